@@ -1,0 +1,77 @@
+# The front door: `make help` lists what there is. Every step installs what it misses, configures,
+# and builds what changed.
+SHELL := /bin/bash
+BUILD ?= build
+CMAKE ?= cmake
+JOBS ?= $(shell nproc)
+# Further arguments of the configuration, for example CMAKE_FLAGS=-DSHARPI_WERROR=ON.
+CMAKE_FLAGS ?=
+PREFIX ?= /usr/local
+
+# CTest comes with the CMake in use.
+CTEST = $(if $(findstring /,$(CMAKE)),$(dir $(CMAKE))ctest,ctest)
+packages = @CMAKE="$(CMAKE)" tools/setup/packages.sh
+configure = @mkdir -p "$(BUILD)" && \
+  { $(CMAKE) --preset release -B "$(BUILD)" $(flags) $(CMAKE_FLAGS) > "$(BUILD)/configure.log" 2>&1 || \
+    { cat "$(BUILD)/configure.log"; exit 1; }; }
+build = @$(CMAKE) --build "$(BUILD)" -j $(JOBS)
+
+# The question is the last line of the prompt, its answer lies far back in the text before it.
+demo = -m tests/fixtures/tiny-qwen3-q8_0.gguf -f examples/demo_prompt.txt --chat --temp 0 -n 32 \
+  --expect 97697
+
+.PHONY: help demo test bench docs format check install clean
+.DEFAULT_GOAL := help
+
+help:
+	@echo "make demo     build, then answer a question with a small model that lies in this tree"
+	@echo "make test     build everything and run the tests"
+	@echo "make bench    build and run the benchmarks"
+	@echo "make docs     HTML documentation of sharpi.h in $(BUILD)/docs/html"
+	@echo "make format   format the sources in place"
+	@echo "make check    all that CI runs: tests, sanitizers, both compilers, documentation, ..."
+	@echo "make install  install to PREFIX ($(PREFIX))"
+	@echo "make clean    remove the build folders"
+
+demo:
+	$(packages) build
+	$(configure)
+	$(build) --target generate
+	@echo "A text of $$(wc -w < examples/demo_prompt.txt) words, then: $$(tail -n 1 examples/demo_prompt.txt)"
+	@"$(BUILD)/examples/generate" $(demo)
+
+test:
+	$(packages) test
+	$(configure)
+	$(build)
+	@$(CTEST) --test-dir "$(BUILD)" --output-on-failure -j $(JOBS)
+
+bench: flags = -DSHARPI_BENCH=ON
+bench:
+	$(packages) bench
+	$(configure)
+	$(build)
+	@tools/bench.sh "$(BUILD)"
+
+docs:
+	$(packages) docs
+	$(configure)
+	$(build) --target docs
+	@echo "open $(BUILD)/docs/html/index.html"
+
+format:
+	$(packages) format
+	@tools/ci/format.sh --fix
+
+check:
+	@.ci/run
+
+install: flags = -DCMAKE_INSTALL_PREFIX="$(PREFIX)"
+install:
+	$(packages) build
+	$(configure)
+	$(build) --target sharpi sharpi_static
+	@$(CMAKE) --install "$(BUILD)" --prefix "$(PREFIX)"
+
+clean:
+	rm -rf build build-*

@@ -1,0 +1,12 @@
+# The one set of compile settings that every target of the project takes.
+add_library(sharpi_compile INTERFACE)
+target_compile_features(sharpi_compile INTERFACE cxx_std_20 c_std_11)
+target_compile_options(sharpi_compile INTERFACE
+  $<$<COMPILE_LANGUAGE:C,CXX>:-Wall -Wextra -Wpedantic -Wconversion -fvisibility=hidden>
+  $<$<COMPILE_LANGUAGE:CXX>:-fvisibility-inlines-hidden>
+  $<$<AND:$<BOOL:${SHARPI_WERROR}>,$<COMPILE_LANGUAGE:C,CXX>>:-Werror>)
+if(SHARPI_SANITIZE)
+  target_compile_options(sharpi_compile INTERFACE
+    -fsanitize=${SHARPI_SANITIZE} -fno-sanitize-recover=all -fno-omit-frame-pointer)
+  target_link_options(sharpi_compile INTERFACE -fsanitize=${SHARPI_SANITIZE})
+endif()

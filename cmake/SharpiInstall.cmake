@@ -1,0 +1,54 @@
+# What `cmake --install` puts where: header, both libraries, pkg-config file, CMake package.
+# The package can be moved after installation: nothing in it names the prefix.
+include(CMakePackageConfigHelpers)
+
+# A C linker does not add the C++ runtime by itself when it links the archive.
+set(SHARPI_CMAKE_RUNTIME stdc++ m ${CMAKE_DL_LIBS})
+if("c++" IN_LIST CMAKE_CXX_IMPLICIT_LINK_LIBRARIES)
+  set(SHARPI_CMAKE_RUNTIME c++ m ${CMAKE_DL_LIBS})
+endif()
+list(TRANSFORM SHARPI_CMAKE_RUNTIME PREPEND "-l" OUTPUT_VARIABLE SHARPI_PC_LIBS_PRIVATE)
+list(JOIN SHARPI_PC_LIBS_PRIVATE " " SHARPI_PC_LIBS_PRIVATE)
+list(JOIN SHARPI_CMAKE_RUNTIME " " SHARPI_CMAKE_RUNTIME)
+
+set(package_dir "${CMAKE_INSTALL_LIBDIR}/cmake/sharpi")
+install(FILES "${PROJECT_SOURCE_DIR}/include/sharpi.h"
+        DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}" COMPONENT Development)
+install(TARGETS sharpi EXPORT sharpi_shared
+        LIBRARY DESTINATION "${CMAKE_INSTALL_LIBDIR}" COMPONENT Runtime
+        NAMELINK_COMPONENT Development)
+install(TARGETS sharpi_static EXPORT sharpi_static
+        ARCHIVE DESTINATION "${CMAKE_INSTALL_LIBDIR}" COMPONENT Development)
+
+# Two files, because only users of the archive need its dependencies on their machine.
+install(EXPORT sharpi_shared FILE sharpi-shared.cmake NAMESPACE sharpi::
+        DESTINATION "${package_dir}" COMPONENT Development)
+install(EXPORT sharpi_static FILE sharpi-static.cmake NAMESPACE sharpi::
+        DESTINATION "${package_dir}" COMPONENT Development)
+configure_package_config_file(
+  "${PROJECT_SOURCE_DIR}/cmake/sharpi-config.cmake.in" "${PROJECT_BINARY_DIR}/sharpi-config.cmake"
+  INSTALL_DESTINATION "${package_dir}" NO_SET_AND_CHECK_MACRO)
+write_basic_package_version_file(
+  "${PROJECT_BINARY_DIR}/sharpi-config-version.cmake" COMPATIBILITY SameMajorVersion)
+install(FILES "${PROJECT_BINARY_DIR}/sharpi-config.cmake"
+              "${PROJECT_BINARY_DIR}/sharpi-config-version.cmake"
+        DESTINATION "${package_dir}" COMPONENT Development)
+
+# pkg-config: directories relative to the .pc file, unless the builder chose absolute ones.
+set(pc_dir "${CMAKE_INSTALL_LIBDIR}/pkgconfig")
+if(IS_ABSOLUTE "${CMAKE_INSTALL_LIBDIR}")
+  set(SHARPI_PC_PREFIX "${CMAKE_INSTALL_PREFIX}")
+  set(SHARPI_PC_LIBDIR "${CMAKE_INSTALL_LIBDIR}")
+else()
+  file(RELATIVE_PATH up "/${pc_dir}" "/")
+  string(REGEX REPLACE "/$" "" up "${up}")
+  set(SHARPI_PC_PREFIX "\${pcfiledir}/${up}")
+  set(SHARPI_PC_LIBDIR "\${prefix}/${CMAKE_INSTALL_LIBDIR}")
+endif()
+if(IS_ABSOLUTE "${CMAKE_INSTALL_INCLUDEDIR}")
+  set(SHARPI_PC_INCLUDEDIR "${CMAKE_INSTALL_INCLUDEDIR}")
+else()
+  set(SHARPI_PC_INCLUDEDIR "\${prefix}/${CMAKE_INSTALL_INCLUDEDIR}")
+endif()
+configure_file("${PROJECT_SOURCE_DIR}/pkgconfig/sharpi.pc.in" "${PROJECT_BINARY_DIR}/sharpi.pc" @ONLY)
+install(FILES "${PROJECT_BINARY_DIR}/sharpi.pc" DESTINATION "${pc_dir}" COMPONENT Development)

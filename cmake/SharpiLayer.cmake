@@ -1,0 +1,24 @@
+# Layers (docs/architecture.md): each is an object library that can include its own headers and
+# those of the layers below it, and no others. The include root of a layer is a directory of
+# symbolic links to exactly those folders, so a wrong #include does not compile.
+#
+#   sharpi_layer(<name> DIR <folder> SEES <layers...> SOURCES <files...> [LIBS <targets...>])
+function(sharpi_layer name)
+  cmake_parse_arguments(L "" "DIR" "SEES;SOURCES;LIBS" ${ARGN})
+  set(root "${PROJECT_BINARY_DIR}/layers/${name}")
+  file(MAKE_DIRECTORY "${root}")
+  foreach(dep IN ITEMS ${name} LISTS L_SEES)
+    if(dep STREQUAL "cuda")
+      set(from "${PROJECT_SOURCE_DIR}/cuda")
+    else()
+      set(from "${PROJECT_SOURCE_DIR}/lib/${dep}")
+    endif()
+    file(CREATE_LINK "${from}" "${root}/${dep}" SYMBOLIC)
+  endforeach()
+  list(TRANSFORM L_SOURCES PREPEND "${L_DIR}/")
+  add_library(sharpi_${name} OBJECT ${L_SOURCES})
+  set_target_properties(sharpi_${name} PROPERTIES POSITION_INDEPENDENT_CODE ON)
+  target_include_directories(sharpi_${name} PRIVATE "${root}" "${PROJECT_SOURCE_DIR}/include")
+  target_link_libraries(sharpi_${name} PRIVATE sharpi_compile ${L_LIBS})
+  set_property(GLOBAL APPEND PROPERTY SHARPI_LAYERS sharpi_${name})
+endfunction()

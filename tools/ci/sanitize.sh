@@ -1,0 +1,13 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: MIT
+# The tests under AddressSanitizer (with leaks) and UndefinedBehaviorSanitizer, assertions on.
+source "$(dirname "${BASH_SOURCE[0]}")/common.sh"
+
+configure sanitize
+build build-sanitize
+# A refused allocation is a case that tests ask for, so it must come back as null.
+export ASAN_OPTIONS=allocator_may_return_null=1:strict_string_checks=1:detect_stack_use_after_return=1
+export UBSAN_OPTIONS=print_stacktrace=1
+# Left out: checks of the source text, and the needle prompts, which run the code of the goldens over
+# thousands of tokens.
+ctest --test-dir build-sanitize --output-on-failure -j "$jobs" -E '^source\.|Needle|DefaultPolicyKeeps|AProbeAims|BoundedSessionsNever'

@@ -1,0 +1,25 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: MIT
+# The whole tree compiles without a warning: warnings.sh gcc|clang. With Clang the tests of the ABI
+# surface and of the installed package run too, on what Clang built.
+source "$(dirname "${BASH_SOURCE[0]}")/common.sh"
+
+case "${1:-}" in
+  gcc)
+    # The folder of `make test`, which CI configures with the same flags: little is left to compile.
+    CC=gcc CXX=g++ quietly cmake --preset release -DSHARPI_WERROR=ON -DSHARPI_BENCH=ON
+    grep -q 'CMAKE_CXX_COMPILER_ID "GNU"' build/CMakeFiles/*/CMakeCXXCompiler.cmake ||
+      { echo "build/ was made with another compiler than GCC; make clean first"; exit 1; }
+    build build
+    ;;
+  clang)
+    # Without optimisation: Clang finds what it warns about before that.
+    configure clang -DCMAKE_C_FLAGS_RELEASE="-O1 -DNDEBUG" -DCMAKE_CXX_FLAGS_RELEASE="-O1 -DNDEBUG"
+    build build-clang
+    ctest --test-dir build-clang --output-on-failure -j "$jobs" -R '^(abi|package)\.'
+    ;;
+  *)
+    echo "usage: $0 gcc|clang" >&2
+    exit 2
+    ;;
+esac

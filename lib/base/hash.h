@@ -1,0 +1,35 @@
+// SPDX-License-Identifier: MIT
+// A fast 64-bit hash for fingerprints, checksums of saved blobs and hash tables: XXH64 as its
+// published specification defines it, in one call or over a stream of pieces. It detects
+// accidental damage and is no defence against forgery.
+// Format: https://github.com/Cyan4973/xxHash/blob/dev/doc/xxhash_spec.md
+// Thread rule: plain values, no shared state.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+
+namespace sharpi {
+
+/// The hash of a byte stream that arrives in pieces; how it is cut does not matter.
+class Hash64 {
+ public:
+  explicit Hash64(uint64_t seed = 0);
+  void add(const void* data, uint64_t bytes);
+  /// Adds one number as 8 little-endian bytes.
+  void add_u64(uint64_t value) { add(&value, sizeof value); }
+  /// The hash of everything added so far; adding may go on afterwards.
+  uint64_t value() const;
+
+ private:
+  static constexpr uint64_t kStripe = 32;
+  uint64_t seed_;
+  uint64_t total_ = 0;
+  std::array<uint64_t, 4> lanes_;
+  std::array<std::byte, kStripe> tail_{};  // total_ % kStripe bytes wait here
+};
+
+uint64_t hash64(const void* data, uint64_t bytes, uint64_t seed = 0);
+
+}  // namespace sharpi

@@ -1,0 +1,101 @@
+// SPDX-License-Identifier: MIT
+#include "base/host_info.h"
+
+#include <sys/mman.h>
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <fstream>
+
+#include "base/memory.h"
+
+namespace sharpi {
+namespace {
+
+uint64_t meminfo_bytes(const char* field) {
+  std::ifstream in("/proc/meminfo");
+  std::string line;
+  const size_t n = std::strlen(field);
+  while (std::getline(in, line)) {
+    if (line.compare(0, n, field) == 0) return std::strtoull(line.c_str() + n, nullptr, 10) * 1024;
+  }
+  return 0;
+}
+
+/// A cgroup v2 number; UINT64_MAX for "max" or when there is none.
+uint64_t cgroup_bytes(const char* file) {
+  std::ifstream in(std::string("/sys/fs/cgroup/") + file);
+  std::string text;
+  if (!(in >> text) || text == "max") return UINT64_MAX;
+  return std::strtoull(text.c_str(), nullptr, 10);
+}
+
+}  // namespace
+
+uint64_t host_free_bytes() {
+  const uint64_t available = meminfo_bytes("MemAvailable:");
+  const uint64_t limit = cgroup_bytes("memory.max");
+  if (limit == UINT64_MAX) return available;
+  const uint64_t used = cgroup_bytes("memory.current");
+  const uint64_t left = used == UINT64_MAX || used > limit ? 0 : limit - used;
+  return std::min(available, left);
+}
+
+uint64_t host_total_bytes() {
+  return std::min(meminfo_bytes("MemTotal:"), cgroup_bytes("memory.max"));
+}
+
+std::string host_cpu_name() {
+  std::ifstream in("/proc/cpuinfo");
+  std::string line;
+  while (std::getline(in, line)) {
+    if (line.compare(0, 10, "model name") != 0) continue;
+    const size_t colon = line.find(": ");
+    if (colon != std::string::npos) return line.substr(colon + 2);
+  }
+  return "CPU";
+}
+
+Result<double> measure_read_bandwidth(ThreadPool& pool) {
+  constexpr uint64_t kBytes = 1ull << 30;  // several times the largest L3
+  MemoryMeter meter;
+  SHARPI_TRY_ASSIGN(HostBuffer buffer, HostBuffer::allocate(meter, kBytes, "bandwidth probe"));
+  const uint64_t n = kBytes / sizeof(uint64_t);
+  auto* words = buffer.as<uint64_t>();
+  pool.for_range(n, 65536, [&](uint64_t b, uint64_t e) {
+    for (uint64_t i = b; i < e; ++i) words[i] = i;
+  });
+  double best = 0;
+  std::atomic<uint64_t> sink{0};
+  for (int attempt = 0; attempt < 3; ++attempt) {
+    const auto start = std::chrono::steady_clock::now();
+    pool.for_range(n, 65536, [&](uint64_t b, uint64_t e) {
+      uint64_t sum[8] = {};
+      for (uint64_t i = b; i + 8 <= e; i += 8) {
+        for (uint64_t j = 0; j < 8; ++j) sum[j] ^= words[i + j];
+      }
+      for (const uint64_t s : sum) sink.fetch_xor(s, std::memory_order_relaxed);
+    });
+    const double s =
+        std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+    best = std::max(best, static_cast<double>(kBytes) / s);
+  }
+  return best;
+}
+
+void populate_read(const std::byte* data, uint64_t bytes) {
+  constexpr uintptr_t kPage = 4096;
+  const uintptr_t first = reinterpret_cast<uintptr_t>(data) / kPage * kPage;
+  const uintptr_t last = reinterpret_cast<uintptr_t>(data) + bytes;
+  auto* at = reinterpret_cast<volatile const char*>(first);
+#ifdef MADV_POPULATE_READ
+  if (madvise(reinterpret_cast<void*>(first), last - first, MADV_POPULATE_READ) == 0) return;
+#endif
+  for (uintptr_t p = first; p < last; p += kPage, at += kPage) static_cast<void>(*at);
+}
+
+}  // namespace sharpi

@@ -1,0 +1,25 @@
+// SPDX-License-Identifier: MIT
+// Facts about the host: memory, processor name, and the read bandwidth of its memory.
+// Thread rule: any thread.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+
+#include "base/status.h"
+#include "base/thread_pool.h"
+
+namespace sharpi {
+
+/// Memory that can be had without swapping (MemAvailable, and what a cgroup limit leaves).
+uint64_t host_free_bytes();
+uint64_t host_total_bytes();
+std::string host_cpu_name();
+/// Bytes/s at which the pool's threads together read memory larger than any cache; best of three.
+Result<double> measure_read_bandwidth(ThreadPool& pool);
+
+/// Makes mapped pages present (page-granular range around [data, data + bytes)); returns when done.
+void populate_read(const std::byte* data, uint64_t bytes);
+
+}  // namespace sharpi

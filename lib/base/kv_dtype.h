@@ -1,0 +1,11 @@
+// SPDX-License-Identifier: MIT
+// The KV codecs' names as numbers; equal to SHARPI_KV_* in sharpi.h. What they mean: kv/codec.h.
+#pragma once
+
+#include <cstdint>
+
+namespace sharpi {
+
+enum class KvDtype : uint32_t { kAuto = 0, kF32 = 1, kBf16 = 2, kQ8_0 = 3 };
+
+}  // namespace sharpi

@@ -1,0 +1,113 @@
+// SPDX-License-Identifier: MIT
+// Host memory the library takes on purpose: accounted buffers and address-space reservations. Every
+// byte that a plan prices goes through here, under a MemoryMeter, which counts live and peak bytes
+// and can make the n-th request fail (tests).
+// Thread rule: a meter may be shared by threads; a buffer or reservation has one owner.
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <utility>
+
+#include "base/status.h"
+
+namespace sharpi {
+
+/// Host callbacks for large blocks; both null = the library's own aligned allocation.
+struct HostAllocator {
+  void* (*allocate)(void* user, uint64_t bytes, uint64_t alignment) = nullptr;
+  void (*release)(void* user, void* pointer, uint64_t bytes) = nullptr;
+  void* user = nullptr;
+};
+
+class MemoryMeter {
+ public:
+  explicit MemoryMeter(HostAllocator allocator = {}) : allocator_(allocator) {}
+  const HostAllocator& allocator() const { return allocator_; }
+  uint64_t live_bytes() const { return live_.load(std::memory_order_relaxed); }
+  uint64_t peak_bytes() const { return peak_.load(std::memory_order_relaxed); }
+  uint64_t n_requests() const { return requests_.load(std::memory_order_relaxed); }
+  /// The n-th request from now fails (1 = the next one); 0 switches injection off.
+  void fail_request(uint64_t n) { fail_at_ = n == 0 ? 0 : n_requests() + n; }
+  /// Counts a request of `bytes`; false = injected failure, nothing counted as live.
+  bool admit(uint64_t bytes);
+  void retire(uint64_t bytes) { live_.fetch_sub(bytes, std::memory_order_relaxed); }
+
+ private:
+  HostAllocator allocator_;
+  std::atomic<uint64_t> live_{0}, peak_{0}, requests_{0}, fail_at_{0};
+};
+
+/// One block of anonymous host memory, 64-byte aligned (2 MiB from 4 MiB on, with huge pages asked
+/// for), zeroed, released on destruction.
+class HostBuffer {
+ public:
+  HostBuffer() = default;
+  /// `what` names the block in the error text. bytes = 0 gives an empty buffer.
+  static Result<HostBuffer> allocate(MemoryMeter& meter, uint64_t bytes, const char* what);
+  ~HostBuffer() { reset(); }
+  HostBuffer(HostBuffer&& o) noexcept { swap(o); }
+  HostBuffer& operator=(HostBuffer&& o) noexcept {
+    swap(o);
+    return *this;
+  }
+  std::byte* data() const { return data_; }
+  template <class T>
+  T* as() const {
+    return reinterpret_cast<T*>(data_);
+  }
+  uint64_t bytes() const { return bytes_; }
+  void reset();
+
+ private:
+  void swap(HostBuffer& o) noexcept {
+    std::swap(data_, o.data_);
+    std::swap(bytes_, o.bytes_);
+    std::swap(meter_, o.meter_);
+  }
+  std::byte* data_ = nullptr;
+  uint64_t bytes_ = 0;
+  MemoryMeter* meter_ = nullptr;
+};
+
+/// A range of address space of which a prefix has memory. Pointers into it never move.
+class Reservation {
+ public:
+  /// Commit unit: a multiple of every x86-64 page size but the huge ones.
+  static constexpr uint64_t kGranule = 65536;
+  Reservation() = default;
+  /// Reserves `bytes` (rounded up to the granule) without memory; counts as a request of 0 bytes.
+  /// `what` names the range in error texts and must outlive it (a literal).
+  static Result<Reservation> reserve(MemoryMeter& meter, uint64_t bytes, const char* what);
+  ~Reservation() { reset(); }
+  Reservation(Reservation&& o) noexcept { swap(o); }
+  Reservation& operator=(Reservation&& o) noexcept {
+    swap(o);
+    return *this;
+  }
+  std::byte* data() const { return data_; }
+  uint64_t reserved() const { return reserved_; }
+  uint64_t committed() const { return committed_; }
+  /// Grows the committed prefix to at least `bytes` (granule-rounded), pages touched so that later
+  /// writes cannot fail. On failure nothing changes. New bytes read as zero.
+  Status commit(uint64_t bytes);
+  /// Shrinks the committed prefix to `bytes` (granule-rounded); the memory goes back to the system.
+  void decommit(uint64_t bytes) noexcept;
+  void reset() noexcept;
+
+ private:
+  void swap(Reservation& o) noexcept {
+    std::swap(data_, o.data_);
+    std::swap(reserved_, o.reserved_);
+    std::swap(committed_, o.committed_);
+    std::swap(meter_, o.meter_);
+    std::swap(what_, o.what_);
+  }
+  std::byte* data_ = nullptr;
+  uint64_t reserved_ = 0, committed_ = 0;
+  MemoryMeter* meter_ = nullptr;
+  const char* what_ = "";
+};
+
+}  // namespace sharpi

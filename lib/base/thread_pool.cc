@@ -1,0 +1,223 @@
+// SPDX-License-Identifier: MIT
+#include "base/thread_pool.h"
+
+#include <linux/futex.h>
+#include <pthread.h>
+#include <sched.h>
+#include <signal.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cerrno>
+#include <chrono>
+#include <climits>
+#include <mutex>
+#include <vector>
+
+namespace sharpi {
+namespace {
+
+constexpr uint32_t kMaxThreads = 1024;
+// Longer than the serial stretches between the parallel regions of one decoded token (a few
+// microseconds), far shorter than a scheduler tick.
+constexpr auto kSpinTime = std::chrono::microseconds(50);
+constexpr int kPausesPerClockRead = 16;
+
+inline void cpu_relax() {
+#if defined(__x86_64__) || defined(__i386__)
+  __builtin_ia32_pause();
+#else
+  std::atomic_signal_fence(std::memory_order_seq_cst);
+#endif
+}
+
+// The kernel compares the word again under its own lock, so a wake between our check and the wait
+// is never lost. A spurious return is fine: every caller re-checks in a loop.
+void futex_wait(std::atomic<uint32_t>& word, uint32_t expected) {
+  syscall(SYS_futex, &word, FUTEX_WAIT_PRIVATE, expected, nullptr, nullptr, 0);
+}
+void futex_wake(std::atomic<uint32_t>& word, uint32_t n) {
+  syscall(SYS_futex, &word, FUTEX_WAKE_PRIVATE, n > INT_MAX ? INT_MAX : static_cast<int>(n),
+          nullptr, nullptr, 0);
+}
+
+uint32_t n_usable_cpus() {
+  for (size_t n_cpus = 1024; n_cpus <= (size_t{1} << 20); n_cpus *= 2) {
+    cpu_set_t* set = CPU_ALLOC(n_cpus);
+    if (set == nullptr) break;
+    const size_t bytes = CPU_ALLOC_SIZE(n_cpus);
+    const int rc = sched_getaffinity(0, bytes, set);
+    const int error = errno;
+    const int count = rc == 0 ? CPU_COUNT_S(bytes, set) : 0;
+    CPU_FREE(set);
+    if (rc == 0) return count > 0 ? static_cast<uint32_t>(count) : 1;
+    if (error != EINVAL) break;  // EINVAL: the kernel's mask is wider than ours
+  }
+  return 1;
+}
+
+/// Waits a bounded time for done() with pause instructions; true if it came true.
+template <class Done>
+bool spin_until(Done done, std::chrono::nanoseconds budget) {
+  if (done()) return true;
+  if (budget.count() == 0) return false;
+  const auto deadline = std::chrono::steady_clock::now() + budget;
+  do {
+    for (int i = 0; i < kPausesPerClockRead; ++i) {
+      cpu_relax();
+      if (done()) return true;
+    }
+  } while (std::chrono::steady_clock::now() < deadline);
+  return false;
+}
+
+}  // namespace
+
+// One region at a time. The caller writes `call`, `ctx` and `n_tasks`, then publishes them by
+// storing `unclaimed`. A thread owns a task once it has lowered `unclaimed` by compare-exchange,
+// and only then reads the three fields: the region cannot end, so they cannot change, before that
+// thread has also lowered `unfinished`. A worker that wakes late finds unclaimed == 0 and touches
+// nothing, so the caller never waits for threads that took no task.
+struct ThreadPool::Impl {
+  std::mutex region_mutex;
+  std::chrono::nanoseconds spin{0};
+  std::vector<pthread_t> workers;
+
+  Call call = nullptr;
+  void* ctx = nullptr;
+  uint32_t n_tasks = 0;
+  std::atomic<bool> stop{false};
+
+  alignas(64) std::atomic<uint32_t> epoch{0};  // futex of the sleeping workers
+  std::atomic<uint32_t> n_sleeping{0};
+  alignas(64) std::atomic<uint32_t> unclaimed{0};
+  alignas(64) std::atomic<uint32_t> unfinished{0};  // futex of the sleeping caller
+  std::atomic<bool> caller_sleeps{false};
+
+  uint32_t work();
+  void worker_loop();
+  void announce(uint32_t max_wake);
+  void wait_for_workers();
+};
+
+/// Takes tasks until none is left; how many this thread ran.
+uint32_t ThreadPool::Impl::work() {
+  uint32_t n_run = 0;
+  uint32_t left = unclaimed.load(std::memory_order_acquire);
+  while (left != 0) {
+    if (!unclaimed.compare_exchange_weak(left, left - 1, std::memory_order_acq_rel,
+                                         std::memory_order_acquire)) {
+      continue;
+    }
+    call(ctx, n_tasks - left);
+    ++n_run;
+    left = unclaimed.load(std::memory_order_acquire);
+  }
+  return n_run;
+}
+
+void ThreadPool::Impl::worker_loop() {
+  uint32_t seen = 0;
+  for (;;) {
+    const auto changed = [&] { return epoch.load(std::memory_order_acquire) != seen; };
+    if (!spin_until(changed, spin)) {
+      // Sequentially consistent against announce(): either it sees this sleeper, or the wait
+      // sees the new epoch.
+      n_sleeping.fetch_add(1, std::memory_order_seq_cst);
+      while (epoch.load(std::memory_order_seq_cst) == seen) futex_wait(epoch, seen);
+      n_sleeping.fetch_sub(1, std::memory_order_relaxed);
+    }
+    seen = epoch.load(std::memory_order_acquire);
+    if (stop.load(std::memory_order_acquire)) return;
+    const uint32_t n_run = work();
+    if (n_run != 0 && unfinished.fetch_sub(n_run, std::memory_order_seq_cst) == n_run &&
+        caller_sleeps.load(std::memory_order_seq_cst)) {
+      futex_wake(unfinished, 1);
+    }
+  }
+}
+
+void ThreadPool::Impl::announce(uint32_t max_wake) {
+  epoch.fetch_add(1, std::memory_order_seq_cst);
+  if (n_sleeping.load(std::memory_order_seq_cst) != 0) futex_wake(epoch, max_wake);
+}
+
+void ThreadPool::Impl::wait_for_workers() {
+  const auto finished = [&] { return unfinished.load(std::memory_order_acquire) == 0; };
+  if (spin_until(finished, spin)) return;
+  caller_sleeps.store(true, std::memory_order_seq_cst);
+  for (;;) {
+    const uint32_t left = unfinished.load(std::memory_order_seq_cst);
+    if (left == 0) break;
+    futex_wait(unfinished, left);
+  }
+  caller_sleeps.store(false, std::memory_order_relaxed);
+}
+
+Result<std::unique_ptr<ThreadPool>> ThreadPool::create(uint32_t n_threads) {
+  const uint32_t n_cpus = n_usable_cpus();
+  if (n_threads == 0) n_threads = n_cpus < kMaxThreads ? n_cpus : kMaxThreads;
+  if (n_threads > kMaxThreads) {
+    return Status::error(Code::kInvalidArgument, "n_threads %u exceeds the limit of %u", n_threads,
+                         kMaxThreads);
+  }
+  std::unique_ptr<ThreadPool> pool(new ThreadPool(n_threads));
+  Impl& impl = *pool->impl_;
+  // With more threads than CPUs a spinning thread only delays the one it waits for.
+  impl.spin = n_threads <= n_cpus ? kSpinTime : std::chrono::microseconds(0);
+  impl.workers.reserve(n_threads - 1);
+
+  // The host's signal handlers must not run on our threads: workers inherit a full mask.
+  sigset_t all, before;
+  sigfillset(&all);
+  pthread_sigmask(SIG_SETMASK, &all, &before);
+  int rc = 0;
+  for (uint32_t i = 1; i < n_threads && rc == 0; ++i) {
+    pthread_t thread;
+    const auto entry = [](void* p) -> void* {
+      static_cast<Impl*>(p)->worker_loop();
+      return nullptr;
+    };
+    rc = pthread_create(&thread, nullptr, entry, &impl);
+    if (rc == 0) {
+      pthread_setname_np(thread, "sharpi-worker");
+      impl.workers.push_back(thread);
+    }
+  }
+  pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  if (rc != 0) {
+    return Status::native_error(Code::kOutOfMemory, rc, "cannot start worker thread %zu of %u",
+                                impl.workers.size() + 1, n_threads - 1);
+  }
+  return pool;
+}
+
+ThreadPool::ThreadPool(uint32_t n_threads) : n_threads_(n_threads), impl_(new Impl) {}
+
+ThreadPool::~ThreadPool() {
+  impl_->stop.store(true, std::memory_order_release);
+  impl_->announce(UINT32_MAX);
+  for (const pthread_t thread : impl_->workers) pthread_join(thread, nullptr);
+}
+
+void ThreadPool::run_raw(uint32_t n_tasks, Call call, void* ctx) {
+  if (n_tasks == 0) return;
+  Impl& impl = *impl_;
+  const std::lock_guard lock(impl.region_mutex);
+  if (n_threads_ == 1 || n_tasks == 1) {
+    for (uint32_t task = 0; task < n_tasks; ++task) call(ctx, task);
+    return;
+  }
+  impl.call = call;
+  impl.ctx = ctx;
+  impl.n_tasks = n_tasks;
+  impl.unfinished.store(n_tasks, std::memory_order_relaxed);
+  impl.unclaimed.store(n_tasks, std::memory_order_release);
+  impl.announce(n_tasks - 1);
+  const uint32_t n_run = impl.work();
+  if (n_run != 0) impl.unfinished.fetch_sub(n_run, std::memory_order_acq_rel);
+  impl.wait_for_workers();
+}
+
+}  // namespace sharpi

@@ -1,0 +1,248 @@
+// SPDX-License-Identifier: MIT
+#include "gguf/gguf_file.h"
+
+#include <algorithm>
+#include <cinttypes>
+#include <cstdio>
+
+#include "base/hash.h"
+#include "base/mapped_file.h"
+#include "gguf/gguf_parse.h"
+#include "gguf/name_index.h"
+
+namespace sharpi {
+namespace {
+
+constexpr uint64_t kMaxShards = 99999;  // what the five digits of a shard's file name can say
+// More than the header of any published model (tens of megabytes with a large vocabulary); asking
+// for it at once lets the disk stream while the parser walks.
+constexpr uint64_t kHeaderReadAhead = uint64_t{32} << 20;
+
+Status in_file(const std::string& path, const Status& s) {
+  return Status::native_error(s.code(), s.native(), "%s: %s", path.c_str(), s.text().c_str());
+}
+
+std::string split_suffix(uint64_t i_shard, uint64_t n_shards) {
+  char text[64];
+  std::snprintf(text, sizeof text, "-%05" PRIu64 "-of-%05" PRIu64 ".gguf", i_shard + 1, n_shards);
+  return text;
+}
+
+/// The unsigned value of a key of one shard; `otherwise` if the key is absent.
+Result<uint64_t> uint_of(const std::vector<GgufValue>& values, std::string_view key,
+                         uint64_t otherwise) {
+  for (const GgufValue& value : values) {
+    if (value.key == key) return gguf_uint(value);
+  }
+  return otherwise;
+}
+
+}  // namespace
+
+struct GgufFile::Impl {
+  struct Shard {
+    std::string path;
+    MappedFile file;  // empty for a file in memory
+    const std::byte* data = nullptr;
+    uint64_t bytes = 0;
+    uint64_t header_bytes = 0;
+  };
+
+  std::vector<Shard> shards;
+  std::vector<GgufValue> values;
+  std::vector<GgufTensor> tensors;
+  NameIndex value_index, tensor_index;
+  uint64_t file_bytes = 0, fingerprint = 0, content_id = 0;
+
+  /// Parses a shard and takes its tensors; its metadata goes to *metadata.
+  Status add_shard(Shard shard, std::vector<GgufValue>* metadata);
+  Status map_shard(const std::string& path, std::vector<GgufValue>* metadata);
+};
+
+Status GgufFile::Impl::add_shard(Shard shard, std::vector<GgufValue>* metadata) {
+  GgufShard parsed;
+  if (const Status s = parse_gguf_shard(shard.data, shard.bytes, &parsed); !s.is_ok()) {
+    return in_file(shard.path, s);
+  }
+  shard.header_bytes = parsed.header_bytes;
+  for (GgufTensor& tensor : parsed.tensors) tensor.shard = static_cast<uint32_t>(shards.size());
+  if (tensors.empty()) {
+    tensors = std::move(parsed.tensors);
+  } else {
+    tensors.insert(tensors.end(), parsed.tensors.begin(), parsed.tensors.end());
+  }
+  *metadata = std::move(parsed.values);
+  shards.push_back(std::move(shard));
+  return Status::ok();
+}
+
+Status GgufFile::Impl::map_shard(const std::string& path, std::vector<GgufValue>* metadata) {
+  Shard shard;
+  shard.path = path;
+  SHARPI_TRY_ASSIGN(shard.file, MappedFile::open(path));
+  shard.file.will_need(0, kHeaderReadAhead);
+  shard.data = shard.file.data();
+  shard.bytes = shard.file.bytes();
+  return add_shard(std::move(shard), metadata);
+}
+
+GgufFile::GgufFile() : impl_(new Impl) {}
+GgufFile::~GgufFile() = default;
+
+Result<std::shared_ptr<const GgufFile>> GgufFile::open(const std::string& path) {
+  const std::shared_ptr<GgufFile> file(new GgufFile);
+  Impl& impl = *file->impl_;
+  SHARPI_TRY(impl.map_shard(path, &impl.values));
+  const Result<uint64_t> n_shards = uint_of(impl.values, "split.count", 1);
+  if (!n_shards.is_ok()) return in_file(path, n_shards.status());
+  if (n_shards.value() > 1) SHARPI_TRY(file->add_split_files(n_shards.value()));
+  SHARPI_TRY(file->finish());
+  return std::shared_ptr<const GgufFile>(file);
+}
+
+Result<std::shared_ptr<const GgufFile>> GgufFile::open_memory(const std::byte* data, uint64_t bytes,
+                                                              const std::string& name) {
+  const std::shared_ptr<GgufFile> file(new GgufFile);
+  Impl& impl = *file->impl_;
+  Impl::Shard shard;
+  shard.path = name;
+  shard.data = data;
+  shard.bytes = bytes;
+  SHARPI_TRY(impl.add_shard(std::move(shard), &impl.values));
+  const Result<uint64_t> n_shards = uint_of(impl.values, "split.count", 1);
+  if (!n_shards.is_ok()) return in_file(name, n_shards.status());
+  if (n_shards.value() > 1) {
+    return Status::error(Code::kUnsupported, "%s: a split file cannot be opened from memory",
+                         name.c_str());
+  }
+  SHARPI_TRY(file->finish());
+  return std::shared_ptr<const GgufFile>(file);
+}
+
+/// Opens the siblings of the first shard and checks that they are the parts it announces.
+Status GgufFile::add_split_files(uint64_t n_shards) {
+  Impl& impl = *impl_;
+  const std::string first = path();
+  const auto refuse = [](const std::string& shard, const std::string& why) {
+    return Status::error(Code::kFormat, "%s: %s", shard.c_str(), why.c_str());
+  };
+  const auto number = std::to_string(n_shards);
+  if (n_shards > kMaxShards) return refuse(first, "split.count " + number + " is absurd");
+  const Result<uint64_t> no = uint_of(impl.values, "split.no", 0);
+  if (!no.is_ok()) return in_file(first, no.status());
+  if (no.value() != 0) {
+    return refuse(first, "this is part " + std::to_string(no.value() + 1) + " of " + number +
+                             " of a split file; open the first part");
+  }
+  const std::string suffix = split_suffix(0, n_shards);
+  if (!first.ends_with(suffix)) {
+    return refuse(first, "the first of " + number + " parts must be named *" + suffix);
+  }
+  const std::string prefix = first.substr(0, first.size() - suffix.size());
+  for (uint64_t i = 1; i < n_shards; ++i) {
+    const std::string shard = prefix + split_suffix(i, n_shards);
+    std::vector<GgufValue> metadata;
+    SHARPI_TRY(impl.map_shard(shard, &metadata));
+    const Result<uint64_t> its_no = uint_of(metadata, "split.no", UINT64_MAX);
+    const Result<uint64_t> its_count = uint_of(metadata, "split.count", UINT64_MAX);
+    if (!its_no.is_ok()) return in_file(shard, its_no.status());
+    if (!its_count.is_ok()) return in_file(shard, its_count.status());
+    if (its_no.value() != i || its_count.value() != n_shards) {
+      return refuse(shard, "split.no and split.count do not say part " + std::to_string(i + 1) +
+                               " of " + number);
+    }
+  }
+  const Result<uint64_t> announced =
+      uint_of(impl.values, "split.tensors.count", impl.tensors.size());
+  if (!announced.is_ok()) return in_file(first, announced.status());
+  if (announced.value() != impl.tensors.size()) {
+    return refuse(first, "split.tensors.count is " + std::to_string(announced.value()) +
+                             ", the parts have " + std::to_string(impl.tensors.size()) +
+                             " tensors");
+  }
+  return Status::ok();
+}
+
+/// Indexes names, which must be unique, and hashes the headers.
+Status GgufFile::finish() {
+  Impl& impl = *impl_;
+  impl.value_index.reserve(impl.values.size());
+  for (uint32_t i = 0; i < impl.values.size(); ++i) {
+    const std::string_view key = impl.values[i].key;
+    if (const auto earlier = impl.value_index.add(key, i)) {
+      return Status::error(Code::kFormat, "%s: metadata %u repeats the key %s of metadata %u",
+                           path().c_str(), i, gguf_quoted(key).c_str(), *earlier);
+    }
+  }
+  impl.tensor_index.reserve(impl.tensors.size());
+  for (uint32_t i = 0; i < impl.tensors.size(); ++i) {
+    const std::string_view name = impl.tensors[i].name;
+    if (const auto earlier = impl.tensor_index.add(name, i)) {
+      return Status::error(Code::kFormat, "%s: tensor %u repeats the name %s of tensor %u",
+                           impl.shards[impl.tensors[i].shard].path.c_str(), i,
+                           gguf_quoted(name).c_str(), *earlier);
+    }
+  }
+  Hash64 content, copy;
+  // Fine-tuned siblings have equal headers, so a few weights count too; few, because each may page
+  // in.
+  constexpr size_t kSamples = 16, kSampleBytes = 64;
+  for (size_t i = 0; i < std::min(kSamples, impl.tensors.size()); ++i) {
+    const GgufTensor& t =
+        impl.tensors[i * impl.tensors.size() / std::min(kSamples, impl.tensors.size())];
+    const uint64_t n = std::min<uint64_t>(t.bytes, kSampleBytes);
+    content.add(t.data + (t.bytes - n) / 2, n);
+  }
+  for (const Impl::Shard& shard : impl.shards) {
+    content.add(shard.data, shard.header_bytes);
+    content.add_u64(shard.bytes);
+    copy.add_u64(static_cast<uint64_t>(shard.file.mtime_ns()));
+    impl.file_bytes += shard.bytes;
+  }
+  impl.content_id = content.value();
+  copy.add_u64(impl.content_id);
+  impl.fingerprint = copy.value();
+  return Status::ok();
+}
+
+const std::string& GgufFile::path() const {
+  return impl_->shards[0].path;
+}
+uint32_t GgufFile::n_shards() const {
+  return static_cast<uint32_t>(impl_->shards.size());
+}
+uint64_t GgufFile::file_bytes() const {
+  return impl_->file_bytes;
+}
+uint64_t GgufFile::fingerprint() const {
+  return impl_->fingerprint;
+}
+uint64_t GgufFile::content_id() const {
+  return impl_->content_id;
+}
+
+const std::vector<GgufTensor>& GgufFile::tensors() const {
+  return impl_->tensors;
+}
+const std::vector<GgufValue>& GgufFile::values() const {
+  return impl_->values;
+}
+
+const GgufTensor* GgufFile::find_tensor(std::string_view name) const {
+  const auto i = impl_->tensor_index.find(name);
+  return i.has_value() ? &impl_->tensors[*i] : nullptr;
+}
+
+const GgufValue* GgufFile::find_value(std::string_view key) const {
+  const auto i = impl_->value_index.find(key);
+  return i.has_value() ? &impl_->values[*i] : nullptr;
+}
+
+const std::byte* GgufFile::shard_data(uint32_t shard) const {
+  return impl_->shards[shard].data;
+}
+uint64_t GgufFile::shard_bytes(uint32_t shard) const {
+  return impl_->shards[shard].bytes;
+}
+
+}  // namespace sharpi

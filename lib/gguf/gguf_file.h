@@ -1,0 +1,115 @@
+// SPDX-License-Identifier: MIT
+// A GGUF model on disk: the mapped shards, the metadata and the tensor table. Everything is
+// validated in open(); afterwards every string, array and tensor that the accessors hand out lies
+// inside a mapping that lives as long as this object.
+// Format: https://github.com/ggml-org/ggml/blob/master/docs/gguf.md (versions 2 and 3)
+// Thread rule: immutable after open(); any thread.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/status.h"
+#include "gguf/ggml_type.h"
+
+namespace sharpi {
+
+enum class GgufValueType : int32_t {
+  kU8 = 0,
+  kI8 = 1,
+  kU16 = 2,
+  kI16 = 3,
+  kU32 = 4,
+  kI32 = 5,
+  kF32 = 6,
+  kBool = 7,
+  kString = 8,
+  kArray = 9,
+  kU64 = 10,
+  kI64 = 11,
+  kF64 = 12,
+};
+
+/// One metadata value. Scalars and array elements stay in the mapping until they are asked for.
+struct GgufValue {
+  std::string_view key;
+  GgufValueType type = GgufValueType::kU32;
+  GgufValueType element = GgufValueType::kU32;  // of an array; equal to `type` otherwise
+  uint64_t count = 1;                           // array elements; 1 for a scalar
+  const std::byte* data = nullptr;              // first element (strings: the first length field)
+};
+
+struct GgufTensor {
+  std::string_view name;
+  GgmlType type = GgmlType::kF32;
+  uint32_t n_dims = 0;
+  std::array<uint64_t, 4> ne{1, 1, 1, 1};  // ne[0] is contiguous
+  uint64_t bytes = 0;                      // exact size of the data
+  uint32_t shard = 0;
+  uint64_t file_offset = 0;         // of the data in its shard
+  const std::byte* data = nullptr;  // mapped, `bytes` long
+  uint64_t elements() const { return ne[0] * ne[1] * ne[2] * ne[3]; }
+};
+
+class GgufFile {
+ public:
+  /// Maps and validates `path` (and its sibling shards when it is the first of a split file).
+  /// Fails with kNotFound, kIo, kFormat (malformed: the text names the section, the index and the
+  /// offending value) or kUnsupported (version, big-endian). Touches no tensor data.
+  static Result<std::shared_ptr<const GgufFile>> open(const std::string& path);
+  /// The same over bytes that the caller keeps alive and unchanged for as long as the object lives;
+  /// `name` stands for the path in error texts. Refuses split files.
+  static Result<std::shared_ptr<const GgufFile>> open_memory(const std::byte* data, uint64_t bytes,
+                                                             const std::string& name);
+  ~GgufFile();
+  GgufFile(const GgufFile&) = delete;
+  GgufFile& operator=(const GgufFile&) = delete;
+
+  const std::string& path() const;
+  uint32_t n_shards() const;
+  uint64_t file_bytes() const;  // all shards
+  /// 64-bit hash over metadata and tensor table bytes, a few weights, sizes and modification times:
+  /// equal for an unchanged file, used by plans and saved sessions.
+  uint64_t fingerprint() const;
+  /// Like fingerprint(), without modification times: identifies the model rather than the copy.
+  uint64_t content_id() const;
+
+  const std::vector<GgufTensor>& tensors() const;              // file order
+  const GgufTensor* find_tensor(std::string_view name) const;  // nullptr if absent
+  const std::vector<GgufValue>& values() const;                // file order
+  const GgufValue* find_value(std::string_view key) const;     // nullptr if absent
+
+  // Typed access. Absent key: nullopt. Present with an unsuited type or out of range: kFormat, with
+  // the key, what was found and what is expected. Integers of any width and sign are accepted.
+  Result<std::optional<uint64_t>> get_uint(std::string_view key) const;
+  Result<std::optional<double>> get_float(std::string_view key) const;  // any numeric type
+  Result<std::optional<bool>> get_bool(std::string_view key) const;     // bool or integer 0/1
+  Result<std::optional<std::string_view>> get_string(std::string_view key) const;
+  /// Integer or bool array; a scalar gives one element.
+  Result<std::optional<std::vector<int64_t>>> get_int_array(std::string_view key) const;
+  Result<std::optional<std::vector<float>>> get_float_array(std::string_view key) const;
+  /// Views into the mapping; an array of 150k strings costs one pass.
+  Result<std::optional<std::vector<std::string_view>>> get_string_array(std::string_view key) const;
+
+  /// Any value as text: scalars in full, strings raw, arrays as "[a, b, ...]" (all elements).
+  std::string value_text(const GgufValue& value) const;
+
+  /// Whole-file mapping of one shard, for upload and prefetch.
+  const std::byte* shard_data(uint32_t shard) const;
+  uint64_t shard_bytes(uint32_t shard) const;
+
+ private:
+  GgufFile();
+  Status add_split_files(uint64_t n_shards);
+  Status finish();
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace sharpi

@@ -1,0 +1,341 @@
+// SPDX-License-Identifier: MIT
+#include "model/arch_common.h"
+
+#include <algorithm>
+#include <cinttypes>
+#include <cmath>
+#include <string>
+
+#include "gguf/gguf_parse.h"
+
+namespace sharpi {
+namespace {
+
+constexpr double kFloatMax = 3.0e38;
+
+Extent vocab_extent(const SpecBuilder& b) {
+  const GgufValue* tokens = b.file().find_value("tokenizer.ggml.tokens");
+  if (tokens != nullptr && tokens->type == GgufValueType::kArray) {
+    return {tokens->count, "tokenizer.ggml.tokens"};
+  }
+  const GgufTensor* table = b.file().find_tensor("token_embd.weight");
+  return {table != nullptr ? table->ne[1] : 0, "token_embd.weight"};
+}
+
+Status read_block_count(SpecBuilder& b, uint32_t* n_blocks) {
+  SHARPI_TRY_ASSIGN(*n_blocks, b.require_uint("block_count", Range{1, limits::kLayers}));
+  // Before anything is sized by it: a block has several tensors.
+  const size_t n_tensors = b.file().tensors().size();
+  if (*n_blocks > n_tensors) {
+    return Status::error(Code::kFormat, "%s is %u, but the file has only %zu tensors",
+                         b.full_key("block_count").c_str(), *n_blocks, n_tensors);
+  }
+  b.set_n_blocks(*n_blocks);
+  return Status::ok();
+}
+
+}  // namespace
+
+Status load_trunk(SpecBuilder& b, ModelSpec& spec, TrunkKeys* trunk, bool may_tie) {
+  SHARPI_TRY(read_block_count(b, &trunk->n_blocks));
+  SHARPI_TRY_ASSIGN(spec.n_ctx_train, b.require_uint("context_length", Range{1, limits::kContext}));
+  SHARPI_TRY_ASSIGN(spec.n_embd, b.require_uint("embedding_length", Range{1, limits::kEmbd}));
+  SHARPI_TRY_ASSIGN(const double eps,
+                    b.require_float("attention.layer_norm_rms_epsilon", 1e-30, 1.0));
+  spec.rms_eps = static_cast<float>(eps);
+  const Range heads{0, limits::kHeads};
+  SHARPI_TRY_ASSIGN(trunk->n_heads, b.per_block("attention.head_count", trunk->n_blocks, heads));
+  SHARPI_TRY_ASSIGN(trunk->n_kv_heads, b.per_block_or("attention.head_count_kv", trunk->n_blocks,
+                                                      trunk->n_heads, heads));
+  trunk->embd = {spec.n_embd, "%.embedding_length"};
+  trunk->vocab = vocab_extent(b);
+  if (b.has_tensor("token_embd.weight") &&
+      (trunk->vocab.n == 0 || trunk->vocab.n > limits::kVocab)) {
+    return Status::error(Code::kFormat,
+                         "%s gives a vocabulary of %" PRIu64 ", expected 1 to %" PRIu64,
+                         trunk->vocab.origin, trunk->vocab.n, limits::kVocab);
+  }
+  spec.n_vocab = static_cast<uint32_t>(trunk->vocab.n);
+  SHARPI_TRY(b.load({
+      {&spec.token_embd, "token_embd.weight", WeightKind::kComputable, trunk->embd, trunk->vocab},
+      {&spec.output_norm, "output_norm.weight", WeightKind::kF32, trunk->embd},
+      {&spec.output,
+       "output.weight",
+       WeightKind::kComputable,
+       trunk->embd,
+       trunk->vocab,
+       {},
+       may_tie},
+  }));
+  spec.tied_output = !spec.output;
+  if (spec.tied_output) spec.output = spec.token_embd;
+  return Status::ok();
+}
+
+Status check_heads(const SpecBuilder& b, const TrunkKeys& trunk, uint32_t block) {
+  const uint32_t n_heads = trunk.n_heads[block];
+  const uint32_t n_kv_heads = trunk.n_kv_heads[block];
+  if (n_heads == 0 || n_kv_heads == 0) {
+    return Status::error(
+        Code::kFormat, "%s is 0 for block %u, which has attention",
+        b.full_key(n_heads == 0 ? "attention.head_count" : "attention.head_count_kv").c_str(),
+        block);
+  }
+  if (n_heads % n_kv_heads != 0) {
+    return Status::error(Code::kFormat, "%s is %u for block %u, not a multiple of %s, which is %u",
+                         b.full_key("attention.head_count").c_str(), n_heads, block,
+                         b.full_key("attention.head_count_kv").c_str(), n_kv_heads);
+  }
+  return Status::ok();
+}
+
+Result<uint32_t> read_head_dim(const SpecBuilder& b, const TrunkKeys& trunk, const char* suffix) {
+  const std::string key = std::string("attention.key_length") + suffix;
+  const std::string value_key = std::string("attention.value_length") + suffix;
+  const Range range{1, limits::kHeadDim};
+  uint32_t head_dim = 0;
+  if (b.has_key(key) || *suffix != '\0') {
+    SHARPI_TRY_ASSIGN(head_dim, b.require_uint(key, range));
+  } else {
+    // Hybrids may have 0 heads on their first blocks.
+    const auto any =
+        std::find_if(trunk.n_heads.begin(), trunk.n_heads.end(), [](uint32_t n) { return n != 0; });
+    if (any == trunk.n_heads.end() || trunk.embd.n % *any != 0 ||
+        trunk.embd.n / *any > limits::kHeadDim) {
+      return Status::error(
+          Code::kFormat, "key %s is missing, and %s = %" PRIu64 " over %s = %u is no head size",
+          b.full_key(key).c_str(), b.full_key("embedding_length").c_str(), trunk.embd.n,
+          b.full_key("attention.head_count").c_str(), any == trunk.n_heads.end() ? 0 : *any);
+    }
+    head_dim = static_cast<uint32_t>(trunk.embd.n / *any);
+  }
+  SHARPI_TRY_ASSIGN(const uint32_t value_dim, b.uint_or(value_key, head_dim, range));
+  if (value_dim != head_dim) {
+    return Status::error(Code::kUnsupported, "%s is %u and %s is %u, only equal ones are supported",
+                         b.full_key(key).c_str(), head_dim, b.full_key(value_key).c_str(),
+                         value_dim);
+  }
+  return head_dim;
+}
+
+Result<uint32_t> read_n_rot(const SpecBuilder& b, const char* suffix, uint32_t fallback,
+                            uint32_t head_dim) {
+  const std::string key = std::string("rope.dimension_count") + suffix;
+  SHARPI_TRY_ASSIGN(const uint32_t n_rot, b.uint_or(key, fallback, Range{2, limits::kHeadDim}));
+  if (n_rot % 2 != 0 || n_rot > head_dim) {
+    return Status::error(Code::kFormat, "%s is %u, expected an even number up to the head size %u",
+                         b.full_key(key).c_str(), n_rot, head_dim);
+  }
+  return n_rot;
+}
+
+namespace {
+
+Status read_yarn(const SpecBuilder& b, double factor, RopeSpec* rope) {
+  if (!(factor >= 1.0)) {
+    return Status::error(Code::kFormat, "%s is %g, yarn needs 1 or more",
+                         b.full_key("rope.scaling.factor").c_str(), factor);
+  }
+  rope->yarn = true;
+  rope->yarn_factor = factor;
+  SHARPI_TRY_ASSIGN(const uint32_t n_ctx,
+                    b.require_uint("context_length", Range{1, limits::kContext}));
+  SHARPI_TRY_ASSIGN(const uint32_t orig, b.uint_or("rope.scaling.original_context_length", n_ctx,
+                                                   Range{1, limits::kContext}));
+  rope->yarn_orig_ctx = orig;
+  SHARPI_TRY_ASSIGN(rope->yarn_ext, b.float_or("rope.scaling.yarn_ext_factor", 1.0, 0.0, 1.0));
+  SHARPI_TRY_ASSIGN(const double attn, b.float_or("rope.scaling.attn_factor", 1.0, 1e-6, 1e6));
+  SHARPI_TRY_ASSIGN(const double yarn_attn,
+                    b.float_or("rope.scaling.yarn_attn_factor", 1.0, 1e-6, 1e6));
+  rope->yarn_attn = attn * yarn_attn;
+  SHARPI_TRY_ASSIGN(rope->yarn_beta_fast,
+                    b.float_or("rope.scaling.yarn_beta_fast", 32.0, 1e-6, 1e6));
+  SHARPI_TRY_ASSIGN(rope->yarn_beta_slow,
+                    b.float_or("rope.scaling.yarn_beta_slow", 1.0, 1e-6, 1e6));
+  if (rope->yarn_beta_fast < rope->yarn_beta_slow) {
+    return Status::error(Code::kFormat, "%s is %g, below %s, which is %g",
+                         b.full_key("rope.scaling.yarn_beta_fast").c_str(), rope->yarn_beta_fast,
+                         b.full_key("rope.scaling.yarn_beta_slow").c_str(), rope->yarn_beta_slow);
+  }
+  if (!(rope->freq_base > 1.0)) {  // its logarithm divides
+    return Status::error(Code::kFormat, "%s is %g, yarn needs more than 1",
+                         b.full_key("rope.freq_base").c_str(), rope->freq_base);
+  }
+  return Status::ok();
+}
+
+}  // namespace
+
+Result<RopeSpec> read_rope(const SpecBuilder& b, uint32_t head_dim, bool allow_yarn) {
+  RopeSpec rope;
+  SHARPI_TRY_ASSIGN(rope.n_rot, read_n_rot(b, "", head_dim, head_dim));
+  SHARPI_TRY_ASSIGN(rope.freq_base, b.float_or("rope.freq_base", 10000.0, 1.0, kFloatMax));
+  const std::string type_key = b.full_key("rope.scaling.type");
+  SHARPI_TRY_ASSIGN(const std::optional<std::string_view> found, b.file().get_string(type_key));
+  const std::string_view type = found.value_or("linear");
+  const bool yarn = type == "yarn" && allow_yarn;
+  if (type == "none") return rope;
+  if (type != "linear" && !yarn) {
+    return Status::error(Code::kUnsupported,
+                         "rope scaling %s (%s) is not supported for %s, only %s",
+                         gguf_quoted(type).c_str(), type_key.c_str(), b.arch().c_str(),
+                         allow_yarn ? "none, linear and yarn" : "none and linear");
+  }
+  // scale_linear is the older name; 0 means no scaling in both.
+  const char* key = b.has_key("rope.scaling.factor") ? "rope.scaling.factor" : "rope.scale_linear";
+  SHARPI_TRY_ASSIGN(double factor, b.float_or(key, 0.0, 0.0, 1e6));
+  if (yarn) {
+    SHARPI_TRY(read_yarn(b, factor, &rope));
+    return rope;
+  }
+  if (factor == 0.0) factor = 1.0;
+  if (factor < 1e-6) {
+    return Status::error(Code::kFormat, "%s is %g, expected 0 or 1e-06 to 1e+06",
+                         b.full_key(key).c_str(), factor);
+  }
+  rope.freq_scale = 1.0 / factor;
+  return rope;
+}
+
+Result<AttentionSpec> attention_geometry(const SpecBuilder& b, const TrunkKeys& trunk,
+                                         uint32_t block, uint32_t head_dim, const RopeSpec& rope) {
+  SHARPI_TRY(check_heads(b, trunk, block));
+  AttentionSpec a;
+  a.n_heads = trunk.n_heads[block];
+  a.n_kv_heads = trunk.n_kv_heads[block];
+  a.head_dim = head_dim;
+  a.scale = static_cast<float>(1.0 / std::sqrt(static_cast<double>(head_dim)));
+  a.rope = rope;
+  return a;
+}
+
+Status load_attention_tensors(SpecBuilder& b, const TrunkKeys& trunk, uint32_t block,
+                              AttentionSpec* attention) {
+  AttentionSpec& a = *attention;
+  const uint64_t head_dim = a.head_dim;
+  const Extent heads{a.n_heads * head_dim, kQueryRows};
+  const Extent kv{a.n_kv_heads * head_dim, kKvRows};
+  const Extent queries =
+      a.output_gate ? Extent{2 * heads.n, "2 * %.attention.head_count * %.attention.key_length"}
+                    : heads;
+  const bool whole = a.qk_norm == QkNorm::kWholeVector;
+  const Extent one_head{head_dim, "%.attention.key_length"};
+  return b.load_layer(
+      block, {
+                 {&a.q, "attn_q.weight", WeightKind::kComputable, trunk.embd, queries},
+                 {&a.k, "attn_k.weight", WeightKind::kComputable, trunk.embd, kv},
+                 {&a.v, "attn_v.weight", WeightKind::kComputable, trunk.embd, kv},
+                 {&a.o, "attn_output.weight", WeightKind::kComputable, heads, trunk.embd},
+                 {&a.q_norm, "attn_q_norm.weight", WeightKind::kF32, whole ? heads : one_head},
+                 {&a.k_norm, "attn_k_norm.weight", WeightKind::kF32, whole ? kv : one_head},
+             });
+}
+
+Status load_dense_ffn(SpecBuilder& b, const TrunkKeys& trunk, uint32_t block, uint32_t d_ff,
+                      Activation activation, FfnSpec* ffn) {
+  ffn->kind = FfnKind::kDense;
+  ffn->activation = activation;
+  ffn->d_ff = d_ff;
+  const Extent width{d_ff, "%.feed_forward_length"};
+  return b.load_layer(
+      block, {
+                 {&ffn->gate, "ffn_gate.weight", WeightKind::kComputable, trunk.embd, width},
+                 {&ffn->up, "ffn_up.weight", WeightKind::kComputable, trunk.embd, width},
+                 {&ffn->down, "ffn_down.weight", WeightKind::kComputable, width, trunk.embd},
+             });
+}
+
+Result<MoeKeys> read_moe_keys(const SpecBuilder& b) {
+  MoeKeys moe;
+  SHARPI_TRY_ASSIGN(moe.n_experts, b.require_uint("expert_count", Range{1, limits::kExperts}));
+  SHARPI_TRY_ASSIGN(moe.n_used, b.require_uint("expert_used_count", Range{1, limits::kExperts}));
+  if (moe.n_used > moe.n_experts) {
+    return Status::error(Code::kFormat, "%s is %u, more than %s, which is %u",
+                         b.full_key("expert_used_count").c_str(), moe.n_used,
+                         b.full_key("expert_count").c_str(), moe.n_experts);
+  }
+  SHARPI_TRY_ASSIGN(const uint32_t groups,
+                    b.uint_or("expert_group_count", 0, Range{0, limits::kExperts}));
+  if (groups > 1) {
+    return Status::error(Code::kUnsupported,
+                         "group-limited routing (%s = %u) is not supported for %s",
+                         b.full_key("expert_group_count").c_str(), groups, b.arch().c_str());
+  }
+  return moe;
+}
+
+Result<Extent> read_expert_width(const SpecBuilder& b, const MoeKeys& moe) {
+  const Range range{0, limits::kFf};
+  SHARPI_TRY_ASSIGN(const uint32_t width, b.uint_or("expert_feed_forward_length", 0, range));
+  if (width != 0) return Extent{width, "%.expert_feed_forward_length"};
+  SHARPI_TRY_ASSIGN(const uint32_t total, b.uint_or("feed_forward_length", 0, range));
+  if (total == 0 || total % moe.n_used != 0) {
+    return Status::error(
+        Code::kFormat, "key %s is missing, and %s = %u over %s = %u is no expert width",
+        b.full_key("expert_feed_forward_length").c_str(), b.full_key("feed_forward_length").c_str(),
+        total, b.full_key("expert_used_count").c_str(), moe.n_used);
+  }
+  return Extent{total / moe.n_used, "%.feed_forward_length / %.expert_used_count"};
+}
+
+namespace {
+
+Status load_shared_expert(SpecBuilder& b, const TrunkKeys& trunk, uint32_t block,
+                          const MoeKeys& moe, FfnSpec* ffn) {
+  ffn->d_shared = static_cast<uint32_t>(moe.shared_width.n);
+  const Extent& width = moe.shared_width;
+  return b.load_layer(
+      block,
+      {
+          {&ffn->shared_gate_inp, "ffn_gate_inp_shexp.weight", WeightKind::kF32, trunk.embd},
+          {&ffn->shared_gate, "ffn_gate_shexp.weight", WeightKind::kComputable, trunk.embd, width},
+          {&ffn->shared_up, "ffn_up_shexp.weight", WeightKind::kComputable, trunk.embd, width},
+          {&ffn->shared_down, "ffn_down_shexp.weight", WeightKind::kComputable, width, trunk.embd},
+      });
+}
+
+Status load_gate_up(SpecBuilder& b, const TrunkKeys& trunk, uint32_t block, const MoeKeys& moe,
+                    const Extent& experts, FfnSpec* ffn) {
+  constexpr const char* kFused = "ffn_gate_up_exps.weight";
+  ffn->fused_gate_up = b.has_layer_tensor(block, kFused);
+  if (!ffn->fused_gate_up) {
+    return b.load_layer(block, {
+                                   {&ffn->gate, "ffn_gate_exps.weight", WeightKind::kComputable,
+                                    trunk.embd, moe.width, experts},
+                                   {&ffn->up, "ffn_up_exps.weight", WeightKind::kComputable,
+                                    trunk.embd, moe.width, experts},
+                               });
+  }
+  for (const char* separate : {"ffn_gate_exps.weight", "ffn_up_exps.weight"}) {
+    if (!b.has_layer_tensor(block, separate)) continue;
+    return Status::error(Code::kFormat, "tensors \"%s\" and \"%s\" are both in the file",
+                         layer_tensor_name(block, kFused).c_str(),
+                         layer_tensor_name(block, separate).c_str());
+  }
+  const std::string origin = std::string("2 * ") + moe.width.origin;
+  return b.load_layer(block, {{&ffn->gate, kFused, WeightKind::kComputable, trunk.embd,
+                               Extent{2 * moe.width.n, origin.c_str()}, experts}});
+}
+
+}  // namespace
+
+Status load_moe_ffn(SpecBuilder& b, const TrunkKeys& trunk, uint32_t block, const MoeKeys& moe,
+                    FfnSpec* ffn) {
+  ffn->kind = FfnKind::kMoe;
+  ffn->activation = Activation::kSilu;
+  ffn->d_ff = static_cast<uint32_t>(moe.width.n);
+  ffn->n_experts = moe.n_experts;
+  ffn->n_used = moe.n_used;
+  ffn->renormalize = moe.renormalize;
+  const Extent experts{moe.n_experts, "%.expert_count"};
+  SHARPI_TRY(b.load_layer(
+      block, {
+                 {&ffn->router, "ffn_gate_inp.weight", WeightKind::kF32, trunk.embd, experts},
+                 {&ffn->down, "ffn_down_exps.weight", WeightKind::kComputable, moe.width,
+                  trunk.embd, experts},
+             }));
+  SHARPI_TRY(load_gate_up(b, trunk, block, moe, experts, ffn));
+  return moe.shared_width.n == 0 ? Status::ok() : load_shared_expert(b, trunk, block, moe, ffn);
+}
+
+}  // namespace sharpi

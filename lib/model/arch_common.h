@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: MIT
+// Parts that several architectures have in common: the keys and tensors around the layers,
+// QK-normed attention, rope scaling, dense and expert FFNs. Thread rule: as SpecBuilder.
+#pragma once
+
+#include <vector>
+
+#include "model/spec_builder.h"
+
+namespace sharpi {
+
+/// Keys that every architecture has. `n_blocks` counts MTP blocks too.
+struct TrunkKeys {
+  uint32_t n_blocks = 0;
+  Extent embd, vocab;
+  std::vector<uint32_t> n_heads, n_kv_heads;  // per block; 0 is legal where there is no attention
+};
+
+/// Reads the trunk keys, the embedding table, the final norm and the head into `spec`. Without
+/// `may_tie` the output matrix must exist.
+Status load_trunk(SpecBuilder& b, ModelSpec& spec, TrunkKeys* trunk, bool may_tie);
+
+/// The number of attention heads of one block is usable: not 0, and a multiple of the KV heads.
+Status check_heads(const SpecBuilder& b, const TrunkKeys& trunk, uint32_t block);
+
+/// attention.key_length, by default embedding_length / head_count; equal to value_length. `suffix`
+/// is "" or "_swa"; a default for the latter must be in the file.
+Result<uint32_t> read_head_dim(const SpecBuilder& b, const TrunkKeys& trunk, const char* suffix);
+
+/// rope.dimension_count<suffix>: even, at most head_dim, by default `fallback`.
+Result<uint32_t> read_n_rot(const SpecBuilder& b, const char* suffix, uint32_t fallback,
+                            uint32_t head_dim);
+
+/// n_rot, rope.freq_base and rope.scaling.*. Scaling types other than none and linear (and yarn, if
+/// `allow_yarn`) are refused by name.
+Result<RopeSpec> read_rope(const SpecBuilder& b, uint32_t head_dim, bool allow_yarn);
+
+/// Where the rows of query and output projections come from.
+inline constexpr const char* kQueryRows = "%.attention.head_count * %.attention.key_length";
+inline constexpr const char* kKvRows = "%.attention.head_count_kv * %.attention.key_length";
+
+/// The geometry of one block's attention, with scale 1/sqrt(head_dim) and full causal mask; the
+/// tensors are left to the caller.
+Result<AttentionSpec> attention_geometry(const SpecBuilder& b, const TrunkKeys& trunk,
+                                         uint32_t block, uint32_t head_dim, const RopeSpec& rope);
+
+/// attn_q/k/v/output and their norms, for an attention whose geometry and qk_norm are set.
+Status load_attention_tensors(SpecBuilder& b, const TrunkKeys& trunk, uint32_t block,
+                              AttentionSpec* attention);
+
+/// Dense gate/up/down of width d_ff.
+Status load_dense_ffn(SpecBuilder& b, const TrunkKeys& trunk, uint32_t block, uint32_t d_ff,
+                      Activation activation, FfnSpec* ffn);
+
+/// Keys of a mixture of experts.
+struct MoeKeys {
+  uint32_t n_experts = 0, n_used = 0;
+  Extent width;  // of one expert
+  bool renormalize = false;
+  Extent shared_width{0};  // of the shared expert; 0 = none
+};
+
+/// expert_count and expert_used_count; group-limited routing is refused.
+Result<MoeKeys> read_moe_keys(const SpecBuilder& b);
+/// expert_feed_forward_length, by default feed_forward_length / expert_used_count.
+Result<Extent> read_expert_width(const SpecBuilder& b, const MoeKeys& moe);
+/// Router, expert slabs (separate or fused gate and up) and, if there is one, the shared expert.
+Status load_moe_ffn(SpecBuilder& b, const TrunkKeys& trunk, uint32_t block, const MoeKeys& moe,
+                    FfnSpec* ffn);
+
+}  // namespace sharpi

@@ -1,0 +1,231 @@
+// SPDX-License-Identifier: MIT
+// Qwen3.5 and 3.6, dense and MoE: three gated delta nets for every gated full attention, a SwiGLU
+// or routed FFN with a shared expert, and trailing blocks for multi-token prediction (MTP).
+#include <functional>
+#include <string>
+
+#include "model/arch_common.h"
+#include "model/arch_registry.h"
+
+namespace sharpi {
+namespace {
+
+struct Keys {
+  TrunkKeys trunk;
+  uint32_t n_layers = 0;        // without MTP blocks
+  std::vector<bool> recurrent;  // per block
+  uint32_t head_dim = 0;
+  RopeSpec rope;
+  DeltaNetSpec delta;  // sizes only
+};
+
+using FfnLoader = std::function<Status(uint32_t block, const TrunkKeys& trunk, FfnSpec* ffn)>;
+
+/// Interleaved M-RoPE gives every rotated pair the time, height or width position; for text these
+/// are equal, so it is plain NEOX rope as long as the three sections cover every pair.
+Status check_sections(const SpecBuilder& b, uint32_t n_rot) {
+  const std::string key = b.full_key("rope.dimension_sections");
+  const GgufValue* value = b.file().find_value(key);
+  if (value == nullptr) {
+    return Status::error(Code::kFormat, "key %s is missing, %s needs it", key.c_str(),
+                         b.arch().c_str());
+  }
+  if (value->type != GgufValueType::kArray || value->count < 3 || value->count > 4) {
+    return Status::error(Code::kFormat, "%s is not an array of 3 or 4 numbers", key.c_str());
+  }
+  SHARPI_TRY_ASSIGN(const std::optional<std::vector<int64_t>> sections,
+                    b.file().get_int_array(key));
+  for (uint32_t pair = 0; pair < n_rot / 2; ++pair) {
+    const int64_t section = (*sections)[pair % 3];
+    if (section >= 0 && pair / 3 < section) continue;
+    return Status::error(Code::kUnsupported,
+                         "%s = %s leaves rotated pair %u of %u without a text position",
+                         key.c_str(), b.file().value_text(*value).c_str(), pair, n_rot / 2);
+  }
+  return Status::ok();
+}
+
+Status read_recurrent(const SpecBuilder& b, Keys* k) {
+  if (b.has_key("attention.recurrent_layers")) {
+    SHARPI_TRY_ASSIGN(k->recurrent,
+                      b.flags_per_block("attention.recurrent_layers", k->trunk.n_blocks));
+  } else {
+    SHARPI_TRY_ASSIGN(const uint32_t interval,
+                      b.uint_or("full_attention_interval", 4, Range{1, limits::kLayers}));
+    k->recurrent.resize(k->trunk.n_blocks);
+    for (uint32_t i = 0; i < k->trunk.n_blocks; ++i) k->recurrent[i] = (i + 1) % interval != 0;
+  }
+  for (uint32_t i = k->n_layers; i < k->trunk.n_blocks; ++i) k->recurrent[i] = false;
+  return Status::ok();
+}
+
+Status read_delta(const SpecBuilder& b, DeltaNetSpec* d) {
+  SHARPI_TRY_ASSIGN(d->conv_kernel,
+                    b.require_uint("ssm.conv_kernel", Range{2, limits::kConvKernel}));
+  SHARPI_TRY_ASSIGN(d->head_dim, b.require_uint("ssm.state_size", Range{1, limits::kStateDim}));
+  SHARPI_TRY_ASSIGN(d->n_k_heads, b.require_uint("ssm.group_count", Range{1, limits::kHeads}));
+  SHARPI_TRY_ASSIGN(d->n_v_heads, b.require_uint("ssm.time_step_rank", Range{1, limits::kHeads}));
+  if (d->n_v_heads % d->n_k_heads != 0) {
+    return Status::error(Code::kFormat, "%s is %u, not a multiple of %s, which is %u",
+                         b.full_key("ssm.time_step_rank").c_str(), d->n_v_heads,
+                         b.full_key("ssm.group_count").c_str(), d->n_k_heads);
+  }
+  const uint64_t inner_max = limits::kHeads * limits::kStateDim;
+  SHARPI_TRY_ASSIGN(const uint32_t inner, b.require_uint("ssm.inner_size", Range{1, inner_max}));
+  if (inner != d->value_dim()) {
+    return Status::error(Code::kFormat, "%s is %u, expected %u by %s * %s",
+                         b.full_key("ssm.inner_size").c_str(), inner, d->value_dim(),
+                         b.full_key("ssm.time_step_rank").c_str(),
+                         b.full_key("ssm.state_size").c_str());
+  }
+  return Status::ok();
+}
+
+Status read_keys(SpecBuilder& b, ModelSpec& spec, Keys* k) {
+  SHARPI_TRY(load_trunk(b, spec, &k->trunk, /*may_tie=*/true));
+  SHARPI_TRY_ASSIGN(spec.n_mtp_layers,
+                    b.uint_or("nextn_predict_layers", 0, Range{0, k->trunk.n_blocks - 1}));
+  k->n_layers = k->trunk.n_blocks - spec.n_mtp_layers;
+  SHARPI_TRY(read_recurrent(b, k));
+  SHARPI_TRY_ASSIGN(k->head_dim, read_head_dim(b, k->trunk, ""));
+  SHARPI_TRY_ASSIGN(k->rope, read_rope(b, k->head_dim, /*allow_yarn=*/false));
+  SHARPI_TRY(check_sections(b, k->rope.n_rot));
+  return read_delta(b, &k->delta);
+}
+
+Status load_delta_net(SpecBuilder& b, const Keys& k, uint32_t block, DeltaNetSpec* delta) {
+  DeltaNetSpec& d = *delta;
+  d = k.delta;
+  const Extent& embd = k.trunk.embd;
+  const Extent v_heads{d.n_v_heads, "%.ssm.time_step_rank"};
+  const Extent inner{d.value_dim(), "%.ssm.inner_size"};
+  const Extent conv{d.conv_dim(), "2 * %.ssm.group_count * %.ssm.state_size + %.ssm.inner_size"};
+  const Extent taps{d.conv_kernel, "%.ssm.conv_kernel"};
+  const Extent state{d.head_dim, "%.ssm.state_size"};
+  return b.load_layer(block,
+                      {
+                          {&d.qkv, "attn_qkv.weight", WeightKind::kComputable, embd, conv},
+                          {&d.gate, "attn_gate.weight", WeightKind::kComputable, embd, inner},
+                          {&d.alpha, "ssm_alpha.weight", WeightKind::kComputable, embd, v_heads},
+                          {&d.beta, "ssm_beta.weight", WeightKind::kComputable, embd, v_heads},
+                          {&d.out, "ssm_out.weight", WeightKind::kComputable, inner, embd},
+                          {&d.conv1d, "ssm_conv1d.weight", WeightKind::kF32, taps, conv},
+                          {&d.dt_bias, "ssm_dt.bias", WeightKind::kF32, v_heads},
+                          {&d.a, "ssm_a", WeightKind::kF32, v_heads},
+                          {&d.norm, "ssm_norm.weight", WeightKind::kF32, state},
+                      });
+}
+
+Status load_block(SpecBuilder& b, const Keys& k, const FfnLoader& load_ffn, uint32_t block,
+                  LayerSpec* layer) {
+  const Extent& embd = k.trunk.embd;
+  SHARPI_TRY(b.load_layer(
+      block, {{&layer->mixer_norm, "attn_norm.weight", WeightKind::kF32, embd},
+              // Named after what it follows: it is the norm before the FFN.
+              {&layer->ffn_norm, "post_attention_norm.weight", WeightKind::kF32, embd}}));
+  if (k.recurrent[block]) {
+    layer->mixer = MixerKind::kGatedDeltaNet;
+    SHARPI_TRY(load_delta_net(b, k, block, &layer->delta));
+  } else {
+    SHARPI_TRY_ASSIGN(layer->attention, attention_geometry(b, k.trunk, block, k.head_dim, k.rope));
+    layer->attention.qk_norm = QkNorm::kPerHead;
+    layer->attention.output_gate = true;
+    SHARPI_TRY(load_attention_tensors(b, k.trunk, block, &layer->attention));
+  }
+  return load_ffn(block, k.trunk, &layer->ffn);
+}
+
+/// Checks an MTP block like any other, keeps only its size.
+Status check_mtp_block(SpecBuilder& b, const Keys& k, const FfnLoader& load_ffn, uint32_t block) {
+  LayerSpec layer;
+  SHARPI_TRY(load_block(b, k, load_ffn, block, &layer));
+  TensorRef eh_proj, enorm, hnorm, head_norm, embd, head;
+  const Extent pair{2 * k.trunk.embd.n, "2 * %.embedding_length"};
+  return b.load_layer(
+      block, {
+                 {&eh_proj, "nextn.eh_proj.weight", WeightKind::kComputable, pair, k.trunk.embd},
+                 {&enorm, "nextn.enorm.weight", WeightKind::kF32, k.trunk.embd},
+                 {&hnorm, "nextn.hnorm.weight", WeightKind::kF32, k.trunk.embd},
+                 {&head_norm,
+                  "nextn.shared_head_norm.weight",
+                  WeightKind::kF32,
+                  k.trunk.embd,
+                  {},
+                  {},
+                  true},
+                 {&embd,
+                  "nextn.embed_tokens.weight",
+                  WeightKind::kComputable,
+                  k.trunk.embd,
+                  k.trunk.vocab,
+                  {},
+                  true},
+                 {&head,
+                  "nextn.shared_head_head.weight",
+                  WeightKind::kComputable,
+                  k.trunk.embd,
+                  k.trunk.vocab,
+                  {},
+                  true},
+             });
+}
+
+uint64_t block_bytes(const GgufFile& file, uint32_t block) {
+  const std::string prefix = layer_tensor_name(block, "");
+  uint64_t bytes = 0;
+  for (const GgufTensor& t : file.tensors()) {
+    if (t.name.starts_with(prefix)) bytes += t.bytes;
+  }
+  return bytes;
+}
+
+Status load_blocks(SpecBuilder& b, ModelSpec& spec, const Keys& k, const FfnLoader& load_ffn) {
+  spec.layers.resize(k.n_layers);
+  for (uint32_t i = 0; i < k.n_layers; ++i) {
+    SHARPI_TRY(load_block(b, k, load_ffn, i, &spec.layers[i]));
+  }
+  for (uint32_t i = k.n_layers; i < k.trunk.n_blocks; ++i) {
+    SHARPI_TRY(check_mtp_block(b, k, load_ffn, i));
+    spec.mtp_bytes += block_bytes(b.file(), i);
+  }
+  return Status::ok();
+}
+
+}  // namespace
+
+Status load_qwen35(SpecBuilder& b, ModelSpec& spec) {
+  Keys keys;
+  SHARPI_TRY(read_keys(b, spec, &keys));
+  SHARPI_TRY_ASSIGN(const std::vector<uint32_t> d_ff,
+                    b.per_block("feed_forward_length", keys.trunk.n_blocks, Range{1, limits::kFf}));
+  return load_blocks(b, spec, keys, [&](uint32_t block, const TrunkKeys& trunk, FfnSpec* ffn) {
+    return load_dense_ffn(b, trunk, block, d_ff[block], Activation::kSilu, ffn);
+  });
+}
+
+Status load_qwen35moe(SpecBuilder& b, ModelSpec& spec) {
+  Keys keys;
+  SHARPI_TRY(read_keys(b, spec, &keys));
+  SHARPI_TRY_ASSIGN(MoeKeys moe, read_moe_keys(b));
+  SHARPI_TRY_ASSIGN(moe.width, read_expert_width(b, moe));
+  moe.renormalize = true;
+  const Range range{0, limits::kFf};
+  SHARPI_TRY_ASSIGN(const uint32_t shared,
+                    b.uint_or("expert_shared_feed_forward_length", 0, range));
+  if (shared != 0) {
+    moe.shared_width = {shared, "%.expert_shared_feed_forward_length"};
+  } else {
+    SHARPI_TRY_ASSIGN(const uint32_t d_ff, b.uint_or("feed_forward_length", 0, range));
+    if (d_ff == 0) {
+      return Status::error(Code::kFormat, "key %s is missing, %s needs it",
+                           b.full_key("expert_shared_feed_forward_length").c_str(),
+                           b.arch().c_str());
+    }
+    moe.shared_width = {d_ff, "%.feed_forward_length"};
+  }
+  return load_blocks(b, spec, keys, [&](uint32_t block, const TrunkKeys& trunk, FfnSpec* ffn) {
+    return load_moe_ffn(b, trunk, block, moe, ffn);
+  });
+}
+
+}  // namespace sharpi

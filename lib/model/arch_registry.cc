@@ -1,0 +1,35 @@
+// SPDX-License-Identifier: MIT
+#include "model/arch_registry.h"
+
+namespace sharpi {
+namespace {
+
+struct Row {
+  std::string_view name;
+  ArchLoader load;
+};
+
+constexpr Row kArchitectures[] = {
+    {"gemma4", load_gemma4}, {"olmoe", load_olmoe},         {"qwen3", load_qwen3},
+    {"qwen35", load_qwen35}, {"qwen35moe", load_qwen35moe}, {"qwen3moe", load_qwen3moe},
+};
+
+}  // namespace
+
+ArchLoader find_architecture(std::string_view name) {
+  for (const Row& row : kArchitectures) {
+    if (row.name == name) return row.load;
+  }
+  return nullptr;
+}
+
+std::string architecture_names() {
+  std::string names;
+  for (const Row& row : kArchitectures) {
+    if (!names.empty()) names += ", ";
+    names += row.name;
+  }
+  return names;
+}
+
+}  // namespace sharpi

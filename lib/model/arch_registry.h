@@ -1,0 +1,30 @@
+// SPDX-License-Identifier: MIT
+// The architectures that load_model_spec() knows, by the name in general.architecture. Adding one
+// is an arch_*.cc file that fills a ModelSpec, and a row in the table of arch_registry.cc. Thread
+// rule: pure functions.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+#include "model/spec_builder.h"
+
+namespace sharpi {
+
+/// Fills everything of `spec` but the fields load_model_spec() sets itself (file, architecture,
+/// name, default_kv_dtype).
+using ArchLoader = Status (*)(SpecBuilder& builder, ModelSpec& spec);
+
+Status load_gemma4(SpecBuilder& builder, ModelSpec& spec);
+Status load_olmoe(SpecBuilder& builder, ModelSpec& spec);
+Status load_qwen3(SpecBuilder& builder, ModelSpec& spec);
+Status load_qwen35(SpecBuilder& builder, ModelSpec& spec);
+Status load_qwen35moe(SpecBuilder& builder, ModelSpec& spec);
+Status load_qwen3moe(SpecBuilder& builder, ModelSpec& spec);
+
+/// nullptr when the architecture is unknown.
+ArchLoader find_architecture(std::string_view name);
+/// Names of all known architectures, comma-separated, for messages.
+std::string architecture_names();
+
+}  // namespace sharpi

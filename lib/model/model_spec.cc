@@ -1,0 +1,97 @@
+// SPDX-License-Identifier: MIT
+#include "model/model_spec.h"
+
+#include <algorithm>
+#include <unordered_set>
+#include <utility>
+
+#include "gguf/gguf_parse.h"
+#include "model/arch_registry.h"
+#include "model/spec_builder.h"
+
+namespace sharpi {
+
+bool ModelSpec::is_hybrid() const {
+  return std::any_of(layers.begin(), layers.end(),
+                     [](const LayerSpec& l) { return l.mixer == MixerKind::kGatedDeltaNet; });
+}
+
+bool ModelSpec::has_window() const {
+  return std::any_of(layers.begin(), layers.end(), [](const LayerSpec& l) {
+    return l.mixer == MixerKind::kAttention && l.attention.window > 0;
+  });
+}
+
+uint64_t ModelSpec::parameter_count() const {
+  std::unordered_set<const GgufTensor*> counted;  // a tied head and shared rope factors count once
+  uint64_t n = 0;
+  const auto add = [&](const GgufTensor* t) {
+    if (t != nullptr && counted.insert(t).second) n += t->elements();
+  };
+  for (const TensorRef* t :
+       {&token_embd, &output_norm, &output, &ple_embd, &ple_model_proj, &ple_proj_norm}) {
+    add(t->tensor);
+  }
+  for (const LayerSpec& l : layers) {
+    const AttentionSpec& a = l.attention;
+    const DeltaNetSpec& d = l.delta;
+    const FfnSpec& f = l.ffn;
+    for (const TensorRef* t : {&l.mixer_norm,
+                               &l.mixer_post_norm,
+                               &l.ffn_norm,
+                               &l.ffn_post_norm,
+                               &l.ple_gate,
+                               &l.ple_proj,
+                               &l.ple_post_norm,
+                               &a.q,
+                               &a.k,
+                               &a.v,
+                               &a.o,
+                               &a.q_norm,
+                               &a.k_norm,
+                               &d.qkv,
+                               &d.gate,
+                               &d.alpha,
+                               &d.beta,
+                               &d.out,
+                               &d.conv1d,
+                               &d.dt_bias,
+                               &d.a,
+                               &d.norm,
+                               &f.gate,
+                               &f.up,
+                               &f.down,
+                               &f.router,
+                               &f.shared_gate_inp,
+                               &f.shared_gate,
+                               &f.shared_up,
+                               &f.shared_down}) {
+      add(t->tensor);
+    }
+    add(a.rope.freq_factors);
+  }
+  return n;
+}
+
+Result<std::shared_ptr<const ModelSpec>> load_model_spec(std::shared_ptr<const GgufFile> file) {
+  SHARPI_TRY_ASSIGN(const std::optional<std::string_view> arch,
+                    file->get_string("general.architecture"));
+  if (!arch) return Status::error(Code::kFormat, "key general.architecture is missing");
+  const ArchLoader load = find_architecture(*arch);
+  if (load == nullptr) {
+    return Status::error(Code::kUnsupported, "architecture %s is not supported, only %s",
+                         gguf_quoted(*arch).c_str(), architecture_names().c_str());
+  }
+  auto spec = std::make_shared<ModelSpec>();
+  spec->architecture = std::string(*arch);
+  SHARPI_TRY_ASSIGN(const std::optional<std::string_view> name, file->get_string("general.name"));
+  spec->name = std::string(name.value_or(std::string_view()));
+  SpecBuilder builder(*file, spec->architecture);
+  SHARPI_TRY(load(builder, *spec));
+  SHARPI_TRY(builder.check_leftovers());
+  spec->default_kv_dtype = spec->is_hybrid() ? KvDtype::kBf16 : KvDtype::kF32;
+  spec->file = std::move(file);
+  return std::shared_ptr<const ModelSpec>(std::move(spec));
+}
+
+}  // namespace sharpi

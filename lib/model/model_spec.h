@@ -1,0 +1,125 @@
+// SPDX-License-Identifier: MIT
+// An architecture as data: hyper-parameters and one LayerSpec per layer. One small file per
+// architecture (arch_*.cc) fills a ModelSpec from a GGUF header; tiers read the spec and contain no
+// architecture's name.
+// Thread rule: immutable after load_model_spec().
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/kv_dtype.h"
+#include "base/status.h"
+#include "gguf/gguf_file.h"
+
+namespace sharpi {
+
+/// A weight in the file: rows of n_in elements. Experts: n_out rows for each of n_experts slabs.
+struct TensorRef {
+  const GgufTensor* tensor = nullptr;  // nullptr = absent (optional weights)
+  uint64_t n_in = 0, n_out = 0, n_experts = 1;
+  explicit operator bool() const { return tensor != nullptr; }
+  uint64_t bytes() const { return tensor ? tensor->bytes : 0; }
+  uint64_t row_bytes() const { return ggml_row_bytes(tensor->type, n_in); }
+};
+
+enum class MixerKind : uint8_t { kAttention, kGatedDeltaNet };
+enum class FfnKind : uint8_t { kDense, kMoe };
+enum class Activation : uint8_t { kSilu, kGeluTanh };
+enum class QkNorm : uint8_t { kNone, kPerHead, kWholeVector };
+
+/// NEOX rotary embedding over the first n_rot dims of a head: pairs (j, j + n_rot/2).
+struct RopeSpec {
+  uint32_t n_rot = 0;
+  double freq_base = 10000.0;
+  double freq_scale = 1.0;                   // 1/factor for linear scaling
+  const GgufTensor* freq_factors = nullptr;  // n_rot/2 f32 divisors of the angles
+  /// arXiv 2309.00071; cos and sin are multiplied by yarn_attn * (1 + 0.1 ln yarn_factor).
+  bool yarn = false;
+  double yarn_factor = 1.0, yarn_orig_ctx = 0.0, yarn_ext = 1.0, yarn_attn = 1.0;
+  double yarn_beta_fast = 32.0, yarn_beta_slow = 1.0;
+};
+
+struct AttentionSpec {
+  uint32_t n_heads = 0, n_kv_heads = 0, head_dim = 0;
+  float scale = 0.0f;   // of q.k
+  uint32_t window = 0;  // 0 = full causal; else keys with 0 <= q_pos - k_pos < window
+  QkNorm qk_norm = QkNorm::kNone;
+  bool v_norm = false;       // weightless RMS norm of each V head
+  bool v_from_k = false;     // V = raw K projection (before norm and RoPE); no attn_v weight
+  bool output_gate = false;  // attn_q rows are (query, gate) per head; o *= sigmoid(gate)
+  int32_t kv_source = -1;    // -1 = owns its KV; else the layer whose rows it reads
+  RopeSpec rope;
+  TensorRef q, k, v, o;
+  TensorRef q_norm, k_norm;  // f32
+};
+
+/// Gated delta net (arXiv 2412.06464); exact steps in docs/architecture.md.
+struct DeltaNetSpec {
+  uint32_t n_k_heads = 0, n_v_heads = 0, head_dim = 0, conv_kernel = 0;
+  uint32_t key_dim() const { return n_k_heads * head_dim; }
+  uint32_t value_dim() const { return n_v_heads * head_dim; }
+  uint32_t conv_dim() const { return 2 * key_dim() + value_dim(); }
+  TensorRef qkv, gate, alpha, beta, out;  // projections
+  TensorRef conv1d, dt_bias, a, norm;     // f32
+};
+
+struct FfnSpec {
+  FfnKind kind = FfnKind::kDense;
+  Activation activation = Activation::kSilu;
+  uint32_t d_ff = 0;           // dense width, or one expert's width
+  TensorRef gate, up, down;    // dense, or the expert slabs
+  bool fused_gate_up = false;  // MoE: `gate` holds gate rows then up rows, `up` is absent
+  uint32_t n_experts = 0, n_used = 0;
+  bool renormalize = false;   // top-k weights /= max(sum, 2^-14)
+  TensorRef router;           // f32 {E, n_experts}
+  uint32_t d_shared = 0;      // width of the shared expert, 0 = none
+  TensorRef shared_gate_inp;  // f32 {E}: sigmoid(dot) scales the shared expert; absent = 1
+  TensorRef shared_gate, shared_up, shared_down;
+};
+
+struct LayerSpec {
+  MixerKind mixer = MixerKind::kAttention;
+  AttentionSpec attention;
+  DeltaNetSpec delta;
+  FfnSpec ffn;
+  TensorRef mixer_norm;       // before the mixer
+  TensorRef mixer_post_norm;  // on the mixer's output, before the residual add (optional)
+  TensorRef ffn_norm;         // before the FFN
+  TensorRef ffn_post_norm;    // on the FFN's output, before the residual add (optional)
+  TensorRef ple_gate, ple_proj, ple_post_norm;  // per-layer embedding injection (optional)
+  float output_scale = 1.0f;                    // multiplies the residual stream at the layer's end
+  bool owns_kv() const { return mixer == MixerKind::kAttention && attention.kv_source < 0; }
+};
+
+struct ModelSpec {
+  std::shared_ptr<const GgufFile> file;
+  std::string architecture;  // general.architecture
+  std::string name;          // general.name or empty
+  uint32_t n_embd = 0, n_vocab = 0, n_ctx_train = 0;
+  float rms_eps = 1e-6f;
+  float embedding_scale = 1.0f;
+  float logit_softcap = 0.0f;  // 0 = none
+  std::vector<LayerSpec> layers;
+  TensorRef token_embd, output_norm, output;  // output = token_embd when tied
+  bool tied_output = false;
+  // Per-layer embeddings (Gemma 4 E4B kind): width 0 = none.
+  uint32_t d_ple = 0;
+  TensorRef ple_embd, ple_model_proj, ple_proj_norm;
+  uint32_t n_mtp_layers = 0;                 // in the file; not loaded yet
+  uint64_t mtp_bytes = 0;                    // of their tensors
+  KvDtype default_kv_dtype = KvDtype::kF32;  // what `auto` means before any narrowing
+
+  uint32_t n_layers() const { return static_cast<uint32_t>(layers.size()); }
+  bool is_hybrid() const;            // any gated-delta-net layer
+  bool has_window() const;           // any sliding-window layer
+  uint64_t parameter_count() const;  // of the tensors the spec refers to
+};
+
+/// Reads and checks everything: keys, every tensor's presence, type and shape. kUnsupported names
+/// an unknown architecture or rope scaling; kFormat names the tensor, both shapes and the key.
+Result<std::shared_ptr<const ModelSpec>> load_model_spec(std::shared_ptr<const GgufFile> file);
+
+}  // namespace sharpi

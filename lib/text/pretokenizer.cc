@@ -1,0 +1,144 @@
+// SPDX-License-Identifier: MIT
+#include "text/pretokenizer.h"
+
+#define PCRE2_CODE_UNIT_WIDTH 8
+#include <pcre2.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <limits>
+
+namespace sharpi {
+namespace {
+
+// White_Space of Unicode, as class members. Spelled out because PCRE2's \s takes in U+180E, which
+// the regex engine of the reference tokenizers does not.
+#define SHARPI_SPACE                                                         \
+  "\\t-\\r\\x20\\x{85}\\x{A0}\\x{1680}\\x{2000}-\\x{200A}\\x{2028}\\x{2029}" \
+  "\\x{202F}\\x{205F}\\x{3000}"
+#define SHARPI_RUN "[" SHARPI_SPACE "]+"
+// A whitespace run leaves its last character to the word that follows it.
+#define SHARPI_RUN_BEFORE_WORD SHARPI_RUN "(?![^" SHARPI_SPACE "])"
+#define SHARPI_CONTRACTIONS "'s|'t|'re|'ve|'m|'ll|'d"
+
+struct Family {
+  std::string_view name;
+  const char* pattern;
+};
+
+// Every pattern matches at every position of every text, so that pieces have no gaps.
+constexpr Family kFamilies[] = {
+    {"qwen2", "(?i:" SHARPI_CONTRACTIONS ")|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|\\p{N}"
+              "|\\x20?[^" SHARPI_SPACE "\\p{L}\\p{N}]+[\\r\\n]*"
+              "|[" SHARPI_SPACE "]*[\\r\\n]+|" SHARPI_RUN_BEFORE_WORD "|" SHARPI_RUN},
+    {"qwen35", "(?i:" SHARPI_CONTRACTIONS ")|[^\\r\\n\\p{L}\\p{N}]?[\\p{L}\\p{M}]+|\\p{N}"
+               "|\\x20?[^" SHARPI_SPACE "\\p{L}\\p{M}\\p{N}]+[\\r\\n]*"
+               "|[" SHARPI_SPACE "]*[\\r\\n]+|" SHARPI_RUN_BEFORE_WORD "|" SHARPI_RUN},
+    {"olmo",
+     SHARPI_CONTRACTIONS "|\\x20?\\p{L}+|\\x20?\\p{N}+|\\x20?[^" SHARPI_SPACE "\\p{L}\\p{N}]+"
+                         "|" SHARPI_RUN_BEFORE_WORD "|" SHARPI_RUN},
+};
+
+std::string error_text(int code) {
+  PCRE2_UCHAR buffer[160] = {};
+  pcre2_get_error_message(code, buffer, sizeof buffer);
+  return reinterpret_cast<const char*>(buffer);
+}
+
+}  // namespace
+
+struct PreTokenizer::Pattern {
+  pcre2_code* code = nullptr;
+  ~Pattern() { pcre2_code_free(code); }
+};
+
+PreTokenizer::PreTokenizer() : pattern_(std::make_unique<Pattern>()) {}
+PreTokenizer::~PreTokenizer() = default;
+PreTokenizer::PreTokenizer(PreTokenizer&&) noexcept = default;
+PreTokenizer& PreTokenizer::operator=(PreTokenizer&&) noexcept = default;
+
+Result<PreTokenizer> PreTokenizer::create(std::string_view name) {
+  const auto* family = std::find_if(std::begin(kFamilies), std::end(kFamilies),
+                                    [&](const Family& f) { return f.name == name; });
+  if (family == std::end(kFamilies)) {
+    return Status::error(Code::kUnsupported,
+                         "pre-tokenizer \"%.*s\" is not one of qwen2, qwen35, olmo",
+                         static_cast<int>(std::min<size_t>(name.size(), 64)), name.data());
+  }
+  PreTokenizer out;
+  int error = 0;
+  PCRE2_SIZE error_at = 0;
+  // Anchored at compile time: as an option of the match call it would switch the JIT off.
+  out.pattern_->code =
+      pcre2_compile(reinterpret_cast<PCRE2_SPTR>(family->pattern), PCRE2_ZERO_TERMINATED,
+                    PCRE2_UTF | PCRE2_ANCHORED, &error, &error_at, nullptr);
+  if (out.pattern_->code == nullptr) {
+    return Status::error(Code::kInternal, "pre-tokenizer pattern, byte %zu: %s", error_at,
+                         error_text(error).c_str());
+  }
+  // Without executable memory the interpreter runs the same pattern, only slower.
+  (void)pcre2_jit_compile(out.pattern_->code, PCRE2_JIT_COMPLETE);
+  return out;
+}
+
+struct PreTokenizer::Matcher::State {
+  const pcre2_code* pattern = nullptr;
+  pcre2_match_data* data = nullptr;
+  pcre2_match_context* context = nullptr;
+  std::string_view text;
+  size_t at = 0;
+  ~State() {
+    pcre2_match_context_free(context);
+    pcre2_match_data_free(data);
+  }
+};
+
+PreTokenizer::Matcher::Matcher() : state_(std::make_unique<State>()) {}
+PreTokenizer::Matcher::~Matcher() = default;
+PreTokenizer::Matcher::Matcher(Matcher&&) noexcept = default;
+PreTokenizer::Matcher& PreTokenizer::Matcher::operator=(Matcher&&) noexcept = default;
+
+Result<PreTokenizer::Matcher> PreTokenizer::Matcher::create(const PreTokenizer& owner) {
+  Matcher out;
+  out.state_->pattern = owner.pattern_->code;
+  out.state_->data = pcre2_match_data_create(1, nullptr);
+  out.state_->context = pcre2_match_context_create(nullptr);
+  if (out.state_->data == nullptr || out.state_->context == nullptr) {
+    return Status::error(Code::kOutOfMemory, "no memory for pre-tokenizer match state");
+  }
+  return out;
+}
+
+void PreTokenizer::Matcher::start(std::string_view text) {
+  State& s = *state_;
+  s.text = text;
+  s.at = 0;
+  // The patterns backtrack over one run of characters at most, so work proportional to the text
+  // is always enough; the limit turns anything worse into an error.
+  const uint64_t limit = 4096 + 16 * static_cast<uint64_t>(text.size());
+  const uint64_t most = std::numeric_limits<uint32_t>::max();
+  pcre2_set_match_limit(s.context, static_cast<uint32_t>(std::min(limit, most)));
+}
+
+Status PreTokenizer::Matcher::next(std::string_view* piece) {
+  State& s = *state_;
+  *piece = {};
+  if (s.at >= s.text.size()) return Status::ok();
+  // The text was validated once; checking it again per match would make the walk quadratic.
+  const int rc = pcre2_match(s.pattern, reinterpret_cast<PCRE2_SPTR>(s.text.data()), s.text.size(),
+                             s.at, PCRE2_NO_UTF_CHECK, s.data, s.context);
+  if (rc < 0) {
+    return Status::error(Code::kInternal, "pre-tokenizer failed at byte %zu of %zu: %s", s.at,
+                         s.text.size(), error_text(rc).c_str());
+  }
+  const size_t end = pcre2_get_ovector_pointer(s.data)[1];
+  if (end <= s.at || end > s.text.size()) {
+    return Status::error(Code::kInternal, "pre-tokenizer matched nothing at byte %zu of %zu", s.at,
+                         s.text.size());
+  }
+  *piece = s.text.substr(s.at, end - s.at);
+  s.at = end;
+  return Status::ok();
+}
+
+}  // namespace sharpi

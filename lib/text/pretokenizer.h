@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: MIT
+// Splits text into the pieces that byte-level BPE works inside, by the regular expression of a
+// tokenizer family (PCRE2, JIT-compiled where the system allows it).
+// Thread rule: PreTokenizer is immutable; each call brings its own Matcher.
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <string_view>
+
+#include "base/status.h"
+
+namespace sharpi {
+
+class PreTokenizer {
+ public:
+  /// `name` is the file's tokenizer.ggml.pre. kUnsupported names an unknown one.
+  static Result<PreTokenizer> create(std::string_view name);
+  ~PreTokenizer();
+  PreTokenizer(PreTokenizer&&) noexcept;
+  PreTokenizer& operator=(PreTokenizer&&) noexcept;
+
+  /// Walks one text: owns the match state, so it is cheap to reuse for the next text.
+  class Matcher {
+   public:
+    static Result<Matcher> create(const PreTokenizer& owner);
+    ~Matcher();
+    Matcher(Matcher&&) noexcept;
+    Matcher& operator=(Matcher&&) noexcept;
+
+    /// Starts on `text`, which is whole UTF-8 characters and outlives the walk.
+    void start(std::string_view text);
+    /// Sets *piece to the next piece; empty at the end. The pieces cover the text without gaps.
+    Status next(std::string_view* piece);
+
+   private:
+    Matcher();
+    struct State;
+    std::unique_ptr<State> state_;
+  };
+
+ private:
+  PreTokenizer();
+  struct Pattern;
+  std::unique_ptr<Pattern> pattern_;
+};
+
+}  // namespace sharpi

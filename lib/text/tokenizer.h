@@ -1,0 +1,62 @@
+// SPDX-License-Identifier: MIT
+// Text <-> token ids for the vocabularies inside GGUF files: byte-level BPE (tokenizer.ggml.model
+// "gpt2" with the qwen2, qwen35 and olmo pre-tokenizers) and Gemma 4's space-marker BPE with byte
+// fallback ("gemma4"). Equal to the HF tokenizers these files were converted from, NFC included.
+// Thread rule: immutable after create(); any thread (scratch is per call).
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/status.h"
+#include "gguf/gguf_file.h"
+
+namespace sharpi {
+
+enum class TokenKind : uint8_t {
+  kNormal = 1,
+  kUnknown = 2,
+  kControl = 3,
+  kUserDefined = 4,
+  kUnused = 5,
+  kByte = 6,
+};
+
+class Tokenizer {
+ public:
+  /// kUnsupported names an unknown tokenizer model or pre-tokenizer; kFormat says what is wrong
+  /// with a malformed vocabulary.
+  static Result<std::shared_ptr<const Tokenizer>> create(std::shared_ptr<const GgufFile> file);
+  ~Tokenizer();
+
+  uint32_t n_vocab() const;
+  /// Appends the ids of `text`; on failure *out stays as it was. add_special: BOS and EOS as the
+  /// file asks (a BOS that the text itself begins with is not doubled). parse_special: the text of
+  /// a control token becomes its id (that of user-defined tokens always does). Bytes that are not
+  /// UTF-8 are kept, as byte tokens. kUnsupported: the vocabulary has no token for some byte.
+  Status encode(std::string_view text, bool add_special, bool parse_special,
+                std::vector<int32_t>* out) const;
+  /// Appends the bytes of one token; control tokens give nothing unless `render_special`.
+  /// kInvalidArgument for an id outside the vocabulary.
+  Status decode(int32_t token, bool render_special, std::string* out) const;
+
+  TokenKind kind(int32_t token) const;             // pre: 0 <= token < n_vocab
+  std::string_view raw_text(int32_t token) const;  // as stored in the file
+  int32_t bos() const;                             // -1 if none
+  int32_t eos() const;                             // -1 if none
+  bool is_end_of_generation(int32_t token) const;
+  /// Tokens a sampler must never pick: unused kind and the file's suppress list.
+  const std::vector<int32_t>& never_sample() const;
+  /// The raw Jinja template; empty if the file has none.
+  std::string_view chat_template() const;
+
+ private:
+  Tokenizer();
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace sharpi

@@ -1,0 +1,706 @@
+/* SPDX-License-Identifier: MIT */
+/**
+ * @file sharpi.h
+ * @brief libsharpi: GGUF language models on a GPU trunk and a CPU tail, with the KV cache as storage.
+ *
+ * This header is the whole public ABI and its manual.
+ *
+ * **Objects.** A *context* owns threads, devices, allocator and logger. A *plan* says, from a file's
+ * header alone, which blocks run where and every byte that will be taken. A *model* is the loaded
+ * weights, immutable and shared. A *session* is one conversation: its KV rows, its recurrent state,
+ * its sampler. Parents are reference-counted: handles may be destroyed in any order.
+ *
+ * **Errors.** Every fallible call returns a ::sharpi_status (0 = ok, negative = error) and takes, as
+ * its last argument, a nullable caller-owned ::sharpi_error that receives the status, a native code
+ * and one sentence. The library never aborts, exits, prints, installs a signal handler or lets an
+ * exception cross this boundary. A failed call leaves its object as it was; prefill alone keeps the
+ * whole chunks it committed, and says how many tokens that is.
+ *
+ * **Parameter structs** begin with `uint32_t struct_size` and are filled by their `_init` function,
+ * which writes every default as a value. Zero is therefore an ordinary value. A library newer than
+ * its caller gives the fields the caller does not know their defaults; a library older than its
+ * caller refuses a non-zero tail it does not know with ::SHARPI_E_UNSUPPORTED, so that no request is
+ * silently ignored. A struct_size below the first version's is ::SHARPI_E_INVALID_ARGUMENT (forgotten
+ * init). Out-structs begin with struct_size too: the library writes no more than that.
+ *
+ * **Threads.** An argument that points to `const` may be used by several calls at once. A non-const
+ * object argument means one call at a time for that object (a second one gets ::SHARPI_E_BUSY).
+ * sharpi_session_cancel() is the exception: any thread, any time, also from a signal handler.
+ *
+ * **Sizes.** Counts are uint32_t, bytes uint64_t, token ids int32_t. Text is UTF-8 with an explicit
+ * length. When a buffer is too small the call returns ::SHARPI_E_BUFFER_TOO_SMALL, writes nothing to
+ * the buffer, and its out-length says how much is needed; cap 0 with a null buffer asks for the size.
+ */
+#ifndef SHARPI_H_
+#define SHARPI_H_
+
+#include <stddef.h>
+#include <stdint.h>
+
+#if defined(__GNUC__) || defined(__clang__)
+#define SHARPI_API __attribute__((visibility("default")))
+#else
+#define SHARPI_API
+#endif
+
+#ifdef __cplusplus
+#define SHARPI_NOEXCEPT noexcept
+extern "C" {
+#else
+#define SHARPI_NOEXCEPT
+#endif
+
+/** @defgroup version Version
+ *  @{ */
+#define SHARPI_VERSION_MAJOR 1
+#define SHARPI_VERSION_MINOR 0
+#define SHARPI_VERSION_PATCH 0
+/** Version of this header: major * 10000 + minor * 100 + patch. */
+#define SHARPI_VERSION (SHARPI_VERSION_MAJOR * 10000 + SHARPI_VERSION_MINOR * 100 + SHARPI_VERSION_PATCH)
+
+/** Version of the loaded library, comparable with ::SHARPI_VERSION.
+ *  @return the version number. @thread any. @since 1.0 */
+SHARPI_API uint32_t sharpi_version(void) SHARPI_NOEXCEPT;
+/** One line: version, compiler, backends built in. Static storage.
+ *  @return a NUL-terminated string, never null. @thread any. @since 1.0 */
+SHARPI_API const char *sharpi_build_info(void) SHARPI_NOEXCEPT;
+/** @} */
+
+/** @defgroup status Status and errors
+ *  @{ */
+typedef int32_t sharpi_status;                 /**< 0 or one of SHARPI_E_*; numbers never change. */
+#define SHARPI_OK                    0
+#define SHARPI_E_INVALID_ARGUMENT  (-1)        /**< An argument is null, out of range or contradictory. */
+#define SHARPI_E_OUT_OF_MEMORY     (-2)        /**< Host or device memory could not be had. */
+#define SHARPI_E_UNSUPPORTED       (-3)        /**< Valid, but this build, model or device cannot do it. */
+#define SHARPI_E_NOT_FOUND         (-4)        /**< No such file, device, key or checkpoint. */
+#define SHARPI_E_IO                (-5)        /**< The operating system refused to read or map. */
+#define SHARPI_E_FORMAT            (-6)        /**< The file or blob is malformed. */
+#define SHARPI_E_MISMATCH          (-7)        /**< Well formed, but of another model, plan or version. */
+#define SHARPI_E_CANCELLED         (-8)        /**< sharpi_session_cancel() or a progress callback. */
+#define SHARPI_E_KV_FULL           (-9)        /**< The session's slots are used up; nothing changed. */
+#define SHARPI_E_DOES_NOT_FIT     (-10)        /**< A budget is too small; the text has the bytes. */
+#define SHARPI_E_BUFFER_TOO_SMALL (-11)        /**< The out-length says how much is needed. */
+#define SHARPI_E_STATE            (-12)        /**< Not possible in the object's present state. */
+#define SHARPI_E_BUSY             (-13)        /**< Another call is using the object. */
+#define SHARPI_E_DEVICE           (-14)        /**< A device call failed; native_code says which. */
+#define SHARPI_E_DEVICE_LOST      (-15)        /**< A sticky device fault; only destroy is legal. */
+#define SHARPI_E_INTERNAL         (-16)        /**< A bug of the library, caught. */
+
+#define SHARPI_ERROR_TEXT 480
+/** What went wrong. Caller-owned; written only when a call fails, then always NUL-terminated. */
+typedef struct sharpi_error {
+  uint32_t struct_size;                        /**< sizeof(sharpi_error); see ::SHARPI_ERROR_INIT. */
+  sharpi_status status;
+  int32_t native_code;                         /**< errno or CUDA code, 0 if none. */
+  uint32_t reserved;
+  char text[SHARPI_ERROR_TEXT];                /**< One sentence, no newline. */
+} sharpi_error;
+/** Initialiser: `sharpi_error err = SHARPI_ERROR_INIT;` */
+#define SHARPI_ERROR_INIT { sizeof(sharpi_error), 0, 0, 0, { 0 } }
+
+/** Name of a status, such as "SHARPI_E_KV_FULL".
+ *  @return a static string, "SHARPI_E_?" for a number that is no status. @thread any. @since 1.0 */
+SHARPI_API const char *sharpi_status_name(sharpi_status status) SHARPI_NOEXCEPT;
+/** @} */
+
+/** @defgroup common Common types
+ *  @{ */
+typedef struct sharpi_context sharpi_context;
+typedef struct sharpi_plan sharpi_plan;
+typedef struct sharpi_model sharpi_model;
+typedef struct sharpi_session sharpi_session;
+
+/** A count that the caller leaves to the environment, then to the library. */
+#define SHARPI_UNSET 0xFFFFFFFFu
+/** A byte budget that means "all that is free". */
+#define SHARPI_ALL_FREE 0xFFFFFFFFFFFFFFFFull
+
+/** How KV rows are stored. Spellings in text and environment: f32|fp32, bf16, q8_0|q8, auto. */
+typedef uint32_t sharpi_kv_dtype;
+#define SHARPI_KV_AUTO 0u                      /**< The architecture's default, narrowed only if needed. */
+#define SHARPI_KV_F32  1u                      /**< 4 bytes an element. */
+#define SHARPI_KV_BF16 2u                      /**< 2 bytes, round to nearest even. */
+#define SHARPI_KV_Q8_0 3u                      /**< 34 bytes for 32 elements (ggml block_q8_0). */
+
+typedef uint32_t sharpi_tier;
+#define SHARPI_TIER_CPU  1u
+#define SHARPI_TIER_CUDA 2u
+
+/** Progress of a long call, on the caller's thread, never after the call returned.
+ *  @return 0 to go on, non-zero to cancel. */
+typedef int32_t (*sharpi_progress_fn)(void *user_data, uint32_t phase, uint64_t done, uint64_t total);
+#define SHARPI_PHASE_LOAD    1u                /**< Bytes of weights made ready. */
+#define SHARPI_PHASE_PREFILL 2u                /**< Tokens committed. */
+#define SHARPI_PHASE_COMPACT 3u                /**< Layers scored. */
+/** @} */
+
+/** @defgroup context Context
+ *  @{ */
+typedef uint32_t sharpi_log_level;
+#define SHARPI_LOG_ERROR 1u
+#define SHARPI_LOG_WARN  2u
+#define SHARPI_LOG_INFO  3u
+#define SHARPI_LOG_DEBUG 4u
+/** A whole line without newline; serialised by the library, maybe on one of its threads; must not
+ *  call back into the library. */
+typedef void (*sharpi_log_fn)(void *user_data, sharpi_log_level level, const char *text, size_t len);
+/** Large host blocks. Thread-safe; `alignment` is a power of two. Null on failure. */
+typedef void *(*sharpi_alloc_fn)(void *user_data, uint64_t bytes, uint64_t alignment);
+typedef void (*sharpi_free_fn)(void *user_data, void *pointer, uint64_t bytes);
+
+#define SHARPI_CONTEXT_IGNORE_ENV 1u           /**< Read no SHARPI_* environment variable. */
+
+/** Instruction set of the CPU tier's kernels. */
+typedef uint32_t sharpi_cpu_isa;
+#define SHARPI_ISA_AUTO   0u                   /**< The best the machine has. */
+#define SHARPI_ISA_SCALAR 1u
+#define SHARPI_ISA_AVX2   2u
+#define SHARPI_ISA_AVX512 3u                   /**< With VNNI. */
+#define SHARPI_ISA_AMX    4u                   /**< AVX-512 and bf16 tiles; asks Linux once for the
+                                                    process's permission to use tile registers. */
+
+typedef struct sharpi_context_params {
+  uint32_t struct_size;
+  uint32_t flags;                              /**< SHARPI_CONTEXT_*; default 0. */
+  uint32_t n_threads;                          /**< CPU tier, caller included; default 0 = one per CPU. */
+  sharpi_cpu_isa cpu_isa;                      /**< Default ::SHARPI_ISA_AUTO. */
+  sharpi_log_fn log;                           /**< Default null: silent. */
+  void *log_user_data;
+  sharpi_log_level log_level;                  /**< Most verbose level delivered; default WARN. */
+  uint32_t reserved;
+  sharpi_alloc_fn alloc;                       /**< With `free`: both or neither. Default null. */
+  sharpi_free_fn free;
+  void *alloc_user_data;
+} sharpi_context_params;
+
+/** Writes the defaults. @param size sizeof(*p) at the caller. @thread any. @since 1.0 */
+SHARPI_API void sharpi_context_params_init(sharpi_context_params *p, size_t size) SHARPI_NOEXCEPT;
+
+/** Creates a context: starts its threads, looks for devices. @param params null = defaults.
+ *  @return SHARPI_OK; INVALID_ARGUMENT, UNSUPPORTED (ISA), OUT_OF_MEMORY. @thread any. @since 1.0 */
+SHARPI_API sharpi_status sharpi_context_create(const sharpi_context_params *params, sharpi_context **out,
+                                               sharpi_error *err) SHARPI_NOEXCEPT;
+/** Gives up the caller's reference; null is allowed. @thread any. @since 1.0 */
+SHARPI_API void sharpi_context_destroy(sharpi_context *context) SHARPI_NOEXCEPT;
+
+/** One compute device. Index 0 is always the host. */
+typedef struct sharpi_device {
+  uint32_t struct_size;
+  sharpi_tier tier;
+  uint32_t n_devices;                          /**< In this context, host included. */
+  uint32_t n_cores;                            /**< Threads of the context, or multiprocessors. */
+  uint64_t total_bytes;
+  uint64_t free_bytes;                         /**< At the time of the call. */
+  double bandwidth;                            /**< Measured read bytes/s; 0 unless asked for. */
+  char name[128];
+  char isa[32];                                /**< "avx512", "sm_90", ... */
+} sharpi_device;
+#define SHARPI_DEVICE_MEASURE 1u               /**< Measure bandwidth now (tens of milliseconds). */
+
+/** Describes a device. @param flags SHARPI_DEVICE_*.
+ *  @return SHARPI_OK; NOT_FOUND (index; the text says why there is no CUDA device if there is none).
+ *  @thread any. @since 1.0 */
+SHARPI_API sharpi_status sharpi_device_info(const sharpi_context *context, uint32_t index, uint32_t flags,
+                                            sharpi_device *out, sharpi_error *err) SHARPI_NOEXCEPT;
+/** @} */
+
+/** @defgroup session_params Session template
+ *  What one session may hold. The plan prices it; a session may ask for at most what was priced.
+ *  Precedence of a field left unset (AUTO or ::SHARPI_UNSET): environment, then `auto`.
+ *  @{ */
+typedef uint32_t sharpi_policy;
+#define SHARPI_POLICY_AUTO      0u             /**< The best one by our measurements: retrieval. */
+#define SHARPI_POLICY_GLOBAL    1u             /**< One keep set for the model: softmax mass summed over
+                                                    layers, heads and queries; no pooling. */
+#define SHARPI_POLICY_SNAPKV    2u             /**< Per KV head, mean over window and group, average
+                                                    pooling (arXiv 2404.14469). */
+#define SHARPI_POLICY_DEFENSIVE 3u             /**< Max over window and group with a mean floor
+                                                    (arXiv 2510.13334). */
+#define SHARPI_POLICY_VALUE     4u             /**< SnapKV scores times the L1 norm of the value through
+                                                    the output projection (arXiv 2502.03805). */
+#define SHARPI_POLICY_SPAN      5u             /**< A hit also marks the rows that follow it. */
+#define SHARPI_POLICY_RETRIEVAL 6u             /**< Span over the largest term instead of the mean, and a
+                                                    hit of any layer or head counts in all of them. */
+#define SHARPI_POLICY_KEEP      7u             /**< The host passes the rows. */
+
+#define SHARPI_BUDGET_AUTO 0xFFFFFFFEu         /**< clamp(n_ctx/4, 1024, 4096); off below 256 MiB of KV. */
+
+typedef struct sharpi_session_params {
+  uint32_t struct_size;
+  uint32_t n_ctx;                              /**< Tokens; default UNSET = largest that fits. */
+  sharpi_kv_dtype k_dtype;                     /**< Default AUTO (env SHARPI_KV_DTYPE). */
+  sharpi_kv_dtype v_dtype;                     /**< Default AUTO; the same environment variable. */
+  sharpi_kv_dtype tail_k_dtype;                /**< Of layers on the CPU when others are on a GPU. */
+  sharpi_kv_dtype tail_v_dtype;
+  uint32_t rewind;                             /**< Tokens a sliding-window layer can be truncated by; 64. */
+  uint32_t n_checkpoints;                      /**< Recurrent checkpoints; default 0. */
+  uint32_t kv_budget;                          /**< Bounded session: rows a layer keeps; default 0 = off. */
+  uint32_t prompt_budget;                      /**< Compact to this at the end of a prompt; default UNSET
+                                                    (env SHARPI_SNAPKV_BUDGET, else off); 0 = off. */
+  uint32_t capture_window;                     /**< Queries kept for scoring; default UNSET (env
+                                                    SHARPI_SNAPKV_WINDOW, else 64 with a budget, else 0). */
+  uint32_t recency;                            /**< Last rows always kept; UNSET (env SHARPI_SNAPKV_RECENCY,
+                                                    else 64). */
+  uint32_t sinks;                              /**< First rows always kept; default 0. */
+  sharpi_policy policy;                        /**< Of bounded sessions and prompt_budget; AUTO. */
+  uint32_t lookahead;                          /**< Bounded: score with the prompt's last W tokens; 1. */
+  uint32_t per_layer_budgets;                  /**< 1 = layers may keep different counts (own KV groups). */
+  uint32_t n_probe;                            /**< Probe tokens for bounded sessions; default 0. */
+  uint32_t n_draft;                            /**< MTP drafts a step; default 0. */
+  const int32_t *probe;                        /**< n_probe token ids, copied. */
+} sharpi_session_params;
+
+/** Writes the defaults. @param size sizeof(*p) at the caller. @thread any. @since 1.0 */
+SHARPI_API void sharpi_session_params_init(sharpi_session_params *p, size_t size) SHARPI_NOEXCEPT;
+/** @} */
+
+/** @defgroup plan Plan
+ *  Placement and every byte, from the file's header alone.
+ *  @{ */
+typedef uint32_t sharpi_arithmetic;
+#define SHARPI_ARITHMETIC_FAST  0u             /**< int8 or bf16 activations where they pay. */
+#define SHARPI_ARITHMETIC_EXACT 1u             /**< f32 activations. */
+
+typedef struct sharpi_plan_params {
+  uint32_t struct_size;
+  int32_t n_gpu_layers;                        /**< -1 = as many as fit (default), 0 = CPU only. */
+  int32_t n_gpu_ffn;                           /**< FFN blocks on the GPU; -1 = as many as fit. */
+  int32_t n_expert_slots;                      /**< Expert slots on the GPU; -1 = as many as fit. */
+  sharpi_arithmetic arithmetic;                /**< Default FAST. */
+  uint32_t deterministic;                      /**< 1 = results independent of chunking, threads and
+                                                    batch mates, at a cost in speed. Default 0. */
+  uint32_t n_chunk;                            /**< Tokens of one prefill chunk; default 512. */
+  uint32_t max_batch;                          /**< Sessions of one decode_batch; default 8. */
+  uint32_t max_logit_rows;                     /**< Logit rows one call can leave readable; default 8. */
+  uint32_t max_concurrent;                     /**< Calls that compute at once on the model; default 1. */
+  uint32_t n_sessions;                         /**< Sessions of the template to price; default 1. */
+  uint32_t device;                             /**< Device index for the trunk; UNSET = first GPU. */
+  uint64_t device_budget;                      /**< Bytes; default SHARPI_ALL_FREE. */
+  uint64_t host_budget;                        /**< Bytes; default SHARPI_ALL_FREE. */
+  double device_rate, pcie_rate, host_rate;    /**< Bytes/s; 0 = measured once per context. */
+  const sharpi_session_params *session;        /**< Template; null = defaults. */
+} sharpi_plan_params;
+
+/** Writes the defaults. @param size sizeof(*p) at the caller. @thread any. @since 1.0 */
+SHARPI_API void sharpi_plan_params_init(sharpi_plan_params *p, size_t size) SHARPI_NOEXCEPT;
+
+/** Plans a model: reads and checks the header, decides placement, context and dtypes, prices every
+ *  allocation. Loads no weights. @param params null = defaults.
+ *  @return SHARPI_OK; NOT_FOUND, IO, FORMAT (file), UNSUPPORTED (model or request), INVALID_ARGUMENT,
+ *  DOES_NOT_FIT (the text names the row that is short, by how many bytes, and what would fit).
+ *  @thread any; one call per context at a time. @since 1.0 */
+SHARPI_API sharpi_status sharpi_plan_create(sharpi_context *context, const char *gguf_path,
+                                            const sharpi_plan_params *params, sharpi_plan **out,
+                                            sharpi_error *err) SHARPI_NOEXCEPT;
+/** Gives up the reference; null is allowed. @thread any. @since 1.0 */
+SHARPI_API void sharpi_plan_destroy(sharpi_plan *plan) SHARPI_NOEXCEPT;
+
+/** The effective settings and totals of a plan. */
+typedef struct sharpi_plan_summary {
+  uint32_t struct_size;
+  uint32_t n_ctx;                              /**< Effective context of a session. */
+  uint32_t n_layers;                           /**< Of the model. */
+  uint32_t n_gpu_layers;                       /**< With their mixer on the GPU. */
+  uint32_t n_gpu_ffn;
+  uint32_t n_expert_slots;
+  sharpi_kv_dtype k_dtype, v_dtype;            /**< Effective, of the trunk (or of the CPU if it has all). */
+  sharpi_kv_dtype tail_k_dtype, tail_v_dtype;  /**< Effective, of the tail. */
+  sharpi_arithmetic arithmetic;
+  uint32_t deterministic;
+  uint32_t n_chunk, max_batch, max_logit_rows, max_concurrent, n_sessions;
+  uint32_t n_rows;                             /**< Of sharpi_plan_rows(). */
+  uint32_t n_mtp_layers;                       /**< In the file; not loaded, not priced. */
+  uint32_t narrowed;                           /**< 1 = `auto` chose a narrower KV dtype to fit. */
+  uint32_t capture_window, n_checkpoints, rewind, kv_budget;
+  uint64_t device_payload_bytes, device_held_bytes;
+  uint64_t host_payload_bytes, host_held_bytes; /**< Anonymous and pinned rows. */
+  uint64_t mapped_bytes;                       /**< File pages used in place. */
+  uint64_t kv_payload_bytes;                   /**< KV rows of one session. */
+  uint64_t session_held_bytes;                 /**< All of one session, both tiers. */
+  uint64_t fingerprint;                        /**< Of the file; checked again at load. */
+} sharpi_plan_summary;
+
+/** @return SHARPI_OK; INVALID_ARGUMENT. @thread any. @since 1.0 */
+SHARPI_API sharpi_status sharpi_plan_info(const sharpi_plan *plan, sharpi_plan_summary *out,
+                                          sharpi_error *err) SHARPI_NOEXCEPT;
+
+typedef uint32_t sharpi_row_kind;
+#define SHARPI_ROW_DEVICE    1u
+#define SHARPI_ROW_PINNED    2u
+#define SHARPI_ROW_ANONYMOUS 3u
+#define SHARPI_ROW_MAPPED    4u                /**< Pages of the model file. */
+
+typedef uint32_t sharpi_row_purpose;
+#define SHARPI_ROW_WEIGHTS     1u
+#define SHARPI_ROW_KV          2u
+#define SHARPI_ROW_RECURRENT   3u
+#define SHARPI_ROW_CHECKPOINTS 4u
+#define SHARPI_ROW_CAPTURE     5u              /**< Query ring. */
+#define SHARPI_ROW_COMPACTION  6u              /**< Scratch reserved for compaction. */
+#define SHARPI_ROW_ACTIVATIONS 7u              /**< Workspace of a call in flight. */
+#define SHARPI_ROW_LOGITS      8u
+#define SHARPI_ROW_STAGING     9u
+#define SHARPI_ROW_EXPERTS    10u
+#define SHARPI_ROW_GRAPHS     11u
+#define SHARPI_ROW_TABLES     12u              /**< RoPE factors, pointer tables. */
+#define SHARPI_ROW_LIBRARY    13u              /**< cuBLAS workspaces. */
+#define SHARPI_ROW_DRIVER     14u              /**< Measured, not planned: what the driver took. */
+#define SHARPI_ROW_KV_CHUNK   15u              /**< Chunk scratch of sliding-window layers. */
+
+/** One line of a plan, or of what was really allocated. */
+typedef struct sharpi_memory_row {
+  sharpi_tier tier;
+  uint32_t device;                             /**< Index as in sharpi_device_info(). */
+  sharpi_row_purpose purpose;
+  sharpi_row_kind kind;
+  uint32_t first_layer, n_layers;              /**< Layers it serves; n_layers 0 = the whole model. */
+  uint32_t per_session;                        /**< 1 = once for every session of the template. */
+  uint32_t reserved;
+  uint64_t payload_bytes;                      /**< What is used. */
+  uint64_t held_bytes;                         /**< What is taken (payload plus rounding). */
+  char label[64];
+} sharpi_memory_row;
+
+/** The itemised bytes of a plan. @param row_size sizeof(sharpi_memory_row) at the caller.
+ *  @return SHARPI_OK; INVALID_ARGUMENT, BUFFER_TOO_SMALL (*out_n = rows needed).
+ *  @thread any. @since 1.0 */
+SHARPI_API sharpi_status sharpi_plan_rows(const sharpi_plan *plan, sharpi_memory_row *rows,
+                                          uint32_t row_size, uint32_t cap, uint32_t *out_n,
+                                          sharpi_error *err) SHARPI_NOEXCEPT;
+/** The plan as JSON. @return SHARPI_OK; BUFFER_TOO_SMALL. @thread any. @since 1.0 */
+SHARPI_API sharpi_status sharpi_plan_json(const sharpi_plan *plan, char *out, size_t cap, size_t *out_len,
+                                          sharpi_error *err) SHARPI_NOEXCEPT;
+/** @} */
+
+/** @defgroup model Model
+ *  @{ */
+/** Loads what the plan placed. The file must be the one that was planned.
+ *  @param progress nullable. @return SHARPI_OK; MISMATCH (the file changed), OUT_OF_MEMORY, CANCELLED,
+ *  IO, DEVICE. @thread any. @since 1.0 */
+SHARPI_API sharpi_status sharpi_model_load(const sharpi_plan *plan, sharpi_progress_fn progress,
+                                           void *user_data, sharpi_model **out,
+                                           sharpi_error *err) SHARPI_NOEXCEPT;
+/** Gives up the reference; null is allowed. Sessions keep the weights alive.
+ *  @thread any. @since 1.0 */
+SHARPI_API void sharpi_model_destroy(sharpi_model *model) SHARPI_NOEXCEPT;
+
+typedef uint32_t sharpi_chat_kind;
+#define SHARPI_CHAT_UNKNOWN 0u
+#define SHARPI_CHAT_CHATML  1u
+#define SHARPI_CHAT_GEMMA   2u
+#define SHARPI_CHAT_OLMOE   3u
+
+typedef struct sharpi_model_summary {
+  uint32_t struct_size;
+  uint32_t n_layers, n_embd, n_vocab, n_ctx_train;
+  uint32_t n_mtp_layers;                       /**< In the file, not loaded. */
+  sharpi_chat_kind chat;
+  int32_t bos, eos;                            /**< -1 = none. */
+  uint32_t is_hybrid;                          /**< Has recurrent layers. */
+  uint32_t has_window;                         /**< Has sliding-window layers. */
+  uint32_t n_experts;
+  uint64_t n_parameters;
+  uint64_t file_bytes;
+  uint64_t content_id;                         /**< Identifies the model in saved sessions. */
+  char architecture[32];
+  char name[128];
+} sharpi_model_summary;
+
+/** @return SHARPI_OK; INVALID_ARGUMENT. @thread any. @since 1.0 */
+SHARPI_API sharpi_status sharpi_model_info(const sharpi_model *model, sharpi_model_summary *out,
+                                           sharpi_error *err) SHARPI_NOEXCEPT;
+/** Any GGUF metadata value as text, for example "tokenizer.chat_template" or "general.name".
+ *  @return SHARPI_OK; NOT_FOUND (key), BUFFER_TOO_SMALL. @thread any. @since 1.0 */
+SHARPI_API sharpi_status sharpi_model_meta(const sharpi_model *model, const char *key, char *out,
+                                           size_t cap, size_t *out_len, sharpi_error *err) SHARPI_NOEXCEPT;
+/** The i-th metadata key of the file. @return SHARPI_OK; NOT_FOUND (past the last), BUFFER_TOO_SMALL.
+ *  @thread any. @since 1.0 */
+SHARPI_API sharpi_status sharpi_model_meta_key(const sharpi_model *model, uint32_t index, char *out,
+                                               size_t cap, size_t *out_len, sharpi_error *err) SHARPI_NOEXCEPT;
+/** What the model holds, measured at the allocator; equals the plan's rows with per_session = 0.
+ *  @return SHARPI_OK; BUFFER_TOO_SMALL. @thread any. @since 1.0 */
+SHARPI_API sharpi_status sharpi_model_memory(const sharpi_model *model, sharpi_memory_row *rows,
+                                             uint32_t row_size, uint32_t cap, uint32_t *out_n,
+                                             sharpi_error *err) SHARPI_NOEXCEPT;
+/** @} */
+
+/** @defgroup text Text
+ *  @{ */
+#define SHARPI_TOKENIZE_ADD_SPECIAL   1u       /**< BOS/EOS as the file asks. */
+#define SHARPI_TOKENIZE_PARSE_SPECIAL 2u       /**< Text of control tokens becomes their ids. */
+#define SHARPI_DETOKENIZE_SPECIAL     1u       /**< Render control tokens as text. */
+#define SHARPI_CHAT_NO_PROMPT         1u       /**< Do not open the assistant's turn. */
+#define SHARPI_CHAT_THINKING          2u       /**< Leave thinking to the model (ChatML with think). */
+
+/** Text to token ids. Invalid UTF-8 is kept as byte tokens. @return SHARPI_OK; BUFFER_TOO_SMALL,
+ *  UNSUPPORTED (the file's tokenizer is unknown). @thread any. @since 1.0 */
+SHARPI_API sharpi_status sharpi_tokenize(const sharpi_model *model, const char *utf8, size_t len,
+                                         uint32_t flags, int32_t *out, uint32_t cap, uint32_t *out_n,
+                                         sharpi_error *err) SHARPI_NOEXCEPT;
+/** Token ids to bytes (a token may end inside a UTF-8 character; see sharpi_text_stream).
+ *  @return SHARPI_OK; INVALID_ARGUMENT (id outside the vocabulary), BUFFER_TOO_SMALL.
+ *  @thread any. @since 1.0 */
+SHARPI_API sharpi_status sharpi_detokenize(const sharpi_model *model, const int32_t *tokens, uint32_t n,
+                                           uint32_t flags, char *out, size_t cap, size_t *out_len,
+                                           sharpi_error *err) SHARPI_NOEXCEPT;
+
+/** Bytes of an incomplete character between two calls; caller-owned, zero-initialised. */
+typedef struct sharpi_text_stream {
+  uint32_t n_held;
+  char held[4];
+} sharpi_text_stream;
+/** Like sharpi_detokenize(), in whole UTF-8 characters: the incomplete tail waits in `stream`. With
+ *  n = 0 whatever is held comes out. On failure the stream is unchanged.
+ *  @return SHARPI_OK; INVALID_ARGUMENT, BUFFER_TOO_SMALL. @thread one per stream. @since 1.0 */
+SHARPI_API sharpi_status sharpi_detokenize_stream(const sharpi_model *model, sharpi_text_stream *stream,
+                                                  const int32_t *tokens, uint32_t n, uint32_t flags,
+                                                  char *out, size_t cap, size_t *out_len,
+                                                  sharpi_error *err) SHARPI_NOEXCEPT;
+/** 1 when the token ends a generation (end of turn, end of text), 0 when not or outside the vocabulary.
+ *  @return 0 or 1. @thread any. @since 1.0 */
+SHARPI_API int32_t sharpi_token_is_end(const sharpi_model *model, int32_t token) SHARPI_NOEXCEPT;
+
+typedef struct sharpi_message {
+  const char *role;                            /**< NUL-terminated: "system", "user", "assistant". */
+  const char *content;
+  size_t content_len;
+} sharpi_message;
+/** Messages as prompt text in the model's chat format (recognised from the file's template), to be
+ *  tokenised with SHARPI_TOKENIZE_PARSE_SPECIAL. @return SHARPI_OK; UNSUPPORTED (format unknown; the raw
+ *  template is metadata "tokenizer.chat_template"), INVALID_ARGUMENT, BUFFER_TOO_SMALL.
+ *  @thread any. @since 1.0 */
+SHARPI_API sharpi_status sharpi_chat_format(const sharpi_model *model, const sharpi_message *messages,
+                                            uint32_t n, uint32_t flags, char *out, size_t cap,
+                                            size_t *out_len, sharpi_error *err) SHARPI_NOEXCEPT;
+/** @} */
+
+/** @defgroup session Session
+ *  @{ */
+/** Prices one more session against the memory that is free now. The plan holds the session's rows only.
+ *  @param params null = the model plan's template. @return SHARPI_OK; INVALID_ARGUMENT, UNSUPPORTED,
+ *  DOES_NOT_FIT. @thread any. @since 1.0 */
+SHARPI_API sharpi_status sharpi_plan_session(const sharpi_model *model, const sharpi_session_params *params,
+                                             sharpi_plan **out, sharpi_error *err) SHARPI_NOEXCEPT;
+/** Creates a session and commits everything it will need: decode cannot run out of memory.
+ *  @param params null = the plan's template; otherwise at most what the template priced.
+ *  @return SHARPI_OK; DOES_NOT_FIT (names the row that is short), OUT_OF_MEMORY, INVALID_ARGUMENT.
+ *  @thread any. @since 1.0 */
+SHARPI_API sharpi_status sharpi_session_create(const sharpi_model *model, const sharpi_session_params *params,
+                                               sharpi_session **out, sharpi_error *err) SHARPI_NOEXCEPT;
+/** Frees the session; null is allowed. No call on it may be running. @thread any.
+ *  @since 1.0 */
+SHARPI_API void sharpi_session_destroy(sharpi_session *session) SHARPI_NOEXCEPT;
+
+#define SHARPI_PREFILL_CHECKPOINT 1u           /**< Take a recurrent checkpoint at the end. */
+#define SHARPI_PREFILL_MORE       2u           /**< The prompt goes on in the next call: do not compact. */
+
+typedef struct sharpi_prefill_params {
+  uint32_t struct_size;
+  uint32_t flags;                              /**< SHARPI_PREFILL_*; default 0. */
+  uint32_t n_logit_rows;                       /**< Last rows whose logits stay readable; default 1. */
+  uint32_t reserved;
+  sharpi_progress_fn progress;                 /**< Called after every chunk; default null. */
+  void *user_data;
+} sharpi_prefill_params;
+/** Writes the defaults. @param size sizeof(*p) at the caller. @thread any. @since 1.0 */
+SHARPI_API void sharpi_prefill_params_init(sharpi_prefill_params *p, size_t size) SHARPI_NOEXCEPT;
+
+/** Reads n tokens after those already in the session, in chunks of the plan's n_chunk. On failure or
+ *  cancel, whole committed chunks stay and *out_committed counts their tokens.
+ *  @param params null = defaults. @param out_committed nullable.
+ *  @return SHARPI_OK; INVALID_ARGUMENT (token id, n = 0, n_logit_rows), KV_FULL (nothing read: n does
+ *  not fit), CANCELLED, DEVICE. @thread one per session. @since 1.0 */
+SHARPI_API sharpi_status sharpi_session_prefill(sharpi_session *session, const int32_t *tokens, uint32_t n,
+                                                const sharpi_prefill_params *params,
+                                                uint32_t *out_committed, sharpi_error *err) SHARPI_NOEXCEPT;
+/** Reads one token; its logits become row 0. Allocates nothing.
+ *  @return SHARPI_OK; KV_FULL, INVALID_ARGUMENT, CANCELLED, DEVICE. @thread one per session. @since 1.0 */
+SHARPI_API sharpi_status sharpi_session_decode(sharpi_session *session, int32_t token,
+                                               sharpi_error *err) SHARPI_NOEXCEPT;
+/** One token for each of n distinct sessions of one model; weights are read once for all.
+ *  All or nothing: on failure no session read a token (bounded sessions may have compacted). @return SHARPI_OK; INVALID_ARGUMENT (n over the
+ *  plan's max_batch, a session twice, two models), KV_FULL, DEVICE. @thread one per session. @since 1.0 */
+SHARPI_API sharpi_status sharpi_decode_batch(sharpi_session *const *sessions, const int32_t *tokens,
+                                             uint32_t n, sharpi_error *err) SHARPI_NOEXCEPT;
+/** Copies one row of logits of the last call that read tokens. Row 0 is the last token's, row 1 the
+ *  one before it, and so on up to the n_logit_rows that were asked for.
+ *  @return SHARPI_OK; STATE (nothing read yet, or rows discarded by truncate), INVALID_ARGUMENT (row),
+ *  BUFFER_TOO_SMALL (cap below the vocabulary). @thread any while no call reads tokens. @since 1.0 */
+SHARPI_API sharpi_status sharpi_session_logits(const sharpi_session *session, uint32_t row, float *out,
+                                               uint32_t cap, uint32_t *out_n, sharpi_error *err) SHARPI_NOEXCEPT;
+
+/** Sampler settings. Order: logit bias, repetition penalty, temperature, top-k, top-p, min-p, draw. */
+typedef struct sharpi_sampler_params {
+  uint32_t struct_size;
+  float temperature;                           /**< 0 = greedy, ties to the lowest id. Default 0.7. */
+  uint32_t top_k;                              /**< 0 = off. Default 40. */
+  float top_p;                                 /**< 1 = off. Default 0.95. */
+  float min_p;                                 /**< 0 = off. Default 0.05. */
+  float repeat_penalty;                        /**< 1 = off. Default 1.0. */
+  uint32_t repeat_last_n;                      /**< Tokens looked back at; default 256. */
+  uint32_t n_bias;                             /**< Entries of the two arrays below; default 0. */
+  uint64_t seed;                               /**< Default 0; equal seeds give equal draws. */
+  const int32_t *bias_tokens;                  /**< Copied. */
+  const float *bias_values;                    /**< Added to the logits; -inf forbids. Copied. */
+} sharpi_sampler_params;
+/** Writes the defaults. @param size sizeof(*p) at the caller. @thread any. @since 1.0 */
+SHARPI_API void sharpi_sampler_params_init(sharpi_sampler_params *p, size_t size) SHARPI_NOEXCEPT;
+/** Sets the session's sampler and restarts its random sequence. @return SHARPI_OK; INVALID_ARGUMENT.
+ *  @thread one per session. @since 1.0 */
+SHARPI_API sharpi_status sharpi_session_set_sampler(sharpi_session *session,
+                                                    const sharpi_sampler_params *params,
+                                                    sharpi_error *err) SHARPI_NOEXCEPT;
+/** Draws a token from logits row 0 without reading it. @return SHARPI_OK; STATE (no logits).
+ *  @thread one per session. @since 1.0 */
+SHARPI_API sharpi_status sharpi_session_sample(sharpi_session *session, int32_t *out_token,
+                                               sharpi_error *err) SHARPI_NOEXCEPT;
+/** Samples from the present logits and reads what it sampled, so that the next step can follow. With
+ *  drafts (n_draft) one step may give several tokens. A token that ends the generation is returned and
+ *  not read. @return SHARPI_OK; STATE (no logits), KV_FULL (the draw is undone), BUFFER_TOO_SMALL (cap 0).
+ *  @thread one per session. @since 1.0 */
+SHARPI_API sharpi_status sharpi_session_step(sharpi_session *session, int32_t *out_tokens, uint32_t cap,
+                                             uint32_t *out_n, sharpi_error *err) SHARPI_NOEXCEPT;
+
+/** Commits memory until the session can hold n_slots rows a layer (at most the priced context).
+ *  @return SHARPI_OK; OUT_OF_MEMORY (nothing changed), DOES_NOT_FIT. @thread one per session. @since 1.0 */
+SHARPI_API sharpi_status sharpi_session_reserve(sharpi_session *session, uint32_t n_slots,
+                                                sharpi_error *err) SHARPI_NOEXCEPT;
+/** Forgets every token from position n_tokens on. Attention-only models: any length; sliding windows:
+ *  back by at most `rewind`; hybrids: to a checkpoint. Logits are discarded.
+ *  @return SHARPI_OK; INVALID_ARGUMENT (longer than the session), STATE (not reachable: the text has
+ *  the nearest reachable lengths). @thread one per session. @since 1.0 */
+SHARPI_API sharpi_status sharpi_session_truncate(sharpi_session *session, uint32_t n_tokens,
+                                                 sharpi_error *err) SHARPI_NOEXCEPT;
+/** Keeps the recurrent state at the present length; the oldest unpinned checkpoint is dropped when
+ *  all are used. @param pin 1 = never dropped for a newer one. @return SHARPI_OK; STATE (all pinned),
+ *  UNSUPPORTED (the session has no checkpoints). @thread one per session. @since 1.0 */
+SHARPI_API sharpi_status sharpi_session_checkpoint(sharpi_session *session, uint32_t pin,
+                                                   sharpi_error *err) SHARPI_NOEXCEPT;
+/** Lengths that truncate can reach, ascending, the present one last. Attention-only models: the lowest and
+ *  the present one, and all between; hybrids: the checkpoints. 0 is always reachable and not listed.
+ *  @return SHARPI_OK; BUFFER_TOO_SMALL. @thread any while no call changes the session. @since 1.0 */
+SHARPI_API sharpi_status sharpi_session_reachable(const sharpi_session *session, uint32_t *out, uint32_t cap,
+                                                  uint32_t *out_n, sharpi_error *err) SHARPI_NOEXCEPT;
+/** A second session with the same content and settings, independent from now on.
+ *  @return SHARPI_OK; OUT_OF_MEMORY, DOES_NOT_FIT. @thread any while no call changes it. @since 1.0 */
+SHARPI_API sharpi_status sharpi_session_fork(const sharpi_session *session, sharpi_session **out,
+                                             sharpi_error *err) SHARPI_NOEXCEPT;
+/** Writes the session as a versioned, checksummed blob, the same from every tier.
+ *  @return SHARPI_OK; BUFFER_TOO_SMALL (*out_len = bytes needed). @thread any while no call changes it.
+ *  @since 1.0 */
+SHARPI_API sharpi_status sharpi_session_save(const sharpi_session *session, void *out, uint64_t cap,
+                                             uint64_t *out_len, sharpi_error *err) SHARPI_NOEXCEPT;
+/** Replaces the session's content by a saved one. Everything is validated before anything changes.
+ *  @return SHARPI_OK; FORMAT (truncated or damaged), MISMATCH (other model, dtype or version),
+ *  KV_FULL (longer than the capacity). @thread one per session. @since 1.0 */
+SHARPI_API sharpi_status sharpi_session_restore(sharpi_session *session, const void *blob, uint64_t len,
+                                                sharpi_error *err) SHARPI_NOEXCEPT;
+
+typedef struct sharpi_session_summary {
+  uint32_t struct_size;
+  uint32_t n_tokens;                           /**< Logical length: the position of the next token. */
+  uint32_t n_ctx;                              /**< Highest logical length. */
+  uint32_t capacity;                           /**< Slots committed in full-attention layers. */
+  uint32_t n_slots_min, n_slots_max;           /**< Live rows over full-attention layers. */
+  uint32_t is_compacted;                       /**< Rows have been evicted. */
+  uint32_t n_logit_rows;                       /**< Readable now. */
+  uint32_t n_checkpoints;                      /**< Taken. */
+  sharpi_kv_dtype k_dtype, v_dtype;            /**< Effective, of the trunk (or the CPU if it has all). */
+  sharpi_kv_dtype tail_k_dtype, tail_v_dtype;
+  uint32_t reserved;
+  uint64_t kv_payload_bytes, kv_held_bytes;    /**< All KV rows now. */
+  uint64_t n_prefill_tokens, n_decode_tokens;  /**< Read by this session so far. */
+  double prefill_seconds, decode_seconds;
+  char paths[256];                             /**< Kernel paths taken, such as "q4_k:int8-dot". */
+} sharpi_session_summary;
+/** @return SHARPI_OK; INVALID_ARGUMENT. @thread any while no call changes it. @since 1.0 */
+SHARPI_API sharpi_status sharpi_session_info(const sharpi_session *session, sharpi_session_summary *out,
+                                             sharpi_error *err) SHARPI_NOEXCEPT;
+
+typedef uint32_t sharpi_mixer_kind;
+#define SHARPI_MIXER_ATTENTION 1u
+#define SHARPI_MIXER_WINDOW    2u
+#define SHARPI_MIXER_DELTA_NET 3u
+/** What one layer stores for a session. */
+typedef struct sharpi_layer_info {
+  uint32_t struct_size;
+  sharpi_mixer_kind mixer;
+  sharpi_tier tier;
+  int32_t kv_source;                           /**< Layer whose rows it reads; its own index if it owns. */
+  sharpi_kv_dtype k_dtype, v_dtype;            /**< Effective; AUTO when it stores no KV. */
+  uint32_t n_slots;                            /**< Live rows. */
+  uint32_t capacity;                           /**< Rows committed; rings: the ring. */
+  uint32_t n_kv_heads, head_dim;
+} sharpi_layer_info;
+/** @return SHARPI_OK; INVALID_ARGUMENT (layer). @thread any while no call changes it. @since 1.0 */
+SHARPI_API sharpi_status sharpi_session_layer(const sharpi_session *session, uint32_t layer,
+                                              sharpi_layer_info *out, sharpi_error *err) SHARPI_NOEXCEPT;
+/** What the session holds, measured at the allocator. @return SHARPI_OK; BUFFER_TOO_SMALL.
+ *  @thread any while no call changes it. @since 1.0 */
+SHARPI_API sharpi_status sharpi_session_memory(const sharpi_session *session, sharpi_memory_row *rows,
+                                               uint32_t row_size, uint32_t cap, uint32_t *out_n,
+                                               sharpi_error *err) SHARPI_NOEXCEPT;
+/** Asks the running call on this session to stop: one atomic store. No effect when none runs.
+ *  Prefill stops within one chunk. @thread any, also a signal handler. @since 1.0 */
+SHARPI_API void sharpi_session_cancel(sharpi_session *session) SHARPI_NOEXCEPT;
+/** @} */
+
+/** @defgroup compact Compaction
+ *  Keeps the KV rows that matter and gives the rest of the memory back. Logical length stays.
+ *  @{ */
+typedef uint32_t sharpi_layer_budget;
+#define SHARPI_LAYER_BUDGET_EQUAL   0u
+#define SHARPI_LAYER_BUDGET_PYRAMID 1u         /**< More in low layers (arXiv 2406.02069). */
+#define SHARPI_LAYER_BUDGET_ENTROPY 2u         /**< By the entropy of a layer's scores. */
+
+typedef struct sharpi_compact_params {
+  uint32_t struct_size;
+  sharpi_policy policy;                        /**< Default AUTO. */
+  uint32_t budget;                             /**< Rows a layer keeps; required (default UNSET is refused),
+                                                    or ::SHARPI_BUDGET_AUTO. */
+  uint32_t window;                             /**< Queries used; default UNSET = all captured. */
+  uint32_t recency;                            /**< Default 64; at most budget. */
+  uint32_t sinks;                              /**< Default 0. */
+  uint32_t headroom;                           /**< Free slots that stay committed; default 1024. */
+  uint32_t pool_kernel;                        /**< Odd; default 13. */
+  uint32_t span;                               /**< Rows after a hit (span policy); default 12. */
+  sharpi_layer_budget layer_budget;            /**< Default EQUAL. */
+  uint32_t n_probe;                            /**< Probe tokens; default 0 = captured queries. */
+  uint32_t n_keep;                             /**< Rows of `keep` (policy KEEP). */
+  const int32_t *probe;                        /**< A question, run transiently; nothing is committed. */
+  const uint32_t *keep;                        /**< Ascending slots kept in every layer and head. */
+  sharpi_progress_fn progress;
+  void *user_data;
+} sharpi_compact_params;
+/** Writes the defaults. @param size sizeof(*p) at the caller. @thread any. @since 1.0 */
+SHARPI_API void sharpi_compact_params_init(sharpi_compact_params *p, size_t size) SHARPI_NOEXCEPT;
+
+typedef struct sharpi_compact_report {
+  uint32_t struct_size;
+  sharpi_policy policy;                        /**< The one that ran. */
+  uint32_t rows_before, rows_after;            /**< Of the fullest compacted layer. */
+  uint32_t n_layers;                           /**< Layers compacted. */
+  uint32_t capacity;                           /**< Slots that stay committed. */
+  uint64_t payload_before, payload_after;      /**< KV bytes of live rows. */
+  uint64_t held_before, held_after;            /**< KV bytes committed. */
+  double score_ms, move_ms;
+} sharpi_compact_report;
+
+/** Scores, selects, moves, returns memory. On failure the session is bit-identical to before.
+ *  @return SHARPI_OK; INVALID_ARGUMENT, STATE (no captured queries, not enough tokens), UNSUPPORTED,
+ *  OUT_OF_MEMORY, CANCELLED. @thread one per session. @since 1.0 */
+SHARPI_API sharpi_status sharpi_session_compact(sharpi_session *session, const sharpi_compact_params *params,
+                                                sharpi_compact_report *report, sharpi_error *err) SHARPI_NOEXCEPT;
+/** Logical positions of the live rows of one layer and KV head, ascending.
+ *  @return SHARPI_OK; INVALID_ARGUMENT, UNSUPPORTED (the layer stores no slots), BUFFER_TOO_SMALL.
+ *  @thread any while no call changes it. @since 1.0 */
+SHARPI_API sharpi_status sharpi_session_kept(const sharpi_session *session, uint32_t layer, uint32_t kv_head,
+                                             uint32_t *out, uint32_t cap, uint32_t *out_n,
+                                             sharpi_error *err) SHARPI_NOEXCEPT;
+/** @} */
+
+#ifdef __cplusplus
+}
+#endif
+#endif  /* SHARPI_H_ */

@@ -1,0 +1,109 @@
+// SPDX-License-Identifier: MIT
+// Version, status names, contexts and devices.
+#include <memory>
+
+#include "api/api_guard.h"
+#include "api/api_handles.h"
+#include "api/api_out.h"
+#include "api/api_params.h"
+#include "api/backends.h"
+
+namespace api = sharpi::api;
+using sharpi::Code;
+using sharpi::Status;
+
+#define SHARPI_TEXT_OF2(x) #x
+#define SHARPI_TEXT_OF(x) SHARPI_TEXT_OF2(x)
+#if defined(__clang__)
+#define SHARPI_COMPILER "clang " __clang_version__
+#else
+#define SHARPI_COMPILER "gcc " __VERSION__
+#endif
+#if SHARPI_HAS_CUDA
+#define SHARPI_BACKENDS "cpu, cuda"
+#else
+#define SHARPI_BACKENDS "cpu"
+#endif
+
+uint32_t sharpi_version(void) SHARPI_NOEXCEPT {
+  return SHARPI_VERSION;
+}
+
+const char* sharpi_build_info(void) SHARPI_NOEXCEPT {
+  return "libsharpi " SHARPI_TEXT_OF(SHARPI_VERSION_MAJOR) "." SHARPI_TEXT_OF(
+      SHARPI_VERSION_MINOR) "." SHARPI_TEXT_OF(SHARPI_VERSION_PATCH) ", " SHARPI_COMPILER
+                                                                     ", backends: " SHARPI_BACKENDS;
+}
+
+const char* sharpi_status_name(sharpi_status status) SHARPI_NOEXCEPT {
+  switch (status) {
+    case SHARPI_OK:
+      return "SHARPI_OK";
+    case SHARPI_E_INVALID_ARGUMENT:
+      return "SHARPI_E_INVALID_ARGUMENT";
+    case SHARPI_E_OUT_OF_MEMORY:
+      return "SHARPI_E_OUT_OF_MEMORY";
+    case SHARPI_E_UNSUPPORTED:
+      return "SHARPI_E_UNSUPPORTED";
+    case SHARPI_E_NOT_FOUND:
+      return "SHARPI_E_NOT_FOUND";
+    case SHARPI_E_IO:
+      return "SHARPI_E_IO";
+    case SHARPI_E_FORMAT:
+      return "SHARPI_E_FORMAT";
+    case SHARPI_E_MISMATCH:
+      return "SHARPI_E_MISMATCH";
+    case SHARPI_E_CANCELLED:
+      return "SHARPI_E_CANCELLED";
+    case SHARPI_E_KV_FULL:
+      return "SHARPI_E_KV_FULL";
+    case SHARPI_E_DOES_NOT_FIT:
+      return "SHARPI_E_DOES_NOT_FIT";
+    case SHARPI_E_BUFFER_TOO_SMALL:
+      return "SHARPI_E_BUFFER_TOO_SMALL";
+    case SHARPI_E_STATE:
+      return "SHARPI_E_STATE";
+    case SHARPI_E_BUSY:
+      return "SHARPI_E_BUSY";
+    case SHARPI_E_DEVICE:
+      return "SHARPI_E_DEVICE";
+    case SHARPI_E_DEVICE_LOST:
+      return "SHARPI_E_DEVICE_LOST";
+    case SHARPI_E_INTERNAL:
+      return "SHARPI_E_INTERNAL";
+    default:
+      return "SHARPI_E_?";
+  }
+}
+
+sharpi_status sharpi_context_create(const sharpi_context_params* params, sharpi_context** out,
+                                    sharpi_error* err) SHARPI_NOEXCEPT {
+  return api::guard(err, [&]() -> Status {
+    SHARPI_TRY(api::require(out, "out"));
+    *out = nullptr;
+    sharpi_context_params complete;
+    SHARPI_TRY(api::read_params(params, &complete));
+    auto handle = std::make_unique<sharpi_context>();
+    SHARPI_TRY_ASSIGN(handle->p, sharpi::Context::create(complete, &api::make_backends));
+    *out = handle.release();
+    return Status::ok();
+  });
+}
+
+void sharpi_context_destroy(sharpi_context* context) SHARPI_NOEXCEPT {
+  delete context;
+}
+
+sharpi_status sharpi_device_info(const sharpi_context* context, uint32_t index, uint32_t flags,
+                                 sharpi_device* out, sharpi_error* err) SHARPI_NOEXCEPT {
+  return api::guard(err, [&]() -> Status {
+    SHARPI_TRY(api::require(context, "context"));
+    SHARPI_TRY(api::check_out_struct(out, 200, "sharpi_device"));
+    SHARPI_TRY(api::require_flags(flags, SHARPI_DEVICE_MEASURE, "flags"));
+    sharpi_device device{};
+    device.struct_size = sizeof device;
+    SHARPI_TRY(context->p->device_info(index, flags, &device));
+    api::write_out(device, out);
+    return Status::ok();
+  });
+}

@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: MIT
+// What the opaque handles of sharpi.h are: references to engine objects. Destroying one gives up a
+// reference, so any order of destruction is legal.
+// Thread rule: a CallGate decides who may be inside; the references themselves never change.
+#pragma once
+
+#include <atomic>
+#include <memory>
+
+#include "engine/context.h"
+#include "engine/model.h"
+#include "engine/session.h"
+#include "plan/plan.h"
+
+namespace sharpi::api {
+
+/// Admits one changing call or any number of reading calls; never waits.
+class CallGate {
+ public:
+  bool try_enter_exclusive() noexcept {
+    int32_t idle = 0;
+    return users_.compare_exchange_strong(idle, kExclusive, std::memory_order_acquire);
+  }
+  void leave_exclusive() noexcept { users_.store(0, std::memory_order_release); }
+  bool try_enter_shared() noexcept {
+    int32_t n = users_.load(std::memory_order_relaxed);
+    while (n != kExclusive) {
+      if (users_.compare_exchange_weak(n, n + 1, std::memory_order_acquire)) return true;
+    }
+    return false;
+  }
+  void leave_shared() noexcept { users_.fetch_sub(1, std::memory_order_release); }
+
+ private:
+  static constexpr int32_t kExclusive = -1;
+  std::atomic<int32_t> users_{0};
+};
+
+/// One changing call, for a scope; false when the object is in use.
+class ExclusiveCall {
+ public:
+  explicit ExclusiveCall(CallGate& gate) noexcept
+      : gate_(gate.try_enter_exclusive() ? &gate : nullptr) {}
+  ~ExclusiveCall() {
+    if (gate_ != nullptr) gate_->leave_exclusive();
+  }
+  ExclusiveCall(const ExclusiveCall&) = delete;
+  ExclusiveCall& operator=(const ExclusiveCall&) = delete;
+  explicit operator bool() const noexcept { return gate_ != nullptr; }
+
+ private:
+  CallGate* gate_;
+};
+
+/// One of many reading calls, for a scope; false when a changing call is inside.
+class SharedCall {
+ public:
+  explicit SharedCall(CallGate& gate) noexcept : gate_(gate.try_enter_shared() ? &gate : nullptr) {}
+  ~SharedCall() {
+    if (gate_ != nullptr) gate_->leave_shared();
+  }
+  SharedCall(const SharedCall&) = delete;
+  SharedCall& operator=(const SharedCall&) = delete;
+  explicit operator bool() const noexcept { return gate_ != nullptr; }
+
+ private:
+  CallGate* gate_;
+};
+
+}  // namespace sharpi::api
+
+struct sharpi_context {
+  std::shared_ptr<sharpi::Context> p;
+  sharpi::api::CallGate gate;
+};
+
+struct sharpi_plan {
+  std::shared_ptr<sharpi::Context> context;
+  std::shared_ptr<const sharpi::Plan> p;
+};
+
+struct sharpi_model {
+  std::shared_ptr<const sharpi::Model> p;
+};
+
+struct sharpi_session {
+  std::unique_ptr<sharpi::Session> p;
+  mutable sharpi::api::CallGate gate;
+};

@@ -1,0 +1,121 @@
+// SPDX-License-Identifier: MIT
+#include <algorithm>
+#include <memory>
+#include <string>
+
+#include "api/api_guard.h"
+#include "api/api_handles.h"
+#include "api/api_out.h"
+#include "gguf/gguf_file.h"
+
+namespace api = sharpi::api;
+using sharpi::Code;
+using sharpi::Status;
+
+namespace {
+
+sharpi_model_summary summarise(const sharpi::Model& model) {
+  const sharpi::ModelSpec& spec = model.spec();
+  sharpi_model_summary s{};
+  s.n_layers = spec.n_layers();
+  s.n_embd = spec.n_embd;
+  s.n_vocab = spec.n_vocab;
+  s.n_ctx_train = spec.n_ctx_train;
+  s.n_mtp_layers = spec.n_mtp_layers;
+  s.chat = static_cast<sharpi_chat_kind>(model.chat());
+  const sharpi::Tokenizer* tokenizer = model.tokenizer();
+  s.bos = tokenizer != nullptr ? tokenizer->bos() : -1;
+  s.eos = tokenizer != nullptr ? tokenizer->eos() : -1;
+  s.is_hybrid = spec.is_hybrid() ? 1 : 0;
+  s.has_window = spec.has_window() ? 1 : 0;
+  for (const sharpi::LayerSpec& layer : spec.layers) {
+    if (layer.ffn.kind == sharpi::FfnKind::kMoe) {
+      s.n_experts = std::max(s.n_experts, layer.ffn.n_experts);
+    }
+  }
+  s.n_parameters = spec.parameter_count();
+  s.file_bytes = spec.file->file_bytes();
+  s.content_id = spec.file->content_id();
+  api::copy_line(spec.architecture, s.architecture, sizeof s.architecture);
+  api::copy_line(spec.name, s.name, sizeof s.name);
+  return s;
+}
+
+}  // namespace
+
+sharpi_status sharpi_model_load(const sharpi_plan* plan, sharpi_progress_fn progress,
+                                void* user_data, sharpi_model** out,
+                                sharpi_error* err) SHARPI_NOEXCEPT {
+  return api::guard(err, [&]() -> Status {
+    SHARPI_TRY(api::require(out, "out"));
+    *out = nullptr;
+    SHARPI_TRY(api::require(plan, "plan"));
+    if (plan->p->session_only) {
+      return Status::error(Code::kInvalidArgument,
+                           "the plan prices a session of a loaded model; it places no weights");
+    }
+    sharpi::LoadProgress report;
+    if (progress != nullptr) {
+      report = [=](uint64_t done, uint64_t total) {
+        return progress(user_data, SHARPI_PHASE_LOAD, done, total) == 0;
+      };
+    }
+    auto handle = std::make_unique<sharpi_model>();
+    SHARPI_TRY_ASSIGN(handle->p, sharpi::Model::load(plan->context, plan->p, report));
+    *out = handle.release();
+    return Status::ok();
+  });
+}
+
+void sharpi_model_destroy(sharpi_model* model) SHARPI_NOEXCEPT {
+  delete model;
+}
+
+sharpi_status sharpi_model_info(const sharpi_model* model, sharpi_model_summary* out,
+                                sharpi_error* err) SHARPI_NOEXCEPT {
+  return api::guard(err, [&]() -> Status {
+    SHARPI_TRY(api::require(model, "model"));
+    SHARPI_TRY(api::check_out_struct(out, 232, "sharpi_model_summary"));
+    api::write_out(summarise(*model->p), out);
+    return Status::ok();
+  });
+}
+
+sharpi_status sharpi_model_meta(const sharpi_model* model, const char* key, char* out, size_t cap,
+                                size_t* out_len, sharpi_error* err) SHARPI_NOEXCEPT {
+  return api::guard(err, [&]() -> Status {
+    SHARPI_TRY(api::require(model, "model"));
+    SHARPI_TRY(api::require(key, "key"));
+    SHARPI_TRY(api::check_out(out, cap, out_len));
+    const sharpi::GgufFile& file = *model->p->spec().file;
+    const sharpi::GgufValue* value = file.find_value(key);
+    if (value == nullptr) {
+      return Status::error(Code::kNotFound, "the file has no metadata key \"%.200s\"", key);
+    }
+    return api::copy_text(file.value_text(*value), out, cap, out_len);
+  });
+}
+
+sharpi_status sharpi_model_meta_key(const sharpi_model* model, uint32_t index, char* out,
+                                    size_t cap, size_t* out_len,
+                                    sharpi_error* err) SHARPI_NOEXCEPT {
+  return api::guard(err, [&]() -> Status {
+    SHARPI_TRY(api::require(model, "model"));
+    SHARPI_TRY(api::check_out(out, cap, out_len));
+    const auto& values = model->p->spec().file->values();
+    if (index >= values.size()) {
+      return Status::error(Code::kNotFound, "metadata key %u is past the last of %zu", index,
+                           values.size());
+    }
+    return api::copy_text(values[index].key, out, cap, out_len);
+  });
+}
+
+sharpi_status sharpi_model_memory(const sharpi_model* model, sharpi_memory_row* rows,
+                                  uint32_t row_size, uint32_t cap, uint32_t* out_n,
+                                  sharpi_error* err) SHARPI_NOEXCEPT {
+  return api::guard(err, [&]() -> Status {
+    SHARPI_TRY(api::require(model, "model"));
+    return api::copy_rows(model->p->memory_rows(), rows, row_size, cap, out_n);
+  });
+}

@@ -1,0 +1,100 @@
+// SPDX-License-Identifier: MIT
+#include <memory>
+#include <string>
+
+#include "api/api_guard.h"
+#include "api/api_handles.h"
+#include "api/api_out.h"
+#include "api/api_params.h"
+#include "api/session_price.h"
+#include "gguf/gguf_file.h"
+#include "model/model_spec.h"
+
+namespace api = sharpi::api;
+using sharpi::Code;
+using sharpi::Status;
+
+namespace {
+
+Status create_plan(const sharpi_context& context, const char* path,
+                   const sharpi_plan_params* params, sharpi_plan** out) {
+  api::PlanRequest request;
+  SHARPI_TRY(api::read_params(params, &request));
+  auto handle = std::make_unique<sharpi_plan>();
+  handle->context = context.p;
+  SHARPI_TRY_ASSIGN(auto file, sharpi::GgufFile::open(path));
+  SHARPI_TRY_ASSIGN(auto spec, sharpi::load_model_spec(std::move(file)));
+  SHARPI_TRY_ASSIGN(handle->p, sharpi::make_plan(std::move(spec), context.p->sizers(),
+                                                 request.params, context.p->environment()));
+  *out = handle.release();
+  return Status::ok();
+}
+
+}  // namespace
+
+sharpi_status sharpi_plan_create(sharpi_context* context, const char* gguf_path,
+                                 const sharpi_plan_params* params, sharpi_plan** out,
+                                 sharpi_error* err) SHARPI_NOEXCEPT {
+  return api::guard(err, [&]() -> Status {
+    SHARPI_TRY(api::require(out, "out"));
+    *out = nullptr;
+    SHARPI_TRY(api::require(context, "context"));
+    SHARPI_TRY(api::require(gguf_path, "gguf_path"));
+    api::ExclusiveCall call(context->gate);
+    if (!call) return Status::error(Code::kBusy, "another call is planning on this context");
+    return create_plan(*context, gguf_path, params, out);
+  });
+}
+
+void sharpi_plan_destroy(sharpi_plan* plan) SHARPI_NOEXCEPT {
+  delete plan;
+}
+
+sharpi_status sharpi_plan_info(const sharpi_plan* plan, sharpi_plan_summary* out,
+                               sharpi_error* err) SHARPI_NOEXCEPT {
+  return api::guard(err, [&]() -> Status {
+    SHARPI_TRY(api::require(plan, "plan"));
+    SHARPI_TRY(api::check_out_struct(out, 160, "sharpi_plan_summary"));
+    api::write_out(plan->p->summary(), out);
+    return Status::ok();
+  });
+}
+
+sharpi_status sharpi_plan_rows(const sharpi_plan* plan, sharpi_memory_row* rows, uint32_t row_size,
+                               uint32_t cap, uint32_t* out_n, sharpi_error* err) SHARPI_NOEXCEPT {
+  return api::guard(err, [&]() -> Status {
+    SHARPI_TRY(api::require(plan, "plan"));
+    return api::copy_rows(plan->p->rows, rows, row_size, cap, out_n);
+  });
+}
+
+sharpi_status sharpi_plan_json(const sharpi_plan* plan, char* out, size_t cap, size_t* out_len,
+                               sharpi_error* err) SHARPI_NOEXCEPT {
+  return api::guard(err, [&]() -> Status {
+    SHARPI_TRY(api::require(plan, "plan"));
+    return api::copy_text(plan->p->json(), out, cap, out_len);
+  });
+}
+
+sharpi_status sharpi_plan_session(const sharpi_model* model, const sharpi_session_params* params,
+                                  sharpi_plan** out, sharpi_error* err) SHARPI_NOEXCEPT {
+  return api::guard(err, [&]() -> Status {
+    SHARPI_TRY(api::require(out, "out"));
+    *out = nullptr;
+    SHARPI_TRY(api::require(model, "model"));
+    const sharpi::Model& m = *model->p;
+    auto handle = std::make_unique<sharpi_plan>();
+    if (params == nullptr) {
+      SHARPI_TRY_ASSIGN(handle->p, api::price_session(m, m.plan().session));
+    } else {
+      sharpi_session_params complete;
+      SHARPI_TRY(api::read_params(params, &complete));
+      SHARPI_TRY_ASSIGN(auto shape,
+                        sharpi::resolve_session(m.spec(), m.plan().placement, m.plan().session,
+                                                complete, m.context().environment()));
+      SHARPI_TRY_ASSIGN(handle->p, api::price_session(m, shape));
+    }
+    *out = handle.release();
+    return Status::ok();
+  });
+}

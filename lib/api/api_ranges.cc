@@ -1,0 +1,183 @@
+// SPDX-License-Identifier: MIT
+// The range of every parameter field. Limits that depend on a file are checked by the planner.
+#include <cmath>
+
+#include "api/api_guard.h"
+#include "api/api_params.h"
+
+namespace sharpi::api {
+namespace {
+
+constexpr char kDtypes[] = "0 (AUTO), 1 (F32), 2 (BF16), 3 (Q8_0)";
+constexpr char kPolicies[] =
+    "0 (AUTO), 1 (GLOBAL), 2 (SNAPKV), 3 (DEFENSIVE), 4 (VALUE), 5 (SPAN), "
+    "6 (RETRIEVAL)";
+
+// Threads of one pool: more than any machine this code is for, few enough to create.
+constexpr uint32_t kMaxThreads = 1024;
+// Positions are 32-bit and are added to windows and chunks.
+constexpr uint32_t kMaxTokens = 0x7FFFFFFFu;
+constexpr uint32_t kMaxChunk = 65536;
+constexpr uint32_t kMaxBatch = 64;
+constexpr uint32_t kMaxConcurrent = 16;
+constexpr uint32_t kMaxSessions = 4096;
+constexpr uint32_t kMaxCheckpoints = 1024;
+constexpr uint32_t kMaxRewind = 65536;
+constexpr uint32_t kMaxCaptureWindow = 65536;
+constexpr uint32_t kMaxDraft = 16;
+constexpr uint32_t kMaxPoolKernel = 1023;
+
+Status in_range(const char* name, int64_t value, int64_t low, int64_t high) {
+  if (value >= low && value <= high) return Status::ok();
+  return Status::error(Code::kInvalidArgument, "%s %lld is out of range: %lld to %lld", name,
+                       static_cast<long long>(value), static_cast<long long>(low),
+                       static_cast<long long>(high));
+}
+
+Status in_range_or(const char* name, uint32_t value, uint32_t low, uint32_t high, uint32_t special,
+                   const char* special_name) {
+  if (value == special || (value >= low && value <= high)) return Status::ok();
+  return Status::error(Code::kInvalidArgument, "%s %u is out of range: %u to %u, or %s", name,
+                       value, low, high, special_name);
+}
+
+Status one_of(const char* name, uint32_t value, uint32_t low, uint32_t high, const char* list) {
+  if (value >= low && value <= high) return Status::ok();
+  return Status::error(Code::kInvalidArgument, "%s %u is unknown; allowed are %s", name, value,
+                       list);
+}
+
+Status is_switch(const char* name, uint32_t value) {
+  return one_of(name, value, 0, 1, "0 (off), 1 (on)");
+}
+
+Status is_rate(const char* name, double value) {
+  if (std::isfinite(value) && value >= 0.0) return Status::ok();
+  return Status::error(Code::kInvalidArgument,
+                       "%s %g is out of range: 0 (measure) or a finite number of bytes per second",
+                       name, value);
+}
+
+Status is_reserved(const char* name, uint32_t value) {
+  if (value == 0) return Status::ok();
+  return Status::error(Code::kUnsupported, "%s is %u; this library knows no use of it", name,
+                       value);
+}
+
+Status check_budget(const char* name, uint32_t value, bool unset_allowed) {
+  if (value <= kMaxTokens || value == SHARPI_BUDGET_AUTO) return Status::ok();
+  if (unset_allowed && value == SHARPI_UNSET) return Status::ok();
+  return Status::error(Code::kInvalidArgument, "%s %u is out of range: 0 to %u%s, or BUDGET_AUTO",
+                       name, value, kMaxTokens, unset_allowed ? ", UNSET" : "");
+}
+
+}  // namespace
+
+Status check_params(const sharpi_context_params& p) {
+  SHARPI_TRY(require_flags(p.flags, SHARPI_CONTEXT_IGNORE_ENV, "flags"));
+  SHARPI_TRY(in_range("n_threads", p.n_threads, 0, kMaxThreads));
+  SHARPI_TRY(one_of("cpu_isa", p.cpu_isa, SHARPI_ISA_AUTO, SHARPI_ISA_AMX,
+                    "0 (AUTO), 1 (SCALAR), 2 (AVX2), 3 (AVX512), 4 (AMX)"));
+  SHARPI_TRY(one_of("log_level", p.log_level, SHARPI_LOG_ERROR, SHARPI_LOG_DEBUG,
+                    "1 (ERROR), 2 (WARN), 3 (INFO), 4 (DEBUG)"));
+  SHARPI_TRY(is_reserved("reserved", p.reserved));
+  if ((p.alloc == nullptr) != (p.free == nullptr)) {
+    return Status::error(Code::kInvalidArgument,
+                         "alloc and free must be given together; %s is null",
+                         p.alloc == nullptr ? "alloc" : "free");
+  }
+  return Status::ok();
+}
+
+Status check_params(const sharpi_session_params& p) {
+  SHARPI_TRY(in_range_or("n_ctx", p.n_ctx, 1, kMaxTokens, SHARPI_UNSET, "UNSET"));
+  SHARPI_TRY(one_of("k_dtype", p.k_dtype, SHARPI_KV_AUTO, SHARPI_KV_Q8_0, kDtypes));
+  SHARPI_TRY(one_of("v_dtype", p.v_dtype, SHARPI_KV_AUTO, SHARPI_KV_Q8_0, kDtypes));
+  SHARPI_TRY(one_of("tail_k_dtype", p.tail_k_dtype, SHARPI_KV_AUTO, SHARPI_KV_Q8_0, kDtypes));
+  SHARPI_TRY(one_of("tail_v_dtype", p.tail_v_dtype, SHARPI_KV_AUTO, SHARPI_KV_Q8_0, kDtypes));
+  SHARPI_TRY(in_range("rewind", p.rewind, 0, kMaxRewind));
+  SHARPI_TRY(in_range("n_checkpoints", p.n_checkpoints, 0, kMaxCheckpoints));
+  SHARPI_TRY(check_budget("kv_budget", p.kv_budget, false));
+  SHARPI_TRY(check_budget("prompt_budget", p.prompt_budget, true));
+  SHARPI_TRY(
+      in_range_or("capture_window", p.capture_window, 0, kMaxCaptureWindow, SHARPI_UNSET, "UNSET"));
+  SHARPI_TRY(in_range_or("recency", p.recency, 0, kMaxTokens, SHARPI_UNSET, "UNSET"));
+  SHARPI_TRY(in_range("sinks", p.sinks, 0, kMaxTokens));
+  if (p.policy == SHARPI_POLICY_KEEP) {
+    return Status::error(Code::kInvalidArgument,
+                         "policy 7 (KEEP) needs rows and belongs to compact; allowed are %s",
+                         kPolicies);
+  }
+  SHARPI_TRY(one_of("policy", p.policy, SHARPI_POLICY_AUTO, SHARPI_POLICY_RETRIEVAL, kPolicies));
+  SHARPI_TRY(is_switch("lookahead", p.lookahead));
+  SHARPI_TRY(is_switch("per_layer_budgets", p.per_layer_budgets));
+  SHARPI_TRY(in_range("n_probe", p.n_probe, 0, kMaxCaptureWindow));
+  SHARPI_TRY(in_range("n_draft", p.n_draft, 0, kMaxDraft));
+  return require_array(p.probe, p.n_probe, "probe");
+}
+
+Status check_params(const sharpi_plan_params& p) {
+  SHARPI_TRY(in_range("n_gpu_layers", p.n_gpu_layers, -1, INT32_MAX));
+  SHARPI_TRY(in_range("n_gpu_ffn", p.n_gpu_ffn, -1, INT32_MAX));
+  SHARPI_TRY(in_range("n_expert_slots", p.n_expert_slots, -1, INT32_MAX));
+  SHARPI_TRY(one_of("arithmetic", p.arithmetic, SHARPI_ARITHMETIC_FAST, SHARPI_ARITHMETIC_EXACT,
+                    "0 (FAST), 1 (EXACT)"));
+  SHARPI_TRY(is_switch("deterministic", p.deterministic));
+  SHARPI_TRY(in_range("n_chunk", p.n_chunk, 1, kMaxChunk));
+  SHARPI_TRY(in_range("max_batch", p.max_batch, 1, kMaxBatch));
+  SHARPI_TRY(in_range("max_logit_rows", p.max_logit_rows, 1, p.n_chunk));
+  SHARPI_TRY(in_range("max_concurrent", p.max_concurrent, 1, kMaxConcurrent));
+  SHARPI_TRY(in_range("n_sessions", p.n_sessions, 1, kMaxSessions));
+  SHARPI_TRY(is_rate("device_rate", p.device_rate));
+  SHARPI_TRY(is_rate("pcie_rate", p.pcie_rate));
+  return is_rate("host_rate", p.host_rate);
+}
+
+Status check_params(const sharpi_prefill_params& p) {
+  SHARPI_TRY(require_flags(p.flags, SHARPI_PREFILL_CHECKPOINT | SHARPI_PREFILL_MORE, "flags"));
+  SHARPI_TRY(in_range("n_logit_rows", p.n_logit_rows, 0, kMaxChunk));
+  return is_reserved("reserved", p.reserved);
+}
+
+Status check_params(const sharpi_compact_params& p) {
+  const bool keeps = p.policy == SHARPI_POLICY_KEEP;
+  SHARPI_TRY(one_of("policy", p.policy, SHARPI_POLICY_AUTO, SHARPI_POLICY_KEEP,
+                    "0 (AUTO), 1 (GLOBAL), 2 (SNAPKV), 3 (DEFENSIVE), 4 (VALUE), 5 (SPAN), "
+                    "6 (RETRIEVAL), 7 (KEEP)"));
+  if (keeps != (p.n_keep > 0)) {
+    return Status::error(Code::kInvalidArgument,
+                         "n_keep is %u with policy %u; rows to keep and "
+                         "policy 7 (KEEP) go together",
+                         p.n_keep, p.policy);
+  }
+  SHARPI_TRY(require_array(p.keep, p.n_keep, "keep"));
+  for (uint32_t i = 1; i < p.n_keep; ++i) {
+    if (p.keep[i] <= p.keep[i - 1]) {
+      return Status::error(Code::kInvalidArgument, "keep[%u] = %u does not ascend from %u", i,
+                           p.keep[i], p.keep[i - 1]);
+    }
+  }
+  if (!keeps) {
+    const bool is_auto = p.budget == SHARPI_BUDGET_AUTO;
+    if (p.budget == SHARPI_UNSET) {
+      return Status::error(Code::kInvalidArgument, "budget is unset; it is required");
+    }
+    SHARPI_TRY(in_range_or("budget", p.budget, 1, kMaxTokens, SHARPI_BUDGET_AUTO, "BUDGET_AUTO"));
+    SHARPI_TRY(in_range("recency", p.recency, 0, is_auto ? kMaxTokens : p.budget));
+    SHARPI_TRY(in_range("sinks", p.sinks, 0, is_auto ? kMaxTokens : p.budget));
+  }
+  SHARPI_TRY(in_range_or("window", p.window, 1, kMaxCaptureWindow, SHARPI_UNSET, "UNSET"));
+  SHARPI_TRY(in_range("headroom", p.headroom, 0, kMaxTokens));
+  SHARPI_TRY(in_range("pool_kernel", p.pool_kernel, 1, kMaxPoolKernel));
+  if (p.pool_kernel % 2 == 0) {
+    return Status::error(Code::kInvalidArgument, "pool_kernel %u is even; it must be odd",
+                         p.pool_kernel);
+  }
+  SHARPI_TRY(in_range("span", p.span, 0, kMaxTokens));
+  SHARPI_TRY(one_of("layer_budget", p.layer_budget, SHARPI_LAYER_BUDGET_EQUAL,
+                    SHARPI_LAYER_BUDGET_ENTROPY, "0 (EQUAL), 1 (PYRAMID), 2 (ENTROPY)"));
+  SHARPI_TRY(in_range("n_probe", p.n_probe, 0, kMaxCaptureWindow));
+  return require_array(p.probe, p.n_probe, "probe");
+}
+
+}  // namespace sharpi::api

@@ -1,0 +1,202 @@
+// SPDX-License-Identifier: MIT
+// Sessions: creation, reading tokens, sampling.
+#include <array>
+#include <memory>
+#include <optional>
+#include <span>
+
+#include "api/api_guard.h"
+#include "api/api_handles.h"
+#include "api/api_out.h"
+#include "api/api_params.h"
+#include "api/session_calls.h"
+
+namespace api = sharpi::api;
+using sharpi::Code;
+using sharpi::Session;
+using sharpi::Status;
+
+namespace {
+
+// The largest max_batch that a plan can have.
+constexpr uint32_t kMaxBatch = 64;
+
+/// The handles of one decode_batch call, all entered or none.
+class BatchCall {
+ public:
+  Status enter(sharpi_session* const* sessions, uint32_t n);
+  std::span<Session* const> sessions() const { return {sessions_.data(), n_}; }
+
+ private:
+  std::array<std::optional<api::SessionCall>, kMaxBatch> calls_;
+  std::array<Session*, kMaxBatch> sessions_{};
+  uint32_t n_ = 0;
+};
+
+Status BatchCall::enter(sharpi_session* const* sessions, uint32_t n) {
+  for (uint32_t i = 0; i < n; ++i) {
+    if (sessions[i] == nullptr) {
+      return Status::error(Code::kInvalidArgument, "sessions[%u] is null", i);
+    }
+    for (uint32_t j = 0; j < i; ++j) {
+      if (sessions[j] == sessions[i]) {
+        return Status::error(Code::kInvalidArgument, "sessions[%u] and sessions[%u] are the same",
+                             j, i);
+      }
+    }
+  }
+  for (uint32_t i = 0; i < n; ++i) {
+    if (!calls_[i].emplace(*sessions[i])) {
+      return Status::error(Code::kBusy, "another call is using sessions[%u]", i);
+    }
+    sessions_[i] = sessions[i]->p.get();
+    if (&sessions_[i]->model() != &sessions_[0]->model()) {
+      return Status::error(Code::kInvalidArgument, "sessions[%u] and sessions[0] are of two models",
+                           i);
+    }
+  }
+  n_ = n;
+  return Status::ok();
+}
+
+Status create_session(const sharpi::Model& model, const std::shared_ptr<const sharpi::Model>& ref,
+                      const sharpi_session_params* params, sharpi_session** out) {
+  auto handle = std::make_unique<sharpi_session>();
+  if (params == nullptr) {
+    SHARPI_TRY_ASSIGN(handle->p, Session::create(ref, model.plan().session));
+  } else {
+    sharpi_session_params complete;
+    SHARPI_TRY(api::read_params(params, &complete));
+    SHARPI_TRY_ASSIGN(handle->p, Session::create(ref, complete));
+  }
+  *out = handle.release();
+  return Status::ok();
+}
+
+}  // namespace
+
+sharpi_status sharpi_session_create(const sharpi_model* model, const sharpi_session_params* params,
+                                    sharpi_session** out, sharpi_error* err) SHARPI_NOEXCEPT {
+  return api::guard(err, [&]() -> Status {
+    SHARPI_TRY(api::require(out, "out"));
+    *out = nullptr;
+    SHARPI_TRY(api::require(model, "model"));
+    return create_session(*model->p, model->p, params, out);
+  });
+}
+
+void sharpi_session_destroy(sharpi_session* session) SHARPI_NOEXCEPT {
+  delete session;
+}
+
+void sharpi_session_cancel(sharpi_session* session) SHARPI_NOEXCEPT {
+  if (session != nullptr) session->p->cancel();
+}
+
+sharpi_status sharpi_session_prefill(sharpi_session* session, const int32_t* tokens, uint32_t n,
+                                     const sharpi_prefill_params* params, uint32_t* out_committed,
+                                     sharpi_error* err) SHARPI_NOEXCEPT {
+  if (out_committed != nullptr) *out_committed = 0;
+  return api::change_session(session, err, [&](Session& s) -> Status {
+    SHARPI_TRY(api::require(tokens, "tokens"));
+    if (n == 0) return Status::error(Code::kInvalidArgument, "n is 0; there is nothing to read");
+    sharpi_prefill_params complete;
+    SHARPI_TRY(api::read_params(params, &complete));
+    uint32_t committed = 0;
+    Status status = s.prefill({tokens, n}, complete, &committed);
+    if (out_committed != nullptr) *out_committed = committed;
+    return status;
+  });
+}
+
+sharpi_status sharpi_session_decode(sharpi_session* session, int32_t token,
+                                    sharpi_error* err) SHARPI_NOEXCEPT {
+  return api::change_session(session, err, [&](Session& s) { return s.decode(token); });
+}
+
+sharpi_status sharpi_decode_batch(sharpi_session* const* sessions, const int32_t* tokens,
+                                  uint32_t n, sharpi_error* err) SHARPI_NOEXCEPT {
+  return api::guard(err, [&]() -> Status {
+    SHARPI_TRY(api::require(sessions, "sessions"));
+    SHARPI_TRY(api::require(tokens, "tokens"));
+    if (n == 0 || n > kMaxBatch) {
+      return Status::error(Code::kInvalidArgument, "n %u is out of range: 1 to max_batch", n);
+    }
+    BatchCall call;
+    SHARPI_TRY(call.enter(sessions, n));
+    return Session::decode_batch(call.sessions(), {tokens, n});
+  });
+}
+
+sharpi_status sharpi_session_logits(const sharpi_session* session, uint32_t row, float* out,
+                                    uint32_t cap, uint32_t* out_n,
+                                    sharpi_error* err) SHARPI_NOEXCEPT {
+  return api::read_session(session, err, [&](const Session& s) -> Status {
+    SHARPI_TRY(api::check_out(out, cap, out_n));
+    const uint32_t n_vocab = s.model().spec().n_vocab;
+    *out_n = n_vocab;
+    if (cap < n_vocab) return api::too_small(cap, n_vocab, "floats");
+    return s.logits(row, out);
+  });
+}
+
+sharpi_status sharpi_session_set_sampler(sharpi_session* session,
+                                         const sharpi_sampler_params* params,
+                                         sharpi_error* err) SHARPI_NOEXCEPT {
+  return api::change_session(session, err, [&](Session& s) -> Status {
+    sharpi_sampler_params complete;
+    SHARPI_TRY(api::read_params(params, &complete));
+    return s.set_sampler(complete);
+  });
+}
+
+sharpi_status sharpi_session_sample(sharpi_session* session, int32_t* out_token,
+                                    sharpi_error* err) SHARPI_NOEXCEPT {
+  return api::change_session(session, err, [&](Session& s) -> Status {
+    SHARPI_TRY(api::require(out_token, "out_token"));
+    return s.sample(out_token);
+  });
+}
+
+sharpi_status sharpi_session_step(sharpi_session* session, int32_t* out_tokens, uint32_t cap,
+                                  uint32_t* out_n, sharpi_error* err) SHARPI_NOEXCEPT {
+  return api::change_session(session, err, [&](Session& s) -> Status {
+    SHARPI_TRY(api::check_out(out_tokens, cap, out_n));
+    if (cap == 0) {
+      *out_n = 1;
+      return api::too_small(cap, 1, "tokens");
+    }
+    *out_n = 0;
+    return s.step(out_tokens, cap, out_n);
+  });
+}
+
+sharpi_status sharpi_session_info(const sharpi_session* session, sharpi_session_summary* out,
+                                  sharpi_error* err) SHARPI_NOEXCEPT {
+  return api::read_session(session, err, [&](const Session& s) -> Status {
+    SHARPI_TRY(api::check_out_struct(out, 360, "sharpi_session_summary"));
+    sharpi_session_summary summary{};
+    s.info(&summary);
+    api::write_out(summary, out);
+    return Status::ok();
+  });
+}
+
+sharpi_status sharpi_session_layer(const sharpi_session* session, uint32_t layer,
+                                   sharpi_layer_info* out, sharpi_error* err) SHARPI_NOEXCEPT {
+  return api::read_session(session, err, [&](const Session& s) -> Status {
+    SHARPI_TRY(api::check_out_struct(out, 40, "sharpi_layer_info"));
+    sharpi_layer_info info{};
+    SHARPI_TRY(s.layer_info(layer, &info));
+    api::write_out(info, out);
+    return Status::ok();
+  });
+}
+
+sharpi_status sharpi_session_memory(const sharpi_session* session, sharpi_memory_row* rows,
+                                    uint32_t row_size, uint32_t cap, uint32_t* out_n,
+                                    sharpi_error* err) SHARPI_NOEXCEPT {
+  return api::read_session(session, err, [&](const Session& s) -> Status {
+    return api::copy_rows(s.memory_rows(), rows, row_size, cap, out_n);
+  });
+}

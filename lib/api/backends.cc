@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: MIT
+#include "api/backends.h"
+
+#include <utility>
+
+#include "cpu/cpu_backend.h"
+#if SHARPI_HAS_CUDA
+#include "cuda/cuda_backend.h"
+#endif
+
+namespace sharpi::api {
+namespace {
+
+static_assert(static_cast<int>(cpu::Isa::kAuto) == SHARPI_ISA_AUTO);
+static_assert(static_cast<int>(cpu::Isa::kScalar) == SHARPI_ISA_SCALAR);
+static_assert(static_cast<int>(cpu::Isa::kAvx2) == SHARPI_ISA_AVX2);
+static_assert(static_cast<int>(cpu::Isa::kAvx512) == SHARPI_ISA_AVX512);
+static_assert(static_cast<int>(cpu::Isa::kAmx) == SHARPI_ISA_AMX);
+
+cpu::CpuBackendOptions cpu_options(const sharpi_context_params& params) {
+  cpu::CpuBackendOptions options;
+  options.n_threads = params.n_threads;
+  options.isa = static_cast<cpu::Isa>(params.cpu_isa);
+  options.allocator = {params.alloc, params.free, params.alloc_user_data};
+  return options;
+}
+
+}  // namespace
+
+Result<std::vector<std::unique_ptr<Backend>>> make_backends(const BackendOptions& options) {
+  std::vector<std::unique_ptr<Backend>> backends;
+  SHARPI_TRY_ASSIGN(auto host, cpu::make_backend(cpu_options(options.params)));
+  backends.push_back(std::move(host));
+#if SHARPI_HAS_CUDA
+  SHARPI_TRY_ASSIGN(auto devices, cuda::make_backends(options));
+  for (auto& device : devices) backends.push_back(std::move(device));
+#endif
+  return backends;
+}
+
+}  // namespace sharpi::api

@@ -1,0 +1,17 @@
+// SPDX-License-Identifier: MIT
+// The backends that this build contains. The one place that names them all.
+// Thread rule: pure functions.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "base/status.h"
+#include "engine/context.h"
+
+namespace sharpi::api {
+
+/// Host first. A BackendFactory. A machine without a usable GPU has the host alone.
+Result<std::vector<std::unique_ptr<Backend>>> make_backends(const BackendOptions& options);
+
+}  // namespace sharpi::api

@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: MIT
+#include "api/session_price.h"
+
+#include <utility>
+
+namespace sharpi::api {
+namespace {
+
+bool takes_from(const MemoryRow& row, TierId tier) {
+  if (row.kind == SHARPI_ROW_DEVICE) return row.tier == static_cast<uint32_t>(tier);
+  const bool is_host = row.kind == SHARPI_ROW_PINNED || row.kind == SHARPI_ROW_ANONYMOUS;
+  return is_host && tier == TierId::kCpu;
+}
+
+Status check_free(const std::vector<MemoryRow>& rows, const TierSizer& sizer) {
+  uint64_t total = 0;
+  const MemoryRow* largest = nullptr;
+  for (const MemoryRow& row : rows) {
+    if (!takes_from(row, sizer.tier())) continue;
+    total += row.held_bytes;
+    if (largest == nullptr || row.held_bytes > largest->held_bytes) largest = &row;
+  }
+  const uint64_t free_now = sizer.free_bytes();
+  if (largest == nullptr || total <= free_now) return Status::ok();
+  return Status::error(Code::kDoesNotFit,
+                       "a session needs %llu bytes of %s, %llu are free: %llu short; the largest "
+                       "row is \"%s\" with %llu",
+                       static_cast<unsigned long long>(total), sizer.device_name().c_str(),
+                       static_cast<unsigned long long>(free_now),
+                       static_cast<unsigned long long>(total - free_now), largest->label,
+                       static_cast<unsigned long long>(largest->held_bytes));
+}
+
+}  // namespace
+
+Result<std::shared_ptr<const Plan>> price_session(const Model& model, const SessionShape& shape) {
+  const Plan& base = model.plan();
+  auto plan = std::make_shared<Plan>();
+  plan->spec = base.spec;
+  plan->placement = base.placement;
+  plan->model = base.model;
+  plan->model.n_sessions = 1;
+  plan->session = shape;
+  plan->session_only = true;
+  plan->file_fingerprint = base.file_fingerprint;
+  const auto sizers = model.context().sizers();
+  for (const TierSizer* sizer : sizers) {
+    if (!base.placement.uses(sizer->tier())) continue;
+    auto rows = sizer->session_rows(*base.spec, base.placement, plan->model, shape);
+    plan->rows.insert(plan->rows.end(), rows.begin(), rows.end());
+  }
+  const auto own = engine_session_rows(*base.spec, shape);
+  plan->rows.insert(plan->rows.end(), own.begin(), own.end());
+  for (const TierSizer* sizer : sizers) SHARPI_TRY(check_free(plan->rows, *sizer));
+  return std::shared_ptr<const Plan>(std::move(plan));
+}
+
+}  // namespace sharpi::api

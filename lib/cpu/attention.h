@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: MIT
+// Causal attention over stored KV, for prefill chunks and decode alike: tiles of 64 keys, online
+// softmax, one pass over the rows. K and V rows are read in their codec, once per tile for all
+// query heads of a KV head (and for a block of query rows in prefill). Long contexts are split into
+// fixed spans of keys, merged in ascending order: tile and span borders depend on slots (windowed:
+// positions) only, so a row's bits do not depend on chunking, threads or batch mates.
+// Formula: o = sum_t softmax_t(scale * q.k_t) v_t  (FlashAttention / Flash-Decoding, arXiv
+// 2205.14135) Thread rule: one call at a time per scratch; the work is spread over the pool.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+#include "base/status.h"
+#include "base/thread_pool.h"
+#include "cpu/isa.h"
+#include "kv/kv_view.h"
+
+namespace sharpi::cpu {
+
+/// The query rows of one sequence in one layer.
+struct AttentionTask {
+  const float* q = nullptr;  // [n_rows][q_stride]: head h at h * head_dim, after norm and RoPE
+  uint64_t q_stride = 0;
+  float* o = nullptr;  // [n_rows][o_stride]: head h at h * head_dim
+  uint64_t o_stride = 0;
+  uint32_t n_rows = 0;
+  uint32_t n_heads = 0;  // query heads; head h reads KV head h / (n_heads / kv.n_heads)
+  float scale = 0.0f;
+  /// Full attention: row i sees slots [0, n_past + i], all in `kv` (the chunk is already appended).
+  /// Windowed: row i has position pos0 + i and sees positions (p - window, p]; position t lies in
+  /// `kv` at slot t % ring_slots when t < pos0, and in `chunk` at slot t - pos0 otherwise.
+  KvView kv;
+  uint64_t n_past = 0;
+  uint64_t first = 0;   // slots (windowed: positions) below are seen by no row
+  uint32_t window = 0;  // 0 = full attention
+  uint64_t pos0 = 0;
+  uint32_t ring_slots = 0;
+  KvView chunk;
+};
+
+/// Scratch for `attention` on tasks of up to these sizes (sum of rows over tasks <= max_rows).
+uint64_t attention_scratch_bytes(Isa isa, uint32_t n_threads, uint32_t max_rows, uint32_t max_heads,
+                                 uint32_t max_head_dim, uint64_t max_slots);
+
+/// kInternal for an unknown codec. All tasks share head counts, dims and codecs. Allocates nothing.
+/// exact = f32 throughout; otherwise narrower products are allowed where they pay (bf16 tiles).
+Status attention(ThreadPool& pool, Isa isa, bool exact, std::span<const AttentionTask> tasks,
+                 std::byte* scratch, uint64_t scratch_bytes);
+
+}  // namespace sharpi::cpu

@@ -1,0 +1,81 @@
+// SPDX-License-Identifier: MIT
+#include "cpu/cpu_backend.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "base/host_info.h"
+#include "cpu/cpu_model.h"
+
+namespace sharpi::cpu {
+namespace {
+
+class CpuBackend final : public Backend, public TierSizer {
+ public:
+  CpuBackend(Isa isa, HostAllocator allocator, std::unique_ptr<ThreadPool> pool)
+      : isa_(isa), meter_(allocator), pool_(std::move(pool)) {}
+
+  const TierSizer& sizer() const override { return *this; }
+  TierId tier() const override { return TierId::kCpu; }
+  uint64_t free_bytes() const override { return host_free_bytes(); }
+  uint64_t total_bytes() const override { return host_total_bytes(); }
+  std::string device_name() const override { return host_cpu_name(); }
+
+  std::vector<MemoryRow> model_rows(const ModelSpec& spec, const Placement& placement,
+                                    const ModelShape& model,
+                                    const SessionShape& session) const override {
+    return CpuModel::plan_rows(spec, placement, model, session, isa_, pool_->size());
+  }
+  std::vector<MemoryRow> session_rows(const ModelSpec& spec, const Placement& placement,
+                                      const ModelShape& model,
+                                      const SessionShape& session) const override {
+    std::vector<MemoryRow> rows = CpuSession::plan_rows(spec, placement, model, session);
+    const uint32_t queries = score_queries(session);
+    const uint64_t scratch =
+        queries == 0 ? 0
+                     : score_bytes(spec, placement, pool_->size(), session.capacity(model.n_chunk),
+                                   queries, policy_needs_values(session.policy));
+    if (scratch != 0) {
+      rows.push_back(make_row(TierId::kCpu, 0, SHARPI_ROW_COMPACTION, SHARPI_ROW_ANONYMOUS,
+                              "scoring scratch", scratch, scratch));
+      rows.back().per_session = 1;
+    }
+    return rows;
+  }
+
+  Status describe(uint32_t flags, sharpi_device* out) const override {
+    out->tier = SHARPI_TIER_CPU;
+    out->n_cores = pool_->size();
+    out->total_bytes = total_bytes();
+    out->free_bytes = free_bytes();
+    std::snprintf(out->name, sizeof out->name, "%s", device_name().c_str());
+    std::snprintf(out->isa, sizeof out->isa, "%s", isa_name(isa_));
+    out->bandwidth = 0;
+    if ((flags & SHARPI_DEVICE_MEASURE) != 0) {
+      SHARPI_TRY_ASSIGN(out->bandwidth, measure_read_bandwidth(*pool_));
+    }
+    return Status::ok();
+  }
+
+  Result<std::unique_ptr<TierModel>> load(std::shared_ptr<const Plan> plan,
+                                          const LoadProgress& progress) override {
+    SHARPI_TRY_ASSIGN(std::unique_ptr<CpuModel> m,
+                      CpuModel::create(&meter_, pool_.get(), isa_, std::move(plan), progress));
+    return std::unique_ptr<TierModel>(std::move(m));
+  }
+
+ private:
+  Isa isa_;
+  MemoryMeter meter_;
+  std::unique_ptr<ThreadPool> pool_;
+};
+
+}  // namespace
+
+Result<std::unique_ptr<Backend>> make_backend(const CpuBackendOptions& options) {
+  SHARPI_TRY_ASSIGN(const Isa isa, resolve_isa(options.isa));
+  SHARPI_TRY_ASSIGN(std::unique_ptr<ThreadPool> pool, ThreadPool::create(options.n_threads));
+  return std::unique_ptr<Backend>(new CpuBackend(isa, options.allocator, std::move(pool)));
+}
+
+}  // namespace sharpi::cpu

@@ -1,0 +1,117 @@
+// SPDX-License-Identifier: MIT
+// The CPU tier's model: weights in place in the mapped file, kernels chosen by type, and the
+// forward pass over segments of blocks. It reads LayerSpecs; it knows mixers and FFNs, not
+// architectures. Thread rule: immutable after create(); run() needs a workspace of its own.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/memory.h"
+#include "base/thread_pool.h"
+#include "cpu/cpu_store.h"
+#include "cpu/cpu_workspace.h"
+#include "tier/tier.h"
+
+namespace sharpi::cpu {
+
+/// One pass of one submission over one segment: what every block function gets.
+struct Pass {
+  const Submission& rows;
+  CpuWorkspace& ws;
+};
+
+/// Bytes of a scoring scratch for up to n_slots rows and n_queries queries (cpu_score.cc).
+uint64_t score_bytes(const ModelSpec& spec, const Placement& placement, uint32_t n_threads,
+                     uint32_t n_slots, uint32_t n_queries, bool values);
+
+class CpuModel final : public TierModel {
+ public:
+  static Result<std::unique_ptr<CpuModel>> create(MemoryMeter* meter, ThreadPool* pool, Isa isa,
+                                                  std::shared_ptr<const Plan> plan,
+                                                  const LoadProgress& progress);
+  static std::vector<MemoryRow> plan_rows(const ModelSpec& spec, const Placement& placement,
+                                          const ModelShape& model, const SessionShape& session,
+                                          Isa isa, uint32_t n_threads);
+
+  Result<std::unique_ptr<TierSession>> create_session(const SessionShape& shape) override;
+  Result<std::unique_ptr<Workspace>> create_workspace() override;
+  Status run(const Segment& segment, const Submission& rows, Workspace& workspace) override;
+  Status score(TierSession& session, const ScoreRequest& request, ScoreScratch& scratch,
+               LayerScores* out) const override;
+  Result<std::unique_ptr<ScoreScratch>> create_score_scratch(uint32_t n_slots, uint32_t n_queries,
+                                                             bool values) const override;
+  Status read_hidden(const Workspace& workspace, uint32_t n_rows, float* out) const override;
+  Status write_hidden(Workspace& workspace, uint32_t n_rows, const float* in) const override;
+  std::vector<MemoryRow> memory_rows() const override;
+  std::string paths() const override;
+
+ private:
+  CpuModel() = default;
+  const ModelSpec& spec() const { return *plan_->spec; }
+  const Matmul& mm(Pass& p) const { return p.ws.matmul(); }
+
+  // forward.cc
+  Status run_blocks(const Segment& segment, Pass& p) const;
+  void embed(Pass& p) const;
+  void embed_per_layer(Pass& p) const;
+  void head(Pass& p) const;
+  void rope_tables(Pass& p) const;
+  void norm_rows(Pass& p, const float* x, const TensorRef& w, float* y) const;
+  /// x += post_norm(y), row by row; post_norm may be absent.
+  void add_residual(Pass& p, const TensorRef& post_norm) const;
+  MatmulInput input(Pass& p, Buf rows, uint64_t width, uint32_t n_rows, Buf prepared) const;
+  MatmulTask task(const TensorRef& w, const MatmulInput& in, float* y, uint64_t y_stride,
+                  bool force_f32 = false) const;
+
+  // forward_mixer.cc
+  Status attention_block(Pass& p, uint32_t layer) const;
+  void project_qkv(Pass& p, uint32_t layer) const;
+  void norm_and_rope(Pass& p, uint32_t layer) const;
+  void capture_queries(Pass& p, uint32_t layer) const;
+  Status append_rows(Pass& p, uint32_t layer) const;
+  Status attend(Pass& p, uint32_t layer) const;
+  Status flush_ring(Pass& p) const;
+  KvView chunk_view(Pass& p, const KvView& like, uint32_t sequence) const;
+  void delta_block(Pass& p, uint32_t layer) const;
+
+  // forward_ffn.cc
+  void ffn_block(Pass& p, uint32_t layer) const;
+  void dense_ffn(Pass& p, const FfnSpec& f, const TensorRef& gate, const TensorRef& up,
+                 const TensorRef& down, uint64_t width, const MatmulInput& in) const;
+  void route(Pass& p, const FfnSpec& f, const MatmulInput& in) const;
+  void group_by_expert(Pass& p, const FfnSpec& f) const;
+  size_t expert_tasks(Pass& p, const TensorRef& w, const MatmulInput& in, const uint32_t* rows,
+                      float* y, uint64_t y_stride, size_t n_tasks) const;
+  void experts(Pass& p, const FfnSpec& f, const MatmulInput& in) const;
+  void shared_expert(Pass& p, const FfnSpec& f, const MatmulInput& in) const;
+  void per_layer_injection(Pass& p, uint32_t layer) const;
+  void activate(Pass& p, const FfnSpec& f, const float* gate, const float* up, uint64_t stride_in,
+                uint64_t width, uint64_t n_rows, float* out) const;
+
+  /// body(row) for every row of the submission, spread over the pool when there are several.
+  template <class F>
+  void each_row(uint64_t n_rows, F&& body) const {
+    if (n_rows == 1) {
+      body(uint64_t{0});
+      return;
+    }
+    pool_->for_range(n_rows, 1, [&](uint64_t b, uint64_t e) {
+      for (uint64_t r = b; r < e; ++r) body(r);
+    });
+  }
+
+  MemoryMeter* meter_ = nullptr;
+  ThreadPool* pool_ = nullptr;
+  Isa isa_ = Isa::kScalar;
+  MatmulConfig config_;
+  std::shared_ptr<const Plan> plan_;
+  WorkspaceLayout workspace_layout_;
+  std::vector<RopeTable> ropes_;
+  std::vector<int32_t> rope_of_layer_;
+  uint32_t last_mixer_ = 0;  // last layer whose mixer is here: rings are flushed after it
+  uint32_t n_workspaces_ = 0;
+};
+
+}  // namespace sharpi::cpu

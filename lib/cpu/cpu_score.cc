@@ -1,0 +1,162 @@
+// SPDX-License-Identifier: MIT
+// Scoring of a session's rows on the CPU tier: gathers the observed queries of every layer that
+// reads an owner's rows, and runs the kernels of score.h.
+#include <algorithm>
+#include <cstring>
+
+#include "cpu/cpu_model.h"
+#include "cpu/score.h"
+
+namespace sharpi::cpu {
+namespace {
+
+/// One block: results, gathered queries, visible counts, kernel scratch.
+class CpuScoreScratch final : public ScoreScratch {
+ public:
+  uint64_t bytes() const override { return memory.bytes(); }
+  HostBuffer memory;
+  uint32_t n_slots = 0, n_queries = 0, n_kv = 0;
+  bool values = false;
+  float *sum = nullptr, *max = nullptr, *norms = nullptr, *queries = nullptr;
+  uint32_t* visible = nullptr;
+  std::byte* kernel = nullptr;
+  uint64_t kernel_bytes = 0;
+};
+
+struct Widest {
+  uint32_t kv_heads = 0, heads = 0, dim = 0;
+  uint64_t q = 0;
+};
+
+Widest widest(const ModelSpec& spec, const Placement& placement) {
+  Widest w;
+  for (uint32_t l = 0; l < spec.n_layers(); ++l) {
+    const LayerSpec& layer = spec.layers[l];
+    if (layer.mixer != MixerKind::kAttention || layer.attention.window != 0 ||
+        placement.mixer[l] != TierId::kCpu) {
+      continue;
+    }
+    const AttentionSpec& a = layer.attention;
+    w.kv_heads = std::max(w.kv_heads, a.n_kv_heads);
+    w.heads = std::max(w.heads, a.n_heads);
+    w.dim = std::max(w.dim, a.head_dim);
+    w.q = std::max(w.q, uint64_t{a.n_heads} * a.head_dim);
+  }
+  return w;
+}
+
+/// Sizes of the parts, in the order they lie in memory.
+struct ScoreSizes {
+  uint64_t row, norms, queries, visible, kernel, total;
+};
+
+ScoreSizes score_sizes(const Widest& w, uint32_t n_threads, uint32_t n_slots, uint32_t n_queries,
+                       bool values) {
+  ScoreSizes s{};
+  s.row = round_up(uint64_t{w.kv_heads} * n_slots * sizeof(float), 64);
+  s.norms = values ? s.row : 0;
+  s.queries = round_up(w.q * n_queries * sizeof(float), 64);
+  s.visible = round_up(uint64_t{w.kv_heads} * n_queries * sizeof(uint32_t), 64);
+  s.kernel = score_scratch_bytes(n_threads, n_queries, w.heads, w.dim, n_slots);
+  if (values) s.kernel = std::max(s.kernel, value_norm_scratch_bytes(n_threads, w.heads, w.dim));
+  s.total = 2 * s.row + s.norms + s.queries + s.visible + s.kernel;
+  return s;
+}
+
+}  // namespace
+
+uint64_t score_bytes(const ModelSpec& spec, const Placement& placement, uint32_t n_threads,
+                     uint32_t n_slots, uint32_t n_queries, bool values) {
+  const Widest w = widest(spec, placement);
+  return w.heads == 0 ? 0 : score_sizes(w, n_threads, n_slots, n_queries, values).total;
+}
+
+Result<std::unique_ptr<ScoreScratch>> CpuModel::create_score_scratch(uint32_t n_slots,
+                                                                     uint32_t n_queries,
+                                                                     bool values) const {
+  auto out = std::make_unique<CpuScoreScratch>();
+  const Widest w = widest(spec(), plan_->placement);
+  const ScoreSizes s = score_sizes(w, pool_->size(), n_slots, n_queries, values);
+  SHARPI_TRY_ASSIGN(out->memory,
+                    HostBuffer::allocate(*meter_, w.heads == 0 ? 0 : s.total, "scoring scratch"));
+  out->n_slots = n_slots;
+  out->n_queries = n_queries;
+  out->values = values;
+  std::byte* at = out->memory.data();
+  const auto take = [&](uint64_t bytes) {
+    std::byte* p = at;
+    at += bytes;
+    return p;
+  };
+  out->sum = reinterpret_cast<float*>(take(s.row));
+  out->max = reinterpret_cast<float*>(take(s.row));
+  out->norms = values ? reinterpret_cast<float*>(take(s.norms)) : nullptr;
+  out->queries = reinterpret_cast<float*>(take(s.queries));
+  out->visible = reinterpret_cast<uint32_t*>(take(s.visible));
+  out->kernel = at;
+  out->kernel_bytes = s.kernel;
+  return std::unique_ptr<ScoreScratch>(std::move(out));
+}
+
+Status CpuModel::score(TierSession& session, const ScoreRequest& request, ScoreScratch& scratch,
+                       LayerScores* out) const {
+  auto& s = static_cast<CpuScoreScratch&>(scratch);
+  const auto& own = static_cast<CpuSession&>(session);
+  const AttentionSpec& a = spec().layers[request.layer].attention;
+  const uint32_t n_slots = request.ledger->n_slots(request.layer);
+  if (n_slots > s.n_slots || request.n_queries > s.n_queries || (request.values && !s.values)) {
+    return Status::error(Code::kInternal, "scoring scratch is too small for %u rows and %u queries",
+                         n_slots, request.n_queries);
+  }
+  const KvView view = own.view(request.layer);
+  std::memset(s.sum, 0, uint64_t{view.n_heads} * n_slots * sizeof(float));
+  std::memset(s.max, 0, uint64_t{view.n_heads} * n_slots * sizeof(float));
+  for (uint32_t h = 0; h < view.n_heads; ++h) {
+    for (uint32_t i = 0; i < request.n_queries; ++i) {
+      s.visible[h * request.n_queries + i] =
+          request.ledger->rows_up_to(request.layer, h, request.first_position + i);
+    }
+  }
+  uint32_t n_readers = 0;
+  for (uint32_t l = request.layer; l < spec().n_layers(); ++l) {
+    const LayerSpec& layer = spec().layers[l];
+    const bool reads =
+        l == request.layer || (layer.mixer == MixerKind::kAttention &&
+                               layer.attention.kv_source == static_cast<int32_t>(request.layer));
+    if (!reads) continue;
+    const float* q = own.queries(l, request.source);
+    if (q == nullptr) return Status::error(Code::kInternal, "layer %u has no observed queries", l);
+    const uint64_t dim = uint64_t{layer.attention.n_heads} * layer.attention.head_dim;
+    const uint32_t ring = own.query_rows(request.source);
+    for (uint32_t i = 0; i < request.n_queries; ++i) {
+      const uint64_t slot =
+          request.source == Capture::kRing ? (request.first_position + i) % ring : i;
+      std::memcpy(s.queries + i * dim, q + slot * dim, dim * sizeof(float));
+    }
+    ScoreTask t;
+    t.kv = view;
+    t.n_slots = n_slots;
+    t.q = s.queries;
+    t.q_stride = dim;
+    t.n_queries = request.n_queries;
+    t.n_heads = layer.attention.n_heads;
+    t.scale = layer.attention.scale;
+    t.visible = s.visible;
+    t.sum = s.sum;
+    t.max = s.max;
+    SHARPI_TRY(score_rows(*pool_, isa_, t, s.kernel, s.kernel_bytes));
+    ++n_readers;
+  }
+  if (request.values) {
+    const ValueNormTask v{
+        view,          n_slots, a.n_heads, a.o.tensor->type, a.o.tensor->data, a.o.row_bytes(),
+        spec().n_embd, s.norms};
+    SHARPI_TRY(value_norms(*pool_, isa_, v, s.kernel, s.kernel_bytes));
+  }
+  *out =
+      LayerScores{view.n_heads, n_slots, n_readers * (a.n_heads / a.n_kv_heads) * request.n_queries,
+                  s.sum,        s.max,   request.values ? s.norms : nullptr};
+  return Status::ok();
+}
+
+}  // namespace sharpi::cpu

@@ -1,0 +1,400 @@
+// SPDX-License-Identifier: MIT
+#include "cpu/cpu_store.h"
+
+#include <algorithm>
+#include <cstring>
+
+namespace sharpi::cpu {
+namespace {
+
+uint64_t group_held_bytes(const KvGroup& g, uint64_t slots) {
+  return round_up(g.block_bytes(slots), Reservation::kGranule);
+}
+
+std::string group_label(const KvGroup& g) {
+  return g.ring ? "KV rings" : "KV rows";
+}
+
+MemoryRow kv_row(const KvGroup& g, uint64_t slots, uint64_t held) {
+  MemoryRow row = make_row(TierId::kCpu, 0, SHARPI_ROW_KV, SHARPI_ROW_ANONYMOUS, group_label(g),
+                           g.payload_bytes(slots), held);
+  row.first_layer = g.layers.front().layer;
+  row.n_layers = static_cast<uint32_t>(g.layers.size());
+  row.per_session = 1;
+  return row;
+}
+
+MemoryRow session_row(uint32_t purpose, const char* label, uint64_t bytes, uint32_t n_layers) {
+  MemoryRow row = make_row(TierId::kCpu, 0, purpose, SHARPI_ROW_ANONYMOUS, label, bytes, bytes);
+  row.per_session = 1;
+  row.n_layers = n_layers;
+  return row;
+}
+
+uint64_t logit_bytes(const ModelSpec& spec, const Placement& placement, const ModelShape& model) {
+  if (placement.head != TierId::kCpu) return 0;
+  return uint64_t{model.max_logit_rows} * spec.n_vocab * sizeof(float);
+}
+
+uint64_t query_bytes(const QueryLayout& layout, uint32_t n_rows) {
+  return layout.floats * n_rows * sizeof(float);
+}
+
+/// The rows besides KV that are not empty, from their sizes.
+void push_fixed_rows(std::vector<MemoryRow>* rows, uint64_t state, uint32_t n_recurrent,
+                     uint64_t checkpoints, uint64_t logits, uint64_t ring, uint64_t observer) {
+  if (ring != 0) rows->push_back(session_row(SHARPI_ROW_CAPTURE, "query ring", ring, 0));
+  if (observer != 0)
+    rows->push_back(session_row(SHARPI_ROW_CAPTURE, "observer queries", observer, 0));
+  if (state != 0) {
+    rows->push_back(session_row(SHARPI_ROW_RECURRENT, "recurrent state", state, n_recurrent));
+  }
+  if (checkpoints != 0) {
+    rows->push_back(
+        session_row(SHARPI_ROW_CHECKPOINTS, "recurrent checkpoints", checkpoints, n_recurrent));
+  }
+  if (logits != 0) rows->push_back(session_row(SHARPI_ROW_LOGITS, "logits", logits, 0));
+}
+
+}  // namespace
+
+StateLayout make_state_layout(const ModelSpec& spec, const Placement& placement, TierId tier) {
+  StateLayout out;
+  out.index_of_layer.assign(spec.layers.size(), -1);
+  for (uint32_t l = 0; l < spec.n_layers(); ++l) {
+    if (spec.layers[l].mixer != MixerKind::kGatedDeltaNet || placement.mixer[l] != tier) continue;
+    const DeltaNetSpec& d = spec.layers[l].delta;
+    StateLayout::Layer s;
+    s.layer = l;
+    s.state_bytes = uint64_t{d.n_v_heads} * d.head_dim * d.head_dim * sizeof(float);
+    s.conv_bytes = uint64_t{d.conv_kernel - 1} * d.conv_dim() * sizeof(float);
+    s.state_offset = out.bytes;
+    s.conv_offset = s.state_offset + s.state_bytes;
+    out.bytes = s.conv_offset + s.conv_bytes;
+    out.index_of_layer[l] = static_cast<int32_t>(out.layers.size());
+    out.layers.push_back(s);
+  }
+  return out;
+}
+
+QueryLayout make_query_layout(const ModelSpec& spec, const Placement& placement, TierId tier) {
+  QueryLayout out;
+  out.offset_of_layer.assign(spec.layers.size(), -1);
+  out.dim_of_layer.assign(spec.layers.size(), 0);
+  for (uint32_t l = 0; l < spec.n_layers(); ++l) {
+    const LayerSpec& layer = spec.layers[l];
+    if (placement.mixer[l] != tier || layer.mixer != MixerKind::kAttention ||
+        layer.attention.window != 0) {
+      continue;
+    }
+    out.offset_of_layer[l] = static_cast<int64_t>(out.floats);
+    out.dim_of_layer[l] = layer.attention.n_heads * layer.attention.head_dim;
+    out.floats += out.dim_of_layer[l];
+  }
+  return out;
+}
+
+KvLayout make_tier_kv_layout(const ModelSpec& spec, const Placement& placement, TierId tier,
+                             const ModelShape& model, const SessionShape& session) {
+  std::vector<bool> here(spec.layers.size());
+  for (size_t l = 0; l < here.size(); ++l) here[l] = placement.mixer[l] == tier;
+  KvShape shape;
+  shape.n_ctx = session.n_ctx;
+  shape.capacity = session.capacity(model.n_chunk);
+  shape.rewind = session.rewind;
+  shape.n_chunk = model.n_chunk;
+  shape.per_layer_groups = session.per_layer_budgets;
+  return make_kv_layout(spec, here, session.dtypes, shape);
+}
+
+std::vector<MemoryRow> CpuSession::plan_rows(const ModelSpec& spec, const Placement& placement,
+                                             const ModelShape& model, const SessionShape& session) {
+  std::vector<MemoryRow> rows;
+  const KvLayout layout = make_tier_kv_layout(spec, placement, TierId::kCpu, model, session);
+  for (const KvGroup& g : layout.groups) {
+    rows.push_back(kv_row(g, g.capacity, group_held_bytes(g, g.capacity)));
+  }
+  const StateLayout state = make_state_layout(spec, placement, TierId::kCpu);
+  const QueryLayout queries = make_query_layout(spec, placement, TierId::kCpu);
+  push_fixed_rows(&rows, 2 * state.bytes, static_cast<uint32_t>(state.layers.size()),
+                  session.n_checkpoints * state.bytes, logit_bytes(spec, placement, model),
+                  query_bytes(queries, session.capture_window),
+                  query_bytes(queries, observer_rows(session)));
+  return rows;
+}
+
+Result<std::unique_ptr<CpuSession>> CpuSession::create(MemoryMeter* meter,
+                                                       std::shared_ptr<const Plan> plan,
+                                                       const SessionShape& shape) {
+  std::unique_ptr<CpuSession> s(new CpuSession());
+  const ModelSpec& spec = *plan->spec;
+  s->shape_ = shape;
+  s->layout_ = make_tier_kv_layout(spec, plan->placement, TierId::kCpu, plan->model, shape);
+  s->state_layout_ = make_state_layout(spec, plan->placement, TierId::kCpu);
+  s->capacity_.assign(s->layout_.groups.size(), 0);
+  for (uint32_t g = 0; g < s->layout_.groups.size(); ++g) {
+    const KvGroup& group = s->layout_.groups[g];
+    const uint64_t most = group.ring ? group.ring_slots : std::max(group.capacity, shape.n_ctx);
+    SHARPI_TRY_ASSIGN(Reservation range,
+                      Reservation::reserve(*meter, group_held_bytes(group, most), "KV rows"));
+    s->ranges_.push_back(std::move(range));
+    SHARPI_TRY(s->reserve(g, group.capacity));
+  }
+  const uint64_t state = s->state_layout_.bytes;
+  SHARPI_TRY_ASSIGN(s->state_, HostBuffer::allocate(*meter, 2 * state, "recurrent state"));
+  SHARPI_TRY_ASSIGN(s->checkpoints_, HostBuffer::allocate(*meter, shape.n_checkpoints * state,
+                                                          "recurrent checkpoints"));
+  SHARPI_TRY_ASSIGN(
+      s->logits_,
+      HostBuffer::allocate(*meter, logit_bytes(spec, plan->placement, plan->model), "logits"));
+  s->query_layout_ = make_query_layout(spec, plan->placement, TierId::kCpu);
+  s->meter_ = meter;
+  SHARPI_TRY_ASSIGN(
+      s->ring_, HostBuffer::allocate(*meter, query_bytes(s->query_layout_, shape.capture_window),
+                                     "query ring"));
+  SHARPI_TRY(s->reserve_observer(observer_rows(shape)));
+  s->plan_ = std::move(plan);
+  return s;
+}
+
+Status CpuSession::check_logits_row(uint32_t row) const {
+  if (logits_.bytes() < (row + 1ull) * plan_->spec->n_vocab * sizeof(float)) {
+    return Status::error(Code::kInternal, "logits row %u is not on this tier", row);
+  }
+  return Status::ok();
+}
+
+Status CpuSession::read_logits(uint32_t row, float* out) const {
+  SHARPI_TRY(check_logits_row(row));
+  const uint64_t n = plan_->spec->n_vocab;
+  std::memcpy(out, logits() + row * n, n * sizeof(float));
+  return Status::ok();
+}
+
+Status CpuSession::write_logits(uint32_t row, const float* in) {
+  SHARPI_TRY(check_logits_row(row));
+  const uint64_t n = plan_->spec->n_vocab;
+  std::memcpy(logits() + row * n, in, n * sizeof(float));
+  return Status::ok();
+}
+
+std::vector<MemoryRow> CpuSession::memory_rows() const {
+  std::vector<MemoryRow> rows;
+  for (uint32_t g = 0; g < layout_.groups.size(); ++g) {
+    rows.push_back(kv_row(layout_.groups[g], capacity_[g], ranges_[g].committed()));
+  }
+  push_fixed_rows(&rows, state_.bytes(), static_cast<uint32_t>(state_layout_.layers.size()),
+                  checkpoints_.bytes(), logits_.bytes(), ring_.bytes(), observer_.bytes());
+  return rows;
+}
+
+uint32_t CpuSession::query_rows(Capture which) const {
+  const uint64_t row = query_layout_.floats * sizeof(float);
+  if (row == 0) return 0;
+  return static_cast<uint32_t>((which == Capture::kRing ? ring_ : observer_).bytes() / row);
+}
+
+Status CpuSession::reserve_observer(uint32_t n) {
+  if (query_layout_.floats == 0 || n <= query_rows(Capture::kObserver)) return Status::ok();
+  SHARPI_TRY_ASSIGN(HostBuffer more, HostBuffer::allocate(*meter_, query_bytes(query_layout_, n),
+                                                          "observer queries"));
+  observer_ = std::move(more);
+  return Status::ok();
+}
+
+float* CpuSession::queries(uint32_t layer, Capture which) const {
+  const uint32_t rows = query_rows(which);
+  const int64_t offset = query_layout_.offset_of_layer[layer];
+  if (rows == 0 || offset < 0) return nullptr;
+  return (which == Capture::kRing ? ring_ : observer_).as<float>() +
+         static_cast<uint64_t>(offset) * rows;
+}
+
+KvView CpuSession::view(uint32_t layer) const {
+  const auto g = static_cast<size_t>(layout_.group_of_layer[layer]);
+  const KvLayerLayout& l = *layout_.find(layer);
+  KvView v;
+  v.k = ranges_[g].data() + l.k_offset;
+  v.v = ranges_[g].data() + l.v_offset;
+  v.block_stride = layout_.groups[g].block_stride;
+  v.k_row_bytes = l.k_row_bytes;
+  v.v_row_bytes = l.v_row_bytes;
+  v.k_dtype = l.k_dtype;
+  v.v_dtype = l.v_dtype;
+  v.n_heads = l.n_heads;
+  v.head_dim = l.head_dim;
+  return v;
+}
+
+Status CpuSession::reserve(uint32_t group, uint32_t n_slots) {
+  SHARPI_TRY(ranges_[group].commit(layout_.groups[group].block_bytes(n_slots)));
+  capacity_[group] = std::max(capacity_[group], n_slots);
+  return Status::ok();
+}
+
+void CpuSession::shrink(uint32_t group, uint32_t n_slots) noexcept {
+  if (n_slots >= capacity_[group]) return;
+  ranges_[group].decommit(layout_.groups[group].block_bytes(n_slots));
+  capacity_[group] = n_slots;
+}
+
+Status CpuSession::check_rows(uint32_t layer, uint32_t first, uint32_t n) const {
+  const int32_t g = layer < layout_.group_of_layer.size() ? layout_.group_of_layer[layer] : -1;
+  if (g < 0) return Status::error(Code::kInternal, "layer %u stores no KV rows here", layer);
+  if (uint64_t{first} + n > capacity_[static_cast<size_t>(g)]) {
+    return Status::error(Code::kInternal, "KV rows %u to %u of layer %u exceed its capacity %u",
+                         first, first + n, layer, capacity_[static_cast<size_t>(g)]);
+  }
+  return Status::ok();
+}
+
+Status CpuSession::read_rows(uint32_t layer, bool value, uint32_t first, uint32_t n,
+                             void* out) const {
+  SHARPI_TRY(check_rows(layer, first, n));
+  const KvView v = view(layer);
+  const uint64_t elements = uint64_t{v.n_heads} * v.head_dim;
+  auto* dst = static_cast<std::byte*>(out);
+  for (uint32_t i = 0; i < n; ++i) {
+    const std::byte* row = value ? v.v_row(first + i) : v.k_row(first + i);
+    SHARPI_TRY(kv_row_to_canonical(value ? v.v_dtype : v.k_dtype, row, elements, dst));
+    dst += value ? v.v_row_bytes : v.k_row_bytes;
+  }
+  return Status::ok();
+}
+
+Status CpuSession::write_rows(uint32_t layer, bool value, uint32_t first, uint32_t n,
+                              const void* in) {
+  SHARPI_TRY(check_rows(layer, first, n));
+  const KvView v = view(layer);
+  const uint64_t elements = uint64_t{v.n_heads} * v.head_dim;
+  const auto* src = static_cast<const std::byte*>(in);
+  for (uint32_t i = 0; i < n; ++i) {
+    std::byte* row = value ? v.v_row(first + i) : v.k_row(first + i);
+    SHARPI_TRY(kv_row_from_canonical(value ? v.v_dtype : v.k_dtype, src, elements, row));
+    src += value ? v.v_row_bytes : v.k_row_bytes;
+  }
+  return Status::ok();
+}
+
+float* CpuSession::state(uint32_t layer, StatePart part, bool working) const {
+  const auto& l = state_layout_.layers[static_cast<size_t>(state_layout_.index_of_layer[layer])];
+  const uint32_t copy = working ? current_ ^ 1u : current_;
+  const uint64_t offset = part == StatePart::kState ? l.state_offset : l.conv_offset;
+  return reinterpret_cast<float*>(state_.data() + copy * state_layout_.bytes + offset);
+}
+
+uint64_t CpuSession::state_bytes(uint32_t layer, StatePart part) const {
+  const int32_t i = state_layout_.index_of_layer[layer];
+  if (i < 0) return 0;
+  const auto& l = state_layout_.layers[static_cast<size_t>(i)];
+  return part == StatePart::kState ? l.state_bytes : l.conv_bytes;
+}
+
+Status CpuSession::read_state(uint32_t layer, StatePart part, void* out) const {
+  const uint64_t n = state_bytes(layer, part);
+  if (n == 0) return Status::error(Code::kInternal, "layer %u has no recurrent state here", layer);
+  std::memcpy(out, state(layer, part, false), n);
+  return Status::ok();
+}
+
+Status CpuSession::write_state(uint32_t layer, StatePart part, const void* in) {
+  const uint64_t n = state_bytes(layer, part);
+  if (n == 0) return Status::error(Code::kInternal, "layer %u has no recurrent state here", layer);
+  std::memcpy(state(layer, part, false), in, n);
+  return Status::ok();
+}
+
+void CpuSession::clear_state() noexcept {
+  if (state_layout_.bytes != 0) {
+    std::memset(state_.data() + current_ * state_layout_.bytes, 0, state_layout_.bytes);
+  }
+}
+
+Result<std::byte*> CpuSession::checkpoint_at(uint32_t index) const {
+  if (index >= shape_.n_checkpoints) {
+    return Status::error(Code::kInternal, "checkpoint slot %u of %u", index, shape_.n_checkpoints);
+  }
+  return checkpoints_.data() + index * state_layout_.bytes;
+}
+
+Status CpuSession::save_checkpoint(uint32_t index) {
+  return write_checkpoint(index, state_.data() + current_ * state_layout_.bytes);
+}
+
+Status CpuSession::load_checkpoint(uint32_t index) {
+  return read_checkpoint(index, state_.data() + current_ * state_layout_.bytes);
+}
+
+Status CpuSession::read_checkpoint(uint32_t index, void* out) const {
+  SHARPI_TRY_ASSIGN(const std::byte* from, checkpoint_at(index));
+  std::memcpy(out, from, state_layout_.bytes);
+  return Status::ok();
+}
+
+Status CpuSession::write_checkpoint(uint32_t index, const void* in) {
+  SHARPI_TRY_ASSIGN(std::byte * to, checkpoint_at(index));
+  std::memcpy(to, in, state_layout_.bytes);
+  return Status::ok();
+}
+
+Status CpuSession::stage_moves(std::span<const KvMove> moves) {
+  for (const KvMove& m : moves) {
+    for (const auto& keep : m.keep) {
+      for (size_t i = 0; i < keep.size(); ++i) {
+        if (i > 0 && keep[i] <= keep[i - 1]) {
+          return Status::error(Code::kInternal, "keep rows of layer %u do not ascend", m.layer);
+        }
+      }
+      if (!keep.empty()) SHARPI_TRY(check_rows(m.layer, keep.back(), 1));
+    }
+  }
+  staged_.assign(moves.begin(), moves.end());
+  return Status::ok();
+}
+
+namespace {
+
+/// Moves one contiguous piece of every kept row; ascending sources never precede their targets.
+void move_piece(std::byte* base, uint64_t block_stride, uint64_t row_bytes, uint64_t offset,
+                uint64_t bytes, const std::vector<uint32_t>& keep) {
+  const auto at = [&](uint64_t slot) {
+    return base + slot / kKvBlockSlots * block_stride + slot % kKvBlockSlots * row_bytes + offset;
+  };
+  for (uint64_t i = 0; i < keep.size(); ++i) {
+    if (keep[i] != i) std::memmove(at(i), at(keep[i]), bytes);
+  }
+}
+
+/// One head's part of every row: values, and for q8_0 its scales behind the row's values.
+void move_head(std::byte* base, uint64_t block_stride, uint64_t row_bytes, KvDtype dtype,
+               uint64_t n, uint64_t head_dim, uint64_t head, const std::vector<uint32_t>& keep) {
+  if (dtype == KvDtype::kQ8_0) {
+    const uint64_t scales = head_dim / 32 * 2;
+    move_piece(base, block_stride, row_bytes, head * head_dim, head_dim, keep);
+    move_piece(base, block_stride, row_bytes, n + head * scales, scales, keep);
+    return;
+  }
+  const uint64_t bytes = kv_row_bytes(dtype, head_dim);
+  move_piece(base, block_stride, row_bytes, head * bytes, bytes, keep);
+}
+
+}  // namespace
+
+void CpuSession::apply_moves() noexcept {
+  for (const KvMove& m : staged_) {
+    const KvView v = view(m.layer);
+    const uint64_t n = uint64_t{v.n_heads} * v.head_dim;
+    if (m.keep.size() == 1) {
+      move_piece(v.k, v.block_stride, v.k_row_bytes, 0, v.k_row_bytes, m.keep[0]);
+      move_piece(v.v, v.block_stride, v.v_row_bytes, 0, v.v_row_bytes, m.keep[0]);
+      continue;
+    }
+    for (uint64_t h = 0; h < v.n_heads; ++h) {
+      move_head(v.k, v.block_stride, v.k_row_bytes, v.k_dtype, n, v.head_dim, h, m.keep[h]);
+      move_head(v.v, v.block_stride, v.v_row_bytes, v.v_dtype, n, v.head_dim, h, m.keep[h]);
+    }
+  }
+  staged_.clear();
+}
+
+}  // namespace sharpi::cpu

@@ -1,0 +1,235 @@
+// SPDX-License-Identifier: MIT
+#include "cpu/cpu_workspace.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "cpu/attention.h"
+#include "cpu/cpu_store.h"
+#include "cpu/delta_net.h"
+
+namespace sharpi::cpu {
+namespace {
+
+/// Widths that buffers must serve: the maximum over the blocks placed on this tier.
+struct Widths {
+  uint64_t q = 0, gate = 0, kv = 0, mix = 0, conv = 0, heads_v = 0;
+  uint64_t ffn = 0, wide_in = 0;
+  uint32_t n_experts = 0, n_used = 0, d_expert = 0;
+  uint32_t attn_heads = 0, attn_dim = 0, half_rot = 0;
+  DeltaNetShape delta;
+};
+
+void take(uint64_t* most, uint64_t value) {
+  *most = std::max(*most, value);
+}
+void take32(uint32_t* most, uint32_t value) {
+  *most = std::max(*most, value);
+}
+
+void add_attention(Widths* w, const AttentionSpec& a) {
+  const uint64_t q = uint64_t{a.n_heads} * a.head_dim;
+  take(&w->q, a.output_gate ? 2 * q : q);
+  take(&w->gate, a.output_gate ? q : 0);
+  take(&w->kv, uint64_t{a.n_kv_heads} * a.head_dim);
+  take(&w->mix, q);
+  take(&w->wide_in, q);
+  take32(&w->attn_heads, a.n_heads);
+  take32(&w->attn_dim, a.head_dim);
+  take32(&w->half_rot, a.rope.n_rot / 2);
+}
+
+void add_delta(Widths* w, const DeltaNetSpec& d) {
+  take(&w->conv, d.conv_dim());
+  take(&w->gate, d.value_dim());
+  take(&w->mix, d.value_dim());
+  take(&w->wide_in, d.value_dim());
+  take(&w->heads_v, d.n_v_heads);
+  w->delta = DeltaNetShape{d.n_k_heads, d.n_v_heads, d.head_dim, d.conv_kernel};
+}
+
+void add_ffn(Widths* w, const FfnSpec& f, bool ffn_here, bool experts_here) {
+  if (f.kind == FfnKind::kDense) {
+    if (ffn_here) take(&w->ffn, f.d_ff), take(&w->wide_in, f.d_ff);
+    return;
+  }
+  if (ffn_here || experts_here) {
+    take32(&w->n_experts, f.n_experts);
+    take32(&w->n_used, f.n_used);
+  }
+  if (experts_here) take32(&w->d_expert, f.fused_gate_up ? 2 * f.d_ff : f.d_ff);
+  if (experts_here) take(&w->wide_in, f.d_ff);
+  if (ffn_here && f.d_shared != 0) take(&w->ffn, f.d_shared), take(&w->wide_in, f.d_shared);
+}
+
+Widths measure(const ModelSpec& spec, const Placement& placement) {
+  Widths w;
+  for (uint32_t l = 0; l < spec.n_layers(); ++l) {
+    const LayerSpec& layer = spec.layers[l];
+    if (placement.mixer[l] == TierId::kCpu) {
+      if (layer.mixer == MixerKind::kAttention)
+        add_attention(&w, layer.attention);
+      else
+        add_delta(&w, layer.delta);
+    }
+    add_ffn(&w, layer.ffn, placement.ffn[l] == TierId::kCpu, placement.experts[l] == TierId::kCpu);
+    if (layer.ple_gate) take(&w.wide_in, spec.d_ple);
+  }
+  return w;
+}
+
+class LayoutBuilder {
+ public:
+  explicit LayoutBuilder(WorkspaceLayout* layout) : layout_(layout) {}
+  void bytes(Buf b, uint64_t n) {
+    const auto i = static_cast<size_t>(b);
+    layout_->offset[i] = layout_->bytes;
+    layout_->size[i] = n;
+    layout_->bytes += round_up(n, 64);
+  }
+  void floats(Buf b, uint64_t n) { bytes(b, n * sizeof(float)); }
+
+ private:
+  WorkspaceLayout* layout_;
+};
+
+void add_moe_buffers(LayoutBuilder* b, const Widths& w, uint64_t rows, uint64_t n_embd) {
+  const uint64_t slots = rows * w.n_used;
+  b->floats(Buf::kFfnGate, std::max(rows * w.ffn, slots * w.d_expert));
+  b->floats(Buf::kFfnUp, std::max(rows * w.ffn, slots * w.d_expert));
+  b->floats(Buf::kMoeOut, slots * n_embd);
+  b->floats(Buf::kRouter, rows * w.n_experts);
+  b->bytes(Buf::kMoeIds, slots * sizeof(uint32_t));
+  b->floats(Buf::kMoeWeights, slots);
+  b->bytes(Buf::kMoeRows, slots * sizeof(uint32_t));
+  b->bytes(Buf::kMoeSlot, slots * sizeof(uint32_t));
+  b->bytes(Buf::kMoeIota, slots * sizeof(uint32_t));
+  b->bytes(Buf::kMoeFirst, (w.n_experts + 1ull) * sizeof(uint32_t));
+  b->bytes(Buf::kMoeTasks, 2ull * w.n_experts * sizeof(MatmulTask));
+}
+
+/// f32 angles per position: interpolation and YaRN folded into one frequency per pair.
+RopeTable make_table(const RopeSpec& r) {
+  RopeTable t;
+  t.spec = r;
+  const uint32_t half = r.n_rot / 2;
+  t.inv_freq.resize(half);
+  const double kPi = 3.14159265358979323846;
+  const auto corr = [&](double beta) {
+    return r.n_rot * std::log(r.yarn_orig_ctx / (2 * kPi * beta)) / (2 * std::log(r.freq_base));
+  };
+  const double low = r.yarn ? std::max(0.0, std::floor(corr(r.yarn_beta_fast))) : 0;
+  const double high = r.yarn ? std::min(r.n_rot - 1.0, std::ceil(corr(r.yarn_beta_slow))) : 0;
+  const auto* factors =
+      r.freq_factors ? reinterpret_cast<const float*>(r.freq_factors->data) : nullptr;
+  for (uint32_t j = 0; j < half; ++j) {
+    double f = std::pow(r.freq_base, -2.0 * j / r.n_rot);
+    if (factors != nullptr) f /= static_cast<double>(factors[j]);
+    if (r.yarn) {
+      const double ramp = std::clamp((j - low) / std::max(0.001, high - low), 0.0, 1.0);
+      const double mix = r.yarn_ext * (1.0 - ramp);
+      f = f / r.yarn_factor * (1.0 - mix) + f * mix;
+    } else {
+      f *= r.freq_scale;
+    }
+    t.inv_freq[j] = f;
+  }
+  if (r.yarn) t.mscale = static_cast<float>((1.0 + 0.1 * std::log(r.yarn_factor)) * r.yarn_attn);
+  return t;
+}
+
+bool same_rope(const RopeSpec& a, const RopeSpec& b) {
+  return a.n_rot == b.n_rot && a.freq_base == b.freq_base && a.freq_scale == b.freq_scale &&
+         a.freq_factors == b.freq_factors && a.yarn == b.yarn && a.yarn_factor == b.yarn_factor &&
+         a.yarn_orig_ctx == b.yarn_orig_ctx && a.yarn_ext == b.yarn_ext &&
+         a.yarn_attn == b.yarn_attn;
+}
+
+}  // namespace
+
+std::vector<RopeTable> make_rope_tables(const ModelSpec& spec,
+                                        std::vector<int32_t>* table_of_layer) {
+  std::vector<RopeTable> tables;
+  table_of_layer->assign(spec.layers.size(), -1);
+  for (size_t l = 0; l < spec.layers.size(); ++l) {
+    if (spec.layers[l].mixer != MixerKind::kAttention) continue;
+    const RopeSpec& r = spec.layers[l].attention.rope;
+    const auto it = std::find_if(tables.begin(), tables.end(),
+                                 [&](const RopeTable& t) { return same_rope(t.spec, r); });
+    (*table_of_layer)[l] = static_cast<int32_t>(it - tables.begin());
+    if (it == tables.end()) tables.push_back(make_table(r));
+  }
+  return tables;
+}
+
+WorkspaceLayout make_workspace_layout(const ModelSpec& spec, const Placement& placement,
+                                      const ModelShape& model, const SessionShape& session,
+                                      const MatmulConfig& matmul, uint32_t n_threads) {
+  WorkspaceLayout out;
+  if (!placement.uses(TierId::kCpu)) return out;
+  LayoutBuilder b(&out);
+  const Widths w = measure(spec, placement);
+  const uint32_t rows = model.max_rows();
+  const uint64_t e = spec.n_embd;
+  out.max_rows = rows;
+  b.floats(Buf::kX, rows * e);
+  b.floats(Buf::kNorm, rows * e);
+  b.floats(Buf::kQ, rows * w.q);
+  b.floats(Buf::kGate, rows * w.gate);
+  b.floats(Buf::kK, rows * w.kv);
+  b.floats(Buf::kV, rows * w.kv);
+  b.floats(Buf::kMix, rows * w.mix);
+  b.floats(Buf::kQkv, rows * w.conv);
+  b.floats(Buf::kAlpha, rows * w.heads_v);
+  b.floats(Buf::kBeta, rows * w.heads_v);
+  b.floats(Buf::kY, rows * e);
+  add_moe_buffers(&b, w, rows, e);
+  b.floats(Buf::kPle, rows * spec.n_layers() * uint64_t{spec.d_ple});
+  b.floats(Buf::kPleTmp, rows * uint64_t{spec.d_ple});
+  std::vector<int32_t> table_of_layer;
+  const uint64_t n_tables = make_rope_tables(spec, &table_of_layer).size();
+  b.floats(Buf::kCos, n_tables * rows * w.half_rot);
+  b.floats(Buf::kSin, n_tables * rows * w.half_rot);
+
+  const KvLayout kv = make_tier_kv_layout(spec, placement, TierId::kCpu, model, session);
+  out.chunk_slot_bytes = kv.chunk_slot_bytes;
+  out.chunk_blocks = static_cast<uint32_t>(div_up(rows, kKvBlockSlots)) + model.max_batch;
+  b.bytes(Buf::kKvChunk, out.chunk_blocks * kKvBlockSlots * out.chunk_slot_bytes);
+  b.floats(Buf::kLogits, placement.head == TierId::kCpu && model.max_batch > 1
+                             ? uint64_t{model.max_batch} * spec.n_vocab
+                             : 0);
+  const uint64_t wide_rows = uint64_t{rows} * std::max(1u, w.n_used);
+  b.bytes(Buf::kActE, Matmul::prepared_bytes(matmul, e, rows));
+  b.bytes(Buf::kActWide,
+          std::max(Matmul::prepared_bytes(matmul, w.wide_in, rows),
+                   w.d_expert == 0 ? 0
+                                   : Matmul::prepared_bytes(matmul, w.d_expert,
+                                                            static_cast<uint32_t>(wide_rows))));
+  b.bytes(Buf::kMatmul,
+          Matmul::scratch_bytes(matmul, n_threads, std::max(e, w.wide_in),
+                                static_cast<uint32_t>(w.d_expert == 0 ? rows : wide_rows)));
+  b.bytes(Buf::kAttention, w.attn_heads == 0
+                               ? 0
+                               : attention_scratch_bytes(matmul.isa, n_threads, rows, w.attn_heads,
+                                                         w.attn_dim, session.n_ctx));
+  b.bytes(Buf::kDelta,
+          w.delta.n_v_heads == 0 ? 0 : delta_net_scratch_bytes(w.delta, n_threads, rows));
+  return out;
+}
+
+Result<std::unique_ptr<CpuWorkspace>> CpuWorkspace::create(MemoryMeter* meter,
+                                                           const WorkspaceLayout& layout,
+                                                           const MatmulConfig& config,
+                                                           ThreadPool* pool) {
+  std::unique_ptr<CpuWorkspace> w(new CpuWorkspace());
+  w->layout_ = layout;
+  SHARPI_TRY_ASSIGN(w->memory_, HostBuffer::allocate(*meter, layout.bytes, "activations"));
+  const auto iota_n = w->size(Buf::kMoeIota) / sizeof(uint32_t);
+  auto* iota = w->get<uint32_t>(Buf::kMoeIota);
+  for (uint32_t i = 0; i < iota_n; ++i) iota[i] = i;
+  w->matmul_ = std::make_unique<Matmul>(config, pool, w->get<std::byte>(Buf::kMatmul),
+                                        w->size(Buf::kMatmul));
+  return w;
+}
+
+}  // namespace sharpi::cpu

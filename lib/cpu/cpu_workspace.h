@@ -1,0 +1,102 @@
+// SPDX-License-Identifier: MIT
+// Scratch of one call in flight on the CPU tier: every buffer a forward pass needs, at fixed
+// offsets of one block. The layout is computed from the spec alone, so the planner prices it
+// exactly. Thread rule: one call at a time.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "base/memory.h"
+#include "cpu/matmul.h"
+#include "tier/tier.h"
+
+namespace sharpi::cpu {
+
+/// Names of the buffers; `kCount` last.
+enum class Buf : uint32_t {
+  kX,     // [rows][E] hidden
+  kNorm,  // [rows][E] normalised input of a mixer or FFN
+  kQ,     // [rows][H*D (*2 with output gate)]
+  kGate,  // [rows][H*D] output gate of attention; delta net: z
+  kK,
+  kV,    // [rows][Hk*D]
+  kMix,  // [rows][H*D] attention output; delta net: output
+  kQkv,  // [rows][conv_dim] delta net projections
+  kAlpha,
+  kBeta,
+  kY,  // [rows][E] block output before the residual add
+  kFfnGate,
+  kFfnUp,   // [rows * max(1, k)][F]
+  kMoeOut,  // [rows * k][E]
+  kRouter,  // [rows][n_experts]
+  kMoeIds,
+  kMoeWeights,  // [rows][k]
+  kMoeRows,     // [rows * k] row of each slot, grouped by expert
+  kMoeSlot,     // [rows][k] slot of each (row, choice)
+  kMoeIota,     // [rows * k] 0, 1, 2, ...
+  kMoeFirst,    // [n_experts + 1] first slot of each expert
+  kMoeTasks,    // MatmulTask[2 * n_experts]
+  kPle,         // [rows][n_layers * P]
+  kPleTmp,      // [rows][P]
+  kCos,
+  kSin,      // [rope tables][rows][max n_rot / 2]
+  kKvChunk,  // chunk scratch of windowed layers, in codec rows
+  kLogits,   // [max_batch][V] when several sessions share a call
+  kActE,     // prepared inputs of width E
+  kActWide,  // prepared inputs of the widest other width
+  kMatmul,   // scratch of the kernels
+  kAttention,
+  kDelta,
+  kCount,
+};
+
+struct WorkspaceLayout {
+  uint64_t offset[static_cast<size_t>(Buf::kCount)] = {};
+  uint64_t size[static_cast<size_t>(Buf::kCount)] = {};
+  uint64_t bytes = 0;
+  uint32_t max_rows = 0;
+  uint32_t chunk_blocks = 0;  // blocks of 64 rows in kKvChunk
+  uint64_t chunk_slot_bytes = 0;
+};
+
+/// Rope settings that differ between layers: each distinct one has its own tables.
+struct RopeTable {
+  RopeSpec spec;
+  std::vector<double> inv_freq;  // [n_rot/2], angle per position, scaling included
+  float mscale = 1.0f;
+};
+/// Distinct tables of a model and which one each layer uses (-1: no attention).
+std::vector<RopeTable> make_rope_tables(const ModelSpec& spec,
+                                        std::vector<int32_t>* table_of_layer);
+
+WorkspaceLayout make_workspace_layout(const ModelSpec& spec, const Placement& placement,
+                                      const ModelShape& model, const SessionShape& session,
+                                      const MatmulConfig& matmul, uint32_t n_threads);
+
+class CpuWorkspace final : public Workspace {
+ public:
+  static Result<std::unique_ptr<CpuWorkspace>> create(MemoryMeter* meter,
+                                                      const WorkspaceLayout& layout,
+                                                      const MatmulConfig& config, ThreadPool* pool);
+  template <class T = float>
+  T* get(Buf b) const {
+    return reinterpret_cast<T*>(memory_.data() + layout_.offset[static_cast<size_t>(b)]);
+  }
+  uint64_t size(Buf b) const { return layout_.size[static_cast<size_t>(b)]; }
+  const WorkspaceLayout& layout() const { return layout_; }
+  const Matmul& matmul() const { return *matmul_; }
+  uint64_t bytes() const { return memory_.bytes(); }
+
+  /// Layer whose chunk rows wait in kKvChunk for their ring, -1 = none. Rows go to the ring only
+  /// when the scratch is needed again or the pass ends: layers that share KV read both until then.
+  int32_t pending_ring = -1;
+
+ private:
+  CpuWorkspace() = default;
+  WorkspaceLayout layout_;
+  HostBuffer memory_;
+  std::unique_ptr<Matmul> matmul_;
+};
+
+}  // namespace sharpi::cpu

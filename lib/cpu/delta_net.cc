@@ -1,0 +1,152 @@
+// SPDX-License-Identifier: MIT
+#include "cpu/delta_net.h"
+
+#include <algorithm>
+#include <atomic>
+#include <cassert>
+#include <cmath>
+
+#include "cpu/delta_net_table.h"
+
+namespace sharpi::cpu {
+namespace {
+
+// From this many rows on the chunked form is used.
+constexpr uint32_t kChunkedRows = 16;
+constexpr uint64_t kAlign = 64;
+
+const DeltaTable& table_for(Isa isa, uint32_t head_dim) {
+  if ((isa == Isa::kAvx512 || isa == Isa::kAmx) && head_dim % kDeltaAvx512.width == 0) {
+    return kDeltaAvx512;
+  }
+  if (isa != Isa::kAuto && isa != Isa::kScalar && head_dim % kDeltaAvx2.width == 0) {
+    return kDeltaAvx2;
+  }
+  return kDeltaScalar;  // any head size
+}
+
+constexpr uint64_t aligned_floats(uint64_t n) {
+  constexpr uint64_t kUnit = kAlign / sizeof(float);
+  return (n + kUnit - 1) / kUnit * kUnit;
+}
+
+/// Floats of one thread: the gates of a head, then the larger of the two phases' needs.
+uint64_t work_floats(const DeltaNetShape& s, uint32_t n_rows) {
+  const uint64_t conv = 2ull * s.conv_kernel * s.head_dim;
+  const uint64_t chunk = kDeltaChunkMatrices * kDeltaChunk * s.head_dim +
+                         kDeltaPairMatrices * kDeltaChunk * kDeltaChunk;
+  const uint64_t rows = 2ull * n_rows;
+  uint64_t most = conv > chunk ? conv : chunk;
+  most = rows > most ? rows : most;
+  return aligned_floats(most);
+}
+uint64_t worker_floats(const DeltaNetShape& s, uint32_t n_rows) {
+  return 2 * aligned_floats(n_rows) + work_floats(s, n_rows);
+}
+
+/// Runs body(item, thread's memory) for n items over the pool.
+template <class Body>
+void spread(ThreadPool& pool, uint32_t n, float* memory, uint64_t stride, Body body) {
+  std::atomic<uint32_t> next{0};
+  pool.run(n < pool.size() ? n : pool.size(), [&](uint32_t i) {
+    float* mine = memory + i * stride;
+    for (uint32_t item = next.fetch_add(1); item < n; item = next.fetch_add(1)) body(item, mine);
+  });
+}
+
+/// Heads of the convolution in order: query heads, key heads, value heads.
+void run_conv(const DeltaTable& table, const DeltaNetTask& t, uint32_t head, float* memory) {
+  const DeltaNetShape& s = t.shape;
+  const uint64_t c0 = uint64_t{head} * s.head_dim;
+  DeltaConv job;
+  job.x = t.qkv + c0;
+  job.x_stride = s.conv_dim();
+  job.taps = t.conv1d + c0 * s.conv_kernel;
+  job.tail_in = t.conv_in + c0;
+  job.tail_out = t.conv_out + c0;
+  job.tail_stride = s.conv_dim();
+  job.dim = s.head_dim;
+  job.kernel = s.conv_kernel;
+  job.n_rows = t.n_rows;
+  job.normalize = head < 2 * s.n_k_heads;
+  job.eps = t.eps;
+  job.norm_scale = head < s.n_k_heads ? 1.0f / std::sqrt(static_cast<float>(s.head_dim)) : 1.0f;
+  job.work = memory;
+  table.conv(job);
+}
+
+float softplus(float x) {
+  return x > 20.0f ? x : std::log1p(std::exp(x));
+}
+
+void run_head(const DeltaTable& table, const DeltaNetTask& t, bool sequential, uint32_t head,
+              float* memory) {
+  const DeltaNetShape& s = t.shape;
+  float* g = memory;
+  float* beta = g + aligned_floats(t.n_rows);
+  for (uint32_t r = 0; r < t.n_rows; ++r) {
+    const uint64_t at = uint64_t{r} * s.n_v_heads + head;
+    g[r] = t.a[head] * softplus(t.alpha[at] + t.dt_bias[head]);
+    beta[r] = 1.0f / (1.0f + std::exp(-t.beta[at]));
+  }
+  const uint64_t key = uint64_t{head % s.n_k_heads} * s.head_dim;
+  const uint64_t value = uint64_t{head} * s.head_dim;
+  const uint64_t state = value * s.head_dim;
+  DeltaHead job;
+  job.q = t.qkv + key;
+  job.k = t.qkv + s.key_dim() + key;
+  job.v = t.qkv + 2 * s.key_dim() + value;
+  job.stride = s.conv_dim();
+  job.g = g;
+  job.beta = beta;
+  job.state_in = t.state_in + state;
+  job.state_out = t.state_out + state;
+  job.out = t.out + value;
+  job.out_stride = s.value_dim();
+  job.dim = s.head_dim;
+  job.n_rows = t.n_rows;
+  job.work = beta + aligned_floats(t.n_rows);
+  if (sequential || t.n_rows < kChunkedRows) {
+    table.recurrence(job);
+  } else {
+    table.chunks(job);
+  }
+  table.gate({.out = job.out,
+              .out_stride = job.out_stride,
+              .z = t.z + value,
+              .z_stride = s.value_dim(),
+              .norm = t.norm,
+              .eps = t.eps,
+              .dim = s.head_dim,
+              .n_rows = t.n_rows});
+}
+
+}  // namespace
+
+uint64_t delta_net_scratch_bytes(const DeltaNetShape& shape, uint32_t n_threads,
+                                 uint32_t max_rows) {
+  return worker_floats(shape, max_rows) * n_threads * sizeof(float) + kAlign;
+}
+
+void delta_net(ThreadPool& pool, Isa isa, const DeltaNetTask& task, bool sequential,
+               std::byte* scratch, uint64_t scratch_bytes) {
+  const DeltaNetShape& s = task.shape;
+  if (task.n_rows == 0) {
+    if (task.state_out != task.state_in)
+      std::copy_n(task.state_in, s.state_floats(), task.state_out);
+    if (task.conv_out != task.conv_in) std::copy_n(task.conv_in, s.conv_floats(), task.conv_out);
+    return;
+  }
+  const DeltaTable& table = table_for(isa, s.head_dim);
+  const auto address = reinterpret_cast<uintptr_t>(scratch);
+  float* memory = reinterpret_cast<float*>(scratch + (kAlign - address % kAlign) % kAlign);
+  const uint64_t stride = worker_floats(s, task.n_rows);
+  assert(scratch_bytes >= delta_net_scratch_bytes(s, pool.size(), task.n_rows));
+  static_cast<void>(scratch_bytes);
+  spread(pool, 2 * s.n_k_heads + s.n_v_heads, memory, stride,
+         [&](uint32_t head, float* mine) { run_conv(table, task, head, mine); });
+  spread(pool, s.n_v_heads, memory, stride,
+         [&](uint32_t head, float* mine) { run_head(table, task, sequential, head, mine); });
+}
+
+}  // namespace sharpi::cpu

@@ -1,0 +1,10 @@
+// SPDX-License-Identifier: MIT
+#include "cpu/vec_avx512.h"
+// The vectors come first: the kernels are written over them.
+#include "cpu/delta_net_kernels.h"
+
+namespace sharpi::cpu {
+
+const DeltaTable kDeltaAvx512 = make_delta_table();
+
+}  // namespace sharpi::cpu

@@ -1,0 +1,67 @@
+// SPDX-License-Identifier: MIT
+// What cpu/delta_net.cc and the delta net kernels of one instruction set agree on. Kernel files
+// have flags of their own, so only plain data and declarations here. Thread rule: tables are
+// immutable; a job is run by one thread on memory of its own.
+#pragma once
+
+#include <cstdint>
+
+namespace sharpi::cpu {
+
+/// Tokens per chunk of the chunked form.
+inline constexpr uint32_t kDeltaChunk = 64;
+
+/// Convolution and SiLU of the channels of one head, in place, all rows; the state is the last
+/// kernel - 1 raw rows. Query and key heads are normalised after it.
+struct DeltaConv {
+  float* x = nullptr;  // [n_rows][x_stride]
+  uint64_t x_stride = 0;
+  const float* taps = nullptr;     // [dim][kernel]
+  const float* tail_in = nullptr;  // [kernel - 1][tail_stride], oldest first
+  float* tail_out = nullptr;       // may be tail_in
+  uint64_t tail_stride = 0;
+  uint32_t dim = 0, kernel = 0, n_rows = 0;
+  bool normalize = false;  // x *= norm_scale / max(|x|, eps)
+  float norm_scale = 1.0f, eps = 0.0f;
+  float* work = nullptr;  // [2 * kernel][dim]
+};
+
+/// The rows of one value head. q is scaled, q and k are normalised.
+struct DeltaHead {
+  const float *q = nullptr, *k = nullptr, *v = nullptr;  // [n_rows][stride]
+  uint64_t stride = 0;
+  const float* g = nullptr;         // [n_rows] log decay, <= 0
+  const float* beta = nullptr;      // [n_rows] in [0, 1]
+  const float* state_in = nullptr;  // [dim][dim], row = value channel
+  float* state_out = nullptr;       // may be state_in
+  float* out = nullptr;             // [n_rows][out_stride]
+  uint64_t out_stride = 0;
+  uint32_t dim = 0, n_rows = 0;
+  float* work = nullptr;  // work_floats(dim, n_rows)
+};
+
+/// out = rms(out, norm) * silu(z), row by row.
+struct DeltaGate {
+  float* out = nullptr;
+  uint64_t out_stride = 0;
+  const float* z = nullptr;
+  uint64_t z_stride = 0;
+  const float* norm = nullptr;
+  float eps = 0.0f;
+  uint32_t dim = 0, n_rows = 0;
+};
+
+struct DeltaTable {
+  uint32_t width;  // head_dim must be a multiple of it
+  void (*conv)(const DeltaConv&);
+  void (*recurrence)(const DeltaHead&);
+  void (*chunks)(const DeltaHead&);
+  void (*gate)(const DeltaGate&);
+};
+
+/// Floats of DeltaHead::work: five [64][dim] matrices and two [64][64], or two numbers per row.
+inline constexpr uint64_t kDeltaChunkMatrices = 5, kDeltaPairMatrices = 2;
+
+extern const DeltaTable kDeltaScalar, kDeltaAvx2, kDeltaAvx512;
+
+}  // namespace sharpi::cpu

@@ -1,0 +1,211 @@
+// SPDX-License-Identifier: MIT
+// The forward pass of the CPU tier: embedding, head, and what all blocks share.
+#include <cmath>
+#include <cstring>
+
+#include "cpu/cpu_model.h"
+#include "cpu/ops.h"
+
+namespace sharpi::cpu {
+
+Status CpuModel::run(const Segment& segment, const Submission& rows, Workspace& workspace) {
+  auto& ws = static_cast<CpuWorkspace&>(workspace);
+  Pass p{rows, ws};
+  const Status done = run_blocks(segment, p);
+  if (!done.is_ok())
+    ws.pending_ring = -1;  // the rows of a failed chunk must not reach a ring later
+  return done;
+}
+
+Status CpuModel::run_blocks(const Segment& segment, Pass& p) const {
+  const Submission& rows = p.rows;
+  const bool may_stop = rows.cancel != nullptr && (rows.transient || !spec().has_window());
+  for (const Block& b : segment.blocks) {
+    // A ring row that was overwritten cannot be brought back, so windowed models finish their
+    // chunk.
+    if (may_stop && rows.cancel->load(std::memory_order_relaxed)) {
+      return Status::error(Code::kCancelled, "cancelled");
+    }
+    switch (b.kind) {
+      case BlockKind::kEmbedding:
+        embed(p);
+        rope_tables(p);
+        break;
+      case BlockKind::kMixer:
+        if (spec().layers[b.layer].mixer == MixerKind::kAttention) {
+          SHARPI_TRY(attention_block(p, b.layer));
+        } else {
+          delta_block(p, b.layer);
+        }
+        if (b.layer == last_mixer_) SHARPI_TRY(flush_ring(p));
+        break;
+      case BlockKind::kFfn:
+        ffn_block(p, b.layer);
+        break;
+      case BlockKind::kExperts:
+        break;  // run with their router in ffn_block when both are here
+      case BlockKind::kHead:
+        if (!rows.transient) head(p);
+        break;
+    }
+  }
+  return Status::ok();
+}
+
+Status CpuModel::read_hidden(const Workspace& workspace, uint32_t n_rows, float* out) const {
+  const auto& ws = static_cast<const CpuWorkspace&>(workspace);
+  std::memcpy(out, ws.get(Buf::kX), uint64_t{n_rows} * spec().n_embd * sizeof(float));
+  return Status::ok();
+}
+
+Status CpuModel::write_hidden(Workspace& workspace, uint32_t n_rows, const float* in) const {
+  const auto& ws = static_cast<const CpuWorkspace&>(workspace);
+  std::memcpy(ws.get(Buf::kX), in, uint64_t{n_rows} * spec().n_embd * sizeof(float));
+  return Status::ok();
+}
+
+MatmulInput CpuModel::input(Pass& p, Buf rows, uint64_t width, uint32_t n_rows,
+                            Buf prepared) const {
+  MatmulInput in;
+  in.x = p.ws.get(rows);
+  in.stride = width;
+  in.n_rows = n_rows;
+  in.n_in = width;
+  in.prepared = p.ws.get<std::byte>(prepared);
+  mm(p).prepare(in);
+  return in;
+}
+
+MatmulTask CpuModel::task(const TensorRef& w, const MatmulInput& in, float* y, uint64_t y_stride,
+                          bool force_f32) const {
+  MatmulTask t;
+  t.w.type = w.tensor->type;
+  t.w.data = w.tensor->data;
+  t.w.n_in = w.n_in;
+  t.w.n_out = w.n_out;
+  t.w.row_bytes = w.row_bytes();
+  t.in = &in;
+  t.n_rows = in.n_rows;
+  t.y = y;
+  t.y_stride = y_stride;
+  t.force_f32 = force_f32;
+  return t;
+}
+
+namespace {
+const float* f32_weights(const TensorRef& w) {
+  return w ? reinterpret_cast<const float*>(w.tensor->data) : nullptr;
+}
+}  // namespace
+
+void CpuModel::norm_rows(Pass& p, const float* x, const TensorRef& w, float* y) const {
+  const uint64_t e = spec().n_embd;
+  each_row(p.rows.n_rows, [&](uint64_t r) {
+    rms_norm(isa_, x + r * e, f32_weights(w), spec().rms_eps, e, y + r * e);
+  });
+}
+
+void CpuModel::add_residual(Pass& p, const TensorRef& post_norm) const {
+  const uint64_t e = spec().n_embd;
+  float* x = p.ws.get(Buf::kX);
+  float* y = p.ws.get(Buf::kY);
+  each_row(p.rows.n_rows, [&](uint64_t r) {
+    if (post_norm) {
+      rms_norm(isa_, y + r * e, f32_weights(post_norm), spec().rms_eps, e, y + r * e);
+    }
+    add_inplace(isa_, x + r * e, y + r * e, e);
+  });
+}
+
+void CpuModel::embed(Pass& p) const {
+  const TensorRef& w = spec().token_embd;
+  const uint64_t e = spec().n_embd;
+  float* x = p.ws.get(Buf::kX);
+  each_row(p.rows.n_rows, [&](uint64_t r) {
+    const auto token = static_cast<uint64_t>(p.rows.tokens[r]);
+    dequantize_row(w.tensor->type, w.tensor->data + token * w.row_bytes(), x + r * e, e);
+    if (spec().embedding_scale != 1.0f) scale_inplace(isa_, x + r * e, spec().embedding_scale, e);
+  });
+  if (spec().d_ple != 0) embed_per_layer(p);
+}
+
+void CpuModel::embed_per_layer(Pass& p) const {
+  const ModelSpec& s = spec();
+  const uint64_t width = uint64_t{s.n_layers()} * s.d_ple;
+  const MatmulInput in = input(p, Buf::kX, s.n_embd, p.rows.n_rows, Buf::kActE);
+  float* ple = p.ws.get(Buf::kPle);
+  const MatmulTask t = task(s.ple_model_proj, in, ple, width);
+  mm(p).run({&t, 1});
+  const float to_unit = 1.0f / std::sqrt(static_cast<float>(s.n_embd));
+  const float table_scale = std::sqrt(static_cast<float>(s.d_ple));
+  const float half = 1.0f / std::sqrt(2.0f);
+  float* rows_tmp = p.ws.get(Buf::kPleTmp);
+  each_row(p.rows.n_rows, [&](uint64_t r) {
+    const auto token = static_cast<uint64_t>(p.rows.tokens[r]);
+    const GgmlType type = s.ple_embd.tensor->type;
+    const std::byte* table = s.ple_embd.tensor->data + token * s.ple_embd.row_bytes();
+    const uint64_t slice_bytes = ggml_row_bytes(type, s.d_ple);
+    float* tmp = rows_tmp + r * s.d_ple;
+    for (uint32_t l = 0; l < s.n_layers(); ++l) {
+      float* c = ple + r * width + uint64_t{l} * s.d_ple;
+      scale_inplace(isa_, c, to_unit, s.d_ple);
+      rms_norm(isa_, c, f32_weights(s.ple_proj_norm), s.rms_eps, s.d_ple, c);
+      dequantize_row(type, table + l * slice_bytes, tmp, s.d_ple);
+      add_scaled(isa_, c, tmp, table_scale, s.d_ple);
+      scale_inplace(isa_, c, half, s.d_ple);
+    }
+  });
+}
+
+void CpuModel::head(Pass& p) const {
+  const ModelSpec& s = spec();
+  const uint64_t e = s.n_embd, v = s.n_vocab;
+  const float* x = p.ws.get(Buf::kX);
+  float* n = p.ws.get(Buf::kNorm);
+  // The wanted rows, newest first within each sequence: the order of the sessions' logit rows.
+  uint32_t n_rows = 0;
+  for (const SequenceRows& q : p.rows.sequences) {
+    for (uint32_t i = q.n_rows; i-- > q.first_logit_row;) {
+      rms_norm(isa_, x + (q.first_row + i) * e, f32_weights(s.output_norm), s.rms_eps, e,
+               n + n_rows * e);
+      ++n_rows;
+    }
+  }
+  if (n_rows == 0) return;
+  const bool direct = p.rows.sequences.size() == 1;
+  const SequenceRows& q0 = p.rows.sequences[0];
+  float* y = direct ? static_cast<CpuSession*>(q0.session)->logits() + q0.last_logit_row * v
+                    : p.ws.get(Buf::kLogits);
+  const MatmulInput in = input(p, Buf::kNorm, e, n_rows, Buf::kActE);
+  const MatmulTask t = task(s.output, in, y, v);
+  mm(p).run({&t, 1});
+  if (s.logit_softcap != 0.0f) {
+    pool_->for_range(n_rows * v, 4096, [&](uint64_t b, uint64_t end) {
+      softcap(isa_, y + b, s.logit_softcap, end - b);
+    });
+  }
+  if (direct) return;
+  for (const SequenceRows& q : p.rows.sequences) {
+    const uint64_t count = (q.n_rows - q.first_logit_row) * v;
+    std::memcpy(static_cast<CpuSession*>(q.session)->logits() + q.last_logit_row * v, y,
+                count * sizeof(float));
+    y += count;
+  }
+}
+
+void CpuModel::rope_tables(Pass& p) const {
+  const uint64_t half = p.ws.size(Buf::kCos) / sizeof(float) /
+                        (std::max<size_t>(1, ropes_.size()) * p.ws.layout().max_rows);
+  for (size_t i = 0; i < ropes_.size(); ++i) {
+    const RopeTable& t = ropes_[i];
+    for (const SequenceRows& q : p.rows.sequences) {
+      for (uint32_t r = 0; r < q.n_rows; ++r) {
+        const uint64_t at = (i * p.ws.layout().max_rows + q.first_row + r) * half;
+        rope_angles(t.inv_freq.data(), t.spec.n_rot / 2, q.position + r, t.mscale,
+                    p.ws.get(Buf::kCos) + at, p.ws.get(Buf::kSin) + at);
+      }
+    }
+  }
+}
+
+}  // namespace sharpi::cpu

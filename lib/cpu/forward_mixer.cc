@@ -1,0 +1,247 @@
+// SPDX-License-Identifier: MIT
+// The mixers of the CPU tier: attention over stored rows (full or windowed, own or shared KV) and
+// the gated delta net.
+#include <algorithm>
+#include <array>
+#include <cstring>
+
+#include "cpu/attention.h"
+#include "cpu/cpu_model.h"
+#include "cpu/delta_net.h"
+#include "cpu/ops.h"
+
+namespace sharpi::cpu {
+namespace {
+
+const float* f32_weights(const TensorRef& w) {
+  return w ? reinterpret_cast<const float*>(w.tensor->data) : nullptr;
+}
+
+/// Sessions of one submission; decode_batch is limited to 64 by the boundary.
+constexpr size_t kMaxSequences = 64;
+
+}  // namespace
+
+Status CpuModel::attention_block(Pass& p, uint32_t layer) const {
+  const AttentionSpec& a = spec().layers[layer].attention;
+  project_qkv(p, layer);
+  norm_and_rope(p, layer);
+  if (a.window == 0) capture_queries(p, layer);
+  if (a.kv_source < 0) SHARPI_TRY(append_rows(p, layer));
+  SHARPI_TRY(attend(p, layer));
+  const uint64_t q = uint64_t{a.n_heads} * a.head_dim;
+  if (a.output_gate) {
+    each_row(p.rows.n_rows, [&](uint64_t r) {
+      sigmoid_gate(isa_, p.ws.get(Buf::kMix) + r * q, p.ws.get(Buf::kGate) + r * q, q);
+    });
+  }
+  const MatmulInput in = input(p, Buf::kMix, q, p.rows.n_rows, Buf::kActWide);
+  const MatmulTask t = task(a.o, in, p.ws.get(Buf::kY), spec().n_embd);
+  mm(p).run({&t, 1});
+  add_residual(p, spec().layers[layer].mixer_post_norm);
+  return Status::ok();
+}
+
+void CpuModel::project_qkv(Pass& p, uint32_t layer) const {
+  const LayerSpec& l = spec().layers[layer];
+  const AttentionSpec& a = l.attention;
+  norm_rows(p, p.ws.get(Buf::kX), l.mixer_norm, p.ws.get(Buf::kNorm));
+  const MatmulInput in = input(p, Buf::kNorm, spec().n_embd, p.rows.n_rows, Buf::kActE);
+  const uint64_t kv = uint64_t{a.n_kv_heads} * a.head_dim;
+  std::array<MatmulTask, 3> tasks;
+  size_t n = 0;
+  tasks[n++] = task(a.q, in, p.ws.get(Buf::kQ), a.q.n_out);
+  if (a.kv_source < 0) {
+    tasks[n++] = task(a.k, in, p.ws.get(Buf::kK), kv);
+    if (!a.v_from_k) tasks[n++] = task(a.v, in, p.ws.get(Buf::kV), kv);
+  }
+  mm(p).run({tasks.data(), n});
+  if (a.kv_source < 0 && a.v_from_k) {
+    std::memcpy(p.ws.get(Buf::kV), p.ws.get(Buf::kK), p.rows.n_rows * kv * sizeof(float));
+  }
+}
+
+void CpuModel::norm_and_rope(Pass& p, uint32_t layer) const {
+  const AttentionSpec& a = spec().layers[layer].attention;
+  const uint32_t d = a.head_dim;
+  const uint64_t q_dim = uint64_t{a.n_heads} * d, kv_dim = uint64_t{a.n_kv_heads} * d;
+  const uint64_t half =
+      p.ws.size(Buf::kCos) / sizeof(float) / (ropes_.size() * p.ws.layout().max_rows);
+  const uint64_t table = static_cast<uint64_t>(rope_of_layer_[layer]) * p.ws.layout().max_rows;
+  const float eps = spec().rms_eps;
+  const bool own = a.kv_source < 0;
+  each_row(p.rows.n_rows, [&](uint64_t r) {
+    float* q = p.ws.get(Buf::kQ) + r * a.q.n_out;
+    float* k = p.ws.get(Buf::kK) + r * kv_dim;
+    float* v = p.ws.get(Buf::kV) + r * kv_dim;
+    if (a.output_gate) {  // rows are (query, gate) per head: pull them apart
+      float* gate = p.ws.get(Buf::kGate) + r * q_dim;
+      for (uint32_t h = 0; h < a.n_heads; ++h) {
+        std::memcpy(gate + h * d, q + (2 * h + 1) * d, d * sizeof(float));
+        std::memmove(q + h * d, q + 2 * h * d, d * sizeof(float));
+      }
+    }
+    if (a.qk_norm == QkNorm::kPerHead) {
+      rms_norm_heads(isa_, q, f32_weights(a.q_norm), eps, a.n_heads, d);
+      if (own) rms_norm_heads(isa_, k, f32_weights(a.k_norm), eps, a.n_kv_heads, d);
+    } else if (a.qk_norm == QkNorm::kWholeVector) {
+      rms_norm(isa_, q, f32_weights(a.q_norm), eps, q_dim, q);
+      if (own) rms_norm(isa_, k, f32_weights(a.k_norm), eps, kv_dim, k);
+    }
+    const float* cos = p.ws.get(Buf::kCos) + (table + r) * half;
+    const float* sin = p.ws.get(Buf::kSin) + (table + r) * half;
+    rope_apply(isa_, q, a.n_heads, d, a.rope.n_rot, cos, sin);
+    if (!own) return;
+    rope_apply(isa_, k, a.n_kv_heads, d, a.rope.n_rot, cos, sin);
+    if (a.v_norm) rms_norm_heads(isa_, v, nullptr, eps, a.n_kv_heads, d);
+  });
+}
+
+void CpuModel::capture_queries(Pass& p, uint32_t layer) const {
+  const AttentionSpec& a = spec().layers[layer].attention;
+  const uint64_t dim = uint64_t{a.n_heads} * a.head_dim;
+  for (const SequenceRows& q : p.rows.sequences) {
+    const auto* session = static_cast<CpuSession*>(q.session);
+    float* to = session->queries(layer, p.rows.capture);
+    if (to == nullptr) continue;
+    const uint32_t room = session->query_rows(p.rows.capture);
+    const uint32_t skip = q.n_rows > room ? q.n_rows - room : 0;
+    for (uint32_t i = skip; i < q.n_rows; ++i) {
+      const uint64_t slot = p.rows.capture == Capture::kRing ? (q.position + i) % room : i - skip;
+      std::memcpy(to + slot * dim, p.ws.get(Buf::kQ) + (q.first_row + i) * a.q.n_out,
+                  dim * sizeof(float));
+    }
+  }
+}
+
+KvView CpuModel::chunk_view(Pass& p, const KvView& like, uint32_t sequence) const {
+  uint64_t block = 0;
+  for (uint32_t i = 0; i < sequence; ++i)
+    block += div_up(p.rows.sequences[i].n_rows, kKvBlockSlots);
+  KvView v = like;
+  v.block_stride = uint64_t{kKvBlockSlots} * (like.k_row_bytes + like.v_row_bytes);
+  v.k = p.ws.get<std::byte>(Buf::kKvChunk) + block * v.block_stride;
+  v.v = v.k + uint64_t{kKvBlockSlots} * like.k_row_bytes;
+  return v;
+}
+
+Status CpuModel::append_rows(Pass& p, uint32_t layer) const {
+  const AttentionSpec& a = spec().layers[layer].attention;
+  const uint64_t kv_dim = uint64_t{a.n_kv_heads} * a.head_dim;
+  if (a.window != 0) {
+    SHARPI_TRY(flush_ring(p));
+    p.ws.pending_ring = static_cast<int32_t>(layer);
+  }
+  for (uint32_t s = 0; s < p.rows.sequences.size(); ++s) {
+    const SequenceRows& q = p.rows.sequences[s];
+    const KvView store = static_cast<CpuSession*>(q.session)->view(layer);
+    const KvView to = a.window != 0 ? chunk_view(p, store, s) : store;
+    const uint64_t slot0 = a.window != 0 ? 0 : q.ledger->n_slots(layer);
+    std::atomic<bool> bad{false};
+    each_row(q.n_rows, [&](uint64_t i) {
+      const uint64_t r = q.first_row + i;
+      const Status k =
+          kv_encode_row(to.k_dtype, p.ws.get(Buf::kK) + r * kv_dim, kv_dim, to.k_row(slot0 + i));
+      const Status v =
+          kv_encode_row(to.v_dtype, p.ws.get(Buf::kV) + r * kv_dim, kv_dim, to.v_row(slot0 + i));
+      if (!k.is_ok() || !v.is_ok()) bad.store(true, std::memory_order_relaxed);
+    });
+    if (bad.load()) return Status::error(Code::kInternal, "layer %u: unknown KV codec", layer);
+  }
+  return Status::ok();
+}
+
+Status CpuModel::flush_ring(Pass& p) const {
+  if (p.ws.pending_ring < 0) return Status::ok();
+  const auto layer = static_cast<uint32_t>(p.ws.pending_ring);
+  p.ws.pending_ring = -1;
+  if (p.rows.transient) return Status::ok();
+  for (uint32_t s = 0; s < p.rows.sequences.size(); ++s) {
+    const SequenceRows& q = p.rows.sequences[s];
+    const auto* session = static_cast<CpuSession*>(q.session);
+    const KvLayout& layout = session->layout();
+    const uint64_t ring =
+        layout.groups[static_cast<size_t>(layout.group_of_layer[layer])].ring_slots;
+    const KvView store = session->view(layer);
+    const KvView chunk = chunk_view(p, store, s);
+    for (uint64_t i = q.n_rows > ring ? q.n_rows - ring : 0; i < q.n_rows; ++i) {
+      const uint64_t slot = (q.position + i) % ring;
+      std::memcpy(store.k_row(slot), chunk.k_row(i), store.k_row_bytes);
+      std::memcpy(store.v_row(slot), chunk.v_row(i), store.v_row_bytes);
+    }
+  }
+  return Status::ok();
+}
+
+Status CpuModel::attend(Pass& p, uint32_t layer) const {
+  const AttentionSpec& a = spec().layers[layer].attention;
+  const uint32_t source = a.kv_source < 0 ? layer : static_cast<uint32_t>(a.kv_source);
+  std::array<AttentionTask, kMaxSequences> tasks;
+  const size_t n = p.rows.sequences.size();
+  if (n > kMaxSequences) return Status::error(Code::kInternal, "%zu sequences in one call", n);
+  const uint64_t q_dim = uint64_t{a.n_heads} * a.head_dim;
+  for (uint32_t s = 0; s < n; ++s) {
+    const SequenceRows& q = p.rows.sequences[s];
+    const auto* session = static_cast<CpuSession*>(q.session);
+    AttentionTask& t = tasks[s];
+    t.q = p.ws.get(Buf::kQ) + q.first_row * a.q.n_out;
+    t.q_stride = a.q.n_out;
+    t.o = p.ws.get(Buf::kMix) + q.first_row * q_dim;
+    t.o_stride = q_dim;
+    t.n_rows = q.n_rows;
+    t.n_heads = a.n_heads;
+    t.scale = a.scale;
+    t.kv = session->view(source);
+    t.n_past = q.ledger->n_slots(layer);
+    if (p.rows.no_context) t.first = a.window != 0 ? q.position : t.n_past;
+    t.window = a.window;
+    t.pos0 = q.position;
+    if (a.window != 0) {
+      const KvLayout& layout = session->layout();
+      t.ring_slots = layout.groups[static_cast<size_t>(layout.group_of_layer[source])].ring_slots;
+      t.chunk = chunk_view(p, t.kv, s);
+    }
+  }
+  return attention(*pool_, isa_, config_.exact, {tasks.data(), n},
+                   p.ws.get<std::byte>(Buf::kAttention), p.ws.size(Buf::kAttention));
+}
+
+void CpuModel::delta_block(Pass& p, uint32_t layer) const {
+  const LayerSpec& l = spec().layers[layer];
+  const DeltaNetSpec& d = l.delta;
+  norm_rows(p, p.ws.get(Buf::kX), l.mixer_norm, p.ws.get(Buf::kNorm));
+  const MatmulInput in = input(p, Buf::kNorm, spec().n_embd, p.rows.n_rows, Buf::kActE);
+  const std::array<MatmulTask, 4> tasks = {task(d.qkv, in, p.ws.get(Buf::kQkv), d.conv_dim()),
+                                           task(d.gate, in, p.ws.get(Buf::kGate), d.value_dim()),
+                                           task(d.alpha, in, p.ws.get(Buf::kAlpha), d.n_v_heads),
+                                           task(d.beta, in, p.ws.get(Buf::kBeta), d.n_v_heads)};
+  mm(p).run(tasks);
+  for (const SequenceRows& q : p.rows.sequences) {
+    const auto* session = static_cast<CpuSession*>(q.session);
+    DeltaNetTask t;
+    t.shape = DeltaNetShape{d.n_k_heads, d.n_v_heads, d.head_dim, d.conv_kernel};
+    t.qkv = p.ws.get(Buf::kQkv) + uint64_t{q.first_row} * d.conv_dim();
+    t.z = p.ws.get(Buf::kGate) + uint64_t{q.first_row} * d.value_dim();
+    t.alpha = p.ws.get(Buf::kAlpha) + uint64_t{q.first_row} * d.n_v_heads;
+    t.beta = p.ws.get(Buf::kBeta) + uint64_t{q.first_row} * d.n_v_heads;
+    t.conv1d = f32_weights(d.conv1d);
+    t.dt_bias = f32_weights(d.dt_bias);
+    t.a = f32_weights(d.a);
+    t.norm = f32_weights(d.norm);
+    t.eps = spec().rms_eps;
+    t.state_in = session->state(layer, StatePart::kState, false);
+    t.conv_in = session->state(layer, StatePart::kConv, false);
+    t.state_out = session->state(layer, StatePart::kState, true);
+    t.conv_out = session->state(layer, StatePart::kConv, true);
+    t.out = p.ws.get(Buf::kMix) + uint64_t{q.first_row} * d.value_dim();
+    t.n_rows = q.n_rows;
+    delta_net(*pool_, isa_, t, config_.deterministic, p.ws.get<std::byte>(Buf::kDelta),
+              p.ws.size(Buf::kDelta));
+  }
+  const MatmulInput mixed = input(p, Buf::kMix, d.value_dim(), p.rows.n_rows, Buf::kActWide);
+  const MatmulTask out = task(d.out, mixed, p.ws.get(Buf::kY), spec().n_embd);
+  mm(p).run({&out, 1});
+  add_residual(p, l.mixer_post_norm);
+}
+
+}  // namespace sharpi::cpu

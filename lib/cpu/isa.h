@@ -1,0 +1,25 @@
+// SPDX-License-Identifier: MIT
+// Which instruction set the CPU tier's kernels use. Chosen once per context (`auto` = the best that
+// the machine has); every kernel exists for kScalar, the others override it where they pay.
+// Thread rule: pure functions.
+#pragma once
+
+#include <cstdint>
+
+#include "base/status.h"
+
+namespace sharpi::cpu {
+
+enum class Isa : uint32_t {
+  kAuto = 0,
+  kScalar = 1,  // plain C++: the reference
+  kAvx2 = 2,    // AVX2 + FMA + F16C
+  kAvx512 = 3,  // AVX-512 F/BW/DQ/VL + VNNI
+  kAmx = 4,     // kAvx512 plus AMX tiles in bf16 (needs the kernel's permission for this process)
+};
+
+const char* isa_name(Isa isa);
+/// Resolves kAuto; kUnsupported names what the machine lacks when an explicit one cannot run.
+Result<Isa> resolve_isa(Isa wanted);
+
+}  // namespace sharpi::cpu

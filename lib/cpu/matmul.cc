@@ -1,0 +1,216 @@
+// SPDX-License-Identifier: MIT
+#include "cpu/matmul.h"
+
+#include <algorithm>
+#include <atomic>
+#include <cassert>
+
+#include "base/checked.h"
+#include "cpu/matmul_kernels.h"
+
+namespace sharpi::cpu {
+namespace {
+
+// Few rows: the weights' bytes are the cost. A chunk of them must be long against the prefetch
+// distance of the kernels, and short enough that the threads finish together.
+constexpr uint64_t kMinChunkBytes = 128 * 1024, kMaxChunkBytes = 1024 * 1024;
+constexpr uint64_t kChunksPerThread = 4;
+// Rows that the kernels take together.
+constexpr uint64_t kRowUnit = 4, kPanelUnit = 32;
+// Rows that cost about as much arithmetic as reading their weights costs time.
+constexpr uint64_t kRowsPerRead = 4;
+
+const MatmulKernels& kernels_of(Isa isa) {
+  switch (isa) {
+    case Isa::kAvx2:
+      return matmul_kernels_avx2();
+    case Isa::kAvx512:
+      return matmul_kernels_avx512();
+    case Isa::kAmx:
+      return matmul_kernels_amx();
+    default:
+      return matmul_kernels_scalar();
+  }
+}
+
+bool is_float(GgmlType type) {
+  return type == GgmlType::kF32 || type == GgmlType::kF16 || type == GgmlType::kBF16;
+}
+
+// From how many rows on a panel pays for its expansion.
+constexpr uint32_t kMinInt8PanelRows = 5, kMinTileRows = 20;
+
+MatmulPath choose_path(const MatmulConfig& config, GgmlType type, uint32_t n_rows, bool force_f32) {
+  if (config.exact || force_f32 || type == GgmlType::kF32 ||
+      kernels_of(config.isa).quantize_row == nullptr) {
+    return MatmulPath::kF32;
+  }
+  if (config.isa == Isa::kAmx && !config.deterministic && n_rows >= kMinTileRows) {
+    return MatmulPath::kBf16Amx;
+  }
+  if (is_float(type)) return MatmulPath::kF32;
+  const bool panels = config.isa != Isa::kAvx2 && !config.deterministic;
+  return panels && n_rows >= kMinInt8PanelRows ? MatmulPath::kInt8Panel : MatmulPath::kInt8Dot;
+}
+
+/// Where the parts of MatmulInput::prepared lie.
+struct Prepared {
+  uint64_t int8_row_bytes = 0;                // 0: no int8 rows
+  uint64_t tiles_at = 0, tile_row_bytes = 0;  // tile_row_bytes = 0: no tiles
+  uint64_t bytes = 0;
+};
+
+Prepared prepared_layout(const MatmulConfig& config, uint64_t n_in, uint32_t n_rows) {
+  Prepared p;
+  if (config.exact) return p;
+  const MatmulKernels& kernels = kernels_of(config.isa);
+  if (kernels.quantize_row != nullptr) {
+    p.int8_row_bytes = div_up(n_in, kInt8RowUnit) * kInt8UnitBytes;
+    p.bytes = p.int8_row_bytes * n_rows;
+  }
+  if (kernels.pack_tiles != nullptr && !config.deterministic && n_rows >= kMinTileRows) {
+    p.tiles_at = p.bytes;
+    p.tile_row_bytes = div_up(n_in, kTileDepth) * kTileBytes;
+    p.bytes += p.tile_row_bytes * div_up(n_rows, kTileRows);
+  }
+  return p;
+}
+
+bool is_panel(MatmulPath path) {
+  return path == MatmulPath::kInt8Panel || path == MatmulPath::kBf16Amx;
+}
+
+/// How output rows are cut into chunks. Results do not depend on it.
+struct Split {
+  uint64_t target = 0;  // cost of one chunk, in bytes of weights read for up to kRowsPerRead rows
+
+  static uint64_t row_cost(const MatmulTask& task) {
+    return task.w.row_bytes * std::max<uint64_t>(1, task.n_rows / kRowsPerRead);
+  }
+  uint64_t chunk_rows(const MatmulTask& task, MatmulPath path) const {
+    const uint64_t cost = std::max<uint64_t>(1, row_cost(task));
+    if (is_panel(path)) return std::max(kPanelUnit, target / cost / kPanelUnit * kPanelUnit);
+    return std::max(kRowUnit, std::min(target, kMaxChunkBytes) / cost / kRowUnit * kRowUnit);
+  }
+};
+
+struct Run {
+  const MatmulConfig& config;
+  std::span<const MatmulTask> tasks;
+  Split split;
+
+  MatmulPath path_of(const MatmulTask& t) const {
+    return choose_path(config, t.w.type, t.n_rows, t.force_f32);
+  }
+  uint64_t chunk_rows(const MatmulTask& t) const { return split.chunk_rows(t, path_of(t)); }
+  uint64_t n_chunks(const MatmulTask& t) const {
+    return t.n_rows == 0 ? 0 : div_up(t.w.n_out, chunk_rows(t));
+  }
+  void run_chunk(const MatmulTask& t, uint64_t chunk, std::byte* scratch) const;
+};
+
+void Run::run_chunk(const MatmulTask& t, uint64_t chunk, std::byte* scratch) const {
+  const MatmulPath path = path_of(t);
+  const MatmulInput& in = *t.in;
+  const uint64_t step = chunk_rows(t), first = chunk * step;
+  const Prepared prepared = prepared_layout(config, in.n_in, in.n_rows);
+  MatmulJob job;
+  job.type = t.w.type;
+  job.w = t.w.data + first * t.w.row_bytes;
+  job.row_bytes = t.w.row_bytes;
+  job.n_in = t.w.n_in;
+  job.n_out = std::min(step, t.w.n_out - first);
+  job.ids = t.row_ids;
+  job.n_rows = t.n_rows;
+  job.y = t.y + first;
+  job.y_stride = t.y_stride;
+  job.scratch = scratch;
+  if (path == MatmulPath::kInt8Dot || path == MatmulPath::kInt8Panel) {
+    job.x = in.prepared;
+    job.x_stride = prepared.int8_row_bytes;
+  } else {
+    job.x = reinterpret_cast<const std::byte*>(in.x);
+    job.x_stride = in.stride * sizeof(float);
+    job.tiles = in.prepared + prepared.tiles_at;
+  }
+  const MatmulJobFn fn = kernels_of(config.isa).job(path, t.w.type);
+  assert(fn != nullptr && t.w.n_in == in.n_in);
+  fn(job);
+}
+
+}  // namespace
+
+uint64_t Matmul::prepared_bytes(const MatmulConfig& config, uint64_t n_in, uint32_t n_rows) {
+  return prepared_layout(config, n_in, n_rows).bytes;
+}
+
+uint64_t Matmul::scratch_bytes(const MatmulConfig& config, uint32_t n_threads, uint64_t max_in,
+                               uint32_t max_rows) {
+  if (config.exact || config.deterministic || config.isa < Isa::kAvx512) return 0;
+  uint64_t bytes = 0;
+  if (max_rows >= kMinInt8PanelRows) bytes = round_up(max_in, kInt8RowUnit) * kInt8PanelBytes;
+  if (config.isa == Isa::kAmx && max_rows >= kMinTileRows) {
+    const uint64_t packed = std::max(kAmxPackBytes, 2 * div_up(max_in, kTileDepth) * kTileBytes);
+    bytes = std::max(bytes, kAmxPanelBytes + kAmxSumBytes + packed);
+  }
+  return n_threads * bytes;
+}
+
+Matmul::Matmul(const MatmulConfig& config, ThreadPool* pool, std::byte* scratch,
+               uint64_t scratch_bytes)
+    : config_(config), pool_(pool), scratch_(scratch), scratch_bytes_(scratch_bytes) {}
+
+void Matmul::prepare(const MatmulInput& in) const {
+  const Prepared p = prepared_layout(config_, in.n_in, in.n_rows);
+  const MatmulKernels& kernels = kernels_of(config_.isa);
+  if (p.bytes == 0) return;
+  // Rows of a tile together, so that they are read from memory once.
+  pool_->for_range(in.n_rows, kTileRows, [&](uint64_t begin, uint64_t end) {
+    for (uint64_t r = begin; p.int8_row_bytes != 0 && r < end; ++r) {
+      kernels.quantize_row(in.x + r * in.stride, in.n_in, in.prepared + r * p.int8_row_bytes);
+    }
+    for (uint64_t r = begin; p.tile_row_bytes != 0 && r < end; r += kTileRows) {
+      const float* x[kTileRows] = {};
+      for (uint64_t i = 0; i < kTileRows && r + i < end; ++i) x[i] = in.x + (r + i) * in.stride;
+      kernels.pack_tiles(x, in.n_in, in.prepared + p.tiles_at + r / kTileRows * p.tile_row_bytes);
+    }
+  });
+}
+
+void Matmul::run(std::span<const MatmulTask> tasks) const {
+  uint64_t cost = 0;
+  for (const MatmulTask& t : tasks) cost += t.n_rows == 0 ? 0 : Split::row_cost(t) * t.w.n_out;
+  const uint64_t n_threads = pool_->size();
+  const Run run{config_, tasks, {std::max(cost / (n_threads * kChunksPerThread), kMinChunkBytes)}};
+  uint64_t n_chunks = 0;
+  for (const MatmulTask& t : tasks) n_chunks += run.n_chunks(t);
+
+  const uint64_t scratch_each = scratch_bytes_ / n_threads / 64 * 64;
+  std::atomic<uint64_t> next{0};
+  const auto work = [&](uint32_t worker) {
+    std::byte* const scratch = scratch_ + worker * scratch_each;
+    size_t task = 0;  // chunks come in ascending order: the search goes on where it stopped
+    uint64_t task_first = 0;
+    for (uint64_t c = next.fetch_add(1); c < n_chunks; c = next.fetch_add(1)) {
+      while (c >= task_first + run.n_chunks(tasks[task])) task_first += run.n_chunks(tasks[task++]);
+      run.run_chunk(tasks[task], c - task_first, scratch);
+    }
+  };
+  pool_->run(static_cast<uint32_t>(std::min(n_threads, n_chunks)), work);
+}
+
+const char* Matmul::path(GgmlType type, uint32_t n_rows, bool force_f32) const {
+  switch (choose_path(config_, type, n_rows, force_f32)) {
+    case MatmulPath::kF32:
+      return n_rows <= 8 ? "f32-dot" : "f32-panel";
+    case MatmulPath::kInt8Dot:
+      return "int8-dot";
+    case MatmulPath::kInt8Panel:
+      return "int8-panel";
+    case MatmulPath::kBf16Amx:
+      return "bf16-amx";
+  }
+  return "";
+}
+
+}  // namespace sharpi::cpu

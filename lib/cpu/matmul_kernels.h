@@ -1,0 +1,90 @@
+// SPDX-License-Identifier: MIT
+// What cpu/matmul.cc and the kernels of one instruction set agree on. Kernel files are compiled
+// with flags that the rest of the library must not see, so this header declares plain data and
+// functions only: nothing here may be compiled into two of them. Owner: cpu/matmul.cc. Thread rule:
+// a job is run by one thread, with scratch of its own.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "gguf/ggml_type.h"
+
+namespace sharpi::cpu {
+
+enum class MatmulPath : uint32_t {
+  kF32,        // f32 activations; one reduction order for every row count
+  kInt8Dot,    // int8 activations, weight rows streamed; one reduction order for every row count
+  kInt8Panel,  // int8 activations, weights unpacked to panels
+  kBf16Amx,    // bf16 activations and weights in tiles
+};
+
+/// A range of output rows of one product, run by one thread.
+///   y[r][o] = sum_i w[o][i] * x[ids ? ids[r] : r][i]
+struct MatmulJob {
+  GgmlType type = GgmlType::kF32;
+  const std::byte* w = nullptr;  // n_out rows of row_bytes
+  uint64_t row_bytes = 0;
+  uint64_t n_in = 0;
+  uint64_t n_out = 0;
+  const std::byte* x = nullptr;  // f32 rows, or int8 rows (below), x_stride bytes apart
+  uint64_t x_stride = 0;
+  const std::byte* tiles = nullptr;  // kBf16Amx with ids == nullptr: prepared tiles (below)
+  const uint32_t* ids = nullptr;
+  uint32_t n_rows = 0;
+  float* y = nullptr;
+  uint64_t y_stride = 0;         // floats
+  std::byte* scratch = nullptr;  // matmul_scratch_bytes of the path, 64-byte aligned
+};
+using MatmulJobFn = void (*)(const MatmulJob&);
+
+/// An activation row in int8, k = n_in rounded up to kInt8RowUnit (the padding is zero): int8 q[k],
+/// then per 256 elements float d[8], sum32[8], sum16[16]. x[i] ~ d[i/32] * q[i] with |q| <= 127;
+/// sum32 and sum16 are d * (sum of q over 32, over 16). In a group with a non-finite element d and
+/// the sums are NaN.
+constexpr uint64_t kInt8RowUnit = 256, kInt8UnitFloats = 32;
+constexpr uint64_t kInt8UnitBytes = kInt8RowUnit + kInt8UnitFloats * sizeof(float);
+/// Groups smaller than this in every element are zero: 127 / amax must stay finite.
+constexpr float kInt8MinAmax = 1e-30f;
+using QuantizeRowFn = void (*)(const float* x, uint64_t n, std::byte* row);
+
+/// Activation tiles in bf16: tile (t, c) holds rows 16t.. and elements 32c.. as [16 pairs][16 rows]
+/// [2] (1024 bytes), at ((t * n_in_tiles) + c) * 1024; missing rows and elements are zero.
+constexpr uint64_t kTileRows = 16, kTileDepth = 32, kTileBytes = 1024;
+/// One row of tiles; x[r] is null for a missing row.
+using PackTilesFn = void (*)(const float* const* x, uint64_t n_in, std::byte* tiles);
+
+/// Scratch of kBf16Amx: a panel of weights, tiles of sums, and gathered activation tiles (at least
+/// two rows of tiles). Panel and sums fill half of the second level cache that these CPUs have, so
+/// that the activations' tiles can stream through the rest.
+constexpr uint64_t kAmxPanelRows = 256, kAmxDepth = 1024, kAmxRows = 512;
+constexpr uint64_t kAmxPanelBytes = kAmxPanelRows * kAmxDepth * 2;
+constexpr uint64_t kAmxSumBytes = kAmxPanelRows * kAmxRows * 4;
+constexpr uint64_t kAmxPackBytes = 1 << 20;
+
+/// Scratch of kInt8Panel per element of a row (rounded up to kInt8RowUnit): codes of 32 rows, and
+/// their scales and minima per 16 elements.
+constexpr uint64_t kInt8PanelRows = 32;
+constexpr uint64_t kInt8PanelBytes = kInt8PanelRows + kInt8PanelRows * 2 * sizeof(float) / 16;
+
+/// The kernels of one instruction set; functions that it does not have are null.
+struct MatmulKernels {
+  MatmulJobFn (*job)(MatmulPath path, GgmlType type) = nullptr;
+  QuantizeRowFn quantize_row = nullptr;
+  PackTilesFn pack_tiles = nullptr;
+};
+
+const MatmulKernels& matmul_kernels_scalar();
+const MatmulKernels& matmul_kernels_avx2();
+const MatmulKernels& matmul_kernels_avx512();
+const MatmulKernels& matmul_kernels_amx();
+
+MatmulJobFn f32_avx2(GgmlType type);
+MatmulJobFn int8_dot_avx512(GgmlType type);
+MatmulJobFn int8_panel_avx512(GgmlType type);
+MatmulJobFn f32_avx512(GgmlType type);
+MatmulJobFn bf16_amx(GgmlType type);
+void pack_tiles_amx(const float* const* x, uint64_t n_in, std::byte* tiles);
+void quantize_row_avx512(const float* x, uint64_t n, std::byte* row);
+
+}  // namespace sharpi::cpu

@@ -1,0 +1,84 @@
+// SPDX-License-Identifier: MIT
+#include "cpu/ops.h"
+
+#include <cmath>
+
+#include "cpu/ops_table.h"
+
+namespace sharpi::cpu {
+
+void rms_norm(Isa isa, const float* x, const float* w, float eps, uint64_t n, float* y) {
+  ops_table(isa).rms_norm(x, w, eps, n, y);
+}
+
+void rms_norm_heads(Isa isa, float* x, const float* w, float eps, uint32_t n_heads,
+                    uint32_t head_dim) {
+  const OpsTable& ops = ops_table(isa);
+  for (uint32_t h = 0; h < n_heads; ++h) {
+    float* head = x + uint64_t{h} * head_dim;
+    ops.rms_norm(head, w, eps, head_dim, head);
+  }
+}
+
+void rope_apply(Isa isa, float* x, uint32_t n_heads, uint32_t head_dim, uint32_t n_rot,
+                const float* cos, const float* sin) {
+  ops_table(isa).rope(x, n_heads, head_dim, n_rot / 2, cos, sin);
+}
+
+void rope_angles(const double* inv_freq, uint32_t n_half, uint64_t position, float mscale,
+                 float* cos, float* sin) {
+  // In double: pos * freq in f32 has lost the low bits of the angle by 100k positions.
+  for (uint32_t j = 0; j < n_half; ++j) {
+    const double angle = static_cast<double>(position) * inv_freq[j];
+    cos[j] = static_cast<float>(std::cos(angle) * static_cast<double>(mscale));
+    sin[j] = static_cast<float>(std::sin(angle) * static_cast<double>(mscale));
+  }
+}
+
+void add_inplace(Isa isa, float* y, const float* x, uint64_t n) {
+  ops_table(isa).add(y, x, n);
+}
+void scale_inplace(Isa isa, float* y, float s, uint64_t n) {
+  ops_table(isa).scale(y, s, n);
+}
+void add_scaled(Isa isa, float* y, const float* x, float s, uint64_t n) {
+  ops_table(isa).add_scaled(y, x, s, n);
+}
+void swiglu(Isa isa, const float* gate, const float* up, uint64_t n, float* y) {
+  ops_table(isa).swiglu(gate, up, n, y);
+}
+void geglu(Isa isa, const float* gate, const float* up, uint64_t n, float* y) {
+  ops_table(isa).geglu(gate, up, n, y);
+}
+void sigmoid_gate(Isa isa, float* y, const float* gate, uint64_t n) {
+  ops_table(isa).sigmoid_gate(y, gate, n);
+}
+void silu_gate(Isa isa, float* y, const float* gate, uint64_t n) {
+  ops_table(isa).silu_gate(y, gate, n);
+}
+void softcap(Isa isa, float* y, float cap, uint64_t n) {
+  ops_table(isa).softcap(y, cap, n);
+}
+void softmax(Isa isa, float* x, uint64_t n) {
+  if (n > 0) ops_table(isa).softmax(x, n);
+}
+float dot(Isa isa, const float* a, const float* b, uint64_t n) {
+  return ops_table(isa).dot(a, b, n);
+}
+
+void top_k(const float* p, uint32_t n, uint32_t k, uint32_t* ids, float* values) {
+  uint32_t held = 0;
+  for (uint32_t i = 0; i < n; ++i) {
+    if (held == k && !(k > 0 && p[i] > values[k - 1])) continue;
+    // Insert behind equal values: those have lower indices.
+    uint32_t at = held < k ? held++ : k - 1;
+    for (; at > 0 && p[i] > values[at - 1]; --at) {
+      values[at] = values[at - 1];
+      ids[at] = ids[at - 1];
+    }
+    values[at] = p[i];
+    ids[at] = i;
+  }
+}
+
+}  // namespace sharpi::cpu

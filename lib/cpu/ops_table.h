@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: MIT
+// The row operations of one instruction set as plain functions; cpu/ops.cc picks the table. Kernel
+// files are compiled with flags the rest of the library must not see, so only declarations here.
+// Owner: static tables. Thread rule: immutable.
+#pragma once
+
+#include <cstdint>
+
+#include "cpu/isa.h"
+
+namespace sharpi::cpu {
+
+struct OpsTable {
+  void (*rms_norm)(const float* x, const float* w, float eps, uint64_t n, float* y);
+  void (*rope)(float* x, uint32_t n_heads, uint32_t head_dim, uint32_t n_half, const float* cos,
+               const float* sin);
+  void (*add)(float* y, const float* x, uint64_t n);
+  void (*scale)(float* y, float s, uint64_t n);
+  void (*add_scaled)(float* y, const float* x, float s, uint64_t n);
+  void (*swiglu)(const float* gate, const float* up, uint64_t n, float* y);
+  void (*geglu)(const float* gate, const float* up, uint64_t n, float* y);
+  void (*sigmoid_gate)(float* y, const float* gate, uint64_t n);
+  void (*silu_gate)(float* y, const float* gate, uint64_t n);
+  void (*softcap)(float* y, float cap, uint64_t n);
+  void (*softmax)(float* x, uint64_t n);
+  float (*dot)(const float* a, const float* b, uint64_t n);
+};
+
+extern const OpsTable kOpsScalar, kOpsAvx2, kOpsAvx512;
+
+inline const OpsTable& ops_table(Isa isa) {
+  switch (isa) {
+    case Isa::kAvx2:
+      return kOpsAvx2;
+    case Isa::kAvx512:
+    case Isa::kAmx:
+      return kOpsAvx512;
+    case Isa::kAuto:
+    case Isa::kScalar:
+      break;
+  }
+  return kOpsScalar;
+}
+
+}  // namespace sharpi::cpu

@@ -1,0 +1,271 @@
+// SPDX-License-Identifier: MIT
+#include "cpu/score.h"
+
+#include <algorithm>
+#include <atomic>
+#include <cmath>
+#include <cstring>
+#include <limits>
+
+#include "base/checked.h"
+#include "cpu/ops.h"
+
+namespace sharpi::cpu {
+namespace {
+
+// Rows of one work item. Sums over queries run inside an item, normalisers merge item by item in
+// ascending order, so the result does not depend on who ran what.
+constexpr uint32_t kSpanSlots = 512;
+constexpr uint32_t kTileSlots = 64;
+
+/// One thread's decoded rows and logits.
+struct Tile {
+  float* rows;    // [kTileSlots][head_dim]
+  float* logits;  // [kTileSlots]
+};
+
+uint64_t tile_floats(uint32_t head_dim) {
+  return uint64_t{kTileSlots} * head_dim + kTileSlots;
+}
+
+/// Hands each work item a thread's scratch: items that run at once never share one.
+class TilePool {
+ public:
+  TilePool(std::byte* base, uint32_t n, uint32_t head_dim)
+      : base_(reinterpret_cast<float*>(base)), n_(n), dim_(head_dim) {}
+  Tile take() {
+    for (uint32_t i = next_.fetch_add(1, std::memory_order_relaxed) % n_;; i = (i + 1) % n_) {
+      if (!used_[i].exchange(true, std::memory_order_acquire)) {
+        float* at = base_ + i * tile_floats(dim_);
+        return {at, at + uint64_t{kTileSlots} * dim_};
+      }
+    }
+  }
+  void give(const Tile& t) {
+    const auto i = static_cast<uint64_t>(t.rows - base_) / tile_floats(dim_);
+    used_[i].store(false, std::memory_order_release);
+  }
+
+ private:
+  static constexpr uint32_t kMost = 1024;  // threads a context can have
+  float* base_;
+  uint32_t n_, dim_;
+  std::atomic<uint32_t> next_{0};
+  std::atomic<bool> used_[kMost] = {};
+};
+
+struct Job {
+  const ScoreTask& t;
+  uint32_t group, n_terms, n_spans;
+  float* part_max;  // [n_spans][n_kv][n_terms], then merged into span 0
+  float* part_sum;
+  Isa isa;
+  float* pmax(uint32_t span, uint32_t kv) const {
+    return part_max + (uint64_t{span} * t.kv.n_heads + kv) * n_terms;
+  }
+  float* psum(uint32_t span, uint32_t kv) const {
+    return part_sum + (uint64_t{span} * t.kv.n_heads + kv) * n_terms;
+  }
+};
+
+Status decode_tile(const ScoreTask& t, uint32_t kv, uint32_t first, uint32_t n, float* rows) {
+  const uint64_t row = uint64_t{t.kv.n_heads} * t.kv.head_dim;
+  for (uint32_t i = 0; i < n; ++i) {
+    SHARPI_TRY(kv_decode_row(t.kv.k_dtype, t.kv.k_row(first + i), row, uint64_t{kv} * t.kv.head_dim,
+                             t.kv.head_dim, rows + uint64_t{i} * t.kv.head_dim));
+  }
+  return Status::ok();
+}
+
+/// Logits of term (query head of the group, query) against the rows of a tile that it sees.
+uint32_t term_logits(const Job& j, uint32_t kv, uint32_t term, uint32_t first, uint32_t n,
+                     const Tile& tile) {
+  const uint32_t head = kv * j.group + term / j.t.n_queries, query = term % j.t.n_queries;
+  const uint32_t visible = j.t.visible[uint64_t{kv} * j.t.n_queries + query];
+  const uint32_t count = visible > first ? std::min(visible - first, n) : 0;
+  const uint32_t d = j.t.kv.head_dim;
+  const float* q = j.t.q + query * j.t.q_stride + uint64_t{head} * d;
+  for (uint32_t i = 0; i < count; ++i) {
+    tile.logits[i] = j.t.scale * dot(j.isa, q, tile.rows + uint64_t{i} * d, d);
+  }
+  return count;
+}
+
+Status sweep_normalisers(const Job& j, uint32_t span, uint32_t kv, const Tile& tile) {
+  float* m = j.pmax(span, kv);
+  float* l = j.psum(span, kv);
+  std::fill(m, m + j.n_terms, -std::numeric_limits<float>::infinity());
+  std::fill(l, l + j.n_terms, 0.0f);
+  const uint32_t end = std::min(j.t.n_slots, (span + 1) * kSpanSlots);
+  for (uint32_t first = span * kSpanSlots; first < end; first += kTileSlots) {
+    const uint32_t n = std::min(kTileSlots, end - first);
+    SHARPI_TRY(decode_tile(j.t, kv, first, n, tile.rows));
+    for (uint32_t term = 0; term < j.n_terms; ++term) {
+      const uint32_t count = term_logits(j, kv, term, first, n, tile);
+      if (count == 0) continue;
+      const float top = *std::max_element(tile.logits, tile.logits + count);
+      const float high = std::max(m[term], top);
+      float sum = l[term] * std::exp(m[term] - high);
+      for (uint32_t i = 0; i < count; ++i) sum += std::exp(tile.logits[i] - high);
+      m[term] = high;
+      l[term] = sum;
+    }
+  }
+  return Status::ok();
+}
+
+void merge_normalisers(const Job& j, uint32_t kv) {
+  float* m0 = j.pmax(0, kv);
+  float* l0 = j.psum(0, kv);
+  for (uint32_t span = 1; span < j.n_spans; ++span) {
+    const float* m = j.pmax(span, kv);
+    const float* l = j.psum(span, kv);
+    for (uint32_t i = 0; i < j.n_terms; ++i) {
+      if (l[i] == 0.0f) continue;
+      const float high = std::max(m0[i], m[i]);
+      l0[i] = l0[i] * std::exp(m0[i] - high) + l[i] * std::exp(m[i] - high);
+      m0[i] = high;
+    }
+  }
+}
+
+Status sweep_masses(const Job& j, uint32_t span, uint32_t kv, const Tile& tile) {
+  const float* m = j.pmax(0, kv);
+  const float* l = j.psum(0, kv);
+  float* sum = j.t.sum + uint64_t{kv} * j.t.n_slots;
+  float* top = j.t.max + uint64_t{kv} * j.t.n_slots;
+  const uint32_t end = std::min(j.t.n_slots, (span + 1) * kSpanSlots);
+  for (uint32_t first = span * kSpanSlots; first < end; first += kTileSlots) {
+    const uint32_t n = std::min(kTileSlots, end - first);
+    SHARPI_TRY(decode_tile(j.t, kv, first, n, tile.rows));
+    for (uint32_t term = 0; term < j.n_terms; ++term) {
+      const uint32_t count = term_logits(j, kv, term, first, n, tile);
+      const float scale = l[term] == 0.0f ? 0.0f : 1.0f / l[term];
+      for (uint32_t i = 0; i < count; ++i) {
+        const float p = std::exp(tile.logits[i] - m[term]) * scale;
+        sum[first + i] += p;
+        top[first + i] = std::max(top[first + i], p);
+      }
+    }
+  }
+  return Status::ok();
+}
+
+/// Runs sweep(span, kv head, tile) for all, any thread; the first failure is returned.
+template <class F>
+Status run_items(ThreadPool& pool, const Job& j, TilePool& tiles, F&& sweep) {
+  std::atomic<bool> failed{false};
+  pool.run(j.n_spans * j.t.kv.n_heads, [&](uint32_t item) {
+    const Tile tile = tiles.take();
+    if (!sweep(item / j.t.kv.n_heads, item % j.t.kv.n_heads, tile).is_ok()) {
+      failed.store(true, std::memory_order_relaxed);
+    }
+    tiles.give(tile);
+  });
+  return failed.load() ? Status::error(Code::kInternal, "scoring met an unknown KV codec")
+                       : Status::ok();
+}
+
+}  // namespace
+
+uint64_t score_scratch_bytes(uint32_t n_threads, uint32_t max_queries, uint32_t max_heads,
+                             uint32_t max_head_dim, uint32_t max_slots) {
+  const uint64_t spans = div_up(max_slots, kSpanSlots);
+  const uint64_t terms = uint64_t{max_heads} * max_queries;
+  return (n_threads * tile_floats(max_head_dim) + 2 * spans * terms) * sizeof(float);
+}
+
+Status score_rows(ThreadPool& pool, Isa isa, const ScoreTask& task, std::byte* scratch,
+                  uint64_t scratch_bytes) {
+  if (kv_codec(task.kv.k_dtype) == nullptr) {
+    return Status::error(Code::kInternal, "scoring met KV codec %u",
+                         static_cast<uint32_t>(task.kv.k_dtype));
+  }
+  if (task.n_slots == 0) return Status::ok();
+  if (scratch_bytes < score_scratch_bytes(pool.size(), task.n_queries, task.n_heads,
+                                          task.kv.head_dim, task.n_slots)) {
+    return Status::error(Code::kInternal, "scoring scratch of %llu bytes is too small",
+                         static_cast<unsigned long long>(scratch_bytes));
+  }
+  const uint32_t group = task.n_heads / task.kv.n_heads;
+  const uint32_t n_terms = group * task.n_queries;
+  const auto n_spans = static_cast<uint32_t>(div_up(task.n_slots, kSpanSlots));
+  auto* parts = reinterpret_cast<float*>(scratch) + pool.size() * tile_floats(task.kv.head_dim);
+  const Job job{task,    group, n_terms,
+                n_spans, parts, parts + uint64_t{n_spans} * task.kv.n_heads * n_terms,
+                isa};
+  TilePool tiles(scratch, pool.size(), task.kv.head_dim);
+  SHARPI_TRY(run_items(pool, job, tiles, [&](uint32_t span, uint32_t kv, const Tile& tile) {
+    return sweep_normalisers(job, span, kv, tile);
+  }));
+  for (uint32_t kv = 0; kv < task.kv.n_heads; ++kv) merge_normalisers(job, kv);
+  return run_items(pool, job, tiles, [&](uint32_t span, uint32_t kv, const Tile& tile) {
+    return sweep_masses(job, span, kv, tile);
+  });
+}
+
+uint64_t value_norm_scratch_bytes(uint32_t n_threads, uint32_t max_heads, uint32_t max_head_dim) {
+  return n_threads * (tile_floats(max_head_dim) + uint64_t{max_heads} * max_head_dim) *
+         sizeof(float);
+}
+
+namespace {
+
+/// One output row of W_o at a time against a tile of values: |w . v| adds up over the rows.
+Status value_span(const ValueNormTask& t, Isa isa, uint32_t span, float* rows, float* weights) {
+  const uint32_t d = t.kv.head_dim, group = t.n_heads / t.kv.n_heads;
+  const uint64_t n_in = uint64_t{t.n_heads} * d, row = uint64_t{t.kv.n_heads} * d;
+  const uint32_t end = std::min(t.n_slots, (span + 1) * kTileSlots);
+  for (uint32_t kv = 0; kv < t.kv.n_heads; ++kv) {
+    float* norms = t.norms + uint64_t{kv} * t.n_slots;
+    const uint32_t first = span * kTileSlots;
+    for (uint32_t s = first; s < end; ++s) {
+      norms[s] = 0.0f;
+      SHARPI_TRY(kv_decode_row(t.kv.v_dtype, t.kv.v_row(s), row, uint64_t{kv} * d, d,
+                               rows + uint64_t{s - first} * d));
+    }
+    // The group's columns alone where they start and end at block borders, else the whole row.
+    const uint64_t part = uint64_t{group} * d;
+    const bool alone = part % ggml_traits(t.o_type).block_elements == 0;
+    const uint64_t skip = alone ? ggml_row_bytes(t.o_type, kv * part) : 0;
+    const float* mine = alone ? weights : weights + kv * part;
+    for (uint64_t o = 0; o < t.n_embd; ++o) {
+      dequantize_row(t.o_type, t.o_data + o * t.o_row_bytes + skip, weights, alone ? part : n_in);
+      for (uint32_t h = 0; h < group; ++h) {
+        for (uint32_t s = first; s < end; ++s) {
+          norms[s] +=
+              std::fabs(dot(isa, mine + uint64_t{h} * d, rows + uint64_t{s - first} * d, d));
+        }
+      }
+    }
+    for (uint32_t s = first; s < end; ++s) norms[s] /= static_cast<float>(group);
+  }
+  return Status::ok();
+}
+
+}  // namespace
+
+Status value_norms(ThreadPool& pool, Isa isa, const ValueNormTask& task, std::byte* scratch,
+                   uint64_t scratch_bytes) {
+  const uint64_t tile = tile_floats(task.kv.head_dim);
+  const uint64_t weights = uint64_t{task.n_heads} * task.kv.head_dim;
+  if (scratch_bytes < pool.size() * (tile + weights) * sizeof(float)) {
+    return Status::error(Code::kInternal, "value scratch of %llu bytes is too small",
+                         static_cast<unsigned long long>(scratch_bytes));
+  }
+  TilePool tiles(scratch, pool.size(), task.kv.head_dim);
+  auto* base = reinterpret_cast<float*>(scratch);
+  std::atomic<bool> failed{false};
+  pool.run(static_cast<uint32_t>(div_up(task.n_slots, kTileSlots)), [&](uint32_t span) {
+    const Tile t = tiles.take();
+    const auto i = static_cast<uint64_t>(t.rows - base) / tile;
+    float* w = base + pool.size() * tile + i * weights;
+    if (!value_span(task, isa, span, t.rows, w).is_ok())
+      failed.store(true, std::memory_order_relaxed);
+    tiles.give(t);
+  });
+  return failed.load() ? Status::error(Code::kInternal, "value norms met an unknown KV codec")
+                       : Status::ok();
+}
+
+}  // namespace sharpi::cpu

@@ -1,0 +1,106 @@
+// SPDX-License-Identifier: MIT
+// Eight-lane vectors (AVX2, FMA, F16C) for the generic kernels. Included by one kernel file at a
+// time, which is compiled with these instruction sets; everything has internal linkage.
+// Thread rule: pure functions.
+#pragma once
+
+#include <immintrin.h>
+
+#include <cstdint>
+
+namespace sharpi::cpu {
+namespace {
+
+alignas(32) constexpr int32_t kLaneMasks[16] = {-1, -1, -1, -1, -1, -1, -1, -1};
+
+struct V {
+  using R = __m256;
+  static constexpr uint32_t kWidth = 8;
+
+  static R zero() { return _mm256_setzero_ps(); }
+  static R set1(float x) { return _mm256_set1_ps(x); }
+  static R load(const float* p) { return _mm256_loadu_ps(p); }
+  static void store(float* p, R v) { _mm256_storeu_ps(p, v); }
+  static R load_n(const float* p, uint32_t n) { return _mm256_maskload_ps(p, mask(n)); }
+  static void store_n(float* p, R v, uint32_t n) { _mm256_maskstore_ps(p, mask(n), v); }
+  static R load_i8(const int8_t* p) {
+    const __m128i b = _mm_loadl_epi64(reinterpret_cast<const __m128i*>(p));
+    return _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(b));
+  }
+  static R load_bf16(const uint16_t* p) {
+    const __m128i h = _mm_loadu_si128(reinterpret_cast<const __m128i*>(p));
+    return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(h), 16));
+  }
+  static void halves(const uint16_t* p, uint32_t n, float* out) {
+    uint32_t i = 0;
+    for (; i + 8 <= n; i += 8) {
+      store(out + i, _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p + i))));
+    }
+    for (; i < n; ++i) out[i] = _cvtsh_ss(p[i]);
+  }
+
+  static R add(R a, R b) { return _mm256_add_ps(a, b); }
+  static R sub(R a, R b) { return _mm256_sub_ps(a, b); }
+  static R mul(R a, R b) { return _mm256_mul_ps(a, b); }
+  static R div(R a, R b) { return _mm256_div_ps(a, b); }
+  static R fma(R a, R b, R c) { return _mm256_fmadd_ps(a, b, c); }
+  static R fnma(R a, R b, R c) { return _mm256_fnmadd_ps(a, b, c); }
+  static R max(R a, R b) { return _mm256_max_ps(a, b); }
+  static R min(R a, R b) { return _mm256_min_ps(a, b); }
+  static R abs(R a) { return _mm256_andnot_ps(set1(-0.0f), a); }
+  static R copysign(R magnitude, R sign) {
+    const R m = set1(-0.0f);
+    return _mm256_or_ps(_mm256_andnot_ps(m, magnitude), _mm256_and_ps(m, sign));
+  }
+  static R select_lt(R a, R b, R yes, R no) {
+    return _mm256_blendv_ps(no, yes, _mm256_cmp_ps(a, b, _CMP_LT_OQ));
+  }
+  static R round(R a) { return _mm256_round_ps(a, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC); }
+  static R scale2(R a, R n) {
+    const __m256i i = _mm256_cvtps_epi32(n);
+    const __m256i low = _mm256_srai_epi32(i, 1);
+    return mul(mul(a, pow2(low)), pow2(_mm256_sub_epi32(i, low)));
+  }
+  /// The additions of sum_each: lanes 4 apart, then 2, then 1.
+  static float sum(R a) {
+    __m128 s = _mm_add_ps(_mm256_castps256_ps128(a), _mm256_extractf128_ps(a, 1));
+    s = _mm_add_ps(s, _mm_movehl_ps(s, s));
+    return _mm_cvtss_f32(_mm_add_ss(s, _mm_movehdup_ps(s)));
+  }
+  static float max_of(R a) {
+    __m128 s = _mm_max_ps(_mm256_castps256_ps128(a), _mm256_extractf128_ps(a, 1));
+    s = _mm_max_ps(s, _mm_movehl_ps(s, s));
+    return _mm_cvtss_f32(_mm_max_ss(s, _mm_movehdup_ps(s)));
+  }
+  static float first(R a) { return _mm256_cvtss_f32(a); }
+  static bool all_equal(R a, R b) {
+    return _mm256_movemask_ps(_mm256_cmp_ps(a, b, _CMP_EQ_OQ)) == 0xFF;
+  }
+  /// Lane i of the result is the sum of v[i], every lane in the same order of additions.
+  static R sum_each(R* v) { return fold_each(v, add); }
+  static R max_each(R* v) { return fold_each(v, max); }
+
+ private:
+  template <class Op>
+  static R fold_each(R* v, Op op) {
+#pragma GCC unroll 4
+    for (int i = 0; i < 4; ++i) {
+      v[i] =
+          op(_mm256_permute2f128_ps(v[i], v[i + 4], 0x21), _mm256_blend_ps(v[i], v[i + 4], 0xF0));
+    }
+#pragma GCC unroll 2
+    for (int i = 0; i < 4; i += 2) {
+      v[i] = op(_mm256_shuffle_ps(v[i], v[i + 1], 0x4E), _mm256_blend_ps(v[i], v[i + 1], 0xCC));
+    }
+    return op(_mm256_shuffle_ps(v[0], v[2], 0x88), _mm256_shuffle_ps(v[0], v[2], 0xDD));
+  }
+  static __m256i mask(uint32_t n) {
+    return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(kLaneMasks + 8 - n));
+  }
+  static R pow2(__m256i e) {
+    return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_add_epi32(e, _mm256_set1_epi32(127)), 23));
+  }
+};
+
+}  // namespace
+}  // namespace sharpi::cpu

@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: MIT
+#include "engine/context.h"
+
+#include <algorithm>
+#include <cstring>
+
+namespace sharpi {
+
+Result<std::shared_ptr<Context>> Context::create(const sharpi_context_params& params,
+                                                 BackendFactory factory) {
+  std::shared_ptr<Context> c(new Context());
+  c->params_ = params;
+  BackendOptions options;
+  options.params = params;
+  const Context* raw = c.get();  // backends live inside the context and never outlive it
+  options.log = [raw](sharpi_log_level level, const std::string& text) { raw->log(level, text); };
+  SHARPI_TRY_ASSIGN(c->backends_, factory(options));
+  return c;
+}
+
+std::vector<const TierSizer*> Context::sizers() const {
+  std::vector<const TierSizer*> out;
+  for (const auto& b : backends_) out.push_back(&b->sizer());
+  return out;
+}
+
+PlanEnvironment Context::environment() const {
+  if ((params_.flags & SHARPI_CONTEXT_IGNORE_ENV) != 0) return {};
+  return PlanEnvironment::read();
+}
+
+Status Context::device_info(uint32_t index, uint32_t flags, sharpi_device* out) const {
+  if (index >= backends_.size()) {
+    const bool has_gpu = backends_.size() > 1;
+    return Status::error(Code::kNotFound, "device %u does not exist; this context has %zu%s", index,
+                         backends_.size(), has_gpu ? "" : " (no CUDA device)");
+  }
+  out->n_devices = static_cast<uint32_t>(backends_.size());
+  return backends_[index]->describe(flags, out);
+}
+
+void Context::log(sharpi_log_level level, const std::string& text) const {
+  if (params_.log == nullptr || level > params_.log_level) return;
+  std::string line = text;
+  std::replace(line.begin(), line.end(), '\n', ' ');
+  const std::lock_guard<std::mutex> lock(log_mutex_);
+  params_.log(params_.log_user_data, level, line.c_str(), line.size());
+}
+
+}  // namespace sharpi

@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: MIT
+// Context: what models of one host share: backends (threads and devices live in them), the
+// allocator, the logger, and whether the environment is read. Thread rule: immutable after creation
+// but for the logger, which serialises itself.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "base/status.h"
+#include "plan/plan.h"
+#include "sharpi.h"
+#include "tier/tier.h"
+
+namespace sharpi {
+
+/// What a backend factory gets to know.
+struct BackendOptions {
+  sharpi_context_params params;  // complete, current size
+  std::function<void(sharpi_log_level, const std::string&)> log;
+};
+/// Makes the backends of this build, host first. Set by lib/api: the engine names no backend.
+using BackendFactory = Result<std::vector<std::unique_ptr<Backend>>> (*)(const BackendOptions&);
+
+class Context {
+ public:
+  static Result<std::shared_ptr<Context>> create(const sharpi_context_params& params,
+                                                 BackendFactory factory);
+  const std::vector<std::unique_ptr<Backend>>& backends() const { return backends_; }
+  std::vector<const TierSizer*> sizers() const;
+  PlanEnvironment environment() const;  // empty when the context ignores it
+  Status device_info(uint32_t index, uint32_t flags, sharpi_device* out) const;
+  void log(sharpi_log_level level, const std::string& text) const;
+
+ private:
+  Context() = default;
+  sharpi_context_params params_{};
+  mutable std::mutex log_mutex_;
+  std::vector<std::unique_ptr<Backend>> backends_;
+};
+
+}  // namespace sharpi

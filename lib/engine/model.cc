@@ -1,0 +1,131 @@
+// SPDX-License-Identifier: MIT
+#include "engine/model.h"
+
+#include <algorithm>
+#include <array>
+
+namespace sharpi {
+namespace {
+
+/// A whole row of sequences fits on the stack: decode_batch takes at most this many.
+constexpr size_t kMaxSequences = 64;
+
+Status check_file(const GgufFile& planned) {
+  SHARPI_TRY_ASSIGN(std::shared_ptr<const GgufFile> now, GgufFile::open(planned.path()));
+  if (now->fingerprint() != planned.fingerprint()) {
+    return Status::error(Code::kMismatch, "%s changed after it was planned",
+                         planned.path().c_str());
+  }
+  return Status::ok();
+}
+
+}  // namespace
+
+Result<std::shared_ptr<Model>> Model::load(std::shared_ptr<Context> context,
+                                           std::shared_ptr<const Plan> plan,
+                                           const LoadProgress& progress) {
+  if (plan->session_only) {
+    return Status::error(Code::kInvalidArgument, "the plan prices a session, not a model");
+  }
+  SHARPI_TRY(check_file(*plan->spec->file));
+  std::shared_ptr<Model> m(new Model());
+  m->context_ = std::move(context);
+  m->plan_ = plan;
+  for (const auto& backend : m->context_->backends()) {
+    const TierId id = backend->sizer().tier();
+    if (!plan->placement.uses(id)) continue;
+    SHARPI_TRY_ASSIGN(std::unique_ptr<TierModel> tier, backend->load(plan, progress));
+    m->tiers_.push_back(std::move(tier));
+    m->tier_ids_.push_back(id);
+  }
+  m->segments_ = make_segments(*plan->spec, plan->placement);
+  for (uint32_t i = 0; i < plan->model.max_concurrent; ++i) {
+    auto slot = std::make_unique<CallSlot>();
+    for (auto& tier : m->tiers_) {
+      SHARPI_TRY_ASSIGN(std::unique_ptr<Workspace> w, tier->create_workspace());
+      slot->workspaces.push_back(std::move(w));
+    }
+    if (m->tiers_.size() > 1) {
+      slot->handover.resize(uint64_t{plan->model.max_rows()} * plan->spec->n_embd);
+    }
+    m->free_.push_back(slot.get());
+    m->slots_.push_back(std::move(slot));
+  }
+  auto tokenizer = Tokenizer::create(plan->spec->file);
+  if (tokenizer.is_ok()) {
+    m->tokenizer_ = tokenizer.take();
+    m->chat_ = detect_chat_format(m->tokenizer_->chat_template());
+  } else if (tokenizer.status().code() == Code::kUnsupported) {
+    m->tokenizer_status_ = tokenizer.take_status();  // token ids still work
+  } else {
+    return tokenizer.take_status();
+  }
+  return m;
+}
+
+size_t Model::tier_index(TierId id) const {
+  return static_cast<size_t>(std::find(tier_ids_.begin(), tier_ids_.end(), id) - tier_ids_.begin());
+}
+
+std::vector<MemoryRow> Model::memory_rows() const {
+  std::vector<MemoryRow> rows;
+  for (const auto& tier : tiers_) {
+    for (const MemoryRow& r : tier->memory_rows()) rows.push_back(r);
+  }
+  return rows;
+}
+
+std::string Model::paths() const {
+  std::string text;
+  for (const auto& tier : tiers_) text += (text.empty() ? "" : "; ") + tier->paths();
+  return text;
+}
+
+CallSlot* Model::acquire() const {
+  std::unique_lock<std::mutex> lock(slots_mutex_);
+  slots_free_.wait(lock, [&] { return !free_.empty(); });
+  CallSlot* slot = free_.back();
+  free_.pop_back();
+  return slot;
+}
+
+void Model::release(CallSlot* slot) const {
+  {
+    const std::lock_guard<std::mutex> lock(slots_mutex_);
+    free_.push_back(slot);
+  }
+  slots_free_.notify_one();
+}
+
+Status Model::run(const Submission& rows,
+                  std::span<const std::span<TierSession* const>> tier_sessions) const {
+  if (rows.sequences.size() > kMaxSequences) {
+    return Status::error(Code::kInternal, "%zu sequences in one call", rows.sequences.size());
+  }
+  struct SlotLease {
+    const Model* model;
+    CallSlot* slot;
+    ~SlotLease() { model->release(slot); }
+  } lease{this, acquire()};
+  std::array<SequenceRows, kMaxSequences> sequences;
+  size_t previous = tiers_.size();
+  for (const Segment& segment : segments_) {
+    const size_t t = tier_index(segment.tier);
+    for (size_t s = 0; s < rows.sequences.size(); ++s) {
+      sequences[s] = rows.sequences[s];
+      sequences[s].session = tier_sessions[s][t];
+    }
+    Submission here = rows;
+    here.sequences = {sequences.data(), rows.sequences.size()};
+    if (previous != tiers_.size() && previous != t) {
+      float* x = lease.slot->handover.data();
+      SHARPI_TRY(tiers_[previous]->read_hidden(*lease.slot->workspaces[previous], rows.n_rows, x));
+      SHARPI_TRY(tiers_[t]->write_hidden(*lease.slot->workspaces[t], rows.n_rows, x));
+    }
+    SHARPI_TRY(tiers_[t]->run(segment, here, *lease.slot->workspaces[t]));
+    previous = t;
+  }
+  return Status::ok();
+}
+
+}  // namespace sharpi

@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: MIT
+// Sampler: from logits to a token. Order: logit bias, repetition penalty, temperature, top-k,
+// top-p, min-p, draw. Equal seeds and logits give equal draws on every platform (own generator:
+// PCG32, Melissa O'Neill 2014; no <random> distributions). Thread rule: one owner (the session).
+// Allocates only in the constructor and configure().
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "base/status.h"
+#include "sharpi.h"
+
+namespace sharpi {
+
+/// Random state to put back when a step fails.
+struct SamplerMark {
+  uint64_t state = 0;
+};
+
+/// What a session starts with; sharpi_sampler_params_init() writes the same.
+sharpi_sampler_params default_sampler_params() noexcept;
+
+class Sampler {
+ public:
+  /// `never`: tokens that must not be drawn (unused vocabulary rows, the file's suppress list).
+  Sampler(uint32_t n_vocab, std::span<const int32_t> never);
+  /// kInvalidArgument names the field. Restarts the random sequence from the seed.
+  Status configure(const sharpi_sampler_params& params);
+  /// `logits` [n_vocab] is used as scratch; `recent` = the tokens read so far, oldest first (the
+  /// last repeat_last_n count). kInternal when every token is forbidden.
+  Status sample(float* logits, std::span<const int32_t> recent, int32_t* out);
+  SamplerMark mark() const;
+  void restore(SamplerMark mark);
+  uint32_t repeat_last_n() const;
+  /// Takes over another sampler's settings and random state. Pre: same vocabulary.
+  void copy_from(const Sampler& other);
+  ~Sampler();
+  Sampler(Sampler&&) noexcept;
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace sharpi

@@ -1,0 +1,308 @@
+// SPDX-License-Identifier: MIT
+#include "engine/session.h"
+
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <cstring>
+
+namespace sharpi {
+namespace {
+
+class Stopwatch {
+ public:
+  explicit Stopwatch(double* total) : total_(total), start_(std::chrono::steady_clock::now()) {}
+  ~Stopwatch() {
+    *total_ += std::chrono::duration<double>(std::chrono::steady_clock::now() - start_).count();
+  }
+
+ private:
+  double* total_;
+  std::chrono::steady_clock::time_point start_;
+};
+
+/// The narrowest sliding window of a model and its ring; {0, 0} without one.
+struct RingSize {
+  uint32_t window = 0, slots = 0;
+};
+
+RingSize narrowest_ring(const ModelSpec& spec, const SessionShape& shape) {
+  RingSize r;
+  for (const LayerSpec& l : spec.layers) {
+    const uint32_t w = l.mixer == MixerKind::kAttention ? l.attention.window : 0;
+    if (w != 0 && (r.window == 0 || w < r.window)) r.window = w;
+  }
+  if (r.window != 0) {
+    r.slots =
+        static_cast<uint32_t>(std::min<uint64_t>(shape.n_ctx, uint64_t{r.window} + shape.rewind));
+  }
+  return r;
+}
+
+}  // namespace
+
+Session::Session(std::shared_ptr<const Model> model, SessionShape shape)
+    : model_(std::move(model)),
+      shape_(std::move(shape)),
+      sampler_(model_->spec().n_vocab,
+               model_->tokenizer() == nullptr
+                   ? std::span<const int32_t>()
+                   : std::span<const int32_t>(model_->tokenizer()->never_sample())) {}
+
+Session::~Session() = default;
+
+Result<std::unique_ptr<Session>> Session::create(std::shared_ptr<const Model> model,
+                                                 const sharpi_session_params& params) {
+  const Plan& plan = model->plan();
+  SHARPI_TRY_ASSIGN(SessionShape shape,
+                    resolve_session(plan.spec ? *plan.spec : model->spec(), plan.placement,
+                                    plan.session, params, model->context().environment()));
+  return create(std::move(model), std::move(shape));
+}
+
+Result<std::unique_ptr<Session>> Session::create(std::shared_ptr<const Model> model,
+                                                 SessionShape shape) {
+  const Plan& plan = model->plan();
+  std::vector<MemoryRow> wanted;
+  for (const TierSizer* s : model->context().sizers()) {
+    if (!plan.placement.uses(s->tier())) continue;
+    for (MemoryRow& r : s->session_rows(*plan.spec, plan.placement, plan.model, shape)) {
+      wanted.push_back(r);
+    }
+  }
+  SHARPI_TRY(check_within(plan.rows, wanted));
+  std::unique_ptr<Session> s(new Session(std::move(model), std::move(shape)));
+  for (const auto& tier : s->model_->tiers()) {
+    SHARPI_TRY_ASSIGN(std::unique_ptr<TierSession> t, tier->create_session(s->shape_));
+    s->tier_list_.push_back(t.get());
+    s->tiers_.push_back(std::move(t));
+  }
+  const RingSize ring = narrowest_ring(s->model_->spec(), s->shape_);
+  s->ledger_ = KvLedger(s->model_->spec(), ring.window, ring.slots);
+  s->ledger_.set_capture_window(s->shape_.capture_window);
+  s->scratch_queries_ = score_queries(s->shape_);
+  s->scratch_values_ = policy_needs_values(s->shape_.policy);
+  for (const auto& tier : s->model_->tiers()) {
+    if (s->scratch_queries_ == 0) break;
+    SHARPI_TRY_ASSIGN(
+        std::unique_ptr<ScoreScratch> scratch,
+        tier->create_score_scratch(s->shape_.capacity(s->model_->plan().model.n_chunk),
+                                   s->scratch_queries_, s->scratch_values_));
+    s->score_scratch_.push_back(std::move(scratch));
+  }
+  s->history_.reserve(s->shape_.n_ctx);
+  s->logits_row_.resize(s->model_->spec().n_vocab);
+  s->checkpoints_.resize(s->shape_.n_checkpoints);
+  return s;
+}
+
+TierSession& Session::head() const {
+  return *tiers_[model_->tier_index(model_->plan().placement.head)];
+}
+
+KvStore& Session::store(uint32_t layer) const {
+  return tiers_[model_->tier_index(model_->plan().placement.mixer[layer])]->store();
+}
+
+uint32_t Session::full_capacity() const {
+  uint32_t least = shape_.n_ctx;
+  for (const auto& tier : tiers_) {
+    const KvLayout& layout = tier->store().layout();
+    for (uint32_t g = 0; g < layout.groups.size(); ++g) {
+      if (!layout.groups[g].ring) least = std::min(least, tier->store().capacity(g));
+    }
+  }
+  return least;
+}
+
+Status Session::check_tokens(std::span<const int32_t> tokens) const {
+  const auto n_vocab = static_cast<int64_t>(model_->spec().n_vocab);
+  for (size_t i = 0; i < tokens.size(); ++i) {
+    if (tokens[i] < 0 || tokens[i] >= n_vocab) {
+      return Status::error(Code::kInvalidArgument, "token %zu is %d, the vocabulary has %lld ids",
+                           i, tokens[i], static_cast<long long>(n_vocab));
+    }
+  }
+  return Status::ok();
+}
+
+Status Session::check_room(uint64_t n) const {
+  const uint32_t capacity = full_capacity();
+  if (ledger_.n_tokens() + n > shape_.n_ctx) {
+    return Status::error(Code::kKvFull, "%llu tokens after %u exceed the session's context of %u",
+                         static_cast<unsigned long long>(n), ledger_.n_tokens(), shape_.n_ctx);
+  }
+  if (shape_.kv_budget == 0 && ledger_.max_slots() + n > capacity) {
+    return Status::error(Code::kKvFull, "%llu rows after %u exceed the capacity of %u slots",
+                         static_cast<unsigned long long>(n), ledger_.max_slots(), capacity);
+  }
+  return Status::ok();
+}
+
+void Session::commit(std::span<const int32_t> tokens) {
+  for (const auto& tier : tiers_) tier->store().commit_state();
+  ledger_.commit(static_cast<uint32_t>(tokens.size()));
+  history_.insert(history_.end(), tokens.begin(), tokens.end());
+}
+
+Status Session::run_chunk(std::span<const int32_t> tokens, uint32_t rows_to_end,
+                          uint32_t want_rows) {
+  SequenceRows q;
+  q.ledger = &ledger_;
+  q.n_rows = static_cast<uint32_t>(tokens.size());
+  q.position = ledger_.n_tokens();
+  q.last_logit_row = rows_to_end;
+  const uint32_t here = want_rows > rows_to_end ? want_rows - rows_to_end : 0;
+  q.first_logit_row = here >= q.n_rows ? 0 : q.n_rows - here;
+  Submission rows;
+  rows.tokens = tokens.data();
+  rows.n_rows = q.n_rows;
+  rows.sequences = {&q, 1};
+  rows.cancel = &cancel_;
+  const std::span<TierSession* const> list(tier_list_);
+  Status done = model_->run(rows, {&list, 1});
+  if (!done.is_ok()) ledger_.spoil_capture(q.n_rows);
+  return done;
+}
+
+Status Session::prefill(std::span<const int32_t> tokens, const sharpi_prefill_params& params,
+                        uint32_t* out_committed) {
+  *out_committed = 0;
+  SHARPI_TRY(check_tokens(tokens));
+  const ModelShape& shape = model_->plan().model;
+  if (params.n_logit_rows > shape.max_logit_rows) {
+    return Status::error(Code::kInvalidArgument, "n_logit_rows is %u, the plan's max_logit_rows %u",
+                         params.n_logit_rows, shape.max_logit_rows);
+  }
+  if (params.n_logit_rows > tokens.size()) {
+    return Status::error(Code::kInvalidArgument, "n_logit_rows is %u for %zu tokens",
+                         params.n_logit_rows, tokens.size());
+  }
+  SHARPI_TRY(check_room(tokens.size()));
+  const bool take_checkpoint = (params.flags & SHARPI_PREFILL_CHECKPOINT) != 0;
+  if (take_checkpoint && shape_.n_checkpoints == 0 && model_->spec().is_hybrid()) {
+    return Status::error(Code::kUnsupported, "the session was created without checkpoints");
+  }
+  const Stopwatch watch(&prefill_seconds_);
+  SHARPI_TRY(prepare_look_ahead(tokens));
+  size_t done = 0;
+  while (done < tokens.size()) {
+    if (cancel_.load(std::memory_order_relaxed))
+      return Status::error(Code::kCancelled, "cancelled");
+    const size_t n = std::min<size_t>(shape.n_chunk, tokens.size() - done);
+    const auto chunk = tokens.subspan(done, n);
+    SHARPI_TRY(make_room(n));
+    SHARPI_TRY(
+        run_chunk(chunk, static_cast<uint32_t>(tokens.size() - done - n), params.n_logit_rows));
+    commit(chunk);
+    done += n;
+    *out_committed = static_cast<uint32_t>(done);
+    n_prefill_ += n;
+    n_logit_rows_ = done == tokens.size() ? params.n_logit_rows : 0;
+    if (params.progress != nullptr &&
+        params.progress(params.user_data, SHARPI_PHASE_PREFILL, done, tokens.size()) != 0 &&
+        done < tokens.size()) {
+      return Status::error(Code::kCancelled,
+                           "cancelled by the progress callback after %zu of %zu tokens", done,
+                           tokens.size());
+    }
+  }
+  look_ahead_ = 0;
+  if (take_checkpoint && model_->spec().is_hybrid()) SHARPI_TRY(checkpoint(false));
+  if ((params.flags & SHARPI_PREFILL_MORE) == 0) SHARPI_TRY(compact_after_prompt());
+  return Status::ok();
+}
+
+Status Session::decode(int32_t token) {
+  SHARPI_TRY(check_tokens({&token, 1}));
+  SHARPI_TRY(check_room(1));
+  const Stopwatch watch(&decode_seconds_);
+  SHARPI_TRY(make_room(1));
+  SHARPI_TRY(run_chunk({&token, 1}, 0, 1));
+  commit({&token, 1});
+  n_logit_rows_ = 1;
+  ++n_decode_;
+  return Status::ok();
+}
+
+Status Session::decode_batch(std::span<Session* const> sessions, std::span<const int32_t> tokens) {
+  constexpr size_t kMost = 64;
+  const Model& model = *sessions[0]->model_;
+  const uint32_t most = model.plan().model.max_batch;
+  if (sessions.size() > most || sessions.size() > kMost) {
+    return Status::error(Code::kInvalidArgument,
+                         "%zu sessions in one batch, the plan's max_batch is %u", sessions.size(),
+                         most);
+  }
+  std::array<SequenceRows, kMost> rows;
+  std::array<std::span<TierSession* const>, kMost> lists;
+  for (uint32_t i = 0; i < sessions.size(); ++i) {
+    Session& s = *sessions[i];
+    if (s.model_.get() != &model) {
+      return Status::error(Code::kInvalidArgument, "session %u belongs to another model", i);
+    }
+    SHARPI_TRY(s.check_tokens(tokens.subspan(i, 1)));
+    SHARPI_TRY(s.check_room(1));
+    rows[i] = SequenceRows{nullptr, &s.ledger_, i, 1, s.ledger_.n_tokens(), 0, 0};
+    lists[i] = s.tier_list_;
+  }
+  for (Session* s : sessions) SHARPI_TRY(s->make_room(1));  // after every check that can refuse
+  Submission all;
+  all.tokens = tokens.data();
+  all.n_rows = static_cast<uint32_t>(sessions.size());
+  all.sequences = {rows.data(), sessions.size()};
+  double seconds = 0;
+  {
+    const Stopwatch watch(&seconds);
+    SHARPI_TRY(model.run(all, {lists.data(), sessions.size()}));
+  }
+  for (size_t i = 0; i < sessions.size(); ++i) {
+    sessions[i]->commit(tokens.subspan(i, 1));
+    sessions[i]->n_logit_rows_ = 1;
+    ++sessions[i]->n_decode_;
+    sessions[i]->decode_seconds_ += seconds;
+  }
+  return Status::ok();
+}
+
+Status Session::logits(uint32_t row, float* out) const {
+  if (n_logit_rows_ == 0) {
+    return Status::error(Code::kState,
+                         "no logits: no tokens were read since creation, truncate or cancel");
+  }
+  if (row >= n_logit_rows_) {
+    return Status::error(Code::kInvalidArgument, "logits row %u of %u", row, n_logit_rows_);
+  }
+  return head().read_logits(row, out);
+}
+
+Status Session::set_sampler(const sharpi_sampler_params& params) {
+  return sampler_.configure(params);
+}
+
+Status Session::sample(int32_t* out) {
+  SHARPI_TRY(logits(0, logits_row_.data()));
+  return sampler_.sample(logits_row_.data(), history_, out);
+}
+
+Status Session::step(int32_t* out_tokens, uint32_t cap, uint32_t* out_n) {
+  *out_n = 0;
+  if (cap == 0)
+    return Status::error(Code::kBufferTooSmall, "a step gives at least one token, cap is 0");
+  const SamplerMark mark = sampler_.mark();
+  int32_t token = 0;
+  SHARPI_TRY(sample(&token));
+  const Tokenizer* text = model_->tokenizer();
+  if (text == nullptr || !text->is_end_of_generation(token)) {
+    const Status read = decode(token);
+    if (!read.is_ok()) {
+      sampler_.restore(mark);
+      return read;
+    }
+  }
+  out_tokens[0] = token;
+  *out_n = 1;
+  return Status::ok();
+}
+
+}  // namespace sharpi

@@ -1,0 +1,147 @@
+// SPDX-License-Identifier: MIT
+// Session: one conversation. Drives the tiers chunk by chunk, commits the ledger when every tier
+// has done a chunk, and owns the sampler. All orchestration of KV (truncate, fork, save,
+// compaction) is here; bytes are in the tiers' stores. Thread rule: one call at a time (the
+// boundary holds SessionLock); cancel() from anywhere.
+#pragma once
+
+#include <atomic>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "base/status.h"
+#include "engine/compaction.h"
+#include "engine/model.h"
+#include "engine/sampler.h"
+#include "kv/ledger.h"
+#include "sharpi.h"
+
+namespace sharpi {
+
+class Session {
+ public:
+  static Result<std::unique_ptr<Session>> create(std::shared_ptr<const Model> model,
+                                                 const sharpi_session_params& params);
+  static Result<std::unique_ptr<Session>> create(std::shared_ptr<const Model> model,
+                                                 SessionShape shape);
+  ~Session();
+  const Model& model() const { return *model_; }
+  std::shared_ptr<const Model> model_ptr() const { return model_; }
+
+  Status prefill(std::span<const int32_t> tokens, const sharpi_prefill_params& params,
+                 uint32_t* out_committed);
+  Status decode(int32_t token);
+  static Status decode_batch(std::span<Session* const> sessions, std::span<const int32_t> tokens);
+  /// Pre: cap checked by the caller against spec().n_vocab.
+  Status logits(uint32_t row, float* out) const;
+
+  Status set_sampler(const sharpi_sampler_params& params);
+  Status sample(int32_t* out);
+  Status step(int32_t* out_tokens, uint32_t cap, uint32_t* out_n);
+
+  Status reserve(uint32_t n_slots);
+  Status truncate(uint32_t n_tokens);
+  Status checkpoint(bool pin);
+  std::vector<uint32_t> reachable() const;
+  Result<std::unique_ptr<Session>> fork() const;
+  Result<uint64_t> save_bytes() const;
+  /// Pre: `bytes` is what save_bytes() gave and the session has not changed since.
+  Status save(std::byte* out, uint64_t bytes) const;
+  Status restore(const std::byte* blob, uint64_t len);
+
+  Status compact(const sharpi_compact_params& params, sharpi_compact_report* report);
+  Status kept(uint32_t layer, uint32_t kv_head, std::vector<uint32_t>* out) const;
+
+  void info(sharpi_session_summary* out) const;
+  Status layer_info(uint32_t layer, sharpi_layer_info* out) const;
+  std::vector<MemoryRow> memory_rows() const;
+  void cancel() noexcept { cancel_.store(true, std::memory_order_relaxed); }
+
+  /// False when another call holds the session.
+  bool try_lock() const noexcept {
+    if (busy_.exchange(true, std::memory_order_acquire)) return false;
+    cancel_.store(false, std::memory_order_relaxed);  // a cancel while idle has no effect
+    return true;
+  }
+  void unlock() const noexcept {
+    cancel_.store(false, std::memory_order_relaxed);
+    busy_.store(false, std::memory_order_release);
+  }
+
+ private:
+  friend class SessionRestorer;
+  struct Checkpoint {
+    uint32_t n_tokens = 0;
+    bool used = false, pinned = false;
+    uint64_t age = 0;
+  };
+  Session(std::shared_ptr<const Model> model, SessionShape shape);
+  Status run_chunk(std::span<const int32_t> tokens, uint32_t rows_to_end, uint32_t want_rows);
+  Status check_tokens(std::span<const int32_t> tokens) const;
+  Status check_room(uint64_t n) const;
+  void commit(std::span<const int32_t> tokens);
+  KvStore& store(uint32_t layer) const;
+  TierSession& head() const;
+  uint32_t full_capacity() const;
+  Status load_state_at(uint32_t n_tokens);
+
+  // session_compact.cc: one compaction.
+  std::vector<uint32_t> compactable_layers() const;
+  uint64_t full_cache_bytes() const;
+  Status observe(std::span<const int32_t> tokens, uint64_t position, bool no_context);
+  ScoreScratch* scratch_for(const CompactRequest& r,
+                            std::vector<std::unique_ptr<ScoreScratch>>* own, size_t tier,
+                            Status* status);
+  Status score_layer(const CompactRequest& r, uint32_t layer, LayerScores* out);
+  Status layer_budgets(const CompactRequest& r, std::span<const uint32_t> layers,
+                       std::vector<uint32_t>* out);
+  Status select_global(const CompactRequest& r, std::span<const uint32_t> layers,
+                       std::vector<KvMove>* moves);
+  Status shared_hits(const CompactRequest& r, std::span<const uint32_t> layers,
+                     std::vector<float>* out);
+  Status select_per_head(const CompactRequest& r, std::span<const uint32_t> layers,
+                         std::vector<KvMove>* moves);
+  Status keep_going(const CompactRequest& r, size_t done, size_t total) const;
+  Status select(const CompactRequest& r, std::vector<KvMove>* moves);
+  Status move_rows(const CompactRequest& r, const std::vector<KvMove>& moves);
+  void shrink_to(uint32_t headroom) noexcept;
+  Status run_compaction(const CompactRequest& r, sharpi_compact_report* report);
+
+  // session_bounded.cc: who asks for one.
+  KvTotals kv_totals() const;
+  Status check_budget(const sharpi_compact_params& p, CompactRequest* r) const;
+  Status use_captured(uint32_t window, CompactRequest* r) const;
+  Status use_probe(std::span<const int32_t> probe, CompactRequest* r);
+  CompactRequest standing_request(uint32_t budget) const;
+  Status compact_after_prompt();
+  Status prepare_look_ahead(std::span<const int32_t> prompt);
+  Status compact_to_budget();
+  Status make_room(uint64_t n);
+
+  Status write_blob(std::byte* out, uint64_t* bytes) const;
+
+  std::shared_ptr<const Model> model_;
+  SessionShape shape_;
+  std::vector<std::unique_ptr<TierSession>> tiers_;  // parallel to model_->tiers()
+  std::vector<TierSession*> tier_list_;              // the same, as the model wants it
+  KvLedger ledger_;
+  Sampler sampler_;
+  std::vector<int32_t> history_;   // tokens read; capacity n_ctx from the start
+  std::vector<float> logits_row_;  // scratch of sample()
+  std::vector<std::unique_ptr<ScoreScratch>> score_scratch_;  // per tier, priced by the template
+  std::vector<std::unique_ptr<ScoreScratch>> call_scratch_;  // per tier, of a compaction not priced
+  uint32_t scratch_queries_ = 0;
+  bool scratch_values_ = false;
+  uint32_t look_ahead_ = 0;  // observer rows of the prompt being read
+  uint64_t look_ahead_position_ = 0;
+  std::vector<Checkpoint> checkpoints_;
+  uint64_t checkpoint_clock_ = 0;
+  uint32_t n_logit_rows_ = 0;
+  uint64_t n_prefill_ = 0, n_decode_ = 0;
+  double prefill_seconds_ = 0, decode_seconds_ = 0;
+  mutable std::atomic<bool> cancel_{false};
+  mutable std::atomic<bool> busy_{false};
+};
+
+}  // namespace sharpi

@@ -1,0 +1,223 @@
+// SPDX-License-Identifier: MIT
+// Who asks for compaction: the host (compact), the end of a prompt (prompt_budget), and sessions
+// with a KV budget, between chunks and during decode.
+#include <algorithm>
+
+#include "engine/compaction.h"
+#include "engine/session.h"
+
+namespace sharpi {
+namespace {
+
+Status check_keep(const sharpi_compact_params& p, uint32_t n_slots, std::vector<uint32_t>* out) {
+  if (p.n_keep == 0 || p.keep == nullptr) {
+    return Status::error(Code::kInvalidArgument, "policy KEEP needs rows: n_keep is %u", p.n_keep);
+  }
+  for (uint32_t i = 0; i < p.n_keep; ++i) {
+    if (p.keep[i] >= n_slots) {
+      return Status::error(Code::kInvalidArgument, "keep[%u] is slot %u, the session has %u rows",
+                           i, p.keep[i], n_slots);
+    }
+    if (i > 0 && p.keep[i] <= p.keep[i - 1]) {
+      return Status::error(Code::kInvalidArgument, "keep[%u] is %u after %u; slots must ascend", i,
+                           p.keep[i], p.keep[i - 1]);
+    }
+  }
+  out->assign(p.keep, p.keep + p.n_keep);
+  return Status::ok();
+}
+
+Status check_sizes(const CompactRequest& r) {
+  if (r.budget == 0)
+    return Status::error(Code::kInvalidArgument, "budget is 0; at least 1 row must stay");
+  if (r.recency > r.budget) {
+    return Status::error(Code::kInvalidArgument, "recency %u is more than the budget of %u rows",
+                         r.recency, r.budget);
+  }
+  if (uint64_t{r.sinks} + r.recency > r.budget) {
+    return Status::error(Code::kInvalidArgument,
+                         "sinks %u and recency %u are more than the budget of %u rows", r.sinks,
+                         r.recency, r.budget);
+  }
+  if (r.pool_kernel % 2 == 0 || r.pool_kernel > 1023) {
+    return Status::error(Code::kInvalidArgument,
+                         "pool_kernel is %u; an odd number up to 1023 is expected", r.pool_kernel);
+  }
+  if (r.span > 65536)
+    return Status::error(Code::kInvalidArgument, "span is %u; at most 65536", r.span);
+  return Status::ok();
+}
+
+}  // namespace
+
+KvTotals Session::kv_totals() const {
+  KvTotals t;
+  for (const auto& tier : tiers_) {
+    const KvStore& kv = tier->store();
+    for (uint32_t g = 0; g < kv.layout().groups.size(); ++g) {
+      const KvGroup& group = kv.layout().groups[g];
+      t.held += kv.held_bytes(g);
+      for (const KvLayerLayout& l : group.layers) {
+        const uint64_t rows =
+            group.ring ? std::min(ledger_.n_tokens(), group.ring_slots) : ledger_.n_slots(l.layer);
+        t.payload += rows * (uint64_t{l.k_row_bytes} + l.v_row_bytes);
+      }
+    }
+  }
+  return t;
+}
+
+Status Session::check_budget(const sharpi_compact_params& p, CompactRequest* r) const {
+  if (p.policy > SHARPI_POLICY_KEEP) {
+    return Status::error(Code::kInvalidArgument,
+                         "policy is %u; SHARPI_POLICY_AUTO (0) to _KEEP (7)", p.policy);
+  }
+  if (p.layer_budget > SHARPI_LAYER_BUDGET_ENTROPY) {
+    return Status::error(Code::kInvalidArgument,
+                         "layer_budget is %u; EQUAL (0), PYRAMID (1) or ENTROPY (2)",
+                         p.layer_budget);
+  }
+  r->policy = p.policy == SHARPI_POLICY_AUTO ? kDefaultPolicy : p.policy;
+  r->recency = p.recency;
+  r->sinks = p.sinks;
+  r->headroom = p.headroom;
+  r->pool_kernel = p.pool_kernel;
+  r->span = p.span;
+  r->layer_budget = p.layer_budget;
+  r->progress = p.progress;
+  r->user_data = p.user_data;
+  if (r->policy == SHARPI_POLICY_KEEP) {
+    if (ledger_.min_slots() != ledger_.max_slots()) {
+      return Status::error(Code::kState, "policy KEEP needs layers of equal length (%u to %u rows)",
+                           ledger_.min_slots(), ledger_.max_slots());
+    }
+    return check_keep(p, ledger_.max_slots(), &r->keep);
+  }
+  if (p.budget == SHARPI_UNSET) {
+    return Status::error(Code::kInvalidArgument, "budget is required: rows that a layer keeps");
+  }
+  r->budget = p.budget;
+  if (p.budget == SHARPI_BUDGET_AUTO) {
+    const uint32_t rows = auto_budget(shape_.n_ctx, full_cache_bytes());
+    r->budget = rows == 0 ? std::max(1u, ledger_.max_slots()) : rows;
+    r->recency = std::min(r->recency, r->budget);
+  }
+  return check_sizes(*r);
+}
+
+Status Session::use_captured(uint32_t window, CompactRequest* r) const {
+  const uint32_t captured = ledger_.n_tokens() - ledger_.capture_low();
+  const bool rings = shape_.capture_window != 0;
+  if (!rings) {
+    return Status::error(
+        Code::kState, "the session captures no queries (capture_window 0) and no probe is given");
+  }
+  if (captured == 0) {
+    return Status::error(
+        Code::kState, "no queries are captured: none were read since a restore or a failed chunk");
+  }
+  if (window == 0)
+    return Status::error(Code::kInvalidArgument, "window is 0; at least 1 query is needed");
+  if (window != SHARPI_UNSET && window > shape_.capture_window) {
+    return Status::error(Code::kInvalidArgument, "window is %u, the session captures %u queries",
+                         window, shape_.capture_window);
+  }
+  r->source = Capture::kRing;
+  r->n_queries = std::min(window, captured);
+  r->first_position = ledger_.n_tokens() - r->n_queries;
+  return Status::ok();
+}
+
+Status Session::use_probe(std::span<const int32_t> probe, CompactRequest* r) {
+  const ModelShape& model = model_->plan().model;
+  if (probe.size() > model.n_chunk) {
+    return Status::error(Code::kInvalidArgument,
+                         "the probe has %zu tokens, more than a chunk of %u", probe.size(),
+                         model.n_chunk);
+  }
+  SHARPI_TRY(check_tokens(probe));
+  SHARPI_TRY(observe(probe, ledger_.n_tokens(), false));
+  r->source = Capture::kObserver;
+  r->n_queries = static_cast<uint32_t>(probe.size());
+  r->first_position = ledger_.n_tokens();
+  return Status::ok();
+}
+
+Status Session::compact(const sharpi_compact_params& p, sharpi_compact_report* report) {
+  if (compactable_layers().empty()) {
+    return Status::error(Code::kUnsupported, "this model has no full-attention layers to compact");
+  }
+  if (ledger_.n_tokens() == 0) return Status::error(Code::kState, "the session is empty");
+  if (p.n_probe != 0 && p.probe == nullptr) {
+    return Status::error(Code::kInvalidArgument, "n_probe is %u but probe is null", p.n_probe);
+  }
+  CompactRequest r;
+  SHARPI_TRY(check_budget(p, &r));
+  if (shape_.kv_budget != 0) r.shrink = false;  // a bounded session keeps what it was priced for
+  if (r.policy != SHARPI_POLICY_KEEP) {
+    if (p.n_probe != 0) {
+      SHARPI_TRY(use_probe({p.probe, p.n_probe}, &r));
+    } else {
+      SHARPI_TRY(use_captured(p.window, &r));
+    }
+  }
+  return run_compaction(r, report);
+}
+
+CompactRequest Session::standing_request(uint32_t budget) const {
+  CompactRequest r;
+  r.policy = shape_.policy == SHARPI_POLICY_AUTO ? kDefaultPolicy : shape_.policy;
+  r.budget = budget;
+  r.recency = std::min(shape_.recency, budget);
+  r.sinks = std::min(shape_.sinks, budget - r.recency);
+  return r;
+}
+
+Status Session::compact_after_prompt() {
+  uint32_t budget = shape_.prompt_budget;
+  if (budget == SHARPI_BUDGET_AUTO) budget = auto_budget(shape_.n_ctx, full_cache_bytes());
+  if (budget == 0 || ledger_.max_slots() <= budget || compactable_layers().empty())
+    return Status::ok();
+  CompactRequest r = standing_request(budget);
+  SHARPI_TRY(use_captured(SHARPI_UNSET, &r));
+  return run_compaction(r, nullptr);
+}
+
+Status Session::prepare_look_ahead(std::span<const int32_t> prompt) {
+  look_ahead_ = 0;
+  if (shape_.kv_budget == 0 || ledger_.max_slots() + prompt.size() <= full_capacity())
+    return Status::ok();
+  std::span<const int32_t> watch(shape_.probe);
+  uint64_t position = ledger_.n_tokens() + prompt.size();  // a probe follows the prompt
+  if (watch.empty()) {
+    if (!shape_.lookahead) return Status::ok();
+    watch = prompt.last(std::min<size_t>(shape_.capture_window, prompt.size()));
+    position -= watch.size();
+  }
+  if (watch.empty()) return Status::ok();
+  if (ledger_.max_slots() + watch.size() > full_capacity()) SHARPI_TRY(compact_to_budget());
+  SHARPI_TRY(observe(watch, position, true));
+  look_ahead_ = static_cast<uint32_t>(watch.size());
+  look_ahead_position_ = position;
+  return Status::ok();
+}
+
+Status Session::compact_to_budget() {
+  CompactRequest r = standing_request(shape_.kv_budget);
+  r.shrink = false;
+  if (look_ahead_ != 0) {
+    r.source = Capture::kObserver;
+    r.n_queries = look_ahead_;
+    r.first_position = look_ahead_position_;
+  } else {
+    SHARPI_TRY(use_captured(SHARPI_UNSET, &r));
+  }
+  return run_compaction(r, nullptr);
+}
+
+Status Session::make_room(uint64_t n) {
+  if (shape_.kv_budget == 0 || ledger_.max_slots() + n <= full_capacity()) return Status::ok();
+  return compact_to_budget();
+}
+
+}  // namespace sharpi

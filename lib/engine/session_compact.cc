@@ -1,0 +1,315 @@
+// SPDX-License-Identifier: MIT
+// Compaction: observe, score, select, move, return memory. Everything that may fail happens before
+// the first row moves; from then on nothing fails.
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+
+#include "engine/compaction.h"
+#include "engine/session.h"
+
+namespace sharpi {
+namespace {
+
+double since(std::chrono::steady_clock::time_point start) {
+  return std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start)
+      .count();
+}
+
+}  // namespace
+
+std::vector<uint32_t> Session::compactable_layers() const {
+  std::vector<uint32_t> out;
+  for (uint32_t l = 0; l < model_->spec().n_layers(); ++l) {
+    if (ledger_.is_full_owner(l)) out.push_back(l);
+  }
+  return out;
+}
+
+uint64_t Session::full_cache_bytes() const {
+  uint64_t bytes = 0;
+  for (const auto& tier : tiers_) {
+    for (const KvGroup& g : tier->store().layout().groups) {
+      if (!g.ring) bytes += g.payload_bytes(shape_.n_ctx);
+    }
+  }
+  return bytes;
+}
+
+Status Session::observe(std::span<const int32_t> tokens, uint64_t position, bool no_context) {
+  if (ledger_.max_slots() + tokens.size() > full_capacity()) {
+    return Status::error(Code::kState, "%zu tokens cannot be looked at: %u of %u slots are in use",
+                         tokens.size(), ledger_.max_slots(), full_capacity());
+  }
+  for (const auto& tier : tiers_)
+    SHARPI_TRY(tier->reserve_observer(static_cast<uint32_t>(tokens.size())));
+  SequenceRows q;
+  q.ledger = &ledger_;
+  q.n_rows = static_cast<uint32_t>(tokens.size());
+  q.position = position;
+  q.first_logit_row = q.n_rows;
+  Submission rows;
+  rows.tokens = tokens.data();
+  rows.n_rows = q.n_rows;
+  rows.sequences = {&q, 1};
+  rows.cancel = &cancel_;
+  rows.transient = true;
+  rows.no_context = no_context;
+  rows.capture = Capture::kObserver;
+  const std::span<TierSession* const> list(tier_list_);
+  return model_->run(rows, {&list, 1});
+}
+
+ScoreScratch* Session::scratch_for(const CompactRequest& r,
+                                   std::vector<std::unique_ptr<ScoreScratch>>* own, size_t tier,
+                                   Status* status) {
+  const bool values = policy_needs_values(r.policy);
+  const bool priced = tier < score_scratch_.size() && score_scratch_[tier] != nullptr &&
+                      r.n_queries <= scratch_queries_ && (!values || scratch_values_);
+  if (priced) return score_scratch_[tier].get();
+  own->resize(tiers_.size());
+  if ((*own)[tier] == nullptr) {
+    auto made =
+        model_->tiers()[tier]->create_score_scratch(ledger_.max_slots(), r.n_queries, values);
+    if (!made.is_ok()) {
+      *status = made.take_status();
+      return nullptr;
+    }
+    (*own)[tier] = made.take();
+  }
+  return (*own)[tier].get();
+}
+
+Status Session::score_layer(const CompactRequest& r, uint32_t layer, LayerScores* out) {
+  const size_t tier = model_->tier_index(model_->plan().placement.mixer[layer]);
+  Status status;
+  ScoreScratch* scratch = scratch_for(r, &call_scratch_, tier, &status);
+  if (scratch == nullptr) return status;
+  ScoreRequest q;
+  q.layer = layer;
+  q.ledger = &ledger_;
+  q.source = r.source;
+  q.n_queries = r.n_queries;
+  q.first_position = r.first_position;
+  q.values = policy_needs_values(r.policy);
+  return model_->tiers()[tier]->score(*tiers_[tier], q, *scratch, out);
+}
+
+namespace {
+
+/// Entropy in nats of the layer's total mass over its rows.
+float entropy_of(const LayerScores& s) {
+  double total = 0;
+  const uint64_t n = uint64_t{s.n_kv_heads} * s.n_slots;
+  for (uint64_t i = 0; i < n; ++i) total += static_cast<double>(s.sum[i]);
+  double h = 0;
+  for (uint64_t i = 0; i < n; ++i) {
+    const double p = static_cast<double>(s.sum[i]) / total;
+    if (p > 0) h -= p * std::log(p);
+  }
+  return static_cast<float>(h);
+}
+
+}  // namespace
+
+Status Session::layer_budgets(const CompactRequest& r, std::span<const uint32_t> layers,
+                              std::vector<uint32_t>* out) {
+  std::vector<uint32_t> slots;
+  std::vector<float> entropy;
+  for (const uint32_t l : layers) slots.push_back(ledger_.n_slots(l));
+  if (r.layer_budget == SHARPI_LAYER_BUDGET_ENTROPY) {
+    for (const uint32_t l : layers) {
+      LayerScores s;
+      SHARPI_TRY(score_layer(r, l, &s));
+      entropy.push_back(entropy_of(s));
+    }
+  }
+  *out = split_budget(r.layer_budget, r.budget, std::min(r.budget, r.recency + r.sinks + 1), slots,
+                      entropy);
+  return Status::ok();
+}
+
+Status Session::select_global(const CompactRequest& r, std::span<const uint32_t> layers,
+                              std::vector<KvMove>* moves) {
+  const uint32_t n = ledger_.max_slots();
+  if (ledger_.min_slots() != n) {
+    return Status::error(Code::kState,
+                         "one keep set for all layers needs layers of equal length (%u to %u rows)",
+                         ledger_.min_slots(), n);
+  }
+  std::vector<float> total(n, 0.0f);
+  for (size_t i = 0; i < layers.size(); ++i) {
+    SHARPI_TRY(keep_going(r, i, layers.size()));
+    LayerScores s;
+    SHARPI_TRY(score_layer(r, layers[i], &s));
+    for (uint32_t h = 0; h < s.n_kv_heads; ++h) {
+      for (uint32_t t = 0; t < n; ++t) total[t] += s.sum[uint64_t{h} * n + t];
+    }
+  }
+  std::vector<uint32_t> order(n), keep;
+  select_rows(r.for_layer(r.budget), total.data(), n, order.data(), &keep);
+  for (const uint32_t l : layers) moves->push_back(KvMove{l, {keep}});
+  return Status::ok();
+}
+
+Status Session::shared_hits(const CompactRequest& r, std::span<const uint32_t> layers,
+                            std::vector<float>* out) {
+  if (ledger_.min_slots() != ledger_.max_slots())
+    return Status::ok();  // rows of layers do not line up
+  out->assign(ledger_.max_slots(), 0.0f);
+  for (size_t i = 0; i < layers.size(); ++i) {
+    SHARPI_TRY(keep_going(r, i, 2 * layers.size()));
+    LayerScores s;
+    SHARPI_TRY(score_layer(r, layers[i], &s));
+    for (uint32_t h = 0; h < s.n_kv_heads; ++h) {
+      const float* top = s.max + uint64_t{h} * s.n_slots;
+      for (uint32_t t = 0; t < s.n_slots; ++t) (*out)[t] = std::max((*out)[t], top[t]);
+    }
+  }
+  return Status::ok();
+}
+
+Status Session::select_per_head(const CompactRequest& r, std::span<const uint32_t> layers,
+                                std::vector<KvMove>* moves) {
+  for (const uint32_t l : layers) {
+    const KvLayerLayout& one = *store(l).layout().find(l);
+    for (const KvDtype d : {one.k_dtype, one.v_dtype}) {
+      if (one.head_dim % kv_codec(d)->block == 0) continue;
+      return Status::error(
+          Code::kUnsupported,
+          "layer %u: heads of %u elements cannot be kept one by one in %s blocks of %u; the "
+          "global policy works",
+          l, one.head_dim, kv_codec(d)->name, kv_codec(d)->block);
+    }
+  }
+  std::vector<uint32_t> budgets;
+  SHARPI_TRY(layer_budgets(r, layers, &budgets));
+  const uint32_t most = ledger_.max_slots();
+  std::vector<float> scores(most), scratch(most), shared;
+  std::vector<uint32_t> order(most);
+  if (policy_shares_hits(r.policy)) SHARPI_TRY(shared_hits(r, layers, &shared));
+  for (size_t i = 0; i < layers.size(); ++i) {
+    SHARPI_TRY(keep_going(r, i, layers.size()));
+    LayerScores s;
+    SHARPI_TRY(score_layer(r, layers[i], &s));
+    KvMove move{layers[i], {}};
+    move.keep.resize(s.n_kv_heads);
+    if (ledger_.n_slots(layers[i]) == shared.size()) s.shared = shared.data();
+    const PolicyParams p = r.for_layer(budgets[i]);
+    for (uint32_t h = 0; h < s.n_kv_heads; ++h) {
+      policy_scores(p, s, h, scores.data(), scratch.data());
+      select_rows(p, scores.data(), s.n_slots, order.data(), &move.keep[h]);
+    }
+    moves->push_back(std::move(move));
+  }
+  return Status::ok();
+}
+
+Status Session::keep_going(const CompactRequest& r, size_t done, size_t total) const {
+  const bool stop =
+      cancel_.load(std::memory_order_relaxed) ||
+      (r.progress != nullptr && r.progress(r.user_data, SHARPI_PHASE_COMPACT, done, total) != 0);
+  return stop ? Status::error(Code::kCancelled, "compaction was cancelled; nothing changed")
+              : Status::ok();
+}
+
+Status Session::select(const CompactRequest& r, std::vector<KvMove>* moves) {
+  const std::vector<uint32_t> layers = compactable_layers();
+  if (r.policy == SHARPI_POLICY_KEEP) {
+    for (const uint32_t l : layers) moves->push_back(KvMove{l, {r.keep}});
+    return Status::ok();
+  }
+  if (r.budget >= ledger_.max_slots()) {  // everything fits: keep all rows
+    for (const uint32_t l : layers) {
+      std::vector<uint32_t> all(ledger_.n_slots(l));
+      for (uint32_t i = 0; i < all.size(); ++i) all[i] = i;
+      moves->push_back(KvMove{l, {std::move(all)}});
+    }
+    return Status::ok();
+  }
+  return policy_is_global(r.policy) ? select_global(r, layers, moves)
+                                    : select_per_head(r, layers, moves);
+}
+
+Status Session::move_rows(const CompactRequest& r, const std::vector<KvMove>& moves) {
+  std::vector<std::vector<std::vector<uint32_t>>> positions(moves.size());
+  for (size_t i = 0; i < moves.size(); ++i) {
+    for (size_t h = 0; h < moves[i].keep.size(); ++h) {
+      std::vector<uint32_t> list;
+      list.reserve(moves[i].keep[h].size());
+      for (const uint32_t slot : moves[i].keep[h]) {
+        list.push_back(ledger_.position(moves[i].layer, static_cast<uint32_t>(h), slot));
+      }
+      positions[i].push_back(std::move(list));
+    }
+    const size_t n_heads = model_->spec().layers[moves[i].layer].attention.n_kv_heads;
+    const bool split_before = ledger_.rows(moves[i].layer).positions.size() > 1;
+    if (moves[i].keep.size() == 1 && split_before) {  // heads hold different positions already
+      for (size_t h = 1; h < n_heads; ++h) {
+        std::vector<uint32_t> list;
+        for (const uint32_t slot : moves[i].keep[0]) {
+          list.push_back(ledger_.position(moves[i].layer, static_cast<uint32_t>(h), slot));
+        }
+        positions[i].push_back(std::move(list));
+      }
+    }
+  }
+  std::vector<std::vector<KvMove>> by_tier(tiers_.size());
+  for (const KvMove& m : moves) {
+    by_tier[model_->tier_index(model_->plan().placement.mixer[m.layer])].push_back(m);
+  }
+  for (size_t t = 0; t < tiers_.size(); ++t) {
+    const Status staged = tiers_[t]->store().stage_moves(by_tier[t]);
+    if (staged.is_ok()) continue;
+    for (size_t u = 0; u <= t; ++u) tiers_[u]->store().discard_moves();
+    return staged;
+  }
+  for (const auto& tier : tiers_) tier->store().apply_moves();
+  for (size_t i = 0; i < moves.size(); ++i)
+    ledger_.set_compacted(moves[i].layer, std::move(positions[i]));
+  if (r.shrink) shrink_to(r.headroom);
+  return Status::ok();
+}
+
+void Session::shrink_to(uint32_t headroom) noexcept {
+  for (const auto& tier : tiers_) {
+    KvStore& kv = tier->store();
+    for (uint32_t g = 0; g < kv.layout().groups.size(); ++g) {
+      const KvGroup& group = kv.layout().groups[g];
+      if (group.ring) continue;
+      uint32_t most = 0;
+      for (const KvLayerLayout& l : group.layers) most = std::max(most, ledger_.n_slots(l.layer));
+      const auto want = std::min<uint64_t>(shape_.n_ctx, uint64_t{most} + headroom);
+      kv.shrink(g, static_cast<uint32_t>(want));
+    }
+  }
+}
+
+Status Session::run_compaction(const CompactRequest& r, sharpi_compact_report* report) {
+  const KvTotals before = kv_totals();
+  const uint32_t rows_before = ledger_.max_slots();
+  const auto start = std::chrono::steady_clock::now();
+  std::vector<KvMove> moves;
+  const Status selected = select(r, &moves);
+  call_scratch_.clear();
+  SHARPI_TRY(selected);
+  const double score_ms = since(start);
+  const auto moving = std::chrono::steady_clock::now();
+  SHARPI_TRY(move_rows(r, moves));
+  if (report == nullptr) return Status::ok();
+  const KvTotals after = kv_totals();
+  report->policy = r.policy;
+  report->rows_before = rows_before;
+  report->rows_after = ledger_.max_slots();
+  report->n_layers = static_cast<uint32_t>(moves.size());
+  report->capacity = full_capacity();
+  report->payload_before = before.payload;
+  report->payload_after = after.payload;
+  report->held_before = before.held;
+  report->held_after = after.held;
+  report->score_ms = score_ms;
+  report->move_ms = since(moving);
+  return Status::ok();
+}
+
+}  // namespace sharpi

@@ -1,0 +1,242 @@
+// SPDX-License-Identifier: MIT
+// What a session can do with its KV besides growing it: reserve, truncate, checkpoints, fork, and
+// the facts about it.
+#include <algorithm>
+#include <cstdio>
+#include <cstring>
+
+#include "engine/session.h"
+
+namespace sharpi {
+
+Status Session::reserve(uint32_t n_slots) {
+  if (n_slots > shape_.capacity(model_->plan().model.n_chunk)) {
+    return Status::error(Code::kDoesNotFit, "%u slots are asked for, the session was priced for %u",
+                         n_slots, shape_.capacity(model_->plan().model.n_chunk));
+  }
+  struct Grown {
+    KvStore* store;
+    uint32_t group, before;
+  };
+  std::vector<Grown> grown;
+  for (const auto& tier : tiers_) {
+    KvStore& kv = tier->store();
+    for (uint32_t g = 0; g < kv.layout().groups.size(); ++g) {
+      if (kv.layout().groups[g].ring || kv.capacity(g) >= n_slots) continue;
+      grown.push_back({&kv, g, kv.capacity(g)});
+      const Status got = kv.reserve(g, n_slots);
+      if (got.is_ok()) continue;
+      for (const Grown& one : grown) one.store->shrink(one.group, one.before);
+      return got;
+    }
+  }
+  return Status::ok();
+}
+
+std::vector<uint32_t> Session::reachable() const {
+  std::vector<uint32_t> out;
+  const uint32_t n = ledger_.n_tokens();
+  const uint32_t floor = std::max(ledger_.ring_floor(), ledger_.evicted_floor());
+  if (model_->spec().is_hybrid()) {
+    for (const Checkpoint& c : checkpoints_) {
+      if (c.used && c.n_tokens >= floor && c.n_tokens != n) out.push_back(c.n_tokens);
+    }
+    std::sort(out.begin(), out.end());
+    out.erase(std::unique(out.begin(), out.end()), out.end());
+  } else if (floor < n) {
+    out.push_back(floor);
+  }
+  out.push_back(n);
+  return out;
+}
+
+namespace {
+
+/// "; reachable are 0, 12 and 40" for a refusal: the nearest lengths on both sides.
+std::string nearest_text(const std::vector<uint32_t>& reachable, uint32_t wanted) {
+  uint32_t below = 0, above = reachable.back();
+  for (const uint32_t r : reachable) {
+    if (r <= wanted) below = r;
+  }
+  for (auto it = reachable.rbegin(); it != reachable.rend(); ++it) {
+    if (*it >= wanted) above = *it;
+  }
+  return "the nearest reachable lengths are " + std::to_string(below) + " and " +
+         std::to_string(above);
+}
+
+}  // namespace
+
+Status Session::load_state_at(uint32_t n_tokens) {
+  if (n_tokens == 0) {
+    for (const auto& tier : tiers_) tier->store().clear_state();
+    return Status::ok();
+  }
+  for (uint32_t i = 0; i < checkpoints_.size(); ++i) {
+    if (!checkpoints_[i].used || checkpoints_[i].n_tokens != n_tokens) continue;
+    for (const auto& tier : tiers_) SHARPI_TRY(tier->store().load_checkpoint(i));
+    return Status::ok();
+  }
+  return Status::error(Code::kState, "length %u is no checkpoint of this hybrid model; %s",
+                       n_tokens, nearest_text(reachable(), n_tokens).c_str());
+}
+
+Status Session::truncate(uint32_t n_tokens) {
+  const uint32_t now = ledger_.n_tokens();
+  if (n_tokens > now) {
+    return Status::error(Code::kInvalidArgument, "length %u is more than the session's %u",
+                         n_tokens, now);
+  }
+  if (n_tokens == now) return Status::ok();
+  if (n_tokens != 0 && n_tokens < ledger_.evicted_floor()) {
+    return Status::error(Code::kState, "rows up to position %u were evicted; %s",
+                         ledger_.evicted_floor(), nearest_text(reachable(), n_tokens).c_str());
+  }
+  if (n_tokens != 0 && n_tokens < ledger_.ring_floor()) {
+    return Status::error(Code::kState, "sliding-window layers can go back by %u tokens; %s",
+                         shape_.rewind, nearest_text(reachable(), n_tokens).c_str());
+  }
+  if (model_->spec().is_hybrid()) SHARPI_TRY(load_state_at(n_tokens));
+  ledger_.truncate(n_tokens);
+  history_.resize(n_tokens);
+  n_logit_rows_ = 0;
+  for (Checkpoint& c : checkpoints_) {
+    if (c.n_tokens > n_tokens) c = Checkpoint{};
+  }
+  return Status::ok();
+}
+
+Status Session::checkpoint(bool pin) {
+  if (!model_->spec().is_hybrid()) {
+    return Status::error(Code::kUnsupported,
+                         "this model has no recurrent layers; truncate needs no checkpoints");
+  }
+  if (checkpoints_.empty()) {
+    return Status::error(Code::kUnsupported, "the session was created without checkpoints");
+  }
+  size_t slot = checkpoints_.size();
+  for (size_t i = 0; i < checkpoints_.size(); ++i) {  // the same length again replaces itself
+    if (checkpoints_[i].used && checkpoints_[i].n_tokens == ledger_.n_tokens()) slot = i;
+  }
+  for (size_t i = 0; slot == checkpoints_.size() && i < checkpoints_.size(); ++i) {
+    if (!checkpoints_[i].used) slot = i;
+  }
+  if (slot == checkpoints_.size()) {
+    uint64_t oldest = UINT64_MAX;
+    for (size_t i = 0; i < checkpoints_.size(); ++i) {
+      if (!checkpoints_[i].pinned && checkpoints_[i].age < oldest) {
+        oldest = checkpoints_[i].age;
+        slot = i;
+      }
+    }
+  }
+  if (slot == checkpoints_.size()) {
+    return Status::error(Code::kState, "all %zu checkpoints are pinned", checkpoints_.size());
+  }
+  const bool was_pinned = checkpoints_[slot].used && checkpoints_[slot].pinned &&
+                          checkpoints_[slot].n_tokens == ledger_.n_tokens();
+  for (const auto& tier : tiers_)
+    SHARPI_TRY(tier->store().save_checkpoint(static_cast<uint32_t>(slot)));
+  checkpoints_[slot] = Checkpoint{ledger_.n_tokens(), true, pin || was_pinned, ++checkpoint_clock_};
+  return Status::ok();
+}
+
+void Session::info(sharpi_session_summary* out) const {
+  out->n_tokens = ledger_.n_tokens();
+  out->n_ctx = shape_.n_ctx;
+  out->capacity = full_capacity();
+  out->n_slots_min = ledger_.min_slots();
+  out->n_slots_max = ledger_.max_slots();
+  out->is_compacted = ledger_.is_compacted();
+  out->n_logit_rows = n_logit_rows_;
+  out->n_checkpoints = static_cast<uint32_t>(std::count_if(
+      checkpoints_.begin(), checkpoints_.end(), [](const Checkpoint& c) { return c.used; }));
+  Plan like = model_->plan();
+  like.session = shape_;
+  const sharpi_plan_summary s = like.summary();
+  out->k_dtype = s.k_dtype;
+  out->v_dtype = s.v_dtype;
+  out->tail_k_dtype = s.tail_k_dtype;
+  out->tail_v_dtype = s.tail_v_dtype;
+  const KvTotals kv = kv_totals();
+  out->kv_payload_bytes = kv.payload;
+  out->kv_held_bytes = kv.held;
+  out->n_prefill_tokens = n_prefill_;
+  out->n_decode_tokens = n_decode_;
+  out->prefill_seconds = prefill_seconds_;
+  out->decode_seconds = decode_seconds_;
+  std::snprintf(out->paths, sizeof out->paths, "%s", model_->paths().c_str());
+}
+
+Status Session::layer_info(uint32_t layer, sharpi_layer_info* out) const {
+  const ModelSpec& spec = model_->spec();
+  if (layer >= spec.n_layers()) {
+    return Status::error(Code::kInvalidArgument, "layer %u of %u", layer, spec.n_layers());
+  }
+  const LayerSpec& l = spec.layers[layer];
+  out->tier = static_cast<uint32_t>(model_->plan().placement.mixer[layer]);
+  out->kv_source = static_cast<int32_t>(layer);
+  out->k_dtype = out->v_dtype = SHARPI_KV_AUTO;
+  out->n_slots = out->capacity = out->n_kv_heads = out->head_dim = 0;
+  if (l.mixer == MixerKind::kGatedDeltaNet) {
+    out->mixer = SHARPI_MIXER_DELTA_NET;
+    return Status::ok();
+  }
+  out->mixer = l.attention.window != 0 ? SHARPI_MIXER_WINDOW : SHARPI_MIXER_ATTENTION;
+  out->n_kv_heads = l.attention.n_kv_heads;
+  out->head_dim = l.attention.head_dim;
+  if (l.attention.kv_source >= 0) {
+    out->kv_source = l.attention.kv_source;
+    return Status::ok();
+  }
+  const KvStore& kv = store(layer);
+  const auto g = static_cast<uint32_t>(kv.layout().group_of_layer[layer]);
+  const KvGroup& group = kv.layout().groups[g];
+  out->k_dtype = static_cast<uint32_t>(kv.layout().find(layer)->k_dtype);
+  out->v_dtype = static_cast<uint32_t>(kv.layout().find(layer)->v_dtype);
+  out->capacity = kv.capacity(g);
+  out->n_slots =
+      group.ring ? std::min(ledger_.n_tokens(), group.ring_slots) : ledger_.n_slots(layer);
+  return Status::ok();
+}
+
+std::vector<MemoryRow> Session::memory_rows() const {
+  std::vector<MemoryRow> rows;
+  for (const auto& tier : tiers_) {
+    for (const MemoryRow& r : tier->memory_rows()) rows.push_back(r);
+  }
+  for (size_t t = 0; t < score_scratch_.size(); ++t) {
+    if (score_scratch_[t]->bytes() == 0) continue;
+    MemoryRow row =
+        make_row(model_->tier_ids()[t], 0, SHARPI_ROW_COMPACTION, SHARPI_ROW_ANONYMOUS,
+                 "scoring scratch", score_scratch_[t]->bytes(), score_scratch_[t]->bytes());
+    row.per_session = 1;
+    rows.push_back(row);
+  }
+  std::vector<MemoryRow> own = engine_session_rows(model_->spec(), shape_);
+  own[0].payload_bytes = own[0].held_bytes = history_.capacity() * sizeof(int32_t);
+  own[1].payload_bytes = own[1].held_bytes = logits_row_.capacity() * sizeof(float);
+  rows.insert(rows.end(), own.begin(), own.end());
+  return rows;
+}
+
+Status Session::kept(uint32_t layer, uint32_t kv_head, std::vector<uint32_t>* out) const {
+  const ModelSpec& spec = model_->spec();
+  if (layer >= spec.n_layers()) {
+    return Status::error(Code::kInvalidArgument, "layer %u of %u", layer, spec.n_layers());
+  }
+  const LayerSpec& l = spec.layers[layer];
+  if (l.mixer != MixerKind::kAttention || l.attention.window != 0) {
+    return Status::error(Code::kUnsupported, "layer %u stores no slots of its own length", layer);
+  }
+  if (kv_head >= l.attention.n_kv_heads) {
+    return Status::error(Code::kInvalidArgument, "KV head %u of %u in layer %u", kv_head,
+                         l.attention.n_kv_heads, layer);
+  }
+  const uint32_t n = ledger_.n_slots(layer);
+  out->resize(n);
+  for (uint32_t i = 0; i < n; ++i) (*out)[i] = ledger_.position(layer, kv_head, i);
+  return Status::ok();
+}
+
+}  // namespace sharpi

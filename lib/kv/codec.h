@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: MIT
+// KV codecs: how one row of n floats is stored. A row is the K or the V of one token in one layer,
+// n = kv_heads * head_dim elements.
+//   f32   n floats.
+//   bf16  n bfloat16, round to nearest even.
+//   q8_0  blocks of 32: amax over the block, d = amax/127 in f32, inverse 1/d (0 when d < 1e-30),
+//         q = clamp(round-to-nearest-even(x*inverse), +-127), d stored as fp16. Memory holds a row
+//         planar: n int8 values, then n/32 fp16 scales (the bytes of n/32 34-byte ggml blocks, but
+//         values can be loaded 16 or more bytes at a time). Saved blobs hold canonical blocks.
+// Source of the q8_0 arithmetic: ggml block_q8_0, with the 1e-30 guard against subnormal scales.
+// Thread rule: pure functions.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "base/kv_dtype.h"
+#include "base/status.h"
+
+namespace sharpi {
+
+struct KvCodec {
+  const char* name;  // "f32", "bf16", "q8_0"
+  uint32_t block;    // elements per block: rows must be a multiple of it
+};
+
+/// nullptr for kAuto and for values outside the enumeration.
+const KvCodec* kv_codec(KvDtype dtype);
+const char* kv_dtype_name(KvDtype dtype);  // "auto" for kAuto, "?" outside the enumeration
+/// Trimmed, case-insensitive: fp32|f32, bf16, q8_0|q8, auto; empty = auto with *is_set = false.
+/// Anything else: kInvalidArgument naming the value and the list.
+Result<KvDtype> kv_dtype_parse(const char* text, bool* is_set);
+
+/// Bytes of a row of n elements; 0 for an unknown codec. Pre: n is a multiple of the block.
+uint64_t kv_row_bytes(KvDtype dtype, uint64_t n);
+
+/// Encodes n floats to one stored row. kInternal for an unknown codec (never another codec's path).
+Status kv_encode_row(KvDtype dtype, const float* src, uint64_t n, void* row);
+/// Decodes elements [first, first + count) of a stored row of n elements; first, count: block
+/// multiples.
+Status kv_decode_row(KvDtype dtype, const void* row, uint64_t n, uint64_t first, uint64_t count,
+                     float* dst);
+/// Stored (planar) row <-> canonical row (34-byte q8_0 blocks). Same size; f32 and bf16 copy.
+Status kv_row_to_canonical(KvDtype dtype, const void* row, uint64_t n, void* canonical);
+Status kv_row_from_canonical(KvDtype dtype, const void* canonical, uint64_t n, void* row);
+
+}  // namespace sharpi

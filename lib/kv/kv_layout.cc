@@ -1,0 +1,97 @@
+// SPDX-License-Identifier: MIT
+#include "kv/kv_layout.h"
+
+#include <algorithm>
+
+namespace sharpi {
+namespace {
+
+KvLayerLayout layer_layout(uint32_t layer, const AttentionSpec& a, KvDtypePair dtype) {
+  KvLayerLayout l;
+  l.layer = layer;
+  l.n_heads = a.n_kv_heads;
+  l.head_dim = a.head_dim;
+  l.k_dtype = dtype.k;
+  l.v_dtype = dtype.v;
+  const uint64_t n = uint64_t{a.n_kv_heads} * a.head_dim;
+  l.k_row_bytes = static_cast<uint32_t>(kv_row_bytes(dtype.k, n));
+  l.v_row_bytes = static_cast<uint32_t>(kv_row_bytes(dtype.v, n));
+  return l;
+}
+
+void place_in_group(KvGroup* group, KvLayerLayout layer) {
+  layer.k_offset = group->block_stride;
+  layer.v_offset = layer.k_offset + uint64_t{layer.k_row_bytes} * kKvBlockSlots;
+  group->block_stride = layer.v_offset + uint64_t{layer.v_row_bytes} * kKvBlockSlots;
+  group->layers.push_back(layer);
+}
+
+/// The group of `layout` this layer joins, or a new one.
+size_t group_for(KvLayout* layout, const AttentionSpec& a, const KvShape& shape) {
+  const bool ring = a.window != 0;
+  const auto fits = [&](const KvGroup& g) {
+    return ring ? g.ring && g.window == a.window : !g.ring && !shape.per_layer_groups;
+  };
+  const auto it = std::find_if(layout->groups.begin(), layout->groups.end(), fits);
+  if (it != layout->groups.end()) return static_cast<size_t>(it - layout->groups.begin());
+  KvGroup g;
+  g.ring = ring;
+  g.window = a.window;
+  if (ring) {
+    const uint64_t want = uint64_t{a.window} + shape.rewind;
+    g.ring_slots = static_cast<uint32_t>(std::min<uint64_t>(shape.n_ctx, want));
+  }
+  g.capacity = ring ? g.ring_slots : shape.capacity;
+  layout->groups.push_back(g);
+  return layout->groups.size() - 1;
+}
+
+}  // namespace
+
+KvLayout make_kv_layout(const ModelSpec& spec, const std::vector<bool>& on_tier,
+                        const std::vector<KvDtypePair>& dtypes, const KvShape& shape) {
+  KvLayout layout;
+  layout.group_of_layer.assign(spec.layers.size(), -1);
+  layout.index_in_group.assign(spec.layers.size(), -1);
+  for (const bool ring_pass : {false, true}) {
+    for (uint32_t l = 0; l < spec.n_layers(); ++l) {
+      const LayerSpec& layer = spec.layers[l];
+      if (!on_tier[l] || !layer.owns_kv() || (layer.attention.window != 0) != ring_pass) continue;
+      const size_t g = group_for(&layout, layer.attention, shape);
+      layout.group_of_layer[l] = static_cast<int32_t>(g);
+      layout.index_in_group[l] = static_cast<int32_t>(layout.groups[g].layers.size());
+      const KvLayerLayout one = layer_layout(l, layer.attention, dtypes[l]);
+      place_in_group(&layout.groups[g], one);
+      if (ring_pass) {
+        layout.chunk_slot_bytes =
+            std::max(layout.chunk_slot_bytes, uint64_t{one.k_row_bytes} + one.v_row_bytes);
+      }
+    }
+  }
+  return layout;
+}
+
+Status check_kv_geometry(const ModelSpec& spec, const std::vector<bool>& on_tier,
+                         const std::vector<KvDtypePair>& dtypes) {
+  for (uint32_t l = 0; l < spec.n_layers(); ++l) {
+    if (!on_tier[l] || !spec.layers[l].owns_kv()) continue;
+    const AttentionSpec& a = spec.layers[l].attention;
+    const uint64_t n = uint64_t{a.n_kv_heads} * a.head_dim;
+    for (const KvDtype dtype : {dtypes[l].k, dtypes[l].v}) {
+      const KvCodec* codec = kv_codec(dtype);
+      if (codec == nullptr) {
+        return Status::error(Code::kInternal, "layer %u: KV dtype %u is no codec", l,
+                             static_cast<uint32_t>(dtype));
+      }
+      if (n % codec->block != 0) {
+        return Status::error(Code::kUnsupported,
+                             "layer %u: a KV row has %llu elements, not a multiple of the %u that "
+                             "%s stores together; f32 and bf16 work",
+                             l, static_cast<unsigned long long>(n), codec->block, codec->name);
+      }
+    }
+  }
+  return Status::ok();
+}
+
+}  // namespace sharpi

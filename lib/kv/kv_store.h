@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: MIT
+// KvStore: the bytes of one session's KV rows and recurrent state on one tier. It knows no policy
+// and no lengths; the ledger says which rows are live. Kernels see only the KvView values it hands
+// out. Whatever may fail is staged first and changes nothing visible; apply_* may not fail. Thread
+// rule: one owner (the session); views are valid until the store is destroyed.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "base/status.h"
+#include "kv/kv_layout.h"
+
+namespace sharpi {
+
+/// Survivors of one layer: dst slot i takes src slot keep[head][i]. One list = all heads agree and
+/// rows move whole.
+struct KvMove {
+  uint32_t layer = 0;
+  std::vector<std::vector<uint32_t>> keep;  // ascending
+};
+
+enum class StatePart : uint8_t { kState, kConv };
+
+class KvStore {
+ public:
+  virtual ~KvStore() = default;
+  virtual const KvLayout& layout() const = 0;
+  /// Rows of an owning layer of this tier.
+  virtual KvView view(uint32_t layer) const = 0;
+  /// Slots committed in a group / bytes held by it.
+  virtual uint32_t capacity(uint32_t group) const = 0;
+  virtual uint64_t held_bytes(uint32_t group) const = 0;
+
+  /// Commits memory for n_slots in a group; may fail, then nothing changed.
+  virtual Status reserve(uint32_t group, uint32_t n_slots) = 0;
+  /// Gives back what lies past n_slots.
+  virtual void shrink(uint32_t group, uint32_t n_slots) noexcept = 0;
+
+  /// Validates the moves and takes the scratch they need. May fail; nothing visible changes.
+  virtual Status stage_moves(std::span<const KvMove> moves) = 0;
+  /// Performs the staged moves. Ascending keep lists make an in-place forward copy safe.
+  virtual void apply_moves() noexcept = 0;
+  virtual void discard_moves() noexcept = 0;
+
+  /// Canonical bytes of rows [first, first + n) of a layer (K rows if !value): n * row bytes.
+  virtual Status read_rows(uint32_t layer, bool value, uint32_t first, uint32_t n,
+                           void* out) const = 0;
+  virtual Status write_rows(uint32_t layer, bool value, uint32_t first, uint32_t n,
+                            const void* in) = 0;
+
+  /// Recurrent layers: committed state as f32 (layout of docs/architecture.md).
+  virtual uint64_t state_bytes(uint32_t layer,
+                               StatePart part) const = 0;  // 0 if not recurrent here
+  virtual Status read_state(uint32_t layer, StatePart part, void* out) const = 0;
+  virtual Status write_state(uint32_t layer, StatePart part, const void* in) = 0;
+  /// The working state becomes the committed one (a chunk is done).
+  virtual void commit_state() noexcept = 0;
+  /// Zeroes the committed state (an empty session).
+  virtual void clear_state() noexcept = 0;
+
+  /// Checkpoint slots of the recurrent state. save copies the committed state into a slot.
+  virtual Status save_checkpoint(uint32_t index) = 0;
+  virtual Status load_checkpoint(uint32_t index) = 0;
+  /// Bytes of one checkpoint here, and its content: per recurrent layer, state then conv, f32.
+  virtual uint64_t checkpoint_bytes() const = 0;
+  virtual Status read_checkpoint(uint32_t index, void* out) const = 0;
+  virtual Status write_checkpoint(uint32_t index, const void* in) = 0;
+};
+
+}  // namespace sharpi

@@ -1,0 +1,80 @@
+// SPDX-License-Identifier: MIT
+// The host-side truth of a session: how many tokens it has read, how many rows each layer holds,
+// and which positions compacted rows have. Owns no KV bytes. Only the engine changes it, after
+// every tier has done its part. Thread rule: one owner (the session).
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "base/status.h"
+#include "kv/kv_layout.h"
+#include "model/model_spec.h"
+
+namespace sharpi {
+
+/// Rows of one full-attention layer.
+struct LayerRows {
+  uint32_t n_slots = 0;        // live rows
+  uint32_t n_compacted = 0;    // the first of them were placed by compaction
+  uint32_t tail_position = 0;  // position of slot n_compacted; later slots follow on
+  /// Positions of the compacted rows per KV head, [n_heads][n_compacted]; one list if all heads
+  /// agree.
+  std::vector<std::vector<uint32_t>> positions;
+};
+
+class KvLedger {
+ public:
+  KvLedger() = default;
+  /// `window` and `ring_slots` of the narrowest sliding-window layers; 0 = none.
+  KvLedger(const ModelSpec& spec, uint32_t window, uint32_t ring_slots);
+
+  uint32_t n_tokens() const { return n_tokens_; }
+  bool is_compacted() const { return compacted_; }
+  /// Live rows of the layer that `layer` reads (its source when it shares KV). 0 for rings, delta
+  /// nets.
+  uint32_t n_slots(uint32_t layer) const { return rows_[source_[layer]].n_slots; }
+  uint32_t min_slots() const;
+  uint32_t max_slots() const;
+  const LayerRows& rows(uint32_t layer) const { return rows_[source_[layer]]; }
+  bool is_full_owner(uint32_t layer) const { return full_owner_[layer]; }
+  uint32_t ring_high() const { return ring_high_; }
+
+  /// n more tokens were read: one row each in every full-attention layer.
+  void commit(uint32_t n);
+  /// A chunk of n tokens failed: it may have written over captured queries.
+  void spoil_capture(uint32_t n);
+  /// Captured queries: positions [capture_low, n_tokens).
+  uint32_t capture_low() const { return capture_low_; }
+  void set_capture_window(uint32_t window) { capture_window_ = window; }
+  /// Rows of a KV head whose position is at most p: slots [0, rows_up_to).
+  uint32_t rows_up_to(uint32_t layer, uint32_t head, uint64_t p) const;
+  /// After compaction of one layer: positions per head (size 1 = all heads agree).
+  void set_compacted(uint32_t layer, std::vector<std::vector<uint32_t>> positions);
+  /// Lowest length that the rings still allow: any while nothing was overwritten, else back by the
+  /// rewind. Evicted rows and recurrent layers are the engine's business.
+  uint32_t ring_floor() const { return ring_low_ == 0 ? 0 : ring_low_ + window_; }
+  /// Lowest position whose row the rings still hold.
+  uint32_t ring_low() const { return ring_low_; }
+  /// Highest evicted position + 1: truncation below it would need rows that are gone. 0 = none.
+  uint32_t evicted_floor() const { return evicted_floor_; }
+  /// Drops rows with position >= n. Pre: reachable.
+  void truncate(uint32_t n);
+  /// Position of a live row.
+  uint32_t position(uint32_t layer, uint32_t head, uint32_t slot) const;
+
+ private:
+  friend class LedgerCodec;  // save and restore
+  uint32_t n_tokens_ = 0;
+  uint32_t ring_high_ = 0;  // highest position ever stored in rings, plus one
+  uint32_t ring_low_ = 0;   // lowest position not overwritten
+  uint32_t window_ = 0, ring_slots_ = 0;
+  uint32_t evicted_floor_ = 0;
+  uint32_t capture_window_ = 0, capture_low_ = 0;
+  bool compacted_ = false;
+  std::vector<LayerRows> rows_;
+  std::vector<uint32_t> source_;
+  std::vector<bool> full_owner_;
+};
+
+}  // namespace sharpi

@@ -1,0 +1,178 @@
+// SPDX-License-Identifier: MIT
+#include "kv/policy.h"
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+
+namespace sharpi {
+namespace {
+
+/// Floor that keeps rows without mass comparable by their values (the constant of CriticalKV).
+constexpr float kValueFloor = 1e-4f;
+/// Decay a row of `span`, forwards and backwards, and how far it reaches back.
+constexpr float kForwardDecay = 0.999f;
+constexpr float kBackwardDecay = 0.99f;
+constexpr uint32_t kBackward = 2;
+
+void mean_scores(const LayerScores& s, uint32_t head, float* out) {
+  const float* sum = s.sum + uint64_t{head} * s.n_slots;
+  const float scale = 1.0f / static_cast<float>(s.n_observed);
+  for (uint32_t i = 0; i < s.n_slots; ++i) out[i] = sum[i] * scale;
+}
+
+/// Average over `kernel` neighbours, edges repeated. Double sums: equal windows give equal
+/// averages.
+void pool_mean(const float* in, uint32_t n, uint32_t kernel, float* out) {
+  const auto half = static_cast<int64_t>(kernel / 2);
+  const auto at = [&](int64_t i) {
+    return static_cast<double>(in[std::clamp<int64_t>(i, 0, static_cast<int64_t>(n) - 1)]);
+  };
+  for (int64_t i = 0; i < static_cast<int64_t>(n); ++i) {
+    double sum = 0;
+    for (int64_t j = i - half; j <= i + half; ++j) sum += at(j);
+    out[i] = static_cast<float>(sum / kernel);
+  }
+}
+
+void defensive(const LayerScores& s, uint32_t head, float* mean, float* out) {
+  mean_scores(s, head, mean);
+  const float floor = static_cast<float>(std::accumulate(mean, mean + s.n_slots, 0.0) / s.n_slots);
+  const float* top = s.max + uint64_t{head} * s.n_slots;
+  for (uint32_t i = 0; i < s.n_slots; ++i) out[i] = std::max(top[i], floor);
+}
+
+/// A hit marks what follows it: out[i] = max over j of mean[i - j] * decay^j, and a little before
+/// it.
+void spread(const float* mean, uint32_t n, uint32_t span, float* out) {
+  std::copy(mean, mean + n, out);
+  double decay = 1.0;
+  for (uint32_t j = 1; j <= span && j < n; ++j) {
+    decay *= static_cast<double>(kForwardDecay);
+    for (uint32_t i = j; i < n; ++i)
+      out[i] = std::max(out[i], mean[i - j] * static_cast<float>(decay));
+  }
+  decay = 1.0;
+  for (uint32_t j = 1; j <= kBackward && j < n; ++j) {
+    decay *= static_cast<double>(kBackwardDecay);
+    for (uint32_t i = 0; i + j < n; ++i)
+      out[i] = std::max(out[i], mean[i + j] * static_cast<float>(decay));
+  }
+}
+
+}  // namespace
+
+bool policy_needs_values(sharpi_policy policy) {
+  return policy == SHARPI_POLICY_VALUE;
+}
+bool policy_shares_hits(sharpi_policy policy) {
+  return policy == SHARPI_POLICY_RETRIEVAL;
+}
+bool policy_is_global(sharpi_policy policy) {
+  return policy == SHARPI_POLICY_GLOBAL;
+}
+
+void policy_scores(const PolicyParams& p, const LayerScores& s, uint32_t kv_head, float* out,
+                   float* scratch) {
+  switch (p.policy) {
+    case SHARPI_POLICY_SNAPKV:
+      mean_scores(s, kv_head, scratch);
+      pool_mean(scratch, s.n_slots, p.pool_kernel, out);
+      return;
+    case SHARPI_POLICY_DEFENSIVE:
+      defensive(s, kv_head, out, scratch);
+      pool_mean(scratch, s.n_slots, p.pool_kernel, out);
+      return;
+    case SHARPI_POLICY_VALUE: {
+      mean_scores(s, kv_head, scratch);
+      const float* size = s.value_norm + uint64_t{kv_head} * s.n_slots;
+      for (uint32_t i = 0; i < s.n_slots; ++i) scratch[i] = (scratch[i] + kValueFloor) * size[i];
+      pool_mean(scratch, s.n_slots, p.pool_kernel, out);
+      return;
+    }
+    case SHARPI_POLICY_SPAN:
+      mean_scores(s, kv_head, scratch);
+      spread(scratch, s.n_slots, p.span, out);
+      return;
+    case SHARPI_POLICY_RETRIEVAL: {
+      const float* top = s.max + uint64_t{kv_head} * s.n_slots;
+      std::copy(top, top + s.n_slots, scratch);
+      if (s.shared != nullptr) {
+        for (uint32_t i = 0; i < s.n_slots; ++i) scratch[i] = std::max(scratch[i], s.shared[i]);
+      }
+      spread(scratch, s.n_slots, p.span, out);
+      return;
+    }
+    default:  // global: the plain sum
+      std::copy(s.sum + uint64_t{kv_head} * s.n_slots, s.sum + (uint64_t{kv_head} + 1) * s.n_slots,
+                out);
+      return;
+  }
+}
+
+void select_rows(const PolicyParams& p, const float* scores, uint32_t n_slots, uint32_t* order,
+                 std::vector<uint32_t>* keep) {
+  const uint32_t budget = std::min(p.budget, n_slots);
+  const uint32_t recent = std::min(p.recency, budget);
+  const uint32_t sinks = std::min(p.sinks, budget - recent);
+  const uint32_t first = std::min(sinks, n_slots - recent), last = n_slots - recent;
+  uint32_t n = 0;
+  for (uint32_t i = first; i < last; ++i) order[n++] = i;
+  const uint32_t take = std::min(budget - recent - first, n);
+  const auto better = [&](uint32_t a, uint32_t b) {
+    return scores[a] != scores[b] ? scores[a] > scores[b] : a < b;
+  };
+  if (take < n) std::nth_element(order, order + take, order + n, better);
+  keep->clear();
+  keep->reserve(budget);
+  for (uint32_t i = 0; i < first; ++i) keep->push_back(i);
+  keep->insert(keep->end(), order, order + take);
+  std::sort(keep->begin() + first, keep->end());
+  for (uint32_t i = last; i < n_slots; ++i) keep->push_back(i);
+}
+
+std::vector<uint32_t> split_budget(sharpi_layer_budget mode, uint32_t budget, uint32_t least,
+                                   std::span<const uint32_t> n_slots,
+                                   std::span<const float> entropy) {
+  const size_t n = n_slots.size();
+  std::vector<double> weight(n, 1.0);
+  if (mode == SHARPI_LAYER_BUDGET_PYRAMID && n > 1) {
+    for (size_t i = 0; i < n; ++i)
+      weight[i] = 1.5 - static_cast<double>(i) / static_cast<double>(n - 1);
+  } else if (mode == SHARPI_LAYER_BUDGET_ENTROPY) {
+    for (size_t i = 0; i < n; ++i) weight[i] = std::exp(static_cast<double>(entropy[i]));
+  }
+  const double all = std::accumulate(weight.begin(), weight.end(), 0.0);
+  uint64_t total = uint64_t{budget} * n;
+  std::vector<uint32_t> out(n);
+  std::vector<uint32_t> low(n);
+  uint64_t given = 0;
+  for (size_t i = 0; i < n; ++i) {
+    low[i] = std::min(least, n_slots[i]);
+    const auto want = static_cast<uint64_t>(static_cast<double>(total) * weight[i] / all);
+    out[i] = static_cast<uint32_t>(std::clamp<uint64_t>(want, low[i], n_slots[i]));
+    given += out[i];
+  }
+  uint64_t possible = 0;
+  for (const uint32_t s : n_slots) possible += s;
+  total = std::min(total, possible);
+  for (bool moved = true;
+       given != total && moved;) {  // rounding and clamps: one row at a time, in order
+    moved = false;
+    for (size_t i = 0; i < n && given != total; ++i) {
+      if (given < total && out[i] < n_slots[i])
+        ++out[i], ++given, moved = true;
+      else if (given > total && out[i] > low[i])
+        --out[i], --given, moved = true;
+    }
+  }
+  return out;
+}
+
+uint32_t auto_budget(uint32_t n_ctx, uint64_t full_cache_bytes) {
+  constexpr uint64_t kWorthwhile = 256ull << 20;
+  if (full_cache_bytes > 0 && full_cache_bytes < kWorthwhile) return 0;
+  return std::clamp(n_ctx / 4, std::min<uint32_t>(1024, n_ctx), 4096u);
+}
+
+}  // namespace sharpi

@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: MIT
+// Compaction policies: scores in, keep sets out. A policy sees, for one full-attention layer, how
+// the observed queries look at every live row, and says which rows of each KV head stay. Sources:
+// SnapKV arXiv 2404.14469; DefensiveKV arXiv 2510.13334; CriticalKV arXiv 2502.03805; PyramidKV
+// arXiv 2406.02069; `global` is the rule of the engine our requirements come from; `span` is ours.
+// tools/compaction_oracle.py is an independent reference. Thread rule: pure functions.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "base/status.h"
+#include "sharpi.h"
+
+namespace sharpi {
+
+/// Scores of one layer over its n_slots live rows, slot ascending = position ascending.
+struct LayerScores {
+  uint32_t n_kv_heads = 0, n_slots = 0;
+  uint32_t n_observed = 0;            // query heads of a group times queries: terms in `sum`
+  const float* sum = nullptr;         // [n_kv_heads][n_slots] softmax mass, summed over the terms
+  const float* max = nullptr;         // [n_kv_heads][n_slots] largest term
+  const float* value_norm = nullptr;  // [n_kv_heads][n_slots] L1 of W_o v, mean over the group
+  const float* shared = nullptr;      // [n_slots] largest term in any layer and head, or null
+};
+
+struct PolicyParams {
+  sharpi_policy policy = SHARPI_POLICY_RETRIEVAL;  // resolved, never AUTO or KEEP
+  uint32_t budget = 0;                             // rows of this layer, <= n_slots
+  uint32_t recency = 64, sinks = 0;
+  uint32_t pool_kernel = 13;  // odd
+  uint32_t span = 12;
+};
+
+/// What AUTO means: the policy that docs/performance.md's needle tables favour.
+inline constexpr sharpi_policy kDefaultPolicy = SHARPI_POLICY_RETRIEVAL;
+
+/// True when the policy reads value_norm / gives one keep set for the whole model.
+bool policy_needs_values(sharpi_policy policy);
+bool policy_is_global(sharpi_policy policy);
+/// True when the policy wants LayerScores::shared (costs a scoring pass over all layers before).
+bool policy_shares_hits(sharpi_policy policy);
+
+/// Row scores of one KV head after the policy's pooling, spreading and weighting: out[n_slots].
+/// `scratch` holds n_slots floats.
+void policy_scores(const PolicyParams& p, const LayerScores& s, uint32_t kv_head, float* out,
+                   float* scratch);
+
+/// The `budget` rows to keep: the first `sinks`, the last `recency`, then by score descending, ties
+/// to the lower slot. Ascending. Sinks and recency are cut to fit the budget, recency first served.
+/// `order` holds n_slots uint32 of scratch.
+void select_rows(const PolicyParams& p, const float* scores, uint32_t n_slots, uint32_t* order,
+                 std::vector<uint32_t>* keep);
+
+/// Budgets per layer whose sum is n_layers * budget, each at least `least` and at most n_slots[i].
+/// PYRAMID: falling linearly from 1.5x in the first layer to 0.5x in the last. ENTROPY:
+/// proportional to exp(entropy) of the layer's score distribution, `entropy` in nats, one per
+/// layer.
+std::vector<uint32_t> split_budget(sharpi_layer_budget mode, uint32_t budget, uint32_t least,
+                                   std::span<const uint32_t> n_slots,
+                                   std::span<const float> entropy);
+
+/// The original engine's automatic budget: 0 (off) when the full cache is 0 < bytes < 256 MiB, else
+/// clamp(n_ctx / 4, min(1024, n_ctx), 4096).
+uint32_t auto_budget(uint32_t n_ctx, uint64_t full_cache_bytes);
+
+}  // namespace sharpi

@@ -1,0 +1,130 @@
+// SPDX-License-Identifier: MIT
+// A plan: where every block of a model runs and every byte that will be taken, from the file's
+// header alone. The sizes come from the tiers' own sizing functions, which their allocators use
+// too. Thread rule: immutable after creation.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/status.h"
+#include "kv/kv_layout.h"
+#include "model/model_spec.h"
+#include "sharpi.h"
+
+namespace sharpi {
+
+enum class TierId : uint32_t { kCpu = SHARPI_TIER_CPU, kCuda = SHARPI_TIER_CUDA };
+
+/// Block -> tier. A block is the unit of placement.
+struct Placement {
+  TierId embedding = TierId::kCpu;
+  TierId per_layer_embedding = TierId::kCpu;  // the lookup table; the projection goes with it
+  TierId head = TierId::kCpu;
+  std::vector<TierId> mixer, ffn, experts;  // per layer
+  bool uses(TierId tier) const;
+  static Placement all(const ModelSpec& spec, TierId tier);
+};
+
+/// The session template with everything resolved.
+struct SessionShape {
+  uint32_t n_ctx = 0;
+  std::vector<KvDtypePair> dtypes;  // per layer
+  uint32_t rewind = 64, n_checkpoints = 0;
+  uint32_t kv_budget = 0, prompt_budget = 0, capture_window = 0, recency = 64, sinks = 0;
+  sharpi_policy policy = SHARPI_POLICY_AUTO;
+  bool lookahead = true, per_layer_budgets = false;
+  std::vector<int32_t> probe;
+  uint32_t n_draft = 0;
+  /// Slots of full-attention layers committed at creation.
+  uint32_t capacity(uint32_t n_chunk) const;
+};
+
+/// Rows of the observer buffer (look-ahead or probe) that a template asks for; queries that its
+/// scoring scratch must take, 0 = it asks for none.
+uint32_t observer_rows(const SessionShape& session);
+uint32_t score_queries(const SessionShape& session);
+
+/// Inputs of a plan that do not belong to a session.
+struct ModelShape {
+  bool exact = false, deterministic = false;
+  uint32_t n_chunk = 512, max_batch = 8, max_logit_rows = 8, max_concurrent = 1, n_sessions = 1;
+  uint32_t max_rows() const { return n_chunk > max_batch ? n_chunk : max_batch; }
+};
+
+using MemoryRow = sharpi_memory_row;
+MemoryRow make_row(TierId tier, uint32_t device, uint32_t purpose, uint32_t kind,
+                   const std::string& label, uint64_t payload, uint64_t held);
+
+/// What a tier would allocate. One implementation per tier; called by the planner and, through the
+/// same functions, by the tier's allocator.
+class TierSizer {
+ public:
+  virtual ~TierSizer() = default;
+  virtual TierId tier() const = 0;
+  virtual uint64_t free_bytes() const = 0;  // now
+  virtual uint64_t total_bytes() const = 0;
+  virtual std::string device_name() const = 0;
+  /// Weights, workspaces, tables of the blocks placed on this tier.
+  virtual std::vector<MemoryRow> model_rows(const ModelSpec& spec, const Placement& placement,
+                                            const ModelShape& model,
+                                            const SessionShape& session) const = 0;
+  virtual std::vector<MemoryRow> session_rows(const ModelSpec& spec, const Placement& placement,
+                                              const ModelShape& model,
+                                              const SessionShape& session) const = 0;
+};
+
+/// Environment values a session template may take; empty strings = unset.
+struct PlanEnvironment {
+  std::string kv_dtype, budget, window, recency;
+  static PlanEnvironment read();  // SHARPI_KV_DTYPE, SHARPI_SNAPKV_*
+};
+
+struct Plan {
+  std::shared_ptr<const ModelSpec> spec;
+  Placement placement;
+  ModelShape model;
+  SessionShape session;
+  bool n_ctx_is_auto = false, narrowed = false;
+  bool session_only = false;  // made by sharpi_plan_session
+  std::vector<MemoryRow> rows;
+  uint64_t file_fingerprint = 0;
+
+  sharpi_plan_summary summary() const;
+  std::string json() const;
+};
+
+/// Solves a plan. `sizers`: the tiers of this context, CPU first. `params` is complete and of
+/// current size. Fails as sharpi_plan_create() documents.
+Result<std::shared_ptr<const Plan>> make_plan(std::shared_ptr<const ModelSpec> spec,
+                                              const std::vector<const TierSizer*>& sizers,
+                                              const sharpi_plan_params& params,
+                                              const PlanEnvironment& environment);
+
+/// KV dtypes of every layer, and whether `auto` decided any of them.
+struct SessionDtypes {
+  std::vector<KvDtypePair> per_layer;
+  bool any_auto = false;
+};
+/// Explicit parameter over environment over `automatic`. Layers on the CPU beside a GPU with
+/// attention layers are the tail: f32 unless their own parameter says otherwise.
+Result<SessionDtypes> resolve_dtypes(const ModelSpec& spec, const Placement& placement,
+                                     const sharpi_session_params& params,
+                                     const PlanEnvironment& environment, KvDtype automatic);
+/// Everything of a template but dtypes; n_ctx may stay SHARPI_UNSET.
+Result<SessionShape> resolve_session_shape(const ModelSpec& spec,
+                                           const sharpi_session_params& params,
+                                           const PlanEnvironment& environment);
+/// A session of a loaded model: its template against what the plan priced.
+Result<SessionShape> resolve_session(const ModelSpec& spec, const Placement& placement,
+                                     const SessionShape& priced,
+                                     const sharpi_session_params& params,
+                                     const PlanEnvironment& environment);
+/// Rows that the engine itself takes for a session (token history, sampler).
+std::vector<MemoryRow> engine_session_rows(const ModelSpec& spec, const SessionShape& session);
+/// kDoesNotFit naming the row that is short when `wanted` exceeds what `priced` took.
+Status check_within(const std::vector<MemoryRow>& priced, const std::vector<MemoryRow>& wanted);
+
+}  // namespace sharpi

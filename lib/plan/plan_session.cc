@@ -1,0 +1,228 @@
+// SPDX-License-Identifier: MIT
+// Resolving a session template: explicit parameter over environment over auto, every bad value
+// refused.
+#include <algorithm>
+#include <cctype>
+#include <cerrno>
+#include <cstdlib>
+#include <cstring>
+
+#include "plan/plan.h"
+
+namespace sharpi {
+namespace {
+
+/// A count: the parameter if set, else the environment's text, else `automatic`.
+Result<uint32_t> resolve_count(uint32_t param, const std::string& env, const char* env_name,
+                               uint32_t automatic) {
+  if (param != SHARPI_UNSET) return param;
+  size_t b = 0, e = env.size();
+  while (b < e && std::isspace(static_cast<unsigned char>(env[b]))) ++b;
+  while (e > b && std::isspace(static_cast<unsigned char>(env[e - 1]))) --e;
+  if (b == e) return automatic;
+  const std::string text = env.substr(b, e - b);
+  if (!std::all_of(text.begin(), text.end(),
+                   [](unsigned char c) { return std::isdigit(c) != 0; }) ||
+      text.size() > 9) {
+    return Status::error(Code::kInvalidArgument,
+                         "%s is \"%s\"; a count from 0 to 999999999 is expected", env_name,
+                         text.c_str());
+  }
+  return static_cast<uint32_t>(std::strtoul(text.c_str(), nullptr, 10));
+}
+
+Result<KvDtype> explicit_dtype(sharpi_kv_dtype value, const char* field) {
+  if (value > SHARPI_KV_Q8_0) {
+    return Status::error(
+        Code::kInvalidArgument,
+        "%s is %u; SHARPI_KV_AUTO (0), _F32 (1), _BF16 (2) or _Q8_0 (3) is expected", field, value);
+  }
+  return static_cast<KvDtype>(value);
+}
+
+struct DtypeWishes {
+  KvDtype k, v, tail_k, tail_v, env;
+  bool env_set = false;
+};
+
+Result<DtypeWishes> read_wishes(const sharpi_session_params& p,
+                                const PlanEnvironment& environment) {
+  DtypeWishes w{};
+  SHARPI_TRY_ASSIGN(w.k, explicit_dtype(p.k_dtype, "k_dtype"));
+  SHARPI_TRY_ASSIGN(w.v, explicit_dtype(p.v_dtype, "v_dtype"));
+  SHARPI_TRY_ASSIGN(w.tail_k, explicit_dtype(p.tail_k_dtype, "tail_k_dtype"));
+  SHARPI_TRY_ASSIGN(w.tail_v, explicit_dtype(p.tail_v_dtype, "tail_v_dtype"));
+  auto env = kv_dtype_parse(environment.kv_dtype.c_str(), &w.env_set);
+  if (!env.is_ok()) {
+    return Status::error(Code::kInvalidArgument, "SHARPI_KV_DTYPE: %s",
+                         env.status().text().c_str());
+  }
+  w.env = env.value();
+  return w;
+}
+
+/// Explicit over environment over automatic.
+KvDtype choose(KvDtype wanted, KvDtype env, KvDtype automatic) {
+  if (wanted != KvDtype::kAuto) return wanted;
+  return env != KvDtype::kAuto ? env : automatic;
+}
+
+bool has_attention_on(const ModelSpec& spec, const Placement& placement, TierId tier) {
+  for (size_t l = 0; l < spec.layers.size(); ++l) {
+    if (spec.layers[l].owns_kv() && placement.mixer[l] == tier) return true;
+  }
+  return false;
+}
+
+}  // namespace
+
+Result<SessionDtypes> resolve_dtypes(const ModelSpec& spec, const Placement& placement,
+                                     const sharpi_session_params& p,
+                                     const PlanEnvironment& environment, KvDtype automatic) {
+  SHARPI_TRY_ASSIGN(const DtypeWishes w, read_wishes(p, environment));
+  const bool split = has_attention_on(spec, placement, TierId::kCuda);
+  SessionDtypes out;
+  const KvDtypePair trunk{choose(w.k, w.env, automatic), choose(w.v, w.env, automatic)};
+  KvDtypePair tail = trunk;
+  if (split) tail = KvDtypePair{KvDtype::kF32, KvDtype::kF32};
+  if (w.tail_k != KvDtype::kAuto) tail.k = w.tail_k;
+  if (w.tail_v != KvDtype::kAuto) tail.v = w.tail_v;
+  out.any_auto = (w.k == KvDtype::kAuto || w.v == KvDtype::kAuto) && w.env == KvDtype::kAuto;
+  out.per_layer.resize(spec.layers.size());
+  for (size_t l = 0; l < spec.layers.size(); ++l) {
+    out.per_layer[l] = placement.mixer[l] == TierId::kCuda ? trunk : tail;
+  }
+  return out;
+}
+
+namespace {
+
+Status check_compaction_request(const SessionShape& s, const sharpi_session_params& p) {
+  if (p.policy > SHARPI_POLICY_KEEP) {
+    return Status::error(Code::kInvalidArgument,
+                         "policy is %u; SHARPI_POLICY_AUTO (0) to _KEEP (7)", p.policy);
+  }
+  if (p.n_probe != 0 && p.probe == nullptr) {
+    return Status::error(Code::kInvalidArgument, "n_probe is %u but probe is null", p.n_probe);
+  }
+  if (p.n_probe > 65536) {
+    return Status::error(Code::kInvalidArgument, "n_probe is %u; at most 65536", p.n_probe);
+  }
+  for (const uint32_t budget : {s.kv_budget, s.prompt_budget}) {
+    if (budget == 0 || budget == SHARPI_BUDGET_AUTO) continue;
+    if (uint64_t{s.recency} + s.sinks > budget) {
+      return Status::error(Code::kInvalidArgument,
+                           "recency %u and sinks %u are more than the budget of %u rows", s.recency,
+                           s.sinks, budget);
+    }
+  }
+  if (s.kv_budget == SHARPI_BUDGET_AUTO || s.kv_budget == SHARPI_UNSET) {
+    return Status::error(Code::kInvalidArgument, "kv_budget is a count of rows; 0 = unbounded");
+  }
+  if (s.capture_window > 65536) {
+    return Status::error(Code::kInvalidArgument, "capture_window is %u; at most 65536",
+                         s.capture_window);
+  }
+  if ((s.kv_budget != 0 || s.prompt_budget != 0) && s.capture_window == 0) {
+    return Status::error(Code::kInvalidArgument,
+                         "a KV budget needs a capture_window of at least 1");
+  }
+  if (s.policy == SHARPI_POLICY_KEEP) {
+    return Status::error(Code::kInvalidArgument, "policy KEEP is for sharpi_session_compact()");
+  }
+  if (p.n_draft != 0) {
+    return Status::error(Code::kUnsupported, "speculation (n_draft %u) is not in this version",
+                         p.n_draft);
+  }
+  return Status::ok();
+}
+
+}  // namespace
+
+Result<SessionShape> resolve_session_shape(const ModelSpec& spec, const sharpi_session_params& p,
+                                           const PlanEnvironment& environment) {
+  SessionShape s;
+  s.n_ctx = p.n_ctx;
+  if (p.n_ctx == 0)
+    return Status::error(Code::kInvalidArgument, "n_ctx is 0; at least 1 is needed");
+  if (p.n_ctx != SHARPI_UNSET && p.n_ctx > spec.n_ctx_train) {
+    return Status::error(Code::kInvalidArgument, "n_ctx is %u, more than the model's context of %u",
+                         p.n_ctx, spec.n_ctx_train);
+  }
+  if (p.rewind > 65536) {
+    return Status::error(Code::kInvalidArgument, "rewind is %u; at most 65536", p.rewind);
+  }
+  if (p.n_checkpoints > 1024) {
+    return Status::error(Code::kInvalidArgument, "n_checkpoints is %u; at most 1024",
+                         p.n_checkpoints);
+  }
+  s.rewind = p.rewind;
+  s.n_checkpoints = spec.is_hybrid() ? p.n_checkpoints : 0;
+  s.kv_budget = p.kv_budget;
+  SHARPI_TRY_ASSIGN(s.prompt_budget,
+                    resolve_count(p.prompt_budget, environment.budget, "SHARPI_SNAPKV_BUDGET", 0));
+  const bool scored = s.kv_budget != 0 || s.prompt_budget != 0;
+  SHARPI_TRY_ASSIGN(const uint32_t window, resolve_count(p.capture_window, environment.window,
+                                                         "SHARPI_SNAPKV_WINDOW", 64));
+  s.capture_window = scored || p.capture_window != SHARPI_UNSET ? window : 0;
+  SHARPI_TRY_ASSIGN(s.recency,
+                    resolve_count(p.recency, environment.recency, "SHARPI_SNAPKV_RECENCY", 64));
+  s.sinks = p.sinks;
+  s.policy = p.policy;
+  s.lookahead = p.lookahead != 0;
+  s.per_layer_budgets = p.per_layer_budgets != 0;
+  SHARPI_TRY(check_compaction_request(s, p));
+  if (p.n_probe != 0) s.probe.assign(p.probe, p.probe + p.n_probe);
+  return s;
+}
+
+Result<SessionShape> resolve_session(const ModelSpec& spec, const Placement& placement,
+                                     const SessionShape& priced,
+                                     const sharpi_session_params& params,
+                                     const PlanEnvironment& environment) {
+  SHARPI_TRY_ASSIGN(SessionShape s, resolve_session_shape(spec, params, environment));
+  if (s.n_ctx == SHARPI_UNSET) s.n_ctx = priced.n_ctx;
+  SHARPI_TRY_ASSIGN(SessionDtypes dtypes,
+                    resolve_dtypes(spec, placement, params, environment, spec.default_kv_dtype));
+  if (dtypes.any_auto) {
+    // What the plan chose for `auto`, narrowing included, is what its sessions get.
+    s.dtypes = priced.dtypes;
+    const auto pick = [&](KvDtypePair from, KvDtypePair* to) {
+      if (params.k_dtype != SHARPI_KV_AUTO) to->k = from.k;
+      if (params.v_dtype != SHARPI_KV_AUTO) to->v = from.v;
+    };
+    for (size_t l = 0; l < s.dtypes.size(); ++l) pick(dtypes.per_layer[l], &s.dtypes[l]);
+  } else {
+    s.dtypes = std::move(dtypes.per_layer);
+  }
+  const std::vector<bool> all(spec.layers.size(), true);
+  SHARPI_TRY(check_kv_geometry(spec, all, s.dtypes));
+  if (s.n_ctx > priced.n_ctx) {
+    return Status::error(Code::kDoesNotFit, "n_ctx is %u, more than the %u that the plan priced",
+                         s.n_ctx, priced.n_ctx);
+  }
+  return s;
+}
+
+Status check_within(const std::vector<MemoryRow>& priced, const std::vector<MemoryRow>& wanted) {
+  for (const MemoryRow& w : wanted) {
+    uint64_t have = 0, need = 0;
+    for (const MemoryRow& r : priced) {
+      if (r.tier == w.tier && r.purpose == w.purpose && r.per_session) have += r.held_bytes;
+    }
+    for (const MemoryRow& r : wanted) {
+      if (r.tier == w.tier && r.purpose == w.purpose) need += r.held_bytes;
+    }
+    if (need > have) {
+      return Status::error(
+          Code::kDoesNotFit,
+          "row \"%s\" is short by %llu bytes: the session takes %llu, the plan priced "
+          "%llu",
+          w.label, static_cast<unsigned long long>(need - have),
+          static_cast<unsigned long long>(need), static_cast<unsigned long long>(have));
+    }
+  }
+  return Status::ok();
+}
+
+}  // namespace sharpi

@@ -1,0 +1,22 @@
+// SPDX-License-Identifier: MIT
+#include "tier/tier.h"
+
+namespace sharpi {
+
+std::vector<Segment> make_segments(const ModelSpec& spec, const Placement& placement) {
+  std::vector<Segment> segments;
+  const auto add = [&](TierId tier, BlockKind kind, uint32_t layer) {
+    if (segments.empty() || segments.back().tier != tier) segments.push_back(Segment{tier, {}});
+    segments.back().blocks.push_back(Block{kind, layer});
+  };
+  add(placement.embedding, BlockKind::kEmbedding, 0);
+  for (uint32_t l = 0; l < spec.n_layers(); ++l) {
+    add(placement.mixer[l], BlockKind::kMixer, l);
+    add(placement.ffn[l], BlockKind::kFfn, l);
+    if (spec.layers[l].ffn.kind == FfnKind::kMoe) add(placement.experts[l], BlockKind::kExperts, l);
+  }
+  add(placement.head, BlockKind::kHead, 0);
+  return segments;
+}
+
+}  // namespace sharpi

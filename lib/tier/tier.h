@@ -1,0 +1,148 @@
+// SPDX-License-Identifier: MIT
+// A tier: a backend that owns weights, KV and scratch, and runs segments of blocks. The engine
+// knows tiers only through these classes.
+//   Backend        one per device and context: sizes things, loads models
+//   TierModel      the weights of the blocks placed there, and the workspaces (max_concurrent)
+//   TierSession    one session's KV rows, recurrent state and logits there
+// Thread rule: Backend and TierModel are immutable but for workspaces, which have one user at a
+// time; a TierSession has one owner.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "base/status.h"
+#include "kv/kv_store.h"
+#include "kv/ledger.h"
+#include "kv/policy.h"
+#include "plan/plan.h"
+
+namespace sharpi {
+
+enum class BlockKind : uint8_t { kEmbedding, kMixer, kFfn, kExperts, kHead };
+
+struct Block {
+  BlockKind kind = BlockKind::kEmbedding;
+  uint32_t layer = 0;
+};
+
+/// A maximal run of blocks on one tier, in execution order.
+struct Segment {
+  TierId tier = TierId::kCpu;
+  std::vector<Block> blocks;
+};
+
+std::vector<Segment> make_segments(const ModelSpec& spec, const Placement& placement);
+
+class TierSession;
+
+/// One session's share of a submission: n_rows consecutive rows of the batch.
+struct SequenceRows {
+  TierSession* session = nullptr;
+  const KvLedger* ledger = nullptr;
+  uint32_t first_row = 0, n_rows = 0;
+  uint64_t position = 0;  // of the first row
+  /// Logits are wanted for the rows r of this share with r >= first_logit_row (index in the share);
+  /// row n_rows-1 goes to logit row last_logit_row, the one before it to last_logit_row + 1, ...
+  uint32_t first_logit_row = 0;
+  uint32_t last_logit_row = 0;
+};
+
+/// Where the queries of full-attention layers go during a pass.
+enum class Capture : uint8_t {
+  kRing,      // the session's ring of the last capture_window queries, if it has one
+  kObserver,  // the session's observer rows: a look-ahead or a probe
+};
+
+struct Submission {
+  const int32_t* tokens = nullptr;  // [n_rows]
+  uint32_t n_rows = 0;
+  std::span<const SequenceRows> sequences;
+  /// Nothing of the pass stays: no ring is written, no logits; KV rows past the ledger's length and
+  /// the working recurrent state are left as scratch.
+  bool transient = false;
+  /// Rows see each other only, at their true positions.
+  bool no_context = false;
+  Capture capture = Capture::kRing;
+  const std::atomic<bool>* cancel = nullptr;  // polled between blocks where a tear is impossible
+};
+
+/// Observed queries of one layer: a look at the rows of `layer`, the layer that owns them.
+struct ScoreRequest {
+  uint32_t layer = 0;
+  const KvLedger* ledger = nullptr;
+  Capture source = Capture::kRing;
+  uint32_t n_queries = 0;
+  uint64_t first_position = 0;  // of the oldest query; the others follow on
+  bool values = false;          // also the value norms
+};
+
+class TierSession {
+ public:
+  virtual ~TierSession() = default;
+  /// Queries that the ring / the observer rows can hold; 0 = none.
+  virtual uint32_t query_rows(Capture which) const = 0;
+  /// Takes observer rows for n queries if fewer are there (a probe that was not priced).
+  virtual Status reserve_observer(uint32_t n) = 0;
+  virtual KvStore& store() = 0;
+  const KvStore& store() const { return const_cast<TierSession*>(this)->store(); }
+  /// Copies one logits row of the last submission to out[n_vocab]. Only on the head's tier.
+  virtual Status read_logits(uint32_t row, float* out) const = 0;
+  virtual Status write_logits(uint32_t row, const float* in) = 0;
+  virtual std::vector<MemoryRow> memory_rows() const = 0;
+};
+
+/// Scratch of one scoring.
+class ScoreScratch {
+ public:
+  virtual ~ScoreScratch() = default;
+  virtual uint64_t bytes() const = 0;
+};
+
+/// Scratch of one call in flight.
+class Workspace {
+ public:
+  virtual ~Workspace() = default;
+};
+
+class TierModel {
+ public:
+  virtual ~TierModel() = default;
+  virtual Result<std::unique_ptr<TierSession>> create_session(const SessionShape& shape) = 0;
+  virtual Result<std::unique_ptr<Workspace>> create_workspace() = 0;
+  /// Runs the blocks on the workspace's hidden rows. The ledger is not changed; KV rows past the
+  /// ledger's length and the working recurrent state are. kCancelled leaves committed state intact.
+  virtual Status run(const Segment& segment, const Submission& rows, Workspace& workspace) = 0;
+  /// Scores the live rows of a full-attention layer that owns its KV, with the queries of every
+  /// layer that reads them. `out` points into scratch that lives until the next call with this
+  /// scratch.
+  virtual Status score(TierSession& session, const ScoreRequest& request, ScoreScratch& scratch,
+                       LayerScores* out) const = 0;
+  /// Scratch for score() on up to n_slots rows and n_queries queries.
+  virtual Result<std::unique_ptr<ScoreScratch>> create_score_scratch(uint32_t n_slots,
+                                                                     uint32_t n_queries,
+                                                                     bool values) const = 0;
+  /// Hidden rows [n_rows][n_embd] in and out of a workspace, where segments meet.
+  virtual Status read_hidden(const Workspace& workspace, uint32_t n_rows, float* out) const = 0;
+  virtual Status write_hidden(Workspace& workspace, uint32_t n_rows, const float* in) const = 0;
+  virtual std::vector<MemoryRow> memory_rows() const = 0;
+  /// Which kernels run, as text: "q4_k:int8-dot/bf16-amx ...".
+  virtual std::string paths() const = 0;
+};
+
+using LoadProgress = std::function<bool(uint64_t done, uint64_t total)>;  // false = cancel
+
+class Backend {
+ public:
+  virtual ~Backend() = default;
+  virtual const TierSizer& sizer() const = 0;
+  virtual Status describe(uint32_t flags, sharpi_device* out) const = 0;
+  virtual Result<std::unique_ptr<TierModel>> load(std::shared_ptr<const Plan> plan,
+                                                  const LoadProgress& progress) = 0;
+};
+
+}  // namespace sharpi

@@ -1,0 +1,669 @@
+// SPDX-License-Identifier: MIT
+// y[r][o] = sum_i W[o][i] x[r][i] for 1 to 8 rows, W in tiles, x rounded to f16.
+// A block owns a contiguous range of panels (16 rows); its warps share the panels' units (16 x 256)
+// evenly, each streaming them through a ring of its own in shared memory that runs ahead of the
+// arithmetic, and from before the grid dependency resolves. The input is staged once (stage.cuh).
+// Integer codes times f16 on tensor cores are exact; scales and minima are applied in f32, the RMS
+// norm's factor to the sums, so that staging needs no sum over the row.
+// Bound: reads W once, W bytes / memory bandwidth. What is left is latency: code outside of the
+// inner loop runs once per launch and is kept short. Partial sums meet in shared memory in warp
+// order.
+#include <algorithm>
+
+#include "cuda/kernels/launch.h"
+#include "cuda/kernels/matvec.h"
+#include "cuda/kernels/ptx.cuh"
+#include "cuda/kernels/stage.cuh"
+#include "cuda/kernels/stream.cuh"
+#include "cuda/kernels/tiles.cuh"
+
+namespace sharpi::cuda {
+namespace {
+
+constexpr uint32_t kMaxWarps = 12;  // 80 registers each, so that two blocks (this launch's and the
+constexpr uint32_t kMaxThreads = kMaxWarps * 32;  // next's) fit on a multiprocessor
+constexpr uint32_t kMaxStages = 4;                // units in flight per warp
+constexpr uint32_t kRingBytes = 82u << 10;
+constexpr uint32_t kMaxPanels = 64;  // of a block; more panels make more blocks
+
+/// A panel of the block, ready for use.
+struct Panel {
+  const uint8_t* data;
+  float* y;  // output row 0
+  uint32_t y_stride;
+  uint32_t unit_bytes, tail_bytes;
+  uint32_t first_unit;  // of the staged input
+  GgmlType type;
+};
+
+/// Shared memory of a block, in order: ring, staged input, partial sums, panels, first and last
+/// warps.
+struct SharedMap {
+  uint32_t image, part, panels, warps, ahead, barriers, bytes;
+};
+__host__ __device__ inline SharedMap shared_map(const StreamParams& p, uint32_t image_bytes) {
+  SharedMap m;
+  m.image = p.n_warps * p.n_stages * p.stage_bytes;
+  m.part = m.image + image_bytes;
+  m.panels = m.part + (p.max_panels + p.n_warps) * kPanelRows * p.n_rows * 4;
+  m.warps = m.panels + p.max_panels * static_cast<uint32_t>(sizeof(Panel));
+  m.ahead = (m.warps + p.max_panels * 8 + 15) / 16 * 16;
+  m.barriers = m.ahead + p.n_warps * 32;
+  m.bytes = m.barriers + (p.n_warps * p.n_stages + 1) * 8;
+  return m;
+}
+
+/// Where a warp's copies are. In shared memory: registers are for the arithmetic.
+struct alignas(16) Ahead {
+  const uint8_t* next;
+  uint32_t in_panel, left;  // units left in the panel and altogether
+  const Panel* panel;
+  uint32_t pad[2];
+};
+
+/// The warp's ring of units.
+struct Ring {
+  uint32_t base, barriers;  // shared addresses
+  Ahead* ahead;
+  uint32_t stage, parity;  // of the next unit to use; copies go where units were used
+
+  /// Starts the copy of the next unit, if there is one, into stage `to`.
+  __device__ __forceinline__ void issue(const StreamParams& p, uint32_t to, uint32_t lane) {
+    if constexpr (kHasBulkCopy) {
+      if (lane != 0) return;
+    }
+    const uint4 state = *reinterpret_cast<const uint4*>(ahead);
+    const uint8_t* next = ahead->next;
+    uint32_t in_panel = state.z, left = state.w;
+    if constexpr (!kHasBulkCopy) __syncwarp();
+    if (left != 0) {
+      const Panel* panel = ahead->panel;
+      if (in_panel == 0) {
+        ++panel;
+        next = panel->data;
+        in_panel = p.units;
+        if (lane == 0) ahead->panel = panel;
+      }
+      const uint32_t bytes = in_panel == 1 ? panel->tail_bytes : panel->unit_bytes;
+      const uint32_t at = base + to * p.stage_bytes;
+      if constexpr (kHasBulkCopy) {
+        mbarrier_expect(barriers + to * 8, bytes);
+        bulk_copy(at, next, bytes, barriers + to * 8);
+      } else {
+        for (uint32_t i = lane * 16; i < bytes; i += 512) cp_async_16(at + i, next + i);
+        __syncwarp();
+      }
+      if (lane == 0) {
+        ahead->next = next + bytes;
+        ahead->in_panel = in_panel - 1;
+        ahead->left = left - 1;
+      }
+    }
+    if constexpr (!kHasBulkCopy) {
+      cp_async_commit();
+      __syncwarp();
+    }
+  }
+  /// Waits for the next unit; returns its stage.
+  __device__ __forceinline__ uint32_t wait(uint32_t stages) {
+    if constexpr (kHasBulkCopy) {
+      mbarrier_wait(barriers + stage * 8, parity);
+    } else {
+      if (stages == 2) cp_async_wait<1>();
+      if (stages == 3) cp_async_wait<2>();
+      if (stages == 4) cp_async_wait<3>();
+      __syncwarp();
+    }
+    const uint32_t now = stage;
+    if (++stage == stages) {
+      stage = 0;
+      parity ^= 1u;
+    }
+    return now;
+  }
+};
+
+/// One unit of the staged input as one lane reads it: row and column offsets included.
+struct Inputs {
+  const uint8_t *x, *sums;  // sums of 16 or of 32 columns, as the type needs
+  const float* inverse;
+};
+
+/// acc += (16 x 32 n_blocks piece of W) * inputs. acc[0], acc[1]: row g, acc[2], acc[3]: row g + 8;
+/// columns (rows of x) 2 t and 2 t + 1. With one row only acc[0] and acc[2] count.
+template <GgmlType kType, bool kOne>
+__device__ __forceinline__ void unit_product(const uint8_t* unit, int n_blocks, const Inputs& in,
+                                             int lane, float (&acc)[4]) {
+  using T = Tile<kType>;
+  constexpr int kStep = kOne ? 2 : 1;  // with one row, the columns are copies of each other
+  const float zero[4] = {};
+  const typename T::Meta meta = T::meta(unit, lane);
+  float sum[4] = {};
+
+  const auto block = [&](int b) {
+    uint32_t a[8];
+    T::codes(unit, b, lane, a);
+    const Scales s = T::scales(unit, meta, b, lane);
+    uint4 x = *reinterpret_cast<const uint4*>(in.x + b * 64);
+    if constexpr (T::kOddShift == 0) {  // these codes are not shifted: undo the staged sixteenth
+      const __half2 sixteen = __float2half2_rn(16.0f);
+      reinterpret_cast<__half2&>(x.y) = __hmul2(reinterpret_cast<__half2&>(x.y), sixteen);
+      reinterpret_cast<__half2&>(x.w) = __hmul2(reinterpret_cast<__half2&>(x.w), sixteen);
+    }
+    const uint32_t a0[4] = {a[0], a[4], a[1], a[5]}, a1[4] = {a[2], a[6], a[3], a[7]};
+    float d[4];
+    mma_f16(d, a0, x.x, x.y, zero);
+    if constexpr (T::kHalves) {  // a scale per 16 columns
+#pragma unroll
+      for (int n = 0; n < 4; n += kStep) sum[n] = fmaf(s.s[n / 2][0], d[n], sum[n]);
+      mma_f16(d, a1, x.z, x.w, zero);
+    } else {
+      mma_f16(d, a1, x.z, x.w, d);
+    }
+#pragma unroll
+    for (int n = 0; n < 4; n += kStep) sum[n] = fmaf(s.s[n / 2][1], d[n], sum[n]);
+  };
+  if (T::kSuper || n_blocks == 8) {
+#pragma unroll
+    for (int b = 0; b < 8; ++b) block(b);
+  } else {
+#pragma unroll 1
+    for (int b = 0; b < n_blocks; ++b) block(b);
+  }
+
+  uint32_t f[4];
+  T::fix_operand(unit, meta, n_blocks, lane, f);
+  float fix[4];
+  if constexpr (T::kHalves) {
+    const uint4 s = *reinterpret_cast<const uint4*>(in.sums);
+    mma_f16(fix, f, s.x, s.y, zero);
+    mma_f16(fix, f, s.z, s.w, fix);
+  } else {
+    const uint2 s = *reinterpret_cast<const uint2*>(in.sums);
+    mma_f16(fix, f, s.x, s.y, zero);
+  }
+  float2 inverse;
+  if constexpr (kOne) {
+    inverse.x = *in.inverse;
+  } else {
+    inverse = *reinterpret_cast<const float2*>(in.inverse);
+  }
+#pragma unroll
+  for (int n = 0; n < 4; n += kStep) {
+    float factor = T::kFix * kSumUnit;
+    if constexpr (T::kSuper) {
+      factor *= T::kMins ? meta.dmin[n / 2] : meta.d[n / 2];
+      sum[n] *= meta.d[n / 2];
+    }
+    acc[n] = fmaf(fmaf(factor, fix[n], sum[n]), n % 2 == 0 ? inverse.x : inverse.y, acc[n]);
+  }
+}
+
+/// The block's and the lane's view of the launch.
+struct View {
+  uint8_t* shared;
+  SharedMap map;
+  ImageMap image;
+  uint32_t warp, lane;
+};
+
+/// Where a warp's arithmetic is: unit u of panel v, `left` units to go.
+struct Position {
+  uint32_t v, u, left;
+};
+
+/// Leaves the warp's piece of panel v for finish(). Panel and warp only ever grow along the units,
+/// and never stay both: their sum is a slot of its own for every piece.
+template <bool kOne>
+__device__ __forceinline__ void store_piece(const StreamParams& p, const View& view, uint32_t v,
+                                            bool first, bool last, const float (&acc)[4]) {
+  const uint32_t rows = kOne ? 1 : p.n_rows, g = view.lane / 4, t = view.lane % 4;
+  float* part =
+      reinterpret_cast<float*>(view.shared + view.map.part) + (v + view.warp) * kPanelRows * rows;
+  if constexpr (kOne) {
+    if (t == 0) {
+      part[g] = acc[0];
+      part[g + 8] = acc[2];
+    }
+  } else {
+#pragma unroll
+    for (uint32_t k = 0; k < 4; ++k) {
+      const uint32_t column = 2 * t + k % 2;
+      if (column < rows) part[column * kPanelRows + g + k / 2 * 8] = acc[k];
+    }
+  }
+  if (view.lane == 0) {
+    auto* warps = reinterpret_cast<uint32_t*>(view.shared + view.map.warps) + 2 * v;
+    if (first) warps[0] = view.warp;
+    if (last) warps[1] = view.warp;
+  }
+}
+
+/// Products of the warp's next units, as long as their panels are of this type.
+template <GgmlType kType, bool kOne>
+__device__ __forceinline__ void run_units(const StreamParams& p, const View& view, Ring& ring,
+                                          Position& at) {
+  const uint32_t rows = kOne ? 1 : p.n_rows, t = view.lane % 4,
+                 row = kOne ? 0 : min(view.lane / 4, rows - 1);
+  constexpr uint32_t kSumBytes = Tile<kType>::kHalves ? 64 : 32;
+  const uint8_t* x = view.shared + view.map.image + row * view.image.row_bytes + t * 16;
+  const uint8_t* sums = view.shared + view.map.image + row * kSumBytes + t * (kSumBytes / 4) +
+                        (Tile<kType>::kHalves ? view.image.sums16 : view.image.sums32);
+  const uint8_t* inverse = view.shared + view.map.image + view.image.inverse + (kOne ? 0 : t * 8);
+  const uint8_t* stages = view.shared + view.warp * p.n_stages * p.stage_bytes;
+  const auto* panels = reinterpret_cast<const Panel*>(view.shared + view.map.panels);
+  bool same = true;
+#pragma unroll 1
+  while (same) {
+    float acc[4] = {};
+    const uint32_t first_unit = panels[at.v].first_unit, begin = at.u,
+                   end = min(p.units, begin + at.left);
+#pragma unroll 1
+    for (uint32_t u = begin; u < end; ++u) {
+      int n_blocks = 8;
+      if constexpr (!Tile<kType>::kSuper) n_blocks = static_cast<int>(min(8u, p.n_in / 32 - u * 8));
+      const uint32_t unit = first_unit + u, stage = ring.wait(p.n_stages);
+      const Inputs in = {x + unit * kUnitColumns * 2, sums + unit * rows * kSumBytes,
+                         reinterpret_cast<const float*>(inverse + unit * (kOne ? 4 : 32))};
+      unit_product<kType, kOne>(stages + stage * p.stage_bytes, n_blocks, in,
+                                static_cast<int>(view.lane), acc);
+      __syncwarp();
+      ring.issue(p, stage, view.lane);
+    }
+    store_piece<kOne>(p, view, at.v, begin == 0, end == p.units, acc);
+    at.left -= end - begin;
+    at.u = 0;
+    ++at.v;
+    same = at.left != 0 && panels[at.v].type == kType;
+  }
+}
+
+template <bool kOne>
+__device__ __forceinline__ void run_panels(const StreamParams& p, const View& view, Ring& ring,
+                                           Position at) {
+  const auto* panels = reinterpret_cast<const Panel*>(view.shared + view.map.panels);
+  while (at.left != 0) {
+    switch (panels[at.v].type) {
+      case GgmlType::kQ8_0:
+        run_units<GgmlType::kQ8_0, kOne>(p, view, ring, at);
+        break;
+      case GgmlType::kQ4_0:
+        run_units<GgmlType::kQ4_0, kOne>(p, view, ring, at);
+        break;
+      case GgmlType::kQ4_1:
+        run_units<GgmlType::kQ4_1, kOne>(p, view, ring, at);
+        break;
+      case GgmlType::kQ5_0:
+        run_units<GgmlType::kQ5_0, kOne>(p, view, ring, at);
+        break;
+      case GgmlType::kQ5_1:
+        run_units<GgmlType::kQ5_1, kOne>(p, view, ring, at);
+        break;
+      case GgmlType::kQ4_K:
+        run_units<GgmlType::kQ4_K, kOne>(p, view, ring, at);
+        break;
+      case GgmlType::kQ5_K:
+        run_units<GgmlType::kQ5_K, kOne>(p, view, ring, at);
+        break;
+      default:
+        run_units<GgmlType::kQ6_K, kOne>(p, view, ring, at);
+        break;
+    }
+  }
+}
+
+/// Sum over the warps, in order, of element `e` = (row of x, row of the panel) of panel v.
+__device__ __forceinline__ float panel_sum(const StreamParams& p, const View& view, uint32_t v,
+                                           uint32_t e) {
+  const uint32_t stride = kPanelRows * p.n_rows;
+  const float* part = reinterpret_cast<const float*>(view.shared + view.map.part) + v * stride + e;
+  const uint2 warps = reinterpret_cast<const uint2*>(view.shared + view.map.warps)[v];
+  float sum = 0.0f;
+#pragma unroll 4
+  for (uint32_t w = warps.x; w <= warps.y; ++w) sum += part[w * stride];
+  return sum;
+}
+
+/// 1 / rms of row r, from the squares of its units.
+__device__ __forceinline__ float norm_factor(const StreamParams& p, const View& view, uint32_t r) {
+  const auto* squares =
+      reinterpret_cast<const float*>(view.shared + view.map.image + view.image.squares) + r;
+  float sum = 0.0f;
+#pragma unroll 8
+  for (uint32_t u = 0; u < p.units; ++u) sum += squares[u * p.n_rows];
+  return rsqrtf(sum / static_cast<float>(p.n_in) + p.norm_eps);
+}
+
+/// Adds up the pieces and lets them leave through the epilogue. One row: `old` is what y held.
+template <bool kOne>
+__device__ __forceinline__ void finish(const StreamParams& p, const View& view, uint32_t n_groups,
+                                       float old) {
+  const uint32_t per_panel = kOne ? kPanelRows : kPanelRows * p.n_rows;
+  const auto* panels = reinterpret_cast<const Panel*>(view.shared + view.map.panels);
+  for (uint32_t at = threadIdx.x; at < n_groups * per_panel; at += blockDim.x) {
+    const uint32_t group = at / per_panel, e = at % per_panel, r = e / kPanelRows;
+    float first = panel_sum(p, view, group, e), second = 0.0f;
+    for (uint32_t j = 1; j < p.n_segments; ++j)
+      first += panel_sum(p, view, j * n_groups + group, e);
+    if (is_gated(p.epilogue)) second = panel_sum(p, view, n_groups + group, e);
+    if (p.norm_weight != nullptr) {
+      const float norm = norm_factor(p, view, r);
+      first *= norm;
+      second *= norm;
+    }
+    float* y = panels[group].y + (kOne ? 0 : r * panels[group].y_stride) + e % kPanelRows;
+    store_output(p, y, p.mode == StreamMode::kDense ? r : blockIdx.y, first, second,
+                 kOne ? &old : y);
+  }
+}
+
+__device__ __forceinline__ uint32_t panels_per_group(const StreamParams& p) {
+  return is_gated(p.epilogue) ? 2 : p.n_segments;
+}
+
+/// Panel v of a block that owns groups [first, first + n_groups): all gates then all ups; all
+/// panels of the first expert, then of the second, ...
+template <bool kMoe>
+__device__ __forceinline__ Panel make_panel(const StreamParams& p, uint32_t first,
+                                            uint32_t n_groups, uint32_t v) {
+  const uint32_t member = v / n_groups, group = first + v - member * n_groups;
+  const bool gated = is_gated(p.epilogue);
+  const PanelRef ref = find_panel<kMoe>(p, group, gated ? member : 0);
+  Panel panel;
+  panel.data = ref.data + (!kMoe || gated ? 0 : segment_offset(p, *ref.task, member));
+  panel.y = ref.task->y + ref.panel * kPanelRows;
+  if constexpr (kMoe) panel.y += output_row(p, ref, 0) * ref.task->y_stride;
+  panel.y_stride = static_cast<uint32_t>(ref.task->y_stride);
+  panel.unit_bytes = ref.task->unit_bytes;
+  panel.tail_bytes = ref.task->tail_bytes;
+  panel.first_unit = !kMoe || gated ? 0 : member * p.units;
+  panel.type = ref.task->type;
+  return panel;
+}
+
+/// A warp's share of the only row: units warp, warp + n_warps, ... The loads of several are in
+/// flight at once, because with the memory busy each takes long.
+struct RowShare {
+  static constexpr int kBatch = 4, kWeights = 2;
+  LaneInputs x[kBatch], w[kWeights];
+  uint32_t u;  // unit of x[0]
+
+  template <bool kMoe>
+  __device__ __forceinline__ LaneInputs load(const StreamParams& p, uint32_t unit, uint32_t lane,
+                                             bool weights) const {
+    const uint32_t segment = kMoe ? divide(unit, p.by_units) : 0;
+    const uint32_t column = (unit - segment * p.units) * kUnitColumns + lane * 4;
+    if (unit >= p.units * (kMoe ? p.n_segments : 1)) return {};
+    if (weights) return load_input_weights(p, segment, column);
+    return load_inputs(input_row(p, 0) + segment * p.n_in, column, p.n_in);
+  }
+  /// What does not depend on earlier launches (unless experts' weights do).
+  template <bool kMoe>
+  __device__ __forceinline__ void load_weights(const StreamParams& p, const View& view) {
+    u = view.warp;
+#pragma unroll
+    for (int k = 0; k < kWeights; ++k) w[k] = load<kMoe>(p, u + k * p.n_warps, view.lane, true);
+  }
+  template <bool kMoe>
+  __device__ __forceinline__ void load_inputs_ahead(const StreamParams& p, const View& view) {
+#pragma unroll
+    for (int k = 0; k < kBatch; ++k) x[k] = load<kMoe>(p, u + k * p.n_warps, view.lane, false);
+  }
+  template <bool kMoe>
+  __device__ __forceinline__ void stage(const StreamParams& p, const View& view) {
+    const uint32_t n = p.units * (kMoe ? p.n_segments : 1);
+#pragma unroll 1
+    for (; u < n; u += p.n_warps) {
+      stage_unit(view.shared + view.map.image, view.image, 1, u, 0, x[0], w[0], view.lane);
+#pragma unroll
+      for (int k = 1; k < kBatch; ++k) x[k - 1] = x[k];
+      w[0] = w[1];
+      x[kBatch - 1] = load<kMoe>(p, u + kBatch * p.n_warps, view.lane, false);
+      w[kWeights - 1] = load<kMoe>(p, u + kWeights * p.n_warps, view.lane, true);
+    }
+  }
+};
+
+/// Fetches the rows that stage_rows_kernel left in global memory.
+__device__ __forceinline__ void fetch_image(const StreamParams& p, const View& view,
+                                            uint32_t barrier) {
+  const uint32_t to = shared_address(view.shared) + view.map.image;
+  if constexpr (kHasBulkCopy) {
+    if (threadIdx.x == 0) {
+      mbarrier_expect(barrier, view.image.bytes);
+      bulk_copy(to, p.image, view.image.bytes, barrier);
+    }
+    mbarrier_wait(barrier, 0);
+  } else {
+    for (uint32_t i = threadIdx.x * 16; i < view.image.bytes; i += blockDim.x * 16) {
+      *reinterpret_cast<uint4*>(view.shared + view.map.image + i) =
+          *reinterpret_cast<const uint4*>(p.image + i);
+    }
+  }
+}
+
+/// The first copies of a warp, one lane each, and the state that the later ones start from.
+__device__ __forceinline__ void fill_ring(const StreamParams& p, const View& view, Ring& ring,
+                                          const Position& at) {
+  const auto* panels = reinterpret_cast<const Panel*>(view.shared + view.map.panels);
+  const uint32_t v = at.v, first = at.v * p.units + at.u;
+  const uint32_t now = min(at.left, p.n_stages);
+  // Lane k < n_stages: unit k of the warp; lane n_stages: where issue() goes on.
+  const uint32_t n = first + min(view.lane, now), to = divide(n, p.by_units), u = n - to * p.units;
+  const Panel& panel = panels[view.lane < now || at.left > now ? to : v];
+  const uint8_t* next = panel.data + u * panel.unit_bytes;
+  const uint32_t bytes = u + 1 == p.units ? panel.tail_bytes : panel.unit_bytes;
+  if (view.lane == p.n_stages) *ring.ahead = {next, p.units - u, at.left - now, panels + to, {}};
+  if constexpr (kHasBulkCopy) {
+    if (view.lane < now) {
+      mbarrier_expect(ring.barriers + view.lane * 8, bytes);
+      bulk_copy(ring.base + view.lane * p.stage_bytes, next, bytes, ring.barriers + view.lane * 8);
+    }
+    __syncwarp();
+  } else {
+    for (uint32_t s = 0; s < p.n_stages; ++s) {
+      const auto from = reinterpret_cast<const uint8_t*>(
+          __shfl_sync(~0u, reinterpret_cast<unsigned long long>(next), static_cast<int>(s)));
+      const uint32_t size = __shfl_sync(~0u, view.lane < now ? bytes : 0, static_cast<int>(s));
+      for (uint32_t i = view.lane * 16; i < size; i += 512)
+        cp_async_16(ring.base + s * p.stage_bytes + i, from + i);
+      cp_async_commit();
+    }
+  }
+}
+
+/// kOne: one row, staged by the block; else several, staged by stage_rows_kernel. kMoe: expert ids
+/// say which matrices are read, so nothing can be read ahead of the dependency.
+template <bool kOne, bool kMoe>
+__global__ void __launch_bounds__(kMaxThreads, 2)
+    stream_kernel(const __grid_constant__ StreamParams p) {
+  extern __shared__ __align__(128) uint8_t shared_bytes[];
+  View view;
+  view.shared = shared_bytes;
+  view.image = image_map(kOne ? 1 : p.n_rows, kMoe ? p.units * p.n_segments : p.units);
+  view.map = shared_map(p, view.image.bytes);
+  view.warp = threadIdx.x / 32;
+  view.lane = threadIdx.x % 32;
+  RowShare row;
+  if constexpr (kMoe) {
+    grid_dependency_wait();
+    row.load_weights<kMoe>(p, view);
+    row.load_inputs_ahead<kMoe>(p, view);
+  }
+
+  const uint32_t block = blockIdx.x, extra = block < p.more_groups ? 1 : 0;
+  const uint32_t n_groups = p.groups + extra, first = block * p.groups + min(block, p.more_groups);
+  auto* panels = reinterpret_cast<Panel*>(shared_bytes + view.map.panels);
+  if (threadIdx.x < n_groups * panels_per_group(p)) {
+    panels[threadIdx.x] = make_panel<kMoe>(p, first, n_groups, threadIdx.x);
+  }
+  const uint32_t barriers = shared_address(shared_bytes) + view.map.barriers;
+  if (kHasBulkCopy && view.lane == 0) {
+    for (uint32_t s = 0; s < p.n_stages; ++s)
+      mbarrier_init(barriers + (view.warp * p.n_stages + s) * 8, 1);
+    if (view.warp == 0) mbarrier_init(barriers + p.n_warps * p.n_stages * 8, 1);
+    mbarrier_init_fence();
+  }
+  __syncthreads();
+
+  Position at;
+  const uint32_t begin = view.warp * p.share[extra] + min(view.warp, p.more_share[extra]);
+  at.left = p.share[extra] + (view.warp < p.more_share[extra] ? 1 : 0);
+  at.v = divide(begin, p.by_units);
+  at.u = begin - at.v * p.units;
+  Ring ring;
+  ring.base = shared_address(shared_bytes) + view.warp * p.n_stages * p.stage_bytes;
+  ring.barriers = barriers + view.warp * p.n_stages * 8;
+  ring.ahead = reinterpret_cast<Ahead*>(shared_bytes + view.map.ahead) + view.warp;
+  ring.stage = ring.parity = 0;
+  fill_ring(p, view, ring, at);
+
+  float old = 0.0f;
+  if constexpr (kOne) {
+    if constexpr (!kMoe) {
+      row.load_weights<kMoe>(p, view);
+      grid_dependency_wait();
+      row.load_inputs_ahead<kMoe>(p, view);
+    }
+    row.stage<kMoe>(p, view);
+    __syncthreads();
+    if (p.epilogue == Epilogue::kAdd && threadIdx.x < n_groups * kPanelRows) {
+      old = panels[threadIdx.x / kPanelRows].y[threadIdx.x % kPanelRows];
+    }
+  } else {
+    grid_dependency_wait();
+    fetch_image(p, view, barriers + p.n_warps * p.n_stages * 8);
+    if constexpr (!kHasBulkCopy) __syncthreads();
+  }
+  // Not earlier: the next launch's weights would hold up this one's input.
+  grid_dependents_launch();
+
+  run_panels<kOne>(p, view, ring, at);
+  __syncthreads();
+  finish<kOne>(p, view, n_groups, old);
+}
+
+/// Stages several rows in global memory. Grid (units, rows), one warp each.
+__global__ void __launch_bounds__(32)
+    stage_rows_kernel(const __grid_constant__ StreamParams p, uint8_t* image) {
+  grid_dependents_launch();
+  const uint32_t u = blockIdx.x, row = blockIdx.y, c = u * kUnitColumns + threadIdx.x * 4;
+  const LaneInputs weight = load_input_weights(p, 0, c);
+  grid_dependency_wait();
+  const LaneInputs in = load_inputs(p.x + row * p.x_stride, c, p.n_in);
+  stage_unit(image, image_map(p.n_rows, p.units), p.n_rows, u, row, in, weight, threadIdx.x);
+}
+
+template <bool kOne, bool kMoe>
+Status prepare_instance(int max_shared_bytes) {
+  const auto set = [](cudaFuncAttribute attribute, int value) {
+    return kernel_status(cudaFuncSetAttribute(stream_kernel<kOne, kMoe>, attribute, value),
+                         "matvec");
+  };
+  SHARPI_TRY(set(cudaFuncAttributeMaxDynamicSharedMemorySize, max_shared_bytes));
+  // Launches of different sizes overlap only while the multiprocessor keeps one split of its
+  // memory.
+  return set(cudaFuncAttributePreferredSharedMemoryCarveout, cudaSharedmemCarveoutMaxShared);
+}
+
+/// Who computes what; returns the number of blocks.
+uint32_t divide_work(StreamParams* p, uint32_t n_sm) {
+  const bool gated = p->epilogue == Epilogue::kSwiGlu || p->epilogue == Epilogue::kGeGlu;
+  const uint32_t per_group = gated ? 2 : p->n_segments;
+  const uint32_t limit = std::max(1u, (p->n_rows == 1 ? kMaxPanels : kMaxPanels / 2) / per_group);
+  uint32_t blocks = std::min(n_sm, p->n_groups);
+  // Two blocks fit on a multiprocessor: whole waves of both.
+  for (uint32_t m = 2; (p->n_groups + blocks - 1) / blocks > std::min(limit, 32u); m += 2)
+    blocks = n_sm * m;
+  p->groups = p->n_groups / blocks;
+  p->more_groups = p->n_groups % blocks;
+  p->max_panels = (p->groups + (p->more_groups != 0 ? 1 : 0)) * per_group;
+  return blocks;
+}
+
+void share_units(StreamParams* p) {
+  const bool gated = p->epilogue == Epilogue::kSwiGlu || p->epilogue == Epilogue::kGeGlu;
+  const uint32_t per_group = gated ? 2 : p->n_segments;
+  for (uint32_t extra = 0; extra < 2; ++extra) {
+    const uint32_t all = (p->groups + extra) * per_group * p->units;
+    p->share[extra] = all / p->n_warps;
+    p->more_share[extra] = all % p->n_warps;
+  }
+}
+
+/// The rows [first, first + n) of a dense launch.
+StreamParams some_rows(const StreamParams& p, uint32_t first, uint32_t n) {
+  StreamParams s = p;
+  s.x += first * p.x_stride;
+  if (p.row_scale != nullptr) s.row_scale += first;
+  for (uint32_t t = 0; t < p.n_tasks; ++t) s.tasks[t].y += first * p.tasks[t].y_stride;
+  s.n_rows = n;
+  return s;
+}
+
+}  // namespace
+
+Divider make_divider(uint32_t divisor) {
+  return {divisor, static_cast<uint32_t>((uint64_t{1} << 32) / std::max(divisor, 2u)) + 1};
+}
+
+Status prepare_matvec(int max_shared_bytes) {
+  SHARPI_TRY((prepare_instance<true, false>(max_shared_bytes)));
+  SHARPI_TRY((prepare_instance<true, true>(max_shared_bytes)));
+  return prepare_instance<false, false>(max_shared_bytes);
+}
+
+uint64_t stream_workspace_bytes(uint32_t n_rows, uint32_t n_in) {
+  return n_rows == 1 ? 0 : image_map(n_rows, (n_in + kUnitColumns - 1) / kUnitColumns).bytes;
+}
+
+Status launch_matvec(const MatmulConfig& config, StreamParams p, uint32_t grid_rows,
+                     std::byte* workspace, uint64_t workspace_bytes, cudaStream_t stream) {
+  p.stage_bytes = 0;
+  for (uint32_t t = 0; t < p.n_tasks; ++t) {
+    if (p.tasks[t].layout != WeightLayout::kTiles) {
+      return Status::error(Code::kInternal, "matvec: task %u is not in tiles", t);
+    }
+    p.stage_bytes =
+        std::max(p.stage_bytes, std::min(p.tasks[t].unit_bytes, p.tasks[t].panel_bytes));
+  }
+  const ImageMap image = image_map(p.n_rows, p.units * p.n_segments);
+  const auto limit = static_cast<uint32_t>(config.max_shared_bytes);
+  LaunchShape shape;
+  shape.grid = dim3(divide_work(&p, static_cast<uint32_t>(config.n_sm)), grid_rows);
+  p.n_warps = std::clamp(kRingBytes / (2 * p.stage_bytes) / 4 * 4, 4u, kMaxWarps);
+  p.n_stages = std::clamp(kRingBytes / (p.n_warps * p.stage_bytes), 2u, kMaxStages);
+  while (shared_map(p, image.bytes).bytes > limit && p.n_warps > 4) p.n_warps -= 4;
+  if (shared_map(p, image.bytes).bytes > limit) {
+    if (p.n_rows == 1)
+      return Status::error(Code::kInternal, "matvec: %u columns do not fit", p.n_in);
+    const uint32_t half = p.n_rows / 2;
+    SHARPI_TRY(launch_matvec(config, some_rows(p, 0, half), 1, workspace, workspace_bytes, stream));
+    return launch_matvec(config, some_rows(p, half, p.n_rows - half), 1, workspace, workspace_bytes,
+                         stream);
+  }
+  share_units(&p);
+  shape.block = dim3(p.n_warps * 32);
+  shape.shared_bytes = shared_map(p, image.bytes).bytes;
+  shape.stream = stream;
+  shape.pdl = config.pdl;
+  if (p.mode != StreamMode::kDense)
+    return launch_kernel("matvec", shape, stream_kernel<true, true>, p);
+  if (p.n_rows == 1) return launch_kernel("matvec", shape, stream_kernel<true, false>, p);
+
+  if (workspace_bytes < image.bytes) {
+    return Status::error(Code::kInternal, "matvec: workspace of %llu bytes, %u needed",
+                         static_cast<unsigned long long>(workspace_bytes), image.bytes);
+  }
+  auto* staged = reinterpret_cast<uint8_t*>(workspace);
+  LaunchShape stage;
+  stage.grid = dim3(p.units, p.n_rows);
+  stage.block = dim3(32);
+  stage.stream = stream;
+  stage.pdl = config.pdl;
+  SHARPI_TRY(launch_kernel("stage_rows", stage, stage_rows_kernel, p, staged));
+  p.image = staged;
+  return launch_kernel("matvec", shape, stream_kernel<false, false>, p);
+}
+
+}  // namespace sharpi::cuda

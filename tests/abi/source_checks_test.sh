@@ -1,0 +1,70 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: MIT
+# The checks of the source text find what they are for, in a small tree made wrong on purpose:
+# source_checks_test.sh folder-of-the-checks
+set -euo pipefail
+checks=$1
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+failures=0
+
+fresh_tree() {
+  rm -rf "$work/tree"
+  mkdir -p "$work/tree"/{lib/{base,gguf,cpu,api},include,examples}
+  cd "$work/tree"
+  printf '// SPDX-License-Identifier: MIT\n#pragma once\n#include <sys/mman.h>\n' > lib/base/memory.h
+  printf '// SPDX-License-Identifier: MIT\n#include "base/memory.h"\n' > lib/gguf/file.cc
+  printf '// SPDX-License-Identifier: MIT\n#include "cpu/tier.h"\n' > lib/api/backends.cc
+  printf '// SPDX-License-Identifier: MIT\n#include "gguf/file.h"\n' > lib/cpu/tier.cc
+  printf '/* SPDX-License-Identifier: MIT */\n#include <stdint.h>\n' > include/sharpi.h
+  printf '/* SPDX-License-Identifier: MIT */\n#include "sharpi.h"\n' > examples/plan.c
+  printf 'sharpi_layer(gguf DIR "x"\n  SEES base\n  SOURCES file.cc)\n' > lib/gguf/CMakeLists.txt
+}
+
+expect_refusal() {  # check, text, file, line to append to the file
+  local check=$1 text=$2 file=$3 line=$4 output
+  fresh_tree
+  printf '%b\n' "$line" >> "$file"
+  if output=$("$checks/$check" . 2>&1); then
+    echo "$check accepted in $file: $line"
+  elif ! grep -qF -- "$text" <<< "$output"; then
+    printf '%s refused without "%s":\n%s\n' "$check" "$text" "$output"
+  else
+    return 0
+  fi
+  failures=$((failures + 1))
+}
+
+fresh_tree
+"$checks/layers.sh" .
+"$checks/house-rules.sh" .
+
+up='..'
+expect_refusal layers.sh "layer 'gguf' may not include \"cpu/tier.h\"" lib/gguf/file.cc '#include "cpu/tier.h"'
+expect_refusal layers.sh "layer 'api' may not include \"cpu/tier.h\"" lib/api/other.cc '#include "cpu/tier.h"'
+expect_refusal layers.sh "layer 'cpu' may not include \"engine/model.h\"" lib/cpu/tier.cc ' # include "engine/model.h"'
+expect_refusal layers.sh "climbs out of its folder" lib/gguf/file.cc "#include \"$up/base/memory.h\""
+expect_refusal layers.sh "climbs out of its folder" examples/plan.c "#include \"$up/lib/base/memory.h\""
+expect_refusal layers.sh "lacks the name of its layer" lib/gguf/file.cc '#include "file.h"'
+expect_refusal layers.sh "may not include sharpi.h" lib/gguf/file.cc '#include "sharpi.h"'
+expect_refusal layers.sh "may not include sharpi.h" lib/gguf/file.cc '#include <sharpi.h>'
+expect_refusal layers.sh "belongs to cuda/" lib/cpu/tier.cc '#include <cuda_runtime.h>'
+expect_refusal layers.sh "belongs to lib/base" lib/gguf/file.cc '#include <sys/mman.h>'
+expect_refusal layers.sh "static constructor" lib/gguf/file.cc '#include <iostream>'
+expect_refusal layers.sh "may not see 'cpu'" lib/gguf/CMakeLists.txt 'sharpi_layer(gguf2 SEES cpu SOURCES x.cc)'
+expect_refusal layers.sh "stdint.h and stddef.h only" include/sharpi.h '#include <stdbool.h>'
+expect_refusal layers.sh "examples use sharpi.h" examples/plan.c '#include "base/memory.h"'
+
+long_body=$(printf 'x();\\n%.0s' {1..70})
+expect_refusal house-rules.sh "function of 72 lines" lib/gguf/file.cc "void f() {\\n$long_body}"
+expect_refusal house-rules.sh "at most 250" lib/base/memory.h "$(printf '// x\\n%.0s' {1..260})"
+expect_refusal house-rules.sh "at most 500" lib/gguf/file.cc "$(printf '// x\\n%.0s' {1..510})"
+expect_refusal house-rules.sh "longer than 100 columns" lib/gguf/file.cc "// $(printf 'x%.0s' {1..100})"
+expect_refusal house-rules.sh "no SPDX line" lib/gguf/new.cc 'int x;'
+expect_refusal house-rules.sh "trailing blank" lib/gguf/file.cc 'int x; '
+expect_refusal house-rules.sh "unfinished work" lib/gguf/file.cc "// TO""DO: finish"
+expect_refusal house-rules.sh "switched off" lib/gguf/file.cc '#if 0'
+expect_refusal house-rules.sh "path of one machine" lib/gguf/file.cc '// see /ho''me/me/x'
+
+((failures == 0)) || exit 1
+echo "every check caught its violation"

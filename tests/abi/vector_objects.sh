@@ -1,0 +1,18 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: MIT
+# Objects compiled for one instruction set define no symbol that the linker may pick for the whole
+# library (an inline function of a header, say): such a copy would run on machines without that
+# instruction set. vector_objects.sh nm archive
+set -euo pipefail
+export LC_ALL=C
+nm=$1 archive=$2
+symbols=$("$nm" -A -C --defined-only "$archive" |
+          sed -nE 's/^[^:]*:([^:]*_(avx2|avx512|amx|vnni)[^:]*\.o):[[:space:]]*[0-9a-f]* ([A-Za-z]) (.*)$/\3 \1 \4/p')
+[[ -n $symbols ]] || { echo "no object of a vector instruction set in $archive"; exit 1; }
+shared=$(grep -E '^[WVu] ' <<< "$symbols" || true)
+if [[ -n $shared ]]; then
+  echo "symbols that other objects may end up calling:"
+  sed 's/^/  /' <<< "$shared"
+  exit 1
+fi
+echo "$(wc -l <<< "$symbols") symbols, none shared"

@@ -1,0 +1,195 @@
+/* SPDX-License-Identifier: MIT */
+/* Contexts, devices, plans. */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "check.h"
+
+static void* host_alloc(void* user_data, uint64_t bytes, uint64_t alignment) {
+  (void)user_data;
+  return aligned_alloc((size_t)alignment,
+                       (size_t)((bytes + alignment - 1) / alignment * alignment));
+}
+static void host_free(void* user_data, void* pointer, uint64_t bytes) {
+  (void)user_data, (void)bytes;
+  free(pointer);
+}
+
+void test_context(const fixture* f) {
+  sharpi_error err;
+  sharpi_context* out = NULL;
+  sharpi_context_params p;
+#define REFUSED(change, name)                                                 \
+  do {                                                                        \
+    sharpi_context_params_init(&p, sizeof p);                                 \
+    change;                                                                   \
+    out = (sharpi_context*)(void*)&p;                                         \
+    EXPECT(SHARPI_E_INVALID_ARGUMENT, sharpi_context_create(&p, &out, &err)); \
+    CHECK(out == NULL);                                                       \
+    NAMES(name);                                                              \
+  } while (0)
+  EXPECT(SHARPI_E_INVALID_ARGUMENT, sharpi_context_create(NULL, NULL, &err));
+  REFUSED(p.flags = 2, "flags");
+  REFUSED(p.n_threads = 1025, "n_threads 1025");
+  REFUSED(p.cpu_isa = 5, "cpu_isa 5");
+  REFUSED(p.log_level = 0, "log_level 0");
+  REFUSED(p.log_level = 5, "log_level 5");
+  REFUSED(p.alloc = host_alloc, "free is null");
+  REFUSED(p.free = host_free, "alloc is null");
+#undef REFUSED
+  sharpi_context_params_init(&p, sizeof p);
+  p.reserved = 1;
+  EXPECT(SHARPI_E_UNSUPPORTED, sharpi_context_create(&p, &out, &err));
+  EXPECT(SHARPI_OK, sharpi_context_create(NULL, &out, &err));
+  sharpi_context_destroy(out);
+  sharpi_context_destroy(NULL);
+
+  sharpi_device d = {.struct_size = sizeof d};
+  EXPECT(SHARPI_E_INVALID_ARGUMENT, sharpi_device_info(NULL, 0, 0, &d, &err));
+  EXPECT(SHARPI_E_INVALID_ARGUMENT, sharpi_device_info(f->context, 0, 0, NULL, &err));
+  EXPECT(SHARPI_E_INVALID_ARGUMENT, sharpi_device_info(f->context, 0, 4, &d, &err));
+  EXPECT(SHARPI_E_NOT_FOUND, sharpi_device_info(f->context, 99, 0, &d, &err));
+  EXPECT(SHARPI_OK, sharpi_device_info(f->context, 0, 0, &d, &err));
+  CHECK(d.tier == SHARPI_TIER_CPU && d.n_devices >= 1 && d.n_cores == 2 && d.bandwidth == 0.0);
+  CHECK(d.total_bytes >= d.free_bytes && d.free_bytes > 0 && d.isa[0] != '\0');
+
+  CHECK(sharpi_version() == SHARPI_VERSION);
+  CHECK(strstr(sharpi_build_info(), "libsharpi 1.0.0") != NULL);
+  CHECK(strstr(sharpi_build_info(), "cpu") != NULL);
+  CHECK(strcmp(sharpi_status_name(SHARPI_OK), "SHARPI_OK") == 0);
+  CHECK(strcmp(sharpi_status_name(1), "SHARPI_E_?") == 0);
+  CHECK(strcmp(sharpi_status_name(-17), "SHARPI_E_?") == 0);
+  for (sharpi_status s = -16; s < 0; ++s)
+    CHECK(strncmp(sharpi_status_name(s), "SHARPI_E_", 9) == 0 && sharpi_status_name(s)[9] != '?');
+}
+
+/* Every field of the two parameter structs of a plan, one wrong value each. */
+static void test_plan_ranges(const fixture* f) {
+  sharpi_error err;
+  sharpi_plan* out = NULL;
+  sharpi_plan_params p;
+  sharpi_session_params s;
+  const int32_t probe[2] = {1, 2};
+#define REFUSED(change, name)                                                                   \
+  do {                                                                                          \
+    p = small_plan(&s);                                                                         \
+    change;                                                                                     \
+    EXPECT(SHARPI_E_INVALID_ARGUMENT, sharpi_plan_create(f->context, f->path, &p, &out, &err)); \
+    CHECK(out == NULL);                                                                         \
+    NAMES(name);                                                                                \
+  } while (0)
+  REFUSED(p.n_gpu_layers = -2, "n_gpu_layers -2");
+  REFUSED(p.n_gpu_layers = 5, "n_gpu_layers"); /* the model has 4 */
+  REFUSED(p.n_gpu_ffn = -2, "n_gpu_ffn -2");
+  REFUSED(p.n_expert_slots = -2, "n_expert_slots -2");
+  REFUSED(p.arithmetic = 2, "arithmetic 2");
+  REFUSED(p.deterministic = 2, "deterministic 2");
+  REFUSED(p.n_chunk = 0, "n_chunk 0");
+  REFUSED(p.n_chunk = 65537, "n_chunk 65537");
+  REFUSED(p.max_batch = 0, "max_batch 0");
+  REFUSED(p.max_batch = 65, "max_batch 65");
+  REFUSED(p.max_logit_rows = 0, "max_logit_rows 0");
+  REFUSED(p.max_logit_rows = kChunk + 1, "max_logit_rows 17");
+  REFUSED(p.max_concurrent = 0, "max_concurrent 0");
+  REFUSED(p.max_concurrent = 17, "max_concurrent 17");
+  REFUSED(p.n_sessions = 0, "n_sessions 0");
+  REFUSED(p.n_sessions = 4097, "n_sessions 4097");
+  REFUSED(p.device_rate = -1.0, "device_rate");
+  REFUSED(p.pcie_rate = (double)NAN, "pcie_rate");
+  REFUSED(p.host_rate = (double)INFINITY, "host_rate");
+  REFUSED(s.n_ctx = 0, "n_ctx 0");
+  REFUSED(s.n_ctx = 0xFFFFFFFEu, "n_ctx 4294967294");
+  REFUSED(s.n_ctx = 32769, "n_ctx"); /* the model was trained for 32768 */
+  REFUSED(s.k_dtype = 4, "k_dtype 4");
+  REFUSED(s.v_dtype = 99, "v_dtype 99");
+  REFUSED(s.tail_k_dtype = 4, "tail_k_dtype 4");
+  REFUSED(s.tail_v_dtype = 4, "tail_v_dtype 4");
+  REFUSED(s.rewind = 65537, "rewind 65537");
+  REFUSED(s.n_checkpoints = 1025, "n_checkpoints 1025");
+  REFUSED(s.kv_budget = SHARPI_UNSET, "kv_budget");
+  REFUSED(s.prompt_budget = 0xFFFFFFFDu, "prompt_budget");
+  REFUSED(s.capture_window = 65537, "capture_window 65537");
+  REFUSED(s.recency = 0xFFFFFFFEu, "recency");
+  REFUSED(s.sinks = 0xFFFFFFFFu, "sinks");
+  REFUSED(s.policy = 8, "policy 8");
+  REFUSED(s.policy = SHARPI_POLICY_KEEP, "policy 7");
+  REFUSED(s.lookahead = 2, "lookahead 2");
+  REFUSED(s.per_layer_budgets = 2, "per_layer_budgets 2");
+  REFUSED(s.n_draft = 17, "n_draft 17");
+  REFUSED(s.n_probe = 2, "probe");
+  REFUSED((s.n_probe = 65537, s.probe = probe), "n_probe 65537");
+#undef REFUSED
+}
+
+static void test_plan_outputs(const fixture* f) {
+  sharpi_error err;
+  sharpi_plan_summary s = {.struct_size = sizeof s};
+  EXPECT(SHARPI_E_INVALID_ARGUMENT, sharpi_plan_info(NULL, &s, &err));
+  EXPECT(SHARPI_E_INVALID_ARGUMENT, sharpi_plan_info(f->plan, NULL, &err));
+  EXPECT(SHARPI_OK, sharpi_plan_info(f->plan, &s, &err));
+  CHECK(s.n_ctx == kCtx && s.n_layers == 4 && s.n_gpu_layers == 0 && s.n_chunk == kChunk);
+  CHECK(s.k_dtype == SHARPI_KV_F32 && s.n_sessions == 4 && s.n_rows > 0);
+
+  const uint32_t row_size = (uint32_t)sizeof(sharpi_memory_row);
+  uint32_t n = 0;
+  EXPECT(SHARPI_E_INVALID_ARGUMENT, sharpi_plan_rows(NULL, NULL, row_size, 0, &n, &err));
+  EXPECT(SHARPI_E_INVALID_ARGUMENT, sharpi_plan_rows(f->plan, NULL, row_size, 0, NULL, &err));
+  EXPECT(SHARPI_E_INVALID_ARGUMENT, sharpi_plan_rows(f->plan, NULL, row_size, 8, &n, &err));
+  EXPECT(SHARPI_E_INVALID_ARGUMENT, sharpi_plan_rows(f->plan, NULL, row_size - 8, 0, &n, &err));
+  EXPECT(SHARPI_E_INVALID_ARGUMENT, sharpi_plan_rows(f->plan, NULL, row_size + 1, 0, &n, &err));
+  EXPECT(SHARPI_E_INVALID_ARGUMENT, sharpi_plan_rows(f->plan, NULL, 0, 0, &n, &err));
+  EXPECT(SHARPI_E_BUFFER_TOO_SMALL, sharpi_plan_rows(f->plan, NULL, row_size, 0, &n, &err));
+  CHECK(n == s.n_rows);
+  /* A newer caller's rows are larger: what this library does not know reads as zero. */
+  typedef struct {
+    sharpi_memory_row row;
+    uint64_t newer;
+  } wide_row;
+  wide_row* rows = malloc(n * sizeof *rows);
+  memset(rows, 0x55, n * sizeof *rows);
+  EXPECT(SHARPI_E_BUFFER_TOO_SMALL,
+         sharpi_plan_rows(f->plan, &rows->row, sizeof(wide_row), n - 1, &n, &err));
+  CHECK(rows[0].newer == 0x5555555555555555u); /* nothing was written */
+  EXPECT(SHARPI_OK, sharpi_plan_rows(f->plan, &rows->row, sizeof(wide_row), n, &n, &err));
+  uint64_t host = 0;
+  for (uint32_t i = 0; i < n; ++i) {
+    CHECK(rows[i].newer == 0 && rows[i].row.held_bytes >= rows[i].row.payload_bytes);
+    CHECK(memchr(rows[i].row.label, 0, sizeof rows[i].row.label) != NULL);
+    if (rows[i].row.kind == SHARPI_ROW_ANONYMOUS) {
+      host += rows[i].row.held_bytes * (rows[i].row.per_session ? s.n_sessions : 1);
+    }
+  }
+  CHECK(host == s.host_held_bytes);
+  free(rows);
+
+  size_t len = 0;
+  char text[16];
+  EXPECT(SHARPI_E_INVALID_ARGUMENT, sharpi_plan_json(NULL, NULL, 0, &len, &err));
+  EXPECT(SHARPI_E_INVALID_ARGUMENT, sharpi_plan_json(f->plan, NULL, 0, NULL, &err));
+  EXPECT(SHARPI_E_INVALID_ARGUMENT, sharpi_plan_json(f->plan, NULL, 1, &len, &err));
+  EXPECT(SHARPI_E_BUFFER_TOO_SMALL, sharpi_plan_json(f->plan, text, sizeof text, &len, &err));
+  CHECK(len > sizeof text);
+  char* json = malloc(len);
+  EXPECT(SHARPI_OK, sharpi_plan_json(f->plan, json, len, &len, &err));
+  CHECK(json[0] == '{' && json[len - 1] == '}');
+  free(json);
+}
+
+void test_plan(const fixture* f) {
+  sharpi_error err;
+  sharpi_plan* out = NULL;
+  sharpi_session_params s;
+  sharpi_plan_params p = small_plan(&s);
+  EXPECT(SHARPI_E_INVALID_ARGUMENT, sharpi_plan_create(NULL, f->path, &p, &out, &err));
+  EXPECT(SHARPI_E_INVALID_ARGUMENT, sharpi_plan_create(f->context, NULL, &p, &out, &err));
+  EXPECT(SHARPI_E_INVALID_ARGUMENT, sharpi_plan_create(f->context, f->path, &p, NULL, &err));
+  EXPECT(SHARPI_E_NOT_FOUND, sharpi_plan_create(f->context, "no/such/file", &p, &out, &err));
+  NAMES("no/such/file");
+  p.host_budget = 1 << 16;
+  EXPECT(SHARPI_E_DOES_NOT_FIT, sharpi_plan_create(f->context, f->path, &p, &out, &err));
+  CHECK(out == NULL);
+  sharpi_plan_destroy(NULL);
+  test_plan_ranges(f);
+  test_plan_outputs(f);
+}

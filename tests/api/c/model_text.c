@@ -1,0 +1,186 @@
+/* SPDX-License-Identifier: MIT */
+/* Models: loading, metadata, memory; text to tokens and back. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "check.h"
+
+void test_model(const fixture* f) {
+  sharpi_error err;
+  sharpi_model* out = NULL;
+  EXPECT(SHARPI_E_INVALID_ARGUMENT, sharpi_model_load(NULL, NULL, NULL, &out, &err));
+  EXPECT(SHARPI_E_INVALID_ARGUMENT, sharpi_model_load(f->plan, NULL, NULL, NULL, &err));
+  sharpi_plan* session_plan = NULL;
+  EXPECT(SHARPI_E_INVALID_ARGUMENT, sharpi_plan_session(NULL, NULL, &session_plan, &err));
+  EXPECT(SHARPI_E_INVALID_ARGUMENT, sharpi_plan_session(f->model, NULL, NULL, &err));
+  EXPECT(SHARPI_OK, sharpi_plan_session(f->model, NULL, &session_plan, &err));
+  sharpi_plan_summary sum = {.struct_size = sizeof sum};
+  EXPECT(SHARPI_OK, sharpi_plan_info(session_plan, &sum, &err));
+  CHECK(sum.n_ctx == kCtx && sum.host_held_bytes == sum.session_held_bytes);
+  EXPECT(SHARPI_E_INVALID_ARGUMENT, sharpi_model_load(session_plan, NULL, NULL, &out, &err));
+  sharpi_plan_destroy(session_plan);
+  sharpi_model_destroy(NULL);
+
+  sharpi_model_summary info = {.struct_size = sizeof info};
+  EXPECT(SHARPI_E_INVALID_ARGUMENT, sharpi_model_info(NULL, &info, &err));
+  EXPECT(SHARPI_E_INVALID_ARGUMENT, sharpi_model_info(f->model, NULL, &err));
+  EXPECT(SHARPI_OK, sharpi_model_info(f->model, &info, &err));
+  CHECK(info.n_layers == 4 && info.n_vocab == kVocab && info.chat == SHARPI_CHAT_CHATML);
+  CHECK(strcmp(info.architecture, "qwen3") == 0 && info.bos == -1 && info.eos == 2045);
+
+  char text[64];
+  size_t len = 0;
+  EXPECT(SHARPI_E_INVALID_ARGUMENT, sharpi_model_meta(NULL, "a", text, 64, &len, &err));
+  EXPECT(SHARPI_E_INVALID_ARGUMENT, sharpi_model_meta(f->model, NULL, text, 64, &len, &err));
+  EXPECT(SHARPI_E_INVALID_ARGUMENT, sharpi_model_meta(f->model, "a", text, 64, NULL, &err));
+  EXPECT(SHARPI_E_NOT_FOUND, sharpi_model_meta(f->model, "no.such.key", text, 64, &len, &err));
+  NAMES("no.such.key");
+  EXPECT(SHARPI_E_BUFFER_TOO_SMALL,
+         sharpi_model_meta(f->model, "general.architecture", text, 4, &len, &err));
+  CHECK(len == 5);
+  EXPECT(SHARPI_OK, sharpi_model_meta(f->model, "general.architecture", text, 5, &len, &err));
+  CHECK(len == 5 && memcmp(text, "qwen3", 5) == 0);
+  EXPECT(SHARPI_E_INVALID_ARGUMENT, sharpi_model_meta_key(NULL, 0, text, 64, &len, &err));
+  EXPECT(SHARPI_E_NOT_FOUND, sharpi_model_meta_key(f->model, 100000, text, 64, &len, &err));
+  EXPECT(SHARPI_E_BUFFER_TOO_SMALL, sharpi_model_meta_key(f->model, 0, NULL, 0, &len, &err));
+  EXPECT(SHARPI_OK, sharpi_model_meta_key(f->model, 0, text, 64, &len, &err));
+  CHECK(len == 20 && memcmp(text, "general.architecture", 20) == 0);
+
+  uint32_t n = 0;
+  const uint32_t row = (uint32_t)sizeof(sharpi_memory_row);
+  EXPECT(SHARPI_E_INVALID_ARGUMENT, sharpi_model_memory(NULL, NULL, row, 0, &n, &err));
+  EXPECT(SHARPI_E_INVALID_ARGUMENT, sharpi_model_memory(f->model, NULL, 3, 0, &n, &err));
+  EXPECT(SHARPI_E_BUFFER_TOO_SMALL, sharpi_model_memory(f->model, NULL, row, 0, &n, &err));
+  CHECK(n > 0);
+}
+
+static void test_tokenize(const fixture* f) {
+  sharpi_error err;
+  int32_t tokens[64];
+  uint32_t n = 0;
+  EXPECT(SHARPI_E_INVALID_ARGUMENT, sharpi_tokenize(NULL, "a", 1, 0, tokens, 64, &n, &err));
+  EXPECT(SHARPI_E_INVALID_ARGUMENT, sharpi_tokenize(f->model, NULL, 1, 0, tokens, 64, &n, &err));
+  EXPECT(SHARPI_E_INVALID_ARGUMENT, sharpi_tokenize(f->model, "a", 1, 4, tokens, 64, &n, &err));
+  EXPECT(SHARPI_E_INVALID_ARGUMENT, sharpi_tokenize(f->model, "a", 1, 0, tokens, 64, NULL, &err));
+  EXPECT(SHARPI_E_INVALID_ARGUMENT, sharpi_tokenize(f->model, "a", 1, 0, NULL, 64, &n, &err));
+  EXPECT(SHARPI_OK, sharpi_tokenize(f->model, NULL, 0, 0, NULL, 0, &n, &err));
+  CHECK(n == 0);
+  const char* text = "def f(x): return x";
+  EXPECT(SHARPI_E_BUFFER_TOO_SMALL,
+         sharpi_tokenize(f->model, text, strlen(text), 0, NULL, 0, &n, &err));
+  const uint32_t needed = n;
+  tokens[0] = -7;
+  EXPECT(SHARPI_E_BUFFER_TOO_SMALL,
+         sharpi_tokenize(f->model, text, strlen(text), 0, tokens, needed - 1, &n, &err));
+  CHECK(n == needed && tokens[0] == -7);
+  EXPECT(SHARPI_OK, sharpi_tokenize(f->model, text, strlen(text), 0, tokens, needed, &n, &err));
+  char back[64];
+  size_t len = 0;
+  EXPECT(SHARPI_E_BUFFER_TOO_SMALL, sharpi_detokenize(f->model, tokens, n, 0, back, 3, &len, &err));
+  EXPECT(SHARPI_OK, sharpi_detokenize(f->model, tokens, n, 0, back, sizeof back, &len, &err));
+  CHECK(len == strlen(text) && memcmp(back, text, len) == 0);
+
+  /* Control tokens: text unless they are asked for. */
+  EXPECT(SHARPI_OK, sharpi_tokenize(f->model, "<|im_end|>", 10, SHARPI_TOKENIZE_PARSE_SPECIAL,
+                                    tokens, 64, &n, &err));
+  CHECK(n == 1 && tokens[0] == 2045 && sharpi_token_is_end(f->model, tokens[0]) == 1);
+  EXPECT(SHARPI_OK, sharpi_detokenize(f->model, tokens, 1, 0, NULL, 0, &len, &err));
+  CHECK(len == 0);
+  EXPECT(SHARPI_OK, sharpi_detokenize(f->model, tokens, 1, SHARPI_DETOKENIZE_SPECIAL, back,
+                                      sizeof back, &len, &err));
+  CHECK(len == 10 && memcmp(back, "<|im_end|>", 10) == 0);
+  EXPECT(SHARPI_OK, sharpi_tokenize(f->model, "<|im_end|>", 10, 0, tokens, 64, &n, &err));
+  CHECK(n > 1);
+
+  const int32_t outside[2] = {1, kVocab};
+  EXPECT(SHARPI_E_INVALID_ARGUMENT, sharpi_detokenize(NULL, tokens, 1, 0, back, 64, &len, &err));
+  EXPECT(SHARPI_E_INVALID_ARGUMENT, sharpi_detokenize(f->model, NULL, 1, 0, back, 64, &len, &err));
+  EXPECT(SHARPI_E_INVALID_ARGUMENT,
+         sharpi_detokenize(f->model, tokens, 1, 2, back, 64, &len, &err));
+  EXPECT(SHARPI_E_INVALID_ARGUMENT,
+         sharpi_detokenize(f->model, outside, 2, 0, back, 64, &len, &err));
+  EXPECT(SHARPI_OK, sharpi_detokenize(f->model, NULL, 0, 0, NULL, 0, &len, &err));
+  CHECK(sharpi_token_is_end(NULL, 0) == 0 && sharpi_token_is_end(f->model, -1) == 0);
+  CHECK(sharpi_token_is_end(f->model, kVocab) == 0 && sharpi_token_is_end(f->model, 5) == 0);
+}
+
+/* A euro sign and an emoji arrive byte by byte and leave as whole characters. */
+static void test_stream(const fixture* f) {
+  static const char kText[] = "\xE2\x82\xAC\xF0\x9F\x98\x80";
+  sharpi_error err;
+  int32_t tokens[16];
+  uint32_t n = 0;
+  EXPECT(SHARPI_OK, sharpi_tokenize(f->model, kText, 7, 0, tokens, 16, &n, &err));
+  CHECK(n > 2);
+  sharpi_text_stream stream = {0};
+  char out[16], all[16];
+  size_t len = 0, total = 0;
+  for (uint32_t i = 0; i < n; ++i) {
+    EXPECT(SHARPI_OK,
+           sharpi_detokenize_stream(f->model, &stream, &tokens[i], 1, 0, out, 16, &len, &err));
+    CHECK(len == 0 || len == 3 || len == 4 || len == 7);
+    memcpy(all + total, out, len);
+    total += len;
+  }
+  CHECK(total == 7 && memcmp(all, kText, 7) == 0 && stream.n_held == 0);
+
+  /* A character that never ends comes out when the stream is closed. */
+  int32_t first[8];
+  uint32_t n_first = 0;
+  EXPECT(SHARPI_OK, sharpi_tokenize(f->model, kText, 2, 0, first, 8, &n_first, &err));
+  EXPECT(SHARPI_OK,
+         sharpi_detokenize_stream(f->model, &stream, first, n_first, 0, out, 16, &len, &err));
+  CHECK(len == 0 && stream.n_held == 2);
+  EXPECT(SHARPI_E_BUFFER_TOO_SMALL,
+         sharpi_detokenize_stream(f->model, &stream, NULL, 0, 0, NULL, 0, &len, &err));
+  CHECK(len == 2 && stream.n_held == 2);
+  EXPECT(SHARPI_OK, sharpi_detokenize_stream(f->model, &stream, NULL, 0, 0, out, 16, &len, &err));
+  CHECK(len == 2 && memcmp(out, kText, 2) == 0 && stream.n_held == 0);
+
+  EXPECT(SHARPI_E_INVALID_ARGUMENT,
+         sharpi_detokenize_stream(f->model, NULL, tokens, 1, 0, out, 16, &len, &err));
+  EXPECT(SHARPI_E_INVALID_ARGUMENT,
+         sharpi_detokenize_stream(NULL, &stream, tokens, 1, 0, out, 16, &len, &err));
+  EXPECT(SHARPI_E_INVALID_ARGUMENT,
+         sharpi_detokenize_stream(f->model, &stream, NULL, 1, 0, out, 16, &len, &err));
+  EXPECT(SHARPI_E_INVALID_ARGUMENT,
+         sharpi_detokenize_stream(f->model, &stream, tokens, 1, 8, out, 16, &len, &err));
+  EXPECT(SHARPI_E_INVALID_ARGUMENT,
+         sharpi_detokenize_stream(f->model, &stream, tokens, 1, 0, out, 16, NULL, &err));
+  memset(&stream, 0xEE, sizeof stream); /* not zero-initialised */
+  EXPECT(SHARPI_E_INVALID_ARGUMENT,
+         sharpi_detokenize_stream(f->model, &stream, tokens, 1, 0, out, 16, &len, &err));
+  NAMES("stream");
+}
+
+static void test_chat(const fixture* f) {
+  sharpi_error err;
+  char out[256];
+  size_t len = 0;
+  const sharpi_message hi = {"user", "Hi", 2};
+  const sharpi_message broken[3] = {{NULL, "x", 1}, {"user", NULL, 1}, {"wizard", "x", 1}};
+  EXPECT(SHARPI_OK,
+         sharpi_chat_format(f->model, &hi, 1, SHARPI_CHAT_THINKING, out, 256, &len, &err));
+  static const char kWanted[] = "<|im_start|>user\nHi<|im_end|>\n<|im_start|>assistant\n";
+  CHECK(len == sizeof kWanted - 1 && memcmp(out, kWanted, len) == 0);
+  EXPECT(SHARPI_OK,
+         sharpi_chat_format(f->model, &hi, 1, SHARPI_CHAT_NO_PROMPT, out, 256, &len, &err));
+  CHECK(len == sizeof kWanted - 1 - strlen("<|im_start|>assistant\n"));
+  EXPECT(SHARPI_E_BUFFER_TOO_SMALL, sharpi_chat_format(f->model, &hi, 1, 0, out, 5, &len, &err));
+  EXPECT(SHARPI_E_INVALID_ARGUMENT, sharpi_chat_format(NULL, &hi, 1, 0, out, 256, &len, &err));
+  EXPECT(SHARPI_E_INVALID_ARGUMENT, sharpi_chat_format(f->model, NULL, 1, 0, out, 256, &len, &err));
+  EXPECT(SHARPI_E_INVALID_ARGUMENT, sharpi_chat_format(f->model, &hi, 0, 0, out, 256, &len, &err));
+  EXPECT(SHARPI_E_INVALID_ARGUMENT, sharpi_chat_format(f->model, &hi, 1, 4, out, 256, &len, &err));
+  EXPECT(SHARPI_E_INVALID_ARGUMENT, sharpi_chat_format(f->model, &hi, 1, 0, out, 256, NULL, &err));
+  for (int i = 0; i < 3; ++i) {
+    EXPECT(SHARPI_E_INVALID_ARGUMENT,
+           sharpi_chat_format(f->model, &broken[i], 1, 0, out, 256, &len, &err));
+  }
+  NAMES("wizard");
+}
+
+void test_text(const fixture* f) {
+  test_tokenize(f);
+  test_stream(f);
+  test_chat(f);
+}

@@ -1,0 +1,230 @@
+// SPDX-License-Identifier: MIT
+// The example programs as a user runs them: what the banner says is in force, what a wrong value
+// gives, and the demonstration's answer.
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <array>
+#include <cstdio>
+#include <cstdlib>
+#include <fstream>
+#include <map>
+#include <sstream>
+#include <string>
+#include <vector>
+
+#include "support/abi.h"
+#include "support/golden.h"
+
+namespace sharpi::testing {
+namespace {
+
+const std::string kFixtures = SHARPI_TEST_FIXTURES;
+const std::string kModel = kFixtures + "/tiny-qwen3-q8_0.gguf";
+const std::string kPrompt = std::string(SHARPI_EXAMPLES_SOURCE) + "/demo_prompt.txt";
+
+struct Output {
+  int exit_code = -1;
+  std::string out, err;
+};
+
+std::string read_all(const std::string& path) {
+  std::ifstream in(path, std::ios::binary);
+  std::stringstream text;
+  text << in.rdbuf();
+  return text.str();
+}
+
+/// Runs a program with its environment cleared of our variables; arguments are one shell line.
+Output run(const std::string& program, const std::string& arguments) {
+  const std::string base = ::testing::TempDir() + "sharpi_example_" + std::to_string(::getpid());
+  const std::string line = "env -u SHARPI_KV_DTYPE '" + program + "' " + arguments + " >'" + base +
+                           ".out' 2>'" + base + ".err'";
+  Output o;
+  const int status = std::system(line.c_str());
+  o.exit_code = WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+  o.out = read_all(base + ".out");
+  o.err = read_all(base + ".err");
+  std::remove((base + ".out").c_str());
+  std::remove((base + ".err").c_str());
+  return o;
+}
+
+Output generate(const std::string& arguments) {
+  return run(SHARPI_EXAMPLE_GENERATE, "-m '" + kModel + "' -t 2 " + arguments);
+}
+
+/// key=value of the one banner line.
+std::map<std::string, std::string> banner(const Output& o) {
+  std::map<std::string, std::string> pairs;
+  std::istringstream lines(o.err);
+  int n_banners = 0;
+  for (std::string line; std::getline(lines, line);) {
+    if (line.rfind("sharpi: ", 0) != 0) continue;
+    ++n_banners;
+    std::istringstream words(line.substr(8));
+    for (std::string word; words >> word;) {
+      const size_t eq = word.find('=');
+      EXPECT_NE(eq, std::string::npos) << word;
+      pairs[word.substr(0, eq)] = word.substr(eq + 1);
+    }
+  }
+  EXPECT_EQ(n_banners, 1) << o.err;
+  return pairs;
+}
+
+struct KvCase {
+  const char* flag;
+  const char* k;
+  const char* v;
+  unsigned long long row_bytes;  // of K and V of one token in one layer of 256 elements each
+};
+void PrintTo(const KvCase& c, std::ostream* os) {
+  *os << c.flag;
+}
+
+class Banner : public ::testing::TestWithParam<KvCase> {};
+
+TEST_P(Banner, TellsTheEffectiveDtypeLayersAndBytes) {
+  const KvCase& c = GetParam();
+  const Output o =
+      generate(std::string("-p 'def f(x):' -n 2 -c 256 -g 0 --temp 0 --kv-type ") + c.flag);
+  ASSERT_EQ(o.exit_code, 0) << o.err;
+  auto b = banner(o);
+  EXPECT_EQ(b["cpu_layers"], "4");
+  EXPECT_EQ(b["gpu_layers"], "0");
+  EXPECT_EQ(b["cpu_k"], c.k);
+  EXPECT_EQ(b["cpu_v"], c.v);
+  EXPECT_EQ(b["gpu_k"], "none");
+  EXPECT_EQ(b["n_ctx"], "256");
+  EXPECT_EQ(b["kv_bytes"], std::to_string(256ull * 4 * c.row_bytes));
+  EXPECT_GE(std::stoull(b["kv_held_bytes"]), std::stoull(b["kv_bytes"]));
+  EXPECT_GT(std::stoull(b["host_free_bytes"]), 0u);
+  EXPECT_EQ(b["threads"], "2");
+  EXPECT_EQ(b["arithmetic"], "fast");
+}
+
+INSTANTIATE_TEST_SUITE_P(Types, Banner,
+                         ::testing::Values(KvCase{"auto", "f32", "f32", 2048},
+                                           KvCase{"fp32", "f32", "f32", 2048},
+                                           KvCase{"bf16", "bf16", "bf16", 1024},
+                                           KvCase{"q8_0", "q8_0", "q8_0", 544},
+                                           KvCase{"bf16,q8_0", "bf16", "q8_0", 784}));
+
+TEST(Generate, AnswersTheDemonstration) {
+  const Output o = generate("--chat -f '" + kPrompt + "' -n 32 -c 2048 --temp 0 --expect 97697");
+  EXPECT_EQ(o.exit_code, 0) << o.err;
+  EXPECT_EQ(o.out, "The code of ember is 97697.\n");
+}
+
+TEST(Generate, FailsWhenWhatIsExpectedDoesNotCome) {
+  const Output o = generate("--chat -f '" + kPrompt + "' -n 4 -c 2048 --temp 0 --expect 97697");
+  EXPECT_EQ(o.exit_code, 1) << o.err;
+}
+
+TEST(Generate, EqualSeedsPrintEqualText) {
+  const std::string arguments = "-p 'class Node' -n 24 -c 128 --temp 1.2 --seed ";
+  const Output a = generate(arguments + "5"), b = generate(arguments + "5"),
+               c = generate(arguments + "6");
+  ASSERT_EQ(a.exit_code, 0) << a.err;
+  EXPECT_EQ(a.out, b.out);
+  EXPECT_NE(a.out, c.out);
+}
+
+TEST(Generate, StopsAtTheEndOfTheContext) {
+  const Output o = generate("-p 'def f(x):' -n 400 -c 32 --seed 3 --temp 2");
+  EXPECT_EQ(o.exit_code, 0) << o.err;
+  EXPECT_NE(o.err.find("stopped"), std::string::npos) << o.err;
+}
+
+struct WrongCase {
+  const char* arguments;
+  const char* says;
+};
+void PrintTo(const WrongCase& c, std::ostream* os) {
+  *os << c.arguments;
+}
+
+class WrongFlag : public ::testing::TestWithParam<WrongCase> {};
+
+TEST_P(WrongFlag, ExitsWithTwoAndTheListOfAllowedValues) {
+  const Output o = generate(std::string("-p x -g 0 -n 1 ") + GetParam().arguments);
+  EXPECT_EQ(o.exit_code, 2);
+  EXPECT_EQ(o.out, "");
+  EXPECT_NE(o.err.find(GetParam().says), std::string::npos) << o.err;
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Values, WrongFlag,
+    ::testing::Values(
+        WrongCase{"--kv-type fp16", "auto, fp32, bf16, q8_0"},
+        WrongCase{"--kv-type bf16,", "auto, fp32, bf16, q8_0"},
+        WrongCase{"--kv-type bf16,bf16,bf16", "auto, fp32, bf16, q8_0"},
+        WrongCase{"-c 0", "from 1"}, WrongCase{"-c -5", "from 1"}, WrongCase{"-c 12x", "from 1"},
+        WrongCase{"-n 0", "from 1"}, WrongCase{"-t 1025", "from 0 to 1024"},
+        WrongCase{"-g many", "auto"}, WrongCase{"--temp -1", "from 0"},
+        WrongCase{"--temp nan", "from 0"}, WrongCase{"--top-p 1.5", "from 0 to 1"},
+        WrongCase{"--min-p x", "from 0 to 1"}, WrongCase{"--top-k -1", "from 0"},
+        WrongCase{"--seed -1", "from 0"}, WrongCase{"--repeat-penalty 0", "from 0.001"},
+        WrongCase{"--system hi", "--chat"}, WrongCase{"--no-such-flag", "--help"},
+        WrongCase{"--seed", "needs a value"}, WrongCase{"-f also.txt", "one of -p and -f"}));
+
+TEST(Generate, AFailureIsOneSentenceAndExitOne) {
+  const Output o = run(SHARPI_EXAMPLE_GENERATE, "-m no-such-file.gguf -p x");
+  EXPECT_EQ(o.exit_code, 1);
+  EXPECT_NE(o.err.find("SHARPI_E_NOT_FOUND"), std::string::npos) << o.err;
+}
+
+TEST(Plan, PrintsATableJsonAndADrawing) {
+  const std::string svg =
+      ::testing::TempDir() + "sharpi_plan_" + std::to_string(::getpid()) + ".svg";
+  const Output table = run(SHARPI_EXAMPLE_PLAN, "'" + kModel + "' -c 512 --svg '" + svg + "'");
+  ASSERT_EQ(table.exit_code, 0) << table.err;
+  EXPECT_NE(table.out.find("context 512, KV f32/f32"), std::string::npos) << table.out;
+  EXPECT_NE(table.out.find("KV rows"), std::string::npos) << table.out;
+  const std::string drawing = read_all(svg);
+  std::remove(svg.c_str());
+  EXPECT_EQ(drawing.rfind("<svg", 0), 0u);
+  EXPECT_NE(drawing.find("KV rows"), std::string::npos);
+  EXPECT_NE(drawing.find("</svg>"), std::string::npos);
+  const Output json = run(SHARPI_EXAMPLE_PLAN, "'" + kModel + "' -c 512 --json");
+  ASSERT_EQ(json.exit_code, 0) << json.err;
+  EXPECT_EQ(json.out.front(), '{');
+  EXPECT_NE(json.out.find("\"n_ctx\""), std::string::npos) << json.out;
+}
+
+TEST(Plan, SaysWhatDoesNotFit) {
+  const Output o = run(SHARPI_EXAMPLE_PLAN, "'" + kModel + "' -c 8192 --host-mib 8");
+  EXPECT_EQ(o.exit_code, 1);
+  EXPECT_NE(o.err.find("SHARPI_E_DOES_NOT_FIT"), std::string::npos) << o.err;
+}
+
+TEST(DemoPrompt, BecomesTheTokensOfItsNeedle) {
+  const Loaded l = load(kModel);
+  std::string text = read_all(kPrompt);
+  ASSERT_FALSE(text.empty());
+  text.pop_back();  // its last newline, as generate -f does
+  const sharpi_message message{"user", text.c_str(), text.size()};
+  std::string chat(text.size() + 256, '\0');
+  size_t len = 0;
+  sharpi_error e = SHARPI_ERROR_INIT;
+  ASSERT_EQ(sharpi_chat_format(l.model.get(), &message, 1, SHARPI_CHAT_THINKING, chat.data(),
+                               chat.size(), &len, &e),
+            SHARPI_OK)
+      << text_of(e);
+  std::vector<int32_t> tokens(chat.size());
+  uint32_t n = 0;
+  ASSERT_EQ(sharpi_tokenize(l.model.get(), chat.c_str(), len,
+                            SHARPI_TOKENIZE_ADD_SPECIAL | SHARPI_TOKENIZE_PARSE_SPECIAL,
+                            tokens.data(), static_cast<uint32_t>(tokens.size()), &n, &e),
+            SHARPI_OK)
+      << text_of(e);
+  tokens.resize(n);
+  const auto golden = load_golden(kFixtures + "/tiny-qwen3.golden.json");
+  ASSERT_TRUE(golden.is_ok()) << golden.status().text();
+  EXPECT_EQ(tokens, golden.value().needles.at(19).prompt);
+}
+
+}  // namespace
+}  // namespace sharpi::testing

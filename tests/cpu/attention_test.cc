@@ -1,0 +1,491 @@
+// SPDX-License-Identifier: MIT
+#include "cpu/attention.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <memory>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "isas.h"
+
+namespace sharpi::cpu {
+namespace {
+
+constexpr double kUlp = 0x1p-24;
+constexpr KvDtype kCodecs[] = {KvDtype::kF32, KvDtype::kBf16, KvDtype::kQ8_0};
+
+ThreadPool& pool_of(uint32_t n_threads) {
+  static std::unique_ptr<ThreadPool> pools[5];
+  if (pools[n_threads] == nullptr) pools[n_threads] = ThreadPool::create(n_threads).take();
+  return *pools[n_threads];
+}
+
+std::vector<float> random_row(size_t n, std::mt19937& rng) {
+  std::normal_distribution<float> normal(0.0f, 1.0f);
+  std::vector<float> x(n);
+  for (float& v : x) v = normal(rng);
+  return x;
+}
+
+struct Shape {
+  uint32_t n_heads = 4, n_kv = 2, dim = 64;
+  KvDtype k = KvDtype::kF32, v = KvDtype::kF32;
+  uint32_t row() const { return n_kv * dim; }
+};
+
+/// Rows in the layout of KvView: blocks of 64 slots, K rows then V rows, a gap of its own after
+/// each block. Everything that was not written is NaN in every codec.
+class Store {
+ public:
+  Store(const Shape& s, uint64_t n_slots) : shape_(s) {
+    view_.k_row_bytes = static_cast<uint32_t>(kv_row_bytes(s.k, s.row()));
+    view_.v_row_bytes = static_cast<uint32_t>(kv_row_bytes(s.v, s.row()));
+    view_.block_stride = kKvBlockSlots * (uint64_t{view_.k_row_bytes} + view_.v_row_bytes) + 192;
+    const uint64_t n_blocks = (n_slots + kKvBlockSlots - 1) / kKvBlockSlots;
+    bytes_.assign(n_blocks * view_.block_stride, std::byte{0xFF});
+    view_.k = bytes_.data();
+    view_.v = bytes_.data() + uint64_t{kKvBlockSlots} * view_.k_row_bytes;
+    view_.k_dtype = s.k;
+    view_.v_dtype = s.v;
+    view_.n_heads = s.n_kv;
+    view_.head_dim = s.dim;
+  }
+  const KvView& view() const { return view_; }
+  void put(uint64_t slot, const std::vector<float>& k, const std::vector<float>& v) {
+    ASSERT_TRUE(kv_encode_row(shape_.k, k.data(), k.size(), view_.k_row(slot)).is_ok());
+    ASSERT_TRUE(kv_encode_row(shape_.v, v.data(), v.size(), view_.v_row(slot)).is_ok());
+  }
+
+ private:
+  Shape shape_;
+  std::vector<std::byte> bytes_;
+  KvView view_;
+};
+
+/// A conversation: queries, keys and values of every position.
+struct Sequence {
+  Shape shape;
+  float scale;
+  std::vector<std::vector<float>> q, k, v;
+
+  Sequence(const Shape& s, uint64_t n, uint32_t seed)
+      : shape(s), scale(1.0f / std::sqrt(static_cast<float>(s.dim))) {
+    std::mt19937 rng(seed);
+    for (uint64_t i = 0; i < n; ++i) {
+      q.push_back(random_row(s.n_heads * s.dim, rng));
+      k.push_back(random_row(s.row(), rng));
+      v.push_back(random_row(s.row(), rng));
+    }
+  }
+  std::vector<float> stored(KvDtype dtype, const std::vector<float>& x) const {
+    std::vector<std::byte> row(kv_row_bytes(dtype, x.size()));
+    std::vector<float> y(x.size());
+    EXPECT_TRUE(kv_encode_row(dtype, x.data(), x.size(), row.data()).is_ok());
+    EXPECT_TRUE(kv_decode_row(dtype, row.data(), x.size(), 0, x.size(), y.data()).is_ok());
+    return y;
+  }
+};
+
+/// How a run is asked for.
+struct Run {
+  Isa isa = Isa::kScalar;
+  bool exact = true;
+  uint32_t n_threads = 1;
+};
+
+Status call(const Run& r, std::span<const AttentionTask> tasks) {
+  uint32_t rows = 0;
+  uint64_t slots = 0;
+  for (const AttentionTask& t : tasks) {
+    rows += t.n_rows;
+    slots = std::max(slots, (t.window != 0 ? t.window : t.n_past) + t.n_rows);
+  }
+  const uint64_t bytes = attention_scratch_bytes(r.isa, r.n_threads, rows, tasks[0].n_heads,
+                                                 tasks[0].kv.head_dim, slots);
+  std::vector<float> scratch(bytes / 4 + 16, std::nanf(""));
+  return attention(pool_of(r.n_threads), r.isa, r.exact, tasks,
+                   reinterpret_cast<std::byte*>(scratch.data()), bytes);
+}
+
+/// Rows and results of one task, with gaps between rows that must stay as they are.
+struct Rows {
+  uint64_t stride;
+  std::vector<float> q, o;
+  Rows(const Sequence& s, uint64_t first, uint64_t n) : stride(s.shape.n_heads * s.shape.dim + 5) {
+    q.assign(n * stride, std::nanf(""));
+    o.assign(n * stride, 77.0f);
+    for (uint64_t i = 0; i < n; ++i)
+      std::copy(s.q[first + i].begin(), s.q[first + i].end(), &q[i * stride]);
+  }
+  std::vector<float> row(uint64_t i, const Shape& s) const {
+    for (uint64_t g = i * stride + s.n_heads * s.dim; g < (i + 1) * stride; ++g)
+      EXPECT_EQ(o[g], 77.0f);
+    return {o.begin() + static_cast<ptrdiff_t>(i * stride),
+            o.begin() + static_cast<ptrdiff_t>(i * stride + s.n_heads * s.dim)};
+  }
+};
+
+AttentionTask task_of(const Sequence& s, Rows& rows, uint64_t n) {
+  AttentionTask t;
+  t.q = rows.q.data();
+  t.o = rows.o.data();
+  t.q_stride = t.o_stride = rows.stride;
+  t.n_rows = static_cast<uint32_t>(n);
+  t.n_heads = s.shape.n_heads;
+  t.scale = s.scale;
+  return t;
+}
+
+using Output = std::vector<std::vector<float>>;
+
+/// Full attention over positions [first, end), read in chunks that end where `cuts` say.
+Output run_full(const Run& r, const Sequence& s, uint64_t first,
+                const std::vector<uint64_t>& cuts) {
+  Store store(s.shape, cuts.back());
+  for (uint64_t i = 0; i < first; ++i) store.put(i, s.k[i], s.v[i]);
+  Output out;
+  for (const uint64_t cut : cuts) {
+    const uint64_t n = cut - first;
+    for (uint64_t i = first; i < cut; ++i) store.put(i, s.k[i], s.v[i]);
+    Rows rows(s, first, n);
+    AttentionTask t = task_of(s, rows, n);
+    t.kv = store.view();
+    t.n_past = first;
+    EXPECT_TRUE(call(r, {&t, 1}).is_ok());
+    for (uint64_t i = 0; i < n; ++i) out.push_back(rows.row(i, s.shape));
+    first = cut;
+  }
+  return out;
+}
+
+/// Windowed attention: a ring of window + rewind slots, the chunk apart.
+Output run_windowed(const Run& r, const Sequence& s, uint32_t window, uint32_t rewind,
+                    uint64_t first, const std::vector<uint64_t>& cuts) {
+  const uint32_t ring = window + rewind;
+  Store store(s.shape, ring);
+  for (uint64_t i = first > ring ? first - ring : 0; i < first; ++i)
+    store.put(i % ring, s.k[i], s.v[i]);
+  Output out;
+  for (const uint64_t cut : cuts) {
+    const uint64_t n = cut - first;
+    Store chunk(s.shape, n);
+    for (uint64_t i = 0; i < n; ++i) chunk.put(i, s.k[first + i], s.v[first + i]);
+    Rows rows(s, first, n);
+    AttentionTask t = task_of(s, rows, n);
+    t.kv = store.view();
+    t.chunk = chunk.view();
+    t.window = window;
+    t.pos0 = first;
+    t.ring_slots = ring;
+    EXPECT_TRUE(call(r, {&t, 1}).is_ok());
+    for (uint64_t i = 0; i < n; ++i) out.push_back(rows.row(i, s.shape));
+    for (uint64_t i = first; i < cut; ++i) store.put(i % ring, s.k[i], s.v[i]);
+    first = cut;
+  }
+  return out;
+}
+
+/// Plain double loops over the stored values of positions [from, to], and the bound on |error|.
+void expect_row(const Sequence& s, uint64_t from, uint64_t to, const std::vector<float>& q,
+                const std::vector<float>& got, double relative) {
+  const Shape& h = s.shape;
+  std::vector<std::vector<float>> keys, values;
+  for (uint64_t t = from; t <= to; ++t) {
+    keys.push_back(s.stored(h.k, s.k[t]));
+    values.push_back(s.stored(h.v, s.v[t]));
+  }
+  for (uint32_t head = 0; head < h.n_heads; ++head) {
+    const size_t kv = head / (h.n_heads / h.n_kv) * h.dim;
+    std::vector<double> p;
+    double top = -1e300, worst = 0;
+    for (const auto& key : keys) {
+      double score = 0, size = 0;
+      for (size_t i = 0; i < h.dim; ++i) {
+        const double x = double{q[head * h.dim + i]} * key[kv + i] * s.scale;
+        score += x;
+        size += std::fabs(x);
+      }
+      p.push_back(score);
+      top = std::max(top, score);
+      worst = std::max(worst, size);
+    }
+    double sum = 0;
+    for (double& x : p) sum += x = std::exp(x - top);
+    // A score is off by at most (dim + 3) roundings of its terms, or by `relative` of them; a
+    // weight by twice that plus the exponential's 4 ulp and the shift; the sums by one rounding per
+    // key.
+    const double score_error = worst * (std::max((h.dim + 3) * kUlp, relative) + 2 * kUlp);
+    const double weight_error =
+        2 * score_error + relative +
+        (8 + static_cast<double>(std::min<size_t>(keys.size(), 1100))) * kUlp;
+    for (size_t i = 0; i < h.dim; ++i) {
+      double want = 0, size = 0;
+      for (size_t t = 0; t < keys.size(); ++t) {
+        want += p[t] / sum * values[t][kv + i];
+        size += p[t] / sum * std::fabs(values[t][kv + i]);
+      }
+      ASSERT_NEAR(got[head * h.dim + i], want, 2 * weight_error * size)
+          << "head " << head << " element " << i << " of keys [" << from << ", " << to << "]";
+    }
+  }
+}
+
+void expect_full(const Sequence& s, uint64_t first, const Output& out, double relative) {
+  for (uint64_t i = 0; i < out.size(); ++i)
+    expect_row(s, 0, first + i, s.q[first + i], out[i], relative);
+}
+
+void expect_same_bits(const Output& a, const Output& b) {
+  ASSERT_EQ(a.size(), b.size());
+  for (size_t i = 0; i < a.size(); ++i) {
+    ASSERT_EQ(std::memcmp(a[i].data(), b[i].data(), a[i].size() * 4), 0) << "row " << i;
+  }
+}
+
+struct Path {
+  Isa isa;
+  bool exact;
+  Run run(uint32_t n_threads = 1) const { return {isa, exact, n_threads}; }
+  /// Relative error of a product: 0 when f32 throughout.
+  double relative() const { return !exact && isa == Isa::kAmx ? kNarrow : 0.0; }
+  static constexpr double kNarrow = 0x1p-8;
+};
+
+std::vector<Path> paths() {
+  std::vector<Path> all;
+  for (const Isa isa : runnable_isas()) all.push_back({isa, true});
+  if (resolve_isa(Isa::kAmx).is_ok()) all.push_back({Isa::kAmx, false});
+  return all;
+}
+
+class Attention : public testing::TestWithParam<Path> {};
+INSTANTIATE_TEST_SUITE_P(Paths, Attention, testing::ValuesIn(paths()), [](const auto& p) {
+  return std::string(isa_name(p.param.isa)) + (p.param.exact ? "_exact" : "_fast");
+});
+
+TEST_P(Attention, EveryHeadSizeMatchesDouble) {
+  for (const uint32_t dim : {64u, 80u, 96u, 128u, 256u, 512u, 24u, 16u}) {
+    for (const KvDtype dtype : kCodecs) {
+      Shape shape{.n_heads = 8, .n_kv = 4, .dim = dim, .k = dtype, .v = dtype};
+      const Sequence s(shape, 77, dim);
+      expect_full(s, 70, run_full(GetParam().run(), s, 70, {77}), GetParam().relative());
+    }
+  }
+}
+
+TEST_P(Attention, EveryPairOfCodecsMatchesDouble) {
+  for (const KvDtype k : kCodecs) {
+    for (const KvDtype v : kCodecs) {
+      const Sequence s({.n_heads = 6, .n_kv = 2, .dim = 32, .k = k, .v = v}, 131, 1);
+      expect_full(s, 126, run_full(GetParam().run(), s, 126, {131}), GetParam().relative());
+    }
+  }
+}
+
+TEST_P(Attention, EveryGroupSizeMatchesDouble) {
+  for (uint32_t group = 1; group <= 16; ++group) {
+    const Sequence s({.n_heads = 2 * group, .n_kv = 2, .dim = 64, .v = KvDtype::kBf16}, 68, group);
+    expect_full(s, 61, run_full(GetParam().run(), s, 61, {68}), GetParam().relative());
+  }
+}
+
+TEST_P(Attention, EveryLengthUpToThreeTilesMatchesDouble) {
+  const Sequence s({.n_heads = 2, .n_kv = 1, .dim = 32, .k = KvDtype::kQ8_0}, 200, 2);
+  for (uint64_t n = 0; n < 200; ++n) {
+    expect_full(s, n, run_full(GetParam().run(), s, n, {n + 1}), GetParam().relative());
+  }
+}
+
+TEST_P(Attention, PrefillFromNothingMatchesDouble) {
+  const Sequence s({.n_heads = 6, .n_kv = 2, .dim = 48}, 150, 3);
+  expect_full(s, 0, run_full(GetParam().run(), s, 0, {150}), GetParam().relative());
+}
+
+TEST_P(Attention, ContextsOfSeveralSpansMatchDouble) {
+  for (const KvDtype dtype : kCodecs) {
+    const Sequence s({.n_heads = 4, .n_kv = 1, .dim = 32, .k = dtype, .v = dtype}, 2090, 4);
+    expect_full(s, 2087, run_full(GetParam().run(), s, 2087, {2090}), GetParam().relative());
+  }
+}
+
+TEST_P(Attention, SplittingAtAnyPositionKeepsTheBits) {
+  for (const KvDtype dtype : {KvDtype::kF32, KvDtype::kQ8_0}) {
+    const Sequence s({.n_heads = 6, .n_kv = 2, .dim = 32, .k = dtype, .v = KvDtype::kBf16}, 140, 5);
+    const Output whole = run_full(GetParam().run(), s, 0, {140});
+    for (uint64_t cut = 1; cut < 140; ++cut) {
+      expect_same_bits(run_full(GetParam().run(), s, 0, {cut, 140}), whole);
+    }
+  }
+}
+
+TEST_P(Attention, DecodingRowByRowGivesTheBitsOfPrefill) {
+  const Sequence s({.n_heads = 8, .n_kv = 1, .dim = 64, .k = KvDtype::kBf16}, 1100, 6);
+  const Output chunk = run_full(GetParam().run(2), s, 1020, {1100});
+  std::vector<uint64_t> one_by_one;
+  for (uint64_t i = 1021; i <= 1100; ++i) one_by_one.push_back(i);
+  expect_same_bits(run_full(GetParam().run(), s, 1020, one_by_one), chunk);
+}
+
+TEST_P(Attention, TheNumberOfThreadsKeepsTheBits) {
+  const Sequence s({.n_heads = 6, .n_kv = 3, .dim = 32, .k = KvDtype::kQ8_0}, 2300, 7);
+  for (const uint64_t rows : {1u, 3u, 40u}) {
+    const Output one = run_full(GetParam().run(1), s, 2300 - rows, {2300});
+    for (const uint32_t threads : {2u, 3u, 4u}) {
+      expect_same_bits(run_full(GetParam().run(threads), s, 2300 - rows, {2300}), one);
+    }
+  }
+}
+
+TEST_P(Attention, WindowsMatchDouble) {
+  for (const uint32_t window : {1u, 2u, 31u, 63u, 64u, 65u, 100u, 300u}) {
+    const Sequence s({.n_heads = 4, .n_kv = 2, .dim = 32, .v = KvDtype::kQ8_0}, 260, window);
+    for (const uint32_t rewind : {0u, 9u}) {
+      const Output out = run_windowed(GetParam().run(), s, window, rewind, 190, {230, 231, 260});
+      for (uint64_t i = 0; i < out.size(); ++i) {
+        const uint64_t p = 190 + i, from = p + 1 > window ? p + 1 - window : 0;
+        expect_row(s, from, p, s.q[p], out[i], GetParam().relative());
+      }
+    }
+  }
+}
+
+TEST_P(Attention, AWindowOfOneReturnsTheRowsOwnValue) {
+  const Sequence s({.n_heads = 2, .n_kv = 2, .dim = 32}, 90, 8);
+  const Output out = run_windowed(GetParam().run(), s, 1, 3, 0, {50, 51, 90});
+  for (uint64_t i = 0; i < out.size(); ++i) {
+    for (size_t j = 0; j < out[i].size(); ++j) {
+      ASSERT_NEAR(out[i][j], s.v[i][j], std::fabs(s.v[i][j]) * (GetParam().relative() + kUlp));
+    }
+  }
+}
+
+TEST_P(Attention, WindowedSplitsAtAnyPositionKeepTheBits) {
+  const Sequence s({.n_heads = 4, .n_kv = 2, .dim = 32, .k = KvDtype::kBf16}, 150, 9);
+  const Output whole = run_windowed(GetParam().run(), s, 40, 5, 0, {150});
+  for (uint64_t cut = 1; cut < 150; ++cut) {
+    expect_same_bits(run_windowed(GetParam().run(), s, 40, 5, 0, {cut, 150}), whole);
+  }
+}
+
+TEST_P(Attention, WindowedDecodeGivesTheBitsOfPrefill) {
+  const Sequence s({.n_heads = 4, .n_kv = 2, .dim = 64}, 1300, 10);
+  const Output chunk = run_windowed(GetParam().run(), s, 1030, 64, 1100, {1300});
+  std::vector<uint64_t> one_by_one;
+  for (uint64_t i = 1101; i <= 1300; ++i) one_by_one.push_back(i);
+  expect_same_bits(run_windowed(GetParam().run(2), s, 1030, 64, 1100, one_by_one), chunk);
+}
+
+TEST_P(Attention, BatchMatesDoNotChangeARowsBits) {
+  const Shape shape{.n_heads = 6, .n_kv = 2, .dim = 32, .k = KvDtype::kQ8_0, .v = KvDtype::kQ8_0};
+  const uint64_t lengths[] = {1, 64, 65, 700, 1025, 2100, 3, 90};
+  std::vector<Sequence> sequences;
+  std::vector<Store> stores;
+  std::vector<Rows> rows;
+  Output alone;
+  for (const uint64_t n : lengths) {
+    sequences.emplace_back(shape, n, static_cast<uint32_t>(n));
+    alone.push_back(run_full(GetParam().run(), sequences.back(), n - 1, {n})[0]);
+  }
+  std::vector<AttentionTask> tasks;
+  for (const Sequence& s : sequences) {
+    const uint64_t n = s.q.size();
+    stores.emplace_back(shape, n);
+    for (uint64_t i = 0; i < n; ++i) stores.back().put(i, s.k[i], s.v[i]);
+    rows.emplace_back(s, n - 1, 1);
+  }
+  for (size_t i = 0; i < sequences.size(); ++i) {
+    AttentionTask t = task_of(sequences[i], rows[i], 1);
+    t.kv = stores[i].view();
+    t.n_past = lengths[i] - 1;
+    tasks.push_back(t);
+  }
+  ASSERT_TRUE(call(GetParam().run(2), tasks).is_ok());
+  Output together;
+  for (const Rows& r : rows) together.push_back(r.row(0, shape));
+  expect_same_bits(together, alone);
+}
+
+TEST_P(Attention, PrefillOfSeveralSequencesGivesEachItsOwnBits) {
+  const Shape shape{.n_heads = 4, .n_kv = 2, .dim = 32};
+  const Sequence a(shape, 70, 11), b(shape, 45, 12);
+  const Output alone_a = run_full(GetParam().run(), a, 0, {70}),
+               alone_b = run_full(GetParam().run(), b, 5, {45});
+  Store sa(shape, 70), sb(shape, 45);
+  for (uint64_t i = 0; i < 70; ++i) sa.put(i, a.k[i], a.v[i]);
+  for (uint64_t i = 0; i < 45; ++i) sb.put(i, b.k[i], b.v[i]);
+  Rows ra(a, 0, 70), rb(b, 5, 40);
+  AttentionTask tasks[2] = {task_of(a, ra, 70), task_of(b, rb, 40)};
+  tasks[0].kv = sa.view();
+  tasks[1].kv = sb.view();
+  tasks[1].n_past = 5;
+  ASSERT_TRUE(call(GetParam().run(2), tasks).is_ok());
+  Output got_a, got_b;
+  for (uint64_t i = 0; i < 70; ++i) got_a.push_back(ra.row(i, shape));
+  for (uint64_t i = 0; i < 40; ++i) got_b.push_back(rb.row(i, shape));
+  expect_same_bits(got_a, alone_a);
+  expect_same_bits(got_b, alone_b);
+}
+
+TEST_P(Attention, ScoresOfThousandsPickTheirKeyWithoutOverflow) {
+  Sequence s({.n_heads = 2, .n_kv = 1, .dim = 32}, 1200, 13);
+  s.scale = 1.0f;
+  const uint64_t hit = 333;
+  for (auto& k : s.k) std::fill(k.begin(), k.end(), -100.0f);
+  std::fill(s.k[hit].begin(), s.k[hit].end(), 100.0f);
+  std::fill(s.q[1199].begin(), s.q[1199].end(), 100.0f);
+  const Output out = run_full(GetParam().run(), s, 1199, {1200});
+  for (size_t i = 0; i < 64; ++i) {
+    const float want = s.v[hit][i % 32];
+    ASSERT_NEAR(out[0][i], want, std::fabs(want) * GetParam().relative());
+  }
+}
+
+TEST_P(Attention, AnInfiniteLaterRowDoesNotReachEarlierOnes) {
+  Sequence s({.n_heads = 4, .n_kv = 2, .dim = 32}, 80, 14);
+  const Output clean = run_full(GetParam().run(), s, 0, {80});
+  std::fill(s.k[79].begin(), s.k[79].end(), INFINITY);
+  std::fill(s.v[79].begin(), s.v[79].end(), INFINITY);
+  const Output out = run_full(GetParam().run(), s, 0, {80});
+  expect_same_bits({out.begin(), out.end() - 1}, {clean.begin(), clean.end() - 1});
+}
+
+TEST_P(Attention, UnknownCodecsAreInternalErrors) {
+  const Sequence s({.n_heads = 2, .n_kv = 1, .dim = 32}, 4, 15);
+  Store store(s.shape, 4);
+  for (const KvDtype bad : {KvDtype::kAuto, static_cast<KvDtype>(4), static_cast<KvDtype>(200)}) {
+    for (const bool on_k : {true, false}) {
+      Rows rows(s, 3, 1);
+      AttentionTask t = task_of(s, rows, 1);
+      t.kv = store.view();
+      (on_k ? t.kv.k_dtype : t.kv.v_dtype) = bad;
+      t.n_past = 3;
+      EXPECT_EQ(call(GetParam().run(), {&t, 1}).code(), Code::kInternal);
+      for (const float o : rows.o) ASSERT_EQ(o, 77.0f);
+    }
+  }
+}
+
+TEST_P(Attention, TooLittleScratchIsAnErrorNotAnOverrun) {
+  const Sequence s({.n_heads = 2, .n_kv = 1, .dim = 32}, 40, 16);
+  Store store(s.shape, 40);
+  Rows rows(s, 0, 40);
+  AttentionTask t = task_of(s, rows, 40);
+  t.kv = store.view();
+  std::vector<std::byte> scratch(256);
+  EXPECT_EQ(
+      attention(pool_of(1), GetParam().isa, GetParam().exact, {&t, 1}, scratch.data(), 256).code(),
+      Code::kInternal);
+}
+
+TEST_P(Attention, NoRowsIsNoWork) {
+  const AttentionTask t;
+  EXPECT_TRUE(attention(pool_of(1), GetParam().isa, GetParam().exact, {&t, 1}, nullptr, 0).is_ok());
+}
+
+}  // namespace
+}  // namespace sharpi::cpu

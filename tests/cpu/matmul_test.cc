@@ -1,0 +1,444 @@
+// SPDX-License-Identifier: MIT
+#include "cpu/matmul.h"
+
+#include <gtest/gtest.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <limits>
+#include <memory>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "base/checked.h"
+#include "base/half.h"
+
+namespace sharpi::cpu {
+namespace {
+
+/// Bytes that end exactly at an unreadable page.
+class Guarded {
+ public:
+  explicit Guarded(uint64_t bytes) {
+    const auto page = static_cast<uint64_t>(sysconf(_SC_PAGESIZE));
+    mapped_ = round_up(std::max<uint64_t>(bytes, 1), page) + page;
+    void* p = mmap(nullptr, mapped_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    base_ = static_cast<std::byte*>(p);
+    mprotect(base_ + mapped_ - page, page, PROT_NONE);
+    data_ = base_ + (mapped_ - page - bytes);
+  }
+  ~Guarded() { munmap(base_, mapped_); }
+  Guarded(const Guarded&) = delete;
+  Guarded& operator=(const Guarded&) = delete;
+  std::byte* data() const { return data_; }
+  template <class T>
+  T* as() const {
+    return reinterpret_cast<T*>(data_);
+  }
+
+ private:
+  std::byte* base_ = nullptr;
+  std::byte* data_ = nullptr;
+  uint64_t mapped_ = 0;
+};
+
+struct Aligned {
+  explicit Aligned(uint64_t bytes)
+      : p(static_cast<std::byte*>(std::aligned_alloc(64, round_up(bytes + 1, 64))), &std::free) {
+    std::memset(p.get(), 0xFF, round_up(bytes + 1, 64));
+  }
+  std::unique_ptr<std::byte, decltype(&std::free)> p;
+};
+
+/// A tensor type, and where its blocks keep half floats.
+struct TypeCase {
+  GgmlType type;
+  std::vector<uint32_t> halves;
+  uint64_t n_in;
+};
+
+// Block types: whole vectors of blocks, a few blocks, one block.
+const std::vector<TypeCase>& type_cases() {
+  static const std::vector<TypeCase> cases = {
+      {GgmlType::kF32, {}, 333},        {GgmlType::kF32, {}, 7},
+      {GgmlType::kF16, {}, 333},        {GgmlType::kF16, {}, 64},
+      {GgmlType::kBF16, {}, 333},       {GgmlType::kBF16, {}, 1},
+      {GgmlType::kQ8_0, {0}, 608},      {GgmlType::kQ8_0, {0}, 32},
+      {GgmlType::kQ4_0, {0}, 608},      {GgmlType::kQ4_0, {0}, 96},
+      {GgmlType::kQ4_1, {0, 2}, 608},   {GgmlType::kQ4_1, {0, 2}, 32},
+      {GgmlType::kQ5_0, {0}, 608},      {GgmlType::kQ5_0, {0}, 224},
+      {GgmlType::kQ5_1, {0, 2}, 608},   {GgmlType::kQ5_1, {0, 2}, 64},
+      {GgmlType::kIQ4_NL, {0}, 608},    {GgmlType::kIQ4_NL, {0}, 32},
+      {GgmlType::kMXFP4, {}, 608},      {GgmlType::kMXFP4, {}, 160},
+      {GgmlType::kQ2_K, {80, 82}, 768}, {GgmlType::kQ3_K, {108}, 768},
+      {GgmlType::kQ4_K, {0, 2}, 768},   {GgmlType::kQ5_K, {0, 2}, 768},
+      {GgmlType::kQ6_K, {208}, 768},    {GgmlType::kIQ4_XS, {0}, 768},
+      {GgmlType::kQ4_K, {0, 2}, 2304},  {GgmlType::kQ8_0, {0}, 2336},
+  };
+  return cases;
+}
+
+/// Random bytes make valid blocks once the scales are ordinary numbers.
+void fill_weights(const TypeCase& c, uint64_t n_out, std::mt19937& rng, std::byte* data) {
+  const GgmlTypeTraits& t = ggml_traits(c.type);
+  std::normal_distribution<float> normal(0.0f, 0.05f);
+  const uint64_t n_blocks = n_out * c.n_in / t.block_elements;
+  for (uint64_t b = 0; b < n_blocks; ++b) {
+    std::byte* block = data + b * t.block_bytes;
+    const auto put_half = [&](uint32_t at, float v) {
+      const uint16_t h = f16_from_f32(v);
+      std::memcpy(block + at, &h, sizeof h);
+    };
+    for (uint32_t i = 0; i < t.block_bytes; ++i) block[i] = static_cast<std::byte>(rng());
+    for (const uint32_t at : c.halves) put_half(at, normal(rng));
+    const float v = normal(rng);
+    const uint16_t bf16 = bf16_from_f32(v);
+    if (c.type == GgmlType::kF32) std::memcpy(block, &v, sizeof v);
+    if (c.type == GgmlType::kF16) put_half(0, v);
+    if (c.type == GgmlType::kBF16) std::memcpy(block, &bf16, sizeof bf16);
+    if (c.type == GgmlType::kMXFP4) block[0] = static_cast<std::byte>(120 + rng() % 8);
+  }
+}
+
+/// One product with everything it needs, and its reference.
+struct Product {
+  Product(const TypeCase& type_case, uint64_t n_out, uint32_t n_rows, uint32_t seed)
+      : c(type_case),
+        row_bytes(ggml_row_bytes(c.type, c.n_in)),
+        n_out(n_out),
+        n_rows(n_rows),
+        x_stride(c.n_in + 3),
+        w(row_bytes * n_out),
+        x((uint64_t{n_rows - 1} * x_stride + c.n_in) * sizeof(float)),
+        y(n_rows * (n_out + 2), kUntouched) {
+    std::mt19937 rng(seed);
+    fill_weights(c, n_out, rng, w.data());
+    std::normal_distribution<float> normal;
+    for (uint64_t i = 0; i < uint64_t{n_rows - 1} * x_stride + c.n_in; ++i) {
+      x.as<float>()[i] = normal(rng) * (i % 97 == 0 ? 8.0f : 1.0f);
+    }
+    for (uint32_t r = 0; r < n_rows; ++r) ids.push_back((r * 5 + 2) % n_rows);
+  }
+
+  void prepare(const Matmul& m) {
+    prepared = std::make_unique<Aligned>(Matmul::prepared_bytes(m.config(), c.n_in, n_rows));
+    in = {x.as<float>(), x_stride, n_rows, c.n_in, prepared->p.get()};
+    m.prepare(in);
+  }
+  MatmulTask task() {
+    MatmulTask t;
+    t.w = {c.type, w.data(), c.n_in, n_out, row_bytes};
+    t.in = &in;
+    t.row_ids = gathered ? ids.data() : nullptr;
+    t.n_rows = n_rows;
+    t.y = y.data();
+    t.y_stride = n_out + 2;
+    t.force_f32 = force_f32;
+    return t;
+  }
+  std::vector<float> run(const Matmul& m) {
+    prepare(m);
+    const MatmulTask t = task();
+    m.run({&t, 1});
+    return y;
+  }
+  void check(const Matmul& m) const;
+
+  static constexpr float kUntouched = -1234.5f;
+  TypeCase c;
+  uint64_t row_bytes, n_out;
+  uint32_t n_rows;
+  uint64_t x_stride;
+  Guarded w, x;
+  std::vector<uint32_t> ids;
+  std::vector<float> y;
+  std::unique_ptr<Aligned> prepared;
+  MatmulInput in;
+  bool gathered = false, force_f32 = false;
+};
+
+double bf16(double v) {
+  return f32_from_bf16(bf16_from_f32(static_cast<float>(v)));
+}
+
+/// A row of weights or activations as the path sees it, with what its error bound needs.
+struct ReferenceRow {
+  ReferenceRow(const float* row, uint64_t n, bool tiles) {
+    for (uint64_t i = 0; i < n; ++i) {
+      if (i % 32 == 0) squares.push_back(0), steps.push_back(0);
+      const double x = tiles ? bf16(row[i]) : row[i];
+      v.push_back(x);
+      max = std::max(max, std::fabs(x));
+      abs_sum += std::fabs(x);
+      squares.back() += double{row[i]} * row[i];
+      steps.back() = std::max(steps.back(), std::fabs(double{row[i]}) / 127);
+    }
+  }
+  std::vector<double> v;
+  double max = 0, abs_sum = 0;
+  std::vector<double> squares;  // per group of 32
+  std::vector<double> steps;    // of int8 rounding, per group of 32
+};
+
+struct ReferenceSum {
+  ReferenceSum(const ReferenceRow& w, const ReferenceRow& x) {
+    for (size_t i = 0; i < w.v.size(); ++i) {
+      value += w.v[i] * x.v[i];
+      abs += std::fabs(w.v[i] * x.v[i]);
+    }
+  }
+  double value = 0, abs = 0;
+};
+
+/// How far a result may lie from the double reference.
+double error_bound(const std::string& path, const ReferenceRow& w, const ReferenceRow& x,
+                   const ReferenceSum& sum) {
+  // f32 sums in at least 8 lanes; scale times code plus minimum may round like 4 max |w|.
+  const double steps = static_cast<double>(w.v.size()) / 8 + 16;
+  double bound = 0x1p-24 * (steps * sum.abs + 4 * w.max * x.abs_sum);
+  if (path.starts_with("int8")) {
+    // Six standard deviations of independent, evenly spread rounding errors.
+    double variance = 0;
+    for (size_t g = 0; g < w.squares.size(); ++g) {
+      variance += w.squares[g] * x.steps[g] * x.steps[g] / 12;
+    }
+    bound += 6 * std::sqrt(variance);
+  }
+  // A weight or two may round to the other neighbour in bf16.
+  if (path.starts_with("bf16")) bound += 2 * 0x1p-8 * w.max * x.max;
+  return bound;
+}
+
+void Product::check(const Matmul& m) const {
+  const std::string path = m.path(c.type, n_rows, force_f32);
+  SCOPED_TRACE(std::string(ggml_traits(c.type).name) + " n_in " + std::to_string(c.n_in) +
+               " n_rows " + std::to_string(n_rows) + " " + path);
+  const bool tiles = path.starts_with("bf16");
+  std::vector<ReferenceRow> rows;
+  for (uint32_t r = 0; r < n_rows; ++r) {
+    rows.emplace_back(x.as<float>() + (gathered ? ids[r] : r) * x_stride, c.n_in, tiles);
+  }
+  std::vector<float> wf(c.n_in);
+  for (uint64_t o = 0; o < n_out; ++o) {
+    dequantize_row(c.type, w.data() + o * row_bytes, wf.data(), c.n_in);
+    const ReferenceRow wr(wf.data(), c.n_in, tiles);
+    for (uint32_t r = 0; r < n_rows; ++r) {
+      const ReferenceSum want(wr, rows[r]);
+      const float got = y[r * (n_out + 2) + o];
+      ASSERT_LE(std::fabs(got - want.value), error_bound(path, wr, rows[r], want))
+          << "row " << r << " output " << o << ": got " << got << ", want " << want.value;
+    }
+  }
+  for (uint32_t r = 0; r < n_rows; ++r) {
+    for (uint64_t pad = 0; pad < 2; ++pad) {
+      ASSERT_EQ(y[r * (n_out + 2) + n_out + pad], kUntouched) << "wrote past row " << r;
+    }
+  }
+}
+
+/// A Matmul with its pool and scratch.
+struct Engine {
+  Engine(MatmulConfig config, uint32_t n_threads)
+      : pool(ThreadPool::create(n_threads).take()),
+        bytes(Matmul::scratch_bytes(config, n_threads, 2560, 128)),
+        scratch(bytes),
+        matmul(config, pool.get(), scratch.p.get(), bytes) {}
+  std::unique_ptr<ThreadPool> pool;
+  uint64_t bytes;
+  Aligned scratch;
+  Matmul matmul;
+};
+
+class MatmulOn : public testing::TestWithParam<Isa> {
+ protected:
+  void SetUp() override {
+    const Result<Isa> isa = resolve_isa(GetParam());
+    if (!isa.is_ok()) GTEST_SKIP() << isa.status().text();
+  }
+  MatmulConfig config(bool exact, bool deterministic) const {
+    return {GetParam(), exact, deterministic};
+  }
+};
+
+TEST_P(MatmulOn, FastProductsMatchTheReference) {
+  const Engine e(config(false, false), 2);
+  for (const TypeCase& c : type_cases()) {
+    for (const uint32_t n_rows : {1u, 2u, 3u, 7u, 8u, 9u, 17u, 64u}) {
+      Product p(c, 37, n_rows, 1000 + n_rows);
+      p.run(e.matmul);
+      p.check(e.matmul);
+      if (HasFatalFailure()) return;
+    }
+  }
+}
+
+TEST_P(MatmulOn, ExactProductsMatchTheReference) {
+  const Engine e(config(true, false), 2);
+  for (const TypeCase& c : type_cases()) {
+    for (const uint32_t n_rows : {1u, 2u, 3u, 7u, 9u, 65u}) {
+      Product p(c, 37, n_rows, 2000 + n_rows);
+      p.run(e.matmul);
+      p.check(e.matmul);
+      if (HasFatalFailure()) return;
+    }
+  }
+}
+
+TEST_P(MatmulOn, ForcedF32ProductsMatchTheReference) {
+  const Engine e(config(false, false), 1);
+  for (const TypeCase& c : type_cases()) {
+    for (const uint32_t n_rows : {1u, 40u}) {
+      Product p(c, 5, n_rows, 3000 + n_rows);
+      p.force_f32 = true;
+      p.run(e.matmul);
+      p.check(e.matmul);
+      if (HasFatalFailure()) return;
+    }
+  }
+}
+
+TEST_P(MatmulOn, GatheredRowsMatchTheReference) {
+  for (const bool exact : {false, true}) {
+    const Engine e(config(exact, false), 2);
+    for (const TypeCase& c : type_cases()) {
+      for (const uint32_t n_rows : {3u, 33u}) {
+        Product p(c, 65, n_rows, 4000 + n_rows);
+        p.gathered = true;
+        p.run(e.matmul);
+        p.check(e.matmul);
+        if (HasFatalFailure()) return;
+      }
+    }
+  }
+}
+
+// Experts: several matrices read subsets of one input, of very different sizes, in one region.
+TEST_P(MatmulOn, SubsetsOfOneInputInOneRunMatchTheReference) {
+  const Engine e(config(false, false), 2);
+  const TypeCase c{GgmlType::kQ4_K, {0, 2}, 512};
+  Product shared(c, 48, 70, 7);
+  shared.prepare(e.matmul);
+  std::vector<std::unique_ptr<Product>> parts;
+  std::vector<MatmulTask> tasks;
+  for (const uint32_t n_rows : {1u, 0u, 5u, 70u, 2u, 31u}) {
+    auto part = std::make_unique<Product>(c, 20 + n_rows, std::max(n_rows, 1u), 50 + n_rows);
+    for (uint32_t r = 0; r < n_rows; ++r) {
+      part->ids[r] = (r * 3 + n_rows) % 70;
+      std::memcpy(part->x.as<float>() + r * part->x_stride,
+                  shared.x.as<float>() + part->ids[r] * shared.x_stride, c.n_in * sizeof(float));
+    }
+    tasks.push_back(part->task());
+    tasks.back().in = &shared.in;
+    tasks.back().row_ids = part->ids.data();
+    tasks.back().n_rows = n_rows;
+    parts.push_back(std::move(part));
+  }
+  e.matmul.run(tasks);
+  for (size_t i = 0; i < parts.size(); ++i) {
+    if (tasks[i].n_rows != 0) parts[i]->check(e.matmul);
+    if (HasFatalFailure()) return;
+  }
+}
+
+// With gathered = false, each part's x holds its rows in order, as the gather put them.
+TEST_P(MatmulOn, DeterministicRowsDoNotDependOnTheOtherRows) {
+  for (const bool exact : {false, true}) {
+    const Engine e(config(exact, true), 2);
+    for (const TypeCase& c : type_cases()) {
+      Product all(c, 37, 41, 5000);
+      const std::vector<float> y = all.run(e.matmul);
+      all.check(e.matmul);
+      if (HasFatalFailure()) return;
+      for (const uint32_t row : {0u, 7u, 8u, 40u}) {
+        for (const uint32_t count : {1u, 2u, 3u, 5u}) {
+          if (row + count > 41) continue;
+          std::vector<float> some(count * 37);
+          std::vector<uint32_t> ids;
+          for (uint32_t r = 0; r < count; ++r) ids.push_back(row + r);
+          MatmulTask t = all.task();
+          t.row_ids = ids.data();
+          t.n_rows = count;
+          t.y = some.data();
+          t.y_stride = 37;
+          e.matmul.run({&t, 1});
+          for (uint32_t r = 0; r < count; ++r) {
+            ASSERT_EQ(std::memcmp(&some[r * 37], &y[(row + r) * 39], 37 * sizeof(float)), 0)
+                << ggml_traits(c.type).name << " row " << row + r << " of a batch of " << count;
+          }
+        }
+      }
+    }
+  }
+}
+
+TEST_P(MatmulOn, ResultsDoNotDependOnTheNumberOfThreads) {
+  for (const bool exact : {false, true}) {
+    const Engine one(config(exact, false), 1), three(config(exact, false), 3);
+    for (const TypeCase& c : type_cases()) {
+      for (const uint32_t n_rows : {1u, 6u, 48u}) {
+        Product p(c, 301, n_rows, 6000);
+        const std::vector<float> a = p.run(one.matmul);
+        std::fill(p.y.begin(), p.y.end(), Product::kUntouched);
+        const std::vector<float> b = p.run(three.matmul);
+        ASSERT_EQ(std::memcmp(a.data(), b.data(), a.size() * sizeof(float)), 0)
+            << ggml_traits(c.type).name << " with " << n_rows << " rows";
+      }
+    }
+  }
+}
+
+TEST_P(MatmulOn, ZeroRowsGiveZero) {
+  const Engine e(config(false, false), 1);
+  for (const TypeCase& c : type_cases()) {
+    for (const uint32_t n_rows : {1u, 40u}) {
+      Product p(c, 5, n_rows, 7000);
+      std::fill_n(p.x.as<float>(), uint64_t{n_rows - 1} * p.x_stride + c.n_in, 0.0f);
+      p.run(e.matmul);
+      for (uint32_t r = 0; r < n_rows; ++r) {
+        for (uint32_t o = 0; o < 5; ++o) ASSERT_EQ(p.y[r * 7 + o], 0.0f);
+      }
+    }
+  }
+}
+
+TEST_P(MatmulOn, NotANumberStaysInItsRow) {
+  for (const float bad :
+       {std::numeric_limits<float>::quiet_NaN(), std::numeric_limits<float>::infinity()}) {
+    const Engine e(config(false, false), 1);
+    for (const TypeCase& c : type_cases()) {
+      for (const uint32_t n_rows : {3u, 40u}) {
+        Product p(c, 5, n_rows, 8000);
+        p.x.as<float>()[p.x_stride + c.n_in / 2] = bad;
+        p.run(e.matmul);
+        for (uint32_t r = 0; r < n_rows; ++r) {
+          for (uint32_t o = 0; o < 5; ++o) {
+            ASSERT_EQ(std::isfinite(p.y[r * 7 + o]), r != 1)
+                << ggml_traits(c.type).name << " row " << r << " of " << n_rows;
+          }
+        }
+      }
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Isa, MatmulOn,
+                         testing::Values(Isa::kScalar, Isa::kAvx2, Isa::kAvx512, Isa::kAmx),
+                         [](const auto& info) { return std::string(isa_name(info.param)); });
+
+TEST(Isa, AutoResolvesToSomethingThatRuns) {
+  const Result<Isa> isa = resolve_isa(Isa::kAuto);
+  ASSERT_TRUE(isa.is_ok());
+  EXPECT_NE(isa.value(), Isa::kAuto);
+  EXPECT_TRUE(resolve_isa(isa.value()).is_ok());
+}
+
+TEST(Isa, AnUnknownNumberIsRefused) {
+  EXPECT_EQ(resolve_isa(static_cast<Isa>(99)).status().code(), Code::kUnsupported);
+}
+
+}  // namespace
+}  // namespace sharpi::cpu

@@ -1,0 +1,229 @@
+// SPDX-License-Identifier: MIT
+// Calls that are stopped, and calls that run beside each other: what was committed is whole chunks,
+// the rerun gives the same bits, and sessions of one model do not touch each other.
+#include <atomic>
+#include <thread>
+
+#include "engine_case.h"
+
+namespace sharpi::testing {
+namespace {
+
+constexpr uint32_t kChunk = 16, kPrompt = 150;
+
+Edit chunked(uint32_t max_concurrent = 1) {
+  return [=](sharpi_plan_params* p, sharpi_session_params* s) {
+    p->n_chunk = kChunk;
+    p->max_concurrent = max_concurrent;
+    s->n_ctx = 256;
+    s->rewind = 8;
+  };
+}
+
+struct StopAt {
+  uint64_t done_at_least;
+  uint32_t calls = 0;
+};
+int32_t stop_at(void* user, uint32_t phase, uint64_t done, uint64_t total) {
+  auto* s = static_cast<StopAt*>(user);
+  ++s->calls;
+  EXPECT_EQ(phase, SHARPI_PHASE_PREFILL);
+  EXPECT_LE(done, total);
+  return done >= s->done_at_least ? 1 : 0;
+}
+
+sharpi_status prefill(sharpi_session* s, const std::vector<int32_t>& tokens, size_t from,
+                      sharpi_progress_fn fn, void* user, uint32_t* committed) {
+  sharpi_prefill_params p;
+  sharpi_prefill_params_init(&p, sizeof p);
+  p.progress = fn;
+  p.user_data = user;
+  sharpi_error e = SHARPI_ERROR_INIT;
+  return sharpi_session_prefill(s, tokens.data() + from,
+                                static_cast<uint32_t>(tokens.size() - from), &p, committed, &e);
+}
+
+class Cancel : public ::testing::TestWithParam<test::ModelRecipe> {
+ protected:
+  void SetUp() override {
+    file_.emplace(GetParam());
+    loaded_ = load(file_->path(), setup_with(chunked()));
+    ASSERT_TRUE(loaded_.model);
+    tokens_ = file_->tokens(kPrompt);
+  }
+  Logits uncut() const {
+    Chat chat(loaded_.model.get());
+    chat.prefill(tokens_);
+    return chat.logits();
+  }
+  std::optional<MadeModel> file_;
+  Loaded loaded_;
+  std::vector<int32_t> tokens_;
+};
+
+TEST_P(Cancel, FromTheProgressCallbackAfterEveryChunk) {
+  const Logits want = uncut();
+  for (uint32_t chunk = 1; chunk * kChunk < kPrompt; ++chunk) {
+    Chat chat(loaded_.model.get());
+    StopAt stop{chunk * kChunk};
+    uint32_t committed = 0;
+    ASSERT_EQ(prefill(chat.get(), tokens_, 0, stop_at, &stop, &committed), SHARPI_E_CANCELLED);
+    ASSERT_EQ(committed, chunk * kChunk);
+    EXPECT_EQ(stop.calls, chunk);
+    ASSERT_EQ(chat.info().n_tokens, committed);
+    EXPECT_EQ(chat.info().n_logit_rows, 0u);
+    chat.prefill(slice(tokens_, committed, kPrompt));
+    EXPECT_TRUE(same_bits(chat.logits(), want)) << "cut after " << committed;
+  }
+}
+
+TEST_P(Cancel, TheLastChunkIsNoLongerCancelled) {
+  Chat chat(loaded_.model.get());
+  StopAt stop{kPrompt};
+  uint32_t committed = 0;
+  EXPECT_EQ(prefill(chat.get(), tokens_, 0, stop_at, &stop, &committed), SHARPI_OK);
+  EXPECT_EQ(committed, kPrompt);
+  EXPECT_TRUE(same_bits(chat.logits(), uncut()));
+}
+
+struct CancelInside {
+  sharpi_session* session;
+  uint64_t at;
+};
+int32_t cancel_inside(void* user, uint32_t, uint64_t done, uint64_t) {
+  const auto* c = static_cast<CancelInside*>(user);
+  if (done == c->at) sharpi_session_cancel(c->session);
+  return 0;
+}
+
+TEST_P(Cancel, TheCallStopsBeforeTheNextChunk) {
+  const Logits want = uncut();
+  Chat chat(loaded_.model.get());
+  CancelInside c{chat.get(), 3 * kChunk};
+  uint32_t committed = 0;
+  ASSERT_EQ(prefill(chat.get(), tokens_, 0, cancel_inside, &c, &committed), SHARPI_E_CANCELLED);
+  ASSERT_EQ(committed, 3 * kChunk);
+  chat.prefill(slice(tokens_, committed, kPrompt));
+  EXPECT_TRUE(same_bits(chat.logits(), want));
+}
+
+TEST_P(Cancel, WhenNothingRunsItHasNoEffect) {
+  Chat chat(loaded_.model.get());
+  sharpi_session_cancel(chat.get());
+  chat.prefill(tokens_);
+  sharpi_session_cancel(chat.get());
+  chat.decode(1);
+}
+
+TEST_P(Cancel, FromAnotherThreadAtAnyMoment) {
+  const Logits want = uncut();
+  uint32_t n_cancelled = 0;
+  for (uint32_t round = 0; round < 12; ++round) {
+    Chat chat(loaded_.model.get());
+    std::atomic<bool> done{false};
+    std::thread other([&] {
+      for (uint32_t i = 0; !done.load(); ++i) {
+        for (uint32_t spin = 0; spin < 500 * (round + i % 5); ++spin) std::this_thread::yield();
+        sharpi_session_cancel(chat.get());
+        std::this_thread::sleep_for(std::chrono::microseconds(200));
+      }
+    });
+    uint32_t at = 0;
+    for (uint32_t tries = 0; at < kPrompt && tries < 4000; ++tries) {
+      uint32_t committed = 0;
+      const sharpi_status s = prefill(chat.get(), tokens_, at, nullptr, nullptr, &committed);
+      at += committed;
+      if (s == SHARPI_OK) break;
+      EXPECT_EQ(s, SHARPI_E_CANCELLED);
+      EXPECT_EQ(committed % kChunk, 0u);
+      EXPECT_EQ(chat.info().n_tokens, at);
+      ++n_cancelled;
+    }
+    done.store(true);
+    other.join();
+    ASSERT_EQ(at, kPrompt);
+    ASSERT_TRUE(same_bits(chat.logits(), want)) << "round " << round;
+  }
+  RecordProperty("cancelled", static_cast<int>(n_cancelled));
+}
+
+int32_t refuse_load(void* user, uint32_t phase, uint64_t done, uint64_t total) {
+  EXPECT_EQ(phase, SHARPI_PHASE_LOAD);
+  EXPECT_LE(done, total);
+  ++*static_cast<uint32_t*>(user);
+  return 1;
+}
+
+TEST_P(Cancel, ALoadIsCancelledFromItsProgress) {
+  uint32_t calls = 0;
+  sharpi_model* model = nullptr;
+  sharpi_error e = SHARPI_ERROR_INIT;
+  EXPECT_EQ(sharpi_model_load(loaded_.plan.get(), refuse_load, &calls, &model, &e),
+            SHARPI_E_CANCELLED);
+  EXPECT_EQ(model, nullptr);
+  EXPECT_EQ(calls, 1u);
+  ASSERT_EQ(sharpi_model_load(loaded_.plan.get(), nullptr, nullptr, &model, &e), SHARPI_OK)
+      << text_of(e);
+  const ModelPtr owner(model);
+  Chat chat(model);
+  chat.prefill(tokens_);
+  EXPECT_TRUE(same_bits(chat.logits(), uncut()));
+}
+
+/// A prompt, decode steps, a cut, and more of it: what one conversation computes.
+std::vector<Logits> conversation(const Loaded& l, const std::vector<int32_t>& tokens) {
+  Chat chat(l.model.get());
+  std::vector<Logits> out;
+  chat.prefill(slice(tokens, 0, 100));
+  out.push_back(chat.logits());
+  for (size_t i = 100; i < 112; ++i) {
+    chat.decode(tokens[i]);
+    out.push_back(chat.logits());
+  }
+  chat.prefill(slice(tokens, 112, kPrompt));
+  out.push_back(chat.logits());
+  return out;
+}
+
+TEST_P(Cancel, SessionsOfOneModelRunBesideEachOtherAndKeepTheirBits) {
+  for (const uint32_t max_concurrent : {1u, 2u}) {
+    const Loaded l = load(file_->path(), setup_with(chunked(max_concurrent)));
+    const auto others = file_->tokens(kPrompt, 9);
+    const std::vector<Logits> want = conversation(l, tokens_), want_other = conversation(l, others);
+    std::atomic<bool> stop{false};
+    std::thread noise([&] {
+      do {
+        expect_same_rows(conversation(l, others), want_other, "the other");
+      } while (!stop.load());
+    });
+    for (int round = 0; round < 3; ++round)
+      expect_same_rows(conversation(l, tokens_), want, "this one");
+    stop.store(true);
+    noise.join();
+  }
+}
+
+TEST_P(Cancel, SavesOfOneSessionMayRunAtOnce) {
+  Chat chat(loaded_.model.get());
+  chat.prefill(tokens_);
+  const std::vector<char> want = saved(chat);
+  std::vector<std::thread> threads;
+  for (int i = 0; i < 3; ++i) {
+    threads.emplace_back([&] {
+      for (int round = 0; round < 5; ++round) EXPECT_EQ(saved(chat), want);
+    });
+  }
+  for (std::thread& t : threads) t.join();
+}
+
+std::string recipe_name(const ::testing::TestParamInfo<test::ModelRecipe>& info) {
+  return info.param.arch;
+}
+
+INSTANTIATE_TEST_SUITE_P(Engine, Cancel,
+                         ::testing::Values(test::tiny_qwen3(), test::tiny_gemma4kv(),
+                                           test::tiny_qwen35()),
+                         recipe_name);
+
+}  // namespace
+}  // namespace sharpi::testing

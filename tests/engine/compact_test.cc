@@ -1,0 +1,247 @@
+// SPDX-License-Identifier: MIT
+// Compaction keeps the answer and gives the memory back, on every model, codec and path; and what
+// goes wrong changes nothing.
+#include <fstream>
+#include <functional>
+
+#include "support/abi.h"
+#include "support/golden.h"
+#include "support/needle.h"
+
+namespace sharpi::testing {
+namespace {
+
+const char* const kModels[] = {"tiny-qwen3",    "tiny-qwen3moe", "tiny-olmoe",    "tiny-gemma4",
+                               "tiny-gemma4kv", "tiny-qwen35",   "tiny-qwen35moe"};
+
+struct Case {
+  std::string fixture;
+  sharpi_kv_dtype kv = SHARPI_KV_F32;
+};
+
+std::string name_of(const ::testing::TestParamInfo<Case>& c) {
+  const char* kv = c.param.kv == SHARPI_KV_F32    ? "f32"
+                   : c.param.kv == SHARPI_KV_BF16 ? "bf16"
+                                                  : "q8_0";
+  return c.param.fixture.substr(5) + "_" + kv;
+}
+
+/// Every model with f32 rows; one of each kind with narrower ones.
+std::vector<Case> cases() {
+  std::vector<Case> out;
+  for (const char* m : kModels) out.push_back({m, SHARPI_KV_F32});
+  for (const char* m : {"tiny-qwen3", "tiny-gemma4kv", "tiny-qwen35"}) {
+    for (const sharpi_kv_dtype kv : {SHARPI_KV_BF16, SHARPI_KV_Q8_0}) out.push_back({m, kv});
+  }
+  return out;
+}
+
+class Compaction : public ::testing::TestWithParam<Case> {
+ protected:
+  void SetUp() override {
+    const auto fixture = find_fixture(GetParam().fixture);
+    if (!fixture) GTEST_SKIP() << missing_fixtures_text(list_fixtures());
+    auto golden = load_golden(fixture->golden_path);
+    ASSERT_TRUE(golden.is_ok()) << golden.status().text();
+    needles_ = golden.value().needles;
+    path_ = fixture->gguf_path;
+    loaded_ =
+        load_with([](sharpi_plan_params*, sharpi_session_params* s) { s->capture_window = 64; });
+    ASSERT_TRUE(loaded_.model);
+  }
+
+  Loaded load_with(
+      const std::function<void(sharpi_plan_params*, sharpi_session_params*)>& edit) const {
+    ModelSetup setup;
+    setup.edit = [&](sharpi_plan_params* p, sharpi_session_params* s) {
+      s->k_dtype = s->v_dtype = GetParam().kv;
+      edit(p, s);
+    };
+    return load(path_, setup);
+  }
+
+  /// Layers whose rows can be evicted.
+  std::vector<uint32_t> full_layers(const Chat& chat) const {
+    std::vector<uint32_t> out;
+    for (uint32_t l = 0; l < loaded_.info.n_layers; ++l) {
+      const sharpi_layer_info i = layer(chat, l);
+      if (i.mixer == SHARPI_MIXER_ATTENTION && i.kv_source == static_cast<int32_t>(l))
+        out.push_back(l);
+    }
+    return out;
+  }
+  static sharpi_layer_info layer(const Chat& chat, uint32_t l) {
+    sharpi_layer_info i{};
+    i.struct_size = sizeof i;
+    sharpi_error e = SHARPI_ERROR_INIT;
+    EXPECT_EQ(sharpi_session_layer(chat.get(), l, &i, &e), SHARPI_OK) << text_of(e);
+    return i;
+  }
+  static sharpi_compact_report compact(Chat& chat, const sharpi_compact_params& p) {
+    sharpi_compact_report r{};
+    r.struct_size = sizeof r;
+    sharpi_error e = SHARPI_ERROR_INIT;
+    EXPECT_EQ(sharpi_session_compact(chat.get(), &p, &r, &e), SHARPI_OK) << text_of(e);
+    return r;
+  }
+  static std::vector<uint32_t> kept(const Chat& chat, uint32_t l, uint32_t head) {
+    std::vector<uint32_t> out(8192);
+    uint32_t n = 0;
+    sharpi_error e = SHARPI_ERROR_INIT;
+    EXPECT_EQ(sharpi_session_kept(chat.get(), l, head, out.data(), 8192, &n, &e), SHARPI_OK)
+        << text_of(e);
+    out.resize(n);
+    return out;
+  }
+  uint32_t score(uint32_t budget, size_t n) {
+    uint32_t found = 0;
+    for (size_t i = 0; i < n; ++i) {
+      Chat chat(loaded_.model.get());
+      chat.prefill(needles_[i].prompt);
+      const sharpi_compact_report r = compact(chat, compact_params(SHARPI_POLICY_AUTO, budget));
+      EXPECT_EQ(r.rows_after, budget);
+      found += answers(loaded_.model.get(), chat, needles_[i]) ? 1 : 0;
+    }
+    return found;
+  }
+
+  std::string path_;
+  std::vector<GoldenNeedle> needles_;
+  Loaded loaded_;
+};
+
+TEST_P(Compaction, DefaultPolicyKeepsTheAnswerAtAnEighth) {
+  const uint32_t found = score(256, 8);
+  RecordProperty("found_of_8", static_cast<int>(found));
+  EXPECT_GE(found, 7u);
+}
+
+TEST_P(Compaction, ReportLengthsAndMemoryAgree) {
+  Chat chat(loaded_.model.get());
+  chat.prefill(needles_[0].prompt);
+  const auto n = static_cast<uint32_t>(needles_[0].prompt.size());
+  sharpi_compact_params p = compact_params(SHARPI_POLICY_AUTO, 256);
+  p.headroom = 64;
+  const sharpi_session_summary before = chat.info();
+  const sharpi_compact_report r = compact(chat, p);
+  const sharpi_session_summary after = chat.info();
+  EXPECT_EQ(r.rows_before, n);
+  EXPECT_EQ(r.rows_after, 256u);
+  EXPECT_EQ(r.capacity, 320u);
+  EXPECT_EQ(r.payload_before, before.kv_payload_bytes);
+  EXPECT_EQ(r.payload_after, after.kv_payload_bytes);
+  EXPECT_EQ(r.held_after, after.kv_held_bytes);
+  EXPECT_LT(r.held_after, r.held_before);
+  EXPECT_EQ(after.n_tokens, n);
+  EXPECT_EQ(after.is_compacted, 1u);
+  for (const uint32_t l : full_layers(chat)) {
+    const sharpi_layer_info i = layer(chat, l);
+    EXPECT_EQ(i.n_slots, 256u);
+    for (uint32_t h = 0; h < i.n_kv_heads; ++h) {
+      const std::vector<uint32_t> rows = kept(chat, l, h);
+      ASSERT_EQ(rows.size(), 256u);
+      EXPECT_TRUE(std::is_sorted(rows.begin(), rows.end()));
+      for (uint32_t j = 0; j < 64; ++j) EXPECT_EQ(rows[256 - 64 + j], n - 64 + j) << "recency";
+    }
+  }
+}
+
+TEST_P(Compaction, KeepingAllRowsChangesNoLogit) {
+  Chat whole(loaded_.model.get()), compacted(loaded_.model.get());
+  const std::vector<int32_t> prompt(needles_[0].prompt.begin(), needles_[0].prompt.begin() + 300);
+  whole.prefill(prompt);
+  compacted.prefill(prompt);
+  sharpi_compact_params p = compact_params(SHARPI_POLICY_AUTO, 4096);
+  compact(compacted, p);
+  for (int i = 0; i < 4; ++i) {
+    const int32_t t = whole.argmax();
+    whole.decode(t);
+    compacted.decode(t);
+    ASSERT_EQ(whole.logits(), compacted.logits());
+  }
+}
+
+TEST_P(Compaction, DecodingAfterwardsEqualsAnEquivalentKeep) {
+  Chat scored(loaded_.model.get()), told(loaded_.model.get());
+  scored.prefill(needles_[1].prompt);
+  told.prefill(needles_[1].prompt);
+  compact(scored, compact_params(SHARPI_POLICY_GLOBAL, 200));
+  const std::vector<uint32_t> rows = kept(scored, full_layers(scored)[0], 0);
+  sharpi_compact_params p = compact_params(SHARPI_POLICY_KEEP, 0);
+  p.keep = rows.data();
+  p.n_keep = static_cast<uint32_t>(rows.size());
+  compact(told, p);
+  EXPECT_EQ(scored.greedy(16), told.greedy(16));
+  EXPECT_EQ(scored.logits(), told.logits());
+}
+
+TEST_P(Compaction, RepeatsAfterDecodeAndIsDeterministic) {
+  std::vector<std::vector<float>> last;
+  for (int run = 0; run < 2; ++run) {
+    Chat chat(loaded_.model.get());
+    chat.prefill(needles_[2].prompt);
+    compact(chat, compact_params(SHARPI_POLICY_AUTO, 400));
+    for (int i = 0; i < 70; ++i) chat.decode(chat.argmax());
+    const sharpi_compact_report r = compact(chat, compact_params(SHARPI_POLICY_AUTO, 200));
+    EXPECT_EQ(r.rows_before, 470u);
+    EXPECT_EQ(r.rows_after, 200u);
+    chat.decode(chat.argmax());
+    last.push_back(chat.logits());
+  }
+  EXPECT_EQ(last[0], last[1]);
+}
+
+TEST_P(Compaction, AProbeAimsAtAQuestionThatComesLater) {
+  uint32_t found = 0;
+  constexpr uint32_t kQuestion = 24, kNeedles = 6;
+  for (uint32_t i = 0; i < kNeedles; ++i) {
+    const auto& prompt = needles_[i].prompt;
+    const std::vector<int32_t> question(prompt.end() - kQuestion, prompt.end());
+    Chat chat(loaded_.model.get());
+    chat.prefill(std::vector<int32_t>(prompt.begin(), prompt.end() - kQuestion));
+    sharpi_compact_params p = compact_params(SHARPI_POLICY_AUTO, 256);
+    p.probe = question.data();
+    p.n_probe = kQuestion;
+    compact(chat, p);
+    EXPECT_EQ(chat.info().n_tokens, prompt.size() - kQuestion);
+    chat.prefill(question);
+    found += answers(loaded_.model.get(), chat, needles_[i]) ? 1 : 0;
+  }
+  EXPECT_GE(found, 5u) << "of " << kNeedles;
+}
+
+TEST_P(Compaction, BoundedSessionsNeverHoldMoreThanBudgetAndChunk) {
+  const Loaded own = load_with([](sharpi_plan_params* p, sharpi_session_params* s) {
+    p->n_chunk = 128;
+    s->kv_budget = 256;
+  });
+  ASSERT_TRUE(own.model);
+  uint32_t found = 0;
+  constexpr uint32_t kNeedles = 6;
+  for (uint32_t i = 0; i < kNeedles; ++i) {
+    Chat chat(own.model.get());
+    const uint64_t held = chat.info().kv_held_bytes;
+    struct Watch {
+      sharpi_session* session;
+      uint32_t most = 0;
+    } watch{chat.get()};
+    chat.prefill(needles_[i].prompt);
+    const sharpi_session_summary s = chat.info();
+    watch.most = s.n_slots_max;
+    EXPECT_EQ(s.n_tokens, needles_[i].prompt.size());
+    EXPECT_LE(watch.most, 256u + 128u);
+    EXPECT_EQ(s.capacity, 256u + 128u);
+    EXPECT_EQ(s.kv_held_bytes, held);
+    found += answers(own.model.get(), chat, needles_[i]) ? 1 : 0;
+  }
+  EXPECT_GE(found, 5u) << "of " << kNeedles;
+  Chat chat(own.model.get());
+  chat.prefill(needles_[0].prompt);
+  for (int i = 0; i < 300; ++i) chat.decode(chat.argmax());  // stays bounded while it generates
+  EXPECT_LE(chat.info().n_slots_max, 256u + 128u);
+}
+
+INSTANTIATE_TEST_SUITE_P(Models, Compaction, ::testing::ValuesIn(cases()), name_of);
+
+}  // namespace
+}  // namespace sharpi::testing

@@ -1,0 +1,135 @@
+// SPDX-License-Identifier: MIT
+// The sampler's selections over a large vocabulary, against a sort.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <numeric>
+#include <random>
+#include <set>
+#include <vector>
+
+#include "engine/sampler.h"
+
+namespace sharpi {
+namespace {
+
+constexpr uint32_t kVocab = 40000;
+
+/// Rounded to eighths, so that there are many ties.
+std::vector<float> make_logits(float spread, uint32_t seed) {
+  std::mt19937 gen(seed);
+  std::normal_distribution<float> normal(0.0f, spread);
+  std::vector<float> logits(kVocab);
+  for (float& x : logits) x = std::round(normal(gen) * 8.0f) / 8.0f;
+  return logits;
+}
+
+/// Best first, ties by id.
+std::vector<uint32_t> sorted(const std::vector<float>& logits) {
+  std::vector<uint32_t> order(logits.size());
+  std::iota(order.begin(), order.end(), 0u);
+  std::stable_sort(order.begin(), order.end(),
+                   [&](uint32_t a, uint32_t b) { return logits[a] > logits[b]; });
+  return order;
+}
+
+std::vector<int32_t> draw(const sharpi_sampler_params& p, const std::vector<float>& logits, int n) {
+  Sampler sampler(kVocab, {});
+  EXPECT_TRUE(sampler.configure(p).is_ok());
+  std::vector<int32_t> out(static_cast<size_t>(n));
+  for (int32_t& token : out) {
+    std::vector<float> row = logits;
+    EXPECT_TRUE(sampler.sample(row.data(), {}, &token).is_ok());
+  }
+  return out;
+}
+
+sharpi_sampler_params plain(uint64_t seed) {
+  sharpi_sampler_params p = default_sampler_params();
+  p.temperature = 1.0f;
+  p.top_k = 0;
+  p.top_p = 1.0f;
+  p.min_p = 0.0f;
+  p.seed = seed;
+  return p;
+}
+
+TEST(SamplerLarge, TopKKeepsWhatASortPutsFirst) {
+  const std::vector<float> logits = make_logits(3.0f, 6);
+  const std::vector<uint32_t> order = sorted(logits);
+  for (const uint32_t k : {1u, 2u, 40u, 999u, 30000u}) {
+    sharpi_sampler_params p = plain(k);
+    p.top_k = k;
+    p.temperature = 50.0f;  // nearly flat, so that the last of the k come as well
+    const std::set<uint32_t> best(order.begin(), order.begin() + k);
+    for (const int32_t token : draw(p, logits, 60)) {
+      EXPECT_EQ(best.count(static_cast<uint32_t>(token)), 1u) << "k " << k << " token " << token;
+    }
+  }
+}
+
+struct Nucleus {
+  float spread, top_p, min_p;
+};
+
+class SamplerNucleus : public ::testing::TestWithParam<Nucleus> {};
+
+/// Draws stay inside what the definition keeps, reach its lighter half, and have its mean logit.
+TEST_P(SamplerNucleus, KeepsWhatASortKeeps) {
+  const Nucleus& c = GetParam();
+  const std::vector<float> logits = make_logits(c.spread, 8);
+  const std::vector<uint32_t> order = sorted(logits);
+  const auto weight = [&](uint32_t i) {
+    return std::exp(static_cast<double>(logits[i]) - static_cast<double>(logits[order[0]]));
+  };
+  double total = 0;
+  for (const uint32_t i : order) total += weight(i);
+  double mass = 0, mean = 0, square = 0, kept_mass = 0;
+  std::set<uint32_t> kept;
+  for (const uint32_t i : order) {
+    if (mass >= static_cast<double>(c.top_p) * total) break;
+    mass += weight(i);
+    if (weight(i) < static_cast<double>(c.min_p)) continue;
+    kept.insert(i);
+    kept_mass += weight(i);
+    mean += weight(i) * static_cast<double>(logits[i]);
+    square += weight(i) * static_cast<double>(logits[i]) * static_cast<double>(logits[i]);
+  }
+  mean /= kept_mass;
+  const double deviation = std::sqrt(std::max(0.0, square / kept_mass - mean * mean));
+  sharpi_sampler_params p = plain(3);
+  p.top_p = c.top_p;
+  p.min_p = c.min_p;
+  constexpr int kDraws = 150;
+  double drawn = 0;
+  for (const int32_t token : draw(p, logits, kDraws)) {
+    ASSERT_EQ(kept.count(static_cast<uint32_t>(token)), 1u) << token << " of " << kept.size();
+    drawn += static_cast<double>(logits[static_cast<size_t>(token)]) / kDraws;
+  }
+  EXPECT_NEAR(drawn, mean, 5.0 * deviation / std::sqrt(kDraws) + 1e-9) << kept.size() << " kept";
+}
+
+INSTANTIATE_TEST_SUITE_P(Shapes, SamplerNucleus,
+                         ::testing::Values(Nucleus{0.5f, 0.9f, 0.0f}, Nucleus{2.5f, 0.95f, 0.0f},
+                                           Nucleus{2.5f, 0.1f, 0.0f}, Nucleus{4.0f, 0.5f, 0.0f},
+                                           Nucleus{2.5f, 1.0f, 0.05f}, Nucleus{2.5f, 0.7f, 0.02f},
+                                           Nucleus{2.5f, 0.999f, 1e-4f},
+                                           Nucleus{8.0f, 0.95f, 0.0f}));
+
+TEST(SamplerLarge, TiesAtTheEndOfTheNucleusGoToTheLowestIds) {
+  std::vector<float> logits(kVocab, 0.0f);
+  for (uint32_t i = 0; i < kVocab; i += 2) logits[i] = -0.0f;  // equal to 0
+  sharpi_sampler_params p = plain(5);
+  p.top_p = 0.00379f;  // 152 of the equal tokens
+  std::set<int32_t> seen;
+  for (const int32_t token : draw(p, logits, 400)) {
+    EXPECT_LT(token, 152);
+    seen.insert(token);
+  }
+  EXPECT_GT(seen.size(), 100u);
+}
+
+}  // namespace
+}  // namespace sharpi

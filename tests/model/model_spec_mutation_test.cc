@@ -1,0 +1,135 @@
+// SPDX-License-Identifier: MIT
+// Headers with flipped bytes: each is refused with a text, or gives a spec that keeps every promise
+// that later code relies on.
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <cmath>
+#include <random>
+
+#include "model/model_spec.h"
+#include "support/tiny_model.h"
+
+namespace sharpi {
+namespace {
+
+/// The bytes of a reference are those of its rows, and lie in the file.
+void expect_whole(const ModelSpec& s, const TensorRef& t) {
+  if (!t) return;
+  EXPECT_EQ(t.bytes(), t.row_bytes() * t.n_out * t.n_experts) << t.tensor->name;
+  EXPECT_LE(t.tensor->file_offset + t.bytes(), s.file->file_bytes()) << t.tensor->name;
+}
+
+void expect_sound_attention(const ModelSpec& s, uint32_t layer) {
+  const AttentionSpec& a = s.layers[layer].attention;
+  ASSERT_GT(a.n_kv_heads, 0u);
+  EXPECT_EQ(a.n_heads % a.n_kv_heads, 0u);
+  EXPECT_GT(a.n_heads, 0u);
+  EXPECT_GT(a.head_dim, 0u);
+  EXPECT_LE(a.head_dim, 4096u);
+  EXPECT_GE(a.rope.n_rot, 2u);
+  EXPECT_LE(a.rope.n_rot, a.head_dim);
+  EXPECT_EQ(a.rope.n_rot % 2, 0u);
+  EXPECT_TRUE(a.rope.freq_base >= 1.0 && std::isfinite(a.rope.freq_base));
+  EXPECT_TRUE(a.rope.freq_scale > 0.0 && std::isfinite(a.rope.freq_scale));
+  EXPECT_TRUE(a.q && a.o && a.q_norm);
+  EXPECT_EQ(a.o.n_in, uint64_t{a.n_heads} * a.head_dim);
+  if (s.layers[layer].owns_kv()) {
+    EXPECT_TRUE(a.k && a.k_norm && (a.v || a.v_from_k));
+    EXPECT_EQ(a.k.n_out, uint64_t{a.n_kv_heads} * a.head_dim);
+  } else {
+    const auto source = static_cast<uint32_t>(a.kv_source);
+    ASSERT_LT(source, layer);
+    EXPECT_TRUE(s.layers[source].owns_kv());
+    EXPECT_EQ(s.layers[source].attention.n_kv_heads, a.n_kv_heads);
+    EXPECT_EQ(s.layers[source].attention.head_dim, a.head_dim);
+    EXPECT_EQ(s.layers[source].attention.window, a.window);
+  }
+}
+
+void expect_sound(const ModelSpec& s) {
+  EXPECT_GT(s.n_embd, 0u);
+  EXPECT_GT(s.n_vocab, 0u);
+  EXPECT_GT(s.n_ctx_train, 0u);
+  EXPECT_TRUE(s.rms_eps > 0.0f && std::isfinite(s.rms_eps));
+  EXPECT_TRUE(s.logit_softcap >= 0.0f && std::isfinite(s.logit_softcap));
+  ASSERT_GT(s.n_layers(), 0u);
+  for (const TensorRef* t : {&s.token_embd, &s.output, &s.output_norm, &s.ple_embd}) {
+    expect_whole(s, *t);
+  }
+  for (uint32_t i = 0; i < s.n_layers(); ++i) {
+    const LayerSpec& l = s.layers[i];
+    const DeltaNetSpec& d = l.delta;
+    const FfnSpec& f = l.ffn;
+    if (l.mixer == MixerKind::kAttention) {
+      expect_sound_attention(s, i);
+    } else {
+      ASSERT_GT(d.n_k_heads, 0u);
+      EXPECT_EQ(d.n_v_heads % d.n_k_heads, 0u);
+      EXPECT_GE(d.conv_kernel, 2u);
+      EXPECT_EQ(d.qkv.n_out, d.conv_dim());
+    }
+    EXPECT_TRUE(l.mixer_norm && l.ffn_norm && f.gate && f.down);
+    EXPECT_TRUE(std::isfinite(l.output_scale));
+    if (f.kind == FfnKind::kMoe) {
+      EXPECT_LE(f.n_used, f.n_experts);
+      EXPECT_GT(f.n_used, 0u);
+    }
+    for (const TensorRef* t : {&l.attention.q, &l.attention.k, &l.attention.v, &l.attention.o,
+                               &d.qkv, &d.out, &f.gate, &f.up, &f.down, &f.router}) {
+      expect_whole(s, *t);
+    }
+  }
+}
+
+/// Writes `n` bytes over a file in place.
+void overwrite(const std::string& path, const std::byte* bytes, size_t n, uint64_t at) {
+  const int fd = ::open(path.c_str(), O_WRONLY | O_CLOEXEC);
+  ASSERT_GE(fd, 0);
+  EXPECT_EQ(::pwrite(fd, bytes, n, static_cast<off_t>(at)), static_cast<ssize_t>(n));
+  ::close(fd);
+}
+
+TEST(ModelSpecMutation, FlippedHeadersAreRefusedOrSound) {
+  constexpr int kFlipsPerModel = 400;
+  uint32_t n_sound = 0, n_refused = 0;
+  for (test::ModelRecipe recipe : test::tiny_recipes()) {
+    SCOPED_TRACE(recipe.arch);
+    recipe.tokenizer = false;
+    const test::TempFile temp;
+    ASSERT_TRUE(test::ModelFile(recipe).write_sparse(temp.path()));
+    uint64_t header = 0;
+    std::vector<std::byte> original;
+    {
+      const auto file = GgufFile::open(temp.path());
+      ASSERT_TRUE(file.is_ok()) << file.status().text();
+      header = file.value()->tensors().front().file_offset;
+      original.assign(file.value()->shard_data(0), file.value()->shard_data(0) + header);
+    }
+    std::mt19937_64 random(recipe.seed);
+    for (int flip = 0; flip < kFlipsPerModel; ++flip) {
+      std::vector<std::byte> bent = original;
+      const uint64_t at = random() % header;
+      bent[at] ^= static_cast<std::byte>(1u << (random() % 8));
+      overwrite(temp.path(), bent.data() + at, 1, at);
+      const auto file = GgufFile::open(temp.path());
+      if (file.is_ok()) {
+        const auto spec = load_model_spec(file.value());
+        ++(spec.is_ok() ? n_sound : n_refused);
+        if (spec.is_ok()) {
+          expect_sound(*spec.value());
+        } else {
+          EXPECT_FALSE(spec.status().text().empty());
+        }
+      }
+      overwrite(temp.path(), original.data() + at, 1, at);
+    }
+  }
+  // Both outcomes were met, so the check is not empty.
+  EXPECT_GT(n_sound, 20u);
+  EXPECT_GT(n_refused, 200u);
+}
+
+}  // namespace
+}  // namespace sharpi

@@ -1,0 +1,180 @@
+// SPDX-License-Identifier: MIT
+// The C ABI with C++ ownership, for tests: a handle type per object and verbs that fail the test
+// with the library's own sentence. Thread rule: as sharpi.h.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "sharpi.h"
+
+namespace sharpi::testing {
+
+struct Destroy {
+  void operator()(sharpi_context* p) const { sharpi_context_destroy(p); }
+  void operator()(sharpi_plan* p) const { sharpi_plan_destroy(p); }
+  void operator()(sharpi_model* p) const { sharpi_model_destroy(p); }
+  void operator()(sharpi_session* p) const { sharpi_session_destroy(p); }
+};
+using ContextPtr = std::unique_ptr<sharpi_context, Destroy>;
+using PlanPtr = std::unique_ptr<sharpi_plan, Destroy>;
+using ModelPtr = std::unique_ptr<sharpi_model, Destroy>;
+using SessionPtr = std::unique_ptr<sharpi_session, Destroy>;
+
+/// Everything a test usually wants to set; the rest has the library's defaults.
+struct ModelSetup {
+  uint32_t n_threads = 2;
+  sharpi_cpu_isa isa = SHARPI_ISA_AUTO;
+  bool use_env = false;
+  std::function<void(sharpi_plan_params*, sharpi_session_params*)> edit;
+};
+
+inline std::string text_of(const sharpi_error& e) {
+  return std::string(sharpi_status_name(e.status)) + ": " + e.text;
+}
+
+/// A loaded model with its context and plan.
+struct Loaded {
+  ContextPtr context;
+  PlanPtr plan;
+  ModelPtr model;
+  sharpi_plan_summary plan_info{};
+  sharpi_model_summary info{};
+};
+
+inline ContextPtr make_context(const ModelSetup& setup) {
+  sharpi_context_params p;
+  sharpi_context_params_init(&p, sizeof p);
+  p.n_threads = setup.n_threads;
+  p.cpu_isa = setup.isa;
+  p.flags = setup.use_env ? 0 : SHARPI_CONTEXT_IGNORE_ENV;
+  sharpi_context* out = nullptr;
+  sharpi_error e = SHARPI_ERROR_INIT;
+  EXPECT_EQ(sharpi_context_create(&p, &out, &e), SHARPI_OK) << text_of(e);
+  return ContextPtr(out);
+}
+
+/// SHARPI_OK, or the status with its sentence in *err.
+inline sharpi_status try_plan(sharpi_context* context, const std::string& path,
+                              const ModelSetup& setup, PlanPtr* out, sharpi_error* err) {
+  sharpi_plan_params p;
+  sharpi_plan_params_init(&p, sizeof p);
+  sharpi_session_params s;
+  sharpi_session_params_init(&s, sizeof s);
+  p.session = &s;
+  p.n_gpu_layers = 0;
+  s.n_ctx = 4096;
+  if (setup.edit) setup.edit(&p, &s);
+  sharpi_plan* plan = nullptr;
+  const sharpi_status status = sharpi_plan_create(context, path.c_str(), &p, &plan, err);
+  out->reset(plan);
+  return status;
+}
+
+inline Loaded load(const std::string& path, const ModelSetup& setup = {}) {
+  Loaded l;
+  l.context = make_context(setup);
+  sharpi_error e = SHARPI_ERROR_INIT;
+  EXPECT_EQ(try_plan(l.context.get(), path, setup, &l.plan, &e), SHARPI_OK) << text_of(e);
+  if (!l.plan) return l;
+  sharpi_model* model = nullptr;
+  EXPECT_EQ(sharpi_model_load(l.plan.get(), nullptr, nullptr, &model, &e), SHARPI_OK) << text_of(e);
+  l.model.reset(model);
+  l.plan_info.struct_size = sizeof l.plan_info;
+  l.info.struct_size = sizeof l.info;
+  EXPECT_EQ(sharpi_plan_info(l.plan.get(), &l.plan_info, &e), SHARPI_OK) << text_of(e);
+  if (model != nullptr) {
+    EXPECT_EQ(sharpi_model_info(model, &l.info, &e), SHARPI_OK) << text_of(e);
+  }
+  return l;
+}
+
+/// One session with verbs.
+class Chat {
+ public:
+  explicit Chat(const sharpi_model* model, const sharpi_session_params* params = nullptr)
+      : n_vocab_(vocab_of(model)) {
+    sharpi_session* s = nullptr;
+    sharpi_error e = SHARPI_ERROR_INIT;
+    EXPECT_EQ(sharpi_session_create(model, params, &s, &e), SHARPI_OK) << text_of(e);
+    session_.reset(s);
+  }
+  Chat(SessionPtr session, uint32_t n_vocab) : session_(std::move(session)), n_vocab_(n_vocab) {}
+
+  sharpi_session* get() const { return session_.get(); }
+  uint32_t n_vocab() const { return n_vocab_; }
+
+  void prefill(const std::vector<int32_t>& tokens, uint32_t n_logit_rows = 1) {
+    prefill(tokens.data(), static_cast<uint32_t>(tokens.size()), n_logit_rows);
+  }
+  void prefill(const int32_t* tokens, uint32_t n, uint32_t n_logit_rows = 1) {
+    sharpi_prefill_params p;
+    sharpi_prefill_params_init(&p, sizeof p);
+    p.n_logit_rows = n_logit_rows;
+    uint32_t committed = 0;
+    sharpi_error e = SHARPI_ERROR_INIT;
+    ASSERT_EQ(sharpi_session_prefill(get(), tokens, n, &p, &committed, &e), SHARPI_OK)
+        << text_of(e);
+    ASSERT_EQ(committed, n);
+  }
+  void decode(int32_t token) {
+    sharpi_error e = SHARPI_ERROR_INIT;
+    ASSERT_EQ(sharpi_session_decode(get(), token, &e), SHARPI_OK) << text_of(e);
+  }
+  std::vector<float> logits(uint32_t row = 0) const {
+    std::vector<float> out(n_vocab_);
+    uint32_t n = 0;
+    sharpi_error e = SHARPI_ERROR_INIT;
+    EXPECT_EQ(sharpi_session_logits(get(), row, out.data(), n_vocab_, &n, &e), SHARPI_OK)
+        << text_of(e);
+    return out;
+  }
+  int32_t argmax(uint32_t row = 0) const {
+    const std::vector<float> l = logits(row);
+    return static_cast<int32_t>(std::max_element(l.begin(), l.end()) - l.begin());
+  }
+  /// Logits after every token of the prompt, read in calls of at most `piece` tokens.
+  std::vector<std::vector<float>> all_logits(const std::vector<int32_t>& tokens, uint32_t piece) {
+    std::vector<std::vector<float>> out;
+    for (size_t at = 0; at < tokens.size(); at += piece) {
+      const auto n = static_cast<uint32_t>(std::min<size_t>(piece, tokens.size() - at));
+      prefill(tokens.data() + at, n, n);
+      for (uint32_t i = n; i-- > 0;) out.push_back(logits(i));
+    }
+    return out;
+  }
+  std::vector<int32_t> greedy(uint32_t n) {
+    std::vector<int32_t> out;
+    for (uint32_t i = 0; i < n; ++i) {
+      out.push_back(argmax());
+      if (i + 1 < n) decode(out.back());
+    }
+    return out;
+  }
+  sharpi_session_summary info() const {
+    sharpi_session_summary s{};
+    s.struct_size = sizeof s;
+    sharpi_error e = SHARPI_ERROR_INIT;
+    EXPECT_EQ(sharpi_session_info(get(), &s, &e), SHARPI_OK) << text_of(e);
+    return s;
+  }
+
+ private:
+  static uint32_t vocab_of(const sharpi_model* model) {
+    sharpi_model_summary m{};
+    m.struct_size = sizeof m;
+    sharpi_error e = SHARPI_ERROR_INIT;
+    EXPECT_EQ(sharpi_model_info(model, &m, &e), SHARPI_OK) << text_of(e);
+    return m.n_vocab;
+  }
+  SessionPtr session_;
+  uint32_t n_vocab_ = 0;
+};
+
+}  // namespace sharpi::testing

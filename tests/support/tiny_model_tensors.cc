@@ -1,0 +1,259 @@
+// SPDX-License-Identifier: MIT
+#include "support/tiny_model_tensors.h"
+
+#include <cmath>
+#include <random>
+
+namespace sharpi::test {
+namespace {
+
+class Table {
+ public:
+  explicit Table(const ModelRecipe& recipe) : r_(recipe), random_(recipe.seed) {}
+
+  std::vector<ModelTensor> build() {
+    add_global();
+    for (uint32_t i = 0; i < r_.n_blocks(); ++i) {
+      prefix_ = "blk." + std::to_string(i) + ".";
+      if (r_.arch == "gemma4") {
+        add_gemma4_block(i);
+      } else if (r_.arch.starts_with("qwen35")) {
+        add_qwen35_block(i);
+      } else {
+        add_qwen3_block();
+      }
+    }
+    return std::move(out_);
+  }
+
+ private:
+  ModelTensor& add(const std::string& name, GgmlType type, std::vector<uint64_t> ne) {
+    ModelTensor t;
+    t.name = prefix_ + name;
+    t.type = type;
+    t.ne = std::move(ne);
+    out_.push_back(std::move(t));
+    return out_.back();
+  }
+  /// Keeps the size of what it is multiplied with, times `gain`.
+  void matrix(const std::string& name, std::vector<uint64_t> ne, double gain = 1.0) {
+    typed(name, r_.matrix_type, std::move(ne), gain);
+  }
+  void typed(const std::string& name, GgmlType type, std::vector<uint64_t> ne, double gain) {
+    const uint64_t n_in = ne[0];
+    if (n_in % ggml_traits(type).block_elements != 0) {
+      type = n_in % 32 == 0 ? GgmlType::kQ8_0 : GgmlType::kF16;
+    }
+    add(name, type, std::move(ne)).deviation = gain / std::sqrt(static_cast<double>(n_in));
+  }
+  void norm(const std::string& name, uint64_t n, double centre = 1.0) {
+    ModelTensor& t = add(name, GgmlType::kF32, {n});
+    t.centre = centre;
+    t.deviation = 0.1 * centre;
+  }
+  void uniform(const std::string& name, uint64_t n, double low, double high) {
+    std::uniform_real_distribution<double> draw(low, high);
+    ModelTensor& t = add(name, GgmlType::kF32, {n});
+    for (uint64_t i = 0; i < n; ++i) t.values.push_back(static_cast<float>(draw(random_)));
+  }
+
+  void add_global() {
+    const uint64_t embd = r_.n_embd, vocab = r_.n_vocab;
+    typed("token_embd.weight", r_.table_type, {embd, vocab}, 1.0);
+    norm("output_norm.weight", embd);
+    if (!r_.tied) typed("output.weight", r_.table_type, {embd, vocab}, 3.0);
+    if (r_.arch != "gemma4") return;
+    // A quarter of the pairs rotates, as in the published models.
+    const uint64_t half = (r_.n_rot != 0 ? r_.n_rot : r_.head_dim) / 2;
+    ModelTensor& factors = add("rope_freqs.weight", GgmlType::kF32, {half});
+    for (uint64_t j = 0; j < half; ++j) factors.values.push_back(j < half / 4 ? 1.0f : 1e30f);
+    if (r_.d_ple == 0) return;
+    const uint64_t all = uint64_t{r_.d_ple} * r_.n_layers;
+    typed("per_layer_token_embd.weight", r_.table_type, {all, vocab}, 1.0);
+    add("per_layer_model_proj.weight", GgmlType::kBF16, {embd, all}).deviation =
+        1.0 / std::sqrt(static_cast<double>(embd));
+    norm("per_layer_proj_norm.weight", r_.d_ple);
+  }
+
+  void add_attention(uint64_t q_rows_per_head, bool whole_norm) {
+    const uint64_t embd = r_.n_embd, q = uint64_t{r_.n_heads} * r_.head_dim;
+    const uint64_t kv = uint64_t{r_.n_kv_heads} * r_.head_dim;
+    matrix("attn_q.weight", {embd, r_.n_heads * q_rows_per_head});
+    matrix("attn_k.weight", {embd, kv});
+    matrix("attn_v.weight", {embd, kv});
+    matrix("attn_output.weight", {q, embd}, 0.5);
+    norm("attn_q_norm.weight", whole_norm ? q : r_.head_dim);
+    norm("attn_k_norm.weight", whole_norm ? kv : r_.head_dim);
+  }
+  void add_dense(uint64_t d_ff) {
+    matrix("ffn_gate.weight", {r_.n_embd, d_ff});
+    matrix("ffn_up.weight", {r_.n_embd, d_ff});
+    matrix("ffn_down.weight", {d_ff, r_.n_embd}, 0.5);
+  }
+  void add_moe() {
+    const uint64_t embd = r_.n_embd, width = r_.d_expert, n = r_.n_experts;
+    add("ffn_gate_inp.weight", GgmlType::kF32, {embd, n}).deviation =
+        3.0 / std::sqrt(static_cast<double>(embd));
+    if (r_.fused_gate_up) {
+      matrix("ffn_gate_up_exps.weight", {embd, 2 * width, n});
+    } else {
+      matrix("ffn_gate_exps.weight", {embd, width, n});
+      matrix("ffn_up_exps.weight", {embd, width, n});
+    }
+    matrix("ffn_down_exps.weight", {width, embd, n}, 0.5);
+  }
+  void add_shared_expert() {
+    add("ffn_gate_inp_shexp.weight", GgmlType::kF32, {r_.n_embd}).deviation =
+        1.0 / std::sqrt(static_cast<double>(r_.n_embd));
+    matrix("ffn_gate_shexp.weight", {r_.n_embd, r_.d_shared});
+    matrix("ffn_up_shexp.weight", {r_.n_embd, r_.d_shared});
+    matrix("ffn_down_shexp.weight", {r_.d_shared, r_.n_embd}, 0.5);
+  }
+
+  void add_qwen3_block() {
+    norm("attn_norm.weight", r_.n_embd);
+    norm("ffn_norm.weight", r_.n_embd);
+    add_attention(r_.head_dim, r_.arch == "olmoe");
+    if (r_.arch == "qwen3") {
+      add_dense(r_.d_ff);
+    } else {
+      add_moe();
+    }
+  }
+
+  void add_gemma4_block(uint32_t i) {
+    const bool global = r_.is_global(i), owner = i < r_.n_layers - r_.n_shared_kv;
+    const uint64_t embd = r_.n_embd, head_dim = global ? r_.head_dim : r_.head_dim_swa;
+    const uint64_t kv = (global ? r_.n_kv_heads_global : r_.n_kv_heads) * head_dim;
+    for (const char* name : {"attn_norm.weight", "post_attention_norm.weight", "ffn_norm.weight",
+                             "post_ffw_norm.weight"}) {
+      norm(name, embd);
+    }
+    matrix("attn_q.weight", {embd, r_.n_heads * head_dim});
+    matrix("attn_output.weight", {r_.n_heads * head_dim, embd});
+    // The attention scale is 1, so one of the norms holds 1/sqrt(head_dim).
+    norm("attn_q_norm.weight", head_dim, 1.0 / std::sqrt(static_cast<double>(head_dim)));
+    if (owner || r_.shared_kv_weights) {
+      matrix("attn_k.weight", {embd, kv});
+      norm("attn_k_norm.weight", head_dim);
+      if (!(r_.k_eq_v && global)) matrix("attn_v.weight", {embd, kv});
+    }
+    uniform("layer_output_scale.weight", 1, 0.7, 1.1);
+    add_dense(r_.d_ff);
+    if (r_.d_ple == 0) return;
+    matrix("inp_gate.weight", {embd, r_.d_ple});
+    matrix("proj.weight", {r_.d_ple, embd});
+    norm("post_norm.weight", embd);
+  }
+
+  void add_delta_net() {
+    const uint64_t embd = r_.n_embd, inner = uint64_t{r_.delta_v_heads} * r_.delta_dim;
+    const uint64_t conv = 2 * uint64_t{r_.delta_k_heads} * r_.delta_dim + inner;
+    matrix("attn_qkv.weight", {embd, conv});
+    matrix("attn_gate.weight", {embd, inner});
+    add("ssm_conv1d.weight", GgmlType::kF32, {r_.conv_kernel, conv}).deviation = 0.5;
+    uniform("ssm_dt.bias", r_.delta_v_heads, -1.0, 1.0);
+    uniform("ssm_a", r_.delta_v_heads, -2.0, -0.01);
+    matrix("ssm_alpha.weight", {embd, r_.delta_v_heads});
+    matrix("ssm_beta.weight", {embd, r_.delta_v_heads});
+    norm("ssm_norm.weight", r_.delta_dim);
+    matrix("ssm_out.weight", {inner, embd}, 0.5);
+  }
+  void add_qwen35_block(uint32_t i) {
+    norm("attn_norm.weight", r_.n_embd);
+    norm("post_attention_norm.weight", r_.n_embd);
+    if (r_.is_recurrent(i)) {
+      add_delta_net();
+    } else {
+      add_attention(2 * uint64_t{r_.head_dim}, false);
+    }
+    if (r_.arch == "qwen35moe") {
+      add_moe();
+      add_shared_expert();
+    } else {
+      add_dense(r_.d_ff);
+    }
+    if (i < r_.n_layers) return;
+    matrix("nextn.eh_proj.weight", {2 * uint64_t{r_.n_embd}, r_.n_embd});
+    for (const char* name :
+         {"nextn.enorm.weight", "nextn.hnorm.weight", "nextn.shared_head_norm.weight"}) {
+      norm(name, r_.n_embd);
+    }
+  }
+
+  const ModelRecipe& r_;
+  std::mt19937_64 random_;
+  std::string prefix_;
+  std::vector<ModelTensor> out_;
+};
+
+}  // namespace
+
+std::vector<ModelTensor> recipe_tensors(const ModelRecipe& recipe) {
+  return Table(recipe).build();
+}
+
+ModelRecipe tiny_qwen3() {
+  ModelRecipe r;
+  r.tied = true;
+  return r;
+}
+
+ModelRecipe tiny_qwen3moe() {
+  ModelRecipe r;
+  r.arch = "qwen3moe";
+  return r;
+}
+
+ModelRecipe tiny_olmoe() {
+  ModelRecipe r;
+  r.arch = "olmoe";
+  r.n_heads = r.n_kv_heads = 2;
+  r.rms_eps = 1e-5f;
+  return r;
+}
+
+ModelRecipe tiny_gemma4() {
+  ModelRecipe r;
+  r.arch = "gemma4";
+  r.tied = true;
+  r.n_layers = 8;
+  r.head_dim = 64;
+  r.rope_base = 1e6f;
+  r.n_shared_kv = 4;
+  r.d_ple = 32;
+  return r;
+}
+
+ModelRecipe tiny_gemma4kv() {
+  ModelRecipe r = tiny_gemma4();
+  r.n_layers = 4;
+  r.n_kv_heads_global = 1;
+  r.n_shared_kv = 0;
+  r.d_ple = 0;
+  r.k_eq_v = true;
+  return r;
+}
+
+ModelRecipe tiny_qwen35() {
+  ModelRecipe r;
+  r.arch = "qwen35";
+  r.n_layers = 4;
+  r.n_rot = 8;
+  r.rope_base = 1e7f;
+  r.n_mtp = 1;
+  return r;
+}
+
+ModelRecipe tiny_qwen35moe() {
+  ModelRecipe r = tiny_qwen35();
+  r.arch = "qwen35moe";
+  return r;
+}
+
+std::vector<ModelRecipe> tiny_recipes() {
+  return {tiny_qwen3(),    tiny_qwen3moe(), tiny_olmoe(),    tiny_gemma4(),
+          tiny_gemma4kv(), tiny_qwen35(),   tiny_qwen35moe()};
+}
+
+}  // namespace sharpi::test

@@ -1,0 +1,112 @@
+// SPDX-License-Identifier: MIT
+#include "text/normalize.h"
+
+#include <gtest/gtest.h>
+#include <utf8proc.h>
+
+#include <cstdlib>
+#include <memory>
+#include <random>
+
+#include "text/utf8.h"
+
+namespace sharpi {
+namespace {
+
+std::string nfc(std::string_view text) {
+  std::string storage = "stale";
+  std::string_view out;
+  EXPECT_TRUE(normalize_nfc(text, &storage, &out).is_ok());
+  return std::string(out);
+}
+
+/// The library's own normalisation of the whole text at once.
+std::string reference(const std::string& text) {
+  struct Free {
+    void operator()(utf8proc_uint8_t* p) const { std::free(p); }
+  };
+  utf8proc_uint8_t* raw = nullptr;
+  const auto n = utf8proc_map(reinterpret_cast<const utf8proc_uint8_t*>(text.data()),
+                              static_cast<utf8proc_ssize_t>(text.size()), &raw,
+                              static_cast<utf8proc_option_t>(UTF8PROC_STABLE | UTF8PROC_COMPOSE));
+  const std::unique_ptr<utf8proc_uint8_t, Free> owned(raw);
+  EXPECT_GE(n, 0);
+  return n < 0 ? std::string() : std::string(reinterpret_cast<char*>(raw), static_cast<size_t>(n));
+}
+
+std::vector<utf8proc_int32_t> decomposition(uint32_t cp) {
+  utf8proc_int32_t parts[8];
+  int boundclass = 0;
+  const auto n = utf8proc_decompose_char(
+      static_cast<utf8proc_int32_t>(cp), parts, 8,
+      static_cast<utf8proc_option_t>(UTF8PROC_DECOMPOSE | UTF8PROC_STABLE), &boundclass);
+  EXPECT_GE(n, 1);
+  EXPECT_LE(n, 8);
+  return {parts, parts + n};
+}
+
+bool is_character(uint32_t cp) {
+  return cp < 0xD800 || cp > 0xDFFF;
+}
+
+TEST(Nfc, InertCharactersAreStableStartersThatJoinNothingBeforeThem) {
+  for (uint32_t cp = 0; cp <= 0x10FFFF; ++cp) {
+    if (!is_character(cp)) continue;
+    if (is_nfc_inert(cp)) {
+      std::string text;
+      utf8_append(cp, &text);
+      ASSERT_EQ(reference(text), text) << std::hex << cp;
+      ASSERT_EQ(utf8proc_get_property(static_cast<utf8proc_int32_t>(cp))->combining_class, 0);
+    }
+    // Whatever follows the first part of some decomposition may be joined to what precedes it.
+    const auto parts = decomposition(cp);
+    for (size_t i = 1; i < parts.size(); ++i) {
+      ASSERT_FALSE(is_nfc_inert(static_cast<uint32_t>(parts[i]))) << std::hex << cp;
+    }
+  }
+}
+
+TEST(Nfc, EqualsTheLibraryOnRandomMixtures) {
+  const uint32_t palette[] = {
+      'a',    'e',     ' ',    0xE9,  0x301,  0x300,  0x316,  0x327,  0x308,  0x344,   0x340,
+      0x212B, 0x2126,  0x1E9B, 0x323, 0x1100, 0x1161, 0x11A8, 0xAC00, 0xAC01, 0xD55C,  0x304B,
+      0x3099, 0x304C,  0x915,  0x93C, 0x958,  0x9C7,  0x9BE,  0xFB1D, 0x5B4,  0x1D15E, 0x1D165,
+      0x4F60, 0x1F600, 0x2ADC, 0x338, 0xF73,  0xF71,  0xF72,  0x3B1,  0x342,  0x345,   0x1F70};
+  std::mt19937 random(2);
+  for (int round = 0; round < 20000; ++round) {
+    std::string text;
+    for (auto n = random() % 12; n > 0; --n) {
+      utf8_append(palette[random() % std::size(palette)], &text);
+    }
+    ASSERT_EQ(nfc(text), reference(text)) << "round " << round;
+  }
+}
+
+TEST(Nfc, EqualsTheLibraryOnEveryCharacterBetweenNeighbours) {
+  for (uint32_t cp = 0; cp <= 0x10FFFF; ++cp) {
+    if (!is_character(cp)) continue;
+    std::string text = "e";
+    utf8_append(cp, &text);
+    text += "\xCC\x81z";
+    ASSERT_EQ(nfc(text), reference(text)) << std::hex << cp;
+  }
+}
+
+TEST(Nfc, UnchangedTextIsNotCopied) {
+  const std::string text = "plain, caf\xC3\xA9, \xE4\xBD\xA0\xE5\xA5\xBD";
+  std::string storage;
+  std::string_view out;
+  ASSERT_TRUE(normalize_nfc(text, &storage, &out).is_ok());
+  EXPECT_EQ(out.data(), text.data());
+  EXPECT_EQ(out, text);
+}
+
+TEST(Nfc, TextThatShrinksToNothingNewKeepsItsStart) {
+  EXPECT_EQ(nfc("\xCC\x81"), "\xCC\x81");
+  EXPECT_EQ(nfc(""), "");
+  EXPECT_EQ(nfc("e\xCC\x81"), "\xC3\xA9");
+  EXPECT_EQ(nfc("abce\xCC\x81xyz"), "abc\xC3\xA9xyz");
+}
+
+}  // namespace
+}  // namespace sharpi

@@ -1,0 +1,340 @@
+// SPDX-License-Identifier: MIT
+// Decode and prefill of a whole model through the C ABI, next to what the memory can deliver.
+//   SHARPI_BENCH_MODEL=model.gguf    required
+//   SHARPI_BENCH_THREADS=2           threads of the context and of the read-only stream (0 = all)
+//   SHARPI_BENCH_DEPTH=0             tokens in the session before decode is measured
+//   SHARPI_BENCH_KV=auto             f32, bf16 or q8_0, or K,V
+//   SHARPI_BENCH_ROUNDS=7            stream and decode alternate this often (at least 5)
+//   SHARPI_BENCH_TOKENS=16           decoded tokens of one round
+//   SHARPI_BENCH_EXACT=0             1 = f32 activations
+// Decode is judged by its share of the stream: bytes that a token must read (matrix weights without
+// the embedding table, active experts only, KV rows, recurrent state) over the time it takes,
+// divided by the rate of reading memory. Both alternate because such machines are noisy; the median
+// of the paired ratios is the result. Only the counting of bytes looks into the file, nothing else.
+#include <benchmark/benchmark.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "gguf/gguf_file.h"
+#include "model/model_spec.h"
+#include "read_stream.h"
+#include "sharpi.h"
+
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+double seconds_since(Clock::time_point start) {
+  return std::chrono::duration<double>(Clock::now() - start).count();
+}
+
+[[noreturn]] void die(const std::string& what) {
+  std::fprintf(stderr, "model_bench: %s\n", what.c_str());
+  std::exit(1);
+}
+
+void must(sharpi_status status, const sharpi_error& err, const char* what) {
+  if (status != SHARPI_OK)
+    die(std::string(what) + ": " + sharpi_status_name(status) + ": " + err.text);
+}
+
+uint32_t env_count(const char* name, uint32_t fallback) {
+  const char* text = std::getenv(name);
+  if (text == nullptr || *text == '\0') return fallback;
+  char* end = nullptr;
+  const unsigned long value = std::strtoul(text, &end, 10);
+  if (*end != '\0' || value > 1u << 24) die(std::string(name) + ": a count is expected");
+  return static_cast<uint32_t>(value);
+}
+
+sharpi_kv_dtype kv_dtype(const std::string& name) {
+  if (name == "auto") return SHARPI_KV_AUTO;
+  if (name == "f32") return SHARPI_KV_F32;
+  if (name == "bf16") return SHARPI_KV_BF16;
+  if (name == "q8_0") return SHARPI_KV_Q8_0;
+  die("SHARPI_BENCH_KV: auto, f32, bf16, q8_0, or two of them as K,V");
+}
+
+struct Settings {
+  std::string model, kv = "auto";
+  uint32_t n_threads = 2, depth = 0, rounds = 7, tokens = 16;
+  bool exact = false;
+  static Settings read() {
+    Settings s;
+    const char* model = std::getenv("SHARPI_BENCH_MODEL");
+    if (model == nullptr) die("SHARPI_BENCH_MODEL names no GGUF file");
+    s.model = model;
+    if (const char* kv = std::getenv("SHARPI_BENCH_KV")) s.kv = kv;
+    s.n_threads = env_count("SHARPI_BENCH_THREADS", s.n_threads);
+    s.depth = env_count("SHARPI_BENCH_DEPTH", s.depth);
+    s.rounds = std::max(5u, env_count("SHARPI_BENCH_ROUNDS", s.rounds));
+    s.tokens = std::max(1u, env_count("SHARPI_BENCH_TOKENS", s.tokens));
+    s.exact = env_count("SHARPI_BENCH_EXACT", 0) != 0;
+    return s;
+  }
+  uint32_t n_ctx() const { return std::max(depth + (rounds + 1) * tokens, 512u) + 64; }
+};
+
+/// What one token must read and compute.
+struct Work {
+  uint64_t weight_bytes = 0;    // without embedding tables; active experts only; head included
+  uint64_t matrix_weights = 0;  // multiplied with every token of a prompt: without the head
+  uint64_t state_bytes = 0;     // recurrent state
+};
+
+class WorkCounter {
+ public:
+  explicit WorkCounter(const sharpi::ModelSpec& spec) {
+    for (const sharpi::LayerSpec& l : spec.layers) add_layer(l);
+    add(spec.ple_model_proj);
+    const sharpi::TensorRef& head = spec.tied_output ? spec.token_embd : spec.output;
+    work_.weight_bytes += head.bytes();
+  }
+  const Work& work() const { return work_; }
+
+ private:
+  void add(const sharpi::TensorRef& t) { add(t, t.n_experts); }
+  void add(const sharpi::TensorRef& t, uint64_t n_used) {
+    if (!t) return;
+    work_.weight_bytes += t.bytes() / t.n_experts * n_used;
+    work_.matrix_weights += t.n_in * t.n_out * n_used;
+  }
+  void add_layer(const sharpi::LayerSpec& l) {
+    if (l.mixer == sharpi::MixerKind::kAttention) {
+      const auto& a = l.attention;
+      add(a.q), add(a.k), add(a.v), add(a.o);
+    } else {
+      const auto& d = l.delta;
+      add(d.qkv), add(d.gate), add(d.alpha), add(d.beta), add(d.out);
+      work_.state_bytes += uint64_t{d.n_v_heads} * d.head_dim * d.head_dim * sizeof(float);
+    }
+    const auto& f = l.ffn;
+    const uint64_t n_used = f.kind == sharpi::FfnKind::kMoe ? f.n_used : 1;
+    add(f.gate, n_used), add(f.up, n_used), add(f.down, n_used);
+    add(f.router), add(f.shared_gate), add(f.shared_up), add(f.shared_down);
+    add(l.ple_gate), add(l.ple_proj);
+  }
+  Work work_;
+};
+
+class Bench {
+ public:
+  explicit Bench(const Settings& s) : settings_(s) {
+    open_file();
+    open_model();
+  }
+  ~Bench() {
+    sharpi_session_destroy(session_);
+    sharpi_model_destroy(model_);
+    sharpi_plan_destroy(plan_);
+    sharpi_context_destroy(context_);
+  }
+  Bench(const Bench&) = delete;
+  Bench& operator=(const Bench&) = delete;
+
+  const Settings& settings() const { return settings_; }
+  const Work& work() const { return work_; }
+  uint32_t n_threads() const { return n_threads_; }
+  uint32_t n_tokens() const { return info().n_tokens; }
+  std::string paths() const { return info().paths; }
+
+  void restart() {
+    sharpi_error err = SHARPI_ERROR_INIT;
+    must(sharpi_session_truncate(session_, 0, &err), err, "truncate");
+  }
+  double prefill(uint32_t n) {
+    sharpi_error err = SHARPI_ERROR_INIT;
+    std::vector<int32_t> tokens(n);
+    for (int32_t& t : tokens) t = next_token();
+    const auto start = Clock::now();
+    must(sharpi_session_prefill(session_, tokens.data(), n, nullptr, nullptr, &err), err,
+         "prefill");
+    return seconds_since(start);
+  }
+  double decode(uint32_t n) {
+    sharpi_error err = SHARPI_ERROR_INIT;
+    const auto start = Clock::now();
+    for (uint32_t i = 0; i < n; ++i) {
+      must(sharpi_session_decode(session_, next_token(), &err), err, "decode");
+    }
+    return seconds_since(start);
+  }
+  /// KV bytes that reading the next token goes through.
+  uint64_t kv_bytes() const {
+    uint64_t total = 0;
+    for (uint32_t i = 0; i < n_layers_; ++i) {
+      const sharpi_layer_info layer = layer_info(i);
+      if (layer.mixer == SHARPI_MIXER_DELTA_NET) continue;
+      const sharpi_layer_info owner = layer_info(static_cast<uint32_t>(layer.kv_source));
+      const uint64_t elements = uint64_t{owner.n_kv_heads} * owner.head_dim;
+      const uint64_t rows = window_[i] == 0 ? n_tokens() : std::min(n_tokens(), window_[i]);
+      total += rows * (row_bytes(owner.k_dtype, elements) + row_bytes(owner.v_dtype, elements));
+    }
+    return total;
+  }
+
+ private:
+  static uint64_t row_bytes(sharpi_kv_dtype dtype, uint64_t elements) {
+    if (dtype == SHARPI_KV_F32) return elements * 4;
+    return dtype == SHARPI_KV_BF16 ? elements * 2 : elements / 32 * 34;
+  }
+  void open_file() {
+    auto file = sharpi::GgufFile::open(settings_.model);
+    if (!file.is_ok()) die(file.status().text());
+    auto spec = sharpi::load_model_spec(file.take());
+    if (!spec.is_ok()) die(spec.status().text());
+    work_ = WorkCounter(*spec.value()).work();
+    n_layers_ = spec.value()->n_layers();
+    n_vocab_ = spec.value()->n_vocab;
+    for (const auto& l : spec.value()->layers) {
+      window_.push_back(l.mixer == sharpi::MixerKind::kAttention ? l.attention.window : 0);
+    }
+  }
+  void open_model() {
+    sharpi_error err = SHARPI_ERROR_INIT;
+    sharpi_context_params cp;
+    sharpi_context_params_init(&cp, sizeof cp);
+    cp.n_threads = settings_.n_threads;
+    cp.flags = SHARPI_CONTEXT_IGNORE_ENV;
+    must(sharpi_context_create(&cp, &context_, &err), err, "context");
+    sharpi_device device{};
+    device.struct_size = sizeof device;
+    must(sharpi_device_info(context_, 0, 0, &device, &err), err, "device");
+    n_threads_ = device.n_cores;
+    sharpi_session_params sp;
+    sharpi_session_params_init(&sp, sizeof sp);
+    sp.n_ctx = settings_.n_ctx();
+    const size_t comma = settings_.kv.find(',');
+    sp.k_dtype = kv_dtype(settings_.kv.substr(0, comma));
+    sp.v_dtype = comma == std::string::npos ? sp.k_dtype : kv_dtype(settings_.kv.substr(comma + 1));
+    sharpi_plan_params pp;
+    sharpi_plan_params_init(&pp, sizeof pp);
+    pp.n_gpu_layers = 0;
+    pp.n_gpu_ffn = 0;
+    pp.n_expert_slots = 0;
+    pp.arithmetic = settings_.exact ? SHARPI_ARITHMETIC_EXACT : SHARPI_ARITHMETIC_FAST;
+    pp.session = &sp;
+    must(sharpi_plan_create(context_, settings_.model.c_str(), &pp, &plan_, &err), err, "plan");
+    must(sharpi_model_load(plan_, nullptr, nullptr, &model_, &err), err, "load");
+    must(sharpi_session_create(model_, nullptr, &session_, &err), err, "session");
+  }
+  sharpi_session_summary info() const {
+    sharpi_error err = SHARPI_ERROR_INIT;
+    sharpi_session_summary s{};
+    s.struct_size = sizeof s;
+    must(sharpi_session_info(session_, &s, &err), err, "session");
+    return s;
+  }
+  sharpi_layer_info layer_info(uint32_t layer) const {
+    sharpi_error err = SHARPI_ERROR_INIT;
+    sharpi_layer_info l{};
+    l.struct_size = sizeof l;
+    must(sharpi_session_layer(session_, layer, &l, &err), err, "layer");
+    return l;
+  }
+  /// Any ids will do; they differ so that experts do.
+  int32_t next_token() {
+    random_ = random_ * 6364136223846793005ull + 1442695040888963407ull;
+    return static_cast<int32_t>((random_ >> 33) % n_vocab_);
+  }
+
+  Settings settings_;
+  Work work_;
+  std::vector<uint32_t> window_;
+  uint32_t n_layers_ = 0, n_vocab_ = 0, n_threads_ = 0;
+  uint64_t random_ = 1;
+  sharpi_context* context_ = nullptr;
+  sharpi_plan* plan_ = nullptr;
+  sharpi_model* model_ = nullptr;
+  sharpi_session* session_ = nullptr;
+};
+
+double median(std::vector<double> values) {
+  std::sort(values.begin(), values.end());
+  return values[values.size() / 2];
+}
+
+void decode_share(benchmark::State& state, Bench* bench) {
+  const Settings& s = bench->settings();
+  const auto stream = ReadStream::create(bench->n_threads());
+  for (auto _ : state) {
+    bench->restart();
+    if (s.depth > 0) bench->prefill(s.depth);
+    bench->decode(s.tokens);  // first touches
+    stream->best_rate();
+    std::vector<double> shares, rates, streams;
+    double seconds = 0;
+    uint64_t bytes = 0;
+    for (uint32_t r = 0; r < s.rounds; ++r) {
+      const double rate = stream->best_rate();
+      const uint64_t kv_before = bench->kv_bytes();
+      const double t = bench->decode(s.tokens);
+      const uint64_t kv = (kv_before + bench->kv_bytes()) / 2;
+      bytes = bench->work().weight_bytes + bench->work().state_bytes + kv;
+      const double decode_rate = static_cast<double>(bytes) * s.tokens / t;
+      shares.push_back(decode_rate / rate);
+      rates.push_back(decode_rate);
+      streams.push_back(rate);
+      seconds += t;
+    }
+    state.SetIterationTime(seconds);
+    state.counters["share_of_stream"] = median(shares);
+    state.counters["decode_GB/s"] = median(rates) * 1e-9;
+    state.counters["stream_GB/s"] = median(streams) * 1e-9;
+    state.counters["tokens/s"] = median(rates) / static_cast<double>(bytes);
+    state.counters["MB/token"] = static_cast<double>(bytes) * 1e-6;
+    state.counters["depth"] = bench->n_tokens();
+  }
+}
+
+void prefill_rate(benchmark::State& state, Bench* bench) {
+  const auto n = static_cast<uint32_t>(state.range(0));
+  bench->restart();
+  bench->prefill(n);  // first touches
+  double seconds = 0;
+  uint64_t tokens = 0;
+  for (auto _ : state) {
+    bench->restart();
+    const double t = bench->prefill(n);
+    state.SetIterationTime(t);
+    seconds += t;
+    tokens += n;
+  }
+  const double flop =
+      2.0 * static_cast<double>(bench->work().matrix_weights) * static_cast<double>(tokens);
+  state.counters["GFLOP/s"] = flop / seconds * 1e-9;
+  state.counters["tokens/s"] = static_cast<double>(tokens) / seconds;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  benchmark::Initialize(&argc, argv);
+  if (benchmark::ReportUnrecognizedArguments(argc, argv)) return 1;
+  const Settings settings = Settings::read();
+  Bench bench(settings);
+  benchmark::AddCustomContext("model", settings.model);
+  benchmark::AddCustomContext("threads", std::to_string(bench.n_threads()));
+  benchmark::AddCustomContext("kv", settings.kv);
+  benchmark::AddCustomContext("paths", bench.paths());
+  benchmark::RegisterBenchmark("decode", decode_share, &bench)
+      ->Iterations(1)
+      ->UseManualTime()
+      ->Unit(benchmark::kMillisecond);
+  benchmark::RegisterBenchmark("prefill", prefill_rate, &bench)
+      ->Arg(256)
+      ->Arg(512)
+      ->Iterations(5)
+      ->UseManualTime()
+      ->Unit(benchmark::kMillisecond);
+  benchmark::RunSpecifiedBenchmarks();
+  benchmark::Shutdown();
+  return 0;
+}

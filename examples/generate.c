@@ -1,0 +1,401 @@
+/* SPDX-License-Identifier: MIT */
+/* Reads a prompt with a GGUF model and prints what follows. Text goes to stdout; the plan, the
+ * banner, progress and speed go to stderr. Ctrl-C ends the generation. */
+#define _POSIX_C_SOURCE 200809L
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "sharpi.h"
+#include "util.h"
+
+typedef struct {
+  const char *model_path, *prompt, *prompt_file, *system, *expect;
+  uint32_t n_ctx, n_predict, n_threads;
+  int32_t n_gpu_layers;
+  sharpi_kv_dtype k_dtype, v_dtype;
+  sharpi_sampler_params sampler;
+  int chat, thinking, parse_special, exact, deterministic, ignore_env, quiet, show_progress;
+} options;
+
+/* Everything that is destroyed at the end; null is fine for all of them. */
+typedef struct {
+  sharpi_context* context;
+  sharpi_plan* plan;
+  sharpi_model* model;
+  sharpi_session* session;
+} objects;
+
+static const char kHelp[] =
+    "usage: generate -m MODEL.gguf (-p TEXT | -f FILE) [flags]\n"
+    "  -m FILE            the model\n"
+    "  -p TEXT            the prompt\n"
+    "  -f FILE            the prompt from a file, without its last newline\n"
+    "  --chat             the prompt is a user's message, in the model's chat format\n"
+    "  --system TEXT      system message of the chat\n"
+    "  --no-think         ask a thinking model not to think\n"
+    "  --parse-special    text of control tokens in the prompt becomes these tokens\n"
+    "  -n N               tokens to generate at most (256)\n"
+    "  -c N|auto          context in tokens (4096); auto = the largest that fits\n"
+    "  -t N               threads, 0 = one per CPU (0)\n"
+    "  -g N|auto          layers on the GPU (auto)\n"
+    "  --kv-type T|K,V    KV rows: auto, fp32, bf16, q8_0 (auto)\n"
+    "  --temp X --top-k N --top-p X --min-p X --repeat-penalty X --seed N\n"
+    "                     sampling (0.7, 40, 0.95, 0.05, 1, 0); --temp 0 is greedy\n"
+    "  --exact            f32 activations\n"
+    "  --deterministic    the same bits for any chunking and number of threads\n"
+    "  --ignore-env       read no SHARPI_* environment variable\n"
+    "  --progress         show progress although stderr is no terminal\n"
+    "  --quiet            no plan table\n"
+    "  --expect TEXT      exit 1 unless the generated text contains TEXT\n";
+
+static int parse_sampling(const char* flag, int argc, char** argv, int* i,
+                          sharpi_sampler_params* s) {
+  if (strcmp(flag, "--temp") == 0) {
+    s->temperature = parse_real(flag, flag_value(argc, argv, i), 0.0f, 1e6f);
+  } else if (strcmp(flag, "--top-k") == 0) {
+    s->top_k = parse_count(flag, flag_value(argc, argv, i), 0, INT32_MAX);
+  } else if (strcmp(flag, "--top-p") == 0) {
+    s->top_p = parse_real(flag, flag_value(argc, argv, i), 0.0f, 1.0f);
+  } else if (strcmp(flag, "--min-p") == 0) {
+    s->min_p = parse_real(flag, flag_value(argc, argv, i), 0.0f, 1.0f);
+  } else if (strcmp(flag, "--repeat-penalty") == 0) {
+    s->repeat_penalty = parse_real(flag, flag_value(argc, argv, i), 1e-3f, 1e3f);
+  } else if (strcmp(flag, "--seed") == 0) {
+    s->seed = parse_seed(flag, flag_value(argc, argv, i));
+  } else {
+    return 0;
+  }
+  return 1;
+}
+
+static int parse_switch(const char* flag, options* o) {
+  const struct {
+    const char* name;
+    int* field;
+    int value;
+  } switches[] = {{"--chat", &o->chat, 1},
+                  {"--no-think", &o->thinking, 0},
+                  {"--exact", &o->exact, 1},
+                  {"--deterministic", &o->deterministic, 1},
+                  {"--ignore-env", &o->ignore_env, 1},
+                  {"--progress", &o->show_progress, 1},
+                  {"--quiet", &o->quiet, 1},
+                  {"--parse-special", &o->parse_special, 1}};
+  for (size_t i = 0; i < sizeof switches / sizeof switches[0]; ++i) {
+    if (strcmp(flag, switches[i].name) == 0) {
+      *switches[i].field = switches[i].value;
+      return 1;
+    }
+  }
+  return 0;
+}
+
+static void parse_flag(int argc, char** argv, int* i, options* o) {
+  const char* flag = argv[*i];
+  if (parse_switch(flag, o) || parse_sampling(flag, argc, argv, i, &o->sampler)) return;
+  if (strcmp(flag, "-m") == 0) {
+    o->model_path = flag_value(argc, argv, i);
+  } else if (strcmp(flag, "-p") == 0) {
+    o->prompt = flag_value(argc, argv, i);
+  } else if (strcmp(flag, "-f") == 0) {
+    o->prompt_file = flag_value(argc, argv, i);
+  } else if (strcmp(flag, "--system") == 0) {
+    o->system = flag_value(argc, argv, i);
+  } else if (strcmp(flag, "--expect") == 0) {
+    o->expect = flag_value(argc, argv, i);
+  } else if (strcmp(flag, "-n") == 0) {
+    o->n_predict = parse_count(flag, flag_value(argc, argv, i), 1, INT32_MAX);
+  } else if (strcmp(flag, "-c") == 0) {
+    o->n_ctx = parse_context(flag, flag_value(argc, argv, i));
+  } else if (strcmp(flag, "-t") == 0) {
+    o->n_threads = parse_count(flag, flag_value(argc, argv, i), 0, 1024);
+  } else if (strcmp(flag, "-g") == 0) {
+    o->n_gpu_layers = parse_layers(flag, flag_value(argc, argv, i));
+  } else if (strcmp(flag, "--kv-type") == 0) {
+    parse_kv_type(flag, flag_value(argc, argv, i), &o->k_dtype, &o->v_dtype);
+  } else if (strcmp(flag, "-h") == 0 || strcmp(flag, "--help") == 0) {
+    fputs(kHelp, stdout);
+    exit(0);
+  } else {
+    unknown_flag(flag);
+  }
+}
+
+static options parse_options(int argc, char** argv) {
+  options o;
+  memset(&o, 0, sizeof o);
+  o.n_ctx = 4096;
+  o.n_predict = 256;
+  o.n_gpu_layers = -1;
+  o.thinking = 1;
+  sharpi_sampler_params_init(&o.sampler, sizeof o.sampler);
+  for (int i = 1; i < argc; ++i) parse_flag(argc, argv, &i, &o);
+  if (o.model_path == NULL || (o.prompt == NULL) == (o.prompt_file == NULL)) {
+    fprintf(stderr, "%s: -m and one of -p and -f are needed\n%s", program_name, kHelp);
+    exit(EXIT_USAGE);
+  }
+  if (o.system != NULL && !o.chat) {
+    fprintf(stderr, "%s: --system needs --chat\n", program_name);
+    exit(EXIT_USAGE);
+  }
+  if (isatty(STDERR_FILENO)) o.show_progress = 1;
+  return o;
+}
+
+/* One line that is written over itself. */
+static int32_t show_progress(void* user_data, uint32_t phase, uint64_t done, uint64_t total) {
+  enum { kWidth = 32 };
+  char bar[kWidth + 1];
+  const options* o = user_data;
+  if (!o->show_progress || total == 0) return 0;
+  const uint64_t filled = done * kWidth / total;
+  for (uint64_t i = 0; i < kWidth; ++i) bar[i] = i < filled ? '#' : '.';
+  bar[kWidth] = '\0';
+  fprintf(stderr, "\r%-7s [%s] %3llu%%%s", phase == SHARPI_PHASE_LOAD ? "load" : "prefill", bar,
+          (unsigned long long)(done * 100 / total), done == total ? "\n" : "");
+  fflush(stderr);
+  return 0;
+}
+
+static sharpi_session* volatile running;
+
+static void on_interrupt(int number) {
+  (void)number;
+  if (running != NULL) sharpi_session_cancel(running);
+  signal(SIGINT, SIG_DFL); /* a second Ctrl-C ends the program */
+}
+
+static int open_model(options* o, objects* x) {
+  sharpi_error err = SHARPI_ERROR_INIT;
+  sharpi_context_params context;
+  sharpi_context_params_init(&context, sizeof context);
+  context.n_threads = o->n_threads;
+  if (o->ignore_env) context.flags |= SHARPI_CONTEXT_IGNORE_ENV;
+  if (sharpi_context_create(&context, &x->context, &err)) return report_error("context", &err);
+
+  sharpi_session_params session;
+  sharpi_session_params_init(&session, sizeof session);
+  session.n_ctx = o->n_ctx;
+  session.k_dtype = session.tail_k_dtype = o->k_dtype;
+  session.v_dtype = session.tail_v_dtype = o->v_dtype;
+  sharpi_plan_params plan;
+  sharpi_plan_params_init(&plan, sizeof plan);
+  plan.n_gpu_layers = o->n_gpu_layers;
+  plan.arithmetic = o->exact ? SHARPI_ARITHMETIC_EXACT : SHARPI_ARITHMETIC_FAST;
+  plan.deterministic = o->deterministic ? 1 : 0;
+  plan.session = &session;
+  if (sharpi_plan_create(x->context, o->model_path, &plan, &x->plan, &err)) {
+    return report_error(o->model_path, &err);
+  }
+  if (!o->quiet) {
+    sharpi_plan_summary summary = {.struct_size = sizeof summary};
+    uint32_t n = 0;
+    sharpi_memory_row* rows = fetch_rows(x->plan, &n);
+    if (rows == NULL || sharpi_plan_info(x->plan, &summary, &err)) return EXIT_FAILED;
+    print_plan(&summary, rows, n, 1);
+    free(rows);
+  }
+  if (sharpi_model_load(x->plan, show_progress, o, &x->model, &err)) {
+    return report_error(o->model_path, &err);
+  }
+  if (sharpi_session_create(x->model, NULL, &x->session, &err)) {
+    return report_error("session", &err);
+  }
+  if (sharpi_session_set_sampler(x->session, &o->sampler, &err)) {
+    return report_error("sampler", &err);
+  }
+  return 0;
+}
+
+/* What is in force, as key=value: read back from the session, not from the flags. */
+static int print_banner(const objects* x) {
+  sharpi_error err = SHARPI_ERROR_INIT;
+  sharpi_plan_summary p = {.struct_size = sizeof p};
+  sharpi_session_summary s = {.struct_size = sizeof s};
+  sharpi_device host = {.struct_size = sizeof host}, gpu = {.struct_size = sizeof gpu};
+  if (sharpi_plan_info(x->plan, &p, &err) || sharpi_session_info(x->session, &s, &err) ||
+      sharpi_device_info(x->context, 0, 0, &host, &err) ||
+      (host.n_devices > 1 && sharpi_device_info(x->context, 1, 0, &gpu, &err))) {
+    return report_error("banner", &err);
+  }
+  const uint32_t n_cpu = p.n_layers - p.n_gpu_layers;
+  const int both = p.n_gpu_layers > 0 && n_cpu > 0;
+  const char *trunk_k = kv_name(s.k_dtype), *trunk_v = kv_name(s.v_dtype);
+  const char* cpu_k = both ? kv_name(s.tail_k_dtype) : n_cpu > 0 ? trunk_k : "none";
+  const char* cpu_v = both ? kv_name(s.tail_v_dtype) : n_cpu > 0 ? trunk_v : "none";
+  fprintf(stderr,
+          "sharpi: gpu_layers=%u gpu_k=%s gpu_v=%s cpu_layers=%u cpu_k=%s cpu_v=%s n_ctx=%u "
+          "kv_bytes=%llu kv_held_bytes=%llu gpu_free_bytes=%llu host_free_bytes=%llu threads=%u "
+          "isa=%s arithmetic=%s\n",
+          p.n_gpu_layers, p.n_gpu_layers > 0 ? trunk_k : "none",
+          p.n_gpu_layers > 0 ? trunk_v : "none", n_cpu, cpu_k, cpu_v, s.n_ctx,
+          (unsigned long long)p.kv_payload_bytes, (unsigned long long)s.kv_held_bytes,
+          (unsigned long long)gpu.free_bytes, (unsigned long long)host.free_bytes, host.n_cores,
+          host.isa, p.arithmetic == SHARPI_ARITHMETIC_EXACT ? "exact" : "fast");
+  return 0;
+}
+
+/* The text to tokenise: the prompt, or the chat it starts. malloc'ed; null after an error. */
+static char* prompt_text(const options* o, const sharpi_model* model, size_t* len) {
+  sharpi_error err = SHARPI_ERROR_INIT;
+  char* text = NULL;
+  if (o->prompt_file != NULL) {
+    text = read_file(o->prompt_file, len);
+    if (text == NULL) return NULL;
+    if (*len > 0 && text[*len - 1] == '\n') --*len;
+  } else {
+    *len = strlen(o->prompt);
+    text = checked_malloc(*len);
+    memcpy(text, o->prompt, *len);
+  }
+  if (!o->chat) return text;
+  sharpi_message messages[2] = {{"system", o->system, o->system ? strlen(o->system) : 0},
+                                {"user", text, *len}};
+  const sharpi_message* first = o->system != NULL ? &messages[0] : &messages[1];
+  const uint32_t n = o->system != NULL ? 2 : 1;
+  const uint32_t flags = o->thinking ? SHARPI_CHAT_THINKING : 0;
+  size_t needed = 0;
+  sharpi_status status = sharpi_chat_format(model, first, n, flags, NULL, 0, &needed, &err);
+  char* chat = NULL;
+  if (status == SHARPI_E_BUFFER_TOO_SMALL) {
+    chat = checked_malloc(needed);
+    status = sharpi_chat_format(model, first, n, flags, chat, needed, &needed, &err);
+  }
+  free(text);
+  if (status == SHARPI_OK) {
+    *len = needed;
+    return chat;
+  }
+  report_error("chat", &err);
+  free(chat);
+  return NULL;
+}
+
+static int read_prompt(options* o, objects* x) {
+  sharpi_error err = SHARPI_ERROR_INIT;
+  size_t len = 0;
+  char* text = prompt_text(o, x->model, &len);
+  if (text == NULL) return EXIT_FAILED;
+  uint32_t flags = SHARPI_TOKENIZE_ADD_SPECIAL, n = 0;
+  if (o->chat || o->parse_special) flags |= SHARPI_TOKENIZE_PARSE_SPECIAL;
+  int32_t* tokens = NULL;
+  sharpi_status status = sharpi_tokenize(x->model, text, len, flags, NULL, 0, &n, &err);
+  if (status == SHARPI_E_BUFFER_TOO_SMALL) {
+    tokens = checked_malloc(n * sizeof *tokens);
+    status = sharpi_tokenize(x->model, text, len, flags, tokens, n, &n, &err);
+  }
+  free(text);
+  if (status == SHARPI_OK && n == 0) {
+    fprintf(stderr, "%s: the prompt is empty\n", program_name);
+    return EXIT_USAGE;
+  }
+  if (status == SHARPI_OK) {
+    sharpi_prefill_params params;
+    sharpi_prefill_params_init(&params, sizeof params);
+    params.progress = show_progress;
+    params.user_data = o;
+    status = sharpi_session_prefill(x->session, tokens, n, &params, NULL, &err);
+  }
+  free(tokens);
+  return status == SHARPI_OK ? 0 : report_error("prompt", &err);
+}
+
+/* Text as it comes, in whole characters, and a copy of it for --expect. */
+typedef struct {
+  sharpi_text_stream stream;
+  char* all;
+  size_t len, room;
+} printer;
+
+static int print_tokens(const sharpi_model* model, printer* p, const int32_t* tokens, uint32_t n) {
+  sharpi_error err = SHARPI_ERROR_INIT;
+  for (;;) {
+    size_t len = 0;
+    const sharpi_status status = sharpi_detokenize_stream(model, &p->stream, tokens, n, 0,
+                                                          p->all == NULL ? NULL : p->all + p->len,
+                                                          p->room - p->len, &len, &err);
+    if (status == SHARPI_OK) {
+      fwrite(p->all + p->len, 1, len, stdout);
+      fflush(stdout);
+      p->len += len;
+      return 0;
+    }
+    if (status != SHARPI_E_BUFFER_TOO_SMALL) return report_error("text", &err);
+    p->room = p->len + len + p->room;
+    char* larger = checked_malloc(p->room + 1);
+    if (p->len > 0) memcpy(larger, p->all, p->len);
+    free(p->all);
+    p->all = larger;
+  }
+}
+
+static int generate(const options* o, objects* x, printer* p) {
+  sharpi_error err = SHARPI_ERROR_INIT;
+  int32_t tokens[32];
+  for (uint32_t made = 0; made < o->n_predict;) {
+    uint32_t n = 0;
+    const uint32_t left = o->n_predict - made;
+    const uint32_t cap = left < 32 ? left : 32;
+    const sharpi_status status = sharpi_session_step(x->session, tokens, cap, &n, &err);
+    if (status == SHARPI_E_KV_FULL || status == SHARPI_E_CANCELLED) {
+      fprintf(stderr, "\n%s: stopped: %s\n", program_name, err.text);
+      break;
+    }
+    if (status != SHARPI_OK) return report_error("generate", &err);
+    const int ended = sharpi_token_is_end(x->model, tokens[n - 1]);
+    const int failed = print_tokens(x->model, p, tokens, ended ? n - 1 : n);
+    if (failed) return failed;
+    if (ended) break;
+    made += n;
+  }
+  return print_tokens(x->model, p, NULL, 0); /* what is left of an unfinished character */
+}
+
+static void print_speed(const sharpi_session* session) {
+  sharpi_session_summary s = {.struct_size = sizeof s};
+  if (sharpi_session_info(session, &s, NULL) != SHARPI_OK) return;
+  fprintf(stderr, "prefill: %llu tokens, %.2f s, %.1f tokens/s\n",
+          (unsigned long long)s.n_prefill_tokens, s.prefill_seconds,
+          s.prefill_seconds > 0 ? (double)s.n_prefill_tokens / s.prefill_seconds : 0.0);
+  fprintf(stderr, "decode:  %llu tokens, %.2f s, %.1f tokens/s\n",
+          (unsigned long long)s.n_decode_tokens, s.decode_seconds,
+          s.decode_seconds > 0 ? (double)s.n_decode_tokens / s.decode_seconds : 0.0);
+}
+
+static int check_expected(const options* o, const printer* p) {
+  if (o->expect == NULL) return 0;
+  const int found = p->all != NULL && (p->all[p->len] = '\0', strstr(p->all, o->expect) != NULL);
+  fprintf(stderr, "expected \"%s\": %s\n", o->expect, found ? "found" : "MISSING");
+  return found ? 0 : EXIT_FAILED;
+}
+
+int main(int argc, char** argv) {
+  program_name = "generate";
+  options o = parse_options(argc, argv);
+  objects x = {0};
+  printer p = {0};
+  int result = open_model(&o, &x);
+  if (result == 0) result = print_banner(&x);
+  if (result == 0) {
+    running = x.session;
+    signal(SIGINT, on_interrupt);
+    result = read_prompt(&o, &x);
+  }
+  if (result == 0) result = generate(&o, &x, &p);
+  if (result == 0) {
+    fputc('\n', stdout);
+    fflush(stdout);
+    print_speed(x.session);
+    result = check_expected(&o, &p);
+  }
+  running = NULL;
+  free(p.all);
+  sharpi_session_destroy(x.session);
+  sharpi_model_destroy(x.model);
+  sharpi_plan_destroy(x.plan);
+  sharpi_context_destroy(x.context);
+  return result;
+}

@@ -1,0 +1,233 @@
+/* SPDX-License-Identifier: MIT */
+#include "util.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+const char* program_name = "example";
+
+int report_error(const char* what, const sharpi_error* err) {
+  fprintf(stderr, "%s: %s: %s: %s\n", program_name, what, sharpi_status_name(err->status),
+          err->text);
+  return EXIT_FAILED;
+}
+
+static void wrong_value(const char* flag, const char* text, const char* allowed) {
+  fprintf(stderr, "%s: %s: \"%s\" is not allowed; allowed: %s\n", program_name, flag, text,
+          allowed);
+  exit(EXIT_USAGE);
+}
+
+void unknown_flag(const char* flag) {
+  fprintf(stderr, "%s: unknown flag %s; --help lists the flags\n", program_name, flag);
+  exit(EXIT_USAGE);
+}
+
+const char* flag_value(int argc, char** argv, int* i) {
+  if (*i + 1 >= argc) {
+    fprintf(stderr, "%s: %s needs a value\n", program_name, argv[*i]);
+    exit(EXIT_USAGE);
+  }
+  return argv[++*i];
+}
+
+static int is_number(const char* text) {
+  return *text >= '0' && *text <= '9';
+}
+
+uint64_t parse_seed(const char* flag, const char* text) {
+  char* end = NULL;
+  errno = 0;
+  const unsigned long long value = strtoull(text, &end, 10);
+  if (!is_number(text) || *end != '\0' || errno != 0) {
+    wrong_value(flag, text, "a number from 0 to 18446744073709551615");
+  }
+  return (uint64_t)value;
+}
+
+uint32_t parse_count(const char* flag, const char* text, uint32_t low, uint32_t high) {
+  char allowed[64];
+  char* end = NULL;
+  errno = 0;
+  const unsigned long long value = strtoull(text, &end, 10);
+  if (!is_number(text) || *end != '\0' || errno != 0 || value < low || value > high) {
+    snprintf(allowed, sizeof allowed, "a number from %u to %u", (unsigned)low, (unsigned)high);
+    wrong_value(flag, text, allowed);
+  }
+  return (uint32_t)value;
+}
+
+int32_t parse_layers(const char* flag, const char* text) {
+  if (strcmp(text, "auto") == 0 || strcmp(text, "-1") == 0) return -1;
+  char* end = NULL;
+  errno = 0;
+  const unsigned long value = strtoul(text, &end, 10);
+  if (!is_number(text) || *end != '\0' || errno != 0 || value > INT32_MAX) {
+    wrong_value(flag, text, "auto, or a number of layers from 0");
+  }
+  return (int32_t)value;
+}
+
+uint32_t parse_context(const char* flag, const char* text) {
+  char* end = NULL;
+  errno = 0;
+  if (strcmp(text, "auto") == 0) return SHARPI_UNSET;
+  const unsigned long value = strtoul(text, &end, 10);
+  if (!is_number(text) || *end != '\0' || errno != 0 || value < 1 || value > INT32_MAX) {
+    wrong_value(flag, text, "auto (the largest that fits), or a number of tokens from 1");
+  }
+  return (uint32_t)value;
+}
+
+float parse_real(const char* flag, const char* text, float low, float high) {
+  char allowed[64];
+  char* end = NULL;
+  const float value = strtof(text, &end);
+  if (end == text || *end != '\0' || !(value >= low && value <= high)) {
+    snprintf(allowed, sizeof allowed, "a number from %g to %g", (double)low, (double)high);
+    wrong_value(flag, text, allowed);
+  }
+  return value;
+}
+
+static const struct {
+  const char* name;
+  sharpi_kv_dtype dtype;
+} kKvTypes[] = {{"auto", SHARPI_KV_AUTO}, {"fp32", SHARPI_KV_F32},  {"f32", SHARPI_KV_F32},
+                {"bf16", SHARPI_KV_BF16}, {"q8_0", SHARPI_KV_Q8_0}, {"q8", SHARPI_KV_Q8_0}};
+
+static int find_kv_type(const char* text, size_t len, sharpi_kv_dtype* out) {
+  for (size_t i = 0; i < sizeof kKvTypes / sizeof kKvTypes[0]; ++i) {
+    if (strlen(kKvTypes[i].name) == len && memcmp(kKvTypes[i].name, text, len) == 0) {
+      *out = kKvTypes[i].dtype;
+      return 1;
+    }
+  }
+  return 0;
+}
+
+void parse_kv_type(const char* flag, const char* text, sharpi_kv_dtype* k, sharpi_kv_dtype* v) {
+  const char* comma = strchr(text, ',');
+  const size_t k_len = comma != NULL ? (size_t)(comma - text) : strlen(text);
+  const char* v_text = comma != NULL ? comma + 1 : text;
+  if (!find_kv_type(text, k_len, k) || !find_kv_type(v_text, strlen(v_text), v)) {
+    wrong_value(flag, text, "auto, fp32, bf16, q8_0, or two of them as K,V");
+  }
+}
+
+const char* kv_name(sharpi_kv_dtype dtype) {
+  switch (dtype) {
+    case SHARPI_KV_F32:
+      return "f32";
+    case SHARPI_KV_BF16:
+      return "bf16";
+    case SHARPI_KV_Q8_0:
+      return "q8_0";
+    default:
+      return "none";
+  }
+}
+
+const char* tier_name(sharpi_tier tier) {
+  return tier == SHARPI_TIER_CUDA ? "gpu" : "cpu";
+}
+
+const char* kind_name(sharpi_row_kind kind) {
+  switch (kind) {
+    case SHARPI_ROW_DEVICE:
+      return "device";
+    case SHARPI_ROW_PINNED:
+      return "pinned";
+    case SHARPI_ROW_ANONYMOUS:
+      return "host";
+    case SHARPI_ROW_MAPPED:
+      return "mapped";
+    default:
+      return "?";
+  }
+}
+
+size_text human_bytes(uint64_t bytes) {
+  static const char* const kUnits[] = {"B", "KiB", "MiB", "GiB", "TiB"};
+  double value = (double)bytes;
+  size_t unit = 0;
+  size_text out;
+  while (value >= 1024.0 && unit + 1 < sizeof kUnits / sizeof kUnits[0]) {
+    value /= 1024.0;
+    ++unit;
+  }
+  snprintf(out.text, sizeof out.text, unit == 0 ? "%.0f %s" : "%.1f %s", value, kUnits[unit]);
+  return out;
+}
+
+void* checked_malloc(size_t bytes) {
+  void* p = malloc(bytes > 0 ? bytes : 1);
+  if (p == NULL) {
+    fprintf(stderr, "%s: out of memory (%zu bytes)\n", program_name, bytes);
+    exit(EXIT_FAILED);
+  }
+  return p;
+}
+
+char* read_file(const char* path, size_t* len) {
+  FILE* file = fopen(path, "rb");
+  if (file == NULL) {
+    fprintf(stderr, "%s: %s: %s\n", program_name, path, strerror(errno));
+    return NULL;
+  }
+  size_t room = 65536, n = 0;
+  char* data = checked_malloc(room + 1);
+  for (;;) {
+    n += fread(data + n, 1, room - n, file);
+    if (n < room) break;
+    char* larger = checked_malloc(room * 2 + 1);
+    memcpy(larger, data, n);
+    free(data);
+    data = larger;
+    room *= 2;
+  }
+  const int failed = ferror(file);
+  fclose(file);
+  if (failed) {
+    fprintf(stderr, "%s: %s: cannot be read\n", program_name, path);
+    free(data);
+    return NULL;
+  }
+  data[n] = '\0';
+  *len = n;
+  return data;
+}
+
+sharpi_memory_row* fetch_rows(const sharpi_plan* plan, uint32_t* n) {
+  sharpi_error err = SHARPI_ERROR_INIT;
+  const uint32_t row_size = (uint32_t)sizeof(sharpi_memory_row);
+  sharpi_status status = sharpi_plan_rows(plan, NULL, row_size, 0, n, &err);
+  if (status != SHARPI_OK && status != SHARPI_E_BUFFER_TOO_SMALL) {
+    report_error("plan", &err);
+    return NULL;
+  }
+  sharpi_memory_row* rows = checked_malloc(sizeof *rows * *n);
+  status = sharpi_plan_rows(plan, rows, row_size, *n, n, &err);
+  if (status == SHARPI_OK) return rows;
+  report_error("plan", &err);
+  free(rows);
+  return NULL;
+}
+
+void print_plan(const sharpi_plan_summary* s, const sharpi_memory_row* rows, uint32_t n,
+                int to_stderr) {
+  FILE* out = to_stderr ? stderr : stdout;
+  fprintf(out, "%-4s %-7s %-44s %12s %12s\n", "tier", "kind", "what", "used", "taken");
+  for (uint32_t i = 0; i < n; ++i) {
+    const sharpi_memory_row* r = &rows[i];
+    fprintf(out, "%-4s %-7s %-40s%4s %12s %12s\n", tier_name(r->tier), kind_name(r->kind), r->label,
+            r->per_session ? "/ses" : "", human_bytes(r->payload_bytes).text,
+            human_bytes(r->held_bytes).text);
+  }
+  fprintf(out, "%-12s device %s, host %s, file pages in place %s; one session %s\n",
+          "total:", human_bytes(s->device_held_bytes).text, human_bytes(s->host_held_bytes).text,
+          human_bytes(s->mapped_bytes).text, human_bytes(s->session_held_bytes).text);
+}

@@ -1,0 +1,53 @@
+/* SPDX-License-Identifier: MIT */
+/* What the example programs share: reading flags, reading files, and saying what the library said.
+ */
+#ifndef SHARPI_EXAMPLES_UTIL_H_
+#define SHARPI_EXAMPLES_UTIL_H_
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "sharpi.h"
+
+/* Exit codes: 1 = the work failed, 2 = the command line is wrong. */
+enum { EXIT_FAILED = 1, EXIT_USAGE = 2 };
+
+/* Name of the program in messages; set once at the start of main(). */
+extern const char* program_name;
+
+/* Prints "program: what: STATUS: sentence" and returns EXIT_FAILED. */
+int report_error(const char* what, const sharpi_error* err);
+
+/* Flag values. On a wrong one: prints flag, value and what is allowed, and exits 2. */
+const char* flag_value(int argc, char** argv, int* i);
+uint32_t parse_count(const char* flag, const char* text, uint32_t low, uint32_t high);
+int32_t parse_layers(const char* flag, const char* text); /* a count, or "auto" = -1 */
+uint64_t parse_seed(const char* flag, const char* text);
+float parse_real(const char* flag, const char* text, float low, float high);
+/* "TYPE" for both or "K,V". */
+void parse_kv_type(const char* flag, const char* text, sharpi_kv_dtype* k, sharpi_kv_dtype* v);
+/* "auto" or a count from 1 on; auto gives SHARPI_UNSET. */
+uint32_t parse_context(const char* flag, const char* text);
+void unknown_flag(const char* flag);
+
+const char* kv_name(sharpi_kv_dtype dtype);
+const char* tier_name(sharpi_tier tier);
+const char* kind_name(sharpi_row_kind kind);
+
+/* "12.3 MiB" in a buffer of the caller. */
+typedef struct {
+  char text[24];
+} size_text;
+size_text human_bytes(uint64_t bytes);
+
+/* The whole file, malloc'ed, with a NUL behind it; null after printing why not. */
+char* read_file(const char* path, size_t* len);
+void* checked_malloc(size_t bytes);
+
+/* All rows of a plan, malloc'ed; null after printing why not. */
+sharpi_memory_row* fetch_rows(const sharpi_plan* plan, uint32_t* n);
+/* The itemised table on stderr or stdout: 0 = stdout, 1 = stderr. */
+void print_plan(const sharpi_plan_summary* summary, const sharpi_memory_row* rows, uint32_t n,
+                int to_stderr);
+
+#endif

@@ -210,6 +210,34 @@ float* CpuSession::queries(uint32_t layer, Capture which) const {
          static_cast<uint64_t>(offset) * rows;
 }
 
+Status CpuSession::check_queries(uint32_t layer, uint32_t n) const {
+  if (queries(layer, Capture::kRing) != nullptr && n <= query_rows(Capture::kRing)) {
+    return Status::ok();
+  }
+  return Status::error(Code::kInternal, "%u captured queries of layer %u are not on this tier", n,
+                       layer);
+}
+
+Status CpuSession::read_queries(uint32_t layer, uint64_t first, uint32_t n, float* out) const {
+  SHARPI_TRY(check_queries(layer, n));
+  const uint64_t dim = query_layout_.dim_of_layer[layer], ring = query_rows(Capture::kRing);
+  const float* from = queries(layer, Capture::kRing);
+  for (uint64_t i = 0; i < n; ++i) {
+    std::memcpy(out + i * dim, from + (first + i) % ring * dim, dim * sizeof(float));
+  }
+  return Status::ok();
+}
+
+Status CpuSession::write_queries(uint32_t layer, uint64_t first, uint32_t n, const float* in) {
+  SHARPI_TRY(check_queries(layer, n));
+  const uint64_t dim = query_layout_.dim_of_layer[layer], ring = query_rows(Capture::kRing);
+  float* to = queries(layer, Capture::kRing);
+  for (uint64_t i = 0; i < n; ++i) {
+    std::memcpy(to + (first + i) % ring * dim, in + i * dim, dim * sizeof(float));
+  }
+  return Status::ok();
+}
+
 KvView CpuSession::view(uint32_t layer) const {
   const auto g = static_cast<size_t>(layout_.group_of_layer[layer]);
   const KvLayerLayout& l = *layout_.find(layer);

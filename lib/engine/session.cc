@@ -100,8 +100,12 @@ TierSession& Session::head() const {
   return *tiers_[model_->tier_index(model_->plan().placement.head)];
 }
 
+TierSession& Session::tier_of(uint32_t layer) const {
+  return *tiers_[model_->tier_index(model_->plan().placement.mixer[layer])];
+}
+
 KvStore& Session::store(uint32_t layer) const {
-  return tiers_[model_->tier_index(model_->plan().placement.mixer[layer])]->store();
+  return tier_of(layer).store();
 }
 
 uint32_t Session::full_capacity() const {

@@ -19,6 +19,9 @@
 
 namespace sharpi {
 
+struct BlobHeader;
+class BlobWriter;
+
 class Session {
  public:
   static Result<std::unique_ptr<Session>> create(std::shared_ptr<const Model> model,
@@ -81,6 +84,7 @@ class Session {
   Status check_tokens(std::span<const int32_t> tokens) const;
   Status check_room(uint64_t n) const;
   void commit(std::span<const int32_t> tokens);
+  TierSession& tier_of(uint32_t layer) const;  // that runs the layer's mixer
   KvStore& store(uint32_t layer) const;
   TierSession& head() const;
   uint32_t full_capacity() const;
@@ -120,6 +124,7 @@ class Session {
   Status make_room(uint64_t n);
 
   Status write_blob(std::byte* out, uint64_t* bytes) const;
+  Status write_queries(const BlobHeader& h, uint32_t layer, BlobWriter* w) const;
 
   std::shared_ptr<const Model> model_;
   SessionShape shape_;

@@ -113,8 +113,8 @@ Status Session::use_captured(uint32_t window, CompactRequest* r) const {
         Code::kState, "the session captures no queries (capture_window 0) and no probe is given");
   }
   if (captured == 0) {
-    return Status::error(
-        Code::kState, "no queries are captured: none were read since a restore or a failed chunk");
+    return Status::error(Code::kState,
+                         "no queries are captured: none since a failed chunk, or none were saved");
   }
   if (window == 0)
     return Status::error(Code::kInvalidArgument, "window is 0; at least 1 query is needed");

@@ -19,6 +19,7 @@ class LedgerCodec {
     h->ring_low = l.ring_low_;
     h->ring_high = l.ring_high_;
     h->evicted_floor = l.evicted_floor_;
+    h->n_queries = l.n_tokens_ - l.capture_low_;
   }
   static void set_header(const BlobHeader& h, KvLedger* l) {
     l->n_tokens_ = h.n_tokens;
@@ -29,7 +30,7 @@ class LedgerCodec {
     const uint32_t held =
         l->ring_slots_ != 0 && h.ring_high > l->ring_slots_ ? h.ring_high - l->ring_slots_ : 0;
     l->ring_low_ = std::max(h.ring_low, held);
-    l->capture_low_ = h.n_tokens;  // queries are not saved; those in the ring are of other tokens
+    l->capture_low_ = h.n_tokens - std::min(h.n_queries, l->capture_window_);
   }
   static LayerRows& rows(KvLedger* l, uint32_t layer) { return l->rows_[layer]; }
   static uint32_t window(const KvLedger& l) { return l.window_; }
@@ -122,6 +123,12 @@ Status put_layer(const KvStore& kv, const KvLedger& ledger, uint32_t layer, Blob
   return Status::ok();
 }
 
+/// Elements of one captured query of a layer; 0 if it captures none.
+uint64_t query_dim(const LayerSpec& l) {
+  const bool full = l.mixer == MixerKind::kAttention && l.attention.window == 0;
+  return full ? uint64_t{l.attention.n_heads} * l.attention.head_dim : 0;
+}
+
 Status damaged(const char* what) {
   return Status::error(Code::kFormat, "the saved session is damaged: %s", what);
 }
@@ -146,6 +153,7 @@ class SessionRestorer {
       SHARPI_TRY(check_header(tokens));
     }
     for (uint32_t l = 0; l < h_.n_layers; ++l) SHARPI_TRY(layer(l));
+    for (uint32_t l = 0; l < h_.n_layers; ++l) SHARPI_TRY(queries(l));
     SHARPI_TRY(logits());
     SHARPI_TRY(checkpoints());
     return r_.left() == sizeof(uint64_t) ? Status::ok() : damaged("length");
@@ -169,7 +177,21 @@ class SessionRestorer {
       if (token < 0 || static_cast<uint32_t>(token) >= spec.n_vocab) return damaged("token id");
     }
     if (h_.ring_high < h_.n_tokens || h_.ring_low > h_.ring_high) return damaged("ring bounds");
+    if (h_.n_queries > h_.n_tokens) return damaged("captured queries");
     return Status::ok();
+  }
+
+  /// Of the saved queries, those that this session's own window holds.
+  Status queries(uint32_t l) {
+    const uint64_t dim = query_dim(s_->model_->spec().layers[l]);
+    const std::byte* p = r_.take(h_.n_queries * dim * sizeof(float));
+    if (p == nullptr) return damaged("captured queries");
+    const uint32_t n = std::min(h_.n_queries, s_->shape_.capture_window);
+    if (!apply_ || n == 0 || dim == 0) return Status::ok();
+    std::vector<float> rows(n * dim);
+    std::memcpy(rows.data(), p + (h_.n_queries - n) * dim * sizeof(float),
+                rows.size() * sizeof(float));
+    return s_->tier_of(l).write_queries(l, h_.n_tokens - n, n, rows.data());
   }
 
   Status layer(uint32_t l) {
@@ -321,6 +343,7 @@ Status Session::write_blob(std::byte* out, uint64_t* bytes) const {
   w.put(&h, sizeof h);
   w.put(history_.data(), history_.size() * sizeof(int32_t));
   for (uint32_t l = 0; l < h.n_layers; ++l) SHARPI_TRY(put_layer(store(l), ledger_, l, &w));
+  for (uint32_t l = 0; l < h.n_layers; ++l) SHARPI_TRY(write_queries(h, l, &w));
   std::vector<float> row(
       model_->spec().n_vocab);  // not the session's: several saves may run at once
   for (uint32_t i = 0; i < n_logit_rows_; ++i) {
@@ -344,6 +367,17 @@ Status Session::write_blob(std::byte* out, uint64_t* bytes) const {
   const uint64_t sum = out == nullptr ? 0 : hash64(out, w.bytes());
   w.put(&sum, sizeof sum);
   *bytes = w.bytes();
+  return Status::ok();
+}
+
+Status Session::write_queries(const BlobHeader& h, uint32_t layer, BlobWriter* w) const {
+  const uint64_t n = h.n_queries * query_dim(model_->spec().layers[layer]);
+  std::byte* to = w->take(n * sizeof(float));
+  if (to == nullptr || n == 0) return Status::ok();
+  std::vector<float> rows(n);
+  SHARPI_TRY(
+      tier_of(layer).read_queries(layer, h.n_tokens - h.n_queries, h.n_queries, rows.data()));
+  std::memcpy(to, rows.data(), n * sizeof(float));
   return Status::ok();
 }
 

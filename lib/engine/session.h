@@ -80,6 +80,8 @@ class Session {
     uint64_t age = 0;
   };
   Session(std::shared_ptr<const Model> model, SessionShape shape);
+  Status read_chunks(std::span<const int32_t> tokens, const sharpi_prefill_params& params,
+                     uint32_t* out_committed);
   Status run_chunk(std::span<const int32_t> tokens, uint32_t rows_to_end, uint32_t want_rows);
   Status check_tokens(std::span<const int32_t> tokens) const;
   Status check_room(uint64_t n) const;
@@ -140,6 +142,8 @@ class Session {
   bool scratch_values_ = false;
   uint32_t look_ahead_ = 0;  // observer rows of the prompt being read
   uint64_t look_ahead_position_ = 0;
+  uint64_t prompt_end_ = 0;  // length of the session after the prompt being read; 0 = none is
+  bool probe_seen_ = false;  // the observer rows hold the session's probe
   std::vector<Checkpoint> checkpoints_;
   uint64_t checkpoint_clock_ = 0;
   uint32_t n_logit_rows_ = 0;

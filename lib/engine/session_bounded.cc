@@ -136,6 +136,7 @@ Status Session::use_probe(std::span<const int32_t> probe, CompactRequest* r) {
                          model.n_chunk);
   }
   SHARPI_TRY(check_tokens(probe));
+  probe_seen_ = false;  // the observer rows are this probe's from now on
   SHARPI_TRY(observe(probe, ledger_.n_tokens(), false));
   r->source = Capture::kObserver;
   r->n_queries = static_cast<uint32_t>(probe.size());
@@ -195,8 +196,15 @@ Status Session::prepare_look_ahead(std::span<const int32_t> prompt) {
     position -= watch.size();
   }
   if (watch.empty()) return Status::ok();
-  if (ledger_.max_slots() + watch.size() > full_capacity()) SHARPI_TRY(compact_to_budget());
+  if (ledger_.max_slots() + watch.size() > full_capacity()) {
+    if (probe_seen_) {  // the probe's queries of an earlier call, not those of the text before it
+      look_ahead_ = static_cast<uint32_t>(watch.size());
+      look_ahead_position_ = ledger_.n_tokens();
+    }
+    SHARPI_TRY(compact_to_budget());
+  }
   SHARPI_TRY(observe(watch, position, true));
+  probe_seen_ = !shape_.probe.empty();
   look_ahead_ = static_cast<uint32_t>(watch.size());
   look_ahead_position_ = position;
   return Status::ok();
@@ -205,6 +213,9 @@ Status Session::prepare_look_ahead(std::span<const int32_t> prompt) {
 Status Session::compact_to_budget() {
   CompactRequest r = standing_request(shape_.kv_budget);
   r.shrink = false;
+  // The last rows that stay are the prompt's, not those of a chunk in its middle.
+  const uint64_t unread = prompt_end_ > ledger_.n_tokens() ? prompt_end_ - ledger_.n_tokens() : 0;
+  r.recency = r.recency > unread ? static_cast<uint32_t>(r.recency - unread) : 0;
   if (look_ahead_ != 0) {
     r.source = Capture::kObserver;
     r.n_queries = look_ahead_;

@@ -92,6 +92,7 @@ Status Session::score_layer(const CompactRequest& r, uint32_t layer, LayerScores
   q.n_queries = r.n_queries;
   q.first_position = r.first_position;
   q.values = policy_needs_values(r.policy);
+  q.half_life = policy_half_life(r.policy);
   return model_->tiers()[tier]->score(*tiers_[tier], q, *scratch, out);
 }
 

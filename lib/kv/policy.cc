@@ -14,6 +14,7 @@ constexpr float kValueFloor = 1e-4f;
 constexpr float kForwardDecay = 0.999f;
 constexpr float kBackwardDecay = 0.99f;
 constexpr uint32_t kBackward = 2;
+constexpr float kRetrievalHalfLife = 32.0f;
 
 void mean_scores(const LayerScores& s, uint32_t head, float* out) {
   const float* sum = s.sum + uint64_t{head} * s.n_slots;
@@ -67,6 +68,9 @@ bool policy_needs_values(sharpi_policy policy) {
 }
 bool policy_shares_hits(sharpi_policy policy) {
   return policy == SHARPI_POLICY_RETRIEVAL;
+}
+float policy_half_life(sharpi_policy policy) {
+  return policy == SHARPI_POLICY_RETRIEVAL ? kRetrievalHalfLife : 0.0f;
 }
 bool policy_is_global(sharpi_policy policy) {
   return policy == SHARPI_POLICY_GLOBAL;

@@ -20,7 +20,7 @@ struct LayerScores {
   uint32_t n_kv_heads = 0, n_slots = 0;
   uint32_t n_observed = 0;            // query heads of a group times queries: terms in `sum`
   const float* sum = nullptr;         // [n_kv_heads][n_slots] softmax mass, summed over the terms
-  const float* max = nullptr;         // [n_kv_heads][n_slots] largest term
+  const float* max = nullptr;         // [n_kv_heads][n_slots] largest term, faded by its age
   const float* value_norm = nullptr;  // [n_kv_heads][n_slots] L1 of W_o v, mean over the group
   const float* shared = nullptr;      // [n_slots] largest term in any layer and head, or null
 };
@@ -39,6 +39,9 @@ inline constexpr sharpi_policy kDefaultPolicy = SHARPI_POLICY_RETRIEVAL;
 /// True when the policy reads value_norm / gives one keep set for the whole model.
 bool policy_needs_values(sharpi_policy policy);
 bool policy_is_global(sharpi_policy policy);
+/// Queries after which a term counts half in LayerScores::max; 0 = all count the same. What comes
+/// next resembles the last queries more than those before them.
+float policy_half_life(sharpi_policy policy);
 /// True when the policy wants LayerScores::shared (costs a scoring pass over all layers before).
 bool policy_shares_hits(sharpi_policy policy);
 

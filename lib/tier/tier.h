@@ -79,6 +79,7 @@ struct ScoreRequest {
   uint32_t n_queries = 0;
   uint64_t first_position = 0;  // of the oldest query; the others follow on
   bool values = false;          // also the value norms
+  float half_life = 0.0f;  // queries after which a term in LayerScores::max counts half; 0 = never
 };
 
 class TierSession {

@@ -166,9 +166,11 @@ std::vector<MemoryRow> engine_session_rows(const ModelSpec& spec, const SessionS
   const uint64_t history = uint64_t{session.n_ctx} * sizeof(int32_t);
   MemoryRow tokens = make_row(TierId::kCpu, 0, SHARPI_ROW_TABLES, SHARPI_ROW_ANONYMOUS,
                               "token history", history, history);
-  const uint64_t scratch = uint64_t{spec.n_vocab} * sizeof(float);
-  MemoryRow sampler = make_row(TierId::kCpu, 0, SHARPI_ROW_TABLES, SHARPI_ROW_ANONYMOUS,
-                               "sampler row", scratch, scratch);
+  // A copy of the logits, a list of ids, a bit per token, and 2048 sums.
+  const uint64_t scratch = uint64_t{spec.n_vocab} * (sizeof(float) + sizeof(uint32_t)) +
+                           div_up(spec.n_vocab, 64) * sizeof(uint64_t) + 2048 * sizeof(uint64_t);
+  MemoryRow sampler = make_row(TierId::kCpu, 0, SHARPI_ROW_TABLES, SHARPI_ROW_ANONYMOUS, "sampler",
+                               scratch, scratch);
   tokens.per_session = sampler.per_session = 1;
   return {tokens, sampler};
 }

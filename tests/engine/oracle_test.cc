@@ -181,26 +181,26 @@ INSTANTIATE_TEST_SUITE_P(Engine, Oracle, ::testing::ValuesIn(all_models()), mode
 
 class LongOracle : public Oracle {
  protected:
-  static constexpr uint32_t kLast = 64;
-  /// The last positions before 4,600 and before 6,200 tokens.
-  std::vector<Logits> last(Codec c, uint32_t n_chunk) {
+  static constexpr uint32_t kFirst = 4600, kSecond = 1600;
+  /// Logits of every position of 6,200 tokens, read in two calls.
+  std::vector<Logits> all(Codec c, uint32_t n_chunk) {
     const Loaded l =
-        load(path(), setup_with(with(c, 8192, n_chunk, kLast, SHARPI_ARITHMETIC_FAST)));
-    const auto prompt = tokens(6200);
+        load(path(), setup_with(with(c, 8192, n_chunk, kFirst, SHARPI_ARITHMETIC_FAST)));
+    const auto prompt = tokens(kFirst + kSecond);
     Chat chat(l.model.get());
-    chat.prefill(prompt.data(), 4600, kLast);
-    std::vector<Logits> out = rows_of(chat, kLast);
-    chat.prefill(prompt.data() + 4600, 1600, kLast);
-    const std::vector<Logits> more = rows_of(chat, kLast);
-    out.insert(out.end(), more.begin(), more.end());
+    chat.prefill(prompt.data(), kFirst, kFirst);
+    std::vector<Logits> out = rows_of(chat, kFirst);
+    chat.prefill(prompt.data() + kFirst, kSecond, kSecond);
+    for (Logits& row : rows_of(chat, kSecond)) out.push_back(std::move(row));
     return out;
   }
 };
 
 TEST_P(LongOracle, LongPromptsKeepTheChoiceAndDoNotDependOnChunks) {
-  const std::vector<Logits> want = last(kF32, 512);
-  for (const Codec c : {kCodecs[0], kCodecs[1]}) judge(last(c, 512), want, text(c));
-  expect_same_argmax(last(kF32, 200), want, "chunks of 200");
+  const std::vector<Logits> want = all(kF32, 512);
+  ASSERT_EQ(want.size(), kFirst + kSecond);
+  for (const Codec c : {kCodecs[0], kCodecs[1]}) judge(all(c, 512), want, text(c));
+  expect_same_argmax(all(kF32, 200), want, "chunks of 200");
 }
 
 INSTANTIATE_TEST_SUITE_P(Engine, LongOracle,

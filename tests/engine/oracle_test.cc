@@ -181,26 +181,36 @@ INSTANTIATE_TEST_SUITE_P(Engine, Oracle, ::testing::ValuesIn(all_models()), mode
 
 class LongOracle : public Oracle {
  protected:
-  static constexpr uint32_t kFirst = 4600, kSecond = 1600;
-  /// Logits of every position of 6,200 tokens, read in two calls.
-  std::vector<Logits> all(Codec c, uint32_t n_chunk) {
-    const Loaded l =
-        load(path(), setup_with(with(c, 8192, n_chunk, kFirst, SHARPI_ARITHMETIC_FAST)));
-    const auto prompt = tokens(kFirst + kSecond);
+  static constexpr uint32_t kFirst = 4600, kAll = 6200, kLast = 64;
+  Loaded model(Codec c, uint32_t n_chunk, uint32_t n_rows) const {
+    return load(path(), setup_with(with(c, 8192, n_chunk, n_rows, SHARPI_ARITHMETIC_FAST)));
+  }
+  /// Logits of every position, a call for each chunk.
+  std::vector<Logits> every(Codec c, uint32_t n_chunk) const {
+    const Loaded l = model(c, n_chunk, n_chunk);
+    return Chat(l.model.get()).all_logits(tokens(kAll), n_chunk);
+  }
+  /// The last positions before 4,600 and before 6,200 tokens, read in two calls.
+  std::vector<Logits> last(Codec c) const {
+    const Loaded l = model(c, 512, kLast);
+    const auto prompt = tokens(kAll);
     Chat chat(l.model.get());
-    chat.prefill(prompt.data(), kFirst, kFirst);
-    std::vector<Logits> out = rows_of(chat, kFirst);
-    chat.prefill(prompt.data() + kFirst, kSecond, kSecond);
-    for (Logits& row : rows_of(chat, kSecond)) out.push_back(std::move(row));
+    chat.prefill(prompt.data(), kFirst, kLast);
+    std::vector<Logits> out = rows_of(chat, kLast);
+    chat.prefill(prompt.data() + kFirst, kAll - kFirst, kLast);
+    for (Logits& row : rows_of(chat, kLast)) out.push_back(std::move(row));
     return out;
   }
 };
 
 TEST_P(LongOracle, LongPromptsKeepTheChoiceAndDoNotDependOnChunks) {
-  const std::vector<Logits> want = all(kF32, 512);
-  ASSERT_EQ(want.size(), kFirst + kSecond);
-  for (const Codec c : {kCodecs[0], kCodecs[1]}) judge(all(c, 512), want, text(c));
-  expect_same_argmax(all(kF32, 200), want, "chunks of 200");
+  const std::vector<Logits> want = every(kF32, 512);
+  ASSERT_EQ(want.size(), kAll);
+  for (const Codec c : {kCodecs[0], kCodecs[1]}) judge(every(c, 512), want, text(c));
+  expect_same_argmax(every(kF32, 200), want, "chunks of 200");
+  std::vector<Logits> ends(want.begin() + kFirst - kLast, want.begin() + kFirst);
+  ends.insert(ends.end(), want.end() - kLast, want.end());
+  expect_same_argmax(last(kF32), ends, "two calls");
 }
 
 INSTANTIATE_TEST_SUITE_P(Engine, LongOracle,

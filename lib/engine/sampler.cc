@@ -200,8 +200,8 @@ struct Sampler::Impl {
 
   uint32_t n_vocab;
   std::vector<int32_t> never;
-  float* values = nullptr;       // [n_vocab] the caller's logits, for the time of one call
-  std::vector<uint32_t> chosen;  // [n_vocab] ids that passed top-k so far
+  float* values = nullptr;            // [n_vocab] the caller's logits, for the time of one call
+  std::vector<uint32_t> chosen;       // [n_vocab] ids that passed top-k so far
   std::array<uint64_t, 2048> bins{};  // mass by digit of the order key
   std::vector<uint64_t> seen;         // bit per token: already penalised in this call
   sharpi_sampler_params params = default_sampler_params();

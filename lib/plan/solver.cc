@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "plan/placement.h"
 #include "plan/plan.h"
 
 namespace sharpi {
@@ -15,26 +16,6 @@ const TierSizer* find_sizer(const std::vector<const TierSizer*>& sizers, TierId 
   const auto it = std::find_if(sizers.begin(), sizers.end(),
                                [&](const TierSizer* s) { return s->tier() == tier; });
   return it == sizers.end() ? nullptr : *it;
-}
-
-Result<Placement> place(const ModelSpec& spec, const std::vector<const TierSizer*>& sizers,
-                        const sharpi_plan_params& p) {
-  const auto n = static_cast<int64_t>(spec.n_layers());
-  if (p.n_gpu_layers > n) {
-    return Status::error(Code::kInvalidArgument, "n_gpu_layers is %d, the model has %lld layers",
-                         p.n_gpu_layers, static_cast<long long>(n));
-  }
-  if (p.n_gpu_ffn > n) {
-    return Status::error(Code::kInvalidArgument, "n_gpu_ffn is %d, the model has %lld layers",
-                         p.n_gpu_ffn, static_cast<long long>(n));
-  }
-  const bool wants_gpu = p.n_gpu_layers > 0 || p.n_gpu_ffn > 0 || p.n_expert_slots > 0 ||
-                         (p.device != SHARPI_UNSET && p.device != 0);
-  if (wants_gpu && find_sizer(sizers, TierId::kCuda) == nullptr) {
-    return Status::error(Code::kUnsupported,
-                         "blocks on a GPU are asked for, but there is no CUDA device");
-  }
-  return Placement::all(spec, TierId::kCpu);
 }
 
 /// All rows for one context and dtype choice.
@@ -53,59 +34,73 @@ void price(const std::vector<const TierSizer*>& sizers, Plan* plan) {
 }
 
 struct Budget {
-  uint64_t host = 0;
-  bool host_is_free_memory = false;
+  uint64_t bytes = 0;
+  bool is_free_memory = false;
+  const char* memory = "";  // "host" or "device"
 };
 
-/// Ok, or how many bytes the plan is over and its largest row.
-Status check_budget(const Plan& plan, const Budget& budget) {
+Budget make_budget(const TierSizer* sizer, uint64_t param, const char* memory) {
+  Budget b;
+  b.memory = memory;
+  b.is_free_memory = param == SHARPI_ALL_FREE;
+  b.bytes = b.is_free_memory ? (sizer == nullptr ? 0 : sizer->free_bytes()) : param;
+  return b;
+}
+
+/// Ok, or how many bytes the plan is over and its largest row of that memory.
+Status check_budget(const Plan& plan, const Budget& budget, bool device) {
   const sharpi_plan_summary s = plan.summary();
-  if (s.host_held_bytes <= budget.host) return Status::ok();
+  const uint64_t held = device ? s.device_held_bytes : s.host_held_bytes;
+  if (held <= budget.bytes) return Status::ok();
   const MemoryRow* largest = nullptr;
   uint64_t most = 0;
   for (const MemoryRow& r : plan.rows) {
-    if (r.kind == SHARPI_ROW_MAPPED || r.kind == SHARPI_ROW_DEVICE) continue;
+    if (r.kind == SHARPI_ROW_MAPPED || (r.kind == SHARPI_ROW_DEVICE) != device) continue;
     const uint64_t bytes = r.held_bytes * (r.per_session ? plan.model.n_sessions : 1);
     if (bytes > most) most = bytes, largest = &r;
   }
-  return Status::error(
-      Code::kDoesNotFit,
-      "the plan takes %llu bytes of host memory, %llu more than the %s of %llu; the "
-      "largest row is \"%s\" with %llu",
-      static_cast<ull>(s.host_held_bytes), static_cast<ull>(s.host_held_bytes - budget.host),
-      budget.host_is_free_memory ? "free memory" : "host_budget", static_cast<ull>(budget.host),
-      largest ? largest->label : "?", static_cast<ull>(most));
+  const std::string name =
+      budget.is_free_memory ? "free memory" : std::string(budget.memory) + "_budget";
+  return Status::error(Code::kDoesNotFit,
+                       "the plan takes %llu bytes of %s memory, %llu more than the %s of %llu; the "
+                       "largest row is \"%s\" with %llu",
+                       static_cast<ull>(held), budget.memory, static_cast<ull>(held - budget.bytes),
+                       name.c_str(), static_cast<ull>(budget.bytes), largest ? largest->label : "?",
+                       static_cast<ull>(most));
 }
+
+// An automatic context must not drive blocks off the device: the placement is the one for this many
+// tokens, and the context then grows as far as that placement allows.
+constexpr uint32_t kPlacedContext = 8192;
 
 class Solver {
  public:
-  Solver(const std::vector<const TierSizer*>& sizers, const sharpi_plan_params& params,
-         const sharpi_session_params& session, const PlanEnvironment& environment, Plan* plan)
-      : sizers_(sizers), session_(session), environment_(environment), plan_(plan) {
-    const TierSizer* host = find_sizer(sizers, TierId::kCpu);
-    const uint64_t free = host == nullptr ? 0 : host->free_bytes();
-    budget_.host_is_free_memory = params.host_budget == SHARPI_ALL_FREE;
-    budget_.host = budget_.host_is_free_memory ? free : params.host_budget;
-  }
+  Solver(const std::vector<const TierSizer*>& sizers, const PlacementLadder& ladder,
+         const sharpi_plan_params& params, const PlanEnvironment& environment, Plan* plan)
+      : sizers_(sizers),
+        ladder_(ladder),
+        session_(*params.session),
+        environment_(environment),
+        plan_(plan),
+        host_(make_budget(find_sizer(sizers, TierId::kCpu), params.host_budget, "host")),
+        device_(make_budget(find_sizer(sizers, TierId::kCuda), params.device_budget, "device")) {}
 
   Status solve() {
-    KvDtype automatic = plan_->spec->default_kv_dtype;
-    SHARPI_TRY(set_dtypes(automatic));
+    automatic_ = plan_->spec->default_kv_dtype;
     while (true) {
-      const Status fits =
-          plan_->n_ctx_is_auto ? largest_context() : fit_context(plan_->session.n_ctx);
+      const Status fits = place();
       if (fits.is_ok() || fits.code() != Code::kDoesNotFit) return fits;
       // Narrowing saves context the caller asked for; an automatic context shrinks instead.
-      const KvDtype next = narrower(automatic);
-      if (!any_auto_ || plan_->n_ctx_is_auto || next == automatic) {
-        return with_hint(fits);
-      }
+      const KvDtype next = narrower(automatic_);
+      if (!any_auto_ || plan_->n_ctx_is_auto || next == automatic_) return with_hint(fits);
       // Rows that the narrower codec cannot store are no reason to refuse what nobody asked for.
-      if (!set_dtypes(next).is_ok()) {
-        SHARPI_TRY(set_dtypes(automatic));
+      const KvDtype before = automatic_;
+      automatic_ = next;
+      if (!set_placement(ladder_.size() - 1).is_ok()) {
+        automatic_ = before;
+        SHARPI_TRY(set_placement(ladder_.size() - 1));
         return with_hint(fits);
       }
-      automatic = next;
       plan_->narrowed = true;
     }
   }
@@ -115,31 +110,54 @@ class Solver {
     return d == KvDtype::kF32 ? KvDtype::kBf16 : KvDtype::kQ8_0;
   }
 
-  Status set_dtypes(KvDtype automatic) {
+  /// The placement of a rung and the dtypes that go with it.
+  Status set_placement(size_t rung) {
+    plan_->placement = ladder_.at(rung);
     SHARPI_TRY_ASSIGN(SessionDtypes d, resolve_dtypes(*plan_->spec, plan_->placement, session_,
-                                                      environment_, automatic));
+                                                      environment_, automatic_));
     any_auto_ = d.any_auto;
     plan_->session.dtypes = std::move(d.per_layer);
     const std::vector<bool> all(plan_->spec->layers.size(), true);
     return check_kv_geometry(*plan_->spec, all, plan_->session.dtypes);
   }
 
-  Status fit_context(uint32_t n_ctx) {
+  Status fit(uint32_t n_ctx) {
     plan_->session.n_ctx = n_ctx;
     price(sizers_, plan_);
-    return check_budget(*plan_, budget_);
+    SHARPI_TRY(check_budget(*plan_, device_, true));
+    return check_budget(*plan_, host_, false);
+  }
+
+  /// The first rung that fits. Device bytes fall from rung to rung, so it is found by bisection.
+  Status place() {
+    const uint32_t n_ctx = plan_->n_ctx_is_auto ? std::min(plan_->spec->n_ctx_train, kPlacedContext)
+                                                : plan_->session.n_ctx;
+    size_t low = 0, high = ladder_.size() - 1;
+    while (low < high) {
+      const size_t middle = low + (high - low) / 2;
+      SHARPI_TRY(set_placement(middle));
+      plan_->session.n_ctx = n_ctx;
+      price(sizers_, plan_);
+      if (check_budget(*plan_, device_, true).is_ok()) {
+        high = middle;
+      } else {
+        low = middle + 1;
+      }
+    }
+    SHARPI_TRY(set_placement(low));
+    return plan_->n_ctx_is_auto ? largest_context() : fit(n_ctx);
   }
 
   /// Bytes grow with the context, so the largest that fits is found by bisection.
   Status largest_context() {
     uint32_t low = 0, high = plan_->spec->n_ctx_train;
-    if (fit_context(high).is_ok()) return Status::ok();
+    if (fit(high).is_ok()) return Status::ok();
     while (high - low > 1) {
       const uint32_t middle = low + (high - low) / 2;
-      (fit_context(middle).is_ok() ? low : high) = middle;
+      (fit(middle).is_ok() ? low : high) = middle;
     }
-    if (low == 0) return fit_context(1);
-    return fit_context(low);
+    if (low == 0) return fit(1);
+    return fit(low);
   }
 
   Status with_hint(const Status& fits) {
@@ -153,10 +171,12 @@ class Solver {
   }
 
   const std::vector<const TierSizer*>& sizers_;
+  const PlacementLadder& ladder_;
   const sharpi_session_params& session_;
   const PlanEnvironment& environment_;
   Plan* plan_;
-  Budget budget_;
+  const Budget host_, device_;
+  KvDtype automatic_ = KvDtype::kF32;
   bool any_auto_ = false;
 };
 
@@ -166,9 +186,11 @@ std::vector<MemoryRow> engine_session_rows(const ModelSpec& spec, const SessionS
   const uint64_t history = uint64_t{session.n_ctx} * sizeof(int32_t);
   MemoryRow tokens = make_row(TierId::kCpu, 0, SHARPI_ROW_TABLES, SHARPI_ROW_ANONYMOUS,
                               "token history", history, history);
-  const uint64_t scratch = uint64_t{spec.n_vocab} * sizeof(float);
-  MemoryRow sampler = make_row(TierId::kCpu, 0, SHARPI_ROW_TABLES, SHARPI_ROW_ANONYMOUS,
-                               "sampler row", scratch, scratch);
+  // A copy of the logits, a list of ids, a bit per token, and 2048 sums.
+  const uint64_t scratch = uint64_t{spec.n_vocab} * (sizeof(float) + sizeof(uint32_t)) +
+                           div_up(spec.n_vocab, 64) * sizeof(uint64_t) + 2048 * sizeof(uint64_t);
+  MemoryRow sampler = make_row(TierId::kCpu, 0, SHARPI_ROW_TABLES, SHARPI_ROW_ANONYMOUS, "sampler",
+                               scratch, scratch);
   tokens.per_session = sampler.per_session = 1;
   return {tokens, sampler};
 }
@@ -187,10 +209,12 @@ Result<std::shared_ptr<const Plan>> make_plan(std::shared_ptr<const ModelSpec> s
                            params.max_logit_rows,
                            params.max_concurrent,
                            params.n_sessions};
-  SHARPI_TRY_ASSIGN(plan->placement, place(*spec, sizers, params));
+  const bool has_device = find_sizer(sizers, TierId::kCuda) != nullptr;
+  SHARPI_TRY_ASSIGN(const PlacementLadder ladder,
+                    PlacementLadder::create(*spec, params, has_device));
   SHARPI_TRY_ASSIGN(plan->session, resolve_session_shape(*spec, *params.session, environment));
   plan->n_ctx_is_auto = plan->session.n_ctx == SHARPI_UNSET;
-  Solver solver(sizers, params, *params.session, environment, plan.get());
+  Solver solver(sizers, ladder, params, environment, plan.get());
   SHARPI_TRY(solver.solve());
   return std::shared_ptr<const Plan>(std::move(plan));
 }

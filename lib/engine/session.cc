@@ -90,6 +90,7 @@ Result<std::unique_ptr<Session>> Session::create(std::shared_ptr<const Model> mo
                                    s->scratch_queries_, s->scratch_values_));
     s->score_scratch_.push_back(std::move(scratch));
   }
+  if (s->scratch_queries_ != 0) s->take_tables();
   s->history_.reserve(s->shape_.n_ctx);
   s->logits_row_.resize(s->model_->spec().n_vocab);
   s->checkpoints_.resize(s->shape_.n_checkpoints);

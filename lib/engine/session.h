@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "base/status.h"
+#include "engine/compact_tables.h"
 #include "engine/compaction.h"
 #include "engine/model.h"
 #include "engine/sampler.h"
@@ -104,14 +105,15 @@ class Session {
                        std::vector<uint32_t>* out);
   Status select_global(const CompactRequest& r, std::span<const uint32_t> layers,
                        std::vector<KvMove>* moves);
-  Status shared_hits(const CompactRequest& r, std::span<const uint32_t> layers,
-                     std::vector<float>* out);
+  Status score_all_layers(const CompactRequest& r, std::span<const uint32_t> layers);
+  Status check_heads_apart(std::span<const uint32_t> layers) const;
   Status select_per_head(const CompactRequest& r, std::span<const uint32_t> layers,
                          std::vector<KvMove>* moves);
   Status keep_going(const CompactRequest& r, size_t done, size_t total) const;
   Status select(const CompactRequest& r, std::vector<KvMove>* moves);
   Status move_rows(const CompactRequest& r, const std::vector<KvMove>& moves);
   void shrink_to(uint32_t headroom) noexcept;
+  void take_tables();  // may throw std::bad_alloc
   Status run_compaction(const CompactRequest& r, sharpi_compact_report* report);
 
   // session_bounded.cc: who asks for one.
@@ -138,6 +140,7 @@ class Session {
   std::vector<float> logits_row_;  // scratch of sample()
   std::vector<std::unique_ptr<ScoreScratch>> score_scratch_;  // per tier, priced by the template
   std::vector<std::unique_ptr<ScoreScratch>> call_scratch_;  // per tier, of a compaction not priced
+  CompactTables tables_;  // priced by the template, else taken by the first compaction
   uint32_t scratch_queries_ = 0;
   bool scratch_values_ = false;
   uint32_t look_ahead_ = 0;  // observer rows of the prompt being read

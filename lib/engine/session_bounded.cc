@@ -9,7 +9,8 @@
 namespace sharpi {
 namespace {
 
-Status check_keep(const sharpi_compact_params& p, uint32_t n_slots, std::vector<uint32_t>* out) {
+Status check_keep(const sharpi_compact_params& p, uint32_t n_slots,
+                  std::span<const uint32_t>* out) {
   if (p.n_keep == 0 || p.keep == nullptr) {
     return Status::error(Code::kInvalidArgument, "policy KEEP needs rows: n_keep is %u", p.n_keep);
   }
@@ -23,7 +24,7 @@ Status check_keep(const sharpi_compact_params& p, uint32_t n_slots, std::vector<
                            p.keep[i], p.keep[i - 1]);
     }
   }
-  out->assign(p.keep, p.keep + p.n_keep);
+  *out = {p.keep, p.n_keep};
   return Status::ok();
 }
 

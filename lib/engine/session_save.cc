@@ -33,6 +33,10 @@ class LedgerCodec {
     l->capture_low_ = h.n_tokens - std::min(h.n_queries, l->capture_window_);
   }
   static LayerRows& rows(KvLedger* l, uint32_t layer) { return l->rows_[layer]; }
+  static void set_positions(KvLedger* l, uint32_t layer, uint32_t list, const std::byte* from,
+                            uint32_t n) {
+    if (n != 0) std::memcpy(l->list(layer, list), from, n * sizeof(uint32_t));
+  }
   static uint32_t window(const KvLedger& l) { return l.window_; }
 };
 
@@ -94,9 +98,12 @@ Status put_rows(const KvStore& kv, const KvLedger& ledger, const KvLayerLayout& 
   h.n_rows = g.ring ? ring.n : rows.n_slots;
   h.n_compacted = rows.n_compacted;
   h.tail_position = rows.tail_position;
-  h.n_lists = static_cast<uint32_t>(rows.positions.size());
+  h.n_lists = rows.n_lists;
   w->put(&h, sizeof h);
-  for (const auto& list : rows.positions) w->put(list.data(), list.size() * sizeof(uint32_t));
+  for (uint32_t i = 0; i < h.n_lists; ++i) {
+    const std::span<const uint32_t> list = ledger.positions(l.layer, i);
+    w->put(list.data(), list.size_bytes());
+  }
   for (const bool value : {false, true}) {
     std::byte* to = w->take(h.n_rows * row_bytes(l, value));
     if (to == nullptr) continue;
@@ -212,15 +219,14 @@ class SessionRestorer {
     } else {
       SHARPI_TRY(check_rows(h, one, kv.capacity(static_cast<uint32_t>(group))));
     }
-    std::vector<std::vector<uint32_t>> positions;
-    SHARPI_TRY(read_positions(h, &positions));
+    SHARPI_TRY(read_positions(l, h));
     const std::byte* k = r_.take(h.n_rows * row_bytes(one, false));
     const std::byte* v = k == nullptr ? nullptr : r_.take(h.n_rows * row_bytes(one, true));
     if (v == nullptr) return damaged("KV rows");
     if (g.ring) return ring(kv, one, g, h, k, v);
     if (!apply_) return Status::ok();
     LedgerCodec::rows(&s_->ledger_, l) =
-        LayerRows{h.n_rows, h.n_compacted, h.tail_position, std::move(positions)};
+        LayerRows{h.n_rows, h.n_compacted, h.tail_position, h.n_lists};
     SHARPI_TRY(kv.write_rows(l, false, 0, h.n_rows, k));
     return kv.write_rows(l, true, 0, h.n_rows, v);
   }
@@ -241,17 +247,22 @@ class SessionRestorer {
     return Status::ok();
   }
 
-  Status read_positions(const BlobLayerHeader& h, std::vector<std::vector<uint32_t>>* out) {
+  Status read_positions(uint32_t layer, const BlobLayerHeader& h) {
+    if (h.n_lists != 0) s_->take_tables();
     for (uint32_t i = 0; i < h.n_lists; ++i) {
       const std::byte* p = r_.take(uint64_t{h.n_compacted} * sizeof(uint32_t));
       if (p == nullptr) return damaged("positions");
-      std::vector<uint32_t> list(h.n_compacted);
-      if (h.n_compacted != 0) std::memcpy(list.data(), p, list.size() * sizeof(uint32_t));
-      for (size_t j = 0; j < list.size(); ++j) {
-        if (list[j] >= h_.n_tokens || (j > 0 && list[j] <= list[j - 1]))
-          return damaged("positions");
+      if (apply_) {
+        LedgerCodec::set_positions(&s_->ledger_, layer, i, p, h.n_compacted);
+        continue;
       }
-      out->push_back(std::move(list));
+      uint32_t last = 0;
+      for (uint32_t j = 0; j < h.n_compacted; ++j) {
+        uint32_t at;
+        std::memcpy(&at, p + j * sizeof at, sizeof at);
+        if (at >= h_.n_tokens || (j > 0 && at <= last)) return damaged("positions");
+        last = at;
+      }
     }
     return Status::ok();
   }

@@ -114,8 +114,8 @@ void policy_scores(const PolicyParams& p, const LayerScores& s, uint32_t kv_head
   }
 }
 
-void select_rows(const PolicyParams& p, const float* scores, uint32_t n_slots, uint32_t* order,
-                 std::vector<uint32_t>* keep) {
+uint32_t select_rows(const PolicyParams& p, const float* scores, uint32_t n_slots, uint32_t* order,
+                     uint32_t* keep) {
   const uint32_t budget = std::min(p.budget, n_slots);
   const uint32_t recent = std::min(p.recency, budget);
   const uint32_t sinks = std::min(p.sinks, budget - recent);
@@ -127,12 +127,12 @@ void select_rows(const PolicyParams& p, const float* scores, uint32_t n_slots, u
     return scores[a] != scores[b] ? scores[a] > scores[b] : a < b;
   };
   if (take < n) std::nth_element(order, order + take, order + n, better);
-  keep->clear();
-  keep->reserve(budget);
-  for (uint32_t i = 0; i < first; ++i) keep->push_back(i);
-  keep->insert(keep->end(), order, order + take);
-  std::sort(keep->begin() + first, keep->end());
-  for (uint32_t i = last; i < n_slots; ++i) keep->push_back(i);
+  uint32_t* at = keep;
+  for (uint32_t i = 0; i < first; ++i) *at++ = i;
+  at = std::copy(order, order + take, at);
+  std::sort(keep + first, at);
+  for (uint32_t i = last; i < n_slots; ++i) *at++ = i;
+  return static_cast<uint32_t>(at - keep);
 }
 
 std::vector<uint32_t> split_budget(sharpi_layer_budget mode, uint32_t budget, uint32_t least,

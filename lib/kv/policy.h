@@ -22,7 +22,8 @@ struct LayerScores {
   const float* sum = nullptr;         // [n_kv_heads][n_slots] softmax mass, summed over the terms
   const float* max = nullptr;         // [n_kv_heads][n_slots] largest term, faded by its age
   const float* value_norm = nullptr;  // [n_kv_heads][n_slots] L1 of W_o v, mean over the group
-  const float* shared = nullptr;      // [n_slots] largest term in any layer and head, or null
+  const float* shared = nullptr;  // [n_slots] largest term in any layer and head at the positions
+                                  // of the KV head that is asked for, or null
 };
 
 struct PolicyParams {
@@ -52,9 +53,9 @@ void policy_scores(const PolicyParams& p, const LayerScores& s, uint32_t kv_head
 
 /// The `budget` rows to keep: the first `sinks`, the last `recency`, then by score descending, ties
 /// to the lower slot. Ascending. Sinks and recency are cut to fit the budget, recency first served.
-/// `order` holds n_slots uint32 of scratch.
-void select_rows(const PolicyParams& p, const float* scores, uint32_t n_slots, uint32_t* order,
-                 std::vector<uint32_t>* keep);
+/// `order` holds n_slots uint32 of scratch, `keep` has room for the budget. @return rows kept.
+uint32_t select_rows(const PolicyParams& p, const float* scores, uint32_t n_slots, uint32_t* order,
+                     uint32_t* keep);
 
 /// Budgets per layer whose sum is n_layers * budget, each at least `least` and at most n_slots[i].
 /// PYRAMID: falling linearly from 1.5x in the first layer to 0.5x in the last. ENTROPY:

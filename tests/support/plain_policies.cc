@@ -136,7 +136,8 @@ std::vector<double> head_scores(const ModelSpec& spec, const SessionRows& rows, 
       return spread(s, r.span);
     case SHARPI_POLICY_RETRIEVAL:
       s = raw.faded[kv];
-      for (size_t t = 0; t < shared.size(); ++t) s[t] = std::max(s[t], shared[t]);
+      for (size_t t = 0; t < s.size(); ++t)
+        s[t] = std::max(s[t], shared[rows.layers[layer].positions[kv][t]]);
       return spread(s, r.span);
     default:
       return s;
@@ -167,14 +168,15 @@ std::vector<PlainLayer> plain_keep_sets(const ModelSpec& spec, const SessionRows
   for (const uint32_t l : owners) raw.push_back(raw_scores(spec, rows, l));
   std::vector<double> shared, total;
   if (r.policy == SHARPI_POLICY_RETRIEVAL || r.policy == SHARPI_POLICY_GLOBAL) {
-    shared.assign(rows.layers[owners[0]].n_rows, 0.0);
-    total = shared;
+    shared.assign(rows.n_tokens, 0.0);  // by position
+    total.assign(rows.layers[owners[0]].n_rows, 0.0);
     for (size_t i = 0; i < owners.size(); ++i) {
       const uint32_t group =
           spec.layers[owners[i]].attention.n_heads / spec.layers[owners[i]].attention.n_kv_heads;
       for (size_t h = 0; h < raw[i].mean.size(); ++h) {
-        for (size_t t = 0; t < shared.size(); ++t) {
-          shared[t] = std::max(shared[t], raw[i].faded[h][t]);
+        for (size_t t = 0; t < total.size(); ++t) {
+          double& at = shared[rows.layers[owners[i]].positions[h][t]];
+          at = std::max(at, raw[i].faded[h][t]);
           total[t] += raw[i].mean[h][t] * group * rows.n_queries;
         }
       }

@@ -64,11 +64,15 @@ class CudaSession final : public TierSession, public KvStore {
   float* state(uint32_t layer, StatePart part, bool working) const;
   /// The same without the layer: base of the committed (false) or working (true) copy.
   std::byte* state_base(bool working) const;
-  const StateLayout& state_layout() const { return state_layout_; }
-  const QueryLayout& query_layout() const { return query_layout_; }
+  /// The queries of all layers; null if there are none.
+  float* query_base(Capture which) const {
+    return (which == Capture::kRing ? ring_ : observer_).as<float>();
+  }
   float* logits() const { return logits_.as<float>(); }
   /// First byte of a group's rows.
   std::byte* group_base(uint32_t group) const { return ranges_[group].data(); }
+  /// Index of how its rows are stored in the model's list of KV formats.
+  uint32_t format = 0;
 
  private:
   enum class Way : uint8_t { kToHost, kToDevice };

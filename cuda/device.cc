@@ -89,6 +89,7 @@ Status Device::read_properties() {
   SHARPI_TRY(check(cudaGetDeviceProperties(&p, ordinal_), "cudaGetDeviceProperties"));
   capability_ = 10 * p.major + p.minor;
   n_sm_ = p.multiProcessorCount;
+  max_shared_ = static_cast<int>(p.sharedMemPerBlockOptin);
   total_ = p.totalGlobalMem;
   name_ = p.name;
   return Status::ok();

@@ -36,6 +36,7 @@ class Device {
   uint32_t index() const { return index_; }     // as sharpi_device_info() counts
   int capability() const { return capability_; }  // 10 * major + minor
   int n_sm() const { return n_sm_; }
+  int max_shared_bytes() const { return max_shared_; }  // of a block, opted in
   const std::string& name() const { return name_; }
   uint64_t total_bytes() const { return total_; }
   /// Free device memory now; opens the device. 0 when it cannot be asked.
@@ -65,7 +66,7 @@ class Device {
  private:
   int ordinal_ = 0;
   uint32_t index_ = 0;
-  int capability_ = 0, n_sm_ = 0;
+  int capability_ = 0, n_sm_ = 0, max_shared_ = 0;
   uint64_t total_ = 0;
   std::string name_;
   DriverMemory driver_;

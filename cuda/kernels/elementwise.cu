@@ -38,10 +38,6 @@ __device__ float rms_scale(const float* row, uint32_t n, float eps) {
   return rsqrtf(block_sum(s) / static_cast<float>(n) + eps);
 }
 
-__device__ float sigmoid(float x) {
-  return 1.0f / (1.0f + expf(-x));
-}
-
 __device__ float gelu_tanh(float x) {
   constexpr float kRootTwoOverPi = 0.7978845608028654f;
   return 0.5f * x * (1.0f + tanhf(kRootTwoOverPi * x * (1.0f + 0.044715f * x * x)));
@@ -71,27 +67,6 @@ __global__ void __launch_bounds__(kNormThreads) residual_kernel(ResidualParams p
     const float add = p.weight != nullptr ? y[i] * norm * p.weight[i] : y[i];
     x[i] = (x[i] + add) * p.scale;
   }
-}
-
-__global__ void output_gate_kernel(OutputGateParams p) {
-  grid_dependency_wait();
-  grid_dependents_launch();
-  const uint32_t per_row = p.n_heads * p.head_dim;
-  const uint64_t n = uint64_t{p.n_rows} * per_row;
-  for (uint64_t i = uint64_t{blockIdx.x} * blockDim.x + threadIdx.x; i < n;
-       i += uint64_t{gridDim.x} * blockDim.x) {
-    const uint64_t row = i / per_row;
-    const auto in_row = static_cast<uint32_t>(i % per_row);
-    const uint32_t head = in_row / p.head_dim, at = in_row % p.head_dim;
-    const float gate = p.q[row * 2 * per_row + (2 * head + 1) * p.head_dim + at];
-    p.o[i] *= sigmoid(gate);
-  }
-}
-
-__global__ void sigmoid_kernel(float* s, uint32_t n) {
-  grid_dependency_wait();
-  grid_dependents_launch();
-  for (uint32_t i = threadIdx.x; i < n; i += blockDim.x) s[i] = sigmoid(s[i]);
 }
 
 __global__ void logit_rows_kernel(LogitRowsParams p) {
@@ -180,18 +155,6 @@ Status launch_residual(const ResidualParams& p, const Lane& lane) {
   if (p.n_rows == 0) return Status::ok();
   return launch_kernel("residual", shape_of(lane, dim3(p.n_rows), kNormThreads), residual_kernel,
                        p);
-}
-
-Status launch_output_gate(const OutputGateParams& p, const Lane& lane) {
-  const uint64_t n = uint64_t{p.n_rows} * p.n_heads * p.head_dim;
-  if (n == 0) return Status::ok();
-  return launch_kernel("output_gate", shape_of(lane, blocks_for(n), kThreads), output_gate_kernel,
-                       p);
-}
-
-Status launch_sigmoid(float* s, uint32_t n, const Lane& lane) {
-  if (n == 0) return Status::ok();
-  return launch_kernel("sigmoid", shape_of(lane, dim3(1), kThreads), sigmoid_kernel, s, n);
 }
 
 Status launch_logit_rows(const LogitRowsParams& p, const Lane& lane) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 // The small kernels between the large ones: norms of picked rows, residual adds behind a norm,
-// output gates, logits to their sessions, per-layer embeddings. Fixed reduction orders: a row's
+// logits to their sessions, per-layer embeddings. Fixed reduction orders: a row's
 // result depends on nothing but the row. Launchers allocate nothing and can be captured.
 // Thread rule: pure functions.
 #pragma once
@@ -40,17 +40,6 @@ struct ResidualParams {
   float eps = 0.0f, scale = 1.0f;
 };
 Status launch_residual(const ResidualParams& p, const Lane& lane);
-
-/// o[r][h][i] *= sigmoid(q[r][2h + 1][i]): rows of q are (query, gate) per head.
-struct OutputGateParams {
-  float* o = nullptr;        // [n_rows][n_heads * head_dim]
-  const float* q = nullptr;  // [n_rows][2 * n_heads * head_dim]
-  uint32_t n_rows = 0, n_heads = 0, head_dim = 0;
-};
-Status launch_output_gate(const OutputGateParams& p, const Lane& lane);
-
-/// s[i] = sigmoid(s[i]).
-Status launch_sigmoid(float* s, uint32_t n, const Lane& lane);
 
 /// to[i][v] = softcap(logits[i][v]); rows without a target are dropped.
 struct LogitRowsParams {

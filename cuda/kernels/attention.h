@@ -53,7 +53,8 @@ constexpr uint64_t kAttentionCounterBytes = 8192;
 uint64_t attention_workspace_bytes(const MatmulConfig& config, uint32_t max_heads,
                                    uint32_t max_head_dim);
 
-/// config: exact, deterministic (splits do not depend on the batch), pdl, n_sm are read.
+/// config: exact, deterministic (f32, one split: a row's bits do not depend on the chunking or on
+/// other rows), pdl, n_sm are read.
 Status launch_attention(const MatmulConfig& config, const AttentionParams& p, cudaStream_t stream);
 
 }  // namespace sharpi::cuda

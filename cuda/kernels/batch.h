@@ -85,7 +85,8 @@ inline BatchTable batch_table_at(const BatchShape& s, std::byte* memory) {
   return t;
 }
 
-/// A call: the table and how many rows and sequences of it are used.
+/// A call: the table and how many rows and sequences of it are used. n_rows == n_sequences promises
+/// that sequence i has row i or none (decode).
 struct Batch {
   BatchTable table;     // device addresses
   uint32_t n_rows = 0;  // padding included

@@ -68,6 +68,12 @@ KvFormat make_format(const ModelSpec& spec, const KvLayout& layout) {
   return f;
 }
 
+/// The arithmetic of products with a matrix: few rows / a chunk.
+std::string matmul_path(const MatmulConfig& config, const DeviceMatrix& m) {
+  if (config.exact) return "f32";
+  return m.layout == WeightLayout::kTiles ? "f16-mma" : "f32-rows";
+}
+
 bool same_format(const KvFormat& a, const KvFormat& b) {
   const auto same = [](const KvLayer& x, const KvLayer& y) {
     return x.group == y.group && x.k_dtype == y.k_dtype && x.v_dtype == y.v_dtype &&
@@ -228,7 +234,7 @@ std::string CudaModel::paths() const {
   std::map<std::string, std::string> by_type;
   const auto add = [&](const TensorRef& w) {
     const DeviceMatrix m = matrix(w);
-    if (m) by_type[ggml_traits(m.type).name] = matmul_path(config_, m, plan_->model.n_chunk);
+    if (m) by_type[ggml_traits(m.type).name] = matmul_path(config_, m);
   };
   for (const LayerSpec& l : spec().layers) {
     for (const TensorRef* t : {&l.attention.q, &l.attention.v, &l.delta.qkv, &l.delta.out,

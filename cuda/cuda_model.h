@@ -31,7 +31,7 @@ struct Pass {
   const Submission* rows = nullptr;  // null while a graph of padding rows is captured
   CudaWorkspace& ws;
   const KvFormat& format;
-  Batch batch;
+  Batch batch{};
   uint32_t n_head_rows = 0;
   bool head_rows_in_order = false;  // head row i is row i
   bool transient = false;

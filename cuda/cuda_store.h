@@ -85,7 +85,6 @@ class CudaSession final : public TierSession, public KvStore {
               const char* what) const;
   Status copy_rows(uint32_t layer, bool value, uint32_t first, uint32_t n, std::byte* host,
                    Way way) const;
-  Status launch_moves() const;
   const Device* device_ = nullptr;
   const Stream* stream_ = nullptr;
   std::shared_ptr<const Plan> plan_;
@@ -101,8 +100,8 @@ class CudaSession final : public TierSession, public KvStore {
   PinnedBuffer logits_host_;  // one row on its way out
   DeviceBuffer ring_, observer_;
   uint32_t current_ = 0;
-  std::vector<KvMove> staged_;
-  DeviceBuffer move_lists_;  // the staged keep lists
+  DeviceBuffer move_lists_;  // staged: jobs and keep lists
+  uint32_t n_moves_ = 0, move_bytes_ = 0;
 };
 
 }  // namespace sharpi::cuda

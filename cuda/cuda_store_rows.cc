@@ -3,7 +3,9 @@
 #include <algorithm>
 #include <cstring>
 
+#include "base/checked.h"
 #include "cuda/cuda_store.h"
+#include "cuda/kernels/kv_move.h"
 
 namespace sharpi::cuda {
 
@@ -77,3 +79,122 @@ Status CudaSession::write_rows(uint32_t layer, bool value, uint32_t first, uint3
   return copy_rows(layer, value, first, n, rows.data(), Way::kToDevice);
 }
 
+namespace {
+
+/// The jobs of a compaction and the keep lists that they read, as one block for the device.
+class MoveList {
+ public:
+  void add(const KvView& v, const KvMove& m) {
+    if (m.keep.size() == 1) {
+      const uint64_t at = add_list(m.keep[0]);
+      add_job(v, false, at, m.keep[0].size(), 0, v.k_row_bytes);
+      add_job(v, true, at, m.keep[0].size(), 0, v.v_row_bytes);
+      return;
+    }
+    for (uint32_t h = 0; h < v.n_heads; ++h) {
+      const uint64_t at = add_list(m.keep[h]);
+      add_head(v, false, at, m.keep[h].size(), h);
+      add_head(v, true, at, m.keep[h].size(), h);
+    }
+  }
+  const std::vector<KvMoveJob>& jobs() const { return jobs_; }
+  uint64_t bytes() const { return job_bytes() + lists_.size() * sizeof(uint32_t); }
+  uint32_t max_bytes() const { return max_bytes_; }
+  /// The block for the device address `base`.
+  std::vector<std::byte> image(const std::byte* base) {
+    std::vector<std::byte> out(bytes());
+    for (size_t i = 0; i < jobs_.size(); ++i) {
+      jobs_[i].keep = reinterpret_cast<const uint32_t*>(base + job_bytes()) + list_of_[i];
+    }
+    std::memcpy(out.data(), jobs_.data(), jobs_.size() * sizeof(KvMoveJob));
+    if (!lists_.empty()) {
+      std::memcpy(out.data() + job_bytes(), lists_.data(), lists_.size() * sizeof(uint32_t));
+    }
+    return out;
+  }
+
+ private:
+  uint64_t job_bytes() const { return round_up(jobs_.size() * sizeof(KvMoveJob), 256); }
+  uint64_t add_list(const std::vector<uint32_t>& keep) {
+    const uint64_t at = lists_.size();
+    lists_.insert(lists_.end(), keep.begin(), keep.end());
+    return at;
+  }
+  void add_job(const KvView& v, bool value, uint64_t list, size_t n, uint32_t offset,
+               uint32_t bytes) {
+    if (n == 0) return;
+    KvMoveJob j;
+    j.rows = value ? v.v : v.k;
+    j.block_stride = v.block_stride;
+    j.row_bytes = value ? v.v_row_bytes : v.k_row_bytes;
+    j.offset = offset;
+    j.bytes = bytes;
+    j.n_keep = static_cast<uint32_t>(n);
+    jobs_.push_back(j);
+    list_of_.push_back(list);
+    max_bytes_ = std::max(max_bytes_, bytes);
+  }
+  /// One head's part of every row: values, and for q8_0 its scales behind the row's values.
+  void add_head(const KvView& v, bool value, uint64_t list, size_t n, uint32_t head) {
+    const KvDtype dtype = value ? v.v_dtype : v.k_dtype;
+    if (dtype == KvDtype::kQ8_0) {
+      const uint32_t scales = v.head_dim / 32 * 2;
+      add_job(v, value, list, n, head * v.head_dim, v.head_dim);
+      add_job(v, value, list, n, v.n_heads * v.head_dim + head * scales, scales);
+      return;
+    }
+    const auto bytes = static_cast<uint32_t>(kv_row_bytes(dtype, v.head_dim));
+    add_job(v, value, list, n, head * bytes, bytes);
+  }
+  std::vector<KvMoveJob> jobs_;
+  std::vector<uint64_t> list_of_;  // first entry of a job's list
+  std::vector<uint32_t> lists_;
+  uint32_t max_bytes_ = 0;
+};
+
+}  // namespace
+
+Status CudaSession::stage_moves(std::span<const KvMove> moves) {
+  discard_moves();
+  MoveList list;
+  for (const KvMove& m : moves) {
+    for (const auto& keep : m.keep) {
+      for (size_t i = 1; i < keep.size(); ++i) {
+        if (keep[i] <= keep[i - 1]) {
+          return Status::error(Code::kInternal, "keep rows of layer %u do not ascend", m.layer);
+        }
+      }
+      if (!keep.empty()) SHARPI_TRY(check_rows(m.layer, keep.back(), 1));
+    }
+    list.add(view(m.layer), m);
+  }
+  if (list.jobs().empty()) return Status::ok();
+  SHARPI_TRY_ASSIGN(DeviceBuffer memory,
+                    DeviceBuffer::allocate(*device_, list.bytes(), "kept rows"));
+  const std::vector<std::byte> image = list.image(memory.data());
+  SHARPI_TRY(copy(memory.data(), image.data(), image.size(), cudaMemcpyHostToDevice,
+                  "upload of kept rows"));
+  move_lists_ = std::move(memory);
+  n_moves_ = static_cast<uint32_t>(list.jobs().size());
+  move_bytes_ = list.max_bytes();
+  return Status::ok();
+}
+
+void CudaSession::apply_moves() noexcept {
+  if (n_moves_ == 0) return;
+  const DeviceScope scope(*device_);
+  Status done = device_->settle(
+      launch_kv_move(move_lists_.as<KvMoveJob>(), n_moves_, move_bytes_, stream_->get()));
+  if (done.is_ok()) done = stream_->wait();
+  // A launch that was checked and does not run is a fault of the device: nothing here can be
+  // trusted any more.
+  if (!done.is_ok()) device_->mark_lost(done.native());
+  discard_moves();
+}
+
+void CudaSession::discard_moves() noexcept {
+  move_lists_.reset();
+  n_moves_ = 0;
+}
+
+}  // namespace sharpi::cuda

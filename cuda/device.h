@@ -55,6 +55,8 @@ class Device {
   /// The same for a Status of a kernel launcher: marks lost devices, names the architecture when
   /// there is no image for it.
   Status settle(Status status) const;
+  /// From now on every call says kDeviceLost.
+  void mark_lost(int native) const { lost_.store(native == 0 ? -1 : native); }
   /// kDeviceLost once a sticky fault was seen.
   Status usable() const;
 

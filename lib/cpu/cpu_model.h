@@ -22,9 +22,10 @@ struct Pass {
   CpuWorkspace& ws;
 };
 
-/// Bytes of a scoring scratch for up to n_slots rows and n_queries queries (cpu_score.cc).
-uint64_t score_bytes(const ModelSpec& spec, const Placement& placement, uint32_t n_threads,
-                     uint32_t n_slots, uint32_t n_queries, bool values);
+/// Of a scoring scratch for up to n_slots rows and n_queries queries (cpu_score.cc).
+std::vector<MemoryRow> score_rows(const ModelSpec& spec, const Placement& placement,
+                                  uint32_t n_threads, uint32_t n_slots, uint32_t n_queries,
+                                  bool values);
 
 class CpuModel final : public TierModel {
  public:

@@ -65,7 +65,7 @@ Result<std::unique_ptr<Session>> Session::create(std::shared_ptr<const Model> mo
   const Plan& plan = model->plan();
   std::vector<MemoryRow> wanted;
   for (const TierSizer* s : model->context().sizers()) {
-    if (!plan.placement.uses(s->tier())) continue;
+    if (!plan.uses(*s)) continue;
     for (MemoryRow& r : s->session_rows(*plan.spec, plan.placement, plan.model, shape)) {
       wanted.push_back(r);
     }

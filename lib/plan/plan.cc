@@ -101,6 +101,11 @@ void add_dtypes(const Plan& plan, sharpi_plan_summary* s) {
 
 }  // namespace
 
+bool Plan::uses(const TierSizer& sizer) const {
+  return placement.uses(sizer.tier()) &&
+         (sizer.tier() == TierId::kCpu || sizer.device_index() == device);
+}
+
 sharpi_plan_summary Plan::summary() const {
   sharpi_plan_summary s{};
   s.struct_size = sizeof s;

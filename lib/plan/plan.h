@@ -64,6 +64,8 @@ class TierSizer {
  public:
   virtual ~TierSizer() = default;
   virtual TierId tier() const = 0;
+  /// As sharpi_device_info() counts; 0 = the host.
+  virtual uint32_t device_index() const { return 0; }
   virtual uint64_t free_bytes() const = 0;  // now
   virtual uint64_t total_bytes() const = 0;
   virtual std::string device_name() const = 0;
@@ -85,6 +87,7 @@ struct PlanEnvironment {
 struct Plan {
   std::shared_ptr<const ModelSpec> spec;
   Placement placement;
+  uint32_t device = 0;  // of the CUDA blocks; 0 = there are none
   ModelShape model;
   SessionShape session;
   bool n_ctx_is_auto = false, narrowed = false;
@@ -92,6 +95,8 @@ struct Plan {
   std::vector<MemoryRow> rows;
   uint64_t file_fingerprint = 0;
 
+  /// True for the host's tier and the device of this plan, if blocks are placed there.
+  bool uses(const TierSizer& sizer) const;
   sharpi_plan_summary summary() const;
   std::string json() const;
 };

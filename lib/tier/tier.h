@@ -100,7 +100,7 @@ class TierSession {
 class ScoreScratch {
  public:
   virtual ~ScoreScratch() = default;
-  virtual uint64_t bytes() const = 0;
+  virtual std::vector<MemoryRow> memory_rows() const = 0;
 };
 
 /// Scratch of one call in flight.

@@ -11,7 +11,7 @@
 // pure functions.
 #pragma once
 
-#include <cuda_runtime_api.h>
+#include <cuda_runtime.h>
 
 #include <cstddef>
 #include <cstdint>
@@ -26,9 +26,9 @@ struct DeltaNetShape {
   uint32_t n_k_heads = 0, n_v_heads = 0;
   uint32_t head_dim = 0;     // 32, 64 or 128
   uint32_t conv_kernel = 0;  // 2 to 4
-  uint32_t key_dim() const { return n_k_heads * head_dim; }
-  uint32_t value_dim() const { return n_v_heads * head_dim; }
-  uint32_t conv_dim() const { return 2 * key_dim() + value_dim(); }
+  __host__ __device__ uint32_t key_dim() const { return n_k_heads * head_dim; }
+  __host__ __device__ uint32_t value_dim() const { return n_v_heads * head_dim; }
+  __host__ __device__ uint32_t conv_dim() const { return 2 * key_dim() + value_dim(); }
 };
 
 struct DeltaNetParams {

@@ -2,9 +2,9 @@
 #include "cuda/cuda_backend.h"
 
 #include <cstdio>
-#include <mutex>
 
 #include "cuda/cuda_model.h"
+#include "cuda/support.h"
 
 namespace sharpi::cuda {
 namespace {
@@ -19,6 +19,9 @@ class CudaBackend final : public Backend, public TierSizer {
   uint64_t free_bytes() const override { return device_->free_bytes(); }
   uint64_t total_bytes() const override { return device_->total_bytes(); }
   std::string device_name() const override { return device_->name(); }
+  Status check_model(const ModelSpec& spec, const Placement& placement) const override {
+    return check_support(spec, placement);
+  }
 
   std::vector<MemoryRow> model_rows(const ModelSpec& spec, const Placement& placement,
                                     const ModelShape& model,

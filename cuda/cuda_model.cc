@@ -6,7 +6,6 @@
 
 #include "cuda/kernels/attention.h"
 #include "cuda/kernels/delta_net.h"
-#include "cuda/kernels/router.h"
 
 namespace sharpi::cuda {
 namespace {
@@ -109,7 +108,6 @@ Result<std::unique_ptr<CudaModel>> CudaModel::create(std::shared_ptr<Device> dev
   std::unique_ptr<CudaModel> m(new CudaModel());
   m->device_ = std::move(device);
   m->plan_ = std::move(plan);
-  SHARPI_TRY(m->check_support());
   SHARPI_TRY(m->device_->open());
   const DeviceScope scope(*m->device_);
   const Plan& p = *m->plan_;
@@ -132,25 +130,6 @@ Result<std::unique_ptr<CudaModel>> CudaModel::create(std::shared_ptr<Device> dev
   SHARPI_TRY(m->upload_ropes());
   m->format_of(p.session);
   return m;
-}
-
-/// What the kernels cannot do is said before anything is taken.
-Status CudaModel::check_support() const {
-  for (uint32_t l = 0; l < spec().n_layers(); ++l) {
-    const LayerSpec& layer = spec().layers[l];
-    const FfnSpec& f = layer.ffn;
-    if (plan_->placement.ffn[l] != TierId::kCuda || f.kind != FfnKind::kMoe) continue;
-    if (f.n_experts > kMaxExperts || f.n_used > kMaxExpertsUsed) {
-      return Status::error(Code::kUnsupported, "layer %u: %u experts, %u used; at most %u and %u",
-                           l, f.n_experts, f.n_used, kMaxExperts, kMaxExpertsUsed);
-    }
-    if (f.fused_gate_up && f.d_ff % kPanelRows != 0) {
-      return Status::error(Code::kUnsupported,
-                           "layer %u: experts of %u rows with gate and up in one matrix", l,
-                           f.d_ff);
-    }
-  }
-  return Status::ok();
 }
 
 Status CudaModel::upload_ropes() {

@@ -72,7 +72,6 @@ class CudaModel final : public TierModel {
   DeviceMatrix matrix(const TensorRef& w) const { return weights_->matrix(w); }
   const float* floats(const TensorRef& w) const { return weights_->floats(w); }
   Lane lane(const Pass& p) const { return {p.ws.lane(), config_.pdl}; }
-  Status check_support() const;
   Status upload_ropes();
   uint32_t format_of(const SessionShape& shape);
 

@@ -216,6 +216,8 @@ std::string Plan::json() const {
   o.number("n_layers", s.n_layers);
   o.number("n_gpu_layers", s.n_gpu_layers);
   o.number("n_gpu_ffn", s.n_gpu_ffn);
+  o.number("device", device);
+  o.text("placement_reason", placement_reason);
   o.number("n_mtp_layers_not_loaded", s.n_mtp_layers);
   o.text("k_dtype", kv_dtype_name(static_cast<KvDtype>(s.k_dtype)));
   o.text("v_dtype", kv_dtype_name(static_cast<KvDtype>(s.v_dtype)));

@@ -33,6 +33,12 @@ help:
 	@echo "make install  install to PREFIX ($(PREFIX))"
 	@echo "make clean    remove the build folders"
 
+# What only users need is built without the tests, and so without GoogleTest.
+demo docs install: flags = -DSHARPI_TESTS=OFF
+test bench: flags = -DSHARPI_TESTS=ON
+bench: flags += -DSHARPI_BENCH=ON
+install: flags += -DCMAKE_INSTALL_PREFIX="$(PREFIX)"
+
 demo:
 	$(packages) build
 	$(configure)
@@ -46,7 +52,6 @@ test:
 	$(build)
 	@$(CTEST) --test-dir "$(BUILD)" --output-on-failure -j $(JOBS)
 
-bench: flags = -DSHARPI_BENCH=ON
 bench:
 	$(packages) bench
 	$(configure)
@@ -66,7 +71,6 @@ format:
 check:
 	@.ci/run
 
-install: flags = -DCMAKE_INSTALL_PREFIX="$(PREFIX)"
 install:
 	$(packages) build
 	$(configure)

@@ -60,6 +60,7 @@ Status CudaModel::run(const Segment& segment, const Submission& rows, Workspace&
   const Status done =
       alike ? run_format(segment, rows, ws, format) : run_by_format(segment, rows, ws);
   if (done.is_ok()) return ws.stream().wait();
+  ws.pending_ring = -1;  // the rows of a failed chunk must not reach a ring later
   const Status drained = ws.stream().wait();  // nothing runs on when the call returns
   return drained.code() == Code::kDeviceLost ? drained : device_->settle(done);
 }
@@ -188,7 +189,6 @@ Status CudaModel::run_graph(const Segment& segment, Pass& p, uint32_t format) co
     SHARPI_TRY(upload(p));
     SHARPI_TRY(run_blocks(segment, p));
     SHARPI_TRY(p.ws.stream().wait());
-    p.pending_ring = -1;
     return capture(segment, p, &graph);
   }
   return device_->check(cudaGraphLaunch(graph, p.ws.lane()), "cudaGraphLaunch");

@@ -36,7 +36,6 @@ struct Pass {
   bool head_rows_in_order = false;  // head row i is row i
   bool transient = false;
   bool single_rows = false;   // one row per sequence
-  int32_t pending_ring = -1;  // layer whose chunk rows wait for their ring
   uint32_t n_rows() const { return batch.n_rows; }
 };
 

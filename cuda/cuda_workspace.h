@@ -101,6 +101,9 @@ class CudaWorkspace final : public Workspace {
   float* const* logits() const { return device_part<float*>(layout_.table.logits); }
   BatchTable batch() const;
 
+  /// Layer whose chunk rows wait in kKvChunk for their ring, -1 = none. Rows go to the ring only
+  /// when the scratch is needed again or the pass ends: layers that share KV read both until then.
+  int32_t pending_ring = -1;
   /// Captured decode of n rows at [n - 1], once captured.
   std::vector<cudaGraphExec_t> graphs;
 

@@ -90,7 +90,7 @@ Status CudaModel::embed_per_layer(Pass& p) const {
 }
 
 Status CudaModel::head(Pass& p) const {
-  if (p.n_head_rows == 0) return Status::ok();
+  if (p.n_head_rows == 0) return Status::ok();  // transient: nothing is wanted
   const ModelSpec& s = spec();
   MatmulParams m;
   if (p.head_rows_in_order) {

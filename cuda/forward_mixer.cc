@@ -44,7 +44,7 @@ Status CudaModel::store_rows(Pass& p, uint32_t layer) const {
   const bool to_ring = p.single_rows && !p.transient;
   if (own && a.window != 0) {
     SHARPI_TRY(flush_ring(p));
-    if (!to_ring) p.pending_ring = static_cast<int32_t>(layer);
+    if (!to_ring) p.ws.pending_ring = static_cast<int32_t>(layer);
   }
   const uint64_t table = static_cast<uint64_t>(rope_of_layer_[layer]) *
                          p.ws.layout().max_rows * p.ws.layout().n_half;
@@ -97,9 +97,9 @@ Status CudaModel::attend(Pass& p, uint32_t layer) const {
 }
 
 Status CudaModel::flush_ring(Pass& p) const {
-  if (p.pending_ring < 0) return Status::ok();
-  const auto layer = static_cast<uint32_t>(p.pending_ring);
-  p.pending_ring = -1;
+  if (p.ws.pending_ring < 0) return Status::ok();
+  const auto layer = static_cast<uint32_t>(p.ws.pending_ring);
+  p.ws.pending_ring = -1;
   if (p.transient) return Status::ok();
   return launch_ring_flush({p.batch, kv_layer(p, layer)}, config_.pdl, p.ws.lane());
 }

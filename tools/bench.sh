@@ -7,11 +7,14 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 build=${1:-build}
 models=$build/bench/models
 mkdir -p "$models"
+# The system's Python has the system's NumPy; another one may come first on the path.
+python=python3
+"$python" -c 'import numpy' 2> /dev/null || python=/usr/bin/python3
 
 run() {  # model, quantisation, layers
   local file=$models/$1-$2-$3.gguf
   if [[ ! -f $file ]]; then
-    python3 tools/synth_gguf.py "$1" "$2" "$file.part" --layers "$3"
+    "$python" tools/synth_gguf.py "$1" "$2" "$file.part" --layers "$3"
     mv "$file.part" "$file"
   fi
   echo

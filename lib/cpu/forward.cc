@@ -20,6 +20,7 @@ Status CpuModel::run(const Segment& segment, const Submission& rows, Workspace& 
 Status CpuModel::run_blocks(const Segment& segment, Pass& p) const {
   const Submission& rows = p.rows;
   const bool may_stop = rows.cancel != nullptr && (rows.transient || !spec().has_window());
+  bool has_ropes = false;
   for (const Block& b : segment.blocks) {
     // A ring row that was overwritten cannot be brought back, so windowed models finish their
     // chunk.
@@ -29,10 +30,11 @@ Status CpuModel::run_blocks(const Segment& segment, Pass& p) const {
     switch (b.kind) {
       case BlockKind::kEmbedding:
         embed(p);
-        rope_tables(p);
         break;
       case BlockKind::kMixer:
         if (spec().layers[b.layer].mixer == MixerKind::kAttention) {
+          if (!has_ropes) rope_tables(p);
+          has_ropes = true;
           SHARPI_TRY(attention_block(p, b.layer));
         } else {
           delta_block(p, b.layer);

@@ -155,11 +155,6 @@ Method method_of(const sharpi_sampler_params& p, uint32_t n_vocab) {
   return p.top_p < 1.0f || p.min_p > 0.0f ? Method::kByMass : Method::kAny;
 }
 
-size_t n_chosen(const sharpi_sampler_params& p, uint32_t n_vocab) {
-  if (method_of(p, n_vocab) != Method::kTopK) return 0;
-  return std::min<size_t>(n_vocab, size_t{p.top_k} * 2 + kBlock);
-}
-
 }  // namespace
 
 sharpi_sampler_params default_sampler_params() noexcept {
@@ -205,8 +200,8 @@ struct Sampler::Impl {
 
   uint32_t n_vocab;
   std::vector<int32_t> never;
-  float* values = nullptr;       // [n_vocab] the caller's logits, for the time of one call
-  std::vector<uint32_t> chosen;  // ids that passed top-k so far; twice top_k and a block at most
+  float* values = nullptr;            // [n_vocab] the caller's logits, for the time of one call
+  std::vector<uint32_t> chosen;       // [n_vocab] ids that passed top-k so far
   std::array<uint64_t, 2048> bins{};  // mass by digit of the order key
   std::vector<uint64_t> seen;         // bit per token: already penalised in this call
   sharpi_sampler_params params = default_sampler_params();
@@ -394,7 +389,7 @@ int32_t Sampler::Impl::draw_any(float top) {
 
 Sampler::Sampler(uint32_t n_vocab, std::span<const int32_t> never)
     : impl_(std::make_unique<Impl>(n_vocab, never)) {
-  impl_->chosen.resize(n_chosen(impl_->params, n_vocab));
+  impl_->chosen.resize(n_vocab);  // whatever top-k is set later: a plan prices it once
 }
 Sampler::~Sampler() = default;
 Sampler::Sampler(Sampler&&) noexcept = default;
@@ -404,14 +399,12 @@ Status Sampler::configure(const sharpi_sampler_params& params) {
   SHARPI_TRY(check(params, s.n_vocab));
   std::vector<int32_t> tokens(params.bias_tokens, params.bias_tokens + params.n_bias);
   std::vector<float> values(params.bias_values, params.bias_values + params.n_bias);
-  std::vector<uint32_t> chosen(n_chosen(params, s.n_vocab));
   s.params = params;
   s.params.bias_tokens = nullptr;  // copied; the caller's arrays may go
   s.params.bias_values = nullptr;
   s.coldness = 1.0 / static_cast<double>(params.temperature);
   s.bias_tokens.swap(tokens);
   s.bias_values.swap(values);
-  s.chosen.swap(chosen);
   s.random = Pcg32(params.seed);
   return Status::ok();
 }
@@ -448,7 +441,6 @@ void Sampler::copy_from(const Sampler& other) {
   const Impl& from = *other.impl_;
   impl_->bias_tokens = from.bias_tokens;
   impl_->bias_values = from.bias_values;
-  impl_->chosen.resize(from.chosen.size());
   impl_->params = from.params;
   impl_->coldness = from.coldness;
   impl_->random = from.random;
@@ -459,6 +451,11 @@ SamplerMark Sampler::mark() const {
 }
 void Sampler::restore(SamplerMark mark) {
   impl_->random.state = mark.state;
+}
+uint64_t Sampler::bytes() const {
+  const Impl& s = *impl_;
+  return s.chosen.capacity() * sizeof(uint32_t) + s.seen.capacity() * sizeof(uint64_t) +
+         sizeof s.bins;
 }
 uint32_t Sampler::repeat_last_n() const {
   return impl_->params.repeat_last_n;

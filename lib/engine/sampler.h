@@ -2,7 +2,7 @@
 // Sampler: from logits to a token. Order: logit bias, repetition penalty, temperature, top-k,
 // top-p, min-p, draw. Equal seeds and logits give equal draws on every platform (own generator:
 // PCG32, Melissa O'Neill 2014; no <random> distributions). Thread rule: one owner (the session).
-// Allocates only in the constructor and configure().
+// Allocates only in the constructor, and in configure() the bias list.
 #pragma once
 
 #include <cstdint>
@@ -35,6 +35,8 @@ class Sampler {
   SamplerMark mark() const;
   void restore(SamplerMark mark);
   uint32_t repeat_last_n() const;
+  /// Of its own buffers, the bias list excepted: 4 bytes and a bit per token, and 16 KiB.
+  uint64_t bytes() const;
   /// Takes over another sampler's settings and random state. Pre: same vocabulary.
   void copy_from(const Sampler& other);
   ~Sampler();

@@ -210,7 +210,8 @@ std::vector<MemoryRow> Session::memory_rows() const {
   }
   std::vector<MemoryRow> own = engine_session_rows(model_->spec(), shape_);
   own[0].payload_bytes = own[0].held_bytes = history_.capacity() * sizeof(int32_t);
-  own[1].payload_bytes = own[1].held_bytes = logits_row_.capacity() * sizeof(float);
+  own[1].payload_bytes = own[1].held_bytes =
+      logits_row_.capacity() * sizeof(float) + sampler_.bytes();
   rows.insert(rows.end(), own.begin(), own.end());
   return rows;
 }

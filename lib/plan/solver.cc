@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "plan/placement.h"
 #include "plan/plan.h"
 
 namespace sharpi {
@@ -11,66 +12,26 @@ namespace {
 
 using ull = unsigned long long;
 
-/// What may be placed where: the GPU takes all blocks of a model or none in this version.
-enum class Wish : uint8_t { kHost, kDevice, kAuto };
-
-Status not_split(const char* field, int32_t value, const char* rest) {
-  return Status::error(Code::kUnsupported,
-                       "%s is %d: this version places all blocks of a model on a GPU or none%s",
-                       field, value, rest);
-}
-
-/// The placement that the parameters ask for. kUnsupported names the field of a split.
-Result<Wish> read_wish(const ModelSpec& spec, const sharpi_plan_params& p) {
-  const auto n = static_cast<int32_t>(spec.n_layers());
-  if (p.n_gpu_layers > n) {
-    return Status::error(Code::kInvalidArgument, "n_gpu_layers is %d, the model has %d layers",
-                         p.n_gpu_layers, n);
-  }
-  if (p.n_gpu_ffn > n) {
-    return Status::error(Code::kInvalidArgument, "n_gpu_ffn is %d, the model has %d layers",
-                         p.n_gpu_ffn, n);
-  }
-  if (p.n_gpu_layers > 0 && p.n_gpu_layers < n) {
-    return not_split("n_gpu_layers", p.n_gpu_layers, "");
-  }
-  if (p.n_gpu_ffn > 0 && p.n_gpu_ffn < n) return not_split("n_gpu_ffn", p.n_gpu_ffn, "");
-  if (p.n_expert_slots > 0) return not_split("n_expert_slots", p.n_expert_slots, "");
-  const bool is_moe = std::any_of(spec.layers.begin(), spec.layers.end(), [](const LayerSpec& l) {
-    return l.ffn.kind == FfnKind::kMoe;
-  });
-  const bool some = p.n_gpu_layers > 0 || p.n_gpu_ffn > 0;
-  const bool none = p.n_gpu_layers == 0 || p.n_gpu_ffn == 0 || (p.n_expert_slots == 0 && is_moe);
-  if (some && none) {
-    return p.n_gpu_layers > 0 ? not_split("n_gpu_layers", p.n_gpu_layers, ", and FFNs stay behind")
-                              : not_split("n_gpu_ffn", p.n_gpu_ffn, ", and mixers stay behind");
-  }
-  return some ? Wish::kDevice : none || p.device == 0 ? Wish::kHost : Wish::kAuto;
-}
-
-const TierSizer* host_of(const std::vector<const TierSizer*>& sizers) {
+const TierSizer* find_host(const std::vector<const TierSizer*>& sizers) {
   const auto it = std::find_if(sizers.begin(), sizers.end(),
                                [](const TierSizer* s) { return s->tier() == TierId::kCpu; });
   return it == sizers.end() ? nullptr : *it;
 }
 
-/// The GPU for the plan's blocks; nullptr when none is there and none is asked for.
+/// The GPU that the plan's blocks may go to: the one that is named, else the first; nullptr if there
+/// is none.
 Result<const TierSizer*> find_device(const std::vector<const TierSizer*>& sizers,
-                                     const sharpi_plan_params& p, Wish wish) {
+                                     const sharpi_plan_params& p) {
   const bool named = p.device != SHARPI_UNSET && p.device != 0;
   bool any = false;
   for (const TierSizer* s : sizers) {
     if (s->tier() != TierId::kCuda) continue;
     any = true;
-    if (!named || s->device_index() == p.device) return s;
+    if (p.device != 0 && (!named || s->device_index() == p.device)) return s;
   }
   if (named && any) {
     return Status::error(Code::kNotFound, "device %u does not exist; this context has %zu",
                          p.device, sizers.size());
-  }
-  if (named || wish == Wish::kDevice) {
-    return Status::error(Code::kUnsupported,
-                         "blocks on a GPU are asked for, but there is no CUDA device");
   }
   return static_cast<const TierSizer*>(nullptr);
 }
@@ -90,16 +51,31 @@ void price(const std::vector<const TierSizer*>& sizers, Plan* plan) {
   for (MemoryRow& r : engine_session_rows(*plan->spec, plan->session)) plan->rows.push_back(r);
 }
 
-/// What the driver takes besides what is asked of it: images of kernels, graphs, its own tables.
+/// What a GPU's driver takes besides what is asked of it: images of kernels, graphs, its tables.
 constexpr uint64_t kDriverReserve = 256ull << 20;
 
 struct Budget {
-  uint64_t host = 0, device = 0;
-  bool host_is_free_memory = false, device_is_free_memory = false;
+  uint64_t bytes = 0;
+  bool is_free_memory = false;
+  const char* memory = "";  // "host" or "device"
 };
 
-Status over_budget(const Plan& plan, bool device, uint64_t wanted, uint64_t budget,
-                   const char* name) {
+Budget make_budget(const TierSizer* sizer, uint64_t param, const char* memory) {
+  Budget b;
+  b.memory = memory;
+  b.is_free_memory = param == SHARPI_ALL_FREE;
+  b.bytes = b.is_free_memory ? (sizer == nullptr ? 0 : sizer->free_bytes()) : param;
+  if (sizer != nullptr && sizer->tier() == TierId::kCuda && b.is_free_memory) {
+    b.bytes -= std::min(b.bytes, kDriverReserve);
+  }
+  return b;
+}
+
+/// Ok, or how many bytes the plan is over and its largest row of that memory.
+Status check_budget(const Plan& plan, const Budget& budget, bool device) {
+  const sharpi_plan_summary s = plan.summary();
+  const uint64_t held = device ? s.device_held_bytes : s.host_held_bytes;
+  if (held <= budget.bytes) return Status::ok();
   const MemoryRow* largest = nullptr;
   uint64_t most = 0;
   for (const MemoryRow& r : plan.rows) {
@@ -107,66 +83,49 @@ Status over_budget(const Plan& plan, bool device, uint64_t wanted, uint64_t budg
     const uint64_t bytes = r.held_bytes * (r.per_session ? plan.model.n_sessions : 1);
     if (bytes > most) most = bytes, largest = &r;
   }
+  const std::string name =
+      budget.is_free_memory ? "free memory" : std::string(budget.memory) + "_budget";
   return Status::error(Code::kDoesNotFit,
                        "the plan takes %llu bytes of %s memory, %llu more than the %s of %llu; the "
                        "largest row is \"%s\" with %llu",
-                       static_cast<ull>(wanted), device ? "device" : "host",
-                       static_cast<ull>(wanted - budget), name, static_cast<ull>(budget),
-                       largest ? largest->label : "?", static_cast<ull>(most));
+                       static_cast<ull>(held), budget.memory, static_cast<ull>(held - budget.bytes),
+                       name.c_str(), static_cast<ull>(budget.bytes), largest ? largest->label : "?",
+                       static_cast<ull>(most));
 }
 
-/// Ok, or how many bytes the plan is over and its largest row.
-Status check_budget(const Plan& plan, const Budget& budget) {
-  const sharpi_plan_summary s = plan.summary();
-  if (s.host_held_bytes > budget.host) {
-    return over_budget(plan, false, s.host_held_bytes, budget.host,
-                       budget.host_is_free_memory ? "free memory" : "host_budget");
-  }
-  if (s.device_held_bytes > budget.device) {
-    return over_budget(
-        plan, true, s.device_held_bytes, budget.device,
-        budget.device_is_free_memory ? "free memory (less a reserve)" : "device_budget");
-  }
-  return Status::ok();
-}
+// An automatic context must not drive blocks off the device: the placement is the one for this many
+// tokens, and the context then grows as far as that placement allows.
+constexpr uint32_t kPlacedContext = 8192;
 
 class Solver {
  public:
-  Solver(const std::vector<const TierSizer*>& sizers, const sharpi_plan_params& params,
-         const sharpi_session_params& session, const PlanEnvironment& environment,
+  Solver(const std::vector<const TierSizer*>& sizers, const PlacementLadder& ladder,
+         const sharpi_plan_params& params, const PlanEnvironment& environment,
          const TierSizer* device, Plan* plan)
-      : sizers_(sizers), session_(session), environment_(environment), plan_(plan) {
-    const TierSizer* host = host_of(sizers);
-    budget_.host_is_free_memory = params.host_budget == SHARPI_ALL_FREE;
-    budget_.host = !budget_.host_is_free_memory ? params.host_budget
-                   : host == nullptr            ? 0
-                                                : host->free_bytes();
-    if (device == nullptr) return;
-    budget_.device_is_free_memory = params.device_budget == SHARPI_ALL_FREE;
-    const uint64_t free = budget_.device_is_free_memory ? device->free_bytes() : 0;
-    budget_.device = !budget_.device_is_free_memory ? params.device_budget
-                     : free > kDriverReserve        ? free - kDriverReserve
-                                                    : 0;
-  }
+      : sizers_(sizers),
+        ladder_(ladder),
+        session_(*params.session),
+        environment_(environment),
+        plan_(plan),
+        host_(make_budget(find_host(sizers), params.host_budget, "host")),
+        device_(make_budget(device, params.device_budget, "device")) {}
 
   Status solve() {
-    KvDtype automatic = plan_->spec->default_kv_dtype;
-    SHARPI_TRY(set_dtypes(automatic));
+    automatic_ = plan_->spec->default_kv_dtype;
     while (true) {
-      const Status fits =
-          plan_->n_ctx_is_auto ? largest_context() : fit_context(plan_->session.n_ctx);
+      const Status fits = place();
       if (fits.is_ok() || fits.code() != Code::kDoesNotFit) return fits;
       // Narrowing saves context the caller asked for; an automatic context shrinks instead.
-      const KvDtype next = narrower(automatic);
-      if (!any_auto_ || plan_->n_ctx_is_auto || next == automatic) {
-        return with_hint(fits);
-      }
+      const KvDtype next = narrower(automatic_);
+      if (!any_auto_ || plan_->n_ctx_is_auto || next == automatic_) return with_hint(fits);
       // Rows that the narrower codec cannot store are no reason to refuse what nobody asked for.
-      if (!set_dtypes(next).is_ok()) {
-        SHARPI_TRY(set_dtypes(automatic));
+      const KvDtype before = automatic_;
+      automatic_ = next;
+      if (!set_placement(ladder_.size() - 1).is_ok()) {
+        automatic_ = before;
+        SHARPI_TRY(set_placement(ladder_.size() - 1));
         return with_hint(fits);
       }
-      automatic = next;
       plan_->narrowed = true;
     }
   }
@@ -176,31 +135,54 @@ class Solver {
     return d == KvDtype::kF32 ? KvDtype::kBf16 : KvDtype::kQ8_0;
   }
 
-  Status set_dtypes(KvDtype automatic) {
+  /// The placement of a rung and the dtypes that go with it.
+  Status set_placement(size_t rung) {
+    plan_->placement = ladder_.at(rung);
     SHARPI_TRY_ASSIGN(SessionDtypes d, resolve_dtypes(*plan_->spec, plan_->placement, session_,
-                                                      environment_, automatic));
+                                                      environment_, automatic_));
     any_auto_ = d.any_auto;
     plan_->session.dtypes = std::move(d.per_layer);
     const std::vector<bool> all(plan_->spec->layers.size(), true);
     return check_kv_geometry(*plan_->spec, all, plan_->session.dtypes);
   }
 
-  Status fit_context(uint32_t n_ctx) {
+  Status fit(uint32_t n_ctx) {
     plan_->session.n_ctx = n_ctx;
     price(sizers_, plan_);
-    return check_budget(*plan_, budget_);
+    SHARPI_TRY(check_budget(*plan_, device_, true));
+    return check_budget(*plan_, host_, false);
+  }
+
+  /// The first rung that fits. Device bytes fall from rung to rung, so it is found by bisection.
+  Status place() {
+    const uint32_t n_ctx = plan_->n_ctx_is_auto ? std::min(plan_->spec->n_ctx_train, kPlacedContext)
+                                                : plan_->session.n_ctx;
+    size_t low = 0, high = ladder_.size() - 1;
+    while (low < high) {
+      const size_t middle = low + (high - low) / 2;
+      SHARPI_TRY(set_placement(middle));
+      plan_->session.n_ctx = n_ctx;
+      price(sizers_, plan_);
+      if (check_budget(*plan_, device_, true).is_ok()) {
+        high = middle;
+      } else {
+        low = middle + 1;
+      }
+    }
+    SHARPI_TRY(set_placement(low));
+    return plan_->n_ctx_is_auto ? largest_context() : fit(n_ctx);
   }
 
   /// Bytes grow with the context, so the largest that fits is found by bisection.
   Status largest_context() {
     uint32_t low = 0, high = plan_->spec->n_ctx_train;
-    if (fit_context(high).is_ok()) return Status::ok();
+    if (fit(high).is_ok()) return Status::ok();
     while (high - low > 1) {
       const uint32_t middle = low + (high - low) / 2;
-      (fit_context(middle).is_ok() ? low : high) = middle;
+      (fit(middle).is_ok() ? low : high) = middle;
     }
-    if (low == 0) return fit_context(1);
-    return fit_context(low);
+    if (low == 0) return fit(1);
+    return fit(low);
   }
 
   Status with_hint(const Status& fits) {
@@ -214,10 +196,12 @@ class Solver {
   }
 
   const std::vector<const TierSizer*>& sizers_;
+  const PlacementLadder& ladder_;
   const sharpi_session_params& session_;
   const PlanEnvironment& environment_;
   Plan* plan_;
-  Budget budget_;
+  const Budget host_, device_;
+  KvDtype automatic_ = KvDtype::kF32;
   bool any_auto_ = false;
 };
 
@@ -227,47 +211,26 @@ std::vector<MemoryRow> engine_session_rows(const ModelSpec& spec, const SessionS
   const uint64_t history = uint64_t{session.n_ctx} * sizeof(int32_t);
   MemoryRow tokens = make_row(TierId::kCpu, 0, SHARPI_ROW_TABLES, SHARPI_ROW_ANONYMOUS,
                               "token history", history, history);
-  const uint64_t scratch = uint64_t{spec.n_vocab} * sizeof(float);
-  MemoryRow sampler = make_row(TierId::kCpu, 0, SHARPI_ROW_TABLES, SHARPI_ROW_ANONYMOUS,
-                               "sampler row", scratch, scratch);
+  // A copy of the logits, a list of ids, a bit per token, and 2048 sums.
+  const uint64_t scratch = uint64_t{spec.n_vocab} * (sizeof(float) + sizeof(uint32_t)) +
+                           div_up(spec.n_vocab, 64) * sizeof(uint64_t) + 2048 * sizeof(uint64_t);
+  MemoryRow sampler = make_row(TierId::kCpu, 0, SHARPI_ROW_TABLES, SHARPI_ROW_ANONYMOUS, "sampler",
+                               scratch, scratch);
   tokens.per_session = sampler.per_session = 1;
   return {tokens, sampler};
 }
 
 namespace {
 
-/// An automatic context below this is no reason to leave the host's memory unused.
-constexpr uint32_t kLeastAutoContext = 2048;
-
-/// Solves the plan with all blocks on `device`, or on the host if it is null.
-Status solve_on(const std::vector<const TierSizer*>& sizers, const sharpi_plan_params& params,
-                const PlanEnvironment& environment, const TierSizer* device, Plan* plan) {
-  plan->placement =
-      Placement::all(*plan->spec, device == nullptr ? TierId::kCpu : TierId::kCuda);
-  plan->device = device == nullptr ? 0 : device->device_index();
-  plan->narrowed = false;
-  if (plan->n_ctx_is_auto) plan->session.n_ctx = SHARPI_UNSET;
-  if (device != nullptr) SHARPI_TRY(device->check_model(*plan->spec, plan->placement));
-  Solver solver(sizers, params, *params.session, environment, device, plan);
-  return solver.solve();
-}
-
-/// The GPU if everything fits there, else the host; the plan says why.
-Status solve_auto(const std::vector<const TierSizer*>& sizers, const sharpi_plan_params& params,
-                  const PlanEnvironment& environment, const TierSizer* device, Plan* plan) {
-  if (device == nullptr) return solve_on(sizers, params, environment, nullptr, plan);
-  const Status gpu = solve_on(sizers, params, environment, device, plan);
-  const uint32_t least = std::min(kLeastAutoContext, plan->spec->n_ctx_train);
-  if (gpu.is_ok() && (!plan->n_ctx_is_auto || plan->session.n_ctx >= least)) return gpu;
-  if (!gpu.is_ok() && gpu.code() != Code::kDoesNotFit && gpu.code() != Code::kUnsupported)
-    return gpu;
-  plan->placement_reason = gpu.is_ok() ? "only " + std::to_string(plan->session.n_ctx) +
-                                             " tokens of context fit on the GPU"
-                                       : gpu.text();
-  const Status host = solve_on(sizers, params, environment, nullptr, plan);
-  if (host.is_ok() || host.code() != Code::kDoesNotFit) return host;
-  return Status::error(Code::kDoesNotFit, "%s; on the GPU: %s", host.text().c_str(),
-                       plan->placement_reason.c_str());
+/// A model that the GPU's kernels cannot compute: refused if blocks are asked for there, else the
+/// plan goes on without the GPU and says why.
+Status leave_out_if_unsupported(const ModelSpec& spec, const sharpi_plan_params& params,
+                                const TierSizer** device, Plan* plan) {
+  Status can = (*device)->check_model(spec, Placement::all(spec, TierId::kCuda));
+  if (can.is_ok() || params.n_gpu_layers > 0 || params.n_gpu_ffn > 0) return can;
+  plan->placement_reason = can.text();
+  *device = nullptr;
+  return Status::ok();
 }
 
 }  // namespace
@@ -286,14 +249,15 @@ Result<std::shared_ptr<const Plan>> make_plan(std::shared_ptr<const ModelSpec> s
                            params.max_logit_rows,
                            params.max_concurrent,
                            params.n_sessions};
-  SHARPI_TRY_ASSIGN(const Wish wish, read_wish(*spec, params));
-  SHARPI_TRY_ASSIGN(const TierSizer* device, find_device(sizers, params, wish));
+  SHARPI_TRY_ASSIGN(const TierSizer* device, find_device(sizers, params));
+  if (device != nullptr) SHARPI_TRY(leave_out_if_unsupported(*spec, params, &device, plan.get()));
+  plan->device = device == nullptr ? 0 : device->device_index();
+  SHARPI_TRY_ASSIGN(const PlacementLadder ladder,
+                    PlacementLadder::create(*spec, params, device != nullptr));
   SHARPI_TRY_ASSIGN(plan->session, resolve_session_shape(*spec, *params.session, environment));
   plan->n_ctx_is_auto = plan->session.n_ctx == SHARPI_UNSET;
-  SHARPI_TRY(wish == Wish::kAuto
-                 ? solve_auto(sizers, params, environment, device, plan.get())
-                 : solve_on(sizers, params, environment,
-                            wish == Wish::kDevice ? device : nullptr, plan.get()));
+  Solver solver(sizers, ladder, params, environment, device, plan.get());
+  SHARPI_TRY(solver.solve());
   return std::shared_ptr<const Plan>(std::move(plan));
 }
 

@@ -53,24 +53,6 @@ TEST_F(NoDevice, BlocksOnAGpuAreRefusedByName) {
   }
 }
 
-TEST_F(NoDevice, SplitsOfAModelAreRefusedByName) {
-  sharpi_plan_summary info{};
-  std::string text;
-  using P = sharpi_plan_params*;
-  using S = sharpi_session_params*;
-  const std::pair<const char*, Edit> splits[] = {
-      {"n_gpu_layers is 2", [](P p, S) { p->n_gpu_layers = 2; }},
-      {"n_gpu_ffn is 1", [](P p, S) { p->n_gpu_ffn = 1; }},
-      {"n_gpu_layers is 4", [](P p, S) { p->n_gpu_layers = 4, p->n_gpu_ffn = 0; }},
-      {"n_gpu_ffn is 4", [](P p, S) { p->n_gpu_ffn = 4, p->n_gpu_layers = 0; }},
-      {"n_expert_slots is 3", [](P p, S) { p->n_expert_slots = 3; }},
-  };
-  for (const auto& [words, edit] : splits) {
-    EXPECT_EQ(plan(edit, &info, &text), SHARPI_E_UNSUPPORTED) << words;
-    EXPECT_NE(text.find(words), std::string::npos) << text;
-  }
-}
-
 TEST_F(NoDevice, AnAutomaticPlacementTakesTheHost) {
   sharpi_plan_summary info{};
   std::string text;

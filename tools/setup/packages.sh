@@ -53,7 +53,7 @@ need_test() {
   need binutils have readelf
 }
 need_bench() {
-  need_build
+  need_test
   need libbenchmark-dev have_library benchmark
   need python3-numpy python3 -c 'import numpy' 2> /dev/null
 }

@@ -33,6 +33,9 @@ enum class Epilogue : uint8_t {
   kGeGlu,   // the same with gelu (tanh form)
 };
 
+/// Which kernel products of many rows go to; kAuto is what measured fastest.
+enum class GemmPath : uint8_t { kAuto, kMma, kWarpgroup, kCublasLt };
+
 /// What is the same for all products of a model on one device; made once per model.
 struct MatmulConfig {
   bool exact = false;
@@ -41,6 +44,7 @@ struct MatmulConfig {
   int n_sm = 0;                // multiprocessors
   int compute_capability = 0;  // 10 * major + minor
   int max_shared_bytes = 0;    // of a block, opted in
+  GemmPath gemm_path = GemmPath::kAuto;  // for tests and measurements
 };
 /// Fills in the properties of the current device, and raises the shared-memory limits of
 /// the kernels (so that the first launch may be inside a capture).

@@ -172,10 +172,9 @@ class Bench {
     std::vector<int32_t> tokens(sessions_.size());
     for (uint32_t i = 0; i < n; ++i) {
       for (int32_t& t : tokens) t = next_token();
-      must(tokens.size() == 1
-               ? sharpi_session_decode(sessions_[0], tokens[0], &err)
-               : sharpi_decode_batch(sessions_.data(), tokens.data(),
-                                     static_cast<uint32_t>(tokens.size()), &err),
+      must(tokens.size() == 1 ? sharpi_session_decode(sessions_[0], tokens[0], &err)
+                              : sharpi_decode_batch(sessions_.data(), tokens.data(),
+                                                    static_cast<uint32_t>(tokens.size()), &err),
            err, "decode");
     }
     return seconds_since(start);

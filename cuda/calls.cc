@@ -139,11 +139,10 @@ void CudaModel::fill_table(const Submission& rows, CudaWorkspace& ws) const {
 
 Status CudaModel::upload(Pass& p) const {
   CudaWorkspace& ws = p.ws;
-  SHARPI_TRY(device_->check(
-      cudaMemcpyAsync(ws.get<std::byte>(Buf::kTable), ws.host_tokens(),
-                      ws.layout().table.upload_bytes(p.n_rows()), cudaMemcpyHostToDevice,
-                      ws.lane()),
-      "upload of the call table"));
+  SHARPI_TRY(device_->check(cudaMemcpyAsync(ws.get<std::byte>(Buf::kTable), ws.host_tokens(),
+                                            ws.layout().table.upload_bytes(p.n_rows()),
+                                            cudaMemcpyHostToDevice, ws.lane()),
+                            "upload of the call table"));
   const uint64_t ple = p.n_rows() * ws.layout().ple_row_bytes;
   if (ple == 0) return Status::ok();
   return device_->check(cudaMemcpyAsync(ws.get<std::byte>(Buf::kPleRaw), ws.host_ple(), ple,

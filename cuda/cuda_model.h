@@ -35,7 +35,7 @@ struct Pass {
   uint32_t n_head_rows = 0;
   bool head_rows_in_order = false;  // head row i is row i
   bool transient = false;
-  bool single_rows = false;   // one row per sequence
+  bool single_rows = false;  // one row per sequence
   uint32_t n_rows() const { return batch.n_rows; }
 };
 

@@ -128,9 +128,9 @@ Status CudaModel::score(TierSession& session, const ScoreRequest& request, Score
   }
   std::byte* seen = s.memory.data() + s.sizes.results();
   t.visible = reinterpret_cast<const uint32_t*>(seen);
-  SHARPI_TRY(device_->check(cudaMemcpyAsync(seen, visible, s.sizes.visible,
-                                            cudaMemcpyHostToDevice, stream),
-                            "upload of visible rows"));
+  SHARPI_TRY(device_->check(
+      cudaMemcpyAsync(seen, visible, s.sizes.visible, cudaMemcpyHostToDevice, stream),
+      "upload of visible rows"));
   uint32_t n_readers = 0;
   for (uint32_t l = request.layer; l < spec().n_layers(); ++l) {
     const LayerSpec& layer = spec().layers[l];

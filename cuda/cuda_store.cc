@@ -164,8 +164,7 @@ Status CudaSession::read_logits(uint32_t row, float* out) const {
 Status CudaSession::write_logits(uint32_t row, const float* in) {
   SHARPI_TRY(check_logits_row(row));
   const uint64_t n = plan_->spec->n_vocab;
-  return copy(logits() + row * n, in, n * sizeof(float), cudaMemcpyHostToDevice,
-              "writing logits");
+  return copy(logits() + row * n, in, n * sizeof(float), cudaMemcpyHostToDevice, "writing logits");
 }
 
 std::vector<MemoryRow> CudaSession::memory_rows() const {

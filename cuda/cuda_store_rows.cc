@@ -58,8 +58,8 @@ Status CudaSession::read_rows(uint32_t layer, bool value, uint32_t first, uint32
   std::vector<std::byte> row(bytes);
   for (uint32_t i = 0; i < n; ++i) {
     std::memcpy(row.data(), to + i * bytes, bytes);
-    SHARPI_TRY(kv_row_to_canonical(dtype, row.data(), uint64_t{v.n_heads} * v.head_dim,
-                                   to + i * bytes));
+    SHARPI_TRY(
+        kv_row_to_canonical(dtype, row.data(), uint64_t{v.n_heads} * v.head_dim, to + i * bytes));
   }
   return Status::ok();
 }

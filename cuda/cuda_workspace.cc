@@ -170,9 +170,8 @@ WorkspaceLayout make_workspace_layout(const ModelSpec& spec, const Placement& pl
   b.bytes(Buf::kKvChunk, chunk_blocks * kKvBlockSlots * out.chunk_slot_bytes);
   b.floats(Buf::kLogits, uint64_t{head_rows} * spec.n_vocab);
   b.bytes(Buf::kTable, out.table.bytes);
-  b.bytes(Buf::kAttention, w.attn_heads == 0
-                               ? 0
-                               : attention_workspace_bytes(config, w.attn_heads, w.attn_dim));
+  b.bytes(Buf::kAttention,
+          w.attn_heads == 0 ? 0 : attention_workspace_bytes(config, w.attn_heads, w.attn_dim));
   b.bytes(Buf::kKernel, kernel_bytes(spec, model, config, w, rows, head_rows));
   return out;
 }

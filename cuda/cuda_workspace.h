@@ -24,18 +24,18 @@ enum class Buf : uint32_t {
   kHead,  // [head rows][E] normalised input of the head
   kQ,     // [R][H*D (*2 with output gate)] projections
   kK,
-  kV,          // [R][Hk*D]
-  kQuery,      // [R][H*D] after norm and RoPE
-  kMix,        // [R][H*D] attention output; delta net: output
-  kQkv,        // [R][conv_dim] delta net projections
-  kZ,          // [R][value_dim]
-  kAlpha,      // [R][v heads]
-  kBeta,       // [R][v heads]
-  kY,          // [R][E] block output before a norm and the residual add
-  kFfn,        // [R][F]
-  kRouter,     // [R][n_experts]
-  kMoeIds,     // [R][k]
-  kMoeWeight,  // [R][k]
+  kV,           // [R][Hk*D]
+  kQuery,       // [R][H*D] after norm and RoPE
+  kMix,         // [R][H*D] attention output; delta net: output
+  kQkv,         // [R][conv_dim] delta net projections
+  kZ,           // [R][value_dim]
+  kAlpha,       // [R][v heads]
+  kBeta,        // [R][v heads]
+  kY,           // [R][E] block output before a norm and the residual add
+  kFfn,         // [R][F]
+  kRouter,      // [R][n_experts]
+  kMoeIds,      // [R][k]
+  kMoeWeight,   // [R][k]
   kSharedGate,  // [R]
   kPleRaw,      // [R] rows of the per-layer table, file bytes
   kPleTable,    // [R][n_layers * P] the same in f32

@@ -39,8 +39,8 @@ bool is_sticky(int native) {
 /// The address of a driver function in its form of `version` (1000 * major + 10 * minor).
 Status find_entry(const char* name, unsigned version, void** out) {
   cudaDriverEntryPointQueryResult found = cudaDriverEntryPointSymbolNotFound;
-  const cudaError_t error = cudaGetDriverEntryPointByVersion(
-      name, out, version, cudaEnableDefault, &found);
+  const cudaError_t error =
+      cudaGetDriverEntryPointByVersion(name, out, version, cudaEnableDefault, &found);
   if (error == cudaSuccess && found == cudaDriverEntryPointSuccess && *out != nullptr)
     return Status::ok();
   return Status::native_error(Code::kUnsupported, static_cast<int32_t>(error),
@@ -188,8 +188,8 @@ Result<double> measure_device_bandwidth(Device& device) {
   float best = 0.0f;
   for (int i = 0; i <= kRounds; ++i) {
     SHARPI_TRY(device.check(cudaEventRecord(start.get(), stream.get()), "cudaEventRecord"));
-    SHARPI_TRY(device.settle(
-        launch_read_stream(buffer.data(), bytes, sink.as<uint32_t>(), device.n_sm(), stream.get())));
+    SHARPI_TRY(device.settle(launch_read_stream(buffer.data(), bytes, sink.as<uint32_t>(),
+                                                device.n_sm(), stream.get())));
     SHARPI_TRY(device.check(cudaEventRecord(stop.get(), stream.get()), "cudaEventRecord"));
     SHARPI_TRY(stream.wait());
     float ms = 0.0f;

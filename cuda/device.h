@@ -32,8 +32,8 @@ class Device {
   Device(const Device&) = delete;
   Device& operator=(const Device&) = delete;
 
-  int ordinal() const { return ordinal_; }      // as CUDA counts
-  uint32_t index() const { return index_; }     // as sharpi_device_info() counts
+  int ordinal() const { return ordinal_; }        // as CUDA counts
+  uint32_t index() const { return index_; }       // as sharpi_device_info() counts
   int capability() const { return capability_; }  // 10 * major + minor
   int n_sm() const { return n_sm_; }
   int max_shared_bytes() const { return max_shared_; }  // of a block, opted in

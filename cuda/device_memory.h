@@ -100,7 +100,8 @@ class DeviceRange {
   }
   std::byte* data() const { return reinterpret_cast<std::byte*>(address_); }
   uint64_t committed() const { return handles_.size() * handle_; }
-  /// Grows the committed prefix to at least `bytes`; new bytes are zero. On failure nothing changes.
+  /// Grows the committed prefix to at least `bytes`; new bytes are zero. On failure nothing
+  /// changes.
   Status commit(uint64_t bytes);
   /// Gives whole handles past `bytes` back to the driver.
   void decommit(uint64_t bytes) noexcept;

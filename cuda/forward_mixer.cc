@@ -46,8 +46,8 @@ Status CudaModel::store_rows(Pass& p, uint32_t layer) const {
     SHARPI_TRY(flush_ring(p));
     if (!to_ring) p.ws.pending_ring = static_cast<int32_t>(layer);
   }
-  const uint64_t table = static_cast<uint64_t>(rope_of_layer_[layer]) *
-                         p.ws.layout().max_rows * p.ws.layout().n_half;
+  const uint64_t table =
+      static_cast<uint64_t>(rope_of_layer_[layer]) * p.ws.layout().max_rows * p.ws.layout().n_half;
   QkvParams q;
   q.batch = p.batch;
   q.kv = kv_layer(p, layer);

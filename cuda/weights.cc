@@ -150,9 +150,8 @@ class Weights::Uploader {
   }
 
   void copy(std::byte* to, const std::byte* from, uint64_t n) {
-    pool_->for_range(n, 1 << 20, [&](uint64_t b, uint64_t e) {
-      std::memcpy(to + b, from + b, e - b);
-    });
+    pool_->for_range(n, 1 << 20,
+                     [&](uint64_t b, uint64_t e) { std::memcpy(to + b, from + b, e - b); });
   }
 
   Device& device_;

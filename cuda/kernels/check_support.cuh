@@ -178,7 +178,7 @@ inline std::vector<double> norm_row(const float* x, uint32_t n, const float* w, 
 }
 
 inline void expect_close(const std::string& name, const std::vector<float>& got,
-                  const std::vector<double>& want, double tolerance) {
+                         const std::vector<double>& want, double tolerance) {
   double err = 0, ref = 0, worst = 0;
   size_t at = 0;
   for (size_t i = 0; i < want.size(); ++i) {

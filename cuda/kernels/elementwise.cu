@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: MIT
-#include "cuda/kernels/elementwise.h"
-
 #include <algorithm>
 #include <cmath>
 
+#include "cuda/kernels/elementwise.h"
 #include "cuda/kernels/launch.h"
 #include "cuda/kernels/ptx.cuh"
 

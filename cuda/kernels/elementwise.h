@@ -53,8 +53,8 @@ Status launch_logit_rows(const LogitRowsParams& p, const Lane& lane);
 /// Per-layer embeddings of a token: c = (rms_norm(c * to_unit) * weight + table * table_scale) *
 /// half, slice by slice of `width`.
 struct PleCombineParams {
-  float* c = nullptr;            // [n_rows][n_slices * width]: the projection, replaced
-  const float* table = nullptr;  // the same shape
+  float* c = nullptr;             // [n_rows][n_slices * width]: the projection, replaced
+  const float* table = nullptr;   // the same shape
   const float* weight = nullptr;  // [width]
   uint32_t n_rows = 0, n_slices = 0, width = 0;
   float eps = 0.0f, to_unit = 1.0f, table_scale = 1.0f, half = 1.0f;

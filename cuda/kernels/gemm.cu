@@ -26,8 +26,8 @@ __host__ __device__ constexpr uint32_t ring_bytes(GgmlType type) {
 
 struct BlockView {
   uint32_t warp, lane;
-  uint8_t* shared;       // x stages, then rings
-  uint32_t x_bytes;      // of a stage
+  uint8_t* shared;   // x stages, then rings
+  uint32_t x_bytes;  // of a stage
   RowTile rows;
 };
 
@@ -64,8 +64,8 @@ __device__ __forceinline__ void main_loop(const GemmParams& p, const BlockView& 
                                           float (&acc)[2][kRows / 8][4]) {
   constexpr UnitShape kUnit = unit_shape(kType);
   const auto lane = static_cast<int>(v.lane);
-  const uint8_t* ring = v.shared + kXStages * kRows * kStepRowBytes +
-                        2 * v.warp * ring_bytes(kType);
+  const uint8_t* ring =
+      v.shared + kXStages * kRows * kStepRowBytes + 2 * v.warp * ring_bytes(kType);
   for (uint32_t u = 0; u + 1 < kUnit.stages; ++u) issue_unit<kType, kRows>(p, v, panel, u);
   issue_x<kType, kRows>(p, v, 0);
   cp_async_commit();
@@ -129,9 +129,8 @@ __global__ void __launch_bounds__(kThreads, 2) gemm_kernel(const __grid_constant
   const uint2 at = block_place(p);
   v.rows = find_row_tile(p, at.x, kRows);
   if (v.rows.n_rows == 0) return;
-  const WarpPanel panel[2] = {
-      find_warp_panel(p, at.y, kWarps, v.warp, 0, v.rows.expert),
-      find_warp_panel(p, at.y, kWarps, v.warp, 1, v.rows.expert)};
+  const WarpPanel panel[2] = {find_warp_panel(p, at.y, kWarps, v.warp, 0, v.rows.expert),
+                              find_warp_panel(p, at.y, kWarps, v.warp, 1, v.rows.expert)};
   float acc[2][kRows / 8][4] = {};
   switch (panel[0].task->type) {
     case GgmlType::kQ8_0:
@@ -224,7 +223,8 @@ Status launch_gemm(const MatmulConfig& config, const GemmParams& params, uint32_
     if (!gated || t == 0) tiles += (p.tasks[t].n_out + rows_per_tile - 1) / rows_per_tile;
     ring = std::max(ring, ring_bytes(p.tasks[t].type));
   }
-  if (use_sm90(config, row_tile)) return launch_gemm_sm90(config, params, row_tile, max_tiles, stream);
+  if (use_sm90(config, row_tile))
+    return launch_gemm_sm90(config, params, row_tile, max_tiles, stream);
   LaunchShape shape;
   shape.grid = p.tiles != nullptr ? dim3(tiles, max_tiles)
                                   : dim3((p.n_rows + row_tile - 1) / row_tile, tiles);

@@ -19,7 +19,7 @@
 
 namespace sharpi::cuda {
 
-constexpr uint32_t kStepColumns = 64;   // columns of an image block
+constexpr uint32_t kStepColumns = 64;    // columns of an image block
 constexpr uint32_t kStepRowBytes = 128;  // a row of it
 /// Weights are multiplied by this before they are rounded to f16, so that scales of small rows stay
 /// normal numbers; weights up to 1023 are represented.
@@ -46,14 +46,14 @@ struct RowTile {
 
 struct GemmParams {
   const uint8_t* image;
-  uint64_t image_rows;  // rows of a block
-  const float* factor;  // [image row]: what sums are multiplied by
-  const RowTile* tiles;      // experts: device table; nullptr: all rows, matrix 0
-  const uint32_t* n_tiles;   // device; entries of it
+  uint64_t image_rows;               // rows of a block
+  const float* factor;               // [image row]: what sums are multiplied by
+  const RowTile* tiles;              // experts: device table; nullptr: all rows, matrix 0
+  const uint32_t* n_tiles;           // device; entries of it
   uint32_t first_expert, n_experts;  // of `data`; others are left out
-  uint32_t n_rows;           // without a table
-  uint32_t n_in, n_steps;    // columns, and blocks of 64
-  uint32_t ring_bytes;       // gemm_sm90.cu: of all panels
+  uint32_t n_rows;                   // without a table
+  uint32_t n_in, n_steps;            // columns, and blocks of 64
+  uint32_t ring_bytes;               // gemm_sm90.cu: of all panels
   uint32_t n_tasks;
   Epilogue epilogue;
   GemmTask tasks[kMaxMatmulTasks];

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: MIT
 // Products of many rows, grouped experts, router and sampling against plain loops, and their speed.
-#include "cuda/kernels/gemm_check.h"
-
 #include "cuda/kernels/gemm.h"
+#include "cuda/kernels/gemm_check.h"
 #include "cuda/kernels/matrix_cases.cuh"
 #include "cuda/kernels/router.h"
 #include "cuda/kernels/sampling.h"
@@ -32,7 +31,15 @@ void check_products(Bench& b, bool quick) {
     check_case(b, {{t}, odd, {16}, 9, Epilogue::kAdd});
     check_case(b, {{t}, 768, {272}, 100, Epilogue::kStore, true, true});
     check_case(b, {{t}, odd, {20}, 64});  // not in tiles
-    check_case(b, {{t}, 512, {64, }, 513, Epilogue::kAdd, false, true});
+    check_case(b, {{t},
+                   512,
+                   {
+                       64,
+                   },
+                   513,
+                   Epilogue::kAdd,
+                   false,
+                   true});
     check_case(b, {{t, t}, 768, {208, 208}, 33, Epilogue::kSwiGlu, true});
   }
   for (GgmlType t : kOtherTypes) {
@@ -138,8 +145,7 @@ void check_router(uint32_t n_experts, uint32_t n_used, uint32_t n_rows, bool ren
   p.weights = dw.p;
   must(launch_router(p, nullptr), "router");
   must(cudaDeviceSynchronize(), "router");
-  const std::string name =
-      "router " + std::to_string(n_used) + " of " + std::to_string(n_experts);
+  const std::string name = "router " + std::to_string(n_used) + " of " + std::to_string(n_experts);
   expect(di.host() == want, name + " ids");
   expect_close(name + " weights", dw.host(), {weights.begin(), weights.end()}, 1e-6);
 }
@@ -249,23 +255,25 @@ double layer_time(Bench& b, Io& io, const Layer& l, uint32_t rows, double* flops
     *flops += 2.0 * rows * n * l.n_in;
   }
   const uint32_t launches = 4;
-  const double ms = time_graph([&](cudaStream_t s) {
-    for (uint32_t i = 0; i < launches; ++i) {
-      MatmulParams p;
-      p.x = io.x.p;
-      p.x_stride = l.n_in;
-      p.n_rows = rows;
-      p.norm_weight = l.epilogue == Epilogue::kAdd ? nullptr : io.norm.p;
-      p.norm_eps = 1e-6f;
-      p.n_tasks = static_cast<uint32_t>(w.size());
-      for (uint32_t t = 0; t < p.n_tasks; ++t)
-        p.tasks[t] = {w[t]->at(i), io.y[t].p, l.n_out[t]};
-      p.epilogue = l.epilogue;
-      p.workspace = b.workspace.p;
-      p.workspace_bytes = b.workspace.n;
-      must(launch_matmul(b.config, p, s), l.name);
-    }
-  }, 5);
+  const double ms = time_graph(
+      [&](cudaStream_t s) {
+        for (uint32_t i = 0; i < launches; ++i) {
+          MatmulParams p;
+          p.x = io.x.p;
+          p.x_stride = l.n_in;
+          p.n_rows = rows;
+          p.norm_weight = l.epilogue == Epilogue::kAdd ? nullptr : io.norm.p;
+          p.norm_eps = 1e-6f;
+          p.n_tasks = static_cast<uint32_t>(w.size());
+          for (uint32_t t = 0; t < p.n_tasks; ++t)
+            p.tasks[t] = {w[t]->at(i), io.y[t].p, l.n_out[t]};
+          p.epilogue = l.epilogue;
+          p.workspace = b.workspace.p;
+          p.workspace_bytes = b.workspace.n;
+          must(launch_matmul(b.config, p, s), l.name);
+        }
+      },
+      5);
   return ms / launches;
 }
 
@@ -316,9 +324,12 @@ void bench_experts(Bench& b, Io& io, const char* name, GgmlType t, GgmlType td, 
     p.workspace = b.workspace.p;
     p.workspace_bytes = b.workspace.n;
     const uint32_t n = 4;
-    const double ms = time_graph([&](cudaStream_t s) {
-      for (uint32_t i = 0; i < n; ++i) must(launch_moe(b.config, p, s), name);
-    }, 5) / n;
+    const double ms = time_graph(
+                          [&](cudaStream_t s) {
+                            for (uint32_t i = 0; i < n; ++i) must(launch_moe(b.config, p, s), name);
+                          },
+                          5) /
+                      n;
     const double flops = 6.0 * rows * n_used * d * ff;
     std::printf(" | %4u: %8.1f us %5.0f TF", rows, ms * 1e3, flops / ms * 1e-9);
   }

@@ -3,8 +3,8 @@
 // A block computes 256 rows of W (16 panels; 128 when gated) times 64 or 128 rows of x: two
 // warpgroups, each warp two panels, which it streams through a ring of its own in shared memory and
 // turns into f16 fragments in registers while earlier products are in flight; a third warpgroup
-// copies the blocks of x. Grid as in gemm.cu. Shared memory: 6 * row tile * 128 + 16 panels * 2 units.
-// Bound: tensor cores from about 200 rows.
+// copies the blocks of x. Grid as in gemm.cu. Shared memory: 6 * row tile * 128 + 16 panels * 2
+// units. Bound: tensor cores from about 200 rows.
 #include <algorithm>
 
 #include "cuda/kernels/gemm.h"
@@ -18,7 +18,7 @@ namespace sharpi::cuda {
 #ifdef SHARPI_HAVE_SM90A
 namespace {
 
-constexpr uint32_t kWarps = 8;  // that compute
+constexpr uint32_t kWarps = 8;                    // that compute
 constexpr uint32_t kThreads = (kWarps + 4) * 32;  // registers are handed over by warpgroups
 constexpr uint32_t kPanels = 2 * kWarps;
 constexpr uint32_t kXStages = 6;
@@ -79,8 +79,7 @@ struct PanelStream {
     bulk_copy(ring + ring_bytes(kType), data[1] + at, bytes, v.unit_full(to));
   }
   /// The next 32 columns of both panels.
-  __device__ __forceinline__ void next(const BlockView& v, bool past_end,
-                                       uint32_t (&w)[2][2][4]) {
+  __device__ __forceinline__ void next(const BlockView& v, bool past_end, uint32_t (&w)[2][2][4]) {
     if (block == 0) mbarrier_wait(v.unit_full(stage), parity);
     const uint8_t* at = v.ring + stage * kUnit.bytes;
 #pragma unroll
@@ -249,10 +248,10 @@ Status launch_gemm_sm90(const MatmulConfig& config, const GemmParams& params, ui
 
 Status prepare_gemm_sm90(const MatmulConfig& config) {
   for (const auto kernel : {gemm_sm90_kernel<64>, gemm_sm90_kernel<128>}) {
-    SHARPI_TRY(kernel_status(
-        cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                             config.max_shared_bytes),
-        "gemm_sm90"));
+    SHARPI_TRY(
+        kernel_status(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                           config.max_shared_bytes),
+                      "gemm_sm90"));
   }
   return Status::ok();
 }

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
-// What the products of many rows read: rows of x as an f16 image (gemm.h), and weights of rare types
-// as f16 tiles. Image: one block per row, two passes over it (the second from the caches): squares
-// and largest element, then conversion; 16 columns per thread and step. Tiles: one warp per 16 x 32
-// piece. Bound: reads and writes everything once.
+// What the products of many rows read: rows of x as an f16 image (gemm.h), and weights of rare
+// types as f16 tiles. Image: one block per row, two passes over it (the second from the caches):
+// squares and largest element, then conversion; 16 columns per thread and step. Tiles: one warp per
+// 16 x 32 piece. Bound: reads and writes everything once.
 #include <algorithm>
 
 #include "cuda/kernels/gemm.h"
@@ -42,8 +42,8 @@ __device__ __forceinline__ float largest(const Group& g) {
   float m = 0.0f;
 #pragma unroll
   for (int k = 0; k < 4; ++k) {
-    m = fmaxf(m, fmaxf(fmaxf(fabsf(g.v[k].x), fabsf(g.v[k].y)),
-                       fmaxf(fabsf(g.v[k].z), fabsf(g.v[k].w))));
+    m = fmaxf(
+        m, fmaxf(fmaxf(fabsf(g.v[k].x), fabsf(g.v[k].y)), fmaxf(fabsf(g.v[k].z), fabsf(g.v[k].w))));
   }
   return m;
 }
@@ -104,8 +104,7 @@ __global__ void __launch_bounds__(kThreads)
   const float scale = __uint_as_float((268u - e) << 23);
   if (threadIdx.x == 0) {
     float f = p.image != nullptr ? __uint_as_float((e - 14u) << 23) * (1.0f / kWeightUnit) : 1.0f;
-    if (p.norm_weight != nullptr)
-      f *= rsqrtf(squares / static_cast<float>(p.n_in) + p.norm_eps);
+    if (p.norm_weight != nullptr) f *= rsqrtf(squares / static_cast<float>(p.n_in) + p.norm_eps);
     if (p.row_scale != nullptr) f *= p.row_scale[from];
     p.factor[row] = f;
   }

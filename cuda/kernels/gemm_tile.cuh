@@ -158,8 +158,8 @@ __device__ __forceinline__ void load_block_or_zero(const uint8_t* unit, uint32_t
   }
 }
 
-/// (row tile, weight tile) of a block. Neighbours share weights; of experts they share rows, because
-/// an expert has few tiles of rows and the rows of all experts do not fit in the caches.
+/// (row tile, weight tile) of a block. Neighbours share weights; of experts they share rows,
+/// because an expert has few tiles of rows and the rows of all experts do not fit in the caches.
 __device__ __forceinline__ uint2 block_place(const GemmParams& p) {
   return p.tiles != nullptr ? make_uint2(blockIdx.y, blockIdx.x)
                             : make_uint2(blockIdx.x, blockIdx.y);

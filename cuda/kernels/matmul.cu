@@ -185,10 +185,9 @@ GemmSpace gemm_space(uint32_t n_rows, uint32_t n_in, uint32_t n_out) {
 
 bool has_fragments(const MatmulParams& p, uint32_t t) {
   const bool pair = !is_gated_epilogue(p.epilogue) || p.tasks[0].w.type == p.tasks[1].w.type;
-  const bool tiles = is_gated_epilogue(p.epilogue)
-                         ? p.tasks[0].w.layout == WeightLayout::kTiles &&
-                               p.tasks[1].w.layout == WeightLayout::kTiles
-                         : p.tasks[t].w.layout == WeightLayout::kTiles;
+  const bool tiles = is_gated_epilogue(p.epilogue) ? p.tasks[0].w.layout == WeightLayout::kTiles &&
+                                                         p.tasks[1].w.layout == WeightLayout::kTiles
+                                                   : p.tasks[t].w.layout == WeightLayout::kTiles;
   return pair && tiles;
 }
 
@@ -265,8 +264,7 @@ Status run_gemm(const MatmulConfig& config, const MatmulParams& p, cudaStream_t 
     }
   }
   if (f32) return launch_gemm_f32(config, direct, 0, stream);
-  if (direct.n_tasks != 0)
-    SHARPI_TRY(launch_gemm(config, direct, 0, 0, stream));
+  if (direct.n_tasks != 0) SHARPI_TRY(launch_gemm(config, direct, 0, 0, stream));
   for (uint32_t t = 0; t < p.n_tasks; t += is_gated_epilogue(p.epilogue) ? 2 : 1) {
     if (!has_fragments(p, t)) SHARPI_TRY(run_converted(config, p, g, t, space, stream));
   }

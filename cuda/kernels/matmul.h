@@ -40,10 +40,10 @@ enum class GemmPath : uint8_t { kAuto, kMma, kWarpgroup, kCublasLt };
 struct MatmulConfig {
   bool exact = false;
   bool deterministic = false;
-  bool pdl = false;            // launch with programmatic stream serialization
-  int n_sm = 0;                // multiprocessors
-  int compute_capability = 0;  // 10 * major + minor
-  int max_shared_bytes = 0;    // of a block, opted in
+  bool pdl = false;                      // launch with programmatic stream serialization
+  int n_sm = 0;                          // multiprocessors
+  int compute_capability = 0;            // 10 * major + minor
+  int max_shared_bytes = 0;              // of a block, opted in
   GemmPath gemm_path = GemmPath::kAuto;  // for tests and measurements
 };
 /// Fills in the properties of the current device, and raises the shared-memory limits of

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // A program of its own: every matrix kernel against double loops over dequantize_row on the host,
-// and their speed on the shapes of published models. Usage: matrix_check [test] [bench] [gemm] [gemm-bench]
-// [quick] (a small part of gemm, for slow tools)
+// and their speed on the shapes of published models. Usage: matrix_check [test] [bench] [gemm]
+// [gemm-bench] [quick] (a small part of gemm, for slow tools)
 #include "cuda/kernels/gemm_check.h"
 #include "cuda/kernels/matrix_cases.cuh"
 

@@ -22,9 +22,7 @@ std::vector<MemoryRow> score_rows_of(uint64_t bytes) {
 /// One block: results, gathered queries, visible counts, kernel scratch.
 class CpuScoreScratch final : public ScoreScratch {
  public:
-  std::vector<MemoryRow> memory_rows() const override {
-    return score_rows_of(memory.bytes());
-  }
+  std::vector<MemoryRow> memory_rows() const override { return score_rows_of(memory.bytes()); }
   HostBuffer memory;
   uint32_t n_slots = 0, n_queries = 0, n_kv = 0;
   bool values = false;

@@ -35,10 +35,11 @@ Status no_such_split(const ModelSpec& spec, uint32_t n) {
   uint32_t below = n, over = n;
   while (!is_layer_split(spec, below)) --below;  // 0 always is one
   while (!is_layer_split(spec, over)) ++over;    // and so is the number of layers
-  return Status::error(Code::kUnsupported,
-                       "n_gpu_layers %u would part layers that share KV rows or per-layer embeddings; "
-                       "%u and %u do not",
-                       n, below, over);
+  return Status::error(
+      Code::kUnsupported,
+      "n_gpu_layers %u would part layers that share KV rows or per-layer embeddings; "
+      "%u and %u do not",
+      n, below, over);
 }
 
 }  // namespace
@@ -69,7 +70,8 @@ Result<PlacementLadder> PlacementLadder::create(const ModelSpec& spec, const sha
   const bool whole = spec.d_ple != 0;
   if (whole && first_ffn != most) {
     return Status::error(Code::kUnsupported,
-                         "n_gpu_ffn is %u: a model with per-layer embeddings is not split", first_ffn);
+                         "n_gpu_ffn is %u: a model with per-layer embeddings is not split",
+                         first_ffn);
   }
   const uint32_t last_ffn = ffn_pinned || whole ? first_ffn : 0;
   for (uint32_t f = first_ffn + 1; f-- > last_ffn;) ladder.rungs_.push_back({most, f, true});

@@ -18,8 +18,8 @@ const TierSizer* find_host(const std::vector<const TierSizer*>& sizers) {
   return it == sizers.end() ? nullptr : *it;
 }
 
-/// The GPU that the plan's blocks may go to: the one that is named, else the first; nullptr if there
-/// is none.
+/// The GPU that the plan's blocks may go to: the one that is named, else the first; nullptr if
+/// there is none.
 Result<const TierSizer*> find_device(const std::vector<const TierSizer*>& sizers,
                                      const sharpi_plan_params& p) {
   const bool named = p.device != SHARPI_UNSET && p.device != 0;

@@ -43,8 +43,8 @@ TEST_F(NoDevice, BlocksOnAGpuAreRefusedByName) {
   sharpi_plan_summary info{};
   std::string text;
   const Edit wishes[] = {
-      [](sharpi_plan_params* p, sharpi_session_params*) { p->n_gpu_layers = 4; },
-      [](sharpi_plan_params* p, sharpi_session_params*) { p->n_gpu_ffn = 4, p->n_gpu_layers = -1; },
+      [](sharpi_plan_params* p, sharpi_session_params*) { p->n_gpu_layers = 2; },
+      [](sharpi_plan_params* p, sharpi_session_params*) { p->n_gpu_ffn = 2, p->n_gpu_layers = -1; },
       [](sharpi_plan_params* p, sharpi_session_params*) { p->device = 1, p->n_gpu_layers = -1; },
   };
   for (const Edit& wish : wishes) {

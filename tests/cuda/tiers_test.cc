@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// The GPU against the CPU, both in one program: logits, saved sessions that change tiers, kept rows,
-// memory that comes back, budgets of the device. Skipped where there is no CUDA device.
+// The GPU against the CPU, both in one program: logits, saved sessions that change tiers, kept
+// rows, memory that comes back, budgets of the device. Skipped where there is no CUDA device.
 #include "engine/engine_case.h"
 
 namespace sharpi::testing {
@@ -42,8 +42,8 @@ class Tiers : public ModelTest {
   }
 };
 
-/// f32 products in another order: errors of half an ulp a term, as a random walk over the terms of a
-/// row and the layers; the goldens allow 2e-3 for the same reason.
+/// f32 products in another order: errors of half an ulp a term, as a random walk over the terms of
+/// a row and the layers; the goldens allow 2e-3 for the same reason.
 constexpr double kExactBound = 2e-3;
 
 TEST_P(Tiers, ExactLogitsAreClose) {

@@ -114,6 +114,9 @@ class CudaModel final : public TierModel {
                    const TensorRef& norm) const;
   Status moe_ffn(Pass& p, const LayerSpec& l, float scale) const;
   Status route(Pass& p, const LayerSpec& l) const;
+  Status experts(Pass& p, const LayerSpec& l, Buf to, bool add) const;
+  Status shared_expert_in(Pass& p, const LayerSpec& l) const;
+  Status shared_expert_out(Pass& p, const FfnSpec& f) const;
   Status per_layer_injection(Pass& p, uint32_t layer) const;
 
   std::shared_ptr<Device> device_;

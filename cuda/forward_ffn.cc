@@ -56,20 +56,15 @@ Status CudaModel::route(Pass& p, const LayerSpec& l) const {
   return launch_router(r, p.ws.lane());
 }
 
-/// Everything that reads the block's input runs before the first add to it: the shared expert's
-/// gate and hidden rows, the router; then the experts, and the shared expert's way back.
-Status CudaModel::moe_ffn(Pass& p, const LayerSpec& l, float scale) const {
+/// The part of the shared expert that reads the block's input: its gate and its hidden rows.
+Status CudaModel::shared_expert_in(Pass& p, const LayerSpec& l) const {
   const FfnSpec& f = l.ffn;
-  const uint32_t e = spec().n_embd;
-  float* x = p.ws.get(Buf::kX);
-  SHARPI_TRY(route(p, l));
-  const bool gate = f.d_shared != 0 && f.shared_gate_inp;
-  if (gate) {
+  if (f.shared_gate_inp) {
     SigmoidGateParams g;
-    g.x = x;
-    g.x_stride = e;
+    g.x = p.ws.get(Buf::kX);
+    g.x_stride = spec().n_embd;
     g.n_rows = p.n_rows();
-    g.n_in = e;
+    g.n_in = spec().n_embd;
     g.norm_weight = floats(l.ffn_norm);
     g.norm_eps = spec().rms_eps;
     g.w = floats(f.shared_gate_inp);
@@ -77,14 +72,27 @@ Status CudaModel::moe_ffn(Pass& p, const LayerSpec& l, float scale) const {
     g.pdl = config_.pdl;
     SHARPI_TRY(launch_sigmoid_gate(g, p.ws.lane()));
   }
-  if (f.d_shared != 0) SHARPI_TRY(gated_ffn(p, f, f.shared_gate, f.shared_up, l.ffn_norm));
+  return gated_ffn(p, f, f.shared_gate, f.shared_up, l.ffn_norm);
+}
+
+Status CudaModel::shared_expert_out(Pass& p, const FfnSpec& f) const {
+  MatmulParams down = product(p, Buf::kFfn, f.d_shared, {});
+  down.n_tasks = 1;
+  down.tasks[0] = {matrix(f.shared_down), p.ws.get(Buf::kX), spec().n_embd};
+  down.epilogue = Epilogue::kAdd;
+  down.row_scale = f.shared_gate_inp ? p.ws.get(Buf::kSharedGate) : nullptr;
+  return multiply(p, down);
+}
+
+Status CudaModel::experts(Pass& p, const LayerSpec& l, Buf to, bool add) const {
+  const FfnSpec& f = l.ffn;
+  const DeviceMatrix first = matrix(f.gate);
   MoeParams m;
-  m.x = x;
-  m.x_stride = e;
+  m.x = p.ws.get(Buf::kX);
+  m.x_stride = spec().n_embd;
   m.n_rows = p.n_rows();
   m.norm_weight = floats(l.ffn_norm);
   m.norm_eps = spec().rms_eps;
-  const DeviceMatrix first = matrix(f.gate);
   m.gate = f.fused_gate_up ? row_slice(first, 0, f.d_ff) : first;
   m.up = f.fused_gate_up ? row_slice(first, f.d_ff, f.d_ff) : matrix(f.up);
   m.down = matrix(f.down);
@@ -92,32 +100,34 @@ Status CudaModel::moe_ffn(Pass& p, const LayerSpec& l, float scale) const {
   m.ids = p.ws.get<int32_t>(Buf::kMoeIds);
   m.weights = p.ws.get(Buf::kMoeWeight);
   m.activation = gated(f);
-  m.add = !l.ffn_post_norm;
-  m.y = p.ws.get(m.add ? Buf::kX : Buf::kY);
-  m.y_stride = e;
+  m.add = add;
+  m.y = p.ws.get(to);
+  m.y_stride = spec().n_embd;
   m.workspace = p.ws.get<std::byte>(Buf::kKernel);
   m.workspace_bytes = p.ws.size(Buf::kKernel);
-  SHARPI_TRY(launch_moe(config_, m, p.ws.lane()));
-  const bool scale_last = f.d_shared != 0 || m.add;  // otherwise the residual add takes it along
+  return launch_moe(config_, m, p.ws.lane());
+}
+
+/// Everything that reads the block's input runs before the first add to it.
+Status CudaModel::moe_ffn(Pass& p, const LayerSpec& l, float scale) const {
+  const FfnSpec& f = l.ffn;
+  SHARPI_TRY(route(p, l));
+  if (f.d_shared != 0) SHARPI_TRY(shared_expert_in(p, l));
+  const bool add = !l.ffn_post_norm;
+  SHARPI_TRY(experts(p, l, add ? Buf::kX : Buf::kY, add));
+  const bool scale_last = f.d_shared != 0 || add;  // otherwise the residual add takes it along
   ResidualParams r;
-  r.x = x;
+  r.x = p.ws.get(Buf::kX);
   r.n_rows = p.n_rows();
-  r.width = e;
+  r.width = spec().n_embd;
   r.eps = spec().rms_eps;
-  if (!m.add) {
+  if (!add) {
     r.y = p.ws.get(Buf::kY);
     r.weight = floats(l.ffn_post_norm);
     r.scale = scale_last ? 1.0f : scale;
     SHARPI_TRY(launch_residual(r, lane(p)));
   }
-  if (f.d_shared != 0) {
-    MatmulParams down = product(p, Buf::kFfn, f.d_shared, {});
-    down.n_tasks = 1;
-    down.tasks[0] = {matrix(f.shared_down), x, e};
-    down.epilogue = Epilogue::kAdd;
-    down.row_scale = gate ? p.ws.get(Buf::kSharedGate) : nullptr;
-    SHARPI_TRY(multiply(p, down));
-  }
+  if (f.d_shared != 0) SHARPI_TRY(shared_expert_out(p, f));
   if (!scale_last || scale == 1.0f) return Status::ok();
   r.y = r.weight = nullptr;
   r.scale = scale;

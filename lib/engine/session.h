@@ -79,6 +79,7 @@ class Session {
   Session(std::shared_ptr<const Model> model, SessionShape shape);
   Status run_chunk(std::span<const int32_t> tokens, uint32_t rows_to_end, uint32_t want_rows);
   Status check_tokens(std::span<const int32_t> tokens) const;
+  Status check_logits(uint32_t row) const;
   Status check_room(uint64_t n) const;
   void commit(std::span<const int32_t> tokens);
   KvStore& store(uint32_t layer) const;

@@ -39,8 +39,7 @@ class PlacementLadder {
   std::vector<Rung> rungs_;
 };
 
-/// True when no layer from n on reads KV rows of one before it. Models with per-layer embeddings
-/// stay whole: every layer reads what the embedding block made.
+/// True when no layer from n on reads KV rows of one before it.
 bool is_layer_split(const ModelSpec& spec, uint32_t n);
 
 }  // namespace sharpi

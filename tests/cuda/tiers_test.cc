@@ -57,6 +57,41 @@ TEST_P(Tiers, ExactLogitsAreClose) {
   EXPECT_LE(worst, kExactBound);
 }
 
+/// Layers, or only their FFN blocks, on the other tier: hidden rows change hands in the middle.
+TEST_P(Tiers, SplitModelsGiveTheSameLogits) {
+  const auto prompt = tokens(200);
+  const Loaded c = cpu();
+  Chat a(c.model.get());
+  const auto want = a.all_logits(prompt, 50);
+  const auto n = static_cast<int32_t>(c.plan_info.n_layers);
+  size_t n_splits = 0;
+  for (const auto& [layers, ffn] : {std::pair{n / 2, -1}, {n - 1, 1}, {n, n / 2}, {n, 0}}) {
+    const ModelSetup setup = setup_with([&](sharpi_plan_params* p, sharpi_session_params* s) {
+      on(layers)(p, s);
+      p->n_gpu_ffn = ffn;
+    });
+    PlanPtr plan;
+    sharpi_error e = SHARPI_ERROR_INIT;
+    const std::string what = std::to_string(layers) + " layers, " + std::to_string(ffn) + " FFNs";
+    const sharpi_status planned = try_plan(c.context.get(), path(), setup, &plan, &e);
+    if (planned == SHARPI_E_UNSUPPORTED) continue;  // layers that share rows stay together
+    ASSERT_EQ(planned, SHARPI_OK) << what << ": " << e.text;
+    const Loaded l = load(path(), setup);
+    ++n_splits;
+    Chat b(l.model.get());
+    const auto got = b.all_logits(prompt, 50);
+    double worst = 0;
+    for (size_t i = 0; i < want.size(); ++i) worst = std::max(worst, distance(got[i], want[i]));
+    EXPECT_LE(worst, kExactBound) << what;
+    for (const int32_t t : {7, 8, 9}) a.decode(t), b.decode(t);
+    EXPECT_LE(distance(a.logits(), b.logits()), kExactBound) << what;
+    Chat again(c.model.get());
+    again.prefill(prompt);
+    a = std::move(again);
+  }
+  EXPECT_GT(n_splits, 1u);
+}
+
 TEST_P(Tiers, ASavedSessionChangesTiers) {
   const auto prompt = tokens(260);
   for (const sharpi_kv_dtype d : {SHARPI_KV_F32, SHARPI_KV_BF16, SHARPI_KV_Q8_0}) {

@@ -70,11 +70,15 @@ class CudaBackend final : public Backend, public TierSizer {
 
 }  // namespace
 
+std::unique_ptr<Backend> make_backend(std::shared_ptr<Device> device) {
+  return std::make_unique<CudaBackend>(std::move(device));
+}
+
 Result<std::vector<std::unique_ptr<Backend>>> make_backends(const CudaBackendOptions& options) {
   std::string why;
   std::vector<std::unique_ptr<Backend>> out;
   for (auto& device : find_devices(&why)) {
-    out.push_back(std::make_unique<CudaBackend>(std::move(device)));
+    out.push_back(make_backend(std::move(device)));
   }
   if (!why.empty() && options.log) options.log("CUDA: " + why);
   return out;

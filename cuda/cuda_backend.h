@@ -18,6 +18,8 @@ struct CudaBackendOptions {
   std::function<void(const std::string&)> log;
 };
 
+class Device;
+std::unique_ptr<Backend> make_backend(std::shared_ptr<Device> device);
 Result<std::vector<std::unique_ptr<Backend>>> make_backends(const CudaBackendOptions& options);
 
 }  // namespace sharpi::cuda

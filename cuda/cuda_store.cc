@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "base/checked.h"
+#include "cuda/kernels/sampling.h"
 
 namespace sharpi::cuda {
 namespace {
@@ -49,9 +50,17 @@ class RowList {
 
 /// Sizes of everything but KV rows.
 struct FixedBytes {
-  uint64_t state = 0, checkpoints = 0, logits = 0, logits_host = 0, ring = 0, observer = 0;
+  uint64_t state = 0, checkpoints = 0, logits = 0, logits_host = 0, best = 0;
+  uint64_t ring = 0, observer = 0;
   uint32_t n_recurrent = 0;
 };
+
+/// Room for values and ids of the best logits, before their scratch.
+constexpr uint64_t kBestBytes = kMaxTopK * (sizeof(float) + sizeof(int32_t));
+
+uint32_t most_best(uint32_t n_vocab) {
+  return std::min(kMaxTopK, n_vocab);
+}
 
 uint64_t query_bytes(const QueryLayout& layout, uint32_t n_rows) {
   return layout.floats * n_rows * sizeof(float);
@@ -66,8 +75,9 @@ FixedBytes fixed_bytes(const ModelSpec& spec, const Placement& placement, const 
   b.state = 2 * state.bytes;
   b.checkpoints = session.n_checkpoints * state.bytes;
   if (placement.head == TierId::kCuda) {
-    b.logits_host = uint64_t{spec.n_vocab} * sizeof(float);
-    b.logits = model.max_logit_rows * b.logits_host;
+    b.logits_host = std::max(uint64_t{spec.n_vocab} * sizeof(float), kBestBytes);
+    b.logits = model.max_logit_rows * uint64_t{spec.n_vocab} * sizeof(float);
+    b.best = kBestBytes + sampling_workspace_bytes(1, spec.n_vocab, most_best(spec.n_vocab));
   }
   b.ring = query_bytes(queries, session.capture_window);
   b.observer = query_bytes(queries, observer_rows(session));
@@ -81,6 +91,7 @@ void push_fixed(RowList* rows, const FixedBytes& b) {
   rows->pinned(SHARPI_ROW_CHECKPOINTS, "recurrent checkpoints", b.checkpoints, b.n_recurrent);
   rows->device(SHARPI_ROW_LOGITS, "logits", b.logits);
   rows->pinned(SHARPI_ROW_LOGITS, "logits on their way out", b.logits_host);
+  rows->device(SHARPI_ROW_LOGITS, "best logits", b.best);
 }
 
 }  // namespace
@@ -130,6 +141,7 @@ Status CudaSession::allocate(const SessionShape& shape) {
   SHARPI_TRY_ASSIGN(checkpoints_,
                     PinnedBuffer::allocate(*device_, b.checkpoints, "recurrent checkpoints"));
   SHARPI_TRY_ASSIGN(logits_, DeviceBuffer::allocate(*device_, b.logits, "logits"));
+  SHARPI_TRY_ASSIGN(best_, DeviceBuffer::allocate(*device_, b.best, "best logits"));
   SHARPI_TRY_ASSIGN(logits_host_, PinnedBuffer::allocate(*device_, b.logits_host, "logits"));
   SHARPI_TRY_ASSIGN(ring_, DeviceBuffer::allocate(*device_, b.ring, "query ring"));
   SHARPI_TRY_ASSIGN(observer_, DeviceBuffer::allocate(*device_, b.observer, "observer queries"));
@@ -167,6 +179,44 @@ Status CudaSession::write_logits(uint32_t row, const float* in) {
   return copy(logits() + row * n, in, n * sizeof(float), cudaMemcpyHostToDevice, "writing logits");
 }
 
+uint32_t CudaSession::max_best() const {
+  return best_.bytes() == 0 ? 0 : most_best(plan_->spec->n_vocab);
+}
+
+Status CudaSession::read_best(uint32_t row, uint32_t k, float* values, int32_t* ids) const {
+  SHARPI_TRY(check_logits_row(row));
+  if (k == 0 || k > max_best()) return Status::error(Code::kInternal, "the %u best logits", k);
+  SHARPI_TRY(device_->usable());
+  const DeviceScope scope(*device_);
+  const uint32_t n_vocab = plan_->spec->n_vocab;
+  TopKParams t;
+  t.logits = logits() + uint64_t{row} * n_vocab;
+  t.stride = n_vocab;
+  t.n_rows = 1;
+  t.n_vocab = n_vocab;
+  t.k = k;
+  t.values = best_.as<float>();
+  t.ids = reinterpret_cast<int32_t*>(t.values + kMaxTopK);
+  t.workspace = best_.data() + kBestBytes;
+  t.workspace_bytes = best_.bytes() - kBestBytes;
+  ArgmaxParams a;
+  a.logits = t.logits;
+  a.stride = n_vocab;
+  a.n_rows = 1;
+  a.n_vocab = n_vocab;
+  a.values = t.values;
+  a.ids = t.ids;
+  a.workspace = t.workspace;
+  a.workspace_bytes = t.workspace_bytes;
+  SHARPI_TRY(
+      device_->settle(k == 1 ? launch_argmax(a, stream_->get()) : launch_top_k(t, stream_->get())));
+  SHARPI_TRY(copy(logits_host_.data(), best_.data(), kBestBytes, cudaMemcpyDeviceToHost,
+                  "reading the best logits"));
+  std::memcpy(values, logits_host_.data(), k * sizeof(float));
+  std::memcpy(ids, logits_host_.as<float>() + kMaxTopK, k * sizeof(int32_t));
+  return Status::ok();
+}
+
 std::vector<MemoryRow> CudaSession::memory_rows() const {
   std::vector<MemoryRow> out;
   RowList rows(device_->index(), &out);
@@ -178,6 +228,7 @@ std::vector<MemoryRow> CudaSession::memory_rows() const {
   b.checkpoints = checkpoints_.bytes();
   b.logits = logits_.bytes();
   b.logits_host = logits_host_.bytes();
+  b.best = best_.bytes();
   b.ring = ring_.bytes();
   b.observer = observer_.bytes();
   b.n_recurrent = static_cast<uint32_t>(state_layout_.layers.size());

@@ -30,6 +30,8 @@ class CudaSession final : public TierSession, public KvStore {
   KvStore& store() override { return *this; }
   Status read_logits(uint32_t row, float* out) const override;
   Status write_logits(uint32_t row, const float* in) override;
+  uint32_t max_best() const override;
+  Status read_best(uint32_t row, uint32_t k, float* values, int32_t* ids) const override;
   std::vector<MemoryRow> memory_rows() const override;
   uint32_t query_rows(Capture which) const override;
   Status reserve_observer(uint32_t n) override;
@@ -98,6 +100,7 @@ class CudaSession final : public TierSession, public KvStore {
   PinnedBuffer checkpoints_;
   DeviceBuffer logits_;
   PinnedBuffer logits_host_;  // one row on its way out
+  DeviceBuffer best_;         // scratch of the best logits, and they themselves
   DeviceBuffer ring_, observer_;
   uint32_t current_ = 0;
   DeviceBuffer move_lists_;  // staged: jobs and keep lists

@@ -93,7 +93,7 @@ Status CudaModel::head(Pass& p) const {
   if (p.n_head_rows == 0) return Status::ok();  // transient: nothing is wanted
   const ModelSpec& s = spec();
   MatmulParams m;
-  if (p.head_rows_in_order) {
+  if (p.head_rows_in_order && !config_.deterministic) {
     m = product(p, Buf::kX, s.n_embd, s.output_norm);
   } else {
     NormRowsParams n;

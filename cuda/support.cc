@@ -1,20 +1,25 @@
 // SPDX-License-Identifier: MIT
 #include "cuda/support.h"
 
+#include <algorithm>
+#include <iterator>
+
 #include "cuda/kernels/router.h"
 #include "cuda/kernels/weight_layout.h"
 
 namespace sharpi::cuda {
 namespace {
 
-constexpr uint32_t kMaxHeadDim = 512, kMaxQueryGroup = 16;
+constexpr uint32_t kHeadDims[] = {64, 80, 96, 128, 256, 512};
+constexpr uint32_t kMaxQueryGroup = 16;
 constexpr uint32_t kMaxConvKernel = 4;
 
 Status check_attention(uint32_t layer, const AttentionSpec& a) {
-  if (a.head_dim % 8 != 0 || a.head_dim > kMaxHeadDim) {
+  if (std::find(std::begin(kHeadDims), std::end(kHeadDims), a.head_dim) == std::end(kHeadDims)) {
     return Status::error(Code::kUnsupported,
-                         "layer %u: heads of %u elements; the GPU takes multiples of 8 up to %u",
-                         layer, a.head_dim, kMaxHeadDim);
+                         "layer %u: heads of %u elements; the GPU takes 64, 80, 96, 128, 256 and "
+                         "512",
+                         layer, a.head_dim);
   }
   if (a.n_heads % a.n_kv_heads != 0 || a.n_heads / a.n_kv_heads > kMaxQueryGroup) {
     return Status::error(Code::kUnsupported,

@@ -35,17 +35,14 @@ Status no_such_split(const ModelSpec& spec, uint32_t n) {
   uint32_t below = n, over = n;
   while (!is_layer_split(spec, below)) --below;  // 0 always is one
   while (!is_layer_split(spec, over)) ++over;    // and so is the number of layers
-  return Status::error(
-      Code::kUnsupported,
-      "n_gpu_layers %u would part layers that share KV rows or per-layer embeddings; "
-      "%u and %u do not",
-      n, below, over);
+  return Status::error(Code::kUnsupported,
+                       "n_gpu_layers %u would part layers that share KV rows; %u and %u do not", n,
+                       below, over);
 }
 
 }  // namespace
 
 bool is_layer_split(const ModelSpec& spec, uint32_t n) {
-  if (spec.d_ple != 0 && n != 0 && n != spec.n_layers()) return false;
   for (uint32_t l = n; l < spec.n_layers(); ++l) {
     const LayerSpec& layer = spec.layers[l];
     if (layer.mixer != MixerKind::kAttention || layer.attention.kv_source < 0) continue;
@@ -67,13 +64,7 @@ Result<PlacementLadder> PlacementLadder::create(const ModelSpec& spec, const sha
   const uint32_t most = pinned ? static_cast<uint32_t>(p.n_gpu_layers) : n;
   if (!is_layer_split(spec, most)) return no_such_split(spec, most);
   const uint32_t first_ffn = ffn_pinned ? static_cast<uint32_t>(p.n_gpu_ffn) : most;
-  const bool whole = spec.d_ple != 0;
-  if (whole && first_ffn != most) {
-    return Status::error(Code::kUnsupported,
-                         "n_gpu_ffn is %u: a model with per-layer embeddings is not split",
-                         first_ffn);
-  }
-  const uint32_t last_ffn = ffn_pinned || whole ? first_ffn : 0;
+  const uint32_t last_ffn = ffn_pinned ? first_ffn : 0;
   for (uint32_t f = first_ffn + 1; f-- > last_ffn;) ladder.rungs_.push_back({most, f, true});
   if (!pinned) {
     for (uint32_t m = most; m-- > std::max(1u, last_ffn);) {
@@ -81,8 +72,9 @@ Result<PlacementLadder> PlacementLadder::create(const ModelSpec& spec, const sha
     }
   }
   const Rung least = ladder.rungs_.back();
-  if (!whole) ladder.rungs_.push_back({least.n_mixers, least.n_ffn, false});
-  if (!pinned && (last_ffn == 0 || (whole && !ffn_pinned))) ladder.rungs_.push_back({});
+  // Layers on the device read the per-layer inputs of an embedding block beside them.
+  if (spec.d_ple == 0) ladder.rungs_.push_back({least.n_mixers, least.n_ffn, false});
+  if (!pinned && last_ffn == 0) ladder.rungs_.push_back({});
   return ladder;
 }
 

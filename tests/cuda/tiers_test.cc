@@ -16,14 +16,6 @@ Edit on(int32_t n_gpu_layers, const Edit& edit = {}) {
   };
 }
 
-uint64_t free_device_bytes(const sharpi_context* context) {
-  sharpi_device d{};
-  d.struct_size = sizeof d;
-  sharpi_error e = SHARPI_ERROR_INIT;
-  EXPECT_EQ(sharpi_device_info(context, 1, 0, &d, &e), SHARPI_OK) << text_of(e);
-  return d.free_bytes;
-}
-
 class Tiers : public ModelTest {
  protected:
   void SetUp() override {
@@ -190,6 +182,7 @@ TEST_P(Tiers, TheDeviceBudgetIsKept) {
   const auto budget = [&](uint64_t bytes, int32_t layers) {
     return setup_with([=](sharpi_plan_params* p, sharpi_session_params* s) {
       on(layers)(p, s);
+      p->n_gpu_ffn = layers;
       p->device_budget = bytes;
     });
   };

@@ -35,6 +35,13 @@ inline bool on_gpu() {
   const char* tier = std::getenv("SHARPI_TEST_TIER");
   return tier != nullptr && std::strcmp(tier, "cuda") == 0;
 }
+/// Free bytes of the first GPU; 0 without one.
+inline uint64_t free_device_bytes(const sharpi_context* context) {
+  sharpi_device d{};
+  d.struct_size = sizeof d;
+  sharpi_error e = SHARPI_ERROR_INIT;
+  return sharpi_device_info(context, 1, 0, &d, &e) == SHARPI_OK ? d.free_bytes : 0;
+}
 class TierEnvironment : public ::testing::Environment {
  public:
   void SetUp() override {

@@ -133,8 +133,7 @@ __device__ __forceinline__ Outputs find_outputs(const GemmParams& p, uint32_t ti
 }
 
 template <bool kGated>
-__global__ void __launch_bounds__(kThreads)
-    gemm_f32_kernel(const __grid_constant__ GemmParams p) {
+__global__ void __launch_bounds__(kThreads) gemm_f32_kernel(const __grid_constant__ GemmParams p) {
   __shared__ __align__(16) Tile32 w[kGated ? 2 : 1];
   __shared__ __align__(16) Tile32 x;
   grid_dependents_launch();

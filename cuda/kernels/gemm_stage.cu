@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
-// What the products of many rows read: rows of x as an f16 image (gemm.h), and weights of rare types
-// as f16 tiles. Image: one block per row, two passes over it (the second from the caches): squares
-// and largest element, then conversion; 16 columns per thread and step. Tiles: one warp per 16 x 32
-// piece. Bound: reads and writes everything once.
+// What the products of many rows read: rows of x as an f16 image (gemm.h), and weights of rare
+// types as f16 tiles. Image: one block per row, two passes over it (the second from the caches):
+// squares and largest element, then conversion; 16 columns per thread and step. Tiles: one warp per
+// 16 x 32 piece. Bound: reads and writes everything once.
 #include <algorithm>
 
 #include "cuda/kernels/gemm.h"
@@ -42,8 +42,8 @@ __device__ __forceinline__ float largest(const Group& g) {
   float m = 0.0f;
 #pragma unroll
   for (int k = 0; k < 4; ++k) {
-    m = fmaxf(m, fmaxf(fmaxf(fabsf(g.v[k].x), fabsf(g.v[k].y)),
-                       fmaxf(fabsf(g.v[k].z), fabsf(g.v[k].w))));
+    m = fmaxf(
+        m, fmaxf(fmaxf(fabsf(g.v[k].x), fabsf(g.v[k].y)), fmaxf(fabsf(g.v[k].z), fabsf(g.v[k].w))));
   }
   return m;
 }
@@ -104,8 +104,7 @@ __global__ void __launch_bounds__(kThreads)
   const float scale = __uint_as_float((268u - e) << 23);
   if (threadIdx.x == 0) {
     float f = p.image != nullptr ? __uint_as_float((e - 14u) << 23) * (1.0f / kWeightUnit) : 1.0f;
-    if (p.norm_weight != nullptr)
-      f *= rsqrtf(squares / static_cast<float>(p.n_in) + p.norm_eps);
+    if (p.norm_weight != nullptr) f *= rsqrtf(squares / static_cast<float>(p.n_in) + p.norm_eps);
     if (p.row_scale != nullptr) f *= p.row_scale[from];
     p.factor[row] = f;
   }
@@ -133,6 +132,23 @@ __device__ __forceinline__ void store_fragments(uint8_t* block, const float4 (&v
     const uint4 w = {pack_unit(v[0][i].x, v[0][i].y), pack_unit(v[1][i].x, v[1][i].y),
                      pack_unit(v[0][i].z, v[0][i].w), pack_unit(v[1][i].z, v[1][i].w)};
     *reinterpret_cast<uint4*>(block + i * 512 + lane * 16) = w;
+  }
+}
+
+/// The same as elements of plain rows.
+__device__ __forceinline__ void store_plain(const F16TilesParams& p, uint32_t first_row,
+                                            uint32_t block, const float4 (&v)[2][2],
+                                            uint32_t lane) {
+#pragma unroll
+  for (uint32_t h = 0; h < 2; ++h) {
+    const uint32_t row = first_row + lane / 4 + 8 * h;
+#pragma unroll
+    for (uint32_t i = 0; i < 2; ++i) {
+      const uint32_t c = block * 32 + 16 * i + lane % 4 * 4;
+      if (row >= p.n_rows || c >= p.n_in) continue;
+      *reinterpret_cast<uint2*>(p.dst + (uint64_t{row} * p.n_in + c) * 2) = {
+          pack_unit(v[h][i].x, v[h][i].y), pack_unit(v[h][i].z, v[h][i].w)};
+    }
   }
 }
 
@@ -215,7 +231,11 @@ __global__ void __launch_bounds__(kTileWarps * 32)
       }
       __syncwarp();
     }
-    store_fragments(to, v, lane);
+    if (p.plain) {
+      store_plain(p, panel * kPanelRows, block, v, lane);
+    } else {
+      store_fragments(to, v, lane);
+    }
   }
 }
 

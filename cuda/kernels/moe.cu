@@ -139,8 +139,8 @@ Space make_space(const MatmulConfig& config, bool exact, uint32_t n_rows, uint32
                  uint32_t d_ff, uint32_t n_experts, uint32_t n_used) {
   Space s = {};
   s.n_pairs = n_rows * n_used;
-  s.n_slots = (s.n_pairs + (kAlign - 1) * std::min(n_experts, s.n_pairs) + kAlign - 1) / kAlign *
-              kAlign;
+  s.n_slots =
+      (s.n_pairs + (kAlign - 1) * std::min(n_experts, s.n_pairs) + kAlign - 1) / kAlign * kAlign;
   s.row_tile = exact ? kF32RowTile : gemm_row_tile(config, s.n_pairs / n_experts);
   s.max_tiles = s.n_pairs / s.row_tile + std::min(n_experts, s.n_pairs);
   uint64_t at = 0;
@@ -198,8 +198,8 @@ Status run_product(const Run& r, GemmParams g, const DeviceMatrix* const (&w)[2]
   if (direct) return launch_gemm(r.config, g, r.space.row_tile, r.space.max_tiles, r.stream);
   const uint64_t each =
       (w[0]->n_out + kPanelRows - 1) / kPanelRows * f16_panel_bytes(w[0]->n_in) * g.n_tasks;
-  const auto at_a_time = static_cast<uint32_t>(
-      std::clamp<uint64_t>(r.space.area_bytes / each, 1, w[0]->n_experts));
+  const auto at_a_time =
+      static_cast<uint32_t>(std::clamp<uint64_t>(r.space.area_bytes / each, 1, w[0]->n_experts));
   for (uint32_t e = 0; e < w[0]->n_experts; e += at_a_time) {
     const uint32_t n = std::min(at_a_time, w[0]->n_experts - e);
     g.first_expert = e;

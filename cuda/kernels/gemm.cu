@@ -117,6 +117,20 @@ __device__ __forceinline__ void main_loop(const GemmParams& p, const BlockView& 
   cp_async_wait<0>();
 }
 
+/// Panel `which` (0 or 1) of a warp: two neighbours, or gate and up.
+__device__ __forceinline__ WarpPanel find_warp_panel(const GemmParams& p, uint32_t tile,
+                                                     uint32_t warp, uint32_t which,
+                                                     uint32_t expert) {
+  if (is_gated(p.epilogue)) return make_warp_panel(&p.tasks[which], tile * kWarps + warp, expert);
+  uint32_t t = 0;
+#pragma unroll
+  for (uint32_t k = 1; k < kMaxMatmulTasks; ++k) {
+    if (k < p.n_tasks && tile >= p.tasks[k].first_tile) t = k;
+  }
+  tile -= p.tasks[t].first_tile;
+  return make_warp_panel(&p.tasks[t], (tile * kWarps + warp) * 2 + which, expert);
+}
+
 template <uint32_t kRows>
 __global__ void __launch_bounds__(kThreads, 2) gemm_kernel(const __grid_constant__ GemmParams p) {
   extern __shared__ __align__(128) uint8_t shared[];
@@ -129,8 +143,8 @@ __global__ void __launch_bounds__(kThreads, 2) gemm_kernel(const __grid_constant
   const uint2 at = block_place(p);
   v.rows = find_row_tile(p, at.x, kRows);
   if (v.rows.n_rows == 0) return;
-  const WarpPanel panel[2] = {find_warp_panel(p, at.y, kWarps, v.warp, 0, v.rows.expert),
-                              find_warp_panel(p, at.y, kWarps, v.warp, 1, v.rows.expert)};
+  const WarpPanel panel[2] = {find_warp_panel(p, at.y, v.warp, 0, v.rows.expert),
+                              find_warp_panel(p, at.y, v.warp, 1, v.rows.expert)};
   float acc[2][kRows / 8][4] = {};
   switch (panel[0].task->type) {
     case GgmlType::kQ8_0:
@@ -161,10 +175,22 @@ __global__ void __launch_bounds__(kThreads, 2) gemm_kernel(const __grid_constant
       main_loop<GgmlType::kF16, kRows>(p, v, panel, acc);
       break;
   }
-  const uint32_t end = v.rows.first + v.rows.n_rows;
+  __syncthreads();  // the stages of x are used up
+  auto* factor = reinterpret_cast<float*>(shared);
+  if (threadIdx.x < v.rows.n_rows) factor[threadIdx.x] = p.factor[v.rows.first + threadIdx.x];
+  __syncthreads();
 #pragma unroll
-  for (uint32_t n = 0; n < kRows / 8; ++n)
-    store_eight(p, panel, v.rows.first + 8 * n, end, acc[0][n], acc[1][n], v.lane);
+  for (uint32_t m = 0; m < 2; ++m) scale_rows(factor, acc[m], v.lane);
+  if (is_gated(p.epilogue)) {
+#pragma unroll
+    for (uint32_t n = 0; n < kRows / 8; ++n) {
+#pragma unroll
+      for (uint32_t e = 0; e < 4; ++e)
+        acc[0][n][e] = gated_value(p.epilogue, acc[0][n][e], acc[1][n][e]);
+    }
+  }
+  store_panel(p, panel[0], v.rows, acc[0], 0, kRows / 8, v.lane);
+  if (!is_gated(p.epilogue)) store_panel(p, panel[1], v.rows, acc[1], 0, kRows / 8, v.lane);
 }
 
 using GemmKernel = void (*)(GemmParams);
@@ -172,36 +198,38 @@ GemmKernel gemm_instance(uint32_t row_tile) {
   return row_tile == 32 ? gemm_kernel<32> : row_tile == 64 ? gemm_kernel<64> : gemm_kernel<128>;
 }
 
-/// Whether the warpgroup kernel takes products of row tiles of this height.
-bool use_sm90(const MatmulConfig& config, uint32_t row_tile) {
-  if (!have_gemm_sm90(config) || config.deterministic || config.gemm_path == GemmPath::kMma)
-    return false;
-  return row_tile >= 64;
+/// deterministic: one kernel on every device, and equal bits with every row tile.
+bool use_sm90(const MatmulConfig& config) {
+  return have_gemm_sm90(config) && !config.deterministic && config.gemm_path != GemmPath::kMma;
 }
 
-/// Of 64 and 128 rows per tile the one whose waves of blocks take less: tiles of 64 have twice the
-/// unpacking per product.
+/// The row tile whose waves of blocks take least. What a tile costs besides its rows is unpacking
+/// its weights and filling its pipeline.
 uint32_t choose_row_tile(const MatmulConfig& config, const GemmParams& p) {
-  if (p.n_rows <= 64 || !use_sm90(config, 128)) return gemm_row_tile(config, p.n_rows);
-  const uint32_t per_tile = is_gated_epilogue(p.epilogue) ? 128 : 256;
+  if (!use_sm90(config)) return gemm_row_tile(config, p.n_rows);
+  constexpr uint32_t kTileCost = 32;
+  const uint32_t per_tile = is_gated_epilogue(p.epilogue) ? 64 : 128;
   uint32_t tiles = 0;
   for (uint32_t t = 0; t < p.n_tasks; ++t) {
     if (!is_gated_epilogue(p.epilogue) || t == 0)
       tiles += (p.tasks[t].n_out + per_tile - 1) / per_tile;
   }
   const auto n_sm = static_cast<uint32_t>(std::max(config.n_sm, 1));
-  const auto waves = [&](uint32_t rows) {
-    return (tiles * ((p.n_rows + rows - 1) / rows) + n_sm - 1) / n_sm;
-  };
-  return waves(64) * 64 * 5 / 4 < waves(128) * 128 ? 64 : 128;
+  uint32_t best = 0, least = ~0u;
+  for (const uint32_t rows : {256u, 192u, 160u, 128u, 96u, 64u, 32u}) {
+    const uint32_t waves = (tiles * ((p.n_rows + rows - 1) / rows) + n_sm - 1) / n_sm;
+    const uint32_t cost = waves * (rows + kTileCost);
+    if (cost >= least) continue;
+    best = rows;
+    least = cost;
+  }
+  return best;
 }
 
 }  // namespace
 
 uint32_t gemm_row_tile(const MatmulConfig& config, uint64_t rows_per_expert) {
-  if (use_sm90(config, 64)) {
-    return rows_per_expert <= 24 ? 32 : rows_per_expert <= 80 ? 64 : 128;
-  }
+  if (use_sm90(config)) return kWarpgroupRowTile;
   return rows_per_expert <= 32 ? 32 : rows_per_expert <= 64 ? 64 : 128;
 }
 
@@ -223,8 +251,7 @@ Status launch_gemm(const MatmulConfig& config, const GemmParams& params, uint32_
     if (!gated || t == 0) tiles += (p.tasks[t].n_out + rows_per_tile - 1) / rows_per_tile;
     ring = std::max(ring, ring_bytes(p.tasks[t].type));
   }
-  if (use_sm90(config, row_tile))
-    return launch_gemm_sm90(config, params, row_tile, max_tiles, stream);
+  if (use_sm90(config)) return launch_gemm_sm90(config, params, row_tile, max_tiles, stream);
   LaunchShape shape;
   shape.grid = p.tiles != nullptr ? dim3(tiles, max_tiles)
                                   : dim3((p.n_rows + row_tile - 1) / row_tile, tiles);

@@ -46,14 +46,14 @@ struct RowTile {
 
 struct GemmParams {
   const uint8_t* image;
-  uint64_t image_rows;               // rows of a block
-  const float* factor;               // [image row]: what sums are multiplied by
-  const RowTile* tiles;              // experts: device table; nullptr: all rows, matrix 0
-  const uint32_t* n_tiles;           // device; entries of it
-  uint32_t first_expert, n_experts;  // of `data`; others are left out
-  uint32_t n_rows;                   // without a table
-  uint32_t n_in, n_steps;            // columns, and blocks of 64
-  uint32_t ring_bytes;               // gemm_sm90.cu: of all panels
+  uint64_t image_rows;                      // rows of a block
+  const float* factor;                      // [image row]: what sums are multiplied by
+  const RowTile* tiles;                     // experts: device table; nullptr: all rows, matrix 0
+  const uint32_t* n_tiles;                  // device; entries of it
+  uint32_t first_expert, n_experts;         // of `data`; others are left out
+  uint32_t n_rows;                          // without a table
+  uint32_t n_in, n_steps;                   // columns, and blocks of 64
+  uint32_t row_tile, x_stages, ring_bytes;  // gemm_sm90.cu: shared memory
   uint32_t n_tasks;
   Epilogue epilogue;
   GemmTask tasks[kMaxMatmulTasks];
@@ -93,6 +93,7 @@ struct F16TilesParams {
   WeightLayout layout;
   uint32_t n_in, n_rows;  // of one expert
   uint8_t* dst;           // experts one after the other
+  bool plain;             // rows of n_in halves instead of tiles, times kWeightUnit as well
   uint32_t n_experts;
   uint64_t expert_bytes;
 };
@@ -114,7 +115,9 @@ Status launch_gemm_f32(const MatmulConfig& config, const GemmParams& p, uint32_t
                        cudaStream_t stream);
 Status prepare_gemm(const MatmulConfig& config);
 
-/// gemm_sm90.cu: the same with row tiles of 64 and 128, where the build and the device have it.
+/// gemm_sm90.cu: the same with any row tile up to this, where the build and the device have it. A
+/// tile costs what its rows need, so that tables are made with the largest.
+constexpr uint32_t kWarpgroupRowTile = 256;
 bool have_gemm_sm90(const MatmulConfig& config);
 Status launch_gemm_sm90(const MatmulConfig& config, const GemmParams& p, uint32_t row_tile,
                         uint32_t max_tiles, cudaStream_t stream);
@@ -129,6 +132,20 @@ Status convert_task(const DeviceMatrix& w, uint32_t first, uint32_t n, uint32_t 
 inline bool is_gated_epilogue(Epilogue e) {
   return e == Epilogue::kSwiGlu || e == Epilogue::kGeGlu;
 }
+
+/// gemm_cublas.cu: a product through cuBLASLt. Outputs of a gated slice, which bounds `up`.
+constexpr uint32_t kCublasGatedSlice = 4096;
+struct CublasRun {
+  CublasLt* library;
+  StageParams in;    // x, norm, factor [n_rows]; no image
+  uint8_t* x;        // n_rows * n_in halves
+  uint8_t* weights;  // weight_bytes, rows of n_in halves
+  uint64_t weight_bytes;
+  float* up;           // n_rows * min(n_out rounded up to 4, kCublasGatedSlice)
+  uint8_t* scalars;    // 16 bytes
+  uint8_t* workspace;  // kCublasWorkspaceBytes
+};
+Status run_cublas(const CublasRun& r, const MatmulParams& p, cudaStream_t stream);
 
 /// moe.cu: rows grouped by expert, any number of them.
 uint64_t grouped_moe_bytes(const MatmulConfig& config, uint32_t max_rows, uint32_t n_embd,

@@ -8,5 +8,7 @@ struct Bench;
 /// Products of many rows, experts, router, sampling. quick: a small part.
 void run_gemm_tests(Bench& b, bool quick);
 void run_gemm_bench(Bench& b);
+/// One launch of some shapes each, for a profiler.
+void run_gemm_profile(Bench& b);
 
 }  // namespace sharpi::cuda::check

@@ -135,6 +135,23 @@ __device__ __forceinline__ void store_fragments(uint8_t* block, const float4 (&v
   }
 }
 
+/// The same as elements of plain rows.
+__device__ __forceinline__ void store_plain(const F16TilesParams& p, uint32_t first_row,
+                                            uint32_t block, const float4 (&v)[2][2],
+                                            uint32_t lane) {
+#pragma unroll
+  for (uint32_t h = 0; h < 2; ++h) {
+    const uint32_t row = first_row + lane / 4 + 8 * h;
+#pragma unroll
+    for (uint32_t i = 0; i < 2; ++i) {
+      const uint32_t c = block * 32 + 16 * i + lane % 4 * 4;
+      if (row >= p.n_rows || c >= p.n_in) continue;
+      *reinterpret_cast<uint2*>(p.dst + (uint64_t{row} * p.n_in + c) * 2) = {
+          pack_unit(v[h][i].x, v[h][i].y), pack_unit(v[h][i].z, v[h][i].w)};
+    }
+  }
+}
+
 template <GgmlType kType>
 __device__ __forceinline__ void tile_block(const uint8_t* panel, uint32_t block, uint32_t lane,
                                            float4 (&v)[2][2]) {
@@ -214,7 +231,11 @@ __global__ void __launch_bounds__(kTileWarps * 32)
       }
       __syncwarp();
     }
-    store_fragments(to, v, lane);
+    if (p.plain) {
+      store_plain(p, panel * kPanelRows, block, v, lane);
+    } else {
+      store_fragments(to, v, lane);
+    }
   }
 }
 

@@ -180,64 +180,65 @@ __device__ __forceinline__ RowTile find_row_tile(const GemmParams& p, uint32_t i
   return r;
 }
 
-/// Panel `which` (0 or 1) of warp `warp` in a block's eight (or 16) panels: two neighbours, or gate
-/// and up. Past the end: the last one, not stored.
+/// A panel of a task; past the end: the last one, not stored.
 struct WarpPanel {
   const GemmTask* task;
   const uint8_t* data;
   uint32_t panel;
   bool store;
 };
-__device__ __forceinline__ WarpPanel find_warp_panel(const GemmParams& p, uint32_t tile,
-                                                     uint32_t n_warps, uint32_t warp,
-                                                     uint32_t which, uint32_t expert) {
-  const bool gated = is_gated(p.epilogue);
-  uint32_t t = 0;
-  if (gated) {
-    t = which;
-  } else {
-#pragma unroll
-    for (uint32_t k = 1; k < kMaxMatmulTasks; ++k) {
-      if (k < p.n_tasks && tile >= p.tasks[k].first_tile) t = k;
-    }
-    tile -= p.tasks[t].first_tile;
-  }
-  WarpPanel r;
-  r.task = &p.tasks[t];
-  const uint32_t panel = gated ? tile * n_warps + warp : (tile * n_warps + warp) * 2 + which;
-  const uint32_t last = (r.task->n_out + kPanelRows - 1) / kPanelRows - 1;
-  r.store = panel <= last;
-  r.panel = min(panel, last);
-  r.data = r.task->data + expert * r.task->expert_bytes + r.panel * r.task->panel_bytes;
-  return r;
+__device__ __forceinline__ WarpPanel make_warp_panel(const GemmTask* task, uint32_t panel,
+                                                     uint32_t expert) {
+  const uint32_t last = (task->n_out + kPanelRows - 1) / kPanelRows - 1, at = min(panel, last);
+  return {task, task->data + expert * task->expert_bytes + at * task->panel_bytes, at,
+          panel <= last};
 }
 
-/// Outputs of eight rows of x (row0 ..) of a warp's two panels: fragments d[panel][4].
-__device__ __forceinline__ void store_eight(const GemmParams& p, const WarpPanel (&panel)[2],
-                                            uint32_t row0, uint32_t end, const float (&d0)[4],
-                                            const float (&d1)[4], uint32_t lane) {
-  const uint32_t g = lane / 4, t = lane % 4;
+/// acc *= the factors of its rows of x; factor: shared, of the tile's rows.
+template <uint32_t kGroups>
+__device__ __forceinline__ void scale_rows(const float* factor, float (&acc)[kGroups][4],
+                                           uint32_t lane) {
 #pragma unroll
-  for (uint32_t c = 0; c < 2; ++c) {
-    const uint32_t row = row0 + 2 * t + c;
-    if (row >= end) continue;
-    const float factor = p.factor[row];
+  for (uint32_t n = 0; n < kGroups; ++n) {
+    const float2 f = *reinterpret_cast<const float2*>(factor + 8 * n + lane % 4 * 2);
 #pragma unroll
-    for (uint32_t h = 0; h < 2; ++h) {
-      const float v0 = d0[2 * h + c] * factor, v1 = d1[2 * h + c] * factor;
-      if (is_gated(p.epilogue)) {
-        const uint32_t o = panel[0].panel * kPanelRows + g + 8 * h;
-        if (panel[0].store && o < panel[0].task->n_out)
-          panel[0].task->y[row * panel[0].task->y_stride + o] = gated_value(p.epilogue, v0, v1);
-        continue;
+    for (uint32_t e = 0; e < 4; ++e) acc[n][e] *= e % 2 == 0 ? f.x : f.y;
+  }
+}
+
+/// Stores (or adds) a panel's outputs of groups [first, last) of eight rows of x. Several loads are
+/// in flight before the first store: the compiler cannot move them across one.
+template <uint32_t kGroups>
+__device__ __forceinline__ void store_panel(const GemmParams& p, const WarpPanel& w,
+                                            const RowTile& rows, const float (&acc)[kGroups][4],
+                                            uint32_t first, uint32_t last, uint32_t lane) {
+  if (!w.store) return;
+  constexpr uint32_t kBatch = 4;
+  const uint32_t o = w.panel * kPanelRows + lane / 4, row0 = rows.first + lane % 4 * 2;
+  const uint32_t end = rows.first + rows.n_rows;
+  const bool valid[2] = {o < w.task->n_out, o + 8 < w.task->n_out};
+  const uint64_t stride = w.task->y_stride;
+  float* y = w.task->y + row0 * stride + o;
+#pragma unroll
+  for (uint32_t n = 0; n < kGroups; n += kBatch) {
+    if (n < first || n >= last || row0 + 8 * n >= end) continue;
+    float old[kBatch][4] = {};
+    if (p.epilogue == Epilogue::kAdd) {
+#pragma unroll
+      for (uint32_t k = 0; k < kBatch; ++k) {
+#pragma unroll
+        for (uint32_t e = 0; e < 4; ++e) {
+          const uint32_t r = 8 * (n + k) + e % 2;
+          if (valid[e / 2] && row0 + r < end) old[k][e] = y[r * stride + e / 2 * 8];
+        }
       }
+    }
 #pragma unroll
-      for (uint32_t m = 0; m < 2; ++m) {
-        const uint32_t o = panel[m].panel * kPanelRows + g + 8 * h;
-        if (!panel[m].store || o >= panel[m].task->n_out) continue;
-        float* y = panel[m].task->y + row * panel[m].task->y_stride + o;
-        const float v = m == 0 ? v0 : v1;
-        *y = p.epilogue == Epilogue::kAdd ? *y + v : v;
+    for (uint32_t k = 0; k < kBatch; ++k) {
+#pragma unroll
+      for (uint32_t e = 0; e < 4; ++e) {
+        const uint32_t r = 8 * (n + k) + e % 2;
+        if (valid[e / 2] && row0 + r < end) y[r * stride + e / 2 * 8] = acc[n + k][e] + old[k][e];
       }
     }
   }

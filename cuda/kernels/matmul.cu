@@ -2,6 +2,7 @@
 // Which kernel a product goes to, and the parameters it wants.
 #include <algorithm>
 
+#include "cuda/kernels/cublas_lt.h"
 #include "cuda/kernels/gemm.h"
 #include "cuda/kernels/launch.h"
 #include "cuda/kernels/matmul.h"
@@ -170,13 +171,31 @@ Status run_expert_streams(const MatmulConfig& config, const MoeParams& p, cudaSt
 
 /// Where things are in the workspace of a product of many rows.
 struct GemmSpace {
-  uint64_t image_rows, factor, image, tiles, tile_bytes, bytes;
+  uint64_t image_rows, image, tiles, tile_bytes;
+  uint64_t scalars, up, library;  // cuBLASLt, behind the image
+  uint64_t bytes;
 };
-GemmSpace gemm_space(uint32_t n_rows, uint32_t n_in, uint32_t n_out) {
+/// From how many rows cuBLASLt, for weights in tiles: it wins where there is no warpgroup kernel.
+constexpr uint32_t kCublasRows = 192;
+
+bool use_cublas(const MatmulConfig& config, uint32_t n_rows) {
+  if (config.cublas_lt == nullptr || config.deterministic || config.exact) return false;
+  if (config.gemm_path == GemmPath::kCublasLt) return true;
+  return config.gemm_path == GemmPath::kAuto && n_rows >= kCublasRows && !have_gemm_sm90(config);
+}
+
+GemmSpace gemm_space(const MatmulConfig& config, uint32_t n_rows, uint32_t n_in, uint32_t n_out) {
   GemmSpace s = {};
   s.image_rows = (uint64_t{n_rows} + 7) / 8 * 8;
   s.image = align_up(s.image_rows * sizeof(float));
   s.tiles = s.image + align_up(image_bytes(s.image_rows, n_in));
+  if (config.cublas_lt != nullptr) {
+    s.scalars = s.tiles;
+    s.up = s.scalars + 256;
+    s.library = s.up + align_up(uint64_t{n_rows} *
+                                std::min((n_out + 3) / 4 * 4, kCublasGatedSlice) * sizeof(float));
+    s.tiles = s.library + kCublasWorkspaceBytes;
+  }
   const uint64_t panel = f16_panel_bytes(n_in);
   s.tile_bytes = std::max(2 * panel, std::min(kF16TileBytes, 2 * panels_of(n_out) * panel));
   s.bytes = align_up(s.tiles + s.tile_bytes);
@@ -222,7 +241,7 @@ Status run_gemm(const MatmulConfig& config, const MatmulParams& p, cudaStream_t 
   for (uint32_t t = 0; t < p.n_tasks; ++t) max_out = std::max(max_out, p.tasks[t].w.n_out);
   const uint32_t n_in = p.tasks[0].w.n_in;
   const bool f32 = config.exact || p.force_f32;
-  GemmSpace space = gemm_space(p.n_rows, n_in, max_out);
+  GemmSpace space = gemm_space(config, p.n_rows, n_in, max_out);
   const uint64_t needed = f32 ? space.image : space.tiles;
   const bool room = p.workspace_bytes >= needed;
   space.tile_bytes = room ? std::min(space.tile_bytes, p.workspace_bytes - needed) : 0;
@@ -243,6 +262,12 @@ Status run_gemm(const MatmulConfig& config, const MatmulParams& p, cudaStream_t 
   stage.image = f32 ? nullptr : base + space.image;
   stage.image_rows = space.image_rows;
   stage.factor = reinterpret_cast<float*>(base);
+  if (!f32 && use_cublas(config, p.n_rows)) {
+    return run_cublas(
+        {config.cublas_lt, stage, base + space.image, base + space.tiles, space.tile_bytes,
+         reinterpret_cast<float*>(base + space.up), base + space.scalars, base + space.library},
+        p, stream);
+  }
   SHARPI_TRY(launch_stage_image(stage, config.pdl, stream));
 
   GemmParams g = {};
@@ -326,7 +351,7 @@ uint64_t matmul_workspace_bytes(const MatmulConfig& config, uint32_t max_rows, u
                                 uint32_t max_out) {
   uint64_t bytes = stream_workspace_bytes(std::min(max_rows, kMatvecRows), max_in);
   if (max_rows > kMatvecRows || config.deterministic)
-    bytes = std::max(bytes, gemm_space(max_rows, max_in, max_out).bytes);
+    bytes = std::max(bytes, gemm_space(config, max_rows, max_in, max_out).bytes);
   return align_up(bytes);
 }
 
@@ -334,6 +359,16 @@ Status launch_matmul(const MatmulConfig& config, const MatmulParams& p, cudaStre
   SHARPI_TRY(check_tasks(p));
   const bool stream_weights = p.n_rows <= kMatvecRows && !config.deterministic;
   return stream_weights ? run_streams(config, p, stream) : run_gemm(config, p, stream);
+}
+
+const char* matmul_path(const MatmulConfig& config, uint32_t n_rows) {
+  if (n_rows <= kMatvecRows && !config.deterministic)
+    return config.exact ? "f32 streaming" : "f16 streaming";
+  if (config.exact) return "f32 tiles";
+  if (use_cublas(config, n_rows)) return "f16 weights and cuBLASLt";
+  const bool warpgroups =
+      have_gemm_sm90(config) && !config.deterministic && config.gemm_path != GemmPath::kMma;
+  return warpgroups ? "f16 warpgroup tensor cores" : "f16 tensor cores";
 }
 
 uint64_t moe_workspace_bytes(const MatmulConfig& config, uint32_t max_rows, uint32_t n_embd,

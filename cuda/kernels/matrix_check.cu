@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: MIT
 // A program of its own: every matrix kernel against double loops over dequantize_row on the host,
 // and their speed on the shapes of published models. Usage: matrix_check [test] [bench] [gemm]
-// [gemm-bench] [quick] (a small part of gemm, for slow tools)
+// [gemm-bench] [quick] (a small part of gemm, for slow tools) [mma] (no kernels of newer
+// architectures) [cublas] [profile]
+#include "cuda/kernels/cublas_lt.h"
 #include "cuda/kernels/gemm_check.h"
 #include "cuda/kernels/matrix_cases.cuh"
 
@@ -241,10 +243,20 @@ int main(int argc, char** argv) {
   must(make_matmul_config(&b.config), "config");
   std::printf("%d multiprocessors, compute capability %d, %d bytes of shared memory\n",
               b.config.n_sm, b.config.compute_capability, b.config.max_shared_bytes);
+  for (int i = 1; i < argc; ++i) {
+    if (std::strcmp(argv[i], "mma") == 0) b.config.gemm_path = GemmPath::kMma;
+    if (std::strcmp(argv[i], "cublas") == 0) b.config.gemm_path = GemmPath::kCublasLt;
+  }
+  Result<std::unique_ptr<CublasLt>> library = CublasLt::open();
+  if (library.is_ok()) b.config.cublas_lt = library.value().get();
+  std::printf("%s; 2048 rows: %s\n",
+              library.is_ok() ? library.value()->text().c_str() : library.status().text().c_str(),
+              matmul_path(b.config, 2048));
   if (wants("test")) run_tests(b, {1, 2, 3, 5, 8});
   if (wants("gemm")) run_gemm_tests(b, false);
   if (wants("quick")) run_gemm_tests(b, true);
   if (wants("bench")) run_bench_streams(b);
   if (wants("gemm-bench")) run_gemm_bench(b);
+  if (wants("profile")) run_gemm_profile(b);
   return g_failed == 0 ? 0 : 1;
 }

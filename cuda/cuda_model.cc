@@ -5,6 +5,7 @@
 #include <map>
 
 #include "cuda/kernels/attention.h"
+#include "cuda/kernels/cublas_lt.h"
 #include "cuda/kernels/delta_net.h"
 
 namespace sharpi::cuda {
@@ -67,12 +68,6 @@ KvFormat make_format(const ModelSpec& spec, const KvLayout& layout) {
   return f;
 }
 
-/// The arithmetic of products with a matrix: few rows / a chunk.
-std::string matmul_path(const MatmulConfig& config, const DeviceMatrix& m) {
-  if (config.exact) return "f32";
-  return m.layout == WeightLayout::kTiles ? "f16-mma" : "f32-rows";
-}
-
 bool same_format(const KvFormat& a, const KvFormat& b) {
   const auto same = [](const KvLayer& x, const KvLayer& y) {
     return x.group == y.group && x.k_dtype == y.k_dtype && x.v_dtype == y.v_dtype &&
@@ -91,6 +86,7 @@ MatmulConfig matmul_config(const Device& device, const ModelShape& model) {
   c.n_sm = device.n_sm();
   c.compute_capability = device.capability();
   c.max_shared_bytes = device.max_shared_bytes();
+  c.cublas_lt = device.cublas_lt();
   return c;
 }
 
@@ -211,9 +207,14 @@ std::vector<MemoryRow> CudaModel::memory_rows() const {
 
 std::string CudaModel::paths() const {
   std::map<std::string, std::string> by_type;
+  const uint32_t most = plan_->model.max_rows();
   const auto add = [&](const TensorRef& w) {
     const DeviceMatrix m = matrix(w);
-    if (m) by_type[ggml_traits(m.type).name] = matmul_path(config_, m);
+    if (!m) return;
+    const std::string few = matmul_path(config_, 1), many = matmul_path(config_, most);
+    by_type[ggml_traits(m.type).name] = m.layout != WeightLayout::kTiles ? "f32 rows"
+                                        : few == many                    ? few
+                                                                         : few + " / " + many;
   };
   for (const LayerSpec& l : spec().layers) {
     for (const TensorRef* t : {&l.attention.q, &l.attention.v, &l.delta.qkv, &l.delta.out,
@@ -223,7 +224,8 @@ std::string CudaModel::paths() const {
   }
   add(spec().output);
   std::string text = "cuda sm_" + std::to_string(device_->capability());
-  for (const auto& [type, path] : by_type) text += " " + type + ":" + path;
+  if (config_.cublas_lt != nullptr) text += " " + config_.cublas_lt->text();
+  for (const auto& [type, path] : by_type) text += "; " + type + ": " + path;
   return text;
 }
 

@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: MIT
 #include "cuda/device.h"
 
-#include <mutex>
-
 #include "cuda/device_memory.h"
+#include "cuda/kernels/cublas_lt.h"
 #include "cuda/kernels/elementwise.h"
 #include "cuda/stream.h"
 
@@ -36,6 +35,9 @@ bool is_sticky(int native) {
   }
 }
 
+/// The capability whose own kernels for products of many rows are faster than cuBLASLt.
+constexpr int kOwnProducts = 90;
+
 /// The address of a driver function in its form of `version` (1000 * major + 10 * minor).
 Status find_entry(const char* name, unsigned version, void** out) {
   cudaDriverEntryPointQueryResult found = cudaDriverEntryPointSymbolNotFound;
@@ -48,6 +50,13 @@ Status find_entry(const char* name, unsigned version, void** out) {
 }
 
 }  // namespace
+
+Device::Device(int ordinal, uint32_t index) : ordinal_(ordinal), index_(index) {}
+
+Device::~Device() {
+  const DeviceScope scope(*this);
+  cublas_lt_.reset();
+}
 
 Status Device::check(cudaError_t error, const char* call) const {
   if (error == cudaSuccess) return Status::ok();
@@ -98,6 +107,8 @@ Status Device::read_properties() {
 Status Device::open() {
   static_assert(sizeof(void*) == sizeof(uint64_t));
   if (opened_.load(std::memory_order_acquire)) return usable();
+  const std::lock_guard<std::mutex> lock(opening_);
+  if (opened_.load(std::memory_order_relaxed)) return usable();
   const DeviceScope scope(*this);
   SHARPI_TRY(check(cudaFree(nullptr), "opening the device"));
   DriverMemory d;
@@ -108,9 +119,11 @@ Status Device::open() {
   SHARPI_TRY(find_entry("cuMemMap", 10020, &d.map));
   SHARPI_TRY(find_entry("cuMemUnmap", 10020, &d.unmap));
   SHARPI_TRY(find_entry("cuMemSetAccess", 10020, &d.set_access));
-  static std::mutex opening;  // two threads may open one device: the same values twice
-  const std::lock_guard<std::mutex> lock(opening);
-  if (!opened_.load(std::memory_order_relaxed)) driver_ = d;
+  driver_ = d;
+  if (capability_ != kOwnProducts) {
+    auto library = CublasLt::open();  // without it own kernels run
+    if (library.is_ok()) cublas_lt_ = library.take();
+  }
   opened_.store(true, std::memory_order_release);
   return Status::ok();
 }

@@ -10,12 +10,15 @@
 #include <atomic>
 #include <cstdint>
 #include <memory>
+#include <mutex>
 #include <string>
 #include <vector>
 
 #include "base/status.h"
 
 namespace sharpi::cuda {
+
+class CublasLt;
 
 /// Virtual memory management of the driver (device_memory.cc); the signatures are those of cuda.h.
 struct DriverMemory {
@@ -28,7 +31,8 @@ inline constexpr int kLeastCapability = 80;
 
 class Device {
  public:
-  Device(int ordinal, uint32_t index) : ordinal_(ordinal), index_(index) {}
+  Device(int ordinal, uint32_t index);
+  ~Device();
   Device(const Device&) = delete;
   Device& operator=(const Device&) = delete;
 
@@ -44,6 +48,8 @@ class Device {
   /// Device memory that this context's buffers and ranges hold.
   uint64_t live_bytes() const { return live_.load(std::memory_order_relaxed); }
   const DriverMemory& driver() const { return driver_; }
+  /// cuBLASLt where it was found and wins over own kernels; open() looks for it.
+  CublasLt* cublas_lt() const { return cublas_lt_.get(); }
 
   /// Reads the properties; takes no device memory.
   Status read_properties();
@@ -72,6 +78,8 @@ class Device {
   uint64_t total_ = 0;
   std::string name_;
   DriverMemory driver_;
+  std::unique_ptr<CublasLt> cublas_lt_;
+  std::mutex opening_;
   std::atomic<bool> opened_{false};
   mutable std::atomic<int> lost_{0};  // the native code of the fault
   mutable std::atomic<uint64_t> live_{0}, fail_in_{0};

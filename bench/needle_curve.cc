@@ -1,11 +1,15 @@
 // SPDX-License-Identifier: MIT
-// Needle accuracy against KV budget, as CSV on stdout: which policy keeps the answer?
+// Needle accuracy against KV budget, as CSV: which policy keeps the answer, and which rows are
+// they?
 //   needle_curve FIXTURE.gguf GOLDEN.json [--kv f32|bf16|q8_0] [--budgets 64,128,...] [--needles N]
-//                [--modes in,after,probe,bounded,blind] [--policies a,b] [--pool K] [--span F]
-//                [--layers 0|1|2]
+//                [--first I] [--modes in,after,probe,bounded,bounded-probe,blind] [--policies a,b]
+//                [--pool K] [--span F] [--layers 0|1|2] [--csv FILE] [--rows FILE]
 // Modes: in = the question is in the captured window; after = it is read after compaction; probe =
-// the same, but compaction looks through it; bounded = kv_budget with look-ahead, chunk 128; blind
-// = bounded without look-ahead. Columns: model,kv,mode,policy,budget,found,needles
+// the same, but compaction looks through it; bounded = kv_budget with look-ahead, chunk 128;
+// bounded-probe = with the question as the session's probe instead; blind = with neither.
+// Columns: model,kv,mode,policy,budget,found,needles; --csv appends to a file instead of stdout.
+// --rows: the rows kept of the first needle, in --modes in:
+// model,policy,budget,layer,head,positions
 #include <cstdio>
 #include <cstring>
 #include <sstream>
@@ -18,11 +22,11 @@ namespace {
 constexpr uint32_t kQuestion = 24;  // tokens at a prompt's end that ask
 
 struct Options {
-  std::string model, golden, modes = "in,after,probe,bounded,blind";
-  std::vector<uint32_t> budgets = {64, 96, 128, 192, 256, 384, 512, 1024};
+  std::string model, golden, modes = "in,after,probe,bounded,bounded-probe,blind", csv, rows;
+  std::vector<uint32_t> budgets = {64, 128, 256, 512, 1024};
   sharpi_kv_dtype kv = SHARPI_KV_F32;
   const char* kv_name = "f32";
-  size_t needles = 24;
+  size_t needles = 24, first = 0;
   uint32_t pool = 0, span = 0;  // 0 = the library's default
   std::string policies;         // empty = all
   sharpi_layer_budget layers = SHARPI_LAYER_BUDGET_EQUAL;
@@ -37,7 +41,10 @@ constexpr Named kPolicies[] = {
     {SHARPI_POLICY_DEFENSIVE, "defensive"}, {SHARPI_POLICY_VALUE, "value"},
     {SHARPI_POLICY_SPAN, "span"},           {SHARPI_POLICY_RETRIEVAL, "retrieval"}};
 
-ModelSetup setup_for(const Options& o, sharpi_policy policy, uint32_t kv_budget, bool look_ahead) {
+enum class Watch { kLookAhead, kProbe, kNothing };
+
+ModelSetup setup_for(const Options& o, sharpi_policy policy, uint32_t kv_budget, Watch watch,
+                     const std::vector<int32_t>& question) {
   ModelSetup setup;
   setup.edit = [=](sharpi_plan_params* p, sharpi_session_params* s) {
     s->k_dtype = s->v_dtype = o.kv;
@@ -46,114 +53,236 @@ ModelSetup setup_for(const Options& o, sharpi_policy policy, uint32_t kv_budget,
     p->n_chunk = 128;
     s->kv_budget = kv_budget;
     s->policy = policy;
-    s->lookahead = look_ahead ? 1 : 0;
+    s->lookahead = watch == Watch::kLookAhead ? 1 : 0;
     s->recency = kv_budget <= 64 ? kv_budget / 2 : 64;
+    if (watch != Watch::kProbe) return;
+    s->probe = question.data();
+    s->n_probe = kQuestion;
   };
   return setup;
 }
 
-bool compacted_answer(const Options& o, const Loaded& l, const GoldenNeedle& n,
-                      const std::string& mode, sharpi_policy policy, uint32_t budget) {
-  Chat chat(l.model.get());
-  const bool late = mode != "in";
-  const std::vector<int32_t> head(n.prompt.begin(), n.prompt.end() - (late ? kQuestion : 0));
-  const std::vector<int32_t> question(n.prompt.end() - kQuestion, n.prompt.end());
-  chat.prefill(head);
-  sharpi_compact_params p = compact_params(policy, budget);
-  if (budget <= 64) p.recency = budget / 2;
-  if (o.pool != 0) p.pool_kernel = o.pool;
-  if (o.span != 0) p.span = o.span;
-  p.layer_budget = o.layers;
-  if (mode == "probe") {
-    p.probe = question.data();
-    p.n_probe = kQuestion;
-  }
-  sharpi_error e = SHARPI_ERROR_INIT;
-  const sharpi_status s = sharpi_session_compact(chat.get(), &p, nullptr, &e);
-  if (s != SHARPI_OK) {
-    std::fprintf(stderr, "%s\n", text_of(e).c_str());
-    return false;
-  }
-  if (late) chat.prefill(question);
-  return answers(l.model.get(), chat, n);
+std::vector<int32_t> question_of(const GoldenNeedle& n) {
+  return {n.prompt.end() - kQuestion, n.prompt.end()};
 }
 
-void run(const Options& o) {
-  auto golden = load_golden(o.golden);
-  if (!golden.is_ok()) {
-    std::fprintf(stderr, "%s\n", golden.status().text().c_str());
-    return;
+Chat fork_of(const Chat& chat) {
+  sharpi_session* out = nullptr;
+  sharpi_error e = SHARPI_ERROR_INIT;
+  EXPECT_EQ(sharpi_session_fork(chat.get(), &out, &e), SHARPI_OK) << text_of(e);
+  return Chat(SessionPtr(out), chat.n_vocab());
+}
+
+/// Where one needle stands: the curve's programs, one after the other.
+class Curve {
+ public:
+  Curve(const Options& o, const Golden& golden) : o_(o), golden_(golden) {
+    n_ = golden.needles.size() - std::min(golden.needles.size(), o.first);
+    n_ = std::min(n_, o.needles);
+    csv_ = o.csv.empty() ? stdout : std::fopen(o.csv.c_str(), "a");
+    rows_ = o.rows.empty() ? nullptr : std::fopen(o.rows.c_str(), "a");
+    if (csv_ == nullptr || (!o.rows.empty() && rows_ == nullptr)) std::perror("needle_curve");
   }
-  const auto& needles = golden.value().needles;
-  const size_t n = std::min(o.needles, needles.size());
-  const Loaded plain = load(o.model, setup_for(o, SHARPI_POLICY_SPAN, 0, false));
-  size_t full = 0;
-  for (size_t i = 0; i < n; ++i) {
-    Chat chat(plain.model.get());
-    chat.prefill(needles[i].prompt);
-    full += answers(plain.model.get(), chat, needles[i]) ? 1 : 0;
+  ~Curve() {
+    if (csv_ != nullptr && csv_ != stdout) std::fclose(csv_);
+    if (rows_ != nullptr) std::fclose(rows_);
   }
-  std::printf("%s,%s,full,none,0,%zu,%zu\n", golden.value().arch.c_str(), o.kv_name, full, n);
-  std::stringstream modes(o.modes);
-  for (std::string mode; std::getline(modes, mode, ',');) {
-    for (const Named& policy : kPolicies) {
-      if (!o.policies.empty() && o.policies.find(policy.name) == std::string::npos) continue;
-      for (const uint32_t budget : o.budgets) {
-        const bool bounded = mode == "bounded" || mode == "blind";
-        Loaded own;
-        if (bounded) own = load(o.model, setup_for(o, policy.policy, budget, mode == "bounded"));
-        size_t found = 0;
-        for (size_t i = 0; i < n; ++i) {
-          if (!bounded) {
-            found += compacted_answer(o, plain, needles[i], mode, policy.policy, budget) ? 1 : 0;
-            continue;
-          }
-          Chat chat(own.model.get());
-          chat.prefill(needles[i].prompt);
-          found += answers(own.model.get(), chat, needles[i]) ? 1 : 0;
-        }
-        std::printf("%s,%s,%s,%s,%u,%zu,%zu\n", golden.value().arch.c_str(), o.kv_name,
-                    mode.c_str(), policy.name, budget, found, n);
-        std::fflush(stdout);
+  Curve(const Curve&) = delete;
+  Curve& operator=(const Curve&) = delete;
+  bool is_open() const { return csv_ != nullptr && (o_.rows.empty() || rows_ != nullptr); }
+
+  void run() {
+    plain_ = load(o_.model, setup_for(o_, SHARPI_POLICY_SPAN, 0, Watch::kNothing, {}));
+    std::stringstream modes(o_.modes);
+    for (std::string mode; std::getline(modes, mode, ',');) {
+      if (mode == "bounded" || mode == "blind" || mode == "bounded-probe") {
+        bounded(mode);
+      } else {
+        one_shot(mode);
       }
     }
   }
-}
+
+ private:
+  const GoldenNeedle& needle(size_t i) const { return golden_.needles[o_.first + i]; }
+  void line(const std::string& mode, const char* policy, uint32_t budget, size_t found) const {
+    std::fprintf(csv_, "%s,%s,%s,%s,%u,%zu,%zu\n", golden_.arch.c_str(), o_.kv_name, mode.c_str(),
+                 policy, budget, found, n_);
+    std::fflush(csv_);
+  }
+  std::vector<Named> policies() const {
+    std::vector<Named> out;
+    for (const Named& p : kPolicies) {
+      if (o_.policies.empty() || o_.policies.find(p.name) != std::string::npos) out.push_back(p);
+    }
+    return out;
+  }
+
+  /// One prefill a needle; every policy and budget starts from a fork of it.
+  void one_shot(const std::string& mode) {
+    const bool late = mode != "in";
+    const auto list = policies();
+    std::vector<size_t> found(list.size() * o_.budgets.size());
+    size_t full = 0;
+    for (size_t i = 0; i < n_; ++i) {
+      const auto& prompt = needle(i).prompt;
+      const auto question = question_of(needle(i));
+      Chat chat(plain_.model.get());
+      chat.prefill({prompt.begin(), prompt.end() - (late ? kQuestion : 0)});
+      for (size_t j = 0; j < found.size(); ++j) {
+        Chat one = fork_of(chat);
+        const Named& policy = list[j / o_.budgets.size()];
+        const uint32_t budget = o_.budgets[j % o_.budgets.size()];
+        if (!compact(one, policy.policy, budget, mode == "probe" ? &question : nullptr)) continue;
+        if (i == 0 && rows_ != nullptr && !late) write_rows(one, policy, budget);
+        if (late) one.prefill(question);
+        found[j] += answers(plain_.model.get(), one, needle(i)) ? 1 : 0;
+      }
+      if (late) chat.prefill(question);
+      full += answers(plain_.model.get(), chat, needle(i)) ? 1 : 0;
+    }
+    line(mode, "full", 0, full);
+    for (size_t j = 0; j < found.size(); ++j) {
+      line(mode, list[j / o_.budgets.size()].name, o_.budgets[j % o_.budgets.size()], found[j]);
+    }
+  }
+
+  bool compact(Chat& chat, sharpi_policy policy, uint32_t budget,
+               const std::vector<int32_t>* probe) const {
+    sharpi_compact_params p = compact_params(policy, budget);
+    if (budget <= 64) p.recency = budget / 2;
+    if (o_.pool != 0) p.pool_kernel = o_.pool;
+    if (o_.span != 0) p.span = o_.span;
+    p.layer_budget = o_.layers;
+    if (probe != nullptr) {
+      p.probe = probe->data();
+      p.n_probe = kQuestion;
+    }
+    sharpi_error e = SHARPI_ERROR_INIT;
+    const sharpi_status s = sharpi_session_compact(chat.get(), &p, nullptr, &e);
+    if (s != SHARPI_OK) std::fprintf(stderr, "%s\n", text_of(e).c_str());
+    return s == SHARPI_OK;
+  }
+
+  void write_rows(const Chat& chat, const Named& policy, uint32_t budget) const {
+    std::vector<uint32_t> kept(chat.info().n_tokens);
+    for (uint32_t l = 0; l < plain_.info.n_layers; ++l) {
+      sharpi_layer_info layer{};
+      layer.struct_size = sizeof layer;
+      sharpi_error e = SHARPI_ERROR_INIT;
+      EXPECT_EQ(sharpi_session_layer(chat.get(), l, &layer, &e), SHARPI_OK) << text_of(e);
+      if (layer.mixer != SHARPI_MIXER_ATTENTION || layer.kv_source != static_cast<int32_t>(l)) {
+        continue;
+      }
+      for (uint32_t h = 0; h < layer.n_kv_heads; ++h) {
+        uint32_t n = 0;
+        EXPECT_EQ(sharpi_session_kept(chat.get(), l, h, kept.data(),
+                                      static_cast<uint32_t>(kept.size()), &n, &e),
+                  SHARPI_OK)
+            << text_of(e);
+        std::fprintf(rows_, "%s,%s,%u,%u,%u,", golden_.arch.c_str(), policy.name, budget, l, h);
+        for (uint32_t i = 0; i < n; ++i) std::fprintf(rows_, i == 0 ? "%u" : " %u", kept[i]);
+        std::fprintf(rows_, "\n");
+      }
+    }
+  }
+
+  void bounded(const std::string& mode) {
+    const Watch watch = mode == "bounded"         ? Watch::kLookAhead
+                        : mode == "bounded-probe" ? Watch::kProbe
+                                                  : Watch::kNothing;
+    for (const Named& policy : policies()) {
+      for (const uint32_t budget : o_.budgets) {
+        Loaded own;
+        size_t found = 0;
+        for (size_t i = 0; i < n_; ++i) {
+          const auto question = question_of(needle(i));
+          const bool late = watch == Watch::kProbe;
+          if (i == 0 || late) {
+            own = Loaded{};
+            own = load(o_.model, setup_for(o_, policy.policy, budget, watch, question));
+          }
+          Chat chat(own.model.get());
+          const auto& prompt = needle(i).prompt;
+          chat.prefill({prompt.begin(), prompt.end() - (late ? kQuestion : 0)});
+          if (late) chat.prefill(question);
+          found += answers(own.model.get(), chat, needle(i)) ? 1 : 0;
+        }
+        line(mode, policy.name, budget, found);
+      }
+    }
+  }
+
+  const Options& o_;
+  const Golden& golden_;
+  Loaded plain_;
+  size_t n_ = 0;
+  std::FILE *csv_ = nullptr, *rows_ = nullptr;
+};
 
 }  // namespace
 }  // namespace sharpi::testing
 
-int main(int argc, char** argv) {
-  sharpi::testing::Options o;
-  if (argc < 3) {
-    std::fprintf(
-        stderr,
-        "usage: needle_curve FIXTURE.gguf GOLDEN.json [--kv T] [--budgets a,b] [--needles N] "
-        "[--modes in,after,probe,bounded,blind]\n");
-    return 2;
-  }
-  o.model = argv[1];
-  o.golden = argv[2];
+namespace {
+
+bool parse(int argc, char** argv, sharpi::testing::Options* o) {
+  if (argc < 3 || argc % 2 == 0) return false;
+  o->model = argv[1];
+  o->golden = argv[2];
   for (int i = 3; i + 1 < argc; i += 2) {
     const std::string flag = argv[i], value = argv[i + 1];
-    if (flag == "--needles") o.needles = std::stoul(value);
-    if (flag == "--modes") o.modes = value;
-    if (flag == "--pool") o.pool = static_cast<uint32_t>(std::stoul(value));
-    if (flag == "--span") o.span = static_cast<uint32_t>(std::stoul(value));
-    if (flag == "--policies") o.policies = value;
-    if (flag == "--layers") o.layers = static_cast<sharpi_layer_budget>(std::stoul(value));
-    if (flag == "--kv") {
-      o.kv_name = argv[i + 1];
-      o.kv = value == "bf16" ? SHARPI_KV_BF16 : value == "q8_0" ? SHARPI_KV_Q8_0 : SHARPI_KV_F32;
-    }
-    if (flag == "--budgets") {
-      o.budgets.clear();
+    const auto count = [&] { return static_cast<uint32_t>(std::stoul(value)); };
+    if (flag == "--needles")
+      o->needles = count();
+    else if (flag == "--first")
+      o->first = count();
+    else if (flag == "--modes")
+      o->modes = value;
+    else if (flag == "--pool")
+      o->pool = count();
+    else if (flag == "--span")
+      o->span = count();
+    else if (flag == "--policies")
+      o->policies = value;
+    else if (flag == "--layers")
+      o->layers = static_cast<sharpi_layer_budget>(count());
+    else if (flag == "--csv")
+      o->csv = value;
+    else if (flag == "--rows")
+      o->rows = value;
+    else if (flag == "--kv") {
+      o->kv_name = argv[i + 1];
+      o->kv = value == "bf16" ? SHARPI_KV_BF16 : value == "q8_0" ? SHARPI_KV_Q8_0 : SHARPI_KV_F32;
+    } else if (flag == "--budgets") {
+      o->budgets.clear();
       std::stringstream list(value);
       for (std::string one; std::getline(list, one, ',');) {
-        o.budgets.push_back(static_cast<uint32_t>(std::stoul(one)));
+        o->budgets.push_back(static_cast<uint32_t>(std::stoul(one)));
       }
+    } else {
+      return false;
     }
   }
-  sharpi::testing::run(o);
+  return true;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  sharpi::testing::Options o;
+  if (!parse(argc, argv, &o)) {
+    std::fprintf(stderr,
+                 "usage: needle_curve FIXTURE.gguf GOLDEN.json [--kv T] [--budgets a,b] "
+                 "[--needles N] [--modes in,after,probe,bounded,bounded-probe,blind] ...\n");
+    return 2;
+  }
+  auto golden = sharpi::testing::load_golden(o.golden);
+  if (!golden.is_ok()) {
+    std::fprintf(stderr, "%s\n", golden.status().text().c_str());
+    return 1;
+  }
+  sharpi::testing::Curve curve(o, golden.value());
+  if (!curve.is_open()) return 1;
+  curve.run();
   return 0;
 }

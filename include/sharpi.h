@@ -220,8 +220,9 @@ typedef uint32_t sharpi_policy;
 #define SHARPI_POLICY_VALUE     4u             /**< SnapKV scores times the L1 norm of the value through
                                                     the output projection (arXiv 2502.03805). */
 #define SHARPI_POLICY_SPAN      5u             /**< A hit also marks the rows that follow it. */
-#define SHARPI_POLICY_RETRIEVAL 6u             /**< Span over the largest term instead of the mean, and a
-                                                    hit of any layer or head counts in all of them. */
+#define SHARPI_POLICY_RETRIEVAL 6u             /**< Span over the largest term instead of the mean; a hit of
+                                                    any layer or head counts in all of them, and a
+                                                    query counts half as much as one 32 later. */
 #define SHARPI_POLICY_KEEP      7u             /**< The host passes the rows. */
 
 #define SHARPI_BUDGET_AUTO 0xFFFFFFFEu         /**< clamp(n_ctx/4, 1024, 4096); off below 256 MiB of KV. */

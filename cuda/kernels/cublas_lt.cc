@@ -2,17 +2,16 @@
 #include "cuda/kernels/cublas_lt.h"
 
 #include <cublasLt.h>
-#include <dlfcn.h>
 
 #include <map>
 #include <mutex>
 #include <tuple>
 #include <utility>
 
+#include "base/dynamic_library.h"
+
 namespace sharpi::cuda {
 namespace {
-
-constexpr const char* kNames[] = {"libcublasLt.so.13", "libcublasLt.so.12", "libcublasLt.so"};
 
 /// Rows, columns, outputs, stride and alignment of y.
 using ShapeKey = std::tuple<uint32_t, uint32_t, uint32_t, uint64_t, uint32_t>;
@@ -38,7 +37,7 @@ struct CublasLt::Impl {
     cublasLtMatmulAlgo_t algo = {};
   };
 
-  void* library = nullptr;
+  DynamicLibrary library;
   cublasLtHandle_t handle = nullptr;
   std::mutex mutex;
   std::map<ShapeKey, Plan> plans;
@@ -59,7 +58,7 @@ struct CublasLt::Impl {
 
   bool load_functions() {
     const auto get = [this](auto* to, const char* name) {
-      *reinterpret_cast<void**>(to) = dlsym(library, name);
+      *reinterpret_cast<void**>(to) = library.symbol(name);
       return *to != nullptr;
     };
     return get(&create, "cublasLtCreate") && get(&destroy, "cublasLtDestroy") &&
@@ -78,7 +77,6 @@ struct CublasLt::Impl {
   ~Impl() {
     for (auto& [key, plan] : plans) release(plan);
     if (handle != nullptr) destroy(handle);
-    if (library != nullptr) dlclose(library);
   }
   void release(const Plan& plan) const {
     if (plan.desc != nullptr) desc_destroy(plan.desc);
@@ -133,16 +131,10 @@ CublasLt::~CublasLt() = default;
 
 Result<std::unique_ptr<CublasLt>> CublasLt::open() {
   auto impl = std::make_unique<Impl>();
-  const char* name = nullptr;
-  for (const char* n : kNames) {
-    impl->library = dlopen(n, RTLD_NOW | RTLD_LOCAL);
-    name = n;
-    if (impl->library != nullptr) break;
+  if (!impl->library.open({"libcublasLt.so.13", "libcublasLt.so.12", "libcublasLt.so"})) {
+    return Status::error(Code::kNotFound, "no libcublasLt.so (.13, .12): own kernels run");
   }
-  if (impl->library == nullptr) {
-    return Status::error(Code::kNotFound, "no cuBLASLt (%s, %s, %s): own kernels run", kNames[0],
-                         kNames[1], kNames[2]);
-  }
+  const char* name = impl->library.name();
   if (!impl->load_functions()) {
     return Status::error(Code::kNotFound, "%s lacks functions: own kernels run", name);
   }

@@ -50,7 +50,7 @@ Result<std::shared_ptr<const Plan>> price_session(const Model& model, const Sess
     auto rows = sizer->session_rows(*base.spec, base.placement, plan->model, shape);
     plan->rows.insert(plan->rows.end(), rows.begin(), rows.end());
   }
-  const auto own = engine_session_rows(*base.spec, shape);
+  const auto own = engine_session_rows(*base.spec, shape, base.model.n_chunk);
   plan->rows.insert(plan->rows.end(), own.begin(), own.end());
   for (const TierSizer* sizer : sizers) {
     if (sizer->tier() == TierId::kCpu || base.uses(*sizer))

@@ -2,6 +2,7 @@
 // Scoring of a session's rows on the CPU tier: gathers the observed queries of every layer that
 // reads an owner's rows, and runs the kernels of score.h.
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 
 #include "cpu/cpu_model.h"
@@ -26,7 +27,7 @@ class CpuScoreScratch final : public ScoreScratch {
   HostBuffer memory;
   uint32_t n_slots = 0, n_queries = 0, n_kv = 0;
   bool values = false;
-  float *sum = nullptr, *max = nullptr, *norms = nullptr, *queries = nullptr;
+  float *sum = nullptr, *max = nullptr, *norms = nullptr, *queries = nullptr, *weights = nullptr;
   uint32_t* visible = nullptr;
   std::byte* kernel = nullptr;
   uint64_t kernel_bytes = 0;
@@ -56,7 +57,7 @@ Widest widest(const ModelSpec& spec, const Placement& placement) {
 
 /// Sizes of the parts, in the order they lie in memory.
 struct ScoreSizes {
-  uint64_t row, norms, queries, visible, kernel, total;
+  uint64_t row, norms, queries, weights, visible, kernel, total;
 };
 
 ScoreSizes score_sizes(const Widest& w, uint32_t n_threads, uint32_t n_slots, uint32_t n_queries,
@@ -65,10 +66,11 @@ ScoreSizes score_sizes(const Widest& w, uint32_t n_threads, uint32_t n_slots, ui
   s.row = round_up(uint64_t{w.kv_heads} * n_slots * sizeof(float), 64);
   s.norms = values ? s.row : 0;
   s.queries = round_up(w.q * n_queries * sizeof(float), 64);
+  s.weights = round_up(n_queries * sizeof(float), 64);
   s.visible = round_up(uint64_t{w.kv_heads} * n_queries * sizeof(uint32_t), 64);
   s.kernel = score_scratch_bytes(n_threads, n_queries, w.heads, w.dim, n_slots);
   if (values) s.kernel = std::max(s.kernel, value_norm_scratch_bytes(n_threads, w.heads, w.dim));
-  s.total = 2 * s.row + s.norms + s.queries + s.visible + s.kernel;
+  s.total = 2 * s.row + s.norms + s.queries + s.weights + s.visible + s.kernel;
   return s;
 }
 
@@ -103,6 +105,7 @@ Result<std::unique_ptr<ScoreScratch>> CpuModel::create_score_scratch(uint32_t n_
   out->max = reinterpret_cast<float*>(take(s.row));
   out->norms = values ? reinterpret_cast<float*>(take(s.norms)) : nullptr;
   out->queries = reinterpret_cast<float*>(take(s.queries));
+  out->weights = reinterpret_cast<float*>(take(s.weights));
   out->visible = reinterpret_cast<uint32_t*>(take(s.visible));
   out->kernel = at;
   out->kernel_bytes = s.kernel;
@@ -127,6 +130,10 @@ Status CpuModel::score(TierSession& session, const ScoreRequest& request, ScoreS
       s.visible[h * request.n_queries + i] =
           request.ledger->rows_up_to(request.layer, h, request.first_position + i);
     }
+  }
+  for (uint32_t i = 0; i < request.n_queries; ++i) {
+    const auto age = static_cast<float>(request.n_queries - 1 - i);
+    s.weights[i] = request.half_life == 0.0f ? 1.0f : std::exp2(-age / request.half_life);
   }
   uint32_t n_readers = 0;
   for (uint32_t l = request.layer; l < spec().n_layers(); ++l) {
@@ -155,6 +162,7 @@ Status CpuModel::score(TierSession& session, const ScoreRequest& request, ScoreS
     t.visible = s.visible;
     t.sum = s.sum;
     t.max = s.max;
+    t.weight = s.weights;
     SHARPI_TRY(score_rows(*pool_, isa_, t, s.kernel, s.kernel_bytes));
     ++n_readers;
   }

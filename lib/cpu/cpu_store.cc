@@ -100,6 +100,7 @@ Result<std::unique_ptr<CpuSession>> CpuSession::create(MemoryMeter* meter,
       HostBuffer::allocate(*meter, logit_bytes(spec, plan->placement, plan->model), "logits"));
   s->query_layout_ = make_query_layout(spec, plan->placement, TierId::kCpu);
   s->meter_ = meter;
+  s->staged_.reserve(spec.layers.size());
   SHARPI_TRY_ASSIGN(
       s->ring_, HostBuffer::allocate(*meter, query_bytes(s->query_layout_, shape.capture_window),
                                      "query ring"));
@@ -159,6 +160,34 @@ float* CpuSession::queries(uint32_t layer, Capture which) const {
   if (rows == 0 || offset < 0) return nullptr;
   return (which == Capture::kRing ? ring_ : observer_).as<float>() +
          static_cast<uint64_t>(offset) * rows;
+}
+
+Status CpuSession::check_queries(uint32_t layer, uint32_t n) const {
+  if (queries(layer, Capture::kRing) != nullptr && n <= query_rows(Capture::kRing)) {
+    return Status::ok();
+  }
+  return Status::error(Code::kInternal, "%u captured queries of layer %u are not on this tier", n,
+                       layer);
+}
+
+Status CpuSession::read_queries(uint32_t layer, uint64_t first, uint32_t n, float* out) const {
+  SHARPI_TRY(check_queries(layer, n));
+  const uint64_t dim = query_layout_.dim_of_layer[layer], ring = query_rows(Capture::kRing);
+  const float* from = queries(layer, Capture::kRing);
+  for (uint64_t i = 0; i < n; ++i) {
+    std::memcpy(out + i * dim, from + (first + i) % ring * dim, dim * sizeof(float));
+  }
+  return Status::ok();
+}
+
+Status CpuSession::write_queries(uint32_t layer, uint64_t first, uint32_t n, const float* in) {
+  SHARPI_TRY(check_queries(layer, n));
+  const uint64_t dim = query_layout_.dim_of_layer[layer], ring = query_rows(Capture::kRing);
+  float* to = queries(layer, Capture::kRing);
+  for (uint64_t i = 0; i < n; ++i) {
+    std::memcpy(to + (first + i) % ring * dim, in + i * dim, dim * sizeof(float));
+  }
+  return Status::ok();
 }
 
 KvView CpuSession::view(uint32_t layer) const {
@@ -290,7 +319,8 @@ Status CpuSession::write_checkpoint(uint32_t index, const void* in) {
 
 Status CpuSession::stage_moves(std::span<const KvMove> moves) {
   for (const KvMove& m : moves) {
-    for (const auto& keep : m.keep) {
+    for (size_t h = 0; h < m.keep.size(); ++h) {
+      const std::span<const uint32_t> keep = m.keep[h];
       for (size_t i = 0; i < keep.size(); ++i) {
         if (i > 0 && keep[i] <= keep[i - 1]) {
           return Status::error(Code::kInternal, "keep rows of layer %u do not ascend", m.layer);
@@ -307,7 +337,7 @@ namespace {
 
 /// Moves one contiguous piece of every kept row; ascending sources never precede their targets.
 void move_piece(std::byte* base, uint64_t block_stride, uint64_t row_bytes, uint64_t offset,
-                uint64_t bytes, const std::vector<uint32_t>& keep) {
+                uint64_t bytes, std::span<const uint32_t> keep) {
   const auto at = [&](uint64_t slot) {
     return base + slot / kKvBlockSlots * block_stride + slot % kKvBlockSlots * row_bytes + offset;
   };
@@ -318,7 +348,7 @@ void move_piece(std::byte* base, uint64_t block_stride, uint64_t row_bytes, uint
 
 /// One head's part of every row: values, and for q8_0 its scales behind the row's values.
 void move_head(std::byte* base, uint64_t block_stride, uint64_t row_bytes, KvDtype dtype,
-               uint64_t n, uint64_t head_dim, uint64_t head, const std::vector<uint32_t>& keep) {
+               uint64_t n, uint64_t head_dim, uint64_t head, std::span<const uint32_t> keep) {
   if (dtype == KvDtype::kQ8_0) {
     const uint64_t scales = head_dim / 32 * 2;
     move_piece(base, block_stride, row_bytes, head * head_dim, head_dim, keep);

@@ -29,6 +29,8 @@ class CpuSession final : public TierSession, public KvStore {
   std::vector<MemoryRow> memory_rows() const override;
   uint32_t query_rows(Capture which) const override;
   Status reserve_observer(uint32_t n) override;
+  Status read_queries(uint32_t layer, uint64_t first, uint32_t n, float* out) const override;
+  Status write_queries(uint32_t layer, uint64_t first, uint32_t n, const float* in) override;
   /// [query_rows][dim] of one layer; ring rows at position % query_rows. Null if there is none.
   float* queries(uint32_t layer, Capture which) const;
 
@@ -64,6 +66,7 @@ class CpuSession final : public TierSession, public KvStore {
   CpuSession() = default;
   Status check_rows(uint32_t layer, uint32_t first, uint32_t n) const;
   Status check_logits_row(uint32_t row) const;
+  Status check_queries(uint32_t layer, uint32_t n) const;
   Result<std::byte*> checkpoint_at(uint32_t index) const;
   std::shared_ptr<const Plan> plan_;
   SessionShape shape_;

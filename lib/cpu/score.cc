@@ -141,10 +141,11 @@ Status sweep_masses(const Job& j, uint32_t span, uint32_t kv, const Tile& tile) 
     for (uint32_t term = 0; term < j.n_terms; ++term) {
       const uint32_t count = term_logits(j, kv, term, first, n, tile);
       const float scale = l[term] == 0.0f ? 0.0f : 1.0f / l[term];
+      const float weight = j.t.weight == nullptr ? 1.0f : j.t.weight[term % j.t.n_queries];
       for (uint32_t i = 0; i < count; ++i) {
         const float p = std::exp(tile.logits[i] - m[term]) * scale;
         sum[first + i] += p;
-        top[first + i] = std::max(top[first + i], p);
+        top[first + i] = std::max(top[first + i], p * weight);
       }
     }
   }

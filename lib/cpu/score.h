@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT
 // Scoring for compaction: how observed queries look at every live row of a layer. Causal softmax of
-// each query over all rows it sees; per KV head and row the sum and the maximum over the group's
-// heads and the queries. One pass per layer in tiles (two sweeps: normalisers, then masses), any
-// codec, fixed reduction order: the same bits for any number of threads. Thread rule: one call at a
-// time per scratch; work is spread over the pool.
+// each query over all rows it sees; per KV head and row the sum and the (weighted) maximum over the
+// group's heads and the queries. One pass per layer in tiles (two sweeps: normalisers, then
+// masses), any codec, fixed reduction order: the same bits for any number of threads. Thread rule:
+// one call at a time per scratch; work is spread over the pool.
 #pragma once
 
 #include <cstddef>
@@ -28,6 +28,8 @@ struct ScoreTask {
   const uint32_t* visible = nullptr;
   float* sum = nullptr;  // [n_kv_heads][n_slots], added to
   float* max = nullptr;  // [n_kv_heads][n_slots], raised
+  /// [n_queries] factors of the terms in `max`; null = 1.
+  const float* weight = nullptr;
 };
 
 uint64_t score_scratch_bytes(uint32_t n_threads, uint32_t max_queries, uint32_t max_heads,

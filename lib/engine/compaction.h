@@ -4,7 +4,7 @@
 #pragma once
 
 #include <cstdint>
-#include <vector>
+#include <span>
 
 #include "kv/policy.h"
 #include "sharpi.h"
@@ -21,9 +21,9 @@ struct CompactRequest {
   sharpi_layer_budget layer_budget = SHARPI_LAYER_BUDGET_EQUAL;
   Capture source = Capture::kRing;
   uint32_t n_queries = 0;
-  uint64_t first_position = 0;  // of the oldest query
-  std::vector<uint32_t> keep;   // policy KEEP
-  bool shrink = true;           // give memory past kept + headroom back
+  uint64_t first_position = 0;     // of the oldest query
+  std::span<const uint32_t> keep;  // policy KEEP: the host's array
+  bool shrink = true;              // give memory past kept + headroom back
   sharpi_progress_fn progress = nullptr;
   void* user_data = nullptr;
 

@@ -90,6 +90,7 @@ Result<std::unique_ptr<Session>> Session::create(std::shared_ptr<const Model> mo
                                    s->scratch_queries_, s->scratch_values_));
     s->score_scratch_.push_back(std::move(scratch));
   }
+  if (s->scratch_queries_ != 0) s->take_tables();
   s->history_.reserve(s->shape_.n_ctx);
   s->logits_row_.resize(s->model_->spec().n_vocab);
   s->checkpoints_.resize(s->shape_.n_checkpoints);
@@ -100,8 +101,12 @@ TierSession& Session::head() const {
   return *tiers_[model_->tier_index(model_->plan().placement.head)];
 }
 
+TierSession& Session::tier_of(uint32_t layer) const {
+  return *tiers_[model_->tier_index(model_->plan().placement.mixer[layer])];
+}
+
 KvStore& Session::store(uint32_t layer) const {
-  return tiers_[model_->tier_index(model_->plan().placement.mixer[layer])]->store();
+  return tier_of(layer).store();
 }
 
 uint32_t Session::full_capacity() const {
@@ -185,11 +190,24 @@ Status Session::prefill(std::span<const int32_t> tokens, const sharpi_prefill_pa
   }
   const Stopwatch watch(&prefill_seconds_);
   SHARPI_TRY(prepare_look_ahead(tokens));
+  prompt_end_ = ledger_.n_tokens() + tokens.size();
+  const Status read = read_chunks(tokens, params, out_committed);
+  look_ahead_ = 0;
+  prompt_end_ = 0;
+  SHARPI_TRY(read);
+  if (take_checkpoint && model_->spec().is_hybrid()) SHARPI_TRY(checkpoint(false));
+  if ((params.flags & SHARPI_PREFILL_MORE) == 0) SHARPI_TRY(compact_after_prompt());
+  return Status::ok();
+}
+
+Status Session::read_chunks(std::span<const int32_t> tokens, const sharpi_prefill_params& params,
+                            uint32_t* out_committed) {
+  const uint32_t n_chunk = model_->plan().model.n_chunk;
   size_t done = 0;
   while (done < tokens.size()) {
     if (cancel_.load(std::memory_order_relaxed))
       return Status::error(Code::kCancelled, "cancelled");
-    const size_t n = std::min<size_t>(shape.n_chunk, tokens.size() - done);
+    const size_t n = std::min<size_t>(n_chunk, tokens.size() - done);
     const auto chunk = tokens.subspan(done, n);
     SHARPI_TRY(make_room(n));
     SHARPI_TRY(
@@ -207,9 +225,6 @@ Status Session::prefill(std::span<const int32_t> tokens, const sharpi_prefill_pa
                            tokens.size());
     }
   }
-  look_ahead_ = 0;
-  if (take_checkpoint && model_->spec().is_hybrid()) SHARPI_TRY(checkpoint(false));
-  if ((params.flags & SHARPI_PREFILL_MORE) == 0) SHARPI_TRY(compact_after_prompt());
   return Status::ok();
 }
 

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "base/status.h"
+#include "engine/compact_tables.h"
 #include "engine/compaction.h"
 #include "engine/model.h"
 #include "engine/sampler.h"
@@ -18,6 +19,9 @@
 #include "sharpi.h"
 
 namespace sharpi {
+
+struct BlobHeader;
+class BlobWriter;
 
 class Session {
  public:
@@ -77,11 +81,14 @@ class Session {
     uint64_t age = 0;
   };
   Session(std::shared_ptr<const Model> model, SessionShape shape);
+  Status read_chunks(std::span<const int32_t> tokens, const sharpi_prefill_params& params,
+                     uint32_t* out_committed);
   Status run_chunk(std::span<const int32_t> tokens, uint32_t rows_to_end, uint32_t want_rows);
   Status check_tokens(std::span<const int32_t> tokens) const;
   Status check_logits(uint32_t row) const;
   Status check_room(uint64_t n) const;
   void commit(std::span<const int32_t> tokens);
+  TierSession& tier_of(uint32_t layer) const;  // that runs the layer's mixer
   KvStore& store(uint32_t layer) const;
   TierSession& head() const;
   uint32_t full_capacity() const;
@@ -99,14 +106,15 @@ class Session {
                        std::vector<uint32_t>* out);
   Status select_global(const CompactRequest& r, std::span<const uint32_t> layers,
                        std::vector<KvMove>* moves);
-  Status shared_hits(const CompactRequest& r, std::span<const uint32_t> layers,
-                     std::vector<float>* out);
+  Status score_all_layers(const CompactRequest& r, std::span<const uint32_t> layers);
+  Status check_heads_apart(std::span<const uint32_t> layers) const;
   Status select_per_head(const CompactRequest& r, std::span<const uint32_t> layers,
                          std::vector<KvMove>* moves);
   Status keep_going(const CompactRequest& r, size_t done, size_t total) const;
   Status select(const CompactRequest& r, std::vector<KvMove>* moves);
   Status move_rows(const CompactRequest& r, const std::vector<KvMove>& moves);
   void shrink_to(uint32_t headroom) noexcept;
+  void take_tables();  // may throw std::bad_alloc
   Status run_compaction(const CompactRequest& r, sharpi_compact_report* report);
 
   // session_bounded.cc: who asks for one.
@@ -121,6 +129,7 @@ class Session {
   Status make_room(uint64_t n);
 
   Status write_blob(std::byte* out, uint64_t* bytes) const;
+  Status write_queries(const BlobHeader& h, uint32_t layer, BlobWriter* w) const;
 
   std::shared_ptr<const Model> model_;
   SessionShape shape_;
@@ -132,10 +141,13 @@ class Session {
   std::vector<float> logits_row_;  // scratch of sample()
   std::vector<std::unique_ptr<ScoreScratch>> score_scratch_;  // per tier, priced by the template
   std::vector<std::unique_ptr<ScoreScratch>> call_scratch_;  // per tier, of a compaction not priced
+  CompactTables tables_;  // priced by the template, else taken by the first compaction
   uint32_t scratch_queries_ = 0;
   bool scratch_values_ = false;
   uint32_t look_ahead_ = 0;  // observer rows of the prompt being read
   uint64_t look_ahead_position_ = 0;
+  uint64_t prompt_end_ = 0;  // length of the session after the prompt being read; 0 = none is
+  bool probe_seen_ = false;  // the observer rows hold the session's probe
   std::vector<Checkpoint> checkpoints_;
   uint64_t checkpoint_clock_ = 0;
   uint32_t n_logit_rows_ = 0;

@@ -2,12 +2,13 @@
 // The saved form of a session, the same from every tier. Little-endian, in this order:
 //   u64 magic, u32 version, u32 n_layers, u64 model content id, u64 total bytes, u32 n_tokens,
 //   u32 flags (1 = compacted), u32 ring_low, u32 ring_high, u32 evicted_floor, u32 n_logit_rows,
-//   u32 n_checkpoints, u32 reserved
+//   u32 n_checkpoints, u32 n_queries
 //   i32 tokens[n_tokens]
 //   per layer: u32 kind (0 none, 1 rows, 2 ring, 3 recurrent), u32 k_dtype, u32 v_dtype, u32 first
 //     position (rings), u32 n_rows, u32 n_compacted, u32 tail_position, u32 n_lists,
 //     u32 positions[n_lists][n_compacted], then the K rows, the V rows (canonical), or f32 state
 //     and conv tail
+//   per full-attention layer: f32 queries[n_queries][n_heads * head_dim], of the last positions
 //   f32 logits[n_logit_rows][n_vocab]
 //   per checkpoint: u32 n_tokens, u32 pinned, u64 age, then f32 state and conv of every recurrent
 //   layer u64 XXH64 of all bytes before
@@ -34,7 +35,7 @@ struct BlobHeader {
   uint32_t n_tokens = 0;
   uint32_t flags = 0;
   uint32_t ring_low = 0, ring_high = 0, evicted_floor = 0;
-  uint32_t n_logit_rows = 0, n_checkpoints = 0, reserved = 0;
+  uint32_t n_logit_rows = 0, n_checkpoints = 0, n_queries = 0;
 };
 static_assert(sizeof(BlobHeader) == 64);
 

@@ -9,7 +9,8 @@
 namespace sharpi {
 namespace {
 
-Status check_keep(const sharpi_compact_params& p, uint32_t n_slots, std::vector<uint32_t>* out) {
+Status check_keep(const sharpi_compact_params& p, uint32_t n_slots,
+                  std::span<const uint32_t>* out) {
   if (p.n_keep == 0 || p.keep == nullptr) {
     return Status::error(Code::kInvalidArgument, "policy KEEP needs rows: n_keep is %u", p.n_keep);
   }
@@ -23,7 +24,7 @@ Status check_keep(const sharpi_compact_params& p, uint32_t n_slots, std::vector<
                            p.keep[i], p.keep[i - 1]);
     }
   }
-  out->assign(p.keep, p.keep + p.n_keep);
+  *out = {p.keep, p.n_keep};
   return Status::ok();
 }
 
@@ -113,8 +114,8 @@ Status Session::use_captured(uint32_t window, CompactRequest* r) const {
         Code::kState, "the session captures no queries (capture_window 0) and no probe is given");
   }
   if (captured == 0) {
-    return Status::error(
-        Code::kState, "no queries are captured: none were read since a restore or a failed chunk");
+    return Status::error(Code::kState,
+                         "no queries are captured: none since a failed chunk, or none were saved");
   }
   if (window == 0)
     return Status::error(Code::kInvalidArgument, "window is 0; at least 1 query is needed");
@@ -136,6 +137,7 @@ Status Session::use_probe(std::span<const int32_t> probe, CompactRequest* r) {
                          model.n_chunk);
   }
   SHARPI_TRY(check_tokens(probe));
+  probe_seen_ = false;  // the observer rows are this probe's from now on
   SHARPI_TRY(observe(probe, ledger_.n_tokens(), false));
   r->source = Capture::kObserver;
   r->n_queries = static_cast<uint32_t>(probe.size());
@@ -195,8 +197,15 @@ Status Session::prepare_look_ahead(std::span<const int32_t> prompt) {
     position -= watch.size();
   }
   if (watch.empty()) return Status::ok();
-  if (ledger_.max_slots() + watch.size() > full_capacity()) SHARPI_TRY(compact_to_budget());
+  if (ledger_.max_slots() + watch.size() > full_capacity()) {
+    if (probe_seen_) {  // the probe's queries of an earlier call, not those of the text before it
+      look_ahead_ = static_cast<uint32_t>(watch.size());
+      look_ahead_position_ = ledger_.n_tokens();
+    }
+    SHARPI_TRY(compact_to_budget());
+  }
   SHARPI_TRY(observe(watch, position, true));
+  probe_seen_ = !shape_.probe.empty();
   look_ahead_ = static_cast<uint32_t>(watch.size());
   look_ahead_position_ = position;
   return Status::ok();
@@ -205,6 +214,9 @@ Status Session::prepare_look_ahead(std::span<const int32_t> prompt) {
 Status Session::compact_to_budget() {
   CompactRequest r = standing_request(shape_.kv_budget);
   r.shrink = false;
+  // The last rows that stay are the prompt's, not those of a chunk in its middle.
+  const uint64_t unread = prompt_end_ > ledger_.n_tokens() ? prompt_end_ - ledger_.n_tokens() : 0;
+  r.recency = r.recency > unread ? static_cast<uint32_t>(r.recency - unread) : 0;
   if (look_ahead_ != 0) {
     r.source = Capture::kObserver;
     r.n_queries = look_ahead_;

@@ -92,6 +92,7 @@ Status Session::score_layer(const CompactRequest& r, uint32_t layer, LayerScores
   q.n_queries = r.n_queries;
   q.first_position = r.first_position;
   q.values = policy_needs_values(r.policy);
+  q.half_life = policy_half_life(r.policy);
   return model_->tiers()[tier]->score(*tiers_[tier], q, *scratch, out);
 }
 
@@ -132,12 +133,18 @@ Status Session::layer_budgets(const CompactRequest& r, std::span<const uint32_t>
 Status Session::select_global(const CompactRequest& r, std::span<const uint32_t> layers,
                               std::vector<KvMove>* moves) {
   const uint32_t n = ledger_.max_slots();
-  if (ledger_.min_slots() != n) {
+  const std::span<const uint32_t> first = ledger_.positions(layers[0], 0);
+  for (const uint32_t l : layers) {
+    const std::span<const uint32_t> own = ledger_.positions(l, 0);
+    const bool same = std::equal(own.begin(), own.end(), first.begin(), first.end());
+    if (ledger_.n_slots(l) == n && ledger_.rows(l).n_lists <= 1 && same) continue;
     return Status::error(Code::kState,
-                         "one keep set for all layers needs layers of equal length (%u to %u rows)",
-                         ledger_.min_slots(), n);
+                         "one keep set for all layers and heads needs rows that line up; an "
+                         "earlier compaction kept others in layer %u (%u of %u rows)",
+                         l, ledger_.n_slots(l), n);
   }
-  std::vector<float> total(n, 0.0f);
+  float* total = tables_.row();
+  std::fill(total, total + n, 0.0f);
   for (size_t i = 0; i < layers.size(); ++i) {
     SHARPI_TRY(keep_going(r, i, layers.size()));
     LayerScores s;
@@ -146,31 +153,32 @@ Status Session::select_global(const CompactRequest& r, std::span<const uint32_t>
       for (uint32_t t = 0; t < n; ++t) total[t] += s.sum[uint64_t{h} * n + t];
     }
   }
-  std::vector<uint32_t> order(n), keep;
-  select_rows(r.for_layer(r.budget), total.data(), n, order.data(), &keep);
-  for (const uint32_t l : layers) moves->push_back(KvMove{l, {keep}});
+  uint32_t* keep = tables_.keep(layers[0]);
+  const uint32_t kept = select_rows(r.for_layer(r.budget), total, n, tables_.order(), keep);
+  for (const uint32_t l : layers) moves->push_back(KvMove{l, {keep, 1, kept, kept}});
   return Status::ok();
 }
 
-Status Session::shared_hits(const CompactRequest& r, std::span<const uint32_t> layers,
-                            std::vector<float>* out) {
-  if (ledger_.min_slots() != ledger_.max_slots())
-    return Status::ok();  // rows of layers do not line up
-  out->assign(ledger_.max_slots(), 0.0f);
+Status Session::score_all_layers(const CompactRequest& r, std::span<const uint32_t> layers) {
+  const std::span<float> shared = tables_.shared();
+  std::fill(shared.begin(), shared.end(), 0.0f);
   for (size_t i = 0; i < layers.size(); ++i) {
-    SHARPI_TRY(keep_going(r, i, 2 * layers.size()));
+    SHARPI_TRY(keep_going(r, i, layers.size()));
     LayerScores s;
     SHARPI_TRY(score_layer(r, layers[i], &s));
+    std::copy(s.max, s.max + uint64_t{s.n_kv_heads} * s.n_slots, tables_.scores(layers[i]));
     for (uint32_t h = 0; h < s.n_kv_heads; ++h) {
       const float* top = s.max + uint64_t{h} * s.n_slots;
-      for (uint32_t t = 0; t < s.n_slots; ++t) (*out)[t] = std::max((*out)[t], top[t]);
+      for (uint32_t t = 0; t < s.n_slots; ++t) {
+        float& at = shared[ledger_.position(layers[i], h, t)];
+        at = std::max(at, top[t]);
+      }
     }
   }
   return Status::ok();
 }
 
-Status Session::select_per_head(const CompactRequest& r, std::span<const uint32_t> layers,
-                                std::vector<KvMove>* moves) {
+Status Session::check_heads_apart(std::span<const uint32_t> layers) const {
   for (const uint32_t l : layers) {
     const KvLayerLayout& one = *store(l).layout().find(l);
     for (const KvDtype d : {one.k_dtype, one.v_dtype}) {
@@ -182,25 +190,38 @@ Status Session::select_per_head(const CompactRequest& r, std::span<const uint32_
           l, one.head_dim, kv_codec(d)->name, kv_codec(d)->block);
     }
   }
+  return Status::ok();
+}
+
+Status Session::select_per_head(const CompactRequest& r, std::span<const uint32_t> layers,
+                                std::vector<KvMove>* moves) {
+  SHARPI_TRY(check_heads_apart(layers));
   std::vector<uint32_t> budgets;
   SHARPI_TRY(layer_budgets(r, layers, &budgets));
-  const uint32_t most = ledger_.max_slots();
-  std::vector<float> scores(most), scratch(most), shared;
-  std::vector<uint32_t> order(most);
-  if (policy_shares_hits(r.policy)) SHARPI_TRY(shared_hits(r, layers, &shared));
+  const bool shares = policy_shares_hits(r.policy);
+  if (shares) SHARPI_TRY(score_all_layers(r, layers));
   for (size_t i = 0; i < layers.size(); ++i) {
-    SHARPI_TRY(keep_going(r, i, layers.size()));
+    const uint32_t layer = layers[i], n = ledger_.n_slots(layer);
     LayerScores s;
-    SHARPI_TRY(score_layer(r, layers[i], &s));
-    KvMove move{layers[i], {}};
-    move.keep.resize(s.n_kv_heads);
-    if (ledger_.n_slots(layers[i]) == shared.size()) s.shared = shared.data();
-    const PolicyParams p = r.for_layer(budgets[i]);
-    for (uint32_t h = 0; h < s.n_kv_heads; ++h) {
-      policy_scores(p, s, h, scores.data(), scratch.data());
-      select_rows(p, scores.data(), s.n_slots, order.data(), &move.keep[h]);
+    if (shares) {
+      s.n_kv_heads = model_->spec().layers[layer].attention.n_kv_heads;
+      s.n_slots = n;
+      s.max = tables_.scores(layer);
+      s.shared = tables_.shared_row();
+    } else {
+      SHARPI_TRY(keep_going(r, i, layers.size()));
+      SHARPI_TRY(score_layer(r, layer, &s));
     }
-    moves->push_back(std::move(move));
+    const PolicyParams p = r.for_layer(budgets[i]);
+    uint32_t kept = 0;
+    for (uint32_t h = 0; h < s.n_kv_heads; ++h) {
+      for (uint32_t t = 0; shares && t < n; ++t)
+        tables_.shared_row()[t] = tables_.shared()[ledger_.position(layer, h, t)];
+      policy_scores(p, s, h, tables_.row(), tables_.scratch());
+      kept = select_rows(p, tables_.row(), n, tables_.order(),
+                         tables_.keep(layer) + uint64_t{h} * tables_.stride());
+    }
+    moves->push_back(KvMove{layer, {tables_.keep(layer), s.n_kv_heads, kept, tables_.stride()}});
   }
   return Status::ok();
 }
@@ -216,44 +237,16 @@ Status Session::keep_going(const CompactRequest& r, size_t done, size_t total) c
 Status Session::select(const CompactRequest& r, std::vector<KvMove>* moves) {
   const std::vector<uint32_t> layers = compactable_layers();
   if (r.policy == SHARPI_POLICY_KEEP) {
-    for (const uint32_t l : layers) moves->push_back(KvMove{l, {r.keep}});
+    for (const uint32_t l : layers)
+      moves->push_back(KvMove{l, {r.keep.data(), 1, r.keep.size(), r.keep.size()}});
     return Status::ok();
   }
-  if (r.budget >= ledger_.max_slots()) {  // everything fits: keep all rows
-    for (const uint32_t l : layers) {
-      std::vector<uint32_t> all(ledger_.n_slots(l));
-      for (uint32_t i = 0; i < all.size(); ++i) all[i] = i;
-      moves->push_back(KvMove{l, {std::move(all)}});
-    }
-    return Status::ok();
-  }
+  if (r.budget >= ledger_.max_slots()) return Status::ok();  // everything fits: all rows stay
   return policy_is_global(r.policy) ? select_global(r, layers, moves)
                                     : select_per_head(r, layers, moves);
 }
 
 Status Session::move_rows(const CompactRequest& r, const std::vector<KvMove>& moves) {
-  std::vector<std::vector<std::vector<uint32_t>>> positions(moves.size());
-  for (size_t i = 0; i < moves.size(); ++i) {
-    for (size_t h = 0; h < moves[i].keep.size(); ++h) {
-      std::vector<uint32_t> list;
-      list.reserve(moves[i].keep[h].size());
-      for (const uint32_t slot : moves[i].keep[h]) {
-        list.push_back(ledger_.position(moves[i].layer, static_cast<uint32_t>(h), slot));
-      }
-      positions[i].push_back(std::move(list));
-    }
-    const size_t n_heads = model_->spec().layers[moves[i].layer].attention.n_kv_heads;
-    const bool split_before = ledger_.rows(moves[i].layer).positions.size() > 1;
-    if (moves[i].keep.size() == 1 && split_before) {  // heads hold different positions already
-      for (size_t h = 1; h < n_heads; ++h) {
-        std::vector<uint32_t> list;
-        for (const uint32_t slot : moves[i].keep[0]) {
-          list.push_back(ledger_.position(moves[i].layer, static_cast<uint32_t>(h), slot));
-        }
-        positions[i].push_back(std::move(list));
-      }
-    }
-  }
   std::vector<std::vector<KvMove>> by_tier(tiers_.size());
   for (const KvMove& m : moves) {
     by_tier[model_->tier_index(model_->plan().placement.mixer[m.layer])].push_back(m);
@@ -265,8 +258,7 @@ Status Session::move_rows(const CompactRequest& r, const std::vector<KvMove>& mo
     return staged;
   }
   for (const auto& tier : tiers_) tier->store().apply_moves();
-  for (size_t i = 0; i < moves.size(); ++i)
-    ledger_.set_compacted(moves[i].layer, std::move(positions[i]));
+  for (const KvMove& m : moves) ledger_.set_compacted(m.layer, m.keep);
   if (r.shrink) shrink_to(r.headroom);
   return Status::ok();
 }
@@ -285,11 +277,19 @@ void Session::shrink_to(uint32_t headroom) noexcept {
   }
 }
 
+void Session::take_tables() {
+  if (tables_.is_reserved()) return;
+  const uint32_t capacity = shape_.capacity(model_->plan().model.n_chunk);
+  ledger_.reserve_positions(capacity);
+  tables_.reserve(model_->spec(), capacity, shape_.n_ctx);
+}
+
 Status Session::run_compaction(const CompactRequest& r, sharpi_compact_report* report) {
   const KvTotals before = kv_totals();
   const uint32_t rows_before = ledger_.max_slots();
   const auto start = std::chrono::steady_clock::now();
   std::vector<KvMove> moves;
+  take_tables();
   const Status selected = select(r, &moves);
   call_scratch_.clear();
   SHARPI_TRY(selected);
@@ -301,7 +301,7 @@ Status Session::run_compaction(const CompactRequest& r, sharpi_compact_report* r
   report->policy = r.policy;
   report->rows_before = rows_before;
   report->rows_after = ledger_.max_slots();
-  report->n_layers = static_cast<uint32_t>(moves.size());
+  report->n_layers = static_cast<uint32_t>(compactable_layers().size());
   report->capacity = full_capacity();
   report->payload_before = before.payload;
   report->payload_after = after.payload;

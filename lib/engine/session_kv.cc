@@ -208,10 +208,17 @@ std::vector<MemoryRow> Session::memory_rows() const {
   for (const auto& scratch : score_scratch_) {
     for (const MemoryRow& r : scratch->memory_rows()) rows.push_back(r);
   }
-  std::vector<MemoryRow> own = engine_session_rows(model_->spec(), shape_);
+  std::vector<MemoryRow> own =
+      engine_session_rows(model_->spec(), shape_, model_->plan().model.n_chunk);
   own[0].payload_bytes = own[0].held_bytes = history_.capacity() * sizeof(int32_t);
   own[1].payload_bytes = own[1].held_bytes =
       logits_row_.capacity() * sizeof(float) + sampler_.bytes();
+  if (tables_.is_reserved()) {
+    own.resize(3, make_row(TierId::kCpu, 0, SHARPI_ROW_TABLES, SHARPI_ROW_ANONYMOUS,
+                           "compaction tables", 0, 0));
+    own[2].per_session = 1;
+    own[2].payload_bytes = own[2].held_bytes = tables_.bytes() + ledger_.position_bytes();
+  }
   rows.insert(rows.end(), own.begin(), own.end());
   return rows;
 }

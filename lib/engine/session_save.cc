@@ -19,6 +19,7 @@ class LedgerCodec {
     h->ring_low = l.ring_low_;
     h->ring_high = l.ring_high_;
     h->evicted_floor = l.evicted_floor_;
+    h->n_queries = l.n_tokens_ - l.capture_low_;
   }
   static void set_header(const BlobHeader& h, KvLedger* l) {
     l->n_tokens_ = h.n_tokens;
@@ -29,9 +30,13 @@ class LedgerCodec {
     const uint32_t held =
         l->ring_slots_ != 0 && h.ring_high > l->ring_slots_ ? h.ring_high - l->ring_slots_ : 0;
     l->ring_low_ = std::max(h.ring_low, held);
-    l->capture_low_ = h.n_tokens;  // queries are not saved; those in the ring are of other tokens
+    l->capture_low_ = h.n_tokens - std::min(h.n_queries, l->capture_window_);
   }
   static LayerRows& rows(KvLedger* l, uint32_t layer) { return l->rows_[layer]; }
+  static void set_positions(KvLedger* l, uint32_t layer, uint32_t list, const std::byte* from,
+                            uint32_t n) {
+    if (n != 0) std::memcpy(l->list(layer, list), from, n * sizeof(uint32_t));
+  }
   static uint32_t window(const KvLedger& l) { return l.window_; }
 };
 
@@ -93,9 +98,12 @@ Status put_rows(const KvStore& kv, const KvLedger& ledger, const KvLayerLayout& 
   h.n_rows = g.ring ? ring.n : rows.n_slots;
   h.n_compacted = rows.n_compacted;
   h.tail_position = rows.tail_position;
-  h.n_lists = static_cast<uint32_t>(rows.positions.size());
+  h.n_lists = rows.n_lists;
   w->put(&h, sizeof h);
-  for (const auto& list : rows.positions) w->put(list.data(), list.size() * sizeof(uint32_t));
+  for (uint32_t i = 0; i < h.n_lists; ++i) {
+    const std::span<const uint32_t> list = ledger.positions(l.layer, i);
+    w->put(list.data(), list.size_bytes());
+  }
   for (const bool value : {false, true}) {
     std::byte* to = w->take(h.n_rows * row_bytes(l, value));
     if (to == nullptr) continue;
@@ -122,6 +130,12 @@ Status put_layer(const KvStore& kv, const KvLedger& ledger, uint32_t layer, Blob
   return Status::ok();
 }
 
+/// Elements of one captured query of a layer; 0 if it captures none.
+uint64_t query_dim(const LayerSpec& l) {
+  const bool full = l.mixer == MixerKind::kAttention && l.attention.window == 0;
+  return full ? uint64_t{l.attention.n_heads} * l.attention.head_dim : 0;
+}
+
 Status damaged(const char* what) {
   return Status::error(Code::kFormat, "the saved session is damaged: %s", what);
 }
@@ -146,6 +160,7 @@ class SessionRestorer {
       SHARPI_TRY(check_header(tokens));
     }
     for (uint32_t l = 0; l < h_.n_layers; ++l) SHARPI_TRY(layer(l));
+    for (uint32_t l = 0; l < h_.n_layers; ++l) SHARPI_TRY(queries(l));
     SHARPI_TRY(logits());
     SHARPI_TRY(checkpoints());
     return r_.left() == sizeof(uint64_t) ? Status::ok() : damaged("length");
@@ -169,7 +184,21 @@ class SessionRestorer {
       if (token < 0 || static_cast<uint32_t>(token) >= spec.n_vocab) return damaged("token id");
     }
     if (h_.ring_high < h_.n_tokens || h_.ring_low > h_.ring_high) return damaged("ring bounds");
+    if (h_.n_queries > h_.n_tokens) return damaged("captured queries");
     return Status::ok();
+  }
+
+  /// Of the saved queries, those that this session's own window holds.
+  Status queries(uint32_t l) {
+    const uint64_t dim = query_dim(s_->model_->spec().layers[l]);
+    const std::byte* p = r_.take(h_.n_queries * dim * sizeof(float));
+    if (p == nullptr) return damaged("captured queries");
+    const uint32_t n = std::min(h_.n_queries, s_->shape_.capture_window);
+    if (!apply_ || n == 0 || dim == 0) return Status::ok();
+    std::vector<float> rows(n * dim);
+    std::memcpy(rows.data(), p + (h_.n_queries - n) * dim * sizeof(float),
+                rows.size() * sizeof(float));
+    return s_->tier_of(l).write_queries(l, h_.n_tokens - n, n, rows.data());
   }
 
   Status layer(uint32_t l) {
@@ -190,15 +219,14 @@ class SessionRestorer {
     } else {
       SHARPI_TRY(check_rows(h, one, kv.capacity(static_cast<uint32_t>(group))));
     }
-    std::vector<std::vector<uint32_t>> positions;
-    SHARPI_TRY(read_positions(h, &positions));
+    SHARPI_TRY(read_positions(l, h));
     const std::byte* k = r_.take(h.n_rows * row_bytes(one, false));
     const std::byte* v = k == nullptr ? nullptr : r_.take(h.n_rows * row_bytes(one, true));
     if (v == nullptr) return damaged("KV rows");
     if (g.ring) return ring(kv, one, g, h, k, v);
     if (!apply_) return Status::ok();
     LedgerCodec::rows(&s_->ledger_, l) =
-        LayerRows{h.n_rows, h.n_compacted, h.tail_position, std::move(positions)};
+        LayerRows{h.n_rows, h.n_compacted, h.tail_position, h.n_lists};
     SHARPI_TRY(kv.write_rows(l, false, 0, h.n_rows, k));
     return kv.write_rows(l, true, 0, h.n_rows, v);
   }
@@ -219,17 +247,22 @@ class SessionRestorer {
     return Status::ok();
   }
 
-  Status read_positions(const BlobLayerHeader& h, std::vector<std::vector<uint32_t>>* out) {
+  Status read_positions(uint32_t layer, const BlobLayerHeader& h) {
+    if (h.n_lists != 0) s_->take_tables();
     for (uint32_t i = 0; i < h.n_lists; ++i) {
       const std::byte* p = r_.take(uint64_t{h.n_compacted} * sizeof(uint32_t));
       if (p == nullptr) return damaged("positions");
-      std::vector<uint32_t> list(h.n_compacted);
-      if (h.n_compacted != 0) std::memcpy(list.data(), p, list.size() * sizeof(uint32_t));
-      for (size_t j = 0; j < list.size(); ++j) {
-        if (list[j] >= h_.n_tokens || (j > 0 && list[j] <= list[j - 1]))
-          return damaged("positions");
+      if (apply_) {
+        LedgerCodec::set_positions(&s_->ledger_, layer, i, p, h.n_compacted);
+        continue;
       }
-      out->push_back(std::move(list));
+      uint32_t last = 0;
+      for (uint32_t j = 0; j < h.n_compacted; ++j) {
+        uint32_t at;
+        std::memcpy(&at, p + j * sizeof at, sizeof at);
+        if (at >= h_.n_tokens || (j > 0 && at <= last)) return damaged("positions");
+        last = at;
+      }
     }
     return Status::ok();
   }
@@ -321,6 +354,7 @@ Status Session::write_blob(std::byte* out, uint64_t* bytes) const {
   w.put(&h, sizeof h);
   w.put(history_.data(), history_.size() * sizeof(int32_t));
   for (uint32_t l = 0; l < h.n_layers; ++l) SHARPI_TRY(put_layer(store(l), ledger_, l, &w));
+  for (uint32_t l = 0; l < h.n_layers; ++l) SHARPI_TRY(write_queries(h, l, &w));
   std::vector<float> row(
       model_->spec().n_vocab);  // not the session's: several saves may run at once
   for (uint32_t i = 0; i < n_logit_rows_; ++i) {
@@ -344,6 +378,17 @@ Status Session::write_blob(std::byte* out, uint64_t* bytes) const {
   const uint64_t sum = out == nullptr ? 0 : hash64(out, w.bytes());
   w.put(&sum, sizeof sum);
   *bytes = w.bytes();
+  return Status::ok();
+}
+
+Status Session::write_queries(const BlobHeader& h, uint32_t layer, BlobWriter* w) const {
+  const uint64_t n = h.n_queries * query_dim(model_->spec().layers[layer]);
+  std::byte* to = w->take(n * sizeof(float));
+  if (to == nullptr || n == 0) return Status::ok();
+  std::vector<float> rows(n);
+  SHARPI_TRY(
+      tier_of(layer).read_queries(layer, h.n_tokens - h.n_queries, h.n_queries, rows.data()));
+  std::memcpy(to, rows.data(), n * sizeof(float));
   return Status::ok();
 }
 

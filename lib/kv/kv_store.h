@@ -14,11 +14,27 @@
 
 namespace sharpi {
 
-/// Survivors of one layer: dst slot i takes src slot keep[head][i]. One list = all heads agree and
-/// rows move whole.
+/// Lists of equal length in memory that someone else owns.
+class KeepLists {
+ public:
+  KeepLists() = default;
+  KeepLists(const uint32_t* first, size_t n_lists, size_t n_rows, size_t stride)
+      : first_(first), n_lists_(n_lists), n_rows_(n_rows), stride_(stride) {}
+  size_t size() const { return n_lists_; }
+  std::span<const uint32_t> operator[](size_t list) const {
+    return {first_ + list * stride_, n_rows_};
+  }
+
+ private:
+  const uint32_t* first_ = nullptr;
+  size_t n_lists_ = 0, n_rows_ = 0, stride_ = 0;
+};
+
+/// Survivors of one layer: dst slot i takes src slot keep[head][i], ascending. One list = all heads
+/// agree and rows move whole. The lists live until the move is applied or discarded.
 struct KvMove {
   uint32_t layer = 0;
-  std::vector<std::vector<uint32_t>> keep;  // ascending
+  KeepLists keep;
 };
 
 enum class StatePart : uint8_t { kState, kConv };

@@ -11,12 +11,18 @@ KvLedger::KvLedger(const ModelSpec& spec, uint32_t window, uint32_t ring_slots)
   rows_.resize(n);
   source_.resize(n);
   full_owner_.resize(n);
+  n_heads_.resize(n);
+  first_list_.resize(n);
+  uint64_t lists = 0;
   for (size_t l = 0; l < n; ++l) {
     const LayerSpec& layer = spec.layers[l];
     const bool shares = layer.mixer == MixerKind::kAttention && layer.attention.kv_source >= 0;
     source_[l] =
         shares ? static_cast<uint32_t>(layer.attention.kv_source) : static_cast<uint32_t>(l);
     full_owner_[l] = layer.owns_kv() && layer.attention.window == 0;
+    n_heads_[l] = full_owner_[l] ? layer.attention.n_kv_heads : 0;
+    first_list_[l] = lists;
+    lists += n_heads_[l];
   }
 }
 
@@ -62,15 +68,36 @@ uint32_t KvLedger::rows_up_to(uint32_t layer, uint32_t head, uint64_t p) const {
         std::min<uint64_t>(r.n_slots, r.n_compacted + (p - r.tail_position) + 1));
   }
   if (r.n_compacted == 0) return 0;
-  const std::vector<uint32_t>& list = r.positions.size() == 1 ? r.positions[0] : r.positions[head];
+  const std::span<const uint32_t> list = positions(layer, r.n_lists == 1 ? 0 : head);
   return static_cast<uint32_t>(std::upper_bound(list.begin(), list.end(), p) - list.begin());
 }
 
-void KvLedger::set_compacted(uint32_t layer, std::vector<std::vector<uint32_t>> positions) {
+void KvLedger::reserve_positions(uint32_t capacity) {
+  if (stride_ != 0) return;
+  uint64_t lists = 0;
+  for (const uint32_t n : n_heads_) lists += n;
+  positions_.resize(lists * capacity);
+  stride_ = capacity;
+}
+
+std::span<const uint32_t> KvLedger::positions(uint32_t layer, uint32_t list) const {
+  const uint32_t owner = source_[layer];
+  return {positions_.data() + (first_list_[owner] + list) * stride_, rows_[owner].n_compacted};
+}
+
+void KvLedger::set_compacted(uint32_t layer, const KeepLists& keep) noexcept {
   LayerRows& r = rows_[layer];
-  const auto kept = static_cast<uint32_t>(positions.front().size());
+  const auto kept = static_cast<uint32_t>(keep[0].size());
   if (kept == r.n_slots) return;  // identity: nothing was evicted
-  r.positions = std::move(positions);
+  // In place: slots ascend, so row i is read before it is written; list 0, which others may start
+  // from, is written last.
+  const uint32_t lists = keep.size() == 1 && r.n_lists <= 1 ? 1 : n_heads_[layer];
+  for (uint32_t h = lists; h-- > 0;) {
+    const std::span<const uint32_t> slots = keep[keep.size() == 1 ? 0 : h];
+    uint32_t* to = list(layer, h);
+    for (uint32_t i = 0; i < kept; ++i) to[i] = position(layer, h, slots[i]);
+  }
+  r.n_lists = lists;
   r.n_compacted = kept;
   r.n_slots = kept;
   r.tail_position = n_tokens_;
@@ -98,8 +125,7 @@ void KvLedger::truncate(uint32_t n) {
 uint32_t KvLedger::position(uint32_t layer, uint32_t head, uint32_t slot) const {
   const LayerRows& r = rows(layer);
   if (slot >= r.n_compacted) return r.tail_position + (slot - r.n_compacted);
-  const std::vector<uint32_t>& list = r.positions.size() == 1 ? r.positions[0] : r.positions[head];
-  return list[slot];
+  return positions(layer, r.n_lists == 1 ? 0 : head)[slot];
 }
 
 }  // namespace sharpi

@@ -5,10 +5,11 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <vector>
 
 #include "base/status.h"
-#include "kv/kv_layout.h"
+#include "kv/kv_store.h"
 #include "model/model_spec.h"
 
 namespace sharpi {
@@ -18,9 +19,7 @@ struct LayerRows {
   uint32_t n_slots = 0;        // live rows
   uint32_t n_compacted = 0;    // the first of them were placed by compaction
   uint32_t tail_position = 0;  // position of slot n_compacted; later slots follow on
-  /// Positions of the compacted rows per KV head, [n_heads][n_compacted]; one list if all heads
-  /// agree.
-  std::vector<std::vector<uint32_t>> positions;
+  uint32_t n_lists = 0;  // of positions of the compacted rows: 0, 1 (all heads agree), n_heads
 };
 
 class KvLedger {
@@ -49,8 +48,15 @@ class KvLedger {
   void set_capture_window(uint32_t window) { capture_window_ = window; }
   /// Rows of a KV head whose position is at most p: slots [0, rows_up_to).
   uint32_t rows_up_to(uint32_t layer, uint32_t head, uint64_t p) const;
-  /// After compaction of one layer: positions per head (size 1 = all heads agree).
-  void set_compacted(uint32_t layer, std::vector<std::vector<uint32_t>> positions);
+  /// Memory for the positions of up to `capacity` rows a KV head; needed before set_compacted().
+  /// Throws std::bad_alloc; then nothing changed.
+  void reserve_positions(uint32_t capacity);
+  uint64_t position_bytes() const { return positions_.size() * sizeof(uint32_t); }
+  /// Positions of a layer's compacted rows, ascending; list 0 is every head's if there is only one.
+  std::span<const uint32_t> positions(uint32_t layer, uint32_t list) const;
+  /// After compaction of one layer: slots that stayed, per head or one list for all. No-op if all
+  /// rows stayed.
+  void set_compacted(uint32_t layer, const KeepLists& keep) noexcept;
   /// Lowest length that the rings still allow: any while nothing was overwritten, else back by the
   /// rewind. Evicted rows and recurrent layers are the engine's business.
   uint32_t ring_floor() const { return ring_low_ == 0 ? 0 : ring_low_ + window_; }
@@ -72,7 +78,14 @@ class KvLedger {
   uint32_t evicted_floor_ = 0;
   uint32_t capture_window_ = 0, capture_low_ = 0;
   bool compacted_ = false;
+  uint32_t* list(uint32_t layer, uint32_t index) {
+    return positions_.data() + (first_list_[layer] + index) * stride_;
+  }
   std::vector<LayerRows> rows_;
+  std::vector<uint64_t> first_list_;  // per layer
+  std::vector<uint32_t> n_heads_;     // KV heads per layer, 0 = owns no full-attention rows
+  uint64_t stride_ = 0;               // of position lists; 0 = no memory yet
+  std::vector<uint32_t> positions_;
   std::vector<uint32_t> source_;
   std::vector<bool> full_owner_;
 };

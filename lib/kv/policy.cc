@@ -14,6 +14,7 @@ constexpr float kValueFloor = 1e-4f;
 constexpr float kForwardDecay = 0.999f;
 constexpr float kBackwardDecay = 0.99f;
 constexpr uint32_t kBackward = 2;
+constexpr float kRetrievalHalfLife = 32.0f;
 
 void mean_scores(const LayerScores& s, uint32_t head, float* out) {
   const float* sum = s.sum + uint64_t{head} * s.n_slots;
@@ -68,6 +69,9 @@ bool policy_needs_values(sharpi_policy policy) {
 bool policy_shares_hits(sharpi_policy policy) {
   return policy == SHARPI_POLICY_RETRIEVAL;
 }
+float policy_half_life(sharpi_policy policy) {
+  return policy == SHARPI_POLICY_RETRIEVAL ? kRetrievalHalfLife : 0.0f;
+}
 bool policy_is_global(sharpi_policy policy) {
   return policy == SHARPI_POLICY_GLOBAL;
 }
@@ -110,8 +114,8 @@ void policy_scores(const PolicyParams& p, const LayerScores& s, uint32_t kv_head
   }
 }
 
-void select_rows(const PolicyParams& p, const float* scores, uint32_t n_slots, uint32_t* order,
-                 std::vector<uint32_t>* keep) {
+uint32_t select_rows(const PolicyParams& p, const float* scores, uint32_t n_slots, uint32_t* order,
+                     uint32_t* keep) {
   const uint32_t budget = std::min(p.budget, n_slots);
   const uint32_t recent = std::min(p.recency, budget);
   const uint32_t sinks = std::min(p.sinks, budget - recent);
@@ -123,12 +127,12 @@ void select_rows(const PolicyParams& p, const float* scores, uint32_t n_slots, u
     return scores[a] != scores[b] ? scores[a] > scores[b] : a < b;
   };
   if (take < n) std::nth_element(order, order + take, order + n, better);
-  keep->clear();
-  keep->reserve(budget);
-  for (uint32_t i = 0; i < first; ++i) keep->push_back(i);
-  keep->insert(keep->end(), order, order + take);
-  std::sort(keep->begin() + first, keep->end());
-  for (uint32_t i = last; i < n_slots; ++i) keep->push_back(i);
+  uint32_t* at = keep;
+  for (uint32_t i = 0; i < first; ++i) *at++ = i;
+  at = std::copy(order, order + take, at);
+  std::sort(keep + first, at);
+  for (uint32_t i = last; i < n_slots; ++i) *at++ = i;
+  return static_cast<uint32_t>(at - keep);
 }
 
 std::vector<uint32_t> split_budget(sharpi_layer_budget mode, uint32_t budget, uint32_t least,

@@ -20,9 +20,10 @@ struct LayerScores {
   uint32_t n_kv_heads = 0, n_slots = 0;
   uint32_t n_observed = 0;            // query heads of a group times queries: terms in `sum`
   const float* sum = nullptr;         // [n_kv_heads][n_slots] softmax mass, summed over the terms
-  const float* max = nullptr;         // [n_kv_heads][n_slots] largest term
+  const float* max = nullptr;         // [n_kv_heads][n_slots] largest term, faded by its age
   const float* value_norm = nullptr;  // [n_kv_heads][n_slots] L1 of W_o v, mean over the group
-  const float* shared = nullptr;      // [n_slots] largest term in any layer and head, or null
+  const float* shared = nullptr;  // [n_slots] largest term in any layer and head at the positions
+                                  // of the KV head that is asked for, or null
 };
 
 struct PolicyParams {
@@ -39,6 +40,9 @@ inline constexpr sharpi_policy kDefaultPolicy = SHARPI_POLICY_RETRIEVAL;
 /// True when the policy reads value_norm / gives one keep set for the whole model.
 bool policy_needs_values(sharpi_policy policy);
 bool policy_is_global(sharpi_policy policy);
+/// Queries after which a term counts half in LayerScores::max; 0 = all count the same. What comes
+/// next resembles the last queries more than those before them.
+float policy_half_life(sharpi_policy policy);
 /// True when the policy wants LayerScores::shared (costs a scoring pass over all layers before).
 bool policy_shares_hits(sharpi_policy policy);
 
@@ -49,9 +53,9 @@ void policy_scores(const PolicyParams& p, const LayerScores& s, uint32_t kv_head
 
 /// The `budget` rows to keep: the first `sinks`, the last `recency`, then by score descending, ties
 /// to the lower slot. Ascending. Sinks and recency are cut to fit the budget, recency first served.
-/// `order` holds n_slots uint32 of scratch.
-void select_rows(const PolicyParams& p, const float* scores, uint32_t n_slots, uint32_t* order,
-                 std::vector<uint32_t>* keep);
+/// `order` holds n_slots uint32 of scratch, `keep` has room for the budget. @return rows kept.
+uint32_t select_rows(const PolicyParams& p, const float* scores, uint32_t n_slots, uint32_t* order,
+                     uint32_t* keep);
 
 /// Budgets per layer whose sum is n_layers * budget, each at least `least` and at most n_slots[i].
 /// PYRAMID: falling linearly from 1.5x in the first layer to 0.5x in the last. ENTROPY:

@@ -131,7 +131,13 @@ Result<SessionShape> resolve_session(const ModelSpec& spec, const Placement& pla
                                      const sharpi_session_params& params,
                                      const PlanEnvironment& environment);
 /// Rows that the engine itself takes for a session (token history, sampler).
-std::vector<MemoryRow> engine_session_rows(const ModelSpec& spec, const SessionShape& session);
+/// `n_chunk` of the plan: what a bounded session holds besides its budget.
+std::vector<MemoryRow> engine_session_rows(const ModelSpec& spec, const SessionShape& session,
+                                           uint32_t n_chunk);
+/// The engine's tables of a session that may compact: row scores, keep lists and kept positions for
+/// every KV head, and what selecting one list needs.
+uint64_t compaction_table_bytes(const ModelSpec& spec, const SessionShape& session,
+                                uint32_t n_chunk);
 /// kDoesNotFit naming the row that is short when `wanted` exceeds what `priced` took.
 Status check_within(const std::vector<MemoryRow>& priced, const std::vector<MemoryRow>& wanted);
 

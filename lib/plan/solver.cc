@@ -48,7 +48,8 @@ void price(const std::vector<const TierSizer*>& sizers, Plan* plan) {
       plan->rows.push_back(r);
     }
   }
-  for (MemoryRow& r : engine_session_rows(*plan->spec, plan->session)) plan->rows.push_back(r);
+  for (MemoryRow& r : engine_session_rows(*plan->spec, plan->session, plan->model.n_chunk))
+    plan->rows.push_back(r);
 }
 
 /// What a GPU's driver takes besides what is asked of it: images of kernels, graphs, its tables.
@@ -207,7 +208,18 @@ class Solver {
 
 }  // namespace
 
-std::vector<MemoryRow> engine_session_rows(const ModelSpec& spec, const SessionShape& session) {
+uint64_t compaction_table_bytes(const ModelSpec& spec, const SessionShape& session,
+                                uint32_t n_chunk) {
+  uint64_t lists = 0;
+  for (const LayerSpec& l : spec.layers) {
+    if (l.owns_kv() && l.attention.window == 0) lists += l.attention.n_kv_heads;
+  }
+  const uint64_t rows = session.capacity(n_chunk);
+  return (3 * lists * rows + 4 * rows + session.n_ctx) * sizeof(uint32_t);
+}
+
+std::vector<MemoryRow> engine_session_rows(const ModelSpec& spec, const SessionShape& session,
+                                           uint32_t n_chunk) {
   const uint64_t history = uint64_t{session.n_ctx} * sizeof(int32_t);
   MemoryRow tokens = make_row(TierId::kCpu, 0, SHARPI_ROW_TABLES, SHARPI_ROW_ANONYMOUS,
                               "token history", history, history);
@@ -217,7 +229,14 @@ std::vector<MemoryRow> engine_session_rows(const ModelSpec& spec, const SessionS
   MemoryRow sampler = make_row(TierId::kCpu, 0, SHARPI_ROW_TABLES, SHARPI_ROW_ANONYMOUS, "sampler",
                                scratch, scratch);
   tokens.per_session = sampler.per_session = 1;
-  return {tokens, sampler};
+  std::vector<MemoryRow> rows{tokens, sampler};
+  if (score_queries(session) != 0) {
+    const uint64_t tables = compaction_table_bytes(spec, session, n_chunk);
+    rows.push_back(make_row(TierId::kCpu, 0, SHARPI_ROW_TABLES, SHARPI_ROW_ANONYMOUS,
+                            "compaction tables", tables, tables));
+    rows.back().per_session = 1;
+  }
+  return rows;
 }
 
 namespace {

@@ -23,4 +23,12 @@ std::vector<Segment> make_segments(const ModelSpec& spec, const Placement& place
   return segments;
 }
 
+Status TierSession::read_queries(uint32_t layer, uint64_t, uint32_t, float*) const {
+  return Status::error(Code::kInternal, "this tier captures no queries (layer %u)", layer);
+}
+
+Status TierSession::write_queries(uint32_t layer, uint64_t, uint32_t, const float*) {
+  return Status::error(Code::kInternal, "this tier captures no queries (layer %u)", layer);
+}
+
 }  // namespace sharpi

@@ -79,6 +79,7 @@ struct ScoreRequest {
   uint32_t n_queries = 0;
   uint64_t first_position = 0;  // of the oldest query; the others follow on
   bool values = false;          // also the value norms
+  float half_life = 0.0f;  // queries after which a term in LayerScores::max counts half; 0 = never
 };
 
 class TierSession {
@@ -88,6 +89,10 @@ class TierSession {
   virtual uint32_t query_rows(Capture which) const = 0;
   /// Takes observer rows for n queries if fewer are there (a probe that was not priced).
   virtual Status reserve_observer(uint32_t n) = 0;
+  /// Captured queries of a full-attention layer at positions [first, first + n), f32, one row of
+  /// n_heads * head_dim each. Pre: n <= query_rows(kRing). For saved sessions and forks.
+  virtual Status read_queries(uint32_t layer, uint64_t first, uint32_t n, float* out) const;
+  virtual Status write_queries(uint32_t layer, uint64_t first, uint32_t n, const float* in);
   virtual KvStore& store() = 0;
   const KvStore& store() const { return const_cast<TierSession*>(this)->store(); }
   /// Copies one logits row of the last submission to out[n_vocab]. Only on the head's tier.

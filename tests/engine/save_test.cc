@@ -297,24 +297,69 @@ TEST_F(Save, TheSizeIsAskedForAndTooSmallBuffersAreLeftAlone) {
   EXPECT_EQ(small, std::vector<char>(blob.size() - 1, 'x'));
 }
 
-TEST_F(Save, CapturedQueriesDoNotOutliveARestore) {
-  use(test::tiny_qwen3(), [](sharpi_plan_params*, sharpi_session_params* s) {
-    s->n_ctx = 256;
-    s->capture_window = 16;
-  });
-  Chat chat = read(100), other = read(60, 2);
-  ASSERT_EQ(restore(chat, saved(other)).status, SHARPI_OK);
+/// What compaction keeps, as the session that it leaves behind.
+std::vector<char> compacted(const Chat& chat) {
   sharpi_compact_params p;
   sharpi_compact_params_init(&p, sizeof p);
   p.budget = 32;
   p.recency = 8;
-  sharpi_compact_report report{};
-  report.struct_size = sizeof report;
   sharpi_error e = SHARPI_ERROR_INIT;
-  EXPECT_EQ(sharpi_session_compact(chat.get(), &p, &report, &e), SHARPI_E_STATE)
-      << "queries of other tokens must not score these";
-  chat.decode(1);
-  EXPECT_EQ(sharpi_session_compact(chat.get(), &p, &report, &e), SHARPI_OK) << text_of(e);
+  EXPECT_EQ(sharpi_session_compact(chat.get(), &p, nullptr, &e), SHARPI_OK) << text_of(e);
+  return saved(chat);
+}
+
+Edit with_window(uint32_t window) {
+  return [=](sharpi_plan_params* p, sharpi_session_params* s) {
+    p->n_chunk = 32;
+    s->n_ctx = 256;
+    s->capture_window = window;
+  };
+}
+
+TEST_F(Save, CapturedQueriesComeBackWithARestoreAndAFork) {
+  for (const test::ModelRecipe& recipe : test::tiny_recipes()) {
+    use(recipe, with_window(16));
+    for (const uint32_t n : {9u, 100u}) {
+      Chat other = read(n, 2);
+      for (int i = 0; i < 3; ++i) other.decode(i);  // decoded queries are in the ring as well
+      Chat restored = read(61, 3), twin = fork(other);
+      ASSERT_EQ(restore(restored, saved(other)).status, SHARPI_OK) << recipe.arch;
+      if (n < 32) continue;
+      const std::vector<char> want = compacted(other);
+      EXPECT_TRUE(compacted(restored) == want) << recipe.arch;
+      EXPECT_TRUE(compacted(twin) == want) << recipe.arch;
+      expect_untouched(restored, twin);
+    }
+  }
+}
+
+TEST_F(Save, ANarrowerWindowTakesTheLastQueriesAndNoneIsRefused) {
+  use(test::tiny_qwen3(), with_window(16));
+  const std::vector<char> wide = saved(read(100, 2));
+  const ModelSetup narrow_setup = setup_with(with_window(8)),
+                   none_setup = setup_with(with_window(0));
+  const Loaded narrow = load(file_->path(), narrow_setup), none = load(file_->path(), none_setup);
+  Chat restored(narrow.model.get()), direct(narrow.model.get());
+  ASSERT_EQ(restore(restored, wide).status, SHARPI_OK);
+  direct.prefill(file_->tokens(100, 2));
+  EXPECT_TRUE(compacted(restored) == compacted(direct));
+  Chat without(none.model.get());
+  ASSERT_EQ(restore(without, wide).status, SHARPI_OK);
+  sharpi_compact_params p;
+  sharpi_compact_params_init(&p, sizeof p);
+  p.budget = 64;
+  sharpi_error e = SHARPI_ERROR_INIT;
+  EXPECT_EQ(sharpi_session_compact(without.get(), &p, nullptr, &e), SHARPI_E_STATE);
+  EXPECT_NE(std::string(e.text).find("captures no queries"), std::string::npos) << e.text;
+  // And the other way round: what was saved without queries cannot be scored with stale ones.
+  Chat from(none.model.get()), to(narrow.model.get());
+  from.prefill(file_->tokens(100, 2));
+  to.prefill(file_->tokens(60, 3));
+  ASSERT_EQ(restore(to, saved(from)).status, SHARPI_OK);
+  EXPECT_EQ(sharpi_session_compact(to.get(), &p, nullptr, &e), SHARPI_E_STATE);
+  EXPECT_NE(std::string(e.text).find("no queries are captured"), std::string::npos) << e.text;
+  to.decode(1);
+  EXPECT_EQ(sharpi_session_compact(to.get(), &p, nullptr, &e), SHARPI_OK) << text_of(e);
 }
 
 }  // namespace

@@ -1,0 +1,203 @@
+// SPDX-License-Identifier: MIT
+// What compaction costs next to the prefill before it, and what decode gains by it, through the C
+// ABI.
+//   SHARPI_BENCH_MODEL=model.gguf    required
+//   SHARPI_BENCH_THREADS=2           threads of the context (0 = all)
+//   SHARPI_BENCH_DEPTH=4096          tokens of the prompt
+//   SHARPI_BENCH_BUDGET=1024         rows that stay
+//   SHARPI_BENCH_POLICY=0            a SHARPI_POLICY_* number; 0 = the default policy
+//   SHARPI_BENCH_KV=1                a SHARPI_KV_* number; 1 = f32
+//   SHARPI_BENCH_TOKENS=24           decoded tokens, before and after
+// One prompt is read; "compact" compacts forks of it, "decode_full" and "decode_compacted" go on
+// from it. Counters: share_of_prefill = compaction / prefill; kv_mib = live KV.
+#include <benchmark/benchmark.h>
+
+#include <chrono>
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "sharpi.h"
+
+namespace {
+
+void must(sharpi_status status, const sharpi_error& err, const char* what) {
+  if (status == SHARPI_OK) return;
+  std::fprintf(stderr, "compact_bench: %s: %s: %s\n", what, sharpi_status_name(status), err.text);
+  std::exit(1);
+}
+
+uint32_t env_count(const char* name, uint32_t fallback) {
+  const char* text = std::getenv(name);
+  if (text == nullptr || *text == '\0') return fallback;
+  char* end = nullptr;
+  const unsigned long value = std::strtoul(text, &end, 10);
+  if (*end != '\0' || value > 1u << 24) {
+    std::fprintf(stderr, "compact_bench: %s: a count is expected\n", name);
+    std::exit(1);
+  }
+  return static_cast<uint32_t>(value);
+}
+
+struct Destroy {
+  void operator()(sharpi_context* p) const { sharpi_context_destroy(p); }
+  void operator()(sharpi_plan* p) const { sharpi_plan_destroy(p); }
+  void operator()(sharpi_model* p) const { sharpi_model_destroy(p); }
+  void operator()(sharpi_session* p) const { sharpi_session_destroy(p); }
+};
+using SessionPtr = std::unique_ptr<sharpi_session, Destroy>;
+
+/// A model and one session that has read the prompt.
+class Reader {
+ public:
+  Reader() {
+    const char* path = std::getenv("SHARPI_BENCH_MODEL");
+    if (path == nullptr) {
+      std::fprintf(stderr, "compact_bench: SHARPI_BENCH_MODEL names no GGUF file\n");
+      std::exit(1);
+    }
+    open(path);
+    read();
+  }
+  double prefill_seconds() const { return prefill_seconds_; }
+  uint32_t budget() const { return budget_; }
+  uint32_t tokens() const { return tokens_; }
+
+  SessionPtr fork() const {
+    sharpi_error e = SHARPI_ERROR_INIT;
+    sharpi_session* out = nullptr;
+    must(sharpi_session_fork(session_.get(), &out, &e), e, "fork");
+    return SessionPtr(out);
+  }
+  sharpi_compact_report compact(sharpi_session* s) const {
+    sharpi_error e = SHARPI_ERROR_INIT;
+    sharpi_compact_params p;
+    sharpi_compact_params_init(&p, sizeof p);
+    p.policy = env_count("SHARPI_BENCH_POLICY", SHARPI_POLICY_AUTO);
+    p.budget = budget_;
+    sharpi_compact_report r{};
+    r.struct_size = sizeof r;
+    must(sharpi_session_compact(s, &p, &r, &e), e, "compact");
+    return r;
+  }
+  void decode(sharpi_session* s) const {
+    sharpi_error e = SHARPI_ERROR_INIT;
+    for (uint32_t i = 0; i < tokens_; ++i)
+      must(sharpi_session_decode(s, token(depth_ + i), &e), e, "decode");
+  }
+  static double kv_mib(const sharpi_session* s) {
+    sharpi_session_summary i{};
+    i.struct_size = sizeof i;
+    sharpi_error e = SHARPI_ERROR_INIT;
+    must(sharpi_session_info(s, &i, &e), e, "info");
+    return static_cast<double>(i.kv_payload_bytes) / (1 << 20);
+  }
+
+ private:
+  void open(const char* path) {
+    sharpi_error e = SHARPI_ERROR_INIT;
+    sharpi_context_params c;
+    sharpi_context_params_init(&c, sizeof c);
+    c.n_threads = env_count("SHARPI_BENCH_THREADS", 2);
+    sharpi_context* context = nullptr;
+    must(sharpi_context_create(&c, &context, &e), e, "context");
+    context_.reset(context);
+    sharpi_session_params s;
+    sharpi_session_params_init(&s, sizeof s);
+    s.n_ctx = depth_ + tokens_ + 64;
+    s.k_dtype = s.v_dtype = env_count("SHARPI_BENCH_KV", SHARPI_KV_F32);
+    s.capture_window = 64;
+    sharpi_plan_params p;
+    sharpi_plan_params_init(&p, sizeof p);
+    p.n_gpu_layers = 0;
+    p.session = &s;
+    sharpi_plan* plan = nullptr;
+    must(sharpi_plan_create(context, path, &p, &plan, &e), e, "plan");
+    plan_.reset(plan);
+    sharpi_model* model = nullptr;
+    must(sharpi_model_load(plan, nullptr, nullptr, &model, &e), e, "load");
+    model_.reset(model);
+    sharpi_model_summary info{};
+    info.struct_size = sizeof info;
+    must(sharpi_model_info(model, &info, &e), e, "model");
+    n_vocab_ = info.n_vocab;
+  }
+  void read() {
+    sharpi_error e = SHARPI_ERROR_INIT;
+    sharpi_session* s = nullptr;
+    must(sharpi_session_create(model_.get(), nullptr, &s, &e), e, "session");
+    session_.reset(s);
+    std::vector<int32_t> prompt(depth_);
+    for (uint32_t i = 0; i < depth_; ++i) prompt[i] = token(i);
+    const auto start = std::chrono::steady_clock::now();
+    must(sharpi_session_prefill(s, prompt.data(), depth_, nullptr, nullptr, &e), e, "prefill");
+    prefill_seconds_ =
+        std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  }
+  int32_t token(uint32_t i) const {
+    return static_cast<int32_t>((uint64_t{i} * 2654435761u >> 7) % n_vocab_);
+  }
+
+  const uint32_t depth_ = env_count("SHARPI_BENCH_DEPTH", 4096);
+  const uint32_t budget_ = env_count("SHARPI_BENCH_BUDGET", 1024);
+  const uint32_t tokens_ = env_count("SHARPI_BENCH_TOKENS", 24);
+  uint32_t n_vocab_ = 0;
+  double prefill_seconds_ = 0;
+  std::unique_ptr<sharpi_context, Destroy> context_;
+  std::unique_ptr<sharpi_plan, Destroy> plan_;
+  std::unique_ptr<sharpi_model, Destroy> model_;
+  SessionPtr session_;
+};
+
+const Reader& reader() {
+  static const Reader r;
+  return r;
+}
+
+void compact(benchmark::State& state) {
+  double seconds = 0;
+  sharpi_compact_report last{};
+  for (auto _ : state) {
+    const SessionPtr s = reader().fork();
+    last = reader().compact(s.get());
+    const double took = (last.score_ms + last.move_ms) / 1e3;
+    state.SetIterationTime(took);
+    seconds += took;
+  }
+  const double mean = seconds / static_cast<double>(state.iterations());
+  state.counters["prefill_s"] = reader().prefill_seconds();
+  state.counters["share_of_prefill"] = mean / reader().prefill_seconds();
+  state.counters["score_ms"] = last.score_ms;
+  state.counters["move_ms"] = last.move_ms;
+  state.counters["held_mib_before"] = static_cast<double>(last.held_before) / (1 << 20);
+  state.counters["held_mib_after"] = static_cast<double>(last.held_after) / (1 << 20);
+}
+BENCHMARK(compact)->UseManualTime()->Iterations(5)->Unit(benchmark::kMillisecond);
+
+void decode(benchmark::State& state, bool compacted) {
+  double kv = 0;
+  for (auto _ : state) {
+    state.PauseTiming();
+    const SessionPtr s = reader().fork();
+    if (compacted) reader().compact(s.get());
+    kv = Reader::kv_mib(s.get());
+    state.ResumeTiming();
+    reader().decode(s.get());
+  }
+  state.counters["kv_mib"] = kv;
+  state.counters["tokens"] = benchmark::Counter(
+      static_cast<double>(reader().tokens()) * static_cast<double>(state.iterations()),
+      benchmark::Counter::kIsRate);
+}
+BENCHMARK_CAPTURE(decode, full, false)->Iterations(3)->UseRealTime()->Unit(benchmark::kMillisecond);
+BENCHMARK_CAPTURE(decode, compacted, true)
+    ->Iterations(3)
+    ->UseRealTime()
+    ->Unit(benchmark::kMillisecond);
+
+}  // namespace
+
+BENCHMARK_MAIN();

@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: MIT
+// The engine's tables for a compaction: row scores, keep lists, and what selecting needs. Taken
+// once and priced by the plan (compaction_table_bytes), because compaction is called when memory is
+// short. Thread rule: one owner (the session).
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "model/model_spec.h"
+
+namespace sharpi {
+
+class CompactTables {
+ public:
+  /// For rows up to `capacity` in every full-attention layer that owns its KV, at positions below
+  /// n_ctx. Throws std::bad_alloc; then nothing was taken.
+  void reserve(const ModelSpec& spec, uint32_t capacity, uint32_t n_ctx);
+  bool is_reserved() const { return !order_.empty(); }
+  uint64_t bytes() const;
+
+  uint32_t stride() const { return capacity_; }
+  /// Keep lists of a layer: head h at h * stride().
+  uint32_t* keep(uint32_t layer) { return keep_.data() + first_[layer]; }
+  /// Room for [n_kv_heads][rows] scores of a layer.
+  float* scores(uint32_t layer) { return scores_.data() + first_[layer]; }
+  /// [n_ctx], by position.
+  std::span<float> shared() { return shared_; }
+  /// [capacity] each.
+  float* row() { return rows_.data(); }
+  float* scratch() { return rows_.data() + capacity_; }
+  float* shared_row() { return rows_.data() + 2 * uint64_t{capacity_}; }
+  uint32_t* order() { return order_.data(); }
+
+ private:
+  uint32_t capacity_ = 0;
+  std::vector<uint64_t> first_;  // per layer
+  std::vector<uint32_t> keep_, order_;
+  std::vector<float> scores_, rows_, shared_;
+};
+
+}  // namespace sharpi

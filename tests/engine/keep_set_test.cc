@@ -1,0 +1,207 @@
+// SPDX-License-Identifier: MIT
+// Which rows every policy keeps: those of tools/compaction_oracle.py (its sets lie in keep_sets/)
+// on the models it knows, and those of a plain double-precision implementation on all seven.
+#include <fstream>
+#include <map>
+#include <sstream>
+
+#include "engine_case.h"
+#include "support/needle.h"
+#include "support/plain_policies.h"
+
+namespace sharpi::testing {
+namespace {
+
+std::vector<uint32_t> kept(const Chat& chat, uint32_t layer, uint32_t head) {
+  std::vector<uint32_t> out(4096);
+  uint32_t n = 0;
+  sharpi_error e = SHARPI_ERROR_INIT;
+  EXPECT_EQ(sharpi_session_kept(chat.get(), layer, head, out.data(), 4096, &n, &e), SHARPI_OK)
+      << text_of(e);
+  out.resize(n);
+  return out;
+}
+
+void compact(Chat& chat, const sharpi_compact_params& p) {
+  sharpi_error e = SHARPI_ERROR_INIT;
+  ASSERT_EQ(sharpi_session_compact(chat.get(), &p, nullptr, &e), SHARPI_OK) << text_of(e);
+}
+
+Chat fork_of(const Chat& chat) {
+  sharpi_session* out = nullptr;
+  sharpi_error e = SHARPI_ERROR_INIT;
+  EXPECT_EQ(sharpi_session_fork(chat.get(), &out, &e), SHARPI_OK) << text_of(e);
+  return Chat(SessionPtr(out), chat.n_vocab());
+}
+
+/// One line of a reference file.
+struct Reference {
+  uint32_t needle = 0, budget = 0, layer = 0, head = 0;
+  std::string policy, digits;
+  std::vector<uint32_t> near;
+};
+
+std::vector<Reference> references(const std::string& model) {
+  std::ifstream in(std::string(SHARPI_TEST_KEEP_SETS) + "/" + model + ".txt");
+  std::vector<Reference> out;
+  for (std::string line; std::getline(in, line);) {
+    if (line.empty() || line[0] == '#') continue;
+    std::istringstream words(line);
+    Reference r;
+    std::string near;
+    words >> r.needle >> r.policy >> r.budget >> r.layer >> r.head >> r.digits >> near;
+    std::istringstream list(near);
+    for (std::string one; std::getline(list, one, ',');)
+      r.near.push_back(static_cast<uint32_t>(std::stoul(one)));
+    out.push_back(std::move(r));
+  }
+  return out;
+}
+
+/// "snapkv-p13" and the like, as the oracle names them.
+sharpi_compact_params params_of(const Reference& r) {
+  const std::map<std::string, sharpi_policy> names{{"global", SHARPI_POLICY_GLOBAL},
+                                                   {"snapkv", SHARPI_POLICY_SNAPKV},
+                                                   {"defensive", SHARPI_POLICY_DEFENSIVE},
+                                                   {"value", SHARPI_POLICY_VALUE},
+                                                   {"span", SHARPI_POLICY_SPAN}};
+  const size_t dash = r.policy.find('-');
+  sharpi_compact_params p = compact_params(names.at(r.policy.substr(0, dash)), r.budget);
+  if (dash == std::string::npos) return p;
+  const std::string number = r.policy.substr(r.policy.find_first_of("0123456789"));
+  (p.policy == SHARPI_POLICY_SPAN ? p.span : p.pool_kernel) =
+      static_cast<uint32_t>(std::stoul(number));
+  return p;
+}
+
+class OracleKeepSets : public ModelTest {};
+
+TEST_P(OracleKeepSets, AreKeptUpToScoreTies) {
+  const std::vector<Reference> all = references(GetParam());
+  ASSERT_EQ(all.size(), 82u);
+  const Loaded l = load(path(), setup_with([](sharpi_plan_params* p, sharpi_session_params* s) {
+                          p->arithmetic = SHARPI_ARITHMETIC_EXACT;
+                          s->k_dtype = s->v_dtype = SHARPI_KV_F32;
+                          s->capture_window = 64;
+                        }));
+  std::map<uint32_t, Chat> read;
+  std::map<std::pair<uint32_t, std::string>, Chat> compacted;
+  size_t n_rows = 0, n_near = 0;
+  for (const Reference& r : all) {
+    const auto& prompt = golden_.needles.at(r.needle).prompt;
+    if (read.count(r.needle) == 0)
+      read.emplace(r.needle, Chat(l.model.get())).first->second.prefill(prompt);
+    const auto key = std::make_pair(r.needle, r.policy);
+    if (compacted.count(key) == 0) {
+      Chat chat = fork_of(read.at(r.needle));
+      compact(chat, params_of(r));
+      compacted.emplace(key, std::move(chat));
+    }
+    const auto rows = kept(compacted.at(key), r.layer, r.head);
+    const size_t old = prompt.size() - 64;
+    ASSERT_EQ(r.digits.size(), (old + 3) / 4);
+    std::vector<bool> ours(old);
+    for (const uint32_t t : rows) {
+      if (t < old) ours[t] = true;
+    }
+    for (uint32_t t = 0; t < old; ++t) {
+      const char c = r.digits[t / 4];
+      const bool theirs = ((c <= '9' ? c - '0' : c - 'a' + 10) >> (t % 4) & 1) != 0;
+      n_rows += theirs ? 1 : 0;
+      if (theirs == ours[t]) continue;
+      ++n_near;
+      ASSERT_NE(std::find(r.near.begin(), r.near.end(), t), r.near.end())
+          << "needle " << r.needle << ", " << r.policy << ", budget " << r.budget << ", layer "
+          << r.layer << ", head " << r.head << ": row " << t << " is kept by "
+          << (theirs ? "the oracle" : "the library") << " only, and its score is no tie";
+    }
+  }
+  EXPECT_LT(n_near, n_rows / 100) << "of " << n_rows << " rows";
+}
+
+INSTANTIATE_TEST_SUITE_P(Engine, OracleKeepSets,
+                         ::testing::Values("tiny-qwen3", "tiny-qwen3moe", "tiny-olmoe"),
+                         model_name);
+
+class PlainKeepSets : public ModelTest {
+ protected:
+  /// The library's keep sets of a fork of `chat` against those of the plain implementation.
+  void expect_equal(const Chat& chat, const PlainRequest& r) {
+    const auto spec = spec_of(path());
+    ASSERT_TRUE(spec);
+    const SessionRows rows = session_rows(*spec, saved(chat));
+    ASSERT_EQ(rows.n_queries, 64u);
+    Chat one = fork_of(chat);
+    sharpi_compact_params p = compact_params(r.policy, r.budget);
+    p.recency = r.recency;
+    p.sinks = r.sinks;
+    p.pool_kernel = r.pool_kernel;
+    p.span = r.span;
+    compact(one, p);
+    const auto want = plain_keep_sets(*spec, rows, r);
+    ASSERT_FALSE(want.empty());
+    for (const PlainLayer& layer : want) {
+      for (uint32_t h = 0; h < layer.slots.size(); ++h) {
+        const auto& positions = rows.layers[layer.layer].positions[h];
+        std::vector<uint32_t> got;  // slots of the positions that stayed
+        for (const uint32_t at : kept(one, layer.layer, h))
+          got.push_back(static_cast<uint32_t>(
+              std::lower_bound(positions.begin(), positions.end(), at) - positions.begin()));
+        ASSERT_EQ(got.size(), r.budget);
+        EXPECT_EQ(beyond_ties(layer.scores[h], layer.slots[h], got, r, 1e-3),
+                  std::vector<uint32_t>())
+            << "policy " << r.policy << ", layer " << layer.layer << ", head " << h;
+      }
+    }
+  }
+};
+
+std::vector<PlainRequest> requests() {
+  std::vector<PlainRequest> out;
+  for (sharpi_policy p = SHARPI_POLICY_GLOBAL; p <= SHARPI_POLICY_RETRIEVAL; ++p) {
+    out.push_back(PlainRequest{p, 200, 64, 0, 13, 12});
+    out.push_back(PlainRequest{p, 100, 20, 4, 7, 21});
+  }
+  return out;
+}
+
+TEST_P(PlainKeepSets, AreKeptUpToScoreTies) {
+  for (const sharpi_kv_dtype kv : {SHARPI_KV_F32, SHARPI_KV_Q8_0}) {
+    const Loaded l = load(path(), setup_with([=](sharpi_plan_params*, sharpi_session_params* s) {
+                            s->k_dtype = s->v_dtype = kv;
+                            s->capture_window = 64;
+                          }));
+    Chat chat(l.model.get());
+    chat.prefill(slice(golden_.needles[0].prompt, 0, 500));
+    for (const PlainRequest& r : requests()) expect_equal(chat, r);
+  }
+}
+
+/// Heads that hold different positions, rows that queries may not see, and rows that were decoded.
+TEST_P(PlainKeepSets, AlsoAfterACompactionAndDecoding) {
+  const Loaded l = load(path(), setup_with([](sharpi_plan_params*, sharpi_session_params* s) {
+                          s->capture_window = 64;
+                        }));
+  Chat chat(l.model.get());
+  chat.prefill(slice(golden_.needles[1].prompt, 0, 600));
+  compact(chat, compact_params(SHARPI_POLICY_SNAPKV, 300));
+  for (int i = 0; i < 20; ++i) chat.decode(chat.argmax());
+  for (const PlainRequest& r : requests()) {
+    if (r.policy != SHARPI_POLICY_GLOBAL) expect_equal(chat, r);
+  }
+  std::set<std::vector<uint32_t>> lists;
+  const auto spec = spec_of(path());
+  const SessionRows rows = session_rows(*spec, saved(chat));
+  for (const OwnerRows& layer : rows.layers)
+    lists.insert(layer.positions.begin(), layer.positions.end());
+  if (lists.size() == 1) return expect_equal(chat, requests()[0]);  // one layer with one KV head
+  const sharpi_compact_params p = compact_params(SHARPI_POLICY_GLOBAL, 100);
+  sharpi_error e = SHARPI_ERROR_INIT;
+  EXPECT_EQ(sharpi_session_compact(chat.get(), &p, nullptr, &e), SHARPI_E_STATE);
+  EXPECT_NE(std::string(e.text).find("rows that line up"), std::string::npos) << e.text;
+}
+
+INSTANTIATE_TEST_SUITE_P(Engine, PlainKeepSets, ::testing::ValuesIn(all_models()), model_name);
+
+}  // namespace
+}  // namespace sharpi::testing

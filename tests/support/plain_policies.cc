@@ -1,0 +1,200 @@
+// SPDX-License-Identifier: MIT
+#include "support/plain_policies.h"
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+
+namespace sharpi::testing {
+namespace {
+
+using Rows = std::vector<std::vector<double>>;  // [n_kv_heads][n_rows]
+
+struct Raw {
+  Rows mean, top, faded;
+};
+
+/// Softmax of one query head over the rows it sees; unseen rows get 0.
+std::vector<double> attention(const AttentionSpec& a, const OwnerRows& rows, uint32_t kv,
+                              const float* q, uint32_t position) {
+  std::vector<double> p(rows.n_rows, 0.0);
+  double high = -1e300, sum = 0;
+  for (uint32_t t = 0; t < rows.n_rows; ++t) {
+    if (rows.positions[kv][t] > position) continue;
+    const float* k = &rows.k[(uint64_t{t} * a.n_kv_heads + kv) * a.head_dim];
+    double dot = 0;
+    for (uint32_t i = 0; i < a.head_dim; ++i)
+      dot += static_cast<double>(q[i]) * static_cast<double>(k[i]);
+    p[t] = dot * static_cast<double>(a.scale);
+    high = std::max(high, p[t]);
+  }
+  for (uint32_t t = 0; t < rows.n_rows; ++t) {
+    p[t] = rows.positions[kv][t] > position ? 0.0 : std::exp(p[t] - high);
+    sum += p[t];
+  }
+  for (double& x : p) x /= sum;
+  return p;
+}
+
+Raw raw_scores(const ModelSpec& spec, const SessionRows& all, uint32_t owner) {
+  const AttentionSpec& own = spec.layers[owner].attention;
+  const OwnerRows& rows = all.layers[owner];
+  Raw out;
+  out.mean = out.top = out.faded = Rows(own.n_kv_heads, std::vector<double>(rows.n_rows, 0.0));
+  uint32_t terms = 0;
+  for (uint32_t l = owner; l < spec.n_layers(); ++l) {
+    const AttentionSpec& a = spec.layers[l].attention;
+    const bool reads = l == owner || (spec.layers[l].mixer == MixerKind::kAttention &&
+                                      a.kv_source == static_cast<int32_t>(owner));
+    if (!reads) continue;
+    const uint32_t group = a.n_heads / a.n_kv_heads;
+    terms += group * all.n_queries;
+    for (uint32_t i = 0; i < all.n_queries; ++i) {
+      const double fade = std::exp2(-static_cast<double>(all.n_queries - 1 - i) / 32.0);
+      for (uint32_t h = 0; h < a.n_heads; ++h) {
+        const float* q = &all.queries[l][(uint64_t{i} * a.n_heads + h) * a.head_dim];
+        const auto p = attention(a, rows, h / group, q, all.n_tokens - all.n_queries + i);
+        for (uint32_t t = 0; t < rows.n_rows; ++t) {
+          out.mean[h / group][t] += p[t];
+          out.top[h / group][t] = std::max(out.top[h / group][t], p[t]);
+          out.faded[h / group][t] = std::max(out.faded[h / group][t], p[t] * fade);
+        }
+      }
+    }
+  }
+  for (auto& head : out.mean) {
+    for (double& x : head) x /= terms;
+  }
+  return out;
+}
+
+std::vector<double> pooled(const std::vector<double>& s, uint32_t kernel) {
+  const auto n = static_cast<int64_t>(s.size()), half = static_cast<int64_t>(kernel / 2);
+  std::vector<double> out(s.size());
+  for (int64_t i = 0; i < n; ++i) {
+    double sum = 0;
+    for (int64_t j = i - half; j <= i + half; ++j)
+      sum += s[static_cast<size_t>(std::clamp<int64_t>(j, 0, n - 1))];
+    out[static_cast<size_t>(i)] = sum / kernel;
+  }
+  return out;
+}
+
+/// A hit marks `span` rows after it and two before it.
+std::vector<double> spread(const std::vector<double>& s, uint32_t span) {
+  std::vector<double> out = s;
+  for (size_t t = 0; t < s.size(); ++t) {
+    for (size_t j = 1; j <= span && t + j < s.size(); ++j)
+      out[t + j] = std::max(out[t + j], s[t] * std::pow(0.999, static_cast<double>(j)));
+    for (size_t j = 1; j <= 2 && j <= t; ++j)
+      out[t - j] = std::max(out[t - j], s[t] * std::pow(0.99, static_cast<double>(j)));
+  }
+  return out;
+}
+
+/// L1 norm of a row's value through the output projection, mean over the group's heads.
+std::vector<double> value_sizes(const ModelSpec& spec, const OwnerRows& rows, uint32_t layer,
+                                uint32_t kv) {
+  const AttentionSpec& a = spec.layers[layer].attention;
+  const uint32_t group = a.n_heads / a.n_kv_heads, d = a.head_dim;
+  const uint64_t n_in = uint64_t{a.n_heads} * d;
+  std::vector<double> out(rows.n_rows, 0.0);
+  std::vector<float> w(n_in);
+  for (uint32_t o = 0; o < spec.n_embd; ++o) {
+    dequantize_row(a.o.tensor->type, a.o.tensor->data + o * a.o.row_bytes(), w.data(), n_in);
+    for (uint32_t h = kv * group; h < (kv + 1) * group; ++h) {
+      for (uint32_t t = 0; t < rows.n_rows; ++t) {
+        const float* v = &rows.v[(uint64_t{t} * a.n_kv_heads + kv) * d];
+        double dot = 0;
+        for (uint32_t i = 0; i < d; ++i)
+          dot += static_cast<double>(w[uint64_t{h} * d + i]) * static_cast<double>(v[i]);
+        out[t] += std::abs(dot) / group;
+      }
+    }
+  }
+  return out;
+}
+
+std::vector<double> head_scores(const ModelSpec& spec, const SessionRows& rows, const Raw& raw,
+                                const std::vector<double>& shared, const PlainRequest& r,
+                                uint32_t layer, uint32_t kv) {
+  std::vector<double> s = raw.mean[kv];
+  switch (r.policy) {
+    case SHARPI_POLICY_SNAPKV:
+      return pooled(s, r.pool_kernel);
+    case SHARPI_POLICY_DEFENSIVE: {
+      const double floor = std::accumulate(s.begin(), s.end(), 0.0) / static_cast<double>(s.size());
+      for (size_t t = 0; t < s.size(); ++t) s[t] = std::max(raw.top[kv][t], floor);
+      return pooled(s, r.pool_kernel);
+    }
+    case SHARPI_POLICY_VALUE: {
+      const auto size = value_sizes(spec, rows.layers[layer], layer, kv);
+      for (size_t t = 0; t < s.size(); ++t) s[t] = (s[t] + 1e-4) * size[t];
+      return pooled(s, r.pool_kernel);
+    }
+    case SHARPI_POLICY_SPAN:
+      return spread(s, r.span);
+    case SHARPI_POLICY_RETRIEVAL:
+      s = raw.faded[kv];
+      for (size_t t = 0; t < s.size(); ++t)
+        s[t] = std::max(s[t], shared[rows.layers[layer].positions[kv][t]]);
+      return spread(s, r.span);
+    default:
+      return s;
+  }
+}
+
+std::vector<uint32_t> best_slots(const std::vector<double>& s, const PlainRequest& r) {
+  const auto n = static_cast<uint32_t>(s.size());
+  std::vector<uint32_t> middle, keep;
+  for (uint32_t t = r.sinks; t < n - r.recency; ++t) middle.push_back(t);
+  std::stable_sort(middle.begin(), middle.end(), [&](auto a, auto b) { return s[a] > s[b]; });
+  for (uint32_t t = 0; t < r.sinks; ++t) keep.push_back(t);
+  for (uint32_t i = 0; i < r.budget - r.recency - r.sinks; ++i) keep.push_back(middle[i]);
+  for (uint32_t t = n - r.recency; t < n; ++t) keep.push_back(t);
+  std::sort(keep.begin(), keep.end());
+  return keep;
+}
+
+}  // namespace
+
+std::vector<PlainLayer> plain_keep_sets(const ModelSpec& spec, const SessionRows& rows,
+                                        const PlainRequest& r) {
+  std::vector<uint32_t> owners;
+  for (uint32_t l = 0; l < spec.n_layers(); ++l) {
+    if (rows.layers[l].n_rows != 0) owners.push_back(l);
+  }
+  std::vector<Raw> raw;
+  for (const uint32_t l : owners) raw.push_back(raw_scores(spec, rows, l));
+  std::vector<double> shared, total;
+  if (r.policy == SHARPI_POLICY_RETRIEVAL || r.policy == SHARPI_POLICY_GLOBAL) {
+    shared.assign(rows.n_tokens, 0.0);  // by position
+    total.assign(rows.layers[owners[0]].n_rows, 0.0);
+    for (size_t i = 0; i < owners.size(); ++i) {
+      const uint32_t group =
+          spec.layers[owners[i]].attention.n_heads / spec.layers[owners[i]].attention.n_kv_heads;
+      for (size_t h = 0; h < raw[i].mean.size(); ++h) {
+        for (size_t t = 0; t < total.size(); ++t) {
+          double& at = shared[rows.layers[owners[i]].positions[h][t]];
+          at = std::max(at, raw[i].faded[h][t]);
+          total[t] += raw[i].mean[h][t] * group * rows.n_queries;
+        }
+      }
+    }
+  }
+  std::vector<PlainLayer> out;
+  for (size_t i = 0; i < owners.size(); ++i) {
+    PlainLayer one;
+    one.layer = owners[i];
+    for (uint32_t h = 0; h < raw[i].mean.size(); ++h) {
+      one.scores.push_back(r.policy == SHARPI_POLICY_GLOBAL
+                               ? total
+                               : head_scores(spec, rows, raw[i], shared, r, owners[i], h));
+      one.slots.push_back(best_slots(one.scores.back(), r));
+    }
+    out.push_back(std::move(one));
+  }
+  return out;
+}
+
+}  // namespace sharpi::testing

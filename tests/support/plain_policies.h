@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: MIT
+// Scores and policies of compaction a second time, plainly and in double precision, over what a
+// saved session holds: the reference for models that tools/compaction_oracle.py does not know.
+// Thread rule: pure functions.
+#pragma once
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <set>
+#include <vector>
+
+#include "sharpi.h"
+#include "support/session_rows.h"
+
+namespace sharpi::testing {
+
+struct PlainRequest {
+  sharpi_policy policy = SHARPI_POLICY_RETRIEVAL;
+  uint32_t budget = 256, recency = 64, sinks = 0, pool_kernel = 13, span = 12;
+};
+
+/// One layer's keep sets as slots, with the scores they come from.
+struct PlainLayer {
+  uint32_t layer = 0;
+  std::vector<std::vector<double>> scores;   // [n_kv_heads][n_rows]
+  std::vector<std::vector<uint32_t>> slots;  // [n_kv_heads][budget], ascending
+};
+
+/// Every full-attention layer that owns rows, looked at by all captured queries.
+std::vector<PlainLayer> plain_keep_sets(const ModelSpec& spec, const SessionRows& rows,
+                                        const PlainRequest& request);
+
+/// Rows in only one of two keep sets whose score is not within `tolerance` (relative) of the lowest
+/// kept one: none, if both sets follow the same scores up to ties.
+inline std::vector<uint32_t> beyond_ties(const std::vector<double>& scores,
+                                         const std::vector<uint32_t>& want,
+                                         const std::vector<uint32_t>& got, const PlainRequest& r,
+                                         double tolerance) {
+  const std::set<uint32_t> a(want.begin(), want.end()), b(got.begin(), got.end());
+  double last = 1e300;
+  for (const uint32_t t : want) {
+    if (t >= r.sinks && t + r.recency < scores.size()) last = std::min(last, scores[t]);
+  }
+  std::vector<uint32_t> out;
+  for (uint32_t t = 0; t < scores.size(); ++t) {
+    if (a.count(t) == b.count(t)) continue;
+    if (std::abs(scores[t] - last) > tolerance * last) out.push_back(t);
+  }
+  return out;
+}
+
+}  // namespace sharpi::testing

@@ -355,7 +355,9 @@ Status run_rows(const MatmulConfig& config, const DeltaArgs& a, cudaStream_t str
 template <int kDim>
 Status run(const MatmulConfig& config, const DeltaArgs& a, cudaStream_t stream) {
   const DeltaNetParams& p = a.p;
-  if (p.batch.n_rows != p.batch.n_sequences) return run_rows<kDim>(config, a, stream);
+  // One kernel family for every row count where a row's bits must not depend on it.
+  if (config.deterministic || p.batch.n_rows != p.batch.n_sequences)
+    return run_rows<kDim>(config, a, stream);
   const LaunchShape shape = {dim3(p.shape.n_v_heads, p.batch.n_sequences), dim3(kDecodeThreads), 0,
                              stream, config.pdl};
   return launch_kernel("delta_decode", shape, delta_decode_kernel<kDim>, p);

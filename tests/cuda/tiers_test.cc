@@ -52,7 +52,9 @@ TEST_P(Tiers, ExactLogitsAreClose) {
 /// Layers, or only their FFN blocks, on the other tier: hidden rows change hands in the middle.
 TEST_P(Tiers, SplitModelsGiveTheSameLogits) {
   const auto prompt = tokens(200);
-  const Loaded c = cpu();
+  const Loaded c = cpu([](sharpi_plan_params*, sharpi_session_params* s) {
+    s->k_dtype = s->v_dtype = SHARPI_KV_F32;  // what the tail of a split chooses
+  });
   Chat a(c.model.get());
   const auto want = a.all_logits(prompt, 50);
   const auto n = static_cast<int32_t>(c.plan_info.n_layers);
@@ -61,6 +63,7 @@ TEST_P(Tiers, SplitModelsGiveTheSameLogits) {
     const ModelSetup setup = setup_with([&](sharpi_plan_params* p, sharpi_session_params* s) {
       on(layers)(p, s);
       p->n_gpu_ffn = ffn;
+      s->k_dtype = s->v_dtype = SHARPI_KV_F32;
     });
     PlanPtr plan;
     sharpi_error e = SHARPI_ERROR_INIT;

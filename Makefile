@@ -11,8 +11,12 @@ PREFIX ?= /usr/local
 # CTest comes with the CMake in use.
 CTEST = $(if $(findstring /,$(CMAKE)),$(dir $(CMAKE))ctest,ctest)
 packages = @CMAKE="$(CMAKE)" tools/setup/packages.sh
+# Where there is a GPU and a compiler for it, the CUDA tier is built too, for that GPU.
+has_gpu := $(shell nvidia-smi -L > /dev/null 2>&1 && \
+  { command -v nvcc || ls /usr/local/cuda/bin/nvcc; } 2> /dev/null)
+cuda = $(if $(has_gpu),-DSHARPI_CUDA=ON -DCMAKE_CUDA_ARCHITECTURES=native)
 configure = @mkdir -p "$(BUILD)" && \
-  { $(CMAKE) --preset release -B "$(BUILD)" $(flags) $(CMAKE_FLAGS) > "$(BUILD)/configure.log" 2>&1 || \
+  { $(CMAKE) --preset release -B "$(BUILD)" $(cuda) $(flags) $(CMAKE_FLAGS) > "$(BUILD)/configure.log" 2>&1 || \
     { cat "$(BUILD)/configure.log"; exit 1; }; }
 build = @$(CMAKE) --build "$(BUILD)" -j $(JOBS)
 

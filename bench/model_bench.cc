@@ -7,6 +7,9 @@
 //   SHARPI_BENCH_ROUNDS=7            stream and decode alternate this often (at least 5)
 //   SHARPI_BENCH_TOKENS=16           decoded tokens of one round
 //   SHARPI_BENCH_EXACT=0             1 = f32 activations
+//   SHARPI_BENCH_GPU=0               1 = the whole model on the first GPU, and its memory's rate
+//   SHARPI_BENCH_BATCH=1             sessions that decode together
+//   SHARPI_BENCH_PREFILL=512         tokens of the prefill run; SHARPI_BENCH_CHUNK=512 at a time
 // Decode is judged by its share of the stream: bytes that a token must read (matrix weights without
 // the embedding table, active experts only, KV rows, recurrent state) over the time it takes,
 // divided by the rate of reading memory. Both alternate because such machines are noisy; the median
@@ -64,8 +67,8 @@ sharpi_kv_dtype kv_dtype(const std::string& name) {
 
 struct Settings {
   std::string model, kv = "auto";
-  uint32_t n_threads = 2, depth = 0, rounds = 7, tokens = 16;
-  bool exact = false;
+  uint32_t n_threads = 2, depth = 0, rounds = 7, tokens = 16, batch = 1, prompt = 512, chunk = 512;
+  bool exact = false, gpu = false;
   static Settings read() {
     Settings s;
     const char* model = std::getenv("SHARPI_BENCH_MODEL");
@@ -77,9 +80,13 @@ struct Settings {
     s.rounds = std::max(5u, env_count("SHARPI_BENCH_ROUNDS", s.rounds));
     s.tokens = std::max(1u, env_count("SHARPI_BENCH_TOKENS", s.tokens));
     s.exact = env_count("SHARPI_BENCH_EXACT", 0) != 0;
+    s.gpu = env_count("SHARPI_BENCH_GPU", 0) != 0;
+    s.batch = std::clamp(env_count("SHARPI_BENCH_BATCH", 1), 1u, 64u);
+    s.prompt = std::max(1u, env_count("SHARPI_BENCH_PREFILL", s.prompt));
+    s.chunk = std::max(1u, env_count("SHARPI_BENCH_CHUNK", s.chunk));
     return s;
   }
-  uint32_t n_ctx() const { return std::max(depth + (rounds + 1) * tokens, 512u) + 64; }
+  uint32_t n_ctx() const { return std::max(depth + (rounds + 1) * tokens, prompt) + 64; }
 };
 
 /// What one token must read and compute.
@@ -131,7 +138,7 @@ class Bench {
     open_model();
   }
   ~Bench() {
-    sharpi_session_destroy(session_);
+    for (sharpi_session* s : sessions_) sharpi_session_destroy(s);
     sharpi_model_destroy(model_);
     sharpi_plan_destroy(plan_);
     sharpi_context_destroy(context_);
@@ -147,24 +154,42 @@ class Bench {
 
   void restart() {
     sharpi_error err = SHARPI_ERROR_INIT;
-    must(sharpi_session_truncate(session_, 0, &err), err, "truncate");
+    for (sharpi_session* s : sessions_) must(sharpi_session_truncate(s, 0, &err), err, "truncate");
   }
   double prefill(uint32_t n) {
     sharpi_error err = SHARPI_ERROR_INIT;
     std::vector<int32_t> tokens(n);
     for (int32_t& t : tokens) t = next_token();
     const auto start = Clock::now();
-    must(sharpi_session_prefill(session_, tokens.data(), n, nullptr, nullptr, &err), err,
-         "prefill");
+    for (sharpi_session* s : sessions_) {
+      must(sharpi_session_prefill(s, tokens.data(), n, nullptr, nullptr, &err), err, "prefill");
+    }
     return seconds_since(start);
   }
   double decode(uint32_t n) {
     sharpi_error err = SHARPI_ERROR_INIT;
     const auto start = Clock::now();
+    std::vector<int32_t> tokens(sessions_.size());
     for (uint32_t i = 0; i < n; ++i) {
-      must(sharpi_session_decode(session_, next_token(), &err), err, "decode");
+      for (int32_t& t : tokens) t = next_token();
+      must(tokens.size() == 1 ? sharpi_session_decode(sessions_[0], tokens[0], &err)
+                              : sharpi_decode_batch(sessions_.data(), tokens.data(),
+                                                    static_cast<uint32_t>(tokens.size()), &err),
+           err, "decode");
     }
     return seconds_since(start);
+  }
+  /// Bytes/s at which the memory under test is read, now.
+  double stream_rate() {
+    if (!settings_.gpu) {
+      if (!stream_) stream_ = ReadStream::create(n_threads_);
+      return stream_->best_rate();
+    }
+    sharpi_error err = SHARPI_ERROR_INIT;
+    sharpi_device d{};
+    d.struct_size = sizeof d;
+    must(sharpi_device_info(context_, 1, SHARPI_DEVICE_MEASURE, &d, &err), err, "device");
+    return d.bandwidth;
   }
   /// KV bytes that reading the next token goes through.
   uint64_t kv_bytes() const {
@@ -216,27 +241,31 @@ class Bench {
     sp.v_dtype = comma == std::string::npos ? sp.k_dtype : kv_dtype(settings_.kv.substr(comma + 1));
     sharpi_plan_params pp;
     sharpi_plan_params_init(&pp, sizeof pp);
-    pp.n_gpu_layers = 0;
-    pp.n_gpu_ffn = 0;
-    pp.n_expert_slots = 0;
+    pp.n_gpu_layers = settings_.gpu ? static_cast<int32_t>(n_layers_) : 0;
+    pp.max_batch = std::max(pp.max_batch, settings_.batch);
+    pp.n_chunk = settings_.chunk;
+    pp.n_sessions = settings_.batch;
     pp.arithmetic = settings_.exact ? SHARPI_ARITHMETIC_EXACT : SHARPI_ARITHMETIC_FAST;
     pp.session = &sp;
     must(sharpi_plan_create(context_, settings_.model.c_str(), &pp, &plan_, &err), err, "plan");
     must(sharpi_model_load(plan_, nullptr, nullptr, &model_, &err), err, "load");
-    must(sharpi_session_create(model_, nullptr, &session_, &err), err, "session");
+    sessions_.resize(settings_.batch);
+    for (sharpi_session*& s : sessions_) {
+      must(sharpi_session_create(model_, nullptr, &s, &err), err, "session");
+    }
   }
   sharpi_session_summary info() const {
     sharpi_error err = SHARPI_ERROR_INIT;
     sharpi_session_summary s{};
     s.struct_size = sizeof s;
-    must(sharpi_session_info(session_, &s, &err), err, "session");
+    must(sharpi_session_info(sessions_[0], &s, &err), err, "session");
     return s;
   }
   sharpi_layer_info layer_info(uint32_t layer) const {
     sharpi_error err = SHARPI_ERROR_INIT;
     sharpi_layer_info l{};
     l.struct_size = sizeof l;
-    must(sharpi_session_layer(session_, layer, &l, &err), err, "layer");
+    must(sharpi_session_layer(sessions_[0], layer, &l, &err), err, "layer");
     return l;
   }
   /// Any ids will do; they differ so that experts do.
@@ -253,7 +282,8 @@ class Bench {
   sharpi_context* context_ = nullptr;
   sharpi_plan* plan_ = nullptr;
   sharpi_model* model_ = nullptr;
-  sharpi_session* session_ = nullptr;
+  std::vector<sharpi_session*> sessions_;
+  std::unique_ptr<ReadStream> stream_;
 };
 
 double median(std::vector<double> values) {
@@ -263,21 +293,20 @@ double median(std::vector<double> values) {
 
 void decode_share(benchmark::State& state, Bench* bench) {
   const Settings& s = bench->settings();
-  const auto stream = ReadStream::create(bench->n_threads());
   for (auto _ : state) {
     bench->restart();
     if (s.depth > 0) bench->prefill(s.depth);
     bench->decode(s.tokens);  // first touches
-    stream->best_rate();
+    bench->stream_rate();
     std::vector<double> shares, rates, streams;
     double seconds = 0;
     uint64_t bytes = 0;
     for (uint32_t r = 0; r < s.rounds; ++r) {
-      const double rate = stream->best_rate();
+      const double rate = bench->stream_rate();
       const uint64_t kv_before = bench->kv_bytes();
       const double t = bench->decode(s.tokens);
       const uint64_t kv = (kv_before + bench->kv_bytes()) / 2;
-      bytes = bench->work().weight_bytes + bench->work().state_bytes + kv;
+      bytes = bench->work().weight_bytes + s.batch * (bench->work().state_bytes + kv);
       const double decode_rate = static_cast<double>(bytes) * s.tokens / t;
       shares.push_back(decode_rate / rate);
       rates.push_back(decode_rate);
@@ -288,7 +317,7 @@ void decode_share(benchmark::State& state, Bench* bench) {
     state.counters["share_of_stream"] = median(shares);
     state.counters["decode_GB/s"] = median(rates) * 1e-9;
     state.counters["stream_GB/s"] = median(streams) * 1e-9;
-    state.counters["tokens/s"] = median(rates) / static_cast<double>(bytes);
+    state.counters["tokens/s"] = s.batch * median(rates) / static_cast<double>(bytes);
     state.counters["MB/token"] = static_cast<double>(bytes) * 1e-6;
     state.counters["depth"] = bench->n_tokens();
   }
@@ -305,7 +334,7 @@ void prefill_rate(benchmark::State& state, Bench* bench) {
     const double t = bench->prefill(n);
     state.SetIterationTime(t);
     seconds += t;
-    tokens += n;
+    tokens += uint64_t{n} * bench->settings().batch;
   }
   const double flop =
       2.0 * static_cast<double>(bench->work().matrix_weights) * static_cast<double>(tokens);
@@ -329,8 +358,8 @@ int main(int argc, char** argv) {
       ->UseManualTime()
       ->Unit(benchmark::kMillisecond);
   benchmark::RegisterBenchmark("prefill", prefill_rate, &bench)
-      ->Arg(256)
-      ->Arg(512)
+      ->Arg(settings.prompt / 2)
+      ->Arg(settings.prompt)
       ->Iterations(5)
       ->UseManualTime()
       ->Unit(benchmark::kMillisecond);

@@ -1,6 +1,12 @@
-# SHARPI_CUDA: ON, OFF, or AUTO = on when the tree has a CUDA tier and the machine has nvcc.
-# Sets SHARPI_WITH_CUDA and, when it is on, enables the CUDA language.
+# SHARPI_CUDA: ON, OFF, or AUTO = on when the machine has nvcc. Sets SHARPI_WITH_CUDA and, when it
+# is on, enables the CUDA language. The presets of the host say OFF: kernels for every architecture
+# take long to compile, and nobody who runs the host's tests should wait for them.
 set(SHARPI_CUDA "AUTO" CACHE STRING "Build the CUDA tier: ON, OFF or AUTO")
+set(SHARPI_CUDA_ARCHITECTURES "80-real;86-real;89-real;90-real;100-real;120" CACHE STRING
+  "Architectures of the kernels: machine code for each, PTX for later ones")
+if(NOT CMAKE_CUDA_ARCHITECTURES)
+  set(CMAKE_CUDA_ARCHITECTURES "${SHARPI_CUDA_ARCHITECTURES}")
+endif()
 set_property(CACHE SHARPI_CUDA PROPERTY STRINGS AUTO ON OFF)
 
 set(SHARPI_WITH_CUDA OFF)
@@ -22,6 +28,7 @@ elseif(SHARPI_CUDA STREQUAL "AUTO" OR SHARPI_CUDA)
   if(CMAKE_CUDA_COMPILER)
     set(SHARPI_WITH_CUDA ON)
     enable_language(CUDA)
+    find_package(CUDAToolkit REQUIRED)
   elseif(NOT SHARPI_CUDA STREQUAL "AUTO")
     message(FATAL_ERROR "SHARPI_CUDA=${SHARPI_CUDA}, but no CUDA compiler was found; set CUDACXX")
   endif()

@@ -2,16 +2,14 @@
 // Which kernel a product goes to, and the parameters it wants.
 #include <algorithm>
 
+#include "cuda/kernels/cublas_lt.h"
+#include "cuda/kernels/gemm.h"
 #include "cuda/kernels/launch.h"
 #include "cuda/kernels/matmul.h"
 #include "cuda/kernels/matvec.h"
 
 namespace sharpi::cuda {
 namespace {
-
-bool is_gated_epilogue(Epilogue e) {
-  return e == Epilogue::kSwiGlu || e == Epilogue::kGeGlu;
-}
 
 uint64_t align_up(uint64_t n) {
   return (n + 255) / 256 * 256;
@@ -34,8 +32,24 @@ Status check_tasks(const MatmulParams& p) {
     return Status::error(Code::kInternal, "matmul: gate of %u rows, up of %u", p.tasks[0].w.n_out,
                          p.tasks[1].w.n_out);
   }
-  if (p.x_stride % 4 != 0 || reinterpret_cast<uintptr_t>(p.x) % 16 != 0) {
+  if (p.n_rows == 0 || p.x_stride % 4 != 0 || reinterpret_cast<uintptr_t>(p.x) % 16 != 0) {
     return Status::error(Code::kInternal, "matmul: rows are not aligned to 16 bytes");
+  }
+  return Status::ok();
+}
+
+Status check_moe(const MoeParams& p) {
+  const bool shapes = p.gate && p.up && p.down && p.gate.n_out == p.up.n_out &&
+                      p.gate.n_in == p.up.n_in && p.down.n_in == p.gate.n_out &&
+                      p.down.n_out == p.gate.n_in && p.gate.n_experts == p.up.n_experts &&
+                      p.gate.n_experts == p.down.n_experts;
+  const bool kinds = is_gated_epilogue(p.activation) && ggml_traits(p.gate.type).computable &&
+                     ggml_traits(p.up.type).computable && ggml_traits(p.down.type).computable;
+  if (!shapes || !kinds || p.n_rows == 0 || p.n_used == 0 || p.n_used > 32 || p.x_stride % 4 != 0 ||
+      p.gate.n_in % 8 != 0 || p.gate.n_out % 8 != 0 || p.workspace == nullptr ||
+      reinterpret_cast<uintptr_t>(p.x) % 16 != 0) {
+    return Status::error(Code::kInternal, "moe: %u of %u experts, %u x %u, %u rows", p.n_used,
+                         p.gate.n_experts, p.gate.n_out, p.gate.n_in, p.n_rows);
   }
   return Status::ok();
 }
@@ -155,7 +169,168 @@ Status run_expert_streams(const MatmulConfig& config, const MoeParams& p, cudaSt
              : launch_matvec_f32(config, s, p.n_rows, stream);
 }
 
+/// Where things are in the workspace of a product of many rows.
+struct GemmSpace {
+  uint64_t image_rows, image, tiles, tile_bytes;
+  uint64_t scalars, up, library;  // cuBLASLt, behind the image
+  uint64_t bytes;
+};
+/// From how many rows cuBLASLt, for weights in tiles: it wins where there is no warpgroup kernel.
+constexpr uint32_t kCublasRows = 192;
+
+bool use_cublas(const MatmulConfig& config, uint32_t n_rows) {
+  if (config.cublas_lt == nullptr || config.deterministic || config.exact) return false;
+  if (config.gemm_path == GemmPath::kCublasLt) return true;
+  return config.gemm_path == GemmPath::kAuto && n_rows >= kCublasRows && !have_gemm_sm90(config);
+}
+
+GemmSpace gemm_space(const MatmulConfig& config, uint32_t n_rows, uint32_t n_in, uint32_t n_out) {
+  GemmSpace s = {};
+  s.image_rows = (uint64_t{n_rows} + 7) / 8 * 8;
+  s.image = align_up(s.image_rows * sizeof(float));
+  s.tiles = s.image + align_up(image_bytes(s.image_rows, n_in));
+  if (config.cublas_lt != nullptr) {
+    s.scalars = s.tiles;
+    s.up = s.scalars + 256;
+    s.library = s.up + align_up(uint64_t{n_rows} *
+                                std::min((n_out + 3) / 4 * 4, kCublasGatedSlice) * sizeof(float));
+    s.tiles = s.library + kCublasWorkspaceBytes;
+  }
+  const uint64_t panel = f16_panel_bytes(n_in);
+  s.tile_bytes = std::max(2 * panel, std::min(kF16TileBytes, 2 * panels_of(n_out) * panel));
+  s.bytes = align_up(s.tiles + s.tile_bytes);
+  return s;
+}
+
+bool has_fragments(const MatmulParams& p, uint32_t t) {
+  const bool pair = !is_gated_epilogue(p.epilogue) || p.tasks[0].w.type == p.tasks[1].w.type;
+  const bool tiles = is_gated_epilogue(p.epilogue) ? p.tasks[0].w.layout == WeightLayout::kTiles &&
+                                                         p.tasks[1].w.layout == WeightLayout::kTiles
+                                                   : p.tasks[t].w.layout == WeightLayout::kTiles;
+  return pair && tiles;
+}
+
+/// Tasks (one, or gate and up) whose weights have to become f16 tiles first, slice by slice.
+Status run_converted(const MatmulConfig& config, const MatmulParams& p, GemmParams g, uint32_t t,
+                     const GemmSpace& space, cudaStream_t stream) {
+  const uint32_t n = is_gated_epilogue(p.epilogue) ? 2 : 1, n_out = p.tasks[t].w.n_out;
+  const uint64_t panel = f16_panel_bytes(g.n_in);
+  auto slice = static_cast<uint32_t>(
+      std::min<uint64_t>(space.tile_bytes / (panel * n), panels_of(n_out)) * kPanelRows);
+  if (slice == 0) {
+    return Status::error(Code::kInternal, "matmul: no room for a panel of %u columns", g.n_in);
+  }
+  auto* area = reinterpret_cast<uint8_t*>(p.workspace) + space.tiles;
+  for (uint32_t first = 0; first < n_out; first += slice) {
+    const uint32_t rows = std::min(slice, n_out - first);
+    g.n_tasks = n;
+    for (uint32_t k = 0; k < n; ++k) {
+      g.tasks[k] = gemm_task(p.tasks[t + k].w, p.tasks[t + k].y, p.tasks[t + k].y_stride);
+      SHARPI_TRY(convert_task(p.tasks[t + k].w, first, rows, 0, 1,
+                              area + k * panels_of(slice) * panel, &g.tasks[k], stream));
+      g.tasks[k].y += first;
+    }
+    SHARPI_TRY(launch_gemm(config, g, 0, 0, stream));
+  }
+  return Status::ok();
+}
+
+/// Any number of rows: tensor cores, or f32.
+Status run_gemm(const MatmulConfig& config, const MatmulParams& p, cudaStream_t stream) {
+  uint32_t max_out = 0;
+  for (uint32_t t = 0; t < p.n_tasks; ++t) max_out = std::max(max_out, p.tasks[t].w.n_out);
+  const uint32_t n_in = p.tasks[0].w.n_in;
+  const bool f32 = config.exact || p.force_f32;
+  GemmSpace space = gemm_space(config, p.n_rows, n_in, max_out);
+  const uint64_t needed = f32 ? space.image : space.tiles;
+  const bool room = p.workspace_bytes >= needed;
+  space.tile_bytes = room ? std::min(space.tile_bytes, p.workspace_bytes - needed) : 0;
+  if (!room || reinterpret_cast<uintptr_t>(p.workspace) % 256 != 0) {
+    return Status::error(Code::kInternal, "matmul: workspace of %llu bytes, %llu needed",
+                         static_cast<unsigned long long>(p.workspace_bytes),
+                         static_cast<unsigned long long>(needed));
+  }
+  auto* base = reinterpret_cast<uint8_t*>(p.workspace);
+  StageParams stage = {};
+  stage.x = p.x;
+  stage.x_stride = p.x_stride;
+  stage.norm_weight = p.norm_weight;
+  stage.norm_eps = p.norm_eps;
+  stage.row_scale = is_gated_epilogue(p.epilogue) ? nullptr : p.row_scale;
+  stage.n_rows = p.n_rows;
+  stage.n_in = n_in;
+  stage.image = f32 ? nullptr : base + space.image;
+  stage.image_rows = space.image_rows;
+  stage.factor = reinterpret_cast<float*>(base);
+  if (!f32 && use_cublas(config, p.n_rows)) {
+    return run_cublas(
+        {config.cublas_lt, stage, base + space.image, base + space.tiles, space.tile_bytes,
+         reinterpret_cast<float*>(base + space.up), base + space.scalars, base + space.library},
+        p, stream);
+  }
+  SHARPI_TRY(launch_stage_image(stage, config.pdl, stream));
+
+  GemmParams g = {};
+  g.image = stage.image;
+  g.image_rows = space.image_rows;
+  g.factor = stage.factor;
+  g.n_experts = 1;
+  g.n_rows = p.n_rows;
+  g.n_in = n_in;
+  g.n_steps = gemm_steps(n_in);
+  g.epilogue = p.epilogue;
+  g.x = p.x;
+  g.x_stride = p.x_stride;
+  g.norm_weight = p.norm_weight;
+  GemmParams direct = g;
+  for (uint32_t t = 0; t < p.n_tasks; ++t) {
+    if (f32 || has_fragments(p, t)) {
+      direct.tasks[direct.n_tasks++] = gemm_task(p.tasks[t].w, p.tasks[t].y, p.tasks[t].y_stride);
+    }
+  }
+  if (f32) return launch_gemm_f32(config, direct, 0, stream);
+  if (direct.n_tasks != 0) SHARPI_TRY(launch_gemm(config, direct, 0, 0, stream));
+  for (uint32_t t = 0; t < p.n_tasks; t += is_gated_epilogue(p.epilogue) ? 2 : 1) {
+    if (!has_fragments(p, t)) SHARPI_TRY(run_converted(config, p, g, t, space, stream));
+  }
+  return Status::ok();
+}
+
 }  // namespace
+
+GemmTask gemm_task(const DeviceMatrix& w, float* y, uint64_t y_stride) {
+  GemmTask t = {};
+  t.data = reinterpret_cast<const uint8_t*>(w.data);
+  t.expert_bytes = w.expert_bytes;
+  t.y = y;
+  t.y_stride = y_stride;
+  t.panel_bytes = ggml_row_bytes(w.type, w.n_in) * kPanelRows;
+  t.n_out = w.n_out;
+  t.type = w.type;
+  t.layout = w.layout;
+  return t;
+}
+
+Status convert_task(const DeviceMatrix& w, uint32_t first, uint32_t n, uint32_t e,
+                    uint32_t n_experts, uint8_t* dst, GemmTask* task, cudaStream_t stream) {
+  F16TilesParams p = {};
+  p.data = reinterpret_cast<const uint8_t*>(w.data) + e * w.expert_bytes +
+           first * ggml_row_bytes(w.type, w.n_in);
+  p.type = w.type;
+  p.layout = w.layout;
+  p.n_in = w.n_in;
+  p.n_rows = n;
+  p.dst = dst;
+  p.n_experts = n_experts;
+  p.expert_bytes = w.expert_bytes;
+  task->data = dst;
+  task->panel_bytes = f16_panel_bytes(w.n_in);
+  task->expert_bytes = panels_of(n) * task->panel_bytes;
+  task->n_out = n;
+  task->type = GgmlType::kF16;
+  task->layout = WeightLayout::kTiles;
+  return launch_f16_tiles(p, stream);
+}
 
 Status make_matmul_config(MatmulConfig* config) {
   int device = 0, major = 0, minor = 0;
@@ -168,20 +343,52 @@ Status make_matmul_config(MatmulConfig* config) {
   SHARPI_TRY(get(&minor, cudaDevAttrComputeCapabilityMinor));
   SHARPI_TRY(get(&config->max_shared_bytes, cudaDevAttrMaxSharedMemoryPerBlockOptin));
   config->compute_capability = 10 * major + minor;
+  SHARPI_TRY(prepare_gemm(*config));
   return prepare_matvec(config->max_shared_bytes);
+}
+
+uint64_t matmul_workspace_bytes(const MatmulConfig& config, uint32_t max_rows, uint32_t max_in,
+                                uint32_t max_out) {
+  uint64_t bytes = stream_workspace_bytes(std::min(max_rows, kMatvecRows), max_in);
+  if (max_rows > kMatvecRows || config.deterministic)
+    bytes = std::max(bytes, gemm_space(config, max_rows, max_in, max_out).bytes);
+  return align_up(bytes);
 }
 
 Status launch_matmul(const MatmulConfig& config, const MatmulParams& p, cudaStream_t stream) {
   SHARPI_TRY(check_tasks(p));
-  return run_streams(config, p, stream);
+  const bool stream_weights = p.n_rows <= kMatvecRows && !config.deterministic;
+  return stream_weights ? run_streams(config, p, stream) : run_gemm(config, p, stream);
 }
 
-uint64_t moe_workspace_bytes(const MatmulConfig&, uint32_t max_rows, uint32_t, uint32_t d_ff,
-                             uint32_t, uint32_t n_used) {
-  return align_up(uint64_t{max_rows} * n_used * d_ff * sizeof(float));
+const char* matmul_path(const MatmulConfig& config, uint32_t n_rows) {
+  if (n_rows <= kMatvecRows && !config.deterministic)
+    return config.exact ? "f32 streaming" : "f16 streaming";
+  if (config.exact) return "f32 tiles";
+  if (use_cublas(config, n_rows)) return "f16 weights and cuBLASLt";
+  const bool warpgroups =
+      have_gemm_sm90(config) && !config.deterministic && config.gemm_path != GemmPath::kMma;
+  return warpgroups ? "f16 warpgroup tensor cores" : "f16 tensor cores";
+}
+
+uint64_t moe_workspace_bytes(const MatmulConfig& config, uint32_t max_rows, uint32_t n_embd,
+                             uint32_t d_ff, uint32_t n_experts, uint32_t n_used) {
+  const uint64_t few = uint64_t{std::min(max_rows, kMatvecRows)} * n_used * d_ff * sizeof(float);
+  const bool many = max_rows > kMatvecRows || config.deterministic;
+  return align_up(std::max(
+      few, many ? grouped_moe_bytes(config, max_rows, n_embd, d_ff, n_experts, n_used) : 0));
 }
 
 Status launch_moe(const MatmulConfig& config, const MoeParams& p, cudaStream_t stream) {
+  SHARPI_TRY(check_moe(p));
+  const bool stream_weights = p.n_rows <= kMatvecRows && !config.deterministic;
+  if (!stream_weights) return launch_grouped_moe(config, p, stream);
+  const uint64_t needed = uint64_t{p.n_rows} * p.n_used * p.gate.n_out * sizeof(float);
+  if (p.workspace_bytes < needed) {
+    return Status::error(Code::kInternal, "moe: workspace of %llu bytes, %llu needed",
+                         static_cast<unsigned long long>(p.workspace_bytes),
+                         static_cast<unsigned long long>(needed));
+  }
   return run_expert_streams(config, p, stream);
 }
 

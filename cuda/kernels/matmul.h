@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: MIT
 // Matrix products of the CUDA tier: y[r][o] = sum_i W[o][i] * x[r][i], x and y f32 in device
-// memory. launch_matmul streams the weights once for 1..8 rows (matvec.cu). Fast: x rounded to f16
-// (scaled per
-//              row by a power of two), integer weights exact on tensor cores, f32 accumulation.
-//              Nothing but the weights is read before the grid dependency resolves, so launches
-//              chained with `pdl` overlap.
+// memory. launch_matmul streams the weights once for 1..8 rows (matvec.cu): x rounded to f16 under
+// powers of two, integer weights exact on tensor cores, f32 accumulation; nothing but the weights
+// is read before the grid dependency resolves, so launches chained with `pdl` overlap. More rows: x
+// as an f16 image under a power of two per row, weights to f16 on the way (gemm.h), or cuBLASLt.
 // exact: f32 products and f32 accumulation everywhere. Reduction orders are fixed: equal calls give
 // equal bits. deterministic: one kernel and one order for every n_rows, so that a row's result does
 // not depend on the other rows.
@@ -33,14 +32,21 @@ enum class Epilogue : uint8_t {
   kGeGlu,   // the same with gelu (tanh form)
 };
 
+/// Which kernel products of many rows go to; kAuto is what measured fastest.
+enum class GemmPath : uint8_t { kAuto, kMma, kWarpgroup, kCublasLt };
+
+class CublasLt;
+
 /// What is the same for all products of a model on one device; made once per model.
 struct MatmulConfig {
   bool exact = false;
   bool deterministic = false;
-  bool pdl = false;            // launch with programmatic stream serialization
-  int n_sm = 0;                // multiprocessors
-  int compute_capability = 0;  // 10 * major + minor
-  int max_shared_bytes = 0;    // of a block, opted in
+  bool pdl = false;                      // launch with programmatic stream serialization
+  int n_sm = 0;                          // multiprocessors
+  int compute_capability = 0;            // 10 * major + minor
+  int max_shared_bytes = 0;              // of a block, opted in
+  GemmPath gemm_path = GemmPath::kAuto;  // for tests and measurements
+  CublasLt* cublas_lt = nullptr;         // the model's (cublas_lt.h); nullptr: own kernels only
 };
 /// Fills in the properties of the current device, and raises the shared-memory limits of
 /// the kernels (so that the first launch may be inside a capture).
@@ -74,6 +80,9 @@ uint64_t matmul_workspace_bytes(const MatmulConfig& config, uint32_t max_rows, u
                                 uint32_t max_out);
 
 Status launch_matmul(const MatmulConfig& config, const MatmulParams& p, cudaStream_t stream);
+
+/// The kernel that a product of n_rows rows of tile weights goes to, in words (statistics).
+const char* matmul_path(const MatmulConfig& config, uint32_t n_rows);
 
 /// Routed experts: y[r] (+)= sum_j weight[r][j] * down[e](act(gate[e] x[r]) * up[e] x[r]),
 /// e = ids[r][j], j ascending.

@@ -32,7 +32,9 @@ Result<std::vector<std::unique_ptr<Backend>>> make_backends(const BackendOptions
   SHARPI_TRY_ASSIGN(auto host, cpu::make_backend(cpu_options(options.params)));
   backends.push_back(std::move(host));
 #if SHARPI_HAS_CUDA
-  SHARPI_TRY_ASSIGN(auto devices, cuda::make_backends(options));
+  cuda::CudaBackendOptions gpu;
+  gpu.log = [log = options.log](const std::string& text) { log(SHARPI_LOG_INFO, text); };
+  SHARPI_TRY_ASSIGN(auto devices, cuda::make_backends(gpu));
   for (auto& device : devices) backends.push_back(std::move(device));
 #endif
   return backends;

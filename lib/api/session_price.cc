@@ -38,6 +38,7 @@ Result<std::shared_ptr<const Plan>> price_session(const Model& model, const Sess
   auto plan = std::make_shared<Plan>();
   plan->spec = base.spec;
   plan->placement = base.placement;
+  plan->device = base.device;
   plan->model = base.model;
   plan->model.n_sessions = 1;
   plan->session = shape;
@@ -45,13 +46,16 @@ Result<std::shared_ptr<const Plan>> price_session(const Model& model, const Sess
   plan->file_fingerprint = base.file_fingerprint;
   const auto sizers = model.context().sizers();
   for (const TierSizer* sizer : sizers) {
-    if (!base.placement.uses(sizer->tier())) continue;
+    if (!base.uses(*sizer)) continue;
     auto rows = sizer->session_rows(*base.spec, base.placement, plan->model, shape);
     plan->rows.insert(plan->rows.end(), rows.begin(), rows.end());
   }
   const auto own = engine_session_rows(*base.spec, shape, base.model.n_chunk);
   plan->rows.insert(plan->rows.end(), own.begin(), own.end());
-  for (const TierSizer* sizer : sizers) SHARPI_TRY(check_free(plan->rows, *sizer));
+  for (const TierSizer* sizer : sizers) {
+    if (sizer->tier() == TierId::kCpu || base.uses(*sizer))
+      SHARPI_TRY(check_free(plan->rows, *sizer));
+  }
   return std::shared_ptr<const Plan>(std::move(plan));
 }
 

@@ -31,14 +31,11 @@ class CpuBackend final : public Backend, public TierSizer {
                                       const SessionShape& session) const override {
     std::vector<MemoryRow> rows = CpuSession::plan_rows(spec, placement, model, session);
     const uint32_t queries = score_queries(session);
-    const uint64_t scratch =
-        queries == 0 ? 0
-                     : score_bytes(spec, placement, pool_->size(), session.capacity(model.n_chunk),
-                                   queries, policy_needs_values(session.policy));
-    if (scratch != 0) {
-      rows.push_back(make_row(TierId::kCpu, 0, SHARPI_ROW_COMPACTION, SHARPI_ROW_ANONYMOUS,
-                              "scoring scratch", scratch, scratch));
-      rows.back().per_session = 1;
+    if (queries == 0) return rows;
+    for (const MemoryRow& r :
+         score_rows(spec, placement, pool_->size(), session.capacity(model.n_chunk), queries,
+                    policy_needs_values(session.policy))) {
+      rows.push_back(r);
     }
     return rows;
   }

@@ -39,14 +39,25 @@ uint64_t ffn_bytes(const LayerSpec& l) {
   return n;
 }
 
+/// First FFN on the CPU that takes a per-layer embedding although the embedding block is elsewhere;
+/// -1 = none.
+int64_t first_per_layer_embedding(const ModelSpec& s, const Placement& p) {
+  if (s.d_ple == 0 || p.embedding == TierId::kCpu) return -1;
+  for (uint32_t l = 0; l < s.n_layers(); ++l) {
+    if (p.ffn[l] == TierId::kCpu && s.layers[l].ple_gate) return l;
+  }
+  return -1;
+}
+
 MappedBytes measure(const ModelSpec& s, const Placement& p) {
   MappedBytes m;
-  if (p.embedding == TierId::kCpu) m.embedding += s.token_embd.bytes();
+  const bool embeds = p.embedding == TierId::kCpu || first_per_layer_embedding(s, p) >= 0;
+  if (embeds) m.embedding += s.token_embd.bytes();
   if (p.per_layer_embedding == TierId::kCpu) {
     m.embedding += s.ple_embd.bytes() + s.ple_model_proj.bytes() + s.ple_proj_norm.bytes();
   }
   if (p.head == TierId::kCpu) {
-    const bool counted = s.tied_output && p.embedding == TierId::kCpu;
+    const bool counted = s.tied_output && embeds;
     m.head += s.output_norm.bytes() + (counted ? 0 : s.output.bytes());
   }
   for (uint32_t l = 0; l < s.n_layers(); ++l) {
@@ -123,6 +134,7 @@ Result<std::unique_ptr<CpuModel>> CpuModel::create(MemoryMeter* meter, ThreadPoo
   m->workspace_layout_ = make_workspace_layout(*plan->spec, plan->placement, plan->model,
                                                plan->session, m->config_, pool->size());
   m->ropes_ = make_rope_tables(*plan->spec, &m->rope_of_layer_);
+  m->first_ple_ = first_per_layer_embedding(*plan->spec, plan->placement);
   for (uint32_t l = 0; l < plan->spec->n_layers(); ++l) {
     if (plan->placement.mixer[l] == TierId::kCpu) m->last_mixer_ = l;
   }

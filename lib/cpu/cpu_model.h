@@ -22,9 +22,10 @@ struct Pass {
   CpuWorkspace& ws;
 };
 
-/// Bytes of a scoring scratch for up to n_slots rows and n_queries queries (cpu_score.cc).
-uint64_t score_bytes(const ModelSpec& spec, const Placement& placement, uint32_t n_threads,
-                     uint32_t n_slots, uint32_t n_queries, bool values);
+/// Of a scoring scratch for up to n_slots rows and n_queries queries (cpu_score.cc).
+std::vector<MemoryRow> score_rows(const ModelSpec& spec, const Placement& placement,
+                                  uint32_t n_threads, uint32_t n_slots, uint32_t n_queries,
+                                  bool values);
 
 class CpuModel final : public TierModel {
  public:
@@ -54,8 +55,8 @@ class CpuModel final : public TierModel {
 
   // forward.cc
   Status run_blocks(const Segment& segment, Pass& p) const;
-  void embed(Pass& p) const;
-  void embed_per_layer(Pass& p) const;
+  void embed(Pass& p, Buf to) const;
+  void embed_per_layer(Pass& p, Buf embedded) const;
   void head(Pass& p) const;
   void rope_tables(Pass& p) const;
   void norm_rows(Pass& p, const float* x, const TensorRef& w, float* y) const;
@@ -111,6 +112,8 @@ class CpuModel final : public TierModel {
   std::vector<RopeTable> ropes_;
   std::vector<int32_t> rope_of_layer_;
   uint32_t last_mixer_ = 0;  // last layer whose mixer is here: rings are flushed after it
+  /// First FFN here with a per-layer embedding when the embedding block is on another tier.
+  int64_t first_ple_ = -1;
   uint32_t n_workspaces_ = 0;
 };
 

@@ -11,10 +11,19 @@
 namespace sharpi::cpu {
 namespace {
 
+/// The plan row of a scratch of that size.
+std::vector<MemoryRow> score_rows_of(uint64_t bytes) {
+  if (bytes == 0) return {};
+  MemoryRow row = make_row(TierId::kCpu, 0, SHARPI_ROW_COMPACTION, SHARPI_ROW_ANONYMOUS,
+                           "scoring scratch", bytes, bytes);
+  row.per_session = 1;
+  return {row};
+}
+
 /// One block: results, gathered queries, visible counts, kernel scratch.
 class CpuScoreScratch final : public ScoreScratch {
  public:
-  uint64_t bytes() const override { return memory.bytes(); }
+  std::vector<MemoryRow> memory_rows() const override { return score_rows_of(memory.bytes()); }
   HostBuffer memory;
   uint32_t n_slots = 0, n_queries = 0, n_kv = 0;
   bool values = false;
@@ -67,10 +76,12 @@ ScoreSizes score_sizes(const Widest& w, uint32_t n_threads, uint32_t n_slots, ui
 
 }  // namespace
 
-uint64_t score_bytes(const ModelSpec& spec, const Placement& placement, uint32_t n_threads,
-                     uint32_t n_slots, uint32_t n_queries, bool values) {
+std::vector<MemoryRow> score_rows(const ModelSpec& spec, const Placement& placement,
+                                  uint32_t n_threads, uint32_t n_slots, uint32_t n_queries,
+                                  bool values) {
   const Widest w = widest(spec, placement);
-  return w.heads == 0 ? 0 : score_sizes(w, n_threads, n_slots, n_queries, values).total;
+  return score_rows_of(w.heads == 0 ? 0
+                                    : score_sizes(w, n_threads, n_slots, n_queries, values).total);
 }
 
 Result<std::unique_ptr<ScoreScratch>> CpuModel::create_score_scratch(uint32_t n_slots,

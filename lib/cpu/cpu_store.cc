@@ -58,55 +58,6 @@ void push_fixed_rows(std::vector<MemoryRow>* rows, uint64_t state, uint32_t n_re
 
 }  // namespace
 
-StateLayout make_state_layout(const ModelSpec& spec, const Placement& placement, TierId tier) {
-  StateLayout out;
-  out.index_of_layer.assign(spec.layers.size(), -1);
-  for (uint32_t l = 0; l < spec.n_layers(); ++l) {
-    if (spec.layers[l].mixer != MixerKind::kGatedDeltaNet || placement.mixer[l] != tier) continue;
-    const DeltaNetSpec& d = spec.layers[l].delta;
-    StateLayout::Layer s;
-    s.layer = l;
-    s.state_bytes = uint64_t{d.n_v_heads} * d.head_dim * d.head_dim * sizeof(float);
-    s.conv_bytes = uint64_t{d.conv_kernel - 1} * d.conv_dim() * sizeof(float);
-    s.state_offset = out.bytes;
-    s.conv_offset = s.state_offset + s.state_bytes;
-    out.bytes = s.conv_offset + s.conv_bytes;
-    out.index_of_layer[l] = static_cast<int32_t>(out.layers.size());
-    out.layers.push_back(s);
-  }
-  return out;
-}
-
-QueryLayout make_query_layout(const ModelSpec& spec, const Placement& placement, TierId tier) {
-  QueryLayout out;
-  out.offset_of_layer.assign(spec.layers.size(), -1);
-  out.dim_of_layer.assign(spec.layers.size(), 0);
-  for (uint32_t l = 0; l < spec.n_layers(); ++l) {
-    const LayerSpec& layer = spec.layers[l];
-    if (placement.mixer[l] != tier || layer.mixer != MixerKind::kAttention ||
-        layer.attention.window != 0) {
-      continue;
-    }
-    out.offset_of_layer[l] = static_cast<int64_t>(out.floats);
-    out.dim_of_layer[l] = layer.attention.n_heads * layer.attention.head_dim;
-    out.floats += out.dim_of_layer[l];
-  }
-  return out;
-}
-
-KvLayout make_tier_kv_layout(const ModelSpec& spec, const Placement& placement, TierId tier,
-                             const ModelShape& model, const SessionShape& session) {
-  std::vector<bool> here(spec.layers.size());
-  for (size_t l = 0; l < here.size(); ++l) here[l] = placement.mixer[l] == tier;
-  KvShape shape;
-  shape.n_ctx = session.n_ctx;
-  shape.capacity = session.capacity(model.n_chunk);
-  shape.rewind = session.rewind;
-  shape.n_chunk = model.n_chunk;
-  shape.per_layer_groups = session.per_layer_budgets;
-  return make_kv_layout(spec, here, session.dtypes, shape);
-}
-
 std::vector<MemoryRow> CpuSession::plan_rows(const ModelSpec& spec, const Placement& placement,
                                              const ModelShape& model, const SessionShape& session) {
   std::vector<MemoryRow> rows;

@@ -2,7 +2,6 @@
 #include "cpu/cpu_workspace.h"
 
 #include <algorithm>
-#include <cmath>
 
 #include "cpu/attention.h"
 #include "cpu/cpu_store.h"
@@ -108,59 +107,7 @@ void add_moe_buffers(LayoutBuilder* b, const Widths& w, uint64_t rows, uint64_t 
   b->bytes(Buf::kMoeTasks, 2ull * w.n_experts * sizeof(MatmulTask));
 }
 
-/// f32 angles per position: interpolation and YaRN folded into one frequency per pair.
-RopeTable make_table(const RopeSpec& r) {
-  RopeTable t;
-  t.spec = r;
-  const uint32_t half = r.n_rot / 2;
-  t.inv_freq.resize(half);
-  const double kPi = 3.14159265358979323846;
-  const auto corr = [&](double beta) {
-    return r.n_rot * std::log(r.yarn_orig_ctx / (2 * kPi * beta)) / (2 * std::log(r.freq_base));
-  };
-  const double low = r.yarn ? std::max(0.0, std::floor(corr(r.yarn_beta_fast))) : 0;
-  const double high = r.yarn ? std::min(r.n_rot - 1.0, std::ceil(corr(r.yarn_beta_slow))) : 0;
-  const auto* factors =
-      r.freq_factors ? reinterpret_cast<const float*>(r.freq_factors->data) : nullptr;
-  for (uint32_t j = 0; j < half; ++j) {
-    double f = std::pow(r.freq_base, -2.0 * j / r.n_rot);
-    if (factors != nullptr) f /= static_cast<double>(factors[j]);
-    if (r.yarn) {
-      const double ramp = std::clamp((j - low) / std::max(0.001, high - low), 0.0, 1.0);
-      const double mix = r.yarn_ext * (1.0 - ramp);
-      f = f / r.yarn_factor * (1.0 - mix) + f * mix;
-    } else {
-      f *= r.freq_scale;
-    }
-    t.inv_freq[j] = f;
-  }
-  if (r.yarn) t.mscale = static_cast<float>((1.0 + 0.1 * std::log(r.yarn_factor)) * r.yarn_attn);
-  return t;
-}
-
-bool same_rope(const RopeSpec& a, const RopeSpec& b) {
-  return a.n_rot == b.n_rot && a.freq_base == b.freq_base && a.freq_scale == b.freq_scale &&
-         a.freq_factors == b.freq_factors && a.yarn == b.yarn && a.yarn_factor == b.yarn_factor &&
-         a.yarn_orig_ctx == b.yarn_orig_ctx && a.yarn_ext == b.yarn_ext &&
-         a.yarn_attn == b.yarn_attn;
-}
-
 }  // namespace
-
-std::vector<RopeTable> make_rope_tables(const ModelSpec& spec,
-                                        std::vector<int32_t>* table_of_layer) {
-  std::vector<RopeTable> tables;
-  table_of_layer->assign(spec.layers.size(), -1);
-  for (size_t l = 0; l < spec.layers.size(); ++l) {
-    if (spec.layers[l].mixer != MixerKind::kAttention) continue;
-    const RopeSpec& r = spec.layers[l].attention.rope;
-    const auto it = std::find_if(tables.begin(), tables.end(),
-                                 [&](const RopeTable& t) { return same_rope(t.spec, r); });
-    (*table_of_layer)[l] = static_cast<int32_t>(it - tables.begin());
-    if (it == tables.end()) tables.push_back(make_table(r));
-  }
-  return tables;
-}
 
 WorkspaceLayout make_workspace_layout(const ModelSpec& spec, const Placement& placement,
                                       const ModelShape& model, const SessionShape& session,

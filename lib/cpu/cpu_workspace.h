@@ -9,6 +9,7 @@
 
 #include "base/memory.h"
 #include "cpu/matmul.h"
+#include "tier/rope_tables.h"
 #include "tier/tier.h"
 
 namespace sharpi::cpu {
@@ -59,16 +60,6 @@ struct WorkspaceLayout {
   uint32_t chunk_blocks = 0;  // blocks of 64 rows in kKvChunk
   uint64_t chunk_slot_bytes = 0;
 };
-
-/// Rope settings that differ between layers: each distinct one has its own tables.
-struct RopeTable {
-  RopeSpec spec;
-  std::vector<double> inv_freq;  // [n_rot/2], angle per position, scaling included
-  float mscale = 1.0f;
-};
-/// Distinct tables of a model and which one each layer uses (-1: no attention).
-std::vector<RopeTable> make_rope_tables(const ModelSpec& spec,
-                                        std::vector<int32_t>* table_of_layer);
 
 WorkspaceLayout make_workspace_layout(const ModelSpec& spec, const Placement& placement,
                                       const ModelShape& model, const SessionShape& session,

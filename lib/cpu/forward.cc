@@ -20,6 +20,7 @@ Status CpuModel::run(const Segment& segment, const Submission& rows, Workspace& 
 Status CpuModel::run_blocks(const Segment& segment, Pass& p) const {
   const Submission& rows = p.rows;
   const bool may_stop = rows.cancel != nullptr && (rows.transient || !spec().has_window());
+  bool has_ropes = false;
   for (const Block& b : segment.blocks) {
     // A ring row that was overwritten cannot be brought back, so windowed models finish their
     // chunk.
@@ -28,11 +29,13 @@ Status CpuModel::run_blocks(const Segment& segment, Pass& p) const {
     }
     switch (b.kind) {
       case BlockKind::kEmbedding:
-        embed(p);
-        rope_tables(p);
+        embed(p, Buf::kX);
+        if (spec().d_ple != 0) embed_per_layer(p, Buf::kX);
         break;
       case BlockKind::kMixer:
         if (spec().layers[b.layer].mixer == MixerKind::kAttention) {
+          if (!has_ropes) rope_tables(p);
+          has_ropes = true;
           SHARPI_TRY(attention_block(p, b.layer));
         } else {
           delta_block(p, b.layer);
@@ -40,6 +43,10 @@ Status CpuModel::run_blocks(const Segment& segment, Pass& p) const {
         if (b.layer == last_mixer_) SHARPI_TRY(flush_ring(p));
         break;
       case BlockKind::kFfn:
+        if (b.layer == first_ple_) {  // the embedding ran elsewhere: its rows again, in scratch
+          embed(p, Buf::kNorm);
+          embed_per_layer(p, Buf::kNorm);
+        }
         ffn_block(p, b.layer);
         break;
       case BlockKind::kExperts:
@@ -117,22 +124,21 @@ void CpuModel::add_residual(Pass& p, const TensorRef& post_norm) const {
   });
 }
 
-void CpuModel::embed(Pass& p) const {
+void CpuModel::embed(Pass& p, Buf to) const {
   const TensorRef& w = spec().token_embd;
   const uint64_t e = spec().n_embd;
-  float* x = p.ws.get(Buf::kX);
+  float* x = p.ws.get(to);
   each_row(p.rows.n_rows, [&](uint64_t r) {
     const auto token = static_cast<uint64_t>(p.rows.tokens[r]);
     dequantize_row(w.tensor->type, w.tensor->data + token * w.row_bytes(), x + r * e, e);
     if (spec().embedding_scale != 1.0f) scale_inplace(isa_, x + r * e, spec().embedding_scale, e);
   });
-  if (spec().d_ple != 0) embed_per_layer(p);
 }
 
-void CpuModel::embed_per_layer(Pass& p) const {
+void CpuModel::embed_per_layer(Pass& p, Buf embedded) const {
   const ModelSpec& s = spec();
   const uint64_t width = uint64_t{s.n_layers()} * s.d_ple;
-  const MatmulInput in = input(p, Buf::kX, s.n_embd, p.rows.n_rows, Buf::kActE);
+  const MatmulInput in = input(p, embedded, s.n_embd, p.rows.n_rows, Buf::kActE);
   float* ple = p.ws.get(Buf::kPle);
   const MatmulTask t = task(s.ple_model_proj, in, ple, width);
   mm(p).run({&t, 1});

@@ -33,7 +33,7 @@ Result<std::shared_ptr<Model>> Model::load(std::shared_ptr<Context> context,
   m->plan_ = plan;
   for (const auto& backend : m->context_->backends()) {
     const TierId id = backend->sizer().tier();
-    if (!plan->placement.uses(id)) continue;
+    if (!plan->uses(backend->sizer())) continue;
     SHARPI_TRY_ASSIGN(std::unique_ptr<TierModel> tier, backend->load(plan, progress));
     m->tiers_.push_back(std::move(tier));
     m->tier_ids_.push_back(id);

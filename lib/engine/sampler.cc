@@ -7,6 +7,8 @@
 #include <cmath>
 #include <limits>
 
+#include "engine/pcg32.h"
+
 namespace sharpi {
 namespace {
 
@@ -16,33 +18,6 @@ constexpr float kLargest = std::numeric_limits<float>::max();
 constexpr uint32_t kBlock = 32;
 // Of the best token's weight; 2^21 tokens as heavy still sum below 2^63.
 constexpr double kUnits = 0x1p42;
-
-/// PCG32 (XSH-RR): 64 bits of state, one fixed stream, so that the state is the whole mark.
-class Pcg32 {
- public:
-  explicit Pcg32(uint64_t seed) {
-    next();
-    state += seed;
-    next();
-  }
-  uint32_t next() {
-    const uint64_t old = state;
-    state = old * 6364136223846793005ull + kIncrement;
-    const auto shifted = static_cast<uint32_t>(((old >> 18) ^ old) >> 27);
-    const auto turn = static_cast<uint32_t>(old >> 59);
-    return (shifted >> turn) | (shifted << ((32 - turn) & 31));
-  }
-  /// Uniform in [0, 1) with 53 bits.
-  double uniform() {
-    const uint64_t high = next() >> 5;
-    const uint64_t low = next() >> 6;
-    return static_cast<double>((high << 26) | low) * 0x1p-53;
-  }
-  uint64_t state = 0;
-
- private:
-  static constexpr uint64_t kIncrement = (54ull << 1) | 1;
-};
 
 /// e^x for x <= 0, to a relative error below 1e-12; 0 below -700. Own code because libm's differs
 /// in the last bits between platforms, and draws must not. Plain multiplies and adds: no call in
@@ -171,7 +146,9 @@ sharpi_sampler_params default_sampler_params() noexcept {
 
 struct Sampler::Impl {
   Impl(uint32_t n, std::span<const int32_t> forbidden)
-      : n_vocab(n), never(forbidden.begin(), forbidden.end()), seen((n + 63) / 64) {}
+      : n_vocab(n), never(forbidden.begin(), forbidden.end()), seen((n + 63) / 64) {
+    std::sort(never.begin(), never.end());
+  }
 
   /// Order key of the lightest token that stays, and how many with this key do, by id.
   struct Boundary {
@@ -183,6 +160,12 @@ struct Sampler::Impl {
   void penalise(std::span<const int32_t> recent);
   int32_t greedy(float top) const;
   size_t select_top_k();
+  size_t take_best(const float* best, const int32_t* ids, size_t n);
+  /// Of the best tokens, how many matter; 0 = all may.
+  uint32_t n_wanted() const {
+    const Method method = method_of(params, n_vocab);
+    return method == Method::kGreedy ? 1 : method == Method::kTopK ? params.top_k : 0;
+  }
   Boundary find_boundary(float top);
   double mass(size_t n, float top) const;
   size_t cut(size_t n, float top, double total) const;
@@ -199,7 +182,7 @@ struct Sampler::Impl {
   }
 
   uint32_t n_vocab;
-  std::vector<int32_t> never;
+  std::vector<int32_t> never;         // ascending
   float* values = nullptr;            // [n_vocab] the caller's logits, for the time of one call
   std::vector<uint32_t> chosen;       // [n_vocab] ids that passed top-k so far
   std::array<uint64_t, 2048> bins{};  // mass by digit of the order key
@@ -285,6 +268,19 @@ size_t Sampler::Impl::select_top_k() {
   keep_best();
   std::sort(begin, begin + static_cast<ptrdiff_t>(n), better);
   return n;
+}
+
+/// What select_top_k() would choose, from sorted logits; 0 = these do not tell.
+size_t Sampler::Impl::take_best(const float* best, const int32_t* ids, size_t n) {
+  const size_t k = n_wanted();
+  size_t taken = 0;
+  for (size_t i = 0; i < n && taken < k; ++i) {
+    if (!std::isfinite(best[i])) return 0;
+    if (std::binary_search(never.begin(), never.end(), ids[i])) continue;
+    values[ids[i]] = best[i];
+    chosen[taken++] = static_cast<uint32_t>(ids[i]);
+  }
+  return taken == k ? k : 0;
 }
 
 double Sampler::Impl::mass(size_t n, float top) const {
@@ -435,6 +431,28 @@ Status Sampler::sample(float* logits, std::span<const int32_t> recent, int32_t* 
       break;
   }
   return Status::ok();
+}
+
+uint32_t Sampler::n_best() const {
+  // Room for forbidden tokens among the best: unused vocabulary rows rarely come that high.
+  constexpr uint32_t kSpare = 16, kMost = 240;
+  const Impl& s = *impl_;
+  if (!s.bias_tokens.empty() || s.params.repeat_penalty != 1.0f) return 0;
+  const uint32_t k = s.n_wanted();
+  return k == 0 || k > kMost ? 0 : std::min(k + kSpare, s.n_vocab);
+}
+
+void Sampler::sample_best(const float* values, const int32_t* ids, uint32_t n, float* row,
+                          int32_t* out, bool* enough) {
+  Impl& s = *impl_;
+  s.values = row;
+  const size_t taken = s.take_best(values, ids, n);
+  *enough = taken != 0;
+  if (taken == 0) return;
+  *out = static_cast<int32_t>(s.chosen[0]);
+  if (s.params.temperature == 0.0f) return;
+  const float top = row[s.chosen[0]];
+  *out = s.draw_selected(s.cut(taken, top, s.mass(taken, top)), top);
 }
 
 void Sampler::copy_from(const Sampler& other) {

@@ -32,6 +32,14 @@ class Sampler {
   /// `logits` [n_vocab] is used as scratch; `recent` = the tokens read so far, oldest first (the
   /// last repeat_last_n count). kInternal when every token is forbidden.
   Status sample(float* logits, std::span<const int32_t> recent, int32_t* out);
+  /// How many of the best logits of a row usually decide a draw with these settings; 0 = the whole
+  /// row is needed (a bias, a penalty, no top-k).
+  uint32_t n_best() const;
+  /// sample() from the n best logits of a row alone, descending, equal ones by id: the same token
+  /// and the same random numbers. `row` [n_vocab] is scratch. *enough = false: n were too few (some
+  /// are forbidden or no numbers); nothing was drawn, and sample() must see the row.
+  void sample_best(const float* values, const int32_t* ids, uint32_t n, float* row, int32_t* out,
+                   bool* enough);
   SamplerMark mark() const;
   void restore(SamplerMark mark);
   uint32_t repeat_last_n() const;

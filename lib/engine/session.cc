@@ -65,7 +65,7 @@ Result<std::unique_ptr<Session>> Session::create(std::shared_ptr<const Model> mo
   const Plan& plan = model->plan();
   std::vector<MemoryRow> wanted;
   for (const TierSizer* s : model->context().sizers()) {
-    if (!plan.placement.uses(s->tier())) continue;
+    if (!plan.uses(*s)) continue;
     for (MemoryRow& r : s->session_rows(*plan.spec, plan.placement, plan.model, shape)) {
       wanted.push_back(r);
     }
@@ -299,7 +299,7 @@ Status Session::decode_batch(std::span<Session* const> sessions, std::span<const
   return Status::ok();
 }
 
-Status Session::logits(uint32_t row, float* out) const {
+Status Session::check_logits(uint32_t row) const {
   if (n_logit_rows_ == 0) {
     return Status::error(Code::kState,
                          "no logits: no tokens were read since creation, truncate or cancel");
@@ -307,6 +307,11 @@ Status Session::logits(uint32_t row, float* out) const {
   if (row >= n_logit_rows_) {
     return Status::error(Code::kInvalidArgument, "logits row %u of %u", row, n_logit_rows_);
   }
+  return Status::ok();
+}
+
+Status Session::logits(uint32_t row, float* out) const {
+  SHARPI_TRY(check_logits(row));
   return head().read_logits(row, out);
 }
 
@@ -315,6 +320,16 @@ Status Session::set_sampler(const sharpi_sampler_params& params) {
 }
 
 Status Session::sample(int32_t* out) {
+  const uint32_t n = sampler_.n_best();
+  if (n != 0 && n <= head().max_best()) {
+    std::array<float, 256> values;
+    std::array<int32_t, 256> ids;
+    SHARPI_TRY(check_logits(0));
+    SHARPI_TRY(head().read_best(0, n, values.data(), ids.data()));
+    bool enough = false;
+    sampler_.sample_best(values.data(), ids.data(), n, logits_row_.data(), out, &enough);
+    if (enough) return Status::ok();
+  }
   SHARPI_TRY(logits(0, logits_row_.data()));
   return sampler_.sample(logits_row_.data(), history_, out);
 }

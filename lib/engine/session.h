@@ -85,6 +85,7 @@ class Session {
                      uint32_t* out_committed);
   Status run_chunk(std::span<const int32_t> tokens, uint32_t rows_to_end, uint32_t want_rows);
   Status check_tokens(std::span<const int32_t> tokens) const;
+  Status check_logits(uint32_t row) const;
   Status check_room(uint64_t n) const;
   void commit(std::span<const int32_t> tokens);
   TierSession& tier_of(uint32_t layer) const;  // that runs the layer's mixer

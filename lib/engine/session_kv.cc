@@ -205,13 +205,8 @@ std::vector<MemoryRow> Session::memory_rows() const {
   for (const auto& tier : tiers_) {
     for (const MemoryRow& r : tier->memory_rows()) rows.push_back(r);
   }
-  for (size_t t = 0; t < score_scratch_.size(); ++t) {
-    if (score_scratch_[t]->bytes() == 0) continue;
-    MemoryRow row =
-        make_row(model_->tier_ids()[t], 0, SHARPI_ROW_COMPACTION, SHARPI_ROW_ANONYMOUS,
-                 "scoring scratch", score_scratch_[t]->bytes(), score_scratch_[t]->bytes());
-    row.per_session = 1;
-    rows.push_back(row);
+  for (const auto& scratch : score_scratch_) {
+    for (const MemoryRow& r : scratch->memory_rows()) rows.push_back(r);
   }
   std::vector<MemoryRow> own =
       engine_session_rows(model_->spec(), shape_, model_->plan().model.n_chunk);

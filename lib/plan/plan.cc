@@ -101,6 +101,11 @@ void add_dtypes(const Plan& plan, sharpi_plan_summary* s) {
 
 }  // namespace
 
+bool Plan::uses(const TierSizer& sizer) const {
+  return placement.uses(sizer.tier()) &&
+         (sizer.tier() == TierId::kCpu || sizer.device_index() == device);
+}
+
 sharpi_plan_summary Plan::summary() const {
   sharpi_plan_summary s{};
   s.struct_size = sizeof s;
@@ -211,6 +216,8 @@ std::string Plan::json() const {
   o.number("n_layers", s.n_layers);
   o.number("n_gpu_layers", s.n_gpu_layers);
   o.number("n_gpu_ffn", s.n_gpu_ffn);
+  o.number("device", device);
+  o.text("placement_reason", placement_reason);
   o.number("n_mtp_layers_not_loaded", s.n_mtp_layers);
   o.text("k_dtype", kv_dtype_name(static_cast<KvDtype>(s.k_dtype)));
   o.text("v_dtype", kv_dtype_name(static_cast<KvDtype>(s.v_dtype)));

@@ -64,9 +64,13 @@ class TierSizer {
  public:
   virtual ~TierSizer() = default;
   virtual TierId tier() const = 0;
+  /// As sharpi_device_info() counts; 0 = the host.
+  virtual uint32_t device_index() const { return 0; }
   virtual uint64_t free_bytes() const = 0;  // now
   virtual uint64_t total_bytes() const = 0;
   virtual std::string device_name() const = 0;
+  /// kUnsupported naming the layer and what this tier cannot do of the blocks placed on it.
+  virtual Status check_model(const ModelSpec&, const Placement&) const { return Status::ok(); }
   /// Weights, workspaces, tables of the blocks placed on this tier.
   virtual std::vector<MemoryRow> model_rows(const ModelSpec& spec, const Placement& placement,
                                             const ModelShape& model,
@@ -85,13 +89,17 @@ struct PlanEnvironment {
 struct Plan {
   std::shared_ptr<const ModelSpec> spec;
   Placement placement;
+  uint32_t device = 0;  // of the CUDA blocks; 0 = there are none
   ModelShape model;
   SessionShape session;
+  std::string placement_reason;  // why an automatic placement left the GPU out; empty = it did not
   bool n_ctx_is_auto = false, narrowed = false;
   bool session_only = false;  // made by sharpi_plan_session
   std::vector<MemoryRow> rows;
   uint64_t file_fingerprint = 0;
 
+  /// True for the host's tier and the device of this plan, if blocks are placed there.
+  bool uses(const TierSizer& sizer) const;
   sharpi_plan_summary summary() const;
   std::string json() const;
 };

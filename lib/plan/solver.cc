@@ -12,17 +12,35 @@ namespace {
 
 using ull = unsigned long long;
 
-const TierSizer* find_sizer(const std::vector<const TierSizer*>& sizers, TierId tier) {
+const TierSizer* find_host(const std::vector<const TierSizer*>& sizers) {
   const auto it = std::find_if(sizers.begin(), sizers.end(),
-                               [&](const TierSizer* s) { return s->tier() == tier; });
+                               [](const TierSizer* s) { return s->tier() == TierId::kCpu; });
   return it == sizers.end() ? nullptr : *it;
+}
+
+/// The GPU that the plan's blocks may go to: the one that is named, else the first; nullptr if
+/// there is none.
+Result<const TierSizer*> find_device(const std::vector<const TierSizer*>& sizers,
+                                     const sharpi_plan_params& p) {
+  const bool named = p.device != SHARPI_UNSET && p.device != 0;
+  bool any = false;
+  for (const TierSizer* s : sizers) {
+    if (s->tier() != TierId::kCuda) continue;
+    any = true;
+    if (p.device != 0 && (!named || s->device_index() == p.device)) return s;
+  }
+  if (named && any) {
+    return Status::error(Code::kNotFound, "device %u does not exist; this context has %zu",
+                         p.device, sizers.size());
+  }
+  return static_cast<const TierSizer*>(nullptr);
 }
 
 /// All rows for one context and dtype choice.
 void price(const std::vector<const TierSizer*>& sizers, Plan* plan) {
   plan->rows.clear();
   for (const TierSizer* s : sizers) {
-    if (!plan->placement.uses(s->tier())) continue;
+    if (!plan->uses(*s)) continue;
     for (MemoryRow& r : s->model_rows(*plan->spec, plan->placement, plan->model, plan->session)) {
       plan->rows.push_back(r);
     }
@@ -33,6 +51,9 @@ void price(const std::vector<const TierSizer*>& sizers, Plan* plan) {
   for (MemoryRow& r : engine_session_rows(*plan->spec, plan->session, plan->model.n_chunk))
     plan->rows.push_back(r);
 }
+
+/// What a GPU's driver takes besides what is asked of it: images of kernels, graphs, its tables.
+constexpr uint64_t kDriverReserve = 256ull << 20;
 
 struct Budget {
   uint64_t bytes = 0;
@@ -45,6 +66,9 @@ Budget make_budget(const TierSizer* sizer, uint64_t param, const char* memory) {
   b.memory = memory;
   b.is_free_memory = param == SHARPI_ALL_FREE;
   b.bytes = b.is_free_memory ? (sizer == nullptr ? 0 : sizer->free_bytes()) : param;
+  if (sizer != nullptr && sizer->tier() == TierId::kCuda && b.is_free_memory) {
+    b.bytes -= std::min(b.bytes, kDriverReserve);
+  }
   return b;
 }
 
@@ -77,14 +101,15 @@ constexpr uint32_t kPlacedContext = 8192;
 class Solver {
  public:
   Solver(const std::vector<const TierSizer*>& sizers, const PlacementLadder& ladder,
-         const sharpi_plan_params& params, const PlanEnvironment& environment, Plan* plan)
+         const sharpi_plan_params& params, const PlanEnvironment& environment,
+         const TierSizer* device, Plan* plan)
       : sizers_(sizers),
         ladder_(ladder),
         session_(*params.session),
         environment_(environment),
         plan_(plan),
-        host_(make_budget(find_sizer(sizers, TierId::kCpu), params.host_budget, "host")),
-        device_(make_budget(find_sizer(sizers, TierId::kCuda), params.device_budget, "device")) {}
+        host_(make_budget(find_host(sizers), params.host_budget, "host")),
+        device_(make_budget(device, params.device_budget, "device")) {}
 
   Status solve() {
     automatic_ = plan_->spec->default_kv_dtype;
@@ -214,6 +239,21 @@ std::vector<MemoryRow> engine_session_rows(const ModelSpec& spec, const SessionS
   return rows;
 }
 
+namespace {
+
+/// A model that the GPU's kernels cannot compute: refused if blocks are asked for there, else the
+/// plan goes on without the GPU and says why.
+Status leave_out_if_unsupported(const ModelSpec& spec, const sharpi_plan_params& params,
+                                const TierSizer** device, Plan* plan) {
+  Status can = (*device)->check_model(spec, Placement::all(spec, TierId::kCuda));
+  if (can.is_ok() || params.n_gpu_layers > 0 || params.n_gpu_ffn > 0) return can;
+  plan->placement_reason = can.text();
+  *device = nullptr;
+  return Status::ok();
+}
+
+}  // namespace
+
 Result<std::shared_ptr<const Plan>> make_plan(std::shared_ptr<const ModelSpec> spec,
                                               const std::vector<const TierSizer*>& sizers,
                                               const sharpi_plan_params& params,
@@ -228,12 +268,14 @@ Result<std::shared_ptr<const Plan>> make_plan(std::shared_ptr<const ModelSpec> s
                            params.max_logit_rows,
                            params.max_concurrent,
                            params.n_sessions};
-  const bool has_device = find_sizer(sizers, TierId::kCuda) != nullptr;
+  SHARPI_TRY_ASSIGN(const TierSizer* device, find_device(sizers, params));
+  if (device != nullptr) SHARPI_TRY(leave_out_if_unsupported(*spec, params, &device, plan.get()));
+  plan->device = device == nullptr ? 0 : device->device_index();
   SHARPI_TRY_ASSIGN(const PlacementLadder ladder,
-                    PlacementLadder::create(*spec, params, has_device));
+                    PlacementLadder::create(*spec, params, device != nullptr));
   SHARPI_TRY_ASSIGN(plan->session, resolve_session_shape(*spec, *params.session, environment));
   plan->n_ctx_is_auto = plan->session.n_ctx == SHARPI_UNSET;
-  Solver solver(sizers, ladder, params, environment, plan.get());
+  Solver solver(sizers, ladder, params, environment, device, plan.get());
   SHARPI_TRY(solver.solve());
   return std::shared_ptr<const Plan>(std::move(plan));
 }

@@ -3,6 +3,10 @@
 
 namespace sharpi {
 
+Status TierSession::read_best(uint32_t, uint32_t k, float*, int32_t*) const {
+  return Status::error(Code::kInternal, "the %u best logits: this tier does not find them", k);
+}
+
 std::vector<Segment> make_segments(const ModelSpec& spec, const Placement& placement) {
   std::vector<Segment> segments;
   const auto add = [&](TierId tier, BlockKind kind, uint32_t layer) {

@@ -98,6 +98,10 @@ class TierSession {
   /// Copies one logits row of the last submission to out[n_vocab]. Only on the head's tier.
   virtual Status read_logits(uint32_t row, float* out) const = 0;
   virtual Status write_logits(uint32_t row, const float* in) = 0;
+  /// The k largest logits of a row, descending, equal ones by id, where moving the row would cost
+  /// more than finding them. max_best() = the largest k that this tier finds, 0 = it does not.
+  virtual uint32_t max_best() const { return 0; }
+  virtual Status read_best(uint32_t row, uint32_t k, float* values, int32_t* ids) const;
   virtual std::vector<MemoryRow> memory_rows() const = 0;
 };
 
@@ -105,7 +109,7 @@ class TierSession {
 class ScoreScratch {
  public:
   virtual ~ScoreScratch() = default;
-  virtual uint64_t bytes() const = 0;
+  virtual std::vector<MemoryRow> memory_rows() const = 0;
 };
 
 /// Scratch of one call in flight.

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
+#include <limits>
 #include <numeric>
 #include <random>
 #include <set>
@@ -129,6 +130,82 @@ TEST(SamplerLarge, TiesAtTheEndOfTheNucleusGoToTheLowestIds) {
     seen.insert(token);
   }
   EXPECT_GT(seen.size(), 100u);
+}
+
+/// A draw from the best logits alone, as a tier that keeps the row would hand them over.
+bool draw_best(Sampler* sampler, const std::vector<float>& logits, uint32_t n, int32_t* out) {
+  const std::vector<uint32_t> order = sorted(logits);
+  std::vector<float> values, row(logits.size(), std::nanf(""));
+  std::vector<int32_t> ids;
+  for (uint32_t i = 0; i < n; ++i) {
+    values.push_back(logits[order[i]]);
+    ids.push_back(static_cast<int32_t>(order[i]));
+  }
+  bool enough = false;
+  sampler->sample_best(values.data(), ids.data(), n, row.data(), out, &enough);
+  return enough;
+}
+
+TEST(SamplerBest, DrawsWhatTheWholeRowWouldGive) {
+  for (uint32_t seed = 1; seed <= 40; ++seed) {
+    const std::vector<float> logits = make_logits(seed % 2 == 0 ? 1.0f : 3.0f, seed);
+    const std::vector<uint32_t> order = sorted(logits);
+    const std::vector<int32_t> never{static_cast<int32_t>(order[3]),
+                                     static_cast<int32_t>(order[seed % 2])};
+    sharpi_sampler_params p = plain(seed);
+    p.temperature = seed % 5 == 0 ? 0.0f : 0.8f;
+    p.top_k = 1 + seed * 5;
+    p.top_p = seed % 3 == 0 ? 0.9f : 1.0f;
+    p.min_p = seed % 4 == 0 ? 0.1f : 0.0f;
+    Sampler whole(kVocab, never), best(kVocab, never);
+    ASSERT_TRUE(whole.configure(p).is_ok());
+    ASSERT_TRUE(best.configure(p).is_ok());
+    ASSERT_GT(best.n_best(), 0u);
+    for (int i = 0; i < 20; ++i) {
+      int32_t want = -1, got = -1;
+      std::vector<float> row = logits;
+      ASSERT_TRUE(whole.sample(row.data(), {}, &want).is_ok());
+      ASSERT_TRUE(draw_best(&best, logits, best.n_best(), &got));
+      ASSERT_EQ(got, want) << "seed " << seed << " draw " << i;
+    }
+  }
+}
+
+TEST(SamplerBest, NeedsTheRowWhenTooFewAreLeft) {
+  std::vector<float> logits = make_logits(1.0f, 7);
+  const std::vector<uint32_t> order = sorted(logits);
+  sharpi_sampler_params p = plain(1);
+  p.top_k = 4;
+  const std::vector<int32_t> never{static_cast<int32_t>(order[0]), static_cast<int32_t>(order[2])};
+  Sampler sampler(kVocab, never);
+  ASSERT_TRUE(sampler.configure(p).is_ok());
+  const SamplerMark mark = sampler.mark();
+  int32_t token = -1;
+  EXPECT_FALSE(draw_best(&sampler, logits, 5, &token));
+  EXPECT_EQ(sampler.mark().state, mark.state) << "a random number was used";
+  EXPECT_TRUE(draw_best(&sampler, logits, 6, &token));
+  logits[order[1]] = std::numeric_limits<float>::infinity();
+  EXPECT_FALSE(draw_best(&sampler, logits, 6, &token));
+}
+
+TEST(SamplerBest, BiasPenaltyAndOpenEndsNeedTheRow) {
+  Sampler sampler(kVocab, {});
+  const auto n_best = [&](auto edit) {
+    sharpi_sampler_params p = plain(1);
+    p.top_k = 40;
+    edit(&p);
+    EXPECT_TRUE(sampler.configure(p).is_ok());
+    return sampler.n_best();
+  };
+  const int32_t token = 5;
+  const float bias = 1.0f;
+  EXPECT_GE(n_best([](auto*) {}), 40u);
+  EXPECT_GE(n_best([](auto* p) { p->temperature = 0.0f, p->top_k = 0; }), 1u);
+  EXPECT_EQ(n_best([](auto* p) { p->top_k = 0; }), 0u);
+  EXPECT_EQ(n_best([](auto* p) { p->top_k = 5000; }), 0u);
+  EXPECT_EQ(n_best([](auto* p) { p->repeat_penalty = 1.1f; }), 0u);
+  EXPECT_EQ(
+      n_best([&](auto* p) { p->n_bias = 1, p->bias_tokens = &token, p->bias_values = &bias; }), 0u);
 }
 
 }  // namespace

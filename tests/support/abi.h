@@ -7,6 +7,8 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <cstdlib>
+#include <cstring>
 #include <functional>
 #include <memory>
 #include <string>
@@ -26,6 +28,35 @@ using ContextPtr = std::unique_ptr<sharpi_context, Destroy>;
 using PlanPtr = std::unique_ptr<sharpi_plan, Destroy>;
 using ModelPtr = std::unique_ptr<sharpi_model, Destroy>;
 using SessionPtr = std::unique_ptr<sharpi_session, Destroy>;
+
+/// SHARPI_TEST_TIER=cuda: models of this program are loaded on the GPU, whole; without a device
+/// every test is skipped.
+inline bool on_gpu() {
+  const char* tier = std::getenv("SHARPI_TEST_TIER");
+  return tier != nullptr && std::strcmp(tier, "cuda") == 0;
+}
+/// Free bytes of the first GPU; 0 without one.
+inline uint64_t free_device_bytes(const sharpi_context* context) {
+  sharpi_device d{};
+  d.struct_size = sizeof d;
+  sharpi_error e = SHARPI_ERROR_INIT;
+  return sharpi_device_info(context, 1, 0, &d, &e) == SHARPI_OK ? d.free_bytes : 0;
+}
+class TierEnvironment : public ::testing::Environment {
+ public:
+  void SetUp() override {
+    if (!on_gpu()) return;
+    sharpi_context* raw = nullptr;
+    sharpi_error e = SHARPI_ERROR_INIT;
+    ASSERT_EQ(sharpi_context_create(nullptr, &raw, &e), SHARPI_OK) << e.text;
+    const ContextPtr context(raw);
+    sharpi_device device{};
+    device.struct_size = sizeof device;
+    if (sharpi_device_info(raw, 1, 0, &device, &e) != SHARPI_OK) GTEST_SKIP() << e.text;
+  }
+};
+inline ::testing::Environment* const kTierEnvironment =
+    ::testing::AddGlobalTestEnvironment(new TierEnvironment);
 
 /// Everything a test usually wants to set; the rest has the library's defaults.
 struct ModelSetup {
@@ -68,12 +99,18 @@ inline sharpi_status try_plan(sharpi_context* context, const std::string& path,
   sharpi_session_params s;
   sharpi_session_params_init(&s, sizeof s);
   p.session = &s;
-  p.n_gpu_layers = 0;
+  p.n_gpu_layers = on_gpu() ? -1 : 0;
   s.n_ctx = 4096;
   if (setup.edit) setup.edit(&p, &s);
   sharpi_plan* plan = nullptr;
   const sharpi_status status = sharpi_plan_create(context, path.c_str(), &p, &plan, err);
   out->reset(plan);
+  if (on_gpu() && plan != nullptr && p.n_gpu_layers == -1) {
+    sharpi_plan_summary info{};
+    info.struct_size = sizeof info;
+    EXPECT_EQ(sharpi_plan_info(plan, &info, err), SHARPI_OK) << text_of(*err);
+    EXPECT_EQ(info.n_gpu_layers, info.n_layers) << "the GPU was left out";
+  }
   return status;
 }
 

@@ -68,7 +68,7 @@ found_in() {  # reason, pattern, files...
   done < <(grep -nHE -- "$pattern" "$@" /dev/null || true)
 }
 
-mapfile -t text < <(find . \( -path './.git' -o -path './build*' -o -path './out' -o -path './.cache' \
+mapfile -t text < <(find . \( -path './.git' -o -path './build*' -o -path ./.dev -o -path './out' -o -path './.cache' \
   -o -path ./tests/fixtures \) -prune -o -type f -regex \
   '.*\(\.\(h\|c\|cc\|cu\|cuh\|md\|sh\|py\|cmake\|in\|json\|map\)\|CMakeLists\.txt\|Makefile\)' -print |
   sed 's|^\./||' | grep -v '^tools/ci/house-rules\.sh$' | sort)

@@ -1,0 +1,237 @@
+// SPDX-License-Identifier: MIT
+// From a submission to kernels: the call table, captured decode steps, sessions that store rows in
+// different formats.
+#include <algorithm>
+#include <cstring>
+
+#include "base/checked.h"
+#include "cuda/cuda_model.h"
+
+namespace sharpi::cuda {
+namespace {
+
+CudaSession* session_of(const SequenceRows& q) {
+  return static_cast<CudaSession*>(q.session);
+}
+
+void fill_sequence(const Submission& rows, uint32_t s, uint32_t chunk_block, BatchTable t) {
+  const SequenceRows& q = rows.sequences[s];
+  const CudaSession* own = session_of(q);
+  BatchSequence out;
+  out.first_row = q.first_row;
+  out.n_rows = q.n_rows;
+  out.position = q.position;
+  out.chunk_block = chunk_block;
+  out.flags = (rows.no_context ? kSequenceNoContext : 0u) |
+              (rows.capture == Capture::kRing ? kSequenceQueryRing : 0u);
+  if (own->checkpoint_bytes() != 0) {
+    out.state_in = own->state_base(false);
+    out.state_out = own->state_base(true);
+  }
+  out.query_rows = own->query_rows(rows.capture);
+  out.queries = out.query_rows == 0 ? nullptr : own->query_base(rows.capture);
+  t.sequences[s] = out;
+  for (uint32_t i = 0; i < q.n_rows; ++i) t.rows[q.first_row + i] = {s, i, q.position + i};
+  const KvLayout& layout = own->layout();
+  for (uint32_t g = 0; g < layout.groups.size(); ++g) {
+    const KvGroup& group = layout.groups[g];
+    BatchGroup& to = t.groups[uint64_t{s} * t.n_groups + g];
+    to.base = own->group_base(g);
+    to.n_slots = group.ring ? 0 : q.ledger->n_slots(group.layers.front().layer);
+    to.ring_slots = group.ring_slots;
+  }
+}
+
+}  // namespace
+
+Status CudaModel::run(const Segment& segment, const Submission& rows, Workspace& workspace) {
+  auto& ws = static_cast<CudaWorkspace&>(workspace);
+  SHARPI_TRY(device_->usable());
+  if (rows.sequences.size() > kMaxSequences || rows.sequences.size() > plan_->model.max_batch ||
+      rows.n_rows > ws.layout().max_rows) {
+    return Status::error(Code::kInternal, "%u rows of %zu sequences in one call", rows.n_rows,
+                         rows.sequences.size());
+  }
+  const DeviceScope scope(*device_);
+  const uint32_t format = session_of(rows.sequences[0])->format;
+  const bool alike =
+      std::all_of(rows.sequences.begin(), rows.sequences.end(),
+                  [&](const SequenceRows& q) { return session_of(q)->format == format; });
+  const Status done =
+      alike ? run_format(segment, rows, ws, format) : run_by_format(segment, rows, ws);
+  if (done.is_ok()) return ws.stream().wait();
+  ws.pending_ring = -1;  // the rows of a failed chunk must not reach a ring later
+  const Status drained = ws.stream().wait();  // nothing runs on when the call returns
+  return drained.code() == Code::kDeviceLost ? drained : device_->settle(done);
+}
+
+/// Sessions that store rows in different formats share a call only in turns.
+Status CudaModel::run_by_format(const Segment& segment, const Submission& rows,
+                                CudaWorkspace& ws) const {
+  if (segments_.size() != 1) {
+    return Status::error(Code::kUnsupported,
+                         "sessions of one batch store KV rows differently, and the model is split "
+                         "between tiers");
+  }
+  std::vector<bool> done(rows.sequences.size());
+  for (size_t first = 0; first < done.size(); ++first) {
+    if (done[first]) continue;
+    const uint32_t format = session_of(rows.sequences[first])->format;
+    std::vector<SequenceRows> sequences;
+    std::vector<int32_t> tokens;
+    for (size_t s = first; s < done.size(); ++s) {
+      const SequenceRows& q = rows.sequences[s];
+      if (done[s] || session_of(q)->format != format) continue;
+      done[s] = true;
+      sequences.push_back(q);
+      sequences.back().first_row = static_cast<uint32_t>(tokens.size());
+      tokens.insert(tokens.end(), rows.tokens + q.first_row, rows.tokens + q.first_row + q.n_rows);
+    }
+    Submission part = rows;
+    part.tokens = tokens.data();
+    part.n_rows = static_cast<uint32_t>(tokens.size());
+    part.sequences = sequences;
+    SHARPI_TRY(run_format(segment, part, ws, format));
+    SHARPI_TRY(ws.stream().wait());  // the table is written again
+  }
+  return Status::ok();
+}
+
+uint32_t CudaModel::fill_head_rows(const Submission& rows, CudaWorkspace& ws,
+                                   bool* in_order) const {
+  uint32_t n = 0;
+  *in_order = true;
+  if (rows.transient) return 0;
+  uint32_t* ids = ws.host_head_rows();
+  float** to = ws.host_logits();
+  // The wanted rows, newest first within each sequence: the order of the sessions' logit rows.
+  for (const SequenceRows& q : rows.sequences) {
+    float* logits = session_of(q)->logits() + uint64_t{q.last_logit_row} * spec().n_vocab;
+    for (uint32_t i = q.n_rows; i-- > q.first_logit_row;) {
+      *in_order = *in_order && q.first_row + i == n;
+      ids[n] = q.first_row + i;
+      to[n] = logits;
+      logits += spec().n_vocab;
+      ++n;
+    }
+  }
+  return n;
+}
+
+void CudaModel::fill_ple(const Submission& rows, CudaWorkspace& ws) const {
+  const uint64_t bytes = ws.layout().ple_row_bytes;
+  if (bytes == 0) return;
+  const std::byte* table = spec().ple_embd.tensor->data;
+  for (uint32_t r = 0; r < rows.n_rows; ++r) {
+    std::memcpy(ws.host_ple() + r * bytes, table + static_cast<uint64_t>(rows.tokens[r]) * bytes,
+                bytes);
+  }
+}
+
+void CudaModel::fill_table(const Submission& rows, CudaWorkspace& ws) const {
+  std::copy_n(rows.tokens, rows.n_rows, ws.host_tokens());
+  uint32_t block = 0;
+  for (uint32_t s = 0; s < rows.sequences.size(); ++s) {
+    fill_sequence(rows, s, block, ws.host_batch());
+    block += static_cast<uint32_t>(div_up(rows.sequences[s].n_rows, kKvBlockSlots));
+  }
+}
+
+Status CudaModel::upload(Pass& p) const {
+  CudaWorkspace& ws = p.ws;
+  SHARPI_TRY(device_->check(cudaMemcpyAsync(ws.get<std::byte>(Buf::kTable), ws.host_tokens(),
+                                            ws.layout().table.upload_bytes(p.n_rows()),
+                                            cudaMemcpyHostToDevice, ws.lane()),
+                            "upload of the call table"));
+  const uint64_t ple = p.n_rows() * ws.layout().ple_row_bytes;
+  if (ple == 0) return Status::ok();
+  return device_->check(cudaMemcpyAsync(ws.get<std::byte>(Buf::kPleRaw), ws.host_ple(), ple,
+                                        cudaMemcpyHostToDevice, ws.lane()),
+                        "upload of per-layer embeddings");
+}
+
+Status CudaModel::run_format(const Segment& segment, const Submission& rows, CudaWorkspace& ws,
+                             uint32_t format) const {
+  const KvFormat* f = nullptr;
+  {
+    const std::lock_guard<std::mutex> lock(formats_mutex_);
+    f = formats_[format].get();
+  }
+  Pass p{&rows, ws, *f};
+  p.batch = Batch{ws.batch(), rows.n_rows, static_cast<uint32_t>(rows.sequences.size())};
+  p.transient = rows.transient;
+  p.single_rows = rows.n_rows == rows.sequences.size();
+  fill_table(rows, ws);
+  const bool has_head = segment.blocks.back().kind == BlockKind::kHead;
+  const bool has_embedding = segment.blocks.front().kind == BlockKind::kEmbedding;
+  if (has_head) p.n_head_rows = fill_head_rows(rows, ws, &p.head_rows_in_order);
+  if (has_embedding) fill_ple(rows, ws);
+  const bool whole = has_head && has_embedding && segments_.size() == 1;
+  const bool step = p.single_rows && p.head_rows_in_order && p.n_head_rows == rows.n_rows;
+  if (whole && step && !rows.transient && !rows.no_context && rows.capture == Capture::kRing) {
+    if (rows.cancel != nullptr && rows.cancel->load(std::memory_order_relaxed) &&
+        !spec().has_window()) {
+      return Status::error(Code::kCancelled, "cancelled");
+    }
+    return run_graph(segment, p, format);
+  }
+  SHARPI_TRY(upload(p));
+  return run_blocks(segment, p);
+}
+
+Status CudaModel::run_graph(const Segment& segment, Pass& p, uint32_t format) const {
+  const size_t at = size_t{format} * plan_->model.max_batch + p.n_rows() - 1;
+  if (at >= p.ws.graphs.size()) p.ws.graphs.resize(at + 1, nullptr);
+  cudaGraphExec_t& graph = p.ws.graphs[at];
+  if (graph == nullptr) {
+    // The first step of a kind runs as it is: every kernel of it is loaded before the capture.
+    SHARPI_TRY(upload(p));
+    SHARPI_TRY(run_blocks(segment, p));
+    SHARPI_TRY(p.ws.stream().wait());
+    return capture(segment, p, &graph);
+  }
+  return device_->check(cudaGraphLaunch(graph, p.ws.lane()), "cudaGraphLaunch");
+}
+
+Status CudaModel::capture(const Segment& segment, Pass& p, cudaGraphExec_t* out) const {
+  const cudaStream_t stream = p.ws.lane();
+  SHARPI_TRY(device_->check(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal),
+                            "cudaStreamBeginCapture"));
+  const Submission* rows = p.rows;
+  p.rows = nullptr;  // a cancel must not end a capture half way
+  Status recorded = upload(p);
+  if (recorded.is_ok()) recorded = run_blocks(segment, p);
+  p.rows = rows;
+  cudaGraph_t graph = nullptr;
+  const cudaError_t ended = cudaStreamEndCapture(stream, &graph);
+  if (recorded.is_ok()) recorded = device_->check(ended, "cudaStreamEndCapture");
+  if (recorded.is_ok()) {
+    recorded = device_->check(cudaGraphInstantiate(out, graph, 0), "cudaGraphInstantiate");
+  }
+  if (graph != nullptr) cudaGraphDestroy(graph);
+  cudaGetLastError();
+  return recorded;
+}
+
+/// Runs and captures a step of every batch size with rows that belong to no session.
+Status CudaModel::warm_up(CudaWorkspace& ws) const {
+  ws.graphs.assign(plan_->model.max_batch, nullptr);
+  if (segments_.size() != 1) return Status::ok();
+  for (uint32_t n = 1; n <= plan_->model.max_batch; ++n) {
+    Pass p{nullptr, ws, *formats_[0]};
+    p.batch = Batch{ws.batch(), n, n};
+    p.single_rows = p.head_rows_in_order = true;
+    p.n_head_rows = n;
+    const BatchTable t = ws.host_batch();
+    for (uint32_t r = 0; r < n; ++r) {
+      ws.host_tokens()[r] = 0;
+      ws.host_logits()[r] = nullptr;
+      t.sequences[r] = BatchSequence{};
+      t.rows[r] = BatchRow{};
+    }
+    SHARPI_TRY(run_graph(segments_[0], p, 0));
+  }
+  return ws.stream().wait();
+}
+
+}  // namespace sharpi::cuda

@@ -1,0 +1,91 @@
+// SPDX-License-Identifier: MIT
+#include "cuda/cuda_backend.h"
+
+#include <cstdio>
+
+#include "cuda/cuda_model.h"
+#include "cuda/support.h"
+
+namespace sharpi::cuda {
+namespace {
+
+class CudaBackend final : public Backend, public TierSizer {
+ public:
+  explicit CudaBackend(std::shared_ptr<Device> device) : device_(std::move(device)) {}
+
+  const TierSizer& sizer() const override { return *this; }
+  TierId tier() const override { return TierId::kCuda; }
+  uint32_t device_index() const override { return device_->index(); }
+  uint64_t free_bytes() const override { return device_->free_bytes(); }
+  uint64_t total_bytes() const override { return device_->total_bytes(); }
+  std::string device_name() const override { return device_->name(); }
+  Status check_model(const ModelSpec& spec, const Placement& placement) const override {
+    return check_support(spec, placement);
+  }
+
+  std::vector<MemoryRow> model_rows(const ModelSpec& spec, const Placement& placement,
+                                    const ModelShape& model,
+                                    const SessionShape& session) const override {
+    // What libraries there are decides about workspaces. A device that cannot be opened says so when
+    // the plan is used.
+    const Status opened = device_->open();
+    (void)opened.is_ok();
+    return CudaModel::plan_rows(*device_, spec, placement, model, session);
+  }
+  std::vector<MemoryRow> session_rows(const ModelSpec& spec, const Placement& placement,
+                                      const ModelShape& model,
+                                      const SessionShape& session) const override {
+    std::vector<MemoryRow> rows =
+        CudaSession::plan_rows(device_->index(), spec, placement, model, session);
+    const uint32_t queries = score_queries(session);
+    if (queries == 0) return rows;
+    for (const MemoryRow& r :
+         score_rows(device_->index(), spec, placement, session.capacity(model.n_chunk), queries,
+                    policy_needs_values(session.policy))) {
+      rows.push_back(r);
+    }
+    return rows;
+  }
+
+  Status describe(uint32_t flags, sharpi_device* out) const override {
+    out->tier = SHARPI_TIER_CUDA;
+    out->n_cores = static_cast<uint32_t>(device_->n_sm());
+    out->total_bytes = device_->total_bytes();
+    out->free_bytes = device_->free_bytes();
+    std::snprintf(out->name, sizeof out->name, "%s", device_->name().c_str());
+    std::snprintf(out->isa, sizeof out->isa, "sm_%d", device_->capability());
+    out->bandwidth = 0;
+    if ((flags & SHARPI_DEVICE_MEASURE) != 0) {
+      SHARPI_TRY_ASSIGN(out->bandwidth, measure_device_bandwidth(*device_));
+    }
+    return Status::ok();
+  }
+
+  Result<std::unique_ptr<TierModel>> load(std::shared_ptr<const Plan> plan,
+                                          const LoadProgress& progress) override {
+    SHARPI_TRY_ASSIGN(std::unique_ptr<CudaModel> m,
+                      CudaModel::create(device_, std::move(plan), progress));
+    return std::unique_ptr<TierModel>(std::move(m));
+  }
+
+ private:
+  std::shared_ptr<Device> device_;
+};
+
+}  // namespace
+
+std::unique_ptr<Backend> make_backend(std::shared_ptr<Device> device) {
+  return std::make_unique<CudaBackend>(std::move(device));
+}
+
+Result<std::vector<std::unique_ptr<Backend>>> make_backends(const CudaBackendOptions& options) {
+  std::string why;
+  std::vector<std::unique_ptr<Backend>> out;
+  for (auto& device : find_devices(&why)) {
+    out.push_back(make_backend(std::move(device)));
+  }
+  if (!why.empty() && options.log) options.log("CUDA: " + why);
+  return out;
+}
+
+}  // namespace sharpi::cuda

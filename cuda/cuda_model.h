@@ -1,0 +1,141 @@
+// SPDX-License-Identifier: MIT
+// The CUDA tier's model: weights on one device, and the forward pass over segments of blocks. It
+// reads LayerSpecs; it knows mixers and FFNs, not architectures. A call's tokens, lengths and
+// session addresses reach the kernels through one table, so a decode step is a captured graph.
+// Thread rule: immutable after create() but for the list of KV formats, which a mutex guards; run()
+// needs a workspace of its own.
+#pragma once
+
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "cuda/cuda_store.h"
+#include "cuda/cuda_workspace.h"
+#include "cuda/kernels/elementwise.h"
+#include "cuda/kernels/matmul.h"
+#include "cuda/weights.h"
+#include "tier/rope_tables.h"
+#include "tier/tier.h"
+
+namespace sharpi::cuda {
+
+/// How sessions of one kind store rows: what a captured graph has baked in.
+struct KvFormat {
+  std::vector<KvLayer> layers;  // per layer of the model; owners only, others empty
+};
+
+/// One pass of one submission over one segment: what every block function gets.
+struct Pass {
+  const Submission* rows = nullptr;  // null while a graph of padding rows is captured
+  CudaWorkspace& ws;
+  const KvFormat& format;
+  Batch batch{};
+  uint32_t n_head_rows = 0;
+  bool head_rows_in_order = false;  // head row i is row i
+  bool transient = false;
+  bool single_rows = false;  // one row per sequence
+  uint32_t n_rows() const { return batch.n_rows; }
+};
+
+/// Bytes of a scoring scratch for up to n_slots rows and n_queries queries (cuda_score.cc).
+std::vector<MemoryRow> score_rows(uint32_t device, const ModelSpec& spec,
+                                  const Placement& placement, uint32_t n_slots, uint32_t n_queries,
+                                  bool values);
+
+class CudaModel final : public TierModel {
+ public:
+  static Result<std::unique_ptr<CudaModel>> create(std::shared_ptr<Device> device,
+                                                   std::shared_ptr<const Plan> plan,
+                                                   const LoadProgress& progress);
+  static std::vector<MemoryRow> plan_rows(const Device& device, const ModelSpec& spec,
+                                          const Placement& placement, const ModelShape& model,
+                                          const SessionShape& session);
+
+  Result<std::unique_ptr<TierSession>> create_session(const SessionShape& shape) override;
+  Result<std::unique_ptr<Workspace>> create_workspace() override;
+  Status run(const Segment& segment, const Submission& rows, Workspace& workspace) override;
+  Status score(TierSession& session, const ScoreRequest& request, ScoreScratch& scratch,
+               LayerScores* out) const override;
+  Result<std::unique_ptr<ScoreScratch>> create_score_scratch(uint32_t n_slots, uint32_t n_queries,
+                                                             bool values) const override;
+  Status read_hidden(const Workspace& workspace, uint32_t n_rows, float* out) const override;
+  Status write_hidden(Workspace& workspace, uint32_t n_rows, const float* in) const override;
+  std::vector<MemoryRow> memory_rows() const override;
+  std::string paths() const override;
+
+ private:
+  CudaModel() = default;
+  const ModelSpec& spec() const { return *plan_->spec; }
+  DeviceMatrix matrix(const TensorRef& w) const { return weights_->matrix(w); }
+  const float* floats(const TensorRef& w) const { return weights_->floats(w); }
+  Lane lane(const Pass& p) const { return {p.ws.lane(), config_.pdl}; }
+  Status upload_ropes();
+  uint32_t format_of(const SessionShape& shape);
+
+  // calls.cc: submissions to tables, graphs.
+  Status run_format(const Segment& segment, const Submission& rows, CudaWorkspace& ws,
+                    uint32_t format) const;
+  Status run_by_format(const Segment& segment, const Submission& rows, CudaWorkspace& ws) const;
+  void fill_table(const Submission& rows, CudaWorkspace& ws) const;
+  uint32_t fill_head_rows(const Submission& rows, CudaWorkspace& ws, bool* in_order) const;
+  void fill_ple(const Submission& rows, CudaWorkspace& ws) const;
+  Status upload(Pass& p) const;
+  Status run_graph(const Segment& segment, Pass& p, uint32_t format) const;
+  Status capture(const Segment& segment, Pass& p, cudaGraphExec_t* out) const;
+  Status warm_up(CudaWorkspace& ws) const;
+
+  // forward.cc
+  Status run_blocks(const Segment& segment, Pass& p) const;
+  Status embed(Pass& p) const;
+  Status embed_per_layer(Pass& p) const;
+  Status head(Pass& p) const;
+  Status rope_tables(Pass& p) const;
+  /// Up to four matrices times the same rows.
+  MatmulParams product(Pass& p, Buf x, uint64_t width, const TensorRef& norm) const;
+  Status multiply(Pass& p, const MatmulParams& m) const;
+  /// x += W y, through kY when a norm or a scale comes in between.
+  Status project_back(Pass& p, Buf from, uint64_t width, const TensorRef& w,
+                      const TensorRef& post_norm, float scale) const;
+
+  // forward_mixer.cc
+  Status attention_block(Pass& p, uint32_t layer) const;
+  Status project_qkv(Pass& p, uint32_t layer) const;
+  Status store_rows(Pass& p, uint32_t layer) const;
+  Status attend(Pass& p, uint32_t layer) const;
+  Status flush_ring(Pass& p) const;
+  KvLayer kv_layer(Pass& p, uint32_t layer) const;
+  Status delta_block(Pass& p, uint32_t layer) const;
+
+  // forward_ffn.cc
+  Status ffn_block(Pass& p, uint32_t layer) const;
+  Status gated_ffn(Pass& p, const FfnSpec& f, const TensorRef& gate, const TensorRef& up,
+                   const TensorRef& norm) const;
+  Status moe_ffn(Pass& p, const LayerSpec& l, float scale) const;
+  Status route(Pass& p, const LayerSpec& l) const;
+  Status experts(Pass& p, const LayerSpec& l, Buf to, bool add) const;
+  Status shared_expert_in(Pass& p, const LayerSpec& l) const;
+  Status shared_expert_out(Pass& p, const FfnSpec& f) const;
+  Status per_layer_injection(Pass& p, uint32_t layer) const;
+
+  std::shared_ptr<Device> device_;
+  std::shared_ptr<const Plan> plan_;
+  MatmulConfig config_;
+  std::unique_ptr<Weights> weights_;
+  WorkspaceLayout workspace_layout_;
+  QueryLayout query_layout_;
+  StateLayout state_layout_;
+  std::vector<RopeTable> ropes_;
+  std::vector<int32_t> rope_of_layer_;
+  std::vector<uint64_t> rope_offset_;  // in doubles
+  DeviceBuffer rope_memory_;
+  Stream stream_;  // of sessions' own work
+  std::vector<Segment> segments_;
+  mutable std::mutex formats_mutex_;
+  std::vector<std::unique_ptr<KvFormat>> formats_;
+  uint32_t last_mixer_ = 0;  // last layer whose mixer is here: rings are flushed after it
+  uint32_t n_workspaces_ = 0;
+};
+
+}  // namespace sharpi::cuda

@@ -1,0 +1,359 @@
+// SPDX-License-Identifier: MIT
+#include "cuda/cuda_store.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "base/checked.h"
+#include "cuda/kernels/sampling.h"
+
+namespace sharpi::cuda {
+namespace {
+
+uint64_t range_bytes(const KvGroup& g, uint32_t n_ctx) {
+  return g.block_bytes(g.ring ? g.ring_slots : std::max(g.capacity, n_ctx));
+}
+
+class RowList {
+ public:
+  RowList(uint32_t device, std::vector<MemoryRow>* rows) : device_(device), rows_(rows) {}
+  void kv(const KvGroup& g, uint64_t slots, uint64_t held) {
+    MemoryRow row = make_row(TierId::kCuda, device_, SHARPI_ROW_KV, SHARPI_ROW_DEVICE,
+                             g.ring ? "KV rings" : "KV rows", g.payload_bytes(slots), held);
+    row.first_layer = g.layers.front().layer;
+    row.n_layers = static_cast<uint32_t>(g.layers.size());
+    push(row);
+  }
+  void device(uint32_t purpose, const char* label, uint64_t bytes, uint32_t n_layers = 0) {
+    if (bytes == 0) return;
+    MemoryRow row = make_row(TierId::kCuda, device_, purpose, SHARPI_ROW_DEVICE, label, bytes,
+                             device_held_bytes(bytes));
+    row.n_layers = n_layers;
+    push(row);
+  }
+  void pinned(uint32_t purpose, const char* label, uint64_t bytes, uint32_t n_layers = 0) {
+    if (bytes == 0) return;
+    MemoryRow row = make_row(TierId::kCuda, device_, purpose, SHARPI_ROW_PINNED, label, bytes,
+                             pinned_held_bytes(bytes));
+    row.n_layers = n_layers;
+    push(row);
+  }
+
+ private:
+  void push(MemoryRow row) {
+    row.per_session = 1;
+    rows_->push_back(row);
+  }
+  uint32_t device_;
+  std::vector<MemoryRow>* rows_;
+};
+
+/// Sizes of everything but KV rows.
+struct FixedBytes {
+  uint64_t state = 0, checkpoints = 0, logits = 0, logits_host = 0, best = 0;
+  uint64_t ring = 0, observer = 0;
+  uint32_t n_recurrent = 0;
+};
+
+/// Room for values and ids of the best logits, before their scratch.
+constexpr uint64_t kBestBytes = kMaxTopK * (sizeof(float) + sizeof(int32_t));
+
+uint32_t most_best(uint32_t n_vocab) {
+  return std::min(kMaxTopK, n_vocab);
+}
+
+uint64_t query_bytes(const QueryLayout& layout, uint32_t n_rows) {
+  return layout.floats * n_rows * sizeof(float);
+}
+
+FixedBytes fixed_bytes(const ModelSpec& spec, const Placement& placement, const ModelShape& model,
+                       const SessionShape& session) {
+  FixedBytes b;
+  const StateLayout state = make_state_layout(spec, placement, TierId::kCuda);
+  const QueryLayout queries = make_query_layout(spec, placement, TierId::kCuda);
+  b.n_recurrent = static_cast<uint32_t>(state.layers.size());
+  b.state = 2 * state.bytes;
+  b.checkpoints = session.n_checkpoints * state.bytes;
+  if (placement.head == TierId::kCuda) {
+    b.logits_host = std::max(uint64_t{spec.n_vocab} * sizeof(float), kBestBytes);
+    b.logits = model.max_logit_rows * uint64_t{spec.n_vocab} * sizeof(float);
+    b.best = kBestBytes + sampling_workspace_bytes(1, spec.n_vocab, most_best(spec.n_vocab));
+  }
+  b.ring = query_bytes(queries, session.capture_window);
+  b.observer = query_bytes(queries, observer_rows(session));
+  return b;
+}
+
+void push_fixed(RowList* rows, const FixedBytes& b) {
+  rows->device(SHARPI_ROW_CAPTURE, "query ring", b.ring);
+  rows->device(SHARPI_ROW_CAPTURE, "observer queries", b.observer);
+  rows->device(SHARPI_ROW_RECURRENT, "recurrent state", b.state, b.n_recurrent);
+  rows->pinned(SHARPI_ROW_CHECKPOINTS, "recurrent checkpoints", b.checkpoints, b.n_recurrent);
+  rows->device(SHARPI_ROW_LOGITS, "logits", b.logits);
+  rows->pinned(SHARPI_ROW_LOGITS, "logits on their way out", b.logits_host);
+  rows->device(SHARPI_ROW_LOGITS, "best logits", b.best);
+}
+
+}  // namespace
+
+std::vector<MemoryRow> CudaSession::plan_rows(uint32_t device, const ModelSpec& spec,
+                                              const Placement& placement, const ModelShape& model,
+                                              const SessionShape& session) {
+  std::vector<MemoryRow> out;
+  RowList rows(device, &out);
+  const KvLayout layout = make_tier_kv_layout(spec, placement, TierId::kCuda, model, session);
+  for (const KvGroup& g : layout.groups) {
+    rows.kv(g, g.capacity,
+            DeviceRange::held_bytes(range_bytes(g, session.n_ctx), g.block_bytes(g.capacity)));
+  }
+  push_fixed(&rows, fixed_bytes(spec, placement, model, session));
+  return out;
+}
+
+Result<std::unique_ptr<CudaSession>> CudaSession::create(const Device& device, const Stream& stream,
+                                                         std::shared_ptr<const Plan> plan,
+                                                         const SessionShape& shape) {
+  std::unique_ptr<CudaSession> s(new CudaSession());
+  SHARPI_TRY(device.usable());
+  s->device_ = &device;
+  s->stream_ = &stream;
+  s->plan_ = std::move(plan);
+  s->shape_ = shape;
+  const Plan& p = *s->plan_;
+  s->layout_ = make_tier_kv_layout(*p.spec, p.placement, TierId::kCuda, p.model, shape);
+  s->state_layout_ = make_state_layout(*p.spec, p.placement, TierId::kCuda);
+  s->query_layout_ = make_query_layout(*p.spec, p.placement, TierId::kCuda);
+  SHARPI_TRY(s->allocate(shape));
+  return s;
+}
+
+Status CudaSession::allocate(const SessionShape& shape) {
+  capacity_.assign(layout_.groups.size(), 0);
+  for (uint32_t g = 0; g < layout_.groups.size(); ++g) {
+    const KvGroup& group = layout_.groups[g];
+    SHARPI_TRY_ASSIGN(DeviceRange range,
+                      DeviceRange::reserve(*device_, range_bytes(group, shape.n_ctx), "KV rows"));
+    ranges_.push_back(std::move(range));
+    SHARPI_TRY(reserve(g, group.capacity));
+  }
+  const FixedBytes b = fixed_bytes(*plan_->spec, plan_->placement, plan_->model, shape);
+  SHARPI_TRY_ASSIGN(state_, DeviceBuffer::allocate(*device_, b.state, "recurrent state"));
+  SHARPI_TRY_ASSIGN(checkpoints_,
+                    PinnedBuffer::allocate(*device_, b.checkpoints, "recurrent checkpoints"));
+  SHARPI_TRY_ASSIGN(logits_, DeviceBuffer::allocate(*device_, b.logits, "logits"));
+  SHARPI_TRY_ASSIGN(best_, DeviceBuffer::allocate(*device_, b.best, "best logits"));
+  SHARPI_TRY_ASSIGN(logits_host_, PinnedBuffer::allocate(*device_, b.logits_host, "logits"));
+  SHARPI_TRY_ASSIGN(ring_, DeviceBuffer::allocate(*device_, b.ring, "query ring"));
+  SHARPI_TRY_ASSIGN(observer_, DeviceBuffer::allocate(*device_, b.observer, "observer queries"));
+  return Status::ok();
+}
+
+Status CudaSession::copy(void* to, const void* from, uint64_t bytes, cudaMemcpyKind kind,
+                         const char* what) const {
+  if (bytes == 0) return Status::ok();
+  SHARPI_TRY(device_->usable());
+  const DeviceScope scope(*device_);
+  SHARPI_TRY(device_->check(cudaMemcpyAsync(to, from, bytes, kind, stream_->get()), what));
+  return stream_->wait();
+}
+
+Status CudaSession::check_logits_row(uint32_t row) const {
+  if (logits_.bytes() < (row + 1ull) * plan_->spec->n_vocab * sizeof(float)) {
+    return Status::error(Code::kInternal, "logits row %u is not on this tier", row);
+  }
+  return Status::ok();
+}
+
+Status CudaSession::read_logits(uint32_t row, float* out) const {
+  SHARPI_TRY(check_logits_row(row));
+  const uint64_t n = plan_->spec->n_vocab;
+  SHARPI_TRY(copy(logits_host_.data(), logits() + row * n, n * sizeof(float),
+                  cudaMemcpyDeviceToHost, "reading logits"));
+  std::memcpy(out, logits_host_.data(), n * sizeof(float));
+  return Status::ok();
+}
+
+Status CudaSession::write_logits(uint32_t row, const float* in) {
+  SHARPI_TRY(check_logits_row(row));
+  const uint64_t n = plan_->spec->n_vocab;
+  return copy(logits() + row * n, in, n * sizeof(float), cudaMemcpyHostToDevice, "writing logits");
+}
+
+uint32_t CudaSession::max_best() const {
+  return best_.bytes() == 0 ? 0 : most_best(plan_->spec->n_vocab);
+}
+
+Status CudaSession::read_best(uint32_t row, uint32_t k, float* values, int32_t* ids) const {
+  SHARPI_TRY(check_logits_row(row));
+  if (k == 0 || k > max_best()) return Status::error(Code::kInternal, "the %u best logits", k);
+  SHARPI_TRY(device_->usable());
+  const DeviceScope scope(*device_);
+  const uint32_t n_vocab = plan_->spec->n_vocab;
+  TopKParams t;
+  t.logits = logits() + uint64_t{row} * n_vocab;
+  t.stride = n_vocab;
+  t.n_rows = 1;
+  t.n_vocab = n_vocab;
+  t.k = k;
+  t.values = best_.as<float>();
+  t.ids = reinterpret_cast<int32_t*>(t.values + kMaxTopK);
+  t.workspace = best_.data() + kBestBytes;
+  t.workspace_bytes = best_.bytes() - kBestBytes;
+  ArgmaxParams a;
+  a.logits = t.logits;
+  a.stride = n_vocab;
+  a.n_rows = 1;
+  a.n_vocab = n_vocab;
+  a.values = t.values;
+  a.ids = t.ids;
+  a.workspace = t.workspace;
+  a.workspace_bytes = t.workspace_bytes;
+  SHARPI_TRY(
+      device_->settle(k == 1 ? launch_argmax(a, stream_->get()) : launch_top_k(t, stream_->get())));
+  SHARPI_TRY(copy(logits_host_.data(), best_.data(), kBestBytes, cudaMemcpyDeviceToHost,
+                  "reading the best logits"));
+  std::memcpy(values, logits_host_.data(), k * sizeof(float));
+  std::memcpy(ids, logits_host_.as<float>() + kMaxTopK, k * sizeof(int32_t));
+  return Status::ok();
+}
+
+std::vector<MemoryRow> CudaSession::memory_rows() const {
+  std::vector<MemoryRow> out;
+  RowList rows(device_->index(), &out);
+  for (uint32_t g = 0; g < layout_.groups.size(); ++g) {
+    rows.kv(layout_.groups[g], capacity_[g], ranges_[g].committed());
+  }
+  FixedBytes b;
+  b.state = state_.bytes();
+  b.checkpoints = checkpoints_.bytes();
+  b.logits = logits_.bytes();
+  b.logits_host = logits_host_.bytes();
+  b.best = best_.bytes();
+  b.ring = ring_.bytes();
+  b.observer = observer_.bytes();
+  b.n_recurrent = static_cast<uint32_t>(state_layout_.layers.size());
+  push_fixed(&rows, b);
+  return out;
+}
+
+uint32_t CudaSession::query_rows(Capture which) const {
+  const uint64_t row = query_layout_.floats * sizeof(float);
+  if (row == 0) return 0;
+  return static_cast<uint32_t>((which == Capture::kRing ? ring_ : observer_).bytes() / row);
+}
+
+Status CudaSession::reserve_observer(uint32_t n) {
+  if (query_layout_.floats == 0 || n <= query_rows(Capture::kObserver)) return Status::ok();
+  SHARPI_TRY_ASSIGN(
+      DeviceBuffer more,
+      DeviceBuffer::allocate(*device_, query_bytes(query_layout_, n), "observer queries"));
+  observer_ = std::move(more);
+  return Status::ok();
+}
+
+float* CudaSession::queries(uint32_t layer, Capture which) const {
+  const uint32_t rows = query_rows(which);
+  const int64_t offset = query_layout_.offset_of_layer[layer];
+  if (rows == 0 || offset < 0) return nullptr;
+  return (which == Capture::kRing ? ring_ : observer_).as<float>() +
+         static_cast<uint64_t>(offset) * rows;
+}
+
+KvView CudaSession::view(uint32_t layer) const {
+  const auto g = static_cast<size_t>(layout_.group_of_layer[layer]);
+  const KvLayerLayout& l = *layout_.find(layer);
+  KvView v;
+  v.k = ranges_[g].data() + l.k_offset;
+  v.v = ranges_[g].data() + l.v_offset;
+  v.block_stride = layout_.groups[g].block_stride;
+  v.k_row_bytes = l.k_row_bytes;
+  v.v_row_bytes = l.v_row_bytes;
+  v.k_dtype = l.k_dtype;
+  v.v_dtype = l.v_dtype;
+  v.n_heads = l.n_heads;
+  v.head_dim = l.head_dim;
+  return v;
+}
+
+Status CudaSession::reserve(uint32_t group, uint32_t n_slots) {
+  SHARPI_TRY(ranges_[group].commit(layout_.groups[group].block_bytes(n_slots)));
+  capacity_[group] = std::max(capacity_[group], n_slots);
+  return Status::ok();
+}
+
+void CudaSession::shrink(uint32_t group, uint32_t n_slots) noexcept {
+  if (n_slots >= capacity_[group]) return;
+  ranges_[group].decommit(layout_.groups[group].block_bytes(n_slots));
+  capacity_[group] = n_slots;
+}
+
+float* CudaSession::state(uint32_t layer, StatePart part, bool working) const {
+  const auto& l = state_layout_.layers[static_cast<size_t>(state_layout_.index_of_layer[layer])];
+  const uint64_t offset = part == StatePart::kState ? l.state_offset : l.conv_offset;
+  return reinterpret_cast<float*>(state_base(working) + offset);
+}
+
+std::byte* CudaSession::state_base(bool working) const {
+  const uint32_t which = working ? current_ ^ 1u : current_;
+  return state_.data() + which * state_layout_.bytes;
+}
+
+uint64_t CudaSession::state_bytes(uint32_t layer, StatePart part) const {
+  const int32_t i = state_layout_.index_of_layer[layer];
+  if (i < 0) return 0;
+  const auto& l = state_layout_.layers[static_cast<size_t>(i)];
+  return part == StatePart::kState ? l.state_bytes : l.conv_bytes;
+}
+
+Status CudaSession::read_state(uint32_t layer, StatePart part, void* out) const {
+  const uint64_t n = state_bytes(layer, part);
+  if (n == 0) return Status::error(Code::kInternal, "layer %u has no recurrent state here", layer);
+  return copy(out, state(layer, part, false), n, cudaMemcpyDeviceToHost, "reading state");
+}
+
+Status CudaSession::write_state(uint32_t layer, StatePart part, const void* in) {
+  const uint64_t n = state_bytes(layer, part);
+  if (n == 0) return Status::error(Code::kInternal, "layer %u has no recurrent state here", layer);
+  return copy(state(layer, part, false), in, n, cudaMemcpyHostToDevice, "writing state");
+}
+
+void CudaSession::clear_state() noexcept {
+  if (state_layout_.bytes == 0) return;
+  const DeviceScope scope(*device_);
+  Status done = device_->check(
+      cudaMemsetAsync(state_base(false), 0, state_layout_.bytes, stream_->get()), "clearing state");
+  if (done.is_ok()) done = stream_->wait();  // a fault has marked the device: the next call says it
+}
+
+Status CudaSession::check_checkpoint(uint32_t index) const {
+  if (index >= shape_.n_checkpoints) {
+    return Status::error(Code::kInternal, "checkpoint slot %u of %u", index, shape_.n_checkpoints);
+  }
+  return Status::ok();
+}
+
+Status CudaSession::save_checkpoint(uint32_t index) {
+  SHARPI_TRY(check_checkpoint(index));
+  return copy(checkpoints_.data() + index * state_layout_.bytes, state_base(false),
+              state_layout_.bytes, cudaMemcpyDeviceToHost, "saving a checkpoint");
+}
+
+Status CudaSession::load_checkpoint(uint32_t index) {
+  SHARPI_TRY(check_checkpoint(index));
+  return copy(state_base(false), checkpoints_.data() + index * state_layout_.bytes,
+              state_layout_.bytes, cudaMemcpyHostToDevice, "loading a checkpoint");
+}
+
+Status CudaSession::read_checkpoint(uint32_t index, void* out) const {
+  SHARPI_TRY(check_checkpoint(index));
+  std::memcpy(out, checkpoints_.data() + index * state_layout_.bytes, state_layout_.bytes);
+  return Status::ok();
+}
+
+Status CudaSession::write_checkpoint(uint32_t index, const void* in) {
+  SHARPI_TRY(check_checkpoint(index));
+  std::memcpy(checkpoints_.data() + index * state_layout_.bytes, in, state_layout_.bytes);
+  return Status::ok();
+}
+
+}  // namespace sharpi::cuda

@@ -1,0 +1,200 @@
+// SPDX-License-Identifier: MIT
+// KV rows of a CUDA session in canonical bytes, and the moves of compaction.
+#include <algorithm>
+#include <cstring>
+
+#include "base/checked.h"
+#include "cuda/cuda_store.h"
+#include "cuda/kernels/kv_move.h"
+
+namespace sharpi::cuda {
+
+Status CudaSession::check_rows(uint32_t layer, uint32_t first, uint32_t n) const {
+  const int32_t g = layer < layout_.group_of_layer.size() ? layout_.group_of_layer[layer] : -1;
+  if (g < 0) return Status::error(Code::kInternal, "layer %u stores no KV rows here", layer);
+  if (uint64_t{first} + n > capacity_[static_cast<size_t>(g)]) {
+    return Status::error(Code::kInternal, "KV rows %u to %u of layer %u exceed its capacity %u",
+                         first, first + n, layer, capacity_[static_cast<size_t>(g)]);
+  }
+  return Status::ok();
+}
+
+Status CudaSession::copy_rows(uint32_t layer, bool value, uint32_t first, uint32_t n,
+                              std::byte* host, Way way) const {
+  SHARPI_TRY(device_->usable());
+  const DeviceScope scope(*device_);
+  const KvView v = view(layer);
+  const uint64_t row = value ? v.v_row_bytes : v.k_row_bytes;
+  const bool out = way == Way::kToHost;
+  const cudaMemcpyKind kind = out ? cudaMemcpyDeviceToHost : cudaMemcpyHostToDevice;
+  for (uint32_t done = 0; done < n;) {
+    const uint32_t slot = first + done;
+    const uint32_t in_block = slot % kKvBlockSlots;
+    // Whole blocks at once, the rest block by block.
+    const bool whole = in_block == 0 && n - done >= kKvBlockSlots;
+    const uint32_t blocks = whole ? (n - done) / kKvBlockSlots : 1;
+    const uint32_t rows = whole ? kKvBlockSlots : std::min(kKvBlockSlots - in_block, n - done);
+    const uint64_t width = rows * row;
+    std::byte* there = value ? v.v_row(slot) : v.k_row(slot);
+    std::byte* here = host + done * row;
+    SHARPI_TRY(device_->check(
+        cudaMemcpy2DAsync(out ? here : there, out ? width : v.block_stride, out ? there : here,
+                          out ? v.block_stride : width, width, blocks, kind, stream_->get()),
+        "copying KV rows"));
+    done += blocks * rows;
+  }
+  return stream_->wait();
+}
+
+Status CudaSession::read_rows(uint32_t layer, bool value, uint32_t first, uint32_t n,
+                              void* out) const {
+  SHARPI_TRY(check_rows(layer, first, n));
+  auto* to = static_cast<std::byte*>(out);
+  SHARPI_TRY(copy_rows(layer, value, first, n, to, Way::kToHost));
+  const KvView v = view(layer);
+  const KvDtype dtype = value ? v.v_dtype : v.k_dtype;
+  if (dtype != KvDtype::kQ8_0) return Status::ok();  // stored as they are
+  const uint64_t bytes = value ? v.v_row_bytes : v.k_row_bytes;
+  std::vector<std::byte> row(bytes);
+  for (uint32_t i = 0; i < n; ++i) {
+    std::memcpy(row.data(), to + i * bytes, bytes);
+    SHARPI_TRY(
+        kv_row_to_canonical(dtype, row.data(), uint64_t{v.n_heads} * v.head_dim, to + i * bytes));
+  }
+  return Status::ok();
+}
+
+Status CudaSession::write_rows(uint32_t layer, bool value, uint32_t first, uint32_t n,
+                               const void* in) {
+  SHARPI_TRY(check_rows(layer, first, n));
+  const KvView v = view(layer);
+  const KvDtype dtype = value ? v.v_dtype : v.k_dtype;
+  const uint64_t bytes = value ? v.v_row_bytes : v.k_row_bytes;
+  const auto* from = static_cast<const std::byte*>(in);
+  std::vector<std::byte> rows(n * bytes);
+  for (uint32_t i = 0; i < n; ++i) {
+    SHARPI_TRY(kv_row_from_canonical(dtype, from + i * bytes, uint64_t{v.n_heads} * v.head_dim,
+                                     rows.data() + i * bytes));
+  }
+  return copy_rows(layer, value, first, n, rows.data(), Way::kToDevice);
+}
+
+namespace {
+
+/// The jobs of a compaction and the keep lists that they read, as one block for the device.
+class MoveList {
+ public:
+  void add(const KvView& v, const KvMove& m) {
+    if (m.keep.size() == 1) {
+      const uint64_t at = add_list(m.keep[0]);
+      add_job(v, false, at, m.keep[0].size(), 0, v.k_row_bytes);
+      add_job(v, true, at, m.keep[0].size(), 0, v.v_row_bytes);
+      return;
+    }
+    for (uint32_t h = 0; h < v.n_heads; ++h) {
+      const uint64_t at = add_list(m.keep[h]);
+      add_head(v, false, at, m.keep[h].size(), h);
+      add_head(v, true, at, m.keep[h].size(), h);
+    }
+  }
+  const std::vector<KvMoveJob>& jobs() const { return jobs_; }
+  uint64_t bytes() const { return job_bytes() + lists_.size() * sizeof(uint32_t); }
+  uint32_t max_bytes() const { return max_bytes_; }
+  /// The block for the device address `base`.
+  std::vector<std::byte> image(const std::byte* base) {
+    std::vector<std::byte> out(bytes());
+    for (size_t i = 0; i < jobs_.size(); ++i) {
+      jobs_[i].keep = reinterpret_cast<const uint32_t*>(base + job_bytes()) + list_of_[i];
+    }
+    std::memcpy(out.data(), jobs_.data(), jobs_.size() * sizeof(KvMoveJob));
+    if (!lists_.empty()) {
+      std::memcpy(out.data() + job_bytes(), lists_.data(), lists_.size() * sizeof(uint32_t));
+    }
+    return out;
+  }
+
+ private:
+  uint64_t job_bytes() const { return round_up(jobs_.size() * sizeof(KvMoveJob), 256); }
+  uint64_t add_list(const std::vector<uint32_t>& keep) {
+    const uint64_t at = lists_.size();
+    lists_.insert(lists_.end(), keep.begin(), keep.end());
+    return at;
+  }
+  void add_job(const KvView& v, bool value, uint64_t list, size_t n, uint32_t offset,
+               uint32_t bytes) {
+    if (n == 0) return;
+    KvMoveJob j;
+    j.rows = value ? v.v : v.k;
+    j.block_stride = v.block_stride;
+    j.row_bytes = value ? v.v_row_bytes : v.k_row_bytes;
+    j.offset = offset;
+    j.bytes = bytes;
+    j.n_keep = static_cast<uint32_t>(n);
+    jobs_.push_back(j);
+    list_of_.push_back(list);
+    max_bytes_ = std::max(max_bytes_, bytes);
+  }
+  /// One head's part of every row: values, and for q8_0 its scales behind the row's values.
+  void add_head(const KvView& v, bool value, uint64_t list, size_t n, uint32_t head) {
+    const KvDtype dtype = value ? v.v_dtype : v.k_dtype;
+    if (dtype == KvDtype::kQ8_0) {
+      const uint32_t scales = v.head_dim / 32 * 2;
+      add_job(v, value, list, n, head * v.head_dim, v.head_dim);
+      add_job(v, value, list, n, v.n_heads * v.head_dim + head * scales, scales);
+      return;
+    }
+    const auto bytes = static_cast<uint32_t>(kv_row_bytes(dtype, v.head_dim));
+    add_job(v, value, list, n, head * bytes, bytes);
+  }
+  std::vector<KvMoveJob> jobs_;
+  std::vector<uint64_t> list_of_;  // first entry of a job's list
+  std::vector<uint32_t> lists_;
+  uint32_t max_bytes_ = 0;
+};
+
+}  // namespace
+
+Status CudaSession::stage_moves(std::span<const KvMove> moves) {
+  discard_moves();
+  MoveList list;
+  for (const KvMove& m : moves) {
+    for (const auto& keep : m.keep) {
+      for (size_t i = 1; i < keep.size(); ++i) {
+        if (keep[i] <= keep[i - 1]) {
+          return Status::error(Code::kInternal, "keep rows of layer %u do not ascend", m.layer);
+        }
+      }
+      if (!keep.empty()) SHARPI_TRY(check_rows(m.layer, keep.back(), 1));
+    }
+    list.add(view(m.layer), m);
+  }
+  if (list.jobs().empty()) return Status::ok();
+  SHARPI_TRY_ASSIGN(DeviceBuffer memory,
+                    DeviceBuffer::allocate(*device_, list.bytes(), "kept rows"));
+  const std::vector<std::byte> image = list.image(memory.data());
+  SHARPI_TRY(copy(memory.data(), image.data(), image.size(), cudaMemcpyHostToDevice,
+                  "upload of kept rows"));
+  move_lists_ = std::move(memory);
+  n_moves_ = static_cast<uint32_t>(list.jobs().size());
+  move_bytes_ = list.max_bytes();
+  return Status::ok();
+}
+
+void CudaSession::apply_moves() noexcept {
+  if (n_moves_ == 0) return;
+  const DeviceScope scope(*device_);
+  Status done = device_->settle(
+      launch_kv_move(move_lists_.as<KvMoveJob>(), n_moves_, move_bytes_, stream_->get()));
+  if (done.is_ok()) done = stream_->wait();
+  // A launch that was checked and does not run is a fault of the device: nothing here can be
+  // trusted any more.
+  if (!done.is_ok()) device_->mark_lost(done.native());
+  discard_moves();
+}
+
+void CudaSession::discard_moves() noexcept {
+  move_lists_.reset();
+  n_moves_ = 0;
+}
+
+}  // namespace sharpi::cuda

@@ -1,0 +1,218 @@
+// SPDX-License-Identifier: MIT
+#include "cuda/cuda_workspace.h"
+
+#include <algorithm>
+
+#include "base/checked.h"
+#include "cuda/kernels/attention.h"
+#include "cuda/kernels/delta_net.h"
+#include "tier/session_layout.h"
+
+namespace sharpi::cuda {
+namespace {
+
+/// Widths that buffers must serve: the maximum over the blocks placed on this tier.
+struct Widths {
+  uint64_t q = 0, query = 0, kv = 0, mix = 0, conv = 0, z = 0, heads_v = 0;
+  uint64_t ffn = 0, widest_in = 0, widest_out = 0;
+  uint32_t n_experts = 0, n_used = 0, d_expert = 0;
+  uint32_t attn_heads = 0, attn_dim = 0, n_half = 0;
+  bool has_shared = false;
+  std::vector<DeltaNetShape> deltas;
+};
+
+template <class T>
+void take(T* most, T value) {
+  *most = std::max(*most, value);
+}
+
+void add_attention(Widths* w, const AttentionSpec& a) {
+  const uint64_t q = uint64_t{a.n_heads} * a.head_dim;
+  take(&w->q, a.q.n_out);
+  take(&w->query, q);
+  take(&w->kv, uint64_t{a.n_kv_heads} * a.head_dim);
+  take(&w->mix, q);
+  take(&w->widest_in, q);
+  take(&w->widest_out, a.q.n_out);
+  take(&w->attn_heads, a.n_heads);
+  take(&w->attn_dim, a.head_dim);
+  take(&w->n_half, a.rope.n_rot / 2);
+}
+
+void add_delta(Widths* w, const DeltaNetSpec& d) {
+  take(&w->conv, uint64_t{d.conv_dim()});
+  take(&w->z, uint64_t{d.value_dim()});
+  take(&w->mix, uint64_t{d.value_dim()});
+  take(&w->widest_in, uint64_t{d.value_dim()});
+  take(&w->widest_out, uint64_t{d.conv_dim()});
+  take(&w->heads_v, uint64_t{d.n_v_heads});
+  w->deltas.push_back(DeltaNetShape{d.n_k_heads, d.n_v_heads, d.head_dim, d.conv_kernel});
+}
+
+void add_ffn(Widths* w, const FfnSpec& f) {
+  const uint32_t dense = f.kind == FfnKind::kDense ? f.d_ff : f.d_shared;
+  take(&w->ffn, uint64_t{dense});
+  take(&w->widest_in, uint64_t{dense});
+  take(&w->widest_out, uint64_t{dense});
+  if (f.kind == FfnKind::kDense) return;
+  take(&w->n_experts, f.n_experts);
+  take(&w->n_used, f.n_used);
+  take(&w->d_expert, f.d_ff);
+  w->has_shared = w->has_shared || f.d_shared != 0;
+}
+
+Widths measure(const ModelSpec& spec, const Placement& placement) {
+  Widths w;
+  take(&w.widest_in, uint64_t{spec.n_embd});
+  take(&w.widest_out, uint64_t{spec.n_embd});
+  for (uint32_t l = 0; l < spec.n_layers(); ++l) {
+    const LayerSpec& layer = spec.layers[l];
+    if (placement.mixer[l] == TierId::kCuda) {
+      if (layer.mixer == MixerKind::kAttention)
+        add_attention(&w, layer.attention);
+      else
+        add_delta(&w, layer.delta);
+    }
+    if (placement.ffn[l] == TierId::kCuda) add_ffn(&w, layer.ffn);
+    if (layer.ple_gate) take(&w.widest_in, uint64_t{spec.d_ple});
+  }
+  take(&w.widest_out, uint64_t{spec.n_layers()} * spec.d_ple);
+  return w;
+}
+
+class LayoutBuilder {
+ public:
+  explicit LayoutBuilder(WorkspaceLayout* layout) : layout_(layout) {}
+  void bytes(Buf b, uint64_t n) {
+    const auto i = static_cast<size_t>(b);
+    layout_->offset[i] = layout_->bytes;
+    layout_->size[i] = n;
+    layout_->bytes += round_up(n, 256);
+  }
+  void floats(Buf b, uint64_t n) { bytes(b, n * sizeof(float)); }
+
+ private:
+  WorkspaceLayout* layout_;
+};
+
+CallTable make_call_table(const ModelShape& model, uint32_t n_groups) {
+  CallTable t;
+  t.batch = BatchShape{model.max_rows(), model.max_batch, n_groups};
+  t.max_head_rows = std::max(model.max_logit_rows, model.max_batch);
+  t.head_rows = round_up(uint64_t{model.max_rows()} * sizeof(int32_t), 16);
+  t.logits = t.head_rows + round_up(uint64_t{t.max_head_rows} * sizeof(uint32_t), 16);
+  t.rows = t.logits + round_up(uint64_t{t.max_head_rows} * sizeof(float*), 16);
+  t.bytes = round_up(t.rows + batch_table_bytes(t.batch), 256);
+  return t;
+}
+
+uint64_t kernel_bytes(const ModelSpec& spec, const ModelShape& model, const MatmulConfig& config,
+                      const Widths& w, uint32_t rows, uint32_t head_rows) {
+  const auto in = static_cast<uint32_t>(w.widest_in);
+  uint64_t n = matmul_workspace_bytes(config, rows, in, static_cast<uint32_t>(w.widest_out));
+  take(&n, matmul_workspace_bytes(config, head_rows, spec.n_embd, spec.n_vocab));
+  if (w.n_experts != 0) {
+    take(&n, moe_workspace_bytes(config, rows, spec.n_embd, w.d_expert, w.n_experts, w.n_used));
+  }
+  for (const DeltaNetShape& d : w.deltas) take(&n, delta_net_workspace_bytes(d, model.max_rows()));
+  return n;
+}
+
+}  // namespace
+
+WorkspaceLayout make_workspace_layout(const ModelSpec& spec, const Placement& placement,
+                                      const ModelShape& model, const SessionShape& session,
+                                      const MatmulConfig& config) {
+  WorkspaceLayout out;
+  if (!placement.uses(TierId::kCuda)) return out;
+  LayoutBuilder b(&out);
+  const Widths w = measure(spec, placement);
+  const uint32_t rows = model.max_rows();
+  const uint64_t e = spec.n_embd;
+  const KvLayout kv = make_tier_kv_layout(spec, placement, TierId::kCuda, model, session);
+  // Sessions may group layers differently: no more groups than layers that own rows.
+  const auto n_groups = std::count_if(kv.group_of_layer.begin(), kv.group_of_layer.end(),
+                                      [](int32_t g) { return g >= 0; });
+  out.table = make_call_table(model, static_cast<uint32_t>(n_groups));
+  const uint32_t head_rows = placement.head == TierId::kCuda ? out.table.max_head_rows : 0;
+  out.max_rows = rows;
+  out.n_half = w.n_half;
+  b.floats(Buf::kX, rows * e);
+  b.floats(Buf::kHead, head_rows * e);
+  b.floats(Buf::kQ, rows * w.q);
+  b.floats(Buf::kK, rows * w.kv);
+  b.floats(Buf::kV, rows * w.kv);
+  b.floats(Buf::kQuery, rows * w.query);
+  b.floats(Buf::kMix, rows * w.mix);
+  b.floats(Buf::kQkv, rows * w.conv);
+  b.floats(Buf::kZ, rows * w.z);
+  b.floats(Buf::kAlpha, rows * w.heads_v);
+  b.floats(Buf::kBeta, rows * w.heads_v);
+  b.floats(Buf::kY, rows * e);
+  b.floats(Buf::kFfn, rows * w.ffn);
+  b.floats(Buf::kRouter, uint64_t{rows} * w.n_experts);
+  b.bytes(Buf::kMoeIds, uint64_t{rows} * w.n_used * sizeof(int32_t));
+  b.floats(Buf::kMoeWeight, uint64_t{rows} * w.n_used);
+  b.floats(Buf::kSharedGate, w.has_shared ? rows : 0);
+  const bool ple = spec.d_ple != 0 && placement.embedding == TierId::kCuda;
+  const uint64_t ple_width = ple ? uint64_t{spec.n_layers()} * spec.d_ple : 0;
+  out.ple_row_bytes = ple ? spec.ple_embd.row_bytes() : 0;
+  b.bytes(Buf::kPleRaw, round_up(rows * out.ple_row_bytes, 256));
+  b.floats(Buf::kPleTable, rows * ple_width);
+  b.floats(Buf::kPle, rows * ple_width);
+  b.floats(Buf::kPleTmp, ple ? uint64_t{rows} * spec.d_ple : 0);
+  std::vector<int32_t> table_of_layer;
+  const uint64_t n_tables = make_rope_tables(spec, &table_of_layer).size();
+  b.floats(Buf::kCos, n_tables * rows * w.n_half);
+  b.floats(Buf::kSin, n_tables * rows * w.n_half);
+  out.chunk_slot_bytes = kv.chunk_slot_bytes;
+  const uint64_t chunk_blocks = div_up(rows, kKvBlockSlots) + model.max_batch;
+  b.bytes(Buf::kKvChunk, chunk_blocks * kKvBlockSlots * out.chunk_slot_bytes);
+  b.floats(Buf::kLogits, uint64_t{head_rows} * spec.n_vocab);
+  b.bytes(Buf::kTable, out.table.bytes);
+  b.bytes(Buf::kAttention,
+          w.attn_heads == 0 ? 0 : attention_workspace_bytes(config, w.attn_heads, w.attn_dim));
+  b.bytes(Buf::kKernel, kernel_bytes(spec, model, config, w, rows, head_rows));
+  return out;
+}
+
+std::vector<MemoryRow> workspace_rows(const WorkspaceLayout& layout, uint32_t n, uint32_t device) {
+  std::vector<MemoryRow> rows;
+  if (layout.bytes == 0 || n == 0) return rows;
+  rows.push_back(make_row(TierId::kCuda, device, SHARPI_ROW_ACTIVATIONS, SHARPI_ROW_DEVICE,
+                          "activations", n * layout.bytes, n * device_held_bytes(layout.bytes)));
+  rows.push_back(make_row(TierId::kCuda, device, SHARPI_ROW_TABLES, SHARPI_ROW_PINNED,
+                          "call tables", n * layout.pinned_bytes(),
+                          n * pinned_held_bytes(layout.pinned_bytes())));
+  return rows;
+}
+
+Result<std::unique_ptr<CudaWorkspace>> CudaWorkspace::create(const Device& device,
+                                                             const WorkspaceLayout& layout) {
+  std::unique_ptr<CudaWorkspace> w(new CudaWorkspace());
+  w->device_ = &device;
+  w->layout_ = layout;
+  SHARPI_TRY_ASSIGN(w->memory_, DeviceBuffer::allocate(device, layout.bytes, "activations"));
+  SHARPI_TRY_ASSIGN(w->pinned_,
+                    PinnedBuffer::allocate(device, layout.pinned_bytes(), "call tables"));
+  SHARPI_TRY_ASSIGN(w->stream_, Stream::create(device));
+  return w;
+}
+
+CudaWorkspace::~CudaWorkspace() {
+  if (device_ == nullptr) return;
+  const DeviceScope scope(*device_);
+  for (cudaGraphExec_t g : graphs) {
+    if (g != nullptr && cudaGraphExecDestroy(g) != cudaSuccess) cudaGetLastError();
+  }
+}
+
+BatchTable CudaWorkspace::host_batch() const {
+  return batch_table_at(layout_.table.batch, pinned_.data() + layout_.table.rows);
+}
+
+BatchTable CudaWorkspace::batch() const {
+  return batch_table_at(layout_.table.batch, get<std::byte>(Buf::kTable) + layout_.table.rows);
+}
+
+}  // namespace sharpi::cuda

@@ -1,0 +1,127 @@
+// SPDX-License-Identifier: MIT
+// Scratch of one call in flight on a device: activations at fixed offsets of one block, the batch
+// table with its pinned mirror, and the stream. Fixed addresses keep captured graphs valid. The
+// layout follows from the spec alone, so the planner prices it exactly.
+// Thread rule: one call at a time.
+#pragma once
+
+#include <array>
+#include <memory>
+#include <vector>
+
+#include "cuda/device_memory.h"
+#include "cuda/kernels/batch.h"
+#include "cuda/kernels/matmul.h"
+#include "cuda/stream.h"
+#include "tier/rope_tables.h"
+#include "tier/tier.h"
+
+namespace sharpi::cuda {
+
+/// Names of the buffers; `kCount` last. R = rows of a call.
+enum class Buf : uint32_t {
+  kX,     // [R][E] hidden
+  kHead,  // [head rows][E] normalised input of the head
+  kQ,     // [R][H*D (*2 with output gate)] projections
+  kK,
+  kV,           // [R][Hk*D]
+  kQuery,       // [R][H*D] after norm and RoPE
+  kMix,         // [R][H*D] attention output; delta net: output
+  kQkv,         // [R][conv_dim] delta net projections
+  kZ,           // [R][value_dim]
+  kAlpha,       // [R][v heads]
+  kBeta,        // [R][v heads]
+  kY,           // [R][E] block output before a norm and the residual add
+  kFfn,         // [R][F]
+  kRouter,      // [R][n_experts]
+  kMoeIds,      // [R][k]
+  kMoeWeight,   // [R][k]
+  kSharedGate,  // [R]
+  kPleRaw,      // [R] rows of the per-layer table, file bytes
+  kPleTable,    // [R][n_layers * P] the same in f32
+  kPle,         // [R][n_layers * P]
+  kPleTmp,      // [R][P]
+  kCos,
+  kSin,        // [rope tables][R][n_half]
+  kKvChunk,    // chunk scratch of windowed layers, in codec rows
+  kLogits,     // [head rows][V]
+  kTable,      // CallTable
+  kAttention,  // scratch of kernels
+  kKernel,     // scratch of products, experts and delta nets, which never run at once
+  kCount,
+};
+
+/// What one upload carries besides the batch: tokens, picked rows, where logits go.
+struct CallTable {
+  BatchShape batch;
+  uint32_t max_head_rows = 0;
+  uint64_t tokens = 0, head_rows = 0, logits = 0, rows = 0;  // offsets
+  uint64_t bytes = 0;
+  uint64_t upload_bytes(uint32_t n_rows) const { return rows + batch_upload_bytes(batch, n_rows); }
+};
+
+struct WorkspaceLayout {
+  std::array<uint64_t, static_cast<size_t>(Buf::kCount)> offset{}, size{};
+  uint64_t bytes = 0;
+  uint32_t max_rows = 0;
+  uint32_t n_half = 0;  // widest rope table
+  uint64_t chunk_slot_bytes = 0;
+  uint64_t ple_row_bytes = 0;  // of the raw per-layer table
+  CallTable table;
+  uint64_t pinned_bytes() const { return table.bytes + size[static_cast<size_t>(Buf::kPleRaw)]; }
+};
+
+WorkspaceLayout make_workspace_layout(const ModelSpec& spec, const Placement& placement,
+                                      const ModelShape& model, const SessionShape& session,
+                                      const MatmulConfig& config);
+std::vector<MemoryRow> workspace_rows(const WorkspaceLayout& layout, uint32_t n, uint32_t device);
+
+class CudaWorkspace final : public Workspace {
+ public:
+  static Result<std::unique_ptr<CudaWorkspace>> create(const Device& device,
+                                                       const WorkspaceLayout& layout);
+  ~CudaWorkspace() override;
+  template <class T = float>
+  T* get(Buf b) const {
+    return reinterpret_cast<T*>(memory_.data() + layout_.offset[static_cast<size_t>(b)]);
+  }
+  uint64_t size(Buf b) const { return layout_.size[static_cast<size_t>(b)]; }
+  const WorkspaceLayout& layout() const { return layout_; }
+  const Stream& stream() const { return stream_; }
+  cudaStream_t lane() const { return stream_.get(); }
+
+  // The pinned mirror of the table, and the table's parts on the device.
+  int32_t* host_tokens() const { return mirror<int32_t>(layout_.table.tokens); }
+  uint32_t* host_head_rows() const { return mirror<uint32_t>(layout_.table.head_rows); }
+  float** host_logits() const { return mirror<float*>(layout_.table.logits); }
+  BatchTable host_batch() const;
+  std::byte* host_ple() const { return pinned_.data() + layout_.table.bytes; }
+  const int32_t* tokens() const { return device_part<int32_t>(layout_.table.tokens); }
+  const uint32_t* head_rows() const { return device_part<uint32_t>(layout_.table.head_rows); }
+  float* const* logits() const { return device_part<float*>(layout_.table.logits); }
+  BatchTable batch() const;
+
+  /// Layer whose chunk rows wait in kKvChunk for their ring, -1 = none. Rows go to the ring only
+  /// when the scratch is needed again or the pass ends: layers that share KV read both until then.
+  int32_t pending_ring = -1;
+  /// Captured decode of n rows at [n - 1], once captured.
+  std::vector<cudaGraphExec_t> graphs;
+
+ private:
+  CudaWorkspace() = default;
+  template <class T>
+  T* mirror(uint64_t offset) const {
+    return reinterpret_cast<T*>(pinned_.data() + offset);
+  }
+  template <class T>
+  T* device_part(uint64_t offset) const {
+    return reinterpret_cast<T*>(get<std::byte>(Buf::kTable) + offset);
+  }
+  const Device* device_ = nullptr;
+  WorkspaceLayout layout_;
+  DeviceBuffer memory_;
+  PinnedBuffer pinned_;
+  Stream stream_;
+};
+
+}  // namespace sharpi::cuda

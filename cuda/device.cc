@@ -1,0 +1,215 @@
+// SPDX-License-Identifier: MIT
+#include "cuda/device.h"
+
+#include "cuda/device_memory.h"
+#include "cuda/kernels/cublas_lt.h"
+#include "cuda/kernels/elementwise.h"
+#include "cuda/stream.h"
+
+namespace sharpi::cuda {
+namespace {
+
+std::string describe(cudaError_t error) {
+  return std::string(cudaGetErrorName(error)) + ": " + cudaGetErrorString(error);
+}
+
+/// Faults after which every later call of the process's context fails too.
+bool is_sticky(int native) {
+  switch (static_cast<cudaError_t>(native)) {
+    case cudaErrorIllegalAddress:
+    case cudaErrorLaunchTimeout:
+    case cudaErrorAssert:
+    case cudaErrorHardwareStackError:
+    case cudaErrorIllegalInstruction:
+    case cudaErrorMisalignedAddress:
+    case cudaErrorInvalidAddressSpace:
+    case cudaErrorInvalidPc:
+    case cudaErrorLaunchFailure:
+    case cudaErrorECCUncorrectable:
+    case cudaErrorContextIsDestroyed:
+    case cudaErrorDevicesUnavailable:
+    case cudaErrorUnknown:
+      return true;
+    default:
+      return false;
+  }
+}
+
+/// The capability whose own kernels for products of many rows are faster than cuBLASLt.
+constexpr int kOwnProducts = 90;
+
+/// The address of a driver function in its form of `version` (1000 * major + 10 * minor).
+Status find_entry(const char* name, unsigned version, void** out) {
+  cudaDriverEntryPointQueryResult found = cudaDriverEntryPointSymbolNotFound;
+  const cudaError_t error =
+      cudaGetDriverEntryPointByVersion(name, out, version, cudaEnableDefault, &found);
+  if (error == cudaSuccess && found == cudaDriverEntryPointSuccess && *out != nullptr)
+    return Status::ok();
+  return Status::native_error(Code::kUnsupported, static_cast<int32_t>(error),
+                              "the CUDA driver has no %s", name);
+}
+
+}  // namespace
+
+Device::Device(int ordinal, uint32_t index) : ordinal_(ordinal), index_(index) {}
+
+Device::~Device() {
+  const DeviceScope scope(*this);
+  cublas_lt_.reset();
+}
+
+Status Device::check(cudaError_t error, const char* call) const {
+  if (error == cudaSuccess) return Status::ok();
+  cudaGetLastError();  // errors that do not stay are forgotten here
+  const auto native = static_cast<int32_t>(error);
+  if (error == cudaErrorMemoryAllocation) {
+    return Status::native_error(Code::kOutOfMemory, native, "no memory for %s", call);
+  }
+  return settle(
+      Status::native_error(Code::kDevice, native, "%s: %s", call, describe(error).c_str()));
+}
+
+Status Device::settle(Status status) const {
+  if (status.is_ok() || status.code() != Code::kDevice) return status;
+  cudaGetLastError();
+  const auto error = static_cast<cudaError_t>(status.native());
+  if (error == cudaErrorNoKernelImageForDevice || error == cudaErrorInvalidDeviceFunction ||
+      error == cudaErrorInvalidKernelImage) {
+    return Status::native_error(Code::kUnsupported, status.native(),
+                                "%s (this build has no image for sm_%d)", status.text().c_str(),
+                                capability_);
+  }
+  if (!is_sticky(status.native())) return status;
+  lost_.store(status.native(), std::memory_order_relaxed);
+  return Status::native_error(Code::kDeviceLost, status.native(), "device %u is lost: %s", index_,
+                              status.text().c_str());
+}
+
+Status Device::usable() const {
+  const int native = lost_.load(std::memory_order_relaxed);
+  if (native == 0) return Status::ok();
+  return Status::native_error(Code::kDeviceLost, native,
+                              "device %u is lost after an earlier fault (%s)", index_,
+                              cudaGetErrorName(static_cast<cudaError_t>(native)));
+}
+
+Status Device::read_properties() {
+  cudaDeviceProp p = {};
+  SHARPI_TRY(check(cudaGetDeviceProperties(&p, ordinal_), "cudaGetDeviceProperties"));
+  capability_ = 10 * p.major + p.minor;
+  n_sm_ = p.multiProcessorCount;
+  max_shared_ = static_cast<int>(p.sharedMemPerBlockOptin);
+  total_ = p.totalGlobalMem;
+  name_ = p.name;
+  return Status::ok();
+}
+
+Status Device::open() {
+  static_assert(sizeof(void*) == sizeof(uint64_t));
+  if (opened_.load(std::memory_order_acquire)) return usable();
+  const std::lock_guard<std::mutex> lock(opening_);
+  if (opened_.load(std::memory_order_relaxed)) return usable();
+  const DeviceScope scope(*this);
+  SHARPI_TRY(check(cudaFree(nullptr), "opening the device"));
+  DriverMemory d;
+  SHARPI_TRY(find_entry("cuMemAddressReserve", 10020, &d.reserve));
+  SHARPI_TRY(find_entry("cuMemAddressFree", 10020, &d.unreserve));
+  SHARPI_TRY(find_entry("cuMemCreate", 10020, &d.create));
+  SHARPI_TRY(find_entry("cuMemRelease", 10020, &d.release));
+  SHARPI_TRY(find_entry("cuMemMap", 10020, &d.map));
+  SHARPI_TRY(find_entry("cuMemUnmap", 10020, &d.unmap));
+  SHARPI_TRY(find_entry("cuMemSetAccess", 10020, &d.set_access));
+  driver_ = d;
+  if (capability_ != kOwnProducts) {
+    auto library = CublasLt::open();  // without it own kernels run
+    if (library.is_ok()) cublas_lt_ = library.take();
+  }
+  opened_.store(true, std::memory_order_release);
+  return Status::ok();
+}
+
+uint64_t Device::free_bytes() const {
+  const DeviceScope scope(*this);
+  size_t free = 0, total = 0;
+  return check(cudaMemGetInfo(&free, &total), "cudaMemGetInfo").is_ok() ? free : 0;
+}
+
+Status Device::admit(uint64_t bytes, const char* what) const {
+  SHARPI_TRY(usable());
+  uint64_t left = fail_in_.load(std::memory_order_relaxed);
+  if (left != 0) {
+    fail_in_.store(left - 1, std::memory_order_relaxed);
+    if (left == 1) {
+      return Status::native_error(Code::kOutOfMemory, cudaErrorMemoryAllocation,
+                                  "no memory for %s: %llu bytes on device %u", what,
+                                  static_cast<unsigned long long>(bytes), index_);
+    }
+  }
+  live_.fetch_add(bytes, std::memory_order_relaxed);
+  return Status::ok();
+}
+
+DeviceScope::DeviceScope(const Device& device) {
+  int now = -1;
+  if (cudaGetDevice(&now) != cudaSuccess) cudaGetLastError();
+  if (now == device.ordinal()) return;
+  before_ = now;
+  if (cudaSetDevice(device.ordinal()) != cudaSuccess) cudaGetLastError();  // the next call says it
+}
+
+DeviceScope::~DeviceScope() {
+  if (before_ >= 0 && cudaSetDevice(before_) != cudaSuccess) cudaGetLastError();
+}
+
+std::vector<std::shared_ptr<Device>> find_devices(std::string* why) {
+  std::vector<std::shared_ptr<Device>> out;
+  int n = 0;
+  const cudaError_t error = cudaGetDeviceCount(&n);
+  if (error != cudaSuccess) {
+    cudaGetLastError();
+    *why = describe(error);
+    return out;
+  }
+  for (int i = 0; i < n; ++i) {
+    auto d = std::make_shared<Device>(i, static_cast<uint32_t>(out.size() + 1));
+    const Status read = d->read_properties();
+    if (!read.is_ok()) {
+      *why = read.text();
+    } else if (d->capability() < kLeastCapability) {
+      *why = d->name() + " has compute capability " + std::to_string(d->capability()) +
+             " / 10; 8.0 is the least";
+    } else {
+      out.push_back(std::move(d));
+    }
+  }
+  return out;
+}
+
+Result<double> measure_device_bandwidth(Device& device) {
+  constexpr uint64_t kBytes = 1ull << 30;  // far larger than any L2
+  constexpr int kRounds = 4;
+  SHARPI_TRY(device.open());
+  const DeviceScope scope(device);
+  uint64_t bytes = kBytes;
+  while (bytes > (64ull << 20) && bytes + (256ull << 20) > device.free_bytes()) bytes /= 2;
+  SHARPI_TRY_ASSIGN(DeviceBuffer buffer, DeviceBuffer::allocate(device, bytes, "the measurement"));
+  SHARPI_TRY_ASSIGN(DeviceBuffer sink, DeviceBuffer::allocate(device, 4096, "the measurement"));
+  SHARPI_TRY_ASSIGN(Stream stream, Stream::create(device));
+  SHARPI_TRY_ASSIGN(Event start, Event::create(device));
+  SHARPI_TRY_ASSIGN(Event stop, Event::create(device));
+  SHARPI_TRY(device.check(cudaMemsetAsync(buffer.data(), 1, bytes, stream.get()), "memset"));
+  float best = 0.0f;
+  for (int i = 0; i <= kRounds; ++i) {
+    SHARPI_TRY(device.check(cudaEventRecord(start.get(), stream.get()), "cudaEventRecord"));
+    SHARPI_TRY(device.settle(launch_read_stream(buffer.data(), bytes, sink.as<uint32_t>(),
+                                                device.n_sm(), stream.get())));
+    SHARPI_TRY(device.check(cudaEventRecord(stop.get(), stream.get()), "cudaEventRecord"));
+    SHARPI_TRY(stream.wait());
+    float ms = 0.0f;
+    SHARPI_TRY(device.check(cudaEventElapsedTime(&ms, start.get(), stop.get()), "event time"));
+    if (i > 0 && (best == 0.0f || ms < best)) best = ms;
+  }
+  return static_cast<double>(bytes) / (static_cast<double>(best) * 1e-3);
+}
+
+}  // namespace sharpi::cuda

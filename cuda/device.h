@@ -1,0 +1,106 @@
+// SPDX-License-Identifier: MIT
+// One CUDA device of a context: what it is, the driver's entry points (found at run time, never
+// linked), and whether a sticky fault has lost it. Every CUDA call of the tier passes through
+// check() or settle(), which turn errors into a Status that names the call.
+// Thread rule: immutable but for the fault flag and the byte count, which are atomic.
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "base/status.h"
+
+namespace sharpi::cuda {
+
+class CublasLt;
+
+/// Virtual memory management of the driver (device_memory.cc); the signatures are those of cuda.h.
+struct DriverMemory {
+  void *reserve = nullptr, *unreserve = nullptr, *create = nullptr, *release = nullptr,
+       *map = nullptr, *unmap = nullptr, *set_access = nullptr;
+};
+
+/// Lowest compute capability that the kernels are built for.
+inline constexpr int kLeastCapability = 80;
+
+class Device {
+ public:
+  Device(int ordinal, uint32_t index);
+  ~Device();
+  Device(const Device&) = delete;
+  Device& operator=(const Device&) = delete;
+
+  int ordinal() const { return ordinal_; }        // as CUDA counts
+  uint32_t index() const { return index_; }       // as sharpi_device_info() counts
+  int capability() const { return capability_; }  // 10 * major + minor
+  int n_sm() const { return n_sm_; }
+  int max_shared_bytes() const { return max_shared_; }  // of a block, opted in
+  const std::string& name() const { return name_; }
+  uint64_t total_bytes() const { return total_; }
+  /// Free device memory now; opens the device. 0 when it cannot be asked.
+  uint64_t free_bytes() const;
+  /// Device memory that this context's buffers and ranges hold.
+  uint64_t live_bytes() const { return live_.load(std::memory_order_relaxed); }
+  const DriverMemory& driver() const { return driver_; }
+  /// cuBLASLt where it was found and wins over own kernels; open() looks for it.
+  CublasLt* cublas_lt() const { return cublas_lt_.get(); }
+
+  /// Reads the properties; takes no device memory.
+  Status read_properties();
+  /// Opens the device and finds the driver's entry points. Idempotent, any thread.
+  Status open();
+
+  /// Ok, or the error with its number, the call's name and, for faults that stay, kDeviceLost.
+  Status check(cudaError_t error, const char* call) const;
+  /// The same for a Status of a kernel launcher: marks lost devices, names the architecture when
+  /// there is no image for it.
+  Status settle(Status status) const;
+  /// From now on every call says kDeviceLost.
+  void mark_lost(int native) const { lost_.store(native == 0 ? -1 : native); }
+  /// kDeviceLost once a sticky fault was seen.
+  Status usable() const;
+
+  /// The n-th allocation from now fails as if memory had run out (tests); 0 = none.
+  void fail_allocation(uint64_t n) { fail_in_.store(n, std::memory_order_relaxed); }
+  Status admit(uint64_t bytes, const char* what) const;
+  void retire(uint64_t bytes) const { live_.fetch_sub(bytes, std::memory_order_relaxed); }
+
+ private:
+  int ordinal_ = 0;
+  uint32_t index_ = 0;
+  int capability_ = 0, n_sm_ = 0, max_shared_ = 0;
+  uint64_t total_ = 0;
+  std::string name_;
+  DriverMemory driver_;
+  std::unique_ptr<CublasLt> cublas_lt_;
+  std::mutex opening_;
+  std::atomic<bool> opened_{false};
+  mutable std::atomic<int> lost_{0};  // the native code of the fault
+  mutable std::atomic<uint64_t> live_{0}, fail_in_{0};
+};
+
+/// Makes a device the calling thread's current one, and puts the host's back at the end.
+class DeviceScope {
+ public:
+  explicit DeviceScope(const Device& device);
+  ~DeviceScope();
+  DeviceScope(const DeviceScope&) = delete;
+  DeviceScope& operator=(const DeviceScope&) = delete;
+
+ private:
+  int before_ = -1;
+};
+
+/// The usable devices of this machine, index 1 upwards. None is no error: *why says it.
+std::vector<std::shared_ptr<Device>> find_devices(std::string* why);
+
+/// Bytes/s at which a kernel reads device memory, measured now.
+Result<double> measure_device_bandwidth(Device& device);
+
+}  // namespace sharpi::cuda

@@ -1,0 +1,174 @@
+// SPDX-License-Identifier: MIT
+// The forward pass of the CUDA tier: embedding, head, and what all blocks share.
+#include <cmath>
+
+#include "cuda/cuda_model.h"
+#include "cuda/kernels/qkv.h"
+
+namespace sharpi::cuda {
+
+Status CudaModel::run_blocks(const Segment& segment, Pass& p) const {
+  const std::atomic<bool>* cancel = p.rows == nullptr ? nullptr : p.rows->cancel;
+  const bool may_stop = cancel != nullptr && (p.transient || !spec().has_window());
+  bool has_ropes = false;
+  for (const Block& b : segment.blocks) {
+    // A ring row that was overwritten cannot be brought back, so windowed models finish their
+    // chunk.
+    if (may_stop && cancel->load(std::memory_order_relaxed)) {
+      return Status::error(Code::kCancelled, "cancelled");
+    }
+    switch (b.kind) {
+      case BlockKind::kEmbedding:
+        SHARPI_TRY(embed(p));
+        break;
+      case BlockKind::kMixer:
+        if (spec().layers[b.layer].mixer == MixerKind::kAttention) {
+          if (!has_ropes) SHARPI_TRY(rope_tables(p));
+          has_ropes = true;
+          SHARPI_TRY(attention_block(p, b.layer));
+        } else {
+          SHARPI_TRY(delta_block(p, b.layer));
+        }
+        if (b.layer == last_mixer_) SHARPI_TRY(flush_ring(p));
+        break;
+      case BlockKind::kFfn:
+        SHARPI_TRY(ffn_block(p, b.layer));
+        break;
+      case BlockKind::kExperts:
+        break;  // run with their router in ffn_block
+      case BlockKind::kHead:
+        SHARPI_TRY(head(p));
+        break;
+    }
+  }
+  return Status::ok();
+}
+
+Status CudaModel::embed(Pass& p) const {
+  EmbedRowsParams e;
+  e.table = matrix(spec().token_embd);
+  e.ids = p.ws.tokens();
+  e.n_rows = p.n_rows();
+  e.scale = spec().embedding_scale;
+  e.y = p.ws.get(Buf::kX);
+  e.y_stride = spec().n_embd;
+  SHARPI_TRY(launch_embed_rows(e, p.ws.lane()));
+  return spec().d_ple != 0 ? embed_per_layer(p) : Status::ok();
+}
+
+Status CudaModel::embed_per_layer(Pass& p) const {
+  const ModelSpec& s = spec();
+  const uint32_t width = s.n_layers() * s.d_ple;
+  // The rows came with the table, as file bytes: row r of the "matrix" is row r of the call.
+  DeviceMatrix raw;
+  raw.type = s.ple_embd.tensor->type;
+  raw.layout = WeightLayout::kRows;
+  raw.data = p.ws.get<std::byte>(Buf::kPleRaw);
+  raw.n_in = width;
+  raw.n_out = p.n_rows();
+  DequantizeParams d;
+  d.w = raw;
+  d.n_rows = p.n_rows();
+  d.y_f32 = p.ws.get(Buf::kPleTable);
+  SHARPI_TRY(launch_dequantize(d, p.ws.lane()));
+  MatmulParams m = product(p, Buf::kX, s.n_embd, {});
+  m.n_tasks = 1;
+  m.tasks[0] = {matrix(s.ple_model_proj), p.ws.get(Buf::kPle), width};
+  SHARPI_TRY(multiply(p, m));
+  PleCombineParams c;
+  c.c = p.ws.get(Buf::kPle);
+  c.table = p.ws.get(Buf::kPleTable);
+  c.weight = floats(s.ple_proj_norm);
+  c.n_rows = p.n_rows();
+  c.n_slices = s.n_layers();
+  c.width = s.d_ple;
+  c.eps = s.rms_eps;
+  c.to_unit = 1.0f / std::sqrt(static_cast<float>(s.n_embd));
+  c.table_scale = std::sqrt(static_cast<float>(s.d_ple));
+  c.half = 1.0f / std::sqrt(2.0f);
+  return launch_ple_combine(c, lane(p));
+}
+
+Status CudaModel::head(Pass& p) const {
+  if (p.n_head_rows == 0) return Status::ok();  // transient: nothing is wanted
+  const ModelSpec& s = spec();
+  MatmulParams m;
+  if (p.head_rows_in_order && !config_.deterministic) {
+    m = product(p, Buf::kX, s.n_embd, s.output_norm);
+  } else {
+    NormRowsParams n;
+    n.x = p.ws.get(Buf::kX);
+    n.ids = p.ws.head_rows();
+    n.n_rows = p.n_head_rows;
+    n.width = s.n_embd;
+    n.weight = floats(s.output_norm);
+    n.eps = s.rms_eps;
+    n.y = p.ws.get(Buf::kHead);
+    SHARPI_TRY(launch_norm_rows(n, lane(p)));
+    m = product(p, Buf::kHead, s.n_embd, {});
+  }
+  m.n_rows = p.n_head_rows;
+  m.n_tasks = 1;
+  m.tasks[0] = {matrix(s.output), p.ws.get(Buf::kLogits), s.n_vocab};
+  SHARPI_TRY(multiply(p, m));
+  LogitRowsParams l;
+  l.logits = p.ws.get(Buf::kLogits);
+  l.to = p.ws.logits();
+  l.n_rows = p.n_head_rows;
+  l.n_vocab = s.n_vocab;
+  l.softcap = s.logit_softcap;
+  return launch_logit_rows(l, lane(p));
+}
+
+Status CudaModel::rope_tables(Pass& p) const {
+  const uint64_t stride = uint64_t{p.ws.layout().max_rows} * p.ws.layout().n_half;
+  for (size_t i = 0; i < ropes_.size(); ++i) {
+    RopeTableParams r;
+    r.batch = p.batch;
+    r.inv_freq = rope_memory_.as<double>() + rope_offset_[i];
+    r.n_half = ropes_[i].spec.n_rot / 2;
+    r.mscale = ropes_[i].mscale;
+    r.cos = p.ws.get(Buf::kCos) + i * stride;
+    r.sin = p.ws.get(Buf::kSin) + i * stride;
+    if (r.n_half != 0) SHARPI_TRY(launch_rope_table(r, config_.pdl, p.ws.lane()));
+  }
+  return Status::ok();
+}
+
+MatmulParams CudaModel::product(Pass& p, Buf x, uint64_t width, const TensorRef& norm) const {
+  MatmulParams m;
+  m.x = p.ws.get(x);
+  m.x_stride = width;
+  m.n_rows = p.n_rows();
+  m.norm_weight = floats(norm);
+  m.norm_eps = spec().rms_eps;
+  m.workspace = p.ws.get<std::byte>(Buf::kKernel);
+  m.workspace_bytes = p.ws.size(Buf::kKernel);
+  return m;
+}
+
+Status CudaModel::multiply(Pass& p, const MatmulParams& m) const {
+  return launch_matmul(config_, m, p.ws.lane());
+}
+
+Status CudaModel::project_back(Pass& p, Buf from, uint64_t width, const TensorRef& w,
+                               const TensorRef& post_norm, float scale) const {
+  MatmulParams m = product(p, from, width, {});
+  m.n_tasks = 1;
+  const bool direct = !post_norm && scale == 1.0f;
+  m.tasks[0] = {matrix(w), p.ws.get(direct ? Buf::kX : Buf::kY), spec().n_embd};
+  if (direct) m.epilogue = Epilogue::kAdd;
+  SHARPI_TRY(multiply(p, m));
+  if (direct) return Status::ok();
+  ResidualParams r;
+  r.x = p.ws.get(Buf::kX);
+  r.y = p.ws.get(Buf::kY);
+  r.n_rows = p.n_rows();
+  r.width = spec().n_embd;
+  r.weight = floats(post_norm);
+  r.eps = spec().rms_eps;
+  r.scale = scale;
+  return launch_residual(r, lane(p));
+}
+
+}  // namespace sharpi::cuda

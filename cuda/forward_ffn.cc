@@ -1,0 +1,154 @@
+// SPDX-License-Identifier: MIT
+// The FFN blocks of the CUDA tier: dense, mixture of experts with its router on the device, the
+// shared expert, and what ends a layer (per-layer embedding injection, output scale).
+#include "cuda/cuda_model.h"
+#include "cuda/kernels/router.h"
+
+namespace sharpi::cuda {
+namespace {
+
+Epilogue gated(const FfnSpec& f) {
+  return f.activation == Activation::kSilu ? Epilogue::kSwiGlu : Epilogue::kGeGlu;
+}
+
+}  // namespace
+
+Status CudaModel::ffn_block(Pass& p, uint32_t layer) const {
+  const LayerSpec& l = spec().layers[layer];
+  const FfnSpec& f = l.ffn;
+  const float scale = l.ple_gate ? 1.0f : l.output_scale;  // whatever ends the layer applies it
+  if (f.kind == FfnKind::kDense) {
+    SHARPI_TRY(gated_ffn(p, f, f.gate, f.up, l.ffn_norm));
+    SHARPI_TRY(project_back(p, Buf::kFfn, f.d_ff, f.down, l.ffn_post_norm, scale));
+  } else {
+    SHARPI_TRY(moe_ffn(p, l, scale));
+  }
+  return l.ple_gate ? per_layer_injection(p, layer) : Status::ok();
+}
+
+Status CudaModel::gated_ffn(Pass& p, const FfnSpec& f, const TensorRef& gate, const TensorRef& up,
+                            const TensorRef& norm) const {
+  MatmulParams m = product(p, Buf::kX, spec().n_embd, norm);
+  m.n_tasks = 2;
+  m.tasks[0] = {matrix(gate), p.ws.get(Buf::kFfn), gate.n_out};
+  m.tasks[1] = {matrix(up), p.ws.get(Buf::kFfn), gate.n_out};
+  m.epilogue = gated(f);
+  return multiply(p, m);
+}
+
+Status CudaModel::route(Pass& p, const LayerSpec& l) const {
+  const FfnSpec& f = l.ffn;
+  MatmulParams m = product(p, Buf::kX, spec().n_embd, l.ffn_norm);
+  m.n_tasks = 1;
+  m.tasks[0] = {matrix(f.router), p.ws.get(Buf::kRouter), f.n_experts};
+  m.force_f32 = true;
+  SHARPI_TRY(multiply(p, m));
+  RouterParams r;
+  r.logits = p.ws.get(Buf::kRouter);
+  r.stride = f.n_experts;
+  r.n_rows = p.n_rows();
+  r.n_experts = f.n_experts;
+  r.n_used = f.n_used;
+  r.renormalize = f.renormalize;
+  r.ids = p.ws.get<int32_t>(Buf::kMoeIds);
+  r.weights = p.ws.get(Buf::kMoeWeight);
+  r.pdl = config_.pdl;
+  return launch_router(r, p.ws.lane());
+}
+
+/// The part of the shared expert that reads the block's input: its gate and its hidden rows.
+Status CudaModel::shared_expert_in(Pass& p, const LayerSpec& l) const {
+  const FfnSpec& f = l.ffn;
+  if (f.shared_gate_inp) {
+    SigmoidGateParams g;
+    g.x = p.ws.get(Buf::kX);
+    g.x_stride = spec().n_embd;
+    g.n_rows = p.n_rows();
+    g.n_in = spec().n_embd;
+    g.norm_weight = floats(l.ffn_norm);
+    g.norm_eps = spec().rms_eps;
+    g.w = floats(f.shared_gate_inp);
+    g.y = p.ws.get(Buf::kSharedGate);
+    g.pdl = config_.pdl;
+    SHARPI_TRY(launch_sigmoid_gate(g, p.ws.lane()));
+  }
+  return gated_ffn(p, f, f.shared_gate, f.shared_up, l.ffn_norm);
+}
+
+Status CudaModel::shared_expert_out(Pass& p, const FfnSpec& f) const {
+  MatmulParams down = product(p, Buf::kFfn, f.d_shared, {});
+  down.n_tasks = 1;
+  down.tasks[0] = {matrix(f.shared_down), p.ws.get(Buf::kX), spec().n_embd};
+  down.epilogue = Epilogue::kAdd;
+  down.row_scale = f.shared_gate_inp ? p.ws.get(Buf::kSharedGate) : nullptr;
+  return multiply(p, down);
+}
+
+Status CudaModel::experts(Pass& p, const LayerSpec& l, Buf to, bool add) const {
+  const FfnSpec& f = l.ffn;
+  const DeviceMatrix first = matrix(f.gate);
+  MoeParams m;
+  m.x = p.ws.get(Buf::kX);
+  m.x_stride = spec().n_embd;
+  m.n_rows = p.n_rows();
+  m.norm_weight = floats(l.ffn_norm);
+  m.norm_eps = spec().rms_eps;
+  m.gate = f.fused_gate_up ? row_slice(first, 0, f.d_ff) : first;
+  m.up = f.fused_gate_up ? row_slice(first, f.d_ff, f.d_ff) : matrix(f.up);
+  m.down = matrix(f.down);
+  m.n_used = f.n_used;
+  m.ids = p.ws.get<int32_t>(Buf::kMoeIds);
+  m.weights = p.ws.get(Buf::kMoeWeight);
+  m.activation = gated(f);
+  m.add = add;
+  m.y = p.ws.get(to);
+  m.y_stride = spec().n_embd;
+  m.workspace = p.ws.get<std::byte>(Buf::kKernel);
+  m.workspace_bytes = p.ws.size(Buf::kKernel);
+  return launch_moe(config_, m, p.ws.lane());
+}
+
+/// Everything that reads the block's input runs before the first add to it.
+Status CudaModel::moe_ffn(Pass& p, const LayerSpec& l, float scale) const {
+  const FfnSpec& f = l.ffn;
+  SHARPI_TRY(route(p, l));
+  if (f.d_shared != 0) SHARPI_TRY(shared_expert_in(p, l));
+  const bool add = !l.ffn_post_norm;
+  SHARPI_TRY(experts(p, l, add ? Buf::kX : Buf::kY, add));
+  const bool scale_last = f.d_shared != 0 || add;  // otherwise the residual add takes it along
+  ResidualParams r;
+  r.x = p.ws.get(Buf::kX);
+  r.n_rows = p.n_rows();
+  r.width = spec().n_embd;
+  r.eps = spec().rms_eps;
+  if (!add) {
+    r.y = p.ws.get(Buf::kY);
+    r.weight = floats(l.ffn_post_norm);
+    r.scale = scale_last ? 1.0f : scale;
+    SHARPI_TRY(launch_residual(r, lane(p)));
+  }
+  if (f.d_shared != 0) SHARPI_TRY(shared_expert_out(p, f));
+  if (!scale_last || scale == 1.0f) return Status::ok();
+  r.y = r.weight = nullptr;
+  r.scale = scale;
+  return launch_residual(r, lane(p));
+}
+
+Status CudaModel::per_layer_injection(Pass& p, uint32_t layer) const {
+  const LayerSpec& l = spec().layers[layer];
+  const uint32_t width = spec().d_ple;
+  MatmulParams m = product(p, Buf::kX, spec().n_embd, {});
+  m.n_tasks = 1;
+  m.tasks[0] = {matrix(l.ple_gate), p.ws.get(Buf::kPleTmp), width};
+  SHARPI_TRY(multiply(p, m));
+  PleGateParams g;
+  g.t = p.ws.get(Buf::kPleTmp);
+  g.c = p.ws.get(Buf::kPle) + uint64_t{layer} * width;
+  g.stride = uint64_t{spec().n_layers()} * width;
+  g.n_rows = p.n_rows();
+  g.width = width;
+  SHARPI_TRY(launch_ple_gate(g, lane(p)));
+  return project_back(p, Buf::kPleTmp, width, l.ple_proj, l.ple_post_norm, l.output_scale);
+}
+
+}  // namespace sharpi::cuda

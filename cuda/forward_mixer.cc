@@ -1,0 +1,139 @@
+// SPDX-License-Identifier: MIT
+// The mixers of the CUDA tier: attention over stored rows (full or windowed, own or shared KV) and
+// the gated delta net.
+#include "cuda/cuda_model.h"
+#include "cuda/kernels/attention.h"
+#include "cuda/kernels/delta_net.h"
+#include "cuda/kernels/qkv.h"
+
+namespace sharpi::cuda {
+
+KvLayer CudaModel::kv_layer(Pass& p, uint32_t layer) const {
+  const AttentionSpec& a = spec().layers[layer].attention;
+  const auto source = a.kv_source < 0 ? layer : static_cast<uint32_t>(a.kv_source);
+  KvLayer kv = p.format.layers[source];
+  if (a.window != 0) kv.chunk = p.ws.get<std::byte>(Buf::kKvChunk);
+  return kv;
+}
+
+Status CudaModel::attention_block(Pass& p, uint32_t layer) const {
+  const LayerSpec& l = spec().layers[layer];
+  const AttentionSpec& a = l.attention;
+  SHARPI_TRY(project_qkv(p, layer));
+  SHARPI_TRY(store_rows(p, layer));
+  SHARPI_TRY(attend(p, layer));
+  return project_back(p, Buf::kMix, uint64_t{a.n_heads} * a.head_dim, a.o, l.mixer_post_norm, 1.0f);
+}
+
+Status CudaModel::project_qkv(Pass& p, uint32_t layer) const {
+  const LayerSpec& l = spec().layers[layer];
+  const AttentionSpec& a = l.attention;
+  const uint64_t kv = uint64_t{a.n_kv_heads} * a.head_dim;
+  MatmulParams m = product(p, Buf::kX, spec().n_embd, l.mixer_norm);
+  m.tasks[m.n_tasks++] = {matrix(a.q), p.ws.get(Buf::kQ), a.q.n_out};
+  if (a.kv_source < 0) {
+    m.tasks[m.n_tasks++] = {matrix(a.k), p.ws.get(Buf::kK), kv};
+    if (!a.v_from_k) m.tasks[m.n_tasks++] = {matrix(a.v), p.ws.get(Buf::kV), kv};
+  }
+  return multiply(p, m);
+}
+
+Status CudaModel::store_rows(Pass& p, uint32_t layer) const {
+  const AttentionSpec& a = spec().layers[layer].attention;
+  const bool own = a.kv_source < 0;
+  const bool to_ring = p.single_rows && !p.transient;
+  if (own && a.window != 0) {
+    SHARPI_TRY(flush_ring(p));
+    if (!to_ring) p.ws.pending_ring = static_cast<int32_t>(layer);
+  }
+  const uint64_t table =
+      static_cast<uint64_t>(rope_of_layer_[layer]) * p.ws.layout().max_rows * p.ws.layout().n_half;
+  QkvParams q;
+  q.batch = p.batch;
+  q.kv = kv_layer(p, layer);
+  q.n_heads = a.n_heads;
+  q.q = p.ws.get(Buf::kQ);
+  q.q_stride = a.q.n_out;
+  q.q_head_stride = a.output_gate ? 2 * a.head_dim : a.head_dim;
+  if (own) {
+    q.k = p.ws.get(Buf::kK);
+    q.v = a.v_from_k ? nullptr : p.ws.get(Buf::kV);
+    q.kv_stride = uint64_t{a.n_kv_heads} * a.head_dim;
+  }
+  q.norm = static_cast<HeadNorm>(a.qk_norm);
+  q.q_norm = floats(a.q_norm);
+  q.k_norm = floats(a.k_norm);
+  q.v_norm = a.v_norm;
+  q.eps = spec().rms_eps;
+  q.cos = p.ws.get(Buf::kCos) + table;
+  q.sin = p.ws.get(Buf::kSin) + table;
+  q.n_half = a.rope.n_rot / 2;
+  q.q_out = p.ws.get(Buf::kQuery);
+  q.query_offset = query_layout_.offset_of_layer[layer];
+  q.to_ring = own && a.window != 0 && to_ring;
+  return launch_qkv(q, config_.pdl, p.ws.lane());
+}
+
+Status CudaModel::attend(Pass& p, uint32_t layer) const {
+  const AttentionSpec& a = spec().layers[layer].attention;
+  const uint64_t q_dim = uint64_t{a.n_heads} * a.head_dim;
+  AttentionParams t;
+  t.batch = p.batch;
+  t.kv = kv_layer(p, layer);
+  t.n_heads = a.n_heads;
+  t.scale = a.scale;
+  t.q = p.ws.get(Buf::kQuery);
+  t.q_stride = q_dim;
+  if (a.output_gate) {
+    t.gate = p.ws.get(Buf::kQ) + a.head_dim;
+    t.gate_stride = a.q.n_out;
+    t.gate_head_stride = 2 * a.head_dim;
+  }
+  t.o = p.ws.get(Buf::kMix);
+  t.o_stride = q_dim;
+  t.workspace = p.ws.get<std::byte>(Buf::kAttention);
+  t.workspace_bytes = p.ws.size(Buf::kAttention);
+  return launch_attention(config_, t, p.ws.lane());
+}
+
+Status CudaModel::flush_ring(Pass& p) const {
+  if (p.ws.pending_ring < 0) return Status::ok();
+  const auto layer = static_cast<uint32_t>(p.ws.pending_ring);
+  p.ws.pending_ring = -1;
+  if (p.transient) return Status::ok();
+  return launch_ring_flush({p.batch, kv_layer(p, layer)}, config_.pdl, p.ws.lane());
+}
+
+Status CudaModel::delta_block(Pass& p, uint32_t layer) const {
+  const LayerSpec& l = spec().layers[layer];
+  const DeltaNetSpec& d = l.delta;
+  MatmulParams m = product(p, Buf::kX, spec().n_embd, l.mixer_norm);
+  m.n_tasks = 4;
+  m.tasks[0] = {matrix(d.qkv), p.ws.get(Buf::kQkv), d.conv_dim()};
+  m.tasks[1] = {matrix(d.gate), p.ws.get(Buf::kZ), d.value_dim()};
+  m.tasks[2] = {matrix(d.alpha), p.ws.get(Buf::kAlpha), d.n_v_heads};
+  m.tasks[3] = {matrix(d.beta), p.ws.get(Buf::kBeta), d.n_v_heads};
+  SHARPI_TRY(multiply(p, m));
+  const auto& at = state_layout_.layers[static_cast<size_t>(state_layout_.index_of_layer[layer])];
+  DeltaNetParams t;
+  t.batch = p.batch;
+  t.shape = DeltaNetShape{d.n_k_heads, d.n_v_heads, d.head_dim, d.conv_kernel};
+  t.state_offset = at.state_offset;
+  t.conv_offset = at.conv_offset;
+  t.qkv = p.ws.get(Buf::kQkv);
+  t.z = p.ws.get(Buf::kZ);
+  t.alpha = p.ws.get(Buf::kAlpha);
+  t.beta = p.ws.get(Buf::kBeta);
+  t.conv1d = floats(d.conv1d);
+  t.dt_bias = floats(d.dt_bias);
+  t.a = floats(d.a);
+  t.norm = floats(d.norm);
+  t.eps = spec().rms_eps;
+  t.out = p.ws.get(Buf::kMix);
+  t.workspace = p.ws.get<std::byte>(Buf::kKernel);
+  t.workspace_bytes = p.ws.size(Buf::kKernel);
+  SHARPI_TRY(launch_delta_net(config_, t, p.ws.lane()));
+  return project_back(p, Buf::kMix, d.value_dim(), d.out, l.mixer_post_norm, 1.0f);
+}
+
+}  // namespace sharpi::cuda

@@ -1,0 +1,87 @@
+// SPDX-License-Identifier: MIT
+// Which attention kernel a call goes to, and how its keys are split.
+#include <algorithm>
+
+#include "cuda/kernels/attention.h"
+#include "cuda/kernels/attention_common.cuh"
+
+namespace sharpi::cuda {
+namespace {
+
+// Query vectors that a split block takes, at most; partial results are sized for it.
+constexpr uint32_t kSplitVectors = 16;
+// Blocks per multiprocessor that a split launch aims at.
+constexpr uint32_t kBlocksPerSm = 2;
+// Shared memory of the merge holds a weight per split and vector.
+constexpr uint32_t kMostSplits = 256;
+
+uint32_t target_blocks(const MatmulConfig& config) {
+  return static_cast<uint32_t>(std::max(config.n_sm, 1)) * kBlocksPerSm;
+}
+
+Status check(const AttentionParams& p) {
+  const KvLayer& l = p.kv;
+  if (p.batch.n_rows == 0 || p.batch.n_sequences == 0 || l.n_heads == 0 ||
+      p.n_heads % l.n_heads != 0 || p.n_heads / l.n_heads > kSplitVectors || p.n_heads == 0) {
+    return Status::error(Code::kUnsupported,
+                         "kernel attention: %u rows of %u sequences, %u query heads, %u KV heads",
+                         p.batch.n_rows, p.batch.n_sequences, p.n_heads, l.n_heads);
+  }
+  if (p.q == nullptr || p.o == nullptr || p.q_stride % 4 != 0 ||
+      reinterpret_cast<uintptr_t>(p.q) % 16 != 0 || (l.window != 0 && l.chunk == nullptr)) {
+    return Status::error(Code::kInternal, "kernel attention: operands are missing or unaligned");
+  }
+  for (const KvDtype d : {l.k_dtype, l.v_dtype}) {
+    if (d != KvDtype::kF32 && d != KvDtype::kBf16 && d != KvDtype::kQ8_0) {
+      return Status::error(Code::kInternal, "kernel attention: unknown KV codec %u",
+                           static_cast<uint32_t>(d));
+    }
+  }
+  return Status::ok();
+}
+
+/// Row blocks and splits of a call of few rows.
+Status plan_splits(const MatmulConfig& config, const AttentionParams& p, AttentionArgs* a) {
+  const bool single = p.batch.n_rows == p.batch.n_sequences;
+  a->block_rows = single ? 1 : std::max(1u, kSplitVectors / a->group);
+  a->n_blocks = single ? p.batch.n_rows : p.batch.n_rows / a->block_rows + p.batch.n_sequences;
+  const uint32_t units = p.kv.n_heads * a->n_blocks;
+  a->max_splits = std::clamp(target_blocks(config) / units, 1u, kMostSplits);
+  a->counters = reinterpret_cast<uint32_t*>(p.workspace);
+  a->parts = reinterpret_cast<float*>(p.workspace + kAttentionCounterBytes);
+  const uint64_t n = uint64_t{a->n_blocks} * p.kv.n_heads;
+  const uint64_t floats = n * a->max_splits * part_floats(a->block_rows * a->group, p.kv.head_dim);
+  if (p.workspace == nullptr || n * sizeof(uint32_t) > kAttentionCounterBytes ||
+      kAttentionCounterBytes + floats * sizeof(float) > p.workspace_bytes) {
+    return Status::error(Code::kInternal, "kernel attention: workspace of %llu bytes is too small",
+                         static_cast<unsigned long long>(p.workspace_bytes));
+  }
+  return Status::ok();
+}
+
+}  // namespace
+
+uint64_t attention_workspace_bytes(const MatmulConfig& config, uint32_t max_heads,
+                                   uint32_t max_head_dim) {
+  // Blocks times splits stay under the target, or there is one split; a block has up to
+  // kSplitVectors vectors, a call up to 2 * kSplitRows blocks per KV head.
+  const uint64_t blocks = std::max(target_blocks(config), 2 * kSplitRows * max_heads);
+  return kAttentionCounterBytes + blocks * part_floats(kSplitVectors, max_head_dim) * sizeof(float);
+}
+
+Status prepare_attention(const MatmulConfig&) {
+  return prepare_attention_f32();
+}
+
+Status launch_attention(const MatmulConfig& config, const AttentionParams& p, cudaStream_t stream) {
+  SHARPI_TRY(check(p));
+  AttentionArgs a = {};
+  a.p = p;
+  a.group = p.n_heads / p.kv.n_heads;
+  a.max_splits = 1;
+  const bool split = p.batch.n_rows <= kSplitRows && !config.deterministic;
+  if (split) SHARPI_TRY(plan_splits(config, p, &a));
+  return launch_attention_f32(a, config.pdl, stream);
+}
+
+}  // namespace sharpi::cuda

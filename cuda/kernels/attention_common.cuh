@@ -1,0 +1,191 @@
+// SPDX-License-Identifier: MIT
+// What the attention kernels share: which query rows a block has, which keys they see, where a
+// key's rows lie, and how partial results of split launches are merged. Thread rule: device code.
+#pragma once
+
+#include <cuda_runtime.h>
+
+#include <cstdint>
+
+#include "cuda/kernels/attention.h"
+#include "cuda/kernels/kv_rows.cuh"
+
+namespace sharpi::cuda {
+
+/// Constants of a launch that the host derives.
+struct AttentionArgs {
+  AttentionParams p;
+  uint32_t group;       // query heads per KV head
+  uint32_t block_rows;  // query rows of one sequence that a block takes
+  uint32_t n_blocks;    // row blocks, at most
+  uint32_t max_splits;  // partial results per block
+  uint32_t* counters;   // [n_blocks][kv heads]
+  float* parts;         // [n_blocks][kv heads][max_splits][part_floats()]
+};
+
+/// Query rows [row0, row0 + n) of a sequence, the keys that some of them see, [begin, end): slots,
+/// or positions in windowed layers.
+struct RowBlock {
+  uint32_t sequence, row0, n;
+  uint64_t begin, end;
+  uint64_t first_key;  // of row 0 of the block: it sees [first_key, last_key], row i one more
+  uint64_t low;        // no row sees keys below
+};
+
+__device__ __forceinline__ bool find_rows(const AttentionArgs& a, uint32_t block, RowBlock* b) {
+  const Batch& batch = a.p.batch;
+  if (batch.n_rows == batch.n_sequences) {  // decode: a row each
+    const BatchSequence& s = batch.table.sequences[block];
+    b->sequence = block;
+    b->row0 = 0;
+    b->n = s.n_rows;
+    return s.n_rows != 0;
+  }
+  for (uint32_t i = 0; i < batch.n_sequences; ++i) {
+    const uint32_t rows = batch.table.sequences[i].n_rows;
+    const uint32_t blocks = (rows + a.block_rows - 1) / a.block_rows;
+    if (block < blocks) {
+      b->sequence = i;
+      b->row0 = block * a.block_rows;
+      b->n = min(a.block_rows, rows - b->row0);
+      return true;
+    }
+    block -= blocks;
+  }
+  return false;
+}
+
+/// Row blocks with the most keys should run first: block indices count backwards in prefill.
+__device__ __forceinline__ void find_keys(const AttentionArgs& a, RowBlock* b) {
+  const KvLayer& l = a.p.kv;
+  const BatchSequence& s = a.p.batch.table.sequences[b->sequence];
+  const bool alone = (s.flags & kSequenceNoContext) != 0;
+  uint64_t past;
+  if (l.window == 0) {
+    past = a.p.batch.table.groups[b->sequence * a.p.batch.table.n_groups + l.group].n_slots;
+  } else {
+    past = s.position;
+  }
+  b->low = alone ? past : 0;
+  b->first_key = past + b->row0;  // the newest key that row 0 of the block sees
+  b->end = b->first_key + b->n;
+  b->begin = b->low;
+  if (l.window != 0 && b->first_key + 1 > b->low + l.window) {
+    b->begin = b->first_key + 1 - l.window;
+  }
+}
+
+/// True if row i of the block sees key t.
+__device__ __forceinline__ bool sees(const AttentionArgs& a, const RowBlock& b, uint32_t i,
+                                     uint64_t t) {
+  const uint64_t newest = b.first_key + i;
+  return t <= newest && t >= b.low && (a.p.kv.window == 0 || t + a.p.kv.window > newest);
+}
+
+/// Where the rows of a sequence lie in a layer.
+struct KeyMap {
+  BatchGroup group;
+  uint64_t position;  // of the sequence's row 0 in this call
+  uint32_t chunk_block;
+};
+__device__ __forceinline__ KeyMap make_key_map(const AttentionArgs& a, uint32_t sequence) {
+  const BatchSequence& s = a.p.batch.table.sequences[sequence];
+  return {a.p.batch.table.groups[sequence * a.p.batch.table.n_groups + a.p.kv.group], s.position,
+          s.chunk_block};
+}
+__device__ __forceinline__ const std::byte* key_row(const KvLayer& l, const KeyMap& m, uint64_t t,
+                                                    bool value) {
+  if (l.window == 0) return store_row(l, m.group, t, value);
+  if (t >= m.position) {
+    return chunk_row(l, m.chunk_block, static_cast<uint32_t>(t - m.position), value);
+  }
+  return store_row(l, m.group, t % m.group.ring_slots, value);
+}
+
+/// Tiles [first, last) of `tile` keys that split i of a block takes.
+struct TileRange {
+  uint64_t first, last;
+};
+__device__ __forceinline__ uint32_t split_count(const AttentionArgs& a, const RowBlock& b,
+                                                uint32_t tile, uint32_t least_tiles) {
+  const uint64_t n = (b.end + tile - 1) / tile - b.begin / tile;
+  const uint64_t want = (n + least_tiles - 1) / least_tiles;
+  return static_cast<uint32_t>(want < a.max_splits ? want : a.max_splits);
+}
+__device__ __forceinline__ TileRange split_tiles(const RowBlock& b, uint32_t tile, uint32_t i,
+                                                 uint32_t n_splits) {
+  const uint64_t low = b.begin / tile, n = (b.end + tile - 1) / tile - low;
+  return {low + n * i / n_splits, low + n * (i + 1) / n_splits};
+}
+
+/// Floats of one partial result: `vectors` maxima (in units of log2), sums and rows of dim floats.
+__host__ __device__ constexpr uint64_t part_floats(uint64_t vectors, uint64_t dim) {
+  return vectors * (dim + 2);
+}
+
+__device__ __forceinline__ float gate_factor(const AttentionParams& p, uint64_t row, uint32_t head,
+                                             uint32_t d) {
+  const float g = p.gate[row * p.gate_stride + uint64_t{head} * p.gate_head_stride + d];
+  return 1.0f / (1.0f + expf(-g));
+}
+
+/// o[row][head][d] = value, gated.
+__device__ __forceinline__ void store_result(const AttentionParams& p, uint64_t row, uint32_t head,
+                                             uint32_t d, float value) {
+  if (p.gate != nullptr) value *= gate_factor(p, row, head, d);
+  p.o[row * p.o_stride + uint64_t{head} * p.kv.head_dim + d] = value;
+}
+
+/// Counts this block's arrival; true in all threads of the last one of n. `flag`: shared memory.
+/// The block's writes before the call are visible to the last block after it.
+__device__ __forceinline__ bool last_to_arrive(uint32_t* counter, uint32_t n, uint32_t* flag) {
+  __threadfence();
+  __syncthreads();
+  if (threadIdx.x == 0) {
+    const uint32_t before = atomicAdd(counter, 1u);
+    *flag = before + 1 == n ? 1u : 0u;
+    if (*flag != 0) *counter = 0;
+    __threadfence();
+  }
+  __syncthreads();
+  return *flag != 0;
+}
+
+/// Merges n_splits partial results of `vectors` query vectors (row * group + head of the group) in
+/// ascending order and stores them. All threads of the block; `weights`: shared memory of
+/// max_splits * vectors floats.
+__device__ __forceinline__ void merge_parts(const AttentionArgs& a, const RowBlock& b, uint32_t kv,
+                                            const float* parts, uint64_t stride, uint32_t vectors,
+                                            uint32_t n_splits, float* weights) {
+  const uint32_t dim = a.p.kv.head_dim;
+  for (uint32_t v = threadIdx.x; v < vectors; v += blockDim.x) {
+    float top = -INFINITY;
+    for (uint32_t s = 0; s < n_splits; ++s) top = fmaxf(top, __ldcg(parts + s * stride + v));
+    float sum = 0.0f;
+    for (uint32_t s = 0; s < n_splits; ++s) {
+      const float m = __ldcg(parts + s * stride + v);
+      const float w = m == -INFINITY ? 0.0f : exp2f(m - top);
+      weights[s * vectors + v] = w;
+      sum = fmaf(w, __ldcg(parts + s * stride + vectors + v), sum);
+    }
+    const float inverse = sum > 0.0f ? 1.0f / sum : 0.0f;
+    for (uint32_t s = 0; s < n_splits; ++s) weights[s * vectors + v] *= inverse;
+  }
+  __syncthreads();
+  const uint32_t first_row = a.p.batch.table.sequences[b.sequence].first_row + b.row0;
+  for (uint32_t i = threadIdx.x; i < vectors * dim; i += blockDim.x) {
+    const uint32_t v = i / dim, d = i % dim;
+    float sum = 0.0f;
+#pragma unroll 8
+    for (uint32_t s = 0; s < n_splits; ++s) {
+      sum = fmaf(weights[s * vectors + v], __ldcg(parts + s * stride + 2 * vectors + i), sum);
+    }
+    store_result(a.p, first_row + v / a.group, kv * a.group + v % a.group, d, sum);
+  }
+}
+
+/// The kernels' launchers, called by launch_attention.
+Status launch_attention_f32(const AttentionArgs& a, bool pdl, cudaStream_t stream);
+Status prepare_attention_f32();
+
+}  // namespace sharpi::cuda

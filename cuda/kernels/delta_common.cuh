@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: MIT
+// What the kernels of the gated delta net share: the convolution of one channel, gates, norms, and
+// the parts of the workspace.
+// Thread rule: device code.
+#pragma once
+
+#include <cuda_runtime.h>
+
+#include <cstdint>
+
+#include "cuda/kernels/delta_net.h"
+
+namespace sharpi::cuda {
+
+/// The workspace of a call of several rows per sequence.
+struct DeltaArgs {
+  DeltaNetParams p;
+  float* qkv;   // [n_rows][conv_dim] convolved; q and k normalised, q scaled
+  float* gate;  // [n_rows][n_v_heads][2]: g (log of the decay), beta
+  float* kq;    // [n_rows][n_k_heads] k.q
+};
+
+__device__ __forceinline__ float delta_warp_sum(float v) {
+#pragma unroll
+  for (int d = 16; d > 0; d /= 2) v += __shfl_xor_sync(0xFFFFFFFFu, v, d);
+  return v;
+}
+__device__ __forceinline__ float silu(float x) {
+  return x / (1.0f + expf(-x));
+}
+__device__ __forceinline__ float log_decay(const DeltaNetParams& p, uint64_t row, uint32_t head) {
+  const float x = p.alpha[row * p.shape.n_v_heads + head] + p.dt_bias[head];
+  return p.a[head] * (x > 20.0f ? x : log1pf(expf(x)));
+}
+__device__ __forceinline__ float write_strength(const DeltaNetParams& p, uint64_t row,
+                                                uint32_t head) {
+  return 1.0f / (1.0f + expf(-p.beta[row * p.shape.n_v_heads + head]));
+}
+
+/// A sequence's rows and conv tails.
+struct ConvSource {
+  const float* rows;  // raw projections of row 0
+  const float* tail;  // [kernel - 1][conv_dim]
+  uint32_t dim, kernel;
+};
+__device__ __forceinline__ float raw_value(const ConvSource& s, int32_t index, uint32_t channel) {
+  if (index >= 0) return s.rows[static_cast<uint64_t>(index) * s.dim + channel];
+  return s.tail[(index + static_cast<int32_t>(s.kernel) - 1) * static_cast<int32_t>(s.dim) +
+                static_cast<int32_t>(channel)];
+}
+/// silu(sum_i taps[i] * row[index - kernel + 1 + i]).
+__device__ __forceinline__ float conv_value(const ConvSource& s, const float* taps, int32_t index,
+                                            uint32_t channel) {
+  float y = 0.0f;
+#pragma unroll
+  for (int32_t i = 0; i < 4; ++i) {
+    if (i >= static_cast<int32_t>(s.kernel)) break;
+    const float x = raw_value(s, index - static_cast<int32_t>(s.kernel) + 1 + i, channel);
+    y = fmaf(taps[channel * s.kernel + static_cast<uint32_t>(i)], x, y);
+  }
+  return silu(y);
+}
+__device__ __forceinline__ ConvSource conv_source(const DeltaNetParams& p, const BatchSequence& s) {
+  return {p.qkv + uint64_t{s.first_row} * p.shape.conv_dim(),
+          reinterpret_cast<const float*>(s.state_in + p.conv_offset), p.shape.conv_dim(),
+          p.shape.conv_kernel};
+}
+
+}  // namespace sharpi::cuda

@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: MIT
+// The small kernels between the large ones: norms of picked rows, residual adds behind a norm,
+// logits to their sessions, per-layer embeddings. Fixed reduction orders: a row's
+// result depends on nothing but the row. Launchers allocate nothing and can be captured.
+// Thread rule: pure functions.
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include <cstddef>
+#include <cstdint>
+
+#include "base/status.h"
+
+namespace sharpi::cuda {
+
+/// Where a small kernel runs, and whether it may start before the preceding grid has ended.
+struct Lane {
+  cudaStream_t stream = nullptr;
+  bool pdl = false;
+};
+
+/// y[i] = rms_norm(x[ids[i]]) * weight; ids null = i.
+struct NormRowsParams {
+  const float* x = nullptr;
+  const uint32_t* ids = nullptr;  // device
+  uint32_t n_rows = 0, width = 0;
+  const float* weight = nullptr;
+  float eps = 0.0f;
+  float* y = nullptr;
+};
+Status launch_norm_rows(const NormRowsParams& p, const Lane& lane);
+
+/// x[r] = scale * (x[r] + y[r]), y RMS-normalised first when there is a weight.
+struct ResidualParams {
+  float* x = nullptr;
+  const float* y = nullptr;  // nullptr: x is scaled only
+  uint32_t n_rows = 0, width = 0;
+  const float* weight = nullptr;
+  float eps = 0.0f, scale = 1.0f;
+};
+Status launch_residual(const ResidualParams& p, const Lane& lane);
+
+/// to[i][v] = softcap(logits[i][v]); rows without a target are dropped.
+struct LogitRowsParams {
+  const float* logits = nullptr;  // [n_rows][n_vocab]
+  float* const* to = nullptr;     // device: [n_rows]
+  uint32_t n_rows = 0, n_vocab = 0;
+  float softcap = 0.0f;  // 0 = none
+};
+Status launch_logit_rows(const LogitRowsParams& p, const Lane& lane);
+
+/// Per-layer embeddings of a token: c = (rms_norm(c * to_unit) * weight + table * table_scale) *
+/// half, slice by slice of `width`.
+struct PleCombineParams {
+  float* c = nullptr;             // [n_rows][n_slices * width]: the projection, replaced
+  const float* table = nullptr;   // the same shape
+  const float* weight = nullptr;  // [width]
+  uint32_t n_rows = 0, n_slices = 0, width = 0;
+  float eps = 0.0f, to_unit = 1.0f, table_scale = 1.0f, half = 1.0f;
+};
+Status launch_ple_combine(const PleCombineParams& p, const Lane& lane);
+
+/// t[r][i] = gelu_tanh(t[r][i]) * c[r * stride + i].
+struct PleGateParams {
+  float* t = nullptr;  // [n_rows][width]
+  const float* c = nullptr;
+  uint64_t stride = 0;
+  uint32_t n_rows = 0, width = 0;
+};
+Status launch_ple_gate(const PleGateParams& p, const Lane& lane);
+
+/// Reads a block once; what it sums goes to *sink so that the reads are not dropped.
+Status launch_read_stream(const std::byte* data, uint64_t bytes, uint32_t* sink, int n_sm,
+                          cudaStream_t stream);
+
+}  // namespace sharpi::cuda

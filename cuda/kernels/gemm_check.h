@@ -1,0 +1,14 @@
+// SPDX-License-Identifier: MIT
+// The parts of matrix_check in gemm_check.cu. Thread rule: one thread.
+#pragma once
+
+namespace sharpi::cuda::check {
+
+struct Bench;
+/// Products of many rows, experts, router, sampling. quick: a small part.
+void run_gemm_tests(Bench& b, bool quick);
+void run_gemm_bench(Bench& b);
+/// One launch of some shapes each, for a profiler.
+void run_gemm_profile(Bench& b);
+
+}  // namespace sharpi::cuda::check

@@ -1,0 +1,125 @@
+// SPDX-License-Identifier: MIT
+// Stored rows on the device: where a row lies, how a codec encodes a row and loads eight elements.
+// The loads and encode_row are the only places that know a codec's bytes; they equal kv/codec.cc
+// bit for bit.
+// Thread rule: device code.
+#pragma once
+
+#include <cuda_fp16.h>
+#include <cuda_runtime.h>
+
+#include <cstdint>
+
+#include "cuda/kernels/batch.h"
+
+namespace sharpi::cuda {
+
+__device__ __forceinline__ std::byte* store_row(const KvLayer& l, const BatchGroup& g,
+                                                uint64_t slot, bool value) {
+  return g.base + slot / kKvBlockSlots * l.block_stride + (value ? l.v_offset : l.k_offset) +
+         slot % kKvBlockSlots * (value ? l.v_row_bytes : l.k_row_bytes);
+}
+__device__ __forceinline__ std::byte* chunk_row(const KvLayer& l, uint32_t chunk_block, uint32_t i,
+                                                bool value) {
+  const uint64_t block = uint64_t{kKvBlockSlots} * (l.k_row_bytes + l.v_row_bytes);
+  return l.chunk + (chunk_block + i / kKvBlockSlots) * block +
+         (value ? kKvBlockSlots * l.k_row_bytes : 0) +
+         i % kKvBlockSlots * (value ? l.v_row_bytes : l.k_row_bytes);
+}
+
+// --- codecs ---
+
+__device__ __forceinline__ uint32_t bf16_bits(float f) {
+  const uint32_t u = __float_as_uint(f);
+  if ((u & 0x7FFFFFFFu) > 0x7F800000u) return (u >> 16) | 0x40u;
+  return (u + 0x7FFFu + (u >> 16 & 1u)) >> 16;
+}
+__device__ __forceinline__ float bf16_value(uint32_t bits) {
+  return __uint_as_float(bits << 16);
+}
+__device__ __forceinline__ float q8_scale(const std::byte* row, uint32_t n_elements, uint32_t e) {
+  return __half2float(*reinterpret_cast<const __half*>(row + n_elements + e / 32 * 2));
+}
+
+/// Eight bytes of q8_0 values; rows of odd multiples of 32 elements are aligned to 2 only.
+__device__ __forceinline__ uint2 load_q8_bytes(const std::byte* at) {
+  if (reinterpret_cast<uintptr_t>(at) % 8 == 0) return *reinterpret_cast<const uint2*>(at);
+  const auto* h = reinterpret_cast<const uint16_t*>(at);
+  return {h[0] | uint32_t{h[1]} << 16, h[2] | uint32_t{h[3]} << 16};
+}
+
+/// v = elements [e, e + 8) of a stored row of n_elements; e is a multiple of 8.
+__device__ __forceinline__ void load_elements(KvDtype type, const std::byte* row,
+                                              uint32_t n_elements, uint32_t e, float (&v)[8]) {
+  if (type == KvDtype::kF32) {
+    const auto* p = reinterpret_cast<const float4*>(row) + e / 4;
+    const float4 a = p[0], b = p[1];
+    v[0] = a.x, v[1] = a.y, v[2] = a.z, v[3] = a.w;
+    v[4] = b.x, v[5] = b.y, v[6] = b.z, v[7] = b.w;
+  } else if (type == KvDtype::kBf16) {
+    const uint4 a = reinterpret_cast<const uint4*>(row)[e / 8];
+    const uint32_t w[4] = {a.x, a.y, a.z, a.w};
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      v[2 * i] = __uint_as_float(w[i] << 16);
+      v[2 * i + 1] = __uint_as_float(w[i] & 0xFFFF0000u);
+    }
+  } else {
+    const uint2 a = load_q8_bytes(row + e);
+    const float d = q8_scale(row, n_elements, e);
+#pragma unroll
+    for (int i = 0; i < 8; ++i) {
+      const uint32_t w = i < 4 ? a.x : a.y;
+      v[i] = __fmul_rn(d, static_cast<float>(static_cast<int8_t>(w >> (8 * (i % 4)))));
+    }
+  }
+}
+
+__device__ __forceinline__ uint16_t half_bits_of(float f) {
+  if (f != f) return static_cast<uint16_t>((__float_as_uint(f) >> 16 & 0x8000u) | 0x7E00u);
+  return __half_as_ushort(__float2half_rn(f));
+}
+
+/// The 32 values of a q8_0 block, one per lane: every lane's code, lane 0 gets the scale.
+__device__ __forceinline__ int8_t encode_q8(float x, uint16_t* scale) {
+  const uint32_t top = __reduce_max_sync(0xFFFFFFFFu, __float_as_uint(x) & 0x7FFFFFFFu);
+  const float d = __fdiv_rn(__uint_as_float(top), 127.0f);
+  const float inverse = d < 1e-30f ? 0.0f : __fdiv_rn(1.0f, d);
+  float v = __fmul_rn(x, inverse);
+  v = v > -127.0f ? v : -127.0f;
+  v = v < 127.0f ? v : 127.0f;
+  *scale = half_bits_of(d);
+  return static_cast<int8_t>(__float2int_rn(v));
+}
+
+/// Encodes n floats in shared memory to one stored row, or to two (`twin` may be null). All threads
+/// of the block take part.
+__device__ __forceinline__ void encode_row(KvDtype type, const float* x, uint32_t n, std::byte* row,
+                                           std::byte* twin) {
+  if (type == KvDtype::kQ8_0) {
+    const uint32_t lane = threadIdx.x % 32;
+    for (uint32_t b = threadIdx.x / 32; b < n / 32; b += blockDim.x / 32) {
+      uint16_t scale;
+      const int8_t q = encode_q8(x[b * 32 + lane], &scale);
+      reinterpret_cast<int8_t*>(row)[b * 32 + lane] = q;
+      if (lane == 0) reinterpret_cast<uint16_t*>(row + n)[b] = scale;
+      if (twin == nullptr) continue;
+      reinterpret_cast<int8_t*>(twin)[b * 32 + lane] = q;
+      if (lane == 0) reinterpret_cast<uint16_t*>(twin + n)[b] = scale;
+    }
+    return;
+  }
+  for (uint32_t i = threadIdx.x * 2; i < n; i += blockDim.x * 2) {
+    if (type == KvDtype::kF32) {
+      const float2 v = {x[i], x[i + 1]};
+      *reinterpret_cast<float2*>(row + i * 4) = v;
+      if (twin != nullptr) *reinterpret_cast<float2*>(twin + i * 4) = v;
+    } else {
+      const uint32_t v = bf16_bits(x[i]) | bf16_bits(x[i + 1]) << 16;
+      *reinterpret_cast<uint32_t*>(row + i * 2) = v;
+      if (twin != nullptr) *reinterpret_cast<uint32_t*>(twin + i * 2) = v;
+    }
+  }
+}
+
+}  // namespace sharpi::cuda

@@ -1,0 +1,279 @@
+// SPDX-License-Identifier: MIT
+// A block per row and part: eight query heads, or all K heads, or all V heads. A warp owns a head
+// in shared memory; K and V rows are encoded by the whole block, since a q8_0 block of 32 may reach
+// into the next head.
+#include <cmath>
+
+#include "cuda/kernels/kv_rows.cuh"
+#include "cuda/kernels/launch.h"
+#include "cuda/kernels/ptx.cuh"
+#include "cuda/kernels/qkv.h"
+
+namespace sharpi::cuda {
+namespace {
+
+constexpr uint32_t kThreads = 256, kWarps = kThreads / 32;
+constexpr uint32_t kMaxSharedBytes = 48 * 1024;
+
+__device__ __forceinline__ float warp_sum(float v) {
+#pragma unroll
+  for (int d = 16; d > 0; d /= 2) v += __shfl_xor_sync(0xFFFFFFFFu, v, d);
+  return v;
+}
+
+/// 1 / rms of n floats in global memory, summed by the whole block in a fixed order.
+__device__ float block_inverse_rms(const float* x, uint32_t n, float eps) {
+  __shared__ float parts[kWarps];
+  float s = 0.0f;
+  for (uint32_t i = threadIdx.x; i < n; i += kThreads) s = fmaf(x[i], x[i], s);
+  s = warp_sum(s);
+  if (threadIdx.x % 32 == 0) parts[threadIdx.x / 32] = s;
+  __syncthreads();
+  float all = 0.0f;
+#pragma unroll
+  for (uint32_t i = 0; i < kWarps; ++i) all += parts[i];
+  return 1.0f / sqrtf(all / static_cast<float>(n) + eps);
+}
+
+/// x := x * r * weight, where r = 1 / rms of the head if it is not given. One warp.
+__device__ __forceinline__ void norm_head(float* x, uint32_t dim, const float* weight, float r,
+                                          bool own_rms, float eps) {
+  const uint32_t lane = threadIdx.x % 32;
+  if (own_rms) {
+    float s = 0.0f;
+    for (uint32_t i = lane; i < dim; i += 32) s = fmaf(x[i], x[i], s);
+    r = 1.0f / sqrtf(warp_sum(s) / static_cast<float>(dim) + eps);
+  }
+  for (uint32_t i = lane; i < dim; i += 32) {
+    const float v = x[i] * r;
+    x[i] = weight != nullptr ? v * weight[i] : v;
+  }
+  __syncwarp();
+}
+
+__device__ __forceinline__ void rotate_head(float* x, uint32_t n_half, const float* cos,
+                                            const float* sin) {
+  for (uint32_t j = threadIdx.x % 32; j < n_half; j += 32) {
+    const float a = x[j], b = x[j + n_half], c = cos[j], s = sin[j];
+    x[j] = fmaf(-b, s, a * c);
+    x[j + n_half] = fmaf(a, s, b * c);
+  }
+  __syncwarp();
+}
+
+/// Where the heads of a part come from and what happens to them.
+struct HeadRun {
+  const float* from;  // head h at h * stride
+  uint32_t stride, n_heads;
+  const float* weight;
+  uint32_t weight_step;  // between heads: 0 or head_dim
+  float inverse_rms;     // of the whole vector, if !own_rms
+  bool norm, own_rms, rotate;
+};
+
+/// Heads [0, n_heads) to `heads` in shared memory, a warp per head.
+__device__ __forceinline__ void run_heads(const QkvParams& p, const HeadRun& run, uint32_t row,
+                                          float* heads) {
+  const uint32_t dim = p.kv.head_dim, lane = threadIdx.x % 32;
+  for (uint32_t h = threadIdx.x / 32; h < run.n_heads; h += kWarps) {
+    float* x = heads + h * dim;
+    const float* from = run.from + uint64_t{h} * run.stride;
+    for (uint32_t i = lane; i < dim; i += 32) x[i] = from[i];
+    __syncwarp();
+    if (run.norm) {
+      const float* w = run.weight != nullptr ? run.weight + h * run.weight_step : nullptr;
+      norm_head(x, dim, w, run.inverse_rms, run.own_rms, p.eps);
+    }
+    if (run.rotate && p.n_half != 0) {
+      rotate_head(x, p.n_half, p.cos + uint64_t{row} * p.n_half, p.sin + uint64_t{row} * p.n_half);
+    }
+  }
+}
+
+__device__ void query_part(const QkvParams& p, const BatchRow& br, uint32_t row, uint32_t part,
+                           float* heads) {
+  const uint32_t dim = p.kv.head_dim, first = part * kWarps;
+  const uint64_t width = uint64_t{p.n_heads} * dim;
+  const float* q = p.q + row * p.q_stride;
+  HeadRun run = {};
+  run.from = q + uint64_t{first} * p.q_head_stride;
+  run.stride = p.q_head_stride;
+  run.n_heads = min(kWarps, p.n_heads - first);
+  run.norm = p.norm != HeadNorm::kNone;
+  run.own_rms = p.norm == HeadNorm::kPerHead;
+  run.rotate = true;
+  run.weight = p.q_norm;
+  if (p.norm == HeadNorm::kWholeVector) {
+    run.inverse_rms = block_inverse_rms(q, static_cast<uint32_t>(width), p.eps);
+    run.weight = p.q_norm + first * dim;
+    run.weight_step = dim;
+  }
+  run_heads(p, run, row, heads);
+  const BatchSequence& s = p.batch.table.sequences[br.sequence];
+  float* to = p.q_out + row * width + uint64_t{first} * dim;
+  float* captured = nullptr;
+  if (p.query_offset >= 0 && s.queries != nullptr && br.index + s.query_rows >= s.n_rows) {
+    const uint32_t skip = s.n_rows > s.query_rows ? s.n_rows - s.query_rows : 0;
+    const uint64_t slot =
+        s.flags & kSequenceQueryRing ? br.position % s.query_rows : br.index - skip;
+    captured = s.queries + static_cast<uint64_t>(p.query_offset) * s.query_rows + slot * width +
+               uint64_t{first} * dim;
+  }
+  __syncthreads();
+  for (uint32_t i = threadIdx.x; i < run.n_heads * dim; i += kThreads) {
+    to[i] = heads[i];
+    if (captured != nullptr) captured[i] = heads[i];
+  }
+}
+
+__device__ void row_part(const QkvParams& p, const BatchRow& br, uint32_t row, bool value,
+                         float* heads) {
+  const KvLayer& l = p.kv;
+  const uint32_t n = l.n_heads * l.head_dim;
+  HeadRun run = {};
+  run.from = (value && p.v != nullptr ? p.v : p.k) + row * p.kv_stride;
+  run.stride = l.head_dim;
+  run.n_heads = l.n_heads;
+  run.norm = value ? p.v_norm : p.norm != HeadNorm::kNone;
+  run.own_rms = value || p.norm == HeadNorm::kPerHead;
+  run.rotate = !value;
+  run.weight = value ? nullptr : p.k_norm;
+  if (!value && p.norm == HeadNorm::kWholeVector) {
+    run.inverse_rms = block_inverse_rms(run.from, n, p.eps);
+    run.weight_step = l.head_dim;
+  }
+  run_heads(p, run, row, heads);
+  const BatchSequence& s = p.batch.table.sequences[br.sequence];
+  const BatchGroup& g = p.batch.table.groups[br.sequence * p.batch.table.n_groups + l.group];
+  std::byte *to, *twin = nullptr;
+  if (l.window == 0) {
+    to = store_row(l, g, uint64_t{g.n_slots} + br.index, value);
+  } else {
+    to = chunk_row(l, s.chunk_block, br.index, value);
+    if (p.to_ring) twin = store_row(l, g, br.position % g.ring_slots, value);
+  }
+  __syncthreads();
+  encode_row(value ? l.v_dtype : l.k_dtype, heads, n, to, twin);
+}
+
+__global__ void __launch_bounds__(kThreads) qkv_kernel(const __grid_constant__ QkvParams p) {
+  extern __shared__ float heads[];
+  grid_dependents_launch();
+  grid_dependency_wait();
+  const uint32_t row = blockIdx.x, n_query_parts = (p.n_heads + kWarps - 1) / kWarps;
+  const BatchRow br = p.batch.table.rows[row];
+  if (br.sequence == kNoSequence) return;
+  if (blockIdx.y < n_query_parts) {
+    query_part(p, br, row, blockIdx.y, heads);
+  } else {
+    row_part(p, br, row, blockIdx.y > n_query_parts, heads);
+  }
+}
+
+__global__ void rope_table_kernel(const __grid_constant__ RopeTableParams p) {
+  grid_dependents_launch();
+  grid_dependency_wait();
+  const uint32_t row = blockIdx.x;
+  const BatchRow br = p.batch.table.rows[row];
+  if (br.sequence == kNoSequence) return;
+  for (uint32_t j = threadIdx.x; j < p.n_half; j += blockDim.x) {
+    double s, c;
+    sincos(static_cast<double>(br.position) * p.inv_freq[j], &s, &c);
+    p.cos[uint64_t{row} * p.n_half + j] = static_cast<float>(c * static_cast<double>(p.mscale));
+    p.sin[uint64_t{row} * p.n_half + j] = static_cast<float>(s * static_cast<double>(p.mscale));
+  }
+}
+
+/// Moves 2 bytes at a time at least; rows are multiples of 2 and equally aligned in both places
+/// when their size is.
+__device__ __forceinline__ void copy_row(std::byte* to, const std::byte* from, uint32_t bytes) {
+  if (bytes % 16 == 0) {
+    for (uint32_t i = threadIdx.x * 16; i < bytes; i += blockDim.x * 16) {
+      *reinterpret_cast<uint4*>(to + i) = *reinterpret_cast<const uint4*>(from + i);
+    }
+    return;
+  }
+  for (uint32_t i = threadIdx.x * 2; i < bytes; i += blockDim.x * 2) {
+    *reinterpret_cast<uint16_t*>(to + i) = *reinterpret_cast<const uint16_t*>(from + i);
+  }
+}
+
+__global__ void ring_flush_kernel(const __grid_constant__ RingFlushParams p) {
+  grid_dependents_launch();
+  grid_dependency_wait();
+  const BatchRow br = p.batch.table.rows[blockIdx.x];
+  if (br.sequence == kNoSequence) return;
+  const BatchSequence& s = p.batch.table.sequences[br.sequence];
+  const BatchGroup& g = p.batch.table.groups[br.sequence * p.batch.table.n_groups + p.kv.group];
+  if (br.index + g.ring_slots < s.n_rows) return;
+  const uint64_t slot = br.position % g.ring_slots;
+  copy_row(store_row(p.kv, g, slot, false), chunk_row(p.kv, s.chunk_block, br.index, false),
+           p.kv.k_row_bytes);
+  copy_row(store_row(p.kv, g, slot, true), chunk_row(p.kv, s.chunk_block, br.index, true),
+           p.kv.v_row_bytes);
+}
+
+Status check_codecs(const KvLayer& l, const char* kernel) {
+  for (const KvDtype d : {l.k_dtype, l.v_dtype}) {
+    if (d != KvDtype::kF32 && d != KvDtype::kBf16 && d != KvDtype::kQ8_0) {
+      return Status::error(Code::kInternal, "kernel %s: unknown KV codec %u", kernel,
+                           static_cast<uint32_t>(d));
+    }
+  }
+  return Status::ok();
+}
+
+Status check_qkv(const QkvParams& p) {
+  const uint32_t dim = p.kv.head_dim;
+  if (p.batch.n_rows == 0 || p.n_heads == 0 || dim == 0 || dim % 8 != 0 || dim > 512 ||
+      2 * p.n_half > dim || p.q == nullptr || p.q_out == nullptr || p.q == p.q_out ||
+      p.q_head_stride < dim) {
+    return Status::error(Code::kInternal, "kernel qkv: %u rows of %u heads of %u, %u rotated",
+                         p.batch.n_rows, p.n_heads, dim, 2 * p.n_half);
+  }
+  if (p.norm != HeadNorm::kNone && (p.q_norm == nullptr || (p.k != nullptr && !p.k_norm))) {
+    return Status::error(Code::kInternal, "kernel qkv: norm weights are missing");
+  }
+  if (p.norm == HeadNorm::kWholeVector && p.q_head_stride != dim) {
+    return Status::error(Code::kInternal, "kernel qkv: a whole-vector norm of gated queries");
+  }
+  if (p.k == nullptr) return Status::ok();
+  const uint64_t bytes = uint64_t{p.kv.n_heads} * dim * sizeof(float);
+  if (p.kv.n_heads == 0 || bytes > kMaxSharedBytes || (p.kv.window != 0 && !p.kv.chunk)) {
+    return Status::error(Code::kInternal, "kernel qkv: %u KV heads of %u", p.kv.n_heads, dim);
+  }
+  return check_codecs(p.kv, "qkv");
+}
+
+}  // namespace
+
+Status launch_rope_table(const RopeTableParams& p, bool pdl, cudaStream_t stream) {
+  if (p.batch.n_rows == 0 || p.n_half == 0 || p.inv_freq == nullptr || p.cos == nullptr ||
+      p.sin == nullptr) {
+    return Status::error(Code::kInternal, "kernel rope_table: %u rows of %u angles", p.batch.n_rows,
+                         p.n_half);
+  }
+  const uint32_t threads = p.n_half < 128 ? (p.n_half + 31) / 32 * 32 : 128;
+  const LaunchShape shape = {dim3(p.batch.n_rows), dim3(threads), 0, stream, pdl};
+  return launch_kernel("rope_table", shape, rope_table_kernel, p);
+}
+
+Status launch_qkv(const QkvParams& p, bool pdl, cudaStream_t stream) {
+  SHARPI_TRY(check_qkv(p));
+  const uint32_t parts = (p.n_heads + kWarps - 1) / kWarps + (p.k != nullptr ? 2 : 0);
+  const uint32_t most = p.k != nullptr && p.kv.n_heads > kWarps ? p.kv.n_heads : kWarps;
+  LaunchShape shape = {dim3(p.batch.n_rows, parts), dim3(kThreads), 0, stream, pdl};
+  shape.shared_bytes = size_t{most} * p.kv.head_dim * sizeof(float);
+  return launch_kernel("qkv", shape, qkv_kernel, p);
+}
+
+Status launch_ring_flush(const RingFlushParams& p, bool pdl, cudaStream_t stream) {
+  if (p.batch.n_rows == 0 || p.kv.window == 0 || p.kv.chunk == nullptr) {
+    return Status::error(Code::kInternal, "kernel ring_flush: window %u", p.kv.window);
+  }
+  SHARPI_TRY(check_codecs(p.kv, "ring_flush"));
+  const LaunchShape shape = {dim3(p.batch.n_rows), dim3(128), 0, stream, pdl};
+  return launch_kernel("ring_flush", shape, ring_flush_kernel, p);
+}
+
+}  // namespace sharpi::cuda

@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: MIT
+// The weights of one model on one device: which tensors lie where in one block, and how they get
+// there. Every tensor takes its file bytes (repacking keeps sizes) plus alignment, so the plan
+// follows from the spec.
+// Thread rule: immutable after load().
+#pragma once
+
+#include <memory>
+#include <unordered_map>
+#include <vector>
+
+#include "cuda/device_memory.h"
+#include "cuda/kernels/weight_layout.h"
+#include "cuda/stream.h"
+#include "tier/tier.h"
+
+namespace sharpi::cuda {
+
+/// What a tensor serves: one plan row each.
+enum class WeightPart : uint8_t { kEmbedding, kMixer, kFfn, kExperts, kHead, kCount };
+
+struct WeightItem {
+  TensorRef ref;
+  WeightPart part = WeightPart::kMixer;
+  uint64_t offset = 0;
+};
+
+/// The tensors of the blocks that `placement` puts on the GPU, each once.
+struct WeightPlan {
+  std::vector<WeightItem> items;
+  std::unordered_map<const GgufTensor*, uint64_t> offset_of;
+  uint64_t part_bytes[static_cast<size_t>(WeightPart::kCount)] = {};
+  uint64_t bytes = 0;    // of the tensors
+  uint64_t aligned = 0;  // with the gaps between them
+};
+WeightPlan make_weight_plan(const ModelSpec& spec, const Placement& placement);
+std::vector<MemoryRow> weight_rows(const WeightPlan& plan, uint32_t device);
+
+class Weights {
+ public:
+  /// Takes the block and uploads everything through pinned staging; kCancelled by `progress`.
+  static Result<std::unique_ptr<Weights>> load(Device& device, WeightPlan plan,
+                                               const LoadProgress& progress);
+  /// Empty for a tensor that is absent or not here.
+  DeviceMatrix matrix(const TensorRef& ref) const;
+  const float* floats(const TensorRef& ref) const;
+  const WeightPlan& plan() const { return plan_; }
+
+ private:
+  class Uploader;
+  Weights() = default;
+  const std::byte* at(const TensorRef& ref) const;
+  WeightPlan plan_;
+  DeviceBuffer memory_;
+};
+
+}  // namespace sharpi::cuda

@@ -1,0 +1,23 @@
+// SPDX-License-Identifier: MIT
+// Rotary embedding as numbers per pair: scaling, interpolation and YaRN folded into frequencies.
+// Thread rule: pure functions.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "model/model_spec.h"
+
+namespace sharpi {
+
+/// Rope settings that differ between layers: each distinct one has its own tables.
+struct RopeTable {
+  RopeSpec spec;
+  std::vector<double> inv_freq;  // [n_rot/2], angle per position, scaling included
+  float mscale = 1.0f;
+};
+/// Distinct tables of a model and which one each layer uses (-1: no attention).
+std::vector<RopeTable> make_rope_tables(const ModelSpec& spec,
+                                        std::vector<int32_t>* table_of_layer);
+
+}  // namespace sharpi

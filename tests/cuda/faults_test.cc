@@ -1,0 +1,149 @@
+// SPDX-License-Identifier: MIT
+// Faults of a device: memory that runs out at any request leaves nothing behind, and a device that
+// is lost says so in every later call while destruction stays legal.
+#include "cuda/cuda_backend.h"
+#include "cuda/device.h"
+#include "cuda/device_memory.h"
+#include "engine/engine_case.h"
+#include "engine/session.h"
+
+namespace sharpi::testing {
+namespace {
+
+/// The device that the factory of the engine's context hands out.
+std::shared_ptr<cuda::Device> g_device;
+
+Result<std::vector<std::unique_ptr<Backend>>> only_device(const BackendOptions&) {
+  std::vector<std::unique_ptr<Backend>> out;
+  out.push_back(cuda::make_backend(g_device));
+  return out;
+}
+
+class Faults : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    std::string why;
+    auto devices = cuda::find_devices(&why);
+    if (devices.empty()) GTEST_SKIP() << "no CUDA device: " << why;
+    g_device = devices[0];
+    ASSERT_TRUE(g_device->open().is_ok());
+  }
+  void TearDown() override { g_device.reset(); }
+};
+
+test::ModelRecipe gpu_recipe(test::ModelRecipe recipe) {
+  recipe.head_dim = recipe.head_dim_swa = 64;
+  recipe.delta_dim = 32;
+  return recipe;
+}
+
+struct Opened {
+  std::shared_ptr<const ModelSpec> spec;
+  std::shared_ptr<Context> context;
+  std::shared_ptr<const Plan> plan;
+};
+
+Status open_model(const std::string& path, Opened* out) {
+  sharpi_context_params c;
+  sharpi_context_params_init(&c, sizeof c);
+  SHARPI_TRY_ASSIGN(out->context, Context::create(c, &only_device));
+  SHARPI_TRY_ASSIGN(auto file, GgufFile::open(path));
+  SHARPI_TRY_ASSIGN(out->spec, load_model_spec(std::move(file)));
+  sharpi_session_params s;
+  sharpi_session_params_init(&s, sizeof s);
+  s.n_ctx = 256;
+  s.n_checkpoints = 2;
+  s.kv_budget = 96;
+  s.recency = s.capture_window = 16;
+  sharpi_plan_params p;
+  sharpi_plan_params_init(&p, sizeof p);
+  p.session = &s;
+  p.n_gpu_layers = static_cast<int32_t>(out->spec->n_layers());
+  p.n_gpu_ffn = p.n_gpu_layers;
+  p.n_chunk = 32;
+  p.host_budget = 1ull << 32;
+  SHARPI_TRY_ASSIGN(out->plan, make_plan(out->spec, out->context->sizers(), p, {}));
+  return Status::ok();
+}
+
+Status use_everything(const Opened& o, const std::vector<int32_t>& tokens) {
+  SHARPI_TRY_ASSIGN(auto model, Model::load(o.context, o.plan, {}));
+  SHARPI_TRY_ASSIGN(auto session, Session::create(model, o.plan->session));
+  sharpi_prefill_params p;
+  sharpi_prefill_params_init(&p, sizeof p);
+  uint32_t committed = 0;
+  SHARPI_TRY(session->prefill(tokens, p, &committed));
+  SHARPI_TRY(session->decode(3));
+  SHARPI_TRY_ASSIGN(auto twin, session->fork());
+  return twin->decode(4);
+}
+
+TEST_F(Faults, MemoryThatRunsOutAtAnyRequestLeavesNothing) {
+  for (const test::ModelRecipe& recipe : {test::tiny_qwen35(), test::tiny_gemma4()}) {
+    const MadeModel file(gpu_recipe(recipe));
+    Opened o;
+    const Status opened = open_model(file.path(), &o);
+    ASSERT_TRUE(opened.is_ok()) << opened.text();
+    const auto tokens = file.tokens(150);
+    uint64_t n_failed = 0;
+    for (uint64_t n = 1; n < 1000; ++n) {
+      g_device->fail_allocation(n);
+      const Status s = use_everything(o, tokens);
+      g_device->fail_allocation(0);
+      EXPECT_EQ(g_device->live_bytes(), 0u) << recipe.arch << " request " << n;
+      if (s.is_ok()) break;
+      ASSERT_EQ(s.code(), Code::kOutOfMemory)
+          << recipe.arch << " request " << n << ": " << s.text();
+      EXPECT_NE(s.text().find("no memory for"), std::string::npos) << s.text();
+      ++n_failed;
+    }
+    EXPECT_GT(n_failed, 10u) << recipe.arch;
+    const Status again = use_everything(o, tokens);
+    EXPECT_TRUE(again.is_ok()) << again.text();
+  }
+}
+
+TEST_F(Faults, ARangeGrowsAndShrinksByWholeHandles) {
+  constexpr uint64_t kMiB = 1ull << 20;
+  auto made = cuda::DeviceRange::reserve(*g_device, 40 * kMiB, "rows");
+  ASSERT_TRUE(made.is_ok()) << made.status().text();
+  cuda::DeviceRange range = made.take();
+  ASSERT_TRUE(range.commit(5 * kMiB).is_ok());
+  EXPECT_EQ(range.committed(), 6 * kMiB);
+  g_device->fail_allocation(3);  // the third of five handles
+  EXPECT_EQ(range.commit(16 * kMiB).code(), Code::kOutOfMemory);
+  EXPECT_EQ(range.committed(), 6 * kMiB);
+  const std::byte* at = range.data();
+  ASSERT_TRUE(range.commit(16 * kMiB).is_ok());
+  EXPECT_EQ(range.data(), at);
+  range.decommit(1);
+  EXPECT_EQ(range.committed(), 2 * kMiB);
+  EXPECT_EQ(range.commit(41 * kMiB).code(), Code::kInternal);
+  range.reset();
+  EXPECT_EQ(g_device->live_bytes(), 0u);
+}
+
+TEST_F(Faults, ALostDeviceSaysSoFromThenOn) {
+  const MadeModel file(gpu_recipe(test::tiny_qwen3()));
+  Opened o;
+  ASSERT_TRUE(open_model(file.path(), &o).is_ok());
+  auto loaded = Model::load(o.context, o.plan, {});
+  ASSERT_TRUE(loaded.is_ok()) << loaded.status().text();
+  const std::shared_ptr<Model> model = loaded.take();
+  auto made = Session::create(model, o.plan->session);
+  ASSERT_TRUE(made.is_ok()) << made.status().text();
+  const std::unique_ptr<Session> session = made.take();
+  ASSERT_TRUE(session->decode(1).is_ok());
+  constexpr int kIllegalAddress = 700;  // what the runtime reports after a stray access
+  const Status fault =
+      g_device->settle(Status::native_error(Code::kDevice, kIllegalAddress, "kernel of the test"));
+  EXPECT_EQ(fault.code(), Code::kDeviceLost);
+  EXPECT_EQ(fault.native(), kIllegalAddress);
+  EXPECT_EQ(session->decode(1).code(), Code::kDeviceLost);
+  std::vector<float> logits(o.spec->n_vocab);
+  EXPECT_EQ(session->logits(0, logits.data()).code(), Code::kDeviceLost);
+  EXPECT_EQ(Session::create(model, o.plan->session).status().code(), Code::kDeviceLost);
+}
+
+}  // namespace
+}  // namespace sharpi::testing

@@ -143,6 +143,7 @@ Status CudaModel::score(TierSession& session, const ScoreRequest& request, Score
       return Status::error(Code::kInternal, "layer %u has no observed queries", l);
     t.n_heads = layer.attention.n_heads;
     t.scale = layer.attention.scale;
+    t.half_life = request.half_life;
     t.add = n_readers != 0;
     SHARPI_TRY(device_->settle(launch_score(t, stream)));
     ++n_readers;

@@ -115,7 +115,7 @@ class MoveList {
 
  private:
   uint64_t job_bytes() const { return round_up(jobs_.size() * sizeof(KvMoveJob), 256); }
-  uint64_t add_list(const std::vector<uint32_t>& keep) {
+  uint64_t add_list(std::span<const uint32_t> keep) {
     const uint64_t at = lists_.size();
     lists_.insert(lists_.end(), keep.begin(), keep.end());
     return at;
@@ -158,7 +158,8 @@ Status CudaSession::stage_moves(std::span<const KvMove> moves) {
   discard_moves();
   MoveList list;
   for (const KvMove& m : moves) {
-    for (const auto& keep : m.keep) {
+    for (size_t h = 0; h < m.keep.size(); ++h) {
+      const std::span<const uint32_t> keep = m.keep[h];
       for (size_t i = 1; i < keep.size(); ++i) {
         if (keep[i] <= keep[i - 1]) {
           return Status::error(Code::kInternal, "keep rows of layer %u do not ascend", m.layer);

@@ -30,6 +30,7 @@ struct ScoreArgs {
   uint32_t query_rows, n_queries;
   uint64_t first_query;
   float scale;  // times log2(e)
+  float fade;   // halvings of a term in `max` per query of age
   const uint32_t* visible;
   float* part_max;  // [n_tiles][kv heads][n_terms]; merged into tile 0
   float* part_sum;
@@ -174,12 +175,14 @@ __device__ __forceinline__ void add_masses(const ScoreArgs& a, uint32_t kv, uint
     const float top = a.part_max[uint64_t{kv} * a.n_terms + term];
     const float all = a.part_sum[uint64_t{kv} * a.n_terms + term];
     const float inverse = all > 0.0f ? 1.0f / all : 0.0f;
+    const uint32_t age = a.n_queries - 1 - term % a.n_queries;
+    const float weight = exp2f(-static_cast<float>(age) * a.fade);
 #pragma unroll
     for (int i = 0; i < kSlots / 16; ++i) {
       if (tile * kSlots + x + 16 * i >= visible) continue;
       const float p = exp2f(s[i][j] * a.scale - top) * inverse;
       sum[i] += p;
-      most[i] = fmaxf(most[i], p);
+      most[i] = fmaxf(most[i], p * weight);
     }
   }
 }
@@ -340,6 +343,7 @@ Status launch_score(const ScoreParams& p, cudaStream_t stream) {
   a.n_queries = p.n_queries;
   a.first_query = p.first_query;
   a.scale = p.scale * kLog2E;
+  a.fade = p.half_life == 0.0f ? 0.0f : 1.0f / p.half_life;
   a.visible = p.visible;
   a.part_max = reinterpret_cast<float*>(p.workspace);
   a.part_sum = a.part_max + uint64_t{a.n_tiles} * p.kv.n_heads * a.n_terms;

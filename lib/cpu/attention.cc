@@ -19,21 +19,6 @@ constexpr uint32_t kHeldRows = 4;
 constexpr uint32_t kItemsPerThread = 4;
 constexpr uint64_t kAlign = 64;
 
-const AttentionTable& table_for(Isa isa, bool exact) {
-  switch (isa) {
-    case Isa::kAvx2:
-      return kAttentionAvx2;
-    case Isa::kAvx512:
-      return kAttentionAvx512;
-    case Isa::kAmx:
-      return exact ? kAttentionAvx512 : kAttentionAmx;
-    case Isa::kAuto:
-    case Isa::kScalar:
-      break;
-  }
-  return kAttentionScalar;
-}
-
 constexpr uint32_t min_u32(uint64_t a, uint64_t b) {
   return static_cast<uint32_t>(a < b ? a : b);
 }
@@ -442,8 +427,10 @@ Status check(const AttentionTable& table, std::span<const AttentionTask> tasks) 
 uint64_t attention_scratch_bytes(Isa isa, uint32_t n_threads, uint32_t max_rows, uint32_t max_heads,
                                  uint32_t max_head_dim, uint64_t max_slots) {
   uint64_t most = 0;
-  for (const bool exact : {false, true}) {
-    const AttentionTable& t = table_for(isa, exact);
+  for (const AttentionTable* table : {&attention_table(isa, false), &attention_table(isa, true),
+                                      isa == Isa::kAmx ? &kAttentionQ8Row : nullptr}) {
+    if (table == nullptr) continue;
+    const AttentionTable& t = *table;
     const uint32_t padded = static_cast<uint32_t>(round_up(max_head_dim, t.pad_to));
     Carver c(nullptr);
     take_worker(c, t, max_heads, max_rows, padded);
@@ -457,12 +444,19 @@ uint64_t attention_scratch_bytes(Isa isa, uint32_t n_threads, uint32_t max_rows,
 }
 
 Status attention(ThreadPool& pool, Isa isa, bool exact, std::span<const AttentionTask> tasks,
-                 std::byte* scratch, uint64_t scratch_bytes) {
+                 std::byte* scratch, uint64_t scratch_bytes, bool alone) {
   uint64_t n_rows = 0;
-  for (const AttentionTask& t : tasks) n_rows += t.n_rows;
+  for (const AttentionTask& t : tasks) {
+    n_rows += t.n_rows;
+    alone = alone && t.n_rows == 1;
+  }
   if (n_rows == 0) return {};
   Geometry g;
-  g.table = &table_for(isa, exact);
+  g.table = &attention_table(isa, exact);
+  SHARPI_TRY(check(*g.table, tasks));
+  if (alone && !exact) {
+    g.table = &attention_row_table(isa, tasks[0].kv, tasks[0].n_heads / tasks[0].kv.n_heads);
+  }
   SHARPI_TRY(check(*g.table, tasks));
   const KvView& kv = tasks[0].kv;
   g.k_dtype = kv.k_dtype;

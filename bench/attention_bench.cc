@@ -268,7 +268,7 @@ void register_all() {
       }
     }
   }
-  for (const uint32_t rows : {1u, 4u, 64u, 512u}) {
+  for (const uint32_t rows : {1u, 4u, 8u, 16u, 24u, 32u, 64u, 512u}) {
     for (const bool sequential : {true, false}) {
       const std::string name =
           "delta/qwen36-27b/" + std::to_string(rows) + (sequential ? "/recurrence" : "/auto");

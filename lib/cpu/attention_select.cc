@@ -1,9 +1,15 @@
 // SPDX-License-Identifier: MIT
-// Which attention kernels serve a call.
-#include "cpu/attention_table.h"
-#include "kv/kv_view.h"
+#include "cpu/attention_select.h"
 
 namespace sharpi::cpu {
+namespace {
+
+bool same_layout(const KvView& a, const KvView& b) {
+  return a.k_dtype == b.k_dtype && a.v_dtype == b.v_dtype && a.n_heads == b.n_heads &&
+         a.head_dim == b.head_dim;
+}
+
+}  // namespace
 
 const AttentionTable& attention_table(Isa isa, bool exact) {
   switch (isa) {
@@ -30,6 +36,30 @@ const AttentionTable& attention_row_table(Isa isa, const KvView& kv, uint32_t gr
   const uint32_t d = kv.head_dim;
   const bool whole = d == 64 || d == 128 || d == 256 || d == 512;
   return kv.k_dtype == KvDtype::kQ8_0 && whole ? kAttentionQ8Row : usual;
+}
+
+Status check_attention(const AttentionTable& table, std::span<const AttentionTask> tasks) {
+  const AttentionTask& first = tasks[0];
+  for (const KvDtype dtype : {first.kv.k_dtype, first.kv.v_dtype}) {
+    if (!table.has_codec(dtype)) {
+      return Status::error(Code::kInternal, "attention has no kernel for KV codec %u",
+                           static_cast<uint32_t>(dtype));
+    }
+  }
+  const uint32_t n_kv = first.kv.n_heads;
+  if (n_kv == 0 || first.n_heads == 0 || first.n_heads % n_kv != 0 || first.kv.head_dim == 0 ||
+      first.kv.head_dim > kMaxHeadDim) {
+    return Status::error(Code::kInternal, "attention over %u query heads, %u KV heads of %u",
+                         first.n_heads, n_kv, first.kv.head_dim);
+  }
+  for (const AttentionTask& t : tasks) {
+    if (t.n_heads != first.n_heads || !same_layout(t.kv, first.kv) ||
+        (t.window != 0 && !same_layout(t.chunk, t.kv)) ||
+        (t.window != 0 && t.pos0 != 0 && t.ring_slots == 0)) {
+      return Status::error(Code::kInternal, "attention tasks of one call differ in layout");
+    }
+  }
+  return {};
 }
 
 }  // namespace sharpi::cpu

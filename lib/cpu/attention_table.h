@@ -12,10 +12,6 @@
 #include "base/kv_dtype.h"
 #include "cpu/isa.h"
 
-namespace sharpi {
-struct KvView;
-}
-
 namespace sharpi::cpu {
 
 /// Keys per tile: the slots of one KV block, so that a full tile is one run of memory.
@@ -86,10 +82,5 @@ struct AttentionTable {
 extern const AttentionTable kAttentionScalar, kAttentionAvx2, kAttentionAvx512, kAttentionAmx;
 /// For calls of one row with K and V in q8_0: heads of 64, 128, 256 or 512 dims.
 extern const AttentionTable kAttentionQ8Row;
-
-/// exact = f32 throughout.
-const AttentionTable& attention_table(Isa isa, bool exact);
-/// For tasks of one row each, whose bits need not be those of a chunk; not exact.
-const AttentionTable& attention_row_table(Isa isa, const KvView& kv, uint32_t group);
 
 }  // namespace sharpi::cpu

@@ -17,6 +17,8 @@ constexpr uint32_t kSplitRows = 16;
 constexpr uint32_t kHeldRows = 4;
 // Work items per thread that even out unequal spans and row blocks.
 constexpr uint32_t kItemsPerThread = 4;
+// The same for spans: at 16K of context there are few of them, and the last thread is waited for.
+constexpr uint32_t kSplitItemsPerThread = 16;
 constexpr uint64_t kAlign = 64;
 
 constexpr uint32_t min_u32(uint64_t a, uint64_t b) {
@@ -370,7 +372,7 @@ void run_blocks(const Call& c) {
 void run_round(const Call& c, SplitBlock* blocks, uint32_t n) {
   uint64_t n_spans = 0;
   for (uint32_t i = 0; i < n; ++i) n_spans += n_spans_of(blocks[i].block);
-  const uint64_t want = div_up(uint64_t{c.pool.size()} * kItemsPerThread, n_spans);
+  const uint64_t want = div_up(uint64_t{c.pool.size()} * kSplitItemsPerThread, n_spans);
   const uint32_t n_ranges = min_u32(c.g.n_kv, want);
   for (uint32_t i = 0; i < n; ++i) {
     for (uint32_t r = 0; r < n_ranges; ++r) blocks[i].arrived[r] = 0;

@@ -15,7 +15,8 @@ enum class Isa : uint32_t {
   kScalar = 1,  // plain C++: the reference
   kAvx2 = 2,    // AVX2 + FMA + F16C
   kAvx512 = 3,  // AVX-512 F/BW/DQ/VL + VNNI
-  kAmx = 4,     // kAvx512 plus AMX tiles in bf16 (needs the kernel's permission for this process)
+  kAmx = 4,     // kAvx512 plus AMX tiles in bf16 and int8 (needs the kernel's permission for this
+                // process)
 };
 
 const char* isa_name(Isa isa);

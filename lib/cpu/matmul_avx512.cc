@@ -27,7 +27,7 @@ class Ahead {
       : line_(reinterpret_cast<const uint8_t*>(job.w)),
         end_(line_ + job.n_out * job.row_bytes - kFarBytes) {
     const uint64_t first = std::min(kFarBytes, job.n_out * job.row_bytes);
-    for (uint64_t i = 0; i < first; i += 64) prefetch<_MM_HINT_T1>(line_ + i);
+    for (uint64_t i = 0; i < first; i += 64) far(line_ + i);
   }
   /// For a step from here on: near its end the job has no lines far ahead.
   void begin_step() { far_ = line_ < end_ ? kFarBytes : 0; }
@@ -41,13 +41,15 @@ class Ahead {
   }
 
  private:
-  template <_mm_hint kHint>
-  static void prefetch(const uint8_t* p) {
-    _mm_prefetch(reinterpret_cast<const char*>(p), kHint);
+  static void far(const uint8_t* p) {
+    _mm_prefetch(reinterpret_cast<const char*>(p), _MM_HINT_T1);
+  }
+  static void near(const uint8_t* p) {
+    _mm_prefetch(reinterpret_cast<const char*>(p), _MM_HINT_T0);
   }
   void next() {
-    prefetch<_MM_HINT_T1>(line_ + far_);
-    prefetch<_MM_HINT_T0>(line_ + kNearBytes);
+    far(line_ + far_);
+    near(line_ + kNearBytes);
     line_ += 64;
   }
   const uint8_t* line_;

@@ -11,20 +11,27 @@ PREFIX ?= /usr/local
 # CTest comes with the CMake in use.
 CTEST = $(if $(findstring /,$(CMAKE)),$(dir $(CMAKE))ctest,ctest)
 packages = @CMAKE="$(CMAKE)" tools/setup/packages.sh
+# Where there is a GPU and a compiler for it, the CUDA tier is built too, for that GPU.
+has_gpu := $(shell nvidia-smi -L > /dev/null 2>&1 && \
+  { command -v nvcc || ls /usr/local/cuda/bin/nvcc; } 2> /dev/null)
+cuda = $(if $(has_gpu),-DSHARPI_CUDA=ON -DCMAKE_CUDA_ARCHITECTURES=native)
 configure = @mkdir -p "$(BUILD)" && \
-  { $(CMAKE) --preset release -B "$(BUILD)" $(flags) $(CMAKE_FLAGS) > "$(BUILD)/configure.log" 2>&1 || \
+  { $(CMAKE) --preset release -B "$(BUILD)" $(cuda) $(flags) $(CMAKE_FLAGS) > "$(BUILD)/configure.log" 2>&1 || \
     { cat "$(BUILD)/configure.log"; exit 1; }; }
 build = @$(CMAKE) --build "$(BUILD)" -j $(JOBS)
 
 # The question is the last line of the prompt, its answer lies far back in the text before it.
 demo = -m tests/fixtures/tiny-qwen3-q8_0.gguf -f examples/demo_prompt.txt --chat --temp 0 -n 32 \
   --expect 97697
+# The same with a hybrid model, from an eighth of its KV rows.
+demo_compact = -m tests/fixtures/tiny-qwen35-q8_0.gguf -f examples/compact_prompt.txt \
+  --budget 256 --expect 80293
 
 .PHONY: help demo test bench docs format check install clean
 .DEFAULT_GOAL := help
 
 help:
-	@echo "make demo     build, then answer a question with a small model that lies in this tree"
+	@echo "make demo     build, then answer questions with small models that lie in this tree"
 	@echo "make test     build everything and run the tests"
 	@echo "make bench    build and run the benchmarks"
 	@echo "make docs     HTML documentation of sharpi.h in $(BUILD)/docs/html"
@@ -42,9 +49,12 @@ install: flags += -DCMAKE_INSTALL_PREFIX="$(PREFIX)"
 demo:
 	$(packages) build
 	$(configure)
-	$(build) --target generate
+	$(build) --target generate compact
 	@echo "A text of $$(wc -w < examples/demo_prompt.txt) words, then: $$(tail -n 1 examples/demo_prompt.txt)"
 	@"$(BUILD)/examples/generate" $(demo)
+	@echo
+	@echo "The KV cache of $$(wc -w < examples/compact_prompt.txt) words, compacted: $$(tail -n 1 examples/compact_prompt.txt)"
+	@"$(BUILD)/examples/compact" $(demo_compact)
 
 test:
 	$(packages) test

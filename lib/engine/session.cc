@@ -71,6 +71,11 @@ Result<std::unique_ptr<Session>> Session::create(std::shared_ptr<const Model> mo
     }
   }
   SHARPI_TRY(check_within(plan.rows, wanted));
+  if (shape.probe.size() > plan.model.n_chunk) {
+    return Status::error(Code::kInvalidArgument,
+                         "the probe has %zu tokens, more than a chunk of %u", shape.probe.size(),
+                         plan.model.n_chunk);
+  }
   std::unique_ptr<Session> s(new Session(std::move(model), std::move(shape)));
   for (const auto& tier : s->model_->tiers()) {
     SHARPI_TRY_ASSIGN(std::unique_ptr<TierSession> t, tier->create_session(s->shape_));
@@ -120,6 +125,20 @@ uint32_t Session::full_capacity() const {
   return least;
 }
 
+uint32_t Session::free_slots() const {
+  uint32_t least = shape_.n_ctx;
+  for (const auto& tier : tiers_) {
+    const KvStore& kv = tier->store();
+    for (uint32_t g = 0; g < kv.layout().groups.size(); ++g) {
+      const KvGroup& group = kv.layout().groups[g];
+      if (group.ring) continue;
+      const uint32_t used = ledger_.n_slots(group.layers.front().layer);
+      least = std::min(least, kv.capacity(g) - used);
+    }
+  }
+  return least;
+}
+
 Status Session::check_tokens(std::span<const int32_t> tokens) const {
   const auto n_vocab = static_cast<int64_t>(model_->spec().n_vocab);
   for (size_t i = 0; i < tokens.size(); ++i) {
@@ -132,14 +151,14 @@ Status Session::check_tokens(std::span<const int32_t> tokens) const {
 }
 
 Status Session::check_room(uint64_t n) const {
-  const uint32_t capacity = full_capacity();
   if (ledger_.n_tokens() + n > shape_.n_ctx) {
     return Status::error(Code::kKvFull, "%llu tokens after %u exceed the session's context of %u",
                          static_cast<unsigned long long>(n), ledger_.n_tokens(), shape_.n_ctx);
   }
-  if (shape_.kv_budget == 0 && ledger_.max_slots() + n > capacity) {
-    return Status::error(Code::kKvFull, "%llu rows after %u exceed the capacity of %u slots",
-                         static_cast<unsigned long long>(n), ledger_.max_slots(), capacity);
+  if (shape_.kv_budget == 0 && n > free_slots()) {
+    return Status::error(Code::kKvFull,
+                         "%llu rows do not fit: %u slots are free of a capacity of %u slots",
+                         static_cast<unsigned long long>(n), free_slots(), full_capacity());
   }
   return Status::ok();
 }

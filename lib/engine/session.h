@@ -92,6 +92,7 @@ class Session {
   KvStore& store(uint32_t layer) const;
   TierSession& head() const;
   uint32_t full_capacity() const;
+  uint32_t free_slots() const;  // rows that every full-attention layer still takes
   Status load_state_at(uint32_t n_tokens);
 
   // session_compact.cc: one compaction.

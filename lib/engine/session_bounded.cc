@@ -123,6 +123,10 @@ Status Session::use_captured(uint32_t window, CompactRequest* r) const {
     return Status::error(Code::kInvalidArgument, "window is %u, the session captures %u queries",
                          window, shape_.capture_window);
   }
+  if (window != SHARPI_UNSET && window > captured) {
+    return Status::error(Code::kState, "window is %u, only %u queries were captured so far", window,
+                         captured);
+  }
   r->source = Capture::kRing;
   r->n_queries = std::min(window, captured);
   r->first_position = ledger_.n_tokens() - r->n_queries;
@@ -187,17 +191,17 @@ Status Session::compact_after_prompt() {
 
 Status Session::prepare_look_ahead(std::span<const int32_t> prompt) {
   look_ahead_ = 0;
-  if (shape_.kv_budget == 0 || ledger_.max_slots() + prompt.size() <= full_capacity())
-    return Status::ok();
+  if (shape_.kv_budget == 0 || prompt.size() <= free_slots()) return Status::ok();
   std::span<const int32_t> watch(shape_.probe);
   uint64_t position = ledger_.n_tokens() + prompt.size();  // a probe follows the prompt
   if (watch.empty()) {
     if (!shape_.lookahead) return Status::ok();
-    watch = prompt.last(std::min<size_t>(shape_.capture_window, prompt.size()));
+    const uint32_t most = std::min(shape_.capture_window, model_->plan().model.n_chunk);
+    watch = prompt.last(std::min<size_t>(most, prompt.size()));
     position -= watch.size();
   }
   if (watch.empty()) return Status::ok();
-  if (ledger_.max_slots() + watch.size() > full_capacity()) {
+  if (watch.size() > free_slots()) {
     if (probe_seen_) {  // the probe's queries of an earlier call, not those of the text before it
       look_ahead_ = static_cast<uint32_t>(watch.size());
       look_ahead_position_ = ledger_.n_tokens();
@@ -228,7 +232,7 @@ Status Session::compact_to_budget() {
 }
 
 Status Session::make_room(uint64_t n) {
-  if (shape_.kv_budget == 0 || ledger_.max_slots() + n <= full_capacity()) return Status::ok();
+  if (shape_.kv_budget == 0 || n <= free_slots()) return Status::ok();
   return compact_to_budget();
 }
 

@@ -37,9 +37,9 @@ uint64_t Session::full_cache_bytes() const {
 }
 
 Status Session::observe(std::span<const int32_t> tokens, uint64_t position, bool no_context) {
-  if (ledger_.max_slots() + tokens.size() > full_capacity()) {
+  if (tokens.size() > free_slots()) {
     return Status::error(Code::kState, "%zu tokens cannot be looked at: %u of %u slots are in use",
-                         tokens.size(), ledger_.max_slots(), full_capacity());
+                         tokens.size(), full_capacity() - free_slots(), full_capacity());
   }
   for (const auto& tier : tiers_)
     SHARPI_TRY(tier->reserve_observer(static_cast<uint32_t>(tokens.size())));
@@ -294,6 +294,7 @@ Status Session::run_compaction(const CompactRequest& r, sharpi_compact_report* r
   call_scratch_.clear();
   SHARPI_TRY(selected);
   const double score_ms = since(start);
+  const auto n_layers = static_cast<uint32_t>(compactable_layers().size());
   const auto moving = std::chrono::steady_clock::now();
   SHARPI_TRY(move_rows(r, moves));
   if (report == nullptr) return Status::ok();
@@ -301,7 +302,7 @@ Status Session::run_compaction(const CompactRequest& r, sharpi_compact_report* r
   report->policy = r.policy;
   report->rows_before = rows_before;
   report->rows_after = ledger_.max_slots();
-  report->n_layers = static_cast<uint32_t>(compactable_layers().size());
+  report->n_layers = n_layers;
   report->capacity = full_capacity();
   report->payload_before = before.payload;
   report->payload_after = after.payload;

@@ -427,10 +427,10 @@ Result<std::unique_ptr<Session>> Session::fork() const {
   SHARPI_TRY_ASSIGN(const uint64_t bytes, save_bytes());
   std::vector<std::byte> blob(bytes);
   SHARPI_TRY(save(blob.data(), bytes));
-  for (const auto& tier :
-       to->tiers_) {  // a compacted session may hold less capacity than a new one
-    for (uint32_t g = 0; g < tier->store().layout().groups.size(); ++g) {
-      if (!tier->store().layout().groups[g].ring) tier->store().shrink(g, full_capacity());
+  for (size_t t = 0; t < tiers_.size(); ++t) {
+    const KvStore& from = tiers_[t]->store();  // a compacted session may hold less than a new one
+    for (uint32_t g = 0; g < from.layout().groups.size(); ++g) {
+      if (!from.layout().groups[g].ring) to->tiers_[t]->store().shrink(g, from.capacity(g));
     }
   }
   SHARPI_TRY(to->restore(blob.data(), bytes));

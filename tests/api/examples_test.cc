@@ -200,6 +200,52 @@ TEST(Plan, SaysWhatDoesNotFit) {
   EXPECT_NE(o.err.find("SHARPI_E_DOES_NOT_FIT"), std::string::npos) << o.err;
 }
 
+Output compact(const std::string& arguments) {
+  return run(SHARPI_EXAMPLE_COMPACT,
+             "-m '" + kFixtures + "/tiny-qwen35-q8_0.gguf' -t 2 " + arguments);
+}
+
+/// The number that stands before `unit` after "before: " or "after: ".
+double figure(const Output& o, const std::string& line, const std::string& unit) {
+  const size_t start = o.err.find(line + ": "), at = o.err.find(unit, start);
+  EXPECT_NE(at, std::string::npos) << o.err;
+  const size_t number = o.err.rfind(' ', at - 2) + 1;
+  return std::stod(o.err.substr(number));
+}
+
+TEST(Compact, AnswersFromAnEighthOfTheRowsAndHoldsLess) {
+  const std::string file = std::string(SHARPI_EXAMPLES_SOURCE) + "/compact_prompt.txt";
+  for (const char* kv : {"bf16", "q8_0"}) {
+    const Output o = compact("-f '" + file + "' --budget 256 --expect 80293 --kv-type " + kv);
+    EXPECT_EQ(o.exit_code, 0) << o.err;
+    EXPECT_EQ(o.out, "The code of wind is 80293.\n");
+    EXPECT_EQ(figure(o, "before", "rows a layer"), 1860.0);
+    EXPECT_EQ(figure(o, "after", "rows a layer"), 256.0);
+    EXPECT_LT(figure(o, "after", "KiB held"), 1024.0 * figure(o, "before", "MiB held") / 4);
+  }
+}
+
+TEST(Compact, AQuestionThatComesLaterIsAProbe) {
+  const std::string text = read_all(std::string(SHARPI_EXAMPLES_SOURCE) + "/compact_prompt.txt");
+  const size_t question = text.rfind('\n', text.size() - 2);
+  const std::string file =
+      ::testing::TempDir() + "sharpi_compact_" + std::to_string(::getpid()) + ".txt";
+  std::ofstream(file, std::ios::binary) << text.substr(0, question + 1);
+  const Output o = compact("-f '" + file + "' --probe 'What is the code of wind?'");
+  std::remove(file.c_str());
+  EXPECT_EQ(o.exit_code, 0) << o.err;
+  EXPECT_EQ(o.out, "The code of wind is 80293.\n");
+}
+
+TEST(Compact, FailsWhenTheAnswerIsGoneOrAFlagIsWrong) {
+  const std::string file = std::string(SHARPI_EXAMPLES_SOURCE) + "/compact_prompt.txt";
+  EXPECT_EQ(compact("-f '" + file + "' --budget 2 --expect 80293").exit_code, 1);
+  const Output o = compact("-f '" + file + "' --policy best");
+  EXPECT_EQ(o.exit_code, 2);
+  EXPECT_NE(o.err.find("defensive, value, span or retrieval"), std::string::npos) << o.err;
+  EXPECT_EQ(compact("").exit_code, 2);
+}
+
 TEST(DemoPrompt, BecomesTheTokensOfItsNeedle) {
   const Loaded l = load(kModel);
   std::string text = read_all(kPrompt);

@@ -53,16 +53,19 @@ OwnerRows owner_rows(const AttentionSpec& a, const BlobLayerHeader& h, BlobReade
   return out;
 }
 
-void skip_other(const LayerSpec& l, const BlobLayerHeader& h, BlobReader* r) {
+std::vector<char> other_bytes(const LayerSpec& l, const BlobLayerHeader& h, BlobReader* r) {
+  uint64_t bytes = 0;
   if (h.kind == BlobLayer::kRecurrent) {
     const DeltaNetSpec& d = l.delta;
     const uint64_t state = uint64_t{d.n_v_heads} * d.head_dim * d.head_dim;
-    need(r->take((state + (d.conv_kernel - 1ull) * d.conv_dim()) * sizeof(float)));
+    bytes = (state + (d.conv_kernel - 1ull) * d.conv_dim()) * sizeof(float);
   } else if (h.kind == BlobLayer::kRing) {
     const uint64_t n = uint64_t{l.attention.n_kv_heads} * l.attention.head_dim;
-    need(r->take(h.n_rows * kv_row_bytes(static_cast<KvDtype>(h.k_dtype), n)));
-    need(r->take(h.n_rows * kv_row_bytes(static_cast<KvDtype>(h.v_dtype), n)));
+    bytes = h.n_rows * (kv_row_bytes(static_cast<KvDtype>(h.k_dtype), n) +
+                        kv_row_bytes(static_cast<KvDtype>(h.v_dtype), n));
   }
+  const auto* p = reinterpret_cast<const char*>(need(r->take(bytes)));
+  return {p, p + bytes};
 }
 
 }  // namespace
@@ -83,6 +86,7 @@ SessionRows session_rows(const ModelSpec& spec, const std::vector<char>& blob) {
   out.n_tokens = head.n_tokens;
   out.n_queries = head.n_queries;
   out.layers.resize(spec.n_layers());
+  out.others.resize(spec.n_layers());
   out.queries.resize(spec.n_layers());
   for (uint32_t l = 0; l < spec.n_layers(); ++l) {
     BlobLayerHeader h;
@@ -90,7 +94,7 @@ SessionRows session_rows(const ModelSpec& spec, const std::vector<char>& blob) {
     if (h.kind == BlobLayer::kRows) {
       out.layers[l] = owner_rows(spec.layers[l].attention, h, &r);
     } else {
-      skip_other(spec.layers[l], h, &r);
+      out.others[l] = other_bytes(spec.layers[l], h, &r);
     }
   }
   for (uint32_t l = 0; l < spec.n_layers(); ++l) {

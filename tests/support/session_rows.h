@@ -21,6 +21,7 @@ struct OwnerRows {
 struct SessionRows {
   uint32_t n_tokens = 0, n_queries = 0;
   std::vector<OwnerRows> layers;            // empty for layers that store no full-attention rows
+  std::vector<std::vector<char>> others;    // [n_layers], bytes of ring rows or recurrent state
   std::vector<std::vector<float>> queries;  // [n_layers], [n_queries][n_heads * head_dim]
 };
 

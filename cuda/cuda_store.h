@@ -35,6 +35,8 @@ class CudaSession final : public TierSession, public KvStore {
   std::vector<MemoryRow> memory_rows() const override;
   uint32_t query_rows(Capture which) const override;
   Status reserve_observer(uint32_t n) override;
+  Status read_queries(uint32_t layer, uint64_t first, uint32_t n, float* out) const override;
+  Status write_queries(uint32_t layer, uint64_t first, uint32_t n, const float* in) override;
   /// [query_rows][dim] of one layer; ring rows at position % query_rows. Null if there is none.
   float* queries(uint32_t layer, Capture which) const;
 
@@ -85,6 +87,7 @@ class CudaSession final : public TierSession, public KvStore {
   Status check_checkpoint(uint32_t index) const;
   Status copy(void* to, const void* from, uint64_t bytes, cudaMemcpyKind kind,
               const char* what) const;
+  Status copy_queries(uint32_t layer, uint64_t first, uint32_t n, std::byte* host, Way way) const;
   Status copy_rows(uint32_t layer, bool value, uint32_t first, uint32_t n, std::byte* host,
                    Way way) const;
   const Device* device_ = nullptr;

@@ -31,6 +31,7 @@ struct ScoreArgs {
   uint64_t first_query;
   float scale;  // times log2(e)
   const uint32_t* visible;
+  const float* weight;  // of a query's terms in max; nullptr = 1
   float* part_max;  // [n_tiles][kv heads][n_terms]; merged into tile 0
   float* part_sum;
   float *sum, *max;
@@ -174,12 +175,13 @@ __device__ __forceinline__ void add_masses(const ScoreArgs& a, uint32_t kv, uint
     const float top = a.part_max[uint64_t{kv} * a.n_terms + term];
     const float all = a.part_sum[uint64_t{kv} * a.n_terms + term];
     const float inverse = all > 0.0f ? 1.0f / all : 0.0f;
+    const float weight = a.weight != nullptr ? a.weight[term % a.n_queries] : 1.0f;
 #pragma unroll
     for (int i = 0; i < kSlots / 16; ++i) {
       if (tile * kSlots + x + 16 * i >= visible) continue;
       const float p = exp2f(s[i][j] * a.scale - top) * inverse;
       sum[i] += p;
-      most[i] = fmaxf(most[i], p);
+      most[i] = fmaxf(most[i], p * weight);
     }
   }
 }
@@ -341,6 +343,7 @@ Status launch_score(const ScoreParams& p, cudaStream_t stream) {
   a.first_query = p.first_query;
   a.scale = p.scale * kLog2E;
   a.visible = p.visible;
+  a.weight = p.weight;
   a.part_max = reinterpret_cast<float*>(p.workspace);
   a.part_sum = a.part_max + uint64_t{a.n_tiles} * p.kv.n_heads * a.n_terms;
   a.sum = p.sum;

@@ -29,6 +29,7 @@ struct ScoreParams {
   uint32_t n_queries = 0, n_heads = 0;
   float scale = 0.0f;
   const uint32_t* visible = nullptr;  // device, [kv heads][n_queries]: a query sees [0, visible)
+  const float* weight = nullptr;      // device, [n_queries]: factors of terms in max; nullptr = 1
   bool add = false;                   // sum += and max = max(max, .) instead of writing
   float* sum = nullptr;               // [kv heads][n_slots]
   float* max = nullptr;               // [kv heads][n_slots]

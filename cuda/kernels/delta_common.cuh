@@ -9,6 +9,7 @@
 #include <cstdint>
 
 #include "cuda/kernels/delta_net.h"
+#include "cuda/kernels/kv_rows.cuh"
 
 namespace sharpi::cuda {
 
@@ -16,7 +17,7 @@ namespace sharpi::cuda {
 struct DeltaArgs {
   DeltaNetParams p;
   float* qkv;   // [n_rows][conv_dim] convolved; q and k normalised, q scaled
-  float* gate;  // [n_rows][n_v_heads][2]: g (log of the decay), beta
+  float* gate;  // [n_rows][n_v_heads][2]: decay, beta
   float* kq;    // [n_rows][n_k_heads] k.q
 };
 
@@ -47,18 +48,6 @@ __device__ __forceinline__ float raw_value(const ConvSource& s, int32_t index, u
   if (index >= 0) return s.rows[static_cast<uint64_t>(index) * s.dim + channel];
   return s.tail[(index + static_cast<int32_t>(s.kernel) - 1) * static_cast<int32_t>(s.dim) +
                 static_cast<int32_t>(channel)];
-}
-/// silu(sum_i taps[i] * row[index - kernel + 1 + i]).
-__device__ __forceinline__ float conv_value(const ConvSource& s, const float* taps, int32_t index,
-                                            uint32_t channel) {
-  float y = 0.0f;
-#pragma unroll
-  for (int32_t i = 0; i < 4; ++i) {
-    if (i >= static_cast<int32_t>(s.kernel)) break;
-    const float x = raw_value(s, index - static_cast<int32_t>(s.kernel) + 1 + i, channel);
-    y = fmaf(taps[channel * s.kernel + static_cast<uint32_t>(i)], x, y);
-  }
-  return silu(y);
 }
 __device__ __forceinline__ ConvSource conv_source(const DeltaNetParams& p, const BatchSequence& s) {
   return {p.qkv + uint64_t{s.first_row} * p.shape.conv_dim(),

@@ -40,7 +40,8 @@ __device__ __forceinline__ float write_strength(const DeltaNetParams& p, uint64_
 
 /// A sequence's rows and conv tails.
 struct ConvSource {
-  const float* rows;  // raw projections of row 0
+  const float* all;   // raw projections of the call's rows
+  const float* rows;  // of the sequence's row 0
   const float* tail;  // [kernel - 1][conv_dim]
   uint32_t dim, kernel;
 };
@@ -50,7 +51,7 @@ __device__ __forceinline__ float raw_value(const ConvSource& s, int32_t index, u
                 static_cast<int32_t>(channel)];
 }
 __device__ __forceinline__ ConvSource conv_source(const DeltaNetParams& p, const BatchSequence& s) {
-  return {p.qkv + uint64_t{s.first_row} * p.shape.conv_dim(),
+  return {p.qkv, p.qkv + uint64_t{s.first_row} * p.shape.conv_dim(),
           reinterpret_cast<const float*>(s.state_in + p.conv_offset), p.shape.conv_dim(),
           p.shape.conv_kernel};
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // A program of its own: attention, qkv, delta net, scoring and compaction kernels against loops in
 // double, and their speed on the shapes of published models.
-// Usage: attention_check [test] [bench] [small]
+// Usage: attention_check [test] [bench] [small] [one1 .. one4]
 #include <cstring>
 #include <memory>
 
@@ -361,6 +361,15 @@ void bench_attentions(const MatmulConfig& config) {
   bench_attention(config, q8b, kB, 16384, 2048);
 }
 
+/// One shape at a time, for a profiler.
+void bench_one(const MatmulConfig& config, int which) {
+  const Span q8b = {"Qwen3-8B", 32, 8, 128, 0};
+  if (which == 1) bench_attention(config, q8b, kB, 65536, 1);
+  if (which == 2) bench_attention(config, q8b, kQ, 65536, 1);
+  if (which == 3) bench_attention(config, q8b, kB, 0, 2048);
+  if (which == 4) bench_attention(config, {"27B", 24, 4, 256, 0}, kB, 16384, 1);
+}
+
 }  // namespace
 }  // namespace sharpi::cuda::check
 
@@ -394,6 +403,9 @@ int main(int argc, char** argv) {
     std::printf("attention: %d passed, %d failed\n", g_passed, g_failed);
     check_states(config);
     std::printf("all: %d passed, %d failed\n", g_passed, g_failed);
+  }
+  for (int i = 1; i <= 4; ++i) {
+    if (wants(("one" + std::to_string(i)).c_str())) bench_one(config, i);
   }
   if (wants("bench")) {
     bench_states(config);

@@ -19,6 +19,7 @@ struct AttentionArgs {
   uint32_t block_rows;  // query rows of one sequence that a block takes
   uint32_t n_blocks;    // row blocks, at most
   uint32_t max_splits;  // partial results per block
+  bool merge_later;     // a launch of its own merges
   uint32_t* counters;   // [n_blocks][kv heads]
   float* parts;         // [n_blocks][kv heads][max_splits][part_floats()]
 };
@@ -154,6 +155,9 @@ __device__ __forceinline__ bool last_to_arrive(uint32_t* counter, uint32_t n, ui
 /// Splits of a block and vectors of a split block, at most; what merge_parts needs of shared
 /// memory.
 constexpr uint32_t kMostSplits = 256, kSplitVectors = 16;
+/// Keys of a tile of attention_split, and the tiles that a split has at least.
+constexpr int kSplitTile = 16;
+constexpr uint32_t kLeastSplitTiles = 8;
 constexpr uint32_t kMergeFloats = 2 * kMostSplits * kSplitVectors;
 
 /// Weights of the splits for every vector: weights[s * 2 * vectors + v]. A warp per vector, lanes
@@ -193,20 +197,25 @@ __device__ __forceinline__ void merge_parts(const AttentionArgs& a, const RowBlo
   merge_weights(parts, stride, vectors, n_splits, weights);
   const uint32_t dim = a.p.kv.head_dim;
   const uint32_t first_row = a.p.batch.table.sequences[b.sequence].first_row + b.row0;
-  for (uint32_t i = threadIdx.x * 2; i < vectors * dim; i += blockDim.x * 2) {
+  for (uint32_t i = threadIdx.x * 4; i < vectors * dim; i += blockDim.x * 4) {
     const uint32_t v = i / dim, d = i % dim;
-    float2 sum = {};
-#pragma unroll 16
+    float4 sum = {};
+#pragma unroll 8
     for (uint32_t s = 0; s < n_splits; ++s) {
-      const auto x = __ldcg(reinterpret_cast<const float2*>(parts + s * stride + 2 * vectors + i));
+      const auto* from = reinterpret_cast<const float2*>(parts + s * stride + 2 * vectors + i);
+      const float2 x = __ldcg(from), y = __ldcg(from + 1);
       const float w = weights[s * 2 * vectors + v];
       sum.x = fmaf(w, x.x, sum.x);
       sum.y = fmaf(w, x.y, sum.y);
+      sum.z = fmaf(w, y.x, sum.z);
+      sum.w = fmaf(w, y.y, sum.w);
     }
     const uint64_t row = first_row + v / a.group;
     const uint32_t head = kv * a.group + v % a.group;
     store_result(a.p, row, head, d, sum.x);
     store_result(a.p, row, head, d + 1, sum.y);
+    store_result(a.p, row, head, d + 2, sum.z);
+    store_result(a.p, row, head, d + 3, sum.w);
   }
 }
 
@@ -216,6 +225,7 @@ Status prepare_attention_f32();
 /// Blocks that fit one multiprocessor, and the launch. Calls of few rows on tensor cores.
 Status launch_attention_split(const MatmulConfig& config, const AttentionArgs& a,
                               cudaStream_t stream);
+Status launch_attention_merge(const AttentionArgs& a, bool pdl, cudaStream_t stream);
 uint32_t attention_split_blocks_per_sm(const MatmulConfig& config, const KvLayer& l);
 Status prepare_attention_split(const MatmulConfig& config);
 /// Blocks of query rows on tensor cores; false if this layer does not fit the device's shared

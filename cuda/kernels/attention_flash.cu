@@ -38,9 +38,10 @@ template <int kDim>
 __host__ __device__ constexpr Plan make_plan(KvDtype k, KvDtype v) {
   using S = Shape<kDim>;
   Plan p = {};
-  p.k_tile = S::kQueryBytes;
+  p.k_tile = S::kQueriesInRegisters ? 0 : S::kQueryBytes;  // registers: queries are read before
   p.v_tile = p.k_tile + S::kTileBytes;
   p.k_raw = p.v_tile + S::kTileBytes;
+  static_assert(!S::kQueriesInRegisters || S::kQueryBytes <= 2 * S::kTileBytes);
   p.v_raw = p.k_raw + S::kKeys * kDim * element_bytes(k);
   p.k_scale = p.v_raw + S::kKeys * kDim * element_bytes(v);
   p.v_scale = p.k_scale + (k == KvDtype::kQ8_0 ? S::kKeys * S::kScalePitch : 0);
@@ -96,14 +97,15 @@ __device__ __forceinline__ void find_tile_rows(const FlashArgs& f, const RowBloc
   }
 }
 
-template <int kDim>
-__device__ __forceinline__ void fetch_part(KvDtype type, const uint64_t* rows, uint32_t granule,
-                                           uint32_t e0, uint32_t n_elements, const void* any,
-                                           uint8_t* raw, uint8_t* scales) {
+template <KvDtype kType, int kDim>
+__device__ __forceinline__ void fetch_part(const uint64_t* rows, uint32_t granule, uint32_t e0,
+                                           uint32_t n_elements, const void* any, uint8_t* raw,
+                                           uint8_t* scales) {
   using S = Shape<kDim>;
-  const uint32_t bytes = kDim * element_bytes(type);
+  constexpr uint32_t bytes = kDim * element_bytes(kType);
   if (granule == 16) {
-    const uint32_t pieces = bytes / 16;
+    constexpr uint32_t pieces = bytes / 16;
+#pragma unroll 8
     for (uint32_t i = threadIdx.x; i < S::kKeys * pieces; i += kThreads) {
       const uint32_t r = i / pieces, c = i % pieces * 16;
       const uint64_t row = rows[r];
@@ -118,7 +120,7 @@ __device__ __forceinline__ void fetch_part(KvDtype type, const uint64_t* rows, u
           row != 0 ? *reinterpret_cast<const uint16_t*>(row + c) : uint16_t{0};
     }
   }
-  if (type != KvDtype::kQ8_0) return;
+  if (kType != KvDtype::kQ8_0) return;
   const uint32_t first = e0 / 32, n = (e0 + kDim - 1) / 32 - first + 1;
   for (uint32_t r = threadIdx.x; r < S::kKeys; r += kThreads) {
     uint8_t* to = scales + r * S::kScalePitch;
@@ -135,36 +137,61 @@ __device__ __forceinline__ void fetch_part(KvDtype type, const uint64_t* rows, u
   }
 }
 
+template <int kDim>
+__device__ __forceinline__ void fetch_part_of(KvDtype type, const uint64_t* rows, uint32_t granule,
+                                              uint32_t e0, uint32_t n, const void* any,
+                                              uint8_t* raw, uint8_t* scales) {
+  if (type == KvDtype::kBf16) {
+    fetch_part<KvDtype::kBf16, kDim>(rows, granule, e0, n, any, raw, scales);
+  } else if (type == KvDtype::kQ8_0) {
+    fetch_part<KvDtype::kQ8_0, kDim>(rows, granule, e0, n, any, raw, scales);
+  } else {
+    fetch_part<KvDtype::kF32, kDim>(rows, granule, e0, n, any, raw, scales);
+  }
+}
+
 /// Starts the copies of the tile whose row addresses were found.
 template <int kDim>
 __device__ __forceinline__ void fetch(const FlashArgs& f, uint32_t e0, uint8_t* shared) {
   const KvLayer& l = f.a.p.kv;
   const uint32_t n = l.n_heads * kDim;
   const auto* rows = reinterpret_cast<const uint64_t*>(shared + f.plan.rows);
-  fetch_part<kDim>(l.k_dtype, rows, f.k_granule, e0, n, f.a.p.q, shared + f.plan.k_raw,
-                   shared + f.plan.k_scale);
-  fetch_part<kDim>(l.v_dtype, rows + Shape<kDim>::kKeys, f.v_granule, e0, n, f.a.p.q,
-                   shared + f.plan.v_raw, shared + f.plan.v_scale);
+  fetch_part_of<kDim>(l.k_dtype, rows, f.k_granule, e0, n, f.a.p.q, shared + f.plan.k_raw,
+                      shared + f.plan.k_scale);
+  fetch_part_of<kDim>(l.v_dtype, rows + Shape<kDim>::kKeys, f.v_granule, e0, n, f.a.p.q,
+                      shared + f.plan.v_raw, shared + f.plan.v_scale);
   cp_async_commit();
 }
 
-/// Stored bytes to a tile of f16.
+/// Stored bytes to a tile of f16: four pieces of eight elements in flight per thread.
+template <KvDtype kType, int kDim>
+__device__ __forceinline__ void convert_part(uint32_t e0, const uint8_t* raw, const uint8_t* scales,
+                                             uint8_t* tile) {
+  using S = Shape<kDim>;
+  constexpr uint32_t kSize = element_bytes(kType), kAll = S::kKeys * kDim / 8;
+#pragma unroll 4
+  for (uint32_t i = threadIdx.x; i < kAll; i += kThreads) {
+    const uint32_t r = i / (kDim / 8), d = i % (kDim / 8) * 8;
+    const uint8_t* scale = nullptr;
+    if (kType == KvDtype::kQ8_0) {
+      scale = scales + r * S::kScalePitch;
+      scale += *reinterpret_cast<const uint32_t*>(scale + S::kScalePitch - 4) +
+               (kDim % 32 == 0 ? d / 32 : (e0 + d) / 32 - e0 / 32) * 2;
+    }
+    uint32_t v[4];
+    fragment_f16(kType, raw + (r * kDim + d) * kSize, 16, scale, v);
+    *reinterpret_cast<uint4*>(tile + r * S::kPitch + d * 2) = {v[0], v[1], v[2], v[3]};
+  }
+}
 template <int kDim>
 __device__ __forceinline__ void convert(KvDtype type, uint32_t e0, const uint8_t* raw,
                                         const uint8_t* scales, uint8_t* tile) {
-  using S = Shape<kDim>;
-  const uint32_t size = element_bytes(type);
-  for (uint32_t i = threadIdx.x; i < S::kKeys * kDim / 8; i += kThreads) {
-    const uint32_t r = i / (kDim / 8), d = i % (kDim / 8) * 8;
-    const uint8_t* scale = nullptr;
-    if (type == KvDtype::kQ8_0) {
-      scale = scales + r * S::kScalePitch;
-      scale += *reinterpret_cast<const uint32_t*>(scale + S::kScalePitch - 4) +
-               ((e0 + d) / 32 - e0 / 32) * 2;
-    }
-    uint32_t v[4];
-    fragment_f16(type, raw + (r * kDim + d) * size, 16, scale, v);
-    *reinterpret_cast<uint4*>(tile + r * S::kPitch + d * 2) = {v[0], v[1], v[2], v[3]};
+  if (type == KvDtype::kBf16) {
+    convert_part<KvDtype::kBf16, kDim>(e0, raw, scales, tile);
+  } else if (type == KvDtype::kQ8_0) {
+    convert_part<KvDtype::kQ8_0, kDim>(e0, raw, scales, tile);
+  } else {
+    convert_part<KvDtype::kF32, kDim>(e0, raw, scales, tile);
   }
 }
 
@@ -328,7 +355,9 @@ __device__ __forceinline__ void store(const AttentionArgs& a, const RowBlock& b,
 }
 
 template <int kDim>
-__global__ void __launch_bounds__(kThreads, kDim <= 256 ? 2 : 1)
+__global__ void __launch_bounds__(kThreads, kDim <= 128   ? 3
+                                            : kDim <= 256 ? 2
+                                                          : 1)
     attention_flash_kernel(const __grid_constant__ FlashArgs f) {
   using S = Shape<kDim>;
   extern __shared__ __align__(128) uint8_t shared[];

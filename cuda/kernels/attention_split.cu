@@ -18,8 +18,7 @@ namespace sharpi::cuda {
 namespace {
 
 constexpr int kWarps = 4, kThreads = kWarps * 32;
-constexpr int kTile = 16;            // keys
-constexpr uint32_t kLeastTiles = 4;  // of a split
+constexpr int kTile = kSplitTile;
 constexpr int kMostStages = 4;
 constexpr uint32_t kScaleBytes = 16;  // per key and q8_0 slice: up to three words, then the offset
 constexpr float kLog2E = 1.4426950408889634f;
@@ -176,10 +175,16 @@ __device__ __forceinline__ void wait_for_oldest(uint32_t n_stages) {
 // --- products ---
 
 /// Scale of element e of a slice that starts at e0 of the row.
+template <int kSlice>
 __device__ __forceinline__ const uint8_t* scale_of(const uint8_t* scales, uint32_t row, uint32_t e0,
                                                    uint32_t e) {
   const uint8_t* at = scales + row * kScaleBytes;
-  return at + *reinterpret_cast<const uint32_t*>(at + 12) + ((e0 + e) / 32 - e0 / 32) * 2;
+  const uint32_t block = kSlice % 32 == 0 ? e / 32 : (e0 + e) / 32 - e0 / 32;
+  return at + *reinterpret_cast<const uint32_t*>(at + 12) + block * 2;
+}
+template <int kSlice>
+__host__ __device__ constexpr uint32_t pitch_of(KvDtype type) {
+  return (kSlice * element_bytes(type) + 127) / 128 * 128;
 }
 
 template <class S>
@@ -223,23 +228,24 @@ __device__ __forceinline__ void load_queries(const AttentionArgs& a, const RowBl
 }
 
 /// Scores of a tile: s[4 * half + 2 * tile + i] of vector g + 8 * half, key 8 * tile + 2t + i.
-template <int kSlice, class S, bool kPairs>
-__device__ __forceinline__ void score_tile(KvDtype type, const uint8_t* k, const uint8_t* scales,
-                                           uint32_t pitch, uint32_t e0, const QueryRegs<S>& q,
-                                           float (&s)[S::kScores]) {
+template <KvDtype kType, int kSlice, class S, bool kPairs>
+__device__ __forceinline__ void score_tile(const uint8_t* k, const uint8_t* scales, uint32_t e0,
+                                           const QueryRegs<S>& q, float (&s)[S::kScores]) {
   const uint32_t lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
-  const bool bf16 = type == KvDtype::kBf16;
+  constexpr bool bf16 = kType == KvDtype::kBf16;
+  constexpr uint32_t kPitch = pitch_of<kSlice>(kType);
 #pragma unroll
   for (uint32_t tile = 0; tile < 2; ++tile) {
-    const uint32_t row = 8 * tile + g, swizzle = key_swizzle(type, row);
+    const uint32_t row = 8 * tile + g, swizzle = key_swizzle(kType, row);
     float c[4] = {};
 #pragma unroll
     for (int chunk = 0; chunk < S::kKeyChunks; ++chunk) {
       const uint32_t d = static_cast<uint32_t>(chunk) * 32 + 8 * t;
       uint32_t r[4] = {};
       if (kSlice % 32 == 0 || d < kSlice) {
-        const uint8_t* scale = type == KvDtype::kQ8_0 ? scale_of(scales, row, e0, d) : nullptr;
-        fragment(type, k + row * pitch + ((d * element_bytes(type)) ^ swizzle), 16, scale, r);
+        const uint8_t* scale =
+            kType == KvDtype::kQ8_0 ? scale_of<kSlice>(scales, row, e0, d) : nullptr;
+        fragment(kType, k + row * kPitch + ((d * element_bytes(kType)) ^ swizzle), 16, scale, r);
       }
       mma_16(bf16, c, q[chunk][0], r[0], r[1]);
       mma_16(bf16, c, q[chunk][1], r[2], r[3]);
@@ -260,12 +266,12 @@ template <class S>
 using SumRegs = float[S::kValueChunks][8][4];
 
 /// o += weights * values; p as the A operand of 16 keys.
-template <int kSlice, class S>
-__device__ __forceinline__ void weigh_tile(KvDtype type, const uint8_t* v, const uint8_t* scales,
-                                           uint32_t pitch, uint32_t e0, const uint32_t (&p)[4],
-                                           SumRegs<S>& o) {
+template <KvDtype kType, int kSlice, class S>
+__device__ __forceinline__ void weigh_tile(const uint8_t* v, const uint8_t* scales, uint32_t e0,
+                                           const uint32_t (&p)[4], SumRegs<S>& o) {
   const uint32_t lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
-  const bool bf16 = type == KvDtype::kBf16;
+  constexpr bool bf16 = kType == KvDtype::kBf16;
+  constexpr uint32_t kPitch = pitch_of<kSlice>(kType);
 #pragma unroll
   for (int chunk = 0; chunk < S::kValueChunks; ++chunk) {
     const uint32_t d = static_cast<uint32_t>(chunk) * 64 + 8 * g;
@@ -274,9 +280,10 @@ __device__ __forceinline__ void weigh_tile(KvDtype type, const uint8_t* v, const
 #pragma unroll
       for (uint32_t i = 0; i < 4; ++i) {
         const uint32_t row = 2 * t + i % 2 + 8 * (i / 2);
-        const uint8_t* scale = type == KvDtype::kQ8_0 ? scale_of(scales, row, e0, d) : nullptr;
-        fragment(type, v + row * pitch + ((d * element_bytes(type)) ^ value_swizzle(type, row)), 16,
-                 scale, r[i]);
+        const uint8_t* scale =
+            kType == KvDtype::kQ8_0 ? scale_of<kSlice>(scales, row, e0, d) : nullptr;
+        fragment(kType, v + row * kPitch + ((d * element_bytes(kType)) ^ value_swizzle(kType, row)),
+                 16, scale, r[i]);
       }
     }
 #pragma unroll
@@ -464,7 +471,7 @@ __global__ void __launch_bounds__(kThreads, 2)
   const uint32_t block = blockIdx.x / l.n_heads, kv = blockIdx.x % l.n_heads;
   if (!find_rows(a, block, &b)) return grid_dependency_wait();
   find_keys(a, &b);
-  const uint32_t n_splits = split_count(a, b, kTile, kLeastTiles);
+  const uint32_t n_splits = split_count(a, b, kTile, kLeastSplitTiles);
   if (blockIdx.y >= n_splits) return;
   const TileRange range = split_tiles(b, kTile, blockIdx.y, n_splits);
   const KeyMap map = make_key_map(a, b.sequence);
@@ -498,13 +505,29 @@ __global__ void __launch_bounds__(kThreads, 2)
     const uint8_t* stage = ring + at * s.stage.bytes;
     at = at + 1 == s.n_stages ? 0 : at + 1;
     float scores[S::kScores];
-    score_tile<kSlice, S, kPairs>(l.k_dtype, stage, stage + s.stage.k_scale, s.stage.k_pitch, e0, q,
-                                  scores);
+    const auto score = [&]<KvDtype kType>() {
+      score_tile<kType, kSlice, S, kPairs>(stage, stage + s.stage.k_scale, e0, q, scores);
+    };
+    if (l.k_dtype == KvDtype::kBf16) {
+      score.template operator()<KvDtype::kBf16>();
+    } else if (l.k_dtype == KvDtype::kQ8_0) {
+      score.template operator()<KvDtype::kQ8_0>();
+    } else {
+      score.template operator()<KvDtype::kF32>();
+    }
     share_scores<S, kTeam>(scores, exchange, turn, team, member);
     uint32_t p[4];
     run.fold(scores, tile, l.v_dtype == KvDtype::kBf16, o, p);
-    weigh_tile<kSlice, S>(l.v_dtype, stage + s.stage.v, stage + s.stage.v_scale, s.stage.v_pitch,
-                          e0, p, o);
+    const auto weigh = [&]<KvDtype kType>() {
+      weigh_tile<kType, kSlice, S>(stage + s.stage.v, stage + s.stage.v_scale, e0, p, o);
+    };
+    if (l.v_dtype == KvDtype::kBf16) {
+      weigh.template operator()<KvDtype::kBf16>();
+    } else if (l.v_dtype == KvDtype::kQ8_0) {
+      weigh.template operator()<KvDtype::kQ8_0>();
+    } else {
+      weigh.template operator()<KvDtype::kF32>();
+    }
   }
   cp_async_wait<0>();
   __syncthreads();
@@ -515,7 +538,7 @@ __global__ void __launch_bounds__(kThreads, 2)
   const uint64_t stride = part_floats(a.block_rows * a.group, S::kDim);
   float* parts = a.parts + uint64_t{blockIdx.x} * a.max_splits * stride;
   merge_teams<S>(a, b, kv, parked, parts + blockIdx.y * stride);
-  if (!last_to_arrive(a.counters + blockIdx.x, n_splits, &flag)) return;
+  if (a.merge_later || !last_to_arrive(a.counters + blockIdx.x, n_splits, &flag)) return;
   merge_parts(a, b, kv, parts, stride, b.n * a.group, n_splits, parked);
 }
 
@@ -572,6 +595,26 @@ Status launch_either(const SplitArgs& s, uint32_t shared_bytes, bool pdl, cudaSt
              : launch<kSlice, kTeam, false>(s, shared_bytes, pdl, stream);
 }
 
+Status launch_parts(const SplitArgs& s, uint32_t shared_bytes, bool pdl, cudaStream_t stream) {
+  switch (s.a.p.kv.head_dim) {
+    case 64:
+      return launch_either<64, 1>(s, shared_bytes, pdl, stream);
+    case 80:
+      return launch_either<80, 1>(s, shared_bytes, pdl, stream);
+    case 96:
+      return launch_either<96, 1>(s, shared_bytes, pdl, stream);
+    case 128:
+      return launch_either<128, 1>(s, shared_bytes, pdl, stream);
+    case 256:
+      return launch_either<128, 2>(s, shared_bytes, pdl, stream);
+    case 512:
+      return launch_either<128, 4>(s, shared_bytes, pdl, stream);
+    default:
+      return Status::error(Code::kUnsupported, "kernel attention_split: heads of %u elements",
+                           s.a.p.kv.head_dim);
+  }
+}
+
 template <int kSlice, int kTeam, bool kPairs>
 Status prepare(int most) {
   auto* kernel = attention_split_kernel<kSlice, kTeam, kPairs>;
@@ -612,27 +655,16 @@ Status launch_attention_split(const MatmulConfig& config, const AttentionArgs& a
   const Ring ring = make_ring(config, l);
   SplitArgs s = {};
   s.a = a;
+  // What the last block of a unit would read, in floats: beyond this it is spread over many.
+  constexpr uint32_t kMergeAlone = 32 * 1024;
+  const uint32_t columns = a.block_rows * a.group * l.head_dim;
+  s.a.merge_later = a.max_splits * columns > kMergeAlone;
   s.stage = make_stage(l.k_dtype, l.v_dtype, slice_of(l.head_dim));
   s.n_stages = ring.n_stages;
   s.k_granule = granule_of(l.k_dtype, l.k_row_bytes, l.head_dim);
   s.v_granule = granule_of(l.v_dtype, l.v_row_bytes, l.head_dim);
-  switch (l.head_dim) {
-    case 64:
-      return launch_either<64, 1>(s, ring.bytes, config.pdl, stream);
-    case 80:
-      return launch_either<80, 1>(s, ring.bytes, config.pdl, stream);
-    case 96:
-      return launch_either<96, 1>(s, ring.bytes, config.pdl, stream);
-    case 128:
-      return launch_either<128, 1>(s, ring.bytes, config.pdl, stream);
-    case 256:
-      return launch_either<128, 2>(s, ring.bytes, config.pdl, stream);
-    case 512:
-      return launch_either<128, 4>(s, ring.bytes, config.pdl, stream);
-    default:
-      return Status::error(Code::kUnsupported, "kernel attention_split: heads of %u elements",
-                           l.head_dim);
-  }
+  SHARPI_TRY(launch_parts(s, ring.bytes, config.pdl, stream));
+  return s.a.merge_later ? launch_attention_merge(s.a, config.pdl, stream) : Status::ok();
 }
 
 }  // namespace sharpi::cuda

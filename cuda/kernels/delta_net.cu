@@ -194,11 +194,11 @@ struct ConvHead {
       }
     }
   }
-  /// Row `index`; its predecessor was the last one, or seek() was called.
-  __device__ __forceinline__ void next(const ConvSource& s, uint32_t index, float (&y)[kPer]) {
+  /// Row `row` of the call; its predecessor was the last one, or seek() was called.
+  __device__ __forceinline__ void next(const ConvSource& s, uint64_t row, float (&y)[kPer]) {
 #pragma unroll
     for (int i = 0; i < kPer; ++i) {
-      const float x = s.rows[uint64_t{index} * s.dim + channel(i)];
+      const float x = s.all[row * s.dim + channel(i)];
       const float sum = fmaf(
           taps[i][3], x,
           fmaf(taps[i][2], older[i][2], fmaf(taps[i][1], older[i][1], taps[i][0] * older[i][0])));
@@ -220,6 +220,26 @@ __device__ __forceinline__ float dot_head(const float (&a)[kDim / 32],
 
 constexpr uint32_t kConvRows = 16;  // of a block
 
+__device__ __forceinline__ void gates_and_tails(const DeltaArgs& a, uint32_t r0, uint32_t r1) {
+  const DeltaNetParams& p = a.p;
+  const uint32_t n_v = p.shape.n_v_heads;
+  for (uint32_t i = threadIdx.x; i < (r1 - r0) * n_v; i += kRowThreads) {
+    const uint32_t row = r0 + i / n_v, h = i % n_v;
+    float* gate = a.gate + (uint64_t{row} * n_v + h) * 2;
+    const float g = log_decay(p, row, h);
+    gate[0] = a.q16 != nullptr ? g : expf(g);
+    gate[1] = write_strength(p, row, h);
+  }
+  for (uint32_t row = r0; row < r1; ++row) {
+    const BatchRow br = p.batch.table.rows[row];
+    if (br.sequence == kNoSequence) continue;
+    const BatchSequence& s = p.batch.table.sequences[br.sequence];
+    if (br.index == 0 || br.index + p.shape.conv_kernel > s.n_rows) {
+      write_tail(p, s, conv_source(p, s), br.index);
+    }
+  }
+}
+
 /// A warp per key head (its q and k) or value head, kConvRows rows one after the other.
 template <int kDim>
 __global__ void __launch_bounds__(kRowThreads)
@@ -236,44 +256,49 @@ __global__ void __launch_bounds__(kRowThreads)
   if (is_key) second.start(p, key_dim + item * kDim);
   grid_dependency_wait();
   const uint32_t r0 = blockIdx.x * kConvRows, r1 = min(r0 + kConvRows, p.batch.n_rows);
+  if (blockIdx.y + 1 == gridDim.y) return gates_and_tails(a, r0, r1);
+  if (!is_key && !is_value) return;
   uint32_t sequence = kNoSequence;
   ConvSource source = {};
+#pragma unroll 4
   for (uint32_t row = r0; row < r1; ++row) {
     const BatchRow br = p.batch.table.rows[row];
     if (br.sequence == kNoSequence) continue;
     if (br.sequence != sequence) {
       sequence = br.sequence;
       source = conv_source(p, p.batch.table.sequences[sequence]);
-      if (is_key || is_value) first.seek(source, br.index);
+      first.seek(source, br.index);
       if (is_key) second.seek(source, br.index);
-    }
-    if (blockIdx.y == 0) {
-      for (uint32_t h = threadIdx.x; h < n_v; h += kRowThreads) {
-        float* gate = a.gate + (uint64_t{row} * n_v + h) * 2;
-        gate[0] = expf(log_decay(p, row, h));
-        gate[1] = write_strength(p, row, h);
-      }
-      write_tail(p, p.batch.table.sequences[sequence], source, br.index);
     }
     float x[kPer], k[kPer];
     float* to = a.qkv + uint64_t{row} * p.shape.conv_dim();
+    first.next(source, row, x);
     if (is_value) {
-      first.next(source, br.index, x);
 #pragma unroll
       for (int i = 0; i < kPer; ++i) to[first.channel(i)] = x[i];
-    } else if (is_key) {
-      first.next(source, br.index, x);
-      second.next(source, br.index, k);
-      const float fq = rsqrtf(static_cast<float>(kDim)) / fmaxf(sqrtf(dot_head<kDim>(x, x)), p.eps);
-      const float fk = 1.0f / fmaxf(sqrtf(dot_head<kDim>(k, k)), p.eps);
+      continue;
+    }
+    second.next(source, row, k);
+    const float fq = rsqrtf(static_cast<float>(kDim)) / fmaxf(sqrtf(dot_head<kDim>(x, x)), p.eps);
+    const float fk = 1.0f / fmaxf(sqrtf(dot_head<kDim>(k, k)), p.eps);
+#pragma unroll
+    for (int i = 0; i < kPer; ++i) x[i] *= fq, k[i] *= fk;
+    if (a.q16 != nullptr) {
+      const uint64_t at = uint64_t{row} * key_dim;
 #pragma unroll
       for (int i = 0; i < kPer; ++i) {
-        to[first.channel(i)] = x[i] *= fq;
-        to[second.channel(i)] = k[i] *= fk;
+        a.q16[at + first.channel(i)] = __float2half_rn(x[i]);
+        a.k16[at + first.channel(i)] = __float2half_rn(k[i]);
       }
-      const float kq = dot_head<kDim>(x, k);
-      if (lane == 0) a.kq[uint64_t{row} * n_k + item] = kq;
+      continue;
     }
+#pragma unroll
+    for (int i = 0; i < kPer; ++i) {
+      to[first.channel(i)] = x[i];
+      to[second.channel(i)] = k[i];
+    }
+    const float kq = dot_head<kDim>(x, k);
+    if (lane == 0) a.kq[uint64_t{row} * n_k + item] = kq;
   }
 }
 
@@ -459,19 +484,30 @@ __global__ void __launch_bounds__(kRowThreads)
   }
 }
 
+/// Chunks of all sequences, at most.
+uint32_t chunks_of(const Batch& batch) {
+  return batch.n_rows / kDeltaChunk + batch.n_sequences;
+}
+
 template <int kDim>
 Status run_rows(const MatmulConfig& config, const DeltaArgs& a, cudaStream_t stream) {
   const DeltaNetParams& p = a.p;
   const uint32_t n_v = p.shape.n_v_heads;
   const uint32_t items = p.shape.n_k_heads + n_v;
   LaunchShape shape = {dim3((p.batch.n_rows + kConvRows - 1) / kConvRows,
-                            (items * 32 + kRowThreads - 1) / kRowThreads),
+                            (items * 32 + kRowThreads - 1) / kRowThreads + 1),
                        dim3(kRowThreads), 0, stream, config.pdl};
   SHARPI_TRY(launch_kernel("delta_conv", shape, delta_conv_kernel<kDim>, a));
-  shape.grid = dim3(n_v, kDim / kStateRows, p.batch.n_sequences);
-  shape.block = dim3(kScanThreads);
-  SHARPI_TRY(launch_kernel("delta_rows", shape, delta_rows_kernel<kDim>, a));
+  if (a.q16 != nullptr) {
+    SHARPI_TRY(launch_delta_chunks(a, chunks_of(p.batch), config.pdl, stream));
+  } else {
+    shape.grid = dim3(n_v, kDim / kStateRows, p.batch.n_sequences);
+    shape.block = dim3(kScanThreads);
+    shape.pdl = false;  // blocks that come early crowd a few multiprocessors
+    SHARPI_TRY(launch_kernel("delta_rows", shape, delta_rows_kernel<kDim>, a));
+  }
   shape.block = dim3(kRowThreads);
+  shape.pdl = config.pdl;
   shape.grid = dim3(p.batch.n_rows, (n_v * 32 + kRowThreads - 1) / kRowThreads);
   return launch_kernel("delta_gate", shape, delta_gate_kernel<kDim>, p);
 }
@@ -489,6 +525,31 @@ Status run(const MatmulConfig& config, const DeltaArgs& a, cudaStream_t stream) 
 
 uint64_t aligned(uint64_t bytes) {
   return (bytes + 255) / 256 * 256;
+}
+
+// Rows per sequence from which chunks pay, and sequences that their workspace is sized for.
+constexpr uint32_t kChunkRows = 32, kChunkSequences = 8;
+
+/// The parts of the workspace at a->p.workspace; returns their bytes. n_chunks = 0: the recurrence.
+uint64_t carve(const DeltaNetShape& s, uint64_t n_rows, uint64_t n_chunks, DeltaArgs* a) {
+  uint64_t used = 0;
+  const auto take = [&](uint64_t bytes) {
+    std::byte* at = a->p.workspace == nullptr ? nullptr : a->p.workspace + used;
+    used += aligned(bytes);
+    return at;
+  };
+  a->qkv = reinterpret_cast<float*>(take(n_rows * s.conv_dim() * sizeof(float)));
+  a->gate = reinterpret_cast<float*>(take(n_rows * s.n_v_heads * 2 * sizeof(float)));
+  a->kq = reinterpret_cast<float*>(take(n_rows * s.n_k_heads * sizeof(float)));
+  if (n_chunks == 0) return used;
+  const uint64_t units = n_chunks * s.n_v_heads;
+  a->q16 = reinterpret_cast<__half*>(take(n_rows * s.key_dim() * sizeof(__half)));
+  a->k16 = reinterpret_cast<__half*>(take(n_rows * s.key_dim() * sizeof(__half)));
+  a->u = reinterpret_cast<__half*>(take(units * kDeltaChunk * s.head_dim * sizeof(__half)));
+  a->w = reinterpret_cast<__half*>(take(units * kDeltaChunk * s.head_dim * sizeof(__half)));
+  a->pairs = reinterpret_cast<__half*>(take(units * kDeltaChunk * kDeltaChunk * sizeof(__half)));
+  a->sums = reinterpret_cast<float*>(take(units * kDeltaChunk * sizeof(float)));
+  return used;
 }
 
 Status check(const DeltaNetParams& p) {
@@ -514,26 +575,26 @@ Status check(const DeltaNetParams& p) {
 
 }  // namespace
 
-Status prepare_delta_net(const MatmulConfig&) {
-  return Status::ok();
+Status prepare_delta_net(const MatmulConfig& config) {
+  return prepare_delta_chunks(config);
 }
 
 uint64_t delta_net_workspace_bytes(const DeltaNetShape& s, uint32_t max_rows) {
-  return aligned(uint64_t{max_rows} * s.conv_dim() * sizeof(float)) +
-         aligned(uint64_t{max_rows} * s.n_v_heads * 2 * sizeof(float)) +
-         aligned(uint64_t{max_rows} * s.n_k_heads * sizeof(float));
+  DeltaArgs a = {};
+  const uint64_t rows = carve(s, max_rows, 0, &a);
+  return s.head_dim == 128 ? carve(s, max_rows, max_rows / kDeltaChunk + kChunkSequences, &a)
+                           : rows;
 }
 
 Status launch_delta_net(const MatmulConfig& config, const DeltaNetParams& p, cudaStream_t stream) {
   SHARPI_TRY(check(p));
   DeltaArgs a = {};
   a.p = p;
-  std::byte* at = p.workspace;
-  a.qkv = reinterpret_cast<float*>(at);
-  at += aligned(uint64_t{p.batch.n_rows} * p.shape.conv_dim() * sizeof(float));
-  a.gate = reinterpret_cast<float*>(at);
-  at += aligned(uint64_t{p.batch.n_rows} * p.shape.n_v_heads * 2 * sizeof(float));
-  a.kq = reinterpret_cast<float*>(at);
+  const Batch& batch = p.batch;
+  const bool chunks = p.shape.head_dim == 128 && !config.exact && !config.deterministic &&
+                      batch.n_rows >= kChunkRows * batch.n_sequences &&
+                      batch.n_sequences <= kChunkSequences && delta_chunks_fit(config);
+  carve(p.shape, batch.n_rows, chunks ? chunks_of(batch) : 0, &a);
   switch (p.shape.head_dim) {
     case 32:
       return run<32>(config, a, stream);

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT
-// Scoring for compaction: how observed queries look at every live row of a layer, in f32, reduction
-// orders fixed. Semantics of cpu/score.h: causal softmax of each (query, head) over the rows that
-// it sees; per KV head and row the sum and the maximum over the group's heads and the queries.
-// All launchers check their arguments and allocate nothing; addresses are the session's own.
-// Thread rule: pure functions.
+// Scoring for compaction: how observed queries look at every live row of a layer, to nearly f32
+// accuracy, reduction orders fixed. Semantics of cpu/score.h: causal softmax of each (query, head)
+// over the rows that it sees; per KV head and row the sum and the maximum over the group's heads
+// and the queries. All launchers check their arguments and allocate nothing; addresses are the
+// session's own. Thread rule: pure functions.
 #pragma once
 
 #include <cuda_runtime_api.h>

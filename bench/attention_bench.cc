@@ -45,7 +45,9 @@ ThreadPool& pool() {
 Isa bench_isa() {
   const char* wanted = std::getenv("SHARPI_BENCH_ISA");
   for (const Isa isa : {Isa::kScalar, Isa::kAvx2, Isa::kAvx512, Isa::kAmx}) {
-    if (wanted != nullptr && std::string(wanted) == isa_name(isa)) return isa;
+    if (wanted != nullptr && std::string(wanted) == isa_name(isa)) {
+      return resolve_isa(isa).value();
+    }
   }
   return resolve_isa(Isa::kAuto).value();
 }
@@ -159,7 +161,7 @@ struct Query {
     t.scale = 1.0f / std::sqrt(static_cast<float>(s.dim));
     t.kv = kv;
     t.n_past = n_past;
-    if (!attention(pool(), isa, exact, {&t, 1}, scratch.data(), scratch.size()).is_ok())
+    if (!attention(pool(), isa, exact, {&t, 1}, scratch.data(), scratch.size(), true).is_ok())
       std::abort();
   }
 };
@@ -266,7 +268,7 @@ void register_all() {
       }
     }
   }
-  for (const uint32_t rows : {1u, 4u, 64u, 512u}) {
+  for (const uint32_t rows : {1u, 4u, 8u, 16u, 24u, 32u, 64u, 512u}) {
     for (const bool sequential : {true, false}) {
       const std::string name =
           "delta/qwen36-27b/" + std::to_string(rows) + (sequential ? "/recurrence" : "/auto");

@@ -8,8 +8,9 @@
 // the same, but compaction looks through it; bounded = kv_budget with look-ahead, chunk 128;
 // bounded-probe = with the question as the session's probe instead; blind = with neither.
 // Columns: model,kv,mode,policy,budget,found,needles; --csv appends to a file instead of stdout.
-// --rows: the rows kept of the first needle, in --modes in:
-// model,policy,budget,layer,head,positions
+// --rows: the rows kept of the first needle, in --modes in: model,policy,budget,layer,head and runs
+// of positions; a line of the policy "needle" has the prompt's length and the answer's place in it.
+#include <algorithm>
 #include <cstdio>
 #include <cstring>
 #include <sstream>
@@ -124,6 +125,7 @@ class Curve {
     const auto list = policies();
     std::vector<size_t> found(list.size() * o_.budgets.size());
     size_t full = 0;
+    if (rows_ != nullptr && !late) write_needle();
     for (size_t i = 0; i < n_; ++i) {
       const auto& prompt = needle(i).prompt;
       const auto question = question_of(needle(i));
@@ -181,10 +183,24 @@ class Curve {
                   SHARPI_OK)
             << text_of(e);
         std::fprintf(rows_, "%s,%s,%u,%u,%u,", golden_.arch.c_str(), policy.name, budget, l, h);
-        for (uint32_t i = 0; i < n; ++i) std::fprintf(rows_, i == 0 ? "%u" : " %u", kept[i]);
+        for (uint32_t i = 0, last = 0; i < n; i = last + 1) {
+          for (last = i; last + 1 < n && kept[last + 1] == kept[last] + 1;) ++last;
+          std::fprintf(rows_, "%s%u-%u", i == 0 ? "" : " ", kept[i], kept[last]);
+        }
         std::fprintf(rows_, "\n");
       }
     }
+  }
+
+  /// Where the answer stands in the prompt, and how long the prompt is.
+  void write_needle() const {
+    const GoldenNeedle& n = needle(0);
+    // Its first token may be another one within the text, its last one ends the turn.
+    const auto at =
+        std::search(n.prompt.begin(), n.prompt.end(), n.answer.begin() + 1, n.answer.end() - 2);
+    const auto first = static_cast<size_t>(at - n.prompt.begin());
+    std::fprintf(rows_, "%s,needle,%zu,0,0,%zu-%zu\n", golden_.arch.c_str(), n.prompt.size(), first,
+                 first + n.answer.size() - 4);
   }
 
   void bounded(const std::string& mode) {

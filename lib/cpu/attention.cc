@@ -5,7 +5,7 @@
 #include <limits>
 
 #include "base/checked.h"
-#include "cpu/attention_table.h"
+#include "cpu/attention_select.h"
 
 namespace sharpi::cpu {
 namespace {
@@ -18,21 +18,6 @@ constexpr uint32_t kHeldRows = 4;
 // Work items per thread that even out unequal spans and row blocks.
 constexpr uint32_t kItemsPerThread = 4;
 constexpr uint64_t kAlign = 64;
-
-const AttentionTable& table_for(Isa isa, bool exact) {
-  switch (isa) {
-    case Isa::kAvx2:
-      return kAttentionAvx2;
-    case Isa::kAvx512:
-      return kAttentionAvx512;
-    case Isa::kAmx:
-      return exact ? kAttentionAvx512 : kAttentionAmx;
-    case Isa::kAuto:
-    case Isa::kScalar:
-      break;
-  }
-  return kAttentionScalar;
-}
 
 constexpr uint32_t min_u32(uint64_t a, uint64_t b) {
   return static_cast<uint32_t>(a < b ? a : b);
@@ -232,6 +217,22 @@ void look_ahead(const Block& b, uint64_t tile, uint32_t kv, uint32_t kv0, uint32
   step->ahead_v = part(view.v_row(slot), view.v_row_bytes);
 }
 
+/// Asks for all rows of the first tile of a span, which no step before it does.
+void fetch_tile(const Block& b, uint64_t tile, uint32_t kv0, uint32_t kv1) {
+  constexpr uint32_t kLine = 64;
+  for (uint32_t kv = kv0; kv < kv1; ++kv) {
+    AttentionStep step{};
+    look_ahead(b, tile, kv, kv0, kv1, &step);
+    for (const Ahead& a : {step.ahead_k, step.ahead_v}) {
+      for (uint32_t r = 0; r < a.n_rows; ++r) {
+        for (uint32_t at = 0; at < a.bytes; at += kLine) {
+          __builtin_prefetch(a.row + r * a.pitch + at, 0, 2);
+        }
+      }
+    }
+  }
+}
+
 /// Folds the span's keys into `state`, which holds the vectors of KV heads [kv0, kv1) one after the
 /// other and is empty on entry. ahead = the rows come from memory rather than from a cache.
 void run_span(const Geometry& g, const Block& b, const Worker& w, uint32_t kv0, uint32_t kv1,
@@ -241,6 +242,7 @@ void run_span(const Geometry& g, const Block& b, const Worker& w, uint32_t kv0, 
   const uint64_t lowest = block_begin(b) / kTileKeys, end = div_up(block_end(b), kTileKeys);
   const uint64_t tile0 = span * kTilesPerSpan > lowest ? span * kTilesPerSpan : lowest;
   const uint64_t tile1 = (span + 1) * kTilesPerSpan < end ? (span + 1) * kTilesPerSpan : end;
+  if (ahead && tile0 < tile1) fetch_tile(b, tile0, kv0, kv1);
   for (uint64_t tile = tile0; tile < tile1; ++tile) {
     AttentionStep step{};
     map_tile(g, b, w, tile, &step);
@@ -408,42 +410,15 @@ Status run_split(const Call& c) {
   return {};
 }
 
-bool same_layout(const KvView& a, const KvView& b) {
-  return a.k_dtype == b.k_dtype && a.v_dtype == b.v_dtype && a.n_heads == b.n_heads &&
-         a.head_dim == b.head_dim;
-}
-
-Status check(const AttentionTable& table, std::span<const AttentionTask> tasks) {
-  const AttentionTask& first = tasks[0];
-  for (const KvDtype dtype : {first.kv.k_dtype, first.kv.v_dtype}) {
-    if (!table.has_codec(dtype)) {
-      return Status::error(Code::kInternal, "attention has no kernel for KV codec %u",
-                           static_cast<uint32_t>(dtype));
-    }
-  }
-  const uint32_t n_kv = first.kv.n_heads;
-  if (n_kv == 0 || first.n_heads == 0 || first.n_heads % n_kv != 0 || first.kv.head_dim == 0 ||
-      first.kv.head_dim > kMaxHeadDim) {
-    return Status::error(Code::kInternal, "attention over %u query heads, %u KV heads of %u",
-                         first.n_heads, n_kv, first.kv.head_dim);
-  }
-  for (const AttentionTask& t : tasks) {
-    if (t.n_heads != first.n_heads || !same_layout(t.kv, first.kv) ||
-        (t.window != 0 && !same_layout(t.chunk, t.kv)) ||
-        (t.window != 0 && t.pos0 != 0 && t.ring_slots == 0)) {
-      return Status::error(Code::kInternal, "attention tasks of one call differ in layout");
-    }
-  }
-  return {};
-}
-
 }  // namespace
 
 uint64_t attention_scratch_bytes(Isa isa, uint32_t n_threads, uint32_t max_rows, uint32_t max_heads,
                                  uint32_t max_head_dim, uint64_t max_slots) {
   uint64_t most = 0;
-  for (const bool exact : {false, true}) {
-    const AttentionTable& t = table_for(isa, exact);
+  for (const AttentionTable* table : {&attention_table(isa, false), &attention_table(isa, true),
+                                      isa == Isa::kAmx ? &kAttentionQ8Row : nullptr}) {
+    if (table == nullptr) continue;
+    const AttentionTable& t = *table;
     const uint32_t padded = static_cast<uint32_t>(round_up(max_head_dim, t.pad_to));
     Carver c(nullptr);
     take_worker(c, t, max_heads, max_rows, padded);
@@ -457,13 +432,20 @@ uint64_t attention_scratch_bytes(Isa isa, uint32_t n_threads, uint32_t max_rows,
 }
 
 Status attention(ThreadPool& pool, Isa isa, bool exact, std::span<const AttentionTask> tasks,
-                 std::byte* scratch, uint64_t scratch_bytes) {
+                 std::byte* scratch, uint64_t scratch_bytes, bool alone) {
   uint64_t n_rows = 0;
-  for (const AttentionTask& t : tasks) n_rows += t.n_rows;
+  for (const AttentionTask& t : tasks) {
+    n_rows += t.n_rows;
+    alone = alone && t.n_rows == 1;
+  }
   if (n_rows == 0) return {};
   Geometry g;
-  g.table = &table_for(isa, exact);
-  SHARPI_TRY(check(*g.table, tasks));
+  g.table = &attention_table(isa, exact);
+  SHARPI_TRY(check_attention(*g.table, tasks));
+  if (alone && !exact) {
+    g.table = &attention_row_table(isa, tasks[0].kv, tasks[0].n_heads / tasks[0].kv.n_heads);
+  }
+  SHARPI_TRY(check_attention(*g.table, tasks));
   const KvView& kv = tasks[0].kv;
   g.k_dtype = kv.k_dtype;
   g.v_dtype = kv.v_dtype;

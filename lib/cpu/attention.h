@@ -46,7 +46,9 @@ uint64_t attention_scratch_bytes(Isa isa, uint32_t n_threads, uint32_t max_rows,
 
 /// kInternal for an unknown codec. All tasks share head counts, dims and codecs. Allocates nothing.
 /// exact = f32 throughout; otherwise narrower products are allowed where they pay (bf16 tiles).
+/// alone = tasks of one row may take kernels of their own, so that a row's bits depend on whether
+/// it comes alone (decode) or with others (a chunk). Never with exact.
 Status attention(ThreadPool& pool, Isa isa, bool exact, std::span<const AttentionTask> tasks,
-                 std::byte* scratch, uint64_t scratch_bytes);
+                 std::byte* scratch, uint64_t scratch_bytes, bool alone = false);
 
 }  // namespace sharpi::cpu

@@ -203,7 +203,8 @@ Status CpuModel::attend(Pass& p, uint32_t layer) const {
     }
   }
   return attention(*pool_, isa_, config_.exact, {tasks.data(), n},
-                   p.ws.get<std::byte>(Buf::kAttention), p.ws.size(Buf::kAttention));
+                   p.ws.get<std::byte>(Buf::kAttention), p.ws.size(Buf::kAttention),
+                   !config_.deterministic);
 }
 
 void CpuModel::delta_block(Pass& p, uint32_t layer) const {

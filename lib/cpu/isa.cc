@@ -26,12 +26,14 @@ uint64_t saved_states() {
   return uint64_t{edx} << 32 | eax;
 }
 
-bool has_amx_bf16() {
-  constexpr uint32_t kEdxAmxBf16 = 1u << 22, kEdxAmxTile = 1u << 24, kEaxAvx512Bf16 = 1u << 5;
+bool has_amx() {
+  constexpr uint32_t kEdxAmxBf16 = 1u << 22, kEdxAmxTile = 1u << 24, kEdxAmxInt8 = 1u << 25;
+  constexpr uint32_t kEdxAll = kEdxAmxBf16 | kEdxAmxTile | kEdxAmxInt8;
+  constexpr uint32_t kEaxAvx512Bf16 = 1u << 5;
   constexpr uint64_t kTileStates = uint64_t{3} << 17;
   uint32_t eax = 0, ebx = 0, ecx = 0, edx = 0;
   if (__get_cpuid_count(7, 0, &eax, &ebx, &ecx, &edx) == 0) return false;
-  if ((edx & kEdxAmxBf16) == 0 || (edx & kEdxAmxTile) == 0) return false;
+  if ((edx & kEdxAll) != kEdxAll) return false;
   if (__get_cpuid_count(7, 1, &eax, &ebx, &ecx, &edx) == 0) return false;
   return (eax & kEaxAvx512Bf16) != 0 && (saved_states() & kTileStates) == kTileStates;
 }
@@ -54,7 +56,7 @@ Machine probe(bool want_amx) {
   m.avx512 = m.avx2 && __builtin_cpu_supports("avx512f") != 0 &&
              __builtin_cpu_supports("avx512bw") != 0 && __builtin_cpu_supports("avx512dq") != 0 &&
              __builtin_cpu_supports("avx512vl") != 0 && __builtin_cpu_supports("avx512vnni") != 0;
-  m.amx_present = m.avx512 && has_amx_bf16();
+  m.amx_present = m.avx512 && has_amx();
   m.amx_permitted = want_amx && m.amx_present && request_tile_permission();
   return m;
 }
@@ -105,7 +107,7 @@ Result<Isa> resolve_isa(Isa wanted) {
       if (!m.avx512) return lacks("AVX-512 (F, BW, DQ, VL and VNNI)");
       return wanted;
     case Isa::kAmx:
-      if (!m.amx_present) return lacks("AMX tiles in bf16");
+      if (!m.amx_present) return lacks("AMX tiles in bf16 and int8");
       if (!m.amx_permitted) return lacks("the system's permission for AMX tiles");
       return wanted;
   }

@@ -12,8 +12,9 @@ namespace sharpi::cpu {
 namespace {
 
 // Few rows: the weights' bytes are the cost. A chunk of them must be long against the prefetch
-// distance of the kernels, and short enough that the threads finish together.
-constexpr uint64_t kMinChunkBytes = 128 * 1024, kMaxChunkBytes = 1024 * 1024;
+// distance of the kernels, and short enough that the threads finish together: the one that is done
+// first waits for half a chunk, 10 us at 256 KiB.
+constexpr uint64_t kMinChunkBytes = 64 * 1024, kMaxChunkBytes = 256 * 1024;
 constexpr uint64_t kChunksPerThread = 4;
 // Rows that the kernels take together.
 constexpr uint64_t kRowUnit = 4, kPanelUnit = 32;
@@ -146,9 +147,11 @@ uint64_t Matmul::prepared_bytes(const MatmulConfig& config, uint64_t n_in, uint3
 
 uint64_t Matmul::scratch_bytes(const MatmulConfig& config, uint32_t n_threads, uint64_t max_in,
                                uint32_t max_rows) {
-  if (config.exact || config.deterministic || config.isa < Isa::kAvx512) return 0;
-  uint64_t bytes = 0;
-  if (max_rows >= kMinInt8PanelRows) bytes = round_up(max_in, kInt8RowUnit) * kInt8PanelBytes;
+  if (config.exact || config.isa < Isa::kAvx512) return 0;
+  uint64_t bytes = round_up(max_in, kInt8RowUnit) * std::min<uint64_t>(max_rows, kInt8DotRows);
+  if (config.deterministic) return n_threads * bytes;
+  if (max_rows >= kMinInt8PanelRows)
+    bytes = std::max(bytes, round_up(max_in, kInt8RowUnit) * kInt8PanelBytes);
   if (config.isa == Isa::kAmx && max_rows >= kMinTileRows) {
     const uint64_t packed = std::max(kAmxPackBytes, 2 * div_up(max_in, kTileDepth) * kTileBytes);
     bytes = std::max(bytes, kAmxPanelBytes + kAmxSumBytes + packed);

@@ -2,12 +2,14 @@
 // Row-dot products with int8 activations: each weight row is streamed once for up to 8 activation
 // rows. Bound: the bytes of the weights (1 row), vpdpbusd and scaling (more rows).
 //   y = sum_g s_g * d_g * (sum_i code_i * q_i) + kMin * sum_g m_g * (d_g * sum_i q_i)
-// The sums of a unit of 256 are formed on their own and added to the row's accumulator in unit
-// order, whatever the number of rows.
+// Products and minima have one accumulator each, which takes the groups in one order whatever the
+// number of rows.
 #include <immintrin.h>
 
+#include <algorithm>
+
 #include "cpu/matmul_kernels.h"
-#include "cpu/quant_avx512_k.h"
+#include "cpu/quant_avx512_dot.h"
 
 namespace sharpi::cpu {
 namespace {
@@ -15,101 +17,167 @@ namespace {
 // Weights are asked into the second level cache far ahead, so that a core's whole queue of memory
 // requests is busy whatever the arithmetic does, and into the first level cache a little ahead.
 constexpr uint64_t kFarBytes = 8192, kNearBytes = 4096;
+constexpr int kStep = 4;  // units between two looks at the prefetch pointer
 
-/// Lane numbers that spread the group scales over the 16 sums of vector j of a unit.
-template <bool kGroup16>
-inline __m512i spread_index(int j) {
-  if constexpr (kGroup16) {
-    const __m512i quarter = _mm512_setr_epi32(0, 0, 0, 0, 1, 1, 1, 1, 2, 2, 2, 2, 3, 3, 3, 3);
-    return _mm512_add_epi32(quarter, _mm512_set1_epi32(4 * j));
+/// Asks for the weights of a job, each line once: a request for a line that is under way already
+/// takes a buffer from one that is not, and what lies behind the job is another thread's.
+class Ahead {
+ public:
+  explicit Ahead(const MatmulJob& job)
+      : line_(reinterpret_cast<const uint8_t*>(job.w)),
+        end_(line_ + job.n_out * job.row_bytes - kFarBytes) {
+    const uint64_t first = std::min(kFarBytes, job.n_out * job.row_bytes);
+    for (uint64_t i = 0; i < first; i += 64) prefetch<_MM_HINT_T1>(line_ + i);
   }
-  const __m512i half = _mm512_setr_epi32(0, 0, 0, 0, 0, 0, 0, 0, 1, 1, 1, 1, 1, 1, 1, 1);
-  return _mm512_add_epi32(half, _mm512_set1_epi32(2 * j));
-}
+  /// For a step from here on: near its end the job has no lines far ahead.
+  void begin_step() { far_ = line_ < end_ ? kFarBytes : 0; }
+  template <int kLines>
+  void take() {
+#pragma GCC unroll 8
+    for (int i = 0; i < kLines; ++i) next();
+  }
+  void up_to(const uint8_t* end) {
+    while (line_ < end) next();
+  }
 
-/// What undoes Times16 in the 16 lanes of the accumulator.
-inline __m512 lane_factors(Times16 times16) {
-  constexpr float k = 1.0f / 16;
-  if (times16 == Times16::kOdd4Lanes) {
-    return _mm512_setr_ps(1, 1, 1, 1, k, k, k, k, 1, 1, 1, 1, k, k, k, k);
+ private:
+  template <_mm_hint kHint>
+  static void prefetch(const uint8_t* p) {
+    _mm_prefetch(reinterpret_cast<const char*>(p), kHint);
   }
-  if (times16 == Times16::kUpper8Lanes) {
-    return _mm512_setr_ps(1, 1, 1, 1, 1, 1, 1, 1, k, k, k, k, k, k, k, k);
+  void next() {
+    prefetch<_MM_HINT_T1>(line_ + far_);
+    prefetch<_MM_HINT_T0>(line_ + kNearBytes);
+    line_ += 64;
   }
-  return _mm512_set1_ps(1);
-}
+  const uint8_t* line_;
+  const uint8_t* end_;
+  uint64_t far_ = kFarBytes;
+};
 
-/// kMin, made ready for lane_factors.
+/// What a row of activations contributes to a unit.
+struct Activations {
+  const int8_t* q;
+  const float* meta;  // d[8], sum32[8], sum16[16]
+};
+
+/// Sums of one weight row with one activation row: products, and minima (in lanes 8-15 with groups
+/// of 32). A unit adds to each in a fixed order, whatever the number of rows.
+struct Sums {
+  __m512 dots[2], mins;  // vectors of products by turns, to halve the chain of additions
+};
+
 template <class Format>
-inline __m512 min_factors() {
-  return _mm512_div_ps(_mm512_set1_ps(Format::kMin), lane_factors(Format::kTimes16));
+[[gnu::always_inline]] inline void add_unit(const __m512i* u, __m512 s, __m512 m,
+                                            const Activations& x, Sums& sums) {
+  using Form = DotForm<Format>;
+  __m512i q[4];
+  for (int j = 0; j < 4; ++j) q[j] = _mm512_loadu_si512(x.q + 64 * j);
+  __m512 scale;
+  if constexpr (Format::kGroup16) {
+    const __m512i twice = _mm512_setr_epi32(0, 0, 1, 1, 2, 2, 3, 3, 4, 4, 5, 5, 6, 6, 7, 7);
+    const __m512 d = _mm512_permutexvar_ps(twice, _mm512_castps256_ps512(_mm256_loadu_ps(x.meta)));
+    scale = _mm512_mul_ps(s, d);
+    sums.mins = _mm512_fmadd_ps(m, _mm512_loadu_ps(x.meta + 16), sums.mins);
+  } else {
+    scale = _mm512_mul_ps(s, _mm512_loadu_ps(x.meta));  // s * d | m * sum32
+    sums.mins = _mm512_add_ps(sums.mins, scale);
+  }
+#pragma GCC unroll 4
+  for (int j = 0; j < Form::kVectors; ++j) {
+    const __m512 w = _mm512_permutexvar_ps(Form::spread(j), scale);
+    sums.dots[j % 2] =
+        _mm512_fmadd_ps(_mm512_cvtepi32_ps(Form::sums(u, q, j)), w, sums.dots[j % 2]);
+  }
 }
 
-/// One unit of one weight row against kRows activation rows. `q` and `meta` point at the unit.
-template <class Format, int kRows>
-inline void dot_unit(const uint8_t* p, const int8_t* const* q, const float* const* meta,
-                     uint64_t unit, __m512 min_factor, __m512* acc) {
-  __m512i u[4];
-  Format::template codes<true>(p, u);
-  __m512 s, m;
-  if constexpr (Format::kGroup16) {
-    Format::scales(p, s, m);
-    m = _mm512_mul_ps(m, min_factor);
-  } else {
-    s = Format::scales(p);
-  }
-  for (int r = 0; r < kRows; ++r) {
-    const int8_t* qr = q[r] + unit * kInt8RowUnit;
-    const float* mr = meta[r] + unit * kInt8UnitFloats;
-    __m512 scale, sum;
+/// kUnits units of a weight row (kUnits = kStep: with prefetch) against kRows activation rows,
+/// which move on.
+template <class Format, int kRows, int kUnits>
+[[gnu::always_inline]] inline void add_units(const uint8_t* p, Ahead& ahead, Activations* x,
+                                             Sums* sums) {
+  using Form = DotForm<Format>;
+  constexpr int kLines = static_cast<int>(kStep * Format::kUnitBytes / 64 / kStep);
+  typename Form::Scales scales;
+  if constexpr (kUnits == kStep) ahead.begin_step();
+  if constexpr (Form::kScaleUnits > 1) scales.load(p, kUnits);
+#pragma GCC unroll 4
+  for (int i = 0; i < kUnits; ++i, p += Format::kUnitBytes) {
+    if constexpr (kUnits == kStep) {
+      ahead.take<kLines>();
+      if (i == kStep - 1) ahead.up_to(p + Format::kUnitBytes);
+    }
+    if constexpr (Form::kScaleUnits == 1) scales.load(p, 1);
+    __m512i u[4];
+    Form::codes(p, u);
+    __m512 s, m = _mm512_setzero_ps();
     if constexpr (Format::kGroup16) {
-      const __m512i twice = _mm512_setr_epi32(0, 0, 1, 1, 2, 2, 3, 3, 4, 4, 5, 5, 6, 6, 7, 7);
-      const __m512 d = _mm512_permutexvar_ps(twice, _mm512_castps256_ps512(_mm256_loadu_ps(mr)));
-      scale = _mm512_mul_ps(s, d);
-      sum = _mm512_mul_ps(m, _mm512_loadu_ps(mr + 16));
+      scales.get(s, m);
     } else {
-      scale = _mm512_mul_ps(s, _mm512_loadu_ps(mr));  // s * d | m * sum32
-      sum = _mm512_maskz_mul_ps(0xFF00, scale, min_factor);
+      s = scales.get(static_cast<uint32_t>(i));
     }
-    for (int j = 0; j < 4; ++j) {
-      const __m512i dot =
-          _mm512_dpbusd_epi32(_mm512_setzero_si512(), u[j], _mm512_loadu_si512(qr + 64 * j));
-      const __m512 w = _mm512_permutexvar_ps(spread_index<Format::kGroup16>(j), scale);
-      sum = _mm512_fmadd_ps(_mm512_cvtepi32_ps(dot), w, sum);
+#pragma GCC unroll 8
+    for (int r = 0; r < kRows; ++r) {
+      add_unit<Format>(u, s, m, x[r], sums[r]);
+      x[r].q += kInt8RowUnit;
+      x[r].meta += kInt8UnitFloats;
     }
-    acc[r] = _mm512_add_ps(acc[r], sum);
+  }
+}
+
+template <class Format>
+inline float finish(const Sums& s) {
+  __m512 mins = s.mins;
+  if constexpr (!Format::kGroup16) mins = _mm512_maskz_mov_ps(0xFF00, mins);
+  const __m512 dots =
+      _mm512_mul_ps(_mm512_add_ps(s.dots[0], s.dots[1]), DotForm<Format>::factors());
+  return _mm512_reduce_add_ps(_mm512_fmadd_ps(mins, _mm512_set1_ps(Format::kMin), dots));
+}
+
+template <class Format, int kRows>
+[[gnu::always_inline]] inline void dot_output(const MatmulJob& job, const Activations* rows,
+                                              uint64_t o, Ahead& ahead, float* y) {
+  const uint64_t n_units = job.n_in / kInt8RowUnit, n_left = job.n_in % kInt8RowUnit;
+  const uint8_t* p = reinterpret_cast<const uint8_t*>(job.w) + o * job.row_bytes;
+  Activations x[kRows];
+  Sums sums[kRows];
+  for (int r = 0; r < kRows; ++r) {
+    x[r] = rows[r];
+    sums[r] = {{_mm512_setzero_ps(), _mm512_setzero_ps()}, _mm512_setzero_ps()};
+  }
+  uint64_t unit = 0;
+  for (; unit + kStep <= n_units; unit += kStep, p += kStep * Format::kUnitBytes) {
+    add_units<Format, kRows, kStep>(p, ahead, x, sums);
+  }
+  for (; unit < n_units; ++unit, p += Format::kUnitBytes) {
+    add_units<Format, kRows, 1>(p, ahead, x, sums);
+  }
+  if (n_left != 0) {
+    uint8_t buffer[Format::kUnitBytes];
+    add_units<Format, kRows, 1>(padded_unit<Format>(p, n_left, buffer), ahead, x, sums);
+  }
+  ahead.up_to(p);
+  for (int r = 0; r < kRows; ++r) {
+    y[static_cast<uint64_t>(r) * job.y_stride + o] = finish<Format>(sums[r]);
   }
 }
 
 template <class Format, int kRows>
 void dot_rows(const MatmulJob& job, const int8_t* const* q, float* y) {
-  const uint64_t n_units = job.n_in / kInt8RowUnit, n_left = job.n_in % kInt8RowUnit;
-  const uint64_t k = (n_units + (n_left != 0)) * kInt8RowUnit;
-  const __m512 min_factor = min_factors<Format>();
-  const float* meta[kRows];
-  for (int r = 0; r < kRows; ++r) meta[r] = reinterpret_cast<const float*>(q[r] + k);
-  const uint8_t* ahead = reinterpret_cast<const uint8_t*>(job.w) + kFarBytes;
-  for (uint64_t o = 0; o < job.n_out; ++o) {
-    const uint8_t* p = reinterpret_cast<const uint8_t*>(job.w) + o * job.row_bytes;
-    __m512 acc[kRows];
-    for (int r = 0; r < kRows; ++r) acc[r] = _mm512_setzero_ps();
-    for (uint64_t unit = 0; unit < n_units; ++unit, p += Format::kUnitBytes) {
-      for (; ahead < p + kFarBytes; ahead += 64) {
-        _mm_prefetch(reinterpret_cast<const char*>(ahead), _MM_HINT_T1);
-        _mm_prefetch(reinterpret_cast<const char*>(ahead - kFarBytes + kNearBytes), _MM_HINT_T0);
+  const uint64_t n_units = (job.n_in + kInt8RowUnit - 1) / kInt8RowUnit, k = n_units * kInt8RowUnit;
+  Activations x[kRows];
+  for (uint64_t r = 0; r < kRows; ++r) {
+    x[r] = {q[r], reinterpret_cast<const float*>(q[r] + k)};
+    if constexpr (DotForm<Format>::kPermuted) {
+      auto* to = reinterpret_cast<int8_t*>(job.scratch) + r * k;
+      for (uint64_t u = 0; u < n_units; ++u) {
+        DotForm<Format>::permute(q[r] + u * kInt8RowUnit, to + u * kInt8RowUnit);
       }
-      dot_unit<Format, kRows>(p, q, meta, unit, min_factor, acc);
-    }
-    if (n_left != 0) {
-      uint8_t buffer[Format::kUnitBytes];
-      dot_unit<Format, kRows>(padded_unit<Format>(p, n_left, buffer), q, meta, n_units, min_factor,
-                              acc);
-    }
-    for (int r = 0; r < kRows; ++r) {
-      const __m512 v = _mm512_mul_ps(acc[r], lane_factors(Format::kTimes16));
-      y[static_cast<uint64_t>(r) * job.y_stride + o] = _mm512_reduce_add_ps(v);
+      x[r].q = to;
     }
   }
+  Ahead ahead(job);
+  for (uint64_t o = 0; o < job.n_out; ++o) dot_output<Format, kRows>(job, x, o, ahead, y);
 }
 
 template <class Format>

@@ -62,6 +62,9 @@ constexpr uint64_t kAmxPanelBytes = kAmxPanelRows * kAmxDepth * 2;
 constexpr uint64_t kAmxSumBytes = kAmxPanelRows * kAmxRows * 4;
 constexpr uint64_t kAmxPackBytes = 1 << 20;
 
+/// Activation rows that kInt8Dot takes together; its scratch is their int8 values in another order.
+constexpr uint64_t kInt8DotRows = 8;
+
 /// Scratch of kInt8Panel per element of a row (rounded up to kInt8RowUnit): codes of 32 rows, and
 /// their scales and minima per 16 elements.
 constexpr uint64_t kInt8PanelRows = 32;

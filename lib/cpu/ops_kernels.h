@@ -148,6 +148,57 @@ void ops_softmax(float* x, uint64_t n) {
   ops_scale(x, 1.0f / V::sum(V::add(sums[0], sums[1])), n);
 }
 
+void ops_tile_dots(const float* const* q, const float* columns, uint64_t d, float scale,
+                   float* out) {
+  constexpr uint32_t kVectors = W == 16 ? 4 : 2;  // of sums per term: all sums stay in registers
+  const V::R factor = V::set1(scale);
+  for (uint32_t c = 0; c < kTileSlots; c += kVectors * W) {
+    V::R s[kTileTerms][kVectors];
+    for (auto& term : s) {
+      for (V::R& v : term) v = V::zero();
+    }
+    for (uint64_t i = 0; i < d; ++i) {
+      V::R column[kVectors];
+      for (uint32_t v = 0; v < kVectors; ++v)
+        column[v] = V::load(columns + i * kTileSlots + c + v * W);
+      for (uint32_t t = 0; t < kTileTerms; ++t) {
+        const V::R x = V::set1(q[t][i]);
+        for (uint32_t v = 0; v < kVectors; ++v) s[t][v] = V::fma(x, column[v], s[t][v]);
+      }
+    }
+    for (uint32_t t = 0; t < kTileTerms; ++t) {
+      for (uint32_t v = 0; v < kVectors; ++v)
+        V::store(out + t * kTileSlots + c + v * W, V::mul(s[t][v], factor));
+    }
+  }
+}
+
+float ops_exp_sum(float* x, uint64_t n, float* high) {
+  V::R tops = V::set1(*high);
+  const uint64_t whole = n / W * W;
+  for (uint64_t i = 0; i < whole; i += W) tops = V::max(tops, V::load(x + i));
+  float top = V::max_of(tops);
+  for (uint64_t i = whole; i < n; ++i) top = x[i] > top ? x[i] : top;
+  *high = top;
+  const V::R shift = V::set1(top);
+  V::R sum = V::zero();
+  for_vectors(n, [&](uint64_t i, uint32_t m) {
+    store_part(x + i, vexp(V::sub(load_part(x + i, m), shift)), m);
+    sum = V::add(sum, load_part(x + i, m));
+  });
+  return V::sum(sum);
+}
+
+void ops_add_mass(const float* x, uint64_t n, float shift, float scale, float weight, float* sum,
+                  float* top) {
+  const V::R s = V::set1(shift), f = V::set1(scale), w = V::set1(weight);
+  for_vectors(n, [=](uint64_t i, uint32_t m) {
+    const V::R p = V::mul(vexp(V::sub(load_part(x + i, m), s)), f);
+    store_part(sum + i, V::add(load_part(sum + i, m), p), m);
+    store_part(top + i, V::max(load_part(top + i, m), V::mul(p, w)), m);
+  });
+}
+
 constexpr OpsTable make_ops_table() {
   return {.rms_norm = ops_rms_norm,
           .rope = ops_rope,
@@ -160,7 +211,10 @@ constexpr OpsTable make_ops_table() {
           .silu_gate = ops_silu_gate,
           .softcap = ops_softcap,
           .softmax = ops_softmax,
-          .dot = ops_dot};
+          .dot = ops_dot,
+          .tile_dots = ops_tile_dots,
+          .exp_sum = ops_exp_sum,
+          .add_mass = ops_add_mass};
 }
 
 }  // namespace

@@ -24,7 +24,17 @@ struct OpsTable {
   void (*softcap)(float* y, float cap, uint64_t n);
   void (*softmax)(float* x, uint64_t n);
   float (*dot)(const float* a, const float* b, uint64_t n);
+  // Scoring. tile_dots: out[term][slot] = scale * q[term] . column[slot] for kTileTerms vectors of
+  // d elements and columns[d][kTileSlots].
+  void (*tile_dots)(const float* const* q, const float* columns, uint64_t d, float scale,
+                    float* out);
+  // *high = max(*high, max(x)), x = exp(x - *high); the sum of x.
+  float (*exp_sum)(float* x, uint64_t n, float* high);
+  // p = exp(x - shift) * scale; sum += p, top = max(top, p * weight).
+  void (*add_mass)(const float* x, uint64_t n, float shift, float scale, float weight, float* sum,
+                   float* top);
 };
+inline constexpr uint32_t kTileTerms = 4, kTileSlots = 64;
 
 extern const OpsTable kOpsScalar, kOpsAvx2, kOpsAvx512;
 

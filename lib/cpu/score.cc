@@ -9,6 +9,7 @@
 
 #include "base/checked.h"
 #include "cpu/ops.h"
+#include "cpu/ops_table.h"
 
 namespace sharpi::cpu {
 namespace {
@@ -16,16 +17,16 @@ namespace {
 // Rows of one work item. Sums over queries run inside an item, normalisers merge item by item in
 // ascending order, so the result does not depend on who ran what.
 constexpr uint32_t kSpanSlots = 512;
-constexpr uint32_t kTileSlots = 64;
 
 /// One thread's decoded rows and logits.
 struct Tile {
-  float* rows;    // [kTileSlots][head_dim]
-  float* logits;  // [kTileSlots]
+  float* rows;     // [kTileSlots][head_dim]
+  float* columns;  // [head_dim][kTileSlots]
+  float* logits;   // [kTileTerms][kTileSlots]
 };
 
 uint64_t tile_floats(uint32_t head_dim) {
-  return uint64_t{kTileSlots} * head_dim + kTileSlots;
+  return uint64_t{kTileSlots} * (2 * head_dim + kTileTerms);
 }
 
 /// Hands each work item a thread's scratch: items that run at once never share one.
@@ -37,7 +38,7 @@ class TilePool {
     for (uint32_t i = next_.fetch_add(1, std::memory_order_relaxed) % n_;; i = (i + 1) % n_) {
       if (!used_[i].exchange(true, std::memory_order_acquire)) {
         float* at = base_ + i * tile_floats(dim_);
-        return {at, at + uint64_t{kTileSlots} * dim_};
+        return {at, at + uint64_t{kTileSlots} * dim_, at + uint64_t{kTileSlots} * 2 * dim_};
       }
     }
   }
@@ -59,7 +60,7 @@ struct Job {
   uint32_t group, n_terms, n_spans;
   float* part_max;  // [n_spans][n_kv][n_terms], then merged into span 0
   float* part_sum;
-  Isa isa;
+  const OpsTable& ops;
   float* pmax(uint32_t span, uint32_t kv) const {
     return part_max + (uint64_t{span} * t.kv.n_heads + kv) * n_terms;
   }
@@ -68,27 +69,47 @@ struct Job {
   }
 };
 
-Status decode_tile(const ScoreTask& t, uint32_t kv, uint32_t first, uint32_t n, float* rows) {
+/// The tile's rows, side by side: columns past n are zero.
+Status decode_tile(const ScoreTask& t, uint32_t kv, uint32_t first, uint32_t n, const Tile& tile) {
   const uint64_t row = uint64_t{t.kv.n_heads} * t.kv.head_dim;
+  const uint32_t d = t.kv.head_dim;
   for (uint32_t i = 0; i < n; ++i) {
-    SHARPI_TRY(kv_decode_row(t.kv.k_dtype, t.kv.k_row(first + i), row, uint64_t{kv} * t.kv.head_dim,
-                             t.kv.head_dim, rows + uint64_t{i} * t.kv.head_dim));
+    SHARPI_TRY(kv_decode_row(t.kv.k_dtype, t.kv.k_row(first + i), row, uint64_t{kv} * d, d,
+                             tile.rows + uint64_t{i} * d));
+  }
+  for (uint32_t e = 0; e < d; ++e) {
+    float* column = tile.columns + uint64_t{e} * kTileSlots;
+    for (uint32_t i = 0; i < n; ++i) column[i] = tile.rows[uint64_t{i} * d + e];
+    std::fill(column + n, column + kTileSlots, 0.0f);
   }
   return Status::ok();
 }
 
-/// Logits of term (query head of the group, query) against the rows of a tile that it sees.
-uint32_t term_logits(const Job& j, uint32_t kv, uint32_t term, uint32_t first, uint32_t n,
-                     const Tile& tile) {
-  const uint32_t head = kv * j.group + term / j.t.n_queries, query = term % j.t.n_queries;
+/// Rows of the tile that a term (query head of the group, query) sees.
+uint32_t term_count(const Job& j, uint32_t kv, uint32_t term, uint32_t first, uint32_t n) {
+  const uint32_t query = term % j.t.n_queries;
   const uint32_t visible = j.t.visible[uint64_t{kv} * j.t.n_queries + query];
-  const uint32_t count = visible > first ? std::min(visible - first, n) : 0;
+  return visible > first ? std::min(visible - first, n) : 0;
+}
+
+/// Calls body(term, rows seen, logits) for every term that sees rows of the tile.
+template <class Body>
+void each_term(const Job& j, uint32_t kv, uint32_t first, uint32_t n, const Tile& tile,
+               Body&& body) {
   const uint32_t d = j.t.kv.head_dim;
-  const float* q = j.t.q + query * j.t.q_stride + uint64_t{head} * d;
-  for (uint32_t i = 0; i < count; ++i) {
-    tile.logits[i] = j.t.scale * dot(j.isa, q, tile.rows + uint64_t{i} * d, d);
+  for (uint32_t term = 0; term < j.n_terms; term += kTileTerms) {
+    const float* q[kTileTerms];
+    for (uint32_t i = 0; i < kTileTerms; ++i) {
+      const uint32_t at = std::min(term + i, j.n_terms - 1);
+      const uint32_t head = kv * j.group + at / j.t.n_queries;
+      q[i] = j.t.q + at % j.t.n_queries * j.t.q_stride + uint64_t{head} * d;
+    }
+    j.ops.tile_dots(q, tile.columns, d, j.t.scale, tile.logits);
+    for (uint32_t i = 0; i < kTileTerms && term + i < j.n_terms; ++i) {
+      const uint32_t count = term_count(j, kv, term + i, first, n);
+      if (count != 0) body(term + i, count, tile.logits + i * kTileSlots);
+    }
   }
-  return count;
 }
 
 Status sweep_normalisers(const Job& j, uint32_t span, uint32_t kv, const Tile& tile) {
@@ -99,17 +120,13 @@ Status sweep_normalisers(const Job& j, uint32_t span, uint32_t kv, const Tile& t
   const uint32_t end = std::min(j.t.n_slots, (span + 1) * kSpanSlots);
   for (uint32_t first = span * kSpanSlots; first < end; first += kTileSlots) {
     const uint32_t n = std::min(kTileSlots, end - first);
-    SHARPI_TRY(decode_tile(j.t, kv, first, n, tile.rows));
-    for (uint32_t term = 0; term < j.n_terms; ++term) {
-      const uint32_t count = term_logits(j, kv, term, first, n, tile);
-      if (count == 0) continue;
-      const float top = *std::max_element(tile.logits, tile.logits + count);
-      const float high = std::max(m[term], top);
-      float sum = l[term] * std::exp(m[term] - high);
-      for (uint32_t i = 0; i < count; ++i) sum += std::exp(tile.logits[i] - high);
+    SHARPI_TRY(decode_tile(j.t, kv, first, n, tile));
+    each_term(j, kv, first, n, tile, [&](uint32_t term, uint32_t count, float* logits) {
+      float high = m[term];
+      const float sum = j.ops.exp_sum(logits, count, &high);
+      l[term] = l[term] * std::exp(m[term] - high) + sum;
       m[term] = high;
-      l[term] = sum;
-    }
+    });
   }
   return Status::ok();
 }
@@ -137,17 +154,12 @@ Status sweep_masses(const Job& j, uint32_t span, uint32_t kv, const Tile& tile) 
   const uint32_t end = std::min(j.t.n_slots, (span + 1) * kSpanSlots);
   for (uint32_t first = span * kSpanSlots; first < end; first += kTileSlots) {
     const uint32_t n = std::min(kTileSlots, end - first);
-    SHARPI_TRY(decode_tile(j.t, kv, first, n, tile.rows));
-    for (uint32_t term = 0; term < j.n_terms; ++term) {
-      const uint32_t count = term_logits(j, kv, term, first, n, tile);
+    SHARPI_TRY(decode_tile(j.t, kv, first, n, tile));
+    each_term(j, kv, first, n, tile, [&](uint32_t term, uint32_t count, const float* logits) {
       const float scale = l[term] == 0.0f ? 0.0f : 1.0f / l[term];
       const float weight = j.t.weight == nullptr ? 1.0f : j.t.weight[term % j.t.n_queries];
-      for (uint32_t i = 0; i < count; ++i) {
-        const float p = std::exp(tile.logits[i] - m[term]) * scale;
-        sum[first + i] += p;
-        top[first + i] = std::max(top[first + i], p * weight);
-      }
-    }
+      j.ops.add_mass(logits, count, m[term], scale, weight, sum + first, top + first);
+    });
   }
   return Status::ok();
 }
@@ -192,9 +204,9 @@ Status score_rows(ThreadPool& pool, Isa isa, const ScoreTask& task, std::byte* s
   const uint32_t n_terms = group * task.n_queries;
   const auto n_spans = static_cast<uint32_t>(div_up(task.n_slots, kSpanSlots));
   auto* parts = reinterpret_cast<float*>(scratch) + pool.size() * tile_floats(task.kv.head_dim);
-  const Job job{task,    group, n_terms,
-                n_spans, parts, parts + uint64_t{n_spans} * task.kv.n_heads * n_terms,
-                isa};
+  const Job job{task,          group, n_terms,
+                n_spans,       parts, parts + uint64_t{n_spans} * task.kv.n_heads * n_terms,
+                ops_table(isa)};
   TilePool tiles(scratch, pool.size(), task.kv.head_dim);
   SHARPI_TRY(run_items(pool, job, tiles, [&](uint32_t span, uint32_t kv, const Tile& tile) {
     return sweep_normalisers(job, span, kv, tile);

@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: MIT
+#include "cpu/attention_select.h"
+
+namespace sharpi::cpu {
+namespace {
+
+bool same_layout(const KvView& a, const KvView& b) {
+  return a.k_dtype == b.k_dtype && a.v_dtype == b.v_dtype && a.n_heads == b.n_heads &&
+         a.head_dim == b.head_dim;
+}
+
+}  // namespace
+
+const AttentionTable& attention_table(Isa isa, bool exact) {
+  switch (isa) {
+    case Isa::kAvx2:
+      return kAttentionAvx2;
+    case Isa::kAvx512:
+      return kAttentionAvx512;
+    case Isa::kAmx:
+      return exact ? kAttentionAvx512 : kAttentionAmx;
+    case Isa::kAuto:
+    case Isa::kScalar:
+      break;
+  }
+  return kAttentionScalar;
+}
+
+// Reading is what a single row costs, and tiles of bf16 have it wait for conversions; with more
+// query heads to a KV head than kRowGroup the tiles' arithmetic is worth it.
+const AttentionTable& attention_row_table(Isa isa, const KvView& kv, uint32_t group) {
+  constexpr uint32_t kRowGroup = 8;
+  const AttentionTable& usual = attention_table(isa, false);
+  if (isa != Isa::kAmx || kv.k_dtype != kv.v_dtype || group > kRowGroup) return usual;
+  if (kv.k_dtype == KvDtype::kF32) return kAttentionAvx512;
+  const uint32_t d = kv.head_dim;
+  const bool whole = d == 64 || d == 128 || d == 256 || d == 512;
+  return kv.k_dtype == KvDtype::kQ8_0 && whole ? kAttentionQ8Row : usual;
+}
+
+Status check_attention(const AttentionTable& table, std::span<const AttentionTask> tasks) {
+  const AttentionTask& first = tasks[0];
+  for (const KvDtype dtype : {first.kv.k_dtype, first.kv.v_dtype}) {
+    if (!table.has_codec(dtype)) {
+      return Status::error(Code::kInternal, "attention has no kernel for KV codec %u",
+                           static_cast<uint32_t>(dtype));
+    }
+  }
+  const uint32_t n_kv = first.kv.n_heads;
+  if (n_kv == 0 || first.n_heads == 0 || first.n_heads % n_kv != 0 || first.kv.head_dim == 0 ||
+      first.kv.head_dim > kMaxHeadDim) {
+    return Status::error(Code::kInternal, "attention over %u query heads, %u KV heads of %u",
+                         first.n_heads, n_kv, first.kv.head_dim);
+  }
+  for (const AttentionTask& t : tasks) {
+    if (t.n_heads != first.n_heads || !same_layout(t.kv, first.kv) ||
+        (t.window != 0 && !same_layout(t.chunk, t.kv)) ||
+        (t.window != 0 && t.pos0 != 0 && t.ring_slots == 0)) {
+      return Status::error(Code::kInternal, "attention tasks of one call differ in layout");
+    }
+  }
+  return {};
+}
+
+}  // namespace sharpi::cpu

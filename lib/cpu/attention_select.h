@@ -1,0 +1,21 @@
+// SPDX-License-Identifier: MIT
+// Which attention kernels serve a call, and whether they can.
+// Thread rule: pure functions.
+#pragma once
+
+#include <span>
+
+#include "cpu/attention.h"
+#include "cpu/attention_table.h"
+
+namespace sharpi::cpu {
+
+/// exact = f32 throughout.
+const AttentionTable& attention_table(Isa isa, bool exact);
+/// For tasks of one row each, whose bits need not be those of a chunk; not exact.
+const AttentionTable& attention_row_table(Isa isa, const KvView& kv, uint32_t group);
+
+/// kInternal unless all tasks (at least one) have one layout that the kernels know.
+Status check_attention(const AttentionTable& table, std::span<const AttentionTask> tasks);
+
+}  // namespace sharpi::cpu

@@ -1,0 +1,248 @@
+// SPDX-License-Identifier: MIT
+// What the attention tests are made of: stored conversations, runs over them in any chunks, and the
+// plain double loops that they are held against.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <memory>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "cpu/attention.h"
+#include "isas.h"
+
+namespace sharpi::cpu {
+namespace {
+
+constexpr double kUlp = 0x1p-24;
+constexpr KvDtype kCodecs[] = {KvDtype::kF32, KvDtype::kBf16, KvDtype::kQ8_0};
+
+ThreadPool& pool_of(uint32_t n_threads) {
+  static std::unique_ptr<ThreadPool> pools[5];
+  if (pools[n_threads] == nullptr) pools[n_threads] = ThreadPool::create(n_threads).take();
+  return *pools[n_threads];
+}
+
+std::vector<float> random_row(size_t n, std::mt19937& rng) {
+  std::normal_distribution<float> normal(0.0f, 1.0f);
+  std::vector<float> x(n);
+  for (float& v : x) v = normal(rng);
+  return x;
+}
+
+struct Shape {
+  uint32_t n_heads = 4, n_kv = 2, dim = 64;
+  KvDtype k = KvDtype::kF32, v = KvDtype::kF32;
+  uint32_t row() const { return n_kv * dim; }
+};
+
+/// Rows in the layout of KvView: blocks of 64 slots, K rows then V rows, a gap of its own after
+/// each block. Everything that was not written is NaN in every codec.
+class Store {
+ public:
+  Store(const Shape& s, uint64_t n_slots) : shape_(s) {
+    view_.k_row_bytes = static_cast<uint32_t>(kv_row_bytes(s.k, s.row()));
+    view_.v_row_bytes = static_cast<uint32_t>(kv_row_bytes(s.v, s.row()));
+    view_.block_stride = kKvBlockSlots * (uint64_t{view_.k_row_bytes} + view_.v_row_bytes) + 192;
+    const uint64_t n_blocks = (n_slots + kKvBlockSlots - 1) / kKvBlockSlots;
+    bytes_.assign(n_blocks * view_.block_stride, std::byte{0xFF});
+    view_.k = bytes_.data();
+    view_.v = bytes_.data() + uint64_t{kKvBlockSlots} * view_.k_row_bytes;
+    view_.k_dtype = s.k;
+    view_.v_dtype = s.v;
+    view_.n_heads = s.n_kv;
+    view_.head_dim = s.dim;
+  }
+  const KvView& view() const { return view_; }
+  void put(uint64_t slot, const std::vector<float>& k, const std::vector<float>& v) {
+    ASSERT_TRUE(kv_encode_row(shape_.k, k.data(), k.size(), view_.k_row(slot)).is_ok());
+    ASSERT_TRUE(kv_encode_row(shape_.v, v.data(), v.size(), view_.v_row(slot)).is_ok());
+  }
+
+ private:
+  Shape shape_;
+  std::vector<std::byte> bytes_;
+  KvView view_;
+};
+
+/// A conversation: queries, keys and values of every position.
+struct Sequence {
+  Shape shape;
+  float scale;
+  std::vector<std::vector<float>> q, k, v;
+
+  Sequence(const Shape& s, uint64_t n, uint32_t seed)
+      : shape(s), scale(1.0f / std::sqrt(static_cast<float>(s.dim))) {
+    std::mt19937 rng(seed);
+    for (uint64_t i = 0; i < n; ++i) {
+      q.push_back(random_row(s.n_heads * s.dim, rng));
+      k.push_back(random_row(s.row(), rng));
+      v.push_back(random_row(s.row(), rng));
+    }
+  }
+  std::vector<float> stored(KvDtype dtype, const std::vector<float>& x) const {
+    std::vector<std::byte> row(kv_row_bytes(dtype, x.size()));
+    std::vector<float> y(x.size());
+    EXPECT_TRUE(kv_encode_row(dtype, x.data(), x.size(), row.data()).is_ok());
+    EXPECT_TRUE(kv_decode_row(dtype, row.data(), x.size(), 0, x.size(), y.data()).is_ok());
+    return y;
+  }
+};
+
+/// How a run is asked for.
+struct Run {
+  Isa isa = Isa::kScalar;
+  bool exact = true;
+  uint32_t n_threads = 1;
+  bool alone = false;  // tasks of one row may take kernels of their own
+};
+
+Status call(const Run& r, std::span<const AttentionTask> tasks) {
+  uint32_t rows = 0;
+  uint64_t slots = 0;
+  for (const AttentionTask& t : tasks) {
+    rows += t.n_rows;
+    slots = std::max(slots, (t.window != 0 ? t.window : t.n_past) + t.n_rows);
+  }
+  const uint64_t bytes = attention_scratch_bytes(r.isa, r.n_threads, rows, tasks[0].n_heads,
+                                                 tasks[0].kv.head_dim, slots);
+  std::vector<float> scratch(bytes / 4 + 16, std::nanf(""));
+  return attention(pool_of(r.n_threads), r.isa, r.exact, tasks,
+                   reinterpret_cast<std::byte*>(scratch.data()), bytes, r.alone);
+}
+
+/// Rows and results of one task, with gaps between rows that must stay as they are.
+struct Rows {
+  uint64_t stride;
+  std::vector<float> q, o;
+  Rows(const Sequence& s, uint64_t first, uint64_t n) : stride(s.shape.n_heads * s.shape.dim + 5) {
+    q.assign(n * stride, std::nanf(""));
+    o.assign(n * stride, 77.0f);
+    for (uint64_t i = 0; i < n; ++i)
+      std::copy(s.q[first + i].begin(), s.q[first + i].end(), &q[i * stride]);
+  }
+  std::vector<float> row(uint64_t i, const Shape& s) const {
+    for (uint64_t g = i * stride + s.n_heads * s.dim; g < (i + 1) * stride; ++g)
+      EXPECT_EQ(o[g], 77.0f);
+    return {o.begin() + static_cast<ptrdiff_t>(i * stride),
+            o.begin() + static_cast<ptrdiff_t>(i * stride + s.n_heads * s.dim)};
+  }
+};
+
+AttentionTask task_of(const Sequence& s, Rows& rows, uint64_t n) {
+  AttentionTask t;
+  t.q = rows.q.data();
+  t.o = rows.o.data();
+  t.q_stride = t.o_stride = rows.stride;
+  t.n_rows = static_cast<uint32_t>(n);
+  t.n_heads = s.shape.n_heads;
+  t.scale = s.scale;
+  return t;
+}
+
+using Output = std::vector<std::vector<float>>;
+
+/// Full attention over positions [first, end), read in chunks that end where `cuts` say.
+Output run_full(const Run& r, const Sequence& s, uint64_t first,
+                const std::vector<uint64_t>& cuts) {
+  Store store(s.shape, cuts.back());
+  for (uint64_t i = 0; i < first; ++i) store.put(i, s.k[i], s.v[i]);
+  Output out;
+  for (const uint64_t cut : cuts) {
+    const uint64_t n = cut - first;
+    for (uint64_t i = first; i < cut; ++i) store.put(i, s.k[i], s.v[i]);
+    Rows rows(s, first, n);
+    AttentionTask t = task_of(s, rows, n);
+    t.kv = store.view();
+    t.n_past = first;
+    EXPECT_TRUE(call(r, {&t, 1}).is_ok());
+    for (uint64_t i = 0; i < n; ++i) out.push_back(rows.row(i, s.shape));
+    first = cut;
+  }
+  return out;
+}
+
+/// Windowed attention: a ring of window + rewind slots, the chunk apart.
+Output run_windowed(const Run& r, const Sequence& s, uint32_t window, uint32_t rewind,
+                    uint64_t first, const std::vector<uint64_t>& cuts) {
+  const uint32_t ring = window + rewind;
+  Store store(s.shape, ring);
+  for (uint64_t i = first > ring ? first - ring : 0; i < first; ++i)
+    store.put(i % ring, s.k[i], s.v[i]);
+  Output out;
+  for (const uint64_t cut : cuts) {
+    const uint64_t n = cut - first;
+    Store chunk(s.shape, n);
+    for (uint64_t i = 0; i < n; ++i) chunk.put(i, s.k[first + i], s.v[first + i]);
+    Rows rows(s, first, n);
+    AttentionTask t = task_of(s, rows, n);
+    t.kv = store.view();
+    t.chunk = chunk.view();
+    t.window = window;
+    t.pos0 = first;
+    t.ring_slots = ring;
+    EXPECT_TRUE(call(r, {&t, 1}).is_ok());
+    for (uint64_t i = 0; i < n; ++i) out.push_back(rows.row(i, s.shape));
+    for (uint64_t i = first; i < cut; ++i) store.put(i % ring, s.k[i], s.v[i]);
+    first = cut;
+  }
+  return out;
+}
+
+/// Plain double loops over the stored values of positions [from, to], and the bound on |error|.
+void expect_row(const Sequence& s, uint64_t from, uint64_t to, const std::vector<float>& q,
+                const std::vector<float>& got, double relative) {
+  const Shape& h = s.shape;
+  std::vector<std::vector<float>> keys, values;
+  for (uint64_t t = from; t <= to; ++t) {
+    keys.push_back(s.stored(h.k, s.k[t]));
+    values.push_back(s.stored(h.v, s.v[t]));
+  }
+  for (uint32_t head = 0; head < h.n_heads; ++head) {
+    const size_t kv = head / (h.n_heads / h.n_kv) * h.dim;
+    std::vector<double> p;
+    double top = -1e300, worst = 0;
+    for (const auto& key : keys) {
+      double score = 0, size = 0;
+      for (size_t i = 0; i < h.dim; ++i) {
+        const double x = double{q[head * h.dim + i]} * key[kv + i] * s.scale;
+        score += x;
+        size += std::fabs(x);
+      }
+      p.push_back(score);
+      top = std::max(top, score);
+      worst = std::max(worst, size);
+    }
+    double sum = 0;
+    for (double& x : p) sum += x = std::exp(x - top);
+    // A score is off by at most (dim + 3) roundings of its terms, or by `relative` of them; a
+    // weight by twice that plus the exponential's 4 ulp and the shift; the sums by one rounding per
+    // key.
+    const double score_error = worst * (std::max((h.dim + 3) * kUlp, relative) + 2 * kUlp);
+    const double weight_error =
+        2 * score_error + relative +
+        (8 + static_cast<double>(std::min<size_t>(keys.size(), 1100))) * kUlp;
+    for (size_t i = 0; i < h.dim; ++i) {
+      double want = 0, size = 0;
+      for (size_t t = 0; t < keys.size(); ++t) {
+        want += p[t] / sum * values[t][kv + i];
+        size += p[t] / sum * std::fabs(values[t][kv + i]);
+      }
+      ASSERT_NEAR(got[head * h.dim + i], want, 2 * weight_error * size)
+          << "head " << head << " element " << i << " of keys [" << from << ", " << to << "]";
+    }
+  }
+}
+
+void expect_full(const Sequence& s, uint64_t first, const Output& out, double relative) {
+  for (uint64_t i = 0; i < out.size(); ++i)
+    expect_row(s, 0, first + i, s.q[first + i], out[i], relative);
+}
+
+}  // namespace
+}  // namespace sharpi::cpu

@@ -35,7 +35,7 @@ struct ScoreArgs {
   float scale;  // times log2(e)
   const uint32_t* visible;
   const float* weight;  // of a query's terms in max; nullptr = 1
-  float* part_max;  // [n_tiles][kv heads][n_terms]; merged into tile 0
+  float* part_max;      // [n_tiles][kv heads][n_terms]; merged into tile 0
   float* part_sum;
   float *sum, *max;
   bool add;

@@ -157,18 +157,24 @@ Status CudaModel::run_format(const Segment& segment, const Submission& rows, Cud
     const std::lock_guard<std::mutex> lock(formats_mutex_);
     f = formats_[format].get();
   }
-  Pass p{&rows, ws, *f};
-  p.batch = Batch{ws.batch(), rows.n_rows, static_cast<uint32_t>(rows.sequences.size())};
-  p.transient = rows.transient;
-  p.single_rows = rows.n_rows == rows.sequences.size();
-  fill_table(rows, ws);
   const bool has_head = segment.blocks.back().kind == BlockKind::kHead;
   const bool has_embedding = segment.blocks.front().kind == BlockKind::kEmbedding;
-  if (has_head) p.n_head_rows = fill_head_rows(rows, ws, &p.head_rows_in_order);
-  if (has_embedding) fill_ple(rows, ws);
+  uint32_t n_head_rows = 0;
+  bool in_order = false;
+  if (has_head) n_head_rows = fill_head_rows(rows, ws, &in_order);
+  const bool single_rows = rows.n_rows == rows.sequences.size();
   const bool whole = has_head && has_embedding && segments_.size() == 1;
-  const bool step = p.single_rows && p.head_rows_in_order && p.n_head_rows == rows.n_rows;
-  if (whole && step && !rows.transient && !rows.no_context && rows.capture == Capture::kRing) {
+  const bool step = whole && single_rows && in_order && n_head_rows == rows.n_rows &&
+                    !rows.transient && !rows.no_context && rows.capture == Capture::kRing;
+  Pass p{&rows, ws, *f, step ? step_config_ : config_};
+  p.batch = Batch{ws.batch(), rows.n_rows, static_cast<uint32_t>(rows.sequences.size())};
+  p.transient = rows.transient;
+  p.single_rows = single_rows;
+  p.n_head_rows = n_head_rows;
+  p.head_rows_in_order = in_order;
+  fill_table(rows, ws);
+  if (has_embedding) fill_ple(rows, ws);
+  if (step) {
     if (rows.cancel != nullptr && rows.cancel->load(std::memory_order_relaxed) &&
         !spec().has_window()) {
       return Status::error(Code::kCancelled, "cancelled");
@@ -218,7 +224,7 @@ Status CudaModel::warm_up(CudaWorkspace& ws) const {
   ws.graphs.assign(plan_->model.max_batch, nullptr);
   if (segments_.size() != 1) return Status::ok();
   for (uint32_t n = 1; n <= plan_->model.max_batch; ++n) {
-    Pass p{nullptr, ws, *formats_[0]};
+    Pass p{nullptr, ws, *formats_[0], step_config_};
     p.batch = Batch{ws.batch(), n, n};
     p.single_rows = p.head_rows_in_order = true;
     p.n_head_rows = n;

@@ -26,8 +26,8 @@ class CudaBackend final : public Backend, public TierSizer {
   std::vector<MemoryRow> model_rows(const ModelSpec& spec, const Placement& placement,
                                     const ModelShape& model,
                                     const SessionShape& session) const override {
-    // What libraries there are decides about workspaces. A device that cannot be opened says so
-    // when the plan is used.
+    // Which libraries there are decides about workspaces. A device that does not open says so when
+    // the plan is used.
     const Status opened = device_->open();
     (void)opened.is_ok();
     return CudaModel::plan_rows(*device_, spec, placement, model, session);

@@ -68,6 +68,13 @@ KvFormat make_format(const ModelSpec& spec, const KvLayout& layout) {
   return f;
 }
 
+/// Steps of dense models are faster without programmatic dependent launch: blocks of the next grid
+/// that wait take room from the products that stream the weights (docs/performance.md).
+bool has_experts(const ModelSpec& spec) {
+  return std::any_of(spec.layers.begin(), spec.layers.end(),
+                     [](const LayerSpec& l) { return l.ffn.kind == FfnKind::kMoe; });
+}
+
 bool same_format(const KvFormat& a, const KvFormat& b) {
   const auto same = [](const KvLayer& x, const KvLayer& y) {
     return x.group == y.group && x.k_dtype == y.k_dtype && x.v_dtype == y.v_dtype &&
@@ -108,6 +115,8 @@ Result<std::unique_ptr<CudaModel>> CudaModel::create(std::shared_ptr<Device> dev
   const DeviceScope scope(*m->device_);
   const Plan& p = *m->plan_;
   m->config_ = matmul_config(*m->device_, p.model);
+  m->step_config_ = m->config_;
+  m->step_config_.pdl = m->config_.pdl && has_experts(*p.spec);
   MatmulConfig found = m->config_;
   SHARPI_TRY(m->device_->settle(make_matmul_config(&found)));
   SHARPI_TRY(m->device_->settle(prepare_attention(m->config_)));

@@ -31,6 +31,7 @@ struct Pass {
   const Submission* rows = nullptr;  // null while a graph of padding rows is captured
   CudaWorkspace& ws;
   const KvFormat& format;
+  const MatmulConfig& config;
   Batch batch{};
   uint32_t n_head_rows = 0;
   bool head_rows_in_order = false;  // head row i is row i
@@ -70,7 +71,7 @@ class CudaModel final : public TierModel {
   const ModelSpec& spec() const { return *plan_->spec; }
   DeviceMatrix matrix(const TensorRef& w) const { return weights_->matrix(w); }
   const float* floats(const TensorRef& w) const { return weights_->floats(w); }
-  Lane lane(const Pass& p) const { return {p.ws.lane(), config_.pdl}; }
+  Lane lane(const Pass& p) const { return {p.ws.lane(), p.config.pdl}; }
   Status upload_ropes();
   uint32_t format_of(const SessionShape& shape);
 
@@ -122,6 +123,7 @@ class CudaModel final : public TierModel {
   std::shared_ptr<Device> device_;
   std::shared_ptr<const Plan> plan_;
   MatmulConfig config_;
+  MatmulConfig step_config_;  // of captured decode steps
   std::unique_ptr<Weights> weights_;
   WorkspaceLayout workspace_layout_;
   QueryLayout query_layout_;

@@ -2,6 +2,7 @@
 // Scoring of a session's rows on the device: the observed queries of every layer that reads an
 // owner's rows, in place; the results go to pinned host memory, where the policies read them.
 #include <algorithm>
+#include <cmath>
 
 #include "base/checked.h"
 #include "cuda/cuda_model.h"
@@ -31,9 +32,10 @@ Widest widest(const ModelSpec& spec, const Placement& placement) {
 
 /// Sizes of the parts: results (device and host alike), then what only the device has.
 struct ScoreSizes {
-  uint64_t row = 0, norms = 0, visible = 0, kernel = 0;
+  uint64_t row = 0, norms = 0, visible = 0, weights = 0, kernel = 0;
   uint64_t results() const { return 2 * row + norms; }
-  uint64_t host() const { return results() + visible; }
+  uint64_t inputs() const { return visible + weights; }
+  uint64_t host() const { return results() + inputs(); }
   uint64_t device() const { return host() + kernel; }
 };
 
@@ -43,6 +45,7 @@ ScoreSizes score_sizes(const Widest& w, uint32_t n_slots, uint32_t n_queries, bo
   s.row = round_up(uint64_t{w.kv_heads} * n_slots * sizeof(float), 256);
   s.norms = values ? s.row : 0;
   s.visible = round_up(uint64_t{w.kv_heads} * n_queries * sizeof(uint32_t), 256);
+  s.weights = round_up(uint64_t{n_queries} * sizeof(float), 256);
   s.kernel = score_workspace_bytes(n_slots, n_queries, w.heads);
   if (values) s.kernel = std::max(s.kernel, value_norm_workspace_bytes(w.heads, w.dim));
   return s;
@@ -126,10 +129,16 @@ Status CudaModel::score(TierSession& session, const ScoreRequest& request, Score
           request.ledger->rows_up_to(request.layer, h, request.first_position + i);
     }
   }
-  std::byte* seen = s.memory.data() + s.sizes.results();
-  t.visible = reinterpret_cast<const uint32_t*>(seen);
+  auto* weights = reinterpret_cast<float*>(s.host.data() + s.sizes.results() + s.sizes.visible);
+  for (uint32_t i = 0; i < request.n_queries; ++i) {
+    const auto age = static_cast<float>(request.n_queries - 1 - i);
+    weights[i] = request.half_life == 0.0f ? 1.0f : std::exp2(-age / request.half_life);
+  }
+  std::byte* inputs = s.memory.data() + s.sizes.results();
+  t.visible = reinterpret_cast<const uint32_t*>(inputs);
+  t.weight = reinterpret_cast<const float*>(inputs + s.sizes.visible);
   SHARPI_TRY(device_->check(
-      cudaMemcpyAsync(seen, visible, s.sizes.visible, cudaMemcpyHostToDevice, stream),
+      cudaMemcpyAsync(inputs, visible, s.sizes.inputs(), cudaMemcpyHostToDevice, stream),
       "upload of visible rows"));
   uint32_t n_readers = 0;
   for (uint32_t l = request.layer; l < spec().n_layers(); ++l) {
@@ -143,7 +152,6 @@ Status CudaModel::score(TierSession& session, const ScoreRequest& request, Score
       return Status::error(Code::kInternal, "layer %u has no observed queries", l);
     t.n_heads = layer.attention.n_heads;
     t.scale = layer.attention.scale;
-    t.half_life = request.half_life;
     t.add = n_readers != 0;
     SHARPI_TRY(device_->settle(launch_score(t, stream)));
     ++n_readers;

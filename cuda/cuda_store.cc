@@ -259,36 +259,6 @@ float* CudaSession::queries(uint32_t layer, Capture which) const {
          static_cast<uint64_t>(offset) * rows;
 }
 
-template <class Body>
-Status CudaSession::each_query_run(uint32_t layer, uint64_t first, uint32_t n, Body&& body) const {
-  float* ring = queries(layer, Capture::kRing);
-  const uint64_t rows = query_rows(Capture::kRing), dim = query_layout_.dim_of_layer[layer];
-  if (ring == nullptr || n > rows) {
-    return Status::error(Code::kInternal, "%u captured queries of layer %u are not on this tier", n,
-                         layer);
-  }
-  for (uint64_t i = 0; i < n;) {
-    const uint64_t slot = (first + i) % rows, run = std::min(n - i, rows - slot);
-    SHARPI_TRY(body(i * dim, ring + slot * dim, run * dim));
-    i += run;
-  }
-  return Status::ok();
-}
-
-Status CudaSession::read_queries(uint32_t layer, uint64_t first, uint32_t n, float* out) const {
-  return each_query_run(layer, first, n, [&](uint64_t at, const float* from, uint64_t floats) {
-    return copy(out + at, from, floats * sizeof(float), cudaMemcpyDeviceToHost,
-                "reading captured queries");
-  });
-}
-
-Status CudaSession::write_queries(uint32_t layer, uint64_t first, uint32_t n, const float* in) {
-  return each_query_run(layer, first, n, [&](uint64_t at, float* to, uint64_t floats) {
-    return copy(to, in + at, floats * sizeof(float), cudaMemcpyHostToDevice,
-                "writing captured queries");
-  });
-}
-
 KvView CudaSession::view(uint32_t layer) const {
   const auto g = static_cast<size_t>(layout_.group_of_layer[layer]);
   const KvLayerLayout& l = *layout_.find(layer);

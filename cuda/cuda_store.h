@@ -28,8 +28,6 @@ class CudaSession final : public TierSession, public KvStore {
                                           const SessionShape& session);
 
   KvStore& store() override { return *this; }
-  Status read_queries(uint32_t layer, uint64_t first, uint32_t n, float* out) const override;
-  Status write_queries(uint32_t layer, uint64_t first, uint32_t n, const float* in) override;
   Status read_logits(uint32_t row, float* out) const override;
   Status write_logits(uint32_t row, const float* in) override;
   uint32_t max_best() const override;
@@ -37,6 +35,8 @@ class CudaSession final : public TierSession, public KvStore {
   std::vector<MemoryRow> memory_rows() const override;
   uint32_t query_rows(Capture which) const override;
   Status reserve_observer(uint32_t n) override;
+  Status read_queries(uint32_t layer, uint64_t first, uint32_t n, float* out) const override;
+  Status write_queries(uint32_t layer, uint64_t first, uint32_t n, const float* in) override;
   /// [query_rows][dim] of one layer; ring rows at position % query_rows. Null if there is none.
   float* queries(uint32_t layer, Capture which) const;
 
@@ -85,11 +85,9 @@ class CudaSession final : public TierSession, public KvStore {
   Status check_rows(uint32_t layer, uint32_t first, uint32_t n) const;
   Status check_logits_row(uint32_t row) const;
   Status check_checkpoint(uint32_t index) const;
-  /// Calls body(host offset, ring rows, floats) for captured queries that lie together.
-  template <class Body>
-  Status each_query_run(uint32_t layer, uint64_t first, uint32_t n, Body&& body) const;
   Status copy(void* to, const void* from, uint64_t bytes, cudaMemcpyKind kind,
               const char* what) const;
+  Status copy_queries(uint32_t layer, uint64_t first, uint32_t n, std::byte* host, Way way) const;
   Status copy_rows(uint32_t layer, bool value, uint32_t first, uint32_t n, std::byte* host,
                    Way way) const;
   const Device* device_ = nullptr;

@@ -154,6 +154,40 @@ class MoveList {
 
 }  // namespace
 
+Status CudaSession::copy_queries(uint32_t layer, uint64_t first, uint32_t n, std::byte* host,
+                                 Way way) const {
+  const uint64_t ring = query_rows(Capture::kRing);
+  float* base = queries(layer, Capture::kRing);
+  if (base == nullptr || n > ring) {
+    return Status::error(Code::kInternal, "%u captured queries of layer %u are not on this tier", n,
+                         layer);
+  }
+  SHARPI_TRY(device_->usable());
+  const DeviceScope scope(*device_);
+  const uint64_t row = uint64_t{query_layout_.dim_of_layer[layer]} * sizeof(float);
+  const bool out = way == Way::kToHost;
+  for (uint64_t done = 0; done < n;) {
+    const uint64_t slot = (first + done) % ring, rows = std::min<uint64_t>(n - done, ring - slot);
+    std::byte* there = reinterpret_cast<std::byte*>(base) + slot * row;
+    std::byte* here = host + done * row;
+    SHARPI_TRY(device_->check(
+        cudaMemcpyAsync(out ? here : there, out ? there : here, rows * row,
+                        out ? cudaMemcpyDeviceToHost : cudaMemcpyHostToDevice, stream_->get()),
+        "copying captured queries"));
+    done += rows;
+  }
+  return stream_->wait();
+}
+
+Status CudaSession::read_queries(uint32_t layer, uint64_t first, uint32_t n, float* out) const {
+  return copy_queries(layer, first, n, reinterpret_cast<std::byte*>(out), Way::kToHost);
+}
+
+Status CudaSession::write_queries(uint32_t layer, uint64_t first, uint32_t n, const float* in) {
+  auto* from = reinterpret_cast<std::byte*>(const_cast<float*>(in));  // only read
+  return copy_queries(layer, first, n, from, Way::kToDevice);
+}
+
 Status CudaSession::stage_moves(std::span<const KvMove> moves) {
   discard_moves();
   MoveList list;

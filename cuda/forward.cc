@@ -93,7 +93,7 @@ Status CudaModel::head(Pass& p) const {
   if (p.n_head_rows == 0) return Status::ok();  // transient: nothing is wanted
   const ModelSpec& s = spec();
   MatmulParams m;
-  if (p.head_rows_in_order && !config_.deterministic) {
+  if (p.head_rows_in_order && !p.config.deterministic) {
     m = product(p, Buf::kX, s.n_embd, s.output_norm);
   } else {
     NormRowsParams n;
@@ -130,7 +130,7 @@ Status CudaModel::rope_tables(Pass& p) const {
     r.mscale = ropes_[i].mscale;
     r.cos = p.ws.get(Buf::kCos) + i * stride;
     r.sin = p.ws.get(Buf::kSin) + i * stride;
-    if (r.n_half != 0) SHARPI_TRY(launch_rope_table(r, config_.pdl, p.ws.lane()));
+    if (r.n_half != 0) SHARPI_TRY(launch_rope_table(r, p.config.pdl, p.ws.lane()));
   }
   return Status::ok();
 }
@@ -148,7 +148,7 @@ MatmulParams CudaModel::product(Pass& p, Buf x, uint64_t width, const TensorRef&
 }
 
 Status CudaModel::multiply(Pass& p, const MatmulParams& m) const {
-  return launch_matmul(config_, m, p.ws.lane());
+  return launch_matmul(p.config, m, p.ws.lane());
 }
 
 Status CudaModel::project_back(Pass& p, Buf from, uint64_t width, const TensorRef& w,

@@ -52,7 +52,7 @@ Status CudaModel::route(Pass& p, const LayerSpec& l) const {
   r.renormalize = f.renormalize;
   r.ids = p.ws.get<int32_t>(Buf::kMoeIds);
   r.weights = p.ws.get(Buf::kMoeWeight);
-  r.pdl = config_.pdl;
+  r.pdl = p.config.pdl;
   return launch_router(r, p.ws.lane());
 }
 
@@ -69,7 +69,7 @@ Status CudaModel::shared_expert_in(Pass& p, const LayerSpec& l) const {
     g.norm_eps = spec().rms_eps;
     g.w = floats(f.shared_gate_inp);
     g.y = p.ws.get(Buf::kSharedGate);
-    g.pdl = config_.pdl;
+    g.pdl = p.config.pdl;
     SHARPI_TRY(launch_sigmoid_gate(g, p.ws.lane()));
   }
   return gated_ffn(p, f, f.shared_gate, f.shared_up, l.ffn_norm);
@@ -105,7 +105,7 @@ Status CudaModel::experts(Pass& p, const LayerSpec& l, Buf to, bool add) const {
   m.y_stride = spec().n_embd;
   m.workspace = p.ws.get<std::byte>(Buf::kKernel);
   m.workspace_bytes = p.ws.size(Buf::kKernel);
-  return launch_moe(config_, m, p.ws.lane());
+  return launch_moe(p.config, m, p.ws.lane());
 }
 
 /// Everything that reads the block's input runs before the first add to it.

@@ -71,7 +71,7 @@ Status CudaModel::store_rows(Pass& p, uint32_t layer) const {
   q.q_out = p.ws.get(Buf::kQuery);
   q.query_offset = query_layout_.offset_of_layer[layer];
   q.to_ring = own && a.window != 0 && to_ring;
-  return launch_qkv(q, config_.pdl, p.ws.lane());
+  return launch_qkv(q, p.config.pdl, p.ws.lane());
 }
 
 Status CudaModel::attend(Pass& p, uint32_t layer) const {
@@ -93,7 +93,7 @@ Status CudaModel::attend(Pass& p, uint32_t layer) const {
   t.o_stride = q_dim;
   t.workspace = p.ws.get<std::byte>(Buf::kAttention);
   t.workspace_bytes = p.ws.size(Buf::kAttention);
-  return launch_attention(config_, t, p.ws.lane());
+  return launch_attention(p.config, t, p.ws.lane());
 }
 
 Status CudaModel::flush_ring(Pass& p) const {
@@ -101,7 +101,7 @@ Status CudaModel::flush_ring(Pass& p) const {
   const auto layer = static_cast<uint32_t>(p.ws.pending_ring);
   p.ws.pending_ring = -1;
   if (p.transient) return Status::ok();
-  return launch_ring_flush({p.batch, kv_layer(p, layer)}, config_.pdl, p.ws.lane());
+  return launch_ring_flush({p.batch, kv_layer(p, layer)}, p.config.pdl, p.ws.lane());
 }
 
 Status CudaModel::delta_block(Pass& p, uint32_t layer) const {
@@ -132,7 +132,7 @@ Status CudaModel::delta_block(Pass& p, uint32_t layer) const {
   t.out = p.ws.get(Buf::kMix);
   t.workspace = p.ws.get<std::byte>(Buf::kKernel);
   t.workspace_bytes = p.ws.size(Buf::kKernel);
-  SHARPI_TRY(launch_delta_net(config_, t, p.ws.lane()));
+  SHARPI_TRY(launch_delta_net(p.config, t, p.ws.lane()));
   return project_back(p, Buf::kMix, d.value_dim(), d.out, l.mixer_post_norm, 1.0f);
 }
 

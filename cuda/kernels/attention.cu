@@ -8,15 +8,11 @@
 namespace sharpi::cuda {
 namespace {
 
-// Query vectors that a split block takes, at most; partial results are sized for it.
-constexpr uint32_t kSplitVectors = 16;
 // Blocks per multiprocessor that a split launch aims at.
 constexpr uint32_t kBlocksPerSm = 2;
-// Shared memory of the merge holds a weight per split and vector.
-constexpr uint32_t kMostSplits = 256;
 
-uint32_t target_blocks(const MatmulConfig& config) {
-  return static_cast<uint32_t>(std::max(config.n_sm, 1)) * kBlocksPerSm;
+uint32_t target_blocks(const MatmulConfig& config, uint32_t per_sm) {
+  return static_cast<uint32_t>(std::max(config.n_sm, 1)) * per_sm;
 }
 
 Status check(const AttentionParams& p) {
@@ -46,11 +42,13 @@ Status plan_splits(const MatmulConfig& config, const AttentionParams& p, Attenti
   a->block_rows = single ? 1 : std::max(1u, kSplitVectors / a->group);
   a->n_blocks = single ? p.batch.n_rows : p.batch.n_rows / a->block_rows + p.batch.n_sequences;
   const uint32_t units = p.kv.n_heads * a->n_blocks;
-  a->max_splits = std::clamp(target_blocks(config) / units, 1u, kMostSplits);
+  const uint32_t per_sm = config.exact ? kBlocksPerSm : attention_split_blocks_per_sm(config, p.kv);
+  a->max_splits = std::clamp(target_blocks(config, per_sm) / units, 1u, kMostSplits);
   a->counters = reinterpret_cast<uint32_t*>(p.workspace);
   a->parts = reinterpret_cast<float*>(p.workspace + kAttentionCounterBytes);
   const uint64_t n = uint64_t{a->n_blocks} * p.kv.n_heads;
   const uint64_t floats = n * a->max_splits * part_floats(a->block_rows * a->group, p.kv.head_dim);
+  if (a->max_splits == 1) return Status::ok();
   if (p.workspace == nullptr || n * sizeof(uint32_t) > kAttentionCounterBytes ||
       kAttentionCounterBytes + floats * sizeof(float) > p.workspace_bytes) {
     return Status::error(Code::kInternal, "kernel attention: workspace of %llu bytes is too small",
@@ -65,12 +63,14 @@ uint64_t attention_workspace_bytes(const MatmulConfig& config, uint32_t max_head
                                    uint32_t max_head_dim) {
   // Blocks times splits stay under the target, or there is one split; a block has up to
   // kSplitVectors vectors, a call up to 2 * kSplitRows blocks per KV head.
-  const uint64_t blocks = std::max(target_blocks(config), 2 * kSplitRows * max_heads);
+  const uint64_t blocks = std::max(target_blocks(config, kBlocksPerSm), 2 * kSplitRows * max_heads);
   return kAttentionCounterBytes + blocks * part_floats(kSplitVectors, max_head_dim) * sizeof(float);
 }
 
-Status prepare_attention(const MatmulConfig&) {
-  return prepare_attention_f32();
+Status prepare_attention(const MatmulConfig& config) {
+  SHARPI_TRY(prepare_attention_f32());
+  SHARPI_TRY(prepare_attention_split(config));
+  return prepare_attention_flash(config);
 }
 
 Status launch_attention(const MatmulConfig& config, const AttentionParams& p, cudaStream_t stream) {
@@ -79,9 +79,13 @@ Status launch_attention(const MatmulConfig& config, const AttentionParams& p, cu
   a.p = p;
   a.group = p.n_heads / p.kv.n_heads;
   a.max_splits = 1;
-  const bool split = p.batch.n_rows <= kSplitRows && !config.deterministic;
+  const bool few = p.batch.n_rows <= kSplitRows || p.batch.n_rows == p.batch.n_sequences;
+  const bool split = few && !config.deterministic;
   if (split) SHARPI_TRY(plan_splits(config, p, &a));
-  return launch_attention_f32(a, config.pdl, stream);
+  if (config.exact || config.deterministic) return launch_attention_f32(a, config.pdl, stream);
+  if (split) return launch_attention_split(config, a, stream);
+  return attention_flash_fits(config, p.kv) ? launch_attention_flash(a, config.pdl, stream)
+                                            : launch_attention_f32(a, config.pdl, stream);
 }
 
 }  // namespace sharpi::cuda

@@ -22,7 +22,7 @@
 
 namespace sharpi::cuda {
 
-/// Calls of up to this many rows use the split kernels.
+/// Calls of up to this many rows, and decode of any batch, use the split kernels.
 constexpr uint32_t kSplitRows = 16;
 
 struct AttentionParams {

@@ -19,6 +19,7 @@ struct AttentionArgs {
   uint32_t block_rows;  // query rows of one sequence that a block takes
   uint32_t n_blocks;    // row blocks, at most
   uint32_t max_splits;  // partial results per block
+  bool merge_later;     // a launch of its own merges
   uint32_t* counters;   // [n_blocks][kv heads]
   float* parts;         // [n_blocks][kv heads][max_splits][part_floats()]
 };
@@ -99,7 +100,7 @@ __device__ __forceinline__ const std::byte* key_row(const KvLayer& l, const KeyM
   if (t >= m.position) {
     return chunk_row(l, m.chunk_block, static_cast<uint32_t>(t - m.position), value);
   }
-  return store_row(l, m.group, t % m.group.ring_slots, value);
+  return store_row(l, m.group, static_cast<uint32_t>(t) % m.group.ring_slots, value);
 }
 
 /// Tiles [first, last) of `tile` keys that split i of a block takes.
@@ -151,41 +152,86 @@ __device__ __forceinline__ bool last_to_arrive(uint32_t* counter, uint32_t n, ui
   return *flag != 0;
 }
 
+/// Splits of a block and vectors of a split block, at most; what merge_parts needs of shared
+/// memory.
+constexpr uint32_t kMostSplits = 256, kSplitVectors = 16;
+/// Keys of a tile of attention_split, and the tiles that a split has at least.
+constexpr int kSplitTile = 16;
+constexpr uint32_t kLeastSplitTiles = 8;
+constexpr uint32_t kMergeFloats = 2 * kMostSplits * kSplitVectors;
+
+/// Weights of the splits for every vector: weights[s * 2 * vectors + v]. A warp per vector, lanes
+/// take splits in turn.
+__device__ __forceinline__ void merge_weights(const float* parts, uint64_t stride, uint32_t vectors,
+                                              uint32_t n_splits, float* weights) {
+  const uint32_t lane = threadIdx.x % 32;
+  for (uint32_t i = threadIdx.x; i < n_splits * 2 * vectors; i += blockDim.x) {
+    weights[i] = __ldcg(parts + i / (2 * vectors) * stride + i % (2 * vectors));
+  }
+  __syncthreads();
+  for (uint32_t v = threadIdx.x / 32; v < vectors; v += blockDim.x / 32) {
+    float top = -INFINITY, sum = 0.0f;
+    for (uint32_t s = lane; s < n_splits; s += 32) top = fmaxf(top, weights[s * 2 * vectors + v]);
+#pragma unroll
+    for (int d = 16; d > 0; d /= 2) top = fmaxf(top, __shfl_xor_sync(0xFFFFFFFFu, top, d));
+    for (uint32_t s = lane; s < n_splits; s += 32) {
+      float* m = weights + s * 2 * vectors + v;
+      const float w = *m == -INFINITY ? 0.0f : exp2f(*m - top);
+      sum = fmaf(w, m[vectors], sum);
+      *m = w;
+    }
+#pragma unroll
+    for (int d = 16; d > 0; d /= 2) sum += __shfl_xor_sync(0xFFFFFFFFu, sum, d);
+    const float inverse = sum > 0.0f ? 1.0f / sum : 0.0f;
+    for (uint32_t s = lane; s < n_splits; s += 32) weights[s * 2 * vectors + v] *= inverse;
+  }
+  __syncthreads();
+}
+
 /// Merges n_splits partial results of `vectors` query vectors (row * group + head of the group) in
 /// ascending order and stores them. All threads of the block; `weights`: shared memory of
-/// max_splits * vectors floats.
+/// kMergeFloats floats.
 __device__ __forceinline__ void merge_parts(const AttentionArgs& a, const RowBlock& b, uint32_t kv,
                                             const float* parts, uint64_t stride, uint32_t vectors,
                                             uint32_t n_splits, float* weights) {
+  merge_weights(parts, stride, vectors, n_splits, weights);
   const uint32_t dim = a.p.kv.head_dim;
-  for (uint32_t v = threadIdx.x; v < vectors; v += blockDim.x) {
-    float top = -INFINITY;
-    for (uint32_t s = 0; s < n_splits; ++s) top = fmaxf(top, __ldcg(parts + s * stride + v));
-    float sum = 0.0f;
-    for (uint32_t s = 0; s < n_splits; ++s) {
-      const float m = __ldcg(parts + s * stride + v);
-      const float w = m == -INFINITY ? 0.0f : exp2f(m - top);
-      weights[s * vectors + v] = w;
-      sum = fmaf(w, __ldcg(parts + s * stride + vectors + v), sum);
-    }
-    const float inverse = sum > 0.0f ? 1.0f / sum : 0.0f;
-    for (uint32_t s = 0; s < n_splits; ++s) weights[s * vectors + v] *= inverse;
-  }
-  __syncthreads();
   const uint32_t first_row = a.p.batch.table.sequences[b.sequence].first_row + b.row0;
-  for (uint32_t i = threadIdx.x; i < vectors * dim; i += blockDim.x) {
+  for (uint32_t i = threadIdx.x * 4; i < vectors * dim; i += blockDim.x * 4) {
     const uint32_t v = i / dim, d = i % dim;
-    float sum = 0.0f;
+    float4 sum = {};
 #pragma unroll 8
     for (uint32_t s = 0; s < n_splits; ++s) {
-      sum = fmaf(weights[s * vectors + v], __ldcg(parts + s * stride + 2 * vectors + i), sum);
+      const auto* from = reinterpret_cast<const float2*>(parts + s * stride + 2 * vectors + i);
+      const float2 x = __ldcg(from), y = __ldcg(from + 1);
+      const float w = weights[s * 2 * vectors + v];
+      sum.x = fmaf(w, x.x, sum.x);
+      sum.y = fmaf(w, x.y, sum.y);
+      sum.z = fmaf(w, y.x, sum.z);
+      sum.w = fmaf(w, y.y, sum.w);
     }
-    store_result(a.p, first_row + v / a.group, kv * a.group + v % a.group, d, sum);
+    const uint64_t row = first_row + v / a.group;
+    const uint32_t head = kv * a.group + v % a.group;
+    store_result(a.p, row, head, d, sum.x);
+    store_result(a.p, row, head, d + 1, sum.y);
+    store_result(a.p, row, head, d + 2, sum.z);
+    store_result(a.p, row, head, d + 3, sum.w);
   }
 }
 
 /// The kernels' launchers, called by launch_attention.
 Status launch_attention_f32(const AttentionArgs& a, bool pdl, cudaStream_t stream);
 Status prepare_attention_f32();
+/// Blocks that fit one multiprocessor, and the launch. Calls of few rows on tensor cores.
+Status launch_attention_split(const MatmulConfig& config, const AttentionArgs& a,
+                              cudaStream_t stream);
+Status launch_attention_merge(const AttentionArgs& a, bool pdl, cudaStream_t stream);
+uint32_t attention_split_blocks_per_sm(const MatmulConfig& config, const KvLayer& l);
+Status prepare_attention_split(const MatmulConfig& config);
+/// Blocks of query rows on tensor cores; false if this layer does not fit the device's shared
+/// memory.
+bool attention_flash_fits(const MatmulConfig& config, const KvLayer& l);
+Status launch_attention_flash(const AttentionArgs& a, bool pdl, cudaStream_t stream);
+Status prepare_attention_flash(const MatmulConfig& config);
 
 }  // namespace sharpi::cuda

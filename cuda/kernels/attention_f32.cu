@@ -21,7 +21,8 @@ struct Shape {
   static constexpr int kRowsPer = kVectors / 16, kKeysPer = kKeys / 8;  // products per thread
   static constexpr int kOutRows = kVectors / 8, kOutColumns = kDim / 16;
   static constexpr size_t kTileFloats = (kVectors + kKeys) * kPitch;
-  static constexpr size_t kFloats = kTileFloats + kKeys * kVectors + 3 * kVectors;
+  static constexpr size_t kUsed = kTileFloats + kKeys * kVectors + 3 * kVectors;
+  static constexpr size_t kFloats = kUsed > kMergeFloats ? kUsed : kMergeFloats;
 };
 
 /// q[v][d] of the block's vectors, times scale and log2(e); unused vectors are zero.

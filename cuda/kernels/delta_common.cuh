@@ -4,11 +4,13 @@
 // Thread rule: device code.
 #pragma once
 
+#include <cuda_fp16.h>
 #include <cuda_runtime.h>
 
 #include <cstdint>
 
 #include "cuda/kernels/delta_net.h"
+#include "cuda/kernels/kv_rows.cuh"
 
 namespace sharpi::cuda {
 
@@ -16,9 +18,21 @@ namespace sharpi::cuda {
 struct DeltaArgs {
   DeltaNetParams p;
   float* qkv;   // [n_rows][conv_dim] convolved; q and k normalised, q scaled
-  float* gate;  // [n_rows][n_v_heads][2]: g (log of the decay), beta
+  float* gate;  // [n_rows][n_v_heads][2]: decay (chunks: its logarithm), beta
   float* kq;    // [n_rows][n_k_heads] k.q
+  // Chunks only, else nullptr.
+  __half *q16, *k16;  // [n_rows][key_dim], instead of q and k in `qkv`
+  __half *u, *w;      // [chunk][v head][64][head_dim]
+  __half* pairs;      // [chunk][v head][64][64]: P
+  float* sums;        // [chunk][v head][64]: G
 };
+
+/// Tokens of a chunk.
+constexpr int kDeltaChunk = 64;
+Status prepare_delta_chunks(const MatmulConfig& config);
+bool delta_chunks_fit(const MatmulConfig& config);
+/// Heads of 128; n_chunks: of all sequences, at least.
+Status launch_delta_chunks(const DeltaArgs& a, uint32_t n_chunks, bool pdl, cudaStream_t stream);
 
 __device__ __forceinline__ float delta_warp_sum(float v) {
 #pragma unroll
@@ -39,7 +53,8 @@ __device__ __forceinline__ float write_strength(const DeltaNetParams& p, uint64_
 
 /// A sequence's rows and conv tails.
 struct ConvSource {
-  const float* rows;  // raw projections of row 0
+  const float* all;   // raw projections of the call's rows
+  const float* rows;  // of the sequence's row 0
   const float* tail;  // [kernel - 1][conv_dim]
   uint32_t dim, kernel;
 };
@@ -48,20 +63,8 @@ __device__ __forceinline__ float raw_value(const ConvSource& s, int32_t index, u
   return s.tail[(index + static_cast<int32_t>(s.kernel) - 1) * static_cast<int32_t>(s.dim) +
                 static_cast<int32_t>(channel)];
 }
-/// silu(sum_i taps[i] * row[index - kernel + 1 + i]).
-__device__ __forceinline__ float conv_value(const ConvSource& s, const float* taps, int32_t index,
-                                            uint32_t channel) {
-  float y = 0.0f;
-#pragma unroll
-  for (int32_t i = 0; i < 4; ++i) {
-    if (i >= static_cast<int32_t>(s.kernel)) break;
-    const float x = raw_value(s, index - static_cast<int32_t>(s.kernel) + 1 + i, channel);
-    y = fmaf(taps[channel * s.kernel + static_cast<uint32_t>(i)], x, y);
-  }
-  return silu(y);
-}
 __device__ __forceinline__ ConvSource conv_source(const DeltaNetParams& p, const BatchSequence& s) {
-  return {p.qkv + uint64_t{s.first_row} * p.shape.conv_dim(),
+  return {p.qkv, p.qkv + uint64_t{s.first_row} * p.shape.conv_dim(),
           reinterpret_cast<const float*>(s.state_in + p.conv_offset), p.shape.conv_dim(),
           p.shape.conv_kernel};
 }

@@ -24,21 +24,47 @@ struct DecodeShared {
   float kq, sum;
 };
 
+/// The channel of a thread (q, k, v in turn; threads past 3 * kDim have none) and its taps.
+template <int kDim>
+struct DecodeChannel {
+  uint32_t part, channel;
+  float taps[4];
+  __device__ __forceinline__ DecodeChannel(const DeltaNetParams& p, uint32_t head) {
+    part = threadIdx.x / kDim;
+    const uint32_t c = threadIdx.x % kDim, key = head % p.shape.n_k_heads;
+    channel = part == 2 ? 2 * p.shape.key_dim() + head * kDim + c
+                        : part * p.shape.key_dim() + key * kDim + c;
+    const uint32_t kernel = p.shape.conv_kernel;
+#pragma unroll
+    for (uint32_t t = 0; t < 4; ++t) {
+      const bool used = part < 3 && t + kernel >= 4;
+      taps[t] = used ? p.conv1d[channel * kernel + t + kernel - 4] : 0.0f;
+    }
+  }
+};
+
 template <int kDim>
 __device__ __forceinline__ void decode_conv(const DeltaNetParams& p, const BatchSequence& s,
-                                            uint32_t head, DecodeShared<kDim>* sh) {
-  const uint32_t key = head % p.shape.n_k_heads;
+                                            uint32_t head, const DecodeChannel<kDim>& mine,
+                                            DecodeShared<kDim>* sh) {
   const ConvSource source = conv_source(p, s);
-  auto* tail = reinterpret_cast<float*>(s.state_out + p.conv_offset);
-  for (uint32_t i = threadIdx.x; i < 3 * kDim; i += kDecodeThreads) {
-    const uint32_t part = i / kDim, c = i % kDim;
-    const uint32_t channel = part == 2 ? 2 * p.shape.key_dim() + head * kDim + c
-                                       : part * p.shape.key_dim() + key * kDim + c;
-    (part == 0 ? sh->q : part == 1 ? sh->k : sh->v)[c] = conv_value(source, p.conv1d, 0, channel);
-    if (part == 2 || head == key) {
-      for (uint32_t t = 0; t + 1 < source.kernel; ++t) {
-        tail[t * source.dim + channel] = raw_value(
-            source, static_cast<int32_t>(t + 2) - static_cast<int32_t>(source.kernel), channel);
+  if (mine.part < 3) {
+    float x[4] = {};
+#pragma unroll
+    for (int t = 0; t < 4; ++t) {
+      const bool used = t + static_cast<int>(source.kernel) >= 4;
+      if (used) x[t] = raw_value(source, t - 3, mine.channel);
+    }
+    float y = mine.taps[0] * x[0];
+#pragma unroll
+    for (int t = 1; t < 4; ++t) y = fmaf(mine.taps[t], x[t], y);
+    float* to = mine.part == 0 ? sh->q : mine.part == 1 ? sh->k : sh->v;
+    to[threadIdx.x % kDim] = silu(y);
+    if (mine.part == 2 || head < p.shape.n_k_heads) {
+      auto* tail = reinterpret_cast<float*>(s.state_out + p.conv_offset) + mine.channel;
+#pragma unroll
+      for (uint32_t t = 0; t < 3; ++t) {
+        if (t + source.kernel >= 4) tail[(t + source.kernel - 4) * source.dim] = x[t + 1];
       }
     }
   }
@@ -68,8 +94,10 @@ __global__ void __launch_bounds__(kDecodeThreads, 1)
   constexpr int kRows = kDim / static_cast<int>(kDecodeWarps), kPer = kDim / 32;
   __shared__ DecodeShared<kDim> sh;
   grid_dependents_launch();
-  grid_dependency_wait();
   const uint32_t head = blockIdx.x, warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+  const DecodeChannel<kDim> channel(p, head);
+  const float weight = threadIdx.x < kDim ? p.norm[threadIdx.x] : 0.0f;
+  grid_dependency_wait();
   const BatchSequence s = p.batch.table.sequences[blockIdx.y];
   if (s.n_rows == 0) return;
   const uint64_t row = s.first_row, at = uint64_t{head} * kDim * kDim;
@@ -84,7 +112,9 @@ __global__ void __launch_bounds__(kDecodeThreads, 1)
     state[r] = reinterpret_cast<const Part*>(from + (warp * kRows + r) * kDim)[lane];
   }
   const float decay = expf(log_decay(p, row, head)), beta = write_strength(p, row, head);
-  decode_conv<kDim>(p, s, head, &sh);
+  const uint64_t out = row * p.shape.value_dim() + head * kDim + threadIdx.x;
+  const float gate = threadIdx.x < kDim ? p.z[out] : 0.0f;
+  decode_conv<kDim>(p, s, head, channel, &sh);
   const Part k = reinterpret_cast<const Part*>(sh.k)[lane],
              q = reinterpret_cast<const Part*>(sh.q)[lane];
 #pragma unroll
@@ -113,10 +143,7 @@ __global__ void __launch_bounds__(kDecodeThreads, 1)
     if (lane == 0) sh.sum = 1.0f / sqrtf(sum / static_cast<float>(kDim) + p.eps);
   }
   __syncthreads();
-  const uint64_t out = row * p.shape.value_dim() + head * kDim;
-  for (uint32_t c = threadIdx.x; c < kDim; c += kDecodeThreads) {
-    p.out[out + c] = sh.o[c] * sh.sum * p.norm[c] * silu(p.z[out + c]);
-  }
+  if (threadIdx.x < kDim) p.out[out] = sh.o[threadIdx.x] * sh.sum * weight * silu(gate);
 }
 
 // --- rows ---
@@ -136,16 +163,52 @@ __device__ __forceinline__ void write_tail(const DeltaNetParams& p, const BatchS
   }
 }
 
-/// One warp: convolves kDim channels from c0 and returns its lane's values.
+/// One warp's channels c0 + lane + 32 i: taps and the raw rows before the current one.
 template <int kDim>
-__device__ __forceinline__ void conv_head(const DeltaNetParams& p, const ConvSource& source,
-                                          uint32_t index, uint32_t c0, float (&y)[kDim / 32]) {
+struct ConvHead {
+  static constexpr int kPer = kDim / 32;
+  float taps[kPer][4], older[kPer][3];  // the last taps and rows: fewer than four leave zeros
+  uint32_t c0;
+
+  __device__ __forceinline__ void start(const DeltaNetParams& p, uint32_t first) {
+    c0 = first;
+    const uint32_t kernel = p.shape.conv_kernel;
 #pragma unroll
-  for (int i = 0; i < kDim / 32; ++i) {
-    const uint32_t channel = c0 + threadIdx.x % 32 + 32u * static_cast<uint32_t>(i);
-    y[i] = conv_value(source, p.conv1d, static_cast<int32_t>(index), channel);
+    for (int i = 0; i < kPer; ++i) {
+#pragma unroll
+      for (uint32_t t = 0; t < 4; ++t) {
+        taps[i][t] = t + kernel >= 4 ? p.conv1d[channel(i) * kernel + t + kernel - 4] : 0.0f;
+      }
+    }
   }
-}
+  __device__ __forceinline__ uint32_t channel(int i) const {
+    return c0 + threadIdx.x % 32 + 32u * static_cast<uint32_t>(i);
+  }
+  __device__ __forceinline__ void seek(const ConvSource& s, uint32_t index) {
+#pragma unroll
+    for (int i = 0; i < kPer; ++i) {
+#pragma unroll
+      for (int t = 0; t < 3; ++t) {
+        const bool used = t + static_cast<int>(s.kernel) >= 4;
+        older[i][t] = used ? raw_value(s, static_cast<int32_t>(index) + t - 3, channel(i)) : 0.0f;
+      }
+    }
+  }
+  /// Row `row` of the call; its predecessor was the last one, or seek() was called.
+  __device__ __forceinline__ void next(const ConvSource& s, uint64_t row, float (&y)[kPer]) {
+#pragma unroll
+    for (int i = 0; i < kPer; ++i) {
+      const float x = s.all[row * s.dim + channel(i)];
+      const float sum = fmaf(
+          taps[i][3], x,
+          fmaf(taps[i][2], older[i][2], fmaf(taps[i][1], older[i][1], taps[i][0] * older[i][0])));
+      older[i][0] = older[i][1];
+      older[i][1] = older[i][2];
+      older[i][2] = x;
+      y[i] = silu(sum);
+    }
+  }
+};
 template <int kDim>
 __device__ __forceinline__ float dot_head(const float (&a)[kDim / 32],
                                           const float (&b)[kDim / 32]) {
@@ -155,59 +218,100 @@ __device__ __forceinline__ float dot_head(const float (&a)[kDim / 32],
   return delta_warp_sum(sum);
 }
 
+constexpr uint32_t kConvRows = 16;  // of a block
+
+__device__ __forceinline__ void gates_and_tails(const DeltaArgs& a, uint32_t r0, uint32_t r1) {
+  const DeltaNetParams& p = a.p;
+  const uint32_t n_v = p.shape.n_v_heads;
+  for (uint32_t i = threadIdx.x; i < (r1 - r0) * n_v; i += kRowThreads) {
+    const uint32_t row = r0 + i / n_v, h = i % n_v;
+    float* gate = a.gate + (uint64_t{row} * n_v + h) * 2;
+    const float g = log_decay(p, row, h);
+    gate[0] = a.q16 != nullptr ? g : expf(g);
+    gate[1] = write_strength(p, row, h);
+  }
+  for (uint32_t row = r0; row < r1; ++row) {
+    const BatchRow br = p.batch.table.rows[row];
+    if (br.sequence == kNoSequence) continue;
+    const BatchSequence& s = p.batch.table.sequences[br.sequence];
+    if (br.index == 0 || br.index + p.shape.conv_kernel > s.n_rows) {
+      write_tail(p, s, conv_source(p, s), br.index);
+    }
+  }
+}
+
+/// A warp per key head (its q and k) or value head, kConvRows rows one after the other.
 template <int kDim>
 __global__ void __launch_bounds__(kRowThreads)
     delta_conv_kernel(const __grid_constant__ DeltaArgs a) {
+  constexpr int kPer = kDim / 32;
   const DeltaNetParams& p = a.p;
   grid_dependents_launch();
+  const uint32_t lane = threadIdx.x % 32, n_k = p.shape.n_k_heads, n_v = p.shape.n_v_heads;
+  const uint32_t item = blockIdx.y * (kRowThreads / 32) + threadIdx.x / 32;
+  const uint32_t key_dim = p.shape.key_dim();
+  const bool is_key = item < n_k, is_value = !is_key && item < n_k + n_v;
+  ConvHead<kDim> first, second;  // q and k, or v alone
+  if (is_key || is_value) first.start(p, is_key ? item * kDim : 2 * key_dim + (item - n_k) * kDim);
+  if (is_key) second.start(p, key_dim + item * kDim);
   grid_dependency_wait();
-  const uint32_t row = blockIdx.x, lane = threadIdx.x % 32, warp = threadIdx.x / 32;
-  const BatchRow br = p.batch.table.rows[row];
-  if (br.sequence == kNoSequence) return;
-  const BatchSequence& s = p.batch.table.sequences[br.sequence];
-  const ConvSource source = conv_source(p, s);
-  const uint32_t n_k = p.shape.n_k_heads, n_v = p.shape.n_v_heads, key_dim = p.shape.key_dim();
-  float* to = a.qkv + uint64_t{row} * source.dim;
-  for (uint32_t item = warp; item < n_k + n_v; item += kRowThreads / 32) {
-    float x[kDim / 32];
-    if (item >= n_k) {
-      const uint32_t c0 = 2 * key_dim + (item - n_k) * kDim;
-      conv_head<kDim>(p, source, br.index, c0, x);
+  const uint32_t r0 = blockIdx.x * kConvRows, r1 = min(r0 + kConvRows, p.batch.n_rows);
+  if (blockIdx.y + 1 == gridDim.y) return gates_and_tails(a, r0, r1);
+  if (!is_key && !is_value) return;
+  uint32_t sequence = kNoSequence;
+  ConvSource source = {};
+#pragma unroll 4
+  for (uint32_t row = r0; row < r1; ++row) {
+    const BatchRow br = p.batch.table.rows[row];
+    if (br.sequence == kNoSequence) continue;
+    if (br.sequence != sequence) {
+      sequence = br.sequence;
+      source = conv_source(p, p.batch.table.sequences[sequence]);
+      first.seek(source, br.index);
+      if (is_key) second.seek(source, br.index);
+    }
+    float x[kPer], k[kPer];
+    float* to = a.qkv + uint64_t{row} * p.shape.conv_dim();
+    first.next(source, row, x);
+    if (is_value) {
 #pragma unroll
-      for (int i = 0; i < kDim / 32; ++i) to[c0 + lane + 32u * static_cast<uint32_t>(i)] = x[i];
+      for (int i = 0; i < kPer; ++i) to[first.channel(i)] = x[i];
       continue;
     }
-    float k[kDim / 32];
-    conv_head<kDim>(p, source, br.index, item * kDim, x);
-    conv_head<kDim>(p, source, br.index, key_dim + item * kDim, k);
+    second.next(source, row, k);
     const float fq = rsqrtf(static_cast<float>(kDim)) / fmaxf(sqrtf(dot_head<kDim>(x, x)), p.eps);
     const float fk = 1.0f / fmaxf(sqrtf(dot_head<kDim>(k, k)), p.eps);
 #pragma unroll
-    for (int i = 0; i < kDim / 32; ++i) {
-      x[i] *= fq;
-      k[i] *= fk;
-      to[item * kDim + lane + 32u * static_cast<uint32_t>(i)] = x[i];
-      to[key_dim + item * kDim + lane + 32u * static_cast<uint32_t>(i)] = k[i];
+    for (int i = 0; i < kPer; ++i) x[i] *= fq, k[i] *= fk;
+    if (a.q16 != nullptr) {
+      const uint64_t at = uint64_t{row} * key_dim;
+#pragma unroll
+      for (int i = 0; i < kPer; ++i) {
+        a.q16[at + first.channel(i)] = __float2half_rn(x[i]);
+        a.k16[at + first.channel(i)] = __float2half_rn(k[i]);
+      }
+      continue;
+    }
+#pragma unroll
+    for (int i = 0; i < kPer; ++i) {
+      to[first.channel(i)] = x[i];
+      to[second.channel(i)] = k[i];
     }
     const float kq = dot_head<kDim>(x, k);
     if (lane == 0) a.kq[uint64_t{row} * n_k + item] = kq;
   }
-  for (uint32_t h = threadIdx.x; h < n_v; h += kRowThreads) {
-    float* gate = a.gate + (uint64_t{row} * n_v + h) * 2;
-    gate[0] = log_decay(p, row, h);
-    gate[1] = write_strength(p, row, h);
-  }
-  write_tail(p, s, source, br.index);
 }
 
+constexpr uint32_t kScanThreads = 64;
 constexpr int kTokens = 16;     // of a stage in shared memory
-constexpr int kStateRows = 32;  // value channels of a block, 8 lanes each
+constexpr int kStateRows = 32;  // value channels of a block: eight lanes hold four each
 
 template <int kDim>
 struct RowsStage {
   float k[kTokens][kDim], q[kTokens][kDim];
   float v[kTokens][kStateRows];
-  float decay[kTokens], beta[kTokens], kq[kTokens];
+  float gate[kTokens][2];  // decay, beta
+  float kq[kTokens];
 };
 
 /// Tokens [t0, t0 + kTokens) of the sequence; those past its end are left out. One commit group.
@@ -218,52 +322,117 @@ __device__ __forceinline__ void load_stage(const DeltaArgs& a, const BatchSequen
   const DeltaNetShape& shape = a.p.shape;
   const uint32_t n = min(static_cast<uint32_t>(kTokens), s.n_rows - t0);
   const uint32_t key = head % shape.n_k_heads;
-  const float* rows = a.qkv + (uint64_t{s.first_row} + t0) * shape.conv_dim();
+  const uint64_t row0 = uint64_t{s.first_row} + t0;
+  const float* rows = a.qkv + row0 * shape.conv_dim();
   constexpr uint32_t kPieces = kDim / 4, kValuePieces = kStateRows / 4;
-  constexpr uint32_t kAll = 2 * kPieces + kValuePieces;
-  for (uint32_t i = threadIdx.x; i < n * kAll; i += kRowThreads) {
-    const uint32_t t = i / kAll, piece = i % kAll;
-    const float* row = rows + uint64_t{t} * shape.conv_dim();
-    if (piece < kPieces) {
-      cp_async_16(shared_address(&stage->q[t][piece * 4]), row + key * kDim + piece * 4);
-    } else if (piece < 2 * kPieces) {
-      const uint32_t c = (piece - kPieces) * 4;
-      cp_async_16(shared_address(&stage->k[t][c]), row + shape.key_dim() + key * kDim + c);
-    } else {
-      const uint32_t c = (piece - 2 * kPieces) * 4;
-      cp_async_16(shared_address(&stage->v[t][c]),
-                  row + 2 * shape.key_dim() + head * kDim + j0 + c);
-    }
+  for (uint32_t i = threadIdx.x; i < n * kPieces; i += kScanThreads) {
+    const uint32_t t = i / kPieces, c = i % kPieces * 4;
+    const float* row = rows + uint64_t{t} * shape.conv_dim() + key * kDim + c;
+    cp_async_16(shared_address(&stage->q[t][c]), row);
+    cp_async_16(shared_address(&stage->k[t][c]), row + shape.key_dim());
+  }
+  for (uint32_t i = threadIdx.x; i < n * kValuePieces; i += kScanThreads) {
+    const uint32_t t = i / kValuePieces, c = i % kValuePieces * 4;
+    cp_async_16(shared_address(&stage->v[t][c]),
+                rows + uint64_t{t} * shape.conv_dim() + 2 * shape.key_dim() + head * kDim + j0 + c);
   }
   if (threadIdx.x < n) {
-    const uint64_t row = uint64_t{s.first_row} + t0 + threadIdx.x;
+    const uint64_t row = row0 + threadIdx.x;
     const float* gate = a.gate + (row * shape.n_v_heads + head) * 2;
-    stage->decay[threadIdx.x] = expf(gate[0]);
-    stage->beta[threadIdx.x] = gate[1];
-    stage->kq[threadIdx.x] = a.kq[row * shape.n_k_heads + key];
+    cp_async_4(shared_address(&stage->gate[threadIdx.x][0]), gate);
+    cp_async_4(shared_address(&stage->gate[threadIdx.x][1]), gate + 1);
+    cp_async_4(shared_address(&stage->kq[threadIdx.x]), a.kq + row * shape.n_k_heads + key);
   }
   cp_async_commit();
 }
 
+/// Sums of x[i] over the eight lanes of a group: lane l gets that of x[l].
+__device__ __forceinline__ float sum_each(float (&x)[8]) {
+  const uint32_t lane = threadIdx.x;
+#pragma unroll
+  for (int n = 4; n > 0; n /= 2) {
+    const bool upper = (lane & static_cast<uint32_t>(n)) != 0;
+#pragma unroll
+    for (int i = 0; i < n; ++i) {
+      const float give = upper ? x[i] : x[i + n], keep = upper ? x[i + n] : x[i];
+      x[i] = keep + __shfl_xor_sync(0xFFFFFFFFu, give, n);
+    }
+  }
+  return x[0];
+}
+
+/// Four rows of the state per thread, kDim / 8 keys of each.
 template <int kDim>
-__global__ void __launch_bounds__(kRowThreads)
+struct StateTile {
+  static constexpr int kPer = kDim / 32;  // groups of four keys
+  float4 s[4][kPer];
+
+  /// One token: returns d in lanes 0-3 of each group, o in lanes 4-7, of rows lane % 4.
+  __device__ __forceinline__ float step(const float* k, const float* q, float v, float decay,
+                                        float beta, float kq) {
+    const uint32_t lane = threadIdx.x % 8;
+    float4 kv[kPer];
+    float sums[8] = {};
+#pragma unroll
+    for (int i = 0; i < kPer; ++i) {
+      kv[i] = reinterpret_cast<const float4*>(k)[lane + 8u * static_cast<uint32_t>(i)];
+      const float4 qv = reinterpret_cast<const float4*>(q)[lane + 8u * static_cast<uint32_t>(i)];
+#pragma unroll
+      for (int r = 0; r < 4; ++r) {
+        const float4 x = s[r][i];
+        sums[r] =
+            fmaf(x.w, kv[i].w, fmaf(x.z, kv[i].z, fmaf(x.y, kv[i].y, fmaf(x.x, kv[i].x, sums[r]))));
+        sums[4 + r] =
+            fmaf(x.w, qv.w, fmaf(x.z, qv.z, fmaf(x.y, qv.y, fmaf(x.x, qv.x, sums[4 + r]))));
+      }
+    }
+    const float sum = sum_each(sums);
+    const float mine = beta * (v - decay * sum);  // lanes 0-3
+    float d[4];
+#pragma unroll
+    for (int r = 0; r < 4; ++r) d[r] = __shfl_sync(0xFFFFFFFFu, mine, r, 8);
+#pragma unroll
+    for (int i = 0; i < kPer; ++i) {
+#pragma unroll
+      for (int r = 0; r < 4; ++r) {
+        float4& x = s[r][i];
+        x.x = fmaf(d[r], kv[i].x, decay * x.x);
+        x.y = fmaf(d[r], kv[i].y, decay * x.y);
+        x.z = fmaf(d[r], kv[i].z, decay * x.z);
+        x.w = fmaf(d[r], kv[i].w, decay * x.w);
+      }
+    }
+    const uint32_t row = lane % 4;
+    const float of = row == 0 ? d[0] : row == 1 ? d[1] : row == 2 ? d[2] : d[3];
+    return fmaf(of, kq, decay * sum);
+  }
+};
+
+template <int kDim>
+__global__ void __launch_bounds__(kScanThreads)
     delta_rows_kernel(const __grid_constant__ DeltaArgs a) {
-  constexpr int kPer = kDim / 32;  // groups of four keys per lane
-  __shared__ RowsStage<kDim> stages[2];
+  constexpr int kPer = kDim / 32;
+  __shared__ __align__(16) RowsStage<kDim> stages[2];
   grid_dependents_launch();
   grid_dependency_wait();
   const DeltaNetParams& p = a.p;
   const BatchSequence s = p.batch.table.sequences[blockIdx.z];
   if (s.n_rows == 0) return;
   const uint32_t head = blockIdx.x, j0 = blockIdx.y * kStateRows;
-  const uint32_t lane = threadIdx.x % 8, j = threadIdx.x / 8;
+  const uint32_t lane = threadIdx.x % 8, j = threadIdx.x / 8 * 4;  // first of four rows
   const uint64_t at = (uint64_t{head} * kDim + j0 + j) * kDim;
-  const auto* from = reinterpret_cast<const float4*>(
-      reinterpret_cast<const float*>(s.state_in + p.state_offset) + at);
-  float4 state[kPer];
+  const float* from = reinterpret_cast<const float*>(s.state_in + p.state_offset) + at;
+  StateTile<kDim> state;
 #pragma unroll
-  for (int i = 0; i < kPer; ++i) state[i] = from[lane + 8u * static_cast<uint32_t>(i)];
-  float* out = p.out + uint64_t{s.first_row} * p.shape.value_dim() + head * kDim + j0 + j;
+  for (int r = 0; r < 4; ++r) {
+#pragma unroll
+    for (int i = 0; i < kPer; ++i) {
+      state.s[r][i] =
+          reinterpret_cast<const float4*>(from + r * kDim)[lane + 8u * static_cast<uint32_t>(i)];
+    }
+  }
+  const uint32_t width = p.shape.value_dim();
+  float* out = p.out + uint64_t{s.first_row} * width + head * kDim + j0 + j + lane % 4;
   load_stage<kDim>(a, s, head, j0, 0, &stages[0]);
   for (uint32_t t0 = 0, turn = 0; t0 < s.n_rows; t0 += kTokens, turn ^= 1) {
     if (t0 + kTokens < s.n_rows) {
@@ -275,48 +444,23 @@ __global__ void __launch_bounds__(kRowThreads)
     __syncthreads();
     const RowsStage<kDim>& stage = stages[turn];
     const uint32_t n = min(static_cast<uint32_t>(kTokens), s.n_rows - t0);
-#pragma unroll 1
+#pragma unroll 2
     for (uint32_t t = 0; t < n; ++t) {
-      float4 k[kPer];
-      float sk[4] = {}, sq[4] = {};
-#pragma unroll
-      for (int i = 0; i < kPer; ++i) {
-        k[i] = reinterpret_cast<const float4*>(stage.k[t])[lane + 8u * static_cast<uint32_t>(i)];
-        const float4 q =
-            reinterpret_cast<const float4*>(stage.q[t])[lane + 8u * static_cast<uint32_t>(i)];
-        sk[0] = fmaf(state[i].x, k[i].x, sk[0]);
-        sk[1] = fmaf(state[i].y, k[i].y, sk[1]);
-        sk[2] = fmaf(state[i].z, k[i].z, sk[2]);
-        sk[3] = fmaf(state[i].w, k[i].w, sk[3]);
-        sq[0] = fmaf(state[i].x, q.x, sq[0]);
-        sq[1] = fmaf(state[i].y, q.y, sq[1]);
-        sq[2] = fmaf(state[i].z, q.z, sq[2]);
-        sq[3] = fmaf(state[i].w, q.w, sq[3]);
-      }
-      float k_sum = (sk[0] + sk[1]) + (sk[2] + sk[3]), q_sum = (sq[0] + sq[1]) + (sq[2] + sq[3]);
-#pragma unroll
-      for (int d = 4; d > 0; d /= 2) {
-        k_sum += __shfl_xor_sync(0xFFFFFFFFu, k_sum, d);
-        q_sum += __shfl_xor_sync(0xFFFFFFFFu, q_sum, d);
-      }
-      const float decay = stage.decay[t];
-      const float d = stage.beta[t] * (stage.v[t][j] - decay * k_sum);
-      if (lane == 0) {
-        out[uint64_t{t0 + t} * p.shape.value_dim()] = fmaf(d, stage.kq[t], decay * q_sum);
-      }
-#pragma unroll
-      for (int i = 0; i < kPer; ++i) {
-        state[i].x = fmaf(d, k[i].x, decay * state[i].x);
-        state[i].y = fmaf(d, k[i].y, decay * state[i].y);
-        state[i].z = fmaf(d, k[i].z, decay * state[i].z);
-        state[i].w = fmaf(d, k[i].w, decay * state[i].w);
-      }
+      const float o = state.step(stage.k[t], stage.q[t], stage.v[t][j + lane % 4], stage.gate[t][0],
+                                 stage.gate[t][1], stage.kq[t]);
+      if (lane >= 4) out[uint64_t{t0 + t} * width] = o;
     }
     __syncthreads();
   }
-  auto* to = reinterpret_cast<float4*>(reinterpret_cast<float*>(s.state_out + p.state_offset) + at);
+  float* to = reinterpret_cast<float*>(s.state_out + p.state_offset) + at;
 #pragma unroll
-  for (int i = 0; i < kPer; ++i) to[lane + 8u * static_cast<uint32_t>(i)] = state[i];
+  for (int r = 0; r < 4; ++r) {
+#pragma unroll
+    for (int i = 0; i < kPer; ++i) {
+      reinterpret_cast<float4*>(to + r * kDim)[lane + 8u * static_cast<uint32_t>(i)] =
+          state.s[r][i];
+    }
+  }
 }
 
 /// out := rms(out, norm) * silu(z), a warp per row and head.
@@ -340,14 +484,30 @@ __global__ void __launch_bounds__(kRowThreads)
   }
 }
 
+/// Chunks of all sequences, at most.
+uint32_t chunks_of(const Batch& batch) {
+  return batch.n_rows / kDeltaChunk + batch.n_sequences;
+}
+
 template <int kDim>
 Status run_rows(const MatmulConfig& config, const DeltaArgs& a, cudaStream_t stream) {
   const DeltaNetParams& p = a.p;
   const uint32_t n_v = p.shape.n_v_heads;
-  LaunchShape shape = {dim3(p.batch.n_rows), dim3(kRowThreads), 0, stream, config.pdl};
+  const uint32_t items = p.shape.n_k_heads + n_v;
+  LaunchShape shape = {dim3((p.batch.n_rows + kConvRows - 1) / kConvRows,
+                            (items * 32 + kRowThreads - 1) / kRowThreads + 1),
+                       dim3(kRowThreads), 0, stream, config.pdl};
   SHARPI_TRY(launch_kernel("delta_conv", shape, delta_conv_kernel<kDim>, a));
-  shape.grid = dim3(n_v, kDim / kStateRows, p.batch.n_sequences);
-  SHARPI_TRY(launch_kernel("delta_rows", shape, delta_rows_kernel<kDim>, a));
+  if (a.q16 != nullptr) {
+    SHARPI_TRY(launch_delta_chunks(a, chunks_of(p.batch), config.pdl, stream));
+  } else {
+    shape.grid = dim3(n_v, kDim / kStateRows, p.batch.n_sequences);
+    shape.block = dim3(kScanThreads);
+    shape.pdl = false;  // blocks that come early crowd a few multiprocessors
+    SHARPI_TRY(launch_kernel("delta_rows", shape, delta_rows_kernel<kDim>, a));
+  }
+  shape.block = dim3(kRowThreads);
+  shape.pdl = config.pdl;
   shape.grid = dim3(p.batch.n_rows, (n_v * 32 + kRowThreads - 1) / kRowThreads);
   return launch_kernel("delta_gate", shape, delta_gate_kernel<kDim>, p);
 }
@@ -365,6 +525,31 @@ Status run(const MatmulConfig& config, const DeltaArgs& a, cudaStream_t stream) 
 
 uint64_t aligned(uint64_t bytes) {
   return (bytes + 255) / 256 * 256;
+}
+
+// Rows per sequence from which chunks pay, and sequences that their workspace is sized for.
+constexpr uint32_t kChunkRows = 32, kChunkSequences = 8;
+
+/// The parts of the workspace at a->p.workspace; returns their bytes. n_chunks = 0: the recurrence.
+uint64_t carve(const DeltaNetShape& s, uint64_t n_rows, uint64_t n_chunks, DeltaArgs* a) {
+  uint64_t used = 0;
+  const auto take = [&](uint64_t bytes) {
+    std::byte* at = a->p.workspace == nullptr ? nullptr : a->p.workspace + used;
+    used += aligned(bytes);
+    return at;
+  };
+  a->qkv = reinterpret_cast<float*>(take(n_rows * s.conv_dim() * sizeof(float)));
+  a->gate = reinterpret_cast<float*>(take(n_rows * s.n_v_heads * 2 * sizeof(float)));
+  a->kq = reinterpret_cast<float*>(take(n_rows * s.n_k_heads * sizeof(float)));
+  if (n_chunks == 0) return used;
+  const uint64_t units = n_chunks * s.n_v_heads;
+  a->q16 = reinterpret_cast<__half*>(take(n_rows * s.key_dim() * sizeof(__half)));
+  a->k16 = reinterpret_cast<__half*>(take(n_rows * s.key_dim() * sizeof(__half)));
+  a->u = reinterpret_cast<__half*>(take(units * kDeltaChunk * s.head_dim * sizeof(__half)));
+  a->w = reinterpret_cast<__half*>(take(units * kDeltaChunk * s.head_dim * sizeof(__half)));
+  a->pairs = reinterpret_cast<__half*>(take(units * kDeltaChunk * kDeltaChunk * sizeof(__half)));
+  a->sums = reinterpret_cast<float*>(take(units * kDeltaChunk * sizeof(float)));
+  return used;
 }
 
 Status check(const DeltaNetParams& p) {
@@ -390,26 +575,26 @@ Status check(const DeltaNetParams& p) {
 
 }  // namespace
 
-Status prepare_delta_net(const MatmulConfig&) {
-  return Status::ok();
+Status prepare_delta_net(const MatmulConfig& config) {
+  return prepare_delta_chunks(config);
 }
 
 uint64_t delta_net_workspace_bytes(const DeltaNetShape& s, uint32_t max_rows) {
-  return aligned(uint64_t{max_rows} * s.conv_dim() * sizeof(float)) +
-         aligned(uint64_t{max_rows} * s.n_v_heads * 2 * sizeof(float)) +
-         aligned(uint64_t{max_rows} * s.n_k_heads * sizeof(float));
+  DeltaArgs a = {};
+  const uint64_t rows = carve(s, max_rows, 0, &a);
+  return s.head_dim == 128 ? carve(s, max_rows, max_rows / kDeltaChunk + kChunkSequences, &a)
+                           : rows;
 }
 
 Status launch_delta_net(const MatmulConfig& config, const DeltaNetParams& p, cudaStream_t stream) {
   SHARPI_TRY(check(p));
   DeltaArgs a = {};
   a.p = p;
-  std::byte* at = p.workspace;
-  a.qkv = reinterpret_cast<float*>(at);
-  at += aligned(uint64_t{p.batch.n_rows} * p.shape.conv_dim() * sizeof(float));
-  a.gate = reinterpret_cast<float*>(at);
-  at += aligned(uint64_t{p.batch.n_rows} * p.shape.n_v_heads * 2 * sizeof(float));
-  a.kq = reinterpret_cast<float*>(at);
+  const Batch& batch = p.batch;
+  const bool chunks = p.shape.head_dim == 128 && !config.exact && !config.deterministic &&
+                      batch.n_rows >= kChunkRows * batch.n_sequences &&
+                      batch.n_sequences <= kChunkSequences && delta_chunks_fit(config);
+  carve(p.shape, batch.n_rows, chunks ? chunks_of(batch) : 0, &a);
   switch (p.shape.head_dim) {
     case 32:
       return run<32>(config, a, stream);

@@ -1,9 +1,12 @@
 // SPDX-License-Identifier: MIT
 // Scores and value norms are the same product of stored rows with many vectors: a block decodes a
-// tile of rows to f32 in shared memory once and takes all vectors ("terms") of its KV head past it.
+// tile of rows once and takes all vectors ("terms") of its KV head past it. Products are made on
+// tensor cores from operands in two bf16 terms each (hi * hi + hi * lo + lo * hi: relative error
+// about 2^-16 of the products' sizes), summed in f32.
 //   normalise  per term the maximum and the sum of exponentials over the tile; merged over tiles
 //   mass       per row the sum and the maximum of the normalised exponentials over the terms
 //   norm       per row the sum of magnitudes over the terms (rows of the output projection)
+#include "cuda/kernels/kv_fragments.cuh"
 #include "cuda/kernels/kv_rows.cuh"
 #include "cuda/kernels/kv_score.h"
 #include "cuda/kernels/launch.h"
@@ -12,9 +15,9 @@ namespace sharpi::cuda {
 namespace {
 
 constexpr int kThreads = 256;
-constexpr int kTerms = 64;    // of a step
-constexpr int kColumns = 32;  // dims of a step
-constexpr int kTermPitch = kColumns + 4;
+constexpr int kTerms = 64;                          // of a step
+constexpr int kColumns = 64;                        // dims of a step
+constexpr uint32_t kTermPitch = kColumns * 2 + 16;  // bytes
 constexpr float kLog2E = 1.4426950408889634f;
 constexpr uint32_t kSlabRows = 256;  // rows of the output projection that are dequantised at a time
 
@@ -30,9 +33,9 @@ struct ScoreArgs {
   uint32_t query_rows, n_queries;
   uint64_t first_query;
   float scale;  // times log2(e)
-  float fade;   // halvings of a term in `max` per query of age
   const uint32_t* visible;
-  float* part_max;  // [n_tiles][kv heads][n_terms]; merged into tile 0
+  const float* weight;  // of a query's terms in max; nullptr = 1
+  float* part_max;      // [n_tiles][kv heads][n_terms]; merged into tile 0
   float* part_sum;
   float *sum, *max;
   bool add;
@@ -45,6 +48,42 @@ struct ScoreArgs {
 
 __host__ __device__ constexpr uint32_t tile_slots(uint32_t dim) {
   return dim <= 256 ? 64 : 32;
+}
+__host__ __device__ constexpr uint32_t row_pitch(uint32_t dim) {
+  return dim * 2 + 16;  // bytes: an odd number of 16-byte pieces
+}
+
+/// Eight warps: 16 slots each, times a part of the terms of a step.
+template <int kSlots>
+struct Split {
+  static constexpr int kRowTiles = kSlots / 16, kParts = 8 / kRowTiles;
+  static constexpr int kTiles = kTerms / kParts / 8;  // of 8 terms, per warp
+};
+
+/// Shared memory: rows (hi, lo), terms (hi, lo), what a step knows of its terms.
+struct Layout {
+  uint8_t *rows_hi, *rows_lo, *terms_hi, *terms_lo;
+  float *top, *inverse;  // [kTerms]; normalise: [row tiles][kTerms] maxima and sums
+  uint32_t* visible;     // [kTerms]
+  float* weight;         // [kTerms]
+};
+template <int kSlots>
+__host__ __device__ constexpr size_t layout_bytes(uint32_t dim) {
+  return 2 * size_t{kSlots} * row_pitch(dim) + 2 * kTerms * kTermPitch +
+         (2 * Split<kSlots>::kRowTiles + 2) * kTerms * 4;
+}
+template <int kSlots>
+__device__ __forceinline__ Layout make_layout(uint8_t* at, uint32_t dim) {
+  Layout l;
+  l.rows_hi = at;
+  l.rows_lo = l.rows_hi + kSlots * row_pitch(dim);
+  l.terms_hi = l.rows_lo + kSlots * row_pitch(dim);
+  l.terms_lo = l.terms_hi + kTerms * kTermPitch;
+  l.top = reinterpret_cast<float*>(l.terms_lo + kTerms * kTermPitch);
+  l.inverse = l.top + Split<kSlots>::kRowTiles * kTerms;
+  l.visible = reinterpret_cast<uint32_t*>(l.inverse + Split<kSlots>::kRowTiles * kTerms);
+  l.weight = reinterpret_cast<float*>(l.visible + kTerms);
+  return l;
 }
 
 /// Vector of a term of a KV head.
@@ -61,10 +100,10 @@ __device__ __forceinline__ const float* term_vector(const ScoreArgs& a, uint32_t
   }
 }
 
-/// Rows [t0, t0 + kSlots) of a KV head as f32, zero past the end.
+/// Rows [t0, t0 + kSlots) of a KV head in two terms, zero past the end.
 template <int kSlots, bool kValue>
 __device__ __forceinline__ void load_rows(const ScoreArgs& a, uint32_t kv, uint32_t t0,
-                                          float* rows) {
+                                          const Layout& to) {
   const uint32_t dim = a.kv.head_dim, pieces = dim / 8;
   const KvDtype type = kValue ? a.kv.v_dtype : a.kv.k_dtype;
   const std::byte* base = kValue ? a.kv.v : a.kv.k;
@@ -77,135 +116,203 @@ __device__ __forceinline__ void load_rows(const ScoreArgs& a, uint32_t kv, uint3
                              uint64_t{slot % kKvBlockSlots} * row_bytes;
       load_elements(type, row, a.kv.n_heads * dim, kv * dim + d, v);
     }
-    auto* to = reinterpret_cast<float4*>(rows + r * (dim + 4) + d);
-    to[0] = {v[0], v[1], v[2], v[3]};
-    to[1] = {v[4], v[5], v[6], v[7]};
+    uint32_t hi[4], lo[4];
+#pragma unroll
+    for (int j = 0; j < 4; ++j) {
+      hi[j] = pack_bf16(v[2 * j], v[2 * j + 1]);
+      lo[j] = pack_rest(true, v[2 * j], v[2 * j + 1], hi[j]);
+    }
+    const uint32_t at = r * row_pitch(dim) + d * 2;
+    *reinterpret_cast<uint4*>(to.rows_hi + at) = {hi[0], hi[1], hi[2], hi[3]};
+    *reinterpret_cast<uint4*>(to.rows_lo + at) = {lo[0], lo[1], lo[2], lo[3]};
   }
 }
 
-/// s[i][j] = row (x + 16 i) . term (first + 4 y + j), x = thread % 16, y = thread / 16.
+/// Columns [d0, d0 + kColumns) of the step's terms; what is absent is zero.
+template <Mode kMode>
+__device__ __forceinline__ void load_terms(const ScoreArgs& a, uint32_t kv, uint32_t first,
+                                           uint32_t d0, const Layout& to) {
+  constexpr uint32_t kPieces = kColumns / 4;
+#pragma unroll
+  for (uint32_t i = threadIdx.x; i < kTerms * kPieces; i += kThreads) {
+    const uint32_t term = i / kPieces, c = i % kPieces * 4;
+    float4 v = {};
+    if (first + term < a.n_terms && d0 + c < a.kv.head_dim) {
+      v = *reinterpret_cast<const float4*>(term_vector<kMode>(a, kv, first + term) + d0 + c);
+    }
+    const uint32_t x = pack_bf16(v.x, v.y), y = pack_bf16(v.z, v.w), at = term * kTermPitch + c * 2;
+    *reinterpret_cast<uint2*>(to.terms_hi + at) = {x, y};
+    *reinterpret_cast<uint2*>(to.terms_lo + at) = {pack_rest(true, v.x, v.y, x),
+                                                   pack_rest(true, v.z, v.w, y)};
+  }
+}
+
+/// What add_masses needs of the step's terms.
+__device__ __forceinline__ void load_normalisers(const ScoreArgs& a, uint32_t kv, uint32_t first,
+                                                 const Layout& to) {
+  if (threadIdx.x >= kTerms) return;
+  const uint32_t term = first + threadIdx.x;
+  const bool there = term < a.n_terms;
+  const uint64_t at = uint64_t{kv} * a.n_terms + term;
+  const float all = there ? a.part_sum[at] : 0.0f;
+  to.top[threadIdx.x] = there ? a.part_max[at] : 0.0f;
+  to.inverse[threadIdx.x] = all > 0.0f ? 1.0f / all : 0.0f;
+  to.weight[threadIdx.x] = there && a.weight != nullptr ? a.weight[term % a.n_queries] : 1.0f;
+  to.visible[threadIdx.x] = there ? a.visible[kv * a.n_queries + term % a.n_queries] : 0;
+}
+
+/// s[n][2 h + e] = row (16 rt + g + 8 h) . term (part + 8 n + 2 t + e) of a warp's tile.
 template <Mode kMode, int kSlots>
 __device__ __forceinline__ void products(const ScoreArgs& a, uint32_t kv, uint32_t first,
-                                         const float* rows, float* terms,
-                                         float (&s)[kSlots / 16][4]) {
-  const uint32_t dim = a.kv.head_dim;
-  const uint32_t x = threadIdx.x % 16, y = threadIdx.x / 16;
+                                         const Layout& l, float (&s)[Split<kSlots>::kTiles][4]) {
+  using P = Split<kSlots>;
+  const uint32_t dim = a.kv.head_dim, pitch = row_pitch(dim), lane = threadIdx.x % 32;
+  const uint32_t warp = threadIdx.x / 32, part = warp / P::kRowTiles * P::kTiles * 8;
+  const uint32_t row = warp % P::kRowTiles * 16 + lane % 16;
+  const uint32_t row_at = row * pitch + lane / 16 * 16;
+  const uint32_t term_at = (part + lane % 8 + lane / 16 * 8) * kTermPitch + lane / 8 % 2 * 16;
+  const uint32_t rows_hi = shared_address(l.rows_hi) + row_at,
+                 rows_lo = shared_address(l.rows_lo) + row_at,
+                 terms_hi = shared_address(l.terms_hi) + term_at,
+                 terms_lo = shared_address(l.terms_lo) + term_at;
+  const bool exact_rows = (kMode == Mode::kNorm ? a.kv.v_dtype : a.kv.k_dtype) == KvDtype::kBf16;
 #pragma unroll
-  for (int i = 0; i < kSlots / 16; ++i) {
+  for (int n = 0; n < P::kTiles; ++n) {
 #pragma unroll
-    for (int j = 0; j < 4; ++j) s[i][j] = 0.0f;
+    for (int j = 0; j < 4; ++j) s[n][j] = 0.0f;
   }
   for (uint32_t d0 = 0; d0 < dim; d0 += kColumns) {
+    __syncthreads();
+    load_terms<kMode>(a, kv, first, d0, l);
+    if (kMode == Mode::kMass && d0 == 0) load_normalisers(a, kv, first, l);
+    __syncthreads();
     const uint32_t columns = min(static_cast<uint32_t>(kColumns), dim - d0);
-    __syncthreads();
-    for (uint32_t i = threadIdx.x; i < kTerms * kColumns / 4; i += kThreads) {
-      const uint32_t term = i / (kColumns / 4), c = i % (kColumns / 4) * 4;
-      float4 v = {};
-      if (first + term < a.n_terms && c < columns) {
-        v = *reinterpret_cast<const float4*>(term_vector<kMode>(a, kv, first + term) + d0 + c);
-      }
-      *reinterpret_cast<float4*>(terms + term * kTermPitch + c) = v;
-    }
-    __syncthreads();
-    for (uint32_t d = 0; d < columns; d += 4) {
-      float4 r[kSlots / 16], t[4];
+#pragma unroll 2
+    for (uint32_t d = 0; d < columns; d += 16) {
+      uint32_t hi[4], lo[4];
+      ldmatrix_x4(hi, rows_hi + (d0 + d) * 2);
+      if (!exact_rows) ldmatrix_x4(lo, rows_lo + (d0 + d) * 2);
 #pragma unroll
-      for (int i = 0; i < kSlots / 16; ++i) {
-        r[i] = *reinterpret_cast<const float4*>(rows + (x + 16 * i) * (dim + 4) + d0 + d);
-      }
-#pragma unroll
-      for (int j = 0; j < 4; ++j) {
-        t[j] = *reinterpret_cast<const float4*>(terms + (4 * y + j) * kTermPitch + d);
-      }
-#pragma unroll
-      for (int i = 0; i < kSlots / 16; ++i) {
-#pragma unroll
-        for (int j = 0; j < 4; ++j) {
-          s[i][j] = fmaf(r[i].x, t[j].x, s[i][j]);
-          s[i][j] = fmaf(r[i].y, t[j].y, s[i][j]);
-          s[i][j] = fmaf(r[i].z, t[j].z, s[i][j]);
-          s[i][j] = fmaf(r[i].w, t[j].w, s[i][j]);
+      for (int n = 0; n < P::kTiles; n += 2) {
+        uint32_t th[4], tl[4];
+        ldmatrix_x4(th, terms_hi + static_cast<uint32_t>(n) * 8 * kTermPitch + d * 2);
+        ldmatrix_x4(tl, terms_lo + static_cast<uint32_t>(n) * 8 * kTermPitch + d * 2);
+        mma_16(true, s[n], hi, th[0], th[1]);
+        mma_16(true, s[n + 1], hi, th[2], th[3]);
+        mma_16(true, s[n], hi, tl[0], tl[1]);
+        mma_16(true, s[n + 1], hi, tl[2], tl[3]);
+        if (!exact_rows) {
+          mma_16(true, s[n], lo, th[0], th[1]);
+          mma_16(true, s[n + 1], lo, th[2], th[3]);
         }
       }
     }
   }
 }
 
+/// Per term the maximum and the sum over the tile's visible rows.
 template <int kSlots>
 __device__ __forceinline__ void normalise(const ScoreArgs& a, uint32_t kv, uint32_t tile,
-                                          uint32_t first, const float (&s)[kSlots / 16][4]) {
-  const uint32_t x = threadIdx.x % 16, y = threadIdx.x / 16;
+                                          uint32_t first, const Layout& l,
+                                          const float (&s)[Split<kSlots>::kTiles][4]) {
+  using P = Split<kSlots>;
+  const uint32_t lane = threadIdx.x % 32, g = lane / 4, t = lane % 4, warp = threadIdx.x / 32;
+  const uint32_t row_tile = warp % P::kRowTiles, part = warp / P::kRowTiles * P::kTiles * 8;
+  const uint32_t slot = tile * kSlots + row_tile * 16 + g;
 #pragma unroll
-  for (int j = 0; j < 4; ++j) {
-    const uint32_t term = first + 4 * y + j;
-    const uint32_t visible =
-        term < a.n_terms ? a.visible[kv * a.n_queries + term % a.n_queries] : 0;
-    float top = -INFINITY;
+  for (int n = 0; n < P::kTiles; ++n) {
 #pragma unroll
-    for (int i = 0; i < kSlots / 16; ++i) {
-      if (tile * kSlots + x + 16 * i < visible) top = fmaxf(top, s[i][j] * a.scale);
+    for (int e = 0; e < 2; ++e) {
+      const uint32_t in_step =
+          part + 8 * static_cast<uint32_t>(n) + 2 * t + static_cast<uint32_t>(e);
+      const uint32_t term = first + in_step;
+      const uint32_t visible =
+          term < a.n_terms ? a.visible[kv * a.n_queries + term % a.n_queries] : 0;
+      const float lo = slot < visible ? s[n][e] * a.scale : -INFINITY;
+      const float hi = slot + 8 < visible ? s[n][2 + e] * a.scale : -INFINITY;
+      float top = fmaxf(lo, hi);
+#pragma unroll
+      for (int d = 16; d > 2; d /= 2) top = fmaxf(top, __shfl_xor_sync(0xFFFFFFFFu, top, d));
+      float sum = 0.0f;
+      if (top != -INFINITY) sum = exp2f(lo - top) + exp2f(hi - top);
+#pragma unroll
+      for (int d = 16; d > 2; d /= 2) sum += __shfl_xor_sync(0xFFFFFFFFu, sum, d);
+      if (g == 0) {
+        l.top[row_tile * kTerms + in_step] = top;
+        l.inverse[row_tile * kTerms + in_step] = sum;
+      }
     }
+  }
+  __syncthreads();
+  const uint32_t term = first + threadIdx.x;
+  if (threadIdx.x >= kTerms || term >= a.n_terms) return;
+  float top = -INFINITY, sum = 0.0f;
 #pragma unroll
-    for (int d = 8; d > 0; d /= 2) top = fmaxf(top, __shfl_xor_sync(0xFFFFFFFFu, top, d));
-    float sum = 0.0f;
+  for (int r = 0; r < P::kRowTiles; ++r) top = fmaxf(top, l.top[r * kTerms + threadIdx.x]);
 #pragma unroll
-    for (int i = 0; i < kSlots / 16; ++i) {
-      if (tile * kSlots + x + 16 * i < visible) sum += exp2f(s[i][j] * a.scale - top);
-    }
+  for (int r = 0; r < P::kRowTiles; ++r) {
+    const float m = l.top[r * kTerms + threadIdx.x];
+    if (m != -INFINITY) sum = fmaf(l.inverse[r * kTerms + threadIdx.x], exp2f(m - top), sum);
+  }
+  const uint64_t at = (uint64_t{tile} * a.kv.n_heads + kv) * a.n_terms + term;
+  a.part_max[at] = top;
+  a.part_sum[at] = sum;
+}
+
+/// sum[h] and most[h] of the thread's rows g and g + 8.
+template <Mode kMode, int kSlots>
+__device__ __forceinline__ void add_terms(const ScoreArgs& a, uint32_t tile, const Layout& l,
+                                          const float (&s)[Split<kSlots>::kTiles][4],
+                                          float (&sum)[2], float (&most)[2]) {
+  using P = Split<kSlots>;
+  const uint32_t lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+  const uint32_t part = warp / P::kRowTiles * P::kTiles * 8;
+  const uint32_t slot = tile * kSlots + warp % P::kRowTiles * 16 + lane / 4;
 #pragma unroll
-    for (int d = 8; d > 0; d /= 2) sum += __shfl_xor_sync(0xFFFFFFFFu, sum, d);
-    if (x == 0 && term < a.n_terms) {
-      const uint64_t at = (uint64_t{tile} * a.kv.n_heads + kv) * a.n_terms + term;
-      a.part_max[at] = top;
-      a.part_sum[at] = sum;
+  for (int n = 0; n < P::kTiles; ++n) {
+#pragma unroll
+    for (int j = 0; j < 4; ++j) {
+      if constexpr (kMode == Mode::kNorm) {
+        sum[j / 2] += fabsf(s[n][j]);  // absent terms are zero vectors
+      } else {
+        const uint32_t term = part + 8 * static_cast<uint32_t>(n) + lane % 4 * 2 + j % 2;
+        if (slot + j / 2 * 8 >= l.visible[term]) continue;
+        const float p = exp2f(s[n][j] * a.scale - l.top[term]) * l.inverse[term];
+        sum[j / 2] += p;
+        most[j / 2] = fmaxf(most[j / 2], p * l.weight[term]);
+      }
     }
   }
 }
 
-template <int kSlots>
-__device__ __forceinline__ void add_masses(const ScoreArgs& a, uint32_t kv, uint32_t tile,
-                                           uint32_t first, const float (&s)[kSlots / 16][4],
-                                           float (&sum)[kSlots / 16], float (&most)[kSlots / 16]) {
-  const uint32_t x = threadIdx.x % 16, y = threadIdx.x / 16;
-#pragma unroll
-  for (int j = 0; j < 4; ++j) {
-    const uint32_t term = first + 4 * y + j;
-    if (term >= a.n_terms) break;
-    const uint32_t visible = a.visible[kv * a.n_queries + term % a.n_queries];
-    const float top = a.part_max[uint64_t{kv} * a.n_terms + term];
-    const float all = a.part_sum[uint64_t{kv} * a.n_terms + term];
-    const float inverse = all > 0.0f ? 1.0f / all : 0.0f;
-    const uint32_t age = a.n_queries - 1 - term % a.n_queries;
-    const float weight = exp2f(-static_cast<float>(age) * a.fade);
-#pragma unroll
-    for (int i = 0; i < kSlots / 16; ++i) {
-      if (tile * kSlots + x + 16 * i >= visible) continue;
-      const float p = exp2f(s[i][j] * a.scale - top) * inverse;
-      sum[i] += p;
-      most[i] = fmaxf(most[i], p * weight);
-    }
-  }
-}
-
-/// Per row, the 16 threads' sums and maxima to global memory; y ascending.
+/// Per row, the sums and maxima of its four lanes and of the parts of the terms, in order.
 template <Mode kMode, int kSlots>
 __device__ __forceinline__ void store_rows(const ScoreArgs& a, uint32_t kv, uint32_t tile,
-                                           const float (&sum)[kSlots / 16],
-                                           const float (&most)[kSlots / 16], float* scratch) {
-  const uint32_t x = threadIdx.x % 16, y = threadIdx.x / 16;
+                                           float (&sum)[2], float (&most)[2], float* scratch) {
+  using P = Split<kSlots>;
+  const uint32_t lane = threadIdx.x % 32, warp = threadIdx.x / 32;
   __syncthreads();
 #pragma unroll
-  for (int i = 0; i < kSlots / 16; ++i) {
-    scratch[y * kSlots + x + 16 * i] = sum[i];
-    scratch[(16 + y) * kSlots + x + 16 * i] = most[i];
+  for (int h = 0; h < 2; ++h) {
+#pragma unroll
+    for (int d = 1; d < 4; d *= 2) {
+      sum[h] += __shfl_xor_sync(0xFFFFFFFFu, sum[h], d);
+      most[h] = fmaxf(most[h], __shfl_xor_sync(0xFFFFFFFFu, most[h], d));
+    }
+    const uint32_t row = warp % P::kRowTiles * 16 + lane / 4 + 8 * static_cast<uint32_t>(h);
+    if (lane % 4 == 0) {
+      scratch[warp / P::kRowTiles * kSlots + row] = sum[h];
+      scratch[(P::kParts + warp / P::kRowTiles) * kSlots + row] = most[h];
+    }
   }
   __syncthreads();
   const uint32_t slot = tile * kSlots + threadIdx.x;
   if (threadIdx.x >= kSlots || slot >= a.n_slots) return;
   float total = 0.0f, top = 0.0f;
-  for (uint32_t i = 0; i < 16; ++i) {
+#pragma unroll
+  for (int i = 0; i < P::kParts; ++i) {
     total += scratch[i * kSlots + threadIdx.x];
-    top = fmaxf(top, scratch[(16 + i) * kSlots + threadIdx.x]);
+    top = fmaxf(top, scratch[(P::kParts + i) * kSlots + threadIdx.x]);
   }
   const uint64_t at = uint64_t{kv} * a.n_slots + slot;
   if constexpr (kMode == Mode::kNorm) {
@@ -219,28 +326,21 @@ __device__ __forceinline__ void store_rows(const ScoreArgs& a, uint32_t kv, uint
 template <Mode kMode, int kSlots>
 __global__ void __launch_bounds__(kThreads) score_kernel(const __grid_constant__ ScoreArgs a) {
   extern __shared__ float4 shared[];
-  auto* terms = reinterpret_cast<float*>(shared);
-  float* rows = terms + kTerms * kTermPitch;
+  const Layout l = make_layout<kSlots>(reinterpret_cast<uint8_t*>(shared), a.kv.head_dim);
   const uint32_t tile = blockIdx.x, kv = blockIdx.y;
-  load_rows<kSlots, kMode == Mode::kNorm>(a, kv, tile * kSlots, rows);
-  float sum[kSlots / 16] = {}, most[kSlots / 16] = {};
+  load_rows<kSlots, kMode == Mode::kNorm>(a, kv, tile * kSlots, l);
+  float sum[2] = {}, most[2] = {};
   for (uint32_t first = 0; first < a.n_terms; first += kTerms) {
-    float s[kSlots / 16][4];
-    products<kMode, kSlots>(a, kv, first, rows, terms, s);
+    float s[Split<kSlots>::kTiles][4];
+    products<kMode, kSlots>(a, kv, first, l, s);
     if constexpr (kMode == Mode::kNormalise) {
-      normalise<kSlots>(a, kv, tile, first, s);
-    } else if constexpr (kMode == Mode::kMass) {
-      add_masses<kSlots>(a, kv, tile, first, s, sum, most);
+      normalise<kSlots>(a, kv, tile, first, l, s);
     } else {
-#pragma unroll
-      for (int i = 0; i < kSlots / 16; ++i) {
-#pragma unroll
-        for (int j = 0; j < 4; ++j) sum[i] += fabsf(s[i][j]);  // absent terms are zero vectors
-      }
+      add_terms<kMode, kSlots>(a, tile, l, s, sum, most);
     }
   }
   if constexpr (kMode != Mode::kNormalise) {
-    store_rows<kMode, kSlots>(a, kv, tile, sum, most, rows);
+    store_rows<kMode, kSlots>(a, kv, tile, sum, most, reinterpret_cast<float*>(l.rows_hi));
   }
 }
 
@@ -275,17 +375,12 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
-size_t shared_bytes(uint32_t slots, uint32_t dim) {
-  const size_t tile = size_t{slots} * (dim + 4), reduce = size_t{32} * slots;
-  return (kTerms * kTermPitch + (tile > reduce ? tile : reduce)) * sizeof(float);
-}
-
 template <Mode kMode, int kSlots>
 Status launch_tiles_of(const char* name, const ScoreArgs& a, cudaStream_t stream) {
-  const size_t bytes = shared_bytes(kSlots, a.kv.head_dim);
+  const size_t bytes = layout_bytes<kSlots>(a.kv.head_dim);
   SHARPI_TRY(kernel_status(
       cudaFuncSetAttribute(score_kernel<kMode, kSlots>, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                           static_cast<int>(shared_bytes(kSlots, kSlots == 64 ? 256 : 512))),
+                           static_cast<int>(layout_bytes<kSlots>(kSlots == 64 ? 256 : 512))),
       name));
   const LaunchShape shape = {dim3(a.n_tiles, a.kv.n_heads), dim3(kThreads), bytes, stream, false};
   return launch_kernel(name, shape, score_kernel<kMode, kSlots>, a);
@@ -298,7 +393,7 @@ Status launch_tiles(const char* name, const ScoreArgs& a, cudaStream_t stream) {
 
 Status check_view(const char* name, const KvView& kv, uint32_t n_heads, KvDtype dtype) {
   if (kv.n_heads == 0 || n_heads == 0 || n_heads % kv.n_heads != 0 || kv.head_dim == 0 ||
-      kv.head_dim % 8 != 0 || kv.head_dim > 512) {
+      kv.head_dim % 16 != 0 || kv.head_dim > 512) {
     return Status::error(Code::kUnsupported, "kernel %s: %u query heads, %u KV heads of %u", name,
                          n_heads, kv.n_heads, kv.head_dim);
   }
@@ -343,8 +438,8 @@ Status launch_score(const ScoreParams& p, cudaStream_t stream) {
   a.n_queries = p.n_queries;
   a.first_query = p.first_query;
   a.scale = p.scale * kLog2E;
-  a.fade = p.half_life == 0.0f ? 0.0f : 1.0f / p.half_life;
   a.visible = p.visible;
+  a.weight = p.weight;
   a.part_max = reinterpret_cast<float*>(p.workspace);
   a.part_sum = a.part_max + uint64_t{a.n_tiles} * p.kv.n_heads * a.n_terms;
   a.sum = p.sum;

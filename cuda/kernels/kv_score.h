@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT
-// Scoring for compaction: how observed queries look at every live row of a layer, in f32, reduction
-// orders fixed. Semantics of cpu/score.h: causal softmax of each (query, head) over the rows that
-// it sees; per KV head and row the sum and the (faded) maximum over the group's heads and queries.
-// All launchers check their arguments and allocate nothing; addresses are the session's own.
-// Thread rule: pure functions.
+// Scoring for compaction: how observed queries look at every live row of a layer, to nearly f32
+// accuracy, reduction orders fixed. Semantics of cpu/score.h: causal softmax of each (query, head)
+// over the rows that it sees; per KV head and row the sum and the maximum over the group's heads
+// and the queries. All launchers check their arguments and allocate nothing; addresses are the
+// session's own. Thread rule: pure functions.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -29,7 +29,7 @@ struct ScoreParams {
   uint32_t n_queries = 0, n_heads = 0;
   float scale = 0.0f;
   const uint32_t* visible = nullptr;  // device, [kv heads][n_queries]: a query sees [0, visible)
-  float half_life = 0.0f;             // queries after which a term in `max` counts half; 0 = never
+  const float* weight = nullptr;      // device, [n_queries]: factors of terms in max; nullptr = 1
   bool add = false;                   // sum += and max = max(max, .) instead of writing
   float* sum = nullptr;               // [kv heads][n_slots]
   float* max = nullptr;               // [kv heads][n_slots]

@@ -301,8 +301,9 @@ void check_score(const ScoreCase& c) {
   std::vector<double> want_sum(sum.n), want_max(most.n);
   score_reference(c, rows, q, first, visible, p.scale, &want_sum, &want_max);
   for (double& v : want_sum) v *= 2;
-  expect_close(name + " sum", sum.host(), want_sum, 2e-5);
-  expect_close(name + " max", most.host(), want_max, 2e-5);
+  // Scores of a few units, each product to 2^-16: exponentials err by 1e-4 at worst.
+  expect_close(name + " sum", sum.host(), want_sum, 1e-4);
+  expect_close(name + " max", most.host(), want_max, 1e-4);
 }
 
 void check_value_norms(uint32_t n_heads, uint32_t n_kv, uint32_t dim, KvDtype v, uint32_t n_slots,
@@ -341,7 +342,7 @@ void check_value_norms(uint32_t n_heads, uint32_t n_kv, uint32_t dim, KvDtype v,
       }
     }
   });
-  expect_close(name, norms.host(), want, 1e-5);
+  expect_close(name, norms.host(), want, 3e-5);
 }
 
 // --- moves ---

@@ -63,6 +63,16 @@ __device__ __forceinline__ void copy_x(const GemmParams& p, const BlockView& v,
   }
 }
 
+struct NoMeta {};
+template <GgmlType kType>
+struct MetaOf {
+  using Type = typename Tile<kType>::Meta;
+};
+template <>
+struct MetaOf<GgmlType::kF16> {
+  using Type = NoMeta;
+};
+
 /// A warp's panel, unit by unit.
 template <GgmlType kType>
 struct PanelStream {
@@ -70,7 +80,8 @@ struct PanelStream {
   const uint8_t* data;
   const uint8_t* ring;
   uint32_t panel_bytes;
-  uint32_t unit = 0, block = 0, stage = 0, parity = 0;
+  uint32_t unit = 0, stage = 0, parity = 0;
+  typename MetaOf<kType>::Type meta;
 
   __device__ __forceinline__ void issue(const BlockView& v, uint32_t u, uint32_t to) const {
     const uint32_t at = u * kUnit.bytes;
@@ -79,13 +90,35 @@ struct PanelStream {
     mbarrier_expect(v.unit_full(to), bytes);
     bulk_copy(shared_address(ring) + to * kUnit.bytes, data + at, bytes, v.unit_full(to));
   }
-  /// The next 32 columns.
-  __device__ __forceinline__ void next(const BlockView& v, bool past_end, uint32_t (&w)[2][4]) {
-    if (block == 0) mbarrier_wait(v.unit_full(stage), parity);
-    load_block_or_zero<kType>(ring + stage * kUnit.bytes, block, past_end, static_cast<int>(v.lane),
-                              w);
-    if (++block != 2 * kUnit.steps) return;
-    block = 0;
+  /// Block b of the unit, b known to the compiler; 0 waits for the unit.
+  __device__ __forceinline__ void load(const BlockView& v, uint32_t b, bool past_end,
+                                       uint32_t (&w)[2][4]) {
+    const uint8_t* at = ring + stage * kUnit.bytes;
+    const auto lane = static_cast<int>(v.lane);
+    if (b == 0) mbarrier_wait(v.unit_full(stage), parity);
+    if constexpr (kType == GgmlType::kF16) {
+      unpack_block<kType>(at, {}, b, lane, w);
+    } else {
+      using T = Tile<kType>;
+      if (b == 0) {
+        meta = T::meta(at, lane);
+        if constexpr (T::kSuper) {
+#pragma unroll
+          for (int h = 0; h < 2; ++h) {
+            meta.d[h] *= kWeightUnit;
+            meta.dmin[h] *= kWeightUnit;
+          }
+        }
+      }
+      unpack_block<kType>(at, meta_scales<kType>(at, meta, static_cast<int>(b), lane), b, lane, w);
+      if (!T::kSuper && past_end) {
+#pragma unroll
+        for (int k = 0; k < 2; ++k) w[k][0] = w[k][1] = w[k][2] = w[k][3] = 0;
+      }
+    }
+  }
+  /// The unit is used up: its stage takes a later one.
+  __device__ __forceinline__ void advance(const BlockView& v) {
     __syncwarp();
     issue(v, unit + kUnit.stages, stage);
     ++unit;
@@ -96,33 +129,41 @@ struct PanelStream {
   }
 };
 
+/// Registers of the next 32 columns are made while the products of the last ones run.
 template <GgmlType kType, uint32_t kN>
 __device__ __forceinline__ void main_loop(const GemmParams& p, const BlockView& v,
                                           PanelStream<kType>& weights, float (&acc)[kGroups][4]) {
+  constexpr uint32_t kSteps = unit_shape(kType).steps;
   uint32_t w0[2][4], w1[2][4];
-  weights.next(v, false, w0);
+  weights.load(v, 0, false, w0);
   uint32_t stage = 0, parity = 0, last = 0;
 #pragma unroll 1
-  for (uint32_t step = 0; step < p.n_steps; ++step) {
-    mbarrier_wait(v.x_full(stage), parity);
-    const uint64_t x = wgmma_operand(v.x + stage * v.x_stage);
-    wgmma_fence();
-    wgmma_f16<kN>(acc, w0[0], x);
-    wgmma_f16<kN>(acc, w0[1], x + 2);
-    wgmma_commit();
-    wgmma_wait<1>();  // the second half of the last step: its registers and its x are free
-    if (step != 0 && v.lane == 0) mbarrier_arrive(v.x_empty(last));
-    weights.next(v, step * kStepColumns + 32 >= p.n_in, w1);
-    wgmma_fence();
-    wgmma_f16<kN>(acc, w1[0], x + 4);
-    wgmma_f16<kN>(acc, w1[1], x + 6);
-    wgmma_commit();
-    wgmma_wait<1>();
-    if (step + 1 < p.n_steps) weights.next(v, false, w0);
-    last = stage;
-    if (++stage == v.n_stages) {
-      stage = 0;
-      parity ^= 1u;
+  for (uint32_t first = 0; first < p.n_steps; first += kSteps) {
+#pragma unroll
+    for (uint32_t s = 0; s < kSteps; ++s) {
+      const uint32_t step = first + s;
+      if (step >= p.n_steps) break;
+      mbarrier_wait(v.x_full(stage), parity);
+      const uint64_t x = wgmma_operand(v.x + stage * v.x_stage);
+      wgmma_fence();
+      wgmma_f16<kN>(acc, w0[0], x);
+      wgmma_f16<kN>(acc, w0[1], x + 2);
+      wgmma_commit();
+      wgmma_wait<1>();  // the second half of the last step: its registers and its x are free
+      if (step != 0 && v.lane == 0) mbarrier_arrive(v.x_empty(last));
+      weights.load(v, 2 * s + 1, step * kStepColumns + 32 >= p.n_in, w1);
+      if (s + 1 == kSteps) weights.advance(v);
+      wgmma_fence();
+      wgmma_f16<kN>(acc, w1[0], x + 4);
+      wgmma_f16<kN>(acc, w1[1], x + 6);
+      wgmma_commit();
+      wgmma_wait<1>();
+      if (step + 1 < p.n_steps) weights.load(v, (2 * s + 2) % (2 * kSteps), false, w0);
+      last = stage;
+      if (++stage == v.n_stages) {
+        stage = 0;
+        parity ^= 1u;
+      }
     }
   }
   wgmma_wait<0>();

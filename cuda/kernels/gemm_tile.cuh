@@ -105,8 +105,8 @@ __device__ __forceinline__ BlockScales block_scales(const uint8_t* unit, uint32_
 
 /// Block b (32 columns) of a unit as A fragments of two products of 16 columns: a[k16][4].
 template <GgmlType kType>
-__device__ __forceinline__ void load_block(const uint8_t* unit, uint32_t b, int lane,
-                                           uint32_t (&a)[2][4]) {
+__device__ __forceinline__ void unpack_block(const uint8_t* unit, const BlockScales& scales,
+                                             uint32_t b, int lane, uint32_t (&a)[2][4]) {
   if constexpr (kType == GgmlType::kF16) {
 #pragma unroll
     for (int k = 0; k < 2; ++k) {
@@ -118,7 +118,6 @@ __device__ __forceinline__ void load_block(const uint8_t* unit, uint32_t b, int 
     }
   } else {
     using T = Tile<kType>;
-    const BlockScales scales = block_scales<kType>(unit, b, lane);
     constexpr float kOdd = T::kOddShift == 4 ? 16.0f : 1.0f;
     constexpr uint32_t kMagic = 0x64006400u;  // 1024: the code is its last bits
     const __half2 even_base = __float2half2_rn(1024.0f + T::kOffset),
@@ -143,6 +142,39 @@ __device__ __forceinline__ void load_block(const uint8_t* unit, uint32_t b, int 
         }
       }
     }
+  }
+}
+/// Scales of block b from a unit's Meta: b is known to the compiler, so that a byte is one
+/// conversion.
+template <GgmlType kType>
+__device__ __forceinline__ BlockScales meta_scales(const uint8_t* unit,
+                                                   const typename Tile<kType>::Meta& meta, int b,
+                                                   int lane) {
+  using T = Tile<kType>;
+  const Scales s = T::scales(unit, meta, b, lane);
+  BlockScales r;
+#pragma unroll
+  for (int h = 0; h < 2; ++h) {
+    float unit_d = kWeightUnit, unit_min = kWeightUnit;
+    if constexpr (T::kSuper) {
+      unit_d = meta.d[h];
+      unit_min = meta.dmin[h];
+    }
+    r.s[h][0] = s.s[h][0] * unit_d;
+    r.s[h][1] = s.s[h][1] * unit_d;
+    r.m[h] = s.m[h] * unit_min;
+  }
+  return r;
+}
+
+/// The same with scales read for this block alone.
+template <GgmlType kType>
+__device__ __forceinline__ void load_block(const uint8_t* unit, uint32_t b, int lane,
+                                           uint32_t (&a)[2][4]) {
+  if constexpr (kType == GgmlType::kF16) {
+    unpack_block<kType>(unit, {}, b, lane, a);
+  } else {
+    unpack_block<kType>(unit, block_scales<kType>(unit, b, lane), b, lane, a);
   }
 }
 /// The same, zero past the end (types of 32 columns, n_in an odd multiple of 32).

@@ -108,6 +108,10 @@ bool streams_in_f16(const MatmulConfig& config, const DeviceMatrix& w, bool forc
   return w.layout == WeightLayout::kTiles && !config.exact && !force_f32;
 }
 
+bool streams_weights(const MatmulConfig& config, uint32_t n_rows) {
+  return n_rows <= kStreamedRows && !config.deterministic;
+}
+
 /// Up to kMatvecRows rows: the tasks in tiles in one launch, the others in another.
 Status run_streams(const MatmulConfig& config, const MatmulParams& p, cudaStream_t stream) {
   StreamParams f16 = stream_params(p), f32 = f16;
@@ -350,20 +354,27 @@ Status make_matmul_config(MatmulConfig* config) {
 uint64_t matmul_workspace_bytes(const MatmulConfig& config, uint32_t max_rows, uint32_t max_in,
                                 uint32_t max_out) {
   uint64_t bytes = stream_workspace_bytes(std::min(max_rows, kMatvecRows), max_in);
-  if (max_rows > kMatvecRows || config.deterministic)
+  if (!streams_weights(config, max_rows))
     bytes = std::max(bytes, gemm_space(config, max_rows, max_in, max_out).bytes);
   return align_up(bytes);
 }
 
 Status launch_matmul(const MatmulConfig& config, const MatmulParams& p, cudaStream_t stream) {
   SHARPI_TRY(check_tasks(p));
-  const bool stream_weights = p.n_rows <= kMatvecRows && !config.deterministic;
-  return stream_weights ? run_streams(config, p, stream) : run_gemm(config, p, stream);
+  if (!streams_weights(config, p.n_rows)) return run_gemm(config, p, stream);
+  for (uint32_t first = 0; first < p.n_rows; first += kMatvecRows) {
+    MatmulParams some = p;
+    some.x += first * p.x_stride;
+    some.n_rows = std::min(kMatvecRows, p.n_rows - first);
+    if (p.row_scale != nullptr) some.row_scale += first;
+    for (uint32_t t = 0; t < p.n_tasks; ++t) some.tasks[t].y += first * p.tasks[t].y_stride;
+    SHARPI_TRY(run_streams(config, some, stream));
+  }
+  return Status::ok();
 }
 
 const char* matmul_path(const MatmulConfig& config, uint32_t n_rows) {
-  if (n_rows <= kMatvecRows && !config.deterministic)
-    return config.exact ? "f32 streaming" : "f16 streaming";
+  if (streams_weights(config, n_rows)) return config.exact ? "f32 streaming" : "f16 streaming";
   if (config.exact) return "f32 tiles";
   if (use_cublas(config, n_rows)) return "f16 weights and cuBLASLt";
   const bool warpgroups =
@@ -373,16 +384,15 @@ const char* matmul_path(const MatmulConfig& config, uint32_t n_rows) {
 
 uint64_t moe_workspace_bytes(const MatmulConfig& config, uint32_t max_rows, uint32_t n_embd,
                              uint32_t d_ff, uint32_t n_experts, uint32_t n_used) {
-  const uint64_t few = uint64_t{std::min(max_rows, kMatvecRows)} * n_used * d_ff * sizeof(float);
-  const bool many = max_rows > kMatvecRows || config.deterministic;
+  const uint64_t few = uint64_t{std::min(max_rows, kStreamedRows)} * n_used * d_ff * sizeof(float);
+  const bool many = !streams_weights(config, max_rows);
   return align_up(std::max(
       few, many ? grouped_moe_bytes(config, max_rows, n_embd, d_ff, n_experts, n_used) : 0));
 }
 
 Status launch_moe(const MatmulConfig& config, const MoeParams& p, cudaStream_t stream) {
   SHARPI_TRY(check_moe(p));
-  const bool stream_weights = p.n_rows <= kMatvecRows && !config.deterministic;
-  if (!stream_weights) return launch_grouped_moe(config, p, stream);
+  if (!streams_weights(config, p.n_rows)) return launch_grouped_moe(config, p, stream);
   const uint64_t needed = uint64_t{p.n_rows} * p.n_used * p.gate.n_out * sizeof(float);
   if (p.workspace_bytes < needed) {
     return Status::error(Code::kInternal, "moe: workspace of %llu bytes, %llu needed",

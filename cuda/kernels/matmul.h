@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: MIT
 // Matrix products of the CUDA tier: y[r][o] = sum_i W[o][i] * x[r][i], x and y f32 in device
-// memory. launch_matmul streams the weights once for 1..8 rows (matvec.cu): x rounded to f16 under
-// powers of two, integer weights exact on tensor cores, f32 accumulation; nothing but the weights
-// is read before the grid dependency resolves, so launches chained with `pdl` overlap. More rows: x
-// as an f16 image under a power of two per row, weights to f16 on the way (gemm.h), or cuBLASLt.
-// exact: f32 products and f32 accumulation everywhere. Reduction orders are fixed: equal calls give
-// equal bits. deterministic: one kernel and one order for every n_rows, so that a row's result does
-// not depend on the other rows.
-// All launchers check their arguments, allocate nothing and can be captured into a graph.
-// Thread rule: pure functions, except MatmulContext (one stream at a time).
+// memory. launch_matmul streams the weights once for every 8 rows of few (matvec.cu): x rounded to
+// f16 under powers of two, integer weights exact on tensor cores, f32 accumulation; nothing but the
+// weights is read before the grid dependency resolves, so launches chained with `pdl` overlap. More
+// rows: x as an f16 image under a power of two per row, weights to f16 on the way (gemm.h), or
+// cuBLASLt. exact: f32 products and f32 accumulation everywhere. Reduction orders are fixed: equal
+// calls give equal bits. deterministic: one kernel and one order for every n_rows, so that a row's
+// result does not depend on the other rows. All launchers check their arguments, allocate nothing
+// and can be captured into a graph. Thread rule: pure functions, except MatmulContext (one stream
+// at a time).
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -21,8 +21,10 @@
 
 namespace sharpi::cuda {
 
-/// Rows up to which the weight-streaming kernels are used.
+/// Rows that the weight-streaming kernels take in one launch.
 constexpr uint32_t kMatvecRows = 8;
+/// Rows up to which they are used, several launches if need be.
+constexpr uint32_t kStreamedRows = 24;
 constexpr uint32_t kMaxMatmulTasks = 4;
 
 enum class Epilogue : uint8_t {
@@ -105,7 +107,7 @@ struct MoeParams {
 };
 uint64_t moe_workspace_bytes(const MatmulConfig& config, uint32_t max_rows, uint32_t n_embd,
                              uint32_t d_ff, uint32_t n_experts, uint32_t n_used);
-/// Two launches for up to kMatvecRows rows, about six for more.
+/// Two launches for up to kStreamedRows rows, six for more.
 Status launch_moe(const MatmulConfig& config, const MoeParams& p, cudaStream_t stream);
 
 }  // namespace sharpi::cuda

@@ -103,7 +103,7 @@ inline void check_case(Bench& b, const Case& k) {
     const std::vector<float> got = y[t]->host();
     expect_finite(describe(b.config, k), got);
     const bool fast = !b.config.exact && !k.force_f32;
-    const bool many = k.n_rows > kMatvecRows || b.config.deterministic;
+    const bool many = k.n_rows > kStreamedRows || b.config.deterministic;
     const double tolerance = !fast ? kExact : many ? kFastMany : kFast;
     for (const uint32_t r : rows) {
       const auto at = static_cast<ptrdiff_t>(r * k.n_out[t]);

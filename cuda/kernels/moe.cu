@@ -27,8 +27,8 @@ struct GroupParams {
   uint32_t* n_tiles;
 };
 
-/// Exclusive sum of v over the block's threads.
-__device__ __forceinline__ uint32_t exclusive_sum(uint32_t v) {
+/// Sum of v over the threads before this one; *all: over all of them.
+__device__ __forceinline__ uint32_t exclusive_sum(uint32_t v, uint32_t* all) {
   __shared__ uint32_t part[kThreads / 32];
   const uint32_t lane = threadIdx.x % 32, warp = threadIdx.x / 32;
   uint32_t sum = v;
@@ -37,10 +37,16 @@ __device__ __forceinline__ uint32_t exclusive_sum(uint32_t v) {
     const uint32_t other = __shfl_up_sync(~0u, sum, d);
     if (lane >= d) sum += other;
   }
+  __syncthreads();  // the last round's parts have been read
   if (lane == 31) part[warp] = sum;
   __syncthreads();
   uint32_t before = sum - v;
-  for (uint32_t w = 0; w < warp; ++w) before += part[w];
+  *all = 0;
+#pragma unroll
+  for (uint32_t w = 0; w < kThreads / 32; ++w) {
+    before += w < warp ? part[w] : 0;
+    *all += part[w];
+  }
   return before;
 }
 
@@ -59,28 +65,38 @@ __global__ void __launch_bounds__(kThreads) group_kernel(const __grid_constant__
   grid_dependency_wait();
   __syncthreads();
 
-  const uint32_t chunk = (p.n_pairs + kThreads - 1) / kThreads;
-  const uint32_t begin = min(threadIdx.x * chunk, p.n_pairs), end = min(begin + chunk, p.n_pairs);
-  uint32_t mine = 0;
-  for (uint32_t i = begin; i < end; ++i) {
+#pragma unroll 4
+  for (uint32_t i = threadIdx.x; i < p.n_pairs; i += kThreads) {
     const auto id = static_cast<uint32_t>(p.ids[i]);  // negative: large
     if (id < p.n_experts) atomicAdd(&count[id], 1u);
     if (id >= p.n_experts && e == 0) p.slot_of[i] = -1;
-    mine += id == e ? 1 : 0;
   }
   __syncthreads();
   for (uint32_t i = threadIdx.x; i < e; i += kThreads) {
     atomicAdd(&s_first, round_up(count[i]));
     atomicAdd(&s_tile, (count[i] + p.row_tile - 1) / p.row_tile);
   }
-  uint32_t at = exclusive_sum(mine);  // with the barrier that the sums above need
+  __syncthreads();
   const uint32_t first = s_first, tile = s_tile, n = count[e];
   const uint32_t tiles = (n + p.row_tile - 1) / p.row_tile;
-  at += first;
-  for (uint32_t i = begin; i < end; ++i) {
-    if (static_cast<uint32_t>(p.ids[i]) != e) continue;
-    p.slot_of[i] = static_cast<int32_t>(at);
-    p.row_of[at++] = static_cast<int32_t>(i / p.n_used);
+  uint32_t at = first;  // in order: four neighbours per thread and round
+  for (uint32_t begin = 0; begin < p.n_pairs && at < first + n; begin += kThreads * 4) {
+    uint32_t mine = 0;
+#pragma unroll
+    for (uint32_t k = 0; k < 4; ++k) {
+      const uint32_t i = begin + threadIdx.x * 4 + k;
+      if (i < p.n_pairs && static_cast<uint32_t>(p.ids[i]) == e) mine |= 1u << k;
+    }
+    uint32_t all;
+    uint32_t to = at + exclusive_sum(__popc(mine), &all);
+    at += all;
+#pragma unroll
+    for (uint32_t k = 0; k < 4; ++k) {
+      if ((mine >> k & 1u) == 0) continue;
+      const uint32_t i = begin + threadIdx.x * 4 + k;
+      p.slot_of[i] = static_cast<int32_t>(to);
+      p.row_of[to++] = static_cast<int32_t>(i / p.n_used);
+    }
   }
   const bool last = e + 1 == p.n_experts;
   const uint32_t empty_end = last ? p.n_slots : first + round_up(n);

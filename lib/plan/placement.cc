@@ -28,6 +28,12 @@ Status check_pins(const ModelSpec& spec, const sharpi_plan_params& p, bool has_d
     return Status::error(Code::kUnsupported,
                          "blocks on a GPU are asked for, but there is no CUDA device");
   }
+  if (p.n_expert_slots > 0) {
+    return Status::error(Code::kUnsupported,
+                         "n_expert_slots is %d: single experts on the GPU are not in this version; "
+                         "a layer's experts go with its FFN block (n_gpu_ffn)",
+                         p.n_expert_slots);
+  }
   return Status::ok();
 }
 

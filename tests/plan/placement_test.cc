@@ -72,7 +72,7 @@ class PaperTier final : public TierSizer {
 };
 
 struct Request {
-  int32_t layers = -1, ffn = -1;
+  int32_t layers = -1, ffn = -1, slots = -1;
   uint64_t device = 0;  // bytes of the device; 0 = there is none
   uint64_t device_budget = SHARPI_ALL_FREE;
   uint32_t n_ctx = 512;
@@ -102,6 +102,7 @@ class Solving : public ::testing::Test {
     sharpi_plan_params_init(&p, sizeof p);
     p.n_gpu_layers = r.layers;
     p.n_gpu_ffn = r.ffn;
+    p.n_expert_slots = r.slots;
     p.device_budget = r.device_budget;
     p.session = &s;
     return make_plan(spec, sizers, p, {});
@@ -200,6 +201,7 @@ TEST_F(Solving, PinsAreHonouredOrRefused) {
   refused(spec, {.ffn = 9, .device = kPlenty}, Code::kInvalidArgument, "n_gpu_ffn is 9");
   refused(spec, {.layers = 2, .ffn = 3, .device = kPlenty}, Code::kInvalidArgument,
           "n_gpu_ffn is 3 and n_gpu_layers 2");
+  refused(spec, {.slots = 4, .device = kPlenty}, Code::kUnsupported, "n_expert_slots is 4");
 }
 
 TEST_F(Solving, APinnedPlanNarrowsItsKvOnlyWhenItMust) {

@@ -279,7 +279,8 @@ typedef struct sharpi_plan_params {
   uint32_t device;                             /**< Device index for the trunk; UNSET = first GPU. */
   uint64_t device_budget;                      /**< Bytes; default SHARPI_ALL_FREE. */
   uint64_t host_budget;                        /**< Bytes; default SHARPI_ALL_FREE. */
-  double device_rate, pcie_rate, host_rate;    /**< Bytes/s; 0 = measured once per context. */
+  double device_rate, pcie_rate, host_rate;    /**< Bytes/s; 0 = measured once per context. No
+                                                    placement of this version depends on them. */
   const sharpi_session_params *session;        /**< Template; null = defaults. */
 } sharpi_plan_params;
 

@@ -40,8 +40,8 @@ help:
 	@echo "make install  install to PREFIX ($(PREFIX))"
 	@echo "make clean    remove the build folders"
 
-# What only users need is built without the tests, and so without GoogleTest.
-demo docs install: flags = -DSHARPI_TESTS=OFF
+# A fresh folder for what only users need has no tests, and so needs no GoogleTest.
+demo docs install: flags = $(if $(wildcard $(BUILD)/CMakeCache.txt),,-DSHARPI_TESTS=OFF)
 test bench: flags = -DSHARPI_TESTS=ON
 bench: flags += -DSHARPI_BENCH=ON
 install: flags += -DCMAKE_INSTALL_PREFIX="$(PREFIX)"

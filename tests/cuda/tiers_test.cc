@@ -58,7 +58,8 @@ TEST_P(Tiers, SplitModelsGiveTheSameLogits) {
   const auto want = a.all_logits(prompt, 50);
   const auto n = static_cast<int32_t>(c.plan_info.n_layers);
   size_t n_splits = 0;
-  for (const auto& [layers, ffn] : {std::pair{n / 2, -1}, {n - 1, 1}, {n, n / 2}, {n, 0}}) {
+  for (const auto& split : {std::pair{n / 2, -1}, {n - 1, 1}, {n, n / 2}, {n, 0}}) {
+    const int32_t layers = split.first, ffn = split.second;
     const ModelSetup setup = setup_with([&](sharpi_plan_params* p, sharpi_session_params* s) {
       on(layers)(p, s);
       p->n_gpu_ffn = ffn;

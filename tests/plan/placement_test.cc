@@ -71,9 +71,12 @@ class PaperTier final : public TierSizer {
   uint64_t bytes_;
 };
 
+/// What plans leave to a GPU's driver of the memory that is free.
+constexpr uint64_t kDriver = 256ull << 20;
+
 struct Request {
   int32_t layers = -1, ffn = -1, slots = -1;
-  uint64_t device = 0;  // bytes of the device; 0 = there is none
+  uint64_t device = 0;  // bytes that plans may use of the device; 0 = there is none
   uint64_t device_budget = SHARPI_ALL_FREE;
   uint32_t n_ctx = 512;
   sharpi_kv_dtype kv = SHARPI_KV_AUTO, tail = SHARPI_KV_AUTO;
@@ -90,7 +93,7 @@ class Solving : public ::testing::Test {
   }
   static Result<std::shared_ptr<const Plan>> plan(const std::shared_ptr<const ModelSpec>& spec,
                                                   const Request& r) {
-    const PaperTier host(TierId::kCpu, 1ull << 40), device(TierId::kCuda, r.device);
+    const PaperTier host(TierId::kCpu, 1ull << 40), device(TierId::kCuda, r.device + kDriver);
     std::vector<const TierSizer*> sizers{&host};
     if (r.device != 0) sizers.push_back(&device);
     sharpi_session_params s;

@@ -62,10 +62,6 @@ uint32_t most_best(uint32_t n_vocab) {
   return std::min(kMaxTopK, n_vocab);
 }
 
-uint64_t query_bytes(const QueryLayout& layout, uint32_t n_rows) {
-  return layout.floats * n_rows * sizeof(float);
-}
-
 FixedBytes fixed_bytes(const ModelSpec& spec, const Placement& placement, const ModelShape& model,
                        const SessionShape& session) {
   FixedBytes b;
@@ -79,8 +75,8 @@ FixedBytes fixed_bytes(const ModelSpec& spec, const Placement& placement, const 
     b.logits = model.max_logit_rows * uint64_t{spec.n_vocab} * sizeof(float);
     b.best = kBestBytes + sampling_workspace_bytes(1, spec.n_vocab, most_best(spec.n_vocab));
   }
-  b.ring = query_bytes(queries, session.capture_window);
-  b.observer = query_bytes(queries, observer_rows(session));
+  b.ring = queries.bytes(session.capture_window);
+  b.observer = queries.bytes(observer_rows(session));
   return b;
 }
 
@@ -244,9 +240,8 @@ uint32_t CudaSession::query_rows(Capture which) const {
 
 Status CudaSession::reserve_observer(uint32_t n) {
   if (query_layout_.floats == 0 || n <= query_rows(Capture::kObserver)) return Status::ok();
-  SHARPI_TRY_ASSIGN(
-      DeviceBuffer more,
-      DeviceBuffer::allocate(*device_, query_bytes(query_layout_, n), "observer queries"));
+  SHARPI_TRY_ASSIGN(DeviceBuffer more,
+                    DeviceBuffer::allocate(*device_, query_layout_.bytes(n), "observer queries"));
   observer_ = std::move(more);
   return Status::ok();
 }
@@ -260,19 +255,7 @@ float* CudaSession::queries(uint32_t layer, Capture which) const {
 }
 
 KvView CudaSession::view(uint32_t layer) const {
-  const auto g = static_cast<size_t>(layout_.group_of_layer[layer]);
-  const KvLayerLayout& l = *layout_.find(layer);
-  KvView v;
-  v.k = ranges_[g].data() + l.k_offset;
-  v.v = ranges_[g].data() + l.v_offset;
-  v.block_stride = layout_.groups[g].block_stride;
-  v.k_row_bytes = l.k_row_bytes;
-  v.v_row_bytes = l.v_row_bytes;
-  v.k_dtype = l.k_dtype;
-  v.v_dtype = l.v_dtype;
-  v.n_heads = l.n_heads;
-  v.head_dim = l.head_dim;
-  return v;
+  return layout_.view(layer, ranges_[static_cast<size_t>(layout_.group_of_layer[layer])].data());
 }
 
 Status CudaSession::reserve(uint32_t group, uint32_t n_slots) {
@@ -288,9 +271,7 @@ void CudaSession::shrink(uint32_t group, uint32_t n_slots) noexcept {
 }
 
 float* CudaSession::state(uint32_t layer, StatePart part, bool working) const {
-  const auto& l = state_layout_.layers[static_cast<size_t>(state_layout_.index_of_layer[layer])];
-  const uint64_t offset = part == StatePart::kState ? l.state_offset : l.conv_offset;
-  return reinterpret_cast<float*>(state_base(working) + offset);
+  return reinterpret_cast<float*>(state_base(working) + state_layout_.find(layer)->offset(part));
 }
 
 std::byte* CudaSession::state_base(bool working) const {
@@ -299,10 +280,8 @@ std::byte* CudaSession::state_base(bool working) const {
 }
 
 uint64_t CudaSession::state_bytes(uint32_t layer, StatePart part) const {
-  const int32_t i = state_layout_.index_of_layer[layer];
-  if (i < 0) return 0;
-  const auto& l = state_layout_.layers[static_cast<size_t>(i)];
-  return part == StatePart::kState ? l.state_bytes : l.conv_bytes;
+  const StateLayout::Layer* l = state_layout_.find(layer);
+  return l == nullptr ? 0 : l->bytes(part);
 }
 
 Status CudaSession::read_state(uint32_t layer, StatePart part, void* out) const {

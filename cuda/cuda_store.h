@@ -82,7 +82,6 @@ class CudaSession final : public TierSession, public KvStore {
   enum class Way : uint8_t { kToHost, kToDevice };
   CudaSession() = default;
   Status allocate(const SessionShape& shape);
-  Status check_rows(uint32_t layer, uint32_t first, uint32_t n) const;
   Status check_logits_row(uint32_t row) const;
   Status check_checkpoint(uint32_t index) const;
   Status copy(void* to, const void* from, uint64_t bytes, cudaMemcpyKind kind,

@@ -9,16 +9,6 @@
 
 namespace sharpi::cuda {
 
-Status CudaSession::check_rows(uint32_t layer, uint32_t first, uint32_t n) const {
-  const int32_t g = layer < layout_.group_of_layer.size() ? layout_.group_of_layer[layer] : -1;
-  if (g < 0) return Status::error(Code::kInternal, "layer %u stores no KV rows here", layer);
-  if (uint64_t{first} + n > capacity_[static_cast<size_t>(g)]) {
-    return Status::error(Code::kInternal, "KV rows %u to %u of layer %u exceed its capacity %u",
-                         first, first + n, layer, capacity_[static_cast<size_t>(g)]);
-  }
-  return Status::ok();
-}
-
 Status CudaSession::copy_rows(uint32_t layer, bool value, uint32_t first, uint32_t n,
                               std::byte* host, Way way) const {
   SHARPI_TRY(device_->usable());
@@ -134,17 +124,12 @@ class MoveList {
     list_of_.push_back(list);
     max_bytes_ = std::max(max_bytes_, bytes);
   }
-  /// One head's part of every row: values, and for q8_0 its scales behind the row's values.
+  /// One head's part of every row.
   void add_head(const KvView& v, bool value, uint64_t list, size_t n, uint32_t head) {
-    const KvDtype dtype = value ? v.v_dtype : v.k_dtype;
-    if (dtype == KvDtype::kQ8_0) {
-      const uint32_t scales = v.head_dim / 32 * 2;
-      add_job(v, value, list, n, head * v.head_dim, v.head_dim);
-      add_job(v, value, list, n, v.n_heads * v.head_dim + head * scales, scales);
-      return;
+    const KvHeadParts parts = kv_head_parts(v, value, head);
+    for (const KvHeadParts::Part& part : {parts.values, parts.scales}) {
+      if (part.bytes != 0) add_job(v, value, list, n, part.offset, part.bytes);
     }
-    const auto bytes = static_cast<uint32_t>(kv_row_bytes(dtype, v.head_dim));
-    add_job(v, value, list, n, head * bytes, bytes);
   }
   std::vector<KvMoveJob> jobs_;
   std::vector<uint64_t> list_of_;  // first entry of a job's list
@@ -190,19 +175,9 @@ Status CudaSession::write_queries(uint32_t layer, uint64_t first, uint32_t n, co
 
 Status CudaSession::stage_moves(std::span<const KvMove> moves) {
   discard_moves();
+  SHARPI_TRY(check_moves(moves));
   MoveList list;
-  for (const KvMove& m : moves) {
-    for (size_t h = 0; h < m.keep.size(); ++h) {
-      const std::span<const uint32_t> keep = m.keep[h];
-      for (size_t i = 1; i < keep.size(); ++i) {
-        if (keep[i] <= keep[i - 1]) {
-          return Status::error(Code::kInternal, "keep rows of layer %u do not ascend", m.layer);
-        }
-      }
-      if (!keep.empty()) SHARPI_TRY(check_rows(m.layer, keep.back(), 1));
-    }
-    list.add(view(m.layer), m);
-  }
+  for (const KvMove& m : moves) list.add(view(m.layer), m);
   if (list.jobs().empty()) return Status::ok();
   SHARPI_TRY_ASSIGN(DeviceBuffer memory,
                     DeviceBuffer::allocate(*device_, list.bytes(), "kept rows"));

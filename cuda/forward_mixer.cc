@@ -114,7 +114,7 @@ Status CudaModel::delta_block(Pass& p, uint32_t layer) const {
   m.tasks[2] = {matrix(d.alpha), p.ws.get(Buf::kAlpha), d.n_v_heads};
   m.tasks[3] = {matrix(d.beta), p.ws.get(Buf::kBeta), d.n_v_heads};
   SHARPI_TRY(multiply(p, m));
-  const auto& at = state_layout_.layers[static_cast<size_t>(state_layout_.index_of_layer[layer])];
+  const StateLayout::Layer& at = *state_layout_.find(layer);
   DeltaNetParams t;
   t.batch = p.batch;
   t.shape = DeltaNetShape{d.n_k_heads, d.n_v_heads, d.head_dim, d.conv_kernel};

@@ -36,10 +36,6 @@ uint64_t logit_bytes(const ModelSpec& spec, const Placement& placement, const Mo
   return uint64_t{model.max_logit_rows} * spec.n_vocab * sizeof(float);
 }
 
-uint64_t query_bytes(const QueryLayout& layout, uint32_t n_rows) {
-  return layout.floats * n_rows * sizeof(float);
-}
-
 /// The rows besides KV that are not empty, from their sizes.
 void push_fixed_rows(std::vector<MemoryRow>* rows, uint64_t state, uint32_t n_recurrent,
                      uint64_t checkpoints, uint64_t logits, uint64_t ring, uint64_t observer) {
@@ -69,8 +65,7 @@ std::vector<MemoryRow> CpuSession::plan_rows(const ModelSpec& spec, const Placem
   const QueryLayout queries = make_query_layout(spec, placement, TierId::kCpu);
   push_fixed_rows(&rows, 2 * state.bytes, static_cast<uint32_t>(state.layers.size()),
                   session.n_checkpoints * state.bytes, logit_bytes(spec, placement, model),
-                  query_bytes(queries, session.capture_window),
-                  query_bytes(queries, observer_rows(session)));
+                  queries.bytes(session.capture_window), queries.bytes(observer_rows(session)));
   return rows;
 }
 
@@ -102,8 +97,8 @@ Result<std::unique_ptr<CpuSession>> CpuSession::create(MemoryMeter* meter,
   s->meter_ = meter;
   s->staged_.reserve(spec.layers.size());
   SHARPI_TRY_ASSIGN(
-      s->ring_, HostBuffer::allocate(*meter, query_bytes(s->query_layout_, shape.capture_window),
-                                     "query ring"));
+      s->ring_,
+      HostBuffer::allocate(*meter, s->query_layout_.bytes(shape.capture_window), "query ring"));
   SHARPI_TRY(s->reserve_observer(observer_rows(shape)));
   s->plan_ = std::move(plan);
   return s;
@@ -148,8 +143,8 @@ uint32_t CpuSession::query_rows(Capture which) const {
 
 Status CpuSession::reserve_observer(uint32_t n) {
   if (query_layout_.floats == 0 || n <= query_rows(Capture::kObserver)) return Status::ok();
-  SHARPI_TRY_ASSIGN(HostBuffer more, HostBuffer::allocate(*meter_, query_bytes(query_layout_, n),
-                                                          "observer queries"));
+  SHARPI_TRY_ASSIGN(HostBuffer more,
+                    HostBuffer::allocate(*meter_, query_layout_.bytes(n), "observer queries"));
   observer_ = std::move(more);
   return Status::ok();
 }
@@ -191,19 +186,7 @@ Status CpuSession::write_queries(uint32_t layer, uint64_t first, uint32_t n, con
 }
 
 KvView CpuSession::view(uint32_t layer) const {
-  const auto g = static_cast<size_t>(layout_.group_of_layer[layer]);
-  const KvLayerLayout& l = *layout_.find(layer);
-  KvView v;
-  v.k = ranges_[g].data() + l.k_offset;
-  v.v = ranges_[g].data() + l.v_offset;
-  v.block_stride = layout_.groups[g].block_stride;
-  v.k_row_bytes = l.k_row_bytes;
-  v.v_row_bytes = l.v_row_bytes;
-  v.k_dtype = l.k_dtype;
-  v.v_dtype = l.v_dtype;
-  v.n_heads = l.n_heads;
-  v.head_dim = l.head_dim;
-  return v;
+  return layout_.view(layer, ranges_[static_cast<size_t>(layout_.group_of_layer[layer])].data());
 }
 
 Status CpuSession::reserve(uint32_t group, uint32_t n_slots) {
@@ -216,16 +199,6 @@ void CpuSession::shrink(uint32_t group, uint32_t n_slots) noexcept {
   if (n_slots >= capacity_[group]) return;
   ranges_[group].decommit(layout_.groups[group].block_bytes(n_slots));
   capacity_[group] = n_slots;
-}
-
-Status CpuSession::check_rows(uint32_t layer, uint32_t first, uint32_t n) const {
-  const int32_t g = layer < layout_.group_of_layer.size() ? layout_.group_of_layer[layer] : -1;
-  if (g < 0) return Status::error(Code::kInternal, "layer %u stores no KV rows here", layer);
-  if (uint64_t{first} + n > capacity_[static_cast<size_t>(g)]) {
-    return Status::error(Code::kInternal, "KV rows %u to %u of layer %u exceed its capacity %u",
-                         first, first + n, layer, capacity_[static_cast<size_t>(g)]);
-  }
-  return Status::ok();
 }
 
 Status CpuSession::read_rows(uint32_t layer, bool value, uint32_t first, uint32_t n,
@@ -257,17 +230,14 @@ Status CpuSession::write_rows(uint32_t layer, bool value, uint32_t first, uint32
 }
 
 float* CpuSession::state(uint32_t layer, StatePart part, bool working) const {
-  const auto& l = state_layout_.layers[static_cast<size_t>(state_layout_.index_of_layer[layer])];
   const uint32_t copy = working ? current_ ^ 1u : current_;
-  const uint64_t offset = part == StatePart::kState ? l.state_offset : l.conv_offset;
-  return reinterpret_cast<float*>(state_.data() + copy * state_layout_.bytes + offset);
+  return reinterpret_cast<float*>(state_.data() + copy * state_layout_.bytes +
+                                  state_layout_.find(layer)->offset(part));
 }
 
 uint64_t CpuSession::state_bytes(uint32_t layer, StatePart part) const {
-  const int32_t i = state_layout_.index_of_layer[layer];
-  if (i < 0) return 0;
-  const auto& l = state_layout_.layers[static_cast<size_t>(i)];
-  return part == StatePart::kState ? l.state_bytes : l.conv_bytes;
+  const StateLayout::Layer* l = state_layout_.find(layer);
+  return l == nullptr ? 0 : l->bytes(part);
 }
 
 Status CpuSession::read_state(uint32_t layer, StatePart part, void* out) const {
@@ -318,17 +288,7 @@ Status CpuSession::write_checkpoint(uint32_t index, const void* in) {
 }
 
 Status CpuSession::stage_moves(std::span<const KvMove> moves) {
-  for (const KvMove& m : moves) {
-    for (size_t h = 0; h < m.keep.size(); ++h) {
-      const std::span<const uint32_t> keep = m.keep[h];
-      for (size_t i = 0; i < keep.size(); ++i) {
-        if (i > 0 && keep[i] <= keep[i - 1]) {
-          return Status::error(Code::kInternal, "keep rows of layer %u do not ascend", m.layer);
-        }
-      }
-      if (!keep.empty()) SHARPI_TRY(check_rows(m.layer, keep.back(), 1));
-    }
-  }
+  SHARPI_TRY(check_moves(moves));
   staged_.assign(moves.begin(), moves.end());
   return Status::ok();
 }
@@ -346,17 +306,14 @@ void move_piece(std::byte* base, uint64_t block_stride, uint64_t row_bytes, uint
   }
 }
 
-/// One head's part of every row: values, and for q8_0 its scales behind the row's values.
-void move_head(std::byte* base, uint64_t block_stride, uint64_t row_bytes, KvDtype dtype,
-               uint64_t n, uint64_t head_dim, uint64_t head, std::span<const uint32_t> keep) {
-  if (dtype == KvDtype::kQ8_0) {
-    const uint64_t scales = head_dim / 32 * 2;
-    move_piece(base, block_stride, row_bytes, head * head_dim, head_dim, keep);
-    move_piece(base, block_stride, row_bytes, n + head * scales, scales, keep);
-    return;
+/// One head's part of every row.
+void move_head(const KvView& v, bool value, uint32_t head, std::span<const uint32_t> keep) {
+  const KvHeadParts parts = kv_head_parts(v, value, head);
+  std::byte* base = value ? v.v : v.k;
+  const uint64_t row = value ? v.v_row_bytes : v.k_row_bytes;
+  for (const KvHeadParts::Part& part : {parts.values, parts.scales}) {
+    if (part.bytes != 0) move_piece(base, v.block_stride, row, part.offset, part.bytes, keep);
   }
-  const uint64_t bytes = kv_row_bytes(dtype, head_dim);
-  move_piece(base, block_stride, row_bytes, head * bytes, bytes, keep);
 }
 
 }  // namespace
@@ -364,15 +321,14 @@ void move_head(std::byte* base, uint64_t block_stride, uint64_t row_bytes, KvDty
 void CpuSession::apply_moves() noexcept {
   for (const KvMove& m : staged_) {
     const KvView v = view(m.layer);
-    const uint64_t n = uint64_t{v.n_heads} * v.head_dim;
     if (m.keep.size() == 1) {
       move_piece(v.k, v.block_stride, v.k_row_bytes, 0, v.k_row_bytes, m.keep[0]);
       move_piece(v.v, v.block_stride, v.v_row_bytes, 0, v.v_row_bytes, m.keep[0]);
       continue;
     }
-    for (uint64_t h = 0; h < v.n_heads; ++h) {
-      move_head(v.k, v.block_stride, v.k_row_bytes, v.k_dtype, n, v.head_dim, h, m.keep[h]);
-      move_head(v.v, v.block_stride, v.v_row_bytes, v.v_dtype, n, v.head_dim, h, m.keep[h]);
+    for (uint32_t h = 0; h < v.n_heads; ++h) {
+      move_head(v, false, h, m.keep[h]);
+      move_head(v, true, h, m.keep[h]);
     }
   }
   staged_.clear();

@@ -64,7 +64,6 @@ class CpuSession final : public TierSession, public KvStore {
 
  private:
   CpuSession() = default;
-  Status check_rows(uint32_t layer, uint32_t first, uint32_t n) const;
   Status check_logits_row(uint32_t row) const;
   Status check_queries(uint32_t layer, uint32_t n) const;
   Result<std::byte*> checkpoint_at(uint32_t index) const;

@@ -71,6 +71,21 @@ KvLayout make_kv_layout(const ModelSpec& spec, const std::vector<bool>& on_tier,
   return layout;
 }
 
+KvView KvLayout::view(uint32_t layer, std::byte* base) const {
+  const KvLayerLayout& l = *find(layer);
+  KvView v;
+  v.k = base + l.k_offset;
+  v.v = base + l.v_offset;
+  v.block_stride = groups[static_cast<size_t>(group_of_layer[layer])].block_stride;
+  v.k_row_bytes = l.k_row_bytes;
+  v.v_row_bytes = l.v_row_bytes;
+  v.k_dtype = l.k_dtype;
+  v.v_dtype = l.v_dtype;
+  v.n_heads = l.n_heads;
+  v.head_dim = l.head_dim;
+  return v;
+}
+
 Status check_kv_geometry(const ModelSpec& spec, const std::vector<bool>& on_tier,
                          const std::vector<KvDtypePair>& dtypes) {
   for (uint32_t l = 0; l < spec.n_layers(); ++l) {

@@ -51,6 +51,8 @@ struct KvLayout {
   std::vector<int32_t> group_of_layer;  // -1: stores nothing on this tier
   std::vector<int32_t> index_in_group;
   uint64_t chunk_slot_bytes = 0;  // widest (K + V) row of the windowed layers, for scratch
+  /// The rows of a layer that stores some here; `base` = where its group's range begins.
+  KvView view(uint32_t layer, std::byte* base) const;
   const KvLayerLayout* find(uint32_t layer) const {
     const int32_t g = group_of_layer[layer];
     return g < 0

@@ -83,6 +83,12 @@ class KvStore {
   virtual uint64_t checkpoint_bytes() const = 0;
   virtual Status read_checkpoint(uint32_t index, void* out) const = 0;
   virtual Status write_checkpoint(uint32_t index, const void* in) = 0;
+
+ protected:
+  /// kInternal unless the layer stores rows here and [first, first + n) is within its capacity.
+  Status check_rows(uint32_t layer, uint32_t first, uint32_t n) const;
+  /// kInternal unless every keep list ascends and stays within the capacity.
+  Status check_moves(std::span<const KvMove> moves) const;
 };
 
 }  // namespace sharpi

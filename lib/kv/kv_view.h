@@ -34,4 +34,22 @@ struct KvView {
   }
 };
 
+/// The bytes of a row that belong to one KV head.
+struct KvHeadParts {
+  struct Part {
+    uint32_t offset = 0, bytes = 0;
+  };
+  Part values;
+  Part scales;  // q8_0: behind the values of all heads; else empty
+};
+inline KvHeadParts kv_head_parts(const KvView& v, bool value, uint32_t head) {
+  const KvDtype dtype = value ? v.v_dtype : v.k_dtype;
+  if (dtype == KvDtype::kQ8_0) {
+    const uint32_t scales = v.head_dim / 32 * 2;
+    return {{head * v.head_dim, v.head_dim}, {v.n_heads * v.head_dim + head * scales, scales}};
+  }
+  const auto bytes = static_cast<uint32_t>(kv_row_bytes(dtype, v.head_dim));
+  return {{head * bytes, bytes}, {}};
+}
+
 }  // namespace sharpi

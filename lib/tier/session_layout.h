@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "kv/kv_store.h"
 #include "plan/plan.h"
 
 namespace sharpi {
@@ -17,10 +18,21 @@ struct StateLayout {
     uint32_t layer = 0;
     uint64_t state_offset = 0, state_bytes = 0;
     uint64_t conv_offset = 0, conv_bytes = 0;
+    uint64_t offset(StatePart part) const {
+      return part == StatePart::kState ? state_offset : conv_offset;
+    }
+    uint64_t bytes(StatePart part) const {
+      return part == StatePart::kState ? state_bytes : conv_bytes;
+    }
   };
   std::vector<Layer> layers;
   std::vector<int32_t> index_of_layer;  // -1 = not recurrent here
   uint64_t bytes = 0;                   // of one copy
+  /// nullptr = not recurrent here.
+  const Layer* find(uint32_t layer) const {
+    const int32_t i = index_of_layer[layer];
+    return i < 0 ? nullptr : &layers[static_cast<size_t>(i)];
+  }
 };
 StateLayout make_state_layout(const ModelSpec& spec, const Placement& placement, TierId tier);
 /// Full-attention layers of this tier whose queries can be observed, and where one query row of
@@ -29,6 +41,7 @@ struct QueryLayout {
   std::vector<int64_t> offset_of_layer;  // -1 = not observed here
   std::vector<uint32_t> dim_of_layer;
   uint64_t floats = 0;  // per query position
+  uint64_t bytes(uint32_t n_rows) const { return floats * n_rows * sizeof(float); }
 };
 QueryLayout make_query_layout(const ModelSpec& spec, const Placement& placement, TierId tier);
 KvLayout make_tier_kv_layout(const ModelSpec& spec, const Placement& placement, TierId tier,

@@ -15,6 +15,7 @@
 #include "cuda/cuda_workspace.h"
 #include "cuda/kernels/elementwise.h"
 #include "cuda/kernels/matmul.h"
+#include "cuda/weight_stream.h"
 #include "cuda/weights.h"
 #include "tier/rope_tables.h"
 #include "tier/tier.h"
@@ -36,7 +37,11 @@ struct Pass {
   uint32_t n_head_rows = 0;
   bool head_rows_in_order = false;  // head row i is row i
   bool transient = false;
-  bool single_rows = false;  // one row per sequence
+  bool single_rows = false;          // one row per sequence
+  bool brings_table = false;         // the segment is the call's first here
+  bool per_layer = false;            // per-layer inputs are made in this segment, of its first rows
+  const float* hidden_in = nullptr;  // rows handed over before and after the segment
+  float* hidden_out = nullptr;
   uint32_t n_rows() const { return batch.n_rows; }
 };
 
@@ -61,16 +66,25 @@ class CudaModel final : public TierModel {
                LayerScores* out) const override;
   Result<std::unique_ptr<ScoreScratch>> create_score_scratch(uint32_t n_slots, uint32_t n_queries,
                                                              bool values) const override;
-  Status read_hidden(const Workspace& workspace, uint32_t n_rows, float* out) const override;
-  Status write_hidden(Workspace& workspace, uint32_t n_rows, const float* in) const override;
   std::vector<MemoryRow> memory_rows() const override;
   std::string paths() const override;
 
  private:
   CudaModel() = default;
   const ModelSpec& spec() const { return *plan_->spec; }
-  DeviceMatrix matrix(const TensorRef& w) const { return weights_->matrix(w); }
-  const float* floats(const TensorRef& w) const { return weights_->floats(w); }
+  /// A resident weight, or where a streamed one is while it is here; empty for any other.
+  const std::byte* weight(const TensorRef& w) const {
+    const std::byte* data = weights_->at(w);
+    return data == nullptr && stream_weights_ ? stream_weights_->at(w) : data;
+  }
+  DeviceMatrix matrix(const TensorRef& w) const {
+    const std::byte* data = weight(w);
+    if (data == nullptr) return {};
+    return make_device_matrix(w.tensor->type, w.n_in, w.n_out, w.n_experts, data);
+  }
+  const float* floats(const TensorRef& w) const {
+    return reinterpret_cast<const float*>(weight(w));
+  }
   Lane lane(const Pass& p) const { return {p.ws.lane(), p.config.pdl}; }
   Status upload_ropes();
   uint32_t format_of(const SessionShape& shape);
@@ -78,11 +92,14 @@ class CudaModel final : public TierModel {
   // calls.cc: submissions to tables, graphs.
   Status run_format(const Segment& segment, const Submission& rows, CudaWorkspace& ws,
                     uint32_t format) const;
-  Status run_by_format(const Segment& segment, const Submission& rows, CudaWorkspace& ws) const;
+  Status run_streamed(const Segment& segment, const Submission& rows, CudaWorkspace& ws,
+                      uint32_t format) const;
   void fill_table(const Submission& rows, CudaWorkspace& ws) const;
   uint32_t fill_head_rows(const Submission& rows, CudaWorkspace& ws, bool* in_order) const;
   void fill_ple(const Submission& rows, CudaWorkspace& ws) const;
   Status upload(Pass& p) const;
+  Status run_segment(const Segment& segment, Pass& p) const;
+  void place(const Segment& segment, const float* in, float* out, Pass* p) const;
   Status run_graph(const Segment& segment, Pass& p, uint32_t format) const;
   Status capture(const Segment& segment, Pass& p, cudaGraphExec_t* out) const;
   Status warm_up(CudaWorkspace& ws) const;
@@ -109,6 +126,8 @@ class CudaModel final : public TierModel {
   KvLayer kv_layer(Pass& p, uint32_t layer) const;
   Status delta_block(Pass& p, uint32_t layer) const;
 
+  Status streamed_ffn(Pass& p, uint32_t layer) const;
+
   // forward_ffn.cc
   Status ffn_block(Pass& p, uint32_t layer) const;
   Status gated_ffn(Pass& p, const FfnSpec& f, const TensorRef& gate, const TensorRef& up,
@@ -125,6 +144,7 @@ class CudaModel final : public TierModel {
   MatmulConfig config_;
   MatmulConfig step_config_;  // of captured decode steps
   std::unique_ptr<Weights> weights_;
+  std::unique_ptr<WeightStream> stream_weights_;  // null when nothing streams
   WorkspaceLayout workspace_layout_;
   QueryLayout query_layout_;
   StateLayout state_layout_;

@@ -126,7 +126,7 @@ WorkspaceLayout make_workspace_layout(const ModelSpec& spec, const Placement& pl
   WorkspaceLayout out;
   if (!placement.uses(TierId::kCuda)) return out;
   LayoutBuilder b(&out);
-  const Widths w = measure(spec, placement);
+  const Widths w = measure(spec, streamed_placement(spec, placement, model));
   const uint32_t rows = model.max_rows();
   const uint64_t e = spec.n_embd;
   const KvLayout kv = make_tier_kv_layout(spec, placement, TierId::kCuda, model, session);
@@ -136,6 +136,7 @@ WorkspaceLayout make_workspace_layout(const ModelSpec& spec, const Placement& pl
   out.table = make_call_table(model, static_cast<uint32_t>(n_groups));
   const uint32_t head_rows = placement.head == TierId::kCuda ? out.table.max_head_rows : 0;
   out.max_rows = rows;
+  out.handover_bytes = placement.uses(TierId::kCpu) ? rows * e * sizeof(float) : 0;
   out.n_half = w.n_half;
   b.floats(Buf::kX, rows * e);
   b.floats(Buf::kHead, head_rows * e);
@@ -154,7 +155,7 @@ WorkspaceLayout make_workspace_layout(const ModelSpec& spec, const Placement& pl
   b.bytes(Buf::kMoeIds, uint64_t{rows} * w.n_used * sizeof(int32_t));
   b.floats(Buf::kMoeWeight, uint64_t{rows} * w.n_used);
   b.floats(Buf::kSharedGate, w.has_shared ? rows : 0);
-  const bool ple = spec.d_ple != 0 && placement.embedding == TierId::kCuda;
+  const bool ple = spec.d_ple != 0;
   const uint64_t ple_width = ple ? uint64_t{spec.n_layers()} * spec.d_ple : 0;
   out.ple_row_bytes = ple ? spec.ple_embd.row_bytes() : 0;
   b.bytes(Buf::kPleRaw, round_up(rows * out.ple_row_bytes, 256));
@@ -184,6 +185,10 @@ std::vector<MemoryRow> workspace_rows(const WorkspaceLayout& layout, uint32_t n,
   rows.push_back(make_row(TierId::kCuda, device, SHARPI_ROW_TABLES, SHARPI_ROW_PINNED,
                           "call tables", n * layout.pinned_bytes(),
                           n * pinned_held_bytes(layout.pinned_bytes())));
+  if (layout.handover_bytes == 0) return rows;
+  rows.push_back(make_row(TierId::kCuda, device, SHARPI_ROW_STAGING, SHARPI_ROW_PINNED,
+                          "hidden rows between tiers", n * layout.handover_bytes,
+                          n * pinned_held_bytes(layout.handover_bytes)));
   return rows;
 }
 
@@ -195,6 +200,8 @@ Result<std::unique_ptr<CudaWorkspace>> CudaWorkspace::create(const Device& devic
   SHARPI_TRY_ASSIGN(w->memory_, DeviceBuffer::allocate(device, layout.bytes, "activations"));
   SHARPI_TRY_ASSIGN(w->pinned_,
                     PinnedBuffer::allocate(device, layout.pinned_bytes(), "call tables"));
+  SHARPI_TRY_ASSIGN(w->handover_, PinnedBuffer::allocate(device, layout.handover_bytes,
+                                                         "hidden rows between tiers"));
   SHARPI_TRY_ASSIGN(w->stream_, Stream::create(device));
   return w;
 }

@@ -68,6 +68,7 @@ struct WorkspaceLayout {
   uint64_t chunk_slot_bytes = 0;
   uint64_t ple_row_bytes = 0;  // of the raw per-layer table
   CallTable table;
+  uint64_t handover_bytes = 0;  // pinned: hidden rows between tiers
   uint64_t pinned_bytes() const { return table.bytes + size[static_cast<size_t>(Buf::kPleRaw)]; }
 };
 
@@ -81,6 +82,7 @@ class CudaWorkspace final : public Workspace {
   static Result<std::unique_ptr<CudaWorkspace>> create(const Device& device,
                                                        const WorkspaceLayout& layout);
   ~CudaWorkspace() override;
+  float* handover() const override { return handover_.as<float>(); }
   template <class T = float>
   T* get(Buf b) const {
     return reinterpret_cast<T*>(memory_.data() + layout_.offset[static_cast<size_t>(b)]);
@@ -104,7 +106,7 @@ class CudaWorkspace final : public Workspace {
   /// Layer whose chunk rows wait in kKvChunk for their ring, -1 = none. Rows go to the ring only
   /// when the scratch is needed again or the pass ends: layers that share KV read both until then.
   int32_t pending_ring = -1;
-  /// Captured decode of n rows at [n - 1], once captured.
+  /// Captured decode of n rows: [format][segment][n - 1], once captured.
   std::vector<cudaGraphExec_t> graphs;
 
  private:
@@ -120,7 +122,7 @@ class CudaWorkspace final : public Workspace {
   const Device* device_ = nullptr;
   WorkspaceLayout layout_;
   DeviceBuffer memory_;
-  PinnedBuffer pinned_;
+  PinnedBuffer pinned_, handover_;
   Stream stream_;
 };
 

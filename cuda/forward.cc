@@ -11,6 +11,9 @@ Status CudaModel::run_blocks(const Segment& segment, Pass& p) const {
   const std::atomic<bool>* cancel = p.rows == nullptr ? nullptr : p.rows->cancel;
   const bool may_stop = cancel != nullptr && (p.transient || !spec().has_window());
   bool has_ropes = false;
+  if (p.per_layer && segment.blocks.front().kind != BlockKind::kEmbedding) {
+    SHARPI_TRY(embed_per_layer(p));  // of rows that were embedded elsewhere
+  }
   for (const Block& b : segment.blocks) {
     // A ring row that was overwritten cannot be brought back, so windowed models finish their
     // chunk.
@@ -32,7 +35,7 @@ Status CudaModel::run_blocks(const Segment& segment, Pass& p) const {
         if (b.layer == last_mixer_) SHARPI_TRY(flush_ring(p));
         break;
       case BlockKind::kFfn:
-        SHARPI_TRY(ffn_block(p, b.layer));
+        SHARPI_TRY(segment.streamed ? streamed_ffn(p, b.layer) : ffn_block(p, b.layer));
         break;
       case BlockKind::kExperts:
         break;  // run with their router in ffn_block
@@ -42,6 +45,14 @@ Status CudaModel::run_blocks(const Segment& segment, Pass& p) const {
     }
   }
   return Status::ok();
+}
+
+/// The block with those of its weights that are not resident brought over first.
+Status CudaModel::streamed_ffn(Pass& p, uint32_t layer) const {
+  if (!stream_weights_->has(layer)) return ffn_block(p, layer);
+  SHARPI_TRY(stream_weights_->load(layer, p.ws.lane()));
+  SHARPI_TRY(ffn_block(p, layer));
+  return stream_weights_->done(layer, p.ws.lane());
 }
 
 Status CudaModel::embed(Pass& p) const {

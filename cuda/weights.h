@@ -11,7 +11,7 @@
 
 #include "cuda/device_memory.h"
 #include "cuda/kernels/weight_layout.h"
-#include "cuda/stream.h"
+#include "cuda/staged_copy.h"
 #include "tier/tier.h"
 
 namespace sharpi::cuda {
@@ -36,20 +36,21 @@ struct WeightPlan {
 WeightPlan make_weight_plan(const ModelSpec& spec, const Placement& placement);
 std::vector<MemoryRow> weight_rows(const WeightPlan& plan, uint32_t device);
 
+/// Staging while a model is loaded: two areas of 32 MiB, and threads because one core reads the
+/// page cache slower than the bus takes it.
+inline constexpr StagedCopyShape kLoadCopy{32ull << 20, 2, 4};
+
 class Weights {
  public:
   /// Takes the block and uploads everything through pinned staging; kCancelled by `progress`.
   static Result<std::unique_ptr<Weights>> load(Device& device, WeightPlan plan,
                                                const LoadProgress& progress);
-  /// Empty for a tensor that is absent or not here.
-  DeviceMatrix matrix(const TensorRef& ref) const;
-  const float* floats(const TensorRef& ref) const;
+  /// Null for a tensor that is absent or not here.
+  const std::byte* at(const TensorRef& ref) const;
   const WeightPlan& plan() const { return plan_; }
 
  private:
-  class Uploader;
   Weights() = default;
-  const std::byte* at(const TensorRef& ref) const;
   WeightPlan plan_;
   DeviceBuffer memory_;
 };

@@ -86,7 +86,7 @@ static_assert(offsetof(sharpi_session_params, n_probe) == 64);
 static_assert(offsetof(sharpi_session_params, n_draft) == 68);
 static_assert(offsetof(sharpi_session_params, probe) == 72);
 
-static_assert(sizeof(sharpi_plan_params) == 96);
+static_assert(sizeof(sharpi_plan_params) == 104);
 static_assert(offsetof(sharpi_plan_params, struct_size) == 0);
 static_assert(offsetof(sharpi_plan_params, n_gpu_layers) == 4);
 static_assert(offsetof(sharpi_plan_params, n_gpu_ffn) == 8);
@@ -105,8 +105,10 @@ static_assert(offsetof(sharpi_plan_params, device_rate) == 64);
 static_assert(offsetof(sharpi_plan_params, pcie_rate) == 72);
 static_assert(offsetof(sharpi_plan_params, host_rate) == 80);
 static_assert(offsetof(sharpi_plan_params, session) == 88);
+static_assert(offsetof(sharpi_plan_params, stream_rows) == 96);
+static_assert(offsetof(sharpi_plan_params, reserved) == 100);
 
-static_assert(sizeof(sharpi_plan_summary) == 160);
+static_assert(sizeof(sharpi_plan_summary) == 168);
 static_assert(offsetof(sharpi_plan_summary, struct_size) == 0);
 static_assert(offsetof(sharpi_plan_summary, n_ctx) == 4);
 static_assert(offsetof(sharpi_plan_summary, n_layers) == 8);
@@ -139,6 +141,8 @@ static_assert(offsetof(sharpi_plan_summary, mapped_bytes) == 128);
 static_assert(offsetof(sharpi_plan_summary, kv_payload_bytes) == 136);
 static_assert(offsetof(sharpi_plan_summary, session_held_bytes) == 144);
 static_assert(offsetof(sharpi_plan_summary, fingerprint) == 152);
+static_assert(offsetof(sharpi_plan_summary, stream_rows) == 160);
+static_assert(offsetof(sharpi_plan_summary, reserved) == 164);
 
 static_assert(sizeof(sharpi_memory_row) == 112);
 static_assert(offsetof(sharpi_memory_row, tier) == 0);
@@ -153,7 +157,7 @@ static_assert(offsetof(sharpi_memory_row, payload_bytes) == 32);
 static_assert(offsetof(sharpi_memory_row, held_bytes) == 40);
 static_assert(offsetof(sharpi_memory_row, label) == 48);
 
-static_assert(sizeof(sharpi_model_summary) == 232);
+static_assert(sizeof(sharpi_model_summary) == 240);
 static_assert(offsetof(sharpi_model_summary, struct_size) == 0);
 static_assert(offsetof(sharpi_model_summary, n_layers) == 4);
 static_assert(offsetof(sharpi_model_summary, n_embd) == 8);
@@ -171,6 +175,24 @@ static_assert(offsetof(sharpi_model_summary, file_bytes) == 56);
 static_assert(offsetof(sharpi_model_summary, content_id) == 64);
 static_assert(offsetof(sharpi_model_summary, architecture) == 72);
 static_assert(offsetof(sharpi_model_summary, name) == 104);
+static_assert(offsetof(sharpi_model_summary, stream_rows) == 232);
+static_assert(offsetof(sharpi_model_summary, reserved) == 236);
+
+static_assert(sizeof(sharpi_segment_info) == 72);
+static_assert(offsetof(sharpi_segment_info, tier) == 0);
+static_assert(offsetof(sharpi_segment_info, list) == 4);
+static_assert(offsetof(sharpi_segment_info, first_layer) == 8);
+static_assert(offsetof(sharpi_segment_info, n_layers) == 12);
+static_assert(offsetof(sharpi_segment_info, has_embedding) == 16);
+static_assert(offsetof(sharpi_segment_info, has_head) == 20);
+static_assert(offsetof(sharpi_segment_info, n_mixers) == 24);
+static_assert(offsetof(sharpi_segment_info, n_ffn) == 28);
+static_assert(offsetof(sharpi_segment_info, n_experts) == 32);
+static_assert(offsetof(sharpi_segment_info, n_streamed) == 36);
+static_assert(offsetof(sharpi_segment_info, n_calls) == 40);
+static_assert(offsetof(sharpi_segment_info, n_rows) == 48);
+static_assert(offsetof(sharpi_segment_info, streamed_bytes) == 56);
+static_assert(offsetof(sharpi_segment_info, seconds) == 64);
 
 static_assert(sizeof(sharpi_text_stream) == 8);
 static_assert(offsetof(sharpi_text_stream, n_held) == 0);

@@ -43,8 +43,6 @@ class CpuModel final : public TierModel {
                LayerScores* out) const override;
   Result<std::unique_ptr<ScoreScratch>> create_score_scratch(uint32_t n_slots, uint32_t n_queries,
                                                              bool values) const override;
-  Status read_hidden(const Workspace& workspace, uint32_t n_rows, float* out) const override;
-  Status write_hidden(Workspace& workspace, uint32_t n_rows, const float* in) const override;
   std::vector<MemoryRow> memory_rows() const override;
   std::string paths() const override;
 

@@ -78,8 +78,7 @@ Result<PlacementLadder> PlacementLadder::create(const ModelSpec& spec, const sha
     }
   }
   const Rung least = ladder.rungs_.back();
-  // Layers on the device read the per-layer inputs of an embedding block beside them.
-  if (spec.d_ple == 0) ladder.rungs_.push_back({least.n_mixers, least.n_ffn, false});
+  ladder.rungs_.push_back({least.n_mixers, least.n_ffn, false});
   if (!pinned && last_ffn == 0) ladder.rungs_.push_back({});
   return ladder;
 }

@@ -6,6 +6,8 @@
 #include <cstdlib>
 #include <cstring>
 
+#include "base/json.h"
+
 namespace sharpi {
 
 bool Placement::uses(TierId tier) const {
@@ -23,6 +25,30 @@ Placement Placement::all(const ModelSpec& spec, TierId tier) {
   p.ffn = p.mixer;
   p.experts = p.mixer;
   return p;
+}
+
+Placement streamed_placement(const ModelSpec& spec, const Placement& placement,
+                             const ModelShape& model) {
+  // Below this a chunk costs the CPU less than its weights cost the bus on any machine we know.
+  constexpr uint32_t kLeastRows = 16;
+  Placement p = placement;
+  const uint32_t from = model.stream_rows == 0 ? kLeastRows : model.stream_rows;
+  if (model.deterministic || from > model.max_rows() || !placement.uses(TierId::kCuda)) return p;
+  for (uint32_t l = 0; l < spec.n_layers(); ++l) {
+    p.ffn[l] = p.experts[l] = TierId::kCuda;
+  }
+  return p;
+}
+
+bool streams_weights(const ModelSpec& spec, const Placement& placement, const ModelShape& model) {
+  const Placement p = streamed_placement(spec, placement, model);
+  for (uint32_t l = 0; l < spec.n_layers(); ++l) {
+    if (p.ffn[l] != placement.ffn[l]) return true;
+    if (spec.layers[l].ffn.kind == FfnKind::kMoe && p.experts[l] != placement.experts[l]) {
+      return true;
+    }
+  }
+  return false;
 }
 
 uint32_t SessionShape::capacity(uint32_t n_chunk) const {
@@ -118,6 +144,7 @@ sharpi_plan_summary Plan::summary() const {
   s.n_gpu_ffn = count(placement.ffn);
   s.arithmetic = model.exact ? SHARPI_ARITHMETIC_EXACT : SHARPI_ARITHMETIC_FAST;
   s.deterministic = model.deterministic;
+  s.stream_rows = streams_weights(*spec, placement, model) ? model.stream_rows : SHARPI_UNSET;
   s.n_chunk = model.n_chunk;
   s.max_batch = model.max_batch;
   s.max_logit_rows = model.max_logit_rows;
@@ -150,42 +177,6 @@ const char* kind_name(uint32_t kind) {
   static const char* const kNames[] = {"?", "device", "pinned", "anonymous", "mapped"};
   return kind < std::size(kNames) ? kNames[kind] : "?";
 }
-
-std::string json_string(const std::string& text) {
-  std::string out = "\"";
-  for (const char c : text) {
-    const auto u = static_cast<unsigned char>(c);
-    if (c == '"' || c == '\\') {
-      out += '\\';
-      out += c;
-    } else if (u < 0x20) {
-      char escaped[8];
-      std::snprintf(escaped, sizeof escaped, "\\u%04x", u);
-      out += escaped;
-    } else {
-      out += c;
-    }
-  }
-  return out + "\"";
-}
-
-/// Appends "key": number pairs; the object's braces are the caller's.
-class JsonObject {
- public:
-  explicit JsonObject(std::string* out) : out_(out) { *out_ += "{"; }
-  void number(const char* key, uint64_t value) { raw(key, std::to_string(value)); }
-  void text(const char* key, const std::string& value) { raw(key, json_string(value)); }
-  void raw(const char* key, const std::string& value) {
-    if (!first_) *out_ += ", ";
-    first_ = false;
-    *out_ += json_string(key) + ": " + value;
-  }
-  void close() { *out_ += "}"; }
-
- private:
-  std::string* out_;
-  bool first_ = true;
-};
 
 std::string row_json(const MemoryRow& r) {
   std::string out;
@@ -230,6 +221,7 @@ std::string Plan::json() const {
   o.number("max_batch", s.max_batch);
   o.number("max_logit_rows", s.max_logit_rows);
   o.number("max_concurrent", s.max_concurrent);
+  o.number("stream_rows", s.stream_rows);
   o.number("n_sessions", s.n_sessions);
   o.number("device_held_bytes", s.device_held_bytes);
   o.number("host_held_bytes", s.host_held_bytes);

@@ -25,6 +25,7 @@ struct Placement {
   TierId head = TierId::kCpu;
   std::vector<TierId> mixer, ffn, experts;  // per layer
   bool uses(TierId tier) const;
+  bool operator==(const Placement&) const = default;
   static Placement all(const ModelSpec& spec, TierId tier);
 };
 
@@ -51,8 +52,19 @@ uint32_t score_queries(const SessionShape& session);
 struct ModelShape {
   bool exact = false, deterministic = false;
   uint32_t n_chunk = 512, max_batch = 8, max_logit_rows = 8, max_concurrent = 1, n_sessions = 1;
+  /// Rows of a call from which weights stream; 0 = measured at load, SHARPI_UNSET = never.
+  uint32_t stream_rows = SHARPI_UNSET;
   uint32_t max_rows() const { return n_chunk > max_batch ? n_chunk : max_batch; }
 };
+
+/// The placement of a call of many rows: FFN blocks and routed experts on the CPU run on the GPU,
+/// their weights streamed. Equal to `placement` where nothing streams: nothing is on a GPU, chunks
+/// are too short, or results must not depend on the number of rows (`deterministic`). The head
+/// stays: a call wants few of its rows, and reading it costs less than sending it.
+Placement streamed_placement(const ModelSpec& spec, const Placement& placement,
+                             const ModelShape& model);
+/// Whether that placement differs.
+bool streams_weights(const ModelSpec& spec, const Placement& placement, const ModelShape& model);
 
 using MemoryRow = sharpi_memory_row;
 MemoryRow make_row(TierId tier, uint32_t device, uint32_t purpose, uint32_t kind,

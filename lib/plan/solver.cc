@@ -159,12 +159,25 @@ class Solver {
     const uint32_t n_ctx = plan_->n_ctx_is_auto ? std::min(plan_->spec->n_ctx_train, kPlacedContext)
                                                 : plan_->session.n_ctx;
     size_t low = 0, high = ladder_.size() - 1;
-    while (low < high) {
-      const size_t middle = low + (high - low) / 2;
-      SHARPI_TRY(set_placement(middle));
+    const auto fits_device = [&](size_t rung, bool* fits) {
+      SHARPI_TRY(set_placement(rung));
       plan_->session.n_ctx = n_ctx;
       price(sizers_, plan_);
-      if (check_budget(*plan_, device_, true).is_ok()) {
+      *fits = check_budget(*plan_, device_, true).is_ok();
+      return Status::ok();
+    };
+    // The first rung is tried by itself: from the second on there is staging for weights that
+    // stream, which may take more than one block gives back.
+    bool fits = false;
+    SHARPI_TRY(fits_device(0, &fits));
+    if (fits)
+      high = 0;
+    else
+      low = std::min<size_t>(1, high);
+    while (low < high) {
+      const size_t middle = low + (high - low) / 2;
+      SHARPI_TRY(fits_device(middle, &fits));
+      if (fits) {
         high = middle;
       } else {
         low = middle + 1;
@@ -267,7 +280,8 @@ Result<std::shared_ptr<const Plan>> make_plan(std::shared_ptr<const ModelSpec> s
                            params.max_batch,
                            params.max_logit_rows,
                            params.max_concurrent,
-                           params.n_sessions};
+                           params.n_sessions,
+                           params.stream_rows};
   SHARPI_TRY_ASSIGN(const TierSizer* device, find_device(sizers, params));
   if (device != nullptr) SHARPI_TRY(leave_out_if_unsupported(*spec, params, &device, plan.get()));
   plan->device = device == nullptr ? 0 : device->device_index();

@@ -130,12 +130,6 @@ class FaultyModel final : public TierModel {
                                                              bool values) const override {
     return in_->create_score_scratch(n_slots, n_queries, values);
   }
-  Status read_hidden(const Workspace& w, uint32_t n, float* out) const override {
-    return in_->read_hidden(w, n, out);
-  }
-  Status write_hidden(Workspace& w, uint32_t n, const float* p) const override {
-    return in_->write_hidden(w, n, p);
-  }
   std::vector<MemoryRow> memory_rows() const override { return in_->memory_rows(); }
   std::string paths() const override { return in_->paths(); }
 

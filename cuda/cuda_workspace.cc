@@ -77,6 +77,10 @@ Widths measure(const ModelSpec& spec, const Placement& placement) {
     if (layer.ple_gate) take(&w.widest_in, uint64_t{spec.d_ple});
   }
   take(&w.widest_out, uint64_t{spec.n_layers()} * spec.d_ple);
+  if (w.n_half == 0) return w;
+  for (const LayerSpec& l : spec.layers) {  // every table is made, also those of layers elsewhere
+    if (l.mixer == MixerKind::kAttention) take(&w.n_half, l.attention.rope.n_rot / 2);
+  }
   return w;
 }
 

@@ -183,6 +183,7 @@ Status CudaModel::run_format(const Segment& segment, const Submission& rows, Cud
 void CudaModel::place(const Segment& segment, const float* in, float* out, Pass* p) const {
   const Block& first = segment.blocks.front();
   p->brings_table = segment.first_here;
+  p->streamed = segment.streamed;
   p->per_layer = spec().d_ple != 0 && (first.kind == BlockKind::kEmbedding ||
                                        (first.kind == BlockKind::kMixer && first.layer == 0));
   p->hidden_in = in;

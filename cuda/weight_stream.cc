@@ -10,10 +10,11 @@
 namespace sharpi::cuda {
 namespace {
 
-constexpr uint64_t kSlotBytes = 16ull << 20;  // the bus runs at full rate from a few MiB on
-constexpr uint32_t kSlots = 4;                // one is filled while others wait for the bus
-// Reading the file and writing pinned memory takes several cores to keep up with the bus.
-constexpr uint32_t kCopyThreads = 8;
+constexpr uint64_t kSlotBytes = 8ull << 20;  // the bus runs at full rate from a few MiB on
+constexpr uint32_t kSlots = 8;               // several wait for the bus while one is filled
+// Reading the page cache and writing pinned memory outruns the bus with this many of 16 cores, not
+// with 8; with all of them it crawls (docs/performance.md).
+constexpr uint32_t kCopyThreads = 12;
 
 /// Bytes of a slot: at most kSlotBytes, but a panel of rows at least.
 uint64_t slot_bytes(const std::vector<TensorRef>& tensors) {
@@ -77,7 +78,7 @@ Result<std::unique_ptr<WeightStream>> WeightStream::create(const Device& device,
   std::unique_ptr<WeightStream> s(new WeightStream());
   s->device_ = &device;
   const uint32_t n_cpus = std::max(1u, std::thread::hardware_concurrency());
-  plan.copy.n_threads = std::min(plan.copy.n_threads, n_cpus);
+  plan.copy.n_threads = std::min(plan.copy.n_threads, std::max(1u, n_cpus * 3 / 4));
   s->plan_ = std::move(plan);
   SHARPI_TRY_ASSIGN(
       s->memory_,

@@ -286,7 +286,7 @@ typedef struct sharpi_plan_params {
                                                     on the CPU are computed on the GPU, their weights
                                                     streamed there; 0 = measured when the model is loaded
                                                     (default), UNSET = never. With `deterministic` nothing
-                                                    streams. @since 1.0 */
+                                                    streams. */
   uint32_t reserved;
 } sharpi_plan_params;
 

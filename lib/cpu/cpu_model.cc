@@ -141,8 +141,26 @@ Result<std::unique_ptr<CpuModel>> CpuModel::create(MemoryMeter* meter, ThreadPoo
   return m;
 }
 
+uint32_t CpuModel::format_of(const SessionShape& shape) {
+  std::vector<KvDtypePair> here;
+  for (uint32_t l = 0; l < spec().n_layers(); ++l) {
+    const bool stores = plan_->placement.mixer[l] == TierId::kCpu && spec().layers[l].owns_kv();
+    if (stores) here.push_back(shape.dtypes[l]);
+  }
+  const auto same = [&](const std::vector<KvDtypePair>& other) {
+    return std::equal(here.begin(), here.end(), other.begin(), other.end(),
+                      [](KvDtypePair a, KvDtypePair b) { return a.k == b.k && a.v == b.v; });
+  };
+  const std::lock_guard<std::mutex> lock(formats_mutex_);
+  const auto at = std::find_if(formats_.begin(), formats_.end(), same);
+  const auto index = static_cast<uint32_t>(at - formats_.begin());
+  if (at == formats_.end()) formats_.push_back(std::move(here));
+  return index;
+}
+
 Result<std::unique_ptr<TierSession>> CpuModel::create_session(const SessionShape& shape) {
   SHARPI_TRY_ASSIGN(std::unique_ptr<CpuSession> s, CpuSession::create(meter_, plan_, shape));
+  s->format_index = format_of(shape);
   return std::unique_ptr<TierSession>(std::move(s));
 }
 

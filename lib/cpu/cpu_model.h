@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: MIT
 // The CPU tier's model: weights in place in the mapped file, kernels chosen by type, and the
 // forward pass over segments of blocks. It reads LayerSpecs; it knows mixers and FFNs, not
-// architectures. Thread rule: immutable after create(); run() needs a workspace of its own.
+// architectures. Thread rule: immutable after create() but for the list of KV formats, which a mutex
+// guards; run() needs a workspace of its own.
 #pragma once
 
 #include <memory>
+#include <mutex>
 #include <string>
 #include <vector>
 
@@ -50,6 +52,9 @@ class CpuModel final : public TierModel {
   CpuModel() = default;
   const ModelSpec& spec() const { return *plan_->spec; }
   const Matmul& mm(Pass& p) const { return p.ws.matmul(); }
+
+  /// Sessions of one batch must store rows alike: attention takes one codec a call.
+  uint32_t format_of(const SessionShape& shape);
 
   // forward.cc
   Status run_blocks(const Segment& segment, Pass& p) const;
@@ -113,6 +118,8 @@ class CpuModel final : public TierModel {
   /// First FFN here with a per-layer embedding when the embedding block is on another tier.
   int64_t first_ple_ = -1;
   uint32_t n_workspaces_ = 0;
+  std::mutex formats_mutex_;
+  std::vector<std::vector<KvDtypePair>> formats_;  // of the layers here that store rows
 };
 
 }  // namespace sharpi::cpu

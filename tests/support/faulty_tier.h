@@ -84,7 +84,7 @@ class FaultySession final : public TierSession {
  public:
   FaultySession(std::unique_ptr<TierSession> inner, Faults* faults, uint32_t format = 0)
       : in_(std::move(inner)), store_(&in_->store(), faults), format_(format) {}
-  uint32_t format() const override { return format_; }
+  uint32_t format() const override { return format_ != 0 ? format_ : in_->format(); }
   TierSession* inner() const { return in_.get(); }
   uint32_t query_rows(Capture which) const override { return in_->query_rows(which); }
   Status reserve_observer(uint32_t n) override { return in_->reserve_observer(n); }

@@ -102,5 +102,7 @@ std::vector<std::shared_ptr<Device>> find_devices(std::string* why);
 
 /// Bytes/s at which a kernel reads device memory, measured now.
 Result<double> measure_device_bandwidth(Device& device);
+/// Bytes/s from pinned host memory to the device, measured now.
+Result<double> measure_link_bandwidth(Device& device);
 
 }  // namespace sharpi::cuda

@@ -50,6 +50,15 @@ Status find_entry(const char* name, unsigned version, void** out) {
 
 Device::Device(int ordinal, uint32_t index) : ordinal_(ordinal), index_(index) {}
 
+Device::Device(uint32_t index, const DeviceProperties& p)
+    : ordinal_(-1),
+      index_(index),
+      capability_(p.capability),
+      n_sm_(p.n_sm),
+      max_shared_(p.max_shared),
+      total_(p.total_bytes),
+      name_(p.name) {}
+
 Device::~Device() {
   const DeviceScope scope(*this);
   cublas_lt_.reset();
@@ -91,6 +100,7 @@ Status Device::usable() const {
 }
 
 Status Device::read_properties() {
+  if (ordinal_ < 0) return Status::ok();
   cudaDeviceProp p = {};
   SHARPI_TRY(check(cudaGetDeviceProperties(&p, ordinal_), "cudaGetDeviceProperties"));
   capability_ = 10 * p.major + p.minor;
@@ -104,6 +114,10 @@ Status Device::read_properties() {
 Status Device::open() {
   static_assert(sizeof(void*) == sizeof(uint64_t));
   if (opened_.load(std::memory_order_acquire)) return usable();
+  if (ordinal_ < 0) {
+    return Status::error(Code::kUnsupported, "%s is a device to plan for, not one of this machine",
+                         name_.c_str());
+  }
   const std::lock_guard<std::mutex> lock(opening_);
   if (opened_.load(std::memory_order_relaxed)) return usable();
   const DeviceScope scope(*this);
@@ -126,6 +140,7 @@ Status Device::open() {
 }
 
 uint64_t Device::free_bytes() const {
+  if (ordinal_ < 0) return total_;
   const DeviceScope scope(*this);
   size_t free = 0, total = 0;
   return check(cudaMemGetInfo(&free, &total), "cudaMemGetInfo").is_ok() ? free : 0;
@@ -147,6 +162,7 @@ Status Device::admit(uint64_t bytes, const char* what) const {
 }
 
 DeviceScope::DeviceScope(const Device& device) {
+  if (device.ordinal() < 0) return;
   int now = -1;
   if (cudaGetDevice(&now) != cudaSuccess) cudaGetLastError();
   if (now == device.ordinal()) return;

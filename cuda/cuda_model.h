@@ -37,10 +37,10 @@ struct Pass {
   uint32_t n_head_rows = 0;
   bool head_rows_in_order = false;  // head row i is row i
   bool transient = false;
-  bool single_rows = false;          // one row per sequence
-  bool brings_table = false;         // the segment is the call's first here
+  bool single_rows = false;   // one row per sequence
+  bool brings_table = false;  // the segment is the call's first here
   bool streamed = false;      // weights of blocks that are placed elsewhere come over for the pass
-  bool per_layer = false;            // per-layer inputs are made in this segment, of its first rows
+  bool per_layer = false;     // per-layer inputs are made in this segment, of its first rows
   const float* hidden_in = nullptr;  // rows handed over before and after the segment
   float* hidden_out = nullptr;
   uint32_t n_rows() const { return batch.n_rows; }

@@ -7,6 +7,14 @@
 namespace sharpi::cuda {
 namespace {
 
+constexpr uint64_t kStage = 32ull << 20;  // of each staging area at most: streams at full rate
+constexpr uint32_t kStages = 2;           // one is filled while the other crosses the bus
+constexpr uint32_t kCopyThreads = 4;      // one core reads the page cache slower than the bus takes
+
+StagedCopyShape load_shape(const WeightPlan& plan) {
+  return {plan.stage, kStages, kCopyThreads};
+}
+
 class PlanBuilder {
  public:
   explicit PlanBuilder(WeightPlan* plan) : plan_(plan) {}
@@ -17,6 +25,10 @@ class PlanBuilder {
     plan_->part_bytes[static_cast<size_t>(part)] += ref.bytes();
     plan_->bytes += ref.bytes();
     plan_->aligned = round_up(plan_->aligned + ref.bytes(), kWeightAlign);
+    const bool tiles = weight_layout(ref.tensor->type, ref.n_in, ref.n_out) == WeightLayout::kTiles;
+    const uint64_t unit = tiles ? kPanelRows * ref.row_bytes() : 1;
+    const uint64_t stage = std::min(kStage, round_up(round_up(ref.bytes(), unit), 4096));
+    plan_->stage = std::max(plan_->stage, stage);
   }
 
  private:
@@ -69,14 +81,26 @@ std::vector<MemoryRow> weight_rows(const WeightPlan& plan, uint32_t device) {
   return rows;
 }
 
+std::vector<MemoryRow> load_rows(const WeightPlan& plan, uint32_t device) {
+  if (plan.stage == 0) return {};
+  const uint64_t n = load_shape(plan).bytes();
+  std::vector<MemoryRow> rows{make_row(TierId::kCuda, device, SHARPI_ROW_STAGING, SHARPI_ROW_DEVICE,
+                                       "load staging", n, device_held_bytes(n)),
+                              make_row(TierId::kCuda, device, SHARPI_ROW_STAGING, SHARPI_ROW_PINNED,
+                                       "load staging", n, pinned_held_bytes(n))};
+  for (MemoryRow& r : rows) r.transient = 1;
+  return rows;
+}
+
 Result<std::unique_ptr<Weights>> Weights::load(Device& device, WeightPlan plan,
                                                const LoadProgress& progress) {
   std::unique_ptr<Weights> w(new Weights());
   w->plan_ = std::move(plan);
   SHARPI_TRY_ASSIGN(w->memory_, DeviceBuffer::allocate(device, w->plan_.aligned, "weights"));
   const DeviceScope scope(device);
+  if (w->plan_.items.empty()) return w;
   SHARPI_TRY_ASSIGN(std::unique_ptr<StagedCopy> copy,
-                    StagedCopy::create(device, kLoadCopy, "load staging"));
+                    StagedCopy::create(device, load_shape(w->plan_), "load staging"));
   uint64_t done = 0;
   const auto advance = [&](uint64_t n) {
     done += n;

@@ -25,7 +25,7 @@ std::string json_string(const std::string& text) {
 
 void JsonObject::real(const char* key, double value) {
   char digits[40];
-  std::snprintf(digits, sizeof digits, "%.9g", value);
+  std::snprintf(digits, sizeof digits, "%.17g", value);
   for (char* c = digits; *c != '\0'; ++c) {
     if (*c == ',') *c = '.';  // the host's locale may write one
   }

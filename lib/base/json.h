@@ -15,7 +15,7 @@ class JsonObject {
  public:
   explicit JsonObject(std::string* out) : out_(out) { *out_ += "{"; }
   void number(const char* key, uint64_t value) { raw(key, std::to_string(value)); }
-  void real(const char* key, double value);  // nine digits
+  void real(const char* key, double value);  // as many digits as it takes
   void text(const char* key, const std::string& value) { raw(key, json_string(value)); }
   void raw(const char* key, const std::string& value) {
     if (!first_) *out_ += ", ";

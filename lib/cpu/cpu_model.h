@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 // The CPU tier's model: weights in place in the mapped file, kernels chosen by type, and the
 // forward pass over segments of blocks. It reads LayerSpecs; it knows mixers and FFNs, not
-// architectures. Thread rule: immutable after create() but for the list of KV formats, which a mutex
-// guards; run() needs a workspace of its own.
+// architectures. Thread rule: immutable after create() but for the list of KV formats, which a
+// mutex guards; run() needs a workspace of its own.
 #pragma once
 
 #include <memory>

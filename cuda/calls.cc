@@ -53,6 +53,9 @@ Status CudaModel::run(const Segment& segment, const Submission& rows, Workspace&
                          rows.sequences.size());
   }
   const DeviceScope scope(*device_);
+  // Kernels whose blocks meet need all multiprocessors: steps take turns on a device.
+  std::unique_lock<std::mutex> turn(device_->turn(), std::defer_lock);
+  if (rows.n_rows == rows.sequences.size()) turn.lock();
   const uint32_t format = session_of(rows.sequences[0])->format;
   const bool alike =
       std::all_of(rows.sequences.begin(), rows.sequences.end(),
@@ -172,6 +175,7 @@ Status CudaModel::run_format(const Segment& segment, const Submission& rows, Cud
   p.single_rows = single_rows;
   p.n_head_rows = n_head_rows;
   p.head_rows_in_order = in_order;
+  p.chain.on = step && rows.n_rows == 1 && has_chains(p.config);
   fill_table(rows, ws);
   if (has_embedding) fill_ple(rows, ws);
   if (step) {
@@ -228,6 +232,7 @@ Status CudaModel::warm_up(CudaWorkspace& ws) const {
     p.batch = Batch{ws.batch(), n, n};
     p.single_rows = p.head_rows_in_order = true;
     p.n_head_rows = n;
+    p.chain.on = n == 1 && has_chains(p.config);
     const BatchTable t = ws.host_batch();
     for (uint32_t r = 0; r < n; ++r) {
       ws.host_tokens()[r] = 0;

@@ -184,6 +184,7 @@ Result<std::unique_ptr<Workspace>> CudaModel::create_workspace() {
   const DeviceScope scope(*device_);
   SHARPI_TRY_ASSIGN(std::unique_ptr<CudaWorkspace> w,
                     CudaWorkspace::create(*device_, workspace_layout_));
+  const std::lock_guard<std::mutex> turn(device_->turn());
   const Status warm = warm_up(*w);
   if (!warm.is_ok()) return device_->settle(warm);
   ++n_workspaces_;

@@ -1,0 +1,719 @@
+// SPDX-License-Identifier: MIT
+// Products of one row, one after the other, in one launch of one block a multiprocessor.
+// Weights are constants: every warp knows from the start which units (16 rows x 256 columns) of
+// which product it will read, and keeps its ring in shared memory full of them, across products and
+// from before the grid dependency resolves. Between products the blocks meet: a counter in device
+// memory that only grows. What a product costs besides its bytes (the sums of its pieces, the way
+// of its outputs through L2 and of the next input into shared memory) passes while the rings fill.
+// A block owns whole panels (16 rows) of each product; the blocks that get one more take turns from
+// product to product, and the rings even out the rest.
+// Bound: W bytes / memory bandwidth, while the units in the rings last longer than a meeting.
+#include "cuda/kernels/chain.h"
+
+#include <algorithm>
+
+#include "cuda/kernels/gemm.h"
+#include "cuda/kernels/launch.h"
+#include "cuda/kernels/unit_product.cuh"
+
+namespace sharpi::cuda {
+namespace {
+
+constexpr uint32_t kSlots = 8;         // units in flight per warp
+constexpr uint32_t kStageUnits = 5;    // units of the input that a warp has in registers
+constexpr uint32_t kNormUnits = 2;     // the same with weights of norms
+constexpr uint32_t kMaxPanels = 512;   // of a block, over all products
+constexpr uint32_t kLeastWarps = 16, kMaxWarps = 24;
+
+struct ChainTask {
+  const uint8_t* data;
+  float* y;
+  uint32_t panel_bytes, unit_bytes, tail_bytes;
+  uint32_t first_group;
+  GgmlType type;
+};
+
+struct ChainProduct {
+  const float* x;
+  const float* norm_weight;
+  const float* row_scale;
+  const float* branch;  // nullptr: none
+  const float* branch_weight;
+  float* x_out;
+  float norm_eps, branch_eps, branch_scale;
+  uint32_t n_in, units;
+  uint32_t n_tasks;
+  uint32_t groups, more_groups, first_more;  // a block's panels (or pairs); who gets one more
+  Epilogue epilogue;
+  ChainTask tasks[kMaxMatmulTasks];
+};
+
+struct ChainLaunch {
+  unsigned long long* arrivals;
+  uint32_t n_products;
+  uint32_t ring_bytes;                                   // of a warp
+  uint32_t image, part, range, panels, sums, works, feeds, barriers;  // offsets in shared memory
+  ChainProduct products[kMaxChainSteps];
+};
+
+struct alignas(16) ChainPanel {
+  const uint8_t* data;
+  float* y;
+  uint32_t unit_bytes, tail_bytes;
+  GgmlType type;
+  uint32_t reserved;
+};
+
+/// A block's part of a product: panels [base, base + n_panels) of its table, all gates then all ups.
+struct alignas(16) Work {
+  uint32_t base, n_groups, n_panels, reserved;
+};
+
+/// A warp's part of a block's part: units [first, first + count), panel after panel.
+struct Share {
+  uint32_t first, count;
+};
+template <uint32_t kWarps>
+__device__ __forceinline__ Share share_of(uint32_t n_panels, uint32_t units, uint32_t warp) {
+  const uint32_t all = n_panels * units, each = all / kWarps, more = all % kWarps;
+  return {warp * each + min(warp, more), each + (warp < more ? 1 : 0)};
+}
+
+struct ChainView {
+  uint8_t* shared;
+  uint32_t warp, lane;
+  uint32_t ring;      // the warp's, shared address
+  uint32_t barriers;  // the warp's, shared address
+};
+
+__device__ __forceinline__ const ChainPanel* panel_table(const ChainLaunch& p, const uint8_t* s) {
+  return reinterpret_cast<const ChainPanel*>(s + p.panels);
+}
+__device__ __forceinline__ const Work& work_of(const ChainLaunch& p, const uint8_t* s, uint32_t k) {
+  return reinterpret_cast<const Work*>(s + p.works)[k];
+}
+
+/// What a warp copies: lane 0 alone reads and acts. In shared memory between units, because
+/// registers are for the arithmetic.
+template <uint32_t kWarps>
+struct alignas(16) Feed {
+  const uint8_t* next;
+  uint32_t bytes;           // of the next unit; 0 = no more
+  uint32_t panel;           // in the table
+  uint32_t in_panel, left;  // units left, the next one counted, in the panel and in the product
+  uint32_t product;
+  uint32_t head, used;  // of the ring's bytes, what is lost at its end counted
+  uint32_t slot, flight;
+
+  __device__ __forceinline__ void enter(const ChainLaunch& p, const uint8_t* shared,
+                                        uint32_t warp) {
+    bytes = 0;
+    for (; product < p.n_products; ++product) {
+      const uint32_t units = p.products[product].units;
+      const Work& work = work_of(p, shared, product);
+      const Share s = share_of<kWarps>(work.n_panels, units, warp);
+      if (s.count == 0) continue;
+      const uint32_t v = s.first / units, u = s.first - v * units;
+      panel = work.base + v;
+      in_panel = units - u;
+      left = s.count;
+      const ChainPanel& e = panel_table(p, shared)[panel];
+      next = e.data + u * e.unit_bytes;
+      bytes = in_panel == 1 ? e.tail_bytes : e.unit_bytes;
+      return;
+    }
+  }
+  __device__ __forceinline__ void advance(const ChainLaunch& p, const uint8_t* shared,
+                                          uint32_t warp) {
+    next += bytes;
+    if (--left == 0) {
+      ++product;
+      enter(p, shared, warp);
+      return;
+    }
+    if (--in_panel == 0) {
+      in_panel = p.products[product].units;
+      next = panel_table(p, shared)[++panel].data;
+    }
+    const ChainPanel& e = panel_table(p, shared)[panel];
+    bytes = in_panel == 1 ? e.tail_bytes : e.unit_bytes;
+  }
+  /// Starts the copies of as many units as there is room for.
+  __device__ __forceinline__ void pump(const ChainLaunch& p, const ChainView& view) {
+    while (bytes != 0 && flight < kSlots) {
+      const bool wraps = head + bytes > p.ring_bytes;
+      const uint32_t taken = used + bytes + (wraps ? p.ring_bytes - head : 0);
+      if (taken > p.ring_bytes) return;
+      const uint32_t to = wraps ? 0 : head, bar = view.barriers + slot * 8;
+      mbarrier_expect(bar, bytes);
+      bulk_copy(view.ring + to, next, bytes, bar);
+      used = taken;
+      head = to + bytes;
+      slot = (slot + 1) % kSlots;
+      ++flight;
+      advance(p, view.shared, view.warp);
+    }
+  }
+};
+
+template <uint32_t kWarps>
+__device__ __forceinline__ Feed<kWarps>& feed_of(const ChainLaunch& p, const ChainView& view) {
+  return reinterpret_cast<Feed<kWarps>*>(view.shared + p.feeds)[view.warp];
+}
+
+/// Where the warp reads its ring: every lane.
+struct Take {
+  uint32_t tail, slot, parity;
+};
+
+struct Position {
+  uint32_t v, u, left;  // unit u of panel v of the block's part; units to go
+};
+
+/// Leaves the warp's piece of panel v. Panel and warp only ever grow along the units, and never stay
+/// both: their sum is a slot of its own for every piece.
+__device__ __forceinline__ void leave_piece(const ChainLaunch& p, const ChainView& view, uint32_t v,
+                                            bool first, bool last, const float (&acc)[4]) {
+  float* part = reinterpret_cast<float*>(view.shared + p.part) + (v + view.warp) * kPanelRows;
+  if (view.lane % 4 == 0) {
+    part[view.lane / 4] = acc[0];
+    part[view.lane / 4 + 8] = acc[2];
+  }
+  if (view.lane == 0) {
+    auto* range = reinterpret_cast<uint32_t*>(view.shared + p.range) + 2 * v;
+    if (first) range[0] = view.warp;
+    if (last) range[1] = view.warp;
+  }
+}
+
+/// Products of the warp's next units, as long as their panels are of this type.
+template <GgmlType kType, uint32_t kWarps>
+__device__ __forceinline__ void take_units(const ChainLaunch& p, const ChainProduct& q,
+                                           const ChainView& view, const ChainPanel* panels,
+                                           Take& take, Position& at) {
+  const ImageMap map = image_map(1, q.units);
+  constexpr uint32_t kSumBytes = Tile<kType>::kHalves ? 64 : 32;
+  const uint32_t t = view.lane % 4;
+  const uint8_t* image = view.shared + p.image;
+  const uint8_t* x = image + t * 16;
+  const uint8_t* sums =
+      image + (Tile<kType>::kHalves ? map.sums16 : map.sums32) + t * (kSumBytes / 4);
+  const uint8_t* inverse = image + map.inverse;
+  const uint8_t* ring = view.shared + view.warp * p.ring_bytes;
+  bool same = true;
+#pragma unroll 1
+  while (same) {
+    float acc[4] = {};
+    const uint32_t unit_bytes = panels[at.v].unit_bytes, tail_bytes = panels[at.v].tail_bytes;
+    const uint32_t begin = at.u, end = min(q.units, begin + at.left);
+#pragma unroll 1
+    for (uint32_t u = begin; u < end; ++u) {
+      const uint32_t bytes = u + 1 == q.units ? tail_bytes : unit_bytes;
+      const bool wraps = take.tail + bytes > p.ring_bytes;
+      const uint32_t freed = bytes + (wraps ? p.ring_bytes - take.tail : 0);
+      const uint32_t from = wraps ? 0 : take.tail;
+      int n_blocks = 8;
+      if constexpr (!Tile<kType>::kSuper) n_blocks = static_cast<int>(min(8u, q.n_in / 32 - u * 8));
+      mbarrier_wait(view.barriers + take.slot * 8, take.parity);
+      const Inputs in = {x + u * kUnitColumns * 2, sums + u * kSumBytes,
+                         reinterpret_cast<const float*>(inverse + u * 4)};
+      unit_product<kType, true>(ring + from, n_blocks, in, static_cast<int>(view.lane), acc);
+      __syncwarp();
+      if (view.lane == 0) {
+        Feed<kWarps>& kept = feed_of<kWarps>(p, view);
+        Feed<kWarps> feed = kept;
+        feed.used -= freed;
+        --feed.flight;
+        feed.pump(p, view);
+        kept = feed;
+      }
+      __syncwarp();
+      take.tail = from + bytes;
+      take.slot = (take.slot + 1) % kSlots;
+      take.parity ^= take.slot == 0 ? 1u : 0u;
+    }
+    leave_piece(p, view, at.v, begin == 0, end == q.units, acc);
+    at.left -= end - begin;
+    at.u = 0;
+    ++at.v;
+    same = at.left != 0 && panels[at.v].type == kType;
+  }
+}
+
+template <uint32_t kWarps>
+__device__ __forceinline__ void take_panels(const ChainLaunch& p, uint32_t k, const ChainView& view,
+                                            const Work& work, Take& take) {
+  const ChainProduct& q = p.products[k];
+  const ChainPanel* panels = panel_table(p, view.shared) + work.base;
+  const Share s = share_of<kWarps>(work.n_panels, q.units, view.warp);
+  Position at;
+  at.left = s.count;
+  at.v = s.first / q.units;
+  at.u = s.first - at.v * q.units;
+  const auto run = [&]<GgmlType kType>() {
+    take_units<kType, kWarps>(p, q, view, panels, take, at);
+  };
+  while (at.left != 0) {
+    switch (panels[at.v].type) {
+      case GgmlType::kQ8_0:
+        run.template operator()<GgmlType::kQ8_0>();
+        break;
+      case GgmlType::kQ4_0:
+        run.template operator()<GgmlType::kQ4_0>();
+        break;
+      case GgmlType::kQ4_1:
+        run.template operator()<GgmlType::kQ4_1>();
+        break;
+      case GgmlType::kQ5_0:
+        run.template operator()<GgmlType::kQ5_0>();
+        break;
+      case GgmlType::kQ5_1:
+        run.template operator()<GgmlType::kQ5_1>();
+        break;
+      case GgmlType::kQ4_K:
+        run.template operator()<GgmlType::kQ4_K>();
+        break;
+      case GgmlType::kQ5_K:
+        run.template operator()<GgmlType::kQ5_K>();
+        break;
+      default:
+        run.template operator()<GgmlType::kQ6_K>();
+        break;
+    }
+  }
+}
+
+/// The block's part of each product, and the table of its panels: all threads together.
+template <uint32_t kWarps>
+__device__ __forceinline__ void lay_out(const ChainLaunch& p, const ChainView& view) {
+  auto* table = reinterpret_cast<ChainPanel*>(view.shared + p.panels);
+  uint32_t base = 0;
+#pragma unroll 1
+  for (uint32_t k = 0; k < p.n_products; ++k) {
+    const ChainProduct& q = p.products[k];
+    const uint32_t turn = (blockIdx.x + gridDim.x - q.first_more) % gridDim.x;
+    const uint32_t n = q.groups + (turn < q.more_groups ? 1 : 0);
+    const uint32_t first = turn * q.groups + min(turn, q.more_groups);
+    const bool gated = is_gated(q.epilogue);
+    const uint32_t n_panels = gated ? 2 * n : n;
+    if (threadIdx.x == 0) reinterpret_cast<Work*>(view.shared + p.works)[k] = {base, n, n_panels, 0};
+    for (uint32_t v = threadIdx.x; v < n_panels; v += kWarps * 32) {
+      uint32_t t = v >= n ? 1 : 0;
+      const uint32_t group = first + v - t * n;
+      if (!gated) {
+        for (uint32_t j = 1; j < q.n_tasks; ++j) t = group >= q.tasks[j].first_group ? j : t;
+      }
+      const ChainTask& task = q.tasks[t];
+      const uint32_t panel = gated ? group : group - task.first_group;
+      ChainPanel e;
+      e.data = task.data + uint64_t{panel} * task.panel_bytes;
+      e.y = task.y + panel * kPanelRows;
+      e.unit_bytes = task.unit_bytes;
+      e.tail_bytes = task.tail_bytes;
+      e.type = task.type;
+      e.reserved = 0;
+      table[base + v] = e;
+    }
+    base += n_panels;
+  }
+}
+
+// ---- between products --------------------------------------------------------------------------
+
+__device__ __forceinline__ void arrive_at(unsigned long long* counter) {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+  asm volatile("red.release.gpu.global.add.u64 [%0], 1;" ::"l"(counter) : "memory");
+#endif
+}
+__device__ __forceinline__ unsigned long long arrivals_at(const unsigned long long* counter) {
+  unsigned long long n = 0;
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+  asm volatile("ld.acquire.gpu.global.u64 %0, [%1];" : "=l"(n) : "l"(counter) : "memory");
+#endif
+  return n;
+}
+
+/// Eight inputs of a lane, past the first-level cache: other blocks wrote them.
+__device__ __forceinline__ LaneInputs load_fresh(const float* x, uint32_t column, uint32_t n_in) {
+  LaneInputs r;
+#pragma unroll
+  for (uint32_t k = 0; k < 2; ++k) {
+    const uint32_t c = column + 128 * k;
+    r.v[k] = c < n_in ? __ldcg(reinterpret_cast<const float4*>(x + c)) : float4{};
+  }
+  return r;
+}
+__device__ __forceinline__ void store_lane(float* x, uint32_t column, uint32_t n_in,
+                                           const LaneInputs& in) {
+#pragma unroll
+  for (uint32_t k = 0; k < 2; ++k) {
+    const uint32_t c = column + 128 * k;
+    if (c < n_in) *reinterpret_cast<float4*>(x + c) = in.v[k];
+  }
+}
+__device__ __forceinline__ float squares_of(const float4& v) {
+  return v.x * v.x + v.y * v.y + v.z * v.z + v.w * v.w;
+}
+__device__ __forceinline__ float lanes_sum(float v) {
+#pragma unroll
+  for (int d = 16; d > 0; d /= 2) v += __shfl_xor_sync(~0u, v, d);
+  return v;
+}
+
+/// Brings the weights of a step's norms near before the meeting.
+template <uint32_t kWarps>
+__device__ __forceinline__ void prefetch_norms(const ChainProduct& q) {
+  for (uint32_t at = threadIdx.x * 32; at < q.n_in; at += kWarps * 32 * 32) {
+    if (q.norm_weight != nullptr)
+      asm volatile("prefetch.global.L2 [%0];" ::"l"(q.norm_weight + at));
+    if (q.branch_weight != nullptr)
+      asm volatile("prefetch.global.L2 [%0];" ::"l"(q.branch_weight + at));
+  }
+}
+__device__ __forceinline__ LaneInputs norm_weights(const float* weight, uint32_t column,
+                                                   uint32_t n_in) {
+  if (weight != nullptr) return load_inputs(weight, column, n_in);
+  return {{{1.0f, 1.0f, 1.0f, 1.0f}, {1.0f, 1.0f, 1.0f, 1.0f}}};
+}
+
+/// The input as it is.
+template <uint32_t kWarps>
+__device__ __noinline__ void stage_row(const ChainLaunch& p, const ChainProduct& q,
+                                       ChainView view) {
+  const ImageMap map = image_map(1, q.units);
+  LaneInputs x[kStageUnits], w[kNormUnits];
+#pragma unroll
+  for (uint32_t k = 0; k < kStageUnits; ++k) {
+    const uint32_t u = view.warp + k * kWarps, column = u * kUnitColumns + view.lane * 4;
+    if (u >= q.units) continue;
+    x[k] = load_fresh(q.x, column, q.n_in);
+    if (k < kNormUnits) w[k] = norm_weights(q.norm_weight, column, q.n_in);
+  }
+#pragma unroll
+  for (uint32_t k = 0; k < kStageUnits; ++k) {
+    const uint32_t u = view.warp + k * kWarps;
+    if (u >= q.units) continue;
+    const LaneInputs weight = k < kNormUnits ? w[k] : norm_weights(nullptr, 0, 0);
+    stage_unit(view.shared + p.image, map, 1, u, 0, x[k], weight, view.lane);
+  }
+}
+
+/// The input with the branch of an earlier product added; every block computes all of it, and
+/// stores every n-th unit.
+template <uint32_t kWarps>
+__device__ __noinline__ void stage_branch(const ChainLaunch& p, const ChainProduct& q,
+                                          ChainView view) {
+  const ImageMap map = image_map(1, q.units);
+  LaneInputs x[kNormUnits], y[kNormUnits], branch[kNormUnits], norm[kNormUnits];
+  float squares = 0.0f;
+#pragma unroll
+  for (uint32_t k = 0; k < kNormUnits; ++k) {
+    const uint32_t u = view.warp + k * kWarps, column = u * kUnitColumns + view.lane * 4;
+    x[k] = y[k] = {};
+    if (u >= q.units) continue;
+    y[k] = load_fresh(q.branch, column, q.n_in);
+    x[k] = load_fresh(q.x, column, q.n_in);
+    branch[k] = norm_weights(q.branch_weight, column, q.n_in);
+    norm[k] = norm_weights(q.norm_weight, column, q.n_in);
+  }
+#pragma unroll
+  for (uint32_t k = 0; k < kNormUnits; ++k)
+    squares += squares_of(y[k].v[0]) + squares_of(y[k].v[1]);
+  float factor = 1.0f;
+  if (q.branch_weight != nullptr) {
+    auto* sums = reinterpret_cast<float*>(view.shared + p.sums);
+    squares = lanes_sum(squares);
+    if (view.lane == 0) sums[view.warp] = squares;
+    __syncthreads();
+    const float sum = lanes_sum(view.lane < kWarps ? sums[view.lane] : 0.0f);
+    factor = rsqrtf(sum / static_cast<float>(q.n_in) + q.branch_eps);
+  }
+#pragma unroll
+  for (uint32_t k = 0; k < kNormUnits; ++k) {
+    const uint32_t u = view.warp + k * kWarps;
+    if (u >= q.units) continue;
+#pragma unroll
+    for (int i = 0; i < 2; ++i) {
+      const float4 a = x[k].v[i], b = y[k].v[i], w = branch[k].v[i];
+      const float s = q.branch_scale;
+      x[k].v[i] = {(a.x + b.x * factor * w.x) * s, (a.y + b.y * factor * w.y) * s,
+                   (a.z + b.z * factor * w.z) * s, (a.w + b.w * factor * w.w) * s};
+    }
+    if (u % gridDim.x == blockIdx.x)
+      store_lane(q.x_out, u * kUnitColumns + view.lane * 4, q.n_in, x[k]);
+    stage_unit(view.shared + p.image, map, 1, u, 0, x[k], norm[k], view.lane);
+  }
+}
+
+/// 1 / rms of the input, from the squares of its units.
+__device__ __forceinline__ float input_norm(const ChainLaunch& p, const ChainProduct& q,
+                                            const ChainView& view) {
+  if (q.norm_weight == nullptr) return 1.0f;
+  const ImageMap map = image_map(1, q.units);
+  const auto* squares = reinterpret_cast<const float*>(view.shared + p.image + map.squares);
+  float sum = 0.0f;
+  for (uint32_t u = view.lane; u < q.units; u += 32) sum += squares[u];
+  return rsqrtf(lanes_sum(sum) / static_cast<float>(q.n_in) + q.norm_eps);
+}
+
+/// Sum over the warps, in order, of row e of panel v of the block's part.
+__device__ __forceinline__ float piece_sum(const ChainLaunch& p, const ChainView& view, uint32_t v,
+                                           uint32_t e) {
+  const float* part = reinterpret_cast<const float*>(view.shared + p.part) + v * kPanelRows + e;
+  const uint2 range = reinterpret_cast<const uint2*>(view.shared + p.range)[v];
+  float sum = 0.0f;
+#pragma unroll 4
+  for (uint32_t w = range.x; w <= range.y; ++w) sum += part[w * kPanelRows];
+  return sum;
+}
+
+/// The outputs of the block leave; `old` is what kAdd adds to in a thread's first output.
+template <uint32_t kWarps>
+__device__ __forceinline__ void leave(const ChainLaunch& p, const ChainProduct& q,
+                                      const ChainView& view, const Work& work, float norm,
+                                      float old) {
+  const ChainPanel* panels = panel_table(p, view.shared) + work.base;
+  const float scale = q.row_scale != nullptr ? __ldcg(q.row_scale) : 1.0f;
+  for (uint32_t at = threadIdx.x; at < work.n_groups * kPanelRows; at += kWarps * 32) {
+    const uint32_t group = at / kPanelRows, e = at % kPanelRows;
+    float* y = panels[group].y + e;
+    const float first = piece_sum(p, view, group, e) * norm;
+    if (is_gated(q.epilogue)) {
+      *y = gated_value(q.epilogue, first, piece_sum(p, view, work.n_groups + group, e) * norm);
+    } else {
+      const float before = at == threadIdx.x ? old : __ldcg(y);
+      *y = q.epilogue == Epilogue::kAdd ? before + first * scale : first * scale;
+    }
+  }
+}
+
+template <uint32_t kWarps>
+__global__ void __launch_bounds__(kWarps * 32, 1)
+    chain_kernel(const __grid_constant__ ChainLaunch p) {
+  if constexpr (!kHasBulkCopy) return;  // the host never launches it there
+  extern __shared__ __align__(128) uint8_t shared_bytes[];
+  ChainView view;
+  view.shared = shared_bytes;
+  view.warp = threadIdx.x / 32;
+  view.lane = threadIdx.x % 32;
+  view.ring = shared_address(shared_bytes) + view.warp * p.ring_bytes;
+  view.barriers = shared_address(shared_bytes) + p.barriers + view.warp * kSlots * 8;
+  if (view.lane < kSlots) {
+    mbarrier_init(view.barriers + view.lane * 8, 1);
+    mbarrier_init_fence();
+  }
+  lay_out<kWarps>(p, view);
+  __syncthreads();
+
+  if (view.lane == 0) {
+    Feed<kWarps> feed = {};
+    feed.enter(p, view.shared, view.warp);
+    feed.pump(p, view);
+    feed_of<kWarps>(p, view) = feed;
+  }
+  __syncwarp();
+  Take take = {0, 0, 0};
+  prefetch_norms<kWarps>(p.products[0]);
+  grid_dependency_wait();
+  grid_dependents_launch();
+  unsigned long long meeting = 0;  // how many arrivals the next meeting takes
+  if (threadIdx.x == 0) {
+    const unsigned long long now = arrivals_at(p.arrivals);  // this block has not arrived: below
+    meeting = now - now % gridDim.x + gridDim.x;             // the first meeting's number
+  }
+
+#pragma unroll 1
+  for (uint32_t k = 0; k < p.n_products; ++k) {
+    const ChainProduct& q = p.products[k];
+    const Work& work = work_of(p, view.shared, k);
+    if (k != 0) {
+      prefetch_norms<kWarps>(q);
+      if (threadIdx.x == 0) {
+        while (arrivals_at(p.arrivals) < meeting) {
+        }
+        meeting += gridDim.x;
+      }
+      __syncthreads();
+    }
+    if (q.branch != nullptr) {
+      stage_branch<kWarps>(p, q, view);
+    } else {
+      stage_row<kWarps>(p, q, view);
+    }
+    float old = 0.0f;
+    if (q.epilogue == Epilogue::kAdd && threadIdx.x < work.n_groups * kPanelRows) {
+      const ChainPanel* panels = panel_table(p, view.shared) + work.base;
+      old = __ldcg(panels[threadIdx.x / kPanelRows].y + threadIdx.x % kPanelRows);
+    }
+    __syncthreads();
+    take_panels<kWarps>(p, k, view, work, take);
+    const float norm = input_norm(p, q, view);
+    __syncthreads();
+    leave<kWarps>(p, q, view, work, norm, old);
+    if (k + 1 < p.n_products) {
+      __syncthreads();
+      if (threadIdx.x == 0) arrive_at(p.arrivals);
+    }
+  }
+}
+
+// ---- host --------------------------------------------------------------------------------------
+
+uint32_t units_of(uint32_t n_in) {
+  return (n_in + kUnitColumns - 1) / kUnitColumns;
+}
+
+uint32_t groups_of(const MatmulParams& m) {
+  uint32_t n = 0;
+  const uint32_t counted = is_gated_epilogue(m.epilogue) ? 1 : m.n_tasks;
+  for (uint32_t t = 0; t < counted; ++t) n += m.tasks[t].w.n_out / kPanelRows;
+  return n;
+}
+
+ChainTask chain_task(const MatmulTask& t, uint32_t first_group) {
+  const GgmlTypeTraits& traits = ggml_traits(t.w.type);
+  ChainTask c = {};
+  c.data = reinterpret_cast<const uint8_t*>(t.w.data);
+  c.y = t.y;
+  c.panel_bytes = static_cast<uint32_t>(ggml_row_bytes(t.w.type, t.w.n_in) * kPanelRows);
+  c.unit_bytes = kUnitColumns / traits.block_elements * traits.block_bytes * kPanelRows;
+  c.tail_bytes = c.panel_bytes - (units_of(t.w.n_in) - 1) * c.unit_bytes;
+  c.first_group = first_group;
+  c.type = t.w.type;
+  return c;
+}
+
+ChainProduct chain_product(const ChainStep& step, uint32_t blocks, uint32_t first_more) {
+  const MatmulParams& m = step.product;
+  ChainProduct q = {};
+  q.x = m.x;
+  q.norm_weight = m.norm_weight;
+  q.norm_eps = m.norm_eps;
+  q.row_scale = m.row_scale;
+  q.branch = step.branch.y;
+  q.branch_weight = step.branch.weight;
+  q.branch_eps = step.branch.eps;
+  q.branch_scale = step.branch.scale;
+  q.x_out = step.branch.x_out;
+  q.n_in = m.tasks[0].w.n_in;
+  q.units = units_of(q.n_in);
+  q.epilogue = m.epilogue;
+  uint32_t group = 0;
+  for (uint32_t t = 0; t < m.n_tasks; ++t) {
+    q.tasks[q.n_tasks++] = chain_task(m.tasks[t], group);
+    group += m.tasks[t].w.n_out / kPanelRows;
+  }
+  const uint32_t n = groups_of(m);
+  q.groups = n / blocks;
+  q.more_groups = n % blocks;
+  q.first_more = first_more;
+  return q;
+}
+
+/// Offsets in shared memory, and what is left for the rings; 0 bytes when it is too little.
+void divide_memory(ChainLaunch* l, uint32_t n_warps, uint32_t limit) {
+  uint32_t units = 0, panels = 0, all_panels = 0, widest = 0;
+  for (uint32_t k = 0; k < l->n_products; ++k) {
+    const ChainProduct& q = l->products[k];
+    const uint32_t n =
+        (q.groups + (q.more_groups != 0 ? 1 : 0)) * (is_gated_epilogue(q.epilogue) ? 2 : 1);
+    units = std::max(units, q.units);
+    panels = std::max(panels, n);
+    all_panels += n;
+    for (uint32_t t = 0; t < q.n_tasks; ++t) {
+      const ChainTask& c = q.tasks[t];
+      widest = std::max(widest, std::min(c.unit_bytes, c.panel_bytes));
+    }
+  }
+  const uint32_t image = (image_map(1, units).bytes + 127) / 128 * 128;
+  const uint32_t part = (panels + n_warps) * kPanelRows * 4, range = (panels * 8 + 15) / 16 * 16;
+  const uint32_t rest = image + part + range + all_panels * static_cast<uint32_t>(sizeof(ChainPanel)) +
+                        kMaxWarps * 4 + kMaxChainSteps * static_cast<uint32_t>(sizeof(Work)) +
+                        n_warps * (kSlots * 8 + static_cast<uint32_t>(sizeof(Feed<kLeastWarps>)));
+  l->ring_bytes = limit > rest ? (limit - rest) / n_warps / 128 * 128 : 0;
+  if (l->ring_bytes < 2 * widest) l->ring_bytes = 0;
+  l->image = l->ring_bytes * n_warps;
+  l->part = l->image + image;
+  l->range = l->part + part;
+  l->panels = l->range + range;
+  l->sums = l->panels + all_panels * static_cast<uint32_t>(sizeof(ChainPanel));
+  l->works = l->sums + kMaxWarps * 4;
+  l->feeds = l->works + kMaxChainSteps * static_cast<uint32_t>(sizeof(Work));
+  l->barriers = l->feeds + n_warps * static_cast<uint32_t>(sizeof(Feed<kLeastWarps>));
+}
+
+using ChainKernel = void (*)(ChainLaunch);
+ChainKernel chain_instance(uint32_t warps) {
+  switch (warps) {
+    case 16:
+      return chain_kernel<16>;
+    case 20:
+      return chain_kernel<20>;
+    case 24:
+      return chain_kernel<24>;
+    default:
+      return nullptr;
+  }
+}
+
+}  // namespace
+
+bool has_chains(const MatmulConfig& config) {
+  return config.compute_capability >= 90 && !config.exact && !config.deterministic;
+}
+
+bool chain_takes(const MatmulConfig& config, const ChainStep& step) {
+  const MatmulParams& m = step.product;
+  if (!has_chains(config) || m.force_f32 || m.n_rows != 1 || m.n_tasks == 0) return false;
+  // Columns that the warps stage at once; norms and branches have their weights in registers.
+  const uint32_t n_in = m.tasks[0].w.n_in, at_once = kLeastWarps * kUnitColumns;
+  const bool weights = step.branch.y != nullptr || m.norm_weight != nullptr;
+  bool tiles = true;
+  for (uint32_t t = 0; t < m.n_tasks; ++t) {
+    tiles = tiles && m.tasks[t].w && m.tasks[t].w.layout == WeightLayout::kTiles &&
+            m.tasks[t].w.n_in == n_in;
+  }
+  const uint32_t panels = groups_of(m) / static_cast<uint32_t>(config.n_sm) + 1;
+  return tiles && n_in <= at_once * (weights ? kNormUnits : kStageUnits) &&
+         panels <= kMaxPanels / 4;
+}
+
+Status launch_chain(const MatmulConfig& config, const ChainStep* steps, uint32_t n_steps,
+                    std::byte* sync, cudaStream_t stream, const ChainTuning& tuning) {
+  const ChainKernel kernel = chain_instance(tuning.warps);
+  if (n_steps == 0 || n_steps > kMaxChainSteps || kernel == nullptr || sync == nullptr) {
+    return Status::error(Code::kInternal, "chain of %u products", n_steps);
+  }
+  const auto blocks = static_cast<uint32_t>(config.n_sm);
+  ChainLaunch l = {};
+  l.arrivals = reinterpret_cast<unsigned long long*>(sync);
+  uint32_t first_more = 0;
+  for (uint32_t k = 0; k < n_steps; ++k) {
+    if (!chain_takes(config, steps[k]))
+      return Status::error(Code::kInternal, "chain: product %u does not fit", k);
+    l.products[l.n_products++] = chain_product(steps[k], blocks, first_more);
+    first_more = (first_more + l.products[k].more_groups) % blocks;
+  }
+  divide_memory(&l, tuning.warps, static_cast<uint32_t>(config.max_shared_bytes));
+  if (l.ring_bytes == 0) return Status::error(Code::kInternal, "chain: no room for rings");
+  LaunchShape shape;
+  shape.grid = dim3(blocks);
+  shape.block = dim3(tuning.warps * 32);
+  shape.shared_bytes = l.barriers + tuning.warps * kSlots * 8;
+  shape.stream = stream;
+  shape.pdl = config.pdl;
+  shape.cooperative = tuning.cooperative;
+  return launch_kernel("chain", shape, kernel, l);
+}
+
+Status prepare_chain(int max_shared_bytes) {
+  for (const uint32_t warps : {16u, 20u, 24u}) {
+    SHARPI_TRY(kernel_status(
+        cudaFuncSetAttribute(chain_instance(warps), cudaFuncAttributeMaxDynamicSharedMemorySize,
+                             max_shared_bytes),
+        "chain"));
+  }
+  return Status::ok();
+}
+
+}  // namespace sharpi::cuda

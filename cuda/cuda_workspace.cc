@@ -203,9 +203,9 @@ Result<std::unique_ptr<CudaWorkspace>> CudaWorkspace::create(const Device& devic
   SHARPI_TRY_ASSIGN(w->stream_, Stream::create(device));
   const uint64_t chain_sync = w->size(Buf::kChainSync);
   if (chain_sync != 0) {
-    SHARPI_TRY(device.check(
-        cudaMemsetAsync(w->get<std::byte>(Buf::kChainSync), 0, chain_sync, w->lane()),
-        "cudaMemsetAsync"));
+    SHARPI_TRY(
+        device.check(cudaMemsetAsync(w->get<std::byte>(Buf::kChainSync), 0, chain_sync, w->lane()),
+                     "cudaMemsetAsync"));
     SHARPI_TRY(w->stream_.wait());
   }
   return w;

@@ -32,16 +32,28 @@ template <class Weight>
 struct Layer {
   Weight o, gate, up, down, q, k, v, small;
   Layer(const LayerShape& s, auto make)
-      : o(make(s.t, s.mix, s.d)), gate(make(s.t, s.d, s.ff)), up(make(s.t, s.d, s.ff)),
-        down(make(s.down, s.ff, s.d)), q(make(s.t, s.d, s.q)), k(make(s.t, s.d, s.kv)),
-        v(make(s.v, s.d, s.kv)), small(make(s.t, s.d, s.small == 0 ? 16 : s.small)) {}
+      : o(make(s.t, s.mix, s.d)),
+        gate(make(s.t, s.d, s.ff)),
+        up(make(s.t, s.d, s.ff)),
+        down(make(s.down, s.ff, s.d)),
+        q(make(s.t, s.d, s.q)),
+        k(make(s.t, s.d, s.kv)),
+        v(make(s.v, s.d, s.kv)),
+        small(make(s.t, s.d, s.small == 0 ? 16 : s.small)) {}
 };
 
 /// Device rows of a run.
 struct Rows {
   Buffer<float> x, x2, y, mix, ffn, q, k, v, small, n[4];
   Rows(const LayerShape& s)
-      : x(s.d), x2(s.d), y(s.d), mix(s.mix), ffn(s.ff), q(s.q), k(s.kv), v(s.kv),
+      : x(s.d),
+        x2(s.d),
+        y(s.d),
+        mix(s.mix),
+        ffn(s.ff),
+        q(s.q),
+        k(s.kv),
+        v(s.kv),
         small(s.small + 16),
         n{Buffer<float>(s.d), Buffer<float>(s.d), Buffer<float>(s.d), Buffer<float>(s.d)} {}
 };
@@ -135,8 +147,8 @@ struct Inputs {
 };
 
 std::vector<std::vector<float>> outputs(const LayerShape& s, const Rows& r) {
-  std::vector<std::vector<float>> v = {r.x.host(), r.ffn.host(), r.q.host(), r.k.host(),
-                                       r.v.host(), r.y.host()};
+  std::vector<std::vector<float>> v = {r.x.host(), r.ffn.host(), r.q.host(),
+                                       r.k.host(), r.v.host(),   r.y.host()};
   if (!s.post_norms) v.pop_back();
   if (s.small != 0) {
     v.push_back(r.small.host());
@@ -220,7 +232,8 @@ bool mode_works(Bench& b, int mode) {
   const cudaError_t ended = cudaDeviceSynchronize();
   known[mode] = s.is_ok() && ended == cudaSuccess ? 1 : -1;
   if (known[mode] < 0) {
-    std::printf("mode %d does not launch: %s %s\n", mode, s.text().c_str(), cudaGetErrorString(ended));
+    std::printf("mode %d does not launch: %s %s\n", mode, s.text().c_str(),
+                cudaGetErrorString(ended));
     cudaGetLastError();
   }
   return known[mode] > 0;
@@ -250,8 +263,8 @@ void run_tests(Bench& b, bool quick) {
       const ChainTuning tuning = {warps, mode / 2 != 0};
       for (const LayerShape& s : odd) check_layer(b, s, tuning, quick ? 2 : 8);
       if (quick) continue;
-      for (const GgmlType t : {q80, q40, GgmlType::kQ4_1, GgmlType::kQ5_0, GgmlType::kQ5_1, q4k,
-                               q5k, q6k}) {
+      for (const GgmlType t :
+           {q80, q40, GgmlType::kQ4_1, GgmlType::kQ5_0, GgmlType::kQ5_1, q4k, q5k, q6k}) {
         check_single(b, t, 768, 144, tuning);
         check_single(b, t, 17408, 48, tuning);
         check_single(b, t, 4096, 32768, tuning);
@@ -325,9 +338,8 @@ void bench_layer(Bench& b, const LayerShape& s, bool tune) {
           }
         });
         char what[64];
-        std::snprintf(what, sizeof what, "chain %u warps%s%s%s", warps,
-                      b.config.pdl ? " pdl" : "", tuning.cooperative ? " cooperative" : "",
-                      between != 0 ? " +kernel" : "");
+        std::snprintf(what, sizeof what, "chain %u warps%s%s%s", warps, b.config.pdl ? " pdl" : "",
+                      tuning.cooperative ? " cooperative" : "", between != 0 ? " +kernel" : "");
         report(s, w, what, ms);
       }
     }

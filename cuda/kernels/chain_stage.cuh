@@ -1,0 +1,212 @@
+// SPDX-License-Identifier: MIT
+// What chain.cu is told and keeps in shared memory, and what happens between two of its products:
+// the blocks meet, the next input is staged.
+// Thread rule: device code.
+#pragma once
+
+#include "cuda/kernels/chain.h"
+#include "cuda/kernels/unit_product.cuh"
+
+namespace sharpi::cuda {
+
+constexpr uint32_t kSlots = 8;        // units in flight per warp
+constexpr uint32_t kStageUnits = 5;   // units of the input that a warp has in registers
+constexpr uint32_t kNormUnits = 2;    // the same with weights of norms
+constexpr uint32_t kMaxPanels = 512;  // of a block, over all products
+constexpr uint32_t kLeastWarps = 16, kMaxWarps = 24;
+
+struct ChainTask {
+  const uint8_t* data;
+  float* y;
+  uint32_t panel_bytes, unit_bytes, tail_bytes;
+  uint32_t first_group;
+  GgmlType type;
+};
+
+struct ChainProduct {
+  const float* x;
+  const float* norm_weight;
+  const float* row_scale;
+  const float* branch;  // nullptr: none
+  const float* branch_weight;
+  float* x_out;
+  float norm_eps, branch_eps, branch_scale;
+  uint32_t n_in, units;
+  uint32_t n_tasks;
+  uint32_t groups, more_groups, first_more;  // a block's panels (or pairs); who gets one more
+  Epilogue epilogue;
+  ChainTask tasks[kMaxMatmulTasks];
+};
+
+struct ChainLaunch {
+  unsigned long long* arrivals;
+  uint32_t n_products;
+  uint32_t ring_bytes;                                                // of a warp
+  uint32_t image, part, range, panels, sums, works, feeds, barriers;  // offsets in shared memory
+  ChainProduct products[kMaxChainSteps];
+};
+
+struct alignas(16) ChainPanel {
+  const uint8_t* data;
+  float* y;
+  uint32_t unit_bytes, tail_bytes;
+  GgmlType type;
+  uint32_t reserved;
+};
+
+/// A block's part of a product: panels [base, base + n_panels) of its table, all gates then all
+/// ups.
+struct alignas(16) Work {
+  uint32_t base, n_groups, n_panels, reserved;
+};
+
+/// A warp's part of a block's part: units [first, first + count), panel after panel.
+struct Share {
+  uint32_t first, count;
+};
+template <uint32_t kWarps>
+__device__ __forceinline__ Share share_of(uint32_t n_panels, uint32_t units, uint32_t warp) {
+  const uint32_t all = n_panels * units, each = all / kWarps, more = all % kWarps;
+  return {warp * each + min(warp, more), each + (warp < more ? 1 : 0)};
+}
+
+struct ChainView {
+  uint8_t* shared;
+  uint32_t warp, lane;
+  uint32_t ring;      // the warp's, shared address
+  uint32_t barriers;  // the warp's, shared address
+};
+
+__device__ __forceinline__ const ChainPanel* panel_table(const ChainLaunch& p, const uint8_t* s) {
+  return reinterpret_cast<const ChainPanel*>(s + p.panels);
+}
+__device__ __forceinline__ const Work& work_of(const ChainLaunch& p, const uint8_t* s, uint32_t k) {
+  return reinterpret_cast<const Work*>(s + p.works)[k];
+}
+
+__device__ __forceinline__ void arrive_at(unsigned long long* counter) {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+  asm volatile("red.release.gpu.global.add.u64 [%0], 1;" ::"l"(counter) : "memory");
+#endif
+}
+__device__ __forceinline__ unsigned long long arrivals_at(const unsigned long long* counter) {
+  unsigned long long n = 0;
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+  asm volatile("ld.acquire.gpu.global.u64 %0, [%1];" : "=l"(n) : "l"(counter) : "memory");
+#endif
+  return n;
+}
+
+/// Eight inputs of a lane, past the first-level cache: other blocks wrote them.
+__device__ __forceinline__ LaneInputs load_fresh(const float* x, uint32_t column, uint32_t n_in) {
+  LaneInputs r;
+#pragma unroll
+  for (uint32_t k = 0; k < 2; ++k) {
+    const uint32_t c = column + 128 * k;
+    r.v[k] = c < n_in ? __ldcg(reinterpret_cast<const float4*>(x + c)) : float4{};
+  }
+  return r;
+}
+__device__ __forceinline__ void store_lane(float* x, uint32_t column, uint32_t n_in,
+                                           const LaneInputs& in) {
+#pragma unroll
+  for (uint32_t k = 0; k < 2; ++k) {
+    const uint32_t c = column + 128 * k;
+    if (c < n_in) *reinterpret_cast<float4*>(x + c) = in.v[k];
+  }
+}
+__device__ __forceinline__ float squares_of(const float4& v) {
+  return v.x * v.x + v.y * v.y + v.z * v.z + v.w * v.w;
+}
+__device__ __forceinline__ float lanes_sum(float v) {
+#pragma unroll
+  for (int d = 16; d > 0; d /= 2) v += __shfl_xor_sync(~0u, v, d);
+  return v;
+}
+
+/// Brings the weights of a step's norms near before the meeting.
+template <uint32_t kWarps>
+__device__ __forceinline__ void prefetch_norms(const ChainProduct& q) {
+  for (uint32_t at = threadIdx.x * 32; at < q.n_in; at += kWarps * 32 * 32) {
+    if (q.norm_weight != nullptr)
+      asm volatile("prefetch.global.L2 [%0];" ::"l"(q.norm_weight + at));
+    if (q.branch_weight != nullptr)
+      asm volatile("prefetch.global.L2 [%0];" ::"l"(q.branch_weight + at));
+  }
+}
+__device__ __forceinline__ LaneInputs norm_weights(const float* weight, uint32_t column,
+                                                   uint32_t n_in) {
+  if (weight != nullptr) return load_inputs(weight, column, n_in);
+  return {{{1.0f, 1.0f, 1.0f, 1.0f}, {1.0f, 1.0f, 1.0f, 1.0f}}};
+}
+
+/// The input as it is.
+template <uint32_t kWarps>
+__device__ __noinline__ void stage_row(const ChainLaunch& p, const ChainProduct& q,
+                                       ChainView view) {
+  const ImageMap map = image_map(1, q.units);
+  LaneInputs x[kStageUnits], w[kNormUnits];
+#pragma unroll
+  for (uint32_t k = 0; k < kStageUnits; ++k) {
+    const uint32_t u = view.warp + k * kWarps, column = u * kUnitColumns + view.lane * 4;
+    if (u >= q.units) continue;
+    x[k] = load_fresh(q.x, column, q.n_in);
+    if (k < kNormUnits) w[k] = norm_weights(q.norm_weight, column, q.n_in);
+  }
+#pragma unroll
+  for (uint32_t k = 0; k < kStageUnits; ++k) {
+    const uint32_t u = view.warp + k * kWarps;
+    if (u >= q.units) continue;
+    const LaneInputs weight = k < kNormUnits ? w[k] : norm_weights(nullptr, 0, 0);
+    stage_unit(view.shared + p.image, map, 1, u, 0, x[k], weight, view.lane);
+  }
+}
+
+/// The input with the branch of an earlier product added; every block computes all of it, and
+/// stores every n-th unit.
+template <uint32_t kWarps>
+__device__ __noinline__ void stage_branch(const ChainLaunch& p, const ChainProduct& q,
+                                          ChainView view) {
+  const ImageMap map = image_map(1, q.units);
+  LaneInputs x[kNormUnits], y[kNormUnits], branch[kNormUnits], norm[kNormUnits];
+  float squares = 0.0f;
+#pragma unroll
+  for (uint32_t k = 0; k < kNormUnits; ++k) {
+    const uint32_t u = view.warp + k * kWarps, column = u * kUnitColumns + view.lane * 4;
+    x[k] = y[k] = {};
+    if (u >= q.units) continue;
+    y[k] = load_fresh(q.branch, column, q.n_in);
+    x[k] = load_fresh(q.x, column, q.n_in);
+    branch[k] = norm_weights(q.branch_weight, column, q.n_in);
+    norm[k] = norm_weights(q.norm_weight, column, q.n_in);
+  }
+#pragma unroll
+  for (uint32_t k = 0; k < kNormUnits; ++k)
+    squares += squares_of(y[k].v[0]) + squares_of(y[k].v[1]);
+  float factor = 1.0f;
+  if (q.branch_weight != nullptr) {
+    auto* sums = reinterpret_cast<float*>(view.shared + p.sums);
+    squares = lanes_sum(squares);
+    if (view.lane == 0) sums[view.warp] = squares;
+    __syncthreads();
+    const float sum = lanes_sum(view.lane < kWarps ? sums[view.lane] : 0.0f);
+    factor = rsqrtf(sum / static_cast<float>(q.n_in) + q.branch_eps);
+  }
+#pragma unroll
+  for (uint32_t k = 0; k < kNormUnits; ++k) {
+    const uint32_t u = view.warp + k * kWarps;
+    if (u >= q.units) continue;
+#pragma unroll
+    for (int i = 0; i < 2; ++i) {
+      const float4 a = x[k].v[i], b = y[k].v[i], w = branch[k].v[i];
+      const float s = q.branch_scale;
+      x[k].v[i] = {(a.x + b.x * factor * w.x) * s, (a.y + b.y * factor * w.y) * s,
+                   (a.z + b.z * factor * w.z) * s, (a.w + b.w * factor * w.w) * s};
+    }
+    if (u % gridDim.x == blockIdx.x)
+      store_lane(q.x_out, u * kUnitColumns + view.lane * 4, q.n_in, x[k]);
+    stage_unit(view.shared + p.image, map, 1, u, 0, x[k], norm[k], view.lane);
+  }
+}
+
+}  // namespace sharpi::cuda

@@ -19,10 +19,9 @@
 namespace sharpi::cuda {
 namespace {
 
-/// What a warp copies: lane 0 alone reads and acts. In shared memory between units, because
-/// registers are for the arithmetic.
+/// What a warp copies. Every lane knows, lane 0 acts.
 template <uint32_t kWarps>
-struct alignas(16) Feed {
+struct Feed {
   const uint8_t* next;
   uint32_t bytes;           // of the next unit; 0 = no more
   uint32_t panel;           // in the table
@@ -31,63 +30,59 @@ struct alignas(16) Feed {
   uint32_t head, used;  // of the ring's bytes, what is lost at its end counted
   uint32_t slot, flight;
 
-  __device__ __forceinline__ void enter(const ChainLaunch& p, const uint8_t* shared,
-                                        uint32_t warp) {
+  __device__ __forceinline__ void enter(const ChainLaunch& p, const ChainView& view) {
     bytes = 0;
     for (; product < p.n_products; ++product) {
       const uint32_t units = p.products[product].units;
-      const Work& work = work_of(p, shared, product);
-      const Share s = share_of<kWarps>(work.n_panels, units, warp);
+      const Work& work = work_of(p, view.shared, product);
+      const Share s = share_of<kWarps>(work.n_panels, units, view.warp);
       if (s.count == 0) continue;
       const uint32_t v = s.first / units, u = s.first - v * units;
       panel = work.base + v;
       in_panel = units - u;
       left = s.count;
-      const ChainPanel& e = panel_table(p, shared)[panel];
-      next = e.data + u * e.unit_bytes;
-      bytes = in_panel == 1 ? e.tail_bytes : e.unit_bytes;
+      const ChainPanel& e = panel_table(p, view.shared)[panel];
+      bytes = e.unit_bytes;
+      next = e.data + u * bytes;
       return;
     }
   }
-  __device__ __forceinline__ void advance(const ChainLaunch& p, const uint8_t* shared,
-                                          uint32_t warp) {
+  __device__ __forceinline__ void advance(const ChainLaunch& p, const ChainView& view) {
     next += bytes;
+    --in_panel;
     if (--left == 0) {
       ++product;
-      enter(p, shared, warp);
-      return;
-    }
-    if (--in_panel == 0) {
+      enter(p, view);
+    } else if (in_panel == 0) {
+      const ChainPanel& e = panel_table(p, view.shared)[++panel];
+      next = e.data;
+      bytes = e.unit_bytes;
       in_panel = p.products[product].units;
-      next = panel_table(p, shared)[++panel].data;
     }
-    const ChainPanel& e = panel_table(p, shared)[panel];
-    bytes = in_panel == 1 ? e.tail_bytes : e.unit_bytes;
   }
   /// Starts the copies of as many units as there is room for.
   __device__ __forceinline__ void pump(const ChainLaunch& p, const ChainView& view) {
+#pragma unroll 1
     while (bytes != 0 && flight < kSlots) {
       const bool wraps = head + bytes > p.ring_bytes;
       const uint32_t taken = used + bytes + (wraps ? p.ring_bytes - head : 0);
       if (taken > p.ring_bytes) return;
-      const uint32_t to = wraps ? 0 : head, bar = view.barriers + slot * 8;
-      mbarrier_expect(bar, bytes);
-      bulk_copy(view.ring + to, next, bytes, bar);
+      const uint32_t to = wraps ? 0 : head;
+      if (view.lane == 0) {
+        const uint32_t bar = view.barriers + slot * 8;
+        mbarrier_expect(bar, bytes);
+        bulk_copy(view.ring + to, next, bytes, bar);
+      }
       used = taken;
       head = to + bytes;
       slot = (slot + 1) % kSlots;
       ++flight;
-      advance(p, view.shared, view.warp);
+      advance(p, view);
     }
   }
 };
 
-template <uint32_t kWarps>
-__device__ __forceinline__ Feed<kWarps>& feed_of(const ChainLaunch& p, const ChainView& view) {
-  return reinterpret_cast<Feed<kWarps>*>(view.shared + p.feeds)[view.warp];
-}
-
-/// Where the warp reads its ring: every lane.
+/// Where the warp reads its ring.
 struct Take {
   uint32_t tail, slot, parity;
 };
@@ -96,14 +91,22 @@ struct Position {
   uint32_t v, u, left;  // unit u of panel v of the block's part; units to go
 };
 
-/// Leaves the warp's piece of panel v. Panel and warp only ever grow along the units, and never
-/// stay both: their sum is a slot of its own for every piece.
+/// Leaves the warp's piece of panel v. Panel and warp only ever grow along the units, and never stay
+/// both: their sum is a slot of its own for every piece.
+template <bool kPairs>
 __device__ __forceinline__ void leave_piece(const ChainLaunch& p, const ChainView& view, uint32_t v,
-                                            bool first, bool last, const float (&acc)[4]) {
+                                            bool first, bool last, const FixedSums& acc) {
+  float sum[2];
+#pragma unroll
+  for (int h = 0; h < 2; ++h) {
+    sum[h] = acc.split[h] + __shfl_xor_sync(~0u, acc.split[h], 1);
+    sum[h] += __shfl_xor_sync(~0u, sum[h], 2);
+    sum[h] += kPairs ? acc.whole[h] + __shfl_xor_sync(~0u, acc.whole[h], 1) : acc.whole[h];
+  }
   float* part = reinterpret_cast<float*>(view.shared + p.part) + (v + view.warp) * kPanelRows;
   if (view.lane % 4 == 0) {
-    part[view.lane / 4] = acc[0];
-    part[view.lane / 4 + 8] = acc[2];
+    part[view.lane / 4] = sum[0];
+    part[view.lane / 4 + 8] = sum[1];
   }
   if (view.lane == 0) {
     auto* range = reinterpret_cast<uint32_t*>(view.shared + p.range) + 2 * v;
@@ -116,49 +119,36 @@ __device__ __forceinline__ void leave_piece(const ChainLaunch& p, const ChainVie
 template <GgmlType kType, uint32_t kWarps>
 __device__ __forceinline__ void take_units(const ChainLaunch& p, const ChainProduct& q,
                                            const ChainView& view, const ChainPanel* panels,
-                                           Take& take, Position& at) {
-  const ImageMap map = image_map(1, q.units);
-  constexpr uint32_t kSumBytes = Tile<kType>::kHalves ? 64 : 32;
-  const uint32_t t = view.lane % 4;
+                                           Feed<kWarps>& feed, Take& take, Position& at) {
+  const FixedMap map = fixed_map(q.units);
   const uint8_t* image = view.shared + p.image;
-  const uint8_t* x = image + t * 16;
-  const uint8_t* sums =
-      image + (Tile<kType>::kHalves ? map.sums16 : map.sums32) + t * (kSumBytes / 4);
-  const uint8_t* inverse = image + map.inverse;
+  const uint8_t* x = image + view.lane / 4 % 2 * 32 + view.lane % 4 * 8;
+  const auto* sums = reinterpret_cast<const float*>(image + map.sums);
+  const auto* inverse = reinterpret_cast<const float*>(image + map.inverse);
   const uint8_t* ring = view.shared + view.warp * p.ring_bytes;
   bool same = true;
 #pragma unroll 1
   while (same) {
-    float acc[4] = {};
-    const uint32_t unit_bytes = panels[at.v].unit_bytes, tail_bytes = panels[at.v].tail_bytes;
+    FixedSums acc;
+    const uint32_t bytes = panels[at.v].unit_bytes;
     const uint32_t begin = at.u, end = min(q.units, begin + at.left);
 #pragma unroll 1
     for (uint32_t u = begin; u < end; ++u) {
-      const uint32_t bytes = u + 1 == q.units ? tail_bytes : unit_bytes;
       const bool wraps = take.tail + bytes > p.ring_bytes;
       const uint32_t freed = bytes + (wraps ? p.ring_bytes - take.tail : 0);
       const uint32_t from = wraps ? 0 : take.tail;
-      int n_blocks = 8;
-      if constexpr (!Tile<kType>::kSuper) n_blocks = static_cast<int>(min(8u, q.n_in / 32 - u * 8));
+      const FixedInputs in = {x + u * 512, sums + u * 8, inverse[u]};
       mbarrier_wait(view.barriers + take.slot * 8, take.parity);
-      const Inputs in = {x + u * kUnitColumns * 2, sums + u * kSumBytes,
-                         reinterpret_cast<const float*>(inverse + u * 4)};
-      unit_product<kType, true>(ring + from, n_blocks, in, static_cast<int>(view.lane), acc);
+      FixedProduct<kType>::add(ring + from, in, static_cast<int>(view.lane), acc);
       __syncwarp();
-      if (view.lane == 0) {
-        Feed<kWarps>& kept = feed_of<kWarps>(p, view);
-        Feed<kWarps> feed = kept;
-        feed.used -= freed;
-        --feed.flight;
-        feed.pump(p, view);
-        kept = feed;
-      }
-      __syncwarp();
+      feed.used -= freed;
+      --feed.flight;
+      feed.pump(p, view);
       take.tail = from + bytes;
       take.slot = (take.slot + 1) % kSlots;
       take.parity ^= take.slot == 0 ? 1u : 0u;
     }
-    leave_piece(p, view, at.v, begin == 0, end == q.units, acc);
+    leave_piece<FixedProduct<kType>::kPairs>(p, view, at.v, begin == 0, end == q.units, acc);
     at.left -= end - begin;
     at.u = 0;
     ++at.v;
@@ -168,7 +158,7 @@ __device__ __forceinline__ void take_units(const ChainLaunch& p, const ChainProd
 
 template <uint32_t kWarps>
 __device__ __forceinline__ void take_panels(const ChainLaunch& p, uint32_t k, const ChainView& view,
-                                            const Work& work, Take& take) {
+                                            const Work& work, Feed<kWarps>& feed, Take& take) {
   const ChainProduct& q = p.products[k];
   const ChainPanel* panels = panel_table(p, view.shared) + work.base;
   const Share s = share_of<kWarps>(work.n_panels, q.units, view.warp);
@@ -177,7 +167,7 @@ __device__ __forceinline__ void take_panels(const ChainLaunch& p, uint32_t k, co
   at.v = s.first / q.units;
   at.u = s.first - at.v * q.units;
   const auto run = [&]<GgmlType kType>() {
-    take_units<kType, kWarps>(p, q, view, panels, take, at);
+    take_units<kType, kWarps>(p, q, view, panels, feed, take, at);
   };
   while (at.left != 0) {
     switch (panels[at.v].type) {
@@ -186,15 +176,6 @@ __device__ __forceinline__ void take_panels(const ChainLaunch& p, uint32_t k, co
         break;
       case GgmlType::kQ4_0:
         run.template operator()<GgmlType::kQ4_0>();
-        break;
-      case GgmlType::kQ4_1:
-        run.template operator()<GgmlType::kQ4_1>();
-        break;
-      case GgmlType::kQ5_0:
-        run.template operator()<GgmlType::kQ5_0>();
-        break;
-      case GgmlType::kQ5_1:
-        run.template operator()<GgmlType::kQ5_1>();
         break;
       case GgmlType::kQ4_K:
         run.template operator()<GgmlType::kQ4_K>();
@@ -232,13 +213,11 @@ __device__ __forceinline__ void lay_out(const ChainLaunch& p, const ChainView& v
       }
       const ChainTask& task = q.tasks[t];
       const uint32_t panel = gated ? group : group - task.first_group;
-      ChainPanel e;
+      ChainPanel e = {};
       e.data = task.data + uint64_t{panel} * task.panel_bytes;
       e.y = task.y + panel * kPanelRows;
       e.unit_bytes = task.unit_bytes;
-      e.tail_bytes = task.tail_bytes;
       e.type = task.type;
-      e.reserved = 0;
       table[base + v] = e;
     }
     base += n_panels;
@@ -249,7 +228,7 @@ __device__ __forceinline__ void lay_out(const ChainLaunch& p, const ChainView& v
 __device__ __forceinline__ float input_norm(const ChainLaunch& p, const ChainProduct& q,
                                             const ChainView& view) {
   if (q.norm_weight == nullptr) return 1.0f;
-  const ImageMap map = image_map(1, q.units);
+  const FixedMap map = fixed_map(q.units);
   const auto* squares = reinterpret_cast<const float*>(view.shared + p.image + map.squares);
   float sum = 0.0f;
   for (uint32_t u = view.lane; u < q.units; u += 32) sum += squares[u];
@@ -305,13 +284,9 @@ __global__ void __launch_bounds__(kWarps * 32, 1)
   lay_out<kWarps>(p, view);
   __syncthreads();
 
-  if (view.lane == 0) {
-    Feed<kWarps> feed = {};
-    feed.enter(p, view.shared, view.warp);
-    feed.pump(p, view);
-    feed_of<kWarps>(p, view) = feed;
-  }
-  __syncwarp();
+  Feed<kWarps> feed = {};
+  feed.enter(p, view);
+  feed.pump(p, view);
   Take take = {0, 0, 0};
   prefetch_norms<kWarps>(p.products[0]);
   grid_dependency_wait();
@@ -346,7 +321,7 @@ __global__ void __launch_bounds__(kWarps * 32, 1)
       old = __ldcg(panels[threadIdx.x / kPanelRows].y + threadIdx.x % kPanelRows);
     }
     __syncthreads();
-    take_panels<kWarps>(p, k, view, work, take);
+    take_panels<kWarps>(p, k, view, work, feed, take);
     const float norm = input_norm(p, q, view);
     __syncthreads();
     leave<kWarps>(p, q, view, work, norm, old);
@@ -358,10 +333,6 @@ __global__ void __launch_bounds__(kWarps * 32, 1)
 }
 
 // ---- host --------------------------------------------------------------------------------------
-
-uint32_t units_of(uint32_t n_in) {
-  return (n_in + kUnitColumns - 1) / kUnitColumns;
-}
 
 uint32_t groups_of(const MatmulParams& m) {
   uint32_t n = 0;
@@ -377,7 +348,6 @@ ChainTask chain_task(const MatmulTask& t, uint32_t first_group) {
   c.y = t.y;
   c.panel_bytes = static_cast<uint32_t>(ggml_row_bytes(t.w.type, t.w.n_in) * kPanelRows);
   c.unit_bytes = kUnitColumns / traits.block_elements * traits.block_bytes * kPanelRows;
-  c.tail_bytes = c.panel_bytes - (units_of(t.w.n_in) - 1) * c.unit_bytes;
   c.first_group = first_group;
   c.type = t.w.type;
   return c;
@@ -396,7 +366,7 @@ ChainProduct chain_product(const ChainStep& step, uint32_t blocks, uint32_t firs
   q.branch_scale = step.branch.scale;
   q.x_out = step.branch.x_out;
   q.n_in = m.tasks[0].w.n_in;
-  q.units = units_of(q.n_in);
+  q.units = q.n_in / kUnitColumns;
   q.epilogue = m.epilogue;
   uint32_t group = 0;
   for (uint32_t t = 0; t < m.n_tasks; ++t) {
@@ -422,15 +392,15 @@ void divide_memory(ChainLaunch* l, uint32_t n_warps, uint32_t limit) {
     all_panels += n;
     for (uint32_t t = 0; t < q.n_tasks; ++t) {
       const ChainTask& c = q.tasks[t];
-      widest = std::max(widest, std::min(c.unit_bytes, c.panel_bytes));
+      widest = std::max(widest, c.unit_bytes);
     }
   }
-  const uint32_t image = (image_map(1, units).bytes + 127) / 128 * 128;
+  const uint32_t image = (fixed_map(units).bytes + 127) / 128 * 128;
   const uint32_t part = (panels + n_warps) * kPanelRows * 4, range = (panels * 8 + 15) / 16 * 16;
   const uint32_t rest = image + part + range +
                         all_panels * static_cast<uint32_t>(sizeof(ChainPanel)) + kMaxWarps * 4 +
                         kMaxChainSteps * static_cast<uint32_t>(sizeof(Work)) +
-                        n_warps * (kSlots * 8 + static_cast<uint32_t>(sizeof(Feed<kLeastWarps>)));
+                        n_warps * kSlots * 8;
   l->ring_bytes = limit > rest ? (limit - rest) / n_warps / 128 * 128 : 0;
   if (l->ring_bytes < 2 * widest) l->ring_bytes = 0;
   l->image = l->ring_bytes * n_warps;
@@ -439,8 +409,7 @@ void divide_memory(ChainLaunch* l, uint32_t n_warps, uint32_t limit) {
   l->panels = l->range + range;
   l->sums = l->panels + all_panels * static_cast<uint32_t>(sizeof(ChainPanel));
   l->works = l->sums + kMaxWarps * 4;
-  l->feeds = l->works + kMaxChainSteps * static_cast<uint32_t>(sizeof(Work));
-  l->barriers = l->feeds + n_warps * static_cast<uint32_t>(sizeof(Feed<kLeastWarps>));
+  l->barriers = l->works + kMaxChainSteps * static_cast<uint32_t>(sizeof(Work));
 }
 
 using ChainKernel = void (*)(ChainLaunch);
@@ -472,10 +441,10 @@ bool chain_takes(const MatmulConfig& config, const ChainStep& step) {
   bool tiles = true;
   for (uint32_t t = 0; t < m.n_tasks; ++t) {
     tiles = tiles && m.tasks[t].w && m.tasks[t].w.layout == WeightLayout::kTiles &&
-            m.tasks[t].w.n_in == n_in;
+            has_fixed_product(m.tasks[t].w.type) && m.tasks[t].w.n_in == n_in;
   }
   const uint32_t panels = groups_of(m) / static_cast<uint32_t>(config.n_sm) + 1;
-  return tiles && n_in <= at_once * (weights ? kNormUnits : kStageUnits) &&
+  return tiles && n_in % kUnitColumns == 0 && n_in <= at_once * (weights ? kNormUnits : kStageUnits) &&
          panels <= kMaxPanels / 4;
 }
 

@@ -5,7 +5,7 @@
 #pragma once
 
 #include "cuda/kernels/chain.h"
-#include "cuda/kernels/unit_product.cuh"
+#include "cuda/kernels/fixed_product.cuh"
 
 namespace sharpi::cuda {
 
@@ -18,7 +18,7 @@ constexpr uint32_t kLeastWarps = 16, kMaxWarps = 24;
 struct ChainTask {
   const uint8_t* data;
   float* y;
-  uint32_t panel_bytes, unit_bytes, tail_bytes;
+  uint32_t panel_bytes, unit_bytes;
   uint32_t first_group;
   GgmlType type;
 };
@@ -42,16 +42,16 @@ struct ChainLaunch {
   unsigned long long* arrivals;
   uint32_t n_products;
   uint32_t ring_bytes;                                                // of a warp
-  uint32_t image, part, range, panels, sums, works, feeds, barriers;  // offsets in shared memory
+  uint32_t image, part, range, panels, sums, works, barriers;  // offsets in shared memory
   ChainProduct products[kMaxChainSteps];
 };
 
 struct alignas(16) ChainPanel {
   const uint8_t* data;
   float* y;
-  uint32_t unit_bytes, tail_bytes;
+  uint32_t unit_bytes;
   GgmlType type;
-  uint32_t reserved;
+  uint32_t reserved[2];
 };
 
 /// A block's part of a product: panels [base, base + n_panels) of its table, all gates then all
@@ -144,7 +144,7 @@ __device__ __forceinline__ LaneInputs norm_weights(const float* weight, uint32_t
 template <uint32_t kWarps>
 __device__ __noinline__ void stage_row(const ChainLaunch& p, const ChainProduct& q,
                                        ChainView view) {
-  const ImageMap map = image_map(1, q.units);
+  const FixedMap map = fixed_map(q.units);
   LaneInputs x[kStageUnits], w[kNormUnits];
 #pragma unroll
   for (uint32_t k = 0; k < kStageUnits; ++k) {
@@ -158,7 +158,7 @@ __device__ __noinline__ void stage_row(const ChainLaunch& p, const ChainProduct&
     const uint32_t u = view.warp + k * kWarps;
     if (u >= q.units) continue;
     const LaneInputs weight = k < kNormUnits ? w[k] : norm_weights(nullptr, 0, 0);
-    stage_unit(view.shared + p.image, map, 1, u, 0, x[k], weight, view.lane);
+    stage_fixed(view.shared + p.image, map, u, x[k], weight, view.lane);
   }
 }
 
@@ -167,7 +167,7 @@ __device__ __noinline__ void stage_row(const ChainLaunch& p, const ChainProduct&
 template <uint32_t kWarps>
 __device__ __noinline__ void stage_branch(const ChainLaunch& p, const ChainProduct& q,
                                           ChainView view) {
-  const ImageMap map = image_map(1, q.units);
+  const FixedMap map = fixed_map(q.units);
   LaneInputs x[kNormUnits], y[kNormUnits], branch[kNormUnits], norm[kNormUnits];
   float squares = 0.0f;
 #pragma unroll
@@ -205,7 +205,7 @@ __device__ __noinline__ void stage_branch(const ChainLaunch& p, const ChainProdu
     }
     if (u % gridDim.x == blockIdx.x)
       store_lane(q.x_out, u * kUnitColumns + view.lane * 4, q.n_in, x[k]);
-    stage_unit(view.shared + p.image, map, 1, u, 0, x[k], norm[k], view.lane);
+    stage_fixed(view.shared + p.image, map, u, x[k], norm[k], view.lane);
   }
 }
 

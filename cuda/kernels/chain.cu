@@ -19,7 +19,8 @@
 namespace sharpi::cuda {
 namespace {
 
-/// What a warp copies. Every lane knows, lane 0 acts.
+/// The warp that copies: lane w keeps the ring of warp w full. What is under way stays limited:
+/// whatever else a block reads would wait behind it.
 template <uint32_t kWarps>
 struct Feed {
   const uint8_t* next;
@@ -27,19 +28,20 @@ struct Feed {
   uint32_t panel;           // in the table
   uint32_t in_panel, left;  // units left, the next one counted, in the panel and in the product
   uint32_t product;
-  uint32_t head, used;  // of the ring's bytes, what is lost at its end counted
-  uint32_t slot, flight;
+  uint32_t head, issued, units;      // of the ring; bytes (lost ones counted) and units so far
+  uint32_t landed, landed_parity;    // slot of the oldest unit under way
+  uint32_t under_way, under_way_bytes;
 
   __device__ __forceinline__ void enter(const ChainLaunch& p, const ChainView& view) {
     bytes = 0;
     for (; product < p.n_products; ++product) {
-      const uint32_t units = p.products[product].units;
+      const uint32_t n = p.products[product].units;
       const Work& work = work_of(p, view.shared, product);
-      const Share s = share_of<kWarps>(work.n_panels, units, view.warp);
+      const Share s = share_of<kWarps>(work.n_panels, n, view.lane);
       if (s.count == 0) continue;
-      const uint32_t v = s.first / units, u = s.first - v * units;
+      const uint32_t v = s.first / n, u = s.first - v * n;
       panel = work.base + v;
-      in_panel = units - u;
+      in_panel = n - u;
       left = s.count;
       const ChainPanel& e = panel_table(p, view.shared)[panel];
       bytes = e.unit_bytes;
@@ -60,31 +62,42 @@ struct Feed {
       in_panel = p.products[product].units;
     }
   }
-  /// Starts the copies of as many units as there is room for.
-  __device__ __forceinline__ void pump(const ChainLaunch& p, const ChainView& view) {
-#pragma unroll 1
-    while (bytes != 0 && flight < kSlots) {
-      const bool wraps = head + bytes > p.ring_bytes;
-      const uint32_t taken = used + bytes + (wraps ? p.ring_bytes - head : 0);
-      if (taken > p.ring_bytes) return;
-      const uint32_t to = wraps ? 0 : head;
-      if (view.lane == 0) {
-        const uint32_t bar = view.barriers + slot * 8;
-        mbarrier_expect(bar, bytes);
-        bulk_copy(view.ring + to, next, bytes, bar);
-      }
-      used = taken;
-      head = to + bytes;
-      slot = (slot + 1) % kSlots;
-      ++flight;
-      advance(p, view);
+  /// One round: what has landed, what was freed, one more unit.
+  __device__ __forceinline__ void round(const ChainLaunch& p, const ChainView& view) {
+    const uint32_t barriers = shared_address(view.shared) + p.barriers + view.lane * kSlots * 8;
+    if (under_way != 0 && mbarrier_done(barriers + landed * 8, landed_parity)) {
+      if (--under_way == 0) under_way_bytes = 0;
+      landed = (landed + 1) % kSlots;
+      landed_parity ^= landed == 0 ? 1u : 0u;
     }
+    const uint32_t all = __reduce_add_sync(~0u, under_way == 0 ? 0 : under_way * bytes);
+    if (bytes == 0 || under_way + 1 == kSlots || (under_way != 0 && all >= p.ahead)) return;
+    const uint2 freed = load_freed(shared_address(view.shared) + p.freed + view.lane * 8);
+    const bool wraps = head + bytes > p.ring_bytes;
+    const uint32_t taken = bytes + (wraps ? p.ring_bytes - head : 0);
+    if (issued - freed.x + taken > p.ring_bytes || units - freed.y == kSlots) return;
+    const uint32_t to = wraps ? 0 : head, bar = barriers + units % kSlots * 8;
+    mbarrier_expect(bar, bytes);
+    bulk_copy(shared_address(view.shared) + view.lane * p.ring_bytes + to, next, bytes, bar);
+    issued += taken;
+    head = to + bytes;
+    ++units;
+    ++under_way;
+    advance(p, view);
   }
 };
+
+template <uint32_t kWarps>
+__device__ __forceinline__ void feed_rings(const ChainLaunch& p, const ChainView& view) {
+  Feed<kWarps> feed = {};
+  if (view.lane < kWarps) feed.enter(p, view);
+  while (__any_sync(~0u, feed.bytes != 0)) feed.round(p, view);
+}
 
 /// Where the warp reads its ring.
 struct Take {
   uint32_t tail, slot, parity;
+  uint32_t freed, units;  // what it has given back so far
 };
 
 struct Position {
@@ -119,13 +132,14 @@ __device__ __forceinline__ void leave_piece(const ChainLaunch& p, const ChainVie
 template <GgmlType kType, uint32_t kWarps>
 __device__ __forceinline__ void take_units(const ChainLaunch& p, const ChainProduct& q,
                                            const ChainView& view, const ChainPanel* panels,
-                                           Feed<kWarps>& feed, Take& take, Position& at) {
+                                           Take& take, Position& at) {
   const FixedMap map = fixed_map(q.units);
   const uint8_t* image = view.shared + p.image;
   const uint8_t* x = image + view.lane / 4 % 2 * 32 + view.lane % 4 * 8;
   const auto* sums = reinterpret_cast<const float*>(image + map.sums);
   const auto* inverse = reinterpret_cast<const float*>(image + map.inverse);
   const uint8_t* ring = view.shared + view.warp * p.ring_bytes;
+  const uint32_t give_back = shared_address(view.shared) + p.freed + view.warp * 8;
   bool same = true;
 #pragma unroll 1
   while (same) {
@@ -141,9 +155,9 @@ __device__ __forceinline__ void take_units(const ChainLaunch& p, const ChainProd
       mbarrier_wait(view.barriers + take.slot * 8, take.parity);
       FixedProduct<kType>::add(ring + from, in, static_cast<int>(view.lane), acc);
       __syncwarp();
-      feed.used -= freed;
-      --feed.flight;
-      feed.pump(p, view);
+      take.freed += freed;
+      ++take.units;
+      if (view.lane == 0) store_freed(give_back, {take.freed, take.units});
       take.tail = from + bytes;
       take.slot = (take.slot + 1) % kSlots;
       take.parity ^= take.slot == 0 ? 1u : 0u;
@@ -158,7 +172,7 @@ __device__ __forceinline__ void take_units(const ChainLaunch& p, const ChainProd
 
 template <uint32_t kWarps>
 __device__ __forceinline__ void take_panels(const ChainLaunch& p, uint32_t k, const ChainView& view,
-                                            const Work& work, Feed<kWarps>& feed, Take& take) {
+                                            const Work& work, Take& take) {
   const ChainProduct& q = p.products[k];
   const ChainPanel* panels = panel_table(p, view.shared) + work.base;
   const Share s = share_of<kWarps>(work.n_panels, q.units, view.warp);
@@ -167,7 +181,7 @@ __device__ __forceinline__ void take_panels(const ChainLaunch& p, uint32_t k, co
   at.v = s.first / q.units;
   at.u = s.first - at.v * q.units;
   const auto run = [&]<GgmlType kType>() {
-    take_units<kType, kWarps>(p, q, view, panels, feed, take, at);
+    take_units<kType, kWarps>(p, q, view, panels, take, at);
   };
   while (at.left != 0) {
     switch (panels[at.v].type) {
@@ -190,37 +204,41 @@ __device__ __forceinline__ void take_panels(const ChainLaunch& p, uint32_t k, co
   }
 }
 
-/// The block's part of each product, and the table of its panels: all threads together.
+/// The block's part of each product, and the table of its panels: a product each warp.
 template <uint32_t kWarps>
 __device__ __forceinline__ void lay_out(const ChainLaunch& p, const ChainView& view) {
-  auto* table = reinterpret_cast<ChainPanel*>(view.shared + p.panels);
+  if (view.warp >= p.n_products) return;
+  const auto turn_of = [&](const ChainSplit& s) {
+    const uint32_t turn = blockIdx.x + gridDim.x - s.first;
+    return turn >= gridDim.x ? turn - gridDim.x : turn;
+  };
   uint32_t base = 0;
-#pragma unroll 1
-  for (uint32_t k = 0; k < p.n_products; ++k) {
-    const ChainProduct& q = p.products[k];
-    const uint32_t turn = (blockIdx.x + gridDim.x - q.first_more) % gridDim.x;
-    const uint32_t n = q.groups + (turn < q.more_groups ? 1 : 0);
-    const uint32_t first = turn * q.groups + min(turn, q.more_groups);
-    const bool gated = is_gated(q.epilogue);
-    const uint32_t n_panels = gated ? 2 * n : n;
-    if (threadIdx.x == 0)
-      reinterpret_cast<Work*>(view.shared + p.works)[k] = {base, n, n_panels, 0};
-    for (uint32_t v = threadIdx.x; v < n_panels; v += kWarps * 32) {
-      uint32_t t = v >= n ? 1 : 0;
-      const uint32_t group = first + v - t * n;
-      if (!gated) {
-        for (uint32_t j = 1; j < q.n_tasks; ++j) t = group >= q.tasks[j].first_group ? j : t;
-      }
-      const ChainTask& task = q.tasks[t];
-      const uint32_t panel = gated ? group : group - task.first_group;
-      ChainPanel e = {};
-      e.data = task.data + uint64_t{panel} * task.panel_bytes;
-      e.y = task.y + panel * kPanelRows;
-      e.unit_bytes = task.unit_bytes;
-      e.type = task.type;
-      table[base + v] = e;
+  for (uint32_t k = 0; k < view.warp; ++k) {
+    const ChainSplit& s = p.splits[k];
+    base += (s.groups + (turn_of(s) < s.more ? 1 : 0)) * s.members;
+  }
+  const ChainSplit& split = p.splits[view.warp];
+  const ChainProduct& q = p.products[view.warp];
+  const uint32_t turn = turn_of(split);
+  const uint32_t n = split.groups + (turn < split.more ? 1 : 0), n_panels = n * split.members;
+  const uint32_t first = turn * split.groups + min(turn, split.more);
+  if (view.lane == 0)
+    reinterpret_cast<Work*>(view.shared + p.works)[view.warp] = {base, n, n_panels, 0};
+  auto* table = reinterpret_cast<ChainPanel*>(view.shared + p.panels);
+  for (uint32_t v = view.lane; v < n_panels; v += 32) {
+    uint32_t t = v >= n ? 1 : 0;
+    const uint32_t group = first + v - t * n;
+    if (split.members == 1) {
+      for (uint32_t j = 1; j < q.n_tasks; ++j) t = group >= q.tasks[j].first_group ? j : t;
     }
-    base += n_panels;
+    const ChainTask& task = q.tasks[t];
+    const uint32_t panel = split.members == 2 ? group : group - task.first_group;
+    ChainPanel e = {};
+    e.data = task.data + uint64_t{panel} * task.panel_bytes;
+    e.y = task.y + panel * kPanelRows;
+    e.unit_bytes = task.unit_bytes;
+    e.type = task.type;
+    table[base + v] = e;
   }
 }
 
@@ -266,8 +284,9 @@ __device__ __forceinline__ void leave(const ChainLaunch& p, const ChainProduct& 
   }
 }
 
+/// kWarps warps compute, one more copies.
 template <uint32_t kWarps>
-__global__ void __launch_bounds__(kWarps * 32, 1)
+__global__ void __launch_bounds__(kWarps * 32 + 32, 1)
     chain_kernel(const __grid_constant__ ChainLaunch p) {
   if constexpr (!kHasBulkCopy) return;  // the host never launches it there
   extern __shared__ __align__(128) uint8_t shared_bytes[];
@@ -275,27 +294,24 @@ __global__ void __launch_bounds__(kWarps * 32, 1)
   view.shared = shared_bytes;
   view.warp = threadIdx.x / 32;
   view.lane = threadIdx.x % 32;
-  view.ring = shared_address(shared_bytes) + view.warp * p.ring_bytes;
   view.barriers = shared_address(shared_bytes) + p.barriers + view.warp * kSlots * 8;
-  if (view.lane < kSlots) {
+  if (view.warp < kWarps && view.lane < kSlots) {
     mbarrier_init(view.barriers + view.lane * 8, 1);
     mbarrier_init_fence();
+    if (view.lane == 0)
+      store_freed(shared_address(shared_bytes) + p.freed + view.warp * 8, {0, 0});
   }
   lay_out<kWarps>(p, view);
   __syncthreads();
-
-  Feed<kWarps> feed = {};
-  feed.enter(p, view);
-  feed.pump(p, view);
-  Take take = {0, 0, 0};
+  if (view.warp == kWarps) {
+    feed_rings<kWarps>(p, view);
+    return;
+  }
+  Take take = {};
   prefetch_norms<kWarps>(p.products[0]);
   grid_dependency_wait();
   grid_dependents_launch();
   unsigned long long meeting = 0;  // how many arrivals the next meeting takes
-  if (threadIdx.x == 0) {
-    const unsigned long long now = arrivals_at(p.arrivals);  // this block has not arrived: below
-    meeting = now - now % gridDim.x + gridDim.x;             // the first meeting's number
-  }
 
 #pragma unroll 1
   for (uint32_t k = 0; k < p.n_products; ++k) {
@@ -308,7 +324,7 @@ __global__ void __launch_bounds__(kWarps * 32, 1)
         }
         meeting += gridDim.x;
       }
-      __syncthreads();
+      meet<kWarps>();
     }
     if (q.branch != nullptr) {
       stage_branch<kWarps>(p, q, view);
@@ -320,14 +336,17 @@ __global__ void __launch_bounds__(kWarps * 32, 1)
       const ChainPanel* panels = panel_table(p, view.shared) + work.base;
       old = __ldcg(panels[threadIdx.x / kPanelRows].y + threadIdx.x % kPanelRows);
     }
-    __syncthreads();
-    take_panels<kWarps>(p, k, view, work, feed, take);
+    meet<kWarps>();
+    take_panels<kWarps>(p, k, view, work, take);
     const float norm = input_norm(p, q, view);
-    __syncthreads();
+    meet<kWarps>();
     leave<kWarps>(p, q, view, work, norm, old);
     if (k + 1 < p.n_products) {
-      __syncthreads();
-      if (threadIdx.x == 0) arrive_at(p.arrivals);
+      meet<kWarps>();
+      if (threadIdx.x == 0) {
+        const unsigned long long before = arrive_at(p.arrivals);
+        if (k == 0) meeting = before - before % gridDim.x + gridDim.x;
+      }
     }
   }
 }
@@ -353,7 +372,7 @@ ChainTask chain_task(const MatmulTask& t, uint32_t first_group) {
   return c;
 }
 
-ChainProduct chain_product(const ChainStep& step, uint32_t blocks, uint32_t first_more) {
+ChainProduct chain_product(const ChainStep& step) {
   const MatmulParams& m = step.product;
   ChainProduct q = {};
   q.x = m.x;
@@ -373,10 +392,6 @@ ChainProduct chain_product(const ChainStep& step, uint32_t blocks, uint32_t firs
     q.tasks[q.n_tasks++] = chain_task(m.tasks[t], group);
     group += m.tasks[t].w.n_out / kPanelRows;
   }
-  const uint32_t n = groups_of(m);
-  q.groups = n / blocks;
-  q.more_groups = n % blocks;
-  q.first_more = first_more;
   return q;
 }
 
@@ -386,7 +401,7 @@ void divide_memory(ChainLaunch* l, uint32_t n_warps, uint32_t limit) {
   for (uint32_t k = 0; k < l->n_products; ++k) {
     const ChainProduct& q = l->products[k];
     const uint32_t n =
-        (q.groups + (q.more_groups != 0 ? 1 : 0)) * (is_gated_epilogue(q.epilogue) ? 2 : 1);
+        (l->splits[k].groups + (l->splits[k].more != 0 ? 1 : 0)) * l->splits[k].members;
     units = std::max(units, q.units);
     panels = std::max(panels, n);
     all_panels += n;
@@ -400,7 +415,7 @@ void divide_memory(ChainLaunch* l, uint32_t n_warps, uint32_t limit) {
   const uint32_t rest = image + part + range +
                         all_panels * static_cast<uint32_t>(sizeof(ChainPanel)) + kMaxWarps * 4 +
                         kMaxChainSteps * static_cast<uint32_t>(sizeof(Work)) +
-                        n_warps * kSlots * 8;
+                        n_warps * (kSlots * 8 + 8);
   l->ring_bytes = limit > rest ? (limit - rest) / n_warps / 128 * 128 : 0;
   if (l->ring_bytes < 2 * widest) l->ring_bytes = 0;
   l->image = l->ring_bytes * n_warps;
@@ -409,7 +424,8 @@ void divide_memory(ChainLaunch* l, uint32_t n_warps, uint32_t limit) {
   l->panels = l->range + range;
   l->sums = l->panels + all_panels * static_cast<uint32_t>(sizeof(ChainPanel));
   l->works = l->sums + kMaxWarps * 4;
-  l->barriers = l->works + kMaxChainSteps * static_cast<uint32_t>(sizeof(Work));
+  l->freed = l->works + kMaxChainSteps * static_cast<uint32_t>(sizeof(Work));
+  l->barriers = l->freed + n_warps * 8;
 }
 
 using ChainKernel = void (*)(ChainLaunch);
@@ -461,14 +477,18 @@ Status launch_chain(const MatmulConfig& config, const ChainStep* steps, uint32_t
   for (uint32_t k = 0; k < n_steps; ++k) {
     if (!chain_takes(config, steps[k]))
       return Status::error(Code::kInternal, "chain: product %u does not fit", k);
-    l.products[l.n_products++] = chain_product(steps[k], blocks, first_more);
-    first_more = (first_more + l.products[k].more_groups) % blocks;
+    l.products[l.n_products++] = chain_product(steps[k]);
+    const uint32_t n = groups_of(steps[k].product);
+    const bool gated = is_gated_epilogue(steps[k].product.epilogue);
+    l.splits[k] = {n / blocks, n % blocks, first_more, gated ? 2u : 1u};
+    first_more = (first_more + n % blocks) % blocks;
   }
   divide_memory(&l, tuning.warps, static_cast<uint32_t>(config.max_shared_bytes));
+  l.ahead = tuning.ahead;
   if (l.ring_bytes == 0) return Status::error(Code::kInternal, "chain: no room for rings");
   LaunchShape shape;
   shape.grid = dim3(blocks);
-  shape.block = dim3(tuning.warps * 32);
+  shape.block = dim3(tuning.warps * 32 + 32);
   shape.shared_bytes = l.barriers + tuning.warps * kSlots * 8;
   shape.stream = stream;
   shape.pdl = config.pdl;

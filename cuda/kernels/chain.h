@@ -38,6 +38,7 @@ struct ChainStep {
 struct ChainTuning {
   uint32_t warps = 16;  // 16, 20 or 24
   bool cooperative = true;
+  uint32_t ahead = 64u << 10;  // bytes of a block under way at a time
 };
 
 bool has_chains(const MatmulConfig& config);

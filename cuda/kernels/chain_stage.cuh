@@ -33,16 +33,22 @@ struct ChainProduct {
   float norm_eps, branch_eps, branch_scale;
   uint32_t n_in, units;
   uint32_t n_tasks;
-  uint32_t groups, more_groups, first_more;  // a block's panels (or pairs); who gets one more
   Epilogue epilogue;
   ChainTask tasks[kMaxMatmulTasks];
+};
+
+/// A block's panels (or pairs) of a product: `groups`, one more for `more` blocks from `first` on.
+struct ChainSplit {
+  uint32_t groups, more, first, members;  // members: 2 of pairs, 1
 };
 
 struct ChainLaunch {
   unsigned long long* arrivals;
   uint32_t n_products;
   uint32_t ring_bytes;                                                // of a warp
-  uint32_t image, part, range, panels, sums, works, barriers;  // offsets in shared memory
+  uint32_t image, part, range, panels, sums, works, freed, barriers;  // offsets in shared memory
+  uint32_t ahead;  // bytes under way, of all warps, beyond which each has only one unit under way
+  ChainSplit splits[kMaxChainSteps];
   ChainProduct products[kMaxChainSteps];
 };
 
@@ -70,10 +76,15 @@ __device__ __forceinline__ Share share_of(uint32_t n_panels, uint32_t units, uin
   return {warp * each + min(warp, more), each + (warp < more ? 1 : 0)};
 }
 
+/// The warps that compute meet; the one that copies goes on.
+template <uint32_t kWarps>
+__device__ __forceinline__ void meet() {
+  asm volatile("bar.sync 1, %0;" ::"n"(kWarps * 32) : "memory");
+}
+
 struct ChainView {
   uint8_t* shared;
   uint32_t warp, lane;
-  uint32_t ring;      // the warp's, shared address
   uint32_t barriers;  // the warp's, shared address
 };
 
@@ -84,10 +95,47 @@ __device__ __forceinline__ const Work& work_of(const ChainLaunch& p, const uint8
   return reinterpret_cast<const Work*>(s + p.works)[k];
 }
 
-__device__ __forceinline__ void arrive_at(unsigned long long* counter) {
+/// What a warp has given back of its ring: bytes and units since the start.
+__device__ __forceinline__ void store_freed(uint32_t to, uint2 v) {
+  asm volatile("fence.acq_rel.cta;\n\tst.volatile.shared.v2.u32 [%0], {%1, %2};" ::"r"(to), "r"(v.x),
+               "r"(v.y)
+               : "memory");
+}
+__device__ __forceinline__ uint2 load_freed(uint32_t from) {
+  uint2 v;
+  asm volatile("ld.volatile.shared.v2.u32 {%0, %1}, [%2];\n\tfence.acq_rel.cta;"
+               : "=r"(v.x), "=r"(v.y)
+               : "r"(from)
+               : "memory");
+  return v;
+}
+__device__ __forceinline__ bool mbarrier_done(uint32_t bar, uint32_t parity) {
+  uint32_t done = 0;
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
-  asm volatile("red.release.gpu.global.add.u64 [%0], 1;" ::"l"(counter) : "memory");
+  asm volatile(
+      "{\n"
+      ".reg .pred done;\n"
+      "mbarrier.test_wait.parity.shared::cta.b64 done, [%1], %2;\n"
+      "selp.u32 %0, 1, 0, done;\n"
+      "}\n"
+      : "=r"(done)
+      : "r"(bar), "r"(parity)
+      : "memory");
 #endif
+  return done != 0;
+}
+
+/// How many had arrived before. Every launch adds whole multiples of its blocks, and no block
+/// arrives twice before all have once: the count before the first meeting says where it began.
+__device__ __forceinline__ unsigned long long arrive_at(unsigned long long* counter) {
+  unsigned long long before = 0;
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+  asm volatile("atom.release.gpu.global.add.u64 %0, [%1], 1;"
+               : "=l"(before)
+               : "l"(counter)
+               : "memory");
+#endif
+  return before;
 }
 __device__ __forceinline__ unsigned long long arrivals_at(const unsigned long long* counter) {
   unsigned long long n = 0;
@@ -188,7 +236,7 @@ __device__ __noinline__ void stage_branch(const ChainLaunch& p, const ChainProdu
     auto* sums = reinterpret_cast<float*>(view.shared + p.sums);
     squares = lanes_sum(squares);
     if (view.lane == 0) sums[view.warp] = squares;
-    __syncthreads();
+    meet<kWarps>();
     const float sum = lanes_sum(view.lane < kWarps ? sums[view.lane] : 0.0f);
     factor = rsqrtf(sum / static_cast<float>(q.n_in) + q.branch_eps);
   }

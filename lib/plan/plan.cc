@@ -15,6 +15,11 @@ bool Placement::uses(TierId tier) const {
   return embedding == tier || head == tier || any(mixer) || any(ffn) || any(experts);
 }
 
+bool Placement::parts_experts(const ModelSpec& spec, uint32_t layer) const {
+  return spec.layers[layer].ffn.kind == FfnKind::kMoe && ffn[layer] == TierId::kCuda &&
+         experts[layer] == TierId::kCpu;
+}
+
 Placement Placement::all(const ModelSpec& spec, TierId tier) {
   Placement p;
   p.embedding = p.head = tier;

@@ -24,7 +24,12 @@ struct Placement {
   TierId per_layer_embedding = TierId::kCpu;  // the lookup table; the projection goes with it
   TierId head = TierId::kCpu;
   std::vector<TierId> mixer, ffn, experts;  // per layer
+  /// Slots on the GPU for routed experts of layers whose `experts` are on the CPU and whose `ffn`
+  /// is on the GPU; one pool for the model, a slot takes the largest expert.
+  uint32_t n_expert_slots = 0;
   bool uses(TierId tier) const;
+  /// Router and shared expert on the GPU, routed experts on the CPU.
+  bool parts_experts(const ModelSpec& spec, uint32_t layer) const;
   static Placement all(const ModelSpec& spec, TierId tier);
 };
 
@@ -69,6 +74,8 @@ class TierSizer {
   virtual uint64_t free_bytes() const = 0;  // now
   virtual uint64_t total_bytes() const = 0;
   virtual std::string device_name() const = 0;
+  /// Device bytes of one expert slot of this model; 0 = this tier computes no single experts.
+  virtual uint64_t expert_slot_bytes(const ModelSpec&) const { return 0; }
   /// kUnsupported naming the layer and what this tier cannot do of the blocks placed on it.
   virtual Status check_model(const ModelSpec&, const Placement&) const { return Status::ok(); }
   /// Weights, workspaces, tables of the blocks placed on this tier.

@@ -65,8 +65,7 @@ HandoverLayout make_handover_layout(const ModelSpec& spec, const Placement& plac
   if (n == 0) return out;
   out.layer_ids = model.max_batch * n_used;
   const uint64_t row_bytes = uint64_t{spec.n_embd} * sizeof(float);
-  const uint64_t n_ids =
-      std::max(uint64_t{model.max_rows()} * n_used, uint64_t{n} * out.layer_ids);
+  const uint64_t n_ids = std::max(uint64_t{model.max_rows()} * n_used, uint64_t{n} * out.layer_ids);
   const auto take = [&out](uint64_t bytes) {
     const uint64_t at = out.bytes;
     out.bytes += round_up(bytes, 128);
@@ -135,7 +134,9 @@ Result<std::unique_ptr<ExpertSlots>> ExpertSlots::create(Device& device,
   SHARPI_TRY_ASSIGN(s->stream_, Stream::create(device));
   SHARPI_TRY_ASSIGN(s->table_ready_, Event::create(device));
   s->staged_experts_.resize(n_staged(placement));
-  for (Staged& e : s->staged_experts_) SHARPI_TRY_ASSIGN(e.moved, Event::create(device));
+  for (Staged& e : s->staged_experts_) {
+    SHARPI_TRY_ASSIGN(e.moved, Event::create(device));
+  }
   std::fill_n(s->host_table_.as<int32_t>(), table / sizeof(int32_t), -1);
   SHARPI_TRY(s->fill());
   return s;
@@ -205,10 +206,10 @@ Status ExpertSlots::send(uint32_t index) {
   const uint32_t l = s.fill.id.layer;
   std::byte* staged = staged_.data() + index * layout_.bytes;
   std::byte* slot = slots_.data() + (s.fill.slot + 1) * layout_.bytes;
-  SHARPI_TRY(device_->check(
-      cudaMemcpyAsync(staged, pinned_.data() + index * layout_.bytes, layout_.layers[l].end,
-                      cudaMemcpyHostToDevice, stream_.get()),
-      "sending an expert"));
+  SHARPI_TRY(
+      device_->check(cudaMemcpyAsync(staged, pinned_.data() + index * layout_.bytes,
+                                     layout_.layers[l].end, cudaMemcpyHostToDevice, stream_.get()),
+                     "sending an expert"));
   for (const Part& p : parts_of(spec().layers[l].ffn, layout_.layers[l])) {
     const TensorRef& w = *p.ref;
     if (weight_layout(w.tensor->type, w.n_in, w.n_out) != WeightLayout::kTiles) {
@@ -225,8 +226,6 @@ Status ExpertSlots::send(uint32_t index) {
     r.dst = slot + p.at;
     SHARPI_TRY(device_->settle(launch_repack(r, stream_.get())));
   }
-  ++n_promotions_;
-  promoted_bytes_ += layout_.layers[l].end;
   s.state = Staged::State::kMoving;
   return device_->check(cudaEventRecord(s.moved.get(), stream_.get()), "placing an expert");
 }
@@ -247,6 +246,8 @@ Status ExpertSlots::settle_arrivals() {
       s.state = Staged::State::kFree;
     } else if (s.state == Staged::State::kReady) {
       SHARPI_TRY(send(i));
+      ++n_promotions_;
+      promoted_bytes_ += layout_.layers[s.fill.id.layer].end;
     }
   }
   for (Staged& s : staged_experts_) {
@@ -271,8 +272,7 @@ Status ExpertSlots::begin(cudaStream_t lane) {
       SHARPI_TRY(device_->check(cudaEventRecord(table_ready_.get(), lane), "expert tables"));
       dirty_ = false;
     }
-    SHARPI_TRY(
-        device_->check(cudaStreamWaitEvent(lane, table_ready_.get(), 0), "expert tables"));
+    SHARPI_TRY(device_->check(cudaStreamWaitEvent(lane, table_ready_.get(), 0), "expert tables"));
   }
   ++n_running_;
   return Status::ok();
@@ -367,8 +367,7 @@ ExpertSlots::Matrices ExpertSlots::matrices(uint32_t layer) const {
   const FfnSpec& f = spec().layers[layer].ffn;
   const auto make = [&](const TensorRef& w, uint64_t at) {
     if (!w) return DeviceMatrix{};
-    DeviceMatrix m =
-        make_device_matrix(w.tensor->type, w.n_in, w.n_out, 1, slots_.data() + at);
+    DeviceMatrix m = make_device_matrix(w.tensor->type, w.n_in, w.n_out, 1, slots_.data() + at);
     m.n_experts = static_cast<uint32_t>(slots_.bytes() / layout_.bytes);
     m.expert_bytes = layout_.bytes;
     return m;

@@ -44,8 +44,8 @@ SlotLayout make_slot_layout(const ModelSpec& spec);
 /// Pinned memory in which a call hands rows to the experts' host and takes the answer back.
 struct HandoverLayout {
   uint64_t sent = 0, done = 0, x = 0, y = 0, ids = 0, weights = 0;  // offsets
-  uint64_t bytes = 0;      // 0: no layer of this placement asks
-  uint32_t layer_ids = 0;  // ids of one layer of a recorded step
+  uint64_t bytes = 0;                   // 0: no layer of this placement asks
+  uint32_t layer_ids = 0;               // ids of one layer of a recorded step
   std::vector<int32_t> place_of_layer;  // among the layers that ask, -1 = it does not
 };
 HandoverLayout make_handover_layout(const ModelSpec& spec, const Placement& placement,
@@ -53,8 +53,7 @@ HandoverLayout make_handover_layout(const ModelSpec& spec, const Placement& plac
 
 /// Slots, tables, staging; n_workspaces times the hand-over.
 std::vector<MemoryRow> expert_rows(const ModelSpec& spec, const Placement& placement,
-                                   const ModelShape& model, uint32_t n_workspaces,
-                                   uint32_t device);
+                                   const ModelShape& model, uint32_t n_workspaces, uint32_t device);
 
 class ExpertSlots {
  public:

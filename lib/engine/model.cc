@@ -45,6 +45,7 @@ Result<std::shared_ptr<Model>> Model::load(std::shared_ptr<Context> context,
       SHARPI_TRY_ASSIGN(std::unique_ptr<Workspace> w, tier->create_workspace());
       slot->workspaces.push_back(std::move(w));
     }
+    SHARPI_TRY(m->connect_experts(slot.get()));
     if (m->tiers_.size() > 1) {
       slot->handover.resize(uint64_t{plan->model.max_rows()} * plan->spec->n_embd);
     }
@@ -61,6 +62,19 @@ Result<std::shared_ptr<Model>> Model::load(std::shared_ptr<Context> context,
     return tokenizer.take_status();
   }
   return m;
+}
+
+/// Layers whose router is on the GPU ask the CPU for experts that are there.
+Status Model::connect_experts(CallSlot* slot) const {
+  bool parted = false;
+  for (uint32_t l = 0; l < spec().n_layers(); ++l) {
+    parted = parted || plan_->placement.parts_experts(spec(), l);
+  }
+  if (!parted) return Status::ok();
+  const size_t cpu = tier_index(TierId::kCpu), gpu = tier_index(TierId::kCuda);
+  SHARPI_TRY_ASSIGN(slot->experts, tiers_[cpu]->create_expert_host(*slot->workspaces[cpu]));
+  tiers_[gpu]->use_expert_host(*slot->workspaces[gpu], slot->experts.get());
+  return Status::ok();
 }
 
 size_t Model::tier_index(TierId id) const {

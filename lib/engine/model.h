@@ -20,7 +20,8 @@ namespace sharpi {
 /// One call's scratch on every tier.
 struct CallSlot {
   std::vector<std::unique_ptr<Workspace>> workspaces;  // parallel to Model::tiers()
-  std::vector<float> handover;  // [max_rows][n_embd] when there are two tiers
+  std::unique_ptr<ExpertHost> experts;  // of the CPU's workspace, for routed experts of GPU layers
+  std::vector<float> handover;          // [max_rows][n_embd] when there are two tiers
 };
 
 class Model {
@@ -49,6 +50,7 @@ class Model {
 
  private:
   Model() = default;
+  Status connect_experts(CallSlot* slot) const;
   CallSlot* acquire() const;
   void release(CallSlot* slot) const;
   std::shared_ptr<Context> context_;

@@ -23,9 +23,9 @@ ExpertCache::ExpertCache(const ExpertCacheShape& shape) : shape_(shape) {
   free_.reserve(shape.n_slots);
   for (uint32_t s = shape.n_slots; s-- > 0;) free_.push_back(s);
   const uint32_t probation = std::max(1u, shape.n_slots / 4);
-  protected_limit_ =
-      shape.policy == ExpertPolicy::kSegmented ? shape.n_slots - std::min(shape.n_slots, probation)
-                                               : 0;
+  protected_limit_ = shape.policy == ExpertPolicy::kSegmented
+                         ? shape.n_slots - std::min(shape.n_slots, probation)
+                         : 0;
   calls_to_age_ = kCallsToAge;
 }
 

@@ -91,10 +91,10 @@ class ExpertCache {
 
   ExpertCacheShape shape_;
   std::vector<Slot> slots_;
-  std::vector<int32_t> slot_of_;   // by expert; only resident ones
-  std::vector<uint32_t> counts_;   // aged
+  std::vector<int32_t> slot_of_;  // by expert; only resident ones
+  std::vector<uint32_t> counts_;  // aged
   std::vector<uint64_t> totals_;
-  std::vector<uint32_t> missed_;   // of the last calls, each once
+  std::vector<uint32_t> missed_;  // of the last calls, each once
   std::vector<uint8_t> in_missed_, coming_;
   std::vector<uint32_t> free_;
   List probation_, protected_;

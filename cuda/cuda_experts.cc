@@ -299,10 +299,11 @@ bool ExpertSlots::copy_piece() {
   return false;
 }
 
-void ExpertSlots::note(uint32_t layer, const int32_t* ids, uint32_t n) {
+void ExpertSlots::note(uint32_t layer, const int32_t* ids, uint32_t n, bool served) {
   const std::lock_guard<std::mutex> lock(mutex_);
   for (uint32_t i = 0; i < n; ++i) {
-    if (ids[i] >= 0) cache_->use({layer, static_cast<uint32_t>(ids[i])});
+    const bool resident = ids[i] >= 0 && cache_->use({layer, static_cast<uint32_t>(ids[i])});
+    n_unserved_ += resident && !served ? 1 : 0;
   }
 }
 
@@ -384,7 +385,7 @@ ExpertStats ExpertSlots::stats() const {
   s.n_pinned = cache_->n_pinned();
   s.slot_bytes = layout_.bytes;
   s.n_uses = cache_->n_uses();
-  s.n_hits = cache_->n_hits();
+  s.n_hits = cache_->n_hits() - n_unserved_;
   s.n_promotions = n_promotions_;
   s.n_evictions = cache_->n_evictions();
   s.promoted_bytes = promoted_bytes_;

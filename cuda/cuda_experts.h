@@ -70,8 +70,8 @@ class ExpertSlots {
   void end();
   /// Copies a piece of an expert to staging; false when nothing waits. Takes some microseconds.
   bool copy_piece();
-  /// Rows of a layer were routed.
-  void note(uint32_t layer, const int32_t* ids, uint32_t n);
+  /// Rows of a layer were routed; `served`: those with a slot are computed from it.
+  void note(uint32_t layer, const int32_t* ids, uint32_t n, bool served);
   /// Brings experts in now and keeps them. Waits for running calls to end.
   Status pin(std::span<const ExpertId> experts);
 
@@ -119,7 +119,7 @@ class ExpertSlots {
   std::atomic<uint32_t> n_copying_{0};
   uint32_t n_running_ = 0;
   bool dirty_ = false, frozen_ = false;
-  uint64_t n_promotions_ = 0, promoted_bytes_ = 0;
+  uint64_t n_promotions_ = 0, promoted_bytes_ = 0, n_unserved_ = 0;
 };
 
 }  // namespace sharpi::cuda

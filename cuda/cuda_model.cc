@@ -243,6 +243,9 @@ std::string CudaModel::paths() const {
   add(spec().output);
   std::string text = "cuda sm_" + std::to_string(device_->capability());
   if (config_.cublas_lt != nullptr) text += " " + config_.cublas_lt->text();
+  if (experts_ != nullptr) {
+    text += "; routed experts: CPU, " + std::to_string(plan_->placement.n_expert_slots) + " slots";
+  }
   for (const auto& [type, path] : by_type) text += "; " + type + ": " + path;
   return text;
 }

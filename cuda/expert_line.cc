@@ -23,7 +23,7 @@ inline void relax() {
 
 bool leave_out_resident(ExpertSlots& slots, uint32_t layer, bool use_slots, int32_t* ids,
                         uint32_t n) {
-  slots.note(layer, ids, n);
+  slots.note(layer, ids, n, use_slots);
   const int32_t* table = use_slots ? slots.host_table(layer) : nullptr;
   if (table == nullptr) return true;
   bool any = false;

@@ -95,6 +95,27 @@ std::string Model::paths() const {
   return text;
 }
 
+ExpertStats Model::expert_stats() const {
+  ExpertStats s;
+  for (const auto& tier : tiers_) {
+    if (tier->expert_stats(&s)) break;
+  }
+  return s;
+}
+
+std::vector<uint64_t> Model::expert_uses(uint32_t layer) const {
+  for (const auto& tier : tiers_) {
+    std::vector<uint64_t> uses = tier->expert_uses(layer);
+    if (!uses.empty()) return uses;
+  }
+  return {};
+}
+
+Status Model::pin_experts(std::span<const ExpertId> experts) const {
+  const size_t gpu = tier_index(TierId::kCuda);
+  return tiers_[gpu < tiers_.size() ? gpu : 0]->pin_experts(experts);
+}
+
 CallSlot* Model::acquire() const {
   std::unique_lock<std::mutex> lock(slots_mutex_);
   slots_free_.wait(lock, [&] { return !free_.empty(); });

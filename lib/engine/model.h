@@ -42,6 +42,10 @@ class Model {
   size_t tier_index(TierId id) const;
   std::vector<MemoryRow> memory_rows() const;
   std::string paths() const;
+  /// Of layers whose experts are on another tier than their router; all zero without any.
+  ExpertStats expert_stats() const;
+  std::vector<uint64_t> expert_uses(uint32_t layer) const;
+  Status pin_experts(std::span<const ExpertId> experts) const;
 
   /// Runs all segments for a submission whose sequences hold one TierSession list each
   /// ([sequence][tier]); waits for a workspace. Nothing is committed.

@@ -20,6 +20,14 @@ bool Placement::parts_experts(const ModelSpec& spec, uint32_t layer) const {
          experts[layer] == TierId::kCpu;
 }
 
+uint64_t Placement::n_parted_experts(const ModelSpec& spec) const {
+  uint64_t n = 0;
+  for (uint32_t l = 0; l < spec.n_layers(); ++l) {
+    if (parts_experts(spec, l)) n += spec.layers[l].ffn.n_experts;
+  }
+  return n;
+}
+
 Placement Placement::all(const ModelSpec& spec, TierId tier) {
   Placement p;
   p.embedding = p.head = tier;
@@ -121,6 +129,7 @@ sharpi_plan_summary Plan::summary() const {
   };
   s.n_gpu_layers = count(placement.mixer);
   s.n_gpu_ffn = count(placement.ffn);
+  s.n_expert_slots = placement.n_expert_slots;
   s.arithmetic = model.exact ? SHARPI_ARITHMETIC_EXACT : SHARPI_ARITHMETIC_FAST;
   s.deterministic = model.deterministic;
   s.n_chunk = model.n_chunk;

@@ -30,6 +30,8 @@ struct Placement {
   bool uses(TierId tier) const;
   /// Router and shared expert on the GPU, routed experts on the CPU.
   bool parts_experts(const ModelSpec& spec, uint32_t layer) const;
+  /// Experts of all layers for which that holds: more slots than these serve nothing.
+  uint64_t n_parted_experts(const ModelSpec& spec) const;
   static Placement all(const ModelSpec& spec, TierId tier);
 };
 

@@ -104,7 +104,11 @@ std::vector<MemoryRow> CudaModel::plan_rows(const Device& device, const ModelSpe
                                             const SessionShape& session) {
   const WorkspaceLayout layout =
       make_workspace_layout(spec, placement, model, session, matmul_config(device, model));
-  return model_rows(spec, placement, model, layout, model.max_concurrent, device.index());
+  std::vector<MemoryRow> rows =
+      model_rows(spec, placement, model, layout, model.max_concurrent, device.index());
+  for (const MemoryRow& r : load_rows(make_weight_plan(spec, placement), device.index()))
+    rows.push_back(r);
+  return rows;
 }
 
 Result<std::unique_ptr<CudaModel>> CudaModel::create(std::shared_ptr<Device> device,

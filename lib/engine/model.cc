@@ -19,6 +19,21 @@ Status check_file(const GgufFile& planned) {
   return Status::ok();
 }
 
+/// Memory that was free at planning may be gone: said before anything is taken.
+Status check_memory(const Context& context, const Plan& plan) {
+  for (const TierSizer* sizer : context.sizers()) {
+    if (sizer->tier() == TierId::kCuda && !plan.uses(*sizer)) continue;
+    const uint64_t need = model_bytes(plan.rows, sizer->tier()), free = sizer->free_bytes();
+    if (need <= free) continue;
+    return Status::error(Code::kOutOfMemory,
+                         "the model takes %llu bytes of %s, of which %llu are free now: %llu short",
+                         static_cast<unsigned long long>(need), sizer->device_name().c_str(),
+                         static_cast<unsigned long long>(free),
+                         static_cast<unsigned long long>(need - free));
+  }
+  return Status::ok();
+}
+
 }  // namespace
 
 Result<std::shared_ptr<Model>> Model::load(std::shared_ptr<Context> context,
@@ -28,6 +43,7 @@ Result<std::shared_ptr<Model>> Model::load(std::shared_ptr<Context> context,
     return Status::error(Code::kInvalidArgument, "the plan prices a session, not a model");
   }
   SHARPI_TRY(check_file(*plan->spec->file));
+  SHARPI_TRY(check_memory(*context, *plan));
   std::shared_ptr<Model> m(new Model());
   m->context_ = std::move(context);
   m->plan_ = plan;

@@ -471,6 +471,38 @@ SHARPI_API sharpi_status sharpi_model_meta_key(const sharpi_model *model, uint32
 SHARPI_API sharpi_status sharpi_model_memory(const sharpi_model *model, sharpi_memory_row *rows,
                                              uint32_t row_size, uint32_t cap, uint32_t *out_n,
                                              sharpi_error *err) SHARPI_NOEXCEPT;
+
+/** Routed experts that are on the CPU while their layer's router is on the GPU, since loading. The GPU
+ *  keeps copies of some in slots and computes those, the CPU the others at the same time. Which are kept
+ *  follows their use (a segmented LRU with frequencies), but never changes during a call, and not at all
+ *  in a `deterministic` model; otherwise results may differ in the last bits with what was kept. */
+typedef struct sharpi_expert_stats {
+  uint32_t struct_size;
+  uint32_t n_slots;                            /**< Of the plan. */
+  uint32_t n_resident;                         /**< Slots that hold an expert now. */
+  uint32_t n_pinned;                           /**< Of these, by sharpi_model_pin_experts(). */
+  uint64_t slot_bytes;
+  uint64_t n_uses;                             /**< Experts that rows were routed to. */
+  uint64_t n_hits;                             /**< Of these, computed on the GPU. */
+  uint64_t n_promotions, n_evictions;          /**< Experts that came into a slot for their use, or left. */
+  uint64_t promoted_bytes;                     /**< Sent to the GPU for that. */
+} sharpi_expert_stats;
+/** All zero when no layer is placed like this. @return SHARPI_OK; INVALID_ARGUMENT.
+ *  @thread any. @since 1.0 */
+SHARPI_API sharpi_status sharpi_model_experts(const sharpi_model *model, sharpi_expert_stats *out,
+                                              sharpi_error *err) SHARPI_NOEXCEPT;
+/** Uses of each expert of one layer since loading: what a host saves to pin the busiest next time.
+ *  *out_n is 0 for a layer that is not placed like this.
+ *  @return SHARPI_OK; INVALID_ARGUMENT (layer), BUFFER_TOO_SMALL. @thread any. @since 1.0 */
+SHARPI_API sharpi_status sharpi_model_expert_uses(const sharpi_model *model, uint32_t layer, uint64_t *out,
+                                                  uint32_t cap, uint32_t *out_n,
+                                                  sharpi_error *err) SHARPI_NOEXCEPT;
+/** Brings n experts into slots now and keeps them there: expert experts[i] of layer layers[i]. Waits for
+ *  calls on the model to end. @return SHARPI_OK; INVALID_ARGUMENT (no such expert on the CPU beside a GPU),
+ *  DOES_NOT_FIT (more pins than slots), UNSUPPORTED (no slots), DEVICE. @thread any. @since 1.0 */
+SHARPI_API sharpi_status sharpi_model_pin_experts(const sharpi_model *model, const uint32_t *layers,
+                                                  const uint32_t *experts, uint32_t n,
+                                                  sharpi_error *err) SHARPI_NOEXCEPT;
 /** @} */
 
 /** @defgroup text Text

@@ -24,8 +24,8 @@ struct Placement {
   TierId per_layer_embedding = TierId::kCpu;  // the lookup table; the projection goes with it
   TierId head = TierId::kCpu;
   std::vector<TierId> mixer, ffn, experts;  // per layer
-  /// Experts on the CPU that have a copy on the GPU at any time: places of one size, shared by all
-  /// layers with parted experts.
+  /// Slots on the GPU for routed experts of layers whose `experts` are on the CPU and whose `ffn`
+  /// is on the GPU; one pool for the model, a slot takes the largest expert.
   uint32_t n_expert_slots = 0;
   bool uses(TierId tier) const;
   /// Router and shared expert on the GPU, routed experts on the CPU.

@@ -7,6 +7,7 @@
 #include "cuda/kernels/attention.h"
 #include "cuda/kernels/chain.h"
 #include "cuda/kernels/delta_net.h"
+#include "cuda/kernels/handover.h"
 #include "tier/session_layout.h"
 
 namespace sharpi::cuda {
@@ -18,7 +19,7 @@ struct Widths {
   uint64_t ffn = 0, widest_in = 0, widest_out = 0;
   uint32_t n_experts = 0, n_used = 0, d_expert = 0;
   uint32_t attn_heads = 0, attn_dim = 0, n_half = 0;
-  bool has_shared = false;
+  bool has_shared = false, parts_experts = false;
   std::vector<DeltaNetShape> deltas;
 };
 
@@ -75,6 +76,7 @@ Widths measure(const ModelSpec& spec, const Placement& placement) {
         add_delta(&w, layer.delta);
     }
     if (placement.ffn[l] == TierId::kCuda) add_ffn(&w, layer.ffn);
+    w.parts_experts = w.parts_experts || placement.parts_experts(spec, l);
     if (layer.ple_gate) take(&w.widest_in, uint64_t{spec.d_ple});
   }
   take(&w.widest_out, uint64_t{spec.n_layers()} * spec.d_ple);
@@ -155,6 +157,7 @@ WorkspaceLayout make_workspace_layout(const ModelSpec& spec, const Placement& pl
   b.bytes(Buf::kMoeIds, uint64_t{rows} * w.n_used * sizeof(int32_t));
   b.floats(Buf::kMoeWeight, uint64_t{rows} * w.n_used);
   b.floats(Buf::kSharedGate, w.has_shared ? rows : 0);
+  b.bytes(Buf::kHandover, w.parts_experts ? sizeof(HandoverState) : 0);
   const bool ple = spec.d_ple != 0 && placement.embedding == TierId::kCuda;
   const uint64_t ple_width = ple ? uint64_t{spec.n_layers()} * spec.d_ple : 0;
   out.ple_row_bytes = ple ? spec.ple_embd.row_bytes() : 0;

@@ -61,18 +61,15 @@ Status CudaModel::run(const Segment& segment, const Submission& rows, Workspace&
                          rows.sequences.size());
   }
   const DeviceScope scope(*device_);
-<<<<<<< HEAD
   // Kernels whose blocks meet need all multiprocessors: steps take turns on a device.
   std::unique_lock<std::mutex> turn(device_->turn(), std::defer_lock);
   if (rows.n_rows == rows.sequences.size()) turn.lock();
-=======
   SlotUse slots;
   if (asks_for_experts(segment)) {
     if (ws.experts.host == nullptr) return Status::error(Code::kInternal, "no host for experts");
     SHARPI_TRY(experts_->begin(ws.lane()));
     slots.of = experts_.get();
   }
->>>>>>> main
   const uint32_t format = session_of(rows.sequences[0])->format;
   const bool alike =
       std::all_of(rows.sequences.begin(), rows.sequences.end(),

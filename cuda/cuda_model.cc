@@ -192,14 +192,11 @@ Result<std::unique_ptr<Workspace>> CudaModel::create_workspace() {
   const DeviceScope scope(*device_);
   SHARPI_TRY_ASSIGN(std::unique_ptr<CudaWorkspace> w,
                     CudaWorkspace::create(*device_, workspace_layout_));
-<<<<<<< HEAD
   const std::lock_guard<std::mutex> turn(device_->turn());
-=======
   ExpertHandover& h = w->experts;
   h.layout = make_handover_layout(spec(), plan_->placement, plan_->model);
   SHARPI_TRY_ASSIGN(h.memory, PinnedBuffer::allocate(*device_, h.layout.bytes, "expert hand-over"));
   SHARPI_TRY_ASSIGN(h.sent, Event::create(*device_));
->>>>>>> main
   const Status warm = warm_up(*w);
   if (!warm.is_ok()) return device_->settle(warm);
   ++n_workspaces_;

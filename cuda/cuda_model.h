@@ -49,11 +49,8 @@ struct Pass {
   bool head_rows_in_order = false;  // head row i is row i
   bool transient = false;
   bool single_rows = false;  // one row per sequence
-<<<<<<< HEAD
   PendingChain chain{};
-=======
   bool recorded = false;     // a graph is being captured
->>>>>>> main
   uint32_t n_rows() const { return batch.n_rows; }
 };
 

@@ -451,16 +451,16 @@ bool has_chains(const MatmulConfig& config) {
 bool chain_takes(const MatmulConfig& config, const ChainStep& step) {
   const MatmulParams& m = step.product;
   if (!has_chains(config) || m.force_f32 || m.n_rows != 1 || m.n_tasks == 0) return false;
-  // Columns that the warps stage at once; norms and branches have their weights in registers.
+  // Columns that the warps have in registers at once.
   const uint32_t n_in = m.tasks[0].w.n_in, at_once = kLeastWarps * kUnitColumns;
-  const bool weights = step.branch.y != nullptr || m.norm_weight != nullptr;
+  const bool branch = step.branch.y != nullptr;
   bool tiles = true;
   for (uint32_t t = 0; t < m.n_tasks; ++t) {
     tiles = tiles && m.tasks[t].w && m.tasks[t].w.layout == WeightLayout::kTiles &&
             has_fixed_product(m.tasks[t].w.type) && m.tasks[t].w.n_in == n_in;
   }
   const uint32_t panels = groups_of(m) / static_cast<uint32_t>(config.n_sm) + 1;
-  return tiles && n_in % kUnitColumns == 0 && n_in <= at_once * (weights ? kNormUnits : kStageUnits) &&
+  return tiles && n_in % kUnitColumns == 0 && (!branch || n_in <= at_once * kBranchUnits) && n_in <= kMaxColumns &&
          panels <= kMaxPanels / 4;
 }
 

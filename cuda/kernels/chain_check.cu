@@ -183,7 +183,7 @@ void check_layer(Bench& b, const LayerShape& s, const ChainTuning& tuning, int r
     if (i == 0) {
       first = got;
       for (size_t k = 0; k < got.size(); ++k) {
-        expect_close(std::string("chain ") + s.name + " " + kNames[k], got[k], wide(want[k]), 1e-3);
+        expect_close(std::string("chain ") + s.name + " " + kNames[k], got[k], wide(want[k]), 2e-3);
       }
       continue;
     }
@@ -314,7 +314,7 @@ void bench_layer(Bench& b, const LayerShape& s, bool tune) {
     });
     report(s, w, pdl != 0 ? "apart, pdl" : "apart", ms);
   }
-  for (const uint32_t ring : {64u, 0u, 32u, 48u, 80u, 96u, 128u, 999u}) {
+  for (const uint32_t ring : {64u, 32u, 96u, 999u}) {
     for (int mode = 0; mode < 4; ++mode) {
       if ((!tune && (ring != 64 || mode < 2)) || !mode_works(b, mode)) continue;
       b.config.pdl = mode % 2 != 0;

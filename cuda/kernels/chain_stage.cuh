@@ -10,8 +10,9 @@
 namespace sharpi::cuda {
 
 constexpr uint32_t kSlots = 8;        // units in flight per warp
-constexpr uint32_t kStageUnits = 5;   // units of the input that a warp has in registers
-constexpr uint32_t kNormUnits = 2;    // the same with weights of norms
+constexpr uint32_t kPlainUnits = 3;   // units of the input that a warp has in registers
+constexpr uint32_t kBranchUnits = 2;    // the same with weights of norms
+constexpr uint32_t kMaxColumns = 32768;  // of a product
 constexpr uint32_t kMaxPanels = 512;  // of a block, over all products
 constexpr uint32_t kLeastWarps = 16, kMaxWarps = 24;
 
@@ -182,78 +183,97 @@ __device__ __forceinline__ void prefetch_norms(const ChainProduct& q) {
       asm volatile("prefetch.global.L2 [%0];" ::"l"(q.branch_weight + at));
   }
 }
-__device__ __forceinline__ LaneInputs norm_weights(const float* weight, uint32_t column,
-                                                   uint32_t n_in) {
-  if (weight != nullptr) return load_inputs(weight, column, n_in);
-  return {{{1.0f, 1.0f, 1.0f, 1.0f}, {1.0f, 1.0f, 1.0f, 1.0f}}};
+__device__ __forceinline__ void scale_by(LaneInputs& in, const LaneInputs& weight) {
+#pragma unroll
+  for (int i = 0; i < 2; ++i) {
+    float4& v = in.v[i];
+    const float4 w = weight.v[i];
+    v = {v.x * w.x, v.y * w.y, v.z * w.z, v.w * w.w};
+  }
+}
+/// For the norm's factor, which the product's sums are multiplied by.
+__device__ __forceinline__ void keep_squares(uint8_t* image, const FixedMap& map, uint32_t u,
+                                             const LaneInputs& in, uint32_t lane) {
+  const float sum = lanes_sum(squares_of(in.v[0]) + squares_of(in.v[1]));
+  if (lane == 0) *reinterpret_cast<float*>(image + map.squares + u * 4) = sum;
 }
 
-/// The input as it is.
+/// One of a warp's units of the input: past the last, zeros.
+__device__ __forceinline__ LaneInputs unit_of(const float* x, const ChainProduct& q, uint32_t u,
+                                              uint32_t lane) {
+  if (u >= q.units) return {};
+  return load_fresh(x, u * kUnitColumns + lane * 4, q.n_in);
+}
+__device__ __forceinline__ LaneInputs weights_of(const float* w, const ChainProduct& q, uint32_t u,
+                                                 uint32_t lane) {
+  if (w == nullptr || u >= q.units) return {};
+  return load_inputs(w, u * kUnitColumns + lane * 4, q.n_in);
+}
+
+/// A warp's units of the input, warp, warp + kWarps, ..., three under way at once.
 template <uint32_t kWarps>
-__device__ __noinline__ void stage_row(const ChainLaunch& p, const ChainProduct& q,
-                                       ChainView view) {
+__device__ __forceinline__ void stage_row(const ChainLaunch& p, const ChainProduct& q,
+                                          const ChainView& view) {
   const FixedMap map = fixed_map(q.units);
-  LaneInputs x[kStageUnits], w[kNormUnits];
-#pragma unroll
-  for (uint32_t k = 0; k < kStageUnits; ++k) {
-    const uint32_t u = view.warp + k * kWarps, column = u * kUnitColumns + view.lane * 4;
-    if (u >= q.units) continue;
-    x[k] = load_fresh(q.x, column, q.n_in);
-    if (k < kNormUnits) w[k] = norm_weights(q.norm_weight, column, q.n_in);
-  }
-#pragma unroll
-  for (uint32_t k = 0; k < kStageUnits; ++k) {
-    const uint32_t u = view.warp + k * kWarps;
-    if (u >= q.units) continue;
-    const LaneInputs weight = k < kNormUnits ? w[k] : norm_weights(nullptr, 0, 0);
-    stage_fixed(view.shared + p.image, map, u, x[k], weight, view.lane);
+  uint8_t* image = view.shared + p.image;
+  const bool norm = q.norm_weight != nullptr;
+  uint32_t u = view.warp;
+  LaneInputs x = unit_of(q.x, q, u, view.lane), w = weights_of(q.norm_weight, q, u, view.lane);
+  LaneInputs second = unit_of(q.x, q, u + kWarps, view.lane);
+  LaneInputs third = unit_of(q.x, q, u + 2 * kWarps, view.lane);
+#pragma unroll 1
+  for (; u < q.units; u += kWarps) {
+    if (norm) {
+      keep_squares(image, map, u, x, view.lane);
+      scale_by(x, w);
+      w = weights_of(q.norm_weight, q, u + kWarps, view.lane);
+    }
+    stage_fixed(image, map, u, x, view.lane);
+    x = second;
+    second = third;
+    third = unit_of(q.x, q, u + 3 * kWarps, view.lane);
   }
 }
 
 /// The input with the branch of an earlier product added; every block computes all of it, and
 /// stores every n-th unit.
 template <uint32_t kWarps>
-__device__ __noinline__ void stage_branch(const ChainLaunch& p, const ChainProduct& q,
-                                          ChainView view) {
+__device__ __forceinline__ void stage_branch(const ChainLaunch& p, const ChainProduct& q,
+                                             const ChainView& view) {
   const FixedMap map = fixed_map(q.units);
-  LaneInputs x[kNormUnits], y[kNormUnits], branch[kNormUnits], norm[kNormUnits];
-  float squares = 0.0f;
-#pragma unroll
-  for (uint32_t k = 0; k < kNormUnits; ++k) {
-    const uint32_t u = view.warp + k * kWarps, column = u * kUnitColumns + view.lane * 4;
-    x[k] = y[k] = {};
-    if (u >= q.units) continue;
-    y[k] = load_fresh(q.branch, column, q.n_in);
-    x[k] = load_fresh(q.x, column, q.n_in);
-    branch[k] = norm_weights(q.branch_weight, column, q.n_in);
-    norm[k] = norm_weights(q.norm_weight, column, q.n_in);
-  }
-#pragma unroll
-  for (uint32_t k = 0; k < kNormUnits; ++k)
-    squares += squares_of(y[k].v[0]) + squares_of(y[k].v[1]);
+  uint8_t* image = view.shared + p.image;
+  LaneInputs y = unit_of(q.branch, q, view.warp, view.lane);
+  LaneInputs x = unit_of(q.x, q, view.warp, view.lane);
+  const LaneInputs more = unit_of(q.branch, q, view.warp + kWarps, view.lane);
   float factor = 1.0f;
   if (q.branch_weight != nullptr) {
     auto* sums = reinterpret_cast<float*>(view.shared + p.sums);
-    squares = lanes_sum(squares);
+    const float squares = lanes_sum(squares_of(y.v[0]) + squares_of(y.v[1]) +
+                                    squares_of(more.v[0]) + squares_of(more.v[1]));
     if (view.lane == 0) sums[view.warp] = squares;
     meet<kWarps>();
     const float sum = lanes_sum(view.lane < kWarps ? sums[view.lane] : 0.0f);
     factor = rsqrtf(sum / static_cast<float>(q.n_in) + q.branch_eps);
   }
-#pragma unroll
-  for (uint32_t k = 0; k < kNormUnits; ++k) {
-    const uint32_t u = view.warp + k * kWarps;
-    if (u >= q.units) continue;
+#pragma unroll 1
+  for (uint32_t u = view.warp; u < q.units; u += kWarps) {
+    if (q.branch_weight != nullptr) scale_by(y, weights_of(q.branch_weight, q, u, view.lane));
 #pragma unroll
     for (int i = 0; i < 2; ++i) {
-      const float4 a = x[k].v[i], b = y[k].v[i], w = branch[k].v[i];
+      const float4 a = x.v[i], b = y.v[i];
       const float s = q.branch_scale;
-      x[k].v[i] = {(a.x + b.x * factor * w.x) * s, (a.y + b.y * factor * w.y) * s,
-                   (a.z + b.z * factor * w.z) * s, (a.w + b.w * factor * w.w) * s};
+      x.v[i] = {fmaf(b.x, factor, a.x) * s, fmaf(b.y, factor, a.y) * s,
+                fmaf(b.z, factor, a.z) * s, fmaf(b.w, factor, a.w) * s};
     }
     if (u % gridDim.x == blockIdx.x)
-      store_lane(q.x_out, u * kUnitColumns + view.lane * 4, q.n_in, x[k]);
-    stage_fixed(view.shared + p.image, map, u, x[k], norm[k], view.lane);
+      store_lane(q.x_out, u * kUnitColumns + view.lane * 4, q.n_in, x);
+    if (q.norm_weight != nullptr) {
+      keep_squares(image, map, u, x, view.lane);
+      scale_by(x, weights_of(q.norm_weight, q, u, view.lane));
+    }
+    stage_fixed(image, map, u, x, view.lane);
+    x = unit_of(q.x, q, u + kWarps, view.lane);
+    y = more;
   }
 }
 

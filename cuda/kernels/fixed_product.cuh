@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // One unit of weights (tiles.cuh) times one row in fixed point, one warp: the inner loop of chain.cu.
-// The row: every 256 columns scaled so that the largest becomes 127 * 128, rounded to integers
-// (finer than f16 for all but the smallest of them), each split into 128 * high + low, two signed
+// The row: every 256 columns scaled so that the largest becomes 127 * 256, rounded to integers
+// (finer than f16 for all but the smallest of them), each split into 256 * high + low, two signed
 // bytes. On 8-bit tensor cores, columns of the second operand hold high and low parts in turn, so
 // products of integer codes and their sums under integer scales are exact; what is rounded is the
 // row, and the sums of units in f32. Against f16 fragments this takes half the instructions.
@@ -13,7 +13,7 @@
 
 namespace sharpi::cuda {
 
-constexpr float kFixedMost = 127.0f * 128.0f;
+constexpr float kFixedMost = 127.0f * 256.0f;
 
 /// Byte offsets of the parts of a staged row.
 struct FixedMap {
@@ -31,27 +31,19 @@ __host__ __device__ inline FixedMap fixed_map(uint32_t units) {
 /// Writes unit u of a row: per 32 columns, high bytes then low bytes, each in the order in which a
 /// lane's nibbles of a block come. All 32 lanes of a warp.
 __device__ __forceinline__ void stage_fixed(uint8_t* image, const FixedMap& map, uint32_t u,
-                                            LaneInputs in, const LaneInputs& weight,
-                                            uint32_t lane) {
-  float squares = 0.0f, amax = 0.0f;
+                                            const LaneInputs& in, uint32_t lane) {
+  float amax = 0.0f;
 #pragma unroll
   for (int k = 0; k < 2; ++k) {
-    float4& v = in.v[k];
-    const float4 w = weight.v[k];
-    squares += v.x * v.x + v.y * v.y + v.z * v.z + v.w * v.w;
-    v = {v.x * w.x, v.y * w.y, v.z * w.z, v.w * w.w};
+    const float4 v = in.v[k];
     amax = fmaxf(amax, fmaxf(fmaxf(fabsf(v.x), fabsf(v.y)), fmaxf(fabsf(v.z), fabsf(v.w))));
   }
 #pragma unroll
-  for (int d = 16; d > 0; d /= 2) {
-    squares += __shfl_xor_sync(~0u, squares, d);
-    amax = fmaxf(amax, __shfl_xor_sync(~0u, amax, d));
-  }
+  for (int d = 16; d > 0; d /= 2) amax = fmaxf(amax, __shfl_xor_sync(~0u, amax, d));
   // Far below what a row holds, the scale stays finite.
   const float most = fmaxf(amax, 0x1p-100f), scale = kFixedMost / most;
   if (lane == 0) {
     *reinterpret_cast<float*>(image + map.inverse + u * 4) = most * (1.0f / kFixedMost);
-    *reinterpret_cast<float*>(image + map.squares + u * 4) = squares;
   }
   const uint32_t q = lane % 8, t = q % 4;
   const bool second = q >= 4;  // columns 16 .. 31 of the block
@@ -64,9 +56,9 @@ __device__ __forceinline__ void stage_fixed(uint8_t* image, const FixedMap& map,
     int sum = 0;
 #pragma unroll
     for (int j = 0; j < 4; ++j) {
-      const int h = (n[j] + 64) >> 7;
+      const int h = (n[j] + 128) >> 8;
       high |= (static_cast<uint32_t>(h) & 255u) << (8 * j);
-      low |= (static_cast<uint32_t>(n[j] - h * 128) & 255u) << (8 * j);
+      low |= (static_cast<uint32_t>(n[j] - h * 256) & 255u) << (8 * j);
       sum += n[j];
     }
 #pragma unroll
@@ -170,7 +162,7 @@ struct FixedSuperMin {
       const uint32_t mins = (t < 2 ? meta[h].z & 0x3F3F3F3Fu : late) >> (t % 2 * 16);
       const float fix = static_cast<float>(mins & 255u) * sums.x +
                         static_cast<float>((mins >> 8) & 255u) * sums.y;
-      const float dot = fmaf(static_cast<float>(high[h]), 128.0f, static_cast<float>(low[h]));
+      const float dot = fmaf(static_cast<float>(high[h]), 256.0f, static_cast<float>(low[h]));
       acc.whole[h] = fmaf(half_bits(meta[h].x & 0xFFFFu) * in.inverse, dot, acc.whole[h]);
       acc.split[h] = fmaf(half_bits(meta[h].x >> 16) * -in.inverse, fix, acc.split[h]);
     }
@@ -241,7 +233,7 @@ struct FixedProduct<GgmlType::kQ6_K> {
 #pragma unroll
     for (int h = 0; h < 2; ++h) {
       const float d = half_bits(h == 0 ? ds & 0xFFFFu : ds >> 16) * 0.25f;
-      const float dot = fmaf(static_cast<float>(high[h]), 128.0f, static_cast<float>(low[h]));
+      const float dot = fmaf(static_cast<float>(high[h]), 256.0f, static_cast<float>(low[h]));
       acc.whole[h] = fmaf(d * in.inverse, dot, acc.whole[h]);
     }
   }
@@ -277,8 +269,8 @@ struct FixedSmall {
       int d[4];
       mma_bytes<true>(d, a, load_as<uint2>(in.x + b * 64));
       const auto scales = load_as<uint32_t>(at + kCodes + lane / 4 * 4);
-      sum[0] = fmaf(half_bits(scales & 0xFFFFu), static_cast<float>(d[0] * 128 + d[1]), sum[0]);
-      sum[1] = fmaf(half_bits(scales >> 16), static_cast<float>(d[2] * 128 + d[3]), sum[1]);
+      sum[0] = fmaf(half_bits(scales & 0xFFFFu), static_cast<float>(d[0] * 256 + d[1]), sum[0]);
+      sum[1] = fmaf(half_bits(scales >> 16), static_cast<float>(d[2] * 256 + d[3]), sum[1]);
     }
     const float unit_scale = kBytes ? in.inverse : in.inverse * 0.0625f;
 #pragma unroll

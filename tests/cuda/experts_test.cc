@@ -113,6 +113,30 @@ TEST_P(Experts, EveryNumberOfRowsGivesTheSameLogits) {
   }
 }
 
+/// f16 and int8 activations, in calls that go by rows and in calls that sort rows by expert.
+TEST_P(Experts, FastArithmeticKeepsTheBestTokens) {
+  const GoldenCase& g = golden_.cases.back();
+  for (const int32_t n_slots : {0, 9, kAll}) {
+    const Loaded l =
+        parted(n_slots, SHARPI_KV_F32, [](sharpi_plan_params* p, sharpi_session_params*) {
+          p->arithmetic = SHARPI_ARITHMETIC_FAST;
+        });
+    for (const uint32_t piece : {1u, 8u, 64u}) {
+      Chat chat(l.model.get());
+      const auto got = chat.all_logits(g.tokens, piece);
+      size_t wide = 0, same = 0;
+      for (size_t p = 0; p < got.size(); ++p) {
+        if (g.top5_logits[p][0] - g.top5_logits[p][1] <= 0.25f) continue;
+        ++wide;
+        same += best_of(got[p]) == static_cast<size_t>(g.top5[p][0]) ? 1 : 0;
+      }
+      ASSERT_GT(wide, 10u);
+      EXPECT_GE(static_cast<double>(same), 0.98 * static_cast<double>(wide))
+          << n_slots << " slots, " << piece << " rows a call";
+    }
+  }
+}
+
 TEST_P(Experts, BatchesDecodeAsSingleSessionsDo) {
   const auto prompt = tokens(40);
   const Loaded l = parted(5);

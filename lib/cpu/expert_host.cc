@@ -200,8 +200,9 @@ bool CpuExpertHost::take(std::vector<Share>& shares, uint32_t most, uint32_t wor
     Share& s = shares[(worker + *victim) % n];
     const uint32_t next = s.next.load(std::memory_order_relaxed);
     if (next >= s.end) continue;
-    // Half of what is left: towards the end of a share others can help.
-    const uint32_t want = *victim == 0 ? std::clamp((s.end - next) / 2, 1u, most) : 1;
+    // Most of what is left: towards the end of a share others can help.
+    const uint32_t left = s.end - next;
+    const uint32_t want = *victim == 0 ? std::clamp(left - left / 4, 1u, most) : 1;
     out->first = s.next.fetch_add(want, std::memory_order_relaxed);
     if (out->first >= s.end) continue;
     out->n = std::min(want, s.end - out->first);

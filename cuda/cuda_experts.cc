@@ -302,7 +302,8 @@ bool ExpertSlots::copy_piece() {
 void ExpertSlots::note(uint32_t layer, const int32_t* ids, uint32_t n, bool served) {
   const std::lock_guard<std::mutex> lock(mutex_);
   for (uint32_t i = 0; i < n; ++i) {
-    const bool resident = ids[i] >= 0 && cache_->use({layer, static_cast<uint32_t>(ids[i])});
+    const bool resident =
+        cache_->use({layer, static_cast<uint32_t>(ids[i] < 0 ? ~ids[i] : ids[i])});
     n_unserved_ += resident && !served ? 1 : 0;
   }
 }

@@ -70,7 +70,8 @@ class ExpertSlots {
   void end();
   /// Copies a piece of an expert to staging; false when nothing waits. Takes some microseconds.
   bool copy_piece();
-  /// Rows of a layer were routed; `served`: those with a slot are computed from it.
+  /// Rows of a layer were routed to ids, or to ~id; `served`: those with a slot are computed from
+  /// it.
   void note(uint32_t layer, const int32_t* ids, uint32_t n, bool served);
   /// Brings experts in now and keeps them. Waits for running calls to end.
   Status pin(std::span<const ExpertId> experts);

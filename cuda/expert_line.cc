@@ -21,14 +21,12 @@ inline void relax() {
 
 }  // namespace
 
-bool leave_out_resident(ExpertSlots& slots, uint32_t layer, bool use_slots, int32_t* ids,
-                        uint32_t n) {
-  slots.note(layer, ids, n, use_slots);
-  const int32_t* table = use_slots ? slots.host_table(layer) : nullptr;
+bool leave_out_resident(const ExpertSlots& slots, uint32_t layer, int32_t* ids, uint32_t n) {
+  const int32_t* table = slots.host_table(layer);
   if (table == nullptr) return true;
   bool any = false;
   for (uint32_t i = 0; i < n; ++i) {
-    if (ids[i] >= 0 && table[ids[i]] >= 0) ids[i] = -1;
+    if (ids[i] >= 0 && table[ids[i]] >= 0) ids[i] = ~ids[i];
     any = any || ids[i] >= 0;
   }
   return any;
@@ -92,7 +90,10 @@ const ExpertRequest* GraphLine::next() {
     const uint32_t layer = segment_.blocks[at_].layer;
     const uint32_t n = n_rows_ * spec_.layers[layer].ffn.n_used;
     int32_t* ids = handover_.layer_ids(layer);
-    if (!leave_out_resident(slots_, layer, use_slots_, ids, n)) continue;
+    if (use_slots_ && !leave_out_resident(slots_, layer, ids, n)) {
+      slots_.note(layer, ids, n, true);
+      continue;
+    }
     request_ = {layer,
                 n_rows_,
                 handover_.at<float>(handover_.layout.x),
@@ -106,7 +107,9 @@ const ExpertRequest* GraphLine::next() {
 }
 
 void GraphLine::answer() {
-  publish(number_);
+  publish(number_);  // first: the device waits
+  const uint32_t n = n_rows_ * spec_.layers[request_.layer].ffn.n_used;
+  slots_.note(request_.layer, request_.ids, n, use_slots_);
 }
 
 }  // namespace sharpi::cuda

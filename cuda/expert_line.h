@@ -64,8 +64,7 @@ class GraphLine final : public ExpertLine {
   Status status_;
 };
 
-/// Uses are counted, and ids of experts that have a slot become negative. False: none is left.
-bool leave_out_resident(ExpertSlots& slots, uint32_t layer, bool use_slots, int32_t* ids,
-                        uint32_t n);
+/// Ids of experts that have a slot become ~id. False: none is left.
+bool leave_out_resident(const ExpertSlots& slots, uint32_t layer, int32_t* ids, uint32_t n);
 
 }  // namespace sharpi::cuda

@@ -106,7 +106,9 @@ Status CudaModel::answered_experts(Pass& p, uint32_t layer, Buf to, bool add) co
     SHARPI_TRY(device_->check(cudaEventSynchronize(h.sent.get()), "rows for experts"));
     const uint32_t n = p.n_rows() * spec().layers[layer].ffn.n_used;
     auto* ids = h.at<int32_t>(h.layout.ids);
-    (void)leave_out_resident(*experts_, layer, uses_slots(p.n_rows()), ids, n);
+    const bool slots = uses_slots(p.n_rows());
+    if (slots) (void)leave_out_resident(*experts_, layer, ids, n);
+    experts_->note(layer, ids, n, slots);
     h.host->compute({layer, p.n_rows(), h.at<float>(h.layout.x), ids, h.at<float>(h.layout.weights),
                      h.at<float>(h.layout.y)});
   }

@@ -13,8 +13,9 @@ namespace {
 
 /// Rows of a request that the threads share as described; more rows go product by product.
 constexpr uint32_t kFewRows = 8;
-/// Weight rows of a unit: some tens of kilobytes, so that the threads end together.
-constexpr uint32_t kHiddenRows = 16, kOutputRows = 16, kPanelUnit = 32;
+/// Weight rows of a unit, and of a job: long ones stream better, but in the end the threads must
+/// finish together. Units of several rows a job go by panels of kPanelUnit weight rows.
+constexpr uint32_t kUnitRows = 8, kJobRows = 64, kPanelUnit = 32;
 /// From how many rows of one expert its products go by panels of kPanelUnit weight rows.
 constexpr uint32_t kPanelRows = 5;
 
@@ -170,8 +171,8 @@ bool CpuExpertHost::prepare(const ExpertRequest& r) {
     x.down.row_ids = iota + x.first_slot;
     x.gate.n_rows = x.up.n_rows = x.down.n_rows = x.n_slots;
   }
-  hidden_phase_.unit_rows = panels ? kPanelUnit : kHiddenRows;
-  output_phase_.unit_rows = panels ? kPanelUnit : kOutputRows;
+  hidden_phase_.unit_rows = output_phase_.unit_rows = panels ? kPanelUnit : kUnitRows;
+  hidden_phase_.most = output_phase_.most = kJobRows / hidden_phase_.unit_rows;
   hidden_phase_.units_each = static_cast<uint32_t>(div_up(width, hidden_phase_.unit_rows));
   for (uint32_t i = 0; i < n_experts_; ++i) {
     experts_[i].units_left.store(hidden_phase_.units_each, std::memory_order_relaxed);
@@ -184,50 +185,65 @@ bool CpuExpertHost::prepare(const ExpertRequest& r) {
   return true;
 }
 
-bool CpuExpertHost::take(std::vector<Share>& shares, uint32_t worker, uint32_t* victim,
-                         uint32_t* unit) {
+bool CpuExpertHost::take(std::vector<Share>& shares, uint32_t most, uint32_t worker,
+                         uint32_t* victim, Units* out) {
   const auto n = static_cast<uint32_t>(shares.size());
   for (; *victim < n; ++*victim) {
     Share& s = shares[(worker + *victim) % n];
-    if (s.next.load(std::memory_order_relaxed) >= s.end) continue;
-    *unit = s.next.fetch_add(1, std::memory_order_relaxed);
-    if (*unit < s.end) return true;
+    const uint32_t next = s.next.load(std::memory_order_relaxed);
+    if (next >= s.end) continue;
+    // Half of what is left: towards the end of a share others can help.
+    const uint32_t want = *victim == 0 ? std::clamp((s.end - next) / 2, 1u, most) : 1;
+    out->first = s.next.fetch_add(want, std::memory_order_relaxed);
+    if (out->first >= s.end) continue;
+    out->n = std::min(want, s.end - out->first);
+    return true;
   }
   return false;
 }
 
 void CpuExpertHost::work(uint32_t worker) {
-  uint32_t unit = 0, victim = 0;
-  while (take(hidden_shares_, worker, &victim, &unit)) hidden_unit(unit, worker);
+  Units units;
+  uint32_t victim = 0;
+  while (take(hidden_shares_, hidden_phase_.most, worker, &victim, &units)) {
+    while (units.n != 0) {  // one expert at a time
+      const uint32_t left = hidden_phase_.units_each - units.first % hidden_phase_.units_each;
+      const Units part = {units.first, std::min(units.n, left)};
+      hidden_units(part, worker);
+      units = {units.first + part.n, units.n - part.n};
+    }
+  }
   wait_until([&] { return n_prepared_.load(std::memory_order_acquire) == n_experts_; });
   victim = 0;
-  while (take(output_shares_, worker, &victim, &unit)) output_unit(unit, worker);
+  while (take(output_shares_, output_phase_.most, worker, &victim, &units)) {
+    output_units(units, worker);
+  }
 }
 
-void CpuExpertHost::hidden_unit(uint32_t unit, uint32_t worker) {
-  Expert& x = experts_[unit / hidden_phase_.units_each];
+void CpuExpertHost::hidden_units(Units units, uint32_t worker) {
+  Expert& x = experts_[units.first / hidden_phase_.units_each];
   const uint64_t width = ffn_->d_ff;
-  const uint64_t r = uint64_t{unit % hidden_phase_.units_each} * hidden_phase_.unit_rows;
-  const uint64_t n = std::min<uint64_t>(hidden_phase_.unit_rows, width - r);
+  const uint64_t r = uint64_t{units.first % hidden_phase_.units_each} * hidden_phase_.unit_rows;
+  const uint64_t n = std::min(uint64_t{units.n} * hidden_phase_.unit_rows, width - r);
   const Matmul& mm = ws_.matmul();
   Matmul::prefetch(x.up, r, n);
   mm.run_rows(x.gate, r, n, worker);
-  Matmul::prefetch(x.gate, r + n, n);  // most likely the next unit
+  Matmul::prefetch(x.gate, r + n, n);  // most likely what comes next
   mm.run_rows(x.up, r, n, worker);
   const auto apply = ffn_->activation == Activation::kSilu ? swiglu : geglu;
   for (uint64_t s = 0; s < x.n_slots; ++s) {
     float* g = x.gate.y + s * width + r;
     apply(isa_, g, x.up.y + s * width + r, n, g);
   }
-  if (x.units_left.fetch_sub(1, std::memory_order_acq_rel) != 1) return;
+  if (x.units_left.fetch_sub(units.n, std::memory_order_acq_rel) != units.n) return;
   mm.prepare_rows(hidden_, x.first_slot, x.n_slots);
   n_prepared_.fetch_add(1, std::memory_order_acq_rel);
 }
 
-void CpuExpertHost::output_unit(uint32_t unit, uint32_t worker) {
+void CpuExpertHost::output_units(Units units, uint32_t worker) {
   const uint64_t e = model_.spec().n_embd;
-  const uint64_t r = uint64_t{unit} * output_phase_.unit_rows;
-  const uint64_t n = std::min<uint64_t>(output_phase_.unit_rows, e - r);
+  const uint64_t r = uint64_t{units.first} * output_phase_.unit_rows;
+  const uint64_t n = std::min(uint64_t{units.n} * output_phase_.unit_rows, e - r);
   const Matmul& mm = ws_.matmul();
   for (uint32_t i = 0; i < n_experts_; ++i) {
     if (i + 1 < n_experts_) Matmul::prefetch(experts_[i + 1].down, r, n);
@@ -245,7 +261,7 @@ void CpuExpertHost::output_unit(uint32_t unit, uint32_t worker) {
       add_scaled(isa_, y, out + slot * e + r, weights[row * ffn_->n_used + j], n);
     }
   }
-  n_outputs_.fetch_add(1, std::memory_order_acq_rel);
+  n_outputs_.fetch_add(units.n, std::memory_order_acq_rel);
 }
 
 }  // namespace sharpi::cpu

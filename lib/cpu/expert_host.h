@@ -40,6 +40,11 @@ class CpuExpertHost final : public ExpertHost {
   };
   struct Phase {
     uint32_t n_units = 0, unit_rows = 0, units_each = 0;  // units_each: of one expert
+    uint32_t most = 1;                                    // units that are taken at a time
+  };
+  /// Units [first, first + n) of a phase.
+  struct Units {
+    uint32_t first = 0, n = 0;
   };
   void lead(ExpertLine& line);
   void follow(uint32_t worker);
@@ -48,10 +53,12 @@ class CpuExpertHost final : public ExpertHost {
                 const MatmulInput& in, float* y, uint64_t y_stride) const;
   void set_phase(Phase* phase, std::vector<Share>* shares, uint32_t n_units) const;
   void work(uint32_t worker);
-  void hidden_unit(uint32_t unit, uint32_t worker);
-  void output_unit(uint32_t unit, uint32_t worker);
-  /// The next unit for a worker: its own, then others'; false = none is left.
-  bool take(std::vector<Share>& shares, uint32_t worker, uint32_t* victim, uint32_t* unit);
+  void hidden_units(Units units, uint32_t worker);
+  void output_units(Units units, uint32_t worker);
+  /// The next units for a worker: some of its own, then single ones of others; false = none is
+  /// left.
+  bool take(std::vector<Share>& shares, uint32_t most, uint32_t worker, uint32_t* victim,
+            Units* out);
 
   const CpuModel& model_;
   CpuWorkspace& ws_;

@@ -183,7 +183,7 @@ Status CudaModel::run_format(const Segment& segment, const Submission& rows, Cud
   const bool whole = has_head && has_embedding && segments_.size() == 1;
   const bool step = whole && single_rows && in_order && n_head_rows == rows.n_rows &&
                     !rows.transient && !rows.no_context && rows.capture == Capture::kRing;
-  Pass p{&rows, ws, *f, step ? step_config_ : config_};
+  Pass p{&rows, ws, *f, step ? step_config(rows.n_rows) : config_};
   p.batch = Batch{ws.batch(), rows.n_rows, static_cast<uint32_t>(rows.sequences.size())};
   p.transient = rows.transient;
   p.single_rows = single_rows;
@@ -245,7 +245,7 @@ Status CudaModel::warm_up(CudaWorkspace& ws) const {
   ws.graphs.assign(plan_->model.max_batch, nullptr);
   if (segments_.size() != 1) return Status::ok();
   for (uint32_t n = 1; n <= plan_->model.max_batch; ++n) {
-    Pass p{nullptr, ws, *formats_[0], step_config_};
+    Pass p{nullptr, ws, *formats_[0], step_config(n)};
     p.batch = Batch{ws.batch(), n, n};
     p.single_rows = p.head_rows_in_order = true;
     p.n_head_rows = n;

@@ -50,7 +50,7 @@ struct Pass {
   bool transient = false;
   bool single_rows = false;  // one row per sequence
   PendingChain chain{};
-  bool recorded = false;     // a graph is being captured
+  bool recorded = false;  // a graph is being captured
   uint32_t n_rows() const { return batch.n_rows; }
 };
 
@@ -92,6 +92,10 @@ class CudaModel final : public TierModel {
   Lane lane(const Pass& p) const { return {p.ws.lane(), p.config.pdl}; }
   Status upload_ropes();
   uint32_t format_of(const SessionShape& shape);
+  /// Chains fetch weights while what comes before them still runs, so their steps overlap.
+  const MatmulConfig& step_config(uint32_t n_rows) const {
+    return n_rows == 1 && has_chains(config_) ? config_ : step_config_;
+  }
 
   // calls.cc: submissions to tables, graphs.
   Status run_format(const Segment& segment, const Submission& rows, CudaWorkspace& ws,
@@ -160,7 +164,7 @@ class CudaModel final : public TierModel {
   std::shared_ptr<Device> device_;
   std::shared_ptr<const Plan> plan_;
   MatmulConfig config_;
-  MatmulConfig step_config_;  // of captured decode steps
+  MatmulConfig step_config_;  // of captured decode steps without chains
   std::unique_ptr<Weights> weights_;
   std::unique_ptr<ExpertSlots> experts_;
   WorkspaceLayout workspace_layout_;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Products of one row, one after the other, in one launch of one block a multiprocessor.
+// Products of one row, one after the other, in one launch of one block a multiprocessor: sixteen
+// warps compute, one more copies.
 // Weights are constants: every warp knows from the start which units (16 rows x 256 columns) of
 // which product it will read, and keeps its ring in shared memory full of them, across products and
 // from before the grid dependency resolves. Between products the blocks meet: a counter in device
@@ -28,8 +29,8 @@ struct Feed {
   uint32_t panel;           // in the table
   uint32_t in_panel, left;  // units left, the next one counted, in the panel and in the product
   uint32_t product;
-  uint32_t head, issued, units;      // of the ring; bytes (lost ones counted) and units so far
-  uint32_t landed, landed_parity;    // slot of the oldest unit under way
+  uint32_t head, issued, units;    // of the ring; bytes (lost ones counted) and units so far
+  uint32_t landed, landed_parity;  // slot of the oldest unit under way
   uint32_t under_way, under_way_bytes;
 
   __device__ __forceinline__ void enter(const ChainLaunch& p, const ChainView& view) {
@@ -104,8 +105,8 @@ struct Position {
   uint32_t v, u, left;  // unit u of panel v of the block's part; units to go
 };
 
-/// Leaves the warp's piece of panel v. Panel and warp only ever grow along the units, and never stay
-/// both: their sum is a slot of its own for every piece.
+/// Leaves the warp's piece of panel v. Panel and warp only ever grow along the units, and never
+/// stay both: their sum is a slot of its own for every piece.
 template <bool kPairs>
 __device__ __forceinline__ void leave_piece(const ChainLaunch& p, const ChainView& view, uint32_t v,
                                             bool first, bool last, const FixedSums& acc) {
@@ -298,8 +299,7 @@ __global__ void __launch_bounds__(kWarps * 32 + 32, 1)
   if (view.warp < kWarps && view.lane < kSlots) {
     mbarrier_init(view.barriers + view.lane * 8, 1);
     mbarrier_init_fence();
-    if (view.lane == 0)
-      store_freed(shared_address(shared_bytes) + p.freed + view.warp * 8, {0, 0});
+    if (view.lane == 0) store_freed(shared_address(shared_bytes) + p.freed + view.warp * 8, {0, 0});
   }
   lay_out<kWarps>(p, view);
   __syncthreads();
@@ -460,8 +460,8 @@ bool chain_takes(const MatmulConfig& config, const ChainStep& step) {
             has_fixed_product(m.tasks[t].w.type) && m.tasks[t].w.n_in == n_in;
   }
   const uint32_t panels = groups_of(m) / static_cast<uint32_t>(config.n_sm) + 1;
-  return tiles && n_in % kUnitColumns == 0 && (!branch || n_in <= at_once * kBranchUnits) && n_in <= kMaxColumns &&
-         panels <= kMaxPanels / 4;
+  return tiles && n_in % kUnitColumns == 0 && (!branch || n_in <= at_once * kBranchUnits) &&
+         n_in <= kMaxColumns && panels <= kMaxPanels / 4;
 }
 
 Status launch_chain(const MatmulConfig& config, const ChainStep* steps, uint32_t n_steps,

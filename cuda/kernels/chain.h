@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 // Products of one row that follow each other, in one launch: one block a multiprocessor, every warp
 // streams its units of all the products through a ring in shared memory, whatever it waits for
-// meanwhile (chain.cu). The arithmetic is matvec.cu's; only the order of the sums of a row over
-// warps differs. Compute capability 9.0 and up.
+// meanwhile (chain.cu). The row is rounded to 16 bits in fixed point (fixed_product.cuh), codes and
+// their sums under integer scales are exact. Compute capability 9.0 and up.
 // Thread rule: pure functions; two chains of a device must not run at once.
 #pragma once
 

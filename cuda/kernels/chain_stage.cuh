@@ -9,11 +9,10 @@
 
 namespace sharpi::cuda {
 
-constexpr uint32_t kSlots = 8;        // units in flight per warp
-constexpr uint32_t kPlainUnits = 3;   // units of the input that a warp has in registers
-constexpr uint32_t kBranchUnits = 2;    // the same with weights of norms
+constexpr uint32_t kSlots = 8;           // units in flight per warp
+constexpr uint32_t kBranchUnits = 2;     // units of a branch that a warp has in registers
 constexpr uint32_t kMaxColumns = 32768;  // of a product
-constexpr uint32_t kMaxPanels = 512;  // of a block, over all products
+constexpr uint32_t kMaxPanels = 512;     // of a block, over all products
 constexpr uint32_t kLeastWarps = 16, kMaxWarps = 24;
 
 struct ChainTask {
@@ -98,8 +97,8 @@ __device__ __forceinline__ const Work& work_of(const ChainLaunch& p, const uint8
 
 /// What a warp has given back of its ring: bytes and units since the start.
 __device__ __forceinline__ void store_freed(uint32_t to, uint2 v) {
-  asm volatile("fence.acq_rel.cta;\n\tst.volatile.shared.v2.u32 [%0], {%1, %2};" ::"r"(to), "r"(v.x),
-               "r"(v.y)
+  asm volatile("fence.acq_rel.cta;\n\tst.volatile.shared.v2.u32 [%0], {%1, %2};" ::"r"(to),
+               "r"(v.x), "r"(v.y)
                : "memory");
 }
 __device__ __forceinline__ uint2 load_freed(uint32_t from) {
@@ -262,8 +261,8 @@ __device__ __forceinline__ void stage_branch(const ChainLaunch& p, const ChainPr
     for (int i = 0; i < 2; ++i) {
       const float4 a = x.v[i], b = y.v[i];
       const float s = q.branch_scale;
-      x.v[i] = {fmaf(b.x, factor, a.x) * s, fmaf(b.y, factor, a.y) * s,
-                fmaf(b.z, factor, a.z) * s, fmaf(b.w, factor, a.w) * s};
+      x.v[i] = {fmaf(b.x, factor, a.x) * s, fmaf(b.y, factor, a.y) * s, fmaf(b.z, factor, a.z) * s,
+                fmaf(b.w, factor, a.w) * s};
     }
     if (u % gridDim.x == blockIdx.x)
       store_lane(q.x_out, u * kUnitColumns + view.lane * 4, q.n_in, x);

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT
-// One unit of weights (tiles.cuh) times one row in fixed point, one warp: the inner loop of chain.cu.
-// The row: every 256 columns scaled so that the largest becomes 127 * 256, rounded to integers
-// (finer than f16 for all but the smallest of them), each split into 256 * high + low, two signed
-// bytes. On 8-bit tensor cores, columns of the second operand hold high and low parts in turn, so
-// products of integer codes and their sums under integer scales are exact; what is rounded is the
-// row, and the sums of units in f32. Against f16 fragments this takes half the instructions.
+// One unit of weights (tiles.cuh) times one row in fixed point, one warp: the inner loop of
+// chain.cu. The row: every 256 columns scaled so that the largest becomes 127 * 256, rounded to
+// integers (finer than f16 for all but the smallest of them), each split into 256 * high + low, two
+// signed bytes. On 8-bit tensor cores, columns of the second operand hold high and low parts in
+// turn, so products of integer codes and their sums under integer scales are exact; what is rounded
+// is the row, and the sums of units in f32. Against f16 fragments this takes half the instructions.
 // Thread rule: device code.
 #pragma once
 
@@ -21,8 +21,8 @@ struct FixedMap {
 };
 __host__ __device__ inline FixedMap fixed_map(uint32_t units) {
   FixedMap m;
-  m.sums = units * 512;              // [unit][8] f32: of 32 columns
-  m.inverse = m.sums + units * 32;   // [unit] f32
+  m.sums = units * 512;               // [unit][8] f32: of 32 columns
+  m.inverse = m.sums + units * 32;    // [unit] f32
   m.squares = m.inverse + units * 4;  // [unit] f32
   m.bytes = m.squares + units * 4;
   return m;
@@ -139,7 +139,8 @@ struct FixedSuperMin {
       nibble_bytes(load_as<uint2>(unit + b * 256 + lane * 8), a);
       if constexpr (kFive) {
         // Bit 2 h + i + 4 (j / 2) of each half-word belongs to half i of register (h, j / 2).
-        const uint32_t bits = load_as<uint32_t>(unit + 2048 + b / 2 * 128 + lane * 4) >> (b % 2 * 8);
+        const uint32_t bits =
+            load_as<uint32_t>(unit + 2048 + b / 2 * 128 + lane * 4) >> (b % 2 * 8);
         const uint32_t wide = bits & 0x00FF00FFu;
         a[0] |= ((wide << 4) & 0x00100010u) | ((wide << 11) & 0x10001000u);
         a[1] |= ((wide << 2) & 0x00100010u) | ((wide << 9) & 0x10001000u);
@@ -210,10 +211,9 @@ struct FixedProduct<GgmlType::kQ6_K> {
       const auto w = load_as<uint2>(unit + b * 256 + lane * 8);
       const auto v = load_as<uint32_t>(unit + 2048 + b * 128 + lane * 4);
       // 4 (code - 32) as signed bytes; pairs 4 h + 2 (j / 2) + i of each half-word of v.
-      uint32_t a[4] = {((w.x << 2) & 0x3C3C3C3Cu) ^ 0x80808080u,
-                       ((w.y << 2) & 0x3C3C3C3Cu) ^ 0x80808080u,
-                       ((w.x >> 2) & 0x3C3C3C3Cu) ^ 0x80808080u,
-                       ((w.y >> 2) & 0x3C3C3C3Cu) ^ 0x80808080u};
+      uint32_t a[4] = {
+          ((w.x << 2) & 0x3C3C3C3Cu) ^ 0x80808080u, ((w.y << 2) & 0x3C3C3C3Cu) ^ 0x80808080u,
+          ((w.x >> 2) & 0x3C3C3C3Cu) ^ 0x80808080u, ((w.y >> 2) & 0x3C3C3C3Cu) ^ 0x80808080u};
       a[0] ^= ((v << 6) & 0x00C000C0u) ^ ((v << 12) & 0xC000C000u);
       a[1] ^= ((v >> 2) & 0x00C000C0u) ^ ((v << 4) & 0xC000C000u);
       a[2] ^= ((v << 2) & 0x00C000C0u) ^ ((v << 8) & 0xC000C000u);

@@ -220,6 +220,14 @@ class Bench {
     must(sharpi_device_info(context_, 1, SHARPI_DEVICE_MEASURE, &d, &err), err, "device");
     return d.bandwidth;
   }
+  /// Uses of experts that are on the CPU beside a GPU so far, and how many found a slot.
+  sharpi_expert_stats experts() const {
+    sharpi_error err = SHARPI_ERROR_INIT;
+    sharpi_expert_stats s{};
+    s.struct_size = sizeof s;
+    must(sharpi_model_experts(model_, &s, &err), err, "experts");
+    return s;
+  }
   /// KV bytes that reading the next token goes through.
   uint64_t kv_bytes() const {
     uint64_t total = 0;
@@ -337,6 +345,7 @@ void decode_share(benchmark::State& state, Bench* bench) {
     if (s.depth > 0) bench->prefill(s.depth);
     bench->decode(s.tokens);  // first touches
     bench->stream_rate();
+    const sharpi_expert_stats before = bench->experts();
     std::vector<double> shares, rates, streams;
     double seconds = 0;
     uint64_t bytes = 0;
@@ -359,6 +368,12 @@ void decode_share(benchmark::State& state, Bench* bench) {
     state.counters["tokens/s"] = s.batch * median(rates) / static_cast<double>(bytes);
     state.counters["MB/token"] = static_cast<double>(bytes) * 1e-6;
     state.counters["depth"] = bench->n_tokens();
+    const sharpi_expert_stats after = bench->experts();
+    if (after.n_uses == before.n_uses) continue;
+    state.counters["expert_slots"] = after.n_slots;
+    state.counters["expert_hits"] = static_cast<double>(after.n_hits - before.n_hits) /
+                                    static_cast<double>(after.n_uses - before.n_uses);
+    state.counters["promotions"] = static_cast<double>(after.n_promotions - before.n_promotions);
   }
 }
 

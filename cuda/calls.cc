@@ -42,6 +42,14 @@ void fill_sequence(const Submission& rows, uint32_t s, uint32_t chunk_block, Bat
   }
 }
 
+/// From begin() to the end of a call's last kernel.
+struct SlotUse {
+  ExpertSlots* of = nullptr;
+  ~SlotUse() {
+    if (of != nullptr) of->end();
+  }
+};
+
 }  // namespace
 
 Status CudaModel::run(const Segment& segment, const Submission& rows, Workspace& workspace) {
@@ -53,6 +61,15 @@ Status CudaModel::run(const Segment& segment, const Submission& rows, Workspace&
                          rows.sequences.size());
   }
   const DeviceScope scope(*device_);
+  // Kernels whose blocks meet need all multiprocessors: steps take turns on a device.
+  std::unique_lock<std::mutex> turn(device_->turn(), std::defer_lock);
+  if (rows.n_rows == rows.sequences.size()) turn.lock();
+  SlotUse slots;
+  if (asks_for_experts(segment)) {
+    if (ws.experts.host == nullptr) return Status::error(Code::kInternal, "no host for experts");
+    SHARPI_TRY(experts_->begin(ws.lane()));
+    slots.of = experts_.get();
+  }
   const uint32_t format = rows.sequences.empty() ? 0 : session_of(rows.sequences[0])->format_index;
   const Status done = segment.streamed ? run_streamed(segment, rows, ws, format)
                                        : run_format(segment, rows, ws, format);
@@ -162,12 +179,13 @@ Status CudaModel::run_format(const Segment& segment, const Submission& rows, Cud
                         (rows.hidden_out == nullptr || rows.hidden_out == ws.handover());
   const bool step = !segment.streamed && single_rows && whole_rows && own_rows && !rows.transient &&
                     !rows.no_context && rows.capture == Capture::kRing;
-  Pass p{&rows, ws, *f, step ? step_config_ : config_};
+  Pass p{&rows, ws, *f, step ? step_config(rows.n_rows) : config_};
   p.batch = Batch{ws.batch(), rows.n_rows, static_cast<uint32_t>(rows.sequences.size())};
   p.transient = rows.transient;
   p.single_rows = single_rows;
   p.n_head_rows = n_head_rows;
   p.head_rows_in_order = in_order;
+  p.chain.on = step && rows.n_rows == 1 && has_chains(p.config);
   place(segment, rows.hidden_in, rows.hidden_out, &p);
   if (p.brings_table) fill_table(rows, ws);
   if (p.per_layer) fill_ple(rows, ws);
@@ -201,6 +219,7 @@ Status CudaModel::run_graph(const Segment& segment, Pass& p, uint32_t format) co
     SHARPI_TRY(p.ws.stream().wait());
     return capture(segment, p, &graph);
   }
+  if (asks_for_experts(segment)) return serve_graph(segment, p, graph);
   return device_->check(cudaGraphLaunch(graph, p.ws.lane()), "cudaGraphLaunch");
 }
 
@@ -210,8 +229,10 @@ Status CudaModel::capture(const Segment& segment, Pass& p, cudaGraphExec_t* out)
                             "cudaStreamBeginCapture"));
   const Submission* rows = p.rows;
   p.rows = nullptr;  // a cancel must not end a capture half way
+  p.recorded = true;
   Status recorded = run_segment(segment, p);
   p.rows = rows;
+  p.recorded = false;
   cudaGraph_t graph = nullptr;
   const cudaError_t ended = cudaStreamEndCapture(stream, &graph);
   if (recorded.is_ok()) recorded = device_->check(ended, "cudaStreamEndCapture");
@@ -236,10 +257,11 @@ Status CudaModel::warm_up(CudaWorkspace& ws) const {
     }
     for (const Segment& segment : segments_) {
       if (segment.tier != TierId::kCuda) continue;
-      Pass p{nullptr, ws, *formats_[0], step_config_};
+      Pass p{nullptr, ws, *formats_[0], step_config(n)};
       p.batch = Batch{ws.batch(), n, n};
       p.single_rows = p.head_rows_in_order = true;
       p.n_head_rows = n;
+      p.chain.on = n == 1 && has_chains(p.config);
       const bool starts = segment.index == 0, ends = segment.index + 1 == segments_.size();
       place(segment, starts ? nullptr : ws.handover(), ends ? nullptr : ws.handover(), &p);
       SHARPI_TRY(run_graph(segment, p, 0));

@@ -24,6 +24,10 @@ class CudaBackend final : public Backend, public TierSizer {
     return check_support(spec, placement);
   }
 
+  uint64_t expert_slot_bytes(const ModelSpec& spec, const Placement&) const override {
+    return make_slot_layout(spec).bytes;
+  }
+
   std::vector<MemoryRow> model_rows(const ModelSpec& spec, const Placement& placement,
                                     const ModelShape& model,
                                     const SessionShape& session) const override {

@@ -7,6 +7,7 @@
 #include "cuda/kernels/attention.h"
 #include "cuda/kernels/cublas_lt.h"
 #include "cuda/kernels/delta_net.h"
+#include "cuda/kernels/handover.h"
 
 namespace sharpi::cuda {
 namespace {
@@ -40,7 +41,8 @@ std::vector<MemoryRow> model_rows(const ModelSpec& spec, const Placement& placem
   std::vector<MemoryRow> rows = weight_rows(make_weight_plan(spec, placement), device);
   for (const auto& more : {stream_rows(make_stream_plan(spec, placement, model), device),
                            table_rows(spec, placement, device), rope_rows(spec, device),
-                           workspace_rows(layout, n_workspaces, device)}) {
+                           workspace_rows(layout, n_workspaces, device),
+                           expert_rows(spec, placement, model, n_workspaces, device)}) {
     rows.insert(rows.end(), more.begin(), more.end());
   }
   return rows;
@@ -69,8 +71,9 @@ KvFormat make_format(const ModelSpec& spec, const KvLayout& layout) {
   return f;
 }
 
-/// Steps of dense models are faster without programmatic dependent launch: blocks of the next grid
-/// that wait take room from the products that stream the weights (docs/performance.md).
+/// Steps of dense models without chains are faster without programmatic dependent launch: blocks of
+/// the next grid that wait take room from the products that stream the weights
+/// (docs/performance.md).
 bool has_experts(const ModelSpec& spec) {
   return std::any_of(spec.layers.begin(), spec.layers.end(),
                      [](const LayerSpec& l) { return l.ffn.kind == FfnKind::kMoe; });
@@ -126,6 +129,7 @@ Result<std::unique_ptr<CudaModel>> CudaModel::create(std::shared_ptr<Device> dev
   SHARPI_TRY(m->device_->settle(make_matmul_config(&found)));
   SHARPI_TRY(m->device_->settle(prepare_attention(m->config_)));
   SHARPI_TRY(m->device_->settle(prepare_delta_net(m->config_)));
+  SHARPI_TRY(m->device_->settle(prepare_handover()));
   m->workspace_layout_ =
       make_workspace_layout(*p.spec, p.placement, p.model, p.session, m->config_);
   m->query_layout_ = make_query_layout(*p.spec, p.placement, TierId::kCuda);
@@ -141,6 +145,7 @@ Result<std::unique_ptr<CudaModel>> CudaModel::create(std::shared_ptr<Device> dev
   if (!streamed.empty()) {
     SHARPI_TRY_ASSIGN(m->stream_weights_, WeightStream::create(*m->device_, std::move(streamed)));
   }
+  SHARPI_TRY_ASSIGN(m->experts_, ExpertSlots::create(*m->device_, m->plan_));
   SHARPI_TRY(m->upload_ropes());
   m->format_of(p.session);
   return m;
@@ -193,6 +198,11 @@ Result<std::unique_ptr<Workspace>> CudaModel::create_workspace() {
   const DeviceScope scope(*device_);
   SHARPI_TRY_ASSIGN(std::unique_ptr<CudaWorkspace> w,
                     CudaWorkspace::create(*device_, workspace_layout_));
+  const std::lock_guard<std::mutex> turn(device_->turn());
+  ExpertHandover& h = w->experts;
+  h.layout = make_handover_layout(spec(), plan_->placement, plan_->model);
+  SHARPI_TRY_ASSIGN(h.memory, PinnedBuffer::allocate(*device_, h.layout.bytes, "expert hand-over"));
+  SHARPI_TRY_ASSIGN(h.sent, Event::create(*device_));
   const Status warm = warm_up(*w);
   if (!warm.is_ok()) return device_->settle(warm);
   ++n_workspaces_;
@@ -225,7 +235,11 @@ std::string CudaModel::paths() const {
   std::string text = "cuda sm_" + std::to_string(device_->capability());
   if (config_.cublas_lt != nullptr) text += " " + config_.cublas_lt->text();
   if (stream_weights_) text += "; " + stream_weights_->text();
+  if (experts_ != nullptr) {
+    text += "; routed experts: CPU, " + std::to_string(plan_->placement.n_expert_slots) + " slots";
+  }
   for (const auto& [type, path] : by_type) text += "; " + type + ": " + path;
+  if (has_chains(config_)) text += "; steps of one row: fixed point, chained";
   return text;
 }
 

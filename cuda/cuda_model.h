@@ -11,8 +11,10 @@
 #include <string>
 #include <vector>
 
+#include "cuda/cuda_experts.h"
 #include "cuda/cuda_store.h"
 #include "cuda/cuda_workspace.h"
+#include "cuda/kernels/chain.h"
 #include "cuda/kernels/elementwise.h"
 #include "cuda/kernels/matmul.h"
 #include "cuda/weight_stream.h"
@@ -25,6 +27,16 @@ namespace sharpi::cuda {
 /// How sessions of one kind store rows: what a captured graph has baked in.
 struct KvFormat {
   std::vector<KvLayer> layers;  // per layer of the model; owners only, others empty
+};
+
+/// Products of one row that wait to be launched as one chain (forward_chain.cc).
+struct PendingChain {
+  bool on = false;  // a captured step of one row
+  uint32_t n = 0;
+  ChainStep steps[kMaxChainSteps];
+  bool has_branch = false;  // kY waits to be added to the hidden row
+  ChainBranch branch;
+  bool moved = false;  // the hidden row is in kOtherX instead of kX
 };
 
 /// One pass of one submission over one segment: what every block function gets.
@@ -43,6 +55,8 @@ struct Pass {
   bool per_layer = false;     // per-layer inputs are made in this segment, of its first rows
   const float* hidden_in = nullptr;  // rows handed over before and after the segment
   float* hidden_out = nullptr;
+  PendingChain chain{};
+  bool recorded = false;  // a graph is being captured
   uint32_t n_rows() const { return batch.n_rows; }
 };
 
@@ -67,6 +81,10 @@ class CudaModel final : public TierModel {
                LayerScores* out) const override;
   Result<std::unique_ptr<ScoreScratch>> create_score_scratch(uint32_t n_slots, uint32_t n_queries,
                                                              bool values) const override;
+  void use_expert_host(Workspace& workspace, ExpertHost* host) override;
+  bool expert_stats(ExpertStats* out) const override;
+  std::vector<uint64_t> expert_uses(uint32_t layer) const override;
+  Status pin_experts(std::span<const ExpertId> experts) override;
   std::vector<MemoryRow> memory_rows() const override;
   std::string paths() const override;
 
@@ -89,6 +107,10 @@ class CudaModel final : public TierModel {
   Lane lane(const Pass& p) const { return {p.ws.lane(), p.config.pdl}; }
   Status upload_ropes();
   uint32_t format_of(const SessionShape& shape);
+  /// Chains fetch weights while what comes before them still runs, so their steps overlap.
+  const MatmulConfig& step_config(uint32_t n_rows) const {
+    return n_rows == 1 && has_chains(config_) ? config_ : step_config_;
+  }
 
   // calls.cc: submissions to tables, graphs.
   Status run_format(const Segment& segment, const Submission& rows, CudaWorkspace& ws,
@@ -118,6 +140,14 @@ class CudaModel final : public TierModel {
   Status project_back(Pass& p, Buf from, uint64_t width, const TensorRef& w,
                       const TensorRef& post_norm, float scale) const;
 
+  // forward_chain.cc: products that may wait for the next ones, and what ends the waiting. Every
+  // other launch of a block that follows such a product comes after a flush().
+  float* hidden(Pass& p) const;
+  Status chain(Pass& p, const MatmulParams& m) const;
+  Status chain_branch(Pass& p, const TensorRef& post_norm, float scale) const;
+  Status launch_pending(Pass& p) const;
+  Status flush(Pass& p) const;
+
   // forward_mixer.cc
   Status attention_block(Pass& p, uint32_t layer) const;
   Status project_qkv(Pass& p, uint32_t layer) const;
@@ -133,19 +163,31 @@ class CudaModel final : public TierModel {
   Status ffn_block(Pass& p, uint32_t layer) const;
   Status gated_ffn(Pass& p, const FfnSpec& f, const TensorRef& gate, const TensorRef& up,
                    const TensorRef& norm) const;
-  Status moe_ffn(Pass& p, const LayerSpec& l, float scale) const;
+  Status moe_ffn(Pass& p, uint32_t layer, float scale) const;
   Status route(Pass& p, const LayerSpec& l) const;
-  Status experts(Pass& p, const LayerSpec& l, Buf to, bool add) const;
+  MoeParams expert_params(Pass& p, uint32_t layer, Buf to, bool add) const;
+  Status experts(Pass& p, uint32_t layer, Buf to, bool add) const;
   Status shared_expert_in(Pass& p, const LayerSpec& l) const;
   Status shared_expert_out(Pass& p, const FfnSpec& f) const;
   Status per_layer_injection(Pass& p, uint32_t layer) const;
 
+  // forward_experts.cc: experts that are on the CPU
+  bool parts_experts(uint32_t layer) const { return plan_->placement.parts_experts(spec(), layer); }
+  bool asks_for_experts(const Segment& segment) const;
+  bool uses_slots(uint32_t n_rows) const;
+  Status send_rows(Pass& p, uint32_t layer) const;
+  /// Answers from slots and from the host; the latter's are the last to be added.
+  Status resident_experts(Pass& p, uint32_t layer, Buf to, bool add) const;
+  Status answered_experts(Pass& p, uint32_t layer, Buf to, bool add) const;
+  Status serve_graph(const Segment& segment, Pass& p, cudaGraphExec_t graph) const;
+
   std::shared_ptr<Device> device_;
   std::shared_ptr<const Plan> plan_;
   MatmulConfig config_;
-  MatmulConfig step_config_;  // of captured decode steps
+  MatmulConfig step_config_;  // of captured decode steps without chains
   std::unique_ptr<Weights> weights_;
   std::unique_ptr<WeightStream> stream_weights_;  // null when nothing streams
+  std::unique_ptr<ExpertSlots> experts_;
   WorkspaceLayout workspace_layout_;
   QueryLayout query_layout_;
   StateLayout state_layout_;

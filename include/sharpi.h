@@ -271,7 +271,8 @@ typedef uint32_t sharpi_arithmetic;
 typedef struct sharpi_plan_params {
   uint32_t struct_size;
   int32_t n_gpu_layers;                        /**< -1 = as many as fit (default), 0 = CPU only. */
-  int32_t n_gpu_ffn;                           /**< FFN blocks on the GPU; -1 = as many as fit. */
+  int32_t n_gpu_ffn;                           /**< FFN blocks on the GPU, of the first layers (MoE: router
+                                                    and shared expert); -1 = as many as fit. */
   int32_t n_expert_slots;                      /**< Slots on the GPU for single routed experts of layers
                                                     whose experts are on the CPU; -1 = as many as fit. 0
                                                     and more put the experts on the CPU, but for those
@@ -285,12 +286,14 @@ typedef struct sharpi_plan_params {
   uint32_t max_concurrent;                     /**< Calls that compute at once on the model; default 1. */
   uint32_t n_sessions;                         /**< Sessions of the template to price; default 1. */
   uint32_t device;                             /**< Device index for the trunk; UNSET = first GPU. */
-  uint64_t device_budget;                      /**< Bytes; default SHARPI_ALL_FREE. */
-  uint64_t host_budget;                        /**< Bytes; default SHARPI_ALL_FREE. */
+  uint64_t device_budget;                      /**< Bytes; default SHARPI_ALL_FREE; more than there are
+                                                    is refused. */
+  uint64_t host_budget;                        /**< The same for anonymous and pinned host memory. */
   double device_rate, pcie_rate, host_rate;    /**< Bytes/s; 0 = measured once per context, by the first
-                                                    plan with blocks on both tiers. Echoed; from how many
-                                                    rows on weights stream is timed on the model itself
-                                                    (stream_rows). */
+                                                    plan with blocks on both tiers. They give the JSON's
+                                                    token_seconds; the order in which blocks leave the
+                                                    GPU is the same at any rate, and from how many rows
+                                                    on weights stream is timed on the model (stream_rows). */
   const sharpi_session_params *session;        /**< Template; null = defaults. */
   int32_t n_gpu_experts;                       /**< Layers whose routed experts are all on the GPU; -1 =
                                                     all, or none where they do not fit. */
@@ -298,9 +301,9 @@ typedef struct sharpi_plan_params {
                                                     no, -1 = if they fit (default). */
   uint32_t stream_rows;                        /**< Rows of a call from which FFN blocks and routed experts
                                                     on the CPU are computed on the GPU, their weights
-                                                    streamed there; 0 = measured when the model is loaded
-                                                    (default), UNSET = never. With `deterministic` nothing
-                                                    streams. */
+                                                    streamed there; 0 = measured when the model is
+                                                    loaded, UNSET = never (default). With `deterministic`
+                                                    nothing streams. */
   uint32_t reserved;
 } sharpi_plan_params;
 
@@ -344,7 +347,7 @@ typedef struct sharpi_plan_summary {
   uint64_t device_peak_bytes, host_peak_bytes; /**< The most at any time: what is held, or weights and
                                                     staging while the model is loaded. */
   uint64_t expert_slot_bytes;                  /**< Of one expert slot; 0 = there can be none. */
-  double device_rate, pcie_rate, host_rate;    /**< Used; 0 = this plan did not need it. */
+  double device_rate, pcie_rate, host_rate;    /**< Used; 0 = not given, and not needed. */
   uint32_t n_gpu_experts;                      /**< Layers whose routed experts are all on the GPU. */
   uint32_t n_fallbacks;                        /**< Of sharpi_plan_fallback(). */
   uint32_t stream_rows;                        /**< As in the parameters; UNSET = nothing streams. */
@@ -510,6 +513,37 @@ SHARPI_API sharpi_status sharpi_model_segments(const sharpi_model *model, sharpi
  *  @return SHARPI_OK; BUFFER_TOO_SMALL. @thread any. @since 1.0 */
 SHARPI_API sharpi_status sharpi_model_json(const sharpi_model *model, char *out, size_t cap,
                                            size_t *out_len, sharpi_error *err) SHARPI_NOEXCEPT;
+/** Routed experts that are on the CPU while their layer's router is on the GPU, since loading. The GPU
+ *  keeps copies of some in slots and computes those, the CPU the others at the same time. Which are kept
+ *  follows their use (a segmented LRU with frequencies), but never changes during a call, and not at all
+ *  in a `deterministic` model; otherwise results may differ in the last bits with what was kept. */
+typedef struct sharpi_expert_stats {
+  uint32_t struct_size;
+  uint32_t n_slots;                            /**< Of the plan. */
+  uint32_t n_resident;                         /**< Slots that hold an expert now. */
+  uint32_t n_pinned;                           /**< Of these, by sharpi_model_pin_experts(). */
+  uint64_t slot_bytes;
+  uint64_t n_uses;                             /**< Experts that rows were routed to. */
+  uint64_t n_hits;                             /**< Of these, computed on the GPU. */
+  uint64_t n_promotions, n_evictions;          /**< Experts that came into a slot for their use, or left. */
+  uint64_t promoted_bytes;                     /**< Sent to the GPU for that. */
+} sharpi_expert_stats;
+/** All zero when no layer is placed like this. @return SHARPI_OK; INVALID_ARGUMENT.
+ *  @thread any. @since 1.0 */
+SHARPI_API sharpi_status sharpi_model_experts(const sharpi_model *model, sharpi_expert_stats *out,
+                                              sharpi_error *err) SHARPI_NOEXCEPT;
+/** Uses of each expert of one layer since loading: what a host saves to pin the busiest next time.
+ *  *out_n is 0 for a layer that is not placed like this.
+ *  @return SHARPI_OK; INVALID_ARGUMENT (layer), BUFFER_TOO_SMALL. @thread any. @since 1.0 */
+SHARPI_API sharpi_status sharpi_model_expert_uses(const sharpi_model *model, uint32_t layer, uint64_t *out,
+                                                  uint32_t cap, uint32_t *out_n,
+                                                  sharpi_error *err) SHARPI_NOEXCEPT;
+/** Brings n experts into slots now and keeps them there: expert experts[i] of layer layers[i]. Waits for
+ *  calls on the model to end. @return SHARPI_OK; INVALID_ARGUMENT (no such expert on the CPU beside a GPU),
+ *  DOES_NOT_FIT (more pins than slots), UNSUPPORTED (no slots), DEVICE. @thread any. @since 1.0 */
+SHARPI_API sharpi_status sharpi_model_pin_experts(const sharpi_model *model, const uint32_t *layers,
+                                                  const uint32_t *experts, uint32_t n,
+                                                  sharpi_error *err) SHARPI_NOEXCEPT;
 /** @} */
 
 /** @defgroup text Text

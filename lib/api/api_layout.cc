@@ -305,3 +305,15 @@ static_assert(offsetof(sharpi_compact_report, held_before) == 40);
 static_assert(offsetof(sharpi_compact_report, held_after) == 48);
 static_assert(offsetof(sharpi_compact_report, score_ms) == 56);
 static_assert(offsetof(sharpi_compact_report, move_ms) == 64);
+
+static_assert(sizeof(sharpi_expert_stats) == 64);
+static_assert(offsetof(sharpi_expert_stats, struct_size) == 0);
+static_assert(offsetof(sharpi_expert_stats, n_slots) == 4);
+static_assert(offsetof(sharpi_expert_stats, n_resident) == 8);
+static_assert(offsetof(sharpi_expert_stats, n_pinned) == 12);
+static_assert(offsetof(sharpi_expert_stats, slot_bytes) == 16);
+static_assert(offsetof(sharpi_expert_stats, n_uses) == 24);
+static_assert(offsetof(sharpi_expert_stats, n_hits) == 32);
+static_assert(offsetof(sharpi_expert_stats, n_promotions) == 40);
+static_assert(offsetof(sharpi_expert_stats, n_evictions) == 48);
+static_assert(offsetof(sharpi_expert_stats, promoted_bytes) == 56);

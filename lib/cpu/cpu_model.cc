@@ -6,6 +6,7 @@
 #include <unordered_set>
 
 #include "base/host_info.h"
+#include "cpu/expert_host.h"
 #include "tier/block_tensors.h"
 
 namespace sharpi::cpu {
@@ -169,6 +170,11 @@ Result<std::unique_ptr<Workspace>> CpuModel::create_workspace() {
                     CpuWorkspace::create(meter_, workspace_layout_, config_, pool_));
   ++n_workspaces_;
   return std::unique_ptr<Workspace>(std::move(w));
+}
+
+Result<std::unique_ptr<ExpertHost>> CpuModel::create_expert_host(Workspace& workspace) {
+  return std::unique_ptr<ExpertHost>(
+      new CpuExpertHost(*this, static_cast<CpuWorkspace&>(workspace), pool_, isa_));
 }
 
 std::vector<MemoryRow> CpuModel::memory_rows() const {

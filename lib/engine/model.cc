@@ -98,9 +98,23 @@ Status Model::create_slots() {
     if (tiers_.size() > 1 && slot->handover == nullptr) {
       return Status::error(Code::kInternal, "no tier has memory to hand hidden rows over in");
     }
+    SHARPI_TRY(connect_experts(slot.get()));
     free_.push_back(slot.get());
     slots_.push_back(std::move(slot));
   }
+  return Status::ok();
+}
+
+/// Layers whose router is on the GPU ask the CPU for experts that are there.
+Status Model::connect_experts(CallSlot* slot) const {
+  bool parted = false;
+  for (uint32_t l = 0; l < spec().n_layers(); ++l) {
+    parted = parted || plan_->placement.parts_experts(spec(), l);
+  }
+  if (!parted) return Status::ok();
+  const size_t cpu = tier_index(TierId::kCpu), gpu = tier_index(TierId::kCuda);
+  SHARPI_TRY_ASSIGN(slot->experts, tiers_[cpu]->create_expert_host(*slot->workspaces[cpu]));
+  tiers_[gpu]->use_expert_host(*slot->workspaces[gpu], slot->experts.get());
   return Status::ok();
 }
 
@@ -120,6 +134,27 @@ std::string Model::paths() const {
   std::string text;
   for (const auto& tier : tiers_) text += (text.empty() ? "" : "; ") + tier->paths();
   return text;
+}
+
+ExpertStats Model::expert_stats() const {
+  ExpertStats s;
+  for (const auto& tier : tiers_) {
+    if (tier->expert_stats(&s)) break;
+  }
+  return s;
+}
+
+std::vector<uint64_t> Model::expert_uses(uint32_t layer) const {
+  for (const auto& tier : tiers_) {
+    std::vector<uint64_t> uses = tier->expert_uses(layer);
+    if (!uses.empty()) return uses;
+  }
+  return {};
+}
+
+Status Model::pin_experts(std::span<const ExpertId> experts) const {
+  const size_t gpu = tier_index(TierId::kCuda);
+  return tiers_[gpu < tiers_.size() ? gpu : 0]->pin_experts(experts);
 }
 
 CallSlot* Model::acquire() const {

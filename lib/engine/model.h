@@ -21,7 +21,8 @@ namespace sharpi {
 /// One call's scratch on every tier.
 struct CallSlot {
   std::vector<std::unique_ptr<Workspace>> workspaces;  // parallel to Model::tiers()
-  float* handover = nullptr;  // a workspace's, for [max_rows][n_embd]; null with one tier
+  float* handover = nullptr;            // a workspace's, for [max_rows][n_embd]; null with one tier
+  std::unique_ptr<ExpertHost> experts;  // of the CPU's workspace, for routed experts of GPU layers
 };
 
 /// What one segment has cost so far.
@@ -58,6 +59,10 @@ class Model {
   /// Segments with their times, and the same with placement and paths as JSON (model_stats.cc).
   std::vector<sharpi_segment_info> segment_stats() const;
   std::string json() const;
+  /// Of layers whose experts are on another tier than their router; all zero without any.
+  ExpertStats expert_stats() const;
+  std::vector<uint64_t> expert_uses(uint32_t layer) const;
+  Status pin_experts(std::span<const ExpertId> experts) const;
 
   /// Runs all segments for a submission whose sequences hold one TierSession list each
   /// ([sequence][tier]); waits for a workspace. Nothing is committed. Sessions whose formats differ
@@ -77,6 +82,7 @@ class Model {
   // stream_threshold.cc
   Status find_stream_rows();
   Result<double> time_block(const Segment& segment, uint32_t n_rows, CallSlot& slot) const;
+  Status connect_experts(CallSlot* slot) const;
   CallSlot* acquire() const;
   void release(CallSlot* slot) const;
   std::shared_ptr<Context> context_;

@@ -24,8 +24,8 @@ struct Placement {
   TierId per_layer_embedding = TierId::kCpu;  // the lookup table; the projection goes with it
   TierId head = TierId::kCpu;
   std::vector<TierId> mixer, ffn, experts;  // per layer
-  /// Experts on the CPU that have a copy on the GPU at any time: places of one size, shared by all
-  /// layers with parted experts.
+  /// Slots on the GPU for routed experts of layers whose `experts` are on the CPU and whose `ffn`
+  /// is on the GPU; one pool for the model, a slot takes the largest expert.
   uint32_t n_expert_slots = 0;
   bool uses(TierId tier) const;
   bool operator==(const Placement&) const = default;
@@ -76,6 +76,15 @@ bool streams_weights(const ModelSpec& spec, const Placement& placement, const Mo
 struct Rates {
   double device = 0, pcie = 0, host = 0;
 };
+
+/// Weights that one decoded token reads, by the memory they are in. KV rows come on top; experts in
+/// slots are counted where they are from.
+struct TokenBytes {
+  uint64_t device = 0, host = 0;
+};
+TokenBytes token_bytes(const ModelSpec& spec, const Placement& placement);
+/// How long reading them takes; 0 = a rate that it depends on is not known.
+double token_seconds(const TokenBytes& bytes, const Rates& rates);
 
 using MemoryRow = sharpi_memory_row;
 MemoryRow make_row(TierId tier, uint32_t device, uint32_t purpose, uint32_t kind,

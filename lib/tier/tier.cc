@@ -9,6 +9,15 @@ Status TierSession::read_best(uint32_t, uint32_t k, float*, int32_t*) const {
   return Status::error(Code::kInternal, "the %u best logits: this tier does not find them", k);
 }
 
+Result<std::unique_ptr<ExpertHost>> TierModel::create_expert_host(Workspace&) {
+  return Status::error(Code::kInternal, "this tier computes no experts for another");
+}
+
+Status TierModel::pin_experts(std::span<const ExpertId> experts) {
+  return Status::error(Code::kUnsupported, "%zu experts to pin: the plan has no expert slots",
+                       experts.size());
+}
+
 std::vector<Segment> make_segments(const ModelSpec& spec, const Placement& placement,
                                    const Placement* home) {
   if (home == nullptr) home = &placement;

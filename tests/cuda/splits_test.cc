@@ -10,13 +10,16 @@
 namespace sharpi::testing {
 namespace {
 
-/// n_ffn -1: with their layers. stream: rows from which weights stream.
+/// n_ffn -1: with their layers. stream: rows from which weights stream. slots: of single experts,
+/// -1 = a layer's experts are with its FFN block.
 struct Split {
   int32_t n_layers = 0, n_ffn = -1;
   uint32_t stream = SHARPI_UNSET;
+  int32_t slots = -1;
   std::string text() const {
     return std::to_string(n_layers) + " layers, " + (n_ffn < 0 ? "their" : std::to_string(n_ffn)) +
            " FFN blocks on the GPU, " +
+           (slots < 0 ? "" : std::to_string(slots) + " expert slots, ") +
            (stream == SHARPI_UNSET ? "nothing streams"
                                    : "streams from " + std::to_string(stream) + " rows");
   }
@@ -32,6 +35,8 @@ Edit at(const Split& split, const Edit& edit = {}) {
     p->n_gpu_layers = split.n_layers;
     p->n_gpu_ffn = split.n_ffn < 0 ? split.n_layers : split.n_ffn;
     p->stream_rows = split.stream;
+    if (split.slots >= 0) p->n_gpu_experts = 0;
+    p->n_expert_slots = split.slots;
   };
 }
 
@@ -55,7 +60,9 @@ class Splits : public ModelTest {
     if (sharpi_device_info(context.get(), 1, 0, &d, &e) != SHARPI_OK) GTEST_SKIP() << e.text;
     ModelTest::SetUp();
     if (IsSkipped()) return;
-    n_ = static_cast<int32_t>(load(path(), setup_with(at({0}))).plan_info.n_layers);
+    const Loaded l = load(path(), setup_with(at({0})));
+    n_ = static_cast<int32_t>(l.plan_info.n_layers);
+    n_experts_ = static_cast<int32_t>(l.info.n_experts);
   }
   /// The split as a model; no model where layers that share rows would be parted.
   Loaded open(const Split& split, const Edit& edit = {}) const {
@@ -73,6 +80,10 @@ class Splits : public ModelTest {
     for (const int32_t layers : {0, 1, n_ / 2, n_ - 1, n_}) out.push_back({layers});
     for (const int32_t ffn : {0, 1, n_ - 1}) out.push_back({n_, ffn});
     out.push_back({n_ - 1, n_ / 2});
+    if (n_experts_ == 0) return out;
+    for (const int32_t slots : {0, n_experts_, n_ * n_experts_}) {
+      out.push_back({n_, n_, SHARPI_UNSET, slots});
+    }
     return out;
   }
   /// A few that are as different as can be; the first layer split that keeps sharing layers whole.
@@ -84,9 +95,10 @@ class Splits : public ModelTest {
       out.push_back({layers, layers, 1});
       break;
     }
+    if (n_experts_ != 0) out.push_back({n_, n_, 24, n_experts_});
     return out;
   }
-  int32_t n_ = 0;
+  int32_t n_ = 0, n_experts_ = 0;
 };
 
 TEST_P(Splits, GreedyGoldensAreExact) {

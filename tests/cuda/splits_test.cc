@@ -110,8 +110,8 @@ TEST_P(Splits, GreedyGoldensAreExact) {
       if (!l.model) continue;
       ++n_ran;
       ASSERT_EQ(l.plan_info.n_gpu_layers, static_cast<uint32_t>(split.n_layers));
-      const bool streams =
-          split.n_layers > 0 && stream != SHARPI_UNSET && (split.n_ffn >= 0 || split.n_layers < n_);
+      const bool streams = split.n_layers > 0 && stream != SHARPI_UNSET &&
+                           (split.n_ffn >= 0 || split.n_layers < n_ || split.slots >= 0);
       EXPECT_EQ(l.info.stream_rows, streams ? stream : SHARPI_UNSET) << split.text();
       for (const GoldenCase& g : golden_.cases) {
         Chat chat(l.model.get());
@@ -259,7 +259,11 @@ TEST_P(Splits, SessionsDoWhatTheyDoOnOneTier) {
     EXPECT_LE(distance(a.logits(), other.logits()), 2e-3) << split.text() << ", forked";
     EXPECT_LE(distance(moved.logits(), other.logits()), 2e-3) << split.text() << ", moved";
     b.decode(prompt[3]);
-    EXPECT_TRUE(same_bits(b.logits(), other.logits())) << split.text();
+    if (split.slots > 0) {  // which experts are resident may have changed in between
+      EXPECT_LE(distance(b.logits(), other.logits()), 2e-3) << split.text();
+    } else {
+      EXPECT_TRUE(same_bits(b.logits(), other.logits())) << split.text();
+    }
     compact_to(&a, 96), compact_to(&b, 96);
     EXPECT_EQ(a.info().n_slots_max, b.info().n_slots_max);
     a.decode(prompt[4]), b.decode(prompt[4]);

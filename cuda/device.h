@@ -61,6 +61,11 @@ class Device {
   /// cuBLASLt where it was found and wins over own kernels; open() looks for it.
   CublasLt* cublas_lt() const { return cublas_lt_.get(); }
 
+  /// Held from launch to end by whoever launches kernels whose blocks wait for each other, or for
+  /// the host: streams may share a queue of the device, and of two steps that wait for the host the
+  /// first in the queue might be the last that gets its threads.
+  std::mutex& turn() const { return turn_; }
+
   /// Reads the properties; takes no device memory.
   Status read_properties();
   /// Opens the device and finds the driver's entry points. Idempotent, any thread.
@@ -76,11 +81,6 @@ class Device {
   /// kDeviceLost once a sticky fault was seen.
   Status usable() const;
 
-  /// Held from the launch of work that waits for the host until the host has done its part. Streams
-  /// may share a queue of the device: of two such launches the first in the queue might be the last
-  /// that gets the host's threads.
-  std::mutex& host_turn() const { return host_turn_; }
-
   /// The n-th allocation from now fails as if memory had run out (tests); 0 = none.
   void fail_allocation(uint64_t n) { fail_in_.store(n, std::memory_order_relaxed); }
   Status admit(uint64_t bytes, const char* what) const;
@@ -95,7 +95,7 @@ class Device {
   DriverMemory driver_;
   std::unique_ptr<CublasLt> cublas_lt_;
   std::mutex opening_;
-  mutable std::mutex host_turn_;
+  mutable std::mutex turn_;
   std::atomic<bool> opened_{false};
   mutable std::atomic<int> lost_{0};  // the native code of the fault
   mutable std::atomic<uint64_t> live_{0}, fail_in_{0};

@@ -61,9 +61,9 @@ class Device {
   /// cuBLASLt where it was found and wins over own kernels; open() looks for it.
   CublasLt* cublas_lt() const { return cublas_lt_.get(); }
 
-  /// Held from launch to end by whoever launches kernels whose blocks wait for each other, or for
-  /// the host: streams may share a queue of the device, and of two steps that wait for the host the
-  /// first in the queue might be the last that gets its threads.
+  /// Held from launch to end by whoever launches kernels whose blocks wait for each other or for
+  /// the host. Streams may share a queue of the device: of two launches that wait for the host, the
+  /// first in the queue might be the last that gets the host's threads.
   std::mutex& turn() const { return turn_; }
 
   /// Reads the properties; takes no device memory.

@@ -61,8 +61,9 @@ class Device {
   /// cuBLASLt where it was found and wins over own kernels; open() looks for it.
   CublasLt* cublas_lt() const { return cublas_lt_.get(); }
 
-  /// Held from launch to end by whoever launches kernels whose blocks wait for each other.
-  std::mutex& turn() const { return turn_; }
+  /// Held from launch to end by whoever launches kernels whose blocks wait for each other; one for
+  /// all Devices of a process that are the same device.
+  std::mutex& turn() const;
 
   /// Reads the properties; takes no device memory.
   Status read_properties();
@@ -93,7 +94,6 @@ class Device {
   DriverMemory driver_;
   std::unique_ptr<CublasLt> cublas_lt_;
   std::mutex opening_;
-  mutable std::mutex turn_;
   std::atomic<bool> opened_{false};
   mutable std::atomic<int> lost_{0};  // the native code of the fault
   mutable std::atomic<uint64_t> live_{0}, fail_in_{0};

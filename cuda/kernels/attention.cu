@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 // Which attention kernel a call goes to, and how its keys are split.
 #include <algorithm>
+#include <bit>
 
 #include "cuda/kernels/attention.h"
 #include "cuda/kernels/attention_common.cuh"
@@ -42,14 +43,18 @@ Status plan_splits(const MatmulConfig& config, const AttentionParams& p, Attenti
   a->block_rows = single ? 1 : std::max(1u, kSplitVectors / a->group);
   a->n_blocks = single ? p.batch.n_rows : p.batch.n_rows / a->block_rows + p.batch.n_sequences;
   const uint32_t units = p.kv.n_heads * a->n_blocks;
-  const uint32_t per_sm = config.exact ? kBlocksPerSm : attention_split_blocks_per_sm(config, p.kv);
-  a->max_splits = std::clamp(target_blocks(config, per_sm) / units, 1u, kMostSplits);
+  a->max_splits = std::clamp(target_blocks(config, kBlocksPerSm) / units, 1u, kMostSplits);
+  if (!config.exact && config.compute_capability >= 90) {
+    a->cluster = std::bit_floor(std::min(a->max_splits, kMostCluster));
+    a->max_splits = a->max_splits / a->cluster * a->cluster;
+    a->one_cluster_tiles = a->cluster * kLeastSplitTiles * 4 / std::max(1u, p.kv.head_dim / 128);
+  }
   a->counters = reinterpret_cast<uint32_t*>(p.workspace);
   a->parts = reinterpret_cast<float*>(p.workspace + kAttentionCounterBytes);
   const uint64_t n = uint64_t{a->n_blocks} * p.kv.n_heads;
   const uint64_t floats = n * a->max_splits * part_floats(a->block_rows * a->group, p.kv.head_dim);
   if (a->max_splits == 1) return Status::ok();
-  if (p.workspace == nullptr || n * sizeof(uint32_t) > kAttentionCounterBytes ||
+  if (p.workspace == nullptr || n * a->cluster * sizeof(uint32_t) > kAttentionCounterBytes ||
       kAttentionCounterBytes + floats * sizeof(float) > p.workspace_bytes) {
     return Status::error(Code::kInternal, "kernel attention: workspace of %llu bytes is too small",
                          static_cast<unsigned long long>(p.workspace_bytes));
@@ -70,7 +75,8 @@ uint64_t attention_workspace_bytes(const MatmulConfig& config, uint32_t max_head
 Status prepare_attention(const MatmulConfig& config) {
   SHARPI_TRY(prepare_attention_f32());
   SHARPI_TRY(prepare_attention_split(config));
-  return prepare_attention_flash(config);
+  SHARPI_TRY(prepare_attention_flash(config));
+  return prepare_attention_flash_sm90(config);
 }
 
 Status launch_attention(const MatmulConfig& config, const AttentionParams& p, cudaStream_t stream) {
@@ -79,11 +85,15 @@ Status launch_attention(const MatmulConfig& config, const AttentionParams& p, cu
   a.p = p;
   a.group = p.n_heads / p.kv.n_heads;
   a.max_splits = 1;
+  a.cluster = 1;
   const bool few = p.batch.n_rows <= kSplitRows || p.batch.n_rows == p.batch.n_sequences;
   const bool split = few && !config.deterministic;
   if (split) SHARPI_TRY(plan_splits(config, p, &a));
   if (config.exact || config.deterministic) return launch_attention_f32(a, config.pdl, stream);
   if (split) return launch_attention_split(config, a, stream);
+  if (have_attention_flash_sm90(config, p.kv)) {
+    return launch_attention_flash_sm90(a, config.pdl, stream);
+  }
   return attention_flash_fits(config, p.kv) ? launch_attention_flash(a, config.pdl, stream)
                                             : launch_attention_f32(a, config.pdl, stream);
 }

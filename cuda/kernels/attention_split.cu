@@ -3,15 +3,16 @@
 //   A block takes one KV head, its query vectors (rows times group, as rows of m16n8k16) and a span
 //   of keys. Four warps form teams that take tiles of 16 keys in turn; a team is as many warps as
 //   the head has slices of 128 dims, and each warp keeps its slice's queries and sums in registers.
-//   Raw bytes of keys and values stream through a ring of tiles in shared memory that belongs to
-//   the warp alone, so nothing but the products of a wide head ever waits for another warp.
+//   Keys and values go from global memory straight into the registers that are multiplied
+//   (kv_stream.cuh): a warp's registers are refilled as soon as they are consumed, so that about a
+//   tile of keys and one of values are always on their way. Only scales pass through shared memory.
 //   With up to 8 vectors, rows 8 to 15 of the products hold what rounding queries and weights to
 //   16 bits lost: bf16 rows are then used to f32 accuracy at no cost.
 //   Before the grid dependency resolves, tiles of keys that older calls stored are fetched.
 #include <algorithm>
 
 #include "cuda/kernels/attention_common.cuh"
-#include "cuda/kernels/kv_fragments.cuh"
+#include "cuda/kernels/kv_stream.cuh"
 #include "cuda/kernels/launch.h"
 
 namespace sharpi::cuda {
@@ -19,245 +20,329 @@ namespace {
 
 constexpr int kWarps = 4, kThreads = kWarps * 32;
 constexpr int kTile = kSplitTile;
-constexpr int kMostStages = 4;
-constexpr uint32_t kScaleBytes = 16;  // per key and q8_0 slice: up to three words, then the offset
+static_assert(kTile == kStreamTile);
 constexpr float kLog2E = 1.4426950408889634f;
 
-/// How a warp's stage of the ring is laid out.
-struct Stage {
-  uint32_t k_pitch, v_pitch;     // bytes between keys, multiples of 128
-  uint32_t v, k_scale, v_scale;  // offsets of the parts
-  uint32_t bytes;
-};
-__host__ __device__ constexpr Stage make_stage(KvDtype k, KvDtype v, uint32_t slice) {
-  Stage s = {};
-  s.k_pitch = (slice * element_bytes(k) + 127) / 128 * 128;
-  s.v_pitch = (slice * element_bytes(v) + 127) / 128 * 128;
-  s.v = kTile * s.k_pitch;
-  s.k_scale = s.v + kTile * s.v_pitch;
-  s.v_scale = s.k_scale + (k == KvDtype::kQ8_0 ? kTile * kScaleBytes : 0);
-  s.bytes = s.v_scale + (v == KvDtype::kQ8_0 ? kTile * kScaleBytes : 0);
-  s.bytes = (s.bytes + 127) / 128 * 128;
-  return s;
-}
-
-struct SplitArgs {
-  AttentionArgs a;
-  Stage stage;
-  uint32_t n_stages;
-  uint32_t k_granule, v_granule;  // bytes that every piece of a row is aligned to: 16, 4 or 2
-};
-
-template <int kSlice, int kTeam, bool kPairs>
+template <int kSliceDims, int kTeam, bool kPairs>
 struct Shape {
+  static constexpr int kSlice = kSliceDims;
   static constexpr int kDim = kSlice * kTeam;
   static constexpr int kTeams = kWarps / kTeam;
   static constexpr int kVectors = kPairs ? 8 : 16;
-  static constexpr int kKeyChunks = (kSlice + 31) / 32, kValueChunks = (kSlice + 63) / 64;
+  static constexpr int kValueChunks = (kSlice + 63) / 64;
   static constexpr int kScores = kPairs ? 4 : 8;  // of a thread and tile
+  static constexpr int kQueries = (kSlice + 31) / 32 * 8;
 };
 
-// --- copies ---
+struct SplitArgs {
+  AttentionArgs a;
+  bool k_aligned, v_aligned;  // q8_0: pieces of 8 bytes of a row are
+};
 
-/// kBytes of each of 16 rows; `row` is the lane's row address (lanes from `first_lane` on, null =
-/// no such key, zeros), in pieces of 16 bytes.
-template <uint32_t kBytes, bool kValue>
-__device__ __forceinline__ void copy_rows(KvDtype type, uint64_t row, uint32_t pitch,
-                                          const void* any, uint8_t* to) {
-  constexpr uint32_t kPieces = kBytes / 16, kAll = kTile * kPieces;
-  const uint32_t lane = threadIdx.x % 32;
-#pragma unroll
-  for (uint32_t i0 = 0; i0 < kAll; i0 += 32) {
-    const uint32_t i = i0 + lane, r = min(i / kPieces, uint32_t{kTile - 1}), c = i % kPieces * 16;
-    const uint64_t from = __shfl_sync(0xFFFFFFFFu, row, static_cast<int>(r + (kValue ? kTile : 0)));
-    if (kAll % 32 != 0 && i >= kAll) break;
-    const uint32_t swizzle = kValue ? value_swizzle(type, r) : key_swizzle(type, r);
-    cp_async_16_zfill(shared_address(to + r * pitch + (c ^ swizzle)),
-                      from != 0 ? reinterpret_cast<const void*>(from + c) : any,
-                      from != 0 ? 16 : 0);
+// --- where rows lie ---
+
+/// The tiles of one warp.
+struct Source {
+  const KvLayer& l;
+  const RowBlock& b;
+  const KeyMap& map;
+  uint32_t e0;                   // first element of the slice in a row
+  uint64_t first;                // first key of the warp's tile 0
+  uint32_t step;                 // keys from one of its tiles to the next
+  uint32_t n_tiles;              // of the warp
+  bool k_aligned, v_aligned;     // q8_0: pieces of 8 bytes are aligned
+  uint32_t whole_from, n_whole;  // full attention: tiles whose keys are all there
+
+  __device__ __forceinline__ uint64_t key(uint32_t tile) const {
+    return first + uint64_t{tile} * step;
   }
-}
+  /// Tiles that a cursor finds.
+  __device__ __forceinline__ void count_whole() {
+    whole_from = b.begin > first ? 1 : 0;
+    n_whole = 0;
+    if (l.window == 0 && b.end >= key(whole_from) + kTile) {
+      n_whole = static_cast<uint32_t>((b.end - kTile - key(whole_from)) / step) + 1;
+    }
+  }
+  __device__ __forceinline__ bool whole(uint32_t tile) const { return tile - whole_from < n_whole; }
+  /// Rings: all keys of the tile are there, side by side.
+  __device__ __forceinline__ bool whole_in_ring(uint64_t t0) const {
+    return l.window != 0 && map.group.ring_slots % kTile == 0 && t0 >= b.begin &&
+           t0 + kTile <= b.end && t0 + kTile <= map.position;
+  }
+  __device__ __forceinline__ const std::byte* in_ring(uint64_t t0, bool value) const {
+    return store_row(l, map.group, static_cast<uint32_t>(t0) % map.group.ring_slots, value);
+  }
+  /// The row of key t0 + r; keys that are not there give the nearest one that is (their scores are
+  /// masked, their weights zero).
+  __device__ __forceinline__ const std::byte* row(uint64_t t0, uint32_t r, bool value) const {
+    const uint64_t t = min(max(t0 + r, b.begin), b.end - 1);
+    return key_row(l, map, t, value);
+  }
+};
 
-/// The same for rows that are not aligned to 16 bytes.
-template <bool kValue>
-__device__ __forceinline__ void copy_rows_slow(KvDtype type, uint64_t row, uint32_t bytes,
-                                               uint32_t pitch, uint32_t granule, uint8_t* to) {
-  const uint32_t lane = threadIdx.x % 32;
-  for (uint32_t r = 0; r < kTile; ++r) {
-    const uint64_t from = __shfl_sync(0xFFFFFFFFu, row, static_cast<int>(r + (kValue ? kTile : 0)));
-    const uint32_t swizzle = kValue ? value_swizzle(type, r) : key_swizzle(type, r);
-    for (uint32_t c = lane * granule; c < bytes; c += 32 * granule) {
-      uint8_t* at = to + r * pitch + (c ^ swizzle);
-      if (granule == 4 && from != 0) {
-        cp_async_4(shared_address(at), reinterpret_cast<const void*>(from + c));
-      } else {
-        for (uint32_t b = 0; b < granule; b += 2) {
-          *reinterpret_cast<uint16_t*>(at + b) =
-              from != 0 ? *reinterpret_cast<const uint16_t*>(from + c + b) : uint16_t{0};
-        }
+/// A lane's place in the next tile of full attention; tiles are fetched in order.
+struct Cursor {
+  const std::byte* at;
+  uint32_t row_bytes, in_block;
+  __device__ __forceinline__ void start(const Source& s, bool value, uint32_t row,
+                                        uint32_t offset) {
+    row_bytes = value ? s.l.v_row_bytes : s.l.k_row_bytes;
+    in_block = static_cast<uint32_t>(s.first % kKvBlockSlots);
+    at = s.l.window == 0 ? store_row(s.l, s.map.group, s.first, value) + row * row_bytes + offset
+                         : nullptr;
+  }
+  __device__ __forceinline__ void advance(const Source& s) {
+    at += s.step * row_bytes;
+    in_block += s.step;
+    if (in_block >= kKvBlockSlots) {
+      in_block -= kKvBlockSlots;
+      at += s.l.block_stride - kKvBlockSlots * row_bytes;
+    }
+  }
+  /// Addresses of rows which(0), which(1), .. of a tile; the lane's part of a row is at `offset`.
+  template <int kRows, class Which>
+  __device__ __forceinline__ void find(const Source& s, uint32_t tile, bool value, uint32_t offset,
+                                       const Which& which, const std::byte* (&rows)[kRows]) const {
+    const uint32_t row0 = which(0);
+    if (s.whole(tile)) {
+#pragma unroll
+      for (int i = 0; i < kRows; ++i) rows[i] = at + (which(i) - row0) * row_bytes;
+      return;
+    }
+    const uint64_t t0 = s.key(tile);
+    if (s.whole_in_ring(t0)) {
+      const std::byte* from = s.in_ring(t0, value) + offset;
+#pragma unroll
+      for (int i = 0; i < kRows; ++i) rows[i] = from + which(i) * row_bytes;
+      return;
+    }
+#pragma unroll
+    for (int i = 0; i < kRows; ++i) rows[i] = s.row(t0, which(i), value) + offset;
+  }
+};
+
+/// Keys on their way into registers.
+template <KvDtype kType, int kSlice>
+struct KeyFetch {
+  using Codec = KeyCodec<kType, kSlice>;
+  static __device__ __forceinline__ uint32_t offset(const Source& s) {
+    return (s.e0 + threadIdx.x % 4 * (Codec::kDepth / 4)) * element_bytes(kType);
+  }
+  /// One half (eight keys) of a tile or both; the cursor is at its row `first * 8` + g.
+  template <int kHalves>
+  static __device__ __forceinline__ void run(const Source& s, Cursor* cursor, uint32_t tile,
+                                             uint32_t first, uint32_t* raw) {
+    const uint32_t g = threadIdx.x % 32 / 4;
+    const std::byte* rows[2];
+    cursor->find<2>(
+        s, tile, false, offset(s), [&](int i) { return g + 8 * static_cast<uint32_t>(i); }, rows);
+#pragma unroll
+    for (uint32_t i = 0; i < kHalves; ++i) {
+      Codec::load(kHalves == 2 ? rows[i]
+                  : first == 0 ? rows[0]
+                               : rows[1],
+                  s.k_aligned, raw + i * Codec::kHalf);
+    }
+    if (kHalves == 2 || first == 1) cursor->advance(s);
+  }
+};
+
+/// Values of a tile: all chunks, or one.
+template <KvDtype kType, int kSlice>
+struct ValueFetch {
+  using Codec = ValueCodec<kType, kSlice>;
+  static __device__ __forceinline__ uint32_t offset(const Source& s) {
+    return (s.e0 + threadIdx.x % 32 / 4 * 8) * element_bytes(kType);
+  }
+  template <int kChunks>
+  static __device__ __forceinline__ void run(const Source& s, Cursor* cursor, uint32_t tile,
+                                             int first, uint32_t* raw) {
+    const uint32_t t = threadIdx.x % 4;
+    const std::byte* rows[4];
+    cursor->find<4>(
+        s, tile, true, offset(s),
+        [&](int i) { return 2 * t + static_cast<uint32_t>(i % 2 + i / 2 * 8); }, rows);
+#pragma unroll
+    for (int c = 0; c < kChunks; ++c) {
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        Codec::load(rows[i], s.v_aligned, first + c, raw + c * Codec::kChunk + i * Codec::kWords);
       }
     }
+    if (first + kChunks == Codec::kChunks) cursor->advance(s);
   }
-}
+};
 
-/// The scales of elements [e0, e0 + kSlice) of the lane's row, in words; `row` starts at e0.
+/// Starts copying a tile's scales: lanes below 16 a key's, the others a value's. One commit group.
 template <int kSlice>
-__device__ __forceinline__ void copy_scales(uint64_t row, uint32_t e0, uint32_t n_elements,
-                                            uint8_t* to) {
-  const uint32_t first = e0 / 32, last = (e0 + kSlice - 1) / 32;
-  const uint64_t at = row - e0 + n_elements + first * 2;
-  const auto skip = static_cast<uint32_t>(at & 3u);
-  const uint32_t words = row != 0 ? (skip + (last - first + 1) * 2 + 3) / 4 : 0;
-  for (uint32_t w = 0; w < 3; ++w) {
-    if (w < words) {
-      cp_async_4(shared_address(to + 4 * w), reinterpret_cast<const void*>(at - skip + 4 * w));
+__device__ __forceinline__ void fetch_scales(const Source& s, Cursor* cursor, uint32_t tile,
+                                             uint8_t* ring) {
+  const uint32_t lane = threadIdx.x % 32, row = lane % kTile;
+  const bool value = lane >= kTile;
+  if (tile < s.n_tiles && (value ? s.l.v_dtype : s.l.k_dtype) == KvDtype::kQ8_0) {
+    uint8_t* to = ring + tile % kStreamStages * kStreamStage + lane * kStreamScales;
+    const uint32_t offset = s.l.n_heads * s.l.head_dim + s.e0 / 32 * 2;
+    const std::byte* from[1];
+    cursor->find<1>(
+        s, tile, value, offset, [&](int) { return row; }, from);
+    const bool aligned = value ? s.v_aligned : s.k_aligned;
+    if (kSlice == 128 && aligned) {
+      cp_async_8(shared_address(to), from[0]);
+    } else if (kSlice == 64 && aligned) {
+      cp_async_4(shared_address(to), from[0]);
     } else {
-      *reinterpret_cast<uint32_t*>(to + 4 * w) = 0;  // scale 0: an absent key is zero
+      const uint32_t n = (s.e0 + kSlice - 1) / 32 - s.e0 / 32 + 1;
+      for (uint32_t i = 0; i < n; ++i) {
+        reinterpret_cast<uint16_t*>(to)[i] = reinterpret_cast<const volatile uint16_t*>(from[0])[i];
+      }
     }
-  }
-  *reinterpret_cast<uint32_t*>(to + 12) = row != 0 ? skip : 0;
-}
-
-/// Starts the copy of tile `tile` into a stage; one commit group, also when there is no such tile.
-template <int kSlice>
-__device__ __forceinline__ void fetch(const SplitArgs& s, const RowBlock& b, const KeyMap& map,
-                                      uint32_t e0, uint64_t tile, bool exists, uint8_t* stage) {
-  if (exists) {
-    const KvLayer& l = s.a.p.kv;
-    const uint32_t lane = threadIdx.x % 32, n = l.n_heads * l.head_dim;
-    const bool value = lane >= kTile;
-    const uint64_t key = tile * kTile + lane % kTile;
-    uint64_t row = 0;
-    if (key >= b.begin && key < b.end) {
-      row = reinterpret_cast<uintptr_t>(key_row(l, map, key, value)) +
-            e0 * element_bytes(value ? l.v_dtype : l.k_dtype);
-    }
-    const void* any = s.a.p.q;
-    uint8_t *k = stage, *v = stage + s.stage.v;
-    if (s.k_granule != 16) {
-      copy_rows_slow<false>(l.k_dtype, row, kSlice, s.stage.k_pitch, s.k_granule, k);
-    } else if (l.k_dtype == KvDtype::kBf16) {
-      copy_rows<kSlice * 2, false>(KvDtype::kBf16, row, s.stage.k_pitch, any, k);
-    } else if (l.k_dtype == KvDtype::kQ8_0) {
-      copy_rows<kSlice, false>(KvDtype::kQ8_0, row, s.stage.k_pitch, any, k);
-    } else {
-      copy_rows<kSlice * 4, false>(KvDtype::kF32, row, s.stage.k_pitch, any, k);
-    }
-    if (s.v_granule != 16) {
-      copy_rows_slow<true>(l.v_dtype, row, kSlice, s.stage.v_pitch, s.v_granule, v);
-    } else if (l.v_dtype == KvDtype::kBf16) {
-      copy_rows<kSlice * 2, true>(KvDtype::kBf16, row, s.stage.v_pitch, any, v);
-    } else if (l.v_dtype == KvDtype::kQ8_0) {
-      copy_rows<kSlice, true>(KvDtype::kQ8_0, row, s.stage.v_pitch, any, v);
-    } else {
-      copy_rows<kSlice * 4, true>(KvDtype::kF32, row, s.stage.v_pitch, any, v);
-    }
-    if ((value ? l.v_dtype : l.k_dtype) == KvDtype::kQ8_0) {
-      copy_scales<kSlice>(
-          row, e0, n,
-          stage + (value ? s.stage.v_scale : s.stage.k_scale) + lane % kTile * kScaleBytes);
-    }
+    cursor->advance(s);
   }
   cp_async_commit();
 }
 
-__device__ __forceinline__ void wait_for_oldest(uint32_t n_stages) {
-  switch (n_stages) {
-    case 2:
-      return cp_async_wait<0>();
-    case 3:
-      return cp_async_wait<1>();
-    default:
-      return cp_async_wait<2>();
+// --- products ---
+
+/// Elements of a vector of queries, times scale and log2(e): n from d of the slice.
+template <int kCount>
+__device__ __forceinline__ void read_query(const float* from, float factor, bool there,
+                                           float (&x)[kCount]) {
+#pragma unroll
+  for (int i = 0; i < kCount; i += 4) {
+    float4 v = {};
+    if (there) v = *reinterpret_cast<const float4*>(from + i);
+    x[i] = v.x * factor, x[i + 1] = v.y * factor, x[i + 2] = v.z * factor, x[i + 3] = v.w * factor;
   }
 }
 
-// --- products ---
-
-/// Scale of element e of a slice that starts at e0 of the row.
-template <int kSlice>
-__device__ __forceinline__ const uint8_t* scale_of(const uint8_t* scales, uint32_t row, uint32_t e0,
-                                                   uint32_t e) {
-  const uint8_t* at = scales + row * kScaleBytes;
-  const uint32_t block = kSlice % 32 == 0 ? e / 32 : (e0 + e) / 32 - e0 / 32;
-  return at + *reinterpret_cast<const uint32_t*>(at + 12) + block * 2;
-}
-template <int kSlice>
-__host__ __device__ constexpr uint32_t pitch_of(KvDtype type) {
-  return (kSlice * element_bytes(type) + 127) / 128 * 128;
-}
-
+/// Address of vector v of the block, dims from d0.
 template <class S>
-using QueryRegs = uint32_t[S::kKeyChunks][2][4];
-
-/// The slice's queries as A operands, times scale and log2(e).
-template <int kSlice, class S, bool kPairs>
-__device__ __forceinline__ void load_queries(const AttentionArgs& a, const RowBlock& b, uint32_t kv,
-                                             uint32_t d0, bool bf16, QueryRegs<S>& q) {
+__device__ __forceinline__ const float* query_of(const AttentionArgs& a, const RowBlock& b,
+                                                 uint32_t kv, uint32_t d0, uint32_t v) {
   const AttentionParams& p = a.p;
-  const uint32_t lane = threadIdx.x % 32, g = lane / 4, t = lane % 4, n = b.n * a.group;
   const uint32_t first_row = p.batch.table.sequences[b.sequence].first_row + b.row0;
+  return p.q + (first_row + v / a.group) * p.q_stride + (kv * a.group + v % a.group) * S::kDim + d0;
+}
+
+/// The slice's queries as A operands of 16-bit products.
+template <class S, bool kPairs>
+__device__ __forceinline__ void load_queries(const AttentionArgs& a, const RowBlock& b, uint32_t kv,
+                                             uint32_t d0, bool bf16, uint32_t (&q)[S::kQueries]) {
+  const uint32_t lane = threadIdx.x % 32, g = lane / 4, t = lane % 4, n = b.n * a.group;
 #pragma unroll
   for (int half = 0; half < (kPairs ? 1 : 2); ++half) {
     const uint32_t v = g + 8u * static_cast<uint32_t>(half);
-    const float* from = p.q + (first_row + v / a.group) * p.q_stride +
-                        (kv * a.group + v % a.group) * S::kDim + d0 + 8 * t;
+    const float* from = query_of<S>(a, b, kv, d0 + 8 * t, v);
 #pragma unroll
-    for (int c = 0; c < S::kKeyChunks; ++c) {
-      float x[8] = {};
-      if (v < n && c * 32 + 8 * static_cast<int>(t) < kSlice) {
-        const auto lo = *reinterpret_cast<const float4*>(from + c * 32),
-                   hi = *reinterpret_cast<const float4*>(from + c * 32 + 4);
-        x[0] = lo.x, x[1] = lo.y, x[2] = lo.z, x[3] = lo.w;
-        x[4] = hi.x, x[5] = hi.y, x[6] = hi.z, x[7] = hi.w;
-      }
-#pragma unroll
-      for (int i = 0; i < 8; ++i) x[i] *= p.scale * kLog2E;
+    for (int c = 0; c < S::kQueries / 8; ++c) {
+      float x[8];
+      read_query(from + c * 32, a.p.scale * kLog2E,
+                 v < n && c * 32 + 8 * static_cast<int>(t) < S::kSlice, x);
 #pragma unroll
       for (int m = 0; m < 2; ++m) {
 #pragma unroll
         for (int r = 0; r < 2; ++r) {
           const float lo = x[4 * m + 2 * r], hi = x[4 * m + 2 * r + 1];
           const uint32_t packed = pack_16(bf16, lo, hi);
-          q[c][m][2 * r + half] = packed;
-          if (kPairs) q[c][m][2 * r + 1] = pack_rest(bf16, lo, hi, packed);
+          q[c * 8 + m * 4 + 2 * r + half] = packed;
+          if (kPairs) q[c * 8 + m * 4 + 2 * r + 1] = pack_rest(bf16, lo, hi, packed);
         }
       }
     }
   }
 }
 
-/// Scores of a tile: s[4 * half + 2 * tile + i] of vector g + 8 * half, key 8 * tile + 2t + i.
-template <KvDtype kType, int kSlice, class S, bool kPairs>
-__device__ __forceinline__ void score_tile(const uint8_t* k, const uint8_t* scales, uint32_t e0,
-                                           const QueryRegs<S>& q, float (&s)[S::kScores]) {
-  const uint32_t lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
-  constexpr bool bf16 = kType == KvDtype::kBf16;
-  constexpr uint32_t kPitch = pitch_of<kSlice>(kType);
+/// The slice's queries as two signed bytes per element, and what a vector's bytes are worth.
+template <class S, bool kPairs>
+__device__ __forceinline__ void load_query_bytes(const AttentionArgs& a, const RowBlock& b,
+                                                 uint32_t kv, uint32_t d0,
+                                                 uint32_t (&q)[S::kQueries], float (&worth)[2]) {
+  using Codec = KeyCodec<KvDtype::kQ8_0, S::kSlice>;
+  constexpr int kDepth = Codec::kDepth, kEach = kDepth / 4, kRegs = kDepth / 8;
+  const uint32_t lane = threadIdx.x % 32, g = lane / 4, t = lane % 4, n = b.n * a.group;
+  worth[1] = 0.0f;
 #pragma unroll
-  for (uint32_t tile = 0; tile < 2; ++tile) {
-    const uint32_t row = 8 * tile + g, swizzle = key_swizzle(kType, row);
-    float c[4] = {};
+  for (int half = 0; half < (kPairs ? 1 : 2); ++half) {
+    const uint32_t v = g + 8u * static_cast<uint32_t>(half);
+    const float* from = query_of<S>(a, b, kv, d0 + kEach * t, v);
+    float top = 0.0f, faulty = 0.0f;
 #pragma unroll
-    for (int chunk = 0; chunk < S::kKeyChunks; ++chunk) {
-      const uint32_t d = static_cast<uint32_t>(chunk) * 32 + 8 * t;
-      uint32_t r[4] = {};
-      if (kSlice % 32 == 0 || d < kSlice) {
-        const uint8_t* scale =
-            kType == KvDtype::kQ8_0 ? scale_of<kSlice>(scales, row, e0, d) : nullptr;
-        fragment(kType, k + row * kPitch + ((d * element_bytes(kType)) ^ swizzle), 16, scale, r);
+    for (int c = 0; c < Codec::kChunks; ++c) {
+      float x[kEach];
+      read_query(from + c * kDepth, a.p.scale * kLog2E, v < n, x);
+#pragma unroll
+      for (int i = 0; i < kEach; ++i) {
+        top = fmaxf(top, fabsf(x[i]));
+        faulty += x[i] - x[i];  // NaN if x is not finite
       }
-      mma_16(bf16, c, q[chunk][0], r[0], r[1]);
-      mma_16(bf16, c, q[chunk][1], r[2], r[3]);
     }
-    if (kPairs) {
-      s[2 * tile] = c[0] + c[2];
-      s[2 * tile + 1] = c[1] + c[3];
-    } else {
-      s[2 * tile] = c[0];
-      s[2 * tile + 1] = c[1];
-      s[(4 + 2 * tile) % S::kScores] = c[2];
-      s[(5 + 2 * tile) % S::kScores] = c[3];
+#pragma unroll
+    for (int d = 1; d < 4; d *= 2) {
+      top = fmaxf(top, __shfl_xor_sync(0xFFFFFFFFu, top, d));
+      faulty += __shfl_xor_sync(0xFFFFFFFFu, faulty, d);
+    }
+    worth[half] = top / 127.0f + faulty;
+    const float inverse = top > 0.0f ? 127.0f / top : 0.0f;
+#pragma unroll
+    for (int c = 0; c < Codec::kChunks; ++c) {
+      float x[kEach];
+      read_query(from + c * kDepth, a.p.scale * kLog2E, v < n, x);
+#pragma unroll
+      for (int r = 0; r < kEach / 4; ++r) {
+        uint32_t bytes[2] = {};
+#pragma unroll
+        for (int i = 0; i < 4; ++i) {
+          const float y = x[4 * r + i] * inverse;
+          const int coarse = max(-127, min(127, __float2int_rn(y)));
+          const int fine =
+              max(-127, min(127, __float2int_rn((y - static_cast<float>(coarse)) * kQueryFine)));
+          bytes[0] |= static_cast<uint32_t>(coarse & 255) << (8 * i);
+          bytes[1] |= static_cast<uint32_t>(fine & 255) << (8 * i);
+        }
+        // Operands a0 and a1 (rows g and g + 8), then a2 and a3, of the coarse and the fine terms;
+        // with pairs rows 8 to 15 are the fine terms.
+#pragma unroll
+        for (int term = 0; term < 2; ++term) {
+          const int at = kPairs ? c * kRegs + 2 * r + term : (2 * c + term) * kRegs + 2 * r + half;
+          q[at % S::kQueries] = bytes[term];
+        }
+      }
+    }
+  }
+}
+
+/// Scores of tile `tile`; keys of a later tile follow into the registers.
+template <KvDtype kType, class S, bool kPairs, int kSub>
+__device__ __forceinline__ void score_tile(const Source& src, Cursor* cursor, uint32_t tile,
+                                           const uint8_t* scales, const uint32_t (&q)[S::kQueries],
+                                           const float (&worth)[2],
+                                           uint32_t (&raw)[kStreamRegisters],
+                                           float (&s)[S::kScores]) {
+  using Codec = KeyCodec<kType, S::kSlice>;
+  using Fetch = KeyFetch<kType, S::kSlice>;
+  const uint32_t t = threadIdx.x % 4;
+  uint32_t* mine = raw + (Codec::kAhead == 2 ? kSub * kStreamRegisters / 2 : 0);
+#pragma unroll
+  for (int half = 0; half < 2; ++half) {
+    float c[4];
+    Codec::template multiply<kPairs, S::kQueries>(
+        mine + (Codec::kAhead == 0 ? 0 : half * Codec::kHalf) % kStreamRegisters, q,
+        scales + (2 * t + 8u * static_cast<uint32_t>(half)) * kStreamScales, src.e0, c);
+#pragma unroll
+    for (int i = 0; i < S::kScores / 2; ++i) {
+      s[i / 2 * 4 + 2 * half + i % 2] = Codec::kIntegers ? c[i] * worth[i / 2] : c[i];
+    }
+    if constexpr (Codec::kAhead == 0) {
+      const uint32_t next = tile + static_cast<uint32_t>(half);
+      if (next < src.n_tiles) {
+        Fetch::template run<1>(src, cursor, next, 1 - static_cast<uint32_t>(half), mine);
+      }
+    }
+  }
+  if constexpr (Codec::kAhead != 0) {
+    if (tile + Codec::kAhead < src.n_tiles) {
+      Fetch::template run<2>(src, cursor, tile + Codec::kAhead, 0, mine);
     }
   }
 }
@@ -265,33 +350,89 @@ __device__ __forceinline__ void score_tile(const uint8_t* k, const uint8_t* scal
 template <class S>
 using SumRegs = float[S::kValueChunks][8][4];
 
-/// o += weights * values; p as the A operand of 16 keys.
-template <KvDtype kType, int kSlice, class S>
-__device__ __forceinline__ void weigh_tile(const uint8_t* v, const uint8_t* scales, uint32_t e0,
-                                           const uint32_t (&p)[4], SumRegs<S>& o) {
-  const uint32_t lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
+/// Weights as an A operand.
+template <KvDtype kType, bool kPairs>
+__device__ __forceinline__ void pack_weights(const float* w, uint32_t (&p)[4]) {
   constexpr bool bf16 = kType == KvDtype::kBf16;
-  constexpr uint32_t kPitch = pitch_of<kSlice>(kType);
 #pragma unroll
-  for (int chunk = 0; chunk < S::kValueChunks; ++chunk) {
-    const uint32_t d = static_cast<uint32_t>(chunk) * 64 + 8 * g;
-    uint32_t r[4][4] = {};
-    if (kSlice % 64 == 0 || d < kSlice) {
+  for (int h = 0; h < (kPairs ? 1 : 2); ++h) {
 #pragma unroll
-      for (uint32_t i = 0; i < 4; ++i) {
-        const uint32_t row = 2 * t + i % 2 + 8 * (i / 2);
-        const uint8_t* scale =
-            kType == KvDtype::kQ8_0 ? scale_of<kSlice>(scales, row, e0, d) : nullptr;
-        fragment(kType, v + row * kPitch + ((d * element_bytes(kType)) ^ value_swizzle(kType, row)),
-                 16, scale, r[i]);
+    for (int i = 0; i < 2; ++i) {
+      const float lo = w[4 * h + 2 * i], hi = w[4 * h + 2 * i + 1];
+      const uint32_t packed = bf16 ? pack_bf16(lo, hi) : pack_f16(lo, hi);
+      p[2 * i + h] = packed;
+      if (kPairs) {
+        const float2 v = unpack_16(bf16, packed);
+        p[2 * i + 1] = bf16 ? pack_bf16(lo - v.x, hi - v.y) : pack_f16(lo - v.x, hi - v.y);
       }
     }
+  }
+}
+
+/// o += weights * values of tile `tile`; values of a later tile follow into the registers.
+template <KvDtype kType, class S, bool kPairs, int kSub>
+__device__ __forceinline__ void weigh_tile(const Source& src, Cursor* cursor, uint32_t tile,
+                                           const uint8_t* scales, const float (&w)[S::kScores],
+                                           uint32_t (&raw)[kStreamRegisters], SumRegs<S>& o) {
+  using Codec = ValueCodec<kType, S::kSlice>;
+  using Fetch = ValueFetch<kType, S::kSlice>;
+  uint32_t p[4];
+  pack_weights<kType, kPairs>(w, p);
+  uint32_t* mine = raw + (Codec::kAhead == 2 ? kSub * kStreamRegisters / 2 : 0);
 #pragma unroll
-    for (int j = 0; j < 8; ++j) {
-      const uint32_t select = j % 2 == 0 ? 0x5410u : 0x7632u;
-      mma_16(bf16, o[chunk][j], p, __byte_perm(r[0][j / 2], r[1][j / 2], select),
-             __byte_perm(r[2][j / 2], r[3][j / 2], select));
+  for (int c = 0; c < Codec::kChunks; ++c) {
+    Codec::multiply(mine + (Codec::kAhead == 0 ? 0 : c * Codec::kChunk) % kStreamRegisters, scales,
+                    src.e0, c, p, o[c]);
+    if constexpr (Codec::kAhead == 0) {
+      const bool last = c + 1 == Codec::kChunks;
+      if (tile + (last ? 1 : 0) < src.n_tiles) {
+        Fetch::template run<1>(src, cursor, tile + (last ? 1 : 0), last ? 0 : c + 1, mine);
+      }
     }
+  }
+  if constexpr (Codec::kAhead != 0) {
+    if (tile + Codec::kAhead < src.n_tiles) {
+      Fetch::template run<Codec::kChunks>(src, cursor, tile + Codec::kAhead, 0, mine);
+    }
+  }
+}
+
+/// The first tiles' keys and values.
+template <KvDtype kType, class S>
+__device__ __forceinline__ void prime_keys(const Source& src, Cursor* cursor,
+                                           uint32_t (&raw)[kStreamRegisters]) {
+  using Codec = KeyCodec<kType, S::kSlice>;
+  using Fetch = KeyFetch<kType, S::kSlice>;
+  cursor->start(src, false, threadIdx.x % 32 / 4, Fetch::offset(src));
+  if (src.n_tiles > 0) Fetch::template run<Codec::kAhead == 0 ? 1 : 2>(src, cursor, 0, 0, raw);
+  if constexpr (Codec::kAhead == 2) {
+    if (src.n_tiles > 1) Fetch::template run<2>(src, cursor, 1, 0, raw + kStreamRegisters / 2);
+  }
+}
+template <KvDtype kType, class S>
+__device__ __forceinline__ void prime_values(const Source& src, Cursor* cursor,
+                                             uint32_t (&raw)[kStreamRegisters]) {
+  using Codec = ValueCodec<kType, S::kSlice>;
+  using Fetch = ValueFetch<kType, S::kSlice>;
+  constexpr int kChunks = Codec::kAhead == 0 ? 1 : Codec::kChunks;
+  cursor->start(src, true, 2 * (threadIdx.x % 4), Fetch::offset(src));
+  if (src.n_tiles > 0) Fetch::template run<kChunks>(src, cursor, 0, 0, raw);
+  if constexpr (Codec::kAhead == 2) {
+    if (src.n_tiles > 1) {
+      Fetch::template run<kChunks>(src, cursor, 1, 0, raw + kStreamRegisters / 2);
+    }
+  }
+}
+
+/// f(codec) for the codec of run time: the only place that switches.
+template <class F>
+__device__ __forceinline__ void with_codec(KvDtype type, const F& f) {
+  if (type == KvDtype::kBf16) {
+    f.template operator()<KvDtype::kBf16>();
+  } else if (type == KvDtype::kQ8_0) {
+    f.template operator()<KvDtype::kQ8_0>();
+  } else {
+    f.template operator()<KvDtype::kF32>();
   }
 }
 
@@ -341,24 +482,28 @@ struct Running {
       if (a.p.kv.window != 0) low[h] = max(low[h], high[h] + 1 - int64_t{a.p.kv.window});
     }
   }
-  /// Masks the scores, turns them into weights as an A operand, rescales o when a maximum grew.
-  __device__ __forceinline__ void fold(float (&s)[S::kScores], uint64_t tile, bool bf16,
-                                       SumRegs<S>& o, uint32_t (&p)[4]) {
-    const auto t0 = static_cast<int64_t>(tile * kTile + threadIdx.x % 4 * 2);
+  __device__ __forceinline__ void mask(float* s, uint64_t first, int h) const {
+    const auto t0 = static_cast<int64_t>(first + threadIdx.x % 4 * 2);
+    const auto from = static_cast<int32_t>(max(low[h] - t0, int64_t{-1}));
+    const auto to = static_cast<int32_t>(max(min(high[h] - t0, int64_t{16}), int64_t{-1}));
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      const int key = i % 2 + i / 2 * 8;
+      if (key < from || key > to) s[i] = -INFINITY;
+    }
+  }
+  /// Masks the scores, turns them into weights, rescales o when a maximum grew.
+  /// seen: every vector of the block sees every key of the tile.
+  __device__ __forceinline__ void fold(float (&s)[S::kScores], uint64_t first, bool seen,
+                                       SumRegs<S>& o) {
     float factor[kHalves];
     bool grew = false;
 #pragma unroll
     for (int h = 0; h < kHalves; ++h) {
-      const auto from = static_cast<int32_t>(max(low[h] - t0, int64_t{-1}));
-      const auto to = static_cast<int32_t>(max(min(high[h] - t0, int64_t{16}), int64_t{-1}));
+      if (!seen) mask(&s[4 * h], first, h);
       float top = m[h];
 #pragma unroll
-      for (int i = 0; i < 4; ++i) {
-        const int key = i % 2 + i / 2 * 8;
-        float& x = s[4 * h + i];
-        x = key >= from && key <= to ? x : -INFINITY;
-        top = fmaxf(top, x);
-      }
+      for (int i = 0; i < 4; ++i) top = fmaxf(top, s[4 * h + i]);
       top = fmaxf(top, __shfl_xor_sync(0xFFFFFFFFu, top, 1));
       top = fmaxf(top, __shfl_xor_sync(0xFFFFFFFFu, top, 2));
       grew = grew || top > m[h];
@@ -379,17 +524,12 @@ struct Running {
     }
 #pragma unroll
     for (int h = 0; h < kHalves; ++h) {
-      float w[4];
+      const float base = m[h] == -INFINITY ? 0.0f : m[h];  // nothing seen yet: exp2(-inf) = 0
 #pragma unroll
       for (int i = 0; i < 4; ++i) {
-        w[i] = m[h] == -INFINITY ? 0.0f : exp2_approx(s[4 * h + i] - m[h]);
-        l[h] += w[i];
-      }
-      p[h] = pack_16(bf16, w[0], w[1]);
-      p[2 + h] = pack_16(bf16, w[2], w[3]);
-      if (kPairs) {
-        p[1] = pack_rest(bf16, w[0], w[1], p[0]);
-        p[3] = pack_rest(bf16, w[2], w[3], p[2]);
+        float& x = s[4 * h + i];
+        x = exp2_approx(x - base);
+        l[h] += x;
       }
     }
   }
@@ -448,24 +588,85 @@ __device__ __forceinline__ void merge_teams(const AttentionArgs& a, const RowBlo
       store_result(a.p, first_row + v / a.group, kv * a.group + v % a.group, d,
                    all > 0.0f ? sum / all : 0.0f);
     } else {
-      part[2 * n + i] = sum;
+      part[i] = sum;
       if (d == 0) {
-        part[v] = top;
-        part[n + v] = all;
+        part[n * S::kDim + v] = top;
+        part[n * S::kDim + n + v] = all;
       }
     }
   }
 }
 
+template <class S>
+__host__ __device__ constexpr uint32_t parked_floats() {
+  const uint32_t own = 2 * S::kTeams * 16 + S::kTeams * 16 * S::kDim;
+  return own > kMergeFloats ? own : kMergeFloats;
+}
+
+/// Columns [from, to) of the cluster's partial results, each laid out as a part at `mine` in its
+/// block: to `o`, or as one partial result to `part`.
+template <class S>
+__device__ __forceinline__ void merge_cluster(const AttentionArgs& a, const RowBlock& b,
+                                              uint32_t kv, const float* mine, uint32_t n_ranks,
+                                              uint32_t from, uint32_t to, float* part) {
+  const uint32_t n = b.n * a.group;
+  const uint32_t first_row = a.p.batch.table.sequences[b.sequence].first_row + b.row0;
+  const uint32_t values = shared_address(mine), tops = values + n * S::kDim * 4;
+  for (uint32_t i = from + threadIdx.x * 4; i < to; i += kThreads * 4) {
+    const uint32_t v = i / S::kDim, d = i % S::kDim;
+    float4 x[kMostCluster];
+    float m[kMostCluster], l[kMostCluster], top = -INFINITY;
+#pragma unroll
+    for (uint32_t r = 0; r < kMostCluster; ++r) {
+      m[r] = -INFINITY;
+      l[r] = 0.0f;
+      x[r] = {};
+      if (r >= n_ranks) continue;
+      m[r] = cluster_load(cluster_address(tops + v * 4, r));
+      l[r] = cluster_load(cluster_address(tops + (n + v) * 4, r));
+      x[r] = cluster_load_4(cluster_address(values + i * 4, r));
+    }
+#pragma unroll
+    for (uint32_t r = 0; r < kMostCluster; ++r) top = fmaxf(top, m[r]);
+    float4 sum = {};
+    float all = 0.0f;
+#pragma unroll
+    for (uint32_t r = 0; r < kMostCluster; ++r) {
+      const float w = m[r] == -INFINITY ? 0.0f : exp2_approx(m[r] - top);
+      all = fmaf(w, l[r], all);
+      sum.x = fmaf(w, x[r].x, sum.x);
+      sum.y = fmaf(w, x[r].y, sum.y);
+      sum.z = fmaf(w, x[r].z, sum.z);
+      sum.w = fmaf(w, x[r].w, sum.w);
+    }
+    if (part != nullptr) {
+      *reinterpret_cast<float4*>(part + i) = sum;
+      if (i == from || d == 0) {  // every block that has some of a vector writes the same
+        part[n * S::kDim + v] = top;
+        part[n * S::kDim + n + v] = all;
+      }
+      continue;
+    }
+    const float inverse = all > 0.0f ? 1.0f / all : 0.0f;
+    const uint64_t row = first_row + v / a.group;
+    const uint32_t head = kv * a.group + v % a.group;
+    store_result(a.p, row, head, d, sum.x * inverse);
+    store_result(a.p, row, head, d + 1, sum.y * inverse);
+    store_result(a.p, row, head, d + 2, sum.z * inverse);
+    store_result(a.p, row, head, d + 3, sum.w * inverse);
+  }
+}
+
 template <int kSlice, int kTeam, bool kPairs>
 __global__ void __launch_bounds__(kThreads, 2)
-    attention_split_kernel(const __grid_constant__ SplitArgs s) {
+    attention_split_kernel(const __grid_constant__ SplitArgs args) {
   using S = Shape<kSlice, kTeam, kPairs>;
   extern __shared__ __align__(128) uint8_t shared[];
   __shared__ uint32_t flag;
   __shared__ __align__(16) float exchange[kTeam > 1 ? S::kTeams * 2 * kTeam * 32 * S::kScores : 1];
+  __shared__ __align__(16) uint8_t scales[kWarps][kStreamStages * kStreamStage];
   grid_dependents_launch();
-  const AttentionArgs& a = s.a;
+  const AttentionArgs& a = args.a;
   const KvLayer& l = a.p.kv;
   RowBlock b;
   const uint32_t block = blockIdx.x / l.n_heads, kv = blockIdx.x % l.n_heads;
@@ -476,58 +677,67 @@ __global__ void __launch_bounds__(kThreads, 2)
   const TileRange range = split_tiles(b, kTile, blockIdx.y, n_splits);
   const KeyMap map = make_key_map(a, b.sequence);
   const uint32_t warp = threadIdx.x / 32, team = warp / kTeam, member = warp % kTeam;
-  const uint32_t d0 = member * kSlice, e0 = kv * S::kDim + d0;
-  uint8_t* ring = shared + warp * s.n_stages * s.stage.bytes;
+  const uint32_t d0 = member * kSlice;
+  Source src = {l, b, map, kv * S::kDim + d0};
+  src.first = (range.first + team) * kTile;
+  src.step = S::kTeams * kTile;
+  // Rows of q8_0 are 136 bytes per 128 elements.
+  src.k_aligned = kSlice == 128 || args.k_aligned;
+  src.v_aligned = kSlice == 128 || args.v_aligned;
+  const auto left = static_cast<uint32_t>(range.last - range.first);
+  src.n_tiles = left > team ? (left - team + S::kTeams - 1) / S::kTeams : 0;
+  src.count_whole();
   // Keys before this are older than the call: nothing that runs now writes them.
   const uint64_t old = b.first_key - b.row0;
-  bool waited = false;
-  for (uint32_t i = 0; i + 1 < s.n_stages; ++i) {
-    const uint64_t tile = range.first + team + i * S::kTeams;
-    if (!waited && (tile + 1) * kTile > old) {
-      grid_dependency_wait();
-      waited = true;
-    }
-    fetch<kSlice>(s, b, map, e0, tile, tile < range.last, ring + i * s.stage.bytes);
+  const bool fresh = src.key(1) + kTile > old;
+  if (fresh) grid_dependency_wait();
+  uint8_t* ring = scales[warp];
+  uint32_t keys[kStreamRegisters], values[kStreamRegisters];
+  Cursor key_at, value_at, scale_at;
+  const bool scaled = l.k_dtype == KvDtype::kQ8_0 || l.v_dtype == KvDtype::kQ8_0;
+  with_codec(l.k_dtype, [&]<KvDtype kType>() { prime_keys<kType, S>(src, &key_at, keys); });
+  if (scaled) {
+    const uint32_t lane = threadIdx.x % 32;
+    scale_at.start(src, lane >= kTile, lane % kTile, l.n_heads * l.head_dim + src.e0 / 32 * 2);
+    fetch_scales<kSlice>(src, &scale_at, 0, ring);
+    fetch_scales<kSlice>(src, &scale_at, 1, ring);
   }
-  if (!waited) grid_dependency_wait();
-  QueryRegs<S> q;
-  load_queries<kSlice, S, kPairs>(a, b, kv, d0, l.k_dtype == KvDtype::kBf16, q);
+  with_codec(l.v_dtype, [&]<KvDtype kType>() { prime_values<kType, S>(src, &value_at, values); });
+  if (!fresh) grid_dependency_wait();
+  uint32_t q[S::kQueries];
+  float worth[2] = {};
+  if (l.k_dtype == KvDtype::kQ8_0) {
+    load_query_bytes<S, kPairs>(a, b, kv, d0, q, worth);
+  } else {
+    load_queries<S, kPairs>(a, b, kv, d0, l.k_dtype == KvDtype::kBf16, q);
+  }
   Running<S, kPairs> run;
   run.start(a, b);
   SumRegs<S> o = {};
-  uint32_t turn = 0, at = 0;
-  for (uint64_t tile = range.first + team; tile < range.last; tile += S::kTeams, ++turn) {
-    wait_for_oldest(s.n_stages);
-    __syncwarp();
-    const uint64_t next = tile + (s.n_stages - 1) * S::kTeams;
-    const uint32_t into = at == 0 ? s.n_stages - 1 : at - 1;
-    fetch<kSlice>(s, b, map, e0, next, next < range.last, ring + into * s.stage.bytes);
-    const uint8_t* stage = ring + at * s.stage.bytes;
-    at = at + 1 == s.n_stages ? 0 : at + 1;
-    float scores[S::kScores];
-    const auto score = [&]<KvDtype kType>() {
-      score_tile<kType, kSlice, S, kPairs>(stage, stage + s.stage.k_scale, e0, q, scores);
-    };
-    if (l.k_dtype == KvDtype::kBf16) {
-      score.template operator()<KvDtype::kBf16>();
-    } else if (l.k_dtype == KvDtype::kQ8_0) {
-      score.template operator()<KvDtype::kQ8_0>();
-    } else {
-      score.template operator()<KvDtype::kF32>();
+  // Keys that every vector sees.
+  const uint64_t all_from = l.window != 0 && b.end > b.low + l.window ? b.end - l.window : b.low;
+  const auto step = [&]<int kSub>(uint32_t tile) {
+    if (scaled) {
+      fetch_scales<kSlice>(src, &scale_at, tile + 2, ring);
+      cp_async_wait<2>();
+      __syncwarp();
     }
-    share_scores<S, kTeam>(scores, exchange, turn, team, member);
-    uint32_t p[4];
-    run.fold(scores, tile, l.v_dtype == KvDtype::kBf16, o, p);
-    const auto weigh = [&]<KvDtype kType>() {
-      weigh_tile<kType, kSlice, S>(stage + s.stage.v, stage + s.stage.v_scale, e0, p, o);
-    };
-    if (l.v_dtype == KvDtype::kBf16) {
-      weigh.template operator()<KvDtype::kBf16>();
-    } else if (l.v_dtype == KvDtype::kQ8_0) {
-      weigh.template operator()<KvDtype::kQ8_0>();
-    } else {
-      weigh.template operator()<KvDtype::kF32>();
-    }
+    const uint8_t* stage = ring + tile % kStreamStages * kStreamStage;
+    float s[S::kScores];
+    with_codec(l.k_dtype, [&]<KvDtype kType>() {
+      score_tile<kType, S, kPairs, kSub>(src, &key_at, tile, stage, q, worth, keys, s);
+    });
+    share_scores<S, kTeam>(s, exchange, tile, team, member);
+    const uint64_t t0 = src.key(tile);
+    run.fold(s, t0, t0 >= all_from && t0 + kTile <= b.first_key + 1, o);
+    with_codec(l.v_dtype, [&]<KvDtype kType>() {
+      weigh_tile<kType, S, kPairs, kSub>(src, &value_at, tile, stage + kTile * kStreamScales, s,
+                                         values, o);
+    });
+  };
+  for (uint32_t tile = 0; tile < src.n_tiles; tile += 2) {
+    step.template operator()<0>(tile);
+    if (tile + 1 < src.n_tiles) step.template operator()<1>(tile + 1);
   }
   cp_async_wait<0>();
   __syncthreads();
@@ -537,78 +747,65 @@ __global__ void __launch_bounds__(kThreads, 2)
   if (n_splits == 1) return merge_teams<S>(a, b, kv, parked, nullptr);
   const uint64_t stride = part_floats(a.block_rows * a.group, S::kDim);
   float* parts = a.parts + uint64_t{blockIdx.x} * a.max_splits * stride;
-  merge_teams<S>(a, b, kv, parked, parts + blockIdx.y * stride);
-  if (a.merge_later || !last_to_arrive(a.counters + blockIdx.x, n_splits, &flag)) return;
-  merge_parts(a, b, kv, parts, stride, b.n * a.group, n_splits, parked);
+  const uint32_t n = b.n * a.group;
+  if (a.cluster == 1) {
+    merge_teams<S>(a, b, kv, parked, parts + blockIdx.y * stride);
+    if (a.merge_later || !last_to_arrive(a.counters + blockIdx.x, n_splits, &flag)) return;
+    return merge_parts(a, b, kv, parts, stride, n, n_splits, 0, n * S::kDim, parked);
+  }
+  float* mine = parked + parked_floats<S>();
+  merge_teams<S>(a, b, kv, parked, mine);
+  const uint32_t rank = blockIdx.y % a.cluster, n_clusters = (n_splits + a.cluster - 1) / a.cluster;
+  const uint32_t n_ranks = min(n_splits, a.cluster);
+  const uint32_t share = (n * S::kDim / 4 + n_ranks - 1) / n_ranks * 4;
+  const uint32_t from = rank * share, to = min(from + share, n * S::kDim);
+  cluster_arrive();
+  cluster_wait();
+  float* part = n_clusters == 1 ? nullptr : parts + blockIdx.y / a.cluster * stride;
+  merge_cluster<S>(a, b, kv, mine, n_ranks, from, to, part);
+  cluster_arrive();  // the others may end
+  if (n_clusters > 1 &&
+      last_to_arrive(a.counters + blockIdx.x * a.cluster + rank, n_clusters, &flag)) {
+    merge_parts(a, b, kv, parts, stride, n, n_clusters, from, to, parked);
+  }
+  cluster_wait();
 }
 
 // --- host ---
 
-uint32_t slice_of(uint32_t dim) {
-  return std::min(dim, 128u);
-}
-uint32_t teams_of(uint32_t dim) {
-  return kWarps / std::max(1u, dim / 128);
-}
-
-/// What the merge needs of the ring's memory.
-uint32_t parked_bytes(uint32_t dim) {
-  const uint32_t teams = teams_of(dim);
-  const uint32_t merge = kMergeFloats * static_cast<uint32_t>(sizeof(float));
-  return std::max<uint32_t>((2 * teams * 16 + teams * 16 * dim) * sizeof(float), merge);
-}
-
-struct Ring {
-  uint32_t n_stages, bytes;
-};
-Ring make_ring(const MatmulConfig& config, const KvLayer& l) {
-  const Stage stage = make_stage(l.k_dtype, l.v_dtype, slice_of(l.head_dim));
-  const auto most = static_cast<uint32_t>(config.max_shared_bytes) - 10 * 1024;
-  // Half of a multiprocessor's memory, so that two blocks fit; all of it if that is too little.
-  const uint32_t half = most / 2 - 2 * 1024;
-  const auto fit = [&](uint32_t bytes) {
-    return std::min<uint32_t>(bytes / (stage.bytes * kWarps), kMostStages);
-  };
-  uint32_t n = fit(half);
-  if (n < 3) n = std::max(n, std::min(fit(most), 3u));
-  n = std::max(n, 2u);
-  return {n, std::max(n * kWarps * stage.bytes, parked_bytes(l.head_dim))};
-}
-
-/// Every piece of every row starts at a multiple of this.
-uint32_t granule_of(KvDtype type, uint32_t row_bytes, uint32_t dim) {
-  if (type != KvDtype::kQ8_0) return 16;
-  const uint32_t bits = row_bytes | slice_of(dim);
-  return bits % 16 == 0 ? 16 : bits % 4 == 0 ? 4 : 2;
-}
-
 template <int kSlice, int kTeam, bool kPairs>
-Status launch(const SplitArgs& s, uint32_t shared_bytes, bool pdl, cudaStream_t stream) {
-  LaunchShape shape = {dim3(s.a.n_blocks * s.a.p.kv.n_heads, s.a.max_splits), dim3(kThreads),
-                       shared_bytes, stream, pdl};
+Status launch(const SplitArgs& s, bool pdl, cudaStream_t stream) {
+  using S = Shape<kSlice, kTeam, kPairs>;
+  LaunchShape shape = {dim3(s.a.n_blocks * s.a.p.kv.n_heads, s.a.max_splits),
+                       dim3(kThreads),
+                       0,
+                       stream,
+                       pdl,
+                       s.a.cluster};
+  shape.shared_bytes =
+      (parked_floats<S>() + part_floats(s.a.block_rows * s.a.group, S::kDim)) * sizeof(float);
   return launch_kernel("attention_split", shape, attention_split_kernel<kSlice, kTeam, kPairs>, s);
 }
 template <int kSlice, int kTeam>
-Status launch_either(const SplitArgs& s, uint32_t shared_bytes, bool pdl, cudaStream_t stream) {
-  return s.a.block_rows * s.a.group <= 8
-             ? launch<kSlice, kTeam, true>(s, shared_bytes, pdl, stream)
-             : launch<kSlice, kTeam, false>(s, shared_bytes, pdl, stream);
+Status launch_either(const SplitArgs& s, bool pdl, cudaStream_t stream) {
+  return s.a.block_rows * s.a.group <= 8 ? launch<kSlice, kTeam, true>(s, pdl, stream)
+                                         : launch<kSlice, kTeam, false>(s, pdl, stream);
 }
 
-Status launch_parts(const SplitArgs& s, uint32_t shared_bytes, bool pdl, cudaStream_t stream) {
+Status launch_parts(const SplitArgs& s, bool pdl, cudaStream_t stream) {
   switch (s.a.p.kv.head_dim) {
     case 64:
-      return launch_either<64, 1>(s, shared_bytes, pdl, stream);
+      return launch_either<64, 1>(s, pdl, stream);
     case 80:
-      return launch_either<80, 1>(s, shared_bytes, pdl, stream);
+      return launch_either<80, 1>(s, pdl, stream);
     case 96:
-      return launch_either<96, 1>(s, shared_bytes, pdl, stream);
+      return launch_either<96, 1>(s, pdl, stream);
     case 128:
-      return launch_either<128, 1>(s, shared_bytes, pdl, stream);
+      return launch_either<128, 1>(s, pdl, stream);
     case 256:
-      return launch_either<128, 2>(s, shared_bytes, pdl, stream);
+      return launch_either<128, 2>(s, pdl, stream);
     case 512:
-      return launch_either<128, 4>(s, shared_bytes, pdl, stream);
+      return launch_either<128, 4>(s, pdl, stream);
     default:
       return Status::error(Code::kUnsupported, "kernel attention_split: heads of %u elements",
                            s.a.p.kv.head_dim);
@@ -633,12 +830,6 @@ Status prepare_either(int most) {
 
 }  // namespace
 
-uint32_t attention_split_blocks_per_sm(const MatmulConfig& config, const KvLayer& l) {
-  return make_ring(config, l).bytes + 8 * 1024 <= static_cast<uint32_t>(config.max_shared_bytes) / 2
-             ? 2
-             : 1;
-}
-
 Status prepare_attention_split(const MatmulConfig& config) {
   const int most = config.max_shared_bytes;
   SHARPI_TRY((prepare_either<64, 1>(most)));
@@ -652,18 +843,15 @@ Status prepare_attention_split(const MatmulConfig& config) {
 Status launch_attention_split(const MatmulConfig& config, const AttentionArgs& a,
                               cudaStream_t stream) {
   const KvLayer& l = a.p.kv;
-  const Ring ring = make_ring(config, l);
   SplitArgs s = {};
   s.a = a;
   // What the last block of a unit would read, in floats: beyond this it is spread over many.
   constexpr uint32_t kMergeAlone = 32 * 1024;
   const uint32_t columns = a.block_rows * a.group * l.head_dim;
-  s.a.merge_later = a.max_splits * columns > kMergeAlone;
-  s.stage = make_stage(l.k_dtype, l.v_dtype, slice_of(l.head_dim));
-  s.n_stages = ring.n_stages;
-  s.k_granule = granule_of(l.k_dtype, l.k_row_bytes, l.head_dim);
-  s.v_granule = granule_of(l.v_dtype, l.v_row_bytes, l.head_dim);
-  SHARPI_TRY(launch_parts(s, ring.bytes, config.pdl, stream));
+  s.a.merge_later = a.cluster == 1 && a.max_splits * columns > kMergeAlone;
+  s.k_aligned = l.k_row_bytes % 8 == 0;
+  s.v_aligned = l.v_row_bytes % 8 == 0;
+  SHARPI_TRY(launch_parts(s, config.pdl, stream));
   return s.a.merge_later ? launch_attention_merge(s.a, config.pdl, stream) : Status::ok();
 }
 

@@ -27,9 +27,13 @@ __device__ __forceinline__ std::byte* chunk_row(const KvLayer& l, uint32_t chunk
          i % kKvBlockSlots * (value ? l.v_row_bytes : l.k_row_bytes);
 }
 
-/// Four bytes, asynchronously: part of the commit group of cp_async_16.
+/// Four (eight) bytes, asynchronously: part of the commit group of cp_async_16.
 __device__ __forceinline__ void cp_async_4(uint32_t to, const void* from) {
   asm volatile("cp.async.ca.shared.global [%0], [%1], 4;" ::"r"(to), "l"(from) : "memory");
+}
+
+__device__ __forceinline__ void cp_async_8(uint32_t to, const void* from) {
+  asm volatile("cp.async.ca.shared.global [%0], [%1], 8;" ::"r"(to), "l"(from) : "memory");
 }
 
 // --- codecs ---

@@ -274,7 +274,7 @@ void check_score(const ScoreCase& c) {
   }
   const Buffer<float> dq(q);
   const Buffer<uint32_t> dv(visible);
-  const uint64_t bytes = score_workspace_bytes(c.n_slots, c.n_queries, c.n_heads);
+  const uint64_t bytes = score_workspace_bytes(c.n_slots, c.n_queries, c.n_heads, c.n_kv, c.dim);
   Buffer<std::byte> workspace(bytes);
   Buffer<float> sum(c.n_kv * c.n_slots), most(c.n_kv * c.n_slots);
   ScoreParams p;
@@ -313,7 +313,7 @@ void check_value_norms(uint32_t n_heads, uint32_t n_kv, uint32_t dim, KvDtype v,
   const std::vector<float> w = random_floats(uint64_t{n_embd} * n_in, 0.1f);
   const Buffer<float> dw(w);
   Buffer<float> norms(n_kv * n_slots);
-  const uint64_t bytes = value_norm_workspace_bytes(n_heads, dim);
+  const uint64_t bytes = value_norm_workspace_bytes(n_heads, n_kv, dim);
   Buffer<std::byte> workspace(bytes);
   ValueNormParams p;
   p.kv = rows.view;
@@ -521,7 +521,7 @@ void bench_states(const MatmulConfig& config) {
     Buffer<std::byte> store(all);
     const Buffer<float> q(random_floats(c.ring * n * (c.n_heads / c.n_kv), 1.0f));
     const Buffer<uint32_t> visible(std::vector<uint32_t>(c.n_kv * c.n_queries, c.n_slots));
-    const uint64_t bytes = score_workspace_bytes(c.n_slots, c.n_queries, c.n_heads);
+    const uint64_t bytes = score_workspace_bytes(c.n_slots, c.n_queries, c.n_heads, c.n_kv, c.dim);
     Buffer<std::byte> workspace(bytes);
     Buffer<float> sum(c.n_kv * c.n_slots), most(c.n_kv * c.n_slots);
     ScoreParams p;

@@ -15,15 +15,14 @@ namespace sharpi::cuda {
 /// Constants of a launch that the host derives.
 struct AttentionArgs {
   AttentionParams p;
-  uint32_t group;              // query heads per KV head
-  uint32_t block_rows;         // query rows of one sequence that a block takes
-  uint32_t n_blocks;           // row blocks, at most
-  uint32_t max_splits;         // partial results per block
-  uint32_t cluster;            // splits that are merged through shared memory; divides max_splits
-  uint32_t one_cluster_tiles;  // up to so many tiles one cluster takes a block's keys
-  bool merge_later;            // a launch of its own merges
-  uint32_t* counters;          // [n_blocks][kv heads][cluster]
-  float* parts;                // [n_blocks][kv heads][max_splits][part_floats()]
+  uint32_t group;       // query heads per KV head
+  uint32_t block_rows;  // query rows of one sequence that a block takes
+  uint32_t n_blocks;    // row blocks, at most
+  uint32_t max_splits;  // partial results per block
+  uint32_t cluster;     // splits that are merged through shared memory; divides max_splits
+  bool merge_later;     // a launch of its own merges
+  uint32_t* counters;   // [n_blocks][kv heads][cluster]
+  float* parts;         // [n_blocks][kv heads][max_splits][part_floats()]
 };
 
 /// Query rows [row0, row0 + n) of a sequence, the keys that some of them see, [begin, end): slots,
@@ -114,8 +113,7 @@ __device__ __forceinline__ uint32_t split_count(const AttentionArgs& a, const Ro
   const uint64_t n = (b.end + tile - 1) / tile - b.begin / tile;
   const uint64_t want = (n + least_tiles - 1) / least_tiles;
   const auto splits = static_cast<uint32_t>(want < a.max_splits ? want : a.max_splits);
-  if (splits <= a.cluster) return splits;
-  return n <= a.one_cluster_tiles ? a.cluster : splits / a.cluster * a.cluster;
+  return splits <= a.cluster ? splits : splits / a.cluster * a.cluster;
 }
 __device__ __forceinline__ TileRange split_tiles(const RowBlock& b, uint32_t tile, uint32_t i,
                                                  uint32_t n_splits) {
@@ -159,8 +157,8 @@ __device__ __forceinline__ bool last_to_arrive(uint32_t* counter, uint32_t n, ui
 
 /// Splits of a block and vectors of a split block, at most; what merge_parts needs of shared
 /// memory.
-constexpr uint32_t kMostSplits = 256, kSplitVectors = 16, kMostCluster = 8;
-/// Keys of a tile of attention_split, and the tiles that a split has at least.
+constexpr uint32_t kMostSplits = 256, kSplitVectors = 16, kMostCluster = 4;
+/// Keys of a tile of the split kernels, and the tiles that a split has at least.
 constexpr int kSplitTile = 16;
 constexpr uint32_t kLeastSplitTiles = 8;
 constexpr uint32_t kMergeFloats = 2 * kMostSplits * kSplitVectors;
@@ -233,11 +231,16 @@ __device__ __forceinline__ void merge_parts(const AttentionArgs& a, const RowBlo
 /// The kernels' launchers, called by launch_attention.
 Status launch_attention_f32(const AttentionArgs& a, bool pdl, cudaStream_t stream);
 Status prepare_attention_f32();
-/// Calls of few rows on tensor cores.
-Status launch_attention_split(const MatmulConfig& config, const AttentionArgs& a,
-                              cudaStream_t stream);
+/// Calls of few rows on tensor cores: rows through rings in shared memory.
+Status launch_attention_ring(const MatmulConfig& config, const AttentionArgs& a,
+                             cudaStream_t stream);
+uint32_t attention_ring_blocks_per_sm(const MatmulConfig& config, const KvLayer& l);
+Status prepare_attention_ring(const MatmulConfig& config);
+/// The same, rows straight into registers.
+Status launch_attention_stream(const MatmulConfig& config, const AttentionArgs& a,
+                               cudaStream_t stream);
+Status prepare_attention_stream(const MatmulConfig& config);
 Status launch_attention_merge(const AttentionArgs& a, bool pdl, cudaStream_t stream);
-Status prepare_attention_split(const MatmulConfig& config);
 /// Blocks of query rows on tensor cores; false if this layer does not fit the device's shared
 /// memory.
 bool attention_flash_fits(const MatmulConfig& config, const KvLayer& l);

@@ -190,10 +190,10 @@ __device__ __forceinline__ void load_step(const ScoreArgs& a, uint32_t kv, uint3
 template <class T>
 using Products = float[T::kRows][T::kOwn / 8][4];
 
-template <class T>
+/// The columns of a stage; kWhole: all kColumns of them.
+template <class T, bool kExact, bool kWhole>
 __device__ __forceinline__ void add_products(const Layout<T>& l, const uint8_t* stage, uint32_t d0,
-                                             uint32_t columns, uint32_t dim, bool exact,
-                                             Products<T>& s) {
+                                             uint32_t columns, uint32_t dim, Products<T>& s) {
   const uint32_t lane = threadIdx.x % 32, warp = threadIdx.x / 32, pitch = row_pitch(dim);
   const uint32_t row = warp % T::kRowGroups * T::kPart + lane % 16;
   const uint32_t row_at = row * pitch + lane / 16 * 16 + d0 * 2;
@@ -201,13 +201,13 @@ __device__ __forceinline__ void add_products(const Layout<T>& l, const uint8_t* 
   const uint32_t rows_hi = shared_address(l.rows_hi) + row_at,
                  rows_lo = shared_address(l.rows_lo) + row_at;
   const uint32_t terms = shared_address(stage) + term * T::kPitch + lane / 8 % 2 * 16;
-#pragma unroll 2
-  for (uint32_t d = 0; d < columns; d += 16) {
+#pragma unroll(kWhole ? T::kColumns / 16 : 1)
+  for (uint32_t d = 0; d < (kWhole ? T::kColumns : columns); d += 16) {
     uint32_t hi[T::kRows][4], lo[T::kRows][4];
 #pragma unroll
     for (int m = 0; m < T::kRows; ++m) {
       ldmatrix_x4(hi[m], rows_hi + static_cast<uint32_t>(m) * 16 * pitch + d * 2);
-      if (!exact) ldmatrix_x4(lo[m], rows_lo + static_cast<uint32_t>(m) * 16 * pitch + d * 2);
+      if (!kExact) ldmatrix_x4(lo[m], rows_lo + static_cast<uint32_t>(m) * 16 * pitch + d * 2);
     }
 #pragma unroll
     for (int n = 0; n < T::kOwn / 8; n += 2) {
@@ -225,13 +225,29 @@ __device__ __forceinline__ void add_products(const Layout<T>& l, const uint8_t* 
         mma_16(true, s[m][n], hi[m], tl[0], tl[1]);
         mma_16(true, s[m][n + 1], hi[m], tl[2], tl[3]);
       }
-      if (exact) continue;
+      if (kExact) continue;
 #pragma unroll
       for (int m = 0; m < T::kRows; ++m) {
         mma_16(true, s[m][n], lo[m], th[0], th[1]);
         mma_16(true, s[m][n + 1], lo[m], th[2], th[3]);
       }
     }
+  }
+}
+
+template <class T>
+__device__ __forceinline__ void add_stage(const Layout<T>& l, const uint8_t* stage, uint32_t d0,
+                                          uint32_t dim, bool exact, Products<T>& s) {
+  if (dim - d0 < T::kColumns) {
+    if (exact) {
+      add_products<T, true, false>(l, stage, d0, dim - d0, dim, s);
+    } else {
+      add_products<T, false, false>(l, stage, d0, dim - d0, dim, s);
+    }
+  } else if (exact) {
+    add_products<T, true, true>(l, stage, d0, T::kColumns, dim, s);
+  } else {
+    add_products<T, false, true>(l, stage, d0, T::kColumns, dim, s);
   }
 }
 
@@ -386,9 +402,7 @@ __global__ void __launch_bounds__(kThreads, 1) score_kernel(const __grid_constan
         }
       }
     }
-    const uint32_t d0 = chunk * T::kColumns;
-    add_products<T>(l, l.stages + i % a.n_stages * T::kStageBytes, d0,
-                    min(static_cast<uint32_t>(T::kColumns), dim - d0), dim, exact, s);
+    add_stage<T>(l, l.stages + i % a.n_stages * T::kStageBytes, chunk * T::kColumns, dim, exact, s);
     if (a.n_stages == 1 || n_chunks == 1) __syncthreads();
     if (a.n_stages == 1 && i + 1 < n) fetch(i + 1);
     if (chunk + 1 != n_chunks) continue;

@@ -11,16 +11,16 @@
 //   Before the grid dependency resolves, tiles of keys that older calls stored are fetched.
 #include <algorithm>
 
-#include "cuda/kernels/attention_common.cuh"
-#include "cuda/kernels/kv_stream.cuh"
+#include "cuda/kernels/attention_queries.cuh"
+#include "cuda/kernels/attention_source.cuh"
 #include "cuda/kernels/launch.h"
 
 namespace sharpi::cuda {
 namespace {
 
+using namespace split;
+
 constexpr int kWarps = 4, kThreads = kWarps * 32;
-constexpr int kTile = kSplitTile;
-static_assert(kTile == kStreamTile);
 constexpr float kLog2E = 1.4426950408889634f;
 
 template <int kSliceDims, int kTeam, bool kPairs>
@@ -37,280 +37,11 @@ struct Shape {
 struct SplitArgs {
   AttentionArgs a;
   bool k_aligned, v_aligned;  // q8_0: pieces of 8 bytes of a row are
+  bool raw;                   // queries, keys and values of the row come as they were projected
+  QkvParams own;
 };
-
-// --- where rows lie ---
-
-/// The tiles of one warp.
-struct Source {
-  const KvLayer& l;
-  const RowBlock& b;
-  const KeyMap& map;
-  uint32_t e0;                   // first element of the slice in a row
-  uint64_t first;                // first key of the warp's tile 0
-  uint32_t step;                 // keys from one of its tiles to the next
-  uint32_t n_tiles;              // of the warp
-  bool k_aligned, v_aligned;     // q8_0: pieces of 8 bytes are aligned
-  uint32_t whole_from, n_whole;  // full attention: tiles whose keys are all there
-
-  __device__ __forceinline__ uint64_t key(uint32_t tile) const {
-    return first + uint64_t{tile} * step;
-  }
-  /// Tiles that a cursor finds.
-  __device__ __forceinline__ void count_whole() {
-    whole_from = b.begin > first ? 1 : 0;
-    n_whole = 0;
-    if (l.window == 0 && b.end >= key(whole_from) + kTile) {
-      n_whole = static_cast<uint32_t>((b.end - kTile - key(whole_from)) / step) + 1;
-    }
-  }
-  __device__ __forceinline__ bool whole(uint32_t tile) const { return tile - whole_from < n_whole; }
-  /// Rings: all keys of the tile are there, side by side.
-  __device__ __forceinline__ bool whole_in_ring(uint64_t t0) const {
-    return l.window != 0 && map.group.ring_slots % kTile == 0 && t0 >= b.begin &&
-           t0 + kTile <= b.end && t0 + kTile <= map.position;
-  }
-  __device__ __forceinline__ const std::byte* in_ring(uint64_t t0, bool value) const {
-    return store_row(l, map.group, static_cast<uint32_t>(t0) % map.group.ring_slots, value);
-  }
-  /// The row of key t0 + r; keys that are not there give the nearest one that is (their scores are
-  /// masked, their weights zero).
-  __device__ __forceinline__ const std::byte* row(uint64_t t0, uint32_t r, bool value) const {
-    const uint64_t t = min(max(t0 + r, b.begin), b.end - 1);
-    return key_row(l, map, t, value);
-  }
-};
-
-/// A lane's place in the next tile of full attention; tiles are fetched in order.
-struct Cursor {
-  const std::byte* at;
-  uint32_t row_bytes, in_block;
-  __device__ __forceinline__ void start(const Source& s, bool value, uint32_t row,
-                                        uint32_t offset) {
-    row_bytes = value ? s.l.v_row_bytes : s.l.k_row_bytes;
-    in_block = static_cast<uint32_t>(s.first % kKvBlockSlots);
-    at = s.l.window == 0 ? store_row(s.l, s.map.group, s.first, value) + row * row_bytes + offset
-                         : nullptr;
-  }
-  __device__ __forceinline__ void advance(const Source& s) {
-    at += s.step * row_bytes;
-    in_block += s.step;
-    if (in_block >= kKvBlockSlots) {
-      in_block -= kKvBlockSlots;
-      at += s.l.block_stride - kKvBlockSlots * row_bytes;
-    }
-  }
-  /// Addresses of rows which(0), which(1), .. of a tile; the lane's part of a row is at `offset`.
-  template <int kRows, class Which>
-  __device__ __forceinline__ void find(const Source& s, uint32_t tile, bool value, uint32_t offset,
-                                       const Which& which, const std::byte* (&rows)[kRows]) const {
-    const uint32_t row0 = which(0);
-    if (s.whole(tile)) {
-#pragma unroll
-      for (int i = 0; i < kRows; ++i) rows[i] = at + (which(i) - row0) * row_bytes;
-      return;
-    }
-    const uint64_t t0 = s.key(tile);
-    if (s.whole_in_ring(t0)) {
-      const std::byte* from = s.in_ring(t0, value) + offset;
-#pragma unroll
-      for (int i = 0; i < kRows; ++i) rows[i] = from + which(i) * row_bytes;
-      return;
-    }
-#pragma unroll
-    for (int i = 0; i < kRows; ++i) rows[i] = s.row(t0, which(i), value) + offset;
-  }
-};
-
-/// Keys on their way into registers.
-template <KvDtype kType, int kSlice>
-struct KeyFetch {
-  using Codec = KeyCodec<kType, kSlice>;
-  static __device__ __forceinline__ uint32_t offset(const Source& s) {
-    return (s.e0 + threadIdx.x % 4 * (Codec::kDepth / 4)) * element_bytes(kType);
-  }
-  /// One half (eight keys) of a tile or both; the cursor is at its row `first * 8` + g.
-  template <int kHalves>
-  static __device__ __forceinline__ void run(const Source& s, Cursor* cursor, uint32_t tile,
-                                             uint32_t first, uint32_t* raw) {
-    const uint32_t g = threadIdx.x % 32 / 4;
-    const std::byte* rows[2];
-    cursor->find<2>(
-        s, tile, false, offset(s), [&](int i) { return g + 8 * static_cast<uint32_t>(i); }, rows);
-#pragma unroll
-    for (uint32_t i = 0; i < kHalves; ++i) {
-      Codec::load(kHalves == 2 ? rows[i]
-                  : first == 0 ? rows[0]
-                               : rows[1],
-                  s.k_aligned, raw + i * Codec::kHalf);
-    }
-    if (kHalves == 2 || first == 1) cursor->advance(s);
-  }
-};
-
-/// Values of a tile: all chunks, or one.
-template <KvDtype kType, int kSlice>
-struct ValueFetch {
-  using Codec = ValueCodec<kType, kSlice>;
-  static __device__ __forceinline__ uint32_t offset(const Source& s) {
-    return (s.e0 + threadIdx.x % 32 / 4 * 8) * element_bytes(kType);
-  }
-  template <int kChunks>
-  static __device__ __forceinline__ void run(const Source& s, Cursor* cursor, uint32_t tile,
-                                             int first, uint32_t* raw) {
-    const uint32_t t = threadIdx.x % 4;
-    const std::byte* rows[4];
-    cursor->find<4>(
-        s, tile, true, offset(s),
-        [&](int i) { return 2 * t + static_cast<uint32_t>(i % 2 + i / 2 * 8); }, rows);
-#pragma unroll
-    for (int c = 0; c < kChunks; ++c) {
-#pragma unroll
-      for (int i = 0; i < 4; ++i) {
-        Codec::load(rows[i], s.v_aligned, first + c, raw + c * Codec::kChunk + i * Codec::kWords);
-      }
-    }
-    if (first + kChunks == Codec::kChunks) cursor->advance(s);
-  }
-};
-
-/// Starts copying a tile's scales: lanes below 16 a key's, the others a value's. One commit group.
-template <int kSlice>
-__device__ __forceinline__ void fetch_scales(const Source& s, Cursor* cursor, uint32_t tile,
-                                             uint8_t* ring) {
-  const uint32_t lane = threadIdx.x % 32, row = lane % kTile;
-  const bool value = lane >= kTile;
-  if (tile < s.n_tiles && (value ? s.l.v_dtype : s.l.k_dtype) == KvDtype::kQ8_0) {
-    uint8_t* to = ring + tile % kStreamStages * kStreamStage + lane * kStreamScales;
-    const uint32_t offset = s.l.n_heads * s.l.head_dim + s.e0 / 32 * 2;
-    const std::byte* from[1];
-    cursor->find<1>(
-        s, tile, value, offset, [&](int) { return row; }, from);
-    const bool aligned = value ? s.v_aligned : s.k_aligned;
-    if (kSlice == 128 && aligned) {
-      cp_async_8(shared_address(to), from[0]);
-    } else if (kSlice == 64 && aligned) {
-      cp_async_4(shared_address(to), from[0]);
-    } else {
-      const uint32_t n = (s.e0 + kSlice - 1) / 32 - s.e0 / 32 + 1;
-      for (uint32_t i = 0; i < n; ++i) {
-        reinterpret_cast<uint16_t*>(to)[i] = reinterpret_cast<const volatile uint16_t*>(from[0])[i];
-      }
-    }
-    cursor->advance(s);
-  }
-  cp_async_commit();
-}
 
 // --- products ---
-
-/// Elements of a vector of queries, times scale and log2(e): n from d of the slice.
-template <int kCount>
-__device__ __forceinline__ void read_query(const float* from, float factor, bool there,
-                                           float (&x)[kCount]) {
-#pragma unroll
-  for (int i = 0; i < kCount; i += 4) {
-    float4 v = {};
-    if (there) v = *reinterpret_cast<const float4*>(from + i);
-    x[i] = v.x * factor, x[i + 1] = v.y * factor, x[i + 2] = v.z * factor, x[i + 3] = v.w * factor;
-  }
-}
-
-/// Address of vector v of the block, dims from d0.
-template <class S>
-__device__ __forceinline__ const float* query_of(const AttentionArgs& a, const RowBlock& b,
-                                                 uint32_t kv, uint32_t d0, uint32_t v) {
-  const AttentionParams& p = a.p;
-  const uint32_t first_row = p.batch.table.sequences[b.sequence].first_row + b.row0;
-  return p.q + (first_row + v / a.group) * p.q_stride + (kv * a.group + v % a.group) * S::kDim + d0;
-}
-
-/// The slice's queries as A operands of 16-bit products.
-template <class S, bool kPairs>
-__device__ __forceinline__ void load_queries(const AttentionArgs& a, const RowBlock& b, uint32_t kv,
-                                             uint32_t d0, bool bf16, uint32_t (&q)[S::kQueries]) {
-  const uint32_t lane = threadIdx.x % 32, g = lane / 4, t = lane % 4, n = b.n * a.group;
-#pragma unroll
-  for (int half = 0; half < (kPairs ? 1 : 2); ++half) {
-    const uint32_t v = g + 8u * static_cast<uint32_t>(half);
-    const float* from = query_of<S>(a, b, kv, d0 + 8 * t, v);
-#pragma unroll
-    for (int c = 0; c < S::kQueries / 8; ++c) {
-      float x[8];
-      read_query(from + c * 32, a.p.scale * kLog2E,
-                 v < n && c * 32 + 8 * static_cast<int>(t) < S::kSlice, x);
-#pragma unroll
-      for (int m = 0; m < 2; ++m) {
-#pragma unroll
-        for (int r = 0; r < 2; ++r) {
-          const float lo = x[4 * m + 2 * r], hi = x[4 * m + 2 * r + 1];
-          const uint32_t packed = pack_16(bf16, lo, hi);
-          q[c * 8 + m * 4 + 2 * r + half] = packed;
-          if (kPairs) q[c * 8 + m * 4 + 2 * r + 1] = pack_rest(bf16, lo, hi, packed);
-        }
-      }
-    }
-  }
-}
-
-/// The slice's queries as two signed bytes per element, and what a vector's bytes are worth.
-template <class S, bool kPairs>
-__device__ __forceinline__ void load_query_bytes(const AttentionArgs& a, const RowBlock& b,
-                                                 uint32_t kv, uint32_t d0,
-                                                 uint32_t (&q)[S::kQueries], float (&worth)[2]) {
-  using Codec = KeyCodec<KvDtype::kQ8_0, S::kSlice>;
-  constexpr int kDepth = Codec::kDepth, kEach = kDepth / 4, kRegs = kDepth / 8;
-  const uint32_t lane = threadIdx.x % 32, g = lane / 4, t = lane % 4, n = b.n * a.group;
-  worth[1] = 0.0f;
-#pragma unroll
-  for (int half = 0; half < (kPairs ? 1 : 2); ++half) {
-    const uint32_t v = g + 8u * static_cast<uint32_t>(half);
-    const float* from = query_of<S>(a, b, kv, d0 + kEach * t, v);
-    float top = 0.0f, faulty = 0.0f;
-#pragma unroll
-    for (int c = 0; c < Codec::kChunks; ++c) {
-      float x[kEach];
-      read_query(from + c * kDepth, a.p.scale * kLog2E, v < n, x);
-#pragma unroll
-      for (int i = 0; i < kEach; ++i) {
-        top = fmaxf(top, fabsf(x[i]));
-        faulty += x[i] - x[i];  // NaN if x is not finite
-      }
-    }
-#pragma unroll
-    for (int d = 1; d < 4; d *= 2) {
-      top = fmaxf(top, __shfl_xor_sync(0xFFFFFFFFu, top, d));
-      faulty += __shfl_xor_sync(0xFFFFFFFFu, faulty, d);
-    }
-    worth[half] = top / 127.0f + faulty;
-    const float inverse = top > 0.0f ? 127.0f / top : 0.0f;
-#pragma unroll
-    for (int c = 0; c < Codec::kChunks; ++c) {
-      float x[kEach];
-      read_query(from + c * kDepth, a.p.scale * kLog2E, v < n, x);
-#pragma unroll
-      for (int r = 0; r < kEach / 4; ++r) {
-        uint32_t bytes[2] = {};
-#pragma unroll
-        for (int i = 0; i < 4; ++i) {
-          const float y = x[4 * r + i] * inverse;
-          const int coarse = max(-127, min(127, __float2int_rn(y)));
-          const int fine =
-              max(-127, min(127, __float2int_rn((y - static_cast<float>(coarse)) * kQueryFine)));
-          bytes[0] |= static_cast<uint32_t>(coarse & 255) << (8 * i);
-          bytes[1] |= static_cast<uint32_t>(fine & 255) << (8 * i);
-        }
-        // Operands a0 and a1 (rows g and g + 8), then a2 and a3, of the coarse and the fine terms;
-        // with pairs rows 8 to 15 are the fine terms.
-#pragma unroll
-        for (int term = 0; term < 2; ++term) {
-          const int at = kPairs ? c * kRegs + 2 * r + term : (2 * c + term) * kRegs + 2 * r + half;
-          q[at % S::kQueries] = bytes[term];
-        }
-      }
-    }
-  }
-}
 
 /// Scores of tile `tile`; keys of a later tile follow into the registers.
 template <KvDtype kType, class S, bool kPairs, int kSub>
@@ -659,7 +390,7 @@ __device__ __forceinline__ void merge_cluster(const AttentionArgs& a, const RowB
 
 template <int kSlice, int kTeam, bool kPairs>
 __global__ void __launch_bounds__(kThreads, 2)
-    attention_split_kernel(const __grid_constant__ SplitArgs args) {
+    attention_stream_kernel(const __grid_constant__ SplitArgs args) {
   using S = Shape<kSlice, kTeam, kPairs>;
   extern __shared__ __align__(128) uint8_t shared[];
   __shared__ uint32_t flag;
@@ -690,26 +421,40 @@ __global__ void __launch_bounds__(kThreads, 2)
   // Keys before this are older than the call: nothing that runs now writes them.
   const uint64_t old = b.first_key - b.row0;
   const bool fresh = src.key(1) + kTile > old;
-  if (fresh) grid_dependency_wait();
   uint8_t* ring = scales[warp];
   uint32_t keys[kStreamRegisters], values[kStreamRegisters];
   Cursor key_at, value_at, scale_at;
   const bool scaled = l.k_dtype == KvDtype::kQ8_0 || l.v_dtype == KvDtype::kQ8_0;
-  with_codec(l.k_dtype, [&]<KvDtype kType>() { prime_keys<kType, S>(src, &key_at, keys); });
-  if (scaled) {
-    const uint32_t lane = threadIdx.x % 32;
-    scale_at.start(src, lane >= kTile, lane % kTile, l.n_heads * l.head_dim + src.e0 / 32 * 2);
-    fetch_scales<kSlice>(src, &scale_at, 0, ring);
-    fetch_scales<kSlice>(src, &scale_at, 1, ring);
+  const auto prime = [&] {
+    with_codec(l.k_dtype, [&]<KvDtype kType>() { prime_keys<kType, S>(src, &key_at, keys); });
+    if (scaled) {
+      const uint32_t lane = threadIdx.x % 32;
+      scale_at.start(src, lane >= kTile, lane % kTile, l.n_heads * l.head_dim + src.e0 / 32 * 2);
+      fetch_scales<kSlice>(src, &scale_at, 0, ring);
+      fetch_scales<kSlice>(src, &scale_at, 1, ring);
+    }
+    with_codec(l.v_dtype, [&]<KvDtype kType>() { prime_values<kType, S>(src, &value_at, values); });
+  };
+  if (!fresh) prime();
+  grid_dependency_wait();
+  auto* parked = reinterpret_cast<float*>(shared);
+  QuerySource vectors = {parked, 0, a.group, b.n * a.group, a.p.scale * kLog2E};
+  if (args.raw) {
+    take_own_row(args.own, b, kv, a.group, blockIdx.y + 1 == n_splits, blockIdx.y == 0, parked,
+                 parked + parked_floats<S>());
+  } else {
+    vectors.row = a.p.q_stride;
+    vectors.base = a.p.q +
+                   (a.p.batch.table.sequences[b.sequence].first_row + b.row0) * vectors.row +
+                   uint64_t{kv} * a.group * S::kDim;
   }
-  with_codec(l.v_dtype, [&]<KvDtype kType>() { prime_values<kType, S>(src, &value_at, values); });
-  if (!fresh) grid_dependency_wait();
+  if (fresh) prime();
   uint32_t q[S::kQueries];
   float worth[2] = {};
   if (l.k_dtype == KvDtype::kQ8_0) {
-    load_query_bytes<S, kPairs>(a, b, kv, d0, q, worth);
+    load_query_bytes<S, kPairs>(vectors, d0, q, worth);
   } else {
-    load_queries<S, kPairs>(a, b, kv, d0, l.k_dtype == KvDtype::kBf16, q);
+    load_queries<S, kPairs>(vectors, d0, l.k_dtype == KvDtype::kBf16, q);
   }
   Running<S, kPairs> run;
   run.start(a, b);
@@ -741,7 +486,6 @@ __global__ void __launch_bounds__(kThreads, 2)
   }
   cp_async_wait<0>();
   __syncthreads();
-  auto* parked = reinterpret_cast<float*>(shared);
   park<S, kPairs, kSlice, kTeam>(run, o, team, member, parked);
   __syncthreads();
   if (n_splits == 1) return merge_teams<S>(a, b, kv, parked, nullptr);
@@ -782,9 +526,10 @@ Status launch(const SplitArgs& s, bool pdl, cudaStream_t stream) {
                        stream,
                        pdl,
                        s.a.cluster};
-  shape.shared_bytes =
-      (parked_floats<S>() + part_floats(s.a.block_rows * s.a.group, S::kDim)) * sizeof(float);
-  return launch_kernel("attention_split", shape, attention_split_kernel<kSlice, kTeam, kPairs>, s);
+  const uint64_t part = part_floats(s.a.block_rows * s.a.group, S::kDim);
+  shape.shared_bytes = (parked_floats<S>() + std::max<uint64_t>(part, 2 * S::kDim)) * sizeof(float);
+  return launch_kernel("attention_stream", shape, attention_stream_kernel<kSlice, kTeam, kPairs>,
+                       s);
 }
 template <int kSlice, int kTeam>
 Status launch_either(const SplitArgs& s, bool pdl, cudaStream_t stream) {
@@ -807,20 +552,20 @@ Status launch_parts(const SplitArgs& s, bool pdl, cudaStream_t stream) {
     case 512:
       return launch_either<128, 4>(s, pdl, stream);
     default:
-      return Status::error(Code::kUnsupported, "kernel attention_split: heads of %u elements",
+      return Status::error(Code::kUnsupported, "kernel attention_stream: heads of %u elements",
                            s.a.p.kv.head_dim);
   }
 }
 
 template <int kSlice, int kTeam, bool kPairs>
 Status prepare(int most) {
-  auto* kernel = attention_split_kernel<kSlice, kTeam, kPairs>;
+  auto* kernel = attention_stream_kernel<kSlice, kTeam, kPairs>;
   cudaFuncAttributes attributes = {};
-  SHARPI_TRY(kernel_status(cudaFuncGetAttributes(&attributes, kernel), "attention_split"));
+  SHARPI_TRY(kernel_status(cudaFuncGetAttributes(&attributes, kernel), "attention_stream"));
   const int room = most - static_cast<int>(attributes.sharedSizeBytes);
   return kernel_status(
       cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, room),
-      "attention_split");
+      "attention_stream");
 }
 template <int kSlice, int kTeam>
 Status prepare_either(int most) {
@@ -830,7 +575,7 @@ Status prepare_either(int most) {
 
 }  // namespace
 
-Status prepare_attention_split(const MatmulConfig& config) {
+Status prepare_attention_stream(const MatmulConfig& config) {
   const int most = config.max_shared_bytes;
   SHARPI_TRY((prepare_either<64, 1>(most)));
   SHARPI_TRY((prepare_either<80, 1>(most)));
@@ -840,8 +585,8 @@ Status prepare_attention_split(const MatmulConfig& config) {
   return prepare_either<128, 4>(most);
 }
 
-Status launch_attention_split(const MatmulConfig& config, const AttentionArgs& a,
-                              cudaStream_t stream) {
+Status launch_attention_stream(const MatmulConfig& config, const AttentionArgs& a,
+                               cudaStream_t stream) {
   const KvLayer& l = a.p.kv;
   SplitArgs s = {};
   s.a = a;
@@ -851,6 +596,8 @@ Status launch_attention_split(const MatmulConfig& config, const AttentionArgs& a
   s.a.merge_later = a.cluster == 1 && a.max_splits * columns > kMergeAlone;
   s.k_aligned = l.k_row_bytes % 8 == 0;
   s.v_aligned = l.v_row_bytes % 8 == 0;
+  s.raw = a.p.own != nullptr;
+  if (s.raw) s.own = *a.p.own;
   SHARPI_TRY(launch_parts(s, config.pdl, stream));
   return s.a.merge_later ? launch_attention_merge(s.a, config.pdl, stream) : Status::ok();
 }

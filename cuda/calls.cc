@@ -42,6 +42,14 @@ void fill_sequence(const Submission& rows, uint32_t s, uint32_t chunk_block, Bat
   }
 }
 
+/// From begin() to the end of a call's last kernel.
+struct SlotUse {
+  ExpertSlots* of = nullptr;
+  ~SlotUse() {
+    if (of != nullptr) of->end();
+  }
+};
+
 }  // namespace
 
 Status CudaModel::run(const Segment& segment, const Submission& rows, Workspace& workspace) {
@@ -53,6 +61,12 @@ Status CudaModel::run(const Segment& segment, const Submission& rows, Workspace&
                          rows.sequences.size());
   }
   const DeviceScope scope(*device_);
+  SlotUse slots;
+  if (asks_for_experts(segment)) {
+    if (ws.experts.host == nullptr) return Status::error(Code::kInternal, "no host for experts");
+    SHARPI_TRY(experts_->begin(ws.lane()));
+    slots.of = experts_.get();
+  }
   const uint32_t format = session_of(rows.sequences[0])->format;
   const bool alike =
       std::all_of(rows.sequences.begin(), rows.sequences.end(),
@@ -196,6 +210,7 @@ Status CudaModel::run_graph(const Segment& segment, Pass& p, uint32_t format) co
     SHARPI_TRY(p.ws.stream().wait());
     return capture(segment, p, &graph);
   }
+  if (asks_for_experts(segment)) return serve_graph(segment, p, graph);
   return device_->check(cudaGraphLaunch(graph, p.ws.lane()), "cudaGraphLaunch");
 }
 
@@ -205,9 +220,11 @@ Status CudaModel::capture(const Segment& segment, Pass& p, cudaGraphExec_t* out)
                             "cudaStreamBeginCapture"));
   const Submission* rows = p.rows;
   p.rows = nullptr;  // a cancel must not end a capture half way
+  p.recorded = true;
   Status recorded = upload(p);
   if (recorded.is_ok()) recorded = run_blocks(segment, p);
   p.rows = rows;
+  p.recorded = false;
   cudaGraph_t graph = nullptr;
   const cudaError_t ended = cudaStreamEndCapture(stream, &graph);
   if (recorded.is_ok()) recorded = device_->check(ended, "cudaStreamEndCapture");

@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "cuda/cuda_experts.h"
 #include "cuda/cuda_store.h"
 #include "cuda/cuda_workspace.h"
 #include "cuda/kernels/elementwise.h"
@@ -38,6 +39,7 @@ struct Pass {
   bool head_rows_in_order = false;  // head row i is row i
   bool transient = false;
   bool single_rows = false;  // one row per sequence
+  bool recorded = false;     // a graph is being captured
   uint32_t n_rows() const { return batch.n_rows; }
 };
 
@@ -64,6 +66,10 @@ class CudaModel final : public TierModel {
                                                              bool values) const override;
   Status read_hidden(const Workspace& workspace, uint32_t n_rows, float* out) const override;
   Status write_hidden(Workspace& workspace, uint32_t n_rows, const float* in) const override;
+  void use_expert_host(Workspace& workspace, ExpertHost* host) override;
+  bool expert_stats(ExpertStats* out) const override;
+  std::vector<uint64_t> expert_uses(uint32_t layer) const override;
+  Status pin_experts(std::span<const ExpertId> experts) override;
   std::vector<MemoryRow> memory_rows() const override;
   std::string paths() const override;
 
@@ -114,18 +120,30 @@ class CudaModel final : public TierModel {
   Status ffn_block(Pass& p, uint32_t layer) const;
   Status gated_ffn(Pass& p, const FfnSpec& f, const TensorRef& gate, const TensorRef& up,
                    const TensorRef& norm) const;
-  Status moe_ffn(Pass& p, const LayerSpec& l, float scale) const;
+  Status moe_ffn(Pass& p, uint32_t layer, float scale) const;
   Status route(Pass& p, const LayerSpec& l) const;
-  Status experts(Pass& p, const LayerSpec& l, Buf to, bool add) const;
+  MoeParams expert_params(Pass& p, uint32_t layer, Buf to, bool add) const;
+  Status experts(Pass& p, uint32_t layer, Buf to, bool add) const;
   Status shared_expert_in(Pass& p, const LayerSpec& l) const;
   Status shared_expert_out(Pass& p, const FfnSpec& f) const;
   Status per_layer_injection(Pass& p, uint32_t layer) const;
+
+  // forward_experts.cc: experts that are on the CPU
+  bool parts_experts(uint32_t layer) const { return plan_->placement.parts_experts(spec(), layer); }
+  bool asks_for_experts(const Segment& segment) const;
+  bool uses_slots(uint32_t n_rows) const;
+  Status send_rows(Pass& p, uint32_t layer) const;
+  /// Answers from slots and from the host; the latter's are the last to be added.
+  Status resident_experts(Pass& p, uint32_t layer, Buf to, bool add) const;
+  Status answered_experts(Pass& p, uint32_t layer, Buf to, bool add) const;
+  Status serve_graph(const Segment& segment, Pass& p, cudaGraphExec_t graph) const;
 
   std::shared_ptr<Device> device_;
   std::shared_ptr<const Plan> plan_;
   MatmulConfig config_;
   MatmulConfig step_config_;  // of captured decode steps
   std::unique_ptr<Weights> weights_;
+  std::unique_ptr<ExpertSlots> experts_;
   WorkspaceLayout workspace_layout_;
   QueryLayout query_layout_;
   StateLayout state_layout_;

@@ -6,6 +6,8 @@
 #include "base/checked.h"
 #include "cuda/kernels/attention.h"
 #include "cuda/kernels/delta_net.h"
+#include "cuda/kernels/handover.h"
+#include "cuda/kernels/router.h"
 #include "tier/session_layout.h"
 
 namespace sharpi::cuda {
@@ -16,8 +18,9 @@ struct Widths {
   uint64_t q = 0, query = 0, kv = 0, mix = 0, conv = 0, z = 0, heads_v = 0;
   uint64_t ffn = 0, widest_in = 0, widest_out = 0;
   uint32_t n_experts = 0, n_used = 0, d_expert = 0;
+  uint32_t n_slabs = 0;  // matrices that rows are sorted by: experts, or expert slots
   uint32_t attn_heads = 0, attn_dim = 0, n_half = 0;
-  bool has_shared = false;
+  bool has_shared = false, parts_experts = false;
   std::vector<DeltaNetShape> deltas;
 };
 
@@ -74,9 +77,13 @@ Widths measure(const ModelSpec& spec, const Placement& placement) {
         add_delta(&w, layer.delta);
     }
     if (placement.ffn[l] == TierId::kCuda) add_ffn(&w, layer.ffn);
+    w.parts_experts = w.parts_experts || placement.parts_experts(spec, l);
     if (layer.ple_gate) take(&w.widest_in, uint64_t{spec.d_ple});
   }
   take(&w.widest_out, uint64_t{spec.n_layers()} * spec.d_ple);
+  w.n_slabs = w.n_experts;
+  if (w.parts_experts && placement.n_expert_slots < kMaxExperts)
+    take(&w.n_slabs, placement.n_expert_slots + 1);
   return w;
 }
 
@@ -112,7 +119,7 @@ uint64_t kernel_bytes(const ModelSpec& spec, const ModelShape& model, const Matm
   uint64_t n = matmul_workspace_bytes(config, rows, in, static_cast<uint32_t>(w.widest_out));
   take(&n, matmul_workspace_bytes(config, head_rows, spec.n_embd, spec.n_vocab));
   if (w.n_experts != 0) {
-    take(&n, moe_workspace_bytes(config, rows, spec.n_embd, w.d_expert, w.n_experts, w.n_used));
+    take(&n, moe_workspace_bytes(config, rows, spec.n_embd, w.d_expert, w.n_slabs, w.n_used));
   }
   for (const DeltaNetShape& d : w.deltas) take(&n, delta_net_workspace_bytes(d, model.max_rows()));
   return n;
@@ -154,6 +161,7 @@ WorkspaceLayout make_workspace_layout(const ModelSpec& spec, const Placement& pl
   b.bytes(Buf::kMoeIds, uint64_t{rows} * w.n_used * sizeof(int32_t));
   b.floats(Buf::kMoeWeight, uint64_t{rows} * w.n_used);
   b.floats(Buf::kSharedGate, w.has_shared ? rows : 0);
+  b.bytes(Buf::kHandover, w.parts_experts ? sizeof(HandoverState) : 0);
   const bool ple = spec.d_ple != 0 && placement.embedding == TierId::kCuda;
   const uint64_t ple_width = ple ? uint64_t{spec.n_layers()} * spec.d_ple : 0;
   out.ple_row_bytes = ple ? spec.ple_embd.row_bytes() : 0;

@@ -69,6 +69,7 @@ void check_experts(Bench& b, bool quick) {
     check_moe(b, q8, 96, 64, 8, 3, rows, true, odd);
     check_moe(b, q4, 512, 256, 16, 4, rows, false, true, Routing::kRandom, odd);
     check_moe(b, q6, 512, 768, 16, 8, rows, true, false, Routing::kFewExperts);
+    check_moe(b, q6, 512, 256, 16, 4, rows, true, true, Routing::kFewExperts, odd, true);
     check_moe(b, GgmlType::kQ4_0, 160, 32, 4, 1, rows, false, false, Routing::kOneExpert, odd);
     check_moe(b, q4, 256, 256, 128, 8, rows, false, true, Routing::kOneExpert, odd);
     check_moe(b, GgmlType::kBF16, 64, 32, 4, 2, rows, false, true);

@@ -148,6 +148,7 @@ Status run_expert_streams(const MatmulConfig& config, const MoeParams& p, cudaSt
   add_task(&s, up.tasks[1]);
   s.mode = StreamMode::kExpertsUp;
   s.ids = p.ids;
+  s.slot_of_expert = p.slot_of_expert;
   s.n_used = p.n_used;
   s.by_panels = make_divider(panels_of(p.gate.n_out));
   s.n_groups = s.by_panels.divisor * p.n_used;
@@ -166,6 +167,7 @@ Status run_expert_streams(const MatmulConfig& config, const MoeParams& p, cudaSt
   add_task(&s, down.tasks[0]);
   s.mode = StreamMode::kExpertsDown;
   s.ids = p.ids;
+  s.slot_of_expert = p.slot_of_expert;
   s.weights = p.weights;
   s.n_used = s.n_segments = p.n_used;
   return streams_in_f16(config, p.down, false)

@@ -94,9 +94,12 @@ struct MoeParams {
   uint32_t n_rows = 0;
   const float* norm_weight = nullptr;  // as in MatmulParams
   float norm_eps = 0.0f;
-  DeviceMatrix gate, up, down;     // slabs; fused gate and up: two row_slice()s of one matrix
-  uint32_t n_used = 0;             // experts per row, <= 32
-  const int32_t* ids = nullptr;    // [n_rows][n_used] device; a negative id is skipped
+  DeviceMatrix gate, up, down;   // slabs; fused gate and up: two row_slice()s of one matrix
+  uint32_t n_used = 0;           // experts per row, <= 32
+  const int32_t* ids = nullptr;  // [n_rows][n_used] device; a negative id is skipped
+  /// Where the slabs hold some experts only: [expert] device, the matrix of the slabs that is its,
+  /// negative: it is skipped. nullptr: the id is the matrix. Matrix 0 is always finite numbers.
+  const int32_t* slot_of_expert = nullptr;
   const float* weights = nullptr;  // [n_rows][n_used] device
   Epilogue activation = Epilogue::kSwiGlu;
   float* y = nullptr;  // [n_rows][y_stride]

@@ -135,19 +135,31 @@ inline std::vector<int32_t> random_ids(uint32_t n_rows, uint32_t n_used, uint32_
 
 inline void check_moe(Bench& b, GgmlType type, uint32_t n_embd, uint32_t d_ff, uint32_t n_experts,
                       uint32_t n_used, uint32_t n_rows, bool fused, bool norm,
-                      Routing routing = Routing::kRandom, bool add = true) {
+                      Routing routing = Routing::kRandom, bool add = true, bool slots = false) {
   std::unique_ptr<Matrix> gate, up, down = std::make_unique<Matrix>(type, d_ff, n_embd, n_experts);
   gate = std::make_unique<Matrix>(type, n_embd, fused ? 2 * d_ff : d_ff, n_experts);
   if (!fused) up = std::make_unique<Matrix>(type, n_embd, d_ff, n_experts);
-  const std::vector<int32_t> ids = random_ids(n_rows, n_used, n_experts, routing);
+  std::vector<int32_t> ids = random_ids(n_rows, n_used, n_experts, routing);
   std::vector<float> weights(n_rows * n_used), x = random_floats(n_rows * n_embd, 1.0f),
                                                y0(n_rows * n_embd, NAN);
   if (add) y0 = random_floats(n_rows * n_embd, 1.0f);
   for (float& f : weights) f = uniform(0.0f, 1.0f);
   const std::vector<float> nw = random_floats(n_embd, 1.0f);
   Buffer<float> dx(x), dy(y0), dw(weights), dn(nw);
-  Buffer<int32_t> di(ids);
+  // Twice as many experts as there are slabs, every other one of them absent.
+  std::vector<int32_t> slot_of(2 * n_experts, -1);
+  for (uint32_t e = 0; e < n_experts; ++e)
+    slot_of[2 * e + 1] = static_cast<int32_t>((e + 3) % n_experts);
+  std::vector<int32_t> asked = ids;
+  if (slots) {
+    for (size_t i = 0; i < ids.size(); ++i) {
+      if (ids[i] >= 0) asked[i] = 2 * ids[i] + (i % 5 == 0 ? 0 : 1);
+      ids[i] = asked[i] < 0 ? -1 : slot_of[static_cast<size_t>(asked[i])];
+    }
+  }
+  Buffer<int32_t> di(asked), dslot(slot_of);
   MoeParams p;
+  p.slot_of_expert = slots ? dslot.p : nullptr;
   p.x = dx.p;
   p.x_stride = n_embd;
   p.n_rows = n_rows;
@@ -168,7 +180,7 @@ inline void check_moe(Bench& b, GgmlType type, uint32_t n_embd, uint32_t d_ff, u
   const std::string name =
       std::string(b.config.exact ? "exact" : "fast") + " moe " + ggml_traits(type).name + " " +
       std::to_string(n_embd) + "x" + std::to_string(d_ff) + " rows " + std::to_string(n_rows) +
-      (fused ? " fused" : "") + (norm ? " norm" : "") + " routing " +
+      (fused ? " fused" : "") + (norm ? " norm" : "") + (slots ? " slots" : "") + " routing " +
       std::to_string(static_cast<int>(routing)) + (b.config.deterministic ? " deterministic" : "");
   must(launch_moe(b.config, p, nullptr), name.c_str());
   must(cudaDeviceSynchronize(), name.c_str());

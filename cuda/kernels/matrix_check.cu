@@ -66,6 +66,7 @@ void run_tests(Bench& b, const std::vector<uint32_t>& row_counts) {
     for (uint32_t rows : row_counts) {
       check_moe(b, q8, 96, 64, 8, 3, rows, true, rows % 2 != 0);
       check_moe(b, q4, 512, 256, 16, 4, rows, false, true);
+      check_moe(b, q4, 512, 256, 16, 4, rows, false, true, Routing::kRandom, true, true);
       check_moe(b, q6, 512, 768, 16, 8, rows, true, false);
       check_moe(b, GgmlType::kQ4_0, 160, 32, 4, 1, rows, false, false);
       check_moe(b, GgmlType::kBF16, 64, 32, 4, 2, rows, false, true);

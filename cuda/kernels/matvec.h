@@ -44,9 +44,10 @@ struct StreamParams {
   uint64_t x_stride;
   const float* norm_weight;
   const float* row_scale;
-  const int32_t* ids;    // experts
-  const float* weights;  // kExpertsDown
-  const uint8_t* image;  // several rows: the staged input, made by a launch before
+  const int32_t* ids;             // experts
+  const int32_t* slot_of_expert;  // MoeParams
+  const float* weights;           // kExpertsDown
+  const uint8_t* image;           // several rows: the staged input, made by a launch before
   float norm_eps;
   uint32_t n_rows;      // of x; kDense only (1 otherwise)
   uint32_t n_in;        // columns of one segment

@@ -11,6 +11,7 @@
 #include "cuda/kernels/launch.h"
 #include "cuda/kernels/ptx.cuh"
 #include "cuda/kernels/router.h"
+#include "cuda/kernels/stream.cuh"
 
 namespace sharpi::cuda {
 namespace {
@@ -19,7 +20,8 @@ constexpr uint32_t kThreads = 256;
 constexpr uint32_t kAlign = 8;  // rows of an image tile start at multiples of it
 
 struct GroupParams {
-  const int32_t* ids;  // [n_pairs]
+  const int32_t* ids;             // [n_pairs]
+  const int32_t* slot_of_expert;  // MoeParams
   uint32_t n_pairs, n_used, n_experts, n_slots, row_tile;
   int32_t* slot_of;  // [n_pairs], negative: the pair is skipped
   int32_t* row_of;   // [n_slots], negative: empty
@@ -67,7 +69,8 @@ __global__ void __launch_bounds__(kThreads) group_kernel(const __grid_constant__
 
 #pragma unroll 4
   for (uint32_t i = threadIdx.x; i < p.n_pairs; i += kThreads) {
-    const auto id = static_cast<uint32_t>(p.ids[i]);  // negative: large
+    const auto id =
+        static_cast<uint32_t>(expert_slot(p.ids, p.slot_of_expert, i));  // negative: large
     if (id < p.n_experts) atomicAdd(&count[id], 1u);
     if (id >= p.n_experts && e == 0) p.slot_of[i] = -1;
   }
@@ -85,7 +88,8 @@ __global__ void __launch_bounds__(kThreads) group_kernel(const __grid_constant__
 #pragma unroll
     for (uint32_t k = 0; k < 4; ++k) {
       const uint32_t i = begin + threadIdx.x * 4 + k;
-      if (i < p.n_pairs && static_cast<uint32_t>(p.ids[i]) == e) mine |= 1u << k;
+      if (i < p.n_pairs && static_cast<uint32_t>(expert_slot(p.ids, p.slot_of_expert, i)) == e)
+        mine |= 1u << k;
     }
     uint32_t all;
     uint32_t to = at + exclusive_sum(__popc(mine), &all);
@@ -232,6 +236,7 @@ Status run_product(const Run& r, GemmParams g, const DeviceMatrix* const (&w)[2]
 Status group(const Run& r) {
   GroupParams g = {};
   g.ids = r.p.ids;
+  g.slot_of_expert = r.p.slot_of_expert;
   g.n_pairs = r.space.n_pairs;
   g.n_used = r.p.n_used;
   g.n_experts = r.p.gate.n_experts;

@@ -24,6 +24,16 @@ __device__ __forceinline__ float gated_value(Epilogue e, float gate, float up) {
   return __fdividef(gate, 1.0f + __expf(e == Epilogue::kSwiGlu ? -gate : -inner)) * up;
 }
 
+/// The matrix of the slabs that entry `at` of the ids means; negative: none.
+__device__ __forceinline__ int32_t expert_slot(const int32_t* ids, const int32_t* slot_of_expert,
+                                               uint32_t at) {
+  const int32_t id = ids[at];
+  return slot_of_expert == nullptr || id < 0 ? id : slot_of_expert[id];
+}
+__device__ __forceinline__ int32_t expert_slot(const StreamParams& p, uint32_t j) {
+  return expert_slot(p.ids, p.slot_of_expert, blockIdx.y * p.n_used + j);
+}
+
 /// One panel of a launch: group `group`, member `which` (gate 0, up 1).
 struct PanelRef {
   const StreamTask* task;
@@ -52,8 +62,7 @@ __device__ __forceinline__ PanelRef find_panel(const StreamParams& p, uint32_t g
   r.task = &p.tasks[t];
   r.data = r.task->data + uint64_t{r.panel} * r.task->panel_bytes;
   if (kMoe && p.mode == StreamMode::kExpertsUp) {
-    const int32_t id = p.ids[blockIdx.y * p.n_used + r.slot];
-    r.data += static_cast<uint64_t>(max(id, 0)) * r.task->expert_bytes;
+    r.data += static_cast<uint64_t>(max(expert_slot(p, r.slot), 0)) * r.task->expert_bytes;
   }
   return r;
 }
@@ -62,13 +71,12 @@ __device__ __forceinline__ PanelRef find_panel(const StreamParams& p, uint32_t g
 __device__ __forceinline__ uint64_t segment_offset(const StreamParams& p, const StreamTask& t,
                                                    uint32_t segment) {
   if (p.mode != StreamMode::kExpertsDown) return 0;
-  return static_cast<uint64_t>(max(p.ids[blockIdx.y * p.n_used + segment], 0)) * t.expert_bytes;
+  return static_cast<uint64_t>(max(expert_slot(p, segment), 0)) * t.expert_bytes;
 }
 /// What a segment's input is multiplied by.
 __device__ __forceinline__ float segment_weight(const StreamParams& p, uint32_t segment) {
   if (p.mode != StreamMode::kExpertsDown) return 1.0f;
-  const uint32_t at = blockIdx.y * p.n_used + segment;
-  return p.ids[at] < 0 ? 0.0f : p.weights[at];
+  return expert_slot(p, segment) < 0 ? 0.0f : p.weights[blockIdx.y * p.n_used + segment];
 }
 
 __device__ __forceinline__ const float* input_row(const StreamParams& p, uint32_t r) {

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: MIT
 // Which attention kernel a call goes to, and how its keys are split.
 #include <algorithm>
-#include <bit>
-#include <cstdlib>
 
 #include "cuda/kernels/attention.h"
 #include "cuda/kernels/attention_common.cuh"
@@ -39,21 +37,9 @@ Status check(const AttentionParams& p) {
   return Status::ok();
 }
 
-#ifdef SHARPI_TUNE
-int tuned(const char* name, int otherwise) {
-  const char* v = std::getenv(name);
-  return v == nullptr ? otherwise : std::atoi(v);
-}
-#else
-int tuned(const char*, int otherwise) {
-  return otherwise;
-}
-#endif
-
 /// Which of the two kernels of few rows is faster.
 bool streams(const KvLayer& l) {
-  const bool q8 = l.k_dtype == KvDtype::kQ8_0 || l.v_dtype == KvDtype::kQ8_0;
-  return tuned("T_STREAM", l.head_dim == 512 || q8) != 0;
+  return l.head_dim == 512 && l.k_dtype != KvDtype::kF32 && l.v_dtype != KvDtype::kF32;
 }
 
 /// Row blocks and splits of a call of few rows.
@@ -67,8 +53,7 @@ Status plan_splits(const MatmulConfig& config, const AttentionParams& p, Attenti
       config.exact || stream ? kBlocksPerSm : attention_ring_blocks_per_sm(config, p.kv);
   a->max_splits = std::clamp(target_blocks(config, per_sm) / units, 1u, kMostSplits);
   if (stream && config.compute_capability >= 90) {
-    a->cluster = std::bit_floor(
-        std::min(a->max_splits, static_cast<uint32_t>(tuned("T_CLUSTER", kMostCluster))));
+    a->cluster = std::min(a->max_splits, kMostCluster);
     a->max_splits = a->max_splits / a->cluster * a->cluster;
   }
   a->counters = reinterpret_cast<uint32_t*>(p.workspace);

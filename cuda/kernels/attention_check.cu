@@ -262,6 +262,7 @@ void check_raw_rows(const MatmulConfig& config, const AttentionCase& c, HeadNorm
                     bool v_from_k) {
   KvLayer l = make_layer(c.n_kv, c.dim, c.k, c.v, c.window);
   const auto n_rows = static_cast<uint32_t>(c.sequences.size());
+  if (!attention_takes_raw_rows(config, {{}, n_rows, n_rows}, l)) return;
   const uint64_t width = uint64_t{c.n_heads} * c.dim, kv = uint64_t{c.n_kv} * c.dim;
   const uint32_t head_stride = c.gate ? 2 * c.dim : c.dim, ring = 3;
   const uint64_t block = uint64_t{kKvBlockSlots} * (l.k_row_bytes + l.v_row_bytes);
@@ -369,12 +370,11 @@ void check_all_raw_rows(const MatmulConfig& config) {
       check_raw_rows(config, {4, 2, dim, d, d, 100, 164, {{1000, 1}, {30, 1}, {164, 1}}},
                      HeadNorm::kPerHead, true, false);
     }
-    check_raw_rows(config, {8, 8, 128, d, d, 0, 0, some}, HeadNorm::kWholeVector, true, false);
-    check_raw_rows(config, {8, 2, 128, d, kB, 0, 0, some}, HeadNorm::kPerHead, false, false);
-    check_raw_rows(config, {8, 4, 256, d, d, 1024, 1088, {{5000, 1}, {1087, 1}, {1088, 1}}, true},
+    check_raw_rows(config, {4, 4, 512, d, d, 0, 0, some}, HeadNorm::kWholeVector, true, false);
+    check_raw_rows(config, {8, 2, 512, d, kB, 0, 0, some}, HeadNorm::kPerHead, false, false);
+    check_raw_rows(config, {8, 4, 512, d, d, 1024, 1088, {{5000, 1}, {1087, 1}, {1088, 1}}, true},
                    HeadNorm::kPerHead, true, true);
   }
-  check_raw_rows(config, {4, 2, 80, kB, kF, 0, 0, some}, HeadNorm::kPerHead, true, false);
 }
 
 // --- speed ---

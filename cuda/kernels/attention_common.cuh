@@ -157,7 +157,7 @@ __device__ __forceinline__ bool last_to_arrive(uint32_t* counter, uint32_t n, ui
 
 /// Splits of a block and vectors of a split block, at most; what merge_parts needs of shared
 /// memory.
-constexpr uint32_t kMostSplits = 256, kSplitVectors = 16, kMostCluster = 4;
+constexpr uint32_t kMostSplits = 256, kSplitVectors = 16, kMostCluster = 2;
 /// Keys of a tile of the split kernels, and the tiles that a split has at least.
 constexpr int kSplitTile = 16;
 constexpr uint32_t kLeastSplitTiles = 8;

@@ -37,9 +37,9 @@ Status check(const AttentionParams& p) {
   return Status::ok();
 }
 
-/// Which of the two kernels of few rows is faster.
+/// Which of the two kernels of few rows is faster: rings, but for the widest heads.
 bool streams(const KvLayer& l) {
-  return l.head_dim == 512 && l.k_dtype != KvDtype::kF32 && l.v_dtype != KvDtype::kF32;
+  return l.head_dim == 512;
 }
 
 /// Row blocks and splits of a call of few rows.

@@ -537,26 +537,6 @@ Status launch_either(const SplitArgs& s, bool pdl, cudaStream_t stream) {
                                          : launch<kSlice, kTeam, false>(s, pdl, stream);
 }
 
-Status launch_parts(const SplitArgs& s, bool pdl, cudaStream_t stream) {
-  switch (s.a.p.kv.head_dim) {
-    case 64:
-      return launch_either<64, 1>(s, pdl, stream);
-    case 80:
-      return launch_either<80, 1>(s, pdl, stream);
-    case 96:
-      return launch_either<96, 1>(s, pdl, stream);
-    case 128:
-      return launch_either<128, 1>(s, pdl, stream);
-    case 256:
-      return launch_either<128, 2>(s, pdl, stream);
-    case 512:
-      return launch_either<128, 4>(s, pdl, stream);
-    default:
-      return Status::error(Code::kUnsupported, "kernel attention_stream: heads of %u elements",
-                           s.a.p.kv.head_dim);
-  }
-}
-
 template <int kSlice, int kTeam, bool kPairs>
 Status prepare(int most) {
   auto* kernel = attention_stream_kernel<kSlice, kTeam, kPairs>;
@@ -576,18 +556,16 @@ Status prepare_either(int most) {
 }  // namespace
 
 Status prepare_attention_stream(const MatmulConfig& config) {
-  const int most = config.max_shared_bytes;
-  SHARPI_TRY((prepare_either<64, 1>(most)));
-  SHARPI_TRY((prepare_either<80, 1>(most)));
-  SHARPI_TRY((prepare_either<96, 1>(most)));
-  SHARPI_TRY((prepare_either<128, 1>(most)));
-  SHARPI_TRY((prepare_either<128, 2>(most)));
-  return prepare_either<128, 4>(most);
+  return prepare_either<128, 4>(config.max_shared_bytes);
 }
 
 Status launch_attention_stream(const MatmulConfig& config, const AttentionArgs& a,
                                cudaStream_t stream) {
   const KvLayer& l = a.p.kv;
+  if (l.head_dim != 512) {
+    return Status::error(Code::kInternal, "kernel attention_stream: heads of %u elements",
+                         l.head_dim);
+  }
   SplitArgs s = {};
   s.a = a;
   // What the last block of a unit would read, in floats: beyond this it is spread over many.
@@ -598,7 +576,7 @@ Status launch_attention_stream(const MatmulConfig& config, const AttentionArgs& 
   s.v_aligned = l.v_row_bytes % 8 == 0;
   s.raw = a.p.own != nullptr;
   if (s.raw) s.own = *a.p.own;
-  SHARPI_TRY(launch_parts(s, config.pdl, stream));
+  SHARPI_TRY((launch_either<128, 4>(s, config.pdl, stream)));
   return s.a.merge_later ? launch_attention_merge(s.a, config.pdl, stream) : Status::ok();
 }
 

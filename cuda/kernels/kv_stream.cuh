@@ -120,8 +120,15 @@ struct KeyCodec {
                                                   const uint8_t* scales, uint32_t e0,
                                                   float (&s)[4]) {
     if constexpr (kIntegers) {
-      return multiply_bytes<kPairs, kQueries>(raw, q, scales, e0, s);
+      multiply_bytes<kPairs, kQueries>(raw, q, scales, e0, s);
+    } else {
+      multiply_16<kPairs, kQueries>(raw, q, s);
     }
+  }
+
+  template <bool kPairs, int kQueries>
+  static __device__ __forceinline__ void multiply_16(const uint32_t* raw,
+                                                     const uint32_t (&q)[kQueries], float (&s)[4]) {
 #pragma unroll
     for (int i = 0; i < 4; ++i) s[i] = 0.0f;
 #pragma unroll

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT
 // Attention of many rows on Hopper's warpgroup tensor cores: a block takes 128 query vectors of one
-// KV head, a warpgroup 64 of them. Raw bytes of keys and values arrive two tiles ahead by
-// asynchronous copies; the next tile is converted to f16, once for all vectors, while the current
-// one is multiplied where it lies: queries and weights come from registers, keys (K-major) and
-// values (dims contiguous) from shared memory with the 128-byte swizzle.
+// KV head, a warpgroup 64 of them. Raw bytes of the next tile of keys and values arrive by
+// asynchronous copies while the current one, converted to f16 once for all vectors, is multiplied
+// where it lies: queries and weights come from registers, keys (K-major) and values (dims
+// contiguous) from shared memory with the 128-byte swizzle.
 #include "cuda/kernels/attention_flash.cuh"
 #include "cuda/kernels/launch.h"
 #include "cuda/kernels/wgmma.cuh"
@@ -62,7 +62,6 @@ __device__ __forceinline__ void wgmma_32(float (*d)[4], const uint32_t (&a)[4], 
       : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b));
 }
 
-/// Starts the products of a tile; done after wgmma_wait.
 template <class S>
 __device__ __forceinline__ void score_tile(const Queries<S>& q, uint32_t tile, Scores<S>& s) {
 #pragma unroll
@@ -83,13 +82,13 @@ __device__ __forceinline__ void score_tile(const Queries<S>& q, uint32_t tile, S
     }
   }
   wgmma_commit();
+  wgmma_wait<0>();
 }
 
+/// o += weights * values.
 template <class S>
-using Weights = uint32_t[S::kKeys / 16][4];
-
-template <class S>
-__device__ __forceinline__ void pack_weights(const Scores<S>& s, Weights<S>& p) {
+__device__ __forceinline__ void weigh_tile(const Scores<S>& s, uint32_t tile, Sums<S>& o) {
+  uint32_t p[S::kKeys / 16][4];
 #pragma unroll
   for (int k = 0; k < S::kKeys / 16; ++k) {
     p[k][0] = pack_f16(s[2 * k][0], s[2 * k][1]);
@@ -97,11 +96,6 @@ __device__ __forceinline__ void pack_weights(const Scores<S>& s, Weights<S>& p) 
     p[k][2] = pack_f16(s[2 * k + 1][0], s[2 * k + 1][1]);
     p[k][3] = pack_f16(s[2 * k + 1][2], s[2 * k + 1][3]);
   }
-}
-
-/// Starts o += weights * values.
-template <class S>
-__device__ __forceinline__ void weigh_tile(const Weights<S>& p, uint32_t tile, Sums<S>& o) {
   const uint64_t values = wgmma_operand(tile);
   wgmma_fence();
 #pragma unroll
@@ -112,12 +106,7 @@ __device__ __forceinline__ void weigh_tile(const Weights<S>& p, uint32_t tile, S
     }
   }
   wgmma_commit();
-}
-
-/// Two tiles of f16, then two stages of raw bytes: what of a plan follows its tiles.
-template <class S>
-__host__ __device__ constexpr uint32_t stage_bytes(const Plan& p) {
-  return (p.bytes - p.k_raw + 127) / 128 * 128;
+  wgmma_wait<0>();
 }
 
 template <int kHeadDim>
@@ -146,57 +135,31 @@ __global__ void __launch_bounds__(256, 1)
     ldmatrix_x4(held[k], queries + lane % 16 * S::kPitch + lane / 16 * 16 + k * 32);
   }
   __syncthreads();  // the queries' memory is used for rows
-  const auto tiles = [&](uint64_t tile) { return shared + tile % 2 * 2 * S::kTileBytes; };
-  // A stage's parts are at the plan's offsets from here.
-  const auto stage = [&](uint64_t tile) {
-    return shared + 2 * S::kTileBytes + tile % 2 * stage_bytes<S>(f.plan);
-  };
-  const auto find = [&](uint64_t tile) {
-    find_tile_rows<S>(f, b, map, e0, tile * S::kKeys,
-                      reinterpret_cast<uint64_t*>(stage(tile) + f.plan.rows));
-  };
-  const auto convert_keys = [&](uint64_t tile) {
-    convert<S>(l.k_dtype, e0, stage(tile) + f.plan.k_raw, stage(tile) + f.plan.k_scale,
-               tiles(tile) + f.plan.k_tile);
-  };
-  const auto convert_values = [&](uint64_t tile) {
-    convert<S>(l.v_dtype, e0, stage(tile) + f.plan.v_raw, stage(tile) + f.plan.v_scale,
-               tiles(tile) + f.plan.v_tile);
-  };
-  find(first);
-  if (first + 1 < last) find(first + 1);
+  auto* rows = reinterpret_cast<uint64_t*>(shared + f.plan.rows);
+  find_tile_rows<S>(f, b, map, e0, first * S::kKeys, rows);
   __syncthreads();
-  fetch<S>(f, e0, stage(first));
-  cp_async_wait<0>();
-  __syncthreads();
-  if (first + 1 < last) fetch<S>(f, e0, stage(first + 1));
-  convert_keys(first);
-  convert_values(first);
-  asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+  fetch<S>(f, e0, shared);
   Running run = start(a, b, vector0 + lane / 4);
   Sums<S> o = {};
   // Keys that every row of the block sees.
   const uint64_t all_from = l.window != 0 && b.end > b.low + l.window ? b.end - l.window : b.low;
   for (uint64_t tile = first; tile < last; ++tile) {
     const uint64_t t0 = tile * S::kKeys;
-    const bool more = tile + 1 < last;
-    __syncthreads();  // the tile is converted
-    Scores<S> s;
-    score_tile<S>(held, shared_address(tiles(tile) + f.plan.k_tile), s);
-    if (tile + 2 < last) find(tile + 2);
     cp_async_wait<0>();
-    __syncthreads();  // the next tile's bytes are there, and the rows of the one after it
-    if (tile + 2 < last) fetch<S>(f, e0, stage(tile + 2));
-    if (more) convert_keys(tile + 1);
-    wgmma_wait<0>();
+    __syncthreads();
+    if (tile + 1 < last) find_tile_rows<S>(f, b, map, e0, t0 + S::kKeys, rows);
+    convert<S>(l.k_dtype, e0, shared + f.plan.k_raw, shared + f.plan.k_scale,
+               shared + f.plan.k_tile);
+    convert<S>(l.v_dtype, e0, shared + f.plan.v_raw, shared + f.plan.v_scale,
+               shared + f.plan.v_tile);
+    asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+    __syncthreads();
+    if (tile + 1 < last) fetch<S>(f, e0, shared);
+    Scores<S> s;
+    score_tile<S>(held, shared_address(shared + f.plan.k_tile), s);
     const bool whole = t0 >= all_from && t0 + S::kKeys <= b.first_key + 1;
     fold<S>(&run, t0, whole, s, o);
-    Weights<S> p;
-    pack_weights<S>(s, p);
-    weigh_tile<S>(p, shared_address(tiles(tile) + f.plan.v_tile), o);
-    if (more) convert_values(tile + 1);
-    wgmma_wait<0>();
-    asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+    weigh_tile<S>(s, shared_address(shared + f.plan.v_tile), o);
   }
   store<S>(a, b, kv, vector0 + lane / 4, 0, run, o);
 }
@@ -204,9 +167,8 @@ __global__ void __launch_bounds__(256, 1)
 template <int kHeadDim>
 uint32_t shared_bytes(const KvLayer& l) {
   using S = Shape<kHeadDim>;
-  const Plan plan = make_plan<S>(l.k_dtype, l.v_dtype);
-  const uint32_t all = 4 * S::kTileBytes + 2 * stage_bytes<S>(plan);
-  return (all > S::kQueryBytes ? all : S::kQueryBytes) + 1024;
+  const uint32_t plan = make_plan<S>(l.k_dtype, l.v_dtype).bytes;
+  return (plan > S::kQueryBytes ? plan : S::kQueryBytes) + 1024;
 }
 
 template <int kHeadDim>

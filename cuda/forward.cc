@@ -41,7 +41,7 @@ Status CudaModel::run_blocks(const Segment& segment, Pass& p) const {
         break;
     }
   }
-  return Status::ok();
+  return flush(p);
 }
 
 Status CudaModel::embed(Pass& p) const {
@@ -93,9 +93,11 @@ Status CudaModel::head(Pass& p) const {
   if (p.n_head_rows == 0) return Status::ok();  // transient: nothing is wanted
   const ModelSpec& s = spec();
   MatmulParams m;
-  if (p.head_rows_in_order && !p.config.deterministic) {
+  const bool in_order = p.head_rows_in_order && !p.config.deterministic;
+  if (in_order) {
     m = product(p, Buf::kX, s.n_embd, s.output_norm);
   } else {
+    SHARPI_TRY(flush(p));
     NormRowsParams n;
     n.x = p.ws.get(Buf::kX);
     n.ids = p.ws.head_rows();
@@ -110,7 +112,8 @@ Status CudaModel::head(Pass& p) const {
   m.n_rows = p.n_head_rows;
   m.n_tasks = 1;
   m.tasks[0] = {matrix(s.output), p.ws.get(Buf::kLogits), s.n_vocab};
-  SHARPI_TRY(multiply(p, m));
+  SHARPI_TRY(chain(p, m));
+  SHARPI_TRY(flush(p));
   LogitRowsParams l;
   l.logits = p.ws.get(Buf::kLogits);
   l.to = p.ws.logits();
@@ -137,7 +140,7 @@ Status CudaModel::rope_tables(Pass& p) const {
 
 MatmulParams CudaModel::product(Pass& p, Buf x, uint64_t width, const TensorRef& norm) const {
   MatmulParams m;
-  m.x = p.ws.get(x);
+  m.x = x == Buf::kX ? hidden(p) : p.ws.get(x);
   m.x_stride = width;
   m.n_rows = p.n_rows();
   m.norm_weight = floats(norm);
@@ -148,6 +151,8 @@ MatmulParams CudaModel::product(Pass& p, Buf x, uint64_t width, const TensorRef&
 }
 
 Status CudaModel::multiply(Pass& p, const MatmulParams& m) const {
+  if (p.chain.n != 0 || p.chain.has_branch)
+    return Status::error(Code::kInternal, "a product overtakes a chain");
   return launch_matmul(p.config, m, p.ws.lane());
 }
 
@@ -156,19 +161,10 @@ Status CudaModel::project_back(Pass& p, Buf from, uint64_t width, const TensorRe
   MatmulParams m = product(p, from, width, {});
   m.n_tasks = 1;
   const bool direct = !post_norm && scale == 1.0f;
-  m.tasks[0] = {matrix(w), p.ws.get(direct ? Buf::kX : Buf::kY), spec().n_embd};
+  m.tasks[0] = {matrix(w), direct ? hidden(p) : p.ws.get(Buf::kY), spec().n_embd};
   if (direct) m.epilogue = Epilogue::kAdd;
-  SHARPI_TRY(multiply(p, m));
-  if (direct) return Status::ok();
-  ResidualParams r;
-  r.x = p.ws.get(Buf::kX);
-  r.y = p.ws.get(Buf::kY);
-  r.n_rows = p.n_rows();
-  r.width = spec().n_embd;
-  r.weight = floats(post_norm);
-  r.eps = spec().rms_eps;
-  r.scale = scale;
-  return launch_residual(r, lane(p));
+  SHARPI_TRY(chain(p, m));
+  return direct ? Status::ok() : chain_branch(p, post_norm, scale);
 }
 
 }  // namespace sharpi::cuda

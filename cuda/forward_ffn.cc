@@ -33,7 +33,7 @@ Status CudaModel::gated_ffn(Pass& p, const FfnSpec& f, const TensorRef& gate, co
   m.tasks[0] = {matrix(gate), p.ws.get(Buf::kFfn), gate.n_out};
   m.tasks[1] = {matrix(up), p.ws.get(Buf::kFfn), gate.n_out};
   m.epilogue = gated(f);
-  return multiply(p, m);
+  return f.kind == FfnKind::kDense ? chain(p, m) : multiply(p, m);
 }
 
 Status CudaModel::route(Pass& p, const LayerSpec& l) const {
@@ -121,6 +121,7 @@ Status CudaModel::moe_ffn(Pass& p, uint32_t layer, float scale) const {
   const LayerSpec& l = spec().layers[layer];
   const FfnSpec& f = l.ffn;
   const bool parted = parts_experts(layer) && !matrix(f.gate);
+  SHARPI_TRY(flush(p));
   SHARPI_TRY(route(p, l));
   if (parted) SHARPI_TRY(send_rows(p, layer));
   if (f.d_shared != 0) SHARPI_TRY(shared_expert_in(p, l));
@@ -151,6 +152,7 @@ Status CudaModel::moe_ffn(Pass& p, uint32_t layer, float scale) const {
 Status CudaModel::per_layer_injection(Pass& p, uint32_t layer) const {
   const LayerSpec& l = spec().layers[layer];
   const uint32_t width = spec().d_ple;
+  SHARPI_TRY(flush(p));
   MatmulParams m = product(p, Buf::kX, spec().n_embd, {});
   m.n_tasks = 1;
   m.tasks[0] = {matrix(l.ple_gate), p.ws.get(Buf::kPleTmp), width};

@@ -520,12 +520,9 @@ __global__ void __launch_bounds__(kThreads, 2)
 template <int kSlice, int kTeam, bool kPairs>
 Status launch(const SplitArgs& s, bool pdl, cudaStream_t stream) {
   using S = Shape<kSlice, kTeam, kPairs>;
-  LaunchShape shape = {dim3(s.a.n_blocks * s.a.p.kv.n_heads, s.a.max_splits),
-                       dim3(kThreads),
-                       0,
-                       stream,
-                       pdl,
-                       s.a.cluster};
+  LaunchShape shape = {dim3(s.a.n_blocks * s.a.p.kv.n_heads, s.a.max_splits), dim3(kThreads), 0,
+                       stream, pdl};
+  shape.cluster = s.a.cluster;
   const uint64_t part = part_floats(s.a.block_rows * s.a.group, S::kDim);
   shape.shared_bytes = (parked_floats<S>() + std::max<uint64_t>(part, 2 * S::kDim)) * sizeof(float);
   return launch_kernel("attention_stream", shape, attention_stream_kernel<kSlice, kTeam, kPairs>,

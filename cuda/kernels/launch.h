@@ -23,8 +23,9 @@ struct LaunchShape {
   dim3 grid, block;
   size_t shared_bytes = 0;
   cudaStream_t stream = nullptr;
-  bool pdl = false;      // may start before the preceding grid has ended
-  uint32_t cluster = 1;  // blocks along y that share their memory (9.0 and up)
+  bool pdl = false;          // may start before the preceding grid has ended
+  bool cooperative = false;  // all blocks run at once, or none
+  uint32_t cluster = 1;      // blocks along y that share their memory (9.0 and up)
 };
 
 template <class... P, class... A>
@@ -34,12 +35,17 @@ Status launch_kernel(const char* name, const LaunchShape& s, void (*kernel)(P...
   config.blockDim = s.block;
   config.dynamicSmemBytes = s.shared_bytes;
   config.stream = s.stream;
-  cudaLaunchAttribute attributes[2] = {};
+  cudaLaunchAttribute attributes[3] = {};
   config.attrs = attributes;
   if (s.pdl) {
     cudaLaunchAttribute& a = attributes[config.numAttrs++];
     a.id = cudaLaunchAttributeProgrammaticStreamSerialization;
     a.val.programmaticStreamSerializationAllowed = 1;
+  }
+  if (s.cooperative) {
+    cudaLaunchAttribute& a = attributes[config.numAttrs++];
+    a.id = cudaLaunchAttributeCooperative;
+    a.val.cooperative = 1;
   }
   if (s.cluster > 1) {
     cudaLaunchAttribute& a = attributes[config.numAttrs++];

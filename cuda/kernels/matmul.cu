@@ -2,6 +2,7 @@
 // Which kernel a product goes to, and the parameters it wants.
 #include <algorithm>
 
+#include "cuda/kernels/chain.h"
 #include "cuda/kernels/cublas_lt.h"
 #include "cuda/kernels/gemm.h"
 #include "cuda/kernels/launch.h"
@@ -350,6 +351,7 @@ Status make_matmul_config(MatmulConfig* config) {
   SHARPI_TRY(get(&config->max_shared_bytes, cudaDevAttrMaxSharedMemoryPerBlockOptin));
   config->compute_capability = 10 * major + minor;
   SHARPI_TRY(prepare_gemm(*config));
+  if (has_chains(*config)) SHARPI_TRY(prepare_chain(config->max_shared_bytes));
   return prepare_matvec(config->max_shared_bytes);
 }
 

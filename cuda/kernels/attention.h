@@ -1,9 +1,12 @@
 // SPDX-License-Identifier: MIT
 // Causal attention over stored rows: decode (few rows: keys split over the device, merged by the
-// last block), prefill (blocks of query rows), full or windowed, any codec, grouped queries.
+// last block or in clusters), prefill (blocks of query rows), full or windowed, any codec, grouped
+// queries.
 //   o = sum_t softmax_t(scale * q.k_t) v_t, then o *= sigmoid(gate) if there is a gate.
-//   fast   tensor cores: bf16 rows as they are (queries and weights in two bf16 terms, decode), f32
-//          and q8_0 rows as f16, f32 accumulation.
+//   fast   tensor cores, f32 accumulation; decode: bf16 rows as they are (queries and weights in
+//   two
+//          bf16 terms), f32 rows as f16, q8_0 keys as integers times queries of two signed bytes,
+//          q8_0 values as f16; prefill: all rows as f16.
 //   exact  f32 throughout.
 // Splits depend on the length of the row and constants of the launch only; partial results are
 // merged in ascending order: equal calls give equal bits.

@@ -24,6 +24,7 @@
 
 namespace sharpi::cuda {
 
+struct QkvParams;
 /// How sessions of one kind store rows: what a captured graph has baked in.
 struct KvFormat {
   std::vector<KvLayer> layers;  // per layer of the model; owners only, others empty
@@ -151,8 +152,8 @@ class CudaModel final : public TierModel {
   // forward_mixer.cc
   Status attention_block(Pass& p, uint32_t layer) const;
   Status project_qkv(Pass& p, uint32_t layer) const;
-  Status store_rows(Pass& p, uint32_t layer) const;
-  Status attend(Pass& p, uint32_t layer) const;
+  Status describe_rows(Pass& p, uint32_t layer, QkvParams* rows) const;
+  Status attend(Pass& p, uint32_t layer, const QkvParams* raw) const;
   Status flush_ring(Pass& p) const;
   KvLayer kv_layer(Pass& p, uint32_t layer) const;
   Status delta_block(Pass& p, uint32_t layer) const;

@@ -20,8 +20,11 @@ Status CudaModel::attention_block(Pass& p, uint32_t layer) const {
   const LayerSpec& l = spec().layers[layer];
   const AttentionSpec& a = l.attention;
   SHARPI_TRY(project_qkv(p, layer));
-  SHARPI_TRY(store_rows(p, layer));
-  SHARPI_TRY(attend(p, layer));
+  QkvParams rows;
+  SHARPI_TRY(describe_rows(p, layer, &rows));
+  const bool raw = attention_takes_raw_rows(p.config, p.batch, rows.kv);
+  if (!raw) SHARPI_TRY(launch_qkv(rows, p.config.pdl, p.ws.lane()));
+  SHARPI_TRY(attend(p, layer, raw ? &rows : nullptr));
   return project_back(p, Buf::kMix, uint64_t{a.n_heads} * a.head_dim, a.o, l.mixer_post_norm, 1.0f);
 }
 
@@ -39,7 +42,7 @@ Status CudaModel::project_qkv(Pass& p, uint32_t layer) const {
   return flush(p);
 }
 
-Status CudaModel::store_rows(Pass& p, uint32_t layer) const {
+Status CudaModel::describe_rows(Pass& p, uint32_t layer, QkvParams* rows) const {
   const AttentionSpec& a = spec().layers[layer].attention;
   const bool own = a.kv_source < 0;
   const bool to_ring = p.single_rows && !p.transient;
@@ -49,7 +52,7 @@ Status CudaModel::store_rows(Pass& p, uint32_t layer) const {
   }
   const uint64_t table =
       static_cast<uint64_t>(rope_of_layer_[layer]) * p.ws.layout().max_rows * p.ws.layout().n_half;
-  QkvParams q;
+  QkvParams& q = *rows;
   q.batch = p.batch;
   q.kv = kv_layer(p, layer);
   q.n_heads = a.n_heads;
@@ -72,10 +75,10 @@ Status CudaModel::store_rows(Pass& p, uint32_t layer) const {
   q.q_out = p.ws.get(Buf::kQuery);
   q.query_offset = query_layout_.offset_of_layer[layer];
   q.to_ring = own && a.window != 0 && to_ring;
-  return launch_qkv(q, p.config.pdl, p.ws.lane());
+  return Status::ok();
 }
 
-Status CudaModel::attend(Pass& p, uint32_t layer) const {
+Status CudaModel::attend(Pass& p, uint32_t layer, const QkvParams* raw) const {
   const AttentionSpec& a = spec().layers[layer].attention;
   const uint64_t q_dim = uint64_t{a.n_heads} * a.head_dim;
   AttentionParams t;
@@ -85,6 +88,7 @@ Status CudaModel::attend(Pass& p, uint32_t layer) const {
   t.scale = a.scale;
   t.q = p.ws.get(Buf::kQuery);
   t.q_stride = q_dim;
+  t.own = raw;
   if (a.output_gate) {
     t.gate = p.ws.get(Buf::kQ) + a.head_dim;
     t.gate_stride = a.q.n_out;

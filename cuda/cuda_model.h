@@ -15,6 +15,7 @@
 #include "cuda/cuda_workspace.h"
 #include "cuda/kernels/elementwise.h"
 #include "cuda/kernels/matmul.h"
+#include "cuda/kernels/moe_step.h"
 #include "cuda/weights.h"
 #include "tier/rope_tables.h"
 #include "tier/tier.h"
@@ -115,7 +116,8 @@ class CudaModel final : public TierModel {
                    const TensorRef& norm) const;
   Status moe_ffn(Pass& p, const LayerSpec& l, float scale) const;
   Status route(Pass& p, const LayerSpec& l) const;
-  Status experts(Pass& p, const LayerSpec& l, Buf to, bool add) const;
+  MoeParams experts(Pass& p, const LayerSpec& l, Buf to, bool add) const;
+  MoeStepParams moe_step(Pass& p, const LayerSpec& l, Buf to, bool add) const;
   Status shared_expert_in(Pass& p, const LayerSpec& l) const;
   Status shared_expert_out(Pass& p, const FfnSpec& f) const;
   Status per_layer_injection(Pass& p, uint32_t layer) const;

@@ -6,6 +6,7 @@
 #include "base/checked.h"
 #include "cuda/kernels/attention.h"
 #include "cuda/kernels/delta_net.h"
+#include "cuda/kernels/moe_step.h"
 #include "tier/session_layout.h"
 
 namespace sharpi::cuda {
@@ -15,7 +16,7 @@ namespace {
 struct Widths {
   uint64_t q = 0, query = 0, kv = 0, mix = 0, conv = 0, z = 0, heads_v = 0;
   uint64_t ffn = 0, widest_in = 0, widest_out = 0;
-  uint32_t n_experts = 0, n_used = 0, d_expert = 0;
+  uint32_t n_experts = 0, n_used = 0, d_expert = 0, d_shared = 0;
   uint32_t attn_heads = 0, attn_dim = 0, n_half = 0;
   bool has_shared = false;
   std::vector<DeltaNetShape> deltas;
@@ -59,6 +60,7 @@ void add_ffn(Widths* w, const FfnSpec& f) {
   take(&w->n_used, f.n_used);
   take(&w->d_expert, f.d_ff);
   w->has_shared = w->has_shared || f.d_shared != 0;
+  take(&w->d_shared, f.d_shared);
 }
 
 Widths measure(const ModelSpec& spec, const Placement& placement) {
@@ -154,6 +156,10 @@ WorkspaceLayout make_workspace_layout(const ModelSpec& spec, const Placement& pl
   b.bytes(Buf::kMoeIds, uint64_t{rows} * w.n_used * sizeof(int32_t));
   b.floats(Buf::kMoeWeight, uint64_t{rows} * w.n_used);
   b.floats(Buf::kSharedGate, w.has_shared ? rows : 0);
+  if (w.n_experts != 0) {
+    b.bytes(Buf::kMoeSync, moe_step_sync_bytes(config, w.n_experts, spec.n_embd,
+                                               w.n_used * w.d_expert, w.d_shared));
+  }
   const bool ple = spec.d_ple != 0 && placement.embedding == TierId::kCuda;
   const uint64_t ple_width = ple ? uint64_t{spec.n_layers()} * spec.d_ple : 0;
   out.ple_row_bytes = ple ? spec.ple_embd.row_bytes() : 0;
@@ -196,6 +202,11 @@ Result<std::unique_ptr<CudaWorkspace>> CudaWorkspace::create(const Device& devic
   SHARPI_TRY_ASSIGN(w->pinned_,
                     PinnedBuffer::allocate(device, layout.pinned_bytes(), "call tables"));
   SHARPI_TRY_ASSIGN(w->stream_, Stream::create(device));
+  const uint64_t sync = w->size(Buf::kMoeSync);
+  if (sync == 0) return w;
+  SHARPI_TRY(device.check(cudaMemsetAsync(w->get<std::byte>(Buf::kMoeSync), 0xFF, sync, w->lane()),
+                          "cudaMemsetAsync"));
+  SHARPI_TRY(w->stream_.wait());
   return w;
 }
 

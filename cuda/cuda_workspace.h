@@ -37,6 +37,7 @@ enum class Buf : uint32_t {
   kMoeIds,      // [R][k]
   kMoeWeight,   // [R][k]
   kSharedGate,  // [R]
+  kMoeSync,     // of moe_step.h; all bits set when the workspace is made
   kPleRaw,      // [R] rows of the per-layer table, file bytes
   kPleTable,    // [R][n_layers * P] the same in f32
   kPle,         // [R][n_layers * P]

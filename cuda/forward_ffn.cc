@@ -84,7 +84,7 @@ Status CudaModel::shared_expert_out(Pass& p, const FfnSpec& f) const {
   return multiply(p, down);
 }
 
-Status CudaModel::experts(Pass& p, const LayerSpec& l, Buf to, bool add) const {
+MoeParams CudaModel::experts(Pass& p, const LayerSpec& l, Buf to, bool add) const {
   const FfnSpec& f = l.ffn;
   const DeviceMatrix first = matrix(f.gate);
   MoeParams m;
@@ -105,16 +105,43 @@ Status CudaModel::experts(Pass& p, const LayerSpec& l, Buf to, bool add) const {
   m.y_stride = spec().n_embd;
   m.workspace = p.ws.get<std::byte>(Buf::kKernel);
   m.workspace_bytes = p.ws.size(Buf::kKernel);
-  return launch_moe(p.config, m, p.ws.lane());
+  return m;
+}
+
+/// The whole block up to its post norm in one launch.
+MoeStepParams CudaModel::moe_step(Pass& p, const LayerSpec& l, Buf to, bool add) const {
+  const FfnSpec& f = l.ffn;
+  MoeStepParams m;
+  m.moe = experts(p, l, to, add);
+  m.ids = p.ws.get<int32_t>(Buf::kMoeIds);
+  m.weights = p.ws.get(Buf::kMoeWeight);
+  m.router = matrix(f.router);
+  m.renormalize = f.renormalize;
+  m.sync = p.ws.get<std::byte>(Buf::kMoeSync);
+  m.sync_bytes = p.ws.size(Buf::kMoeSync);
+  // A post norm is of the routed experts' sum alone.
+  if (f.d_shared == 0 || !add) return m;
+  m.shared_gate = matrix(f.shared_gate);
+  m.shared_up = matrix(f.shared_up);
+  m.shared_down = matrix(f.shared_down);
+  m.shared_gate_inp = floats(f.shared_gate_inp);
+  return m;
 }
 
 /// Everything that reads the block's input runs before the first add to it.
 Status CudaModel::moe_ffn(Pass& p, const LayerSpec& l, float scale) const {
   const FfnSpec& f = l.ffn;
-  SHARPI_TRY(route(p, l));
-  if (f.d_shared != 0) SHARPI_TRY(shared_expert_in(p, l));
   const bool add = !l.ffn_post_norm;
-  SHARPI_TRY(experts(p, l, add ? Buf::kX : Buf::kY, add));
+  const Buf to = add ? Buf::kX : Buf::kY;
+  const MoeStepParams step = moe_step(p, l, to, add);
+  const bool at_once = (add || f.d_shared == 0) && moe_step_takes(p.config, step);
+  if (at_once) {
+    SHARPI_TRY(launch_moe_step(p.config, step, p.ws.lane()));
+  } else {
+    SHARPI_TRY(route(p, l));
+    if (f.d_shared != 0) SHARPI_TRY(shared_expert_in(p, l));
+    SHARPI_TRY(launch_moe(p.config, step.moe, p.ws.lane()));
+  }
   const bool scale_last = f.d_shared != 0 || add;  // otherwise the residual add takes it along
   ResidualParams r;
   r.x = p.ws.get(Buf::kX);
@@ -127,7 +154,7 @@ Status CudaModel::moe_ffn(Pass& p, const LayerSpec& l, float scale) const {
     r.scale = scale_last ? 1.0f : scale;
     SHARPI_TRY(launch_residual(r, lane(p)));
   }
-  if (f.d_shared != 0) SHARPI_TRY(shared_expert_out(p, f));
+  if (f.d_shared != 0 && !at_once) SHARPI_TRY(shared_expert_out(p, f));
   if (!scale_last || scale == 1.0f) return Status::ok();
   r.y = r.weight = nullptr;
   r.scale = scale;

@@ -23,7 +23,8 @@ struct LaunchShape {
   dim3 grid, block;
   size_t shared_bytes = 0;
   cudaStream_t stream = nullptr;
-  bool pdl = false;  // may start before the preceding grid has ended
+  bool pdl = false;          // may start before the preceding grid has ended
+  bool cooperative = false;  // all blocks run at once, or none
 };
 
 template <class... P, class... A>
@@ -33,11 +34,18 @@ Status launch_kernel(const char* name, const LaunchShape& s, void (*kernel)(P...
   config.blockDim = s.block;
   config.dynamicSmemBytes = s.shared_bytes;
   config.stream = s.stream;
-  cudaLaunchAttribute attribute = {};
-  attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
-  attribute.val.programmaticStreamSerializationAllowed = 1;
-  config.attrs = &attribute;
-  config.numAttrs = s.pdl ? 1 : 0;
+  cudaLaunchAttribute attributes[2] = {};
+  config.attrs = attributes;
+  if (s.pdl) {
+    cudaLaunchAttribute& a = attributes[config.numAttrs++];
+    a.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+    a.val.programmaticStreamSerializationAllowed = 1;
+  }
+  if (s.cooperative) {
+    cudaLaunchAttribute& a = attributes[config.numAttrs++];
+    a.id = cudaLaunchAttributeCooperative;
+    a.val.cooperative = 1;
+  }
   return kernel_status(cudaLaunchKernelEx(&config, kernel, std::forward<A>(args)...), name);
 }
 

@@ -7,7 +7,10 @@
 //   SHARPI_BENCH_ROUNDS=7            stream and decode alternate this often (at least 5)
 //   SHARPI_BENCH_TOKENS=16           decoded tokens of one round
 //   SHARPI_BENCH_EXACT=0             1 = f32 activations
-//   SHARPI_BENCH_GPU=0               1 = the whole model on the first GPU, and its memory's rate
+//   SHARPI_BENCH_GPU=0               1 = the whole model on the first GPU, and its memory's rate;
+//                                    2 = there too, placed by the plan and these pins:
+//   SHARPI_BENCH_BUDGET              MiB of device memory (default: all that is free)
+//   SHARPI_BENCH_GPU_LAYERS, SHARPI_BENCH_GPU_FFN, SHARPI_BENCH_EXPERT_SLOTS
 //   SHARPI_BENCH_BATCH=1             sessions that decode together
 //   SHARPI_BENCH_PREFILL=512         tokens of the prefill run; SHARPI_BENCH_CHUNK=512 at a time
 // Decode is judged by its share of the stream: bytes that a token must read (matrix weights without
@@ -57,6 +60,11 @@ uint32_t env_count(const char* name, uint32_t fallback) {
   return static_cast<uint32_t>(value);
 }
 
+/// A pin of the plan; -1 where the variable is not set.
+int32_t env_pin(const char* name) {
+  return std::getenv(name) == nullptr ? -1 : static_cast<int32_t>(env_count(name, 0));
+}
+
 sharpi_kv_dtype kv_dtype(const std::string& name) {
   if (name == "auto") return SHARPI_KV_AUTO;
   if (name == "f32") return SHARPI_KV_F32;
@@ -68,7 +76,9 @@ sharpi_kv_dtype kv_dtype(const std::string& name) {
 struct Settings {
   std::string model, kv = "auto";
   uint32_t n_threads = 2, depth = 0, rounds = 7, tokens = 16, batch = 1, prompt = 512, chunk = 512;
-  bool exact = false, gpu = false;
+  uint32_t gpu = 0, budget = 0;
+  int32_t gpu_layers = -1, gpu_ffn = -1, expert_slots = -1;
+  bool exact = false;
   static Settings read() {
     Settings s;
     const char* model = std::getenv("SHARPI_BENCH_MODEL");
@@ -80,7 +90,11 @@ struct Settings {
     s.rounds = std::max(5u, env_count("SHARPI_BENCH_ROUNDS", s.rounds));
     s.tokens = std::max(1u, env_count("SHARPI_BENCH_TOKENS", s.tokens));
     s.exact = env_count("SHARPI_BENCH_EXACT", 0) != 0;
-    s.gpu = env_count("SHARPI_BENCH_GPU", 0) != 0;
+    s.gpu = env_count("SHARPI_BENCH_GPU", 0);
+    s.budget = env_count("SHARPI_BENCH_BUDGET", 0);
+    s.gpu_layers = env_pin("SHARPI_BENCH_GPU_LAYERS");
+    s.gpu_ffn = env_pin("SHARPI_BENCH_GPU_FFN");
+    s.expert_slots = env_pin("SHARPI_BENCH_EXPERT_SLOTS");
     s.batch = std::clamp(env_count("SHARPI_BENCH_BATCH", 1), 1u, 64u);
     s.prompt = std::max(1u, env_count("SHARPI_BENCH_PREFILL", s.prompt));
     s.chunk = std::max(1u, env_count("SHARPI_BENCH_CHUNK", s.chunk));
@@ -151,6 +165,7 @@ class Bench {
   uint32_t n_threads() const { return n_threads_; }
   uint32_t n_tokens() const { return info().n_tokens; }
   std::string paths() const { return info().paths; }
+  double load_seconds() const { return load_seconds_; }
 
   void restart() {
     sharpi_error err = SHARPI_ERROR_INIT;
@@ -181,7 +196,7 @@ class Bench {
   }
   /// Bytes/s at which the memory under test is read, now.
   double stream_rate() {
-    if (!settings_.gpu) {
+    if (settings_.gpu == 0) {
       if (!stream_) stream_ = ReadStream::create(n_threads_);
       return stream_->best_rate();
     }
@@ -190,6 +205,14 @@ class Bench {
     d.struct_size = sizeof d;
     must(sharpi_device_info(context_, 1, SHARPI_DEVICE_MEASURE, &d, &err), err, "device");
     return d.bandwidth;
+  }
+  /// Uses of experts that are on the CPU beside a GPU so far, and how many found a slot.
+  sharpi_expert_stats experts() const {
+    sharpi_error err = SHARPI_ERROR_INIT;
+    sharpi_expert_stats s{};
+    s.struct_size = sizeof s;
+    must(sharpi_model_experts(model_, &s, &err), err, "experts");
+    return s;
   }
   /// KV bytes that reading the next token goes through.
   uint64_t kv_bytes() const {
@@ -241,14 +264,22 @@ class Bench {
     sp.v_dtype = comma == std::string::npos ? sp.k_dtype : kv_dtype(settings_.kv.substr(comma + 1));
     sharpi_plan_params pp;
     sharpi_plan_params_init(&pp, sizeof pp);
-    pp.n_gpu_layers = settings_.gpu ? static_cast<int32_t>(n_layers_) : 0;
+    pp.n_gpu_layers = settings_.gpu == 1 ? static_cast<int32_t>(n_layers_) : 0;
+    if (settings_.gpu == 2) {
+      pp.n_gpu_layers = settings_.gpu_layers;
+      pp.n_gpu_ffn = settings_.gpu_ffn;
+      pp.n_expert_slots = settings_.expert_slots;
+      if (settings_.budget != 0) pp.device_budget = uint64_t{settings_.budget} << 20;
+    }
     pp.max_batch = std::max(pp.max_batch, settings_.batch);
     pp.n_chunk = settings_.chunk;
     pp.n_sessions = settings_.batch;
     pp.arithmetic = settings_.exact ? SHARPI_ARITHMETIC_EXACT : SHARPI_ARITHMETIC_FAST;
     pp.session = &sp;
     must(sharpi_plan_create(context_, settings_.model.c_str(), &pp, &plan_, &err), err, "plan");
+    const auto start = Clock::now();
     must(sharpi_model_load(plan_, nullptr, nullptr, &model_, &err), err, "load");
+    load_seconds_ = seconds_since(start);
     sessions_.resize(settings_.batch);
     for (sharpi_session*& s : sessions_) {
       must(sharpi_session_create(model_, nullptr, &s, &err), err, "session");
@@ -279,6 +310,7 @@ class Bench {
   std::vector<uint32_t> window_;
   uint32_t n_layers_ = 0, n_vocab_ = 0, n_threads_ = 0;
   uint64_t random_ = 1;
+  double load_seconds_ = 0;
   sharpi_context* context_ = nullptr;
   sharpi_plan* plan_ = nullptr;
   sharpi_model* model_ = nullptr;
@@ -298,6 +330,7 @@ void decode_share(benchmark::State& state, Bench* bench) {
     if (s.depth > 0) bench->prefill(s.depth);
     bench->decode(s.tokens);  // first touches
     bench->stream_rate();
+    const sharpi_expert_stats before = bench->experts();
     std::vector<double> shares, rates, streams;
     double seconds = 0;
     uint64_t bytes = 0;
@@ -320,6 +353,12 @@ void decode_share(benchmark::State& state, Bench* bench) {
     state.counters["tokens/s"] = s.batch * median(rates) / static_cast<double>(bytes);
     state.counters["MB/token"] = static_cast<double>(bytes) * 1e-6;
     state.counters["depth"] = bench->n_tokens();
+    const sharpi_expert_stats after = bench->experts();
+    if (after.n_uses == before.n_uses) continue;
+    state.counters["expert_slots"] = after.n_slots;
+    state.counters["expert_hits"] = static_cast<double>(after.n_hits - before.n_hits) /
+                                    static_cast<double>(after.n_uses - before.n_uses);
+    state.counters["promotions"] = static_cast<double>(after.n_promotions - before.n_promotions);
   }
 }
 
@@ -353,6 +392,7 @@ int main(int argc, char** argv) {
   benchmark::AddCustomContext("threads", std::to_string(bench.n_threads()));
   benchmark::AddCustomContext("kv", settings.kv);
   benchmark::AddCustomContext("paths", bench.paths());
+  benchmark::AddCustomContext("load_seconds", std::to_string(bench.load_seconds()));
   benchmark::RegisterBenchmark("decode", decode_share, &bench)
       ->Iterations(1)
       ->UseManualTime()

@@ -42,6 +42,14 @@ void fill_sequence(const Submission& rows, uint32_t s, uint32_t chunk_block, Bat
   }
 }
 
+/// From begin() to the end of a call's last kernel.
+struct SlotUse {
+  ExpertSlots* of = nullptr;
+  ~SlotUse() {
+    if (of != nullptr) of->end();
+  }
+};
+
 }  // namespace
 
 Status CudaModel::run(const Segment& segment, const Submission& rows, Workspace& workspace) {
@@ -53,6 +61,12 @@ Status CudaModel::run(const Segment& segment, const Submission& rows, Workspace&
                          rows.sequences.size());
   }
   const DeviceScope scope(*device_);
+  SlotUse slots;
+  if (asks_for_experts(segment)) {
+    if (ws.experts.host == nullptr) return Status::error(Code::kInternal, "no host for experts");
+    SHARPI_TRY(experts_->begin(ws.lane()));
+    slots.of = experts_.get();
+  }
   const uint32_t format = session_of(rows.sequences[0])->format;
   const bool alike =
       std::all_of(rows.sequences.begin(), rows.sequences.end(),
@@ -170,6 +184,7 @@ Status CudaModel::run_format(const Segment& segment, const Submission& rows, Cud
   p.batch = Batch{ws.batch(), rows.n_rows, static_cast<uint32_t>(rows.sequences.size())};
   p.transient = rows.transient;
   p.single_rows = single_rows;
+  p.moe.on = step && rows.n_rows == 1;
   p.n_head_rows = n_head_rows;
   p.head_rows_in_order = in_order;
   fill_table(rows, ws);
@@ -196,6 +211,7 @@ Status CudaModel::run_graph(const Segment& segment, Pass& p, uint32_t format) co
     SHARPI_TRY(p.ws.stream().wait());
     return capture(segment, p, &graph);
   }
+  if (asks_for_experts(segment)) return serve_graph(segment, p, graph);
   return device_->check(cudaGraphLaunch(graph, p.ws.lane()), "cudaGraphLaunch");
 }
 
@@ -205,9 +221,11 @@ Status CudaModel::capture(const Segment& segment, Pass& p, cudaGraphExec_t* out)
                             "cudaStreamBeginCapture"));
   const Submission* rows = p.rows;
   p.rows = nullptr;  // a cancel must not end a capture half way
+  p.recorded = true;
   Status recorded = upload(p);
   if (recorded.is_ok()) recorded = run_blocks(segment, p);
   p.rows = rows;
+  p.recorded = false;
   cudaGraph_t graph = nullptr;
   const cudaError_t ended = cudaStreamEndCapture(stream, &graph);
   if (recorded.is_ok()) recorded = device_->check(ended, "cudaStreamEndCapture");
@@ -227,6 +245,7 @@ Status CudaModel::warm_up(CudaWorkspace& ws) const {
     Pass p{nullptr, ws, *formats_[0], step_config_};
     p.batch = Batch{ws.batch(), n, n};
     p.single_rows = p.head_rows_in_order = true;
+    p.moe.on = n == 1;
     p.n_head_rows = n;
     const BatchTable t = ws.host_batch();
     for (uint32_t r = 0; r < n; ++r) {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #include "cuda/cuda_backend.h"
 
+#include <algorithm>
 #include <cstdio>
 
 #include "cuda/cuda_model.h"
@@ -21,6 +22,10 @@ class CudaBackend final : public Backend, public TierSizer {
   std::string device_name() const override { return device_->name(); }
   Status check_model(const ModelSpec& spec, const Placement& placement) const override {
     return check_support(spec, placement);
+  }
+
+  uint64_t expert_slot_bytes(const ModelSpec& spec, const Placement&) const override {
+    return make_slot_layout(spec).bytes;
   }
 
   std::vector<MemoryRow> model_rows(const ModelSpec& spec, const Placement& placement,
@@ -54,9 +59,13 @@ class CudaBackend final : public Backend, public TierSizer {
     out->free_bytes = device_->free_bytes();
     std::snprintf(out->name, sizeof out->name, "%s", device_->name().c_str());
     std::snprintf(out->isa, sizeof out->isa, "sm_%d", device_->capability());
-    out->bandwidth = 0;
+    out->bandwidth = out->link_bandwidth = 0;
+    out->held_bytes = device_->live_bytes();
+    const uint64_t used = out->total_bytes - std::min(out->total_bytes, out->free_bytes);
+    out->other_bytes = used - std::min(used, out->held_bytes);
     if ((flags & SHARPI_DEVICE_MEASURE) != 0) {
       SHARPI_TRY_ASSIGN(out->bandwidth, measure_device_bandwidth(*device_));
+      SHARPI_TRY_ASSIGN(out->link_bandwidth, measure_link_bandwidth(*device_));
     }
     return Status::ok();
   }

@@ -7,6 +7,7 @@
 #include "cuda/kernels/attention.h"
 #include "cuda/kernels/cublas_lt.h"
 #include "cuda/kernels/delta_net.h"
+#include "cuda/kernels/handover.h"
 
 namespace sharpi::cuda {
 namespace {
@@ -35,11 +36,12 @@ std::vector<MemoryRow> table_rows(const ModelSpec& spec, const Placement& placem
 }
 
 std::vector<MemoryRow> model_rows(const ModelSpec& spec, const Placement& placement,
-                                  const WorkspaceLayout& layout, uint32_t n_workspaces,
-                                  uint32_t device) {
+                                  const ModelShape& model, const WorkspaceLayout& layout,
+                                  uint32_t n_workspaces, uint32_t device) {
   std::vector<MemoryRow> rows = weight_rows(make_weight_plan(spec, placement), device);
   for (const auto& more : {table_rows(spec, placement, device), rope_rows(spec, device),
-                           workspace_rows(layout, n_workspaces, device)}) {
+                           workspace_rows(layout, n_workspaces, device),
+                           expert_rows(spec, placement, model, n_workspaces, device)}) {
     rows.insert(rows.end(), more.begin(), more.end());
   }
   return rows;
@@ -102,7 +104,11 @@ std::vector<MemoryRow> CudaModel::plan_rows(const Device& device, const ModelSpe
                                             const SessionShape& session) {
   const WorkspaceLayout layout =
       make_workspace_layout(spec, placement, model, session, matmul_config(device, model));
-  return model_rows(spec, placement, layout, model.max_concurrent, device.index());
+  std::vector<MemoryRow> rows =
+      model_rows(spec, placement, model, layout, model.max_concurrent, device.index());
+  for (const MemoryRow& r : load_rows(make_weight_plan(spec, placement), device.index()))
+    rows.push_back(r);
+  return rows;
 }
 
 Result<std::unique_ptr<CudaModel>> CudaModel::create(std::shared_ptr<Device> device,
@@ -121,6 +127,7 @@ Result<std::unique_ptr<CudaModel>> CudaModel::create(std::shared_ptr<Device> dev
   SHARPI_TRY(m->device_->settle(make_matmul_config(&found)));
   SHARPI_TRY(m->device_->settle(prepare_attention(m->config_)));
   SHARPI_TRY(m->device_->settle(prepare_delta_net(m->config_)));
+  SHARPI_TRY(m->device_->settle(prepare_handover()));
   m->workspace_layout_ =
       make_workspace_layout(*p.spec, p.placement, p.model, p.session, m->config_);
   m->query_layout_ = make_query_layout(*p.spec, p.placement, TierId::kCuda);
@@ -132,6 +139,7 @@ Result<std::unique_ptr<CudaModel>> CudaModel::create(std::shared_ptr<Device> dev
   SHARPI_TRY_ASSIGN(m->stream_, Stream::create(*m->device_));
   SHARPI_TRY_ASSIGN(m->weights_,
                     Weights::load(*m->device_, make_weight_plan(*p.spec, p.placement), progress));
+  SHARPI_TRY_ASSIGN(m->experts_, ExpertSlots::create(*m->device_, m->plan_));
   SHARPI_TRY(m->upload_ropes());
   m->format_of(p.session);
   return m;
@@ -184,6 +192,10 @@ Result<std::unique_ptr<Workspace>> CudaModel::create_workspace() {
   const DeviceScope scope(*device_);
   SHARPI_TRY_ASSIGN(std::unique_ptr<CudaWorkspace> w,
                     CudaWorkspace::create(*device_, workspace_layout_));
+  ExpertHandover& h = w->experts;
+  h.layout = make_handover_layout(spec(), plan_->placement, plan_->model);
+  SHARPI_TRY_ASSIGN(h.memory, PinnedBuffer::allocate(*device_, h.layout.bytes, "expert hand-over"));
+  SHARPI_TRY_ASSIGN(h.sent, Event::create(*device_));
   const Status warm = warm_up(*w);
   if (!warm.is_ok()) return device_->settle(warm);
   ++n_workspaces_;
@@ -211,7 +223,8 @@ Status CudaModel::write_hidden(Workspace& workspace, uint32_t n_rows, const floa
 }
 
 std::vector<MemoryRow> CudaModel::memory_rows() const {
-  return model_rows(spec(), plan_->placement, workspace_layout_, n_workspaces_, device_->index());
+  return model_rows(spec(), plan_->placement, plan_->model, workspace_layout_, n_workspaces_,
+                    device_->index());
 }
 
 std::string CudaModel::paths() const {
@@ -234,6 +247,9 @@ std::string CudaModel::paths() const {
   add(spec().output);
   std::string text = "cuda sm_" + std::to_string(device_->capability());
   if (config_.cublas_lt != nullptr) text += " " + config_.cublas_lt->text();
+  if (experts_ != nullptr) {
+    text += "; routed experts: CPU, " + std::to_string(plan_->placement.n_expert_slots) + " slots";
+  }
   for (const auto& [type, path] : by_type) text += "; " + type + ": " + path;
   return text;
 }

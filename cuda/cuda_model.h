@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "cuda/cuda_experts.h"
 #include "cuda/cuda_store.h"
 #include "cuda/cuda_workspace.h"
 #include "cuda/kernels/elementwise.h"
@@ -27,6 +28,14 @@ struct KvFormat {
   std::vector<KvLayer> layers;  // per layer of the model; owners only, others empty
 };
 
+/// In steps of one row, a mixture of experts waits for the products behind it, and the one in front
+/// for the experts: all go in one launch (kernels/moe_step.h).
+struct PendingMoe {
+  bool on = false;     // such a step
+  bool waits = false;  // `step` is to be launched
+  MoeStepParams step;  // with `before` alone when that is what waits
+};
+
 /// One pass of one submission over one segment: what every block function gets.
 struct Pass {
   const Submission* rows = nullptr;  // null while a graph of padding rows is captured
@@ -38,6 +47,8 @@ struct Pass {
   bool head_rows_in_order = false;  // head row i is row i
   bool transient = false;
   bool single_rows = false;  // one row per sequence
+  bool recorded = false;     // a graph is being captured
+  PendingMoe moe{};
   uint32_t n_rows() const { return batch.n_rows; }
 };
 
@@ -64,6 +75,10 @@ class CudaModel final : public TierModel {
                                                              bool values) const override;
   Status read_hidden(const Workspace& workspace, uint32_t n_rows, float* out) const override;
   Status write_hidden(Workspace& workspace, uint32_t n_rows, const float* in) const override;
+  void use_expert_host(Workspace& workspace, ExpertHost* host) override;
+  bool expert_stats(ExpertStats* out) const override;
+  std::vector<uint64_t> expert_uses(uint32_t layer) const override;
+  Status pin_experts(std::span<const ExpertId> experts) override;
   std::vector<MemoryRow> memory_rows() const override;
   std::string paths() const override;
 
@@ -97,9 +112,14 @@ class CudaModel final : public TierModel {
   /// Up to four matrices times the same rows.
   MatmulParams product(Pass& p, Buf x, uint64_t width, const TensorRef& norm) const;
   Status multiply(Pass& p, const MatmulParams& m) const;
+  /// The first products of a mixer, together with experts that wait.
+  Status multiply_first(Pass& p, const MatmulParams& m) const;
   /// x += W y, through kY when a norm or a scale comes in between.
   Status project_back(Pass& p, Buf from, uint64_t width, const TensorRef& w,
                       const TensorRef& post_norm, float scale) const;
+  /// The last product of a mixer: it waits where experts follow.
+  Status mixer_back(Pass& p, uint32_t layer, Buf from, uint64_t width, const TensorRef& w) const;
+  Status launch_waiting(Pass& p) const;
 
   // forward_mixer.cc
   Status attention_block(Pass& p, uint32_t layer) const;
@@ -114,19 +134,31 @@ class CudaModel final : public TierModel {
   Status ffn_block(Pass& p, uint32_t layer) const;
   Status gated_ffn(Pass& p, const FfnSpec& f, const TensorRef& gate, const TensorRef& up,
                    const TensorRef& norm) const;
-  Status moe_ffn(Pass& p, const LayerSpec& l, float scale) const;
+  Status moe_ffn(Pass& p, uint32_t layer, float scale) const;
   Status route(Pass& p, const LayerSpec& l) const;
-  MoeParams experts(Pass& p, const LayerSpec& l, Buf to, bool add) const;
-  MoeStepParams moe_step(Pass& p, const LayerSpec& l, Buf to, bool add) const;
+  MoeParams expert_params(Pass& p, uint32_t layer, Buf to, bool add) const;
+  MoeParams experts(Pass& p, uint32_t layer, Buf to, bool add) const;
+  MoeStepParams moe_step(Pass& p, uint32_t layer, Buf to, bool add) const;
   Status shared_expert_in(Pass& p, const LayerSpec& l) const;
   Status shared_expert_out(Pass& p, const FfnSpec& f) const;
   Status per_layer_injection(Pass& p, uint32_t layer) const;
+
+  // forward_experts.cc: experts that are on the CPU
+  bool parts_experts(uint32_t layer) const { return plan_->placement.parts_experts(spec(), layer); }
+  bool asks_for_experts(const Segment& segment) const;
+  bool uses_slots(uint32_t n_rows) const;
+  Status send_rows(Pass& p, uint32_t layer) const;
+  /// Answers from slots and from the host; the latter's are the last to be added.
+  Status resident_experts(Pass& p, uint32_t layer, Buf to, bool add) const;
+  Status answered_experts(Pass& p, uint32_t layer, Buf to, bool add) const;
+  Status serve_graph(const Segment& segment, Pass& p, cudaGraphExec_t graph) const;
 
   std::shared_ptr<Device> device_;
   std::shared_ptr<const Plan> plan_;
   MatmulConfig config_;
   MatmulConfig step_config_;  // of captured decode steps
   std::unique_ptr<Weights> weights_;
+  std::unique_ptr<ExpertSlots> experts_;
   WorkspaceLayout workspace_layout_;
   QueryLayout query_layout_;
   StateLayout state_layout_;

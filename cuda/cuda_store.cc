@@ -51,7 +51,7 @@ class RowList {
 /// Sizes of everything but KV rows.
 struct FixedBytes {
   uint64_t state = 0, checkpoints = 0, logits = 0, logits_host = 0, best = 0;
-  uint64_t ring = 0, observer = 0;
+  uint64_t ring = 0, observer = 0, moves = 0;
   uint32_t n_recurrent = 0;
 };
 
@@ -63,8 +63,9 @@ uint32_t most_best(uint32_t n_vocab) {
 }
 
 FixedBytes fixed_bytes(const ModelSpec& spec, const Placement& placement, const ModelShape& model,
-                       const SessionShape& session) {
+                       const SessionShape& session, const KvLayout& layout) {
   FixedBytes b;
+  if (score_queries(session) != 0) b.moves = move_list_bytes(layout);
   const StateLayout state = make_state_layout(spec, placement, TierId::kCuda);
   const QueryLayout queries = make_query_layout(spec, placement, TierId::kCuda);
   b.n_recurrent = static_cast<uint32_t>(state.layers.size());
@@ -83,6 +84,7 @@ FixedBytes fixed_bytes(const ModelSpec& spec, const Placement& placement, const 
 void push_fixed(RowList* rows, const FixedBytes& b) {
   rows->device(SHARPI_ROW_CAPTURE, "query ring", b.ring);
   rows->device(SHARPI_ROW_CAPTURE, "observer queries", b.observer);
+  rows->device(SHARPI_ROW_COMPACTION, "lists of kept rows", b.moves);
   rows->device(SHARPI_ROW_RECURRENT, "recurrent state", b.state, b.n_recurrent);
   rows->pinned(SHARPI_ROW_CHECKPOINTS, "recurrent checkpoints", b.checkpoints, b.n_recurrent);
   rows->device(SHARPI_ROW_LOGITS, "logits", b.logits);
@@ -102,7 +104,7 @@ std::vector<MemoryRow> CudaSession::plan_rows(uint32_t device, const ModelSpec& 
     rows.kv(g, g.capacity,
             DeviceRange::held_bytes(range_bytes(g, session.n_ctx), g.block_bytes(g.capacity)));
   }
-  push_fixed(&rows, fixed_bytes(spec, placement, model, session));
+  push_fixed(&rows, fixed_bytes(spec, placement, model, session, layout));
   return out;
 }
 
@@ -132,7 +134,7 @@ Status CudaSession::allocate(const SessionShape& shape) {
     ranges_.push_back(std::move(range));
     SHARPI_TRY(reserve(g, group.capacity));
   }
-  const FixedBytes b = fixed_bytes(*plan_->spec, plan_->placement, plan_->model, shape);
+  const FixedBytes b = fixed_bytes(*plan_->spec, plan_->placement, plan_->model, shape, layout_);
   SHARPI_TRY_ASSIGN(state_, DeviceBuffer::allocate(*device_, b.state, "recurrent state"));
   SHARPI_TRY_ASSIGN(checkpoints_,
                     PinnedBuffer::allocate(*device_, b.checkpoints, "recurrent checkpoints"));
@@ -141,6 +143,7 @@ Status CudaSession::allocate(const SessionShape& shape) {
   SHARPI_TRY_ASSIGN(logits_host_, PinnedBuffer::allocate(*device_, b.logits_host, "logits"));
   SHARPI_TRY_ASSIGN(ring_, DeviceBuffer::allocate(*device_, b.ring, "query ring"));
   SHARPI_TRY_ASSIGN(observer_, DeviceBuffer::allocate(*device_, b.observer, "observer queries"));
+  SHARPI_TRY_ASSIGN(move_lists_, DeviceBuffer::allocate(*device_, b.moves, "lists of kept rows"));
   return Status::ok();
 }
 
@@ -227,6 +230,7 @@ std::vector<MemoryRow> CudaSession::memory_rows() const {
   b.best = best_.bytes();
   b.ring = ring_.bytes();
   b.observer = observer_.bytes();
+  b.moves = move_lists_.bytes();
   b.n_recurrent = static_cast<uint32_t>(state_layout_.layers.size());
   push_fixed(&rows, b);
   return out;

@@ -10,11 +10,15 @@
 #include <vector>
 
 #include "cuda/device_memory.h"
+#include "cuda/kernels/kv_move.h"
 #include "cuda/stream.h"
 #include "tier/session_layout.h"
 #include "tier/tier.h"
 
 namespace sharpi::cuda {
+
+/// Bytes of the lists that the largest compaction of such a session uploads.
+uint64_t move_list_bytes(const KvLayout& layout);
 
 class CudaSession final : public TierSession, public KvStore {
  public:
@@ -105,7 +109,9 @@ class CudaSession final : public TierSession, public KvStore {
   DeviceBuffer best_;         // scratch of the best logits, and they themselves
   DeviceBuffer ring_, observer_;
   uint32_t current_ = 0;
-  DeviceBuffer move_lists_;  // staged: jobs and keep lists
+  DeviceBuffer move_lists_;          // room for jobs and keep lists, priced by the template
+  DeviceBuffer call_moves_;          // the same for moves that were not priced, until they are done
+  const KvMoveJob* jobs_ = nullptr;  // staged, in one of the two
   uint32_t n_moves_ = 0, move_bytes_ = 0;
 };
 

@@ -5,7 +5,6 @@
 
 #include "base/checked.h"
 #include "cuda/cuda_store.h"
-#include "cuda/kernels/kv_move.h"
 
 namespace sharpi::cuda {
 
@@ -139,6 +138,20 @@ class MoveList {
 
 }  // namespace
 
+uint64_t move_list_bytes(const KvLayout& layout) {
+  uint64_t n_jobs = 0, n_kept = 0;
+  for (const KvGroup& g : layout.groups) {
+    if (g.ring) continue;
+    for (const KvLayerLayout& l : g.layers) {
+      for (const KvDtype d : {l.k_dtype, l.v_dtype}) {
+        n_jobs += l.n_heads * (d == KvDtype::kQ8_0 ? 2u : 1u);  // values and scales lie apart
+      }
+      n_kept += uint64_t{l.n_heads} * g.capacity;
+    }
+  }
+  return round_up(n_jobs * sizeof(KvMoveJob), 256) + n_kept * sizeof(uint32_t);
+}
+
 Status CudaSession::copy_queries(uint32_t layer, uint64_t first, uint32_t n, std::byte* host,
                                  Way way) const {
   const uint64_t ring = query_rows(Capture::kRing);
@@ -179,12 +192,15 @@ Status CudaSession::stage_moves(std::span<const KvMove> moves) {
   MoveList list;
   for (const KvMove& m : moves) list.add(view(m.layer), m);
   if (list.jobs().empty()) return Status::ok();
-  SHARPI_TRY_ASSIGN(DeviceBuffer memory,
-                    DeviceBuffer::allocate(*device_, list.bytes(), "kept rows"));
-  const std::vector<std::byte> image = list.image(memory.data());
-  SHARPI_TRY(copy(memory.data(), image.data(), image.size(), cudaMemcpyHostToDevice,
-                  "upload of kept rows"));
-  move_lists_ = std::move(memory);
+  DeviceBuffer memory;
+  if (list.bytes() > move_lists_.bytes()) {
+    SHARPI_TRY_ASSIGN(memory, DeviceBuffer::allocate(*device_, list.bytes(), "kept rows"));
+  }
+  std::byte* to = memory.bytes() != 0 ? memory.data() : move_lists_.data();
+  const std::vector<std::byte> image = list.image(to);
+  SHARPI_TRY(copy(to, image.data(), image.size(), cudaMemcpyHostToDevice, "upload of kept rows"));
+  call_moves_ = std::move(memory);
+  jobs_ = reinterpret_cast<const KvMoveJob*>(to);
   n_moves_ = static_cast<uint32_t>(list.jobs().size());
   move_bytes_ = list.max_bytes();
   return Status::ok();
@@ -193,8 +209,7 @@ Status CudaSession::stage_moves(std::span<const KvMove> moves) {
 void CudaSession::apply_moves() noexcept {
   if (n_moves_ == 0) return;
   const DeviceScope scope(*device_);
-  Status done = device_->settle(
-      launch_kv_move(move_lists_.as<KvMoveJob>(), n_moves_, move_bytes_, stream_->get()));
+  Status done = device_->settle(launch_kv_move(jobs_, n_moves_, move_bytes_, stream_->get()));
   if (done.is_ok()) done = stream_->wait();
   // A launch that was checked and does not run is a fault of the device: nothing here can be
   // trusted any more.
@@ -203,7 +218,8 @@ void CudaSession::apply_moves() noexcept {
 }
 
 void CudaSession::discard_moves() noexcept {
-  move_lists_.reset();
+  call_moves_.reset();
+  jobs_ = nullptr;
   n_moves_ = 0;
 }
 

@@ -6,6 +6,7 @@
 #include "base/checked.h"
 #include "cuda/kernels/attention.h"
 #include "cuda/kernels/delta_net.h"
+#include "cuda/kernels/handover.h"
 #include "cuda/kernels/moe_step.h"
 #include "tier/session_layout.h"
 
@@ -18,7 +19,7 @@ struct Widths {
   uint64_t ffn = 0, widest_in = 0, widest_out = 0;
   uint32_t n_experts = 0, n_used = 0, d_expert = 0, d_shared = 0;
   uint32_t attn_heads = 0, attn_dim = 0, n_half = 0;
-  bool has_shared = false;
+  bool has_shared = false, parts_experts = false;
   std::vector<DeltaNetShape> deltas;
 };
 
@@ -76,6 +77,7 @@ Widths measure(const ModelSpec& spec, const Placement& placement) {
         add_delta(&w, layer.delta);
     }
     if (placement.ffn[l] == TierId::kCuda) add_ffn(&w, layer.ffn);
+    w.parts_experts = w.parts_experts || placement.parts_experts(spec, l);
     if (layer.ple_gate) take(&w.widest_in, uint64_t{spec.d_ple});
   }
   take(&w.widest_out, uint64_t{spec.n_layers()} * spec.d_ple);
@@ -157,9 +159,10 @@ WorkspaceLayout make_workspace_layout(const ModelSpec& spec, const Placement& pl
   b.floats(Buf::kMoeWeight, uint64_t{rows} * w.n_used);
   b.floats(Buf::kSharedGate, w.has_shared ? rows : 0);
   if (w.n_experts != 0) {
-    b.bytes(Buf::kMoeSync, moe_step_sync_bytes(config, w.n_experts, spec.n_embd,
-                                               w.n_used * w.d_expert, w.d_shared));
+    b.bytes(Buf::kMoeSync,
+            moe_step_sync_bytes(w.n_experts, spec.n_embd, w.n_used * w.d_expert, w.d_shared));
   }
+  b.bytes(Buf::kHandover, w.parts_experts ? sizeof(HandoverState) : 0);
   const bool ple = spec.d_ple != 0 && placement.embedding == TierId::kCuda;
   const uint64_t ple_width = ple ? uint64_t{spec.n_layers()} * spec.d_ple : 0;
   out.ple_row_bytes = ple ? spec.ple_embd.row_bytes() : 0;
@@ -204,7 +207,7 @@ Result<std::unique_ptr<CudaWorkspace>> CudaWorkspace::create(const Device& devic
   SHARPI_TRY_ASSIGN(w->stream_, Stream::create(device));
   const uint64_t sync = w->size(Buf::kMoeSync);
   if (sync == 0) return w;
-  SHARPI_TRY(device.check(cudaMemsetAsync(w->get<std::byte>(Buf::kMoeSync), 0xFF, sync, w->lane()),
+  SHARPI_TRY(device.check(cudaMemsetAsync(w->get<std::byte>(Buf::kMoeSync), 0, sync, w->lane()),
                           "cudaMemsetAsync"));
   SHARPI_TRY(w->stream_.wait());
   return w;

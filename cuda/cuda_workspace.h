@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "cuda/device_memory.h"
+#include "cuda/expert_line.h"
 #include "cuda/kernels/batch.h"
 #include "cuda/kernels/matmul.h"
 #include "cuda/stream.h"
@@ -37,7 +38,8 @@ enum class Buf : uint32_t {
   kMoeIds,      // [R][k]
   kMoeWeight,   // [R][k]
   kSharedGate,  // [R]
-  kMoeSync,     // of moe_step.h; all bits set when the workspace is made
+  kMoeSync,     // of moe_step.h; zero when the workspace is made
+  kHandover,    // HandoverState, where experts are on the CPU
   kPleRaw,      // [R] rows of the per-layer table, file bytes
   kPleTable,    // [R][n_layers * P] the same in f32
   kPle,         // [R][n_layers * P]
@@ -105,6 +107,7 @@ class CudaWorkspace final : public Workspace {
   /// Layer whose chunk rows wait in kKvChunk for their ring, -1 = none. Rows go to the ring only
   /// when the scratch is needed again or the pass ends: layers that share KV read both until then.
   int32_t pending_ring = -1;
+  ExpertHandover experts;
   /// Captured decode of n rows at [n - 1], once captured.
   std::vector<cudaGraphExec_t> graphs;
 

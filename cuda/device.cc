@@ -1,10 +1,7 @@
 // SPDX-License-Identifier: MIT
 #include "cuda/device.h"
 
-#include "cuda/device_memory.h"
 #include "cuda/kernels/cublas_lt.h"
-#include "cuda/kernels/elementwise.h"
-#include "cuda/stream.h"
 
 namespace sharpi::cuda {
 namespace {
@@ -53,6 +50,15 @@ Status find_entry(const char* name, unsigned version, void** out) {
 
 Device::Device(int ordinal, uint32_t index) : ordinal_(ordinal), index_(index) {}
 
+Device::Device(uint32_t index, const DeviceProperties& p)
+    : ordinal_(-1),
+      index_(index),
+      capability_(p.capability),
+      n_sm_(p.n_sm),
+      max_shared_(p.max_shared),
+      total_(p.total_bytes),
+      name_(p.name) {}
+
 Device::~Device() {
   const DeviceScope scope(*this);
   cublas_lt_.reset();
@@ -94,6 +100,7 @@ Status Device::usable() const {
 }
 
 Status Device::read_properties() {
+  if (ordinal_ < 0) return Status::ok();
   cudaDeviceProp p = {};
   SHARPI_TRY(check(cudaGetDeviceProperties(&p, ordinal_), "cudaGetDeviceProperties"));
   capability_ = 10 * p.major + p.minor;
@@ -107,6 +114,10 @@ Status Device::read_properties() {
 Status Device::open() {
   static_assert(sizeof(void*) == sizeof(uint64_t));
   if (opened_.load(std::memory_order_acquire)) return usable();
+  if (ordinal_ < 0) {
+    return Status::error(Code::kUnsupported, "%s is a device to plan for, not one of this machine",
+                         name_.c_str());
+  }
   const std::lock_guard<std::mutex> lock(opening_);
   if (opened_.load(std::memory_order_relaxed)) return usable();
   const DeviceScope scope(*this);
@@ -129,6 +140,7 @@ Status Device::open() {
 }
 
 uint64_t Device::free_bytes() const {
+  if (ordinal_ < 0) return total_;
   const DeviceScope scope(*this);
   size_t free = 0, total = 0;
   return check(cudaMemGetInfo(&free, &total), "cudaMemGetInfo").is_ok() ? free : 0;
@@ -150,6 +162,7 @@ Status Device::admit(uint64_t bytes, const char* what) const {
 }
 
 DeviceScope::DeviceScope(const Device& device) {
+  if (device.ordinal() < 0) return;
   int now = -1;
   if (cudaGetDevice(&now) != cudaSuccess) cudaGetLastError();
   if (now == device.ordinal()) return;
@@ -183,33 +196,6 @@ std::vector<std::shared_ptr<Device>> find_devices(std::string* why) {
     }
   }
   return out;
-}
-
-Result<double> measure_device_bandwidth(Device& device) {
-  constexpr uint64_t kBytes = 1ull << 30;  // far larger than any L2
-  constexpr int kRounds = 4;
-  SHARPI_TRY(device.open());
-  const DeviceScope scope(device);
-  uint64_t bytes = kBytes;
-  while (bytes > (64ull << 20) && bytes + (256ull << 20) > device.free_bytes()) bytes /= 2;
-  SHARPI_TRY_ASSIGN(DeviceBuffer buffer, DeviceBuffer::allocate(device, bytes, "the measurement"));
-  SHARPI_TRY_ASSIGN(DeviceBuffer sink, DeviceBuffer::allocate(device, 4096, "the measurement"));
-  SHARPI_TRY_ASSIGN(Stream stream, Stream::create(device));
-  SHARPI_TRY_ASSIGN(Event start, Event::create(device));
-  SHARPI_TRY_ASSIGN(Event stop, Event::create(device));
-  SHARPI_TRY(device.check(cudaMemsetAsync(buffer.data(), 1, bytes, stream.get()), "memset"));
-  float best = 0.0f;
-  for (int i = 0; i <= kRounds; ++i) {
-    SHARPI_TRY(device.check(cudaEventRecord(start.get(), stream.get()), "cudaEventRecord"));
-    SHARPI_TRY(device.settle(launch_read_stream(buffer.data(), bytes, sink.as<uint32_t>(),
-                                                device.n_sm(), stream.get())));
-    SHARPI_TRY(device.check(cudaEventRecord(stop.get(), stream.get()), "cudaEventRecord"));
-    SHARPI_TRY(stream.wait());
-    float ms = 0.0f;
-    SHARPI_TRY(device.check(cudaEventElapsedTime(&ms, start.get(), stop.get()), "event time"));
-    if (i > 0 && (best == 0.0f || ms < best)) best = ms;
-  }
-  return static_cast<double>(bytes) / (static_cast<double>(best) * 1e-3);
 }
 
 }  // namespace sharpi::cuda

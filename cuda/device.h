@@ -29,9 +29,19 @@ struct DriverMemory {
 /// Lowest compute capability that the kernels are built for.
 inline constexpr int kLeastCapability = 80;
 
+/// What sizes depend on.
+struct DeviceProperties {
+  int capability = 0, n_sm = 0, max_shared = 0;
+  uint64_t total_bytes = 0;
+  std::string name;
+};
+
 class Device {
  public:
   Device(int ordinal, uint32_t index);
+  /// A device that is not in this machine, to plan for: it can be asked for sizes and takes
+  /// nothing.
+  Device(uint32_t index, const DeviceProperties& properties);
   ~Device();
   Device(const Device&) = delete;
   Device& operator=(const Device&) = delete;
@@ -102,5 +112,7 @@ std::vector<std::shared_ptr<Device>> find_devices(std::string* why);
 
 /// Bytes/s at which a kernel reads device memory, measured now.
 Result<double> measure_device_bandwidth(Device& device);
+/// Bytes/s from pinned host memory to the device, measured now.
+Result<double> measure_link_bandwidth(Device& device);
 
 }  // namespace sharpi::cuda

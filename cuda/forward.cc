@@ -41,7 +41,7 @@ Status CudaModel::run_blocks(const Segment& segment, Pass& p) const {
         break;
     }
   }
-  return Status::ok();
+  return launch_waiting(p);
 }
 
 Status CudaModel::embed(Pass& p) const {
@@ -91,6 +91,7 @@ Status CudaModel::embed_per_layer(Pass& p) const {
 
 Status CudaModel::head(Pass& p) const {
   if (p.n_head_rows == 0) return Status::ok();  // transient: nothing is wanted
+  SHARPI_TRY(launch_waiting(p));
   const ModelSpec& s = spec();
   MatmulParams m;
   if (p.head_rows_in_order && !p.config.deterministic) {
@@ -149,6 +150,37 @@ MatmulParams CudaModel::product(Pass& p, Buf x, uint64_t width, const TensorRef&
 
 Status CudaModel::multiply(Pass& p, const MatmulParams& m) const {
   return launch_matmul(p.config, m, p.ws.lane());
+}
+
+Status CudaModel::multiply_first(Pass& p, const MatmulParams& m) const {
+  if (!p.moe.waits) return multiply(p, m);
+  MoeStepParams step = p.moe.step;
+  step.after = m;
+  if (!moe_step_takes(p.config, step)) {
+    SHARPI_TRY(launch_waiting(p));
+    return multiply(p, m);
+  }
+  p.moe.waits = false;
+  return launch_moe_step(p.config, step, p.ws.lane());
+}
+
+Status CudaModel::launch_waiting(Pass& p) const {
+  if (!p.moe.waits) return Status::ok();
+  p.moe.waits = false;
+  return launch_moe_step(p.config, p.moe.step, p.ws.lane());
+}
+
+Status CudaModel::mixer_back(Pass& p, uint32_t layer, Buf from, uint64_t width,
+                             const TensorRef& w) const {
+  const LayerSpec& l = spec().layers[layer];
+  if (!p.moe.on || l.ffn.kind != FfnKind::kMoe || l.mixer_post_norm || parts_experts(layer))
+    return project_back(p, from, width, w, l.mixer_post_norm, 1.0f);
+  MatmulParams m = product(p, from, width, {});
+  m.n_tasks = 1;
+  m.tasks[0] = {matrix(w), p.ws.get(Buf::kX), spec().n_embd};
+  m.epilogue = Epilogue::kAdd;
+  p.moe.step.before = m;
+  return Status::ok();
 }
 
 Status CudaModel::project_back(Pass& p, Buf from, uint64_t width, const TensorRef& w,

@@ -21,7 +21,7 @@ Status CudaModel::ffn_block(Pass& p, uint32_t layer) const {
     SHARPI_TRY(gated_ffn(p, f, f.gate, f.up, l.ffn_norm));
     SHARPI_TRY(project_back(p, Buf::kFfn, f.d_ff, f.down, l.ffn_post_norm, scale));
   } else {
-    SHARPI_TRY(moe_ffn(p, l, scale));
+    SHARPI_TRY(moe_ffn(p, layer, scale));
   }
   return l.ple_gate ? per_layer_injection(p, layer) : Status::ok();
 }
@@ -84,22 +84,19 @@ Status CudaModel::shared_expert_out(Pass& p, const FfnSpec& f) const {
   return multiply(p, down);
 }
 
-MoeParams CudaModel::experts(Pass& p, const LayerSpec& l, Buf to, bool add) const {
-  const FfnSpec& f = l.ffn;
-  const DeviceMatrix first = matrix(f.gate);
+/// Everything but the matrices.
+MoeParams CudaModel::expert_params(Pass& p, uint32_t layer, Buf to, bool add) const {
+  const LayerSpec& l = spec().layers[layer];
   MoeParams m;
   m.x = p.ws.get(Buf::kX);
   m.x_stride = spec().n_embd;
   m.n_rows = p.n_rows();
   m.norm_weight = floats(l.ffn_norm);
   m.norm_eps = spec().rms_eps;
-  m.gate = f.fused_gate_up ? row_slice(first, 0, f.d_ff) : first;
-  m.up = f.fused_gate_up ? row_slice(first, f.d_ff, f.d_ff) : matrix(f.up);
-  m.down = matrix(f.down);
-  m.n_used = f.n_used;
+  m.n_used = l.ffn.n_used;
   m.ids = p.ws.get<int32_t>(Buf::kMoeIds);
   m.weights = p.ws.get(Buf::kMoeWeight);
-  m.activation = gated(f);
+  m.activation = gated(l.ffn);
   m.add = add;
   m.y = p.ws.get(to);
   m.y_stride = spec().n_embd;
@@ -108,11 +105,21 @@ MoeParams CudaModel::experts(Pass& p, const LayerSpec& l, Buf to, bool add) cons
   return m;
 }
 
+MoeParams CudaModel::experts(Pass& p, uint32_t layer, Buf to, bool add) const {
+  const FfnSpec& f = spec().layers[layer].ffn;
+  const DeviceMatrix first = matrix(f.gate);
+  MoeParams m = expert_params(p, layer, to, add);
+  m.gate = f.fused_gate_up ? row_slice(first, 0, f.d_ff) : first;
+  m.up = f.fused_gate_up ? row_slice(first, f.d_ff, f.d_ff) : matrix(f.up);
+  m.down = matrix(f.down);
+  return m;
+}
+
 /// The whole block up to its post norm in one launch.
-MoeStepParams CudaModel::moe_step(Pass& p, const LayerSpec& l, Buf to, bool add) const {
-  const FfnSpec& f = l.ffn;
+MoeStepParams CudaModel::moe_step(Pass& p, uint32_t layer, Buf to, bool add) const {
+  const FfnSpec& f = spec().layers[layer].ffn;
   MoeStepParams m;
-  m.moe = experts(p, l, to, add);
+  m.moe = experts(p, layer, to, add);
   m.ids = p.ws.get<int32_t>(Buf::kMoeIds);
   m.weights = p.ws.get(Buf::kMoeWeight);
   m.router = matrix(f.router);
@@ -128,20 +135,37 @@ MoeStepParams CudaModel::moe_step(Pass& p, const LayerSpec& l, Buf to, bool add)
   return m;
 }
 
-/// Everything that reads the block's input runs before the first add to it.
-Status CudaModel::moe_ffn(Pass& p, const LayerSpec& l, float scale) const {
+/// Everything that reads the block's input runs before the first add to it. Experts on the CPU:
+/// they are asked for first and added last, so that the host and the device work at the same time.
+Status CudaModel::moe_ffn(Pass& p, uint32_t layer, float scale) const {
+  const LayerSpec& l = spec().layers[layer];
   const FfnSpec& f = l.ffn;
+  const bool parted = parts_experts(layer) && !matrix(f.gate);
   const bool add = !l.ffn_post_norm;
   const Buf to = add ? Buf::kX : Buf::kY;
-  const MoeStepParams step = moe_step(p, l, to, add);
-  const bool at_once = (add || f.d_shared == 0) && moe_step_takes(p.config, step);
+  MoeStepParams step;
+  if (!parted) step = moe_step(p, layer, to, add);
+  std::swap(step.before, p.moe.step.before);
+  if (step.before.n_tasks != 0 && !moe_step_takes(p.config, step)) {
+    SHARPI_TRY(multiply(p, step.before));
+    step.before = {};
+  }
+  const bool at_once = !parted && (add || f.d_shared == 0) && moe_step_takes(p.config, step);
+  if (at_once && p.moe.on && add && scale == 1.0f) {
+    p.moe.step = step;
+    p.moe.waits = true;
+    return Status::ok();
+  }
   if (at_once) {
     SHARPI_TRY(launch_moe_step(p.config, step, p.ws.lane()));
   } else {
     SHARPI_TRY(route(p, l));
+    if (parted) SHARPI_TRY(send_rows(p, layer));
     if (f.d_shared != 0) SHARPI_TRY(shared_expert_in(p, l));
-    SHARPI_TRY(launch_moe(p.config, step.moe, p.ws.lane()));
+    SHARPI_TRY(parted ? resident_experts(p, layer, to, add)
+                      : launch_moe(p.config, step.moe, p.ws.lane()));
   }
+  if (parted && !add) SHARPI_TRY(answered_experts(p, layer, to, uses_slots(p.n_rows())));
   const bool scale_last = f.d_shared != 0 || add;  // otherwise the residual add takes it along
   ResidualParams r;
   r.x = p.ws.get(Buf::kX);
@@ -155,6 +179,7 @@ Status CudaModel::moe_ffn(Pass& p, const LayerSpec& l, float scale) const {
     SHARPI_TRY(launch_residual(r, lane(p)));
   }
   if (f.d_shared != 0 && !at_once) SHARPI_TRY(shared_expert_out(p, f));
+  if (parted && add) SHARPI_TRY(answered_experts(p, layer, to, true));
   if (!scale_last || scale == 1.0f) return Status::ok();
   r.y = r.weight = nullptr;
   r.scale = scale;

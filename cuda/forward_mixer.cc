@@ -17,12 +17,11 @@ KvLayer CudaModel::kv_layer(Pass& p, uint32_t layer) const {
 }
 
 Status CudaModel::attention_block(Pass& p, uint32_t layer) const {
-  const LayerSpec& l = spec().layers[layer];
-  const AttentionSpec& a = l.attention;
+  const AttentionSpec& a = spec().layers[layer].attention;
   SHARPI_TRY(project_qkv(p, layer));
   SHARPI_TRY(store_rows(p, layer));
   SHARPI_TRY(attend(p, layer));
-  return project_back(p, Buf::kMix, uint64_t{a.n_heads} * a.head_dim, a.o, l.mixer_post_norm, 1.0f);
+  return mixer_back(p, layer, Buf::kMix, uint64_t{a.n_heads} * a.head_dim, a.o);
 }
 
 Status CudaModel::project_qkv(Pass& p, uint32_t layer) const {
@@ -35,7 +34,7 @@ Status CudaModel::project_qkv(Pass& p, uint32_t layer) const {
     m.tasks[m.n_tasks++] = {matrix(a.k), p.ws.get(Buf::kK), kv};
     if (!a.v_from_k) m.tasks[m.n_tasks++] = {matrix(a.v), p.ws.get(Buf::kV), kv};
   }
-  return multiply(p, m);
+  return multiply_first(p, m);
 }
 
 Status CudaModel::store_rows(Pass& p, uint32_t layer) const {
@@ -113,7 +112,7 @@ Status CudaModel::delta_block(Pass& p, uint32_t layer) const {
   m.tasks[1] = {matrix(d.gate), p.ws.get(Buf::kZ), d.value_dim()};
   m.tasks[2] = {matrix(d.alpha), p.ws.get(Buf::kAlpha), d.n_v_heads};
   m.tasks[3] = {matrix(d.beta), p.ws.get(Buf::kBeta), d.n_v_heads};
-  SHARPI_TRY(multiply(p, m));
+  SHARPI_TRY(multiply_first(p, m));
   const StateLayout::Layer& at = *state_layout_.find(layer);
   DeltaNetParams t;
   t.batch = p.batch;
@@ -133,7 +132,7 @@ Status CudaModel::delta_block(Pass& p, uint32_t layer) const {
   t.workspace = p.ws.get<std::byte>(Buf::kKernel);
   t.workspace_bytes = p.ws.size(Buf::kKernel);
   SHARPI_TRY(launch_delta_net(p.config, t, p.ws.lane()));
-  return project_back(p, Buf::kMix, d.value_dim(), d.out, l.mixer_post_norm, 1.0f);
+  return mixer_back(p, layer, Buf::kMix, d.value_dim(), d.out);
 }
 
 }  // namespace sharpi::cuda

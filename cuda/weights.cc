@@ -10,7 +10,8 @@
 namespace sharpi::cuda {
 namespace {
 
-constexpr uint64_t kStage = 32ull << 20;  // of each of two staging areas: streams at full rate
+constexpr uint64_t kStage = 32ull << 20;  // of each staging area at most: streams at full rate
+constexpr uint32_t kStages = 2;           // one is filled while the other crosses the bus
 constexpr uint32_t kCopyThreads = 4;      // one core reads the page cache slower than the bus takes
 
 class PlanBuilder {
@@ -23,6 +24,10 @@ class PlanBuilder {
     plan_->part_bytes[static_cast<size_t>(part)] += ref.bytes();
     plan_->bytes += ref.bytes();
     plan_->aligned = round_up(plan_->aligned + ref.bytes(), kWeightAlign);
+    const bool tiles = weight_layout(ref.tensor->type, ref.n_in, ref.n_out) == WeightLayout::kTiles;
+    const uint64_t unit = tiles ? kPanelRows * ref.row_bytes() : 1;
+    const uint64_t stage = std::min(kStage, round_up(round_up(ref.bytes(), unit), 4096));
+    plan_->stage = std::max(plan_->stage, stage);
   }
   void add_all(std::initializer_list<const TensorRef*> refs, WeightPart part) {
     for (const TensorRef* r : refs) add(*r, part);
@@ -83,17 +88,29 @@ std::vector<MemoryRow> weight_rows(const WeightPlan& plan, uint32_t device) {
   return rows;
 }
 
+std::vector<MemoryRow> load_rows(const WeightPlan& plan, uint32_t device) {
+  if (plan.stage == 0) return {};
+  const uint64_t n = kStages * plan.stage;
+  std::vector<MemoryRow> rows{make_row(TierId::kCuda, device, SHARPI_ROW_STAGING, SHARPI_ROW_DEVICE,
+                                       "load staging", n, kStages * device_held_bytes(plan.stage)),
+                              make_row(TierId::kCuda, device, SHARPI_ROW_STAGING, SHARPI_ROW_PINNED,
+                                       "load staging", n, kStages * pinned_held_bytes(plan.stage))};
+  for (MemoryRow& r : rows) r.transient = 1;
+  return rows;
+}
+
 /// Two staging areas take turns: while one crosses the bus, the other is filled from the file.
 class Weights::Uploader {
  public:
-  Uploader(Device& device, std::byte* block) : device_(device), block_(block) {}
+  Uploader(Device& device, std::byte* block, uint64_t stage)
+      : device_(device), block_(block), stage_(stage) {}
 
   Status prepare() {
     SHARPI_TRY_ASSIGN(pool_, ThreadPool::create(kCopyThreads));
     SHARPI_TRY_ASSIGN(stream_, Stream::create(device_));
     for (Slot& s : slots_) {
-      SHARPI_TRY_ASSIGN(s.pinned, PinnedBuffer::allocate(device_, kStage, "load staging"));
-      SHARPI_TRY_ASSIGN(s.staged, DeviceBuffer::allocate(device_, kStage, "load staging"));
+      SHARPI_TRY_ASSIGN(s.pinned, PinnedBuffer::allocate(device_, stage_, "load staging"));
+      SHARPI_TRY_ASSIGN(s.staged, DeviceBuffer::allocate(device_, stage_, "load staging"));
       SHARPI_TRY_ASSIGN(s.done, Event::create(device_));
     }
     return Status::ok();
@@ -103,8 +120,8 @@ class Weights::Uploader {
     const TensorRef& w = item.ref;
     const GgmlType type = w.tensor->type;
     const bool tiles = weight_layout(type, w.n_in, w.n_out) == WeightLayout::kTiles;
-    uint64_t piece = kStage;
-    if (tiles) piece = kStage / (kPanelRows * w.row_bytes()) * (kPanelRows * w.row_bytes());
+    uint64_t piece = stage_;
+    if (tiles) piece = stage_ / (kPanelRows * w.row_bytes()) * (kPanelRows * w.row_bytes());
     if (piece == 0) {
       return Status::error(Code::kUnsupported, "a row of %.*s has %llu bytes",
                            static_cast<int>(w.tensor->name.size()), w.tensor->name.data(),
@@ -156,8 +173,9 @@ class Weights::Uploader {
 
   Device& device_;
   std::byte* block_;
+  uint64_t stage_;
   std::unique_ptr<ThreadPool> pool_;
-  Slot slots_[2];
+  Slot slots_[kStages];
   Stream stream_;  // after the slots: its work must end before they go
   uint32_t next_ = 0;
 };
@@ -168,7 +186,8 @@ Result<std::unique_ptr<Weights>> Weights::load(Device& device, WeightPlan plan,
   w->plan_ = std::move(plan);
   SHARPI_TRY_ASSIGN(w->memory_, DeviceBuffer::allocate(device, w->plan_.aligned, "weights"));
   const DeviceScope scope(device);
-  Uploader up(device, w->memory_.data());
+  if (w->plan_.items.empty()) return w;
+  Uploader up(device, w->memory_.data(), w->plan_.stage);
   SHARPI_TRY(up.prepare());
   uint64_t done = 0;
   const auto advance = [&](uint64_t n) {

@@ -32,9 +32,12 @@ struct WeightPlan {
   uint64_t part_bytes[static_cast<size_t>(WeightPart::kCount)] = {};
   uint64_t bytes = 0;    // of the tensors
   uint64_t aligned = 0;  // with the gaps between them
+  uint64_t stage = 0;    // of each staging area while they are uploaded
 };
 WeightPlan make_weight_plan(const ModelSpec& spec, const Placement& placement);
 std::vector<MemoryRow> weight_rows(const WeightPlan& plan, uint32_t device);
+/// What load() holds besides until it returns.
+std::vector<MemoryRow> load_rows(const WeightPlan& plan, uint32_t device);
 
 class Weights {
  public:

@@ -20,6 +20,9 @@ static const char kHelp[] =
     "usage: plan MODEL.gguf [flags]\n"
     "  -c N|auto          context in tokens (auto = the largest that fits)\n"
     "  -g N|auto          layers on the GPU (auto)\n"
+    "  --gpu-ffn N|auto   FFN blocks on the GPU (auto)\n"
+    "  --gpu-experts N|auto  layers whose routed experts are all on the GPU (auto)\n"
+    "  --expert-slots N|auto  single experts on the GPU besides (auto)\n"
     "  --kv-type T|K,V    KV rows: auto, fp32, bf16, q8_0 (auto)\n"
     "  --sessions N       conversations at once (1)\n"
     "  --chunk N          tokens of one prefill chunk (512)\n"
@@ -37,6 +40,12 @@ static void parse_flag(int argc, char** argv, int* i, options* o) {
     o->session.n_ctx = parse_context(flag, flag_value(argc, argv, i));
   } else if (strcmp(flag, "-g") == 0) {
     o->plan.n_gpu_layers = parse_layers(flag, flag_value(argc, argv, i));
+  } else if (strcmp(flag, "--gpu-ffn") == 0) {
+    o->plan.n_gpu_ffn = parse_layers(flag, flag_value(argc, argv, i));
+  } else if (strcmp(flag, "--gpu-experts") == 0) {
+    o->plan.n_gpu_experts = parse_layers(flag, flag_value(argc, argv, i));
+  } else if (strcmp(flag, "--expert-slots") == 0) {
+    o->plan.n_expert_slots = parse_layers(flag, flag_value(argc, argv, i));
   } else if (strcmp(flag, "--kv-type") == 0) {
     parse_kv_type(flag, flag_value(argc, argv, i), &o->session.k_dtype, &o->session.v_dtype);
     o->session.tail_k_dtype = o->session.k_dtype;
@@ -99,15 +108,31 @@ static int print_json(const sharpi_plan* plan) {
 }
 
 static void print_summary(const options* o, const sharpi_plan_summary* s) {
-  printf("%s: %u layers, %u of them and %u FFN blocks on the GPU\n", o->model_path, s->n_layers,
+  printf("%s: %u layers, %u of them and %u FFN blocks on the GPU", o->model_path, s->n_layers,
          s->n_gpu_layers, s->n_gpu_ffn);
+  if (s->expert_slot_bytes != 0) {
+    printf(", routed experts of %u layers and %u slots of %s", s->n_gpu_experts, s->n_expert_slots,
+           human_bytes(s->expert_slot_bytes).text);
+  }
+  putchar('\n');
   printf("context %u, KV %s/%s%s, %s of KV a session, chunk %u, %u session%s\n\n", s->n_ctx,
          kv_name(s->k_dtype), kv_name(s->v_dtype), s->narrowed ? " (narrowed to fit)" : "",
          human_bytes(s->kv_payload_bytes).text, s->n_chunk, s->n_sessions,
          s->n_sessions == 1 ? "" : "s");
 }
 
+static void print_fallbacks(const sharpi_plan* plan, uint32_t n) {
+  for (uint32_t i = 0; i < n; ++i) {
+    sharpi_error err = SHARPI_ERROR_INIT;
+    char text[1024];
+    size_t len = 0;
+    if (sharpi_plan_fallback(plan, i, text, sizeof text, &len, &err) == SHARPI_OK)
+      printf("%.*s\n", (int)len, text);
+  }
+}
+
 static uint64_t bytes_of(const sharpi_memory_row* row, const sharpi_plan_summary* s) {
+  if (row->transient) return 0; /* gone when the model is loaded */
   return row->held_bytes * (row->per_session ? s->n_sessions : 1);
 }
 
@@ -207,6 +232,7 @@ static int show(const options* o, const sharpi_plan* plan) {
     result = print_json(plan);
   } else {
     print_summary(o, &summary);
+    print_fallbacks(plan, summary.n_fallbacks);
     print_plan(&summary, rows, n, 0);
   }
   if (result == 0 && o->svg_path != NULL) result = write_svg(o, &summary, rows, n);

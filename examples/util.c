@@ -224,8 +224,10 @@ void print_plan(const sharpi_plan_summary* s, const sharpi_memory_row* rows, uin
   for (uint32_t i = 0; i < n; ++i) {
     const sharpi_memory_row* r = &rows[i];
     fprintf(out, "%-4s %-7s %-40s%4s %12s %12s\n", tier_name(r->tier), kind_name(r->kind), r->label,
-            r->per_session ? "/ses" : "", human_bytes(r->payload_bytes).text,
-            human_bytes(r->held_bytes).text);
+            r->per_session ? "/ses"
+            : r->transient ? "/ldg"
+                           : "",
+            human_bytes(r->payload_bytes).text, human_bytes(r->held_bytes).text);
   }
   fprintf(out, "%-12s device %s, host %s, file pages in place %s; one session %s\n",
           "total:", human_bytes(s->device_held_bytes).text, human_bytes(s->host_held_bytes).text,

@@ -195,6 +195,11 @@ typedef struct sharpi_device {
   double bandwidth;                            /**< Measured read bytes/s; 0 unless asked for. */
   char name[128];
   char isa[32];                                /**< "avx512", "sm_90", ... */
+  double link_bandwidth;                       /**< Measured bytes/s from pinned host memory to a GPU; 0
+                                                    unless asked for. */
+  uint64_t held_bytes;                         /**< GPU memory that this context took by its rows. */
+  uint64_t other_bytes;                        /**< GPU memory in use besides: what the driver took for
+                                                    itself (not planned), and other processes. */
 } sharpi_device;
 #define SHARPI_DEVICE_MEASURE 1u               /**< Measure bandwidth now (tens of milliseconds). */
 
@@ -267,7 +272,10 @@ typedef struct sharpi_plan_params {
   uint32_t struct_size;
   int32_t n_gpu_layers;                        /**< -1 = as many as fit (default), 0 = CPU only. */
   int32_t n_gpu_ffn;                           /**< FFN blocks on the GPU; -1 = as many as fit. */
-  int32_t n_expert_slots;                      /**< Expert slots on the GPU; -1 = as many as fit. */
+  int32_t n_expert_slots;                      /**< Slots on the GPU for single routed experts of layers
+                                                    whose experts are on the CPU; -1 = as many as fit. 0
+                                                    and more put the experts on the CPU, but for those
+                                                    that n_gpu_experts pins. */
   sharpi_arithmetic arithmetic;                /**< Default FAST. */
   uint32_t deterministic;                      /**< 1 = results independent of chunking, threads and
                                                     batch mates, at a cost in speed. Default 0. */
@@ -279,9 +287,14 @@ typedef struct sharpi_plan_params {
   uint32_t device;                             /**< Device index for the trunk; UNSET = first GPU. */
   uint64_t device_budget;                      /**< Bytes; default SHARPI_ALL_FREE. */
   uint64_t host_budget;                        /**< Bytes; default SHARPI_ALL_FREE. */
-  double device_rate, pcie_rate, host_rate;    /**< Bytes/s; 0 = measured once per context. No
-                                                    placement of this version depends on them. */
+  double device_rate, pcie_rate, host_rate;    /**< Bytes/s; 0 = measured once per context, by the first
+                                                    plan with blocks on both tiers. They decide from how
+                                                    many tokens on weights of the CPU are streamed. */
   const sharpi_session_params *session;        /**< Template; null = defaults. */
+  int32_t n_gpu_experts;                       /**< Layers whose routed experts are all on the GPU; -1 =
+                                                    all, or none where they do not fit. */
+  int32_t gpu_ends;                            /**< The embedding and the head on the GPU: 1 = yes, 0 =
+                                                    no, -1 = if they fit (default). */
 } sharpi_plan_params;
 
 /** Writes the defaults. @param size sizeof(*p) at the caller. @thread any. @since 1.0 */
@@ -321,6 +334,12 @@ typedef struct sharpi_plan_summary {
   uint64_t kv_payload_bytes;                   /**< KV rows of one session. */
   uint64_t session_held_bytes;                 /**< All of one session, both tiers. */
   uint64_t fingerprint;                        /**< Of the file; checked again at load. */
+  uint64_t device_peak_bytes, host_peak_bytes; /**< The most at any time: what is held, or weights and
+                                                    staging while the model is loaded. */
+  uint64_t expert_slot_bytes;                  /**< Of one expert slot; 0 = there can be none. */
+  double device_rate, pcie_rate, host_rate;    /**< Used; 0 = this plan did not need it. */
+  uint32_t n_gpu_experts;                      /**< Layers whose routed experts are all on the GPU. */
+  uint32_t n_fallbacks;                        /**< Of sharpi_plan_fallback(). */
 } sharpi_plan_summary;
 
 /** @return SHARPI_OK; INVALID_ARGUMENT. @thread any. @since 1.0 */
@@ -358,7 +377,8 @@ typedef struct sharpi_memory_row {
   sharpi_row_kind kind;
   uint32_t first_layer, n_layers;              /**< Layers it serves; n_layers 0 = the whole model. */
   uint32_t per_session;                        /**< 1 = once for every session of the template. */
-  uint32_t reserved;
+  uint32_t transient;                          /**< 1 = only while the model is loaded: in no total, but
+                                                    in the peaks. */
   uint64_t payload_bytes;                      /**< What is used. */
   uint64_t held_bytes;                         /**< What is taken (payload plus rounding). */
   char label[64];
@@ -370,6 +390,32 @@ typedef struct sharpi_memory_row {
 SHARPI_API sharpi_status sharpi_plan_rows(const sharpi_plan *plan, sharpi_memory_row *rows,
                                           uint32_t row_size, uint32_t cap, uint32_t *out_n,
                                           sharpi_error *err) SHARPI_NOEXCEPT;
+typedef uint32_t sharpi_mixer_kind;
+#define SHARPI_MIXER_ATTENTION 1u
+#define SHARPI_MIXER_WINDOW    2u
+#define SHARPI_MIXER_DELTA_NET 3u
+/** Where a layer runs and what it stores for a session. In a plan n_slots is 0. */
+typedef struct sharpi_layer_info {
+  uint32_t struct_size;
+  sharpi_mixer_kind mixer;
+  sharpi_tier tier;                            /**< Of its mixer and its KV rows. */
+  int32_t kv_source;                           /**< Layer whose rows it reads; its own index if it owns. */
+  sharpi_kv_dtype k_dtype, v_dtype;            /**< Effective; AUTO when it stores no KV. */
+  uint32_t n_slots;                            /**< Live rows. */
+  uint32_t capacity;                           /**< Rows committed; rings: the ring. */
+  uint32_t n_kv_heads, head_dim;
+  sharpi_tier ffn_tier;                        /**< Of its dense FFN, or router and shared expert. */
+  sharpi_tier experts_tier;                    /**< Of its routed experts; 0 = it has none. */
+} sharpi_layer_info;
+/** Effective placement and KV dtypes of one layer. @return SHARPI_OK; INVALID_ARGUMENT (layer).
+ *  @thread any. @since 1.0 */
+SHARPI_API sharpi_status sharpi_plan_layer(const sharpi_plan *plan, uint32_t layer, sharpi_layer_info *out,
+                                           sharpi_error *err) SHARPI_NOEXCEPT;
+/** The i-th thing that `auto` gave up to fit, as a sentence: a narrower KV dtype, blocks on the CPU, a
+ *  model that the GPU's kernels cannot compute. There are none that this list leaves out.
+ *  @return SHARPI_OK; NOT_FOUND (past the last), BUFFER_TOO_SMALL. @thread any. @since 1.0 */
+SHARPI_API sharpi_status sharpi_plan_fallback(const sharpi_plan *plan, uint32_t index, char *out, size_t cap,
+                                              size_t *out_len, sharpi_error *err) SHARPI_NOEXCEPT;
 /** The plan as JSON. @return SHARPI_OK; BUFFER_TOO_SMALL. @thread any. @since 1.0 */
 SHARPI_API sharpi_status sharpi_plan_json(const sharpi_plan *plan, char *out, size_t cap, size_t *out_len,
                                           sharpi_error *err) SHARPI_NOEXCEPT;
@@ -425,6 +471,38 @@ SHARPI_API sharpi_status sharpi_model_meta_key(const sharpi_model *model, uint32
 SHARPI_API sharpi_status sharpi_model_memory(const sharpi_model *model, sharpi_memory_row *rows,
                                              uint32_t row_size, uint32_t cap, uint32_t *out_n,
                                              sharpi_error *err) SHARPI_NOEXCEPT;
+
+/** Routed experts that are on the CPU while their layer's router is on the GPU, since loading. The GPU
+ *  keeps copies of some in slots and computes those, the CPU the others at the same time. Which are kept
+ *  follows their use (a segmented LRU with frequencies), but never changes during a call, and not at all
+ *  in a `deterministic` model; otherwise results may differ in the last bits with what was kept. */
+typedef struct sharpi_expert_stats {
+  uint32_t struct_size;
+  uint32_t n_slots;                            /**< Of the plan. */
+  uint32_t n_resident;                         /**< Slots that hold an expert now. */
+  uint32_t n_pinned;                           /**< Of these, by sharpi_model_pin_experts(). */
+  uint64_t slot_bytes;
+  uint64_t n_uses;                             /**< Experts that rows were routed to. */
+  uint64_t n_hits;                             /**< Of these, computed on the GPU. */
+  uint64_t n_promotions, n_evictions;          /**< Experts that came into a slot for their use, or left. */
+  uint64_t promoted_bytes;                     /**< Sent to the GPU for that. */
+} sharpi_expert_stats;
+/** All zero when no layer is placed like this. @return SHARPI_OK; INVALID_ARGUMENT.
+ *  @thread any. @since 1.0 */
+SHARPI_API sharpi_status sharpi_model_experts(const sharpi_model *model, sharpi_expert_stats *out,
+                                              sharpi_error *err) SHARPI_NOEXCEPT;
+/** Uses of each expert of one layer since loading: what a host saves to pin the busiest next time.
+ *  *out_n is 0 for a layer that is not placed like this.
+ *  @return SHARPI_OK; INVALID_ARGUMENT (layer), BUFFER_TOO_SMALL. @thread any. @since 1.0 */
+SHARPI_API sharpi_status sharpi_model_expert_uses(const sharpi_model *model, uint32_t layer, uint64_t *out,
+                                                  uint32_t cap, uint32_t *out_n,
+                                                  sharpi_error *err) SHARPI_NOEXCEPT;
+/** Brings n experts into slots now and keeps them there: expert experts[i] of layer layers[i]. Waits for
+ *  calls on the model to end. @return SHARPI_OK; INVALID_ARGUMENT (no such expert on the CPU beside a GPU),
+ *  DOES_NOT_FIT (more pins than slots), UNSUPPORTED (no slots), DEVICE. @thread any. @since 1.0 */
+SHARPI_API sharpi_status sharpi_model_pin_experts(const sharpi_model *model, const uint32_t *layers,
+                                                  const uint32_t *experts, uint32_t n,
+                                                  sharpi_error *err) SHARPI_NOEXCEPT;
 /** @} */
 
 /** @defgroup text Text
@@ -620,21 +698,6 @@ typedef struct sharpi_session_summary {
 SHARPI_API sharpi_status sharpi_session_info(const sharpi_session *session, sharpi_session_summary *out,
                                              sharpi_error *err) SHARPI_NOEXCEPT;
 
-typedef uint32_t sharpi_mixer_kind;
-#define SHARPI_MIXER_ATTENTION 1u
-#define SHARPI_MIXER_WINDOW    2u
-#define SHARPI_MIXER_DELTA_NET 3u
-/** What one layer stores for a session. */
-typedef struct sharpi_layer_info {
-  uint32_t struct_size;
-  sharpi_mixer_kind mixer;
-  sharpi_tier tier;
-  int32_t kv_source;                           /**< Layer whose rows it reads; its own index if it owns. */
-  sharpi_kv_dtype k_dtype, v_dtype;            /**< Effective; AUTO when it stores no KV. */
-  uint32_t n_slots;                            /**< Live rows. */
-  uint32_t capacity;                           /**< Rows committed; rings: the ring. */
-  uint32_t n_kv_heads, head_dim;
-} sharpi_layer_info;
 /** @return SHARPI_OK; INVALID_ARGUMENT (layer). @thread any while no call changes it. @since 1.0 */
 SHARPI_API sharpi_status sharpi_session_layer(const sharpi_session *session, uint32_t layer,
                                               sharpi_layer_info *out, sharpi_error *err) SHARPI_NOEXCEPT;

@@ -6,9 +6,7 @@
 //   of gate and up panels -> h | panels of down over all experts as one long row -> y | products of
 //   y
 // Block b takes panels (pairs, rows) b, b + grid, ... Between phases values go through device
-// memory: whoever needs one reads it until it is no longer the bits of kUnset. There are two such
-// areas; a launch uses one and clears the other, and the word in front says which. Every block
-// leaves a logit, so that who has seen all of them knows that all have read that word.
+// memory and all blocks meet.
 // The 16 warps of a block share each phase's units (16 x 256) evenly and stream them through rings
 // of their own: constant weights from before the grid dependency resolves, experts' from the moment
 // they are known; copies run ahead through all phases. Arithmetic of the units as in matvec.cu.
@@ -17,434 +15,24 @@
 
 #include "cuda/kernels/gemm.h"
 #include "cuda/kernels/launch.h"
-#include "cuda/kernels/matvec.h"
+#include "cuda/kernels/moe_step.cuh"
 #include "cuda/kernels/moe_step.h"
-#include "cuda/kernels/ptx.cuh"
 #include "cuda/kernels/route_row.cuh"
-#include "cuda/kernels/router.h"
-#include "cuda/kernels/unit_product.cuh"
 
 namespace sharpi::cuda {
 namespace {
 
-constexpr uint32_t kWarps = 16;
-constexpr uint32_t kThreads = kWarps * 32;
-constexpr uint32_t kMaxStages = 4;
-constexpr uint32_t kHeadBytes = 128;  // before the areas
-constexpr uint32_t kKept = 4;         // float4s of a router row that a lane holds before x is known
+using namespace step;
 
-/// Matrices of all experts: what a unit's address follows from.
-struct Slab {
-  const uint8_t* data;
-  uint64_t expert_bytes;
-  uint32_t panel_bytes, unit_bytes, tail_bytes;
-  GgmlType type;
-};
-
-/// Numbers of the slabs.
-enum SlabId : uint32_t {
-  kGateSlab,
-  kUpSlab,
-  kDownSlab,
-  kSharedGate,
-  kSharedUp,
-  kSharedDown,
-  kBeforeSlab,
-  kAfterSlab
-};
-constexpr uint32_t kSlabs = kAfterSlab + kMaxMatmulTasks;
-
-/// How many panels (pairs) a block has.
-struct Groups {
-  uint32_t each, more;  // the first `more` blocks have one more
-};
-
-struct StepArgs {
-  const float* x;  // before the first phase
-  const float* norm_weight;
-  float norm_eps, after_eps;
-  bool renormalize, add;
-  Epilogue activation;
-  const float* router;
-  const float* shared_gate;  // nullptr: no such row
-  const int32_t* slot_of_expert;
-  const float* before_x;  // nullptr: no such phase
-  const float* after_norm;
-  float *y, *weights;
-  int32_t* ids;
-  uint32_t* sync;
-  uint32_t area;                           // words of one area
-  uint32_t at_x, at_h, at_shared_h, at_y;  // in it; logits are first
-  uint32_t n_embd, d_ff, d_shared, n_experts, n_used, before_in;
-  uint32_t router_rows, entries,
-      slices;  // rows; what is left by all blocks; warps that share a row
-  uint32_t units, ff_units, shared_units, row_units, before_units;  // row_units: all of down
-  uint32_t shared_pairs;
-  Groups pairs, out_panels, after_panels;
-  Divider by_units, by_panels, by_row_units, by_ff_units, by_before;  // by_panels: of an expert
-  uint32_t n_stages, stage_bytes;
-  uint32_t image, part, misc, barriers;  // shared memory, behind the rings
-  uint32_t n_after;
-  uint32_t first_panel[kMaxMatmulTasks];  // of the tasks of the last phase
-  float* after_y[kMaxMatmulTasks];
-  Slab slabs[kSlabs];
-};
-
-/// What no result ever is: the NaN of arithmetic is another.
-constexpr uint32_t kUnset = 0xFFFFFFFFu, kPlainNan = 0x7FFFFFFFu;
-
-struct Misc {
-  float2 router[kWarps];              // partial dot and squares
-  float weight[kMaxExpertsUsed + 1];  // [n_used]: of the shared expert
-  int32_t slot[kMaxExpertsUsed];
-};
-
-__device__ __forceinline__ uint4 fresh_bits(const uint32_t* from) {
-  uint4 v;
-  asm volatile("ld.relaxed.gpu.global.v4.u32 {%0, %1, %2, %3}, [%4];"
-               : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
-               : "l"(from)
-               : "memory");
-  return v;
-}
-__device__ __forceinline__ bool is_set(const uint4& v) {
-  return v.x != kUnset && v.y != kUnset && v.z != kUnset && v.w != kUnset;
-}
-__device__ __forceinline__ float4 as_floats(const uint4& v) {
-  return {__uint_as_float(v.x), __uint_as_float(v.y), __uint_as_float(v.z), __uint_as_float(v.w)};
-}
-__device__ __forceinline__ float wait_for(const uint32_t* from) {
-  uint32_t v;
-  do {
-    asm volatile("ld.relaxed.gpu.global.u32 %0, [%1];" : "=r"(v) : "l"(from) : "memory");
-  } while (v == kUnset);
-  return __uint_as_float(v);
-}
-__device__ __forceinline__ void leave(uint32_t* to, float value) {
-  const uint32_t bits = __float_as_uint(value);
-  asm volatile("st.relaxed.gpu.global.u32 [%0], %1;" ::"l"(to),
-               "r"(bits == kUnset ? kPlainNan : bits)
-               : "memory");
-}
-
-/// Where a unit is, and what it multiplies.
-struct Place {
-  uint32_t slab;
-  int32_t slot;  // negative: nowhere, the expert is skipped
-  uint32_t panel, unit, of_units;
-  uint32_t image_unit, group;  // group: panel or member of a pair within the block
-};
-
-enum Phase : uint32_t { kBefore, kUp, kDown, kAfter, kPhases };
-
-struct View {
-  uint8_t* shared;
-  const Misc* misc;
-  uint32_t* area;  // of this launch
-  uint32_t warp, lane;
-};
-
-/// A warp's units of a phase.
-struct Share {
-  uint32_t begin, count;
-};
-/// Groups of a block: panels, pairs of them, panels of all tasks.
-__device__ __forceinline__ uint32_t groups_of(const Groups& all) {
-  return all.each + (blockIdx.x < all.more ? 1 : 0);
-}
-__device__ __forceinline__ uint32_t block_units(const StepArgs& p, uint32_t phase) {
-  if (phase == kBefore) return p.before_x != nullptr ? groups_of(p.out_panels) * p.before_units : 0;
-  if (phase == kUp) return groups_of(p.pairs) * 2 * p.units;
-  if (phase == kDown) return groups_of(p.out_panels) * p.row_units;
-  return groups_of(p.after_panels) * p.units;
-}
-/// Warp w's begin of `all` units.
-__device__ __forceinline__ uint32_t begin_of(uint32_t all, uint32_t warp) {
-  return warp * (all / kWarps) + min(warp, all % kWarps);
-}
-__device__ __forceinline__ Share share_of(const StepArgs& p, uint32_t phase, uint32_t warp) {
-  const uint32_t all = block_units(p, phase), begin = begin_of(all, warp);
-  return {begin, begin_of(all, warp + 1) - begin};
-}
-
-__device__ __forceinline__ Place place_up(const StepArgs& p, const View& v, uint32_t q) {
-  Place at;
-  at.group = divide(q, p.by_units);
-  at.unit = at.image_unit = q - at.group * p.units;
-  at.of_units = p.units;
-  const uint32_t pair = blockIdx.x + at.group / 2 * gridDim.x, which = at.group % 2;
-  if (pair < p.shared_pairs) {
-    at.slab = kSharedGate + which;
-    at.slot = 0;
-    at.panel = pair;
-  } else {
-    const uint32_t j = divide(pair - p.shared_pairs, p.by_panels);
-    at.slab = kGateSlab + which;
-    at.slot = v.misc->slot[j];
-    at.panel = pair - p.shared_pairs - j * p.by_panels.divisor;
-  }
-  return at;
-}
-__device__ __forceinline__ Place place_down(const StepArgs& p, const View& v, uint32_t q) {
-  Place at;
-  at.group = divide(q, p.by_row_units);
-  at.image_unit = q - at.group * p.row_units;
-  at.panel = blockIdx.x + at.group * gridDim.x;
-  if (at.image_unit < p.shared_units) {
-    at.slab = kSharedDown;
-    at.slot = 0;
-    at.unit = at.image_unit;
-    at.of_units = p.shared_units;
-  } else {
-    const uint32_t r = at.image_unit - p.shared_units, j = divide(r, p.by_ff_units);
-    at.slab = kDownSlab;
-    at.slot = v.misc->slot[j];
-    at.unit = r - j * p.ff_units;
-    at.of_units = p.ff_units;
-  }
-  return at;
-}
-
-__device__ __forceinline__ Place place_before(const StepArgs& p, uint32_t q) {
-  Place at;
-  at.group = divide(q, p.by_before);
-  at.unit = at.image_unit = q - at.group * p.before_units;
-  at.of_units = p.before_units;
-  at.panel = blockIdx.x + at.group * gridDim.x;
-  at.slab = kBeforeSlab;
-  at.slot = 0;
-  return at;
-}
-__device__ __forceinline__ uint32_t after_task(const StepArgs& p, uint32_t panel) {
-  uint32_t t = 0;
+/// Eight columns of a lane.
+__device__ __forceinline__ LaneInputs fresh_inputs(const float* x, uint32_t column, uint32_t n) {
+  LaneInputs r;
 #pragma unroll
-  for (uint32_t k = 1; k < kMaxMatmulTasks; ++k) {
-    if (k < p.n_after && panel >= p.first_panel[k]) t = k;
+  for (uint32_t k = 0; k < 2; ++k) {
+    const uint32_t c = column + 128 * k;
+    r.v[k] = c < n ? fresh(x + c) : float4{};
   }
-  return t;
-}
-__device__ __forceinline__ Place place_after(const StepArgs& p, uint32_t q) {
-  Place at;
-  at.group = divide(q, p.by_units);
-  at.unit = at.image_unit = q - at.group * p.units;
-  at.of_units = p.units;
-  const uint32_t panel = blockIdx.x + at.group * gridDim.x, t = after_task(p, panel);
-  at.panel = panel - p.first_panel[t];
-  at.slab = kAfterSlab + t;
-  at.slot = 0;
-  return at;
-}
-__device__ __forceinline__ Place place(const StepArgs& p, const View& v, uint32_t phase,
-                                       uint32_t q) {
-  if (phase == kBefore) return place_before(p, q);
-  if (phase == kUp) return place_up(p, v, q);
-  if (phase == kDown) return place_down(p, v, q);
-  return place_after(p, q);
-}
-
-/// Ring of one warp, and which unit is copied next: the units of all phases in their order.
-struct Ring {
-  uint32_t base, barriers;
-  uint32_t stage = 0, parity = 0;  // of the next unit to use
-  uint32_t phase = kBefore, next = 0, left = 0;
-
-  /// The next phases that have units, up to `last`.
-  __device__ __forceinline__ void enter(const StepArgs& p, const View& v, uint32_t last) {
-    while (left == 0 && phase < last) {
-      ++phase;
-      const Share s = share_of(p, phase, v.warp);
-      next = s.begin;
-      left = s.count;
-    }
-  }
-  /// One lane: unit `next` of the phase into stage `to`.
-  __device__ __forceinline__ void copy(const StepArgs& p, const View& v, uint32_t q,
-                                       uint32_t to) const {
-    const Place at = place(p, v, phase, q);
-    if (at.slot < 0) {
-      mbarrier_arrive(barriers + to * 8);
-      return;
-    }
-    const Slab& s = p.slabs[at.slab];
-    const uint32_t bytes = at.unit + 1 == at.of_units ? s.tail_bytes : s.unit_bytes;
-    mbarrier_expect(barriers + to * 8, bytes);
-    bulk_copy(base + to * p.stage_bytes,
-              s.data + static_cast<uint64_t>(at.slot) * s.expert_bytes +
-                  uint64_t{at.panel} * s.panel_bytes + uint64_t{at.unit} * s.unit_bytes,
-              bytes, barriers + to * 8);
-  }
-  /// Fills all stages, of which none is in use. The whole warp; each lane one unit.
-  __device__ __forceinline__ void fill(const StepArgs& p, const View& v, uint32_t last) {
-    uint32_t to = stage;
-    for (uint32_t k = 0; k < p.n_stages;) {
-      enter(p, v, last);
-      if (left == 0) return;
-      const uint32_t n = min(left, p.n_stages - k);
-      if (v.lane < n) {
-        const uint32_t at = to + v.lane;
-        copy(p, v, next + v.lane, at < p.n_stages ? at : at - p.n_stages);
-      }
-      to += n;
-      if (to >= p.n_stages) to -= p.n_stages;
-      next += n;
-      left -= n;
-      k += n;
-    }
-  }
-  /// The stage of the unit that was used takes the next one.
-  __device__ __forceinline__ void advance(const StepArgs& p, const View& v, uint32_t last) {
-    __syncwarp();
-    enter(p, v, last);
-    if (left != 0) {
-      if (v.lane == 0) copy(p, v, next, stage);
-      ++next;
-      --left;
-    }
-    if (++stage == p.n_stages) {
-      stage = 0;
-      parity ^= 1u;
-    }
-  }
-};
-
-/// The lane's view of the staged input.
-struct ImageView {
-  const uint8_t *x, *sums16, *sums32, *inverse;
-};
-__device__ __forceinline__ ImageView image_view(const uint8_t* image, uint32_t units,
-                                                uint32_t lane) {
-  const ImageMap m = image_map(1, units);
-  const uint32_t t = lane % 4;
-  return {image + t * 16, image + m.sums16 + t * 16, image + m.sums32 + t * 8, image + m.inverse};
-}
-
-/// One copy of every type's arithmetic serves both phases: code runs once per launch here, so it is
-/// kept short.
-__device__ __noinline__ float2 add_unit(GgmlType type, const uint8_t* unit, int n_blocks, Inputs in,
-                                        const uint8_t* sums32, int lane, float2 sum) {
-  float acc[4] = {sum.x, 0.0f, sum.y, 0.0f};
-  if (type != GgmlType::kQ6_K) in.sums = sums32;
-  switch (type) {
-    case GgmlType::kQ8_0:
-      unit_product<GgmlType::kQ8_0, true>(unit, n_blocks, in, lane, acc);
-      break;
-    case GgmlType::kQ4_0:
-      unit_product<GgmlType::kQ4_0, true>(unit, n_blocks, in, lane, acc);
-      break;
-    case GgmlType::kQ4_1:
-      unit_product<GgmlType::kQ4_1, true>(unit, n_blocks, in, lane, acc);
-      break;
-    case GgmlType::kQ5_0:
-      unit_product<GgmlType::kQ5_0, true>(unit, n_blocks, in, lane, acc);
-      break;
-    case GgmlType::kQ5_1:
-      unit_product<GgmlType::kQ5_1, true>(unit, n_blocks, in, lane, acc);
-      break;
-    case GgmlType::kQ4_K:
-      unit_product<GgmlType::kQ4_K, true>(unit, n_blocks, in, lane, acc);
-      break;
-    case GgmlType::kQ5_K:
-      unit_product<GgmlType::kQ5_K, true>(unit, n_blocks, in, lane, acc);
-      break;
-    default:
-      unit_product<GgmlType::kQ6_K, true>(unit, n_blocks, in, lane, acc);
-      break;
-  }
-  return {acc[0], acc[2]};
-}
-
-/// The warp's units of a phase; sums of its pieces of panels go to shared memory. Group and warp
-/// only ever grow along the units, and never stay both: their sum is a slot of its own.
-__device__ __forceinline__ void run_phase(const StepArgs& p, const View& v, Ring& ring,
-                                          uint32_t phase) {
-  const Share share = share_of(p, phase, v.warp);
-  const uint32_t units = phase == kDown ? p.row_units : phase == kBefore ? p.before_units : p.units;
-  const ImageView in = image_view(v.shared + p.image, units, v.lane);
-  auto* part = reinterpret_cast<float*>(v.shared + p.part);
-  const uint8_t* stages = v.shared + v.warp * p.n_stages * p.stage_bytes;
-  float2 acc = {};
-  uint32_t group = ~0u;
-  const auto put_down = [&] {
-    if (group == ~0u || v.lane % 4 != 0) return;
-    float* to = part + (group + v.warp) * kPanelRows + v.lane / 4;
-    to[0] = acc.x;
-    to[8] = acc.y;
-  };
-#pragma unroll 1
-  for (uint32_t k = 0; k < share.count; ++k) {
-    const Place at = place(p, v, phase, share.begin + k);
-    if (at.group != group) {
-      put_down();
-      acc = {};
-      group = at.group;
-    }
-    mbarrier_wait(ring.barriers + ring.stage * 8, ring.parity);
-    if (at.slot >= 0) {
-      const uint32_t n_in = phase == kBefore         ? p.before_in
-                            : phase != kDown         ? p.n_embd
-                            : at.slab == kSharedDown ? p.d_shared
-                                                     : p.d_ff;
-      const int n_blocks = static_cast<int>(min(8u, n_in / 32 - at.unit * 8));
-      const uint32_t u = at.image_unit;
-      acc = add_unit(p.slabs[at.slab].type, stages + ring.stage * p.stage_bytes, n_blocks,
-                     {in.x + u * kUnitColumns * 2, in.sums16 + u * 64,
-                      reinterpret_cast<const float*>(in.inverse + u * 4)},
-                     in.sums32 + u * 32, static_cast<int>(v.lane), acc);
-    }
-    ring.advance(p, v, phase == kBefore ? kBefore : kAfter);
-  }
-  put_down();
-}
-
-/// Sum of row `r` of a group over the warps that have pieces of it, in order.
-__device__ __forceinline__ float group_sum(const StepArgs& p, const uint8_t* shared, uint32_t all,
-                                           uint32_t group, uint32_t units, uint32_t r) {
-  const float* part = reinterpret_cast<const float*>(shared + p.part) + group * kPanelRows + r;
-  const uint32_t first = group * units, end = first + units;
-  float sum = 0.0f;
-#pragma unroll
-  for (uint32_t w = 0; w < kWarps; ++w) {
-    const uint32_t a = max(begin_of(all, w), first), b = min(begin_of(all, w + 1), end);
-    if (a < b) sum += part[w * kPanelRows];
-  }
-  return sum;
-}
-
-/// 1 / rms of the staged row of n_embd, from the squares of its units.
-__device__ __forceinline__ float norm_factor(const StepArgs& p, const View& v, const float* weight,
-                                             float eps) {
-  if (weight == nullptr) return 1.0f;
-  const auto* squares =
-      reinterpret_cast<const float*>(v.shared + p.image + image_map(1, p.units).squares);
-  float sum = 0.0f;
-#pragma unroll 8
-  for (uint32_t u = 0; u < p.units; ++u) sum += squares[u];
-  return rsqrtf(sum / static_cast<float>(p.n_embd) + eps);
-}
-
-/// A row that is complete, or one whose elements appear while it is read.
-struct RowRef {
-  const uint32_t* bits;
-  bool appears;
-};
-__device__ __forceinline__ RowRef complete(const float* x) {
-  return {reinterpret_cast<const uint32_t*>(x), false};
-}
-
-/// Eight columns of a lane, read until they are there.
-__device__ __forceinline__ LaneInputs wait_inputs(const RowRef& x, uint32_t column, uint32_t n) {
-  uint4 v[2];
-  bool ready;
-  do {
-    ready = true;
-#pragma unroll
-    for (uint32_t k = 0; k < 2; ++k) {
-      const uint32_t c = column + 128 * k;
-      v[k] = c < n ? fresh_bits(x.bits + c) : uint4{};
-      ready = ready && (!x.appears || is_set(v[k]));
-    }
-  } while (!ready);
-  return {{as_floats(v[0]), as_floats(v[1])}};
+  return r;
 }
 __device__ __forceinline__ LaneInputs all_of(float w) {
   return {{{w, w, w, w}, {w, w, w, w}}};
@@ -453,12 +41,11 @@ __device__ __forceinline__ LaneInputs all_of(float w) {
 /// Unit u of the long row of down: the shared expert's, then the routed ones'.
 __device__ __forceinline__ LaneInputs hidden_inputs(const StepArgs& p, const View& v, uint32_t u) {
   const uint32_t lane4 = v.lane * 4;
-  if (u < p.shared_units)
-    return wait_inputs({v.area + p.at_shared_h, true}, u * kUnitColumns + lane4, p.d_shared);
+  if (u >= p.row_units) return {};
+  if (u < p.shared_units) return fresh_inputs(p.shared_h, u * kUnitColumns + lane4, p.d_shared);
   const uint32_t r = u - p.shared_units, j = divide(r, p.by_ff_units);
   if (v.misc->slot[j] < 0) return {};
-  return wait_inputs({v.area + p.at_h + j * p.d_ff, true},
-                     (r - j * p.ff_units) * kUnitColumns + lane4, p.d_ff);
+  return fresh_inputs(p.h + j * p.d_ff, (r - j * p.ff_units) * kUnitColumns + lane4, p.d_ff);
 }
 __device__ __forceinline__ float hidden_weight(const StepArgs& p, const View& v, uint32_t u) {
   if (u < p.shared_units) return v.misc->weight[p.n_used];
@@ -490,32 +77,23 @@ struct RouterShare {
 
 /// Partial dot product and squares of a warp's slice of x.
 __device__ __forceinline__ float2 router_slice(const StepArgs& p, const RouterShare& share,
-                                               const float4 (&kept)[kKept], const RowRef& row,
+                                               const float4 (&kept)[kKept], const float* row,
                                                uint32_t lane) {
   float2 sum = {};
-  const auto add = [&](float4 a, const uint4& bits) {
-    const float4 x = as_floats(bits);
+  const auto add = [&](float4 a, float4 x) {
     sum.x = fmaf(a.x, x.x, fmaf(a.y, x.y, fmaf(a.z, x.z, fmaf(a.w, x.w, sum.x))));
     sum.y = fmaf(x.x, x.x, fmaf(x.y, x.y, fmaf(x.z, x.z, fmaf(x.w, x.w, sum.y))));
   };
-  uint4 bits[kKept];
-  bool ready;
-  do {
-    ready = true;
+  float4 x[kKept];
 #pragma unroll
-    for (uint32_t k = 0; k < kKept; ++k) {
-      const uint32_t i = share.begin + lane + 32 * k;
-      bits[k] = i < share.end ? fresh_bits(row.bits + 4 * i) : uint4{};
-      ready = ready && (!row.appears || is_set(bits[k]));
-    }
-  } while (!ready);
-#pragma unroll
-  for (uint32_t k = 0; k < kKept; ++k) add(kept[k], bits[k]);
-  for (uint32_t i = share.begin + lane + 32 * kKept; i < share.end; i += 32) {
-    uint4 more = fresh_bits(row.bits + 4 * i);
-    while (row.appears && !is_set(more)) more = fresh_bits(row.bits + 4 * i);
-    add(share.weight(p, i), more);
+  for (uint32_t k = 0; k < kKept; ++k) {
+    const uint32_t i = share.begin + lane + 32 * k;
+    x[k] = i < share.end ? fresh(row + 4 * i) : float4{};
   }
+#pragma unroll
+  for (uint32_t k = 0; k < kKept; ++k) add(kept[k], x[k]);
+  for (uint32_t i = share.begin + lane + 32 * kKept; i < share.end; i += 32)
+    add(share.weight(p, i), fresh(row + 4 * i));
   return {warp_sum(sum.x), warp_sum(sum.y)};
 }
 
@@ -527,44 +105,27 @@ __device__ __forceinline__ void leave_logits(const StepArgs& p, const View& v) {
     sum.y += __shfl_xor_sync(~0u, sum.y, static_cast<int>(d));
   }
   const uint32_t row = blockIdx.x + v.lane / p.slices * gridDim.x;
-  if (v.lane >= kWarps || v.lane % p.slices != 0 || row >= p.entries) return;
+  if (v.lane >= kWarps || v.lane % p.slices != 0 || row >= p.router_rows) return;
   if (p.norm_weight != nullptr) sum.x *= rsqrtf(sum.y / static_cast<float>(p.n_embd) + p.norm_eps);
-  if (row >= p.router_rows) sum.x = 0.0f;
-  leave(v.area + row, row == p.n_experts ? 1.0f / (1.0f + expf(-sum.x)) : sum.x);
+  p.logits[row] = row == p.n_experts ? 1.0f / (1.0f + expf(-sum.x)) : sum.x;
 }
 
 template <uint32_t kPerLane>
 __device__ __forceinline__ Choice choose(const StepArgs& p, const View& v) {
   float logit[kPerLane];
-  bool ready;
-  do {
-    ready = true;
 #pragma unroll
-    for (uint32_t n = 0; n < kPerLane; ++n) {
-      const uint32_t id = n * 32 + v.lane;
-      uint32_t bits = 0;
-      if (id < p.n_experts) {
-        asm volatile("ld.relaxed.gpu.global.u32 %0, [%1];"
-                     : "=r"(bits)
-                     : "l"(v.area + id)
-                     : "memory");
-      }
-      logit[n] = __uint_as_float(bits);
-      ready = ready && bits != kUnset;
-    }
-  } while (!ready);
+  for (uint32_t n = 0; n < kPerLane; ++n) {
+    const uint32_t id = n * 32 + v.lane;
+    logit[n] = id < p.n_experts ? __ldcg(p.logits + id) : 0.0f;
+  }
   return route_row<kPerLane>(logit, p.n_experts, p.n_used, p.renormalize, v.lane);
 }
-/// Warp 0: the experts, once all logits are there.
+/// Warp 0: the experts.
 __device__ __forceinline__ void choose_experts(const StepArgs& p, const View& v, Misc& misc) {
+  const float scale = p.shared_gate != nullptr ? __ldcg(p.logits + p.n_experts) : 1.0f;
   const Choice c = p.n_experts <= 128   ? choose<4>(p, v)
                    : p.n_experts <= 256 ? choose<8>(p, v)
                                         : choose<kMaxExperts / 32>(p, v);
-  float scale = 1.0f;
-  for (uint32_t i = p.n_experts + v.lane; i < p.entries; i += 32) {
-    const float entry = wait_for(v.area + i);
-    if (i == p.n_experts && p.shared_gate != nullptr) scale = entry;
-  }
   if (v.lane == 0) misc.weight[p.n_used] = scale;
   if (v.lane >= p.n_used) return;
   const auto id = static_cast<int32_t>(c.id);
@@ -576,23 +137,36 @@ __device__ __forceinline__ void choose_experts(const StepArgs& p, const View& v,
   }
 }
 
+/// Fetches the code of the units' arithmetic while there is nothing to do: half of the warps the
+/// one, half the other. What it computes of nothing in particular is dropped.
+__device__ __forceinline__ void warm_up(const StepArgs& p, const View& v) {
+  const uint32_t slab = v.warp < kWarps / 2 ? kGateSlab : kDownSlab;
+  const float2 nothing = add_unit(p.slabs[slab].type, v.shared, 8,
+                                  {v.shared, v.shared, reinterpret_cast<const float*>(v.shared)},
+                                  v.shared, static_cast<int>(v.lane), {});
+  asm volatile("" ::"f"(nothing.x), "f"(nothing.y));
+}
+
 /// Stages `row` under a norm; warps from `first` on.
-__device__ __forceinline__ void stage_row(const StepArgs& p, const View& v, const RowRef& row,
+__device__ __forceinline__ void stage_row(const StepArgs& p, const View& v, const float* row,
                                           uint32_t n_in, uint32_t units, const float* weight,
                                           uint32_t first) {
   const ImageMap map = image_map(1, units);
   for (uint32_t u = v.warp - first; u < units; u += kWarps - first) {
     const uint32_t c = u * kUnitColumns + v.lane * 4;
     const LaneInputs w = weight != nullptr ? load_inputs(weight, c, n_in) : all_of(1.0f);
-    stage_unit(v.shared + p.image, map, 1, u, 0, wait_inputs(row, c, n_in), w, v.lane);
+    stage_unit(v.shared + p.image, map, 1, u, 0, fresh_inputs(row, c, n_in), w, v.lane);
   }
 }
 __device__ __forceinline__ void stage_hidden(const StepArgs& p, const View& v) {
   const ImageMap map = image_map(1, p.row_units);
+  LaneInputs next = hidden_inputs(p, v, v.warp), after = hidden_inputs(p, v, v.warp + kWarps);
 #pragma unroll 1
   for (uint32_t u = v.warp; u < p.row_units; u += kWarps) {
-    const LaneInputs in = hidden_inputs(p, v, u);
-    stage_unit(v.shared + p.image, map, 1, u, 0, in, all_of(hidden_weight(p, v, u)), v.lane);
+    const LaneInputs now = next;
+    next = after;
+    after = hidden_inputs(p, v, u + 2 * kWarps);
+    stage_unit(v.shared + p.image, map, 1, u, 0, now, all_of(hidden_weight(p, v, u)), v.lane);
   }
 }
 
@@ -606,12 +180,12 @@ __device__ __forceinline__ void leave_hidden(const StepArgs& p, const View& v) {
     const float h = gated_value(p.activation, gate, up);
     uint32_t pair = blockIdx.x + k * gridDim.x;
     if (pair < p.shared_pairs) {
-      leave(v.area + p.at_shared_h + pair * kPanelRows + r, h);
+      p.shared_h[pair * kPanelRows + r] = h;
       continue;
     }
     pair -= p.shared_pairs;
     const uint32_t j = divide(pair, p.by_panels);
-    leave(v.area + p.at_h + j * p.d_ff + (pair - j * p.by_panels.divisor) * kPanelRows + r, h);
+    p.h[j * p.d_ff + (pair - j * p.by_panels.divisor) * kPanelRows + r] = h;
   }
 }
 /// The products of y.
@@ -626,25 +200,23 @@ __device__ __forceinline__ void store_after(const StepArgs& p, const View& v) {
   }
 }
 
-/// Logits to everybody, and the experts; meanwhile the other warps stage x, and clear what the next
-/// launch uses.
+/// Logits to everybody, and the experts; meanwhile the other warps stage x.
 __device__ __forceinline__ void route_block(const StepArgs& p, const View& v, Misc& misc,
-                                            const RowRef& row, const RouterShare& share,
-                                            const float4 (&kept)[kKept], uint32_t launch) {
+                                            Meetings& meetings, const float* row,
+                                            const RouterShare& share, const float4 (&kept)[kKept]) {
   const float2 slice = router_slice(p, share, kept, row, v.lane);
   if (v.lane == 0) misc.router[v.warp] = slice;
   __syncthreads();
-  if (v.warp == 0) {
-    leave_logits(p, v);
-    choose_experts(p, v, misc);
+  if (v.warp != 0) {
+    stage_row(p, v, row, p.n_embd, p.units, p.norm_weight, 1);
+    if (!p.cold) warm_up(p, v);
     return;
   }
-  // A block without pairs does not need x, and must not read it: nobody waits for it.
-  if (groups_of(p.pairs) != 0) stage_row(p, v, row, p.n_embd, p.units, p.norm_weight, 1);
-  uint32_t* other = p.sync + kHeadBytes / 4 + (~launch & 1) * p.area;
-  for (uint32_t i = blockIdx.x * (kThreads - 32) + threadIdx.x - 32; i < p.area;
-       i += gridDim.x * (kThreads - 32))
-    other[i] = kUnset;
+  leave_logits(p, v);
+  __syncwarp();
+  if (v.lane == 0) meetings.meet();
+  __syncwarp();
+  choose_experts(p, v, misc);
 }
 
 __global__ void __launch_bounds__(kThreads, 1) moe_step_kernel(const __grid_constant__ StepArgs p) {
@@ -670,24 +242,23 @@ __global__ void __launch_bounds__(kThreads, 1) moe_step_kernel(const __grid_cons
 #pragma unroll
   for (uint32_t k = 0; k < kKept; ++k) kept[k] = share.weight(p, share.begin + v.lane + 32 * k);
   grid_dependency_wait();
-  const uint32_t launch = __ldcg(p.sync) + 1;
-  v.area = p.sync + kHeadBytes / 4 + (launch & 1) * p.area;
   const uint32_t out = threadIdx.x / kPanelRows, r = threadIdx.x % kPanelRows,
                  o = (blockIdx.x + out * gridDim.x) * kPanelRows + r;
   const bool mine = out < groups_of(p.out_panels);
   float value = p.add && mine ? __ldcg(p.y + o) : 0.0f;
-  RowRef row = complete(p.x);
+  const float* row = p.x;
   const uint32_t last = p.n_after != 0 ? kAfter : kDown;
+  Meetings meetings = {p.sync, 2u + (p.before_x != nullptr ? 1 : 0) + (p.n_after != 0 ? 1 : 0), 0};
 #pragma unroll 1
-  for (uint32_t phase = p.before_x != nullptr ? kBefore : kUp; phase <= last; ++phase) {
+  for (uint32_t phase = p.before_x != nullptr ? kBefore : kUp;; ++phase) {
     if (phase == kUp) {
-      route_block(p, v, misc, row, share, kept, launch);
+      route_block(p, v, misc, meetings, row, share, kept);
     } else if (phase == kDown) {
       stage_hidden(p, v);
     } else if (phase == kBefore) {
-      stage_row(p, v, complete(p.before_x), p.before_in, p.before_units, nullptr, 0);
+      stage_row(p, v, p.before_x, p.before_in, p.before_units, nullptr, 0);
     } else {
-      stage_row(p, v, {v.area + p.at_y, true}, p.n_embd, p.units, p.after_norm, 0);
+      stage_row(p, v, p.y, p.n_embd, p.units, p.after_norm, 0);
     }
     __syncthreads();
     if (phase == kUp) ring.fill(p, v, kAfter);
@@ -696,18 +267,19 @@ __global__ void __launch_bounds__(kThreads, 1) moe_step_kernel(const __grid_cons
     if (phase == kUp) {
       leave_hidden(p, v);
       grid_dependents_launch();
-      __syncthreads();  // nobody looks at x any more
     } else if (phase == kAfter) {
       store_after(p, v);
     } else if (mine) {
       const uint32_t units = phase == kBefore ? p.before_units : p.row_units;
       value += group_sum(p, shared, block_units(p, phase), out, units, r);
-      if (phase == kDown) p.y[o] = value;
-      if (phase != last) leave(v.area + (phase == kBefore ? p.at_x : p.at_y) + o, value);
+      (phase == kBefore ? p.x1 : p.y)[o] = value;
     }
-    if (phase == kBefore) row = {v.area + p.at_x, true};
+    if (phase == last) break;
+    if (phase == kBefore) row = p.x1;
+    __syncthreads();
+    if (threadIdx.x == 0) meetings.meet();
+    __syncthreads();
   }
-  if (blockIdx.x == 0 && threadIdx.x == 0) *p.sync = launch;
 }
 
 uint32_t div_up(uint32_t n, uint32_t d) {
@@ -744,14 +316,19 @@ void set_slabs(const MoeStepParams& m, StepArgs* p) {
     p->slabs[kAfterSlab + t] = make_slab(m.after.tasks[t].w);
 }
 
-/// Where values are in an area; returns its words.
-uint32_t shape_area(uint32_t n_sm, uint32_t n_experts, uint32_t n_embd, uint32_t hidden,
-                    uint32_t shared_hidden, StepArgs* p) {
-  p->at_x = (std::max(n_experts + 1, n_sm) + 3) / 4 * 4;
-  p->at_y = p->at_x + n_embd;
-  p->at_h = p->at_y + n_embd;
-  p->at_shared_h = p->at_h + hidden;
-  return (p->at_shared_h + shared_hidden + 3) / 4 * 4;
+/// Where values are behind the words of the meetings; returns the bytes of all.
+uint64_t shape_memory(uint32_t n_experts, uint32_t n_embd, uint32_t hidden, uint32_t shared_hidden,
+                      std::byte* sync, StepArgs* p) {
+  uint64_t at = kHeadBytes;
+  const auto take = [&](float** to, uint64_t n) {
+    *to = reinterpret_cast<float*>(sync + at);
+    at += (n + 3) / 4 * 4 * sizeof(float);
+  };
+  take(&p->logits, n_experts + 1);
+  take(&p->x1, n_embd);
+  take(&p->h, hidden);
+  take(&p->shared_h, shared_hidden);
+  return at;
 }
 
 void shape_work(const MatmulConfig& config, const MoeStepParams& m, StepArgs* p) {
@@ -764,7 +341,6 @@ void shape_work(const MatmulConfig& config, const MoeStepParams& m, StepArgs* p)
   p->n_used = e.n_used;
   p->before_in = m.before.n_tasks != 0 ? m.before.tasks[0].w.n_in : kUnitColumns;
   p->router_rows = p->n_experts + (m.shared_gate_inp != nullptr ? 1 : 0);
-  p->entries = std::max(p->router_rows, grid);
   p->slices = kWarps;
   while (p->slices > 1 && kWarps / p->slices * grid < p->router_rows) p->slices /= 2;
   p->units = div_up(p->n_embd, kUnitColumns);
@@ -857,12 +433,10 @@ bool shapes_agree(const MoeStepParams& m) {
 
 }  // namespace
 
-uint64_t moe_step_sync_bytes(const MatmulConfig& config, uint32_t n_experts, uint32_t n_embd,
-                             uint32_t hidden, uint32_t shared_hidden) {
+uint64_t moe_step_sync_bytes(uint32_t n_experts, uint32_t n_embd, uint32_t hidden,
+                             uint32_t shared_hidden) {
   StepArgs p = {};
-  const uint64_t area =
-      shape_area(static_cast<uint32_t>(config.n_sm), n_experts, n_embd, hidden, shared_hidden, &p);
-  return kHeadBytes + 2 * area * sizeof(uint32_t);
+  return shape_memory(n_experts, n_embd, hidden, shared_hidden, nullptr, &p);
 }
 
 bool moe_step_takes(const MatmulConfig& config, const MoeStepParams& m) {
@@ -872,24 +446,20 @@ bool moe_step_takes(const MatmulConfig& config, const MoeStepParams& m) {
   const auto grid = static_cast<uint32_t>(config.n_sm);
   return shape_step(config, m, &p) != 0 && kWarps / p.slices * grid >= p.router_rows &&
          p.out_panels.each < kThreads / kPanelRows &&
-         m.sync_bytes >=
-             moe_step_sync_bytes(config, p.n_experts, p.n_embd, p.n_used * p.d_ff, p.d_shared);
+         m.sync_bytes >= moe_step_sync_bytes(p.n_experts, p.n_embd, p.n_used * p.d_ff, p.d_shared);
 }
 
 Status launch_moe_step(const MatmulConfig& config, const MoeStepParams& m, cudaStream_t stream) {
   const MoeParams& e = m.moe;
   if (!moe_step_takes(config, m) || reinterpret_cast<uintptr_t>(e.x) % 16 != 0 ||
-      reinterpret_cast<uintptr_t>(m.sync) % kHeadBytes != 0) {
+      reinterpret_cast<uintptr_t>(m.sync) % 128 != 0) {
     return Status::error(Code::kInternal, "moe_step: %u of %u experts, %u x %u", e.n_used,
                          m.router.n_out, e.gate.n_out, e.gate.n_in);
   }
   StepArgs p = {};
   LaunchShape shape;
   shape.shared_bytes = shape_step(config, m, &p);
-  shape_area(static_cast<uint32_t>(config.n_sm), p.n_experts, p.n_embd, p.n_used * p.d_ff,
-             p.d_shared, &p);
-  // The areas are where the largest of the launches that share them has them.
-  p.area = static_cast<uint32_t>((m.sync_bytes - kHeadBytes) / (2 * sizeof(uint32_t)) / 4 * 4);
+  shape_memory(p.n_experts, p.n_embd, p.n_used * p.d_ff, p.d_shared, m.sync, &p);
   p.x = e.x;
   p.norm_weight = e.norm_weight;
   p.norm_eps = e.norm_eps;

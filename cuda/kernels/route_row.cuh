@@ -46,25 +46,30 @@ __device__ __forceinline__ Choice route_row(float (&v)[kPerLane], uint32_t n_exp
   sum = warp_sum(sum);
 
   // Probabilities are never negative, so their bits order them. Key 0 is taken or no expert.
-  uint32_t key[kPerLane];
+  uint32_t key[kPerLane], most, at;  // the lane's largest, and whose it is: of equals the lowest
 #pragma unroll
   for (uint32_t n = 0; n < kPerLane; ++n) {
-    const float p = v[n] / sum >= 0.0f ? v[n] / sum : 0.0f;
-    key[n] = n * 32 + lane < n_experts ? __float_as_uint(p) + 1 : 0;
+    const float p = v[n] / sum;
+    key[n] = n * 32 + lane < n_experts ? __float_as_uint(p >= 0.0f ? p : 0.0f) + 1 : 0;
   }
+  const auto find = [&] {
+    most = key[0];
+    at = lane;
+#pragma unroll
+    for (uint32_t n = 1; n < kPerLane; ++n) {
+      at = key[n] > most ? n * 32 + lane : at;
+      most = max(most, key[n]);
+    }
+  };
+  find();
   float chosen = 0.0f, total = 0.0f;
   uint32_t chosen_id = 0;
   for (uint32_t j = 0; j < n_used; ++j) {
-    uint32_t best = 0;
-#pragma unroll
-    for (uint32_t n = 0; n < kPerLane; ++n) best = max(best, key[n]);
-    best = __reduce_max_sync(~0u, best);
-    uint32_t id = ~0u;  // of equals the lowest
-#pragma unroll
-    for (uint32_t n = kPerLane; n-- > 0;) id = key[n] == best ? n * 32 + lane : id;
-    id = __reduce_min_sync(~0u, id);
+    const uint32_t best = __reduce_max_sync(~0u, most);
+    const uint32_t id = __reduce_min_sync(~0u, most == best ? at : ~0u);
 #pragma unroll
     for (uint32_t n = 0; n < kPerLane; ++n) key[n] = n * 32 + lane == id ? 0 : key[n];
+    find();
     const float prob = __uint_as_float(best - 1);
     total += prob;  // in the order of the ids, as the CPU adds them
     if (lane == j) {

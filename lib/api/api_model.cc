@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: MIT
 #include <algorithm>
 #include <memory>
+#include <span>
 #include <string>
+#include <vector>
 
 #include "api/api_guard.h"
 #include "api/api_handles.h"
@@ -117,5 +119,54 @@ sharpi_status sharpi_model_memory(const sharpi_model* model, sharpi_memory_row* 
   return api::guard(err, [&]() -> Status {
     SHARPI_TRY(api::require(model, "model"));
     return api::copy_rows(model->p->memory_rows(), rows, row_size, cap, out_n);
+  });
+}
+
+sharpi_status sharpi_model_experts(const sharpi_model* model, sharpi_expert_stats* out,
+                                   sharpi_error* err) SHARPI_NOEXCEPT {
+  return api::guard(err, [&]() -> Status {
+    SHARPI_TRY(api::require(model, "model"));
+    SHARPI_TRY(api::check_out_struct(out, 64, "sharpi_expert_stats"));
+    const sharpi::ExpertStats from = model->p->expert_stats();
+    sharpi_expert_stats s{};
+    s.n_slots = from.n_slots;
+    s.n_resident = from.n_resident;
+    s.n_pinned = from.n_pinned;
+    s.slot_bytes = from.slot_bytes;
+    s.n_uses = from.n_uses;
+    s.n_hits = from.n_hits;
+    s.n_promotions = from.n_promotions;
+    s.n_evictions = from.n_evictions;
+    s.promoted_bytes = from.promoted_bytes;
+    api::write_out(s, out);
+    return Status::ok();
+  });
+}
+
+sharpi_status sharpi_model_expert_uses(const sharpi_model* model, uint32_t layer, uint64_t* out,
+                                       uint32_t cap, uint32_t* out_n,
+                                       sharpi_error* err) SHARPI_NOEXCEPT {
+  return api::guard(err, [&]() -> Status {
+    SHARPI_TRY(api::require(model, "model"));
+    const uint32_t n = model->p->spec().n_layers();
+    if (layer >= n) {
+      return Status::error(Code::kInvalidArgument, "layer %u: the model has %u", layer, n);
+    }
+    const std::vector<uint64_t> uses = model->p->expert_uses(layer);
+    return api::copy_array(std::span<const uint64_t>(uses), out, cap, out_n);
+  });
+}
+
+sharpi_status sharpi_model_pin_experts(const sharpi_model* model, const uint32_t* layers,
+                                       const uint32_t* experts, uint32_t n,
+                                       sharpi_error* err) SHARPI_NOEXCEPT {
+  return api::guard(err, [&]() -> Status {
+    SHARPI_TRY(api::require(model, "model"));
+    if (n == 0) return Status::ok();
+    SHARPI_TRY(api::require(layers, "layers"));
+    SHARPI_TRY(api::require(experts, "experts"));
+    std::vector<sharpi::ExpertId> ids(n);
+    for (uint32_t i = 0; i < n; ++i) ids[i] = {layers[i], experts[i]};
+    return model->p->pin_experts(ids);
   });
 }

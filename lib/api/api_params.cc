@@ -81,6 +81,8 @@ sharpi_plan_params default_plan_params() noexcept {
   p.n_gpu_layers = -1;
   p.n_gpu_ffn = -1;
   p.n_expert_slots = -1;
+  p.n_gpu_experts = -1;
+  p.gpu_ends = -1;
   p.arithmetic = SHARPI_ARITHMETIC_FAST;
   p.n_chunk = 512;
   p.max_batch = 8;

@@ -24,8 +24,9 @@ Status create_plan(const sharpi_context& context, const char* path,
   handle->context = context.p;
   SHARPI_TRY_ASSIGN(auto file, sharpi::GgufFile::open(path));
   SHARPI_TRY_ASSIGN(auto spec, sharpi::load_model_spec(std::move(file)));
-  SHARPI_TRY_ASSIGN(handle->p, sharpi::make_plan(std::move(spec), context.p->sizers(),
-                                                 request.params, context.p->environment()));
+  SHARPI_TRY_ASSIGN(handle->p,
+                    sharpi::make_plan(std::move(spec), context.p->sizers(), request.params,
+                                      context.p->environment(), context.p.get()));
   *out = handle.release();
   return Status::ok();
 }
@@ -65,6 +66,28 @@ sharpi_status sharpi_plan_rows(const sharpi_plan* plan, sharpi_memory_row* rows,
   return api::guard(err, [&]() -> Status {
     SHARPI_TRY(api::require(plan, "plan"));
     return api::copy_rows(plan->p->rows, rows, row_size, cap, out_n);
+  });
+}
+
+sharpi_status sharpi_plan_layer(const sharpi_plan* plan, uint32_t layer, sharpi_layer_info* out,
+                                sharpi_error* err) SHARPI_NOEXCEPT {
+  return api::guard(err, [&]() -> Status {
+    SHARPI_TRY(api::require(plan, "plan"));
+    SHARPI_TRY(api::check_out_struct(out, 40, "sharpi_layer_info"));
+    sharpi_layer_info info{};
+    SHARPI_TRY(sharpi::describe_layer(*plan->p, layer, &info));
+    api::write_out(info, out);
+    return Status::ok();
+  });
+}
+
+sharpi_status sharpi_plan_fallback(const sharpi_plan* plan, uint32_t index, char* out, size_t cap,
+                                   size_t* out_len, sharpi_error* err) SHARPI_NOEXCEPT {
+  return api::guard(err, [&]() -> Status {
+    SHARPI_TRY(api::require(plan, "plan"));
+    const auto& list = plan->p->fallbacks;
+    if (index < list.size()) return api::copy_text(list[index], out, cap, out_len);
+    return Status::error(Code::kNotFound, "fallback %u of %zu", index, list.size());
   });
 }
 

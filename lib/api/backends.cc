@@ -33,9 +33,14 @@ Result<std::vector<std::unique_ptr<Backend>>> make_backends(const BackendOptions
   backends.push_back(std::move(host));
 #if SHARPI_HAS_CUDA
   cuda::CudaBackendOptions gpu;
-  gpu.log = [log = options.log](const std::string& text) { log(SHARPI_LOG_INFO, text); };
+  gpu.log = [&](const std::string& text) {
+    options.log(SHARPI_LOG_INFO, text);
+    if (options.why_no_device != nullptr) *options.why_no_device = text;
+  };
   SHARPI_TRY_ASSIGN(auto devices, cuda::make_backends(gpu));
   for (auto& device : devices) backends.push_back(std::move(device));
+#else
+  if (options.why_no_device != nullptr) *options.why_no_device = "this build has no CUDA tier";
 #endif
   return backends;
 }

@@ -5,6 +5,7 @@
 #include <map>
 
 #include "base/host_info.h"
+#include "cpu/expert_host.h"
 
 namespace sharpi::cpu {
 namespace {
@@ -152,6 +153,11 @@ Result<std::unique_ptr<Workspace>> CpuModel::create_workspace() {
                     CpuWorkspace::create(meter_, workspace_layout_, config_, pool_));
   ++n_workspaces_;
   return std::unique_ptr<Workspace>(std::move(w));
+}
+
+Result<std::unique_ptr<ExpertHost>> CpuModel::create_expert_host(Workspace& workspace) {
+  return std::unique_ptr<ExpertHost>(
+      new CpuExpertHost(*this, static_cast<CpuWorkspace&>(workspace), pool_, isa_));
 }
 
 std::vector<MemoryRow> CpuModel::memory_rows() const {

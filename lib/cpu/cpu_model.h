@@ -22,6 +22,9 @@ struct Pass {
   CpuWorkspace& ws;
 };
 
+/// Slot of a (row, choice) that no expert here serves.
+constexpr uint32_t kNoSlot = 0xFFFFFFFFu;
+
 /// Of a scoring scratch for up to n_slots rows and n_queries queries (cpu_score.cc).
 std::vector<MemoryRow> score_rows(const ModelSpec& spec, const Placement& placement,
                                   uint32_t n_threads, uint32_t n_slots, uint32_t n_queries,
@@ -45,12 +48,20 @@ class CpuModel final : public TierModel {
                                                              bool values) const override;
   Status read_hidden(const Workspace& workspace, uint32_t n_rows, float* out) const override;
   Status write_hidden(Workspace& workspace, uint32_t n_rows, const float* in) const override;
+  Result<std::unique_ptr<ExpertHost>> create_expert_host(Workspace& workspace) override;
   std::vector<MemoryRow> memory_rows() const override;
   std::string paths() const override;
+  const ModelSpec& spec() const { return *plan_->spec; }
+
+  // Parts of a request for experts, in the workspace's buffers (forward_ffn.cc).
+  /// Groups its slots by expert; how many there are.
+  uint32_t group_request(const ExpertRequest& r, CpuWorkspace& ws) const;
+  /// Normalised and prepared rows of few rows, on the calling thread.
+  MatmulInput norm_request(const ExpertRequest& r, CpuWorkspace& ws) const;
+  void compute_experts(const ExpertRequest& r, CpuWorkspace& ws) const;
 
  private:
   CpuModel() = default;
-  const ModelSpec& spec() const { return *plan_->spec; }
   const Matmul& mm(Pass& p) const { return p.ws.matmul(); }
 
   // forward.cc
@@ -82,7 +93,7 @@ class CpuModel final : public TierModel {
   void dense_ffn(Pass& p, const FfnSpec& f, const TensorRef& gate, const TensorRef& up,
                  const TensorRef& down, uint64_t width, const MatmulInput& in) const;
   void route(Pass& p, const FfnSpec& f, const MatmulInput& in) const;
-  void group_by_expert(Pass& p, const FfnSpec& f) const;
+  uint32_t group_by_expert(CpuWorkspace& ws, uint32_t n_rows, const FfnSpec& f) const;
   size_t expert_tasks(Pass& p, const TensorRef& w, const MatmulInput& in, const uint32_t* rows,
                       float* y, uint64_t y_stride, size_t n_tasks) const;
   void experts(Pass& p, const FfnSpec& f, const MatmulInput& in) const;

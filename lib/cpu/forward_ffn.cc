@@ -63,22 +63,28 @@ void CpuModel::route(Pass& p, const FfnSpec& f, const MatmulInput& in) const {
   });
 }
 
-void CpuModel::group_by_expert(Pass& p, const FfnSpec& f) const {
-  const uint32_t n_slots = p.rows.n_rows * f.n_used;
-  const auto* ids = p.ws.get<uint32_t>(Buf::kMoeIds);
-  auto* slot_row = p.ws.get<uint32_t>(Buf::kMoeRows);
-  auto* slot_of = p.ws.get<uint32_t>(Buf::kMoeSlot);
-  auto* first = p.ws.get<uint32_t>(Buf::kMoeFirst);
+/// Ids that are no expert's (asked for by a tier that serves them itself) get no slot. How many do.
+uint32_t CpuModel::group_by_expert(CpuWorkspace& ws, uint32_t n_rows, const FfnSpec& f) const {
+  const uint32_t n_slots = n_rows * f.n_used;
+  const auto* ids = ws.get<uint32_t>(Buf::kMoeIds);
+  auto* slot_row = ws.get<uint32_t>(Buf::kMoeRows);
+  auto* slot_of = ws.get<uint32_t>(Buf::kMoeSlot);
+  auto* first = ws.get<uint32_t>(Buf::kMoeFirst);
   std::memset(first, 0, (f.n_experts + 1ull) * sizeof(uint32_t));
-  for (uint32_t s = 0; s < n_slots; ++s) ++first[ids[s] + 1];
+  for (uint32_t s = 0; s < n_slots; ++s) {
+    if (ids[s] < f.n_experts) ++first[ids[s] + 1];
+  }
   for (uint32_t e = 0; e < f.n_experts; ++e) first[e + 1] += first[e];
   for (uint32_t s = 0; s < n_slots; ++s) {
+    slot_of[s] = kNoSlot;
+    if (ids[s] >= f.n_experts) continue;
     const uint32_t slot = first[ids[s]]++;
     slot_row[slot] = s / f.n_used;
     slot_of[s] = slot;
   }
   for (uint32_t e = f.n_experts; e > 0; --e) first[e] = first[e - 1];
   first[0] = 0;
+  return first[f.n_experts];
 }
 
 size_t CpuModel::expert_tasks(Pass& p, const TensorRef& w, const MatmulInput& in,
@@ -99,7 +105,6 @@ size_t CpuModel::expert_tasks(Pass& p, const TensorRef& w, const MatmulInput& in
 }
 
 void CpuModel::experts(Pass& p, const FfnSpec& f, const MatmulInput& in) const {
-  const uint32_t n_slots = p.rows.n_rows * f.n_used;
   const uint64_t width = f.d_ff, d = spec().n_embd;
   const uint64_t stride = f.fused_gate_up ? 2 * width : width;
   const auto* tasks = p.ws.get<MatmulTask>(Buf::kMoeTasks);
@@ -107,7 +112,7 @@ void CpuModel::experts(Pass& p, const FfnSpec& f, const MatmulInput& in) const {
   float* u = p.ws.get(Buf::kFfnUp);
 
   // Slots of one expert are consecutive, so its weights are read once for all its rows.
-  group_by_expert(p, f);
+  const uint32_t n_slots = group_by_expert(p.ws, p.rows.n_rows, f);
   const auto* slot_row = p.ws.get<uint32_t>(Buf::kMoeRows);
   size_t n = expert_tasks(p, f.gate, in, slot_row, g, stride, 0);
   if (!f.fused_gate_up) n = expert_tasks(p, f.up, in, slot_row, u, stride, n);
@@ -126,9 +131,43 @@ void CpuModel::experts(Pass& p, const FfnSpec& f, const MatmulInput& in) const {
     std::memset(y, 0, d * sizeof(float));
     for (uint32_t j = 0; j < f.n_used; ++j) {
       const uint64_t s = r * f.n_used + j;
+      if (slot_of[s] == kNoSlot) continue;
       add_scaled(isa_, y, out + uint64_t{slot_of[s]} * d, weights[s], d);
     }
   });
+}
+
+uint32_t CpuModel::group_request(const ExpertRequest& r, CpuWorkspace& ws) const {
+  const FfnSpec& f = spec().layers[r.layer].ffn;
+  std::memcpy(ws.get<uint32_t>(Buf::kMoeIds), r.ids, r.n_rows * f.n_used * sizeof(uint32_t));
+  std::memcpy(ws.get(Buf::kMoeWeights), r.weights, r.n_rows * f.n_used * sizeof(float));
+  return group_by_expert(ws, r.n_rows, f);
+}
+
+MatmulInput CpuModel::norm_request(const ExpertRequest& r, CpuWorkspace& ws) const {
+  const uint64_t e = spec().n_embd;
+  const TensorRef& norm = spec().layers[r.layer].ffn_norm;
+  float* to = ws.get(Buf::kNorm);
+  for (uint32_t i = 0; i < r.n_rows; ++i) {
+    rms_norm(isa_, r.x + i * e, f32_weights(norm), spec().rms_eps, e, to + i * e);
+  }
+  const MatmulInput in = {to, e, r.n_rows, e, ws.get<std::byte>(Buf::kActE)};
+  ws.matmul().prepare_rows(in, 0, r.n_rows);
+  return in;
+}
+
+void CpuModel::compute_experts(const ExpertRequest& r, CpuWorkspace& ws) const {
+  Submission rows;
+  rows.n_rows = r.n_rows;
+  Pass p{rows, ws};
+  const LayerSpec& l = spec().layers[r.layer];
+  norm_rows(p, r.x, l.ffn_norm, ws.get(Buf::kNorm));
+  const MatmulInput in = input(p, Buf::kNorm, spec().n_embd, r.n_rows, Buf::kActE);
+  const uint64_t n = uint64_t{r.n_rows} * l.ffn.n_used;
+  std::memcpy(ws.get<uint32_t>(Buf::kMoeIds), r.ids, n * sizeof(uint32_t));
+  std::memcpy(ws.get(Buf::kMoeWeights), r.weights, n * sizeof(float));
+  experts(p, l.ffn, in);
+  std::memcpy(r.y, ws.get(Buf::kY), uint64_t{r.n_rows} * spec().n_embd * sizeof(float));
 }
 
 void CpuModel::shared_expert(Pass& p, const FfnSpec& f, const MatmulInput& in) const {

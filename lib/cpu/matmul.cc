@@ -107,20 +107,23 @@ struct Run {
   uint64_t n_chunks(const MatmulTask& t) const {
     return t.n_rows == 0 ? 0 : div_up(t.w.n_out, chunk_rows(t));
   }
-  void run_chunk(const MatmulTask& t, uint64_t chunk, std::byte* scratch) const;
+  void run_chunk(const MatmulTask& t, uint64_t chunk, std::byte* scratch) const {
+    const uint64_t step = chunk_rows(t), first = chunk * step;
+    run_rows(t, first, std::min(step, t.w.n_out - first), scratch);
+  }
+  void run_rows(const MatmulTask& t, uint64_t first, uint64_t n, std::byte* scratch) const;
 };
 
-void Run::run_chunk(const MatmulTask& t, uint64_t chunk, std::byte* scratch) const {
+void Run::run_rows(const MatmulTask& t, uint64_t first, uint64_t n, std::byte* scratch) const {
   const MatmulPath path = path_of(t);
   const MatmulInput& in = *t.in;
-  const uint64_t step = chunk_rows(t), first = chunk * step;
   const Prepared prepared = prepared_layout(config, in.n_in, in.n_rows);
   MatmulJob job;
   job.type = t.w.type;
   job.w = t.w.data + first * t.w.row_bytes;
   job.row_bytes = t.w.row_bytes;
   job.n_in = t.w.n_in;
-  job.n_out = std::min(step, t.w.n_out - first);
+  job.n_out = n;
   job.ids = t.row_ids;
   job.n_rows = t.n_rows;
   job.y = t.y + first;
@@ -200,6 +203,28 @@ void Matmul::run(std::span<const MatmulTask> tasks) const {
     }
   };
   pool_->run(static_cast<uint32_t>(std::min(n_threads, n_chunks)), work);
+}
+
+void Matmul::prepare_rows(const MatmulInput& in, uint32_t first, uint32_t n) const {
+  const Prepared p = prepared_layout(config_, in.n_in, in.n_rows);
+  if (p.int8_row_bytes == 0) return;
+  const MatmulKernels& kernels = kernels_of(config_.isa);
+  for (uint64_t r = first; r < uint64_t{first} + n; ++r) {
+    kernels.quantize_row(in.x + r * in.stride, in.n_in, in.prepared + r * p.int8_row_bytes);
+  }
+}
+
+void Matmul::run_rows(const MatmulTask& task, uint64_t first, uint64_t n, uint32_t worker) const {
+  const Run run{config_, {&task, 1}, {}};
+  run.run_rows(task, first, n, scratch_ + worker * (scratch_bytes_ / pool_->size() / 64 * 64));
+}
+
+void Matmul::prefetch(const MatmulTask& task, uint64_t first, uint64_t n) {
+  constexpr uint64_t kBytes = 8192;  // what the kernels ask for ahead
+  if (first >= task.w.n_out) return;
+  const std::byte* from = task.w.data + first * task.w.row_bytes;
+  const uint64_t bytes = std::min(kBytes, std::min(n, task.w.n_out - first) * task.w.row_bytes);
+  for (uint64_t at = 0; at < bytes; at += 64) __builtin_prefetch(from + at, 0, 2);
 }
 
 const char* Matmul::path(GgmlType type, uint32_t n_rows, bool force_f32) const {

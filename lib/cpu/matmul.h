@@ -71,6 +71,14 @@ class Matmul {
   /// Runs all tasks in one parallel region; y of different tasks must not overlap. Allocates
   /// nothing.
   void run(std::span<const MatmulTask> tasks) const;
+  /// Parts of the same, on the calling thread: rows [first, first + n) of in.prepared (no tiles, so
+  /// for products of less than kMinTileRows rows); outputs [first, first + n) of a task, with the
+  /// scratch of `worker`, one of the pool's threads at a time. Products by panels: `first` must be
+  /// a multiple of 32.
+  void prepare_rows(const MatmulInput& in, uint32_t first, uint32_t n) const;
+  void run_rows(const MatmulTask& task, uint64_t first, uint64_t n, uint32_t worker) const;
+  /// Asks for the first weights of a run_rows() to come.
+  static void prefetch(const MatmulTask& task, uint64_t first, uint64_t n);
   /// Which path a product of n_rows rows of this type takes, for statistics: "f32-dot", "int8-dot",
   /// "int8-panel", "bf16-amx", "f32-panel", ...
   const char* path(GgmlType type, uint32_t n_rows, bool force_f32) const;

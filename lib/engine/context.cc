@@ -14,7 +14,9 @@ Result<std::shared_ptr<Context>> Context::create(const sharpi_context_params& pa
   options.params = params;
   const Context* raw = c.get();  // backends live inside the context and never outlive it
   options.log = [raw](sharpi_log_level level, const std::string& text) { raw->log(level, text); };
+  options.why_no_device = &c->why_no_device_;
   SHARPI_TRY_ASSIGN(c->backends_, factory(options));
+  c->rates_.resize(c->backends_.size());
   return c;
 }
 
@@ -29,11 +31,29 @@ PlanEnvironment Context::environment() const {
   return PlanEnvironment::read();
 }
 
+std::string Context::why_no_device() const {
+  return "no CUDA device" + (why_no_device_.empty() ? "" : " (" + why_no_device_ + ")");
+}
+
+Result<Rates> Context::measured_rates(uint32_t device) const {
+  if (device == 0 || device >= backends_.size()) {
+    return Status::error(Code::kInternal, "rates of device %u", device);
+  }
+  const std::lock_guard<std::mutex> lock(rates_mutex_);
+  Rates& known = rates_[device];
+  if (known.device != 0) return known;
+  sharpi_device host{}, gpu{};
+  SHARPI_TRY(backends_[0]->describe(SHARPI_DEVICE_MEASURE, &host));
+  SHARPI_TRY(backends_[device]->describe(SHARPI_DEVICE_MEASURE, &gpu));
+  known = Rates{gpu.bandwidth, gpu.link_bandwidth, host.bandwidth};
+  return known;
+}
+
 Status Context::device_info(uint32_t index, uint32_t flags, sharpi_device* out) const {
   if (index >= backends_.size()) {
-    const bool has_gpu = backends_.size() > 1;
+    const std::string why = backends_.size() > 1 ? "" : "; there is " + why_no_device();
     return Status::error(Code::kNotFound, "device %u does not exist; this context has %zu%s", index,
-                         backends_.size(), has_gpu ? "" : " (no CUDA device)");
+                         backends_.size(), why.c_str());
   }
   out->n_devices = static_cast<uint32_t>(backends_.size());
   return backends_[index]->describe(flags, out);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // Context: what models of one host share: backends (threads and devices live in them), the
 // allocator, the logger, and whether the environment is read. Thread rule: immutable after creation
-// but for the logger, which serialises itself.
+// but for the logger and the measured rates, which serialise themselves.
 #pragma once
 
 #include <functional>
@@ -21,24 +21,30 @@ namespace sharpi {
 struct BackendOptions {
   sharpi_context_params params;  // complete, current size
   std::function<void(sharpi_log_level, const std::string&)> log;
+  std::string* why_no_device = nullptr;  // set by a factory that finds no GPU
 };
 /// Makes the backends of this build, host first. Set by lib/api: the engine names no backend.
 using BackendFactory = Result<std::vector<std::unique_ptr<Backend>>> (*)(const BackendOptions&);
 
-class Context {
+class Context final : public PlanMachine {
  public:
   static Result<std::shared_ptr<Context>> create(const sharpi_context_params& params,
                                                  BackendFactory factory);
   const std::vector<std::unique_ptr<Backend>>& backends() const { return backends_; }
   std::vector<const TierSizer*> sizers() const;
   PlanEnvironment environment() const;  // empty when the context ignores it
+  std::string why_no_device() const override;
+  Result<Rates> measured_rates(uint32_t device) const override;
   Status device_info(uint32_t index, uint32_t flags, sharpi_device* out) const;
   void log(sharpi_log_level level, const std::string& text) const;
 
  private:
   Context() = default;
   sharpi_context_params params_{};
+  std::string why_no_device_;
   mutable std::mutex log_mutex_;
+  mutable std::mutex rates_mutex_;
+  mutable std::vector<Rates> rates_;  // per device index, once measured
   std::vector<std::unique_ptr<Backend>> backends_;
 };
 

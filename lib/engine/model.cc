@@ -19,6 +19,21 @@ Status check_file(const GgufFile& planned) {
   return Status::ok();
 }
 
+/// Memory that was free at planning may be gone: said before anything is taken.
+Status check_memory(const Context& context, const Plan& plan) {
+  for (const TierSizer* sizer : context.sizers()) {
+    if (sizer->tier() == TierId::kCuda && !plan.uses(*sizer)) continue;
+    const uint64_t need = model_bytes(plan.rows, sizer->tier()), free = sizer->free_bytes();
+    if (need <= free) continue;
+    return Status::error(Code::kOutOfMemory,
+                         "the model takes %llu bytes of %s, of which %llu are free now: %llu short",
+                         static_cast<unsigned long long>(need), sizer->device_name().c_str(),
+                         static_cast<unsigned long long>(free),
+                         static_cast<unsigned long long>(need - free));
+  }
+  return Status::ok();
+}
+
 }  // namespace
 
 Result<std::shared_ptr<Model>> Model::load(std::shared_ptr<Context> context,
@@ -28,6 +43,7 @@ Result<std::shared_ptr<Model>> Model::load(std::shared_ptr<Context> context,
     return Status::error(Code::kInvalidArgument, "the plan prices a session, not a model");
   }
   SHARPI_TRY(check_file(*plan->spec->file));
+  SHARPI_TRY(check_memory(*context, *plan));
   std::shared_ptr<Model> m(new Model());
   m->context_ = std::move(context);
   m->plan_ = plan;
@@ -45,6 +61,7 @@ Result<std::shared_ptr<Model>> Model::load(std::shared_ptr<Context> context,
       SHARPI_TRY_ASSIGN(std::unique_ptr<Workspace> w, tier->create_workspace());
       slot->workspaces.push_back(std::move(w));
     }
+    SHARPI_TRY(m->connect_experts(slot.get()));
     if (m->tiers_.size() > 1) {
       slot->handover.resize(uint64_t{plan->model.max_rows()} * plan->spec->n_embd);
     }
@@ -63,6 +80,19 @@ Result<std::shared_ptr<Model>> Model::load(std::shared_ptr<Context> context,
   return m;
 }
 
+/// Layers whose router is on the GPU ask the CPU for experts that are there.
+Status Model::connect_experts(CallSlot* slot) const {
+  bool parted = false;
+  for (uint32_t l = 0; l < spec().n_layers(); ++l) {
+    parted = parted || plan_->placement.parts_experts(spec(), l);
+  }
+  if (!parted) return Status::ok();
+  const size_t cpu = tier_index(TierId::kCpu), gpu = tier_index(TierId::kCuda);
+  SHARPI_TRY_ASSIGN(slot->experts, tiers_[cpu]->create_expert_host(*slot->workspaces[cpu]));
+  tiers_[gpu]->use_expert_host(*slot->workspaces[gpu], slot->experts.get());
+  return Status::ok();
+}
+
 size_t Model::tier_index(TierId id) const {
   return static_cast<size_t>(std::find(tier_ids_.begin(), tier_ids_.end(), id) - tier_ids_.begin());
 }
@@ -79,6 +109,27 @@ std::string Model::paths() const {
   std::string text;
   for (const auto& tier : tiers_) text += (text.empty() ? "" : "; ") + tier->paths();
   return text;
+}
+
+ExpertStats Model::expert_stats() const {
+  ExpertStats s;
+  for (const auto& tier : tiers_) {
+    if (tier->expert_stats(&s)) break;
+  }
+  return s;
+}
+
+std::vector<uint64_t> Model::expert_uses(uint32_t layer) const {
+  for (const auto& tier : tiers_) {
+    std::vector<uint64_t> uses = tier->expert_uses(layer);
+    if (!uses.empty()) return uses;
+  }
+  return {};
+}
+
+Status Model::pin_experts(std::span<const ExpertId> experts) const {
+  const size_t gpu = tier_index(TierId::kCuda);
+  return tiers_[gpu < tiers_.size() ? gpu : 0]->pin_experts(experts);
 }
 
 CallSlot* Model::acquire() const {

@@ -20,7 +20,8 @@ namespace sharpi {
 /// One call's scratch on every tier.
 struct CallSlot {
   std::vector<std::unique_ptr<Workspace>> workspaces;  // parallel to Model::tiers()
-  std::vector<float> handover;  // [max_rows][n_embd] when there are two tiers
+  std::unique_ptr<ExpertHost> experts;  // of the CPU's workspace, for routed experts of GPU layers
+  std::vector<float> handover;          // [max_rows][n_embd] when there are two tiers
 };
 
 class Model {
@@ -41,6 +42,10 @@ class Model {
   size_t tier_index(TierId id) const;
   std::vector<MemoryRow> memory_rows() const;
   std::string paths() const;
+  /// Of layers whose experts are on another tier than their router; all zero without any.
+  ExpertStats expert_stats() const;
+  std::vector<uint64_t> expert_uses(uint32_t layer) const;
+  Status pin_experts(std::span<const ExpertId> experts) const;
 
   /// Runs all segments for a submission whose sequences hold one TierSession list each
   /// ([sequence][tier]); waits for a workspace. Nothing is committed.
@@ -49,6 +54,7 @@ class Model {
 
  private:
   Model() = default;
+  Status connect_experts(CallSlot* slot) const;
   CallSlot* acquire() const;
   void release(CallSlot* slot) const;
   std::shared_ptr<Context> context_;

@@ -439,7 +439,8 @@ uint32_t Sampler::n_best() const {
   const Impl& s = *impl_;
   if (!s.bias_tokens.empty() || s.params.repeat_penalty != 1.0f) return 0;
   const uint32_t k = s.n_wanted();
-  return k == 0 || k > kMost ? 0 : std::min(k + kSpare, s.n_vocab);
+  if (k == 0 || k > kMost) return 0;
+  return s.never.empty() ? std::min(k, s.n_vocab) : std::min(k + kSpare, s.n_vocab);
 }
 
 void Sampler::sample_best(const float* values, const int32_t* ids, uint32_t n, float* row,

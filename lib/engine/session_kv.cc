@@ -169,26 +169,8 @@ void Session::info(sharpi_session_summary* out) const {
 }
 
 Status Session::layer_info(uint32_t layer, sharpi_layer_info* out) const {
-  const ModelSpec& spec = model_->spec();
-  if (layer >= spec.n_layers()) {
-    return Status::error(Code::kInvalidArgument, "layer %u of %u", layer, spec.n_layers());
-  }
-  const LayerSpec& l = spec.layers[layer];
-  out->tier = static_cast<uint32_t>(model_->plan().placement.mixer[layer]);
-  out->kv_source = static_cast<int32_t>(layer);
-  out->k_dtype = out->v_dtype = SHARPI_KV_AUTO;
-  out->n_slots = out->capacity = out->n_kv_heads = out->head_dim = 0;
-  if (l.mixer == MixerKind::kGatedDeltaNet) {
-    out->mixer = SHARPI_MIXER_DELTA_NET;
-    return Status::ok();
-  }
-  out->mixer = l.attention.window != 0 ? SHARPI_MIXER_WINDOW : SHARPI_MIXER_ATTENTION;
-  out->n_kv_heads = l.attention.n_kv_heads;
-  out->head_dim = l.attention.head_dim;
-  if (l.attention.kv_source >= 0) {
-    out->kv_source = l.attention.kv_source;
-    return Status::ok();
-  }
+  SHARPI_TRY(describe_layer(model_->plan(), layer, out));
+  if (!model_->spec().layers[layer].owns_kv()) return Status::ok();
   const KvStore& kv = store(layer);
   const auto g = static_cast<uint32_t>(kv.layout().group_of_layer[layer]);
   const KvGroup& group = kv.layout().groups[g];

@@ -6,35 +6,92 @@
 namespace sharpi {
 namespace {
 
-Status above(const char* name, int32_t value, uint32_t n_layers) {
-  return Status::error(Code::kInvalidArgument, "%s is %d, the model has %u layers", name, value,
-                       n_layers);
+Status above(const char* name, int32_t value, uint32_t n, const char* what) {
+  return Status::error(Code::kInvalidArgument, "%s is %d, the model has %u %s", name, value, n,
+                       what);
 }
 
-Status check_pins(const ModelSpec& spec, const sharpi_plan_params& p, bool has_device) {
+/// `inner` blocks can only be on the GPU with the `outer` blocks of their layers.
+Status check_nested(const char* inner, int32_t n_inner, const char* outer, int32_t n_outer,
+                    const char* why) {
+  if (n_outer < 0 || n_inner <= n_outer) return Status::ok();
+  return Status::error(Code::kInvalidArgument, "%s is %d and %s %d: %s", inner, n_inner, outer,
+                       n_outer, why);
+}
+
+Status check_counts(const ModelSpec& spec, const sharpi_plan_params& p) {
   const uint32_t n = spec.n_layers();
   const auto layers = static_cast<int64_t>(n);
-  if (p.n_gpu_layers > layers) return above("n_gpu_layers", p.n_gpu_layers, n);
-  if (p.n_gpu_ffn > layers) return above("n_gpu_ffn", p.n_gpu_ffn, n);
-  if (p.n_gpu_layers >= 0 && p.n_gpu_ffn > p.n_gpu_layers) {
+  if (p.n_gpu_layers > layers) return above("n_gpu_layers", p.n_gpu_layers, n, "layers");
+  if (p.n_gpu_ffn > layers) return above("n_gpu_ffn", p.n_gpu_ffn, n, "layers");
+  if (p.n_gpu_experts > layers) return above("n_gpu_experts", p.n_gpu_experts, n, "layers");
+  const char* with_layer = "an FFN block can only be on the GPU with its layer";
+  const char* with_ffn = "a layer's routed experts can only be on the GPU with its FFN block";
+  SHARPI_TRY(check_nested("n_gpu_ffn", p.n_gpu_ffn, "n_gpu_layers", p.n_gpu_layers, with_layer));
+  SHARPI_TRY(
+      check_nested("n_gpu_experts", p.n_gpu_experts, "n_gpu_layers", p.n_gpu_layers, with_ffn));
+  SHARPI_TRY(check_nested("n_gpu_experts", p.n_gpu_experts, "n_gpu_ffn", p.n_gpu_ffn, with_ffn));
+  if (p.gpu_ends == 1 && p.n_gpu_layers == 0) {
     return Status::error(Code::kInvalidArgument,
-                         "n_gpu_ffn is %d and n_gpu_layers %d: an FFN block can only be on the GPU "
-                         "with its layer",
-                         p.n_gpu_ffn, p.n_gpu_layers);
-  }
-  const bool wants_device = p.n_gpu_layers > 0 || p.n_gpu_ffn > 0 || p.n_expert_slots > 0 ||
-                            (p.device != SHARPI_UNSET && p.device != 0);
-  if (wants_device && !has_device) {
-    return Status::error(Code::kUnsupported,
-                         "blocks on a GPU are asked for, but there is no CUDA device");
-  }
-  if (p.n_expert_slots > 0) {
-    return Status::error(Code::kUnsupported,
-                         "n_expert_slots is %d: single experts on the GPU are not in this version; "
-                         "a layer's experts go with its FFN block (n_gpu_ffn)",
-                         p.n_expert_slots);
+                         "gpu_ends is 1 and n_gpu_layers 0: the embedding and the head can only be "
+                         "on the GPU with layers");
   }
   return Status::ok();
+}
+
+Status check_expert_pins(const ModelSpec& spec, const sharpi_plan_params& p) {
+  const uint32_t n = routed_experts(spec);
+  const bool wanted = p.n_expert_slots > 0 || p.n_gpu_experts > 0;
+  if (n == 0 && wanted) {
+    const bool slots = p.n_expert_slots > 0;
+    return Status::error(Code::kUnsupported, "%s is %d: the model has no routed experts",
+                         slots ? "n_expert_slots" : "n_gpu_experts",
+                         slots ? p.n_expert_slots : p.n_gpu_experts);
+  }
+  if (p.n_expert_slots <= 0) return Status::ok();
+  if (p.n_expert_slots > static_cast<int64_t>(n)) {
+    return above("n_expert_slots", p.n_expert_slots, n, "routed experts");
+  }
+  const char* nothing = "slots serve experts on the CPU whose FFN block is on the GPU";
+  for (const auto& [name, value] :
+       {std::pair{"n_gpu_layers", p.n_gpu_layers}, std::pair{"n_gpu_ffn", p.n_gpu_ffn}}) {
+    if (value != 0 && (value < 0 || value != p.n_gpu_experts)) continue;
+    return Status::error(Code::kInvalidArgument, "n_expert_slots is %d and %s %d: %s",
+                         p.n_expert_slots, name, value, nothing);
+  }
+  if (p.n_gpu_experts == static_cast<int64_t>(spec.n_layers())) {
+    return Status::error(Code::kInvalidArgument,
+                         "n_expert_slots is %d and n_gpu_experts %d: no expert is left for a slot",
+                         p.n_expert_slots, p.n_gpu_experts);
+  }
+  return Status::ok();
+}
+
+/// The first pin that asks for something on a GPU; nullptr = none.
+const char* device_pin(const sharpi_plan_params& p) {
+  if (p.n_gpu_layers > 0) return "n_gpu_layers";
+  if (p.n_gpu_ffn > 0) return "n_gpu_ffn";
+  if (p.n_gpu_experts > 0) return "n_gpu_experts";
+  if (p.n_expert_slots > 0) return "n_expert_slots";
+  if (p.gpu_ends == 1) return "gpu_ends";
+  return p.device != SHARPI_UNSET && p.device != 0 ? "device" : nullptr;
+}
+
+Status check_device(const sharpi_plan_params& p, const DeviceAbility& device) {
+  const char* pin = device_pin(p);
+  if (pin == nullptr) return Status::ok();
+  if (p.device == 0) {
+    return Status::error(Code::kInvalidArgument,
+                         "device is 0, the host, and %s asks for blocks on a GPU", pin);
+  }
+  if (!device.exists) {
+    return Status::error(Code::kUnsupported, "%s asks for blocks on a GPU, but there is %s", pin,
+                         device.why_none.c_str());
+  }
+  if (device.expert_slots || p.n_expert_slots <= 0) return Status::ok();
+  return Status::error(Code::kUnsupported,
+                       "n_expert_slots is %d: the device computes no single experts of this model",
+                       p.n_expert_slots);
 }
 
 Status no_such_split(const ModelSpec& spec, uint32_t n) {
@@ -44,6 +101,21 @@ Status no_such_split(const ModelSpec& spec, uint32_t n) {
   return Status::error(Code::kUnsupported,
                        "n_gpu_layers %u would part layers that share KV rows; %u and %u do not", n,
                        below, over);
+}
+
+/// Least FFN blocks that leave `slots` experts from layer `first` on to slots.
+Result<uint32_t> ffn_for_slots(const ModelSpec& spec, uint32_t slots, uint32_t first,
+                               uint32_t most) {
+  uint32_t n = 0, f = first;
+  for (; f < most && n < slots; ++f) {
+    const FfnSpec& ffn = spec.layers[f].ffn;
+    n += ffn.kind == FfnKind::kMoe ? ffn.n_experts : 0;
+  }
+  if (n >= slots) return slots == 0 ? 0u : f;
+  return Status::error(Code::kInvalidArgument,
+                       "n_expert_slots is %u: only %u routed experts are on the CPU with their FFN "
+                       "block on the GPU",
+                       slots, n);
 }
 
 }  // namespace
@@ -57,41 +129,89 @@ bool is_layer_split(const ModelSpec& spec, uint32_t n) {
   return true;
 }
 
+uint32_t routed_experts(const ModelSpec& spec) {
+  uint32_t n = 0;
+  for (const LayerSpec& l : spec.layers) n += l.ffn.kind == FfnKind::kMoe ? l.ffn.n_experts : 0;
+  return n;
+}
+
 Result<PlacementLadder> PlacementLadder::create(const ModelSpec& spec, const sharpi_plan_params& p,
-                                                bool has_device) {
-  SHARPI_TRY(check_pins(spec, p, has_device));
+                                                const DeviceAbility& device) {
+  SHARPI_TRY(check_counts(spec, p));
+  SHARPI_TRY(check_expert_pins(spec, p));
+  SHARPI_TRY(check_device(p, device));
+  if (p.gpu_ends == 0 && spec.d_ple != 0 && device.exists && p.n_gpu_layers != 0) {
+    return Status::error(Code::kUnsupported,
+                         "gpu_ends is 0: layers on the GPU read the per-layer inputs of an "
+                         "embedding beside them");
+  }
   PlacementLadder ladder(spec);
   const uint32_t n = spec.n_layers();
-  if (!has_device || p.n_gpu_layers == 0) {
+  const bool moe = routed_experts(spec) != 0 && device.expert_slots;
+  ladder.pinned_slots_ = moe ? p.n_expert_slots : 0;
+  if (!device.exists || p.n_gpu_layers == 0) {
+    ladder.pinned_slots_ = 0;
     ladder.rungs_.push_back({});
     return ladder;
   }
-  const bool pinned = p.n_gpu_layers > 0, ffn_pinned = p.n_gpu_ffn >= 0;
-  const uint32_t most = pinned ? static_cast<uint32_t>(p.n_gpu_layers) : n;
-  if (!is_layer_split(spec, most)) return no_such_split(spec, most);
-  const uint32_t first_ffn = ffn_pinned ? static_cast<uint32_t>(p.n_gpu_ffn) : most;
-  const uint32_t last_ffn = ffn_pinned ? first_ffn : 0;
-  for (uint32_t f = first_ffn + 1; f-- > last_ffn;) ladder.rungs_.push_back({most, f, true});
-  if (!pinned) {
-    for (uint32_t m = most; m-- > std::max(1u, last_ffn);) {
-      if (is_layer_split(spec, m)) ladder.rungs_.push_back({m, last_ffn, true});
-    }
+  Range layers{n, 1};
+  if (p.n_gpu_layers > 0) layers.most = layers.least = static_cast<uint32_t>(p.n_gpu_layers);
+  if (!is_layer_split(spec, layers.most)) return no_such_split(spec, layers.most);
+  Range experts{layers.most, 0}, ffn{layers.most, 0};
+  if (p.n_gpu_ffn >= 0) ffn.most = ffn.least = static_cast<uint32_t>(p.n_gpu_ffn);
+  if (p.n_gpu_experts >= 0) {
+    experts.most = experts.least = static_cast<uint32_t>(p.n_gpu_experts);
+  } else if (moe && p.n_expert_slots >= 0) {
+    experts.most = 0;  // what slots serve is on the CPU
   }
-  const Rung least = ladder.rungs_.back();
-  // Layers on the device read the per-layer inputs of an embedding block beside them.
-  if (spec.d_ple == 0) ladder.rungs_.push_back({least.n_mixers, least.n_ffn, false});
-  if (!pinned && last_ffn == 0) ladder.rungs_.push_back({});
+  experts.most = std::min(experts.most, ffn.most);
+  // A pinned count keeps the blocks that it needs where they are.
+  const uint32_t slots = p.n_expert_slots > 0 ? static_cast<uint32_t>(p.n_expert_slots) : 0;
+  SHARPI_TRY_ASSIGN(const uint32_t needed,
+                    ffn_for_slots(spec, slots, experts.least, std::max(ffn.most, experts.least)));
+  ffn.least = std::max({ffn.least, experts.least, needed});
+  layers.least = std::max(layers.least, ffn.least);
+  if (!moe) experts = ffn;  // a layer's experts go with its FFN block
+  ladder.add_rungs(p, layers, ffn, experts, !moe);
   return ladder;
 }
 
-Placement PlacementLadder::at(size_t rung) const {
+void PlacementLadder::add_rungs(const sharpi_plan_params& p, Range layers, Range ffn, Range experts,
+                                bool together) {
+  const bool ends = p.gpu_ends != 0;
+  const auto push = [&](uint32_t m, uint32_t f, uint32_t e) {
+    rungs_.push_back({m, f, std::min(e, f), ends});
+  };
+  push(layers.most, ffn.most, experts.most);
+  const uint32_t routed = together ? ffn.most : experts.least;
+  if (routed < experts.most) push(layers.most, ffn.most, routed);
+  for (uint32_t f = ffn.most; f-- > ffn.least;) push(layers.most, f, routed);
+  for (uint32_t m = layers.most; m-- > layers.least;) {
+    if (is_layer_split(*spec_, m)) push(m, ffn.least, routed);
+  }
+  const Rung least = rungs_.back();
+  // Layers on the device read the per-layer inputs of an embedding block beside them.
+  if (p.gpu_ends < 0 && spec_->d_ple == 0) {
+    rungs_.push_back({least.n_mixers, least.n_ffn, least.n_experts, false});
+  }
+  const bool free_to_go = p.n_gpu_layers < 0 && p.gpu_ends != 1 && ffn.least == 0;
+  if (free_to_go && pinned_slots_ <= 0) rungs_.push_back({});
+}
+
+Placement PlacementLadder::at(size_t rung, uint32_t n_expert_slots) const {
   const Rung& r = rungs_[rung];
   Placement p = Placement::all(*spec_, TierId::kCpu);
   std::fill_n(p.mixer.begin(), r.n_mixers, TierId::kCuda);
   std::fill_n(p.ffn.begin(), r.n_ffn, TierId::kCuda);
-  std::fill_n(p.experts.begin(), r.n_ffn, TierId::kCuda);
+  std::fill_n(p.experts.begin(), r.n_experts, TierId::kCuda);
   if (r.ends) p.embedding = p.head = TierId::kCuda;
+  p.n_expert_slots =
+      static_cast<uint32_t>(std::min<uint64_t>(n_expert_slots, p.n_parted_experts(*spec_)));
   return p;
+}
+
+uint32_t PlacementLadder::max_slots(size_t rung) const {
+  return static_cast<uint32_t>(at(rung, 0).n_parted_experts(*spec_));
 }
 
 std::string PlacementLadder::describe(size_t rung) const {
@@ -99,6 +219,9 @@ std::string PlacementLadder::describe(size_t rung) const {
   if (r.n_mixers == 0) return "everything on the CPU";
   std::string text = std::to_string(r.n_mixers) + " of " + std::to_string(spec_->n_layers()) +
                      " layers, " + std::to_string(r.n_ffn) + " FFN blocks";
+  if (routed_experts(*spec_) != 0) {
+    text += ", the routed experts of " + std::to_string(r.n_experts) + " layers";
+  }
   return text + (r.ends ? ", the embedding and the head on the GPU" : " on the GPU");
 }
 

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT
 // The placements that a request allows, as a ladder: the first rung has the most on the device, and
 // every further one takes less device memory. What gives way first is what costs least for a byte
-// freed: the FFN blocks (with a layer's routed experts), last layer first; then whole layers from
-// the tail, whose KV rows go with them; then the embedding and the head. The solver takes the first
-// rung that fits, so equal requests give equal placements.
-// Thread rule: plain values.
+// freed: the routed experts of all MoE layers (single ones come back as slots, where there is
+// room); then FFN blocks, last layer first; then whole layers from the tail, whose KV rows go with
+// them; then the embedding and the head. The solver takes the first rung that fits, so equal
+// requests give equal placements. Thread rule: plain values.
 #pragma once
 
 #include <cstdint>
@@ -16,30 +16,49 @@
 
 namespace sharpi {
 
+/// What the device of a plan can do.
+struct DeviceAbility {
+  bool exists = false;
+  bool expert_slots = false;  // computes single routed experts beside those on the CPU
+  std::string why_none;       // without one
+};
+
 class PlacementLadder {
  public:
-  /// The rungs that the pins n_gpu_layers and n_gpu_ffn leave. kInvalidArgument: a pin above the
-  /// number of layers, or pins that contradict each other. kUnsupported: blocks on a device are
-  /// asked for and there is none, or a split would part layers that share KV rows (names the
-  /// nearest splits that would not).
+  /// The rungs that the pins leave. kInvalidArgument: a pin above what the model has, or pins that
+  /// contradict each other. kUnsupported: blocks on a device are asked for and there is none, or a
+  /// split would part layers that share KV rows (names the nearest splits that would not).
   static Result<PlacementLadder> create(const ModelSpec& spec, const sharpi_plan_params& params,
-                                        bool has_device);
+                                        const DeviceAbility& device);
   size_t size() const { return rungs_.size(); }
-  Placement at(size_t rung) const;
+  Placement at(size_t rung, uint32_t n_expert_slots) const;
+  /// Routed experts that slots could hold on a rung: those on the CPU whose router is on the GPU.
+  uint32_t max_slots(size_t rung) const;
+  /// Slots that the request pins, -1 = as many as fit.
+  int32_t pinned_slots() const { return pinned_slots_; }
   /// "28 of 32 layers, 12 FFN blocks, the embedding and the head on the GPU".
   std::string describe(size_t rung) const;
 
  private:
   struct Rung {
-    uint32_t n_mixers = 0, n_ffn = 0;  // of the first layers
-    bool ends = false;                 // the embedding and the head too
+    uint32_t n_mixers = 0, n_ffn = 0, n_experts = 0;  // of the first layers
+    bool ends = false;                                // the embedding and the head too
+  };
+  struct Range {
+    uint32_t most = 0, least = 0;
   };
   explicit PlacementLadder(const ModelSpec& spec) : spec_(&spec) {}
+  /// `together`: a layer's routed experts go with its FFN block.
+  void add_rungs(const sharpi_plan_params& params, Range layers, Range ffn, Range experts,
+                 bool together);
   const ModelSpec* spec_;
   std::vector<Rung> rungs_;
+  int32_t pinned_slots_ = -1;
 };
 
 /// True when no layer from n on reads KV rows of one before it.
 bool is_layer_split(const ModelSpec& spec, uint32_t n);
+/// Routed experts of all layers.
+uint32_t routed_experts(const ModelSpec& spec);
 
 }  // namespace sharpi

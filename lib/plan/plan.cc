@@ -15,6 +15,19 @@ bool Placement::uses(TierId tier) const {
   return embedding == tier || head == tier || any(mixer) || any(ffn) || any(experts);
 }
 
+bool Placement::parts_experts(const ModelSpec& spec, uint32_t layer) const {
+  return spec.layers[layer].ffn.kind == FfnKind::kMoe && ffn[layer] == TierId::kCuda &&
+         experts[layer] == TierId::kCpu;
+}
+
+uint64_t Placement::n_parted_experts(const ModelSpec& spec) const {
+  uint64_t n = 0;
+  for (uint32_t l = 0; l < spec.n_layers(); ++l) {
+    if (parts_experts(spec, l)) n += spec.layers[l].ffn.n_experts;
+  }
+  return n;
+}
+
 Placement Placement::all(const ModelSpec& spec, TierId tier) {
   Placement p;
   p.embedding = p.head = tier;
@@ -64,8 +77,24 @@ PlanEnvironment PlanEnvironment::read() {
 
 namespace {
 
+/// Rows that a model holds before its workspaces are taken.
+bool is_held_while_loading(const MemoryRow& row) {
+  if (row.per_session != 0) return false;
+  return row.transient != 0 || row.purpose == SHARPI_ROW_WEIGHTS ||
+         row.purpose == SHARPI_ROW_EXPERTS || row.purpose == SHARPI_ROW_TABLES;
+}
+
+bool is_of(const MemoryRow& row, TierId tier) {
+  return row.kind != SHARPI_ROW_MAPPED &&
+         (row.kind == SHARPI_ROW_DEVICE) == (tier == TierId::kCuda);
+}
+
 void add_totals(const Plan& plan, sharpi_plan_summary* s) {
+  uint64_t device_loading = 0, host_loading = 0;
   for (const MemoryRow& row : plan.rows) {
+    const bool loading = is_held_while_loading(row) && row.kind != SHARPI_ROW_MAPPED;
+    if (loading) (row.kind == SHARPI_ROW_DEVICE ? device_loading : host_loading) += row.held_bytes;
+    if (row.transient != 0) continue;
     const uint64_t times = row.per_session ? (plan.session_only ? 1 : plan.model.n_sessions) : 1;
     if (row.kind == SHARPI_ROW_DEVICE) {
       s->device_payload_bytes += times * row.payload_bytes;
@@ -79,6 +108,8 @@ void add_totals(const Plan& plan, sharpi_plan_summary* s) {
     if (row.purpose == SHARPI_ROW_KV) s->kv_payload_bytes += row.payload_bytes;
     if (row.per_session) s->session_held_bytes += row.held_bytes;
   }
+  s->device_peak_bytes = std::max(s->device_held_bytes, device_loading);
+  s->host_peak_bytes = std::max(s->host_held_bytes, host_loading);
 }
 
 /// Effective dtypes: of the trunk's layers, or of the CPU's when it has all attention layers.
@@ -101,6 +132,16 @@ void add_dtypes(const Plan& plan, sharpi_plan_summary* s) {
 
 }  // namespace
 
+uint64_t model_bytes(const std::vector<MemoryRow>& rows, TierId tier) {
+  uint64_t loading = 0, held = 0;
+  for (const MemoryRow& r : rows) {
+    if (r.per_session != 0 || !is_of(r, tier)) continue;
+    if (is_held_while_loading(r)) loading += r.held_bytes;
+    if (r.transient == 0) held += r.held_bytes;
+  }
+  return std::max(loading, held);
+}
+
 bool Plan::uses(const TierSizer& sizer) const {
   return placement.uses(sizer.tier()) &&
          (sizer.tier() == TierId::kCpu || sizer.device_index() == device);
@@ -116,6 +157,16 @@ sharpi_plan_summary Plan::summary() const {
   };
   s.n_gpu_layers = count(placement.mixer);
   s.n_gpu_ffn = count(placement.ffn);
+  for (uint32_t l = 0; l < spec->n_layers(); ++l) {
+    const bool moe = spec->layers[l].ffn.kind == FfnKind::kMoe;
+    s.n_gpu_experts += moe && placement.experts[l] == TierId::kCuda ? 1 : 0;
+  }
+  s.n_expert_slots = placement.n_expert_slots;
+  s.expert_slot_bytes = expert_slot_bytes;
+  s.device_rate = rates.device;
+  s.pcie_rate = rates.pcie;
+  s.host_rate = rates.host;
+  s.n_fallbacks = static_cast<uint32_t>(fallbacks.size());
   s.arithmetic = model.exact ? SHARPI_ARITHMETIC_EXACT : SHARPI_ARITHMETIC_FAST;
   s.deterministic = model.deterministic;
   s.n_chunk = model.n_chunk;
@@ -136,111 +187,35 @@ sharpi_plan_summary Plan::summary() const {
   return s;
 }
 
-namespace {
-
-const char* purpose_name(uint32_t purpose) {
-  static const char* const kNames[] = {"?",           "weights", "kv",         "recurrent",
-                                       "checkpoints", "capture", "compaction", "activations",
-                                       "logits",      "staging", "experts",    "graphs",
-                                       "tables",      "library", "driver",     "kv_chunk"};
-  return purpose < std::size(kNames) ? kNames[purpose] : "?";
-}
-
-const char* kind_name(uint32_t kind) {
-  static const char* const kNames[] = {"?", "device", "pinned", "anonymous", "mapped"};
-  return kind < std::size(kNames) ? kNames[kind] : "?";
-}
-
-std::string json_string(const std::string& text) {
-  std::string out = "\"";
-  for (const char c : text) {
-    const auto u = static_cast<unsigned char>(c);
-    if (c == '"' || c == '\\') {
-      out += '\\';
-      out += c;
-    } else if (u < 0x20) {
-      char escaped[8];
-      std::snprintf(escaped, sizeof escaped, "\\u%04x", u);
-      out += escaped;
-    } else {
-      out += c;
-    }
+Status describe_layer(const Plan& plan, uint32_t layer, sharpi_layer_info* out) {
+  const ModelSpec& spec = *plan.spec;
+  if (layer >= spec.n_layers()) {
+    return Status::error(Code::kInvalidArgument, "layer %u of %u", layer, spec.n_layers());
   }
-  return out + "\"";
-}
-
-/// Appends "key": number pairs; the object's braces are the caller's.
-class JsonObject {
- public:
-  explicit JsonObject(std::string* out) : out_(out) { *out_ += "{"; }
-  void number(const char* key, uint64_t value) { raw(key, std::to_string(value)); }
-  void text(const char* key, const std::string& value) { raw(key, json_string(value)); }
-  void raw(const char* key, const std::string& value) {
-    if (!first_) *out_ += ", ";
-    first_ = false;
-    *out_ += json_string(key) + ": " + value;
+  const LayerSpec& l = spec.layers[layer];
+  out->tier = static_cast<uint32_t>(plan.placement.mixer[layer]);
+  out->ffn_tier = static_cast<uint32_t>(plan.placement.ffn[layer]);
+  const bool moe = l.ffn.kind == FfnKind::kMoe;
+  out->experts_tier = moe ? static_cast<uint32_t>(plan.placement.experts[layer]) : 0;
+  out->kv_source = static_cast<int32_t>(layer);
+  out->k_dtype = out->v_dtype = SHARPI_KV_AUTO;
+  out->n_slots = out->capacity = out->n_kv_heads = out->head_dim = 0;
+  out->mixer = SHARPI_MIXER_DELTA_NET;
+  if (l.mixer == MixerKind::kGatedDeltaNet) return Status::ok();
+  const AttentionSpec& a = l.attention;
+  out->mixer = a.window != 0 ? SHARPI_MIXER_WINDOW : SHARPI_MIXER_ATTENTION;
+  out->n_kv_heads = a.n_kv_heads;
+  out->head_dim = a.head_dim;
+  if (a.kv_source >= 0) {
+    out->kv_source = a.kv_source;
+    return Status::ok();
   }
-  void close() { *out_ += "}"; }
-
- private:
-  std::string* out_;
-  bool first_ = true;
-};
-
-std::string row_json(const MemoryRow& r) {
-  std::string out;
-  JsonObject o(&out);
-  o.text("tier", r.tier == SHARPI_TIER_CPU ? "cpu" : "cuda");
-  o.number("device", r.device);
-  o.text("purpose", purpose_name(r.purpose));
-  o.text("kind", kind_name(r.kind));
-  o.number("first_layer", r.first_layer);
-  o.number("n_layers", r.n_layers);
-  o.number("per_session", r.per_session);
-  o.number("payload_bytes", r.payload_bytes);
-  o.number("held_bytes", r.held_bytes);
-  o.text("label", r.label);
-  o.close();
-  return out;
-}
-
-}  // namespace
-
-std::string Plan::json() const {
-  const sharpi_plan_summary s = summary();
-  std::string out;
-  JsonObject o(&out);
-  o.text("architecture", spec->architecture);
-  o.text("name", spec->name);
-  o.number("n_ctx", s.n_ctx);
-  o.number("n_layers", s.n_layers);
-  o.number("n_gpu_layers", s.n_gpu_layers);
-  o.number("n_gpu_ffn", s.n_gpu_ffn);
-  o.number("device", device);
-  o.text("placement_reason", placement_reason);
-  o.number("n_mtp_layers_not_loaded", s.n_mtp_layers);
-  o.text("k_dtype", kv_dtype_name(static_cast<KvDtype>(s.k_dtype)));
-  o.text("v_dtype", kv_dtype_name(static_cast<KvDtype>(s.v_dtype)));
-  o.text("tail_k_dtype", kv_dtype_name(static_cast<KvDtype>(s.tail_k_dtype)));
-  o.text("tail_v_dtype", kv_dtype_name(static_cast<KvDtype>(s.tail_v_dtype)));
-  o.number("narrowed", s.narrowed);
-  o.text("arithmetic", model.exact ? "exact" : "fast");
-  o.number("deterministic", s.deterministic);
-  o.number("n_chunk", s.n_chunk);
-  o.number("max_batch", s.max_batch);
-  o.number("max_logit_rows", s.max_logit_rows);
-  o.number("max_concurrent", s.max_concurrent);
-  o.number("n_sessions", s.n_sessions);
-  o.number("device_held_bytes", s.device_held_bytes);
-  o.number("host_held_bytes", s.host_held_bytes);
-  o.number("mapped_bytes", s.mapped_bytes);
-  o.number("kv_payload_bytes", s.kv_payload_bytes);
-  o.number("session_held_bytes", s.session_held_bytes);
-  std::string list = "[";
-  for (const MemoryRow& r : rows) list += (list.size() > 1 ? ", " : "") + row_json(r);
-  o.raw("rows", list + "]");
-  o.close();
-  return out;
+  const SessionShape& s = plan.session;
+  out->k_dtype = static_cast<uint32_t>(s.dtypes[layer].k);
+  out->v_dtype = static_cast<uint32_t>(s.dtypes[layer].v);
+  out->capacity =
+      a.window == 0 ? s.capacity(plan.model.n_chunk) : std::min(s.n_ctx, a.window + s.rewind);
+  return Status::ok();
 }
 
 }  // namespace sharpi

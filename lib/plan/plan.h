@@ -24,7 +24,14 @@ struct Placement {
   TierId per_layer_embedding = TierId::kCpu;  // the lookup table; the projection goes with it
   TierId head = TierId::kCpu;
   std::vector<TierId> mixer, ffn, experts;  // per layer
+  /// Slots on the GPU for routed experts of layers whose `experts` are on the CPU and whose `ffn`
+  /// is on the GPU; one pool for the model, a slot takes the largest expert.
+  uint32_t n_expert_slots = 0;
   bool uses(TierId tier) const;
+  /// Router and shared expert on the GPU, routed experts on the CPU.
+  bool parts_experts(const ModelSpec& spec, uint32_t layer) const;
+  /// Experts of all layers for which that holds: more slots than these serve nothing.
+  uint64_t n_parted_experts(const ModelSpec& spec) const;
   static Placement all(const ModelSpec& spec, TierId tier);
 };
 
@@ -54,6 +61,11 @@ struct ModelShape {
   uint32_t max_rows() const { return n_chunk > max_batch ? n_chunk : max_batch; }
 };
 
+/// Bytes/s of device memory, of the link to it, and of the host's memory; 0 = not known.
+struct Rates {
+  double device = 0, pcie = 0, host = 0;
+};
+
 using MemoryRow = sharpi_memory_row;
 MemoryRow make_row(TierId tier, uint32_t device, uint32_t purpose, uint32_t kind,
                    const std::string& label, uint64_t payload, uint64_t held);
@@ -69,9 +81,12 @@ class TierSizer {
   virtual uint64_t free_bytes() const = 0;  // now
   virtual uint64_t total_bytes() const = 0;
   virtual std::string device_name() const = 0;
+  /// Bytes of one expert slot under a placement, alike for all slots; 0 = this tier has none.
+  virtual uint64_t expert_slot_bytes(const ModelSpec&, const Placement&) const { return 0; }
   /// kUnsupported naming the layer and what this tier cannot do of the blocks placed on it.
   virtual Status check_model(const ModelSpec&, const Placement&) const { return Status::ok(); }
-  /// Weights, workspaces, tables of the blocks placed on this tier.
+  /// Weights, workspaces, tables of the blocks placed on this tier. Rows that last only as long as
+  /// loading does are marked transient.
   virtual std::vector<MemoryRow> model_rows(const ModelSpec& spec, const Placement& placement,
                                             const ModelShape& model,
                                             const SessionShape& session) const = 0;
@@ -86,6 +101,16 @@ struct PlanEnvironment {
   static PlanEnvironment read();  // SHARPI_KV_DTYPE, SHARPI_SNAPKV_*
 };
 
+/// What a plan asks of the machine besides sizes.
+class PlanMachine {
+ public:
+  virtual ~PlanMachine() = default;
+  /// "no CUDA device (...)".
+  virtual std::string why_no_device() const { return "no CUDA device"; }
+  /// Rates of the host and a GPU, measured by the first call that asks for them.
+  virtual Result<Rates> measured_rates(uint32_t device) const = 0;
+};
+
 struct Plan {
   std::shared_ptr<const ModelSpec> spec;
   Placement placement;
@@ -93,6 +118,9 @@ struct Plan {
   ModelShape model;
   SessionShape session;
   std::string placement_reason;  // why an automatic placement left the GPU out; empty = it did not
+  std::vector<std::string> fallbacks;  // what `auto` gave up to fit, one sentence each
+  Rates rates;                         // used; 0 = not needed by this plan
+  uint64_t expert_slot_bytes = 0;      // of one slot; 0 = there can be none
   bool n_ctx_is_auto = false, narrowed = false;
   bool session_only = false;  // made by sharpi_plan_session
   std::vector<MemoryRow> rows;
@@ -104,12 +132,18 @@ struct Plan {
   std::string json() const;
 };
 
+/// What a layer stores by a plan: its kind, tiers, dtypes and capacity. kInvalidArgument: no such
+/// layer.
+Status describe_layer(const Plan& plan, uint32_t layer, sharpi_layer_info* out);
+
 /// Solves a plan. `sizers`: the tiers of this context, CPU first. `params` is complete and of
-/// current size. Fails as sharpi_plan_create() documents.
+/// current size. Without a machine rates that are not given stay unknown. Fails as
+/// sharpi_plan_create() documents.
 Result<std::shared_ptr<const Plan>> make_plan(std::shared_ptr<const ModelSpec> spec,
                                               const std::vector<const TierSizer*>& sizers,
                                               const sharpi_plan_params& params,
-                                              const PlanEnvironment& environment);
+                                              const PlanEnvironment& environment,
+                                              const PlanMachine* machine = nullptr);
 
 /// KV dtypes of every layer, and whether `auto` decided any of them.
 struct SessionDtypes {
@@ -138,6 +172,8 @@ std::vector<MemoryRow> engine_session_rows(const ModelSpec& spec, const SessionS
 /// every KV head, and what selecting one list needs.
 uint64_t compaction_table_bytes(const ModelSpec& spec, const SessionShape& session,
                                 uint32_t n_chunk);
+/// Bytes of a tier's memory that the rows of a model take, the worst moment of loading included.
+uint64_t model_bytes(const std::vector<MemoryRow>& rows, TierId tier);
 /// kDoesNotFit naming the row that is short when `wanted` exceeds what `priced` took.
 Status check_within(const std::vector<MemoryRow>& priced, const std::vector<MemoryRow>& wanted);
 

@@ -3,6 +3,7 @@
 // constraint; `auto` context is the largest that fits; `auto` dtype narrows only when it must.
 #include <algorithm>
 #include <cstring>
+#include <optional>
 
 #include "plan/placement.h"
 #include "plan/plan.h"
@@ -59,6 +60,9 @@ struct Budget {
   uint64_t bytes = 0;
   bool is_free_memory = false;
   const char* memory = "";  // "host" or "device"
+  std::string name() const {
+    return is_free_memory ? "free memory" : std::string(memory) + "_budget";
+  }
 };
 
 Budget make_budget(const TierSizer* sizer, uint64_t param, const char* memory) {
@@ -72,11 +76,24 @@ Budget make_budget(const TierSizer* sizer, uint64_t param, const char* memory) {
   return b;
 }
 
+/// A budget says how much of a memory may be taken: there must be that much.
+Status check_exists(const TierSizer* sizer, uint64_t param, const char* memory) {
+  if (sizer == nullptr || param == SHARPI_ALL_FREE || param <= sizer->total_bytes())
+    return Status::ok();
+  return Status::error(Code::kInvalidArgument, "%s_budget is %llu bytes, %s has %llu", memory,
+                       static_cast<ull>(param), sizer->device_name().c_str(),
+                       static_cast<ull>(sizer->total_bytes()));
+}
+
+uint64_t needed(const Plan& plan, bool device) {
+  const sharpi_plan_summary s = plan.summary();
+  return device ? s.device_peak_bytes : s.host_peak_bytes;
+}
+
 /// Ok, or how many bytes the plan is over and its largest row of that memory.
 Status check_budget(const Plan& plan, const Budget& budget, bool device) {
-  const sharpi_plan_summary s = plan.summary();
-  const uint64_t held = device ? s.device_held_bytes : s.host_held_bytes;
-  if (held <= budget.bytes) return Status::ok();
+  const uint64_t need = needed(plan, device);
+  if (need <= budget.bytes) return Status::ok();
   const MemoryRow* largest = nullptr;
   uint64_t most = 0;
   for (const MemoryRow& r : plan.rows) {
@@ -84,19 +101,29 @@ Status check_budget(const Plan& plan, const Budget& budget, bool device) {
     const uint64_t bytes = r.held_bytes * (r.per_session ? plan.model.n_sessions : 1);
     if (bytes > most) most = bytes, largest = &r;
   }
-  const std::string name =
-      budget.is_free_memory ? "free memory" : std::string(budget.memory) + "_budget";
   return Status::error(Code::kDoesNotFit,
-                       "the plan takes %llu bytes of %s memory, %llu more than the %s of %llu; the "
-                       "largest row is \"%s\" with %llu",
-                       static_cast<ull>(held), budget.memory, static_cast<ull>(held - budget.bytes),
-                       name.c_str(), static_cast<ull>(budget.bytes), largest ? largest->label : "?",
-                       static_cast<ull>(most));
+                       "the plan takes %llu bytes of %s memory, %llu more than the %s of %llu; so "
+                       "many are short of its largest row, \"%s\" with %llu",
+                       static_cast<ull>(need), budget.memory, static_cast<ull>(need - budget.bytes),
+                       budget.name().c_str(), static_cast<ull>(budget.bytes),
+                       largest ? largest->label : "?", static_cast<ull>(most));
 }
 
 // An automatic context must not drive blocks off the device: the placement is the one for this many
 // tokens, and the context then grows as far as that placement allows.
 constexpr uint32_t kPlacedContext = 8192;
+
+/// The largest n in [low, high] for which fits(n), given that it fits at low and that what fits
+/// fits for every smaller n too.
+template <class Fits>
+uint32_t largest(uint32_t low, uint32_t high, const Fits& fits) {
+  if (low >= high || fits(high)) return std::max(low, high);
+  while (high - low > 1) {
+    const uint32_t middle = low + (high - low) / 2;
+    (fits(middle) ? low : high) = middle;
+  }
+  return low;
+}
 
 class Solver {
  public:
@@ -115,17 +142,18 @@ class Solver {
     automatic_ = plan_->spec->default_kv_dtype;
     while (true) {
       const Status fits = place();
+      if (fits.is_ok()) note_fallbacks();
       if (fits.is_ok() || fits.code() != Code::kDoesNotFit) return fits;
       // Narrowing saves context the caller asked for; an automatic context shrinks instead.
       const KvDtype next = narrower(automatic_);
-      if (!any_auto_ || plan_->n_ctx_is_auto || next == automatic_) return with_hint(fits);
+      if (!any_auto_ || plan_->n_ctx_is_auto || next == automatic_) return with_hints(fits);
       // Rows that the narrower codec cannot store are no reason to refuse what nobody asked for.
       const KvDtype before = automatic_;
       automatic_ = next;
       if (!set_placement(ladder_.size() - 1).is_ok()) {
         automatic_ = before;
         SHARPI_TRY(set_placement(ladder_.size() - 1));
-        return with_hint(fits);
+        return with_hints(fits);
       }
       plan_->narrowed = true;
     }
@@ -137,8 +165,10 @@ class Solver {
   }
 
   /// The placement of a rung and the dtypes that go with it.
-  Status set_placement(size_t rung) {
-    plan_->placement = ladder_.at(rung);
+  Status set_placement(size_t rung, uint32_t n_slots = 0) {
+    rung_ = rung;
+    const int32_t pinned = ladder_.pinned_slots();
+    plan_->placement = ladder_.at(rung, pinned >= 0 ? static_cast<uint32_t>(pinned) : n_slots);
     SHARPI_TRY_ASSIGN(SessionDtypes d, resolve_dtypes(*plan_->spec, plan_->placement, session_,
                                                       environment_, automatic_));
     any_auto_ = d.any_auto;
@@ -159,8 +189,10 @@ class Solver {
     const uint32_t n_ctx = plan_->n_ctx_is_auto ? std::min(plan_->spec->n_ctx_train, kPlacedContext)
                                                 : plan_->session.n_ctx;
     size_t low = 0, high = ladder_.size() - 1;
-    while (low < high) {
-      const size_t middle = low + (high - low) / 2;
+    // The first rung is tried by itself: from the second on there may be staging for weights that
+    // stream, which can take more than one block gives back.
+    for (bool first = true; low < high; first = false) {
+      const size_t middle = first ? 0 : low + (high - low) / 2;
       SHARPI_TRY(set_placement(middle));
       plan_->session.n_ctx = n_ctx;
       price(sizers_, plan_);
@@ -171,75 +203,120 @@ class Solver {
       }
     }
     SHARPI_TRY(set_placement(low));
+    SHARPI_TRY(grow_slots(n_ctx));
     return plan_->n_ctx_is_auto ? largest_context() : fit(n_ctx);
+  }
+
+  /// As many expert slots as fit besides everything else.
+  Status grow_slots(uint32_t n_ctx) {
+    if (plan_->expert_slot_bytes == 0 || ladder_.pinned_slots() >= 0) return Status::ok();
+    const size_t rung = rung_;
+    const uint32_t most = ladder_.max_slots(rung);
+    if (most == 0 || !fit(n_ctx).is_ok()) return Status::ok();
+    const uint32_t n = largest(0, most, [&](uint32_t slots) {
+      return set_placement(rung, slots).is_ok() && fit(n_ctx).is_ok();
+    });
+    return set_placement(rung, n);
   }
 
   /// Bytes grow with the context, so the largest that fits is found by bisection.
   Status largest_context() {
-    uint32_t low = 0, high = plan_->spec->n_ctx_train;
-    if (fit(high).is_ok()) return Status::ok();
-    while (high - low > 1) {
-      const uint32_t middle = low + (high - low) / 2;
-      (fit(middle).is_ok() ? low : high) = middle;
-    }
-    if (low == 0) return fit(1);
-    return fit(low);
+    if (!fit(1).is_ok()) return fit(1);
+    return fit(largest(1, plan_->spec->n_ctx_train, [&](uint32_t n) { return fit(n).is_ok(); }));
   }
 
-  Status with_hint(const Status& fits) {
-    if (plan_->n_ctx_is_auto) return fits;
-    const uint32_t asked = plan_->session.n_ctx;
-    const Status any = largest_context();
-    const uint32_t would = plan_->session.n_ctx;
+  void note_fallbacks() {
+    std::vector<std::string>& to = plan_->fallbacks;
+    const std::string ctx = std::to_string(plan_->session.n_ctx);
+    if (!plan_->placement_reason.empty()) to.push_back(plan_->placement_reason);
+    if (rung_ > 0) {
+      const uint32_t slots = plan_->placement.n_expert_slots;
+      to.push_back(ladder_.describe(rung_) +
+                   (slots == 0 ? "" : ", with " + std::to_string(slots) + " expert slots") +
+                   ": more does not fit");
+    }
+    if (plan_->narrowed) {
+      to.push_back(std::string("KV rows are ") + kv_dtype_name(automatic_) + ", not " +
+                   kv_dtype_name(plan_->spec->default_kv_dtype) + ": n_ctx " + ctx +
+                   " does not fit otherwise");
+    }
+    if (plan_->n_ctx_is_auto && plan_->session.n_ctx < plan_->spec->n_ctx_train) {
+      to.push_back("n_ctx is " + ctx + " of " + std::to_string(plan_->spec->n_ctx_train) +
+                   ": more does not fit");
+    }
+  }
+
+  // What would make a plan fit that does not: each is tried, and none is a guess. Pre: the last
+  // rung is set.
+
+  std::optional<std::string> shorter_context(uint32_t asked) {
+    if (plan_->n_ctx_is_auto || !fit(1).is_ok()) return {};
+    const uint32_t n = largest(1, asked, [&](uint32_t c) { return fit(c).is_ok(); });
+    return "n_ctx " + std::to_string(n);
+  }
+
+  std::optional<std::string> narrower_rows(uint32_t asked) {
+    const sharpi_session_params before = session_;
+    std::optional<std::string> found;
+    for (const KvDtype d : {KvDtype::kBf16, KvDtype::kQ8_0}) {
+      session_.k_dtype = session_.v_dtype = static_cast<sharpi_kv_dtype>(d);
+      if (found || !set_placement(rung_).is_ok() || !fit(asked).is_ok()) continue;
+      found = std::string("KV dtype ") + kv_dtype_name(d);
+    }
+    session_ = before;
+    const Status back = set_placement(rung_);
+    return back.is_ok() ? found : std::nullopt;
+  }
+
+  std::optional<std::string> fewer_sessions(uint32_t asked) {
+    const uint32_t before = plan_->model.n_sessions;
+    const auto fits = [&](uint32_t n) {
+      plan_->model.n_sessions = n;
+      return fit(asked).is_ok();
+    };
+    std::optional<std::string> found;
+    if (before > 1 && fits(1)) found = "n_sessions " + std::to_string(largest(1, before, fits));
+    plan_->model.n_sessions = before;
+    return found;
+  }
+
+  std::string larger_budgets(uint32_t asked) {
+    std::string text;
+    const Status as_asked = fit(asked);
+    for (const Budget* b : {&device_, &host_}) {
+      const bool device = b == &device_;
+      if (as_asked.is_ok() || check_budget(*plan_, *b, device).is_ok()) continue;
+      text +=
+          (text.empty() ? "" : " with ") + b->name() + " " + std::to_string(needed(*plan_, device));
+    }
+    return text;
+  }
+
+  Status with_hints(const Status& fits) {
+    const uint32_t asked = plan_->n_ctx_is_auto ? 1 : plan_->session.n_ctx;
+    std::string list;
+    const auto add = [&](const std::optional<std::string>& hint) {
+      if (hint && !hint->empty()) list += (list.empty() ? "" : ", or ") + *hint;
+    };
+    add(narrower_rows(asked));
+    add(fewer_sessions(asked));
+    add(larger_budgets(asked));
+    add(shorter_context(asked));
     plan_->session.n_ctx = asked;
-    if (!any.is_ok()) return fits;
-    return Status::error(Code::kDoesNotFit, "%s; n_ctx %u would fit", fits.text().c_str(), would);
+    if (list.empty()) return fits;
+    return Status::error(Code::kDoesNotFit, "%s; would fit: %s", fits.text().c_str(), list.c_str());
   }
 
   const std::vector<const TierSizer*>& sizers_;
   const PlacementLadder& ladder_;
-  const sharpi_session_params& session_;
+  sharpi_session_params session_;
   const PlanEnvironment& environment_;
   Plan* plan_;
   const Budget host_, device_;
+  size_t rung_ = 0;
   KvDtype automatic_ = KvDtype::kF32;
   bool any_auto_ = false;
 };
-
-}  // namespace
-
-uint64_t compaction_table_bytes(const ModelSpec& spec, const SessionShape& session,
-                                uint32_t n_chunk) {
-  uint64_t lists = 0;
-  for (const LayerSpec& l : spec.layers) {
-    if (l.owns_kv() && l.attention.window == 0) lists += l.attention.n_kv_heads;
-  }
-  const uint64_t rows = session.capacity(n_chunk);
-  return (3 * lists * rows + 4 * rows + session.n_ctx) * sizeof(uint32_t);
-}
-
-std::vector<MemoryRow> engine_session_rows(const ModelSpec& spec, const SessionShape& session,
-                                           uint32_t n_chunk) {
-  const uint64_t history = uint64_t{session.n_ctx} * sizeof(int32_t);
-  MemoryRow tokens = make_row(TierId::kCpu, 0, SHARPI_ROW_TABLES, SHARPI_ROW_ANONYMOUS,
-                              "token history", history, history);
-  // A copy of the logits, a list of ids, a bit per token, and 2048 sums.
-  const uint64_t scratch = uint64_t{spec.n_vocab} * (sizeof(float) + sizeof(uint32_t)) +
-                           div_up(spec.n_vocab, 64) * sizeof(uint64_t) + 2048 * sizeof(uint64_t);
-  MemoryRow sampler = make_row(TierId::kCpu, 0, SHARPI_ROW_TABLES, SHARPI_ROW_ANONYMOUS, "sampler",
-                               scratch, scratch);
-  tokens.per_session = sampler.per_session = 1;
-  std::vector<MemoryRow> rows{tokens, sampler};
-  if (score_queries(session) != 0) {
-    const uint64_t tables = compaction_table_bytes(spec, session, n_chunk);
-    rows.push_back(make_row(TierId::kCpu, 0, SHARPI_ROW_TABLES, SHARPI_ROW_ANONYMOUS,
-                            "compaction tables", tables, tables));
-    rows.back().per_session = 1;
-  }
-  return rows;
-}
-
-namespace {
 
 /// A model that the GPU's kernels cannot compute: refused if blocks are asked for there, else the
 /// plan goes on without the GPU and says why.
@@ -252,12 +329,28 @@ Status leave_out_if_unsupported(const ModelSpec& spec, const sharpi_plan_params&
   return Status::ok();
 }
 
+/// The rates of a plan whose weights are on both tiers: given ones, the others measured.
+Status set_rates(const sharpi_plan_params& params, const PlanMachine* machine, Plan* plan) {
+  if (!plan->placement.uses(TierId::kCpu) || !plan->placement.uses(TierId::kCuda))
+    return Status::ok();
+  Rates r{params.device_rate, params.pcie_rate, params.host_rate};
+  if (machine != nullptr && (r.device == 0 || r.pcie == 0 || r.host == 0)) {
+    SHARPI_TRY_ASSIGN(const Rates measured, machine->measured_rates(plan->device));
+    if (r.device == 0) r.device = measured.device;
+    if (r.pcie == 0) r.pcie = measured.pcie;
+    if (r.host == 0) r.host = measured.host;
+  }
+  plan->rates = r;
+  return Status::ok();
+}
+
 }  // namespace
 
 Result<std::shared_ptr<const Plan>> make_plan(std::shared_ptr<const ModelSpec> spec,
                                               const std::vector<const TierSizer*>& sizers,
                                               const sharpi_plan_params& params,
-                                              const PlanEnvironment& environment) {
+                                              const PlanEnvironment& environment,
+                                              const PlanMachine* machine) {
   auto plan = std::make_shared<Plan>();
   plan->spec = spec;
   plan->file_fingerprint = spec->file->fingerprint();
@@ -269,14 +362,25 @@ Result<std::shared_ptr<const Plan>> make_plan(std::shared_ptr<const ModelSpec> s
                            params.max_concurrent,
                            params.n_sessions};
   SHARPI_TRY_ASSIGN(const TierSizer* device, find_device(sizers, params));
+  SHARPI_TRY(check_exists(device, params.device_budget, "device"));
+  SHARPI_TRY(check_exists(find_host(sizers), params.host_budget, "host"));
   if (device != nullptr) SHARPI_TRY(leave_out_if_unsupported(*spec, params, &device, plan.get()));
+  DeviceAbility ability;
+  ability.exists = device != nullptr;
+  ability.why_none = machine == nullptr ? "no CUDA device" : machine->why_no_device();
+  if (device != nullptr) {
+    Placement parted = Placement::all(*spec, TierId::kCuda);
+    std::fill(parted.experts.begin(), parted.experts.end(), TierId::kCpu);
+    plan->expert_slot_bytes = device->expert_slot_bytes(*spec, parted);
+  }
+  ability.expert_slots = plan->expert_slot_bytes != 0;
   plan->device = device == nullptr ? 0 : device->device_index();
-  SHARPI_TRY_ASSIGN(const PlacementLadder ladder,
-                    PlacementLadder::create(*spec, params, device != nullptr));
+  SHARPI_TRY_ASSIGN(const PlacementLadder ladder, PlacementLadder::create(*spec, params, ability));
   SHARPI_TRY_ASSIGN(plan->session, resolve_session_shape(*spec, *params.session, environment));
   plan->n_ctx_is_auto = plan->session.n_ctx == SHARPI_UNSET;
   Solver solver(sizers, ladder, params, environment, device, plan.get());
   SHARPI_TRY(solver.solve());
+  SHARPI_TRY(set_rates(params, machine, plan.get()));
   return std::shared_ptr<const Plan>(std::move(plan));
 }
 

@@ -7,6 +7,15 @@ Status TierSession::read_best(uint32_t, uint32_t k, float*, int32_t*) const {
   return Status::error(Code::kInternal, "the %u best logits: this tier does not find them", k);
 }
 
+Result<std::unique_ptr<ExpertHost>> TierModel::create_expert_host(Workspace&) {
+  return Status::error(Code::kInternal, "this tier computes no experts for another");
+}
+
+Status TierModel::pin_experts(std::span<const ExpertId> experts) {
+  return Status::error(Code::kUnsupported, "%zu experts to pin: the plan has no expert slots",
+                       experts.size());
+}
+
 std::vector<Segment> make_segments(const ModelSpec& spec, const Placement& placement) {
   std::vector<Segment> segments;
   const auto add = [&](TierId tier, BlockKind kind, uint32_t layer) {
@@ -17,7 +26,8 @@ std::vector<Segment> make_segments(const ModelSpec& spec, const Placement& place
   for (uint32_t l = 0; l < spec.n_layers(); ++l) {
     add(placement.mixer[l], BlockKind::kMixer, l);
     add(placement.ffn[l], BlockKind::kFfn, l);
-    if (spec.layers[l].ffn.kind == FfnKind::kMoe) add(placement.experts[l], BlockKind::kExperts, l);
+    // Routed experts run with their router: where they are elsewhere, that tier is asked for them.
+    if (spec.layers[l].ffn.kind == FfnKind::kMoe) add(placement.ffn[l], BlockKind::kExperts, l);
   }
   add(placement.head, BlockKind::kHead, 0);
   return segments;

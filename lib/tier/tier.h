@@ -20,6 +20,8 @@
 #include "kv/ledger.h"
 #include "kv/policy.h"
 #include "plan/plan.h"
+#include "tier/expert_cache.h"
+#include "tier/expert_host.h"
 
 namespace sharpi {
 
@@ -138,6 +140,17 @@ class TierModel {
   /// Hidden rows [n_rows][n_embd] in and out of a workspace, where segments meet.
   virtual Status read_hidden(const Workspace& workspace, uint32_t n_rows, float* out) const = 0;
   virtual Status write_hidden(Workspace& workspace, uint32_t n_rows, const float* in) const = 0;
+  /// A host for routed experts whose layers run on another tier, with a workspace of its own tier
+  /// that no other call uses meanwhile.
+  virtual Result<std::unique_ptr<ExpertHost>> create_expert_host(Workspace& workspace);
+  /// Calls with this workspace ask `host` for experts that are elsewhere. Before the first call.
+  virtual void use_expert_host(Workspace&, ExpertHost*) {}
+  /// False: this tier asks nobody.
+  virtual bool expert_stats(ExpertStats*) const { return false; }
+  /// Uses of each expert of a layer, as far as this tier asks for them.
+  virtual std::vector<uint64_t> expert_uses(uint32_t) const { return {}; }
+  /// Makes experts resident, now and for good. Waits for calls in flight.
+  virtual Status pin_experts(std::span<const ExpertId> experts);
   virtual std::vector<MemoryRow> memory_rows() const = 0;
   /// Which kernels run, as text: "q4_k:int8-dot/bf16-amx ...".
   virtual std::string paths() const = 0;

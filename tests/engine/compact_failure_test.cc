@@ -126,7 +126,10 @@ TEST_F(CompactFailure, EveryAllocationMayFailAndChangesNothing) {
       p.probe = probe.data();
       p.n_probe = 5;
       std::array<uint64_t, 2> n_failed{};
-      for (const int kind : {0, 1}) {  // the host allocator's requests, then C++ allocations
+      // The host allocator's requests, then C++ allocations. A GPU's own are those of
+      // tests/cuda/faults_test.
+      for (const int kind : {0, 1}) {
+        if (kind == 0 && on_gpu()) continue;
         std::atomic<int64_t>& countdown = kind == 0 ? memory_.fail_in : fail_in;
         for (int64_t n = 1; n < 2000; ++n) {
           sharpi_error e = SHARPI_ERROR_INIT;
@@ -147,7 +150,7 @@ TEST_F(CompactFailure, EveryAllocationMayFailAndChangesNothing) {
                     SHARPI_OK);
         }
       }
-      EXPECT_GT(n_failed[0], 1u);
+      EXPECT_TRUE(on_gpu() || n_failed[0] > 1u);
       EXPECT_GT(n_failed[1], 1u);
       sharpi_error e = SHARPI_ERROR_INIT;  // and in the end it does what an undisturbed one does
       ASSERT_EQ(try_compact(twin, p, &e), SHARPI_OK) << text_of(e);

@@ -109,6 +109,7 @@ using Table = std::map<Key, std::pair<uint64_t, uint64_t>>;
 
 void add(const Rows& rows, Table* to) {
   for (const sharpi_memory_row& r : rows) {
+    if (r.transient != 0) continue;  // gone when loading has ended
     auto& at =
         (*to)[Key{r.tier, r.purpose, r.kind, r.label, r.first_layer, r.n_layers, r.per_session}];
     at.first += r.payload_bytes;

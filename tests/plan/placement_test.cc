@@ -3,133 +3,20 @@
 // a device of any size.
 #include "plan/placement.h"
 
-#include <gtest/gtest.h>
-
-#include <algorithm>
-
-#include "base/memory.h"
-#include "support/tiny_model.h"
+#include "plan/paper_tier.h"
 
 namespace sharpi {
 namespace {
 
-uint64_t weight_bytes(const LayerSpec& l) {
-  const AttentionSpec& a = l.attention;
-  const DeltaNetSpec& d = l.delta;
-  uint64_t n = a.q.bytes() + a.k.bytes() + a.v.bytes() + a.o.bytes();
-  n += d.qkv.bytes() + d.gate.bytes() + d.alpha.bytes() + d.beta.bytes() + d.out.bytes();
-  return n;
+using test::ffn_bytes;
+using test::Solving;
+using Request = test::PaperRequest;
+
+test::ModelRecipe eight_layers() {
+  test::ModelRecipe r = test::tiny_qwen3();
+  r.n_layers = 8;
+  return r;
 }
-uint64_t ffn_bytes(const LayerSpec& l) {
-  const FfnSpec& f = l.ffn;
-  return f.gate.bytes() + f.up.bytes() + f.down.bytes() + f.router.bytes() + f.shared_gate.bytes() +
-         f.shared_up.bytes() + f.shared_down.bytes();
-}
-
-/// A tier of any size that takes weights and KV rows, nothing else.
-class PaperTier final : public TierSizer {
- public:
-  PaperTier(TierId id, uint64_t bytes) : id_(id), bytes_(bytes) {}
-  TierId tier() const override { return id_; }
-  uint64_t free_bytes() const override { return bytes_; }
-  uint64_t total_bytes() const override { return bytes_; }
-  std::string device_name() const override { return "paper"; }
-  std::vector<MemoryRow> model_rows(const ModelSpec& spec, const Placement& p, const ModelShape&,
-                                    const SessionShape&) const override {
-    uint64_t n = 1;
-    for (size_t l = 0; l < spec.layers.size(); ++l) {
-      if (p.mixer[l] == id_) n += weight_bytes(spec.layers[l]);
-      if (p.ffn[l] == id_) n += ffn_bytes(spec.layers[l]);
-    }
-    if (p.embedding == id_) n += spec.token_embd.bytes();
-    if (p.head == id_ && !spec.tied_output) n += spec.output.bytes();
-    return {row(SHARPI_ROW_WEIGHTS, "weights", n)};
-  }
-  std::vector<MemoryRow> session_rows(const ModelSpec& spec, const Placement& p,
-                                      const ModelShape& model,
-                                      const SessionShape& session) const override {
-    std::vector<bool> here(spec.layers.size());
-    for (size_t l = 0; l < here.size(); ++l) here[l] = p.mixer[l] == id_;
-    const uint32_t slots = session.capacity(model.n_chunk);
-    const KvLayout layout =
-        make_kv_layout(spec, here, session.dtypes, {session.n_ctx, slots, 0, model.n_chunk, false});
-    uint64_t n = 0;
-    for (const KvGroup& g : layout.groups) n += g.block_bytes(g.capacity);
-    if (n == 0) return {};
-    MemoryRow r = row(SHARPI_ROW_KV, "KV rows", n);
-    r.per_session = 1;
-    return {r};
-  }
-
- private:
-  MemoryRow row(uint32_t purpose, const char* label, uint64_t n) const {
-    const bool device = id_ == TierId::kCuda;
-    return make_row(id_, 0, purpose, device ? SHARPI_ROW_DEVICE : SHARPI_ROW_ANONYMOUS, label, n,
-                    n);
-  }
-  TierId id_;
-  uint64_t bytes_;
-};
-
-/// What plans leave to a GPU's driver of the memory that is free.
-constexpr uint64_t kDriver = 256ull << 20;
-
-struct Request {
-  int32_t layers = -1, ffn = -1, slots = -1;
-  uint64_t device = 0;  // bytes that plans may use of the device; 0 = there is none
-  uint64_t device_budget = SHARPI_ALL_FREE;
-  uint32_t n_ctx = 512;
-  sharpi_kv_dtype kv = SHARPI_KV_AUTO, tail = SHARPI_KV_AUTO;
-};
-
-class Solving : public ::testing::Test {
- protected:
-  static std::shared_ptr<const ModelSpec> spec_of(const test::ModelRecipe& recipe) {
-    auto file = test::open_model(test::ModelFile(recipe));
-    EXPECT_TRUE(file.is_ok()) << file.status().text();
-    auto spec = load_model_spec(file.take());
-    EXPECT_TRUE(spec.is_ok()) << spec.status().text();
-    return spec.take();
-  }
-  static Result<std::shared_ptr<const Plan>> plan(const std::shared_ptr<const ModelSpec>& spec,
-                                                  const Request& r) {
-    const PaperTier host(TierId::kCpu, 1ull << 40), device(TierId::kCuda, r.device + kDriver);
-    std::vector<const TierSizer*> sizers{&host};
-    if (r.device != 0) sizers.push_back(&device);
-    sharpi_session_params s;
-    sharpi_session_params_init(&s, sizeof s);
-    s.n_ctx = r.n_ctx;
-    s.k_dtype = s.v_dtype = r.kv;
-    s.tail_k_dtype = s.tail_v_dtype = r.tail;
-    sharpi_plan_params p;
-    sharpi_plan_params_init(&p, sizeof p);
-    p.n_gpu_layers = r.layers;
-    p.n_gpu_ffn = r.ffn;
-    p.n_expert_slots = r.slots;
-    p.device_budget = r.device_budget;
-    p.session = &s;
-    return make_plan(spec, sizers, p, {});
-  }
-  static std::shared_ptr<const Plan> must(const std::shared_ptr<const ModelSpec>& spec,
-                                          const Request& r) {
-    auto made = plan(spec, r);
-    EXPECT_TRUE(made.is_ok()) << made.status().text();
-    return made.is_ok() ? made.take() : nullptr;
-  }
-  static void refused(const std::shared_ptr<const ModelSpec>& spec, const Request& r, Code code,
-                      const std::string& part) {
-    const auto made = plan(spec, r);
-    ASSERT_FALSE(made.is_ok()) << part;
-    EXPECT_EQ(made.status().code(), code) << made.status().text();
-    EXPECT_NE(made.status().text().find(part), std::string::npos) << made.status().text();
-  }
-  static test::ModelRecipe eight_layers() {
-    test::ModelRecipe r = test::tiny_qwen3();
-    r.n_layers = 8;
-    return r;
-  }
-  static constexpr uint64_t kPlenty = 1ull << 40;
-};
 
 TEST_F(Solving, EverythingIsOnTheDeviceWhenItFits) {
   const auto spec = spec_of(eight_layers());
@@ -204,7 +91,10 @@ TEST_F(Solving, PinsAreHonouredOrRefused) {
   refused(spec, {.ffn = 9, .device = kPlenty}, Code::kInvalidArgument, "n_gpu_ffn is 9");
   refused(spec, {.layers = 2, .ffn = 3, .device = kPlenty}, Code::kInvalidArgument,
           "n_gpu_ffn is 3 and n_gpu_layers 2");
-  refused(spec, {.slots = 4, .device = kPlenty}, Code::kUnsupported, "n_expert_slots is 4");
+  refused(spec, {.slots = 4, .device = kPlenty}, Code::kUnsupported,
+          "n_expert_slots is 4: the model has no routed experts");
+  refused(spec, {.experts = 2, .device = kPlenty}, Code::kUnsupported,
+          "n_gpu_experts is 2: the model has no routed experts");
 }
 
 TEST_F(Solving, APinnedPlanNarrowsItsKvOnlyWhenItMust) {

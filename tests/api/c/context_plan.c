@@ -173,6 +173,17 @@ static void test_plan_outputs(const fixture* f) {
   char* json = malloc(len);
   EXPECT(SHARPI_OK, sharpi_plan_json(f->plan, json, len, &len, &err));
   CHECK(json[0] == '{' && json[len - 1] == '}');
+  sharpi_layer_info layer = {.struct_size = sizeof layer};
+  EXPECT(SHARPI_OK, sharpi_plan_layer(f->plan, 0, &layer, &err));
+  CHECK(layer.tier == SHARPI_TIER_CPU && layer.ffn_tier == SHARPI_TIER_CPU);
+  EXPECT(SHARPI_E_INVALID_ARGUMENT, sharpi_plan_layer(f->plan, 1u << 20, &layer, &err));
+  EXPECT(SHARPI_E_INVALID_ARGUMENT, sharpi_plan_layer(f->plan, 0, NULL, &err));
+  EXPECT(SHARPI_E_INVALID_ARGUMENT, sharpi_plan_layer(NULL, 0, &layer, &err));
+  sharpi_plan_summary summary = {.struct_size = sizeof summary};
+  EXPECT(SHARPI_OK, sharpi_plan_info(f->plan, &summary, &err));
+  EXPECT(SHARPI_E_NOT_FOUND,
+         sharpi_plan_fallback(f->plan, summary.n_fallbacks, NULL, 0, &len, &err));
+  EXPECT(SHARPI_E_INVALID_ARGUMENT, sharpi_plan_fallback(NULL, 0, NULL, 0, &len, &err));
   free(json);
 }
 

@@ -145,7 +145,7 @@ static void test_session_sizes(const fixture* f) {
 static void test_out_sizes(const fixture* f) {
   sharpi_error err;
   sharpi_session* session = make_session(f);
-#define OUT_STRUCT(type, call)                                       \
+#define OUT_STRUCT(type, first, call)                                \
   do {                                                               \
     struct {                                                         \
       type out;                                                      \
@@ -155,17 +155,22 @@ static void test_out_sizes(const fixture* f) {
     box.out.struct_size = sizeof box;                                \
     EXPECT(SHARPI_OK, call);                                         \
     CHECK(box.out.struct_size == sizeof box && box.tail[0] == 0x77); \
-    box.out.struct_size = sizeof box.out - 1;                        \
+    memset(&box, 0x77, sizeof box);                                  \
+    box.out.struct_size = first; /* a caller of the first version */ \
+    EXPECT(SHARPI_OK, call);                                         \
+    CHECK(((unsigned char*)&box)[first] == 0x77);                    \
+    box.out.struct_size = first - 1;                                 \
     EXPECT(SHARPI_E_INVALID_ARGUMENT, call);                         \
     NAMES(#type);                                                    \
     box.out.struct_size = 0;                                         \
     EXPECT(SHARPI_E_INVALID_ARGUMENT, call);                         \
   } while (0)
-  OUT_STRUCT(sharpi_device, sharpi_device_info(f->context, 0, 0, &box.out, &err));
-  OUT_STRUCT(sharpi_plan_summary, sharpi_plan_info(f->plan, &box.out, &err));
-  OUT_STRUCT(sharpi_model_summary, sharpi_model_info(f->model, &box.out, &err));
-  OUT_STRUCT(sharpi_session_summary, sharpi_session_info(session, &box.out, &err));
-  OUT_STRUCT(sharpi_layer_info, sharpi_session_layer(session, 0, &box.out, &err));
+  OUT_STRUCT(sharpi_device, 200, sharpi_device_info(f->context, 0, 0, &box.out, &err));
+  OUT_STRUCT(sharpi_plan_summary, 160, sharpi_plan_info(f->plan, &box.out, &err));
+  OUT_STRUCT(sharpi_model_summary, 232, sharpi_model_info(f->model, &box.out, &err));
+  OUT_STRUCT(sharpi_session_summary, 360, sharpi_session_info(session, &box.out, &err));
+  OUT_STRUCT(sharpi_layer_info, 40, sharpi_session_layer(session, 0, &box.out, &err));
+  OUT_STRUCT(sharpi_layer_info, 40, sharpi_plan_layer(f->plan, 0, &box.out, &err));
 #undef OUT_STRUCT
   sharpi_compact_params compact;
   sharpi_compact_params_init(&compact, sizeof compact);

@@ -1,0 +1,481 @@
+// SPDX-License-Identifier: MIT
+// The scenarios that a 12 GB card should serve, on a real device that may use that much, through
+// the C ABI: plan, load, a session; what was taken equals what was planned; prefill and decode.
+//   scenario_bench MODEL FILE [--budget MIB] [--depth N,N,..] [--tokens N] [--kv LIST] [--threads
+//   N] MODEL: gemma4-12b coder-30b 27b olmoe gemma4-e4b 35b snapkv  (FILE: tools/synth_gguf.py)
+//   --budget 12288     MiB of device memory that plans may take
+//   --depth N,N        tokens in the session when decode is measured (default: the scenario's)
+//   --tokens 32        tokens decoded at each depth
+//   --kv f32,bf16,q8_0 KV dtypes to run (default: the scenario's)
+//   --threads 0        of the CPU tier, 0 = all
+// Ends with the number of checks that failed; 0 = all held.
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <map>
+#include <memory>
+#include <string>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+#include "sharpi.h"
+
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+double seconds_since(Clock::time_point start) {
+  return std::chrono::duration<double>(Clock::now() - start).count();
+}
+
+struct Destroy {
+  void operator()(sharpi_context* p) const { sharpi_context_destroy(p); }
+  void operator()(sharpi_plan* p) const { sharpi_plan_destroy(p); }
+  void operator()(sharpi_model* p) const { sharpi_model_destroy(p); }
+  void operator()(sharpi_session* p) const { sharpi_session_destroy(p); }
+};
+using ContextPtr = std::unique_ptr<sharpi_context, Destroy>;
+using PlanPtr = std::unique_ptr<sharpi_plan, Destroy>;
+using ModelPtr = std::unique_ptr<sharpi_model, Destroy>;
+using SessionPtr = std::unique_ptr<sharpi_session, Destroy>;
+
+constexpr double kMiB = 1024.0 * 1024.0;
+int n_failed = 0;
+
+void check(bool holds, const std::string& what) {
+  if (holds) return;
+  ++n_failed;
+  std::printf("  FAILED: %s\n", what.c_str());
+}
+
+[[noreturn]] void die(const std::string& what) {
+  std::fprintf(stderr, "scenario_bench: %s\n", what.c_str());
+  std::exit(2);
+}
+
+void must(sharpi_status status, const sharpi_error& err, const char* what) {
+  if (status != SHARPI_OK)
+    die(std::string(what) + ": " + sharpi_status_name(status) + ": " + err.text);
+}
+
+const char* kv_name(sharpi_kv_dtype d) {
+  static const char* const kNames[] = {"auto", "f32", "bf16", "q8_0"};
+  return kNames[d & 3u];
+}
+
+struct Options {
+  std::string model, file;
+  uint64_t budget_mib = 12288;
+  uint32_t tokens = 32, n_threads = 0;
+  std::vector<uint32_t> depths;
+  std::vector<sharpi_kv_dtype> kv;
+};
+
+/// One request: what to plan and how far to read.
+struct Run {
+  sharpi_kv_dtype kv = SHARPI_KV_AUTO;
+  uint32_t n_ctx = 4096;
+  int32_t layers = -1, ffn = -1, experts = -1, slots = -1, ends = -1;
+  std::vector<uint32_t> depths{};
+  uint32_t prompt = 2048;  // tokens whose reading is timed
+  bool fits = true;        // false: a refusal is what is wanted
+};
+
+using Rows = std::vector<sharpi_memory_row>;
+
+template <class Call, class Handle>
+Rows fetch(Call call, const Handle* handle) {
+  uint32_t n = 0;
+  sharpi_error e = SHARPI_ERROR_INIT;
+  Rows rows(256);
+  must(call(handle, rows.data(), sizeof rows[0], 256, &n, &e), e, "rows");
+  rows.resize(n);
+  return rows;
+}
+
+using Key = std::tuple<uint32_t, uint32_t, uint32_t, uint32_t, uint32_t, uint32_t, std::string>;
+using Table = std::map<Key, std::pair<uint64_t, uint64_t>>;
+
+void add(const Rows& rows, Table* to) {
+  for (const sharpi_memory_row& r : rows) {
+    if (r.transient != 0) continue;
+    auto& at =
+        (*to)[Key{r.tier, r.purpose, r.kind, r.first_layer, r.n_layers, r.per_session, r.label}];
+    at.first += r.payload_bytes;
+    at.second += r.held_bytes;
+  }
+}
+
+/// Every row that was planned was taken, with the same bytes, and no other.
+void compare_rows(const sharpi_plan* plan, const sharpi_model* model,
+                  const sharpi_session* session) {
+  Table planned, taken;
+  add(fetch(sharpi_plan_rows, plan), &planned);
+  add(fetch(sharpi_model_memory, model), &taken);
+  add(fetch(sharpi_session_memory, session), &taken);
+  check(planned.size() > 3, "rows are planned");
+  for (const auto& [key, bytes] : planned) {
+    const auto it = taken.find(key);
+    const bool same = it != taken.end() && it->second == bytes;
+    check(same, "row \"" + std::get<6>(key) + "\": planned " + std::to_string(bytes.second) +
+                    ", taken " + std::to_string(it == taken.end() ? 0 : it->second.second));
+  }
+  for (const auto& [key, bytes] : taken)
+    check(planned.contains(key), "row \"" + std::get<6>(key) + "\" was not planned");
+}
+
+class Bench {
+ public:
+  explicit Bench(const Options& o) : o_(o) {
+    sharpi_context_params p;
+    sharpi_context_params_init(&p, sizeof p);
+    p.n_threads = o.n_threads;
+    sharpi_context* c = nullptr;
+    sharpi_error e = SHARPI_ERROR_INIT;
+    must(sharpi_context_create(&p, &c, &e), e, "context");
+    context_.reset(c);
+    std::printf("%s on %s, budget %llu MiB\n", o.file.c_str(), device().name,
+                static_cast<unsigned long long>(o.budget_mib));
+    std::printf("%-5s %7s %6s %4s %4s %6s %9s %9s %8s %7s %9s %s\n", "kv", "n_ctx", "layers", "ffn",
+                "exp", "slots", "planned", "payload", "load s", "", "prefill", "decode t/s @depth");
+  }
+
+  sharpi_device device() const {
+    sharpi_device d{};
+    d.struct_size = sizeof d;
+    sharpi_error e = SHARPI_ERROR_INIT;
+    must(sharpi_device_info(context_.get(), 1, 0, &d, &e), e, "device");
+    return d;
+  }
+
+  /// Null when it was refused as wanted.
+  PlanPtr plan(const Run& r, sharpi_plan_summary* info) {
+    sharpi_session_params s;
+    sharpi_session_params_init(&s, sizeof s);
+    s.n_ctx = r.n_ctx;
+    s.k_dtype = s.v_dtype = r.kv;
+    sharpi_plan_params p;
+    sharpi_plan_params_init(&p, sizeof p);
+    p.session = &s;
+    p.n_gpu_layers = r.layers;
+    p.n_gpu_ffn = r.ffn;
+    p.n_gpu_experts = r.experts;
+    p.n_expert_slots = r.slots;
+    p.gpu_ends = r.ends;
+    p.device_budget = o_.budget_mib << 20;
+    sharpi_plan* out = nullptr;
+    sharpi_error e = SHARPI_ERROR_INIT;
+    const sharpi_status status = sharpi_plan_create(context_.get(), o_.file.c_str(), &p, &out, &e);
+    PlanPtr owner(out);
+    check((status == SHARPI_OK) == r.fits, std::string("plan: ") + e.text);
+    if (status != SHARPI_OK) {
+      std::printf("%-5s %7u refused: %s\n", kv_name(r.kv), r.n_ctx, e.text);
+      return nullptr;
+    }
+    info->struct_size = sizeof *info;
+    must(sharpi_plan_info(out, info, &e), e, "plan");
+    for (uint32_t i = 0; i < info->n_fallbacks; ++i) {
+      std::string text(512, '\0');
+      size_t n = 0;
+      must(sharpi_plan_fallback(out, i, text.data(), text.size(), &n, &e), e, "fallback");
+      std::printf("  %.*s\n", static_cast<int>(n), text.c_str());
+    }
+    return owner;
+  }
+
+  sharpi_plan_summary run(const Run& r) {
+    sharpi_plan_summary info{};
+    const PlanPtr p = plan(r, &info);
+    if (!p) return info;
+    const auto start = Clock::now();
+    const ModelPtr model = load(p.get());
+    const double load_s = seconds_since(start);
+    const SessionPtr session = create(model.get());
+    compare_rows(p.get(), model.get(), session.get());
+    const sharpi_device now = device();
+    check(now.held_bytes == info.device_held_bytes, "the device holds what was planned");
+    std::printf("%-5s %7u %6u %4u %4u %6u %9.1f %9.1f %8.2f ", kv_name(info.k_dtype), info.n_ctx,
+                info.n_gpu_layers, info.n_gpu_ffn, info.n_gpu_experts, info.n_expert_slots,
+                static_cast<double>(info.device_held_bytes) / kMiB,
+                static_cast<double>(info.kv_payload_bytes) / kMiB, load_s);
+    std::fflush(stdout);
+    uint32_t at = 0;
+    if (r.prompt != 0) {
+      create_and_warm(model.get());
+      const double rate = read(session.get(), &at, r.prompt);
+      std::printf("%7u %9.0f", r.prompt, rate);
+    }
+    for (const uint32_t depth : r.depths) {
+      if (depth > at) read(session.get(), &at, depth - at);
+      std::printf("  %.1f @%u", decode(session.get(), &at), at);
+      std::fflush(stdout);
+    }
+    std::printf("\n  other bytes on the device %.1f MiB\n",
+                static_cast<double>(device().other_bytes) / kMiB);
+    return info;
+  }
+
+  ModelPtr load(const sharpi_plan* plan) {
+    sharpi_model* model = nullptr;
+    sharpi_error e = SHARPI_ERROR_INIT;
+    must(sharpi_model_load(plan, nullptr, nullptr, &model, &e), e, "load");
+    return ModelPtr(model);
+  }
+
+  SessionPtr create(const sharpi_model* model, const sharpi_session_params* params = nullptr) {
+    sharpi_session* session = nullptr;
+    sharpi_error e = SHARPI_ERROR_INIT;
+    must(sharpi_session_create(model, params, &session, &e), e, "session");
+    return SessionPtr(session);
+  }
+
+  /// Reads n tokens; tokens per second.
+  double read(sharpi_session* session, uint32_t* at, uint32_t n, uint32_t flags = 0) {
+    std::vector<int32_t> tokens(n);
+    for (uint32_t i = 0; i < n; ++i) tokens[i] = static_cast<int32_t>((*at + i) * 7919u % 32000u);
+    sharpi_prefill_params p;
+    sharpi_prefill_params_init(&p, sizeof p);
+    p.flags = flags;
+    sharpi_error e = SHARPI_ERROR_INIT;
+    const auto start = Clock::now();
+    must(sharpi_session_prefill(session, tokens.data(), n, &p, nullptr, &e), e, "prefill");
+    *at += n;
+    return n / seconds_since(start);
+  }
+
+  double decode(sharpi_session* session, uint32_t* at) {
+    sharpi_error e = SHARPI_ERROR_INIT;
+    for (int i = 0; i < 4; ++i) must(sharpi_session_decode(session, 11, &e), e, "decode");
+    const auto start = Clock::now();
+    for (uint32_t i = 0; i < o_.tokens; ++i)
+      must(sharpi_session_decode(session, static_cast<int32_t>(13 + i), &e), e, "decode");
+    *at += 4 + o_.tokens;
+    return o_.tokens / seconds_since(start);
+  }
+
+  const Options& options() const { return o_; }
+
+ private:
+  /// The first calls of a shape capture and load what later ones use.
+  void create_and_warm(const sharpi_model* model) {
+    sharpi_session_params s;
+    sharpi_session_params_init(&s, sizeof s);
+    s.n_ctx = 1024;
+    const SessionPtr warm = create(model, &s);
+    uint32_t at = 0;
+    read(warm.get(), &at, 600);
+  }
+
+  Options o_;
+  ContextPtr context_;
+};
+
+std::vector<sharpi_kv_dtype> dtypes(const Options& o, std::vector<sharpi_kv_dtype> own) {
+  return o.kv.empty() ? own : o.kv;
+}
+std::vector<uint32_t> depths(const Options& o, std::vector<uint32_t> own) {
+  return o.depths.empty() ? own : o.depths;
+}
+
+constexpr sharpi_kv_dtype kAll[] = {SHARPI_KV_F32, SHARPI_KV_BF16, SHARPI_KV_Q8_0};
+
+void gemma4_12b(Bench* b) {
+  const bool card = b->options().budget_mib < 11264;
+  for (const sharpi_kv_dtype kv : dtypes(b->options(), {kAll[0], kAll[1], kAll[2]})) {
+    Run r{.kv = kv, .n_ctx = 131072, .layers = 48, .ffn = 48, .ends = 1};
+    r.depths = depths(b->options(), {2048, 32768, 131000});
+    r.fits = kv != SHARPI_KV_F32 || !card;
+    b->run(r);
+  }
+  Run far{.kv = SHARPI_KV_F32, .n_ctx = 262144, .layers = 48, .ffn = 48, .ends = 1, .fits = false};
+  b->run(far);
+  sharpi_plan_summary info{};
+  far.kv = SHARPI_KV_AUTO;
+  far.fits = true;
+  check(b->plan(far, &info) && info.narrowed == 1, "auto narrows and says so");
+}
+
+void coder_30b(Bench* b) {
+  std::map<sharpi_kv_dtype, sharpi_plan_summary> got;
+  for (const sharpi_kv_dtype kv : dtypes(b->options(), {SHARPI_KV_F32, SHARPI_KV_Q8_0})) {
+    Run r{.kv = kv, .n_ctx = 32768, .layers = 48, .ffn = 48, .ends = 1};
+    r.prompt = 6169;
+    r.depths = depths(b->options(), {6169});
+    got[kv] = b->run(r);
+    const uint64_t want = kv == SHARPI_KV_F32 ? 6144 : kv == SHARPI_KV_BF16 ? 3072 : 1632;
+    check(got[kv].kv_payload_bytes == want << 20, "KV payload of " + std::to_string(want));
+  }
+  if (!got.contains(SHARPI_KV_F32) || !got.contains(SHARPI_KV_Q8_0)) return;
+  const auto &wide = got[SHARPI_KV_F32], &narrow = got[SHARPI_KV_Q8_0];
+  const uint64_t slot = std::max<uint64_t>(1, wide.expert_slot_bytes);
+  const uint64_t freed = wide.session_held_bytes - narrow.session_held_bytes;
+  const uint64_t more = narrow.n_expert_slots - wide.n_expert_slots;
+  std::printf("  %llu MiB of KV rows less: %llu more slots of %llu bytes\n",
+              static_cast<unsigned long long>(freed >> 20), static_cast<unsigned long long>(more),
+              static_cast<unsigned long long>(slot));
+  check(more >= freed / slot && more <= freed / slot + 1, "slots grow by what is freed");
+}
+
+void hybrid_27b(Bench* b) {
+  std::map<sharpi_kv_dtype, sharpi_plan_summary> got;
+  for (const sharpi_kv_dtype kv : dtypes(b->options(), {SHARPI_KV_F32, SHARPI_KV_BF16})) {
+    Run r{.kv = kv, .n_ctx = 4096, .layers = 64, .ends = 1};
+    r.prompt = 1024;
+    r.depths = depths(b->options(), {1024});
+    got[kv] = b->run(r);
+  }
+  const auto &wide = got[SHARPI_KV_F32], &narrow = got[SHARPI_KV_BF16];
+  if (got.size() < 2) return;
+  check(wide.kv_payload_bytes == 512ull << 20, "512 MiB of KV in f32");
+  check(narrow.kv_payload_bytes == 256ull << 20, "256 MiB of KV in bf16");
+  std::printf("  FFN blocks on the GPU: %u with f32, %u with bf16\n", wide.n_gpu_ffn,
+              narrow.n_gpu_ffn);
+  check(narrow.n_gpu_ffn > wide.n_gpu_ffn, "bf16 rows bring an FFN block");
+}
+
+void olmoe(Bench* b) {
+  for (const sharpi_kv_dtype kv : dtypes(b->options(), {kAll[0], kAll[1], kAll[2]})) {
+    Run r{.kv = kv, .n_ctx = 4096, .layers = 8};
+    r.depths = depths(b->options(), {2048});
+    const sharpi_plan_summary s = b->run(r);
+    check(s.k_dtype == kv && s.tail_k_dtype == SHARPI_KV_F32, "dtypes of trunk and tail");
+  }
+}
+
+void gemma4_e4b(Bench* b) {
+  for (const int32_t layers : {12, 22, 30, 42}) {
+    Run r{.kv = SHARPI_KV_Q8_0, .n_ctx = 8192, .layers = layers};
+    r.fits = layers != 30;  // inside the group that shares rows
+    r.depths = depths(b->options(), {2048});
+    b->run(r);
+  }
+}
+
+void hybrid_35b(Bench* b) {
+  for (const sharpi_kv_dtype kv : dtypes(b->options(), {SHARPI_KV_F32, SHARPI_KV_BF16})) {
+    for (const int32_t slots : {0, -1}) {
+      Run r{.kv = kv, .n_ctx = 4096, .layers = 40, .ffn = 40, .experts = 0, .slots = slots};
+      r.ends = 1;
+      r.depths = depths(b->options(), {2048});
+      const sharpi_plan_summary s = b->run(r);
+      check(s.kv_payload_bytes == (kv == SHARPI_KV_F32 ? 160ull : 80ull) << 20, "KV payload");
+    }
+  }
+}
+
+/// KV bytes of the layers that compaction shortens.
+uint64_t full_payload(const sharpi_session* session, uint32_t n_layers) {
+  uint64_t n = 0;
+  for (uint32_t l = 0; l < n_layers; ++l) {
+    sharpi_layer_info i{};
+    i.struct_size = sizeof i;
+    sharpi_error e = SHARPI_ERROR_INIT;
+    must(sharpi_session_layer(session, l, &i, &e), e, "layer");
+    if (i.mixer != SHARPI_MIXER_ATTENTION || i.kv_source != static_cast<int32_t>(l)) continue;
+    for (const sharpi_kv_dtype d : {i.k_dtype, i.v_dtype}) {
+      const uint64_t elements = uint64_t{i.n_slots} * i.n_kv_heads * i.head_dim;
+      n += d == SHARPI_KV_F32    ? elements * 4
+           : d == SHARPI_KV_BF16 ? elements * 2
+                                 : elements / 32 * 34;
+    }
+  }
+  return n;
+}
+
+/// SHARPI_SNAPKV_BUDGET=2048 by environment alone, a prompt of 16384 tokens.
+void snapkv(Bench* b) {
+  for (const sharpi_kv_dtype kv : dtypes(b->options(), {kAll[0], kAll[1], kAll[2]})) {
+    sharpi_plan_summary info{};
+    const PlanPtr plan = b->plan({.kv = kv, .n_ctx = 20480}, &info);
+    if (!plan) continue;
+    const ModelPtr model = b->load(plan.get());
+    const SessionPtr session = b->create(model.get());
+    compare_rows(plan.get(), model.get(), session.get());
+    uint32_t at = 0;
+    b->read(session.get(), &at, 16383, SHARPI_PREFILL_MORE);
+    const uint64_t before = full_payload(session.get(), info.n_layers) / 16383 * 16384;
+    const sharpi_device full = b->device();
+    const auto start = Clock::now();
+    b->read(session.get(), &at, 1);
+    const double ms = seconds_since(start) * 1e3;
+    const uint64_t after = full_payload(session.get(), info.n_layers);
+    const sharpi_device compacted = b->device();
+    const uint64_t freed = full.held_bytes - compacted.held_bytes;
+    std::printf("%-5s payload %.1f -> %.1f MiB, %.1f MiB given back to the device in %.1f ms; ",
+                kv_name(kv), static_cast<double>(before) / kMiB, static_cast<double>(after) / kMiB,
+                static_cast<double>(freed) / kMiB, ms);
+    check(after != 0 && before == 8 * after, "the payload falls 8x");
+    check(compacted.free_bytes - full.free_bytes == freed, "cudaMemGetInfo sees it");
+    // What came back serves another conversation, which holds as much as a compacted one.
+    sharpi_session_params s;
+    sharpi_session_params_init(&s, sizeof s);
+    s.n_ctx = 3072;
+    const SessionPtr second = b->create(model.get(), &s);
+    uint32_t other = 0;
+    b->read(second.get(), &other, 1024);
+    const sharpi_device both = b->device();
+    check(both.held_bytes <= full.held_bytes, "the second session lives in what was freed");
+    std::printf("decode %.1f and %.1f t/s\n", b->decode(session.get(), &at),
+                b->decode(second.get(), &other));
+  }
+}
+
+std::vector<std::string> split(const std::string& text) {
+  std::vector<std::string> out;
+  for (size_t at = 0; at <= text.size();) {
+    const size_t end = std::min(text.find(',', at), text.size());
+    out.push_back(text.substr(at, end - at));
+    at = end + 1;
+  }
+  return out;
+}
+
+Options read_options(int argc, char** argv) {
+  Options o;
+  for (int i = 1; i < argc; ++i) {
+    const std::string a = argv[i];
+    const bool flag = a.rfind("--", 0) == 0;
+    if (flag && i + 1 == argc) die(a + " needs a value");
+    if (a == "--budget") {
+      o.budget_mib = std::strtoull(argv[++i], nullptr, 10);
+    } else if (a == "--tokens") {
+      o.tokens = static_cast<uint32_t>(std::max(1, std::atoi(argv[++i])));
+    } else if (a == "--threads") {
+      o.n_threads = static_cast<uint32_t>(std::atoi(argv[++i]));
+    } else if (a == "--depth") {
+      for (const std::string& n : split(argv[++i]))
+        o.depths.push_back(static_cast<uint32_t>(std::atoi(n.c_str())));
+    } else if (a == "--kv") {
+      for (const std::string& n : split(argv[++i])) {
+        o.kv.push_back(n == "f32" ? SHARPI_KV_F32 : n == "bf16" ? SHARPI_KV_BF16 : SHARPI_KV_Q8_0);
+      }
+    } else if (flag) {
+      die("unknown flag " + a);
+    } else {
+      (o.model.empty() ? o.model : o.file) = a;
+    }
+  }
+  if (o.file.empty()) die("usage: scenario_bench MODEL FILE [flags]; see the top of this file");
+  return o;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  const Options o = read_options(argc, argv);
+  const std::pair<const char*, void (*)(Bench*)> scenarios[] = {
+      {"gemma4-12b", gemma4_12b}, {"coder-30b", coder_30b}, {"27b", hybrid_27b}, {"olmoe", olmoe},
+      {"gemma4-e4b", gemma4_e4b}, {"35b", hybrid_35b},      {"snapkv", snapkv}};
+  for (const auto& [name, scenario] : scenarios) {
+    if (o.model != name) continue;
+    if (o.model == "snapkv") setenv("SHARPI_SNAPKV_BUDGET", "2048", 1);
+    Bench bench(o);
+    scenario(&bench);
+    std::printf("%d checks failed\n", n_failed);
+    return n_failed == 0 ? 0 : 1;
+  }
+  die("unknown model " + o.model);
+}

@@ -1,0 +1,115 @@
+// SPDX-License-Identifier: MIT
+#include "cuda/expert_line.h"
+
+#include <atomic>
+#include <chrono>
+
+namespace sharpi::cuda {
+namespace {
+
+/// A GPU that sends nothing for so long is asked whether it still runs.
+constexpr auto kPatience = std::chrono::seconds(2);
+constexpr uint32_t kPollsPerClock = 4096;
+
+inline void relax() {
+#if defined(__x86_64__) || defined(__i386__)
+  __builtin_ia32_pause();
+#else
+  std::atomic_signal_fence(std::memory_order_seq_cst);
+#endif
+}
+
+}  // namespace
+
+bool leave_out_resident(const ExpertSlots& slots, uint32_t layer, int32_t* ids, uint32_t n) {
+  const int32_t* table = slots.host_table(layer);
+  if (table == nullptr) return true;
+  bool any = false;
+  for (uint32_t i = 0; i < n; ++i) {
+    if (ids[i] >= 0 && table[ids[i]] >= 0) ids[i] = ~ids[i];
+    any = any || ids[i] >= 0;
+  }
+  return any;
+}
+
+GraphLine::GraphLine(const Device& device, ExpertHandover& handover, ExpertSlots& slots,
+                     const ModelSpec& spec, const Segment& segment, uint32_t n_rows, bool use_slots,
+                     cudaStream_t lane)
+    : device_(device),
+      handover_(handover),
+      slots_(slots),
+      spec_(spec),
+      segment_(segment),
+      n_rows_(n_rows),
+      use_slots_(use_slots),
+      number_(*handover.at<uint32_t>(handover.layout.sent)),
+      lane_(lane) {}
+
+GraphLine::~GraphLine() {
+  for (; at_ < segment_.blocks.size(); ++at_) number_ += asks(segment_.blocks[at_]) ? 1 : 0;
+  publish(number_);
+}
+
+void GraphLine::publish(uint32_t number) {
+  std::atomic_ref<uint32_t>(*handover_.at<uint32_t>(handover_.layout.done))
+      .store(number, std::memory_order_release);
+}
+
+bool GraphLine::wait_for(uint32_t number) {
+  const std::atomic_ref<uint32_t> sent(*handover_.at<uint32_t>(handover_.layout.sent));
+  const auto arrived = [&] {
+    return static_cast<int32_t>(sent.load(std::memory_order_acquire) - number) >= 0;
+  };
+  auto asked = std::chrono::steady_clock::now();
+  for (uint32_t n = 1; !arrived(); ++n) {
+    if (!slots_.copy_piece()) relax();
+    if (n % kPollsPerClock != 0) continue;
+    if (std::chrono::steady_clock::now() - asked < kPatience) continue;
+    asked = std::chrono::steady_clock::now();
+    const DeviceScope scope(device_);
+    const cudaError_t error = cudaStreamQuery(lane_);
+    if (error == cudaErrorNotReady) {
+      cudaGetLastError();
+      continue;
+    }
+    if (arrived()) break;
+    status_ = device_.check(error, "a decode step");
+    if (status_.is_ok()) {
+      status_ = Status::error(Code::kInternal, "a decode step ended before request %u", number);
+    }
+    return false;
+  }
+  return true;
+}
+
+const ExpertRequest* GraphLine::next() {
+  for (; at_ < segment_.blocks.size(); ++at_) {
+    if (!asks(segment_.blocks[at_])) continue;
+    if (!wait_for(number_ + 1)) return nullptr;
+    ++number_;
+    const uint32_t layer = segment_.blocks[at_].layer;
+    const uint32_t n = n_rows_ * spec_.layers[layer].ffn.n_used;
+    int32_t* ids = handover_.layer_ids(layer);
+    if (use_slots_ && !leave_out_resident(slots_, layer, ids, n)) {
+      slots_.note(layer, ids, n, true);
+      continue;
+    }
+    request_ = {layer,
+                n_rows_,
+                handover_.at<float>(handover_.layout.x),
+                ids,
+                handover_.layer_weights(layer),
+                handover_.at<float>(handover_.layout.y)};
+    ++at_;
+    return &request_;
+  }
+  return nullptr;
+}
+
+void GraphLine::answer() {
+  publish(number_);  // first: the device waits
+  const uint32_t n = n_rows_ * spec_.layers[request_.layer].ffn.n_used;
+  slots_.note(request_.layer, request_.ids, n, use_slots_);
+}
+
+}  // namespace sharpi::cuda

@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: MIT
+// What the engine itself takes, as rows.
+#include "base/checked.h"
+#include "plan/plan.h"
+
+namespace sharpi {
+
+uint64_t compaction_table_bytes(const ModelSpec& spec, const SessionShape& session,
+                                uint32_t n_chunk) {
+  uint64_t lists = 0;
+  for (const LayerSpec& l : spec.layers) {
+    if (l.owns_kv() && l.attention.window == 0) lists += l.attention.n_kv_heads;
+  }
+  const uint64_t rows = session.capacity(n_chunk);
+  return (3 * lists * rows + 4 * rows + session.n_ctx) * sizeof(uint32_t);
+}
+
+std::vector<MemoryRow> engine_session_rows(const ModelSpec& spec, const SessionShape& session,
+                                           uint32_t n_chunk) {
+  const uint64_t history = uint64_t{session.n_ctx} * sizeof(int32_t);
+  MemoryRow tokens = make_row(TierId::kCpu, 0, SHARPI_ROW_TABLES, SHARPI_ROW_ANONYMOUS,
+                              "token history", history, history);
+  // A copy of the logits, a list of ids, a bit per token, and 2048 sums.
+  const uint64_t scratch = uint64_t{spec.n_vocab} * (sizeof(float) + sizeof(uint32_t)) +
+                           div_up(spec.n_vocab, 64) * sizeof(uint64_t) + 2048 * sizeof(uint64_t);
+  MemoryRow sampler = make_row(TierId::kCpu, 0, SHARPI_ROW_TABLES, SHARPI_ROW_ANONYMOUS, "sampler",
+                               scratch, scratch);
+  tokens.per_session = sampler.per_session = 1;
+  std::vector<MemoryRow> rows{tokens, sampler};
+  if (score_queries(session) != 0) {
+    const uint64_t tables = compaction_table_bytes(spec, session, n_chunk);
+    rows.push_back(make_row(TierId::kCpu, 0, SHARPI_ROW_TABLES, SHARPI_ROW_ANONYMOUS,
+                            "compaction tables", tables, tables));
+    rows.back().per_session = 1;
+  }
+  return rows;
+}
+
+}  // namespace sharpi

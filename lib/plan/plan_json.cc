@@ -1,0 +1,189 @@
+// SPDX-License-Identifier: MIT
+// A plan as JSON.
+#include <cstdio>
+
+#include "plan/plan.h"
+
+namespace sharpi {
+namespace {
+
+const char* purpose_name(uint32_t purpose) {
+  static const char* const kNames[] = {"?",           "weights", "kv",         "recurrent",
+                                       "checkpoints", "capture", "compaction", "activations",
+                                       "logits",      "staging", "experts",    "graphs",
+                                       "tables",      "library", "driver",     "kv_chunk"};
+  return purpose < std::size(kNames) ? kNames[purpose] : "?";
+}
+
+const char* kind_name(uint32_t kind) {
+  static const char* const kNames[] = {"?", "device", "pinned", "anonymous", "mapped"};
+  return kind < std::size(kNames) ? kNames[kind] : "?";
+}
+
+std::string json_string(const std::string& text) {
+  std::string out = "\"";
+  for (const char c : text) {
+    const auto u = static_cast<unsigned char>(c);
+    if (c == '"' || c == '\\') {
+      out += '\\';
+      out += c;
+    } else if (u < 0x20) {
+      char escaped[8];
+      std::snprintf(escaped, sizeof escaped, "\\u%04x", u);
+      out += escaped;
+    } else {
+      out += c;
+    }
+  }
+  return out + "\"";
+}
+
+/// Appends "key": number pairs; the object's braces are the caller's.
+class JsonObject {
+ public:
+  explicit JsonObject(std::string* out) : out_(out) { *out_ += "{"; }
+  void number(const char* key, uint64_t value) { raw(key, std::to_string(value)); }
+  void real(const char* key, double value) {
+    char out[40];
+    std::snprintf(out, sizeof out, "%.17g", value);
+    raw(key, out);
+  }
+  void text(const char* key, const std::string& value) { raw(key, json_string(value)); }
+  void raw(const char* key, const std::string& value) {
+    if (!first_) *out_ += ", ";
+    first_ = false;
+    *out_ += json_string(key) + ": " + value;
+  }
+  void close() { *out_ += "}"; }
+
+ private:
+  std::string* out_;
+  bool first_ = true;
+};
+
+const char* tier_name(uint32_t tier) {
+  return tier == 0 ? "none" : tier == SHARPI_TIER_CPU ? "cpu" : "cuda";
+}
+
+std::string row_json(const MemoryRow& r) {
+  std::string out;
+  JsonObject o(&out);
+  o.text("tier", tier_name(r.tier));
+  o.number("device", r.device);
+  o.text("purpose", purpose_name(r.purpose));
+  o.text("kind", kind_name(r.kind));
+  o.number("first_layer", r.first_layer);
+  o.number("n_layers", r.n_layers);
+  o.number("per_session", r.per_session);
+  o.number("transient", r.transient);
+  o.number("payload_bytes", r.payload_bytes);
+  o.number("held_bytes", r.held_bytes);
+  o.text("label", r.label);
+  o.close();
+  return out;
+}
+
+const char* mixer_name(uint32_t mixer) {
+  return mixer == SHARPI_MIXER_DELTA_NET ? "delta net"
+         : mixer == SHARPI_MIXER_WINDOW  ? "window"
+                                         : "attention";
+}
+
+bool same_group(const sharpi_layer_info& a, const sharpi_layer_info& b) {
+  return a.mixer == b.mixer && a.tier == b.tier && a.ffn_tier == b.ffn_tier &&
+         a.experts_tier == b.experts_tier && a.k_dtype == b.k_dtype && a.v_dtype == b.v_dtype &&
+         a.capacity == b.capacity && a.n_kv_heads == b.n_kv_heads && a.head_dim == b.head_dim;
+}
+
+std::string layers_json(const std::vector<uint32_t>& layers, const sharpi_layer_info& l) {
+  std::string out, list;
+  for (const uint32_t i : layers) list += (list.empty() ? "" : ", ") + std::to_string(i);
+  JsonObject o(&out);
+  o.raw("layers", "[" + list + "]");
+  o.text("mixer", mixer_name(l.mixer));
+  o.text("tier", tier_name(l.tier));
+  o.text("ffn_tier", tier_name(l.ffn_tier));
+  o.text("experts_tier", tier_name(l.experts_tier));
+  o.text("k_dtype", kv_dtype_name(static_cast<KvDtype>(l.k_dtype)));
+  o.text("v_dtype", kv_dtype_name(static_cast<KvDtype>(l.v_dtype)));
+  o.number("capacity", l.capacity);
+  o.close();
+  return out;
+}
+
+/// Layers that are placed and stored alike, together.
+std::string groups_json(const Plan& plan) {
+  std::vector<std::pair<sharpi_layer_info, std::vector<uint32_t>>> groups;
+  for (uint32_t l = 0; l < plan.spec->n_layers(); ++l) {
+    sharpi_layer_info info{};
+    if (!describe_layer(plan, l, &info).is_ok()) continue;
+    size_t g = 0;
+    while (g < groups.size() && !same_group(groups[g].first, info)) ++g;
+    if (g == groups.size()) groups.push_back({info, {}});
+    groups[g].second.push_back(l);
+  }
+  std::string list;
+  for (const auto& [info, layers] : groups)
+    list += (list.empty() ? "" : ", ") + layers_json(layers, info);
+  return "[" + list + "]";
+}
+
+void add_placement(const Plan& plan, const sharpi_plan_summary& s, JsonObject* o) {
+  o->number("n_gpu_layers", s.n_gpu_layers);
+  o->number("n_gpu_ffn", s.n_gpu_ffn);
+  o->number("n_gpu_experts", s.n_gpu_experts);
+  o->number("n_expert_slots", s.n_expert_slots);
+  o->number("expert_slot_bytes", s.expert_slot_bytes);
+  o->text("embedding_tier", tier_name(static_cast<uint32_t>(plan.placement.embedding)));
+  o->text("head_tier", tier_name(static_cast<uint32_t>(plan.placement.head)));
+  o->number("device", plan.device);
+  o->text("placement_reason", plan.placement_reason);
+  std::string list;
+  for (const std::string& text : plan.fallbacks)
+    list += (list.empty() ? "" : ", ") + json_string(text);
+  o->raw("fallbacks", "[" + list + "]");
+  o->raw("layer_groups", groups_json(plan));
+}
+
+}  // namespace
+
+std::string Plan::json() const {
+  const sharpi_plan_summary s = summary();
+  std::string out;
+  JsonObject o(&out);
+  o.text("architecture", spec->architecture);
+  o.text("name", spec->name);
+  o.number("n_ctx", s.n_ctx);
+  o.number("n_layers", s.n_layers);
+  add_placement(*this, s, &o);
+  o.number("n_mtp_layers_not_loaded", s.n_mtp_layers);
+  o.text("k_dtype", kv_dtype_name(static_cast<KvDtype>(s.k_dtype)));
+  o.text("v_dtype", kv_dtype_name(static_cast<KvDtype>(s.v_dtype)));
+  o.text("tail_k_dtype", kv_dtype_name(static_cast<KvDtype>(s.tail_k_dtype)));
+  o.text("tail_v_dtype", kv_dtype_name(static_cast<KvDtype>(s.tail_v_dtype)));
+  o.number("narrowed", s.narrowed);
+  o.text("arithmetic", model.exact ? "exact" : "fast");
+  o.number("deterministic", s.deterministic);
+  o.number("n_chunk", s.n_chunk);
+  o.number("max_batch", s.max_batch);
+  o.number("max_logit_rows", s.max_logit_rows);
+  o.number("max_concurrent", s.max_concurrent);
+  o.number("n_sessions", s.n_sessions);
+  o.number("device_held_bytes", s.device_held_bytes);
+  o.number("device_peak_bytes", s.device_peak_bytes);
+  o.number("host_held_bytes", s.host_held_bytes);
+  o.number("host_peak_bytes", s.host_peak_bytes);
+  o.real("device_rate", s.device_rate);
+  o.real("pcie_rate", s.pcie_rate);
+  o.real("host_rate", s.host_rate);
+  o.number("mapped_bytes", s.mapped_bytes);
+  o.number("kv_payload_bytes", s.kv_payload_bytes);
+  o.number("session_held_bytes", s.session_held_bytes);
+  std::string list = "[";
+  for (const MemoryRow& r : rows) list += (list.size() > 1 ? ", " : "") + row_json(r);
+  o.raw("rows", list + "]");
+  o.close();
+  return out;
+}
+
+}  // namespace sharpi

@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: MIT
+// Routed experts that one tier computes for another: the asking tier runs the router, sends rows
+// with their expert ids, and adds the answer. The engine makes the two known to each other.
+//   compute()  one request, now: prompts, and whatever is not recorded as a graph
+//   serve()    a line of requests that arrive one after the other while the asking tier runs on:
+//              a decoded token, in which every threshold counts in microseconds
+// Thread rule: one call at a time per host; a line's functions are called by one thread.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+
+#include "base/status.h"
+
+namespace sharpi {
+
+/// Rows that want routed experts of one layer. Host memory of the asking tier.
+struct ExpertRequest {
+  uint32_t layer = 0, n_rows = 0;
+  const float* x = nullptr;        // [n_rows][n_embd] input of the FFN block, before its norm
+  const int32_t* ids = nullptr;    // [n_rows][n_used]; a negative id is not wanted
+  const float* weights = nullptr;  // [n_rows][n_used]
+  float* y = nullptr;              // [n_rows][n_embd] out: sum_j weight[j] * expert, j ascending
+};
+
+/// Where serve() gets its requests.
+class ExpertLine {
+ public:
+  virtual ~ExpertLine() = default;
+  /// Waits for the next request, and may do something useful meanwhile; nullptr = there is none.
+  virtual const ExpertRequest* next() = 0;
+  /// The last request's y is complete. Not called for what next() did not return.
+  virtual void answer() = 0;
+};
+
+class ExpertHost {
+ public:
+  virtual ~ExpertHost() = default;
+  /// Rows that one request may have.
+  virtual uint32_t max_rows() const = 0;
+  virtual void compute(const ExpertRequest& request) = 0;
+  virtual void serve(ExpertLine& line) = 0;
+};
+
+/// What became of routed experts since the model was loaded: uses by (row, expert), promotions and
+/// bytes by expert.
+struct ExpertStats {
+  uint32_t n_slots = 0, n_resident = 0, n_pinned = 0;
+  uint64_t slot_bytes = 0;
+  uint64_t n_uses = 0, n_hits = 0, n_promotions = 0, n_evictions = 0;
+  uint64_t promoted_bytes = 0;
+};
+
+}  // namespace sharpi

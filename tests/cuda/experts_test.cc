@@ -1,0 +1,248 @@
+// SPDX-License-Identifier: MIT
+// Routed experts on the CPU while router, shared expert and the rest of the layer are on the GPU:
+// goldens with no, few and all slots, every KV dtype, batches; what is counted, kept and pinned;
+// memory as planned. Skipped where there is no CUDA device.
+#include "engine/engine_case.h"
+
+namespace sharpi::testing {
+namespace {
+
+constexpr int32_t kAll = 1 << 20;  // more slots than experts
+constexpr uint32_t kRows = 64;
+constexpr double kExactBound = 2e-3;
+
+class Experts : public ModelTest {
+ protected:
+  void SetUp() override {
+    const ContextPtr context = make_context({});
+    sharpi_device d{};
+    d.struct_size = sizeof d;
+    sharpi_error e = SHARPI_ERROR_INIT;
+    if (sharpi_device_info(context.get(), 1, 0, &d, &e) != SHARPI_OK) GTEST_SKIP() << e.text;
+    ModelTest::SetUp();
+  }
+  static Edit with_slots(int32_t n_slots, sharpi_kv_dtype kv = SHARPI_KV_F32) {
+    return [=](sharpi_plan_params* p, sharpi_session_params* s) {
+      p->arithmetic = SHARPI_ARITHMETIC_EXACT;
+      p->max_logit_rows = kRows;
+      p->n_gpu_layers = -1;
+      p->n_expert_slots = n_slots;
+      s->n_ctx = 2048;
+      s->k_dtype = s->v_dtype = kv;
+    };
+  }
+  /// As many slots as asked for, or as there are experts.
+  Loaded parted(int32_t n_slots, sharpi_kv_dtype kv = SHARPI_KV_F32, const Edit& edit = {}) const {
+    const ModelSetup setup = setup_with([&](sharpi_plan_params* p, sharpi_session_params* s) {
+      with_slots(n_slots == kAll ? static_cast<int32_t>(n_experts()) : n_slots, kv)(p, s);
+      if (edit) edit(p, s);
+    });
+    Loaded l = load(path(), setup);
+    EXPECT_EQ(l.plan_info.n_gpu_layers, l.plan_info.n_layers);
+    EXPECT_EQ(l.plan_info.n_gpu_ffn, l.plan_info.n_layers);
+    return l;
+  }
+  /// Routed experts of the model.
+  uint32_t n_experts() const {
+    const Loaded l = load(path(), setup_with([](sharpi_plan_params* p, sharpi_session_params*) {
+                            p->n_gpu_layers = 0;
+                          }));
+    return l.info.n_experts * l.info.n_layers;
+  }
+};
+
+sharpi_expert_stats stats_of(const Loaded& l) {
+  sharpi_expert_stats s{};
+  s.struct_size = sizeof s;
+  sharpi_error e = SHARPI_ERROR_INIT;
+  EXPECT_EQ(sharpi_model_experts(l.model.get(), &s, &e), SHARPI_OK) << text_of(e);
+  return s;
+}
+
+TEST_P(Experts, GoldensHoldWithAnyNumberOfSlots) {
+  for (const int32_t n_slots : {0, 1, 7, kAll}) {
+    const Loaded l = parted(n_slots);
+    for (const GoldenCase& g : golden_.cases) {
+      Chat chat(l.model.get());
+      const auto logits = chat.all_logits(g.tokens, kRows);
+      double worst = 0;
+      for (size_t p = 0; p < logits.size(); ++p) {
+        for (size_t i = 0; i < 5; ++i) {
+          worst = std::max(
+              worst, std::fabs(static_cast<double>(logits[p][static_cast<size_t>(g.top5[p][i])]) -
+                               static_cast<double>(g.top5_logits[p][i])));
+        }
+      }
+      EXPECT_LE(worst, kExactBound) << n_slots << " slots";
+      EXPECT_EQ(chat.greedy(static_cast<uint32_t>(g.greedy.size())), g.greedy)
+          << n_slots << " slots";
+    }
+    const sharpi_expert_stats s = stats_of(l);
+    EXPECT_EQ(s.n_slots, l.plan_info.n_expert_slots);
+    EXPECT_GT(s.n_uses, 0u);
+    EXPECT_EQ(s.n_hits > 0, n_slots > 0) << n_slots << " slots";
+    if (n_slots == kAll) {
+      EXPECT_EQ(s.n_slots, l.info.n_experts * l.info.n_layers);
+      EXPECT_EQ(s.n_resident, s.n_slots);
+      EXPECT_EQ(s.n_promotions, 0u);
+      EXPECT_EQ(s.n_evictions, 0u);
+    }
+  }
+}
+
+/// A row more or less per call takes another way through the GPU's and the CPU's products.
+TEST_P(Experts, EveryNumberOfRowsGivesTheSameLogits) {
+  const auto prompt = tokens(96);
+  const Loaded c = load(path(), setup_with([](sharpi_plan_params* p, sharpi_session_params* s) {
+                          with_slots(-1)(p, s);
+                          p->n_gpu_layers = 0;
+                        }));
+  Chat reference(c.model.get());
+  const auto want = reference.all_logits(prompt, kRows);
+  for (const int32_t n_slots : {0, 9}) {
+    const Loaded l = parted(n_slots);
+    for (const uint32_t piece : {1u, 3u, 8u, 9u, 24u, 25u, 64u}) {
+      Chat chat(l.model.get());
+      const auto got = chat.all_logits(prompt, piece);
+      double worst = 0;
+      for (size_t i = 0; i < want.size(); ++i) worst = std::max(worst, distance(got[i], want[i]));
+      EXPECT_LE(worst, kExactBound) << n_slots << " slots, " << piece << " rows a call";
+    }
+  }
+}
+
+TEST_P(Experts, BatchesDecodeAsSingleSessionsDo) {
+  const auto prompt = tokens(40);
+  const Loaded l = parted(5);
+  const Loaded c = load(path(), setup_with([](sharpi_plan_params* p, sharpi_session_params* s) {
+                          with_slots(-1)(p, s);
+                          p->n_gpu_layers = 0;
+                        }));
+  std::vector<Chat> here, there;
+  std::vector<sharpi_session*> a, b;
+  for (size_t i = 0; i < 5; ++i) {
+    here.emplace_back(l.model.get());
+    there.emplace_back(c.model.get());
+    const auto part = slice(prompt, 0, 20 + i);
+    here.back().prefill(part);
+    there.back().prefill(part);
+  }
+  for (size_t i = 0; i < 5; ++i) a.push_back(here[i].get()), b.push_back(there[i].get());
+  for (size_t step = 0; step < 6; ++step) {
+    std::vector<int32_t> next;
+    for (size_t i = 0; i < 5; ++i) next.push_back(prompt[(step * 5 + i) % prompt.size()]);
+    sharpi_error e = SHARPI_ERROR_INIT;
+    ASSERT_EQ(sharpi_decode_batch(a.data(), next.data(), 5, &e), SHARPI_OK) << text_of(e);
+    ASSERT_EQ(sharpi_decode_batch(b.data(), next.data(), 5, &e), SHARPI_OK) << text_of(e);
+    for (size_t i = 0; i < 5; ++i) {
+      EXPECT_LE(distance(here[i].logits(), there[i].logits()), kExactBound);
+    }
+  }
+}
+
+/// What the reference prefers stays among the five best, whatever the rows are stored in.
+TEST_P(Experts, EveryKvDtypeKeepsTheBestTokens) {
+  const auto prompt = tokens(128);
+  const Loaded full = parted(0);
+  Chat reference(full.model.get());
+  const auto want = reference.all_logits(prompt, kRows);
+  for (const sharpi_kv_dtype kv : {SHARPI_KV_F32, SHARPI_KV_BF16, SHARPI_KV_Q8_0}) {
+    for (const int32_t n_slots : {0, 7, kAll}) {
+      const Loaded l = parted(n_slots, kv);
+      ASSERT_EQ(l.plan_info.k_dtype, kv);
+      Chat chat(l.model.get());
+      const auto got = chat.all_logits(prompt, kRows);
+      size_t kept = 0;
+      for (size_t i = 0; i < want.size(); ++i) {
+        const size_t best = best_of(want[i]);
+        size_t better = 0;
+        for (const float v : got[i]) better += v > got[i][best] ? 1 : 0;
+        kept += better < 5 ? 1 : 0;
+      }
+      EXPECT_EQ(kept, want.size()) << dtype_text(kv) << ", " << n_slots << " slots";
+    }
+  }
+}
+
+TEST_P(Experts, WhatIsUsedComesIntoTheSlots) {
+  const Loaded l = parted(12);
+  Chat chat(l.model.get());
+  chat.prefill(tokens(16));
+  for (int i = 0; i < 200; ++i) chat.decode(tokens(16)[static_cast<size_t>(i) % 4]);
+  const sharpi_expert_stats s = stats_of(l);
+  EXPECT_GT(s.n_promotions, 0u);
+  EXPECT_GT(s.n_evictions, 0u);
+  EXPECT_LE(s.n_resident, s.n_slots);
+  EXPECT_GE(s.promoted_bytes, s.n_promotions);
+  EXPECT_LE(s.promoted_bytes, s.n_promotions * s.slot_bytes);
+  uint64_t uses = 0;
+  for (uint32_t layer = 0; layer < l.info.n_layers; ++layer) {
+    std::vector<uint64_t> of(l.info.n_experts);
+    uint32_t n = 0;
+    sharpi_error e = SHARPI_ERROR_INIT;
+    ASSERT_EQ(sharpi_model_expert_uses(l.model.get(), layer, of.data(), l.info.n_experts, &n, &e),
+              SHARPI_OK)
+        << text_of(e);
+    for (uint32_t i = 0; i < n; ++i) uses += of[i];
+  }
+  EXPECT_EQ(uses, s.n_uses);
+}
+
+TEST_P(Experts, PinnedExpertsStay) {
+  const Loaded l = parted(6);
+  const std::vector<uint32_t> layers{0, 1, 0, 1}, experts{3, 4, 5, 2};
+  sharpi_error e = SHARPI_ERROR_INIT;
+  ASSERT_EQ(sharpi_model_pin_experts(l.model.get(), layers.data(), experts.data(), 4, &e),
+            SHARPI_OK)
+      << text_of(e);
+  EXPECT_EQ(stats_of(l).n_pinned, 4u);
+  Chat chat(l.model.get());
+  chat.prefill(tokens(16));
+  const auto& g = golden_.cases.front();
+  Chat golden(l.model.get());
+  golden.prefill(g.tokens);
+  EXPECT_EQ(golden.greedy(static_cast<uint32_t>(g.greedy.size())), g.greedy);
+  EXPECT_EQ(stats_of(l).n_pinned, 4u);
+  EXPECT_EQ(sharpi_model_pin_experts(l.model.get(), layers.data(), experts.data(), 4, &e),
+            SHARPI_E_DOES_NOT_FIT);
+  const uint32_t none = l.info.n_experts, zero = 0;
+  EXPECT_EQ(sharpi_model_pin_experts(l.model.get(), &zero, &none, 1, &e),
+            SHARPI_E_INVALID_ARGUMENT);
+}
+
+TEST_P(Experts, MemoryIsThePlans) {
+  for (const int32_t n_slots : {0, 1, 11, kAll}) {
+    const Loaded l = parted(n_slots);
+    std::vector<sharpi_memory_row> planned(64), held(64);
+    uint32_t n = 0, m = 0;
+    sharpi_error e = SHARPI_ERROR_INIT;
+    ASSERT_EQ(sharpi_plan_rows(l.plan.get(), planned.data(), sizeof planned[0], 64, &n, &e),
+              SHARPI_OK);
+    ASSERT_EQ(sharpi_model_memory(l.model.get(), held.data(), sizeof held[0], 64, &m, &e),
+              SHARPI_OK);
+    uint32_t n_compared = 0;
+    for (uint32_t i = 0; i < m; ++i) {
+      for (uint32_t k = 0; k < n; ++k) {
+        const bool same = planned[k].tier == held[i].tier && planned[k].kind == held[i].kind &&
+                          planned[k].purpose == held[i].purpose &&
+                          std::string(planned[k].label) == held[i].label;
+        if (!same) continue;
+        ++n_compared;
+        EXPECT_EQ(planned[k].payload_bytes, held[i].payload_bytes) << held[i].label;
+        EXPECT_EQ(planned[k].held_bytes, held[i].held_bytes) << held[i].label;
+        if (std::string(held[i].label) == "expert slots") {
+          EXPECT_EQ(held[i].payload_bytes, l.plan_info.n_expert_slots * stats_of(l).slot_bytes);
+        }
+      }
+    }
+    EXPECT_EQ(n_compared, m);
+    EXPECT_GT(n_compared, 6u);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Cuda, Experts,
+                         ::testing::Values("tiny-qwen3moe", "tiny-olmoe", "tiny-qwen35moe"),
+                         model_name);
+
+}  // namespace
+}  // namespace sharpi::testing

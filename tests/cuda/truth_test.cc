@@ -1,0 +1,220 @@
+// SPDX-License-Identifier: MIT
+// The plan is the truth: over models, codecs, splits and budgets every row that is planned is taken
+// with the same bytes, and no other. Without a CUDA device the host's share of it runs: codecs and
+// host budgets.
+#include <map>
+#include <tuple>
+
+#include "engine/engine_case.h"
+
+namespace sharpi::testing {
+namespace {
+
+using Rows = std::vector<sharpi_memory_row>;
+using Key = std::tuple<uint32_t, uint32_t, uint32_t, std::string, uint32_t, uint32_t, uint32_t>;
+using Table = std::map<Key, std::pair<uint64_t, uint64_t>>;
+
+template <class Call, class Handle>
+Rows fetch(Call call, const Handle* h) {
+  uint32_t n = 0;
+  sharpi_error e = SHARPI_ERROR_INIT;
+  Rows rows(128);
+  EXPECT_EQ(call(h, rows.data(), sizeof rows[0], 128, &n, &e), SHARPI_OK) << text_of(e);
+  rows.resize(n);
+  return rows;
+}
+
+void add(const Rows& rows, Table* to) {
+  for (const sharpi_memory_row& r : rows) {
+    if (r.transient != 0) continue;  // gone when loading has ended
+    auto& at =
+        (*to)[Key{r.tier, r.purpose, r.kind, r.label, r.first_layer, r.n_layers, r.per_session}];
+    at.first += r.payload_bytes;
+    at.second += r.held_bytes;
+  }
+}
+
+struct Wish {
+  sharpi_kv_dtype kv = SHARPI_KV_AUTO, tail = SHARPI_KV_AUTO;
+  int32_t layers = 0, ffn = -1, experts = -1, slots = -1;
+  uint64_t device_budget = SHARPI_ALL_FREE, host_budget = SHARPI_ALL_FREE;
+  uint32_t n_ctx = 512, window = 0;
+};
+
+std::string describe(const Wish& w) {
+  return std::string(dtype_text(w.kv)) + " layers " + std::to_string(w.layers) + " ffn " +
+         std::to_string(w.ffn) + " experts " + std::to_string(w.experts) + " slots " +
+         std::to_string(w.slots) + " window " + std::to_string(w.window);
+}
+
+uint64_t held_by_context(const sharpi_context* context) {
+  sharpi_device d{};
+  d.struct_size = sizeof d;
+  sharpi_error e = SHARPI_ERROR_INIT;
+  return sharpi_device_info(context, 1, 0, &d, &e) == SHARPI_OK ? d.held_bytes : 0;
+}
+
+class Truth : public ModelTest {
+ protected:
+  void SetUp() override {
+    ModelTest::SetUp();
+    if (IsSkipped()) return;
+    context_ = make_context({});
+    has_gpu_ = free_device_bytes(context_.get()) != 0;
+  }
+  static ModelSetup setup_of(const Wish& w) {
+    return setup_with([=](sharpi_plan_params* p, sharpi_session_params* s) {
+      s->k_dtype = s->v_dtype = w.kv;
+      s->tail_k_dtype = s->tail_v_dtype = w.tail;
+      s->n_ctx = w.n_ctx;
+      s->capture_window = w.window;
+      s->n_checkpoints = 2;
+      p->n_gpu_layers = w.layers;
+      p->n_gpu_ffn = w.ffn;
+      p->n_gpu_experts = w.experts;
+      p->n_expert_slots = w.slots;
+      p->device_budget = w.device_budget;
+      p->host_budget = w.host_budget;
+      p->n_chunk = 64;
+    });
+  }
+  /// The plan's summary when what was taken could be compared with it; n_rows 0 when refused.
+  sharpi_plan_summary compare(const Wish& w) {
+    sharpi_plan_summary info{};
+    info.struct_size = sizeof info;
+    sharpi_error e = SHARPI_ERROR_INIT;
+    PlanPtr plan;
+    const sharpi_status planned = try_plan(context_.get(), path(), setup_of(w), &plan, &e);
+    if (planned == SHARPI_E_UNSUPPORTED) return info;  // layers that share rows stay together
+    EXPECT_EQ(planned, SHARPI_OK) << describe(w) << ": " << text_of(e);
+    if (!plan) return info;
+    EXPECT_EQ(held_by_context(context_.get()), 0u);
+    sharpi_model* raw = nullptr;
+    EXPECT_EQ(sharpi_model_load(plan.get(), nullptr, nullptr, &raw, &e), SHARPI_OK)
+        << describe(w) << ": " << text_of(e);
+    const ModelPtr model(raw);
+    if (!model) return info;
+    EXPECT_EQ(sharpi_plan_info(plan.get(), &info, &e), SHARPI_OK) << text_of(e);
+    Chat chat(raw);
+    Table want, got;
+    add(fetch(sharpi_plan_rows, plan.get()), &want);
+    add(fetch(sharpi_model_memory, raw), &got);
+    add(fetch(sharpi_session_memory, chat.get()), &got);
+    EXPECT_EQ(got, want) << describe(w);
+    EXPECT_EQ(held_by_context(context_.get()), info.device_held_bytes) << describe(w);
+    uint64_t kv = 0, weights = 0;
+    for (const auto& [key, bytes] : want) {
+      EXPECT_GT(bytes.first, 0u) << std::get<3>(key);
+      EXPECT_GE(bytes.second, bytes.first) << std::get<3>(key);
+      kv += std::get<1>(key) == SHARPI_ROW_KV ? bytes.first : 0;
+      weights += std::get<1>(key) == SHARPI_ROW_WEIGHTS ? bytes.first : 0;
+    }
+    EXPECT_GT(weights, 0u) << "nothing was priced";
+    EXPECT_GT(kv, 0u) << "nothing was priced";
+    EXPECT_EQ(kv, info.kv_payload_bytes);
+    chat.prefill(tokens(70));  // and what computes takes no more
+    chat.decode(3);
+    EXPECT_EQ(held_by_context(context_.get()), info.device_held_bytes) << describe(w);
+    return info;
+  }
+  uint32_t n_layers() {
+    PlanPtr plan;
+    sharpi_error e = SHARPI_ERROR_INIT;
+    sharpi_plan_summary info{};
+    info.struct_size = sizeof info;
+    EXPECT_EQ(try_plan(context_.get(), path(), setup_of({}), &plan, &e), SHARPI_OK) << text_of(e);
+    EXPECT_EQ(sharpi_plan_info(plan.get(), &info, &e), SHARPI_OK) << text_of(e);
+    return info.n_layers;
+  }
+  /// Routed experts of all layers: the most slots that a plan takes.
+  int32_t n_experts() {
+    int32_t n = 1;
+    PlanPtr plan;
+    sharpi_error e = SHARPI_ERROR_INIT;
+    const auto layers = static_cast<int32_t>(n_layers());
+    while (try_plan(context_.get(), path(), setup_of({.layers = layers, .slots = n}), &plan, &e) ==
+           SHARPI_OK)
+      ++n;
+    return n - 1;
+  }
+  ContextPtr context_;
+  bool has_gpu_ = false;
+};
+
+constexpr sharpi_kv_dtype kDtypes[] = {SHARPI_KV_F32, SHARPI_KV_BF16, SHARPI_KV_Q8_0};
+
+TEST_P(Truth, OnTheHostOverCodecsAndBudgets) {
+  uint32_t n_compared = 0;
+  for (const sharpi_kv_dtype kv : kDtypes) {
+    const uint64_t takes = compare({.kv = kv}).host_held_bytes;
+    ASSERT_GT(takes, 0u);
+    const sharpi_plan_summary exact = compare({.kv = kv, .host_budget = takes});
+    EXPECT_EQ(exact.host_held_bytes, takes);
+    PlanPtr plan;
+    sharpi_error e = SHARPI_ERROR_INIT;
+    EXPECT_EQ(
+        try_plan(context_.get(), path(), setup_of({.kv = kv, .host_budget = takes - 1}), &plan, &e),
+        SHARPI_E_DOES_NOT_FIT);
+    const sharpi_plan_summary captured = compare({.kv = kv, .window = 32});
+    EXPECT_GT(captured.host_held_bytes, takes);
+    n_compared += exact.n_rows > 0 ? 1 : 0;
+  }
+  EXPECT_EQ(n_compared, 3u);
+}
+
+TEST_P(Truth, OverSplitsAndCodecs) {
+  if (!has_gpu_) GTEST_SKIP() << "no CUDA device";
+  const auto n = static_cast<int32_t>(n_layers());
+  uint32_t n_compared = 0;
+  for (const sharpi_kv_dtype kv : kDtypes) {
+    for (const int32_t layers : {1, n / 2, n - 1, n}) {
+      for (const int32_t ffn : {-1, 0, layers / 2}) {
+        const sharpi_plan_summary s = compare({.kv = kv, .tail = kv, .layers = layers, .ffn = ffn});
+        if (s.n_rows == 0) continue;
+        EXPECT_EQ(s.n_gpu_layers, static_cast<uint32_t>(layers));
+        EXPECT_GT(s.device_held_bytes, 0u);
+        ++n_compared;
+      }
+    }
+    n_compared += compare({.kv = kv, .layers = n, .window = 32}).n_rows > 0 ? 1 : 0;
+  }
+  EXPECT_GE(n_compared, 12u);
+}
+
+TEST_P(Truth, OverExpertsAndSlots) {
+  if (!has_gpu_) GTEST_SKIP() << "no CUDA device";
+  const auto n = static_cast<int32_t>(n_layers());
+  const sharpi_plan_summary whole = compare({.layers = n});
+  if (whole.expert_slot_bytes == 0) GTEST_SKIP() << "no routed experts";
+  const int32_t total = n_experts();
+  ASSERT_GT(total, 0);
+  for (const sharpi_kv_dtype kv : kDtypes) {
+    for (const int32_t slots : {0, 3, total}) {
+      const sharpi_plan_summary s = compare({.kv = kv, .layers = n, .slots = slots});
+      EXPECT_EQ(s.n_expert_slots, static_cast<uint32_t>(slots));
+      EXPECT_EQ(s.n_gpu_experts, 0u);
+    }
+    const sharpi_plan_summary some = compare({.kv = kv, .layers = n, .experts = 1, .slots = 2});
+    EXPECT_EQ(some.n_gpu_experts, 1u);
+  }
+}
+
+TEST_P(Truth, OverDeviceBudgets) {
+  if (!has_gpu_) GTEST_SKIP() << "no CUDA device";
+  const uint64_t all = compare({.layers = -1}).device_held_bytes;
+  ASSERT_GT(all, 0u);
+  uint64_t before = all + 1;
+  for (const uint32_t percent : {100u, 90u, 75u, 60u, 45u, 30u, 15u, 0u}) {
+    const uint64_t budget = all * percent / 100;
+    const sharpi_plan_summary s = compare({.layers = -1, .device_budget = budget});
+    EXPECT_LE(s.device_peak_bytes, budget);
+    EXPECT_LE(s.device_held_bytes, before);
+    before = s.device_held_bytes;
+  }
+  EXPECT_EQ(before, 0u) << "a budget of nothing takes nothing";
+}
+
+INSTANTIATE_TEST_SUITE_P(Cuda, Truth, ::testing::ValuesIn(all_models()), model_name);
+
+}  // namespace
+}  // namespace sharpi::testing

@@ -1,0 +1,169 @@
+// SPDX-License-Identifier: MIT
+// Machines that exist only in tests: a host, and a device of any size that takes weights, expert
+// slots and KV rows and nothing else, so that every byte of a plan can be counted by hand.
+// Thread rule: plain values.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "kv/kv_layout.h"
+#include "plan/plan.h"
+#include "support/tiny_model.h"
+
+namespace sharpi::test {
+
+inline uint64_t mixer_bytes(const LayerSpec& l) {
+  const AttentionSpec& a = l.attention;
+  const DeltaNetSpec& d = l.delta;
+  uint64_t n = a.q.bytes() + a.k.bytes() + a.v.bytes() + a.o.bytes();
+  n += d.qkv.bytes() + d.gate.bytes() + d.alpha.bytes() + d.beta.bytes() + d.out.bytes();
+  return n;
+}
+inline uint64_t routed_bytes(const LayerSpec& l) {
+  const FfnSpec& f = l.ffn;
+  return f.kind == FfnKind::kMoe ? f.gate.bytes() + f.up.bytes() + f.down.bytes() : 0;
+}
+/// Dense FFN, or router and shared expert.
+inline uint64_t ffn_bytes(const LayerSpec& l) {
+  const FfnSpec& f = l.ffn;
+  const uint64_t dense =
+      f.kind == FfnKind::kDense ? f.gate.bytes() + f.up.bytes() + f.down.bytes() : 0;
+  return dense + f.router.bytes() + f.shared_gate.bytes() + f.shared_up.bytes() +
+         f.shared_down.bytes();
+}
+
+class PaperTier final : public TierSizer {
+ public:
+  PaperTier(TierId id, uint64_t bytes) : id_(id), bytes_(bytes) {}
+  TierId tier() const override { return id_; }
+  uint32_t device_index() const override { return id_ == TierId::kCuda ? 1 : 0; }
+  uint64_t free_bytes() const override { return bytes_; }
+  uint64_t total_bytes() const override { return bytes_; }
+  std::string device_name() const override { return "paper"; }
+  uint64_t expert_slot_bytes(const ModelSpec& spec, const Placement& p) const override {
+    uint64_t n = 0;
+    for (uint32_t l = 0; l < spec.n_layers() && id_ == TierId::kCuda; ++l) {
+      if (p.parts_experts(spec, l))
+        n = std::max(n, routed_bytes(spec.layers[l]) / spec.layers[l].ffn.n_experts);
+    }
+    return n;
+  }
+  std::vector<MemoryRow> model_rows(const ModelSpec& spec, const Placement& p, const ModelShape&,
+                                    const SessionShape&) const override {
+    uint64_t n = 1;
+    for (size_t l = 0; l < spec.layers.size(); ++l) {
+      if (p.mixer[l] == id_) n += mixer_bytes(spec.layers[l]);
+      if (p.ffn[l] == id_) n += ffn_bytes(spec.layers[l]);
+      if (p.experts[l] == id_) n += routed_bytes(spec.layers[l]);
+    }
+    if (p.embedding == id_) n += spec.token_embd.bytes();
+    if (p.head == id_ && !spec.tied_output) n += spec.output.bytes();
+    std::vector<MemoryRow> rows{row(SHARPI_ROW_WEIGHTS, "weights", n)};
+    const uint64_t slots = p.n_expert_slots * expert_slot_bytes(spec, p);
+    if (slots != 0) rows.push_back(row(SHARPI_ROW_EXPERTS, "expert slots", slots));
+    return rows;
+  }
+  std::vector<MemoryRow> session_rows(const ModelSpec& spec, const Placement& p,
+                                      const ModelShape& model,
+                                      const SessionShape& session) const override {
+    std::vector<bool> here(spec.layers.size());
+    for (size_t l = 0; l < here.size(); ++l) here[l] = p.mixer[l] == id_;
+    const uint32_t slots = session.capacity(model.n_chunk);
+    const KvLayout layout = make_kv_layout(
+        spec, here, session.dtypes, {session.n_ctx, slots, session.rewind, model.n_chunk, false});
+    uint64_t held = 0, payload = 0;
+    for (const KvGroup& g : layout.groups) {
+      held += g.block_bytes(g.capacity);
+      payload += g.payload_bytes(g.capacity);
+    }
+    if (held == 0) return {};
+    MemoryRow r = row(SHARPI_ROW_KV, "KV rows", held);
+    r.payload_bytes = payload;
+    r.per_session = 1;
+    return {r};
+  }
+
+ private:
+  MemoryRow row(uint32_t purpose, const char* label, uint64_t n) const {
+    const bool device = id_ == TierId::kCuda;
+    return make_row(id_, 0, purpose, device ? SHARPI_ROW_DEVICE : SHARPI_ROW_ANONYMOUS, label, n,
+                    n);
+  }
+  TierId id_;
+  uint64_t bytes_;
+};
+
+/// What plans leave to a GPU's driver of the memory that is free.
+constexpr uint64_t kDriverShare = 256ull << 20;
+
+struct PaperRequest {
+  int32_t layers = -1, ffn = -1, experts = -1, slots = -1, ends = -1;
+  uint64_t device = 0;  // bytes that plans may use of the device; 0 = there is none
+  uint64_t device_budget = SHARPI_ALL_FREE, host_budget = SHARPI_ALL_FREE;
+  uint32_t n_ctx = 512;
+  sharpi_kv_dtype kv = SHARPI_KV_AUTO, tail = SHARPI_KV_AUTO;
+  uint32_t n_sessions = 1, on_device = SHARPI_UNSET;
+  double device_rate = 0, pcie_rate = 0, host_rate = 0;
+};
+
+class Solving : public ::testing::Test {
+ protected:
+  static std::shared_ptr<const ModelSpec> spec_of(const ModelRecipe& recipe, bool sparse = false) {
+    auto spec = load_model(ModelFile(recipe), sparse);
+    EXPECT_TRUE(spec.is_ok()) << spec.status().text();
+    return spec.take();
+  }
+  static Result<std::shared_ptr<const Plan>> plan(const std::shared_ptr<const ModelSpec>& spec,
+                                                  const PaperRequest& r,
+                                                  const PlanMachine* machine = nullptr) {
+    const PaperTier host(TierId::kCpu, 1ull << 40), device(TierId::kCuda, r.device + kDriverShare);
+    std::vector<const TierSizer*> sizers{&host};
+    if (r.device != 0) sizers.push_back(&device);
+    sharpi_session_params s;
+    sharpi_session_params_init(&s, sizeof s);
+    s.n_ctx = r.n_ctx;
+    s.k_dtype = s.v_dtype = r.kv;
+    s.tail_k_dtype = s.tail_v_dtype = r.tail;
+    sharpi_plan_params p;
+    sharpi_plan_params_init(&p, sizeof p);
+    p.n_gpu_layers = r.layers;
+    p.n_gpu_ffn = r.ffn;
+    p.n_gpu_experts = r.experts;
+    p.n_expert_slots = r.slots;
+    p.gpu_ends = r.ends;
+    p.device = r.on_device;
+    p.device_budget = r.device_budget;
+    p.host_budget = r.host_budget;
+    p.n_sessions = r.n_sessions;
+    p.device_rate = r.device_rate;
+    p.pcie_rate = r.pcie_rate;
+    p.host_rate = r.host_rate;
+    p.session = &s;
+    return make_plan(spec, sizers, p, {}, machine);
+  }
+  static std::shared_ptr<const Plan> must(const std::shared_ptr<const ModelSpec>& spec,
+                                          const PaperRequest& r,
+                                          const PlanMachine* machine = nullptr) {
+    auto made = plan(spec, r, machine);
+    EXPECT_TRUE(made.is_ok()) << made.status().text();
+    return made.is_ok() ? made.take() : nullptr;
+  }
+  /// The text of the refusal.
+  static std::string refused(const std::shared_ptr<const ModelSpec>& spec, const PaperRequest& r,
+                             Code code, const std::string& part) {
+    const auto made = plan(spec, r);
+    EXPECT_FALSE(made.is_ok()) << part;
+    if (made.is_ok()) return "";
+    EXPECT_EQ(made.status().code(), code) << made.status().text();
+    EXPECT_NE(made.status().text().find(part), std::string::npos) << made.status().text();
+    return made.status().text();
+  }
+  static constexpr uint64_t kPlenty = 1ull << 40;
+};
+
+}  // namespace sharpi::test

@@ -2,6 +2,7 @@
 #include "cuda/cuda_experts.h"
 
 #include <algorithm>
+#include <array>
 #include <cstring>
 
 #include "base/checked.h"
@@ -22,15 +23,12 @@ struct Part {
   const std::byte* of(uint32_t expert) const { return ref->tensor->data + expert * bytes; }
 };
 
-std::vector<Part> parts_of(const FfnSpec& f, const SlotLayout::Layer& at) {
-  std::vector<Part> parts;
-  const auto add = [&](const TensorRef& w, uint64_t offset) {
-    if (w) parts.push_back({&w, offset, w.bytes() / w.n_experts});
+/// A fused gate and up leave an empty part behind.
+std::array<Part, 3> parts_of(const FfnSpec& f, const SlotLayout::Layer& at) {
+  const auto part = [](const TensorRef& w, uint64_t offset) {
+    return Part{&w, offset, w.bytes() / w.n_experts};
   };
-  add(f.gate, 0);
-  add(f.up, at.up);
-  add(f.down, at.down);
-  return parts;
+  return {part(f.gate, 0), part(f.up, at.up), part(f.down, at.down)};
 }
 
 }  // namespace
@@ -212,6 +210,7 @@ Status ExpertSlots::send(uint32_t index) {
                      "sending an expert"));
   for (const Part& p : parts_of(spec().layers[l].ffn, layout_.layers[l])) {
     const TensorRef& w = *p.ref;
+    if (!w) continue;
     if (weight_layout(w.tensor->type, w.n_in, w.n_out) != WeightLayout::kTiles) {
       SHARPI_TRY(device_->check(cudaMemcpyAsync(slot + p.at, staged + p.at, p.bytes,
                                                 cudaMemcpyDeviceToDevice, stream_.get()),

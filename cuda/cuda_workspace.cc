@@ -8,6 +8,7 @@
 #include "cuda/kernels/delta_net.h"
 #include "cuda/kernels/handover.h"
 #include "cuda/kernels/moe_step.h"
+#include "cuda/kernels/router.h"
 #include "tier/session_layout.h"
 
 namespace sharpi::cuda {
@@ -18,6 +19,7 @@ struct Widths {
   uint64_t q = 0, query = 0, kv = 0, mix = 0, conv = 0, z = 0, heads_v = 0;
   uint64_t ffn = 0, widest_in = 0, widest_out = 0;
   uint32_t n_experts = 0, n_used = 0, d_expert = 0, d_shared = 0;
+  uint32_t n_slabs = 0;  // matrices that rows are sorted by: experts, or expert slots
   uint32_t attn_heads = 0, attn_dim = 0, n_half = 0;
   bool has_shared = false, parts_experts = false;
   std::vector<DeltaNetShape> deltas;
@@ -81,6 +83,9 @@ Widths measure(const ModelSpec& spec, const Placement& placement) {
     if (layer.ple_gate) take(&w.widest_in, uint64_t{spec.d_ple});
   }
   take(&w.widest_out, uint64_t{spec.n_layers()} * spec.d_ple);
+  w.n_slabs = w.n_experts;
+  if (w.parts_experts && placement.n_expert_slots < kMaxExperts)
+    take(&w.n_slabs, placement.n_expert_slots + 1);
   return w;
 }
 
@@ -116,7 +121,7 @@ uint64_t kernel_bytes(const ModelSpec& spec, const ModelShape& model, const Matm
   uint64_t n = matmul_workspace_bytes(config, rows, in, static_cast<uint32_t>(w.widest_out));
   take(&n, matmul_workspace_bytes(config, head_rows, spec.n_embd, spec.n_vocab));
   if (w.n_experts != 0) {
-    take(&n, moe_workspace_bytes(config, rows, spec.n_embd, w.d_expert, w.n_experts, w.n_used));
+    take(&n, moe_workspace_bytes(config, rows, spec.n_embd, w.d_expert, w.n_slabs, w.n_used));
   }
   for (const DeltaNetShape& d : w.deltas) take(&n, delta_net_workspace_bytes(d, model.max_rows()));
   return n;

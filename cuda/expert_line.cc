@@ -43,7 +43,9 @@ GraphLine::GraphLine(const Device& device, ExpertHandover& handover, ExpertSlots
       n_rows_(n_rows),
       use_slots_(use_slots),
       number_(*handover.at<uint32_t>(handover.layout.sent)),
-      lane_(lane) {}
+      lane_(lane) {
+  publish(number_);  // what a call that failed had answered in advance
+}
 
 GraphLine::~GraphLine() {
   for (; at_ < segment_.blocks.size(); ++at_) number_ += asks(segment_.blocks[at_]) ? 1 : 0;

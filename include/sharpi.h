@@ -271,7 +271,8 @@ typedef uint32_t sharpi_arithmetic;
 typedef struct sharpi_plan_params {
   uint32_t struct_size;
   int32_t n_gpu_layers;                        /**< -1 = as many as fit (default), 0 = CPU only. */
-  int32_t n_gpu_ffn;                           /**< FFN blocks on the GPU; -1 = as many as fit. */
+  int32_t n_gpu_ffn;                           /**< FFN blocks on the GPU, of the first layers (MoE: router
+                                                    and shared expert); -1 = as many as fit. */
   int32_t n_expert_slots;                      /**< Slots on the GPU for single routed experts of layers
                                                     whose experts are on the CPU; -1 = as many as fit. 0
                                                     and more put the experts on the CPU, but for those
@@ -285,8 +286,9 @@ typedef struct sharpi_plan_params {
   uint32_t max_concurrent;                     /**< Calls that compute at once on the model; default 1. */
   uint32_t n_sessions;                         /**< Sessions of the template to price; default 1. */
   uint32_t device;                             /**< Device index for the trunk; UNSET = first GPU. */
-  uint64_t device_budget;                      /**< Bytes; default SHARPI_ALL_FREE. */
-  uint64_t host_budget;                        /**< Bytes; default SHARPI_ALL_FREE. */
+  uint64_t device_budget;                      /**< Bytes; default SHARPI_ALL_FREE; more than there are
+                                                    is refused. */
+  uint64_t host_budget;                        /**< The same for anonymous and pinned host memory. */
   double device_rate, pcie_rate, host_rate;    /**< Bytes/s; 0 = measured once per context, by the first
                                                     plan with blocks on both tiers. They decide from how
                                                     many tokens on weights of the CPU are streamed. */

@@ -209,7 +209,7 @@ __device__ __forceinline__ void route_block(const StepArgs& p, const View& v, Mi
   __syncthreads();
   if (v.warp != 0) {
     stage_row(p, v, row, p.n_embd, p.units, p.norm_weight, 1);
-    if (!p.cold) warm_up(p, v);
+    warm_up(p, v);
     return;
   }
   leave_logits(p, v);

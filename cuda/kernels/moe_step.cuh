@@ -47,7 +47,7 @@ struct StepArgs {
   const float* x;  // before the first phase
   const float* norm_weight;
   float norm_eps, after_eps;
-  bool renormalize, add, cold;
+  bool renormalize, add;
   Epilogue activation;
   const float* router;
   const float* shared_gate;  // nullptr: no such row
@@ -112,7 +112,7 @@ struct Place {
   uint32_t image_unit, group;  // group: panel or member of a pair within the block
 };
 
-enum Phase : uint32_t { kBefore, kUp, kDown, kAfter, kPhases };
+enum Phase : uint32_t { kBefore, kUp, kDown, kAfter };
 
 struct View {
   uint8_t* shared;

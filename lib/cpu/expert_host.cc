@@ -15,7 +15,7 @@ namespace {
 constexpr uint32_t kFewRows = 8;
 /// Weight rows of a unit, and of a job: long ones stream better, but in the end the threads must
 /// finish together. Units of several rows a job go by panels of kPanelUnit weight rows.
-constexpr uint32_t kUnitRows = 8, kJobRows = 64, kPanelUnit = 32;
+constexpr uint32_t kUnitRows = 8, kJobRows = 128, kPanelUnit = 32;
 /// From how many rows of one expert its products go by panels of kPanelUnit weight rows.
 constexpr uint32_t kPanelRows = 5;
 
@@ -80,12 +80,14 @@ void CpuExpertHost::serve(ExpertLine& line) {
 }
 
 void CpuExpertHost::lead(ExpertLine& line) {
-  uint32_t round = 0;
   while (const ExpertRequest* r = line.next()) {
     wait_until([&] { return active_.load(std::memory_order_seq_cst) == 0; });
     if (prepare(*r)) {
-      round_.store(++round, std::memory_order_seq_cst);
-      work(0);
+      const uint32_t round = ++n_rounds_ == 0 ? ++n_rounds_ : n_rounds_;
+      round_.store(round, std::memory_order_seq_cst);
+      in_ = model_.norm_request(*r, ws_);
+      input_.store(round, std::memory_order_release);
+      work(0, round);
       wait_until(
           [&] { return n_outputs_.load(std::memory_order_acquire) == output_phase_.n_units; });
       round_.store(0, std::memory_order_seq_cst);
@@ -108,7 +110,7 @@ void CpuExpertHost::follow(uint32_t worker) {
     active_.fetch_add(1, std::memory_order_seq_cst);
     if (round_.load(std::memory_order_seq_cst) == round) {
       seen = round;
-      work(worker);
+      work(worker, round);
     }
     active_.fetch_sub(1, std::memory_order_seq_cst);
   }
@@ -136,19 +138,35 @@ void CpuExpertHost::set_phase(Phase* phase, std::vector<Share>* shares, uint32_t
   }
 }
 
-/// Sets the request up; false when its answer is there already (no expert is wanted).
+/// Sets the request up, but for its input; false when its answer is there already (no expert is
+/// wanted).
 bool CpuExpertHost::prepare(const ExpertRequest& r) {
   request_ = r;
-  const LayerSpec& layer = model_.spec().layers[r.layer];
-  const FfnSpec& f = layer.ffn;
+  const FfnSpec& f = model_.spec().layers[r.layer].ffn;
   ffn_ = &f;
-  const uint64_t e = model_.spec().n_embd, width = f.d_ff;
+  const uint64_t e = model_.spec().n_embd;
   const uint32_t n_slots = model_.group_request(r, ws_);
   if (n_slots == 0) {
     std::memset(r.y, 0, r.n_rows * e * sizeof(float));
     return false;
   }
-  in_ = model_.norm_request(r, ws_);
+  prepare_tasks(r, n_slots);
+  hidden_phase_.units_each =
+      static_cast<uint32_t>(div_up(uint64_t{f.d_ff}, hidden_phase_.unit_rows));
+  for (uint32_t i = 0; i < n_experts_; ++i) {
+    experts_[i].units_left.store(hidden_phase_.units_each, std::memory_order_relaxed);
+  }
+  set_phase(&hidden_phase_, &hidden_shares_, n_experts_ * hidden_phase_.units_each);
+  set_phase(&output_phase_, &output_shares_,
+            static_cast<uint32_t>(div_up(e, output_phase_.unit_rows)));
+  n_prepared_.store(0, std::memory_order_relaxed);
+  n_outputs_.store(0, std::memory_order_relaxed);
+  return true;
+}
+
+void CpuExpertHost::prepare_tasks(const ExpertRequest& r, uint32_t n_slots) {
+  const FfnSpec& f = model_.spec().layers[r.layer].ffn;
+  const uint64_t e = model_.spec().n_embd, width = f.d_ff;
   hidden_ = {ws_.get(Buf::kFfnGate), width, n_slots, width, ws_.get<std::byte>(Buf::kActWide)};
   const auto* first = ws_.get<uint32_t>(Buf::kMoeFirst);
   const auto* rows = ws_.get<uint32_t>(Buf::kMoeRows);
@@ -173,16 +191,6 @@ bool CpuExpertHost::prepare(const ExpertRequest& r) {
   }
   hidden_phase_.unit_rows = output_phase_.unit_rows = panels ? kPanelUnit : kUnitRows;
   hidden_phase_.most = output_phase_.most = kJobRows / hidden_phase_.unit_rows;
-  hidden_phase_.units_each = static_cast<uint32_t>(div_up(width, hidden_phase_.unit_rows));
-  for (uint32_t i = 0; i < n_experts_; ++i) {
-    experts_[i].units_left.store(hidden_phase_.units_each, std::memory_order_relaxed);
-  }
-  set_phase(&hidden_phase_, &hidden_shares_, n_experts_ * hidden_phase_.units_each);
-  set_phase(&output_phase_, &output_shares_,
-            static_cast<uint32_t>(div_up(e, output_phase_.unit_rows)));
-  n_prepared_.store(0, std::memory_order_relaxed);
-  n_outputs_.store(0, std::memory_order_relaxed);
-  return true;
 }
 
 bool CpuExpertHost::take(std::vector<Share>& shares, uint32_t most, uint32_t worker,
@@ -192,8 +200,9 @@ bool CpuExpertHost::take(std::vector<Share>& shares, uint32_t most, uint32_t wor
     Share& s = shares[(worker + *victim) % n];
     const uint32_t next = s.next.load(std::memory_order_relaxed);
     if (next >= s.end) continue;
-    // Half of what is left: towards the end of a share others can help.
-    const uint32_t want = *victim == 0 ? std::clamp((s.end - next) / 2, 1u, most) : 1;
+    // Most of what is left: towards the end of a share others can help.
+    const uint32_t left = s.end - next;
+    const uint32_t want = *victim == 0 ? std::clamp(left - left / 4, 1u, most) : 1;
     out->first = s.next.fetch_add(want, std::memory_order_relaxed);
     if (out->first >= s.end) continue;
     out->n = std::min(want, s.end - out->first);
@@ -202,7 +211,26 @@ bool CpuExpertHost::take(std::vector<Share>& shares, uint32_t most, uint32_t wor
   return false;
 }
 
-void CpuExpertHost::work(uint32_t worker) {
+void CpuExpertHost::look_ahead(uint32_t worker, bool hidden) const {
+  constexpr uint64_t kBytes = 24 << 10;
+  const Share& s = hidden ? hidden_shares_[worker] : output_shares_[worker];
+  const uint32_t unit = s.next.load(std::memory_order_relaxed);
+  if (unit >= s.end) return;
+  if (hidden) {
+    const Expert& x = experts_[unit / hidden_phase_.units_each];
+    const uint64_t r = uint64_t{unit % hidden_phase_.units_each} * hidden_phase_.unit_rows;
+    Matmul::prefetch(x.gate, r, ffn_->d_ff, kBytes);
+    return;
+  }
+  const uint64_t r = uint64_t{unit} * output_phase_.unit_rows;
+  for (uint32_t i = 0; i < std::min(n_experts_, 4u); ++i) {
+    Matmul::prefetch(experts_[i].down, r, kJobRows, kBytes / 4);
+  }
+}
+
+void CpuExpertHost::work(uint32_t worker, uint32_t round) {
+  look_ahead(worker, true);
+  wait_until([&] { return input_.load(std::memory_order_acquire) == round; });
   Units units;
   uint32_t victim = 0;
   while (take(hidden_shares_, hidden_phase_.most, worker, &victim, &units)) {
@@ -213,6 +241,7 @@ void CpuExpertHost::work(uint32_t worker) {
       units = {units.first + part.n, units.n - part.n};
     }
   }
+  if (n_prepared_.load(std::memory_order_relaxed) != n_experts_) look_ahead(worker, false);
   wait_until([&] { return n_prepared_.load(std::memory_order_acquire) == n_experts_; });
   victim = 0;
   while (take(output_shares_, output_phase_.most, worker, &victim, &units)) {

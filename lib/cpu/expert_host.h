@@ -49,10 +49,13 @@ class CpuExpertHost final : public ExpertHost {
   void lead(ExpertLine& line);
   void follow(uint32_t worker);
   bool prepare(const ExpertRequest& r);
+  void prepare_tasks(const ExpertRequest& r, uint32_t n_slots);
   void set_task(MatmulTask* t, const TensorRef& w, uint64_t first_row, uint64_t n_out,
                 const MatmulInput& in, float* y, uint64_t y_stride) const;
   void set_phase(Phase* phase, std::vector<Share>* shares, uint32_t n_units) const;
-  void work(uint32_t worker);
+  void work(uint32_t worker, uint32_t round);
+  /// Asks for the first weights of a worker's share, while something else is still waited for.
+  void look_ahead(uint32_t worker, bool hidden) const;
   void hidden_units(Units units, uint32_t worker);
   void output_units(Units units, uint32_t worker);
   /// The next units for a worker: some of its own, then single ones of others; false = none is
@@ -64,6 +67,7 @@ class CpuExpertHost final : public ExpertHost {
   CpuWorkspace& ws_;
   ThreadPool* pool_;
   const Isa isa_;
+  uint32_t n_rounds_ = 0;  // the leader's
   // The request at work. Written by the leader while no round is open.
   ExpertRequest request_;
   const FfnSpec* ffn_ = nullptr;
@@ -72,7 +76,8 @@ class CpuExpertHost final : public ExpertHost {
   std::unique_ptr<Expert[]> experts_;
   std::vector<Share> hidden_shares_, output_shares_;
   Phase hidden_phase_, output_phase_;
-  alignas(64) std::atomic<uint32_t> round_{0};  // 0 = closed; even while threads work
+  alignas(64) std::atomic<uint32_t> round_{0};  // 0 = closed
+  alignas(64) std::atomic<uint32_t> input_{0};  // round whose input is prepared
   alignas(64) std::atomic<uint32_t> active_{0};
   alignas(64) std::atomic<uint32_t> n_prepared_{0};
   alignas(64) std::atomic<uint32_t> n_outputs_{0};

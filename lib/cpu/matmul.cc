@@ -219,11 +219,10 @@ void Matmul::run_rows(const MatmulTask& task, uint64_t first, uint64_t n, uint32
   run.run_rows(task, first, n, scratch_ + worker * (scratch_bytes_ / pool_->size() / 64 * 64));
 }
 
-void Matmul::prefetch(const MatmulTask& task, uint64_t first, uint64_t n) {
-  constexpr uint64_t kBytes = 8192;  // what the kernels ask for ahead
+void Matmul::prefetch(const MatmulTask& task, uint64_t first, uint64_t n, uint64_t max_bytes) {
   if (first >= task.w.n_out) return;
   const std::byte* from = task.w.data + first * task.w.row_bytes;
-  const uint64_t bytes = std::min(kBytes, std::min(n, task.w.n_out - first) * task.w.row_bytes);
+  const uint64_t bytes = std::min(max_bytes, std::min(n, task.w.n_out - first) * task.w.row_bytes);
   for (uint64_t at = 0; at < bytes; at += 64) __builtin_prefetch(from + at, 0, 2);
 }
 

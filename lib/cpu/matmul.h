@@ -77,8 +77,9 @@ class Matmul {
   /// a multiple of 32.
   void prepare_rows(const MatmulInput& in, uint32_t first, uint32_t n) const;
   void run_rows(const MatmulTask& task, uint64_t first, uint64_t n, uint32_t worker) const;
-  /// Asks for the first weights of a run_rows() to come.
-  static void prefetch(const MatmulTask& task, uint64_t first, uint64_t n);
+  /// Asks for the first weights of a run_rows() to come, as far as the kernels ask ahead.
+  static void prefetch(const MatmulTask& task, uint64_t first, uint64_t n,
+                       uint64_t max_bytes = 8192);
   /// Which path a product of n_rows rows of this type takes, for statistics: "f32-dot", "int8-dot",
   /// "int8-panel", "bf16-amx", "f32-panel", ...
   const char* path(GgmlType type, uint32_t n_rows, bool force_f32) const;

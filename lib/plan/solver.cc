@@ -90,23 +90,33 @@ uint64_t needed(const Plan& plan, bool device) {
   return device ? s.device_peak_bytes : s.host_peak_bytes;
 }
 
-/// Ok, or how many bytes the plan is over and its largest row of that memory.
+/// The row of a memory that is `short_by` bytes short: the largest that a request can change, else
+/// the largest.
+const MemoryRow* short_row(const Plan& plan, bool device, uint64_t short_by, uint64_t* bytes) {
+  const MemoryRow* found[2] = {};
+  uint64_t most[2] = {};
+  for (const MemoryRow& r : plan.rows) {
+    if (r.kind == SHARPI_ROW_MAPPED || (r.kind == SHARPI_ROW_DEVICE) != device) continue;
+    const uint64_t n = r.held_bytes * (r.per_session ? plan.model.n_sessions : 1);
+    const bool fixed = r.purpose == SHARPI_ROW_WEIGHTS || n < short_by;
+    if (n > most[fixed]) most[fixed] = n, found[fixed] = &r;
+  }
+  *bytes = found[0] != nullptr ? most[0] : most[1];
+  return found[0] != nullptr ? found[0] : found[1];
+}
+
+/// Ok, or how many bytes the plan is over, and of which row.
 Status check_budget(const Plan& plan, const Budget& budget, bool device) {
   const uint64_t need = needed(plan, device);
   if (need <= budget.bytes) return Status::ok();
-  const MemoryRow* largest = nullptr;
-  uint64_t most = 0;
-  for (const MemoryRow& r : plan.rows) {
-    if (r.kind == SHARPI_ROW_MAPPED || (r.kind == SHARPI_ROW_DEVICE) != device) continue;
-    const uint64_t bytes = r.held_bytes * (r.per_session ? plan.model.n_sessions : 1);
-    if (bytes > most) most = bytes, largest = &r;
-  }
+  uint64_t bytes = 0;
+  const MemoryRow* row = short_row(plan, device, need - budget.bytes, &bytes);
   return Status::error(Code::kDoesNotFit,
-                       "the plan takes %llu bytes of %s memory, %llu more than the %s of %llu; so "
-                       "many are short of its largest row, \"%s\" with %llu",
+                       "the plan takes %llu bytes of %s memory, %llu more than the %s of %llu; row "
+                       "\"%s\" with %llu is short by so many",
                        static_cast<ull>(need), budget.memory, static_cast<ull>(need - budget.bytes),
                        budget.name().c_str(), static_cast<ull>(budget.bytes),
-                       largest ? largest->label : "?", static_cast<ull>(most));
+                       row ? row->label : "?", static_cast<ull>(bytes));
 }
 
 // An automatic context must not drive blocks off the device: the placement is the one for this many

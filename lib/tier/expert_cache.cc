@@ -7,7 +7,7 @@ namespace sharpi {
 namespace {
 
 /// Calls after which counts halve: long against a burst, short against a change of subject.
-constexpr uint32_t kCallsToAge = 256;
+constexpr uint32_t kCallsToAge = 96;
 
 }  // namespace
 

@@ -2,6 +2,8 @@
 // Routed experts on the CPU while router, shared expert and the rest of the layer are on the GPU:
 // goldens with no, few and all slots, every KV dtype, batches; what is counted, kept and pinned;
 // memory as planned. Skipped where there is no CUDA device.
+#include <thread>
+
 #include "engine/engine_case.h"
 
 namespace sharpi::testing {
@@ -111,6 +113,30 @@ TEST_P(Experts, EveryNumberOfRowsGivesTheSameLogits) {
   }
 }
 
+/// f16 and int8 activations, in calls that go by rows and in calls that sort rows by expert.
+TEST_P(Experts, FastArithmeticKeepsTheBestTokens) {
+  const GoldenCase& g = golden_.cases.back();
+  for (const int32_t n_slots : {0, 9, kAll}) {
+    const Loaded l =
+        parted(n_slots, SHARPI_KV_F32, [](sharpi_plan_params* p, sharpi_session_params*) {
+          p->arithmetic = SHARPI_ARITHMETIC_FAST;
+        });
+    for (const uint32_t piece : {1u, 8u, 64u}) {
+      Chat chat(l.model.get());
+      const auto got = chat.all_logits(g.tokens, piece);
+      size_t wide = 0, same = 0;
+      for (size_t p = 0; p < got.size(); ++p) {
+        if (g.top5_logits[p][0] - g.top5_logits[p][1] <= 0.25f) continue;
+        ++wide;
+        same += best_of(got[p]) == static_cast<size_t>(g.top5[p][0]) ? 1 : 0;
+      }
+      ASSERT_GT(wide, 10u);
+      EXPECT_GE(static_cast<double>(same), 0.98 * static_cast<double>(wide))
+          << n_slots << " slots, " << piece << " rows a call";
+    }
+  }
+}
+
 TEST_P(Experts, BatchesDecodeAsSingleSessionsDo) {
   const auto prompt = tokens(40);
   const Loaded l = parted(5);
@@ -208,6 +234,49 @@ TEST_P(Experts, PinnedExpertsStay) {
   const uint32_t none = l.info.n_experts, zero = 0;
   EXPECT_EQ(sharpi_model_pin_experts(l.model.get(), &zero, &none, 1, &e),
             SHARPI_E_INVALID_ARGUMENT);
+}
+
+/// Two calls at once: their tokens take turns on the CPU, and the slots change only between them.
+TEST_P(Experts, CallsAtTheSameTimeGiveTheirOwnResults) {
+  const Loaded l = parted(7, SHARPI_KV_F32, [](sharpi_plan_params* p, sharpi_session_params*) {
+    p->max_concurrent = 2;
+    p->n_sessions = 2;
+  });
+  const GoldenCase& a = golden_.cases.front();
+  const GoldenCase& b = golden_.cases.back();
+  const auto talk = [&](const GoldenCase& g, std::vector<int32_t>* out) {
+    for (int round = 0; round < 3; ++round) {
+      Chat chat(l.model.get());
+      chat.prefill(g.tokens);
+      *out = chat.greedy(static_cast<uint32_t>(g.greedy.size()));
+    }
+  };
+  std::vector<int32_t> first, second;
+  std::thread other([&] { talk(b, &second); });
+  talk(a, &first);
+  other.join();
+  EXPECT_EQ(first, a.greedy);
+  EXPECT_EQ(second, b.greedy);
+}
+
+/// What a deterministic model keeps never changes, so equal calls give equal bits.
+TEST_P(Experts, DeterministicModelsKeepTheirSlots) {
+  const Loaded l = parted(7, SHARPI_KV_F32, [](sharpi_plan_params* p, sharpi_session_params*) {
+    p->deterministic = 1;
+  });
+  const auto prompt = tokens(30);
+  std::vector<Logits> runs;
+  for (int round = 0; round < 2; ++round) {
+    Chat chat(l.model.get());
+    chat.prefill(prompt);
+    for (int i = 0; i < 60; ++i) chat.decode(prompt[static_cast<size_t>(i) % 5]);
+    runs.push_back(chat.logits());
+  }
+  EXPECT_TRUE(same_bits(runs[0], runs[1]));
+  const sharpi_expert_stats s = stats_of(l);
+  EXPECT_EQ(s.n_promotions, 0u);
+  EXPECT_EQ(s.n_resident, s.n_slots);
+  EXPECT_GT(s.n_hits, 0u);
 }
 
 TEST_P(Experts, MemoryIsThePlans) {

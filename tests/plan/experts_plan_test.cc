@@ -64,7 +64,7 @@ TEST_F(Experts, EveryRungOfTheLadderIsTaken) {
         must(spec_, {.device = kPlenty, .device_budget = budget})->summary();
     ASSERT_LE(s.device_held_bytes, budget);
     ffn[s.n_gpu_ffn] = layers[s.n_gpu_layers] = true;
-    if (s.n_gpu_layers < 8) ASSERT_EQ(s.n_gpu_ffn, 0u);
+    ASSERT_TRUE(s.n_gpu_layers == 8 || s.n_gpu_ffn == 0);
   }
   EXPECT_EQ(std::count(ffn.begin(), ffn.end(), true), 9);
   EXPECT_EQ(std::count(layers.begin(), layers.end(), true), 9);
@@ -132,7 +132,7 @@ TEST_F(Experts, TheEndsCanBePinned) {
   EXPECT_EQ(off->summary().device_held_bytes, all_ - ends);
   for (uint64_t budget = all_; budget > all_ / 8; budget -= all_ / 40) {
     const auto made = plan(spec_, {.ends = 1, .device = kPlenty, .device_budget = budget});
-    if (made.is_ok()) ASSERT_EQ(made.value()->placement.head, TierId::kCuda);
+    ASSERT_TRUE(!made.is_ok() || made.value()->placement.head == TierId::kCuda);
   }
 }
 

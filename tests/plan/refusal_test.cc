@@ -45,7 +45,7 @@ TEST_F(Refusal, SaysWhatIsShortAndEveryHintIsTrue) {
     const std::string text =
         refused(spec_, pinned(budget), Code::kDoesNotFit,
                 std::to_string(less) + " more than the device_budget of " + std::to_string(budget));
-    EXPECT_NE(text.find("largest row, \"KV rows\""), std::string::npos) << text;
+    EXPECT_NE(text.find("row \"KV rows\" with"), std::string::npos) << text;
     EXPECT_EQ(number_after(text, "or device_budget "), need);
     must(spec_, pinned(need));
     const auto n_ctx = static_cast<uint32_t>(number_after(text, "or n_ctx "));

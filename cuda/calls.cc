@@ -61,6 +61,9 @@ Status CudaModel::run(const Segment& segment, const Submission& rows, Workspace&
                          rows.sequences.size());
   }
   const DeviceScope scope(*device_);
+  // Kernels whose blocks meet need all multiprocessors: steps take turns on a device.
+  std::unique_lock<std::mutex> turn(device_->turn(), std::defer_lock);
+  if (rows.n_rows == rows.sequences.size()) turn.lock();
   SlotUse slots;
   if (asks_for_experts(segment)) {
     if (ws.experts.host == nullptr) return Status::error(Code::kInternal, "no host for experts");
@@ -180,13 +183,14 @@ Status CudaModel::run_format(const Segment& segment, const Submission& rows, Cud
   const bool whole = has_head && has_embedding && segments_.size() == 1;
   const bool step = whole && single_rows && in_order && n_head_rows == rows.n_rows &&
                     !rows.transient && !rows.no_context && rows.capture == Capture::kRing;
-  Pass p{&rows, ws, *f, step ? step_config_ : config_};
+  Pass p{&rows, ws, *f, step ? step_config(rows.n_rows) : config_};
   p.batch = Batch{ws.batch(), rows.n_rows, static_cast<uint32_t>(rows.sequences.size())};
   p.transient = rows.transient;
   p.single_rows = single_rows;
   p.moe.on = step && rows.n_rows == 1;
   p.n_head_rows = n_head_rows;
   p.head_rows_in_order = in_order;
+  p.chain.on = step && rows.n_rows == 1 && has_chains(p.config);
   fill_table(rows, ws);
   if (has_embedding) fill_ple(rows, ws);
   if (step) {
@@ -242,11 +246,12 @@ Status CudaModel::warm_up(CudaWorkspace& ws) const {
   ws.graphs.assign(plan_->model.max_batch, nullptr);
   if (segments_.size() != 1) return Status::ok();
   for (uint32_t n = 1; n <= plan_->model.max_batch; ++n) {
-    Pass p{nullptr, ws, *formats_[0], step_config_};
+    Pass p{nullptr, ws, *formats_[0], step_config(n)};
     p.batch = Batch{ws.batch(), n, n};
     p.single_rows = p.head_rows_in_order = true;
     p.moe.on = n == 1;
     p.n_head_rows = n;
+    p.chain.on = n == 1 && has_chains(p.config);
     const BatchTable t = ws.host_batch();
     for (uint32_t r = 0; r < n; ++r) {
       ws.host_tokens()[r] = 0;

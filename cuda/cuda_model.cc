@@ -70,8 +70,9 @@ KvFormat make_format(const ModelSpec& spec, const KvLayout& layout) {
   return f;
 }
 
-/// Steps of dense models are faster without programmatic dependent launch: blocks of the next grid
-/// that wait take room from the products that stream the weights (docs/performance.md).
+/// Steps of dense models without chains are faster without programmatic dependent launch: blocks of
+/// the next grid that wait take room from the products that stream the weights
+/// (docs/performance.md).
 bool has_experts(const ModelSpec& spec) {
   return std::any_of(spec.layers.begin(), spec.layers.end(),
                      [](const LayerSpec& l) { return l.ffn.kind == FfnKind::kMoe; });
@@ -192,6 +193,7 @@ Result<std::unique_ptr<Workspace>> CudaModel::create_workspace() {
   const DeviceScope scope(*device_);
   SHARPI_TRY_ASSIGN(std::unique_ptr<CudaWorkspace> w,
                     CudaWorkspace::create(*device_, workspace_layout_));
+  const std::lock_guard<std::mutex> turn(device_->turn());
   ExpertHandover& h = w->experts;
   h.layout = make_handover_layout(spec(), plan_->placement, plan_->model);
   SHARPI_TRY_ASSIGN(h.memory, PinnedBuffer::allocate(*device_, h.layout.bytes, "expert hand-over"));
@@ -251,6 +253,7 @@ std::string CudaModel::paths() const {
     text += "; routed experts: CPU, " + std::to_string(plan_->placement.n_expert_slots) + " slots";
   }
   for (const auto& [type, path] : by_type) text += "; " + type + ": " + path;
+  if (has_chains(config_)) text += "; steps of one row: fixed point, chained";
   return text;
 }
 

@@ -14,6 +14,7 @@
 #include "cuda/cuda_experts.h"
 #include "cuda/cuda_store.h"
 #include "cuda/cuda_workspace.h"
+#include "cuda/kernels/chain.h"
 #include "cuda/kernels/elementwise.h"
 #include "cuda/kernels/matmul.h"
 #include "cuda/kernels/moe_step.h"
@@ -36,6 +37,16 @@ struct PendingMoe {
   MoeStepParams step;  // with `before` alone when that is what waits
 };
 
+/// Products of one row that wait to be launched as one chain (forward_chain.cc).
+struct PendingChain {
+  bool on = false;  // a captured step of one row
+  uint32_t n = 0;
+  ChainStep steps[kMaxChainSteps];
+  bool has_branch = false;  // kY waits to be added to the hidden row
+  ChainBranch branch;
+  bool moved = false;  // the hidden row is in kOtherX instead of kX
+};
+
 /// One pass of one submission over one segment: what every block function gets.
 struct Pass {
   const Submission* rows = nullptr;  // null while a graph of padding rows is captured
@@ -47,8 +58,9 @@ struct Pass {
   bool head_rows_in_order = false;  // head row i is row i
   bool transient = false;
   bool single_rows = false;  // one row per sequence
-  bool recorded = false;     // a graph is being captured
+  PendingChain chain{};
   PendingMoe moe{};
+  bool recorded = false;  // a graph is being captured
   uint32_t n_rows() const { return batch.n_rows; }
 };
 
@@ -90,6 +102,10 @@ class CudaModel final : public TierModel {
   Lane lane(const Pass& p) const { return {p.ws.lane(), p.config.pdl}; }
   Status upload_ropes();
   uint32_t format_of(const SessionShape& shape);
+  /// Chains fetch weights while what comes before them still runs, so their steps overlap.
+  const MatmulConfig& step_config(uint32_t n_rows) const {
+    return n_rows == 1 && has_chains(config_) ? config_ : step_config_;
+  }
 
   // calls.cc: submissions to tables, graphs.
   Status run_format(const Segment& segment, const Submission& rows, CudaWorkspace& ws,
@@ -120,6 +136,14 @@ class CudaModel final : public TierModel {
   /// The last product of a mixer: it waits where experts follow.
   Status mixer_back(Pass& p, uint32_t layer, Buf from, uint64_t width, const TensorRef& w) const;
   Status launch_waiting(Pass& p) const;
+
+  // forward_chain.cc: products that may wait for the next ones, and what ends the waiting. Every
+  // other launch of a block that follows such a product comes after a flush().
+  float* hidden(Pass& p) const;
+  Status chain(Pass& p, const MatmulParams& m) const;
+  Status chain_branch(Pass& p, const TensorRef& post_norm, float scale) const;
+  Status launch_pending(Pass& p) const;
+  Status flush(Pass& p) const;
 
   // forward_mixer.cc
   Status attention_block(Pass& p, uint32_t layer) const;
@@ -156,7 +180,7 @@ class CudaModel final : public TierModel {
   std::shared_ptr<Device> device_;
   std::shared_ptr<const Plan> plan_;
   MatmulConfig config_;
-  MatmulConfig step_config_;  // of captured decode steps
+  MatmulConfig step_config_;  // of captured decode steps without chains
   std::unique_ptr<Weights> weights_;
   std::unique_ptr<ExpertSlots> experts_;
   WorkspaceLayout workspace_layout_;

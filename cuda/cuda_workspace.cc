@@ -5,6 +5,7 @@
 
 #include "base/checked.h"
 #include "cuda/kernels/attention.h"
+#include "cuda/kernels/chain.h"
 #include "cuda/kernels/delta_net.h"
 #include "cuda/kernels/handover.h"
 #include "cuda/kernels/moe_step.h"
@@ -187,6 +188,10 @@ WorkspaceLayout make_workspace_layout(const ModelSpec& spec, const Placement& pl
   b.bytes(Buf::kAttention,
           w.attn_heads == 0 ? 0 : attention_workspace_bytes(config, w.attn_heads, w.attn_dim));
   b.bytes(Buf::kKernel, kernel_bytes(spec, model, config, w, rows, head_rows));
+  if (has_chains(config)) {
+    b.floats(Buf::kOtherX, e);
+    b.bytes(Buf::kChainSync, kChainSyncBytes);
+  }
   return out;
 }
 
@@ -210,10 +215,11 @@ Result<std::unique_ptr<CudaWorkspace>> CudaWorkspace::create(const Device& devic
   SHARPI_TRY_ASSIGN(w->pinned_,
                     PinnedBuffer::allocate(device, layout.pinned_bytes(), "call tables"));
   SHARPI_TRY_ASSIGN(w->stream_, Stream::create(device));
-  const uint64_t sync = w->size(Buf::kMoeSync);
-  if (sync == 0) return w;
-  SHARPI_TRY(device.check(cudaMemsetAsync(w->get<std::byte>(Buf::kMoeSync), 0, sync, w->lane()),
-                          "cudaMemsetAsync"));
+  for (const Buf b : {Buf::kMoeSync, Buf::kChainSync}) {
+    if (w->size(b) == 0) continue;
+    SHARPI_TRY(device.check(cudaMemsetAsync(w->get<std::byte>(b), 0, w->size(b), w->lane()),
+                            "cudaMemsetAsync"));
+  }
   SHARPI_TRY(w->stream_.wait());
   return w;
 }

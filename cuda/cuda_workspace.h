@@ -51,6 +51,8 @@ enum class Buf : uint32_t {
   kTable,      // CallTable
   kAttention,  // scratch of kernels
   kKernel,     // scratch of products, experts and delta nets, which never run at once
+  kOtherX,     // [1][E] hidden row of a chain whose kX is still being read
+  kChainSync,  // where the blocks of chains meet
   kCount,
 };
 

@@ -61,6 +61,11 @@ class Device {
   /// cuBLASLt where it was found and wins over own kernels; open() looks for it.
   CublasLt* cublas_lt() const { return cublas_lt_.get(); }
 
+  /// Held from launch to end by whoever launches kernels whose blocks wait for each other or for
+  /// the host. Streams may share a queue of the device: of two launches that wait for the host, the
+  /// first in the queue might be the last that gets the host's threads.
+  std::mutex& turn() const { return turn_; }
+
   /// Reads the properties; takes no device memory.
   Status read_properties();
   /// Opens the device and finds the driver's entry points. Idempotent, any thread.
@@ -90,6 +95,7 @@ class Device {
   DriverMemory driver_;
   std::unique_ptr<CublasLt> cublas_lt_;
   std::mutex opening_;
+  mutable std::mutex turn_;
   std::atomic<bool> opened_{false};
   mutable std::atomic<int> lost_{0};  // the native code of the fault
   mutable std::atomic<uint64_t> live_{0}, fail_in_{0};

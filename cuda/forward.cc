@@ -41,7 +41,8 @@ Status CudaModel::run_blocks(const Segment& segment, Pass& p) const {
         break;
     }
   }
-  return launch_waiting(p);
+  SHARPI_TRY(launch_waiting(p));
+  return flush(p);
 }
 
 Status CudaModel::embed(Pass& p) const {
@@ -94,9 +95,11 @@ Status CudaModel::head(Pass& p) const {
   SHARPI_TRY(launch_waiting(p));
   const ModelSpec& s = spec();
   MatmulParams m;
-  if (p.head_rows_in_order && !p.config.deterministic) {
+  const bool in_order = p.head_rows_in_order && !p.config.deterministic;
+  if (in_order) {
     m = product(p, Buf::kX, s.n_embd, s.output_norm);
   } else {
+    SHARPI_TRY(flush(p));
     NormRowsParams n;
     n.x = p.ws.get(Buf::kX);
     n.ids = p.ws.head_rows();
@@ -111,7 +114,8 @@ Status CudaModel::head(Pass& p) const {
   m.n_rows = p.n_head_rows;
   m.n_tasks = 1;
   m.tasks[0] = {matrix(s.output), p.ws.get(Buf::kLogits), s.n_vocab};
-  SHARPI_TRY(multiply(p, m));
+  SHARPI_TRY(chain(p, m));
+  SHARPI_TRY(flush(p));
   LogitRowsParams l;
   l.logits = p.ws.get(Buf::kLogits);
   l.to = p.ws.logits();
@@ -138,7 +142,7 @@ Status CudaModel::rope_tables(Pass& p) const {
 
 MatmulParams CudaModel::product(Pass& p, Buf x, uint64_t width, const TensorRef& norm) const {
   MatmulParams m;
-  m.x = p.ws.get(x);
+  m.x = x == Buf::kX ? hidden(p) : p.ws.get(x);
   m.x_stride = width;
   m.n_rows = p.n_rows();
   m.norm_weight = floats(norm);
@@ -149,31 +153,38 @@ MatmulParams CudaModel::product(Pass& p, Buf x, uint64_t width, const TensorRef&
 }
 
 Status CudaModel::multiply(Pass& p, const MatmulParams& m) const {
+  if (p.chain.n != 0 || p.chain.has_branch)
+    return Status::error(Code::kInternal, "a product overtakes a chain");
   return launch_matmul(p.config, m, p.ws.lane());
 }
 
 Status CudaModel::multiply_first(Pass& p, const MatmulParams& m) const {
-  if (!p.moe.waits) return multiply(p, m);
   MoeStepParams step = p.moe.step;
   step.after = m;
-  if (!moe_step_takes(p.config, step)) {
-    SHARPI_TRY(launch_waiting(p));
-    return multiply(p, m);
+  if (p.moe.waits && moe_step_takes(p.config, step)) {
+    p.moe.waits = false;
+    p.moe.step = {};
+    return launch_moe_step(p.config, step, p.ws.lane());
   }
-  p.moe.waits = false;
-  return launch_moe_step(p.config, step, p.ws.lane());
+  SHARPI_TRY(launch_waiting(p));
+  SHARPI_TRY(chain(p, m));
+  return flush(p);
 }
 
 Status CudaModel::launch_waiting(Pass& p) const {
   if (!p.moe.waits) return Status::ok();
+  const MoeStepParams step = p.moe.step;
   p.moe.waits = false;
-  return launch_moe_step(p.config, p.moe.step, p.ws.lane());
+  p.moe.step = {};
+  return launch_moe_step(p.config, step, p.ws.lane());
 }
 
 Status CudaModel::mixer_back(Pass& p, uint32_t layer, Buf from, uint64_t width,
                              const TensorRef& w) const {
   const LayerSpec& l = spec().layers[layer];
-  if (!p.moe.on || l.ffn.kind != FfnKind::kMoe || l.mixer_post_norm || parts_experts(layer))
+  const bool chained = p.chain.n != 0 || p.chain.has_branch || p.chain.moved;
+  if (!p.moe.on || chained || l.ffn.kind != FfnKind::kMoe || l.mixer_post_norm ||
+      parts_experts(layer))
     return project_back(p, from, width, w, l.mixer_post_norm, 1.0f);
   MatmulParams m = product(p, from, width, {});
   m.n_tasks = 1;
@@ -188,19 +199,10 @@ Status CudaModel::project_back(Pass& p, Buf from, uint64_t width, const TensorRe
   MatmulParams m = product(p, from, width, {});
   m.n_tasks = 1;
   const bool direct = !post_norm && scale == 1.0f;
-  m.tasks[0] = {matrix(w), p.ws.get(direct ? Buf::kX : Buf::kY), spec().n_embd};
+  m.tasks[0] = {matrix(w), direct ? hidden(p) : p.ws.get(Buf::kY), spec().n_embd};
   if (direct) m.epilogue = Epilogue::kAdd;
-  SHARPI_TRY(multiply(p, m));
-  if (direct) return Status::ok();
-  ResidualParams r;
-  r.x = p.ws.get(Buf::kX);
-  r.y = p.ws.get(Buf::kY);
-  r.n_rows = p.n_rows();
-  r.width = spec().n_embd;
-  r.weight = floats(post_norm);
-  r.eps = spec().rms_eps;
-  r.scale = scale;
-  return launch_residual(r, lane(p));
+  SHARPI_TRY(chain(p, m));
+  return direct ? Status::ok() : chain_branch(p, post_norm, scale);
 }
 
 }  // namespace sharpi::cuda

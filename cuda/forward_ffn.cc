@@ -33,7 +33,7 @@ Status CudaModel::gated_ffn(Pass& p, const FfnSpec& f, const TensorRef& gate, co
   m.tasks[0] = {matrix(gate), p.ws.get(Buf::kFfn), gate.n_out};
   m.tasks[1] = {matrix(up), p.ws.get(Buf::kFfn), gate.n_out};
   m.epilogue = gated(f);
-  return multiply(p, m);
+  return f.kind == FfnKind::kDense ? chain(p, m) : multiply(p, m);
 }
 
 Status CudaModel::route(Pass& p, const LayerSpec& l) const {
@@ -141,6 +141,7 @@ Status CudaModel::moe_ffn(Pass& p, uint32_t layer, float scale) const {
   const LayerSpec& l = spec().layers[layer];
   const FfnSpec& f = l.ffn;
   const bool parted = parts_experts(layer) && !matrix(f.gate);
+  SHARPI_TRY(flush(p));
   const bool add = !l.ffn_post_norm;
   const Buf to = add ? Buf::kX : Buf::kY;
   MoeStepParams step;
@@ -151,7 +152,7 @@ Status CudaModel::moe_ffn(Pass& p, uint32_t layer, float scale) const {
     step.before = {};
   }
   const bool at_once = !parted && (add || f.d_shared == 0) && moe_step_takes(p.config, step);
-  if (at_once && p.moe.on && add && scale == 1.0f) {
+  if (at_once && p.moe.on && add && scale == 1.0f && !l.ple_gate) {
     p.moe.step = step;
     p.moe.waits = true;
     return Status::ok();
@@ -189,6 +190,7 @@ Status CudaModel::moe_ffn(Pass& p, uint32_t layer, float scale) const {
 Status CudaModel::per_layer_injection(Pass& p, uint32_t layer) const {
   const LayerSpec& l = spec().layers[layer];
   const uint32_t width = spec().d_ple;
+  SHARPI_TRY(flush(p));
   MatmulParams m = product(p, Buf::kX, spec().n_embd, {});
   m.n_tasks = 1;
   m.tasks[0] = {matrix(l.ple_gate), p.ws.get(Buf::kPleTmp), width};

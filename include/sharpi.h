@@ -290,8 +290,9 @@ typedef struct sharpi_plan_params {
                                                     is refused. */
   uint64_t host_budget;                        /**< The same for anonymous and pinned host memory. */
   double device_rate, pcie_rate, host_rate;    /**< Bytes/s; 0 = measured once per context, by the first
-                                                    plan with blocks on both tiers. They decide from how
-                                                    many tokens on weights of the CPU are streamed. */
+                                                    plan with blocks on both tiers. They give the JSON's
+                                                    token_seconds; the order in which blocks leave the
+                                                    GPU is the same at any rate. */
   const sharpi_session_params *session;        /**< Template; null = defaults. */
   int32_t n_gpu_experts;                       /**< Layers whose routed experts are all on the GPU; -1 =
                                                     all, or none where they do not fit. */
@@ -339,7 +340,7 @@ typedef struct sharpi_plan_summary {
   uint64_t device_peak_bytes, host_peak_bytes; /**< The most at any time: what is held, or weights and
                                                     staging while the model is loaded. */
   uint64_t expert_slot_bytes;                  /**< Of one expert slot; 0 = there can be none. */
-  double device_rate, pcie_rate, host_rate;    /**< Used; 0 = this plan did not need it. */
+  double device_rate, pcie_rate, host_rate;    /**< Used; 0 = not given, and not needed. */
   uint32_t n_gpu_experts;                      /**< Layers whose routed experts are all on the GPU. */
   uint32_t n_fallbacks;                        /**< Of sharpi_plan_fallback(). */
 } sharpi_plan_summary;

@@ -55,16 +55,17 @@ __global__ void __launch_bounds__(kNormThreads) norm_rows_kernel(NormRowsParams 
 __global__ void __launch_bounds__(kNormThreads) residual_kernel(ResidualParams p) {
   grid_dependency_wait();
   grid_dependents_launch();
-  float* x = p.x + uint64_t{blockIdx.x} * p.width;
+  const float* x = p.x + uint64_t{blockIdx.x} * p.width;
+  float* to = (p.to != nullptr ? p.to : p.x) + uint64_t{blockIdx.x} * p.width;
   if (p.y == nullptr) {
-    for (uint32_t i = threadIdx.x; i < p.width; i += blockDim.x) x[i] *= p.scale;
+    for (uint32_t i = threadIdx.x; i < p.width; i += blockDim.x) to[i] = x[i] * p.scale;
     return;
   }
   const float* y = p.y + uint64_t{blockIdx.x} * p.width;
   const float norm = p.weight != nullptr ? rms_scale(y, p.width, p.eps) : 1.0f;
   for (uint32_t i = threadIdx.x; i < p.width; i += blockDim.x) {
     const float add = p.weight != nullptr ? y[i] * norm * p.weight[i] : y[i];
-    x[i] = (x[i] + add) * p.scale;
+    to[i] = (x[i] + add) * p.scale;
   }
 }
 

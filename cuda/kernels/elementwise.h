@@ -31,9 +31,10 @@ struct NormRowsParams {
 };
 Status launch_norm_rows(const NormRowsParams& p, const Lane& lane);
 
-/// x[r] = scale * (x[r] + y[r]), y RMS-normalised first when there is a weight.
+/// to[r] = scale * (x[r] + y[r]), y RMS-normalised first when there is a weight.
 struct ResidualParams {
   float* x = nullptr;
+  float* to = nullptr;       // nullptr: x
   const float* y = nullptr;  // nullptr: x is scaled only
   uint32_t n_rows = 0, width = 0;
   const float* weight = nullptr;

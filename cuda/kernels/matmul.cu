@@ -2,6 +2,7 @@
 // Which kernel a product goes to, and the parameters it wants.
 #include <algorithm>
 
+#include "cuda/kernels/chain.h"
 #include "cuda/kernels/cublas_lt.h"
 #include "cuda/kernels/gemm.h"
 #include "cuda/kernels/launch.h"
@@ -352,6 +353,7 @@ Status make_matmul_config(MatmulConfig* config) {
   config->compute_capability = 10 * major + minor;
   SHARPI_TRY(prepare_gemm(*config));
   SHARPI_TRY(prepare_moe_step(*config));
+  if (has_chains(*config)) SHARPI_TRY(prepare_chain(config->max_shared_bytes));
   return prepare_matvec(config->max_shared_bytes);
 }
 

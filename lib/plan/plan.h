@@ -66,6 +66,15 @@ struct Rates {
   double device = 0, pcie = 0, host = 0;
 };
 
+/// Weights that one decoded token reads, by the memory they are in. KV rows come on top; experts in
+/// slots are counted where they are from.
+struct TokenBytes {
+  uint64_t device = 0, host = 0;
+};
+TokenBytes token_bytes(const ModelSpec& spec, const Placement& placement);
+/// How long reading them takes; 0 = a rate that it depends on is not known.
+double token_seconds(const TokenBytes& bytes, const Rates& rates);
+
 using MemoryRow = sharpi_memory_row;
 MemoryRow make_row(TierId tier, uint32_t device, uint32_t purpose, uint32_t kind,
                    const std::string& label, uint64_t payload, uint64_t held);

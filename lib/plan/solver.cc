@@ -339,12 +339,11 @@ Status leave_out_if_unsupported(const ModelSpec& spec, const sharpi_plan_params&
   return Status::ok();
 }
 
-/// The rates of a plan whose weights are on both tiers: given ones, the others measured.
+/// Rates that are given; the others are measured where weights are on both tiers.
 Status set_rates(const sharpi_plan_params& params, const PlanMachine* machine, Plan* plan) {
-  if (!plan->placement.uses(TierId::kCpu) || !plan->placement.uses(TierId::kCuda))
-    return Status::ok();
   Rates r{params.device_rate, params.pcie_rate, params.host_rate};
-  if (machine != nullptr && (r.device == 0 || r.pcie == 0 || r.host == 0)) {
+  const bool split = plan->placement.uses(TierId::kCpu) && plan->placement.uses(TierId::kCuda);
+  if (split && machine != nullptr && (r.device == 0 || r.pcie == 0 || r.host == 0)) {
     SHARPI_TRY_ASSIGN(const Rates measured, machine->measured_rates(plan->device));
     if (r.device == 0) r.device = measured.device;
     if (r.pcie == 0) r.pcie = measured.pcie;

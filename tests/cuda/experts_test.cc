@@ -92,6 +92,35 @@ TEST_P(Experts, GoldensHoldWithAnyNumberOfSlots) {
   }
 }
 
+/// Some layers with their experts on the GPU, some beside them, some whole on the CPU.
+TEST_P(Experts, LayersArePlacedOneByOne) {
+  const GoldenCase& g = golden_.cases.back();
+  const auto n_layers = static_cast<int32_t>(parted(0).plan_info.n_layers);
+  struct Split {
+    int32_t layers, ffn, experts, slots;
+  };
+  for (const Split& s : {Split{n_layers, -1, 1, 0}, Split{n_layers, -1, n_layers - 1, 3},
+                         Split{n_layers - 1, -1, 0, 3}, Split{n_layers - 1, -1, 1, 0},
+                         Split{n_layers, n_layers - 1, 1, 5}}) {
+    const Loaded l =
+        load(path(), setup_with([&](sharpi_plan_params* p, sharpi_session_params* session) {
+               with_slots(s.slots)(p, session);
+               p->n_gpu_layers = s.layers;
+               p->n_gpu_ffn = s.ffn;
+               p->n_gpu_experts = s.experts;
+             }));
+    const std::string what = std::to_string(s.layers) + " layers, " + std::to_string(s.experts) +
+                             " with experts, " + std::to_string(s.slots) + " slots";
+    ASSERT_TRUE(l.model) << what;
+    EXPECT_EQ(l.plan_info.n_gpu_experts, static_cast<uint32_t>(s.experts)) << what;
+    EXPECT_EQ(l.plan_info.n_expert_slots, static_cast<uint32_t>(s.slots)) << what;
+    Chat chat(l.model.get());
+    chat.prefill(g.tokens);
+    EXPECT_EQ(chat.greedy(static_cast<uint32_t>(g.greedy.size())), g.greedy) << what;
+    EXPECT_GT(stats_of(l).n_uses, 0u) << what;
+  }
+}
+
 /// A row more or less per call takes another way through the GPU's and the CPU's products.
 TEST_P(Experts, EveryNumberOfRowsGivesTheSameLogits) {
   const auto prompt = tokens(96);

@@ -161,7 +161,10 @@ std::vector<Variant> variants() {
   return out;
 }
 
-class Memory : public ModelTest {};
+class Memory : public ModelTest {
+ protected:
+  void expect_decode_allocates_nothing(const Loaded& l) const;
+};
 
 TEST_P(Memory, ThePlansRowsAreWhatIsTaken) {
   for (const Variant& v : variants()) {
@@ -202,9 +205,7 @@ TEST_P(Memory, ThePlansRowsAreWhatIsTaken) {
   }
 }
 
-TEST_P(Memory, DecodeAllocatesNothing) {
-  const Loaded l = load(
-      path(), setup_with([](sharpi_plan_params*, sharpi_session_params* s) { s->n_ctx = 512; }));
+void Memory::expect_decode_allocates_nothing(const Loaded& l) const {
   std::vector<Chat> chats;
   std::vector<sharpi_session*> handles;
   for (int i = 0; i < 4; ++i) {
@@ -225,6 +226,21 @@ TEST_P(Memory, DecodeAllocatesNothing) {
   EXPECT_EQ(failed, SHARPI_OK) << text_of(e);
   EXPECT_EQ(after - before, 0u);
   EXPECT_GT(before, 0u) << "nothing is counted";
+}
+
+TEST_P(Memory, DecodeAllocatesNothing) {
+  expect_decode_allocates_nothing(load(
+      path(), setup_with([](sharpi_plan_params*, sharpi_session_params* s) { s->n_ctx = 512; })));
+}
+
+/// Experts on the CPU are asked for, and some come into slots.
+TEST_P(Memory, DecodeWithExpertSlotsAllocatesNothing) {
+  if (!on_gpu()) GTEST_SKIP() << "slots are on a GPU";
+  const Loaded l = load(path(), setup_with([&](sharpi_plan_params* p, sharpi_session_params* s) {
+                          s->n_ctx = 512;
+                          p->n_expert_slots = GetParam().find("moe") == std::string::npos ? -1 : 5;
+                        }));
+  expect_decode_allocates_nothing(l);
 }
 
 uint64_t resident_bytes() {

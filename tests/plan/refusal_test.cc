@@ -162,6 +162,17 @@ TEST_F(Refusal, RatesAreMeasuredOnlyWhereBothTiersWorkAndNoneAreGiven) {
   const auto told = must(spec_, given, &machine);
   EXPECT_EQ(machine.n_calls, 1);
   EXPECT_EQ(told->rates.pcie, 2e10);
+  const TokenBytes bytes = token_bytes(*spec_, told->placement);
+  uint64_t device = spec_->output.bytes(), host = 0;  // of the embedding a token reads one row
+  for (uint32_t l = 0; l < 8; ++l) {
+    const LayerSpec& layer = spec_->layers[l];
+    (l < 4 ? device : host) += test::mixer_bytes(layer) + test::ffn_bytes(layer);
+  }
+  EXPECT_EQ(bytes.device, device);
+  EXPECT_EQ(bytes.host, host);
+  EXPECT_DOUBLE_EQ(token_seconds(bytes, told->rates),
+                   static_cast<double>(device) / 1e12 + static_cast<double>(host) / 4e10);
+  EXPECT_EQ(token_seconds(bytes, Rates{1e12, 0, 0}), 0.0);
   EXPECT_EQ(told->json(), must(spec_, given, &machine)->json());
 }
 

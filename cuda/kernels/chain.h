@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: MIT
+// Products of one row that follow each other, in one launch: one block a multiprocessor, every warp
+// streams its units of all the products through a ring in shared memory, whatever it waits for
+// meanwhile (chain.cu). The row is rounded to 16 bits in fixed point (fixed_product.cuh), codes and
+// their sums under integer scales are exact. Compute capability 9.0 and up.
+// Thread rule: pure functions; two chains of a device must not run at once.
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include <cstdint>
+
+#include "base/status.h"
+#include "cuda/kernels/matmul.h"
+
+namespace sharpi::cuda {
+
+constexpr uint32_t kMaxChainSteps = 6;
+/// Device memory that launches on one stream share; zero before the first.
+constexpr uint64_t kChainSyncBytes = 256;
+
+/// What a step adds to its input row first: x_out = scale * (x + y), y RMS-normalised when there is
+/// a weight; the product reads x_out.
+struct ChainBranch {
+  const float* y = nullptr;  // [n_in]; nullptr: the step has no branch
+  const float* weight = nullptr;
+  float eps = 0.0f, scale = 1.0f;
+  float* x_out = nullptr;  // [n_in]; no step before reads or writes it, nor this step x through it
+};
+
+/// `product` as launch_matmul takes it, without workspace. Steps may read what earlier ones wrote.
+struct ChainStep {
+  MatmulParams product;
+  ChainBranch branch;
+};
+
+/// Shapes of launches to measure; the defaults are what was fastest.
+struct ChainTuning {
+  uint32_t warps = 16;  // 16, 20 or 24
+  bool cooperative = true;
+  uint32_t ahead = 64u << 10;  // bytes of a block under way at a time
+};
+
+bool has_chains(const MatmulConfig& config);
+bool chain_takes(const MatmulConfig& config, const ChainStep& step);
+/// Every step must be one that chain_takes(). config.pdl: weights are fetched while the preceding
+/// grid still runs.
+Status launch_chain(const MatmulConfig& config, const ChainStep* steps, uint32_t n_steps,
+                    std::byte* sync, cudaStream_t stream, const ChainTuning& tuning = {});
+/// Raises the shared-memory limit of the kernels.
+Status prepare_chain(int max_shared_bytes);
+
+}  // namespace sharpi::cuda

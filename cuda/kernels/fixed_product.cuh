@@ -1,0 +1,291 @@
+// SPDX-License-Identifier: MIT
+// One unit of weights (tiles.cuh) times one row in fixed point, one warp: the inner loop of
+// chain.cu. The row: every 256 columns scaled so that the largest becomes 127 * 256, rounded to
+// integers (finer than f16 for all but the smallest of them), each split into 256 * high + low, two
+// signed bytes. On 8-bit tensor cores, columns of the second operand hold high and low parts in
+// turn, so products of integer codes and their sums under integer scales are exact; what is rounded
+// is the row, and the sums of units in f32. Against f16 fragments this takes half the instructions.
+// Thread rule: device code.
+#pragma once
+
+#include "cuda/kernels/stage.cuh"
+#include "cuda/kernels/tiles.cuh"
+
+namespace sharpi::cuda {
+
+constexpr float kFixedMost = 127.0f * 256.0f;
+
+/// Byte offsets of the parts of a staged row.
+struct FixedMap {
+  uint32_t sums, inverse, squares, bytes;  // from 512 bytes a unit of high and low bytes on
+};
+__host__ __device__ inline FixedMap fixed_map(uint32_t units) {
+  FixedMap m;
+  m.sums = units * 512;               // [unit][8] f32: of 32 columns
+  m.inverse = m.sums + units * 32;    // [unit] f32
+  m.squares = m.inverse + units * 4;  // [unit] f32
+  m.bytes = m.squares + units * 4;
+  return m;
+}
+
+/// Writes unit u of a row: per 32 columns, high bytes then low bytes, each in the order in which a
+/// lane's nibbles of a block come. All 32 lanes of a warp.
+__device__ __forceinline__ void stage_fixed(uint8_t* image, const FixedMap& map, uint32_t u,
+                                            const LaneInputs& in, uint32_t lane) {
+  float amax = 0.0f;
+#pragma unroll
+  for (int k = 0; k < 2; ++k) {
+    const float4 v = in.v[k];
+    amax = fmaxf(amax, fmaxf(fmaxf(fabsf(v.x), fabsf(v.y)), fmaxf(fabsf(v.z), fabsf(v.w))));
+  }
+#pragma unroll
+  for (int d = 16; d > 0; d /= 2) amax = fmaxf(amax, __shfl_xor_sync(~0u, amax, d));
+  // Far below what a row holds, the scale stays finite.
+  const float most = fmaxf(amax, 0x1p-100f), scale = kFixedMost / most;
+  if (lane == 0) {
+    *reinterpret_cast<float*>(image + map.inverse + u * 4) = most * (1.0f / kFixedMost);
+  }
+  const uint32_t q = lane % 8, t = q % 4;
+  const bool second = q >= 4;  // columns 16 .. 31 of the block
+#pragma unroll
+  for (uint32_t k = 0; k < 2; ++k) {
+    const float4 v = in.v[k];
+    const int n[4] = {__float2int_rn(v.x * scale), __float2int_rn(v.y * scale),
+                      __float2int_rn(v.z * scale), __float2int_rn(v.w * scale)};
+    uint32_t high = 0, low = 0;
+    int sum = 0;
+#pragma unroll
+    for (int j = 0; j < 4; ++j) {
+      const int h = (n[j] + 128) >> 8;
+      high |= (static_cast<uint32_t>(h) & 255u) << (8 * j);
+      low |= (static_cast<uint32_t>(n[j] - h * 256) & 255u) << (8 * j);
+      sum += n[j];
+    }
+#pragma unroll
+    for (int d = 1; d < 8; d *= 2) sum += __shfl_xor_sync(~0u, sum, d);
+    // Lanes of the first half of a block write the high bytes of both halves, the others the low.
+    const uint32_t other = __shfl_xor_sync(~0u, second ? high : low, 4);
+    const uint32_t first = second ? other : high, next = second ? low : other;
+    const uint32_t block = 4 * k + lane / 8;
+    *reinterpret_cast<uint2*>(image + u * 512 + block * 64 + (second ? 32 : 0) + t * 8) = {
+        __byte_perm(first, next, 0x5140), __byte_perm(first, next, 0x7362)};
+    if (q == 0) {
+      *reinterpret_cast<float*>(image + map.sums + u * 32 + block * 4) = static_cast<float>(sum);
+    }
+  }
+}
+
+/// d = a (16 x 32 bytes) * b (32 x 8 signed bytes).
+template <bool kSigned>
+__device__ __forceinline__ void mma_bytes(int (&d)[4], const uint32_t (&a)[4], uint2 b) {
+  if constexpr (kSigned) {
+    asm("mma.sync.aligned.m16n8k32.row.col.s32.s8.s8.s32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, "
+        "{%10,%10,%10,%10};"
+        : "=r"(d[0]), "=r"(d[1]), "=r"(d[2]), "=r"(d[3])
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b.x), "r"(b.y), "r"(0));
+  } else {
+    asm("mma.sync.aligned.m16n8k32.row.col.s32.u8.s8.s32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, "
+        "{%10,%10,%10,%10};"
+        : "=r"(d[0]), "=r"(d[1]), "=r"(d[2]), "=r"(d[3])
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b.x), "r"(b.y), "r"(0));
+  }
+}
+
+/// What a lane sums over a panel's units, for rows g and g + 8. `split`: has to be added up over
+/// the four lanes of a row (Q6_K: `whole` too, over pairs).
+struct FixedSums {
+  float whole[2] = {}, split[2] = {};
+};
+
+/// One unit of the staged row as a lane reads it.
+struct FixedInputs {
+  const uint8_t* x;   // high or low bytes, as the lane's column wants
+  const float* sums;  // of the unit
+  float inverse;
+};
+
+template <GgmlType kType>
+struct FixedProduct;
+
+/// Codes of a block in the bytes of an A fragment: even, odd registers of row g, g + 8.
+__device__ __forceinline__ void nibble_bytes(uint2 w, uint32_t (&a)[4]) {
+  a[0] = w.x & 0x0F0F0F0Fu;
+  a[1] = w.y & 0x0F0F0F0Fu;
+  a[2] = (w.x >> 4) & 0x0F0F0F0Fu;
+  a[3] = (w.y >> 4) & 0x0F0F0F0Fu;
+}
+
+/// Q4_K and Q5_K: integer scales, minima by the sums of the row.
+template <GgmlType kType>
+struct FixedSuperMin {
+  static __device__ __forceinline__ void add(const uint8_t* unit, const FixedInputs& in, int lane,
+                                             FixedSums& acc) {
+    constexpr bool kFive = kType == GgmlType::kQ5_K;
+    const int g = lane / 4, t = lane % 4;
+    uint4 meta[2];
+#pragma unroll
+    for (int h = 0; h < 2; ++h)
+      meta[h] = load_as<uint4>(unit + (kFive ? 2560 : 2048) + (g + 8 * h) * 16);
+    uint32_t scale[2][2];
+#pragma unroll
+    for (int h = 0; h < 2; ++h) {
+      scale[h][0] = meta[h].y & 0x3F3F3F3Fu;
+      scale[h][1] = (meta[h].w & 0x0F0F0F0Fu) | ((meta[h].y >> 2) & 0x30303030u);
+    }
+    int high[2] = {}, low[2] = {};
+#pragma unroll
+    for (int b = 0; b < 8; ++b) {
+      uint32_t a[4];
+      nibble_bytes(load_as<uint2>(unit + b * 256 + lane * 8), a);
+      if constexpr (kFive) {
+        // Bit 2 h + i + 4 (j / 2) of each half-word belongs to half i of register (h, j / 2).
+        const uint32_t bits =
+            load_as<uint32_t>(unit + 2048 + b / 2 * 128 + lane * 4) >> (b % 2 * 8);
+        const uint32_t wide = bits & 0x00FF00FFu;
+        a[0] |= ((wide << 4) & 0x00100010u) | ((wide << 11) & 0x10001000u);
+        a[1] |= ((wide << 2) & 0x00100010u) | ((wide << 9) & 0x10001000u);
+        a[2] |= (wide & 0x00100010u) | ((wide << 7) & 0x10001000u);
+        a[3] |= ((wide >> 2) & 0x00100010u) | ((wide << 5) & 0x10001000u);
+      }
+      int d[4];
+      mma_bytes<false>(d, a, load_as<uint2>(in.x + b * 64));
+#pragma unroll
+      for (int h = 0; h < 2; ++h) {
+        const auto s = static_cast<int>(__byte_perm(scale[h][b / 4], 0, 0x4440 + b % 4));
+        high[h] += s * d[2 * h];
+        low[h] += s * d[2 * h + 1];
+      }
+    }
+    const float2 sums = *reinterpret_cast<const float2*>(in.sums + 2 * t);
+#pragma unroll
+    for (int h = 0; h < 2; ++h) {
+      const uint32_t late = ((meta[h].w >> 4) & 0x0F0F0F0Fu) | ((meta[h].z >> 2) & 0x30303030u);
+      const uint32_t mins = (t < 2 ? meta[h].z & 0x3F3F3F3Fu : late) >> (t % 2 * 16);
+      const float fix = static_cast<float>(mins & 255u) * sums.x +
+                        static_cast<float>((mins >> 8) & 255u) * sums.y;
+      const float dot = fmaf(static_cast<float>(high[h]), 256.0f, static_cast<float>(low[h]));
+      acc.whole[h] = fmaf(half_bits(meta[h].x & 0xFFFFu) * in.inverse, dot, acc.whole[h]);
+      acc.split[h] = fmaf(half_bits(meta[h].x >> 16) * -in.inverse, fix, acc.split[h]);
+    }
+  }
+};
+template <>
+struct FixedProduct<GgmlType::kQ4_K> : FixedSuperMin<GgmlType::kQ4_K> {
+  static constexpr bool kPairs = false;
+};
+template <>
+struct FixedProduct<GgmlType::kQ5_K> : FixedSuperMin<GgmlType::kQ5_K> {
+  static constexpr bool kPairs = false;
+};
+
+/// The byte that the selector names, its sign extended.
+template <int kSelector>
+__device__ __forceinline__ int signed_byte(uint32_t w) {
+  int v;
+  asm("prmt.b32 %0, %1, 0, %2;" : "=r"(v) : "r"(w), "n"(kSelector));
+  return v;
+}
+
+/// Q6_K: a scale per 16 columns. Columns of the second operand hold the first and the second 16 in
+/// turn, zeros elsewhere: lanes of even t sum the first, those of odd t the second, of every block.
+template <>
+struct FixedProduct<GgmlType::kQ6_K> {
+  static constexpr bool kPairs = true;
+  static __device__ __forceinline__ void add(const uint8_t* unit, const FixedInputs& in, int lane,
+                                             FixedSums& acc) {
+    const int g = lane / 4, t = lane % 4;
+    const uint32_t keep = (g & 2) == 0 ? 0x00FF00FFu : 0xFF00FF00u;
+    uint32_t scale[2][4];
+#pragma unroll
+    for (int h = 0; h < 2; ++h) {
+      const auto w = load_as<uint4>(unit + 3072 + (g + 8 * h) * 16);
+      const int shift = t % 2 * 8;
+      scale[h][0] = w.x >> shift;
+      scale[h][1] = w.y >> shift;
+      scale[h][2] = w.z >> shift;
+      scale[h][3] = w.w >> shift;
+    }
+    int high[2] = {}, low[2] = {};
+#pragma unroll
+    for (int b = 0; b < 8; ++b) {
+      const auto w = load_as<uint2>(unit + b * 256 + lane * 8);
+      const auto v = load_as<uint32_t>(unit + 2048 + b * 128 + lane * 4);
+      // 4 (code - 32) as signed bytes; pairs 4 h + 2 (j / 2) + i of each half-word of v.
+      uint32_t a[4] = {
+          ((w.x << 2) & 0x3C3C3C3Cu) ^ 0x80808080u, ((w.y << 2) & 0x3C3C3C3Cu) ^ 0x80808080u,
+          ((w.x >> 2) & 0x3C3C3C3Cu) ^ 0x80808080u, ((w.y >> 2) & 0x3C3C3C3Cu) ^ 0x80808080u};
+      a[0] ^= ((v << 6) & 0x00C000C0u) ^ ((v << 12) & 0xC000C000u);
+      a[1] ^= ((v >> 2) & 0x00C000C0u) ^ ((v << 4) & 0xC000C000u);
+      a[2] ^= ((v << 2) & 0x00C000C0u) ^ ((v << 8) & 0xC000C000u);
+      a[3] ^= ((v >> 6) & 0x00C000C0u) ^ (v & 0xC000C000u);
+      const auto x = load_as<uint2>(in.x + b * 64);
+      int d[4];
+      mma_bytes<true>(d, a, {x.x & keep, x.y & keep});
+#pragma unroll
+      for (int h = 0; h < 2; ++h) {
+        const int s = b % 2 == 0 ? signed_byte<0x8880>(scale[h][b / 2])
+                                 : signed_byte<0xAAA2>(scale[h][b / 2]);
+        high[h] += s * d[2 * h];
+        low[h] += s * d[2 * h + 1];
+      }
+    }
+    const auto ds = load_as<uint32_t>(unit + 3328 + g * 4);
+#pragma unroll
+    for (int h = 0; h < 2; ++h) {
+      const float d = half_bits(h == 0 ? ds & 0xFFFFu : ds >> 16) * 0.25f;
+      const float dot = fmaf(static_cast<float>(high[h]), 256.0f, static_cast<float>(low[h]));
+      acc.whole[h] = fmaf(d * in.inverse, dot, acc.whole[h]);
+    }
+  }
+};
+
+/// Q4_0 and Q8_0: an f16 scale per block.
+template <GgmlType kType>
+struct FixedSmall {
+  static constexpr bool kPairs = false;
+  static __device__ __forceinline__ void add(const uint8_t* unit, const FixedInputs& in, int lane,
+                                             FixedSums& acc) {
+    constexpr bool kBytes = kType == GgmlType::kQ8_0;
+    constexpr uint32_t kBlock = kBytes ? 544 : 288, kCodes = kBytes ? 512 : 256;
+    float sum[2] = {};
+#pragma unroll
+    for (int b = 0; b < 8; ++b) {
+      const uint8_t* at = unit + b * kBlock;
+      uint32_t a[4];
+      if constexpr (kBytes) {
+        // Bytes j = 0, 2, 1, 3 of (row half, column half), to the order of the nibbles.
+        const auto w = load_as<uint4>(at + lane * 16);
+        a[0] = __byte_perm(w.x, w.y, 0x6240) ^ 0x80808080u;
+        a[1] = __byte_perm(w.z, w.w, 0x6240) ^ 0x80808080u;
+        a[2] = __byte_perm(w.x, w.y, 0x7351) ^ 0x80808080u;
+        a[3] = __byte_perm(w.z, w.w, 0x7351) ^ 0x80808080u;
+      } else {  // 16 (code - 8)
+        const auto w = load_as<uint2>(at + lane * 8);
+        a[0] = ((w.x << 4) & 0xF0F0F0F0u) ^ 0x80808080u;
+        a[1] = ((w.y << 4) & 0xF0F0F0F0u) ^ 0x80808080u;
+        a[2] = (w.x & 0xF0F0F0F0u) ^ 0x80808080u;
+        a[3] = (w.y & 0xF0F0F0F0u) ^ 0x80808080u;
+      }
+      int d[4];
+      mma_bytes<true>(d, a, load_as<uint2>(in.x + b * 64));
+      const auto scales = load_as<uint32_t>(at + kCodes + lane / 4 * 4);
+      sum[0] = fmaf(half_bits(scales & 0xFFFFu), static_cast<float>(d[0] * 256 + d[1]), sum[0]);
+      sum[1] = fmaf(half_bits(scales >> 16), static_cast<float>(d[2] * 256 + d[3]), sum[1]);
+    }
+    const float unit_scale = kBytes ? in.inverse : in.inverse * 0.0625f;
+#pragma unroll
+    for (int h = 0; h < 2; ++h) acc.whole[h] = fmaf(unit_scale, sum[h], acc.whole[h]);
+  }
+};
+template <>
+struct FixedProduct<GgmlType::kQ4_0> : FixedSmall<GgmlType::kQ4_0> {};
+template <>
+struct FixedProduct<GgmlType::kQ8_0> : FixedSmall<GgmlType::kQ8_0> {};
+
+/// The types that have a fixed-point product.
+constexpr bool has_fixed_product(GgmlType type) {
+  return type == GgmlType::kQ4_K || type == GgmlType::kQ5_K || type == GgmlType::kQ6_K ||
+         type == GgmlType::kQ4_0 || type == GgmlType::kQ8_0;
+}
+
+}  // namespace sharpi::cuda

@@ -34,11 +34,6 @@ __device__ __forceinline__ LaneInputs fresh_inputs(const float* x, uint32_t colu
   }
   return r;
 }
-/// Unit u of the image: one copy of the code for all that is staged.
-__device__ __noinline__ void stage_one(uint8_t* image, uint32_t units, uint32_t u, LaneInputs in,
-                                       LaneInputs weight, uint32_t lane) {
-  stage_unit(image, image_map(1, units), 1, u, 0, in, weight, lane);
-}
 __device__ __forceinline__ LaneInputs all_of(float w) {
   return {{{w, w, w, w}, {w, w, w, w}}};
 }
@@ -146,9 +141,11 @@ __device__ __forceinline__ void choose_experts(const StepArgs& p, const View& v,
 /// one, half the other. What it computes of nothing in particular is dropped.
 __device__ __forceinline__ void warm_up(const StepArgs& p, const View& v) {
   const uint32_t slab = v.warp < kWarps / 2 ? kGateSlab : kDownSlab;
-  const float2 nothing = add_unit(p.slabs[slab].type, v.shared, 8,
-                                  {v.shared, v.shared, reinterpret_cast<const float*>(v.shared)},
-                                  v.shared, static_cast<int>(v.lane), {});
+  const uint8_t* own =
+      v.shared + v.warp * p.n_stages * p.stage_bytes;  // nothing is under way there
+  const float2 nothing =
+      add_unit(p.slabs[slab].type, own, 1, {own, own, reinterpret_cast<const float*>(own)}, own,
+               static_cast<int>(v.lane), {});
   asm volatile("" ::"f"(nothing.x), "f"(nothing.y));
 }
 
@@ -156,20 +153,22 @@ __device__ __forceinline__ void warm_up(const StepArgs& p, const View& v) {
 __device__ __forceinline__ void stage_row(const StepArgs& p, const View& v, const float* row,
                                           uint32_t n_in, uint32_t units, const float* weight,
                                           uint32_t first) {
+  const ImageMap map = image_map(1, units);
   for (uint32_t u = v.warp - first; u < units; u += kWarps - first) {
     const uint32_t c = u * kUnitColumns + v.lane * 4;
     const LaneInputs w = weight != nullptr ? load_inputs(weight, c, n_in) : all_of(1.0f);
-    stage_one(v.shared + p.image, units, u, fresh_inputs(row, c, n_in), w, v.lane);
+    stage_unit(v.shared + p.image, map, 1, u, 0, fresh_inputs(row, c, n_in), w, v.lane);
   }
 }
 __device__ __forceinline__ void stage_hidden(const StepArgs& p, const View& v) {
+  const ImageMap map = image_map(1, p.row_units);
   LaneInputs next = hidden_inputs(p, v, v.warp), after = hidden_inputs(p, v, v.warp + kWarps);
 #pragma unroll 1
   for (uint32_t u = v.warp; u < p.row_units; u += kWarps) {
     const LaneInputs now = next;
     next = after;
     after = hidden_inputs(p, v, u + 2 * kWarps);
-    stage_one(v.shared + p.image, p.row_units, u, now, all_of(hidden_weight(p, v, u)), v.lane);
+    stage_unit(v.shared + p.image, map, 1, u, 0, now, all_of(hidden_weight(p, v, u)), v.lane);
   }
 }
 

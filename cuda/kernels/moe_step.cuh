@@ -372,23 +372,18 @@ __device__ __forceinline__ void run_phase(const StepArgs& p, const View& v, Ring
   put_down();
 }
 
-/// Sum of pieces of a panel over the warps that have any, in order; part: of the row. One copy:
-/// code that runs once has to be fetched.
-__device__ __noinline__ float piece_sum(const float* part, uint32_t all, uint32_t first,
-                                        uint32_t end) {
+/// Sum of row `r` of a group over the warps that have pieces of it, in order.
+__device__ __forceinline__ float group_sum(const StepArgs& p, const uint8_t* shared, uint32_t all,
+                                           uint32_t group, uint32_t units, uint32_t r) {
+  const float* part = reinterpret_cast<const float*>(shared + p.part) + group * kPanelRows + r;
+  const uint32_t first = group * units, end = first + units;
   float sum = 0.0f;
-#pragma unroll 2
+#pragma unroll
   for (uint32_t w = 0; w < kWarps; ++w) {
     const uint32_t a = max(begin_of(all, w), first), b = min(begin_of(all, w + 1), end);
     if (a < b) sum += part[w * kPanelRows];
   }
   return sum;
-}
-/// Sum of row `r` of a group.
-__device__ __forceinline__ float group_sum(const StepArgs& p, const uint8_t* shared, uint32_t all,
-                                           uint32_t group, uint32_t units, uint32_t r) {
-  const float* part = reinterpret_cast<const float*>(shared + p.part) + group * kPanelRows + r;
-  return piece_sum(part, all, group * units, group * units + units);
 }
 
 /// 1 / rms of the staged row of n_embd, from the squares of its units.
@@ -398,7 +393,7 @@ __device__ __forceinline__ float norm_factor(const StepArgs& p, const View& v, c
   const auto* squares =
       reinterpret_cast<const float*>(v.shared + p.image + image_map(1, p.units).squares);
   float sum = 0.0f;
-#pragma unroll 4
+#pragma unroll 8
   for (uint32_t u = 0; u < p.units; ++u) sum += squares[u];
   return rsqrtf(sum / static_cast<float>(p.n_embd) + eps);
 }

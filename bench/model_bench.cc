@@ -11,6 +11,8 @@
 //                                    2 = there too, placed by the plan and these pins:
 //   SHARPI_BENCH_BUDGET              MiB of device memory (default: all that is free)
 //   SHARPI_BENCH_GPU_LAYERS, SHARPI_BENCH_GPU_FFN, SHARPI_BENCH_EXPERT_SLOTS
+//   SHARPI_BENCH_STREAM=0            rows from which weights stream to the GPU; 0 = measured, never
+//   SHARPI_BENCH_STATS               file for what the model says about its segments, as JSON
 //   SHARPI_BENCH_BATCH=1             sessions that decode together
 //   SHARPI_BENCH_PREFILL=512         tokens of the prefill run; SHARPI_BENCH_CHUNK=512 at a time
 // Decode is judged by its share of the stream: bytes that a token must read (matrix weights without
@@ -77,6 +79,7 @@ struct Settings {
   std::string model, kv = "auto";
   uint32_t n_threads = 2, depth = 0, rounds = 7, tokens = 16, batch = 1, prompt = 512, chunk = 512;
   uint32_t gpu = 0, budget = 0;
+  uint32_t stream_rows = 0;
   int32_t gpu_layers = -1, gpu_ffn = -1, expert_slots = -1;
   bool exact = false;
   static Settings read() {
@@ -95,6 +98,9 @@ struct Settings {
     s.gpu_layers = env_pin("SHARPI_BENCH_GPU_LAYERS");
     s.gpu_ffn = env_pin("SHARPI_BENCH_GPU_FFN");
     s.expert_slots = env_pin("SHARPI_BENCH_EXPERT_SLOTS");
+    const char* stream = std::getenv("SHARPI_BENCH_STREAM");
+    const bool never = stream != nullptr && std::string(stream) == "never";
+    s.stream_rows = never ? SHARPI_UNSET : env_count("SHARPI_BENCH_STREAM", 0);
     s.batch = std::clamp(env_count("SHARPI_BENCH_BATCH", 1), 1u, 64u);
     s.prompt = std::max(1u, env_count("SHARPI_BENCH_PREFILL", s.prompt));
     s.chunk = std::max(1u, env_count("SHARPI_BENCH_CHUNK", s.chunk));
@@ -165,6 +171,14 @@ class Bench {
   uint32_t n_threads() const { return n_threads_; }
   uint32_t n_tokens() const { return info().n_tokens; }
   std::string paths() const { return info().paths; }
+  std::string stats() const {
+    sharpi_error err = SHARPI_ERROR_INIT;
+    std::string text(1u << 20, '\0');
+    size_t n = 0;
+    must(sharpi_model_json(model_, text.data(), text.size(), &n, &err), err, "statistics");
+    text.resize(n);
+    return text;
+  }
   double load_seconds() const { return load_seconds_; }
 
   void restart() {
@@ -269,6 +283,7 @@ class Bench {
       pp.n_gpu_layers = settings_.gpu_layers;
       pp.n_gpu_ffn = settings_.gpu_ffn;
       pp.n_expert_slots = settings_.expert_slots;
+      pp.stream_rows = settings_.stream_rows;
       if (settings_.budget != 0) pp.device_budget = uint64_t{settings_.budget} << 20;
     }
     pp.max_batch = std::max(pp.max_batch, settings_.batch);
@@ -404,6 +419,12 @@ int main(int argc, char** argv) {
       ->UseManualTime()
       ->Unit(benchmark::kMillisecond);
   benchmark::RunSpecifiedBenchmarks();
+  if (const char* path = std::getenv("SHARPI_BENCH_STATS")) {
+    if (std::FILE* f = std::fopen(path, "w")) {
+      std::fprintf(f, "%s\n", bench.stats().c_str());
+      std::fclose(f);
+    }
+  }
   benchmark::Shutdown();
   return 0;
 }

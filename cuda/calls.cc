@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// From a submission to kernels: the call table, captured decode steps, sessions that store rows in
-// different formats.
+// From a submission to kernels: the call table, hidden rows that change hands, captured decode
+// steps, one graph for each segment and number of rows.
 #include <algorithm>
 #include <cstring>
 
@@ -70,48 +70,24 @@ Status CudaModel::run(const Segment& segment, const Submission& rows, Workspace&
     SHARPI_TRY(experts_->begin(ws.lane()));
     slots.of = experts_.get();
   }
-  const uint32_t format = session_of(rows.sequences[0])->format;
-  const bool alike =
-      std::all_of(rows.sequences.begin(), rows.sequences.end(),
-                  [&](const SequenceRows& q) { return session_of(q)->format == format; });
-  const Status done =
-      alike ? run_format(segment, rows, ws, format) : run_by_format(segment, rows, ws);
+  const uint32_t format = rows.sequences.empty() ? 0 : session_of(rows.sequences[0])->format_index;
+  const Status done = segment.streamed ? run_streamed(segment, rows, ws, format)
+                                       : run_format(segment, rows, ws, format);
   if (done.is_ok()) return ws.stream().wait();
   ws.pending_ring = -1;  // the rows of a failed chunk must not reach a ring later
   const Status drained = ws.stream().wait();  // nothing runs on when the call returns
   return drained.code() == Code::kDeviceLost ? drained : device_->settle(done);
 }
 
-/// Sessions that store rows in different formats share a call only in turns.
-Status CudaModel::run_by_format(const Segment& segment, const Submission& rows,
-                                CudaWorkspace& ws) const {
-  if (segments_.size() != 1) {
-    return Status::error(Code::kUnsupported,
-                         "sessions of one batch store KV rows differently, and the model is split "
-                         "between tiers");
-  }
-  std::vector<bool> done(rows.sequences.size());
-  for (size_t first = 0; first < done.size(); ++first) {
-    if (done[first]) continue;
-    const uint32_t format = session_of(rows.sequences[first])->format;
-    std::vector<SequenceRows> sequences;
-    std::vector<int32_t> tokens;
-    for (size_t s = first; s < done.size(); ++s) {
-      const SequenceRows& q = rows.sequences[s];
-      if (done[s] || session_of(q)->format != format) continue;
-      done[s] = true;
-      sequences.push_back(q);
-      sequences.back().first_row = static_cast<uint32_t>(tokens.size());
-      tokens.insert(tokens.end(), rows.tokens + q.first_row, rows.tokens + q.first_row + q.n_rows);
-    }
-    Submission part = rows;
-    part.tokens = tokens.data();
-    part.n_rows = static_cast<uint32_t>(tokens.size());
-    part.sequences = sequences;
-    SHARPI_TRY(run_format(segment, part, ws, format));
-    SHARPI_TRY(ws.stream().wait());  // the table is written again
-  }
-  return Status::ok();
+Status CudaModel::run_streamed(const Segment& segment, const Submission& rows, CudaWorkspace& ws,
+                               uint32_t format) const {
+  const auto turn = stream_weights_->turn();
+  const Status done = run_format(segment, rows, ws, format);
+  // The staging area belongs to the next call once nothing of this one is under way.
+  const Status computed = ws.stream().wait(), sent = stream_weights_->drain();
+  SHARPI_TRY(done);
+  SHARPI_TRY(computed);
+  return sent;
 }
 
 uint32_t CudaModel::fill_head_rows(const Submission& rows, CudaWorkspace& ws,
@@ -156,15 +132,34 @@ void CudaModel::fill_table(const Submission& rows, CudaWorkspace& ws) const {
 
 Status CudaModel::upload(Pass& p) const {
   CudaWorkspace& ws = p.ws;
-  SHARPI_TRY(device_->check(cudaMemcpyAsync(ws.get<std::byte>(Buf::kTable), ws.host_tokens(),
-                                            ws.layout().table.upload_bytes(p.n_rows()),
-                                            cudaMemcpyHostToDevice, ws.lane()),
-                            "upload of the call table"));
-  const uint64_t ple = p.n_rows() * ws.layout().ple_row_bytes;
+  if (p.brings_table) {
+    SHARPI_TRY(device_->check(cudaMemcpyAsync(ws.get<std::byte>(Buf::kTable), ws.host_tokens(),
+                                              ws.layout().table.upload_bytes(p.n_rows()),
+                                              cudaMemcpyHostToDevice, ws.lane()),
+                              "upload of the call table"));
+  }
+  if (p.hidden_in != nullptr) {
+    SHARPI_TRY(device_->check(cudaMemcpyAsync(ws.get(Buf::kX), p.hidden_in,
+                                              uint64_t{p.n_rows()} * spec().n_embd * sizeof(float),
+                                              cudaMemcpyHostToDevice, ws.lane()),
+                              "upload of hidden rows"));
+  }
+  const uint64_t ple = p.per_layer ? p.n_rows() * ws.layout().ple_row_bytes : 0;
   if (ple == 0) return Status::ok();
   return device_->check(cudaMemcpyAsync(ws.get<std::byte>(Buf::kPleRaw), ws.host_ple(), ple,
                                         cudaMemcpyHostToDevice, ws.lane()),
                         "upload of per-layer embeddings");
+}
+
+/// Everything of a segment that goes to the stream, captured or not.
+Status CudaModel::run_segment(const Segment& segment, Pass& p) const {
+  SHARPI_TRY(upload(p));
+  SHARPI_TRY(run_blocks(segment, p));
+  if (p.hidden_out == nullptr) return Status::ok();
+  return device_->check(cudaMemcpyAsync(p.hidden_out, p.ws.get(Buf::kX),
+                                        uint64_t{p.n_rows()} * spec().n_embd * sizeof(float),
+                                        cudaMemcpyDeviceToHost, p.ws.lane()),
+                        "hidden rows on their way out");
 }
 
 Status CudaModel::run_format(const Segment& segment, const Submission& rows, CudaWorkspace& ws,
@@ -175,42 +170,53 @@ Status CudaModel::run_format(const Segment& segment, const Submission& rows, Cud
     f = formats_[format].get();
   }
   const bool has_head = segment.blocks.back().kind == BlockKind::kHead;
-  const bool has_embedding = segment.blocks.front().kind == BlockKind::kEmbedding;
   uint32_t n_head_rows = 0;
-  bool in_order = false;
-  if (has_head) n_head_rows = fill_head_rows(rows, ws, &in_order);
+  bool in_order = true;
+  if (plan_->placement.head == TierId::kCuda) n_head_rows = fill_head_rows(rows, ws, &in_order);
   const bool single_rows = rows.n_rows == rows.sequences.size();
-  const bool whole = has_head && has_embedding && segments_.size() == 1;
-  const bool step = whole && single_rows && in_order && n_head_rows == rows.n_rows &&
-                    !rows.transient && !rows.no_context && rows.capture == Capture::kRing;
+  const bool whole_rows = !has_head || (in_order && n_head_rows == rows.n_rows);
+  const bool own_rows = (rows.hidden_in == nullptr || rows.hidden_in == ws.handover()) &&
+                        (rows.hidden_out == nullptr || rows.hidden_out == ws.handover());
+  const bool step = !segment.streamed && single_rows && whole_rows && own_rows && !rows.transient &&
+                    !rows.no_context && rows.capture == Capture::kRing;
   Pass p{&rows, ws, *f, step ? step_config(rows.n_rows) : config_};
   p.batch = Batch{ws.batch(), rows.n_rows, static_cast<uint32_t>(rows.sequences.size())};
   p.transient = rows.transient;
   p.single_rows = single_rows;
+  p.moe.on = step && rows.n_rows == 1;
   p.n_head_rows = n_head_rows;
   p.head_rows_in_order = in_order;
   p.chain.on = step && rows.n_rows == 1 && has_chains(p.config);
-  fill_table(rows, ws);
-  if (has_embedding) fill_ple(rows, ws);
-  if (step) {
-    if (rows.cancel != nullptr && rows.cancel->load(std::memory_order_relaxed) &&
-        !spec().has_window()) {
-      return Status::error(Code::kCancelled, "cancelled");
-    }
-    return run_graph(segment, p, format);
+  place(segment, rows.hidden_in, rows.hidden_out, &p);
+  if (p.brings_table) fill_table(rows, ws);
+  if (p.per_layer) fill_ple(rows, ws);
+  if (!step) return run_segment(segment, p);
+  if (rows.cancel != nullptr && rows.cancel->load(std::memory_order_relaxed) &&
+      !spec().has_window()) {
+    return Status::error(Code::kCancelled, "cancelled");
   }
-  SHARPI_TRY(upload(p));
-  return run_blocks(segment, p);
+  return run_graph(segment, p, format);
+}
+
+/// What a pass takes from where its segment stands.
+void CudaModel::place(const Segment& segment, const float* in, float* out, Pass* p) const {
+  const Block& first = segment.blocks.front();
+  p->brings_table = segment.first_here;
+  p->streamed = segment.streamed;
+  p->per_layer = spec().d_ple != 0 && (first.kind == BlockKind::kEmbedding ||
+                                       (first.kind == BlockKind::kMixer && first.layer == 0));
+  p->hidden_in = in;
+  p->hidden_out = out;
 }
 
 Status CudaModel::run_graph(const Segment& segment, Pass& p, uint32_t format) const {
-  const size_t at = size_t{format} * plan_->model.max_batch + p.n_rows() - 1;
+  const size_t at =
+      (size_t{format} * segments_.size() + segment.index) * plan_->model.max_batch + p.n_rows() - 1;
   if (at >= p.ws.graphs.size()) p.ws.graphs.resize(at + 1, nullptr);
   cudaGraphExec_t& graph = p.ws.graphs[at];
   if (graph == nullptr) {
     // The first step of a kind runs as it is: every kernel of it is loaded before the capture.
-    SHARPI_TRY(upload(p));
-    SHARPI_TRY(run_blocks(segment, p));
+    SHARPI_TRY(run_segment(segment, p));
     SHARPI_TRY(p.ws.stream().wait());
     return capture(segment, p, &graph);
   }
@@ -225,8 +231,7 @@ Status CudaModel::capture(const Segment& segment, Pass& p, cudaGraphExec_t* out)
   const Submission* rows = p.rows;
   p.rows = nullptr;  // a cancel must not end a capture half way
   p.recorded = true;
-  Status recorded = upload(p);
-  if (recorded.is_ok()) recorded = run_blocks(segment, p);
+  Status recorded = run_segment(segment, p);
   p.rows = rows;
   p.recorded = false;
   cudaGraph_t graph = nullptr;
@@ -242,22 +247,27 @@ Status CudaModel::capture(const Segment& segment, Pass& p, cudaGraphExec_t* out)
 
 /// Runs and captures a step of every batch size with rows that belong to no session.
 Status CudaModel::warm_up(CudaWorkspace& ws) const {
-  ws.graphs.assign(plan_->model.max_batch, nullptr);
-  if (segments_.size() != 1) return Status::ok();
+  ws.graphs.assign(segments_.size() * plan_->model.max_batch, nullptr);
+  const BatchTable t = ws.host_batch();
   for (uint32_t n = 1; n <= plan_->model.max_batch; ++n) {
-    Pass p{nullptr, ws, *formats_[0], step_config(n)};
-    p.batch = Batch{ws.batch(), n, n};
-    p.single_rows = p.head_rows_in_order = true;
-    p.n_head_rows = n;
-    p.chain.on = n == 1 && has_chains(p.config);
-    const BatchTable t = ws.host_batch();
     for (uint32_t r = 0; r < n; ++r) {
       ws.host_tokens()[r] = 0;
       ws.host_logits()[r] = nullptr;
       t.sequences[r] = BatchSequence{};
       t.rows[r] = BatchRow{};
     }
-    SHARPI_TRY(run_graph(segments_[0], p, 0));
+    for (const Segment& segment : segments_) {
+      if (segment.tier != TierId::kCuda) continue;
+      Pass p{nullptr, ws, *formats_[0], step_config(n)};
+      p.batch = Batch{ws.batch(), n, n};
+      p.single_rows = p.head_rows_in_order = true;
+      p.moe.on = n == 1;
+      p.n_head_rows = n;
+      p.chain.on = n == 1 && has_chains(p.config);
+      const bool starts = segment.index == 0, ends = segment.index + 1 == segments_.size();
+      place(segment, starts ? nullptr : ws.handover(), ends ? nullptr : ws.handover(), &p);
+      SHARPI_TRY(run_graph(segment, p, 0));
+    }
   }
   return ws.stream().wait();
 }

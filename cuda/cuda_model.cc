@@ -29,7 +29,7 @@ std::vector<MemoryRow> rope_rows(const ModelSpec& spec, uint32_t device) {
 /// The per-layer table stays in the file: the rows of a call are fetched from there.
 std::vector<MemoryRow> table_rows(const ModelSpec& spec, const Placement& placement,
                                   uint32_t device) {
-  if (spec.d_ple == 0 || placement.embedding != TierId::kCuda) return {};
+  if (spec.d_ple == 0 || !placement.uses(TierId::kCuda)) return {};
   const uint64_t n = spec.ple_embd.bytes();
   return {make_row(TierId::kCuda, device, SHARPI_ROW_WEIGHTS, SHARPI_ROW_MAPPED,
                    "per-layer embeddings", n, n)};
@@ -39,7 +39,8 @@ std::vector<MemoryRow> model_rows(const ModelSpec& spec, const Placement& placem
                                   const ModelShape& model, const WorkspaceLayout& layout,
                                   uint32_t n_workspaces, uint32_t device) {
   std::vector<MemoryRow> rows = weight_rows(make_weight_plan(spec, placement), device);
-  for (const auto& more : {table_rows(spec, placement, device), rope_rows(spec, device),
+  for (const auto& more : {stream_rows(make_stream_plan(spec, placement, model), device),
+                           table_rows(spec, placement, device), rope_rows(spec, device),
                            workspace_rows(layout, n_workspaces, device),
                            expert_rows(spec, placement, model, n_workspaces, device)}) {
     rows.insert(rows.end(), more.begin(), more.end());
@@ -140,6 +141,10 @@ Result<std::unique_ptr<CudaModel>> CudaModel::create(std::shared_ptr<Device> dev
   SHARPI_TRY_ASSIGN(m->stream_, Stream::create(*m->device_));
   SHARPI_TRY_ASSIGN(m->weights_,
                     Weights::load(*m->device_, make_weight_plan(*p.spec, p.placement), progress));
+  StreamPlan streamed = make_stream_plan(*p.spec, p.placement, p.model);
+  if (!streamed.empty()) {
+    SHARPI_TRY_ASSIGN(m->stream_weights_, WeightStream::create(*m->device_, std::move(streamed)));
+  }
   SHARPI_TRY_ASSIGN(m->experts_, ExpertSlots::create(*m->device_, m->plan_));
   SHARPI_TRY(m->upload_ropes());
   m->format_of(p.session);
@@ -185,7 +190,7 @@ Result<std::unique_ptr<TierSession>> CudaModel::create_session(const SessionShap
   }
   SHARPI_TRY_ASSIGN(std::unique_ptr<CudaSession> s,
                     CudaSession::create(*device_, stream_, plan_, shape));
-  s->format = format_of(shape);
+  s->format_index = format_of(shape);
   return std::unique_ptr<TierSession>(std::move(s));
 }
 
@@ -202,26 +207,6 @@ Result<std::unique_ptr<Workspace>> CudaModel::create_workspace() {
   if (!warm.is_ok()) return device_->settle(warm);
   ++n_workspaces_;
   return std::unique_ptr<Workspace>(std::move(w));
-}
-
-Status CudaModel::read_hidden(const Workspace& workspace, uint32_t n_rows, float* out) const {
-  const auto& ws = static_cast<const CudaWorkspace&>(workspace);
-  const DeviceScope scope(*device_);
-  SHARPI_TRY(device_->check(
-      cudaMemcpyAsync(out, ws.get(Buf::kX), uint64_t{n_rows} * spec().n_embd * sizeof(float),
-                      cudaMemcpyDeviceToHost, ws.lane()),
-      "reading hidden rows"));
-  return ws.stream().wait();
-}
-
-Status CudaModel::write_hidden(Workspace& workspace, uint32_t n_rows, const float* in) const {
-  const auto& ws = static_cast<const CudaWorkspace&>(workspace);
-  const DeviceScope scope(*device_);
-  SHARPI_TRY(device_->check(
-      cudaMemcpyAsync(ws.get(Buf::kX), in, uint64_t{n_rows} * spec().n_embd * sizeof(float),
-                      cudaMemcpyHostToDevice, ws.lane()),
-      "writing hidden rows"));
-  return ws.stream().wait();
 }
 
 std::vector<MemoryRow> CudaModel::memory_rows() const {
@@ -249,6 +234,7 @@ std::string CudaModel::paths() const {
   add(spec().output);
   std::string text = "cuda sm_" + std::to_string(device_->capability());
   if (config_.cublas_lt != nullptr) text += " " + config_.cublas_lt->text();
+  if (stream_weights_) text += "; " + stream_weights_->text();
   if (experts_ != nullptr) {
     text += "; routed experts: CPU, " + std::to_string(plan_->placement.n_expert_slots) + " slots";
   }

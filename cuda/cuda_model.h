@@ -17,6 +17,8 @@
 #include "cuda/kernels/chain.h"
 #include "cuda/kernels/elementwise.h"
 #include "cuda/kernels/matmul.h"
+#include "cuda/kernels/moe_step.h"
+#include "cuda/weight_stream.h"
 #include "cuda/weights.h"
 #include "tier/rope_tables.h"
 #include "tier/tier.h"
@@ -27,6 +29,14 @@ struct QkvParams;
 /// How sessions of one kind store rows: what a captured graph has baked in.
 struct KvFormat {
   std::vector<KvLayer> layers;  // per layer of the model; owners only, others empty
+};
+
+/// In steps of one row, a mixture of experts waits for the products behind it, and the one in front
+/// for the experts: all go in one launch (kernels/moe_step.h).
+struct PendingMoe {
+  bool on = false;     // such a step
+  bool waits = false;  // `step` is to be launched
+  MoeStepParams step;  // with `before` alone when that is what waits
 };
 
 /// Products of one row that wait to be launched as one chain (forward_chain.cc).
@@ -49,8 +59,14 @@ struct Pass {
   uint32_t n_head_rows = 0;
   bool head_rows_in_order = false;  // head row i is row i
   bool transient = false;
-  bool single_rows = false;  // one row per sequence
+  bool single_rows = false;   // one row per sequence
+  bool brings_table = false;  // the segment is the call's first here
+  bool streamed = false;      // weights of blocks that are placed elsewhere come over for the pass
+  bool per_layer = false;     // per-layer inputs are made in this segment, of its first rows
+  const float* hidden_in = nullptr;  // rows handed over before and after the segment
+  float* hidden_out = nullptr;
   PendingChain chain{};
+  PendingMoe moe{};
   bool recorded = false;  // a graph is being captured
   uint32_t n_rows() const { return batch.n_rows; }
 };
@@ -76,8 +92,6 @@ class CudaModel final : public TierModel {
                LayerScores* out) const override;
   Result<std::unique_ptr<ScoreScratch>> create_score_scratch(uint32_t n_slots, uint32_t n_queries,
                                                              bool values) const override;
-  Status read_hidden(const Workspace& workspace, uint32_t n_rows, float* out) const override;
-  Status write_hidden(Workspace& workspace, uint32_t n_rows, const float* in) const override;
   void use_expert_host(Workspace& workspace, ExpertHost* host) override;
   bool expert_stats(ExpertStats* out) const override;
   std::vector<uint64_t> expert_uses(uint32_t layer) const override;
@@ -88,8 +102,19 @@ class CudaModel final : public TierModel {
  private:
   CudaModel() = default;
   const ModelSpec& spec() const { return *plan_->spec; }
-  DeviceMatrix matrix(const TensorRef& w) const { return weights_->matrix(w); }
-  const float* floats(const TensorRef& w) const { return weights_->floats(w); }
+  /// A resident weight, or where a streamed one is while it is here; empty for any other.
+  const std::byte* weight(const TensorRef& w) const {
+    const std::byte* data = weights_->at(w);
+    return data == nullptr && stream_weights_ ? stream_weights_->at(w) : data;
+  }
+  DeviceMatrix matrix(const TensorRef& w) const {
+    const std::byte* data = weight(w);
+    if (data == nullptr) return {};
+    return make_device_matrix(w.tensor->type, w.n_in, w.n_out, w.n_experts, data);
+  }
+  const float* floats(const TensorRef& w) const {
+    return reinterpret_cast<const float*>(weight(w));
+  }
   Lane lane(const Pass& p) const { return {p.ws.lane(), p.config.pdl}; }
   Status upload_ropes();
   uint32_t format_of(const SessionShape& shape);
@@ -101,11 +126,14 @@ class CudaModel final : public TierModel {
   // calls.cc: submissions to tables, graphs.
   Status run_format(const Segment& segment, const Submission& rows, CudaWorkspace& ws,
                     uint32_t format) const;
-  Status run_by_format(const Segment& segment, const Submission& rows, CudaWorkspace& ws) const;
+  Status run_streamed(const Segment& segment, const Submission& rows, CudaWorkspace& ws,
+                      uint32_t format) const;
   void fill_table(const Submission& rows, CudaWorkspace& ws) const;
   uint32_t fill_head_rows(const Submission& rows, CudaWorkspace& ws, bool* in_order) const;
   void fill_ple(const Submission& rows, CudaWorkspace& ws) const;
   Status upload(Pass& p) const;
+  Status run_segment(const Segment& segment, Pass& p) const;
+  void place(const Segment& segment, const float* in, float* out, Pass* p) const;
   Status run_graph(const Segment& segment, Pass& p, uint32_t format) const;
   Status capture(const Segment& segment, Pass& p, cudaGraphExec_t* out) const;
   Status warm_up(CudaWorkspace& ws) const;
@@ -119,9 +147,14 @@ class CudaModel final : public TierModel {
   /// Up to four matrices times the same rows.
   MatmulParams product(Pass& p, Buf x, uint64_t width, const TensorRef& norm) const;
   Status multiply(Pass& p, const MatmulParams& m) const;
+  /// The first products of a mixer, together with experts that wait.
+  Status multiply_first(Pass& p, const MatmulParams& m) const;
   /// x += W y, through kY when a norm or a scale comes in between.
   Status project_back(Pass& p, Buf from, uint64_t width, const TensorRef& w,
                       const TensorRef& post_norm, float scale) const;
+  /// The last product of a mixer: it waits where experts follow.
+  Status mixer_back(Pass& p, uint32_t layer, Buf from, uint64_t width, const TensorRef& w) const;
+  Status launch_waiting(Pass& p) const;
 
   // forward_chain.cc: products that may wait for the next ones, and what ends the waiting. Every
   // other launch of a block that follows such a product comes after a flush().
@@ -140,6 +173,8 @@ class CudaModel final : public TierModel {
   KvLayer kv_layer(Pass& p, uint32_t layer) const;
   Status delta_block(Pass& p, uint32_t layer) const;
 
+  Status streamed_ffn(Pass& p, uint32_t layer) const;
+
   // forward_ffn.cc
   Status ffn_block(Pass& p, uint32_t layer) const;
   Status gated_ffn(Pass& p, const FfnSpec& f, const TensorRef& gate, const TensorRef& up,
@@ -147,7 +182,8 @@ class CudaModel final : public TierModel {
   Status moe_ffn(Pass& p, uint32_t layer, float scale) const;
   Status route(Pass& p, const LayerSpec& l) const;
   MoeParams expert_params(Pass& p, uint32_t layer, Buf to, bool add) const;
-  Status experts(Pass& p, uint32_t layer, Buf to, bool add) const;
+  MoeParams experts(Pass& p, uint32_t layer, Buf to, bool add) const;
+  MoeStepParams moe_step(Pass& p, uint32_t layer, Buf to, bool add) const;
   Status shared_expert_in(Pass& p, const LayerSpec& l) const;
   Status shared_expert_out(Pass& p, const FfnSpec& f) const;
   Status per_layer_injection(Pass& p, uint32_t layer) const;
@@ -167,6 +203,7 @@ class CudaModel final : public TierModel {
   MatmulConfig config_;
   MatmulConfig step_config_;  // of captured decode steps without chains
   std::unique_ptr<Weights> weights_;
+  std::unique_ptr<WeightStream> stream_weights_;  // null when nothing streams
   std::unique_ptr<ExpertSlots> experts_;
   WorkspaceLayout workspace_layout_;
   QueryLayout query_layout_;

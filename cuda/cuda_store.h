@@ -80,7 +80,8 @@ class CudaSession final : public TierSession, public KvStore {
   /// First byte of a group's rows.
   std::byte* group_base(uint32_t group) const { return ranges_[group].data(); }
   /// Index of how its rows are stored in the model's list of KV formats.
-  uint32_t format = 0;
+  uint32_t format_index = 0;
+  uint32_t format() const override { return format_index; }
 
  private:
   enum class Way : uint8_t { kToHost, kToDevice };

@@ -8,6 +8,7 @@
 #include "cuda/kernels/chain.h"
 #include "cuda/kernels/delta_net.h"
 #include "cuda/kernels/handover.h"
+#include "cuda/kernels/moe_step.h"
 #include "cuda/kernels/router.h"
 #include "tier/session_layout.h"
 
@@ -18,7 +19,7 @@ namespace {
 struct Widths {
   uint64_t q = 0, query = 0, kv = 0, mix = 0, conv = 0, z = 0, heads_v = 0;
   uint64_t ffn = 0, widest_in = 0, widest_out = 0;
-  uint32_t n_experts = 0, n_used = 0, d_expert = 0;
+  uint32_t n_experts = 0, n_used = 0, d_expert = 0, d_shared = 0;
   uint32_t n_slabs = 0;  // matrices that rows are sorted by: experts, or expert slots
   uint32_t attn_heads = 0, attn_dim = 0, n_half = 0;
   bool has_shared = false, parts_experts = false;
@@ -63,9 +64,11 @@ void add_ffn(Widths* w, const FfnSpec& f) {
   take(&w->n_used, f.n_used);
   take(&w->d_expert, f.d_ff);
   w->has_shared = w->has_shared || f.d_shared != 0;
+  take(&w->d_shared, f.d_shared);
 }
 
-Widths measure(const ModelSpec& spec, const Placement& placement) {
+/// `home`: where weights are; `placement`: what a call may run here.
+Widths measure(const ModelSpec& spec, const Placement& placement, const Placement& home) {
   Widths w;
   take(&w.widest_in, uint64_t{spec.n_embd});
   take(&w.widest_out, uint64_t{spec.n_embd});
@@ -78,10 +81,15 @@ Widths measure(const ModelSpec& spec, const Placement& placement) {
         add_delta(&w, layer.delta);
     }
     if (placement.ffn[l] == TierId::kCuda) add_ffn(&w, layer.ffn);
-    w.parts_experts = w.parts_experts || placement.parts_experts(spec, l);
+    w.parts_experts = w.parts_experts || home.parts_experts(spec, l);
     if (layer.ple_gate) take(&w.widest_in, uint64_t{spec.d_ple});
   }
   take(&w.widest_out, uint64_t{spec.n_layers()} * spec.d_ple);
+  if (w.n_half != 0) {
+    for (const LayerSpec& l : spec.layers) {  // every table is made, also those of layers elsewhere
+      if (l.mixer == MixerKind::kAttention) take(&w.n_half, l.attention.rope.n_rot / 2);
+    }
+  }
   w.n_slabs = w.n_experts;
   if (w.parts_experts && placement.n_expert_slots < kMaxExperts)
     take(&w.n_slabs, placement.n_expert_slots + 1);
@@ -134,7 +142,7 @@ WorkspaceLayout make_workspace_layout(const ModelSpec& spec, const Placement& pl
   WorkspaceLayout out;
   if (!placement.uses(TierId::kCuda)) return out;
   LayoutBuilder b(&out);
-  const Widths w = measure(spec, placement);
+  const Widths w = measure(spec, streamed_placement(spec, placement, model), placement);
   const uint32_t rows = model.max_rows();
   const uint64_t e = spec.n_embd;
   const KvLayout kv = make_tier_kv_layout(spec, placement, TierId::kCuda, model, session);
@@ -144,6 +152,7 @@ WorkspaceLayout make_workspace_layout(const ModelSpec& spec, const Placement& pl
   out.table = make_call_table(model, static_cast<uint32_t>(n_groups));
   const uint32_t head_rows = placement.head == TierId::kCuda ? out.table.max_head_rows : 0;
   out.max_rows = rows;
+  out.handover_bytes = placement.uses(TierId::kCpu) ? rows * e * sizeof(float) : 0;
   out.n_half = w.n_half;
   b.floats(Buf::kX, rows * e);
   b.floats(Buf::kHead, head_rows * e);
@@ -162,8 +171,12 @@ WorkspaceLayout make_workspace_layout(const ModelSpec& spec, const Placement& pl
   b.bytes(Buf::kMoeIds, uint64_t{rows} * w.n_used * sizeof(int32_t));
   b.floats(Buf::kMoeWeight, uint64_t{rows} * w.n_used);
   b.floats(Buf::kSharedGate, w.has_shared ? rows : 0);
+  if (w.n_experts != 0) {
+    b.bytes(Buf::kMoeSync,
+            moe_step_sync_bytes(w.n_experts, spec.n_embd, w.n_used * w.d_expert, w.d_shared));
+  }
   b.bytes(Buf::kHandover, w.parts_experts ? sizeof(HandoverState) : 0);
-  const bool ple = spec.d_ple != 0 && placement.embedding == TierId::kCuda;
+  const bool ple = spec.d_ple != 0;
   const uint64_t ple_width = ple ? uint64_t{spec.n_layers()} * spec.d_ple : 0;
   out.ple_row_bytes = ple ? spec.ple_embd.row_bytes() : 0;
   b.bytes(Buf::kPleRaw, round_up(rows * out.ple_row_bytes, 256));
@@ -197,6 +210,10 @@ std::vector<MemoryRow> workspace_rows(const WorkspaceLayout& layout, uint32_t n,
   rows.push_back(make_row(TierId::kCuda, device, SHARPI_ROW_TABLES, SHARPI_ROW_PINNED,
                           "call tables", n * layout.pinned_bytes(),
                           n * pinned_held_bytes(layout.pinned_bytes())));
+  if (layout.handover_bytes == 0) return rows;
+  rows.push_back(make_row(TierId::kCuda, device, SHARPI_ROW_STAGING, SHARPI_ROW_PINNED,
+                          "hidden rows between tiers", n * layout.handover_bytes,
+                          n * pinned_held_bytes(layout.handover_bytes)));
   return rows;
 }
 
@@ -208,14 +225,15 @@ Result<std::unique_ptr<CudaWorkspace>> CudaWorkspace::create(const Device& devic
   SHARPI_TRY_ASSIGN(w->memory_, DeviceBuffer::allocate(device, layout.bytes, "activations"));
   SHARPI_TRY_ASSIGN(w->pinned_,
                     PinnedBuffer::allocate(device, layout.pinned_bytes(), "call tables"));
+  SHARPI_TRY_ASSIGN(w->handover_, PinnedBuffer::allocate(device, layout.handover_bytes,
+                                                         "hidden rows between tiers"));
   SHARPI_TRY_ASSIGN(w->stream_, Stream::create(device));
-  const uint64_t chain_sync = w->size(Buf::kChainSync);
-  if (chain_sync != 0) {
-    SHARPI_TRY(
-        device.check(cudaMemsetAsync(w->get<std::byte>(Buf::kChainSync), 0, chain_sync, w->lane()),
-                     "cudaMemsetAsync"));
-    SHARPI_TRY(w->stream_.wait());
+  for (const Buf b : {Buf::kMoeSync, Buf::kChainSync}) {
+    if (w->size(b) == 0) continue;
+    SHARPI_TRY(device.check(cudaMemsetAsync(w->get<std::byte>(b), 0, w->size(b), w->lane()),
+                            "cudaMemsetAsync"));
   }
+  SHARPI_TRY(w->stream_.wait());
   return w;
 }
 

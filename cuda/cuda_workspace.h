@@ -38,6 +38,7 @@ enum class Buf : uint32_t {
   kMoeIds,      // [R][k]
   kMoeWeight,   // [R][k]
   kSharedGate,  // [R]
+  kMoeSync,     // of moe_step.h; zero when the workspace is made
   kHandover,    // HandoverState, where experts are on the CPU
   kPleRaw,      // [R] rows of the per-layer table, file bytes
   kPleTable,    // [R][n_layers * P] the same in f32
@@ -72,6 +73,7 @@ struct WorkspaceLayout {
   uint64_t chunk_slot_bytes = 0;
   uint64_t ple_row_bytes = 0;  // of the raw per-layer table
   CallTable table;
+  uint64_t handover_bytes = 0;  // pinned: hidden rows between tiers
   uint64_t pinned_bytes() const { return table.bytes + size[static_cast<size_t>(Buf::kPleRaw)]; }
 };
 
@@ -85,6 +87,7 @@ class CudaWorkspace final : public Workspace {
   static Result<std::unique_ptr<CudaWorkspace>> create(const Device& device,
                                                        const WorkspaceLayout& layout);
   ~CudaWorkspace() override;
+  float* handover() const override { return handover_.as<float>(); }
   template <class T = float>
   T* get(Buf b) const {
     return reinterpret_cast<T*>(memory_.data() + layout_.offset[static_cast<size_t>(b)]);
@@ -109,7 +112,7 @@ class CudaWorkspace final : public Workspace {
   /// when the scratch is needed again or the pass ends: layers that share KV read both until then.
   int32_t pending_ring = -1;
   ExpertHandover experts;
-  /// Captured decode of n rows at [n - 1], once captured.
+  /// Captured decode of n rows: [format][segment][n - 1], once captured.
   std::vector<cudaGraphExec_t> graphs;
 
  private:
@@ -125,7 +128,7 @@ class CudaWorkspace final : public Workspace {
   const Device* device_ = nullptr;
   WorkspaceLayout layout_;
   DeviceBuffer memory_;
-  PinnedBuffer pinned_;
+  PinnedBuffer pinned_, handover_;
   Stream stream_;
 };
 

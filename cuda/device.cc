@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT
 #include "cuda/device.h"
 
+#include <array>
+
 #include "cuda/kernels/cublas_lt.h"
 
 namespace sharpi::cuda {
@@ -97,6 +99,11 @@ Status Device::usable() const {
   return Status::native_error(Code::kDeviceLost, native,
                               "device %u is lost after an earlier fault (%s)", index_,
                               cudaGetErrorName(static_cast<cudaError_t>(native)));
+}
+
+std::mutex& Device::turn() const {
+  static std::array<std::mutex, 64> turns;
+  return turns[static_cast<size_t>(ordinal_) % turns.size()];
 }
 
 Status Device::read_properties() {

@@ -62,9 +62,10 @@ class Device {
   CublasLt* cublas_lt() const { return cublas_lt_.get(); }
 
   /// Held from launch to end by whoever launches kernels whose blocks wait for each other or for
-  /// the host. Streams may share a queue of the device: of two launches that wait for the host, the
-  /// first in the queue might be the last that gets the host's threads.
-  std::mutex& turn() const { return turn_; }
+  /// the host (streams may share a queue of the device: of two launches that wait for the host, the
+  /// first in the queue might be the last that gets the host's threads). One for all Devices of a
+  /// process that are the same device.
+  std::mutex& turn() const;
 
   /// Reads the properties; takes no device memory.
   Status read_properties();
@@ -95,7 +96,6 @@ class Device {
   DriverMemory driver_;
   std::unique_ptr<CublasLt> cublas_lt_;
   std::mutex opening_;
-  mutable std::mutex turn_;
   std::atomic<bool> opened_{false};
   mutable std::atomic<int> lost_{0};  // the native code of the fault
   mutable std::atomic<uint64_t> live_{0}, fail_in_{0};

@@ -28,7 +28,7 @@ Status CudaModel::pin_experts(std::span<const ExpertId> experts) {
 }
 
 bool CudaModel::asks_for_experts(const Segment& segment) const {
-  if (experts_ == nullptr) return false;
+  if (experts_ == nullptr || segment.streamed) return false;
   for (const Block& b : segment.blocks) {
     if (b.kind == BlockKind::kFfn && parts_experts(b.layer)) return true;
   }
@@ -108,13 +108,14 @@ Status CudaModel::answered_experts(Pass& p, uint32_t layer, Buf to, bool add) co
     auto* ids = h.at<int32_t>(h.layout.ids);
     const bool slots = uses_slots(p.n_rows());
     if (slots) (void)leave_out_resident(*experts_, layer, ids, n);
-    experts_->note(layer, ids, n, slots);
+    if (!p.rows->sequences.empty()) experts_->note(layer, ids, n, slots);  // not of a measurement
     h.host->compute({layer, p.n_rows(), h.at<float>(h.layout.x), ids, h.at<float>(h.layout.weights),
                      h.at<float>(h.layout.y)});
   }
   return launch_add_answer(a, p.ws.lane());
 }
 
+/// Under the device's turn(), as every step.
 Status CudaModel::serve_graph(const Segment& segment, Pass& p, cudaGraphExec_t graph) const {
   GraphLine line(*device_, p.ws.experts, *experts_, spec(), segment, p.n_rows(),
                  uses_slots(p.n_rows()), p.ws.lane());

@@ -11,7 +11,7 @@
 
 #include "cuda/device_memory.h"
 #include "cuda/kernels/weight_layout.h"
-#include "cuda/stream.h"
+#include "cuda/staged_copy.h"
 #include "tier/tier.h"
 
 namespace sharpi::cuda {
@@ -44,15 +44,12 @@ class Weights {
   /// Takes the block and uploads everything through pinned staging; kCancelled by `progress`.
   static Result<std::unique_ptr<Weights>> load(Device& device, WeightPlan plan,
                                                const LoadProgress& progress);
-  /// Empty for a tensor that is absent or not here.
-  DeviceMatrix matrix(const TensorRef& ref) const;
-  const float* floats(const TensorRef& ref) const;
+  /// Null for a tensor that is absent or not here.
+  const std::byte* at(const TensorRef& ref) const;
   const WeightPlan& plan() const { return plan_; }
 
  private:
-  class Uploader;
   Weights() = default;
-  const std::byte* at(const TensorRef& ref) const;
   WeightPlan plan_;
   DeviceBuffer memory_;
 };

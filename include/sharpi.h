@@ -292,12 +292,19 @@ typedef struct sharpi_plan_params {
   double device_rate, pcie_rate, host_rate;    /**< Bytes/s; 0 = measured once per context, by the first
                                                     plan with blocks on both tiers. They give the JSON's
                                                     token_seconds; the order in which blocks leave the
-                                                    GPU is the same at any rate. */
+                                                    GPU is the same at any rate, and from how many rows
+                                                    on weights stream is timed on the model (stream_rows). */
   const sharpi_session_params *session;        /**< Template; null = defaults. */
   int32_t n_gpu_experts;                       /**< Layers whose routed experts are all on the GPU; -1 =
                                                     all, or none where they do not fit. */
   int32_t gpu_ends;                            /**< The embedding and the head on the GPU: 1 = yes, 0 =
                                                     no, -1 = if they fit (default). */
+  uint32_t stream_rows;                        /**< Rows of a call from which FFN blocks and routed experts
+                                                    on the CPU are computed on the GPU, their weights
+                                                    streamed there; 0 = measured when the model is
+                                                    loaded, UNSET = never (default). With `deterministic`
+                                                    nothing streams. */
+  uint32_t reserved;
 } sharpi_plan_params;
 
 /** Writes the defaults. @param size sizeof(*p) at the caller. @thread any. @since 1.0 */
@@ -343,6 +350,8 @@ typedef struct sharpi_plan_summary {
   double device_rate, pcie_rate, host_rate;    /**< Used; 0 = not given, and not needed. */
   uint32_t n_gpu_experts;                      /**< Layers whose routed experts are all on the GPU. */
   uint32_t n_fallbacks;                        /**< Of sharpi_plan_fallback(). */
+  uint32_t stream_rows;                        /**< As in the parameters; UNSET = nothing streams. */
+  uint32_t reserved;
 } sharpi_plan_summary;
 
 /** @return SHARPI_OK; INVALID_ARGUMENT. @thread any. @since 1.0 */
@@ -456,6 +465,9 @@ typedef struct sharpi_model_summary {
   uint64_t content_id;                         /**< Identifies the model in saved sessions. */
   char architecture[32];
   char name[128];
+  uint32_t stream_rows;                        /**< Rows of a call from which weights stream to the GPU, as
+                                                    given or as measured; UNSET = never. */
+  uint32_t reserved;
 } sharpi_model_summary;
 
 /** @return SHARPI_OK; INVALID_ARGUMENT. @thread any. @since 1.0 */
@@ -475,6 +487,32 @@ SHARPI_API sharpi_status sharpi_model_memory(const sharpi_model *model, sharpi_m
                                              uint32_t row_size, uint32_t cap, uint32_t *out_n,
                                              sharpi_error *err) SHARPI_NOEXCEPT;
 
+/** A run of blocks on one tier, and what it has cost so far. Calls of fewer rows than stream_rows take
+ *  the segments of list 0, the others those of list 1, where blocks placed on the CPU run on the GPU. */
+typedef struct sharpi_segment_info {
+  sharpi_tier tier;                            /**< That runs it. */
+  uint32_t list;                               /**< 0 or 1; a call takes one list from first to last. */
+  uint32_t first_layer, n_layers;              /**< Layers it has blocks of. */
+  uint32_t has_embedding, has_head;            /**< 0 or 1. */
+  uint32_t n_mixers, n_ffn;                    /**< Blocks. */
+  uint32_t n_experts;                          /**< Layers whose routed experts it computes. */
+  uint32_t n_streamed;                         /**< FFN and expert blocks whose weights come over for a call. */
+  uint64_t n_calls;                            /**< Times it ran. */
+  uint64_t n_rows;                             /**< Rows of all calls. */
+  uint64_t streamed_bytes;                     /**< Weights sent to the GPU, bytes of all calls. */
+  double seconds;                              /**< From hand-over to hand-over, all calls. */
+} sharpi_segment_info;
+
+/** The segments of a model in execution order, list 0 first. Times are sums over all sessions since
+ *  loading. @param row_size sizeof(sharpi_segment_info) at the caller.
+ *  @return SHARPI_OK; INVALID_ARGUMENT, BUFFER_TOO_SMALL (*out_n = segments). @thread any. @since 1.0 */
+SHARPI_API sharpi_status sharpi_model_segments(const sharpi_model *model, sharpi_segment_info *rows,
+                                               uint32_t row_size, uint32_t cap, uint32_t *out_n,
+                                               sharpi_error *err) SHARPI_NOEXCEPT;
+/** Effective placement, kernel paths, streaming threshold and segments with their times, as JSON.
+ *  @return SHARPI_OK; BUFFER_TOO_SMALL. @thread any. @since 1.0 */
+SHARPI_API sharpi_status sharpi_model_json(const sharpi_model *model, char *out, size_t cap,
+                                           size_t *out_len, sharpi_error *err) SHARPI_NOEXCEPT;
 /** Routed experts that are on the CPU while their layer's router is on the GPU, since loading. The GPU
  *  keeps copies of some in slots and computes those, the CPU the others at the same time. Which are kept
  *  follows their use (a segmented LRU with frequencies), but never changes during a call, and not at all

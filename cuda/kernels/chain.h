@@ -3,7 +3,8 @@
 // streams its units of all the products through a ring in shared memory, whatever it waits for
 // meanwhile (chain.cu). The row is rounded to 16 bits in fixed point (fixed_product.cuh), codes and
 // their sums under integer scales are exact. Compute capability 9.0 and up.
-// Thread rule: pure functions; two chains of a device must not run at once.
+// Thread rule: pure functions. Blocks wait for each other: two chains must not run on a device at
+// once (Device::turn()), and nothing else that runs there may wait for a chain.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -36,8 +37,8 @@ struct ChainStep {
 
 /// Shapes of launches to measure; the defaults are what was fastest.
 struct ChainTuning {
-  uint32_t warps = 16;  // 16, 20 or 24
-  bool cooperative = true;
+  uint32_t warps = 16;         // 16, 20 or 24
+  bool cooperative = false;    // the launch itself sees to it that all blocks run at once
   uint32_t ahead = 64u << 10;  // bytes of a block under way at a time
 };
 

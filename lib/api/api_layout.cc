@@ -89,7 +89,7 @@ static_assert(offsetof(sharpi_session_params, n_probe) == 64);
 static_assert(offsetof(sharpi_session_params, n_draft) == 68);
 static_assert(offsetof(sharpi_session_params, probe) == 72);
 
-static_assert(sizeof(sharpi_plan_params) == 104);
+static_assert(sizeof(sharpi_plan_params) == 112);
 static_assert(offsetof(sharpi_plan_params, struct_size) == 0);
 static_assert(offsetof(sharpi_plan_params, n_gpu_layers) == 4);
 static_assert(offsetof(sharpi_plan_params, n_gpu_ffn) == 8);
@@ -110,8 +110,10 @@ static_assert(offsetof(sharpi_plan_params, host_rate) == 80);
 static_assert(offsetof(sharpi_plan_params, session) == 88);
 static_assert(offsetof(sharpi_plan_params, n_gpu_experts) == 96);
 static_assert(offsetof(sharpi_plan_params, gpu_ends) == 100);
+static_assert(offsetof(sharpi_plan_params, stream_rows) == 104);
+static_assert(offsetof(sharpi_plan_params, reserved) == 108);
 
-static_assert(sizeof(sharpi_plan_summary) == 216);
+static_assert(sizeof(sharpi_plan_summary) == 224);
 static_assert(offsetof(sharpi_plan_summary, struct_size) == 0);
 static_assert(offsetof(sharpi_plan_summary, n_ctx) == 4);
 static_assert(offsetof(sharpi_plan_summary, n_layers) == 8);
@@ -152,6 +154,8 @@ static_assert(offsetof(sharpi_plan_summary, pcie_rate) == 192);
 static_assert(offsetof(sharpi_plan_summary, host_rate) == 200);
 static_assert(offsetof(sharpi_plan_summary, n_gpu_experts) == 208);
 static_assert(offsetof(sharpi_plan_summary, n_fallbacks) == 212);
+static_assert(offsetof(sharpi_plan_summary, stream_rows) == 216);
+static_assert(offsetof(sharpi_plan_summary, reserved) == 220);
 
 static_assert(sizeof(sharpi_memory_row) == 112);
 static_assert(offsetof(sharpi_memory_row, tier) == 0);
@@ -166,7 +170,7 @@ static_assert(offsetof(sharpi_memory_row, payload_bytes) == 32);
 static_assert(offsetof(sharpi_memory_row, held_bytes) == 40);
 static_assert(offsetof(sharpi_memory_row, label) == 48);
 
-static_assert(sizeof(sharpi_model_summary) == 232);
+static_assert(sizeof(sharpi_model_summary) == 240);
 static_assert(offsetof(sharpi_model_summary, struct_size) == 0);
 static_assert(offsetof(sharpi_model_summary, n_layers) == 4);
 static_assert(offsetof(sharpi_model_summary, n_embd) == 8);
@@ -184,6 +188,24 @@ static_assert(offsetof(sharpi_model_summary, file_bytes) == 56);
 static_assert(offsetof(sharpi_model_summary, content_id) == 64);
 static_assert(offsetof(sharpi_model_summary, architecture) == 72);
 static_assert(offsetof(sharpi_model_summary, name) == 104);
+static_assert(offsetof(sharpi_model_summary, stream_rows) == 232);
+static_assert(offsetof(sharpi_model_summary, reserved) == 236);
+
+static_assert(sizeof(sharpi_segment_info) == 72);
+static_assert(offsetof(sharpi_segment_info, tier) == 0);
+static_assert(offsetof(sharpi_segment_info, list) == 4);
+static_assert(offsetof(sharpi_segment_info, first_layer) == 8);
+static_assert(offsetof(sharpi_segment_info, n_layers) == 12);
+static_assert(offsetof(sharpi_segment_info, has_embedding) == 16);
+static_assert(offsetof(sharpi_segment_info, has_head) == 20);
+static_assert(offsetof(sharpi_segment_info, n_mixers) == 24);
+static_assert(offsetof(sharpi_segment_info, n_ffn) == 28);
+static_assert(offsetof(sharpi_segment_info, n_experts) == 32);
+static_assert(offsetof(sharpi_segment_info, n_streamed) == 36);
+static_assert(offsetof(sharpi_segment_info, n_calls) == 40);
+static_assert(offsetof(sharpi_segment_info, n_rows) == 48);
+static_assert(offsetof(sharpi_segment_info, streamed_bytes) == 56);
+static_assert(offsetof(sharpi_segment_info, seconds) == 64);
 
 static_assert(sizeof(sharpi_text_stream) == 8);
 static_assert(offsetof(sharpi_text_stream, n_held) == 0);

@@ -38,6 +38,7 @@ sharpi_model_summary summarise(const sharpi::Model& model) {
   s.n_parameters = spec.parameter_count();
   s.file_bytes = spec.file->file_bytes();
   s.content_id = spec.file->content_id();
+  s.stream_rows = model.stream_rows();
   api::copy_line(spec.architecture, s.architecture, sizeof s.architecture);
   api::copy_line(spec.name, s.name, sizeof s.name);
   return s;
@@ -119,6 +120,24 @@ sharpi_status sharpi_model_memory(const sharpi_model* model, sharpi_memory_row* 
   return api::guard(err, [&]() -> Status {
     SHARPI_TRY(api::require(model, "model"));
     return api::copy_rows(model->p->memory_rows(), rows, row_size, cap, out_n);
+  });
+}
+
+sharpi_status sharpi_model_segments(const sharpi_model* model, sharpi_segment_info* rows,
+                                    uint32_t row_size, uint32_t cap, uint32_t* out_n,
+                                    sharpi_error* err) SHARPI_NOEXCEPT {
+  return api::guard(err, [&]() -> Status {
+    SHARPI_TRY(api::require(model, "model"));
+    return api::copy_structs(std::span<const sharpi_segment_info>(model->p->segment_stats()),
+                             "sharpi_segment_info", rows, row_size, cap, out_n);
+  });
+}
+
+sharpi_status sharpi_model_json(const sharpi_model* model, char* out, size_t cap, size_t* out_len,
+                                sharpi_error* err) SHARPI_NOEXCEPT {
+  return api::guard(err, [&]() -> Status {
+    SHARPI_TRY(api::require(model, "model"));
+    return api::copy_text(model->p->json(), out, cap, out_len);
   });
 }
 

@@ -34,24 +34,17 @@ Status copy_text(std::string_view text, char* out, size_t cap, size_t* out_len) 
   return Status::ok();
 }
 
+Status check_row_size(uint32_t row_size, size_t known, const char* name) {
+  if (row_size >= known && row_size <= kMaxRowBytes && row_size % 8 == 0) return Status::ok();
+  return Status::error(Code::kInvalidArgument,
+                       "row_size %u is not a sizeof(%s): %zu or, from a newer header, a larger "
+                       "multiple of 8 up to %u",
+                       row_size, name, known, kMaxRowBytes);
+}
+
 Status copy_rows(std::span<const MemoryRow> rows, sharpi_memory_row* out, uint32_t row_size,
                  uint32_t cap, uint32_t* out_n) {
-  SHARPI_TRY(check_out(out, cap, out_n));
-  if (row_size < sizeof(MemoryRow) || row_size > kMaxRowBytes || row_size % 8 != 0) {
-    return Status::error(Code::kInvalidArgument,
-                         "row_size %u is not a sizeof(sharpi_memory_row): %zu or, from a newer "
-                         "header, a larger multiple of 8 up to %u",
-                         row_size, sizeof(MemoryRow), kMaxRowBytes);
-  }
-  *out_n = static_cast<uint32_t>(rows.size());
-  if (cap < rows.size()) return too_small(cap, rows.size(), "rows");
-  auto* to = reinterpret_cast<char*>(out);
-  for (const MemoryRow& row : rows) {
-    std::memcpy(to, &row, sizeof row);
-    std::memset(to + sizeof row, 0, row_size - sizeof row);
-    to += row_size;
-  }
-  return Status::ok();
+  return copy_structs(rows, "sharpi_memory_row", out, row_size, cap, out_n);
 }
 
 Status check_out_struct(const void* out, size_t v1_size, const char* name) {

@@ -20,6 +20,9 @@ Status too_small(uint64_t cap, uint64_t needed, const char* unit);
 /// The checks of every (out, cap, out_n) triple: out_n present, out present unless cap is 0.
 Status check_out(const void* out, uint64_t cap, const void* out_n);
 
+/// A row of `known` bytes, or a larger one of a newer header.
+Status check_row_size(uint32_t row_size, size_t known, const char* name);
+
 Status copy_text(std::string_view text, char* out, size_t cap, size_t* out_len);
 
 template <class T>
@@ -28,6 +31,23 @@ Status copy_array(std::span<const T> values, T* out, uint32_t cap, uint32_t* out
   *out_n = static_cast<uint32_t>(values.size());
   if (cap < values.size()) return too_small(cap, values.size(), "elements");
   if (!values.empty()) std::memcpy(out, values.data(), values.size_bytes());
+  return Status::ok();
+}
+
+/// An array of structs without struct_size: row_size is the sizeof at the caller.
+template <class T>
+Status copy_structs(std::span<const T> values, const char* name, T* out, uint32_t row_size,
+                    uint32_t cap, uint32_t* out_n) {
+  SHARPI_TRY(check_out(out, cap, out_n));
+  SHARPI_TRY(check_row_size(row_size, sizeof(T), name));
+  *out_n = static_cast<uint32_t>(values.size());
+  if (cap < values.size()) return too_small(cap, values.size(), "rows");
+  auto* to = reinterpret_cast<char*>(out);
+  for (const T& value : values) {
+    std::memcpy(to, &value, sizeof value);
+    std::memset(to + sizeof value, 0, row_size - sizeof value);
+    to += row_size;
+  }
   return Status::ok();
 }
 

@@ -132,7 +132,9 @@ Status check_params(const sharpi_plan_params& p) {
   SHARPI_TRY(in_range("n_sessions", p.n_sessions, 1, kMaxSessions));
   SHARPI_TRY(is_rate("device_rate", p.device_rate));
   SHARPI_TRY(is_rate("pcie_rate", p.pcie_rate));
-  return is_rate("host_rate", p.host_rate);
+  SHARPI_TRY(is_rate("host_rate", p.host_rate));
+  SHARPI_TRY(in_range_or("stream_rows", p.stream_rows, 0, kMaxTokens, SHARPI_UNSET, "UNSET"));
+  return is_reserved("reserved", p.reserved);
 }
 
 Status check_params(const sharpi_prefill_params& p) {

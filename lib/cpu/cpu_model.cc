@@ -3,9 +3,11 @@
 
 #include <algorithm>
 #include <map>
+#include <unordered_set>
 
 #include "base/host_info.h"
 #include "cpu/expert_host.h"
+#include "tier/block_tensors.h"
 
 namespace sharpi::cpu {
 namespace {
@@ -19,27 +21,6 @@ struct MappedBytes {
   uint64_t embedding = 0, head = 0, mixers = 0, ffn = 0, experts = 0;
 };
 
-uint64_t mixer_bytes(const LayerSpec& l) {
-  const AttentionSpec& a = l.attention;
-  const DeltaNetSpec& d = l.delta;
-  uint64_t n = l.mixer_norm.bytes() + l.mixer_post_norm.bytes();
-  for (const TensorRef* t : {&a.q, &a.k, &a.v, &a.o, &a.q_norm, &a.k_norm, &d.qkv, &d.gate,
-                             &d.alpha, &d.beta, &d.out, &d.conv1d, &d.dt_bias, &d.a, &d.norm}) {
-    n += t->bytes();
-  }
-  return n;
-}
-
-uint64_t ffn_bytes(const LayerSpec& l) {
-  const FfnSpec& f = l.ffn;
-  uint64_t n = l.ffn_norm.bytes() + l.ffn_post_norm.bytes() + l.ple_gate.bytes() +
-               l.ple_proj.bytes() + l.ple_post_norm.bytes() + f.router.bytes() +
-               f.shared_gate_inp.bytes() + f.shared_gate.bytes() + f.shared_up.bytes() +
-               f.shared_down.bytes();
-  if (f.kind == FfnKind::kDense) n += f.gate.bytes() + f.up.bytes() + f.down.bytes();
-  return n;
-}
-
 /// First FFN on the CPU that takes a per-layer embedding although the embedding block is elsewhere;
 /// -1 = none.
 int64_t first_per_layer_embedding(const ModelSpec& s, const Placement& p) {
@@ -50,27 +31,41 @@ int64_t first_per_layer_embedding(const ModelSpec& s, const Placement& p) {
   return -1;
 }
 
-MappedBytes measure(const ModelSpec& s, const Placement& p) {
-  MappedBytes m;
-  const bool embeds = p.embedding == TierId::kCpu || first_per_layer_embedding(s, p) >= 0;
-  if (embeds) m.embedding += s.token_embd.bytes();
-  if (p.per_layer_embedding == TierId::kCpu) {
-    m.embedding += s.ple_embd.bytes() + s.ple_model_proj.bytes() + s.ple_proj_norm.bytes();
-  }
-  if (p.head == TierId::kCpu) {
-    const bool counted = s.tied_output && embeds;
-    m.head += s.output_norm.bytes() + (counted ? 0 : s.output.bytes());
-  }
-  for (uint32_t l = 0; l < s.n_layers(); ++l) {
-    const LayerSpec& layer = s.layers[l];
-    if (p.mixer[l] == TierId::kCpu) m.mixers += mixer_bytes(layer);
-    if (p.ffn[l] == TierId::kCpu) m.ffn += ffn_bytes(layer);
-    if (layer.ffn.kind == FfnKind::kMoe && p.experts[l] == TierId::kCpu) {
-      m.experts += layer.ffn.gate.bytes() + layer.ffn.up.bytes() + layer.ffn.down.bytes();
+/// The tensors that this tier reads, each once, by what they serve.
+class OwnTensors {
+ public:
+  OwnTensors(const ModelSpec& s, const Placement& p) {
+    if (first_per_layer_embedding(s, p) >= 0) add(s, Block{BlockKind::kEmbedding, 0});
+    if (p.per_layer_embedding == TierId::kCpu && s.d_ple != 0) {
+      for (const TensorRef* t : {&s.ple_embd, &s.ple_model_proj, &s.ple_proj_norm}) {
+        add(*t, &bytes_.embedding);
+      }
     }
+    each_block(s, p, [&](const Block& block, TierId tier) {
+      if (tier == TierId::kCpu) add(s, block);
+    });
   }
-  return m;
-}
+  const MappedBytes& bytes() const { return bytes_; }
+  const std::vector<const GgufTensor*>& tensors() const { return tensors_; }
+
+ private:
+  void add(const ModelSpec& s, const Block& block) {
+    uint64_t* const to = block.kind == BlockKind::kEmbedding ? &bytes_.embedding
+                         : block.kind == BlockKind::kMixer   ? &bytes_.mixers
+                         : block.kind == BlockKind::kFfn     ? &bytes_.ffn
+                         : block.kind == BlockKind::kExperts ? &bytes_.experts
+                                                             : &bytes_.head;
+    for (const TensorRef& t : block_tensors(s, block)) add(t, to);
+  }
+  void add(const TensorRef& t, uint64_t* to) {
+    if (!t || !seen_.insert(t.tensor).second) return;
+    tensors_.push_back(t.tensor);
+    *to += t.bytes();
+  }
+  MappedBytes bytes_;
+  std::vector<const GgufTensor*> tensors_;
+  std::unordered_set<const GgufTensor*> seen_;
+};
 
 void push_mapped(std::vector<MemoryRow>* rows, const char* label, uint64_t bytes) {
   if (bytes == 0) return;
@@ -81,7 +76,7 @@ void push_mapped(std::vector<MemoryRow>* rows, const char* label, uint64_t bytes
 std::vector<MemoryRow> model_rows(const ModelSpec& spec, const Placement& placement,
                                   uint64_t workspace_bytes, uint32_t n_workspaces) {
   std::vector<MemoryRow> rows;
-  const MappedBytes m = measure(spec, placement);
+  const MappedBytes m = OwnTensors(spec, placement).bytes();
   push_mapped(&rows, "embedding", m.embedding);
   push_mapped(&rows, "mixers", m.mixers);
   push_mapped(&rows, "FFN", m.ffn);
@@ -95,16 +90,18 @@ std::vector<MemoryRow> model_rows(const ModelSpec& spec, const Placement& placem
   return rows;
 }
 
-/// Reads the mapped weights ahead, in pieces, so that the first token does not wait for the disk.
-Status page_in(const GgufFile& file, const LoadProgress& progress) {
+/// Reads this tier's mapped weights ahead, in pieces, so that the first token does not wait for the
+/// disk.
+Status page_in(const ModelSpec& spec, const Placement& placement, const LoadProgress& progress) {
   constexpr uint64_t kPiece = 64ull << 20;  // large enough to stream, small enough to cancel soon
-  const uint64_t total = file.file_bytes();
+  const OwnTensors own(spec, placement);
+  const MappedBytes& m = own.bytes();
+  const uint64_t total = m.embedding + m.head + m.mixers + m.ffn + m.experts;
   uint64_t done = 0;
-  for (uint32_t shard = 0; shard < file.n_shards(); ++shard) {
-    const uint64_t n = file.shard_bytes(shard);
-    for (uint64_t at = 0; at < n; at += kPiece) {
-      const uint64_t piece = std::min(kPiece, n - at);
-      populate_read(file.shard_data(shard) + at, piece);
+  for (const GgufTensor* t : own.tensors()) {
+    for (uint64_t at = 0; at < t->bytes; at += kPiece) {
+      const uint64_t piece = std::min(kPiece, t->bytes - at);
+      populate_read(t->data + at, piece);
       done += piece;
       if (progress && !progress(done, total))
         return Status::error(Code::kCancelled, "load cancelled");
@@ -139,12 +136,32 @@ Result<std::unique_ptr<CpuModel>> CpuModel::create(MemoryMeter* meter, ThreadPoo
   for (uint32_t l = 0; l < plan->spec->n_layers(); ++l) {
     if (plan->placement.mixer[l] == TierId::kCpu) m->last_mixer_ = l;
   }
-  if (plan->placement.uses(TierId::kCpu)) SHARPI_TRY(page_in(*plan->spec->file, progress));
+  if (plan->placement.uses(TierId::kCpu)) {
+    SHARPI_TRY(page_in(*plan->spec, plan->placement, progress));
+  }
   return m;
+}
+
+uint32_t CpuModel::format_of(const SessionShape& shape) {
+  std::vector<KvDtypePair> here;
+  for (uint32_t l = 0; l < spec().n_layers(); ++l) {
+    const bool stores = plan_->placement.mixer[l] == TierId::kCpu && spec().layers[l].owns_kv();
+    if (stores) here.push_back(shape.dtypes[l]);
+  }
+  const auto same = [&](const std::vector<KvDtypePair>& other) {
+    return std::equal(here.begin(), here.end(), other.begin(), other.end(),
+                      [](KvDtypePair a, KvDtypePair b) { return a.k == b.k && a.v == b.v; });
+  };
+  const std::lock_guard<std::mutex> lock(formats_mutex_);
+  const auto at = std::find_if(formats_.begin(), formats_.end(), same);
+  const auto index = static_cast<uint32_t>(at - formats_.begin());
+  if (at == formats_.end()) formats_.push_back(std::move(here));
+  return index;
 }
 
 Result<std::unique_ptr<TierSession>> CpuModel::create_session(const SessionShape& shape) {
   SHARPI_TRY_ASSIGN(std::unique_ptr<CpuSession> s, CpuSession::create(meter_, plan_, shape));
+  s->format_index = format_of(shape);
   return std::unique_ptr<TierSession>(std::move(s));
 }
 

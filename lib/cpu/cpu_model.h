@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: MIT
 // The CPU tier's model: weights in place in the mapped file, kernels chosen by type, and the
 // forward pass over segments of blocks. It reads LayerSpecs; it knows mixers and FFNs, not
-// architectures. Thread rule: immutable after create(); run() needs a workspace of its own.
+// architectures. Thread rule: immutable after create() but for the list of KV formats, which a
+// mutex guards; run() needs a workspace of its own.
 #pragma once
 
 #include <memory>
+#include <mutex>
 #include <string>
 #include <vector>
 
@@ -46,8 +48,6 @@ class CpuModel final : public TierModel {
                LayerScores* out) const override;
   Result<std::unique_ptr<ScoreScratch>> create_score_scratch(uint32_t n_slots, uint32_t n_queries,
                                                              bool values) const override;
-  Status read_hidden(const Workspace& workspace, uint32_t n_rows, float* out) const override;
-  Status write_hidden(Workspace& workspace, uint32_t n_rows, const float* in) const override;
   Result<std::unique_ptr<ExpertHost>> create_expert_host(Workspace& workspace) override;
   std::vector<MemoryRow> memory_rows() const override;
   std::string paths() const override;
@@ -63,6 +63,9 @@ class CpuModel final : public TierModel {
  private:
   CpuModel() = default;
   const Matmul& mm(Pass& p) const { return p.ws.matmul(); }
+
+  /// Sessions of one batch must store rows alike: attention takes one codec a call.
+  uint32_t format_of(const SessionShape& shape);
 
   // forward.cc
   Status run_blocks(const Segment& segment, Pass& p) const;
@@ -126,6 +129,8 @@ class CpuModel final : public TierModel {
   /// First FFN here with a per-layer embedding when the embedding block is on another tier.
   int64_t first_ple_ = -1;
   uint32_t n_workspaces_ = 0;
+  std::mutex formats_mutex_;
+  std::vector<std::vector<KvDtypePair>> formats_;  // of the layers here that store rows
 };
 
 }  // namespace sharpi::cpu

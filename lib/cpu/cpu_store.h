@@ -61,6 +61,9 @@ class CpuSession final : public TierSession, public KvStore {
   /// Committed (input) and working (output) state of a recurrent layer.
   float* state(uint32_t layer, StatePart part, bool working) const;
   float* logits() const { return logits_.as<float>(); }
+  /// Index of how its rows are stored in the model's list of KV formats.
+  uint32_t format_index = 0;
+  uint32_t format() const override { return format_index; }
 
  private:
   CpuSession() = default;

@@ -74,6 +74,10 @@ Widths measure(const ModelSpec& spec, const Placement& placement) {
     add_ffn(&w, layer.ffn, placement.ffn[l] == TierId::kCpu, placement.experts[l] == TierId::kCpu);
     if (layer.ple_gate) take(&w.wide_in, spec.d_ple);
   }
+  if (w.half_rot == 0) return w;
+  for (const LayerSpec& l : spec.layers) {  // every table is made, also those of layers elsewhere
+    if (l.mixer == MixerKind::kAttention) take32(&w.half_rot, l.attention.rope.n_rot / 2);
+  }
   return w;
 }
 

@@ -11,9 +11,14 @@ namespace sharpi::cpu {
 Status CpuModel::run(const Segment& segment, const Submission& rows, Workspace& workspace) {
   auto& ws = static_cast<CpuWorkspace&>(workspace);
   Pass p{rows, ws};
+  const uint64_t hidden_bytes = uint64_t{rows.n_rows} * spec().n_embd * sizeof(float);
+  if (rows.hidden_in != nullptr) std::memcpy(ws.get(Buf::kX), rows.hidden_in, hidden_bytes);
   const Status done = run_blocks(segment, p);
-  if (!done.is_ok())
+  if (!done.is_ok()) {
     ws.pending_ring = -1;  // the rows of a failed chunk must not reach a ring later
+    return done;
+  }
+  if (rows.hidden_out != nullptr) std::memcpy(rows.hidden_out, ws.get(Buf::kX), hidden_bytes);
   return done;
 }
 
@@ -56,18 +61,6 @@ Status CpuModel::run_blocks(const Segment& segment, Pass& p) const {
         break;
     }
   }
-  return Status::ok();
-}
-
-Status CpuModel::read_hidden(const Workspace& workspace, uint32_t n_rows, float* out) const {
-  const auto& ws = static_cast<const CpuWorkspace&>(workspace);
-  std::memcpy(out, ws.get(Buf::kX), uint64_t{n_rows} * spec().n_embd * sizeof(float));
-  return Status::ok();
-}
-
-Status CpuModel::write_hidden(Workspace& workspace, uint32_t n_rows, const float* in) const {
-  const auto& ws = static_cast<const CpuWorkspace&>(workspace);
-  std::memcpy(ws.get(Buf::kX), in, uint64_t{n_rows} * spec().n_embd * sizeof(float));
   return Status::ok();
 }
 

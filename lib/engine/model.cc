@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <array>
+#include <chrono>
 
 namespace sharpi {
 namespace {
@@ -17,6 +18,11 @@ Status check_file(const GgufFile& planned) {
                          planned.path().c_str());
   }
   return Status::ok();
+}
+
+bool same_formats(std::span<TierSession* const> a, std::span<TierSession* const> b) {
+  return std::equal(a.begin(), a.end(), b.begin(), b.end(),
+                    [](const auto* x, const auto* y) { return x->format() == y->format(); });
 }
 
 /// Memory that was free at planning may be gone: said before anything is taken.
@@ -36,6 +42,13 @@ Status check_memory(const Context& context, const Plan& plan) {
 
 }  // namespace
 
+Route Route::create(std::vector<Segment> segments) {
+  Route r;
+  r.times = std::make_unique<SegmentTimes[]>(segments.size());
+  r.segments = std::move(segments);
+  return r;
+}
+
 Result<std::shared_ptr<Model>> Model::load(std::shared_ptr<Context> context,
                                            std::shared_ptr<const Plan> plan,
                                            const LoadProgress& progress) {
@@ -54,19 +67,13 @@ Result<std::shared_ptr<Model>> Model::load(std::shared_ptr<Context> context,
     m->tiers_.push_back(std::move(tier));
     m->tier_ids_.push_back(id);
   }
-  m->segments_ = make_segments(*plan->spec, plan->placement);
-  for (uint32_t i = 0; i < plan->model.max_concurrent; ++i) {
-    auto slot = std::make_unique<CallSlot>();
-    for (auto& tier : m->tiers_) {
-      SHARPI_TRY_ASSIGN(std::unique_ptr<Workspace> w, tier->create_workspace());
-      slot->workspaces.push_back(std::move(w));
-    }
-    SHARPI_TRY(m->connect_experts(slot.get()));
-    if (m->tiers_.size() > 1) {
-      slot->handover.resize(uint64_t{plan->model.max_rows()} * plan->spec->n_embd);
-    }
-    m->free_.push_back(slot.get());
-    m->slots_.push_back(std::move(slot));
+  m->placed_ = Route::create(make_segments(*plan->spec, plan->placement));
+  SHARPI_TRY(m->create_slots());
+  if (streams_weights(*plan->spec, plan->placement, plan->model)) {
+    const Placement many = streamed_placement(*plan->spec, plan->placement, plan->model);
+    m->streamed_ = Route::create(make_segments(*plan->spec, many, &plan->placement));
+    m->stream_rows_ = plan->model.stream_rows;
+    if (m->stream_rows_ == 0) SHARPI_TRY(m->find_stream_rows());
   }
   auto tokenizer = Tokenizer::create(plan->spec->file);
   if (tokenizer.is_ok()) {
@@ -78,6 +85,24 @@ Result<std::shared_ptr<Model>> Model::load(std::shared_ptr<Context> context,
     return tokenizer.take_status();
   }
   return m;
+}
+
+Status Model::create_slots() {
+  for (uint32_t i = 0; i < plan_->model.max_concurrent; ++i) {
+    auto slot = std::make_unique<CallSlot>();
+    for (auto& tier : tiers_) {
+      SHARPI_TRY_ASSIGN(std::unique_ptr<Workspace> w, tier->create_workspace());
+      if (slot->handover == nullptr) slot->handover = w->handover();
+      slot->workspaces.push_back(std::move(w));
+    }
+    if (tiers_.size() > 1 && slot->handover == nullptr) {
+      return Status::error(Code::kInternal, "no tier has memory to hand hidden rows over in");
+    }
+    SHARPI_TRY(connect_experts(slot.get()));
+    free_.push_back(slot.get());
+    slots_.push_back(std::move(slot));
+  }
+  return Status::ok();
 }
 
 /// Layers whose router is on the GPU ask the CPU for experts that are there.
@@ -148,8 +173,7 @@ void Model::release(CallSlot* slot) const {
   slots_free_.notify_one();
 }
 
-Status Model::run(const Submission& rows,
-                  std::span<const std::span<TierSession* const>> tier_sessions) const {
+Status Model::run(const Submission& rows, TierSessions tier_sessions) const {
   if (rows.sequences.size() > kMaxSequences) {
     return Status::error(Code::kInternal, "%zu sequences in one call", rows.sequences.size());
   }
@@ -158,9 +182,47 @@ Status Model::run(const Submission& rows,
     CallSlot* slot;
     ~SlotLease() { model->release(slot); }
   } lease{this, acquire()};
+  const bool alike = std::all_of(tier_sessions.begin(), tier_sessions.end(),
+                                 [&](const auto& s) { return same_formats(s, tier_sessions[0]); });
+  return alike ? run_route(rows, tier_sessions, *lease.slot)
+               : run_by_format(rows, tier_sessions, *lease.slot);
+}
+
+/// Each kind of session runs from the first segment to the last before the next kind starts.
+Status Model::run_by_format(const Submission& rows, TierSessions tier_sessions,
+                            CallSlot& slot) const {
+  const size_t n = rows.sequences.size();
+  std::array<bool, kMaxSequences> done{};
   std::array<SequenceRows, kMaxSequences> sequences;
-  size_t previous = tiers_.size();
-  for (const Segment& segment : segments_) {
+  std::array<std::span<TierSession* const>, kMaxSequences> lists;
+  std::vector<int32_t> tokens;
+  for (size_t first = 0; first < n; ++first) {
+    if (done[first]) continue;
+    size_t count = 0;
+    tokens.clear();
+    for (size_t s = first; s < n; ++s) {
+      if (done[s] || !same_formats(tier_sessions[s], tier_sessions[first])) continue;
+      done[s] = true;
+      const SequenceRows& q = rows.sequences[s];
+      sequences[count] = q;
+      sequences[count].first_row = static_cast<uint32_t>(tokens.size());
+      lists[count++] = tier_sessions[s];
+      tokens.insert(tokens.end(), rows.tokens + q.first_row, rows.tokens + q.first_row + q.n_rows);
+    }
+    Submission part = rows;
+    part.tokens = tokens.data();
+    part.n_rows = static_cast<uint32_t>(tokens.size());
+    part.sequences = {sequences.data(), count};
+    SHARPI_TRY(run_route(part, {lists.data(), count}, slot));
+  }
+  return Status::ok();
+}
+
+Status Model::run_route(const Submission& rows, TierSessions tier_sessions, CallSlot& slot) const {
+  const Route& route = route_for(rows.n_rows);
+  std::array<SequenceRows, kMaxSequences> sequences;
+  for (size_t i = 0; i < route.segments.size(); ++i) {
+    const Segment& segment = route.segments[i];
     const size_t t = tier_index(segment.tier);
     for (size_t s = 0; s < rows.sequences.size(); ++s) {
       sequences[s] = rows.sequences[s];
@@ -168,13 +230,16 @@ Status Model::run(const Submission& rows,
     }
     Submission here = rows;
     here.sequences = {sequences.data(), rows.sequences.size()};
-    if (previous != tiers_.size() && previous != t) {
-      float* x = lease.slot->handover.data();
-      SHARPI_TRY(tiers_[previous]->read_hidden(*lease.slot->workspaces[previous], rows.n_rows, x));
-      SHARPI_TRY(tiers_[t]->write_hidden(*lease.slot->workspaces[t], rows.n_rows, x));
-    }
-    SHARPI_TRY(tiers_[t]->run(segment, here, *lease.slot->workspaces[t]));
-    previous = t;
+    here.hidden_in = i == 0 ? nullptr : slot.handover;
+    here.hidden_out = i + 1 == route.segments.size() ? nullptr : slot.handover;
+    const auto start = std::chrono::steady_clock::now();
+    SHARPI_TRY(tiers_[t]->run(segment, here, *slot.workspaces[t]));
+    const auto took = std::chrono::steady_clock::now() - start;
+    SegmentTimes& times = route.times[i];
+    times.n_calls.fetch_add(1, std::memory_order_relaxed);
+    times.n_rows.fetch_add(rows.n_rows, std::memory_order_relaxed);
+    times.nanoseconds.fetch_add(static_cast<uint64_t>(std::chrono::nanoseconds(took).count()),
+                                std::memory_order_relaxed);
   }
   return Status::ok();
 }

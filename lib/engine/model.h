@@ -3,6 +3,7 @@
 // share. Thread rule: immutable; acquire() blocks until one of max_concurrent workspaces is free.
 #pragma once
 
+#include <atomic>
 #include <condition_variable>
 #include <memory>
 #include <mutex>
@@ -20,8 +21,20 @@ namespace sharpi {
 /// One call's scratch on every tier.
 struct CallSlot {
   std::vector<std::unique_ptr<Workspace>> workspaces;  // parallel to Model::tiers()
+  float* handover = nullptr;            // a workspace's, for [max_rows][n_embd]; null with one tier
   std::unique_ptr<ExpertHost> experts;  // of the CPU's workspace, for routed experts of GPU layers
-  std::vector<float> handover;          // [max_rows][n_embd] when there are two tiers
+};
+
+/// What one segment has cost so far.
+struct SegmentTimes {
+  std::atomic<uint64_t> n_calls{0}, n_rows{0}, nanoseconds{0};
+};
+
+/// The segments of a call from first to last.
+struct Route {
+  std::vector<Segment> segments;
+  std::unique_ptr<SegmentTimes[]> times;  // parallel
+  static Route create(std::vector<Segment> segments);
 };
 
 class Model {
@@ -38,22 +51,37 @@ class Model {
   ChatFormat chat() const { return chat_; }
   const std::vector<std::unique_ptr<TierModel>>& tiers() const { return tiers_; }
   const std::vector<TierId>& tier_ids() const { return tier_ids_; }
-  const std::vector<Segment>& segments() const { return segments_; }
   size_t tier_index(TierId id) const;
   std::vector<MemoryRow> memory_rows() const;
   std::string paths() const;
+  /// Rows of a call from which CPU-placed weights stream to the GPU; SHARPI_UNSET = never.
+  uint32_t stream_rows() const { return stream_rows_; }
+  /// Segments with their times, and the same with placement and paths as JSON (model_stats.cc).
+  std::vector<sharpi_segment_info> segment_stats() const;
+  std::string json() const;
   /// Of layers whose experts are on another tier than their router; all zero without any.
   ExpertStats expert_stats() const;
   std::vector<uint64_t> expert_uses(uint32_t layer) const;
   Status pin_experts(std::span<const ExpertId> experts) const;
 
   /// Runs all segments for a submission whose sequences hold one TierSession list each
-  /// ([sequence][tier]); waits for a workspace. Nothing is committed.
+  /// ([sequence][tier]); waits for a workspace. Nothing is committed. Sessions whose formats differ
+  /// take turns.
   Status run(const Submission& rows,
              std::span<const std::span<TierSession* const>> tier_sessions) const;
 
  private:
+  using TierSessions = std::span<const std::span<TierSession* const>>;
   Model() = default;
+  Status create_slots();
+  const Route& route_for(uint32_t n_rows) const {
+    return n_rows >= stream_rows_ ? streamed_ : placed_;
+  }
+  Status run_route(const Submission& rows, TierSessions tier_sessions, CallSlot& slot) const;
+  Status run_by_format(const Submission& rows, TierSessions tier_sessions, CallSlot& slot) const;
+  // stream_threshold.cc
+  Status find_stream_rows();
+  Result<double> time_block(const Segment& segment, uint32_t n_rows, CallSlot& slot) const;
   Status connect_experts(CallSlot* slot) const;
   CallSlot* acquire() const;
   void release(CallSlot* slot) const;
@@ -64,7 +92,9 @@ class Model {
   ChatFormat chat_ = ChatFormat::kUnknown;
   std::vector<std::unique_ptr<TierModel>> tiers_;
   std::vector<TierId> tier_ids_;
-  std::vector<Segment> segments_;
+  Route placed_;    // where the plan put them
+  Route streamed_;  // calls of stream_rows_ rows and more; empty when nothing streams
+  uint32_t stream_rows_ = SHARPI_UNSET;
   mutable std::mutex slots_mutex_;
   mutable std::condition_variable slots_free_;
   mutable std::vector<std::unique_ptr<CallSlot>> slots_;

@@ -140,11 +140,6 @@ Result<PlacementLadder> PlacementLadder::create(const ModelSpec& spec, const sha
   SHARPI_TRY(check_counts(spec, p));
   SHARPI_TRY(check_expert_pins(spec, p));
   SHARPI_TRY(check_device(p, device));
-  if (p.gpu_ends == 0 && spec.d_ple != 0 && device.exists && p.n_gpu_layers != 0) {
-    return Status::error(Code::kUnsupported,
-                         "gpu_ends is 0: layers on the GPU read the per-layer inputs of an "
-                         "embedding beside them");
-  }
   PlacementLadder ladder(spec);
   const uint32_t n = spec.n_layers();
   const bool moe = routed_experts(spec) != 0 && device.expert_slots;
@@ -190,8 +185,7 @@ void PlacementLadder::add_rungs(const sharpi_plan_params& p, Range layers, Range
     if (is_layer_split(*spec_, m)) push(m, ffn.least, routed);
   }
   const Rung least = rungs_.back();
-  // Layers on the device read the per-layer inputs of an embedding block beside them.
-  if (p.gpu_ends < 0 && spec_->d_ple == 0) {
+  if (p.gpu_ends < 0) {
     rungs_.push_back({least.n_mixers, least.n_ffn, least.n_experts, false});
   }
   const bool free_to_go = p.n_gpu_layers < 0 && p.gpu_ends != 1 && ffn.least == 0;

@@ -38,6 +38,30 @@ Placement Placement::all(const ModelSpec& spec, TierId tier) {
   return p;
 }
 
+Placement streamed_placement(const ModelSpec& spec, const Placement& placement,
+                             const ModelShape& model) {
+  // Below this a chunk costs the CPU less than its weights cost the bus on any machine we know.
+  constexpr uint32_t kLeastRows = 16;
+  Placement p = placement;
+  const uint32_t from = model.stream_rows == 0 ? kLeastRows : model.stream_rows;
+  if (model.deterministic || from > model.max_rows() || !placement.uses(TierId::kCuda)) return p;
+  for (uint32_t l = 0; l < spec.n_layers(); ++l) {
+    p.ffn[l] = p.experts[l] = TierId::kCuda;
+  }
+  return p;
+}
+
+bool streams_weights(const ModelSpec& spec, const Placement& placement, const ModelShape& model) {
+  const Placement p = streamed_placement(spec, placement, model);
+  for (uint32_t l = 0; l < spec.n_layers(); ++l) {
+    if (p.ffn[l] != placement.ffn[l]) return true;
+    if (spec.layers[l].ffn.kind == FfnKind::kMoe && p.experts[l] != placement.experts[l]) {
+      return true;
+    }
+  }
+  return false;
+}
+
 uint32_t SessionShape::capacity(uint32_t n_chunk) const {
   if (kv_budget == 0) return n_ctx;
   return static_cast<uint32_t>(std::min<uint64_t>(n_ctx, uint64_t{kv_budget} + n_chunk));
@@ -169,6 +193,7 @@ sharpi_plan_summary Plan::summary() const {
   s.n_fallbacks = static_cast<uint32_t>(fallbacks.size());
   s.arithmetic = model.exact ? SHARPI_ARITHMETIC_EXACT : SHARPI_ARITHMETIC_FAST;
   s.deterministic = model.deterministic;
+  s.stream_rows = streams_weights(*spec, placement, model) ? model.stream_rows : SHARPI_UNSET;
   s.n_chunk = model.n_chunk;
   s.max_batch = model.max_batch;
   s.max_logit_rows = model.max_logit_rows;

@@ -28,6 +28,7 @@ struct Placement {
   /// is on the GPU; one pool for the model, a slot takes the largest expert.
   uint32_t n_expert_slots = 0;
   bool uses(TierId tier) const;
+  bool operator==(const Placement&) const = default;
   /// Router and shared expert on the GPU, routed experts on the CPU.
   bool parts_experts(const ModelSpec& spec, uint32_t layer) const;
   /// Experts of all layers for which that holds: more slots than these serve nothing.
@@ -58,9 +59,19 @@ uint32_t score_queries(const SessionShape& session);
 struct ModelShape {
   bool exact = false, deterministic = false;
   uint32_t n_chunk = 512, max_batch = 8, max_logit_rows = 8, max_concurrent = 1, n_sessions = 1;
+  /// Rows of a call from which weights stream; 0 = measured at load, SHARPI_UNSET = never.
+  uint32_t stream_rows = SHARPI_UNSET;
   uint32_t max_rows() const { return n_chunk > max_batch ? n_chunk : max_batch; }
 };
 
+/// The placement of a call of many rows: FFN blocks and routed experts on the CPU run on the GPU,
+/// their weights streamed. Equal to `placement` where nothing streams: nothing is on a GPU, chunks
+/// are too short, or results must not depend on the number of rows (`deterministic`). The head
+/// stays: a call wants few of its rows, and reading it costs less than sending it.
+Placement streamed_placement(const ModelSpec& spec, const Placement& placement,
+                             const ModelShape& model);
+/// Whether that placement differs.
+bool streams_weights(const ModelSpec& spec, const Placement& placement, const ModelShape& model);
 /// Bytes/s of device memory, of the link to it, and of the host's memory; 0 = not known.
 struct Rates {
   double device = 0, pcie = 0, host = 0;

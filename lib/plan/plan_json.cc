@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT
 // A plan as JSON.
-#include <cstdio>
-
+#include "base/json.h"
 #include "plan/plan.h"
 
 namespace sharpi {
@@ -19,47 +18,6 @@ const char* kind_name(uint32_t kind) {
   static const char* const kNames[] = {"?", "device", "pinned", "anonymous", "mapped"};
   return kind < std::size(kNames) ? kNames[kind] : "?";
 }
-
-std::string json_string(const std::string& text) {
-  std::string out = "\"";
-  for (const char c : text) {
-    const auto u = static_cast<unsigned char>(c);
-    if (c == '"' || c == '\\') {
-      out += '\\';
-      out += c;
-    } else if (u < 0x20) {
-      char escaped[8];
-      std::snprintf(escaped, sizeof escaped, "\\u%04x", u);
-      out += escaped;
-    } else {
-      out += c;
-    }
-  }
-  return out + "\"";
-}
-
-/// Appends "key": number pairs; the object's braces are the caller's.
-class JsonObject {
- public:
-  explicit JsonObject(std::string* out) : out_(out) { *out_ += "{"; }
-  void number(const char* key, uint64_t value) { raw(key, std::to_string(value)); }
-  void real(const char* key, double value) {
-    char out[40];
-    std::snprintf(out, sizeof out, "%.17g", value);
-    raw(key, out);
-  }
-  void text(const char* key, const std::string& value) { raw(key, json_string(value)); }
-  void raw(const char* key, const std::string& value) {
-    if (!first_) *out_ += ", ";
-    first_ = false;
-    *out_ += json_string(key) + ": " + value;
-  }
-  void close() { *out_ += "}"; }
-
- private:
-  std::string* out_;
-  bool first_ = true;
-};
 
 const char* tier_name(uint32_t tier) {
   return tier == 0 ? "none" : tier == SHARPI_TIER_CPU ? "cpu" : "cuda";
@@ -168,6 +126,7 @@ std::string Plan::json() const {
   o.number("max_batch", s.max_batch);
   o.number("max_logit_rows", s.max_logit_rows);
   o.number("max_concurrent", s.max_concurrent);
+  o.number("stream_rows", s.stream_rows);
   o.number("n_sessions", s.n_sessions);
   o.number("device_held_bytes", s.device_held_bytes);
   o.number("device_peak_bytes", s.device_peak_bytes);

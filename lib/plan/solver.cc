@@ -369,7 +369,8 @@ Result<std::shared_ptr<const Plan>> make_plan(std::shared_ptr<const ModelSpec> s
                            params.max_batch,
                            params.max_logit_rows,
                            params.max_concurrent,
-                           params.n_sessions};
+                           params.n_sessions,
+                           params.stream_rows};
   SHARPI_TRY_ASSIGN(const TierSizer* device, find_device(sizers, params));
   SHARPI_TRY(check_exists(device, params.device_budget, "device"));
   SHARPI_TRY(check_exists(find_host(sizers), params.host_budget, "host"));

@@ -30,15 +30,23 @@ enum class BlockKind : uint8_t { kEmbedding, kMixer, kFfn, kExperts, kHead };
 struct Block {
   BlockKind kind = BlockKind::kEmbedding;
   uint32_t layer = 0;
+  bool streamed = false;  // its weights are placed on another tier and come over for the call
 };
 
 /// A maximal run of blocks on one tier, in execution order.
 struct Segment {
   TierId tier = TierId::kCpu;
   std::vector<Block> blocks;
+  uint32_t index = 0;       // in its list
+  bool first_here = false;  // the first of its tier: brings the call's tables along
+  bool streamed = false;    // has such a block; a list with one is not the placement's own
 };
 
-std::vector<Segment> make_segments(const ModelSpec& spec, const Placement& placement);
+/// The segments of a call whose blocks run where `placement` says. A layer's routed experts are
+/// computed by the tier of its FFN block, wherever their weights are. `home`: where the weights
+/// are, when that differs; blocks that run elsewhere are marked as streamed.
+std::vector<Segment> make_segments(const ModelSpec& spec, const Placement& placement,
+                                   const Placement* home = nullptr);
 
 class TierSession;
 
@@ -71,6 +79,10 @@ struct Submission {
   bool no_context = false;
   Capture capture = Capture::kRing;
   const std::atomic<bool>* cancel = nullptr;  // polled between blocks where a tear is impossible
+  /// Hidden rows [n_rows][n_embd] that the segment starts from and leaves behind, in a workspace's
+  /// handover() memory; null at the ends of a pass. They may be the same.
+  const float* hidden_in = nullptr;
+  float* hidden_out = nullptr;
 };
 
 /// Observed queries of one layer: a look at the rows of `layer`, the layer that owns them.
@@ -95,6 +107,8 @@ class TierSession {
   /// n_heads * head_dim each. Pre: n <= query_rows(kRing). For saved sessions and forks.
   virtual Status read_queries(uint32_t layer, uint64_t first, uint32_t n, float* out) const;
   virtual Status write_queries(uint32_t layer, uint64_t first, uint32_t n, const float* in);
+  /// Sessions of one submission must be of one format: that is what a tier's kernels can mix.
+  virtual uint32_t format() const { return 0; }
   virtual KvStore& store() = 0;
   const KvStore& store() const { return const_cast<TierSession*>(this)->store(); }
   /// Copies one logits row of the last submission to out[n_vocab]. Only on the head's tier.
@@ -118,6 +132,9 @@ class ScoreScratch {
 class Workspace {
  public:
   virtual ~Workspace() = default;
+  /// Memory for max_rows hidden rows that every tier can copy from and to at full speed; null where
+  /// another tier's serves. One tier of a model that is split offers it.
+  virtual float* handover() const { return nullptr; }
 };
 
 class TierModel {
@@ -125,8 +142,9 @@ class TierModel {
   virtual ~TierModel() = default;
   virtual Result<std::unique_ptr<TierSession>> create_session(const SessionShape& shape) = 0;
   virtual Result<std::unique_ptr<Workspace>> create_workspace() = 0;
-  /// Runs the blocks on the workspace's hidden rows. The ledger is not changed; KV rows past the
-  /// ledger's length and the working recurrent state are. kCancelled leaves committed state intact.
+  /// Runs the blocks on the workspace's hidden rows, or on those that are handed over. The ledger
+  /// is not changed; KV rows past the ledger's length and the working recurrent state are.
+  /// kCancelled leaves committed state intact.
   virtual Status run(const Segment& segment, const Submission& rows, Workspace& workspace) = 0;
   /// Scores the live rows of a full-attention layer that owns its KV, with the queries of every
   /// layer that reads them. `out` points into scratch that lives until the next call with this
@@ -137,9 +155,6 @@ class TierModel {
   virtual Result<std::unique_ptr<ScoreScratch>> create_score_scratch(uint32_t n_slots,
                                                                      uint32_t n_queries,
                                                                      bool values) const = 0;
-  /// Hidden rows [n_rows][n_embd] in and out of a workspace, where segments meet.
-  virtual Status read_hidden(const Workspace& workspace, uint32_t n_rows, float* out) const = 0;
-  virtual Status write_hidden(Workspace& workspace, uint32_t n_rows, const float* in) const = 0;
   /// A host for routed experts whose layers run on another tier, with a workspace of its own tier
   /// that no other call uses meanwhile.
   virtual Result<std::unique_ptr<ExpertHost>> create_expert_host(Workspace& workspace);

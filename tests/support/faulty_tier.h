@@ -16,6 +16,7 @@ namespace sharpi::testing {
 struct Faults {
   int fail_score = 0, fail_stage = 0, fail_reserve = 0;  // counted down; the call at 1 fails
   int n_staged = 0, n_applied = 0, n_discarded = 0;
+  bool formats = false;  // sessions are of one format only when their first layers' K dtypes agree
   static Status hit(int* countdown, const char* what) {
     if (*countdown == 0 || --*countdown != 0) return Status::ok();
     return Status::error(Code::kOutOfMemory, "injected failure of %s", what);
@@ -81,8 +82,9 @@ class FaultyStore final : public KvStore {
 
 class FaultySession final : public TierSession {
  public:
-  FaultySession(std::unique_ptr<TierSession> inner, Faults* faults)
-      : in_(std::move(inner)), store_(&in_->store(), faults) {}
+  FaultySession(std::unique_ptr<TierSession> inner, Faults* faults, uint32_t format = 0)
+      : in_(std::move(inner)), store_(&in_->store(), faults), format_(format) {}
+  uint32_t format() const override { return format_ != 0 ? format_ : in_->format(); }
   TierSession* inner() const { return in_.get(); }
   uint32_t query_rows(Capture which) const override { return in_->query_rows(which); }
   Status reserve_observer(uint32_t n) override { return in_->reserve_observer(n); }
@@ -100,6 +102,7 @@ class FaultySession final : public TierSession {
  private:
   std::unique_ptr<TierSession> in_;
   FaultyStore store_;
+  uint32_t format_ = 0;
 };
 
 class FaultyModel final : public TierModel {
@@ -108,7 +111,8 @@ class FaultyModel final : public TierModel {
       : in_(std::move(inner)), faults_(faults) {}
   Result<std::unique_ptr<TierSession>> create_session(const SessionShape& shape) override {
     SHARPI_TRY_ASSIGN(std::unique_ptr<TierSession> s, in_->create_session(shape));
-    return std::unique_ptr<TierSession>(new FaultySession(std::move(s), faults_));
+    const uint32_t format = faults_->formats ? static_cast<uint32_t>(shape.dtypes[0].k) : 0;
+    return std::unique_ptr<TierSession>(new FaultySession(std::move(s), faults_, format));
   }
   Result<std::unique_ptr<Workspace>> create_workspace() override { return in_->create_workspace(); }
   Status run(const Segment& segment, const Submission& rows, Workspace& workspace) override {
@@ -129,12 +133,6 @@ class FaultyModel final : public TierModel {
   Result<std::unique_ptr<ScoreScratch>> create_score_scratch(uint32_t n_slots, uint32_t n_queries,
                                                              bool values) const override {
     return in_->create_score_scratch(n_slots, n_queries, values);
-  }
-  Status read_hidden(const Workspace& w, uint32_t n, float* out) const override {
-    return in_->read_hidden(w, n, out);
-  }
-  Status write_hidden(Workspace& w, uint32_t n, const float* p) const override {
-    return in_->write_hidden(w, n, p);
   }
   std::vector<MemoryRow> memory_rows() const override { return in_->memory_rows(); }
   std::string paths() const override { return in_->paths(); }

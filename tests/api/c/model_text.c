@@ -54,6 +54,32 @@ void test_model(const fixture* f) {
   CHECK(n > 0);
 }
 
+static void test_segments(const fixture* f) {
+  sharpi_error err;
+  sharpi_segment_info rows[8];
+  uint32_t n = 0;
+  const uint32_t row = (uint32_t)sizeof rows[0];
+  EXPECT(SHARPI_E_INVALID_ARGUMENT, sharpi_model_segments(NULL, rows, row, 8, &n, &err));
+  EXPECT(SHARPI_E_INVALID_ARGUMENT, sharpi_model_segments(f->model, rows, row - 8, 8, &n, &err));
+  EXPECT(SHARPI_E_INVALID_ARGUMENT, sharpi_model_segments(f->model, rows, row, 8, NULL, &err));
+  EXPECT(SHARPI_E_BUFFER_TOO_SMALL, sharpi_model_segments(f->model, NULL, row, 0, &n, &err));
+  CHECK(n == 1);
+  EXPECT(SHARPI_OK, sharpi_model_segments(f->model, rows, row, 8, &n, &err));
+  CHECK(n == 1 && rows[0].tier == SHARPI_TIER_CPU && rows[0].list == 0);
+  CHECK(rows[0].has_embedding == 1 && rows[0].has_head == 1 && rows[0].first_layer == 0);
+  CHECK(rows[0].n_layers > 0 && rows[0].n_mixers == rows[0].n_layers);
+  CHECK(rows[0].n_ffn == rows[0].n_layers && rows[0].n_streamed == 0);
+  CHECK(rows[0].streamed_bytes == 0);
+
+  char text[8192];
+  size_t len = 0;
+  EXPECT(SHARPI_E_INVALID_ARGUMENT, sharpi_model_json(NULL, text, sizeof text, &len, &err));
+  EXPECT(SHARPI_E_BUFFER_TOO_SMALL, sharpi_model_json(f->model, NULL, 0, &len, &err));
+  CHECK(len > 2 && len < sizeof text);
+  EXPECT(SHARPI_OK, sharpi_model_json(f->model, text, sizeof text, &len, &err));
+  CHECK(text[0] == '{' && text[len - 1] == '}');
+}
+
 static void test_tokenize(const fixture* f) {
   sharpi_error err;
   int32_t tokens[64];
@@ -180,6 +206,7 @@ static void test_chat(const fixture* f) {
 }
 
 void test_text(const fixture* f) {
+  test_segments(f);
   test_tokenize(f);
   test_stream(f);
   test_chat(f);

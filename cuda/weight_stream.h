@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: MIT
+// Weights of blocks placed on the CPU that cross to the GPU for calls of many rows: two halves of a
+// staging area take turns, one layer's blocks each, so that a layer is on its way while the one
+// before it is computed. A layer always goes to the same half, so its matrices have fixed addresses
+// and the forward pass reads them like resident ones.
+// Thread rule: whoever holds turn() may load.
+#pragma once
+
+#include <memory>
+#include <mutex>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "cuda/device_memory.h"
+#include "cuda/staged_copy.h"
+#include "tier/tier.h"
+
+namespace sharpi::cuda {
+
+/// Which tensors stream, and where they lie in the staging area.
+struct StreamPlan {
+  struct Layer {
+    uint32_t half = 0;
+    std::vector<TensorRef> tensors;
+  };
+  std::unordered_map<uint32_t, Layer> layers;
+  std::unordered_map<const GgufTensor*, uint64_t> offset_of;
+  uint64_t half_bytes = 0;  // the largest layer
+  uint32_t n_halves = 0;
+  StagedCopyShape copy;
+  bool empty() const { return layers.empty(); }
+};
+StreamPlan make_stream_plan(const ModelSpec& spec, const Placement& placement,
+                            const ModelShape& model);
+std::vector<MemoryRow> stream_rows(const StreamPlan& plan, uint32_t device);
+
+class WeightStream {
+ public:
+  static Result<std::unique_ptr<WeightStream>> create(const Device& device, StreamPlan plan);
+  /// One call streams at a time; the next waits.
+  std::unique_lock<std::mutex> turn() { return std::unique_lock(turn_); }
+  bool has(uint32_t layer) const { return plan_.layers.contains(layer); }
+  /// Sends a layer's tensors; work enqueued on `lane` afterwards finds them in place.
+  Status load(uint32_t layer, cudaStream_t lane);
+  /// The work enqueued on `lane` so far is the last that reads the layer.
+  Status done(uint32_t layer, cudaStream_t lane);
+  /// Waits for everything under way (after a failure).
+  Status drain() const { return copy_->wait(); }
+  /// Where a streamed tensor is while its layer is loaded; null for any other.
+  const std::byte* at(const TensorRef& ref) const;
+  /// "weights streamed through 4 x 16 MiB pinned, 8 threads".
+  std::string text() const;
+
+ private:
+  struct Half {
+    Event free;
+    bool used = false;  // the event was recorded
+  };
+  WeightStream() = default;
+  const Device* device_ = nullptr;
+  StreamPlan plan_;
+  DeviceBuffer memory_;
+  Half halves_[2];
+  std::unique_ptr<StagedCopy> copy_;
+  std::mutex turn_;
+};
+
+}  // namespace sharpi::cuda

@@ -1,0 +1,130 @@
+// SPDX-License-Identifier: MIT
+// What a model says about itself: segments and their times, effective placement, paths.
+#include <algorithm>
+
+#include "base/json.h"
+#include "engine/model.h"
+#include "tier/block_tensors.h"
+
+namespace sharpi {
+namespace {
+
+sharpi_segment_info describe(const ModelSpec& spec, const Segment& segment) {
+  sharpi_segment_info s{};
+  s.tier = static_cast<uint32_t>(segment.tier);
+  bool any_layer = false;
+  for (const Block& b : segment.blocks) {
+    s.n_streamed += b.streamed ? 1 : 0;
+    switch (b.kind) {
+      case BlockKind::kEmbedding:
+        s.has_embedding = 1;
+        continue;
+      case BlockKind::kHead:
+        s.has_head = 1;
+        continue;
+      case BlockKind::kMixer:
+        ++s.n_mixers;
+        break;
+      case BlockKind::kFfn:
+        ++s.n_ffn;
+        break;
+      case BlockKind::kExperts:
+        ++s.n_experts;
+        break;
+    }
+    if (!any_layer) s.first_layer = b.layer;
+    any_layer = true;
+    s.n_layers = b.layer + 1 - s.first_layer;
+  }
+  for (const Block& b : segment.blocks) {
+    if (!b.streamed) continue;
+    for (const TensorRef& t : block_tensors(spec, b)) s.streamed_bytes += t.bytes();
+  }
+  return s;
+}
+
+const char* tier_name(uint32_t tier) {
+  return tier == SHARPI_TIER_CPU ? "cpu" : "cuda";
+}
+
+std::string segment_json(const sharpi_segment_info& s) {
+  std::string out;
+  JsonObject o(&out);
+  o.text("tier", tier_name(s.tier));
+  o.number("list", s.list);
+  o.number("first_layer", s.first_layer);
+  o.number("n_layers", s.n_layers);
+  o.number("has_embedding", s.has_embedding);
+  o.number("has_head", s.has_head);
+  o.number("n_mixers", s.n_mixers);
+  o.number("n_ffn", s.n_ffn);
+  o.number("n_experts", s.n_experts);
+  o.number("n_streamed", s.n_streamed);
+  o.number("n_calls", s.n_calls);
+  o.number("n_rows", s.n_rows);
+  o.number("streamed_bytes", s.streamed_bytes);
+  o.real("seconds", s.seconds);
+  o.close();
+  return out;
+}
+
+/// One letter a layer: c = CPU, g = GPU.
+std::string letters(const std::vector<TierId>& tiers) {
+  std::string out;
+  for (const TierId t : tiers) out += t == TierId::kCpu ? 'c' : 'g';
+  return out;
+}
+
+std::string placement_json(const Placement& p) {
+  std::string out;
+  JsonObject o(&out);
+  o.text("embedding", p.embedding == TierId::kCpu ? "c" : "g");
+  o.text("mixers", letters(p.mixer));
+  o.text("ffn", letters(p.ffn));
+  o.text("experts", letters(p.experts));
+  o.text("head", p.head == TierId::kCpu ? "c" : "g");
+  o.close();
+  return out;
+}
+
+}  // namespace
+
+std::vector<sharpi_segment_info> Model::segment_stats() const {
+  std::vector<sharpi_segment_info> out;
+  uint32_t list = 0;
+  for (const Route* r : {&placed_, &streamed_}) {
+    for (size_t i = 0; i < r->segments.size(); ++i) {
+      sharpi_segment_info s = describe(spec(), r->segments[i]);
+      const SegmentTimes& t = r->times[i];
+      s.list = list;
+      s.n_calls = t.n_calls.load(std::memory_order_relaxed);
+      s.n_rows = t.n_rows.load(std::memory_order_relaxed);
+      s.streamed_bytes *= s.n_calls;
+      s.seconds = static_cast<double>(t.nanoseconds.load(std::memory_order_relaxed)) * 1e-9;
+      out.push_back(s);
+    }
+    ++list;
+  }
+  return out;
+}
+
+std::string Model::json() const {
+  std::string out, segments;
+  for (const sharpi_segment_info& s : segment_stats()) {
+    segments += (segments.empty() ? "" : ", ") + segment_json(s);
+  }
+  JsonObject o(&out);
+  o.text("architecture", spec().architecture);
+  o.raw("placement", placement_json(plan_->placement));
+  if (stream_rows_ == SHARPI_UNSET) {
+    o.raw("stream_rows", "null");
+  } else {
+    o.number("stream_rows", stream_rows_);
+  }
+  o.text("paths", paths());
+  o.raw("segments", "[" + segments + "]");
+  o.close();
+  return out;
+}
+
+}  // namespace sharpi

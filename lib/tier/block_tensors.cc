@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: MIT
+#include "tier/block_tensors.h"
+
+#include <initializer_list>
+
+namespace sharpi {
+namespace {
+
+using Refs = std::initializer_list<const TensorRef*>;
+
+void add(std::vector<TensorRef>* out, Refs refs) {
+  for (const TensorRef* r : refs) {
+    if (*r) out->push_back(*r);
+  }
+}
+
+void add_mixer(std::vector<TensorRef>* out, const LayerSpec& l) {
+  const AttentionSpec& a = l.attention;
+  const DeltaNetSpec& d = l.delta;
+  add(out, {&l.mixer_norm, &l.mixer_post_norm, &a.q, &a.k, &a.v, &a.o, &a.q_norm, &a.k_norm, &d.qkv,
+            &d.gate, &d.alpha, &d.beta, &d.out, &d.conv1d, &d.dt_bias, &d.a, &d.norm});
+}
+
+void add_ffn(std::vector<TensorRef>* out, const LayerSpec& l) {
+  const FfnSpec& f = l.ffn;
+  add(out, {&l.ffn_norm, &l.ffn_post_norm, &l.ple_gate, &l.ple_proj, &l.ple_post_norm, &f.router,
+            &f.shared_gate_inp, &f.shared_gate, &f.shared_up, &f.shared_down});
+  if (f.kind == FfnKind::kDense) add(out, {&f.gate, &f.up, &f.down});
+}
+
+}  // namespace
+
+std::vector<TensorRef> block_tensors(const ModelSpec& spec, const Block& block) {
+  std::vector<TensorRef> out;
+  const LayerSpec& l = spec.layers[block.layer];
+  switch (block.kind) {
+    case BlockKind::kEmbedding:
+      add(&out, {&spec.token_embd, &spec.ple_model_proj, &spec.ple_proj_norm});
+      break;
+    case BlockKind::kMixer:
+      add_mixer(&out, l);
+      break;
+    case BlockKind::kFfn:
+      add_ffn(&out, l);
+      break;
+    case BlockKind::kExperts:
+      add(&out, {&l.ffn.gate, &l.ffn.up, &l.ffn.down});
+      break;
+    case BlockKind::kHead:
+      add(&out, {&spec.output_norm, &spec.output});
+      break;
+  }
+  return out;
+}
+
+}  // namespace sharpi

@@ -1,0 +1,31 @@
+// SPDX-License-Identifier: MIT
+// Which tensors of the file each block needs: what placement moves, tiers hold and streams send.
+// Thread rule: pure functions.
+#pragma once
+
+#include <vector>
+
+#include "tier/tier.h"
+
+namespace sharpi {
+
+/// The tensors of one block, present ones only, small ones first. The embedding's are its table and
+/// what makes per-layer embeddings of it, without their table, of which a call reads a few rows.
+std::vector<TensorRef> block_tensors(const ModelSpec& spec, const Block& block);
+
+/// Calls visit(block, tier) for every block of a placement in execution order; `tier` is where its
+/// weights are.
+template <class F>
+void each_block(const ModelSpec& spec, const Placement& placement, F&& visit) {
+  visit(Block{BlockKind::kEmbedding, 0}, placement.embedding);
+  for (uint32_t l = 0; l < spec.n_layers(); ++l) {
+    visit(Block{BlockKind::kMixer, l}, placement.mixer[l]);
+    visit(Block{BlockKind::kFfn, l}, placement.ffn[l]);
+    if (spec.layers[l].ffn.kind == FfnKind::kMoe) {
+      visit(Block{BlockKind::kExperts, l}, placement.experts[l]);
+    }
+  }
+  visit(Block{BlockKind::kHead, 0}, placement.head);
+}
+
+}  // namespace sharpi

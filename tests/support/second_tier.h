@@ -1,0 +1,115 @@
+// SPDX-License-Identifier: MIT
+// A GPU tier without a GPU: a CPU backend that takes the blocks placed on the GPU, and says so. A
+// split model of both computes the bits that the CPU computes alone, whatever blocks it gets.
+// Thread rule: as tier.h.
+#pragma once
+
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "tier/tier.h"
+
+namespace sharpi::testing {
+
+/// The placement as the inner backend sees it: what is on the GPU is its own, streamed blocks too.
+inline Placement inside_out(const ModelSpec& spec, const Placement& placement,
+                            const ModelShape& model) {
+  Placement p = streamed_placement(spec, placement, model);
+  const auto flip = [](TierId* t) { *t = *t == TierId::kCpu ? TierId::kCuda : TierId::kCpu; };
+  flip(&p.embedding);
+  flip(&p.head);
+  for (size_t l = 0; l < p.mixer.size(); ++l) {
+    flip(&p.mixer[l]), flip(&p.ffn[l]), flip(&p.experts[l]);
+  }
+  return p;
+}
+
+class SecondWorkspace final : public Workspace {
+ public:
+  SecondWorkspace(std::unique_ptr<Workspace> inner, uint64_t n_floats)
+      : in_(std::move(inner)), rows_(n_floats) {}
+  float* handover() const override { return rows_.data(); }
+  Workspace& inner() const { return *in_; }
+
+ private:
+  std::unique_ptr<Workspace> in_;
+  mutable std::vector<float> rows_;
+};
+
+class SecondModel final : public TierModel {
+ public:
+  SecondModel(std::unique_ptr<TierModel> inner, std::shared_ptr<const Plan> plan)
+      : in_(std::move(inner)), plan_(std::move(plan)) {}
+  Result<std::unique_ptr<TierSession>> create_session(const SessionShape& shape) override {
+    return in_->create_session(shape);
+  }
+  Result<std::unique_ptr<Workspace>> create_workspace() override {
+    SHARPI_TRY_ASSIGN(std::unique_ptr<Workspace> w, in_->create_workspace());
+    const uint64_t n = uint64_t{plan_->model.max_rows()} * plan_->spec->n_embd;
+    return std::unique_ptr<Workspace>(new SecondWorkspace(std::move(w), n));
+  }
+  Status run(const Segment& segment, const Submission& rows, Workspace& workspace) override {
+    return in_->run(segment, rows, static_cast<SecondWorkspace&>(workspace).inner());
+  }
+  Status score(TierSession& session, const ScoreRequest& request, ScoreScratch& scratch,
+               LayerScores* out) const override {
+    return in_->score(session, request, scratch, out);
+  }
+  Result<std::unique_ptr<ScoreScratch>> create_score_scratch(uint32_t n_slots, uint32_t n_queries,
+                                                             bool values) const override {
+    return in_->create_score_scratch(n_slots, n_queries, values);
+  }
+  std::vector<MemoryRow> memory_rows() const override { return in_->memory_rows(); }
+  std::string paths() const override { return "second: " + in_->paths(); }
+
+ private:
+  std::unique_ptr<TierModel> in_;
+  std::shared_ptr<const Plan> plan_;
+};
+
+class SecondBackend final : public Backend, public TierSizer {
+ public:
+  explicit SecondBackend(std::unique_ptr<Backend> inner) : in_(std::move(inner)) {}
+  const TierSizer& sizer() const override { return *this; }
+  TierId tier() const override { return TierId::kCuda; }
+  uint32_t device_index() const override { return 1; }
+  uint64_t free_bytes() const override { return in_->sizer().free_bytes(); }
+  uint64_t total_bytes() const override { return in_->sizer().total_bytes(); }
+  std::string device_name() const override { return "second"; }
+  std::vector<MemoryRow> model_rows(const ModelSpec& spec, const Placement& placement,
+                                    const ModelShape& model,
+                                    const SessionShape& session) const override {
+    return mine(in_->sizer().model_rows(spec, inside_out(spec, placement, model), model, session));
+  }
+  std::vector<MemoryRow> session_rows(const ModelSpec& spec, const Placement& placement,
+                                      const ModelShape& model,
+                                      const SessionShape& session) const override {
+    return mine(
+        in_->sizer().session_rows(spec, inside_out(spec, placement, model), model, session));
+  }
+  Status describe(uint32_t flags, sharpi_device* out) const override {
+    SHARPI_TRY(in_->describe(flags, out));
+    out->tier = SHARPI_TIER_CUDA;
+    return Status::ok();
+  }
+  Result<std::unique_ptr<TierModel>> load(std::shared_ptr<const Plan> plan,
+                                          const LoadProgress& progress) override {
+    auto turned = std::make_shared<Plan>(*plan);
+    turned->placement = inside_out(*plan->spec, plan->placement, plan->model);
+    SHARPI_TRY_ASSIGN(std::unique_ptr<TierModel> m, in_->load(std::move(turned), progress));
+    return std::unique_ptr<TierModel>(new SecondModel(std::move(m), std::move(plan)));
+  }
+
+ private:
+  static std::vector<MemoryRow> mine(std::vector<MemoryRow> rows) {
+    for (MemoryRow& r : rows) {
+      r.tier = SHARPI_TIER_CUDA;
+      r.device = 1;
+    }
+    return rows;
+  }
+  std::unique_ptr<Backend> in_;
+};
+
+}  // namespace sharpi::testing

@@ -183,6 +183,7 @@ Status CudaModel::run_format(const Segment& segment, const Submission& rows, Cud
   p.batch = Batch{ws.batch(), rows.n_rows, static_cast<uint32_t>(rows.sequences.size())};
   p.transient = rows.transient;
   p.single_rows = single_rows;
+  p.moe.on = step && rows.n_rows == 1;
   p.n_head_rows = n_head_rows;
   p.head_rows_in_order = in_order;
   p.chain.on = step && rows.n_rows == 1 && has_chains(p.config);
@@ -260,6 +261,7 @@ Status CudaModel::warm_up(CudaWorkspace& ws) const {
       Pass p{nullptr, ws, *formats_[0], step_config(n)};
       p.batch = Batch{ws.batch(), n, n};
       p.single_rows = p.head_rows_in_order = true;
+      p.moe.on = n == 1;
       p.n_head_rows = n;
       p.chain.on = n == 1 && has_chains(p.config);
       const bool starts = segment.index == 0, ends = segment.index + 1 == segments_.size();

@@ -17,6 +17,7 @@
 #include "cuda/kernels/chain.h"
 #include "cuda/kernels/elementwise.h"
 #include "cuda/kernels/matmul.h"
+#include "cuda/kernels/moe_step.h"
 #include "cuda/weight_stream.h"
 #include "cuda/weights.h"
 #include "tier/rope_tables.h"
@@ -24,9 +25,18 @@
 
 namespace sharpi::cuda {
 
+struct QkvParams;
 /// How sessions of one kind store rows: what a captured graph has baked in.
 struct KvFormat {
   std::vector<KvLayer> layers;  // per layer of the model; owners only, others empty
+};
+
+/// In steps of one row, a mixture of experts waits for the products behind it, and the one in front
+/// for the experts: all go in one launch (kernels/moe_step.h).
+struct PendingMoe {
+  bool on = false;     // such a step
+  bool waits = false;  // `step` is to be launched
+  MoeStepParams step;  // with `before` alone when that is what waits
 };
 
 /// Products of one row that wait to be launched as one chain (forward_chain.cc).
@@ -56,6 +66,7 @@ struct Pass {
   const float* hidden_in = nullptr;  // rows handed over before and after the segment
   float* hidden_out = nullptr;
   PendingChain chain{};
+  PendingMoe moe{};
   bool recorded = false;  // a graph is being captured
   uint32_t n_rows() const { return batch.n_rows; }
 };
@@ -136,9 +147,14 @@ class CudaModel final : public TierModel {
   /// Up to four matrices times the same rows.
   MatmulParams product(Pass& p, Buf x, uint64_t width, const TensorRef& norm) const;
   Status multiply(Pass& p, const MatmulParams& m) const;
+  /// The first products of a mixer, together with experts that wait.
+  Status multiply_first(Pass& p, const MatmulParams& m) const;
   /// x += W y, through kY when a norm or a scale comes in between.
   Status project_back(Pass& p, Buf from, uint64_t width, const TensorRef& w,
                       const TensorRef& post_norm, float scale) const;
+  /// The last product of a mixer: it waits where experts follow.
+  Status mixer_back(Pass& p, uint32_t layer, Buf from, uint64_t width, const TensorRef& w) const;
+  Status launch_waiting(Pass& p) const;
 
   // forward_chain.cc: products that may wait for the next ones, and what ends the waiting. Every
   // other launch of a block that follows such a product comes after a flush().
@@ -151,8 +167,8 @@ class CudaModel final : public TierModel {
   // forward_mixer.cc
   Status attention_block(Pass& p, uint32_t layer) const;
   Status project_qkv(Pass& p, uint32_t layer) const;
-  Status store_rows(Pass& p, uint32_t layer) const;
-  Status attend(Pass& p, uint32_t layer) const;
+  Status describe_rows(Pass& p, uint32_t layer, QkvParams* rows) const;
+  Status attend(Pass& p, uint32_t layer, const QkvParams* raw) const;
   Status flush_ring(Pass& p) const;
   KvLayer kv_layer(Pass& p, uint32_t layer) const;
   Status delta_block(Pass& p, uint32_t layer) const;
@@ -166,7 +182,8 @@ class CudaModel final : public TierModel {
   Status moe_ffn(Pass& p, uint32_t layer, float scale) const;
   Status route(Pass& p, const LayerSpec& l) const;
   MoeParams expert_params(Pass& p, uint32_t layer, Buf to, bool add) const;
-  Status experts(Pass& p, uint32_t layer, Buf to, bool add) const;
+  MoeParams experts(Pass& p, uint32_t layer, Buf to, bool add) const;
+  MoeStepParams moe_step(Pass& p, uint32_t layer, Buf to, bool add) const;
   Status shared_expert_in(Pass& p, const LayerSpec& l) const;
   Status shared_expert_out(Pass& p, const FfnSpec& f) const;
   Status per_layer_injection(Pass& p, uint32_t layer) const;

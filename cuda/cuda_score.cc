@@ -46,8 +46,8 @@ ScoreSizes score_sizes(const Widest& w, uint32_t n_slots, uint32_t n_queries, bo
   s.norms = values ? s.row : 0;
   s.visible = round_up(uint64_t{w.kv_heads} * n_queries * sizeof(uint32_t), 256);
   s.weights = round_up(uint64_t{n_queries} * sizeof(float), 256);
-  s.kernel = score_workspace_bytes(n_slots, n_queries, w.heads);
-  if (values) s.kernel = std::max(s.kernel, value_norm_workspace_bytes(w.heads, w.dim));
+  s.kernel = score_workspace_bytes(n_slots, n_queries, w.heads, w.kv_heads, w.dim);
+  if (values) s.kernel = std::max(s.kernel, value_norm_workspace_bytes(w.heads, w.kv_heads, w.dim));
   return s;
 }
 

@@ -8,6 +8,7 @@
 #include "cuda/kernels/chain.h"
 #include "cuda/kernels/delta_net.h"
 #include "cuda/kernels/handover.h"
+#include "cuda/kernels/moe_step.h"
 #include "cuda/kernels/router.h"
 #include "tier/session_layout.h"
 
@@ -18,7 +19,7 @@ namespace {
 struct Widths {
   uint64_t q = 0, query = 0, kv = 0, mix = 0, conv = 0, z = 0, heads_v = 0;
   uint64_t ffn = 0, widest_in = 0, widest_out = 0;
-  uint32_t n_experts = 0, n_used = 0, d_expert = 0;
+  uint32_t n_experts = 0, n_used = 0, d_expert = 0, d_shared = 0;
   uint32_t n_slabs = 0;  // matrices that rows are sorted by: experts, or expert slots
   uint32_t attn_heads = 0, attn_dim = 0, n_half = 0;
   bool has_shared = false, parts_experts = false;
@@ -63,6 +64,7 @@ void add_ffn(Widths* w, const FfnSpec& f) {
   take(&w->n_used, f.n_used);
   take(&w->d_expert, f.d_ff);
   w->has_shared = w->has_shared || f.d_shared != 0;
+  take(&w->d_shared, f.d_shared);
 }
 
 /// `home`: where weights are; `placement`: what a call may run here.
@@ -169,6 +171,10 @@ WorkspaceLayout make_workspace_layout(const ModelSpec& spec, const Placement& pl
   b.bytes(Buf::kMoeIds, uint64_t{rows} * w.n_used * sizeof(int32_t));
   b.floats(Buf::kMoeWeight, uint64_t{rows} * w.n_used);
   b.floats(Buf::kSharedGate, w.has_shared ? rows : 0);
+  if (w.n_experts != 0) {
+    b.bytes(Buf::kMoeSync,
+            moe_step_sync_bytes(w.n_experts, spec.n_embd, w.n_used * w.d_expert, w.d_shared));
+  }
   b.bytes(Buf::kHandover, w.parts_experts ? sizeof(HandoverState) : 0);
   const bool ple = spec.d_ple != 0;
   const uint64_t ple_width = ple ? uint64_t{spec.n_layers()} * spec.d_ple : 0;
@@ -222,13 +228,12 @@ Result<std::unique_ptr<CudaWorkspace>> CudaWorkspace::create(const Device& devic
   SHARPI_TRY_ASSIGN(w->handover_, PinnedBuffer::allocate(device, layout.handover_bytes,
                                                          "hidden rows between tiers"));
   SHARPI_TRY_ASSIGN(w->stream_, Stream::create(device));
-  const uint64_t chain_sync = w->size(Buf::kChainSync);
-  if (chain_sync != 0) {
-    SHARPI_TRY(
-        device.check(cudaMemsetAsync(w->get<std::byte>(Buf::kChainSync), 0, chain_sync, w->lane()),
-                     "cudaMemsetAsync"));
-    SHARPI_TRY(w->stream_.wait());
+  for (const Buf b : {Buf::kMoeSync, Buf::kChainSync}) {
+    if (w->size(b) == 0) continue;
+    SHARPI_TRY(device.check(cudaMemsetAsync(w->get<std::byte>(b), 0, w->size(b), w->lane()),
+                            "cudaMemsetAsync"));
   }
+  SHARPI_TRY(w->stream_.wait());
   return w;
 }
 

@@ -38,6 +38,7 @@ enum class Buf : uint32_t {
   kMoeIds,      // [R][k]
   kMoeWeight,   // [R][k]
   kSharedGate,  // [R]
+  kMoeSync,     // of moe_step.h; zero when the workspace is made
   kHandover,    // HandoverState, where experts are on the CPU
   kPleRaw,      // [R] rows of the per-layer table, file bytes
   kPleTable,    // [R][n_layers * P] the same in f32

@@ -44,6 +44,7 @@ Status CudaModel::run_blocks(const Segment& segment, Pass& p) const {
         break;
     }
   }
+  SHARPI_TRY(launch_waiting(p));
   return flush(p);
 }
 
@@ -102,6 +103,7 @@ Status CudaModel::embed_per_layer(Pass& p) const {
 
 Status CudaModel::head(Pass& p) const {
   if (p.n_head_rows == 0) return Status::ok();  // transient: nothing is wanted
+  SHARPI_TRY(launch_waiting(p));
   const ModelSpec& s = spec();
   MatmulParams m;
   const bool in_order = p.head_rows_in_order && !p.config.deterministic;
@@ -165,6 +167,44 @@ Status CudaModel::multiply(Pass& p, const MatmulParams& m) const {
   if (p.chain.n != 0 || p.chain.has_branch)
     return Status::error(Code::kInternal, "a product overtakes a chain");
   return launch_matmul(p.config, m, p.ws.lane());
+}
+
+Status CudaModel::multiply_first(Pass& p, const MatmulParams& m) const {
+  MoeStepParams step = p.moe.step;
+  step.after = m;
+  if (p.moe.waits && moe_step_takes(p.config, step)) {
+    p.moe.waits = false;
+    p.moe.step = {};
+    return launch_moe_step(p.config, step, p.ws.lane());
+  }
+  SHARPI_TRY(launch_waiting(p));
+  SHARPI_TRY(chain(p, m));
+  return flush(p);
+}
+
+Status CudaModel::launch_waiting(Pass& p) const {
+  if (!p.moe.waits) return Status::ok();
+  const MoeStepParams step = p.moe.step;
+  p.moe.waits = false;
+  p.moe.step = {};
+  return launch_moe_step(p.config, step, p.ws.lane());
+}
+
+Status CudaModel::mixer_back(Pass& p, uint32_t layer, Buf from, uint64_t width,
+                             const TensorRef& w) const {
+  const LayerSpec& l = spec().layers[layer];
+  const bool chained = p.chain.n != 0 || p.chain.has_branch || p.chain.moved;
+  // The layer's block must follow here: what waits for it would else never be launched.
+  const bool ffn_here = plan_->placement.ffn[layer] == TierId::kCuda;
+  if (!p.moe.on || chained || l.ffn.kind != FfnKind::kMoe || l.mixer_post_norm || !ffn_here ||
+      parts_experts(layer))
+    return project_back(p, from, width, w, l.mixer_post_norm, 1.0f);
+  MatmulParams m = product(p, from, width, {});
+  m.n_tasks = 1;
+  m.tasks[0] = {matrix(w), p.ws.get(Buf::kX), spec().n_embd};
+  m.epilogue = Epilogue::kAdd;
+  p.moe.step.before = m;
+  return Status::ok();
 }
 
 Status CudaModel::project_back(Pass& p, Buf from, uint64_t width, const TensorRef& w,

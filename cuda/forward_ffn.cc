@@ -105,14 +105,34 @@ MoeParams CudaModel::expert_params(Pass& p, uint32_t layer, Buf to, bool add) co
   return m;
 }
 
-Status CudaModel::experts(Pass& p, uint32_t layer, Buf to, bool add) const {
+MoeParams CudaModel::experts(Pass& p, uint32_t layer, Buf to, bool add) const {
   const FfnSpec& f = spec().layers[layer].ffn;
   const DeviceMatrix first = matrix(f.gate);
   MoeParams m = expert_params(p, layer, to, add);
   m.gate = f.fused_gate_up ? row_slice(first, 0, f.d_ff) : first;
   m.up = f.fused_gate_up ? row_slice(first, f.d_ff, f.d_ff) : matrix(f.up);
   m.down = matrix(f.down);
-  return launch_moe(p.config, m, p.ws.lane());
+  return m;
+}
+
+/// The whole block up to its post norm in one launch.
+MoeStepParams CudaModel::moe_step(Pass& p, uint32_t layer, Buf to, bool add) const {
+  const FfnSpec& f = spec().layers[layer].ffn;
+  MoeStepParams m;
+  m.moe = experts(p, layer, to, add);
+  m.ids = p.ws.get<int32_t>(Buf::kMoeIds);
+  m.weights = p.ws.get(Buf::kMoeWeight);
+  m.router = matrix(f.router);
+  m.renormalize = f.renormalize;
+  m.sync = p.ws.get<std::byte>(Buf::kMoeSync);
+  m.sync_bytes = p.ws.size(Buf::kMoeSync);
+  // A post norm is of the routed experts' sum alone.
+  if (f.d_shared == 0 || !add) return m;
+  m.shared_gate = matrix(f.shared_gate);
+  m.shared_up = matrix(f.shared_up);
+  m.shared_down = matrix(f.shared_down);
+  m.shared_gate_inp = floats(f.shared_gate_inp);
+  return m;
 }
 
 /// Everything that reads the block's input runs before the first add to it. Experts on the CPU:
@@ -122,12 +142,30 @@ Status CudaModel::moe_ffn(Pass& p, uint32_t layer, float scale) const {
   const FfnSpec& f = l.ffn;
   const bool parted = parts_experts(layer) && !p.streamed;
   SHARPI_TRY(flush(p));
-  SHARPI_TRY(route(p, l));
-  if (parted) SHARPI_TRY(send_rows(p, layer));
-  if (f.d_shared != 0) SHARPI_TRY(shared_expert_in(p, l));
   const bool add = !l.ffn_post_norm;
   const Buf to = add ? Buf::kX : Buf::kY;
-  SHARPI_TRY(parted ? resident_experts(p, layer, to, add) : experts(p, layer, to, add));
+  MoeStepParams step;
+  if (!parted) step = moe_step(p, layer, to, add);
+  std::swap(step.before, p.moe.step.before);
+  if (step.before.n_tasks != 0 && !moe_step_takes(p.config, step)) {
+    SHARPI_TRY(multiply(p, step.before));
+    step.before = {};
+  }
+  const bool at_once = !parted && (add || f.d_shared == 0) && moe_step_takes(p.config, step);
+  if (at_once && p.moe.on && add && scale == 1.0f && !l.ple_gate) {
+    p.moe.step = step;
+    p.moe.waits = true;
+    return Status::ok();
+  }
+  if (at_once) {
+    SHARPI_TRY(launch_moe_step(p.config, step, p.ws.lane()));
+  } else {
+    SHARPI_TRY(route(p, l));
+    if (parted) SHARPI_TRY(send_rows(p, layer));
+    if (f.d_shared != 0) SHARPI_TRY(shared_expert_in(p, l));
+    SHARPI_TRY(parted ? resident_experts(p, layer, to, add)
+                      : launch_moe(p.config, step.moe, p.ws.lane()));
+  }
   if (parted && !add) SHARPI_TRY(answered_experts(p, layer, to, uses_slots(p.n_rows())));
   const bool scale_last = f.d_shared != 0 || add;  // otherwise the residual add takes it along
   ResidualParams r;
@@ -141,7 +179,7 @@ Status CudaModel::moe_ffn(Pass& p, uint32_t layer, float scale) const {
     r.scale = scale_last ? 1.0f : scale;
     SHARPI_TRY(launch_residual(r, lane(p)));
   }
-  if (f.d_shared != 0) SHARPI_TRY(shared_expert_out(p, f));
+  if (f.d_shared != 0 && !at_once) SHARPI_TRY(shared_expert_out(p, f));
   if (parted && add) SHARPI_TRY(answered_experts(p, layer, to, true));
   if (!scale_last || scale == 1.0f) return Status::ok();
   r.y = r.weight = nullptr;

@@ -17,12 +17,14 @@ KvLayer CudaModel::kv_layer(Pass& p, uint32_t layer) const {
 }
 
 Status CudaModel::attention_block(Pass& p, uint32_t layer) const {
-  const LayerSpec& l = spec().layers[layer];
-  const AttentionSpec& a = l.attention;
+  const AttentionSpec& a = spec().layers[layer].attention;
   SHARPI_TRY(project_qkv(p, layer));
-  SHARPI_TRY(store_rows(p, layer));
-  SHARPI_TRY(attend(p, layer));
-  return project_back(p, Buf::kMix, uint64_t{a.n_heads} * a.head_dim, a.o, l.mixer_post_norm, 1.0f);
+  QkvParams rows;
+  SHARPI_TRY(describe_rows(p, layer, &rows));
+  const bool raw = attention_takes_raw_rows(p.config, p.batch, rows.kv);
+  if (!raw) SHARPI_TRY(launch_qkv(rows, p.config.pdl, p.ws.lane()));
+  SHARPI_TRY(attend(p, layer, raw ? &rows : nullptr));
+  return mixer_back(p, layer, Buf::kMix, uint64_t{a.n_heads} * a.head_dim, a.o);
 }
 
 Status CudaModel::project_qkv(Pass& p, uint32_t layer) const {
@@ -35,11 +37,10 @@ Status CudaModel::project_qkv(Pass& p, uint32_t layer) const {
     m.tasks[m.n_tasks++] = {matrix(a.k), p.ws.get(Buf::kK), kv};
     if (!a.v_from_k) m.tasks[m.n_tasks++] = {matrix(a.v), p.ws.get(Buf::kV), kv};
   }
-  SHARPI_TRY(chain(p, m));
-  return flush(p);
+  return multiply_first(p, m);
 }
 
-Status CudaModel::store_rows(Pass& p, uint32_t layer) const {
+Status CudaModel::describe_rows(Pass& p, uint32_t layer, QkvParams* rows) const {
   const AttentionSpec& a = spec().layers[layer].attention;
   const bool own = a.kv_source < 0;
   const bool to_ring = p.single_rows && !p.transient;
@@ -49,7 +50,7 @@ Status CudaModel::store_rows(Pass& p, uint32_t layer) const {
   }
   const uint64_t table =
       static_cast<uint64_t>(rope_of_layer_[layer]) * p.ws.layout().max_rows * p.ws.layout().n_half;
-  QkvParams q;
+  QkvParams& q = *rows;
   q.batch = p.batch;
   q.kv = kv_layer(p, layer);
   q.n_heads = a.n_heads;
@@ -72,10 +73,10 @@ Status CudaModel::store_rows(Pass& p, uint32_t layer) const {
   q.q_out = p.ws.get(Buf::kQuery);
   q.query_offset = query_layout_.offset_of_layer[layer];
   q.to_ring = own && a.window != 0 && to_ring;
-  return launch_qkv(q, p.config.pdl, p.ws.lane());
+  return Status::ok();
 }
 
-Status CudaModel::attend(Pass& p, uint32_t layer) const {
+Status CudaModel::attend(Pass& p, uint32_t layer, const QkvParams* raw) const {
   const AttentionSpec& a = spec().layers[layer].attention;
   const uint64_t q_dim = uint64_t{a.n_heads} * a.head_dim;
   AttentionParams t;
@@ -85,6 +86,7 @@ Status CudaModel::attend(Pass& p, uint32_t layer) const {
   t.scale = a.scale;
   t.q = p.ws.get(Buf::kQuery);
   t.q_stride = q_dim;
+  t.own = raw;
   if (a.output_gate) {
     t.gate = p.ws.get(Buf::kQ) + a.head_dim;
     t.gate_stride = a.q.n_out;
@@ -114,8 +116,7 @@ Status CudaModel::delta_block(Pass& p, uint32_t layer) const {
   m.tasks[1] = {matrix(d.gate), p.ws.get(Buf::kZ), d.value_dim()};
   m.tasks[2] = {matrix(d.alpha), p.ws.get(Buf::kAlpha), d.n_v_heads};
   m.tasks[3] = {matrix(d.beta), p.ws.get(Buf::kBeta), d.n_v_heads};
-  SHARPI_TRY(chain(p, m));
-  SHARPI_TRY(flush(p));
+  SHARPI_TRY(multiply_first(p, m));
   const StateLayout::Layer& at = *state_layout_.find(layer);
   DeltaNetParams t;
   t.batch = p.batch;
@@ -135,7 +136,7 @@ Status CudaModel::delta_block(Pass& p, uint32_t layer) const {
   t.workspace = p.ws.get<std::byte>(Buf::kKernel);
   t.workspace_bytes = p.ws.size(Buf::kKernel);
   SHARPI_TRY(launch_delta_net(p.config, t, p.ws.lane()));
-  return project_back(p, Buf::kMix, d.value_dim(), d.out, l.mixer_post_norm, 1.0f);
+  return mixer_back(p, layer, Buf::kMix, d.value_dim(), d.out);
 }
 
 }  // namespace sharpi::cuda

@@ -23,8 +23,9 @@ Status check(const AttentionParams& p) {
                          "kernel attention: %u rows of %u sequences, %u query heads, %u KV heads",
                          p.batch.n_rows, p.batch.n_sequences, p.n_heads, l.n_heads);
   }
-  if (p.q == nullptr || p.o == nullptr || p.q_stride % 4 != 0 ||
-      reinterpret_cast<uintptr_t>(p.q) % 16 != 0 || (l.window != 0 && l.chunk == nullptr)) {
+  if (p.o == nullptr || (l.window != 0 && l.chunk == nullptr) ||
+      (p.own == nullptr &&
+       (p.q == nullptr || p.q_stride % 4 != 0 || reinterpret_cast<uintptr_t>(p.q) % 16 != 0))) {
     return Status::error(Code::kInternal, "kernel attention: operands are missing or unaligned");
   }
   for (const KvDtype d : {l.k_dtype, l.v_dtype}) {
@@ -36,20 +37,31 @@ Status check(const AttentionParams& p) {
   return Status::ok();
 }
 
+/// Which of the two kernels of few rows is faster: rings, but for the widest heads.
+bool streams(const KvLayer& l) {
+  return l.head_dim == 512;
+}
+
 /// Row blocks and splits of a call of few rows.
 Status plan_splits(const MatmulConfig& config, const AttentionParams& p, AttentionArgs* a) {
   const bool single = p.batch.n_rows == p.batch.n_sequences;
   a->block_rows = single ? 1 : std::max(1u, kSplitVectors / a->group);
   a->n_blocks = single ? p.batch.n_rows : p.batch.n_rows / a->block_rows + p.batch.n_sequences;
   const uint32_t units = p.kv.n_heads * a->n_blocks;
-  const uint32_t per_sm = config.exact ? kBlocksPerSm : attention_split_blocks_per_sm(config, p.kv);
+  const bool stream = !config.exact && streams(p.kv);
+  const uint32_t per_sm =
+      config.exact || stream ? kBlocksPerSm : attention_ring_blocks_per_sm(config, p.kv);
   a->max_splits = std::clamp(target_blocks(config, per_sm) / units, 1u, kMostSplits);
+  if (stream && config.compute_capability >= 90) {
+    a->cluster = std::min(a->max_splits, kMostCluster);
+    a->max_splits = a->max_splits / a->cluster * a->cluster;
+  }
   a->counters = reinterpret_cast<uint32_t*>(p.workspace);
   a->parts = reinterpret_cast<float*>(p.workspace + kAttentionCounterBytes);
   const uint64_t n = uint64_t{a->n_blocks} * p.kv.n_heads;
   const uint64_t floats = n * a->max_splits * part_floats(a->block_rows * a->group, p.kv.head_dim);
   if (a->max_splits == 1) return Status::ok();
-  if (p.workspace == nullptr || n * sizeof(uint32_t) > kAttentionCounterBytes ||
+  if (p.workspace == nullptr || n * a->cluster * sizeof(uint32_t) > kAttentionCounterBytes ||
       kAttentionCounterBytes + floats * sizeof(float) > p.workspace_bytes) {
     return Status::error(Code::kInternal, "kernel attention: workspace of %llu bytes is too small",
                          static_cast<unsigned long long>(p.workspace_bytes));
@@ -67,10 +79,19 @@ uint64_t attention_workspace_bytes(const MatmulConfig& config, uint32_t max_head
   return kAttentionCounterBytes + blocks * part_floats(kSplitVectors, max_head_dim) * sizeof(float);
 }
 
+bool attention_takes_raw_rows(const MatmulConfig& config, const Batch& batch, const KvLayer& kv) {
+  const bool blocks =
+      kv.head_dim % 32 == 0 || (kv.k_dtype != KvDtype::kQ8_0 && kv.v_dtype != KvDtype::kQ8_0);
+  return batch.n_rows == batch.n_sequences && !config.exact && !config.deterministic && blocks &&
+         streams(kv);
+}
+
 Status prepare_attention(const MatmulConfig& config) {
   SHARPI_TRY(prepare_attention_f32());
-  SHARPI_TRY(prepare_attention_split(config));
-  return prepare_attention_flash(config);
+  SHARPI_TRY(prepare_attention_ring(config));
+  SHARPI_TRY(prepare_attention_stream(config));
+  SHARPI_TRY(prepare_attention_flash(config));
+  return prepare_attention_flash_sm90(config);
 }
 
 Status launch_attention(const MatmulConfig& config, const AttentionParams& p, cudaStream_t stream) {
@@ -79,11 +100,22 @@ Status launch_attention(const MatmulConfig& config, const AttentionParams& p, cu
   a.p = p;
   a.group = p.n_heads / p.kv.n_heads;
   a.max_splits = 1;
+  a.cluster = 1;
   const bool few = p.batch.n_rows <= kSplitRows || p.batch.n_rows == p.batch.n_sequences;
   const bool split = few && !config.deterministic;
+  if (p.own != nullptr && !attention_takes_raw_rows(config, p.batch, p.kv)) {
+    return Status::error(Code::kInternal, "kernel attention: raw rows of heads of %u",
+                         p.kv.head_dim);
+  }
   if (split) SHARPI_TRY(plan_splits(config, p, &a));
   if (config.exact || config.deterministic) return launch_attention_f32(a, config.pdl, stream);
-  if (split) return launch_attention_split(config, a, stream);
+  if (split) {
+    return streams(p.kv) ? launch_attention_stream(config, a, stream)
+                         : launch_attention_ring(config, a, stream);
+  }
+  if (have_attention_flash_sm90(config, p.kv)) {
+    return launch_attention_flash_sm90(a, config.pdl, stream);
+  }
   return attention_flash_fits(config, p.kv) ? launch_attention_flash(a, config.pdl, stream)
                                             : launch_attention_f32(a, config.pdl, stream);
 }

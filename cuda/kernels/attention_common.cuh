@@ -19,8 +19,9 @@ struct AttentionArgs {
   uint32_t block_rows;  // query rows of one sequence that a block takes
   uint32_t n_blocks;    // row blocks, at most
   uint32_t max_splits;  // partial results per block
+  uint32_t cluster;     // splits that are merged through shared memory; divides max_splits
   bool merge_later;     // a launch of its own merges
-  uint32_t* counters;   // [n_blocks][kv heads]
+  uint32_t* counters;   // [n_blocks][kv heads][cluster]
   float* parts;         // [n_blocks][kv heads][max_splits][part_floats()]
 };
 
@@ -111,7 +112,8 @@ __device__ __forceinline__ uint32_t split_count(const AttentionArgs& a, const Ro
                                                 uint32_t tile, uint32_t least_tiles) {
   const uint64_t n = (b.end + tile - 1) / tile - b.begin / tile;
   const uint64_t want = (n + least_tiles - 1) / least_tiles;
-  return static_cast<uint32_t>(want < a.max_splits ? want : a.max_splits);
+  const auto splits = static_cast<uint32_t>(want < a.max_splits ? want : a.max_splits);
+  return splits <= a.cluster ? splits : splits / a.cluster * a.cluster;
 }
 __device__ __forceinline__ TileRange split_tiles(const RowBlock& b, uint32_t tile, uint32_t i,
                                                  uint32_t n_splits) {
@@ -119,9 +121,10 @@ __device__ __forceinline__ TileRange split_tiles(const RowBlock& b, uint32_t til
   return {low + n * i / n_splits, low + n * (i + 1) / n_splits};
 }
 
-/// Floats of one partial result: `vectors` maxima (in units of log2), sums and rows of dim floats.
+/// Floats of one partial result: `vectors` rows of dim floats, maxima (in units of log2) and sums;
+/// a multiple of four.
 __host__ __device__ constexpr uint64_t part_floats(uint64_t vectors, uint64_t dim) {
-  return vectors * (dim + 2);
+  return (vectors * (dim + 2) + 3) / 4 * 4;
 }
 
 __device__ __forceinline__ float gate_factor(const AttentionParams& p, uint64_t row, uint32_t head,
@@ -154,19 +157,24 @@ __device__ __forceinline__ bool last_to_arrive(uint32_t* counter, uint32_t n, ui
 
 /// Splits of a block and vectors of a split block, at most; what merge_parts needs of shared
 /// memory.
-constexpr uint32_t kMostSplits = 256, kSplitVectors = 16;
-/// Keys of a tile of attention_split, and the tiles that a split has at least.
+constexpr uint32_t kMostSplits = 256, kSplitVectors = 16, kMostCluster = 2;
+/// Keys of a tile of the split kernels, and the tiles that a split has at least.
 constexpr int kSplitTile = 16;
 constexpr uint32_t kLeastSplitTiles = 8;
 constexpr uint32_t kMergeFloats = 2 * kMostSplits * kSplitVectors;
 
 /// Weights of the splits for every vector: weights[s * 2 * vectors + v]. A warp per vector, lanes
 /// take splits in turn.
-__device__ __forceinline__ void merge_weights(const float* parts, uint64_t stride, uint32_t vectors,
+__device__ __forceinline__ void merge_weights(const float* parts, uint64_t stride, uint32_t all,
+                                              uint32_t dim, uint32_t first, uint32_t vectors,
                                               uint32_t n_splits, float* weights) {
   const uint32_t lane = threadIdx.x % 32;
+  const float* from = parts + uint64_t{all} * dim + first;
+#pragma unroll 4
   for (uint32_t i = threadIdx.x; i < n_splits * 2 * vectors; i += blockDim.x) {
-    weights[i] = __ldcg(parts + i / (2 * vectors) * stride + i % (2 * vectors));
+    const uint32_t in = i % (2 * vectors);
+    weights[i] =
+        __ldcg(from + i / (2 * vectors) * stride + in + (in < vectors ? 0 : all - vectors));
   }
   __syncthreads();
   for (uint32_t v = threadIdx.x / 32; v < vectors; v += blockDim.x / 32) {
@@ -189,26 +197,27 @@ __device__ __forceinline__ void merge_weights(const float* parts, uint64_t strid
 }
 
 /// Merges n_splits partial results of `vectors` query vectors (row * group + head of the group) in
-/// ascending order and stores them. All threads of the block; `weights`: shared memory of
-/// kMergeFloats floats.
+/// ascending order and stores columns [from, to) of them (multiples of four). All threads of the
+/// block; `weights`: shared memory of kMergeFloats floats.
 __device__ __forceinline__ void merge_parts(const AttentionArgs& a, const RowBlock& b, uint32_t kv,
                                             const float* parts, uint64_t stride, uint32_t vectors,
-                                            uint32_t n_splits, float* weights) {
-  merge_weights(parts, stride, vectors, n_splits, weights);
+                                            uint32_t n_splits, uint32_t from, uint32_t to,
+                                            float* weights) {
   const uint32_t dim = a.p.kv.head_dim;
+  const uint32_t v0 = from / dim, n = (to - 1) / dim + 1 - v0;
+  merge_weights(parts, stride, vectors, dim, v0, n, n_splits, weights);
   const uint32_t first_row = a.p.batch.table.sequences[b.sequence].first_row + b.row0;
-  for (uint32_t i = threadIdx.x * 4; i < vectors * dim; i += blockDim.x * 4) {
+  for (uint32_t i = from + threadIdx.x * 4; i < to; i += blockDim.x * 4) {
     const uint32_t v = i / dim, d = i % dim;
     float4 sum = {};
-#pragma unroll 8
+#pragma unroll 12
     for (uint32_t s = 0; s < n_splits; ++s) {
-      const auto* from = reinterpret_cast<const float2*>(parts + s * stride + 2 * vectors + i);
-      const float2 x = __ldcg(from), y = __ldcg(from + 1);
-      const float w = weights[s * 2 * vectors + v];
+      const float4 x = __ldcg(reinterpret_cast<const float4*>(parts + s * stride + i));
+      const float w = weights[s * 2 * n + v - v0];
       sum.x = fmaf(w, x.x, sum.x);
       sum.y = fmaf(w, x.y, sum.y);
-      sum.z = fmaf(w, y.x, sum.z);
-      sum.w = fmaf(w, y.y, sum.w);
+      sum.z = fmaf(w, x.z, sum.z);
+      sum.w = fmaf(w, x.w, sum.w);
     }
     const uint64_t row = first_row + v / a.group;
     const uint32_t head = kv * a.group + v % a.group;
@@ -222,16 +231,24 @@ __device__ __forceinline__ void merge_parts(const AttentionArgs& a, const RowBlo
 /// The kernels' launchers, called by launch_attention.
 Status launch_attention_f32(const AttentionArgs& a, bool pdl, cudaStream_t stream);
 Status prepare_attention_f32();
-/// Blocks that fit one multiprocessor, and the launch. Calls of few rows on tensor cores.
-Status launch_attention_split(const MatmulConfig& config, const AttentionArgs& a,
-                              cudaStream_t stream);
+/// Calls of few rows on tensor cores: rows through rings in shared memory.
+Status launch_attention_ring(const MatmulConfig& config, const AttentionArgs& a,
+                             cudaStream_t stream);
+uint32_t attention_ring_blocks_per_sm(const MatmulConfig& config, const KvLayer& l);
+Status prepare_attention_ring(const MatmulConfig& config);
+/// The same, rows straight into registers.
+Status launch_attention_stream(const MatmulConfig& config, const AttentionArgs& a,
+                               cudaStream_t stream);
+Status prepare_attention_stream(const MatmulConfig& config);
 Status launch_attention_merge(const AttentionArgs& a, bool pdl, cudaStream_t stream);
-uint32_t attention_split_blocks_per_sm(const MatmulConfig& config, const KvLayer& l);
-Status prepare_attention_split(const MatmulConfig& config);
 /// Blocks of query rows on tensor cores; false if this layer does not fit the device's shared
 /// memory.
 bool attention_flash_fits(const MatmulConfig& config, const KvLayer& l);
 Status launch_attention_flash(const AttentionArgs& a, bool pdl, cudaStream_t stream);
 Status prepare_attention_flash(const MatmulConfig& config);
+/// The same with warpgroups (9.0, heads of 64, 128 and 256), where the build has them.
+bool have_attention_flash_sm90(const MatmulConfig& config, const KvLayer& l);
+Status launch_attention_flash_sm90(const AttentionArgs& a, bool pdl, cudaStream_t stream);
+Status prepare_attention_flash_sm90(const MatmulConfig& config);
 
 }  // namespace sharpi::cuda

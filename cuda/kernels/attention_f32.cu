@@ -173,15 +173,15 @@ __device__ __forceinline__ void store_block(const AttentionArgs& a, const RowBlo
     for (int j = 0; j < S::kOutColumns; ++j) {
       const uint32_t d = c + 16 * j;
       if (part != nullptr) {
-        part[2 * n + v * kDim + d] = o[i][j];
+        part[v * kDim + d] = o[i][j];
       } else {
         store_result(a.p, first_row + v / a.group, kv * a.group + v % a.group, d,
                      o[i][j] * inverse);
       }
     }
     if (part != nullptr && c == 0) {
-      part[v] = m[v];
-      part[n + v] = l[v];
+      part[n * kDim + v] = m[v];
+      part[n * kDim + n + v] = l[v];
     }
   }
 }
@@ -240,7 +240,7 @@ __global__ void __launch_bounds__(kThreads)
   float* parts = a.parts + unit * a.max_splits * stride;
   store_block<kDim>(a, b, kv, o, m, l, parts + blockIdx.z * stride);
   if (!last_to_arrive(a.counters + unit, n_splits, &flag)) return;
-  merge_parts(a, b, kv, parts, stride, n, n_splits, reinterpret_cast<float*>(shared));
+  merge_parts(a, b, kv, parts, stride, n, n_splits, 0, n * kDim, reinterpret_cast<float*>(shared));
 }
 
 template <int kDim>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 // The merge of a split launch as a launch of its own, where one block would have too much to add
-// up: blocks take columns of the result, four groups of threads take splits in turn.
+// up: blocks take columns of the result, groups of threads take splits in turn.
 #include "cuda/kernels/attention_common.cuh"
 #include "cuda/kernels/launch.h"
 #include "cuda/kernels/ptx.cuh"
@@ -8,7 +8,7 @@
 namespace sharpi::cuda {
 namespace {
 
-constexpr int kMergeThreads = 256, kMergeGroups = 4;  // groups of threads take splits in turn
+constexpr int kMergeThreads = 256, kMergeGroups = 16;  // groups of threads take splits in turn
 constexpr uint32_t kMergeColumns = kMergeThreads / kMergeGroups * 4;
 
 __global__ void __launch_bounds__(kMergeThreads)
@@ -26,7 +26,7 @@ __global__ void __launch_bounds__(kMergeThreads)
   if (n_splits == 1 || blockIdx.y * kMergeColumns >= vectors * dim) return;
   const uint64_t stride = part_floats(a.block_rows * a.group, dim);
   const float* parts = a.parts + uint64_t{blockIdx.x} * a.max_splits * stride;
-  merge_weights(parts, stride, vectors, n_splits, weights);
+  merge_weights(parts, stride, vectors, dim, 0, vectors, n_splits, weights);
   const uint32_t column = threadIdx.x % (kMergeThreads / kMergeGroups);
   const uint32_t turn = threadIdx.x / (kMergeThreads / kMergeGroups);
   const uint32_t i = blockIdx.y * kMergeColumns + column * 4, v = i / dim;
@@ -34,13 +34,12 @@ __global__ void __launch_bounds__(kMergeThreads)
   if (i < vectors * dim) {
 #pragma unroll 8
     for (uint32_t s = turn; s < n_splits; s += kMergeGroups) {
-      const auto* from = reinterpret_cast<const float2*>(parts + s * stride + 2 * vectors + i);
-      const float2 x = __ldcg(from), y = __ldcg(from + 1);
+      const float4 x = __ldcg(reinterpret_cast<const float4*>(parts + s * stride + i));
       const float w = weights[s * 2 * vectors + v];
       sum.x = fmaf(w, x.x, sum.x);
       sum.y = fmaf(w, x.y, sum.y);
-      sum.z = fmaf(w, y.x, sum.z);
-      sum.w = fmaf(w, y.y, sum.w);
+      sum.z = fmaf(w, x.z, sum.z);
+      sum.w = fmaf(w, x.w, sum.w);
     }
   }
   if (turn != 0) sums[turn - 1][column] = sum;

@@ -182,7 +182,9 @@ __device__ __forceinline__ void solve(const DeltaArgs& a, const ChunkRef& c, uin
   }
   __half* to = (values ? u : w) + column;
 #pragma unroll
-  for (int i = 0; i < kC; ++i) to[i * kDim] = __float2half_rn(clamp_f16(x[i]));
+  for (int i = 0; i < kC; ++i) {
+    to[i * kDim] = __float2half_rn(fminf(fmaxf(x[i], -65504.0f), 65504.0f));
+  }
 }
 
 __global__ void __launch_bounds__(kThreads)

@@ -42,12 +42,10 @@ __device__ __forceinline__ uint32_t pack_bf16(float lo, float hi) {
   const __nv_bfloat162 v = __floats2bfloat162_rn(lo, hi);
   return reinterpret_cast<const uint32_t&>(v);
 }
-__device__ __forceinline__ float clamp_f16(float x) {
-  return fminf(fmaxf(x, -65504.0f), 65504.0f);
-}
 __device__ __forceinline__ uint32_t pack_f16(float lo, float hi) {
-  const __half2 v = __floats2half2_rn(clamp_f16(lo), clamp_f16(hi));
-  return reinterpret_cast<const uint32_t&>(v);
+  uint32_t v;
+  asm("cvt.rn.satfinite.f16x2.f32 %0, %1, %2;" : "=r"(v) : "f"(hi), "f"(lo));
+  return v;
 }
 __device__ __forceinline__ uint32_t pack_16(bool bf16, float lo, float hi) {
   return bf16 ? pack_bf16(lo, hi) : pack_f16(lo, hi);
@@ -101,12 +99,9 @@ __device__ __forceinline__ void fragment_f16(KvDtype type, const uint8_t* at, ui
                                              const uint8_t* scale, uint32_t (&r)[4]) {
   fragment(type, at, flip, scale, r);
   if (type != KvDtype::kBf16) return;
-  const __half2 most = __float2half2_rn(65504.0f);
 #pragma unroll
   for (int i = 0; i < 4; ++i) {
-    __half2 v = __floats2half2_rn(__uint_as_float(r[i] << 16), __uint_as_float(r[i] & 0xFFFF0000u));
-    v = __hmax2_nan(__hmin2_nan(v, most), __hneg2(most));
-    r[i] = reinterpret_cast<const uint32_t&>(v);
+    r[i] = pack_f16(__uint_as_float(r[i] << 16), __uint_as_float(r[i] & 0xFFFF0000u));
   }
 }
 

@@ -27,9 +27,13 @@ __device__ __forceinline__ std::byte* chunk_row(const KvLayer& l, uint32_t chunk
          i % kKvBlockSlots * (value ? l.v_row_bytes : l.k_row_bytes);
 }
 
-/// Four bytes, asynchronously: part of the commit group of cp_async_16.
+/// Four (eight) bytes, asynchronously: part of the commit group of cp_async_16.
 __device__ __forceinline__ void cp_async_4(uint32_t to, const void* from) {
   asm volatile("cp.async.ca.shared.global [%0], [%1], 4;" ::"r"(to), "l"(from) : "memory");
+}
+
+__device__ __forceinline__ void cp_async_8(uint32_t to, const void* from) {
+  asm volatile("cp.async.ca.shared.global [%0], [%1], 8;" ::"r"(to), "l"(from) : "memory");
 }
 
 // --- codecs ---
@@ -97,20 +101,28 @@ __device__ __forceinline__ int8_t encode_q8(float x, uint16_t* scale) {
   return static_cast<int8_t>(__float2int_rn(v));
 }
 
-/// Encodes n floats in shared memory to one stored row, or to two (`twin` may be null). All threads
-/// of the block take part.
-__device__ __forceinline__ void encode_row(KvDtype type, const float* x, uint32_t n, std::byte* row,
-                                           std::byte* twin) {
+/// Encodes n floats in shared memory to elements [first, first + n) of one stored row of `all`, or
+/// of two (`twin` may be null); q8_0: multiples of 32. All threads of the block take part.
+__device__ __forceinline__ void encode_part(KvDtype type, const float* x, uint32_t first,
+                                            uint32_t n, uint32_t all, std::byte* row,
+                                            std::byte* twin) {
+  const uint32_t skip = first * (type == KvDtype::kF32 ? 4 : type == KvDtype::kBf16 ? 2 : 1);
+  std::byte *scales = row + all + first / 32 * 2, *twin_scales = nullptr;
+  row += skip;
+  if (twin != nullptr) {
+    twin_scales = twin + all + first / 32 * 2;
+    twin += skip;
+  }
   if (type == KvDtype::kQ8_0) {
     const uint32_t lane = threadIdx.x % 32;
     for (uint32_t b = threadIdx.x / 32; b < n / 32; b += blockDim.x / 32) {
       uint16_t scale;
       const int8_t q = encode_q8(x[b * 32 + lane], &scale);
       reinterpret_cast<int8_t*>(row)[b * 32 + lane] = q;
-      if (lane == 0) reinterpret_cast<uint16_t*>(row + n)[b] = scale;
+      if (lane == 0) reinterpret_cast<uint16_t*>(scales)[b] = scale;
       if (twin == nullptr) continue;
       reinterpret_cast<int8_t*>(twin)[b * 32 + lane] = q;
-      if (lane == 0) reinterpret_cast<uint16_t*>(twin + n)[b] = scale;
+      if (lane == 0) reinterpret_cast<uint16_t*>(twin_scales)[b] = scale;
     }
     return;
   }
@@ -125,6 +137,11 @@ __device__ __forceinline__ void encode_row(KvDtype type, const float* x, uint32_
       if (twin != nullptr) *reinterpret_cast<uint32_t*>(twin + i * 2) = v;
     }
   }
+}
+/// A whole row.
+__device__ __forceinline__ void encode_row(KvDtype type, const float* x, uint32_t n, std::byte* row,
+                                           std::byte* twin) {
+  encode_part(type, x, 0, n, n, row, twin);
 }
 
 }  // namespace sharpi::cuda

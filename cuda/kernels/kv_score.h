@@ -36,7 +36,8 @@ struct ScoreParams {
   std::byte* workspace = nullptr;     // score_workspace_bytes(), aligned to 256
   uint64_t workspace_bytes = 0;
 };
-uint64_t score_workspace_bytes(uint32_t n_slots, uint32_t n_queries, uint32_t n_heads);
+uint64_t score_workspace_bytes(uint32_t n_slots, uint32_t n_queries, uint32_t n_heads,
+                               uint32_t n_kv_heads, uint32_t head_dim);
 Status launch_score(const ScoreParams& p, cudaStream_t stream);
 
 /// norms[g][t] = mean over the query heads h of group g of || W_o[:, h] v_t ||_1.
@@ -48,7 +49,7 @@ struct ValueNormParams {
   std::byte* workspace = nullptr;  // value_norm_workspace_bytes(), aligned to 256
   uint64_t workspace_bytes = 0;
 };
-uint64_t value_norm_workspace_bytes(uint32_t n_heads, uint32_t head_dim);
+uint64_t value_norm_workspace_bytes(uint32_t n_heads, uint32_t n_kv_heads, uint32_t head_dim);
 Status launch_value_norms(const ValueNormParams& p, cudaStream_t stream);
 
 }  // namespace sharpi::cuda

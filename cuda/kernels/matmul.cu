@@ -8,6 +8,7 @@
 #include "cuda/kernels/launch.h"
 #include "cuda/kernels/matmul.h"
 #include "cuda/kernels/matvec.h"
+#include "cuda/kernels/moe_step.h"
 
 namespace sharpi::cuda {
 namespace {
@@ -351,6 +352,7 @@ Status make_matmul_config(MatmulConfig* config) {
   SHARPI_TRY(get(&config->max_shared_bytes, cudaDevAttrMaxSharedMemoryPerBlockOptin));
   config->compute_capability = 10 * major + minor;
   SHARPI_TRY(prepare_gemm(*config));
+  SHARPI_TRY(prepare_moe_step(*config));
   if (has_chains(*config)) SHARPI_TRY(prepare_chain(config->max_shared_bytes));
   return prepare_matvec(config->max_shared_bytes);
 }

@@ -375,7 +375,8 @@ __device__ __forceinline__ void fill_ring(const StreamParams& p, const View& vie
   const uint32_t now = min(at.left, p.n_stages);
   // Lane k < n_stages: unit k of the warp; lane n_stages: where issue() goes on.
   const uint32_t n = first + min(view.lane, now), to = divide(n, p.by_units), u = n - to * p.units;
-  const Panel& panel = panels[view.lane < now || at.left > now ? to : v];
+  // A warp without units has no panel: it looks at the first, for nothing.
+  const Panel& panel = panels[at.left == 0 ? 0 : view.lane < now || at.left > now ? to : v];
   const uint8_t* next = panel.data + u * panel.unit_bytes;
   const uint32_t bytes = u + 1 == p.units ? panel.tail_bytes : panel.unit_bytes;
   if (view.lane == p.n_stages) *ring.ahead = {next, p.units - u, at.left - now, panels + to, {}};

@@ -8,58 +8,13 @@
 #include "cuda/kernels/launch.h"
 #include "cuda/kernels/ptx.cuh"
 #include "cuda/kernels/qkv.h"
+#include "cuda/kernels/qkv_heads.cuh"
 
 namespace sharpi::cuda {
 namespace {
 
 constexpr uint32_t kThreads = 256, kWarps = kThreads / 32;
 constexpr uint32_t kMaxSharedBytes = 48 * 1024;
-
-__device__ __forceinline__ float warp_sum(float v) {
-#pragma unroll
-  for (int d = 16; d > 0; d /= 2) v += __shfl_xor_sync(0xFFFFFFFFu, v, d);
-  return v;
-}
-
-/// 1 / rms of n floats in global memory, summed by the whole block in a fixed order.
-__device__ float block_inverse_rms(const float* x, uint32_t n, float eps) {
-  __shared__ float parts[kWarps];
-  float s = 0.0f;
-  for (uint32_t i = threadIdx.x; i < n; i += kThreads) s = fmaf(x[i], x[i], s);
-  s = warp_sum(s);
-  if (threadIdx.x % 32 == 0) parts[threadIdx.x / 32] = s;
-  __syncthreads();
-  float all = 0.0f;
-#pragma unroll
-  for (uint32_t i = 0; i < kWarps; ++i) all += parts[i];
-  return 1.0f / sqrtf(all / static_cast<float>(n) + eps);
-}
-
-/// x := x * r * weight, where r = 1 / rms of the head if it is not given. One warp.
-__device__ __forceinline__ void norm_head(float* x, uint32_t dim, const float* weight, float r,
-                                          bool own_rms, float eps) {
-  const uint32_t lane = threadIdx.x % 32;
-  if (own_rms) {
-    float s = 0.0f;
-    for (uint32_t i = lane; i < dim; i += 32) s = fmaf(x[i], x[i], s);
-    r = 1.0f / sqrtf(warp_sum(s) / static_cast<float>(dim) + eps);
-  }
-  for (uint32_t i = lane; i < dim; i += 32) {
-    const float v = x[i] * r;
-    x[i] = weight != nullptr ? v * weight[i] : v;
-  }
-  __syncwarp();
-}
-
-__device__ __forceinline__ void rotate_head(float* x, uint32_t n_half, const float* cos,
-                                            const float* sin) {
-  for (uint32_t j = threadIdx.x % 32; j < n_half; j += 32) {
-    const float a = x[j], b = x[j + n_half], c = cos[j], s = sin[j];
-    x[j] = fmaf(-b, s, a * c);
-    x[j + n_half] = fmaf(a, s, b * c);
-  }
-  __syncwarp();
-}
 
 /// Where the heads of a part come from and what happens to them.
 struct HeadRun {

@@ -1,36 +1,21 @@
 // SPDX-License-Identifier: MIT
 // Softmax and top-k of router logits [rows, experts]: one warp per row, the probabilities in
-// registers, 16 per lane at most; n_used rounds of a warp-wide maximum. And sigmoid(dot) per row:
+// registers, 4, 8 or 16 per lane; n_used rounds of a warp-wide maximum. And sigmoid(dot) per row:
 // one block per row. Bound: latency; a row is a few KiB.
 #include <cmath>
 
 #include "cuda/kernels/launch.h"
 #include "cuda/kernels/ptx.cuh"
+#include "cuda/kernels/route_row.cuh"
 #include "cuda/kernels/router.h"
 
 namespace sharpi::cuda {
 namespace {
 
 constexpr uint32_t kRouterWarps = 4;
-constexpr uint32_t kPerLane = kMaxExperts / 32;
 constexpr uint32_t kGateThreads = 256;
 
-__device__ __forceinline__ float warp_max(float v) {
-#pragma unroll
-  for (int d = 16; d > 0; d /= 2) v = fmaxf(v, __shfl_xor_sync(~0u, v, d));
-  return v;
-}
-__device__ __forceinline__ float warp_sum(float v) {
-#pragma unroll
-  for (int d = 16; d > 0; d /= 2) v += __shfl_xor_sync(~0u, v, d);
-  return v;
-}
-
-/// Probabilities are never negative, so their bits order them; the lower id is the larger key.
-__device__ __forceinline__ unsigned long long make_key(float p, uint32_t id) {
-  return static_cast<unsigned long long>(__float_as_uint(p)) << 32 | (~id);
-}
-
+template <uint32_t kPerLane>
 __global__ void __launch_bounds__(kRouterWarps * 32)
     router_kernel(const __grid_constant__ RouterParams p) {
   grid_dependents_launch();
@@ -40,53 +25,15 @@ __global__ void __launch_bounds__(kRouterWarps * 32)
 
   const float* logits = p.logits + row * p.stride;
   float v[kPerLane];
-  float largest = -INFINITY;
 #pragma unroll
   for (uint32_t n = 0; n < kPerLane; ++n) {
     const uint32_t id = n * 32 + lane;
     v[n] = id < p.n_experts ? logits[id] : -INFINITY;
-    largest = fmaxf(largest, v[n]);
   }
-  largest = warp_max(largest);
-  float sum = 0.0f;
-#pragma unroll
-  for (uint32_t n = 0; n < kPerLane; ++n) {
-    const float e = expf(v[n] - largest);
-    v[n] = e >= 0.0f ? e : 0.0f;  // NaN ends here
-    sum += v[n];
-  }
-  sum = warp_sum(sum);
-
-  // Key 0 is taken or no expert: an expert's key is at least ~id, which is not 0.
-  unsigned long long key[kPerLane];
-#pragma unroll
-  for (uint32_t n = 0; n < kPerLane; ++n) {
-    const uint32_t id = n * 32 + lane;
-    key[n] = id < p.n_experts ? make_key(v[n] / sum >= 0.0f ? v[n] / sum : 0.0f, id) : 0;
-  }
-  float chosen = 0.0f, total = 0.0f;
-  uint32_t chosen_id = 0;
-  for (uint32_t j = 0; j < p.n_used; ++j) {
-    unsigned long long best = 0;
-#pragma unroll
-    for (uint32_t n = 0; n < kPerLane; ++n) best = key[n] > best ? key[n] : best;
-#pragma unroll
-    for (int d = 16; d > 0; d /= 2) {
-      const unsigned long long other = __shfl_xor_sync(~0u, best, d);
-      best = other > best ? other : best;
-    }
-#pragma unroll
-    for (uint32_t n = 0; n < kPerLane; ++n) key[n] = key[n] == best ? 0 : key[n];
-    const float prob = __uint_as_float(static_cast<uint32_t>(best >> 32));
-    total += prob;  // in the order of the ids, as the CPU adds them
-    if (lane == j) {
-      chosen = prob;
-      chosen_id = ~static_cast<uint32_t>(best);
-    }
-  }
+  const Choice c = route_row<kPerLane>(v, p.n_experts, p.n_used, p.renormalize, lane);
   if (lane >= p.n_used) return;
-  p.ids[row * p.n_used + lane] = static_cast<int32_t>(chosen_id);
-  p.weights[row * p.n_used + lane] = p.renormalize ? chosen / fmaxf(total, 0x1p-14f) : chosen;
+  p.ids[row * p.n_used + lane] = static_cast<int32_t>(c.id);
+  p.weights[row * p.n_used + lane] = c.weight;
 }
 
 __global__ void __launch_bounds__(kGateThreads)
@@ -139,7 +86,11 @@ Status launch_router(const RouterParams& p, cudaStream_t stream) {
   shape.block = dim3(kRouterWarps * 32);
   shape.stream = stream;
   shape.pdl = p.pdl;
-  return launch_kernel("router", shape, router_kernel, p);
+  return launch_kernel("router", shape,
+                       p.n_experts <= 128   ? router_kernel<4>
+                       : p.n_experts <= 256 ? router_kernel<8>
+                                            : router_kernel<kMaxExperts / 32>,
+                       p);
 }
 
 Status launch_sigmoid_gate(const SigmoidGateParams& p, cudaStream_t stream) {

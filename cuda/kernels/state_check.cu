@@ -274,7 +274,7 @@ void check_score(const ScoreCase& c) {
   }
   const Buffer<float> dq(q);
   const Buffer<uint32_t> dv(visible);
-  const uint64_t bytes = score_workspace_bytes(c.n_slots, c.n_queries, c.n_heads);
+  const uint64_t bytes = score_workspace_bytes(c.n_slots, c.n_queries, c.n_heads, c.n_kv, c.dim);
   Buffer<std::byte> workspace(bytes);
   Buffer<float> sum(c.n_kv * c.n_slots), most(c.n_kv * c.n_slots);
   ScoreParams p;
@@ -313,7 +313,7 @@ void check_value_norms(uint32_t n_heads, uint32_t n_kv, uint32_t dim, KvDtype v,
   const std::vector<float> w = random_floats(uint64_t{n_embd} * n_in, 0.1f);
   const Buffer<float> dw(w);
   Buffer<float> norms(n_kv * n_slots);
-  const uint64_t bytes = value_norm_workspace_bytes(n_heads, dim);
+  const uint64_t bytes = value_norm_workspace_bytes(n_heads, n_kv, dim);
   Buffer<std::byte> workspace(bytes);
   ValueNormParams p;
   p.kv = rows.view;
@@ -448,6 +448,40 @@ void check_states(const MatmulConfig& config) {
   }
 }
 
+/// All layers of a session of the 27B model at once, as compaction launches it: half of the rows of
+/// every head stay.
+void bench_session_moves() {
+  constexpr uint32_t kLayers = 16, kHeads = 4, kSlots = 65536, kHeadBytes = 512;
+  constexpr uint64_t kRow = kHeads * kHeadBytes, kStride = kLayers * 2 * 64 * kRow;
+  const Buffer<std::byte> store(kSlots / 64 * kStride, 1);
+  std::vector<uint32_t> keep;
+  for (uint32_t t = 0; t < kSlots; t += 2) keep.push_back(t + random_below(2));
+  const Buffer<uint32_t> dkeep(keep);
+  std::vector<KvMoveJob> jobs;
+  for (uint32_t part = 0; part < kLayers * 2; ++part) {
+    for (uint32_t h = 0; h < kHeads; ++h) {
+      KvMoveJob j;
+      j.rows = store.p + part * 64 * kRow;
+      j.keep = dkeep.p;
+      j.block_stride = kStride;
+      j.row_bytes = kRow;
+      j.offset = h * kHeadBytes;
+      j.bytes = kHeadBytes;
+      j.n_keep = static_cast<uint32_t>(keep.size());
+      jobs.push_back(j);
+    }
+  }
+  const Buffer<KvMoveJob> djobs(jobs);
+  const double us =
+      1000 * time_graph([&](cudaStream_t s) {
+        must(launch_kv_move(djobs.p, static_cast<uint32_t>(jobs.size()), kHeadBytes, s), "move");
+      });
+  const double moved = 2.0 * static_cast<double>(keep.size()) * kRow * kLayers * 2;
+  std::printf(
+      "move  27B 64K, 16 layers, half of the rows per head: %8.1f us  %4.0f%% of %.1f TB/s\n", us,
+      100 * moved / (us * 1e-6) / kBandwidth, kBandwidth / 1e12);
+}
+
 void bench_states(const MatmulConfig& config) {
   for (const auto& [name, shape] : {std::pair<const char*, DeltaNetShape>{"27B", {16, 48, 128, 4}},
                                     {"35B-A3B", {16, 32, 128, 4}}}) {
@@ -521,7 +555,7 @@ void bench_states(const MatmulConfig& config) {
     Buffer<std::byte> store(all);
     const Buffer<float> q(random_floats(c.ring * n * (c.n_heads / c.n_kv), 1.0f));
     const Buffer<uint32_t> visible(std::vector<uint32_t>(c.n_kv * c.n_queries, c.n_slots));
-    const uint64_t bytes = score_workspace_bytes(c.n_slots, c.n_queries, c.n_heads);
+    const uint64_t bytes = score_workspace_bytes(c.n_slots, c.n_queries, c.n_heads, c.n_kv, c.dim);
     Buffer<std::byte> workspace(bytes);
     Buffer<float> sum(c.n_kv * c.n_slots), most(c.n_kv * c.n_slots);
     ScoreParams p;
@@ -560,6 +594,7 @@ void bench_states(const MatmulConfig& config) {
                            });
     std::printf("move  %-13s half of the rows of one layer: %8.1f us\n", name, move_us);
   }
+  bench_session_moves();
 }
 
 }  // namespace sharpi::cuda::check

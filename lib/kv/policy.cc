@@ -2,6 +2,7 @@
 #include "kv/policy.h"
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <numeric>
 
@@ -22,18 +23,57 @@ void mean_scores(const LayerScores& s, uint32_t head, float* out) {
   for (uint32_t i = 0; i < s.n_slots; ++i) out[i] = sum[i] * scale;
 }
 
-/// Average over `kernel` neighbours, edges repeated. Double sums: equal windows give equal
-/// averages.
+/// Average over `kernel` neighbours, edges repeated. Double sums in one order: equal windows give
+/// equal averages.
 void pool_mean(const float* in, uint32_t n, uint32_t kernel, float* out) {
-  const auto half = static_cast<int64_t>(kernel / 2);
-  const auto at = [&](int64_t i) {
-    return static_cast<double>(in[std::clamp<int64_t>(i, 0, static_cast<int64_t>(n) - 1)]);
-  };
-  for (int64_t i = 0; i < static_cast<int64_t>(n); ++i) {
-    double sum = 0;
-    for (int64_t j = i - half; j <= i + half; ++j) sum += at(j);
-    out[i] = static_cast<float>(sum / kernel);
+  constexpr int64_t kBatch = 512;
+  const int64_t half = kernel / 2, all = n;
+  double sums[kBatch];
+  for (int64_t i0 = 0; i0 < all; i0 += kBatch) {
+    const int64_t count = std::min(kBatch, all - i0);
+    std::fill(sums, sums + count, 0.0);
+    const bool inside = i0 >= half && i0 + count + half <= all;
+    for (int64_t j = -half; j <= half; ++j) {
+      const float* from = inside ? in + i0 + j : in;
+      if (inside) {
+        for (int64_t i = 0; i < count; ++i) sums[i] += static_cast<double>(from[i]);
+      } else {
+        for (int64_t i = 0; i < count; ++i)
+          sums[i] += static_cast<double>(in[std::clamp<int64_t>(i0 + i + j, 0, all - 1)]);
+      }
+    }
+    for (int64_t i = 0; i < count; ++i) out[i0 + i] = static_cast<float>(sums[i] / kernel);
   }
+}
+
+/// A number that orders like the float; zeros of both signs are one.
+uint32_t order_bits(float f) {
+  const auto u = std::bit_cast<uint32_t>(f + 0.0f);
+  return (u >> 31) != 0 ? ~u : u | 0x80000000u;
+}
+
+/// The `take`-th largest of n keys (1 <= take <= n), and how many equal to it are among the first
+/// `take`: digits of 11 bits, counted from the top.
+struct Threshold {
+  uint32_t key = 0, n_equal = 0;
+};
+Threshold find_threshold(const uint32_t* keys, uint32_t n, uint32_t take) {
+  constexpr uint32_t kBits = 11, kBuckets = 1u << kBits;
+  Threshold t;
+  t.n_equal = take;
+  uint32_t counts[kBuckets], mask = 0;
+  for (const uint32_t shift : {21u, 10u, 0u}) {
+    std::fill(counts, counts + kBuckets, 0u);
+    const uint32_t digit = shift == 0 ? 0x3FFu : kBuckets - 1;
+    for (uint32_t i = 0; i < n; ++i) {
+      if ((keys[i] & mask) == t.key) ++counts[keys[i] >> shift & digit];
+    }
+    uint32_t at = digit;
+    while (counts[at] < t.n_equal) t.n_equal -= counts[at--];
+    t.key |= at << shift;
+    mask |= digit << shift;
+  }
+  return t;
 }
 
 void defensive(const LayerScores& s, uint32_t head, float* mean, float* out) {
@@ -114,23 +154,27 @@ void policy_scores(const PolicyParams& p, const LayerScores& s, uint32_t kv_head
   }
 }
 
-uint32_t select_rows(const PolicyParams& p, const float* scores, uint32_t n_slots, uint32_t* order,
+uint32_t select_rows(const PolicyParams& p, const float* scores, uint32_t n_slots, uint32_t* keys,
                      uint32_t* keep) {
   const uint32_t budget = std::min(p.budget, n_slots);
   const uint32_t recent = std::min(p.recency, budget);
   const uint32_t sinks = std::min(p.sinks, budget - recent);
   const uint32_t first = std::min(sinks, n_slots - recent), last = n_slots - recent;
-  uint32_t n = 0;
-  for (uint32_t i = first; i < last; ++i) order[n++] = i;
-  const uint32_t take = std::min(budget - recent - first, n);
-  const auto better = [&](uint32_t a, uint32_t b) {
-    return scores[a] != scores[b] ? scores[a] > scores[b] : a < b;
-  };
-  if (take < n) std::nth_element(order, order + take, order + n, better);
+  const uint32_t n = last - first, take = std::min(budget - recent - first, n);
   uint32_t* at = keep;
   for (uint32_t i = 0; i < first; ++i) *at++ = i;
-  at = std::copy(order, order + take, at);
-  std::sort(keep + first, at);
+  if (take == n) {
+    for (uint32_t i = first; i < last; ++i) *at++ = i;
+  } else if (take != 0) {
+    for (uint32_t i = 0; i < n; ++i) keys[i] = order_bits(scores[first + i]);
+    const Threshold t = find_threshold(keys, n, take);
+    uint32_t n_equal = t.n_equal;  // of equal rows the earlier ones stay
+    for (uint32_t i = 0; i < n; ++i) {
+      const bool equal = keys[i] == t.key && n_equal != 0;
+      if (equal) --n_equal;
+      if (equal || keys[i] > t.key) *at++ = first + i;
+    }
+  }
   for (uint32_t i = last; i < n_slots; ++i) *at++ = i;
   return static_cast<uint32_t>(at - keep);
 }

@@ -53,8 +53,8 @@ void policy_scores(const PolicyParams& p, const LayerScores& s, uint32_t kv_head
 
 /// The `budget` rows to keep: the first `sinks`, the last `recency`, then by score descending, ties
 /// to the lower slot. Ascending. Sinks and recency are cut to fit the budget, recency first served.
-/// `order` holds n_slots uint32 of scratch, `keep` has room for the budget. @return rows kept.
-uint32_t select_rows(const PolicyParams& p, const float* scores, uint32_t n_slots, uint32_t* order,
+/// `keys` holds n_slots uint32 of scratch, `keep` has room for the budget. @return rows kept.
+uint32_t select_rows(const PolicyParams& p, const float* scores, uint32_t n_slots, uint32_t* keys,
                      uint32_t* keep);
 
 /// Budgets per layer whose sum is n_layers * budget, each at least `least` and at most n_slots[i].

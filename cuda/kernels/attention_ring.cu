@@ -10,17 +10,19 @@
 //   Before the grid dependency resolves, tiles of keys that older calls stored are fetched.
 #include <algorithm>
 
-#include "cuda/kernels/attention_common.cuh"
-#include "cuda/kernels/kv_fragments.cuh"
+#include "cuda/kernels/attention_queries.cuh"
 #include "cuda/kernels/launch.h"
 
 namespace sharpi::cuda {
 namespace {
 
+using namespace split;
+
 constexpr int kWarps = 4, kThreads = kWarps * 32;
 constexpr int kTile = kSplitTile;
+static_assert(kTile == kStreamTile);
 constexpr int kMostStages = 4;
-constexpr uint32_t kScaleBytes = 16;  // per key and q8_0 slice: up to three words, then the offset
+constexpr uint32_t kScaleBytes = kStreamScales;  // per key and q8_0 slice
 constexpr float kLog2E = 1.4426950408889634f;
 
 /// How a warp's stage of the ring is laid out.
@@ -48,12 +50,12 @@ struct SplitArgs {
   uint32_t k_granule, v_granule;  // bytes that every piece of a row is aligned to: 16, 4 or 2
 };
 
-template <int kSlice, int kTeam, bool kPairs>
+template <int kSliceDims, int kTeam, bool kPairs>
 struct Shape {
-  static constexpr int kDim = kSlice * kTeam;
+  static constexpr int kSlice = kSliceDims, kDim = kSlice * kTeam;
   static constexpr int kTeams = kWarps / kTeam;
   static constexpr int kVectors = kPairs ? 8 : 16;
-  static constexpr int kKeyChunks = (kSlice + 31) / 32, kValueChunks = (kSlice + 63) / 64;
+  static constexpr int kQueries = (kSlice + 31) / 32 * 8, kValueChunks = (kSlice + 63) / 64;
   static constexpr int kScores = kPairs ? 4 : 8;  // of a thread and tile
 };
 
@@ -100,22 +102,23 @@ __device__ __forceinline__ void copy_rows_slow(KvDtype type, uint64_t row, uint3
   }
 }
 
-/// The scales of elements [e0, e0 + kSlice) of the lane's row, in words; `row` starts at e0.
+/// The scales of elements [e0, e0 + kSlice) of the lane's row; `row` starts at e0.
 template <int kSlice>
 __device__ __forceinline__ void copy_scales(uint64_t row, uint32_t e0, uint32_t n_elements,
-                                            uint8_t* to) {
-  const uint32_t first = e0 / 32, last = (e0 + kSlice - 1) / 32;
-  const uint64_t at = row - e0 + n_elements + first * 2;
-  const auto skip = static_cast<uint32_t>(at & 3u);
-  const uint32_t words = row != 0 ? (skip + (last - first + 1) * 2 + 3) / 4 : 0;
-  for (uint32_t w = 0; w < 3; ++w) {
-    if (w < words) {
-      cp_async_4(shared_address(to + 4 * w), reinterpret_cast<const void*>(at - skip + 4 * w));
-    } else {
-      *reinterpret_cast<uint32_t*>(to + 4 * w) = 0;  // scale 0: an absent key is zero
+                                            bool aligned, uint8_t* to) {
+  const uint64_t at = row - e0 + n_elements + e0 / 32 * 2;
+  if (row == 0) {
+    *reinterpret_cast<uint2*>(to) = {0, 0};  // scale 0: an absent key is zero
+  } else if (kSlice == 128 && aligned) {
+    cp_async_8(shared_address(to), reinterpret_cast<const void*>(at));
+  } else if (kSlice == 64 && aligned) {
+    cp_async_4(shared_address(to), reinterpret_cast<const void*>(at));
+  } else {
+    const uint32_t n = (e0 + kSlice - 1) / 32 - e0 / 32 + 1;
+    for (uint32_t i = 0; i < n; ++i) {
+      reinterpret_cast<uint16_t*>(to)[i] = reinterpret_cast<const volatile uint16_t*>(at)[i];
     }
   }
-  *reinterpret_cast<uint32_t*>(to + 12) = row != 0 ? skip : 0;
 }
 
 /// Starts the copy of tile `tile` into a stage; one commit group, also when there is no such tile.
@@ -154,7 +157,7 @@ __device__ __forceinline__ void fetch(const SplitArgs& s, const RowBlock& b, con
     }
     if ((value ? l.v_dtype : l.k_dtype) == KvDtype::kQ8_0) {
       copy_scales<kSlice>(
-          row, e0, n,
+          row, e0, n, (value ? l.v_row_bytes : l.k_row_bytes) % 8 == 0,
           stage + (value ? s.stage.v_scale : s.stage.k_scale) + lane % kTile * kScaleBytes);
     }
   }
@@ -174,90 +177,59 @@ __device__ __forceinline__ void wait_for_oldest(uint32_t n_stages) {
 
 // --- products ---
 
-/// Scale of element e of a slice that starts at e0 of the row.
-template <int kSlice>
-__device__ __forceinline__ const uint8_t* scale_of(const uint8_t* scales, uint32_t row, uint32_t e0,
-                                                   uint32_t e) {
-  const uint8_t* at = scales + row * kScaleBytes;
-  const uint32_t block = kSlice % 32 == 0 ? e / 32 : (e0 + e) / 32 - e0 / 32;
-  return at + *reinterpret_cast<const uint32_t*>(at + 12) + block * 2;
-}
 template <int kSlice>
 __host__ __device__ constexpr uint32_t pitch_of(KvDtype type) {
   return (kSlice * element_bytes(type) + 127) / 128 * 128;
 }
 
-template <class S>
-using QueryRegs = uint32_t[S::kKeyChunks][2][4];
-
-/// The slice's queries as A operands, times scale and log2(e).
-template <int kSlice, class S, bool kPairs>
-__device__ __forceinline__ void load_queries(const AttentionArgs& a, const RowBlock& b, uint32_t kv,
-                                             uint32_t d0, bool bf16, QueryRegs<S>& q) {
-  const AttentionParams& p = a.p;
-  const uint32_t lane = threadIdx.x % 32, g = lane / 4, t = lane % 4, n = b.n * a.group;
-  const uint32_t first_row = p.batch.table.sequences[b.sequence].first_row + b.row0;
-#pragma unroll
-  for (int half = 0; half < (kPairs ? 1 : 2); ++half) {
-    const uint32_t v = g + 8u * static_cast<uint32_t>(half);
-    const float* from = p.q + (first_row + v / a.group) * p.q_stride +
-                        (kv * a.group + v % a.group) * S::kDim + d0 + 8 * t;
-#pragma unroll
-    for (int c = 0; c < S::kKeyChunks; ++c) {
-      float x[8] = {};
-      if (v < n && c * 32 + 8 * static_cast<int>(t) < kSlice) {
-        const auto lo = *reinterpret_cast<const float4*>(from + c * 32),
-                   hi = *reinterpret_cast<const float4*>(from + c * 32 + 4);
-        x[0] = lo.x, x[1] = lo.y, x[2] = lo.z, x[3] = lo.w;
-        x[4] = hi.x, x[5] = hi.y, x[6] = hi.z, x[7] = hi.w;
-      }
-#pragma unroll
-      for (int i = 0; i < 8; ++i) x[i] *= p.scale * kLog2E;
-#pragma unroll
-      for (int m = 0; m < 2; ++m) {
-#pragma unroll
-        for (int r = 0; r < 2; ++r) {
-          const float lo = x[4 * m + 2 * r], hi = x[4 * m + 2 * r + 1];
-          const uint32_t packed = pack_16(bf16, lo, hi);
-          q[c][m][2 * r + half] = packed;
-          if (kPairs) q[c][m][2 * r + 1] = pack_rest(bf16, lo, hi, packed);
-        }
-      }
+/// n words at `at`; f32 rows find the second piece of 16 bytes by `flip`.
+template <int kWords>
+__device__ __forceinline__ void read_words(const uint8_t* at, uint32_t flip, uint32_t* r) {
+  if constexpr (kWords == 1) {
+    r[0] = *reinterpret_cast<const uint32_t*>(at);
+  } else if constexpr (kWords == 2) {
+    const auto v = *reinterpret_cast<const uint2*>(at);
+    r[0] = v.x, r[1] = v.y;
+  } else {
+    const auto v = *reinterpret_cast<const uint4*>(at);
+    r[0] = v.x, r[1] = v.y, r[2] = v.z, r[3] = v.w;
+    if constexpr (kWords == 8) {
+      read_words<4>(reinterpret_cast<const uint8_t*>(reinterpret_cast<uintptr_t>(at) ^ flip), 0,
+                    r + 4);
     }
   }
 }
 
 /// Scores of a tile: s[4 * half + 2 * tile + i] of vector g + 8 * half, key 8 * tile + 2t + i.
-template <KvDtype kType, int kSlice, class S, bool kPairs>
+template <KvDtype kType, class S, bool kPairs>
 __device__ __forceinline__ void score_tile(const uint8_t* k, const uint8_t* scales, uint32_t e0,
-                                           const QueryRegs<S>& q, float (&s)[S::kScores]) {
+                                           const uint32_t (&q)[S::kQueries],
+                                           const float (&worth)[2], float (&s)[S::kScores]) {
+  using Codec = KeyCodec<kType, S::kSlice>;
   const uint32_t lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
-  constexpr bool bf16 = kType == KvDtype::kBf16;
-  constexpr uint32_t kPitch = pitch_of<kSlice>(kType);
+  constexpr uint32_t kPitch = pitch_of<S::kSlice>(kType);
 #pragma unroll
   for (uint32_t tile = 0; tile < 2; ++tile) {
     const uint32_t row = 8 * tile + g, swizzle = key_swizzle(kType, row);
-    float c[4] = {};
+    uint32_t raw[Codec::kHalf];
 #pragma unroll
-    for (int chunk = 0; chunk < S::kKeyChunks; ++chunk) {
-      const uint32_t d = static_cast<uint32_t>(chunk) * 32 + 8 * t;
-      uint32_t r[4] = {};
-      if (kSlice % 32 == 0 || d < kSlice) {
-        const uint8_t* scale =
-            kType == KvDtype::kQ8_0 ? scale_of<kSlice>(scales, row, e0, d) : nullptr;
-        fragment(kType, k + row * kPitch + ((d * element_bytes(kType)) ^ swizzle), 16, scale, r);
+    for (int c = 0; c < Codec::kChunks; ++c) {
+      const uint32_t d = static_cast<uint32_t>(c) * Codec::kDepth + t * (Codec::kDepth / 4);
+      if (S::kSlice % Codec::kDepth != 0 && d >= S::kSlice) {
+#pragma unroll
+        for (int i = 0; i < Codec::kWords; ++i) raw[c * Codec::kWords + i] = 0;
+      } else {
+        read_words<Codec::kWords>(k + row * kPitch + ((d * element_bytes(kType)) ^ swizzle), 16,
+                                  raw + c * Codec::kWords);
       }
-      mma_16(bf16, c, q[chunk][0], r[0], r[1]);
-      mma_16(bf16, c, q[chunk][1], r[2], r[3]);
     }
-    if (kPairs) {
-      s[2 * tile] = c[0] + c[2];
-      s[2 * tile + 1] = c[1] + c[3];
-    } else {
-      s[2 * tile] = c[0];
-      s[2 * tile + 1] = c[1];
-      s[(4 + 2 * tile) % S::kScores] = c[2];
-      s[(5 + 2 * tile) % S::kScores] = c[3];
+    float c[4];
+    Codec::template multiply<kPairs, S::kQueries>(raw, q, scales + (8 * tile + 2 * t) * kScaleBytes,
+                                                  e0, c);
+#pragma unroll
+    for (int i = 0; i < S::kScores / 2; ++i) {
+      s[i / 2 * 4 + 2 * static_cast<int>(tile) + i % 2] =
+          Codec::kIntegers ? c[i] * worth[i / 2] : c[i];
     }
   }
 }
@@ -266,32 +238,26 @@ template <class S>
 using SumRegs = float[S::kValueChunks][8][4];
 
 /// o += weights * values; p as the A operand of 16 keys.
-template <KvDtype kType, int kSlice, class S>
+template <KvDtype kType, class S>
 __device__ __forceinline__ void weigh_tile(const uint8_t* v, const uint8_t* scales, uint32_t e0,
                                            const uint32_t (&p)[4], SumRegs<S>& o) {
+  using Codec = ValueCodec<kType, S::kSlice>;
   const uint32_t lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
-  constexpr bool bf16 = kType == KvDtype::kBf16;
-  constexpr uint32_t kPitch = pitch_of<kSlice>(kType);
+  constexpr uint32_t kPitch = pitch_of<S::kSlice>(kType);
 #pragma unroll
   for (int chunk = 0; chunk < S::kValueChunks; ++chunk) {
     const uint32_t d = static_cast<uint32_t>(chunk) * 64 + 8 * g;
-    uint32_t r[4][4] = {};
-    if (kSlice % 64 == 0 || d < kSlice) {
+    uint32_t raw[Codec::kChunk] = {};
+    if (S::kSlice % 64 == 0 || d < S::kSlice) {
 #pragma unroll
       for (uint32_t i = 0; i < 4; ++i) {
         const uint32_t row = 2 * t + i % 2 + 8 * (i / 2);
-        const uint8_t* scale =
-            kType == KvDtype::kQ8_0 ? scale_of<kSlice>(scales, row, e0, d) : nullptr;
-        fragment(kType, v + row * kPitch + ((d * element_bytes(kType)) ^ value_swizzle(kType, row)),
-                 16, scale, r[i]);
+        read_words<Codec::kWords>(
+            v + row * kPitch + ((d * element_bytes(kType)) ^ value_swizzle(kType, row)), 16,
+            raw + i * Codec::kWords);
       }
     }
-#pragma unroll
-    for (int j = 0; j < 8; ++j) {
-      const uint32_t select = j % 2 == 0 ? 0x5410u : 0x7632u;
-      mma_16(bf16, o[chunk][j], p, __byte_perm(r[0][j / 2], r[1][j / 2], select),
-             __byte_perm(r[2][j / 2], r[3][j / 2], select));
-    }
+    Codec::multiply(raw, scales, e0, chunk, p, o[chunk]);
   }
 }
 
@@ -448,10 +414,10 @@ __device__ __forceinline__ void merge_teams(const AttentionArgs& a, const RowBlo
       store_result(a.p, first_row + v / a.group, kv * a.group + v % a.group, d,
                    all > 0.0f ? sum / all : 0.0f);
     } else {
-      part[2 * n + i] = sum;
+      part[i] = sum;
       if (d == 0) {
-        part[v] = top;
-        part[n + v] = all;
+        part[n * S::kDim + v] = top;
+        part[n * S::kDim + n + v] = all;
       }
     }
   }
@@ -459,7 +425,7 @@ __device__ __forceinline__ void merge_teams(const AttentionArgs& a, const RowBlo
 
 template <int kSlice, int kTeam, bool kPairs>
 __global__ void __launch_bounds__(kThreads, 2)
-    attention_split_kernel(const __grid_constant__ SplitArgs s) {
+    attention_ring_kernel(const __grid_constant__ SplitArgs s) {
   using S = Shape<kSlice, kTeam, kPairs>;
   extern __shared__ __align__(128) uint8_t shared[];
   __shared__ uint32_t flag;
@@ -490,8 +456,16 @@ __global__ void __launch_bounds__(kThreads, 2)
     fetch<kSlice>(s, b, map, e0, tile, tile < range.last, ring + i * s.stage.bytes);
   }
   if (!waited) grid_dependency_wait();
-  QueryRegs<S> q;
-  load_queries<kSlice, S, kPairs>(a, b, kv, d0, l.k_dtype == KvDtype::kBf16, q);
+  QuerySource vectors = {nullptr, a.p.q_stride, a.group, b.n * a.group, a.p.scale * kLog2E};
+  vectors.base = a.p.q + (a.p.batch.table.sequences[b.sequence].first_row + b.row0) * vectors.row +
+                 uint64_t{kv} * a.group * S::kDim;
+  uint32_t q[S::kQueries];
+  float worth[2] = {};
+  if (l.k_dtype == KvDtype::kQ8_0) {
+    load_query_bytes<S, kPairs>(vectors, d0, q, worth);
+  } else {
+    load_queries<S, kPairs>(vectors, d0, l.k_dtype == KvDtype::kBf16, q);
+  }
   Running<S, kPairs> run;
   run.start(a, b);
   SumRegs<S> o = {};
@@ -506,7 +480,7 @@ __global__ void __launch_bounds__(kThreads, 2)
     at = at + 1 == s.n_stages ? 0 : at + 1;
     float scores[S::kScores];
     const auto score = [&]<KvDtype kType>() {
-      score_tile<kType, kSlice, S, kPairs>(stage, stage + s.stage.k_scale, e0, q, scores);
+      score_tile<kType, S, kPairs>(stage, stage + s.stage.k_scale, e0, q, worth, scores);
     };
     if (l.k_dtype == KvDtype::kBf16) {
       score.template operator()<KvDtype::kBf16>();
@@ -519,7 +493,7 @@ __global__ void __launch_bounds__(kThreads, 2)
     uint32_t p[4];
     run.fold(scores, tile, l.v_dtype == KvDtype::kBf16, o, p);
     const auto weigh = [&]<KvDtype kType>() {
-      weigh_tile<kType, kSlice, S>(stage + s.stage.v, stage + s.stage.v_scale, e0, p, o);
+      weigh_tile<kType, S>(stage + s.stage.v, stage + s.stage.v_scale, e0, p, o);
     };
     if (l.v_dtype == KvDtype::kBf16) {
       weigh.template operator()<KvDtype::kBf16>();
@@ -539,7 +513,8 @@ __global__ void __launch_bounds__(kThreads, 2)
   float* parts = a.parts + uint64_t{blockIdx.x} * a.max_splits * stride;
   merge_teams<S>(a, b, kv, parked, parts + blockIdx.y * stride);
   if (a.merge_later || !last_to_arrive(a.counters + blockIdx.x, n_splits, &flag)) return;
-  merge_parts(a, b, kv, parts, stride, b.n * a.group, n_splits, parked);
+  const uint32_t n = b.n * a.group;
+  merge_parts(a, b, kv, parts, stride, n, n_splits, 0, n * S::kDim, parked);
 }
 
 // --- host ---
@@ -586,7 +561,7 @@ template <int kSlice, int kTeam, bool kPairs>
 Status launch(const SplitArgs& s, uint32_t shared_bytes, bool pdl, cudaStream_t stream) {
   LaunchShape shape = {dim3(s.a.n_blocks * s.a.p.kv.n_heads, s.a.max_splits), dim3(kThreads),
                        shared_bytes, stream, pdl};
-  return launch_kernel("attention_split", shape, attention_split_kernel<kSlice, kTeam, kPairs>, s);
+  return launch_kernel("attention_ring", shape, attention_ring_kernel<kSlice, kTeam, kPairs>, s);
 }
 template <int kSlice, int kTeam>
 Status launch_either(const SplitArgs& s, uint32_t shared_bytes, bool pdl, cudaStream_t stream) {
@@ -610,20 +585,20 @@ Status launch_parts(const SplitArgs& s, uint32_t shared_bytes, bool pdl, cudaStr
     case 512:
       return launch_either<128, 4>(s, shared_bytes, pdl, stream);
     default:
-      return Status::error(Code::kUnsupported, "kernel attention_split: heads of %u elements",
+      return Status::error(Code::kUnsupported, "kernel attention_ring: heads of %u elements",
                            s.a.p.kv.head_dim);
   }
 }
 
 template <int kSlice, int kTeam, bool kPairs>
 Status prepare(int most) {
-  auto* kernel = attention_split_kernel<kSlice, kTeam, kPairs>;
+  auto* kernel = attention_ring_kernel<kSlice, kTeam, kPairs>;
   cudaFuncAttributes attributes = {};
-  SHARPI_TRY(kernel_status(cudaFuncGetAttributes(&attributes, kernel), "attention_split"));
+  SHARPI_TRY(kernel_status(cudaFuncGetAttributes(&attributes, kernel), "attention_ring"));
   const int room = most - static_cast<int>(attributes.sharedSizeBytes);
   return kernel_status(
       cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, room),
-      "attention_split");
+      "attention_ring");
 }
 template <int kSlice, int kTeam>
 Status prepare_either(int most) {
@@ -633,13 +608,13 @@ Status prepare_either(int most) {
 
 }  // namespace
 
-uint32_t attention_split_blocks_per_sm(const MatmulConfig& config, const KvLayer& l) {
+uint32_t attention_ring_blocks_per_sm(const MatmulConfig& config, const KvLayer& l) {
   return make_ring(config, l).bytes + 8 * 1024 <= static_cast<uint32_t>(config.max_shared_bytes) / 2
              ? 2
              : 1;
 }
 
-Status prepare_attention_split(const MatmulConfig& config) {
+Status prepare_attention_ring(const MatmulConfig& config) {
   const int most = config.max_shared_bytes;
   SHARPI_TRY((prepare_either<64, 1>(most)));
   SHARPI_TRY((prepare_either<80, 1>(most)));
@@ -649,8 +624,8 @@ Status prepare_attention_split(const MatmulConfig& config) {
   return prepare_either<128, 4>(most);
 }
 
-Status launch_attention_split(const MatmulConfig& config, const AttentionArgs& a,
-                              cudaStream_t stream) {
+Status launch_attention_ring(const MatmulConfig& config, const AttentionArgs& a,
+                             cudaStream_t stream) {
   const KvLayer& l = a.p.kv;
   const Ring ring = make_ring(config, l);
   SplitArgs s = {};

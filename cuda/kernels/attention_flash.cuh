@@ -1,0 +1,304 @@
+// SPDX-License-Identifier: MIT
+// What the attention kernels of many rows share: a block of threads takes S::kVectors query vectors
+// of one KV head, stages raw bytes of keys and values, turns them into tiles of f16, and keeps
+// running softmaxes. A shape S says how many threads, vectors, keys of a tile and dims there are,
+// and where an element of a tile lies (S::place).
+// Thread rule: device code.
+#pragma once
+
+#include "cuda/kernels/attention_common.cuh"
+#include "cuda/kernels/kv_fragments.cuh"
+
+namespace sharpi::cuda::flash {
+
+constexpr float kLog2E = 1.4426950408889634f;
+
+/// Offsets in shared memory.
+struct Plan {
+  uint32_t k_tile, v_tile;    // f16
+  uint32_t k_raw, v_raw;      // stored bytes of the next tile
+  uint32_t k_scale, v_scale;  // q8_0
+  uint32_t rows;              // addresses of the next tile's rows: [2][kKeys]
+  uint32_t bytes;
+};
+template <class S>
+__host__ __device__ constexpr Plan make_plan(KvDtype k, KvDtype v) {
+  constexpr uint32_t kDim = S::kDim;
+  Plan p = {};
+  p.k_tile = S::kKeptQueries;
+  p.v_tile = p.k_tile + S::kTileBytes;
+  p.k_raw = p.v_tile + S::kTileBytes;
+  p.v_raw = p.k_raw + S::kKeys * kDim * element_bytes(k);
+  p.k_scale = p.v_raw + S::kKeys * kDim * element_bytes(v);
+  p.v_scale = p.k_scale + (k == KvDtype::kQ8_0 ? S::kKeys * S::kScalePitch : 0);
+  p.rows = p.v_scale + (v == KvDtype::kQ8_0 ? S::kKeys * S::kScalePitch : 0);
+  p.bytes = p.rows + 2 * S::kKeys * 8;
+  return p;
+}
+
+struct Args {
+  AttentionArgs a;
+  Plan plan;
+  uint32_t k_granule, v_granule;
+};
+
+/// Queries times scale and log2(e) as f16; unused vectors are zero.
+template <class S>
+__device__ __forceinline__ void load_queries(const AttentionArgs& a, const RowBlock& b, uint32_t kv,
+                                             uint8_t* to) {
+  constexpr uint32_t kDim = S::kDim;
+  const AttentionParams& p = a.p;
+  const float scale = p.scale * kLog2E;
+  const uint32_t n = b.n * a.group;
+  const uint32_t first_row = p.batch.table.sequences[b.sequence].first_row + b.row0;
+  for (uint32_t i = threadIdx.x; i < S::kVectors * kDim / 4; i += S::kThreads) {
+    const uint32_t v = i / (kDim / 4), d = i % (kDim / 4) * 4;
+    float4 x = {};
+    if (v < n) {
+      const uint64_t row = first_row + v / a.group;
+      x = *reinterpret_cast<const float4*>(p.q + row * p.q_stride +
+                                           (kv * a.group + v % a.group) * kDim + d);
+    }
+    *reinterpret_cast<uint2*>(to + v * S::kPitch + d * 2) = {pack_f16(x.x * scale, x.y * scale),
+                                                             pack_f16(x.z * scale, x.w * scale)};
+  }
+}
+
+/// Where the rows of a tile start (the head's part); 0 = no such key.
+template <class S>
+__device__ __forceinline__ void find_tile_rows(const Args& f, const RowBlock& b, const KeyMap& map,
+                                               uint32_t e0, uint64_t t0, uint64_t* rows) {
+  const KvLayer& l = f.a.p.kv;
+  for (uint32_t i = threadIdx.x; i < 2 * S::kKeys; i += S::kThreads) {
+    const bool value = i >= S::kKeys;
+    const uint64_t key = t0 + i % S::kKeys;
+    uint64_t row = 0;
+    if (key >= b.begin && key < b.end) {
+      row = reinterpret_cast<uintptr_t>(key_row(l, map, key, value)) +
+            e0 * element_bytes(value ? l.v_dtype : l.k_dtype);
+    }
+    rows[i] = row;
+  }
+}
+
+template <KvDtype kType, class S>
+__device__ __forceinline__ void fetch_part(const uint64_t* rows, uint32_t granule, uint32_t e0,
+                                           uint32_t n_elements, const void* any, uint8_t* raw,
+                                           uint8_t* scales) {
+  constexpr uint32_t kDim = S::kDim;
+  constexpr uint32_t bytes = kDim * element_bytes(kType);
+  if (granule == 16) {
+    constexpr uint32_t pieces = bytes / 16;
+#pragma unroll 8
+    for (uint32_t i = threadIdx.x; i < S::kKeys * pieces; i += S::kThreads) {
+      const uint32_t r = i / pieces, c = i % pieces * 16;
+      const uint64_t row = rows[r];
+      cp_async_16_zfill(shared_address(raw + r * bytes + c),
+                        row != 0 ? reinterpret_cast<const void*>(row + c) : any, row != 0 ? 16 : 0);
+    }
+  } else {
+    for (uint32_t i = threadIdx.x; i < S::kKeys * bytes / 2; i += S::kThreads) {
+      const uint32_t r = i / (bytes / 2), c = i % (bytes / 2) * 2;
+      const uint64_t row = rows[r];
+      *reinterpret_cast<uint16_t*>(raw + r * bytes + c) =
+          row != 0 ? *reinterpret_cast<const uint16_t*>(row + c) : uint16_t{0};
+    }
+  }
+  if (kType != KvDtype::kQ8_0) return;
+  const uint32_t first = e0 / 32, n = (e0 + kDim - 1) / 32 - first + 1;
+  for (uint32_t r = threadIdx.x; r < S::kKeys; r += S::kThreads) {
+    uint8_t* to = scales + r * S::kScalePitch;
+    const uint64_t at = rows[r] - e0 + n_elements + first * 2;
+    const auto skip = static_cast<uint32_t>(at & 3u);
+    if (rows[r] == 0) {
+      for (uint32_t w = 0; w < S::kScalePitch / 4; ++w) reinterpret_cast<uint32_t*>(to)[w] = 0;
+      continue;
+    }
+    for (uint32_t w = 0; w < (skip + 2 * n + 3) / 4; ++w) {
+      cp_async_4(shared_address(to + 4 * w), reinterpret_cast<const void*>(at - skip + 4 * w));
+    }
+    *reinterpret_cast<uint32_t*>(to + S::kScalePitch - 4) = skip;
+  }
+}
+
+template <class S>
+__device__ __forceinline__ void fetch_part_of(KvDtype type, const uint64_t* rows, uint32_t granule,
+                                              uint32_t e0, uint32_t n, const void* any,
+                                              uint8_t* raw, uint8_t* scales) {
+  if (type == KvDtype::kBf16) {
+    fetch_part<KvDtype::kBf16, S>(rows, granule, e0, n, any, raw, scales);
+  } else if (type == KvDtype::kQ8_0) {
+    fetch_part<KvDtype::kQ8_0, S>(rows, granule, e0, n, any, raw, scales);
+  } else {
+    fetch_part<KvDtype::kF32, S>(rows, granule, e0, n, any, raw, scales);
+  }
+}
+
+/// Starts the copies of the tile whose row addresses were found.
+template <class S>
+__device__ __forceinline__ void fetch(const Args& f, uint32_t e0, uint8_t* shared) {
+  const KvLayer& l = f.a.p.kv;
+  const uint32_t n = l.n_heads * S::kDim;
+  const auto* rows = reinterpret_cast<const uint64_t*>(shared + f.plan.rows);
+  fetch_part_of<S>(l.k_dtype, rows, f.k_granule, e0, n, f.a.p.q, shared + f.plan.k_raw,
+                   shared + f.plan.k_scale);
+  fetch_part_of<S>(l.v_dtype, rows + S::kKeys, f.v_granule, e0, n, f.a.p.q, shared + f.plan.v_raw,
+                   shared + f.plan.v_scale);
+  cp_async_commit();
+}
+
+/// Stored bytes to a tile of f16: four pieces of eight elements in flight per thread.
+template <KvDtype kType, class S>
+__device__ __forceinline__ void convert_part(uint32_t e0, const uint8_t* raw, const uint8_t* scales,
+                                             uint8_t* tile) {
+  constexpr uint32_t kDim = S::kDim;
+  constexpr uint32_t kSize = element_bytes(kType), kAll = S::kKeys * kDim / 8;
+#pragma unroll 4
+  for (uint32_t i = threadIdx.x; i < kAll; i += S::kThreads) {
+    const uint32_t r = i / (kDim / 8), d = i % (kDim / 8) * 8;
+    const uint8_t* scale = nullptr;
+    if (kType == KvDtype::kQ8_0) {
+      scale = scales + r * S::kScalePitch;
+      scale += *reinterpret_cast<const uint32_t*>(scale + S::kScalePitch - 4) +
+               (kDim % 32 == 0 ? d / 32 : (e0 + d) / 32 - e0 / 32) * 2;
+    }
+    uint32_t v[4];
+    fragment_f16(kType, raw + (r * kDim + d) * kSize, 16, scale, v);
+    *reinterpret_cast<uint4*>(tile + S::place(r, d)) = {v[0], v[1], v[2], v[3]};
+  }
+}
+template <class S>
+__device__ __forceinline__ void convert(KvDtype type, uint32_t e0, const uint8_t* raw,
+                                        const uint8_t* scales, uint8_t* tile) {
+  if (type == KvDtype::kBf16) {
+    convert_part<KvDtype::kBf16, S>(e0, raw, scales, tile);
+  } else if (type == KvDtype::kQ8_0) {
+    convert_part<KvDtype::kQ8_0, S>(e0, raw, scales, tile);
+  } else {
+    convert_part<KvDtype::kF32, S>(e0, raw, scales, tile);
+  }
+}
+
+template <class S>
+using Scores = float[S::kKeys / 8][4];
+template <class S>
+using Sums = float[S::kOutDim / 8][4];
+template <class S>
+using Queries = uint32_t[S::kQueriesInRegisters ? S::kDim / 16 : 1][4];
+
+/// Running softmax of a thread's two vectors.
+struct Running {
+  float m[2], l[2];
+  int64_t low[2], high[2];  // keys that the vector sees: [low, high]
+};
+
+__device__ __forceinline__ Running start(const AttentionArgs& a, const RowBlock& b,
+                                         uint32_t vector) {
+  Running r;
+#pragma unroll
+  for (int h = 0; h < 2; ++h) {
+    const uint32_t row = (vector + 8u * static_cast<uint32_t>(h)) / a.group;
+    r.m[h] = -INFINITY;
+    r.l[h] = 0.0f;
+    r.high[h] = row < b.n ? static_cast<int64_t>(b.first_key + row) : -1;
+    r.low[h] = static_cast<int64_t>(b.low);
+    if (a.p.kv.window != 0) r.low[h] = max(r.low[h], r.high[h] + 1 - int64_t{a.p.kv.window});
+  }
+  return r;
+}
+
+/// Scores become weights; sums and o shrink by the growth of the maxima.
+template <class S>
+__device__ __forceinline__ void fold(Running* r, uint64_t t0, bool whole, Scores<S>& s,
+                                     Sums<S>& o) {
+  float factor[2];
+#pragma unroll
+  for (int h = 0; h < 2; ++h) {
+    const int64_t at = static_cast<int64_t>(t0) + threadIdx.x % 4 * 2;
+    const auto from = static_cast<int32_t>(max(r->low[h] - at, int64_t{-1}));
+    const auto to = static_cast<int32_t>(max(min(r->high[h] - at, int64_t{S::kKeys}), int64_t{-1}));
+    float top = r->m[h];
+#pragma unroll
+    for (int n = 0; n < S::kKeys / 8; ++n) {
+#pragma unroll
+      for (int i = 0; i < 2; ++i) {
+        float& x = s[n][2 * h + i];
+        if (!whole && (8 * n + i < from || 8 * n + i > to)) x = -INFINITY;
+        top = fmaxf(top, x);
+      }
+    }
+    top = fmaxf(top, __shfl_xor_sync(0xFFFFFFFFu, top, 1));
+    top = fmaxf(top, __shfl_xor_sync(0xFFFFFFFFu, top, 2));
+    const float base = top == -INFINITY ? 0.0f : top;
+    factor[h] = exp2_approx(r->m[h] - base);
+    r->m[h] = top;
+    float sum = 0.0f;
+#pragma unroll
+    for (int n = 0; n < S::kKeys / 8; ++n) {
+#pragma unroll
+      for (int i = 0; i < 2; ++i) {
+        float& x = s[n][2 * h + i];
+        x = exp2_approx(x - base);
+        sum += x;
+      }
+    }
+    r->l[h] = fmaf(r->l[h], factor[h], sum);
+  }
+#pragma unroll
+  for (int n = 0; n < S::kOutDim / 8; ++n) {
+#pragma unroll
+    for (int i = 0; i < 4; ++i) o[n][i] *= factor[i / 2];
+  }
+}
+
+template <class S>
+__device__ __forceinline__ void store(const AttentionArgs& a, const RowBlock& b, uint32_t kv,
+                                      uint32_t vector, uint32_t d0, const Running& r,
+                                      const Sums<S>& o) {
+  constexpr uint32_t kDim = S::kDim;
+  const uint32_t first_row = a.p.batch.table.sequences[b.sequence].first_row + b.row0;
+#pragma unroll
+  for (int h = 0; h < 2; ++h) {
+    float sum = r.l[h];
+    sum += __shfl_xor_sync(0xFFFFFFFFu, sum, 1);
+    sum += __shfl_xor_sync(0xFFFFFFFFu, sum, 2);
+    const float inverse = sum > 0.0f ? 1.0f / sum : 0.0f;
+    const uint32_t v = vector + 8u * static_cast<uint32_t>(h);
+    if (v >= b.n * a.group) continue;
+    const uint64_t row = first_row + v / a.group;
+    const uint32_t head = kv * a.group + v % a.group;
+    float* to = a.p.o + row * a.p.o_stride + uint64_t{head} * kDim;
+#pragma unroll
+    for (int n = 0; n < S::kOutDim / 8; ++n) {
+      const uint32_t d = d0 + static_cast<uint32_t>(n) * 8 + threadIdx.x % 4 * 2;
+      float2 x = {o[n][2 * h] * inverse, o[n][2 * h + 1] * inverse};
+      if (a.p.gate != nullptr) {
+        x.x *= gate_factor(a.p, row, head, d);
+        x.y *= gate_factor(a.p, row, head, d + 1);
+      }
+      *reinterpret_cast<float2*>(to + d) = x;
+    }
+  }
+}
+
+inline uint32_t granule_of(KvDtype type, uint32_t row_bytes, uint32_t dim) {
+  return type != KvDtype::kQ8_0 || (row_bytes | dim) % 16 == 0 ? 16 : 2;
+}
+
+/// Arguments of a launch with blocks of S::kVectors vectors.
+template <class S>
+Args make_args(const AttentionArgs& a) {
+  Args f = {};
+  const KvLayer& l = a.p.kv;
+  f.a = a;
+  f.plan = make_plan<S>(l.k_dtype, l.v_dtype);
+  f.k_granule = granule_of(l.k_dtype, l.k_row_bytes, S::kDim);
+  f.v_granule = granule_of(l.v_dtype, l.v_row_bytes, S::kDim);
+  f.a.block_rows = S::kVectors / a.group;
+  const bool single = a.p.batch.n_rows == a.p.batch.n_sequences;
+  f.a.n_blocks =
+      single ? a.p.batch.n_rows : a.p.batch.n_rows / f.a.block_rows + a.p.batch.n_sequences;
+  return f;
+}
+
+}  // namespace sharpi::cuda::flash

@@ -1,0 +1,580 @@
+// SPDX-License-Identifier: MIT
+// Attention of few rows on tensor cores, bound by the memory that holds the keys.
+//   A block takes one KV head, its query vectors (rows times group, as rows of m16n8k16) and a span
+//   of keys. Four warps form teams that take tiles of 16 keys in turn; a team is as many warps as
+//   the head has slices of 128 dims, and each warp keeps its slice's queries and sums in registers.
+//   Keys and values go from global memory straight into the registers that are multiplied
+//   (kv_stream.cuh): a warp's registers are refilled as soon as they are consumed, so that about a
+//   tile of keys and one of values are always on their way. Only scales pass through shared memory.
+//   With up to 8 vectors, rows 8 to 15 of the products hold what rounding queries and weights to
+//   16 bits lost: bf16 rows are then used to f32 accuracy at no cost.
+//   Before the grid dependency resolves, tiles of keys that older calls stored are fetched.
+#include <algorithm>
+
+#include "cuda/kernels/attention_queries.cuh"
+#include "cuda/kernels/attention_source.cuh"
+#include "cuda/kernels/launch.h"
+
+namespace sharpi::cuda {
+namespace {
+
+using namespace split;
+
+constexpr int kWarps = 4, kThreads = kWarps * 32;
+constexpr float kLog2E = 1.4426950408889634f;
+
+template <int kSliceDims, int kTeam, bool kPairs>
+struct Shape {
+  static constexpr int kSlice = kSliceDims;
+  static constexpr int kDim = kSlice * kTeam;
+  static constexpr int kTeams = kWarps / kTeam;
+  static constexpr int kVectors = kPairs ? 8 : 16;
+  static constexpr int kValueChunks = (kSlice + 63) / 64;
+  static constexpr int kScores = kPairs ? 4 : 8;  // of a thread and tile
+  static constexpr int kQueries = (kSlice + 31) / 32 * 8;
+};
+
+struct SplitArgs {
+  AttentionArgs a;
+  bool k_aligned, v_aligned;  // q8_0: pieces of 8 bytes of a row are
+  bool raw;                   // queries, keys and values of the row come as they were projected
+  QkvParams own;
+};
+
+// --- products ---
+
+/// Scores of tile `tile`; keys of a later tile follow into the registers.
+template <KvDtype kType, class S, bool kPairs, int kSub>
+__device__ __forceinline__ void score_tile(const Source& src, Cursor* cursor, uint32_t tile,
+                                           const uint8_t* scales, const uint32_t (&q)[S::kQueries],
+                                           const float (&worth)[2],
+                                           uint32_t (&raw)[kStreamRegisters],
+                                           float (&s)[S::kScores]) {
+  using Codec = KeyCodec<kType, S::kSlice>;
+  using Fetch = KeyFetch<kType, S::kSlice>;
+  const uint32_t t = threadIdx.x % 4;
+  uint32_t* mine = raw + (Codec::kAhead == 2 ? kSub * kStreamRegisters / 2 : 0);
+#pragma unroll
+  for (int half = 0; half < 2; ++half) {
+    float c[4];
+    Codec::template multiply<kPairs, S::kQueries>(
+        mine + (Codec::kAhead == 0 ? 0 : half * Codec::kHalf) % kStreamRegisters, q,
+        scales + (2 * t + 8u * static_cast<uint32_t>(half)) * kStreamScales, src.e0, c);
+#pragma unroll
+    for (int i = 0; i < S::kScores / 2; ++i) {
+      s[i / 2 * 4 + 2 * half + i % 2] = Codec::kIntegers ? c[i] * worth[i / 2] : c[i];
+    }
+    if constexpr (Codec::kAhead == 0) {
+      const uint32_t next = tile + static_cast<uint32_t>(half);
+      if (next < src.n_tiles) {
+        Fetch::template run<1>(src, cursor, next, 1 - static_cast<uint32_t>(half), mine);
+      }
+    }
+  }
+  if constexpr (Codec::kAhead != 0) {
+    if (tile + Codec::kAhead < src.n_tiles) {
+      Fetch::template run<2>(src, cursor, tile + Codec::kAhead, 0, mine);
+    }
+  }
+}
+
+template <class S>
+using SumRegs = float[S::kValueChunks][8][4];
+
+/// Weights as an A operand.
+template <KvDtype kType, bool kPairs>
+__device__ __forceinline__ void pack_weights(const float* w, uint32_t (&p)[4]) {
+  constexpr bool bf16 = kType == KvDtype::kBf16;
+#pragma unroll
+  for (int h = 0; h < (kPairs ? 1 : 2); ++h) {
+#pragma unroll
+    for (int i = 0; i < 2; ++i) {
+      const float lo = w[4 * h + 2 * i], hi = w[4 * h + 2 * i + 1];
+      const uint32_t packed = bf16 ? pack_bf16(lo, hi) : pack_f16(lo, hi);
+      p[2 * i + h] = packed;
+      if (kPairs) {
+        const float2 v = unpack_16(bf16, packed);
+        p[2 * i + 1] = bf16 ? pack_bf16(lo - v.x, hi - v.y) : pack_f16(lo - v.x, hi - v.y);
+      }
+    }
+  }
+}
+
+/// o += weights * values of tile `tile`; values of a later tile follow into the registers.
+template <KvDtype kType, class S, bool kPairs, int kSub>
+__device__ __forceinline__ void weigh_tile(const Source& src, Cursor* cursor, uint32_t tile,
+                                           const uint8_t* scales, const float (&w)[S::kScores],
+                                           uint32_t (&raw)[kStreamRegisters], SumRegs<S>& o) {
+  using Codec = ValueCodec<kType, S::kSlice>;
+  using Fetch = ValueFetch<kType, S::kSlice>;
+  uint32_t p[4];
+  pack_weights<kType, kPairs>(w, p);
+  uint32_t* mine = raw + (Codec::kAhead == 2 ? kSub * kStreamRegisters / 2 : 0);
+#pragma unroll
+  for (int c = 0; c < Codec::kChunks; ++c) {
+    Codec::multiply(mine + (Codec::kAhead == 0 ? 0 : c * Codec::kChunk) % kStreamRegisters, scales,
+                    src.e0, c, p, o[c]);
+    if constexpr (Codec::kAhead == 0) {
+      const bool last = c + 1 == Codec::kChunks;
+      if (tile + (last ? 1 : 0) < src.n_tiles) {
+        Fetch::template run<1>(src, cursor, tile + (last ? 1 : 0), last ? 0 : c + 1, mine);
+      }
+    }
+  }
+  if constexpr (Codec::kAhead != 0) {
+    if (tile + Codec::kAhead < src.n_tiles) {
+      Fetch::template run<Codec::kChunks>(src, cursor, tile + Codec::kAhead, 0, mine);
+    }
+  }
+}
+
+/// The first tiles' keys and values.
+template <KvDtype kType, class S>
+__device__ __forceinline__ void prime_keys(const Source& src, Cursor* cursor,
+                                           uint32_t (&raw)[kStreamRegisters]) {
+  using Codec = KeyCodec<kType, S::kSlice>;
+  using Fetch = KeyFetch<kType, S::kSlice>;
+  cursor->start(src, false, threadIdx.x % 32 / 4, Fetch::offset(src));
+  if (src.n_tiles > 0) Fetch::template run<Codec::kAhead == 0 ? 1 : 2>(src, cursor, 0, 0, raw);
+  if constexpr (Codec::kAhead == 2) {
+    if (src.n_tiles > 1) Fetch::template run<2>(src, cursor, 1, 0, raw + kStreamRegisters / 2);
+  }
+}
+template <KvDtype kType, class S>
+__device__ __forceinline__ void prime_values(const Source& src, Cursor* cursor,
+                                             uint32_t (&raw)[kStreamRegisters]) {
+  using Codec = ValueCodec<kType, S::kSlice>;
+  using Fetch = ValueFetch<kType, S::kSlice>;
+  constexpr int kChunks = Codec::kAhead == 0 ? 1 : Codec::kChunks;
+  cursor->start(src, true, 2 * (threadIdx.x % 4), Fetch::offset(src));
+  if (src.n_tiles > 0) Fetch::template run<kChunks>(src, cursor, 0, 0, raw);
+  if constexpr (Codec::kAhead == 2) {
+    if (src.n_tiles > 1) {
+      Fetch::template run<kChunks>(src, cursor, 1, 0, raw + kStreamRegisters / 2);
+    }
+  }
+}
+
+/// f(codec) for the codec of run time: the only place that switches.
+template <class F>
+__device__ __forceinline__ void with_codec(KvDtype type, const F& f) {
+  if (type == KvDtype::kBf16) {
+    f.template operator()<KvDtype::kBf16>();
+  } else if (type == KvDtype::kQ8_0) {
+    f.template operator()<KvDtype::kQ8_0>();
+  } else {
+    f.template operator()<KvDtype::kF32>();
+  }
+}
+
+/// Adds up the partial scores of a team's slices; the same order in every warp.
+template <class S, int kTeam>
+__device__ __forceinline__ void share_scores(float (&s)[S::kScores], float* exchange, uint32_t turn,
+                                             uint32_t team, uint32_t member) {
+  if constexpr (kTeam > 1) {
+    float* mine = exchange + (team * 2 + turn % 2) * kTeam * 32 * S::kScores;
+    const uint32_t lane = threadIdx.x % 32;
+#pragma unroll
+    for (int i = 0; i < S::kScores; i += 4) {
+      reinterpret_cast<float4*>(mine)[(member * (S::kScores / 4) + i / 4) * 32 + lane] = {
+          s[i], s[i + 1], s[i + 2], s[i + 3]};
+    }
+    asm volatile("bar.sync %0, %1;" ::"r"(team + 1), "n"(kTeam * 32) : "memory");
+#pragma unroll
+    for (int i = 0; i < S::kScores; i += 4) {
+      float4 sum = {};
+#pragma unroll
+      for (uint32_t w = 0; w < kTeam; ++w) {
+        const float4 x =
+            reinterpret_cast<const float4*>(mine)[(w * (S::kScores / 4) + i / 4) * 32 + lane];
+        sum.x += x.x, sum.y += x.y, sum.z += x.z, sum.w += x.w;
+      }
+      s[i] = sum.x, s[i + 1] = sum.y, s[i + 2] = sum.z, s[i + 3] = sum.w;
+    }
+  }
+}
+
+/// Running softmax of one or two vectors of a thread.
+template <class S, bool kPairs>
+struct Running {
+  static constexpr int kHalves = kPairs ? 1 : 2;
+  float m[kHalves], l[kHalves];
+  int64_t low[kHalves], high[kHalves];  // keys that the vector sees: [low, high]
+
+  __device__ __forceinline__ void start(const AttentionArgs& a, const RowBlock& b) {
+#pragma unroll
+    for (int h = 0; h < kHalves; ++h) {
+      const uint32_t v = threadIdx.x % 32 / 4 + 8u * static_cast<uint32_t>(h);
+      const uint32_t row = v / a.group;
+      m[h] = -INFINITY;
+      l[h] = 0.0f;
+      high[h] = row < b.n ? static_cast<int64_t>(b.first_key + row) : -1;
+      low[h] = static_cast<int64_t>(b.low);
+      if (a.p.kv.window != 0) low[h] = max(low[h], high[h] + 1 - int64_t{a.p.kv.window});
+    }
+  }
+  __device__ __forceinline__ void mask(float* s, uint64_t first, int h) const {
+    const auto t0 = static_cast<int64_t>(first + threadIdx.x % 4 * 2);
+    const auto from = static_cast<int32_t>(max(low[h] - t0, int64_t{-1}));
+    const auto to = static_cast<int32_t>(max(min(high[h] - t0, int64_t{16}), int64_t{-1}));
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      const int key = i % 2 + i / 2 * 8;
+      if (key < from || key > to) s[i] = -INFINITY;
+    }
+  }
+  /// Masks the scores, turns them into weights, rescales o when a maximum grew.
+  /// seen: every vector of the block sees every key of the tile.
+  __device__ __forceinline__ void fold(float (&s)[S::kScores], uint64_t first, bool seen,
+                                       SumRegs<S>& o) {
+    float factor[kHalves];
+    bool grew = false;
+#pragma unroll
+    for (int h = 0; h < kHalves; ++h) {
+      if (!seen) mask(&s[4 * h], first, h);
+      float top = m[h];
+#pragma unroll
+      for (int i = 0; i < 4; ++i) top = fmaxf(top, s[4 * h + i]);
+      top = fmaxf(top, __shfl_xor_sync(0xFFFFFFFFu, top, 1));
+      top = fmaxf(top, __shfl_xor_sync(0xFFFFFFFFu, top, 2));
+      grew = grew || top > m[h];
+      factor[h] = m[h] == -INFINITY ? 0.0f : exp2_approx(m[h] - top);
+      m[h] = top;
+    }
+    if (__any_sync(0xFFFFFFFFu, grew)) {
+#pragma unroll
+      for (int c = 0; c < S::kValueChunks; ++c) {
+#pragma unroll
+        for (int j = 0; j < 8; ++j) {
+#pragma unroll
+          for (int i = 0; i < 4; ++i) o[c][j][i] *= factor[i / 2 % kHalves];
+        }
+      }
+#pragma unroll
+      for (int h = 0; h < kHalves; ++h) l[h] *= factor[h];
+    }
+#pragma unroll
+    for (int h = 0; h < kHalves; ++h) {
+      const float base = m[h] == -INFINITY ? 0.0f : m[h];  // nothing seen yet: exp2(-inf) = 0
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        float& x = s[4 * h + i];
+        x = exp2_approx(x - base);
+        l[h] += x;
+      }
+    }
+  }
+};
+
+/// The teams' sums to shared memory: m, l [teams][16], o [teams][kVectors][kDim].
+template <class S, bool kPairs, int kSlice, int kTeam>
+__device__ __forceinline__ void park(const Running<S, kPairs>& run, const SumRegs<S>& o,
+                                     uint32_t team, uint32_t member, float* shared) {
+  const uint32_t lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
+  float *m = shared + team * 16, *l = shared + S::kTeams * 16 + team * 16;
+  float* sums = shared + 2 * S::kTeams * 16 + team * S::kVectors * S::kDim + member * kSlice;
+#pragma unroll
+  for (int h = 0; h < Running<S, kPairs>::kHalves; ++h) {
+    float sum = run.l[h];
+    sum += __shfl_xor_sync(0xFFFFFFFFu, sum, 1);
+    sum += __shfl_xor_sync(0xFFFFFFFFu, sum, 2);
+    const uint32_t v = g + 8u * static_cast<uint32_t>(h);
+    if (t == 0 && member == 0) {
+      m[v] = run.m[h];
+      l[v] = sum;
+    }
+#pragma unroll
+    for (int c = 0; c < S::kValueChunks; ++c) {
+      const uint32_t d = static_cast<uint32_t>(c) * 64 + 16 * t;
+      if (kSlice % 64 != 0 && d >= kSlice) continue;
+      float* to = sums + v * S::kDim + d;
+#pragma unroll
+      for (int j = 0; j < 8; ++j) {
+        to[j] = kPairs ? o[c][j][0] + o[c][j][2] : o[c][j][2 * h];
+        to[8 + j] = kPairs ? o[c][j][1] + o[c][j][3] : o[c][j][2 * h + 1];
+      }
+    }
+  }
+}
+
+/// Merges the teams; the result goes to `o`, or to `part` as a partial one.
+template <class S>
+__device__ __forceinline__ void merge_teams(const AttentionArgs& a, const RowBlock& b, uint32_t kv,
+                                            const float* shared, float* part) {
+  const uint32_t n = b.n * a.group;
+  const float *m = shared, *l = shared + S::kTeams * 16, *sums = shared + 2 * S::kTeams * 16;
+  const uint32_t first_row = a.p.batch.table.sequences[b.sequence].first_row + b.row0;
+  for (uint32_t i = threadIdx.x; i < n * S::kDim; i += kThreads) {
+    const uint32_t v = i / S::kDim, d = i % S::kDim;
+    float top = -INFINITY, sum = 0.0f, all = 0.0f;
+#pragma unroll
+    for (uint32_t w = 0; w < S::kTeams; ++w) top = fmaxf(top, m[w * 16 + v]);
+#pragma unroll
+    for (uint32_t w = 0; w < S::kTeams; ++w) {
+      const float f = m[w * 16 + v] == -INFINITY ? 0.0f : exp2_approx(m[w * 16 + v] - top);
+      all = fmaf(f, l[w * 16 + v], all);
+      sum = fmaf(f, sums[(w * S::kVectors + v) * S::kDim + d], sum);
+    }
+    if (part == nullptr) {
+      store_result(a.p, first_row + v / a.group, kv * a.group + v % a.group, d,
+                   all > 0.0f ? sum / all : 0.0f);
+    } else {
+      part[i] = sum;
+      if (d == 0) {
+        part[n * S::kDim + v] = top;
+        part[n * S::kDim + n + v] = all;
+      }
+    }
+  }
+}
+
+template <class S>
+__host__ __device__ constexpr uint32_t parked_floats() {
+  const uint32_t own = 2 * S::kTeams * 16 + S::kTeams * 16 * S::kDim;
+  return own > kMergeFloats ? own : kMergeFloats;
+}
+
+/// Columns [from, to) of the cluster's partial results, each laid out as a part at `mine` in its
+/// block: to `o`, or as one partial result to `part`.
+template <class S>
+__device__ __forceinline__ void merge_cluster(const AttentionArgs& a, const RowBlock& b,
+                                              uint32_t kv, const float* mine, uint32_t n_ranks,
+                                              uint32_t from, uint32_t to, float* part) {
+  const uint32_t n = b.n * a.group;
+  const uint32_t first_row = a.p.batch.table.sequences[b.sequence].first_row + b.row0;
+  const uint32_t values = shared_address(mine), tops = values + n * S::kDim * 4;
+  for (uint32_t i = from + threadIdx.x * 4; i < to; i += kThreads * 4) {
+    const uint32_t v = i / S::kDim, d = i % S::kDim;
+    float4 x[kMostCluster];
+    float m[kMostCluster], l[kMostCluster], top = -INFINITY;
+#pragma unroll
+    for (uint32_t r = 0; r < kMostCluster; ++r) {
+      m[r] = -INFINITY;
+      l[r] = 0.0f;
+      x[r] = {};
+      if (r >= n_ranks) continue;
+      m[r] = cluster_load(cluster_address(tops + v * 4, r));
+      l[r] = cluster_load(cluster_address(tops + (n + v) * 4, r));
+      x[r] = cluster_load_4(cluster_address(values + i * 4, r));
+    }
+#pragma unroll
+    for (uint32_t r = 0; r < kMostCluster; ++r) top = fmaxf(top, m[r]);
+    float4 sum = {};
+    float all = 0.0f;
+#pragma unroll
+    for (uint32_t r = 0; r < kMostCluster; ++r) {
+      const float w = m[r] == -INFINITY ? 0.0f : exp2_approx(m[r] - top);
+      all = fmaf(w, l[r], all);
+      sum.x = fmaf(w, x[r].x, sum.x);
+      sum.y = fmaf(w, x[r].y, sum.y);
+      sum.z = fmaf(w, x[r].z, sum.z);
+      sum.w = fmaf(w, x[r].w, sum.w);
+    }
+    if (part != nullptr) {
+      *reinterpret_cast<float4*>(part + i) = sum;
+      if (i == from || d == 0) {  // every block that has some of a vector writes the same
+        part[n * S::kDim + v] = top;
+        part[n * S::kDim + n + v] = all;
+      }
+      continue;
+    }
+    const float inverse = all > 0.0f ? 1.0f / all : 0.0f;
+    const uint64_t row = first_row + v / a.group;
+    const uint32_t head = kv * a.group + v % a.group;
+    store_result(a.p, row, head, d, sum.x * inverse);
+    store_result(a.p, row, head, d + 1, sum.y * inverse);
+    store_result(a.p, row, head, d + 2, sum.z * inverse);
+    store_result(a.p, row, head, d + 3, sum.w * inverse);
+  }
+}
+
+template <int kSlice, int kTeam, bool kPairs>
+__global__ void __launch_bounds__(kThreads, 2)
+    attention_stream_kernel(const __grid_constant__ SplitArgs args) {
+  using S = Shape<kSlice, kTeam, kPairs>;
+  extern __shared__ __align__(128) uint8_t shared[];
+  __shared__ uint32_t flag;
+  __shared__ __align__(16) float exchange[kTeam > 1 ? S::kTeams * 2 * kTeam * 32 * S::kScores : 1];
+  __shared__ __align__(16) uint8_t scales[kWarps][kStreamStages * kStreamStage];
+  grid_dependents_launch();
+  const AttentionArgs& a = args.a;
+  const KvLayer& l = a.p.kv;
+  RowBlock b;
+  const uint32_t block = blockIdx.x / l.n_heads, kv = blockIdx.x % l.n_heads;
+  if (!find_rows(a, block, &b)) return grid_dependency_wait();
+  find_keys(a, &b);
+  const uint32_t n_splits = split_count(a, b, kTile, kLeastSplitTiles);
+  if (blockIdx.y >= n_splits) return;
+  const TileRange range = split_tiles(b, kTile, blockIdx.y, n_splits);
+  const KeyMap map = make_key_map(a, b.sequence);
+  const uint32_t warp = threadIdx.x / 32, team = warp / kTeam, member = warp % kTeam;
+  const uint32_t d0 = member * kSlice;
+  Source src = {l, b, map, kv * S::kDim + d0};
+  src.first = (range.first + team) * kTile;
+  src.step = S::kTeams * kTile;
+  // Rows of q8_0 are 136 bytes per 128 elements.
+  src.k_aligned = kSlice == 128 || args.k_aligned;
+  src.v_aligned = kSlice == 128 || args.v_aligned;
+  const auto left = static_cast<uint32_t>(range.last - range.first);
+  src.n_tiles = left > team ? (left - team + S::kTeams - 1) / S::kTeams : 0;
+  src.count_whole();
+  // Keys before this are older than the call: nothing that runs now writes them.
+  const uint64_t old = b.first_key - b.row0;
+  const bool fresh = src.key(1) + kTile > old;
+  uint8_t* ring = scales[warp];
+  uint32_t keys[kStreamRegisters], values[kStreamRegisters];
+  Cursor key_at, value_at, scale_at;
+  const bool scaled = l.k_dtype == KvDtype::kQ8_0 || l.v_dtype == KvDtype::kQ8_0;
+  const auto prime = [&] {
+    with_codec(l.k_dtype, [&]<KvDtype kType>() { prime_keys<kType, S>(src, &key_at, keys); });
+    if (scaled) {
+      const uint32_t lane = threadIdx.x % 32;
+      scale_at.start(src, lane >= kTile, lane % kTile, l.n_heads * l.head_dim + src.e0 / 32 * 2);
+      fetch_scales<kSlice>(src, &scale_at, 0, ring);
+      fetch_scales<kSlice>(src, &scale_at, 1, ring);
+    }
+    with_codec(l.v_dtype, [&]<KvDtype kType>() { prime_values<kType, S>(src, &value_at, values); });
+  };
+  if (!fresh) prime();
+  grid_dependency_wait();
+  auto* parked = reinterpret_cast<float*>(shared);
+  QuerySource vectors = {parked, 0, a.group, b.n * a.group, a.p.scale * kLog2E};
+  if (args.raw) {
+    take_own_row(args.own, b, kv, a.group, blockIdx.y + 1 == n_splits, blockIdx.y == 0, parked,
+                 parked + parked_floats<S>());
+  } else {
+    vectors.row = a.p.q_stride;
+    vectors.base = a.p.q +
+                   (a.p.batch.table.sequences[b.sequence].first_row + b.row0) * vectors.row +
+                   uint64_t{kv} * a.group * S::kDim;
+  }
+  if (fresh) prime();
+  uint32_t q[S::kQueries];
+  float worth[2] = {};
+  if (l.k_dtype == KvDtype::kQ8_0) {
+    load_query_bytes<S, kPairs>(vectors, d0, q, worth);
+  } else {
+    load_queries<S, kPairs>(vectors, d0, l.k_dtype == KvDtype::kBf16, q);
+  }
+  Running<S, kPairs> run;
+  run.start(a, b);
+  SumRegs<S> o = {};
+  // Keys that every vector sees.
+  const uint64_t all_from = l.window != 0 && b.end > b.low + l.window ? b.end - l.window : b.low;
+  const auto step = [&]<int kSub>(uint32_t tile) {
+    if (scaled) {
+      fetch_scales<kSlice>(src, &scale_at, tile + 2, ring);
+      cp_async_wait<2>();
+      __syncwarp();
+    }
+    const uint8_t* stage = ring + tile % kStreamStages * kStreamStage;
+    float s[S::kScores];
+    with_codec(l.k_dtype, [&]<KvDtype kType>() {
+      score_tile<kType, S, kPairs, kSub>(src, &key_at, tile, stage, q, worth, keys, s);
+    });
+    share_scores<S, kTeam>(s, exchange, tile, team, member);
+    const uint64_t t0 = src.key(tile);
+    run.fold(s, t0, t0 >= all_from && t0 + kTile <= b.first_key + 1, o);
+    with_codec(l.v_dtype, [&]<KvDtype kType>() {
+      weigh_tile<kType, S, kPairs, kSub>(src, &value_at, tile, stage + kTile * kStreamScales, s,
+                                         values, o);
+    });
+  };
+  for (uint32_t tile = 0; tile < src.n_tiles; tile += 2) {
+    step.template operator()<0>(tile);
+    if (tile + 1 < src.n_tiles) step.template operator()<1>(tile + 1);
+  }
+  cp_async_wait<0>();
+  __syncthreads();
+  park<S, kPairs, kSlice, kTeam>(run, o, team, member, parked);
+  __syncthreads();
+  if (n_splits == 1) return merge_teams<S>(a, b, kv, parked, nullptr);
+  const uint64_t stride = part_floats(a.block_rows * a.group, S::kDim);
+  float* parts = a.parts + uint64_t{blockIdx.x} * a.max_splits * stride;
+  const uint32_t n = b.n * a.group;
+  if (a.cluster == 1) {
+    merge_teams<S>(a, b, kv, parked, parts + blockIdx.y * stride);
+    if (a.merge_later || !last_to_arrive(a.counters + blockIdx.x, n_splits, &flag)) return;
+    return merge_parts(a, b, kv, parts, stride, n, n_splits, 0, n * S::kDim, parked);
+  }
+  float* mine = parked + parked_floats<S>();
+  merge_teams<S>(a, b, kv, parked, mine);
+  const uint32_t rank = blockIdx.y % a.cluster, n_clusters = (n_splits + a.cluster - 1) / a.cluster;
+  const uint32_t n_ranks = min(n_splits, a.cluster);
+  const uint32_t share = (n * S::kDim / 4 + n_ranks - 1) / n_ranks * 4;
+  const uint32_t from = rank * share, to = min(from + share, n * S::kDim);
+  cluster_arrive();
+  cluster_wait();
+  float* part = n_clusters == 1 ? nullptr : parts + blockIdx.y / a.cluster * stride;
+  merge_cluster<S>(a, b, kv, mine, n_ranks, from, to, part);
+  cluster_arrive();  // the others may end
+  if (n_clusters > 1 &&
+      last_to_arrive(a.counters + blockIdx.x * a.cluster + rank, n_clusters, &flag)) {
+    merge_parts(a, b, kv, parts, stride, n, n_clusters, from, to, parked);
+  }
+  cluster_wait();
+}
+
+// --- host ---
+
+template <int kSlice, int kTeam, bool kPairs>
+Status launch(const SplitArgs& s, bool pdl, cudaStream_t stream) {
+  using S = Shape<kSlice, kTeam, kPairs>;
+  LaunchShape shape = {dim3(s.a.n_blocks * s.a.p.kv.n_heads, s.a.max_splits), dim3(kThreads), 0,
+                       stream, pdl};
+  shape.cluster = s.a.cluster;
+  const uint64_t part = part_floats(s.a.block_rows * s.a.group, S::kDim);
+  shape.shared_bytes = (parked_floats<S>() + std::max<uint64_t>(part, 2 * S::kDim)) * sizeof(float);
+  return launch_kernel("attention_stream", shape, attention_stream_kernel<kSlice, kTeam, kPairs>,
+                       s);
+}
+template <int kSlice, int kTeam>
+Status launch_either(const SplitArgs& s, bool pdl, cudaStream_t stream) {
+  return s.a.block_rows * s.a.group <= 8 ? launch<kSlice, kTeam, true>(s, pdl, stream)
+                                         : launch<kSlice, kTeam, false>(s, pdl, stream);
+}
+
+template <int kSlice, int kTeam, bool kPairs>
+Status prepare(int most) {
+  auto* kernel = attention_stream_kernel<kSlice, kTeam, kPairs>;
+  cudaFuncAttributes attributes = {};
+  SHARPI_TRY(kernel_status(cudaFuncGetAttributes(&attributes, kernel), "attention_stream"));
+  const int room = most - static_cast<int>(attributes.sharedSizeBytes);
+  return kernel_status(
+      cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, room),
+      "attention_stream");
+}
+template <int kSlice, int kTeam>
+Status prepare_either(int most) {
+  SHARPI_TRY((prepare<kSlice, kTeam, true>(most)));
+  return prepare<kSlice, kTeam, false>(most);
+}
+
+}  // namespace
+
+Status prepare_attention_stream(const MatmulConfig& config) {
+  return prepare_either<128, 4>(config.max_shared_bytes);
+}
+
+Status launch_attention_stream(const MatmulConfig& config, const AttentionArgs& a,
+                               cudaStream_t stream) {
+  const KvLayer& l = a.p.kv;
+  if (l.head_dim != 512) {
+    return Status::error(Code::kInternal, "kernel attention_stream: heads of %u elements",
+                         l.head_dim);
+  }
+  SplitArgs s = {};
+  s.a = a;
+  // What the last block of a unit would read, in floats: beyond this it is spread over many.
+  constexpr uint32_t kMergeAlone = 32 * 1024;
+  const uint32_t columns = a.block_rows * a.group * l.head_dim;
+  s.a.merge_later = a.cluster == 1 && a.max_splits * columns > kMergeAlone;
+  s.k_aligned = l.k_row_bytes % 8 == 0;
+  s.v_aligned = l.v_row_bytes % 8 == 0;
+  s.raw = a.p.own != nullptr;
+  if (s.raw) s.own = *a.p.own;
+  SHARPI_TRY((launch_either<128, 4>(s, config.pdl, stream)));
+  return s.a.merge_later ? launch_attention_merge(s.a, config.pdl, stream) : Status::ok();
+}
+
+}  // namespace sharpi::cuda

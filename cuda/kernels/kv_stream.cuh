@@ -1,0 +1,293 @@
+// SPDX-License-Identifier: MIT
+// Stored rows straight from global memory into registers that are operands of tensor cores: what
+// attention of few rows streams. Lane (g, t) = (lane / 4, lane % 4) holds
+//   keys    of keys g and g + 8 of a tile of 16, elements t * n, .. of every chunk of 4n elements
+//   values  of keys 2t, 2t + 1, 2t + 8, 2t + 9, elements 8g, .. of every chunk of 64 elements
+// KeyCodec and ValueCodec are the one load function per codec, with the products that fit it:
+//   bf16  as they are;  f32  as f16;
+//   q8_0  keys: integer products with queries of two signed bytes, scaled per block of 32 in f32;
+//         values: as f16 times their scale.
+// Thread rule: device code.
+#pragma once
+
+#include "cuda/kernels/kv_fragments.cuh"
+#include "cuda/kernels/kv_rows.cuh"
+
+namespace sharpi::cuda {
+
+constexpr int kStreamTile = 16;        // keys
+constexpr int kStreamRegisters = 32;   // of keys, and of values, in flight per lane
+constexpr uint32_t kStreamScales = 8;  // bytes per key and slice
+constexpr uint32_t kStreamStages = 4;  // of scales, per warp
+constexpr uint32_t kStreamStage = 2 * kStreamTile * kStreamScales;  // keys', then values'
+constexpr float kQueryFine = 254.0f;  // second byte of a query: in units of 1 / 254 of the first
+
+template <int kWords>
+__device__ __forceinline__ void load_streaming(const std::byte* p, uint32_t* r) {
+  if constexpr (kWords == 4) {
+    asm volatile("ld.global.L1::no_allocate.v4.u32 {%0,%1,%2,%3}, [%4];"
+                 : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
+                 : "l"(p));
+  } else if constexpr (kWords == 2) {
+    asm volatile("ld.global.L1::no_allocate.v2.u32 {%0,%1}, [%2];"
+                 : "=r"(r[0]), "=r"(r[1])
+                 : "l"(p));
+  } else {
+    static_assert(kWords == 1);
+    asm volatile("ld.global.L1::no_allocate.u32 %0, [%1];" : "=r"(r[0]) : "l"(p));
+  }
+}
+/// The same of an address that is aligned to 2 only.
+template <int kWords>
+__device__ __forceinline__ void load_unaligned(const std::byte* p, uint32_t* r) {
+  const auto* h = reinterpret_cast<const volatile uint16_t*>(p);
+#pragma unroll
+  for (int i = 0; i < kWords; ++i) r[i] = h[2 * i] | uint32_t{h[2 * i + 1]} << 16;
+}
+
+/// d = c + a (16 x 4n signed bytes) * b (4n x 8), n = 8 or 4.
+template <int kDepth>
+__device__ __forceinline__ void mma_s8(int32_t (&d)[4], const uint32_t (&a)[4], uint32_t b0,
+                                       uint32_t b1) {
+  if constexpr (kDepth == 32) {
+    asm("mma.sync.aligned.m16n8k32.row.col.s32.s8.s8.s32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, "
+        "{%0,%1,%2,%3};"
+        : "+r"(d[0]), "+r"(d[1]), "+r"(d[2]), "+r"(d[3])
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+  } else {
+    asm("mma.sync.aligned.m16n8k16.row.col.s32.s8.s8.s32 {%0,%1,%2,%3}, {%4,%5}, {%6}, "
+        "{%0,%1,%2,%3};"
+        : "+r"(d[0]), "+r"(d[1]), "+r"(d[2]), "+r"(d[3])
+        : "r"(a[0]), "r"(a[1]), "r"(b0));
+  }
+}
+// A sum of products of bytes as the mantissa of a float: the integer starts as the bits of
+// 1.5 * 2^23, and |sum| <= 32 * 127^2 stays below 2^22.
+constexpr int32_t kIntegerOne = 0x4B400000;
+__device__ __forceinline__ float sum_of_bytes(int32_t x) {
+  return __int_as_float(x) - 12582912.0f;
+}
+
+/// Eight scores of a tile of 16 keys: s[4 * half + 2 * j + i] of vector g + 8 * half, key
+/// 8j + 2t + i; with pairs the first four only, rows 8 to 15 of the products being what rounding
+/// lost of rows 0 to 7.
+template <int kSlice, bool kPairs>
+struct StreamShape {
+  static constexpr int kScores = kPairs ? 4 : 8;
+  static constexpr int kValueChunks = (kSlice + 63) / 64;
+  static constexpr int kQueries = (kSlice + 31) / 32 * 8;  // registers
+};
+
+template <KvDtype kType, int kSlice>
+struct KeyCodec {
+  static constexpr bool kIntegers = kType == KvDtype::kQ8_0;
+  static constexpr int kDepth = kIntegers && kSlice % 32 != 0 ? 16 : 32;  // elements of a chunk
+  static constexpr int kChunks = (kSlice + kDepth - 1) / kDepth;
+  static constexpr int kWords = kDepth / 4 * static_cast<int>(element_bytes(kType)) / 4;
+  static constexpr int kHalf = kChunks * kWords;  // registers of eight keys
+  static constexpr int kAhead = 2 * kHalf <= kStreamRegisters / 2 ? 2
+                                : 2 * kHalf <= kStreamRegisters   ? 1
+                                                                  : 0;  // whole tiles in flight
+  static_assert(kHalf <= kStreamRegisters);
+
+  /// Registers at .. of a row whose part of the lane starts at `row`.
+  static __device__ __forceinline__ void load(const std::byte* row, bool aligned, uint32_t* at) {
+    const uint32_t t = threadIdx.x % 4;
+#pragma unroll
+    for (int c = 0; c < kChunks; ++c) {
+      const uint32_t d = static_cast<uint32_t>(c) * kDepth + t * (kDepth / 4);
+      if (kSlice % kDepth != 0 && d >= kSlice) {
+#pragma unroll
+        for (int i = 0; i < kWords; ++i) at[c * kWords + i] = 0;
+        continue;
+      }
+      const std::byte* from = row + c * kDepth * static_cast<int>(element_bytes(kType));
+      if (kIntegers && !aligned) {
+        load_unaligned<kWords>(from, at + c * kWords);
+      } else if constexpr (kWords == 8) {
+        load_streaming<4>(from, at + c * kWords);
+        load_streaming<4>(from + 16, at + c * kWords + 4);
+      } else {
+        load_streaming<kWords>(from, at + c * kWords);
+      }
+    }
+  }
+
+  /// Scores of eight keys; s[0..3] = c of an accumulator. `scales` of keys 2t, 2t + 1 as f16.
+  template <bool kPairs, int kQueries>
+  static __device__ __forceinline__ void multiply(const uint32_t* raw,
+                                                  const uint32_t (&q)[kQueries],
+                                                  const uint8_t* scales, uint32_t e0,
+                                                  float (&s)[4]) {
+    if constexpr (kIntegers) {
+      multiply_bytes<kPairs, kQueries>(raw, q, scales, e0, s);
+    } else {
+      multiply_16<kPairs, kQueries>(raw, q, s);
+    }
+  }
+
+  template <bool kPairs, int kQueries>
+  static __device__ __forceinline__ void multiply_16(const uint32_t* raw,
+                                                     const uint32_t (&q)[kQueries], float (&s)[4]) {
+#pragma unroll
+    for (int i = 0; i < 4; ++i) s[i] = 0.0f;
+#pragma unroll
+    for (int c = 0; c < kChunks; ++c) {
+      uint32_t r[4];
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        if constexpr (kType == KvDtype::kBf16) {
+          r[i] = raw[c * kWords + i];
+        } else {
+          r[i] = pack_f16(__uint_as_float(raw[(c * kWords + 2 * i) % kHalf]),
+                          __uint_as_float(raw[(c * kWords + 2 * i + 1) % kHalf]));
+        }
+      }
+#pragma unroll
+      for (int m = 0; m < 2; ++m) {
+        const uint32_t a[4] = {q[(c * 8 + m * 4) % kQueries], q[(c * 8 + m * 4 + 1) % kQueries],
+                               q[(c * 8 + m * 4 + 2) % kQueries],
+                               q[(c * 8 + m * 4 + 3) % kQueries]};
+        mma_16(kType == KvDtype::kBf16, s, a, r[2 * m], r[2 * m + 1]);
+      }
+    }
+    if (kPairs) {
+      s[0] += s[2];
+      s[1] += s[3];
+    }
+  }
+
+  template <bool kPairs, int kQueries>
+  static __device__ __forceinline__ void multiply_bytes(const uint32_t* raw,
+                                                        const uint32_t (&q)[kQueries],
+                                                        const uint8_t* scales, uint32_t e0,
+                                                        float (&s)[4]) {
+    constexpr int kRegs = kDepth / 8;  // of A per term
+    const uint4 packed = *reinterpret_cast<const uint4*>(scales);
+    const uint32_t words[2][2] = {{packed.x, packed.y}, {packed.z, packed.w}};
+#pragma unroll
+    for (int i = 0; i < 4; ++i) s[i] = 0.0f;
+#pragma unroll
+    for (int c = 0; c < kChunks; ++c) {
+      float scale[2];
+#pragma unroll
+      for (int i = 0; i < 2; ++i) {
+        if constexpr (kDepth == 32) {
+          const float2 pair = __half22float2(reinterpret_cast<const __half2&>(words[i][c / 2]));
+          scale[i] = c % 2 == 0 ? pair.x : pair.y;
+        } else {
+          const uint32_t block = (e0 + static_cast<uint32_t>(c) * 16) / 32 - e0 / 32;
+          const uint32_t word = block < 2 ? words[i][0] : words[i][1];
+          scale[i] = __half2float(
+              __ushort_as_half(static_cast<uint16_t>(block % 2 == 0 ? word : word >> 16)));
+        }
+      }
+      const uint32_t b0 = raw[c * kWords], b1 = raw[c * kWords + kWords - 1];
+      int32_t sum[2][4];
+#pragma unroll
+      for (int term = 0; term < (kPairs ? 1 : 2); ++term) {
+        uint32_t a[4] = {};
+#pragma unroll
+        for (int i = 0; i < kDepth / 8; ++i) {
+          a[i] = q[((kPairs ? c : 2 * c + term) * kRegs + i) % kQueries];
+        }
+#pragma unroll
+        for (int i = 0; i < 4; ++i) sum[term][i] = kIntegerOne;
+        mma_s8<kDepth>(sum[term], a, b0, b1);
+      }
+#pragma unroll
+      for (int i = 0; i < (kPairs ? 2 : 4); ++i) {
+        const float coarse = sum_of_bytes(sum[0][i]);
+        const float fine = sum_of_bytes(kPairs ? sum[0][2 + i % 2] : sum[1][i]);
+        s[i] = fmaf(fmaf(fine, 1.0f / kQueryFine, coarse), scale[i % 2], s[i]);
+      }
+    }
+  }
+};
+
+/// B operands of values: o += weights * values of a chunk of 64 elements; p: A operand of 16 keys.
+template <KvDtype kType, int kSlice>
+struct ValueCodec {
+  static constexpr int kChunks = (kSlice + 63) / 64;
+  static constexpr int kWords = 8 * static_cast<int>(element_bytes(kType)) / 4;
+  static constexpr int kChunk = 4 * kWords;  // registers
+  static constexpr int kAhead = kChunks * kChunk <= kStreamRegisters / 2 ? 2
+                                : kChunks * kChunk <= kStreamRegisters   ? 1
+                                                                         : 0;
+  static_assert(kChunk <= kStreamRegisters);
+
+  /// Elements of chunk c of one of the lane's four keys; `row` as for keys.
+  static __device__ __forceinline__ void load(const std::byte* row, bool aligned, int c,
+                                              uint32_t* at) {
+    const uint32_t d = static_cast<uint32_t>(c) * 64 + threadIdx.x % 32 / 4 * 8;
+    if (kSlice % 64 != 0 && d >= kSlice) {
+#pragma unroll
+      for (int i = 0; i < kWords; ++i) at[i] = 0;
+      return;
+    }
+    const std::byte* from = row + c * 64 * static_cast<int>(element_bytes(kType));
+    if (kType == KvDtype::kQ8_0 && !aligned) {
+      load_unaligned<kWords>(from, at);
+    } else if constexpr (kWords == 8) {
+      load_streaming<4>(from, at);
+      load_streaming<4>(from + 16, at + 4);
+    } else {
+      load_streaming<kWords>(from, at);
+    }
+  }
+
+  /// raw: four keys' registers. `scales` of the tile.
+  static __device__ __forceinline__ void multiply(const uint32_t* raw, const uint8_t* scales,
+                                                  uint32_t e0, int c, const uint32_t (&p)[4],
+                                                  float (&o)[8][4]) {
+    if constexpr (kType == KvDtype::kQ8_0) {
+      const uint32_t lane = threadIdx.x % 32, t = lane % 4;
+      const uint32_t d = static_cast<uint32_t>(c) * 64 + lane / 4 * 8;
+      const uint32_t block = kSlice % 32 == 0 ? d / 32 : (e0 + d) / 32 - e0 / 32;
+      const bool second = kSlice % 32 == 0 ? c == 1 : block >= 2;
+      const uint32_t pick = block % 2 == 0 ? 0x5410u : 0x7632u;
+      uint32_t b[2][8];
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+        const uint4 w = *reinterpret_cast<const uint4*>(
+            scales + (2 * t + 8u * static_cast<uint32_t>(half)) * kStreamScales);
+        const uint32_t packed = __byte_perm(second ? w.y : w.x, second ? w.w : w.z, pick);
+        const __half2 scale =
+            __hmin2(reinterpret_cast<const __half2&>(packed), __float2half2_rn(kMostScale));
+#pragma unroll
+        for (int word = 0; word < 2; ++word) {
+          const uint32_t first = raw[2 * half * kWords + word],
+                         other = raw[(2 * half + 1) * kWords + word];
+#pragma unroll
+          for (int j = 0; j < 4; ++j) {
+            uint32_t x = __byte_perm(first, other, j < 2 ? 0x5410u : 0x7632u);
+            if (j % 2 == 1) x >>= 8;
+            x = (x & 0x00FF00FFu) ^ 0x64806480u;  // 1024 + 128 + byte
+            const __half2 y = __hmul2(
+                __hsub2(reinterpret_cast<const __half2&>(x), __float2half2_rn(1152.0f)), scale);
+            b[half][word * 4 + j] = reinterpret_cast<const uint32_t&>(y);
+          }
+        }
+      }
+#pragma unroll
+      for (int j = 0; j < 8; ++j) mma_16(false, o[j], p, b[0][j], b[1][j]);
+    } else {
+#pragma unroll
+      for (int j = 0; j < 8; ++j) {
+        uint32_t b[2];
+#pragma unroll
+        for (int half = 0; half < 2; ++half) {
+          const uint32_t *x = raw + 2 * half * kWords, *y = raw + (2 * half + 1) * kWords;
+          if constexpr (kType == KvDtype::kBf16) {
+            b[half] = __byte_perm(x[j / 2], y[j / 2], j % 2 == 0 ? 0x5410u : 0x7632u);
+          } else {
+            b[half] = pack_f16(__uint_as_float(x[j % kWords]), __uint_as_float(y[j % kWords]));
+          }
+        }
+        mma_16(kType == KvDtype::kBf16, o[j], p, b[0], b[1]);
+      }
+    }
+  }
+};
+
+}  // namespace sharpi::cuda

@@ -207,7 +207,8 @@ __device__ __forceinline__ void add_products(const Layout<T>& l, const uint8_t* 
 #pragma unroll
     for (int m = 0; m < T::kRows; ++m) {
       ldmatrix_x4(hi[m], rows_hi + static_cast<uint32_t>(m) * 16 * pitch + d * 2);
-      if (!kExact) ldmatrix_x4(lo[m], rows_lo + static_cast<uint32_t>(m) * 16 * pitch + d * 2);
+      if constexpr (!kExact)
+        ldmatrix_x4(lo[m], rows_lo + static_cast<uint32_t>(m) * 16 * pitch + d * 2);
     }
 #pragma unroll
     for (int n = 0; n < T::kOwn / 8; n += 2) {
@@ -225,11 +226,12 @@ __device__ __forceinline__ void add_products(const Layout<T>& l, const uint8_t* 
         mma_16(true, s[m][n], hi[m], tl[0], tl[1]);
         mma_16(true, s[m][n + 1], hi[m], tl[2], tl[3]);
       }
-      if (kExact) continue;
+      if constexpr (!kExact) {
 #pragma unroll
-      for (int m = 0; m < T::kRows; ++m) {
-        mma_16(true, s[m][n], lo[m], th[0], th[1]);
-        mma_16(true, s[m][n + 1], lo[m], th[2], th[3]);
+        for (int m = 0; m < T::kRows; ++m) {
+          mma_16(true, s[m][n], lo[m], th[0], th[1]);
+          mma_16(true, s[m][n + 1], lo[m], th[2], th[3]);
+        }
       }
     }
   }

@@ -75,6 +75,22 @@ std::string letters(const std::vector<TierId>& tiers) {
   return out;
 }
 
+std::string experts_json(const ExpertStats& e) {
+  std::string out;
+  JsonObject o(&out);
+  o.number("n_slots", e.n_slots);
+  o.number("n_resident", e.n_resident);
+  o.number("n_pinned", e.n_pinned);
+  o.number("slot_bytes", e.slot_bytes);
+  o.number("n_uses", e.n_uses);
+  o.number("n_hits", e.n_hits);
+  o.number("n_promotions", e.n_promotions);
+  o.number("n_evictions", e.n_evictions);
+  o.number("promoted_bytes", e.promoted_bytes);
+  o.close();
+  return out;
+}
+
 std::string placement_json(const Placement& p) {
   std::string out;
   JsonObject o(&out);
@@ -122,6 +138,7 @@ std::string Model::json() const {
     o.number("stream_rows", stream_rows_);
   }
   o.text("paths", paths());
+  o.raw("experts", experts_json(expert_stats()));
   o.raw("segments", "[" + segments + "]");
   o.close();
   return out;

@@ -31,7 +31,7 @@ struct Feed {
   uint32_t product;
   uint32_t head, issued, units;    // of the ring; bytes (lost ones counted) and units so far
   uint32_t landed, landed_parity;  // slot of the oldest unit under way
-  uint32_t under_way, under_way_bytes, rounds;
+  uint32_t under_way, under_way_bytes;
 
   __device__ __forceinline__ void enter(const ChainLaunch& p, const ChainView& view) {
     bytes = 0;
@@ -67,22 +67,16 @@ struct Feed {
   __device__ __forceinline__ void round(const ChainLaunch& p, const ChainView& view) {
     const uint32_t barriers = shared_address(view.shared) + p.barriers + view.lane * kSlots * 8;
     if (under_way != 0 && mbarrier_done(barriers + landed * 8, landed_parity)) {
-      under_way_bytes -= under_way_bytes / under_way;  // units of a ring differ little
       if (--under_way == 0) under_way_bytes = 0;
       landed = (landed + 1) % kSlots;
       landed_parity ^= landed == 0 ? 1u : 0u;
     }
-    const uint2 freed = load_freed(shared_address(view.shared) + p.freed + view.lane % kWarps * 8);
+    const uint32_t all = __reduce_add_sync(~0u, under_way == 0 ? 0 : under_way * bytes);
+    if (bytes == 0 || under_way + 1 == kSlots || (under_way != 0 && all >= p.ahead)) return;
+    const uint2 freed = load_freed(shared_address(view.shared) + p.freed + view.lane * 8);
     const bool wraps = head + bytes > p.ring_bytes;
     const uint32_t taken = bytes + (wraps ? p.ring_bytes - head : 0);
-    const bool wants = bytes != 0 && under_way + 1 < kSlots && units - freed.y < kSlots &&
-                       issued - freed.x + taken <= p.ring_bytes;
-    // Those that want to take turns while all together stay below the limit.
-    const uint32_t all = __reduce_add_sync(~0u, under_way_bytes);
-    const uint32_t wanting = __ballot_sync(~0u, wants), turn = rounds++ % 32;
-    const uint32_t before = (1u << ((view.lane - turn) % 32)) - 1;
-    const uint32_t rank = __popc(__funnelshift_r(wanting, wanting, turn) & before);
-    if (!wants || all + rank * bytes >= p.ahead) return;
+    if (issued - freed.x + taken > p.ring_bytes || units - freed.y == kSlots) return;
     const uint32_t to = wraps ? 0 : head, bar = barriers + units % kSlots * 8;
     mbarrier_expect(bar, bytes);
     bulk_copy(shared_address(view.shared) + view.lane * p.ring_bytes + to, next, bytes, bar);
@@ -90,7 +84,6 @@ struct Feed {
     head = to + bytes;
     ++units;
     ++under_way;
-    under_way_bytes += bytes;
     advance(p, view);
   }
 };

@@ -47,7 +47,7 @@ struct ChainLaunch {
   uint32_t n_products;
   uint32_t ring_bytes;                                                // of a warp
   uint32_t image, part, range, panels, sums, works, freed, barriers;  // offsets in shared memory
-  uint32_t ahead;  // bytes under way at a time, of all warps
+  uint32_t ahead;  // bytes under way, of all warps, beyond which each has only one unit under way
   ChainSplit splits[kMaxChainSteps];
   ChainProduct products[kMaxChainSteps];
 };

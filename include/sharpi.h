@@ -302,7 +302,7 @@ typedef struct sharpi_plan_params {
   uint32_t stream_rows;                        /**< Rows of a call from which FFN blocks and routed experts
                                                     on the CPU are computed on the GPU, their weights
                                                     streamed there; 0 = measured when the model is
-                                                    loaded, UNSET = never (default). With `deterministic`
+                                                    loaded (default), UNSET = never. With `deterministic`
                                                     nothing streams. */
   uint32_t reserved;
 } sharpi_plan_params;

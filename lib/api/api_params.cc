@@ -92,7 +92,7 @@ sharpi_plan_params default_plan_params() noexcept {
   p.device = SHARPI_UNSET;
   p.device_budget = SHARPI_ALL_FREE;
   p.host_budget = SHARPI_ALL_FREE;
-  p.stream_rows = SHARPI_UNSET;
+  p.stream_rows = 0;
   return p;
 }
 

@@ -8,6 +8,8 @@
 //   SHARPI_BENCH_POLICY=0            a SHARPI_POLICY_* number; 0 = the default policy
 //   SHARPI_BENCH_KV=1                a SHARPI_KV_* number; 1 = f32
 //   SHARPI_BENCH_TOKENS=8            decoded tokens of a round
+//   SHARPI_BENCH_GPU=0               1 = the whole model on the first GPU
+//   SHARPI_BENCH_CHUNK=512           tokens of a chunk of the prompt
 // One prompt is read; "compact" compacts forks of it, "decode" goes on from a whole and a compacted
 // one. Counters: share_of_prefill = compaction / prefill; gain = decode speed compacted / whole;
 // gain_by_bytes = what reading weights (without the embedding table) and live KV explains.
@@ -119,7 +121,8 @@ class Reader {
     s.capture_window = 64;
     sharpi_plan_params p;
     sharpi_plan_params_init(&p, sizeof p);
-    p.n_gpu_layers = 0;
+    p.n_gpu_layers = env_count("SHARPI_BENCH_GPU", 0) == 0 ? 0 : -1;
+    p.n_chunk = env_count("SHARPI_BENCH_CHUNK", 512);
     p.session = &s;
     sharpi_plan* plan = nullptr;
     must(sharpi_plan_create(context, path, &p, &plan, &e), e, "plan");

@@ -162,6 +162,7 @@ class CudaModel final : public TierModel {
   Status chain(Pass& p, const MatmulParams& m) const;
   Status chain_branch(Pass& p, const TensorRef& post_norm, float scale) const;
   Status launch_pending(Pass& p) const;
+  Status launch_apart(Pass& p, uint32_t n) const;
   Status flush(Pass& p) const;
 
   // forward_mixer.cc

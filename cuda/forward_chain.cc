@@ -56,7 +56,31 @@ Status CudaModel::launch_pending(Pass& p) const {
   if (n == 1 && c.steps[0].branch.y == nullptr) {
     return launch_matmul(p.config, c.steps[0].product, p.ws.lane());
   }
+  if (!chain_fits(p.config, c.steps, n)) return launch_apart(p, n);
   return launch_chain(p.config, c.steps, n, p.ws.get<std::byte>(Buf::kChainSync), p.ws.lane());
+}
+
+/// The first n steps that wait, each in a launch of its own.
+Status CudaModel::launch_apart(Pass& p, uint32_t n) const {
+  for (uint32_t k = 0; k < n; ++k) {
+    MatmulParams m = p.chain.steps[k].product;
+    const ChainBranch& branch = p.chain.steps[k].branch;
+    if (branch.y != nullptr) {
+      ResidualParams r;
+      r.x = const_cast<float*>(m.x);  // read only: the sum goes elsewhere
+      r.to = branch.x_out;
+      r.y = branch.y;
+      r.n_rows = p.n_rows();
+      r.width = spec().n_embd;
+      r.weight = branch.weight;
+      r.eps = branch.eps;
+      r.scale = branch.scale;
+      SHARPI_TRY(launch_residual(r, lane(p)));
+      m.x = branch.x_out;
+    }
+    SHARPI_TRY(launch_matmul(p.config, m, p.ws.lane()));
+  }
+  return Status::ok();
 }
 
 /// Launches all that waits; the hidden row is in kX after it.

@@ -445,7 +445,10 @@ ChainKernel chain_instance(uint32_t warps) {
 }  // namespace
 
 bool has_chains(const MatmulConfig& config) {
-  return config.compute_capability >= 90 && !config.exact && !config.deterministic;
+  // Rings of less shared memory (some devices after 9.0 have 99 KB) would not outlast a meeting.
+  constexpr int kLeastShared = 200 << 10;
+  return config.compute_capability >= 90 && config.max_shared_bytes >= kLeastShared &&
+         !config.exact && !config.deterministic;
 }
 
 bool chain_takes(const MatmulConfig& config, const ChainStep& step) {
@@ -464,19 +467,16 @@ bool chain_takes(const MatmulConfig& config, const ChainStep& step) {
          n_in <= kMaxColumns && panels <= kMaxPanels / 4;
 }
 
-Status launch_chain(const MatmulConfig& config, const ChainStep* steps, uint32_t n_steps,
-                    std::byte* sync, cudaStream_t stream, const ChainTuning& tuning) {
-  const ChainKernel kernel = chain_instance(tuning.warps);
-  if (n_steps == 0 || n_steps > kMaxChainSteps || kernel == nullptr || sync == nullptr) {
-    return Status::error(Code::kInternal, "chain of %u products", n_steps);
-  }
+namespace {
+
+/// The steps as a launch takes them; ring_bytes 0: no room.
+ChainLaunch make_launch(const MatmulConfig& config, const ChainStep* steps, uint32_t n_steps,
+                        std::byte* sync, const ChainTuning& tuning) {
   const auto blocks = static_cast<uint32_t>(config.n_sm);
   ChainLaunch l = {};
   l.arrivals = reinterpret_cast<unsigned long long*>(sync);
   uint32_t first_more = 0;
   for (uint32_t k = 0; k < n_steps; ++k) {
-    if (!chain_takes(config, steps[k]))
-      return Status::error(Code::kInternal, "chain: product %u does not fit", k);
     l.products[l.n_products++] = chain_product(steps[k]);
     const uint32_t n = groups_of(steps[k].product);
     const bool gated = is_gated_epilogue(steps[k].product.epilogue);
@@ -485,9 +485,30 @@ Status launch_chain(const MatmulConfig& config, const ChainStep* steps, uint32_t
   }
   divide_memory(&l, tuning.warps, static_cast<uint32_t>(config.max_shared_bytes));
   l.ahead = tuning.ahead;
+  return l;
+}
+
+}  // namespace
+
+bool chain_fits(const MatmulConfig& config, const ChainStep* steps, uint32_t n_steps) {
+  return n_steps <= kMaxChainSteps &&
+         make_launch(config, steps, n_steps, nullptr, {}).ring_bytes != 0;
+}
+
+Status launch_chain(const MatmulConfig& config, const ChainStep* steps, uint32_t n_steps,
+                    std::byte* sync, cudaStream_t stream, const ChainTuning& tuning) {
+  const ChainKernel kernel = chain_instance(tuning.warps);
+  if (n_steps == 0 || n_steps > kMaxChainSteps || kernel == nullptr || sync == nullptr) {
+    return Status::error(Code::kInternal, "chain of %u products", n_steps);
+  }
+  for (uint32_t k = 0; k < n_steps; ++k) {
+    if (!chain_takes(config, steps[k]))
+      return Status::error(Code::kInternal, "chain: product %u does not fit", k);
+  }
+  const ChainLaunch l = make_launch(config, steps, n_steps, sync, tuning);
   if (l.ring_bytes == 0) return Status::error(Code::kInternal, "chain: no room for rings");
   LaunchShape shape;
-  shape.grid = dim3(blocks);
+  shape.grid = dim3(static_cast<uint32_t>(config.n_sm));
   shape.block = dim3(tuning.warps * 32 + 32);
   shape.shared_bytes = l.barriers + tuning.warps * kSlots * 8;
   shape.stream = stream;

@@ -48,6 +48,8 @@ bool chain_takes(const MatmulConfig& config, const ChainStep& step);
 /// grid still runs.
 Status launch_chain(const MatmulConfig& config, const ChainStep* steps, uint32_t n_steps,
                     std::byte* sync, cudaStream_t stream, const ChainTuning& tuning = {});
+/// Whether one launch has room for these steps, each of which chain_takes().
+bool chain_fits(const MatmulConfig& config, const ChainStep* steps, uint32_t n_steps);
 /// Raises the shared-memory limit of the kernels.
 Status prepare_chain(int max_shared_bytes);
 

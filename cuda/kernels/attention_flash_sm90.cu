@@ -34,34 +34,6 @@ struct Shape {
   }
 };
 
-/// d += a (64 x 16 over the warpgroup) * b (16 x 64); kDims: the 64 columns of b are contiguous.
-template <bool kDims>
-__device__ __forceinline__ void wgmma_64(float (*d)[4], const uint32_t (&a)[4], uint64_t b) {
-  asm volatile(
-      "wgmma.mma_async.sync.aligned.m64n64k16.f32.f16.f16 {"
-      "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "
-      "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31 "
-      "}, {%32, %33, %34, %35}, %36, 1, 1, 1, %37;\n"
-      : "+f"(d[0][0]), "+f"(d[0][1]), "+f"(d[0][2]), "+f"(d[0][3]), "+f"(d[1][0]), "+f"(d[1][1]),
-        "+f"(d[1][2]), "+f"(d[1][3]), "+f"(d[2][0]), "+f"(d[2][1]), "+f"(d[2][2]), "+f"(d[2][3]),
-        "+f"(d[3][0]), "+f"(d[3][1]), "+f"(d[3][2]), "+f"(d[3][3]), "+f"(d[4][0]), "+f"(d[4][1]),
-        "+f"(d[4][2]), "+f"(d[4][3]), "+f"(d[5][0]), "+f"(d[5][1]), "+f"(d[5][2]), "+f"(d[5][3]),
-        "+f"(d[6][0]), "+f"(d[6][1]), "+f"(d[6][2]), "+f"(d[6][3]), "+f"(d[7][0]), "+f"(d[7][1]),
-        "+f"(d[7][2]), "+f"(d[7][3])
-      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "n"(kDims ? 1 : 0));
-}
-/// The same with 32 columns.
-__device__ __forceinline__ void wgmma_32(float (*d)[4], const uint32_t (&a)[4], uint64_t b) {
-  asm volatile(
-      "wgmma.mma_async.sync.aligned.m64n32k16.f32.f16.f16 {"
-      "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15 "
-      "}, {%16, %17, %18, %19}, %20, 1, 1, 1, 0;\n"
-      : "+f"(d[0][0]), "+f"(d[0][1]), "+f"(d[0][2]), "+f"(d[0][3]), "+f"(d[1][0]), "+f"(d[1][1]),
-        "+f"(d[1][2]), "+f"(d[1][3]), "+f"(d[2][0]), "+f"(d[2][1]), "+f"(d[2][2]), "+f"(d[2][3]),
-        "+f"(d[3][0]), "+f"(d[3][1]), "+f"(d[3][2]), "+f"(d[3][3])
-      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b));
-}
-
 template <class S>
 __device__ __forceinline__ void score_tile(const Queries<S>& q, uint32_t tile, Scores<S>& s) {
 #pragma unroll
@@ -75,11 +47,7 @@ __device__ __forceinline__ void score_tile(const Queries<S>& q, uint32_t tile, S
   for (int k = 0; k < S::kDim / 16; ++k) {
     // In units of 16 bytes: blocks of 64 dims, then 16 dims of a block.
     const uint64_t at = keys + static_cast<uint64_t>(k / 4 * S::kKeys * 8 + k % 4 * 2);
-    if constexpr (S::kKeys == 64) {
-      wgmma_64<false>(s, q[k], at);
-    } else {
-      wgmma_32(s, q[k], at);
-    }
+    wgmma_f16<S::kKeys>(s, q[k], at);
   }
   wgmma_commit();
   wgmma_wait<0>();

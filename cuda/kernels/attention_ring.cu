@@ -10,7 +10,7 @@
 //   Before the grid dependency resolves, tiles of keys that older calls stored are fetched.
 #include <algorithm>
 
-#include "cuda/kernels/attention_queries.cuh"
+#include "cuda/kernels/attention_teams.cuh"
 #include "cuda/kernels/launch.h"
 
 namespace sharpi::cuda {
@@ -18,12 +18,10 @@ namespace {
 
 using namespace split;
 
-constexpr int kWarps = 4, kThreads = kWarps * 32;
 constexpr int kTile = kSplitTile;
 static_assert(kTile == kStreamTile);
 constexpr int kMostStages = 4;
 constexpr uint32_t kScaleBytes = kStreamScales;  // per key and q8_0 slice
-constexpr float kLog2E = 1.4426950408889634f;
 
 /// How a warp's stage of the ring is laid out.
 struct Stage {
@@ -48,15 +46,6 @@ struct SplitArgs {
   Stage stage;
   uint32_t n_stages;
   uint32_t k_granule, v_granule;  // bytes that every piece of a row is aligned to: 16, 4 or 2
-};
-
-template <int kSliceDims, int kTeam, bool kPairs>
-struct Shape {
-  static constexpr int kSlice = kSliceDims, kDim = kSlice * kTeam;
-  static constexpr int kTeams = kWarps / kTeam;
-  static constexpr int kVectors = kPairs ? 8 : 16;
-  static constexpr int kQueries = (kSlice + 31) / 32 * 8, kValueChunks = (kSlice + 63) / 64;
-  static constexpr int kScores = kPairs ? 4 : 8;  // of a thread and tile
 };
 
 // --- copies ---
@@ -234,9 +223,6 @@ __device__ __forceinline__ void score_tile(const uint8_t* k, const uint8_t* scal
   }
 }
 
-template <class S>
-using SumRegs = float[S::kValueChunks][8][4];
-
 /// o += weights * values; p as the A operand of 16 keys.
 template <KvDtype kType, class S>
 __device__ __forceinline__ void weigh_tile(const uint8_t* v, const uint8_t* scales, uint32_t e0,
@@ -261,52 +247,12 @@ __device__ __forceinline__ void weigh_tile(const uint8_t* v, const uint8_t* scal
   }
 }
 
-/// Adds up the partial scores of a team's slices; the same order in every warp.
-template <class S, int kTeam>
-__device__ __forceinline__ void share_scores(float (&s)[S::kScores], float* exchange, uint32_t turn,
-                                             uint32_t team, uint32_t member) {
-  if constexpr (kTeam > 1) {
-    float* mine = exchange + (team * 2 + turn % 2) * kTeam * 32 * S::kScores;
-    const uint32_t lane = threadIdx.x % 32;
-#pragma unroll
-    for (int i = 0; i < S::kScores; i += 4) {
-      reinterpret_cast<float4*>(mine)[(member * (S::kScores / 4) + i / 4) * 32 + lane] = {
-          s[i], s[i + 1], s[i + 2], s[i + 3]};
-    }
-    asm volatile("bar.sync %0, %1;" ::"r"(team + 1), "n"(kTeam * 32) : "memory");
-#pragma unroll
-    for (int i = 0; i < S::kScores; i += 4) {
-      float4 sum = {};
-#pragma unroll
-      for (uint32_t w = 0; w < kTeam; ++w) {
-        const float4 x =
-            reinterpret_cast<const float4*>(mine)[(w * (S::kScores / 4) + i / 4) * 32 + lane];
-        sum.x += x.x, sum.y += x.y, sum.z += x.z, sum.w += x.w;
-      }
-      s[i] = sum.x, s[i + 1] = sum.y, s[i + 2] = sum.z, s[i + 3] = sum.w;
-    }
-  }
-}
-
-/// Running softmax of one or two vectors of a thread.
+/// The running softmax with weights as an operand.
 template <class S, bool kPairs>
-struct Running {
-  static constexpr int kHalves = kPairs ? 1 : 2;
-  float m[kHalves], l[kHalves];
-  int64_t low[kHalves], high[kHalves];  // keys that the vector sees: [low, high]
+struct Running : RunningSoftmax<S, kPairs> {
+  using Base = RunningSoftmax<S, kPairs>;
+  using Base::high, Base::kHalves, Base::l, Base::low, Base::m;
 
-  __device__ __forceinline__ void start(const AttentionArgs& a, const RowBlock& b) {
-#pragma unroll
-    for (int h = 0; h < kHalves; ++h) {
-      const uint32_t v = threadIdx.x % 32 / 4 + 8u * static_cast<uint32_t>(h);
-      const uint32_t row = v / a.group;
-      m[h] = -INFINITY;
-      l[h] = 0.0f;
-      high[h] = row < b.n ? static_cast<int64_t>(b.first_key + row) : -1;
-      low[h] = static_cast<int64_t>(b.low);
-      if (a.p.kv.window != 0) low[h] = max(low[h], high[h] + 1 - int64_t{a.p.kv.window});
-    }
-  }
   /// Masks the scores, turns them into weights as an A operand, rescales o when a maximum grew.
   __device__ __forceinline__ void fold(float (&s)[S::kScores], uint64_t tile, bool bf16,
                                        SumRegs<S>& o, uint32_t (&p)[4]) {
@@ -331,18 +277,7 @@ struct Running {
       factor[h] = m[h] == -INFINITY ? 0.0f : exp2_approx(m[h] - top);
       m[h] = top;
     }
-    if (__any_sync(0xFFFFFFFFu, grew)) {
-#pragma unroll
-      for (int c = 0; c < S::kValueChunks; ++c) {
-#pragma unroll
-        for (int j = 0; j < 8; ++j) {
-#pragma unroll
-          for (int i = 0; i < 4; ++i) o[c][j][i] *= factor[i / 2 % kHalves];
-        }
-      }
-#pragma unroll
-      for (int h = 0; h < kHalves; ++h) l[h] *= factor[h];
-    }
+    Base::rescale(grew, factor, o);
 #pragma unroll
     for (int h = 0; h < kHalves; ++h) {
       float w[4];
@@ -360,68 +295,6 @@ struct Running {
     }
   }
 };
-
-/// The teams' sums to shared memory: m, l [teams][16], o [teams][kVectors][kDim].
-template <class S, bool kPairs, int kSlice, int kTeam>
-__device__ __forceinline__ void park(const Running<S, kPairs>& run, const SumRegs<S>& o,
-                                     uint32_t team, uint32_t member, float* shared) {
-  const uint32_t lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
-  float *m = shared + team * 16, *l = shared + S::kTeams * 16 + team * 16;
-  float* sums = shared + 2 * S::kTeams * 16 + team * S::kVectors * S::kDim + member * kSlice;
-#pragma unroll
-  for (int h = 0; h < Running<S, kPairs>::kHalves; ++h) {
-    float sum = run.l[h];
-    sum += __shfl_xor_sync(0xFFFFFFFFu, sum, 1);
-    sum += __shfl_xor_sync(0xFFFFFFFFu, sum, 2);
-    const uint32_t v = g + 8u * static_cast<uint32_t>(h);
-    if (t == 0 && member == 0) {
-      m[v] = run.m[h];
-      l[v] = sum;
-    }
-#pragma unroll
-    for (int c = 0; c < S::kValueChunks; ++c) {
-      const uint32_t d = static_cast<uint32_t>(c) * 64 + 16 * t;
-      if (kSlice % 64 != 0 && d >= kSlice) continue;
-      float* to = sums + v * S::kDim + d;
-#pragma unroll
-      for (int j = 0; j < 8; ++j) {
-        to[j] = kPairs ? o[c][j][0] + o[c][j][2] : o[c][j][2 * h];
-        to[8 + j] = kPairs ? o[c][j][1] + o[c][j][3] : o[c][j][2 * h + 1];
-      }
-    }
-  }
-}
-
-/// Merges the teams; the result goes to `o`, or to `part` as a partial one.
-template <class S>
-__device__ __forceinline__ void merge_teams(const AttentionArgs& a, const RowBlock& b, uint32_t kv,
-                                            const float* shared, float* part) {
-  const uint32_t n = b.n * a.group;
-  const float *m = shared, *l = shared + S::kTeams * 16, *sums = shared + 2 * S::kTeams * 16;
-  const uint32_t first_row = a.p.batch.table.sequences[b.sequence].first_row + b.row0;
-  for (uint32_t i = threadIdx.x; i < n * S::kDim; i += kThreads) {
-    const uint32_t v = i / S::kDim, d = i % S::kDim;
-    float top = -INFINITY, sum = 0.0f, all = 0.0f;
-#pragma unroll
-    for (uint32_t w = 0; w < S::kTeams; ++w) top = fmaxf(top, m[w * 16 + v]);
-#pragma unroll
-    for (uint32_t w = 0; w < S::kTeams; ++w) {
-      const float f = m[w * 16 + v] == -INFINITY ? 0.0f : exp2_approx(m[w * 16 + v] - top);
-      all = fmaf(f, l[w * 16 + v], all);
-      sum = fmaf(f, sums[(w * S::kVectors + v) * S::kDim + d], sum);
-    }
-    if (part == nullptr) {
-      store_result(a.p, first_row + v / a.group, kv * a.group + v % a.group, d,
-                   all > 0.0f ? sum / all : 0.0f);
-    } else {
-      part[i] = sum;
-      if (d == 0) {
-        part[n * S::kDim + v] = top;
-        part[n * S::kDim + n + v] = all;
-      }
-    }
-  }
-}
 
 template <int kSlice, int kTeam, bool kPairs>
 __global__ void __launch_bounds__(kThreads, 2)

@@ -27,12 +27,28 @@ __device__ __forceinline__ uint64_t wgmma_operand(uint32_t shared_address) {
          (uint64_t{64} << 32) | (uint64_t{1} << 62);
 }
 
+/// d += a (64 x 16 over the warpgroup) * b (16 x 64); kDims: the 64 columns of b
+/// are contiguous.
+template <bool kDims>
+__device__ __forceinline__ void wgmma_64(float (*d)[4], const uint32_t (&a)[4], uint64_t b) {
+  asm volatile(
+      "wgmma.mma_async.sync.aligned.m64n64k16.f32.f16.f16 {"
+      "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "
+      "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31 "
+      "}, {%32, %33, %34, %35}, %36, 1, 1, 1, %37;\n"
+      : "+f"(d[0][0]), "+f"(d[0][1]), "+f"(d[0][2]), "+f"(d[0][3]), "+f"(d[1][0]), "+f"(d[1][1]),
+        "+f"(d[1][2]), "+f"(d[1][3]), "+f"(d[2][0]), "+f"(d[2][1]), "+f"(d[2][2]), "+f"(d[2][3]),
+        "+f"(d[3][0]), "+f"(d[3][1]), "+f"(d[3][2]), "+f"(d[3][3]), "+f"(d[4][0]), "+f"(d[4][1]),
+        "+f"(d[4][2]), "+f"(d[4][3]), "+f"(d[5][0]), "+f"(d[5][1]), "+f"(d[5][2]), "+f"(d[5][3]),
+        "+f"(d[6][0]), "+f"(d[6][1]), "+f"(d[6][2]), "+f"(d[6][3]), "+f"(d[7][0]), "+f"(d[7][1]),
+        "+f"(d[7][2]), "+f"(d[7][3])
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "n"(kDims ? 1 : 0));
+}
 /// The first kN rows of x: d += a (64 x 16 over the warpgroup) * b (16 x kN).
 template <uint32_t kN>
-__device__ __forceinline__ void wgmma_f16(float (&d)[32][4], const uint32_t (&a)[4], uint64_t b);
+__device__ __forceinline__ void wgmma_f16(float (*d)[4], const uint32_t (&a)[4], uint64_t b);
 template <>
-__device__ __forceinline__ void wgmma_f16<32>(float (&d)[32][4], const uint32_t (&a)[4],
-                                              uint64_t b) {
+__device__ __forceinline__ void wgmma_f16<32>(float (*d)[4], const uint32_t (&a)[4], uint64_t b) {
   asm volatile(
       "wgmma.mma_async.sync.aligned.m64n32k16.f32.f16.f16 {"
       "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15 "
@@ -43,24 +59,11 @@ __device__ __forceinline__ void wgmma_f16<32>(float (&d)[32][4], const uint32_t 
       : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b));
 }
 template <>
-__device__ __forceinline__ void wgmma_f16<64>(float (&d)[32][4], const uint32_t (&a)[4],
-                                              uint64_t b) {
-  asm volatile(
-      "wgmma.mma_async.sync.aligned.m64n64k16.f32.f16.f16 {"
-      "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "
-      "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31 "
-      "}, {%32, %33, %34, %35}, %36, 1, 1, 1, 0;\n"
-      : "+f"(d[0][0]), "+f"(d[0][1]), "+f"(d[0][2]), "+f"(d[0][3]), "+f"(d[1][0]), "+f"(d[1][1]),
-        "+f"(d[1][2]), "+f"(d[1][3]), "+f"(d[2][0]), "+f"(d[2][1]), "+f"(d[2][2]), "+f"(d[2][3]),
-        "+f"(d[3][0]), "+f"(d[3][1]), "+f"(d[3][2]), "+f"(d[3][3]), "+f"(d[4][0]), "+f"(d[4][1]),
-        "+f"(d[4][2]), "+f"(d[4][3]), "+f"(d[5][0]), "+f"(d[5][1]), "+f"(d[5][2]), "+f"(d[5][3]),
-        "+f"(d[6][0]), "+f"(d[6][1]), "+f"(d[6][2]), "+f"(d[6][3]), "+f"(d[7][0]), "+f"(d[7][1]),
-        "+f"(d[7][2]), "+f"(d[7][3])
-      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b));
+__device__ __forceinline__ void wgmma_f16<64>(float (*d)[4], const uint32_t (&a)[4], uint64_t b) {
+  wgmma_64<false>(d, a, b);
 }
 template <>
-__device__ __forceinline__ void wgmma_f16<96>(float (&d)[32][4], const uint32_t (&a)[4],
-                                              uint64_t b) {
+__device__ __forceinline__ void wgmma_f16<96>(float (*d)[4], const uint32_t (&a)[4], uint64_t b) {
   asm volatile(
       "wgmma.mma_async.sync.aligned.m64n96k16.f32.f16.f16 {"
       "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "
@@ -79,8 +82,7 @@ __device__ __forceinline__ void wgmma_f16<96>(float (&d)[32][4], const uint32_t 
       : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b));
 }
 template <>
-__device__ __forceinline__ void wgmma_f16<128>(float (&d)[32][4], const uint32_t (&a)[4],
-                                               uint64_t b) {
+__device__ __forceinline__ void wgmma_f16<128>(float (*d)[4], const uint32_t (&a)[4], uint64_t b) {
   asm volatile(
       "wgmma.mma_async.sync.aligned.m64n128k16.f32.f16.f16 {"
       "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "
@@ -103,8 +105,7 @@ __device__ __forceinline__ void wgmma_f16<128>(float (&d)[32][4], const uint32_t
       : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b));
 }
 template <>
-__device__ __forceinline__ void wgmma_f16<160>(float (&d)[32][4], const uint32_t (&a)[4],
-                                               uint64_t b) {
+__device__ __forceinline__ void wgmma_f16<160>(float (*d)[4], const uint32_t (&a)[4], uint64_t b) {
   asm volatile(
       "wgmma.mma_async.sync.aligned.m64n160k16.f32.f16.f16 {"
       "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "
@@ -131,8 +132,7 @@ __device__ __forceinline__ void wgmma_f16<160>(float (&d)[32][4], const uint32_t
       : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b));
 }
 template <>
-__device__ __forceinline__ void wgmma_f16<192>(float (&d)[32][4], const uint32_t (&a)[4],
-                                               uint64_t b) {
+__device__ __forceinline__ void wgmma_f16<192>(float (*d)[4], const uint32_t (&a)[4], uint64_t b) {
   asm volatile(
       "wgmma.mma_async.sync.aligned.m64n192k16.f32.f16.f16 {"
       "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "
@@ -163,8 +163,7 @@ __device__ __forceinline__ void wgmma_f16<192>(float (&d)[32][4], const uint32_t
       : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b));
 }
 template <>
-__device__ __forceinline__ void wgmma_f16<256>(float (&d)[32][4], const uint32_t (&a)[4],
-                                               uint64_t b) {
+__device__ __forceinline__ void wgmma_f16<256>(float (*d)[4], const uint32_t (&a)[4], uint64_t b) {
   asm volatile(
       "wgmma.mma_async.sync.aligned.m64n256k16.f32.f16.f16 {"
       "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "

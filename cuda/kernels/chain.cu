@@ -396,7 +396,7 @@ ChainProduct chain_product(const ChainStep& step) {
 }
 
 /// Offsets in shared memory, and what is left for the rings; 0 bytes when it is too little.
-void divide_memory(ChainLaunch* l, uint32_t n_warps, uint32_t limit) {
+void divide_memory(ChainLaunch* l, uint32_t limit) {
   uint32_t units = 0, panels = 0, all_panels = 0, widest = 0;
   for (uint32_t k = 0; k < l->n_products; ++k) {
     const ChainProduct& q = l->products[k];
@@ -411,35 +411,22 @@ void divide_memory(ChainLaunch* l, uint32_t n_warps, uint32_t limit) {
     }
   }
   const uint32_t image = (fixed_map(units).bytes + 127) / 128 * 128;
-  const uint32_t part = (panels + n_warps) * kPanelRows * 4, range = (panels * 8 + 15) / 16 * 16;
+  const uint32_t part = (panels + kChainWarps) * kPanelRows * 4,
+                 range = (panels * 8 + 15) / 16 * 16;
   const uint32_t rest = image + part + range +
-                        all_panels * static_cast<uint32_t>(sizeof(ChainPanel)) + kMaxWarps * 4 +
+                        all_panels * static_cast<uint32_t>(sizeof(ChainPanel)) + kChainWarps * 4 +
                         kMaxChainSteps * static_cast<uint32_t>(sizeof(Work)) +
-                        n_warps * (kSlots * 8 + 8);
-  l->ring_bytes = limit > rest ? (limit - rest) / n_warps / 128 * 128 : 0;
+                        kChainWarps * (kSlots * 8 + 8);
+  l->ring_bytes = limit > rest ? (limit - rest) / kChainWarps / 128 * 128 : 0;
   if (l->ring_bytes < 2 * widest) l->ring_bytes = 0;
-  l->image = l->ring_bytes * n_warps;
+  l->image = l->ring_bytes * kChainWarps;
   l->part = l->image + image;
   l->range = l->part + part;
   l->panels = l->range + range;
   l->sums = l->panels + all_panels * static_cast<uint32_t>(sizeof(ChainPanel));
-  l->works = l->sums + kMaxWarps * 4;
+  l->works = l->sums + kChainWarps * 4;
   l->freed = l->works + kMaxChainSteps * static_cast<uint32_t>(sizeof(Work));
-  l->barriers = l->freed + n_warps * 8;
-}
-
-using ChainKernel = void (*)(ChainLaunch);
-ChainKernel chain_instance(uint32_t warps) {
-  switch (warps) {
-    case 16:
-      return chain_kernel<16>;
-    case 20:
-      return chain_kernel<20>;
-    case 24:
-      return chain_kernel<24>;
-    default:
-      return nullptr;
-  }
+  l->barriers = l->freed + kChainWarps * 8;
 }
 
 }  // namespace
@@ -455,7 +442,7 @@ bool chain_takes(const MatmulConfig& config, const ChainStep& step) {
   const MatmulParams& m = step.product;
   if (!has_chains(config) || m.force_f32 || m.n_rows != 1 || m.n_tasks == 0) return false;
   // Columns that the warps have in registers at once.
-  const uint32_t n_in = m.tasks[0].w.n_in, at_once = kLeastWarps * kUnitColumns;
+  const uint32_t n_in = m.tasks[0].w.n_in, at_once = kChainWarps * kUnitColumns;
   const bool branch = step.branch.y != nullptr;
   bool tiles = true;
   for (uint32_t t = 0; t < m.n_tasks; ++t) {
@@ -483,7 +470,7 @@ ChainLaunch make_launch(const MatmulConfig& config, const ChainStep* steps, uint
     l.splits[k] = {n / blocks, n % blocks, first_more, gated ? 2u : 1u};
     first_more = (first_more + n % blocks) % blocks;
   }
-  divide_memory(&l, tuning.warps, static_cast<uint32_t>(config.max_shared_bytes));
+  divide_memory(&l, static_cast<uint32_t>(config.max_shared_bytes));
   l.ahead = tuning.ahead;
   return l;
 }
@@ -497,8 +484,7 @@ bool chain_fits(const MatmulConfig& config, const ChainStep* steps, uint32_t n_s
 
 Status launch_chain(const MatmulConfig& config, const ChainStep* steps, uint32_t n_steps,
                     std::byte* sync, cudaStream_t stream, const ChainTuning& tuning) {
-  const ChainKernel kernel = chain_instance(tuning.warps);
-  if (n_steps == 0 || n_steps > kMaxChainSteps || kernel == nullptr || sync == nullptr) {
+  if (n_steps == 0 || n_steps > kMaxChainSteps || sync == nullptr) {
     return Status::error(Code::kInternal, "chain of %u products", n_steps);
   }
   for (uint32_t k = 0; k < n_steps; ++k) {
@@ -509,22 +495,19 @@ Status launch_chain(const MatmulConfig& config, const ChainStep* steps, uint32_t
   if (l.ring_bytes == 0) return Status::error(Code::kInternal, "chain: no room for rings");
   LaunchShape shape;
   shape.grid = dim3(static_cast<uint32_t>(config.n_sm));
-  shape.block = dim3(tuning.warps * 32 + 32);
-  shape.shared_bytes = l.barriers + tuning.warps * kSlots * 8;
+  shape.block = dim3(kChainWarps * 32 + 32);
+  shape.shared_bytes = l.barriers + kChainWarps * kSlots * 8;
   shape.stream = stream;
   shape.pdl = config.pdl;
   shape.cooperative = tuning.cooperative;
-  return launch_kernel("chain", shape, kernel, l);
+  return launch_kernel("chain", shape, chain_kernel<kChainWarps>, l);
 }
 
 Status prepare_chain(int max_shared_bytes) {
-  for (const uint32_t warps : {16u, 20u, 24u}) {
-    SHARPI_TRY(kernel_status(
-        cudaFuncSetAttribute(chain_instance(warps), cudaFuncAttributeMaxDynamicSharedMemorySize,
-                             max_shared_bytes),
-        "chain"));
-  }
-  return Status::ok();
+  return kernel_status(
+      cudaFuncSetAttribute(chain_kernel<kChainWarps>, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                           max_shared_bytes),
+      "chain");
 }
 
 }  // namespace sharpi::cuda

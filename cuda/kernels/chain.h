@@ -37,7 +37,6 @@ struct ChainStep {
 
 /// Shapes of launches to measure; the defaults are what was fastest.
 struct ChainTuning {
-  uint32_t warps = 16;         // 16, 20 or 24
   bool cooperative = false;    // the launch itself sees to it that all blocks run at once
   uint32_t ahead = 64u << 10;  // bytes of a block under way at a time
 };

@@ -246,7 +246,7 @@ bool mode_works(Bench& b, int mode) {
   step.product.n_tasks = 1;
   step.product.tasks[0] = {w.m, y.p, 64};
   b.config.pdl = mode % 2 != 0;
-  const Status s = launch_chain(b.config, &step, 1, sync.memory.p, nullptr, {16, mode / 2 != 0});
+  const Status s = launch_chain(b.config, &step, 1, sync.memory.p, nullptr, {mode / 2 != 0});
   const cudaError_t ended = cudaDeviceSynchronize();
   known[mode] = s.is_ok() && ended == cudaSuccess ? 1 : -1;
   if (known[mode] < 0) {
@@ -274,21 +274,19 @@ void run_tests(Bench& b, bool quick) {
       {"K types post", 2560, 2048, 1280, 768, 512, q5k, q4k, q6k, true, Epilogue::kGeGlu},
       {"mixed", 2048, 4096, 6144, 2048, 512, q80, q40, q6k, false, Epilogue::kSwiGlu},
   };
-  for (const uint32_t warps : {16u}) {  // more leave the published shapes no room for rings
-    for (int mode = 0; mode < 4; ++mode) {
-      if ((quick && mode != 3) || !mode_works(b, mode)) continue;
-      b.config.pdl = mode % 2 != 0;
-      const ChainTuning tuning = {warps, mode / 2 != 0};
-      for (const LayerShape& s : odd) check_layer(b, s, tuning, quick ? 2 : 8);
-      if (quick) continue;
-      for (const GgmlType t : {q80, q40, q4k, q5k, q6k}) {
-        check_single(b, t, 768, 144, tuning);
-        check_single(b, t, 17408, 48, tuning);
-        check_single(b, t, 4096, 20480, tuning);
-      }
-      if (mode % 3 == 0) {
-        for (const LayerShape& s : kPublished) check_layer(b, s, tuning, 4);
-      }
+  for (int mode = 0; mode < 4; ++mode) {
+    if ((quick && mode != 3) || !mode_works(b, mode)) continue;
+    b.config.pdl = mode % 2 != 0;
+    const ChainTuning tuning = {mode / 2 != 0};
+    for (const LayerShape& s : odd) check_layer(b, s, tuning, quick ? 2 : 8);
+    if (quick) continue;
+    for (const GgmlType t : {q80, q40, q4k, q5k, q6k}) {
+      check_single(b, t, 768, 144, tuning);
+      check_single(b, t, 17408, 48, tuning);
+      check_single(b, t, 4096, 20480, tuning);
+    }
+    if (mode % 3 == 0) {
+      for (const LayerShape& s : kPublished) check_layer(b, s, tuning, 4);
     }
   }
   std::printf("tests: %d passed, %d failed\n", g_passed, g_failed);
@@ -336,7 +334,7 @@ void bench_layer(Bench& b, const LayerShape& s, bool tune) {
     for (int mode = 0; mode < 4; ++mode) {
       if ((!tune && (ring != 64 || mode < 2)) || !mode_works(b, mode)) continue;
       b.config.pdl = mode % 2 != 0;
-      const ChainTuning tuning = {16, mode / 2 != 0, ring << 10};
+      const ChainTuning tuning = {mode / 2 != 0, ring << 10};
       // One launch a layer; and a small kernel between, as attention's are.
       for (int between = 0; between < (tune ? 1 : 2); ++between) {
         const double ms = time_graph([&](cudaStream_t stream) {

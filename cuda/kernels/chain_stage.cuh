@@ -13,7 +13,7 @@ constexpr uint32_t kSlots = 8;           // units in flight per warp
 constexpr uint32_t kBranchUnits = 2;     // units of a branch that a warp has in registers
 constexpr uint32_t kMaxColumns = 32768;  // of a product
 constexpr uint32_t kMaxPanels = 512;     // of a block, over all products
-constexpr uint32_t kLeastWarps = 16, kMaxWarps = 24;
+constexpr uint32_t kChainWarps = 16;     // of a block that compute
 
 struct ChainTask {
   const uint8_t* data;

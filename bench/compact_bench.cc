@@ -25,10 +25,16 @@
 #include <vector>
 
 #include "gguf/gguf_file.h"
+#include "handles.h"
 #include "model/model_spec.h"
 #include "sharpi.h"
 
 namespace {
+
+using sharpi::bench::ContextPtr;
+using sharpi::bench::ModelPtr;
+using sharpi::bench::PlanPtr;
+using sharpi::bench::SessionPtr;
 
 void must(sharpi_status status, const sharpi_error& err, const char* what) {
   if (status == SHARPI_OK) return;
@@ -47,14 +53,6 @@ uint32_t env_count(const char* name, uint32_t fallback) {
   }
   return static_cast<uint32_t>(value);
 }
-
-struct Destroy {
-  void operator()(sharpi_context* p) const { sharpi_context_destroy(p); }
-  void operator()(sharpi_plan* p) const { sharpi_plan_destroy(p); }
-  void operator()(sharpi_model* p) const { sharpi_model_destroy(p); }
-  void operator()(sharpi_session* p) const { sharpi_session_destroy(p); }
-};
-using SessionPtr = std::unique_ptr<sharpi_session, Destroy>;
 
 /// A model and one session that has read the prompt.
 class Reader {
@@ -160,9 +158,9 @@ class Reader {
   const uint32_t tokens_ = env_count("SHARPI_BENCH_TOKENS", 8);
   uint32_t n_vocab_ = 0;
   double prefill_seconds_ = 0, weight_bytes_ = 0;
-  std::unique_ptr<sharpi_context, Destroy> context_;
-  std::unique_ptr<sharpi_plan, Destroy> plan_;
-  std::unique_ptr<sharpi_model, Destroy> model_;
+  ContextPtr context_;
+  PlanPtr plan_;
+  ModelPtr model_;
   SessionPtr session_;
 };
 

@@ -21,26 +21,21 @@
 #include <utility>
 #include <vector>
 
+#include "handles.h"
 #include "sharpi.h"
 
 namespace {
+
+using sharpi::bench::ContextPtr;
+using sharpi::bench::ModelPtr;
+using sharpi::bench::PlanPtr;
+using sharpi::bench::SessionPtr;
 
 using Clock = std::chrono::steady_clock;
 
 double seconds_since(Clock::time_point start) {
   return std::chrono::duration<double>(Clock::now() - start).count();
 }
-
-struct Destroy {
-  void operator()(sharpi_context* p) const { sharpi_context_destroy(p); }
-  void operator()(sharpi_plan* p) const { sharpi_plan_destroy(p); }
-  void operator()(sharpi_model* p) const { sharpi_model_destroy(p); }
-  void operator()(sharpi_session* p) const { sharpi_session_destroy(p); }
-};
-using ContextPtr = std::unique_ptr<sharpi_context, Destroy>;
-using PlanPtr = std::unique_ptr<sharpi_plan, Destroy>;
-using ModelPtr = std::unique_ptr<sharpi_model, Destroy>;
-using SessionPtr = std::unique_ptr<sharpi_session, Destroy>;
 
 constexpr double kMiB = 1024.0 * 1024.0;
 int n_failed = 0;

@@ -4,7 +4,7 @@
 // memory as planned. Skipped where there is no CUDA device.
 #include <thread>
 
-#include "engine/engine_case.h"
+#include "cuda/device_test.h"
 
 namespace sharpi::testing {
 namespace {
@@ -13,16 +13,8 @@ constexpr int32_t kAll = 1 << 20;  // more slots than experts
 constexpr uint32_t kRows = 64;
 constexpr double kExactBound = 2e-3;
 
-class Experts : public ModelTest {
+class Experts : public DeviceTest {
  protected:
-  void SetUp() override {
-    const ContextPtr context = make_context({});
-    sharpi_device d{};
-    d.struct_size = sizeof d;
-    sharpi_error e = SHARPI_ERROR_INIT;
-    if (sharpi_device_info(context.get(), 1, 0, &d, &e) != SHARPI_OK) GTEST_SKIP() << e.text;
-    ModelTest::SetUp();
-  }
   static Edit with_slots(int32_t n_slots, sharpi_kv_dtype kv = SHARPI_KV_F32) {
     return [=](sharpi_plan_params* p, sharpi_session_params* s) {
       p->arithmetic = SHARPI_ARITHMETIC_EXACT;

@@ -4,7 +4,7 @@
 // several formats in one batch, the bytes of the plan. Skipped where there is no CUDA device.
 #include <map>
 
-#include "engine/engine_case.h"
+#include "cuda/device_test.h"
 #include "support/needle.h"
 
 namespace sharpi::testing {
@@ -50,15 +50,10 @@ std::vector<sharpi_segment_info> segments(const sharpi_model* model) {
   return out;
 }
 
-class Splits : public ModelTest {
+class Splits : public DeviceTest {
  protected:
   void SetUp() override {
-    const ContextPtr context = make_context({});
-    sharpi_device d{};
-    d.struct_size = sizeof d;
-    sharpi_error e = SHARPI_ERROR_INIT;
-    if (sharpi_device_info(context.get(), 1, 0, &d, &e) != SHARPI_OK) GTEST_SKIP() << e.text;
-    ModelTest::SetUp();
+    DeviceTest::SetUp();
     if (IsSkipped()) return;
     const Loaded l = load(path(), setup_with(at({0})));
     n_ = static_cast<int32_t>(l.plan_info.n_layers);

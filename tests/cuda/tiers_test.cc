@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // The GPU against the CPU, both in one program: logits, saved sessions that change tiers, kept
 // rows, memory that comes back, budgets of the device. Skipped where there is no CUDA device.
-#include "engine/engine_case.h"
+#include "cuda/device_test.h"
 
 namespace sharpi::testing {
 namespace {
@@ -17,16 +17,8 @@ Edit on(int32_t n_gpu_layers, const Edit& edit = {}) {
   };
 }
 
-class Tiers : public ModelTest {
+class Tiers : public DeviceTest {
  protected:
-  void SetUp() override {
-    const ContextPtr context = make_context({});
-    sharpi_device d{};
-    d.struct_size = sizeof d;
-    sharpi_error e = SHARPI_ERROR_INIT;
-    if (sharpi_device_info(context.get(), 1, 0, &d, &e) != SHARPI_OK) GTEST_SKIP() << e.text;
-    ModelTest::SetUp();
-  }
   Loaded cpu(const Edit& edit = {}) const { return load(path(), setup_with(on(0, edit))); }
   Loaded gpu(const Edit& edit = {}) const {
     Loaded l = load(path(), setup_with(on(-1, edit)));

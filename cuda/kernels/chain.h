@@ -17,8 +17,9 @@
 namespace sharpi::cuda {
 
 constexpr uint32_t kMaxChainSteps = 6;
-/// Device memory that launches on one stream share; zero before the first.
-constexpr uint64_t kChainSyncBytes = 256;
+/// Device memory that launches on one stream share (chain_launch.h says for what); zero before the
+/// first.
+constexpr uint64_t kChainSyncBytes = 4096 + 2 * 65536 * 4;
 
 /// What a step adds to its input row first: x_out = scale * (x + y), y RMS-normalised when there is
 /// a weight; the product reads x_out.

@@ -239,8 +239,7 @@ std::string CudaModel::paths() const {
     text += "; routed experts: CPU, " + std::to_string(plan_->placement.n_expert_slots) + " slots";
   }
   for (const auto& [type, path] : by_type) text += "; " + type + ": " + path;
-  if (has_chains(config_)) text += "; steps of one row: fixed point, chained";
-  return text;
+  return text + chain_path();
 }
 
 }  // namespace sharpi::cuda

@@ -6,6 +6,7 @@
 // needs a workspace of its own.
 #pragma once
 
+#include <atomic>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -47,6 +48,7 @@ struct PendingChain {
   bool has_branch = false;  // kY waits to be added to the hidden row
   ChainBranch branch;
   bool moved = false;  // the hidden row is in kOtherX instead of kX
+  int64_t behind = -1;  // the layer whose mixer follows the next launch
 };
 
 /// One pass of one submission over one segment: what every block function gets.
@@ -148,7 +150,7 @@ class CudaModel final : public TierModel {
   MatmulParams product(Pass& p, Buf x, uint64_t width, const TensorRef& norm) const;
   Status multiply(Pass& p, const MatmulParams& m) const;
   /// The first products of a mixer, together with experts that wait.
-  Status multiply_first(Pass& p, const MatmulParams& m) const;
+  Status multiply_first(Pass& p, uint32_t layer, const MatmulParams& m) const;
   /// x += W y, through kY when a norm or a scale comes in between.
   Status project_back(Pass& p, Buf from, uint64_t width, const TensorRef& w,
                       const TensorRef& post_norm, float scale) const;
@@ -160,10 +162,13 @@ class CudaModel final : public TierModel {
   // other launch of a block that follows such a product comes after a flush().
   float* hidden(Pass& p) const;
   Status chain(Pass& p, const MatmulParams& m) const;
+  ChainNext chain_next(const Pass& p) const;
   Status chain_branch(Pass& p, const TensorRef& post_norm, float scale) const;
   Status launch_pending(Pass& p) const;
   Status launch_apart(Pass& p, uint32_t n) const;
+  Status add_branch(Pass& p, float* x, const ChainBranch& branch, float* to) const;
   Status flush(Pass& p) const;
+  std::string chain_path() const;
 
   // forward_mixer.cc
   Status attention_block(Pass& p, uint32_t layer) const;
@@ -217,6 +222,7 @@ class CudaModel final : public TierModel {
   std::vector<Segment> segments_;
   mutable std::mutex formats_mutex_;
   std::vector<std::unique_ptr<KvFormat>> formats_;
+  mutable std::atomic<uint32_t> chains_launched_{0}, chains_apart_{0};  // of all recordings
   uint32_t last_mixer_ = 0;  // last layer whose mixer is here: rings are flushed after it
   uint32_t n_workspaces_ = 0;
 };

@@ -84,6 +84,9 @@ class Device {
 
   /// The n-th allocation from now fails as if memory had run out (tests); 0 = none.
   void fail_allocation(uint64_t n) { fail_in_.store(n, std::memory_order_relaxed); }
+  /// Chains of models loaded from now on get no more shared memory than this (tests).
+  void limit_chains(int bytes) { chain_bytes_.store(bytes, std::memory_order_relaxed); }
+  int chain_bytes() const { return chain_bytes_.load(std::memory_order_relaxed); }
   Status admit(uint64_t bytes, const char* what) const;
   void retire(uint64_t bytes) const { live_.fetch_sub(bytes, std::memory_order_relaxed); }
 
@@ -99,6 +102,7 @@ class Device {
   std::atomic<bool> opened_{false};
   mutable std::atomic<int> lost_{0};  // the native code of the fault
   mutable std::atomic<uint64_t> live_{0}, fail_in_{0};
+  std::atomic<int> chain_bytes_{1 << 30};
 };
 
 /// Makes a device the calling thread's current one, and puts the host's back at the end.

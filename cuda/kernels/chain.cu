@@ -127,7 +127,7 @@ __device__ __forceinline__ void take_panels(const ChainLaunch& p, uint32_t k, co
 /// The block's part of each product, and the table of its panels: a product each warp.
 template <uint32_t kWarps>
 __device__ __forceinline__ void lay_out(const ChainLaunch& p, const ChainView& view) {
-  if (view.warp >= p.n_products) return;
+  if (view.warp >= p.n_listed) return;
   const auto turn_of = [&](const ChainSplit& s) {
     const uint32_t turn = blockIdx.x + gridDim.x - s.first;
     return turn >= gridDim.x ? turn - gridDim.x : turn;
@@ -296,7 +296,8 @@ __global__ void __launch_bounds__(kWarps * 32 + 32, 1)
 }  // namespace
 
 Status launch_chain(const MatmulConfig& config, const ChainStep* steps, uint32_t n_steps,
-                    std::byte* sync, cudaStream_t stream, const ChainTuning& tuning) {
+                    const ChainNext& next, std::byte* sync, cudaStream_t stream,
+                    const ChainTuning& tuning) {
   if (n_steps == 0 || n_steps > kMaxChainSteps || sync == nullptr) {
     return Status::error(Code::kInternal, "chain of %u products", n_steps);
   }
@@ -305,7 +306,7 @@ Status launch_chain(const MatmulConfig& config, const ChainStep* steps, uint32_t
       return Status::error(Code::kInternal, "chain: product %u does not fit", k);
   }
   ChainLaunch l;
-  if (!make_chain_launch(config, steps, n_steps, sync, tuning, &l))
+  if (!make_chain_launch(config, steps, n_steps, next, sync, tuning, &l))
     return Status::error(Code::kInternal, "chain: no launch for these %u products", n_steps);
   LaunchShape shape;
   shape.grid = dim3(static_cast<uint32_t>(config.n_sm));

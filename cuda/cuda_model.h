@@ -93,7 +93,7 @@ class CudaModel final : public TierModel {
   Result<std::unique_ptr<ScoreScratch>> create_score_scratch(uint32_t n_slots, uint32_t n_queries,
                                                              bool values) const override;
   void use_expert_host(Workspace& workspace, ExpertHost* host) override;
-  bool expert_stats(ExpertStats* out) const override;
+  bool expert_stats(sharpi_expert_stats* out) const override;
   std::vector<uint64_t> expert_uses(uint32_t layer) const override;
   Status pin_experts(std::span<const ExpertId> experts) override;
   std::vector<MemoryRow> memory_rows() const override;

@@ -13,7 +13,7 @@ void CudaModel::use_expert_host(Workspace& workspace, ExpertHost* host) {
   static_cast<CudaWorkspace&>(workspace).experts.host = host;
 }
 
-bool CudaModel::expert_stats(ExpertStats* out) const {
+bool CudaModel::expert_stats(sharpi_expert_stats* out) const {
   if (experts_ == nullptr) return false;
   *out = experts_->stats();
   return true;

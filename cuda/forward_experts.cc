@@ -115,7 +115,7 @@ Status CudaModel::answered_experts(Pass& p, uint32_t layer, Buf to, bool add) co
   return launch_add_answer(a, p.ws.lane());
 }
 
-/// Under the device's turn(), as every step.
+/// Under the device's turn().
 Status CudaModel::serve_graph(const Segment& segment, Pass& p, cudaGraphExec_t graph) const {
   GraphLine line(*device_, p.ws.experts, *experts_, spec(), segment, p.n_rows(),
                  uses_slots(p.n_rows()), p.ws.lane());

@@ -47,7 +47,7 @@ struct PendingChain {
   ChainStep steps[kMaxChainSteps];
   bool has_branch = false;  // kY waits to be added to the hidden row
   ChainBranch branch;
-  bool moved = false;  // the hidden row is in kOtherX instead of kX
+  bool moved = false;   // the hidden row is in kOtherX instead of kX
   int64_t behind = -1;  // the layer whose mixer follows the next launch
 };
 

@@ -66,8 +66,8 @@ Status CudaModel::launch_pending(Pass& p) const {
     return launch_apart(p, n);
   }
   chains_launched_.fetch_add(1, std::memory_order_relaxed);
-  return launch_chain(p.config, c.steps, n, next, p.ws.get<std::byte>(Buf::kChainSync),
-                      p.ws.lane(), tuning);
+  return launch_chain(p.config, c.steps, n, next, p.ws.get<std::byte>(Buf::kChainSync), p.ws.lane(),
+                      tuning);
 }
 
 /// What the chain behind a mixer begins with: the mixer's output and the gate and up products.
@@ -135,7 +135,8 @@ std::string CudaModel::chain_path() const {
   if (!launched && !apart) return {};
   const std::string text = "; steps of one row: ";
   if (!launched) return text + "launch by launch, no room for chains";
-  return text + "fixed point, chained" + (apart ? ", in part launch by launch for want of room" : "");
+  return text + "fixed point, chained" +
+         (apart ? ", in part launch by launch for want of room" : "");
 }
 
 }  // namespace sharpi::cuda

@@ -2,13 +2,14 @@
 // Products of one row, one after the other, in one launch of one block a multiprocessor: sixteen
 // warps compute, one more copies.
 // Weights are constants: every warp knows from the start which units (16 rows x 256 columns) of
-// which product it will read, and keeps its ring in shared memory full of them, across products and
-// from before the grid dependency resolves. Between products the blocks meet: a counter in device
-// memory that only grows. What a product costs besides its bytes (the sums of its pieces, the way
-// of its outputs through L2 and of the next input into shared memory) passes while the rings fill.
+// which product it will read; its ring in shared memory is kept full of them (chain_feed.cuh),
+// across products and from before the grid dependency resolves. Between products outputs are handed
+// on through L2 (chain_stage.cuh): whoever reads a row waits for its values, nobody for a barrier
+// over the grid. What a product costs besides its bytes (the sums of its pieces, the way of its
+// outputs through L2 and of the next input into shared memory) passes while the rings fill.
 // A block owns whole panels (16 rows) of each product; the blocks that get one more take turns from
 // product to product, and the rings even out the rest.
-// Bound: W bytes / memory bandwidth, while the units in the rings last longer than a meeting.
+// Bound: W bytes / memory bandwidth, while what lies in the rings outlasts what is waited for.
 #include "cuda/kernels/chain_feed.cuh"
 #include "cuda/kernels/chain_stage.cuh"
 #include "cuda/kernels/launch.h"
@@ -191,9 +192,9 @@ __device__ __forceinline__ float piece_sum(const ChainLaunch& p, const ChainView
 /// Where an output of the block goes; nullptr: not there.
 struct ChainOutput {
   float *y, *hand;
-  const float* before;   // what kAdd adds to
-  bool before_handed;    // may still be on its way
-  uint32_t group, e;     // panel of the block's part, row of it
+  const float* before;  // what kAdd adds to
+  bool before_handed;   // may still be on its way
+  uint32_t group, e;    // panel of the block's part, row of it
 };
 __device__ __forceinline__ ChainOutput output_of(const ChainLaunch& p, const ChainView& view,
                                                  const Work& work, uint32_t at) {
@@ -211,8 +212,8 @@ __device__ __forceinline__ ChainOutput output_of(const ChainLaunch& p, const Cha
 
 /// The outputs of the block leave; `first` is a thread's first one, `old` what kAdd adds to in it.
 template <uint32_t kWarps>
-__device__ __forceinline__ void leave(const ChainLaunch& p, const ChainView& view,
-                                      const Work& work, uint32_t n_groups, Epilogue epilogue,
+__device__ __forceinline__ void leave(const ChainLaunch& p, const ChainView& view, const Work& work,
+                                      uint32_t n_groups, Epilogue epilogue,
                                       const ChainOutput& first, float norm, float scale,
                                       float old) {
 #pragma unroll 1

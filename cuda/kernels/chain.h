@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: MIT
 // Products of one row that follow each other, in one launch: one block a multiprocessor, every warp
 // streams its units of all the products through a ring in shared memory, whatever it waits for
-// meanwhile (chain.cu). The row is rounded to 16 bits in fixed point (fixed_product.cuh), codes and
-// their sums under integer scales are exact. Compute capability 9.0 and up.
-// Thread rule: pure functions. Blocks wait for each other: two chains must not run on a device at
-// once (Device::turn()), and nothing else that runs there may wait for a chain.
+// meanwhile (chain.cu; docs/architecture.md says how and when). The row is rounded to 16 bits in
+// fixed point (fixed_product.cuh), codes and their sums under integer scales are exact. Compute
+// capability 9.0 and up. Thread rule: pure functions. Blocks wait for each other: two chains must
+// not run on a device at once (Device::turn()), and nothing else that runs there may wait for a
+// chain.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -27,7 +28,7 @@ struct ChainBranch {
   const float* y = nullptr;  // [n_in]; nullptr: the step has no branch
   const float* weight = nullptr;
   float eps = 0.0f, scale = 1.0f;
-  float* x_out = nullptr;  // [n_in]; no step before reads or writes it, nor this step x through it
+  float* x_out = nullptr;  // [n_in]; neither x nor y, nor what the step before reads
 };
 
 /// `product` as launch_matmul takes it, without workspace. Steps may read what earlier ones wrote.
@@ -46,8 +47,8 @@ struct ChainNext {
 
 /// Shapes of launches, to measure and to test; the defaults are what was fastest.
 struct ChainTuning {
-  bool cooperative = false;    // the launch itself sees to it that all blocks run at once
-  uint32_t ahead = 64u << 10;  // bytes of a block under way at a time
+  bool cooperative = false;      // the launch itself sees to it that all blocks run at once
+  uint32_t ahead = 64u << 10;    // bytes of a block under way at a time
   uint32_t window = 128u << 10;  // bytes of a block in L2 before they are copied
   int shared_bytes = 1 << 30;    // of a block at most
 };

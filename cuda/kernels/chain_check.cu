@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 // A program of its own: chains of products of one row against the same products launch by launch,
 // bit for bit from run to run, and the speed of both on the layers of published models.
-// Usage: chain_check [test] [quick] [race] (small parts of it, for slow tools) [bench] [tune] (bench
-// of every shape of launch) [8b] (only the first model's layer)
+// Usage: chain_check [test] [quick] [race] (small parts of it, for slow tools) [bench] [tune]
+// (bench of every shape of launch) [8b] (only the first model's layer)
 #include "cuda/kernels/chain.h"
 #include "cuda/kernels/check_support.cuh"
 #include "cuda/kernels/elementwise.h"

@@ -56,10 +56,11 @@ struct UnitWalk {
   }
 };
 
-/// The warp that copies: lane w keeps the ring of warp w full. A slot's barriers say when a unit has
-/// arrived and when its warp is done with it. What is under way stays limited: whatever else a block
-/// reads would wait behind it. Further ahead than a ring reaches, and into the next launch, units
-/// are brought into L2: the memory works on while rings are full, blocks meet and attention runs.
+/// The warp that copies: lane w keeps the ring of warp w full. A slot's barriers say when a unit
+/// has arrived and when its warp is done with it. What is under way stays limited: whatever else a
+/// block reads would wait behind it. Further ahead than a ring reaches, and into the next launch,
+/// units are brought into L2: the memory works on while rings are full, blocks meet and attention
+/// runs.
 template <uint32_t kWarps>
 struct Feed {
   UnitWalk<kWarps> copy, fetch;

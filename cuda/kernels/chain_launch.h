@@ -68,9 +68,9 @@ struct ChainLaunch {
   float* handed;       // two sets of kHandedFloats
   uint32_t n_handed;   // floats of a set in use
   uint32_t n_products;
-  uint32_t n_listed;  // with the first products of the next launch: their weights go into L2
-  uint32_t window;    // bytes of a warp's units that are in L2 ahead of its ring
-  uint32_t ring_bytes;                                         // of a warp
+  uint32_t n_listed;    // with the first products of the next launch: their weights go into L2
+  uint32_t window;      // bytes of a warp's units that are in L2 ahead of its ring
+  uint32_t ring_bytes;  // of a warp
   uint32_t image, part, range, panels, sums, works, slots;  // offsets in shared memory
   uint32_t shared_bytes;
   uint32_t ahead;  // bytes under way, of all warps, beyond which each has only one unit under way

@@ -72,8 +72,7 @@ bool divide_memory(ChainLaunch* l, uint32_t limit) {
                  range = (panels * 8 + 15) / 16 * 16,
                  table = all_panels * static_cast<uint32_t>(sizeof(ChainPanel)),
                  works = (kMaxListed + 1) * static_cast<uint32_t>(sizeof(Work));
-  const uint32_t rest =
-      image + part + range + table + kChainWarps * 4 + works + sizeof(ChainSlots);
+  const uint32_t rest = image + part + range + table + kChainWarps * 4 + works + sizeof(ChainSlots);
   l->ring_bytes = limit > rest ? (limit - rest) / kChainWarps / 128 * 128 : 0;
   l->image = l->ring_bytes * kChainWarps;
   l->part = l->image + image;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// What chain.cu is told and keeps in shared memory, and what happens between two of its products:
-// the blocks meet, the next input is staged.
+// What chain.cu keeps in shared memory, and what happens between two of its products: a row is
+// taken from those who hand it on, and staged.
 // Thread rule: device code.
 #pragma once
 

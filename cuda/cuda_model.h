@@ -47,8 +47,7 @@ struct PendingChain {
   ChainStep steps[kMaxChainSteps];
   bool has_branch = false;  // kY waits to be added to the hidden row
   ChainBranch branch;
-  bool moved = false;   // the hidden row is in kOtherX instead of kX
-  int64_t behind = -1;  // the layer whose mixer follows the next launch
+  bool moved = false;  // the hidden row is in kOtherX instead of kX
 };
 
 /// One pass of one submission over one segment: what every block function gets.
@@ -151,7 +150,7 @@ class CudaModel final : public TierModel {
   MatmulParams product(Pass& p, Buf x, uint64_t width, const TensorRef& norm) const;
   Status multiply(Pass& p, const MatmulParams& m) const;
   /// The first products of a mixer, together with experts that wait.
-  Status multiply_first(Pass& p, uint32_t layer, const MatmulParams& m) const;
+  Status multiply_first(Pass& p, const MatmulParams& m) const;
   /// x += W y, through kY when a norm or a scale comes in between.
   Status project_back(Pass& p, Buf from, uint64_t width, const TensorRef& w,
                       const TensorRef& post_norm, float scale) const;
@@ -163,7 +162,6 @@ class CudaModel final : public TierModel {
   // other launch of a block that follows such a product comes after a flush().
   float* hidden(Pass& p) const;
   Status chain(Pass& p, const MatmulParams& m) const;
-  ChainNext chain_next(const Pass& p) const;
   Status chain_branch(Pass& p, const TensorRef& post_norm, float scale) const;
   Status launch_pending(Pass& p) const;
   Status launch_apart(Pass& p, uint32_t n) const;

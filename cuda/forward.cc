@@ -169,7 +169,7 @@ Status CudaModel::multiply(Pass& p, const MatmulParams& m) const {
   return launch_matmul(p.config, m, p.ws.lane());
 }
 
-Status CudaModel::multiply_first(Pass& p, uint32_t layer, const MatmulParams& m) const {
+Status CudaModel::multiply_first(Pass& p, const MatmulParams& m) const {
   MoeStepParams step = p.moe.step;
   step.after = m;
   if (p.moe.waits && moe_step_takes(p.config, step)) {
@@ -179,10 +179,7 @@ Status CudaModel::multiply_first(Pass& p, uint32_t layer, const MatmulParams& m)
   }
   SHARPI_TRY(launch_waiting(p));
   SHARPI_TRY(chain(p, m));
-  p.chain.behind = layer;
-  const Status flushed = flush(p);
-  p.chain.behind = -1;
-  return flushed;
+  return flush(p);
 }
 
 Status CudaModel::launch_waiting(Pass& p) const {

@@ -4,8 +4,6 @@
 // A norm of an output before the residual add waits as well and becomes part of the next product's
 // input; meanwhile the hidden row moves between kX and kOtherX, because blocks that are ahead must
 // not overwrite what others still read. Between chains it is in kX.
-#include <initializer_list>
-
 #include "cuda/cuda_model.h"
 
 namespace sharpi::cuda {
@@ -58,34 +56,15 @@ Status CudaModel::launch_pending(Pass& p) const {
   if (n == 1 && c.steps[0].branch.y == nullptr) {
     return launch_matmul(p.config, c.steps[0].product, p.ws.lane());
   }
-  const ChainNext next = chain_next(p);
   ChainTuning tuning;
   tuning.shared_bytes = device_->chain_bytes();
-  if (!chain_fits(p.config, c.steps, n, next, tuning)) {
+  if (!chain_fits(p.config, c.steps, n, tuning)) {
     chains_apart_.fetch_add(1, std::memory_order_relaxed);
     return launch_apart(p, n);
   }
   chains_launched_.fetch_add(1, std::memory_order_relaxed);
-  return launch_chain(p.config, c.steps, n, next, p.ws.get<std::byte>(Buf::kChainSync), p.ws.lane(),
+  return launch_chain(p.config, c.steps, n, p.ws.get<std::byte>(Buf::kChainSync), p.ws.lane(),
                       tuning);
-}
-
-/// What the chain behind a mixer begins with: the mixer's output and the gate and up products.
-ChainNext CudaModel::chain_next(const Pass& p) const {
-  ChainNext next;
-  if (p.chain.behind < 0) return next;
-  const auto layer = static_cast<size_t>(p.chain.behind);
-  const LayerSpec& l = spec().layers[layer];
-  const auto add = [&](Epilogue epilogue, std::initializer_list<const TensorRef*> tensors) {
-    MatmulParams& m = next.products[next.n++];
-    m.n_rows = 1;
-    m.epilogue = epilogue;
-    for (const TensorRef* t : tensors) m.tasks[m.n_tasks++].w = matrix(*t);
-  };
-  add(Epilogue::kStore, {l.mixer == MixerKind::kAttention ? &l.attention.o : &l.delta.out});
-  if (l.ffn.kind == FfnKind::kDense && plan_->placement.ffn[layer] == TierId::kCuda)
-    add(Epilogue::kSwiGlu, {&l.ffn.gate, &l.ffn.up});
-  return next;
 }
 
 /// The first n steps that wait, each in a launch of its own.

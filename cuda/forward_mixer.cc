@@ -37,7 +37,7 @@ Status CudaModel::project_qkv(Pass& p, uint32_t layer) const {
     m.tasks[m.n_tasks++] = {matrix(a.k), p.ws.get(Buf::kK), kv};
     if (!a.v_from_k) m.tasks[m.n_tasks++] = {matrix(a.v), p.ws.get(Buf::kV), kv};
   }
-  return multiply_first(p, layer, m);
+  return multiply_first(p, m);
 }
 
 Status CudaModel::describe_rows(Pass& p, uint32_t layer, QkvParams* rows) const {
@@ -116,7 +116,7 @@ Status CudaModel::delta_block(Pass& p, uint32_t layer) const {
   m.tasks[1] = {matrix(d.gate), p.ws.get(Buf::kZ), d.value_dim()};
   m.tasks[2] = {matrix(d.alpha), p.ws.get(Buf::kAlpha), d.n_v_heads};
   m.tasks[3] = {matrix(d.beta), p.ws.get(Buf::kBeta), d.n_v_heads};
-  SHARPI_TRY(multiply_first(p, layer, m));
+  SHARPI_TRY(multiply_first(p, m));
   const StateLayout::Layer& at = *state_layout_.find(layer);
   DeltaNetParams t;
   t.batch = p.batch;

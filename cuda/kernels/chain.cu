@@ -128,7 +128,7 @@ __device__ __forceinline__ void take_panels(const ChainLaunch& p, uint32_t k, co
 /// The block's part of each product, and the table of its panels: a product each warp.
 template <uint32_t kWarps>
 __device__ __forceinline__ void lay_out(const ChainLaunch& p, const ChainView& view) {
-  if (view.warp >= p.n_listed) return;
+  if (view.warp >= p.n_products) return;
   const auto turn_of = [&](const ChainSplit& s) {
     const uint32_t turn = blockIdx.x + gridDim.x - s.first;
     return turn >= gridDim.x ? turn - gridDim.x : turn;
@@ -189,48 +189,34 @@ __device__ __forceinline__ float piece_sum(const ChainLaunch& p, const ChainView
   return sum;
 }
 
-/// Where an output of the block goes; nullptr: not there.
-struct ChainOutput {
-  float *y, *hand;
-  const float* before;  // what kAdd adds to
-  bool before_handed;   // may still be on its way
-  uint32_t group, e;    // panel of the block's part, row of it
-};
-__device__ __forceinline__ ChainOutput output_of(const ChainLaunch& p, const ChainView& view,
-                                                 const Work& work, uint32_t at) {
-  ChainOutput o;
-  o.group = at / kPanelRows;
-  o.e = at % kPanelRows;
-  const ChainPanel& panel = panel_table(p, view.shared)[work.base + o.group];
-  float* handed = handed_set(p, view);
-  o.y = panel.stores ? panel.y + o.e : nullptr;
-  o.hand = panel.hand != kNotHanded ? handed + panel.hand + o.e : nullptr;
-  o.before_handed = panel.before != kNotHanded;
-  o.before = o.before_handed ? handed + panel.before + o.e : panel.y + o.e;
-  return o;
+/// Where what kAdd adds to is, for output e of a panel.
+__device__ __forceinline__ const float* before_of(const ChainPanel& panel, const float* handed,
+                                                  uint32_t e) {
+  return panel.before == kNotHanded ? panel.y + e : handed + panel.before + e;
 }
 
-/// The outputs of the block leave; `first` is a thread's first one, `old` what kAdd adds to in it.
+/// The outputs of the block leave; `old` is what kAdd adds to in a thread's first output.
 template <uint32_t kWarps>
-__device__ __forceinline__ void leave(const ChainLaunch& p, const ChainView& view, const Work& work,
-                                      uint32_t n_groups, Epilogue epilogue,
-                                      const ChainOutput& first, float norm, float scale,
-                                      float old) {
-#pragma unroll 1
-  for (uint32_t at = threadIdx.x; at < n_groups * kPanelRows; at += kWarps * 32) {
-    const bool is_first = at == threadIdx.x;
-    const ChainOutput o = is_first ? first : output_of(p, view, work, at);
-    const float sum = piece_sum(p, view, o.group, o.e) * norm;
-    float y = sum * scale;
-    if (is_gated(epilogue)) {
-      y = gated_value(epilogue, sum, piece_sum(p, view, n_groups + o.group, o.e) * norm);
-    } else if (epilogue == Epilogue::kAdd) {
-      float before = is_first ? old : load_fresh(o.before);
-      while (o.before_handed && is_missing(before)) before = load_fresh(o.before);
+__device__ __forceinline__ void leave(const ChainLaunch& p, const ChainProduct& q,
+                                      const ChainView& view, const Work& work, float norm,
+                                      float scale, float old) {
+  const ChainPanel* panels = panel_table(p, view.shared) + work.base;
+  float* handed = handed_set(p, view);
+  for (uint32_t at = threadIdx.x; at < work.n_groups * kPanelRows; at += kWarps * 32) {
+    const uint32_t group = at / kPanelRows, e = at % kPanelRows;
+    const ChainPanel& panel = panels[group];
+    const float first = piece_sum(p, view, group, e) * norm;
+    float y = first * scale;
+    if (is_gated(q.epilogue)) {
+      y = gated_value(q.epilogue, first, piece_sum(p, view, work.n_groups + group, e) * norm);
+    } else if (q.epilogue == Epilogue::kAdd) {
+      const float* from = before_of(panel, handed, e);
+      float before = at == threadIdx.x ? old : load_fresh(from);
+      while (panel.before != kNotHanded && is_missing(before)) before = load_fresh(from);
       y += before;
     }
-    if (o.hand != nullptr) hand_on(o.hand, y);
-    if (o.y != nullptr) *o.y = y;
+    if (panel.hand != kNotHanded) hand_on(handed + panel.hand + e, y);
+    if (panel.stores) panel.y[e] = y;
   }
 }
 
@@ -289,9 +275,11 @@ __global__ void __launch_bounds__(kWarps * 32 + 32, 1)
     meet<kWarps>();
     float old = 0.0f, scale = 1.0f;
     if (threadIdx.x < work.n_groups * kPanelRows) {
+      const ChainPanel* panels = panel_table(p, view.shared) + work.base;
       if (q.row_scale != nullptr) scale = load_fresh(q.row_scale);
       if (q.epilogue == Epilogue::kAdd)
-        old = load_fresh(output_of(p, view, work, threadIdx.x).before);
+        old = load_fresh(before_of(panels[threadIdx.x / kPanelRows], handed_set(p, view),
+                                   threadIdx.x % kPanelRows));
     }
     if (k + 1 < p.n_products) {
       prefetch_norms<kWarps>(p.products[k + 1]);
@@ -299,14 +287,9 @@ __global__ void __launch_bounds__(kWarps * 32 + 32, 1)
       clear_other_set<kWarps>(p, view);
     }
     take_panels<kWarps>(p, k, view, work, take);
-    // What takes time to find out is found out before the others are waited for.
     const float norm = input_norm(p, q, view);
-    const uint32_t n_groups = work.n_groups;
-    const Epilogue epilogue = q.epilogue;
-    ChainOutput first = {};
-    if (threadIdx.x < n_groups * kPanelRows) first = output_of(p, view, work, threadIdx.x);
     meet<kWarps>();
-    leave<kWarps>(p, view, work, n_groups, epilogue, first, norm, scale, old);
+    leave<kWarps>(p, q, view, work, norm, scale, old);
   }
   if (threadIdx.x == 0) p.states[blockIdx.x] = {state.launches + 1, p.n_handed};
 }
@@ -314,8 +297,7 @@ __global__ void __launch_bounds__(kWarps * 32 + 32, 1)
 }  // namespace
 
 Status launch_chain(const MatmulConfig& config, const ChainStep* steps, uint32_t n_steps,
-                    const ChainNext& next, std::byte* sync, cudaStream_t stream,
-                    const ChainTuning& tuning) {
+                    std::byte* sync, cudaStream_t stream, const ChainTuning& tuning) {
   if (n_steps == 0 || n_steps > kMaxChainSteps || sync == nullptr) {
     return Status::error(Code::kInternal, "chain of %u products", n_steps);
   }
@@ -324,7 +306,7 @@ Status launch_chain(const MatmulConfig& config, const ChainStep* steps, uint32_t
       return Status::error(Code::kInternal, "chain: product %u does not fit", k);
   }
   ChainLaunch l;
-  if (!make_chain_launch(config, steps, n_steps, next, sync, tuning, &l))
+  if (!make_chain_launch(config, steps, n_steps, sync, tuning, &l))
     return Status::error(Code::kInternal, "chain: no launch for these %u products", n_steps);
   LaunchShape shape;
   shape.grid = dim3(static_cast<uint32_t>(config.n_sm));

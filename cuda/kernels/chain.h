@@ -37,20 +37,11 @@ struct ChainStep {
   ChainBranch branch;
 };
 
-constexpr uint32_t kMaxChainNext = 2;
-/// The first products of the launch that follows on the stream, as far as they are known: their
-/// weights are brought into L2 meanwhile. Nothing but the shapes and places of weights is read.
-struct ChainNext {
-  uint32_t n = 0;
-  MatmulParams products[kMaxChainNext];
-};
-
 /// Shapes of launches, to measure and to test; the defaults are what was fastest.
 struct ChainTuning {
-  bool cooperative = false;      // the launch itself sees to it that all blocks run at once
-  uint32_t ahead = 64u << 10;    // bytes of a block under way at a time
-  uint32_t window = 128u << 10;  // bytes of a block in L2 before they are copied
-  int shared_bytes = 1 << 30;    // of a block at most
+  bool cooperative = false;    // the launch itself sees to it that all blocks run at once
+  uint32_t ahead = 64u << 10;  // bytes of a block under way at a time
+  int shared_bytes = 1 << 30;  // of a block at most
 };
 
 bool has_chains(const MatmulConfig& config);
@@ -58,12 +49,11 @@ bool chain_takes(const MatmulConfig& config, const ChainStep& step);
 /// Every step must be one that chain_takes(). config.pdl: weights are fetched while the preceding
 /// grid still runs.
 Status launch_chain(const MatmulConfig& config, const ChainStep* steps, uint32_t n_steps,
-                    const ChainNext& next, std::byte* sync, cudaStream_t stream,
-                    const ChainTuning& tuning = {});
+                    std::byte* sync, cudaStream_t stream, const ChainTuning& tuning = {});
 /// Whether one launch has room for these steps, each of which chain_takes(), and their rows can be
 /// handed on within it.
 bool chain_fits(const MatmulConfig& config, const ChainStep* steps, uint32_t n_steps,
-                const ChainNext& next, const ChainTuning& tuning = {});
+                const ChainTuning& tuning = {});
 /// Raises the shared-memory limit of the kernels.
 Status prepare_chain(int max_shared_bytes);
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 // A program of its own: chains of products of one row against the same products launch by launch,
 // bit for bit from run to run, and the speed of both on the layers of published models.
-// Usage: chain_check [test] [quick] [race] (small parts of it, for slow tools) [bench] [tune]
-// (bench of every shape of launch) [8b] (only the first model's layer)
+// Usage: chain_check [test] [quick] (a small part of it, for slow tools) [bench] [tune] (bench of
+// every shape of launch) [8b] (only the first model's layer)
 #include "cuda/kernels/chain.h"
 #include "cuda/kernels/check_support.cuh"
 #include "cuda/kernels/elementwise.h"
@@ -103,13 +103,6 @@ std::vector<ChainStep> chain_steps(const LayerShape& s, const LayerMatrices& w, 
   return steps;
 }
 
-/// What a launch is told about one of these steps behind it.
-ChainNext next_of(const std::vector<ChainStep>& steps) {
-  ChainNext next;
-  for (next.n = 0; next.n < kMaxChainNext; ++next.n) next.products[next.n] = steps[next.n].product;
-  return next;
-}
-
 /// The same steps one by one; branches by the residual kernel, in place.
 void launch_apart(const Bench& b, std::vector<ChainStep> steps, const LayerShape& s, const Rows& r,
                   cudaStream_t stream) {
@@ -198,8 +191,8 @@ void check_layer(Bench& b, const LayerShape& s, const ChainTuning& tuning, int r
   for (int i = 0; i < repeats; ++i) {
     in.put(chained);
     const std::vector<ChainStep> steps = chain_steps(s, m, chained);
-    must(launch_chain(b.config, steps.data(), static_cast<uint32_t>(steps.size()), next_of(steps),
-                      sync.memory.p, nullptr, tuning),
+    must(launch_chain(b.config, steps.data(), static_cast<uint32_t>(steps.size()), sync.memory.p,
+                      nullptr, tuning),
          s.name);
     must(cudaDeviceSynchronize(), s.name);
     const std::vector<std::vector<float>> got = outputs(s, chained);
@@ -233,7 +226,7 @@ void check_single(Bench& b, GgmlType t, uint32_t n_in, uint32_t n_out, const Cha
   step.product.tasks[0] = {w.m, y.p, n_out};
   must(launch_matmul(b.config, step.product, nullptr), "product");
   step.product.tasks[0].y = z.p;
-  must(launch_chain(b.config, &step, 1, {}, sync.memory.p, nullptr, tuning), "chain");
+  must(launch_chain(b.config, &step, 1, sync.memory.p, nullptr, tuning), "chain");
   must(cudaDeviceSynchronize(), "chain");
   expect_close(std::string("single ") + ggml_traits(t).name + " " + std::to_string(n_out) + "x" +
                    std::to_string(n_in),
@@ -253,7 +246,7 @@ bool mode_works(Bench& b, int mode) {
   step.product.n_tasks = 1;
   step.product.tasks[0] = {w.m, y.p, 64};
   b.config.pdl = mode % 2 != 0;
-  const Status s = launch_chain(b.config, &step, 1, {}, sync.memory.p, nullptr, {mode / 2 != 0});
+  const Status s = launch_chain(b.config, &step, 1, sync.memory.p, nullptr, {mode / 2 != 0});
   const cudaError_t ended = cudaDeviceSynchronize();
   known[mode] = s.is_ok() && ended == cudaSuccess ? 1 : -1;
   if (known[mode] < 0) {
@@ -285,9 +278,7 @@ void run_tests(Bench& b, bool quick, bool race) {
   for (int mode = 0; mode < 4; ++mode) {
     if ((quick && mode != 3) || !mode_works(b, mode)) continue;
     b.config.pdl = mode % 2 != 0;
-    ChainTuning tuning = {mode / 2 != 0};
-    if (mode == 0) tuning.window = 0;
-    if (mode == 2) tuning.window = 1u << 20, tuning.ahead = 1u << 20;
+    const ChainTuning tuning = {mode / 2 != 0};
     for (const LayerShape& s : odd) {
       if (!race || &s - odd < 2) check_layer(b, s, tuning, race ? 1 : quick ? 2 : 8);
     }
@@ -322,33 +313,8 @@ double layer_bytes(const LayerShape& s, const Rotations& w) {
 
 void report(const LayerShape& s, const Rotations& w, const char* what, double ms) {
   const double us = ms * 1000 / kLayers, bytes = layer_bytes(s, w);
-  std::printf("%-10s %-40s %7.2f us/layer %5.2f TB/s %3.0f%%\n", s.name, what, us, bytes / us / 1e6,
+  std::printf("%-10s %-34s %7.2f us/layer %5.2f TB/s %3.0f%%\n", s.name, what, us, bytes / us / 1e6,
               100 * bytes / (us * 1e-6) / kBandwidth);
-}
-
-void bench_chain(Bench& b, const LayerShape& s, const Rotations& w, const Rows& r,
-                 const ChainTuning& tuning, bool between) {
-  Sync sync;
-  const double ms = time_graph([&](cudaStream_t stream) {
-    for (uint32_t l = 0; l < kLayers; ++l) {
-      const std::vector<ChainStep> steps = chain_steps(s, matrices(w, l), r);
-      must(launch_chain(b.config, steps.data(), static_cast<uint32_t>(steps.size()),
-                        next_of(chain_steps(s, matrices(w, l + 1), r)), sync.memory.p, stream,
-                        tuning),
-           "chain");
-      if (!between) continue;
-      ResidualParams p;
-      p.x = r.x.p;
-      p.n_rows = 1;
-      p.width = s.d;
-      must(launch_residual(p, {stream, b.config.pdl}), "residual");
-    }
-  });
-  char what[80];
-  std::snprintf(what, sizeof what, "chain ahead %u window %u%s%s%s", tuning.ahead >> 10,
-                tuning.window >> 10, b.config.pdl ? " pdl" : "", tuning.cooperative ? " coop" : "",
-                between ? " +kernel" : "");
-  report(s, w, what, ms);
 }
 
 void bench_layer(Bench& b, const LayerShape& s, bool tune) {
@@ -358,6 +324,7 @@ void bench_layer(Bench& b, const LayerShape& s, bool tune) {
   const Rows r(s);
   const Inputs in(s);
   in.put(r);
+  Sync sync;
   for (int pdl = 0; pdl < 2; ++pdl) {
     b.config.pdl = pdl != 0;
     const double ms = time_graph([&](cudaStream_t stream) {
@@ -366,18 +333,32 @@ void bench_layer(Bench& b, const LayerShape& s, bool tune) {
     });
     report(s, w, pdl != 0 ? "apart, pdl" : "apart", ms);
   }
-  const ChainTuning usual;
-  for (const uint32_t ahead : {usual.ahead >> 10, 32u, 48u, 96u, 999u}) {
-    for (const uint32_t window : {usual.window >> 10, 0u, 64u, 192u, 256u}) {
-      const bool first = ahead == usual.ahead >> 10 && window == usual.window >> 10;
-      if (!first && !(tune && (ahead == usual.ahead >> 10 || window == usual.window >> 10)))
-        continue;
-      for (int mode = 0; mode < 4; ++mode) {
-        if ((first ? false : mode != 1) || !mode_works(b, mode)) continue;
-        b.config.pdl = mode % 2 != 0;
-        const ChainTuning tuning = {mode / 2 != 0, ahead << 10, window << 10};
-        // One launch a layer; and a small kernel between, as attention's are.
-        for (int between = 0; between < 2; ++between) bench_chain(b, s, w, r, tuning, between != 0);
+  for (const uint32_t ring : {64u, 32u, 96u, 999u}) {
+    for (int mode = 0; mode < 4; ++mode) {
+      if ((!tune && (ring != 64 || mode < 2)) || !mode_works(b, mode)) continue;
+      b.config.pdl = mode % 2 != 0;
+      const ChainTuning tuning = {mode / 2 != 0, ring << 10};
+      // One launch a layer; and a small kernel between, as attention's are.
+      for (int between = 0; between < (tune ? 1 : 2); ++between) {
+        const double ms = time_graph([&](cudaStream_t stream) {
+          for (uint32_t l = 0; l < kLayers; ++l) {
+            const std::vector<ChainStep> steps = chain_steps(s, matrices(w, l), r);
+            must(launch_chain(b.config, steps.data(), static_cast<uint32_t>(steps.size()),
+                              sync.memory.p, stream, tuning),
+                 "chain");
+            if (between != 0) {
+              ResidualParams p;
+              p.x = r.x.p;
+              p.n_rows = 1;
+              p.width = s.d;
+              must(launch_residual(p, {stream, b.config.pdl}), "residual");
+            }
+          }
+        });
+        char what[64];
+        std::snprintf(what, sizeof what, "chain ahead %u%s%s%s", ring, b.config.pdl ? " pdl" : "",
+                      tuning.cooperative ? " cooperative" : "", between != 0 ? " +kernel" : "");
+        report(s, w, what, ms);
       }
     }
   }

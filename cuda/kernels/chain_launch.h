@@ -15,7 +15,6 @@ constexpr uint32_t kMaxPanels = 512;     // of a block, over all products
 constexpr uint32_t kChainWarps = 16;     // of a block that compute
 constexpr uint32_t kMaxChainBlocks = 512;
 constexpr uint32_t kHandedFloats = 65536;  // of the rows that the steps of a launch hand on
-constexpr uint32_t kMaxListed = kMaxChainSteps + kMaxChainNext;
 constexpr uint32_t kNotHanded = ~0u;
 
 /// What a block remembers from launch to launch.
@@ -68,14 +67,12 @@ struct ChainLaunch {
   float* handed;       // two sets of kHandedFloats
   uint32_t n_handed;   // floats of a set in use
   uint32_t n_products;
-  uint32_t n_listed;    // with the first products of the next launch: their weights go into L2
-  uint32_t window;      // bytes of a warp's units that are in L2 ahead of its ring
-  uint32_t ring_bytes;  // of a warp
+  uint32_t ring_bytes;                                      // of a warp
   uint32_t image, part, range, panels, sums, works, slots;  // offsets in shared memory
   uint32_t shared_bytes;
   uint32_t ahead;  // bytes under way, of all warps, beyond which each has only one unit under way
-  ChainSplit splits[kMaxListed];
-  ChainProduct products[kMaxListed];
+  ChainSplit splits[kMaxChainSteps];
+  ChainProduct products[kMaxChainSteps];
 };
 
 struct alignas(16) ChainPanel {
@@ -104,7 +101,6 @@ struct ChainSlots {
 /// The steps as a launch takes them; false: they do not hand on rows as a launch can, or there is
 /// no room.
 bool make_chain_launch(const MatmulConfig& config, const ChainStep* steps, uint32_t n_steps,
-                       const ChainNext& next, std::byte* sync, const ChainTuning& tuning,
-                       ChainLaunch* out);
+                       std::byte* sync, const ChainTuning& tuning, ChainLaunch* out);
 
 }  // namespace sharpi::cuda

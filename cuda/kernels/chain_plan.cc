@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
 #include <algorithm>
+#include <functional>
 
 #include "cuda/kernels/chain_launch.h"
 #include "cuda/kernels/fixed_map.h"
@@ -57,21 +58,20 @@ ChainProduct chain_product(const ChainStep& step) {
 /// Offsets in shared memory, and what is left for the rings; false when it is too little.
 bool divide_memory(ChainLaunch* l, uint32_t limit) {
   uint32_t units = 0, panels = 0, all_panels = 0, widest = 0;
-  for (uint32_t k = 0; k < l->n_listed; ++k) {
+  for (uint32_t k = 0; k < l->n_products; ++k) {
     const ChainProduct& q = l->products[k];
     const uint32_t n =
         (l->splits[k].groups + (l->splits[k].more != 0 ? 1 : 0)) * l->splits[k].members;
-    all_panels += n;
-    if (k >= l->n_products) continue;
     units = std::max(units, q.units);
     panels = std::max(panels, n);
+    all_panels += n;
     for (uint32_t t = 0; t < q.n_tasks; ++t) widest = std::max(widest, q.tasks[t].unit_bytes);
   }
   const uint32_t image = (fixed_map(units).bytes + 127) / 128 * 128;
   const uint32_t part = (panels + kChainWarps) * kPanelRows * 4,
                  range = (panels * 8 + 15) / 16 * 16,
                  table = all_panels * static_cast<uint32_t>(sizeof(ChainPanel)),
-                 works = (kMaxListed + 1) * static_cast<uint32_t>(sizeof(Work));
+                 works = (kMaxChainSteps + 1) * static_cast<uint32_t>(sizeof(Work));
   const uint32_t rest = image + part + range + table + kChainWarps * 4 + works + sizeof(ChainSlots);
   l->ring_bytes = limit > rest ? (limit - rest) / kChainWarps / 128 * 128 : 0;
   l->image = l->ring_bytes * kChainWarps;
@@ -224,8 +224,7 @@ bool chain_takes(const MatmulConfig& config, const ChainStep& step) {
 }
 
 bool make_chain_launch(const MatmulConfig& config, const ChainStep* steps, uint32_t n_steps,
-                       const ChainNext& next, std::byte* sync, const ChainTuning& tuning,
-                       ChainLaunch* out) {
+                       std::byte* sync, const ChainTuning& tuning, ChainLaunch* out) {
   const auto blocks = static_cast<uint32_t>(config.n_sm);
   ChainLaunch& l = *out;
   l = {};
@@ -233,28 +232,22 @@ bool make_chain_launch(const MatmulConfig& config, const ChainStep* steps, uint3
   l.states = reinterpret_cast<ChainState*>(sync);
   l.handed = reinterpret_cast<float*>(sync + kMaxChainBlocks * sizeof(ChainState));
   uint32_t first_more = 0;
-  const auto list = [&](const ChainStep& step) {
-    const uint32_t n = groups_of(step.product);
-    const bool gated = is_gated_epilogue(step.product.epilogue);
-    l.splits[l.n_listed] = {n / blocks, n % blocks, first_more, gated ? 2u : 1u};
-    l.products[l.n_listed++] = chain_product(step);
+  for (uint32_t k = 0; k < n_steps; ++k) {
+    l.products[l.n_products++] = chain_product(steps[k]);
+    const uint32_t n = groups_of(steps[k].product);
+    const bool gated = is_gated_epilogue(steps[k].product.epilogue);
+    l.splits[k] = {n / blocks, n % blocks, first_more, gated ? 2u : 1u};
     first_more = (first_more + n % blocks) % blocks;
-  };
-  for (uint32_t k = 0; k < n_steps; ++k) list(steps[k]);
-  l.n_products = l.n_listed;
-  first_more = 0;  // as that launch will split
-  for (uint32_t k = 0; k < next.n && chain_takes(config, {next.products[k], {}}); ++k)
-    list({next.products[k], {}});
+  }
   l.ahead = tuning.ahead;
-  l.window = tuning.window / kChainWarps;
   const int limit = std::min(config.max_shared_bytes, tuning.shared_bytes);
   return divide_memory(&l, static_cast<uint32_t>(limit)) && Wiring(steps, &l).run();
 }
 
 bool chain_fits(const MatmulConfig& config, const ChainStep* steps, uint32_t n_steps,
-                const ChainNext& next, const ChainTuning& tuning) {
+                const ChainTuning& tuning) {
   ChainLaunch launch;
-  return make_chain_launch(config, steps, n_steps, next, nullptr, tuning, &launch);
+  return make_chain_launch(config, steps, n_steps, nullptr, tuning, &launch);
 }
 
 }  // namespace sharpi::cuda

@@ -42,7 +42,7 @@ __device__ __forceinline__ ChainSlots& slots_of(const ChainLaunch& p, const Chai
 }
 /// Behind the parts of the products: what the block remembered, as thread 0 read it.
 __device__ __forceinline__ ChainState& state_of(const ChainLaunch& p, const ChainView& view) {
-  return *reinterpret_cast<ChainState*>(view.shared + p.works + kMaxListed * sizeof(Work));
+  return *reinterpret_cast<ChainState*>(view.shared + p.works + kMaxChainSteps * sizeof(Work));
 }
 __device__ __forceinline__ float* handed_set(const ChainLaunch& p, const ChainView& view) {
   return p.handed + (state_of(p, view).launches & 1) * kHandedFloats;

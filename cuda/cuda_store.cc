@@ -262,6 +262,11 @@ KvView CudaSession::view(uint32_t layer) const {
   return layout_.view(layer, ranges_[static_cast<size_t>(layout_.group_of_layer[layer])].data());
 }
 
+uint64_t CudaSession::held_bytes_of(uint32_t group, uint32_t n_slots) const {
+  const KvGroup& g = layout_.groups[group];
+  return DeviceRange::held_bytes(range_bytes(g, shape_.n_ctx), g.block_bytes(n_slots));
+}
+
 Status CudaSession::reserve(uint32_t group, uint32_t n_slots) {
   SHARPI_TRY(ranges_[group].commit(layout_.groups[group].block_bytes(n_slots)));
   capacity_[group] = std::max(capacity_[group], n_slots);

@@ -48,6 +48,7 @@ class CudaSession final : public TierSession, public KvStore {
   KvView view(uint32_t layer) const override;
   uint32_t capacity(uint32_t group) const override { return capacity_[group]; }
   uint64_t held_bytes(uint32_t group) const override { return ranges_[group].committed(); }
+  uint64_t held_bytes_of(uint32_t group, uint32_t n_slots) const override;
   Status reserve(uint32_t group, uint32_t n_slots) override;
   void shrink(uint32_t group, uint32_t n_slots) noexcept override;
   Status stage_moves(std::span<const KvMove> moves) override;

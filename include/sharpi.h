@@ -287,7 +287,8 @@ typedef struct sharpi_plan_params {
   uint32_t n_sessions;                         /**< Sessions of the template to price; default 1. */
   uint32_t device;                             /**< Device index for the trunk; UNSET = first GPU. */
   uint64_t device_budget;                      /**< Bytes; default SHARPI_ALL_FREE; more than there are
-                                                    is refused. */
+                                                    is refused. It holds for all that is made of the
+                                                    plan: sessions beyond n_sessions get what is left. */
   uint64_t host_budget;                        /**< The same for anonymous and pinned host memory. */
   double device_rate, pcie_rate, host_rate;    /**< Bytes/s; 0 = measured once per context, by the first
                                                     plan with blocks on both tiers. They give the JSON's
@@ -598,14 +599,18 @@ SHARPI_API sharpi_status sharpi_chat_format(const sharpi_model *model, const sha
 
 /** @defgroup session Session
  *  @{ */
-/** Prices one more session against the memory that is free now. The plan holds the session's rows only.
+/** Prices one more session against what is left of the plan's budgets and the memory that is free now.
+ *  The plan holds the session's rows only.
  *  @param params null = the model plan's template. @return SHARPI_OK; INVALID_ARGUMENT, UNSUPPORTED,
  *  DOES_NOT_FIT. @thread any. @since 1.0 */
 SHARPI_API sharpi_status sharpi_plan_session(const sharpi_model *model, const sharpi_session_params *params,
                                              sharpi_plan **out, sharpi_error *err) SHARPI_NOEXCEPT;
-/** Creates a session and commits everything it will need: decode cannot run out of memory.
+/** Creates a session and commits everything it will need: decode cannot run out of memory. There may
+ *  be more of them than n_sessions while the plan's budgets have room; forks and
+ *  sharpi_session_reserve() count, too, and what a compaction gave back is there for others.
  *  @param params null = the plan's template; otherwise at most what the template priced.
- *  @return SHARPI_OK; DOES_NOT_FIT (names the row that is short), OUT_OF_MEMORY, INVALID_ARGUMENT.
+ *  @return SHARPI_OK; DOES_NOT_FIT (names the row or the budget that is short, and by how many bytes),
+ *  OUT_OF_MEMORY, INVALID_ARGUMENT.
  *  @thread any. @since 1.0 */
 SHARPI_API sharpi_status sharpi_session_create(const sharpi_model *model, const sharpi_session_params *params,
                                                sharpi_session **out, sharpi_error *err) SHARPI_NOEXCEPT;

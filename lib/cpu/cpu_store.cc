@@ -189,6 +189,10 @@ KvView CpuSession::view(uint32_t layer) const {
   return layout_.view(layer, ranges_[static_cast<size_t>(layout_.group_of_layer[layer])].data());
 }
 
+uint64_t CpuSession::held_bytes_of(uint32_t group, uint32_t n_slots) const {
+  return group_held_bytes(layout_.groups[group], n_slots);
+}
+
 Status CpuSession::reserve(uint32_t group, uint32_t n_slots) {
   SHARPI_TRY(ranges_[group].commit(layout_.groups[group].block_bytes(n_slots)));
   capacity_[group] = std::max(capacity_[group], n_slots);

@@ -141,6 +141,8 @@ struct Plan {
   std::vector<std::string> fallbacks;  // what `auto` gave up to fit, one sentence each
   Rates rates;                         // used; 0 = not needed by this plan
   uint64_t expert_slot_bytes = 0;      // of one slot; 0 = there can be none
+  /// What all that is made of this plan may hold; SHARPI_ALL_FREE = what is there.
+  uint64_t device_budget = SHARPI_ALL_FREE, host_budget = SHARPI_ALL_FREE;
   bool n_ctx_is_auto = false, narrowed = false;
   bool session_only = false;  // made by sharpi_plan_session
   std::vector<MemoryRow> rows;

@@ -385,6 +385,8 @@ Result<std::shared_ptr<const Plan>> make_plan(std::shared_ptr<const ModelSpec> s
   }
   ability.expert_slots = plan->expert_slot_bytes != 0;
   plan->device = device == nullptr ? 0 : device->device_index();
+  plan->device_budget = params.device_budget;
+  plan->host_budget = params.host_budget;
   SHARPI_TRY_ASSIGN(const PlacementLadder ladder, PlacementLadder::create(*spec, params, ability));
   SHARPI_TRY_ASSIGN(plan->session, resolve_session_shape(*spec, *params.session, environment));
   plan->n_ctx_is_auto = plan->session.n_ctx == SHARPI_UNSET;

@@ -50,6 +50,18 @@ struct SlotUse {
   }
 };
 
+/// A call that ends otherwise than it should: nothing of it runs on, and the rows of its chunk
+/// reach no ring later.
+struct Abandon {
+  CudaWorkspace* ws;
+  ~Abandon() {
+    if (ws == nullptr) return;
+    ws->pending_ring = -1;
+    const Status ended = ws->stream().wait();
+    (void)ended.is_ok();  // whatever ended the call is what is said
+  }
+};
+
 }  // namespace
 
 Status CudaModel::run(const Segment& segment, const Submission& rows, Workspace& workspace) {
@@ -70,9 +82,11 @@ Status CudaModel::run(const Segment& segment, const Submission& rows, Workspace&
     SHARPI_TRY(experts_->begin(ws.lane()));
     slots.of = experts_.get();
   }
+  Abandon thrown{&ws};
   const uint32_t format = rows.sequences.empty() ? 0 : session_of(rows.sequences[0])->format_index;
   const Status done = segment.streamed ? run_streamed(segment, rows, ws, format)
                                        : run_format(segment, rows, ws, format);
+  thrown.ws = nullptr;
   if (done.is_ok()) return ws.stream().wait();
   ws.pending_ring = -1;  // the rows of a failed chunk must not reach a ring later
   const Status drained = ws.stream().wait();  // nothing runs on when the call returns

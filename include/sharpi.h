@@ -514,7 +514,9 @@ typedef struct sharpi_segment_info {
   uint32_t n_streamed;                         /**< FFN and expert blocks whose weights come over for a call. */
   uint64_t n_calls;                            /**< Times it ran. */
   uint64_t n_rows;                             /**< Rows of all calls. */
-  uint64_t streamed_bytes;                     /**< Weights sent to the GPU, bytes of all calls. */
+  uint64_t streamed_bytes;                     /**< Weights brought to the GPU's staging area, bytes of
+                                                    all calls; routed experts with a slot come from
+                                                    there, the others over the link. */
   double seconds;                              /**< From hand-over to hand-over, all calls. */
 } sharpi_segment_info;
 

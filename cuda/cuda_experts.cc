@@ -389,9 +389,9 @@ ExpertSlots::Residents ExpertSlots::residents(uint32_t layer, const TensorRef& w
   return {};
 }
 
-ExpertStats ExpertSlots::stats() const {
+sharpi_expert_stats ExpertSlots::stats() const {
   const std::lock_guard<std::mutex> lock(mutex_);
-  ExpertStats s;
+  sharpi_expert_stats s{};
   s.n_slots = cache_->n_slots();
   s.n_resident = cache_->n_resident();
   s.n_pinned = cache_->n_pinned();

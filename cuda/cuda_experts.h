@@ -94,7 +94,7 @@ class ExpertSlots {
     const int32_t* place = nullptr;
   };
   Residents residents(uint32_t layer, const TensorRef& w) const;
-  ExpertStats stats() const;
+  sharpi_expert_stats stats() const;
   /// Uses of each expert of a layer.
   std::vector<uint64_t> uses(uint32_t layer) const;
 

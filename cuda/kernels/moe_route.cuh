@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
-// The experts of one row inside moe_step.cu, one warp: which they are as soon as possible, their
-// weights when there is time.
+// The experts of one row inside moe_step.cu. Which they are, as soon as possible: a warp each takes
+// the largest of 32 logits, then every warp for itself the largest of those. Their weights are made
+// later, while there is time.
 // Thread rule: device code.
 #pragma once
 
@@ -15,30 +16,45 @@ __device__ __forceinline__ uint32_t order_key(float f) {
   const uint32_t key = b ^ (static_cast<uint32_t>(static_cast<int32_t>(b) >> 31) | 0x80000000u);
   return f == f ? key : 1u;
 }
-
-/// The n_used largest logits, of equals the lowest id: lane and place n hold expert 32 n + lane.
-template <uint32_t kPerLane>
-__device__ __forceinline__ void choose(const StepArgs& p, const View& v, uint32_t number) {
-  uint64_t word[kPerLane], gate;
-  bool here;
+__device__ __forceinline__ uint64_t await_word(const uint64_t* from, uint32_t number) {
+  uint64_t word;
   do {
-#pragma unroll
-    for (uint32_t n = 0; n < kPerLane; ++n) {
-      const uint32_t id = min(n * 32 + v.lane, p.n_experts - 1);
-      word[n] = look_at(p.logits + id);
-    }
-    gate = look_at(p.logits + p.router_rows - 1);
-    here = is_of(gate, number);
-#pragma unroll
-    for (uint32_t n = 0; n < kPerLane; ++n) here = here && is_of(word[n], number);
-  } while (!__all_sync(~0u, here));
+    word = look_at(from);
+  } while (!is_whole_of(word, number));
+  return word;
+}
 
-  uint32_t key[kPerLane];
+/// One warp: the n_used largest of experts 32 chunk ..., of equals the lower id first.
+__device__ __forceinline__ void leave_candidates(const StepArgs& p, const View& v, uint32_t chunk,
+                                                 uint32_t number) {
+  const uint32_t id = chunk * 32 + v.lane;
+  uint32_t key = 0;
+  if (id < p.n_experts) {
+    const float logit = whole_value(await_word(p.logits + id, number));
+    v.misc->logits[id] = logit;
+    key = order_key(logit);
+  }
+  __syncwarp();
+#pragma unroll 1
+  for (uint32_t j = 0; j < p.n_used; ++j) {
+    const uint32_t best = __reduce_max_sync(~0u, key);
+    const uint32_t lanes = __ballot_sync(~0u, key == best);
+    if ((lanes & -lanes) != 1u << v.lane) continue;
+    v.misc->key[chunk * p.n_used + j] = best;
+    v.misc->candidate[chunk * p.n_used + j] = id;
+    key = 0;
+  }
+}
+
+/// Every warp: the j-th of the experts in lane j.
+template <uint32_t kPerLane>
+__device__ __forceinline__ uint32_t pick(const StepArgs& p, const View& v) {
+  const uint32_t all = (p.n_experts + 31) / 32 * p.n_used;
+  uint32_t key[kPerLane], mine = 0;
 #pragma unroll
   for (uint32_t n = 0; n < kPerLane; ++n) {
-    const uint32_t id = n * 32 + v.lane;
-    key[n] = id < p.n_experts ? order_key(value_of(word[n])) : 0u;
-    v.misc->logits[id] = value_of(word[n]);
+    const uint32_t c = n * 32 + v.lane;
+    key[n] = c < all ? v.misc->key[c] : 0u;
   }
 #pragma unroll 1
   for (uint32_t j = 0; j < p.n_used; ++j) {
@@ -46,56 +62,63 @@ __device__ __forceinline__ void choose(const StepArgs& p, const View& v, uint32_
 #pragma unroll
     for (uint32_t n = 1; n < kPerLane; ++n) most = max(most, key[n]);
     const uint32_t best = __reduce_max_sync(~0u, most);
-    uint32_t hits = 0;
+    uint32_t at = ~0u;  // of equals the first
 #pragma unroll
-    for (uint32_t n = 0; n < kPerLane; ++n) hits |= key[n] == best ? 1u << n : 0u;
-    const uint32_t n_hit = static_cast<uint32_t>(__ffs(static_cast<int>(hits))) - 1;
-    const uint32_t lanes = __ballot_sync(~0u, hits != 0);
-    bool mine = hits != 0;
-    if ((lanes & (lanes - 1)) != 0) {
-      const uint32_t id = n_hit * 32 + v.lane;
-      mine = __reduce_min_sync(~0u, mine ? id : ~0u) == id && mine;
+    for (uint32_t n = 0; n < kPerLane; ++n) {
+      const uint32_t lanes = __ballot_sync(~0u, key[n] == best);
+      const uint32_t c = n * 32 + static_cast<uint32_t>(__ffs(static_cast<int>(lanes))) - 1;
+      at = at == ~0u && lanes != 0 ? c : at;
     }
-    if (mine) v.misc->id[j] = static_cast<int32_t>(n_hit * 32 + v.lane);
+    if (v.lane == j) mine = at;
 #pragma unroll
-    for (uint32_t n = 0; n < kPerLane; ++n) key[n] = mine && n == n_hit ? 0u : key[n];
+    for (uint32_t n = 0; n < kPerLane; ++n) key[n] = n * 32 + v.lane == at ? 0u : key[n];
+  }
+  return v.misc->candidate[mine];
+}
+
+/// The expert that lane j of every warp keeps; where its matrices are goes to shared memory.
+__device__ __forceinline__ uint32_t choose_expert(const StepArgs& p, const View& v) {
+  const uint32_t all = (p.n_experts + 31) / 32 * p.n_used;
+  const uint32_t id = all <= 64 ? pick<2>(p, v) : pick<kMaxExperts / 32>(p, v);
+  if (v.lane < p.n_used) {
+    v.misc->slot[v.warp * kMaxExpertsUsed + v.lane] =
+        p.slot_of_expert != nullptr ? p.slot_of_expert[id] : static_cast<int32_t>(id);
   }
   __syncwarp();
-  if (v.lane < p.n_used) {
-    const int32_t id = v.misc->id[v.lane];
-    v.misc->slot[v.lane] = p.slot_of_expert != nullptr ? p.slot_of_expert[id] : id;
-  }
-  if (v.lane == 0) v.misc->weight[p.n_used] = p.shared_gate != nullptr ? value_of(gate) : 1.0f;
+  return id;
 }
 
-__device__ __forceinline__ void choose_experts(const StepArgs& p, const View& v, uint32_t number) {
-  if (p.n_experts <= 256) {
-    choose<8>(p, v, number);
-  } else {
-    choose<kMaxExperts / 32>(p, v, number);
-  }
-}
+/// Weights of the experts: the j-th in lane j, and that of the shared one.
+struct Weights {
+  float routed, shared;
+};
 
-/// Softmax over all logits; weights of the chosen.
-__device__ __forceinline__ void weigh_experts(const StepArgs& p, const View& v) {
-  const auto part = [](float logit, float largest) {
-    const float e = expf(logit - largest);
+/// Softmax over all logits.
+__device__ __forceinline__ Weights weigh_experts(const StepArgs& p, const View& v, uint32_t id,
+                                                 uint32_t number) {
+  Weights w = {0.0f, 1.0f};
+  if (p.shared_gate != nullptr) {
+    const float dot = whole_value(await_word(p.logits + p.n_experts, number));
+    w.shared = 1.0f / (1.0f + __expf(-dot));
+  }
+  const bool mine = v.lane < p.n_used;
+  const float logit = mine ? v.misc->logits[id] : -INFINITY;
+  const float largest = __shfl_sync(~0u, logit, 0);
+  const auto part = [&](float f) {
+    const float e = __expf(f - largest);
     return e >= 0.0f ? e : 0.0f;  // NaN ends here
   };
-  const float largest = v.misc->logits[v.misc->id[0]];
   float sum = 0.0f;
-  for (uint32_t i = v.lane; i < p.n_experts; i += 32) sum += part(v.misc->logits[i], largest);
+#pragma unroll 1
+  for (uint32_t i = v.lane; i < p.n_experts; i += 32) sum += part(v.misc->logits[i]);
   sum = fmaxf(warp_sum(sum), 0x1p-126f);
-  const bool mine = v.lane < p.n_used;
-  const int32_t id = mine ? v.misc->id[v.lane] : 0;
-  float weight = mine ? part(v.misc->logits[id], largest) / sum : 0.0f;
-  if (p.renormalize) weight /= fmaxf(warp_sum(weight), 0x1p-14f);
-  if (!mine) return;
-  v.misc->weight[v.lane] = weight;
-  if (blockIdx.x == 0) {
-    p.ids[v.lane] = id;
-    p.weights[v.lane] = weight;
+  w.routed = mine ? __fdividef(part(logit), sum) : 0.0f;
+  if (p.renormalize) w.routed = __fdividef(w.routed, fmaxf(warp_sum(w.routed), 0x1p-14f));
+  if (mine && blockIdx.x == 0 && v.warp == 0) {
+    p.ids[v.lane] = static_cast<int32_t>(id);
+    p.weights[v.lane] = w.routed;
   }
+  return w;
 }
 
 }  // namespace sharpi::cuda::step

@@ -207,7 +207,6 @@ void bench_step(Bench& b, const char* name, const StepCase& c, const MoeStepTuni
 void bench_tuning(Bench& b, const char* name, const StepCase& c) {
   const Block k(b.config, c);
   b.config.pdl = true;
-  const auto all = static_cast<uint32_t>(b.config.n_sm);
   const auto row = [&](const char* what, const MoeStepTuning& tuning) {
     std::printf("%-10s %-32s block %6.2f us, with both %6.2f us\n", name, what,
                 layer_us(b.config, k, Fused::kBlock, false, tuning),
@@ -215,13 +214,10 @@ void bench_tuning(Bench& b, const char* name, const StepCase& c) {
   };
   row("as it is", {});
   row("cooperative", {.cooperative = true});
-  row("without prefetch", {.prefetch = false});
-  for (const uint32_t slack : {8u, 32u, 64u, all}) {
-    row(("looks " + std::to_string(slack) + " blocks early").c_str(), {.slack = slack});
-  }
-  row("looks early, without prefetch", {.slack = all, .prefetch = false});
   for (const uint32_t spare : {32u << 10, 64u << 10})
     row(("leaves " + std::to_string(spare >> 10) + " KiB").c_str(), {.spare = spare});
+  for (const uint32_t ring : {7u << 10, 9u << 10})
+    row(("rings of " + std::to_string(ring >> 10) + " KiB").c_str(), {.ring_bytes = ring});
 }
 
 const StepCase k35b = {.d_ff = 512,

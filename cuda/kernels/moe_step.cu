@@ -23,21 +23,8 @@ namespace {
 
 using namespace step;
 
-/// What an earlier launch left, past the first-level cache.
-__device__ __forceinline__ LaneInputs fresh_inputs(const float* x, uint32_t u, uint32_t lane) {
-  const float* at = x + u * kUnitColumns + lane * 4;
-  return {{__ldcg(reinterpret_cast<const float4*>(at)),
-           __ldcg(reinterpret_cast<const float4*>(at + 128))}};
-}
 __device__ __forceinline__ float4 times(float4 a, float4 b) {
   return {a.x * b.x, a.y * b.y, a.z * b.z, a.w * b.w};
-}
-__device__ __forceinline__ void scale_inputs(LaneInputs& in, const float* weight, uint32_t u,
-                                             uint32_t lane) {
-  if (weight == nullptr) return;
-  const auto* w = reinterpret_cast<const float4*>(weight + u * kUnitColumns + lane * 4);
-  in.v[0] = times(in.v[0], w[0]);
-  in.v[1] = times(in.v[1], w[32]);
 }
 /// For the norm's factor, which sums are multiplied by.
 __device__ __forceinline__ void keep_squares(const StepArgs& p, const View& v, uint32_t u,
@@ -56,25 +43,26 @@ __device__ __forceinline__ void keep_squares(const StepArgs& p, const View& v, u
 struct RouterShare {
   const float4* w;
   uint32_t begin, end;  // float4s
-  __device__ __forceinline__ RouterShare(const StepArgs& p, uint32_t warp) {
-    const uint32_t row = blockIdx.x + warp / p.slices * gridDim.x, n4 = p.n_embd / 4;
+  float4 kept[kKept];
+  __device__ __forceinline__ RouterShare(const StepArgs& p, const View& v) {
+    const uint32_t row = blockIdx.x + (v.warp >> p.slice_bits) * gridDim.x, n4 = p.n_embd / 4;
     const float* data = row < p.n_experts ? p.router + uint64_t{row} * p.n_embd : p.shared_gate;
     w = reinterpret_cast<const float4*>(data);
-    const uint32_t slice = warp % p.slices, each = (n4 + p.slices - 1) / p.slices;
+    const uint32_t slices = 1u << p.slice_bits, slice = v.warp % slices,
+                   each = (n4 + slices - 1) >> p.slice_bits;
     begin = min(slice * each, n4);
     end = row < p.router_rows ? min(begin + each, n4) : begin;
-  }
-  __device__ __forceinline__ float4 weight(const StepArgs& p, uint32_t i) const {
-    if (i >= end) return {};
-    float4 a = w[i];
-    if (p.norm_weight != nullptr) a = times(a, reinterpret_cast<const float4*>(p.norm_weight)[i]);
-    return a;
+#pragma unroll
+    for (uint32_t k = 0; k < kKept; ++k) {
+      const uint32_t i = begin + v.lane + 32 * k;
+      kept[k] = i < end ? w[i] : float4{};
+    }
   }
 };
 
+/// The warp's part of a logit, before the norm.
 __device__ __forceinline__ float router_slice(const StepArgs& p, const View& v,
-                                              const RouterShare& share,
-                                              const float4 (&kept)[kKept]) {
+                                              const RouterShare& share) {
   const auto* raw = reinterpret_cast<const float4*>(v.shared + p.raw);
   float sum = 0.0f;
   const auto add = [&](float4 a, float4 x) {
@@ -83,81 +71,92 @@ __device__ __forceinline__ float router_slice(const StepArgs& p, const View& v,
 #pragma unroll
   for (uint32_t k = 0; k < kKept; ++k) {
     const uint32_t i = share.begin + v.lane + 32 * k;
-    if (i < share.end) add(kept[k], raw[i]);
+    if (i < share.end) add(share.kept[k], raw[i]);
   }
+#pragma unroll 1
   for (uint32_t i = share.begin + v.lane + 32 * kKept; i < share.end; i += 32)
-    add(share.weight(p, i), raw[i]);
+    add(share.w[i], raw[i]);
   return warp_sum(sum);
 }
 
-/// Warp 0: the block's logits to everybody. Lane r * slices + k: slice k of the block's row r.
+/// Warp 0: the block's logits to everybody. Lane (r << slice_bits) + k: slice k of the block's row
+/// r.
 __device__ __forceinline__ void leave_logits(const StepArgs& p, const View& v, uint32_t number) {
   float sum = v.lane < kWarps ? v.misc->router[v.lane] : 0.0f;
-  const float norm = norm_factor(p, v, p.norm_weight, p.norm_eps);
-  for (uint32_t d = 1; d < p.slices; d *= 2) sum += __shfl_xor_sync(~0u, sum, static_cast<int>(d));
-  const uint32_t row = blockIdx.x + v.lane / p.slices * gridDim.x;
-  if (v.lane >= kWarps || v.lane % p.slices != 0 || row >= p.router_rows) return;
-  sum *= norm;
-  put_word(p.logits + row, row == p.n_experts ? 1.0f / (1.0f + expf(-sum)) : sum, number);
+  for (uint32_t b = 0; b < p.slice_bits; ++b) sum += __shfl_xor_sync(~0u, sum, 1 << b);
+  const uint32_t row = blockIdx.x + (v.lane >> p.slice_bits) * gridDim.x;
+  if (v.lane < kWarps && v.lane % (1u << p.slice_bits) == 0 && row < p.router_rows)
+    put_whole(p.logits + row, sum, number);
 }
 
-/// A phase's row, as it comes: into the image, or as floats for the router, which kUp begins with.
+/// A phase's row, as it comes, times its norm's weights or those of the experts: into the image, or
+/// as floats for the router, which kUp begins with.
 __device__ __forceinline__ void take_row(const StepArgs& p, const View& v, uint32_t phase,
-                                         uint32_t number) {
-  const bool first = phase == (p.before_x != nullptr ? kBefore : kUp);  // an earlier launch's
-  const float* plain = phase == kBefore ? p.before_x : p.x;
-  const uint64_t* row = phase == kUp ? p.x1 : phase == kDown ? p.h : p.y1;
+                                         uint32_t number, const Weights& weights) {
+  const bool plain = phase == (p.before_x != nullptr ? kBefore : kUp);  // an earlier launch's
+  const void* row = phase == kDown ? p.h : p.y1;
+  if (phase == kBefore) row = p.before_x;
+  if (phase == kUp) row = plain ? static_cast<const void*>(p.x) : p.x1;
   const uint32_t units = phase == kBefore ? p.before_units : phase == kDown ? p.row_units : p.units;
+  const float* norm = phase == kUp ? p.norm_weight : phase == kAfter ? p.after_norm : nullptr;
+  LaneWords next;
+  if (v.warp < units) next.look(row, v.warp, v.lane);
 #pragma unroll 1
   for (uint32_t u = v.warp; u < units; u += kWarps) {
-    LaneInputs in = first ? fresh_inputs(plain, u, v.lane) : take_unit(row, u, v.lane, number);
+    LaneWords now = next;
+    if (u + kWarps < units) next.look(row, u + kWarps, v.lane);
+    LaneInputs times_by = {};
+    if (norm != nullptr) times_by = load_inputs(norm, u * kUnitColumns + v.lane * 4, p.n_embd);
+    while (!plain && !now.are_of(number)) now.look(row, u, v.lane);
+    __syncwarp();
+    LaneInputs in = plain ? now.floats() : now.values();
     if (phase == kUp || phase == kAfter) keep_squares(p, v, u, in);
+    if (phase == kDown) {
+      const uint32_t j = u < p.routed_units ? divide(u, p.by_ff_units) : 0;
+      const float routed = __shfl_sync(~0u, weights.routed, static_cast<int>(j)),
+                  w = u < p.routed_units ? routed : weights.shared;
+      times_by = {{{w, w, w, w}, {w, w, w, w}}};
+    }
+    if (phase == kDown || norm != nullptr) {
+#pragma unroll
+      for (int k = 0; k < 2; ++k) in.v[k] = times(in.v[k], times_by.v[k]);
+    }
     if (phase == kUp) {
       auto* raw = reinterpret_cast<float4*>(v.shared + p.raw);
       raw[u * 64 + v.lane] = in.v[0];
       raw[u * 64 + 32 + v.lane] = in.v[1];
       continue;
     }
-    if (phase == kAfter) scale_inputs(in, p.after_norm, u, v.lane);
-    if (phase == kDown) {
-      const float w = v.misc->weight[u < p.routed_units ? divide(u, p.by_ff_units) : p.n_used];
-#pragma unroll
-      for (int k = 0; k < 2; ++k) in.v[k] = times(in.v[k], {w, w, w, w});
-    }
     stage_fixed(v.shared + p.image, fixed_map(units), u, in, v.lane);
   }
 }
 
-/// Logits to everybody, and the experts; meanwhile the other warps stage x.
-__device__ __forceinline__ void route_block(const StepArgs& p, const View& v,
-                                            const Counters& counters, const RouterShare& share,
-                                            const float4 (&kept)[kKept]) {
-  const float slice = router_slice(p, v, share, kept);
-  if (v.lane == 0) v.misc->router[v.warp] = slice;
+/// Logits to everybody, x into the image, and the experts: the j-th in lane j of every warp.
+__device__ __forceinline__ uint32_t route_block(const StepArgs& p, const View& v, uint32_t number,
+                                                float norm, const RouterShare& share) {
+  const float slice = router_slice(p, v, share);
+  if (v.lane == 0) v.misc->router[v.warp] = slice * norm;
   __syncthreads();
-  if (v.warp != 0) {
+  if (v.warp == 0) {
+    leave_logits(p, v, number);
+  } else {
     const auto* raw = reinterpret_cast<const float4*>(v.shared + p.raw);
+#pragma unroll 1
     for (uint32_t u = v.warp - 1; u < p.units; u += kWarps - 1) {
-      LaneInputs in = {{raw[u * 64 + v.lane], raw[u * 64 + 32 + v.lane]}};
-      scale_inputs(in, p.norm_weight, u, v.lane);
+      const LaneInputs in = {{raw[u * 64 + v.lane], raw[u * 64 + 32 + v.lane]}};
       stage_fixed(v.shared + p.image, fixed_map(p.units), u, in, v.lane);
     }
-    return;
   }
-  leave_logits(p, v, counters.number);
-  __syncwarp();
-  if (v.lane == 0) {
-    counters.count(kBefore + 1);
-    if (p.slack < gridDim.x) counters.await(kBefore + 1);
-  }
-  __syncwarp();
-  choose_experts(p, v, counters.number);
+  const uint32_t chunk = kWarps - 1 - v.warp;  // from the warps that have not staged
+  if (chunk * 32 < p.n_experts) leave_candidates(p, v, chunk, number);
+  __syncthreads();
+  return choose_expert(p, v);
 }
 
 /// act(gate) * up of the block's pairs.
-__device__ __forceinline__ void leave_hidden(const StepArgs& p, const View& v, uint32_t number) {
+__device__ __forceinline__ void leave_hidden(const StepArgs& p, const View& v, float norm,
+                                             uint32_t number) {
   const uint32_t r = threadIdx.x % kPanelRows, pairs = groups_of(p.pairs);
-  const float norm = norm_factor(p, v, p.norm_weight, p.norm_eps);
   for (uint32_t k = threadIdx.x / kPanelRows; k < pairs; k += kThreads / kPanelRows) {
     const float gate = group_sum(p, v.shared, 2 * k, r) * norm,
                 up = group_sum(p, v.shared, 2 * k + 1, r) * norm;
@@ -166,38 +165,13 @@ __device__ __forceinline__ void leave_hidden(const StepArgs& p, const View& v, u
   }
 }
 /// The products of y.
-__device__ __forceinline__ void store_after(const StepArgs& p, const View& v) {
+__device__ __forceinline__ void store_after(const StepArgs& p, const View& v, float norm) {
   const uint32_t r = threadIdx.x % kPanelRows, panels = groups_of(p.after_panels);
-  const float norm = norm_factor(p, v, p.after_norm, p.after_eps);
   for (uint32_t k = threadIdx.x / kPanelRows; k < panels; k += kThreads / kPanelRows) {
     const uint32_t panel = blockIdx.x + k * gridDim.x;
     const uint32_t t = after_task(p, panel);
     p.after_y[t][(panel - p.first_panel[t]) * kPanelRows + r] = group_sum(p, v.shared, k, r) * norm;
   }
-}
-
-/// Brings weights that are known from the start near: the memory has nothing else to do yet.
-__device__ __forceinline__ void prefetch_known(const StepArgs& p) {
-  const uint32_t at = threadIdx.x;
-  const auto bring = [&](const Slab& s, uint32_t panel) {
-    asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(s.data + uint64_t{panel} *
-                                                                                 s.panel_bytes),
-                 "r"(s.panel_bytes)
-                 : "memory");
-  };
-  const uint32_t pairs = groups_of(p.pairs);
-  if (at < pairs && blockIdx.x + at * gridDim.x >= p.routed_pairs) {
-    const uint32_t panel = blockIdx.x + at * gridDim.x - p.routed_pairs;
-    bring(p.slabs[kSharedGate], panel);
-    bring(p.slabs[kSharedUp], panel);
-  }
-  const uint32_t k = at - 64;
-  if (at >= 64 && k < groups_of(p.after_panels)) {
-    const uint32_t panel = blockIdx.x + k * gridDim.x, t = after_task(p, panel);
-    bring(p.slabs[kAfterSlab + t], panel - p.first_panel[t]);
-  }
-  if (at >= 256 && at - 256 < groups_of(p.out_panels) && p.row_units != p.routed_units)
-    bring(p.slabs[kSharedDown], blockIdx.x + (at - 256) * gridDim.x);
 }
 
 __global__ void __launch_bounds__(kThreads, 1) moe_step_kernel(const __grid_constant__ StepArgs p) {
@@ -216,53 +190,40 @@ __global__ void __launch_bounds__(kThreads, 1) moe_step_kernel(const __grid_cons
   mbarrier_init_fence();
   __syncwarp();
   ring.fill(p, v, kBefore);
-  const RouterShare share(p, v.warp);
-  float4 kept[kKept];
-#pragma unroll
-  for (uint32_t k = 0; k < kKept; ++k) kept[k] = share.weight(p, share.begin + v.lane + 32 * k);
-  if (p.prefetch) prefetch_known(p);
+  const RouterShare share(p, v);
   grid_dependency_wait();
-  uint32_t* launches = p.sync + kCounters * 32 + blockIdx.x;
-  const Counters counters = {p.sync, __ldcg(launches) + 1, p.slack};
-  const uint32_t number = counters.number;
+  const uint32_t number = __ldcg(p.sync + blockIdx.x) + 1;
   const uint32_t out = threadIdx.x / kPanelRows, r = threadIdx.x % kPanelRows,
                  o = (blockIdx.x + out * gridDim.x) * kPanelRows + r;
   const bool mine = out < groups_of(p.out_panels);
   float value = p.add && mine ? __ldcg(p.y + o) : 0.0f;
   const uint32_t last = p.n_after != 0 ? kAfter : kDown;
+  uint32_t expert = 0;
 #pragma unroll 1
   for (uint32_t phase = p.before_x != nullptr ? kBefore : kUp;; ++phase) {
-    take_row(p, v, phase, number);
+    Weights weights = {};
+    if (phase == kDown) weights = weigh_experts(p, v, expert, number);
+    take_row(p, v, phase, number, weights);
+    __syncthreads();
+    float norm = 1.0f;
+    if (phase == kUp) norm = norm_factor(p, v, p.norm_weight, p.norm_eps);
+    if (phase == kAfter) norm = norm_factor(p, v, p.after_norm, p.after_eps);
+    if (phase == kUp) expert = route_block(p, v, number, norm, share);
+    run_phase(p, v, ring, phase);
     __syncthreads();
     if (phase == kUp) {
-      route_block(p, v, counters, share, kept);
-      __syncthreads();
-    }
-    run_phase(p, v, ring, phase, [&] {
-      if (phase == kUp && v.warp == 0) weigh_experts(p, v);
-    });
-    __syncthreads();
-    if (phase == kUp) {
-      leave_hidden(p, v, number);
+      leave_hidden(p, v, norm, number);
       grid_dependents_launch();
     } else if (phase == kAfter) {
-      store_after(p, v);
+      store_after(p, v, norm);
     } else if (mine) {
       value += group_sum(p, shared, out, r);
       if (phase == kDown) p.y[o] = value;
       if (phase != last) put_value(phase == kBefore ? p.x1 : p.y1, o, value, number);
     }
     if (phase == last) break;
-    if (threadIdx.x == 0) counters.count(phase == kBefore ? 0 : phase + 1);
-    if (p.slack < gridDim.x) {
-      if (threadIdx.x == kThreads - 32) counters.await(phase == kBefore ? 0 : phase + 1);
-      __syncthreads();
-    }
   }
-  if (threadIdx.x != 0) return;
-  if (p.before_x == nullptr) counters.count(0);
-  if (last == kDown) counters.count(kDown + 1);
-  *launches = number;
+  if (threadIdx.x == 0) p.sync[blockIdx.x] = number;
 }
 
 Slab make_slab(const DeviceMatrix& w) {
@@ -303,9 +264,9 @@ uint64_t shape_memory(uint32_t n_experts, uint32_t n_embd, uint32_t hidden, uint
     at += (n + 15) / 16 * 16 * sizeof(uint64_t);
   };
   take(&p->logits, n_experts + 1);
-  take(&p->x1, n_embd);
-  take(&p->h, uint64_t{hidden} + shared_hidden);
-  take(&p->y1, n_embd);
+  take(&p->x1, n_embd / 2);
+  take(&p->h, (uint64_t{hidden} + shared_hidden) / 2);
+  take(&p->y1, n_embd / 2);
   return at;
 }
 
@@ -317,8 +278,8 @@ void shape_work(const MatmulConfig& config, const MoeStepParams& m, StepArgs* p)
   p->n_experts = m.router.n_out;
   p->n_used = e.n_used;
   p->router_rows = p->n_experts + (m.shared_gate_inp != nullptr ? 1 : 0);
-  p->slices = kWarps;
-  while (p->slices > 1 && kWarps / p->slices * grid < p->router_rows) p->slices /= 2;
+  p->slice_bits = 4;
+  while (p->slice_bits > 0 && (kWarps >> p->slice_bits) * grid < p->router_rows) --p->slice_bits;
   p->units = p->n_embd / kUnitColumns;
   p->ff_units = d_ff / kUnitColumns;
   p->before_units = m.before.n_tasks != 0 ? m.before.tasks[0].w.n_in / kUnitColumns : 1;
@@ -345,8 +306,6 @@ uint32_t shape_step(const MatmulConfig& config, const MoeStepParams& m, const Mo
                     StepArgs* p) {
   set_slabs(m, p);
   shape_work(config, m, p);
-  p->slack = tuning.slack;
-  p->prefetch = tuning.prefetch;
   uint32_t widest = 0;
   for (const Slab& s : p->slabs) widest = std::max(widest, s.unit_bytes);
   const uint32_t groups =
@@ -439,8 +398,8 @@ bool moe_step_takes(const MatmulConfig& config, const MoeStepParams& m) {
   StepArgs p = {};
   const auto grid = static_cast<uint32_t>(config.n_sm);
   return grid <= kMostSm && shape_step(config, m, {}, &p) != 0 &&
-         kWarps / p.slices * grid >= p.router_rows && p.out_panels.each < kThreads / kPanelRows &&
-         m.sync_bytes >= bytes_of(m, nullptr, &p);
+         (kWarps >> p.slice_bits) * grid >= p.router_rows &&
+         p.out_panels.each < kThreads / kPanelRows && m.sync_bytes >= bytes_of(m, nullptr, &p);
 }
 
 Status launch_moe_step(const MatmulConfig& config, const MoeStepParams& m, cudaStream_t stream,

@@ -16,9 +16,8 @@ constexpr uint32_t kWarps = 16;
 constexpr uint32_t kThreads = kWarps * 32;
 constexpr uint32_t kSlots = 8;      // units under way per warp
 constexpr uint32_t kKept = 2;       // float4s of a router row that a lane holds before x is known
-constexpr uint32_t kCounters = 4;   // before, router, up, down
 constexpr uint32_t kMostSm = 1024;  // multiprocessors
-constexpr uint32_t kHeadBytes = kCounters * 128 + kMostSm * 4;
+constexpr uint32_t kHeadBytes = kMostSm * 4;
 constexpr uint32_t kMostGroups = 4096, kMostUnits = 4096;  // of a block, of a row
 
 /// Matrices of all experts: what a unit's address follows from.
@@ -51,7 +50,7 @@ struct StepArgs {
   const float* x;  // before the first phase
   const float* norm_weight;
   float norm_eps, after_eps;
-  bool renormalize, add, prefetch;
+  bool renormalize, add;
   Epilogue activation;
   const float* router;
   const float* shared_gate;  // nullptr: no such row
@@ -60,10 +59,10 @@ struct StepArgs {
   const float* after_norm;
   float *y, *weights;
   int32_t* ids;
-  uint32_t* sync;                  // counters, then each block's number of launches
+  uint32_t* sync;                  // each block's number of launches
   uint64_t *logits, *x1, *h, *y1;  // behind it; h: the routed experts', then the shared one's
-  uint32_t n_embd, n_experts, n_used, slack;
-  uint32_t router_rows, slices;  // all rows; warps that share one
+  uint32_t n_embd, n_experts, n_used;
+  uint32_t router_rows, slice_bits;  // all rows; 1 << slice_bits warps share one
   uint32_t units, ff_units, routed_units, row_units, before_units;  // row_units: all of down
   uint32_t routed_pairs;
   Groups pairs, out_panels, after_panels;
@@ -79,9 +78,9 @@ struct StepArgs {
 struct Misc {
   float router[kWarps];  // partial dots
   float logits[kMaxExperts];
-  float weight[kMaxExpertsUsed + 1];  // [n_used]: of the shared expert
-  int32_t id[kMaxExpertsUsed];
-  int32_t slot[kMaxExpertsUsed];
+  uint32_t key[kMaxExperts];               // of each 32 experts the n_used largest
+  uint32_t candidate[kMaxExperts];         // whose they are
+  int32_t slot[kWarps * kMaxExpertsUsed];  // every warp's own copy
 };
 
 enum Phase : uint32_t { kBefore, kUp, kDown, kAfter, kNoPhase };
@@ -147,7 +146,7 @@ __device__ __forceinline__ Line line_of(const StepArgs& p, const View& v, uint32
       const uint32_t j = divide(pair, p.by_panels);
       panel = pair - j * p.by_panels.divisor;
       slab = kGateSlab + group % 2;
-      slot = v.misc->slot[j];
+      slot = v.misc->slot[v.warp * kMaxExpertsUsed + j];
     }
   } else if (phase == kDown) {
     slab = kSharedDown;
@@ -156,7 +155,7 @@ __device__ __forceinline__ Line line_of(const StepArgs& p, const View& v, uint32
       const uint32_t j = divide(row_unit, p.by_ff_units);
       unit = row_unit - j * p.ff_units;
       slab = kDownSlab;
-      slot = v.misc->slot[j];
+      slot = v.misc->slot[v.warp * kMaxExpertsUsed + j];
     }
   } else if (phase == kAfter) {
     const uint32_t t = after_task(p, panel);
@@ -171,13 +170,15 @@ __device__ __forceinline__ Line line_of(const StepArgs& p, const View& v, uint32
 }
 
 /// Ring of one warp: the units of all phases in their order, as many under way as there is room
-/// for. All lanes know all of it; lane l of 32 holds what is copied l-th.
+/// for. All lanes know all of it; lane l holds what is copied l-th of 32, and what slot l is used
+/// for.
 struct Ring {
   uint32_t base, barriers, bytes;
   uint32_t tail = 0, slot = 0, parity = 0;  // of the next unit to use
   uint32_t head = 0, next_slot = 0, under_way = 0;
   uint32_t phase = kNoPhase, begin = 0, next = 0, count = 0, looked = 0;
   Line line = {};
+  uint32_t held_bytes = 0, held_use = 0;
 
   /// Whether n more bytes have a place; it is at `head` then.
   __device__ __forceinline__ bool finds_room(uint32_t n) {
@@ -207,17 +208,24 @@ struct Ring {
         line = line_of(p, v, phase, begin + min(next + v.lane, count - 1));
         looked += 32;
       }
-      const uint32_t n = __shfl_sync(~0u, line.bytes, static_cast<int>(next % 32));
-      if (n != 0) {
-        if (!finds_room(n)) return;
-        if (v.lane == next % 32) {
+      const uint32_t n = __shfl_sync(~0u, line.bytes, static_cast<int>(next % 32)),
+                     use = __shfl_sync(~0u, line.use, static_cast<int>(next % 32));
+      if (!finds_room(n)) return;
+      if (v.lane == next_slot) {
+        held_bytes = n;
+        held_use = use;
+      }
+      if (v.lane == next % 32) {
+        if (n != 0) {
           mbarrier_expect(barriers + next_slot * 8, n);
           bulk_copy(base + head, line.from, n, barriers + next_slot * 8);
+        } else {
+          mbarrier_arrive(barriers + next_slot * 8);
         }
-        head += n;
-        next_slot = (next_slot + 1) % kSlots;
-        ++under_way;
       }
+      head += n;
+      next_slot = (next_slot + 1) % kSlots;
+      ++under_way;
       ++next;
     }
   }
@@ -292,12 +300,10 @@ __device__ __forceinline__ void leave_piece(const StepArgs& p, const View& v, ui
   }
 }
 
-/// The warp's units of a phase; sums of its pieces of groups go to shared memory. `meanwhile` is
-/// done when the first copies are under way.
-template <class F>
+/// The warp's units of a phase; sums of its pieces of groups go to shared memory.
 __device__ __forceinline__ void run_phase(const StepArgs& p, const View& v, Ring& ring,
-                                          uint32_t phase, const F& meanwhile) {
-  const Share share = share_of(p, phase, v.warp);
+                                          uint32_t phase) {
+  const uint32_t count = share_of(p, phase, v.warp).count;
   const uint32_t units = phase == kDown ? p.row_units : phase == kBefore ? p.before_units : p.units;
   const FixedMap map = fixed_map(units);
   const uint8_t* image = v.shared + p.image;
@@ -305,30 +311,26 @@ __device__ __forceinline__ void run_phase(const StepArgs& p, const View& v, Ring
   const auto* sums = reinterpret_cast<const float*>(image + map.sums);
   const auto* inverse = reinterpret_cast<const float*>(image + map.inverse);
   const uint8_t* stages = v.shared + v.warp * p.ring_bytes;
-  Line line = {};
   float4 acc = {};
   bool first = false;
 #pragma unroll 1
-  for (uint32_t k = 0;; ++k) {
-    ring.fill(p, v, phase == kBefore ? kBefore : kAfter);
-    if (k == 0) meanwhile();
-    if (k == share.count) break;
-    if (k % 32 == 0) line = line_of(p, v, phase, share.begin + min(k + v.lane, share.count - 1));
-    const uint32_t bytes = __shfl_sync(~0u, line.bytes, static_cast<int>(k % 32)),
-                   use = __shfl_sync(~0u, line.use, static_cast<int>(k % 32));
+  for (uint32_t k = 0; k < count; ++k) {
+    if (ring.under_way == 0 || k != 0) ring.fill(p, v, phase == kBefore ? kBefore : kAfter);
+    const uint32_t bytes = __shfl_sync(~0u, ring.held_bytes, static_cast<int>(ring.slot)),
+                   use = __shfl_sync(~0u, ring.held_use, static_cast<int>(ring.slot));
     const uint32_t u = Line::unit(use);
     if (k == 0 || u == 0) {
       acc = {};
       first = u == 0;
     }
+    const uint32_t at = ring.take(bytes);
     if (bytes != 0) {
-      const uint32_t at = ring.take(bytes);
       acc = add_unit(Line::type(use), stages + at, x + u * 512, sums + u * 8, inverse[u],
                      static_cast<int>(v.lane), acc);
-      ring.give_back(bytes);
     }
+    ring.give_back(bytes);
     const bool last = u + 1 == units;
-    if (last || k + 1 == share.count) leave_piece(p, v, Line::group(use), first, last, acc);
+    if (last || k + 1 == count) leave_piece(p, v, Line::group(use), first, last, acc);
   }
 }
 

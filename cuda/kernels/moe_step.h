@@ -43,8 +43,6 @@ bool moe_step_takes(const MatmulConfig& config, const MoeStepParams& p);
 /// What is measured, and not meant to be chosen otherwise.
 struct MoeStepTuning {
   bool cooperative = false;       // the launch itself sees to it that all blocks run at once
-  uint32_t slack = 0;             // blocks that may be late when others look for their values
-  bool prefetch = true;           // known weights into L2 at the start
   uint32_t spare = 0;             // bytes of shared memory left to other kernels
   uint32_t ring_bytes = 1 << 20;  // of a warp, at most
 };

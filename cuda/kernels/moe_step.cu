@@ -198,6 +198,8 @@ __global__ void __launch_bounds__(kThreads, 1) moe_step_kernel(const __grid_cons
   const bool mine = out < groups_of(p.out_panels);
   float value = p.add && mine ? __ldcg(p.y + o) : 0.0f;
   const uint32_t last = p.n_after != 0 ? kAfter : kDown;
+  // Every launch writes every word, so that no word is older than the launch before.
+  if (p.before_x == nullptr && mine) put_value(p.x1, o, value, number);
   uint32_t expert = 0;
 #pragma unroll 1
   for (uint32_t phase = p.before_x != nullptr ? kBefore : kUp;; ++phase) {
@@ -219,7 +221,7 @@ __global__ void __launch_bounds__(kThreads, 1) moe_step_kernel(const __grid_cons
     } else if (mine) {
       value += group_sum(p, shared, out, r);
       if (phase == kDown) p.y[o] = value;
-      if (phase != last) put_value(phase == kBefore ? p.x1 : p.y1, o, value, number);
+      put_value(phase == kBefore ? p.x1 : p.y1, o, value, number);
     }
     if (phase == last) break;
   }

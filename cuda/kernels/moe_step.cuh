@@ -314,8 +314,10 @@ __device__ __forceinline__ void run_phase(const StepArgs& p, const View& v, Ring
   float4 acc = {};
   bool first = false;
 #pragma unroll 1
-  for (uint32_t k = 0; k < count; ++k) {
-    if (ring.under_way == 0 || k != 0) ring.fill(p, v, phase == kBefore ? kBefore : kAfter);
+  for (uint32_t k = 0;; ++k) {
+    // Whatever more has room is fetched when the phase is over and the warp waits anyway.
+    if (ring.under_way <= 1 || k == count) ring.fill(p, v, phase == kBefore ? kBefore : kAfter);
+    if (k == count) break;
     const uint32_t bytes = __shfl_sync(~0u, ring.held_bytes, static_cast<int>(ring.slot)),
                    use = __shfl_sync(~0u, ring.held_use, static_cast<int>(ring.slot));
     const uint32_t u = Line::unit(use);

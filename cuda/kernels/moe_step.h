@@ -5,8 +5,7 @@
 // router.h kernel by kernel. The blocks of a launch wait for each other: no other launch whose
 // blocks do so may run on the device at once (Device::turn()), and nothing else that runs there may
 // wait for one.
-// Thread rule: pure functions; launches that share `sync` must follow each other on one stream, and
-// none of them may stay away while 65536 others run.
+// Thread rule: pure functions; launches that share `sync` must follow each other on one stream.
 #pragma once
 
 #include <cuda_runtime_api.h>

@@ -733,7 +733,9 @@ typedef struct sharpi_session_summary {
   uint64_t kv_payload_bytes, kv_held_bytes;    /**< All KV rows now. */
   uint64_t n_prefill_tokens, n_decode_tokens;  /**< Read by this session so far. */
   double prefill_seconds, decode_seconds;
-  char paths[256];                             /**< Kernel paths taken, such as "q4_k:int8-dot". */
+  char paths[256];                             /**< Kernel paths, such as "cpu avx512; q4_K: int8-dot /
+                                                    int8-panel": of one row / of the most. Cut off with
+                                                    "..."; sharpi_model_json() has them whole. */
 } sharpi_session_summary;
 /** @return SHARPI_OK; INVALID_ARGUMENT. @thread any while no call changes it. @since 1.0 */
 SHARPI_API sharpi_status sharpi_session_info(const sharpi_session *session, sharpi_session_summary *out,

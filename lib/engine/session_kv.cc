@@ -165,7 +165,11 @@ void Session::info(sharpi_session_summary* out) const {
   out->n_decode_tokens = n_decode_;
   out->prefill_seconds = prefill_seconds_;
   out->decode_seconds = decode_seconds_;
-  std::snprintf(out->paths, sizeof out->paths, "%s", model_->paths().c_str());
+  const std::string& paths = model_->paths();
+  const bool whole = paths.size() < sizeof out->paths;
+  std::snprintf(out->paths, sizeof out->paths, "%.*s%s",
+                whole ? static_cast<int>(paths.size()) : static_cast<int>(sizeof out->paths) - 4,
+                paths.c_str(), whole ? "" : "...");
 }
 
 Status Session::layer_info(uint32_t layer, sharpi_layer_info* out) const {

@@ -138,7 +138,7 @@ Status Session::truncate(uint32_t n_tokens) {
   return Status::ok();
 }
 
-Status Session::checkpoint(bool pin) {
+Status Session::check_takes_checkpoints() const {
   if (!model_->spec().is_hybrid()) {
     return Status::error(Code::kUnsupported,
                          "this model has no recurrent layers; truncate needs no checkpoints");
@@ -146,6 +146,11 @@ Status Session::checkpoint(bool pin) {
   if (checkpoints_.empty()) {
     return Status::error(Code::kUnsupported, "the session was created without checkpoints");
   }
+  return Status::ok();
+}
+
+Status Session::checkpoint(bool pin) {
+  SHARPI_TRY(check_takes_checkpoints());
   size_t slot = checkpoints_.size();
   for (size_t i = 0; i < checkpoints_.size(); ++i) {  // the same length again replaces itself
     if (checkpoints_[i].used && checkpoints_[i].n_tokens == ledger_.n_tokens()) slot = i;

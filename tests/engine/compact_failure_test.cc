@@ -229,6 +229,7 @@ std::vector<Bad> bad_requests() {
   const auto keep = [](const std::vector<uint32_t>& rows) {
     return [&rows](P p) {
       p->policy = SHARPI_POLICY_KEEP;
+      p->budget = SHARPI_UNSET;
       p->keep = rows.data();
       p->n_keep = static_cast<uint32_t>(rows.size());
     };

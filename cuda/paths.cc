@@ -17,8 +17,8 @@ void add_product(const MatmulConfig& c, const DeviceMatrix& m, uint32_t most, Ke
   std::string few = matmul_path(c, 1), many = matmul_path(c, most), name = ggml_traits(m.type).name;
   if (m.layout != WeightLayout::kTiles) {
     name += " rows";
-    if (!c.deterministic) few = "f32 streaming";
     if (!c.exact && many != "f16 streaming") many = "f16 tiles, " + many;
+    few = c.deterministic ? many : "f32 streaming";
   }
   out->add(name, few, many);
 }

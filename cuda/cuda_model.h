@@ -187,11 +187,17 @@ class CudaModel final : public TierModel {
   Status moe_ffn(Pass& p, uint32_t layer, float scale) const;
   Status route(Pass& p, const LayerSpec& l) const;
   MoeParams expert_params(Pass& p, uint32_t layer, Buf to, bool add) const;
-  MoeParams experts(Pass& p, uint32_t layer, Buf to, bool add) const;
+  void add_experts(uint32_t layer, MoeParams* m) const;
   MoeStepParams moe_step(Pass& p, uint32_t layer, Buf to, bool add) const;
+  /// The same without addresses of a workspace.
+  MoeStepParams moe_step(uint32_t layer, const MoeParams& experts) const;
+  /// Whether one row's router and experts go in one launch.
+  bool takes_moe_step(uint32_t layer) const;
   Status shared_expert_in(Pass& p, const LayerSpec& l) const;
   Status shared_expert_out(Pass& p, const FfnSpec& f) const;
   Status per_layer_injection(Pass& p, uint32_t layer) const;
+
+  std::string block_paths() const;  // paths.cc
 
   // forward_experts.cc: experts that are on the CPU
   bool parts_experts(uint32_t layer) const { return plan_->placement.parts_experts(spec(), layer); }

@@ -60,6 +60,8 @@ class Device {
   const DriverMemory& driver() const { return driver_; }
   /// cuBLASLt where it was found and wins over own kernels; open() looks for it.
   CublasLt* cublas_lt() const { return cublas_lt_.get(); }
+  /// Its name and version, or why it is not used. Of an open device.
+  const std::string& library() const { return library_; }
 
   /// Held from launch to end by whoever launches kernels whose blocks wait for each other or for
   /// the host (streams may share a queue of the device: of two launches that wait for the host, the
@@ -98,6 +100,7 @@ class Device {
   std::string name_;
   DriverMemory driver_;
   std::unique_ptr<CublasLt> cublas_lt_;
+  std::string library_;
   std::mutex opening_;
   std::atomic<bool> opened_{false};
   mutable std::atomic<int> lost_{0};  // the native code of the fault

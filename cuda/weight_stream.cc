@@ -94,9 +94,10 @@ Status WeightStream::load(uint32_t layer, cudaStream_t lane) {
   const StreamPlan::Layer& l = plan_.layers.at(layer);
   const Half& half = halves_[l.half];
   cudaEvent_t after = half.used ? half.free.get() : nullptr;
-  for (const TensorRef& t : l.tensors) {
-    SHARPI_TRY(copy_->send(t, memory_.data() + plan_.offset_of.at(t.tensor), after, {}));
-  }
+  std::vector<StagedItem> items;
+  for (const TensorRef& t : l.tensors)
+    items.push_back({t, memory_.data() + plan_.offset_of.at(t.tensor)});
+  SHARPI_TRY(copy_->send(items, after, {}));
   return copy_->join(lane);
 }
 

@@ -215,7 +215,7 @@ Status launch_score(const ScoreParams& p, cudaStream_t stream) {
       p.queries, uint64_t{p.n_heads} * dim, a.group, p.n_queries, p.query_rows, p.first_query};
   std::byte* image = p.workspace + parts + factor_bytes(terms, p.kv.n_heads);
   bool warpgroups = false;
-  SHARPI_TRY(score_on_warpgroups(a, ScoreMode::kMass, &warpgroups));
+  SHARPI_TRY(score_on_warpgroups(a, &warpgroups));
   SHARPI_TRY(make_image(&a, source, image_kind(warpgroups), image, stream));
   SHARPI_TRY(launch_products<ScoreMode::kNormalise>("score_normalise", &a, warpgroups, stream));
   const uint32_t n = p.kv.n_heads * a.padded_terms;
@@ -248,7 +248,7 @@ Status launch_value_norms(const ValueNormParams& p, cudaStream_t stream) {
   auto* slab = reinterpret_cast<float*>(p.workspace);
   std::byte* image = p.workspace + aligned(uint64_t{kSlabRows} * p.o.n_in * sizeof(float));
   bool warpgroups = false;
-  SHARPI_TRY(score_on_warpgroups(a, ScoreMode::kNorm, &warpgroups));
+  SHARPI_TRY(score_on_warpgroups(a, &warpgroups));
   for (uint32_t first = 0; first < p.o.n_out; first += kSlabRows) {
     DequantizeParams d;
     d.w = p.o;

@@ -55,13 +55,13 @@ struct ScoreArgs {
 /// columns][hi, lo][kScoreTerms rows of 128 bytes, 16-byte pieces xored with row % 8].
 enum class ImageKind : uint8_t { kRows, kBlocks };
 
-/// kv_score_tiles.cu: any device, any rows. kv_score_sm90.cu: Hopper's warpgroups; rows of bf16.
+/// kv_score_tiles.cu: any device, any rows. kv_score_sm90.cu: Hopper's warpgroups, most heads.
 template <ScoreMode kMode>
 Status launch_score_tiles(const char* name, ScoreArgs* a, cudaStream_t stream);
 template <ScoreMode kMode>
 Status launch_score_warpgroups(const char* name, ScoreArgs* a, cudaStream_t stream);
 /// True where the warpgroups' kernel runs: it wants an image of blocks.
-Status score_on_warpgroups(const ScoreArgs& a, ScoreMode mode, bool* out);
+Status score_on_warpgroups(const ScoreArgs& a, bool* out);
 /// Rows that a maximum and a sum are of, at least.
 uint32_t score_part_slots(uint32_t dim);
 

@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: MIT
-// Tiles of rows times terms on Hopper's warpgroups, for bf16 rows of heads of 64, 128, 192 or 256.
-// A block walks tiles of 256 rows of a KV head: two warps copy rows, in blocks of 64 columns, a
-// thread of a third the image's blocks through a ring, and four warpgroups multiply, each
-// 64 of a tile's rows by 128 terms, or 64 terms by 128 rows where terms are what is summed over
-// rows. Exponentials of one warpgroup run beside products of the others: the ring lets them drift.
-// A block of rows is refilled for the next tile as soon as the last step is through with it.
+// Tiles of rows times terms on Hopper's warpgroups, for heads of 64, 128, 192 or 256. A block walks
+// tiles of a KV head: some warps copy rows, in blocks of 64 columns, a thread of another one the
+// image's blocks through a ring, and warpgroups multiply, each 64 of a tile's rows by 128 terms, or
+// 64 terms by 128 rows where terms are what is summed over rows. Exponentials of one warpgroup run
+// beside products of the others: the ring lets them drift. A block of rows is refilled for the next
+// tile as soon as the last step is through with it. bf16 rows are copied as they are, 256 a tile;
+// others become two bf16 numbers, 128 a tile.
 // Shared memory: 32 KiB a block of rows (at most 4), 3 x 32 KiB of terms. Bound: tensor cores.
+#include "cuda/kernels/kv_rows.cuh"
 #include "cuda/kernels/kv_score.cuh"
 #include "cuda/kernels/wgmma.cuh"
 
@@ -14,13 +16,21 @@ namespace sharpi::cuda {
 #ifdef SHARPI_HAVE_SM90A
 namespace {
 
-constexpr uint32_t kRows = 256, kStages = 3, kMaxBlocks = 4;
-constexpr uint32_t kWarpgroups = 4;  // that compute; one more copies
-constexpr uint32_t kThreads = (kWarpgroups + 1) * 128, kRowThreads = 64;
-constexpr uint32_t kRowBytes = kScoreColumns * 2;  // of a block
-constexpr uint32_t kRowBlock = kRows * kRowBytes, kTermBlock = 2 * kScoreTerms * kRowBytes;
+constexpr uint32_t kStages = 3, kMaxBlocks = 4;
+constexpr uint32_t kRowBytes = kScoreColumns * 2;    // of a block, of one number
+constexpr uint32_t kRest = kScoreTerms * kRowBytes;  // from first numbers to second ones
+constexpr uint32_t kRowBlock = 2 * kRest, kTermBlock = 2 * kRest;
 constexpr uint32_t kPart = 128;       // rows of a maximum and a sum
 constexpr uint32_t kKnownHeads = 64;  // KV heads whose first masked row a block keeps
+
+/// Who does what: kExact rows are one number each.
+template <bool kExact>
+struct Roles {
+  static constexpr uint32_t kWarpgroups = kExact ? 4 : 2;  // that multiply
+  static constexpr uint32_t kCopyThreads = kExact ? 128 : 256, kRowThreads = kExact ? 64 : 224;
+  static constexpr uint32_t kThreads = kWarpgroups * 128 + kCopyThreads;
+  static constexpr uint32_t kRows = kWarpgroups * 64;  // of a tile
+};
 
 /// Shared memory, from an address aligned to 1024: blocks of rows, the ring, barriers.
 struct View {
@@ -68,13 +78,15 @@ __device__ __forceinline__ void shared_for_products() {
   asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
 }
 
-/// A tile: rows [t0, t0 + kRows) of a KV head.
+/// A tile: rows [t0, t0 + n_rows) of a KV head.
 struct Place {
   uint32_t kv, t0;
-  __device__ Place(const ScoreArgs& a, uint32_t tile)
-      : kv(tile % a.kv.n_heads), t0(tile / a.kv.n_heads * kRows) {}
+  __device__ Place(const ScoreArgs& a, uint32_t tile, uint32_t n_rows)
+      : kv(tile % a.kv.n_heads), t0(tile / a.kv.n_heads * n_rows) {}
 };
+template <bool kExact>
 __host__ __device__ uint32_t n_tiles(const ScoreArgs& a) {
+  constexpr uint32_t kRows = Roles<kExact>::kRows;
   return (a.n_slots + kRows - 1) / kRows * a.kv.n_heads;
 }
 
@@ -85,29 +97,43 @@ __device__ __forceinline__ void rows_arrived(const View& v, uint32_t c) {
   if (threadIdx.x % 32 == 0) mbarrier_arrive(v.rows_full(c));
 }
 
-/// Two warps: blocks of rows, one behind the other; what is past the end is zero.
-template <bool kValue>
-__device__ __forceinline__ void copy_rows(const ScoreArgs& a, const View& v, uint32_t thread) {
-  const uint32_t n_blocks = a.kv.head_dim / kScoreColumns, all = n_tiles(a);
-  const std::byte* base = kValue ? a.kv.v : a.kv.k;
-  const uint32_t row_bytes = kValue ? a.kv.v_row_bytes : a.kv.k_row_bytes;
+/// Rows of K or V.
+struct Source {
+  const std::byte* base;
+  uint32_t row_bytes;
+  KvDtype type;
+  __device__ Source(const ScoreArgs& a, bool value)
+      : base(value ? a.kv.v : a.kv.k),
+        row_bytes(value ? a.kv.v_row_bytes : a.kv.k_row_bytes),
+        type(value ? a.kv.v_dtype : a.kv.k_dtype) {}
+  __device__ __forceinline__ const std::byte* row(const ScoreArgs& a, uint32_t slot) const {
+    return base + slot / kKvBlockSlots * a.kv.block_stride +
+           uint64_t{slot % kKvBlockSlots} * row_bytes;
+  }
+};
+
+/// Where 16 bytes of a row lie in a block.
+__device__ __forceinline__ uint32_t piece_at(uint32_t row, uint32_t piece) {
+  return row * kRowBytes + ((piece ^ (row % 8)) * 16);
+}
+
+/// bf16 rows, asynchronously: a block is announced when the next one is on its way.
+__device__ __forceinline__ void copy_rows(const ScoreArgs& a, const View& v, const Source& from,
+                                          uint32_t thread) {
+  using R = Roles<true>;
+  const uint32_t n_blocks = a.kv.head_dim / kScoreColumns, all = n_tiles<true>(a);
   uint32_t parity = 1;  // all blocks start empty
   for (uint32_t tile = blockIdx.x; tile < all; tile += gridDim.x, parity ^= 1u) {
-    const Place p(a, tile);
+    const Place p(a, tile, R::kRows);
     for (uint32_t c = 0; c < n_blocks; ++c) {
       mbarrier_wait(v.rows_empty(c), parity);
       const uint32_t first = (p.kv * a.kv.head_dim + c * kScoreColumns) * 2;
 #pragma unroll 4
-      for (uint32_t i = thread; i < kRows * 8; i += kRowThreads) {
-        const uint32_t row = i / 8, piece = i % 8, slot = p.t0 + row;
+      for (uint32_t i = thread; i < R::kRows * 8; i += R::kRowThreads) {
+        const uint32_t slot = p.t0 + i / 8;
         const bool there = slot < a.n_slots;
-        const std::byte* from = base;
-        if (there) {
-          from += slot / kKvBlockSlots * a.kv.block_stride +
-                  uint64_t{slot % kKvBlockSlots} * row_bytes + first + piece * 16;
-        }
-        cp_async_16_zfill(v.row_block(c) + row * kRowBytes + ((piece ^ (row % 8)) * 16), from,
-                          there ? 16 : 0);
+        const std::byte* at = there ? from.row(a, slot) + first + i % 8 * 16 : from.base;
+        cp_async_16_zfill(v.row_block(c) + piece_at(i / 8, i % 8), at, there ? 16 : 0);
       }
       cp_async_commit();
       if (c == 0) continue;
@@ -119,13 +145,54 @@ __device__ __forceinline__ void copy_rows(const ScoreArgs& a, const View& v, uin
   }
 }
 
+__device__ __forceinline__ void store_16(uint32_t to, const uint32_t (&v)[4]) {
+  asm volatile("st.shared.v4.b32 [%0], {%1, %2, %3, %4};" ::"r"(to), "r"(v[0]), "r"(v[1]),
+               "r"(v[2]), "r"(v[3])
+               : "memory");
+}
+
+/// Rows of other codecs as two bf16 numbers.
+__device__ __forceinline__ void split_rows(const ScoreArgs& a, const View& v, const Source& from,
+                                           uint32_t thread) {
+  using R = Roles<false>;
+  const uint32_t n_blocks = a.kv.head_dim / kScoreColumns, all = n_tiles<false>(a),
+                 n_elements = a.kv.n_heads * a.kv.head_dim;
+  uint32_t parity = 1;
+  for (uint32_t tile = blockIdx.x; tile < all; tile += gridDim.x, parity ^= 1u) {
+    const Place p(a, tile, R::kRows);
+    for (uint32_t c = 0; c < n_blocks; ++c) {
+      mbarrier_wait(v.rows_empty(c), parity);
+      const uint32_t first = p.kv * a.kv.head_dim + c * kScoreColumns;
+#pragma unroll 5
+      for (uint32_t i = thread; i < R::kRows * 8; i += R::kRowThreads) {
+        const uint32_t slot = p.t0 + i / 8;
+        float x[8] = {};
+        if (slot < a.n_slots)
+          load_elements(from.type, from.row(a, slot), n_elements, first + i % 8 * 8, x);
+        uint32_t hi[4], lo[4];
+#pragma unroll
+        for (int j = 0; j < 4; ++j) {
+          hi[j] = pack_bf16(x[2 * j], x[2 * j + 1]);
+          lo[j] = pack_rest(true, x[2 * j], x[2 * j + 1], hi[j]);
+        }
+        const uint32_t to = v.row_block(c) + piece_at(i / 8, i % 8);
+        store_16(to, hi);
+        store_16(to + kRest, lo);
+      }
+      rows_arrived(v, c);
+    }
+  }
+}
+
 /// One thread: the image's blocks, once for every tile.
+template <bool kExact>
 __device__ __forceinline__ void copy_terms(const ScoreArgs& a, const View& v) {
-  const uint32_t all = n_tiles(a), steps = a.padded_terms / kScoreTerms * (a.width / kScoreColumns);
+  const uint32_t all = n_tiles<kExact>(a),
+                 steps = a.padded_terms / kScoreTerms * (a.width / kScoreColumns);
   uint32_t stage = 0, parity = 1;
   for (uint32_t tile = blockIdx.x; tile < all; tile += gridDim.x) {
     const auto* from = reinterpret_cast<const uint8_t*>(a.image) +
-                       uint64_t{Place(a, tile).kv} * steps * kTermBlock;
+                       uint64_t{Place(a, tile, 0).kv} * steps * kTermBlock;
     for (uint32_t i = 0; i < steps; ++i, from += kTermBlock) {
       mbarrier_wait(v.terms_empty(stage), parity);
       mbarrier_expect(v.terms_full(stage), kTermBlock);
@@ -233,28 +300,31 @@ __device__ __forceinline__ void store_rows(const ScoreArgs& a, const Place& p, u
   }
 }
 
-/// Products of a block of 64 columns with both numbers of its terms.
-__device__ __forceinline__ void multiply(uint64_t lines, uint64_t columns, uint32_t lines_rest,
-                                         uint32_t columns_rest, bool first, Sums& s) {
+/// Products of a block of 64 columns: of first numbers, and of first with second ones.
+template <bool kLinesRest, bool kColumnsRest>
+__device__ __forceinline__ void multiply(uint64_t lines, uint64_t columns, bool first, Sums& s) {
   wgmma_fence();
 #pragma unroll
   for (uint32_t k = 0; k < kScoreColumns / 16; ++k) {
-    bf16_product(s, lines + 2 * k, columns + 2 * k, first && k == 0 ? 0 : 1);
-    bf16_product(s, lines + lines_rest + 2 * k, columns + columns_rest + 2 * k, 1);
+    const uint64_t l = lines + 2 * k, c = columns + 2 * k;  // in 16 bytes, as addresses there
+    bf16_product(s, l, c, first && k == 0 ? 0 : 1);
+    if constexpr (kLinesRest) bf16_product(s, l + kRest / 16, c, 1);
+    if constexpr (kColumnsRest) bf16_product(s, l, c + kRest / 16, 1);
   }
   wgmma_commit();
 }
 
-template <ScoreMode kMode>
+template <ScoreMode kMode, bool kExact>
 __device__ __forceinline__ void compute(const ScoreArgs& a, const View& v, const uint32_t* lowest) {
   constexpr bool kByTerm = kMode == ScoreMode::kNormalise;
-  constexpr uint32_t kRest = kScoreTerms * kRowBytes / 16;  // in units of an operand's address
-  const uint32_t group = threadIdx.x / 128, n_blocks = a.width / kScoreColumns, all = n_tiles(a);
+  constexpr uint32_t kRows = Roles<kExact>::kRows;
+  const uint32_t group = threadIdx.x / 128, n_blocks = a.width / kScoreColumns,
+                 all = n_tiles<kExact>(a);
   const bool signals = threadIdx.x % 128 == 0;
   const uint32_t line = threadIdx.x % 128 / 32 * 16 + threadIdx.x % 32 / 4;
   uint32_t stage = 0, parity = 0, row_parity = 0, last_stage = 0;
   for (uint32_t tile = blockIdx.x; tile < all; tile += gridDim.x, row_parity ^= 1u) {
-    const Place p(a, tile);
+    const Place p(a, tile, kRows);
     const bool masked =
         kMode != ScoreMode::kNorm && (p.kv >= kKnownHeads || p.t0 + kRows > lowest[p.kv]);
     const uint32_t slot = p.t0 + group * 64 + line;
@@ -266,12 +336,12 @@ __device__ __forceinline__ void compute(const ScoreArgs& a, const View& v, const
         mbarrier_wait(v.terms_full(stage), parity);
         if (first == 0) mbarrier_wait(v.rows_full(c), row_parity);
         if constexpr (kByTerm) {
-          multiply(wgmma_operand(v.stage(stage) + group % 2 * 64 * kRowBytes),
-                   wgmma_operand(v.row_block(c) + group / 2 * 128 * kRowBytes), kRest, 0, c == 0,
-                   s);
+          multiply<true, !kExact>(wgmma_operand(v.stage(stage) + group % 2 * 64 * kRowBytes),
+                                  wgmma_operand(v.row_block(c) + group / 2 * 128 * kRowBytes),
+                                  c == 0, s);
         } else {
-          multiply(wgmma_operand(v.row_block(c) + group * 64 * kRowBytes),
-                   wgmma_operand(v.stage(stage)), 0, kRest, c == 0, s);
+          multiply<!kExact, true>(wgmma_operand(v.row_block(c) + group * 64 * kRowBytes),
+                                  wgmma_operand(v.stage(stage)), c == 0, s);
         }
         if (c != 0) {
           wgmma_wait<1>();
@@ -297,9 +367,10 @@ __device__ __forceinline__ void compute(const ScoreArgs& a, const View& v, const
   }
 }
 
-template <ScoreMode kMode>
-__global__ void __launch_bounds__(kThreads, 1)
+template <ScoreMode kMode, bool kExact>
+__global__ void __launch_bounds__(Roles<kExact>::kThreads, 1)
     score_warpgroup_kernel(const __grid_constant__ ScoreArgs a) {
+  using R = Roles<kExact>;
   extern __shared__ uint8_t shared[];
   __shared__ uint32_t lowest[kKnownHeads];  // rows that all queries see
   View v;
@@ -308,59 +379,70 @@ __global__ void __launch_bounds__(kThreads, 1)
   v.barriers = v.ring + kStages * kTermBlock;
   if (threadIdx.x < kStages) {
     mbarrier_init(v.terms_full(threadIdx.x), 1);
-    mbarrier_init(v.terms_empty(threadIdx.x), kWarpgroups);
+    mbarrier_init(v.terms_empty(threadIdx.x), R::kWarpgroups);
   }
   if (threadIdx.x < kMaxBlocks) {
-    mbarrier_init(v.rows_full(threadIdx.x), kRowThreads / 32);
-    mbarrier_init(v.rows_empty(threadIdx.x), kWarpgroups);
+    mbarrier_init(v.rows_full(threadIdx.x), R::kRowThreads / 32);
+    mbarrier_init(v.rows_empty(threadIdx.x), R::kWarpgroups);
   }
-  if (kMode != ScoreMode::kNorm && threadIdx.x < kKnownHeads && threadIdx.x < a.kv.n_heads) {
+  for (uint32_t kv = threadIdx.x / 32;
+       kMode != ScoreMode::kNorm && kv < min(a.kv.n_heads, kKnownHeads); kv += R::kThreads / 32) {
     uint32_t least = a.n_slots;
-    for (uint32_t i = 0; i < a.n_queries; ++i)
-      least = min(least, a.visible[threadIdx.x * a.n_queries + i]);
-    lowest[threadIdx.x] = least;
+    for (uint32_t i = threadIdx.x % 32; i < a.n_queries; i += 32)
+      least = min(least, a.visible[kv * a.n_queries + i]);
+    least = __reduce_min_sync(0xFFFFFFFFu, least);
+    if (threadIdx.x % 32 == 0) lowest[kv] = least;
   }
   mbarrier_init_fence();
   __syncthreads();
-  if (threadIdx.x >= kWarpgroups * 128) {
-    asm volatile("setmaxnreg.dec.sync.aligned.u32 56;");
-    const uint32_t thread = threadIdx.x - kWarpgroups * 128;
-    if (thread < kRowThreads) {
-      copy_rows<kMode == ScoreMode::kNorm>(a, v, thread);
-    } else if (thread == kRowThreads) {
-      copy_terms(a, v);
-    }
+  if (threadIdx.x < R::kWarpgroups * 128) {
+    // 640 threads start with 96 each; of what copying gives away, 512 take 8 more.
+    if constexpr (kExact) asm volatile("setmaxnreg.inc.sync.aligned.u32 104;");
+    compute<kMode, kExact>(a, v, lowest);
+    return;
+  }
+  if constexpr (kExact) asm volatile("setmaxnreg.dec.sync.aligned.u32 56;");
+  const uint32_t thread = threadIdx.x - R::kWarpgroups * 128;
+  if (thread == R::kRowThreads) copy_terms<kExact>(a, v);
+  if (thread >= R::kRowThreads) return;
+  const Source from(a, kMode == ScoreMode::kNorm);
+  if constexpr (kExact) {
+    copy_rows(a, v, from, thread);
   } else {
-    asm volatile("setmaxnreg.inc.sync.aligned.u32 112;");
-    compute<kMode>(a, v, lowest);
+    split_rows(a, v, from, thread);
   }
 }
 
-}  // namespace
-
-template <ScoreMode kMode>
-Status launch_score_warpgroups(const char* name, ScoreArgs* a, cudaStream_t stream) {
+template <ScoreMode kMode, bool kExact>
+Status launch(const char* name, ScoreArgs* a, cudaStream_t stream) {
   int device = 0, n_sm = 0;
   SHARPI_TRY(kernel_status(cudaGetDevice(&device), name));
   SHARPI_TRY(
       kernel_status(cudaDeviceGetAttribute(&n_sm, cudaDevAttrMultiProcessorCount, device), name));
   const uint32_t bytes = shared_bytes(a->kv.head_dim);
   SHARPI_TRY(kernel_status(
-      cudaFuncSetAttribute(score_warpgroup_kernel<kMode>,
+      cudaFuncSetAttribute(score_warpgroup_kernel<kMode, kExact>,
                            cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(bytes)),
       name));
   a->n_parts = (a->n_slots + kPart - 1) / kPart;
-  const uint32_t tiles = n_tiles(*a), n = static_cast<uint32_t>(n_sm);
-  const LaunchShape shape = {dim3(tiles < n ? tiles : n), dim3(kThreads), bytes, stream, false};
-  return launch_kernel(name, shape, score_warpgroup_kernel<kMode>, *a);
+  const uint32_t tiles = n_tiles<kExact>(*a), n = static_cast<uint32_t>(n_sm);
+  const LaunchShape shape = {dim3(tiles < n ? tiles : n), dim3(Roles<kExact>::kThreads), bytes,
+                             stream, false};
+  return launch_kernel(name, shape, score_warpgroup_kernel<kMode, kExact>, *a);
 }
 
-Status score_on_warpgroups(const ScoreArgs& a, ScoreMode mode, bool* out) {
+}  // namespace
+
+template <ScoreMode kMode>
+Status launch_score_warpgroups(const char* name, ScoreArgs* a, cudaStream_t stream) {
+  return a->dtype(kMode) == KvDtype::kBf16 ? launch<kMode, true>(name, a, stream)
+                                           : launch<kMode, false>(name, a, stream);
+}
+
+Status score_on_warpgroups(const ScoreArgs& a, bool* out) {
   *out = false;
-  if (a.dtype(mode) != KvDtype::kBf16 || a.kv.head_dim % kScoreColumns != 0 ||
-      a.kv.head_dim > kMaxBlocks * kScoreColumns) {
+  if (a.kv.head_dim % kScoreColumns != 0 || a.kv.head_dim > kMaxBlocks * kScoreColumns)
     return Status::ok();
-  }
   int device = 0, major = 0, minor = 0;
   SHARPI_TRY(kernel_status(cudaGetDevice(&device), "score"));
   SHARPI_TRY(kernel_status(
@@ -377,7 +459,7 @@ template <ScoreMode kMode>
 Status launch_score_warpgroups(const char* name, ScoreArgs*, cudaStream_t) {
   return Status::error(Code::kInternal, "kernel %s: no image for sm_90a", name);
 }
-Status score_on_warpgroups(const ScoreArgs&, ScoreMode, bool* out) {
+Status score_on_warpgroups(const ScoreArgs&, bool* out) {
   *out = false;
   return Status::ok();
 }

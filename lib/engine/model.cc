@@ -60,6 +60,7 @@ Result<std::shared_ptr<Model>> Model::load(std::shared_ptr<Context> context,
   std::shared_ptr<Model> m(new Model());
   m->context_ = std::move(context);
   m->plan_ = plan;
+  m->allowance_ = std::make_shared<Allowance>(*plan);
   for (const auto& backend : m->context_->backends()) {
     const TierId id = backend->sizer().tier();
     if (!plan->uses(backend->sizer())) continue;
@@ -136,8 +137,8 @@ std::string Model::paths() const {
   return text;
 }
 
-ExpertStats Model::expert_stats() const {
-  ExpertStats s;
+sharpi_expert_stats Model::expert_stats() const {
+  sharpi_expert_stats s{};
   for (const auto& tier : tiers_) {
     if (tier->expert_stats(&s)) break;
   }

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "base/status.h"
+#include "engine/allowance.h"
 #include "engine/context.h"
 #include "plan/plan.h"
 #include "text/chat.h"
@@ -52,6 +53,8 @@ class Model {
   const std::vector<std::unique_ptr<TierModel>>& tiers() const { return tiers_; }
   const std::vector<TierId>& tier_ids() const { return tier_ids_; }
   size_t tier_index(TierId id) const;
+  /// What its sessions may still take.
+  const std::shared_ptr<Allowance>& allowance() const { return allowance_; }
   std::vector<MemoryRow> memory_rows() const;
   std::string paths() const;
   /// Rows of a call from which CPU-placed weights stream to the GPU; SHARPI_UNSET = never.
@@ -60,7 +63,7 @@ class Model {
   std::vector<sharpi_segment_info> segment_stats() const;
   std::string json() const;
   /// Of layers whose experts are on another tier than their router; all zero without any.
-  ExpertStats expert_stats() const;
+  sharpi_expert_stats expert_stats() const;
   std::vector<uint64_t> expert_uses(uint32_t layer) const;
   Status pin_experts(std::span<const ExpertId> experts) const;
 
@@ -87,6 +90,7 @@ class Model {
   void release(CallSlot* slot) const;
   std::shared_ptr<Context> context_;
   std::shared_ptr<const Plan> plan_;
+  std::shared_ptr<Allowance> allowance_;
   std::shared_ptr<const Tokenizer> tokenizer_;
   Status tokenizer_status_;
   ChatFormat chat_ = ChatFormat::kUnknown;

@@ -14,10 +14,9 @@ constexpr uint64_t kPartBytes = 512 << 10;  // that a thread copies at a time
 
 }  // namespace
 
-/// What the threads of one send() share.
+/// What the threads of one send_all() share.
 struct StagedCopy::Call {
   std::span<const StagedItem> items;
-  cudaEvent_t after = nullptr;
   uint64_t n_parts = 0;  // of a slot
   std::atomic<uint64_t> next{0}, sent_bytes{0};
   std::atomic<bool> stop{false};
@@ -65,32 +64,65 @@ Result<std::unique_ptr<StagedCopy>> StagedCopy::create(const Device& device,
   return c;
 }
 
+/// The most that a slot takes of the tensor: tiles move in whole panels.
+Result<uint64_t> StagedCopy::piece_bytes(const TensorRef& tensor, bool* tiles) const {
+  *tiles = weight_layout(tensor.tensor->type, tensor.n_in, tensor.n_out) == WeightLayout::kTiles;
+  const uint64_t unit = *tiles ? kPanelRows * tensor.row_bytes() : 1;
+  const uint64_t most = shape_.slot_bytes / unit * unit;
+  if (most != 0) return most;
+  return Status::error(Code::kUnsupported, "a row of %.*s has %llu bytes",
+                       static_cast<int>(tensor.tensor->name.size()), tensor.tensor->name.data(),
+                       static_cast<unsigned long long>(tensor.row_bytes()));
+}
+
+Status StagedCopy::free_slot(Slot* slot) const {
+  if (!slot->busy) return Status::ok();
+  SHARPI_TRY(device_->check(cudaEventSynchronize(slot->done.get()), "weight staging"));
+  slot->busy = false;
+  return Status::ok();
+}
+
+Status StagedCopy::send(const TensorRef& tensor, std::byte* to, cudaEvent_t after) {
+  return send_part(tensor, 0, tensor.bytes(), to, after);
+}
+
+Status StagedCopy::send_part(const TensorRef& tensor, uint64_t first, uint64_t last, std::byte* to,
+                             cudaEvent_t after) {
+  Piece piece;
+  SHARPI_TRY_ASSIGN(const uint64_t most, piece_bytes(tensor, &piece.tiles));
+  for (piece.at = first; piece.at < last; piece.at += most) {
+    piece.bytes = std::min(most, last - piece.at);
+    Slot& s = slots_[next_];
+    next_ = (next_ + 1) % shape_.n_slots;
+    SHARPI_TRY(free_slot(&s));
+    const std::byte* from = tensor.tensor->data + piece.at;
+    pool_->for_range(piece.bytes, 256 << 10,
+                     [&](uint64_t b, uint64_t e) { std::memcpy(s.pinned + b, from + b, e - b); });
+    SHARPI_TRY(send_piece({tensor, to}, piece, &s, after));
+  }
+  return Status::ok();
+}
+
 Status StagedCopy::cut(std::span<const StagedItem> items) {
   pieces_.clear();
   for (size_t i = 0; i < items.size(); ++i) {
-    const TensorRef& tensor = items[i].tensor;
-    const bool tiles =
-        weight_layout(tensor.tensor->type, tensor.n_in, tensor.n_out) == WeightLayout::kTiles;
-    const uint64_t unit = tiles ? kPanelRows * tensor.row_bytes() : 1;
-    const uint64_t most = shape_.slot_bytes / unit * unit;
-    if (most == 0) {
-      return Status::error(Code::kUnsupported, "a row of %.*s has %llu bytes",
-                           static_cast<int>(tensor.tensor->name.size()), tensor.tensor->name.data(),
-                           static_cast<unsigned long long>(tensor.row_bytes()));
-    }
-    for (uint64_t at = 0; at < tensor.bytes(); at += most) {
-      pieces_.push_back({static_cast<uint32_t>(i), tiles, at, std::min(most, tensor.bytes() - at)});
+    Piece piece;
+    piece.item = static_cast<uint32_t>(i);
+    const uint64_t all = items[i].tensor.bytes();
+    SHARPI_TRY_ASSIGN(const uint64_t most, piece_bytes(items[i].tensor, &piece.tiles));
+    for (; piece.at < all; piece.at += most) {
+      piece.bytes = std::min(most, all - piece.at);
+      pieces_.push_back(piece);
     }
   }
   return Status::ok();
 }
 
-Status StagedCopy::send(std::span<const StagedItem> items, cudaEvent_t after,
-                        const std::function<Status(uint64_t)>& advance) {
+Status StagedCopy::send_all(std::span<const StagedItem> items,
+                            const std::function<Status(uint64_t)>& advance) {
   SHARPI_TRY(cut(items));
   Call call;
   call.items = items;
-  call.after = after;
   call.n_parts = div_up(shape_.slot_bytes, kPartBytes);
   call.advance = &advance;
   for (Slot& s : slots_) {
@@ -109,12 +141,10 @@ bool StagedCopy::open_slot(Call* call, uint64_t piece) {
     if (call->stopped()) return false;
     std::this_thread::yield();
   }
-  if (s.busy) {
-    Status waited = device_->check(cudaEventSynchronize(s.done.get()), "weight staging");
-    if (!waited.is_ok()) {
-      call->fail(std::move(waited));
-      return false;
-    }
+  Status waited = free_slot(&s);
+  if (!waited.is_ok()) {
+    call->fail(std::move(waited));
+    return false;
   }
   s.left.store(static_cast<uint32_t>(call->n_parts), std::memory_order_relaxed);
   s.open.store(piece + 1, std::memory_order_release);
@@ -142,7 +172,7 @@ void StagedCopy::fill(Call* call) {
                   std::min(kPartBytes, piece.bytes - begin));
     }
     if (s.left.fetch_sub(1, std::memory_order_acq_rel) == 1) {
-      Status sent = send_piece(item, piece, &s, call->after);
+      Status sent = send_piece(item, piece, &s, nullptr);
       if (!sent.is_ok()) return call->fail(std::move(sent));
       call->sent_bytes.fetch_add(piece.bytes, std::memory_order_relaxed);
       s.sent.fetch_add(1, std::memory_order_release);

@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: MIT
 // Tensors on their way from the mapped file to the device: several pinned slots take turns, each
 // with a stream of its own and room on the device for file bytes, from where the repacking kernel
-// moves them into place. Threads fill slots from the file, part by part and without meeting;
-// whoever finishes a slot sends it, and the others are in the next ones by then. Thread rule: one
-// call at a time.
+// moves them into place. While one slot crosses the bus, threads fill the next from the file.
+// Thread rule: one call at a time.
 #pragma once
 
 #include <atomic>
@@ -40,10 +39,17 @@ class StagedCopy {
   static Result<std::unique_ptr<StagedCopy>> create(const Device& device,
                                                     const StagedCopyShape& shape, const char* what);
 
-  /// Sends tensors, once `after` has happened (null = at once). Returns when the last piece is on
-  /// its way; `advance` hears of bytes that are, on the caller's thread, and may end it.
-  Status send(std::span<const StagedItem> items, cudaEvent_t after,
-              const std::function<Status(uint64_t)>& advance);
+  /// Sends a tensor to `to`, in its device layout, once `after` has happened (null = at once).
+  /// Returns when the last piece is on its way. The threads fill one slot after the other together.
+  Status send(const TensorRef& tensor, std::byte* to, cudaEvent_t after);
+  /// Bytes [first, last) of it alone: whole panels, to `to` + first.
+  Status send_part(const TensorRef& tensor, uint64_t first, uint64_t last, std::byte* to,
+                   cudaEvent_t after);
+  /// Sends many tensors. The threads do not meet: whoever finishes a slot sends it, and the others
+  /// are in the next ones by then. `advance` hears of bytes on their way, on the caller's thread,
+  /// and may end it.
+  Status send_all(std::span<const StagedItem> items,
+                  const std::function<Status(uint64_t)>& advance);
   /// Work enqueued on `stream` from now on sees everything that was sent.
   Status join(cudaStream_t stream) const;
   /// Waits until everything has arrived.
@@ -56,8 +62,8 @@ class StagedCopy {
     Event done;
     bool busy = false;  // `done` was recorded
     Stream stream;
-    // Of one call: pieces that were sent from here, the piece that may be filled in, plus one, and
-    // its parts that nobody has finished.
+    // Of one send_all(): pieces that were sent from here, the piece that may be filled in, plus
+    // one, and its parts that nobody has finished.
     std::atomic<uint64_t> sent{0}, open{0};
     std::atomic<uint32_t> left{0};
   };
@@ -69,9 +75,11 @@ class StagedCopy {
   };
   struct Call;
   StagedCopy() = default;
+  Result<uint64_t> piece_bytes(const TensorRef& tensor, bool* tiles) const;
   Status cut(std::span<const StagedItem> items);
   void fill(Call* call);
   bool open_slot(Call* call, uint64_t piece);
+  Status free_slot(Slot* slot) const;
   Status send_piece(const StagedItem& item, const Piece& piece, Slot* slot, cudaEvent_t after);
 
   const Device* device_ = nullptr;
@@ -80,6 +88,7 @@ class StagedCopy {
   PinnedBuffer pinned_;
   DeviceBuffer staged_;
   std::vector<Slot> slots_;  // after the buffers: their streams' work must end before those go
+  uint32_t next_ = 0;        // slot of the next send_part()
   std::vector<Piece> pieces_;
 };
 

@@ -111,7 +111,7 @@ Result<std::unique_ptr<Weights>> Weights::load(Device& device, WeightPlan plan,
   std::vector<StagedItem> items;
   for (const WeightItem& item : w->plan_.items)
     items.push_back({item.ref, w->memory_.data() + item.offset});
-  const Status sent = copy->send(items, nullptr, advance);
+  const Status sent = copy->send_all(items, advance);
   const Status finished = copy->wait();  // also after a failure: staging is in use until then
   SHARPI_TRY(sent);
   SHARPI_TRY(finished);

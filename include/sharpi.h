@@ -283,7 +283,9 @@ typedef struct sharpi_plan_params {
   sharpi_arithmetic arithmetic;                /**< Default FAST. */
   uint32_t deterministic;                      /**< 1 = results independent of chunking, threads and
                                                     batch mates, at a cost in speed. Default 0. */
-  uint32_t n_chunk;                            /**< Tokens of one prefill chunk; default 512. */
+  uint32_t n_chunk;                            /**< Tokens of one prefill chunk; default 512. Where weights
+                                                    stream to the GPU each chunk sends them once: 2048
+                                                    reads prompts about three times as fast there. */
   uint32_t max_batch;                          /**< Sessions of one decode_batch; default 8. */
   uint32_t max_logit_rows;                     /**< Logit rows one call can leave readable; default 8. */
   uint32_t max_concurrent;                     /**< Calls that compute at once on the model; default 1. */
@@ -514,7 +516,9 @@ typedef struct sharpi_segment_info {
   uint32_t n_streamed;                         /**< FFN and expert blocks whose weights come over for a call. */
   uint64_t n_calls;                            /**< Times it ran. */
   uint64_t n_rows;                             /**< Rows of all calls. */
-  uint64_t streamed_bytes;                     /**< Weights sent to the GPU, bytes of all calls. */
+  uint64_t streamed_bytes;                     /**< Weights brought to the GPU's staging area, bytes of
+                                                    all calls; routed experts with a slot come from
+                                                    there, the others over the link. */
   double seconds;                              /**< From hand-over to hand-over, all calls. */
 } sharpi_segment_info;
 

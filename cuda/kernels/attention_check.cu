@@ -524,6 +524,7 @@ int main(int argc, char** argv) {
     check_all_raw_rows(config);
     std::printf("attention: %d passed, %d failed\n", g_passed, g_failed);
     check_states(config);
+    check_selections(g_small);
     std::printf("all: %d passed, %d failed\n", g_passed, g_failed);
   }
   for (int i = 1; i <= 4; ++i) {
@@ -531,6 +532,7 @@ int main(int argc, char** argv) {
   }
   if (wants("bench")) {
     bench_states(config);
+    bench_selections();
     bench_attentions(config);
   }
   return g_failed == 0 ? 0 : 1;

@@ -201,5 +201,7 @@ constexpr double kBandwidth = 4.2e12;  // bytes per second, measured copy rate o
 void check_qkvs();
 void check_states(const MatmulConfig& config);  // delta net, scoring, moves
 void bench_states(const MatmulConfig& config);
+void check_selections(bool small);
+void bench_selections();
 
 }  // namespace sharpi::cuda::check

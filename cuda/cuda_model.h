@@ -75,10 +75,6 @@ struct Pass {
   uint32_t n_rows() const { return batch.n_rows; }
 };
 
-/// What a scoring scratch takes (cuda_score.cc).
-std::vector<MemoryRow> score_rows(uint32_t device, const ModelSpec& spec,
-                                  const Placement& placement, const ScoreShape& shape);
-
 class CudaModel final : public TierModel {
  public:
   static Result<std::unique_ptr<CudaModel>> create(std::shared_ptr<Device> device,
@@ -162,6 +158,7 @@ class CudaModel final : public TierModel {
 
   // forward.cc
   Status run_blocks(const Segment& segment, Pass& p) const;
+  Status streamed_ffn(Pass& p, uint32_t layer) const;
   Status embed(Pass& p) const;
   Status embed_per_layer(Pass& p) const;
   Status head(Pass& p) const;
@@ -198,8 +195,6 @@ class CudaModel final : public TierModel {
   KvLayer kv_layer(Pass& p, uint32_t layer) const;
   Status delta_block(Pass& p, uint32_t layer) const;
 
-  Status streamed_ffn(Pass& p, uint32_t layer) const;
-
   // forward_ffn.cc
   Status ffn_block(Pass& p, uint32_t layer) const;
   Status gated_ffn(Pass& p, const FfnSpec& f, const TensorRef& gate, const TensorRef& up,
@@ -216,7 +211,6 @@ class CudaModel final : public TierModel {
   Status shared_expert_in(Pass& p, const LayerSpec& l) const;
   Status shared_expert_out(Pass& p, const FfnSpec& f) const;
   Status per_layer_injection(Pass& p, uint32_t layer) const;
-
   std::string block_paths() const;  // paths.cc
 
   // forward_experts.cc: experts that are on the CPU

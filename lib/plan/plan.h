@@ -157,6 +157,8 @@ struct Plan {
   std::string json() const;
 };
 
+/// "cpu" or "cuda" for SHARPI_TIER_*; "none" for 0.
+const char* tier_name(uint32_t tier);
 /// What a layer stores by a plan: its kind, tiers, dtypes and capacity. kInvalidArgument: no such
 /// layer.
 Status describe_layer(const Plan& plan, uint32_t layer, sharpi_layer_info* out);

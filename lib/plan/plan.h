@@ -46,6 +46,7 @@ struct SessionShape {
   bool lookahead = true, per_layer_budgets = false;
   std::vector<int32_t> probe;
   uint32_t n_draft = 0;
+  uint32_t first_slots = SHARPI_UNSET;  // of capacity(), committed at first; a fork needs no more
   /// Slots of full-attention layers committed at creation.
   uint32_t capacity(uint32_t n_chunk) const;
 };

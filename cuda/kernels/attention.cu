@@ -82,8 +82,7 @@ uint64_t attention_workspace_bytes(const MatmulConfig& config, uint32_t max_head
 bool attention_takes_raw_rows(const MatmulConfig& config, const Batch& batch, const KvLayer& kv) {
   const bool blocks =
       kv.head_dim % 32 == 0 || (kv.k_dtype != KvDtype::kQ8_0 && kv.v_dtype != KvDtype::kQ8_0);
-  return batch.n_rows == batch.n_sequences && !config.exact && !config.deterministic && blocks &&
-         streams(kv);
+  return batch.n_rows == batch.n_sequences && !config.exact && !config.deterministic && blocks;
 }
 
 Status prepare_attention(const MatmulConfig& config) {
@@ -114,7 +113,7 @@ Status launch_attention(const MatmulConfig& config, const AttentionParams& p, cu
                          : launch_attention_ring(config, a, stream);
   }
   if (have_attention_flash_sm90(config, p.kv)) {
-    return launch_attention_flash_sm90(a, config.pdl, stream);
+    return launch_attention_flash_sm90(config, a, stream);
   }
   return attention_flash_fits(config, p.kv) ? launch_attention_flash(a, config.pdl, stream)
                                             : launch_attention_f32(a, config.pdl, stream);

@@ -91,8 +91,8 @@ __device__ __forceinline__ void load_query_bytes(const QuerySource& s, uint32_t 
       top = fmaxf(top, __shfl_xor_sync(0xFFFFFFFFu, top, d));
       faulty += __shfl_xor_sync(0xFFFFFFFFu, faulty, d);
     }
-    worth[half] = top / 127.0f + faulty;
-    const float inverse = top > 0.0f ? 127.0f / top : 0.0f;
+    worth[half] = top * (1.0f / (127.0f * kQueryFine)) + faulty;
+    const float inverse = top > 1e-30f ? __fdividef(127.0f, top) : 0.0f;
 #pragma unroll
     for (int c = 0; c < Codec::kChunks; ++c) {
 #pragma unroll

@@ -236,7 +236,7 @@ __device__ __forceinline__ void merge_parts(const AttentionArgs& a, const RowBlo
       }
       s = min(kAhead, n_splits);
     }
-#pragma unroll 12
+#pragma unroll 24
     for (; s < n_splits; ++s) {
       add(s, __ldcg(reinterpret_cast<const float4*>(parts + s * stride + i)));
     }

@@ -119,15 +119,61 @@ __device__ __forceinline__ void load_query_bytes(const QuerySource& s, uint32_t 
   }
 }
 
+__device__ __forceinline__ float4 load_4(const float* from) {
+  if (reinterpret_cast<uintptr_t>(from) % 16 == 0) return *reinterpret_cast<const float4*>(from);
+  return {from[0], from[1], from[2], from[3]};
+}
+
+/// What take_own_row() reads, as segments of a head's floats: queries, then the head's k, v, the
+/// norms' weights, the rotation's cos and sin. Four of a segment, from d.
+struct OwnRow {
+  const QkvParams& p;
+  uint32_t row, kv, group;
+  bool append;
+  __device__ __forceinline__ float4 load(uint32_t segment, uint32_t d) const {
+    const uint32_t dim = p.kv.head_dim;
+    if (segment < group) {
+      return load_4(p.q + row * p.q_stride + uint64_t{kv * group + segment} * p.q_head_stride + d);
+    }
+    const uint64_t at = row * p.kv_stride + uint64_t{kv} * dim + d;
+    const bool norm = p.norm == HeadNorm::kPerHead;
+    switch (segment - group) {
+      case 0:
+        return append ? load_4(p.k + at) : float4{};
+      case 1:
+        return append ? load_4((p.v != nullptr ? p.v : p.k) + at) : float4{};
+      case 2:
+        return norm ? load_4(p.q_norm + d) : float4{};
+      case 3:
+        return norm && append ? load_4(p.k_norm + d) : float4{};
+      default:
+        return {turn(d), turn(d + 1), turn(d + 2), turn(d + 3)};
+    }
+  }
+  /// cos of all pairs, then sin.
+  __device__ __forceinline__ float turn(uint32_t i) const {
+    const uint64_t at = uint64_t{row} * p.n_half;
+    if (i >= 2 * p.n_half) return 0.0f;
+    return i < p.n_half ? p.cos[at + i] : p.sin[at + i - p.n_half];
+  }
+};
+
+/// Floats of shared memory that take_own_row() needs.
+constexpr uint32_t own_row_floats(uint32_t group, uint32_t dim) {
+  return (group + 5) * dim;
+}
+
 /// What qkv.h does with a row, for the KV head of a block: its queries, normed and rotated, to
 /// `queries` [group][dim] in shared memory (and to the captured ones); the head's part of the new
 /// K and V rows to where they are stored, if the block attends to them (`append`). `heads`: room
-/// for two heads. All threads of the block; what was stored is visible to them after.
+/// for five heads. All threads of the block; what was stored is visible to them after.
+template <uint32_t kDim>
 __device__ __forceinline__ void take_own_row(const QkvParams& p, const RowBlock& b, uint32_t kv,
                                              uint32_t group, bool append, bool capture,
                                              float* queries, float* heads) {
   const KvLayer& l = p.kv;
-  const uint32_t dim = l.head_dim, warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+  constexpr uint32_t dim = kDim;
+  const uint32_t warp = threadIdx.x / 32;
   const BatchSequence& s = p.batch.table.sequences[b.sequence];
   const uint32_t row = s.first_row;
   const BatchRow br = p.batch.table.rows[row];
@@ -139,25 +185,39 @@ __device__ __forceinline__ void take_own_row(const QkvParams& p, const RowBlock&
     q_rms = block_inverse_rms(q, p.n_heads * dim, p.eps);
     if (append) k_rms = block_inverse_rms(p.k + row * p.kv_stride, l.n_heads * dim, p.eps);
   }
+  // Everything that is read goes to shared memory first: one latency.
+  constexpr uint32_t kPieces = kDim / 4, kBatch = 8;
+  const uint32_t all = (group + 5) * kPieces;
+  const OwnRow own = {p, row, kv, group, append};
+  for (uint32_t i0 = threadIdx.x; i0 < all; i0 += kBatch * blockDim.x) {
+    float4 x[kBatch];
+#pragma unroll
+    for (uint32_t j = 0; j < kBatch; ++j) {
+      const uint32_t i = i0 + j * blockDim.x;
+      if (i < all) x[j] = own.load(i / kPieces, i % kPieces * 4);
+    }
+#pragma unroll
+    for (uint32_t j = 0; j < kBatch; ++j) {
+      const uint32_t i = i0 + j * blockDim.x, h = i / kPieces;
+      float* to = (h < group ? queries + h * dim : heads + (h - group) * dim) + i % kPieces * 4;
+      if (i < all) *reinterpret_cast<float4*>(to) = x[j];
+    }
+  }
+  const bool staged = p.norm == HeadNorm::kPerHead;
+  const float* q_norm = staged ? heads + 2 * dim : p.q_norm;
+  const float* k_norm = staged ? heads + 3 * dim : p.k_norm;
+  const float *cos = heads + 4 * dim, *sin = cos + p.n_half;
+  __syncthreads();
   const uint32_t n = append ? group + 2 : group;
   for (uint32_t h = warp; h < n; h += blockDim.x / 32) {
     const bool query = h < group, value = h == group + 1;
-    const uint32_t head = query ? kv * group + h : kv;
     float* x = query ? queries + h * dim : heads + (h - group) * dim;
-    const float* from =
-        query ? q + uint64_t{head} * p.q_head_stride
-              : (value && p.v != nullptr ? p.v : p.k) + row * p.kv_stride + uint64_t{head} * dim;
-    for (uint32_t i = lane; i < dim; i += 32) x[i] = from[i];
-    __syncwarp();
     if (value ? p.v_norm : p.norm != HeadNorm::kNone) {
-      const float* weight = value ? nullptr : query ? p.q_norm : p.k_norm;
-      if (whole && !value) weight += head * dim;
+      const float* weight = value ? nullptr : query ? q_norm : k_norm;
+      if (whole && !value) weight += (query ? kv * group + h : kv) * dim;
       norm_head(x, dim, weight, query ? q_rms : k_rms, value || !whole, p.eps);
     }
-    if (!value && p.n_half != 0) {
-      const uint64_t at = uint64_t{row} * p.n_half;
-      rotate_head(x, p.n_half, p.cos + at, p.sin + at);
-    }
+    if (!value && p.n_half != 0) rotate_head(x, p.n_half, cos, sin);
   }
   __syncthreads();
   if (capture && p.query_offset >= 0 && s.queries != nullptr && s.query_rows != 0) {

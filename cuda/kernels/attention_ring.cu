@@ -123,8 +123,8 @@ __device__ __forceinline__ QuerySource take_queries(const SplitArgs& s, const Ro
   QuerySource from = {nullptr, 0, a.group, b.n * a.group, a.p.scale * kLog2E};
   if (s.raw) {
     auto* queries = reinterpret_cast<float*>(shared + s.own_at);
-    take_own_row(s.own, b, kv, a.group, append, blockIdx.y == 0, queries,
-                 queries + a.group * S::kDim);
+    take_own_row<S::kDim>(s.own, b, kv, a.group, append, blockIdx.y == 0, queries,
+                          queries + a.group * S::kDim);
     from.base = queries;
     return from;
   }
@@ -334,7 +334,7 @@ Status launch_attention_ring(const MatmulConfig& config, const AttentionArgs& a,
   SplitArgs s = {};
   s.a = a;
   // What the last block of a unit would read, in floats: beyond this it is spread over many.
-  constexpr uint32_t kMergeAlone = 32 * 1024;
+  constexpr uint32_t kMergeAlone = 80 * 1024;
   const uint32_t columns = a.block_rows * a.group * l.head_dim;
   s.a.merge_later = a.max_splits * columns > kMergeAlone;
   s.stage = make_stage(l.k_dtype, l.v_dtype, slice_of(l.head_dim));
@@ -345,7 +345,7 @@ Status launch_attention_ring(const MatmulConfig& config, const AttentionArgs& a,
   s.own_at = ring.bytes;
   if (s.raw) s.own = *a.p.own;
   const uint32_t own =
-      s.raw ? (a.group + 2) * l.head_dim * static_cast<uint32_t>(sizeof(float)) : 0;
+      s.raw ? own_row_floats(a.group, l.head_dim) * static_cast<uint32_t>(sizeof(float)) : 0;
   SHARPI_TRY(launch_parts(s, ring.bytes + own, config.pdl, stream));
   return s.a.merge_later ? launch_attention_merge(s.a, config.pdl, stream) : Status::ok();
 }

@@ -232,8 +232,8 @@ __global__ void __launch_bounds__(kThreads, 2)
   auto* parked = reinterpret_cast<float*>(shared);
   QuerySource vectors = {parked, 0, a.group, b.n * a.group, a.p.scale * kLog2E};
   if (args.raw) {
-    take_own_row(args.own, b, kv, a.group, blockIdx.y + 1 == n_splits, blockIdx.y == 0, parked,
-                 parked + parked_floats<S>());
+    take_own_row<S::kDim>(args.own, b, kv, a.group, blockIdx.y + 1 == n_splits, blockIdx.y == 0,
+                          parked, parked + parked_floats<S>());
   } else {
     vectors.row = a.p.q_stride;
     vectors.base = a.p.q +
@@ -316,7 +316,7 @@ Status launch(const SplitArgs& s, bool pdl, cudaStream_t stream) {
                        stream, pdl};
   shape.cluster = s.a.cluster;
   const uint64_t part = part_floats(s.a.block_rows * s.a.group, S::kDim);
-  shape.shared_bytes = (parked_floats<S>() + std::max<uint64_t>(part, 2 * S::kDim)) * sizeof(float);
+  shape.shared_bytes = (parked_floats<S>() + std::max<uint64_t>(part, 5 * S::kDim)) * sizeof(float);
   return launch_kernel("attention_stream", shape, attention_stream_kernel<kSlice, kTeam, kPairs>,
                        s);
 }

@@ -52,6 +52,12 @@ struct SlotUse {
 
 }  // namespace
 
+/// Kernels whose blocks meet are of one row; only recorded steps wait for the host.
+bool CudaModel::takes_turn(const Segment& segment, const Submission& rows) const {
+  if (rows.n_rows == 1 && blocks_meet_) return true;
+  return rows.n_rows == rows.sequences.size() && asks_for_experts(segment);
+}
+
 Status CudaModel::run(const Segment& segment, const Submission& rows, Workspace& workspace) {
   auto& ws = static_cast<CudaWorkspace&>(workspace);
   SHARPI_TRY(device_->usable());
@@ -61,9 +67,8 @@ Status CudaModel::run(const Segment& segment, const Submission& rows, Workspace&
                          rows.sequences.size());
   }
   const DeviceScope scope(*device_);
-  // Kernels whose blocks meet need all multiprocessors: steps take turns on a device.
   std::unique_lock<std::mutex> turn(device_->turn(), std::defer_lock);
-  if (rows.n_rows == rows.sequences.size()) turn.lock();
+  if (takes_turn(segment, rows)) turn.lock();
   SlotUse slots;
   if (asks_for_experts(segment)) {
     if (ws.experts.host == nullptr) return Status::error(Code::kInternal, "no host for experts");

@@ -377,9 +377,9 @@ ExpertSlots::Matrices ExpertSlots::matrices(uint32_t layer) const {
           make(f.down, layout_.layers[layer].down)};
 }
 
-ExpertStats ExpertSlots::stats() const {
+sharpi_expert_stats ExpertSlots::stats() const {
   const std::lock_guard<std::mutex> lock(mutex_);
-  ExpertStats s;
+  sharpi_expert_stats s{};
   s.n_slots = cache_->n_slots();
   s.n_resident = cache_->n_resident();
   s.n_pinned = cache_->n_pinned();

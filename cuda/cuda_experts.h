@@ -85,7 +85,7 @@ class ExpertSlots {
     DeviceMatrix gate, up, down;
   };
   Matrices matrices(uint32_t layer) const;
-  ExpertStats stats() const;
+  sharpi_expert_stats stats() const;
   /// Uses of each expert of a layer.
   std::vector<uint64_t> uses(uint32_t layer) const;
 

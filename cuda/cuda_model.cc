@@ -125,6 +125,7 @@ Result<std::unique_ptr<CudaModel>> CudaModel::create(std::shared_ptr<Device> dev
   m->config_ = matmul_config(*m->device_, p.model);
   m->step_config_ = m->config_;
   m->step_config_.pdl = m->config_.pdl && has_experts(*p.spec);
+  m->blocks_meet_ = has_chains(m->config_) || (has_experts(*p.spec) && has_moe_steps(m->config_));
   MatmulConfig found = m->config_;
   SHARPI_TRY(m->device_->settle(make_matmul_config(&found)));
   SHARPI_TRY(m->device_->settle(prepare_attention(m->config_)));
@@ -198,7 +199,9 @@ Result<std::unique_ptr<Workspace>> CudaModel::create_workspace() {
   const DeviceScope scope(*device_);
   SHARPI_TRY_ASSIGN(std::unique_ptr<CudaWorkspace> w,
                     CudaWorkspace::create(*device_, workspace_layout_));
-  const std::lock_guard<std::mutex> turn(device_->turn());
+  std::unique_lock<std::mutex> turn(device_->turn(), std::defer_lock);
+  if (blocks_meet_)
+    turn.lock();  // warm_up() runs steps of one row; none of them waits for the host
   ExpertHandover& h = w->experts;
   h.layout = make_handover_layout(spec(), plan_->placement, plan_->model);
   SHARPI_TRY_ASSIGN(h.memory, PinnedBuffer::allocate(*device_, h.layout.bytes, "expert hand-over"));

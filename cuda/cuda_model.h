@@ -93,7 +93,7 @@ class CudaModel final : public TierModel {
   Result<std::unique_ptr<ScoreScratch>> create_score_scratch(uint32_t n_slots, uint32_t n_queries,
                                                              bool values) const override;
   void use_expert_host(Workspace& workspace, ExpertHost* host) override;
-  bool expert_stats(ExpertStats* out) const override;
+  bool expert_stats(sharpi_expert_stats* out) const override;
   std::vector<uint64_t> expert_uses(uint32_t layer) const override;
   Status pin_experts(std::span<const ExpertId> experts) override;
   std::vector<MemoryRow> memory_rows() const override;
@@ -124,6 +124,7 @@ class CudaModel final : public TierModel {
   }
 
   // calls.cc: submissions to tables, graphs.
+  bool takes_turn(const Segment& segment, const Submission& rows) const;
   Status run_format(const Segment& segment, const Submission& rows, CudaWorkspace& ws,
                     uint32_t format) const;
   Status run_streamed(const Segment& segment, const Submission& rows, CudaWorkspace& ws,
@@ -203,6 +204,7 @@ class CudaModel final : public TierModel {
   std::shared_ptr<const Plan> plan_;
   MatmulConfig config_;
   MatmulConfig step_config_;  // of captured decode steps without chains
+  bool blocks_meet_ = false;  // in kernels of one row: Device::turn()
   std::unique_ptr<Weights> weights_;
   std::unique_ptr<WeightStream> stream_weights_;  // null when nothing streams
   std::unique_ptr<ExpertSlots> experts_;

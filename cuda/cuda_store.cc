@@ -10,10 +10,6 @@
 namespace sharpi::cuda {
 namespace {
 
-uint64_t range_bytes(const KvGroup& g, uint32_t n_ctx) {
-  return g.block_bytes(g.ring ? g.ring_slots : std::max(g.capacity, n_ctx));
-}
-
 class RowList {
  public:
   RowList(uint32_t device, std::vector<MemoryRow>* rows) : device_(device), rows_(rows) {}
@@ -111,30 +107,16 @@ std::vector<MemoryRow> CudaSession::plan_rows(uint32_t device, const ModelSpec& 
 Result<std::unique_ptr<CudaSession>> CudaSession::create(const Device& device, const Stream& stream,
                                                          std::shared_ptr<const Plan> plan,
                                                          const SessionShape& shape) {
-  std::unique_ptr<CudaSession> s(new CudaSession());
   SHARPI_TRY(device.usable());
-  s->device_ = &device;
-  s->stream_ = &stream;
-  s->plan_ = std::move(plan);
-  s->shape_ = shape;
-  const Plan& p = *s->plan_;
-  s->layout_ = make_tier_kv_layout(*p.spec, p.placement, TierId::kCuda, p.model, shape);
-  s->state_layout_ = make_state_layout(*p.spec, p.placement, TierId::kCuda);
-  s->query_layout_ = make_query_layout(*p.spec, p.placement, TierId::kCuda);
-  SHARPI_TRY(s->allocate(shape));
+  std::unique_ptr<CudaSession> s(new CudaSession(device, stream, std::move(plan), shape));
+  SHARPI_TRY(s->allocate());
   return s;
 }
 
-Status CudaSession::allocate(const SessionShape& shape) {
-  capacity_.assign(layout_.groups.size(), 0);
-  for (uint32_t g = 0; g < layout_.groups.size(); ++g) {
-    const KvGroup& group = layout_.groups[g];
-    SHARPI_TRY_ASSIGN(DeviceRange range,
-                      DeviceRange::reserve(*device_, range_bytes(group, shape.n_ctx), "KV rows"));
-    ranges_.push_back(std::move(range));
-    SHARPI_TRY(reserve(g, group.capacity));
-  }
-  const FixedBytes b = fixed_bytes(*plan_->spec, plan_->placement, plan_->model, shape, layout_);
+Status CudaSession::allocate() {
+  SHARPI_TRY(reserve_groups(
+      [this](uint64_t bytes) { return DeviceRange::reserve(*device_, bytes, "KV rows"); }));
+  const FixedBytes b = fixed_bytes(*plan_->spec, plan_->placement, plan_->model, shape_, layout_);
   SHARPI_TRY_ASSIGN(state_, DeviceBuffer::allocate(*device_, b.state, "recurrent state"));
   SHARPI_TRY_ASSIGN(checkpoints_,
                     PinnedBuffer::allocate(*device_, b.checkpoints, "recurrent checkpoints"));
@@ -156,26 +138,19 @@ Status CudaSession::copy(void* to, const void* from, uint64_t bytes, cudaMemcpyK
   return stream_->wait();
 }
 
-Status CudaSession::check_logits_row(uint32_t row) const {
-  if (logits_.bytes() < (row + 1ull) * plan_->spec->n_vocab * sizeof(float)) {
-    return Status::error(Code::kInternal, "logits row %u is not on this tier", row);
-  }
-  return Status::ok();
-}
-
 Status CudaSession::read_logits(uint32_t row, float* out) const {
   SHARPI_TRY(check_logits_row(row));
   const uint64_t n = plan_->spec->n_vocab;
-  SHARPI_TRY(copy(logits_host_.data(), logits() + row * n, n * sizeof(float),
+  SHARPI_TRY(copy(logits_host_.data(), logits() + row * n, logit_row_bytes(),
                   cudaMemcpyDeviceToHost, "reading logits"));
-  std::memcpy(out, logits_host_.data(), n * sizeof(float));
+  std::memcpy(out, logits_host_.data(), logit_row_bytes());
   return Status::ok();
 }
 
 Status CudaSession::write_logits(uint32_t row, const float* in) {
   SHARPI_TRY(check_logits_row(row));
   const uint64_t n = plan_->spec->n_vocab;
-  return copy(logits() + row * n, in, n * sizeof(float), cudaMemcpyHostToDevice, "writing logits");
+  return copy(logits() + row * n, in, logit_row_bytes(), cudaMemcpyHostToDevice, "writing logits");
 }
 
 uint32_t CudaSession::max_best() const {
@@ -236,12 +211,6 @@ std::vector<MemoryRow> CudaSession::memory_rows() const {
   return out;
 }
 
-uint32_t CudaSession::query_rows(Capture which) const {
-  const uint64_t row = query_layout_.floats * sizeof(float);
-  if (row == 0) return 0;
-  return static_cast<uint32_t>((which == Capture::kRing ? ring_ : observer_).bytes() / row);
-}
-
 Status CudaSession::reserve_observer(uint32_t n) {
   if (query_layout_.floats == 0 || n <= query_rows(Capture::kObserver)) return Status::ok();
   SHARPI_TRY_ASSIGN(DeviceBuffer more,
@@ -250,54 +219,16 @@ Status CudaSession::reserve_observer(uint32_t n) {
   return Status::ok();
 }
 
-float* CudaSession::queries(uint32_t layer, Capture which) const {
-  const uint32_t rows = query_rows(which);
-  const int64_t offset = query_layout_.offset_of_layer[layer];
-  if (rows == 0 || offset < 0) return nullptr;
-  return (which == Capture::kRing ? ring_ : observer_).as<float>() +
-         static_cast<uint64_t>(offset) * rows;
-}
-
-KvView CudaSession::view(uint32_t layer) const {
-  return layout_.view(layer, ranges_[static_cast<size_t>(layout_.group_of_layer[layer])].data());
-}
-
-Status CudaSession::reserve(uint32_t group, uint32_t n_slots) {
-  SHARPI_TRY(ranges_[group].commit(layout_.groups[group].block_bytes(n_slots)));
-  capacity_[group] = std::max(capacity_[group], n_slots);
-  return Status::ok();
-}
-
-void CudaSession::shrink(uint32_t group, uint32_t n_slots) noexcept {
-  if (n_slots >= capacity_[group]) return;
-  ranges_[group].decommit(layout_.groups[group].block_bytes(n_slots));
-  capacity_[group] = n_slots;
-}
-
-float* CudaSession::state(uint32_t layer, StatePart part, bool working) const {
-  return reinterpret_cast<float*>(state_base(working) + state_layout_.find(layer)->offset(part));
-}
-
-std::byte* CudaSession::state_base(bool working) const {
-  const uint32_t which = working ? current_ ^ 1u : current_;
-  return state_.data() + which * state_layout_.bytes;
-}
-
-uint64_t CudaSession::state_bytes(uint32_t layer, StatePart part) const {
-  const StateLayout::Layer* l = state_layout_.find(layer);
-  return l == nullptr ? 0 : l->bytes(part);
-}
-
 Status CudaSession::read_state(uint32_t layer, StatePart part, void* out) const {
-  const uint64_t n = state_bytes(layer, part);
-  if (n == 0) return Status::error(Code::kInternal, "layer %u has no recurrent state here", layer);
-  return copy(out, state(layer, part, false), n, cudaMemcpyDeviceToHost, "reading state");
+  SHARPI_TRY(check_state(layer, part));
+  return copy(out, state(layer, part, false), state_bytes(layer, part), cudaMemcpyDeviceToHost,
+              "reading state");
 }
 
 Status CudaSession::write_state(uint32_t layer, StatePart part, const void* in) {
-  const uint64_t n = state_bytes(layer, part);
-  if (n == 0) return Status::error(Code::kInternal, "layer %u has no recurrent state here", layer);
-  return copy(state(layer, part, false), in, n, cudaMemcpyHostToDevice, "writing state");
+  SHARPI_TRY(check_state(layer, part));
+  return copy(state(layer, part, false), in, state_bytes(layer, part), cudaMemcpyHostToDevice,
+              "writing state");
 }
 
 void CudaSession::clear_state() noexcept {
@@ -308,35 +239,16 @@ void CudaSession::clear_state() noexcept {
   if (done.is_ok()) done = stream_->wait();  // a fault has marked the device: the next call says it
 }
 
-Status CudaSession::check_checkpoint(uint32_t index) const {
-  if (index >= shape_.n_checkpoints) {
-    return Status::error(Code::kInternal, "checkpoint slot %u of %u", index, shape_.n_checkpoints);
-  }
-  return Status::ok();
-}
-
 Status CudaSession::save_checkpoint(uint32_t index) {
-  SHARPI_TRY(check_checkpoint(index));
-  return copy(checkpoints_.data() + index * state_layout_.bytes, state_base(false),
-              state_layout_.bytes, cudaMemcpyDeviceToHost, "saving a checkpoint");
+  SHARPI_TRY_ASSIGN(std::byte * to, checkpoint_at(index));
+  return copy(to, state_base(false), state_layout_.bytes, cudaMemcpyDeviceToHost,
+              "saving a checkpoint");
 }
 
 Status CudaSession::load_checkpoint(uint32_t index) {
-  SHARPI_TRY(check_checkpoint(index));
-  return copy(state_base(false), checkpoints_.data() + index * state_layout_.bytes,
-              state_layout_.bytes, cudaMemcpyHostToDevice, "loading a checkpoint");
-}
-
-Status CudaSession::read_checkpoint(uint32_t index, void* out) const {
-  SHARPI_TRY(check_checkpoint(index));
-  std::memcpy(out, checkpoints_.data() + index * state_layout_.bytes, state_layout_.bytes);
-  return Status::ok();
-}
-
-Status CudaSession::write_checkpoint(uint32_t index, const void* in) {
-  SHARPI_TRY(check_checkpoint(index));
-  std::memcpy(checkpoints_.data() + index * state_layout_.bytes, in, state_layout_.bytes);
-  return Status::ok();
+  SHARPI_TRY_ASSIGN(const std::byte* from, checkpoint_at(index));
+  return copy(state_base(false), from, state_layout_.bytes, cudaMemcpyHostToDevice,
+              "loading a checkpoint");
 }
 
 }  // namespace sharpi::cuda

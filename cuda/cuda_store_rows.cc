@@ -154,14 +154,11 @@ uint64_t move_list_bytes(const KvLayout& layout) {
 
 Status CudaSession::copy_queries(uint32_t layer, uint64_t first, uint32_t n, std::byte* host,
                                  Way way) const {
-  const uint64_t ring = query_rows(Capture::kRing);
-  float* base = queries(layer, Capture::kRing);
-  if (base == nullptr || n > ring) {
-    return Status::error(Code::kInternal, "%u captured queries of layer %u are not on this tier", n,
-                         layer);
-  }
+  SHARPI_TRY(check_queries(layer, n));
   SHARPI_TRY(device_->usable());
   const DeviceScope scope(*device_);
+  const uint64_t ring = query_rows(Capture::kRing);
+  float* base = queries(layer, Capture::kRing);
   const uint64_t row = uint64_t{query_layout_.dim_of_layer[layer]} * sizeof(float);
   const bool out = way == Way::kToHost;
   for (uint64_t done = 0; done < n;) {

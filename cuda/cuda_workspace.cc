@@ -96,21 +96,6 @@ Widths measure(const ModelSpec& spec, const Placement& placement, const Placemen
   return w;
 }
 
-class LayoutBuilder {
- public:
-  explicit LayoutBuilder(WorkspaceLayout* layout) : layout_(layout) {}
-  void bytes(Buf b, uint64_t n) {
-    const auto i = static_cast<size_t>(b);
-    layout_->offset[i] = layout_->bytes;
-    layout_->size[i] = n;
-    layout_->bytes += round_up(n, 256);
-  }
-  void floats(Buf b, uint64_t n) { bytes(b, n * sizeof(float)); }
-
- private:
-  WorkspaceLayout* layout_;
-};
-
 CallTable make_call_table(const ModelShape& model, uint32_t n_groups) {
   CallTable t;
   t.batch = BatchShape{model.max_rows(), model.max_batch, n_groups};
@@ -141,7 +126,6 @@ WorkspaceLayout make_workspace_layout(const ModelSpec& spec, const Placement& pl
                                       const MatmulConfig& config) {
   WorkspaceLayout out;
   if (!placement.uses(TierId::kCuda)) return out;
-  LayoutBuilder b(&out);
   const Widths w = measure(spec, streamed_placement(spec, placement, model), placement);
   const uint32_t rows = model.max_rows();
   const uint64_t e = spec.n_embd;
@@ -154,50 +138,50 @@ WorkspaceLayout make_workspace_layout(const ModelSpec& spec, const Placement& pl
   out.max_rows = rows;
   out.handover_bytes = placement.uses(TierId::kCpu) ? rows * e * sizeof(float) : 0;
   out.n_half = w.n_half;
-  b.floats(Buf::kX, rows * e);
-  b.floats(Buf::kHead, head_rows * e);
-  b.floats(Buf::kQ, rows * w.q);
-  b.floats(Buf::kK, rows * w.kv);
-  b.floats(Buf::kV, rows * w.kv);
-  b.floats(Buf::kQuery, rows * w.query);
-  b.floats(Buf::kMix, rows * w.mix);
-  b.floats(Buf::kQkv, rows * w.conv);
-  b.floats(Buf::kZ, rows * w.z);
-  b.floats(Buf::kAlpha, rows * w.heads_v);
-  b.floats(Buf::kBeta, rows * w.heads_v);
-  b.floats(Buf::kY, rows * e);
-  b.floats(Buf::kFfn, rows * w.ffn);
-  b.floats(Buf::kRouter, uint64_t{rows} * w.n_experts);
-  b.bytes(Buf::kMoeIds, uint64_t{rows} * w.n_used * sizeof(int32_t));
-  b.floats(Buf::kMoeWeight, uint64_t{rows} * w.n_used);
-  b.floats(Buf::kSharedGate, w.has_shared ? rows : 0);
+  out.add_floats(Buf::kX, rows * e);
+  out.add_floats(Buf::kHead, head_rows * e);
+  out.add_floats(Buf::kQ, rows * w.q);
+  out.add_floats(Buf::kK, rows * w.kv);
+  out.add_floats(Buf::kV, rows * w.kv);
+  out.add_floats(Buf::kQuery, rows * w.query);
+  out.add_floats(Buf::kMix, rows * w.mix);
+  out.add_floats(Buf::kQkv, rows * w.conv);
+  out.add_floats(Buf::kZ, rows * w.z);
+  out.add_floats(Buf::kAlpha, rows * w.heads_v);
+  out.add_floats(Buf::kBeta, rows * w.heads_v);
+  out.add_floats(Buf::kY, rows * e);
+  out.add_floats(Buf::kFfn, rows * w.ffn);
+  out.add_floats(Buf::kRouter, uint64_t{rows} * w.n_experts);
+  out.add(Buf::kMoeIds, uint64_t{rows} * w.n_used * sizeof(int32_t));
+  out.add_floats(Buf::kMoeWeight, uint64_t{rows} * w.n_used);
+  out.add_floats(Buf::kSharedGate, w.has_shared ? rows : 0);
   if (w.n_experts != 0) {
-    b.bytes(Buf::kMoeSync,
+    out.add(Buf::kMoeSync,
             moe_step_sync_bytes(w.n_experts, spec.n_embd, w.n_used * w.d_expert, w.d_shared));
   }
-  b.bytes(Buf::kHandover, w.parts_experts ? sizeof(HandoverState) : 0);
+  out.add(Buf::kHandover, w.parts_experts ? sizeof(HandoverState) : 0);
   const bool ple = spec.d_ple != 0;
   const uint64_t ple_width = ple ? uint64_t{spec.n_layers()} * spec.d_ple : 0;
   out.ple_row_bytes = ple ? spec.ple_embd.row_bytes() : 0;
-  b.bytes(Buf::kPleRaw, round_up(rows * out.ple_row_bytes, 256));
-  b.floats(Buf::kPleTable, rows * ple_width);
-  b.floats(Buf::kPle, rows * ple_width);
-  b.floats(Buf::kPleTmp, ple ? uint64_t{rows} * spec.d_ple : 0);
+  out.add(Buf::kPleRaw, round_up(rows * out.ple_row_bytes, 256));
+  out.add_floats(Buf::kPleTable, rows * ple_width);
+  out.add_floats(Buf::kPle, rows * ple_width);
+  out.add_floats(Buf::kPleTmp, ple ? uint64_t{rows} * spec.d_ple : 0);
   std::vector<int32_t> table_of_layer;
   const uint64_t n_tables = make_rope_tables(spec, &table_of_layer).size();
-  b.floats(Buf::kCos, n_tables * rows * w.n_half);
-  b.floats(Buf::kSin, n_tables * rows * w.n_half);
+  out.add_floats(Buf::kCos, n_tables * rows * w.n_half);
+  out.add_floats(Buf::kSin, n_tables * rows * w.n_half);
   out.chunk_slot_bytes = kv.chunk_slot_bytes;
   const uint64_t chunk_blocks = div_up(rows, kKvBlockSlots) + model.max_batch;
-  b.bytes(Buf::kKvChunk, chunk_blocks * kKvBlockSlots * out.chunk_slot_bytes);
-  b.floats(Buf::kLogits, uint64_t{head_rows} * spec.n_vocab);
-  b.bytes(Buf::kTable, out.table.bytes);
-  b.bytes(Buf::kAttention,
+  out.add(Buf::kKvChunk, chunk_blocks * kKvBlockSlots * out.chunk_slot_bytes);
+  out.add_floats(Buf::kLogits, uint64_t{head_rows} * spec.n_vocab);
+  out.add(Buf::kTable, out.table.bytes);
+  out.add(Buf::kAttention,
           w.attn_heads == 0 ? 0 : attention_workspace_bytes(config, w.attn_heads, w.attn_dim));
-  b.bytes(Buf::kKernel, kernel_bytes(spec, model, config, w, rows, head_rows));
+  out.add(Buf::kKernel, kernel_bytes(spec, model, config, w, rows, head_rows));
   if (has_chains(config)) {
-    b.floats(Buf::kOtherX, e);
-    b.bytes(Buf::kChainSync, kChainSyncBytes);
+    out.add_floats(Buf::kOtherX, e);
+    out.add(Buf::kChainSync, kChainSyncBytes);
   }
   return out;
 }

@@ -5,7 +5,6 @@
 // Thread rule: one call at a time.
 #pragma once
 
-#include <array>
 #include <memory>
 #include <vector>
 
@@ -14,6 +13,7 @@
 #include "cuda/kernels/batch.h"
 #include "cuda/kernels/matmul.h"
 #include "cuda/stream.h"
+#include "tier/buffer_layout.h"
 #include "tier/rope_tables.h"
 #include "tier/tier.h"
 
@@ -65,16 +65,15 @@ struct CallTable {
   uint64_t upload_bytes(uint32_t n_rows) const { return rows + batch_upload_bytes(batch, n_rows); }
 };
 
-struct WorkspaceLayout {
-  std::array<uint64_t, static_cast<size_t>(Buf::kCount)> offset{}, size{};
-  uint64_t bytes = 0;
+/// Offsets as cudaMalloc aligns blocks.
+struct WorkspaceLayout : BufferLayout<Buf, 256> {
   uint32_t max_rows = 0;
   uint32_t n_half = 0;  // widest rope table
   uint64_t chunk_slot_bytes = 0;
   uint64_t ple_row_bytes = 0;  // of the raw per-layer table
   CallTable table;
   uint64_t handover_bytes = 0;  // pinned: hidden rows between tiers
-  uint64_t pinned_bytes() const { return table.bytes + size[static_cast<size_t>(Buf::kPleRaw)]; }
+  uint64_t pinned_bytes() const { return table.bytes + size_of(Buf::kPleRaw); }
 };
 
 WorkspaceLayout make_workspace_layout(const ModelSpec& spec, const Placement& placement,
@@ -90,9 +89,9 @@ class CudaWorkspace final : public Workspace {
   float* handover() const override { return handover_.as<float>(); }
   template <class T = float>
   T* get(Buf b) const {
-    return reinterpret_cast<T*>(memory_.data() + layout_.offset[static_cast<size_t>(b)]);
+    return reinterpret_cast<T*>(memory_.data() + layout_.offset_of(b));
   }
-  uint64_t size(Buf b) const { return layout_.size[static_cast<size_t>(b)]; }
+  uint64_t size(Buf b) const { return layout_.size_of(b); }
   const WorkspaceLayout& layout() const { return layout_; }
   const Stream& stream() const { return stream_; }
   cudaStream_t lane() const { return stream_.get(); }

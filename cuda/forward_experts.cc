@@ -13,7 +13,7 @@ void CudaModel::use_expert_host(Workspace& workspace, ExpertHost* host) {
   static_cast<CudaWorkspace&>(workspace).experts.host = host;
 }
 
-bool CudaModel::expert_stats(ExpertStats* out) const {
+bool CudaModel::expert_stats(sharpi_expert_stats* out) const {
   if (experts_ == nullptr) return false;
   *out = experts_->stats();
   return true;
@@ -115,7 +115,7 @@ Status CudaModel::answered_experts(Pass& p, uint32_t layer, Buf to, bool add) co
   return launch_add_answer(a, p.ws.lane());
 }
 
-/// Under the device's turn(), as every step.
+/// Under the device's turn().
 Status CudaModel::serve_graph(const Segment& segment, Pass& p, cudaGraphExec_t graph) const {
   GraphLine line(*device_, p.ws.experts, *experts_, spec(), segment, p.n_rows(),
                  uses_slots(p.n_rows()), p.ws.lane());

@@ -441,9 +441,12 @@ uint64_t moe_step_sync_bytes(uint32_t n_experts, uint32_t n_embd, uint32_t hidde
   return shape_memory(n_experts, n_embd, hidden, shared_hidden, nullptr, &p);
 }
 
+bool has_moe_steps(const MatmulConfig& config) {
+  return !config.exact && !config.deterministic && config.compute_capability >= 90;
+}
+
 bool moe_step_takes(const MatmulConfig& config, const MoeStepParams& m) {
-  if (config.exact || config.deterministic || config.compute_capability < 90) return false;
-  if (!shapes_agree(m)) return false;
+  if (!has_moe_steps(config) || !shapes_agree(m)) return false;
   StepArgs p = {};
   const auto grid = static_cast<uint32_t>(config.n_sm);
   return shape_step(config, m, &p) != 0 && kWarps / p.slices * grid >= p.router_rows &&

@@ -38,6 +38,8 @@ struct MoeStepParams {
   uint64_t sync_bytes = 0;
 };
 
+/// Whether there are such launches at all.
+bool has_moe_steps(const MatmulConfig& config);
 /// Whether launch_moe_step does this; the pointers do not matter.
 bool moe_step_takes(const MatmulConfig& config, const MoeStepParams& p);
 Status launch_moe_step(const MatmulConfig& config, const MoeStepParams& p, cudaStream_t stream);

@@ -146,18 +146,7 @@ sharpi_status sharpi_model_experts(const sharpi_model* model, sharpi_expert_stat
   return api::guard(err, [&]() -> Status {
     SHARPI_TRY(api::require(model, "model"));
     SHARPI_TRY(api::check_out_struct(out, 64, "sharpi_expert_stats"));
-    const sharpi::ExpertStats from = model->p->expert_stats();
-    sharpi_expert_stats s{};
-    s.n_slots = from.n_slots;
-    s.n_resident = from.n_resident;
-    s.n_pinned = from.n_pinned;
-    s.slot_bytes = from.slot_bytes;
-    s.n_uses = from.n_uses;
-    s.n_hits = from.n_hits;
-    s.n_promotions = from.n_promotions;
-    s.n_evictions = from.n_evictions;
-    s.promoted_bytes = from.promoted_bytes;
-    api::write_out(s, out);
+    api::write_out(model->p->expert_stats(), out);
     return Status::ok();
   });
 }

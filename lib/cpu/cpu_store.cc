@@ -69,59 +69,43 @@ std::vector<MemoryRow> CpuSession::plan_rows(const ModelSpec& spec, const Placem
   return rows;
 }
 
+CpuSession::CpuSession(MemoryMeter* meter, std::shared_ptr<const Plan> plan,
+                       const SessionShape& shape)
+    : StoredSession(TierId::kCpu, std::move(plan), shape), meter_(meter) {
+  staged_.reserve(plan_->spec->layers.size());
+}
+
 Result<std::unique_ptr<CpuSession>> CpuSession::create(MemoryMeter* meter,
                                                        std::shared_ptr<const Plan> plan,
                                                        const SessionShape& shape) {
-  std::unique_ptr<CpuSession> s(new CpuSession());
-  const ModelSpec& spec = *plan->spec;
-  s->shape_ = shape;
-  s->layout_ = make_tier_kv_layout(spec, plan->placement, TierId::kCpu, plan->model, shape);
-  s->state_layout_ = make_state_layout(spec, plan->placement, TierId::kCpu);
-  s->capacity_.assign(s->layout_.groups.size(), 0);
-  for (uint32_t g = 0; g < s->layout_.groups.size(); ++g) {
-    const KvGroup& group = s->layout_.groups[g];
-    const uint64_t most = group.ring ? group.ring_slots : std::max(group.capacity, shape.n_ctx);
-    SHARPI_TRY_ASSIGN(Reservation range,
-                      Reservation::reserve(*meter, group_held_bytes(group, most), "KV rows"));
-    s->ranges_.push_back(std::move(range));
-    SHARPI_TRY(s->reserve(g, group.capacity));
-  }
+  std::unique_ptr<CpuSession> s(new CpuSession(meter, std::move(plan), shape));
+  SHARPI_TRY(s->reserve_groups(
+      [meter](uint64_t bytes) { return Reservation::reserve(*meter, bytes, "KV rows"); }));
+  const Plan& p = *s->plan_;
+  const auto take = [meter](HostBuffer* to, uint64_t bytes, const char* what) -> Status {
+    SHARPI_TRY_ASSIGN(*to, HostBuffer::allocate(*meter, bytes, what));
+    return Status::ok();
+  };
   const uint64_t state = s->state_layout_.bytes;
-  SHARPI_TRY_ASSIGN(s->state_, HostBuffer::allocate(*meter, 2 * state, "recurrent state"));
-  SHARPI_TRY_ASSIGN(s->checkpoints_, HostBuffer::allocate(*meter, shape.n_checkpoints * state,
-                                                          "recurrent checkpoints"));
-  SHARPI_TRY_ASSIGN(
-      s->logits_,
-      HostBuffer::allocate(*meter, logit_bytes(spec, plan->placement, plan->model), "logits"));
-  s->query_layout_ = make_query_layout(spec, plan->placement, TierId::kCpu);
-  s->meter_ = meter;
-  s->staged_.reserve(spec.layers.size());
-  SHARPI_TRY_ASSIGN(
-      s->ring_,
-      HostBuffer::allocate(*meter, s->query_layout_.bytes(shape.capture_window), "query ring"));
+  SHARPI_TRY(take(&s->state_, 2 * state, "recurrent state"));
+  SHARPI_TRY(take(&s->checkpoints_, shape.n_checkpoints * state, "recurrent checkpoints"));
+  SHARPI_TRY(take(&s->logits_, logit_bytes(*p.spec, p.placement, p.model), "logits"));
+  SHARPI_TRY(take(&s->ring_, s->query_layout_.bytes(shape.capture_window), "query ring"));
   SHARPI_TRY(s->reserve_observer(observer_rows(shape)));
-  s->plan_ = std::move(plan);
   return s;
-}
-
-Status CpuSession::check_logits_row(uint32_t row) const {
-  if (logits_.bytes() < (row + 1ull) * plan_->spec->n_vocab * sizeof(float)) {
-    return Status::error(Code::kInternal, "logits row %u is not on this tier", row);
-  }
-  return Status::ok();
 }
 
 Status CpuSession::read_logits(uint32_t row, float* out) const {
   SHARPI_TRY(check_logits_row(row));
   const uint64_t n = plan_->spec->n_vocab;
-  std::memcpy(out, logits() + row * n, n * sizeof(float));
+  std::memcpy(out, logits() + row * n, logit_row_bytes());
   return Status::ok();
 }
 
 Status CpuSession::write_logits(uint32_t row, const float* in) {
   SHARPI_TRY(check_logits_row(row));
   const uint64_t n = plan_->spec->n_vocab;
-  std::memcpy(logits() + row * n, in, n * sizeof(float));
+  std::memcpy(logits() + row * n, in, logit_row_bytes());
   return Status::ok();
 }
 
@@ -135,34 +119,12 @@ std::vector<MemoryRow> CpuSession::memory_rows() const {
   return rows;
 }
 
-uint32_t CpuSession::query_rows(Capture which) const {
-  const uint64_t row = query_layout_.floats * sizeof(float);
-  if (row == 0) return 0;
-  return static_cast<uint32_t>((which == Capture::kRing ? ring_ : observer_).bytes() / row);
-}
-
 Status CpuSession::reserve_observer(uint32_t n) {
   if (query_layout_.floats == 0 || n <= query_rows(Capture::kObserver)) return Status::ok();
   SHARPI_TRY_ASSIGN(HostBuffer more,
                     HostBuffer::allocate(*meter_, query_layout_.bytes(n), "observer queries"));
   observer_ = std::move(more);
   return Status::ok();
-}
-
-float* CpuSession::queries(uint32_t layer, Capture which) const {
-  const uint32_t rows = query_rows(which);
-  const int64_t offset = query_layout_.offset_of_layer[layer];
-  if (rows == 0 || offset < 0) return nullptr;
-  return (which == Capture::kRing ? ring_ : observer_).as<float>() +
-         static_cast<uint64_t>(offset) * rows;
-}
-
-Status CpuSession::check_queries(uint32_t layer, uint32_t n) const {
-  if (queries(layer, Capture::kRing) != nullptr && n <= query_rows(Capture::kRing)) {
-    return Status::ok();
-  }
-  return Status::error(Code::kInternal, "%u captured queries of layer %u are not on this tier", n,
-                       layer);
 }
 
 Status CpuSession::read_queries(uint32_t layer, uint64_t first, uint32_t n, float* out) const {
@@ -183,22 +145,6 @@ Status CpuSession::write_queries(uint32_t layer, uint64_t first, uint32_t n, con
     std::memcpy(to + (first + i) % ring * dim, in + i * dim, dim * sizeof(float));
   }
   return Status::ok();
-}
-
-KvView CpuSession::view(uint32_t layer) const {
-  return layout_.view(layer, ranges_[static_cast<size_t>(layout_.group_of_layer[layer])].data());
-}
-
-Status CpuSession::reserve(uint32_t group, uint32_t n_slots) {
-  SHARPI_TRY(ranges_[group].commit(layout_.groups[group].block_bytes(n_slots)));
-  capacity_[group] = std::max(capacity_[group], n_slots);
-  return Status::ok();
-}
-
-void CpuSession::shrink(uint32_t group, uint32_t n_slots) noexcept {
-  if (n_slots >= capacity_[group]) return;
-  ranges_[group].decommit(layout_.groups[group].block_bytes(n_slots));
-  capacity_[group] = n_slots;
 }
 
 Status CpuSession::read_rows(uint32_t layer, bool value, uint32_t first, uint32_t n,
@@ -229,62 +175,30 @@ Status CpuSession::write_rows(uint32_t layer, bool value, uint32_t first, uint32
   return Status::ok();
 }
 
-float* CpuSession::state(uint32_t layer, StatePart part, bool working) const {
-  const uint32_t copy = working ? current_ ^ 1u : current_;
-  return reinterpret_cast<float*>(state_.data() + copy * state_layout_.bytes +
-                                  state_layout_.find(layer)->offset(part));
-}
-
-uint64_t CpuSession::state_bytes(uint32_t layer, StatePart part) const {
-  const StateLayout::Layer* l = state_layout_.find(layer);
-  return l == nullptr ? 0 : l->bytes(part);
-}
-
 Status CpuSession::read_state(uint32_t layer, StatePart part, void* out) const {
-  const uint64_t n = state_bytes(layer, part);
-  if (n == 0) return Status::error(Code::kInternal, "layer %u has no recurrent state here", layer);
-  std::memcpy(out, state(layer, part, false), n);
+  SHARPI_TRY(check_state(layer, part));
+  std::memcpy(out, state(layer, part, false), state_bytes(layer, part));
   return Status::ok();
 }
 
 Status CpuSession::write_state(uint32_t layer, StatePart part, const void* in) {
-  const uint64_t n = state_bytes(layer, part);
-  if (n == 0) return Status::error(Code::kInternal, "layer %u has no recurrent state here", layer);
-  std::memcpy(state(layer, part, false), in, n);
+  SHARPI_TRY(check_state(layer, part));
+  std::memcpy(state(layer, part, false), in, state_bytes(layer, part));
   return Status::ok();
 }
 
 void CpuSession::clear_state() noexcept {
   if (state_layout_.bytes != 0) {
-    std::memset(state_.data() + current_ * state_layout_.bytes, 0, state_layout_.bytes);
+    std::memset(state_base(false), 0, state_layout_.bytes);
   }
-}
-
-Result<std::byte*> CpuSession::checkpoint_at(uint32_t index) const {
-  if (index >= shape_.n_checkpoints) {
-    return Status::error(Code::kInternal, "checkpoint slot %u of %u", index, shape_.n_checkpoints);
-  }
-  return checkpoints_.data() + index * state_layout_.bytes;
 }
 
 Status CpuSession::save_checkpoint(uint32_t index) {
-  return write_checkpoint(index, state_.data() + current_ * state_layout_.bytes);
+  return write_checkpoint(index, state_base(false));
 }
 
 Status CpuSession::load_checkpoint(uint32_t index) {
-  return read_checkpoint(index, state_.data() + current_ * state_layout_.bytes);
-}
-
-Status CpuSession::read_checkpoint(uint32_t index, void* out) const {
-  SHARPI_TRY_ASSIGN(const std::byte* from, checkpoint_at(index));
-  std::memcpy(out, from, state_layout_.bytes);
-  return Status::ok();
-}
-
-Status CpuSession::write_checkpoint(uint32_t index, const void* in) {
-  SHARPI_TRY_ASSIGN(std::byte * to, checkpoint_at(index));
-  std::memcpy(to, in, state_layout_.bytes);
-  return Status::ok();
+  return read_checkpoint(index, state_base(false));
 }
 
 Status CpuSession::stage_moves(std::span<const KvMove> moves) {

@@ -81,34 +81,19 @@ Widths measure(const ModelSpec& spec, const Placement& placement) {
   return w;
 }
 
-class LayoutBuilder {
- public:
-  explicit LayoutBuilder(WorkspaceLayout* layout) : layout_(layout) {}
-  void bytes(Buf b, uint64_t n) {
-    const auto i = static_cast<size_t>(b);
-    layout_->offset[i] = layout_->bytes;
-    layout_->size[i] = n;
-    layout_->bytes += round_up(n, 64);
-  }
-  void floats(Buf b, uint64_t n) { bytes(b, n * sizeof(float)); }
-
- private:
-  WorkspaceLayout* layout_;
-};
-
-void add_moe_buffers(LayoutBuilder* b, const Widths& w, uint64_t rows, uint64_t n_embd) {
+void add_moe_buffers(WorkspaceLayout* out, const Widths& w, uint64_t rows, uint64_t n_embd) {
   const uint64_t slots = rows * w.n_used;
-  b->floats(Buf::kFfnGate, std::max(rows * w.ffn, slots * w.d_expert));
-  b->floats(Buf::kFfnUp, std::max(rows * w.ffn, slots * w.d_expert));
-  b->floats(Buf::kMoeOut, slots * n_embd);
-  b->floats(Buf::kRouter, rows * w.n_experts);
-  b->bytes(Buf::kMoeIds, slots * sizeof(uint32_t));
-  b->floats(Buf::kMoeWeights, slots);
-  b->bytes(Buf::kMoeRows, slots * sizeof(uint32_t));
-  b->bytes(Buf::kMoeSlot, slots * sizeof(uint32_t));
-  b->bytes(Buf::kMoeIota, slots * sizeof(uint32_t));
-  b->bytes(Buf::kMoeFirst, (w.n_experts + 1ull) * sizeof(uint32_t));
-  b->bytes(Buf::kMoeTasks, 2ull * w.n_experts * sizeof(MatmulTask));
+  out->add_floats(Buf::kFfnGate, std::max(rows * w.ffn, slots * w.d_expert));
+  out->add_floats(Buf::kFfnUp, std::max(rows * w.ffn, slots * w.d_expert));
+  out->add_floats(Buf::kMoeOut, slots * n_embd);
+  out->add_floats(Buf::kRouter, rows * w.n_experts);
+  out->add(Buf::kMoeIds, slots * sizeof(uint32_t));
+  out->add_floats(Buf::kMoeWeights, slots);
+  out->add(Buf::kMoeRows, slots * sizeof(uint32_t));
+  out->add(Buf::kMoeSlot, slots * sizeof(uint32_t));
+  out->add(Buf::kMoeIota, slots * sizeof(uint32_t));
+  out->add(Buf::kMoeFirst, (w.n_experts + 1ull) * sizeof(uint32_t));
+  out->add(Buf::kMoeTasks, 2ull * w.n_experts * sizeof(MatmulTask));
 }
 
 }  // namespace
@@ -118,52 +103,51 @@ WorkspaceLayout make_workspace_layout(const ModelSpec& spec, const Placement& pl
                                       const MatmulConfig& matmul, uint32_t n_threads) {
   WorkspaceLayout out;
   if (!placement.uses(TierId::kCpu)) return out;
-  LayoutBuilder b(&out);
   const Widths w = measure(spec, placement);
   const uint32_t rows = model.max_rows();
   const uint64_t e = spec.n_embd;
   out.max_rows = rows;
-  b.floats(Buf::kX, rows * e);
-  b.floats(Buf::kNorm, rows * e);
-  b.floats(Buf::kQ, rows * w.q);
-  b.floats(Buf::kGate, rows * w.gate);
-  b.floats(Buf::kK, rows * w.kv);
-  b.floats(Buf::kV, rows * w.kv);
-  b.floats(Buf::kMix, rows * w.mix);
-  b.floats(Buf::kQkv, rows * w.conv);
-  b.floats(Buf::kAlpha, rows * w.heads_v);
-  b.floats(Buf::kBeta, rows * w.heads_v);
-  b.floats(Buf::kY, rows * e);
-  add_moe_buffers(&b, w, rows, e);
-  b.floats(Buf::kPle, rows * spec.n_layers() * uint64_t{spec.d_ple});
-  b.floats(Buf::kPleTmp, rows * uint64_t{spec.d_ple});
+  out.add_floats(Buf::kX, rows * e);
+  out.add_floats(Buf::kNorm, rows * e);
+  out.add_floats(Buf::kQ, rows * w.q);
+  out.add_floats(Buf::kGate, rows * w.gate);
+  out.add_floats(Buf::kK, rows * w.kv);
+  out.add_floats(Buf::kV, rows * w.kv);
+  out.add_floats(Buf::kMix, rows * w.mix);
+  out.add_floats(Buf::kQkv, rows * w.conv);
+  out.add_floats(Buf::kAlpha, rows * w.heads_v);
+  out.add_floats(Buf::kBeta, rows * w.heads_v);
+  out.add_floats(Buf::kY, rows * e);
+  add_moe_buffers(&out, w, rows, e);
+  out.add_floats(Buf::kPle, rows * spec.n_layers() * uint64_t{spec.d_ple});
+  out.add_floats(Buf::kPleTmp, rows * uint64_t{spec.d_ple});
   std::vector<int32_t> table_of_layer;
   const uint64_t n_tables = make_rope_tables(spec, &table_of_layer).size();
-  b.floats(Buf::kCos, n_tables * rows * w.half_rot);
-  b.floats(Buf::kSin, n_tables * rows * w.half_rot);
+  out.add_floats(Buf::kCos, n_tables * rows * w.half_rot);
+  out.add_floats(Buf::kSin, n_tables * rows * w.half_rot);
 
   const KvLayout kv = make_tier_kv_layout(spec, placement, TierId::kCpu, model, session);
   out.chunk_slot_bytes = kv.chunk_slot_bytes;
   out.chunk_blocks = static_cast<uint32_t>(div_up(rows, kKvBlockSlots)) + model.max_batch;
-  b.bytes(Buf::kKvChunk, out.chunk_blocks * kKvBlockSlots * out.chunk_slot_bytes);
-  b.floats(Buf::kLogits, placement.head == TierId::kCpu && model.max_batch > 1
-                             ? uint64_t{model.max_batch} * spec.n_vocab
-                             : 0);
+  out.add(Buf::kKvChunk, out.chunk_blocks * kKvBlockSlots * out.chunk_slot_bytes);
+  out.add_floats(Buf::kLogits, placement.head == TierId::kCpu && model.max_batch > 1
+                                   ? uint64_t{model.max_batch} * spec.n_vocab
+                                   : 0);
   const uint64_t wide_rows = uint64_t{rows} * std::max(1u, w.n_used);
-  b.bytes(Buf::kActE, Matmul::prepared_bytes(matmul, e, rows));
-  b.bytes(Buf::kActWide,
+  out.add(Buf::kActE, Matmul::prepared_bytes(matmul, e, rows));
+  out.add(Buf::kActWide,
           std::max(Matmul::prepared_bytes(matmul, w.wide_in, rows),
                    w.d_expert == 0 ? 0
                                    : Matmul::prepared_bytes(matmul, w.d_expert,
                                                             static_cast<uint32_t>(wide_rows))));
-  b.bytes(Buf::kMatmul,
+  out.add(Buf::kMatmul,
           Matmul::scratch_bytes(matmul, n_threads, std::max(e, w.wide_in),
                                 static_cast<uint32_t>(w.d_expert == 0 ? rows : wide_rows)));
-  b.bytes(Buf::kAttention, w.attn_heads == 0
+  out.add(Buf::kAttention, w.attn_heads == 0
                                ? 0
                                : attention_scratch_bytes(matmul.isa, n_threads, rows, w.attn_heads,
                                                          w.attn_dim, session.n_ctx));
-  b.bytes(Buf::kDelta,
+  out.add(Buf::kDelta,
           w.delta.n_v_heads == 0 ? 0 : delta_net_scratch_bytes(w.delta, n_threads, rows));
   return out;
 }

@@ -9,6 +9,7 @@
 
 #include "base/memory.h"
 #include "cpu/matmul.h"
+#include "tier/buffer_layout.h"
 #include "tier/rope_tables.h"
 #include "tier/tier.h"
 
@@ -52,10 +53,8 @@ enum class Buf : uint32_t {
   kCount,
 };
 
-struct WorkspaceLayout {
-  uint64_t offset[static_cast<size_t>(Buf::kCount)] = {};
-  uint64_t size[static_cast<size_t>(Buf::kCount)] = {};
-  uint64_t bytes = 0;
+/// Offsets in cache lines.
+struct WorkspaceLayout : BufferLayout<Buf, 64> {
   uint32_t max_rows = 0;
   uint32_t chunk_blocks = 0;  // blocks of 64 rows in kKvChunk
   uint64_t chunk_slot_bytes = 0;
@@ -72,9 +71,9 @@ class CpuWorkspace final : public Workspace {
                                                       const MatmulConfig& config, ThreadPool* pool);
   template <class T = float>
   T* get(Buf b) const {
-    return reinterpret_cast<T*>(memory_.data() + layout_.offset[static_cast<size_t>(b)]);
+    return reinterpret_cast<T*>(memory_.data() + layout_.offset_of(b));
   }
-  uint64_t size(Buf b) const { return layout_.size[static_cast<size_t>(b)]; }
+  uint64_t size(Buf b) const { return layout_.size_of(b); }
   const WorkspaceLayout& layout() const { return layout_; }
   const Matmul& matmul() const { return *matmul_; }
   uint64_t bytes() const { return memory_.bytes(); }

@@ -136,8 +136,8 @@ std::string Model::paths() const {
   return text;
 }
 
-ExpertStats Model::expert_stats() const {
-  ExpertStats s;
+sharpi_expert_stats Model::expert_stats() const {
+  sharpi_expert_stats s{};
   for (const auto& tier : tiers_) {
     if (tier->expert_stats(&s)) break;
   }

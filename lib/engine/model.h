@@ -60,7 +60,7 @@ class Model {
   std::vector<sharpi_segment_info> segment_stats() const;
   std::string json() const;
   /// Of layers whose experts are on another tier than their router; all zero without any.
-  ExpertStats expert_stats() const;
+  sharpi_expert_stats expert_stats() const;
   std::vector<uint64_t> expert_uses(uint32_t layer) const;
   Status pin_experts(std::span<const ExpertId> experts) const;
 

@@ -75,7 +75,7 @@ std::string letters(const std::vector<TierId>& tiers) {
   return out;
 }
 
-std::string experts_json(const ExpertStats& e) {
+std::string experts_json(const sharpi_expert_stats& e) {
   std::string out;
   JsonObject o(&out);
   o.number("n_slots", e.n_slots);

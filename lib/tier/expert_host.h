@@ -42,13 +42,4 @@ class ExpertHost {
   virtual void serve(ExpertLine& line) = 0;
 };
 
-/// What became of routed experts since the model was loaded: uses by (row, expert), promotions and
-/// bytes by expert.
-struct ExpertStats {
-  uint32_t n_slots = 0, n_resident = 0, n_pinned = 0;
-  uint64_t slot_bytes = 0;
-  uint64_t n_uses = 0, n_hits = 0, n_promotions = 0, n_evictions = 0;
-  uint64_t promoted_bytes = 0;
-};
-
 }  // namespace sharpi

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT
 #include "tier/session_layout.h"
 
+#include <algorithm>
+
 namespace sharpi {
 
 StateLayout make_state_layout(const ModelSpec& spec, const Placement& placement, TierId tier) {
@@ -37,6 +39,10 @@ QueryLayout make_query_layout(const ModelSpec& spec, const Placement& placement,
     out.floats += out.dim_of_layer[l];
   }
   return out;
+}
+
+uint64_t range_bytes(const KvGroup& group, uint32_t n_ctx) {
+  return group.block_bytes(group.ring ? group.ring_slots : std::max(group.capacity, n_ctx));
 }
 
 KvLayout make_tier_kv_layout(const ModelSpec& spec, const Placement& placement, TierId tier,

@@ -44,6 +44,8 @@ struct QueryLayout {
   uint64_t bytes(uint32_t n_rows) const { return floats * n_rows * sizeof(float); }
 };
 QueryLayout make_query_layout(const ModelSpec& spec, const Placement& placement, TierId tier);
+/// Addresses that a group's rows may come to need.
+uint64_t range_bytes(const KvGroup& group, uint32_t n_ctx);
 KvLayout make_tier_kv_layout(const ModelSpec& spec, const Placement& placement, TierId tier,
                              const ModelShape& model, const SessionShape& session);
 

@@ -161,7 +161,7 @@ class TierModel {
   /// Calls with this workspace ask `host` for experts that are elsewhere. Before the first call.
   virtual void use_expert_host(Workspace&, ExpertHost*) {}
   /// False: this tier asks nobody.
-  virtual bool expert_stats(ExpertStats*) const { return false; }
+  virtual bool expert_stats(sharpi_expert_stats*) const { return false; }
   /// Uses of each expert of a layer, as far as this tier asks for them.
   virtual std::vector<uint64_t> expert_uses(uint32_t) const { return {}; }
   /// Makes experts resident, now and for good. Waits for calls in flight.

@@ -1,0 +1,149 @@
+// SPDX-License-Identifier: MIT
+// What the sessions of every tier have in common: layouts and sizes that follow from plan and
+// template, memory of a kind that the tier chooses, addresses in it, and the checks against them.
+// How bytes get in and out is the tier's. Owned through the tier's session.
+// Thread rule: one owner (the session).
+#pragma once
+
+#include <algorithm>
+#include <cstring>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "tier/session_layout.h"
+#include "tier/tier.h"
+
+namespace sharpi {
+
+/// Buffer: memory that the tier's kernels use. CheckpointBuffer: memory that the host can use too.
+/// Range: addresses of which a prefix is committed; what is new in it reads as zero.
+template <class Buffer, class CheckpointBuffer, class Range>
+class StoredSession : public TierSession, public KvStore {
+ public:
+  KvStore& store() final { return *this; }
+  uint32_t format() const final { return format_index; }
+  uint32_t query_rows(Capture which) const final {
+    const uint64_t row = query_layout_.bytes(1);
+    return row == 0 ? 0 : static_cast<uint32_t>(query_memory(which).bytes() / row);
+  }
+  /// [query_rows][dim] of one layer; ring rows at position % query_rows. Null if there is none.
+  float* queries(uint32_t layer, Capture which) const {
+    const uint32_t rows = query_rows(which);
+    const int64_t offset = query_layout_.offset_of_layer[layer];
+    if (rows == 0 || offset < 0) return nullptr;
+    return query_base(which) + static_cast<uint64_t>(offset) * rows;
+  }
+  /// The queries of all layers; null if there are none.
+  float* query_base(Capture which) const { return query_memory(which).template as<float>(); }
+
+  const KvLayout& layout() const final { return layout_; }
+  KvView view(uint32_t layer) const final {
+    return layout_.view(layer, group_base(static_cast<uint32_t>(layout_.group_of_layer[layer])));
+  }
+  /// First byte of a group's rows.
+  std::byte* group_base(uint32_t group) const { return ranges_[group].data(); }
+  uint32_t capacity(uint32_t group) const final { return capacity_[group]; }
+  uint64_t held_bytes(uint32_t group) const final { return ranges_[group].committed(); }
+  Status reserve(uint32_t group, uint32_t n_slots) final {
+    SHARPI_TRY(ranges_[group].commit(layout_.groups[group].block_bytes(n_slots)));
+    capacity_[group] = std::max(capacity_[group], n_slots);
+    return Status::ok();
+  }
+  void shrink(uint32_t group, uint32_t n_slots) noexcept final {
+    if (n_slots >= capacity_[group]) return;
+    ranges_[group].decommit(layout_.groups[group].block_bytes(n_slots));
+    capacity_[group] = n_slots;
+  }
+
+  uint64_t state_bytes(uint32_t layer, StatePart part) const final {
+    const StateLayout::Layer* l = state_layout_.find(layer);
+    return l == nullptr ? 0 : l->bytes(part);
+  }
+  void commit_state() noexcept final { current_ ^= 1; }
+  /// Committed (input) and working (output) state of a recurrent layer, in the tier's memory.
+  float* state(uint32_t layer, StatePart part, bool working) const {
+    return reinterpret_cast<float*>(state_base(working) + state_layout_.find(layer)->offset(part));
+  }
+  /// The same without the layer: base of the committed (false) or working (true) copy.
+  std::byte* state_base(bool working) const {
+    const uint32_t which = working ? current_ ^ 1u : current_;
+    return state_.data() + which * state_layout_.bytes;
+  }
+  uint64_t checkpoint_bytes() const final { return state_layout_.bytes; }
+  Status read_checkpoint(uint32_t index, void* out) const final {
+    SHARPI_TRY_ASSIGN(const std::byte* from, checkpoint_at(index));
+    std::memcpy(out, from, state_layout_.bytes);
+    return Status::ok();
+  }
+  Status write_checkpoint(uint32_t index, const void* in) final {
+    SHARPI_TRY_ASSIGN(std::byte * to, checkpoint_at(index));
+    std::memcpy(to, in, state_layout_.bytes);
+    return Status::ok();
+  }
+
+  /// [max_logit_rows][n_vocab]; null where the head is elsewhere.
+  float* logits() const { return logits_.template as<float>(); }
+  /// Index of how its rows are stored in the model's list of KV formats.
+  uint32_t format_index = 0;
+
+ protected:
+  StoredSession(TierId tier, std::shared_ptr<const Plan> plan, const SessionShape& shape)
+      : plan_(std::move(plan)),
+        shape_(shape),
+        layout_(make_tier_kv_layout(*plan_->spec, plan_->placement, tier, plan_->model, shape)),
+        state_layout_(make_state_layout(*plan_->spec, plan_->placement, tier)),
+        query_layout_(make_query_layout(*plan_->spec, plan_->placement, tier)),
+        capacity_(layout_.groups.size(), 0) {}
+
+  /// Commits the rows that the template wants, in ranges that range_of_bytes(n) reserves.
+  template <class RangeOfBytes>
+  Status reserve_groups(const RangeOfBytes& range_of_bytes) {
+    for (uint32_t g = 0; g < layout_.groups.size(); ++g) {
+      SHARPI_TRY_ASSIGN(Range range, range_of_bytes(range_bytes(layout_.groups[g], shape_.n_ctx)));
+      ranges_.push_back(std::move(range));
+      SHARPI_TRY(reserve(g, layout_.groups[g].capacity));
+    }
+    return Status::ok();
+  }
+
+  uint64_t logit_row_bytes() const { return uint64_t{plan_->spec->n_vocab} * sizeof(float); }
+  Status check_logits_row(uint32_t row) const {
+    if (logits_.bytes() >= (row + 1ull) * logit_row_bytes()) return Status::ok();
+    return Status::error(Code::kInternal, "logits row %u is not on this tier", row);
+  }
+  Status check_queries(uint32_t layer, uint32_t n) const {
+    const bool here = queries(layer, Capture::kRing) != nullptr && n <= query_rows(Capture::kRing);
+    if (here) return Status::ok();
+    return Status::error(Code::kInternal, "%u captured queries of layer %u are not on this tier", n,
+                         layer);
+  }
+  Status check_state(uint32_t layer, StatePart part) const {
+    if (state_bytes(layer, part) != 0) return Status::ok();
+    return Status::error(Code::kInternal, "layer %u has no recurrent state here", layer);
+  }
+  Result<std::byte*> checkpoint_at(uint32_t index) const {
+    if (index < shape_.n_checkpoints) return checkpoints_.data() + index * state_layout_.bytes;
+    return Status::error(Code::kInternal, "checkpoint slot %u of %u", index, shape_.n_checkpoints);
+  }
+  const Buffer& query_memory(Capture which) const {
+    return which == Capture::kRing ? ring_ : observer_;
+  }
+
+  std::shared_ptr<const Plan> plan_;
+  SessionShape shape_;
+  KvLayout layout_;
+  StateLayout state_layout_;
+  QueryLayout query_layout_;
+  std::vector<Range> ranges_;       // per group
+  std::vector<uint32_t> capacity_;  // slots per group
+  Buffer state_;                    // two copies
+  CheckpointBuffer checkpoints_;
+  Buffer logits_;
+  Buffer ring_, observer_;  // queries
+
+ private:
+  uint32_t current_ = 0;  // the committed copy of state_
+};
+
+}  // namespace sharpi

@@ -1,0 +1,91 @@
+// SPDX-License-Identifier: MIT
+// Device::turn(): steps whose blocks wait for each other take it, all others run beside them.
+#include <chrono>
+#include <future>
+
+#include "cuda/device.h"
+#include "cuda/kernels/chain.h"
+#include "engine/engine_case.h"
+
+namespace sharpi::testing {
+namespace {
+
+class Turn : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    std::string why;
+    auto devices = cuda::find_devices(&why);
+    if (devices.empty()) GTEST_SKIP() << "no CUDA device: " << why;
+    device_ = devices[0];
+  }
+  static test::ModelRecipe recipe() {
+    test::ModelRecipe r = test::tiny_qwen3();
+    r.head_dim = 64;
+    return r;
+  }
+  static Loaded load_on_gpu(const MadeModel& file, const Edit& more) {
+    return load(file.path(), setup_with([&](sharpi_plan_params* p, sharpi_session_params* s) {
+                  p->n_gpu_layers = -1;
+                  s->n_ctx = 256;
+                  more(p, s);
+                }));
+  }
+  /// Whether the call ends while another thread has the turn; it does so afterwards in any case.
+  bool ends_beside(const std::function<void()>& call, std::chrono::milliseconds patience) {
+    std::unique_lock<std::mutex> turn(device_->turn());
+    std::future<void> done = std::async(std::launch::async, call);
+    const bool ended = done.wait_for(patience) == std::future_status::ready;
+    turn.unlock();
+    done.get();
+    return ended;
+  }
+  std::shared_ptr<cuda::Device> device_;
+};
+
+constexpr std::chrono::milliseconds kLong(20000), kShort(300);
+
+TEST_F(Turn, ExactStepsNeedNone) {
+  const MadeModel file(recipe());
+  const Loaded l = load_on_gpu(file, [](sharpi_plan_params* p, sharpi_session_params*) {
+    p->arithmetic = SHARPI_ARITHMETIC_EXACT;
+  });
+  Chat chat(l.model.get());
+  chat.prefill(file.tokens(20));
+  EXPECT_TRUE(ends_beside([&] { chat.decode(3); }, kLong));
+}
+
+TEST_F(Turn, BatchesAndPromptsNeedNone) {
+  const MadeModel file(recipe());
+  const Loaded l =
+      load_on_gpu(file, [](sharpi_plan_params* p, sharpi_session_params*) { p->n_sessions = 2; });
+  Chat a(l.model.get()), b(l.model.get());
+  EXPECT_TRUE(ends_beside(
+      [&] {
+        a.prefill(file.tokens(20));
+        b.prefill(file.tokens(20, 2));
+      },
+      kLong));
+  sharpi_session* both[] = {a.get(), b.get()};
+  const int32_t tokens[] = {3, 4};
+  EXPECT_TRUE(ends_beside(
+      [&] {
+        sharpi_error e = SHARPI_ERROR_INIT;
+        EXPECT_EQ(sharpi_decode_batch(both, tokens, 2, &e), SHARPI_OK) << text_of(e);
+      },
+      kLong));
+}
+
+TEST_F(Turn, ChainsWaitForIt) {
+  cuda::MatmulConfig config;
+  config.compute_capability = device_->capability();
+  config.max_shared_bytes = device_->max_shared_bytes();
+  const MadeModel file(recipe());
+  const Loaded l = load_on_gpu(file, [](sharpi_plan_params*, sharpi_session_params*) {});
+  Chat chat(l.model.get());
+  chat.prefill(file.tokens(20));
+  EXPECT_EQ(ends_beside([&] { chat.decode(3); }, kShort), !cuda::has_chains(config));
+  EXPECT_EQ(chat.info().n_tokens, 21u);
+}
+
+}  // namespace
+}  // namespace sharpi::testing

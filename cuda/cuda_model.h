@@ -170,7 +170,7 @@ class CudaModel final : public TierModel {
   Status attention_block(Pass& p, uint32_t layer) const;
   Status project_qkv(Pass& p, uint32_t layer) const;
   Status describe_rows(Pass& p, uint32_t layer, QkvParams* rows) const;
-  Status attend(Pass& p, uint32_t layer, const QkvParams* raw) const;
+  Status attend(Pass& p, uint32_t layer) const;
   Status flush_ring(Pass& p) const;
   KvLayer kv_layer(Pass& p, uint32_t layer) const;
   Status delta_block(Pass& p, uint32_t layer) const;

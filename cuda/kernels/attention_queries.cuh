@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: MIT
-// The query vectors of a block of split attention as operands, and the work of qkv.h on the row of
-// a decode step where attention does it itself. Thread rule: device code.
+// The query vectors of a block of split attention as operands. Thread rule: device code.
 #pragma once
 
 #include "cuda/kernels/attention_common.cuh"
 #include "cuda/kernels/kv_stream.cuh"
-#include "cuda/kernels/qkv_heads.cuh"
 
 namespace sharpi::cuda::split {
+
+constexpr float kLog2E = 1.4426950408889634f;
 
 /// Elements of a vector of queries, times scale and log2(e): n from d of the slice.
 template <int kCount>
@@ -30,6 +30,13 @@ struct QuerySource {
   float factor;    // scale * log2(e)
 };
 
+template <class S>
+__device__ __forceinline__ QuerySource query_source(const AttentionArgs& a, const RowBlock& b,
+                                                    uint32_t kv) {
+  const uint64_t row = a.p.batch.table.sequences[b.sequence].first_row + b.row0;
+  return {a.p.q + row * a.p.q_stride + uint64_t{kv} * a.group * S::kDim, a.p.q_stride, a.group,
+          b.n * a.group, a.p.scale * kLog2E};
+}
 template <class S>
 __device__ __forceinline__ const float* query_of(const QuerySource& s, uint32_t d0, uint32_t v) {
   return s.base + v / s.group * s.row + v % s.group * S::kDim + d0;
@@ -117,130 +124,6 @@ __device__ __forceinline__ void load_query_bytes(const QuerySource& s, uint32_t 
       }
     }
   }
-}
-
-__device__ __forceinline__ float4 load_4(const float* from) {
-  if (reinterpret_cast<uintptr_t>(from) % 16 == 0) return *reinterpret_cast<const float4*>(from);
-  return {from[0], from[1], from[2], from[3]};
-}
-
-/// What take_own_row() reads, as segments of a head's floats: queries, then the head's k, v, the
-/// norms' weights, the rotation's cos and sin. Four of a segment, from d.
-struct OwnRow {
-  const QkvParams& p;
-  uint32_t row, kv, group;
-  bool append;
-  __device__ __forceinline__ float4 load(uint32_t segment, uint32_t d) const {
-    const uint32_t dim = p.kv.head_dim;
-    if (segment < group) {
-      return load_4(p.q + row * p.q_stride + uint64_t{kv * group + segment} * p.q_head_stride + d);
-    }
-    const uint64_t at = row * p.kv_stride + uint64_t{kv} * dim + d;
-    const bool norm = p.norm == HeadNorm::kPerHead;
-    switch (segment - group) {
-      case 0:
-        return append ? load_4(p.k + at) : float4{};
-      case 1:
-        return append ? load_4((p.v != nullptr ? p.v : p.k) + at) : float4{};
-      case 2:
-        return norm ? load_4(p.q_norm + d) : float4{};
-      case 3:
-        return norm && append ? load_4(p.k_norm + d) : float4{};
-      default:
-        return {turn(d), turn(d + 1), turn(d + 2), turn(d + 3)};
-    }
-  }
-  /// cos of all pairs, then sin.
-  __device__ __forceinline__ float turn(uint32_t i) const {
-    const uint64_t at = uint64_t{row} * p.n_half;
-    if (i >= 2 * p.n_half) return 0.0f;
-    return i < p.n_half ? p.cos[at + i] : p.sin[at + i - p.n_half];
-  }
-};
-
-/// Floats of shared memory that take_own_row() needs.
-constexpr uint32_t own_row_floats(uint32_t group, uint32_t dim) {
-  return (group + 5) * dim;
-}
-
-/// What qkv.h does with a row, for the KV head of a block: its queries, normed and rotated, to
-/// `queries` [group][dim] in shared memory (and to the captured ones); the head's part of the new
-/// K and V rows to where they are stored, if the block attends to them (`append`). `heads`: room
-/// for five heads. All threads of the block; what was stored is visible to them after.
-template <uint32_t kDim>
-__device__ __forceinline__ void take_own_row(const QkvParams& p, const RowBlock& b, uint32_t kv,
-                                             uint32_t group, bool append, bool capture,
-                                             float* queries, float* heads) {
-  const KvLayer& l = p.kv;
-  constexpr uint32_t dim = kDim;
-  const uint32_t warp = threadIdx.x / 32;
-  const BatchSequence& s = p.batch.table.sequences[b.sequence];
-  const uint32_t row = s.first_row;
-  const BatchRow br = p.batch.table.rows[row];
-  const float* q = p.q + row * p.q_stride;
-  const bool whole = p.norm == HeadNorm::kWholeVector;
-  append = append && p.k != nullptr;
-  float q_rms = 0.0f, k_rms = 0.0f;
-  if (whole) {
-    q_rms = block_inverse_rms(q, p.n_heads * dim, p.eps);
-    if (append) k_rms = block_inverse_rms(p.k + row * p.kv_stride, l.n_heads * dim, p.eps);
-  }
-  // Everything that is read goes to shared memory first: one latency.
-  constexpr uint32_t kPieces = kDim / 4, kBatch = 8;
-  const uint32_t all = (group + 5) * kPieces;
-  const OwnRow own = {p, row, kv, group, append};
-  for (uint32_t i0 = threadIdx.x; i0 < all; i0 += kBatch * blockDim.x) {
-    float4 x[kBatch];
-#pragma unroll
-    for (uint32_t j = 0; j < kBatch; ++j) {
-      const uint32_t i = i0 + j * blockDim.x;
-      if (i < all) x[j] = own.load(i / kPieces, i % kPieces * 4);
-    }
-#pragma unroll
-    for (uint32_t j = 0; j < kBatch; ++j) {
-      const uint32_t i = i0 + j * blockDim.x, h = i / kPieces;
-      float* to = (h < group ? queries + h * dim : heads + (h - group) * dim) + i % kPieces * 4;
-      if (i < all) *reinterpret_cast<float4*>(to) = x[j];
-    }
-  }
-  const bool staged = p.norm == HeadNorm::kPerHead;
-  const float* q_norm = staged ? heads + 2 * dim : p.q_norm;
-  const float* k_norm = staged ? heads + 3 * dim : p.k_norm;
-  const float *cos = heads + 4 * dim, *sin = cos + p.n_half;
-  __syncthreads();
-  const uint32_t n = append ? group + 2 : group;
-  for (uint32_t h = warp; h < n; h += blockDim.x / 32) {
-    const bool query = h < group, value = h == group + 1;
-    float* x = query ? queries + h * dim : heads + (h - group) * dim;
-    if (value ? p.v_norm : p.norm != HeadNorm::kNone) {
-      const float* weight = value ? nullptr : query ? q_norm : k_norm;
-      if (whole && !value) weight += (query ? kv * group + h : kv) * dim;
-      norm_head(x, dim, weight, query ? q_rms : k_rms, value || !whole, p.eps);
-    }
-    if (!value && p.n_half != 0) rotate_head(x, p.n_half, cos, sin);
-  }
-  __syncthreads();
-  if (capture && p.query_offset >= 0 && s.queries != nullptr && s.query_rows != 0) {
-    const uint64_t width = uint64_t{p.n_heads} * dim;
-    const uint64_t slot = s.flags & kSequenceQueryRing ? br.position % s.query_rows : 0;
-    float* to = s.queries + static_cast<uint64_t>(p.query_offset) * s.query_rows + slot * width +
-                uint64_t{kv} * group * dim;
-    for (uint32_t i = threadIdx.x; i < group * dim; i += blockDim.x) to[i] = queries[i];
-  }
-  if (!append) return;
-  const BatchGroup& g = p.batch.table.groups[b.sequence * p.batch.table.n_groups + l.group];
-  for (const bool value : {false, true}) {
-    std::byte *to, *twin = nullptr;
-    if (l.window == 0) {
-      to = store_row(l, g, g.n_slots, value);
-    } else {
-      to = chunk_row(l, s.chunk_block, 0, value);
-      if (p.to_ring) twin = store_row(l, g, br.position % g.ring_slots, value);
-    }
-    encode_part(value ? l.v_dtype : l.k_dtype, heads + (value ? dim : 0), kv * dim, dim,
-                l.n_heads * dim, to, twin);
-  }
-  __syncthreads();
 }
 
 }  // namespace sharpi::cuda::split

@@ -7,8 +7,7 @@
 //   the warp alone, so nothing but the products of a wide head ever waits for another warp.
 //   With up to 8 vectors, rows 8 to 15 of the products hold what rounding queries and weights to
 //   16 bits lost: bf16 rows are then used to f32 accuracy at no cost.
-//   Before the grid dependency resolves, tiles of keys that older calls stored are fetched; where
-//   the row of a step comes as it was projected, its keys and values are stored meanwhile.
+//   Before the grid dependency resolves, tiles of keys that older calls stored are fetched.
 #include <algorithm>
 
 #include "cuda/kernels/attention_ring.cuh"
@@ -24,9 +23,6 @@ struct SplitArgs {
   Stage stage;
   uint32_t n_stages;
   uint32_t k_granule, v_granule;  // bytes that every piece of a row is aligned to: 16, 4 or 2
-  uint32_t own_at;                // where the projected row goes in shared memory
-  bool raw;                       // queries, keys and values of the row come as they were projected
-  QkvParams own;
 };
 
 // --- products ---
@@ -114,26 +110,6 @@ __device__ __forceinline__ void weigh_tile(const uint8_t* v, const uint8_t* scal
   }
 }
 
-/// Where the block's queries are; of a row that comes as it was projected, its keys and values are
-/// stored too (`append`: if the block attends to them).
-template <class S>
-__device__ __forceinline__ QuerySource take_queries(const SplitArgs& s, const RowBlock& b,
-                                                    uint32_t kv, bool append, uint8_t* shared) {
-  const AttentionArgs& a = s.a;
-  QuerySource from = {nullptr, 0, a.group, b.n * a.group, a.p.scale * kLog2E};
-  if (s.raw) {
-    auto* queries = reinterpret_cast<float*>(shared + s.own_at);
-    take_own_row<S::kDim>(s.own, b, kv, a.group, append, blockIdx.y == 0, queries,
-                          queries + a.group * S::kDim);
-    from.base = queries;
-    return from;
-  }
-  from.row = a.p.q_stride;
-  from.base = a.p.q + (a.p.batch.table.sequences[b.sequence].first_row + b.row0) * from.row +
-              uint64_t{kv} * a.group * S::kDim;
-  return from;
-}
-
 template <int kSlice, int kTeam, bool kPairs>
 __global__ void __launch_bounds__(kThreads, 2)
     attention_ring_kernel(const __grid_constant__ SplitArgs s) {
@@ -162,21 +138,17 @@ __global__ void __launch_bounds__(kThreads, 2)
   };
   // Keys before this are older than the call: nothing that runs now writes them.
   const uint64_t old = b.first_key - b.row0;
-  auto* parked = reinterpret_cast<float*>(shared);
-  QuerySource vectors = {};
   uint32_t primed = 0;
   uint64_t tile = range.first + team;
 #pragma unroll 1
   for (const bool ready : {false, true}) {
-    if (ready) {
-      grid_dependency_wait();
-      vectors = take_queries<S>(s, b, kv, blockIdx.y + 1 == n_splits, shared);
-    }
+    if (ready) grid_dependency_wait();
     for (; primed + 1 < s.n_stages && (ready || (tile + 1) * kTile <= old); ++primed) {
       fetch_next(tile, primed);
       tile += S::kTeams;
     }
   }
+  const QuerySource vectors = query_source<S>(a, b, kv);
   uint32_t q[S::kQueries];
   float worth[2] = {};
   if (l.k_dtype == KvDtype::kQ8_0) {
@@ -209,6 +181,7 @@ __global__ void __launch_bounds__(kThreads, 2)
   }
   cp_async_wait<0>();
   __syncthreads();
+  auto* parked = reinterpret_cast<float*>(shared);
   park<S, kPairs, kSlice, kTeam>(run, o, l.v_dtype, team, member, parked);
   __syncthreads();
   if (n_splits == 1) return merge_teams<S>(a, b, kv, parked, nullptr);
@@ -334,19 +307,14 @@ Status launch_attention_ring(const MatmulConfig& config, const AttentionArgs& a,
   SplitArgs s = {};
   s.a = a;
   // What the last block of a unit would read, in floats: beyond this it is spread over many.
-  constexpr uint32_t kMergeAlone = 80 * 1024;
+  constexpr uint32_t kMergeAlone = 32 * 1024;
   const uint32_t columns = a.block_rows * a.group * l.head_dim;
   s.a.merge_later = a.max_splits * columns > kMergeAlone;
   s.stage = make_stage(l.k_dtype, l.v_dtype, slice_of(l.head_dim));
   s.n_stages = ring.n_stages;
   s.k_granule = granule_of(l.k_dtype, l.k_row_bytes, l.head_dim);
   s.v_granule = granule_of(l.v_dtype, l.v_row_bytes, l.head_dim);
-  s.raw = a.p.own != nullptr;
-  s.own_at = ring.bytes;
-  if (s.raw) s.own = *a.p.own;
-  const uint32_t own =
-      s.raw ? own_row_floats(a.group, l.head_dim) * static_cast<uint32_t>(sizeof(float)) : 0;
-  SHARPI_TRY(launch_parts(s, ring.bytes + own, config.pdl, stream));
+  SHARPI_TRY(launch_parts(s, ring.bytes, config.pdl, stream));
   return s.a.merge_later ? launch_attention_merge(s.a, config.pdl, stream) : Status::ok();
 }
 

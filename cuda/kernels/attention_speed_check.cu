@@ -4,6 +4,7 @@
 
 #include "cuda/kernels/attention.h"
 #include "cuda/kernels/check_util.h"
+#include "cuda/kernels/qkv.h"
 
 namespace sharpi::cuda::check {
 namespace {
@@ -115,8 +116,7 @@ void bench_attention(const MatmulConfig& config, const Span& m, KvDtype d, uint3
   const double ms = time_graph([&](cudaStream_t stream) {
     for (uint32_t i = 0; i < n; ++i) {
       const QkvParams own = make_qkv(made[i], l, m, x);
-      const bool raw = attention_takes_raw_rows(config, made[i], l);
-      if (rows == 1 && !raw) must(launch_qkv(own, config.pdl, stream), m.name);
+      if (rows == 1) must(launch_qkv(own, config.pdl, stream), m.name);
       AttentionParams p;
       p.batch = made[i];
       p.kv = l;
@@ -124,7 +124,6 @@ void bench_attention(const MatmulConfig& config, const Span& m, KvDtype d, uint3
       p.scale = 1.0f / std::sqrt(static_cast<float>(m.dim));
       p.q = rows == 1 ? x.rotated.p : x.q.p;
       p.q_stride = own.q_stride;
-      p.own = raw ? &own : nullptr;
       p.o = x.o.p;
       p.o_stride = own.q_stride;
       p.workspace = workspace.p;
@@ -136,19 +135,19 @@ void bench_attention(const MatmulConfig& config, const Span& m, KvDtype d, uint3
 }
 
 constexpr Span kDense8 = {"Qwen3-8B", 32, 8, 128, 0}, kDense27 = {"27B", 24, 4, 256, 0};
+constexpr Span kCoder = {"Qwen3-Coder", 32, 4, 128, 0};
 constexpr Span kGlobal = {"Gemma12B glob", 16, 1, 512, 0},
                kWindow = {"Gemma12B win", 16, 8, 256, 1024};
 
 }  // namespace
 
 void bench_attentions(const MatmulConfig& config) {
-  const Span coder = {"Qwen3-Coder", 32, 4, 128, 0}, q35 = {"35B-A3B", 16, 2, 256, 0},
-             olmoe = {"OLMoE", 16, 16, 128, 0};
+  const Span q35 = {"35B-A3B", 16, 2, 256, 0}, olmoe = {"OLMoE", 16, 16, 128, 0};
   for (const KvDtype d : {kB, kQ, kF}) {
     for (const uint32_t past : {100u, 2048u, 16384u, 65536u, 131072u}) {
       bench_attention(config, kDense8, d, past, 1);
     }
-    bench_attention(config, coder, d, 16384, 1);
+    bench_attention(config, kCoder, d, 16384, 1);
     for (const uint32_t past : {100u, 2048u, 16384u}) {
       bench_attention(config, kDense27, d, past, 1);
     }
@@ -174,8 +173,20 @@ void bench_attentions(const MatmulConfig& config) {
 void bench_attention_one(const MatmulConfig& config, int which) {
   if (which == 1) bench_attention(config, kDense8, kB, 65536, 1);
   if (which == 2) bench_attention(config, kDense8, kQ, 65536, 1);
-  if (which == 3) bench_attention(config, kGlobal, kB, 0, 2048);
+  if (which == 3) {
+    for (const KvDtype d : {kB, kQ, kF}) bench_attention(config, kGlobal, d, 32768, 2048);
+  }
   if (which == 4) bench_attention(config, kDense27, kB, 16384, 1);
+  for (const KvDtype d : {kB, kQ}) {
+    if (which == 5) {
+      for (const uint32_t past : {400u, 32768u, 131072u}) {
+        bench_attention(config, kGlobal, d, past, 1);
+      }
+    }
+    if (which == 6) {
+      for (const uint32_t past : {400u, 4096u, 16384u}) bench_attention(config, kCoder, d, past, 1);
+    }
+  }
 }
 
 }  // namespace sharpi::cuda::check

@@ -23,8 +23,6 @@ using namespace split;
 struct SplitArgs {
   AttentionArgs a;
   bool k_aligned, v_aligned;  // q8_0: pieces of 8 bytes of a row are
-  bool raw;                   // queries, keys and values of the row come as they were projected
-  QkvParams own;
 };
 
 // --- products ---
@@ -230,16 +228,7 @@ __global__ void __launch_bounds__(kThreads, 2)
   if (!fresh) prime();
   grid_dependency_wait();
   auto* parked = reinterpret_cast<float*>(shared);
-  QuerySource vectors = {parked, 0, a.group, b.n * a.group, a.p.scale * kLog2E};
-  if (args.raw) {
-    take_own_row<S::kDim>(args.own, b, kv, a.group, blockIdx.y + 1 == n_splits, blockIdx.y == 0,
-                          parked, parked + parked_floats<S>());
-  } else {
-    vectors.row = a.p.q_stride;
-    vectors.base = a.p.q +
-                   (a.p.batch.table.sequences[b.sequence].first_row + b.row0) * vectors.row +
-                   uint64_t{kv} * a.group * S::kDim;
-  }
+  const QuerySource vectors = query_source<S>(a, b, kv);
   if (fresh) prime();
   uint32_t q[S::kQueries];
   float worth[2] = {};
@@ -316,7 +305,7 @@ Status launch(const SplitArgs& s, bool pdl, cudaStream_t stream) {
                        stream, pdl};
   shape.cluster = s.a.cluster;
   const uint64_t part = part_floats(s.a.block_rows * s.a.group, S::kDim);
-  shape.shared_bytes = (parked_floats<S>() + std::max<uint64_t>(part, 5 * S::kDim)) * sizeof(float);
+  shape.shared_bytes = (parked_floats<S>() + part) * sizeof(float);
   return launch_kernel("attention_stream", shape, attention_stream_kernel<kSlice, kTeam, kPairs>,
                        s);
 }
@@ -363,8 +352,6 @@ Status launch_attention_stream(const MatmulConfig& config, const AttentionArgs& 
   s.a.merge_later = a.cluster == 1 && a.max_splits * columns > kMergeAlone;
   s.k_aligned = l.k_row_bytes % 8 == 0;
   s.v_aligned = l.v_row_bytes % 8 == 0;
-  s.raw = a.p.own != nullptr;
-  if (s.raw) s.own = *a.p.own;
   SHARPI_TRY((launch_either<128, 4>(s, config.pdl, stream)));
   return s.a.merge_later ? launch_attention_merge(s.a, config.pdl, stream) : Status::ok();
 }

@@ -11,7 +11,6 @@
 namespace sharpi::cuda::split {
 
 constexpr int kWarps = 4, kThreads = kWarps * 32;
-constexpr float kLog2E = 1.4426950408889634f;
 
 template <int kSliceDims, int kTeam, bool kPairs>
 struct Shape {

@@ -82,24 +82,6 @@ __device__ __forceinline__ void decode_conv(const DeltaNetParams& p, const Batch
   __syncthreads();
 }
 
-/// Sums of each x[i] over the warp: lane l gets that of x[l / (32 / kCount)].
-template <int kCount>
-__device__ __forceinline__ float sum_each_of(float (&x)[kCount]) {
-  int d = 16;
-#pragma unroll
-  for (int n = kCount / 2; n >= 1; n /= 2, d /= 2) {
-    const bool upper = (threadIdx.x & static_cast<uint32_t>(d)) != 0;
-#pragma unroll
-    for (int i = 0; i < n; ++i) {
-      const float keep = upper ? x[n + i] : x[i], send = upper ? x[i] : x[n + i];
-      x[i] = keep + __shfl_xor_sync(0xFFFFFFFFu, send, d);
-    }
-  }
-#pragma unroll
-  for (; d > 0; d /= 2) x[0] += __shfl_xor_sync(0xFFFFFFFFu, x[0], d);
-  return x[0];
-}
-
 template <int kDim>
 __global__ void __launch_bounds__(kDecodeThreads, 1)
     delta_decode_kernel(const __grid_constant__ DeltaNetParams p) {
@@ -129,24 +111,19 @@ __global__ void __launch_bounds__(kDecodeThreads, 1)
   decode_conv<kDim>(p, s, head, channel, &sh);
   const Part k = reinterpret_cast<const Part*>(sh.k)[lane],
              q = reinterpret_cast<const Part*>(sh.q)[lane];
-  float sums[2 * kRows];
-#pragma unroll
-  for (int r = 0; r < kRows; ++r) {
-    sums[r] = sums[kRows + r] = 0.0f;
-#pragma unroll
-    for (int i = 0; i < kPer; ++i) {
-      sums[r] = fmaf(state[r].x[i], k.x[i], sums[r]);
-      sums[kRows + r] = fmaf(state[r].x[i], q.x[i], sums[kRows + r]);
-    }
-  }
-  constexpr int kLanes = 16 / kRows;  // that get a sum
-  const float sum_here = sum_each_of(sums);
 #pragma unroll
   for (int r = 0; r < kRows; ++r) {
     const uint32_t j = warp * kRows + r;
-    const float sk = __shfl_sync(0xFFFFFFFFu, sum_here, r * kLanes);
+    float sk = 0.0f, sq = 0.0f;
+#pragma unroll
+    for (int i = 0; i < kPer; ++i) {
+      sk = fmaf(state[r].x[i], k.x[i], sk);
+      sq = fmaf(state[r].x[i], q.x[i], sq);
+    }
+    sk = delta_warp_sum(sk);
+    sq = delta_warp_sum(sq);
     const float d = beta * (sh.v[j] - decay * sk);
-    if (lane == (kRows + r) * kLanes) sh.o[j] = fmaf(d, sh.kq, decay * sum_here);
+    if (lane == 0) sh.o[j] = fmaf(d, sh.kq, decay * sq);
     Part next;
 #pragma unroll
     for (int i = 0; i < kPer; ++i) next.x[i] = fmaf(d, k.x[i], decay * state[r].x[i]);

@@ -8,6 +8,8 @@
 //   --tokens 32        tokens decoded at each depth
 //   --kv f32,bf16,q8_0 KV dtypes to run (default: the scenario's)
 //   --threads 0        of the CPU tier, 0 = all
+//   --chunk 512        tokens of one prefill chunk
+//   --prompt N         tokens whose reading is timed (default: the scenario's)
 // Ends with the number of checks that failed; 0 = all held.
 #include <algorithm>
 #include <chrono>
@@ -17,19 +19,16 @@
 #include <map>
 #include <memory>
 #include <string>
-#include <tuple>
 #include <utility>
 #include <vector>
 
 #include "handles.h"
+#include "scenario_rows.h"
 #include "sharpi.h"
 
 namespace {
 
-using sharpi::bench::ContextPtr;
-using sharpi::bench::ModelPtr;
-using sharpi::bench::PlanPtr;
-using sharpi::bench::SessionPtr;
+using namespace sharpi::bench;
 
 using Clock = std::chrono::steady_clock;
 
@@ -38,24 +37,6 @@ double seconds_since(Clock::time_point start) {
 }
 
 constexpr double kMiB = 1024.0 * 1024.0;
-int n_failed = 0;
-
-void check(bool holds, const std::string& what) {
-  if (holds) return;
-  ++n_failed;
-  std::printf("  FAILED: %s\n", what.c_str());
-}
-
-[[noreturn]] void die(const std::string& what) {
-  std::fprintf(stderr, "scenario_bench: %s\n", what.c_str());
-  std::exit(2);
-}
-
-void must(sharpi_status status, const sharpi_error& err, const char* what) {
-  if (status != SHARPI_OK)
-    die(std::string(what) + ": " + sharpi_status_name(status) + ": " + err.text);
-}
-
 const char* kv_name(sharpi_kv_dtype d) {
   static const char* const kNames[] = {"auto", "f32", "bf16", "q8_0"};
   return kNames[d & 3u];
@@ -64,7 +45,7 @@ const char* kv_name(sharpi_kv_dtype d) {
 struct Options {
   std::string model, file;
   uint64_t budget_mib = 12288;
-  uint32_t tokens = 32, n_threads = 0;
+  uint32_t tokens = 32, n_threads = 0, n_chunk = 512, prompt = 0;
   std::vector<uint32_t> depths;
   std::vector<sharpi_kv_dtype> kv;
 };
@@ -75,52 +56,10 @@ struct Run {
   uint32_t n_ctx = 4096;
   int32_t layers = -1, ffn = -1, experts = -1, slots = -1, ends = -1;
   std::vector<uint32_t> depths{};
-  uint32_t prompt = 2048;  // tokens whose reading is timed
-  bool fits = true;        // false: a refusal is what is wanted
+  uint32_t prompt = 2048;    // tokens whose reading is timed
+  bool fits = true;          // false: a refusal is what is wanted
+  bool free_budget = false;  // all that is free, not the card's
 };
-
-using Rows = std::vector<sharpi_memory_row>;
-
-template <class Call, class Handle>
-Rows fetch(Call call, const Handle* handle) {
-  uint32_t n = 0;
-  sharpi_error e = SHARPI_ERROR_INIT;
-  Rows rows(256);
-  must(call(handle, rows.data(), sizeof rows[0], 256, &n, &e), e, "rows");
-  rows.resize(n);
-  return rows;
-}
-
-using Key = std::tuple<uint32_t, uint32_t, uint32_t, uint32_t, uint32_t, uint32_t, std::string>;
-using Table = std::map<Key, std::pair<uint64_t, uint64_t>>;
-
-void add(const Rows& rows, Table* to) {
-  for (const sharpi_memory_row& r : rows) {
-    if (r.transient != 0) continue;
-    auto& at =
-        (*to)[Key{r.tier, r.purpose, r.kind, r.first_layer, r.n_layers, r.per_session, r.label}];
-    at.first += r.payload_bytes;
-    at.second += r.held_bytes;
-  }
-}
-
-/// Every row that was planned was taken, with the same bytes, and no other.
-void compare_rows(const sharpi_plan* plan, const sharpi_model* model,
-                  const sharpi_session* session) {
-  Table planned, taken;
-  add(fetch(sharpi_plan_rows, plan), &planned);
-  add(fetch(sharpi_model_memory, model), &taken);
-  add(fetch(sharpi_session_memory, session), &taken);
-  check(planned.size() > 3, "rows are planned");
-  for (const auto& [key, bytes] : planned) {
-    const auto it = taken.find(key);
-    const bool same = it != taken.end() && it->second == bytes;
-    check(same, "row \"" + std::get<6>(key) + "\": planned " + std::to_string(bytes.second) +
-                    ", taken " + std::to_string(it == taken.end() ? 0 : it->second.second));
-  }
-  for (const auto& [key, bytes] : taken)
-    check(planned.contains(key), "row \"" + std::get<6>(key) + "\" was not planned");
-}
 
 class Bench {
  public:
@@ -160,7 +99,8 @@ class Bench {
     p.n_gpu_experts = r.experts;
     p.n_expert_slots = r.slots;
     p.gpu_ends = r.ends;
-    p.device_budget = o_.budget_mib << 20;
+    p.n_chunk = o_.n_chunk;
+    p.device_budget = r.free_budget ? SHARPI_ALL_FREE : o_.budget_mib << 20;
     sharpi_plan* out = nullptr;
     sharpi_error e = SHARPI_ERROR_INIT;
     const sharpi_status status = sharpi_plan_create(context_.get(), o_.file.c_str(), &p, &out, &e);
@@ -198,10 +138,11 @@ class Bench {
                 static_cast<double>(info.kv_payload_bytes) / kMiB, load_s);
     std::fflush(stdout);
     uint32_t at = 0;
-    if (r.prompt != 0) {
-      create_and_warm(model.get(), std::min(600u, r.prompt / 2));
-      const double rate = read(session.get(), &at, r.prompt);
-      std::printf("%7u %9.0f", r.prompt, rate);
+    const uint32_t prompt = o_.prompt != 0 ? o_.prompt : r.prompt;
+    if (prompt != 0) {
+      warm_up(session.get(), std::min(info.n_ctx, info.n_chunk));
+      const double rate = read(session.get(), &at, prompt);
+      std::printf("%7u %9.0f", prompt, rate);
     }
     for (const uint32_t depth : r.depths) {
       if (depth > at) read(session.get(), &at, depth - at);
@@ -253,6 +194,14 @@ class Bench {
     return n / seconds_since(start);
   }
 
+  /// The first calls of a shape load what later ones use: one whole chunk, forgotten again.
+  void warm_up(sharpi_session* session, uint32_t n) {
+    uint32_t at = 0;
+    read(session, &at, n);
+    sharpi_error e = SHARPI_ERROR_INIT;
+    must(sharpi_session_truncate(session, 0, &e), e, "truncate");
+  }
+
   double decode(sharpi_session* session, uint32_t* at) {
     sharpi_error e = SHARPI_ERROR_INIT;
     for (int i = 0; i < 4; ++i) must(sharpi_session_decode(session, 11, &e), e, "decode");
@@ -266,16 +215,6 @@ class Bench {
   const Options& options() const { return o_; }
 
  private:
-  /// The first calls of a shape capture and load what later ones use.
-  void create_and_warm(const sharpi_model* model, uint32_t n) {
-    sharpi_session_params s;
-    sharpi_session_params_init(&s, sizeof s);
-    s.n_ctx = 1024;
-    const SessionPtr warm = create(model, &s);
-    uint32_t at = 0;
-    read(warm.get(), &at, n);
-  }
-
   Options o_;
   ContextPtr context_;
 };
@@ -326,6 +265,21 @@ void coder_30b(Bench* b) {
   check(more >= freed / slot && more <= freed / slot + 1, "slots grow by what is freed");
 }
 
+/// Bytes of the largest of the FFN blocks from `first` to `last`, by plans that differ in it.
+uint64_t ffn_block_bytes(Bench* b, uint32_t first, uint32_t last) {
+  uint64_t largest = 1, before = 0;
+  for (uint32_t n = first; n <= last + 1; ++n) {
+    sharpi_plan_summary s{};
+    Run r{.kv = SHARPI_KV_BF16, .n_ctx = 4096, .layers = 64, .ffn = static_cast<int32_t>(n)};
+    r.ends = 1;
+    r.free_budget = true;
+    if (!b->plan(r, &s)) return 1;
+    if (before != 0) largest = std::max(largest, s.device_held_bytes - before);
+    before = s.device_held_bytes;
+  }
+  return largest;
+}
+
 void hybrid_27b(Bench* b) {
   std::map<sharpi_kv_dtype, sharpi_plan_summary> got;
   for (const sharpi_kv_dtype kv : dtypes(b->options(), {SHARPI_KV_F32, SHARPI_KV_BF16})) {
@@ -340,7 +294,13 @@ void hybrid_27b(Bench* b) {
   check(narrow.kv_payload_bytes == 256ull << 20, "256 MiB of KV in bf16");
   std::printf("  FFN blocks on the GPU: %u with f32, %u with bf16\n", wide.n_gpu_ffn,
               narrow.n_gpu_ffn);
-  check(narrow.n_gpu_ffn > wide.n_gpu_ffn, "bf16 rows bring an FFN block");
+  const uint64_t block = ffn_block_bytes(b, wide.n_gpu_ffn, narrow.n_gpu_ffn);
+  const uint64_t freed = wide.session_held_bytes - narrow.session_held_bytes;
+  check(freed / block >= 1, "what bf16 rows free is at least one block");
+  check(narrow.n_gpu_ffn - wide.n_gpu_ffn >= freed / block, "as many blocks more as were freed");
+  for (const auto& s : {wide, narrow}) {
+    check(s.device_held_bytes + block > b->options().budget_mib << 20, "one more does not fit");
+  }
 }
 
 void olmoe(Bench* b) {
@@ -454,6 +414,10 @@ Options read_options(int argc, char** argv) {
       o.budget_mib = std::strtoull(argv[++i], nullptr, 10);
     } else if (a == "--tokens") {
       o.tokens = static_cast<uint32_t>(std::max(1, std::atoi(argv[++i])));
+    } else if (a == "--chunk") {
+      o.n_chunk = static_cast<uint32_t>(std::max(8, std::atoi(argv[++i])));
+    } else if (a == "--prompt") {
+      o.prompt = static_cast<uint32_t>(std::atoi(argv[++i]));
     } else if (a == "--threads") {
       o.n_threads = static_cast<uint32_t>(std::atoi(argv[++i]));
     } else if (a == "--depth") {

@@ -219,6 +219,11 @@ Status CudaSession::reserve_observer(uint32_t n) {
   return Status::ok();
 }
 
+uint64_t CudaSession::held_bytes_of(uint32_t group, uint32_t n_slots) const {
+  const KvGroup& g = layout_.groups[group];
+  return DeviceRange::held_bytes(range_bytes(g, shape_.n_ctx), g.block_bytes(n_slots));
+}
+
 Status CudaSession::read_state(uint32_t layer, StatePart part, void* out) const {
   SHARPI_TRY(check_state(layer, part));
   return copy(out, state(layer, part, false), state_bytes(layer, part), cudaMemcpyDeviceToHost,

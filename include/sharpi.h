@@ -235,7 +235,10 @@ typedef uint32_t sharpi_policy;
 typedef struct sharpi_session_params {
   uint32_t struct_size;
   uint32_t n_ctx;                              /**< Tokens; default UNSET = largest that fits. */
-  sharpi_kv_dtype k_dtype;                     /**< Default AUTO (env SHARPI_KV_DTYPE). */
+  sharpi_kv_dtype k_dtype;                     /**< Default AUTO (env SHARPI_KV_DTYPE): the architecture's
+                                                    own (bf16 with gated delta nets, else f32), or a
+                                                    narrower one where n_ctx is given and fits with all
+                                                    blocks on the GPU only so, or nowhere otherwise. */
   sharpi_kv_dtype v_dtype;                     /**< Default AUTO; the same environment variable. */
   sharpi_kv_dtype tail_k_dtype;                /**< Of layers on the CPU when others are on a GPU. */
   sharpi_kv_dtype tail_v_dtype;
@@ -287,13 +290,19 @@ typedef struct sharpi_plan_params {
   uint32_t n_sessions;                         /**< Sessions of the template to price; default 1. */
   uint32_t device;                             /**< Device index for the trunk; UNSET = first GPU. */
   uint64_t device_budget;                      /**< Bytes; default SHARPI_ALL_FREE; more than there are
-                                                    is refused. */
+                                                    is refused. It holds for all that is made of the
+                                                    plan: sessions beyond n_sessions get what is left. */
   uint64_t host_budget;                        /**< The same for anonymous and pinned host memory. */
-  double device_rate, pcie_rate, host_rate;    /**< Bytes/s; 0 = measured once per context, by the first
-                                                    plan with blocks on both tiers. They give the JSON's
-                                                    token_seconds; the order in which blocks leave the
-                                                    GPU is the same at any rate, and from how many rows
-                                                    on weights stream is timed on the model (stream_rows). */
+  double device_rate, pcie_rate, host_rate;    /**< Bytes/s of device memory, of the link to it, and of
+                                                    host memory; 0 = measured once per context, by the
+                                                    first plan that does not fit the GPU whole. They
+                                                    decide which blocks leave it first: routed experts,
+                                                    FFN blocks or whole layers, by the time a token
+                                                    loses for a byte freed (in this order, unless the
+                                                    link is very slow or the host hardly slower than
+                                                    the GPU), and they give token_seconds. Equal rates,
+                                                    equal plans. From how many rows on weights stream is
+                                                    timed on the model (stream_rows). */
   const sharpi_session_params *session;        /**< Template; null = defaults. */
   int32_t n_gpu_experts;                       /**< Layers whose routed experts are all on the GPU; -1 =
                                                     all, or none where they do not fit. */
@@ -352,6 +361,12 @@ typedef struct sharpi_plan_summary {
   uint32_t n_fallbacks;                        /**< Of sharpi_plan_fallback(). */
   uint32_t stream_rows;                        /**< As in the parameters; UNSET = nothing streams. */
   uint32_t reserved;
+  uint64_t device_token_bytes, host_token_bytes; /**< Weights that a decoded token reads; experts in
+                                                    slots count as the host's. */
+  uint64_t device_token_row_bytes, host_token_row_bytes; /**< KV rows and recurrent state, at the end of
+                                                    the context. */
+  double token_seconds, full_token_seconds;    /**< What reading that takes at the rates: the weights;
+                                                    weights and rows. 0 = a rate is not known. */
 } sharpi_plan_summary;
 
 /** @return SHARPI_OK; INVALID_ARGUMENT. @thread any. @since 1.0 */
@@ -598,14 +613,18 @@ SHARPI_API sharpi_status sharpi_chat_format(const sharpi_model *model, const sha
 
 /** @defgroup session Session
  *  @{ */
-/** Prices one more session against the memory that is free now. The plan holds the session's rows only.
+/** Prices one more session against what is left of the plan's budgets and the memory that is free now.
+ *  The plan holds the session's rows only.
  *  @param params null = the model plan's template. @return SHARPI_OK; INVALID_ARGUMENT, UNSUPPORTED,
  *  DOES_NOT_FIT. @thread any. @since 1.0 */
 SHARPI_API sharpi_status sharpi_plan_session(const sharpi_model *model, const sharpi_session_params *params,
                                              sharpi_plan **out, sharpi_error *err) SHARPI_NOEXCEPT;
-/** Creates a session and commits everything it will need: decode cannot run out of memory.
+/** Creates a session and commits everything it will need: decode cannot run out of memory. There may
+ *  be more of them than n_sessions while the plan's budgets have room; forks and
+ *  sharpi_session_reserve() count, too, and what a compaction gave back is there for others.
  *  @param params null = the plan's template; otherwise at most what the template priced.
- *  @return SHARPI_OK; DOES_NOT_FIT (names the row that is short), OUT_OF_MEMORY, INVALID_ARGUMENT.
+ *  @return SHARPI_OK; DOES_NOT_FIT (names the row or the budget that is short, and by how many bytes),
+ *  OUT_OF_MEMORY, INVALID_ARGUMENT.
  *  @thread any. @since 1.0 */
 SHARPI_API sharpi_status sharpi_session_create(const sharpi_model *model, const sharpi_session_params *params,
                                                sharpi_session **out, sharpi_error *err) SHARPI_NOEXCEPT;

@@ -113,7 +113,7 @@ static_assert(offsetof(sharpi_plan_params, gpu_ends) == 100);
 static_assert(offsetof(sharpi_plan_params, stream_rows) == 104);
 static_assert(offsetof(sharpi_plan_params, reserved) == 108);
 
-static_assert(sizeof(sharpi_plan_summary) == 224);
+static_assert(sizeof(sharpi_plan_summary) == 272);
 static_assert(offsetof(sharpi_plan_summary, struct_size) == 0);
 static_assert(offsetof(sharpi_plan_summary, n_ctx) == 4);
 static_assert(offsetof(sharpi_plan_summary, n_layers) == 8);
@@ -156,6 +156,12 @@ static_assert(offsetof(sharpi_plan_summary, n_gpu_experts) == 208);
 static_assert(offsetof(sharpi_plan_summary, n_fallbacks) == 212);
 static_assert(offsetof(sharpi_plan_summary, stream_rows) == 216);
 static_assert(offsetof(sharpi_plan_summary, reserved) == 220);
+static_assert(offsetof(sharpi_plan_summary, device_token_bytes) == 224);
+static_assert(offsetof(sharpi_plan_summary, host_token_bytes) == 232);
+static_assert(offsetof(sharpi_plan_summary, device_token_row_bytes) == 240);
+static_assert(offsetof(sharpi_plan_summary, host_token_row_bytes) == 248);
+static_assert(offsetof(sharpi_plan_summary, token_seconds) == 256);
+static_assert(offsetof(sharpi_plan_summary, full_token_seconds) == 264);
 
 static_assert(sizeof(sharpi_memory_row) == 112);
 static_assert(offsetof(sharpi_memory_row, tier) == 0);

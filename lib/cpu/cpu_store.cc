@@ -147,6 +147,10 @@ Status CpuSession::write_queries(uint32_t layer, uint64_t first, uint32_t n, con
   return Status::ok();
 }
 
+uint64_t CpuSession::held_bytes_of(uint32_t group, uint32_t n_slots) const {
+  return group_held_bytes(layout_.groups[group], n_slots);
+}
+
 Status CpuSession::read_rows(uint32_t layer, bool value, uint32_t first, uint32_t n,
                              void* out) const {
   SHARPI_TRY(check_rows(layer, first, n));

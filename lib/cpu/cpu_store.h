@@ -28,6 +28,7 @@ class CpuSession final : public StoredSession<HostBuffer, HostBuffer, Reservatio
   Status read_queries(uint32_t layer, uint64_t first, uint32_t n, float* out) const override;
   Status write_queries(uint32_t layer, uint64_t first, uint32_t n, const float* in) override;
 
+  uint64_t held_bytes_of(uint32_t group, uint32_t n_slots) const override;
   Status stage_moves(std::span<const KvMove> moves) override;
   void apply_moves() noexcept override;
   void discard_moves() noexcept override { staged_.clear(); }

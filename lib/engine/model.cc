@@ -60,6 +60,7 @@ Result<std::shared_ptr<Model>> Model::load(std::shared_ptr<Context> context,
   std::shared_ptr<Model> m(new Model());
   m->context_ = std::move(context);
   m->plan_ = plan;
+  m->allowance_ = std::make_shared<Allowance>(*plan);
   for (const auto& backend : m->context_->backends()) {
     const TierId id = backend->sizer().tier();
     if (!plan->uses(backend->sizer())) continue;

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "base/status.h"
+#include "engine/allowance.h"
 #include "engine/context.h"
 #include "plan/plan.h"
 #include "text/chat.h"
@@ -52,6 +53,8 @@ class Model {
   const std::vector<std::unique_ptr<TierModel>>& tiers() const { return tiers_; }
   const std::vector<TierId>& tier_ids() const { return tier_ids_; }
   size_t tier_index(TierId id) const;
+  /// What its sessions may still take.
+  const std::shared_ptr<Allowance>& allowance() const { return allowance_; }
   std::vector<MemoryRow> memory_rows() const;
   std::string paths() const;
   /// Rows of a call from which CPU-placed weights stream to the GPU; SHARPI_UNSET = never.
@@ -87,6 +90,7 @@ class Model {
   void release(CallSlot* slot) const;
   std::shared_ptr<Context> context_;
   std::shared_ptr<const Plan> plan_;
+  std::shared_ptr<Allowance> allowance_;
   std::shared_ptr<const Tokenizer> tokenizer_;
   Status tokenizer_status_;
   ChatFormat chat_ = ChatFormat::kUnknown;

@@ -44,6 +44,7 @@ RingSize narrowest_ring(const ModelSpec& spec, const SessionShape& shape) {
 Session::Session(std::shared_ptr<const Model> model, SessionShape shape)
     : model_(std::move(model)),
       shape_(std::move(shape)),
+      share_(model_->allowance()),
       sampler_(model_->spec().n_vocab,
                model_->tokenizer() == nullptr
                    ? std::span<const int32_t>()
@@ -76,7 +77,10 @@ Result<std::unique_ptr<Session>> Session::create(std::shared_ptr<const Model> mo
                          "the probe has %zu tokens, more than a chunk of %u", shape.probe.size(),
                          plan.model.n_chunk);
   }
+  const auto own = engine_session_rows(*plan.spec, shape, plan.model.n_chunk);
+  wanted.insert(wanted.end(), own.begin(), own.end());
   std::unique_ptr<Session> s(new Session(std::move(model), std::move(shape)));
+  SHARPI_TRY(s->share_.take(HeldBytes::of(wanted)));
   for (const auto& tier : s->model_->tiers()) {
     SHARPI_TRY_ASSIGN(std::unique_ptr<TierSession> t, tier->create_session(s->shape_));
     s->tier_list_.push_back(t.get());

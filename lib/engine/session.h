@@ -115,6 +115,9 @@ class Session {
   Status select(const CompactRequest& r, std::vector<KvMove>* moves);
   Status move_rows(const CompactRequest& r, const std::vector<KvMove>& moves);
   void shrink_to(uint32_t headroom) noexcept;
+  HeldBytes kv_held() const;
+  HeldBytes kv_growth(uint32_t n_slots) const;
+  void settle_share(const HeldBytes& kv_before) noexcept;
   void take_tables();  // may throw std::bad_alloc
   Status run_compaction(const CompactRequest& r, sharpi_compact_report* report);
 
@@ -134,6 +137,7 @@ class Session {
 
   std::shared_ptr<const Model> model_;
   SessionShape shape_;
+  Share share_;  // of the model's allowance; outlives what it counts
   std::vector<std::unique_ptr<TierSession>> tiers_;  // parallel to model_->tiers()
   std::vector<TierSession*> tier_list_;              // the same, as the model wants it
   KvLedger ledger_;

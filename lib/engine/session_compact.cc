@@ -264,6 +264,7 @@ Status Session::move_rows(const CompactRequest& r, const std::vector<KvMove>& mo
 }
 
 void Session::shrink_to(uint32_t headroom) noexcept {
+  const HeldBytes before = kv_held();
   for (const auto& tier : tiers_) {
     KvStore& kv = tier->store();
     for (uint32_t g = 0; g < kv.layout().groups.size(); ++g) {
@@ -275,6 +276,7 @@ void Session::shrink_to(uint32_t headroom) noexcept {
       kv.shrink(g, static_cast<uint32_t>(want));
     }
   }
+  settle_share(before);
 }
 
 void Session::take_tables() {

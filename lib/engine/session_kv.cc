@@ -9,11 +9,42 @@
 
 namespace sharpi {
 
+HeldBytes Session::kv_held() const {
+  HeldBytes b;
+  for (size_t t = 0; t < tiers_.size(); ++t) {
+    uint64_t& to = model_->tier_ids()[t] == TierId::kCpu ? b.host : b.device;
+    const KvStore& kv = tiers_[t]->store();
+    for (uint32_t g = 0; g < kv.layout().groups.size(); ++g) to += kv.held_bytes(g);
+  }
+  return b;
+}
+
+/// What growing every full-attention group to n_slots adds.
+HeldBytes Session::kv_growth(uint32_t n_slots) const {
+  HeldBytes b;
+  for (size_t t = 0; t < tiers_.size(); ++t) {
+    uint64_t& to = model_->tier_ids()[t] == TierId::kCpu ? b.host : b.device;
+    const KvStore& kv = tiers_[t]->store();
+    for (uint32_t g = 0; g < kv.layout().groups.size(); ++g) {
+      if (kv.layout().groups[g].ring || kv.capacity(g) >= n_slots) continue;
+      to += kv.held_bytes_of(g, n_slots) - kv.held_bytes(g);
+    }
+  }
+  return b;
+}
+
+void Session::settle_share(const HeldBytes& kv_before) noexcept {
+  const HeldBytes now = kv_held(), &all = share_.held();
+  share_.settle({all.device - kv_before.device + now.device, all.host - kv_before.host + now.host});
+}
+
 Status Session::reserve(uint32_t n_slots) {
   if (n_slots > shape_.capacity(model_->plan().model.n_chunk)) {
     return Status::error(Code::kDoesNotFit, "%u slots are asked for, the session was priced for %u",
                          n_slots, shape_.capacity(model_->plan().model.n_chunk));
   }
+  const HeldBytes share = share_.held();
+  SHARPI_TRY(share_.take(kv_growth(n_slots)));
   struct Grown {
     KvStore* store;
     uint32_t group, before;
@@ -27,6 +58,7 @@ Status Session::reserve(uint32_t n_slots) {
       const Status got = kv.reserve(g, n_slots);
       if (got.is_ok()) continue;
       for (const Grown& one : grown) one.store->shrink(one.group, one.before);
+      share_.settle(share);
       return got;
     }
   }

@@ -427,12 +427,14 @@ Result<std::unique_ptr<Session>> Session::fork() const {
   SHARPI_TRY_ASSIGN(const uint64_t bytes, save_bytes());
   std::vector<std::byte> blob(bytes);
   SHARPI_TRY(save(blob.data(), bytes));
+  const HeldBytes whole = to->kv_held();
   for (size_t t = 0; t < tiers_.size(); ++t) {
     const KvStore& from = tiers_[t]->store();  // a compacted session may hold less than a new one
     for (uint32_t g = 0; g < from.layout().groups.size(); ++g) {
       if (!from.layout().groups[g].ring) to->tiers_[t]->store().shrink(g, from.capacity(g));
     }
   }
+  to->settle_share(whole);
   SHARPI_TRY(to->restore(blob.data(), bytes));
   to->sampler_.copy_from(sampler_);
   return to;

@@ -48,6 +48,8 @@ class KvStore {
   /// Slots committed in a group / bytes held by it.
   virtual uint32_t capacity(uint32_t group) const = 0;
   virtual uint64_t held_bytes(uint32_t group) const = 0;
+  /// Bytes that it would hold with n_slots.
+  virtual uint64_t held_bytes_of(uint32_t group, uint32_t n_slots) const = 0;
 
   /// Commits memory for n_slots in a group; may fail, then nothing changed.
   virtual Status reserve(uint32_t group, uint32_t n_slots) = 0;

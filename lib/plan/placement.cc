@@ -167,29 +167,55 @@ Result<PlacementLadder> PlacementLadder::create(const ModelSpec& spec, const sha
   ffn.least = std::max({ffn.least, experts.least, needed});
   layers.least = std::max(layers.least, ffn.least);
   if (!moe) experts = ffn;  // a layer's experts go with its FFN block
-  ladder.add_rungs(p, layers, ffn, experts, !moe);
+  ladder.layers_ = layers;
+  ladder.ffn_ = ffn;
+  ladder.experts_ = experts;
+  ladder.together_ = !moe;
+  ladder.pinned_ends_ = p.gpu_ends;
+  ladder.may_leave_ = p.n_gpu_layers < 0 && p.gpu_ends != 1 && ffn.least == 0;
+  ladder.order_by(kUsualOrder);
   return ladder;
 }
 
-void PlacementLadder::add_rungs(const sharpi_plan_params& p, Range layers, Range ffn, Range experts,
-                                bool together) {
-  const bool ends = p.gpu_ends != 0;
-  const auto push = [&](uint32_t m, uint32_t f, uint32_t e) {
-    rungs_.push_back({m, f, std::min(e, f), ends});
+/// Rungs until no block of a kind that may go is left.
+void PlacementLadder::give(Give kind, Rung* at) {
+  const auto push = [&] {
+    at->n_ffn = std::min(at->n_ffn, at->n_mixers);
+    at->n_experts = std::min(at->n_experts, at->n_ffn);
+    rungs_.push_back(*at);
   };
-  push(layers.most, ffn.most, experts.most);
-  const uint32_t routed = together ? ffn.most : experts.least;
-  if (routed < experts.most) push(layers.most, ffn.most, routed);
-  for (uint32_t f = ffn.most; f-- > ffn.least;) push(layers.most, f, routed);
-  for (uint32_t m = layers.most; m-- > layers.least;) {
-    if (is_layer_split(*spec_, m)) push(m, ffn.least, routed);
+  switch (kind) {
+    case Give::kExperts:
+      if (together_ || at->n_experts <= experts_.least) return;
+      at->n_experts = experts_.least;
+      return push();
+    case Give::kFfn:
+      while (at->n_ffn > ffn_.least) {
+        --at->n_ffn;
+        push();
+      }
+      return;
+    case Give::kLayers:
+      for (uint32_t m = at->n_mixers; m-- > layers_.least;) {
+        if (!is_layer_split(*spec_, m)) continue;
+        at->n_mixers = m;
+        push();
+      }
+      return;
   }
-  const Rung least = rungs_.back();
-  if (p.gpu_ends < 0) {
-    rungs_.push_back({least.n_mixers, least.n_ffn, least.n_experts, false});
+}
+
+void PlacementLadder::order_by(const GiveOrder& order) {
+  if (layers_.most == 0) return;  // nothing may be on a device
+  rungs_.clear();
+  Rung at{layers_.most, ffn_.most, std::min(experts_.most, ffn_.most), pinned_ends_ != 0};
+  rungs_.push_back(at);
+  for (const Give kind : order) give(kind, &at);
+  if (pinned_ends_ < 0) {
+    at.ends = false;
+    rungs_.push_back(at);
   }
-  const bool free_to_go = p.n_gpu_layers < 0 && p.gpu_ends != 1 && ffn.least == 0;
-  if (free_to_go && pinned_slots_ <= 0) rungs_.push_back({});
+  if (may_leave_ && pinned_slots_ <= 0) rungs_.push_back({});
 }
 
 Placement PlacementLadder::at(size_t rung, uint32_t n_expert_slots) const {

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT
 // The placements that a request allows, as a ladder: the first rung has the most on the device, and
 // every further one takes less device memory. What gives way first is what costs least for a byte
-// freed: the routed experts of all MoE layers (single ones come back as slots, where there is
-// room); then FFN blocks, last layer first; then whole layers from the tail, whose KV rows go with
-// them; then the embedding and the head. The solver takes the first rung that fits, so equal
-// requests give equal placements. Thread rule: plain values.
+// freed (plan/give_way.h), usually the routed experts of all MoE layers (single ones come back as
+// slots, where there is room); then FFN blocks, last layer first; then whole layers from the tail,
+// whose KV rows go with them. The embedding and the head go last. The solver takes the first rung
+// that fits, so equal requests at equal rates give equal placements. Thread rule: plain values.
 #pragma once
 
 #include <cstdint>
@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "base/status.h"
+#include "plan/give_way.h"
 #include "plan/plan.h"
 
 namespace sharpi {
@@ -30,6 +31,8 @@ class PlacementLadder {
   /// split would part layers that share KV rows (names the nearest splits that would not).
   static Result<PlacementLadder> create(const ModelSpec& spec, const sharpi_plan_params& params,
                                         const DeviceAbility& device);
+  /// Puts the rungs in the order of what gives way; kUsualOrder at first.
+  void order_by(const GiveOrder& order);
   size_t size() const { return rungs_.size(); }
   Placement at(size_t rung, uint32_t n_expert_slots) const;
   /// Routed experts that slots could hold on a rung: those on the CPU whose router is on the GPU.
@@ -48,12 +51,13 @@ class PlacementLadder {
     uint32_t most = 0, least = 0;
   };
   explicit PlacementLadder(const ModelSpec& spec) : spec_(&spec) {}
-  /// `together`: a layer's routed experts go with its FFN block.
-  void add_rungs(const sharpi_plan_params& params, Range layers, Range ffn, Range experts,
-                 bool together);
+  void give(Give kind, Rung* at);
   const ModelSpec* spec_;
   std::vector<Rung> rungs_;
-  int32_t pinned_slots_ = -1;
+  Range layers_, ffn_, experts_;
+  int32_t pinned_slots_ = -1, pinned_ends_ = -1;
+  bool together_ = false;   // a layer's routed experts go with its FFN block
+  bool may_leave_ = false;  // nothing has to be on the device
 };
 
 /// True when no layer from n on reads KV rows of one before it.

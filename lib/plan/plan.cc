@@ -209,6 +209,13 @@ sharpi_plan_summary Plan::summary() const {
   s.fingerprint = file_fingerprint;
   add_totals(*this, &s);
   add_dtypes(*this, &s);
+  const TokenBytes token = token_bytes(*spec, placement, session);
+  s.device_token_bytes = token.device;
+  s.host_token_bytes = token.host;
+  s.device_token_row_bytes = token.device_rows;
+  s.host_token_row_bytes = token.host_rows;
+  s.token_seconds = token_seconds(token, rates, false);
+  s.full_token_seconds = token_seconds(token, rates, true);
   return s;
 }
 

@@ -77,14 +77,17 @@ struct Rates {
   double device = 0, pcie = 0, host = 0;
 };
 
-/// Weights that one decoded token reads, by the memory they are in. KV rows come on top; experts in
-/// slots are counted where they are from.
+/// What one decoded token reads, by the memory it is in: weights (experts in slots are counted
+/// where they are from), and KV rows and states at the end of the context.
 struct TokenBytes {
   uint64_t device = 0, host = 0;
+  uint64_t device_rows = 0, host_rows = 0;
 };
-TokenBytes token_bytes(const ModelSpec& spec, const Placement& placement);
-/// How long reading them takes; 0 = a rate that it depends on is not known.
-double token_seconds(const TokenBytes& bytes, const Rates& rates);
+TokenBytes token_bytes(const ModelSpec& spec, const Placement& placement,
+                       const SessionShape& session);
+/// How long reading the weights takes, `full`: and the rows; 0 = a rate that it depends on is not
+/// known.
+double token_seconds(const TokenBytes& bytes, const Rates& rates, bool full);
 
 using MemoryRow = sharpi_memory_row;
 MemoryRow make_row(TierId tier, uint32_t device, uint32_t purpose, uint32_t kind,
@@ -141,6 +144,8 @@ struct Plan {
   std::vector<std::string> fallbacks;  // what `auto` gave up to fit, one sentence each
   Rates rates;                         // used; 0 = not needed by this plan
   uint64_t expert_slot_bytes = 0;      // of one slot; 0 = there can be none
+  /// What all that is made of this plan may hold; SHARPI_ALL_FREE = what is there.
+  uint64_t device_budget = SHARPI_ALL_FREE, host_budget = SHARPI_ALL_FREE;
   bool n_ctx_is_auto = false, narrowed = false;
   bool session_only = false;  // made by sharpi_plan_session
   std::vector<MemoryRow> rows;

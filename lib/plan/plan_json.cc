@@ -135,10 +135,12 @@ std::string Plan::json() const {
   o.real("device_rate", s.device_rate);
   o.real("pcie_rate", s.pcie_rate);
   o.real("host_rate", s.host_rate);
-  const TokenBytes token = token_bytes(*spec, placement);
-  o.number("device_token_bytes", token.device);
-  o.number("host_token_bytes", token.host);
-  o.real("token_seconds", token_seconds(token, rates));
+  o.number("device_token_bytes", s.device_token_bytes);
+  o.number("host_token_bytes", s.host_token_bytes);
+  o.number("device_token_row_bytes", s.device_token_row_bytes);
+  o.number("host_token_row_bytes", s.host_token_row_bytes);
+  o.real("token_seconds", s.token_seconds);
+  o.real("full_token_seconds", s.full_token_seconds);
   o.number("mapped_bytes", s.mapped_bytes);
   o.number("kv_payload_bytes", s.kv_payload_bytes);
   o.number("session_held_bytes", s.session_held_bytes);

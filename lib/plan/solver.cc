@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 // The solver: placement, context and KV dtype that fit the budgets. The requested context is a hard
-// constraint; `auto` context is the largest that fits; `auto` dtype narrows only when it must.
+// constraint; `auto` context is the largest that fits; `auto` dtype narrows where that keeps all
+// blocks on the device, and where nothing else fits.
 #include <algorithm>
 #include <cstring>
 #include <optional>
@@ -145,11 +146,47 @@ class Solver {
         session_(*params.session),
         environment_(environment),
         plan_(plan),
+        n_ctx_(plan->session.n_ctx),
         host_(make_budget(find_host(sizers), params.host_budget, "host")),
         device_(make_budget(device, params.device_budget, "device")) {}
 
-  Status solve() {
+  /// Whether the first rung fits the device, with the default dtype or a narrower automatic one,
+  /// which is then the one that solve() takes.
+  Result<bool> first_rung_fits() {
     automatic_ = plan_->spec->default_kv_dtype;
+    while (true) {
+      SHARPI_TRY(set_placement(0));
+      plan_->session.n_ctx = placed_context();
+      price(sizers_, plan_);
+      const bool fits = check_budget(*plan_, device_, true).is_ok();
+      const KvDtype next = narrower(automatic_);
+      if (fits) {
+        whole_ = automatic_;
+        return true;
+      }
+      if (!any_auto_ || plan_->n_ctx_is_auto || next == automatic_) return false;
+      automatic_ = next;
+      if (!set_placement(0).is_ok()) return false;  // rows that this codec cannot store
+    }
+  }
+
+  /// What give_order() needs besides rates: the session on the device, and the tail's rows.
+  KvDtypePair tail_dtypes() const {
+    const auto or_f32 = [](sharpi_kv_dtype d) {
+      return d == SHARPI_KV_AUTO ? KvDtype::kF32 : static_cast<KvDtype>(d);
+    };
+    return {or_f32(session_.tail_k_dtype), or_f32(session_.tail_v_dtype)};
+  }
+  Status set_default_session() {
+    automatic_ = plan_->spec->default_kv_dtype;
+    SHARPI_TRY(set_placement(0));
+    plan_->session.n_ctx = placed_context();
+    return Status::ok();
+  }
+
+  Status solve() {
+    automatic_ = whole_.value_or(plan_->spec->default_kv_dtype);
+    plan_->narrowed = automatic_ != plan_->spec->default_kv_dtype;
     while (true) {
       const Status fits = place();
       if (fits.is_ok()) note_fallbacks();
@@ -194,15 +231,18 @@ class Solver {
     return check_budget(*plan_, host_, false);
   }
 
+  uint32_t placed_context() const {
+    return n_ctx_ == SHARPI_UNSET ? std::min(plan_->spec->n_ctx_train, kPlacedContext) : n_ctx_;
+  }
+
   /// The first rung that fits. Device bytes fall from rung to rung, so it is found by bisection.
   Status place() {
-    const uint32_t n_ctx = plan_->n_ctx_is_auto ? std::min(plan_->spec->n_ctx_train, kPlacedContext)
-                                                : plan_->session.n_ctx;
+    const uint32_t n_ctx = placed_context();
     size_t low = 0, high = ladder_.size() - 1;
-    // The first rung is tried by itself: from the second on there may be staging for weights that
-    // stream, which can take more than one block gives back.
-    for (bool first = true; low < high; first = false) {
-      const size_t middle = first ? 0 : low + (high - low) / 2;
+    // The first rungs are tried one by one: with the first layers whose weights stream comes their
+    // staging, which can take more than their blocks give back.
+    for (size_t tried = 0; low < high; ++tried) {
+      const size_t middle = tried < 3 ? low : low + (high - low) / 2;
       SHARPI_TRY(set_placement(middle));
       plan_->session.n_ctx = n_ctx;
       price(sizers_, plan_);
@@ -246,9 +286,11 @@ class Solver {
                    ": more does not fit");
     }
     if (plan_->narrowed) {
+      const bool choice = rung_ == 0 && ladder_.size() > 1;  // blocks could have given way
       to.push_back(std::string("KV rows are ") + kv_dtype_name(automatic_) + ", not " +
                    kv_dtype_name(plan_->spec->default_kv_dtype) + ": n_ctx " + ctx +
-                   " does not fit otherwise");
+                   " does not fit " +
+                   (choice ? "with all blocks on the GPU otherwise" : "otherwise"));
     }
     if (plan_->n_ctx_is_auto && plan_->session.n_ctx < plan_->spec->n_ctx_train) {
       to.push_back("n_ctx is " + ctx + " of " + std::to_string(plan_->spec->n_ctx_train) +
@@ -322,7 +364,9 @@ class Solver {
   sharpi_session_params session_;
   const PlanEnvironment& environment_;
   Plan* plan_;
+  const uint32_t n_ctx_;  // as asked for
   const Budget host_, device_;
+  std::optional<KvDtype> whole_;  // an automatic dtype with which the first rung fits
   size_t rung_ = 0;
   KvDtype automatic_ = KvDtype::kF32;
   bool any_auto_ = false;
@@ -339,11 +383,11 @@ Status leave_out_if_unsupported(const ModelSpec& spec, const sharpi_plan_params&
   return Status::ok();
 }
 
-/// Rates that are given; the others are measured where weights are on both tiers.
-Status set_rates(const sharpi_plan_params& params, const PlanMachine* machine, Plan* plan) {
+/// Rates that are given; the others are measured when they are needed.
+Status set_rates(const sharpi_plan_params& params, const PlanMachine* machine, bool needed,
+                 Plan* plan) {
   Rates r{params.device_rate, params.pcie_rate, params.host_rate};
-  const bool split = plan->placement.uses(TierId::kCpu) && plan->placement.uses(TierId::kCuda);
-  if (split && machine != nullptr && (r.device == 0 || r.pcie == 0 || r.host == 0)) {
+  if (needed && machine != nullptr && (r.device == 0 || r.pcie == 0 || r.host == 0)) {
     SHARPI_TRY_ASSIGN(const Rates measured, machine->measured_rates(plan->device));
     if (r.device == 0) r.device = measured.device;
     if (r.pcie == 0) r.pcie = measured.pcie;
@@ -385,12 +429,23 @@ Result<std::shared_ptr<const Plan>> make_plan(std::shared_ptr<const ModelSpec> s
   }
   ability.expert_slots = plan->expert_slot_bytes != 0;
   plan->device = device == nullptr ? 0 : device->device_index();
-  SHARPI_TRY_ASSIGN(const PlacementLadder ladder, PlacementLadder::create(*spec, params, ability));
+  plan->device_budget = params.device_budget;
+  plan->host_budget = params.host_budget;
+  SHARPI_TRY_ASSIGN(PlacementLadder ladder, PlacementLadder::create(*spec, params, ability));
   SHARPI_TRY_ASSIGN(plan->session, resolve_session_shape(*spec, *params.session, environment));
   plan->n_ctx_is_auto = plan->session.n_ctx == SHARPI_UNSET;
   Solver solver(sizers, ladder, params, environment, device, plan.get());
+  if (ladder.size() > 1) {
+    SHARPI_TRY_ASSIGN(const bool whole, solver.first_rung_fits());
+    if (!whole) {
+      SHARPI_TRY(set_rates(params, machine, true, plan.get()));
+      SHARPI_TRY(solver.set_default_session());
+      ladder.order_by(give_order(*spec, plan->session, solver.tail_dtypes(), plan->rates));
+    }
+  }
   SHARPI_TRY(solver.solve());
-  SHARPI_TRY(set_rates(params, machine, plan.get()));
+  const bool split = plan->placement.uses(TierId::kCpu) && plan->placement.uses(TierId::kCuda);
+  SHARPI_TRY(set_rates(params, machine, split, plan.get()));
   return std::shared_ptr<const Plan>(std::move(plan));
 }
 

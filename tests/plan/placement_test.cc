@@ -41,7 +41,7 @@ TEST_F(Solving, OneByteTooFewMovesOneFfnBlock) {
   const auto spec = spec_of(eight_layers());
   const uint64_t all = must(spec, {.device = kPlenty})->summary().device_held_bytes;
   EXPECT_EQ(must(spec, {.device = all})->summary().n_gpu_ffn, 8u);
-  const auto p = must(spec, {.device = all - 1});
+  const auto p = must(spec, {.device = all - 1, .kv = SHARPI_KV_F32});
   EXPECT_EQ(p->summary().n_gpu_layers, 8u);
   EXPECT_EQ(p->summary().n_gpu_ffn, 7u);
   EXPECT_EQ(p->placement.ffn[7], TierId::kCpu);
@@ -54,7 +54,7 @@ TEST_F(Solving, EveryBudgetTakesTheFirstRungThatFits) {
   uint64_t before = all + 1;
   std::vector<bool> seen(9);
   for (uint64_t budget = all; budget > 0; budget -= std::min(budget, all / 200)) {
-    const auto p = must(spec, {.device = kPlenty, .device_budget = budget});
+    const auto p = must(spec, {.device = kPlenty, .device_budget = budget, .kv = SHARPI_KV_F32});
     const sharpi_plan_summary s = p->summary();
     EXPECT_LE(s.device_held_bytes, budget);
     EXPECT_LE(s.device_held_bytes, before);
@@ -97,6 +97,36 @@ TEST_F(Solving, PinsAreHonouredOrRefused) {
           "n_gpu_experts is 2: the model has no routed experts");
 }
 
+TEST_F(Solving, AnAutomaticDtypeNarrowsWhereThatKeepsEveryBlockOnTheDevice) {
+  test::ModelRecipe recipe = eight_layers();
+  recipe.n_ctx = 16384;
+  const auto spec = spec_of(recipe);
+  const auto held = [&](sharpi_kv_dtype kv) {
+    return must(spec, {.device = kPlenty, .n_ctx = 8192, .kv = kv})->summary().device_held_bytes;
+  };
+  const uint64_t f32 = held(SHARPI_KV_F32), bf16 = held(SHARPI_KV_BF16), q8 = held(SHARPI_KV_Q8_0);
+  const struct {
+    uint64_t device;
+    sharpi_kv_dtype want;
+    bool whole;
+  } cases[] = {{f32, SHARPI_KV_F32, true},    {f32 - 1, SHARPI_KV_BF16, true},
+               {bf16, SHARPI_KV_BF16, true},  {bf16 - 1, SHARPI_KV_Q8_0, true},
+               {q8, SHARPI_KV_Q8_0, true},  // and where no dtype would, rows stay as they are
+               {q8 - 1, SHARPI_KV_F32, false}};
+  for (const auto& c : cases) {
+    const auto p = must(spec, {.device = c.device, .n_ctx = 8192});
+    const sharpi_plan_summary s = p->summary();
+    EXPECT_EQ(s.k_dtype, c.want) << c.device;
+    EXPECT_EQ(s.narrowed, c.want == SHARPI_KV_F32 ? 0u : 1u);
+    EXPECT_EQ(s.n_gpu_layers == 8 && s.n_gpu_ffn == 8 && p->placement.head == TierId::kCuda,
+              c.whole);
+    EXPECT_EQ(p->fallbacks.size(), c.device == f32 ? 0u : 1u) << "it is said";
+  }
+  // An explicit dtype is never narrowed: blocks give way.
+  const auto wide = must(spec, {.device = f32 - 1, .n_ctx = 8192, .kv = SHARPI_KV_F32});
+  EXPECT_EQ(wide->summary().n_gpu_ffn, 7u);
+}
+
 TEST_F(Solving, APinnedPlanNarrowsItsKvOnlyWhenItMust) {
   test::ModelRecipe recipe = eight_layers();
   recipe.n_ctx = 16384;
@@ -107,22 +137,24 @@ TEST_F(Solving, APinnedPlanNarrowsItsKvOnlyWhenItMust) {
         .device_held_bytes;
   };
   const uint64_t f32 = held(SHARPI_KV_F32), bf16 = held(SHARPI_KV_BF16), q8 = held(SHARPI_KV_Q8_0);
-  // The embedding and the head give way before rows are rounded.
-  const uint64_t ends = spec->token_embd.bytes() + spec->output.bytes();
+  const uint64_t ends = spec->token_embd.bytes() + (spec->tied_output ? 0 : spec->output.bytes());
   const auto exact = must(spec, {.layers = 8, .ffn = 8, .device = f32, .n_ctx = 8192});
   EXPECT_FALSE(exact->narrowed);
   EXPECT_EQ(exact->summary().k_dtype, SHARPI_KV_F32);
-  EXPECT_EQ(must(spec, {.layers = 8, .ffn = 8, .device = f32 - 1, .n_ctx = 8192})->placement.head,
-            TierId::kCpu);
-  const auto below = must(spec, {.layers = 8, .ffn = 8, .device = f32 - ends - 1, .n_ctx = 8192});
+  const auto below = must(spec, {.layers = 8, .ffn = 8, .device = f32 - 1, .n_ctx = 8192});
   EXPECT_TRUE(below->narrowed);
   EXPECT_EQ(below->summary().k_dtype, SHARPI_KV_BF16);
-  EXPECT_EQ(must(spec, {.layers = 8, .ffn = 8, .device = bf16 - ends - 1, .n_ctx = 8192})
+  EXPECT_EQ(below->placement.head, TierId::kCuda);
+  EXPECT_EQ(must(spec, {.layers = 8, .ffn = 8, .ends = 1, .device = bf16 - 1, .n_ctx = 8192})
                 ->summary()
                 .k_dtype,
             SHARPI_KV_Q8_0);
+  EXPECT_EQ(
+      must(spec, {.layers = 8, .ffn = 8, .device = q8 - ends, .n_ctx = 8192})->summary().k_dtype,
+      SHARPI_KV_Q8_0)
+      << "nothing else fits";
   refused(spec, {.layers = 8, .ffn = 8, .device = q8 - ends - 1, .n_ctx = 8192}, Code::kDoesNotFit,
-          "1 more than");
+          ", 1 more than");
   refused(spec,
           {.layers = 8, .ffn = 8, .device = f32 - ends - 1, .n_ctx = 8192, .kv = SHARPI_KV_F32},
           Code::kDoesNotFit, "would fit");

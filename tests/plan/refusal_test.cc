@@ -112,8 +112,14 @@ TEST_F(Refusal, WhatAutoGaveUpIsListed) {
             "KV rows are bf16, not f32: n_ctx 16384 does not fit otherwise");
   EXPECT_EQ(narrowed->summary().n_fallbacks, 1u);
   r.layers = r.ffn = r.ends = -1;
+  const auto whole = must(spec_, r);
+  ASSERT_EQ(whole->fallbacks.size(), 1u);
+  EXPECT_EQ(whole->fallbacks[0],
+            "KV rows are bf16, not f32: n_ctx 16384 does not fit with all blocks on the GPU "
+            "otherwise");
+  r.kv = SHARPI_KV_F32;
   const auto moved = must(spec_, r);
-  EXPECT_FALSE(moved->narrowed) << "blocks give way before rows are rounded";
+  EXPECT_FALSE(moved->narrowed) << "an explicit dtype stays";
   ASSERT_EQ(moved->fallbacks.size(), 1u);
   EXPECT_NE(moved->fallbacks[0].find("8 of 8 layers, 7 FFN blocks"), std::string::npos)
       << moved->fallbacks[0];
@@ -162,7 +168,7 @@ TEST_F(Refusal, RatesAreMeasuredOnlyWhereBothTiersWorkAndNoneAreGiven) {
   const auto told = must(spec_, given, &machine);
   EXPECT_EQ(machine.n_calls, 1);
   EXPECT_EQ(told->rates.pcie, 2e10);
-  const TokenBytes bytes = token_bytes(*spec_, told->placement);
+  const TokenBytes bytes = token_bytes(*spec_, told->placement, told->session);
   uint64_t device = spec_->output.bytes(), host = 0;  // of the embedding a token reads one row
   for (uint32_t l = 0; l < 8; ++l) {
     const LayerSpec& layer = spec_->layers[l];
@@ -170,9 +176,9 @@ TEST_F(Refusal, RatesAreMeasuredOnlyWhereBothTiersWorkAndNoneAreGiven) {
   }
   EXPECT_EQ(bytes.device, device);
   EXPECT_EQ(bytes.host, host);
-  EXPECT_DOUBLE_EQ(token_seconds(bytes, told->rates),
+  EXPECT_DOUBLE_EQ(token_seconds(bytes, told->rates, false),
                    static_cast<double>(device) / 1e12 + static_cast<double>(host) / 4e10);
-  EXPECT_EQ(token_seconds(bytes, Rates{1e12, 0, 0}), 0.0);
+  EXPECT_EQ(token_seconds(bytes, Rates{1e12, 0, 0}, true), 0.0);
   EXPECT_EQ(told->json(), must(spec_, given, &machine)->json());
 }
 

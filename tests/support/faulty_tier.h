@@ -30,6 +30,9 @@ class FaultyStore final : public KvStore {
   KvView view(uint32_t layer) const override { return in_->view(layer); }
   uint32_t capacity(uint32_t group) const override { return in_->capacity(group); }
   uint64_t held_bytes(uint32_t group) const override { return in_->held_bytes(group); }
+  uint64_t held_bytes_of(uint32_t group, uint32_t n_slots) const override {
+    return in_->held_bytes_of(group, n_slots);
+  }
   Status reserve(uint32_t group, uint32_t n_slots) override {
     SHARPI_TRY(Faults::hit(&faults_->fail_reserve, "reserve"));
     return in_->reserve(group, n_slots);

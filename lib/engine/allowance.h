@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: MIT
+// What the sessions of a model may hold: the plan's budgets less the model's own rows. Every
+// session has a share that grows before memory is taken and shrinks after it went back, so the
+// budgets hold for sessions beyond those that the plan priced, too.
+// Thread rule: an allowance serialises itself; a share has one owner (the session).
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <vector>
+
+#include "base/status.h"
+#include "plan/plan.h"
+
+namespace sharpi {
+
+/// Bytes of a GPU, and of the host (anonymous and pinned).
+struct HeldBytes {
+  uint64_t device = 0, host = 0;
+  /// Of one session's rows.
+  static HeldBytes of(const std::vector<MemoryRow>& rows);
+};
+
+class Allowance {
+ public:
+  explicit Allowance(const Plan& plan);
+  /// kDoesNotFit with the bytes that are short when `more` is over a budget.
+  Status check(const HeldBytes& more) const;
+
+ private:
+  friend class Share;
+  Status take(const HeldBytes& more);
+  void give(const HeldBytes& less) noexcept;
+  Status check_locked(const HeldBytes& more) const;
+  HeldBytes limits_;  // SHARPI_ALL_FREE = the driver and the system say what is there
+  HeldBytes held_;    // the model's and its sessions'
+  mutable std::mutex mutex_;
+};
+
+class Share {
+ public:
+  explicit Share(std::shared_ptr<Allowance> of) : of_(std::move(of)) {}
+  ~Share() { settle({}); }
+  Share(const Share&) = delete;
+  Share& operator=(const Share&) = delete;
+  /// Asks for `more` bytes.
+  Status take(const HeldBytes& more);
+  /// The session holds `now`, which is no more than it asked for.
+  void settle(const HeldBytes& now) noexcept;
+  const HeldBytes& held() const { return held_; }
+
+ private:
+  std::shared_ptr<Allowance> of_;
+  HeldBytes held_;
+};
+
+}  // namespace sharpi

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT
 // The mixers of the CUDA tier: attention over stored rows (full or windowed, own or shared KV) and
 // the gated delta net.
-
 #include "cuda/cuda_model.h"
 #include "cuda/kernels/attention.h"
 #include "cuda/kernels/delta_net.h"

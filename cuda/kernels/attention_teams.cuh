@@ -154,18 +154,18 @@ __device__ __forceinline__ void pack_weights(const float* w, uint32_t (&p)[4]) {
   if constexpr (kPairs && ValueCodec<kType, kSlice>::kCodes) {
     p[0] = pack_f16(w[0] * kCodeWeight, w[1] * kCodeWeight);
     p[2] = pack_f16(w[2] * kCodeWeight, w[3] * kCodeWeight);
-    return;
-  }
+  } else {
 #pragma unroll
-  for (int h = 0; h < (kPairs ? 1 : 2); ++h) {
+    for (int h = 0; h < (kPairs ? 1 : 2); ++h) {
 #pragma unroll
-    for (int i = 0; i < 2; ++i) {
-      const float lo = w[4 * h + 2 * i], hi = w[4 * h + 2 * i + 1];
-      const uint32_t packed = bf16 ? pack_bf16(lo, hi) : pack_f16(lo, hi);
-      p[2 * i + h] = packed;
-      if (kPairs) {
-        const float2 v = unpack_16(bf16, packed);
-        p[2 * i + 1] = bf16 ? pack_bf16(lo - v.x, hi - v.y) : pack_f16(lo - v.x, hi - v.y);
+      for (int i = 0; i < 2; ++i) {
+        const float lo = w[4 * h + 2 * i], hi = w[4 * h + 2 * i + 1];
+        const uint32_t packed = bf16 ? pack_bf16(lo, hi) : pack_f16(lo, hi);
+        p[2 * i + h] = packed;
+        if (kPairs) {
+          const float2 v = unpack_16(bf16, packed);
+          p[2 * i + 1] = bf16 ? pack_bf16(lo - v.x, hi - v.y) : pack_f16(lo - v.x, hi - v.y);
+        }
       }
     }
   }

@@ -149,8 +149,11 @@ class Bench {
       std::printf("  %.1f @%u", decode(session.get(), &at), at);
       std::fflush(stdout);
     }
-    std::printf("\n  other bytes on the device %.1f MiB\n",
-                static_cast<double>(device().other_bytes) / kMiB);
+    std::printf(
+        "\n  other bytes on the device %.1f MiB; reading a token's weights takes %.2f ms, at the "
+        "end of the context %.2f ms\n",
+        static_cast<double>(device().other_bytes) / kMiB, info.token_seconds * 1e3,
+        info.full_token_seconds * 1e3);
     return info;
   }
 

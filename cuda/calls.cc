@@ -45,8 +45,21 @@ void fill_sequence(const Submission& rows, uint32_t s, uint32_t chunk_block, Bat
 /// From begin() to the end of a call's last kernel.
 struct SlotUse {
   ExpertSlots* of = nullptr;
+  bool step = true;
   ~SlotUse() {
-    if (of != nullptr) of->end();
+    if (of != nullptr) of->end(step);
+  }
+};
+
+/// A call that ends otherwise than it should: nothing of it runs on, and the rows of its chunk
+/// reach no ring later.
+struct Abandon {
+  CudaWorkspace* ws;
+  ~Abandon() {
+    if (ws == nullptr) return;
+    ws->pending_ring = -1;
+    const Status ended = ws->stream().wait();
+    (void)ended.is_ok();  // whatever ended the call is what is said
   }
 };
 
@@ -74,11 +87,20 @@ Status CudaModel::run(const Segment& segment, const Submission& rows, Workspace&
     if (ws.experts.host == nullptr) return Status::error(Code::kInternal, "no host for experts");
     SHARPI_TRY(experts_->begin(ws.lane()));
     slots.of = experts_.get();
+  } else if (segment.streamed && experts_ != nullptr) {
+    SHARPI_TRY(experts_->begin(ws.lane()));  // what has a slot is copied from it
+    slots.of = experts_.get();
+    slots.step = false;
   }
+  Abandon thrown{&ws};
   const uint32_t format = rows.sequences.empty() ? 0 : session_of(rows.sequences[0])->format_index;
   const Status done = segment.streamed ? run_streamed(segment, rows, ws, format)
                                        : run_format(segment, rows, ws, format);
-  if (done.is_ok()) return ws.stream().wait();
+  thrown.ws = nullptr;
+  if (done.is_ok()) {
+    SHARPI_TRY(ws.stream().wait());
+    return device_->usable();  // it may have been lost meanwhile
+  }
   ws.pending_ring = -1;  // the rows of a failed chunk must not reach a ring later
   const Status drained = ws.stream().wait();  // nothing runs on when the call returns
   return drained.code() == Code::kDeviceLost ? drained : device_->settle(done);

@@ -277,10 +277,12 @@ Status ExpertSlots::begin(cudaStream_t lane) {
   return Status::ok();
 }
 
-void ExpertSlots::end() {
+void ExpertSlots::end(bool step) {
   const std::lock_guard<std::mutex> lock(mutex_);
+  stepped_ = stepped_ || step;
   if (--n_running_ != 0) return;
-  cache_->end_call();
+  if (stepped_) cache_->end_call();
+  stepped_ = false;
   idle_.notify_all();
 }
 
@@ -375,6 +377,16 @@ ExpertSlots::Matrices ExpertSlots::matrices(uint32_t layer) const {
   };
   return {make(f.gate, 0), make(f.up, layout_.layers[layer].up),
           make(f.down, layout_.layers[layer].down)};
+}
+
+ExpertSlots::Residents ExpertSlots::residents(uint32_t layer, const TensorRef& w) const {
+  if (slots_.data() == nullptr || !plan_->placement.parts_experts(spec(), layer)) return {};
+  const FfnSpec& f = spec().layers[layer].ffn;
+  for (const Part& p : parts_of(f, layout_.layers[layer])) {
+    if (!*p.ref || p.ref->tensor != w.tensor || p.bytes % 16 != 0) continue;
+    return {slots_.data() + p.at, layout_.bytes, host_table(layer)};
+  }
+  return {};
 }
 
 sharpi_expert_stats ExpertSlots::stats() const {

@@ -66,8 +66,9 @@ class ExpertSlots {
   /// Before a call's first kernel: what has arrived enters the table, what is ready sets out. The
   /// work of `lane` from now on sees the table of this call.
   Status begin(cudaStream_t lane);
-  /// After its last kernel has ended.
-  void end();
+  /// After its last kernel has ended; `step`: it asked for experts, which ages what they were
+  /// used.
+  void end(bool step = true);
   /// Copies a piece of an expert to staging; false when nothing waits. Takes some microseconds.
   bool copy_piece();
   /// Rows of a layer were routed to ids, or to ~id; `served`: those with a slot are computed from
@@ -85,6 +86,14 @@ class ExpertSlots {
     DeviceMatrix gate, up, down;
   };
   Matrices matrices(uint32_t layer) const;
+  /// Matrix `w` of a layer's experts as far as slots hold them, for a call that has begun: expert e
+  /// is at data + e's entry * stride, unless that is -1. No data: none has a slot.
+  struct Residents {
+    const std::byte* data = nullptr;
+    uint64_t stride = 0;
+    const int32_t* place = nullptr;
+  };
+  Residents residents(uint32_t layer, const TensorRef& w) const;
   sharpi_expert_stats stats() const;
   /// Uses of each expert of a layer.
   std::vector<uint64_t> uses(uint32_t layer) const;
@@ -119,6 +128,7 @@ class ExpertSlots {
   std::vector<Staged> staged_experts_;
   std::atomic<uint32_t> n_copying_{0};
   uint32_t n_running_ = 0;
+  bool stepped_ = false;  // one of the calls that run, or ran beside them, was a step
   bool dirty_ = false, frozen_ = false;
   uint64_t n_promotions_ = 0, promoted_bytes_ = 0, n_unserved_ = 0;
 };

@@ -2,10 +2,8 @@
 #include "cuda/cuda_model.h"
 
 #include <algorithm>
-#include <map>
 
 #include "cuda/kernels/attention.h"
-#include "cuda/kernels/cublas_lt.h"
 #include "cuda/kernels/delta_net.h"
 #include "cuda/kernels/handover.h"
 
@@ -218,32 +216,13 @@ std::vector<MemoryRow> CudaModel::memory_rows() const {
 }
 
 std::string CudaModel::paths() const {
-  std::map<std::string, std::string> by_type;
-  const uint32_t most = plan_->model.max_rows();
-  const auto add = [&](const TensorRef& w) {
-    const DeviceMatrix m = matrix(w);
-    if (!m) return;
-    const std::string few = matmul_path(config_, 1), many = matmul_path(config_, most);
-    by_type[ggml_traits(m.type).name] = m.layout != WeightLayout::kTiles ? "f32 rows"
-                                        : few == many                    ? few
-                                                                         : few + " / " + many;
-  };
-  for (const LayerSpec& l : spec().layers) {
-    for (const TensorRef* t : {&l.attention.q, &l.attention.v, &l.delta.qkv, &l.delta.out,
-                               &l.ffn.gate, &l.ffn.up, &l.ffn.down}) {
-      add(*t);
-    }
-  }
-  add(spec().output);
   std::string text = "cuda sm_" + std::to_string(device_->capability());
-  if (config_.cublas_lt != nullptr) text += " " + config_.cublas_lt->text();
+  text += block_paths() + "; " + device_->library();
   if (stream_weights_) text += "; " + stream_weights_->text();
   if (experts_ != nullptr) {
     text += "; routed experts: CPU, " + std::to_string(plan_->placement.n_expert_slots) + " slots";
   }
-  for (const auto& [type, path] : by_type) text += "; " + type + ": " + path;
-  if (has_chains(config_)) text += "; steps of one row: fixed point, chained";
-  return text;
+  return text + chain_path();
 }
 
 }  // namespace sharpi::cuda

@@ -6,6 +6,7 @@
 // needs a workspace of its own.
 #pragma once
 
+#include <atomic>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -164,7 +165,9 @@ class CudaModel final : public TierModel {
   Status chain_branch(Pass& p, const TensorRef& post_norm, float scale) const;
   Status launch_pending(Pass& p) const;
   Status launch_apart(Pass& p, uint32_t n) const;
+  Status add_branch(Pass& p, float* x, const ChainBranch& branch, float* to) const;
   Status flush(Pass& p) const;
+  std::string chain_path() const;
 
   // forward_mixer.cc
   Status attention_block(Pass& p, uint32_t layer) const;
@@ -184,11 +187,17 @@ class CudaModel final : public TierModel {
   Status moe_ffn(Pass& p, uint32_t layer, float scale) const;
   Status route(Pass& p, const LayerSpec& l) const;
   MoeParams expert_params(Pass& p, uint32_t layer, Buf to, bool add) const;
-  MoeParams experts(Pass& p, uint32_t layer, Buf to, bool add) const;
+  void add_experts(uint32_t layer, MoeParams* m) const;
   MoeStepParams moe_step(Pass& p, uint32_t layer, Buf to, bool add) const;
+  /// The same without addresses of a workspace.
+  MoeStepParams moe_step(uint32_t layer, const MoeParams& experts) const;
+  /// Whether one row's router and experts go in one launch.
+  bool takes_moe_step(uint32_t layer) const;
   Status shared_expert_in(Pass& p, const LayerSpec& l) const;
   Status shared_expert_out(Pass& p, const FfnSpec& f) const;
   Status per_layer_injection(Pass& p, uint32_t layer) const;
+
+  std::string block_paths() const;  // paths.cc
 
   // forward_experts.cc: experts that are on the CPU
   bool parts_experts(uint32_t layer) const { return plan_->placement.parts_experts(spec(), layer); }
@@ -219,6 +228,7 @@ class CudaModel final : public TierModel {
   std::vector<Segment> segments_;
   mutable std::mutex formats_mutex_;
   std::vector<std::unique_ptr<KvFormat>> formats_;
+  mutable std::atomic<uint32_t> chains_launched_{0}, chains_apart_{0};  // of all recordings
   uint32_t last_mixer_ = 0;  // last layer whose mixer is here: rings are flushed after it
   uint32_t n_workspaces_ = 0;
 };

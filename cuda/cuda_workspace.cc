@@ -119,6 +119,16 @@ uint64_t kernel_bytes(const ModelSpec& spec, const ModelShape& model, const Matm
   return n;
 }
 
+void add_ple_buffers(const ModelSpec& spec, uint32_t rows, WorkspaceLayout* out) {
+  const bool ple = spec.d_ple != 0;
+  const uint64_t ple_width = ple ? uint64_t{spec.n_layers()} * spec.d_ple : 0;
+  out->ple_row_bytes = ple ? spec.ple_embd.row_bytes() : 0;
+  out->add(Buf::kPleRaw, round_up(rows * out->ple_row_bytes, 256));
+  out->add_floats(Buf::kPleTable, rows * ple_width);
+  out->add_floats(Buf::kPle, rows * ple_width);
+  out->add_floats(Buf::kPleTmp, ple ? uint64_t{rows} * spec.d_ple : 0);
+}
+
 }  // namespace
 
 WorkspaceLayout make_workspace_layout(const ModelSpec& spec, const Placement& placement,
@@ -160,13 +170,7 @@ WorkspaceLayout make_workspace_layout(const ModelSpec& spec, const Placement& pl
             moe_step_sync_bytes(w.n_experts, spec.n_embd, w.n_used * w.d_expert, w.d_shared));
   }
   out.add(Buf::kHandover, w.parts_experts ? sizeof(HandoverState) : 0);
-  const bool ple = spec.d_ple != 0;
-  const uint64_t ple_width = ple ? uint64_t{spec.n_layers()} * spec.d_ple : 0;
-  out.ple_row_bytes = ple ? spec.ple_embd.row_bytes() : 0;
-  out.add(Buf::kPleRaw, round_up(rows * out.ple_row_bytes, 256));
-  out.add_floats(Buf::kPleTable, rows * ple_width);
-  out.add_floats(Buf::kPle, rows * ple_width);
-  out.add_floats(Buf::kPleTmp, ple ? uint64_t{rows} * spec.d_ple : 0);
+  add_ple_buffers(spec, rows, &out);
   std::vector<int32_t> table_of_layer;
   const uint64_t n_tables = make_rope_tables(spec, &table_of_layer).size();
   out.add_floats(Buf::kCos, n_tables * rows * w.n_half);

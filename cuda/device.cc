@@ -138,9 +138,12 @@ Status Device::open() {
   SHARPI_TRY(find_entry("cuMemUnmap", 10020, &d.unmap));
   SHARPI_TRY(find_entry("cuMemSetAccess", 10020, &d.set_access));
   driver_ = d;
-  if (capability_ != kOwnProducts) {
-    auto library = CublasLt::open();  // without it own kernels run
+  if (capability_ == kOwnProducts) {
+    library_ = "own products";
+  } else {
+    auto library = CublasLt::open();
     if (library.is_ok()) cublas_lt_ = library.take();
+    library_ = cublas_lt_ ? cublas_lt_->text() : "own products: " + library.status().text();
   }
   opened_.store(true, std::memory_order_release);
   return Status::ok();

@@ -60,6 +60,8 @@ class Device {
   const DriverMemory& driver() const { return driver_; }
   /// cuBLASLt where it was found and wins over own kernels; open() looks for it.
   CublasLt* cublas_lt() const { return cublas_lt_.get(); }
+  /// Its name and version, or why it is not used. Of an open device.
+  const std::string& library() const { return library_; }
 
   /// Held from launch to end by whoever launches kernels whose blocks wait for each other or for
   /// the host (streams may share a queue of the device: of two launches that wait for the host, the
@@ -84,6 +86,9 @@ class Device {
 
   /// The n-th allocation from now fails as if memory had run out (tests); 0 = none.
   void fail_allocation(uint64_t n) { fail_in_.store(n, std::memory_order_relaxed); }
+  /// Chains of models loaded from now on get no more shared memory than this (tests).
+  void limit_chains(int bytes) { chain_bytes_.store(bytes, std::memory_order_relaxed); }
+  int chain_bytes() const { return chain_bytes_.load(std::memory_order_relaxed); }
   Status admit(uint64_t bytes, const char* what) const;
   void retire(uint64_t bytes) const { live_.fetch_sub(bytes, std::memory_order_relaxed); }
 
@@ -95,10 +100,12 @@ class Device {
   std::string name_;
   DriverMemory driver_;
   std::unique_ptr<CublasLt> cublas_lt_;
+  std::string library_;
   std::mutex opening_;
   std::atomic<bool> opened_{false};
   mutable std::atomic<int> lost_{0};  // the native code of the fault
   mutable std::atomic<uint64_t> live_{0}, fail_in_{0};
+  std::atomic<int> chain_bytes_{1 << 30};
 };
 
 /// Makes a device the calling thread's current one, and puts the host's back at the end.

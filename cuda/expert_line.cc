@@ -52,6 +52,13 @@ GraphLine::~GraphLine() {
   publish(number_);
 }
 
+Status GraphLine::status() const {
+  const bool finished = at_ == segment_.blocks.size() && !unanswered_;
+  if (!status_.is_ok() || finished) return status_;
+  return Status::error(Code::kInternal, "the experts' host left a decode step at block %zu of %zu",
+                       at_, segment_.blocks.size());
+}
+
 void GraphLine::publish(uint32_t number) {
   std::atomic_ref<uint32_t>(*handover_.at<uint32_t>(handover_.layout.done))
       .store(number, std::memory_order_release);
@@ -103,6 +110,7 @@ const ExpertRequest* GraphLine::next() {
                 handover_.layer_weights(layer),
                 handover_.at<float>(handover_.layout.y)};
     ++at_;
+    unanswered_ = true;
     return &request_;
   }
   return nullptr;
@@ -110,6 +118,7 @@ const ExpertRequest* GraphLine::next() {
 
 void GraphLine::answer() {
   publish(number_);  // first: the device waits
+  unanswered_ = false;
   const uint32_t n = n_rows_ * spec_.layers[request_.layer].ffn.n_used;
   slots_.note(request_.layer, request_.ids, n, use_slots_);
 }

@@ -41,8 +41,8 @@ class GraphLine final : public ExpertLine {
   ~GraphLine() override;
   const ExpertRequest* next() override;
   void answer() override;
-  /// Why next() ended too early, if it did.
-  const Status& status() const { return status_; }
+  /// Why the line ended too early, if it did.
+  Status status() const;
 
  private:
   bool asks(const Block& b) const {
@@ -61,6 +61,7 @@ class GraphLine final : public ExpertLine {
   size_t at_ = 0;        // block
   const cudaStream_t lane_;
   ExpertRequest request_;
+  bool unanswered_ = false;  // request_ is
   Status status_;
 };
 

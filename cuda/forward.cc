@@ -51,7 +51,7 @@ Status CudaModel::run_blocks(const Segment& segment, Pass& p) const {
 /// The block with those of its weights that are not resident brought over first.
 Status CudaModel::streamed_ffn(Pass& p, uint32_t layer) const {
   if (!stream_weights_->has(layer)) return ffn_block(p, layer);
-  SHARPI_TRY(stream_weights_->load(layer, p.ws.lane()));
+  SHARPI_TRY(stream_weights_->load(layer, experts_.get(), p.ws.lane()));
   SHARPI_TRY(ffn_block(p, layer));
   return stream_weights_->done(layer, p.ws.lane());
 }

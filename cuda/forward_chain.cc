@@ -56,8 +56,15 @@ Status CudaModel::launch_pending(Pass& p) const {
   if (n == 1 && c.steps[0].branch.y == nullptr) {
     return launch_matmul(p.config, c.steps[0].product, p.ws.lane());
   }
-  if (!chain_fits(p.config, c.steps, n)) return launch_apart(p, n);
-  return launch_chain(p.config, c.steps, n, p.ws.get<std::byte>(Buf::kChainSync), p.ws.lane());
+  ChainTuning tuning;
+  tuning.shared_bytes = device_->chain_bytes();
+  if (!chain_fits(p.config, c.steps, n, tuning)) {
+    chains_apart_.fetch_add(1, std::memory_order_relaxed);
+    return launch_apart(p, n);
+  }
+  chains_launched_.fetch_add(1, std::memory_order_relaxed);
+  return launch_chain(p.config, c.steps, n, p.ws.get<std::byte>(Buf::kChainSync), p.ws.lane(),
+                      tuning);
 }
 
 /// The first n steps that wait, each in a launch of its own.
@@ -66,16 +73,8 @@ Status CudaModel::launch_apart(Pass& p, uint32_t n) const {
     MatmulParams m = p.chain.steps[k].product;
     const ChainBranch& branch = p.chain.steps[k].branch;
     if (branch.y != nullptr) {
-      ResidualParams r;
-      r.x = const_cast<float*>(m.x);  // read only: the sum goes elsewhere
-      r.to = branch.x_out;
-      r.y = branch.y;
-      r.n_rows = p.n_rows();
-      r.width = spec().n_embd;
-      r.weight = branch.weight;
-      r.eps = branch.eps;
-      r.scale = branch.scale;
-      SHARPI_TRY(launch_residual(r, lane(p)));
+      // The row is read only: the sum goes elsewhere.
+      SHARPI_TRY(add_branch(p, const_cast<float*>(m.x), branch, branch.x_out));
       m.x = branch.x_out;
     }
     SHARPI_TRY(launch_matmul(p.config, m, p.ws.lane()));
@@ -83,24 +82,40 @@ Status CudaModel::launch_apart(Pass& p, uint32_t n) const {
   return Status::ok();
 }
 
+/// to = scale * (x + norm(y)); without y a copy.
+Status CudaModel::add_branch(Pass& p, float* x, const ChainBranch& branch, float* to) const {
+  ResidualParams r;
+  r.x = x;
+  r.to = to;
+  r.y = branch.y;
+  r.n_rows = p.n_rows();
+  r.width = spec().n_embd;
+  r.weight = branch.weight;
+  r.eps = branch.eps;
+  r.scale = branch.scale;
+  return launch_residual(r, lane(p));
+}
+
 /// Launches all that waits; the hidden row is in kX after it.
 Status CudaModel::flush(Pass& p) const {
   PendingChain& c = p.chain;
   SHARPI_TRY(launch_pending(p));
   if (!c.has_branch && !c.moved) return Status::ok();
-  ResidualParams r;
-  r.x = hidden(p);
-  r.to = p.ws.get(Buf::kX);
-  r.n_rows = p.n_rows();
-  r.width = spec().n_embd;
-  if (c.has_branch) {
-    r.y = c.branch.y;
-    r.weight = c.branch.weight;
-    r.eps = c.branch.eps;
-    r.scale = c.branch.scale;
-  }
+  float* row = hidden(p);
+  const ChainBranch branch = c.has_branch ? c.branch : ChainBranch{};
   c.has_branch = c.moved = false;
-  return launch_residual(r, lane(p));
+  return add_branch(p, row, branch, p.ws.get(Buf::kX));
+}
+
+/// Whether steps of one row go in chains, in words.
+std::string CudaModel::chain_path() const {
+  const bool launched = chains_launched_.load(std::memory_order_relaxed) != 0,
+             apart = chains_apart_.load(std::memory_order_relaxed) != 0;
+  if (!launched && !apart) return {};
+  const std::string text = "; steps of one row: ";
+  if (!launched) return text + "launch by launch, no room for chains";
+  return text + "fixed point, chained" +
+         (apart ? ", in part launch by launch for want of room" : "");
 }
 
 }  // namespace sharpi::cuda

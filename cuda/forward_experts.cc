@@ -109,8 +109,8 @@ Status CudaModel::answered_experts(Pass& p, uint32_t layer, Buf to, bool add) co
     const bool slots = uses_slots(p.n_rows());
     if (slots) (void)leave_out_resident(*experts_, layer, ids, n);
     if (!p.rows->sequences.empty()) experts_->note(layer, ids, n, slots);  // not of a measurement
-    h.host->compute({layer, p.n_rows(), h.at<float>(h.layout.x), ids, h.at<float>(h.layout.weights),
-                     h.at<float>(h.layout.y)});
+    SHARPI_TRY(h.host->compute({layer, p.n_rows(), h.at<float>(h.layout.x), ids,
+                                h.at<float>(h.layout.weights), h.at<float>(h.layout.y)}));
   }
   return launch_add_answer(a, p.ws.lane());
 }
@@ -120,7 +120,7 @@ Status CudaModel::serve_graph(const Segment& segment, Pass& p, cudaGraphExec_t g
   GraphLine line(*device_, p.ws.experts, *experts_, spec(), segment, p.n_rows(),
                  uses_slots(p.n_rows()), p.ws.lane());
   SHARPI_TRY(device_->check(cudaGraphLaunch(graph, p.ws.lane()), "cudaGraphLaunch"));
-  p.ws.experts.host->serve(line);
+  SHARPI_TRY(p.ws.experts.host->serve(line));
   return line.status();
 }
 

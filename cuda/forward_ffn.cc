@@ -105,29 +105,43 @@ MoeParams CudaModel::expert_params(Pass& p, uint32_t layer, Buf to, bool add) co
   return m;
 }
 
-MoeParams CudaModel::experts(Pass& p, uint32_t layer, Buf to, bool add) const {
+void CudaModel::add_experts(uint32_t layer, MoeParams* m) const {
   const FfnSpec& f = spec().layers[layer].ffn;
   const DeviceMatrix first = matrix(f.gate);
-  MoeParams m = expert_params(p, layer, to, add);
-  m.gate = f.fused_gate_up ? row_slice(first, 0, f.d_ff) : first;
-  m.up = f.fused_gate_up ? row_slice(first, f.d_ff, f.d_ff) : matrix(f.up);
-  m.down = matrix(f.down);
-  return m;
+  m->gate = f.fused_gate_up ? row_slice(first, 0, f.d_ff) : first;
+  m->up = f.fused_gate_up ? row_slice(first, f.d_ff, f.d_ff) : matrix(f.up);
+  m->down = matrix(f.down);
 }
 
 /// The whole block up to its post norm in one launch.
 MoeStepParams CudaModel::moe_step(Pass& p, uint32_t layer, Buf to, bool add) const {
-  const FfnSpec& f = spec().layers[layer].ffn;
-  MoeStepParams m;
-  m.moe = experts(p, layer, to, add);
+  MoeStepParams m = moe_step(layer, expert_params(p, layer, to, add));
   m.ids = p.ws.get<int32_t>(Buf::kMoeIds);
   m.weights = p.ws.get(Buf::kMoeWeight);
+  m.sync = p.ws.get<std::byte>(Buf::kMoeSync);
+  return m;
+}
+
+bool CudaModel::takes_moe_step(uint32_t layer) const {
+  const LayerSpec& l = spec().layers[layer];
+  MoeParams m;
+  m.n_rows = 1;
+  m.n_used = l.ffn.n_used;
+  m.activation = gated(l.ffn);
+  m.add = !l.ffn_post_norm;
+  return (m.add || l.ffn.d_shared == 0) && moe_step_takes(config_, moe_step(layer, m));
+}
+
+MoeStepParams CudaModel::moe_step(uint32_t layer, const MoeParams& experts) const {
+  const FfnSpec& f = spec().layers[layer].ffn;
+  MoeStepParams m;
+  m.moe = experts;
+  add_experts(layer, &m.moe);
   m.router = matrix(f.router);
   m.renormalize = f.renormalize;
-  m.sync = p.ws.get<std::byte>(Buf::kMoeSync);
-  m.sync_bytes = p.ws.size(Buf::kMoeSync);
+  m.sync_bytes = workspace_layout_.size_of(Buf::kMoeSync);
   // A post norm is of the routed experts' sum alone.
-  if (f.d_shared == 0 || !add) return m;
+  if (f.d_shared == 0 || !m.moe.add) return m;
   m.shared_gate = matrix(f.shared_gate);
   m.shared_up = matrix(f.shared_up);
   m.shared_down = matrix(f.shared_down);

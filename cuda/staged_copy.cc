@@ -28,6 +28,11 @@ Result<std::unique_ptr<StagedCopy>> StagedCopy::create(const Device& device,
 
 Status StagedCopy::send(const TensorRef& tensor, std::byte* to, cudaEvent_t after,
                         const std::function<Status(uint64_t)>& advance) {
+  return send_part(tensor, 0, tensor.bytes(), to, after, advance);
+}
+
+Status StagedCopy::send_part(const TensorRef& tensor, uint64_t first, uint64_t last, std::byte* to,
+                             cudaEvent_t after, const std::function<Status(uint64_t)>& advance) {
   const bool tiles =
       weight_layout(tensor.tensor->type, tensor.n_in, tensor.n_out) == WeightLayout::kTiles;
   // Tiles move in whole panels.
@@ -38,8 +43,8 @@ Status StagedCopy::send(const TensorRef& tensor, std::byte* to, cudaEvent_t afte
                          static_cast<int>(tensor.tensor->name.size()), tensor.tensor->name.data(),
                          static_cast<unsigned long long>(tensor.row_bytes()));
   }
-  for (uint64_t at = 0; at < tensor.bytes(); at += piece) {
-    const uint64_t n = std::min(piece, tensor.bytes() - at);
+  for (uint64_t at = first; at < last; at += piece) {
+    const uint64_t n = std::min(piece, last - at);
     SHARPI_TRY(send_piece(tensor, tiles, at, n, to + at, after));
     if (advance) SHARPI_TRY(advance(n));
   }

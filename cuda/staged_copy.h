@@ -34,6 +34,9 @@ class StagedCopy {
   /// Returns when the last piece is on its way; `advance` hears of every piece's bytes.
   Status send(const TensorRef& tensor, std::byte* to, cudaEvent_t after,
               const std::function<Status(uint64_t)>& advance);
+  /// Bytes [first, last) of it alone: whole panels, to `to` + first.
+  Status send_part(const TensorRef& tensor, uint64_t first, uint64_t last, std::byte* to,
+                   cudaEvent_t after, const std::function<Status(uint64_t)>& advance);
   /// Work enqueued on `stream` from now on sees everything that was sent.
   Status join(cudaStream_t stream) const;
   /// Waits until everything has arrived.

@@ -5,6 +5,7 @@
 #include <thread>
 
 #include "base/checked.h"
+#include "cuda/kernels/gather_experts.h"
 #include "tier/block_tensors.h"
 
 namespace sharpi::cuda {
@@ -86,18 +87,51 @@ Result<std::unique_ptr<WeightStream>> WeightStream::create(const Device& device,
   for (Half& h : s->halves_) {
     SHARPI_TRY_ASSIGN(h.free, Event::create(device));
   }
+  SHARPI_TRY_ASSIGN(s->gather_, Stream::create(device));
+  SHARPI_TRY_ASSIGN(s->gathered_, Event::create(device));
   SHARPI_TRY_ASSIGN(s->copy_, StagedCopy::create(device, s->plan_.copy, "streamed weights"));
   return s;
 }
 
-Status WeightStream::load(uint32_t layer, cudaStream_t lane) {
+Status WeightStream::load(uint32_t layer, const ExpertSlots* experts, cudaStream_t lane) {
   const StreamPlan::Layer& l = plan_.layers.at(layer);
   const Half& half = halves_[l.half];
   cudaEvent_t after = half.used ? half.free.get() : nullptr;
-  for (const TensorRef& t : l.tensors) {
-    SHARPI_TRY(copy_->send(t, memory_.data() + plan_.offset_of.at(t.tensor), after, {}));
+  if (after != nullptr) {
+    SHARPI_TRY(device_->check(cudaStreamWaitEvent(gather_.get(), after, 0), "experts from slots"));
   }
+  for (const TensorRef& t : l.tensors) {
+    const bool slabs = experts != nullptr && t.n_experts > 1;
+    SHARPI_TRY(send(t, slabs ? experts->residents(layer, t) : ExpertSlots::Residents{}, after));
+  }
+  SHARPI_TRY(device_->check(cudaEventRecord(gathered_.get(), gather_.get()), "experts from slots"));
+  SHARPI_TRY(device_->check(cudaStreamWaitEvent(lane, gathered_.get(), 0), "experts from slots"));
   return copy_->join(lane);
+}
+
+/// What is resident is copied on the device; what lies between goes over the bus in one piece.
+Status WeightStream::send(const TensorRef& t, const ExpertSlots::Residents& residents,
+                          cudaEvent_t after) {
+  std::byte* to = memory_.data() + plan_.offset_of.at(t.tensor);
+  if (residents.data == nullptr || t.n_experts > kMaxExperts) return copy_->send(t, to, after, {});
+  GatherExpertsParams g;
+  g.slots = residents.data;
+  g.stride = residents.stride;
+  g.to = to;
+  g.bytes = t.bytes() / t.n_experts;
+  for (uint32_t e = 0; e < t.n_experts; ++e) {
+    if (residents.place[e] < 0) continue;
+    g.slot[g.n] = static_cast<uint32_t>(residents.place[e]);
+    g.expert[g.n++] = static_cast<uint16_t>(e);
+  }
+  SHARPI_TRY(device_->settle(launch_gather_experts(g, gather_.get())));
+  uint64_t first = 0;
+  for (uint32_t i = 0; i <= g.n; ++i) {
+    const uint64_t last = i == g.n ? t.bytes() : g.expert[i] * g.bytes;
+    SHARPI_TRY(copy_->send_part(t, first, last, to, after, {}));
+    first = last + g.bytes;
+  }
+  return Status::ok();
 }
 
 Status WeightStream::done(uint32_t layer, cudaStream_t lane) {
@@ -111,6 +145,11 @@ const std::byte* WeightStream::at(const TensorRef& ref) const {
   if (!ref) return nullptr;
   const auto it = plan_.offset_of.find(ref.tensor);
   return it == plan_.offset_of.end() ? nullptr : memory_.data() + it->second;
+}
+
+Status WeightStream::drain() const {
+  const Status gathered = gather_.wait(), sent = copy_->wait();
+  return gathered.is_ok() ? sent : gathered;
 }
 
 std::string WeightStream::text() const {

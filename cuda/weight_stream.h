@@ -2,7 +2,8 @@
 // Weights of blocks placed on the CPU that cross to the GPU for calls of many rows: two halves of a
 // staging area take turns, one layer's blocks each, so that a layer is on its way while the one
 // before it is computed. A layer always goes to the same half, so its matrices have fixed addresses
-// and the forward pass reads them like resident ones.
+// and the forward pass reads them like resident ones. Routed experts that have a slot come from
+// there and leave the bus to the others.
 // Thread rule: whoever holds turn() may load.
 #pragma once
 
@@ -12,6 +13,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "cuda/cuda_experts.h"
 #include "cuda/device_memory.h"
 #include "cuda/staged_copy.h"
 #include "tier/tier.h"
@@ -41,12 +43,13 @@ class WeightStream {
   /// One call streams at a time; the next waits.
   std::unique_lock<std::mutex> turn() { return std::unique_lock(turn_); }
   bool has(uint32_t layer) const { return plan_.layers.contains(layer); }
-  /// Sends a layer's tensors; work enqueued on `lane` afterwards finds them in place.
-  Status load(uint32_t layer, cudaStream_t lane);
+  /// Sends a layer's tensors, those of `experts` (null = none has a slot) from their slots; work
+  /// enqueued on `lane` afterwards finds them in place.
+  Status load(uint32_t layer, const ExpertSlots* experts, cudaStream_t lane);
   /// The work enqueued on `lane` so far is the last that reads the layer.
   Status done(uint32_t layer, cudaStream_t lane);
   /// Waits for everything under way (after a failure).
-  Status drain() const { return copy_->wait(); }
+  Status drain() const;
   /// Where a streamed tensor is while its layer is loaded; null for any other.
   const std::byte* at(const TensorRef& ref) const;
   /// "weights streamed through 4 x 16 MiB pinned, 8 threads".
@@ -58,11 +61,14 @@ class WeightStream {
     bool used = false;  // the event was recorded
   };
   WeightStream() = default;
+  Status send(const TensorRef& tensor, const ExpertSlots::Residents& residents, cudaEvent_t after);
   const Device* device_ = nullptr;
   StreamPlan plan_;
   DeviceBuffer memory_;
   Half halves_[2];
   std::unique_ptr<StagedCopy> copy_;
+  Stream gather_;  // of experts from their slots
+  Event gathered_;
   std::mutex turn_;
 };
 

@@ -29,10 +29,24 @@ static const char kHelp[] =
     "  --checkpoints N    recurrent checkpoints of a session (0)\n"
     "  --gpu-mib N        GPU budget in MiB (all that is free)\n"
     "  --host-mib N       host budget in MiB (all that is free)\n"
+    "  --rates D,L,H      GB/s of GPU memory, of the link and of host memory (measured)\n"
     "  --exact            f32 activations\n"
     "  --ignore-env       read no SHARPI_* environment variable\n"
     "  --json             the plan as JSON\n"
     "  --svg FILE         the plan as a drawing\n";
+
+static void parse_rates(const char* flag, const char* text, sharpi_plan_params* plan) {
+  double* const to[3] = {&plan->device_rate, &plan->pcie_rate, &plan->host_rate};
+  for (int i = 0; i < 3; ++i) {
+    char* end = NULL;
+    *to[i] = strtod(text, &end) * 1e9;
+    if (end == text || *to[i] < 0 || *end != (i < 2 ? ',' : '\0')) {
+      fprintf(stderr, "%s: %s: three numbers are expected, as 500,13,40\n", program_name, flag);
+      exit(EXIT_USAGE);
+    }
+    text = end + 1;
+  }
+}
 
 static void parse_flag(int argc, char** argv, int* i, options* o) {
   const char* flag = argv[*i];
@@ -65,6 +79,8 @@ static void parse_flag(int argc, char** argv, int* i, options* o) {
                           << 20;
   } else if (strcmp(flag, "--svg") == 0) {
     o->svg_path = flag_value(argc, argv, i);
+  } else if (strcmp(flag, "--rates") == 0) {
+    parse_rates(flag, flag_value(argc, argv, i), &o->plan);
   } else if (strcmp(flag, "--json") == 0) {
     o->json = 1;
   } else if (strcmp(flag, "--exact") == 0) {
@@ -119,6 +135,19 @@ static void print_summary(const options* o, const sharpi_plan_summary* s) {
          kv_name(s->k_dtype), kv_name(s->v_dtype), s->narrowed ? " (narrowed to fit)" : "",
          human_bytes(s->kv_payload_bytes).text, s->n_chunk, s->n_sessions,
          s->n_sessions == 1 ? "" : "s");
+}
+
+/* What a decoded token reads; the time is a lower bound, known where rates are. */
+static void print_prediction(const sharpi_plan_summary* s) {
+  printf("a token reads %s of weights on the GPU and %s on the host",
+         human_bytes(s->device_token_bytes).text, human_bytes(s->host_token_bytes).text);
+  printf(", and up to %s and %s of KV rows and state", human_bytes(s->device_token_row_bytes).text,
+         human_bytes(s->host_token_row_bytes).text);
+  if (s->token_seconds > 0) {
+    printf(": %.2f ms, %.2f ms at the end of the context", s->token_seconds * 1e3,
+           s->full_token_seconds * 1e3);
+  }
+  putchar('\n');
 }
 
 static void print_fallbacks(const sharpi_plan* plan, uint32_t n) {
@@ -234,6 +263,7 @@ static int show(const options* o, const sharpi_plan* plan) {
     print_summary(o, &summary);
     print_fallbacks(plan, summary.n_fallbacks);
     print_plan(&summary, rows, n, 0);
+    print_prediction(&summary);
   }
   if (result == 0 && o->svg_path != NULL) result = write_svg(o, &summary, rows, n);
   free(rows);

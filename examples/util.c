@@ -223,7 +223,13 @@ void print_plan(const sharpi_plan_summary* s, const sharpi_memory_row* rows, uin
   fprintf(out, "%-4s %-7s %-44s %12s %12s\n", "tier", "kind", "what", "used", "taken");
   for (uint32_t i = 0; i < n; ++i) {
     const sharpi_memory_row* r = &rows[i];
-    fprintf(out, "%-4s %-7s %-40s%4s %12s %12s\n", tier_name(r->tier), kind_name(r->kind), r->label,
+    char what[sizeof r->label + 40];
+    const int n_chars = snprintf(what, sizeof what, "%s", r->label);
+    if (r->n_layers != 0) {
+      snprintf(what + n_chars, sizeof what - (size_t)n_chars, ", %u layer%s from %u", r->n_layers,
+               r->n_layers == 1 ? "" : "s", r->first_layer);
+    }
+    fprintf(out, "%-4s %-7s %-40s%4s %12s %12s\n", tier_name(r->tier), kind_name(r->kind), what,
             r->per_session ? "/ses"
             : r->transient ? "/ldg"
                            : "",

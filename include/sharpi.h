@@ -240,20 +240,24 @@ typedef struct sharpi_session_params {
                                                     narrower one where n_ctx is given and fits with all
                                                     blocks on the GPU only so, or nowhere otherwise. */
   sharpi_kv_dtype v_dtype;                     /**< Default AUTO; the same environment variable. */
-  sharpi_kv_dtype tail_k_dtype;                /**< Of layers on the CPU when others are on a GPU. */
-  sharpi_kv_dtype tail_v_dtype;
+  sharpi_kv_dtype tail_k_dtype;                /**< Of layers on the CPU; default AUTO = f32 beside
+                                                    attention layers on a GPU, else as k_dtype. */
+  sharpi_kv_dtype tail_v_dtype;                /**< The same of v_dtype. */
   uint32_t rewind;                             /**< Tokens a sliding-window layer can be truncated by; 64. */
-  uint32_t n_checkpoints;                      /**< Recurrent checkpoints; default 0. */
+  uint32_t n_checkpoints;                      /**< Recurrent checkpoints; default 0. Models without
+                                                    recurrent layers have none (read it back). */
   uint32_t kv_budget;                          /**< Bounded session: rows a layer keeps; default 0 = off. */
   uint32_t prompt_budget;                      /**< Compact to this at the end of a prompt; default UNSET
                                                     (env SHARPI_SNAPKV_BUDGET, else off); 0 = off. */
   uint32_t capture_window;                     /**< Queries kept for scoring; default UNSET (env
                                                     SHARPI_SNAPKV_WINDOW, else 64 with a budget, else 0). */
   uint32_t recency;                            /**< Last rows always kept; UNSET (env SHARPI_SNAPKV_RECENCY,
-                                                    else 64). */
+                                                    else 64). This, sinks and policy need one of the
+                                                    budgets: sharpi_session_compact() takes its own. */
   uint32_t sinks;                              /**< First rows always kept; default 0. */
   sharpi_policy policy;                        /**< Of bounded sessions and prompt_budget; AUTO. */
-  uint32_t lookahead;                          /**< Bounded: score with the prompt's last W tokens; 1. */
+  uint32_t lookahead;                          /**< Bounded: score with the prompt's last W tokens, unless
+                                                    there is a probe; default 1. */
   uint32_t per_layer_budgets;                  /**< 1 = layers may keep different counts (own KV groups). */
   uint32_t n_probe;                            /**< Probe tokens for bounded sessions; default 0. */
   uint32_t n_draft;                            /**< MTP drafts a step; default 0. */
@@ -283,7 +287,9 @@ typedef struct sharpi_plan_params {
   sharpi_arithmetic arithmetic;                /**< Default FAST. */
   uint32_t deterministic;                      /**< 1 = results independent of chunking, threads and
                                                     batch mates, at a cost in speed. Default 0. */
-  uint32_t n_chunk;                            /**< Tokens of one prefill chunk; default 512. */
+  uint32_t n_chunk;                            /**< Tokens of one prefill chunk; default 512. Where weights
+                                                    stream to the GPU each chunk sends them once: 2048
+                                                    reads prompts about three times as fast there. */
   uint32_t max_batch;                          /**< Sessions of one decode_batch; default 8. */
   uint32_t max_logit_rows;                     /**< Logit rows one call can leave readable; default 8. */
   uint32_t max_concurrent;                     /**< Calls that compute at once on the model; default 1. */
@@ -514,7 +520,9 @@ typedef struct sharpi_segment_info {
   uint32_t n_streamed;                         /**< FFN and expert blocks whose weights come over for a call. */
   uint64_t n_calls;                            /**< Times it ran. */
   uint64_t n_rows;                             /**< Rows of all calls. */
-  uint64_t streamed_bytes;                     /**< Weights sent to the GPU, bytes of all calls. */
+  uint64_t streamed_bytes;                     /**< Weights brought to the GPU's staging area, bytes of
+                                                    all calls; routed experts with a slot come from
+                                                    there, the others over the link. */
   double seconds;                              /**< From hand-over to hand-over, all calls. */
 } sharpi_segment_info;
 
@@ -632,7 +640,8 @@ SHARPI_API sharpi_status sharpi_session_create(const sharpi_model *model, const 
  *  @since 1.0 */
 SHARPI_API void sharpi_session_destroy(sharpi_session *session) SHARPI_NOEXCEPT;
 
-#define SHARPI_PREFILL_CHECKPOINT 1u           /**< Take a recurrent checkpoint at the end. */
+#define SHARPI_PREFILL_CHECKPOINT 1u           /**< Take a recurrent checkpoint at the end; needs a session
+                                                    with checkpoints. */
 #define SHARPI_PREFILL_MORE       2u           /**< The prompt goes on in the next call: do not compact. */
 
 typedef struct sharpi_prefill_params {
@@ -649,8 +658,8 @@ SHARPI_API void sharpi_prefill_params_init(sharpi_prefill_params *p, size_t size
 /** Reads n tokens after those already in the session, in chunks of the plan's n_chunk. On failure or
  *  cancel, whole committed chunks stay and *out_committed counts their tokens.
  *  @param params null = defaults. @param out_committed nullable.
- *  @return SHARPI_OK; INVALID_ARGUMENT (token id, n = 0, n_logit_rows), KV_FULL (nothing read: n does
- *  not fit), CANCELLED, DEVICE. @thread one per session. @since 1.0 */
+ *  @return SHARPI_OK; INVALID_ARGUMENT (token id, n = 0, n_logit_rows), UNSUPPORTED (a checkpoint of a
+ *  session that has none), KV_FULL (nothing read: n does not fit), CANCELLED, DEVICE. @thread one per session. @since 1.0 */
 SHARPI_API sharpi_status sharpi_session_prefill(sharpi_session *session, const int32_t *tokens, uint32_t n,
                                                 const sharpi_prefill_params *params,
                                                 uint32_t *out_committed, sharpi_error *err) SHARPI_NOEXCEPT;
@@ -752,7 +761,9 @@ typedef struct sharpi_session_summary {
   uint64_t kv_payload_bytes, kv_held_bytes;    /**< All KV rows now. */
   uint64_t n_prefill_tokens, n_decode_tokens;  /**< Read by this session so far. */
   double prefill_seconds, decode_seconds;
-  char paths[256];                             /**< Kernel paths taken, such as "q4_k:int8-dot". */
+  char paths[256];                             /**< Kernel paths, such as "cpu avx512; q4_K: int8-dot /
+                                                    int8-panel": of one row / of the most. Cut off with
+                                                    "..."; sharpi_model_json() has them whole. */
 } sharpi_session_summary;
 /** @return SHARPI_OK; INVALID_ARGUMENT. @thread any while no call changes it. @since 1.0 */
 SHARPI_API sharpi_status sharpi_session_info(const sharpi_session *session, sharpi_session_summary *out,
@@ -783,15 +794,18 @@ typedef struct sharpi_compact_params {
   uint32_t struct_size;
   sharpi_policy policy;                        /**< Default AUTO. */
   uint32_t budget;                             /**< Rows a layer keeps; required (default UNSET is refused),
-                                                    or ::SHARPI_BUDGET_AUTO. */
-  uint32_t window;                             /**< Queries used; default UNSET = all captured. */
+                                                    or ::SHARPI_BUDGET_AUTO. Not with KEEP. */
+  uint32_t window;                             /**< Captured queries used; default UNSET = all. Not with a
+                                                    probe, not with KEEP. */
   uint32_t recency;                            /**< Default 64; at most budget. */
   uint32_t sinks;                              /**< Default 0. */
-  uint32_t headroom;                           /**< Free slots that stay committed; default 1024. */
-  uint32_t pool_kernel;                        /**< Odd; default 13. */
-  uint32_t span;                               /**< Rows after a hit (span policy); default 12. */
-  sharpi_layer_budget layer_budget;            /**< Default EQUAL. */
-  uint32_t n_probe;                            /**< Probe tokens; default 0 = captured queries. */
+  uint32_t headroom;                           /**< Free slots that stay committed; default 1024. Bounded
+                                                    sessions keep what they were priced for. */
+  uint32_t pool_kernel;                        /**< Rows averaged by SNAPKV, DEFENSIVE and VALUE: odd,
+                                                    default 13. */
+  uint32_t span;                               /**< Rows after a hit by SPAN and RETRIEVAL; default 12. */
+  sharpi_layer_budget layer_budget;            /**< Default EQUAL, the only one of GLOBAL and KEEP. */
+  uint32_t n_probe;                            /**< Probe tokens; default 0 = captured queries. Not with KEEP. */
   uint32_t n_keep;                             /**< Rows of `keep` (policy KEEP). */
   const int32_t *probe;                        /**< A question, run transiently; nothing is committed. */
   const uint32_t *keep;                        /**< Ascending slots kept in every layer and head. */

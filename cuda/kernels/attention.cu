@@ -4,6 +4,7 @@
 
 #include "cuda/kernels/attention.h"
 #include "cuda/kernels/attention_common.cuh"
+#include "cuda/kernels/paths.h"
 
 namespace sharpi::cuda {
 namespace {
@@ -39,6 +40,15 @@ Status check(const AttentionParams& p) {
 /// Which of the two kernels of few rows is faster: rings, but for the widest heads.
 bool streams(const KvLayer& l) {
   return l.head_dim == 512;
+}
+
+enum class Kernel : uint8_t { kF32, kStream, kRing, kFlash, kWarpgroups };
+
+Kernel choose(const MatmulConfig& config, const KvLayer& kv, bool few_rows) {
+  if (config.exact || config.deterministic) return Kernel::kF32;
+  if (few_rows) return streams(kv) ? Kernel::kStream : Kernel::kRing;
+  if (have_attention_flash_sm90(config, kv)) return Kernel::kWarpgroups;
+  return attention_flash_fits(config, kv) ? Kernel::kFlash : Kernel::kF32;
 }
 
 /// Row blocks and splits of a call of few rows.
@@ -96,16 +106,35 @@ Status launch_attention(const MatmulConfig& config, const AttentionParams& p, cu
   const bool few = p.batch.n_rows <= kSplitRows || p.batch.n_rows == p.batch.n_sequences;
   const bool split = few && !config.deterministic;
   if (split) SHARPI_TRY(plan_splits(config, p, &a));
-  if (config.exact || config.deterministic) return launch_attention_f32(a, config.pdl, stream);
-  if (split) {
-    return streams(p.kv) ? launch_attention_stream(config, a, stream)
-                         : launch_attention_ring(config, a, stream);
+  switch (choose(config, p.kv, split)) {
+    case Kernel::kStream:
+      return launch_attention_stream(config, a, stream);
+    case Kernel::kRing:
+      return launch_attention_ring(config, a, stream);
+    case Kernel::kWarpgroups:
+      return launch_attention_flash_sm90(config, a, stream);
+    case Kernel::kFlash:
+      return launch_attention_flash(a, config.pdl, stream);
+    case Kernel::kF32:
+      break;
   }
-  if (have_attention_flash_sm90(config, p.kv)) {
-    return launch_attention_flash_sm90(config, a, stream);
+  return launch_attention_f32(a, config.pdl, stream);
+}
+
+const char* attention_path(const MatmulConfig& config, const KvLayer& kv, bool few_rows) {
+  switch (choose(config, kv, few_rows)) {
+    case Kernel::kStream:
+      return "split, rows from memory";
+    case Kernel::kRing:
+      return "split, rings";
+    case Kernel::kWarpgroups:
+      return "flash, warpgroup tensor cores";
+    case Kernel::kFlash:
+      return "flash, tensor cores";
+    case Kernel::kF32:
+      break;
   }
-  return attention_flash_fits(config, p.kv) ? launch_attention_flash(a, config.pdl, stream)
-                                            : launch_attention_f32(a, config.pdl, stream);
+  return "f32";
 }
 
 }  // namespace sharpi::cuda

@@ -2,103 +2,25 @@
 // Products of one row, one after the other, in one launch of one block a multiprocessor: sixteen
 // warps compute, one more copies.
 // Weights are constants: every warp knows from the start which units (16 rows x 256 columns) of
-// which product it will read, and keeps its ring in shared memory full of them, across products and
-// from before the grid dependency resolves. Between products the blocks meet: a counter in device
-// memory that only grows. What a product costs besides its bytes (the sums of its pieces, the way
-// of its outputs through L2 and of the next input into shared memory) passes while the rings fill.
+// which product it will read; its ring in shared memory is kept full of them (chain_feed.cuh),
+// across products and from before the grid dependency resolves. Between products outputs are handed
+// on through L2 (chain_stage.cuh): whoever reads a row waits for its values, nobody for a barrier
+// over the grid. What a product costs besides its bytes (the sums of its pieces, the way of its
+// outputs through L2 and of the next input into shared memory) passes while the rings fill.
 // A block owns whole panels (16 rows) of each product; the blocks that get one more take turns from
 // product to product, and the rings even out the rest.
-// Bound: W bytes / memory bandwidth, while the units in the rings last longer than a meeting.
-#include <algorithm>
-
-#include "cuda/kernels/chain.h"
+// Bound: W bytes / memory bandwidth, while what lies in the rings outlasts what is waited for.
+#include "cuda/kernels/chain_feed.cuh"
 #include "cuda/kernels/chain_stage.cuh"
-#include "cuda/kernels/gemm.h"
 #include "cuda/kernels/launch.h"
 #include "cuda/kernels/unit_product.cuh"
 
 namespace sharpi::cuda {
 namespace {
 
-/// The warp that copies: lane w keeps the ring of warp w full. What is under way stays limited:
-/// whatever else a block reads would wait behind it.
-template <uint32_t kWarps>
-struct Feed {
-  const uint8_t* next;
-  uint32_t bytes;           // of the next unit; 0 = no more
-  uint32_t panel;           // in the table
-  uint32_t in_panel, left;  // units left, the next one counted, in the panel and in the product
-  uint32_t product;
-  uint32_t head, issued, units;    // of the ring; bytes (lost ones counted) and units so far
-  uint32_t landed, landed_parity;  // slot of the oldest unit under way
-  uint32_t under_way, under_way_bytes;
-
-  __device__ __forceinline__ void enter(const ChainLaunch& p, const ChainView& view) {
-    bytes = 0;
-    for (; product < p.n_products; ++product) {
-      const uint32_t n = p.products[product].units;
-      const Work& work = work_of(p, view.shared, product);
-      const Share s = share_of<kWarps>(work.n_panels, n, view.lane);
-      if (s.count == 0) continue;
-      const uint32_t v = s.first / n, u = s.first - v * n;
-      panel = work.base + v;
-      in_panel = n - u;
-      left = s.count;
-      const ChainPanel& e = panel_table(p, view.shared)[panel];
-      bytes = e.unit_bytes;
-      next = e.data + u * bytes;
-      return;
-    }
-  }
-  __device__ __forceinline__ void advance(const ChainLaunch& p, const ChainView& view) {
-    next += bytes;
-    --in_panel;
-    if (--left == 0) {
-      ++product;
-      enter(p, view);
-    } else if (in_panel == 0) {
-      const ChainPanel& e = panel_table(p, view.shared)[++panel];
-      next = e.data;
-      bytes = e.unit_bytes;
-      in_panel = p.products[product].units;
-    }
-  }
-  /// One round: what has landed, what was freed, one more unit.
-  __device__ __forceinline__ void round(const ChainLaunch& p, const ChainView& view) {
-    const uint32_t barriers = shared_address(view.shared) + p.barriers + view.lane * kSlots * 8;
-    if (under_way != 0 && mbarrier_done(barriers + landed * 8, landed_parity)) {
-      if (--under_way == 0) under_way_bytes = 0;
-      landed = (landed + 1) % kSlots;
-      landed_parity ^= landed == 0 ? 1u : 0u;
-    }
-    const uint32_t all = __reduce_add_sync(~0u, under_way == 0 ? 0 : under_way * bytes);
-    if (bytes == 0 || under_way + 1 == kSlots || (under_way != 0 && all >= p.ahead)) return;
-    const uint2 freed = load_freed(shared_address(view.shared) + p.freed + view.lane * 8);
-    const bool wraps = head + bytes > p.ring_bytes;
-    const uint32_t taken = bytes + (wraps ? p.ring_bytes - head : 0);
-    if (issued - freed.x + taken > p.ring_bytes || units - freed.y == kSlots) return;
-    const uint32_t to = wraps ? 0 : head, bar = barriers + units % kSlots * 8;
-    mbarrier_expect(bar, bytes);
-    bulk_copy(shared_address(view.shared) + view.lane * p.ring_bytes + to, next, bytes, bar);
-    issued += taken;
-    head = to + bytes;
-    ++units;
-    ++under_way;
-    advance(p, view);
-  }
-};
-
-template <uint32_t kWarps>
-__device__ __forceinline__ void feed_rings(const ChainLaunch& p, const ChainView& view) {
-  Feed<kWarps> feed = {};
-  if (view.lane < kWarps) feed.enter(p, view);
-  while (__any_sync(~0u, feed.bytes != 0)) feed.round(p, view);
-}
-
 /// Where the warp reads its ring.
 struct Take {
   uint32_t tail, slot, parity;
-  uint32_t freed, units;  // what it has given back so far
 };
 
 struct Position {
@@ -140,7 +62,8 @@ __device__ __forceinline__ void take_units(const ChainLaunch& p, const ChainProd
   const auto* sums = reinterpret_cast<const float*>(image + map.sums);
   const auto* inverse = reinterpret_cast<const float*>(image + map.inverse);
   const uint8_t* ring = view.shared + view.warp * p.ring_bytes;
-  const uint32_t give_back = shared_address(view.shared) + p.freed + view.warp * 8;
+  const uint32_t full = shared_address(slots_of(p, view).full[view.warp]),
+                 empty = shared_address(slots_of(p, view).empty[view.warp]);
   bool same = true;
 #pragma unroll 1
   while (same) {
@@ -150,15 +73,12 @@ __device__ __forceinline__ void take_units(const ChainLaunch& p, const ChainProd
 #pragma unroll 1
     for (uint32_t u = begin; u < end; ++u) {
       const bool wraps = take.tail + bytes > p.ring_bytes;
-      const uint32_t freed = bytes + (wraps ? p.ring_bytes - take.tail : 0);
       const uint32_t from = wraps ? 0 : take.tail;
       const FixedInputs in = {x + u * 512, sums + u * 8, inverse[u]};
-      mbarrier_wait(view.barriers + take.slot * 8, take.parity);
+      mbarrier_wait(full + take.slot * 8, take.parity);
       FixedProduct<kType>::add(ring + from, in, static_cast<int>(view.lane), acc);
       __syncwarp();
-      take.freed += freed;
-      ++take.units;
-      if (view.lane == 0) store_freed(give_back, {take.freed, take.units});
+      if (view.lane == 0) mbarrier_arrive(empty + take.slot * 8);
       take.tail = from + bytes;
       take.slot = (take.slot + 1) % kSlots;
       take.parity ^= take.slot == 0 ? 1u : 0u;
@@ -167,7 +87,7 @@ __device__ __forceinline__ void take_units(const ChainLaunch& p, const ChainProd
     at.left -= end - begin;
     at.u = 0;
     ++at.v;
-    same = at.left != 0 && panels[at.v].type == kType;
+    same = at.left != 0 && panels[at.v].type == static_cast<uint8_t>(kType);
   }
 }
 
@@ -185,7 +105,7 @@ __device__ __forceinline__ void take_panels(const ChainLaunch& p, uint32_t k, co
     take_units<kType, kWarps>(p, q, view, panels, take, at);
   };
   while (at.left != 0) {
-    switch (panels[at.v].type) {
+    switch (static_cast<GgmlType>(panels[at.v].type)) {
       case GgmlType::kQ8_0:
         run.template operator()<GgmlType::kQ8_0>();
         break;
@@ -235,10 +155,14 @@ __device__ __forceinline__ void lay_out(const ChainLaunch& p, const ChainView& v
     const ChainTask& task = q.tasks[t];
     const uint32_t panel = split.members == 2 ? group : group - task.first_group;
     ChainPanel e = {};
+    const uint32_t row = panel * kPanelRows;
     e.data = task.data + uint64_t{panel} * task.panel_bytes;
-    e.y = task.y + panel * kPanelRows;
+    e.y = task.y + row;
+    e.hand = task.hand == kNotHanded ? kNotHanded : task.hand + row;
+    e.before = task.before == kNotHanded ? kNotHanded : task.before + row;
     e.unit_bytes = task.unit_bytes;
-    e.type = task.type;
+    e.type = static_cast<uint8_t>(task.type);
+    e.stores = task.stores;
     table[base + v] = e;
   }
 }
@@ -265,24 +189,45 @@ __device__ __forceinline__ float piece_sum(const ChainLaunch& p, const ChainView
   return sum;
 }
 
+/// Where what kAdd adds to is, for output e of a panel.
+__device__ __forceinline__ const float* before_of(const ChainPanel& panel, const float* handed,
+                                                  uint32_t e) {
+  return panel.before == kNotHanded ? panel.y + e : handed + panel.before + e;
+}
+
 /// The outputs of the block leave; `old` is what kAdd adds to in a thread's first output.
 template <uint32_t kWarps>
 __device__ __forceinline__ void leave(const ChainLaunch& p, const ChainProduct& q,
                                       const ChainView& view, const Work& work, float norm,
-                                      float old) {
+                                      float scale, float old) {
   const ChainPanel* panels = panel_table(p, view.shared) + work.base;
-  const float scale = q.row_scale != nullptr ? __ldcg(q.row_scale) : 1.0f;
+  float* handed = handed_set(p, view);
   for (uint32_t at = threadIdx.x; at < work.n_groups * kPanelRows; at += kWarps * 32) {
     const uint32_t group = at / kPanelRows, e = at % kPanelRows;
-    float* y = panels[group].y + e;
+    const ChainPanel& panel = panels[group];
     const float first = piece_sum(p, view, group, e) * norm;
+    float y = first * scale;
     if (is_gated(q.epilogue)) {
-      *y = gated_value(q.epilogue, first, piece_sum(p, view, work.n_groups + group, e) * norm);
-    } else {
-      const float before = at == threadIdx.x ? old : __ldcg(y);
-      *y = q.epilogue == Epilogue::kAdd ? before + first * scale : first * scale;
+      y = gated_value(q.epilogue, first, piece_sum(p, view, work.n_groups + group, e) * norm);
+    } else if (q.epilogue == Epilogue::kAdd) {
+      const float* from = before_of(panel, handed, e);
+      float before = at == threadIdx.x ? old : load_fresh(from);
+      while (panel.before != kNotHanded && is_missing(before)) before = load_fresh(from);
+      y += before;
     }
+    if (panel.hand != kNotHanded) hand_on(handed + panel.hand + e, y);
+    if (panel.stores) panel.y[e] = y;
   }
+}
+
+/// Clears what the launch before handed on, for the next one.
+template <uint32_t kWarps>
+__device__ __forceinline__ void clear_other_set(const ChainLaunch& p, const ChainView& view) {
+  const ChainState state = state_of(p, view);
+  float* other = p.handed + (~state.launches & 1) * kHandedFloats;
+  for (uint32_t at = blockIdx.x * kWarps * 32 + threadIdx.x; at < state.handed / 4;
+       at += gridDim.x * kWarps * 32)
+    reinterpret_cast<float4*>(other)[at] = {};
 }
 
 /// kWarps warps compute, one more copies.
@@ -295,11 +240,11 @@ __global__ void __launch_bounds__(kWarps * 32 + 32, 1)
   view.shared = shared_bytes;
   view.warp = threadIdx.x / 32;
   view.lane = threadIdx.x % 32;
-  view.barriers = shared_address(shared_bytes) + p.barriers + view.warp * kSlots * 8;
   if (view.warp < kWarps && view.lane < kSlots) {
-    mbarrier_init(view.barriers + view.lane * 8, 1);
+    ChainSlots& slots = slots_of(p, view);
+    mbarrier_init(shared_address(&slots.full[view.warp][view.lane]), 1);
+    mbarrier_init(shared_address(&slots.empty[view.warp][view.lane]), 1);
     mbarrier_init_fence();
-    if (view.lane == 0) store_freed(shared_address(shared_bytes) + p.freed + view.warp * 8, {0, 0});
   }
   lay_out<kWarps>(p, view);
   __syncthreads();
@@ -311,176 +256,45 @@ __global__ void __launch_bounds__(kWarps * 32 + 32, 1)
   prefetch_norms<kWarps>(p.products[0]);
   grid_dependency_wait();
   grid_dependents_launch();
-  unsigned long long meeting = 0;  // how many arrivals the next meeting takes
+  ChainState state = {};
+  if (threadIdx.x == 0) {
+    state.launches = load_fresh(&p.states[blockIdx.x].launches);
+    state.handed = load_fresh(&p.states[blockIdx.x].handed);
+  }
 
 #pragma unroll 1
   for (uint32_t k = 0; k < p.n_products; ++k) {
     const ChainProduct& q = p.products[k];
     const Work& work = work_of(p, view.shared, k);
-    if (k != 0) {
-      prefetch_norms<kWarps>(q);
-      if (threadIdx.x == 0) {
-        while (arrivals_at(p.arrivals) < meeting) {
-        }
-        meeting += gridDim.x;
-      }
-      meet<kWarps>();
-    }
-    if (q.branch != nullptr) {
+    if (q.has_branch) {
       stage_branch<kWarps>(p, q, view);
     } else {
       stage_row<kWarps>(p, q, view);
     }
-    float old = 0.0f;
-    if (q.epilogue == Epilogue::kAdd && threadIdx.x < work.n_groups * kPanelRows) {
-      const ChainPanel* panels = panel_table(p, view.shared) + work.base;
-      old = __ldcg(panels[threadIdx.x / kPanelRows].y + threadIdx.x % kPanelRows);
-    }
+    if (k == 0 && threadIdx.x == 0) state_of(p, view) = state;
     meet<kWarps>();
+    float old = 0.0f, scale = 1.0f;
+    if (threadIdx.x < work.n_groups * kPanelRows) {
+      const ChainPanel* panels = panel_table(p, view.shared) + work.base;
+      if (q.row_scale != nullptr) scale = load_fresh(q.row_scale);
+      if (q.epilogue == Epilogue::kAdd)
+        old = load_fresh(before_of(panels[threadIdx.x / kPanelRows], handed_set(p, view),
+                                   threadIdx.x % kPanelRows));
+    }
+    if (k + 1 < p.n_products) {
+      prefetch_norms<kWarps>(p.products[k + 1]);
+    } else {
+      clear_other_set<kWarps>(p, view);
+    }
     take_panels<kWarps>(p, k, view, work, take);
     const float norm = input_norm(p, q, view);
     meet<kWarps>();
-    leave<kWarps>(p, q, view, work, norm, old);
-    if (k + 1 < p.n_products) {
-      meet<kWarps>();
-      if (threadIdx.x == 0) {
-        const unsigned long long before = arrive_at(p.arrivals);
-        if (k == 0) meeting = before - before % gridDim.x + gridDim.x;
-      }
-    }
+    leave<kWarps>(p, q, view, work, norm, scale, old);
   }
-}
-
-// ---- host --------------------------------------------------------------------------------------
-
-uint32_t groups_of(const MatmulParams& m) {
-  uint32_t n = 0;
-  const uint32_t counted = is_gated_epilogue(m.epilogue) ? 1 : m.n_tasks;
-  for (uint32_t t = 0; t < counted; ++t) n += m.tasks[t].w.n_out / kPanelRows;
-  return n;
-}
-
-ChainTask chain_task(const MatmulTask& t, uint32_t first_group) {
-  const GgmlTypeTraits& traits = ggml_traits(t.w.type);
-  ChainTask c = {};
-  c.data = reinterpret_cast<const uint8_t*>(t.w.data);
-  c.y = t.y;
-  c.panel_bytes = static_cast<uint32_t>(ggml_row_bytes(t.w.type, t.w.n_in) * kPanelRows);
-  c.unit_bytes = kUnitColumns / traits.block_elements * traits.block_bytes * kPanelRows;
-  c.first_group = first_group;
-  c.type = t.w.type;
-  return c;
-}
-
-ChainProduct chain_product(const ChainStep& step) {
-  const MatmulParams& m = step.product;
-  ChainProduct q = {};
-  q.x = m.x;
-  q.norm_weight = m.norm_weight;
-  q.norm_eps = m.norm_eps;
-  q.row_scale = m.row_scale;
-  q.branch = step.branch.y;
-  q.branch_weight = step.branch.weight;
-  q.branch_eps = step.branch.eps;
-  q.branch_scale = step.branch.scale;
-  q.x_out = step.branch.x_out;
-  q.n_in = m.tasks[0].w.n_in;
-  q.units = q.n_in / kUnitColumns;
-  q.epilogue = m.epilogue;
-  uint32_t group = 0;
-  for (uint32_t t = 0; t < m.n_tasks; ++t) {
-    q.tasks[q.n_tasks++] = chain_task(m.tasks[t], group);
-    group += m.tasks[t].w.n_out / kPanelRows;
-  }
-  return q;
-}
-
-/// Offsets in shared memory, and what is left for the rings; 0 bytes when it is too little.
-void divide_memory(ChainLaunch* l, uint32_t limit) {
-  uint32_t units = 0, panels = 0, all_panels = 0, widest = 0;
-  for (uint32_t k = 0; k < l->n_products; ++k) {
-    const ChainProduct& q = l->products[k];
-    const uint32_t n =
-        (l->splits[k].groups + (l->splits[k].more != 0 ? 1 : 0)) * l->splits[k].members;
-    units = std::max(units, q.units);
-    panels = std::max(panels, n);
-    all_panels += n;
-    for (uint32_t t = 0; t < q.n_tasks; ++t) {
-      const ChainTask& c = q.tasks[t];
-      widest = std::max(widest, c.unit_bytes);
-    }
-  }
-  const uint32_t image = (fixed_map(units).bytes + 127) / 128 * 128;
-  const uint32_t part = (panels + kChainWarps) * kPanelRows * 4,
-                 range = (panels * 8 + 15) / 16 * 16;
-  const uint32_t rest = image + part + range +
-                        all_panels * static_cast<uint32_t>(sizeof(ChainPanel)) + kChainWarps * 4 +
-                        kMaxChainSteps * static_cast<uint32_t>(sizeof(Work)) +
-                        kChainWarps * (kSlots * 8 + 8);
-  l->ring_bytes = limit > rest ? (limit - rest) / kChainWarps / 128 * 128 : 0;
-  if (l->ring_bytes < 2 * widest) l->ring_bytes = 0;
-  l->image = l->ring_bytes * kChainWarps;
-  l->part = l->image + image;
-  l->range = l->part + part;
-  l->panels = l->range + range;
-  l->sums = l->panels + all_panels * static_cast<uint32_t>(sizeof(ChainPanel));
-  l->works = l->sums + kChainWarps * 4;
-  l->freed = l->works + kMaxChainSteps * static_cast<uint32_t>(sizeof(Work));
-  l->barriers = l->freed + kChainWarps * 8;
+  if (threadIdx.x == 0) p.states[blockIdx.x] = {state.launches + 1, p.n_handed};
 }
 
 }  // namespace
-
-bool has_chains(const MatmulConfig& config) {
-  // Rings of less shared memory (some devices after 9.0 have 99 KB) would not outlast a meeting.
-  constexpr int kLeastShared = 200 << 10;
-  return config.compute_capability >= 90 && config.max_shared_bytes >= kLeastShared &&
-         !config.exact && !config.deterministic;
-}
-
-bool chain_takes(const MatmulConfig& config, const ChainStep& step) {
-  const MatmulParams& m = step.product;
-  if (!has_chains(config) || m.force_f32 || m.n_rows != 1 || m.n_tasks == 0) return false;
-  // Columns that the warps have in registers at once.
-  const uint32_t n_in = m.tasks[0].w.n_in, at_once = kChainWarps * kUnitColumns;
-  const bool branch = step.branch.y != nullptr;
-  bool tiles = true;
-  for (uint32_t t = 0; t < m.n_tasks; ++t) {
-    tiles = tiles && m.tasks[t].w && m.tasks[t].w.layout == WeightLayout::kTiles &&
-            has_fixed_product(m.tasks[t].w.type) && m.tasks[t].w.n_in == n_in;
-  }
-  const uint32_t panels = groups_of(m) / static_cast<uint32_t>(config.n_sm) + 1;
-  return tiles && n_in % kUnitColumns == 0 && (!branch || n_in <= at_once * kBranchUnits) &&
-         n_in <= kMaxColumns && panels <= kMaxPanels / 4;
-}
-
-namespace {
-
-/// The steps as a launch takes them; ring_bytes 0: no room.
-ChainLaunch make_launch(const MatmulConfig& config, const ChainStep* steps, uint32_t n_steps,
-                        std::byte* sync, const ChainTuning& tuning) {
-  const auto blocks = static_cast<uint32_t>(config.n_sm);
-  ChainLaunch l = {};
-  l.arrivals = reinterpret_cast<unsigned long long*>(sync);
-  uint32_t first_more = 0;
-  for (uint32_t k = 0; k < n_steps; ++k) {
-    l.products[l.n_products++] = chain_product(steps[k]);
-    const uint32_t n = groups_of(steps[k].product);
-    const bool gated = is_gated_epilogue(steps[k].product.epilogue);
-    l.splits[k] = {n / blocks, n % blocks, first_more, gated ? 2u : 1u};
-    first_more = (first_more + n % blocks) % blocks;
-  }
-  divide_memory(&l, static_cast<uint32_t>(config.max_shared_bytes));
-  l.ahead = tuning.ahead;
-  return l;
-}
-
-}  // namespace
-
-bool chain_fits(const MatmulConfig& config, const ChainStep* steps, uint32_t n_steps) {
-  return n_steps <= kMaxChainSteps &&
-         make_launch(config, steps, n_steps, nullptr, {}).ring_bytes != 0;
-}
 
 Status launch_chain(const MatmulConfig& config, const ChainStep* steps, uint32_t n_steps,
                     std::byte* sync, cudaStream_t stream, const ChainTuning& tuning) {
@@ -491,12 +305,13 @@ Status launch_chain(const MatmulConfig& config, const ChainStep* steps, uint32_t
     if (!chain_takes(config, steps[k]))
       return Status::error(Code::kInternal, "chain: product %u does not fit", k);
   }
-  const ChainLaunch l = make_launch(config, steps, n_steps, sync, tuning);
-  if (l.ring_bytes == 0) return Status::error(Code::kInternal, "chain: no room for rings");
+  ChainLaunch l;
+  if (!make_chain_launch(config, steps, n_steps, sync, tuning, &l))
+    return Status::error(Code::kInternal, "chain: no launch for these %u products", n_steps);
   LaunchShape shape;
   shape.grid = dim3(static_cast<uint32_t>(config.n_sm));
   shape.block = dim3(kChainWarps * 32 + 32);
-  shape.shared_bytes = l.barriers + kChainWarps * kSlots * 8;
+  shape.shared_bytes = l.shared_bytes;
   shape.stream = stream;
   shape.pdl = config.pdl;
   shape.cooperative = tuning.cooperative;

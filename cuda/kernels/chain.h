@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: MIT
 // Products of one row that follow each other, in one launch: one block a multiprocessor, every warp
 // streams its units of all the products through a ring in shared memory, whatever it waits for
-// meanwhile (chain.cu). The row is rounded to 16 bits in fixed point (fixed_product.cuh), codes and
-// their sums under integer scales are exact. Compute capability 9.0 and up.
-// Thread rule: pure functions. Blocks wait for each other: two chains must not run on a device at
-// once (Device::turn()), and nothing else that runs there may wait for a chain.
+// meanwhile (chain.cu; docs/architecture.md says how and when). The row is rounded to 16 bits in
+// fixed point (fixed_product.cuh), codes and their sums under integer scales are exact. Compute
+// capability 9.0 and up. Thread rule: pure functions. Blocks wait for each other: two chains must
+// not run on a device at once (Device::turn()), and nothing else that runs there may wait for a
+// chain.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -17,8 +18,9 @@
 namespace sharpi::cuda {
 
 constexpr uint32_t kMaxChainSteps = 6;
-/// Device memory that launches on one stream share; zero before the first.
-constexpr uint64_t kChainSyncBytes = 256;
+/// Device memory that launches on one stream share (chain_launch.h says for what); zero before the
+/// first.
+constexpr uint64_t kChainSyncBytes = 4096 + 2 * 65536 * 4;
 
 /// What a step adds to its input row first: x_out = scale * (x + y), y RMS-normalised when there is
 /// a weight; the product reads x_out.
@@ -26,7 +28,7 @@ struct ChainBranch {
   const float* y = nullptr;  // [n_in]; nullptr: the step has no branch
   const float* weight = nullptr;
   float eps = 0.0f, scale = 1.0f;
-  float* x_out = nullptr;  // [n_in]; no step before reads or writes it, nor this step x through it
+  float* x_out = nullptr;  // [n_in]; neither x nor y, nor what the step before reads
 };
 
 /// `product` as launch_matmul takes it, without workspace. Steps may read what earlier ones wrote.
@@ -35,10 +37,11 @@ struct ChainStep {
   ChainBranch branch;
 };
 
-/// Shapes of launches to measure; the defaults are what was fastest.
+/// Shapes of launches, to measure and to test; the defaults are what was fastest.
 struct ChainTuning {
   bool cooperative = false;    // the launch itself sees to it that all blocks run at once
   uint32_t ahead = 64u << 10;  // bytes of a block under way at a time
+  int shared_bytes = 1 << 30;  // of a block at most
 };
 
 bool has_chains(const MatmulConfig& config);
@@ -47,8 +50,10 @@ bool chain_takes(const MatmulConfig& config, const ChainStep& step);
 /// grid still runs.
 Status launch_chain(const MatmulConfig& config, const ChainStep* steps, uint32_t n_steps,
                     std::byte* sync, cudaStream_t stream, const ChainTuning& tuning = {});
-/// Whether one launch has room for these steps, each of which chain_takes().
-bool chain_fits(const MatmulConfig& config, const ChainStep* steps, uint32_t n_steps);
+/// Whether one launch has room for these steps, each of which chain_takes(), and their rows can be
+/// handed on within it.
+bool chain_fits(const MatmulConfig& config, const ChainStep* steps, uint32_t n_steps,
+                const ChainTuning& tuning = {});
 /// Raises the shared-memory limit of the kernels.
 Status prepare_chain(int max_shared_bytes);
 

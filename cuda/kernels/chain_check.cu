@@ -266,7 +266,8 @@ const LayerShape kPublished[] = {
     {"27B", 5120, 6144, 17408, 10240, 6144, q4k, q6k, q4k, false, Epilogue::kSwiGlu, 48},
 };
 
-void run_tests(Bench& b, bool quick) {
+/// quick: two runs of every odd shape; race: one of the two smallest.
+void run_tests(Bench& b, bool quick, bool race) {
   const LayerShape odd[] = {
       {"tiny", 256, 256, 512, 64, 32, q80, q40, q5k, false, Epilogue::kSwiGlu, 16},
       {"tiny post", 512, 256, 768, 320, 32, q40, q80, q40, true, Epilogue::kGeGlu},
@@ -278,7 +279,9 @@ void run_tests(Bench& b, bool quick) {
     if ((quick && mode != 3) || !mode_works(b, mode)) continue;
     b.config.pdl = mode % 2 != 0;
     const ChainTuning tuning = {mode / 2 != 0};
-    for (const LayerShape& s : odd) check_layer(b, s, tuning, quick ? 2 : 8);
+    for (const LayerShape& s : odd) {
+      if (!race || &s - odd < 2) check_layer(b, s, tuning, race ? 1 : quick ? 2 : 8);
+    }
     if (quick) continue;
     for (const GgmlType t : {q80, q40, q4k, q5k, q6k}) {
       check_single(b, t, 768, 144, tuning);
@@ -373,8 +376,8 @@ int main(int argc, char** argv) {
   Bench b;
   must(make_matmul_config(&b.config), "config");
   must(prepare_chain(b.config.max_shared_bytes), "prepare");
-  if (wants("test")) run_tests(b, false);
-  if (wants("quick")) run_tests(b, true);
+  if (wants("test")) run_tests(b, false, false);
+  if (wants("quick") || wants("race")) run_tests(b, true, wants("race"));
   if (wants("bench") || wants("tune")) {
     const bool all = !wants("8b") || argc == 1;
     for (const LayerShape& s : kPublished) {

@@ -1,70 +1,14 @@
 // SPDX-License-Identifier: MIT
-// What chain.cu is told and keeps in shared memory, and what happens between two of its products:
-// the blocks meet, the next input is staged.
+// What chain.cu keeps in shared memory, and what happens between two of its products: a row is
+// taken from those who hand it on, and staged.
 // Thread rule: device code.
 #pragma once
 
-#include "cuda/kernels/chain.h"
+#include "cuda/kernels/chain_launch.h"
 #include "cuda/kernels/fixed_product.cuh"
+#include "cuda/kernels/ptx.cuh"
 
 namespace sharpi::cuda {
-
-constexpr uint32_t kSlots = 8;           // units in flight per warp
-constexpr uint32_t kBranchUnits = 2;     // units of a branch that a warp has in registers
-constexpr uint32_t kMaxColumns = 32768;  // of a product
-constexpr uint32_t kMaxPanels = 512;     // of a block, over all products
-constexpr uint32_t kChainWarps = 16;     // of a block that compute
-
-struct ChainTask {
-  const uint8_t* data;
-  float* y;
-  uint32_t panel_bytes, unit_bytes;
-  uint32_t first_group;
-  GgmlType type;
-};
-
-struct ChainProduct {
-  const float* x;
-  const float* norm_weight;
-  const float* row_scale;
-  const float* branch;  // nullptr: none
-  const float* branch_weight;
-  float* x_out;
-  float norm_eps, branch_eps, branch_scale;
-  uint32_t n_in, units;
-  uint32_t n_tasks;
-  Epilogue epilogue;
-  ChainTask tasks[kMaxMatmulTasks];
-};
-
-/// A block's panels (or pairs) of a product: `groups`, one more for `more` blocks from `first` on.
-struct ChainSplit {
-  uint32_t groups, more, first, members;  // members: 2 of pairs, 1
-};
-
-struct ChainLaunch {
-  unsigned long long* arrivals;
-  uint32_t n_products;
-  uint32_t ring_bytes;                                                // of a warp
-  uint32_t image, part, range, panels, sums, works, freed, barriers;  // offsets in shared memory
-  uint32_t ahead;  // bytes under way, of all warps, beyond which each has only one unit under way
-  ChainSplit splits[kMaxChainSteps];
-  ChainProduct products[kMaxChainSteps];
-};
-
-struct alignas(16) ChainPanel {
-  const uint8_t* data;
-  float* y;
-  uint32_t unit_bytes;
-  GgmlType type;
-  uint32_t reserved[2];
-};
-
-/// A block's part of a product: panels [base, base + n_panels) of its table, all gates then all
-/// ups.
-struct alignas(16) Work {
-  uint32_t base, n_groups, n_panels, reserved;
-};
 
 /// A warp's part of a block's part: units [first, first + count), panel after panel.
 struct Share {
@@ -85,7 +29,6 @@ __device__ __forceinline__ void meet() {
 struct ChainView {
   uint8_t* shared;
   uint32_t warp, lane;
-  uint32_t barriers;  // the warp's, shared address
 };
 
 __device__ __forceinline__ const ChainPanel* panel_table(const ChainLaunch& p, const uint8_t* s) {
@@ -94,21 +37,17 @@ __device__ __forceinline__ const ChainPanel* panel_table(const ChainLaunch& p, c
 __device__ __forceinline__ const Work& work_of(const ChainLaunch& p, const uint8_t* s, uint32_t k) {
   return reinterpret_cast<const Work*>(s + p.works)[k];
 }
+__device__ __forceinline__ ChainSlots& slots_of(const ChainLaunch& p, const ChainView& view) {
+  return *reinterpret_cast<ChainSlots*>(view.shared + p.slots);
+}
+/// Behind the parts of the products: what the block remembered, as thread 0 read it.
+__device__ __forceinline__ ChainState& state_of(const ChainLaunch& p, const ChainView& view) {
+  return *reinterpret_cast<ChainState*>(view.shared + p.works + kMaxChainSteps * sizeof(Work));
+}
+__device__ __forceinline__ float* handed_set(const ChainLaunch& p, const ChainView& view) {
+  return p.handed + (state_of(p, view).launches & 1) * kHandedFloats;
+}
 
-/// What a warp has given back of its ring: bytes and units since the start.
-__device__ __forceinline__ void store_freed(uint32_t to, uint2 v) {
-  asm volatile("fence.acq_rel.cta;\n\tst.volatile.shared.v2.u32 [%0], {%1, %2};" ::"r"(to),
-               "r"(v.x), "r"(v.y)
-               : "memory");
-}
-__device__ __forceinline__ uint2 load_freed(uint32_t from) {
-  uint2 v;
-  asm volatile("ld.volatile.shared.v2.u32 {%0, %1}, [%2];\n\tfence.acq_rel.cta;"
-               : "=r"(v.x), "=r"(v.y)
-               : "r"(from)
-               : "memory");
-  return v;
-}
 __device__ __forceinline__ bool mbarrier_done(uint32_t bar, uint32_t parity) {
   uint32_t done = 0;
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
@@ -125,44 +64,91 @@ __device__ __forceinline__ bool mbarrier_done(uint32_t bar, uint32_t parity) {
   return done != 0;
 }
 
-/// How many had arrived before. Every launch adds whole multiples of its blocks, and no block
-/// arrives twice before all have once: the count before the first meeting says where it began.
-__device__ __forceinline__ unsigned long long arrive_at(unsigned long long* counter) {
-  unsigned long long before = 0;
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
-  asm volatile("atom.release.gpu.global.add.u64 %0, [%1], 1;"
-               : "=l"(before)
-               : "l"(counter)
-               : "memory");
-#endif
-  return before;
+/// Rows that steps hand on lie in two sets that launches use in turn, each clearing the other one.
+/// Every value is its own sign that it is there: +0 is not, so it travels as -0. A value that was
+/// read is what was written, whatever else of its row may be missing: nothing has to be ordered.
+__device__ __forceinline__ float as_handed(float v) {
+  return __float_as_uint(v) == 0 ? -0.0f : v;
 }
-__device__ __forceinline__ unsigned long long arrivals_at(const unsigned long long* counter) {
-  unsigned long long n = 0;
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
-  asm volatile("ld.acquire.gpu.global.u64 %0, [%1];" : "=l"(n) : "l"(counter) : "memory");
-#endif
-  return n;
+__device__ __forceinline__ bool is_missing(float v) {
+  return __float_as_uint(v) == 0;
+}
+__device__ __forceinline__ bool is_missing(const float4& v) {
+  return is_missing(v.x) || is_missing(v.y) || is_missing(v.z) || is_missing(v.w);
+}
+__device__ __forceinline__ void hand_on(float* to, float v) {
+  asm volatile("st.relaxed.gpu.global.f32 [%0], %1;" ::"l"(to), "f"(as_handed(v)) : "memory");
+}
+__device__ __forceinline__ void hand_on(float* to, const float4& v) {
+  asm volatile("st.relaxed.gpu.global.v4.f32 [%0], {%1, %2, %3, %4};" ::"l"(to),
+               "f"(as_handed(v.x)), "f"(as_handed(v.y)), "f"(as_handed(v.z)), "f"(as_handed(v.w))
+               : "memory");
+}
+__device__ __forceinline__ float load_fresh(const float* from) {
+  float v;
+  asm volatile("ld.relaxed.gpu.global.f32 %0, [%1];" : "=f"(v) : "l"(from) : "memory");
+  return v;
+}
+__device__ __forceinline__ float4 load_fresh_4(const float* from) {
+  float4 v;
+  asm volatile("ld.relaxed.gpu.global.v4.f32 {%0, %1, %2, %3}, [%4];"
+               : "=f"(v.x), "=f"(v.y), "=f"(v.z), "=f"(v.w)
+               : "l"(from)
+               : "memory");
+  return v;
+}
+__device__ __forceinline__ uint32_t load_fresh(const uint32_t* from) {
+  uint32_t v;
+  asm volatile("ld.relaxed.gpu.global.u32 %0, [%1];" : "=r"(v) : "l"(from) : "memory");
+  return v;
+}
+/// One value that an earlier step of the launch hands on.
+__device__ __forceinline__ float take_handed(const float* from) {
+  float v;
+  do {
+    v = load_fresh(from);
+  } while (is_missing(v));
+  return v;
 }
 
-/// Eight inputs of a lane, past the first-level cache: other blocks wrote them.
-__device__ __forceinline__ LaneInputs load_fresh(const float* x, uint32_t column, uint32_t n_in) {
-  LaneInputs r;
-#pragma unroll
-  for (uint32_t k = 0; k < 2; ++k) {
-    const uint32_t c = column + 128 * k;
-    r.v[k] = c < n_in ? __ldcg(reinterpret_cast<const float4*>(x + c)) : float4{};
-  }
-  return r;
+/// Where a step reads a row.
+struct RowView {
+  const float* data;
+  bool handed;  // may still be on its way
+};
+__device__ __forceinline__ RowView row_view(const ChainLaunch& p, const ChainView& view,
+                                            const ChainRow& row) {
+  if (row.handed == kNotHanded) return {row.plain, false};
+  return {handed_set(p, view) + row.handed, true};
 }
-__device__ __forceinline__ void store_lane(float* x, uint32_t column, uint32_t n_in,
-                                           const LaneInputs& in) {
+
+/// The lane's inputs of `kUnits` units from `first` on, every kWarps-th; past the last unit, zeros.
+/// What has not come yet is asked for again, until all of it is there.
+template <uint32_t kUnits, uint32_t kWarps>
+__device__ __forceinline__ void fetch(const RowView& row, uint32_t first, uint32_t units,
+                                      uint32_t lane, LaneInputs (&in)[kUnits]) {
+  const float* from = row.data + first * kUnitColumns + lane * 4;
 #pragma unroll
-  for (uint32_t k = 0; k < 2; ++k) {
-    const uint32_t c = column + 128 * k;
-    if (c < n_in) *reinterpret_cast<float4*>(x + c) = in.v[k];
-  }
+  for (uint32_t i = 0; i < kUnits; ++i) in[i] = {};
+  bool again;
+  do {
+#pragma unroll
+    for (uint32_t i = 0; i < kUnits; ++i) {
+#pragma unroll
+      for (uint32_t h = 0; h < 2; ++h) {
+        if (first + i * kWarps < units && is_missing(in[i].v[h]))
+          in[i].v[h] = load_fresh_4(from + i * kWarps * kUnitColumns + h * 128);
+      }
+    }
+    again = false;
+#pragma unroll
+    for (uint32_t i = 0; i < kUnits; ++i) {
+      if (first + i * kWarps < units)
+        again = again || is_missing(in[i].v[0]) || is_missing(in[i].v[1]);
+    }
+  } while (__any_sync(~0u, row.handed && again));
 }
+
 __device__ __forceinline__ float squares_of(const float4& v) {
   return v.x * v.x + v.y * v.y + v.z * v.z + v.w * v.w;
 }
@@ -172,7 +158,7 @@ __device__ __forceinline__ float lanes_sum(float v) {
   return v;
 }
 
-/// Brings the weights of a step's norms near before the meeting.
+/// Brings the weights of a step's norms near while the one before it runs.
 template <uint32_t kWarps>
 __device__ __forceinline__ void prefetch_norms(const ChainProduct& q) {
   for (uint32_t at = threadIdx.x * 32; at < q.n_in; at += kWarps * 32 * 32) {
@@ -197,40 +183,48 @@ __device__ __forceinline__ void keep_squares(uint8_t* image, const FixedMap& map
   if (lane == 0) *reinterpret_cast<float*>(image + map.squares + u * 4) = sum;
 }
 
-/// One of a warp's units of the input: past the last, zeros.
-__device__ __forceinline__ LaneInputs unit_of(const float* x, const ChainProduct& q, uint32_t u,
-                                              uint32_t lane) {
-  if (u >= q.units) return {};
-  return load_fresh(x, u * kUnitColumns + lane * 4, q.n_in);
-}
 __device__ __forceinline__ LaneInputs weights_of(const float* w, const ChainProduct& q, uint32_t u,
                                                  uint32_t lane) {
   if (w == nullptr || u >= q.units) return {};
   return load_inputs(w, u * kUnitColumns + lane * 4, q.n_in);
 }
 
-/// A warp's units of the input, warp, warp + kWarps, ..., three under way at once.
+/// A warp's units of the input, warp, warp + kWarps, ..., kStagedUnits under way at once.
 template <uint32_t kWarps>
 __device__ __forceinline__ void stage_row(const ChainLaunch& p, const ChainProduct& q,
                                           const ChainView& view) {
   const FixedMap map = fixed_map(q.units);
   uint8_t* image = view.shared + p.image;
   const bool norm = q.norm_weight != nullptr;
-  uint32_t u = view.warp;
-  LaneInputs x = unit_of(q.x, q, u, view.lane), w = weights_of(q.norm_weight, q, u, view.lane);
-  LaneInputs second = unit_of(q.x, q, u + kWarps, view.lane);
-  LaneInputs third = unit_of(q.x, q, u + 2 * kWarps, view.lane);
+  const RowView row = row_view(p, view, q.x);
 #pragma unroll 1
-  for (; u < q.units; u += kWarps) {
-    if (norm) {
-      keep_squares(image, map, u, x, view.lane);
-      scale_by(x, w);
-      w = weights_of(q.norm_weight, q, u + kWarps, view.lane);
+  for (uint32_t first = view.warp; first < q.units; first += kStagedUnits * kWarps) {
+    LaneInputs w = weights_of(q.norm_weight, q, first, view.lane), x[kStagedUnits];
+    fetch<kStagedUnits, kWarps>(row, first, q.units, view.lane, x);
+    const uint32_t end = min(q.units, first + kStagedUnits * kWarps);
+#pragma unroll 1
+    for (uint32_t u = first; u < end; u += kWarps) {
+      if (norm) {
+        keep_squares(image, map, u, x[0], view.lane);
+        scale_by(x[0], w);
+        w = weights_of(q.norm_weight, q, u + kWarps, view.lane);
+      }
+      stage_fixed(image, map, u, x[0], view.lane);
+#pragma unroll
+      for (uint32_t i = 0; i + 1 < kStagedUnits; ++i) x[i] = x[i + 1];
     }
-    stage_fixed(image, map, u, x, view.lane);
-    x = second;
-    second = third;
-    third = unit_of(q.x, q, u + 3 * kWarps, view.lane);
+  }
+}
+
+/// Leaves the sum of a branch for what comes after the launch, and for its later steps.
+__device__ __forceinline__ void store_sum(const ChainLaunch& p, const ChainProduct& q,
+                                          const ChainView& view, uint32_t u, const LaneInputs& x) {
+  const uint32_t column = u * kUnitColumns + view.lane * 4;
+#pragma unroll
+  for (uint32_t h = 0; h < 2; ++h) {
+    if (q.x_out_hand != kNotHanded)
+      hand_on(handed_set(p, view) + q.x_out_hand + column + h * 128, x.v[h]);
+    if (q.x_out != nullptr) *reinterpret_cast<float4*>(q.x_out + column + h * 128) = x.v[h];
   }
 }
 
@@ -241,14 +235,17 @@ __device__ __forceinline__ void stage_branch(const ChainLaunch& p, const ChainPr
                                              const ChainView& view) {
   const FixedMap map = fixed_map(q.units);
   uint8_t* image = view.shared + p.image;
-  LaneInputs y = unit_of(q.branch, q, view.warp, view.lane);
-  LaneInputs x = unit_of(q.x, q, view.warp, view.lane);
-  const LaneInputs more = unit_of(q.branch, q, view.warp + kWarps, view.lane);
+  LaneInputs x[kBranchUnits], y[kBranchUnits];
+  fetch<kBranchUnits, kWarps>(row_view(p, view, q.x), view.warp, q.units, view.lane, x);
+  fetch<kBranchUnits, kWarps>(row_view(p, view, q.branch), view.warp, q.units, view.lane, y);
   float factor = 1.0f;
   if (q.branch_weight != nullptr) {
     auto* sums = reinterpret_cast<float*>(view.shared + p.sums);
-    const float squares = lanes_sum(squares_of(y.v[0]) + squares_of(y.v[1]) +
-                                    squares_of(more.v[0]) + squares_of(more.v[1]));
+    float squares = 0.0f;
+#pragma unroll
+    for (uint32_t i = 0; i < kBranchUnits; ++i)
+      squares += squares_of(y[i].v[0]) + squares_of(y[i].v[1]);
+    squares = lanes_sum(squares);
     if (view.lane == 0) sums[view.warp] = squares;
     meet<kWarps>();
     const float sum = lanes_sum(view.lane < kWarps ? sums[view.lane] : 0.0f);
@@ -256,23 +253,25 @@ __device__ __forceinline__ void stage_branch(const ChainLaunch& p, const ChainPr
   }
 #pragma unroll 1
   for (uint32_t u = view.warp; u < q.units; u += kWarps) {
-    if (q.branch_weight != nullptr) scale_by(y, weights_of(q.branch_weight, q, u, view.lane));
+    if (q.branch_weight != nullptr) scale_by(y[0], weights_of(q.branch_weight, q, u, view.lane));
 #pragma unroll
     for (int i = 0; i < 2; ++i) {
-      const float4 a = x.v[i], b = y.v[i];
+      const float4 a = x[0].v[i], b = y[0].v[i];
       const float s = q.branch_scale;
-      x.v[i] = {fmaf(b.x, factor, a.x) * s, fmaf(b.y, factor, a.y) * s, fmaf(b.z, factor, a.z) * s,
-                fmaf(b.w, factor, a.w) * s};
+      x[0].v[i] = {fmaf(b.x, factor, a.x) * s, fmaf(b.y, factor, a.y) * s,
+                   fmaf(b.z, factor, a.z) * s, fmaf(b.w, factor, a.w) * s};
     }
-    if (u % gridDim.x == blockIdx.x)
-      store_lane(q.x_out, u * kUnitColumns + view.lane * 4, q.n_in, x);
+    if (u % gridDim.x == blockIdx.x) store_sum(p, q, view, u, x[0]);
     if (q.norm_weight != nullptr) {
-      keep_squares(image, map, u, x, view.lane);
-      scale_by(x, weights_of(q.norm_weight, q, u, view.lane));
+      keep_squares(image, map, u, x[0], view.lane);
+      scale_by(x[0], weights_of(q.norm_weight, q, u, view.lane));
     }
-    stage_fixed(image, map, u, x, view.lane);
-    x = unit_of(q.x, q, u + kWarps, view.lane);
-    y = more;
+    stage_fixed(image, map, u, x[0], view.lane);
+#pragma unroll
+    for (uint32_t i = 0; i + 1 < kBranchUnits; ++i) {
+      x[i] = x[i + 1];
+      y[i] = y[i + 1];
+    }
   }
 }
 

@@ -7,6 +7,7 @@
 #include "cuda/kernels/delta_common.cuh"
 #include "cuda/kernels/delta_decode.cuh"
 #include "cuda/kernels/launch.h"
+#include "cuda/kernels/paths.h"
 #include "cuda/kernels/ptx.cuh"
 
 namespace sharpi::cuda {
@@ -441,7 +442,16 @@ Status check(const DeltaNetParams& p) {
   return Status::ok();
 }
 
+bool takes_chunks(const MatmulConfig& config, const DeltaNetShape& shape) {
+  return shape.head_dim == 128 && !config.exact && !config.deterministic &&
+         delta_chunks_fit(config);
+}
+
 }  // namespace
+
+const char* delta_net_path(const MatmulConfig& config, const DeltaNetShape& shape) {
+  return takes_chunks(config, shape) ? "chunks on tensor cores" : "recurrence";
+}
 
 Status prepare_delta_net(const MatmulConfig& config) {
   return prepare_delta_chunks(config);
@@ -459,9 +469,9 @@ Status launch_delta_net(const MatmulConfig& config, const DeltaNetParams& p, cud
   DeltaArgs a = {};
   a.p = p;
   const Batch& batch = p.batch;
-  const bool chunks = p.shape.head_dim == 128 && !config.exact && !config.deterministic &&
+  const bool chunks = takes_chunks(config, p.shape) &&
                       batch.n_rows >= kChunkRows * batch.n_sequences &&
-                      batch.n_sequences <= kChunkSequences && delta_chunks_fit(config);
+                      batch.n_sequences <= kChunkSequences;
   carve(p.shape, batch.n_rows, chunks ? chunks_of(batch) : 0, &a);
   switch (p.shape.head_dim) {
     case 32:

@@ -8,25 +8,13 @@
 // Thread rule: device code.
 #pragma once
 
+#include "cuda/kernels/fixed_map.h"
 #include "cuda/kernels/stage.cuh"
 #include "cuda/kernels/tiles.cuh"
 
 namespace sharpi::cuda {
 
 constexpr float kFixedMost = 127.0f * 256.0f;
-
-/// Byte offsets of the parts of a staged row.
-struct FixedMap {
-  uint32_t sums, inverse, squares, bytes;  // from 512 bytes a unit of high and low bytes on
-};
-__host__ __device__ inline FixedMap fixed_map(uint32_t units) {
-  FixedMap m;
-  m.sums = units * 512;               // [unit][8] f32: of 32 columns
-  m.inverse = m.sums + units * 32;    // [unit] f32
-  m.squares = m.inverse + units * 4;  // [unit] f32
-  m.bytes = m.squares + units * 4;
-  return m;
-}
 
 /// Writes unit u of a row: per 32 columns, high bytes then low bytes, each in the order in which a
 /// lane's nibbles of a block come. All 32 lanes of a warp.
@@ -281,11 +269,5 @@ template <>
 struct FixedProduct<GgmlType::kQ4_0> : FixedSmall<GgmlType::kQ4_0> {};
 template <>
 struct FixedProduct<GgmlType::kQ8_0> : FixedSmall<GgmlType::kQ8_0> {};
-
-/// The types that have a fixed-point product.
-constexpr bool has_fixed_product(GgmlType type) {
-  return type == GgmlType::kQ4_K || type == GgmlType::kQ5_K || type == GgmlType::kQ6_K ||
-         type == GgmlType::kQ4_0 || type == GgmlType::kQ8_0;
-}
 
 }  // namespace sharpi::cuda

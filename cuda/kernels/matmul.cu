@@ -9,6 +9,7 @@
 #include "cuda/kernels/matmul.h"
 #include "cuda/kernels/matvec.h"
 #include "cuda/kernels/moe_step.h"
+#include "cuda/kernels/paths.h"
 
 namespace sharpi::cuda {
 namespace {
@@ -380,9 +381,12 @@ Status launch_matmul(const MatmulConfig& config, const MatmulParams& p, cudaStre
 }
 
 const char* matmul_path(const MatmulConfig& config, uint32_t n_rows) {
+  return use_cublas(config, n_rows) ? "f16 weights and cuBLASLt" : moe_path(config, n_rows);
+}
+
+const char* moe_path(const MatmulConfig& config, uint32_t n_rows) {
   if (streams_weights(config, n_rows)) return config.exact ? "f32 streaming" : "f16 streaming";
   if (config.exact) return "f32 tiles";
-  if (use_cublas(config, n_rows)) return "f16 weights and cuBLASLt";
   const bool warpgroups =
       have_gemm_sm90(config) && !config.deterministic && config.gemm_path != GemmPath::kMma;
   return warpgroups ? "f16 warpgroup tensor cores" : "f16 tensor cores";

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 // A program of its own: every matrix kernel against double loops over dequantize_row on the host,
 // and their speed on the shapes of published models. Usage: matrix_check [test] [bench] [gemm]
-// [gemm-bench] [moe] [moe-bench] [quick] (a small part of gemm, for slow tools) [mma] (no kernels
-// of newer architectures) [cublas] [profile]
+// [gemm-bench] [moe] [moe-bench] [moe-tuning] [quick] [moe-quick] (small parts of gemm and moe, for
+// slow tools) [mma] (no kernels of newer architectures) [cublas] [profile]
 #include "cuda/kernels/cublas_lt.h"
 #include "cuda/kernels/gemm_check.h"
 #include "cuda/kernels/matrix_cases.cuh"
@@ -256,10 +256,12 @@ int main(int argc, char** argv) {
   if (wants("test")) run_tests(b, {1, 2, 3, 5, 8});
   if (wants("gemm")) run_gemm_tests(b, false);
   if (wants("quick")) run_gemm_tests(b, true);
-  if (wants("moe")) run_moe_tests(b);
+  if (wants("moe")) run_moe_tests(b, false);
+  if (wants("moe-quick")) run_moe_tests(b, true);
   if (wants("bench")) run_bench_streams(b);
   if (wants("gemm-bench")) run_gemm_bench(b);
   if (wants("moe-bench")) run_moe_bench(b);
+  if (wants("moe-tuning")) run_moe_tuning(b);
   if (wants("profile")) run_gemm_profile(b);
   return g_failed == 0 ? 0 : 1;
 }

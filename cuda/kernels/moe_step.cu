@@ -6,286 +6,226 @@
 //   of gate and up panels -> h | panels of down over all experts as one long row -> y | products of
 //   y
 // Block b takes panels (pairs, rows) b, b + grid, ... Between phases values go through device
-// memory and all blocks meet.
+// memory, each with the launch's number (moe_exchange.cuh): who needs a row takes it as it comes.
 // The 16 warps of a block share each phase's units (16 x 256) evenly and stream them through rings
 // of their own: constant weights from before the grid dependency resolves, experts' from the moment
-// they are known; copies run ahead through all phases. Arithmetic of the units as in matvec.cu.
+// they are known; copies run ahead through all phases. Arithmetic as in chain.cu, fixed point.
 // Bound: weights of the active experts / memory bandwidth, and a chain of latencies.
 #include <algorithm>
 
 #include "cuda/kernels/gemm.h"
 #include "cuda/kernels/launch.h"
-#include "cuda/kernels/moe_step.cuh"
+#include "cuda/kernels/moe_route.cuh"
 #include "cuda/kernels/moe_step.h"
-#include "cuda/kernels/route_row.cuh"
 
 namespace sharpi::cuda {
 namespace {
 
 using namespace step;
 
-/// Eight columns of a lane.
-__device__ __forceinline__ LaneInputs fresh_inputs(const float* x, uint32_t column, uint32_t n) {
-  LaneInputs r;
+__device__ __forceinline__ float4 times(float4 a, float4 b) {
+  return {a.x * b.x, a.y * b.y, a.z * b.z, a.w * b.w};
+}
+/// For the norm's factor, which sums are multiplied by.
+__device__ __forceinline__ void keep_squares(const StepArgs& p, const View& v, uint32_t u,
+                                             const LaneInputs& in) {
+  float sum = 0.0f;
 #pragma unroll
-  for (uint32_t k = 0; k < 2; ++k) {
-    const uint32_t c = column + 128 * k;
-    r.v[k] = c < n ? fresh(x + c) : float4{};
+  for (int k = 0; k < 2; ++k) {
+    const float4 a = in.v[k];
+    sum += a.x * a.x + a.y * a.y + a.z * a.z + a.w * a.w;
   }
-  return r;
-}
-__device__ __forceinline__ LaneInputs all_of(float w) {
-  return {{{w, w, w, w}, {w, w, w, w}}};
-}
-
-/// Unit u of the long row of down: the shared expert's, then the routed ones'.
-__device__ __forceinline__ LaneInputs hidden_inputs(const StepArgs& p, const View& v, uint32_t u) {
-  const uint32_t lane4 = v.lane * 4;
-  if (u >= p.row_units) return {};
-  if (u < p.shared_units) return fresh_inputs(p.shared_h, u * kUnitColumns + lane4, p.d_shared);
-  const uint32_t r = u - p.shared_units, j = divide(r, p.by_ff_units);
-  if (v.misc->slot[j] < 0) return {};
-  return fresh_inputs(p.h + j * p.d_ff, (r - j * p.ff_units) * kUnitColumns + lane4, p.d_ff);
-}
-__device__ __forceinline__ float hidden_weight(const StepArgs& p, const View& v, uint32_t u) {
-  if (u < p.shared_units) return v.misc->weight[p.n_used];
-  return v.misc->weight[divide(u - p.shared_units, p.by_ff_units)];
+  sum = warp_sum(sum);
+  if (v.lane == 0) reinterpret_cast<float*>(v.shared + p.squares)[u] = sum;
 }
 
 /// A warp's slice of one of the block's router rows.
 struct RouterShare {
   const float4* w;
   uint32_t begin, end;  // float4s
-  __device__ __forceinline__ RouterShare(const StepArgs& p, uint32_t warp) {
-    const uint32_t row = blockIdx.x + warp / p.slices * gridDim.x, n4 = p.n_embd / 4;
+  float4 kept[kKept];
+  __device__ __forceinline__ RouterShare(const StepArgs& p, const View& v) {
+    const uint32_t row = blockIdx.x + (v.warp >> p.slice_bits) * gridDim.x, n4 = p.n_embd / 4;
     const float* data = row < p.n_experts ? p.router + uint64_t{row} * p.n_embd : p.shared_gate;
     w = reinterpret_cast<const float4*>(data);
-    const uint32_t slice = warp % p.slices, each = (n4 + p.slices - 1) / p.slices;
+    const uint32_t slices = 1u << p.slice_bits, slice = v.warp % slices,
+                   each = (n4 + slices - 1) >> p.slice_bits;
     begin = min(slice * each, n4);
     end = row < p.router_rows ? min(begin + each, n4) : begin;
-  }
-  __device__ __forceinline__ float4 weight(const StepArgs& p, uint32_t i) const {
-    if (i >= end) return {};
-    float4 a = w[i];
-    if (p.norm_weight != nullptr) {
-      const float4 n = reinterpret_cast<const float4*>(p.norm_weight)[i];
-      a = {a.x * n.x, a.y * n.y, a.z * n.z, a.w * n.w};
+#pragma unroll
+    for (uint32_t k = 0; k < kKept; ++k) {
+      const uint32_t i = begin + v.lane + 32 * k;
+      kept[k] = i < end ? w[i] : float4{};
     }
-    return a;
   }
 };
 
-/// Partial dot product and squares of a warp's slice of x.
-__device__ __forceinline__ float2 router_slice(const StepArgs& p, const RouterShare& share,
-                                               const float4 (&kept)[kKept], const float* row,
-                                               uint32_t lane) {
-  float2 sum = {};
+/// The warp's part of a logit, before the norm.
+__device__ __forceinline__ float router_slice(const StepArgs& p, const View& v,
+                                              const RouterShare& share) {
+  const auto* raw = reinterpret_cast<const float4*>(v.shared + p.raw);
+  float sum = 0.0f;
   const auto add = [&](float4 a, float4 x) {
-    sum.x = fmaf(a.x, x.x, fmaf(a.y, x.y, fmaf(a.z, x.z, fmaf(a.w, x.w, sum.x))));
-    sum.y = fmaf(x.x, x.x, fmaf(x.y, x.y, fmaf(x.z, x.z, fmaf(x.w, x.w, sum.y))));
+    sum = fmaf(a.x, x.x, fmaf(a.y, x.y, fmaf(a.z, x.z, fmaf(a.w, x.w, sum))));
   };
-  float4 x[kKept];
 #pragma unroll
   for (uint32_t k = 0; k < kKept; ++k) {
-    const uint32_t i = share.begin + lane + 32 * k;
-    x[k] = i < share.end ? fresh(row + 4 * i) : float4{};
+    const uint32_t i = share.begin + v.lane + 32 * k;
+    if (i < share.end) add(share.kept[k], raw[i]);
   }
-#pragma unroll
-  for (uint32_t k = 0; k < kKept; ++k) add(kept[k], x[k]);
-  for (uint32_t i = share.begin + lane + 32 * kKept; i < share.end; i += 32)
-    add(share.weight(p, i), fresh(row + 4 * i));
-  return {warp_sum(sum.x), warp_sum(sum.y)};
-}
-
-/// Warp 0: the block's logits to everybody. Lane r * slices + k: slice k of the block's row r.
-__device__ __forceinline__ void leave_logits(const StepArgs& p, const View& v) {
-  float2 sum = v.lane < kWarps ? v.misc->router[v.lane] : float2{};
-  for (uint32_t d = 1; d < p.slices; d *= 2) {
-    sum.x += __shfl_xor_sync(~0u, sum.x, static_cast<int>(d));
-    sum.y += __shfl_xor_sync(~0u, sum.y, static_cast<int>(d));
-  }
-  const uint32_t row = blockIdx.x + v.lane / p.slices * gridDim.x;
-  if (v.lane >= kWarps || v.lane % p.slices != 0 || row >= p.router_rows) return;
-  if (p.norm_weight != nullptr) sum.x *= rsqrtf(sum.y / static_cast<float>(p.n_embd) + p.norm_eps);
-  p.logits[row] = row == p.n_experts ? 1.0f / (1.0f + expf(-sum.x)) : sum.x;
-}
-
-template <uint32_t kPerLane>
-__device__ __forceinline__ Choice choose(const StepArgs& p, const View& v) {
-  float logit[kPerLane];
-#pragma unroll
-  for (uint32_t n = 0; n < kPerLane; ++n) {
-    const uint32_t id = n * 32 + v.lane;
-    logit[n] = id < p.n_experts ? __ldcg(p.logits + id) : 0.0f;
-  }
-  return route_row<kPerLane>(logit, p.n_experts, p.n_used, p.renormalize, v.lane);
-}
-/// Warp 0: the experts.
-__device__ __forceinline__ void choose_experts(const StepArgs& p, const View& v, Misc& misc) {
-  const float scale = p.shared_gate != nullptr ? __ldcg(p.logits + p.n_experts) : 1.0f;
-  const Choice c = p.n_experts <= 128   ? choose<4>(p, v)
-                   : p.n_experts <= 256 ? choose<8>(p, v)
-                                        : choose<kMaxExperts / 32>(p, v);
-  if (v.lane == 0) misc.weight[p.n_used] = scale;
-  if (v.lane >= p.n_used) return;
-  const auto id = static_cast<int32_t>(c.id);
-  misc.slot[v.lane] = p.slot_of_expert != nullptr ? p.slot_of_expert[id] : id;
-  misc.weight[v.lane] = c.weight;
-  if (blockIdx.x == 0) {
-    p.ids[v.lane] = id;
-    p.weights[v.lane] = c.weight;
-  }
-}
-
-/// Fetches the code of the units' arithmetic while there is nothing to do: half of the warps the
-/// one, half the other. What it computes of nothing in particular is dropped.
-__device__ __forceinline__ void warm_up(const StepArgs& p, const View& v) {
-  const uint32_t slab = v.warp < kWarps / 2 ? kGateSlab : kDownSlab;
-  const uint8_t* own =
-      v.shared + v.warp * p.n_stages * p.stage_bytes;  // nothing is under way there
-  const float2 nothing =
-      add_unit(p.slabs[slab].type, own, 1, {own, own, reinterpret_cast<const float*>(own)}, own,
-               static_cast<int>(v.lane), {});
-  asm volatile("" ::"f"(nothing.x), "f"(nothing.y));
-}
-
-/// Stages `row` under a norm; warps from `first` on.
-__device__ __forceinline__ void stage_row(const StepArgs& p, const View& v, const float* row,
-                                          uint32_t n_in, uint32_t units, const float* weight,
-                                          uint32_t first) {
-  const ImageMap map = image_map(1, units);
-  for (uint32_t u = v.warp - first; u < units; u += kWarps - first) {
-    const uint32_t c = u * kUnitColumns + v.lane * 4;
-    const LaneInputs w = weight != nullptr ? load_inputs(weight, c, n_in) : all_of(1.0f);
-    stage_unit(v.shared + p.image, map, 1, u, 0, fresh_inputs(row, c, n_in), w, v.lane);
-  }
-}
-__device__ __forceinline__ void stage_hidden(const StepArgs& p, const View& v) {
-  const ImageMap map = image_map(1, p.row_units);
-  LaneInputs next = hidden_inputs(p, v, v.warp), after = hidden_inputs(p, v, v.warp + kWarps);
 #pragma unroll 1
-  for (uint32_t u = v.warp; u < p.row_units; u += kWarps) {
-    const LaneInputs now = next;
-    next = after;
-    after = hidden_inputs(p, v, u + 2 * kWarps);
-    stage_unit(v.shared + p.image, map, 1, u, 0, now, all_of(hidden_weight(p, v, u)), v.lane);
+  for (uint32_t i = share.begin + v.lane + 32 * kKept; i < share.end; i += 32)
+    add(share.w[i], raw[i]);
+  return warp_sum(sum);
+}
+
+/// Warp 0: the block's logits to everybody. Lane (r << slice_bits) + k: slice k of the block's row
+/// r.
+__device__ __forceinline__ void leave_logits(const StepArgs& p, const View& v, uint32_t number) {
+  float sum = v.lane < kWarps ? v.misc->router[v.lane] : 0.0f;
+  for (uint32_t b = 0; b < p.slice_bits; ++b) sum += __shfl_xor_sync(~0u, sum, 1 << b);
+  const uint32_t row = blockIdx.x + (v.lane >> p.slice_bits) * gridDim.x;
+  if (v.lane < kWarps && v.lane % (1u << p.slice_bits) == 0 && row < p.router_rows)
+    put_whole(p.logits + row, sum, number);
+}
+
+/// A phase's row, as it comes, times its norm's weights or those of the experts: into the image, or
+/// as floats for the router, which kUp begins with.
+__device__ __forceinline__ void take_row(const StepArgs& p, const View& v, uint32_t phase,
+                                         uint32_t number, const Weights& weights) {
+  const bool plain = phase == (p.before_x != nullptr ? kBefore : kUp);  // an earlier launch's
+  const void* row = phase == kDown ? p.h : p.y1;
+  if (phase == kBefore) row = p.before_x;
+  if (phase == kUp) row = plain ? static_cast<const void*>(p.x) : p.x1;
+  const uint32_t units = phase == kBefore ? p.before_units : phase == kDown ? p.row_units : p.units;
+  const float* norm = phase == kUp ? p.norm_weight : phase == kAfter ? p.after_norm : nullptr;
+  LaneWords next;
+  if (v.warp < units) next.look(row, v.warp, v.lane);
+#pragma unroll 1
+  for (uint32_t u = v.warp; u < units; u += kWarps) {
+    LaneWords now = next;
+    if (u + kWarps < units) next.look(row, u + kWarps, v.lane);
+    LaneInputs times_by = {};
+    if (norm != nullptr) times_by = load_inputs(norm, u * kUnitColumns + v.lane * 4, p.n_embd);
+    while (!plain && !now.are_of(number)) now.look(row, u, v.lane);
+    __syncwarp();
+    LaneInputs in = plain ? now.floats() : now.values();
+    if (phase == kUp || phase == kAfter) keep_squares(p, v, u, in);
+    if (phase == kDown) {
+      const uint32_t j = u < p.routed_units ? divide(u, p.by_ff_units) : 0;
+      const float routed = __shfl_sync(~0u, weights.routed, static_cast<int>(j)),
+                  w = u < p.routed_units ? routed : weights.shared;
+      times_by = {{{w, w, w, w}, {w, w, w, w}}};
+    }
+    if (phase == kDown || norm != nullptr) {
+#pragma unroll
+      for (int k = 0; k < 2; ++k) in.v[k] = times(in.v[k], times_by.v[k]);
+    }
+    if (phase == kUp) {
+      auto* raw = reinterpret_cast<float4*>(v.shared + p.raw);
+      raw[u * 64 + v.lane] = in.v[0];
+      raw[u * 64 + 32 + v.lane] = in.v[1];
+      continue;
+    }
+    stage_fixed(v.shared + p.image, fixed_map(units), u, in, v.lane);
   }
+}
+
+/// Logits to everybody, x into the image, and the experts: the j-th in lane j of every warp.
+__device__ __forceinline__ uint32_t route_block(const StepArgs& p, const View& v, uint32_t number,
+                                                float norm, const RouterShare& share) {
+  const float slice = router_slice(p, v, share);
+  if (v.lane == 0) v.misc->router[v.warp] = slice * norm;
+  __syncthreads();
+  if (v.warp == 0) {
+    leave_logits(p, v, number);
+  } else {
+    const auto* raw = reinterpret_cast<const float4*>(v.shared + p.raw);
+#pragma unroll 1
+    for (uint32_t u = v.warp - 1; u < p.units; u += kWarps - 1) {
+      const LaneInputs in = {{raw[u * 64 + v.lane], raw[u * 64 + 32 + v.lane]}};
+      stage_fixed(v.shared + p.image, fixed_map(p.units), u, in, v.lane);
+    }
+  }
+  const uint32_t chunk = kWarps - 1 - v.warp;  // from the warps that have not staged
+  if (chunk * 32 < p.n_experts) leave_candidates(p, v, chunk, number);
+  __syncthreads();
+  return choose_expert(p, v);
 }
 
 /// act(gate) * up of the block's pairs.
-__device__ __forceinline__ void leave_hidden(const StepArgs& p, const View& v) {
-  const uint32_t r = threadIdx.x % kPanelRows, all = block_units(p, kUp);
-  const float norm = norm_factor(p, v, p.norm_weight, p.norm_eps);
-  for (uint32_t k = threadIdx.x / kPanelRows; 2 * k * p.units < all; k += kThreads / kPanelRows) {
-    const float gate = group_sum(p, v.shared, all, 2 * k, p.units, r) * norm,
-                up = group_sum(p, v.shared, all, 2 * k + 1, p.units, r) * norm;
-    const float h = gated_value(p.activation, gate, up);
-    uint32_t pair = blockIdx.x + k * gridDim.x;
-    if (pair < p.shared_pairs) {
-      p.shared_h[pair * kPanelRows + r] = h;
-      continue;
-    }
-    pair -= p.shared_pairs;
-    const uint32_t j = divide(pair, p.by_panels);
-    p.h[j * p.d_ff + (pair - j * p.by_panels.divisor) * kPanelRows + r] = h;
+__device__ __forceinline__ void leave_hidden(const StepArgs& p, const View& v, float norm,
+                                             uint32_t number) {
+  const uint32_t r = threadIdx.x % kPanelRows, pairs = groups_of(p.pairs);
+  for (uint32_t k = threadIdx.x / kPanelRows; k < pairs; k += kThreads / kPanelRows) {
+    const float gate = group_sum(p, v.shared, 2 * k, r) * norm,
+                up = group_sum(p, v.shared, 2 * k + 1, r) * norm;
+    put_value(p.h, (blockIdx.x + k * gridDim.x) * kPanelRows + r,
+              gated_value(p.activation, gate, up), number);
   }
 }
 /// The products of y.
-__device__ __forceinline__ void store_after(const StepArgs& p, const View& v) {
-  const uint32_t r = threadIdx.x % kPanelRows, all = block_units(p, kAfter);
-  const float norm = norm_factor(p, v, p.after_norm, p.after_eps);
-  for (uint32_t k = threadIdx.x / kPanelRows; k * p.units < all; k += kThreads / kPanelRows) {
+__device__ __forceinline__ void store_after(const StepArgs& p, const View& v, float norm) {
+  const uint32_t r = threadIdx.x % kPanelRows, panels = groups_of(p.after_panels);
+  for (uint32_t k = threadIdx.x / kPanelRows; k < panels; k += kThreads / kPanelRows) {
     const uint32_t panel = blockIdx.x + k * gridDim.x;
     const uint32_t t = after_task(p, panel);
-    p.after_y[t][(panel - p.first_panel[t]) * kPanelRows + r] =
-        group_sum(p, v.shared, all, k, p.units, r) * norm;
+    p.after_y[t][(panel - p.first_panel[t]) * kPanelRows + r] = group_sum(p, v.shared, k, r) * norm;
   }
-}
-
-/// Logits to everybody, and the experts; meanwhile the other warps stage x.
-__device__ __forceinline__ void route_block(const StepArgs& p, const View& v, Misc& misc,
-                                            Meetings& meetings, const float* row,
-                                            const RouterShare& share, const float4 (&kept)[kKept]) {
-  const float2 slice = router_slice(p, share, kept, row, v.lane);
-  if (v.lane == 0) misc.router[v.warp] = slice;
-  __syncthreads();
-  if (v.warp != 0) {
-    stage_row(p, v, row, p.n_embd, p.units, p.norm_weight, 1);
-    warm_up(p, v);
-    return;
-  }
-  leave_logits(p, v);
-  __syncwarp();
-  if (v.lane == 0) meetings.meet();
-  __syncwarp();
-  choose_experts(p, v, misc);
 }
 
 __global__ void __launch_bounds__(kThreads, 1) moe_step_kernel(const __grid_constant__ StepArgs p) {
+  if constexpr (!kHasBulkCopy) return;  // the host never launches it there
   extern __shared__ __align__(128) uint8_t shared[];
-  auto& misc = *reinterpret_cast<Misc*>(shared + p.misc);
   View v;
   v.shared = shared;
-  v.misc = &misc;
+  v.misc = reinterpret_cast<Misc*>(shared + p.misc);
   v.warp = threadIdx.x / 32;
   v.lane = threadIdx.x % 32;
   Ring ring;
-  ring.base = shared_address(shared) + v.warp * p.n_stages * p.stage_bytes;
-  ring.barriers = shared_address(shared) + p.barriers + v.warp * p.n_stages * 8;
-  if (v.lane < p.n_stages) mbarrier_init(ring.barriers + v.lane * 8, 1);
+  ring.base = shared_address(shared) + v.warp * p.ring_bytes;
+  ring.barriers = shared_address(shared) + p.barriers + v.warp * kSlots * 8;
+  ring.bytes = p.ring_bytes;
+  if (v.lane < kSlots) mbarrier_init(ring.barriers + v.lane * 8, 1);
   mbarrier_init_fence();
   __syncwarp();
-  const Share first = share_of(p, kBefore, v.warp);
-  ring.next = first.begin;
-  ring.left = first.count;
   ring.fill(p, v, kBefore);
-  const RouterShare share(p, v.warp);
-  float4 kept[kKept];
-#pragma unroll
-  for (uint32_t k = 0; k < kKept; ++k) kept[k] = share.weight(p, share.begin + v.lane + 32 * k);
+  const RouterShare share(p, v);
   grid_dependency_wait();
+  const uint32_t number = __ldcg(p.sync + blockIdx.x) + 1;
   const uint32_t out = threadIdx.x / kPanelRows, r = threadIdx.x % kPanelRows,
                  o = (blockIdx.x + out * gridDim.x) * kPanelRows + r;
   const bool mine = out < groups_of(p.out_panels);
   float value = p.add && mine ? __ldcg(p.y + o) : 0.0f;
-  const float* row = p.x;
   const uint32_t last = p.n_after != 0 ? kAfter : kDown;
-  Meetings meetings = {p.sync, 2u + (p.before_x != nullptr ? 1 : 0) + (p.n_after != 0 ? 1 : 0), 0};
+  // Every launch writes every word, so that no word is older than the launch before.
+  if (p.before_x == nullptr && mine) put_value(p.x1, o, value, number);
+  uint32_t expert = 0;
 #pragma unroll 1
   for (uint32_t phase = p.before_x != nullptr ? kBefore : kUp;; ++phase) {
-    if (phase == kUp) {
-      route_block(p, v, misc, meetings, row, share, kept);
-    } else if (phase == kDown) {
-      stage_hidden(p, v);
-    } else if (phase == kBefore) {
-      stage_row(p, v, p.before_x, p.before_in, p.before_units, nullptr, 0);
-    } else {
-      stage_row(p, v, p.y, p.n_embd, p.units, p.after_norm, 0);
-    }
+    Weights weights = {};
+    if (phase == kDown) weights = weigh_experts(p, v, expert, number);
+    take_row(p, v, phase, number, weights);
     __syncthreads();
-    if (phase == kUp) ring.fill(p, v, kAfter);
+    float norm = 1.0f;
+    if (phase == kUp) norm = norm_factor(p, v, p.norm_weight, p.norm_eps);
+    if (phase == kAfter) norm = norm_factor(p, v, p.after_norm, p.after_eps);
+    if (phase == kUp) expert = route_block(p, v, number, norm, share);
     run_phase(p, v, ring, phase);
     __syncthreads();
     if (phase == kUp) {
-      leave_hidden(p, v);
+      leave_hidden(p, v, norm, number);
       grid_dependents_launch();
     } else if (phase == kAfter) {
-      store_after(p, v);
+      store_after(p, v, norm);
     } else if (mine) {
-      const uint32_t units = phase == kBefore ? p.before_units : p.row_units;
-      value += group_sum(p, shared, block_units(p, phase), out, units, r);
-      (phase == kBefore ? p.x1 : p.y)[o] = value;
+      value += group_sum(p, shared, out, r);
+      if (phase == kDown) p.y[o] = value;
+      put_value(phase == kBefore ? p.x1 : p.y1, o, value, number);
     }
     if (phase == last) break;
-    if (phase == kBefore) row = p.x1;
-    __syncthreads();
-    if (threadIdx.x == 0) meetings.meet();
-    __syncthreads();
   }
-}
-
-uint32_t div_up(uint32_t n, uint32_t d) {
-  return (n + d - 1) / d;
+  if (threadIdx.x == 0) p.sync[blockIdx.x] = number;
 }
 
 Slab make_slab(const DeviceMatrix& w) {
@@ -296,7 +236,6 @@ Slab make_slab(const DeviceMatrix& w) {
   s.expert_bytes = w.expert_bytes;
   s.panel_bytes = static_cast<uint32_t>(ggml_row_bytes(w.type, w.n_in) * kPanelRows);
   s.unit_bytes = kUnitColumns / traits.block_elements * traits.block_bytes * kPanelRows;
-  s.tail_bytes = s.panel_bytes - (div_up(w.n_in, kUnitColumns) - 1) * s.unit_bytes;
   s.type = w.type;
   return s;
 }
@@ -318,18 +257,18 @@ void set_slabs(const MoeStepParams& m, StepArgs* p) {
     p->slabs[kAfterSlab + t] = make_slab(m.after.tasks[t].w);
 }
 
-/// Where values are behind the words of the meetings; returns the bytes of all.
+/// Where values are behind the words that all launches use; returns the bytes of all.
 uint64_t shape_memory(uint32_t n_experts, uint32_t n_embd, uint32_t hidden, uint32_t shared_hidden,
                       std::byte* sync, StepArgs* p) {
   uint64_t at = kHeadBytes;
-  const auto take = [&](float** to, uint64_t n) {
-    *to = reinterpret_cast<float*>(sync + at);
-    at += (n + 3) / 4 * 4 * sizeof(float);
+  const auto take = [&](uint64_t** to, uint64_t n) {
+    *to = reinterpret_cast<uint64_t*>(sync + at);
+    at += (n + 15) / 16 * 16 * sizeof(uint64_t);
   };
   take(&p->logits, n_experts + 1);
-  take(&p->x1, n_embd);
-  take(&p->h, hidden);
-  take(&p->shared_h, shared_hidden);
+  take(&p->x1, n_embd / 2);
+  take(&p->h, (uint64_t{hidden} + shared_hidden) / 2);
+  take(&p->y1, n_embd / 2);
   return at;
 }
 
@@ -337,21 +276,19 @@ void shape_work(const MatmulConfig& config, const MoeStepParams& m, StepArgs* p)
   const MoeParams& e = m.moe;
   const auto grid = static_cast<uint32_t>(config.n_sm);
   p->n_embd = e.gate.n_in;
-  p->d_ff = e.gate.n_out;
-  p->d_shared = m.shared_down ? m.shared_down.n_in : 0;
+  const uint32_t d_ff = e.gate.n_out, d_shared = m.shared_down ? m.shared_down.n_in : 0;
   p->n_experts = m.router.n_out;
   p->n_used = e.n_used;
-  p->before_in = m.before.n_tasks != 0 ? m.before.tasks[0].w.n_in : kUnitColumns;
   p->router_rows = p->n_experts + (m.shared_gate_inp != nullptr ? 1 : 0);
-  p->slices = kWarps;
-  while (p->slices > 1 && kWarps / p->slices * grid < p->router_rows) p->slices /= 2;
-  p->units = div_up(p->n_embd, kUnitColumns);
-  p->ff_units = div_up(p->d_ff, kUnitColumns);
-  p->shared_units = div_up(p->d_shared, kUnitColumns);
-  p->before_units = div_up(p->before_in, kUnitColumns);
-  p->row_units = p->shared_units + p->n_used * p->ff_units;
-  p->shared_pairs = p->d_shared / kPanelRows;
-  p->pairs = groups_of_all(p->shared_pairs + p->n_used * (p->d_ff / kPanelRows), grid);
+  p->slice_bits = 4;
+  while (p->slice_bits > 0 && (kWarps >> p->slice_bits) * grid < p->router_rows) --p->slice_bits;
+  p->units = p->n_embd / kUnitColumns;
+  p->ff_units = d_ff / kUnitColumns;
+  p->before_units = m.before.n_tasks != 0 ? m.before.tasks[0].w.n_in / kUnitColumns : 1;
+  p->routed_units = p->n_used * p->ff_units;
+  p->row_units = p->routed_units + d_shared / kUnitColumns;
+  p->routed_pairs = p->n_used * (d_ff / kPanelRows);
+  p->pairs = groups_of_all(p->routed_pairs + d_shared / kPanelRows, grid);
   p->out_panels = groups_of_all(p->n_embd / kPanelRows, grid);
   uint32_t after = 0;
   for (uint32_t t = 0; t < m.after.n_tasks; ++t) {
@@ -360,38 +297,54 @@ void shape_work(const MatmulConfig& config, const MoeStepParams& m, StepArgs* p)
   }
   p->after_panels = groups_of_all(after, grid);
   p->by_units = make_divider(p->units);
-  p->by_panels = make_divider(p->d_ff / kPanelRows);
+  p->by_panels = make_divider(d_ff / kPanelRows);
   p->by_row_units = make_divider(p->row_units);
   p->by_ff_units = make_divider(p->ff_units);
   p->by_before = make_divider(p->before_units);
 }
 
 /// The division of work and of shared memory; returns the bytes of it, 0: it does not fit.
-uint32_t shape_step(const MatmulConfig& config, const MoeStepParams& m, StepArgs* p) {
+uint32_t shape_step(const MatmulConfig& config, const MoeStepParams& m, const MoeStepTuning& tuning,
+                    StepArgs* p) {
   set_slabs(m, p);
   shape_work(config, m, p);
-  for (const Slab& s : p->slabs)
-    p->stage_bytes = std::max(p->stage_bytes, std::min(s.unit_bytes, s.panel_bytes));
+  uint32_t widest = 0;
+  for (const Slab& s : p->slabs) widest = std::max(widest, s.unit_bytes);
   const uint32_t groups =
       std::max({2 * (p->pairs.each + 1), p->out_panels.each + 1, p->after_panels.each + 1});
-  uint32_t image = 0;
-  for (const uint32_t units : {p->units, p->row_units, p->before_units})
-    image = std::max(image, image_map(1, units).bytes);
-  const uint32_t part = (groups + kWarps) * kPanelRows * 4,
-                 misc = (static_cast<uint32_t>(sizeof(Misc)) + 15) / 16 * 16;
-  for (p->n_stages = kMaxStages; p->n_stages >= 2; --p->n_stages) {
-    p->image = kWarps * p->n_stages * p->stage_bytes;
-    p->part = p->image + image;
-    p->misc = p->part + part;
-    p->barriers = p->misc + misc;
-    const uint32_t bytes = p->barriers + kWarps * p->n_stages * 8;
-    if (bytes <= static_cast<uint32_t>(config.max_shared_bytes)) return bytes;
-  }
-  return 0;
+  const uint32_t most_units = std::max({p->units, p->row_units, p->before_units});
+  if (groups > kMostGroups || most_units > kMostUnits) return 0;
+  uint32_t bytes = 0;
+  const auto take = [&](uint32_t* at, uint32_t n) {
+    *at = bytes;
+    bytes += (n + 15) / 16 * 16;
+  };
+  take(&p->image, fixed_map(most_units).bytes);
+  take(&p->raw, p->units * kUnitColumns * 4);
+  take(&p->squares, p->units * 4);
+  take(&p->part, (groups + kWarps) * kPanelRows * 4);
+  take(&p->range, groups * 8);
+  take(&p->misc, sizeof(Misc));
+  take(&p->barriers, kWarps * kSlots * 8);
+  const auto limit = static_cast<uint32_t>(config.max_shared_bytes) - tuning.spare;
+  if (bytes + kWarps * 2 * widest > limit) return 0;
+  p->ring_bytes = std::min((limit - bytes) / kWarps, tuning.ring_bytes) / 128 * 128;
+  const uint32_t rings = kWarps * p->ring_bytes;
+  for (uint32_t* at :
+       {&p->image, &p->raw, &p->squares, &p->part, &p->range, &p->misc, &p->barriers})
+    *at += rings;
+  return rings + bytes;
+}
+
+uint64_t bytes_of(const MoeStepParams& m, std::byte* sync, StepArgs* p) {
+  const uint32_t d_shared = m.shared_down ? m.shared_down.n_in : 0;
+  return shape_memory(m.router.n_out, m.moe.gate.n_in, m.moe.n_used * m.moe.gate.n_out, d_shared,
+                      sync, p);
 }
 
 bool in_tiles(const DeviceMatrix& w) {
-  return w && w.layout == WeightLayout::kTiles && w.n_out % kPanelRows == 0 && w.n_in % 32 == 0;
+  return w && w.layout == WeightLayout::kTiles && has_fixed_product(w.type) &&
+         w.n_out % kPanelRows == 0 && w.n_in % kUnitColumns == 0;
 }
 
 /// The products in front and behind.
@@ -449,12 +402,13 @@ bool moe_step_takes(const MatmulConfig& config, const MoeStepParams& m) {
   if (!has_moe_steps(config) || !shapes_agree(m)) return false;
   StepArgs p = {};
   const auto grid = static_cast<uint32_t>(config.n_sm);
-  return shape_step(config, m, &p) != 0 && kWarps / p.slices * grid >= p.router_rows &&
-         p.out_panels.each < kThreads / kPanelRows &&
-         m.sync_bytes >= moe_step_sync_bytes(p.n_experts, p.n_embd, p.n_used * p.d_ff, p.d_shared);
+  return grid <= kMostSm && shape_step(config, m, {}, &p) != 0 &&
+         (kWarps >> p.slice_bits) * grid >= p.router_rows &&
+         p.out_panels.each < kThreads / kPanelRows && m.sync_bytes >= bytes_of(m, nullptr, &p);
 }
 
-Status launch_moe_step(const MatmulConfig& config, const MoeStepParams& m, cudaStream_t stream) {
+Status launch_moe_step(const MatmulConfig& config, const MoeStepParams& m, cudaStream_t stream,
+                       const MoeStepTuning& tuning) {
   const MoeParams& e = m.moe;
   if (!moe_step_takes(config, m) || reinterpret_cast<uintptr_t>(e.x) % 16 != 0 ||
       reinterpret_cast<uintptr_t>(m.sync) % 128 != 0) {
@@ -463,8 +417,9 @@ Status launch_moe_step(const MatmulConfig& config, const MoeStepParams& m, cudaS
   }
   StepArgs p = {};
   LaunchShape shape;
-  shape.shared_bytes = shape_step(config, m, &p);
-  shape_memory(p.n_experts, p.n_embd, p.n_used * p.d_ff, p.d_shared, m.sync, &p);
+  shape.shared_bytes = shape_step(config, m, tuning, &p);
+  if (shape.shared_bytes == 0) return Status::error(Code::kInternal, "moe_step: no room");
+  bytes_of(m, m.sync, &p);
   p.x = e.x;
   p.norm_weight = e.norm_weight;
   p.norm_eps = e.norm_eps;
@@ -486,7 +441,7 @@ Status launch_moe_step(const MatmulConfig& config, const MoeStepParams& m, cudaS
   shape.block = dim3(kThreads);
   shape.stream = stream;
   shape.pdl = config.pdl;
-  shape.cooperative = true;
+  shape.cooperative = tuning.cooperative;
   return launch_kernel("moe_step", shape, moe_step_kernel, p);
 }
 

@@ -2,8 +2,10 @@
 // A mixture-of-experts block of one row in one launch: router, its softmax and top-k, the routed
 // and the shared experts, weighting, residual; also the products in front and behind (moe_step.cu).
 // Weights in tiles, compute capability 9.0 and up; everything else goes through matmul.h and
-// router.h kernel by kernel. Thread rule: pure functions; launches that share `sync` must follow
-// each other on one stream.
+// router.h kernel by kernel. The blocks of a launch wait for each other: no other launch whose
+// blocks do so may run on the device at once (Device::turn()), and nothing else that runs there may
+// wait for one.
+// Thread rule: pure functions; launches that share `sync` must follow each other on one stream.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -42,7 +44,14 @@ struct MoeStepParams {
 bool has_moe_steps(const MatmulConfig& config);
 /// Whether launch_moe_step does this; the pointers do not matter.
 bool moe_step_takes(const MatmulConfig& config, const MoeStepParams& p);
-Status launch_moe_step(const MatmulConfig& config, const MoeStepParams& p, cudaStream_t stream);
+/// What is measured, and not meant to be chosen otherwise.
+struct MoeStepTuning {
+  bool cooperative = false;       // the launch itself sees to it that all blocks run at once
+  uint32_t spare = 0;             // bytes of shared memory left to other kernels
+  uint32_t ring_bytes = 1 << 20;  // of a warp, at most
+};
+Status launch_moe_step(const MatmulConfig& config, const MoeStepParams& p, cudaStream_t stream,
+                       const MoeStepTuning& tuning = {});
 /// Raises the shared-memory limit of the kernel to what the device has.
 Status prepare_moe_step(const MatmulConfig& config);
 

@@ -71,6 +71,31 @@ Status check_budget(const char* name, uint32_t value, bool unset_allowed) {
                        name, value, kMaxTokens, unset_allowed ? ", UNSET" : "");
 }
 
+/// Fields that the policy, or a probe, leaves without a use.
+Status check_used(const sharpi_compact_params& p) {
+  const bool keeps = p.policy == SHARPI_POLICY_KEEP;
+  const struct {
+    bool unused;
+    const char* name;
+    uint32_t value;
+    const char* why;
+  } fields[] = {
+      {keeps && p.budget != SHARPI_UNSET, "budget", p.budget, "policy 7 (KEEP) keeps n_keep rows"},
+      {keeps && p.sinks != 0, "sinks", p.sinks, "policy 7 (KEEP) keeps the rows of keep"},
+      {keeps && p.window != SHARPI_UNSET, "window", p.window, "policy 7 (KEEP) scores nothing"},
+      {keeps && p.n_probe != 0, "n_probe", p.n_probe, "policy 7 (KEEP) scores nothing"},
+      {p.n_probe != 0 && p.window != SHARPI_UNSET, "window", p.window,
+       "a probe's queries are all used"},
+      {(keeps || p.policy == SHARPI_POLICY_GLOBAL) && p.layer_budget != SHARPI_LAYER_BUDGET_EQUAL,
+       "layer_budget", p.layer_budget, "policies 1 (GLOBAL) and 7 (KEEP) keep the same everywhere"},
+  };
+  for (const auto& f : fields) {
+    if (!f.unused) continue;
+    return Status::error(Code::kInvalidArgument, "%s is %u: %s", f.name, f.value, f.why);
+  }
+  return Status::ok();
+}
+
 }  // namespace
 
 Status check_params(const sharpi_context_params& p) {
@@ -161,6 +186,7 @@ Status check_params(const sharpi_compact_params& p) {
                            p.keep[i], p.keep[i - 1]);
     }
   }
+  SHARPI_TRY(check_used(p));
   if (!keeps) {
     const bool is_auto = p.budget == SHARPI_BUDGET_AUTO;
     if (p.budget == SHARPI_UNSET) {

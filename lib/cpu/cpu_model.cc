@@ -2,7 +2,6 @@
 #include "cpu/cpu_model.h"
 
 #include <algorithm>
-#include <map>
 #include <unordered_set>
 
 #include "base/host_info.h"
@@ -179,27 +178,6 @@ Result<std::unique_ptr<ExpertHost>> CpuModel::create_expert_host(Workspace& work
 
 std::vector<MemoryRow> CpuModel::memory_rows() const {
   return model_rows(spec(), plan_->placement, workspace_layout_.bytes, n_workspaces_);
-}
-
-std::string CpuModel::paths() const {
-  std::map<std::string, std::string> by_type;
-  const Matmul probe(config_, pool_, nullptr, 0);
-  const auto add = [&](const TensorRef& w) {
-    if (!w) return;
-    const std::string one = probe.path(w.tensor->type, 1, false);
-    const std::string many = probe.path(w.tensor->type, plan_->model.n_chunk, false);
-    by_type[ggml_traits(w.tensor->type).name] = one == many ? one : one + "/" + many;
-  };
-  for (const LayerSpec& l : spec().layers) {
-    for (const TensorRef* t : {&l.attention.q, &l.attention.v, &l.delta.qkv, &l.delta.out,
-                               &l.ffn.gate, &l.ffn.up, &l.ffn.down}) {
-      add(*t);
-    }
-  }
-  add(spec().output);
-  std::string text = std::string("cpu ") + isa_name(isa_);
-  for (const auto& [type, path] : by_type) text += " " + type + ":" + path;
-  return text;
 }
 
 }  // namespace sharpi::cpu

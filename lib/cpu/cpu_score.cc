@@ -112,6 +112,28 @@ Result<std::unique_ptr<ScoreScratch>> CpuModel::create_score_scratch(uint32_t n_
   return std::unique_ptr<ScoreScratch>(std::move(out));
 }
 
+namespace {
+
+/// What a scoring of one layer starts from: empty sums, the rows that each query sees, the weights
+/// of the queries.
+void prepare(const ScoreRequest& request, const KvView& view, uint32_t n_slots,
+             CpuScoreScratch* s) {
+  std::memset(s->sum, 0, uint64_t{view.n_heads} * n_slots * sizeof(float));
+  std::memset(s->max, 0, uint64_t{view.n_heads} * n_slots * sizeof(float));
+  for (uint32_t h = 0; h < view.n_heads; ++h) {
+    for (uint32_t i = 0; i < request.n_queries; ++i) {
+      s->visible[h * request.n_queries + i] =
+          request.ledger->rows_up_to(request.layer, h, request.first_position + i);
+    }
+  }
+  for (uint32_t i = 0; i < request.n_queries; ++i) {
+    const auto age = static_cast<float>(request.n_queries - 1 - i);
+    s->weights[i] = request.half_life == 0.0f ? 1.0f : std::exp2(-age / request.half_life);
+  }
+}
+
+}  // namespace
+
 Status CpuModel::score(TierSession& session, const ScoreRequest& request, ScoreScratch& scratch,
                        LayerScores* out) const {
   auto& s = static_cast<CpuScoreScratch&>(scratch);
@@ -123,18 +145,7 @@ Status CpuModel::score(TierSession& session, const ScoreRequest& request, ScoreS
                          n_slots, request.n_queries);
   }
   const KvView view = own.view(request.layer);
-  std::memset(s.sum, 0, uint64_t{view.n_heads} * n_slots * sizeof(float));
-  std::memset(s.max, 0, uint64_t{view.n_heads} * n_slots * sizeof(float));
-  for (uint32_t h = 0; h < view.n_heads; ++h) {
-    for (uint32_t i = 0; i < request.n_queries; ++i) {
-      s.visible[h * request.n_queries + i] =
-          request.ledger->rows_up_to(request.layer, h, request.first_position + i);
-    }
-  }
-  for (uint32_t i = 0; i < request.n_queries; ++i) {
-    const auto age = static_cast<float>(request.n_queries - 1 - i);
-    s.weights[i] = request.half_life == 0.0f ? 1.0f : std::exp2(-age / request.half_life);
-  }
+  prepare(request, view, n_slots, &s);
   uint32_t n_readers = 0;
   for (uint32_t l = request.layer; l < spec().n_layers(); ++l) {
     const LayerSpec& layer = spec().layers[l];

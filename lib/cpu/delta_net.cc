@@ -25,6 +25,10 @@ const DeltaTable& table_for(Isa isa, uint32_t head_dim) {
   return kDeltaScalar;  // any head size
 }
 
+bool takes_chunks(bool sequential, uint32_t n_rows) {
+  return !sequential && n_rows >= kChunkedRows;
+}
+
 constexpr uint64_t aligned_floats(uint64_t n) {
   constexpr uint64_t kUnit = kAlign / sizeof(float);
   return (n + kUnit - 1) / kUnit * kUnit;
@@ -106,10 +110,10 @@ void run_head(const DeltaTable& table, const DeltaNetTask& t, bool sequential, u
   job.dim = s.head_dim;
   job.n_rows = t.n_rows;
   job.work = beta + aligned_floats(t.n_rows);
-  if (sequential || t.n_rows < kChunkedRows) {
-    table.recurrence(job);
-  } else {
+  if (takes_chunks(sequential, t.n_rows)) {
     table.chunks(job);
+  } else {
+    table.recurrence(job);
   }
   table.gate({.out = job.out,
               .out_stride = job.out_stride,
@@ -122,6 +126,12 @@ void run_head(const DeltaTable& table, const DeltaNetTask& t, bool sequential, u
 }
 
 }  // namespace
+
+std::string delta_net_path(Isa isa, uint32_t head_dim, bool sequential, uint32_t n_rows) {
+  const DeltaTable* table = &table_for(isa, head_dim);
+  const char* name = table == &kDeltaAvx512 ? "avx512" : table == &kDeltaAvx2 ? "avx2" : "scalar";
+  return std::string(takes_chunks(sequential, n_rows) ? "chunks-" : "recurrence-") + name;
+}
 
 uint64_t delta_net_scratch_bytes(const DeltaNetShape& shape, uint32_t n_threads,
                                  uint32_t max_rows) {

@@ -54,10 +54,10 @@ CpuExpertHost::CpuExpertHost(const CpuModel& model, CpuWorkspace& ws, ThreadPool
   output_shares_ = std::vector<Share>(pool->size());
 }
 
-void CpuExpertHost::compute(const ExpertRequest& request) {
+Status CpuExpertHost::compute(const ExpertRequest& request) {
   if (request.n_rows > kFewRows) {
     model_.compute_experts(request, ws_);
-    return;
+    return Status::ok();
   }
   struct One final : ExpertLine {
     const ExpertRequest* left;
@@ -65,10 +65,10 @@ void CpuExpertHost::compute(const ExpertRequest& request) {
     const ExpertRequest* next() override { return std::exchange(left, nullptr); }
     void answer() override {}
   } line(&request);
-  serve(line);
+  return serve(line);
 }
 
-void CpuExpertHost::serve(ExpertLine& line) {
+Status CpuExpertHost::serve(ExpertLine& line) {
   over_.store(false, std::memory_order_relaxed);
   pool_->run(pool_->size(), [&](uint32_t worker) {
     if (worker == 0) {
@@ -77,6 +77,7 @@ void CpuExpertHost::serve(ExpertLine& line) {
       follow(worker);
     }
   });
+  return Status::ok();
 }
 
 void CpuExpertHost::lead(ExpertLine& line) {

@@ -23,8 +23,8 @@ class CpuExpertHost final : public ExpertHost {
   /// `ws`: of the same call, which runs no segment meanwhile.
   CpuExpertHost(const CpuModel& model, CpuWorkspace& ws, ThreadPool* pool, Isa isa);
   uint32_t max_rows() const override { return ws_.layout().max_rows; }
-  void compute(const ExpertRequest& request) override;
-  void serve(ExpertLine& line) override;
+  Status compute(const ExpertRequest& request) override;
+  Status serve(ExpertLine& line) override;
 
  private:
   /// A thread's share of the units of a phase; others may take from it.

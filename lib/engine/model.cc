@@ -76,6 +76,7 @@ Result<std::shared_ptr<Model>> Model::load(std::shared_ptr<Context> context,
     m->stream_rows_ = plan->model.stream_rows;
     if (m->stream_rows_ == 0) SHARPI_TRY(m->find_stream_rows());
   }
+  m->paths_ = m->describe_paths();
   auto tokenizer = Tokenizer::create(plan->spec->file);
   if (tokenizer.is_ok()) {
     m->tokenizer_ = tokenizer.take();
@@ -131,10 +132,12 @@ std::vector<MemoryRow> Model::memory_rows() const {
   return rows;
 }
 
-std::string Model::paths() const {
+std::string Model::describe_paths() const {
   std::string text;
   for (const auto& tier : tiers_) text += (text.empty() ? "" : "; ") + tier->paths();
-  return text;
+  if (tiers_.size() == 1) return text;
+  if (stream_rows_ == SHARPI_UNSET) return text + "; no call streams weights";
+  return text + "; calls of " + std::to_string(stream_rows_) + " rows and more stream weights";
 }
 
 sharpi_expert_stats Model::expert_stats() const {

@@ -56,7 +56,8 @@ class Model {
   /// What its sessions may still take.
   const std::shared_ptr<Allowance>& allowance() const { return allowance_; }
   std::vector<MemoryRow> memory_rows() const;
-  std::string paths() const;
+  /// Which kernels run, and what streams.
+  const std::string& paths() const { return paths_; }
   /// Rows of a call from which CPU-placed weights stream to the GPU; SHARPI_UNSET = never.
   uint32_t stream_rows() const { return stream_rows_; }
   /// Segments with their times, and the same with placement and paths as JSON (model_stats.cc).
@@ -77,6 +78,7 @@ class Model {
   using TierSessions = std::span<const std::span<TierSession* const>>;
   Model() = default;
   Status create_slots();
+  std::string describe_paths() const;
   const Route& route_for(uint32_t n_rows) const {
     return n_rows >= stream_rows_ ? streamed_ : placed_;
   }
@@ -99,6 +101,7 @@ class Model {
   Route placed_;    // where the plan put them
   Route streamed_;  // calls of stream_rows_ rows and more; empty when nothing streams
   uint32_t stream_rows_ = SHARPI_UNSET;
+  std::string paths_;
   mutable std::mutex slots_mutex_;
   mutable std::condition_variable slots_free_;
   mutable std::vector<std::unique_ptr<CallSlot>> slots_;

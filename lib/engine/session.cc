@@ -208,9 +208,7 @@ Status Session::prefill(std::span<const int32_t> tokens, const sharpi_prefill_pa
   }
   SHARPI_TRY(check_room(tokens.size()));
   const bool take_checkpoint = (params.flags & SHARPI_PREFILL_CHECKPOINT) != 0;
-  if (take_checkpoint && shape_.n_checkpoints == 0 && model_->spec().is_hybrid()) {
-    return Status::error(Code::kUnsupported, "the session was created without checkpoints");
-  }
+  if (take_checkpoint) SHARPI_TRY(check_takes_checkpoints());
   const Stopwatch watch(&prefill_seconds_);
   SHARPI_TRY(prepare_look_ahead(tokens));
   prompt_end_ = ledger_.n_tokens() + tokens.size();
@@ -218,7 +216,7 @@ Status Session::prefill(std::span<const int32_t> tokens, const sharpi_prefill_pa
   look_ahead_ = 0;
   prompt_end_ = 0;
   SHARPI_TRY(read);
-  if (take_checkpoint && model_->spec().is_hybrid()) SHARPI_TRY(checkpoint(false));
+  if (take_checkpoint) SHARPI_TRY(checkpoint(false));
   if ((params.flags & SHARPI_PREFILL_MORE) == 0) SHARPI_TRY(compact_after_prompt());
   return Status::ok();
 }

@@ -81,6 +81,7 @@ class Session {
     uint64_t age = 0;
   };
   Session(std::shared_ptr<const Model> model, SessionShape shape);
+  Status check_takes_checkpoints() const;
   Status read_chunks(std::span<const int32_t> tokens, const sharpi_prefill_params& params,
                      uint32_t* out_committed);
   Status run_chunk(std::span<const int32_t> tokens, uint32_t rows_to_end, uint32_t want_rows);

@@ -138,7 +138,7 @@ Status Session::truncate(uint32_t n_tokens) {
   return Status::ok();
 }
 
-Status Session::checkpoint(bool pin) {
+Status Session::check_takes_checkpoints() const {
   if (!model_->spec().is_hybrid()) {
     return Status::error(Code::kUnsupported,
                          "this model has no recurrent layers; truncate needs no checkpoints");
@@ -146,6 +146,11 @@ Status Session::checkpoint(bool pin) {
   if (checkpoints_.empty()) {
     return Status::error(Code::kUnsupported, "the session was created without checkpoints");
   }
+  return Status::ok();
+}
+
+Status Session::checkpoint(bool pin) {
+  SHARPI_TRY(check_takes_checkpoints());
   size_t slot = checkpoints_.size();
   for (size_t i = 0; i < checkpoints_.size(); ++i) {  // the same length again replaces itself
     if (checkpoints_[i].used && checkpoints_[i].n_tokens == ledger_.n_tokens()) slot = i;
@@ -197,7 +202,11 @@ void Session::info(sharpi_session_summary* out) const {
   out->n_decode_tokens = n_decode_;
   out->prefill_seconds = prefill_seconds_;
   out->decode_seconds = decode_seconds_;
-  std::snprintf(out->paths, sizeof out->paths, "%s", model_->paths().c_str());
+  const std::string& paths = model_->paths();
+  const bool whole = paths.size() < sizeof out->paths;
+  std::snprintf(out->paths, sizeof out->paths, "%.*s%s",
+                whole ? static_cast<int>(paths.size()) : static_cast<int>(sizeof out->paths) - 4,
+                paths.c_str(), whole ? "" : "...");
 }
 
 Status Session::layer_info(uint32_t layer, sharpi_layer_info* out) const {

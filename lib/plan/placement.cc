@@ -218,6 +218,16 @@ void PlacementLadder::order_by(const GiveOrder& order) {
   if (may_leave_ && pinned_slots_ <= 0) rungs_.push_back({});
 }
 
+bool PlacementLadder::order_matters() const {
+  const auto free = [](const Range& r) { return r.most > r.least ? 1 : 0; };
+  return free(layers_) + free(ffn_) + (together_ ? 0 : free(experts_)) > 1;
+}
+
+size_t PlacementLadder::least_rung() const {
+  const bool leaves = rungs_.size() > 1 && rungs_.back().n_mixers == 0;
+  return rungs_.size() - (leaves ? 2 : 1);
+}
+
 Placement PlacementLadder::at(size_t rung, uint32_t n_expert_slots) const {
   const Rung& r = rungs_[rung];
   Placement p = Placement::all(*spec_, TierId::kCpu);

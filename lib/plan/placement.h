@@ -33,6 +33,10 @@ class PlacementLadder {
                                         const DeviceAbility& device);
   /// Puts the rungs in the order of what gives way; kUsualOrder at first.
   void order_by(const GiveOrder& order);
+  /// Whether more than one kind of blocks may give way.
+  bool order_matters() const;
+  /// The last rung with blocks on the device; it is the same in every order.
+  size_t least_rung() const;
   size_t size() const { return rungs_.size(); }
   Placement at(size_t rung, uint32_t n_expert_slots) const;
   /// Routed experts that slots could hold on a rung: those on the CPU whose router is on the GPU.

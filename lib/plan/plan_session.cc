@@ -97,6 +97,25 @@ Result<SessionDtypes> resolve_dtypes(const ModelSpec& spec, const Placement& pla
 
 namespace {
 
+/// What only the compactions that a budget brings about would read.
+Status check_has_budget(const SessionShape& s, const sharpi_session_params& p) {
+  if (p.n_probe != 0 && s.kv_budget == 0) {
+    return Status::error(Code::kInvalidArgument, "n_probe is %u without a kv_budget", p.n_probe);
+  }
+  if (s.kv_budget != 0 || s.prompt_budget != 0) return Status::ok();
+  const bool has_policy = p.policy != SHARPI_POLICY_AUTO, has_sinks = p.sinks != 0;
+  if (!has_policy && !has_sinks && p.recency == SHARPI_UNSET) return Status::ok();
+  return Status::error(Code::kInvalidArgument,
+                       "%s is %u without a kv_budget or prompt_budget; sharpi_session_compact() "
+                       "takes its own",
+                       has_policy  ? "policy"
+                       : has_sinks ? "sinks"
+                                   : "recency",
+                       has_policy  ? p.policy
+                       : has_sinks ? p.sinks
+                                   : p.recency);
+}
+
 Status check_compaction_request(const SessionShape& s, const sharpi_session_params& p) {
   if (p.policy > SHARPI_POLICY_KEEP) {
     return Status::error(Code::kInvalidArgument,
@@ -116,6 +135,7 @@ Status check_compaction_request(const SessionShape& s, const sharpi_session_para
                            s.sinks, budget);
     }
   }
+  SHARPI_TRY(check_has_budget(s, p));
   if (s.kv_budget == SHARPI_BUDGET_AUTO || s.kv_budget == SHARPI_UNSET) {
     return Status::error(Code::kInvalidArgument, "kv_budget is a count of rows; 0 = unbounded");
   }
@@ -187,11 +207,17 @@ Result<SessionShape> resolve_session(const ModelSpec& spec, const Placement& pla
   if (dtypes.any_auto) {
     // What the plan chose for `auto`, narrowing included, is what its sessions get.
     s.dtypes = priced.dtypes;
-    const auto pick = [&](KvDtypePair from, KvDtypePair* to) {
-      if (params.k_dtype != SHARPI_KV_AUTO) to->k = from.k;
-      if (params.v_dtype != SHARPI_KV_AUTO) to->v = from.v;
+    const bool split = has_attention_on(spec, placement, TierId::kCuda);
+    const auto is_given = [split](bool in_tail, sharpi_kv_dtype trunk, sharpi_kv_dtype tail) {
+      const bool by_trunk = trunk != SHARPI_KV_AUTO && !(in_tail && split);
+      return by_trunk || (in_tail && tail != SHARPI_KV_AUTO);
     };
-    for (size_t l = 0; l < s.dtypes.size(); ++l) pick(dtypes.per_layer[l], &s.dtypes[l]);
+    for (size_t l = 0; l < s.dtypes.size(); ++l) {
+      const bool in_tail = placement.mixer[l] != TierId::kCuda;
+      const KvDtypePair from = dtypes.per_layer[l];
+      if (is_given(in_tail, params.k_dtype, params.tail_k_dtype)) s.dtypes[l].k = from.k;
+      if (is_given(in_tail, params.v_dtype, params.tail_v_dtype)) s.dtypes[l].v = from.v;
+    }
   } else {
     s.dtypes = std::move(dtypes.per_layer);
   }

@@ -177,11 +177,15 @@ class Solver {
     };
     return {or_f32(session_.tail_k_dtype), or_f32(session_.tail_v_dtype)};
   }
-  Status set_default_session() {
+  /// Whether the least that may be on the device fits there. Leaves the session that this is about:
+  /// its rows as the default dtype has them.
+  bool fits_at_all() {
     automatic_ = plan_->spec->default_kv_dtype;
-    SHARPI_TRY(set_placement(0));
     plan_->session.n_ctx = placed_context();
-    return Status::ok();
+    if (!set_placement(ladder_.least_rung()).is_ok()) return false;
+    price(sizers_, plan_);
+    const bool fits = check_budget(*plan_, device_, true).is_ok();
+    return set_placement(0).is_ok() && fits;
   }
 
   Status solve() {
@@ -435,13 +439,10 @@ Result<std::shared_ptr<const Plan>> make_plan(std::shared_ptr<const ModelSpec> s
   SHARPI_TRY_ASSIGN(plan->session, resolve_session_shape(*spec, *params.session, environment));
   plan->n_ctx_is_auto = plan->session.n_ctx == SHARPI_UNSET;
   Solver solver(sizers, ladder, params, environment, device, plan.get());
-  if (ladder.size() > 1) {
-    SHARPI_TRY_ASSIGN(const bool whole, solver.first_rung_fits());
-    if (!whole) {
-      SHARPI_TRY(set_rates(params, machine, true, plan.get()));
-      SHARPI_TRY(solver.set_default_session());
-      ladder.order_by(give_order(*spec, plan->session, solver.tail_dtypes(), plan->rates));
-    }
+  SHARPI_TRY_ASSIGN(const bool whole, solver.first_rung_fits());
+  if (!whole && ladder.order_matters() && solver.fits_at_all()) {
+    SHARPI_TRY(set_rates(params, machine, true, plan.get()));
+    ladder.order_by(give_order(*spec, plan->session, solver.tail_dtypes(), plan->rates));
   }
   SHARPI_TRY(solver.solve());
   const bool split = plan->placement.uses(TierId::kCpu) && plan->placement.uses(TierId::kCuda);

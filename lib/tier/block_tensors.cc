@@ -28,7 +28,32 @@ void add_ffn(std::vector<TensorRef>* out, const LayerSpec& l) {
   if (f.kind == FfnKind::kDense) add(out, {&f.gate, &f.up, &f.down});
 }
 
+void add_products(std::vector<TensorRef>* out, const LayerSpec& l, BlockKind kind) {
+  const AttentionSpec& a = l.attention;
+  const DeltaNetSpec& d = l.delta;
+  const FfnSpec& f = l.ffn;
+  const bool dense = f.kind == FfnKind::kDense;
+  if (kind == BlockKind::kMixer) {
+    add(out, {&a.q, &a.k, &a.v, &a.o, &d.qkv, &d.gate, &d.alpha, &d.beta, &d.out});
+  }
+  if (kind == BlockKind::kFfn)
+    add(out, {&l.ple_gate, &l.ple_proj, &f.shared_gate, &f.shared_up, &f.shared_down});
+  if (kind == (dense ? BlockKind::kFfn : BlockKind::kExperts)) add(out, {&f.gate, &f.up, &f.down});
+}
+
 }  // namespace
+
+std::vector<TensorRef> block_products(const ModelSpec& spec, const Block& block) {
+  std::vector<TensorRef> out;
+  if (block.kind == BlockKind::kEmbedding) {
+    add(&out, {&spec.ple_model_proj});
+  } else if (block.kind == BlockKind::kHead) {
+    add(&out, {&spec.output});
+  } else {
+    add_products(&out, spec.layers[block.layer], block.kind);
+  }
+  return out;
+}
 
 std::vector<TensorRef> block_tensors(const ModelSpec& spec, const Block& block) {
   std::vector<TensorRef> out;

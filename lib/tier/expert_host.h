@@ -38,8 +38,10 @@ class ExpertHost {
   virtual ~ExpertHost() = default;
   /// Rows that one request may have.
   virtual uint32_t max_rows() const = 0;
-  virtual void compute(const ExpertRequest& request) = 0;
-  virtual void serve(ExpertLine& line) = 0;
+  virtual Status compute(const ExpertRequest& request) = 0;
+  /// Until next() says that there is none left. A failure, thrown or returned, ends the asking
+  /// tier's step with it.
+  virtual Status serve(ExpertLine& line) = 0;
 };
 
 }  // namespace sharpi

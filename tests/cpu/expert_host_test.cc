@@ -138,7 +138,7 @@ TEST_P(ExpertHosts, SumsAreRight) {
     Host host({recipe, true, GetParam(), 3});
     for (const uint32_t n : {1u, 2u, 8u, 9u, 33u}) {
       Rows rows(host.spec(), host.moe_layer(), n, n);
-      host->compute(rows.request);
+      ASSERT_TRUE(host->compute(rows.request).is_ok());
       for (uint32_t r = 0; r < n; ++r) {
         const std::vector<double> want = reference(host.spec(), rows, r);
         double size = 1e-3;
@@ -160,7 +160,7 @@ TEST_P(ExpertHosts, BitsAreThoseOfTheTiersOwnBlocks) {
       for (uint32_t n = 1; n <= 8; ++n) {
         Rows shared(host.spec(), host.moe_layer(), n, 10 + n),
             apart(host.spec(), host.moe_layer(), n, 10 + n);
-        host->compute(shared.request);
+        ASSERT_TRUE(host->compute(shared.request).is_ok());
         host.model().compute_experts(apart.request, host.workspace());
         ASSERT_EQ(std::memcmp(shared.y.data(), apart.y.data(), shared.y.size() * sizeof(float)), 0)
             << n << " rows, " << n_threads << " threads, exact " << exact;
@@ -203,7 +203,7 @@ TEST_P(ExpertHosts, ALineIsServedInOrder) {
     host.model().compute_experts(want[i].request, host.workspace());
   }
   Line requests(&line);
-  host->serve(requests);
+  ASSERT_TRUE(host->serve(requests).is_ok());
   EXPECT_EQ(requests.n_answers(), line.size());
   for (size_t i = 0; i < line.size(); ++i) {
     ASSERT_EQ(std::memcmp(line[i].y.data(), want[i].y.data(), line[i].y.size() * sizeof(float)), 0)

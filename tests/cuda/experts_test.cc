@@ -113,6 +113,35 @@ TEST_P(Experts, LayersArePlacedOneByOne) {
   }
 }
 
+/// Streamed prompts take the experts that have slots from there: not a bit differs, whatever is
+/// resident.
+TEST_P(Experts, StreamedPromptsDoNotDependOnSlots) {
+  const auto prompt = tokens(150);
+  const auto stream = [](sharpi_plan_params* p, sharpi_session_params*) {
+    p->stream_rows = 16;
+    p->n_chunk = 64;
+  };
+  std::vector<Logits> want;
+  for (const int32_t n_slots : {0, 1, 7, kAll}) {
+    const Loaded l = parted(n_slots, SHARPI_KV_F32, stream);
+    ASSERT_EQ(l.info.stream_rows, 16u);
+    for (int round = 0; round < 3; ++round) {
+      Chat chat(l.model.get());
+      std::vector<Logits> got;
+      for (size_t at = 0; at < prompt.size(); at += 50) {
+        chat.prefill(slice(prompt, at, at + 50), 50);
+        for (Logits& row : rows_of(chat, 50)) got.push_back(std::move(row));
+      }
+      if (want.empty()) want = got;
+      expect_same_rows(got, want, std::to_string(n_slots) + " slots");
+      for (int32_t t = 1; t < 40; ++t) chat.decode(t * 7);  // others become resident
+    }
+    if (n_slots == 7) {
+      EXPECT_GT(stats_of(l).n_promotions, 0u);
+    }
+  }
+}
+
 /// A row more or less per call takes another way through the GPU's and the CPU's products.
 TEST_P(Experts, EveryNumberOfRowsGivesTheSameLogits) {
   const auto prompt = tokens(96);

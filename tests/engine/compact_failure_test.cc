@@ -7,7 +7,7 @@
 #include <new>
 #include <set>
 
-#include "engine_case.h"
+#include "engine/engine_case.h"
 #include "support/needle.h"
 
 namespace {
@@ -69,31 +69,21 @@ class CompactFailure : public ::testing::Test {
  protected:
   void use(const test::ModelRecipe& recipe, uint32_t window = 16, uint32_t n_ctx = 256) {
     file_.emplace(recipe);
-    sharpi_context_params c;
-    sharpi_context_params_init(&c, sizeof c);
-    c.flags = SHARPI_CONTEXT_IGNORE_ENV;
-    c.n_threads = 2;
-    c.alloc = &HostMemory::take;
-    c.free = &HostMemory::give;
-    c.alloc_user_data = &memory_;
-    sharpi_context* context = nullptr;
-    sharpi_error e = SHARPI_ERROR_INIT;
-    ASSERT_EQ(sharpi_context_create(&c, &context, &e), SHARPI_OK) << text_of(e);
-    model_.reset();
-    context_.reset(context);
-    const auto setup = setup_with([=](sharpi_plan_params* p, sharpi_session_params* s) {
+    ModelSetup setup = setup_with([=](sharpi_plan_params* p, sharpi_session_params* s) {
       p->n_chunk = 32;
       s->n_ctx = n_ctx;
       s->capture_window = window;
     });
-    PlanPtr plan;
-    ASSERT_EQ(try_plan(context, file_->path(), setup, &plan, &e), SHARPI_OK) << text_of(e);
-    sharpi_model* model = nullptr;
-    ASSERT_EQ(sharpi_model_load(plan.get(), nullptr, nullptr, &model, &e), SHARPI_OK) << text_of(e);
-    model_.reset(model);
+    setup.edit_context = [this](sharpi_context_params* c) {
+      c->alloc = &HostMemory::take;
+      c->free = &HostMemory::give;
+      c->alloc_user_data = &memory_;
+    };
+    loaded_ = load(file_->path(), setup);
+    ASSERT_NE(loaded_.model, nullptr);
   }
   Chat read(uint32_t n) {
-    Chat chat(model_.get());
+    Chat chat(loaded_.model.get());
     chat.prefill(file_->tokens(n));
     return chat;
   }
@@ -104,8 +94,7 @@ class CompactFailure : public ::testing::Test {
 
   std::optional<MadeModel> file_;
   HostMemory memory_;
-  ContextPtr context_;
-  ModelPtr model_;
+  Loaded loaded_;
 };
 
 sharpi_compact_params request(sharpi_policy policy = SHARPI_POLICY_SNAPKV, uint32_t budget = 50) {
@@ -240,6 +229,7 @@ std::vector<Bad> bad_requests() {
   const auto keep = [](const std::vector<uint32_t>& rows) {
     return [&rows](P p) {
       p->policy = SHARPI_POLICY_KEEP;
+      p->budget = SHARPI_UNSET;
       p->keep = rows.data();
       p->n_keep = static_cast<uint32_t>(rows.size());
     };
@@ -318,7 +308,7 @@ TEST_F(CompactFailure, EveryBadRequestHasItsOwnSentence) {
 TEST_F(CompactFailure, WhatIsMissingIsNamed) {
   use(test::tiny_qwen3(), 0);
   sharpi_error e = SHARPI_ERROR_INIT;
-  const Chat empty(model_.get());
+  const Chat empty(loaded_.model.get());
   EXPECT_EQ(try_compact(empty, request(), &e), SHARPI_E_STATE);
   EXPECT_STREQ(e.text, "the session is empty");
   const Chat blind = read(100);
@@ -349,7 +339,7 @@ TEST_F(CompactFailure, AProbeLongerThanAChunkIsRefusedWithTheSession) {
   s.n_probe = 33;
   sharpi_session* out = nullptr;
   sharpi_error e = SHARPI_ERROR_INIT;
-  EXPECT_NE(sharpi_session_create(model_.get(), &s, &out, &e), SHARPI_OK);
+  EXPECT_NE(sharpi_session_create(loaded_.model.get(), &s, &out, &e), SHARPI_OK);
   EXPECT_EQ(out, nullptr);
 }
 

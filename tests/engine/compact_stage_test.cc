@@ -4,8 +4,7 @@
 #include <cstring>
 
 #include "cpu/cpu_backend.h"
-#include "engine/session.h"
-#include "engine_case.h"
+#include "engine/inner_engine.h"
 #include "support/faulty_tier.h"
 #include "support/session_rows.h"
 
@@ -28,40 +27,22 @@ class CompactStage : public ::testing::TestWithParam<test::ModelRecipe> {
   void SetUp() override {
     faults = Faults{};
     file_.emplace(GetParam());
-    sharpi_context_params c;
-    sharpi_context_params_init(&c, sizeof c);
-    c.flags = SHARPI_CONTEXT_IGNORE_ENV;
-    auto context = Context::create(c, &faulty_backends);
-    ASSERT_TRUE(context.is_ok()) << context.status().text();
-    context_ = context.take();
-    const auto spec = spec_of(file_->path());
-    ASSERT_TRUE(spec);
-    sharpi_session_params s;
-    sharpi_session_params_init(&s, sizeof s);
-    s.n_ctx = 256;
-    s.capture_window = 16;
-    sharpi_plan_params p;
-    sharpi_plan_params_init(&p, sizeof p);
-    p.n_gpu_layers = 0;
-    p.n_chunk = 32;
-    p.session = &s;
-    auto plan = make_plan(spec, context_->sizers(), p, {});
+    auto engine = InnerEngine::open(file_->path(), &faulty_backends);
+    ASSERT_TRUE(engine.is_ok()) << engine.status().text();
+    auto plan = engine.value().plan([](sharpi_plan_params* p, sharpi_session_params* s) {
+      s->capture_window = 16;
+      p->n_gpu_layers = 0;
+      p->n_chunk = 32;
+    });
     ASSERT_TRUE(plan.is_ok()) << plan.status().text();
     plan_ = plan.take();
-    auto model = Model::load(context_, plan_, nullptr);
+    auto model = Model::load(engine.value().context, plan_, nullptr);
     ASSERT_TRUE(model.is_ok()) << model.status().text();
     model_ = model.take();
   }
   std::unique_ptr<Session> read(uint32_t n) {
-    auto made = Session::create(model_, plan_->session);
-    EXPECT_TRUE(made.is_ok()) << made.status().text();
-    std::unique_ptr<Session> s = made.take();
-    sharpi_prefill_params p;
-    sharpi_prefill_params_init(&p, sizeof p);
-    uint32_t committed = 0;
-    const auto tokens = file_->tokens(n);
-    const Status done = s->prefill(tokens, p, &committed);
-    EXPECT_TRUE(done.is_ok()) << done.text();
+    std::unique_ptr<Session> s = make_session(model_, plan_->session);
+    if (s != nullptr) prefill(s.get(), file_->tokens(n));
     return s;
   }
   static std::vector<std::byte> blob(const Session& s) {
@@ -71,11 +52,7 @@ class CompactStage : public ::testing::TestWithParam<test::ModelRecipe> {
     EXPECT_TRUE(s.save(out.data(), out.size()).is_ok());
     return out;
   }
-  std::vector<float> logits(const Session& s) {
-    std::vector<float> out(model_->spec().n_vocab);
-    EXPECT_TRUE(s.logits(0, out.data()).is_ok());
-    return out;
-  }
+  Logits logits(const Session& s) const { return logits_of(s, model_->spec()); }
   static sharpi_compact_params request(sharpi_policy policy) {
     sharpi_compact_params p;
     sharpi_compact_params_init(&p, sizeof p);
@@ -86,7 +63,6 @@ class CompactStage : public ::testing::TestWithParam<test::ModelRecipe> {
     return p;
   }
   std::optional<MadeModel> file_;
-  std::shared_ptr<Context> context_;
   std::shared_ptr<const Plan> plan_;
   std::shared_ptr<Model> model_;
 };

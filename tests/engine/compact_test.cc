@@ -167,7 +167,7 @@ TEST_P(Compaction, DecodingAfterwardsEqualsAnEquivalentKeep) {
   told.prefill(needles_[1].prompt);
   compact(scored, compact_params(SHARPI_POLICY_GLOBAL, 200));
   const std::vector<uint32_t> rows = kept(scored, full_layers(scored)[0], 0);
-  sharpi_compact_params p = compact_params(SHARPI_POLICY_KEEP, 0);
+  sharpi_compact_params p = compact_params(SHARPI_POLICY_KEEP, SHARPI_UNSET);
   p.keep = rows.data();
   p.n_keep = static_cast<uint32_t>(rows.size());
   compact(told, p);

@@ -78,17 +78,13 @@ struct HostMemory {
     std::free(p);
   }
   ContextPtr context() {
-    sharpi_context_params p;
-    sharpi_context_params_init(&p, sizeof p);
-    p.flags = SHARPI_CONTEXT_IGNORE_ENV;
-    p.n_threads = 2;
-    p.alloc = &take;
-    p.free = &give;
-    p.alloc_user_data = this;
-    sharpi_context* out = nullptr;
-    sharpi_error e = SHARPI_ERROR_INIT;
-    EXPECT_EQ(sharpi_context_create(&p, &out, &e), SHARPI_OK) << text_of(e);
-    return ContextPtr(out);
+    ModelSetup setup;
+    setup.edit_context = [this](sharpi_context_params* p) {
+      p->alloc = &take;
+      p->free = &give;
+      p->alloc_user_data = this;
+    };
+    return make_context(setup);
   }
 };
 

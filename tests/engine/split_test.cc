@@ -3,8 +3,7 @@
 // so every split must give the very bits of one tier. Routes of few and many rows, the threshold,
 // sessions of several formats in one batch, what the model says about its segments.
 #include "cpu/cpu_backend.h"
-#include "engine/session.h"
-#include "engine_case.h"
+#include "engine/inner_engine.h"
 #include "support/faulty_tier.h"
 #include "support/second_tier.h"
 #include "support/session_rows.h"
@@ -35,31 +34,23 @@ class Split : public ::testing::TestWithParam<test::ModelRecipe> {
   void SetUp() override {
     faults = Faults{};
     file_.emplace(GetParam());
-    sharpi_context_params c;
-    sharpi_context_params_init(&c, sizeof c);
-    c.flags = SHARPI_CONTEXT_IGNORE_ENV;
-    auto context = Context::create(c, &two_backends);
-    ASSERT_TRUE(context.is_ok()) << context.status().text();
-    context_ = context.take();
-    spec_ = spec_of(file_->path());
-    ASSERT_TRUE(spec_);
+    auto engine = InnerEngine::open(file_->path(), &two_backends);
+    ASSERT_TRUE(engine.is_ok()) << engine.status().text();
+    context_ = engine.value().context;
+    spec_ = engine.value().spec;
   }
   Result<std::shared_ptr<Model>> open(int32_t layers, int32_t ffn, const PlanEdit& edit = {},
                                       const PlacementEdit& place = {}) {
-    sharpi_session_params s;
-    sharpi_session_params_init(&s, sizeof s);
-    s.n_ctx = 256;
-    s.k_dtype = s.v_dtype = SHARPI_KV_F32;
-    sharpi_plan_params p;
-    sharpi_plan_params_init(&p, sizeof p);
-    p.n_gpu_layers = layers;
-    p.n_gpu_ffn = ffn;
-    p.n_chunk = 64;
-    p.n_sessions = 4;
-    p.stream_rows = SHARPI_UNSET;
-    if (edit) edit(&p);
-    p.session = &s;
-    SHARPI_TRY_ASSIGN(auto plan, make_plan(spec_, context_->sizers(), p, {}));
+    const InnerEngine engine{context_, spec_};
+    SHARPI_TRY_ASSIGN(auto plan, engine.plan([&](sharpi_plan_params* p, sharpi_session_params* s) {
+      s->k_dtype = s->v_dtype = SHARPI_KV_F32;
+      p->n_gpu_layers = layers;
+      p->n_gpu_ffn = ffn;
+      p->n_chunk = 64;
+      p->n_sessions = 4;
+      p->stream_rows = SHARPI_UNSET;
+      if (edit) edit(p);
+    }));
     if (place) {
       auto moved = std::make_shared<Plan>(*plan);
       place(&moved->placement);
@@ -79,26 +70,9 @@ class Split : public ::testing::TestWithParam<test::ModelRecipe> {
                                    KvDtype kv = KvDtype::kF32) const {
     SessionShape shape = model->plan().session;
     for (KvDtypePair& d : shape.dtypes) d = {kv, kv};
-    auto made = Session::create(model, shape);
-    EXPECT_TRUE(made.is_ok()) << made.status().text();
-    return made.is_ok() ? made.take() : nullptr;
+    return make_session(model, shape);
   }
-  static void prefill(Session* s, const std::vector<int32_t>& tokens) {
-    sharpi_prefill_params p;
-    sharpi_prefill_params_init(&p, sizeof p);
-    uint32_t committed = 0;
-    const Status read = s->prefill(tokens, p, &committed);
-    ASSERT_TRUE(read.is_ok()) << read.text();
-  }
-  static void decode(Session* s, int32_t token) {
-    const Status read = s->decode(token);
-    ASSERT_TRUE(read.is_ok()) << read.text();
-  }
-  Logits logits(const Session& s) const {
-    Logits out(spec_->n_vocab);
-    EXPECT_TRUE(s.logits(0, out.data()).is_ok());
-    return out;
-  }
+  Logits logits(const Session& s) const { return logits_of(s, *spec_); }
   /// Logits after a prompt of a whole chunk and a part of one, and after each of three tokens.
   std::vector<Logits> talk(const std::shared_ptr<Model>& model) const {
     const auto s = session(model);

@@ -258,10 +258,22 @@ TEST_F(Truncate, ThePrefillFlagTakesACheckpoint) {
 }
 
 TEST_F(Truncate, CheckpointsNeedAHybridAndASessionThatHasThem) {
+  const auto refused = [&](const char* why) {
+    EXPECT_EQ(checkpoint(read(5)).status, SHARPI_E_UNSUPPORTED);
+    const Chat chat(loaded_.model.get());
+    sharpi_prefill_params p;
+    sharpi_prefill_params_init(&p, sizeof p);
+    p.flags = SHARPI_PREFILL_CHECKPOINT;
+    sharpi_error e = SHARPI_ERROR_INIT;
+    EXPECT_EQ(sharpi_session_prefill(chat.get(), tokens_.data(), 5, &p, nullptr, &e),
+              SHARPI_E_UNSUPPORTED);
+    EXPECT_NE(std::string(e.text).find(why), std::string::npos) << e.text;
+    EXPECT_EQ(chat.info().n_tokens, 0u) << "nothing was read";
+  };
   use(test::tiny_qwen3(), deterministic(2));
-  EXPECT_EQ(checkpoint(read(5)).status, SHARPI_E_UNSUPPORTED);
+  refused("no recurrent layers");
   use(test::tiny_qwen35(), deterministic(0));
-  EXPECT_EQ(checkpoint(read(5)).status, SHARPI_E_UNSUPPORTED);
+  refused("without checkpoints");
 }
 
 TEST_F(Truncate, AFullSessionRefusesAndGoesOnAfterACut) {

@@ -154,6 +154,10 @@ TEST_F(GiveWay, MeasuredRatesDecideWhereNoneAreGiven) {
   EXPECT_EQ(p->summary().n_gpu_layers, 7u);
   EXPECT_EQ(p->summary().pcie_rate, 1e6);
   EXPECT_EQ(must(spec, with(kCard, all - 1), &machine)->summary().n_gpu_layers, 8u);
+  // Nobody asks where the answer changes nothing: no block can be on the device, or one kind gives.
+  const SlowLink unused;
+  (void)must(spec, {.device = kPlenty, .device_budget = 1, .kv = SHARPI_KV_F32}, &unused);
+  EXPECT_EQ(unused.n_calls, 0);
 }
 
 TEST_F(GiveWay, ThePlanSaysWhatATokenReadsAndForHowLong) {

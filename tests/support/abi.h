@@ -64,6 +64,7 @@ struct ModelSetup {
   sharpi_cpu_isa isa = SHARPI_ISA_AUTO;
   bool use_env = false;
   std::function<void(sharpi_plan_params*, sharpi_session_params*)> edit;
+  std::function<void(sharpi_context_params*)> edit_context;
 };
 
 inline std::string text_of(const sharpi_error& e) {
@@ -85,6 +86,7 @@ inline ContextPtr make_context(const ModelSetup& setup) {
   p.n_threads = setup.n_threads;
   p.cpu_isa = setup.isa;
   p.flags = setup.use_env ? 0 : SHARPI_CONTEXT_IGNORE_ENV;
+  if (setup.edit_context) setup.edit_context(&p);
   sharpi_context* out = nullptr;
   sharpi_error e = SHARPI_ERROR_INIT;
   EXPECT_EQ(sharpi_context_create(&p, &out, &e), SHARPI_OK) << text_of(e);

@@ -83,6 +83,9 @@ static void test_plan_ranges(const fixture* f) {
   REFUSED(p.n_gpu_layers = 5, "n_gpu_layers"); /* the model has 4 */
   REFUSED(p.n_gpu_ffn = -2, "n_gpu_ffn -2");
   REFUSED(p.n_expert_slots = -2, "n_expert_slots -2");
+  REFUSED(p.n_gpu_experts = -2, "n_gpu_experts -2");
+  REFUSED(p.gpu_ends = 2, "gpu_ends 2");
+  REFUSED(p.stream_rows = 0x80000000u, "stream_rows 2147483648");
   REFUSED(p.arithmetic = 2, "arithmetic 2");
   REFUSED(p.deterministic = 2, "deterministic 2");
   REFUSED(p.n_chunk = 0, "n_chunk 0");
@@ -119,6 +122,13 @@ static void test_plan_ranges(const fixture* f) {
   REFUSED(s.n_draft = 17, "n_draft 17");
   REFUSED(s.n_probe = 2, "probe");
   REFUSED((s.n_probe = 65537, s.probe = probe), "n_probe 65537");
+  /* What nothing would read is not taken. */
+  REFUSED((s.n_probe = 1, s.probe = probe), "n_probe is 1 without a kv_budget");
+  REFUSED((s.n_probe = 1, s.probe = probe, s.prompt_budget = 64),
+          "n_probe is 1 without a kv_budget");
+  REFUSED(s.policy = SHARPI_POLICY_SPAN, "policy is 5 without a kv_budget or prompt_budget");
+  REFUSED(s.sinks = 3, "sinks is 3 without");
+  REFUSED(s.recency = 9, "recency is 9 without");
 #undef REFUSED
 }
 

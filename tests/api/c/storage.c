@@ -89,6 +89,7 @@ static void test_compaction(const fixture* f) {
   EXPECT(SHARPI_OK, sharpi_session_prefill(s, some_tokens(), 32, NULL, NULL, &err));
   sharpi_compact_params p;
   const uint32_t keep[3] = {1, 5, 9}, unsorted[3] = {1, 5, 5};
+  const int32_t probe[1] = {1};
 #define REFUSED(change, name)                                                     \
   do {                                                                            \
     sharpi_compact_params_init(&p, sizeof p);                                     \
@@ -108,6 +109,19 @@ static void test_compaction(const fixture* f) {
   REFUSED((p.n_keep = 3, p.keep = keep), "n_keep");
   REFUSED((p.policy = SHARPI_POLICY_KEEP, p.n_keep = 3), "keep");
   REFUSED((p.policy = SHARPI_POLICY_KEEP, p.n_keep = 3, p.keep = unsorted), "keep[2]");
+  REFUSED((p.policy = SHARPI_POLICY_KEEP, p.n_keep = 3, p.keep = keep), "budget is 16");
+  REFUSED((p.policy = SHARPI_POLICY_KEEP, p.n_keep = 3, p.keep = keep, p.budget = SHARPI_UNSET,
+           p.sinks = 2),
+          "sinks is 2");
+  REFUSED((p.policy = SHARPI_POLICY_KEEP, p.n_keep = 3, p.keep = keep, p.budget = SHARPI_UNSET,
+           p.window = 2),
+          "window is 2");
+  REFUSED((p.policy = SHARPI_POLICY_KEEP, p.n_keep = 3, p.keep = keep, p.budget = SHARPI_UNSET,
+           p.n_probe = 1, p.probe = probe),
+          "n_probe is 1");
+  REFUSED((p.n_probe = 1, p.probe = probe, p.window = 2), "window is 2: a probe");
+  REFUSED((p.policy = SHARPI_POLICY_GLOBAL, p.layer_budget = SHARPI_LAYER_BUDGET_PYRAMID),
+          "layer_budget is 1");
   REFUSED(p.recency = 17, "recency 17");
   REFUSED(p.sinks = 17, "sinks 17");
   REFUSED(p.window = 0, "window 0");

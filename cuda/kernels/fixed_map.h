@@ -1,0 +1,33 @@
+// SPDX-License-Identifier: MIT
+// Where the parts of a row in fixed point (fixed_product.cuh) lie in shared memory.
+// Thread rule: pure functions.
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include <cstdint>
+
+#include "gguf/ggml_type.h"
+
+namespace sharpi::cuda {
+
+/// Byte offsets of the parts of a staged row.
+struct FixedMap {
+  uint32_t sums, inverse, squares, bytes;  // from 512 bytes a unit of high and low bytes on
+};
+__host__ __device__ inline FixedMap fixed_map(uint32_t units) {
+  FixedMap m;
+  m.sums = units * 512;               // [unit][8] f32: of 32 columns
+  m.inverse = m.sums + units * 32;    // [unit] f32
+  m.squares = m.inverse + units * 4;  // [unit] f32
+  m.bytes = m.squares + units * 4;
+  return m;
+}
+
+/// The types that have a fixed-point product.
+constexpr bool has_fixed_product(GgmlType type) {
+  return type == GgmlType::kQ4_K || type == GgmlType::kQ5_K || type == GgmlType::kQ6_K ||
+         type == GgmlType::kQ4_0 || type == GgmlType::kQ8_0;
+}
+
+}  // namespace sharpi::cuda

@@ -1,0 +1,21 @@
+// SPDX-License-Identifier: MIT
+// The kernels that calls go to, in words, from the same choice that the launchers make. For
+// statistics; products have matmul_path() in matmul.h. Thread rule: pure functions.
+#pragma once
+
+#include <cstdint>
+
+namespace sharpi::cuda {
+
+struct DeltaNetShape;
+struct KvLayer;
+struct MatmulConfig;
+
+/// Of launch_moe with n_rows rows.
+const char* moe_path(const MatmulConfig& config, uint32_t n_rows);
+/// Of launch_attention with few rows (and decode of any batch) or with many.
+const char* attention_path(const MatmulConfig& config, const KvLayer& kv, bool few_rows);
+/// Of launch_delta_net on a prompt; steps are always the recurrence.
+const char* delta_net_path(const MatmulConfig& config, const DeltaNetShape& shape);
+
+}  // namespace sharpi::cuda

@@ -1,0 +1,121 @@
+// SPDX-License-Identifier: MIT
+// Steps of one row on a GPU, token by token against the goldens: in chains, and launch by launch
+// where shared memory has no room for them; the model says which of both it does.
+#include "cuda/cuda_backend.h"
+#include "cuda/device.h"
+#include "engine/engine_case.h"
+#include "engine/session.h"
+
+namespace sharpi::testing {
+namespace {
+
+/// The device that the factory of the engine's context hands out.
+std::shared_ptr<cuda::Device> g_device;
+
+Result<std::vector<std::unique_ptr<Backend>>> only_device(const BackendOptions&) {
+  std::vector<std::unique_ptr<Backend>> out;
+  out.push_back(cuda::make_backend(g_device));
+  return out;
+}
+
+class Chains : public ModelTest {
+ protected:
+  void SetUp() override {
+    std::string why;
+    auto devices = cuda::find_devices(&why);
+    if (devices.empty()) GTEST_SKIP() << "no CUDA device: " << why;
+    g_device = devices[0];
+    if (g_device->capability() < 90) GTEST_SKIP() << "no chains before compute capability 9.0";
+    ModelTest::SetUp();
+  }
+  void TearDown() override { g_device.reset(); }
+
+  Status load_model(std::shared_ptr<Model>* out) {
+    sharpi_context_params c;
+    sharpi_context_params_init(&c, sizeof c);
+    SHARPI_TRY_ASSIGN(auto context, Context::create(c, &only_device));
+    SHARPI_TRY_ASSIGN(auto file, GgufFile::open(path()));
+    SHARPI_TRY_ASSIGN(spec_, load_model_spec(std::move(file)));
+    sharpi_session_params s;
+    sharpi_session_params_init(&s, sizeof s);
+    s.n_ctx = 1024;  // the longest case has 879 tokens
+    s.k_dtype = s.v_dtype = SHARPI_KV_F32;
+    sharpi_plan_params p;
+    sharpi_plan_params_init(&p, sizeof p);
+    p.session = &s;
+    p.n_gpu_layers = p.n_gpu_ffn = static_cast<int32_t>(spec_->n_layers());
+    p.arithmetic = SHARPI_ARITHMETIC_FAST;
+    p.host_budget = 1ull << 32;
+    SHARPI_TRY_ASSIGN(auto plan, make_plan(spec_, context->sizers(), p, {}));
+    SHARPI_TRY_ASSIGN(*out, Model::load(context, plan, {}));
+    return Status::ok();
+  }
+
+  /// Every token of every case as a step of its own.
+  std::vector<Logits> steps(const std::shared_ptr<Model>& model) {
+    std::vector<Logits> rows;
+    for (const GoldenCase& g : golden_.cases) {
+      auto made = Session::create(model, model->plan().session);
+      EXPECT_TRUE(made.is_ok()) << made.status().text();
+      if (!made.is_ok()) return rows;
+      const std::unique_ptr<Session> session = made.take();
+      for (const int32_t token : g.tokens) {
+        const Status done = session->decode(token);
+        EXPECT_TRUE(done.is_ok()) << done.text();
+        rows.emplace_back(spec_->n_vocab);
+        EXPECT_TRUE(session->logits(0, rows.back().data()).is_ok());
+      }
+    }
+    return rows;
+  }
+
+  void expect_goldens(const std::vector<Logits>& rows, const char* what) {
+    size_t at = 0, equal = 0, clear = 0, clear_equal = 0;
+    for (const GoldenCase& g : golden_.cases) {
+      for (size_t p = 0; p < g.tokens.size(); ++p, ++at) {
+        ASSERT_LT(at, rows.size());
+        const bool same = best_of(rows[at]) == static_cast<size_t>(g.top5[p][0]);
+        const bool wide = g.top5_logits[p][0] - g.top5_logits[p][1] > 0.25f;
+        equal += same ? 1 : 0;
+        clear += wide ? 1 : 0;
+        clear_equal += wide && same ? 1 : 0;
+      }
+    }
+    EXPECT_GE(static_cast<double>(equal), 0.95 * static_cast<double>(at)) << what;
+    EXPECT_GE(static_cast<double>(clear_equal), 0.995 * static_cast<double>(clear)) << what;
+  }
+
+  std::shared_ptr<const ModelSpec> spec_;
+};
+
+TEST_P(Chains, GiveTheGoldensWithAndWithoutRoom) {
+  std::vector<Logits> chained, apart;
+  {
+    std::shared_ptr<Model> model;
+    const Status loaded = load_model(&model);
+    ASSERT_TRUE(loaded.is_ok()) << loaded.text();
+    EXPECT_NE(model->paths().find("steps of one row: fixed point, chained"), std::string::npos)
+        << model->paths();
+    EXPECT_EQ(model->paths().find("room"), std::string::npos) << model->paths();
+    chained = steps(model);
+    expect_goldens(chained, "chained");
+  }
+  {
+    g_device->limit_chains(16 << 10);
+    std::shared_ptr<Model> model;
+    const Status loaded = load_model(&model);
+    ASSERT_TRUE(loaded.is_ok()) << loaded.text();
+    EXPECT_NE(model->paths().find("steps of one row: launch by launch, no room for chains"),
+              std::string::npos)
+        << model->paths();
+    apart = steps(model);
+    expect_goldens(apart, "apart");
+  }
+  expect_same_argmax(apart, chained, "apart and chained");
+}
+
+INSTANTIATE_TEST_SUITE_P(Cuda, Chains,
+                         ::testing::Values("tiny-qwen3", "tiny-gemma4kv", "tiny-qwen35"));
+
+}  // namespace
+}  // namespace sharpi::testing

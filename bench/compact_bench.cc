@@ -187,7 +187,7 @@ void compact(benchmark::State& state) {
   state.counters["held_mib_before"] = static_cast<double>(last.held_before) / (1 << 20);
   state.counters["held_mib_after"] = static_cast<double>(last.held_after) / (1 << 20);
 }
-BENCHMARK(compact)->UseManualTime()->Iterations(5)->Unit(benchmark::kMillisecond);
+BENCHMARK(compact)->UseManualTime()->Iterations(3)->Unit(benchmark::kMillisecond);
 
 /// Rounds on the whole and on the compacted session alternate, because such machines are noisy; the
 /// medians are the result, that of the paired ratios for the gain.

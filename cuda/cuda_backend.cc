@@ -44,9 +44,9 @@ class CudaBackend final : public Backend, public TierSizer {
         CudaSession::plan_rows(device_->index(), spec, placement, model, session);
     const uint32_t queries = score_queries(session);
     if (queries == 0) return rows;
-    for (const MemoryRow& r :
-         score_rows(device_->index(), spec, placement, session.capacity(model.n_chunk), queries,
-                    policy_needs_values(session.policy))) {
+    for (const MemoryRow& r : score_rows(device_->index(), spec, placement,
+                                         {session.capacity(model.n_chunk), queries, session.n_ctx,
+                                          policy_needs_values(session.policy)})) {
       rows.push_back(r);
     }
     return rows;

@@ -13,10 +13,13 @@
 #include <vector>
 
 #include "cuda/cuda_experts.h"
+#include "cuda/cuda_score.h"
 #include "cuda/cuda_store.h"
 #include "cuda/cuda_workspace.h"
 #include "cuda/kernels/chain.h"
 #include "cuda/kernels/elementwise.h"
+#include "cuda/kernels/kv_score.h"
+#include "cuda/kernels/kv_select.h"
 #include "cuda/kernels/matmul.h"
 #include "cuda/kernels/moe_step.h"
 #include "cuda/weight_stream.h"
@@ -72,10 +75,9 @@ struct Pass {
   uint32_t n_rows() const { return batch.n_rows; }
 };
 
-/// Bytes of a scoring scratch for up to n_slots rows and n_queries queries (cuda_score.cc).
+/// What a scoring scratch takes (cuda_score.cc).
 std::vector<MemoryRow> score_rows(uint32_t device, const ModelSpec& spec,
-                                  const Placement& placement, uint32_t n_slots, uint32_t n_queries,
-                                  bool values);
+                                  const Placement& placement, const ScoreShape& shape);
 
 class CudaModel final : public TierModel {
  public:
@@ -91,8 +93,15 @@ class CudaModel final : public TierModel {
   Status run(const Segment& segment, const Submission& rows, Workspace& workspace) override;
   Status score(TierSession& session, const ScoreRequest& request, ScoreScratch& scratch,
                LayerScores* out) const override;
-  Result<std::unique_ptr<ScoreScratch>> create_score_scratch(uint32_t n_slots, uint32_t n_queries,
-                                                             bool values) const override;
+  Result<std::unique_ptr<ScoreScratch>> create_score_scratch(
+      const ScoreShape& shape) const override;
+  bool chooses() const override { return true; }
+  Status hold_scores(TierSession& session, const ScoreRequest& request, sharpi_policy policy,
+                     ScoreScratch& scratch) const override;
+  Status share_hits(const KvLedger& ledger, ScoreScratch& scratch,
+                    std::span<float> shared) const override;
+  Status choose(const KvLedger& ledger, std::span<const ChooseRequest> layers,
+                std::span<const float> shared, ScoreScratch& scratch) const override;
   void use_expert_host(Workspace& workspace, ExpertHost* host) override;
   bool expert_stats(sharpi_expert_stats* out) const override;
   std::vector<uint64_t> expert_uses(uint32_t layer) const override;
@@ -118,6 +127,17 @@ class CudaModel final : public TierModel {
   }
   Lane lane(const Pass& p) const { return {p.ws.lane(), p.config.pdl}; }
   Status upload_ropes();
+  // cuda_score.cc, cuda_choose.cc
+  Status send_queries(const ScoreRequest& request, CudaScoreScratch& s,
+                      const CudaScoreScratch::Layer& layer, ScoreParams* t) const;
+  Status start_score(CudaSession& own, const ScoreRequest& request, CudaScoreScratch& s,
+                     const ScoreOut& out) const;
+  Status send_positions(const KvLedger& ledger, const CudaScoreScratch& s,
+                        const CudaScoreScratch::Layer& layer, RowPositions* out) const;
+  Status send_lists(const KvLedger& ledger, std::span<const ChooseRequest> layers,
+                    CudaScoreScratch& s, SelectParams* out) const;
+  Status read_lists(const KvLedger& ledger, std::span<const ChooseRequest> layers,
+                    CudaScoreScratch& s) const;
   uint32_t format_of(const SessionShape& shape);
   /// Chains fetch weights while what comes before them still runs, so their steps overlap.
   const MatmulConfig& step_config(uint32_t n_rows) const {

@@ -5,8 +5,11 @@
 // Thread rule: one call at a time.
 #pragma once
 
+#include <atomic>
 #include <functional>
 #include <memory>
+#include <mutex>
+#include <span>
 #include <vector>
 
 #include "base/thread_pool.h"
@@ -20,8 +23,14 @@ namespace sharpi::cuda {
 struct StagedCopyShape {
   uint64_t slot_bytes = 0;
   uint32_t n_slots = 0;
-  uint32_t n_threads = 1;  // that read the file, the caller included
+  uint32_t n_threads = 1;  // that read the file, the caller included; at most 3/4 of the CPUs
   uint64_t bytes() const { return slot_bytes * n_slots; }  // pinned, and the same on the device
+};
+
+/// A tensor and where it goes, in its device layout.
+struct StagedItem {
+  TensorRef tensor;
+  std::byte* to = nullptr;
 };
 
 class StagedCopy {
@@ -31,12 +40,16 @@ class StagedCopy {
                                                     const StagedCopyShape& shape, const char* what);
 
   /// Sends a tensor to `to`, in its device layout, once `after` has happened (null = at once).
-  /// Returns when the last piece is on its way; `advance` hears of every piece's bytes.
-  Status send(const TensorRef& tensor, std::byte* to, cudaEvent_t after,
-              const std::function<Status(uint64_t)>& advance);
+  /// Returns when the last piece is on its way. The threads fill one slot after the other together.
+  Status send(const TensorRef& tensor, std::byte* to, cudaEvent_t after);
   /// Bytes [first, last) of it alone: whole panels, to `to` + first.
   Status send_part(const TensorRef& tensor, uint64_t first, uint64_t last, std::byte* to,
-                   cudaEvent_t after, const std::function<Status(uint64_t)>& advance);
+                   cudaEvent_t after);
+  /// Sends many tensors. The threads do not meet: whoever finishes a slot sends it, and the others
+  /// are in the next ones by then. `advance` hears of bytes on their way, on the caller's thread,
+  /// and may end it.
+  Status send_all(std::span<const StagedItem> items,
+                  const std::function<Status(uint64_t)>& advance);
   /// Work enqueued on `stream` from now on sees everything that was sent.
   Status join(cudaStream_t stream) const;
   /// Waits until everything has arrived.
@@ -47,12 +60,27 @@ class StagedCopy {
     std::byte* pinned = nullptr;
     std::byte* staged = nullptr;
     Event done;
-    bool busy = false;
+    bool busy = false;  // `done` was recorded
     Stream stream;
+    // Of one send_all(): pieces that were sent from here, the piece that may be filled in, plus
+    // one, and its parts that nobody has finished.
+    std::atomic<uint64_t> sent{0}, open{0};
+    std::atomic<uint32_t> left{0};
   };
+  /// Consecutive bytes of a tensor that fit a slot: whole panels where it is tiled.
+  struct Piece {
+    uint32_t item = 0;
+    bool tiles = false;
+    uint64_t at = 0, bytes = 0;
+  };
+  struct Call;
   StagedCopy() = default;
-  Status send_piece(const TensorRef& tensor, bool tiles, uint64_t at, uint64_t n, std::byte* to,
-                    cudaEvent_t after);
+  Result<uint64_t> piece_bytes(const TensorRef& tensor, bool* tiles) const;
+  Status cut(std::span<const StagedItem> items);
+  void fill(Call* call);
+  bool open_slot(Call* call, uint64_t piece);
+  Status free_slot(Slot* slot) const;
+  Status send_piece(const StagedItem& item, const Piece& piece, Slot* slot, cudaEvent_t after);
 
   const Device* device_ = nullptr;
   StagedCopyShape shape_;
@@ -60,7 +88,8 @@ class StagedCopy {
   PinnedBuffer pinned_;
   DeviceBuffer staged_;
   std::vector<Slot> slots_;  // after the buffers: their streams' work must end before those go
-  uint32_t next_ = 0;
+  uint32_t next_ = 0;        // slot of the next send_part()
+  std::vector<Piece> pieces_;
 };
 
 }  // namespace sharpi::cuda

@@ -113,7 +113,7 @@ Status WeightStream::load(uint32_t layer, const ExpertSlots* experts, cudaStream
 Status WeightStream::send(const TensorRef& t, const ExpertSlots::Residents& residents,
                           cudaEvent_t after) {
   std::byte* to = memory_.data() + plan_.offset_of.at(t.tensor);
-  if (residents.data == nullptr || t.n_experts > kMaxExperts) return copy_->send(t, to, after, {});
+  if (residents.data == nullptr || t.n_experts > kMaxExperts) return copy_->send(t, to, after);
   GatherExpertsParams g;
   g.slots = residents.data;
   g.stride = residents.stride;
@@ -128,7 +128,7 @@ Status WeightStream::send(const TensorRef& t, const ExpertSlots::Residents& resi
   uint64_t first = 0;
   for (uint32_t i = 0; i <= g.n; ++i) {
     const uint64_t last = i == g.n ? t.bytes() : g.expert[i] * g.bytes;
-    SHARPI_TRY(copy_->send_part(t, first, last, to, after, {}));
+    SHARPI_TRY(copy_->send_part(t, first, last, to, after));
     first = last + g.bytes;
   }
   return Status::ok();

@@ -7,9 +7,9 @@
 namespace sharpi::cuda {
 namespace {
 
-constexpr uint64_t kStage = 32ull << 20;  // of each staging area at most: streams at full rate
-constexpr uint32_t kStages = 2;           // one is filled while the other crosses the bus
-constexpr uint32_t kCopyThreads = 4;      // one core reads the page cache slower than the bus takes
+constexpr uint64_t kStage = 8ull << 20;  // of a slot at most: the bus runs at full rate
+constexpr uint32_t kStages = 8;          // several wait for the bus while one is filled
+constexpr uint32_t kCopyThreads = 8;     // fewer read the page cache slower than the bus takes
 
 StagedCopyShape load_shape(const WeightPlan& plan) {
   return {plan.stage, kStages, kCopyThreads};
@@ -108,11 +108,10 @@ Result<std::unique_ptr<Weights>> Weights::load(Device& device, WeightPlan plan,
       return Status::error(Code::kCancelled, "load cancelled");
     return Status::ok();
   };
-  Status sent;
-  for (const WeightItem& item : w->plan_.items) {
-    sent = copy->send(item.ref, w->memory_.data() + item.offset, nullptr, advance);
-    if (!sent.is_ok()) break;
-  }
+  std::vector<StagedItem> items;
+  for (const WeightItem& item : w->plan_.items)
+    items.push_back({item.ref, w->memory_.data() + item.offset});
+  const Status sent = copy->send_all(items, advance);
   const Status finished = copy->wait();  // also after a failure: staging is in use until then
   SHARPI_TRY(sent);
   SHARPI_TRY(finished);

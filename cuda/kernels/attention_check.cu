@@ -307,6 +307,7 @@ int main(int argc, char** argv) {
     check_deltas(config);
     std::printf("delta net: %d passed, %d failed\n", g_passed, g_failed);
     check_states();
+    check_selections(g_extent != Extent::kAll);
     std::printf("all: %d passed, %d failed\n", g_passed, g_failed);
   }
   for (int i = 1; i <= 6; ++i) {
@@ -315,6 +316,7 @@ int main(int argc, char** argv) {
   if (wants("bench")) {
     bench_deltas(config);
     bench_states();
+    bench_selections();
     bench_attentions(config);
   }
   return g_failed == 0 ? 0 : 1;

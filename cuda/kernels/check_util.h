@@ -205,8 +205,10 @@ constexpr double kBandwidth = 4.2e12;  // bytes per second, measured copy rate o
 void check_qkvs();
 void check_deltas(const MatmulConfig& config);
 void check_states();  // scoring, moves
+void check_selections(bool small);
 void bench_deltas(const MatmulConfig& config);
 void bench_states();
+void bench_selections();
 void bench_attentions(const MatmulConfig& config);
 void bench_attention_one(const MatmulConfig& config, int which);  // for a profiler
 

@@ -258,6 +258,8 @@ void check_states() {
   for (const KvDtype d : {KvDtype::kF32, KvDtype::kBf16, KvDtype::kQ8_0}) {
     check_score({8, 2, 128, 1000, 13, 16, d});
     check_score({6, 1, 256, 777, 64, 64, d});
+    check_score({24, 4, 256, 3001, 64, 64, d});
+    check_score({12, 3, 192, 520, 50, 64, d});
     check_score({16, 1, 512, 300, 5, 7, d});
     check_score({4, 4, 64, 10, 16, 16, d});
     check_score({2, 2, 80, 65, 3, 3, d});

@@ -46,8 +46,8 @@ class CpuModel final : public TierModel {
   Status run(const Segment& segment, const Submission& rows, Workspace& workspace) override;
   Status score(TierSession& session, const ScoreRequest& request, ScoreScratch& scratch,
                LayerScores* out) const override;
-  Result<std::unique_ptr<ScoreScratch>> create_score_scratch(uint32_t n_slots, uint32_t n_queries,
-                                                             bool values) const override;
+  Result<std::unique_ptr<ScoreScratch>> create_score_scratch(
+      const ScoreShape& shape) const override;
   Result<std::unique_ptr<ExpertHost>> create_expert_host(Workspace& workspace) override;
   std::vector<MemoryRow> memory_rows() const override;
   std::string paths() const override;

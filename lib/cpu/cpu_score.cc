@@ -84,9 +84,9 @@ std::vector<MemoryRow> score_rows(const ModelSpec& spec, const Placement& placem
                                     : score_sizes(w, n_threads, n_slots, n_queries, values).total);
 }
 
-Result<std::unique_ptr<ScoreScratch>> CpuModel::create_score_scratch(uint32_t n_slots,
-                                                                     uint32_t n_queries,
-                                                                     bool values) const {
+Result<std::unique_ptr<ScoreScratch>> CpuModel::create_score_scratch(
+    const ScoreShape& shape) const {
+  const auto [n_slots, n_queries, n_positions, values] = shape;
   auto out = std::make_unique<CpuScoreScratch>();
   const Widest w = widest(spec(), plan_->placement);
   const ScoreSizes s = score_sizes(w, pool_->size(), n_slots, n_queries, values);

@@ -95,8 +95,8 @@ Result<std::unique_ptr<Session>> Session::create(std::shared_ptr<const Model> mo
     if (s->scratch_queries_ == 0) break;
     SHARPI_TRY_ASSIGN(
         std::unique_ptr<ScoreScratch> scratch,
-        tier->create_score_scratch(s->shape_.capacity(s->model_->plan().model.n_chunk),
-                                   s->scratch_queries_, s->scratch_values_));
+        tier->create_score_scratch({s->shape_.capacity(s->model_->plan().model.n_chunk),
+                                    s->scratch_queries_, s->shape_.n_ctx, s->scratch_values_}));
     s->score_scratch_.push_back(std::move(scratch));
   }
   if (s->scratch_queries_ != 0) s->take_tables();

@@ -103,12 +103,18 @@ class Session {
   ScoreScratch* scratch_for(const CompactRequest& r,
                             std::vector<std::unique_ptr<ScoreScratch>>* own, size_t tier,
                             Status* status);
+  size_t mixer_tier(uint32_t layer) const;
+  ScoreRequest score_request(const CompactRequest& r, uint32_t layer) const;
   Status score_layer(const CompactRequest& r, uint32_t layer, LayerScores* out);
   Status layer_budgets(const CompactRequest& r, std::span<const uint32_t> layers,
                        std::vector<uint32_t>* out);
   Status select_global(const CompactRequest& r, std::span<const uint32_t> layers,
                        std::vector<KvMove>* moves);
+  Status score_for_hits(const CompactRequest& r, uint32_t layer);
   Status score_all_layers(const CompactRequest& r, std::span<const uint32_t> layers);
+  Status choose_on_tiers(const CompactRequest& r, std::span<const uint32_t> layers,
+                         std::span<const uint32_t> budgets);
+  Status choose_here(const CompactRequest& r, uint32_t layer, const PolicyParams& p);
   Status check_heads_apart(std::span<const uint32_t> layers) const;
   Status select_per_head(const CompactRequest& r, std::span<const uint32_t> layers,
                          std::vector<KvMove>* moves);

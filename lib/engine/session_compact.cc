@@ -18,6 +18,10 @@ double since(std::chrono::steady_clock::time_point start) {
 
 }  // namespace
 
+size_t Session::mixer_tier(uint32_t layer) const {
+  return model_->tier_index(model_->plan().placement.mixer[layer]);
+}
+
 std::vector<uint32_t> Session::compactable_layers() const {
   std::vector<uint32_t> out;
   for (uint32_t l = 0; l < model_->spec().n_layers(); ++l) {
@@ -69,8 +73,8 @@ ScoreScratch* Session::scratch_for(const CompactRequest& r,
   if (priced) return score_scratch_[tier].get();
   own->resize(tiers_.size());
   if ((*own)[tier] == nullptr) {
-    auto made =
-        model_->tiers()[tier]->create_score_scratch(ledger_.max_slots(), r.n_queries, values);
+    auto made = model_->tiers()[tier]->create_score_scratch(
+        {ledger_.max_slots(), r.n_queries, shape_.n_ctx, values});
     if (!made.is_ok()) {
       *status = made.take_status();
       return nullptr;
@@ -80,11 +84,7 @@ ScoreScratch* Session::scratch_for(const CompactRequest& r,
   return (*own)[tier].get();
 }
 
-Status Session::score_layer(const CompactRequest& r, uint32_t layer, LayerScores* out) {
-  const size_t tier = model_->tier_index(model_->plan().placement.mixer[layer]);
-  Status status;
-  ScoreScratch* scratch = scratch_for(r, &call_scratch_, tier, &status);
-  if (scratch == nullptr) return status;
+ScoreRequest Session::score_request(const CompactRequest& r, uint32_t layer) const {
   ScoreRequest q;
   q.layer = layer;
   q.ledger = &ledger_;
@@ -93,7 +93,15 @@ Status Session::score_layer(const CompactRequest& r, uint32_t layer, LayerScores
   q.first_position = r.first_position;
   q.values = policy_needs_values(r.policy);
   q.half_life = policy_half_life(r.policy);
-  return model_->tiers()[tier]->score(*tiers_[tier], q, *scratch, out);
+  return q;
+}
+
+Status Session::score_layer(const CompactRequest& r, uint32_t layer, LayerScores* out) {
+  const size_t tier = mixer_tier(layer);
+  Status status;
+  ScoreScratch* scratch = scratch_for(r, &call_scratch_, tier, &status);
+  if (scratch == nullptr) return status;
+  return model_->tiers()[tier]->score(*tiers_[tier], score_request(r, layer), *scratch, out);
 }
 
 namespace {
@@ -159,21 +167,67 @@ Status Session::select_global(const CompactRequest& r, std::span<const uint32_t>
   return Status::ok();
 }
 
-Status Session::score_all_layers(const CompactRequest& r, std::span<const uint32_t> layers) {
+Status Session::score_for_hits(const CompactRequest& r, uint32_t layer) {
   const std::span<float> shared = tables_.shared();
-  std::fill(shared.begin(), shared.end(), 0.0f);
-  for (size_t i = 0; i < layers.size(); ++i) {
-    SHARPI_TRY(keep_going(r, i, layers.size()));
-    LayerScores s;
-    SHARPI_TRY(score_layer(r, layers[i], &s));
-    std::copy(s.max, s.max + uint64_t{s.n_kv_heads} * s.n_slots, tables_.scores(layers[i]));
-    for (uint32_t h = 0; h < s.n_kv_heads; ++h) {
-      const float* top = s.max + uint64_t{h} * s.n_slots;
-      for (uint32_t t = 0; t < s.n_slots; ++t) {
-        float& at = shared[ledger_.position(layers[i], h, t)];
-        at = std::max(at, top[t]);
-      }
+  LayerScores s;
+  SHARPI_TRY(score_layer(r, layer, &s));
+  std::copy(s.max, s.max + uint64_t{s.n_kv_heads} * s.n_slots, tables_.scores(layer));
+  for (uint32_t h = 0; h < s.n_kv_heads; ++h) {
+    const float* top = s.max + uint64_t{h} * s.n_slots;
+    for (uint32_t t = 0; t < s.n_slots; ++t) {
+      float& at = shared[ledger_.position(layer, h, t)];
+      at = std::max(at, top[t]);
     }
+  }
+  return Status::ok();
+}
+
+Status Session::score_all_layers(const CompactRequest& r, std::span<const uint32_t> layers) {
+  const bool shares = policy_shares_hits(r.policy);
+  const std::span<float> shared = tables_.shared();
+  if (shares) std::fill(shared.begin(), shared.end(), 0.0f);
+  for (size_t i = 0; i < layers.size(); ++i) {
+    const size_t tier = mixer_tier(layers[i]);
+    const TierModel& model = *model_->tiers()[tier];
+    if (!model.chooses() && !shares) continue;  // scored when its rows are chosen
+    SHARPI_TRY(keep_going(r, i, layers.size()));
+    if (!model.chooses()) {
+      SHARPI_TRY(score_for_hits(r, layers[i]));
+      continue;
+    }
+    Status status;
+    ScoreScratch* scratch = scratch_for(r, &call_scratch_, tier, &status);
+    if (scratch == nullptr) return status;
+    SHARPI_TRY(model.hold_scores(*tiers_[tier], score_request(r, layers[i]), r.policy, *scratch));
+  }
+  for (size_t t = 0; shares && t < tiers_.size(); ++t) {
+    const TierModel& model = *model_->tiers()[t];
+    if (!model.chooses()) continue;
+    Status status;
+    ScoreScratch* scratch = scratch_for(r, &call_scratch_, t, &status);
+    if (scratch == nullptr) return status;
+    SHARPI_TRY(model.share_hits(ledger_, *scratch, shared));
+  }
+  return Status::ok();
+}
+
+Status Session::choose_on_tiers(const CompactRequest& r, std::span<const uint32_t> layers,
+                                std::span<const uint32_t> budgets) {
+  const bool shares = policy_shares_hits(r.policy);
+  for (size_t t = 0; t < tiers_.size(); ++t) {
+    const TierModel& model = *model_->tiers()[t];
+    std::vector<ChooseRequest> own;
+    for (size_t i = 0; model.chooses() && i < layers.size(); ++i) {
+      if (mixer_tier(layers[i]) != t) continue;
+      own.push_back(
+          {layers[i], r.for_layer(budgets[i]), tables_.keep(layers[i]), tables_.stride()});
+    }
+    if (own.empty()) continue;
+    Status status;
+    ScoreScratch* scratch = scratch_for(r, &call_scratch_, t, &status);
+    if (scratch == nullptr) return status;
+    SHARPI_TRY(
+        model.choose(ledger_, own, shares ? tables_.shared() : std::span<float>(), *scratch));
   }
   return Status::ok();
 }
@@ -193,35 +247,46 @@ Status Session::check_heads_apart(std::span<const uint32_t> layers) const {
   return Status::ok();
 }
 
+Status Session::choose_here(const CompactRequest& r, uint32_t layer, const PolicyParams& p) {
+  const uint32_t n = ledger_.n_slots(layer);
+  const bool shares = policy_shares_hits(r.policy);
+  LayerScores s;
+  if (shares) {
+    s.n_kv_heads = model_->spec().layers[layer].attention.n_kv_heads;
+    s.n_slots = n;
+    s.max = tables_.scores(layer);
+    s.shared = tables_.shared_row();
+  } else {
+    SHARPI_TRY(score_layer(r, layer, &s));
+  }
+  for (uint32_t h = 0; h < s.n_kv_heads; ++h) {
+    for (uint32_t t = 0; shares && t < n; ++t)
+      tables_.shared_row()[t] = tables_.shared()[ledger_.position(layer, h, t)];
+    policy_scores(p, s, h, tables_.row(), tables_.scratch());
+    select_rows(p, tables_.row(), n, tables_.order(),
+                tables_.keep(layer) + uint64_t{h} * tables_.stride());
+  }
+  return Status::ok();
+}
+
 Status Session::select_per_head(const CompactRequest& r, std::span<const uint32_t> layers,
                                 std::vector<KvMove>* moves) {
   SHARPI_TRY(check_heads_apart(layers));
   std::vector<uint32_t> budgets;
   SHARPI_TRY(layer_budgets(r, layers, &budgets));
-  const bool shares = policy_shares_hits(r.policy);
-  if (shares) SHARPI_TRY(score_all_layers(r, layers));
+  SHARPI_TRY(score_all_layers(r, layers));
+  SHARPI_TRY(choose_on_tiers(r, layers, budgets));
   for (size_t i = 0; i < layers.size(); ++i) {
-    const uint32_t layer = layers[i], n = ledger_.n_slots(layer);
-    LayerScores s;
-    if (shares) {
-      s.n_kv_heads = model_->spec().layers[layer].attention.n_kv_heads;
-      s.n_slots = n;
-      s.max = tables_.scores(layer);
-      s.shared = tables_.shared_row();
-    } else {
-      SHARPI_TRY(keep_going(r, i, layers.size()));
-      SHARPI_TRY(score_layer(r, layer, &s));
-    }
+    const uint32_t layer = layers[i];
     const PolicyParams p = r.for_layer(budgets[i]);
-    uint32_t kept = 0;
-    for (uint32_t h = 0; h < s.n_kv_heads; ++h) {
-      for (uint32_t t = 0; shares && t < n; ++t)
-        tables_.shared_row()[t] = tables_.shared()[ledger_.position(layer, h, t)];
-      policy_scores(p, s, h, tables_.row(), tables_.scratch());
-      kept = select_rows(p, tables_.row(), n, tables_.order(),
-                         tables_.keep(layer) + uint64_t{h} * tables_.stride());
+    if (!model_->tiers()[mixer_tier(layer)]->chooses()) {
+      if (!policy_shares_hits(r.policy)) SHARPI_TRY(keep_going(r, i, layers.size()));
+      SHARPI_TRY(choose_here(r, layer, p));
     }
-    moves->push_back(KvMove{layer, {tables_.keep(layer), s.n_kv_heads, kept, tables_.stride()}});
+    const uint32_t kept = std::min(p.budget, ledger_.n_slots(layer));
+    moves->push_back(KvMove{layer,
+                            {tables_.keep(layer), model_->spec().layers[layer].attention.n_kv_heads,
+                             kept, tables_.stride()}});
   }
   return Status::ok();
 }
@@ -249,7 +314,7 @@ Status Session::select(const CompactRequest& r, std::vector<KvMove>* moves) {
 Status Session::move_rows(const CompactRequest& r, const std::vector<KvMove>& moves) {
   std::vector<std::vector<KvMove>> by_tier(tiers_.size());
   for (const KvMove& m : moves) {
-    by_tier[model_->tier_index(model_->plan().placement.mixer[m.layer])].push_back(m);
+    by_tier[mixer_tier(m.layer)].push_back(m);
   }
   for (size_t t = 0; t < tiers_.size(); ++t) {
     const Status staged = tiers_[t]->store().stage_moves(by_tier[t]);
@@ -293,6 +358,11 @@ Status Session::run_compaction(const CompactRequest& r, sharpi_compact_report* r
   std::vector<KvMove> moves;
   take_tables();
   const Status selected = select(r, &moves);
+  for (const auto* scratches : {&score_scratch_, &call_scratch_}) {
+    for (const auto& scratch : *scratches) {
+      if (scratch != nullptr) scratch->finish();
+    }
+  }
   call_scratch_.clear();
   SHARPI_TRY(selected);
   const double score_ms = since(start);

@@ -9,12 +9,6 @@
 namespace sharpi {
 namespace {
 
-/// Floor that keeps rows without mass comparable by their values (the constant of CriticalKV).
-constexpr float kValueFloor = 1e-4f;
-/// Decay a row of `span`, forwards and backwards, and how far it reaches back.
-constexpr float kForwardDecay = 0.999f;
-constexpr float kBackwardDecay = 0.99f;
-constexpr uint32_t kBackward = 2;
 constexpr float kRetrievalHalfLife = 32.0f;
 
 void mean_scores(const LayerScores& s, uint32_t head, float* out) {
@@ -154,13 +148,18 @@ void policy_scores(const PolicyParams& p, const LayerScores& s, uint32_t kv_head
   }
 }
 
-uint32_t select_rows(const PolicyParams& p, const float* scores, uint32_t n_slots, uint32_t* keys,
-                     uint32_t* keep) {
+KeepParts keep_parts(const PolicyParams& p, uint32_t n_slots) {
   const uint32_t budget = std::min(p.budget, n_slots);
   const uint32_t recent = std::min(p.recency, budget);
   const uint32_t sinks = std::min(p.sinks, budget - recent);
   const uint32_t first = std::min(sinks, n_slots - recent), last = n_slots - recent;
-  const uint32_t n = last - first, take = std::min(budget - recent - first, n);
+  return {first, last, std::min(budget - recent - first, last - first)};
+}
+
+uint32_t select_rows(const PolicyParams& p, const float* scores, uint32_t n_slots, uint32_t* keys,
+                     uint32_t* keep) {
+  const auto [first, last, take] = keep_parts(p, n_slots);
+  const uint32_t n = last - first;
   uint32_t* at = keep;
   for (uint32_t i = 0; i < first; ++i) *at++ = i;
   if (take == n) {

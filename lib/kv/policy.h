@@ -37,6 +37,13 @@ struct PolicyParams {
 /// What AUTO means: the policy that docs/performance.md's needle tables favour.
 inline constexpr sharpi_policy kDefaultPolicy = SHARPI_POLICY_RETRIEVAL;
 
+/// Floor that keeps rows without mass comparable by their values (the constant of CriticalKV).
+inline constexpr float kValueFloor = 1e-4f;
+/// Decay a row of `span`, forwards and backwards, and how far it reaches back.
+inline constexpr float kForwardDecay = 0.999f;
+inline constexpr float kBackwardDecay = 0.99f;
+inline constexpr uint32_t kBackward = 2;
+
 /// True when the policy reads value_norm / gives one keep set for the whole model.
 bool policy_needs_values(sharpi_policy policy);
 bool policy_is_global(sharpi_policy policy);
@@ -51,8 +58,15 @@ bool policy_shares_hits(sharpi_policy policy);
 void policy_scores(const PolicyParams& p, const LayerScores& s, uint32_t kv_head, float* out,
                    float* scratch);
 
+/// Slots below `first` and from `last` on stay, and `take` of those between.
+struct KeepParts {
+  uint32_t first = 0, last = 0, take = 0;
+};
+/// Sinks and recency are cut to fit the budget, recency first served.
+KeepParts keep_parts(const PolicyParams& p, uint32_t n_slots);
+
 /// The `budget` rows to keep: the first `sinks`, the last `recency`, then by score descending, ties
-/// to the lower slot. Ascending. Sinks and recency are cut to fit the budget, recency first served.
+/// to the lower slot (keep_parts()). Ascending.
 /// `keys` holds n_slots uint32 of scratch, `keep` has room for the budget. @return rows kept.
 uint32_t select_rows(const PolicyParams& p, const float* scores, uint32_t n_slots, uint32_t* keys,
                      uint32_t* keep);

@@ -121,11 +121,29 @@ class TierSession {
   virtual std::vector<MemoryRow> memory_rows() const = 0;
 };
 
-/// Scratch of one scoring.
+/// What a scoring scratch is for, at most.
+struct ScoreShape {
+  uint32_t n_slots = 0, n_queries = 0;
+  uint32_t n_positions = 0;  // of the session: n_ctx
+  bool values = false;
+};
+
+/// Scratch of one compaction.
 class ScoreScratch {
  public:
   virtual ~ScoreScratch() = default;
   virtual std::vector<MemoryRow> memory_rows() const = 0;
+  /// Waits for what is under way with this scratch.
+  virtual void finish() noexcept {}
+};
+
+/// Rows of a layer that shall stay: the first n_kv_heads lists of `stride` at `keep` get them,
+/// as select_rows() says.
+struct ChooseRequest {
+  uint32_t layer = 0;
+  PolicyParams policy;
+  uint32_t* keep = nullptr;
+  uint32_t stride = 0;
 };
 
 /// Scratch of one call in flight.
@@ -151,10 +169,20 @@ class TierModel {
   /// scratch.
   virtual Status score(TierSession& session, const ScoreRequest& request, ScoreScratch& scratch,
                        LayerScores* out) const = 0;
-  /// Scratch for score() on up to n_slots rows and n_queries queries.
-  virtual Result<std::unique_ptr<ScoreScratch>> create_score_scratch(uint32_t n_slots,
-                                                                     uint32_t n_queries,
-                                                                     bool values) const = 0;
+  virtual Result<std::unique_ptr<ScoreScratch>> create_score_scratch(
+      const ScoreShape& shape) const = 0;
+  /// True: rows are chosen here, by any policy that is not global, and no score leaves the tier.
+  /// For every layer hold_scores(), then share_hits() if the policy shares them, then choose().
+  virtual bool chooses() const { return false; }
+  /// Scores a layer and holds what the policy reads of it; may return while that is under way.
+  virtual Status hold_scores(TierSession& session, const ScoreRequest& request,
+                             sharpi_policy policy, ScoreScratch& scratch) const;
+  /// shared[p] = max(shared[p], the largest held term at position p).
+  virtual Status share_hits(const KvLedger& ledger, ScoreScratch& scratch,
+                            std::span<float> shared) const;
+  /// Fills the keep lists of layers that are held. `shared` is empty where policies do not share.
+  virtual Status choose(const KvLedger& ledger, std::span<const ChooseRequest> layers,
+                        std::span<const float> shared, ScoreScratch& scratch) const;
   /// A host for routed experts whose layers run on another tier, with a workspace of its own tier
   /// that no other call uses meanwhile.
   virtual Result<std::unique_ptr<ExpertHost>> create_expert_host(Workspace& workspace);

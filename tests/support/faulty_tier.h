@@ -133,9 +133,9 @@ class FaultyModel final : public TierModel {
     SHARPI_TRY(Faults::hit(&faults_->fail_score, "scoring"));
     return in_->score(*static_cast<FaultySession&>(session).inner(), request, scratch, out);
   }
-  Result<std::unique_ptr<ScoreScratch>> create_score_scratch(uint32_t n_slots, uint32_t n_queries,
-                                                             bool values) const override {
-    return in_->create_score_scratch(n_slots, n_queries, values);
+  Result<std::unique_ptr<ScoreScratch>> create_score_scratch(
+      const ScoreShape& shape) const override {
+    return in_->create_score_scratch(shape);
   }
   std::vector<MemoryRow> memory_rows() const override { return in_->memory_rows(); }
   std::string paths() const override { return in_->paths(); }

@@ -56,9 +56,9 @@ class SecondModel final : public TierModel {
                LayerScores* out) const override {
     return in_->score(session, request, scratch, out);
   }
-  Result<std::unique_ptr<ScoreScratch>> create_score_scratch(uint32_t n_slots, uint32_t n_queries,
-                                                             bool values) const override {
-    return in_->create_score_scratch(n_slots, n_queries, values);
+  Result<std::unique_ptr<ScoreScratch>> create_score_scratch(
+      const ScoreShape& shape) const override {
+    return in_->create_score_scratch(shape);
   }
   std::vector<MemoryRow> memory_rows() const override { return in_->memory_rows(); }
   std::string paths() const override { return "second: " + in_->paths(); }

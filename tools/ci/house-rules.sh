@@ -39,7 +39,7 @@ check_functions() {  # file
   local report
   [[ $1 =~ $kernel_files || $1 == tests/* ]] && return
   report=$(awk -v max="$max_function" -v file="$1" '
-    /^[^ \t#}\/].*\{$/ || (/^ {4,}[^ ].*\) (const |noexcept |override )*\{$/ && head) {
+    /^[^ \t#}\/].*\{$/ || (/^    +[^ ].*\) (const |noexcept |override )*\{$/ && head) {
       if (!/^(namespace|extern|enum|union|typedef)/ && !/^(class|struct) [A-Za-z0-9_:, <>]*\{$/ &&
           !/=[ ]*\{$/ && !open) { open = NR }
     }

@@ -1,0 +1,187 @@
+// SPDX-License-Identifier: MIT
+// Choosing rows on the device: terms of all layers stay in the scoring scratch, and only lists of
+// kept slots leave it.
+#include <algorithm>
+#include <cstring>
+
+#include "cuda/cuda_model.h"
+
+namespace sharpi::cuda {
+namespace {
+
+using Layer = CudaScoreScratch::Layer;
+
+HeldTerms terms_of(const CudaScoreScratch& s, const Layer& l, uint32_t n_slots) {
+  return {s.held(l), l.n_heads, n_slots};
+}
+
+/// Policies that average over all terms of a row, which the sums become when they are divided.
+bool reads_means(sharpi_policy policy) {
+  return policy == SHARPI_POLICY_SNAPKV || policy == SHARPI_POLICY_SPAN;
+}
+bool pools(sharpi_policy policy) {
+  return policy != SHARPI_POLICY_SPAN && policy != SHARPI_POLICY_RETRIEVAL;
+}
+
+Status not_held(uint32_t layer) {
+  return Status::error(Code::kInternal, "layer %u holds no scores", layer);
+}
+
+}  // namespace
+
+Status CudaModel::hold_scores(TierSession& session, const ScoreRequest& request,
+                              sharpi_policy policy, ScoreScratch& scratch) const {
+  auto& s = static_cast<CudaScoreScratch&>(scratch);
+  Layer* layer = s.find(request.layer);
+  if (layer == nullptr) return not_held(request.layer);
+  const DeviceScope scope(*device_);
+  const HeldTerms held = terms_of(s, *layer, request.ledger->n_slots(request.layer));
+  ScoreOut out = s.result_rows();
+  if (reads_means(policy)) {
+    out.sum = held.terms;
+  } else if (policy == SHARPI_POLICY_RETRIEVAL) {
+    out.max = held.terms;
+  }
+  layer->held = false;
+  SHARPI_TRY(start_score(static_cast<CudaSession&>(session), request, s, out));
+  if (policy == SHARPI_POLICY_VALUE || policy == SHARPI_POLICY_DEFENSIVE) {
+    JoinParams j;
+    j.out = held;
+    j.sum = out.sum;
+    j.top = out.max;
+    j.norms = policy == SHARPI_POLICY_VALUE ? out.norms : nullptr;
+    j.scale = 1.0f / static_cast<float>(layer->n_observed);
+    SHARPI_TRY(device_->settle(launch_join_terms(j, stream_.get())));
+  }
+  layer->held = true;
+  return Status::ok();
+}
+
+/// Positions of compacted rows go where the layer's sums were.
+Status CudaModel::send_positions(const KvLedger& ledger, const CudaScoreScratch& s,
+                                 const Layer& layer, RowPositions* out) const {
+  const LayerRows& rows = ledger.rows(layer.layer);
+  *out = {nullptr, 0, rows.n_compacted, rows.tail_position};
+  if (rows.n_compacted == 0) return Status::ok();
+  auto* to = reinterpret_cast<uint32_t*>(s.results());
+  out->lists = to;
+  out->stride = rows.n_lists == 1 ? 0 : rows.n_compacted;
+  for (uint32_t i = 0; i < rows.n_lists; ++i) {
+    const std::span<const uint32_t> list = ledger.positions(layer.layer, i);
+    SHARPI_TRY(
+        device_->check(cudaMemcpyAsync(to + uint64_t{i} * rows.n_compacted, list.data(),
+                                       list.size_bytes(), cudaMemcpyHostToDevice, stream_.get()),
+                       "upload of positions"));
+  }
+  return Status::ok();
+}
+
+Status CudaModel::share_hits(const KvLedger& ledger, ScoreScratch& scratch,
+                             std::span<float> shared) const {
+  auto& s = static_cast<CudaScoreScratch&>(scratch);
+  if (s.layers.empty()) return Status::ok();
+  const DeviceScope scope(*device_);
+  std::copy(shared.begin(), shared.end(), s.host_shared());
+  SHARPI_TRY(device_->check(cudaMemcpyAsync(s.shared(), s.host_shared(), shared.size_bytes(),
+                                            cudaMemcpyHostToDevice, stream_.get()),
+                            "upload of shared hits"));
+  for (const Layer& l : s.layers) {
+    if (!l.held) return not_held(l.layer);
+    RowPositions at;
+    SHARPI_TRY(send_positions(ledger, s, l, &at));
+    SHARPI_TRY(device_->settle(
+        launch_share_hits(terms_of(s, l, ledger.n_slots(l.layer)), at, s.shared(), stream_.get())));
+  }
+  SHARPI_TRY(device_->check(cudaMemcpyAsync(s.host_shared(), s.shared(), shared.size_bytes(),
+                                            cudaMemcpyDeviceToHost, stream_.get()),
+                            "reading shared hits"));
+  SHARPI_TRY(stream_.wait());
+  std::copy_n(s.host_shared(), shared.size(), shared.begin());
+  return Status::ok();
+}
+
+Status CudaModel::send_lists(const KvLedger& ledger, std::span<const ChooseRequest> layers,
+                             CudaScoreScratch& s, SelectParams* out) const {
+  auto* lists = reinterpret_cast<SelectList*>(s.host_lists());
+  for (const ChooseRequest& r : layers) {
+    const Layer* layer = s.find(r.layer);
+    if (layer == nullptr || !layer->held) return not_held(r.layer);
+    const uint32_t n_slots = ledger.n_slots(r.layer);
+    for (uint32_t h = 0; h < layer->n_heads; ++h) {
+      SelectList l;
+      l.terms = s.held(*layer) + uint64_t{h} * n_slots;
+      l.keys = reinterpret_cast<uint32_t*>(s.kernel()) +
+               uint64_t{layer->first_list + h} * s.shape.n_slots;
+      if (reads_means(r.policy.policy)) l.scale = 1.0f / static_cast<float>(layer->n_observed);
+      l.n_slots = n_slots;
+      l.parts = keep_parts(r.policy, n_slots);
+      lists[out->n_lists++] = l;
+    }
+  }
+  const PolicyParams& p = layers[0].policy;
+  out->lists = reinterpret_cast<const SelectList*>(s.lists());
+  out->smooth = pools(p.policy) ? Smooth::kPool : Smooth::kSpread;
+  out->reach = pools(p.policy) ? p.pool_kernel : p.span;
+  return device_->check(cudaMemcpyAsync(s.lists(), lists, out->n_lists * sizeof(SelectList),
+                                        cudaMemcpyHostToDevice, stream_.get()),
+                        "upload of lists");
+}
+
+/// As many layers at a time as the pinned results have room for.
+Status CudaModel::read_lists(const KvLedger& ledger, std::span<const ChooseRequest> layers,
+                             CudaScoreScratch& s) const {
+  for (size_t begin = 0, end = 0; begin < layers.size(); begin = end) {
+    uint64_t used = 0;
+    const auto bytes_of = [&](const ChooseRequest& r) {
+      return std::min(r.policy.budget, ledger.n_slots(r.layer)) * sizeof(uint32_t);
+    };
+    for (; end < layers.size(); ++end) {
+      const ChooseRequest& r = layers[end];
+      const Layer& l = *s.find(r.layer);
+      const uint64_t row = bytes_of(r), bytes = row * l.n_heads;
+      if (used + bytes > s.sizes.results()) break;
+      if (bytes == 0) continue;
+      SHARPI_TRY(device_->check(cudaMemcpy2DAsync(s.host.data() + used, row, s.held(l),
+                                                  ledger.n_slots(r.layer) * sizeof(uint32_t), row,
+                                                  l.n_heads, cudaMemcpyDeviceToHost, stream_.get()),
+                                "reading kept rows"));
+      used += bytes;
+    }
+    SHARPI_TRY(stream_.wait());
+    const std::byte* from = s.host.data();
+    for (size_t i = begin; i < end; ++i) {
+      const uint64_t row = bytes_of(layers[i]);
+      for (uint32_t h = 0; h < s.find(layers[i].layer)->n_heads; ++h, from += row)
+        std::memcpy(layers[i].keep + uint64_t{h} * layers[i].stride, from, row);
+    }
+  }
+  return Status::ok();
+}
+
+Status CudaModel::choose(const KvLedger& ledger, std::span<const ChooseRequest> layers,
+                         std::span<const float> shared, ScoreScratch& scratch) const {
+  auto& s = static_cast<CudaScoreScratch&>(scratch);
+  if (layers.empty()) return Status::ok();
+  const DeviceScope scope(*device_);
+  if (!shared.empty()) {
+    std::copy(shared.begin(), shared.end(), s.host_shared());
+    SHARPI_TRY(device_->check(cudaMemcpyAsync(s.shared(), s.host_shared(), shared.size_bytes(),
+                                              cudaMemcpyHostToDevice, stream_.get()),
+                              "upload of shared hits"));
+    for (const ChooseRequest& r : layers) {
+      const Layer* l = s.find(r.layer);
+      if (l == nullptr || !l->held) return not_held(r.layer);
+      RowPositions at;
+      SHARPI_TRY(send_positions(ledger, s, *l, &at));
+      SHARPI_TRY(device_->settle(launch_take_hits(terms_of(s, *l, ledger.n_slots(r.layer)), at,
+                                                  s.shared(), stream_.get())));
+    }
+  }
+  SelectParams p;
+  SHARPI_TRY(send_lists(ledger, layers, s, &p));
+  SHARPI_TRY(device_->settle(launch_select(p, stream_.get())));
+  for (Layer& l : s.layers) l.held = false;  // their place has lists now
+  return read_lists(ledger, layers, s);
+}
+
+}  // namespace sharpi::cuda

@@ -79,8 +79,4 @@ class CudaScoreScratch final : public ScoreScratch {
   std::vector<Layer> layers;
 };
 
-/// What a scoring scratch takes.
-std::vector<MemoryRow> score_rows(uint32_t device, const ModelSpec& spec,
-                                  const Placement& placement, const ScoreShape& shape);
-
 }  // namespace sharpi::cuda

@@ -21,9 +21,8 @@ Status CudaModel::attention_block(Pass& p, uint32_t layer) const {
   SHARPI_TRY(project_qkv(p, layer));
   QkvParams rows;
   SHARPI_TRY(describe_rows(p, layer, &rows));
-  const bool raw = attention_takes_raw_rows(p.config, p.batch, rows.kv);
-  if (!raw) SHARPI_TRY(launch_qkv(rows, p.config.pdl, p.ws.lane()));
-  SHARPI_TRY(attend(p, layer, raw ? &rows : nullptr));
+  SHARPI_TRY(launch_qkv(rows, p.config.pdl, p.ws.lane()));
+  SHARPI_TRY(attend(p, layer));
   return mixer_back(p, layer, Buf::kMix, uint64_t{a.n_heads} * a.head_dim, a.o);
 }
 
@@ -76,7 +75,7 @@ Status CudaModel::describe_rows(Pass& p, uint32_t layer, QkvParams* rows) const 
   return Status::ok();
 }
 
-Status CudaModel::attend(Pass& p, uint32_t layer, const QkvParams* raw) const {
+Status CudaModel::attend(Pass& p, uint32_t layer) const {
   const AttentionSpec& a = spec().layers[layer].attention;
   const uint64_t q_dim = uint64_t{a.n_heads} * a.head_dim;
   AttentionParams t;
@@ -86,7 +85,6 @@ Status CudaModel::attend(Pass& p, uint32_t layer, const QkvParams* raw) const {
   t.scale = a.scale;
   t.q = p.ws.get(Buf::kQuery);
   t.q_stride = q_dim;
-  t.own = raw;
   if (a.output_gate) {
     t.gate = p.ws.get(Buf::kQ) + a.head_dim;
     t.gate_stride = a.q.n_out;

@@ -24,9 +24,8 @@ Status check(const AttentionParams& p) {
                          "kernel attention: %u rows of %u sequences, %u query heads, %u KV heads",
                          p.batch.n_rows, p.batch.n_sequences, p.n_heads, l.n_heads);
   }
-  if (p.o == nullptr || (l.window != 0 && l.chunk == nullptr) ||
-      (p.own == nullptr &&
-       (p.q == nullptr || p.q_stride % 4 != 0 || reinterpret_cast<uintptr_t>(p.q) % 16 != 0))) {
+  if (p.o == nullptr || (l.window != 0 && l.chunk == nullptr) || p.q == nullptr ||
+      p.q_stride % 4 != 0 || reinterpret_cast<uintptr_t>(p.q) % 16 != 0) {
     return Status::error(Code::kInternal, "kernel attention: operands are missing or unaligned");
   }
   for (const KvDtype d : {l.k_dtype, l.v_dtype}) {
@@ -89,13 +88,6 @@ uint64_t attention_workspace_bytes(const MatmulConfig& config, uint32_t max_head
   return kAttentionCounterBytes + blocks * part_floats(kSplitVectors, max_head_dim) * sizeof(float);
 }
 
-bool attention_takes_raw_rows(const MatmulConfig& config, const Batch& batch, const KvLayer& kv) {
-  const bool blocks =
-      kv.head_dim % 32 == 0 || (kv.k_dtype != KvDtype::kQ8_0 && kv.v_dtype != KvDtype::kQ8_0);
-  return batch.n_rows == batch.n_sequences && !config.exact && !config.deterministic && blocks &&
-         streams(kv);
-}
-
 Status prepare_attention(const MatmulConfig& config) {
   SHARPI_TRY(prepare_attention_f32());
   SHARPI_TRY(prepare_attention_ring(config));
@@ -113,10 +105,6 @@ Status launch_attention(const MatmulConfig& config, const AttentionParams& p, cu
   a.cluster = 1;
   const bool few = p.batch.n_rows <= kSplitRows || p.batch.n_rows == p.batch.n_sequences;
   const bool split = few && !config.deterministic;
-  if (p.own != nullptr && !attention_takes_raw_rows(config, p.batch, p.kv)) {
-    return Status::error(Code::kInternal, "kernel attention: raw rows of heads of %u",
-                         p.kv.head_dim);
-  }
   if (split) SHARPI_TRY(plan_splits(config, p, &a));
   switch (choose(config, p.kv, split)) {
     case Kernel::kStream:
@@ -124,7 +112,7 @@ Status launch_attention(const MatmulConfig& config, const AttentionParams& p, cu
     case Kernel::kRing:
       return launch_attention_ring(config, a, stream);
     case Kernel::kWarpgroups:
-      return launch_attention_flash_sm90(a, config.pdl, stream);
+      return launch_attention_flash_sm90(config, a, stream);
     case Kernel::kFlash:
       return launch_attention_flash(a, config.pdl, stream);
     case Kernel::kF32:

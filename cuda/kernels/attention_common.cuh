@@ -104,21 +104,23 @@ __device__ __forceinline__ const std::byte* key_row(const KvLayer& l, const KeyM
   return store_row(l, m.group, static_cast<uint32_t>(t) % m.group.ring_slots, value);
 }
 
-/// Tiles [first, last) of `tile` keys that split i of a block takes.
+/// Tiles [first, last) of `tile` keys that split i of a block takes; a context has fewer than 2^32.
 struct TileRange {
   uint64_t first, last;
 };
+__device__ __forceinline__ uint32_t tile_count(const RowBlock& b, uint32_t tile) {
+  return static_cast<uint32_t>((b.end + tile - 1) / tile - b.begin / tile);
+}
 __device__ __forceinline__ uint32_t split_count(const AttentionArgs& a, const RowBlock& b,
                                                 uint32_t tile, uint32_t least_tiles) {
-  const uint64_t n = (b.end + tile - 1) / tile - b.begin / tile;
-  const uint64_t want = (n + least_tiles - 1) / least_tiles;
-  const auto splits = static_cast<uint32_t>(want < a.max_splits ? want : a.max_splits);
+  const uint32_t splits = min((tile_count(b, tile) + least_tiles - 1) / least_tiles, a.max_splits);
   return splits <= a.cluster ? splits : splits / a.cluster * a.cluster;
 }
 __device__ __forceinline__ TileRange split_tiles(const RowBlock& b, uint32_t tile, uint32_t i,
                                                  uint32_t n_splits) {
-  const uint64_t low = b.begin / tile, n = (b.end + tile - 1) / tile - low;
-  return {low + n * i / n_splits, low + n * (i + 1) / n_splits};
+  const uint32_t n = tile_count(b, tile), each = n / n_splits, more = n % n_splits;
+  const uint64_t first = b.begin / tile + uint64_t{i} * each + min(i, more);
+  return {first, first + each + (i < more ? 1 : 0)};
 }
 
 /// Floats of one partial result: `vectors` rows of dim floats, maxima (in units of log2) and sums;
@@ -203,21 +205,40 @@ __device__ __forceinline__ void merge_parts(const AttentionArgs& a, const RowBlo
                                             const float* parts, uint64_t stride, uint32_t vectors,
                                             uint32_t n_splits, uint32_t from, uint32_t to,
                                             float* weights) {
+  constexpr uint32_t kAhead = 24;  // splits whose first columns are on their way early
   const uint32_t dim = a.p.kv.head_dim;
   const uint32_t v0 = from / dim, n = (to - 1) / dim + 1 - v0;
+  const uint32_t i0 = from + threadIdx.x * 4;
+  float4 ahead[kAhead];
+#pragma unroll
+  for (uint32_t s = 0; s < kAhead; ++s) {
+    if (i0 < to && s < n_splits) {
+      ahead[s] = __ldcg(reinterpret_cast<const float4*>(parts + s * stride + i0));
+    }
+  }
   merge_weights(parts, stride, vectors, dim, v0, n, n_splits, weights);
   const uint32_t first_row = a.p.batch.table.sequences[b.sequence].first_row + b.row0;
-  for (uint32_t i = from + threadIdx.x * 4; i < to; i += blockDim.x * 4) {
+  for (uint32_t i = i0; i < to; i += blockDim.x * 4) {
     const uint32_t v = i / dim, d = i % dim;
     float4 sum = {};
-#pragma unroll 12
-    for (uint32_t s = 0; s < n_splits; ++s) {
-      const float4 x = __ldcg(reinterpret_cast<const float4*>(parts + s * stride + i));
+    const auto add = [&](uint32_t s, float4 x) {
       const float w = weights[s * 2 * n + v - v0];
       sum.x = fmaf(w, x.x, sum.x);
       sum.y = fmaf(w, x.y, sum.y);
       sum.z = fmaf(w, x.z, sum.z);
       sum.w = fmaf(w, x.w, sum.w);
+    };
+    uint32_t s = 0;
+    if (i == i0) {
+#pragma unroll
+      for (uint32_t j = 0; j < kAhead; ++j) {
+        if (j < n_splits) add(j, ahead[j]);
+      }
+      s = min(kAhead, n_splits);
+    }
+#pragma unroll 24
+    for (; s < n_splits; ++s) {
+      add(s, __ldcg(reinterpret_cast<const float4*>(parts + s * stride + i)));
     }
     const uint64_t row = first_row + v / a.group;
     const uint32_t head = kv * a.group + v % a.group;
@@ -246,9 +267,10 @@ Status launch_attention_merge(const AttentionArgs& a, bool pdl, cudaStream_t str
 bool attention_flash_fits(const MatmulConfig& config, const KvLayer& l);
 Status launch_attention_flash(const AttentionArgs& a, bool pdl, cudaStream_t stream);
 Status prepare_attention_flash(const MatmulConfig& config);
-/// The same with warpgroups (9.0, heads of 64, 128 and 256), where the build has them.
+/// The same with warpgroups (9.0, heads of 64, 128, 256 and 512), where the build has them.
 bool have_attention_flash_sm90(const MatmulConfig& config, const KvLayer& l);
-Status launch_attention_flash_sm90(const AttentionArgs& a, bool pdl, cudaStream_t stream);
+Status launch_attention_flash_sm90(const MatmulConfig& config, const AttentionArgs& a,
+                                   cudaStream_t stream);
 Status prepare_attention_flash_sm90(const MatmulConfig& config);
 
 }  // namespace sharpi::cuda

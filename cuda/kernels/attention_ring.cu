@@ -10,7 +10,7 @@
 //   Before the grid dependency resolves, tiles of keys that older calls stored are fetched.
 #include <algorithm>
 
-#include "cuda/kernels/attention_teams.cuh"
+#include "cuda/kernels/attention_ring.cuh"
 #include "cuda/kernels/launch.h"
 
 namespace sharpi::cuda {
@@ -18,151 +18,12 @@ namespace {
 
 using namespace split;
 
-constexpr int kTile = kSplitTile;
-static_assert(kTile == kStreamTile);
-constexpr int kMostStages = 4;
-constexpr uint32_t kScaleBytes = kStreamScales;  // per key and q8_0 slice
-
-/// How a warp's stage of the ring is laid out.
-struct Stage {
-  uint32_t k_pitch, v_pitch;     // bytes between keys, multiples of 128
-  uint32_t v, k_scale, v_scale;  // offsets of the parts
-  uint32_t bytes;
-};
-__host__ __device__ constexpr Stage make_stage(KvDtype k, KvDtype v, uint32_t slice) {
-  Stage s = {};
-  s.k_pitch = (slice * element_bytes(k) + 127) / 128 * 128;
-  s.v_pitch = (slice * element_bytes(v) + 127) / 128 * 128;
-  s.v = kTile * s.k_pitch;
-  s.k_scale = s.v + kTile * s.v_pitch;
-  s.v_scale = s.k_scale + (k == KvDtype::kQ8_0 ? kTile * kScaleBytes : 0);
-  s.bytes = s.v_scale + (v == KvDtype::kQ8_0 ? kTile * kScaleBytes : 0);
-  s.bytes = (s.bytes + 127) / 128 * 128;
-  return s;
-}
-
 struct SplitArgs {
   AttentionArgs a;
   Stage stage;
   uint32_t n_stages;
   uint32_t k_granule, v_granule;  // bytes that every piece of a row is aligned to: 16, 4 or 2
 };
-
-// --- copies ---
-
-/// kBytes of each of 16 rows; `row` is the lane's row address (lanes from `first_lane` on, null =
-/// no such key, zeros), in pieces of 16 bytes.
-template <uint32_t kBytes, bool kValue>
-__device__ __forceinline__ void copy_rows(KvDtype type, uint64_t row, uint32_t pitch,
-                                          const void* any, uint8_t* to) {
-  constexpr uint32_t kPieces = kBytes / 16, kAll = kTile * kPieces;
-  const uint32_t lane = threadIdx.x % 32;
-#pragma unroll
-  for (uint32_t i0 = 0; i0 < kAll; i0 += 32) {
-    const uint32_t i = i0 + lane, r = min(i / kPieces, uint32_t{kTile - 1}), c = i % kPieces * 16;
-    const uint64_t from = __shfl_sync(0xFFFFFFFFu, row, static_cast<int>(r + (kValue ? kTile : 0)));
-    if (kAll % 32 != 0 && i >= kAll) break;
-    const uint32_t swizzle = kValue ? value_swizzle(type, r) : key_swizzle(type, r);
-    cp_async_16_zfill(shared_address(to + r * pitch + (c ^ swizzle)),
-                      from != 0 ? reinterpret_cast<const void*>(from + c) : any,
-                      from != 0 ? 16 : 0);
-  }
-}
-
-/// The same for rows that are not aligned to 16 bytes.
-template <bool kValue>
-__device__ __forceinline__ void copy_rows_slow(KvDtype type, uint64_t row, uint32_t bytes,
-                                               uint32_t pitch, uint32_t granule, uint8_t* to) {
-  const uint32_t lane = threadIdx.x % 32;
-  for (uint32_t r = 0; r < kTile; ++r) {
-    const uint64_t from = __shfl_sync(0xFFFFFFFFu, row, static_cast<int>(r + (kValue ? kTile : 0)));
-    const uint32_t swizzle = kValue ? value_swizzle(type, r) : key_swizzle(type, r);
-    for (uint32_t c = lane * granule; c < bytes; c += 32 * granule) {
-      uint8_t* at = to + r * pitch + (c ^ swizzle);
-      if (granule == 4 && from != 0) {
-        cp_async_4(shared_address(at), reinterpret_cast<const void*>(from + c));
-      } else {
-        for (uint32_t b = 0; b < granule; b += 2) {
-          *reinterpret_cast<uint16_t*>(at + b) =
-              from != 0 ? *reinterpret_cast<const uint16_t*>(from + c + b) : uint16_t{0};
-        }
-      }
-    }
-  }
-}
-
-/// The scales of elements [e0, e0 + kSlice) of the lane's row; `row` starts at e0.
-template <int kSlice>
-__device__ __forceinline__ void copy_scales(uint64_t row, uint32_t e0, uint32_t n_elements,
-                                            bool aligned, uint8_t* to) {
-  const uint64_t at = row - e0 + n_elements + e0 / 32 * 2;
-  if (row == 0) {
-    *reinterpret_cast<uint2*>(to) = {0, 0};  // scale 0: an absent key is zero
-  } else if (kSlice == 128 && aligned) {
-    cp_async_8(shared_address(to), reinterpret_cast<const void*>(at));
-  } else if (kSlice == 64 && aligned) {
-    cp_async_4(shared_address(to), reinterpret_cast<const void*>(at));
-  } else {
-    const uint32_t n = (e0 + kSlice - 1) / 32 - e0 / 32 + 1;
-    for (uint32_t i = 0; i < n; ++i) {
-      reinterpret_cast<uint16_t*>(to)[i] = reinterpret_cast<const volatile uint16_t*>(at)[i];
-    }
-  }
-}
-
-/// Starts the copy of tile `tile` into a stage; one commit group, also when there is no such tile.
-template <int kSlice>
-__device__ __forceinline__ void fetch(const SplitArgs& s, const RowBlock& b, const KeyMap& map,
-                                      uint32_t e0, uint64_t tile, bool exists, uint8_t* stage) {
-  if (exists) {
-    const KvLayer& l = s.a.p.kv;
-    const uint32_t lane = threadIdx.x % 32, n = l.n_heads * l.head_dim;
-    const bool value = lane >= kTile;
-    const uint64_t key = tile * kTile + lane % kTile;
-    uint64_t row = 0;
-    if (key >= b.begin && key < b.end) {
-      row = reinterpret_cast<uintptr_t>(key_row(l, map, key, value)) +
-            e0 * element_bytes(value ? l.v_dtype : l.k_dtype);
-    }
-    const void* any = s.a.p.q;
-    uint8_t *k = stage, *v = stage + s.stage.v;
-    if (s.k_granule != 16) {
-      copy_rows_slow<false>(l.k_dtype, row, kSlice, s.stage.k_pitch, s.k_granule, k);
-    } else if (l.k_dtype == KvDtype::kBf16) {
-      copy_rows<kSlice * 2, false>(KvDtype::kBf16, row, s.stage.k_pitch, any, k);
-    } else if (l.k_dtype == KvDtype::kQ8_0) {
-      copy_rows<kSlice, false>(KvDtype::kQ8_0, row, s.stage.k_pitch, any, k);
-    } else {
-      copy_rows<kSlice * 4, false>(KvDtype::kF32, row, s.stage.k_pitch, any, k);
-    }
-    if (s.v_granule != 16) {
-      copy_rows_slow<true>(l.v_dtype, row, kSlice, s.stage.v_pitch, s.v_granule, v);
-    } else if (l.v_dtype == KvDtype::kBf16) {
-      copy_rows<kSlice * 2, true>(KvDtype::kBf16, row, s.stage.v_pitch, any, v);
-    } else if (l.v_dtype == KvDtype::kQ8_0) {
-      copy_rows<kSlice, true>(KvDtype::kQ8_0, row, s.stage.v_pitch, any, v);
-    } else {
-      copy_rows<kSlice * 4, true>(KvDtype::kF32, row, s.stage.v_pitch, any, v);
-    }
-    if ((value ? l.v_dtype : l.k_dtype) == KvDtype::kQ8_0) {
-      copy_scales<kSlice>(
-          row, e0, n, (value ? l.v_row_bytes : l.k_row_bytes) % 8 == 0,
-          stage + (value ? s.stage.v_scale : s.stage.k_scale) + lane % kTile * kScaleBytes);
-    }
-  }
-  cp_async_commit();
-}
-
-__device__ __forceinline__ void wait_for_oldest(uint32_t n_stages) {
-  switch (n_stages) {
-    case 2:
-      return cp_async_wait<0>();
-    case 3:
-      return cp_async_wait<1>();
-    default:
-      return cp_async_wait<2>();
-  }
-}
 
 // --- products ---
 
@@ -223,11 +84,13 @@ __device__ __forceinline__ void score_tile(const uint8_t* k, const uint8_t* scal
   }
 }
 
-/// o += weights * values; p as the A operand of 16 keys.
-template <KvDtype kType, class S>
+/// o += weights * values of 16 keys.
+template <KvDtype kType, class S, bool kPairs>
 __device__ __forceinline__ void weigh_tile(const uint8_t* v, const uint8_t* scales, uint32_t e0,
-                                           const uint32_t (&p)[4], SumRegs<S>& o) {
+                                           const float (&w)[S::kScores], SumRegs<S>& o) {
   using Codec = ValueCodec<kType, S::kSlice>;
+  uint32_t p[4];
+  pack_weights<kType, S::kSlice, kPairs>(w, p);
   const uint32_t lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
   constexpr uint32_t kPitch = pitch_of<S::kSlice>(kType);
 #pragma unroll
@@ -243,58 +106,9 @@ __device__ __forceinline__ void weigh_tile(const uint8_t* v, const uint8_t* scal
             raw + i * Codec::kWords);
       }
     }
-    Codec::multiply(raw, scales, e0, chunk, p, o[chunk]);
+    Codec::template multiply<kPairs>(raw, scales, e0, chunk, p, o[chunk]);
   }
 }
-
-/// The running softmax with weights as an operand.
-template <class S, bool kPairs>
-struct Running : RunningSoftmax<S, kPairs> {
-  using Base = RunningSoftmax<S, kPairs>;
-  using Base::high, Base::kHalves, Base::l, Base::low, Base::m;
-
-  /// Masks the scores, turns them into weights as an A operand, rescales o when a maximum grew.
-  __device__ __forceinline__ void fold(float (&s)[S::kScores], uint64_t tile, bool bf16,
-                                       SumRegs<S>& o, uint32_t (&p)[4]) {
-    const auto t0 = static_cast<int64_t>(tile * kTile + threadIdx.x % 4 * 2);
-    float factor[kHalves];
-    bool grew = false;
-#pragma unroll
-    for (int h = 0; h < kHalves; ++h) {
-      const auto from = static_cast<int32_t>(max(low[h] - t0, int64_t{-1}));
-      const auto to = static_cast<int32_t>(max(min(high[h] - t0, int64_t{16}), int64_t{-1}));
-      float top = m[h];
-#pragma unroll
-      for (int i = 0; i < 4; ++i) {
-        const int key = i % 2 + i / 2 * 8;
-        float& x = s[4 * h + i];
-        x = key >= from && key <= to ? x : -INFINITY;
-        top = fmaxf(top, x);
-      }
-      top = fmaxf(top, __shfl_xor_sync(0xFFFFFFFFu, top, 1));
-      top = fmaxf(top, __shfl_xor_sync(0xFFFFFFFFu, top, 2));
-      grew = grew || top > m[h];
-      factor[h] = m[h] == -INFINITY ? 0.0f : exp2_approx(m[h] - top);
-      m[h] = top;
-    }
-    Base::rescale(grew, factor, o);
-#pragma unroll
-    for (int h = 0; h < kHalves; ++h) {
-      float w[4];
-#pragma unroll
-      for (int i = 0; i < 4; ++i) {
-        w[i] = m[h] == -INFINITY ? 0.0f : exp2_approx(s[4 * h + i] - m[h]);
-        l[h] += w[i];
-      }
-      p[h] = pack_16(bf16, w[0], w[1]);
-      p[2 + h] = pack_16(bf16, w[2], w[3]);
-      if (kPairs) {
-        p[1] = pack_rest(bf16, w[0], w[1], p[0]);
-        p[3] = pack_rest(bf16, w[2], w[3], p[2]);
-      }
-    }
-  }
-};
 
 template <int kSlice, int kTeam, bool kPairs>
 __global__ void __launch_bounds__(kThreads, 2)
@@ -317,21 +131,24 @@ __global__ void __launch_bounds__(kThreads, 2)
   const uint32_t warp = threadIdx.x / 32, team = warp / kTeam, member = warp % kTeam;
   const uint32_t d0 = member * kSlice, e0 = kv * S::kDim + d0;
   uint8_t* ring = shared + warp * s.n_stages * s.stage.bytes;
+  const RingSource src = {l,           b,           map, s.stage, a.p.batch.table.sequences,
+                          s.k_granule, s.v_granule, e0};
+  const auto fetch_next = [&](uint64_t tile, uint32_t into) {
+    fetch<kSlice>(src, tile, tile < range.last, ring + into * s.stage.bytes);
+  };
   // Keys before this are older than the call: nothing that runs now writes them.
   const uint64_t old = b.first_key - b.row0;
-  bool waited = false;
-  for (uint32_t i = 0; i + 1 < s.n_stages; ++i) {
-    const uint64_t tile = range.first + team + i * S::kTeams;
-    if (!waited && (tile + 1) * kTile > old) {
-      grid_dependency_wait();
-      waited = true;
+  uint32_t primed = 0;
+  uint64_t tile = range.first + team;
+#pragma unroll 1
+  for (const bool ready : {false, true}) {
+    if (ready) grid_dependency_wait();
+    for (; primed + 1 < s.n_stages && (ready || (tile + 1) * kTile <= old); ++primed) {
+      fetch_next(tile, primed);
+      tile += S::kTeams;
     }
-    fetch<kSlice>(s, b, map, e0, tile, tile < range.last, ring + i * s.stage.bytes);
   }
-  if (!waited) grid_dependency_wait();
-  QuerySource vectors = {nullptr, a.p.q_stride, a.group, b.n * a.group, a.p.scale * kLog2E};
-  vectors.base = a.p.q + (a.p.batch.table.sequences[b.sequence].first_row + b.row0) * vectors.row +
-                 uint64_t{kv} * a.group * S::kDim;
+  const QuerySource vectors = query_source<S>(a, b, kv);
   uint32_t q[S::kQueries];
   float worth[2] = {};
   if (l.k_dtype == KvDtype::kQ8_0) {
@@ -342,44 +159,30 @@ __global__ void __launch_bounds__(kThreads, 2)
   Running<S, kPairs> run;
   run.start(a, b);
   SumRegs<S> o = {};
+  // Keys that every vector sees.
+  const uint64_t all_from = l.window != 0 && b.end > b.low + l.window ? b.end - l.window : b.low;
   uint32_t turn = 0, at = 0;
-  for (uint64_t tile = range.first + team; tile < range.last; tile += S::kTeams, ++turn) {
+  for (tile = range.first + team; tile < range.last; tile += S::kTeams, ++turn) {
     wait_for_oldest(s.n_stages);
     __syncwarp();
-    const uint64_t next = tile + (s.n_stages - 1) * S::kTeams;
-    const uint32_t into = at == 0 ? s.n_stages - 1 : at - 1;
-    fetch<kSlice>(s, b, map, e0, next, next < range.last, ring + into * s.stage.bytes);
+    fetch_next(tile + (s.n_stages - 1) * S::kTeams, at == 0 ? s.n_stages - 1 : at - 1);
     const uint8_t* stage = ring + at * s.stage.bytes;
     at = at + 1 == s.n_stages ? 0 : at + 1;
     float scores[S::kScores];
-    const auto score = [&]<KvDtype kType>() {
+    with_codec(l.k_dtype, [&]<KvDtype kType>() {
       score_tile<kType, S, kPairs>(stage, stage + s.stage.k_scale, e0, q, worth, scores);
-    };
-    if (l.k_dtype == KvDtype::kBf16) {
-      score.template operator()<KvDtype::kBf16>();
-    } else if (l.k_dtype == KvDtype::kQ8_0) {
-      score.template operator()<KvDtype::kQ8_0>();
-    } else {
-      score.template operator()<KvDtype::kF32>();
-    }
+    });
     share_scores<S, kTeam>(scores, exchange, turn, team, member);
-    uint32_t p[4];
-    run.fold(scores, tile, l.v_dtype == KvDtype::kBf16, o, p);
-    const auto weigh = [&]<KvDtype kType>() {
-      weigh_tile<kType, S>(stage + s.stage.v, stage + s.stage.v_scale, e0, p, o);
-    };
-    if (l.v_dtype == KvDtype::kBf16) {
-      weigh.template operator()<KvDtype::kBf16>();
-    } else if (l.v_dtype == KvDtype::kQ8_0) {
-      weigh.template operator()<KvDtype::kQ8_0>();
-    } else {
-      weigh.template operator()<KvDtype::kF32>();
-    }
+    const uint64_t t0 = tile * kTile;
+    run.fold(scores, t0, t0 >= all_from && t0 + kTile <= b.first_key + 1, o);
+    with_codec(l.v_dtype, [&]<KvDtype kType>() {
+      weigh_tile<kType, S, kPairs>(stage + s.stage.v, stage + s.stage.v_scale, e0, scores, o);
+    });
   }
   cp_async_wait<0>();
   __syncthreads();
   auto* parked = reinterpret_cast<float*>(shared);
-  park<S, kPairs, kSlice, kTeam>(run, o, team, member, parked);
+  park<S, kPairs, kSlice, kTeam>(run, o, l.v_dtype, team, member, parked);
   __syncthreads();
   if (n_splits == 1) return merge_teams<S>(a, b, kv, parked, nullptr);
   const uint64_t stride = part_floats(a.block_rows * a.group, S::kDim);

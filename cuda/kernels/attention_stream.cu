@@ -23,8 +23,6 @@ using namespace split;
 struct SplitArgs {
   AttentionArgs a;
   bool k_aligned, v_aligned;  // q8_0: pieces of 8 bytes of a row are
-  bool raw;                   // queries, keys and values of the row come as they were projected
-  QkvParams own;
 };
 
 // --- products ---
@@ -64,25 +62,6 @@ __device__ __forceinline__ void score_tile(const Source& src, Cursor* cursor, ui
   }
 }
 
-/// Weights as an A operand.
-template <KvDtype kType, bool kPairs>
-__device__ __forceinline__ void pack_weights(const float* w, uint32_t (&p)[4]) {
-  constexpr bool bf16 = kType == KvDtype::kBf16;
-#pragma unroll
-  for (int h = 0; h < (kPairs ? 1 : 2); ++h) {
-#pragma unroll
-    for (int i = 0; i < 2; ++i) {
-      const float lo = w[4 * h + 2 * i], hi = w[4 * h + 2 * i + 1];
-      const uint32_t packed = bf16 ? pack_bf16(lo, hi) : pack_f16(lo, hi);
-      p[2 * i + h] = packed;
-      if (kPairs) {
-        const float2 v = unpack_16(bf16, packed);
-        p[2 * i + 1] = bf16 ? pack_bf16(lo - v.x, hi - v.y) : pack_f16(lo - v.x, hi - v.y);
-      }
-    }
-  }
-}
-
 /// o += weights * values of tile `tile`; values of a later tile follow into the registers.
 template <KvDtype kType, class S, bool kPairs, int kSub>
 __device__ __forceinline__ void weigh_tile(const Source& src, Cursor* cursor, uint32_t tile,
@@ -91,12 +70,13 @@ __device__ __forceinline__ void weigh_tile(const Source& src, Cursor* cursor, ui
   using Codec = ValueCodec<kType, S::kSlice>;
   using Fetch = ValueFetch<kType, S::kSlice>;
   uint32_t p[4];
-  pack_weights<kType, kPairs>(w, p);
+  pack_weights<kType, S::kSlice, kPairs>(w, p);
   uint32_t* mine = raw + (Codec::kAhead == 2 ? kSub * kStreamRegisters / 2 : 0);
 #pragma unroll
   for (int c = 0; c < Codec::kChunks; ++c) {
-    Codec::multiply(mine + (Codec::kAhead == 0 ? 0 : c * Codec::kChunk) % kStreamRegisters, scales,
-                    src.e0, c, p, o[c]);
+    Codec::template multiply<kPairs>(
+        mine + (Codec::kAhead == 0 ? 0 : c * Codec::kChunk) % kStreamRegisters, scales, src.e0, c,
+        p, o[c]);
     if constexpr (Codec::kAhead == 0) {
       const bool last = c + 1 == Codec::kChunks;
       if (tile + (last ? 1 : 0) < src.n_tiles) {
@@ -137,66 +117,6 @@ __device__ __forceinline__ void prime_values(const Source& src, Cursor* cursor,
     }
   }
 }
-
-/// f(codec) for the codec of run time: the only place that switches.
-template <class F>
-__device__ __forceinline__ void with_codec(KvDtype type, const F& f) {
-  if (type == KvDtype::kBf16) {
-    f.template operator()<KvDtype::kBf16>();
-  } else if (type == KvDtype::kQ8_0) {
-    f.template operator()<KvDtype::kQ8_0>();
-  } else {
-    f.template operator()<KvDtype::kF32>();
-  }
-}
-
-/// The running softmax with weights in place of scores.
-template <class S, bool kPairs>
-struct Running : RunningSoftmax<S, kPairs> {
-  using Base = RunningSoftmax<S, kPairs>;
-  using Base::high, Base::kHalves, Base::l, Base::low, Base::m;
-
-  __device__ __forceinline__ void mask(float* s, uint64_t first, int h) const {
-    const auto t0 = static_cast<int64_t>(first + threadIdx.x % 4 * 2);
-    const auto from = static_cast<int32_t>(max(low[h] - t0, int64_t{-1}));
-    const auto to = static_cast<int32_t>(max(min(high[h] - t0, int64_t{16}), int64_t{-1}));
-#pragma unroll
-    for (int i = 0; i < 4; ++i) {
-      const int key = i % 2 + i / 2 * 8;
-      if (key < from || key > to) s[i] = -INFINITY;
-    }
-  }
-  /// Masks the scores, turns them into weights, rescales o when a maximum grew.
-  /// seen: every vector of the block sees every key of the tile.
-  __device__ __forceinline__ void fold(float (&s)[S::kScores], uint64_t first, bool seen,
-                                       SumRegs<S>& o) {
-    float factor[kHalves];
-    bool grew = false;
-#pragma unroll
-    for (int h = 0; h < kHalves; ++h) {
-      if (!seen) mask(&s[4 * h], first, h);
-      float top = m[h];
-#pragma unroll
-      for (int i = 0; i < 4; ++i) top = fmaxf(top, s[4 * h + i]);
-      top = fmaxf(top, __shfl_xor_sync(0xFFFFFFFFu, top, 1));
-      top = fmaxf(top, __shfl_xor_sync(0xFFFFFFFFu, top, 2));
-      grew = grew || top > m[h];
-      factor[h] = m[h] == -INFINITY ? 0.0f : exp2_approx(m[h] - top);
-      m[h] = top;
-    }
-    Base::rescale(grew, factor, o);
-#pragma unroll
-    for (int h = 0; h < kHalves; ++h) {
-      const float base = m[h] == -INFINITY ? 0.0f : m[h];  // nothing seen yet: exp2(-inf) = 0
-#pragma unroll
-      for (int i = 0; i < 4; ++i) {
-        float& x = s[4 * h + i];
-        x = exp2_approx(x - base);
-        l[h] += x;
-      }
-    }
-  }
-};
 
 template <class S>
 __host__ __device__ constexpr uint32_t parked_floats() {
@@ -308,16 +228,7 @@ __global__ void __launch_bounds__(kThreads, 2)
   if (!fresh) prime();
   grid_dependency_wait();
   auto* parked = reinterpret_cast<float*>(shared);
-  QuerySource vectors = {parked, 0, a.group, b.n * a.group, a.p.scale * kLog2E};
-  if (args.raw) {
-    take_own_row(args.own, b, kv, a.group, blockIdx.y + 1 == n_splits, blockIdx.y == 0, parked,
-                 parked + parked_floats<S>());
-  } else {
-    vectors.row = a.p.q_stride;
-    vectors.base = a.p.q +
-                   (a.p.batch.table.sequences[b.sequence].first_row + b.row0) * vectors.row +
-                   uint64_t{kv} * a.group * S::kDim;
-  }
+  const QuerySource vectors = query_source<S>(a, b, kv);
   if (fresh) prime();
   uint32_t q[S::kQueries];
   float worth[2] = {};
@@ -356,7 +267,7 @@ __global__ void __launch_bounds__(kThreads, 2)
   }
   cp_async_wait<0>();
   __syncthreads();
-  park<S, kPairs, kSlice, kTeam>(run, o, team, member, parked);
+  park<S, kPairs, kSlice, kTeam>(run, o, l.v_dtype, team, member, parked);
   __syncthreads();
   if (n_splits == 1) return merge_teams<S>(a, b, kv, parked, nullptr);
   const uint64_t stride = part_floats(a.block_rows * a.group, S::kDim);
@@ -394,7 +305,7 @@ Status launch(const SplitArgs& s, bool pdl, cudaStream_t stream) {
                        stream, pdl};
   shape.cluster = s.a.cluster;
   const uint64_t part = part_floats(s.a.block_rows * s.a.group, S::kDim);
-  shape.shared_bytes = (parked_floats<S>() + std::max<uint64_t>(part, 2 * S::kDim)) * sizeof(float);
+  shape.shared_bytes = (parked_floats<S>() + part) * sizeof(float);
   return launch_kernel("attention_stream", shape, attention_stream_kernel<kSlice, kTeam, kPairs>,
                        s);
 }
@@ -441,8 +352,6 @@ Status launch_attention_stream(const MatmulConfig& config, const AttentionArgs& 
   s.a.merge_later = a.cluster == 1 && a.max_splits * columns > kMergeAlone;
   s.k_aligned = l.k_row_bytes % 8 == 0;
   s.v_aligned = l.v_row_bytes % 8 == 0;
-  s.raw = a.p.own != nullptr;
-  if (s.raw) s.own = *a.p.own;
   SHARPI_TRY((launch_either<128, 4>(s, config.pdl, stream)));
   return s.a.merge_later ? launch_attention_merge(s.a, config.pdl, stream) : Status::ok();
 }

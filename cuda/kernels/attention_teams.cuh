@@ -6,11 +6,11 @@
 
 #include "cuda/kernels/attention_common.cuh"
 #include "cuda/kernels/attention_queries.cuh"
+#include "cuda/kernels/kv_stream.cuh"
 
 namespace sharpi::cuda::split {
 
 constexpr int kWarps = 4, kThreads = kWarps * 32;
-constexpr float kLog2E = 1.4426950408889634f;
 
 template <int kSliceDims, int kTeam, bool kPairs>
 struct Shape {
@@ -87,11 +87,97 @@ struct RunningSoftmax {
   }
 };
 
+/// The running softmax with weights in place of scores.
+template <class S, bool kPairs>
+struct Running : RunningSoftmax<S, kPairs> {
+  using Base = RunningSoftmax<S, kPairs>;
+  using Base::high, Base::kHalves, Base::l, Base::low, Base::m;
+
+  __device__ __forceinline__ void mask(float* s, uint64_t first, int h) const {
+    const auto t0 = static_cast<int64_t>(first + threadIdx.x % 4 * 2);
+    const auto from = static_cast<int32_t>(max(low[h] - t0, int64_t{-1}));
+    const auto to = static_cast<int32_t>(max(min(high[h] - t0, int64_t{16}), int64_t{-1}));
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      const int key = i % 2 + i / 2 * 8;
+      if (key < from || key > to) s[i] = -INFINITY;
+    }
+  }
+  /// Masks the scores, turns them into weights, rescales o when a maximum grew.
+  /// seen: every vector of the block sees every key of the tile.
+  __device__ __forceinline__ void fold(float (&s)[S::kScores], uint64_t first, bool seen,
+                                       SumRegs<S>& o) {
+    float factor[kHalves];
+    bool grew = false;
+#pragma unroll
+    for (int h = 0; h < kHalves; ++h) {
+      if (!seen) mask(&s[4 * h], first, h);
+      float top = m[h];
+#pragma unroll
+      for (int i = 0; i < 4; ++i) top = fmaxf(top, s[4 * h + i]);
+      top = fmaxf(top, __shfl_xor_sync(0xFFFFFFFFu, top, 1));
+      top = fmaxf(top, __shfl_xor_sync(0xFFFFFFFFu, top, 2));
+      grew = grew || top > m[h];
+      factor[h] = m[h] == -INFINITY ? 0.0f : exp2_approx(m[h] - top);
+      m[h] = top;
+    }
+    Base::rescale(grew, factor, o);
+#pragma unroll
+    for (int h = 0; h < kHalves; ++h) {
+      const float base = m[h] == -INFINITY ? 0.0f : m[h];  // nothing seen yet: exp2(-inf) = 0
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        float& x = s[4 * h + i];
+        x = exp2_approx(x - base);
+        l[h] += x;
+      }
+    }
+  }
+};
+
+/// f(codec) for the codec of run time: the only place that switches.
+template <class F>
+__device__ __forceinline__ void with_codec(KvDtype type, const F& f) {
+  if (type == KvDtype::kBf16) {
+    f.template operator()<KvDtype::kBf16>();
+  } else if (type == KvDtype::kQ8_0) {
+    f.template operator()<KvDtype::kQ8_0>();
+  } else {
+    f.template operator()<KvDtype::kF32>();
+  }
+}
+
+/// Weights as an A operand.
+template <KvDtype kType, int kSlice, bool kPairs>
+__device__ __forceinline__ void pack_weights(const float* w, uint32_t (&p)[4]) {
+  constexpr bool bf16 = kType == KvDtype::kBf16;
+  if constexpr (kPairs && ValueCodec<kType, kSlice>::kCodes) {
+    p[0] = pack_f16(w[0] * kCodeWeight, w[1] * kCodeWeight);
+    p[2] = pack_f16(w[2] * kCodeWeight, w[3] * kCodeWeight);
+  } else {
+#pragma unroll
+    for (int h = 0; h < (kPairs ? 1 : 2); ++h) {
+#pragma unroll
+      for (int i = 0; i < 2; ++i) {
+        const float lo = w[4 * h + 2 * i], hi = w[4 * h + 2 * i + 1];
+        const uint32_t packed = bf16 ? pack_bf16(lo, hi) : pack_f16(lo, hi);
+        p[2 * i + h] = packed;
+        if (kPairs) {
+          const float2 v = unpack_16(bf16, packed);
+          p[2 * i + 1] = bf16 ? pack_bf16(lo - v.x, hi - v.y) : pack_f16(lo - v.x, hi - v.y);
+        }
+      }
+    }
+  }
+}
+
 /// The teams' sums to shared memory: m, l [teams][16], o [teams][kVectors][kDim].
 template <class S, bool kPairs, int kSlice, int kTeam>
 __device__ __forceinline__ void park(const RunningSoftmax<S, kPairs>& run, const SumRegs<S>& o,
-                                     uint32_t team, uint32_t member, float* shared) {
+                                     KvDtype values, uint32_t team, uint32_t member,
+                                     float* shared) {
   const uint32_t lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
+  const bool codes = kPairs && kSlice % 32 == 0 && values == KvDtype::kQ8_0;
   float *m = shared + team * 16, *l = shared + S::kTeams * 16 + team * 16;
   float* sums = shared + 2 * S::kTeams * 16 + team * S::kVectors * S::kDim + member * kSlice;
 #pragma unroll
@@ -111,8 +197,13 @@ __device__ __forceinline__ void park(const RunningSoftmax<S, kPairs>& run, const
       float* to = sums + v * S::kDim + d;
 #pragma unroll
       for (int j = 0; j < 8; ++j) {
-        to[j] = kPairs ? o[c][j][0] + o[c][j][2] : o[c][j][2 * h];
-        to[8 + j] = kPairs ? o[c][j][1] + o[c][j][3] : o[c][j][2 * h + 1];
+#pragma unroll
+        for (int i = 0; i < 2; ++i) {
+          const float x = o[c][j][i], y = o[c][j][2 + i];
+          to[8 * i + j] = !kPairs ? o[c][j][2 * h + i]
+                          : codes ? kCodeUnit * (t < 2 ? x : y)
+                                  : x + y;
+        }
       }
     }
   }

@@ -101,18 +101,11 @@ __device__ __forceinline__ int8_t encode_q8(float x, uint16_t* scale) {
   return static_cast<int8_t>(__float2int_rn(v));
 }
 
-/// Encodes n floats in shared memory to elements [first, first + n) of one stored row of `all`, or
-/// of two (`twin` may be null); q8_0: multiples of 32. All threads of the block take part.
-__device__ __forceinline__ void encode_part(KvDtype type, const float* x, uint32_t first,
-                                            uint32_t n, uint32_t all, std::byte* row,
-                                            std::byte* twin) {
-  const uint32_t skip = first * (type == KvDtype::kF32 ? 4 : type == KvDtype::kBf16 ? 2 : 1);
-  std::byte *scales = row + all + first / 32 * 2, *twin_scales = nullptr;
-  row += skip;
-  if (twin != nullptr) {
-    twin_scales = twin + all + first / 32 * 2;
-    twin += skip;
-  }
+/// Encodes n floats in shared memory to a stored row, or to two (`twin` may be null); q8_0: a
+/// multiple of 32. All threads of the block take part.
+__device__ __forceinline__ void encode_row(KvDtype type, const float* x, uint32_t n, std::byte* row,
+                                           std::byte* twin) {
+  std::byte *scales = row + n, *twin_scales = twin != nullptr ? twin + n : nullptr;
   if (type == KvDtype::kQ8_0) {
     const uint32_t lane = threadIdx.x % 32;
     for (uint32_t b = threadIdx.x / 32; b < n / 32; b += blockDim.x / 32) {
@@ -137,11 +130,6 @@ __device__ __forceinline__ void encode_part(KvDtype type, const float* x, uint32
       if (twin != nullptr) *reinterpret_cast<uint32_t*>(twin + i * 2) = v;
     }
   }
-}
-/// A whole row.
-__device__ __forceinline__ void encode_row(KvDtype type, const float* x, uint32_t n, std::byte* row,
-                                           std::byte* twin) {
-  encode_part(type, x, 0, n, n, row, twin);
 }
 
 }  // namespace sharpi::cuda

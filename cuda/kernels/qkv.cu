@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT
-// A block per row and part: eight query heads, or all K heads, or all V heads. A warp owns a head
-// in shared memory; K and V rows are encoded by the whole block, since a q8_0 block of 32 may reach
-// into the next head.
+// Two ways. Heads of whole blocks of 32 whose pairs are whole blocks apart: a warp per head, in
+// registers. Others: a block per row and part: eight query heads, or all K heads, or all V heads. A
+// warp owns a head in shared memory; K and V rows are encoded by the whole block, since a q8_0
+// block of 32 may reach into the next head.
 #include <cmath>
 
 #include "cuda/kernels/kv_rows.cuh"
@@ -45,6 +46,17 @@ __device__ __forceinline__ void run_heads(const QkvParams& p, const HeadRun& run
   }
 }
 
+/// Where the rotated queries of a row are captured, or null.
+__device__ __forceinline__ float* captured_queries(const QkvParams& p, const BatchRow& br,
+                                                   const BatchSequence& s, uint64_t width) {
+  if (p.query_offset < 0 || s.queries == nullptr || br.index + s.query_rows < s.n_rows) {
+    return nullptr;
+  }
+  const uint32_t skip = s.n_rows > s.query_rows ? s.n_rows - s.query_rows : 0;
+  const uint64_t slot = s.flags & kSequenceQueryRing ? br.position % s.query_rows : br.index - skip;
+  return s.queries + static_cast<uint64_t>(p.query_offset) * s.query_rows + slot * width;
+}
+
 __device__ void query_part(const QkvParams& p, const BatchRow& br, uint32_t row, uint32_t part,
                            float* heads) {
   const uint32_t dim = p.kv.head_dim, first = part * kWarps;
@@ -66,14 +78,8 @@ __device__ void query_part(const QkvParams& p, const BatchRow& br, uint32_t row,
   run_heads(p, run, row, heads);
   const BatchSequence& s = p.batch.table.sequences[br.sequence];
   float* to = p.q_out + row * width + uint64_t{first} * dim;
-  float* captured = nullptr;
-  if (p.query_offset >= 0 && s.queries != nullptr && br.index + s.query_rows >= s.n_rows) {
-    const uint32_t skip = s.n_rows > s.query_rows ? s.n_rows - s.query_rows : 0;
-    const uint64_t slot =
-        s.flags & kSequenceQueryRing ? br.position % s.query_rows : br.index - skip;
-    captured = s.queries + static_cast<uint64_t>(p.query_offset) * s.query_rows + slot * width +
-               uint64_t{first} * dim;
-  }
+  float* captured = captured_queries(p, br, s, width);
+  if (captured != nullptr) captured += uint64_t{first} * dim;
   __syncthreads();
   for (uint32_t i = threadIdx.x; i < run.n_heads * dim; i += kThreads) {
     to[i] = heads[i];
@@ -122,6 +128,123 @@ __global__ void __launch_bounds__(kThreads) qkv_kernel(const __grid_constant__ Q
     query_part(p, br, row, blockIdx.y, heads);
   } else {
     row_part(p, br, row, blockIdx.y > n_query_parts, heads);
+  }
+}
+
+// --- a warp per head, its elements in registers ---
+
+constexpr uint32_t kHeadThreads = 128;
+
+/// Pairs of elements 32 * kApart apart, all of the lane.
+template <int kApart, int kPer>
+__device__ __forceinline__ void rotate_pairs(const float (&cos)[(kPer + 1) / 2],
+                                             const float (&sin)[(kPer + 1) / 2], float (&x)[kPer]) {
+  if constexpr (2 * kApart <= kPer) {
+#pragma unroll
+    for (int i = 0; i < kApart; ++i) {
+      const float a = x[i], b = x[i + kApart];
+      x[i] = fmaf(-b, sin[i], a * cos[i]);
+      x[i + kApart] = fmaf(a, sin[i], b * cos[i]);
+    }
+  }
+}
+
+/// Element lane + 32 i of a head to `row` (its first byte, and its first scale), in its codec.
+template <int kPer>
+__device__ __forceinline__ void store_head(KvDtype type, const float (&x)[kPer], std::byte* row,
+                                           uint16_t* scales) {
+  const uint32_t lane = threadIdx.x % 32;
+#pragma unroll
+  for (uint32_t i = 0; i < kPer; ++i) {
+    const uint32_t d = 32 * i + lane;
+    if (type == KvDtype::kF32) {
+      reinterpret_cast<float*>(row)[d] = x[i];
+    } else if (type == KvDtype::kBf16) {
+      reinterpret_cast<uint16_t*>(row)[d] = static_cast<uint16_t>(bf16_bits(x[i]));
+    } else {
+      uint16_t scale;
+      reinterpret_cast<int8_t*>(row)[d] = encode_q8(x[i], &scale);
+      if (lane == 0) scales[i] = scale;
+    }
+  }
+}
+
+/// The same of KV head h of a stored row.
+template <int kPer>
+__device__ __forceinline__ void store_head_of(const KvLayer& l, bool value, uint32_t h,
+                                              const float (&x)[kPer], std::byte* row) {
+  const KvDtype type = value ? l.v_dtype : l.k_dtype;
+  const uint32_t first = h * kPer * 32, size = type == KvDtype::kF32    ? 4
+                                               : type == KvDtype::kBf16 ? 2
+                                                                        : 1;
+  auto* scales = reinterpret_cast<uint16_t*>(row + l.n_heads * l.head_dim) + first / 32;
+  store_head<kPer>(type, x, row + first * size, scales);
+}
+
+/// Heads of a row: queries, then keys, then values.
+template <int kPer>
+__global__ void __launch_bounds__(kHeadThreads)
+    qkv_heads_kernel(const __grid_constant__ QkvParams p) {
+  constexpr uint32_t kDim = kPer * 32;
+  constexpr int kMost = (kPer + 1) / 2;
+  grid_dependents_launch();
+  const KvLayer& l = p.kv;
+  const uint32_t row = blockIdx.x, lane = threadIdx.x % 32;
+  uint32_t h = blockIdx.y * (kHeadThreads / 32) + threadIdx.x / 32;
+  const bool query = h < p.n_heads, value = h >= p.n_heads + l.n_heads;
+  if (!query) h -= p.n_heads + (value ? l.n_heads : 0);
+  if (!query && (p.k == nullptr || h >= l.n_heads)) return grid_dependency_wait();
+  const bool norm = value ? p.v_norm : p.norm != HeadNorm::kNone;
+  const float* weight = value || !norm ? nullptr : query ? p.q_norm : p.k_norm;
+  const float* from = query ? p.q + row * p.q_stride + uint64_t{h} * p.q_head_stride
+                            : (value && p.v != nullptr ? p.v : p.k) + row * p.kv_stride + h * kDim;
+  float x[kPer], w[kPer], cos[kMost], sin[kMost];
+#pragma unroll
+  for (uint32_t i = 0; i < kPer; ++i) w[i] = weight != nullptr ? weight[32 * i + lane] : 1.0f;
+  grid_dependency_wait();
+  const BatchRow br = p.batch.table.rows[row];
+#pragma unroll
+  for (uint32_t i = 0; i < kPer; ++i) x[i] = from[32 * i + lane];
+#pragma unroll
+  for (uint32_t i = 0; i < kMost; ++i) {
+    const bool used = !value && 32 * i < p.n_half;
+    const uint64_t at = uint64_t{row} * p.n_half + 32 * i + lane;
+    cos[i] = used ? p.cos[at] : 1.0f;
+    sin[i] = used ? p.sin[at] : 0.0f;
+  }
+  if (br.sequence == kNoSequence) return;
+  const BatchSequence& s = p.batch.table.sequences[br.sequence];
+  const BatchGroup g =
+      query ? BatchGroup{} : p.batch.table.groups[br.sequence * p.batch.table.n_groups + l.group];
+  if (norm) {
+    float sum = 0.0f;
+#pragma unroll
+    for (int i = 0; i < kPer; ++i) sum = fmaf(x[i], x[i], sum);
+    const float r = 1.0f / sqrtf(head_sum(sum) / static_cast<float>(kDim) + p.eps);
+#pragma unroll
+    for (int i = 0; i < kPer; ++i) x[i] = x[i] * r * w[i];
+  }
+  if (!value) {
+    if (p.n_half == 32) rotate_pairs<1>(cos, sin, x);
+    if (p.n_half == 64) rotate_pairs<2>(cos, sin, x);
+    if (p.n_half == 128) rotate_pairs<4>(cos, sin, x);
+    if (p.n_half == 256) rotate_pairs<8>(cos, sin, x);
+  }
+  if (query) {
+    const uint64_t width = uint64_t{p.n_heads} * kDim, at = uint64_t{h} * kDim + lane;
+    float* captured = captured_queries(p, br, s, width);
+#pragma unroll
+    for (uint32_t i = 0; i < kPer; ++i) {
+      p.q_out[row * width + at + 32 * i] = x[i];
+      if (captured != nullptr) captured[at + 32 * i] = x[i];
+    }
+  } else if (l.window == 0) {
+    store_head_of<kPer>(l, value, h, x, store_row(l, g, uint64_t{g.n_slots} + br.index, value));
+  } else {
+    store_head_of<kPer>(l, value, h, x, chunk_row(l, s.chunk_block, br.index, value));
+    if (p.to_ring) {
+      store_head_of<kPer>(l, value, h, x, store_row(l, g, br.position % g.ring_slots, value));
+    }
   }
 }
 
@@ -200,6 +323,23 @@ Status check_qkv(const QkvParams& p) {
   return check_codecs(p.kv, "qkv");
 }
 
+/// Heads that a warp can have in registers, with both of a pair in one lane.
+bool fits_registers(const QkvParams& p) {
+  const uint32_t dim = p.kv.head_dim, half = p.n_half;
+  const bool known = dim == 64 || dim == 96 || dim == 128 || dim == 256 || dim == 512;
+  const bool rotates = half == 0 || half == 32 || half == 64 || half == 128 || half == 256;
+  return known && rotates && p.norm != HeadNorm::kWholeVector;
+}
+
+template <int kPer>
+Status launch_heads(const QkvParams& p, bool pdl, cudaStream_t stream) {
+  constexpr uint32_t kEach = kHeadThreads / 32;
+  const uint32_t heads = p.n_heads + (p.k != nullptr ? 2 * p.kv.n_heads : 0);
+  const LaunchShape shape = {dim3(p.batch.n_rows, (heads + kEach - 1) / kEach), dim3(kHeadThreads),
+                             0, stream, pdl};
+  return launch_kernel("qkv", shape, qkv_heads_kernel<kPer>, p);
+}
+
 }  // namespace
 
 Status launch_rope_table(const RopeTableParams& p, bool pdl, cudaStream_t stream) {
@@ -215,6 +355,20 @@ Status launch_rope_table(const RopeTableParams& p, bool pdl, cudaStream_t stream
 
 Status launch_qkv(const QkvParams& p, bool pdl, cudaStream_t stream) {
   SHARPI_TRY(check_qkv(p));
+  if (fits_registers(p)) {
+    switch (p.kv.head_dim) {
+      case 64:
+        return launch_heads<2>(p, pdl, stream);
+      case 96:
+        return launch_heads<3>(p, pdl, stream);
+      case 128:
+        return launch_heads<4>(p, pdl, stream);
+      case 256:
+        return launch_heads<8>(p, pdl, stream);
+      default:
+        return launch_heads<16>(p, pdl, stream);
+    }
+  }
   const uint32_t parts = (p.n_heads + kWarps - 1) / kWarps + (p.k != nullptr ? 2 : 0);
   const uint32_t most = p.k != nullptr && p.kv.n_heads > kWarps ? p.kv.n_heads : kWarps;
   LaunchShape shape = {dim3(p.batch.n_rows, parts), dim3(kThreads), 0, stream, pdl};

@@ -250,9 +250,10 @@ typedef struct sharpi_session_params {
                                                     recurrent layers have none (read it back). */
   uint32_t kv_budget;                          /**< Bounded session: rows a layer keeps; default 0 = off. */
   uint32_t prompt_budget;                      /**< Compact to this at the end of a prompt; default UNSET
-                                                    (env SHARPI_SNAPKV_BUDGET, else off); 0 = off. */
-  uint32_t capture_window;                     /**< Queries kept for scoring; default UNSET (env
-                                                    SHARPI_SNAPKV_WINDOW, else 64 with a budget, else 0). */
+                                                    (env SHARPI_SNAPKV_BUDGET, else off); 0 = off;
+                                                    or ::SHARPI_BUDGET_AUTO. */
+  uint32_t capture_window;                     /**< Queries kept for scoring; default UNSET (with a budget
+                                                    env SHARPI_SNAPKV_WINDOW, else 64; without one 0). */
   uint32_t recency;                            /**< Last rows always kept; UNSET (env SHARPI_SNAPKV_RECENCY,
                                                     else 64). This, sinks and policy need one of the
                                                     budgets: sharpi_session_compact() takes its own. */

@@ -64,11 +64,13 @@ Status is_reserved(const char* name, uint32_t value) {
                        value);
 }
 
-Status check_budget(const char* name, uint32_t value, bool unset_allowed) {
-  if (value <= kMaxTokens || value == SHARPI_BUDGET_AUTO) return Status::ok();
-  if (unset_allowed && value == SHARPI_UNSET) return Status::ok();
-  return Status::error(Code::kInvalidArgument, "%s %u is out of range: 0 to %u%s, or BUDGET_AUTO",
-                       name, value, kMaxTokens, unset_allowed ? ", UNSET" : "");
+Status check_prompt_budget(uint32_t value) {
+  if (value <= kMaxTokens || value == SHARPI_BUDGET_AUTO || value == SHARPI_UNSET) {
+    return Status::ok();
+  }
+  return Status::error(Code::kInvalidArgument,
+                       "prompt_budget %u is out of range: 0 to %u, UNSET, or BUDGET_AUTO", value,
+                       kMaxTokens);
 }
 
 /// Settings of scoring that a policy does not read; their defaults ask for nothing.
@@ -142,8 +144,8 @@ Status check_params(const sharpi_session_params& p) {
   SHARPI_TRY(one_of("tail_v_dtype", p.tail_v_dtype, SHARPI_KV_AUTO, SHARPI_KV_Q8_0, kDtypes));
   SHARPI_TRY(in_range("rewind", p.rewind, 0, kMaxRewind));
   SHARPI_TRY(in_range("n_checkpoints", p.n_checkpoints, 0, kMaxCheckpoints));
-  SHARPI_TRY(check_budget("kv_budget", p.kv_budget, false));
-  SHARPI_TRY(check_budget("prompt_budget", p.prompt_budget, true));
+  SHARPI_TRY(in_range("kv_budget", p.kv_budget, 0, kMaxTokens));
+  SHARPI_TRY(check_prompt_budget(p.prompt_budget));
   SHARPI_TRY(
       in_range_or("capture_window", p.capture_window, 0, kMaxCaptureWindow, SHARPI_UNSET, "UNSET"));
   SHARPI_TRY(in_range_or("recency", p.recency, 0, kMaxTokens, SHARPI_UNSET, "UNSET"));

@@ -797,13 +797,15 @@ typedef struct sharpi_compact_params {
                                                     or ::SHARPI_BUDGET_AUTO. Not with KEEP. */
   uint32_t window;                             /**< Captured queries used; default UNSET = all. Not with a
                                                     probe, not with KEEP. */
-  uint32_t recency;                            /**< Default 64; at most budget. */
-  uint32_t sinks;                              /**< Default 0. */
+  uint32_t recency;                            /**< Last rows always kept: default 64, at most budget.
+                                                    Not with KEEP. */
+  uint32_t sinks;                              /**< First rows always kept; default 0. Not with KEEP. */
   uint32_t headroom;                           /**< Free slots that stay committed; default 1024. Bounded
                                                     sessions keep what they were priced for. */
   uint32_t pool_kernel;                        /**< Rows averaged by SNAPKV, DEFENSIVE and VALUE: odd,
-                                                    default 13. */
-  uint32_t span;                               /**< Rows after a hit by SPAN and RETRIEVAL; default 12. */
+                                                    default 13, the only one of other policies. */
+  uint32_t span;                               /**< Rows after a hit by SPAN and RETRIEVAL; default 12,
+                                                    the only one of other policies. */
   sharpi_layer_budget layer_budget;            /**< Default EQUAL, the only one of GLOBAL and KEEP. */
   uint32_t n_probe;                            /**< Probe tokens; default 0 = captured queries. Not with KEEP. */
   uint32_t n_keep;                             /**< Rows of `keep` (policy KEEP). */

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // A program of its own: attention, qkv, delta net, scoring and compaction kernels against loops in
 // double, and their speed on the shapes of published models.
-// Usage: attention_check [test] [bench] [small] [least] [one1 .. one6]
+// Usage: attention_check [test] [bench] [small] [least] [one1 .. one9]
 #include <cstring>
 #include <memory>
 
@@ -310,7 +310,7 @@ int main(int argc, char** argv) {
     check_selections(g_extent != Extent::kAll);
     std::printf("all: %d passed, %d failed\n", g_passed, g_failed);
   }
-  for (int i = 1; i <= 6; ++i) {
+  for (int i = 1; i <= 9; ++i) {
     if (wants(("one" + std::to_string(i)).c_str())) bench_attention_one(config, i);
   }
   if (wants("rows")) bench_qkvs(config);

@@ -66,9 +66,11 @@ QkvParams make_qkv(const Batch& batch, const KvLayer& l, const Span& m, const Pr
   return r;
 }
 
-void print_speed(const Span& m, const KvLayer& l, uint32_t past, uint32_t rows, double us) {
+void print_speed(const Span& m, const KvLayer& l, uint32_t past, uint32_t rows, double us,
+                 double with_row_us) {
   std::printf("attention %-14s %-4s past %6u rows %4u: %9.2f us", m.name, name_of(l.k_dtype), past,
               rows, us);
+  if (rows == 1) std::printf(", with its row %9.2f us", with_row_us);
   if (rows <= kSplitRows) {
     const double read = (m.window != 0 ? std::min(m.window, past + rows) : past + rows) *
                         static_cast<double>(l.k_row_bytes + l.v_row_bytes);
@@ -84,8 +86,8 @@ void print_speed(const Span& m, const KvLayer& l, uint32_t past, uint32_t rows, 
   std::printf("  %6.1f TFLOP/s\n", pairs * width * 4 / us / 1e6);
 }
 
-/// `rows` rows after `past` keys, several layers so that the caches do not help. One row: from what
-/// was projected to the output, as a decode step does it.
+/// `rows` rows after `past` keys, several layers so that the caches do not help. One row: also from
+/// what was projected to the output, as a decode step does it.
 void bench_attention(const MatmulConfig& config, const Span& m, KvDtype d, uint32_t past,
                      uint32_t rows) {
   KvLayer l = make_layer(m.n_kv, m.dim, d, d, m.window);
@@ -113,10 +115,10 @@ void bench_attention(const MatmulConfig& config, const Span& m, KvDtype d, uint3
   l.chunk = chunk.p;
   const uint64_t bytes = attention_workspace_bytes(config, m.n_heads, m.dim);
   Buffer<std::byte> workspace(bytes, 0);
-  const double ms = time_graph([&](cudaStream_t stream) {
+  const auto layers = [&](bool with_row, cudaStream_t stream) {
     for (uint32_t i = 0; i < n; ++i) {
       const QkvParams own = make_qkv(made[i], l, m, x);
-      if (rows == 1) must(launch_qkv(own, config.pdl, stream), m.name);
+      if (with_row) must(launch_qkv(own, config.pdl, stream), m.name);
       AttentionParams p;
       p.batch = made[i];
       p.kv = l;
@@ -130,19 +132,23 @@ void bench_attention(const MatmulConfig& config, const Span& m, KvDtype d, uint3
       p.workspace_bytes = bytes;
       must(launch_attention(config, p, stream), m.name);
     }
-  });
-  print_speed(m, l, past, rows, ms * 1000 / n);
+  };
+  const auto time = [&](bool with_row) {
+    return time_graph([&](cudaStream_t stream) { layers(with_row, stream); }) * 1000 / n;
+  };
+  const double with_row_us = rows == 1 ? time(true) : 0.0;
+  print_speed(m, l, past, rows, time(false), with_row_us);
 }
 
 constexpr Span kDense8 = {"Qwen3-8B", 32, 8, 128, 0}, kDense27 = {"27B", 24, 4, 256, 0};
 constexpr Span kCoder = {"Qwen3-Coder", 32, 4, 128, 0};
 constexpr Span kGlobal = {"Gemma12B glob", 16, 1, 512, 0},
                kWindow = {"Gemma12B win", 16, 8, 256, 1024};
+constexpr Span kHybrid = {"35B-A3B", 16, 2, 256, 0}, kOlmoe = {"OLMoE", 16, 16, 128, 0};
 
 }  // namespace
 
 void bench_attentions(const MatmulConfig& config) {
-  const Span q35 = {"35B-A3B", 16, 2, 256, 0}, olmoe = {"OLMoE", 16, 16, 128, 0};
   for (const KvDtype d : {kB, kQ, kF}) {
     for (const uint32_t past : {100u, 2048u, 16384u, 65536u, 131072u}) {
       bench_attention(config, kDense8, d, past, 1);
@@ -151,13 +157,13 @@ void bench_attentions(const MatmulConfig& config) {
     for (const uint32_t past : {100u, 2048u, 16384u}) {
       bench_attention(config, kDense27, d, past, 1);
     }
-    bench_attention(config, q35, d, 16384, 1);
+    bench_attention(config, kHybrid, d, 16384, 1);
     for (const uint32_t past : {100u, 2048u, 32768u, 131072u}) {
       bench_attention(config, kGlobal, d, past, 1);
     }
     bench_attention(config, kWindow, d, 100, 1);
     bench_attention(config, kWindow, d, 131072, 1);
-    bench_attention(config, olmoe, d, 4096, 1);
+    bench_attention(config, kOlmoe, d, 4096, 1);
   }
   bench_attention(config, kDense8, kB, 16384, 4);
   for (const KvDtype d : {kB, kQ, kF}) {
@@ -184,8 +190,15 @@ void bench_attention_one(const MatmulConfig& config, int which) {
       }
     }
     if (which == 6) {
-      for (const uint32_t past : {400u, 4096u, 16384u}) bench_attention(config, kCoder, d, past, 1);
+      for (const uint32_t past : {10u, 100u, 400u, 2048u}) {
+        for (const Span& m : {kDense8, kCoder, kOlmoe, kHybrid, kDense27, kGlobal, kWindow}) {
+          bench_attention(config, m, d, past, 1);
+        }
+      }
     }
+    if (which == 7) bench_attention(config, kCoder, d, 100, 1);
+    if (which == 8) bench_attention(config, kHybrid, d, 100, 1);
+    if (which == 9) bench_attention(config, kGlobal, d, 400, 1);
   }
 }
 

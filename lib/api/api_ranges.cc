@@ -71,6 +71,24 @@ Status check_budget(const char* name, uint32_t value, bool unset_allowed) {
                        name, value, kMaxTokens, unset_allowed ? ", UNSET" : "");
 }
 
+/// Settings of scoring that a policy does not read; their defaults ask for nothing.
+Status check_scoring(const sharpi_compact_params& p) {
+  const sharpi_compact_params defaults = default_compact_params();
+  const bool pools = p.policy == SHARPI_POLICY_SNAPKV || p.policy == SHARPI_POLICY_DEFENSIVE ||
+                     p.policy == SHARPI_POLICY_VALUE;
+  const bool marks = p.policy == SHARPI_POLICY_AUTO || p.policy == SHARPI_POLICY_SPAN ||
+                     p.policy == SHARPI_POLICY_RETRIEVAL;
+  if (!pools && p.pool_kernel != defaults.pool_kernel) {
+    return Status::error(Code::kInvalidArgument, "pool_kernel is %u: policy %u averages no rows",
+                         p.pool_kernel, p.policy);
+  }
+  if (!marks && p.span != defaults.span) {
+    return Status::error(Code::kInvalidArgument, "span is %u: policy %u marks no rows after a hit",
+                         p.span, p.policy);
+  }
+  return Status::ok();
+}
+
 /// Fields that the policy, or a probe, leaves without a use.
 Status check_used(const sharpi_compact_params& p) {
   const bool keeps = p.policy == SHARPI_POLICY_KEEP;
@@ -88,6 +106,8 @@ Status check_used(const sharpi_compact_params& p) {
        "a probe's queries are all used"},
       {(keeps || p.policy == SHARPI_POLICY_GLOBAL) && p.layer_budget != SHARPI_LAYER_BUDGET_EQUAL,
        "layer_budget", p.layer_budget, "policies 1 (GLOBAL) and 7 (KEEP) keep the same everywhere"},
+      {keeps && p.recency != 0 && p.recency != default_compact_params().recency, "recency",
+       p.recency, "policy 7 (KEEP) keeps the rows of keep"},
   };
   for (const auto& f : fields) {
     if (!f.unused) continue;
@@ -206,6 +226,7 @@ Status check_params(const sharpi_compact_params& p) {
   SHARPI_TRY(in_range("span", p.span, 0, kMaxTokens));
   SHARPI_TRY(one_of("layer_budget", p.layer_budget, SHARPI_LAYER_BUDGET_EQUAL,
                     SHARPI_LAYER_BUDGET_ENTROPY, "0 (EQUAL), 1 (PYRAMID), 2 (ENTROPY)"));
+  SHARPI_TRY(check_scoring(p));
   SHARPI_TRY(in_range("n_probe", p.n_probe, 0, kMaxCaptureWindow));
   return require_array(p.probe, p.n_probe, "probe");
 }

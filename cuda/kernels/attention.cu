@@ -61,16 +61,14 @@ Status plan_splits(const MatmulConfig& config, const AttentionParams& p, Attenti
   const uint32_t per_sm =
       config.exact || stream ? kBlocksPerSm : attention_ring_blocks_per_sm(config, p.kv);
   a->max_splits = std::clamp(target_blocks(config, per_sm) / units, 1u, kMostSplits);
-  if (stream && config.compute_capability >= 90) {
-    a->cluster = std::min(a->max_splits, kMostCluster);
-    a->max_splits = a->max_splits / a->cluster * a->cluster;
-  }
+  // Two tiles for each of a block's teams, that is slices of 128 dims.
+  a->least_tiles = std::max(1u, 8 / std::max(1u, p.kv.head_dim / 128));
   a->counters = reinterpret_cast<uint32_t*>(p.workspace);
   a->parts = reinterpret_cast<float*>(p.workspace + kAttentionCounterBytes);
   const uint64_t n = uint64_t{a->n_blocks} * p.kv.n_heads;
   const uint64_t floats = n * a->max_splits * part_floats(a->block_rows * a->group, p.kv.head_dim);
   if (a->max_splits == 1) return Status::ok();
-  if (p.workspace == nullptr || n * a->cluster * sizeof(uint32_t) > kAttentionCounterBytes ||
+  if (p.workspace == nullptr || n * sizeof(uint32_t) > kAttentionCounterBytes ||
       kAttentionCounterBytes + floats * sizeof(float) > p.workspace_bytes) {
     return Status::error(Code::kInternal, "kernel attention: workspace of %llu bytes is too small",
                          static_cast<unsigned long long>(p.workspace_bytes));
@@ -102,7 +100,7 @@ Status launch_attention(const MatmulConfig& config, const AttentionParams& p, cu
   a.p = p;
   a.group = p.n_heads / p.kv.n_heads;
   a.max_splits = 1;
-  a.cluster = 1;
+  a.least_tiles = 1;
   const bool few = p.batch.n_rows <= kSplitRows || p.batch.n_rows == p.batch.n_sequences;
   const bool split = few && !config.deterministic;
   if (split) SHARPI_TRY(plan_splits(config, p, &a));

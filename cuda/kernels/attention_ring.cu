@@ -110,7 +110,7 @@ __device__ __forceinline__ void weigh_tile(const uint8_t* v, const uint8_t* scal
   }
 }
 
-template <int kSlice, int kTeam, bool kPairs>
+template <KvDtype kKnown, int kSlice, int kTeam, bool kPairs>
 __global__ void __launch_bounds__(kThreads, 2)
     attention_ring_kernel(const __grid_constant__ SplitArgs s) {
   using S = Shape<kSlice, kTeam, kPairs>;
@@ -124,7 +124,7 @@ __global__ void __launch_bounds__(kThreads, 2)
   const uint32_t block = blockIdx.x / l.n_heads, kv = blockIdx.x % l.n_heads;
   if (!find_rows(a, block, &b)) return grid_dependency_wait();
   find_keys(a, &b);
-  const uint32_t n_splits = split_count(a, b, kTile, kLeastSplitTiles);
+  const uint32_t n_splits = split_count(a, b, kTile, a.least_tiles);
   if (blockIdx.y >= n_splits) return;
   const TileRange range = split_tiles(b, kTile, blockIdx.y, n_splits);
   const KeyMap map = make_key_map(a, b.sequence);
@@ -133,64 +133,68 @@ __global__ void __launch_bounds__(kThreads, 2)
   uint8_t* ring = shared + warp * s.n_stages * s.stage.bytes;
   const RingSource src = {l,           b,           map, s.stage, a.p.batch.table.sequences,
                           s.k_granule, s.v_granule, e0};
-  const auto fetch_next = [&](uint64_t tile, uint32_t into) {
-    fetch<kSlice>(src, tile, tile < range.last, ring + into * s.stage.bytes);
-  };
+  const uint64_t first = range.first + team;
+  const uint32_t n_tiles =
+      first < range.last ? static_cast<uint32_t>(range.last - first - 1) / S::kTeams + 1 : 0;
   // Keys before this are older than the call: nothing that runs now writes them.
   const uint64_t old = b.first_key - b.row0;
-  uint32_t primed = 0;
-  uint64_t tile = range.first + team;
-#pragma unroll 1
-  for (const bool ready : {false, true}) {
-    if (ready) grid_dependency_wait();
-    for (; primed + 1 < s.n_stages && (ready || (tile + 1) * kTile <= old); ++primed) {
-      fetch_next(tile, primed);
-      tile += S::kTeams;
-    }
-  }
-  const QuerySource vectors = query_source<S>(a, b, kv);
+  // Keys that every vector sees.
+  const uint64_t all_from = l.window != 0 && b.end > b.low + l.window ? b.end - l.window : b.low;
+  const uint32_t ahead = s.n_stages - 1;
   uint32_t q[S::kQueries];
   float worth[2] = {};
-  if (l.k_dtype == KvDtype::kQ8_0) {
-    load_query_bytes<S, kPairs>(vectors, d0, q, worth);
-  } else {
-    load_queries<S, kPairs>(vectors, d0, l.k_dtype == KvDtype::kBf16, q);
-  }
   Running<S, kPairs> run;
   run.start(a, b);
   SumRegs<S> o = {};
-  // Keys that every vector sees.
-  const uint64_t all_from = l.window != 0 && b.end > b.low + l.window ? b.end - l.window : b.low;
-  uint32_t turn = 0, at = 0;
-  for (tile = range.first + team; tile < range.last; tile += S::kTeams, ++turn) {
+  bool ready = false;
+  // Step i fetches tile i and multiplies tile i - ahead.
+#pragma unroll 1
+  for (uint32_t i = 0, into = 0, at = 0; i < n_tiles + ahead; ++i) {
+    const uint64_t coming = first + uint64_t{i} * S::kTeams;
+    if (!ready && (i >= min(n_tiles, ahead) || (coming + 1) * kTile > old)) {
+      grid_dependency_wait();
+      ready = true;
+    }
+    __syncwarp();
+    fetch<kKnown, kSlice>(src, coming, i < n_tiles, ring + into * s.stage.bytes);
+    into = into == ahead ? 0 : into + 1;
+    if (i < ahead) continue;
+    if (i == ahead) {
+      const QuerySource vectors = query_source<S>(a, b, kv);
+      const bool bytes = kKnown == KvDtype::kQ8_0 || l.k_dtype == KvDtype::kQ8_0;
+      constexpr bool kPlain = kKnown == KvDtype::kF32 || kKnown == KvDtype::kBf16;
+      if (!kPlain && bytes) {
+        load_query_bytes<S, kPairs>(vectors, d0, q, worth);
+      } else {
+        load_queries<S, kPairs>(vectors, d0, l.k_dtype == KvDtype::kBf16, q);
+      }
+    }
     wait_for_oldest(s.n_stages);
     __syncwarp();
-    fetch_next(tile + (s.n_stages - 1) * S::kTeams, at == 0 ? s.n_stages - 1 : at - 1);
     const uint8_t* stage = ring + at * s.stage.bytes;
-    at = at + 1 == s.n_stages ? 0 : at + 1;
+    at = at == ahead ? 0 : at + 1;
     float scores[S::kScores];
-    with_codec(l.k_dtype, [&]<KvDtype kType>() {
+    with_codec<kKnown>(l.k_dtype, [&]<KvDtype kType>() {
       score_tile<kType, S, kPairs>(stage, stage + s.stage.k_scale, e0, q, worth, scores);
     });
-    share_scores<S, kTeam>(scores, exchange, turn, team, member);
-    const uint64_t t0 = tile * kTile;
+    share_scores<S, kTeam>(scores, exchange, i - ahead, team, member);
+    const uint64_t t0 = (coming - uint64_t{ahead} * S::kTeams) * kTile;
     run.fold(scores, t0, t0 >= all_from && t0 + kTile <= b.first_key + 1, o);
-    with_codec(l.v_dtype, [&]<KvDtype kType>() {
+    with_codec<kKnown>(l.v_dtype, [&]<KvDtype kType>() {
       weigh_tile<kType, S, kPairs>(stage + s.stage.v, stage + s.stage.v_scale, e0, scores, o);
     });
   }
   cp_async_wait<0>();
   __syncthreads();
   auto* parked = reinterpret_cast<float*>(shared);
-  park<S, kPairs, kSlice, kTeam>(run, o, l.v_dtype, team, member, parked);
-  __syncthreads();
-  if (n_splits == 1) return merge_teams<S>(a, b, kv, parked, nullptr);
   const uint64_t stride = part_floats(a.block_rows * a.group, S::kDim);
   float* parts = a.parts + uint64_t{blockIdx.x} * a.max_splits * stride;
-  merge_teams<S>(a, b, kv, parked, parts + blockIdx.y * stride);
-  if (a.merge_later || !last_to_arrive(a.counters + blockIdx.x, n_splits, &flag)) return;
-  const uint32_t n = b.n * a.group;
-  merge_parts(a, b, kv, parts, stride, n, n_splits, 0, n * S::kDim, parked);
+  finish<S, kPairs>(a, b, kv, run, o, team, member, parked,
+                    n_splits == 1 ? nullptr : parts + blockIdx.y * stride);
+  if (n_splits == 1 || a.merge_later || !last_to_arrive(a.counters + blockIdx.x, n_splits, &flag)) {
+    return;
+  }
+  merge_parts(a, b, kv, parts, stride, b.n * a.group, n_splits, parked);
 }
 
 // --- host ---
@@ -200,13 +204,6 @@ uint32_t slice_of(uint32_t dim) {
 }
 uint32_t teams_of(uint32_t dim) {
   return kWarps / std::max(1u, dim / 128);
-}
-
-/// What the merge needs of the ring's memory.
-uint32_t parked_bytes(uint32_t dim) {
-  const uint32_t teams = teams_of(dim);
-  const uint32_t merge = kMergeFloats * static_cast<uint32_t>(sizeof(float));
-  return std::max<uint32_t>((2 * teams * 16 + teams * 16 * dim) * sizeof(float), merge);
 }
 
 struct Ring {
@@ -223,7 +220,8 @@ Ring make_ring(const MatmulConfig& config, const KvLayer& l) {
   uint32_t n = fit(half);
   if (n < 3) n = std::max(n, std::min(fit(most), 3u));
   n = std::max(n, 2u);
-  return {n, std::max(n * kWarps * stage.bytes, parked_bytes(l.head_dim))};
+  const uint32_t parked = parked_floats(teams_of(l.head_dim), kSplitVectors, l.head_dim);
+  return {n, std::max<uint32_t>(n * kWarps * stage.bytes, parked * sizeof(float))};
 }
 
 /// Every piece of every row starts at a multiple of this.
@@ -233,17 +231,21 @@ uint32_t granule_of(KvDtype type, uint32_t row_bytes, uint32_t dim) {
   return bits % 16 == 0 ? 16 : bits % 4 == 0 ? 4 : 2;
 }
 
-template <int kSlice, int kTeam, bool kPairs>
+template <KvDtype kKnown, int kSlice, int kTeam, bool kPairs>
 Status launch(const SplitArgs& s, uint32_t shared_bytes, bool pdl, cudaStream_t stream) {
   LaunchShape shape = {dim3(s.a.n_blocks * s.a.p.kv.n_heads, s.a.max_splits), dim3(kThreads),
                        shared_bytes, stream, pdl};
-  return launch_kernel("attention_ring", shape, attention_ring_kernel<kSlice, kTeam, kPairs>, s);
+  return launch_kernel("attention_ring", shape,
+                       attention_ring_kernel<kKnown, kSlice, kTeam, kPairs>, s);
 }
+
 template <int kSlice, int kTeam>
 Status launch_either(const SplitArgs& s, uint32_t shared_bytes, bool pdl, cudaStream_t stream) {
-  return s.a.block_rows * s.a.group <= 8
-             ? launch<kSlice, kTeam, true>(s, shared_bytes, pdl, stream)
-             : launch<kSlice, kTeam, false>(s, shared_bytes, pdl, stream);
+  return with_known(s.a.p.kv, [&]<KvDtype kKnown>() {
+    return s.a.block_rows * s.a.group <= 8
+               ? launch<kKnown, kSlice, kTeam, true>(s, shared_bytes, pdl, stream)
+               : launch<kKnown, kSlice, kTeam, false>(s, shared_bytes, pdl, stream);
+  });
 }
 
 Status launch_parts(const SplitArgs& s, uint32_t shared_bytes, bool pdl, cudaStream_t stream) {
@@ -266,9 +268,9 @@ Status launch_parts(const SplitArgs& s, uint32_t shared_bytes, bool pdl, cudaStr
   }
 }
 
-template <int kSlice, int kTeam, bool kPairs>
+template <KvDtype kKnown, int kSlice, int kTeam, bool kPairs>
 Status prepare(int most) {
-  auto* kernel = attention_ring_kernel<kSlice, kTeam, kPairs>;
+  auto* kernel = attention_ring_kernel<kKnown, kSlice, kTeam, kPairs>;
   cudaFuncAttributes attributes = {};
   SHARPI_TRY(kernel_status(cudaFuncGetAttributes(&attributes, kernel), "attention_ring"));
   const int room = most - static_cast<int>(attributes.sharedSizeBytes);
@@ -276,10 +278,17 @@ Status prepare(int most) {
       cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, room),
       "attention_ring");
 }
-template <int kSlice, int kTeam>
+template <KvDtype kKnown, int kSlice, int kTeam>
 Status prepare_either(int most) {
-  SHARPI_TRY((prepare<kSlice, kTeam, true>(most)));
-  return prepare<kSlice, kTeam, false>(most);
+  SHARPI_TRY((prepare<kKnown, kSlice, kTeam, true>(most)));
+  return prepare<kKnown, kSlice, kTeam, false>(most);
+}
+template <int kSlice, int kTeam>
+Status prepare_codecs(int most) {
+  SHARPI_TRY((prepare_either<KvDtype::kAuto, kSlice, kTeam>(most)));
+  SHARPI_TRY((prepare_either<KvDtype::kF32, kSlice, kTeam>(most)));
+  SHARPI_TRY((prepare_either<KvDtype::kBf16, kSlice, kTeam>(most)));
+  return prepare_either<KvDtype::kQ8_0, kSlice, kTeam>(most);
 }
 
 }  // namespace
@@ -292,12 +301,12 @@ uint32_t attention_ring_blocks_per_sm(const MatmulConfig& config, const KvLayer&
 
 Status prepare_attention_ring(const MatmulConfig& config) {
   const int most = config.max_shared_bytes;
-  SHARPI_TRY((prepare_either<64, 1>(most)));
-  SHARPI_TRY((prepare_either<80, 1>(most)));
-  SHARPI_TRY((prepare_either<96, 1>(most)));
-  SHARPI_TRY((prepare_either<128, 1>(most)));
-  SHARPI_TRY((prepare_either<128, 2>(most)));
-  return prepare_either<128, 4>(most);
+  SHARPI_TRY((prepare_codecs<64, 1>(most)));
+  SHARPI_TRY((prepare_codecs<80, 1>(most)));
+  SHARPI_TRY((prepare_codecs<96, 1>(most)));
+  SHARPI_TRY((prepare_codecs<128, 1>(most)));
+  SHARPI_TRY((prepare_codecs<128, 2>(most)));
+  return prepare_codecs<128, 4>(most);
 }
 
 Status launch_attention_ring(const MatmulConfig& config, const AttentionArgs& a,

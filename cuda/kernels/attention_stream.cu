@@ -118,67 +118,7 @@ __device__ __forceinline__ void prime_values(const Source& src, Cursor* cursor,
   }
 }
 
-template <class S>
-__host__ __device__ constexpr uint32_t parked_floats() {
-  const uint32_t own = 2 * S::kTeams * 16 + S::kTeams * 16 * S::kDim;
-  return own > kMergeFloats ? own : kMergeFloats;
-}
-
-/// Columns [from, to) of the cluster's partial results, each laid out as a part at `mine` in its
-/// block: to `o`, or as one partial result to `part`.
-template <class S>
-__device__ __forceinline__ void merge_cluster(const AttentionArgs& a, const RowBlock& b,
-                                              uint32_t kv, const float* mine, uint32_t n_ranks,
-                                              uint32_t from, uint32_t to, float* part) {
-  const uint32_t n = b.n * a.group;
-  const uint32_t first_row = a.p.batch.table.sequences[b.sequence].first_row + b.row0;
-  const uint32_t values = shared_address(mine), tops = values + n * S::kDim * 4;
-  for (uint32_t i = from + threadIdx.x * 4; i < to; i += kThreads * 4) {
-    const uint32_t v = i / S::kDim, d = i % S::kDim;
-    float4 x[kMostCluster];
-    float m[kMostCluster], l[kMostCluster], top = -INFINITY;
-#pragma unroll
-    for (uint32_t r = 0; r < kMostCluster; ++r) {
-      m[r] = -INFINITY;
-      l[r] = 0.0f;
-      x[r] = {};
-      if (r >= n_ranks) continue;
-      m[r] = cluster_load(cluster_address(tops + v * 4, r));
-      l[r] = cluster_load(cluster_address(tops + (n + v) * 4, r));
-      x[r] = cluster_load_4(cluster_address(values + i * 4, r));
-    }
-#pragma unroll
-    for (uint32_t r = 0; r < kMostCluster; ++r) top = fmaxf(top, m[r]);
-    float4 sum = {};
-    float all = 0.0f;
-#pragma unroll
-    for (uint32_t r = 0; r < kMostCluster; ++r) {
-      const float w = m[r] == -INFINITY ? 0.0f : exp2_approx(m[r] - top);
-      all = fmaf(w, l[r], all);
-      sum.x = fmaf(w, x[r].x, sum.x);
-      sum.y = fmaf(w, x[r].y, sum.y);
-      sum.z = fmaf(w, x[r].z, sum.z);
-      sum.w = fmaf(w, x[r].w, sum.w);
-    }
-    if (part != nullptr) {
-      *reinterpret_cast<float4*>(part + i) = sum;
-      if (i == from || d == 0) {  // every block that has some of a vector writes the same
-        part[n * S::kDim + v] = top;
-        part[n * S::kDim + n + v] = all;
-      }
-      continue;
-    }
-    const float inverse = all > 0.0f ? 1.0f / all : 0.0f;
-    const uint64_t row = first_row + v / a.group;
-    const uint32_t head = kv * a.group + v % a.group;
-    store_result(a.p, row, head, d, sum.x * inverse);
-    store_result(a.p, row, head, d + 1, sum.y * inverse);
-    store_result(a.p, row, head, d + 2, sum.z * inverse);
-    store_result(a.p, row, head, d + 3, sum.w * inverse);
-  }
-}
-
-template <int kSlice, int kTeam, bool kPairs>
+template <KvDtype kKnown, int kSlice, int kTeam, bool kPairs>
 __global__ void __launch_bounds__(kThreads, 2)
     attention_stream_kernel(const __grid_constant__ SplitArgs args) {
   using S = Shape<kSlice, kTeam, kPairs>;
@@ -193,7 +133,7 @@ __global__ void __launch_bounds__(kThreads, 2)
   const uint32_t block = blockIdx.x / l.n_heads, kv = blockIdx.x % l.n_heads;
   if (!find_rows(a, block, &b)) return grid_dependency_wait();
   find_keys(a, &b);
-  const uint32_t n_splits = split_count(a, b, kTile, kLeastSplitTiles);
+  const uint32_t n_splits = split_count(a, b, kTile, a.least_tiles);
   if (blockIdx.y >= n_splits) return;
   const TileRange range = split_tiles(b, kTile, blockIdx.y, n_splits);
   const KeyMap map = make_key_map(a, b.sequence);
@@ -214,16 +154,19 @@ __global__ void __launch_bounds__(kThreads, 2)
   uint8_t* ring = scales[warp];
   uint32_t keys[kStreamRegisters], values[kStreamRegisters];
   Cursor key_at, value_at, scale_at;
-  const bool scaled = l.k_dtype == KvDtype::kQ8_0 || l.v_dtype == KvDtype::kQ8_0;
+  constexpr bool kPlain = kKnown == KvDtype::kF32 || kKnown == KvDtype::kBf16;
+  const bool scaled = !kPlain && (l.k_dtype == KvDtype::kQ8_0 || l.v_dtype == KvDtype::kQ8_0);
   const auto prime = [&] {
-    with_codec(l.k_dtype, [&]<KvDtype kType>() { prime_keys<kType, S>(src, &key_at, keys); });
+    with_codec<kKnown>(l.k_dtype,
+                       [&]<KvDtype kType>() { prime_keys<kType, S>(src, &key_at, keys); });
     if (scaled) {
       const uint32_t lane = threadIdx.x % 32;
       scale_at.start(src, lane >= kTile, lane % kTile, l.n_heads * l.head_dim + src.e0 / 32 * 2);
       fetch_scales<kSlice>(src, &scale_at, 0, ring);
       fetch_scales<kSlice>(src, &scale_at, 1, ring);
     }
-    with_codec(l.v_dtype, [&]<KvDtype kType>() { prime_values<kType, S>(src, &value_at, values); });
+    with_codec<kKnown>(l.v_dtype,
+                       [&]<KvDtype kType>() { prime_values<kType, S>(src, &value_at, values); });
   };
   if (!fresh) prime();
   grid_dependency_wait();
@@ -232,7 +175,7 @@ __global__ void __launch_bounds__(kThreads, 2)
   if (fresh) prime();
   uint32_t q[S::kQueries];
   float worth[2] = {};
-  if (l.k_dtype == KvDtype::kQ8_0) {
+  if (!kPlain && (kKnown == KvDtype::kQ8_0 || l.k_dtype == KvDtype::kQ8_0)) {
     load_query_bytes<S, kPairs>(vectors, d0, q, worth);
   } else {
     load_queries<S, kPairs>(vectors, d0, l.k_dtype == KvDtype::kBf16, q);
@@ -250,13 +193,13 @@ __global__ void __launch_bounds__(kThreads, 2)
     }
     const uint8_t* stage = ring + tile % kStreamStages * kStreamStage;
     float s[S::kScores];
-    with_codec(l.k_dtype, [&]<KvDtype kType>() {
+    with_codec<kKnown>(l.k_dtype, [&]<KvDtype kType>() {
       score_tile<kType, S, kPairs, kSub>(src, &key_at, tile, stage, q, worth, keys, s);
     });
     share_scores<S, kTeam>(s, exchange, tile, team, member);
     const uint64_t t0 = src.key(tile);
     run.fold(s, t0, t0 >= all_from && t0 + kTile <= b.first_key + 1, o);
-    with_codec(l.v_dtype, [&]<KvDtype kType>() {
+    with_codec<kKnown>(l.v_dtype, [&]<KvDtype kType>() {
       weigh_tile<kType, S, kPairs, kSub>(src, &value_at, tile, stage + kTile * kStreamScales, s,
                                          values, o);
     });
@@ -267,57 +210,38 @@ __global__ void __launch_bounds__(kThreads, 2)
   }
   cp_async_wait<0>();
   __syncthreads();
-  park<S, kPairs, kSlice, kTeam>(run, o, l.v_dtype, team, member, parked);
-  __syncthreads();
-  if (n_splits == 1) return merge_teams<S>(a, b, kv, parked, nullptr);
   const uint64_t stride = part_floats(a.block_rows * a.group, S::kDim);
   float* parts = a.parts + uint64_t{blockIdx.x} * a.max_splits * stride;
-  const uint32_t n = b.n * a.group;
-  if (a.cluster == 1) {
-    merge_teams<S>(a, b, kv, parked, parts + blockIdx.y * stride);
-    if (a.merge_later || !last_to_arrive(a.counters + blockIdx.x, n_splits, &flag)) return;
-    return merge_parts(a, b, kv, parts, stride, n, n_splits, 0, n * S::kDim, parked);
+  finish<S, kPairs>(a, b, kv, run, o, team, member, parked,
+                    n_splits == 1 ? nullptr : parts + blockIdx.y * stride);
+  if (n_splits == 1 || a.merge_later || !last_to_arrive(a.counters + blockIdx.x, n_splits, &flag)) {
+    return;
   }
-  float* mine = parked + parked_floats<S>();
-  merge_teams<S>(a, b, kv, parked, mine);
-  const uint32_t rank = blockIdx.y % a.cluster, n_clusters = (n_splits + a.cluster - 1) / a.cluster;
-  const uint32_t n_ranks = min(n_splits, a.cluster);
-  const uint32_t share = (n * S::kDim / 4 + n_ranks - 1) / n_ranks * 4;
-  const uint32_t from = rank * share, to = min(from + share, n * S::kDim);
-  cluster_arrive();
-  cluster_wait();
-  float* part = n_clusters == 1 ? nullptr : parts + blockIdx.y / a.cluster * stride;
-  merge_cluster<S>(a, b, kv, mine, n_ranks, from, to, part);
-  cluster_arrive();  // the others may end
-  if (n_clusters > 1 &&
-      last_to_arrive(a.counters + blockIdx.x * a.cluster + rank, n_clusters, &flag)) {
-    merge_parts(a, b, kv, parts, stride, n, n_clusters, from, to, parked);
-  }
-  cluster_wait();
+  merge_parts(a, b, kv, parts, stride, b.n * a.group, n_splits, parked);
 }
 
 // --- host ---
 
-template <int kSlice, int kTeam, bool kPairs>
+template <KvDtype kKnown, int kSlice, int kTeam, bool kPairs>
 Status launch(const SplitArgs& s, bool pdl, cudaStream_t stream) {
   using S = Shape<kSlice, kTeam, kPairs>;
   LaunchShape shape = {dim3(s.a.n_blocks * s.a.p.kv.n_heads, s.a.max_splits), dim3(kThreads), 0,
                        stream, pdl};
-  shape.cluster = s.a.cluster;
-  const uint64_t part = part_floats(s.a.block_rows * s.a.group, S::kDim);
-  shape.shared_bytes = (parked_floats<S>() + part) * sizeof(float);
-  return launch_kernel("attention_stream", shape, attention_stream_kernel<kSlice, kTeam, kPairs>,
-                       s);
+  shape.shared_bytes = parked_floats(S::kTeams, S::kVectors, S::kDim) * sizeof(float);
+  return launch_kernel("attention_stream", shape,
+                       attention_stream_kernel<kKnown, kSlice, kTeam, kPairs>, s);
 }
 template <int kSlice, int kTeam>
 Status launch_either(const SplitArgs& s, bool pdl, cudaStream_t stream) {
-  return s.a.block_rows * s.a.group <= 8 ? launch<kSlice, kTeam, true>(s, pdl, stream)
-                                         : launch<kSlice, kTeam, false>(s, pdl, stream);
+  return with_known(s.a.p.kv, [&]<KvDtype kKnown>() {
+    return s.a.block_rows * s.a.group <= 8 ? launch<kKnown, kSlice, kTeam, true>(s, pdl, stream)
+                                           : launch<kKnown, kSlice, kTeam, false>(s, pdl, stream);
+  });
 }
 
-template <int kSlice, int kTeam, bool kPairs>
+template <KvDtype kKnown, int kSlice, int kTeam, bool kPairs>
 Status prepare(int most) {
-  auto* kernel = attention_stream_kernel<kSlice, kTeam, kPairs>;
+  auto* kernel = attention_stream_kernel<kKnown, kSlice, kTeam, kPairs>;
   cudaFuncAttributes attributes = {};
   SHARPI_TRY(kernel_status(cudaFuncGetAttributes(&attributes, kernel), "attention_stream"));
   const int room = most - static_cast<int>(attributes.sharedSizeBytes);
@@ -325,16 +249,20 @@ Status prepare(int most) {
       cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, room),
       "attention_stream");
 }
-template <int kSlice, int kTeam>
+template <KvDtype kKnown>
 Status prepare_either(int most) {
-  SHARPI_TRY((prepare<kSlice, kTeam, true>(most)));
-  return prepare<kSlice, kTeam, false>(most);
+  SHARPI_TRY((prepare<kKnown, 128, 4, true>(most)));
+  return prepare<kKnown, 128, 4, false>(most);
 }
 
 }  // namespace
 
 Status prepare_attention_stream(const MatmulConfig& config) {
-  return prepare_either<128, 4>(config.max_shared_bytes);
+  const int most = config.max_shared_bytes;
+  SHARPI_TRY(prepare_either<KvDtype::kAuto>(most));
+  SHARPI_TRY(prepare_either<KvDtype::kF32>(most));
+  SHARPI_TRY(prepare_either<KvDtype::kBf16>(most));
+  return prepare_either<KvDtype::kQ8_0>(most);
 }
 
 Status launch_attention_stream(const MatmulConfig& config, const AttentionArgs& a,
@@ -349,7 +277,7 @@ Status launch_attention_stream(const MatmulConfig& config, const AttentionArgs& 
   // What the last block of a unit would read, in floats: beyond this it is spread over many.
   constexpr uint32_t kMergeAlone = 32 * 1024;
   const uint32_t columns = a.block_rows * a.group * l.head_dim;
-  s.a.merge_later = a.cluster == 1 && a.max_splits * columns > kMergeAlone;
+  s.a.merge_later = a.max_splits * columns > kMergeAlone;
   s.k_aligned = l.k_row_bytes % 8 == 0;
   s.v_aligned = l.v_row_bytes % 8 == 0;
   SHARPI_TRY((launch_either<128, 4>(s, config.pdl, stream)));

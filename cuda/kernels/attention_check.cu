@@ -313,7 +313,9 @@ int main(int argc, char** argv) {
   for (int i = 1; i <= 9; ++i) {
     if (wants(("one" + std::to_string(i)).c_str())) bench_attention_one(config, i);
   }
+  if (wants("rows")) bench_qkvs(config);
   if (wants("bench")) {
+    bench_qkvs(config);
     bench_deltas(config);
     bench_states();
     bench_selections();

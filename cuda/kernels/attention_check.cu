@@ -214,8 +214,8 @@ void check_attention(const MatmulConfig& config, const AttentionCase& c) {
   expect(std::memcmp(got.data(), again.data(), got.size() * sizeof(float)) == 0, name + " twice");
 }
 
-/// Every kernel once, where it can be told apart: rings, streams with clusters, both of blocks of
-/// rows, a merge of its own.
+/// Every kernel once, where it can be told apart: rings, streams, both of blocks of rows, a
+/// merge of its own.
 std::vector<AttentionCase> least_cases() {
   std::vector<AttentionCase> all;
   for (const KvDtype d : {kB, kQ, kF}) {
@@ -313,7 +313,9 @@ int main(int argc, char** argv) {
   for (int i = 1; i <= 9; ++i) {
     if (wants(("one" + std::to_string(i)).c_str())) bench_attention_one(config, i);
   }
+  if (wants("rows")) bench_qkvs(config);
   if (wants("bench")) {
+    bench_qkvs(config);
     bench_deltas(config);
     bench_states();
     bench_selections();

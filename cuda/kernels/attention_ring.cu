@@ -9,6 +9,7 @@
 //   16 bits lost: bf16 rows are then used to f32 accuracy at no cost.
 //   Before the grid dependency resolves, tiles of keys that older calls stored are fetched.
 #include <algorithm>
+#include <type_traits>
 
 #include "cuda/kernels/attention_ring.cuh"
 #include "cuda/kernels/launch.h"
@@ -110,13 +111,38 @@ __device__ __forceinline__ void weigh_tile(const uint8_t* v, const uint8_t* scal
   }
 }
 
-template <int kSlice, int kTeam, bool kPairs>
+/// Queries that several teams would convert to bytes are shared out; a kernel for any codec has no
+/// room for that.
+template <KvDtype kKnown, class S>
+constexpr bool kSpreads = kKnown == KvDtype::kQ8_0&& S::kTeams > 1;
+struct NoQueries {
+  static constexpr int kTeams = kWarps, kQueries = 4;
+};
+
+/// The slice's queries as operands of products with keys of the codec.
+template <KvDtype kKnown, class S, bool kPairs, class Shared>
+__device__ __forceinline__ void take_queries(const QuerySource& vectors, KvDtype type, uint32_t d0,
+                                             uint32_t team, uint32_t member, Shared* at,
+                                             uint32_t (&q)[S::kQueries], float (&worth)[2]) {
+  if constexpr (kSpreads<kKnown, S>) {
+    spread_query_bytes<S, kPairs>(vectors, d0, team, member, at, q, worth);
+  } else if constexpr (kKnown == KvDtype::kF32 || kKnown == KvDtype::kBf16) {
+    load_queries<S, kPairs>(vectors, d0, kKnown == KvDtype::kBf16, q);
+  } else if (type == KvDtype::kQ8_0) {
+    load_query_bytes<S, kPairs>(vectors, d0, q, worth);
+  } else {
+    load_queries<S, kPairs>(vectors, d0, type == KvDtype::kBf16, q);
+  }
+}
+
+template <KvDtype kKnown, int kSlice, int kTeam, bool kPairs>
 __global__ void __launch_bounds__(kThreads, 2)
     attention_ring_kernel(const __grid_constant__ SplitArgs s) {
   using S = Shape<kSlice, kTeam, kPairs>;
   extern __shared__ __align__(128) uint8_t shared[];
   __shared__ uint32_t flag;
   __shared__ __align__(16) float exchange[kTeam > 1 ? S::kTeams * 2 * kTeam * 32 * S::kScores : 1];
+  __shared__ SharedQueries<std::conditional_t<kSpreads<kKnown, S>, S, NoQueries>> queries;
   grid_dependents_launch();
   const AttentionArgs& a = s.a;
   const KvLayer& l = a.p.kv;
@@ -124,7 +150,7 @@ __global__ void __launch_bounds__(kThreads, 2)
   const uint32_t block = blockIdx.x / l.n_heads, kv = blockIdx.x % l.n_heads;
   if (!find_rows(a, block, &b)) return grid_dependency_wait();
   find_keys(a, &b);
-  const uint32_t n_splits = split_count(a, b, kTile, kLeastSplitTiles);
+  const uint32_t n_splits = split_count(a, b, kTile, a.least_tiles);
   if (blockIdx.y >= n_splits) return;
   const TileRange range = split_tiles(b, kTile, blockIdx.y, n_splits);
   const KeyMap map = make_key_map(a, b.sequence);
@@ -133,64 +159,63 @@ __global__ void __launch_bounds__(kThreads, 2)
   uint8_t* ring = shared + warp * s.n_stages * s.stage.bytes;
   const RingSource src = {l,           b,           map, s.stage, a.p.batch.table.sequences,
                           s.k_granule, s.v_granule, e0};
-  const auto fetch_next = [&](uint64_t tile, uint32_t into) {
-    fetch<kSlice>(src, tile, tile < range.last, ring + into * s.stage.bytes);
-  };
+  const uint64_t first = range.first + team;
+  const uint32_t n_tiles =
+      first < range.last ? static_cast<uint32_t>(range.last - first - 1) / S::kTeams + 1 : 0;
   // Keys before this are older than the call: nothing that runs now writes them.
   const uint64_t old = b.first_key - b.row0;
-  uint32_t primed = 0;
-  uint64_t tile = range.first + team;
-#pragma unroll 1
-  for (const bool ready : {false, true}) {
-    if (ready) grid_dependency_wait();
-    for (; primed + 1 < s.n_stages && (ready || (tile + 1) * kTile <= old); ++primed) {
-      fetch_next(tile, primed);
-      tile += S::kTeams;
-    }
-  }
-  const QuerySource vectors = query_source<S>(a, b, kv);
+  // Keys that every vector sees.
+  const uint64_t all_from = l.window != 0 && b.end > b.low + l.window ? b.end - l.window : b.low;
+  const uint32_t ahead = s.n_stages - 1;
   uint32_t q[S::kQueries];
   float worth[2] = {};
-  if (l.k_dtype == KvDtype::kQ8_0) {
-    load_query_bytes<S, kPairs>(vectors, d0, q, worth);
-  } else {
-    load_queries<S, kPairs>(vectors, d0, l.k_dtype == KvDtype::kBf16, q);
-  }
   Running<S, kPairs> run;
   run.start(a, b);
   SumRegs<S> o = {};
-  // Keys that every vector sees.
-  const uint64_t all_from = l.window != 0 && b.end > b.low + l.window ? b.end - l.window : b.low;
-  uint32_t turn = 0, at = 0;
-  for (tile = range.first + team; tile < range.last; tile += S::kTeams, ++turn) {
+  bool ready = false;
+  // Step i fetches tile i and multiplies tile i - ahead; all warps meet at the queries.
+#pragma unroll 1
+  for (uint32_t i = 0, into = 0, at = 0; i < max(n_tiles, 1u) + ahead; ++i) {
+    const uint64_t coming = first + uint64_t{i} * S::kTeams;
+    if (!ready && (i >= min(n_tiles, ahead) || (coming + 1) * kTile > old)) {
+      grid_dependency_wait();
+      ready = true;
+    }
+    __syncwarp();
+    fetch<kKnown, kSlice>(src, coming, i < n_tiles, ring + into * s.stage.bytes);
+    into = into == ahead ? 0 : into + 1;
+    if (i < ahead) continue;
+    if (i == ahead) {
+      take_queries<kKnown, S, kPairs>(query_source<S>(a, b, kv), l.k_dtype, d0, team, member,
+                                      &queries, q, worth);
+      if (n_tiles == 0) break;
+    }
     wait_for_oldest(s.n_stages);
     __syncwarp();
-    fetch_next(tile + (s.n_stages - 1) * S::kTeams, at == 0 ? s.n_stages - 1 : at - 1);
     const uint8_t* stage = ring + at * s.stage.bytes;
-    at = at + 1 == s.n_stages ? 0 : at + 1;
+    at = at == ahead ? 0 : at + 1;
     float scores[S::kScores];
-    with_codec(l.k_dtype, [&]<KvDtype kType>() {
+    with_codec<kKnown>(l.k_dtype, [&]<KvDtype kType>() {
       score_tile<kType, S, kPairs>(stage, stage + s.stage.k_scale, e0, q, worth, scores);
     });
-    share_scores<S, kTeam>(scores, exchange, turn, team, member);
-    const uint64_t t0 = tile * kTile;
+    share_scores<S, kTeam>(scores, exchange, i - ahead, team, member);
+    const uint64_t t0 = (coming - uint64_t{ahead} * S::kTeams) * kTile;
     run.fold(scores, t0, t0 >= all_from && t0 + kTile <= b.first_key + 1, o);
-    with_codec(l.v_dtype, [&]<KvDtype kType>() {
+    with_codec<kKnown>(l.v_dtype, [&]<KvDtype kType>() {
       weigh_tile<kType, S, kPairs>(stage + s.stage.v, stage + s.stage.v_scale, e0, scores, o);
     });
   }
   cp_async_wait<0>();
   __syncthreads();
   auto* parked = reinterpret_cast<float*>(shared);
-  park<S, kPairs, kSlice, kTeam>(run, o, l.v_dtype, team, member, parked);
-  __syncthreads();
-  if (n_splits == 1) return merge_teams<S>(a, b, kv, parked, nullptr);
   const uint64_t stride = part_floats(a.block_rows * a.group, S::kDim);
   float* parts = a.parts + uint64_t{blockIdx.x} * a.max_splits * stride;
-  merge_teams<S>(a, b, kv, parked, parts + blockIdx.y * stride);
-  if (a.merge_later || !last_to_arrive(a.counters + blockIdx.x, n_splits, &flag)) return;
-  const uint32_t n = b.n * a.group;
-  merge_parts(a, b, kv, parts, stride, n, n_splits, 0, n * S::kDim, parked);
+  finish<S, kPairs>(a, b, kv, run, o, team, member, parked,
+                    n_splits == 1 ? nullptr : parts + blockIdx.y * stride);
+  if (n_splits == 1 || a.merge_later || !last_to_arrive(a.counters + blockIdx.x, n_splits, &flag)) {
+    return;
+  }
+  merge_parts(a, b, kv, parts, stride, b.n * a.group, n_splits, parked);
 }
 
 // --- host ---
@@ -200,13 +225,6 @@ uint32_t slice_of(uint32_t dim) {
 }
 uint32_t teams_of(uint32_t dim) {
   return kWarps / std::max(1u, dim / 128);
-}
-
-/// What the merge needs of the ring's memory.
-uint32_t parked_bytes(uint32_t dim) {
-  const uint32_t teams = teams_of(dim);
-  const uint32_t merge = kMergeFloats * static_cast<uint32_t>(sizeof(float));
-  return std::max<uint32_t>((2 * teams * 16 + teams * 16 * dim) * sizeof(float), merge);
 }
 
 struct Ring {
@@ -223,7 +241,8 @@ Ring make_ring(const MatmulConfig& config, const KvLayer& l) {
   uint32_t n = fit(half);
   if (n < 3) n = std::max(n, std::min(fit(most), 3u));
   n = std::max(n, 2u);
-  return {n, std::max(n * kWarps * stage.bytes, parked_bytes(l.head_dim))};
+  const uint32_t parked = parked_floats(teams_of(l.head_dim), kSplitVectors, l.head_dim);
+  return {n, std::max<uint32_t>(n * kWarps * stage.bytes, parked * sizeof(float))};
 }
 
 /// Every piece of every row starts at a multiple of this.
@@ -233,42 +252,50 @@ uint32_t granule_of(KvDtype type, uint32_t row_bytes, uint32_t dim) {
   return bits % 16 == 0 ? 16 : bits % 4 == 0 ? 4 : 2;
 }
 
-template <int kSlice, int kTeam, bool kPairs>
+template <KvDtype kKnown, int kSlice, int kTeam, bool kPairs>
 Status launch(const SplitArgs& s, uint32_t shared_bytes, bool pdl, cudaStream_t stream) {
   LaunchShape shape = {dim3(s.a.n_blocks * s.a.p.kv.n_heads, s.a.max_splits), dim3(kThreads),
                        shared_bytes, stream, pdl};
-  return launch_kernel("attention_ring", shape, attention_ring_kernel<kSlice, kTeam, kPairs>, s);
+  return launch_kernel("attention_ring", shape,
+                       attention_ring_kernel<kKnown, kSlice, kTeam, kPairs>, s);
 }
-template <int kSlice, int kTeam>
+
+template <KvDtype kKnown, int kSlice, int kTeam>
 Status launch_either(const SplitArgs& s, uint32_t shared_bytes, bool pdl, cudaStream_t stream) {
   return s.a.block_rows * s.a.group <= 8
-             ? launch<kSlice, kTeam, true>(s, shared_bytes, pdl, stream)
-             : launch<kSlice, kTeam, false>(s, shared_bytes, pdl, stream);
+             ? launch<kKnown, kSlice, kTeam, true>(s, shared_bytes, pdl, stream)
+             : launch<kKnown, kSlice, kTeam, false>(s, shared_bytes, pdl, stream);
+}
+template <int kTeam>
+Status launch_codec(const SplitArgs& s, uint32_t shared_bytes, bool pdl, cudaStream_t stream) {
+  return with_known(s.a.p.kv, [&]<KvDtype kKnown>() {
+    return launch_either<kKnown, 128, kTeam>(s, shared_bytes, pdl, stream);
+  });
 }
 
 Status launch_parts(const SplitArgs& s, uint32_t shared_bytes, bool pdl, cudaStream_t stream) {
   switch (s.a.p.kv.head_dim) {
     case 64:
-      return launch_either<64, 1>(s, shared_bytes, pdl, stream);
+      return launch_either<KvDtype::kAuto, 64, 1>(s, shared_bytes, pdl, stream);
     case 80:
-      return launch_either<80, 1>(s, shared_bytes, pdl, stream);
+      return launch_either<KvDtype::kAuto, 80, 1>(s, shared_bytes, pdl, stream);
     case 96:
-      return launch_either<96, 1>(s, shared_bytes, pdl, stream);
+      return launch_either<KvDtype::kAuto, 96, 1>(s, shared_bytes, pdl, stream);
     case 128:
-      return launch_either<128, 1>(s, shared_bytes, pdl, stream);
+      return launch_codec<1>(s, shared_bytes, pdl, stream);
     case 256:
-      return launch_either<128, 2>(s, shared_bytes, pdl, stream);
+      return launch_codec<2>(s, shared_bytes, pdl, stream);
     case 512:
-      return launch_either<128, 4>(s, shared_bytes, pdl, stream);
+      return launch_codec<4>(s, shared_bytes, pdl, stream);
     default:
       return Status::error(Code::kUnsupported, "kernel attention_ring: heads of %u elements",
                            s.a.p.kv.head_dim);
   }
 }
 
-template <int kSlice, int kTeam, bool kPairs>
+template <KvDtype kKnown, int kSlice, int kTeam, bool kPairs>
 Status prepare(int most) {
-  auto* kernel = attention_ring_kernel<kSlice, kTeam, kPairs>;
+  auto* kernel = attention_ring_kernel<kKnown, kSlice, kTeam, kPairs>;
   cudaFuncAttributes attributes = {};
   SHARPI_TRY(kernel_status(cudaFuncGetAttributes(&attributes, kernel), "attention_ring"));
   const int room = most - static_cast<int>(attributes.sharedSizeBytes);
@@ -276,10 +303,17 @@ Status prepare(int most) {
       cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, room),
       "attention_ring");
 }
-template <int kSlice, int kTeam>
+template <KvDtype kKnown, int kSlice, int kTeam>
 Status prepare_either(int most) {
-  SHARPI_TRY((prepare<kSlice, kTeam, true>(most)));
-  return prepare<kSlice, kTeam, false>(most);
+  SHARPI_TRY((prepare<kKnown, kSlice, kTeam, true>(most)));
+  return prepare<kKnown, kSlice, kTeam, false>(most);
+}
+template <int kTeam>
+Status prepare_codecs(int most) {
+  SHARPI_TRY((prepare_either<KvDtype::kAuto, 128, kTeam>(most)));
+  SHARPI_TRY((prepare_either<KvDtype::kF32, 128, kTeam>(most)));
+  SHARPI_TRY((prepare_either<KvDtype::kBf16, 128, kTeam>(most)));
+  return prepare_either<KvDtype::kQ8_0, 128, kTeam>(most);
 }
 
 }  // namespace
@@ -292,12 +326,12 @@ uint32_t attention_ring_blocks_per_sm(const MatmulConfig& config, const KvLayer&
 
 Status prepare_attention_ring(const MatmulConfig& config) {
   const int most = config.max_shared_bytes;
-  SHARPI_TRY((prepare_either<64, 1>(most)));
-  SHARPI_TRY((prepare_either<80, 1>(most)));
-  SHARPI_TRY((prepare_either<96, 1>(most)));
-  SHARPI_TRY((prepare_either<128, 1>(most)));
-  SHARPI_TRY((prepare_either<128, 2>(most)));
-  return prepare_either<128, 4>(most);
+  SHARPI_TRY((prepare_either<KvDtype::kAuto, 64, 1>(most)));
+  SHARPI_TRY((prepare_either<KvDtype::kAuto, 80, 1>(most)));
+  SHARPI_TRY((prepare_either<KvDtype::kAuto, 96, 1>(most)));
+  SHARPI_TRY((prepare_codecs<1>(most)));
+  SHARPI_TRY((prepare_codecs<2>(most)));
+  return prepare_codecs<4>(most);
 }
 
 Status launch_attention_ring(const MatmulConfig& config, const AttentionArgs& a,
@@ -306,10 +340,6 @@ Status launch_attention_ring(const MatmulConfig& config, const AttentionArgs& a,
   const Ring ring = make_ring(config, l);
   SplitArgs s = {};
   s.a = a;
-  // What the last block of a unit would read, in floats: beyond this it is spread over many.
-  constexpr uint32_t kMergeAlone = 32 * 1024;
-  const uint32_t columns = a.block_rows * a.group * l.head_dim;
-  s.a.merge_later = a.max_splits * columns > kMergeAlone;
   s.stage = make_stage(l.k_dtype, l.v_dtype, slice_of(l.head_dim));
   s.n_stages = ring.n_stages;
   s.k_granule = granule_of(l.k_dtype, l.k_row_bytes, l.head_dim);

@@ -150,40 +150,44 @@ __device__ __forceinline__ bool find_whole(const RingSource& s, uint64_t key, co
   return true;
 }
 
-template <int kSlice, bool kValue>
+template <KvDtype kKnown, int kSlice, bool kValue>
 __device__ __forceinline__ void copy_whole_of(KvDtype type, const std::byte* from,
                                               uint32_t row_bytes, uint8_t* to) {
-  with_codec(type, [&]<KvDtype kType>() {
+  with_codec<kKnown>(type, [&]<KvDtype kType>() {
     copy_whole<kType, kSlice * element_bytes(kType), kValue>(from, row_bytes, to);
   });
 }
 
 /// The lane's copies of rows of a tile of which some are absent.
-template <int kSlice, bool kValue>
+template <KvDtype kKnown, int kSlice, bool kValue>
 __device__ __forceinline__ void copy_some_of(KvDtype type, uint64_t row, uint32_t granule,
                                              const void* any, uint32_t pitch, uint8_t* to) {
-  if (granule != 16) return copy_rows_slow<kValue>(type, row, kSlice, pitch, granule, to);
-  with_codec(type, [&]<KvDtype kType>() {
+  constexpr bool kPlain = kKnown == KvDtype::kF32 || kKnown == KvDtype::kBf16;
+  if (!kPlain && granule != 16) {
+    return copy_rows_slow<kValue>(type, row, kSlice, pitch, granule, to);
+  }
+  with_codec<kKnown>(type, [&]<KvDtype kType>() {
     copy_rows<kSlice * element_bytes(kType), kValue>(kType, row, pitch, any, to);
   });
 }
 
 /// Starts the copy of tile `tile` into a stage; one commit group, also when there is no such tile.
-template <int kSlice>
+template <KvDtype kKnown, int kSlice>
 __device__ __forceinline__ void fetch(const RingSource& s, uint64_t tile, bool exists,
                                       uint8_t* stage) {
   if (exists) {
     const KvLayer& l = s.l;
     const uint32_t lane = threadIdx.x % 32, n = l.n_heads * l.head_dim;
     const bool value = lane >= kTile;
-    const bool scaled = (value ? l.v_dtype : l.k_dtype) == KvDtype::kQ8_0;
+    constexpr bool kPlain = kKnown == KvDtype::kF32 || kKnown == KvDtype::kBf16;
+    const bool scaled = !kPlain && (value ? l.v_dtype : l.k_dtype) == KvDtype::kQ8_0;
     const uint32_t row_bytes = value ? l.v_row_bytes : l.k_row_bytes;
     uint8_t* scales =
         stage + (value ? s.stage.v_scale : s.stage.k_scale) + lane % kTile * kScaleBytes;
     const std::byte *k, *v;
     if (find_whole(s, tile * kTile, &k, &v)) {
-      copy_whole_of<kSlice, false>(l.k_dtype, k, l.k_row_bytes, stage);
-      copy_whole_of<kSlice, true>(l.v_dtype, v, l.v_row_bytes, stage + s.stage.v);
+      copy_whole_of<kKnown, kSlice, false>(l.k_dtype, k, l.k_row_bytes, stage);
+      copy_whole_of<kKnown, kSlice, true>(l.v_dtype, v, l.v_row_bytes, stage + s.stage.v);
       if (scaled) {
         const std::byte* at = (value ? v : k) + lane % kTile * row_bytes;
         copy_scales_at<kSlice>(at + (n + s.e0 / 32 * 2 - s.e0), s.e0, row_bytes % 8 == 0, scales);
@@ -195,23 +199,25 @@ __device__ __forceinline__ void fetch(const RingSource& s, uint64_t tile, bool e
         row = reinterpret_cast<uintptr_t>(key_row(l, s.map, key, value)) +
               s.e0 * element_bytes(value ? l.v_dtype : l.k_dtype);
       }
-      copy_some_of<kSlice, false>(l.k_dtype, row, s.k_granule, s.any, s.stage.k_pitch, stage);
-      copy_some_of<kSlice, true>(l.v_dtype, row, s.v_granule, s.any, s.stage.v_pitch,
-                                 stage + s.stage.v);
+      copy_some_of<kKnown, kSlice, false>(l.k_dtype, row, s.k_granule, s.any, s.stage.k_pitch,
+                                          stage);
+      copy_some_of<kKnown, kSlice, true>(l.v_dtype, row, s.v_granule, s.any, s.stage.v_pitch,
+                                         stage + s.stage.v);
       if (scaled) copy_scales<kSlice>(row, s.e0, n, row_bytes % 8 == 0, scales);
     }
   }
   cp_async_commit();
 }
 
+/// Until all copies but the last n_stages - 1 groups have arrived.
 __device__ __forceinline__ void wait_for_oldest(uint32_t n_stages) {
   switch (n_stages) {
     case 2:
-      return cp_async_wait<0>();
-    case 3:
       return cp_async_wait<1>();
-    default:
+    case 3:
       return cp_async_wait<2>();
+    default:
+      return cp_async_wait<3>();
   }
 }
 

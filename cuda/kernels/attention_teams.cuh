@@ -135,16 +135,28 @@ struct Running : RunningSoftmax<S, kPairs> {
   }
 };
 
-/// f(codec) for the codec of run time: the only place that switches.
-template <class F>
+/// f(codec) for the codec that kernels are made for, or for that of run time where they are made
+/// for any (KvDtype::kAuto): the only place that switches.
+template <KvDtype kKnown, class F>
 __device__ __forceinline__ void with_codec(KvDtype type, const F& f) {
-  if (type == KvDtype::kBf16) {
+  if constexpr (kKnown != KvDtype::kAuto) {
+    f.template operator()<kKnown>();
+  } else if (type == KvDtype::kBf16) {
     f.template operator()<KvDtype::kBf16>();
   } else if (type == KvDtype::kQ8_0) {
     f.template operator()<KvDtype::kQ8_0>();
   } else {
     f.template operator()<KvDtype::kF32>();
   }
+}
+
+/// Host: f(codec of the kernel): one for each codec, and one for keys and values in different ones.
+template <class F>
+Status with_known(const KvLayer& l, const F& f) {
+  if (l.k_dtype != l.v_dtype) return f.template operator()<KvDtype::kAuto>();
+  if (l.k_dtype == KvDtype::kBf16) return f.template operator()<KvDtype::kBf16>();
+  if (l.k_dtype == KvDtype::kQ8_0) return f.template operator()<KvDtype::kQ8_0>();
+  return f.template operator()<KvDtype::kF32>();
 }
 
 /// Weights as an A operand.
@@ -171,72 +183,132 @@ __device__ __forceinline__ void pack_weights(const float* w, uint32_t (&p)[4]) {
   }
 }
 
-/// The teams' sums to shared memory: m, l [teams][16], o [teams][kVectors][kDim].
-template <class S, bool kPairs, int kSlice, int kTeam>
-__device__ __forceinline__ void park(const RunningSoftmax<S, kPairs>& run, const SumRegs<S>& o,
-                                     KvDtype values, uint32_t team, uint32_t member,
-                                     float* shared) {
+/// Where element d of a vector is parked, and floats from vector to vector: without conflicts of
+/// banks when eight lanes of a warp write 16 bytes each.
+__host__ __device__ constexpr uint32_t parked_at(uint32_t d) {
+  return d + d / 32 * 4;
+}
+__host__ __device__ constexpr uint32_t parked_pitch(uint32_t dim) {
+  const uint32_t n = parked_at(dim - 1) + 1;
+  return n + (40 - n % 32) % 32;
+}
+/// Floats that park() takes, or a merge.
+__host__ __device__ constexpr uint32_t parked_floats(uint32_t teams, uint32_t vectors,
+                                                     uint32_t dim) {
+  const uint32_t own = teams * (32 + vectors * parked_pitch(dim));
+  return own > kMergeFloats ? own : kMergeFloats;
+}
+
+/// The four elements from 16 t + 4 i of chunk c of a thread's vector g + 8 h.
+template <class S, bool kPairs>
+__device__ __forceinline__ float4 sum_of(const SumRegs<S>& o, bool codes, int c, int h, int i) {
+  const uint32_t t = threadIdx.x % 4;
+  float x[4];
+#pragma unroll
+  for (int j = 0; j < 4; ++j) {
+    const float* from = o[c][i % 2 * 4 + j];
+    const float lo = from[(kPairs ? 0 : 2 * h) + i / 2], hi = from[2 + i / 2];
+    x[j] = !kPairs ? lo : codes ? kCodeUnit * (t < 2 ? lo : hi) : lo + hi;
+  }
+  return {x[0], x[1], x[2], x[3]};
+}
+
+/// f(vector, element of the head, four sums, maximum, sum of weights) for what a thread has.
+template <class S, bool kPairs, class F>
+__device__ __forceinline__ void for_sums(const RunningSoftmax<S, kPairs>& run, const SumRegs<S>& o,
+                                         KvDtype values, uint32_t member, const F& f) {
   const uint32_t lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
-  const bool codes = kPairs && kSlice % 32 == 0 && values == KvDtype::kQ8_0;
-  float *m = shared + team * 16, *l = shared + S::kTeams * 16 + team * 16;
-  float* sums = shared + 2 * S::kTeams * 16 + team * S::kVectors * S::kDim + member * kSlice;
+  const bool codes = kPairs && S::kSlice % 32 == 0 && values == KvDtype::kQ8_0;
 #pragma unroll
   for (int h = 0; h < RunningSoftmax<S, kPairs>::kHalves; ++h) {
     float sum = run.l[h];
     sum += __shfl_xor_sync(0xFFFFFFFFu, sum, 1);
     sum += __shfl_xor_sync(0xFFFFFFFFu, sum, 2);
-    const uint32_t v = g + 8u * static_cast<uint32_t>(h);
-    if (t == 0 && member == 0) {
-      m[v] = run.m[h];
-      l[v] = sum;
-    }
 #pragma unroll
     for (int c = 0; c < S::kValueChunks; ++c) {
       const uint32_t d = static_cast<uint32_t>(c) * 64 + 16 * t;
-      if (kSlice % 64 != 0 && d >= kSlice) continue;
-      float* to = sums + v * S::kDim + d;
+      if (S::kSlice % 64 != 0 && d >= S::kSlice) continue;
 #pragma unroll
-      for (int j = 0; j < 8; ++j) {
-#pragma unroll
-        for (int i = 0; i < 2; ++i) {
-          const float x = o[c][j][i], y = o[c][j][2 + i];
-          to[8 * i + j] = !kPairs ? o[c][j][2 * h + i]
-                          : codes ? kCodeUnit * (t < 2 ? x : y)
-                                  : x + y;
-        }
+      for (int i = 0; i < 4; ++i) {
+        f(g + 8u * static_cast<uint32_t>(h), member * S::kSlice + d + 4 * i,
+          sum_of<S, kPairs>(o, codes, c, h, i), run.m[h], sum);
       }
     }
   }
 }
 
-/// Merges the teams; the result goes to `o`, or to `part` as a partial one.
+/// The teams' sums to shared memory: m, l [teams][16], o [teams][kVectors][parked_pitch].
+template <class S, bool kPairs>
+__device__ __forceinline__ void park(const RunningSoftmax<S, kPairs>& run, const SumRegs<S>& o,
+                                     KvDtype values, uint32_t team, uint32_t member,
+                                     float* shared) {
+  float *m = shared + team * 16, *l = shared + S::kTeams * 16 + team * 16;
+  float* sums = shared + 2 * S::kTeams * 16 + team * S::kVectors * parked_pitch(S::kDim);
+  for_sums<S, kPairs>(
+      run, o, values, member, [&](uint32_t v, uint32_t d, float4 x, float top, float all) {
+        if (d == 0) m[v] = top, l[v] = all;
+        *reinterpret_cast<float4*>(sums + v * parked_pitch(S::kDim) + parked_at(d)) = x;
+      });
+}
+
+/// Vector v's elements d to d + 3 to the output, or to `part` as a partial result of n vectors.
+template <class S>
+__device__ __forceinline__ void store_sums(const AttentionArgs& a, const RowBlock& b, uint32_t kv,
+                                           uint32_t first_row, uint32_t v, uint32_t d, float4 x,
+                                           float top, float all, float* part) {
+  if (part == nullptr) {
+    store_result(a.p, first_row + v / a.group, kv * a.group + v % a.group, d,
+                 fma4(all > 0.0f ? 1.0f / all : 0.0f, x, {}));
+    return;
+  }
+  const uint32_t n = b.n * a.group;
+  *reinterpret_cast<float4*>(part + v * S::kDim + d) = x;
+  if (d == 0) {
+    part[n * S::kDim + v] = top;
+    part[n * S::kDim + n + v] = all;
+  }
+}
+
+/// Merges the teams' parked sums; the result goes to `o`, or to `part` as a partial one.
 template <class S>
 __device__ __forceinline__ void merge_teams(const AttentionArgs& a, const RowBlock& b, uint32_t kv,
                                             const float* shared, float* part) {
-  const uint32_t n = b.n * a.group;
   const float *m = shared, *l = shared + S::kTeams * 16, *sums = shared + 2 * S::kTeams * 16;
   const uint32_t first_row = a.p.batch.table.sequences[b.sequence].first_row + b.row0;
-  for (uint32_t i = threadIdx.x; i < n * S::kDim; i += kThreads) {
+  for (uint32_t i = threadIdx.x * 4; i < b.n * a.group * S::kDim; i += kThreads * 4) {
     const uint32_t v = i / S::kDim, d = i % S::kDim;
-    float top = -INFINITY, sum = 0.0f, all = 0.0f;
+    float top = -INFINITY, all = 0.0f;
+    float4 sum = {};
 #pragma unroll
     for (uint32_t w = 0; w < S::kTeams; ++w) top = fmaxf(top, m[w * 16 + v]);
 #pragma unroll
     for (uint32_t w = 0; w < S::kTeams; ++w) {
       const float f = m[w * 16 + v] == -INFINITY ? 0.0f : exp2_approx(m[w * 16 + v] - top);
       all = fmaf(f, l[w * 16 + v], all);
-      sum = fmaf(f, sums[(w * S::kVectors + v) * S::kDim + d], sum);
+      const float* from = sums + (w * S::kVectors + v) * parked_pitch(S::kDim) + parked_at(d);
+      sum = fma4(f, *reinterpret_cast<const float4*>(from), sum);
     }
-    if (part == nullptr) {
-      store_result(a.p, first_row + v / a.group, kv * a.group + v % a.group, d,
-                   all > 0.0f ? sum / all : 0.0f);
-    } else {
-      part[i] = sum;
-      if (d == 0) {
-        part[n * S::kDim + v] = top;
-        part[n * S::kDim + n + v] = all;
-      }
-    }
+    store_sums<S>(a, b, kv, first_row, v, d, sum, top, all, part);
+  }
+}
+
+/// A block's result from its teams' sums to the output or to `part`; with one team straight from
+/// registers. `shared`: parked_floats(), free.
+template <class S, bool kPairs>
+__device__ __forceinline__ void finish(const AttentionArgs& a, const RowBlock& b, uint32_t kv,
+                                       const RunningSoftmax<S, kPairs>& run, const SumRegs<S>& o,
+                                       uint32_t team, uint32_t member, float* shared, float* part) {
+  if constexpr (S::kTeams == 1) {
+    const uint32_t first_row = a.p.batch.table.sequences[b.sequence].first_row + b.row0;
+    for_sums<S, kPairs>(run, o, a.p.kv.v_dtype, member,
+                        [&](uint32_t v, uint32_t d, float4 x, float top, float all) {
+                          if (v >= b.n * a.group) return;
+                          store_sums<S>(a, b, kv, first_row, v, d, x, top, all, part);
+                        });
+  } else {
+    park<S, kPairs>(run, o, a.p.kv.v_dtype, team, member, shared);
+    __syncthreads();
+    merge_teams<S>(a, b, kv, shared, part);
   }
 }
 

@@ -203,6 +203,7 @@ constexpr double kBandwidth = 4.2e12;  // bytes per second, measured copy rate o
 
 // The parts of the program.
 void check_qkvs();
+void bench_qkvs(const MatmulConfig& config);
 void check_deltas(const MatmulConfig& config);
 void check_states();  // scoring, moves
 void check_selections(bool small);

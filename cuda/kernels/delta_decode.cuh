@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT
-// The gated delta net of one row per session, in one launch: a block per head and session holds the
-// head's state in registers, convolves its own channels, and applies norm and gate.
+// The gated delta net of one row per session, in one launch: kSplit blocks per head and session,
+// a cluster, hold a part of the head's state each. What the preceding launch does not write is read
+// before the wait for it: the committed state, the convolution's tail and weights. Every block
+// convolves the head's query and key; the outputs' sum of squares goes through the cluster.
 // Thread rule: device code.
 #pragma once
 
@@ -10,134 +12,203 @@
 namespace sharpi::cuda {
 namespace {
 
-constexpr uint32_t kDecodeThreads = 512, kDecodeWarps = kDecodeThreads / 32;
-
-template <int kDim>
-struct DecodeShared {
-  float q[kDim], k[kDim], v[kDim], o[kDim];
-  float kq, sum;
+/// Eight lanes hold two rows of the state, so a block of kDim / kSplit rows has four times as many
+/// threads. A thread convolves kChannels of the query and the key, the last threads one value each.
+template <int kDim, int kSplit>
+struct DecodeShape {
+  static constexpr uint32_t kRows = kDim / kSplit, kThreads = 4 * kRows, kWarps = kThreads / 32;
+  static constexpr uint32_t kChannels = kDim > kThreads ? kDim / kThreads : 1;
 };
 
-/// The channel of a thread (q, k, v in turn; threads past 3 * kDim have none) and its taps.
-template <int kDim>
+template <int kDim, int kSplit>
+struct DecodeShared {
+  static constexpr uint32_t kWarps = DecodeShape<kDim, kSplit>::kWarps;
+  float q[kDim], k[kDim], v[kDim / kSplit];
+  float qq[kWarps], kk[kWarps], kq[kWarps];  // partial sums of products
+  float squares[kSplit * kWarps];            // of the head's outputs, by warp of the cluster
+};
+
+/// One channel of the convolution.
 struct DecodeChannel {
-  uint32_t part, channel;
-  float taps[4];
-  __device__ __forceinline__ DecodeChannel(const DeltaNetParams& p, uint32_t head) {
-    part = threadIdx.x / kDim;
-    const uint32_t c = threadIdx.x % kDim, key = head % p.shape.n_k_heads;
-    channel = part == 2 ? 2 * p.shape.key_dim() + head * kDim + c
-                        : part * p.shape.key_dim() + key * kDim + c;
-    const uint32_t kernel = p.shape.conv_kernel;
+  float taps[4], x[4];  // fewer than four taps leave zeros in front; x[3] is the current row's
+  /// What is known before the row.
+  __device__ __forceinline__ void start(const DeltaNetParams& p, const float* tail, uint32_t c) {
+    const uint32_t kernel = p.shape.conv_kernel, dim = p.shape.conv_dim();
+    if (kernel == 4) {
+      const float4 w = reinterpret_cast<const float4*>(p.conv1d)[c];
+      taps[0] = w.x, taps[1] = w.y, taps[2] = w.z, taps[3] = w.w;
+    }
 #pragma unroll
     for (uint32_t t = 0; t < 4; ++t) {
-      const bool used = part < 3 && t + kernel >= 4;
-      taps[t] = used ? p.conv1d[channel * kernel + t + kernel - 4] : 0.0f;
+      const bool used = t + kernel >= 4;
+      if (kernel != 4) taps[t] = used ? p.conv1d[c * kernel + t + kernel - 4] : 0.0f;
+      if (t < 3) x[t] = used ? tail[(t + kernel - 4) * dim + c] : 0.0f;
+    }
+  }
+  __device__ __forceinline__ float value() const {
+    float y = taps[0] * x[0];
+#pragma unroll
+    for (int t = 1; t < 4; ++t) y = fmaf(taps[t], x[t], y);
+    return silu(y);
+  }
+  __device__ __forceinline__ void store_tail(const DeltaNetShape& s, float* tail,
+                                             uint32_t c) const {
+#pragma unroll
+    for (uint32_t t = 0; t < 3; ++t) {
+      if (t + s.conv_kernel >= 4) tail[(t + s.conv_kernel - 4) * s.conv_dim() + c] = x[t + 1];
     }
   }
 };
 
-template <int kDim>
-__device__ __forceinline__ void decode_conv(const DeltaNetParams& p, const BatchSequence& s,
-                                            uint32_t head, const DecodeChannel<kDim>& mine,
-                                            DecodeShared<kDim>* sh) {
-  const ConvSource source = conv_source(p, s);
-  if (mine.part < 3) {
-    float x[4] = {};
+/// Sums of x[i] over the eight lanes of a group: lane l gets that of x[l % 4].
+__device__ __forceinline__ float sum_four(float (&x)[4]) {
 #pragma unroll
-    for (int t = 0; t < 4; ++t) {
-      const bool used = t + static_cast<int>(source.kernel) >= 4;
-      if (used) x[t] = raw_value(source, t - 3, mine.channel);
-    }
-    float y = mine.taps[0] * x[0];
+  for (int n = 2; n > 0; n /= 2) {
+    const bool upper = (threadIdx.x & static_cast<uint32_t>(n)) != 0;
 #pragma unroll
-    for (int t = 1; t < 4; ++t) y = fmaf(mine.taps[t], x[t], y);
-    float* to = mine.part == 0 ? sh->q : mine.part == 1 ? sh->k : sh->v;
-    to[threadIdx.x % kDim] = silu(y);
-    if (mine.part == 2 || head < p.shape.n_k_heads) {
-      auto* tail = reinterpret_cast<float*>(s.state_out + p.conv_offset) + mine.channel;
-#pragma unroll
-      for (uint32_t t = 0; t < 3; ++t) {
-        if (t + source.kernel >= 4) tail[(t + source.kernel - 4) * source.dim] = x[t + 1];
-      }
+    for (int i = 0; i < n; ++i) {
+      const float give = upper ? x[i] : x[i + n], keep = upper ? x[i + n] : x[i];
+      x[i] = keep + __shfl_xor_sync(0xFFFFFFFFu, give, n);
     }
   }
-  __syncthreads();
-  const uint32_t warp = threadIdx.x / 32, lane = threadIdx.x % 32;
-  if (warp < 2) {
-    float* x = warp == 0 ? sh->q : sh->k;
-    float sum = 0.0f;
-    for (uint32_t c = lane; c < kDim; c += 32) sum = fmaf(x[c], x[c], sum);
-    const float norm = fmaxf(sqrtf(delta_warp_sum(sum)), p.eps);
-    const float f = (warp == 0 ? rsqrtf(static_cast<float>(kDim)) : 1.0f) / norm;
-    for (uint32_t c = lane; c < kDim; c += 32) x[c] *= f;
-  }
-  __syncthreads();
-  if (warp == 0) {
-    float sum = 0.0f;
-    for (uint32_t c = lane; c < kDim; c += 32) sum = fmaf(sh->k[c], sh->q[c], sum);
-    sum = delta_warp_sum(sum);
-    if (lane == 0) sh->kq = sum;
-  }
-  __syncthreads();
+  return x[0] + __shfl_xor_sync(0xFFFFFFFFu, x[0], 4);
 }
 
-template <int kDim>
-__global__ void __launch_bounds__(kDecodeThreads, 1)
+/// Grid (heads, kSplit, sessions), clusters of kSplit blocks along y.
+template <int kDim, int kSplit>
+__global__ void __launch_bounds__(DecodeShape<kDim, kSplit>::kThreads)
     delta_decode_kernel(const __grid_constant__ DeltaNetParams p) {
-  constexpr int kRows = kDim / static_cast<int>(kDecodeWarps), kPer = kDim / 32;
-  __shared__ DecodeShared<kDim> sh;
+  using Shape = DecodeShape<kDim, kSplit>;
+  constexpr uint32_t kRows = Shape::kRows, kThreads = Shape::kThreads, kWarps = Shape::kWarps;
+  constexpr uint32_t kPer = kDim / 32;  // four keys each of a lane
+  __shared__ __align__(16) DecodeShared<kDim, kSplit> sh;
   grid_dependents_launch();
-  const uint32_t head = blockIdx.x, warp = threadIdx.x / 32, lane = threadIdx.x % 32;
-  const DecodeChannel<kDim> channel(p, head);
-  const float weight = threadIdx.x < kDim ? p.norm[threadIdx.x] : 0.0f;
-  grid_dependency_wait();
-  const BatchSequence s = p.batch.table.sequences[blockIdx.y];
+  if constexpr (kSplit > 1) cluster_arrive();  // others' memory is theirs from the wait on
+  const uint32_t head = blockIdx.x, rank = kSplit > 1 ? blockIdx.y : 0;
+  const uint32_t thread = threadIdx.x, warp = thread / 32, lane = thread % 8;
+  const BatchSequence& s = p.batch.table.sequences[blockIdx.z];
   if (s.n_rows == 0) return;
-  const uint64_t row = s.first_row, at = uint64_t{head} * kDim * kDim;
-  const float* from = reinterpret_cast<const float*>(s.state_in + p.state_offset) + at;
-  float* to = reinterpret_cast<float*>(s.state_out + p.state_offset) + at;
-  struct alignas(kPer * 4) Part {
-    float x[kPer];
-  };
-  Part state[kRows];
+  const auto* tail = reinterpret_cast<const float*>(s.state_in + p.conv_offset);
+  const uint32_t j0 = rank * kRows, j = thread / 8 * 2;  // of the head's rows, of the block's
+  const uint64_t at = (uint64_t{head} * kDim + j0 + j) * kDim;
+  const auto* from = reinterpret_cast<const float4*>(
+      reinterpret_cast<const float*>(s.state_in + p.state_offset) + at);
+  float4 state[2][kPer];
 #pragma unroll
-  for (int r = 0; r < kRows; ++r) {
-    state[r] = reinterpret_cast<const Part*>(from + (warp * kRows + r) * kDim)[lane];
+  for (uint32_t i = 0; i < 2 * kPer; ++i) {
+    state[i / kPer][i % kPer] = from[i / kPer * (kDim / 4) + i % kPer * 8 + lane];
   }
-  const float decay = expf(log_decay(p, row, head)), beta = write_strength(p, row, head);
-  const uint64_t out = row * p.shape.value_dim() + head * kDim + threadIdx.x;
-  const float gate = threadIdx.x < kDim ? p.z[out] : 0.0f;
-  decode_conv<kDim>(p, s, head, channel, &sh);
-  const Part k = reinterpret_cast<const Part*>(sh.k)[lane],
-             q = reinterpret_cast<const Part*>(sh.q)[lane];
+  const uint32_t key = head % p.shape.n_k_heads * kDim, key_dim = p.shape.key_dim();
+  const bool has_value = thread >= kThreads - kRows;
+  const uint32_t v = thread - (kThreads - kRows), value = 2 * key_dim + head * kDim + j0 + v;
+  DecodeChannel cq[Shape::kChannels], ck[Shape::kChannels], cv;
 #pragma unroll
-  for (int r = 0; r < kRows; ++r) {
-    const uint32_t j = warp * kRows + r;
-    float sk = 0.0f, sq = 0.0f;
-#pragma unroll
-    for (int i = 0; i < kPer; ++i) {
-      sk = fmaf(state[r].x[i], k.x[i], sk);
-      sq = fmaf(state[r].x[i], q.x[i], sq);
+  for (uint32_t i = 0; i < Shape::kChannels; ++i) {
+    const uint32_t c = key + thread + i * kThreads;
+    if (thread < kDim) {
+      cq[i].start(p, tail, c);
+      ck[i].start(p, tail, key_dim + c);
     }
-    sk = delta_warp_sum(sk);
-    sq = delta_warp_sum(sq);
-    const float d = beta * (sh.v[j] - decay * sk);
-    if (lane == 0) sh.o[j] = fmaf(d, sh.kq, decay * sq);
-    Part next;
+  }
+  if (has_value) cv.start(p, tail, value);
+  const float weight = p.norm[j0 + j + lane % 2];
+  const uint64_t row = s.first_row;
+  const uint64_t out = row * p.shape.value_dim() + head * kDim + j0 + j + lane % 2;
+  auto* to = reinterpret_cast<float4*>(reinterpret_cast<float*>(s.state_out + p.state_offset) + at);
+  auto* new_tail = reinterpret_cast<float*>(s.state_out + p.conv_offset);
+  grid_dependency_wait();
+  const float* x = p.qkv + row * p.shape.conv_dim();
 #pragma unroll
-    for (int i = 0; i < kPer; ++i) next.x[i] = fmaf(d, k.x[i], decay * state[r].x[i]);
-    reinterpret_cast<Part*>(to + j * kDim)[lane] = next;
+  for (uint32_t i = 0; i < Shape::kChannels; ++i) {
+    const uint32_t c = key + thread + i * kThreads;
+    if (thread < kDim) cq[i].x[3] = x[c], ck[i].x[3] = x[key_dim + c];
   }
-  __syncthreads();
-  if (warp == 0) {
-    float sum = 0.0f;
-    for (uint32_t c = lane; c < kDim; c += 32) sum = fmaf(sh.o[c], sh.o[c], sum);
-    sum = delta_warp_sum(sum);
-    if (lane == 0) sh.sum = 1.0f / sqrtf(sum / static_cast<float>(kDim) + p.eps);
+  if (has_value) cv.x[3] = x[value];
+  const float gate = p.z[out];
+  const float decay = expf(log_decay(p, row, head)), beta = write_strength(p, row, head);
+  float qq = 0.0f, kk = 0.0f, kq = 0.0f;
+#pragma unroll
+  for (uint32_t i = 0; i < Shape::kChannels; ++i) {
+    if (thread >= kDim) break;
+    const float a = cq[i].value(), b = ck[i].value();
+    sh.q[thread + i * kThreads] = a;
+    sh.k[thread + i * kThreads] = b;
+    qq = fmaf(a, a, qq);
+    kk = fmaf(b, b, kk);
+    kq = fmaf(a, b, kq);
   }
+  if (has_value) sh.v[v] = cv.value();
+  qq = delta_warp_sum(qq);
+  kk = delta_warp_sum(kk);
+  kq = delta_warp_sum(kq);
+  if (thread % 32 == 0) sh.qq[warp] = qq, sh.kk[warp] = kk, sh.kq[warp] = kq;
   __syncthreads();
-  if (threadIdx.x < kDim) p.out[out] = sh.o[threadIdx.x] * sh.sum * weight * silu(gate);
+  qq = kk = kq = 0.0f;
+#pragma unroll
+  for (uint32_t i = 0; i < kWarps && i * 32 < kDim; ++i) {
+    qq += sh.qq[i];
+    kk += sh.kk[i];
+    kq += sh.kq[i];
+  }
+  const float fq = rsqrtf(static_cast<float>(kDim)) / fmaxf(sqrtf(qq), p.eps);
+  const float fk = 1.0f / fmaxf(sqrtf(kk), p.eps);
+  float4 k[kPer];
+  float sums[4] = {};  // rows 0 and 1 with the key, then with the query
+#pragma unroll
+  for (uint32_t i = 0; i < kPer; ++i) {
+    k[i] = reinterpret_cast<const float4*>(sh.k)[lane + 8 * i];
+    const float4 q = reinterpret_cast<const float4*>(sh.q)[lane + 8 * i];
+#pragma unroll
+    for (uint32_t r = 0; r < 2; ++r) {
+      const float4 m = state[r][i];
+      sums[r] = fmaf(m.w, k[i].w, fmaf(m.z, k[i].z, fmaf(m.y, k[i].y, fmaf(m.x, k[i].x, sums[r]))));
+      sums[2 + r] = fmaf(m.w, q.w, fmaf(m.z, q.z, fmaf(m.y, q.y, fmaf(m.x, q.x, sums[2 + r]))));
+    }
+  }
+  // Lanes 0 and 1 of every four have a row's product with the key, 2 and 3 with the query.
+  const float sum = sum_four(sums);
+  const float mine = beta * (sh.v[j + lane % 2] - decay * (fk * sum));
+  const float d[2] = {__shfl_sync(0xFFFFFFFFu, mine, 0, 8), __shfl_sync(0xFFFFFFFFu, mine, 1, 8)};
+  const float o = fmaf(lane % 2 == 0 ? d[0] : d[1], kq * fq * fk, decay * (fq * sum));
+  float square = o * o;
+#pragma unroll
+  for (int n : {1, 8, 16}) square += __shfl_xor_sync(0xFFFFFFFFu, square, n);
+  const bool has_output = (lane & 2) != 0;
+  if constexpr (kSplit > 1) {
+    cluster_wait();
+    if (has_output) {
+      const uint32_t slot = shared_address(&sh.squares[rank * kWarps + warp]);
+      const uint32_t first = (lane & 1) + (lane & 4) / 2 + thread % 32 / 8 * 4;  // 0 to 15
+      if (first < kSplit) cluster_store(cluster_address(slot, first), square);
+    }
+    cluster_arrive();
+  } else {
+    if (thread % 32 == 2) sh.squares[warp] = square;
+    __syncthreads();
+  }
+#pragma unroll
+  for (uint32_t i = 0; i < 2 * kPer; ++i) {
+    const float4 m = state[i / kPer][i % kPer], b = k[i % kPer];
+    const float f = d[i / kPer] * fk;
+    to[i / kPer * (kDim / 4) + i % kPer * 8 + lane] = {
+        fmaf(f, b.x, decay * m.x), fmaf(f, b.y, decay * m.y), fmaf(f, b.z, decay * m.z),
+        fmaf(f, b.w, decay * m.w)};
+  }
+  if (head < p.shape.n_k_heads && rank == 0 && thread < kDim) {
+#pragma unroll
+    for (uint32_t i = 0; i < Shape::kChannels; ++i) {
+      const uint32_t c = key + thread + i * kThreads;
+      cq[i].store_tail(p.shape, new_tail, c);
+      ck[i].store_tail(p.shape, new_tail, key_dim + c);
+    }
+  }
+  if (has_value) cv.store_tail(p.shape, new_tail, value);
+  if constexpr (kSplit > 1) cluster_wait();
+  float all = 0.0f;
+#pragma unroll
+  for (uint32_t i = 0; i < kSplit * kWarps; ++i) all += sh.squares[i];
+  const float r = 1.0f / sqrtf(all / static_cast<float>(kDim) + p.eps);
+  if (has_output && lane < 4) p.out[out] = o * r * weight * silu(gate);
 }
 
 }  // namespace

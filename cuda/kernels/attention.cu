@@ -59,6 +59,8 @@ Status plan_splits(const MatmulConfig& config, const AttentionParams& p, Attenti
   // Two tiles for each of a block's teams, one where a team is several warps (slices of 128 dims).
   const uint32_t slices = std::max(1u, p.kv.head_dim / 128);
   a->least_tiles = std::max(1u, 8 / (slices * slices));
+  // A merge costs as much as six tiles of a warp.
+  a->alone_tiles = config.exact || slices > 1 ? 0 : 24;
   a->merge_later = uint64_t{a->max_splits} * a->block_rows * a->group * p.kv.head_dim > kMergeAlone;
   a->counters = reinterpret_cast<uint32_t*>(p.workspace);
   a->parts = reinterpret_cast<float*>(p.workspace + kAttentionCounterBytes);

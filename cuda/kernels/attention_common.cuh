@@ -19,7 +19,8 @@ struct AttentionArgs {
   uint32_t block_rows;   // query rows of one sequence that a block takes
   uint32_t n_blocks;     // row blocks, at most
   uint32_t max_splits;   // partial results per block
-  uint32_t least_tiles;  // tiles that a split has at least
+  uint32_t alone_tiles;  // up to this many tiles one block takes all: no merge
+  uint32_t least_tiles;  // tiles that a split has at least where there are several
   bool merge_later;      // a launch of its own merges
   uint32_t* counters;    // [n_blocks][kv heads]
   float* parts;          // [n_blocks][kv heads][max_splits][part_floats()]
@@ -113,7 +114,8 @@ __device__ __forceinline__ uint32_t tile_count(const RowBlock& b, uint32_t tile)
 }
 __device__ __forceinline__ uint32_t split_count(const AttentionArgs& a, const RowBlock& b,
                                                 uint32_t tile, uint32_t least_tiles) {
-  return min((tile_count(b, tile) + least_tiles - 1) / least_tiles, a.max_splits);
+  const uint32_t n = tile_count(b, tile);
+  return n <= a.alone_tiles ? 1 : min((n + least_tiles - 1) / least_tiles, a.max_splits);
 }
 __device__ __forceinline__ TileRange split_tiles(const RowBlock& b, uint32_t tile, uint32_t i,
                                                  uint32_t n_splits) {

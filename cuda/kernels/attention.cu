@@ -11,6 +11,8 @@ namespace {
 
 // Blocks per multiprocessor that a split launch aims at.
 constexpr uint32_t kBlocksPerSm = 2;
+// Floats that the last block of a unit reads to merge; more are merged by a launch of its own.
+constexpr uint64_t kMergeAlone = 32 * 1024;
 
 uint32_t target_blocks(const MatmulConfig& config, uint32_t per_sm) {
   return static_cast<uint32_t>(std::max(config.n_sm, 1)) * per_sm;
@@ -37,16 +39,11 @@ Status check(const AttentionParams& p) {
   return Status::ok();
 }
 
-/// Which of the two kernels of few rows is faster: rings, but for the widest heads.
-bool streams(const KvLayer& l) {
-  return l.head_dim == 512;
-}
-
-enum class Kernel : uint8_t { kF32, kStream, kRing, kFlash, kWarpgroups };
+enum class Kernel : uint8_t { kF32, kRing, kFlash, kWarpgroups };
 
 Kernel choose(const MatmulConfig& config, const KvLayer& kv, bool few_rows) {
   if (config.exact || config.deterministic) return Kernel::kF32;
-  if (few_rows) return streams(kv) ? Kernel::kStream : Kernel::kRing;
+  if (few_rows) return Kernel::kRing;
   if (have_attention_flash_sm90(config, kv)) return Kernel::kWarpgroups;
   return attention_flash_fits(config, kv) ? Kernel::kFlash : Kernel::kF32;
 }
@@ -57,12 +54,12 @@ Status plan_splits(const MatmulConfig& config, const AttentionParams& p, Attenti
   a->block_rows = single ? 1 : std::max(1u, kSplitVectors / a->group);
   a->n_blocks = single ? p.batch.n_rows : p.batch.n_rows / a->block_rows + p.batch.n_sequences;
   const uint32_t units = p.kv.n_heads * a->n_blocks;
-  const bool stream = !config.exact && streams(p.kv);
-  const uint32_t per_sm =
-      config.exact || stream ? kBlocksPerSm : attention_ring_blocks_per_sm(config, p.kv);
+  const uint32_t per_sm = config.exact ? kBlocksPerSm : attention_ring_blocks_per_sm(config, p.kv);
   a->max_splits = std::clamp(target_blocks(config, per_sm) / units, 1u, kMostSplits);
-  // Two tiles for each of a block's teams, that is slices of 128 dims.
-  a->least_tiles = std::max(1u, 8 / std::max(1u, p.kv.head_dim / 128));
+  // Two tiles for each of a block's teams, one where a team is several warps (slices of 128 dims).
+  const uint32_t slices = std::max(1u, p.kv.head_dim / 128);
+  a->least_tiles = std::max(1u, 8 / (slices * slices));
+  a->merge_later = uint64_t{a->max_splits} * a->block_rows * a->group * p.kv.head_dim > kMergeAlone;
   a->counters = reinterpret_cast<uint32_t*>(p.workspace);
   a->parts = reinterpret_cast<float*>(p.workspace + kAttentionCounterBytes);
   const uint64_t n = uint64_t{a->n_blocks} * p.kv.n_heads;
@@ -89,7 +86,6 @@ uint64_t attention_workspace_bytes(const MatmulConfig& config, uint32_t max_head
 Status prepare_attention(const MatmulConfig& config) {
   SHARPI_TRY(prepare_attention_f32());
   SHARPI_TRY(prepare_attention_ring(config));
-  SHARPI_TRY(prepare_attention_stream(config));
   SHARPI_TRY(prepare_attention_flash(config));
   return prepare_attention_flash_sm90(config);
 }
@@ -105,8 +101,6 @@ Status launch_attention(const MatmulConfig& config, const AttentionParams& p, cu
   const bool split = few && !config.deterministic;
   if (split) SHARPI_TRY(plan_splits(config, p, &a));
   switch (choose(config, p.kv, split)) {
-    case Kernel::kStream:
-      return launch_attention_stream(config, a, stream);
     case Kernel::kRing:
       return launch_attention_ring(config, a, stream);
     case Kernel::kWarpgroups:
@@ -121,8 +115,6 @@ Status launch_attention(const MatmulConfig& config, const AttentionParams& p, cu
 
 const char* attention_path(const MatmulConfig& config, const KvLayer& kv, bool few_rows) {
   switch (choose(config, kv, few_rows)) {
-    case Kernel::kStream:
-      return "split, rows from memory";
     case Kernel::kRing:
       return "split, rings";
     case Kernel::kWarpgroups:

@@ -214,8 +214,8 @@ void check_attention(const MatmulConfig& config, const AttentionCase& c) {
   expect(std::memcmp(got.data(), again.data(), got.size() * sizeof(float)) == 0, name + " twice");
 }
 
-/// Every kernel once, where it can be told apart: rings, streams with clusters, both of blocks of
-/// rows, a merge of its own.
+/// Every kernel once, where it can be told apart: rings, streams, both of blocks of rows, a
+/// merge of its own.
 std::vector<AttentionCase> least_cases() {
   std::vector<AttentionCase> all;
   for (const KvDtype d : {kB, kQ, kF}) {

@@ -259,10 +259,6 @@ Status launch_attention_ring(const MatmulConfig& config, const AttentionArgs& a,
                              cudaStream_t stream);
 uint32_t attention_ring_blocks_per_sm(const MatmulConfig& config, const KvLayer& l);
 Status prepare_attention_ring(const MatmulConfig& config);
-/// The same, rows straight into registers.
-Status launch_attention_stream(const MatmulConfig& config, const AttentionArgs& a,
-                               cudaStream_t stream);
-Status prepare_attention_stream(const MatmulConfig& config);
 Status launch_attention_merge(const AttentionArgs& a, bool pdl, cudaStream_t stream);
 /// Blocks of query rows on tensor cores; false if this layer does not fit the device's shared
 /// memory.

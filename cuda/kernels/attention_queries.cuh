@@ -8,6 +8,7 @@
 namespace sharpi::cuda::split {
 
 constexpr float kLog2E = 1.4426950408889634f;
+constexpr int kQueryWarps = 4;  // of a block
 
 /// Elements of a vector of queries, times scale and log2(e): n from d of the slice.
 template <int kCount>
@@ -124,6 +125,106 @@ __device__ __forceinline__ void load_query_bytes(const QuerySource& s, uint32_t 
       }
     }
   }
+}
+
+// --- the bytes by several teams with the same slice, each some chunks, through shared memory ---
+
+/// What a block's teams share: words of four registers a lane, and per vector the largest element
+/// of a team's chunks and what is not finite of them.
+template <class S>
+struct SharedQueries {
+  static constexpr int kMembers = kQueryWarps / S::kTeams;
+  uint4 words[kMembers][S::kQueries / 4][32];
+  float2 tops[kMembers][S::kTeams][2][8];
+};
+
+template <class S>
+__device__ __forceinline__ void take_queries(const SharedQueries<S>& from, uint32_t member,
+                                             uint32_t (&q)[S::kQueries]) {
+#pragma unroll
+  for (int i = 0; i < S::kQueries / 4; ++i) {
+    const uint4 v = from.words[member][i][threadIdx.x % 32];
+    q[4 * i] = v.x, q[4 * i + 1] = v.y, q[4 * i + 2] = v.z, q[4 * i + 3] = v.w;
+  }
+}
+
+/// As load_query_bytes(), slices of whole blocks of 32. All threads of the block.
+template <class S, bool kPairs>
+__device__ __forceinline__ void spread_query_bytes(const QuerySource& s, uint32_t d0, uint32_t team,
+                                                   uint32_t member, SharedQueries<S>* at,
+                                                   uint32_t (&q)[S::kQueries], float (&worth)[2]) {
+  constexpr int kHalves = kPairs ? 1 : 2;
+  constexpr uint32_t kChunks = S::kSlice / 32;
+  const uint32_t lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
+  float top[kHalves] = {}, faulty[kHalves] = {};
+#pragma unroll 1
+  for (uint32_t c = team; c < kChunks; c += S::kTeams) {
+#pragma unroll
+    for (int half = 0; half < kHalves; ++half) {
+      const uint32_t v = g + 8u * static_cast<uint32_t>(half);
+      float x[8];
+      read_query(query_of<S>(s, d0 + 8 * t, v) + c * 32, s.factor, v < s.n, x);
+#pragma unroll
+      for (int i = 0; i < 8; ++i) {
+        top[half] = fmaxf(top[half], fabsf(x[i]));
+        faulty[half] += x[i] - x[i];  // NaN if x is not finite
+      }
+    }
+  }
+#pragma unroll
+  for (int half = 0; half < kHalves; ++half) {
+#pragma unroll
+    for (int d = 1; d < 4; d *= 2) {
+      top[half] = fmaxf(top[half], __shfl_xor_sync(0xFFFFFFFFu, top[half], d));
+      faulty[half] += __shfl_xor_sync(0xFFFFFFFFu, faulty[half], d);
+    }
+    if (t == 0) at->tops[member][team][half][g] = {top[half], faulty[half]};
+  }
+  __syncthreads();
+  float inverse[kHalves];
+  worth[1] = 0.0f;
+#pragma unroll
+  for (int half = 0; half < kHalves; ++half) {
+    float most = 0.0f, odd = 0.0f;
+#pragma unroll
+    for (int w = 0; w < S::kTeams; ++w) {
+      const float2 x = at->tops[member][w][half][g];
+      most = fmaxf(most, x.x);
+      odd += x.y;
+    }
+    worth[half] = most * (1.0f / (127.0f * kQueryFine)) + odd;
+    inverse[half] = most > 1e-30f ? __fdividef(127.0f, most) : 0.0f;
+  }
+#pragma unroll 1
+  for (uint32_t c = team; c < kChunks; c += S::kTeams) {
+    uint32_t bytes[2][4] = {};  // coarse and fine terms; words r * 2 + half
+#pragma unroll
+    for (int half = 0; half < kHalves; ++half) {
+      const uint32_t v = g + 8u * static_cast<uint32_t>(half);
+      float x[8];
+      read_query(query_of<S>(s, d0 + 8 * t, v) + c * 32, s.factor, v < s.n, x);
+#pragma unroll
+      for (int i = 0; i < 8; ++i) {
+        const float y = x[i] * inverse[half];
+        const int coarse = max(-127, min(127, __float2int_rn(y)));
+        const int fine =
+            max(-127, min(127, __float2int_rn((y - static_cast<float>(coarse)) * kQueryFine)));
+        bytes[0][i / 4 * 2 + half] |= static_cast<uint32_t>(coarse & 255) << (8 * (i % 4));
+        bytes[1][i / 4 * 2 + half] |= static_cast<uint32_t>(fine & 255) << (8 * (i % 4));
+      }
+    }
+    if (kPairs) {
+      at->words[member][c][lane] = {bytes[0][0], bytes[1][0], bytes[0][2], bytes[1][2]};
+    } else {
+#pragma unroll
+      for (int term = 0; term < 2; ++term) {
+        at->words[member][2 * c + term][lane] = {bytes[term][0], bytes[term][1], bytes[term][2],
+                                                 bytes[term][3]};
+      }
+    }
+  }
+  __syncthreads();
+  take_queries<S>(*at, member, q);
 }
 
 }  // namespace sharpi::cuda::split

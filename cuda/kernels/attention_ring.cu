@@ -9,6 +9,7 @@
 //   16 bits lost: bf16 rows are then used to f32 accuracy at no cost.
 //   Before the grid dependency resolves, tiles of keys that older calls stored are fetched.
 #include <algorithm>
+#include <type_traits>
 
 #include "cuda/kernels/attention_ring.cuh"
 #include "cuda/kernels/launch.h"
@@ -110,6 +111,30 @@ __device__ __forceinline__ void weigh_tile(const uint8_t* v, const uint8_t* scal
   }
 }
 
+/// Queries that several teams would convert to bytes are shared out; a kernel for any codec has no
+/// room for that.
+template <KvDtype kKnown, class S>
+constexpr bool kSpreads = kKnown == KvDtype::kQ8_0&& S::kTeams > 1;
+struct NoQueries {
+  static constexpr int kTeams = kWarps, kQueries = 4;
+};
+
+/// The slice's queries as operands of products with keys of the codec.
+template <KvDtype kKnown, class S, bool kPairs, class Shared>
+__device__ __forceinline__ void take_queries(const QuerySource& vectors, KvDtype type, uint32_t d0,
+                                             uint32_t team, uint32_t member, Shared* at,
+                                             uint32_t (&q)[S::kQueries], float (&worth)[2]) {
+  if constexpr (kSpreads<kKnown, S>) {
+    spread_query_bytes<S, kPairs>(vectors, d0, team, member, at, q, worth);
+  } else if constexpr (kKnown == KvDtype::kF32 || kKnown == KvDtype::kBf16) {
+    load_queries<S, kPairs>(vectors, d0, kKnown == KvDtype::kBf16, q);
+  } else if (type == KvDtype::kQ8_0) {
+    load_query_bytes<S, kPairs>(vectors, d0, q, worth);
+  } else {
+    load_queries<S, kPairs>(vectors, d0, type == KvDtype::kBf16, q);
+  }
+}
+
 template <KvDtype kKnown, int kSlice, int kTeam, bool kPairs>
 __global__ void __launch_bounds__(kThreads, 2)
     attention_ring_kernel(const __grid_constant__ SplitArgs s) {
@@ -117,6 +142,7 @@ __global__ void __launch_bounds__(kThreads, 2)
   extern __shared__ __align__(128) uint8_t shared[];
   __shared__ uint32_t flag;
   __shared__ __align__(16) float exchange[kTeam > 1 ? S::kTeams * 2 * kTeam * 32 * S::kScores : 1];
+  __shared__ SharedQueries<std::conditional_t<kSpreads<kKnown, S>, S, NoQueries>> queries;
   grid_dependents_launch();
   const AttentionArgs& a = s.a;
   const KvLayer& l = a.p.kv;
@@ -147,9 +173,9 @@ __global__ void __launch_bounds__(kThreads, 2)
   run.start(a, b);
   SumRegs<S> o = {};
   bool ready = false;
-  // Step i fetches tile i and multiplies tile i - ahead.
+  // Step i fetches tile i and multiplies tile i - ahead; all warps meet at the queries.
 #pragma unroll 1
-  for (uint32_t i = 0, into = 0, at = 0; i < n_tiles + ahead; ++i) {
+  for (uint32_t i = 0, into = 0, at = 0; i < max(n_tiles, 1u) + ahead; ++i) {
     const uint64_t coming = first + uint64_t{i} * S::kTeams;
     if (!ready && (i >= min(n_tiles, ahead) || (coming + 1) * kTile > old)) {
       grid_dependency_wait();
@@ -160,14 +186,9 @@ __global__ void __launch_bounds__(kThreads, 2)
     into = into == ahead ? 0 : into + 1;
     if (i < ahead) continue;
     if (i == ahead) {
-      const QuerySource vectors = query_source<S>(a, b, kv);
-      const bool bytes = kKnown == KvDtype::kQ8_0 || l.k_dtype == KvDtype::kQ8_0;
-      constexpr bool kPlain = kKnown == KvDtype::kF32 || kKnown == KvDtype::kBf16;
-      if (!kPlain && bytes) {
-        load_query_bytes<S, kPairs>(vectors, d0, q, worth);
-      } else {
-        load_queries<S, kPairs>(vectors, d0, l.k_dtype == KvDtype::kBf16, q);
-      }
+      take_queries<kKnown, S, kPairs>(query_source<S>(a, b, kv), l.k_dtype, d0, team, member,
+                                      &queries, q, worth);
+      if (n_tiles == 0) break;
     }
     wait_for_oldest(s.n_stages);
     __syncwarp();
@@ -239,29 +260,33 @@ Status launch(const SplitArgs& s, uint32_t shared_bytes, bool pdl, cudaStream_t 
                        attention_ring_kernel<kKnown, kSlice, kTeam, kPairs>, s);
 }
 
-template <int kSlice, int kTeam>
+template <KvDtype kKnown, int kSlice, int kTeam>
 Status launch_either(const SplitArgs& s, uint32_t shared_bytes, bool pdl, cudaStream_t stream) {
+  return s.a.block_rows * s.a.group <= 8
+             ? launch<kKnown, kSlice, kTeam, true>(s, shared_bytes, pdl, stream)
+             : launch<kKnown, kSlice, kTeam, false>(s, shared_bytes, pdl, stream);
+}
+template <int kTeam>
+Status launch_codec(const SplitArgs& s, uint32_t shared_bytes, bool pdl, cudaStream_t stream) {
   return with_known(s.a.p.kv, [&]<KvDtype kKnown>() {
-    return s.a.block_rows * s.a.group <= 8
-               ? launch<kKnown, kSlice, kTeam, true>(s, shared_bytes, pdl, stream)
-               : launch<kKnown, kSlice, kTeam, false>(s, shared_bytes, pdl, stream);
+    return launch_either<kKnown, 128, kTeam>(s, shared_bytes, pdl, stream);
   });
 }
 
 Status launch_parts(const SplitArgs& s, uint32_t shared_bytes, bool pdl, cudaStream_t stream) {
   switch (s.a.p.kv.head_dim) {
     case 64:
-      return launch_either<64, 1>(s, shared_bytes, pdl, stream);
+      return launch_either<KvDtype::kAuto, 64, 1>(s, shared_bytes, pdl, stream);
     case 80:
-      return launch_either<80, 1>(s, shared_bytes, pdl, stream);
+      return launch_either<KvDtype::kAuto, 80, 1>(s, shared_bytes, pdl, stream);
     case 96:
-      return launch_either<96, 1>(s, shared_bytes, pdl, stream);
+      return launch_either<KvDtype::kAuto, 96, 1>(s, shared_bytes, pdl, stream);
     case 128:
-      return launch_either<128, 1>(s, shared_bytes, pdl, stream);
+      return launch_codec<1>(s, shared_bytes, pdl, stream);
     case 256:
-      return launch_either<128, 2>(s, shared_bytes, pdl, stream);
+      return launch_codec<2>(s, shared_bytes, pdl, stream);
     case 512:
-      return launch_either<128, 4>(s, shared_bytes, pdl, stream);
+      return launch_codec<4>(s, shared_bytes, pdl, stream);
     default:
       return Status::error(Code::kUnsupported, "kernel attention_ring: heads of %u elements",
                            s.a.p.kv.head_dim);
@@ -283,12 +308,12 @@ Status prepare_either(int most) {
   SHARPI_TRY((prepare<kKnown, kSlice, kTeam, true>(most)));
   return prepare<kKnown, kSlice, kTeam, false>(most);
 }
-template <int kSlice, int kTeam>
+template <int kTeam>
 Status prepare_codecs(int most) {
-  SHARPI_TRY((prepare_either<KvDtype::kAuto, kSlice, kTeam>(most)));
-  SHARPI_TRY((prepare_either<KvDtype::kF32, kSlice, kTeam>(most)));
-  SHARPI_TRY((prepare_either<KvDtype::kBf16, kSlice, kTeam>(most)));
-  return prepare_either<KvDtype::kQ8_0, kSlice, kTeam>(most);
+  SHARPI_TRY((prepare_either<KvDtype::kAuto, 128, kTeam>(most)));
+  SHARPI_TRY((prepare_either<KvDtype::kF32, 128, kTeam>(most)));
+  SHARPI_TRY((prepare_either<KvDtype::kBf16, 128, kTeam>(most)));
+  return prepare_either<KvDtype::kQ8_0, 128, kTeam>(most);
 }
 
 }  // namespace
@@ -301,12 +326,12 @@ uint32_t attention_ring_blocks_per_sm(const MatmulConfig& config, const KvLayer&
 
 Status prepare_attention_ring(const MatmulConfig& config) {
   const int most = config.max_shared_bytes;
-  SHARPI_TRY((prepare_codecs<64, 1>(most)));
-  SHARPI_TRY((prepare_codecs<80, 1>(most)));
-  SHARPI_TRY((prepare_codecs<96, 1>(most)));
-  SHARPI_TRY((prepare_codecs<128, 1>(most)));
-  SHARPI_TRY((prepare_codecs<128, 2>(most)));
-  return prepare_codecs<128, 4>(most);
+  SHARPI_TRY((prepare_either<KvDtype::kAuto, 64, 1>(most)));
+  SHARPI_TRY((prepare_either<KvDtype::kAuto, 80, 1>(most)));
+  SHARPI_TRY((prepare_either<KvDtype::kAuto, 96, 1>(most)));
+  SHARPI_TRY((prepare_codecs<1>(most)));
+  SHARPI_TRY((prepare_codecs<2>(most)));
+  return prepare_codecs<4>(most);
 }
 
 Status launch_attention_ring(const MatmulConfig& config, const AttentionArgs& a,
@@ -315,10 +340,6 @@ Status launch_attention_ring(const MatmulConfig& config, const AttentionArgs& a,
   const Ring ring = make_ring(config, l);
   SplitArgs s = {};
   s.a = a;
-  // What the last block of a unit would read, in floats: beyond this it is spread over many.
-  constexpr uint32_t kMergeAlone = 32 * 1024;
-  const uint32_t columns = a.block_rows * a.group * l.head_dim;
-  s.a.merge_later = a.max_splits * columns > kMergeAlone;
   s.stage = make_stage(l.k_dtype, l.v_dtype, slice_of(l.head_dim));
   s.n_stages = ring.n_stages;
   s.k_granule = granule_of(l.k_dtype, l.k_row_bytes, l.head_dim);

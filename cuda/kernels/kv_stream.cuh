@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT
-// Stored rows straight from global memory into registers that are operands of tensor cores: what
-// attention of few rows streams. Lane (g, t) = (lane / 4, lane % 4) holds
+// Stored rows in registers that are operands of tensor cores, for attention of few rows. Lane (g,
+// t) = (lane / 4, lane % 4) holds
 //   keys    of keys g and g + 8 of a tile of 16, elements t * n, .. of every chunk of 4n elements
 //   values  of keys 2t, 2t + 1, 2t + 8, 2t + 9, elements 8g, .. of every chunk of 64 elements
-// KeyCodec and ValueCodec are the one load function per codec, with the products that fit it:
+// KeyCodec and ValueCodec are how each codec's bytes are multiplied:
 //   bf16  as they are;  f32  as f16;
 //   q8_0  keys: integer products with queries of two signed bytes, scaled per block of 32 in f32;
 //         values: as f16 times their scale; with up to 8 vectors the weights take the scale, rows 0
@@ -17,34 +17,8 @@
 namespace sharpi::cuda {
 
 constexpr int kStreamTile = 16;        // keys
-constexpr int kStreamRegisters = 32;   // of keys, and of values, in flight per lane
 constexpr uint32_t kStreamScales = 8;  // bytes per key and slice
-constexpr uint32_t kStreamStages = 4;  // of scales, per warp
-constexpr uint32_t kStreamStage = 2 * kStreamTile * kStreamScales;  // keys', then values'
-constexpr float kQueryFine = 256.0f;  // second byte of a query: in units of 1 / 256 of the first
-
-template <int kWords>
-__device__ __forceinline__ void load_streaming(const std::byte* p, uint32_t* r) {
-  if constexpr (kWords == 4) {
-    asm volatile("ld.global.L1::no_allocate.v4.u32 {%0,%1,%2,%3}, [%4];"
-                 : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
-                 : "l"(p));
-  } else if constexpr (kWords == 2) {
-    asm volatile("ld.global.L1::no_allocate.v2.u32 {%0,%1}, [%2];"
-                 : "=r"(r[0]), "=r"(r[1])
-                 : "l"(p));
-  } else {
-    static_assert(kWords == 1);
-    asm volatile("ld.global.L1::no_allocate.u32 %0, [%1];" : "=r"(r[0]) : "l"(p));
-  }
-}
-/// The same of an address that is aligned to 2 only.
-template <int kWords>
-__device__ __forceinline__ void load_unaligned(const std::byte* p, uint32_t* r) {
-  const auto* h = reinterpret_cast<const volatile uint16_t*>(p);
-#pragma unroll
-  for (int i = 0; i < kWords; ++i) r[i] = h[2 * i] | uint32_t{h[2 * i + 1]} << 16;
-}
+constexpr float kQueryFine = 256.0f;   // second byte of a query: in units of 1 / 256 of the first
 
 /// d = a (16 x 4n signed bytes) * b (4n x 8), n = 8 or 4.
 template <int kDepth>
@@ -63,16 +37,8 @@ __device__ __forceinline__ void mma_s8(int32_t (&d)[4], const uint32_t (&a)[4], 
   }
 }
 
-/// Eight scores of a tile of 16 keys: s[4 * half + 2 * j + i] of vector g + 8 * half, key
-/// 8j + 2t + i; with pairs the first four only, rows 8 to 15 of the products being what rounding
-/// lost of rows 0 to 7.
-template <int kSlice, bool kPairs>
-struct StreamShape {
-  static constexpr int kScores = kPairs ? 4 : 8;
-  static constexpr int kValueChunks = (kSlice + 63) / 64;
-  static constexpr int kQueries = (kSlice + 31) / 32 * 8;  // registers
-};
-
+/// Scores of eight keys are the c of an accumulator; with pairs rows 8 to 15 of the products are
+/// what rounding lost of rows 0 to 7.
 template <KvDtype kType, int kSlice>
 struct KeyCodec {
   static constexpr bool kIntegers = kType == KvDtype::kQ8_0;
@@ -80,34 +46,6 @@ struct KeyCodec {
   static constexpr int kChunks = (kSlice + kDepth - 1) / kDepth;
   static constexpr int kWords = kDepth / 4 * static_cast<int>(element_bytes(kType)) / 4;
   static constexpr int kHalf = kChunks * kWords;  // registers of eight keys
-  static constexpr int kAhead = 2 * kHalf <= kStreamRegisters / 2 ? 2
-                                : 2 * kHalf <= kStreamRegisters   ? 1
-                                                                  : 0;  // whole tiles in flight
-  static_assert(kHalf <= kStreamRegisters);
-
-  /// Registers at .. of a row whose part of the lane starts at `row`.
-  static __device__ __forceinline__ void load(const std::byte* row, bool aligned, uint32_t* at) {
-    const uint32_t t = threadIdx.x % 4;
-#pragma unroll
-    for (int c = 0; c < kChunks; ++c) {
-      const uint32_t d = static_cast<uint32_t>(c) * kDepth + t * (kDepth / 4);
-      if (kSlice % kDepth != 0 && d >= kSlice) {
-#pragma unroll
-        for (int i = 0; i < kWords; ++i) at[c * kWords + i] = 0;
-        continue;
-      }
-      const std::byte* from = row + c * kDepth * static_cast<int>(element_bytes(kType));
-      if (kIntegers && !aligned) {
-        load_unaligned<kWords>(from, at + c * kWords);
-      } else if constexpr (kWords == 8) {
-        load_streaming<4>(from, at + c * kWords);
-        load_streaming<4>(from + 16, at + c * kWords + 4);
-      } else {
-        load_streaming<kWords>(from, at + c * kWords);
-      }
-    }
-  }
-
   /// Scores of eight keys; s[0..3] = c of an accumulator. `scales` of keys 2t, 2t + 1 as f16.
   template <bool kPairs, int kQueries>
   static __device__ __forceinline__ void multiply(const uint32_t* raw,
@@ -208,32 +146,8 @@ struct ValueCodec {
   static constexpr int kChunks = (kSlice + 63) / 64;
   static constexpr int kWords = 8 * static_cast<int>(element_bytes(kType)) / 4;
   static constexpr int kChunk = 4 * kWords;  // registers
-  static constexpr int kAhead = kChunks * kChunk <= kStreamRegisters / 2 ? 2
-                                : kChunks * kChunk <= kStreamRegisters   ? 1
-                                                                         : 0;
-  static_assert(kChunk <= kStreamRegisters);
   /// With up to 8 vectors: weights times scales multiply codes (multiply_codes()).
   static constexpr bool kCodes = kType == KvDtype::kQ8_0 && kSlice % 32 == 0;
-
-  /// Elements of chunk c of one of the lane's four keys; `row` as for keys.
-  static __device__ __forceinline__ void load(const std::byte* row, bool aligned, int c,
-                                              uint32_t* at) {
-    const uint32_t d = static_cast<uint32_t>(c) * 64 + threadIdx.x % 32 / 4 * 8;
-    if (kSlice % 64 != 0 && d >= kSlice) {
-#pragma unroll
-      for (int i = 0; i < kWords; ++i) at[i] = 0;
-      return;
-    }
-    const std::byte* from = row + c * 64 * static_cast<int>(element_bytes(kType));
-    if (kType == KvDtype::kQ8_0 && !aligned) {
-      load_unaligned<kWords>(from, at);
-    } else if constexpr (kWords == 8) {
-      load_streaming<4>(from, at);
-      load_streaming<4>(from + 16, at + 4);
-    } else {
-      load_streaming<kWords>(from, at);
-    }
-  }
 
   /// Codes of four keys: c + 128 as f16 subnormals (c + 128) * 2^-24, which tensor cores multiply
   /// exactly, less 128 * 2^-24. p: weights of the keys 2t, 2t + 1 in p[0], of the other two in

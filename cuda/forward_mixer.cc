@@ -130,6 +130,14 @@ Status CudaModel::delta_block(Pass& p, uint32_t layer) const {
   t.a = floats(d.a);
   t.norm = floats(d.norm);
   t.eps = spec().rms_eps;
+  const auto next = static_cast<size_t>(state_layout_.index_of_layer[layer]) + 1;
+  if (l.ffn.kind == FfnKind::kMoe && p.single_rows && next < state_layout_.layers.size()) {
+    // Experts' weights leave memory time over, and do not drive what comes early out of the cache.
+    const StateLayout::Layer& to = state_layout_.layers[next];
+    t.next_conv1d = floats(spec().layers[to.layer].delta.conv1d);
+    t.next_state_offset = to.state_offset;
+    t.next_conv_offset = to.conv_offset;
+  }
   t.out = p.ws.get(Buf::kMix);
   t.workspace = p.ws.get<std::byte>(Buf::kKernel);
   t.workspace_bytes = p.ws.size(Buf::kKernel);

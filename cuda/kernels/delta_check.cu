@@ -136,6 +136,9 @@ void check_delta(const MatmulConfig& config, const DeltaCase& c) {
   p.dt_bias = ddt.p;
   p.a = da.p;
   p.norm = dnorm.p;
+  p.next_conv1d = dconv.p;
+  p.next_state_offset = p.state_offset;
+  p.next_conv_offset = p.conv_offset;
   p.out = out.p;
   p.workspace = workspace.p;
   p.workspace_bytes = bytes;

@@ -74,6 +74,31 @@ __device__ __forceinline__ float sum_four(float (&x)[4]) {
   return x[0] + __shfl_xor_sync(0xFFFFFFFFu, x[0], 4);
 }
 
+/// Asks for one contiguous piece, multiple of 16 bytes, to be brought to the second-level cache.
+__device__ __forceinline__ void bulk_prefetch(const void* from, uint32_t bytes) {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+  asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(from), "r"(bytes) : "memory");
+#endif
+}
+
+/// The block's share of `bytes` that all `n` blocks ask for.
+__device__ __forceinline__ void prefetch_share(const void* from, uint32_t bytes, uint32_t block,
+                                               uint32_t n) {
+  const uint32_t share = (bytes / n + 15) / 16 * 16, first = block * share;
+  if (first >= bytes) return;
+  bulk_prefetch(static_cast<const std::byte*>(from) + first, min(share, bytes - first));
+}
+
+/// What the next delta net reads in this block's place. One thread.
+template <uint32_t kBytes>
+__device__ __forceinline__ void prefetch_next(const DeltaNetParams& p, const std::byte* state,
+                                              uint32_t block, uint32_t n) {
+  const uint32_t kernel = p.shape.conv_kernel, row = p.shape.conv_dim() * sizeof(float);
+  bulk_prefetch(state + p.next_state_offset + uint64_t{block} * kBytes, kBytes);
+  prefetch_share(state + p.next_conv_offset, (kernel - 1) * row, block, n);
+  prefetch_share(p.next_conv1d, kernel * row, block, n);
+}
+
 /// Grid (heads, kSplit, sessions), clusters of kSplit blocks along y.
 template <int kDim, int kSplit>
 __global__ void __launch_bounds__(DecodeShape<kDim, kSplit>::kThreads)
@@ -111,6 +136,7 @@ __global__ void __launch_bounds__(DecodeShape<kDim, kSplit>::kThreads)
     }
   }
   if (has_value) cv.start(p, tail, value);
+  const std::byte* committed = s.state_in;
   const float weight = p.norm[j0 + j + lane % 2];
   const uint64_t row = s.first_row;
   const uint64_t out = row * p.shape.value_dim() + head * kDim + j0 + j + lane % 2;
@@ -203,6 +229,10 @@ __global__ void __launch_bounds__(DecodeShape<kDim, kSplit>::kThreads)
     }
   }
   if (has_value) cv.store_tail(p.shape, new_tail, value);
+  if (thread == 0 && p.next_conv1d != nullptr) {
+    prefetch_next<kRows * kDim * sizeof(float)>(p, committed, head * kSplit + rank,
+                                                gridDim.x * kSplit);
+  }
   if constexpr (kSplit > 1) cluster_wait();
   float all = 0.0f;
 #pragma unroll

@@ -138,6 +138,10 @@ Status CudaSession::copy(void* to, const void* from, uint64_t bytes, cudaMemcpyK
   return stream_->wait();
 }
 
+Status CudaSession::copy_within(void* to, const void* from, uint64_t bytes) const {
+  return copy(to, from, bytes, cudaMemcpyDeviceToDevice, "copying a session");
+}
+
 Status CudaSession::read_logits(uint32_t row, float* out) const {
   SHARPI_TRY(check_logits_row(row));
   const uint64_t n = plan_->spec->n_vocab;

@@ -59,6 +59,7 @@ class CudaSession final : public StoredSession<DeviceBuffer, PinnedBuffer, Devic
               const SessionShape& shape)
       : StoredSession(TierId::kCuda, std::move(plan), shape), device_(&device), stream_(&stream) {}
   Status allocate();
+  Status copy_within(void* to, const void* from, uint64_t bytes) const override;
   Status copy(void* to, const void* from, uint64_t bytes, cudaMemcpyKind kind,
               const char* what) const;
   Status copy_queries(uint32_t layer, uint64_t first, uint32_t n, std::byte* host, Way way) const;

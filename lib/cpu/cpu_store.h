@@ -4,6 +4,7 @@
 // too. Thread rule: one owner (the session).
 #pragma once
 
+#include <cstring>
 #include <memory>
 #include <vector>
 
@@ -43,6 +44,10 @@ class CpuSession final : public StoredSession<HostBuffer, HostBuffer, Reservatio
   Status load_checkpoint(uint32_t index) override;
 
  private:
+  Status copy_within(void* to, const void* from, uint64_t bytes) const override {
+    if (bytes != 0) std::memcpy(to, from, bytes);
+    return Status::ok();
+  }
   CpuSession(MemoryMeter* meter, std::shared_ptr<const Plan> plan, const SessionShape& shape);
   MemoryMeter* meter_;
   std::vector<KvMove> staged_;

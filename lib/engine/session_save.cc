@@ -437,10 +437,14 @@ Result<std::unique_ptr<Session>> Session::fork() const {
     for (uint32_t g = 0; g < from.layout().groups.size(); ++g)
       SHARPI_TRY(to->tiers_[t]->store().reserve(g, from.capacity(g)));
   }
-  SHARPI_TRY_ASSIGN(const uint64_t bytes, save_bytes());
-  std::vector<std::byte> blob(bytes);
-  SHARPI_TRY(save(blob.data(), bytes));
-  SHARPI_TRY(to->restore(blob.data(), bytes));
+  for (size_t t = 0; t < tiers_.size(); ++t)
+    SHARPI_TRY(to->tiers_[t]->copy_from(*tiers_[t], ledger_.max_slots()));
+  if (tables_.is_reserved()) to->take_tables();
+  to->ledger_ = ledger_;
+  to->history_.assign(history_.begin(), history_.end());
+  to->n_logit_rows_ = n_logit_rows_;
+  to->checkpoints_ = checkpoints_;
+  to->checkpoint_clock_ = checkpoint_clock_;
   to->sampler_.copy_from(sampler_);
   return to;
 }

@@ -82,6 +82,21 @@ class StoredSession : public TierSession, public KvStore {
     return Status::ok();
   }
 
+  Status copy_from(const TierSession& other, uint32_t n_slots) final {
+    const auto& from = static_cast<const StoredSession&>(other);
+    for (uint32_t g = 0; g < layout_.groups.size(); ++g) {
+      const uint32_t held = from.capacity(g),
+                     n = layout_.groups[g].ring ? held : std::min(held, n_slots);
+      SHARPI_TRY(copy_within(group_base(g), from.group_base(g), layout_.groups[g].block_bytes(n)));
+    }
+    SHARPI_TRY(copy_within(state_base(false), from.state_base(false), state_layout_.bytes));
+    SHARPI_TRY(copy_within(logits_.data(), from.logits_.data(), logits_.bytes()));
+    SHARPI_TRY(copy_within(ring_.data(), from.ring_.data(), ring_.bytes()));
+    const uint64_t kept = shape_.n_checkpoints * state_layout_.bytes;
+    if (kept != 0) std::memcpy(checkpoints_.data(), from.checkpoints_.data(), kept);
+    return Status::ok();
+  }
+
   /// [max_logit_rows][n_vocab]; null where the head is elsewhere.
   float* logits() const { return logits_.template as<float>(); }
   /// Index of how its rows are stored in the model's list of KV formats.
@@ -108,6 +123,9 @@ class StoredSession : public TierSession, public KvStore {
     }
     return Status::ok();
   }
+
+  /// Between sessions, in the memory that the tier's kernels use; done on return. Nothing for none.
+  virtual Status copy_within(void* to, const void* from, uint64_t bytes) const = 0;
 
   uint64_t logit_row_bytes() const { return uint64_t{plan_->spec->n_vocab} * sizeof(float); }
   Status check_logits_row(uint32_t row) const {

@@ -104,7 +104,7 @@ class TierSession {
   /// Takes observer rows for n queries if fewer are there (a probe that was not priced).
   virtual Status reserve_observer(uint32_t n) = 0;
   /// Captured queries of a full-attention layer at positions [first, first + n), f32, one row of
-  /// n_heads * head_dim each. Pre: n <= query_rows(kRing). For saved sessions and forks.
+  /// n_heads * head_dim each. Pre: n <= query_rows(kRing). For saved sessions.
   virtual Status read_queries(uint32_t layer, uint64_t first, uint32_t n, float* out) const;
   virtual Status write_queries(uint32_t layer, uint64_t first, uint32_t n, const float* in);
   /// Sessions of one submission must be of one format: that is what a tier's kernels can mix.
@@ -118,6 +118,10 @@ class TierSession {
   /// more than finding them. max_best() = the largest k that this tier finds, 0 = it does not.
   virtual uint32_t max_best() const { return 0; }
   virtual Status read_best(uint32_t row, uint32_t k, float* values, int32_t* ids) const;
+  /// Takes over what `from` holds, a session of the same template on the same tier whose capacities
+  /// are at most this one's: the first n_slots rows of every group (rings whole), the committed
+  /// state, checkpoints, logits and captured queries. Nothing leaves the tier's memory. For forks.
+  virtual Status copy_from(const TierSession& from, uint32_t n_slots) = 0;
   virtual std::vector<MemoryRow> memory_rows() const = 0;
 };
 

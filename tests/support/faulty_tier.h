@@ -100,6 +100,9 @@ class FaultySession final : public TierSession {
   KvStore& store() override { return store_; }
   Status read_logits(uint32_t row, float* out) const override { return in_->read_logits(row, out); }
   Status write_logits(uint32_t row, const float* p) override { return in_->write_logits(row, p); }
+  Status copy_from(const TierSession& from, uint32_t n_slots) override {
+    return in_->copy_from(*static_cast<const FaultySession&>(from).in_, n_slots);
+  }
   std::vector<MemoryRow> memory_rows() const override { return in_->memory_rows(); }
 
  private:

@@ -56,11 +56,11 @@ Status plan_splits(const MatmulConfig& config, const AttentionParams& p, Attenti
   const uint32_t units = p.kv.n_heads * a->n_blocks;
   const uint32_t per_sm = config.exact ? kBlocksPerSm : attention_ring_blocks_per_sm(config, p.kv);
   a->max_splits = std::clamp(target_blocks(config, per_sm) / units, 1u, kMostSplits);
-  // Two tiles for each of a block's teams, one where a team is several warps (slices of 128 dims).
+  // Two tiles for each of a block's teams, one where a team is all of it (slices of 128 dims). A
+  // merge costs as much as some five more.
   const uint32_t slices = std::max(1u, p.kv.head_dim / 128);
-  a->least_tiles = std::max(1u, 8 / (slices * slices));
-  // A merge costs as much as six tiles of a warp.
-  a->alone_tiles = config.exact || slices > 1 ? 0 : 24;
+  a->least_tiles = slices == 4 ? 1 : 8 / slices;
+  a->alone_tiles = config.exact || slices == 4 ? 0 : 24 / slices;
   a->merge_later = uint64_t{a->max_splits} * a->block_rows * a->group * p.kv.head_dim > kMergeAlone;
   a->counters = reinterpret_cast<uint32_t*>(p.workspace);
   a->parts = reinterpret_cast<float*>(p.workspace + kAttentionCounterBytes);

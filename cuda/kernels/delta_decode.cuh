@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: MIT
-// The gated delta net of one row per session, in one launch: kSplit blocks per head and session,
-// a cluster, hold a part of the head's state each. What the preceding launch does not write is read
-// before the wait for it: the committed state, the convolution's tail and weights. Every block
-// convolves the head's query and key; the outputs' sum of squares goes through the cluster.
+// The gated delta net of one row per session, in one launch: a block per head and session holds the
+// head's state in registers, convolves its own channels, and applies norm and gate. What the
+// preceding launch does not write is read before the wait for it: the committed state, the
+// convolution's tail and weights. Heads shared by clusters of two, four or eight blocks were slower
+// in whole models: a head in one place leaves more multiprocessors to the next launch's weights.
 // Thread rule: device code.
 #pragma once
 
@@ -12,20 +13,16 @@
 namespace sharpi::cuda {
 namespace {
 
-/// Eight lanes hold two rows of the state, so a block of kDim / kSplit rows has four times as many
-/// threads. A thread convolves kChannels of the query and the key, the last threads one value each.
-template <int kDim, int kSplit>
-struct DecodeShape {
-  static constexpr uint32_t kRows = kDim / kSplit, kThreads = 4 * kRows, kWarps = kThreads / 32;
-  static constexpr uint32_t kChannels = kDim > kThreads ? kDim / kThreads : 1;
-};
+/// Eight lanes hold two rows of the state.
+template <int kDim>
+constexpr uint32_t kDecodeThreads = 4 * kDim;
 
-template <int kDim, int kSplit>
+template <int kDim>
 struct DecodeShared {
-  static constexpr uint32_t kWarps = DecodeShape<kDim, kSplit>::kWarps;
-  float q[kDim], k[kDim], v[kDim / kSplit];
-  float qq[kWarps], kk[kWarps], kq[kWarps];  // partial sums of products
-  float squares[kSplit * kWarps];            // of the head's outputs, by warp of the cluster
+  static constexpr uint32_t kWarps = kDecodeThreads<kDim> / 32;
+  float q[kDim], k[kDim], v[kDim];
+  float qq[kDim / 32], kk[kDim / 32], kq[kDim / 32];  // partial sums of products
+  float squares[kWarps];                              // of the outputs
 };
 
 /// One channel of the convolution.
@@ -99,23 +96,21 @@ __device__ __forceinline__ void prefetch_next(const DeltaNetParams& p, const std
   prefetch_share(p.next_conv1d, kernel * row, block, n);
 }
 
-/// Grid (heads, kSplit, sessions), clusters of kSplit blocks along y.
-template <int kDim, int kSplit>
-__global__ void __launch_bounds__(DecodeShape<kDim, kSplit>::kThreads)
+/// Grid (heads, sessions). The first threads convolve a channel of the query and of the key each,
+/// the last ones a value.
+template <int kDim>
+__global__ void __launch_bounds__(kDecodeThreads<kDim>)
     delta_decode_kernel(const __grid_constant__ DeltaNetParams p) {
-  using Shape = DecodeShape<kDim, kSplit>;
-  constexpr uint32_t kRows = Shape::kRows, kThreads = Shape::kThreads, kWarps = Shape::kWarps;
+  constexpr uint32_t kThreads = kDecodeThreads<kDim>, kWarps = kThreads / 32;
   constexpr uint32_t kPer = kDim / 32;  // four keys each of a lane
-  __shared__ __align__(16) DecodeShared<kDim, kSplit> sh;
+  __shared__ __align__(16) DecodeShared<kDim> sh;
   grid_dependents_launch();
-  if constexpr (kSplit > 1) cluster_arrive();  // others' memory is theirs from the wait on
-  const uint32_t head = blockIdx.x, rank = kSplit > 1 ? blockIdx.y : 0;
-  const uint32_t thread = threadIdx.x, warp = thread / 32, lane = thread % 8;
-  const BatchSequence& s = p.batch.table.sequences[blockIdx.z];
+  const uint32_t head = blockIdx.x, thread = threadIdx.x, warp = thread / 32, lane = thread % 8;
+  const BatchSequence& s = p.batch.table.sequences[blockIdx.y];
   if (s.n_rows == 0) return;
   const auto* tail = reinterpret_cast<const float*>(s.state_in + p.conv_offset);
-  const uint32_t j0 = rank * kRows, j = thread / 8 * 2;  // of the head's rows, of the block's
-  const uint64_t at = (uint64_t{head} * kDim + j0 + j) * kDim;
+  const uint32_t j = thread / 8 * 2;  // first of the lane's rows
+  const uint64_t at = (uint64_t{head} * kDim + j) * kDim;
   const auto* from = reinterpret_cast<const float4*>(
       reinterpret_cast<const float*>(s.state_in + p.state_offset) + at);
   float4 state[2][kPer];
@@ -124,54 +119,35 @@ __global__ void __launch_bounds__(DecodeShape<kDim, kSplit>::kThreads)
     state[i / kPer][i % kPer] = from[i / kPer * (kDim / 4) + i % kPer * 8 + lane];
   }
   const uint32_t key = head % p.shape.n_k_heads * kDim, key_dim = p.shape.key_dim();
-  const bool has_value = thread >= kThreads - kRows;
-  const uint32_t v = thread - (kThreads - kRows), value = 2 * key_dim + head * kDim + j0 + v;
-  DecodeChannel cq[Shape::kChannels], ck[Shape::kChannels], cv;
-#pragma unroll
-  for (uint32_t i = 0; i < Shape::kChannels; ++i) {
-    const uint32_t c = key + thread + i * kThreads;
-    if (thread < kDim) {
-      cq[i].start(p, tail, c);
-      ck[i].start(p, tail, key_dim + c);
-    }
-  }
+  const bool has_key = thread < kDim, has_value = thread >= kThreads - kDim;
+  const uint32_t v = thread - (kThreads - kDim), value = 2 * key_dim + head * kDim + v;
+  DecodeChannel cq, ck, cv;
+  if (has_key) cq.start(p, tail, key + thread), ck.start(p, tail, key_dim + key + thread);
   if (has_value) cv.start(p, tail, value);
   const std::byte* committed = s.state_in;
-  const float weight = p.norm[j0 + j + lane % 2];
+  const float weight = p.norm[j + lane % 2];
   const uint64_t row = s.first_row;
-  const uint64_t out = row * p.shape.value_dim() + head * kDim + j0 + j + lane % 2;
+  const uint64_t out = row * p.shape.value_dim() + head * kDim + j + lane % 2;
   auto* to = reinterpret_cast<float4*>(reinterpret_cast<float*>(s.state_out + p.state_offset) + at);
   auto* new_tail = reinterpret_cast<float*>(s.state_out + p.conv_offset);
   grid_dependency_wait();
   const float* x = p.qkv + row * p.shape.conv_dim();
-#pragma unroll
-  for (uint32_t i = 0; i < Shape::kChannels; ++i) {
-    const uint32_t c = key + thread + i * kThreads;
-    if (thread < kDim) cq[i].x[3] = x[c], ck[i].x[3] = x[key_dim + c];
-  }
+  if (has_key) cq.x[3] = x[key + thread], ck.x[3] = x[key_dim + key + thread];
   if (has_value) cv.x[3] = x[value];
   const float gate = p.z[out];
   const float decay = expf(log_decay(p, row, head)), beta = write_strength(p, row, head);
-  float qq = 0.0f, kk = 0.0f, kq = 0.0f;
-#pragma unroll
-  for (uint32_t i = 0; i < Shape::kChannels; ++i) {
-    if (thread >= kDim) break;
-    const float a = cq[i].value(), b = ck[i].value();
-    sh.q[thread + i * kThreads] = a;
-    sh.k[thread + i * kThreads] = b;
-    qq = fmaf(a, a, qq);
-    kk = fmaf(b, b, kk);
-    kq = fmaf(a, b, kq);
+  if (has_key) {
+    const float a = cq.value(), b = ck.value();
+    sh.q[thread] = a;
+    sh.k[thread] = b;
+    const float aa = delta_warp_sum(a * a), bb = delta_warp_sum(b * b), ab = delta_warp_sum(a * b);
+    if (thread % 32 == 0) sh.qq[warp] = aa, sh.kk[warp] = bb, sh.kq[warp] = ab;
   }
   if (has_value) sh.v[v] = cv.value();
-  qq = delta_warp_sum(qq);
-  kk = delta_warp_sum(kk);
-  kq = delta_warp_sum(kq);
-  if (thread % 32 == 0) sh.qq[warp] = qq, sh.kk[warp] = kk, sh.kq[warp] = kq;
   __syncthreads();
-  qq = kk = kq = 0.0f;
+  float qq = 0.0f, kk = 0.0f, kq = 0.0f;
 #pragma unroll
-  for (uint32_t i = 0; i < kWarps && i * 32 < kDim; ++i) {
+  for (uint32_t i = 0; i < kPer; ++i) {
     qq += sh.qq[i];
     kk += sh.kk[i];
     kq += sh.kq[i];
@@ -199,19 +175,8 @@ __global__ void __launch_bounds__(DecodeShape<kDim, kSplit>::kThreads)
   float square = o * o;
 #pragma unroll
   for (int n : {1, 8, 16}) square += __shfl_xor_sync(0xFFFFFFFFu, square, n);
-  const bool has_output = (lane & 2) != 0;
-  if constexpr (kSplit > 1) {
-    cluster_wait();
-    if (has_output) {
-      const uint32_t slot = shared_address(&sh.squares[rank * kWarps + warp]);
-      const uint32_t first = (lane & 1) + (lane & 4) / 2 + thread % 32 / 8 * 4;  // 0 to 15
-      if (first < kSplit) cluster_store(cluster_address(slot, first), square);
-    }
-    cluster_arrive();
-  } else {
-    if (thread % 32 == 2) sh.squares[warp] = square;
-    __syncthreads();
-  }
+  if (thread % 32 == 2) sh.squares[warp] = square;
+  __syncthreads();
 #pragma unroll
   for (uint32_t i = 0; i < 2 * kPer; ++i) {
     const float4 m = state[i / kPer][i % kPer], b = k[i % kPer];
@@ -220,25 +185,19 @@ __global__ void __launch_bounds__(DecodeShape<kDim, kSplit>::kThreads)
         fmaf(f, b.x, decay * m.x), fmaf(f, b.y, decay * m.y), fmaf(f, b.z, decay * m.z),
         fmaf(f, b.w, decay * m.w)};
   }
-  if (head < p.shape.n_k_heads && rank == 0 && thread < kDim) {
-#pragma unroll
-    for (uint32_t i = 0; i < Shape::kChannels; ++i) {
-      const uint32_t c = key + thread + i * kThreads;
-      cq[i].store_tail(p.shape, new_tail, c);
-      ck[i].store_tail(p.shape, new_tail, key_dim + c);
-    }
+  if (has_key && head < p.shape.n_k_heads) {
+    cq.store_tail(p.shape, new_tail, key + thread);
+    ck.store_tail(p.shape, new_tail, key_dim + key + thread);
   }
   if (has_value) cv.store_tail(p.shape, new_tail, value);
   if (thread == 0 && p.next_conv1d != nullptr) {
-    prefetch_next<kRows * kDim * sizeof(float)>(p, committed, head * kSplit + rank,
-                                                gridDim.x * kSplit);
+    prefetch_next<kDim * kDim * sizeof(float)>(p, committed, head, gridDim.x);
   }
-  if constexpr (kSplit > 1) cluster_wait();
   float all = 0.0f;
 #pragma unroll
-  for (uint32_t i = 0; i < kSplit * kWarps; ++i) all += sh.squares[i];
+  for (uint32_t i = 0; i < kWarps; ++i) all += sh.squares[i];
   const float r = 1.0f / sqrtf(all / static_cast<float>(kDim) + p.eps);
-  if (has_output && lane < 4) p.out[out] = o * r * weight * silu(gate);
+  if ((lane & 6) == 2) p.out[out] = o * r * weight * silu(gate);
 }
 
 }  // namespace

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 // The gated delta net as the exact recurrence.
-//   decode   one launch, heads of 128 by clusters of four blocks (delta_decode.cuh).
+//   decode   one launch (delta_decode.cuh).
 //   rows     three launches: convolution of all rows; the recurrence with 32 rows of the state per
 //            block in registers from the first token to the last, keys and queries streamed through
 //            shared memory; norm and gate.
@@ -381,24 +381,15 @@ Status run_rows(const MatmulConfig& config, const DeltaArgs& a, cudaStream_t str
   return launch_kernel("delta_gate", shape, delta_gate_kernel<kDim>, p);
 }
 
-template <int kDim, int kSplit>
-Status run_step(const DeltaNetParams& p, bool pdl, cudaStream_t stream) {
-  LaunchShape shape = {dim3(p.shape.n_v_heads, kSplit, p.batch.n_sequences),
-                       dim3(DecodeShape<kDim, kSplit>::kThreads), 0, stream, pdl};
-  shape.cluster = kSplit;
-  return launch_kernel("delta_decode", shape, delta_decode_kernel<kDim, kSplit>, p);
-}
-
 template <int kDim>
 Status run(const MatmulConfig& config, const DeltaArgs& a, cudaStream_t stream) {
   const DeltaNetParams& p = a.p;
   // One kernel family for every row count where a row's bits must not depend on it.
   if (config.deterministic || p.batch.n_rows != p.batch.n_sequences)
     return run_rows<kDim>(config, a, stream);
-  if constexpr (kDim == 128) {
-    if (config.compute_capability >= 90) return run_step<kDim, 4>(p, config.pdl, stream);
-  }
-  return run_step<kDim, 1>(p, config.pdl, stream);
+  const LaunchShape shape = {dim3(p.shape.n_v_heads, p.batch.n_sequences),
+                             dim3(kDecodeThreads<kDim>), 0, stream, config.pdl};
+  return launch_kernel("delta_decode", shape, delta_decode_kernel<kDim>, p);
 }
 
 uint64_t aligned(uint64_t bytes) {

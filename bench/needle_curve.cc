@@ -153,8 +153,10 @@ class Curve {
                const std::vector<int32_t>* probe) const {
     sharpi_compact_params p = compact_params(policy, budget);
     if (budget <= 64) p.recency = budget / 2;
-    if (o_.pool != 0) p.pool_kernel = o_.pool;
-    if (o_.span != 0) p.span = o_.span;
+    const bool pools = policy >= SHARPI_POLICY_SNAPKV && policy <= SHARPI_POLICY_VALUE;
+    const bool marks = policy == SHARPI_POLICY_SPAN || policy == SHARPI_POLICY_RETRIEVAL;
+    if (o_.pool != 0 && pools) p.pool_kernel = o_.pool;
+    if (o_.span != 0 && marks) p.span = o_.span;
     p.layer_budget = o_.layers;
     if (probe != nullptr) {
       p.probe = probe->data();

@@ -16,12 +16,11 @@
 #include "cuda/cuda_score.h"
 #include "cuda/cuda_store.h"
 #include "cuda/cuda_workspace.h"
-#include "cuda/kernels/chain.h"
 #include "cuda/kernels/elementwise.h"
 #include "cuda/kernels/kv_score.h"
 #include "cuda/kernels/kv_select.h"
 #include "cuda/kernels/matmul.h"
-#include "cuda/kernels/moe_step.h"
+#include "cuda/pass.h"
 #include "cuda/weight_stream.h"
 #include "cuda/weights.h"
 #include "tier/rope_tables.h"
@@ -30,51 +29,6 @@
 namespace sharpi::cuda {
 
 struct QkvParams;
-/// How sessions of one kind store rows: what a captured graph has baked in.
-struct KvFormat {
-  std::vector<KvLayer> layers;  // per layer of the model; owners only, others empty
-};
-
-/// In steps of one row, a mixture of experts waits for the products behind it, and the one in front
-/// for the experts: all go in one launch (kernels/moe_step.h).
-struct PendingMoe {
-  bool on = false;     // such a step
-  bool waits = false;  // `step` is to be launched
-  MoeStepParams step;  // with `before` alone when that is what waits
-};
-
-/// Products of one row that wait to be launched as one chain (forward_chain.cc).
-struct PendingChain {
-  bool on = false;  // a captured step of one row
-  uint32_t n = 0;
-  ChainStep steps[kMaxChainSteps];
-  bool has_branch = false;  // kY waits to be added to the hidden row
-  ChainBranch branch;
-  bool moved = false;  // the hidden row is in kOtherX instead of kX
-};
-
-/// One pass of one submission over one segment: what every block function gets.
-struct Pass {
-  const Submission* rows = nullptr;  // null while a graph of padding rows is captured
-  CudaWorkspace& ws;
-  const KvFormat& format;
-  const MatmulConfig& config;
-  Batch batch{};
-  uint32_t n_head_rows = 0;
-  bool head_rows_in_order = false;  // head row i is row i
-  bool transient = false;
-  bool single_rows = false;   // one row per sequence
-  bool brings_table = false;  // the segment is the call's first here
-  bool streamed = false;      // weights of blocks that are placed elsewhere come over for the pass
-  bool per_layer = false;     // per-layer inputs are made in this segment, of its first rows
-  const float* hidden_in = nullptr;  // rows handed over before and after the segment
-  float* hidden_out = nullptr;
-  PendingChain chain{};
-  PendingMoe moe{};
-  bool recorded = false;  // a graph is being captured
-  uint32_t n_rows() const { return batch.n_rows; }
-};
-
 /// What a scoring scratch takes (cuda_score.cc).
 std::vector<MemoryRow> score_rows(uint32_t device, const ModelSpec& spec,
                                   const Placement& placement, const ScoreShape& shape);
@@ -193,7 +147,7 @@ class CudaModel final : public TierModel {
   Status attention_block(Pass& p, uint32_t layer) const;
   Status project_qkv(Pass& p, uint32_t layer) const;
   Status describe_rows(Pass& p, uint32_t layer, QkvParams* rows) const;
-  Status attend(Pass& p, uint32_t layer, const QkvParams* raw) const;
+  Status attend(Pass& p, uint32_t layer) const;
   Status flush_ring(Pass& p) const;
   KvLayer kv_layer(Pass& p, uint32_t layer) const;
   Status delta_block(Pass& p, uint32_t layer) const;

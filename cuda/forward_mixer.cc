@@ -21,9 +21,8 @@ Status CudaModel::attention_block(Pass& p, uint32_t layer) const {
   SHARPI_TRY(project_qkv(p, layer));
   QkvParams rows;
   SHARPI_TRY(describe_rows(p, layer, &rows));
-  const bool raw = attention_takes_raw_rows(p.config, p.batch, rows.kv);
-  if (!raw) SHARPI_TRY(launch_qkv(rows, p.config.pdl, p.ws.lane()));
-  SHARPI_TRY(attend(p, layer, raw ? &rows : nullptr));
+  SHARPI_TRY(launch_qkv(rows, p.config.pdl, p.ws.lane()));
+  SHARPI_TRY(attend(p, layer));
   return mixer_back(p, layer, Buf::kMix, uint64_t{a.n_heads} * a.head_dim, a.o);
 }
 
@@ -76,7 +75,7 @@ Status CudaModel::describe_rows(Pass& p, uint32_t layer, QkvParams* rows) const 
   return Status::ok();
 }
 
-Status CudaModel::attend(Pass& p, uint32_t layer, const QkvParams* raw) const {
+Status CudaModel::attend(Pass& p, uint32_t layer) const {
   const AttentionSpec& a = spec().layers[layer].attention;
   const uint64_t q_dim = uint64_t{a.n_heads} * a.head_dim;
   AttentionParams t;
@@ -86,7 +85,6 @@ Status CudaModel::attend(Pass& p, uint32_t layer, const QkvParams* raw) const {
   t.scale = a.scale;
   t.q = p.ws.get(Buf::kQuery);
   t.q_stride = q_dim;
-  t.own = raw;
   if (a.output_gate) {
     t.gate = p.ws.get(Buf::kQ) + a.head_dim;
     t.gate_stride = a.q.n_out;
@@ -132,6 +130,14 @@ Status CudaModel::delta_block(Pass& p, uint32_t layer) const {
   t.a = floats(d.a);
   t.norm = floats(d.norm);
   t.eps = spec().rms_eps;
+  const auto next = static_cast<size_t>(state_layout_.index_of_layer[layer]) + 1;
+  if (l.ffn.kind == FfnKind::kMoe && p.single_rows && next < state_layout_.layers.size()) {
+    // Experts' weights leave memory time over, and do not drive what comes early out of the cache.
+    const StateLayout::Layer& to = state_layout_.layers[next];
+    t.next_conv1d = floats(spec().layers[to.layer].delta.conv1d);
+    t.next_state_offset = to.state_offset;
+    t.next_conv_offset = to.conv_offset;
+  }
   t.out = p.ws.get(Buf::kMix);
   t.workspace = p.ws.get<std::byte>(Buf::kKernel);
   t.workspace_bytes = p.ws.size(Buf::kKernel);

@@ -12,7 +12,9 @@
  *
  * **Errors.** Every fallible call returns a ::sharpi_status (0 = ok, negative = error) and takes, as
  * its last argument, a nullable caller-owned ::sharpi_error that receives the status, a native code
- * and one sentence. The library never aborts, exits, prints, installs a signal handler or lets an
+ * and one sentence. Besides what its entry lists, any call may return ::SHARPI_E_INVALID_ARGUMENT for
+ * a null that is not allowed or an unknown flag, ::SHARPI_E_OUT_OF_MEMORY, ::SHARPI_E_DEVICE_LOST and
+ * ::SHARPI_E_INTERNAL. The library never aborts, exits, prints, installs a signal handler or lets an
  * exception cross this boundary. A failed call leaves its object as it was; prefill alone keeps the
  * whole chunks it committed, and says how many tokens that is.
  *
@@ -248,9 +250,10 @@ typedef struct sharpi_session_params {
                                                     recurrent layers have none (read it back). */
   uint32_t kv_budget;                          /**< Bounded session: rows a layer keeps; default 0 = off. */
   uint32_t prompt_budget;                      /**< Compact to this at the end of a prompt; default UNSET
-                                                    (env SHARPI_SNAPKV_BUDGET, else off); 0 = off. */
-  uint32_t capture_window;                     /**< Queries kept for scoring; default UNSET (env
-                                                    SHARPI_SNAPKV_WINDOW, else 64 with a budget, else 0). */
+                                                    (env SHARPI_SNAPKV_BUDGET, else off); 0 = off;
+                                                    or ::SHARPI_BUDGET_AUTO. */
+  uint32_t capture_window;                     /**< Queries kept for scoring; default UNSET (with a budget
+                                                    env SHARPI_SNAPKV_WINDOW, else 64; without one 0). */
   uint32_t recency;                            /**< Last rows always kept; UNSET (env SHARPI_SNAPKV_RECENCY,
                                                     else 64). This, sinks and policy need one of the
                                                     budgets: sharpi_session_compact() takes its own. */
@@ -294,7 +297,7 @@ typedef struct sharpi_plan_params {
   uint32_t max_logit_rows;                     /**< Logit rows one call can leave readable; default 8. */
   uint32_t max_concurrent;                     /**< Calls that compute at once on the model; default 1. */
   uint32_t n_sessions;                         /**< Sessions of the template to price; default 1. */
-  uint32_t device;                             /**< Device index for the trunk; UNSET = first GPU. */
+  uint32_t device;                             /**< Device index for the trunk; UNSET = first GPU, 0 = none. */
   uint64_t device_budget;                      /**< Bytes; default SHARPI_ALL_FREE; more than there are
                                                     is refused. It holds for all that is made of the
                                                     plan: sessions beyond n_sessions get what is left. */
@@ -457,8 +460,10 @@ SHARPI_API sharpi_status sharpi_plan_json(const sharpi_plan *plan, char *out, si
 /** @defgroup model Model
  *  @{ */
 /** Loads what the plan placed. The file must be the one that was planned.
- *  @param progress nullable. @return SHARPI_OK; MISMATCH (the file changed), OUT_OF_MEMORY, CANCELLED,
- *  IO, DEVICE. @thread any. @since 1.0 */
+ *  @param progress nullable. @return SHARPI_OK; MISMATCH (the file changed), OUT_OF_MEMORY (also when
+ *  others took memory since planning: nothing was taken then, and a retry may work), CANCELLED,
+ *  NOT_FOUND, IO, FORMAT, DEVICE, INVALID_ARGUMENT (a plan of sharpi_plan_session()).
+ *  @thread any. @since 1.0 */
 SHARPI_API sharpi_status sharpi_model_load(const sharpi_plan *plan, sharpi_progress_fn progress,
                                            void *user_data, sharpi_model **out,
                                            sharpi_error *err) SHARPI_NOEXCEPT;
@@ -502,7 +507,8 @@ SHARPI_API sharpi_status sharpi_model_meta(const sharpi_model *model, const char
  *  @thread any. @since 1.0 */
 SHARPI_API sharpi_status sharpi_model_meta_key(const sharpi_model *model, uint32_t index, char *out,
                                                size_t cap, size_t *out_len, sharpi_error *err) SHARPI_NOEXCEPT;
-/** What the model holds, measured at the allocator; equals the plan's rows with per_session = 0.
+/** What the model holds, measured at the allocator; equals the plan's rows with per_session = 0 and
+ *  transient = 0.
  *  @return SHARPI_OK; BUFFER_TOO_SMALL. @thread any. @since 1.0 */
 SHARPI_API sharpi_status sharpi_model_memory(const sharpi_model *model, sharpi_memory_row *rows,
                                              uint32_t row_size, uint32_t cap, uint32_t *out_n,
@@ -583,7 +589,8 @@ SHARPI_API sharpi_status sharpi_tokenize(const sharpi_model *model, const char *
                                          uint32_t flags, int32_t *out, uint32_t cap, uint32_t *out_n,
                                          sharpi_error *err) SHARPI_NOEXCEPT;
 /** Token ids to bytes (a token may end inside a UTF-8 character; see sharpi_text_stream).
- *  @return SHARPI_OK; INVALID_ARGUMENT (id outside the vocabulary), BUFFER_TOO_SMALL.
+ *  @return SHARPI_OK; INVALID_ARGUMENT (id outside the vocabulary), BUFFER_TOO_SMALL, UNSUPPORTED
+ *  (tokenizer).
  *  @thread any. @since 1.0 */
 SHARPI_API sharpi_status sharpi_detokenize(const sharpi_model *model, const int32_t *tokens, uint32_t n,
                                            uint32_t flags, char *out, size_t cap, size_t *out_len,
@@ -596,7 +603,8 @@ typedef struct sharpi_text_stream {
 } sharpi_text_stream;
 /** Like sharpi_detokenize(), in whole UTF-8 characters: the incomplete tail waits in `stream`. With
  *  n = 0 whatever is held comes out. On failure the stream is unchanged.
- *  @return SHARPI_OK; INVALID_ARGUMENT, BUFFER_TOO_SMALL. @thread one per stream. @since 1.0 */
+ *  @return SHARPI_OK; INVALID_ARGUMENT, BUFFER_TOO_SMALL, UNSUPPORTED (tokenizer).
+ *  @thread one per stream. @since 1.0 */
 SHARPI_API sharpi_status sharpi_detokenize_stream(const sharpi_model *model, sharpi_text_stream *stream,
                                                   const int32_t *tokens, uint32_t n, uint32_t flags,
                                                   char *out, size_t cap, size_t *out_len,
@@ -632,7 +640,7 @@ SHARPI_API sharpi_status sharpi_plan_session(const sharpi_model *model, const sh
  *  sharpi_session_reserve() count, too, and what a compaction gave back is there for others.
  *  @param params null = the plan's template; otherwise at most what the template priced.
  *  @return SHARPI_OK; DOES_NOT_FIT (names the row or the budget that is short, and by how many bytes),
- *  OUT_OF_MEMORY, INVALID_ARGUMENT.
+ *  OUT_OF_MEMORY, INVALID_ARGUMENT, UNSUPPORTED.
  *  @thread any. @since 1.0 */
 SHARPI_API sharpi_status sharpi_session_create(const sharpi_model *model, const sharpi_session_params *params,
                                                sharpi_session **out, sharpi_error *err) SHARPI_NOEXCEPT;
@@ -647,7 +655,8 @@ SHARPI_API void sharpi_session_destroy(sharpi_session *session) SHARPI_NOEXCEPT;
 typedef struct sharpi_prefill_params {
   uint32_t struct_size;
   uint32_t flags;                              /**< SHARPI_PREFILL_*; default 0. */
-  uint32_t n_logit_rows;                       /**< Last rows whose logits stay readable; default 1. */
+  uint32_t n_logit_rows;                       /**< Last rows whose logits stay readable: at most n and the
+                                                    plan's max_logit_rows; default 1. */
   uint32_t reserved;
   sharpi_progress_fn progress;                 /**< Called after every chunk; default null. */
   void *user_data;
@@ -659,7 +668,8 @@ SHARPI_API void sharpi_prefill_params_init(sharpi_prefill_params *p, size_t size
  *  cancel, whole committed chunks stay and *out_committed counts their tokens.
  *  @param params null = defaults. @param out_committed nullable.
  *  @return SHARPI_OK; INVALID_ARGUMENT (token id, n = 0, n_logit_rows), UNSUPPORTED (a checkpoint of a
- *  session that has none), KV_FULL (nothing read: n does not fit), CANCELLED, DEVICE. @thread one per session. @since 1.0 */
+ *  session that has none), KV_FULL (nothing read: n does not fit), CANCELLED, DEVICE.
+ *  @thread one per session. @since 1.0 */
 SHARPI_API sharpi_status sharpi_session_prefill(sharpi_session *session, const int32_t *tokens, uint32_t n,
                                                 const sharpi_prefill_params *params,
                                                 uint32_t *out_committed, sharpi_error *err) SHARPI_NOEXCEPT;
@@ -668,8 +678,10 @@ SHARPI_API sharpi_status sharpi_session_prefill(sharpi_session *session, const i
 SHARPI_API sharpi_status sharpi_session_decode(sharpi_session *session, int32_t token,
                                                sharpi_error *err) SHARPI_NOEXCEPT;
 /** One token for each of n distinct sessions of one model; weights are read once for all.
- *  All or nothing: on failure no session read a token (bounded sessions may have compacted). @return SHARPI_OK; INVALID_ARGUMENT (n over the
- *  plan's max_batch, a session twice, two models), KV_FULL, DEVICE. @thread one per session. @since 1.0 */
+ *  All or nothing: on failure no session read a token (bounded sessions may have compacted).
+ *  @return SHARPI_OK; INVALID_ARGUMENT (n over the
+ *  plan's max_batch, a session twice, two models, token id), KV_FULL, CANCELLED, DEVICE.
+ *  @thread one per session. @since 1.0 */
 SHARPI_API sharpi_status sharpi_decode_batch(sharpi_session *const *sessions, const int32_t *tokens,
                                              uint32_t n, sharpi_error *err) SHARPI_NOEXCEPT;
 /** Copies one row of logits of the last call that read tokens. Row 0 is the last token's, row 1 the
@@ -700,13 +712,15 @@ SHARPI_API void sharpi_sampler_params_init(sharpi_sampler_params *p, size_t size
 SHARPI_API sharpi_status sharpi_session_set_sampler(sharpi_session *session,
                                                     const sharpi_sampler_params *params,
                                                     sharpi_error *err) SHARPI_NOEXCEPT;
-/** Draws a token from logits row 0 without reading it. @return SHARPI_OK; STATE (no logits).
+/** Draws a token from logits row 0 without reading it. @return SHARPI_OK; STATE (no logits, or the bias
+ *  forbids every token).
  *  @thread one per session. @since 1.0 */
 SHARPI_API sharpi_status sharpi_session_sample(sharpi_session *session, int32_t *out_token,
                                                sharpi_error *err) SHARPI_NOEXCEPT;
 /** Samples from the present logits and reads what it sampled, so that the next step can follow. With
  *  drafts (n_draft) one step may give several tokens. A token that ends the generation is returned and
- *  not read. @return SHARPI_OK; STATE (no logits), KV_FULL (the draw is undone), BUFFER_TOO_SMALL (cap 0).
+ *  not read. @return SHARPI_OK; STATE (as sharpi_session_sample()), KV_FULL, CANCELLED, DEVICE (the draw is
+ *  undone), BUFFER_TOO_SMALL (cap 0).
  *  @thread one per session. @since 1.0 */
 SHARPI_API sharpi_status sharpi_session_step(sharpi_session *session, int32_t *out_tokens, uint32_t cap,
                                              uint32_t *out_n, sharpi_error *err) SHARPI_NOEXCEPT;
@@ -731,7 +745,8 @@ SHARPI_API sharpi_status sharpi_session_checkpoint(sharpi_session *session, uint
  *  @return SHARPI_OK; BUFFER_TOO_SMALL. @thread any while no call changes the session. @since 1.0 */
 SHARPI_API sharpi_status sharpi_session_reachable(const sharpi_session *session, uint32_t *out, uint32_t cap,
                                                   uint32_t *out_n, sharpi_error *err) SHARPI_NOEXCEPT;
-/** A second session with the same content and settings, independent from now on.
+/** A second session with the same content and settings, independent from now on. It takes what the
+ *  first one holds, which is less than a new session where that was compacted.
  *  @return SHARPI_OK; OUT_OF_MEMORY, DOES_NOT_FIT. @thread any while no call changes it. @since 1.0 */
 SHARPI_API sharpi_status sharpi_session_fork(const sharpi_session *session, sharpi_session **out,
                                              sharpi_error *err) SHARPI_NOEXCEPT;
@@ -797,13 +812,15 @@ typedef struct sharpi_compact_params {
                                                     or ::SHARPI_BUDGET_AUTO. Not with KEEP. */
   uint32_t window;                             /**< Captured queries used; default UNSET = all. Not with a
                                                     probe, not with KEEP. */
-  uint32_t recency;                            /**< Default 64; at most budget. */
-  uint32_t sinks;                              /**< Default 0. */
+  uint32_t recency;                            /**< Last rows always kept: default 64, at most budget.
+                                                    Not with KEEP. */
+  uint32_t sinks;                              /**< First rows always kept; default 0. Not with KEEP. */
   uint32_t headroom;                           /**< Free slots that stay committed; default 1024. Bounded
                                                     sessions keep what they were priced for. */
   uint32_t pool_kernel;                        /**< Rows averaged by SNAPKV, DEFENSIVE and VALUE: odd,
-                                                    default 13. */
-  uint32_t span;                               /**< Rows after a hit by SPAN and RETRIEVAL; default 12. */
+                                                    default 13, the only one of other policies. */
+  uint32_t span;                               /**< Rows after a hit by SPAN and RETRIEVAL; default 12,
+                                                    the only one of other policies. */
   sharpi_layer_budget layer_budget;            /**< Default EQUAL, the only one of GLOBAL and KEEP. */
   uint32_t n_probe;                            /**< Probe tokens; default 0 = captured queries. Not with KEEP. */
   uint32_t n_keep;                             /**< Rows of `keep` (policy KEEP). */
@@ -827,6 +844,7 @@ typedef struct sharpi_compact_report {
 } sharpi_compact_report;
 
 /** Scores, selects, moves, returns memory. On failure the session is bit-identical to before.
+ *  @param params with a budget, or rows to keep. @param report nullable.
  *  @return SHARPI_OK; INVALID_ARGUMENT, STATE (no captured queries, not enough tokens), UNSUPPORTED,
  *  OUT_OF_MEMORY, CANCELLED. @thread one per session. @since 1.0 */
 SHARPI_API sharpi_status sharpi_session_compact(sharpi_session *session, const sharpi_compact_params *params,

@@ -11,6 +11,8 @@ namespace {
 
 // Blocks per multiprocessor that a split launch aims at.
 constexpr uint32_t kBlocksPerSm = 2;
+// Floats that the last block of a unit reads to merge; more are merged by a launch of its own.
+constexpr uint64_t kMergeAlone = 32 * 1024;
 
 uint32_t target_blocks(const MatmulConfig& config, uint32_t per_sm) {
   return static_cast<uint32_t>(std::max(config.n_sm, 1)) * per_sm;
@@ -24,9 +26,8 @@ Status check(const AttentionParams& p) {
                          "kernel attention: %u rows of %u sequences, %u query heads, %u KV heads",
                          p.batch.n_rows, p.batch.n_sequences, p.n_heads, l.n_heads);
   }
-  if (p.o == nullptr || (l.window != 0 && l.chunk == nullptr) ||
-      (p.own == nullptr &&
-       (p.q == nullptr || p.q_stride % 4 != 0 || reinterpret_cast<uintptr_t>(p.q) % 16 != 0))) {
+  if (p.o == nullptr || (l.window != 0 && l.chunk == nullptr) || p.q == nullptr ||
+      p.q_stride % 4 != 0 || reinterpret_cast<uintptr_t>(p.q) % 16 != 0) {
     return Status::error(Code::kInternal, "kernel attention: operands are missing or unaligned");
   }
   for (const KvDtype d : {l.k_dtype, l.v_dtype}) {
@@ -38,16 +39,11 @@ Status check(const AttentionParams& p) {
   return Status::ok();
 }
 
-/// Which of the two kernels of few rows is faster: rings, but for the widest heads.
-bool streams(const KvLayer& l) {
-  return l.head_dim == 512;
-}
-
-enum class Kernel : uint8_t { kF32, kStream, kRing, kFlash, kWarpgroups };
+enum class Kernel : uint8_t { kF32, kRing, kFlash, kWarpgroups };
 
 Kernel choose(const MatmulConfig& config, const KvLayer& kv, bool few_rows) {
   if (config.exact || config.deterministic) return Kernel::kF32;
-  if (few_rows) return streams(kv) ? Kernel::kStream : Kernel::kRing;
+  if (few_rows) return Kernel::kRing;
   if (have_attention_flash_sm90(config, kv)) return Kernel::kWarpgroups;
   return attention_flash_fits(config, kv) ? Kernel::kFlash : Kernel::kF32;
 }
@@ -58,20 +54,20 @@ Status plan_splits(const MatmulConfig& config, const AttentionParams& p, Attenti
   a->block_rows = single ? 1 : std::max(1u, kSplitVectors / a->group);
   a->n_blocks = single ? p.batch.n_rows : p.batch.n_rows / a->block_rows + p.batch.n_sequences;
   const uint32_t units = p.kv.n_heads * a->n_blocks;
-  const bool stream = !config.exact && streams(p.kv);
-  const uint32_t per_sm =
-      config.exact || stream ? kBlocksPerSm : attention_ring_blocks_per_sm(config, p.kv);
+  const uint32_t per_sm = config.exact ? kBlocksPerSm : attention_ring_blocks_per_sm(config, p.kv);
   a->max_splits = std::clamp(target_blocks(config, per_sm) / units, 1u, kMostSplits);
-  if (stream && config.compute_capability >= 90) {
-    a->cluster = std::min(a->max_splits, kMostCluster);
-    a->max_splits = a->max_splits / a->cluster * a->cluster;
-  }
+  // Two tiles for each of a block's teams, one where a team is several warps (slices of 128 dims).
+  const uint32_t slices = std::max(1u, p.kv.head_dim / 128);
+  a->least_tiles = std::max(1u, 8 / (slices * slices));
+  // A merge costs as much as six tiles of a warp.
+  a->alone_tiles = config.exact || slices > 1 ? 0 : 24;
+  a->merge_later = uint64_t{a->max_splits} * a->block_rows * a->group * p.kv.head_dim > kMergeAlone;
   a->counters = reinterpret_cast<uint32_t*>(p.workspace);
   a->parts = reinterpret_cast<float*>(p.workspace + kAttentionCounterBytes);
   const uint64_t n = uint64_t{a->n_blocks} * p.kv.n_heads;
   const uint64_t floats = n * a->max_splits * part_floats(a->block_rows * a->group, p.kv.head_dim);
   if (a->max_splits == 1) return Status::ok();
-  if (p.workspace == nullptr || n * a->cluster * sizeof(uint32_t) > kAttentionCounterBytes ||
+  if (p.workspace == nullptr || n * sizeof(uint32_t) > kAttentionCounterBytes ||
       kAttentionCounterBytes + floats * sizeof(float) > p.workspace_bytes) {
     return Status::error(Code::kInternal, "kernel attention: workspace of %llu bytes is too small",
                          static_cast<unsigned long long>(p.workspace_bytes));
@@ -89,17 +85,9 @@ uint64_t attention_workspace_bytes(const MatmulConfig& config, uint32_t max_head
   return kAttentionCounterBytes + blocks * part_floats(kSplitVectors, max_head_dim) * sizeof(float);
 }
 
-bool attention_takes_raw_rows(const MatmulConfig& config, const Batch& batch, const KvLayer& kv) {
-  const bool blocks =
-      kv.head_dim % 32 == 0 || (kv.k_dtype != KvDtype::kQ8_0 && kv.v_dtype != KvDtype::kQ8_0);
-  return batch.n_rows == batch.n_sequences && !config.exact && !config.deterministic && blocks &&
-         streams(kv);
-}
-
 Status prepare_attention(const MatmulConfig& config) {
   SHARPI_TRY(prepare_attention_f32());
   SHARPI_TRY(prepare_attention_ring(config));
-  SHARPI_TRY(prepare_attention_stream(config));
   SHARPI_TRY(prepare_attention_flash(config));
   return prepare_attention_flash_sm90(config);
 }
@@ -110,21 +98,15 @@ Status launch_attention(const MatmulConfig& config, const AttentionParams& p, cu
   a.p = p;
   a.group = p.n_heads / p.kv.n_heads;
   a.max_splits = 1;
-  a.cluster = 1;
+  a.least_tiles = 1;
   const bool few = p.batch.n_rows <= kSplitRows || p.batch.n_rows == p.batch.n_sequences;
   const bool split = few && !config.deterministic;
-  if (p.own != nullptr && !attention_takes_raw_rows(config, p.batch, p.kv)) {
-    return Status::error(Code::kInternal, "kernel attention: raw rows of heads of %u",
-                         p.kv.head_dim);
-  }
   if (split) SHARPI_TRY(plan_splits(config, p, &a));
   switch (choose(config, p.kv, split)) {
-    case Kernel::kStream:
-      return launch_attention_stream(config, a, stream);
     case Kernel::kRing:
       return launch_attention_ring(config, a, stream);
     case Kernel::kWarpgroups:
-      return launch_attention_flash_sm90(a, config.pdl, stream);
+      return launch_attention_flash_sm90(config, a, stream);
     case Kernel::kFlash:
       return launch_attention_flash(a, config.pdl, stream);
     case Kernel::kF32:
@@ -135,8 +117,6 @@ Status launch_attention(const MatmulConfig& config, const AttentionParams& p, cu
 
 const char* attention_path(const MatmulConfig& config, const KvLayer& kv, bool few_rows) {
   switch (choose(config, kv, few_rows)) {
-    case Kernel::kStream:
-      return "split, rows from memory";
     case Kernel::kRing:
       return "split, rings";
     case Kernel::kWarpgroups:

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // Causal attention over stored rows: decode (few rows: keys split over the device, merged by the
-// last block or in clusters), prefill (blocks of query rows), full or windowed, any codec, grouped
-// queries.
+// last block or a launch of its own), prefill (blocks of query rows), full or windowed, any codec,
+// grouped queries.
 //   o = sum_t softmax_t(scale * q.k_t) v_t, then o *= sigmoid(gate) if there is a gate.
 //   fast   tensor cores, f32 accumulation; decode: bf16 rows as they are (queries and weights in
 //   two
@@ -22,7 +22,6 @@
 #include "base/status.h"
 #include "cuda/kernels/batch.h"
 #include "cuda/kernels/matmul.h"
-#include "cuda/kernels/qkv.h"
 
 namespace sharpi::cuda {
 
@@ -41,9 +40,6 @@ struct AttentionParams {
   const float* gate = nullptr;
   uint64_t gate_stride = 0;
   uint32_t gate_head_stride = 0;
-  /// Decode (attention_takes_raw_rows): what launch_qkv would have got; it is not called, and q is
-  /// not read. A copy is taken.
-  const QkvParams* own = nullptr;
   float* o = nullptr;  // [n_rows][o_stride], head h at h * head_dim; may not overlap q
   uint64_t o_stride = 0;
   std::byte* workspace = nullptr;  // attention_workspace_bytes(), aligned to 256
@@ -60,9 +56,6 @@ constexpr uint64_t kAttentionCounterBytes = 8192;
 uint64_t attention_workspace_bytes(const MatmulConfig& config, uint32_t max_heads,
                                    uint32_t max_head_dim);
 
-/// True if a call with a row per sequence may leave the work of launch_qkv on them to attention:
-/// one launch less per layer.
-bool attention_takes_raw_rows(const MatmulConfig& config, const Batch& batch, const KvLayer& kv);
 /// config: exact, deterministic (f32, one split: a row's bits do not depend on the chunking or on
 /// other rows), pdl, n_sm are read.
 Status launch_attention(const MatmulConfig& config, const AttentionParams& p, cudaStream_t stream);

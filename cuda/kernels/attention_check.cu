@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // A program of its own: attention, qkv, delta net, scoring and compaction kernels against loops in
 // double, and their speed on the shapes of published models.
-// Usage: attention_check [test] [bench] [small] [one1 .. one4]
+// Usage: attention_check [test] [bench] [small] [least] [one1 .. one9]
 #include <cstring>
 #include <memory>
 
@@ -12,8 +12,6 @@
 
 namespace sharpi::cuda::check {
 namespace {
-
-bool g_small = false;  // a reduced set, for compute-sanitizer
 
 struct SequenceCase {
   uint32_t past;  // live slots (full) or position of the first row (windowed)
@@ -216,7 +214,24 @@ void check_attention(const MatmulConfig& config, const AttentionCase& c) {
   expect(std::memcmp(got.data(), again.data(), got.size() * sizeof(float)) == 0, name + " twice");
 }
 
+/// Every kernel once, where it can be told apart: rings, both of blocks of rows, a merge of its
+/// own.
+std::vector<AttentionCase> least_cases() {
+  std::vector<AttentionCase> all;
+  for (const KvDtype d : {kB, kQ, kF}) {
+    all.push_back({4, 2, 128, d, d, 0, 0, {{300, 1}}, true});
+    all.push_back({4, 1, 512, d, d, 0, 0, {{300, 1}}});
+    all.push_back({2, 1, 512, d, d, 0, 0, {{10, 40}}});
+    all.push_back({2, 1, 128, d, d, 0, 0, {{10, 70}}});
+  }
+  all.push_back({16, 1, 128, kB, kQ, 0, 0, {{2100, 1}}});
+  all.push_back({4, 2, 64, kQ, kB, 48, 112, {{200, 1}, {100, 3}}});
+  all.push_back({4, 2, 80, kB, kQ, 0, 0, {{0, 40}}});
+  return all;
+}
+
 std::vector<AttentionCase> attention_cases() {
+  if (g_extent == Extent::kLeast) return least_cases();
   std::vector<AttentionCase> all;
   const std::vector<SequenceCase> decode = {{0, 1}, {1, 1}, {64, 1}, {63, 1}, {1000, 1}, {333, 1}};
   for (const KvDtype k : {kF, kB, kQ}) {
@@ -226,7 +241,7 @@ std::vector<AttentionCase> attention_cases() {
       all.push_back({4, 2, 64, k, v, 48, 112, {{500, 30}, {20, 40}, {100, 1}}});
     }
   }
-  if (g_small) return all;
+  if (g_extent == Extent::kSmall) return all;
   for (const uint32_t dim : {64u, 80u, 96u, 128u, 256u, 512u}) {
     for (const KvDtype d : {kF, kB, kQ}) {
       all.push_back({6, 2, dim, d, d, 0, 0, decode});
@@ -256,241 +271,6 @@ std::vector<AttentionCase> attention_cases() {
   return all;
 }
 
-/// A decode step whose row attention takes as it was projected, against launch_qkv and attention:
-/// equal bits in outputs, stored rows and captured queries.
-void check_raw_rows(const MatmulConfig& config, const AttentionCase& c, HeadNorm norm, bool own,
-                    bool v_from_k) {
-  KvLayer l = make_layer(c.n_kv, c.dim, c.k, c.v, c.window);
-  const auto n_rows = static_cast<uint32_t>(c.sequences.size());
-  if (!attention_takes_raw_rows(config, {{}, n_rows, n_rows}, l)) return;
-  const uint64_t width = uint64_t{c.n_heads} * c.dim, kv = uint64_t{c.n_kv} * c.dim;
-  const uint32_t head_stride = c.gate ? 2 * c.dim : c.dim, ring = 3;
-  const uint64_t block = uint64_t{kKvBlockSlots} * (l.k_row_bytes + l.v_row_bytes);
-  const std::vector<float> q = random_floats(n_rows * c.n_heads * uint64_t{head_stride}, 1.0f),
-                           k = random_floats(n_rows * kv, 1.0f),
-                           v = random_floats(n_rows * kv, 1.0f),
-                           q_norm = random_floats(width, 1.0f), k_norm = random_floats(kv, 1.0f);
-  const uint32_t n_half = c.dim / 4;
-  const Buffer<float> dq(q), dk(k), dv(v), dqn(q_norm), dkn(k_norm),
-      cos(random_floats(n_rows * n_half, 1.0f)), sin(random_floats(n_rows * n_half, 1.0f));
-  std::vector<std::byte> chunk(n_rows * block, std::byte{0xFF});
-  std::vector<StoredRows> stored(n_rows);
-  for (uint32_t i = 0; i < n_rows; ++i) store_rows(c, l, c.sequences[i], i, &chunk, &stored[i]);
-  std::vector<float> results[2], captured[2];
-  std::vector<std::vector<std::byte>> rows[2];
-  const std::string name = "raw rows " + describe(config, c);
-  for (const bool raw : {false, true}) {
-    TestBatch batch(n_rows, n_rows, 3);
-    std::vector<std::unique_ptr<Buffer<std::byte>>> stores;
-    Buffer<float> queries(n_rows * ring * width, 0);
-    for (uint32_t i = 0; i < n_rows; ++i) {
-      const SequenceCase& s = c.sequences[i];
-      stores.push_back(std::make_unique<Buffer<std::byte>>(stored[i].bytes));
-      BatchSequence& b = batch.table.sequences[i];
-      b.first_row = i;
-      b.n_rows = s.n_rows;
-      b.position = s.past;
-      b.chunk_block = i;
-      b.flags = kSequenceQueryRing;
-      b.queries = queries.p + i * ring * width;
-      b.query_rows = ring;
-      batch.table.groups[i * 3 + 1] = {stores.back()->p, s.past, c.ring};
-    }
-    const Buffer<std::byte> dchunk(chunk);
-    l.chunk = dchunk.p;
-    Buffer<float> out(n_rows * width), rotated(n_rows * width);
-    const uint64_t bytes = attention_workspace_bytes(config, c.n_heads, c.dim);
-    Buffer<std::byte> workspace(bytes);
-    must(cudaMemset(workspace.p, 0, kAttentionCounterBytes), "memset");
-    QkvParams r;
-    r.batch = batch.finish();
-    r.kv = l;
-    r.n_heads = c.n_heads;
-    r.q = dq.p;
-    r.q_stride = uint64_t{c.n_heads} * head_stride;
-    r.q_head_stride = head_stride;
-    if (own) {
-      r.k = dk.p;
-      r.v = v_from_k ? nullptr : dv.p;
-      r.kv_stride = kv;
-    }
-    r.norm = norm;
-    r.q_norm = dqn.p;
-    r.k_norm = dkn.p;
-    r.v_norm = v_from_k;
-    r.cos = cos.p;
-    r.sin = sin.p;
-    r.n_half = n_half;
-    r.q_out = rotated.p;
-    r.query_offset = 0;
-    r.to_ring = c.window != 0;
-    AttentionParams p;
-    p.batch = r.batch;
-    p.kv = l;
-    p.n_heads = c.n_heads;
-    p.scale = 1.0f / std::sqrt(static_cast<float>(c.dim));
-    p.q = rotated.p;
-    p.q_stride = width;
-    if (c.gate) {
-      p.gate = dq.p + c.dim;
-      p.gate_stride = r.q_stride;
-      p.gate_head_stride = head_stride;
-    }
-    p.own = raw ? &r : nullptr;
-    p.o = out.p;
-    p.o_stride = width;
-    p.workspace = workspace.p;
-    p.workspace_bytes = bytes;
-    if (!raw) must(launch_qkv(r, config.pdl, nullptr), name.c_str());
-    must(launch_attention(config, p, nullptr), name.c_str());
-    must(cudaDeviceSynchronize(), name.c_str());
-    results[raw] = out.host();
-    captured[raw] = queries.host();
-    for (const auto& s : stores) rows[raw].push_back(s->host());
-  }
-  if (norm == HeadNorm::kWholeVector) {  // the sum of squares is added up in another order
-    const std::vector<double> want(results[0].begin(), results[0].end());
-    return expect_close(name, results[1], want, 1e-3);
-  }
-  const auto same = [](const std::vector<float>& a, const std::vector<float>& b) {
-    return std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0;
-  };
-  expect(rows[0] == rows[1], name + " stored");
-  expect(same(results[0], results[1]), name);
-  expect(same(captured[0], captured[1]), name + " captured");
-}
-
-void check_all_raw_rows(const MatmulConfig& config) {
-  const std::vector<SequenceCase> some = {{0, 1}, {15, 1}, {16, 1}, {300, 1}, {2100, 1}};
-  for (const KvDtype d : {kF, kB, kQ}) {
-    for (const uint32_t dim : {64u, 128u, 256u, 512u}) {
-      check_raw_rows(config, {6, 2, dim, d, d, 0, 0, some}, HeadNorm::kPerHead, true, false);
-      check_raw_rows(config, {16, 1, dim, d, d, 0, 0, {{700, 1}}, true}, HeadNorm::kNone, true,
-                     true);
-      check_raw_rows(config, {4, 2, dim, d, d, 100, 164, {{1000, 1}, {30, 1}, {164, 1}}},
-                     HeadNorm::kPerHead, true, false);
-    }
-    check_raw_rows(config, {4, 4, 512, d, d, 0, 0, some}, HeadNorm::kWholeVector, true, false);
-    check_raw_rows(config, {8, 2, 512, d, kB, 0, 0, some}, HeadNorm::kPerHead, false, false);
-    check_raw_rows(config, {8, 4, 512, d, d, 1024, 1088, {{5000, 1}, {1087, 1}, {1088, 1}}, true},
-                   HeadNorm::kPerHead, true, true);
-  }
-}
-
-// --- speed ---
-
-struct Span {
-  const char* name;
-  uint32_t n_heads, n_kv, dim, window;
-};
-
-/// `rows` rows after `past` keys, several layers so that the caches do not help.
-void bench_attention(const MatmulConfig& config, const Span& m, KvDtype d, uint32_t past,
-                     uint32_t rows) {
-  AttentionCase c = {m.n_heads, m.n_kv, m.dim, d, d, m.window, 0, {}};
-  if (m.window != 0) c.ring = m.window + 64;
-  KvLayer l = make_layer(c.n_kv, c.dim, c.k, c.v, c.window);
-  const uint64_t width = uint64_t{c.n_heads} * c.dim;
-  const uint32_t slots = m.window != 0 ? c.ring : past + rows;
-  const uint64_t bytes = blocks_of(slots) * l.block_stride;
-  const uint32_t n =
-      rows > 16 ? 2 : static_cast<uint32_t>(std::clamp<uint64_t>((300u << 20) / bytes, 2, 64));
-  std::vector<std::unique_ptr<Buffer<std::byte>>> stores;
-  std::vector<std::unique_ptr<TestBatch>> batches;
-  std::vector<Batch> made;
-  // Any bytes are valid rows: small numbers in every codec.
-  const std::vector<float> noise = random_floats(1u << 20, 0.3f);
-  std::vector<std::byte> pattern(bytes);
-  const uint64_t elements = uint64_t{c.n_kv} * c.dim;
-  for (uint32_t s = 0; s < blocks_of(slots) * kKvBlockSlots; ++s) {
-    std::byte* b = pattern.data() + s / kKvBlockSlots * l.block_stride;
-    const float* x = noise.data() + random_below((1u << 20) - static_cast<uint32_t>(elements));
-    must(kv_encode_row(d, x, elements, b + l.k_offset + s % kKvBlockSlots * l.k_row_bytes), "e");
-    must(kv_encode_row(d, x, elements, b + l.v_offset + s % kKvBlockSlots * l.v_row_bytes), "e");
-  }
-  for (uint32_t i = 0; i < n; ++i) {
-    stores.push_back(std::make_unique<Buffer<std::byte>>(pattern));
-    batches.push_back(std::make_unique<TestBatch>(rows, 1, 3));
-    BatchSequence& s = batches.back()->table.sequences[0];
-    s.n_rows = rows;
-    s.position = past;
-    batches.back()->table.groups[1] = {stores.back()->p, past, c.ring};
-    made.push_back(batches.back()->finish());
-  }
-  const Buffer<float> q(random_floats(rows * width, 1.0f));
-  Buffer<float> o(rows * width);
-  Buffer<std::byte> chunk(
-      uint64_t{blocks_of(rows)} * kKvBlockSlots * (l.k_row_bytes + l.v_row_bytes), 0);
-  l.chunk = chunk.p;
-  const uint64_t ws = attention_workspace_bytes(config, c.n_heads, c.dim);
-  Buffer<std::byte> workspace(ws, 0);
-  const double ms = time_graph([&](cudaStream_t stream) {
-    for (uint32_t i = 0; i < n; ++i) {
-      AttentionParams p;
-      p.batch = made[i];
-      p.kv = l;
-      p.n_heads = c.n_heads;
-      p.scale = 1.0f / std::sqrt(static_cast<float>(c.dim));
-      p.q = q.p;
-      p.q_stride = width;
-      p.o = o.p;
-      p.o_stride = width;
-      p.workspace = workspace.p;
-      p.workspace_bytes = ws;
-      must(launch_attention(config, p, stream), m.name);
-    }
-  });
-  const double us = ms * 1000 / n;
-  double pairs = 0;
-  for (uint32_t r = 0; r < rows; ++r) {
-    pairs += m.window != 0 ? std::min(m.window, past + r + 1) : past + r + 1;
-  }
-  const double read = (m.window != 0 ? std::min(m.window, past + rows) : past + rows) *
-                      static_cast<double>(l.k_row_bytes + l.v_row_bytes);
-  std::printf("attention %-14s %-4s past %6u rows %4u: %9.2f us", m.name, name_of(d), past, rows,
-              us);
-  if (rows <= kSplitRows) {
-    std::printf("  %4.0f%% of %.1f TB/s\n", 100 * read / (us * 1e-6) / kBandwidth,
-                kBandwidth / 1e12);
-  } else {
-    std::printf("  %6.1f TFLOP/s\n", pairs * static_cast<double>(width) * 4 / us / 1e6);
-  }
-}
-
-void bench_attentions(const MatmulConfig& config) {
-  const Span q8b = {"Qwen3-8B", 32, 8, 128, 0}, coder = {"Qwen3-Coder", 32, 4, 128, 0},
-             q27 = {"27B", 24, 4, 256, 0}, q35 = {"35B-A3B", 16, 2, 256, 0},
-             g12 = {"Gemma12B glob", 16, 1, 512, 0}, g12w = {"Gemma12B win", 16, 8, 256, 1024},
-             olmoe = {"OLMoE", 16, 16, 128, 0};
-  for (const KvDtype d : {kB, kQ, kF}) {
-    for (const uint32_t past : {100u, 2048u, 16384u, 65536u})
-      bench_attention(config, q8b, d, past, 1);
-    bench_attention(config, coder, d, 16384, 1);
-    bench_attention(config, q27, d, 16384, 1);
-    bench_attention(config, q35, d, 16384, 1);
-    bench_attention(config, g12, d, 131072, 1);
-    bench_attention(config, g12w, d, 131072, 1);
-    bench_attention(config, olmoe, d, 4096, 1);
-  }
-  bench_attention(config, q8b, kB, 16384, 4);
-  for (const KvDtype d : {kB, kQ, kF}) {
-    bench_attention(config, q8b, d, 0, 2048);
-    bench_attention(config, q27, d, 0, 2048);
-    bench_attention(config, g12, d, 0, 2048);
-    bench_attention(config, g12w, d, 4096, 2048);
-  }
-  bench_attention(config, q8b, kB, 16384, 2048);
-}
-
-/// One shape at a time, for a profiler.
-void bench_one(const MatmulConfig& config, int which) {
-  const Span q8b = {"Qwen3-8B", 32, 8, 128, 0};
-  if (which == 1) bench_attention(config, q8b, kB, 65536, 1);
-  if (which == 2) bench_attention(config, q8b, kQ, 65536, 1);
-  if (which == 3) bench_attention(config, q8b, kB, 0, 2048);
-  if (which == 4) bench_attention(config, {"27B", 24, 4, 256, 0}, kB, 16384, 1);
-}
-
 }  // namespace
 }  // namespace sharpi::cuda::check
 
@@ -503,7 +283,8 @@ int main(int argc, char** argv) {
     }
     return false;
   };
-  g_small = wants("small");
+  if (wants("small")) g_extent = Extent::kSmall;
+  if (wants("least")) g_extent = Extent::kLeast;
   MatmulConfig config;
   must(make_matmul_config(&config), "config");
   must(prepare_attention(config), "prepare");
@@ -514,6 +295,7 @@ int main(int argc, char** argv) {
     std::printf("qkv: %d passed, %d failed\n", g_passed, g_failed);
     for (const AttentionCase& c : attention_cases()) {
       for (const int mode : {0, 1, 2}) {
+        if (mode != 0 && g_extent == Extent::kLeast && c.window == 0) continue;
         MatmulConfig m = config;
         m.exact = mode == 1;
         m.deterministic = mode == 2;
@@ -521,17 +303,21 @@ int main(int argc, char** argv) {
         check_attention(m, c);
       }
     }
-    check_all_raw_rows(config);
     std::printf("attention: %d passed, %d failed\n", g_passed, g_failed);
-    check_states(config);
-    check_selections(g_small);
+    check_deltas(config);
+    std::printf("delta net: %d passed, %d failed\n", g_passed, g_failed);
+    check_states();
+    check_selections(g_extent != Extent::kAll);
     std::printf("all: %d passed, %d failed\n", g_passed, g_failed);
   }
-  for (int i = 1; i <= 4; ++i) {
-    if (wants(("one" + std::to_string(i)).c_str())) bench_one(config, i);
+  for (int i = 1; i <= 9; ++i) {
+    if (wants(("one" + std::to_string(i)).c_str())) bench_attention_one(config, i);
   }
+  if (wants("rows")) bench_qkvs(config);
   if (wants("bench")) {
-    bench_states(config);
+    bench_qkvs(config);
+    bench_deltas(config);
+    bench_states();
     bench_selections();
     bench_attentions(config);
   }

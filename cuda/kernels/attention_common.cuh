@@ -15,14 +15,15 @@ namespace sharpi::cuda {
 /// Constants of a launch that the host derives.
 struct AttentionArgs {
   AttentionParams p;
-  uint32_t group;       // query heads per KV head
-  uint32_t block_rows;  // query rows of one sequence that a block takes
-  uint32_t n_blocks;    // row blocks, at most
-  uint32_t max_splits;  // partial results per block
-  uint32_t cluster;     // splits that are merged through shared memory; divides max_splits
-  bool merge_later;     // a launch of its own merges
-  uint32_t* counters;   // [n_blocks][kv heads][cluster]
-  float* parts;         // [n_blocks][kv heads][max_splits][part_floats()]
+  uint32_t group;        // query heads per KV head
+  uint32_t block_rows;   // query rows of one sequence that a block takes
+  uint32_t n_blocks;     // row blocks, at most
+  uint32_t max_splits;   // partial results per block
+  uint32_t alone_tiles;  // up to this many tiles one block takes all: no merge
+  uint32_t least_tiles;  // tiles that a split has at least where there are several
+  bool merge_later;      // a launch of its own merges
+  uint32_t* counters;    // [n_blocks][kv heads]
+  float* parts;          // [n_blocks][kv heads][max_splits][part_floats()]
 };
 
 /// Query rows [row0, row0 + n) of a sequence, the keys that some of them see, [begin, end): slots,
@@ -104,21 +105,23 @@ __device__ __forceinline__ const std::byte* key_row(const KvLayer& l, const KeyM
   return store_row(l, m.group, static_cast<uint32_t>(t) % m.group.ring_slots, value);
 }
 
-/// Tiles [first, last) of `tile` keys that split i of a block takes.
+/// Tiles [first, last) of `tile` keys that split i of a block takes; a context has fewer than 2^32.
 struct TileRange {
   uint64_t first, last;
 };
+__device__ __forceinline__ uint32_t tile_count(const RowBlock& b, uint32_t tile) {
+  return static_cast<uint32_t>((b.end + tile - 1) / tile - b.begin / tile);
+}
 __device__ __forceinline__ uint32_t split_count(const AttentionArgs& a, const RowBlock& b,
                                                 uint32_t tile, uint32_t least_tiles) {
-  const uint64_t n = (b.end + tile - 1) / tile - b.begin / tile;
-  const uint64_t want = (n + least_tiles - 1) / least_tiles;
-  const auto splits = static_cast<uint32_t>(want < a.max_splits ? want : a.max_splits);
-  return splits <= a.cluster ? splits : splits / a.cluster * a.cluster;
+  const uint32_t n = tile_count(b, tile);
+  return n <= a.alone_tiles ? 1 : min((n + least_tiles - 1) / least_tiles, a.max_splits);
 }
 __device__ __forceinline__ TileRange split_tiles(const RowBlock& b, uint32_t tile, uint32_t i,
                                                  uint32_t n_splits) {
-  const uint64_t low = b.begin / tile, n = (b.end + tile - 1) / tile - low;
-  return {low + n * i / n_splits, low + n * (i + 1) / n_splits};
+  const uint32_t n = tile_count(b, tile), each = n / n_splits, more = n % n_splits;
+  const uint64_t first = b.begin / tile + uint64_t{i} * each + min(i, more);
+  return {first, first + each + (i < more ? 1 : 0)};
 }
 
 /// Floats of one partial result: `vectors` rows of dim floats, maxima (in units of log2) and sums;
@@ -139,6 +142,22 @@ __device__ __forceinline__ void store_result(const AttentionParams& p, uint64_t 
   if (p.gate != nullptr) value *= gate_factor(p, row, head, d);
   p.o[row * p.o_stride + uint64_t{head} * p.kv.head_dim + d] = value;
 }
+/// Not inlined: most models have no gate, and kernels are kept small, for their code has to be
+/// fetched anew in every layer of a model whose other kernels are large.
+static __device__ __noinline__ float4 gated(const AttentionParams& p, uint64_t row, uint32_t head,
+                                            uint32_t d, float4 x) {
+  return {x.x * gate_factor(p, row, head, d), x.y * gate_factor(p, row, head, d + 1),
+          x.z * gate_factor(p, row, head, d + 2), x.w * gate_factor(p, row, head, d + 3)};
+}
+/// The same of elements d to d + 3, d a multiple of four.
+__device__ __forceinline__ void store_result(const AttentionParams& p, uint64_t row, uint32_t head,
+                                             uint32_t d, float4 x) {
+  if (p.gate != nullptr) x = gated(p, row, head, d, x);
+  *reinterpret_cast<float4*>(p.o + row * p.o_stride + uint64_t{head} * p.kv.head_dim + d) = x;
+}
+__device__ __forceinline__ float4 fma4(float w, float4 x, float4 sum) {
+  return {fmaf(w, x.x, sum.x), fmaf(w, x.y, sum.y), fmaf(w, x.z, sum.z), fmaf(w, x.w, sum.w)};
+}
 
 /// Counts this block's arrival; true in all threads of the last one of n. `flag`: shared memory.
 /// The block's writes before the call are visible to the last block after it.
@@ -157,74 +176,80 @@ __device__ __forceinline__ bool last_to_arrive(uint32_t* counter, uint32_t n, ui
 
 /// Splits of a block and vectors of a split block, at most; what merge_parts needs of shared
 /// memory.
-constexpr uint32_t kMostSplits = 256, kSplitVectors = 16, kMostCluster = 2;
-/// Keys of a tile of the split kernels, and the tiles that a split has at least.
-constexpr int kSplitTile = 16;
-constexpr uint32_t kLeastSplitTiles = 8;
-constexpr uint32_t kMergeFloats = 2 * kMostSplits * kSplitVectors;
+constexpr uint32_t kMostSplits = 256, kSplitVectors = 16;
+constexpr int kSplitTile = 16;  // keys of a tile of the split kernels
+constexpr uint32_t kMergeFloats = 2 * kSplitVectors * (kMostSplits + 1);
 
-/// Weights of the splits for every vector: weights[s * 2 * vectors + v]. A warp per vector, lanes
+/// Weights of the splits for every vector: weights[2 * v * pitch + s]. A warp per vector, lanes
 /// take splits in turn.
-__device__ __forceinline__ void merge_weights(const float* parts, uint64_t stride, uint32_t all,
-                                              uint32_t dim, uint32_t first, uint32_t vectors,
-                                              uint32_t n_splits, float* weights) {
+__device__ __forceinline__ void merge_weights(const float* parts, uint64_t stride, uint32_t vectors,
+                                              uint32_t dim, uint32_t n_splits, uint32_t pitch,
+                                              float* weights) {
   const uint32_t lane = threadIdx.x % 32;
-  const float* from = parts + uint64_t{all} * dim + first;
-#pragma unroll 4
+  const float* from = parts + uint64_t{vectors} * dim;
+#pragma unroll 8
   for (uint32_t i = threadIdx.x; i < n_splits * 2 * vectors; i += blockDim.x) {
-    const uint32_t in = i % (2 * vectors);
-    weights[i] =
-        __ldcg(from + i / (2 * vectors) * stride + in + (in < vectors ? 0 : all - vectors));
+    const uint32_t s = i / (2 * vectors), in = i - s * 2 * vectors;
+    weights[(in < vectors ? 2 * in : 2 * (in - vectors) + 1) * pitch + s] =
+        __ldcg(from + s * stride + in);
   }
   __syncthreads();
   for (uint32_t v = threadIdx.x / 32; v < vectors; v += blockDim.x / 32) {
+    float* m = weights + 2 * v * pitch;
     float top = -INFINITY, sum = 0.0f;
-    for (uint32_t s = lane; s < n_splits; s += 32) top = fmaxf(top, weights[s * 2 * vectors + v]);
+    for (uint32_t s = lane; s < n_splits; s += 32) top = fmaxf(top, m[s]);
 #pragma unroll
     for (int d = 16; d > 0; d /= 2) top = fmaxf(top, __shfl_xor_sync(0xFFFFFFFFu, top, d));
     for (uint32_t s = lane; s < n_splits; s += 32) {
-      float* m = weights + s * 2 * vectors + v;
-      const float w = *m == -INFINITY ? 0.0f : exp2f(*m - top);
-      sum = fmaf(w, m[vectors], sum);
-      *m = w;
+      const float w = m[s] == -INFINITY ? 0.0f : exp2f(m[s] - top);
+      sum = fmaf(w, m[pitch + s], sum);
+      m[s] = w;
     }
 #pragma unroll
     for (int d = 16; d > 0; d /= 2) sum += __shfl_xor_sync(0xFFFFFFFFu, sum, d);
     const float inverse = sum > 0.0f ? 1.0f / sum : 0.0f;
-    for (uint32_t s = lane; s < n_splits; s += 32) weights[s * 2 * vectors + v] *= inverse;
+    for (uint32_t s = lane; s < n_splits; s += 32) m[s] *= inverse;
   }
   __syncthreads();
 }
 
 /// Merges n_splits partial results of `vectors` query vectors (row * group + head of the group) in
-/// ascending order and stores columns [from, to) of them (multiples of four). All threads of the
-/// block; `weights`: shared memory of kMergeFloats floats.
+/// ascending order and stores them. All threads of the block; `weights`: shared memory of
+/// kMergeFloats floats.
 __device__ __forceinline__ void merge_parts(const AttentionArgs& a, const RowBlock& b, uint32_t kv,
                                             const float* parts, uint64_t stride, uint32_t vectors,
-                                            uint32_t n_splits, uint32_t from, uint32_t to,
-                                            float* weights) {
-  const uint32_t dim = a.p.kv.head_dim;
-  const uint32_t v0 = from / dim, n = (to - 1) / dim + 1 - v0;
-  merge_weights(parts, stride, vectors, dim, v0, n, n_splits, weights);
-  const uint32_t first_row = a.p.batch.table.sequences[b.sequence].first_row + b.row0;
-  for (uint32_t i = from + threadIdx.x * 4; i < to; i += blockDim.x * 4) {
-    const uint32_t v = i / dim, d = i % dim;
-    float4 sum = {};
-#pragma unroll 12
-    for (uint32_t s = 0; s < n_splits; ++s) {
-      const float4 x = __ldcg(reinterpret_cast<const float4*>(parts + s * stride + i));
-      const float w = weights[s * 2 * n + v - v0];
-      sum.x = fmaf(w, x.x, sum.x);
-      sum.y = fmaf(w, x.y, sum.y);
-      sum.z = fmaf(w, x.z, sum.z);
-      sum.w = fmaf(w, x.w, sum.w);
+                                            uint32_t n_splits, float* weights) {
+  constexpr uint32_t kAhead = 34;  // splits that are on their way together
+  const uint32_t dim = a.p.kv.head_dim, all = vectors * dim, pitch = n_splits | 1;
+  float4 x[kAhead];
+  const auto load = [&](uint32_t i, uint32_t s0) {
+    if (i >= all) return;
+    const float* from = parts + s0 * stride + i;
+#pragma unroll
+    for (uint32_t j = 0; j < kAhead; ++j, from += stride) {
+      if (s0 + j < n_splits) x[j] = __ldcg(reinterpret_cast<const float4*>(from));
     }
-    const uint64_t row = first_row + v / a.group;
-    const uint32_t head = kv * a.group + v % a.group;
-    store_result(a.p, row, head, d, sum.x);
-    store_result(a.p, row, head, d + 1, sum.y);
-    store_result(a.p, row, head, d + 2, sum.z);
-    store_result(a.p, row, head, d + 3, sum.w);
+  };
+  load(threadIdx.x * 4, 0);  // they arrive while the weights are made
+  merge_weights(parts, stride, vectors, dim, n_splits, pitch, weights);
+  const uint32_t first_row = a.p.batch.table.sequences[b.sequence].first_row + b.row0;
+  float4 sum = {};
+#pragma unroll 1
+  for (uint32_t i = threadIdx.x * 4, s0 = 0; i < all;) {
+    const uint32_t v = i / dim;
+    const float* w = weights + 2 * v * pitch + s0;
+#pragma unroll
+    for (uint32_t j = 0; j < kAhead; ++j) {
+      if (s0 + j < n_splits) sum = fma4(w[j], x[j], sum);
+    }
+    s0 += kAhead;
+    if (s0 >= n_splits) {
+      store_result(a.p, first_row + v / a.group, kv * a.group + v % a.group, i - v * dim, sum);
+      sum = {};
+      s0 = 0;
+      i += blockDim.x * 4;
+    }
+    load(i, s0);
   }
 }
 
@@ -236,19 +261,16 @@ Status launch_attention_ring(const MatmulConfig& config, const AttentionArgs& a,
                              cudaStream_t stream);
 uint32_t attention_ring_blocks_per_sm(const MatmulConfig& config, const KvLayer& l);
 Status prepare_attention_ring(const MatmulConfig& config);
-/// The same, rows straight into registers.
-Status launch_attention_stream(const MatmulConfig& config, const AttentionArgs& a,
-                               cudaStream_t stream);
-Status prepare_attention_stream(const MatmulConfig& config);
 Status launch_attention_merge(const AttentionArgs& a, bool pdl, cudaStream_t stream);
 /// Blocks of query rows on tensor cores; false if this layer does not fit the device's shared
 /// memory.
 bool attention_flash_fits(const MatmulConfig& config, const KvLayer& l);
 Status launch_attention_flash(const AttentionArgs& a, bool pdl, cudaStream_t stream);
 Status prepare_attention_flash(const MatmulConfig& config);
-/// The same with warpgroups (9.0, heads of 64, 128 and 256), where the build has them.
+/// The same with warpgroups (9.0, heads of 64, 128, 256 and 512), where the build has them.
 bool have_attention_flash_sm90(const MatmulConfig& config, const KvLayer& l);
-Status launch_attention_flash_sm90(const AttentionArgs& a, bool pdl, cudaStream_t stream);
+Status launch_attention_flash_sm90(const MatmulConfig& config, const AttentionArgs& a,
+                                   cudaStream_t stream);
 Status prepare_attention_flash_sm90(const MatmulConfig& config);
 
 }  // namespace sharpi::cuda

@@ -240,7 +240,7 @@ __global__ void __launch_bounds__(kThreads)
   float* parts = a.parts + unit * a.max_splits * stride;
   store_block<kDim>(a, b, kv, o, m, l, parts + blockIdx.z * stride);
   if (!last_to_arrive(a.counters + unit, n_splits, &flag)) return;
-  merge_parts(a, b, kv, parts, stride, n, n_splits, 0, n * kDim, reinterpret_cast<float*>(shared));
+  merge_parts(a, b, kv, parts, stride, n, n_splits, reinterpret_cast<float*>(shared));
 }
 
 template <int kDim>

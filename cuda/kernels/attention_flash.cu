@@ -31,6 +31,11 @@ struct Shape {
   static __device__ __forceinline__ uint32_t place(uint32_t r, uint32_t d) {
     return r * kPitch + d * 2;
   }
+  static __device__ __forceinline__ uint32_t place_query(uint32_t v, uint32_t d) {
+    return place(v, d);
+  }
+  /// After writing a tile, before the barrier.
+  static __device__ __forceinline__ void publish() {}
 };
 
 template <class S>
@@ -98,18 +103,15 @@ __global__ void __launch_bounds__(kThreads, kDim <= 128   ? 3
   grid_dependents_launch();
   grid_dependency_wait();
   const AttentionArgs& a = f.a;
-  const KvLayer& l = a.p.kv;
   RowBlock b;
   if (!find_rows(a, gridDim.y - 1 - blockIdx.y, &b)) return;
   find_keys(a, &b);
   const uint32_t kv = blockIdx.x, e0 = kv * kDim;
   const KeyMap map = make_key_map(a, b.sequence);
-  auto* rows = reinterpret_cast<uint64_t*>(shared + f.plan.rows);
-  const uint64_t first = b.begin / S::kKeys, last = (b.end + S::kKeys - 1) / S::kKeys;
-  find_tile_rows<S>(f, b, map, e0, first * S::kKeys, rows);
+  find_tile_rows<S>(f, b, map, e0, b.begin / S::kKeys * S::kKeys,
+                    reinterpret_cast<uint64_t*>(shared + f.plan.rows));
   load_queries<S>(a, b, kv, shared);
   __syncthreads();
-  fetch<S>(f, e0, shared);
   const uint32_t warp = threadIdx.x / 32, lane = threadIdx.x % 32;
   const uint32_t vector0 = warp / S::kShare * 16, d0 = warp % S::kShare * S::kOutDim;
   const uint32_t queries = shared_address(shared + vector0 * S::kPitch);
@@ -122,25 +124,12 @@ __global__ void __launch_bounds__(kThreads, kDim <= 128   ? 3
   }
   Running run = start(a, b, vector0 + lane / 4);
   Sums<S> o = {};
-  // Keys that every row of the block sees.
-  const uint64_t all_from = l.window != 0 && b.end > b.low + l.window ? b.end - l.window : b.low;
-  for (uint64_t tile = first; tile < last; ++tile) {
-    const uint64_t t0 = tile * S::kKeys;
-    cp_async_wait<0>();
-    __syncthreads();
-    if (tile + 1 < last) find_tile_rows<S>(f, b, map, e0, t0 + S::kKeys, rows);
-    convert<S>(l.k_dtype, e0, shared + f.plan.k_raw, shared + f.plan.k_scale,
-               shared + f.plan.k_tile);
-    convert<S>(l.v_dtype, e0, shared + f.plan.v_raw, shared + f.plan.v_scale,
-               shared + f.plan.v_tile);
-    __syncthreads();
-    if (tile + 1 < last) fetch<S>(f, e0, shared);
-    Scores<S> s;
-    score_tile<S>(held, queries, shared_address(shared + f.plan.k_tile), s);
-    const bool whole = t0 >= all_from && t0 + S::kKeys <= b.first_key + 1;
-    fold<S>(&run, t0, whole, s, o);
-    weigh_tile<S>(s, shared_address(shared + f.plan.v_tile), d0, o);
-  }
+  run_tiles<S>(
+      f, b, map, e0, shared, &run, o,
+      [&](Scores<S>& s) {
+        score_tile<S>(held, queries, shared_address(shared + f.plan.k_tile), s);
+      },
+      [&](const Scores<S>& s) { weigh_tile<S>(s, shared_address(shared + f.plan.v_tile), d0, o); });
   store<S>(a, b, kv, vector0 + lane / 4, d0, run, o);
 }
 

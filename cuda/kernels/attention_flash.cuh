@@ -59,8 +59,8 @@ __device__ __forceinline__ void load_queries(const AttentionArgs& a, const RowBl
       x = *reinterpret_cast<const float4*>(p.q + row * p.q_stride +
                                            (kv * a.group + v % a.group) * kDim + d);
     }
-    *reinterpret_cast<uint2*>(to + v * S::kPitch + d * 2) = {pack_f16(x.x * scale, x.y * scale),
-                                                             pack_f16(x.z * scale, x.w * scale)};
+    *reinterpret_cast<uint2*>(to + S::place_query(v, d)) = {pack_f16(x.x * scale, x.y * scale),
+                                                            pack_f16(x.z * scale, x.w * scale)};
   }
 }
 
@@ -278,6 +278,39 @@ __device__ __forceinline__ void store(const AttentionArgs& a, const RowBlock& b,
       }
       *reinterpret_cast<float2*>(to + d) = x;
     }
+  }
+}
+
+/// All tiles of keys that the block's rows see. The first one's row addresses were found. While a
+/// tile is multiplied, the next one's bytes are on their way. score(s): a tile's scores; weigh(s):
+/// o += weights * values.
+template <class S, class Score, class Weigh>
+__device__ __forceinline__ void run_tiles(const Args& f, const RowBlock& b, const KeyMap& map,
+                                          uint32_t e0, uint8_t* shared, Running* run, Sums<S>& o,
+                                          const Score& score, const Weigh& weigh) {
+  const KvLayer& l = f.a.p.kv;
+  auto* rows = reinterpret_cast<uint64_t*>(shared + f.plan.rows);
+  const uint64_t first = b.begin / S::kKeys, last = (b.end + S::kKeys - 1) / S::kKeys;
+  // Keys that every row of the block sees.
+  const uint64_t all_from = l.window != 0 && b.end > b.low + l.window ? b.end - l.window : b.low;
+  fetch<S>(f, e0, shared);
+  for (uint64_t tile = first; tile < last; ++tile) {
+    const uint64_t t0 = tile * S::kKeys;
+    cp_async_wait<0>();
+    __syncthreads();
+    if (tile + 1 < last) find_tile_rows<S>(f, b, map, e0, t0 + S::kKeys, rows);
+    convert<S>(l.k_dtype, e0, shared + f.plan.k_raw, shared + f.plan.k_scale,
+               shared + f.plan.k_tile);
+    convert<S>(l.v_dtype, e0, shared + f.plan.v_raw, shared + f.plan.v_scale,
+               shared + f.plan.v_tile);
+    S::publish();
+    __syncthreads();
+    if (tile + 1 < last) fetch<S>(f, e0, shared);
+    Scores<S> s;
+    score(s);
+    const bool whole = t0 >= all_from && t0 + S::kKeys <= b.first_key + 1;
+    fold<S>(run, t0, whole, s, o);
+    weigh(s);
   }
 }
 

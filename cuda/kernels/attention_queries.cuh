@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: MIT
-// The query vectors of a block of split attention as operands, and the work of qkv.h on the row of
-// a decode step where attention does it itself. Thread rule: device code.
+// The query vectors of a block of split attention as operands. Thread rule: device code.
 #pragma once
 
 #include "cuda/kernels/attention_common.cuh"
 #include "cuda/kernels/kv_stream.cuh"
-#include "cuda/kernels/qkv_heads.cuh"
 
 namespace sharpi::cuda::split {
+
+constexpr float kLog2E = 1.4426950408889634f;
+constexpr int kQueryWarps = 4;  // of a block
 
 /// Elements of a vector of queries, times scale and log2(e): n from d of the slice.
 template <int kCount>
@@ -30,6 +31,13 @@ struct QuerySource {
   float factor;    // scale * log2(e)
 };
 
+template <class S>
+__device__ __forceinline__ QuerySource query_source(const AttentionArgs& a, const RowBlock& b,
+                                                    uint32_t kv) {
+  const uint64_t row = a.p.batch.table.sequences[b.sequence].first_row + b.row0;
+  return {a.p.q + row * a.p.q_stride + uint64_t{kv} * a.group * S::kDim, a.p.q_stride, a.group,
+          b.n * a.group, a.p.scale * kLog2E};
+}
 template <class S>
 __device__ __forceinline__ const float* query_of(const QuerySource& s, uint32_t d0, uint32_t v) {
   return s.base + v / s.group * s.row + v % s.group * S::kDim + d0;
@@ -91,8 +99,8 @@ __device__ __forceinline__ void load_query_bytes(const QuerySource& s, uint32_t 
       top = fmaxf(top, __shfl_xor_sync(0xFFFFFFFFu, top, d));
       faulty += __shfl_xor_sync(0xFFFFFFFFu, faulty, d);
     }
-    worth[half] = top / 127.0f + faulty;
-    const float inverse = top > 0.0f ? 127.0f / top : 0.0f;
+    worth[half] = top * (1.0f / (127.0f * kQueryFine)) + faulty;
+    const float inverse = top > 1e-30f ? __fdividef(127.0f, top) : 0.0f;
 #pragma unroll
     for (int c = 0; c < Codec::kChunks; ++c) {
 #pragma unroll
@@ -119,68 +127,104 @@ __device__ __forceinline__ void load_query_bytes(const QuerySource& s, uint32_t 
   }
 }
 
-/// What qkv.h does with a row, for the KV head of a block: its queries, normed and rotated, to
-/// `queries` [group][dim] in shared memory (and to the captured ones); the head's part of the new
-/// K and V rows to where they are stored, if the block attends to them (`append`). `heads`: room
-/// for two heads. All threads of the block; what was stored is visible to them after.
-__device__ __forceinline__ void take_own_row(const QkvParams& p, const RowBlock& b, uint32_t kv,
-                                             uint32_t group, bool append, bool capture,
-                                             float* queries, float* heads) {
-  const KvLayer& l = p.kv;
-  const uint32_t dim = l.head_dim, warp = threadIdx.x / 32, lane = threadIdx.x % 32;
-  const BatchSequence& s = p.batch.table.sequences[b.sequence];
-  const uint32_t row = s.first_row;
-  const BatchRow br = p.batch.table.rows[row];
-  const float* q = p.q + row * p.q_stride;
-  const bool whole = p.norm == HeadNorm::kWholeVector;
-  append = append && p.k != nullptr;
-  float q_rms = 0.0f, k_rms = 0.0f;
-  if (whole) {
-    q_rms = block_inverse_rms(q, p.n_heads * dim, p.eps);
-    if (append) k_rms = block_inverse_rms(p.k + row * p.kv_stride, l.n_heads * dim, p.eps);
+// --- the bytes by several teams with the same slice, each some chunks, through shared memory ---
+
+/// What a block's teams share: words of four registers a lane, and per vector the largest element
+/// of a team's chunks and what is not finite of them.
+template <class S>
+struct SharedQueries {
+  static constexpr int kMembers = kQueryWarps / S::kTeams;
+  uint4 words[kMembers][S::kQueries / 4][32];
+  float2 tops[kMembers][S::kTeams][2][8];
+};
+
+template <class S>
+__device__ __forceinline__ void take_queries(const SharedQueries<S>& from, uint32_t member,
+                                             uint32_t (&q)[S::kQueries]) {
+#pragma unroll
+  for (int i = 0; i < S::kQueries / 4; ++i) {
+    const uint4 v = from.words[member][i][threadIdx.x % 32];
+    q[4 * i] = v.x, q[4 * i + 1] = v.y, q[4 * i + 2] = v.z, q[4 * i + 3] = v.w;
   }
-  const uint32_t n = append ? group + 2 : group;
-  for (uint32_t h = warp; h < n; h += blockDim.x / 32) {
-    const bool query = h < group, value = h == group + 1;
-    const uint32_t head = query ? kv * group + h : kv;
-    float* x = query ? queries + h * dim : heads + (h - group) * dim;
-    const float* from =
-        query ? q + uint64_t{head} * p.q_head_stride
-              : (value && p.v != nullptr ? p.v : p.k) + row * p.kv_stride + uint64_t{head} * dim;
-    for (uint32_t i = lane; i < dim; i += 32) x[i] = from[i];
-    __syncwarp();
-    if (value ? p.v_norm : p.norm != HeadNorm::kNone) {
-      const float* weight = value ? nullptr : query ? p.q_norm : p.k_norm;
-      if (whole && !value) weight += head * dim;
-      norm_head(x, dim, weight, query ? q_rms : k_rms, value || !whole, p.eps);
+}
+
+/// As load_query_bytes(), slices of whole blocks of 32. All threads of the block.
+template <class S, bool kPairs>
+__device__ __forceinline__ void spread_query_bytes(const QuerySource& s, uint32_t d0, uint32_t team,
+                                                   uint32_t member, SharedQueries<S>* at,
+                                                   uint32_t (&q)[S::kQueries], float (&worth)[2]) {
+  constexpr int kHalves = kPairs ? 1 : 2;
+  constexpr uint32_t kChunks = S::kSlice / 32;
+  const uint32_t lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
+  float top[kHalves] = {}, faulty[kHalves] = {};
+#pragma unroll 1
+  for (uint32_t c = team; c < kChunks; c += S::kTeams) {
+#pragma unroll
+    for (int half = 0; half < kHalves; ++half) {
+      const uint32_t v = g + 8u * static_cast<uint32_t>(half);
+      float x[8];
+      read_query(query_of<S>(s, d0 + 8 * t, v) + c * 32, s.factor, v < s.n, x);
+#pragma unroll
+      for (int i = 0; i < 8; ++i) {
+        top[half] = fmaxf(top[half], fabsf(x[i]));
+        faulty[half] += x[i] - x[i];  // NaN if x is not finite
+      }
     }
-    if (!value && p.n_half != 0) {
-      const uint64_t at = uint64_t{row} * p.n_half;
-      rotate_head(x, p.n_half, p.cos + at, p.sin + at);
+  }
+#pragma unroll
+  for (int half = 0; half < kHalves; ++half) {
+#pragma unroll
+    for (int d = 1; d < 4; d *= 2) {
+      top[half] = fmaxf(top[half], __shfl_xor_sync(0xFFFFFFFFu, top[half], d));
+      faulty[half] += __shfl_xor_sync(0xFFFFFFFFu, faulty[half], d);
     }
+    if (t == 0) at->tops[member][team][half][g] = {top[half], faulty[half]};
   }
   __syncthreads();
-  if (capture && p.query_offset >= 0 && s.queries != nullptr && s.query_rows != 0) {
-    const uint64_t width = uint64_t{p.n_heads} * dim;
-    const uint64_t slot = s.flags & kSequenceQueryRing ? br.position % s.query_rows : 0;
-    float* to = s.queries + static_cast<uint64_t>(p.query_offset) * s.query_rows + slot * width +
-                uint64_t{kv} * group * dim;
-    for (uint32_t i = threadIdx.x; i < group * dim; i += blockDim.x) to[i] = queries[i];
+  float inverse[kHalves];
+  worth[1] = 0.0f;
+#pragma unroll
+  for (int half = 0; half < kHalves; ++half) {
+    float most = 0.0f, odd = 0.0f;
+#pragma unroll
+    for (int w = 0; w < S::kTeams; ++w) {
+      const float2 x = at->tops[member][w][half][g];
+      most = fmaxf(most, x.x);
+      odd += x.y;
+    }
+    worth[half] = most * (1.0f / (127.0f * kQueryFine)) + odd;
+    inverse[half] = most > 1e-30f ? __fdividef(127.0f, most) : 0.0f;
   }
-  if (!append) return;
-  const BatchGroup& g = p.batch.table.groups[b.sequence * p.batch.table.n_groups + l.group];
-  for (const bool value : {false, true}) {
-    std::byte *to, *twin = nullptr;
-    if (l.window == 0) {
-      to = store_row(l, g, g.n_slots, value);
+#pragma unroll 1
+  for (uint32_t c = team; c < kChunks; c += S::kTeams) {
+    uint32_t bytes[2][4] = {};  // coarse and fine terms; words r * 2 + half
+#pragma unroll
+    for (int half = 0; half < kHalves; ++half) {
+      const uint32_t v = g + 8u * static_cast<uint32_t>(half);
+      float x[8];
+      read_query(query_of<S>(s, d0 + 8 * t, v) + c * 32, s.factor, v < s.n, x);
+#pragma unroll
+      for (int i = 0; i < 8; ++i) {
+        const float y = x[i] * inverse[half];
+        const int coarse = max(-127, min(127, __float2int_rn(y)));
+        const int fine =
+            max(-127, min(127, __float2int_rn((y - static_cast<float>(coarse)) * kQueryFine)));
+        bytes[0][i / 4 * 2 + half] |= static_cast<uint32_t>(coarse & 255) << (8 * (i % 4));
+        bytes[1][i / 4 * 2 + half] |= static_cast<uint32_t>(fine & 255) << (8 * (i % 4));
+      }
+    }
+    if (kPairs) {
+      at->words[member][c][lane] = {bytes[0][0], bytes[1][0], bytes[0][2], bytes[1][2]};
     } else {
-      to = chunk_row(l, s.chunk_block, 0, value);
-      if (p.to_ring) twin = store_row(l, g, br.position % g.ring_slots, value);
+#pragma unroll
+      for (int term = 0; term < 2; ++term) {
+        at->words[member][2 * c + term][lane] = {bytes[term][0], bytes[term][1], bytes[term][2],
+                                                 bytes[term][3]};
+      }
     }
-    encode_part(value ? l.v_dtype : l.k_dtype, heads + (value ? dim : 0), kv * dim, dim,
-                l.n_heads * dim, to, twin);
   }
   __syncthreads();
+  take_queries<S>(*at, member, q);
 }
 
 }  // namespace sharpi::cuda::split

@@ -9,8 +9,9 @@
 //   16 bits lost: bf16 rows are then used to f32 accuracy at no cost.
 //   Before the grid dependency resolves, tiles of keys that older calls stored are fetched.
 #include <algorithm>
+#include <type_traits>
 
-#include "cuda/kernels/attention_teams.cuh"
+#include "cuda/kernels/attention_ring.cuh"
 #include "cuda/kernels/launch.h"
 
 namespace sharpi::cuda {
@@ -18,151 +19,12 @@ namespace {
 
 using namespace split;
 
-constexpr int kTile = kSplitTile;
-static_assert(kTile == kStreamTile);
-constexpr int kMostStages = 4;
-constexpr uint32_t kScaleBytes = kStreamScales;  // per key and q8_0 slice
-
-/// How a warp's stage of the ring is laid out.
-struct Stage {
-  uint32_t k_pitch, v_pitch;     // bytes between keys, multiples of 128
-  uint32_t v, k_scale, v_scale;  // offsets of the parts
-  uint32_t bytes;
-};
-__host__ __device__ constexpr Stage make_stage(KvDtype k, KvDtype v, uint32_t slice) {
-  Stage s = {};
-  s.k_pitch = (slice * element_bytes(k) + 127) / 128 * 128;
-  s.v_pitch = (slice * element_bytes(v) + 127) / 128 * 128;
-  s.v = kTile * s.k_pitch;
-  s.k_scale = s.v + kTile * s.v_pitch;
-  s.v_scale = s.k_scale + (k == KvDtype::kQ8_0 ? kTile * kScaleBytes : 0);
-  s.bytes = s.v_scale + (v == KvDtype::kQ8_0 ? kTile * kScaleBytes : 0);
-  s.bytes = (s.bytes + 127) / 128 * 128;
-  return s;
-}
-
 struct SplitArgs {
   AttentionArgs a;
   Stage stage;
   uint32_t n_stages;
   uint32_t k_granule, v_granule;  // bytes that every piece of a row is aligned to: 16, 4 or 2
 };
-
-// --- copies ---
-
-/// kBytes of each of 16 rows; `row` is the lane's row address (lanes from `first_lane` on, null =
-/// no such key, zeros), in pieces of 16 bytes.
-template <uint32_t kBytes, bool kValue>
-__device__ __forceinline__ void copy_rows(KvDtype type, uint64_t row, uint32_t pitch,
-                                          const void* any, uint8_t* to) {
-  constexpr uint32_t kPieces = kBytes / 16, kAll = kTile * kPieces;
-  const uint32_t lane = threadIdx.x % 32;
-#pragma unroll
-  for (uint32_t i0 = 0; i0 < kAll; i0 += 32) {
-    const uint32_t i = i0 + lane, r = min(i / kPieces, uint32_t{kTile - 1}), c = i % kPieces * 16;
-    const uint64_t from = __shfl_sync(0xFFFFFFFFu, row, static_cast<int>(r + (kValue ? kTile : 0)));
-    if (kAll % 32 != 0 && i >= kAll) break;
-    const uint32_t swizzle = kValue ? value_swizzle(type, r) : key_swizzle(type, r);
-    cp_async_16_zfill(shared_address(to + r * pitch + (c ^ swizzle)),
-                      from != 0 ? reinterpret_cast<const void*>(from + c) : any,
-                      from != 0 ? 16 : 0);
-  }
-}
-
-/// The same for rows that are not aligned to 16 bytes.
-template <bool kValue>
-__device__ __forceinline__ void copy_rows_slow(KvDtype type, uint64_t row, uint32_t bytes,
-                                               uint32_t pitch, uint32_t granule, uint8_t* to) {
-  const uint32_t lane = threadIdx.x % 32;
-  for (uint32_t r = 0; r < kTile; ++r) {
-    const uint64_t from = __shfl_sync(0xFFFFFFFFu, row, static_cast<int>(r + (kValue ? kTile : 0)));
-    const uint32_t swizzle = kValue ? value_swizzle(type, r) : key_swizzle(type, r);
-    for (uint32_t c = lane * granule; c < bytes; c += 32 * granule) {
-      uint8_t* at = to + r * pitch + (c ^ swizzle);
-      if (granule == 4 && from != 0) {
-        cp_async_4(shared_address(at), reinterpret_cast<const void*>(from + c));
-      } else {
-        for (uint32_t b = 0; b < granule; b += 2) {
-          *reinterpret_cast<uint16_t*>(at + b) =
-              from != 0 ? *reinterpret_cast<const uint16_t*>(from + c + b) : uint16_t{0};
-        }
-      }
-    }
-  }
-}
-
-/// The scales of elements [e0, e0 + kSlice) of the lane's row; `row` starts at e0.
-template <int kSlice>
-__device__ __forceinline__ void copy_scales(uint64_t row, uint32_t e0, uint32_t n_elements,
-                                            bool aligned, uint8_t* to) {
-  const uint64_t at = row - e0 + n_elements + e0 / 32 * 2;
-  if (row == 0) {
-    *reinterpret_cast<uint2*>(to) = {0, 0};  // scale 0: an absent key is zero
-  } else if (kSlice == 128 && aligned) {
-    cp_async_8(shared_address(to), reinterpret_cast<const void*>(at));
-  } else if (kSlice == 64 && aligned) {
-    cp_async_4(shared_address(to), reinterpret_cast<const void*>(at));
-  } else {
-    const uint32_t n = (e0 + kSlice - 1) / 32 - e0 / 32 + 1;
-    for (uint32_t i = 0; i < n; ++i) {
-      reinterpret_cast<uint16_t*>(to)[i] = reinterpret_cast<const volatile uint16_t*>(at)[i];
-    }
-  }
-}
-
-/// Starts the copy of tile `tile` into a stage; one commit group, also when there is no such tile.
-template <int kSlice>
-__device__ __forceinline__ void fetch(const SplitArgs& s, const RowBlock& b, const KeyMap& map,
-                                      uint32_t e0, uint64_t tile, bool exists, uint8_t* stage) {
-  if (exists) {
-    const KvLayer& l = s.a.p.kv;
-    const uint32_t lane = threadIdx.x % 32, n = l.n_heads * l.head_dim;
-    const bool value = lane >= kTile;
-    const uint64_t key = tile * kTile + lane % kTile;
-    uint64_t row = 0;
-    if (key >= b.begin && key < b.end) {
-      row = reinterpret_cast<uintptr_t>(key_row(l, map, key, value)) +
-            e0 * element_bytes(value ? l.v_dtype : l.k_dtype);
-    }
-    const void* any = s.a.p.q;
-    uint8_t *k = stage, *v = stage + s.stage.v;
-    if (s.k_granule != 16) {
-      copy_rows_slow<false>(l.k_dtype, row, kSlice, s.stage.k_pitch, s.k_granule, k);
-    } else if (l.k_dtype == KvDtype::kBf16) {
-      copy_rows<kSlice * 2, false>(KvDtype::kBf16, row, s.stage.k_pitch, any, k);
-    } else if (l.k_dtype == KvDtype::kQ8_0) {
-      copy_rows<kSlice, false>(KvDtype::kQ8_0, row, s.stage.k_pitch, any, k);
-    } else {
-      copy_rows<kSlice * 4, false>(KvDtype::kF32, row, s.stage.k_pitch, any, k);
-    }
-    if (s.v_granule != 16) {
-      copy_rows_slow<true>(l.v_dtype, row, kSlice, s.stage.v_pitch, s.v_granule, v);
-    } else if (l.v_dtype == KvDtype::kBf16) {
-      copy_rows<kSlice * 2, true>(KvDtype::kBf16, row, s.stage.v_pitch, any, v);
-    } else if (l.v_dtype == KvDtype::kQ8_0) {
-      copy_rows<kSlice, true>(KvDtype::kQ8_0, row, s.stage.v_pitch, any, v);
-    } else {
-      copy_rows<kSlice * 4, true>(KvDtype::kF32, row, s.stage.v_pitch, any, v);
-    }
-    if ((value ? l.v_dtype : l.k_dtype) == KvDtype::kQ8_0) {
-      copy_scales<kSlice>(
-          row, e0, n, (value ? l.v_row_bytes : l.k_row_bytes) % 8 == 0,
-          stage + (value ? s.stage.v_scale : s.stage.k_scale) + lane % kTile * kScaleBytes);
-    }
-  }
-  cp_async_commit();
-}
-
-__device__ __forceinline__ void wait_for_oldest(uint32_t n_stages) {
-  switch (n_stages) {
-    case 2:
-      return cp_async_wait<0>();
-    case 3:
-      return cp_async_wait<1>();
-    default:
-      return cp_async_wait<2>();
-  }
-}
 
 // --- products ---
 
@@ -223,11 +85,13 @@ __device__ __forceinline__ void score_tile(const uint8_t* k, const uint8_t* scal
   }
 }
 
-/// o += weights * values; p as the A operand of 16 keys.
-template <KvDtype kType, class S>
+/// o += weights * values of 16 keys.
+template <KvDtype kType, class S, bool kPairs>
 __device__ __forceinline__ void weigh_tile(const uint8_t* v, const uint8_t* scales, uint32_t e0,
-                                           const uint32_t (&p)[4], SumRegs<S>& o) {
+                                           const float (&w)[S::kScores], SumRegs<S>& o) {
   using Codec = ValueCodec<kType, S::kSlice>;
+  uint32_t p[4];
+  pack_weights<kType, S::kSlice, kPairs>(w, p);
   const uint32_t lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
   constexpr uint32_t kPitch = pitch_of<S::kSlice>(kType);
 #pragma unroll
@@ -243,66 +107,42 @@ __device__ __forceinline__ void weigh_tile(const uint8_t* v, const uint8_t* scal
             raw + i * Codec::kWords);
       }
     }
-    Codec::multiply(raw, scales, e0, chunk, p, o[chunk]);
+    Codec::template multiply<kPairs>(raw, scales, e0, chunk, p, o[chunk]);
   }
 }
 
-/// The running softmax with weights as an operand.
-template <class S, bool kPairs>
-struct Running : RunningSoftmax<S, kPairs> {
-  using Base = RunningSoftmax<S, kPairs>;
-  using Base::high, Base::kHalves, Base::l, Base::low, Base::m;
-
-  /// Masks the scores, turns them into weights as an A operand, rescales o when a maximum grew.
-  __device__ __forceinline__ void fold(float (&s)[S::kScores], uint64_t tile, bool bf16,
-                                       SumRegs<S>& o, uint32_t (&p)[4]) {
-    const auto t0 = static_cast<int64_t>(tile * kTile + threadIdx.x % 4 * 2);
-    float factor[kHalves];
-    bool grew = false;
-#pragma unroll
-    for (int h = 0; h < kHalves; ++h) {
-      const auto from = static_cast<int32_t>(max(low[h] - t0, int64_t{-1}));
-      const auto to = static_cast<int32_t>(max(min(high[h] - t0, int64_t{16}), int64_t{-1}));
-      float top = m[h];
-#pragma unroll
-      for (int i = 0; i < 4; ++i) {
-        const int key = i % 2 + i / 2 * 8;
-        float& x = s[4 * h + i];
-        x = key >= from && key <= to ? x : -INFINITY;
-        top = fmaxf(top, x);
-      }
-      top = fmaxf(top, __shfl_xor_sync(0xFFFFFFFFu, top, 1));
-      top = fmaxf(top, __shfl_xor_sync(0xFFFFFFFFu, top, 2));
-      grew = grew || top > m[h];
-      factor[h] = m[h] == -INFINITY ? 0.0f : exp2_approx(m[h] - top);
-      m[h] = top;
-    }
-    Base::rescale(grew, factor, o);
-#pragma unroll
-    for (int h = 0; h < kHalves; ++h) {
-      float w[4];
-#pragma unroll
-      for (int i = 0; i < 4; ++i) {
-        w[i] = m[h] == -INFINITY ? 0.0f : exp2_approx(s[4 * h + i] - m[h]);
-        l[h] += w[i];
-      }
-      p[h] = pack_16(bf16, w[0], w[1]);
-      p[2 + h] = pack_16(bf16, w[2], w[3]);
-      if (kPairs) {
-        p[1] = pack_rest(bf16, w[0], w[1], p[0]);
-        p[3] = pack_rest(bf16, w[2], w[3], p[2]);
-      }
-    }
-  }
+/// Queries that several teams would convert to bytes are shared out; a kernel for any codec has no
+/// room for that.
+template <KvDtype kKnown, class S>
+constexpr bool kSpreads = kKnown == KvDtype::kQ8_0&& S::kTeams > 1;
+struct NoQueries {
+  static constexpr int kTeams = kWarps, kQueries = 4;
 };
 
-template <int kSlice, int kTeam, bool kPairs>
+/// The slice's queries as operands of products with keys of the codec.
+template <KvDtype kKnown, class S, bool kPairs, class Shared>
+__device__ __forceinline__ void take_queries(const QuerySource& vectors, KvDtype type, uint32_t d0,
+                                             uint32_t team, uint32_t member, Shared* at,
+                                             uint32_t (&q)[S::kQueries], float (&worth)[2]) {
+  if constexpr (kSpreads<kKnown, S>) {
+    spread_query_bytes<S, kPairs>(vectors, d0, team, member, at, q, worth);
+  } else if constexpr (kKnown == KvDtype::kF32 || kKnown == KvDtype::kBf16) {
+    load_queries<S, kPairs>(vectors, d0, kKnown == KvDtype::kBf16, q);
+  } else if (type == KvDtype::kQ8_0) {
+    load_query_bytes<S, kPairs>(vectors, d0, q, worth);
+  } else {
+    load_queries<S, kPairs>(vectors, d0, type == KvDtype::kBf16, q);
+  }
+}
+
+template <KvDtype kKnown, int kSlice, int kTeam, bool kPairs>
 __global__ void __launch_bounds__(kThreads, 2)
     attention_ring_kernel(const __grid_constant__ SplitArgs s) {
   using S = Shape<kSlice, kTeam, kPairs>;
   extern __shared__ __align__(128) uint8_t shared[];
   __shared__ uint32_t flag;
   __shared__ __align__(16) float exchange[kTeam > 1 ? S::kTeams * 2 * kTeam * 32 * S::kScores : 1];
+  __shared__ SharedQueries<std::conditional_t<kSpreads<kKnown, S>, S, NoQueries>> queries;
   grid_dependents_launch();
   const AttentionArgs& a = s.a;
   const KvLayer& l = a.p.kv;
@@ -310,84 +150,72 @@ __global__ void __launch_bounds__(kThreads, 2)
   const uint32_t block = blockIdx.x / l.n_heads, kv = blockIdx.x % l.n_heads;
   if (!find_rows(a, block, &b)) return grid_dependency_wait();
   find_keys(a, &b);
-  const uint32_t n_splits = split_count(a, b, kTile, kLeastSplitTiles);
+  const uint32_t n_splits = split_count(a, b, kTile, a.least_tiles);
   if (blockIdx.y >= n_splits) return;
   const TileRange range = split_tiles(b, kTile, blockIdx.y, n_splits);
   const KeyMap map = make_key_map(a, b.sequence);
   const uint32_t warp = threadIdx.x / 32, team = warp / kTeam, member = warp % kTeam;
   const uint32_t d0 = member * kSlice, e0 = kv * S::kDim + d0;
   uint8_t* ring = shared + warp * s.n_stages * s.stage.bytes;
+  const RingSource src = {l,           b,           map, s.stage, a.p.batch.table.sequences,
+                          s.k_granule, s.v_granule, e0};
+  const uint64_t first = range.first + team;
+  const uint32_t n_tiles =
+      first < range.last ? static_cast<uint32_t>(range.last - first - 1) / S::kTeams + 1 : 0;
   // Keys before this are older than the call: nothing that runs now writes them.
   const uint64_t old = b.first_key - b.row0;
-  bool waited = false;
-  for (uint32_t i = 0; i + 1 < s.n_stages; ++i) {
-    const uint64_t tile = range.first + team + i * S::kTeams;
-    if (!waited && (tile + 1) * kTile > old) {
-      grid_dependency_wait();
-      waited = true;
-    }
-    fetch<kSlice>(s, b, map, e0, tile, tile < range.last, ring + i * s.stage.bytes);
-  }
-  if (!waited) grid_dependency_wait();
-  QuerySource vectors = {nullptr, a.p.q_stride, a.group, b.n * a.group, a.p.scale * kLog2E};
-  vectors.base = a.p.q + (a.p.batch.table.sequences[b.sequence].first_row + b.row0) * vectors.row +
-                 uint64_t{kv} * a.group * S::kDim;
+  // Keys that every vector sees.
+  const uint64_t all_from = l.window != 0 && b.end > b.low + l.window ? b.end - l.window : b.low;
+  const uint32_t ahead = s.n_stages - 1;
   uint32_t q[S::kQueries];
   float worth[2] = {};
-  if (l.k_dtype == KvDtype::kQ8_0) {
-    load_query_bytes<S, kPairs>(vectors, d0, q, worth);
-  } else {
-    load_queries<S, kPairs>(vectors, d0, l.k_dtype == KvDtype::kBf16, q);
-  }
   Running<S, kPairs> run;
   run.start(a, b);
   SumRegs<S> o = {};
-  uint32_t turn = 0, at = 0;
-  for (uint64_t tile = range.first + team; tile < range.last; tile += S::kTeams, ++turn) {
+  bool ready = false;
+  // Step i fetches tile i and multiplies tile i - ahead; all warps meet at the queries.
+#pragma unroll 1
+  for (uint32_t i = 0, into = 0, at = 0; i < max(n_tiles, 1u) + ahead; ++i) {
+    const uint64_t coming = first + uint64_t{i} * S::kTeams;
+    if (!ready && (i >= min(n_tiles, ahead) || (coming + 1) * kTile > old)) {
+      grid_dependency_wait();
+      ready = true;
+    }
+    __syncwarp();
+    fetch<kKnown, kSlice>(src, coming, i < n_tiles, ring + into * s.stage.bytes);
+    into = into == ahead ? 0 : into + 1;
+    if (i < ahead) continue;
+    if (i == ahead) {
+      take_queries<kKnown, S, kPairs>(query_source<S>(a, b, kv), l.k_dtype, d0, team, member,
+                                      &queries, q, worth);
+      if (n_tiles == 0) break;
+    }
     wait_for_oldest(s.n_stages);
     __syncwarp();
-    const uint64_t next = tile + (s.n_stages - 1) * S::kTeams;
-    const uint32_t into = at == 0 ? s.n_stages - 1 : at - 1;
-    fetch<kSlice>(s, b, map, e0, next, next < range.last, ring + into * s.stage.bytes);
     const uint8_t* stage = ring + at * s.stage.bytes;
-    at = at + 1 == s.n_stages ? 0 : at + 1;
+    at = at == ahead ? 0 : at + 1;
     float scores[S::kScores];
-    const auto score = [&]<KvDtype kType>() {
+    with_codec<kKnown>(l.k_dtype, [&]<KvDtype kType>() {
       score_tile<kType, S, kPairs>(stage, stage + s.stage.k_scale, e0, q, worth, scores);
-    };
-    if (l.k_dtype == KvDtype::kBf16) {
-      score.template operator()<KvDtype::kBf16>();
-    } else if (l.k_dtype == KvDtype::kQ8_0) {
-      score.template operator()<KvDtype::kQ8_0>();
-    } else {
-      score.template operator()<KvDtype::kF32>();
-    }
-    share_scores<S, kTeam>(scores, exchange, turn, team, member);
-    uint32_t p[4];
-    run.fold(scores, tile, l.v_dtype == KvDtype::kBf16, o, p);
-    const auto weigh = [&]<KvDtype kType>() {
-      weigh_tile<kType, S>(stage + s.stage.v, stage + s.stage.v_scale, e0, p, o);
-    };
-    if (l.v_dtype == KvDtype::kBf16) {
-      weigh.template operator()<KvDtype::kBf16>();
-    } else if (l.v_dtype == KvDtype::kQ8_0) {
-      weigh.template operator()<KvDtype::kQ8_0>();
-    } else {
-      weigh.template operator()<KvDtype::kF32>();
-    }
+    });
+    share_scores<S, kTeam>(scores, exchange, i - ahead, team, member);
+    const uint64_t t0 = (coming - uint64_t{ahead} * S::kTeams) * kTile;
+    run.fold(scores, t0, t0 >= all_from && t0 + kTile <= b.first_key + 1, o);
+    with_codec<kKnown>(l.v_dtype, [&]<KvDtype kType>() {
+      weigh_tile<kType, S, kPairs>(stage + s.stage.v, stage + s.stage.v_scale, e0, scores, o);
+    });
   }
   cp_async_wait<0>();
   __syncthreads();
   auto* parked = reinterpret_cast<float*>(shared);
-  park<S, kPairs, kSlice, kTeam>(run, o, team, member, parked);
-  __syncthreads();
-  if (n_splits == 1) return merge_teams<S>(a, b, kv, parked, nullptr);
   const uint64_t stride = part_floats(a.block_rows * a.group, S::kDim);
   float* parts = a.parts + uint64_t{blockIdx.x} * a.max_splits * stride;
-  merge_teams<S>(a, b, kv, parked, parts + blockIdx.y * stride);
-  if (a.merge_later || !last_to_arrive(a.counters + blockIdx.x, n_splits, &flag)) return;
-  const uint32_t n = b.n * a.group;
-  merge_parts(a, b, kv, parts, stride, n, n_splits, 0, n * S::kDim, parked);
+  finish<S, kPairs>(a, b, kv, run, o, team, member, parked,
+                    n_splits == 1 ? nullptr : parts + blockIdx.y * stride);
+  if (n_splits == 1 || a.merge_later || !last_to_arrive(a.counters + blockIdx.x, n_splits, &flag)) {
+    return;
+  }
+  merge_parts(a, b, kv, parts, stride, b.n * a.group, n_splits, parked);
 }
 
 // --- host ---
@@ -397,13 +225,6 @@ uint32_t slice_of(uint32_t dim) {
 }
 uint32_t teams_of(uint32_t dim) {
   return kWarps / std::max(1u, dim / 128);
-}
-
-/// What the merge needs of the ring's memory.
-uint32_t parked_bytes(uint32_t dim) {
-  const uint32_t teams = teams_of(dim);
-  const uint32_t merge = kMergeFloats * static_cast<uint32_t>(sizeof(float));
-  return std::max<uint32_t>((2 * teams * 16 + teams * 16 * dim) * sizeof(float), merge);
 }
 
 struct Ring {
@@ -420,7 +241,8 @@ Ring make_ring(const MatmulConfig& config, const KvLayer& l) {
   uint32_t n = fit(half);
   if (n < 3) n = std::max(n, std::min(fit(most), 3u));
   n = std::max(n, 2u);
-  return {n, std::max(n * kWarps * stage.bytes, parked_bytes(l.head_dim))};
+  const uint32_t parked = parked_floats(teams_of(l.head_dim), kSplitVectors, l.head_dim);
+  return {n, std::max<uint32_t>(n * kWarps * stage.bytes, parked * sizeof(float))};
 }
 
 /// Every piece of every row starts at a multiple of this.
@@ -430,42 +252,50 @@ uint32_t granule_of(KvDtype type, uint32_t row_bytes, uint32_t dim) {
   return bits % 16 == 0 ? 16 : bits % 4 == 0 ? 4 : 2;
 }
 
-template <int kSlice, int kTeam, bool kPairs>
+template <KvDtype kKnown, int kSlice, int kTeam, bool kPairs>
 Status launch(const SplitArgs& s, uint32_t shared_bytes, bool pdl, cudaStream_t stream) {
   LaunchShape shape = {dim3(s.a.n_blocks * s.a.p.kv.n_heads, s.a.max_splits), dim3(kThreads),
                        shared_bytes, stream, pdl};
-  return launch_kernel("attention_ring", shape, attention_ring_kernel<kSlice, kTeam, kPairs>, s);
+  return launch_kernel("attention_ring", shape,
+                       attention_ring_kernel<kKnown, kSlice, kTeam, kPairs>, s);
 }
-template <int kSlice, int kTeam>
+
+template <KvDtype kKnown, int kSlice, int kTeam>
 Status launch_either(const SplitArgs& s, uint32_t shared_bytes, bool pdl, cudaStream_t stream) {
   return s.a.block_rows * s.a.group <= 8
-             ? launch<kSlice, kTeam, true>(s, shared_bytes, pdl, stream)
-             : launch<kSlice, kTeam, false>(s, shared_bytes, pdl, stream);
+             ? launch<kKnown, kSlice, kTeam, true>(s, shared_bytes, pdl, stream)
+             : launch<kKnown, kSlice, kTeam, false>(s, shared_bytes, pdl, stream);
+}
+template <int kTeam>
+Status launch_codec(const SplitArgs& s, uint32_t shared_bytes, bool pdl, cudaStream_t stream) {
+  return with_known(s.a.p.kv, [&]<KvDtype kKnown>() {
+    return launch_either<kKnown, 128, kTeam>(s, shared_bytes, pdl, stream);
+  });
 }
 
 Status launch_parts(const SplitArgs& s, uint32_t shared_bytes, bool pdl, cudaStream_t stream) {
   switch (s.a.p.kv.head_dim) {
     case 64:
-      return launch_either<64, 1>(s, shared_bytes, pdl, stream);
+      return launch_either<KvDtype::kAuto, 64, 1>(s, shared_bytes, pdl, stream);
     case 80:
-      return launch_either<80, 1>(s, shared_bytes, pdl, stream);
+      return launch_either<KvDtype::kAuto, 80, 1>(s, shared_bytes, pdl, stream);
     case 96:
-      return launch_either<96, 1>(s, shared_bytes, pdl, stream);
+      return launch_either<KvDtype::kAuto, 96, 1>(s, shared_bytes, pdl, stream);
     case 128:
-      return launch_either<128, 1>(s, shared_bytes, pdl, stream);
+      return launch_codec<1>(s, shared_bytes, pdl, stream);
     case 256:
-      return launch_either<128, 2>(s, shared_bytes, pdl, stream);
+      return launch_codec<2>(s, shared_bytes, pdl, stream);
     case 512:
-      return launch_either<128, 4>(s, shared_bytes, pdl, stream);
+      return launch_codec<4>(s, shared_bytes, pdl, stream);
     default:
       return Status::error(Code::kUnsupported, "kernel attention_ring: heads of %u elements",
                            s.a.p.kv.head_dim);
   }
 }
 
-template <int kSlice, int kTeam, bool kPairs>
+template <KvDtype kKnown, int kSlice, int kTeam, bool kPairs>
 Status prepare(int most) {
-  auto* kernel = attention_ring_kernel<kSlice, kTeam, kPairs>;
+  auto* kernel = attention_ring_kernel<kKnown, kSlice, kTeam, kPairs>;
   cudaFuncAttributes attributes = {};
   SHARPI_TRY(kernel_status(cudaFuncGetAttributes(&attributes, kernel), "attention_ring"));
   const int room = most - static_cast<int>(attributes.sharedSizeBytes);
@@ -473,10 +303,17 @@ Status prepare(int most) {
       cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, room),
       "attention_ring");
 }
-template <int kSlice, int kTeam>
+template <KvDtype kKnown, int kSlice, int kTeam>
 Status prepare_either(int most) {
-  SHARPI_TRY((prepare<kSlice, kTeam, true>(most)));
-  return prepare<kSlice, kTeam, false>(most);
+  SHARPI_TRY((prepare<kKnown, kSlice, kTeam, true>(most)));
+  return prepare<kKnown, kSlice, kTeam, false>(most);
+}
+template <int kTeam>
+Status prepare_codecs(int most) {
+  SHARPI_TRY((prepare_either<KvDtype::kAuto, 128, kTeam>(most)));
+  SHARPI_TRY((prepare_either<KvDtype::kF32, 128, kTeam>(most)));
+  SHARPI_TRY((prepare_either<KvDtype::kBf16, 128, kTeam>(most)));
+  return prepare_either<KvDtype::kQ8_0, 128, kTeam>(most);
 }
 
 }  // namespace
@@ -489,12 +326,12 @@ uint32_t attention_ring_blocks_per_sm(const MatmulConfig& config, const KvLayer&
 
 Status prepare_attention_ring(const MatmulConfig& config) {
   const int most = config.max_shared_bytes;
-  SHARPI_TRY((prepare_either<64, 1>(most)));
-  SHARPI_TRY((prepare_either<80, 1>(most)));
-  SHARPI_TRY((prepare_either<96, 1>(most)));
-  SHARPI_TRY((prepare_either<128, 1>(most)));
-  SHARPI_TRY((prepare_either<128, 2>(most)));
-  return prepare_either<128, 4>(most);
+  SHARPI_TRY((prepare_either<KvDtype::kAuto, 64, 1>(most)));
+  SHARPI_TRY((prepare_either<KvDtype::kAuto, 80, 1>(most)));
+  SHARPI_TRY((prepare_either<KvDtype::kAuto, 96, 1>(most)));
+  SHARPI_TRY((prepare_codecs<1>(most)));
+  SHARPI_TRY((prepare_codecs<2>(most)));
+  return prepare_codecs<4>(most);
 }
 
 Status launch_attention_ring(const MatmulConfig& config, const AttentionArgs& a,
@@ -503,10 +340,6 @@ Status launch_attention_ring(const MatmulConfig& config, const AttentionArgs& a,
   const Ring ring = make_ring(config, l);
   SplitArgs s = {};
   s.a = a;
-  // What the last block of a unit would read, in floats: beyond this it is spread over many.
-  constexpr uint32_t kMergeAlone = 32 * 1024;
-  const uint32_t columns = a.block_rows * a.group * l.head_dim;
-  s.a.merge_later = a.max_splits * columns > kMergeAlone;
   s.stage = make_stage(l.k_dtype, l.v_dtype, slice_of(l.head_dim));
   s.n_stages = ring.n_stages;
   s.k_granule = granule_of(l.k_dtype, l.k_row_bytes, l.head_dim);

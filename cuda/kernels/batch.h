@@ -6,6 +6,8 @@
 //               [first, n_slots + i]; windowed layers count positions: (p - window, p].
 //   full        the rows of the call lie at slots n_slots + i of the store.
 //   windowed    position t < position of row 0: ring, slot t % ring_slots; else chunk scratch.
+// The table and the committed states are complete before the first kernel of a call starts, so
+// kernels may read them before they wait for the grid in front of them.
 // Thread rule: plain values; the table is read-only while kernels that got it run.
 #pragma once
 

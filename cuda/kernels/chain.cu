@@ -76,7 +76,7 @@ __device__ __forceinline__ void take_units(const ChainLaunch& p, const ChainProd
       mbarrier_wait(full + take.slot * 8, take.parity);
       FixedProduct<kType>::add(ring + from, in, static_cast<int>(view.lane), acc);
       __syncwarp();
-      if (view.lane == 0) mbarrier_arrive(empty + take.slot * 8);
+      if (view.lane < p.arrivals) mbarrier_arrive(empty + take.slot * 8);
       take.tail = from + bytes;
       take.slot = (take.slot + 1) % kSlots;
       take.parity ^= take.slot == 0 ? 1u : 0u;
@@ -241,7 +241,7 @@ __global__ void __launch_bounds__(kWarps * 32 + 32, 1)
   if (view.warp < kWarps && view.lane < kSlots) {
     ChainSlots& slots = slots_of(p, view);
     mbarrier_init(shared_address(&slots.full[view.warp][view.lane]), 1);
-    mbarrier_init(shared_address(&slots.empty[view.warp][view.lane]), 1);
+    mbarrier_init(shared_address(&slots.empty[view.warp][view.lane]), p.arrivals);
     mbarrier_init_fence();
   }
   lay_out<kWarps>(p, view);

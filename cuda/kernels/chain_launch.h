@@ -71,6 +71,7 @@ struct ChainLaunch {
   uint32_t image, part, range, panels, sums, works, slots;  // offsets in shared memory
   uint32_t shared_bytes;
   uint32_t ahead;  // bytes under way, of all warps, beyond which each has only one unit under way
+  uint32_t arrivals;  // that free a slot: 1 of a warp, or 32
   ChainSplit splits[kMaxChainSteps];
   ChainProduct products[kMaxChainSteps];
 };

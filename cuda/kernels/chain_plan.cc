@@ -240,6 +240,7 @@ bool make_chain_launch(const MatmulConfig& config, const ChainStep* steps, uint3
     first_more = (first_more + n % blocks) % blocks;
   }
   l.ahead = tuning.ahead;
+  l.arrivals = tuning.every_lane_arrives ? 32 : 1;
   const int limit = std::min(config.max_shared_bytes, tuning.shared_bytes);
   return divide_memory(&l, static_cast<uint32_t>(limit)) && Wiring(steps, &l).run();
 }

@@ -26,6 +26,10 @@ namespace sharpi::cuda::check {
 
 inline int g_failed = 0, g_passed = 0;
 
+/// How much is checked: the reduced sets are for compute-sanitizer, the least one for racecheck.
+enum class Extent : uint8_t { kAll, kSmall, kLeast };
+inline Extent g_extent = Extent::kAll;
+
 inline void must(Status s, const char* what) {
   if (s.is_ok()) return;
   std::printf("FATAL %s: %s\n", what, s.text().c_str());
@@ -199,9 +203,14 @@ constexpr double kBandwidth = 4.2e12;  // bytes per second, measured copy rate o
 
 // The parts of the program.
 void check_qkvs();
-void check_states(const MatmulConfig& config);  // delta net, scoring, moves
-void bench_states(const MatmulConfig& config);
+void bench_qkvs(const MatmulConfig& config);
+void check_deltas(const MatmulConfig& config);
+void check_states();  // scoring, moves
 void check_selections(bool small);
+void bench_deltas(const MatmulConfig& config);
+void bench_states();
 void bench_selections();
+void bench_attentions(const MatmulConfig& config);
+void bench_attention_one(const MatmulConfig& config, int which);  // for a profiler
 
 }  // namespace sharpi::cuda::check

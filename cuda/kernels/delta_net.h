@@ -44,6 +44,10 @@ struct DeltaNetParams {
   const float* a = nullptr;                    // [n_v_heads], already -exp(A_log)
   const float* norm = nullptr;                 // [head_dim]
   float eps = 1e-6f;
+  /// A delta net of the same shape that follows, whose state, conv tail and convolution a step asks
+  /// for meanwhile; next_conv1d == nullptr = none.
+  const float* next_conv1d = nullptr;
+  uint64_t next_state_offset = 0, next_conv_offset = 0;
   float* out = nullptr;            // [n_rows][value_dim]
   std::byte* workspace = nullptr;  // delta_net_workspace_bytes(), aligned to 256
   uint64_t workspace_bytes = 0;

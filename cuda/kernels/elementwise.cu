@@ -43,8 +43,8 @@ __device__ float gelu_tanh(float x) {
 }
 
 __global__ void __launch_bounds__(kNormThreads) norm_rows_kernel(NormRowsParams p) {
-  grid_dependency_wait();
   grid_dependents_launch();
+  grid_dependency_wait();
   const uint64_t from = p.ids != nullptr ? p.ids[blockIdx.x] : blockIdx.x;
   const float* x = p.x + from * p.width;
   float* y = p.y + uint64_t{blockIdx.x} * p.width;
@@ -53,8 +53,8 @@ __global__ void __launch_bounds__(kNormThreads) norm_rows_kernel(NormRowsParams 
 }
 
 __global__ void __launch_bounds__(kNormThreads) residual_kernel(ResidualParams p) {
-  grid_dependency_wait();
   grid_dependents_launch();
+  grid_dependency_wait();
   const float* x = p.x + uint64_t{blockIdx.x} * p.width;
   float* to = (p.to != nullptr ? p.to : p.x) + uint64_t{blockIdx.x} * p.width;
   if (p.y == nullptr) {
@@ -70,8 +70,8 @@ __global__ void __launch_bounds__(kNormThreads) residual_kernel(ResidualParams p
 }
 
 __global__ void logit_rows_kernel(LogitRowsParams p) {
-  grid_dependency_wait();
   grid_dependents_launch();
+  grid_dependency_wait();
   float* to = p.to[blockIdx.y];
   if (to == nullptr) return;
   const float* from = p.logits + uint64_t{blockIdx.y} * p.n_vocab;
@@ -83,8 +83,8 @@ __global__ void logit_rows_kernel(LogitRowsParams p) {
 }
 
 __global__ void ple_combine_kernel(PleCombineParams p) {
-  grid_dependency_wait();
   grid_dependents_launch();
+  grid_dependency_wait();
   const uint64_t at = (uint64_t{blockIdx.y} * p.n_slices + blockIdx.x) * p.width;
   float* c = p.c + at;
   const float* table = p.table + at;
@@ -101,8 +101,8 @@ __global__ void ple_combine_kernel(PleCombineParams p) {
 }
 
 __global__ void ple_gate_kernel(PleGateParams p) {
-  grid_dependency_wait();
   grid_dependents_launch();
+  grid_dependency_wait();
   const uint64_t n = uint64_t{p.n_rows} * p.width;
   for (uint64_t i = uint64_t{blockIdx.x} * blockDim.x + threadIdx.x; i < n;
        i += uint64_t{gridDim.x} * blockDim.x) {

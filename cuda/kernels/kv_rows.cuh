@@ -89,40 +89,42 @@ __device__ __forceinline__ uint16_t half_bits_of(float f) {
   return __half_as_ushort(__float2half_rn(f));
 }
 
-/// The 32 values of a q8_0 block, one per lane: every lane's code, lane 0 gets the scale.
-__device__ __forceinline__ int8_t encode_q8(float x, uint16_t* scale) {
-  const uint32_t top = __reduce_max_sync(0xFFFFFFFFu, __float_as_uint(x) & 0x7FFFFFFFu);
+/// A q8_0 block whose largest magnitude has these bits: its scale, and what its values are times.
+struct Q8Scale {
+  uint16_t bits;
+  float inverse;
+};
+__device__ __forceinline__ Q8Scale q8_scale_of(uint32_t top) {
   const float d = __fdiv_rn(__uint_as_float(top), 127.0f);
-  const float inverse = d < 1e-30f ? 0.0f : __fdiv_rn(1.0f, d);
+  return {half_bits_of(d), d < 1e-30f ? 0.0f : __fdiv_rn(1.0f, d)};
+}
+/// The largest magnitude of the lanes' values, as bits.
+__device__ __forceinline__ uint32_t q8_top(float x) {
+  return __reduce_max_sync(0xFFFFFFFFu, __float_as_uint(x) & 0x7FFFFFFFu);
+}
+__device__ __forceinline__ int8_t q8_code(float x, float inverse) {
   float v = __fmul_rn(x, inverse);
   v = v > -127.0f ? v : -127.0f;
   v = v < 127.0f ? v : 127.0f;
-  *scale = half_bits_of(d);
   return static_cast<int8_t>(__float2int_rn(v));
 }
 
-/// Encodes n floats in shared memory to elements [first, first + n) of one stored row of `all`, or
-/// of two (`twin` may be null); q8_0: multiples of 32. All threads of the block take part.
-__device__ __forceinline__ void encode_part(KvDtype type, const float* x, uint32_t first,
-                                            uint32_t n, uint32_t all, std::byte* row,
-                                            std::byte* twin) {
-  const uint32_t skip = first * (type == KvDtype::kF32 ? 4 : type == KvDtype::kBf16 ? 2 : 1);
-  std::byte *scales = row + all + first / 32 * 2, *twin_scales = nullptr;
-  row += skip;
-  if (twin != nullptr) {
-    twin_scales = twin + all + first / 32 * 2;
-    twin += skip;
-  }
+/// Encodes n floats in shared memory to a stored row, or to two (`twin` may be null); q8_0: a
+/// multiple of 32. All threads of the block take part.
+__device__ __forceinline__ void encode_row(KvDtype type, const float* x, uint32_t n, std::byte* row,
+                                           std::byte* twin) {
+  std::byte *scales = row + n, *twin_scales = twin != nullptr ? twin + n : nullptr;
   if (type == KvDtype::kQ8_0) {
     const uint32_t lane = threadIdx.x % 32;
     for (uint32_t b = threadIdx.x / 32; b < n / 32; b += blockDim.x / 32) {
-      uint16_t scale;
-      const int8_t q = encode_q8(x[b * 32 + lane], &scale);
+      const float v = x[b * 32 + lane];
+      const Q8Scale scale = q8_scale_of(q8_top(v));
+      const int8_t q = q8_code(v, scale.inverse);
       reinterpret_cast<int8_t*>(row)[b * 32 + lane] = q;
-      if (lane == 0) reinterpret_cast<uint16_t*>(scales)[b] = scale;
+      if (lane == 0) reinterpret_cast<uint16_t*>(scales)[b] = scale.bits;
       if (twin == nullptr) continue;
       reinterpret_cast<int8_t*>(twin)[b * 32 + lane] = q;
-      if (lane == 0) reinterpret_cast<uint16_t*>(twin_scales)[b] = scale;
+      if (lane == 0) reinterpret_cast<uint16_t*>(twin_scales)[b] = scale.bits;
     }
     return;
   }
@@ -137,11 +139,6 @@ __device__ __forceinline__ void encode_part(KvDtype type, const float* x, uint32
       if (twin != nullptr) *reinterpret_cast<uint32_t*>(twin + i * 2) = v;
     }
   }
-}
-/// A whole row.
-__device__ __forceinline__ void encode_row(KvDtype type, const float* x, uint32_t n, std::byte* row,
-                                           std::byte* twin) {
-  encode_part(type, x, 0, n, n, row, twin);
 }
 
 }  // namespace sharpi::cuda

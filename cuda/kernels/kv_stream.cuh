@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: MIT
-// Stored rows straight from global memory into registers that are operands of tensor cores: what
-// attention of few rows streams. Lane (g, t) = (lane / 4, lane % 4) holds
+// Stored rows in registers that are operands of tensor cores, for attention of few rows. Lane (g,
+// t) = (lane / 4, lane % 4) holds
 //   keys    of keys g and g + 8 of a tile of 16, elements t * n, .. of every chunk of 4n elements
 //   values  of keys 2t, 2t + 1, 2t + 8, 2t + 9, elements 8g, .. of every chunk of 64 elements
-// KeyCodec and ValueCodec are the one load function per codec, with the products that fit it:
+// KeyCodec and ValueCodec are how each codec's bytes are multiplied:
 //   bf16  as they are;  f32  as f16;
 //   q8_0  keys: integer products with queries of two signed bytes, scaled per block of 32 in f32;
-//         values: as f16 times their scale.
+//         values: as f16 times their scale; with up to 8 vectors the weights take the scale, rows 0
+//         to 7 of the first block of a chunk and rows 8 to 15 of the second, and values are codes.
 // Thread rule: device code.
 #pragma once
 
@@ -16,68 +17,28 @@
 namespace sharpi::cuda {
 
 constexpr int kStreamTile = 16;        // keys
-constexpr int kStreamRegisters = 32;   // of keys, and of values, in flight per lane
 constexpr uint32_t kStreamScales = 8;  // bytes per key and slice
-constexpr uint32_t kStreamStages = 4;  // of scales, per warp
-constexpr uint32_t kStreamStage = 2 * kStreamTile * kStreamScales;  // keys', then values'
-constexpr float kQueryFine = 254.0f;  // second byte of a query: in units of 1 / 254 of the first
+constexpr float kQueryFine = 256.0f;   // second byte of a query: in units of 1 / 256 of the first
 
-template <int kWords>
-__device__ __forceinline__ void load_streaming(const std::byte* p, uint32_t* r) {
-  if constexpr (kWords == 4) {
-    asm volatile("ld.global.L1::no_allocate.v4.u32 {%0,%1,%2,%3}, [%4];"
-                 : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
-                 : "l"(p));
-  } else if constexpr (kWords == 2) {
-    asm volatile("ld.global.L1::no_allocate.v2.u32 {%0,%1}, [%2];"
-                 : "=r"(r[0]), "=r"(r[1])
-                 : "l"(p));
-  } else {
-    static_assert(kWords == 1);
-    asm volatile("ld.global.L1::no_allocate.u32 %0, [%1];" : "=r"(r[0]) : "l"(p));
-  }
-}
-/// The same of an address that is aligned to 2 only.
-template <int kWords>
-__device__ __forceinline__ void load_unaligned(const std::byte* p, uint32_t* r) {
-  const auto* h = reinterpret_cast<const volatile uint16_t*>(p);
-#pragma unroll
-  for (int i = 0; i < kWords; ++i) r[i] = h[2 * i] | uint32_t{h[2 * i + 1]} << 16;
-}
-
-/// d = c + a (16 x 4n signed bytes) * b (4n x 8), n = 8 or 4.
+/// d = a (16 x 4n signed bytes) * b (4n x 8), n = 8 or 4.
 template <int kDepth>
 __device__ __forceinline__ void mma_s8(int32_t (&d)[4], const uint32_t (&a)[4], uint32_t b0,
                                        uint32_t b1) {
   if constexpr (kDepth == 32) {
     asm("mma.sync.aligned.m16n8k32.row.col.s32.s8.s8.s32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, "
-        "{%0,%1,%2,%3};"
-        : "+r"(d[0]), "+r"(d[1]), "+r"(d[2]), "+r"(d[3])
-        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+        "{%10,%10,%10,%10};"
+        : "=r"(d[0]), "=r"(d[1]), "=r"(d[2]), "=r"(d[3])
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1), "r"(0));
   } else {
     asm("mma.sync.aligned.m16n8k16.row.col.s32.s8.s8.s32 {%0,%1,%2,%3}, {%4,%5}, {%6}, "
-        "{%0,%1,%2,%3};"
-        : "+r"(d[0]), "+r"(d[1]), "+r"(d[2]), "+r"(d[3])
-        : "r"(a[0]), "r"(a[1]), "r"(b0));
+        "{%7,%7,%7,%7};"
+        : "=r"(d[0]), "=r"(d[1]), "=r"(d[2]), "=r"(d[3])
+        : "r"(a[0]), "r"(a[1]), "r"(b0), "r"(0));
   }
 }
-// A sum of products of bytes as the mantissa of a float: the integer starts as the bits of
-// 1.5 * 2^23, and |sum| <= 32 * 127^2 stays below 2^22.
-constexpr int32_t kIntegerOne = 0x4B400000;
-__device__ __forceinline__ float sum_of_bytes(int32_t x) {
-  return __int_as_float(x) - 12582912.0f;
-}
 
-/// Eight scores of a tile of 16 keys: s[4 * half + 2 * j + i] of vector g + 8 * half, key
-/// 8j + 2t + i; with pairs the first four only, rows 8 to 15 of the products being what rounding
-/// lost of rows 0 to 7.
-template <int kSlice, bool kPairs>
-struct StreamShape {
-  static constexpr int kScores = kPairs ? 4 : 8;
-  static constexpr int kValueChunks = (kSlice + 63) / 64;
-  static constexpr int kQueries = (kSlice + 31) / 32 * 8;  // registers
-};
-
+/// Scores of eight keys are the c of an accumulator; with pairs rows 8 to 15 of the products are
+/// what rounding lost of rows 0 to 7.
 template <KvDtype kType, int kSlice>
 struct KeyCodec {
   static constexpr bool kIntegers = kType == KvDtype::kQ8_0;
@@ -85,34 +46,6 @@ struct KeyCodec {
   static constexpr int kChunks = (kSlice + kDepth - 1) / kDepth;
   static constexpr int kWords = kDepth / 4 * static_cast<int>(element_bytes(kType)) / 4;
   static constexpr int kHalf = kChunks * kWords;  // registers of eight keys
-  static constexpr int kAhead = 2 * kHalf <= kStreamRegisters / 2 ? 2
-                                : 2 * kHalf <= kStreamRegisters   ? 1
-                                                                  : 0;  // whole tiles in flight
-  static_assert(kHalf <= kStreamRegisters);
-
-  /// Registers at .. of a row whose part of the lane starts at `row`.
-  static __device__ __forceinline__ void load(const std::byte* row, bool aligned, uint32_t* at) {
-    const uint32_t t = threadIdx.x % 4;
-#pragma unroll
-    for (int c = 0; c < kChunks; ++c) {
-      const uint32_t d = static_cast<uint32_t>(c) * kDepth + t * (kDepth / 4);
-      if (kSlice % kDepth != 0 && d >= kSlice) {
-#pragma unroll
-        for (int i = 0; i < kWords; ++i) at[c * kWords + i] = 0;
-        continue;
-      }
-      const std::byte* from = row + c * kDepth * static_cast<int>(element_bytes(kType));
-      if (kIntegers && !aligned) {
-        load_unaligned<kWords>(from, at + c * kWords);
-      } else if constexpr (kWords == 8) {
-        load_streaming<4>(from, at + c * kWords);
-        load_streaming<4>(from + 16, at + c * kWords + 4);
-      } else {
-        load_streaming<kWords>(from, at + c * kWords);
-      }
-    }
-  }
-
   /// Scores of eight keys; s[0..3] = c of an accumulator. `scales` of keys 2t, 2t + 1 as f16.
   template <bool kPairs, int kQueries>
   static __device__ __forceinline__ void multiply(const uint32_t* raw,
@@ -191,19 +124,21 @@ struct KeyCodec {
         for (int i = 0; i < kDepth / 8; ++i) {
           a[i] = q[((kPairs ? c : 2 * c + term) * kRegs + i) % kQueries];
         }
-#pragma unroll
-        for (int i = 0; i < 4; ++i) sum[term][i] = kIntegerOne;
         mma_s8<kDepth>(sum[term], a, b0, b1);
       }
 #pragma unroll
       for (int i = 0; i < (kPairs ? 2 : 4); ++i) {
-        const float coarse = sum_of_bytes(sum[0][i]);
-        const float fine = sum_of_bytes(kPairs ? sum[0][2 + i % 2] : sum[1][i]);
-        s[i] = fmaf(fmaf(fine, 1.0f / kQueryFine, coarse), scale[i % 2], s[i]);
+        // |coarse| <= 32 * 127^2, so this fits.
+        const int32_t fine = kPairs ? sum[0][2 + i % 2] : sum[1][i];
+        s[i] = fmaf(static_cast<float>(sum[0][i] * 256 + fine), scale[i % 2], s[i]);
       }
     }
   }
 };
+
+/// Weights that multiply codes are this much larger, so that few of them are subnormal; sums of
+/// codes are in units of kCodeUnit.
+constexpr float kCodeWeight = 64.0f, kCodeUnit = 0x1p24f / kCodeWeight;
 
 /// B operands of values: o += weights * values of a chunk of 64 elements; p: A operand of 16 keys.
 template <KvDtype kType, int kSlice>
@@ -211,36 +146,57 @@ struct ValueCodec {
   static constexpr int kChunks = (kSlice + 63) / 64;
   static constexpr int kWords = 8 * static_cast<int>(element_bytes(kType)) / 4;
   static constexpr int kChunk = 4 * kWords;  // registers
-  static constexpr int kAhead = kChunks * kChunk <= kStreamRegisters / 2 ? 2
-                                : kChunks * kChunk <= kStreamRegisters   ? 1
-                                                                         : 0;
-  static_assert(kChunk <= kStreamRegisters);
+  /// With up to 8 vectors: weights times scales multiply codes (multiply_codes()).
+  static constexpr bool kCodes = kType == KvDtype::kQ8_0 && kSlice % 32 == 0;
 
-  /// Elements of chunk c of one of the lane's four keys; `row` as for keys.
-  static __device__ __forceinline__ void load(const std::byte* row, bool aligned, int c,
-                                              uint32_t* at) {
-    const uint32_t d = static_cast<uint32_t>(c) * 64 + threadIdx.x % 32 / 4 * 8;
-    if (kSlice % 64 != 0 && d >= kSlice) {
+  /// Codes of four keys: c + 128 as f16 subnormals (c + 128) * 2^-24, which tensor cores multiply
+  /// exactly, less 128 * 2^-24. p: weights of the keys 2t, 2t + 1 in p[0], of the other two in
+  /// p[2]. Columns of the first block of the chunk (lanes t < 2) are in o[j][0] and o[j][1], those
+  /// of the second in o[j][2] and o[j][3], in units of 2^-24.
+  static __device__ __forceinline__ void multiply_codes(const uint32_t* raw, const uint8_t* scales,
+                                                        int c, const uint32_t (&p)[4],
+                                                        float (&o)[8][4]) {
+    const uint32_t t = threadIdx.x % 4;
+    uint32_t a[4], b[2][8];
 #pragma unroll
-      for (int i = 0; i < kWords; ++i) at[i] = 0;
-      return;
+    for (int half = 0; half < 2; ++half) {
+      const uint4 w = *reinterpret_cast<const uint4*>(
+          scales + (2 * t + 8u * static_cast<uint32_t>(half)) * kStreamScales);
+#pragma unroll
+      for (int block = 0; block < 2; ++block) {
+        const uint32_t packed =
+            __byte_perm(c == 0 ? w.x : w.y, c == 0 ? w.z : w.w, block == 0 ? 0x5410u : 0x7632u);
+        const __half2 scaled =
+            __hmul2(__hmin2(reinterpret_cast<const __half2&>(packed), __float2half2_rn(kMostScale)),
+                    reinterpret_cast<const __half2&>(p[2 * half]));
+        a[2 * half + block] = reinterpret_cast<const uint32_t&>(scaled);
+      }
+#pragma unroll
+      for (int word = 0; word < 2; ++word) {
+        const uint32_t first = raw[2 * half * kWords + word],
+                       other = raw[(2 * half + 1) * kWords + word];
+#pragma unroll
+        for (int j = 0; j < 4; ++j) {
+          uint32_t x = __byte_perm(first, other, j < 2 ? 0x5410u : 0x7632u);
+          if (j % 2 == 1) x >>= 8;
+          b[half][word * 4 + j] = (x & 0x00FF00FFu) ^ 0x00800080u;
+        }
+      }
     }
-    const std::byte* from = row + c * 64 * static_cast<int>(element_bytes(kType));
-    if (kType == KvDtype::kQ8_0 && !aligned) {
-      load_unaligned<kWords>(from, at);
-    } else if constexpr (kWords == 8) {
-      load_streaming<4>(from, at);
-      load_streaming<4>(from + 16, at + 4);
-    } else {
-      load_streaming<kWords>(from, at);
-    }
+#pragma unroll
+    for (int j = 0; j < 8; ++j) mma_16(false, o[j], a, b[0][j], b[1][j]);
+#pragma unroll
+    for (int j = 0; j < 8; ++j) mma_16(false, o[j], a, 0x80808080u, 0x80808080u);
   }
 
-  /// raw: four keys' registers. `scales` of the tile.
+  /// raw: four keys' registers. `scales` of the tile. p: the A operand of pack_weights().
+  template <bool kPairs>
   static __device__ __forceinline__ void multiply(const uint32_t* raw, const uint8_t* scales,
                                                   uint32_t e0, int c, const uint32_t (&p)[4],
                                                   float (&o)[8][4]) {
-    if constexpr (kType == KvDtype::kQ8_0) {
+    if constexpr (kPairs && kCodes) {
+      multiply_codes(raw, scales, c, p, o);
+    } else if constexpr (kType == KvDtype::kQ8_0) {
       const uint32_t lane = threadIdx.x % 32, t = lane % 4;
       const uint32_t d = static_cast<uint32_t>(c) * 64 + lane / 4 * 8;
       const uint32_t block = kSlice % 32 == 0 ? d / 32 : (e0 + d) / 32 - e0 / 32;

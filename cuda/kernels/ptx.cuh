@@ -114,7 +114,7 @@ __device__ __forceinline__ void cluster_wait() {
   asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory");
 #endif
 }
-/// Loads from shared memory of block `rank` of the cluster; `address` as in the own block.
+/// Shared memory of block `rank` of the cluster; `address` as in the own block.
 __device__ __forceinline__ uint32_t cluster_address(uint32_t address, uint32_t rank) {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
   uint32_t there;
@@ -140,6 +140,11 @@ __device__ __forceinline__ float4 cluster_load_4(uint32_t address) {
                : "memory");
 #endif
   return v;
+}
+__device__ __forceinline__ void cluster_store(uint32_t address, float v) {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+  asm volatile("st.shared::cluster.f32 [%0], %1;" ::"r"(address), "f"(v) : "memory");
+#endif
 }
 /// One contiguous piece, multiple of 16 bytes, completing on `bar`.
 __device__ __forceinline__ void bulk_copy(uint32_t to, const void* from, uint32_t bytes,

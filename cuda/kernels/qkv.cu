@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT
-// A block per row and part: eight query heads, or all K heads, or all V heads. A warp owns a head
-// in shared memory; K and V rows are encoded by the whole block, since a q8_0 block of 32 may reach
-// into the next head.
+// Two ways. Heads of whole blocks of 32 whose pairs are whole blocks apart: a warp per head, in
+// registers. Others: a block per row and part: eight query heads, or all K heads, or all V heads. A
+// warp owns a head in shared memory; K and V rows are encoded by the whole block, since a q8_0
+// block of 32 may reach into the next head.
 #include <cmath>
 
 #include "cuda/kernels/kv_rows.cuh"
@@ -45,6 +46,17 @@ __device__ __forceinline__ void run_heads(const QkvParams& p, const HeadRun& run
   }
 }
 
+/// Where the rotated queries of a row are captured, or null.
+__device__ __forceinline__ float* captured_queries(const QkvParams& p, const BatchRow& br,
+                                                   const BatchSequence& s, uint64_t width) {
+  if (p.query_offset < 0 || s.queries == nullptr || br.index + s.query_rows < s.n_rows) {
+    return nullptr;
+  }
+  const uint32_t skip = s.n_rows > s.query_rows ? s.n_rows - s.query_rows : 0;
+  const uint64_t slot = s.flags & kSequenceQueryRing ? br.position % s.query_rows : br.index - skip;
+  return s.queries + static_cast<uint64_t>(p.query_offset) * s.query_rows + slot * width;
+}
+
 __device__ void query_part(const QkvParams& p, const BatchRow& br, uint32_t row, uint32_t part,
                            float* heads) {
   const uint32_t dim = p.kv.head_dim, first = part * kWarps;
@@ -66,14 +78,8 @@ __device__ void query_part(const QkvParams& p, const BatchRow& br, uint32_t row,
   run_heads(p, run, row, heads);
   const BatchSequence& s = p.batch.table.sequences[br.sequence];
   float* to = p.q_out + row * width + uint64_t{first} * dim;
-  float* captured = nullptr;
-  if (p.query_offset >= 0 && s.queries != nullptr && br.index + s.query_rows >= s.n_rows) {
-    const uint32_t skip = s.n_rows > s.query_rows ? s.n_rows - s.query_rows : 0;
-    const uint64_t slot =
-        s.flags & kSequenceQueryRing ? br.position % s.query_rows : br.index - skip;
-    captured = s.queries + static_cast<uint64_t>(p.query_offset) * s.query_rows + slot * width +
-               uint64_t{first} * dim;
-  }
+  float* captured = captured_queries(p, br, s, width);
+  if (captured != nullptr) captured += uint64_t{first} * dim;
   __syncthreads();
   for (uint32_t i = threadIdx.x; i < run.n_heads * dim; i += kThreads) {
     to[i] = heads[i];
@@ -125,18 +131,205 @@ __global__ void __launch_bounds__(kThreads) qkv_kernel(const __grid_constant__ Q
   }
 }
 
+// --- a warp per head, its elements in registers ---
+
+constexpr uint32_t kHeadThreads = 128, kHeadWarps = kHeadThreads / 32;
+
+__host__ __device__ constexpr uint32_t blocks_of_heads(uint32_t n_heads) {
+  return (n_heads + kHeadWarps - 1) / kHeadWarps;
+}
+
+/// Pairs of elements 32 * kApart apart, all of the lane.
+template <int kApart, int kPer>
+__device__ __forceinline__ void rotate_pairs(const float (&cos)[(kPer + 1) / 2],
+                                             const float (&sin)[(kPer + 1) / 2], float (&x)[kPer]) {
+  if constexpr (2 * kApart <= kPer) {
+#pragma unroll
+    for (int i = 0; i < kApart; ++i) {
+      const float a = x[i], b = x[i + kApart];
+      x[i] = fmaf(-b, sin[i], a * cos[i]);
+      x[i + kApart] = fmaf(a, sin[i], b * cos[i]);
+    }
+  }
+}
+
+/// Where a head's K or V row goes, and its twin in the ring or null.
+struct StoredTo {
+  std::byte *row, *twin;
+};
+template <class T>
+__device__ __forceinline__ void store_both(const StoredTo& to, uint32_t at, T v) {
+  reinterpret_cast<T*>(to.row)[at] = v;
+  if (to.twin != nullptr) reinterpret_cast<T*>(to.twin)[at] = v;
+}
+
+/// Element lane + 32 i of KV head h to a stored row of n elements, in its codec. The scales of the
+/// head's blocks are found side by side, one per lane: divisions take long.
+template <int kPer>
+__device__ __forceinline__ void store_head(KvDtype type, uint32_t h, uint32_t n,
+                                           const float (&x)[kPer], const StoredTo& to) {
+  const uint32_t lane = threadIdx.x % 32, at = h * kPer * 32 + lane;
+  if (type == KvDtype::kQ8_0) {
+    uint32_t top = 0;
+#pragma unroll
+    for (uint32_t i = 0; i < kPer; ++i) {
+      const uint32_t of = q8_top(x[i]);
+      if (lane == i) top = of;
+    }
+    const Q8Scale scale = q8_scale_of(top);
+    if (lane < kPer) store_both(to, n / 2 + h * kPer + lane, scale.bits);
+#pragma unroll
+    for (uint32_t i = 0; i < kPer; ++i) {
+      const float inverse = __shfl_sync(0xFFFFFFFFu, scale.inverse, static_cast<int>(i));
+      store_both(to, at + 32 * i, q8_code(x[i], inverse));
+    }
+    return;
+  }
+#pragma unroll
+  for (uint32_t i = 0; i < kPer; ++i) {
+    if (type == KvDtype::kF32) {
+      store_both(to, at + 32 * i, x[i]);
+    } else {
+      store_both(to, at + 32 * i, static_cast<uint16_t>(bf16_bits(x[i])));
+    }
+  }
+}
+
+/// What the call's table says of a row. In a step every sequence has the row of its own number, so
+/// nothing has to be read first to know where to read on.
+struct RowPlace {
+  BatchRow row;
+  BatchSequence sequence;
+  BatchGroup group;
+};
+__device__ __forceinline__ RowPlace row_place(const Batch& b, uint32_t row, uint32_t group) {
+  const BatchTable& t = b.table;
+  RowPlace at;
+  at.row = t.rows[row];
+  const uint32_t s = b.n_rows == b.n_sequences        ? row
+                     : at.row.sequence == kNoSequence ? 0
+                                                      : at.row.sequence;
+  at.sequence = t.sequences[s];
+  at.group = t.groups[s * t.n_groups + group];
+  return at;
+}
+
+__device__ __forceinline__ StoredTo stored_to(const QkvParams& p, const RowPlace& at, bool value) {
+  const KvLayer& l = p.kv;
+  if (l.window == 0) {
+    return {store_row(l, at.group, uint64_t{at.group.n_slots} + at.row.index, value), nullptr};
+  }
+  StoredTo to = {chunk_row(l, at.sequence.chunk_block, at.row.index, value), nullptr};
+  if (p.to_ring) to.twin = store_row(l, at.group, at.row.position % at.group.ring_slots, value);
+  return to;
+}
+
+/// 1 / rms of n floats, aligned to 16 bytes; all kHeadThreads threads.
+__device__ __forceinline__ float whole_inverse_rms(const float* x, uint32_t n, float eps) {
+  __shared__ float parts[kHeadWarps];
+  float4 sum = {};
+#pragma unroll 4
+  for (uint32_t i = threadIdx.x * 4; i < n; i += kHeadThreads * 4) {
+    const float4 v = *reinterpret_cast<const float4*>(x + i);
+    sum.x = fmaf(v.x, v.x, sum.x);
+    sum.y = fmaf(v.y, v.y, sum.y);
+    sum.z = fmaf(v.z, v.z, sum.z);
+    sum.w = fmaf(v.w, v.w, sum.w);
+  }
+  const float mine = head_sum((sum.x + sum.y) + (sum.z + sum.w));
+  if (threadIdx.x % 32 == 0) parts[threadIdx.x / 32] = mine;
+  __syncthreads();
+  float all = 0.0f;
+#pragma unroll
+  for (uint32_t i = 0; i < kHeadWarps; ++i) all += parts[i];
+  return 1.0f / sqrtf(all / static_cast<float>(n) + eps);
+}
+
+/// Heads of a row, those of a block all queries, keys or values. What does not depend on the
+/// preceding launch is read before the wait; all that does is asked for at once after it.
+template <int kPer, bool kWhole>
+__global__ void __launch_bounds__(kHeadThreads, kPer <= 4 ? (kWhole ? 10 : 12) : 1)
+    qkv_heads_kernel(const __grid_constant__ QkvParams p) {
+  constexpr uint32_t kDim = kPer * 32;
+  constexpr int kMost = (kPer + 1) / 2;
+  grid_dependents_launch();
+  const KvLayer& l = p.kv;
+  const uint32_t row = blockIdx.x, lane = threadIdx.x % 32;
+  const uint32_t n_query = blocks_of_heads(p.n_heads), n_stored = blocks_of_heads(l.n_heads);
+  const bool query = blockIdx.y < n_query, value = blockIdx.y >= n_query + n_stored;
+  const uint32_t block = blockIdx.y - (query ? 0 : n_query + (value ? n_stored : 0));
+  const uint32_t n_heads = query ? p.n_heads : l.n_heads;
+  const uint32_t own = block * kHeadWarps + threadIdx.x / 32, h = min(own, n_heads - 1);
+  const bool norm = value ? p.v_norm : p.norm != HeadNorm::kNone;
+  const float* weight = value || !norm ? nullptr : query ? p.q_norm : p.k_norm;
+  if (kWhole && weight != nullptr) weight += h * kDim;
+  const float* all =
+      query ? p.q + row * p.q_stride : (value && p.v != nullptr ? p.v : p.k) + row * p.kv_stride;
+  const float* from = all + uint64_t{h} * (query ? p.q_head_stride : kDim);
+  float x[kPer], w[kPer], cos[kMost], sin[kMost];
+  const RowPlace at = row_place(p.batch, row, l.group);
+#pragma unroll
+  for (uint32_t i = 0; i < kPer; ++i) w[i] = weight != nullptr ? weight[32 * i + lane] : 1.0f;
+  grid_dependency_wait();
+#pragma unroll
+  for (uint32_t i = 0; i < kPer; ++i) x[i] = from[32 * i + lane];
+#pragma unroll
+  for (uint32_t i = 0; i < kMost; ++i) {
+    const bool used = !value && 32 * i < p.n_half;
+    const uint64_t angle = uint64_t{row} * p.n_half + 32 * i + lane;
+    cos[i] = used ? p.cos[angle] : 1.0f;
+    sin[i] = used ? p.sin[angle] : 0.0f;
+  }
+  const StoredTo to = query ? StoredTo{} : stored_to(p, at, value);
+  float r = 1.0f;
+  if (kWhole && !value) {
+    r = whole_inverse_rms(all, n_heads * kDim, p.eps);
+  } else if (norm) {
+    float sum = 0.0f;
+#pragma unroll
+    for (int i = 0; i < kPer; ++i) sum = fmaf(x[i], x[i], sum);
+    r = 1.0f / sqrtf(head_sum(sum) / static_cast<float>(kDim) + p.eps);
+  }
+  if (own >= n_heads || at.row.sequence == kNoSequence) return;
+  if (norm) {
+#pragma unroll
+    for (int i = 0; i < kPer; ++i) x[i] = x[i] * r * w[i];
+  }
+  if (!value) {
+    if (p.n_half == 32) rotate_pairs<1>(cos, sin, x);
+    if (p.n_half == 64) rotate_pairs<2>(cos, sin, x);
+    if (p.n_half == 128) rotate_pairs<4>(cos, sin, x);
+    if (p.n_half == 256) rotate_pairs<8>(cos, sin, x);
+  }
+  if (query) {
+    const uint64_t width = uint64_t{p.n_heads} * kDim, first = uint64_t{h} * kDim + lane;
+    float* captured = captured_queries(p, at.row, at.sequence, width);
+#pragma unroll
+    for (uint32_t i = 0; i < kPer; ++i) {
+      p.q_out[row * width + first + 32 * i] = x[i];
+      if (captured != nullptr) captured[first + 32 * i] = x[i];
+    }
+    return;
+  }
+  const KvDtype type = value ? l.v_dtype : l.k_dtype;
+  store_head<kPer>(type, h, l.n_heads * kDim, x, to);
+}
+
+/// Reads the call's table only, so it does not wait before its work; the tables it writes have no
+/// reader before it in the call.
 __global__ void rope_table_kernel(const __grid_constant__ RopeTableParams p) {
   grid_dependents_launch();
-  grid_dependency_wait();
   const uint32_t row = blockIdx.x;
   const BatchRow br = p.batch.table.rows[row];
-  if (br.sequence == kNoSequence) return;
-  for (uint32_t j = threadIdx.x; j < p.n_half; j += blockDim.x) {
-    double s, c;
-    sincos(static_cast<double>(br.position) * p.inv_freq[j], &s, &c);
-    p.cos[uint64_t{row} * p.n_half + j] = static_cast<float>(c * static_cast<double>(p.mscale));
-    p.sin[uint64_t{row} * p.n_half + j] = static_cast<float>(s * static_cast<double>(p.mscale));
+  if (br.sequence != kNoSequence) {
+    for (uint32_t j = threadIdx.x; j < p.n_half; j += blockDim.x) {
+      double s, c;
+      sincos(static_cast<double>(br.position) * p.inv_freq[j], &s, &c);
+      p.cos[uint64_t{row} * p.n_half + j] = static_cast<float>(c * static_cast<double>(p.mscale));
+      p.sin[uint64_t{row} * p.n_half + j] = static_cast<float>(s * static_cast<double>(p.mscale));
+    }
   }
+  grid_dependency_wait();
 }
 
 /// Moves 2 bytes at a time at least; rows are multiples of 2 and equally aligned in both places
@@ -200,6 +393,24 @@ Status check_qkv(const QkvParams& p) {
   return check_codecs(p.kv, "qkv");
 }
 
+/// Heads that a warp can have in registers, with both of a pair in one lane.
+bool fits_registers(const QkvParams& p) {
+  const uint32_t dim = p.kv.head_dim, half = p.n_half;
+  const bool known = dim == 64 || dim == 96 || dim == 128 || dim == 256 || dim == 512;
+  return known && (half == 0 || half == 32 || half == 64 || half == 128 || half == 256);
+}
+
+template <int kPer>
+Status launch_heads(const QkvParams& p, bool pdl, cudaStream_t stream) {
+  const uint32_t n_stored = p.k != nullptr ? 2 * blocks_of_heads(p.kv.n_heads) : 0;
+  const LaunchShape shape = {dim3(p.batch.n_rows, blocks_of_heads(p.n_heads) + n_stored),
+                             dim3(kHeadThreads), 0, stream, pdl};
+  return launch_kernel("qkv", shape,
+                       p.norm == HeadNorm::kWholeVector ? qkv_heads_kernel<kPer, true>
+                                                        : qkv_heads_kernel<kPer, false>,
+                       p);
+}
+
 }  // namespace
 
 Status launch_rope_table(const RopeTableParams& p, bool pdl, cudaStream_t stream) {
@@ -215,6 +426,20 @@ Status launch_rope_table(const RopeTableParams& p, bool pdl, cudaStream_t stream
 
 Status launch_qkv(const QkvParams& p, bool pdl, cudaStream_t stream) {
   SHARPI_TRY(check_qkv(p));
+  if (fits_registers(p)) {
+    switch (p.kv.head_dim) {
+      case 64:
+        return launch_heads<2>(p, pdl, stream);
+      case 96:
+        return launch_heads<3>(p, pdl, stream);
+      case 128:
+        return launch_heads<4>(p, pdl, stream);
+      case 256:
+        return launch_heads<8>(p, pdl, stream);
+      default:
+        return launch_heads<16>(p, pdl, stream);
+    }
+  }
   const uint32_t parts = (p.n_heads + kWarps - 1) / kWarps + (p.k != nullptr ? 2 : 0);
   const uint32_t most = p.k != nullptr && p.kv.n_heads > kWarps ? p.kv.n_heads : kWarps;
   LaunchShape shape = {dim3(p.batch.n_rows, parts), dim3(kThreads), 0, stream, pdl};

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: MIT
-// The part of attention_check that concerns norms, rope, capture, appended rows and ring flushes.
+// The part of attention_check that concerns norms, rope, capture, appended rows and ring flushes;
+// the time of a step's row.
 #include <cstring>
 #include <memory>
 
+#include "cuda/kernels/check_front.cuh"
 #include "cuda/kernels/check_util.h"
 #include "cuda/kernels/qkv.h"
 
@@ -18,6 +20,7 @@ struct QkvCase {
   bool to_ring;
   uint32_t capture;  // query rows, 0 = none
   bool observer;
+  bool step = false;  // a row per sequence, the last has none
 };
 
 void norm_reference(double* x, uint32_t n, const float* w, double eps) {
@@ -70,7 +73,8 @@ void check_qkv(const QkvCase& c) {
   KvLayer l = make_layer(c.n_kv, c.dim, c.k, c.v, c.window);
   const uint64_t kv_dim = uint64_t{c.n_kv} * c.dim, width = uint64_t{c.n_heads} * c.dim;
   const uint64_t q_stride = width * (c.gated ? 2 : 1);
-  const uint32_t counts[3] = {70, 1, 3}, n_rows = 75;  // the last row is padding
+  const uint32_t many[3] = {70, 1, 3}, one[3] = {1, 1, 0};
+  const uint32_t *counts = c.step ? one : many, n_rows = c.step ? 3 : 75;  // the last is padding
   const uint64_t positions[3] = {100, 1000000, 7};
   const uint32_t pasts[3] = {90, 130, 0};
   TestBatch batch(n_rows, 3, 3);
@@ -248,15 +252,95 @@ void check_codec_bytes() {
   }
 }
 
+struct QkvModel {
+  const char* name;
+  uint32_t n_heads, n_kv, dim, n_rot;
+  HeadNorm norm;
+  bool gated, gemma;  // gemma: values normed
+  uint32_t window;
+};
+
+/// The row of one session, layer after layer, each behind the launch that makes it.
+void bench_qkv(Front& front, const QkvModel& m, KvDtype type) {
+  const uint32_t n_layers = 32, ring = 1088, n_half = m.n_rot / 2;
+  const uint64_t width = uint64_t{m.n_heads} * m.dim, kv_dim = uint64_t{m.n_kv} * m.dim,
+                 q_stride = width * (m.gated ? 2 : 1), all = q_stride + 2 * kv_dim;
+  KvLayer l = make_layer(m.n_kv, m.dim, type, type, m.window);
+  Buffer<std::byte> store(n_layers * l.block_stride * blocks_of(ring)),
+      chunk(uint64_t{kKvBlockSlots} * (l.k_row_bytes + l.v_row_bytes));
+  l.chunk = chunk.p;
+  const Buffer<float> from(random_floats(all, 1.0f)),
+      weights(random_floats(n_layers * (width + kv_dim), 1.0f)), cos(n_half), sin(n_half);
+  Buffer<float> row(all), out(width);
+  std::vector<std::unique_ptr<TestBatch>> batches;
+  std::vector<QkvParams> layers;
+  for (uint32_t i = 0; i < n_layers; ++i) {
+    batches.push_back(std::make_unique<TestBatch>(1, 1, 3));
+    TestBatch& b = *batches.back();
+    b.table.sequences[0].n_rows = 1;
+    b.table.sequences[0].position = 500;
+    b.table.groups[1] = {store.p + i * l.block_stride * blocks_of(ring), 500, ring};
+    QkvParams p;
+    p.batch = b.finish();
+    p.kv = l;
+    p.n_heads = m.n_heads;
+    p.q = row.p;
+    p.q_stride = q_stride;
+    p.q_head_stride = m.gated ? 2 * m.dim : m.dim;
+    p.k = row.p + q_stride;
+    p.v = row.p + q_stride + kv_dim;
+    p.kv_stride = kv_dim;
+    p.norm = m.norm;
+    p.q_norm = weights.p + i * (width + kv_dim);
+    p.k_norm = p.q_norm + width;
+    p.v_norm = m.gemma;
+    p.cos = cos.p;
+    p.sin = sin.p;
+    p.n_half = n_half;
+    p.q_out = out.p;
+    p.to_ring = m.window != 0;
+    layers.push_back(p);
+  }
+  const double us = time_behind_front(
+      n_layers, [&](uint32_t, cudaStream_t s) { front.launch(from.p, row.p, all, s); },
+      [&](uint32_t i, cudaStream_t s) { must(launch_qkv(layers[i], true, s), m.name); });
+  std::printf("row %-12s %-4s %6.2f us\n", m.name, name_of(type), us);
+}
+
 }  // namespace
 
+void bench_qkvs(const MatmulConfig& config) {
+  Front front(config);
+  const QkvModel models[] = {{"8B", 32, 8, 128, 128, HeadNorm::kPerHead, false, false, 0},
+                             {"Coder-30B", 32, 4, 128, 128, HeadNorm::kPerHead, false, false, 0},
+                             {"27B", 24, 4, 256, 64, HeadNorm::kPerHead, true, false, 0},
+                             {"35B-A3B", 16, 2, 256, 64, HeadNorm::kPerHead, true, false, 0},
+                             {"OLMoE", 16, 16, 128, 128, HeadNorm::kWholeVector, false, false, 0},
+                             {"12B window", 16, 8, 256, 256, HeadNorm::kPerHead, false, true, 1024},
+                             {"12B global", 16, 1, 512, 512, HeadNorm::kPerHead, false, true, 0}};
+  for (const QkvModel& m : models) {
+    for (const KvDtype type : {kF, kB, kQ}) bench_qkv(front, m, type);
+  }
+}
+
 void check_qkvs() {
-  check_codec_bytes();
+  if (g_extent != Extent::kLeast) check_codec_bytes();
   check_qkv(
       {4, 2, 128, 128, kB, kB, HeadNorm::kPerHead, false, false, false, 0, 0, false, 16, false});
   check_qkv({4, 2, 256, 64, kQ, kB, HeadNorm::kPerHead, false, false, true, 0, 0, false, 16, true});
   check_qkv({16, 16, 128, 128, kF, kQ, HeadNorm::kWholeVector, false, false, false, 0, 0, false, 0,
              false});
+  check_qkv({4, 4, 128, 128, kQ, kQ, HeadNorm::kWholeVector, false, false, false, 0, 0, false, 16,
+             false, true});
+  if (g_extent == Extent::kLeast) return;
+  check_qkv({32, 8, 128, 128, kQ, kB, HeadNorm::kPerHead, false, false, false, 0, 0, false, 16,
+             false, true});
+  check_qkv(
+      {6, 3, 256, 64, kF, kQ, HeadNorm::kPerHead, false, false, true, 0, 0, false, 8, true, true});
+  check_qkv({16, 8, 256, 256, kQ, kQ, HeadNorm::kPerHead, true, false, false, 48, 112, true, 4,
+             false, true});
+  check_qkv(
+      {5, 3, 64, 64, kQ, kF, HeadNorm::kWholeVector, false, false, false, 0, 0, false, 4, false});
   check_qkv(
       {16, 1, 512, 512, kB, kQ, HeadNorm::kPerHead, true, true, false, 0, 0, false, 100, false});
   check_qkv(

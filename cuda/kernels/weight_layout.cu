@@ -224,6 +224,7 @@ __device__ __forceinline__ void store_four(const RowsOut& o, uint32_t r, uint32_
 template <GgmlType kType>
 __global__ void __launch_bounds__(kRowThreads)
     tile_rows_kernel(const uint8_t* data, uint64_t row_bytes, const __grid_constant__ RowsOut o) {
+  grid_dependents_launch();
   grid_dependency_wait();
   const uint32_t at = blockIdx.x * kRowThreads + threadIdx.x;
   const uint32_t block = at / 4, t = at % 4;
@@ -239,6 +240,7 @@ __global__ void __launch_bounds__(kRowThreads)
 __global__ void __launch_bounds__(kRowThreads)
     plain_rows_kernel(GgmlType type, const uint8_t* data, uint64_t row_bytes,
                       const __grid_constant__ RowsOut o) {
+  grid_dependents_launch();
   grid_dependency_wait();
   const uint32_t k = (blockIdx.x * kRowThreads + threadIdx.x) * 8;
   if (k >= o.n_in) return;

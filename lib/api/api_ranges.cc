@@ -64,11 +64,31 @@ Status is_reserved(const char* name, uint32_t value) {
                        value);
 }
 
-Status check_budget(const char* name, uint32_t value, bool unset_allowed) {
-  if (value <= kMaxTokens || value == SHARPI_BUDGET_AUTO) return Status::ok();
-  if (unset_allowed && value == SHARPI_UNSET) return Status::ok();
-  return Status::error(Code::kInvalidArgument, "%s %u is out of range: 0 to %u%s, or BUDGET_AUTO",
-                       name, value, kMaxTokens, unset_allowed ? ", UNSET" : "");
+Status check_prompt_budget(uint32_t value) {
+  if (value <= kMaxTokens || value == SHARPI_BUDGET_AUTO || value == SHARPI_UNSET) {
+    return Status::ok();
+  }
+  return Status::error(Code::kInvalidArgument,
+                       "prompt_budget %u is out of range: 0 to %u, UNSET, or BUDGET_AUTO", value,
+                       kMaxTokens);
+}
+
+/// Settings of scoring that a policy does not read; their defaults ask for nothing.
+Status check_scoring(const sharpi_compact_params& p) {
+  const sharpi_compact_params defaults = default_compact_params();
+  const bool pools = p.policy == SHARPI_POLICY_SNAPKV || p.policy == SHARPI_POLICY_DEFENSIVE ||
+                     p.policy == SHARPI_POLICY_VALUE;
+  const bool marks = p.policy == SHARPI_POLICY_AUTO || p.policy == SHARPI_POLICY_SPAN ||
+                     p.policy == SHARPI_POLICY_RETRIEVAL;
+  if (!pools && p.pool_kernel != defaults.pool_kernel) {
+    return Status::error(Code::kInvalidArgument, "pool_kernel is %u: policy %u averages no rows",
+                         p.pool_kernel, p.policy);
+  }
+  if (!marks && p.span != defaults.span) {
+    return Status::error(Code::kInvalidArgument, "span is %u: policy %u marks no rows after a hit",
+                         p.span, p.policy);
+  }
+  return Status::ok();
 }
 
 /// Fields that the policy, or a probe, leaves without a use.
@@ -88,6 +108,8 @@ Status check_used(const sharpi_compact_params& p) {
        "a probe's queries are all used"},
       {(keeps || p.policy == SHARPI_POLICY_GLOBAL) && p.layer_budget != SHARPI_LAYER_BUDGET_EQUAL,
        "layer_budget", p.layer_budget, "policies 1 (GLOBAL) and 7 (KEEP) keep the same everywhere"},
+      {keeps && p.recency != 0 && p.recency != default_compact_params().recency, "recency",
+       p.recency, "policy 7 (KEEP) keeps the rows of keep"},
   };
   for (const auto& f : fields) {
     if (!f.unused) continue;
@@ -122,8 +144,8 @@ Status check_params(const sharpi_session_params& p) {
   SHARPI_TRY(one_of("tail_v_dtype", p.tail_v_dtype, SHARPI_KV_AUTO, SHARPI_KV_Q8_0, kDtypes));
   SHARPI_TRY(in_range("rewind", p.rewind, 0, kMaxRewind));
   SHARPI_TRY(in_range("n_checkpoints", p.n_checkpoints, 0, kMaxCheckpoints));
-  SHARPI_TRY(check_budget("kv_budget", p.kv_budget, false));
-  SHARPI_TRY(check_budget("prompt_budget", p.prompt_budget, true));
+  SHARPI_TRY(in_range("kv_budget", p.kv_budget, 0, kMaxTokens));
+  SHARPI_TRY(check_prompt_budget(p.prompt_budget));
   SHARPI_TRY(
       in_range_or("capture_window", p.capture_window, 0, kMaxCaptureWindow, SHARPI_UNSET, "UNSET"));
   SHARPI_TRY(in_range_or("recency", p.recency, 0, kMaxTokens, SHARPI_UNSET, "UNSET"));
@@ -206,6 +228,7 @@ Status check_params(const sharpi_compact_params& p) {
   SHARPI_TRY(in_range("span", p.span, 0, kMaxTokens));
   SHARPI_TRY(one_of("layer_budget", p.layer_budget, SHARPI_LAYER_BUDGET_EQUAL,
                     SHARPI_LAYER_BUDGET_ENTROPY, "0 (EQUAL), 1 (PYRAMID), 2 (ENTROPY)"));
+  SHARPI_TRY(check_scoring(p));
   SHARPI_TRY(in_range("n_probe", p.n_probe, 0, kMaxCaptureWindow));
   return require_array(p.probe, p.n_probe, "probe");
 }

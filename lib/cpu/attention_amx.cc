@@ -9,6 +9,8 @@
 #include "cpu/vec_avx512.h"
 // The vectors come first: the kernels are written over them.
 #include "cpu/attention_kernels.h"
+#include "cpu/tiles_amx.h"
+#include "cpu/transpose_avx512.h"
 
 namespace sharpi::cpu {
 namespace {
@@ -18,41 +20,8 @@ constexpr uint32_t kDepth = 32;  // bf16 per tile row
 constexpr uint32_t kTileBytes = 1024;
 constexpr uint32_t kPiece = 16;  // keys per left operand
 
-struct alignas(64) TileConfig {
-  uint8_t palette = 1, start_row = 0, reserved[14] = {};
-  uint16_t row_bytes[16] = {64, 64, 64, 64, 64, 64, 64, 64};
-  uint8_t rows[16] = {16, 16, 16, 16, 16, 16, 16, 16};
-};
-
 inline __m512i to_bf16(V::R low, V::R high) {
   return reinterpret_cast<__m512i>(_mm512_cvtne2ps_pbh(high, low));
-}
-
-/// Transposes 16 vectors of 16 dwords.
-inline void transpose(__m512i* v) {
-  __m512i t[16];
-#pragma GCC unroll 4
-  for (int i = 0; i < 16; i += 4) {
-    const __m512i a = _mm512_unpacklo_epi32(v[i], v[i + 1]),
-                  b = _mm512_unpackhi_epi32(v[i], v[i + 1]);
-    const __m512i c = _mm512_unpacklo_epi32(v[i + 2], v[i + 3]);
-    const __m512i d = _mm512_unpackhi_epi32(v[i + 2], v[i + 3]);
-    t[i] = _mm512_unpacklo_epi64(a, c);
-    t[i + 1] = _mm512_unpackhi_epi64(a, c);
-    t[i + 2] = _mm512_unpacklo_epi64(b, d);
-    t[i + 3] = _mm512_unpackhi_epi64(b, d);
-  }
-#pragma GCC unroll 4
-  for (int c = 0; c < 4; ++c) {
-    const __m512i low01 = _mm512_shuffle_i32x4(t[c], t[4 + c], 0x44);
-    const __m512i high01 = _mm512_shuffle_i32x4(t[c], t[4 + c], 0xEE);
-    const __m512i low23 = _mm512_shuffle_i32x4(t[8 + c], t[12 + c], 0x44);
-    const __m512i high23 = _mm512_shuffle_i32x4(t[8 + c], t[12 + c], 0xEE);
-    v[c] = _mm512_shuffle_i32x4(low01, low23, 0x88);
-    v[4 + c] = _mm512_shuffle_i32x4(low01, low23, 0xDD);
-    v[8 + c] = _mm512_shuffle_i32x4(high01, high23, 0x88);
-    v[12 + c] = _mm512_shuffle_i32x4(high01, high23, 0xDD);
-  }
 }
 
 constexpr uint32_t groups_of(uint32_t n_vectors) {

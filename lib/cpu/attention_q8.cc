@@ -11,6 +11,7 @@
 #include "cpu/vec_avx512.h"
 // The vectors come first: the kernels are written over them.
 #include "cpu/attention_kernels.h"
+#include "cpu/tiles_amx.h"
 
 namespace sharpi::cpu {
 namespace {
@@ -18,12 +19,6 @@ namespace {
 constexpr uint32_t kColumns = 16, kPiece = 16, kDepth = 64, kTileBytes = 1024;
 constexpr uint32_t kPairs = kTileKeys / 2;
 constexpr float kWeightOne = 32767.0f;
-
-struct alignas(64) TileConfig {
-  uint8_t palette = 1, start_row = 0, reserved[14] = {};
-  uint16_t row_bytes[16] = {64, 64, 64, 64, 64, 64, 64, 64};
-  uint8_t rows[16] = {16, 16, 16, 16, 16, 16, 16, 16};
-};
 
 /// How blocks and heads share the columns.
 constexpr uint32_t heads_of(uint32_t n_blocks) {

@@ -8,15 +8,11 @@
 
 #include "cpu/expand_avx512.h"
 #include "cpu/matmul_kernels.h"
+#include "cpu/tiles_amx.h"
+#include "cpu/transpose_avx512.h"
 
 namespace sharpi::cpu {
 namespace {
-
-struct alignas(64) TileConfig {
-  uint8_t palette = 1, start_row = 0, reserved[14] = {};
-  uint16_t row_bytes[16] = {64, 64, 64, 64, 64, 64, 64, 64};
-  uint8_t rows[16] = {16, 16, 16, 16, 16, 16, 16, 16};
-};
 
 inline __m512i to_bf16(__m512 low, __m512 high) {
   return reinterpret_cast<__m512i>(_mm512_cvtne2ps_pbh(high, low));

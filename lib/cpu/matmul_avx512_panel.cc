@@ -8,6 +8,7 @@
 
 #include "cpu/expand_avx512.h"
 #include "cpu/matmul_kernels.h"
+#include "cpu/transpose_avx512.h"
 
 namespace sharpi::cpu {
 namespace {

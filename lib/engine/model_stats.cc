@@ -43,10 +43,6 @@ sharpi_segment_info describe(const ModelSpec& spec, const Segment& segment) {
   return s;
 }
 
-const char* tier_name(uint32_t tier) {
-  return tier == SHARPI_TIER_CPU ? "cpu" : "cuda";
-}
-
 std::string segment_json(const sharpi_segment_info& s) {
   std::string out;
   JsonObject o(&out);

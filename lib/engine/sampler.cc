@@ -410,6 +410,9 @@ Status Sampler::sample(float* logits, std::span<const int32_t> recent, int32_t* 
   s.values = logits;
   s.prepare(recent);
   const float top = largest(logits, s.n_vocab);
+  if (top == kForbidden && !s.bias_values.empty()) {
+    return Status::error(Code::kState, "the bias leaves none of the %u tokens", s.n_vocab);
+  }
   if (top == kForbidden) {
     return Status::error(Code::kInternal, "every one of the %u tokens is forbidden or not a number",
                          s.n_vocab);

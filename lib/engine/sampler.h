@@ -30,7 +30,8 @@ class Sampler {
   /// kInvalidArgument names the field. Restarts the random sequence from the seed.
   Status configure(const sharpi_sampler_params& params);
   /// `logits` [n_vocab] is used as scratch; `recent` = the tokens read so far, oldest first (the
-  /// last repeat_last_n count). kInternal when every token is forbidden.
+  /// last repeat_last_n count). kState when the bias forbids what has a logit, kInternal when
+  /// nothing has one.
   Status sample(float* logits, std::span<const int32_t> recent, int32_t* out);
   /// How many of the best logits of a row usually decide a draw with these settings; 0 = the whole
   /// row is needed (a bias, a penalty, no top-k).

@@ -62,7 +62,7 @@ Result<std::unique_ptr<Session>> Session::create(std::shared_ptr<const Model> mo
 }
 
 Result<std::unique_ptr<Session>> Session::create(std::shared_ptr<const Model> model,
-                                                 SessionShape shape) {
+                                                 SessionShape shape, const HeldBytes* share) {
   const Plan& plan = model->plan();
   std::vector<MemoryRow> wanted;
   for (const TierSizer* s : model->context().sizers()) {
@@ -80,7 +80,7 @@ Result<std::unique_ptr<Session>> Session::create(std::shared_ptr<const Model> mo
   const auto own = engine_session_rows(*plan.spec, shape, plan.model.n_chunk);
   wanted.insert(wanted.end(), own.begin(), own.end());
   std::unique_ptr<Session> s(new Session(std::move(model), std::move(shape)));
-  SHARPI_TRY(s->share_.take(HeldBytes::of(wanted)));
+  SHARPI_TRY(s->share_.take(share == nullptr ? HeldBytes::of(wanted) : *share));
   for (const auto& tier : s->model_->tiers()) {
     SHARPI_TRY_ASSIGN(std::unique_ptr<TierSession> t, tier->create_session(s->shape_));
     s->tier_list_.push_back(t.get());

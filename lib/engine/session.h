@@ -27,8 +27,10 @@ class Session {
  public:
   static Result<std::unique_ptr<Session>> create(std::shared_ptr<const Model> model,
                                                  const sharpi_session_params& params);
+  /// Without a `share` it is what the shape's rows take.
   static Result<std::unique_ptr<Session>> create(std::shared_ptr<const Model> model,
-                                                 SessionShape shape);
+                                                 SessionShape shape,
+                                                 const HeldBytes* share = nullptr);
   ~Session();
   const Model& model() const { return *model_; }
   std::shared_ptr<const Model> model_ptr() const { return model_; }

@@ -423,18 +423,23 @@ Status Session::restore(const std::byte* blob, uint64_t len) {
 }
 
 Result<std::unique_ptr<Session>> Session::fork() const {
-  SHARPI_TRY_ASSIGN(std::unique_ptr<Session> to, create(model_, shape_));
+  SessionShape shape = shape_;  // a compacted session may hold less than a new one
+  for (const auto& tier : tiers_) {
+    const KvStore& kv = tier->store();
+    for (uint32_t g = 0; g < kv.layout().groups.size(); ++g)
+      if (!kv.layout().groups[g].ring)
+        shape.first_slots = std::min(shape.first_slots, kv.capacity(g));
+  }
+  SHARPI_TRY_ASSIGN(std::unique_ptr<Session> to, create(model_, std::move(shape), &share_.held()));
+  to->shape_.first_slots = SHARPI_UNSET;
+  for (size_t t = 0; t < tiers_.size(); ++t) {
+    const KvStore& from = tiers_[t]->store();
+    for (uint32_t g = 0; g < from.layout().groups.size(); ++g)
+      SHARPI_TRY(to->tiers_[t]->store().reserve(g, from.capacity(g)));
+  }
   SHARPI_TRY_ASSIGN(const uint64_t bytes, save_bytes());
   std::vector<std::byte> blob(bytes);
   SHARPI_TRY(save(blob.data(), bytes));
-  const HeldBytes whole = to->kv_held();
-  for (size_t t = 0; t < tiers_.size(); ++t) {
-    const KvStore& from = tiers_[t]->store();  // a compacted session may hold less than a new one
-    for (uint32_t g = 0; g < from.layout().groups.size(); ++g) {
-      if (!from.layout().groups[g].ring) to->tiers_[t]->store().shrink(g, from.capacity(g));
-    }
-  }
-  to->settle_share(whole);
   SHARPI_TRY(to->restore(blob.data(), bytes));
   to->sampler_.copy_from(sampler_);
   return to;

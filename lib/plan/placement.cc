@@ -67,16 +67,6 @@ Status check_expert_pins(const ModelSpec& spec, const sharpi_plan_params& p) {
   return Status::ok();
 }
 
-/// The first pin that asks for something on a GPU; nullptr = none.
-const char* device_pin(const sharpi_plan_params& p) {
-  if (p.n_gpu_layers > 0) return "n_gpu_layers";
-  if (p.n_gpu_ffn > 0) return "n_gpu_ffn";
-  if (p.n_gpu_experts > 0) return "n_gpu_experts";
-  if (p.n_expert_slots > 0) return "n_expert_slots";
-  if (p.gpu_ends == 1) return "gpu_ends";
-  return p.device != SHARPI_UNSET && p.device != 0 ? "device" : nullptr;
-}
-
 Status check_device(const sharpi_plan_params& p, const DeviceAbility& device) {
   const char* pin = device_pin(p);
   if (pin == nullptr) return Status::ok();
@@ -119,6 +109,15 @@ Result<uint32_t> ffn_for_slots(const ModelSpec& spec, uint32_t slots, uint32_t f
 }
 
 }  // namespace
+
+const char* device_pin(const sharpi_plan_params& p) {
+  if (p.n_gpu_layers > 0) return "n_gpu_layers";
+  if (p.n_gpu_ffn > 0) return "n_gpu_ffn";
+  if (p.n_gpu_experts > 0) return "n_gpu_experts";
+  if (p.n_expert_slots > 0) return "n_expert_slots";
+  if (p.gpu_ends == 1) return "gpu_ends";
+  return p.device != SHARPI_UNSET && p.device != 0 ? "device" : nullptr;
+}
 
 bool is_layer_split(const ModelSpec& spec, uint32_t n) {
   for (uint32_t l = n; l < spec.n_layers(); ++l) {

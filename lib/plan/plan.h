@@ -46,6 +46,7 @@ struct SessionShape {
   bool lookahead = true, per_layer_budgets = false;
   std::vector<int32_t> probe;
   uint32_t n_draft = 0;
+  uint32_t first_slots = SHARPI_UNSET;  // of capacity(), committed at first; a fork needs no more
   /// Slots of full-attention layers committed at creation.
   uint32_t capacity(uint32_t n_chunk) const;
 };
@@ -157,6 +158,8 @@ struct Plan {
   std::string json() const;
 };
 
+/// "cpu" or "cuda" for SHARPI_TIER_*; "none" for 0.
+const char* tier_name(uint32_t tier);
 /// What a layer stores by a plan: its kind, tiers, dtypes and capacity. kInvalidArgument: no such
 /// layer.
 Status describe_layer(const Plan& plan, uint32_t layer, sharpi_layer_info* out);

@@ -19,10 +19,6 @@ const char* kind_name(uint32_t kind) {
   return kind < std::size(kNames) ? kNames[kind] : "?";
 }
 
-const char* tier_name(uint32_t tier) {
-  return tier == 0 ? "none" : tier == SHARPI_TIER_CPU ? "cpu" : "cuda";
-}
-
 std::string row_json(const MemoryRow& r) {
   std::string out;
   JsonObject o(&out);
@@ -104,6 +100,10 @@ void add_placement(const Plan& plan, const sharpi_plan_summary& s, JsonObject* o
 }
 
 }  // namespace
+
+const char* tier_name(uint32_t tier) {
+  return tier == 0 ? "none" : tier == SHARPI_TIER_CPU ? "cpu" : "cuda";
+}
 
 std::string Plan::json() const {
   const sharpi_plan_summary s = summary();

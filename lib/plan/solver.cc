@@ -381,7 +381,7 @@ class Solver {
 Status leave_out_if_unsupported(const ModelSpec& spec, const sharpi_plan_params& params,
                                 const TierSizer** device, Plan* plan) {
   Status can = (*device)->check_model(spec, Placement::all(spec, TierId::kCuda));
-  if (can.is_ok() || params.n_gpu_layers > 0 || params.n_gpu_ffn > 0) return can;
+  if (can.is_ok() || device_pin(params) != nullptr) return can;
   plan->placement_reason = can.text();
   *device = nullptr;
   return Status::ok();

@@ -102,7 +102,9 @@ class StoredSession : public TierSession, public KvStore {
     for (uint32_t g = 0; g < layout_.groups.size(); ++g) {
       SHARPI_TRY_ASSIGN(Range range, range_of_bytes(range_bytes(layout_.groups[g], shape_.n_ctx)));
       ranges_.push_back(std::move(range));
-      SHARPI_TRY(reserve(g, layout_.groups[g].capacity));
+      const KvGroup& group = layout_.groups[g];
+      SHARPI_TRY(
+          reserve(g, group.ring ? group.capacity : std::min(group.capacity, shape_.first_slots)));
     }
     return Status::ok();
   }

@@ -5,6 +5,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cstdio>
 #include <cstdlib>
@@ -194,10 +195,67 @@ TEST(Plan, PrintsATableJsonAndADrawing) {
   EXPECT_NE(json.out.find("\"n_ctx\""), std::string::npos) << json.out;
 }
 
-TEST(Plan, SaysWhatDoesNotFit) {
-  const Output o = run(SHARPI_EXAMPLE_PLAN, "'" + kModel + "' -c 8192 --host-mib 8");
+/// Every number behind `key` in a text.
+std::vector<double> numbers(const std::string& text, const std::string& key) {
+  std::vector<double> out;
+  for (size_t at = text.find(key); at != std::string::npos; at = text.find(key, at + 1))
+    out.push_back(std::stod(text.substr(at + key.size())));
+  return out;
+}
+
+TEST(Plan, RowsOfJsonAndDrawingAddUpToTheTotals) {
+  const std::string svg =
+      ::testing::TempDir() + "sharpi_rows_" + std::to_string(::getpid()) + ".svg";
+  const Output json =
+      run(SHARPI_EXAMPLE_PLAN, "'" + kModel + "' -c 8192 -g 0 --json --svg '" + svg + "'");
+  ASSERT_EQ(json.exit_code, 0) << json.err;
+  double total[2] = {0, 0};  // in host memory, and mapped
+  std::vector<double> bytes[2];
+  const size_t rows = json.out.find("\"rows\": [");
+  ASSERT_NE(rows, std::string::npos) << json.out;
+  for (size_t at = json.out.find('{', rows); at != std::string::npos;
+       at = json.out.find('{', at + 1)) {
+    const std::string row = json.out.substr(at, json.out.find('}', at) - at);
+    const size_t mapped = row.find("\"kind\": \"mapped\"") != std::string::npos;
+    const double held = numbers(row, "\"held_bytes\": ").at(0);
+    total[mapped] += held;
+    if (held > 0) bytes[mapped].push_back(held);
+  }
+  EXPECT_EQ(total[0], numbers(json.out, "\"host_held_bytes\": ").at(0));
+  EXPECT_EQ(total[1], numbers(json.out, "\"mapped_bytes\": ").at(0));
+  ASSERT_GE(bytes[0].size(), 3u);
+  ASSERT_GE(bytes[1].size(), 3u);
+
+  const std::string drawing = read_all(svg);
+  std::remove(svg.c_str());
+  std::vector<double> widths;  // the host's bar, then the mapped one's
+  std::istringstream lines(drawing);
+  for (std::string line; std::getline(lines, line);) {
+    if (line.find("height=\"34\"") != std::string::npos)
+      widths.push_back(numbers(line, "width=\"").at(0));
+  }
+  ASSERT_EQ(widths.size(), bytes[0].size() + bytes[1].size());
+  const double largest = std::max(total[0], total[1]);
+  size_t i = 0;
+  for (const auto& bar : bytes) {
+    for (const double n : bar) EXPECT_NEAR(widths[i++], n / largest * 760, 0.01);
+  }
+}
+
+TEST(Plan, SaysWhatDoesNotFitAndWhatWould) {
+  const Output o = run(SHARPI_EXAMPLE_PLAN, "'" + kModel + "' -c 8192 -g 0 --host-mib 24");
   EXPECT_EQ(o.exit_code, 1);
-  EXPECT_NE(o.err.find("SHARPI_E_DOES_NOT_FIT"), std::string::npos) << o.err;
+  for (const char* part : {"SHARPI_E_DOES_NOT_FIT", " more than the host_budget of 25165824",
+                           "row \"KV rows\" with ", "would fit: ", "or n_ctx "}) {
+    EXPECT_NE(o.err.find(part), std::string::npos) << part << " is not in: " << o.err;
+  }
+  const auto n_ctx = static_cast<unsigned>(numbers(o.err, "or n_ctx ").at(0));
+  const auto with = [&](unsigned n) {
+    return run(SHARPI_EXAMPLE_PLAN,
+               "'" + kModel + "' -c " + std::to_string(n) + " -g 0 --host-mib 24");
+  };
+  EXPECT_EQ(with(n_ctx).exit_code, 0);
+  EXPECT_EQ(with(n_ctx + 1).exit_code, 1);
 }
 
 Output compact(const std::string& arguments) {

@@ -89,9 +89,9 @@ class HostTier final : public TierModel {
                LayerScores* out) const override {
     return in_->score(session, request, scratch, out);
   }
-  Result<std::unique_ptr<ScoreScratch>> create_score_scratch(uint32_t n_slots, uint32_t n_queries,
-                                                             bool values) const override {
-    return in_->create_score_scratch(n_slots, n_queries, values);
+  Result<std::unique_ptr<ScoreScratch>> create_score_scratch(
+      const ScoreShape& shape) const override {
+    return in_->create_score_scratch(shape);
   }
   Result<std::unique_ptr<ExpertHost>> create_expert_host(Workspace& workspace) override {
     SHARPI_TRY_ASSIGN(std::unique_ptr<ExpertHost> host, in_->create_expert_host(workspace));

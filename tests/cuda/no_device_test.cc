@@ -46,6 +46,7 @@ TEST_F(NoDevice, BlocksOnAGpuAreRefusedByName) {
       [](sharpi_plan_params* p, sharpi_session_params*) { p->n_gpu_layers = 2; },
       [](sharpi_plan_params* p, sharpi_session_params*) { p->n_gpu_ffn = 2, p->n_gpu_layers = -1; },
       [](sharpi_plan_params* p, sharpi_session_params*) { p->device = 1, p->n_gpu_layers = -1; },
+      [](sharpi_plan_params* p, sharpi_session_params*) { p->gpu_ends = 1, p->n_gpu_layers = -1; },
   };
   for (const Edit& wish : wishes) {
     EXPECT_EQ(plan(wish, &info, &text), SHARPI_E_UNSUPPORTED);

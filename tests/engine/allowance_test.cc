@@ -126,6 +126,28 @@ TEST_F(AllowanceTest, AForkIsASession) {
   one_more_is_refused(one);
 }
 
+TEST_F(AllowanceTest, AForkOfACompactedSessionTakesWhatThatOneHolds) {
+  open(0);
+  Chat chat(l_.model.get());
+  chat.prefill(file_.tokens(2000));
+  const sharpi_compact_report r = compact(chat.get(), 100, 28);
+  const uint64_t rest = price_ - (r.held_before - r.held_after);
+  ASSERT_LT(rest, price_ - rest) << "a fork needs less than what went back";
+  sharpi_session* raw = nullptr;
+  sharpi_error e = SHARPI_ERROR_INIT;
+  ASSERT_EQ(sharpi_session_fork(chat.get(), &raw, &e), SHARPI_OK) << text_of(e);
+  Chat twin(SessionPtr(raw), chat.n_vocab());
+  EXPECT_EQ(twin.info().capacity, r.capacity);
+  EXPECT_EQ(twin.info().kv_held_bytes, chat.info().kv_held_bytes);
+  EXPECT_EQ(saved(twin), saved(chat));
+  one_more_is_refused(2 * rest);
+  const uint32_t all = recipe().n_ctx;
+  refused(sharpi_session_reserve(twin.get(), all, &e), e, rest);
+  chat.decode(3);
+  twin.decode(3);
+  EXPECT_EQ(twin.logits(), chat.logits());
+}
+
 TEST_F(AllowanceTest, WhatACompactionReturnsServesAnotherUntilItIsTakenBack) {
   open(0);
   Chat first(l_.model.get());

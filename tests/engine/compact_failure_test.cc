@@ -230,6 +230,7 @@ std::vector<Bad> bad_requests() {
     return [&rows](P p) {
       p->policy = SHARPI_POLICY_KEEP;
       p->budget = SHARPI_UNSET;
+      p->recency = 64;
       p->keep = rows.data();
       p->n_keep = static_cast<uint32_t>(rows.size());
     };

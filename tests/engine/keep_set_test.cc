@@ -135,8 +135,9 @@ class PlainKeepSets : public ModelTest {
     sharpi_compact_params p = compact_params(r.policy, r.budget);
     p.recency = r.recency;
     p.sinks = r.sinks;
-    p.pool_kernel = r.pool_kernel;
-    p.span = r.span;
+    const bool marks = r.policy == SHARPI_POLICY_SPAN || r.policy == SHARPI_POLICY_RETRIEVAL;
+    if (marks) p.span = r.span;
+    if (!marks && r.policy != SHARPI_POLICY_GLOBAL) p.pool_kernel = r.pool_kernel;
     compact(one, p);
     const auto want = plain_keep_sets(*spec, rows, r);
     ASSERT_FALSE(want.empty());

@@ -358,6 +358,21 @@ TEST(Sampler, PlusInfinityWins) {
   EXPECT_EQ(Draws(plain(), logits).many(20), std::vector<int32_t>(20, 5));
 }
 
+TEST(Sampler, ABiasThatForbidsEverythingIsTheCallersAffair) {
+  const std::vector<int32_t> tokens{0, 1, 2, 3};
+  const std::vector<float> values(4, -kInf);
+  sharpi_sampler_params p = plain();
+  p.n_bias = 4;
+  p.bias_tokens = tokens.data();
+  p.bias_values = values.data();
+  Sampler sampler(4, {});
+  ASSERT_TRUE(sampler.configure(p).is_ok());
+  std::vector<float> logits{1.0f, 2.0f, 3.0f, 4.0f};
+  int32_t token = 77;
+  EXPECT_EQ(sampler.sample(logits.data(), {}, &token).code(), Code::kState);
+  EXPECT_EQ(token, 77);
+}
+
 TEST(Sampler, NothingAllowedIsAnInternalError) {
   for (const float t : {0.0f, 1.0f}) {
     sharpi_sampler_params p = plain();

@@ -123,6 +123,24 @@ TEST_F(Experts, PinsThatContradictEachOtherAreRefusedByName) {
   refused(spec_, {.device = kPlenty, .on_device = 7}, Code::kNotFound, "device 7 does not exist");
 }
 
+TEST_F(Experts, AModelThatTheDeviceCannotComputeIsRefusedForThatReason) {
+  const char* why = "layer 3: heads of 40 elements";
+  const Request asks[] = {{.layers = 1}, {.ffn = 1},  {.experts = 1},
+                          {.slots = 1},  {.ends = 1}, {.on_device = 1}};
+  for (Request r : asks) {
+    r.device = kPlenty;
+    r.cannot = why;
+    const std::string text = refused(spec_, r, Code::kUnsupported, why);
+    EXPECT_EQ(text.find("no CUDA device"), std::string::npos) << text;
+  }
+  // Nothing is pinned: the CPU has it all, and the plan says why.
+  const auto p = must(spec_, {.device = kPlenty, .cannot = why});
+  EXPECT_EQ(p->summary().device_held_bytes, 0u);
+  ASSERT_EQ(p->fallbacks.size(), 1u);
+  EXPECT_NE(p->fallbacks[0].find(why), std::string::npos) << p->fallbacks[0];
+  EXPECT_NE(p->json().find(why), std::string::npos);
+}
+
 TEST_F(Experts, TheEndsCanBePinned) {
   const auto off = must(spec_, {.ends = 0, .device = kPlenty});
   EXPECT_EQ(off->placement.head, TierId::kCpu);

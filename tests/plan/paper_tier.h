@@ -39,12 +39,16 @@ inline uint64_t ffn_bytes(const LayerSpec& l) {
 
 class PaperTier final : public TierSizer {
  public:
-  PaperTier(TierId id, uint64_t bytes) : id_(id), bytes_(bytes) {}
+  PaperTier(TierId id, uint64_t bytes, const char* cannot = nullptr)
+      : id_(id), bytes_(bytes), cannot_(cannot) {}
   TierId tier() const override { return id_; }
   uint32_t device_index() const override { return id_ == TierId::kCuda ? 1 : 0; }
   uint64_t free_bytes() const override { return bytes_; }
   uint64_t total_bytes() const override { return bytes_; }
   std::string device_name() const override { return "paper"; }
+  Status check_model(const ModelSpec&, const Placement&) const override {
+    return cannot_ == nullptr ? Status::ok() : Status::error(Code::kUnsupported, "%s", cannot_);
+  }
   uint64_t expert_slot_bytes(const ModelSpec& spec, const Placement& p) const override {
     uint64_t n = 0;
     for (uint32_t l = 0; l < spec.n_layers() && id_ == TierId::kCuda; ++l) {
@@ -96,6 +100,7 @@ class PaperTier final : public TierSizer {
   }
   TierId id_;
   uint64_t bytes_;
+  const char* cannot_;
 };
 
 /// What plans leave to a GPU's driver of the memory that is free.
@@ -109,6 +114,7 @@ struct PaperRequest {
   sharpi_kv_dtype kv = SHARPI_KV_AUTO, tail = SHARPI_KV_AUTO;
   uint32_t n_sessions = 1, on_device = SHARPI_UNSET;
   double device_rate = 0, pcie_rate = 0, host_rate = 0;
+  const char* cannot = nullptr;  // why the device cannot compute the model
 };
 
 class Solving : public ::testing::Test {
@@ -121,7 +127,8 @@ class Solving : public ::testing::Test {
   static Result<std::shared_ptr<const Plan>> plan(const std::shared_ptr<const ModelSpec>& spec,
                                                   const PaperRequest& r,
                                                   const PlanMachine* machine = nullptr) {
-    const PaperTier host(TierId::kCpu, 1ull << 40), device(TierId::kCuda, r.device + kDriverShare);
+    const PaperTier host(TierId::kCpu, 1ull << 40),
+        device(TierId::kCuda, r.device + kDriverShare, r.cannot);
     std::vector<const TierSizer*> sizers{&host};
     if (r.device != 0) sizers.push_back(&device);
     sharpi_session_params s;

@@ -23,6 +23,8 @@ mapfile -t folders < <(ls -d include lib cuda examples bench tests 2>/dev/null)
 mapfile -t code < <(find "${folders[@]}" -type f -regex '.*\.\(h\|c\|cc\|cu\|cuh\)' | sort)
 # The public header is a manual, laid out by hand: no limit of size or width holds for it.
 mapfile -t limited < <(printf '%s\n' "${code[@]}" | grep -v '^include/sharpi\.h$')
+# Programs in other languages: licence line and width only.
+mapfile -t foreign < <(find "${folders[@]}" -type f -regex '.*\.\(rs\|go\|cs\)' | sort)
 ((${#code[@]})) || violation "no source files under $root"
 
 check_size() {  # file
@@ -55,7 +57,7 @@ for file in "${limited[@]}"; do
   check_size "$file"
   check_functions "$file"
 done
-for file in "${code[@]}"; do
+for file in "${code[@]}" "${foreign[@]}"; do
   first=$(head -n 1 "$file")
   [[ $first == *"SPDX-License-Identifier: MIT"* ]] || violation "$file:1: no SPDX line"
 done
@@ -70,9 +72,9 @@ found_in() {  # reason, pattern, files...
 
 mapfile -t text < <(find . \( -path './.git' -o -path './build*' -o -path ./.dev -o -path './out' -o -path './.cache' \
   -o -path ./tests/fixtures \) -prune -o -type f -regex \
-  '.*\(\.\(h\|c\|cc\|cu\|cuh\|md\|sh\|py\|cmake\|in\|json\|map\)\|CMakeLists\.txt\|Makefile\)' -print |
+  '.*\(\.\(h\|c\|cc\|cu\|cuh\|rs\|go\|cs\|md\|sh\|py\|cmake\|in\|json\|map\)\|CMakeLists\.txt\|Makefile\)' -print |
   sed 's|^\./||' | grep -v '^tools/ci/house-rules\.sh$' | sort)
-found_in "longer than $max_columns columns" "^.{$((max_columns + 1)),}" "${limited[@]}"
+found_in "longer than $max_columns columns" "^.{$((max_columns + 1)),}" "${limited[@]}" "${foreign[@]}"
 found_in "trailing blank" '[[:blank:]]+$' "${text[@]}"
 found_in "marks unfinished work" '\b(TODO|FIXME|XXX|HACK)\b' "${text[@]}"
 found_in "code that is switched off" '^[[:space:]]*#[[:space:]]*if[[:space:]]+0\b' "${code[@]}"

@@ -111,6 +111,7 @@ static void test_plan_ranges(const fixture* f) {
   REFUSED(s.rewind = 65537, "rewind 65537");
   REFUSED(s.n_checkpoints = 1025, "n_checkpoints 1025");
   REFUSED(s.kv_budget = SHARPI_UNSET, "kv_budget");
+  REFUSED(s.kv_budget = SHARPI_BUDGET_AUTO, "kv_budget 4294967294");
   REFUSED(s.prompt_budget = 0xFFFFFFFDu, "prompt_budget");
   REFUSED(s.capture_window = 65537, "capture_window 65537");
   REFUSED(s.recency = 0xFFFFFFFEu, "recency");

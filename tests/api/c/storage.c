@@ -122,6 +122,20 @@ static void test_compaction(const fixture* f) {
   REFUSED((p.n_probe = 1, p.probe = probe, p.window = 2), "window is 2: a probe");
   REFUSED((p.policy = SHARPI_POLICY_GLOBAL, p.layer_budget = SHARPI_LAYER_BUDGET_PYRAMID),
           "layer_budget is 1");
+  REFUSED((p.policy = SHARPI_POLICY_KEEP, p.n_keep = 3, p.keep = keep, p.budget = SHARPI_UNSET,
+           p.layer_budget = SHARPI_LAYER_BUDGET_PYRAMID),
+          "layer_budget is 1");
+  REFUSED((p.policy = SHARPI_POLICY_KEEP, p.n_keep = 3, p.keep = keep, p.budget = SHARPI_UNSET,
+           p.layer_budget = SHARPI_LAYER_BUDGET_ENTROPY),
+          "layer_budget is 2");
+  REFUSED((p.policy = SHARPI_POLICY_KEEP, p.n_keep = 3, p.keep = keep, p.budget = SHARPI_UNSET),
+          "recency is 4");
+  for (sharpi_policy policy = SHARPI_POLICY_AUTO; policy < SHARPI_POLICY_KEEP; ++policy) {
+    const int pools = policy >= SHARPI_POLICY_SNAPKV && policy <= SHARPI_POLICY_VALUE;
+    if (!pools) REFUSED((p.policy = policy, p.pool_kernel = 5), "pool_kernel is 5");
+    if (pools) REFUSED((p.policy = policy, p.span = 5), "span is 5");
+  }
+  REFUSED((p.policy = SHARPI_POLICY_GLOBAL, p.span = 5), "span is 5");
   REFUSED(p.recency = 17, "recency 17");
   REFUSED(p.sinks = 17, "sinks 17");
   REFUSED(p.window = 0, "window 0");

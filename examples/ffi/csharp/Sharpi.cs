@@ -1,0 +1,376 @@
+// SPDX-License-Identifier: MIT
+// sharpi.h for C#, declaration by declaration: every struct, constant, callback and function, for
+// .NET and for Mono (C# 7.0 and later, compiled with -unsafe). The header is the manual: what a
+// name means is said there. libsharpi's tests hold this file against the header, so it does not go
+// stale.
+using System;
+using System.Runtime.InteropServices;
+
+namespace LibSharpi
+{
+    // Delegates that the library calls. They run on the thread that called the library (logging:
+    // maybe on another one), must not throw, and must be kept alive by the caller until they are no
+    // longer needed. Fields and arguments take Marshal.GetFunctionPointerForDelegate(delegate);
+    // IntPtr.Zero is C's null.
+    [UnmanagedFunctionPointer(CallingConvention.Cdecl)]
+    public unsafe delegate int sharpi_progress_fn(
+        void* user_data, uint phase, ulong done, ulong total);
+    [UnmanagedFunctionPointer(CallingConvention.Cdecl)]
+    public unsafe delegate void sharpi_log_fn(void* user_data, uint level, byte* text, UIntPtr len);
+    [UnmanagedFunctionPointer(CallingConvention.Cdecl)]
+    public unsafe delegate void* sharpi_alloc_fn(void* user_data, ulong bytes, ulong alignment);
+    [UnmanagedFunctionPointer(CallingConvention.Cdecl)]
+    public unsafe delegate void sharpi_free_fn(void* user_data, void* pointer, ulong bytes);
+
+    [StructLayout(LayoutKind.Sequential)]
+    public unsafe struct sharpi_error
+    {
+        public uint struct_size;
+        public int status, native_code;
+        public uint reserved;
+        public fixed byte text[480];
+    }
+
+    [StructLayout(LayoutKind.Sequential)]
+    public unsafe struct sharpi_context_params
+    {
+        public uint struct_size, flags, n_threads, cpu_isa;
+        public IntPtr log;
+        public void* log_user_data;
+        public uint log_level, reserved;
+        public IntPtr alloc, free;
+        public void* alloc_user_data;
+    }
+
+    [StructLayout(LayoutKind.Sequential)]
+    public unsafe struct sharpi_device
+    {
+        public uint struct_size, tier, n_devices, n_cores;
+        public ulong total_bytes, free_bytes;
+        public double bandwidth;
+        public fixed byte name[128];
+        public fixed byte isa[32];
+        public double link_bandwidth;
+        public ulong held_bytes, other_bytes;
+    }
+
+    [StructLayout(LayoutKind.Sequential)]
+    public unsafe struct sharpi_session_params
+    {
+        public uint struct_size, n_ctx, k_dtype, v_dtype, tail_k_dtype, tail_v_dtype,
+            rewind, n_checkpoints, kv_budget, prompt_budget, capture_window, recency, sinks,
+            policy, lookahead, per_layer_budgets, n_probe, n_draft;
+        public int* probe;
+    }
+
+    [StructLayout(LayoutKind.Sequential)]
+    public unsafe struct sharpi_plan_params
+    {
+        public uint struct_size;
+        public int n_gpu_layers, n_gpu_ffn, n_expert_slots;
+        public uint arithmetic, deterministic, n_chunk, max_batch, max_logit_rows,
+            max_concurrent, n_sessions, device;
+        public ulong device_budget, host_budget;
+        public double device_rate, pcie_rate, host_rate;
+        public sharpi_session_params* session;
+        public int n_gpu_experts, gpu_ends;
+        public uint stream_rows, reserved;
+    }
+
+    [StructLayout(LayoutKind.Sequential)]
+    public unsafe struct sharpi_plan_summary
+    {
+        public uint struct_size, n_ctx, n_layers, n_gpu_layers, n_gpu_ffn, n_expert_slots,
+            k_dtype, v_dtype, tail_k_dtype, tail_v_dtype, arithmetic, deterministic, n_chunk,
+            max_batch, max_logit_rows, max_concurrent, n_sessions, n_rows, n_mtp_layers, narrowed,
+            capture_window, n_checkpoints, rewind, kv_budget;
+        public ulong device_payload_bytes, device_held_bytes, host_payload_bytes,
+            host_held_bytes, mapped_bytes, kv_payload_bytes, session_held_bytes, fingerprint,
+            device_peak_bytes, host_peak_bytes, expert_slot_bytes;
+        public double device_rate, pcie_rate, host_rate;
+        public uint n_gpu_experts, n_fallbacks, stream_rows, reserved;
+        public ulong device_token_bytes, host_token_bytes, device_token_row_bytes,
+            host_token_row_bytes;
+        public double token_seconds, full_token_seconds;
+    }
+
+    [StructLayout(LayoutKind.Sequential)]
+    public unsafe struct sharpi_memory_row
+    {
+        public uint tier, device, purpose, kind, first_layer, n_layers, per_session,
+            transient;
+        public ulong payload_bytes, held_bytes;
+        public fixed byte label[64];
+    }
+
+    [StructLayout(LayoutKind.Sequential)]
+    public unsafe struct sharpi_layer_info
+    {
+        public uint struct_size, mixer, tier;
+        public int kv_source;
+        public uint k_dtype, v_dtype, n_slots, capacity, n_kv_heads, head_dim, ffn_tier,
+            experts_tier;
+    }
+
+    [StructLayout(LayoutKind.Sequential)]
+    public unsafe struct sharpi_model_summary
+    {
+        public uint struct_size, n_layers, n_embd, n_vocab, n_ctx_train, n_mtp_layers,
+            chat;
+        public int bos, eos;
+        public uint is_hybrid, has_window, n_experts;
+        public ulong n_parameters, file_bytes, content_id;
+        public fixed byte architecture[32];
+        public fixed byte name[128];
+        public uint stream_rows, reserved;
+    }
+
+    [StructLayout(LayoutKind.Sequential)]
+    public unsafe struct sharpi_segment_info
+    {
+        public uint tier, list, first_layer, n_layers, has_embedding, has_head, n_mixers,
+            n_ffn, n_experts, n_streamed;
+        public ulong n_calls, n_rows, streamed_bytes;
+        public double seconds;
+    }
+
+    [StructLayout(LayoutKind.Sequential)]
+    public unsafe struct sharpi_expert_stats
+    {
+        public uint struct_size, n_slots, n_resident, n_pinned;
+        public ulong slot_bytes, n_uses, n_hits, n_promotions, n_evictions,
+            promoted_bytes;
+    }
+
+    [StructLayout(LayoutKind.Sequential)]
+    public unsafe struct sharpi_text_stream
+    {
+        public uint n_held;
+        public fixed byte held[4];
+    }
+
+    [StructLayout(LayoutKind.Sequential)]
+    public unsafe struct sharpi_message
+    {
+        public byte* role, content;
+        public UIntPtr content_len;
+    }
+
+    [StructLayout(LayoutKind.Sequential)]
+    public unsafe struct sharpi_prefill_params
+    {
+        public uint struct_size, flags, n_logit_rows, reserved;
+        public IntPtr progress;
+        public void* user_data;
+    }
+
+    [StructLayout(LayoutKind.Sequential)]
+    public unsafe struct sharpi_sampler_params
+    {
+        public uint struct_size;
+        public float temperature;
+        public uint top_k;
+        public float top_p, min_p, repeat_penalty;
+        public uint repeat_last_n, n_bias;
+        public ulong seed;
+        public int* bias_tokens;
+        public float* bias_values;
+    }
+
+    [StructLayout(LayoutKind.Sequential)]
+    public unsafe struct sharpi_session_summary
+    {
+        public uint struct_size, n_tokens, n_ctx, capacity, n_slots_min, n_slots_max,
+            is_compacted, n_logit_rows, n_checkpoints, k_dtype, v_dtype, tail_k_dtype,
+            tail_v_dtype, reserved;
+        public ulong kv_payload_bytes, kv_held_bytes, n_prefill_tokens, n_decode_tokens;
+        public double prefill_seconds, decode_seconds;
+        public fixed byte paths[256];
+    }
+
+    [StructLayout(LayoutKind.Sequential)]
+    public unsafe struct sharpi_compact_params
+    {
+        public uint struct_size, policy, budget, window, recency, sinks, headroom,
+            pool_kernel, span, layer_budget, n_probe, n_keep;
+        public int* probe;
+        public uint* keep;
+        public IntPtr progress;
+        public void* user_data;
+    }
+
+    [StructLayout(LayoutKind.Sequential)]
+    public unsafe struct sharpi_compact_report
+    {
+        public uint struct_size, policy, rows_before, rows_after, n_layers, capacity;
+        public ulong payload_before, payload_after, held_before, held_after;
+        public double score_ms, move_ms;
+    }
+
+    public static unsafe class Sharpi
+    {
+        // Searched as ld.so does; NativeLibrary.SetDllImportResolver (.NET) or <dllmap> (Mono)
+        // choose another file.
+        public const string Library = "libsharpi.so.1";
+
+        public const int
+            SHARPI_OK = 0, SHARPI_E_INVALID_ARGUMENT = -1, SHARPI_E_OUT_OF_MEMORY = -2,
+            SHARPI_E_UNSUPPORTED = -3, SHARPI_E_NOT_FOUND = -4, SHARPI_E_IO = -5,
+            SHARPI_E_FORMAT = -6, SHARPI_E_MISMATCH = -7, SHARPI_E_CANCELLED = -8,
+            SHARPI_E_KV_FULL = -9, SHARPI_E_DOES_NOT_FIT = -10, SHARPI_E_BUFFER_TOO_SMALL = -11,
+            SHARPI_E_STATE = -12, SHARPI_E_BUSY = -13, SHARPI_E_DEVICE = -14,
+            SHARPI_E_DEVICE_LOST = -15, SHARPI_E_INTERNAL = -16;
+        public const uint
+            SHARPI_ERROR_TEXT = 480, SHARPI_UNSET = 0xFFFFFFFF;
+        public const ulong
+            SHARPI_ALL_FREE = 0xFFFFFFFFFFFFFFFF;
+        public const uint
+            SHARPI_KV_AUTO = 0, SHARPI_KV_F32 = 1, SHARPI_KV_BF16 = 2, SHARPI_KV_Q8_0 = 3,
+            SHARPI_TIER_CPU = 1, SHARPI_TIER_CUDA = 2, SHARPI_PHASE_LOAD = 1,
+            SHARPI_PHASE_PREFILL = 2, SHARPI_PHASE_COMPACT = 3, SHARPI_LOG_ERROR = 1,
+            SHARPI_LOG_WARN = 2, SHARPI_LOG_INFO = 3, SHARPI_LOG_DEBUG = 4,
+            SHARPI_CONTEXT_IGNORE_ENV = 1, SHARPI_ISA_AUTO = 0, SHARPI_ISA_SCALAR = 1,
+            SHARPI_ISA_AVX2 = 2, SHARPI_ISA_AVX512 = 3, SHARPI_ISA_AMX = 4,
+            SHARPI_DEVICE_MEASURE = 1, SHARPI_POLICY_AUTO = 0, SHARPI_POLICY_GLOBAL = 1,
+            SHARPI_POLICY_SNAPKV = 2, SHARPI_POLICY_DEFENSIVE = 3, SHARPI_POLICY_VALUE = 4,
+            SHARPI_POLICY_SPAN = 5, SHARPI_POLICY_RETRIEVAL = 6, SHARPI_POLICY_KEEP = 7,
+            SHARPI_BUDGET_AUTO = 0xFFFFFFFE, SHARPI_ARITHMETIC_FAST = 0,
+            SHARPI_ARITHMETIC_EXACT = 1, SHARPI_ROW_DEVICE = 1, SHARPI_ROW_PINNED = 2,
+            SHARPI_ROW_ANONYMOUS = 3, SHARPI_ROW_MAPPED = 4, SHARPI_ROW_WEIGHTS = 1,
+            SHARPI_ROW_KV = 2, SHARPI_ROW_RECURRENT = 3, SHARPI_ROW_CHECKPOINTS = 4,
+            SHARPI_ROW_CAPTURE = 5, SHARPI_ROW_COMPACTION = 6, SHARPI_ROW_ACTIVATIONS = 7,
+            SHARPI_ROW_LOGITS = 8, SHARPI_ROW_STAGING = 9, SHARPI_ROW_EXPERTS = 10,
+            SHARPI_ROW_GRAPHS = 11, SHARPI_ROW_TABLES = 12, SHARPI_ROW_LIBRARY = 13,
+            SHARPI_ROW_DRIVER = 14, SHARPI_ROW_KV_CHUNK = 15, SHARPI_MIXER_ATTENTION = 1,
+            SHARPI_MIXER_WINDOW = 2, SHARPI_MIXER_DELTA_NET = 3, SHARPI_CHAT_UNKNOWN = 0,
+            SHARPI_CHAT_CHATML = 1, SHARPI_CHAT_GEMMA = 2, SHARPI_CHAT_OLMOE = 3,
+            SHARPI_TOKENIZE_ADD_SPECIAL = 1, SHARPI_TOKENIZE_PARSE_SPECIAL = 2,
+            SHARPI_DETOKENIZE_SPECIAL = 1, SHARPI_CHAT_NO_PROMPT = 1, SHARPI_CHAT_THINKING = 2,
+            SHARPI_PREFILL_CHECKPOINT = 1, SHARPI_PREFILL_MORE = 2, SHARPI_LAYER_BUDGET_EQUAL = 0,
+            SHARPI_LAYER_BUDGET_PYRAMID = 1, SHARPI_LAYER_BUDGET_ENTROPY = 2;
+
+        [DllImport(Library)] public static extern uint sharpi_version();
+        [DllImport(Library)] public static extern byte* sharpi_build_info();
+        [DllImport(Library)] public static extern byte* sharpi_status_name(int status);
+        [DllImport(Library)] public static extern void sharpi_context_params_init(
+            sharpi_context_params* p, UIntPtr size);
+        [DllImport(Library)] public static extern int sharpi_context_create(
+            sharpi_context_params* options, IntPtr* result, sharpi_error* err);
+        [DllImport(Library)] public static extern void sharpi_context_destroy(IntPtr context);
+        [DllImport(Library)] public static extern int sharpi_device_info(
+            IntPtr context, uint index, uint flags, sharpi_device* result, sharpi_error* err);
+        [DllImport(Library)] public static extern void sharpi_session_params_init(
+            sharpi_session_params* p, UIntPtr size);
+        [DllImport(Library)] public static extern void sharpi_plan_params_init(
+            sharpi_plan_params* p, UIntPtr size);
+        [DllImport(Library)] public static extern int sharpi_plan_create(
+            IntPtr context, byte* gguf_path, sharpi_plan_params* options, IntPtr* result,
+            sharpi_error* err);
+        [DllImport(Library)] public static extern void sharpi_plan_destroy(IntPtr plan);
+        [DllImport(Library)] public static extern int sharpi_plan_info(
+            IntPtr plan, sharpi_plan_summary* result, sharpi_error* err);
+        [DllImport(Library)] public static extern int sharpi_plan_rows(
+            IntPtr plan, sharpi_memory_row* rows, uint row_size, uint cap, uint* out_n,
+            sharpi_error* err);
+        [DllImport(Library)] public static extern int sharpi_plan_layer(
+            IntPtr plan, uint layer, sharpi_layer_info* result, sharpi_error* err);
+        [DllImport(Library)] public static extern int sharpi_plan_fallback(
+            IntPtr plan, uint index, byte* result, UIntPtr cap, UIntPtr* out_len,
+            sharpi_error* err);
+        [DllImport(Library)] public static extern int sharpi_plan_json(
+            IntPtr plan, byte* result, UIntPtr cap, UIntPtr* out_len, sharpi_error* err);
+        [DllImport(Library)] public static extern int sharpi_model_load(
+            IntPtr plan, IntPtr progress, void* user_data, IntPtr* result, sharpi_error* err);
+        [DllImport(Library)] public static extern void sharpi_model_destroy(IntPtr model);
+        [DllImport(Library)] public static extern int sharpi_model_info(
+            IntPtr model, sharpi_model_summary* result, sharpi_error* err);
+        [DllImport(Library)] public static extern int sharpi_model_meta(
+            IntPtr model, byte* key, byte* result, UIntPtr cap, UIntPtr* out_len,
+            sharpi_error* err);
+        [DllImport(Library)] public static extern int sharpi_model_meta_key(
+            IntPtr model, uint index, byte* result, UIntPtr cap, UIntPtr* out_len,
+            sharpi_error* err);
+        [DllImport(Library)] public static extern int sharpi_model_memory(
+            IntPtr model, sharpi_memory_row* rows, uint row_size, uint cap, uint* out_n,
+            sharpi_error* err);
+        [DllImport(Library)] public static extern int sharpi_model_segments(
+            IntPtr model, sharpi_segment_info* rows, uint row_size, uint cap, uint* out_n,
+            sharpi_error* err);
+        [DllImport(Library)] public static extern int sharpi_model_json(
+            IntPtr model, byte* result, UIntPtr cap, UIntPtr* out_len, sharpi_error* err);
+        [DllImport(Library)] public static extern int sharpi_model_experts(
+            IntPtr model, sharpi_expert_stats* result, sharpi_error* err);
+        [DllImport(Library)] public static extern int sharpi_model_expert_uses(
+            IntPtr model, uint layer, ulong* result, uint cap, uint* out_n, sharpi_error* err);
+        [DllImport(Library)] public static extern int sharpi_model_pin_experts(
+            IntPtr model, uint* layers, uint* experts, uint n, sharpi_error* err);
+        [DllImport(Library)] public static extern int sharpi_tokenize(
+            IntPtr model, byte* utf8, UIntPtr len, uint flags, int* result, uint cap,
+            uint* out_n, sharpi_error* err);
+        [DllImport(Library)] public static extern int sharpi_detokenize(
+            IntPtr model, int* tokens, uint n, uint flags, byte* result, UIntPtr cap,
+            UIntPtr* out_len, sharpi_error* err);
+        [DllImport(Library)] public static extern int sharpi_detokenize_stream(
+            IntPtr model, sharpi_text_stream* stream, int* tokens, uint n, uint flags,
+            byte* result, UIntPtr cap, UIntPtr* out_len, sharpi_error* err);
+        [DllImport(Library)] public static extern int sharpi_token_is_end(
+            IntPtr model, int token);
+        [DllImport(Library)] public static extern int sharpi_chat_format(
+            IntPtr model, sharpi_message* messages, uint n, uint flags, byte* result,
+            UIntPtr cap, UIntPtr* out_len, sharpi_error* err);
+        [DllImport(Library)] public static extern int sharpi_plan_session(
+            IntPtr model, sharpi_session_params* options, IntPtr* result, sharpi_error* err);
+        [DllImport(Library)] public static extern int sharpi_session_create(
+            IntPtr model, sharpi_session_params* options, IntPtr* result, sharpi_error* err);
+        [DllImport(Library)] public static extern void sharpi_session_destroy(IntPtr session);
+        [DllImport(Library)] public static extern void sharpi_prefill_params_init(
+            sharpi_prefill_params* p, UIntPtr size);
+        [DllImport(Library)] public static extern int sharpi_session_prefill(
+            IntPtr session, int* tokens, uint n, sharpi_prefill_params* options,
+            uint* out_committed, sharpi_error* err);
+        [DllImport(Library)] public static extern int sharpi_session_decode(
+            IntPtr session, int token, sharpi_error* err);
+        [DllImport(Library)] public static extern int sharpi_decode_batch(
+            IntPtr* sessions, int* tokens, uint n, sharpi_error* err);
+        [DllImport(Library)] public static extern int sharpi_session_logits(
+            IntPtr session, uint row, float* result, uint cap, uint* out_n, sharpi_error* err);
+        [DllImport(Library)] public static extern void sharpi_sampler_params_init(
+            sharpi_sampler_params* p, UIntPtr size);
+        [DllImport(Library)] public static extern int sharpi_session_set_sampler(
+            IntPtr session, sharpi_sampler_params* options, sharpi_error* err);
+        [DllImport(Library)] public static extern int sharpi_session_sample(
+            IntPtr session, int* out_token, sharpi_error* err);
+        [DllImport(Library)] public static extern int sharpi_session_step(
+            IntPtr session, int* out_tokens, uint cap, uint* out_n, sharpi_error* err);
+        [DllImport(Library)] public static extern int sharpi_session_reserve(
+            IntPtr session, uint n_slots, sharpi_error* err);
+        [DllImport(Library)] public static extern int sharpi_session_truncate(
+            IntPtr session, uint n_tokens, sharpi_error* err);
+        [DllImport(Library)] public static extern int sharpi_session_checkpoint(
+            IntPtr session, uint pin, sharpi_error* err);
+        [DllImport(Library)] public static extern int sharpi_session_reachable(
+            IntPtr session, uint* result, uint cap, uint* out_n, sharpi_error* err);
+        [DllImport(Library)] public static extern int sharpi_session_fork(
+            IntPtr session, IntPtr* result, sharpi_error* err);
+        [DllImport(Library)] public static extern int sharpi_session_save(
+            IntPtr session, void* result, ulong cap, ulong* out_len, sharpi_error* err);
+        [DllImport(Library)] public static extern int sharpi_session_restore(
+            IntPtr session, void* blob, ulong len, sharpi_error* err);
+        [DllImport(Library)] public static extern int sharpi_session_info(
+            IntPtr session, sharpi_session_summary* result, sharpi_error* err);
+        [DllImport(Library)] public static extern int sharpi_session_layer(
+            IntPtr session, uint layer, sharpi_layer_info* result, sharpi_error* err);
+        [DllImport(Library)] public static extern int sharpi_session_memory(
+            IntPtr session, sharpi_memory_row* rows, uint row_size, uint cap, uint* out_n,
+            sharpi_error* err);
+        [DllImport(Library)] public static extern void sharpi_session_cancel(IntPtr session);
+        [DllImport(Library)] public static extern void sharpi_compact_params_init(
+            sharpi_compact_params* p, UIntPtr size);
+        [DllImport(Library)] public static extern int sharpi_session_compact(
+            IntPtr session, sharpi_compact_params* options, sharpi_compact_report* report,
+            sharpi_error* err);
+        [DllImport(Library)] public static extern int sharpi_session_kept(
+            IntPtr session, uint layer, uint kv_head, uint* result, uint cap, uint* out_n,
+            sharpi_error* err);
+    }
+}

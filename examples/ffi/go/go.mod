@@ -1,0 +1,3 @@
+module example/generate
+
+go 1.17

@@ -1,0 +1,3 @@
+module example/layout
+
+go 1.17

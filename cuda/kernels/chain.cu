@@ -29,15 +29,13 @@ struct Position {
 
 /// Leaves the warp's piece of panel v. Panel and warp only ever grow along the units, and never
 /// stay both: their sum is a slot of its own for every piece.
-template <bool kPairs>
 __device__ __forceinline__ void leave_piece(const ChainLaunch& p, const ChainView& view, uint32_t v,
                                             bool first, bool last, const FixedSums& acc) {
   float sum[2];
 #pragma unroll
   for (int h = 0; h < 2; ++h) {
-    sum[h] = acc.split[h] + __shfl_xor_sync(~0u, acc.split[h], 1);
+    sum[h] = acc.part[h] + __shfl_xor_sync(~0u, acc.part[h], 1);
     sum[h] += __shfl_xor_sync(~0u, sum[h], 2);
-    sum[h] += kPairs ? acc.whole[h] + __shfl_xor_sync(~0u, acc.whole[h], 1) : acc.whole[h];
   }
   float* part = reinterpret_cast<float*>(view.shared + p.part) + (v + view.warp) * kPanelRows;
   if (view.lane % 4 == 0) {
@@ -83,7 +81,7 @@ __device__ __forceinline__ void take_units(const ChainLaunch& p, const ChainProd
       take.slot = (take.slot + 1) % kSlots;
       take.parity ^= take.slot == 0 ? 1u : 0u;
     }
-    leave_piece<FixedProduct<kType>::kPairs>(p, view, at.v, begin == 0, end == q.units, acc);
+    leave_piece(p, view, at.v, begin == 0, end == q.units, acc);
     at.left -= end - begin;
     at.u = 0;
     ++at.v;

@@ -3,8 +3,9 @@
 // chain.cu. The row: every 256 columns scaled so that the largest becomes 127 * 256, rounded to
 // integers (finer than f16 for all but the smallest of them), each split into 256 * high + low, two
 // signed bytes. On 8-bit tensor cores, columns of the second operand hold high and low parts in
-// turn, so products of integer codes and their sums under integer scales are exact; what is rounded
-// is the row, and the sums of units in f32. Against f16 fragments this takes half the instructions.
+// turn, each pair of columns of other blocks, so that a lane has few sums to scale; products of
+// integer codes and their sums under integer scales are exact; what is rounded is the row, and the
+// sums of units in f32. Against f16 fragments this takes half the instructions.
 // Thread rule: device code.
 #pragma once
 
@@ -26,10 +27,9 @@ __device__ __forceinline__ void stage_fixed(uint8_t* image, const FixedMap& map,
     const float4 v = in.v[k];
     amax = fmaxf(amax, fmaxf(fmaxf(fabsf(v.x), fabsf(v.y)), fmaxf(fabsf(v.z), fabsf(v.w))));
   }
-#pragma unroll
-  for (int d = 16; d > 0; d /= 2) amax = fmaxf(amax, __shfl_xor_sync(~0u, amax, d));
+  amax = __uint_as_float(__reduce_max_sync(~0u, __float_as_uint(amax)));
   // Far below what a row holds, the scale stays finite.
-  const float most = fmaxf(amax, 0x1p-100f), scale = kFixedMost / most;
+  const float most = fmaxf(amax, 0x1p-100f), scale = __fdividef(kFixedMost, most);
   if (lane == 0) {
     *reinterpret_cast<float*>(image + map.inverse + u * 4) = most * (1.0f / kFixedMost);
   }
@@ -63,26 +63,26 @@ __device__ __forceinline__ void stage_fixed(uint8_t* image, const FixedMap& map,
   }
 }
 
-/// d = a (16 x 32 bytes) * b (32 x 8 signed bytes).
+/// d += a (16 x 32 bytes) * b (32 x 8 signed bytes).
 template <bool kSigned>
 __device__ __forceinline__ void mma_bytes(int (&d)[4], const uint32_t (&a)[4], uint2 b) {
   if constexpr (kSigned) {
     asm("mma.sync.aligned.m16n8k32.row.col.s32.s8.s8.s32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, "
-        "{%10,%10,%10,%10};"
-        : "=r"(d[0]), "=r"(d[1]), "=r"(d[2]), "=r"(d[3])
-        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b.x), "r"(b.y), "r"(0));
+        "{%0,%1,%2,%3};"
+        : "+r"(d[0]), "+r"(d[1]), "+r"(d[2]), "+r"(d[3])
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b.x), "r"(b.y));
   } else {
     asm("mma.sync.aligned.m16n8k32.row.col.s32.u8.s8.s32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, "
-        "{%10,%10,%10,%10};"
-        : "=r"(d[0]), "=r"(d[1]), "=r"(d[2]), "=r"(d[3])
-        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b.x), "r"(b.y), "r"(0));
+        "{%0,%1,%2,%3};"
+        : "+r"(d[0]), "+r"(d[1]), "+r"(d[2]), "+r"(d[3])
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b.x), "r"(b.y));
   }
 }
 
-/// What a lane sums over a panel's units, for rows g and g + 8. `split`: has to be added up over
-/// the four lanes of a row (Q6_K: `whole` too, over pairs).
+/// What a lane sums over a panel's units, for rows g and g + 8; to be added up over the four lanes
+/// of a row.
 struct FixedSums {
-  float whole[2] = {}, split[2] = {};
+  float part[2] = {};
 };
 
 /// One unit of the staged row as a lane reads it.
@@ -95,12 +95,30 @@ struct FixedInputs {
 template <GgmlType kType>
 struct FixedProduct;
 
-/// Codes of a block in the bytes of an A fragment: even, odd registers of row g, g + 8.
-__device__ __forceinline__ void nibble_bytes(uint2 w, uint32_t (&a)[4]) {
-  a[0] = w.x & 0x0F0F0F0Fu;
-  a[1] = w.y & 0x0F0F0F0Fu;
-  a[2] = (w.x >> 4) & 0x0F0F0F0Fu;
-  a[3] = (w.y >> 4) & 0x0F0F0F0Fu;
+/// By a product, for the units that select have more to do.
+__device__ __forceinline__ uint2 if_so(uint32_t so, uint2 v) {
+  return {so * v.x, so * v.y};
+}
+/// Whether n is i, for what is said of a lane: as 0 or 1 that the compiler takes for any number.
+__device__ __forceinline__ uint32_t is_own(int n, int i) {
+  return 0x01u << (8 * n) >> (8 * i) & 1u;
+}
+
+/// Four blocks of 32 columns, each in columns of its own of the second operand (high and low
+/// parts), zeros in the others: so their products come apart, lane t of a row gets the t-th.
+template <bool kSigned, class Codes>
+__device__ __forceinline__ void four_blocks(const FixedInputs& in, int half, int lane,
+                                            const Codes& codes, int (&d)[4]) {
+  const int own = lane / 8;
+  const auto x = load_as<uint2>(in.x + (4 * half + own) * 64);
+#pragma unroll
+  for (int n = 0; n < 4; ++n) d[n] = 0;
+#pragma unroll
+  for (int j = 0; j < 4; ++j) {
+    uint32_t a[4];
+    codes(4 * half + j, a);
+    mma_bytes<kSigned>(d, a, if_so(is_own(own, j), x));
+  }
 }
 
 /// Q4_K and Q5_K: integer scales, minima by the sums of the row.
@@ -110,109 +128,109 @@ struct FixedSuperMin {
                                              FixedSums& acc) {
     constexpr bool kFive = kType == GgmlType::kQ5_K;
     const int g = lane / 4, t = lane % 4;
-    uint4 meta[2];
+    int d[2][4];
 #pragma unroll
-    for (int h = 0; h < 2; ++h)
-      meta[h] = load_as<uint4>(unit + (kFive ? 2560 : 2048) + (g + 8 * h) * 16);
-    uint32_t scale[2][2];
-#pragma unroll
-    for (int h = 0; h < 2; ++h) {
-      scale[h][0] = meta[h].y & 0x3F3F3F3Fu;
-      scale[h][1] = (meta[h].w & 0x0F0F0F0Fu) | ((meta[h].y >> 2) & 0x30303030u);
-    }
-    int high[2] = {}, low[2] = {};
-#pragma unroll
-    for (int b = 0; b < 8; ++b) {
-      uint32_t a[4];
-      nibble_bytes(load_as<uint2>(unit + b * 256 + lane * 8), a);
-      if constexpr (kFive) {
-        // Bit 2 h + i + 4 (j / 2) of each half-word belongs to half i of register (h, j / 2).
-        const uint32_t bits =
-            load_as<uint32_t>(unit + 2048 + b / 2 * 128 + lane * 4) >> (b % 2 * 8);
-        const uint32_t wide = bits & 0x00FF00FFu;
-        a[0] |= ((wide << 4) & 0x00100010u) | ((wide << 11) & 0x10001000u);
-        a[1] |= ((wide << 2) & 0x00100010u) | ((wide << 9) & 0x10001000u);
-        a[2] |= (wide & 0x00100010u) | ((wide << 7) & 0x10001000u);
-        a[3] |= ((wide >> 2) & 0x00100010u) | ((wide << 5) & 0x10001000u);
-      }
-      int d[4];
-      mma_bytes<false>(d, a, load_as<uint2>(in.x + b * 64));
-#pragma unroll
-      for (int h = 0; h < 2; ++h) {
-        const auto s = static_cast<int>(__byte_perm(scale[h][b / 4], 0, 0x4440 + b % 4));
-        high[h] += s * d[2 * h];
-        low[h] += s * d[2 * h + 1];
-      }
+    for (int half = 0; half < 2; ++half) {
+      four_blocks<false>(
+          in, half, lane,
+          [&](int b, uint32_t(&a)[4]) {
+            const auto w = load_as<uint2>(unit + b * 256 + lane * 8);
+            if constexpr (!kFive) {  // sixteen times as much
+              a[0] = (w.x << 4) & 0xF0F0F0F0u;
+              a[1] = (w.y << 4) & 0xF0F0F0F0u;
+              a[2] = w.x & 0xF0F0F0F0u;
+              a[3] = w.y & 0xF0F0F0F0u;
+            } else {
+              a[0] = w.x & 0x0F0F0F0Fu;
+              a[1] = w.y & 0x0F0F0F0Fu;
+              a[2] = (w.x >> 4) & 0x0F0F0F0Fu;
+              a[3] = (w.y >> 4) & 0x0F0F0F0Fu;
+              // Bit 2 h + i + 4 (j / 2) of each half-word belongs to half i of register (h, j / 2).
+              const uint32_t bits =
+                  load_as<uint32_t>(unit + 2048 + b / 2 * 128 + lane * 4) >> (b % 2 * 8);
+              const uint32_t wide = bits & 0x00FF00FFu;
+              a[0] |= ((wide << 4) & 0x00100010u) | ((wide << 11) & 0x10001000u);
+              a[1] |= ((wide << 2) & 0x00100010u) | ((wide << 9) & 0x10001000u);
+              a[2] |= (wide & 0x00100010u) | ((wide << 7) & 0x10001000u);
+              a[3] |= ((wide >> 2) & 0x00100010u) | ((wide << 5) & 0x10001000u);
+            }
+          },
+          d[half]);
     }
     const float2 sums = *reinterpret_cast<const float2*>(in.sums + 2 * t);
 #pragma unroll
     for (int h = 0; h < 2; ++h) {
-      const uint32_t late = ((meta[h].w >> 4) & 0x0F0F0F0Fu) | ((meta[h].z >> 2) & 0x30303030u);
-      const uint32_t mins = (t < 2 ? meta[h].z & 0x3F3F3F3Fu : late) >> (t % 2 * 16);
+      const auto meta = load_as<uint4>(unit + (kFive ? 2560 : 2048) + (g + 8 * h) * 16);
+      const uint32_t late_scale = (meta.w & 0x0F0F0F0Fu) | ((meta.y >> 2) & 0x30303030u);
+      const auto first = static_cast<int>(meta.y >> (8 * t) & 63u),
+                 second = static_cast<int>(late_scale >> (8 * t) & 63u);
+      const int high = first * d[0][2 * h] + second * d[1][2 * h],
+                low = first * d[0][2 * h + 1] + second * d[1][2 * h + 1];
+      const float dot = fmaf(static_cast<float>(high), kFive ? 256.0f : 16.0f,
+                             static_cast<float>(low) * (kFive ? 1.0f : 0.0625f));
+      const uint32_t late = ((meta.w >> 4) & 0x0F0F0F0Fu) | ((meta.z >> 2) & 0x30303030u);
+      const uint32_t mins = (t < 2 ? meta.z & 0x3F3F3F3Fu : late) >> (t % 2 * 16);
       const float fix = static_cast<float>(mins & 255u) * sums.x +
                         static_cast<float>((mins >> 8) & 255u) * sums.y;
-      const float dot = fmaf(static_cast<float>(high[h]), 256.0f, static_cast<float>(low[h]));
-      acc.whole[h] = fmaf(half_bits(meta[h].x & 0xFFFFu) * in.inverse, dot, acc.whole[h]);
-      acc.split[h] = fmaf(half_bits(meta[h].x >> 16) * -in.inverse, fix, acc.split[h]);
+      acc.part[h] = fmaf(half_bits(meta.x & 0xFFFFu) * in.inverse, dot,
+                         fmaf(half_bits(meta.x >> 16) * -in.inverse, fix, acc.part[h]));
     }
   }
 };
 template <>
-struct FixedProduct<GgmlType::kQ4_K> : FixedSuperMin<GgmlType::kQ4_K> {
-  static constexpr bool kPairs = false;
-};
+struct FixedProduct<GgmlType::kQ4_K> : FixedSuperMin<GgmlType::kQ4_K> {};
 template <>
-struct FixedProduct<GgmlType::kQ5_K> : FixedSuperMin<GgmlType::kQ5_K> {
-  static constexpr bool kPairs = false;
-};
+struct FixedProduct<GgmlType::kQ5_K> : FixedSuperMin<GgmlType::kQ5_K> {};
 
 /// The byte that the selector names, its sign extended.
-template <int kSelector>
-__device__ __forceinline__ int signed_byte(uint32_t w) {
+__device__ __forceinline__ int signed_byte(uint32_t w, uint32_t selector) {
   int v;
-  asm("prmt.b32 %0, %1, 0, %2;" : "=r"(v) : "r"(w), "n"(kSelector));
+  asm("prmt.b32 %0, %1, 0, %2;" : "=r"(v) : "r"(w), "r"(selector));
   return v;
 }
 
-/// Q6_K: a scale per 16 columns. Columns of the second operand hold the first and the second 16 in
-/// turn, zeros elsewhere: lanes of even t sum the first, those of odd t the second, of every block.
+/// Q6_K: a scale per 16 columns, so columns of the second operand hold halves of blocks, of two
+/// blocks at a time.
 template <>
 struct FixedProduct<GgmlType::kQ6_K> {
-  static constexpr bool kPairs = true;
   static __device__ __forceinline__ void add(const uint8_t* unit, const FixedInputs& in, int lane,
                                              FixedSums& acc) {
-    const int g = lane / 4, t = lane % 4;
-    const uint32_t keep = (g & 2) == 0 ? 0x00FF00FFu : 0xFF00FF00u;
+    const int g = lane / 4, t = lane % 4, own = lane / 16;
+    const uint32_t keep = lane / 8 % 2 == 0 ? 0x00FF00FFu : 0xFF00FF00u;
     uint32_t scale[2][4];
 #pragma unroll
     for (int h = 0; h < 2; ++h) {
       const auto w = load_as<uint4>(unit + 3072 + (g + 8 * h) * 16);
-      const int shift = t % 2 * 8;
-      scale[h][0] = w.x >> shift;
-      scale[h][1] = w.y >> shift;
-      scale[h][2] = w.z >> shift;
-      scale[h][3] = w.w >> shift;
+      scale[h][0] = w.x;
+      scale[h][1] = w.y;
+      scale[h][2] = w.z;
+      scale[h][3] = w.w;
     }
+    const uint32_t byte = 0x8880u + 0x1111u * static_cast<uint32_t>(t);  // t-th, its sign extended
     int high[2] = {}, low[2] = {};
 #pragma unroll
-    for (int b = 0; b < 8; ++b) {
-      const auto w = load_as<uint2>(unit + b * 256 + lane * 8);
-      const auto v = load_as<uint32_t>(unit + 2048 + b * 128 + lane * 4);
-      // 4 (code - 32) as signed bytes; pairs 4 h + 2 (j / 2) + i of each half-word of v.
-      uint32_t a[4] = {
-          ((w.x << 2) & 0x3C3C3C3Cu) ^ 0x80808080u, ((w.y << 2) & 0x3C3C3C3Cu) ^ 0x80808080u,
-          ((w.x >> 2) & 0x3C3C3C3Cu) ^ 0x80808080u, ((w.y >> 2) & 0x3C3C3C3Cu) ^ 0x80808080u};
-      a[0] ^= ((v << 6) & 0x00C000C0u) ^ ((v << 12) & 0xC000C000u);
-      a[1] ^= ((v >> 2) & 0x00C000C0u) ^ ((v << 4) & 0xC000C000u);
-      a[2] ^= ((v << 2) & 0x00C000C0u) ^ ((v << 8) & 0xC000C000u);
-      a[3] ^= ((v >> 6) & 0x00C000C0u) ^ (v & 0xC000C000u);
-      const auto x = load_as<uint2>(in.x + b * 64);
-      int d[4];
-      mma_bytes<true>(d, a, {x.x & keep, x.y & keep});
+    for (int k = 0; k < 4; ++k) {
+      auto x = load_as<uint2>(in.x + (2 * k + own) * 64);
+      x = {x.x & keep, x.y & keep};
+      int d[4] = {};
+#pragma unroll
+      for (int i = 0; i < 2; ++i) {
+        const int b = 2 * k + i;
+        const auto w = load_as<uint2>(unit + b * 256 + lane * 8);
+        const auto v = load_as<uint32_t>(unit + 2048 + b * 128 + lane * 4);
+        // 4 (code - 32) as signed bytes; pairs 4 h + 2 (j / 2) + i of each half-word of v.
+        uint32_t a[4] = {
+            ((w.x << 2) & 0x3C3C3C3Cu) ^ 0x80808080u, ((w.y << 2) & 0x3C3C3C3Cu) ^ 0x80808080u,
+            ((w.x >> 2) & 0x3C3C3C3Cu) ^ 0x80808080u, ((w.y >> 2) & 0x3C3C3C3Cu) ^ 0x80808080u};
+        a[0] ^= ((v << 6) & 0x00C000C0u) ^ ((v << 12) & 0xC000C000u);
+        a[1] ^= ((v >> 2) & 0x00C000C0u) ^ ((v << 4) & 0xC000C000u);
+        a[2] ^= ((v << 2) & 0x00C000C0u) ^ ((v << 8) & 0xC000C000u);
+        a[3] ^= ((v >> 6) & 0x00C000C0u) ^ (v & 0xC000C000u);
+        mma_bytes<true>(d, a, if_so(is_own(own, i), x));
+      }
 #pragma unroll
       for (int h = 0; h < 2; ++h) {
-        const int s = b % 2 == 0 ? signed_byte<0x8880>(scale[h][b / 2])
-                                 : signed_byte<0xAAA2>(scale[h][b / 2]);
+        const int s = signed_byte(scale[h][k], byte);
         high[h] += s * d[2 * h];
         low[h] += s * d[2 * h + 1];
       }
@@ -222,7 +240,7 @@ struct FixedProduct<GgmlType::kQ6_K> {
     for (int h = 0; h < 2; ++h) {
       const float d = half_bits(h == 0 ? ds & 0xFFFFu : ds >> 16) * 0.25f;
       const float dot = fmaf(static_cast<float>(high[h]), 256.0f, static_cast<float>(low[h]));
-      acc.whole[h] = fmaf(d * in.inverse, dot, acc.whole[h]);
+      acc.part[h] = fmaf(d * in.inverse, dot, acc.part[h]);
     }
   }
 };
@@ -230,39 +248,42 @@ struct FixedProduct<GgmlType::kQ6_K> {
 /// Q4_0 and Q8_0: an f16 scale per block.
 template <GgmlType kType>
 struct FixedSmall {
-  static constexpr bool kPairs = false;
   static __device__ __forceinline__ void add(const uint8_t* unit, const FixedInputs& in, int lane,
                                              FixedSums& acc) {
     constexpr bool kBytes = kType == GgmlType::kQ8_0;
     constexpr uint32_t kBlock = kBytes ? 544 : 288, kCodes = kBytes ? 512 : 256;
     float sum[2] = {};
 #pragma unroll
-    for (int b = 0; b < 8; ++b) {
-      const uint8_t* at = unit + b * kBlock;
-      uint32_t a[4];
-      if constexpr (kBytes) {
-        // Bytes j = 0, 2, 1, 3 of (row half, column half), to the order of the nibbles.
-        const auto w = load_as<uint4>(at + lane * 16);
-        a[0] = __byte_perm(w.x, w.y, 0x6240) ^ 0x80808080u;
-        a[1] = __byte_perm(w.z, w.w, 0x6240) ^ 0x80808080u;
-        a[2] = __byte_perm(w.x, w.y, 0x7351) ^ 0x80808080u;
-        a[3] = __byte_perm(w.z, w.w, 0x7351) ^ 0x80808080u;
-      } else {  // 16 (code - 8)
-        const auto w = load_as<uint2>(at + lane * 8);
-        a[0] = ((w.x << 4) & 0xF0F0F0F0u) ^ 0x80808080u;
-        a[1] = ((w.y << 4) & 0xF0F0F0F0u) ^ 0x80808080u;
-        a[2] = (w.x & 0xF0F0F0F0u) ^ 0x80808080u;
-        a[3] = (w.y & 0xF0F0F0F0u) ^ 0x80808080u;
-      }
+    for (int half = 0; half < 2; ++half) {
       int d[4];
-      mma_bytes<true>(d, a, load_as<uint2>(in.x + b * 64));
-      const auto scales = load_as<uint32_t>(at + kCodes + lane / 4 * 4);
+      four_blocks<true>(
+          in, half, lane,
+          [&](int b, uint32_t(&a)[4]) {
+            const uint8_t* at = unit + b * kBlock;
+            if constexpr (kBytes) {
+              // Bytes j = 0, 2, 1, 3 of (row half, column half), to the order of the nibbles.
+              const auto w = load_as<uint4>(at + lane * 16);
+              a[0] = __byte_perm(w.x, w.y, 0x6240) ^ 0x80808080u;
+              a[1] = __byte_perm(w.z, w.w, 0x6240) ^ 0x80808080u;
+              a[2] = __byte_perm(w.x, w.y, 0x7351) ^ 0x80808080u;
+              a[3] = __byte_perm(w.z, w.w, 0x7351) ^ 0x80808080u;
+            } else {  // 16 (code - 8)
+              const auto w = load_as<uint2>(at + lane * 8);
+              a[0] = ((w.x << 4) & 0xF0F0F0F0u) ^ 0x80808080u;
+              a[1] = ((w.y << 4) & 0xF0F0F0F0u) ^ 0x80808080u;
+              a[2] = (w.x & 0xF0F0F0F0u) ^ 0x80808080u;
+              a[3] = (w.y & 0xF0F0F0F0u) ^ 0x80808080u;
+            }
+          },
+          d);
+      const auto scales =
+          load_as<uint32_t>(unit + (4 * half + lane % 4) * kBlock + kCodes + lane / 4 * 4);
       sum[0] = fmaf(half_bits(scales & 0xFFFFu), static_cast<float>(d[0] * 256 + d[1]), sum[0]);
       sum[1] = fmaf(half_bits(scales >> 16), static_cast<float>(d[2] * 256 + d[3]), sum[1]);
     }
     const float unit_scale = kBytes ? in.inverse : in.inverse * 0.0625f;
 #pragma unroll
-    for (int h = 0; h < 2; ++h) acc.whole[h] = fmaf(unit_scale, sum[h], acc.whole[h]);
+    for (int h = 0; h < 2; ++h) acc.part[h] = fmaf(unit_scale, sum[h], acc.part[h]);
   }
 };
 template <>

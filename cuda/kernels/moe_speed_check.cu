@@ -215,7 +215,6 @@ void bench_tuning(Bench& b, const char* name, const StepCase& c) {
   row("as it is", {});
   row("cooperative", {.cooperative = true});
   row("leaves 32 KiB of shared memory", {.spare = 32u << 10});
-  row("rings of 9 KiB", {.ring_bytes = 9u << 10});
 }
 
 const StepCase k35b = {.d_ff = 512,

@@ -9,7 +9,8 @@
 // memory, each with the launch's number (moe_exchange.cuh): who needs a row takes it as it comes.
 // The 16 warps of a block share each phase's units (16 x 256) evenly and stream them through rings
 // of their own: constant weights from before the grid dependency resolves, experts' from the moment
-// they are known; copies run ahead through all phases. Arithmetic as in chain.cu, fixed point.
+// they are known; copies run ahead through all phases. One more warp finds out which experts.
+// Arithmetic as in chain.cu, fixed point.
 // Bound: weights of the active experts / memory bandwidth, and a chain of latencies.
 #include <algorithm>
 
@@ -26,206 +27,280 @@ using namespace step;
 __device__ __forceinline__ float4 times(float4 a, float4 b) {
   return {a.x * b.x, a.y * b.y, a.z * b.z, a.w * b.w};
 }
-/// For the norm's factor, which sums are multiplied by.
-__device__ __forceinline__ void keep_squares(const StepArgs& p, const View& v, uint32_t u,
-                                             const LaneInputs& in) {
-  float sum = 0.0f;
+__device__ __forceinline__ float dot(float4 a, float4 b) {
+  return fmaf(a.x, b.x, fmaf(a.y, b.y, fmaf(a.z, b.z, a.w * b.w)));
+}
+__device__ __forceinline__ float dot(const LaneInputs& a, const LaneInputs& b) {
+  return dot(a.v[0], b.v[0]) + dot(a.v[1], b.v[1]);
+}
+__device__ __forceinline__ void scale_by(LaneInputs& in, const LaneInputs& w) {
 #pragma unroll
-  for (int k = 0; k < 2; ++k) {
-    const float4 a = in.v[k];
-    sum += a.x * a.x + a.y * a.y + a.z * a.z + a.w * a.w;
-  }
-  sum = warp_sum(sum);
-  if (v.lane == 0) reinterpret_cast<float*>(v.shared + p.squares)[u] = sum;
+  for (int k = 0; k < 2; ++k) in.v[k] = times(in.v[k], w.v[k]);
+}
+/// For the norm's factor, which sums are multiplied by: what a warp's units of the row have.
+__device__ __forceinline__ void keep_squares(const View& v, float lane_sum) {
+  const float sum = warp_sum(lane_sum);
+  if (v.lane == 0) v.misc->squares[v.warp] = sum;
+}
+/// The block's router rows are blockIdx.x, blockIdx.x + gridDim.x, ...
+__device__ __forceinline__ uint32_t own_router_rows(const StepArgs& p) {
+  return blockIdx.x < p.router_rows ? (p.router_rows - 1 - blockIdx.x) / gridDim.x + 1 : 0;
+}
+__device__ __forceinline__ const float* router_row(const StepArgs& p, uint32_t k) {
+  const uint32_t row = blockIdx.x + k * gridDim.x;
+  return row < p.n_experts ? p.router + uint64_t{row} * p.n_embd : p.shared_gate;
 }
 
-/// A warp's slice of one of the block's router rows.
-struct RouterShare {
-  const float4* w;
-  uint32_t begin, end;  // float4s
-  float4 kept[kKept];
-  __device__ __forceinline__ RouterShare(const StepArgs& p, const View& v) {
-    const uint32_t row = blockIdx.x + (v.warp >> p.slice_bits) * gridDim.x, n4 = p.n_embd / 4;
-    const float* data = row < p.n_experts ? p.router + uint64_t{row} * p.n_embd : p.shared_gate;
-    w = reinterpret_cast<const float4*>(data);
-    const uint32_t slices = 1u << p.slice_bits, slice = v.warp % slices,
-                   each = (n4 + slices - 1) >> p.slice_bits;
-    begin = min(slice * each, n4);
-    end = row < p.router_rows ? min(begin + each, n4) : begin;
+/// Constant rows: the norms in front and behind, then the block's first router rows.
+__device__ __forceinline__ const float* constant_row(const StepArgs& p, uint32_t k) {
+  if (k == 0) return p.norm_weight;
+  if (k == 1) return p.n_after != 0 ? p.after_norm : nullptr;
+  return k - kKeptNorms < own_router_rows(p) ? router_row(p, k - kKeptNorms) : nullptr;
+}
+/// One thread: has them brought into shared memory.
+__device__ __forceinline__ void keep_rows(const StepArgs& p, const View& v) {
+  const uint32_t bar = shared_address(&v.slots->kept), bytes = p.n_embd * 4;
+  mbarrier_init(bar, 1);
+  mbarrier_init_fence();
+  uint32_t n = 0;
+#pragma unroll 1
+  for (uint32_t k = 0; k < p.keeps; ++k) n += constant_row(p, k) != nullptr ? bytes : 0;
+  mbarrier_expect(bar, n);
+#pragma unroll 1
+  for (uint32_t k = 0; k < p.keeps; ++k) {
+    const float* row = constant_row(p, k);
+    if (row != nullptr) bulk_copy(shared_address(v.shared) + p.rows + k * bytes, row, bytes, bar);
+  }
+}
+/// Columns of unit u of a constant row, of what is kept or not.
+__device__ __forceinline__ LaneInputs columns_of(const StepArgs& p, const View& v, uint32_t k,
+                                                 uint32_t u) {
+  if (k >= p.keeps) return load_inputs(constant_row(p, k), u * kUnitColumns + v.lane * 4, p.n_embd);
+  const auto* row =
+      reinterpret_cast<const float4*>(v.shared + p.rows) + k * (p.n_embd / 4) + u * 64;
+  return {{row[v.lane], row[v.lane + 32]}};
+}
+
+/// Warp 0: the block's logits to everybody; two rows at a time, lane 16 k + w has what warp w has
+/// of row k.
+__device__ __forceinline__ void leave_logits(const StepArgs& p, const View& v, uint32_t rows,
+                                             float norm, uint32_t number) {
+#pragma unroll 1
+  for (uint32_t k = v.lane / kWarps; k < (rows + 1) / 2 * 2; k += 2) {
+    float sum = k < rows ? v.misc->dots[k][v.lane % kWarps] : 0.0f;
 #pragma unroll
-    for (uint32_t k = 0; k < kKept; ++k) {
-      const uint32_t i = begin + v.lane + 32 * k;
-      kept[k] = i < end ? w[i] : float4{};
+    for (int d = kWarps / 2; d > 0; d /= 2) sum += __shfl_xor_sync(~0u, sum, d);
+    if (k < rows && v.lane % kWarps == 0)
+      put_whole(p.logits + blockIdx.x + k * gridDim.x, sum * norm, number);
+  }
+}
+
+/// The block's input: logits to everybody, then the row into the image. Returns the norm's factor.
+__device__ __forceinline__ float take_input(const StepArgs& p, const View& v, LaneWords now,
+                                            uint32_t number) {
+  const bool plain = p.before_x == nullptr;  // an earlier launch's
+  const void* row = plain ? static_cast<const void*>(p.x) : p.x1;
+  const uint32_t rows = own_router_rows(p),
+                 last = (p.units - 1 - v.warp) / kWarps * kWarps + v.warp;
+  uint8_t* image = v.shared + p.image;
+  const FixedMap map = fixed_map(p.units);
+  LaneInputs in = {};
+  float squares = 0.0f, first = 0.0f, second = 0.0f;
+#pragma unroll 1
+  for (uint32_t k = 2; k < rows; ++k) {
+    if (v.lane == 0) v.misc->dots[k][v.warp] = 0.0f;
+  }
+  if (v.warp < p.units) {
+    mbarrier_wait(shared_address(&v.slots->kept), 0);
+#pragma unroll 1
+    for (uint32_t u = v.warp;; u += kWarps) {
+      while (!plain && !now.are_of(number)) now.look(row, u, v.lane);
+      __syncwarp();
+      in = plain ? now.floats() : now.values();
+      if (u != last) now.look(row, u + kWarps, v.lane);
+      squares += dot(in, in);
+      if (p.norm_weight != nullptr) scale_by(in, columns_of(p, v, 0, u));
+      if (rows > 0) first += dot(in, columns_of(p, v, kKeptNorms, u));
+      if (rows > 1) second += dot(in, columns_of(p, v, kKeptNorms + 1, u));
+#pragma unroll 1
+      for (uint32_t k = 2; k < rows; ++k) {
+        const float sum = warp_sum(dot(in, columns_of(p, v, kKeptNorms + k, u)));
+        if (v.lane == 0) v.misc->dots[k][v.warp] += sum;
+      }
+      if (u == last) break;
+      stage_fixed(image, map, u, in, v.lane);
     }
   }
-};
-
-/// The warp's part of a logit, before the norm.
-__device__ __forceinline__ float router_slice(const StepArgs& p, const View& v,
-                                              const RouterShare& share) {
-  const auto* raw = reinterpret_cast<const float4*>(v.shared + p.raw);
-  float sum = 0.0f;
-  const auto add = [&](float4 a, float4 x) {
-    sum = fmaf(a.x, x.x, fmaf(a.y, x.y, fmaf(a.z, x.z, fmaf(a.w, x.w, sum))));
-  };
-#pragma unroll
-  for (uint32_t k = 0; k < kKept; ++k) {
-    const uint32_t i = share.begin + v.lane + 32 * k;
-    if (i < share.end) add(share.kept[k], raw[i]);
+  keep_squares(v, squares);
+  first = warp_sum(first);
+  second = warp_sum(second);
+  if (v.lane == 0) {
+    v.misc->dots[0][v.warp] = first;
+    v.misc->dots[1][v.warp] = second;
   }
-#pragma unroll 1
-  for (uint32_t i = share.begin + v.lane + 32 * kKept; i < share.end; i += 32)
-    add(share.w[i], raw[i]);
-  return warp_sum(sum);
+  meet();
+  const float norm = norm_factor(p, v, p.norm_weight != nullptr, p.norm_eps);
+  if (v.warp == 0) leave_logits(p, v, rows, norm, number);
+  if (v.warp < p.units) stage_fixed(image, map, last, in, v.lane);
+  return norm;
 }
 
-/// Warp 0: the block's logits to everybody. Lane (r << slice_bits) + k: slice k of the block's row
-/// r.
-__device__ __forceinline__ void leave_logits(const StepArgs& p, const View& v, uint32_t number) {
-  float sum = v.lane < kWarps ? v.misc->router[v.lane] : 0.0f;
-  for (uint32_t b = 0; b < p.slice_bits; ++b) sum += __shfl_xor_sync(~0u, sum, 1 << b);
-  const uint32_t row = blockIdx.x + (v.lane >> p.slice_bits) * gridDim.x;
-  if (v.lane < kWarps && v.lane % (1u << p.slice_bits) == 0 && row < p.router_rows)
-    put_whole(p.logits + row, sum, number);
+/// What the words of a phase's row are.
+__device__ __forceinline__ const void* row_of(const StepArgs& p, uint32_t phase) {
+  if (phase == kBefore) return p.before_x;
+  if (phase == kUp) return p.before_x == nullptr ? static_cast<const void*>(p.x) : p.x1;
+  return phase == kDown ? p.h : p.y1;
+}
+__device__ __forceinline__ uint32_t units_of(const StepArgs& p, uint32_t phase) {
+  return phase == kBefore ? p.before_units : phase == kDown ? p.row_units : p.units;
 }
 
-/// A phase's row, as it comes, times its norm's weights or those of the experts: into the image, or
-/// as floats for the router, which kUp begins with.
+/// Any other phase's row, as it comes, times its norm's weights or those of the experts, into the
+/// image.
 __device__ __forceinline__ void take_row(const StepArgs& p, const View& v, uint32_t phase,
-                                         uint32_t number, const Weights& weights) {
-  const bool plain = phase == (p.before_x != nullptr ? kBefore : kUp);  // an earlier launch's
-  const void* row = phase == kDown ? p.h : p.y1;
-  if (phase == kBefore) row = p.before_x;
-  if (phase == kUp) row = plain ? static_cast<const void*>(p.x) : p.x1;
-  const uint32_t units = phase == kBefore ? p.before_units : phase == kDown ? p.row_units : p.units;
-  const float* norm = phase == kUp ? p.norm_weight : phase == kAfter ? p.after_norm : nullptr;
-  LaneWords next;
-  if (v.warp < units) next.look(row, v.warp, v.lane);
+                                         LaneWords next, uint32_t number) {
+  const bool plain = phase == kBefore;  // an earlier launch's
+  const void* row = row_of(p, phase);
+  const uint32_t units = units_of(p, phase);
+  float squares = 0.0f;
 #pragma unroll 1
   for (uint32_t u = v.warp; u < units; u += kWarps) {
     LaneWords now = next;
     if (u + kWarps < units) next.look(row, u + kWarps, v.lane);
-    LaneInputs times_by = {};
-    if (norm != nullptr) times_by = load_inputs(norm, u * kUnitColumns + v.lane * 4, p.n_embd);
+    LaneInputs times_by = {{{1.0f, 1.0f, 1.0f, 1.0f}, {1.0f, 1.0f, 1.0f, 1.0f}}};
+    if (phase == kDown) {
+      const float w =
+          u < p.routed_units ? v.misc->weight[divide(u, p.by_ff_units)] : v.misc->shared_weight;
+      times_by = {{{w, w, w, w}, {w, w, w, w}}};
+    } else if (phase == kAfter && p.after_norm != nullptr) {
+      times_by = columns_of(p, v, 1, u);
+    }
     while (!plain && !now.are_of(number)) now.look(row, u, v.lane);
     __syncwarp();
     LaneInputs in = plain ? now.floats() : now.values();
-    if (phase == kUp || phase == kAfter) keep_squares(p, v, u, in);
-    if (phase == kDown) {
-      const uint32_t j = u < p.routed_units ? divide(u, p.by_ff_units) : 0;
-      const float routed = __shfl_sync(~0u, weights.routed, static_cast<int>(j)),
-                  w = u < p.routed_units ? routed : weights.shared;
-      times_by = {{{w, w, w, w}, {w, w, w, w}}};
-    }
-    if (phase == kDown || norm != nullptr) {
-#pragma unroll
-      for (int k = 0; k < 2; ++k) in.v[k] = times(in.v[k], times_by.v[k]);
-    }
-    if (phase == kUp) {
-      auto* raw = reinterpret_cast<float4*>(v.shared + p.raw);
-      raw[u * 64 + v.lane] = in.v[0];
-      raw[u * 64 + 32 + v.lane] = in.v[1];
-      continue;
-    }
+    squares += dot(in, in);
+    if (phase != kBefore) scale_by(in, times_by);
     stage_fixed(v.shared + p.image, fixed_map(units), u, in, v.lane);
   }
+  if (phase == kAfter) keep_squares(v, squares);
 }
 
-/// Logits to everybody, x into the image, and the experts: the j-th in lane j of every warp.
-__device__ __forceinline__ uint32_t route_block(const StepArgs& p, const View& v, uint32_t number,
-                                                float norm, const RouterShare& share) {
-  const float slice = router_slice(p, v, share);
-  if (v.lane == 0) v.misc->router[v.warp] = slice * norm;
-  __syncthreads();
-  if (v.warp == 0) {
-    leave_logits(p, v, number);
-  } else {
-    const auto* raw = reinterpret_cast<const float4*>(v.shared + p.raw);
-#pragma unroll 1
-    for (uint32_t u = v.warp - 1; u < p.units; u += kWarps - 1) {
-      const LaneInputs in = {{raw[u * 64 + v.lane], raw[u * 64 + 32 + v.lane]}};
-      stage_fixed(v.shared + p.image, fixed_map(p.units), u, in, v.lane);
-    }
-  }
-  const uint32_t chunk = kWarps - 1 - v.warp;  // from the warps that have not staged
-  if (chunk * 32 < p.n_experts) leave_candidates(p, v, chunk, number);
-  __syncthreads();
-  return choose_expert(p, v);
-}
-
-/// act(gate) * up of the block's pairs.
+/// act(gate) * up of the block's pairs: half of a warp each.
 __device__ __forceinline__ void leave_hidden(const StepArgs& p, const View& v, float norm,
                                              uint32_t number) {
-  const uint32_t r = threadIdx.x % kPanelRows, pairs = groups_of(p.pairs);
-  for (uint32_t k = threadIdx.x / kPanelRows; k < pairs; k += kThreads / kPanelRows) {
-    const float gate = group_sum(p, v.shared, 2 * k, r) * norm,
-                up = group_sum(p, v.shared, 2 * k + 1, r) * norm;
-    put_value(p.h, (blockIdx.x + k * gridDim.x) * kPanelRows + r,
-              gated_value(p.activation, gate, up), number);
+  const uint32_t pairs = groups_of(p.pairs);
+#pragma unroll 1
+  for (uint32_t k = v.warp; k < pairs; k += kWarps) {
+    const float sum = whole_sum(p, v, 2 * k + v.lane / kPanelRows) * norm,
+                up = __shfl_xor_sync(~0u, sum, 16);
+    const float h = gated_value(p.activation, sum, up);
+    if (v.lane < kPanelRows)
+      put_value(p.h, (blockIdx.x + k * gridDim.x) * kPanelRows + v.lane, h, number);
   }
 }
 /// The products of y.
 __device__ __forceinline__ void store_after(const StepArgs& p, const View& v, float norm) {
-  const uint32_t r = threadIdx.x % kPanelRows, panels = groups_of(p.after_panels);
-  for (uint32_t k = threadIdx.x / kPanelRows; k < panels; k += kThreads / kPanelRows) {
+  const uint32_t panels = groups_of(p.after_panels);
+#pragma unroll 1
+  for (uint32_t k = v.warp; k < panels; k += kWarps) {
     const uint32_t panel = blockIdx.x + k * gridDim.x;
     const uint32_t t = after_task(p, panel);
-    p.after_y[t][(panel - p.first_panel[t]) * kPanelRows + r] = group_sum(p, v.shared, k, r) * norm;
+    const float sum = group_sum(p, v, k) * norm;
+    if (v.lane < kPanelRows) p.after_y[t][(panel - p.first_panel[t]) * kPanelRows + v.lane] = sum;
   }
 }
 
-__global__ void __launch_bounds__(kThreads, 1) moe_step_kernel(const __grid_constant__ StepArgs p) {
-  if constexpr (!kHasBulkCopy) return;  // the host never launches it there
-  extern __shared__ __align__(128) uint8_t shared[];
-  View v;
-  v.shared = shared;
-  v.misc = reinterpret_cast<Misc*>(shared + p.misc);
-  v.warp = threadIdx.x / 32;
-  v.lane = threadIdx.x % 32;
-  Ring ring;
-  ring.base = shared_address(shared) + v.warp * p.ring_bytes;
-  ring.barriers = shared_address(shared) + p.barriers + v.warp * kSlots * 8;
-  ring.bytes = p.ring_bytes;
-  if (v.lane < kSlots) mbarrier_init(ring.barriers + v.lane * 8, 1);
+/// The number after n, made here and not where n is loaded: nobody waits for it earlier.
+__device__ __forceinline__ uint32_t after(uint32_t n) {
+  asm volatile("add.u32 %0, %0, 1;" : "+r"(n)::"memory");
+  return n;
+}
+
+/// The warps that compute.
+__device__ __forceinline__ void compute(const StepArgs& p, const View& v) {
+  if (v.lane < kSlots) mbarrier_init(shared_address(&v.slots->full[v.warp][v.lane]), 1);
   mbarrier_init_fence();
   __syncwarp();
-  ring.fill(p, v, kBefore);
-  const RouterShare share(p, v);
+  Ring ring;
+  ring.fetch(p, v, kBefore);
   grid_dependency_wait();
-  const uint32_t number = __ldcg(p.sync + blockIdx.x) + 1;
-  const uint32_t out = threadIdx.x / kPanelRows, r = threadIdx.x % kPanelRows,
-                 o = (blockIdx.x + out * gridDim.x) * kPanelRows + r;
-  const bool mine = out < groups_of(p.out_panels);
+  const uint32_t first = p.before_x != nullptr ? kBefore : kUp,
+                 last = p.n_after != 0 ? kAfter : kDown;
+  LaneWords words = {};
+  if (v.warp < units_of(p, first)) words.look(row_of(p, first), v.warp, v.lane);
+  const uint32_t r = v.lane % kPanelRows, o = (blockIdx.x + v.warp * gridDim.x) * kPanelRows + r;
+  const bool mine = v.warp < groups_of(p.out_panels), half = v.lane < kPanelRows;
   float value = p.add && mine ? __ldcg(p.y + o) : 0.0f;
-  const uint32_t last = p.n_after != 0 ? kAfter : kDown;
-  // Every launch writes every word, so that no word is older than the launch before.
-  if (p.before_x == nullptr && mine) put_value(p.x1, o, value, number);
-  uint32_t expert = 0;
+  const uint32_t launches = __ldcg(p.sync + blockIdx.x);
+  uint32_t number = 0;
 #pragma unroll 1
-  for (uint32_t phase = p.before_x != nullptr ? kBefore : kUp;; ++phase) {
-    Weights weights = {};
-    if (phase == kDown) weights = weigh_experts(p, v, expert, number);
-    take_row(p, v, phase, number, weights);
-    __syncthreads();
+  for (uint32_t phase = first;; ++phase) {
+    if (phase != first && v.warp < units_of(p, phase)) words.look(row_of(p, phase), v.warp, v.lane);
+    if (phase == kUp && phase == first) {
+      number = after(launches);
+      // Every launch writes every word, so that no word is older than the launch before.
+      if (mine && half) put_value(p.x1, o, value, number);
+    }
     float norm = 1.0f;
-    if (phase == kUp) norm = norm_factor(p, v, p.norm_weight, p.norm_eps);
-    if (phase == kAfter) norm = norm_factor(p, v, p.after_norm, p.after_eps);
-    if (phase == kUp) expert = route_block(p, v, number, norm, share);
+    if (phase == kUp) {
+      norm = take_input(p, v, words, number);
+    } else {
+      if (phase == kDown) mbarrier_wait(shared_address(&v.slots->weighed), 0);
+      take_row(p, v, phase, words, number);
+      if (phase == kBefore) number = after(launches);
+    }
+    meet();
+    if (phase == kUp) mbarrier_wait(shared_address(&v.slots->chosen), 0);
+    if (phase == kAfter) norm = norm_factor(p, v, p.after_norm != nullptr, p.after_eps);
     run_phase(p, v, ring, phase);
-    __syncthreads();
+    meet();
     if (phase == kUp) {
       leave_hidden(p, v, norm, number);
       grid_dependents_launch();
     } else if (phase == kAfter) {
       store_after(p, v, norm);
     } else if (mine) {
-      value += group_sum(p, shared, out, r);
-      if (phase == kDown) p.y[o] = value;
-      put_value(phase == kBefore ? p.x1 : p.y1, o, value, number);
+      value += group_sum(p, v, v.warp);
+      if (half) {
+        if (phase == kDown) p.y[o] = value;
+        put_value(phase == kBefore ? p.x1 : p.y1, o, value, number);
+      }
     }
     if (phase == last) break;
   }
   if (threadIdx.x == 0) p.sync[blockIdx.x] = number;
+}
+
+template <uint32_t kPerLane>
+__global__ void __launch_bounds__(kThreads + 32, 1)
+    moe_step_kernel(const __grid_constant__ StepArgs p) {
+  if constexpr (!kHasBulkCopy) return;  // the host never launches it there
+  extern __shared__ __align__(128) uint8_t shared[];
+  View v;
+  v.shared = shared;
+  v.misc = reinterpret_cast<Misc*>(shared + p.misc);
+  v.slots = reinterpret_cast<Slots*>(shared + p.slots);
+  v.warp = threadIdx.x / 32;
+  v.lane = threadIdx.x % 32;
+  if (threadIdx.x == kThreads) {
+    mbarrier_init(shared_address(&v.slots->chosen), 32);
+    mbarrier_init(shared_address(&v.slots->weighed), 32);
+    keep_rows(p, v);
+  }
+  __syncthreads();
+  if (v.warp < kWarps) {
+    compute(p, v);
+  } else {
+    __syncwarp();
+    route<kPerLane>(p, v);
+  }
+}
+
+using Kernel = void (*)(StepArgs);
+constexpr Kernel kKernels[] = {moe_step_kernel<2>, moe_step_kernel<4>, moe_step_kernel<8>,
+                               moe_step_kernel<kMaxExperts / 32>};
+Kernel kernel_for(uint32_t n_experts) {
+  return kKernels[n_experts <= 64 ? 0 : n_experts <= 128 ? 1 : n_experts <= 256 ? 2 : 3];
 }
 
 Slab make_slab(const DeviceMatrix& w) {
@@ -280,8 +355,6 @@ void shape_work(const MatmulConfig& config, const MoeStepParams& m, StepArgs* p)
   p->n_experts = m.router.n_out;
   p->n_used = e.n_used;
   p->router_rows = p->n_experts + (m.shared_gate_inp != nullptr ? 1 : 0);
-  p->slice_bits = 4;
-  while (p->slice_bits > 0 && (kWarps >> p->slice_bits) * grid < p->router_rows) --p->slice_bits;
   p->units = p->n_embd / kUnitColumns;
   p->ff_units = d_ff / kUnitColumns;
   p->before_units = m.before.n_tasks != 0 ? m.before.tasks[0].w.n_in / kUnitColumns : 1;
@@ -303,6 +376,8 @@ void shape_work(const MatmulConfig& config, const MoeStepParams& m, StepArgs* p)
   p->by_before = make_divider(p->before_units);
 }
 
+constexpr uint32_t kWishedRing = 9u << 10;  // bytes of a ring that the rest leaves, if it can
+
 /// The division of work and of shared memory; returns the bytes of it, 0: it does not fit.
 uint32_t shape_step(const MatmulConfig& config, const MoeStepParams& m, const MoeStepTuning& tuning,
                     StepArgs* p) {
@@ -320,19 +395,23 @@ uint32_t shape_step(const MatmulConfig& config, const MoeStepParams& m, const Mo
     bytes += (n + 15) / 16 * 16;
   };
   take(&p->image, fixed_map(most_units).bytes);
-  take(&p->raw, p->units * kUnitColumns * 4);
-  take(&p->squares, p->units * 4);
   take(&p->part, (groups + kWarps) * kPanelRows * 4);
   take(&p->range, groups * 8);
   take(&p->misc, sizeof(Misc));
-  take(&p->barriers, kWarps * kSlots * 8);
+  take(&p->slots, sizeof(Slots));
   const auto limit = static_cast<uint32_t>(config.max_shared_bytes) - tuning.spare;
   if (bytes + kWarps * 2 * widest > limit) return 0;
+  // Constant rows, if they leave enough to the rings.
+  const uint32_t router_rows = (p->router_rows + static_cast<uint32_t>(config.n_sm) - 1) /
+                               static_cast<uint32_t>(config.n_sm),
+                 keeps = kKeptNorms + std::min(router_rows, kKeptRows - kKeptNorms);
+  if (bytes + keeps * p->n_embd * 4 + kWarps * kWishedRing <= limit) {
+    p->keeps = keeps;
+    take(&p->rows, keeps * p->n_embd * 4);
+  }
   p->ring_bytes = std::min((limit - bytes) / kWarps, tuning.ring_bytes) / 128 * 128;
   const uint32_t rings = kWarps * p->ring_bytes;
-  for (uint32_t* at :
-       {&p->image, &p->raw, &p->squares, &p->part, &p->range, &p->misc, &p->barriers})
-    *at += rings;
+  for (uint32_t* at : {&p->image, &p->part, &p->range, &p->misc, &p->slots, &p->rows}) *at += rings;
   return rings + bytes;
 }
 
@@ -403,8 +482,8 @@ bool moe_step_takes(const MatmulConfig& config, const MoeStepParams& m) {
   StepArgs p = {};
   const auto grid = static_cast<uint32_t>(config.n_sm);
   return grid <= kMostSm && shape_step(config, m, {}, &p) != 0 &&
-         (kWarps >> p.slice_bits) * grid >= p.router_rows &&
-         p.out_panels.each < kThreads / kPanelRows && m.sync_bytes >= bytes_of(m, nullptr, &p);
+         kMostRouterRows * grid >= p.router_rows && p.out_panels.each < kWarps &&
+         m.sync_bytes >= bytes_of(m, nullptr, &p);
 }
 
 Status launch_moe_step(const MatmulConfig& config, const MoeStepParams& m, cudaStream_t stream,
@@ -438,18 +517,21 @@ Status launch_moe_step(const MatmulConfig& config, const MoeStepParams& m, cudaS
   p.after_eps = m.after.norm_eps;
   for (uint32_t t = 0; t < m.after.n_tasks; ++t) p.after_y[t] = m.after.tasks[t].y;
   shape.grid = dim3(static_cast<uint32_t>(config.n_sm));
-  shape.block = dim3(kThreads);
+  shape.block = dim3(kThreads + 32);
   shape.stream = stream;
   shape.pdl = config.pdl;
   shape.cooperative = tuning.cooperative;
-  return launch_kernel("moe_step", shape, moe_step_kernel, p);
+  return launch_kernel("moe_step", shape, kernel_for(p.n_experts), p);
 }
 
 Status prepare_moe_step(const MatmulConfig& config) {
-  return kernel_status(
-      cudaFuncSetAttribute(moe_step_kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                           config.max_shared_bytes),
-      "moe_step");
+  for (const Kernel kernel : kKernels) {
+    SHARPI_TRY(
+        kernel_status(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                           config.max_shared_bytes),
+                      "moe_step"));
+  }
+  return Status::ok();
 }
 
 }  // namespace sharpi::cuda

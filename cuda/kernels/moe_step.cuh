@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// The inside of moe_step.cu: what its launch says, where a block's units are, a warp's ring of them
-// and what it makes of it.
+// The inside of moe_step.cu: what its launch says, where a block's units are, and what a warp makes
+// of its own.
 // Thread rule: device code.
 #pragma once
 
@@ -8,15 +8,17 @@
 #include "cuda/kernels/matvec.h"
 #include "cuda/kernels/moe_exchange.cuh"
 #include "cuda/kernels/ptx.cuh"
+#include "cuda/kernels/route_row.cuh"
 #include "cuda/kernels/router.h"
 
 namespace sharpi::cuda::step {
 
-constexpr uint32_t kWarps = 16;
+constexpr uint32_t kWarps = 16;  // that compute; one more chooses the experts
 constexpr uint32_t kThreads = kWarps * 32;
-constexpr uint32_t kSlots = 8;      // units under way per warp
-constexpr uint32_t kKept = 2;       // float4s of a router row that a lane holds before x is known
-constexpr uint32_t kMostSm = 1024;  // multiprocessors
+constexpr uint32_t kSlots = 8;  // units of a warp that are under way or not yet used
+constexpr uint32_t kKeptNorms = 2, kKeptRows = 4;  // constant rows kept before x is known
+constexpr uint32_t kMostSm = 1024;                 // multiprocessors
+constexpr uint32_t kMostRouterRows = 8;            // of a block
 constexpr uint32_t kHeadBytes = kMostSm * 4;
 constexpr uint32_t kMostGroups = 4096, kMostUnits = 4096;  // of a block, of a row
 
@@ -62,13 +64,14 @@ struct StepArgs {
   uint32_t* sync;                  // each block's number of launches
   uint64_t *logits, *x1, *h, *y1;  // behind it; h: the routed experts', then the shared one's
   uint32_t n_embd, n_experts, n_used;
-  uint32_t router_rows, slice_bits;  // all rows; 1 << slice_bits warps share one
+  uint32_t router_rows;                                             // all rows
   uint32_t units, ff_units, routed_units, row_units, before_units;  // row_units: all of down
   uint32_t routed_pairs;
   Groups pairs, out_panels, after_panels;
   Divider by_units, by_panels, by_row_units, by_ff_units, by_before;  // by_panels: of an expert
   uint32_t ring_bytes;                                                // of a warp
-  uint32_t image, raw, squares, part, range, misc, barriers;  // shared memory, behind the rings
+  uint32_t image, part, range, misc, slots, rows;  // shared memory, behind the rings
+  uint32_t keeps;  // constant rows that a block keeps at `rows`: norms, then router rows
   uint32_t n_after;
   uint32_t first_panel[kMaxMatmulTasks];  // of the tasks of the last phase
   float* after_y[kMaxMatmulTasks];
@@ -76,11 +79,24 @@ struct StepArgs {
 };
 
 struct Misc {
-  float router[kWarps];  // partial dots
-  float logits[kMaxExperts];
-  uint32_t key[kMaxExperts];               // of each 32 experts the n_used largest
-  uint32_t candidate[kMaxExperts];         // whose they are
-  int32_t slot[kWarps * kMaxExpertsUsed];  // every warp's own copy
+  float squares[kWarps];                // of the row of n_embd, each warp's part
+  float dots[kMostRouterRows][kWarps];  // of the block's router rows, each warp's part
+  int32_t slot[kMaxExpertsUsed];        // where the experts' matrices are
+  float weight[kMaxExpertsUsed];
+  float shared_weight;
+};
+
+/// A unit in a ring.
+struct alignas(16) Note {
+  uint32_t use, at;  // Line::use; where in the ring, kNothing: its expert is skipped
+  uint32_t taken;    // bytes of the ring
+};
+constexpr uint32_t kNothing = ~0u;
+struct Slots {
+  uint64_t full[kWarps][kSlots];
+  uint64_t kept;             // constant rows are there
+  uint64_t chosen, weighed;  // slots and weights of the experts are there
+  Note note[kWarps][kSlots];
 };
 
 enum Phase : uint32_t { kBefore, kUp, kDown, kAfter, kNoPhase };
@@ -88,6 +104,7 @@ enum Phase : uint32_t { kBefore, kUp, kDown, kAfter, kNoPhase };
 struct View {
   uint8_t* shared;
   Misc* misc;
+  Slots* slots;
   uint32_t warp, lane;
 };
 
@@ -146,7 +163,7 @@ __device__ __forceinline__ Line line_of(const StepArgs& p, const View& v, uint32
       const uint32_t j = divide(pair, p.by_panels);
       panel = pair - j * p.by_panels.divisor;
       slab = kGateSlab + group % 2;
-      slot = v.misc->slot[v.warp * kMaxExpertsUsed + j];
+      slot = v.misc->slot[j];
     }
   } else if (phase == kDown) {
     slab = kSharedDown;
@@ -155,7 +172,7 @@ __device__ __forceinline__ Line line_of(const StepArgs& p, const View& v, uint32
       const uint32_t j = divide(row_unit, p.by_ff_units);
       unit = row_unit - j * p.ff_units;
       slab = kDownSlab;
-      slot = v.misc->slot[v.warp * kMaxExpertsUsed + j];
+      slot = v.misc->slot[j];
     }
   } else if (phase == kAfter) {
     const uint32_t t = after_task(p, panel);
@@ -170,134 +187,126 @@ __device__ __forceinline__ Line line_of(const StepArgs& p, const View& v, uint32
 }
 
 /// Ring of one warp: the units of all phases in their order, as many under way as there is room
-/// for. All lanes know all of it; lane l holds what is copied l-th of 32, and what slot l is used
-/// for.
+/// for. All lanes know all of it; lane l holds the line of what is fetched l-th of 32.
 struct Ring {
-  uint32_t base, barriers, bytes;
-  uint32_t tail = 0, slot = 0, parity = 0;  // of the next unit to use
-  uint32_t head = 0, next_slot = 0, under_way = 0;
+  uint32_t slot = 0, parity = 0;                                // of the next unit to use
+  uint32_t head = 0, in_use = 0, next_slot = 0, under_way = 0;  // bytes in use: lost ones counted
   uint32_t phase = kNoPhase, begin = 0, next = 0, count = 0, looked = 0;
+  uint32_t wants = kNothing;  // bytes of the next unit to fetch, kNothing: not looked up
   Line line = {};
-  uint32_t held_bytes = 0, held_use = 0;
 
-  /// Whether n more bytes have a place; it is at `head` then.
-  __device__ __forceinline__ bool finds_room(uint32_t n) {
-    if (under_way == kSlots) return false;
-    if (under_way == 0) {
-      head = tail = 0;
-      return true;
-    }
-    if (head <= tail) return head + n <= tail;
-    if (head + n <= bytes) return true;
-    if (n > tail) return false;
-    head = 0;
-    return true;
+  __device__ __forceinline__ uint32_t full(const View& v, uint32_t s) const {
+    return shared_address(&v.slots->full[v.warp][s]);
   }
   /// Units of the phases up to `last` that there is room for.
-  __device__ __forceinline__ void fill(const StepArgs& p, const View& v, uint32_t last) {
-    for (;;) {
-      while (next == count) {
-        if (phase != kNoPhase && phase >= last) return;
-        phase = phase == kNoPhase ? kBefore : phase + 1;
-        const Share s = share_of(p, phase, v.warp);
-        begin = s.begin;
-        count = s.count;
-        next = looked = 0;
+  __device__ __forceinline__ void fetch(const StepArgs& p, const View& v, uint32_t last) {
+#pragma unroll 1
+    while (under_way != kSlots) {
+      if (wants == kNothing) {
+#pragma unroll 1
+        while (next == count) {
+          if (phase == last) return;
+          phase = phase == kNoPhase ? kBefore : phase + 1;
+          const Share s = share_of(p, phase, v.warp);
+          begin = s.begin;
+          count = s.count;
+          next = looked = 0;
+        }
+        if (next == looked) {
+          line = line_of(p, v, phase, begin + min(next + v.lane, count - 1));
+          looked += 32;
+        }
+        wants = __shfl_sync(~0u, line.bytes, static_cast<int>(next % 32));
       }
-      if (next == looked) {
-        line = line_of(p, v, phase, begin + min(next + v.lane, count - 1));
-        looked += 32;
-      }
-      const uint32_t n = __shfl_sync(~0u, line.bytes, static_cast<int>(next % 32)),
-                     use = __shfl_sync(~0u, line.use, static_cast<int>(next % 32));
-      if (!finds_room(n)) return;
-      if (v.lane == next_slot) {
-        held_bytes = n;
-        held_use = use;
-      }
+      const bool wraps = head + wants > p.ring_bytes;
+      const uint32_t taken = wants + (wraps ? p.ring_bytes - head : 0);
+      if (in_use + taken > p.ring_bytes) return;
+      const uint32_t at = wraps ? 0 : head;
       if (v.lane == next % 32) {
-        if (n != 0) {
-          mbarrier_expect(barriers + next_slot * 8, n);
-          bulk_copy(base + head, line.from, n, barriers + next_slot * 8);
+        const uint32_t bar = full(v, next_slot);
+        v.slots->note[v.warp][next_slot] = {line.use, wants != 0 ? at : kNothing, taken};
+        if (wants != 0) {
+          mbarrier_expect(bar, wants);
+          bulk_copy(shared_address(v.shared) + v.warp * p.ring_bytes + at, line.from, wants, bar);
         } else {
-          mbarrier_arrive(barriers + next_slot * 8);
+          mbarrier_arrive(bar);
         }
       }
-      head += n;
+      __syncwarp();
+      head = at + wants;
+      in_use += taken;
       next_slot = (next_slot + 1) % kSlots;
       ++under_way;
       ++next;
+      wants = kNothing;
     }
   }
-  /// Where the next unit lies; it is there.
-  __device__ __forceinline__ uint32_t take(uint32_t n) {
-    if (tail + n > bytes) tail = 0;
-    mbarrier_wait(barriers + slot * 8, parity);
-    return tail;
+  /// The next unit; it is there.
+  __device__ __forceinline__ Note take(const View& v) const {
+    const Note note = v.slots->note[v.warp][slot];
+    mbarrier_wait(full(v, slot), parity);
+    return note;
   }
-  __device__ __forceinline__ void give_back(uint32_t n) {
+  __device__ __forceinline__ void give_back(uint32_t taken) {
     __syncwarp();
-    tail += n;
+    in_use -= taken;
     --under_way;
     slot = (slot + 1) % kSlots;
     parity ^= slot == 0 ? 1u : 0u;
   }
 };
 
-/// Sums of a lane, for rows g and g + 8: of both kinds that FixedSums has.
-template <GgmlType kType>
-__device__ __forceinline__ float4 add_fixed(const uint8_t* unit, const FixedInputs& in, int lane,
-                                            float4 sum) {
-  FixedSums acc;
-  if constexpr (!FixedProduct<kType>::kPairs) acc.whole[0] = sum.x, acc.whole[1] = sum.y;
-  acc.split[0] = sum.z;
-  acc.split[1] = sum.w;
-  FixedProduct<kType>::add(unit, in, lane, acc);
-  if constexpr (!FixedProduct<kType>::kPairs)
-    return {acc.whole[0], acc.whole[1], acc.split[0], acc.split[1]};
-  // Each lane's half is in two lanes of the four.
-  return {sum.x, sum.y, fmaf(0.5f, acc.whole[0], acc.split[0]),
-          fmaf(0.5f, acc.whole[1], acc.split[1])};
+/// The warps that compute meet.
+__device__ __forceinline__ void meet() {
+  asm volatile("bar.sync 1, %0;" ::"n"(kThreads) : "memory");
+}
+
+/// What a lane has of a warp's piece of a group: for rows g and g + 8, to be added up over four
+/// lanes.
+struct Piece {
+  FixedSums sums;
+  bool first;  // it begins the group
+};
+/// Group and warp only ever grow along the units, and never stay both: their sum is a place of its
+/// own.
+__device__ __forceinline__ void leave_piece(const StepArgs& p, const View& v, uint32_t group,
+                                            bool last, const Piece& piece) {
+  float* to =
+      reinterpret_cast<float*>(v.shared + p.part) + (group + v.warp) * kPanelRows + v.lane / 4;
+#pragma unroll
+  for (int h = 0; h < 2; ++h) {
+    float sum = piece.sums.part[h];
+    sum += __shfl_xor_sync(~0u, sum, 1);
+    sum += __shfl_xor_sync(~0u, sum, 2);
+    if (v.lane % 4 == 0) to[8 * h] = sum;
+  }
+  if (v.lane == 0) {
+    auto* range = reinterpret_cast<uint32_t*>(v.shared + p.range) + 2 * group;
+    if (piece.first) range[0] = v.warp;
+    if (last) range[1] = v.warp;
+  }
 }
 
 /// One copy of every type's arithmetic serves all phases: code runs once per launch here, so it is
 /// kept short.
-__device__ __noinline__ float4 add_unit(GgmlType type, const uint8_t* unit, const uint8_t* x,
-                                        const float* sums, float inverse, int lane, float4 sum) {
-  const FixedInputs in = {x, sums, inverse};
-  switch (type) {
-    case GgmlType::kQ8_0:
-      return add_fixed<GgmlType::kQ8_0>(unit, in, lane, sum);
-    case GgmlType::kQ4_0:
-      return add_fixed<GgmlType::kQ4_0>(unit, in, lane, sum);
-    case GgmlType::kQ4_K:
-      return add_fixed<GgmlType::kQ4_K>(unit, in, lane, sum);
-    case GgmlType::kQ5_K:
-      return add_fixed<GgmlType::kQ5_K>(unit, in, lane, sum);
-    default:
-      return add_fixed<GgmlType::kQ6_K>(unit, in, lane, sum);
+__device__ __forceinline__ void add_unit(GgmlType type, const uint8_t* unit, const FixedInputs& in,
+                                         int lane, FixedSums& sums) {
+  if (type == GgmlType::kQ4_K) {
+    FixedProduct<GgmlType::kQ4_K>::add(unit, in, lane, sums);
+  } else if (type == GgmlType::kQ6_K) {
+    FixedProduct<GgmlType::kQ6_K>::add(unit, in, lane, sums);
+  } else if (type == GgmlType::kQ5_K) {
+    FixedProduct<GgmlType::kQ5_K>::add(unit, in, lane, sums);
+  } else if (type == GgmlType::kQ8_0) {
+    FixedProduct<GgmlType::kQ8_0>::add(unit, in, lane, sums);
+  } else {
+    FixedProduct<GgmlType::kQ4_0>::add(unit, in, lane, sums);
   }
 }
 
-/// The warp's piece of a group; group and warp only ever grow along the units, and never stay both:
-/// their sum is a slot of its own.
-__device__ __forceinline__ void leave_piece(const StepArgs& p, const View& v, uint32_t group,
-                                            bool first, bool last, float4 acc) {
-  acc.z += __shfl_xor_sync(~0u, acc.z, 1);
-  acc.w += __shfl_xor_sync(~0u, acc.w, 1);
-  acc.z += __shfl_xor_sync(~0u, acc.z, 2);
-  acc.w += __shfl_xor_sync(~0u, acc.w, 2);
-  if (v.lane % 4 == 0) {
-    float* to =
-        reinterpret_cast<float*>(v.shared + p.part) + (group + v.warp) * kPanelRows + v.lane / 4;
-    to[0] = acc.x + acc.z;
-    to[8] = acc.y + acc.w;
-  }
-  if (v.lane == 0) {
-    auto* range = reinterpret_cast<uint32_t*>(v.shared + p.range) + 2 * group;
-    if (first) range[0] = v.warp;
-    if (last) range[1] = v.warp;
-  }
+/// The last phase whose units may be fetched in a phase: the experts are known from kUp on.
+__device__ __forceinline__ uint32_t last_to_fetch(uint32_t phase) {
+  return phase == kBefore ? kBefore : kAfter;
 }
 
 /// The warp's units of a phase; sums of its pieces of groups go to shared memory.
@@ -311,50 +320,67 @@ __device__ __forceinline__ void run_phase(const StepArgs& p, const View& v, Ring
   const auto* sums = reinterpret_cast<const float*>(image + map.sums);
   const auto* inverse = reinterpret_cast<const float*>(image + map.inverse);
   const uint8_t* stages = v.shared + v.warp * p.ring_bytes;
-  float4 acc = {};
-  bool first = false;
+  Piece piece = {};
 #pragma unroll 1
-  for (uint32_t k = 0;; ++k) {
-    // Whatever more has room is fetched when the phase is over and the warp waits anyway.
-    if (ring.under_way <= 1 || k == count) ring.fill(p, v, phase == kBefore ? kBefore : kAfter);
-    if (k == count) break;
-    const uint32_t bytes = __shfl_sync(~0u, ring.held_bytes, static_cast<int>(ring.slot)),
-                   use = __shfl_sync(~0u, ring.held_use, static_cast<int>(ring.slot));
-    const uint32_t u = Line::unit(use);
-    if (k == 0 || u == 0) {
-      acc = {};
-      first = u == 0;
+  for (uint32_t k = 0; k < count; ++k) {
+    // What is there comes before what there is room for.
+    if (k != 0 || ring.under_way == 0) ring.fetch(p, v, last_to_fetch(phase));
+    const Note note = ring.take(v);
+    const uint32_t u = Line::unit(note.use);
+    if (k == 0 || u == 0) piece = {{}, u == 0};
+    if (note.at != kNothing) {
+      add_unit(Line::type(note.use), stages + note.at, {x + u * 512, sums + u * 8, inverse[u]},
+               static_cast<int>(v.lane), piece.sums);
     }
-    const uint32_t at = ring.take(bytes);
-    if (bytes != 0) {
-      acc = add_unit(Line::type(use), stages + at, x + u * 512, sums + u * 8, inverse[u],
-                     static_cast<int>(v.lane), acc);
-    }
-    ring.give_back(bytes);
+    ring.give_back(note.taken);
     const bool last = u + 1 == units;
-    if (last || k + 1 == count) leave_piece(p, v, Line::group(use), first, last, acc);
+    if (last || k + 1 == count) leave_piece(p, v, Line::group(note.use), last, piece);
   }
 }
 
-/// Sum of row `r` of a group over the warps that have pieces of it, in order.
-__device__ __forceinline__ float group_sum(const StepArgs& p, const uint8_t* shared, uint32_t group,
-                                           uint32_t r) {
-  const float* part = reinterpret_cast<const float*>(shared + p.part) + group * kPanelRows + r;
-  const uint2 range = reinterpret_cast<const uint2*>(shared + p.range)[group];
+/// Sum of row lane % 16 of a group over the warps that have pieces of it: each half of the warp
+/// takes every other one. In every lane.
+__device__ __forceinline__ float group_sum(const StepArgs& p, const View& v, uint32_t group) {
+  const float* part =
+      reinterpret_cast<const float*>(v.shared + p.part) + group * kPanelRows + v.lane % kPanelRows;
+  const uint2 range = reinterpret_cast<const uint2*>(v.shared + p.range)[group];
+  constexpr uint32_t kOfHalf = kWarps / 2;
+  float piece[kOfHalf], sum = 0.0f;
+#pragma unroll
+  for (uint32_t k = 0; k < kOfHalf; ++k) {
+    const uint32_t w = range.x + v.lane / kPanelRows + 2 * k;
+    piece[k] = w <= range.y ? part[w * kPanelRows] : 0.0f;
+  }
+#pragma unroll
+  for (uint32_t k = 0; k < kOfHalf; ++k) sum += piece[k];
+  return sum + __shfl_xor_sync(~0u, sum, 16);
+}
+
+/// The same by one half of a warp, all pieces.
+__device__ __forceinline__ float whole_sum(const StepArgs& p, const View& v, uint32_t group) {
+  const float* part =
+      reinterpret_cast<const float*>(v.shared + p.part) + group * kPanelRows + v.lane % kPanelRows;
+  const uint2 range = reinterpret_cast<const uint2*>(v.shared + p.range)[group];
   float sum = 0.0f;
-#pragma unroll 4
-  for (uint32_t w = range.x; w <= range.y; ++w) sum += part[w * kPanelRows];
+#pragma unroll 1
+  for (uint32_t first = range.x; first <= range.y; first += 4) {
+    float piece[4];
+#pragma unroll
+    for (uint32_t k = 0; k < 4; ++k)
+      piece[k] = first + k <= range.y ? part[(first + k) * kPanelRows] : 0.0f;
+    sum += (piece[0] + piece[1]) + (piece[2] + piece[3]);
+  }
+  __syncwarp();
   return sum;
 }
 
-/// 1 / rms of the row of n_embd, from the squares of its units.
-__device__ __forceinline__ float norm_factor(const StepArgs& p, const View& v, const float* weight,
+/// 1 / rms of the row of n_embd.
+__device__ __forceinline__ float norm_factor(const StepArgs& p, const View& v, bool norm,
                                              float eps) {
-  if (weight == nullptr) return 1.0f;
-  const auto* squares = reinterpret_cast<const float*>(v.shared + p.squares);
+  if (!norm) return 1.0f;
   float sum = 0.0f;
-#pragma unroll 8
-  for (uint32_t u = 0; u < p.units; ++u) sum += squares[u];
+#pragma unroll
+  for (uint32_t w = 0; w < kWarps; ++w) sum += v.misc->squares[w];
   return rsqrtf(sum / static_cast<float>(p.n_embd) + eps);
 }
 

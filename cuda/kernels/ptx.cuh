@@ -102,50 +102,6 @@ __device__ __forceinline__ void mbarrier_expect(uint32_t bar, uint32_t bytes) {
                : "memory");
 #endif
 }
-/// All threads of the cluster's blocks that still run; what they wrote to shared memory before is
-/// visible after.
-__device__ __forceinline__ void cluster_arrive() {
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
-  asm volatile("barrier.cluster.arrive.release.aligned;" ::: "memory");
-#endif
-}
-__device__ __forceinline__ void cluster_wait() {
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
-  asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory");
-#endif
-}
-/// Shared memory of block `rank` of the cluster; `address` as in the own block.
-__device__ __forceinline__ uint32_t cluster_address(uint32_t address, uint32_t rank) {
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
-  uint32_t there;
-  asm volatile("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(there) : "r"(address), "r"(rank));
-  return there;
-#else
-  return address;
-#endif
-}
-__device__ __forceinline__ float cluster_load(uint32_t address) {
-  float v = 0.0f;
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
-  asm volatile("ld.shared::cluster.f32 %0, [%1];" : "=f"(v) : "r"(address) : "memory");
-#endif
-  return v;
-}
-__device__ __forceinline__ float4 cluster_load_4(uint32_t address) {
-  float4 v = {};
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
-  asm volatile("ld.shared::cluster.v4.f32 {%0,%1,%2,%3}, [%4];"
-               : "=f"(v.x), "=f"(v.y), "=f"(v.z), "=f"(v.w)
-               : "r"(address)
-               : "memory");
-#endif
-  return v;
-}
-__device__ __forceinline__ void cluster_store(uint32_t address, float v) {
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
-  asm volatile("st.shared::cluster.f32 [%0], %1;" ::"r"(address), "f"(v) : "memory");
-#endif
-}
 /// One contiguous piece, multiple of 16 bytes, completing on `bar`.
 __device__ __forceinline__ void bulk_copy(uint32_t to, const void* from, uint32_t bytes,
                                           uint32_t bar) {

@@ -76,15 +76,20 @@ Status CudaModel::send_positions(const KvLedger& ledger, const CudaScoreScratch&
   return Status::ok();
 }
 
+/// The largest terms by position, on their way to the device.
+Status CudaModel::send_hits(std::span<const float> shared, const CudaScoreScratch& s) const {
+  std::copy(shared.begin(), shared.end(), s.host_shared());
+  return device_->check(cudaMemcpyAsync(s.shared(), s.host_shared(), shared.size_bytes(),
+                                        cudaMemcpyHostToDevice, stream_.get()),
+                        "upload of shared hits");
+}
+
 Status CudaModel::share_hits(const KvLedger& ledger, ScoreScratch& scratch,
                              std::span<float> shared) const {
   auto& s = static_cast<CudaScoreScratch&>(scratch);
   if (s.layers.empty()) return Status::ok();
   const DeviceScope scope(*device_);
-  std::copy(shared.begin(), shared.end(), s.host_shared());
-  SHARPI_TRY(device_->check(cudaMemcpyAsync(s.shared(), s.host_shared(), shared.size_bytes(),
-                                            cudaMemcpyHostToDevice, stream_.get()),
-                            "upload of shared hits"));
+  SHARPI_TRY(send_hits(shared, s));
   for (const Layer& l : s.layers) {
     if (!l.held) return not_held(l.layer);
     RowPositions at;
@@ -164,10 +169,7 @@ Status CudaModel::choose(const KvLedger& ledger, std::span<const ChooseRequest> 
   if (layers.empty()) return Status::ok();
   const DeviceScope scope(*device_);
   if (!shared.empty()) {
-    std::copy(shared.begin(), shared.end(), s.host_shared());
-    SHARPI_TRY(device_->check(cudaMemcpyAsync(s.shared(), s.host_shared(), shared.size_bytes(),
-                                              cudaMemcpyHostToDevice, stream_.get()),
-                              "upload of shared hits"));
+    SHARPI_TRY(send_hits(shared, s));
     for (const ChooseRequest& r : layers) {
       const Layer* l = s.find(r.layer);
       if (l == nullptr || !l->held) return not_held(r.layer);

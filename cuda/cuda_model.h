@@ -88,6 +88,7 @@ class CudaModel final : public TierModel {
                      const ScoreOut& out) const;
   Status send_positions(const KvLedger& ledger, const CudaScoreScratch& s,
                         const CudaScoreScratch::Layer& layer, RowPositions* out) const;
+  Status send_hits(std::span<const float> shared, const CudaScoreScratch& s) const;
   Status send_lists(const KvLedger& ledger, std::span<const ChooseRequest> layers,
                     CudaScoreScratch& s, SelectParams* out) const;
   Status read_lists(const KvLedger& ledger, std::span<const ChooseRequest> layers,

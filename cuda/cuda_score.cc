@@ -3,7 +3,6 @@
 // owner's rows, in place. Results stay there for choosing rows (cuda_choose.cc), or go to pinned
 // host memory, where the engine reads them.
 #include <algorithm>
-#include <cmath>
 
 #include "base/checked.h"
 #include "cuda/cuda_model.h"
@@ -112,18 +111,8 @@ Result<std::unique_ptr<ScoreScratch>> CudaModel::create_score_scratch(
 Status CudaModel::send_queries(const ScoreRequest& request, CudaScoreScratch& s,
                                const CudaScoreScratch::Layer& layer, ScoreParams* t) const {
   std::byte* host = s.host_inputs(static_cast<size_t>(&layer - s.layers.data()));
-  auto* visible = reinterpret_cast<uint32_t*>(host);
-  for (uint32_t h = 0; h < layer.n_heads; ++h) {
-    for (uint32_t i = 0; i < request.n_queries; ++i) {
-      visible[h * request.n_queries + i] =
-          request.ledger->rows_up_to(request.layer, h, request.first_position + i);
-    }
-  }
-  auto* weights = reinterpret_cast<float*>(host + s.sizes.visible);
-  for (uint32_t i = 0; i < request.n_queries; ++i) {
-    const auto age = static_cast<float>(request.n_queries - 1 - i);
-    weights[i] = request.half_life == 0.0f ? 1.0f : std::exp2(-age / request.half_life);
-  }
+  describe_queries(request, layer.n_heads, reinterpret_cast<uint32_t*>(host),
+                   reinterpret_cast<float*>(host + s.sizes.visible));
   t->visible = reinterpret_cast<const uint32_t*>(s.inputs());
   t->weight = reinterpret_cast<const float*>(s.inputs() + s.sizes.visible);
   return device_->check(

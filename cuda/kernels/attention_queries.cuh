@@ -71,6 +71,15 @@ __device__ __forceinline__ void load_queries(const QuerySource& s, uint32_t d0, 
   }
 }
 
+/// Byte i of the coarse and the fine term of y, |y| <= 127.
+__device__ __forceinline__ void add_query_bytes(float y, int i, uint32_t* coarse, uint32_t* fine) {
+  const int first = max(-127, min(127, __float2int_rn(y)));
+  const int rest =
+      max(-127, min(127, __float2int_rn((y - static_cast<float>(first)) * kQueryFine)));
+  *coarse |= static_cast<uint32_t>(first & 255) << (8 * i);
+  *fine |= static_cast<uint32_t>(rest & 255) << (8 * i);
+}
+
 /// The slice's queries as two signed bytes per element, and what a vector's bytes are worth.
 template <class S, bool kPairs>
 __device__ __forceinline__ void load_query_bytes(const QuerySource& s, uint32_t d0,
@@ -108,12 +117,7 @@ __device__ __forceinline__ void load_query_bytes(const QuerySource& s, uint32_t 
         uint32_t bytes[2] = {};
 #pragma unroll
         for (int i = 0; i < 4; ++i) {
-          const float y = x[c][4 * r + i] * inverse;
-          const int coarse = max(-127, min(127, __float2int_rn(y)));
-          const int fine =
-              max(-127, min(127, __float2int_rn((y - static_cast<float>(coarse)) * kQueryFine)));
-          bytes[0] |= static_cast<uint32_t>(coarse & 255) << (8 * i);
-          bytes[1] |= static_cast<uint32_t>(fine & 255) << (8 * i);
+          add_query_bytes(x[c][4 * r + i] * inverse, i, &bytes[0], &bytes[1]);
         }
         // Operands a0 and a1 (rows g and g + 8), then a2 and a3, of the coarse and the fine terms;
         // with pairs rows 8 to 15 are the fine terms.
@@ -205,12 +209,8 @@ __device__ __forceinline__ void spread_query_bytes(const QuerySource& s, uint32_
       read_query(query_of<S>(s, d0 + 8 * t, v) + c * 32, s.factor, v < s.n, x);
 #pragma unroll
       for (int i = 0; i < 8; ++i) {
-        const float y = x[i] * inverse[half];
-        const int coarse = max(-127, min(127, __float2int_rn(y)));
-        const int fine =
-            max(-127, min(127, __float2int_rn((y - static_cast<float>(coarse)) * kQueryFine)));
-        bytes[0][i / 4 * 2 + half] |= static_cast<uint32_t>(coarse & 255) << (8 * (i % 4));
-        bytes[1][i / 4 * 2 + half] |= static_cast<uint32_t>(fine & 255) << (8 * (i % 4));
+        const int word = i / 4 * 2 + half;
+        add_query_bytes(x[i] * inverse[half], i % 4, &bytes[0][word], &bytes[1][word]);
       }
     }
     if (kPairs) {

@@ -102,14 +102,6 @@ __device__ __forceinline__ uint32_t load_fresh(const uint32_t* from) {
   asm volatile("ld.relaxed.gpu.global.u32 %0, [%1];" : "=r"(v) : "l"(from) : "memory");
   return v;
 }
-/// One value that an earlier step of the launch hands on.
-__device__ __forceinline__ float take_handed(const float* from) {
-  float v;
-  do {
-    v = load_fresh(from);
-  } while (is_missing(v));
-  return v;
-}
 
 /// Where a step reads a row.
 struct RowView {

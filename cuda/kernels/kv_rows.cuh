@@ -43,9 +43,6 @@ __device__ __forceinline__ uint32_t bf16_bits(float f) {
   if ((u & 0x7FFFFFFFu) > 0x7F800000u) return (u >> 16) | 0x40u;
   return (u + 0x7FFFu + (u >> 16 & 1u)) >> 16;
 }
-__device__ __forceinline__ float bf16_value(uint32_t bits) {
-  return __uint_as_float(bits << 16);
-}
 __device__ __forceinline__ float q8_scale(const std::byte* row, uint32_t n_elements, uint32_t e) {
   return __half2float(*reinterpret_cast<const __half*>(row + n_elements + e / 32 * 2));
 }

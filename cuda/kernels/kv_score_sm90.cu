@@ -49,31 +49,6 @@ uint32_t shared_bytes(uint32_t dim) {
   return 1024 + dim / kScoreColumns * kRowBlock + kStages * kTermBlock + kBarrierBytes;
 }
 
-__device__ __forceinline__ void bf16_product(float (&d)[16][4], uint64_t a, uint64_t b,
-                                             uint32_t add) {
-  asm volatile(
-      "{\n.reg .pred add;\nsetp.ne.b32 add, %66, 0;\n"
-      "wgmma.mma_async.sync.aligned.m64n128k16.f32.bf16.bf16 {"
-      "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "
-      "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, "
-      "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, "
-      "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63 "
-      "}, %64, %65, add, 1, 1, 0, 0;\n}\n"
-      : "+f"(d[0][0]), "+f"(d[0][1]), "+f"(d[0][2]), "+f"(d[0][3]), "+f"(d[1][0]), "+f"(d[1][1]),
-        "+f"(d[1][2]), "+f"(d[1][3]), "+f"(d[2][0]), "+f"(d[2][1]), "+f"(d[2][2]), "+f"(d[2][3]),
-        "+f"(d[3][0]), "+f"(d[3][1]), "+f"(d[3][2]), "+f"(d[3][3]), "+f"(d[4][0]), "+f"(d[4][1]),
-        "+f"(d[4][2]), "+f"(d[4][3]), "+f"(d[5][0]), "+f"(d[5][1]), "+f"(d[5][2]), "+f"(d[5][3]),
-        "+f"(d[6][0]), "+f"(d[6][1]), "+f"(d[6][2]), "+f"(d[6][3]), "+f"(d[7][0]), "+f"(d[7][1]),
-        "+f"(d[7][2]), "+f"(d[7][3]), "+f"(d[8][0]), "+f"(d[8][1]), "+f"(d[8][2]), "+f"(d[8][3]),
-        "+f"(d[9][0]), "+f"(d[9][1]), "+f"(d[9][2]), "+f"(d[9][3]), "+f"(d[10][0]), "+f"(d[10][1]),
-        "+f"(d[10][2]), "+f"(d[10][3]), "+f"(d[11][0]), "+f"(d[11][1]), "+f"(d[11][2]),
-        "+f"(d[11][3]), "+f"(d[12][0]), "+f"(d[12][1]), "+f"(d[12][2]), "+f"(d[12][3]),
-        "+f"(d[13][0]), "+f"(d[13][1]), "+f"(d[13][2]), "+f"(d[13][3]), "+f"(d[14][0]),
-        "+f"(d[14][1]), "+f"(d[14][2]), "+f"(d[14][3]), "+f"(d[15][0]), "+f"(d[15][1]),
-        "+f"(d[15][2]), "+f"(d[15][3])
-      : "l"(a), "l"(b), "r"(add));
-}
-
 __device__ __forceinline__ void shared_for_products() {
   asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
 }
@@ -307,9 +282,9 @@ __device__ __forceinline__ void multiply(uint64_t lines, uint64_t columns, bool 
 #pragma unroll
   for (uint32_t k = 0; k < kScoreColumns / 16; ++k) {
     const uint64_t l = lines + 2 * k, c = columns + 2 * k;  // in 16 bytes, as addresses there
-    bf16_product(s, l, c, first && k == 0 ? 0 : 1);
-    if constexpr (kLinesRest) bf16_product(s, l + kRest / 16, c, 1);
-    if constexpr (kColumnsRest) bf16_product(s, l, c + kRest / 16, 1);
+    wgmma_bf16_shared(s, l, c, first && k == 0 ? 0 : 1);
+    if constexpr (kLinesRest) wgmma_bf16_shared(s, l + kRest / 16, c, 1);
+    if constexpr (kColumnsRest) wgmma_bf16_shared(s, l, c + kRest / 16, 1);
   }
   wgmma_commit();
 }

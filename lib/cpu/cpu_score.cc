@@ -2,7 +2,6 @@
 // Scoring of a session's rows on the CPU tier: gathers the observed queries of every layer that
 // reads an owner's rows, and runs the kernels of score.h.
 #include <algorithm>
-#include <cmath>
 #include <cstring>
 
 #include "cpu/cpu_model.h"
@@ -120,16 +119,7 @@ void prepare(const ScoreRequest& request, const KvView& view, uint32_t n_slots,
              CpuScoreScratch* s) {
   std::memset(s->sum, 0, uint64_t{view.n_heads} * n_slots * sizeof(float));
   std::memset(s->max, 0, uint64_t{view.n_heads} * n_slots * sizeof(float));
-  for (uint32_t h = 0; h < view.n_heads; ++h) {
-    for (uint32_t i = 0; i < request.n_queries; ++i) {
-      s->visible[h * request.n_queries + i] =
-          request.ledger->rows_up_to(request.layer, h, request.first_position + i);
-    }
-  }
-  for (uint32_t i = 0; i < request.n_queries; ++i) {
-    const auto age = static_cast<float>(request.n_queries - 1 - i);
-    s->weights[i] = request.half_life == 0.0f ? 1.0f : std::exp2(-age / request.half_life);
-  }
+  describe_queries(request, view.n_heads, s->visible, s->weights);
 }
 
 }  // namespace

@@ -102,9 +102,7 @@ class Session {
   std::vector<uint32_t> compactable_layers() const;
   uint64_t full_cache_bytes() const;
   Status observe(std::span<const int32_t> tokens, uint64_t position, bool no_context);
-  ScoreScratch* scratch_for(const CompactRequest& r,
-                            std::vector<std::unique_ptr<ScoreScratch>>* own, size_t tier,
-                            Status* status);
+  Result<ScoreScratch*> scratch_for(const CompactRequest& r, size_t tier);
   size_t mixer_tier(uint32_t layer) const;
   ScoreRequest score_request(const CompactRequest& r, uint32_t layer) const;
   Status score_layer(const CompactRequest& r, uint32_t layer, LayerScores* out);

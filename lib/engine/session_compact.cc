@@ -64,24 +64,18 @@ Status Session::observe(std::span<const int32_t> tokens, uint64_t position, bool
   return model_->run(rows, {&list, 1});
 }
 
-ScoreScratch* Session::scratch_for(const CompactRequest& r,
-                                   std::vector<std::unique_ptr<ScoreScratch>>* own, size_t tier,
-                                   Status* status) {
+Result<ScoreScratch*> Session::scratch_for(const CompactRequest& r, size_t tier) {
   const bool values = policy_needs_values(r.policy);
   const bool priced = tier < score_scratch_.size() && score_scratch_[tier] != nullptr &&
                       r.n_queries <= scratch_queries_ && (!values || scratch_values_);
   if (priced) return score_scratch_[tier].get();
-  own->resize(tiers_.size());
-  if ((*own)[tier] == nullptr) {
-    auto made = model_->tiers()[tier]->create_score_scratch(
-        {ledger_.max_slots(), r.n_queries, shape_.n_ctx, values});
-    if (!made.is_ok()) {
-      *status = made.take_status();
-      return nullptr;
-    }
-    (*own)[tier] = made.take();
+  call_scratch_.resize(tiers_.size());
+  if (call_scratch_[tier] == nullptr) {
+    SHARPI_TRY_ASSIGN(call_scratch_[tier],
+                      model_->tiers()[tier]->create_score_scratch(
+                          {ledger_.max_slots(), r.n_queries, shape_.n_ctx, values}));
   }
-  return (*own)[tier].get();
+  return call_scratch_[tier].get();
 }
 
 ScoreRequest Session::score_request(const CompactRequest& r, uint32_t layer) const {
@@ -98,9 +92,7 @@ ScoreRequest Session::score_request(const CompactRequest& r, uint32_t layer) con
 
 Status Session::score_layer(const CompactRequest& r, uint32_t layer, LayerScores* out) {
   const size_t tier = mixer_tier(layer);
-  Status status;
-  ScoreScratch* scratch = scratch_for(r, &call_scratch_, tier, &status);
-  if (scratch == nullptr) return status;
+  SHARPI_TRY_ASSIGN(ScoreScratch * scratch, scratch_for(r, tier));
   return model_->tiers()[tier]->score(*tiers_[tier], score_request(r, layer), *scratch, out);
 }
 
@@ -195,17 +187,13 @@ Status Session::score_all_layers(const CompactRequest& r, std::span<const uint32
       SHARPI_TRY(score_for_hits(r, layers[i]));
       continue;
     }
-    Status status;
-    ScoreScratch* scratch = scratch_for(r, &call_scratch_, tier, &status);
-    if (scratch == nullptr) return status;
+    SHARPI_TRY_ASSIGN(ScoreScratch * scratch, scratch_for(r, tier));
     SHARPI_TRY(model.hold_scores(*tiers_[tier], score_request(r, layers[i]), r.policy, *scratch));
   }
   for (size_t t = 0; shares && t < tiers_.size(); ++t) {
     const TierModel& model = *model_->tiers()[t];
     if (!model.chooses()) continue;
-    Status status;
-    ScoreScratch* scratch = scratch_for(r, &call_scratch_, t, &status);
-    if (scratch == nullptr) return status;
+    SHARPI_TRY_ASSIGN(ScoreScratch * scratch, scratch_for(r, t));
     SHARPI_TRY(model.share_hits(ledger_, *scratch, shared));
   }
   return Status::ok();
@@ -223,9 +211,7 @@ Status Session::choose_on_tiers(const CompactRequest& r, std::span<const uint32_
           {layers[i], r.for_layer(budgets[i]), tables_.keep(layers[i]), tables_.stride()});
     }
     if (own.empty()) continue;
-    Status status;
-    ScoreScratch* scratch = scratch_for(r, &call_scratch_, t, &status);
-    if (scratch == nullptr) return status;
+    SHARPI_TRY_ASSIGN(ScoreScratch * scratch, scratch_for(r, t));
     SHARPI_TRY(
         model.choose(ledger_, own, shares ? tables_.shared() : std::span<float>(), *scratch));
   }

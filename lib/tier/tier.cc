@@ -2,8 +2,25 @@
 #include "tier/tier.h"
 
 #include <algorithm>
+#include <cmath>
+
+#include "kv/ledger.h"
 
 namespace sharpi {
+
+void describe_queries(const ScoreRequest& request, uint32_t n_heads, uint32_t* visible,
+                      float* weights) {
+  for (uint32_t h = 0; h < n_heads; ++h) {
+    for (uint32_t i = 0; i < request.n_queries; ++i) {
+      visible[h * request.n_queries + i] =
+          request.ledger->rows_up_to(request.layer, h, request.first_position + i);
+    }
+  }
+  for (uint32_t i = 0; i < request.n_queries; ++i) {
+    const auto age = static_cast<float>(request.n_queries - 1 - i);
+    weights[i] = request.half_life == 0.0f ? 1.0f : std::exp2(-age / request.half_life);
+  }
+}
 
 Status TierSession::read_best(uint32_t, uint32_t k, float*, int32_t*) const {
   return Status::error(Code::kInternal, "the %u best logits: this tier does not find them", k);

@@ -96,6 +96,11 @@ struct ScoreRequest {
   float half_life = 0.0f;  // queries after which a term in LayerScores::max counts half; 0 = never
 };
 
+/// Per query of a request, for a layer of n_heads KV heads: how many rows of each head it sees,
+/// visible[n_heads][n_queries], and what its terms count, weights[n_queries].
+void describe_queries(const ScoreRequest& request, uint32_t n_heads, uint32_t* visible,
+                      float* weights);
+
 class TierSession {
  public:
   virtual ~TierSession() = default;

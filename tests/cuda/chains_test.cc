@@ -1,30 +1,17 @@
 // SPDX-License-Identifier: MIT
 // Steps of one row on a GPU, token by token against the goldens: in chains, and launch by launch
 // where shared memory has no room for them; the model says which of both it does.
-#include "cuda/cuda_backend.h"
-#include "cuda/device.h"
+#include "cuda/one_device.h"
 #include "engine/engine_case.h"
 #include "engine/session.h"
 
 namespace sharpi::testing {
 namespace {
 
-/// The device that the factory of the engine's context hands out.
-std::shared_ptr<cuda::Device> g_device;
-
-Result<std::vector<std::unique_ptr<Backend>>> only_device(const BackendOptions&) {
-  std::vector<std::unique_ptr<Backend>> out;
-  out.push_back(cuda::make_backend(g_device));
-  return out;
-}
-
 class Chains : public ModelTest {
  protected:
   void SetUp() override {
-    std::string why;
-    auto devices = cuda::find_devices(&why);
-    if (devices.empty()) GTEST_SKIP() << "no CUDA device: " << why;
-    g_device = devices[0];
+    if (const std::string why = take_device(); !why.empty()) GTEST_SKIP() << why;
     if (g_device->capability() < 90) GTEST_SKIP() << "no chains before compute capability 9.0";
     ModelTest::SetUp();
   }

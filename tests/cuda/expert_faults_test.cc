@@ -7,8 +7,7 @@
 #include <new>
 
 #include "cpu/cpu_backend.h"
-#include "cuda/cuda_backend.h"
-#include "cuda/device.h"
+#include "cuda/one_device.h"
 #include "engine/engine_case.h"
 #include "engine/session.h"
 
@@ -24,8 +23,6 @@ struct HostFaults {
   bool hit() { return ++n_requests == at; }
   void set(Fault f, uint32_t request) { *this = {f, request, 0}; }
 } g_faults;
-
-std::shared_ptr<cuda::Device> g_device;
 
 class FaultyHost final : public ExpertHost {
  public:
@@ -134,10 +131,7 @@ Result<std::vector<std::unique_ptr<Backend>>> both_tiers(const BackendOptions&) 
 class ExpertFaults : public ::testing::Test {
  protected:
   void SetUp() override {
-    std::string why;
-    auto devices = cuda::find_devices(&why);
-    if (devices.empty()) GTEST_SKIP() << "no CUDA device: " << why;
-    g_device = devices[0];
+    if (const std::string why = take_device(); !why.empty()) GTEST_SKIP() << why;
     ASSERT_TRUE(g_device->open().is_ok());
     g_faults = {};
     test::ModelRecipe recipe = test::tiny_qwen3moe();

@@ -1,31 +1,18 @@
 // SPDX-License-Identifier: MIT
 // Faults of a device: memory that runs out at any request leaves nothing behind, and a device that
 // is lost says so in every later call while destruction stays legal.
-#include "cuda/cuda_backend.h"
-#include "cuda/device.h"
 #include "cuda/device_memory.h"
+#include "cuda/one_device.h"
 #include "engine/engine_case.h"
 #include "engine/session.h"
 
 namespace sharpi::testing {
 namespace {
 
-/// The device that the factory of the engine's context hands out.
-std::shared_ptr<cuda::Device> g_device;
-
-Result<std::vector<std::unique_ptr<Backend>>> only_device(const BackendOptions&) {
-  std::vector<std::unique_ptr<Backend>> out;
-  out.push_back(cuda::make_backend(g_device));
-  return out;
-}
-
 class Faults : public ::testing::Test {
  protected:
   void SetUp() override {
-    std::string why;
-    auto devices = cuda::find_devices(&why);
-    if (devices.empty()) GTEST_SKIP() << "no CUDA device: " << why;
-    g_device = devices[0];
+    if (const std::string why = take_device(); !why.empty()) GTEST_SKIP() << why;
     ASSERT_TRUE(g_device->open().is_ok());
   }
   void TearDown() override { g_device.reset(); }

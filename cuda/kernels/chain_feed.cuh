@@ -19,7 +19,7 @@ struct Feed {
   uint32_t in_panel, left;  // units left, the next one counted, in the panel and in the product
   uint32_t product, warp;
   uint32_t head, in_use;          // of the ring; bytes (lost ones counted)
-  uint32_t units, freed, landed;  // so far
+  uint32_t units, freed;  // so far
 
   __device__ __forceinline__ void enter(const ChainLaunch& p, const ChainView& view) {
     bytes = 0;

@@ -165,6 +165,16 @@ __device__ __forceinline__ void lay_out(const ChainLaunch& p, const ChainView& v
   }
 }
 
+/// Tells those who copy what the block does.
+__device__ __forceinline__ void multiplying(const ChainLaunch& p, const ChainView& view,
+                                            uint32_t now) {
+  if (threadIdx.x == 0)
+    asm volatile("st.relaxed.cta.shared.u32 [%0], %1;" ::"r"(
+                     shared_address(&progress_of(p, view).multiplies)),
+                 "r"(now)
+                 : "memory");
+}
+
 /// 1 / rms of the input, from the squares of its units.
 __device__ __forceinline__ float input_norm(const ChainLaunch& p, const ChainProduct& q,
                                             const ChainView& view) {
@@ -244,6 +254,7 @@ __global__ void __launch_bounds__((kWarps + kFeeders) * 32, 1)
     mbarrier_init(shared_address(&slots.empty[view.warp][view.lane]), p.arrivals);
     mbarrier_init_fence();
   }
+  multiplying(p, view, 0);
   lay_out<kWarps>(p, view);
   __syncthreads();
   if (view.warp >= kWarps) {
@@ -284,7 +295,9 @@ __global__ void __launch_bounds__((kWarps + kFeeders) * 32, 1)
     } else {
       clear_other_set<kWarps>(p, view);
     }
+    multiplying(p, view, 1);
     take_panels<kWarps>(p, k, view, work, take);
+    multiplying(p, view, 0);
     const float norm = input_norm(p, q, view);
     meet<kWarps>();
     leave<kWarps>(p, q, view, work, norm, scale, old);

@@ -41,8 +41,9 @@ struct ChainStep {
 struct ChainTuning {
   bool cooperative = false;    // the launch itself sees to it that all blocks run at once
   int shared_bytes = 1 << 30;  // of a block at most
-  // Every lane says itself that it has read a slot of the ring, instead of one for its warp:
-  // slower, for tools that do not follow what lies between lanes of a warp.
+  // Every lane says itself that it has read a slot of the ring, instead of one for its warp, and
+  // those who copy are not told what the block does: slower, for tools that do not follow what lies
+  // between lanes of a warp, or relaxed accesses.
   bool every_lane_arrives = false;
 };
 

@@ -8,9 +8,9 @@
 namespace sharpi::cuda {
 
 /// Warps that copy, one a scheduler: lane i of the f-th keeps the ring of warp f + i * kFeeders
-/// full. A slot's barriers say when a unit has arrived and when its warp is done with it. One unit
-/// of a ring is under way at a time, the next one at once when it is there: that is enough for
-/// memory to be busy, and whatever else a block reads would wait behind more.
+/// full. A slot's barriers say when a unit has arrived and when its warp is done with it. Two units
+/// of a ring are under way while the block multiplies, one while it waits for values: that is
+/// enough for memory to be busy, and whatever else the block reads would wait behind more.
 struct Feed {
   const uint8_t* next;
   uint64_t taken;           // of the ring by units not yet freed, a byte each, in kTakenUnit
@@ -19,7 +19,7 @@ struct Feed {
   uint32_t in_panel, left;  // units left, the next one counted, in the panel and in the product
   uint32_t product, warp;
   uint32_t head, in_use;          // of the ring; bytes (lost ones counted)
-  uint32_t units, freed;  // so far
+  uint32_t units, freed, landed;  // so far
 
   __device__ __forceinline__ void enter(const ChainLaunch& p, const ChainView& view) {
     bytes = 0;
@@ -51,16 +51,16 @@ struct Feed {
       in_panel = p.products[product].units;
     }
   }
-  /// What was freed, and one more unit when the last one has arrived.
+  /// What was freed, what has arrived, and one more unit.
   __device__ __forceinline__ void round(const ChainLaunch& p, const ChainView& view, uint32_t full,
-                                        uint32_t empty) {
+                                        uint32_t empty, uint32_t multiplies) {
     if (freed != units && mbarrier_done(empty + freed % kSlots * 8, freed / kSlots % 2)) {
       in_use -= static_cast<uint32_t>(taken & 255) * kTakenUnit;
       taken >>= 8;
       ++freed;
     }
-    const uint32_t last = units - 1;
-    if (units != 0 && !mbarrier_done(full + last % kSlots * 8, last / kSlots % 2)) return;
+    if (landed != units && mbarrier_done(full + landed % kSlots * 8, landed / kSlots % 2)) ++landed;
+    if (units - landed >= (multiplies != 0 ? 2 : 1)) return;
     const bool wraps = head + bytes > p.ring_bytes;
     const uint32_t more = bytes + (wraps ? p.ring_bytes - head : 0);
     if (in_use + more > p.ring_bytes || units - freed == kSlots) return;
@@ -83,7 +83,16 @@ __device__ __forceinline__ void feed_rings(const ChainLaunch& p, const ChainView
   ChainSlots& slots = slots_of(p, view);
   const uint32_t full = shared_address(slots.full[feed.warp]),
                  empty = shared_address(slots.empty[feed.warp]);
-  while (feed.bytes != 0) feed.round(p, view, full, empty);
+  const uint32_t progress = shared_address(&progress_of(p, view).multiplies);
+  while (feed.bytes != 0) {
+    uint32_t multiplies = 0;  // in the form for tools nobody tells
+    if (p.arrivals == 1)
+      asm volatile("ld.relaxed.cta.shared.u32 %0, [%1];"
+                   : "=r"(multiplies)
+                   : "r"(progress)
+                   : "memory");
+    feed.round(p, view, full, empty, multiplies);
+  }
 }
 
 }  // namespace sharpi::cuda

@@ -93,6 +93,12 @@ struct alignas(16) Work {
   uint32_t base, n_groups, n_panels, reserved;
 };
 
+/// Of a block, behind its parts of the products.
+struct alignas(16) ChainProgress {
+  ChainState state;     // as it was before the launch
+  uint32_t multiplies;  // 1: units of a product are being multiplied
+};
+
 /// Per warp and slot: barriers of arrived units and of freed ones.
 struct ChainSlots {
   uint64_t full[kChainWarps][kSlots], empty[kChainWarps][kSlots];

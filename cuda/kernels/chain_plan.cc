@@ -71,7 +71,8 @@ bool divide_memory(ChainLaunch* l, uint32_t limit) {
   const uint32_t part = (panels + kChainWarps) * kPanelRows * 4,
                  range = (panels * 8 + 15) / 16 * 16,
                  table = all_panels * static_cast<uint32_t>(sizeof(ChainPanel)),
-                 works = (kMaxChainSteps + 1) * static_cast<uint32_t>(sizeof(Work));
+                 works = kMaxChainSteps * static_cast<uint32_t>(sizeof(Work)) +
+                         static_cast<uint32_t>(sizeof(ChainProgress));
   const uint32_t rest = image + part + range + table + kChainWarps * 4 + works + sizeof(ChainSlots);
   l->ring_bytes = limit > rest ? (limit - rest) / kChainWarps / 128 * 128 : 0;
   l->image = l->ring_bytes * kChainWarps;

@@ -40,9 +40,12 @@ __device__ __forceinline__ const Work& work_of(const ChainLaunch& p, const uint8
 __device__ __forceinline__ ChainSlots& slots_of(const ChainLaunch& p, const ChainView& view) {
   return *reinterpret_cast<ChainSlots*>(view.shared + p.slots);
 }
-/// Behind the parts of the products: what the block remembered, as thread 0 read it.
+__device__ __forceinline__ ChainProgress& progress_of(const ChainLaunch& p, const ChainView& view) {
+  return *reinterpret_cast<ChainProgress*>(view.shared + p.works + kMaxChainSteps * sizeof(Work));
+}
+/// What the block remembered, as thread 0 read it.
 __device__ __forceinline__ ChainState& state_of(const ChainLaunch& p, const ChainView& view) {
-  return *reinterpret_cast<ChainState*>(view.shared + p.works + kMaxChainSteps * sizeof(Work));
+  return progress_of(p, view).state;
 }
 __device__ __forceinline__ float* handed_set(const ChainLaunch& p, const ChainView& view) {
   return p.handed + (state_of(p, view).launches & 1) * kHandedFloats;

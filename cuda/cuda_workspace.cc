@@ -166,8 +166,7 @@ WorkspaceLayout make_workspace_layout(const ModelSpec& spec, const Placement& pl
   out.add_floats(Buf::kMoeWeight, uint64_t{rows} * w.n_used);
   out.add_floats(Buf::kSharedGate, w.has_shared ? rows : 0);
   if (w.n_experts != 0) {
-    out.add(Buf::kMoeSync,
-            moe_step_sync_bytes(w.n_experts, spec.n_embd, w.n_used * w.d_expert, w.d_shared));
+    out.add(Buf::kMoeSync, moe_step_sync_bytes(spec.n_embd, w.n_used * w.d_expert, w.d_shared));
   }
   out.add(Buf::kHandover, w.parts_experts ? sizeof(HandoverState) : 0);
   add_ple_buffers(spec, rows, &out);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 // Products of one row, one after the other, in one launch of one block a multiprocessor: sixteen
-// warps compute, one more copies.
+// warps compute, four more copy.
 // Weights are constants: every warp knows from the start which units (16 rows x 256 columns) of
 // which product it will read; its ring in shared memory is kept full of them (chain_feed.cuh),
 // across products and from before the grid dependency resolves. Between products outputs are handed
@@ -228,9 +228,9 @@ __device__ __forceinline__ void clear_other_set(const ChainLaunch& p, const Chai
     reinterpret_cast<float4*>(other)[at] = {};
 }
 
-/// kWarps warps compute, one more copies.
+/// kWarps warps compute, kFeeders more copy.
 template <uint32_t kWarps>
-__global__ void __launch_bounds__(kWarps * 32 + 32, 1)
+__global__ void __launch_bounds__((kWarps + kFeeders) * 32, 1)
     chain_kernel(const __grid_constant__ ChainLaunch p) {
   if constexpr (!kHasBulkCopy) return;  // the host never launches it there
   extern __shared__ __align__(128) uint8_t shared_bytes[];
@@ -246,8 +246,8 @@ __global__ void __launch_bounds__(kWarps * 32 + 32, 1)
   }
   lay_out<kWarps>(p, view);
   __syncthreads();
-  if (view.warp == kWarps) {
-    feed_rings<kWarps>(p, view);
+  if (view.warp >= kWarps) {
+    feed_rings(p, view);
     return;
   }
   Take take = {};
@@ -308,7 +308,7 @@ Status launch_chain(const MatmulConfig& config, const ChainStep* steps, uint32_t
     return Status::error(Code::kInternal, "chain: no launch for these %u products", n_steps);
   LaunchShape shape;
   shape.grid = dim3(static_cast<uint32_t>(config.n_sm));
-  shape.block = dim3(kChainWarps * 32 + 32);
+  shape.block = dim3((kChainWarps + kFeeders) * 32);
   shape.shared_bytes = l.shared_bytes;
   shape.stream = stream;
   shape.pdl = config.pdl;

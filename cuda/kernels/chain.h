@@ -40,7 +40,6 @@ struct ChainStep {
 /// Shapes of launches, to measure and to test; the defaults are what was fastest.
 struct ChainTuning {
   bool cooperative = false;    // the launch itself sees to it that all blocks run at once
-  uint32_t ahead = 64u << 10;  // bytes of a block under way at a time
   int shared_bytes = 1 << 30;  // of a block at most
   // Every lane says itself that it has read a slot of the ring, instead of one for its warp:
   // slower, for tools that do not follow what lies between lanes of a warp.

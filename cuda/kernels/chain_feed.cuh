@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// The warp of chain.cu that copies weights into the rings of the others.
+// The warps of chain.cu that copy weights into the rings of the others.
 // Thread rule: device code.
 #pragma once
 
@@ -7,26 +7,26 @@
 
 namespace sharpi::cuda {
 
-/// The warp that copies: lane w keeps the ring of warp w full. A slot's barriers say when a unit
-/// has arrived and when its warp is done with it. What is under way stays limited: whatever else a
-/// block reads would wait behind it.
-template <uint32_t kWarps>
+/// Warps that copy, one a scheduler: lane i of the f-th keeps the ring of warp f + i * kFeeders
+/// full. A slot's barriers say when a unit has arrived and when its warp is done with it. One unit
+/// of a ring is under way at a time, the next one at once when it is there: that is enough for
+/// memory to be busy, and whatever else a block reads would wait behind more.
 struct Feed {
   const uint8_t* next;
+  uint64_t taken;           // of the ring by units not yet freed, a byte each, in kTakenUnit
   uint32_t bytes;           // of the next unit; 0 = no more
   uint32_t panel;           // in the table
   uint32_t in_panel, left;  // units left, the next one counted, in the panel and in the product
-  uint32_t product;
-  uint32_t head, in_use;  // of the ring; bytes (lost ones counted)
+  uint32_t product, warp;
+  uint32_t head, in_use;          // of the ring; bytes (lost ones counted)
   uint32_t units, freed;  // so far
-  uint32_t under_way;
 
   __device__ __forceinline__ void enter(const ChainLaunch& p, const ChainView& view) {
     bytes = 0;
     for (; product < p.n_products; ++product) {
       const uint32_t n = p.products[product].units;
       const Work& work = work_of(p, view.shared, product);
-      const Share s = share_of<kWarps>(work.n_panels, n, view.lane);
+      const Share s = share_of<kChainWarps>(work.n_panels, n, warp);
       if (s.count == 0) continue;
       const uint32_t v = s.first / n, u = s.first - v * n;
       panel = work.base + v;
@@ -51,42 +51,39 @@ struct Feed {
       in_panel = p.products[product].units;
     }
   }
-  /// One round: what has landed, what was freed, one more unit.
-  __device__ __forceinline__ void round(const ChainLaunch& p, const ChainView& view) {
-    ChainSlots& slots = slots_of(p, view);
-    const uint32_t full = shared_address(slots.full[view.lane % kWarps]),
-                   empty = shared_address(slots.empty[view.lane % kWarps]);
-    uint32_t* taken = slots.taken[view.lane % kWarps];
-    const uint32_t landed = units - under_way;
-    if (under_way != 0 && mbarrier_done(full + landed % kSlots * 8, landed / kSlots % 2))
-      --under_way;
+  /// What was freed, and one more unit when the last one has arrived.
+  __device__ __forceinline__ void round(const ChainLaunch& p, const ChainView& view, uint32_t full,
+                                        uint32_t empty) {
     if (freed != units && mbarrier_done(empty + freed % kSlots * 8, freed / kSlots % 2)) {
-      in_use -= taken[freed % kSlots];
+      in_use -= static_cast<uint32_t>(taken & 255) * kTakenUnit;
+      taken >>= 8;
       ++freed;
     }
-    const uint32_t all = __reduce_add_sync(~0u, under_way * bytes);
-    if (bytes == 0 || under_way + 1 == kSlots || (under_way != 0 && all >= p.ahead)) return;
+    const uint32_t last = units - 1;
+    if (units != 0 && !mbarrier_done(full + last % kSlots * 8, last / kSlots % 2)) return;
     const bool wraps = head + bytes > p.ring_bytes;
     const uint32_t more = bytes + (wraps ? p.ring_bytes - head : 0);
     if (in_use + more > p.ring_bytes || units - freed == kSlots) return;
     const uint32_t to = wraps ? 0 : head, slot = units % kSlots;
     mbarrier_expect(full + slot * 8, bytes);
-    bulk_copy(shared_address(view.shared) + view.lane * p.ring_bytes + to, next, bytes,
-              full + slot * 8);
-    taken[slot] = more;
+    bulk_copy(shared_address(view.shared) + warp * p.ring_bytes + to, next, bytes, full + slot * 8);
+    taken |= static_cast<uint64_t>(more / kTakenUnit) << (units - freed) * 8;
     in_use += more;
     head = to + bytes;
     ++units;
-    ++under_way;
     advance(p, view);
   }
 };
 
-template <uint32_t kWarps>
 __device__ __forceinline__ void feed_rings(const ChainLaunch& p, const ChainView& view) {
-  Feed<kWarps> feed = {};
-  if (view.lane < kWarps) feed.enter(p, view);
-  while (__any_sync(~0u, feed.bytes != 0)) feed.round(p, view);
+  if (view.lane >= kChainWarps / kFeeders) return;
+  Feed feed = {};
+  feed.warp = view.warp - kChainWarps + view.lane * kFeeders;
+  feed.enter(p, view);
+  ChainSlots& slots = slots_of(p, view);
+  const uint32_t full = shared_address(slots.full[feed.warp]),
+                 empty = shared_address(slots.empty[feed.warp]);
+  while (feed.bytes != 0) feed.round(p, view, full, empty);
 }
 
 }  // namespace sharpi::cuda

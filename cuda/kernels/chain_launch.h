@@ -7,12 +7,14 @@
 
 namespace sharpi::cuda {
 
-constexpr uint32_t kSlots = 8;           // units in flight per warp
+constexpr uint32_t kSlots = 8;           // units of a warp under way or not yet used
 constexpr uint32_t kBranchUnits = 2;     // units of a branch that a warp has in registers
 constexpr uint32_t kStagedUnits = 4;     // units of a row that a warp waits for at once
 constexpr uint32_t kMaxColumns = 32768;  // of a product
 constexpr uint32_t kMaxPanels = 512;     // of a block, over all products
 constexpr uint32_t kChainWarps = 16;     // of a block that compute
+constexpr uint32_t kFeeders = 4;         // that copy
+constexpr uint32_t kTakenUnit = 64;      // bytes: sizes of units are multiples of it
 constexpr uint32_t kMaxChainBlocks = 512;
 constexpr uint32_t kHandedFloats = 65536;  // of the rows that the steps of a launch hand on
 constexpr uint32_t kNotHanded = ~0u;
@@ -70,7 +72,6 @@ struct ChainLaunch {
   uint32_t ring_bytes;                                      // of a warp
   uint32_t image, part, range, panels, sums, works, slots;  // offsets in shared memory
   uint32_t shared_bytes;
-  uint32_t ahead;  // bytes under way, of all warps, beyond which each has only one unit under way
   uint32_t arrivals;  // that free a slot: 1 of a warp, or 32
   ChainSplit splits[kMaxChainSteps];
   ChainProduct products[kMaxChainSteps];
@@ -92,11 +93,9 @@ struct alignas(16) Work {
   uint32_t base, n_groups, n_panels, reserved;
 };
 
-/// Per warp and slot: barriers of arrived units and of freed ones, and what a unit takes of the
-/// ring.
+/// Per warp and slot: barriers of arrived units and of freed ones.
 struct ChainSlots {
   uint64_t full[kChainWarps][kSlots], empty[kChainWarps][kSlots];
-  uint32_t taken[kChainWarps][kSlots];
 };
 
 /// The steps as a launch takes them; false: they do not hand on rows as a launch can, or there is

@@ -239,7 +239,6 @@ bool make_chain_launch(const MatmulConfig& config, const ChainStep* steps, uint3
     l.splits[k] = {n / blocks, n % blocks, first_more, gated ? 2u : 1u};
     first_more = (first_more + n % blocks) % blocks;
   }
-  l.ahead = tuning.ahead;
   l.arrivals = tuning.every_lane_arrives ? 32 : 1;
   const int limit = std::min(config.max_shared_bytes, tuning.shared_bytes);
   return divide_memory(&l, static_cast<uint32_t>(limit)) && Wiring(steps, &l).run();

@@ -17,6 +17,12 @@ namespace sharpi::cuda {
 
 constexpr float kFixedMost = 127.0f * 256.0f;
 
+/// v * scale (below 2^22) rounded to an integer, in the low bits of a float of 1.5 * 2^23 and more.
+constexpr uint32_t kRoundingBits = 0x4B400000u;
+__device__ __forceinline__ uint32_t rounded_bits(float v, float scale) {
+  return __float_as_uint(fmaf(v, scale, __uint_as_float(kRoundingBits)));
+}
+
 /// Writes unit u of a row: per 32 columns, high bytes then low bytes, each in the order in which a
 /// lane's nibbles of a block come. All 32 lanes of a warp.
 __device__ __forceinline__ void stage_fixed(uint8_t* image, const FixedMap& map, uint32_t u,
@@ -38,17 +44,15 @@ __device__ __forceinline__ void stage_fixed(uint8_t* image, const FixedMap& map,
 #pragma unroll
   for (uint32_t k = 0; k < 2; ++k) {
     const float4 v = in.v[k];
-    const int n[4] = {__float2int_rn(v.x * scale), __float2int_rn(v.y * scale),
-                      __float2int_rn(v.z * scale), __float2int_rn(v.w * scale)};
-    uint32_t high = 0, low = 0;
-    int sum = 0;
-#pragma unroll
-    for (int j = 0; j < 4; ++j) {
-      const int h = (n[j] + 128) >> 8;
-      high |= (static_cast<uint32_t>(h) & 255u) << (8 * j);
-      low |= (static_cast<uint32_t>(n[j] - h * 256) & 255u) << (8 * j);
-      sum += n[j];
-    }
+    // Rounded by the sum itself: the low bits are the integer.
+    const uint32_t n[4] = {rounded_bits(v.x, scale), rounded_bits(v.y, scale),
+                           rounded_bits(v.z, scale), rounded_bits(v.w, scale)};
+    // n = 256 * high + low: the low byte as it is, the high one of n + 128.
+    const uint32_t low = __byte_perm(__byte_perm(n[0], n[1], 0x0040),
+                                     __byte_perm(n[2], n[3], 0x0040), 0x5410),
+                   high = __byte_perm(__byte_perm(n[0] + 128, n[1] + 128, 0x0051),
+                                      __byte_perm(n[2] + 128, n[3] + 128, 0x0051), 0x5410);
+    int sum = static_cast<int>((n[0] + n[1]) + (n[2] + n[3]) - 4 * kRoundingBits);
 #pragma unroll
     for (int d = 1; d < 8; d *= 2) sum += __shfl_xor_sync(~0u, sum, d);
     // Lanes of the first half of a block write the high bytes of both halves, the others the low.

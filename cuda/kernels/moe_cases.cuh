@@ -30,7 +30,7 @@ struct StepBuffers {
   StepBuffers(const MatmulConfig& config, const StepCase& c)
       : weights(c.n_used),
         ids(c.n_used),
-        sync(moe_step_sync_bytes(c.n_experts, c.n_embd, c.n_used * c.d_ff, c.d_shared)) {
+        sync(moe_step_sync_bytes(c.n_embd, c.n_used * c.d_ff, c.d_shared)) {
     must(cudaMemset(sync.p, 0, sync.n), "sync");
   }
   void put(MoeStepParams* p) const {

@@ -42,15 +42,29 @@ __device__ __forceinline__ void put_value(uint64_t* row, uint32_t c, float v, ui
   store_word(row + word_of(c), uint64_t{number} << 48 | upper_bits(next) << 24 | upper_bits(v));
 }
 
-/// A float and the number, whole.
-__device__ __forceinline__ void put_whole(uint64_t* to, float v, uint32_t number) {
-  store_word(to, uint64_t{number} << 32 | __float_as_uint(v));
-}
-__device__ __forceinline__ bool is_whole_of(uint64_t word, uint32_t number) {
-  return static_cast<uint32_t>(word >> 32) == number;
-}
 __device__ __forceinline__ float whole_value(uint64_t word) {
   return __uint_as_float(static_cast<uint32_t>(word));
+}
+
+/// A logit is a sum of parts that blocks add in any order, so in integers: how many there are in
+/// the lower bits, above them their sum in units of 2^-28. Two sets of sums take turns: each launch
+/// clears the one that the next launch adds to.
+constexpr uint32_t kCountBits = 11;
+constexpr float kPartUnit = 0x1p28f;
+constexpr int64_t kMostSum = int64_t{1} << (63 - kCountBits);
+
+/// A part that is NaN counts as 0.
+__device__ __forceinline__ void add_part(uint64_t* to, float v, float limit) {
+  const float in_units = fminf(fmaxf(v * kPartUnit, -limit), limit);
+  const uint64_t part =
+      (static_cast<uint64_t>(__float2ll_rn(v == v ? in_units : 0.0f)) << kCountBits) + 1;
+  asm volatile("red.relaxed.gpu.global.add.u64 [%0], %1;" ::"l"(to), "l"(part) : "memory");
+}
+__device__ __forceinline__ bool has_parts(uint64_t word, uint32_t n) {
+  return (static_cast<uint32_t>(word) & ((1u << kCountBits) - 1)) == n;
+}
+__device__ __forceinline__ float sum_of_parts(uint64_t word) {
+  return static_cast<float>(static_cast<int64_t>(word) >> kCountBits) * (1.0f / kPartUnit);
 }
 
 __device__ __forceinline__ uint64_t look_at(const uint64_t* from) {

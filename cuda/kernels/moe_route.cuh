@@ -18,14 +18,6 @@ __device__ __forceinline__ uint32_t order_key(float f) {
 __device__ __forceinline__ float key_value(uint32_t key) {
   return __uint_as_float(key ^ ((key >> 31) != 0 ? 0x80000000u : ~0u));
 }
-__device__ __forceinline__ uint64_t await_word(const uint64_t* from, uint32_t number) {
-  uint64_t word;
-  do {
-    word = look_at(from);
-  } while (!is_whole_of(word, number));
-  return word;
-}
-
 /// Logits of experts lane * kPerLane ...; -inf where there are no more.
 template <uint32_t kPerLane>
 __device__ __forceinline__ void await_logits(const StepArgs& p, uint32_t lane, uint32_t number,
@@ -33,20 +25,17 @@ __device__ __forceinline__ void await_logits(const StepArgs& p, uint32_t lane, u
   const uint32_t first = lane * kPerLane;
   bool there;
   do {
-    ulonglong2 word[kPerLane / 2];
+    uint64_t word[kPerLane];
 #pragma unroll
-    for (uint32_t k = 0; k < kPerLane / 2; ++k) {
-      word[k] = {};
-      if (first + 2 * k < p.n_experts) word[k] = look_at_two(p.logits + first + 2 * k);
+    for (uint32_t k = 0; k < kPerLane; ++k) {
+      word[k] = 0;
+      if (first + k < p.n_experts) word[k] = look_at(logit_of(p, first + k, number));
     }
     there = true;
 #pragma unroll
-    for (uint32_t k = 0; k < kPerLane / 2; ++k) {
-      const uint32_t id = first + 2 * k;
-      there = there && (id >= p.n_experts || is_whole_of(word[k].x, number)) &&
-              (id + 1 >= p.n_experts || is_whole_of(word[k].y, number));
-      logit[2 * k] = id < p.n_experts ? whole_value(word[k].x) : -INFINITY;
-      logit[2 * k + 1] = id + 1 < p.n_experts ? whole_value(word[k].y) : -INFINITY;
+    for (uint32_t k = 0; k < kPerLane; ++k) {
+      there = there && (first + k >= p.n_experts || has_parts(word[k], p.n_parts));
+      logit[k] = first + k < p.n_experts ? sum_of_parts(word[k]) : -INFINITY;
     }
   } while (!there);
   __syncwarp();
@@ -57,65 +46,76 @@ struct Chosen {
   float logit;
 };
 
-/// Where the experts lane * kPerLane ... are.
+/// An expert's number and where it is (0: nowhere).
+__device__ __forceinline__ uint32_t tag_of(uint32_t id, int32_t slot) {
+  return static_cast<uint32_t>(slot + 1) << 10 | id;
+}
+/// Those of the experts lane * kPerLane ...
 template <uint32_t kPerLane>
-__device__ __forceinline__ void load_slots(const StepArgs& p, uint32_t lane,
-                                           int32_t (&slot)[kPerLane]) {
+__device__ __forceinline__ void load_tags(const StepArgs& p, uint32_t lane,
+                                          uint32_t (&tag)[kPerLane]) {
 #pragma unroll
   for (uint32_t n = 0; n < kPerLane; ++n) {
     const uint32_t id = lane * kPerLane + n;
-    slot[n] = static_cast<int32_t>(id);
-    if (p.slot_of_expert != nullptr && id < p.n_experts) slot[n] = __ldcg(p.slot_of_expert + id);
+    auto slot = static_cast<int32_t>(id);
+    if (p.slot_of_expert != nullptr && id < p.n_experts) slot = __ldcg(p.slot_of_expert + id);
+    tag[n] = tag_of(id, slot);
   }
 }
 /// The n_used largest, of equals the lower id first: the j-th in lane j.
 template <uint32_t kPerLane>
 __device__ __forceinline__ Chosen choose_experts(const StepArgs& p, const View& v,
                                                  const float (&logit)[kPerLane],
-                                                 const int32_t (&slot)[kPerLane]) {
+                                                 uint32_t (&tag)[kPerLane]) {
   uint32_t key[kPerLane];
 #pragma unroll
   for (uint32_t n = 0; n < kPerLane; ++n)
     key[n] = v.lane * kPerLane + n < p.n_experts ? order_key(logit[n]) : 0u;
+    // Each lane's in order, equals as they are: neighbours change places.
+#pragma unroll
+  for (uint32_t round = 0; round < kPerLane; ++round) {
+#pragma unroll
+    for (uint32_t n = round % 2; n + 1 < kPerLane; n += 2) {
+      const bool swap = key[n] < key[n + 1];
+      const uint32_t k = key[n], t = tag[n];
+      key[n] = swap ? key[n + 1] : k;
+      tag[n] = swap ? tag[n + 1] : t;
+      key[n + 1] = swap ? k : key[n + 1];
+      tag[n + 1] = swap ? t : tag[n + 1];
+    }
+  }
   Chosen chosen = {0, -INFINITY};
 #pragma unroll 1
   for (uint32_t j = 0; j < p.n_used; ++j) {
-    uint32_t most[kPerLane];
+    const uint32_t best = __reduce_max_sync(~0u, key[0]);
+    const uint32_t lanes = __ballot_sync(~0u, key[0] == best);
+    const int from = __ffs(static_cast<int>(lanes)) - 1;
+    const uint32_t its = __shfl_sync(~0u, tag[0], from);
+    const bool mine = static_cast<int>(v.lane) == from;
 #pragma unroll
-    for (uint32_t n = 0; n < kPerLane; ++n) most[n] = key[n];
-#pragma unroll
-    for (uint32_t d = kPerLane / 2; d > 0; d /= 2) {
-#pragma unroll
-      for (uint32_t n = 0; n < d; ++n) most[n] = max(most[n], most[n + d]);
+    for (uint32_t n = 0; n < kPerLane; ++n) {
+      key[n] = !mine ? key[n] : n + 1 < kPerLane ? key[n + 1] : 0u;
+      tag[n] = !mine || n + 1 == kPerLane ? tag[n] : tag[n + 1];
     }
-    const uint32_t best = __reduce_max_sync(~0u, most[0]);
-    const uint32_t lanes = __ballot_sync(~0u, most[0] == best), winner = lanes & -lanes;
-    bool mine = winner == 1u << v.lane;
-    uint32_t at = 0;
-#pragma unroll
-    for (uint32_t n = 0; n < kPerLane; ++n) {  // the first of equals
-      const bool is = mine && key[n] == best;
-      mine = mine && !is;
-      at = is ? n : at;
-      key[n] = is ? 0u : key[n];
-      if (is) v.misc->slot[j] = slot[n];
+    if (v.lane == j) {
+      chosen = {its & 1023u, key_value(best)};
+      v.misc->slot[j] = static_cast<int32_t>(its >> 10) - 1;
     }
-    const int from = __ffs(static_cast<int>(winner)) - 1;
-    const uint32_t id = __shfl_sync(~0u, v.lane * kPerLane + at, from);
-    if (v.lane == j) chosen = {id, key_value(best)};
   }
   mbarrier_arrive(shared_address(&v.slots->chosen));
   return chosen;
 }
 
-/// Softmax over all logits: weights of the experts, and of the shared one.
+/// Softmax over all logits times the norm's factor: weights of the experts, and of the shared one.
 template <uint32_t kPerLane>
 __device__ __forceinline__ void weigh_experts(const StepArgs& p, const View& v,
                                               const float (&logit)[kPerLane], const Chosen& chosen,
                                               uint32_t number) {
+  mbarrier_wait(shared_address(&v.slots->squared), 0);
+  const float norm = norm_factor(p, v, p.norm_weight != nullptr, p.norm_eps);
   const float largest = __shfl_sync(~0u, chosen.logit, 0);
   const auto part = [&](float f) {
-    const float e = __expf(f - largest);
+    const float e = __expf((f - largest) * norm);
     return e >= 0.0f ? e : 0.0f;  // NaN ends here
   };
   float sum = 0.0f;
@@ -134,8 +134,11 @@ __device__ __forceinline__ void weigh_experts(const StepArgs& p, const View& v,
   if (v.lane == 0) {
     float shared = 1.0f;
     if (p.shared_gate != nullptr) {
-      const float dot = whole_value(await_word(p.logits + p.n_experts, number));
-      shared = 1.0f / (1.0f + __expf(-dot));
+      uint64_t word;
+      do {
+        word = look_at(logit_of(p, p.n_experts, number));
+      } while (!has_parts(word, p.n_parts));
+      shared = 1.0f / (1.0f + __expf(-sum_of_parts(word) * norm));
     }
     v.misc->shared_weight = shared;
   }
@@ -147,11 +150,15 @@ template <uint32_t kPerLane>
 __device__ __forceinline__ void route(const StepArgs& p, const View& v) {
   grid_dependency_wait();
   const uint32_t number = __ldcg(p.sync + blockIdx.x) + 1;
-  int32_t slot[kPerLane];
-  load_slots<kPerLane>(p, v.lane, slot);
+  // The next launch's sums begin at nothing.
+  for (uint32_t row = blockIdx.x + v.lane * gridDim.x; row < kLogits; row += 32 * gridDim.x)
+    store_word(logit_of(p, row, number + 1), 0);
+  uint32_t tag[kPerLane];
+  load_tags<kPerLane>(p, v.lane, tag);
+  mbarrier_wait(shared_address(&v.slots->added), 0);
   float logit[kPerLane];
   await_logits<kPerLane>(p, v.lane, number, logit);
-  const Chosen chosen = choose_experts<kPerLane>(p, v, logit, slot);
+  const Chosen chosen = choose_experts<kPerLane>(p, v, logit, tag);
   weigh_experts<kPerLane>(p, v, logit, chosen, number);
   grid_dependents_launch();  // all blocks have begun
 }

@@ -2,11 +2,12 @@
 // A mixture-of-experts block of one row: y (+)= sum_j w_j down_j(act(gate_j x) * up_j x), the
 // shared expert among the j; before it the mixer's output product, after it the next mixer's input
 // products, if the caller has them. One block per multiprocessor, all of them at once:
-//   x += W m | router rows -> logits | top-k in every block, so that nobody waits for one | pairs
+//   x += W m | x -> logits | top-k in every block, so that nobody waits for one | pairs
 //   of gate and up panels -> h | panels of down over all experts as one long row -> y | products of
 //   y
 // Block b takes panels (pairs, rows) b, b + grid, ... Between phases values go through device
 // memory, each with the launch's number (moe_exchange.cuh): who needs a row takes it as it comes.
+// Logits are sums that blocks add their columns' part to, so that they need not wait for x.
 // The 16 warps of a block share each phase's units (16 x 256) evenly and stream them through rings
 // of their own: constant weights from before the grid dependency resolves, experts' from the moment
 // they are known; copies run ahead through all phases. One more warp finds out which experts.
@@ -42,107 +43,83 @@ __device__ __forceinline__ void keep_squares(const View& v, float lane_sum) {
   const float sum = warp_sum(lane_sum);
   if (v.lane == 0) v.misc->squares[v.warp] = sum;
 }
-/// The block's router rows are blockIdx.x, blockIdx.x + gridDim.x, ...
-__device__ __forceinline__ uint32_t own_router_rows(const StepArgs& p) {
-  return blockIdx.x < p.router_rows ? (p.router_rows - 1 - blockIdx.x) / gridDim.x + 1 : 0;
+/// The value of column o of x, times the norm's weight, to the block.
+__device__ __forceinline__ void leave_own(const StepArgs& p, const View& v, bool own, uint32_t r,
+                                          uint32_t o, float value) {
+  if (p.keeps) mbarrier_wait(shared_address(&v.slots->kept), 0);
+  cp_async_wait<0>();  // of the router's columns, which the meeting behind this shows to all
+  if (!own) return;
+  float w = 1.0f;
+  if (p.norm_weight != nullptr)
+    w = p.keeps ? reinterpret_cast<const float*>(v.shared + p.rows)[o] : p.norm_weight[o];
+  v.misc->own[v.warp][r] = value * w;
 }
-__device__ __forceinline__ const float* router_row(const StepArgs& p, uint32_t k) {
-  const uint32_t row = blockIdx.x + k * gridDim.x;
-  return row < p.n_experts ? p.router + uint64_t{row} * p.n_embd : p.shared_gate;
-}
-
-/// Constant rows: the norms in front and behind, then the block's first router rows.
-__device__ __forceinline__ const float* constant_row(const StepArgs& p, uint32_t k) {
-  if (k == 0) return p.norm_weight;
-  if (k == 1) return p.n_after != 0 ? p.after_norm : nullptr;
-  return k - kKeptNorms < own_router_rows(p) ? router_row(p, k - kKeptNorms) : nullptr;
-}
-/// One thread: has them brought into shared memory.
-__device__ __forceinline__ void keep_rows(const StepArgs& p, const View& v) {
-  const uint32_t bar = shared_address(&v.slots->kept), bytes = p.n_embd * 4;
-  mbarrier_init(bar, 1);
-  mbarrier_init_fence();
-  uint32_t n = 0;
-#pragma unroll 1
-  for (uint32_t k = 0; k < p.keeps; ++k) n += constant_row(p, k) != nullptr ? bytes : 0;
-  mbarrier_expect(bar, n);
-#pragma unroll 1
-  for (uint32_t k = 0; k < p.keeps; ++k) {
-    const float* row = constant_row(p, k);
-    if (row != nullptr) bulk_copy(shared_address(v.shared) + p.rows + k * bytes, row, bytes, bar);
-  }
-}
-/// Columns of unit u of a constant row, of what is kept or not.
+/// Columns of unit u of a norm's weights: those in front (0) or behind (1).
 __device__ __forceinline__ LaneInputs columns_of(const StepArgs& p, const View& v, uint32_t k,
                                                  uint32_t u) {
-  if (k >= p.keeps) return load_inputs(constant_row(p, k), u * kUnitColumns + v.lane * 4, p.n_embd);
+  if (!p.keeps) {
+    return load_inputs(k == 0 ? p.norm_weight : p.after_norm, u * kUnitColumns + v.lane * 4,
+                       p.n_embd);
+  }
   const auto* row =
       reinterpret_cast<const float4*>(v.shared + p.rows) + k * (p.n_embd / 4) + u * 64;
   return {{row[v.lane], row[v.lane + 32]}};
 }
-
-/// Warp 0: the block's logits to everybody; two rows at a time, lane 16 k + w has what warp w has
-/// of row k.
-__device__ __forceinline__ void leave_logits(const StepArgs& p, const View& v, uint32_t rows,
-                                             float norm, uint32_t number) {
-#pragma unroll 1
-  for (uint32_t k = v.lane / kWarps; k < (rows + 1) / 2 * 2; k += 2) {
-    float sum = k < rows ? v.misc->dots[k][v.lane % kWarps] : 0.0f;
-#pragma unroll
-    for (int d = kWarps / 2; d > 0; d /= 2) sum += __shfl_xor_sync(~0u, sum, d);
-    if (k < rows && v.lane % kWarps == 0)
-      put_whole(p.logits + blockIdx.x + k * gridDim.x, sum * norm, number);
-  }
+/// One thread: has the norms' weights brought into shared memory.
+__device__ __forceinline__ void keep_rows(const StepArgs& p, const View& v) {
+  const uint32_t bar = shared_address(&v.slots->kept), bytes = p.n_embd * 4,
+                 to = shared_address(v.shared) + p.rows;
+  mbarrier_init(bar, 1);
+  mbarrier_init_fence();
+  const bool front = p.keeps && p.norm_weight != nullptr,
+             behind = p.keeps && p.after_norm != nullptr;
+  mbarrier_expect(bar, (front ? bytes : 0) + (behind ? bytes : 0));
+  if (front) bulk_copy(to, p.norm_weight, bytes, bar);
+  if (behind) bulk_copy(to + bytes, p.after_norm, bytes, bar);
 }
 
-/// The block's input: logits to everybody, then the row into the image. Returns the norm's factor.
-__device__ __forceinline__ float take_input(const StepArgs& p, const View& v, LaneWords now,
-                                            uint32_t number) {
-  const bool plain = p.before_x == nullptr;  // an earlier launch's
-  const void* row = plain ? static_cast<const void*>(p.x) : p.x1;
-  const uint32_t rows = own_router_rows(p),
-                 last = (p.units - 1 - v.warp) / kWarps * kWarps + v.warp;
-  uint8_t* image = v.shared + p.image;
-  const FixedMap map = fixed_map(p.units);
-  LaneInputs in = {};
-  float squares = 0.0f, first = 0.0f, second = 0.0f;
+/// Four columns of a router row that the block's panel k of x multiplies: thread i of the block has
+/// columns 4 (i % 4) of row i / 4.
+__device__ __forceinline__ const float* router_columns(const StepArgs& p, uint32_t k, uint32_t i) {
+  const uint32_t row = i / 4;
+  return (row < p.n_experts ? p.router + uint64_t{row} * p.n_embd : p.shared_gate) +
+         (blockIdx.x + k * gridDim.x) * kPanelRows + i % 4 * 4;
+}
+__device__ __forceinline__ float4* kept_router(const StepArgs& p, const View& v) {
+  return reinterpret_cast<float4*>(v.shared + p.router_at);
+}
+/// The warps that compute: begin to bring those columns of all rows into shared memory.
+__device__ __forceinline__ void keep_router(const StepArgs& p, const View& v) {
+  const uint32_t panels = groups_of(p.out_panels), all = p.router_rows * 4;
+  if (p.keeps) {
 #pragma unroll 1
-  for (uint32_t k = 2; k < rows; ++k) {
-    if (v.lane == 0) v.misc->dots[k][v.warp] = 0.0f;
-  }
-  if (v.warp < p.units) {
-    mbarrier_wait(shared_address(&v.slots->kept), 0);
+    for (uint32_t k = 0; k < panels; ++k) {
 #pragma unroll 1
-    for (uint32_t u = v.warp;; u += kWarps) {
-      while (!plain && !now.are_of(number)) now.look(row, u, v.lane);
-      __syncwarp();
-      in = plain ? now.floats() : now.values();
-      if (u != last) now.look(row, u + kWarps, v.lane);
-      squares += dot(in, in);
-      if (p.norm_weight != nullptr) scale_by(in, columns_of(p, v, 0, u));
-      if (rows > 0) first += dot(in, columns_of(p, v, kKeptNorms, u));
-      if (rows > 1) second += dot(in, columns_of(p, v, kKeptNorms + 1, u));
-#pragma unroll 1
-      for (uint32_t k = 2; k < rows; ++k) {
-        const float sum = warp_sum(dot(in, columns_of(p, v, kKeptNorms + k, u)));
-        if (v.lane == 0) v.misc->dots[k][v.warp] += sum;
-      }
-      if (u == last) break;
-      stage_fixed(image, map, u, in, v.lane);
+      for (uint32_t i = threadIdx.x; i < all; i += kThreads)
+        cp_async_16(shared_address(kept_router(p, v) + k * all + i), router_columns(p, k, i));
     }
   }
-  keep_squares(v, squares);
-  first = warp_sum(first);
-  second = warp_sum(second);
-  if (v.lane == 0) {
-    v.misc->dots[0][v.warp] = first;
-    v.misc->dots[1][v.warp] = second;
+  cp_async_commit();
+}
+/// What the block's columns of x add to the logits, before the norm's factor, which changes no
+/// order: to everybody.
+__device__ __forceinline__ void add_to_logits(const StepArgs& p, const View& v, uint32_t number) {
+  const uint32_t panels = groups_of(p.out_panels), all = p.router_rows * 4;
+  if (panels == 0) return;
+#pragma unroll 1
+  for (uint32_t first = v.warp * 32; first < all; first += kThreads) {
+    const uint32_t i = first + v.lane;
+    float sum = 0.0f;
+#pragma unroll 1
+    for (uint32_t k = 0; k < panels && i < all; ++k) {
+      const float4 w = p.keeps ? kept_router(p, v)[k * all + i]
+                               : *reinterpret_cast<const float4*>(router_columns(p, k, i));
+      sum += dot(w, reinterpret_cast<const float4*>(v.misc->own[k])[v.lane % 4]);
+    }
+    sum += __shfl_xor_sync(~0u, sum, 1);
+    sum += __shfl_xor_sync(~0u, sum, 2);
+    if (v.lane % 4 == 0 && i < all) add_part(logit_of(p, i / 4, number), sum, p.part_limit);
   }
-  meet();
-  const float norm = norm_factor(p, v, p.norm_weight != nullptr, p.norm_eps);
-  if (v.warp == 0) leave_logits(p, v, rows, norm, number);
-  if (v.warp < p.units) stage_fixed(image, map, last, in, v.lane);
-  return norm;
 }
 
 /// What the words of a phase's row are.
@@ -155,11 +132,11 @@ __device__ __forceinline__ uint32_t units_of(const StepArgs& p, uint32_t phase) 
   return phase == kBefore ? p.before_units : phase == kDown ? p.row_units : p.units;
 }
 
-/// Any other phase's row, as it comes, times its norm's weights or those of the experts, into the
-/// image.
+/// A phase's row, as it comes, times its norm's weights or those of the experts, into the image.
 __device__ __forceinline__ void take_row(const StepArgs& p, const View& v, uint32_t phase,
                                          LaneWords next, uint32_t number) {
-  const bool plain = phase == kBefore;  // an earlier launch's
+  const bool plain =
+      phase == kBefore || (phase == kUp && p.before_x == nullptr);  // an earlier one's
   const void* row = row_of(p, phase);
   const uint32_t units = units_of(p, phase);
   float squares = 0.0f;
@@ -172,8 +149,9 @@ __device__ __forceinline__ void take_row(const StepArgs& p, const View& v, uint3
       const float w =
           u < p.routed_units ? v.misc->weight[divide(u, p.by_ff_units)] : v.misc->shared_weight;
       times_by = {{{w, w, w, w}, {w, w, w, w}}};
-    } else if (phase == kAfter && p.after_norm != nullptr) {
-      times_by = columns_of(p, v, 1, u);
+    } else if (phase == kUp ? p.norm_weight != nullptr
+                            : phase == kAfter && p.after_norm != nullptr) {
+      times_by = columns_of(p, v, phase == kUp ? 0 : 1, u);
     }
     while (!plain && !now.are_of(number)) now.look(row, u, v.lane);
     __syncwarp();
@@ -182,7 +160,7 @@ __device__ __forceinline__ void take_row(const StepArgs& p, const View& v, uint3
     if (phase != kBefore) scale_by(in, times_by);
     stage_fixed(v.shared + p.image, fixed_map(units), u, in, v.lane);
   }
-  if (phase == kAfter) keep_squares(v, squares);
+  if (phase == kAfter || phase == kUp) keep_squares(v, squares);
 }
 
 /// act(gate) * up of the block's pairs: half of a warp each.
@@ -223,6 +201,7 @@ __device__ __forceinline__ void compute(const StepArgs& p, const View& v) {
   __syncwarp();
   Ring ring;
   ring.fetch(p, v, kBefore);
+  keep_router(p, v);
   grid_dependency_wait();
   const uint32_t first = p.before_x != nullptr ? kBefore : kUp,
                  last = p.n_after != 0 ? kAfter : kDown;
@@ -230,27 +209,32 @@ __device__ __forceinline__ void compute(const StepArgs& p, const View& v) {
   if (v.warp < units_of(p, first)) words.look(row_of(p, first), v.warp, v.lane);
   const uint32_t r = v.lane % kPanelRows, o = (blockIdx.x + v.warp * gridDim.x) * kPanelRows + r;
   const bool mine = v.warp < groups_of(p.out_panels), half = v.lane < kPanelRows;
-  float value = p.add && mine ? __ldcg(p.y + o) : 0.0f;
+  float value = mine ? __ldcg(p.x + o) : 0.0f;  // of x, which with `add` is y
   const uint32_t launches = __ldcg(p.sync + blockIdx.x);
   uint32_t number = 0;
 #pragma unroll 1
   for (uint32_t phase = first;; ++phase) {
     if (phase != first && v.warp < units_of(p, phase)) words.look(row_of(p, phase), v.warp, v.lane);
-    if (phase == kUp && phase == first) {
-      number = after(launches);
-      // Every launch writes every word, so that no word is older than the launch before.
+    if (phase == kUp) {
+      if (phase == first) number = after(launches);
+      // x is known: its words, and its part of the logits. Every launch writes every word, so that
+      // no word is older than the launch before.
       if (mine && half) put_value(p.x1, o, value, number);
+      leave_own(p, v, mine && half, r, o, value);
+      meet();
+      add_to_logits(p, v, number);
+      if (v.lane == 0) mbarrier_arrive(shared_address(&v.slots->added));
     }
     float norm = 1.0f;
-    if (phase == kUp) {
-      norm = take_input(p, v, words, number);
-    } else {
-      if (phase == kDown) mbarrier_wait(shared_address(&v.slots->weighed), 0);
-      take_row(p, v, phase, words, number);
-      if (phase == kBefore) number = after(launches);
-    }
+    if (phase == kDown) mbarrier_wait(shared_address(&v.slots->weighed), 0);
+    take_row(p, v, phase, words, number);
+    if (phase == kBefore) number = after(launches);
+    if (phase == kUp && v.lane == 0) mbarrier_arrive(shared_address(&v.slots->squared));
     meet();
-    if (phase == kUp) mbarrier_wait(shared_address(&v.slots->chosen), 0);
+    if (phase == kUp) {
+      norm = norm_factor(p, v, p.norm_weight != nullptr, p.norm_eps);
+      mbarrier_wait(shared_address(&v.slots->chosen), 0);
+    }
     if (phase == kAfter) norm = norm_factor(p, v, p.after_norm != nullptr, p.after_eps);
     run_phase(p, v, ring, phase);
     meet();
@@ -260,10 +244,11 @@ __device__ __forceinline__ void compute(const StepArgs& p, const View& v) {
     } else if (phase == kAfter) {
       store_after(p, v, norm);
     } else if (mine) {
+      if (phase == kDown && !p.add) value = 0.0f;
       value += group_sum(p, v, v.warp);
-      if (half) {
-        if (phase == kDown) p.y[o] = value;
-        put_value(phase == kBefore ? p.x1 : p.y1, o, value, number);
+      if (phase == kDown && half) {
+        p.y[o] = value;
+        put_value(p.y1, o, value, number);
       }
     }
     if (phase == last) break;
@@ -285,6 +270,8 @@ __global__ void __launch_bounds__(kThreads + 32, 1)
   if (threadIdx.x == kThreads) {
     mbarrier_init(shared_address(&v.slots->chosen), 32);
     mbarrier_init(shared_address(&v.slots->weighed), 32);
+    mbarrier_init(shared_address(&v.slots->added), kWarps);
+    mbarrier_init(shared_address(&v.slots->squared), kWarps);
     keep_rows(p, v);
   }
   __syncthreads();
@@ -333,14 +320,14 @@ void set_slabs(const MoeStepParams& m, StepArgs* p) {
 }
 
 /// Where values are behind the words that all launches use; returns the bytes of all.
-uint64_t shape_memory(uint32_t n_experts, uint32_t n_embd, uint32_t hidden, uint32_t shared_hidden,
-                      std::byte* sync, StepArgs* p) {
+uint64_t shape_memory(uint32_t n_embd, uint32_t hidden, uint32_t shared_hidden, std::byte* sync,
+                      StepArgs* p) {
   uint64_t at = kHeadBytes;
   const auto take = [&](uint64_t** to, uint64_t n) {
     *to = reinterpret_cast<uint64_t*>(sync + at);
     at += (n + 15) / 16 * 16 * sizeof(uint64_t);
   };
-  take(&p->logits, n_experts + 1);
+  take(&p->logits, kLogitWords);
   take(&p->x1, n_embd / 2);
   take(&p->h, (uint64_t{hidden} + shared_hidden) / 2);
   take(&p->y1, n_embd / 2);
@@ -363,6 +350,8 @@ void shape_work(const MatmulConfig& config, const MoeStepParams& m, StepArgs* p)
   p->routed_pairs = p->n_used * (d_ff / kPanelRows);
   p->pairs = groups_of_all(p->routed_pairs + d_shared / kPanelRows, grid);
   p->out_panels = groups_of_all(p->n_embd / kPanelRows, grid);
+  p->n_parts = std::min(p->n_embd / kPanelRows, grid);
+  p->part_limit = static_cast<float>((kMostSum >> 1) / p->n_parts);
   uint32_t after = 0;
   for (uint32_t t = 0; t < m.after.n_tasks; ++t) {
     p->first_panel[t] = after;
@@ -401,24 +390,26 @@ uint32_t shape_step(const MatmulConfig& config, const MoeStepParams& m, const Mo
   take(&p->slots, sizeof(Slots));
   const auto limit = static_cast<uint32_t>(config.max_shared_bytes) - tuning.spare;
   if (bytes + kWarps * 2 * widest > limit) return 0;
-  // Constant rows, if they leave enough to the rings.
-  const uint32_t router_rows = (p->router_rows + static_cast<uint32_t>(config.n_sm) - 1) /
-                               static_cast<uint32_t>(config.n_sm),
-                 keeps = kKeptNorms + std::min(router_rows, kKeptRows - kKeptNorms);
-  if (bytes + keeps * p->n_embd * 4 + kWarps * kWishedRing <= limit) {
-    p->keeps = keeps;
-    take(&p->rows, keeps * p->n_embd * 4);
+  // Constant rows and columns of the router, if they leave enough to the rings.
+  const uint32_t panels = p->out_panels.each + (p->out_panels.more != 0 ? 1 : 0),
+                 rows = kKeptNorms * p->n_embd * 4,
+                 router = panels * p->router_rows * kPanelRows * 4;
+  p->keeps = bytes + rows + router + kWarps * kWishedRing <= limit;
+  if (p->keeps) {
+    take(&p->rows, rows);
+    take(&p->router_at, router);
   }
   p->ring_bytes = std::min((limit - bytes) / kWarps, tuning.ring_bytes) / 128 * 128;
   const uint32_t rings = kWarps * p->ring_bytes;
-  for (uint32_t* at : {&p->image, &p->part, &p->range, &p->misc, &p->slots, &p->rows}) *at += rings;
+  for (uint32_t* at :
+       {&p->image, &p->part, &p->range, &p->misc, &p->slots, &p->rows, &p->router_at})
+    *at += rings;
   return rings + bytes;
 }
 
 uint64_t bytes_of(const MoeStepParams& m, std::byte* sync, StepArgs* p) {
   const uint32_t d_shared = m.shared_down ? m.shared_down.n_in : 0;
-  return shape_memory(m.router.n_out, m.moe.gate.n_in, m.moe.n_used * m.moe.gate.n_out, d_shared,
-                      sync, p);
+  return shape_memory(m.moe.gate.n_in, m.moe.n_used * m.moe.gate.n_out, d_shared, sync, p);
 }
 
 bool in_tiles(const DeviceMatrix& w) {
@@ -467,10 +458,9 @@ bool shapes_agree(const MoeStepParams& m) {
 
 }  // namespace
 
-uint64_t moe_step_sync_bytes(uint32_t n_experts, uint32_t n_embd, uint32_t hidden,
-                             uint32_t shared_hidden) {
+uint64_t moe_step_sync_bytes(uint32_t n_embd, uint32_t hidden, uint32_t shared_hidden) {
   StepArgs p = {};
-  return shape_memory(n_experts, n_embd, hidden, shared_hidden, nullptr, &p);
+  return shape_memory(n_embd, hidden, shared_hidden, nullptr, &p);
 }
 
 bool has_moe_steps(const MatmulConfig& config) {
@@ -481,8 +471,7 @@ bool moe_step_takes(const MatmulConfig& config, const MoeStepParams& m) {
   if (!has_moe_steps(config) || !shapes_agree(m)) return false;
   StepArgs p = {};
   const auto grid = static_cast<uint32_t>(config.n_sm);
-  return grid <= kMostSm && shape_step(config, m, {}, &p) != 0 &&
-         kMostRouterRows * grid >= p.router_rows && p.out_panels.each < kWarps &&
+  return grid <= kMostSm && shape_step(config, m, {}, &p) != 0 && p.out_panels.each < kWarps &&
          m.sync_bytes >= bytes_of(m, nullptr, &p);
 }
 

@@ -15,10 +15,9 @@ namespace sharpi::cuda::step {
 
 constexpr uint32_t kWarps = 16;  // that compute; one more chooses the experts
 constexpr uint32_t kThreads = kWarps * 32;
-constexpr uint32_t kSlots = 8;  // units of a warp that are under way or not yet used
-constexpr uint32_t kKeptNorms = 2, kKeptRows = 4;  // constant rows kept before x is known
-constexpr uint32_t kMostSm = 1024;                 // multiprocessors
-constexpr uint32_t kMostRouterRows = 8;            // of a block
+constexpr uint32_t kSlots = 8;      // units of a warp that are under way or not yet used
+constexpr uint32_t kKeptNorms = 2;  // constant rows kept before x is known
+constexpr uint32_t kMostSm = 1024;  // multiprocessors
 constexpr uint32_t kHeadBytes = kMostSm * 4;
 constexpr uint32_t kMostGroups = 4096, kMostUnits = 4096;  // of a block, of a row
 
@@ -71,17 +70,20 @@ struct StepArgs {
   Divider by_units, by_panels, by_row_units, by_ff_units, by_before;  // by_panels: of an expert
   uint32_t ring_bytes;                                                // of a warp
   uint32_t image, part, range, misc, slots, rows;  // shared memory, behind the rings
-  uint32_t keeps;  // constant rows that a block keeps at `rows`: norms, then router rows
+  uint32_t router_at;                              // [panel][row][16]
+  bool keeps;        // norms' weights at `rows`, columns of the router at `router_at`
+  uint32_t n_parts;  // of a logit
+  float part_limit;  // of one of them, in its unit
   uint32_t n_after;
   uint32_t first_panel[kMaxMatmulTasks];  // of the tasks of the last phase
   float* after_y[kMaxMatmulTasks];
   Slab slabs[kSlabs];
 };
 
-struct Misc {
-  float squares[kWarps];                // of the row of n_embd, each warp's part
-  float dots[kMostRouterRows][kWarps];  // of the block's router rows, each warp's part
-  int32_t slot[kMaxExpertsUsed];        // where the experts' matrices are
+struct alignas(16) Misc {
+  float squares[kWarps];          // of the row of n_embd, each warp's part
+  float own[kWarps][kPanelRows];  // the block's panels of x, times the norm's weights
+  int32_t slot[kMaxExpertsUsed];  // where the experts' matrices are
   float weight[kMaxExpertsUsed];
   float shared_weight;
 };
@@ -95,9 +97,17 @@ constexpr uint32_t kNothing = ~0u;
 struct Slots {
   uint64_t full[kWarps][kSlots];
   uint64_t kept;             // constant rows are there
+  uint64_t added, squared;   // the block has added to the logits; squares are there
   uint64_t chosen, weighed;  // slots and weights of the experts are there
   Note note[kWarps][kSlots];
 };
+
+constexpr uint32_t kLogitStride = 16;  // words: so that other parts of the cache add them up
+constexpr uint32_t kLogits = kMaxExperts + 1;  // of a set: the shared expert's behind the others
+constexpr uint32_t kLogitWords = 2 * kLogits * kLogitStride;
+__device__ __forceinline__ uint64_t* logit_of(const StepArgs& p, uint32_t row, uint32_t number) {
+  return p.logits + (number % 2 * kLogits + row) * kLogitStride;
+}
 
 enum Phase : uint32_t { kBefore, kUp, kDown, kAfter, kNoPhase };
 

@@ -19,8 +19,7 @@ namespace sharpi::cuda {
 
 /// Device memory of a stream of launches, for the largest of them; zero before the first. hidden:
 /// n_used * d_ff.
-uint64_t moe_step_sync_bytes(uint32_t n_experts, uint32_t n_embd, uint32_t hidden,
-                             uint32_t shared_hidden);
+uint64_t moe_step_sync_bytes(uint32_t n_embd, uint32_t hidden, uint32_t shared_hidden);
 
 struct MoeStepParams {
   /// As there, but n_rows is 1, with `add` x and y are the same, ids, weights and workspace are not

@@ -54,13 +54,17 @@ Status plan_splits(const MatmulConfig& config, const AttentionParams& p, Attenti
   a->block_rows = single ? 1 : std::max(1u, kSplitVectors / a->group);
   a->n_blocks = single ? p.batch.n_rows : p.batch.n_rows / a->block_rows + p.batch.n_sequences;
   const uint32_t units = p.kv.n_heads * a->n_blocks;
-  const uint32_t per_sm = config.exact ? kBlocksPerSm : attention_ring_blocks_per_sm(config, p.kv);
+  const bool step = !config.exact && single && attention_step_fits(config, p.kv);
+  const uint32_t per_sm = config.exact ? kBlocksPerSm
+                          : step       ? 1
+                                       : attention_ring_blocks_per_sm(config, p.kv);
   a->max_splits = std::clamp(target_blocks(config, per_sm) / units, 1u, kMostSplits);
-  // Two tiles for each of a block's teams, one where a team is all of it (slices of 128 dims). A
-  // merge costs as much as some five more.
-  const uint32_t slices = std::max(1u, p.kv.head_dim / 128);
-  a->least_tiles = slices == 4 ? 1 : 8 / slices;
-  a->alone_tiles = config.exact || slices == 4 ? 0 : 24 / slices;
+  // Two tiles of 16 keys for each of a block's teams, one where heads are 512 wide. A merge costs
+  // as much as some five more.
+  const uint32_t slices = std::max(1u, p.kv.head_dim / 128), keys = (step ? 256 : 128) / slices;
+  a->tile = step ? attention_step_tile(p.kv) : kSplitTile;
+  a->least_tiles = slices == 4 ? 1 : keys / a->tile;
+  a->alone_tiles = config.exact || slices == 4 ? 0 : 3 * keys / a->tile;
   a->merge_later = uint64_t{a->max_splits} * a->block_rows * a->group * p.kv.head_dim > kMergeAlone;
   a->counters = reinterpret_cast<uint32_t*>(p.workspace);
   a->parts = reinterpret_cast<float*>(p.workspace + kAttentionCounterBytes);
@@ -88,6 +92,7 @@ uint64_t attention_workspace_bytes(const MatmulConfig& config, uint32_t max_head
 Status prepare_attention(const MatmulConfig& config) {
   SHARPI_TRY(prepare_attention_f32());
   SHARPI_TRY(prepare_attention_ring(config));
+  SHARPI_TRY(prepare_attention_step(config));
   SHARPI_TRY(prepare_attention_flash(config));
   return prepare_attention_flash_sm90(config);
 }
@@ -104,7 +109,10 @@ Status launch_attention(const MatmulConfig& config, const AttentionParams& p, cu
   if (split) SHARPI_TRY(plan_splits(config, p, &a));
   switch (choose(config, p.kv, split)) {
     case Kernel::kRing:
-      return launch_attention_ring(config, a, stream);
+      if (p.batch.n_rows != p.batch.n_sequences || !attention_step_fits(config, p.kv)) {
+        return launch_attention_ring(config, a, stream);
+      }
+      return launch_attention_step(a, config.pdl, stream);
     case Kernel::kWarpgroups:
       return launch_attention_flash_sm90(config, a, stream);
     case Kernel::kFlash:
@@ -118,7 +126,7 @@ Status launch_attention(const MatmulConfig& config, const AttentionParams& p, cu
 const char* attention_path(const MatmulConfig& config, const KvLayer& kv, bool few_rows) {
   switch (choose(config, kv, few_rows)) {
     case Kernel::kRing:
-      return "split, rings";
+      return attention_step_fits(config, kv) ? "split, rings, steps apart" : "split, rings";
     case Kernel::kWarpgroups:
       return "flash, warpgroup tensor cores";
     case Kernel::kFlash:

@@ -36,6 +36,12 @@ __device__ __forceinline__ void cp_async_8(uint32_t to, const void* from) {
   asm volatile("cp.async.ca.shared.global [%0], [%1], 8;" ::"r"(to), "l"(from) : "memory");
 }
 
+/// Copies `bytes` (0 or 8) and fills the rest of the 8 with zeros.
+__device__ __forceinline__ void cp_async_8_zfill(uint32_t to, const void* from, uint32_t bytes) {
+  asm volatile("cp.async.ca.shared.global [%0], [%1], 8, %2;" ::"r"(to), "l"(from), "r"(bytes)
+               : "memory");
+}
+
 // --- codecs ---
 
 __device__ __forceinline__ uint32_t bf16_bits(float f) {

@@ -139,18 +139,13 @@ __host__ __device__ constexpr uint32_t blocks_of_heads(uint32_t n_heads) {
   return (n_heads + kHeadWarps - 1) / kHeadWarps;
 }
 
-/// Pairs of elements 32 * kApart apart, all of the lane.
-template <int kApart, int kPer>
+/// Pairs of elements 32 apart, both of the lane.
+template <int kPer>
 __device__ __forceinline__ void rotate_pairs(const float (&cos)[(kPer + 1) / 2],
                                              const float (&sin)[(kPer + 1) / 2], float (&x)[kPer]) {
-  if constexpr (2 * kApart <= kPer) {
-#pragma unroll
-    for (int i = 0; i < kApart; ++i) {
-      const float a = x[i], b = x[i + kApart];
-      x[i] = fmaf(-b, sin[i], a * cos[i]);
-      x[i + kApart] = fmaf(a, sin[i], b * cos[i]);
-    }
-  }
+  const float a = x[0], b = x[1];
+  x[0] = fmaf(-b, sin[0], a * cos[0]);
+  x[1] = fmaf(a, sin[0], b * cos[0]);
 }
 
 /// Where a head's K or V row goes, and its twin in the ring or null.
@@ -191,6 +186,137 @@ __device__ __forceinline__ void store_head(KvDtype type, uint32_t h, uint32_t n,
       store_both(to, at + 32 * i, x[i]);
     } else {
       store_both(to, at + 32 * i, static_cast<uint16_t>(bf16_bits(x[i])));
+    }
+  }
+}
+
+// --- heads of 128, 256 and 512: a lane has four elements of every 128 side by side ---
+
+/// The lane's elements of a head: 128 * i + 4 * lane + j in x[4 * i + j], or lane + 32 i of the
+/// narrower ones.
+template <int kPer>
+__device__ __forceinline__ void load_head(const float* from, float (&x)[kPer]) {
+  const uint32_t lane = threadIdx.x % 32;
+  if constexpr (kPer % 4 == 0) {
+#pragma unroll
+    for (int i = 0; i < kPer; i += 4) {
+      const float4 v = reinterpret_cast<const float4*>(from)[8 * i + static_cast<int>(lane)];
+      x[i] = v.x, x[i + 1] = v.y, x[i + 2] = v.z, x[i + 3] = v.w;
+    }
+  } else {
+#pragma unroll
+    for (uint32_t i = 0; i < kPer; ++i) x[i] = from[32 * i + lane];
+  }
+}
+template <int kPer>
+__device__ __forceinline__ void store_query(float* to, const float (&x)[kPer]) {
+  const uint32_t lane = threadIdx.x % 32;
+  if constexpr (kPer % 4 == 0) {
+#pragma unroll
+    for (int i = 0; i < kPer; i += 4) {
+      reinterpret_cast<float4*>(to)[8 * i + static_cast<int>(lane)] = {x[i], x[i + 1], x[i + 2],
+                                                                       x[i + 3]};
+    }
+  } else {
+#pragma unroll
+    for (uint32_t i = 0; i < kPer; ++i) to[32 * i + lane] = x[i];
+  }
+}
+/// Angles of the pairs that the lane has a part of.
+template <int kPer, int kAngles>
+__device__ __forceinline__ void load_angles(const QkvParams& p, uint32_t row, float (&cos)[kAngles],
+                                            float (&sin)[kAngles]) {
+  const uint32_t lane = threadIdx.x % 32;
+  const uint64_t first = uint64_t{row} * p.n_half;
+  if constexpr (kPer % 4 == 0) {
+#pragma unroll
+    for (uint32_t i = 0; i < kAngles / 4; ++i) {
+      const uint32_t at = (i * 128 + lane * 4) & (p.n_half - 1);
+      const float4 c = *reinterpret_cast<const float4*>(p.cos + first + at);
+      const float4 s = *reinterpret_cast<const float4*>(p.sin + first + at);
+      cos[4 * i] = c.x, cos[4 * i + 1] = c.y, cos[4 * i + 2] = c.z, cos[4 * i + 3] = c.w;
+      sin[4 * i] = s.x, sin[4 * i + 1] = s.y, sin[4 * i + 2] = s.z, sin[4 * i + 3] = s.w;
+    }
+  } else {
+    cos[0] = p.cos[first + lane];
+    sin[0] = p.sin[first + lane];
+  }
+}
+
+/// Pairs j, j + n_half. Up to 64 apart they are four elements of two lanes, else of one lane.
+template <int kPer, int kAngles>
+__device__ __forceinline__ void rotate_fours(uint32_t n_half, const float (&cos)[kAngles],
+                                             const float (&sin)[kAngles], float (&x)[kPer]) {
+  if (n_half <= 64) {
+    const uint32_t lane = threadIdx.x % 32, apart = n_half / 4;
+#pragma unroll
+    for (int j = 0; j < 4; ++j) {
+      const float other = __shfl_xor_sync(0xFFFFFFFFu, x[j], static_cast<int>(apart));
+      const float turned = fmaf((lane & apart) != 0 ? other : -other, sin[j], x[j] * cos[j]);
+      if (lane < 2 * apart) x[j] = turned;
+    }
+    return;
+  }
+#pragma unroll
+  for (int apart = 4; 2 * apart <= kPer; apart *= 2) {
+    if (n_half != 32u * static_cast<uint32_t>(apart)) continue;
+#pragma unroll
+    for (int i = 0; i < apart; ++i) {
+      const float a = x[i], b = x[i + apart];
+      x[i] = fmaf(-b, sin[i], a * cos[i]);
+      x[i + apart] = fmaf(a, sin[i], b * cos[i]);
+    }
+  }
+}
+
+/// A head's elements to a stored row of n elements, from element `at` on, in its codec. q8_0: of
+/// eight lanes that have a block of 32 each finds the scale of another one's, for divisions take
+/// long.
+template <int kPer>
+__device__ __forceinline__ void store_fours(KvDtype type, uint32_t at, uint32_t n,
+                                            const float (&x)[kPer], const StoredTo& to) {
+  constexpr uint32_t kGroups = kPer / 4;
+  const uint32_t lane = threadIdx.x % 32;
+  if (type == KvDtype::kQ8_0) {
+    uint32_t top = 0;  // of block 4 * (lane % 8) + lane / 8
+#pragma unroll
+    for (uint32_t i = 0; i < kGroups; ++i) {
+      uint32_t most = 0;
+#pragma unroll
+      for (uint32_t j = 0; j < 4; ++j) {
+        most = max(most, __float_as_uint(x[4 * i + j]) & 0x7FFFFFFFu);
+      }
+#pragma unroll
+      for (int d = 1; d < 8; d *= 2) most = max(most, __shfl_xor_sync(0xFFFFFFFFu, most, d));
+      if (kGroups == 1 || lane % 8 == i) top = most;
+    }
+    const Q8Scale scale = q8_scale_of(top);
+    if (lane % 8 < kGroups) {
+      store_both(to, n / 2 + at / 32 + lane % 8 * 4 + lane / 8, scale.bits);
+    }
+#pragma unroll
+    for (uint32_t i = 0; i < kGroups; ++i) {
+      const float inverse =
+          kGroups == 1 ? scale.inverse
+                       : __shfl_sync(0xFFFFFFFFu, scale.inverse, static_cast<int>((lane & 24) + i));
+      uint32_t codes = 0;
+#pragma unroll
+      for (uint32_t j = 0; j < 4; ++j) {
+        codes |= uint32_t{static_cast<uint8_t>(q8_code(x[4 * i + j], inverse))} << (8 * j);
+      }
+      store_both(to, at / 4 + 32 * i + lane, codes);
+    }
+    return;
+  }
+#pragma unroll
+  for (uint32_t i = 0; i < kGroups; ++i) {
+    const float* v = x + 4 * i;
+    if (type == KvDtype::kF32) {
+      store_both(to, at / 4 + 32 * i + lane, float4{v[0], v[1], v[2], v[3]});
+    } else {
+      store_both(
+          to, at / 4 + 32 * i + lane,
+          uint2{bf16_bits(v[0]) | bf16_bits(v[1]) << 16, bf16_bits(v[2]) | bf16_bits(v[3]) << 16});
     }
   }
 }
@@ -251,10 +377,11 @@ template <int kPer, bool kWhole>
 __global__ void __launch_bounds__(kHeadThreads, kPer <= 4 ? (kWhole ? 10 : 12) : 1)
     qkv_heads_kernel(const __grid_constant__ QkvParams p) {
   constexpr uint32_t kDim = kPer * 32;
-  constexpr int kMost = (kPer + 1) / 2;
+  constexpr bool kFours = kPer % 4 == 0;
+  constexpr int kMost = kPer == 16 ? 8 : kFours ? 4 : (kPer + 1) / 2;
   grid_dependents_launch();
   const KvLayer& l = p.kv;
-  const uint32_t row = blockIdx.x, lane = threadIdx.x % 32;
+  const uint32_t row = blockIdx.x;
   const uint32_t n_query = blocks_of_heads(p.n_heads), n_stored = blocks_of_heads(l.n_heads);
   const bool query = blockIdx.y < n_query, value = blockIdx.y >= n_query + n_stored;
   const uint32_t block = blockIdx.y - (query ? 0 : n_query + (value ? n_stored : 0));
@@ -268,18 +395,15 @@ __global__ void __launch_bounds__(kHeadThreads, kPer <= 4 ? (kWhole ? 10 : 12) :
   const float* from = all + uint64_t{h} * (query ? p.q_head_stride : kDim);
   float x[kPer], w[kPer], cos[kMost], sin[kMost];
   const RowPlace at = row_place(p.batch, row, l.group);
+  if (weight != nullptr) {
+    load_head<kPer>(weight, w);
+  } else {
 #pragma unroll
-  for (uint32_t i = 0; i < kPer; ++i) w[i] = weight != nullptr ? weight[32 * i + lane] : 1.0f;
-  grid_dependency_wait();
-#pragma unroll
-  for (uint32_t i = 0; i < kPer; ++i) x[i] = from[32 * i + lane];
-#pragma unroll
-  for (uint32_t i = 0; i < kMost; ++i) {
-    const bool used = !value && 32 * i < p.n_half;
-    const uint64_t angle = uint64_t{row} * p.n_half + 32 * i + lane;
-    cos[i] = used ? p.cos[angle] : 1.0f;
-    sin[i] = used ? p.sin[angle] : 0.0f;
+    for (int i = 0; i < kPer; ++i) w[i] = 1.0f;
   }
+  grid_dependency_wait();
+  load_head<kPer>(from, x);
+  if (!value && p.n_half != 0) load_angles<kPer>(p, row, cos, sin);
   const StoredTo to = query ? StoredTo{} : stored_to(p, at, value);
   float r = 1.0f;
   if (kWhole && !value) {
@@ -295,24 +419,26 @@ __global__ void __launch_bounds__(kHeadThreads, kPer <= 4 ? (kWhole ? 10 : 12) :
 #pragma unroll
     for (int i = 0; i < kPer; ++i) x[i] = x[i] * r * w[i];
   }
-  if (!value) {
-    if (p.n_half == 32) rotate_pairs<1>(cos, sin, x);
-    if (p.n_half == 64) rotate_pairs<2>(cos, sin, x);
-    if (p.n_half == 128) rotate_pairs<4>(cos, sin, x);
-    if (p.n_half == 256) rotate_pairs<8>(cos, sin, x);
+  if (!value && p.n_half != 0) {
+    if constexpr (kFours) {
+      rotate_fours(p.n_half, cos, sin, x);
+    } else {
+      rotate_pairs(cos, sin, x);
+    }
   }
   if (query) {
-    const uint64_t width = uint64_t{p.n_heads} * kDim, first = uint64_t{h} * kDim + lane;
+    const uint64_t width = uint64_t{p.n_heads} * kDim, first = uint64_t{h} * kDim;
     float* captured = captured_queries(p, at.row, at.sequence, width);
-#pragma unroll
-    for (uint32_t i = 0; i < kPer; ++i) {
-      p.q_out[row * width + first + 32 * i] = x[i];
-      if (captured != nullptr) captured[first + 32 * i] = x[i];
-    }
+    store_query(p.q_out + row * width + first, x);
+    if (captured != nullptr) store_query(captured + first, x);
     return;
   }
   const KvDtype type = value ? l.v_dtype : l.k_dtype;
-  store_head<kPer>(type, h, l.n_heads * kDim, x, to);
+  if constexpr (kFours) {
+    store_fours(type, h * kDim, l.n_heads * kDim, x, to);
+  } else {
+    store_head<kPer>(type, h, l.n_heads * kDim, x, to);
+  }
 }
 
 /// Reads the call's table only, so it does not wait before its work; the tables it writes have no
@@ -396,8 +522,14 @@ Status check_qkv(const QkvParams& p) {
 /// Heads that a warp can have in registers, with both of a pair in one lane.
 bool fits_registers(const QkvParams& p) {
   const uint32_t dim = p.kv.head_dim, half = p.n_half;
-  const bool known = dim == 64 || dim == 96 || dim == 128 || dim == 256 || dim == 512;
-  return known && (half == 0 || half == 32 || half == 64 || half == 128 || half == 256);
+  if (dim == 64 || dim == 96) return half == 0 || half == 32;
+  const void* const read[] = {p.q, p.k, p.v, p.q_norm, p.k_norm, p.cos, p.sin, p.q_out};
+  for (const void* x : read) {
+    if (reinterpret_cast<uintptr_t>(x) % 16 != 0) return false;
+  }
+  const bool known = dim == 128 || dim == 256 || dim == 512;
+  return known && p.q_stride % 4 == 0 && p.q_head_stride % 4 == 0 && p.kv_stride % 4 == 0 &&
+         (half == 0 || half == 32 || half == 64 || half == 128 || half == 256);
 }
 
 template <int kPer>

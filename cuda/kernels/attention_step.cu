@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT
 // Attention of a step, one row a sequence, bf16 or q8_0 rows whose heads are whole slices of 128
 // dims: what attention_ring.cu does for all, in few instructions.
-//   A block takes one KV head, its query vectors and a span of keys; four warps form teams that
-//   take tiles of 16 keys in turn, a warp for each slice of a head. Queries become operands once a
-//   block, in shared memory.
+//   A block takes one KV head, its query vectors and a span of keys; its eight warps form teams
+//   that take tiles in turn, a warp for each slice of a head. Queries become operands once a block,
+//   in shared memory.
 #include <algorithm>
 
 #include "cuda/kernels/attention_step_products.cuh"

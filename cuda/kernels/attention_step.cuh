@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT
-// A step's attention (one row a sequence) over bf16 or q8_0 rows: the ring of a warp, tiles of 16
-// keys as operands, and sums. Slices of 128 dims, a warp each; lane (g, t) = (lane / 4, lane % 4).
-// What bounds long contexts here is the number of instructions of a tile, so addresses are sums of
-// constants, and q8_0 values are multiplied as codes whose bias is taken off once, at the end.
-// Thread rule: device code.
+// A step's attention (one row a sequence) over bf16 or q8_0 rows: the ring of a warp, how tiles of
+// keys get there, and queries as operands. Slices of 128 dims, a warp each; lane (g, t) = (lane /
+// 4, lane % 4). Instructions of a tile are what long contexts have too many of, so addresses are
+// sums of constants, and q8_0 values are multiplied as codes whose bias is taken off once, at the
+// end. Thread rule: device code.
 #pragma once
 
 #include "cuda/kernels/attention_common.cuh"

@@ -48,13 +48,19 @@ Kernel choose(const MatmulConfig& config, const KvLayer& kv, bool few_rows) {
   return attention_flash_fits(config, kv) ? Kernel::kFlash : Kernel::kF32;
 }
 
+/// One row a sequence, of a shape that has a kernel of its own.
+bool takes_step(const MatmulConfig& config, const AttentionParams& p) {
+  return !config.exact && p.batch.n_rows == p.batch.n_sequences &&
+         attention_step_fits(config, p.kv);
+}
+
 /// Row blocks and splits of a call of few rows.
 Status plan_splits(const MatmulConfig& config, const AttentionParams& p, AttentionArgs* a) {
   const bool single = p.batch.n_rows == p.batch.n_sequences;
   a->block_rows = single ? 1 : std::max(1u, kSplitVectors / a->group);
   a->n_blocks = single ? p.batch.n_rows : p.batch.n_rows / a->block_rows + p.batch.n_sequences;
   const uint32_t units = p.kv.n_heads * a->n_blocks;
-  const bool step = !config.exact && single && attention_step_fits(config, p.kv);
+  const bool step = takes_step(config, p);
   const uint32_t per_sm = config.exact ? kBlocksPerSm
                           : step       ? 1
                                        : attention_ring_blocks_per_sm(config, p.kv);
@@ -109,10 +115,8 @@ Status launch_attention(const MatmulConfig& config, const AttentionParams& p, cu
   if (split) SHARPI_TRY(plan_splits(config, p, &a));
   switch (choose(config, p.kv, split)) {
     case Kernel::kRing:
-      if (p.batch.n_rows != p.batch.n_sequences || !attention_step_fits(config, p.kv)) {
-        return launch_attention_ring(config, a, stream);
-      }
-      return launch_attention_step(a, config.pdl, stream);
+      return takes_step(config, p) ? launch_attention_step(a, config.pdl, stream)
+                                   : launch_attention_ring(config, a, stream);
     case Kernel::kWarpgroups:
       return launch_attention_flash_sm90(config, a, stream);
     case Kernel::kFlash:

@@ -46,12 +46,6 @@ __device__ __forceinline__ void finish(Sums<F, kBytes<kType>>& s, uint32_t team,
     s.l[h] += __shfl_xor_sync(0xFFFFFFFFu, s.l[h], 1);
     s.l[h] += __shfl_xor_sync(0xFFFFFFFFu, s.l[h], 2);
   }
-  if constexpr (F::kTeams == 1) {
-    for_sums<kType, F, kPairs>(s, [&](uint32_t v, uint32_t d, int h, float4 x) {
-      if (v < to.a.group) to.store(v, member * kSlice + d, x, s.m[h], s.l[h]);
-    });
-    return;
-  }
   float *m = shared, *l = shared + F::kTeams * 16, *sums = shared + 2 * F::kTeams * 16;
   for_sums<kType, F, kPairs>(s, [&](uint32_t v, uint32_t d, int h, float4 x) {
     if (d == 0) m[team * 16 + v] = s.m[h], l[team * 16 + v] = s.l[h];
@@ -192,7 +186,7 @@ __global__ void __launch_bounds__(kThreads, 1)
     }
   }
   cp_async_wait<0>();
-  if (F::kTeams > 1) __syncthreads();
+  __syncthreads();
   auto* parked = reinterpret_cast<float*>(shared);
   const uint64_t stride = part_floats(a.group, F::kDim);
   const uint32_t block = blockIdx.y * l.n_heads + kv;

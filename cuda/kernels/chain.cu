@@ -50,7 +50,7 @@ __device__ __forceinline__ void leave_piece(const ChainLaunch& p, const ChainVie
 }
 
 /// Products of the warp's next units, as long as their panels are of this type.
-template <GgmlType kType, uint32_t kWarps>
+template <GgmlType kType>
 __device__ __forceinline__ void take_units(const ChainLaunch& p, const ChainProduct& q,
                                            const ChainView& view, const ChainPanel* panels,
                                            Take& take, Position& at) {
@@ -89,19 +89,16 @@ __device__ __forceinline__ void take_units(const ChainLaunch& p, const ChainProd
   }
 }
 
-template <uint32_t kWarps>
 __device__ __forceinline__ void take_panels(const ChainLaunch& p, uint32_t k, const ChainView& view,
                                             const Work& work, Take& take) {
   const ChainProduct& q = p.products[k];
   const ChainPanel* panels = panel_table(p, view.shared) + work.base;
-  const Share s = share_of<kWarps>(work.n_panels, q.units, view.warp);
+  const Share s = share_of(work.n_panels, q.units, view.warp);
   Position at;
   at.left = s.count;
   at.v = s.first / q.units;
   at.u = s.first - at.v * q.units;
-  const auto run = [&]<GgmlType kType>() {
-    take_units<kType, kWarps>(p, q, view, panels, take, at);
-  };
+  const auto run = [&]<GgmlType kType>() { take_units<kType>(p, q, view, panels, take, at); };
   while (at.left != 0) {
     switch (static_cast<GgmlType>(panels[at.v].type)) {
       case GgmlType::kQ8_0:
@@ -124,7 +121,6 @@ __device__ __forceinline__ void take_panels(const ChainLaunch& p, uint32_t k, co
 }
 
 /// The block's part of each product, and the table of its panels: a product each warp.
-template <uint32_t kWarps>
 __device__ __forceinline__ void lay_out(const ChainLaunch& p, const ChainView& view) {
   if (view.warp >= p.n_products) return;
   const auto turn_of = [&](const ChainSplit& s) {
@@ -165,16 +161,6 @@ __device__ __forceinline__ void lay_out(const ChainLaunch& p, const ChainView& v
   }
 }
 
-/// Tells those who copy what the block does.
-__device__ __forceinline__ void multiplying(const ChainLaunch& p, const ChainView& view,
-                                            uint32_t now) {
-  if (threadIdx.x == 0)
-    asm volatile("st.relaxed.cta.shared.u32 [%0], %1;" ::"r"(
-                     shared_address(&progress_of(p, view).multiplies)),
-                 "r"(now)
-                 : "memory");
-}
-
 /// 1 / rms of the input, from the squares of its units.
 __device__ __forceinline__ float input_norm(const ChainLaunch& p, const ChainProduct& q,
                                             const ChainView& view) {
@@ -204,13 +190,12 @@ __device__ __forceinline__ const float* before_of(const ChainPanel& panel, const
 }
 
 /// The outputs of the block leave; `old` is what kAdd adds to in a thread's first output.
-template <uint32_t kWarps>
 __device__ __forceinline__ void leave(const ChainLaunch& p, const ChainProduct& q,
                                       const ChainView& view, const Work& work, float norm,
                                       float scale, float old) {
   const ChainPanel* panels = panel_table(p, view.shared) + work.base;
   float* handed = handed_set(p, view);
-  for (uint32_t at = threadIdx.x; at < work.n_groups * kPanelRows; at += kWarps * 32) {
+  for (uint32_t at = threadIdx.x; at < work.n_groups * kPanelRows; at += kChainWarps * 32) {
     const uint32_t group = at / kPanelRows, e = at % kPanelRows;
     const ChainPanel& panel = panels[group];
     const float first = piece_sum(p, view, group, e) * norm;
@@ -229,18 +214,16 @@ __device__ __forceinline__ void leave(const ChainLaunch& p, const ChainProduct& 
 }
 
 /// Clears what the launch before handed on, for the next one.
-template <uint32_t kWarps>
 __device__ __forceinline__ void clear_other_set(const ChainLaunch& p, const ChainView& view) {
   const ChainState state = state_of(p, view);
   float* other = p.handed + (~state.launches & 1) * kHandedFloats;
-  for (uint32_t at = blockIdx.x * kWarps * 32 + threadIdx.x; at < state.handed / 4;
-       at += gridDim.x * kWarps * 32)
+  for (uint32_t at = blockIdx.x * kChainWarps * 32 + threadIdx.x; at < state.handed / 4;
+       at += gridDim.x * kChainWarps * 32)
     reinterpret_cast<float4*>(other)[at] = {};
 }
 
-/// kWarps warps compute, kFeeders more copy.
-template <uint32_t kWarps>
-__global__ void __launch_bounds__((kWarps + kFeeders) * 32, 1)
+/// kChainWarps warps compute, kFeeders more copy.
+__global__ void __launch_bounds__((kChainWarps + kFeeders) * 32, 1)
     chain_kernel(const __grid_constant__ ChainLaunch p) {
   if constexpr (!kHasBulkCopy) return;  // the host never launches it there
   extern __shared__ __align__(128) uint8_t shared_bytes[];
@@ -248,21 +231,21 @@ __global__ void __launch_bounds__((kWarps + kFeeders) * 32, 1)
   view.shared = shared_bytes;
   view.warp = threadIdx.x / 32;
   view.lane = threadIdx.x % 32;
-  if (view.warp < kWarps && view.lane < kSlots) {
+  if (view.warp < kChainWarps && view.lane < kSlots) {
     ChainSlots& slots = slots_of(p, view);
     mbarrier_init(shared_address(&slots.full[view.warp][view.lane]), 1);
     mbarrier_init(shared_address(&slots.empty[view.warp][view.lane]), p.arrivals);
     mbarrier_init_fence();
   }
-  multiplying(p, view, 0);
-  lay_out<kWarps>(p, view);
+  tell_multiplies(p, view, 0);
+  lay_out(p, view);
   __syncthreads();
-  if (view.warp >= kWarps) {
+  if (view.warp >= kChainWarps) {
     feed_rings(p, view);
     return;
   }
   Take take = {};
-  prefetch_norms<kWarps>(p.products[0]);
+  prefetch_norms(p.products[0]);
   grid_dependency_wait();
   grid_dependents_launch();
   ChainState state = {};
@@ -276,12 +259,12 @@ __global__ void __launch_bounds__((kWarps + kFeeders) * 32, 1)
     const ChainProduct& q = p.products[k];
     const Work& work = work_of(p, view.shared, k);
     if (q.has_branch) {
-      stage_branch<kWarps>(p, q, view);
+      stage_branch(p, q, view);
     } else {
-      stage_row<kWarps>(p, q, view);
+      stage_row(p, q, view);
     }
     if (k == 0 && threadIdx.x == 0) state_of(p, view) = state;
-    meet<kWarps>();
+    meet();
     float old = 0.0f, scale = 1.0f;
     if (threadIdx.x < work.n_groups * kPanelRows) {
       const ChainPanel* panels = panel_table(p, view.shared) + work.base;
@@ -291,16 +274,16 @@ __global__ void __launch_bounds__((kWarps + kFeeders) * 32, 1)
                                    threadIdx.x % kPanelRows));
     }
     if (k + 1 < p.n_products) {
-      prefetch_norms<kWarps>(p.products[k + 1]);
+      prefetch_norms(p.products[k + 1]);
     } else {
-      clear_other_set<kWarps>(p, view);
+      clear_other_set(p, view);
     }
-    multiplying(p, view, 1);
-    take_panels<kWarps>(p, k, view, work, take);
-    multiplying(p, view, 0);
+    tell_multiplies(p, view, 1);
+    take_panels(p, k, view, work, take);
+    tell_multiplies(p, view, 0);
     const float norm = input_norm(p, q, view);
-    meet<kWarps>();
-    leave<kWarps>(p, q, view, work, norm, scale, old);
+    meet();
+    leave(p, q, view, work, norm, scale, old);
   }
   if (threadIdx.x == 0) p.states[blockIdx.x] = {state.launches + 1, p.n_handed};
 }
@@ -326,12 +309,12 @@ Status launch_chain(const MatmulConfig& config, const ChainStep* steps, uint32_t
   shape.stream = stream;
   shape.pdl = config.pdl;
   shape.cooperative = tuning.cooperative;
-  return launch_kernel("chain", shape, chain_kernel<kChainWarps>, l);
+  return launch_kernel("chain", shape, chain_kernel, l);
 }
 
 Status prepare_chain(int max_shared_bytes) {
   return kernel_status(
-      cudaFuncSetAttribute(chain_kernel<kChainWarps>, cudaFuncAttributeMaxDynamicSharedMemorySize,
+      cudaFuncSetAttribute(chain_kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
                            max_shared_bytes),
       "chain");
 }

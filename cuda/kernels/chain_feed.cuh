@@ -26,7 +26,7 @@ struct Feed {
     for (; product < p.n_products; ++product) {
       const uint32_t n = p.products[product].units;
       const Work& work = work_of(p, view.shared, product);
-      const Share s = share_of<kChainWarps>(work.n_panels, n, warp);
+      const Share s = share_of(work.n_panels, n, warp);
       if (s.count == 0) continue;
       const uint32_t v = s.first / n, u = s.first - v * n;
       panel = work.base + v;
@@ -84,15 +84,9 @@ __device__ __forceinline__ void feed_rings(const ChainLaunch& p, const ChainView
   const uint32_t full = shared_address(slots.full[feed.warp]),
                  empty = shared_address(slots.empty[feed.warp]);
   const uint32_t progress = shared_address(&progress_of(p, view).multiplies);
-  while (feed.bytes != 0) {
-    uint32_t multiplies = 0;  // in the form for tools nobody tells
-    if (p.arrivals == 1)
-      asm volatile("ld.relaxed.cta.shared.u32 %0, [%1];"
-                   : "=r"(multiplies)
-                   : "r"(progress)
-                   : "memory");
-    feed.round(p, view, full, empty, multiplies);
-  }
+  // In the form for tools nobody tells.
+  while (feed.bytes != 0)
+    feed.round(p, view, full, empty, p.arrivals == 1 ? hear_multiplies(progress) : 0);
 }
 
 }  // namespace sharpi::cuda

@@ -14,16 +14,14 @@ namespace sharpi::cuda {
 struct Share {
   uint32_t first, count;
 };
-template <uint32_t kWarps>
 __device__ __forceinline__ Share share_of(uint32_t n_panels, uint32_t units, uint32_t warp) {
-  const uint32_t all = n_panels * units, each = all / kWarps, more = all % kWarps;
+  const uint32_t all = n_panels * units, each = all / kChainWarps, more = all % kChainWarps;
   return {warp * each + min(warp, more), each + (warp < more ? 1 : 0)};
 }
 
 /// The warps that compute meet; the one that copies goes on.
-template <uint32_t kWarps>
 __device__ __forceinline__ void meet() {
-  asm volatile("bar.sync 1, %0;" ::"n"(kWarps * 32) : "memory");
+  asm volatile("bar.sync 1, %0;" ::"n"(kChainWarps * 32) : "memory");
 }
 
 struct ChainView {
@@ -42,6 +40,20 @@ __device__ __forceinline__ ChainSlots& slots_of(const ChainLaunch& p, const Chai
 }
 __device__ __forceinline__ ChainProgress& progress_of(const ChainLaunch& p, const ChainView& view) {
   return *reinterpret_cast<ChainProgress*>(view.shared + p.works + kMaxChainSteps * sizeof(Work));
+}
+/// What the block does, for its warps that copy: thread 0 tells.
+__device__ __forceinline__ void tell_multiplies(const ChainLaunch& p, const ChainView& view,
+                                                uint32_t now) {
+  if (threadIdx.x != 0) return;
+  asm volatile(
+      "st.relaxed.cta.shared.u32 [%0], %1;" ::"r"(shared_address(&progress_of(p, view).multiplies)),
+      "r"(now)
+      : "memory");
+}
+__device__ __forceinline__ uint32_t hear_multiplies(uint32_t progress) {
+  uint32_t now;
+  asm volatile("ld.relaxed.cta.shared.u32 %0, [%1];" : "=r"(now) : "r"(progress) : "memory");
+  return now;
 }
 /// What the block remembered, as thread 0 read it.
 __device__ __forceinline__ ChainState& state_of(const ChainLaunch& p, const ChainView& view) {
@@ -117,9 +129,9 @@ __device__ __forceinline__ RowView row_view(const ChainLaunch& p, const ChainVie
   return {handed_set(p, view) + row.handed, true};
 }
 
-/// The lane's inputs of `kUnits` units from `first` on, every kWarps-th; past the last unit, zeros.
-/// What has not come yet is asked for again, until all of it is there.
-template <uint32_t kUnits, uint32_t kWarps>
+/// The lane's inputs of `kUnits` units from `first` on, every kChainWarps-th; past the last unit,
+/// zeros. What has not come yet is asked for again, until all of it is there.
+template <uint32_t kUnits>
 __device__ __forceinline__ void fetch(const RowView& row, uint32_t first, uint32_t units,
                                       uint32_t lane, LaneInputs (&in)[kUnits]) {
   const float* from = row.data + first * kUnitColumns + lane * 4;
@@ -131,14 +143,14 @@ __device__ __forceinline__ void fetch(const RowView& row, uint32_t first, uint32
     for (uint32_t i = 0; i < kUnits; ++i) {
 #pragma unroll
       for (uint32_t h = 0; h < 2; ++h) {
-        if (first + i * kWarps < units && is_missing(in[i].v[h]))
-          in[i].v[h] = load_fresh_4(from + i * kWarps * kUnitColumns + h * 128);
+        if (first + i * kChainWarps < units && is_missing(in[i].v[h]))
+          in[i].v[h] = load_fresh_4(from + i * kChainWarps * kUnitColumns + h * 128);
       }
     }
     again = false;
 #pragma unroll
     for (uint32_t i = 0; i < kUnits; ++i) {
-      if (first + i * kWarps < units)
+      if (first + i * kChainWarps < units)
         again = again || is_missing(in[i].v[0]) || is_missing(in[i].v[1]);
     }
   } while (__any_sync(~0u, row.handed && again));
@@ -154,9 +166,8 @@ __device__ __forceinline__ float lanes_sum(float v) {
 }
 
 /// Brings the weights of a step's norms near while the one before it runs.
-template <uint32_t kWarps>
 __device__ __forceinline__ void prefetch_norms(const ChainProduct& q) {
-  for (uint32_t at = threadIdx.x * 32; at < q.n_in; at += kWarps * 32 * 32) {
+  for (uint32_t at = threadIdx.x * 32; at < q.n_in; at += kChainWarps * 32 * 32) {
     if (q.norm_weight != nullptr)
       asm volatile("prefetch.global.L2 [%0];" ::"l"(q.norm_weight + at));
     if (q.branch_weight != nullptr)
@@ -184,8 +195,7 @@ __device__ __forceinline__ LaneInputs weights_of(const float* w, const ChainProd
   return load_inputs(w, u * kUnitColumns + lane * 4, q.n_in);
 }
 
-/// A warp's units of the input, warp, warp + kWarps, ..., kStagedUnits under way at once.
-template <uint32_t kWarps>
+/// A warp's units of the input, warp, warp + kChainWarps, ..., kStagedUnits under way at once.
 __device__ __forceinline__ void stage_row(const ChainLaunch& p, const ChainProduct& q,
                                           const ChainView& view) {
   const FixedMap map = fixed_map(q.units);
@@ -193,16 +203,16 @@ __device__ __forceinline__ void stage_row(const ChainLaunch& p, const ChainProdu
   const bool norm = q.norm_weight != nullptr;
   const RowView row = row_view(p, view, q.x);
 #pragma unroll 1
-  for (uint32_t first = view.warp; first < q.units; first += kStagedUnits * kWarps) {
+  for (uint32_t first = view.warp; first < q.units; first += kStagedUnits * kChainWarps) {
     LaneInputs w = weights_of(q.norm_weight, q, first, view.lane), x[kStagedUnits];
-    fetch<kStagedUnits, kWarps>(row, first, q.units, view.lane, x);
-    const uint32_t end = min(q.units, first + kStagedUnits * kWarps);
+    fetch<kStagedUnits>(row, first, q.units, view.lane, x);
+    const uint32_t end = min(q.units, first + kStagedUnits * kChainWarps);
 #pragma unroll 1
-    for (uint32_t u = first; u < end; u += kWarps) {
+    for (uint32_t u = first; u < end; u += kChainWarps) {
       if (norm) {
         keep_squares(image, map, u, x[0], view.lane);
         scale_by(x[0], w);
-        w = weights_of(q.norm_weight, q, u + kWarps, view.lane);
+        w = weights_of(q.norm_weight, q, u + kChainWarps, view.lane);
       }
       stage_fixed(image, map, u, x[0], view.lane);
 #pragma unroll
@@ -225,14 +235,13 @@ __device__ __forceinline__ void store_sum(const ChainLaunch& p, const ChainProdu
 
 /// The input with the branch of an earlier product added; every block computes all of it, and
 /// stores every n-th unit.
-template <uint32_t kWarps>
 __device__ __forceinline__ void stage_branch(const ChainLaunch& p, const ChainProduct& q,
                                              const ChainView& view) {
   const FixedMap map = fixed_map(q.units);
   uint8_t* image = view.shared + p.image;
   LaneInputs x[kBranchUnits], y[kBranchUnits];
-  fetch<kBranchUnits, kWarps>(row_view(p, view, q.x), view.warp, q.units, view.lane, x);
-  fetch<kBranchUnits, kWarps>(row_view(p, view, q.branch), view.warp, q.units, view.lane, y);
+  fetch<kBranchUnits>(row_view(p, view, q.x), view.warp, q.units, view.lane, x);
+  fetch<kBranchUnits>(row_view(p, view, q.branch), view.warp, q.units, view.lane, y);
   float factor = 1.0f;
   if (q.branch_weight != nullptr) {
     auto* sums = reinterpret_cast<float*>(view.shared + p.sums);
@@ -242,12 +251,12 @@ __device__ __forceinline__ void stage_branch(const ChainLaunch& p, const ChainPr
       squares += squares_of(y[i].v[0]) + squares_of(y[i].v[1]);
     squares = lanes_sum(squares);
     if (view.lane == 0) sums[view.warp] = squares;
-    meet<kWarps>();
-    const float sum = lanes_sum(view.lane < kWarps ? sums[view.lane] : 0.0f);
+    meet();
+    const float sum = lanes_sum(view.lane < kChainWarps ? sums[view.lane] : 0.0f);
     factor = rsqrtf(sum / static_cast<float>(q.n_in) + q.branch_eps);
   }
 #pragma unroll 1
-  for (uint32_t u = view.warp; u < q.units; u += kWarps) {
+  for (uint32_t u = view.warp; u < q.units; u += kChainWarps) {
     if (q.branch_weight != nullptr) scale_by(y[0], weights_of(q.branch_weight, q, u, view.lane));
 #pragma unroll
     for (int i = 0; i < 2; ++i) {

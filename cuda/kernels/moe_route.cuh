@@ -69,9 +69,10 @@ __device__ __forceinline__ Chosen choose_experts(const StepArgs& p, const View& 
                                                  uint32_t (&tag)[kPerLane]) {
   uint32_t key[kPerLane];
 #pragma unroll
-  for (uint32_t n = 0; n < kPerLane; ++n)
+  for (uint32_t n = 0; n < kPerLane; ++n) {
     key[n] = v.lane * kPerLane + n < p.n_experts ? order_key(logit[n]) : 0u;
-    // Each lane's in order, equals as they are: neighbours change places.
+  }
+  // Each lane's in order, equals as they are: neighbours change places.
 #pragma unroll
   for (uint32_t round = 0; round < kPerLane; ++round) {
 #pragma unroll

@@ -197,7 +197,7 @@ __global__ void __launch_bounds__(kHeadThreads, kPer <= 4 ? (kWhole ? 10 : 12) :
     qkv_heads_kernel(const __grid_constant__ QkvParams p) {
   constexpr uint32_t kDim = kPer * 32;
   constexpr bool kFours = kPer % 4 == 0;
-  constexpr int kMost = kPer == 16 ? 8 : kFours ? 4 : (kPer + 1) / 2;
+  constexpr int kAngles = kPer == 16 ? 8 : kFours ? 4 : 1;
   grid_dependents_launch();
   const KvLayer& l = p.kv;
   const uint32_t row = blockIdx.x;
@@ -212,7 +212,7 @@ __global__ void __launch_bounds__(kHeadThreads, kPer <= 4 ? (kWhole ? 10 : 12) :
   const float* all =
       query ? p.q + row * p.q_stride : (value && p.v != nullptr ? p.v : p.k) + row * p.kv_stride;
   const float* from = all + uint64_t{h} * (query ? p.q_head_stride : kDim);
-  float x[kPer], w[kPer], cos[kMost], sin[kMost];
+  float x[kPer], w[kPer], cos[kAngles], sin[kAngles];
   const RowPlace at = row_place(p.batch, row, l.group);
   if (weight != nullptr) {
     load_head<kPer>(weight, w);
@@ -242,7 +242,7 @@ __global__ void __launch_bounds__(kHeadThreads, kPer <= 4 ? (kWhole ? 10 : 12) :
     if constexpr (kFours) {
       rotate_fours(p.n_half, cos, sin, x);
     } else {
-      rotate_pairs(cos, sin, x);
+      rotate_pair(cos[0], sin[0], x);
     }
   }
   if (query) {

@@ -9,13 +9,12 @@
 
 namespace sharpi::cuda {
 
-/// Pairs of elements 32 apart, both of the lane.
+/// The only pair of a lane, of elements 32 apart.
 template <int kPer>
-__device__ __forceinline__ void rotate_pairs(const float (&cos)[(kPer + 1) / 2],
-                                             const float (&sin)[(kPer + 1) / 2], float (&x)[kPer]) {
+__device__ __forceinline__ void rotate_pair(float cos, float sin, float (&x)[kPer]) {
   const float a = x[0], b = x[1];
-  x[0] = fmaf(-b, sin[0], a * cos[0]);
-  x[1] = fmaf(a, sin[0], b * cos[0]);
+  x[0] = fmaf(-b, sin, a * cos);
+  x[1] = fmaf(a, sin, b * cos);
 }
 
 /// Where a head's K or V row goes, and its twin in the ring or null.

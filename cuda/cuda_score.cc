@@ -6,6 +6,7 @@
 
 #include "base/checked.h"
 #include "cuda/cuda_model.h"
+#include "cuda/kernels/kv_move.h"
 
 namespace sharpi::cuda {
 namespace {
@@ -194,6 +195,19 @@ Status CudaModel::score(TierSession& session, const ScoreRequest& request, Score
   *out = LayerScores{layer.n_heads, n_slots, layer.n_observed,
                      row(0),        row(1),  request.values ? row(2) : nullptr};
   return Status::ok();
+}
+
+/// Compaction is asked for when memory is short: its kernels come with the model.
+Status CudaModel::prepare_compaction() const {
+  for (uint32_t l = 0; l < spec().n_layers(); ++l) {
+    const LayerSpec& layer = spec().layers[l];
+    if (layer.mixer != MixerKind::kAttention || layer.attention.window != 0 ||
+        plan_->placement.mixer[l] != TierId::kCuda)
+      continue;
+    SHARPI_TRY(prepare_score(layer.attention.head_dim));
+  }
+  SHARPI_TRY(prepare_select());
+  return prepare_kv_move();
 }
 
 }  // namespace sharpi::cuda

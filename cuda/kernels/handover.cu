@@ -116,9 +116,8 @@ Status launch_add_answer(const AddAnswerParams& p, cudaStream_t stream) {
 }
 
 Status prepare_handover() {
-  cudaFuncAttributes a = {};
-  SHARPI_TRY(kernel_status(cudaFuncGetAttributes(&a, send_experts_kernel), "send_experts"));
-  return kernel_status(cudaFuncGetAttributes(&a, add_answer_kernel), "add_answer");
+  SHARPI_TRY(load_kernel(send_experts_kernel, "send_experts"));
+  return load_kernel(add_answer_kernel, "add_answer");
 }
 
 }  // namespace sharpi::cuda

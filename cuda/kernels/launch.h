@@ -19,6 +19,14 @@ inline Status kernel_status(cudaError_t error, const char* kernel) {
                               cudaGetErrorString(error));
 }
 
+/// Brings a kernel's code to the device. The driver would do it at the first launch, and take
+/// memory for it that by then may be given away.
+template <class Kernel>
+Status load_kernel(Kernel* kernel, const char* name) {
+  cudaFuncAttributes attributes = {};
+  return kernel_status(cudaFuncGetAttributes(&attributes, kernel), name);
+}
+
 struct LaunchShape {
   dim3 grid, block;
   size_t shared_bytes = 0;

@@ -199,12 +199,14 @@ Status CudaModel::score(TierSession& session, const ScoreRequest& request, Score
 
 /// Compaction is asked for when memory is short: its kernels come with the model.
 Status CudaModel::prepare_compaction() const {
+  uint32_t loaded = 0;  // width of heads
   for (uint32_t l = 0; l < spec().n_layers(); ++l) {
     const LayerSpec& layer = spec().layers[l];
     if (layer.mixer != MixerKind::kAttention || layer.attention.window != 0 ||
-        plan_->placement.mixer[l] != TierId::kCuda)
+        plan_->placement.mixer[l] != TierId::kCuda || layer.attention.head_dim == loaded)
       continue;
-    SHARPI_TRY(prepare_score(layer.attention.head_dim));
+    loaded = layer.attention.head_dim;
+    SHARPI_TRY(prepare_score(loaded));
   }
   SHARPI_TRY(prepare_select());
   return prepare_kv_move();

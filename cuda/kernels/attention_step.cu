@@ -256,11 +256,6 @@ bool attention_step_fits(const MatmulConfig& config, const KvLayer& l) {
          l.k_row_bytes == l.v_row_bytes && has_room(config);
 }
 
-uint32_t attention_step_tile(const KvLayer& l) {
-  if (l.k_dtype != KvDtype::kQ8_0) return step::kTile<KvDtype::kBf16, 1>;
-  return l.head_dim == 128 ? step::kTile<KvDtype::kQ8_0, 1> : step::kTile<KvDtype::kQ8_0, 2>;
-}
-
 Status prepare_attention_step(const MatmulConfig& config) {
   if (!has_room(config)) return Status::ok();
   for (const KvDtype type : {KvDtype::kBf16, KvDtype::kQ8_0}) {

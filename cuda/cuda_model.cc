@@ -128,8 +128,6 @@ Result<std::unique_ptr<CudaModel>> CudaModel::create(std::shared_ptr<Device> dev
   SHARPI_TRY(m->device_->settle(make_matmul_config(&found)));
   SHARPI_TRY(m->device_->settle(prepare_attention(m->config_)));
   SHARPI_TRY(m->device_->settle(prepare_delta_net(m->config_)));
-  SHARPI_TRY(m->device_->settle(prepare_handover()));
-  SHARPI_TRY(m->device_->settle(m->prepare_compaction()));
   m->workspace_layout_ =
       make_workspace_layout(*p.spec, p.placement, p.model, p.session, m->config_);
   m->query_layout_ = make_query_layout(*p.spec, p.placement, TierId::kCuda);

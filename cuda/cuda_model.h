@@ -117,7 +117,6 @@ class CudaModel final : public TierModel {
 
   // forward.cc
   Status run_blocks(const Segment& segment, Pass& p) const;
-  Status prepare_compaction() const;
   Status embed(Pass& p) const;
   Status embed_per_layer(Pass& p) const;
   Status head(Pass& p) const;

@@ -6,7 +6,6 @@
 
 #include "base/checked.h"
 #include "cuda/cuda_model.h"
-#include "cuda/kernels/kv_move.h"
 
 namespace sharpi::cuda {
 namespace {
@@ -195,21 +194,6 @@ Status CudaModel::score(TierSession& session, const ScoreRequest& request, Score
   *out = LayerScores{layer.n_heads, n_slots, layer.n_observed,
                      row(0),        row(1),  request.values ? row(2) : nullptr};
   return Status::ok();
-}
-
-/// Compaction is asked for when memory is short: its kernels come with the model.
-Status CudaModel::prepare_compaction() const {
-  uint32_t loaded = 0;  // width of heads
-  for (uint32_t l = 0; l < spec().n_layers(); ++l) {
-    const LayerSpec& layer = spec().layers[l];
-    if (layer.mixer != MixerKind::kAttention || layer.attention.window != 0 ||
-        plan_->placement.mixer[l] != TierId::kCuda || layer.attention.head_dim == loaded)
-      continue;
-    loaded = layer.attention.head_dim;
-    SHARPI_TRY(prepare_score(loaded));
-  }
-  SHARPI_TRY(prepare_select());
-  return prepare_kv_move();
 }
 
 }  // namespace sharpi::cuda

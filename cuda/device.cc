@@ -3,6 +3,7 @@
 
 #include <array>
 
+#include "cuda/driver.h"
 #include "cuda/kernels/cublas_lt.h"
 
 namespace sharpi::cuda {
@@ -36,17 +37,6 @@ bool is_sticky(int native) {
 
 /// The capability whose own kernels for products of many rows are faster than cuBLASLt.
 constexpr int kOwnProducts = 90;
-
-/// The address of a driver function in its form of `version` (1000 * major + 10 * minor).
-Status find_entry(const char* name, unsigned version, void** out) {
-  cudaDriverEntryPointQueryResult found = cudaDriverEntryPointSymbolNotFound;
-  const cudaError_t error =
-      cudaGetDriverEntryPointByVersion(name, out, version, cudaEnableDefault, &found);
-  if (error == cudaSuccess && found == cudaDriverEntryPointSuccess && *out != nullptr)
-    return Status::ok();
-  return Status::native_error(Code::kUnsupported, static_cast<int32_t>(error),
-                              "the CUDA driver has no %s", name);
-}
 
 }  // namespace
 
@@ -138,6 +128,7 @@ Status Device::open() {
   SHARPI_TRY(find_entry("cuMemUnmap", 10020, &d.unmap));
   SHARPI_TRY(find_entry("cuMemSetAccess", 10020, &d.set_access));
   driver_ = d;
+  SHARPI_TRY(settle(load_kernels(capability_)));
   if (capability_ == kOwnProducts) {
     library_ = "own products";
   } else {

@@ -94,6 +94,7 @@ Status CudaModel::attend(Pass& p, uint32_t layer) const {
   t.o_stride = q_dim;
   t.workspace = p.ws.get<std::byte>(Buf::kAttention);
   t.workspace_bytes = p.ws.size(Buf::kAttention);
+  t.may_wait = p.n_rows() == 1 && blocks_meet_;
   return launch_attention(p.config, t, p.ws.lane());
 }
 

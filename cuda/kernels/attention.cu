@@ -11,8 +11,9 @@ namespace {
 
 // Blocks per multiprocessor that a split launch aims at.
 constexpr uint32_t kBlocksPerSm = 2;
-// Floats that the last block of a unit reads to merge; more are merged by a launch of its own.
-constexpr uint64_t kMergeAlone = 32 * 1024;
+// Floats that the last block of a unit reads to merge if it is alone; more are merged by a launch
+// of their own.
+constexpr uint64_t kMergeAlone = 16 * 1024;
 
 uint32_t target_blocks(const MatmulConfig& config, uint32_t per_sm) {
   return static_cast<uint32_t>(std::max(config.n_sm, 1)) * per_sm;
@@ -68,9 +69,8 @@ Status plan_splits(const MatmulConfig& config, const AttentionParams& p, Attenti
   // Two tiles of 16 keys for each of a block's teams, one where heads are 512 wide. A merge costs
   // as much as some five more.
   const uint32_t slices = std::max(1u, p.kv.head_dim / 128), keys = (step ? 256 : 128) / slices;
-  a->tile = step ? attention_step_tile(p.kv) : kSplitTile;
-  a->least_tiles = slices == 4 ? 1 : keys / a->tile;
-  a->alone_tiles = config.exact || slices == 4 ? 0 : 3 * keys / a->tile;
+  a->least_tiles = slices == 4 ? 1 : keys / kSplitTile;
+  a->alone_tiles = config.exact || slices == 4 ? 0 : 3 * keys / kSplitTile;
   a->merge_later = uint64_t{a->max_splits} * a->block_rows * a->group * p.kv.head_dim > kMergeAlone;
   a->counters = reinterpret_cast<uint32_t*>(p.workspace);
   a->parts = reinterpret_cast<float*>(p.workspace + kAttentionCounterBytes);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 // Causal attention over stored rows: decode (few rows: keys split over the device, merged by the
-// last block or a launch of its own), prefill (blocks of query rows), full or windowed, any codec,
+// last blocks or a launch of its own), prefill (blocks of query rows), full or windowed, any codec,
 // grouped queries.
 //   o = sum_t softmax_t(scale * q.k_t) v_t, then o *= sigmoid(gate) if there is a gate.
 //   fast   tensor cores, f32 accumulation; decode: bf16 rows as they are (queries and weights in
@@ -9,7 +9,7 @@
 //          q8_0 values as f16; prefill: all rows as f16.
 //   exact  f32 throughout.
 // Splits depend on the length of the row and constants of the launch only; partial results are
-// merged in ascending order: equal calls give equal bits.
+// merged in one order: equal calls give equal bits.
 // All launchers check their arguments, allocate nothing and can be captured into a graph.
 // Thread rule: pure functions.
 #pragma once
@@ -44,6 +44,9 @@ struct AttentionParams {
   uint64_t o_stride = 0;
   std::byte* workspace = nullptr;  // attention_workspace_bytes(), aligned to 256
   uint64_t workspace_bytes = 0;
+  /// Blocks of a step's launch may wait for each other: no other launch whose blocks do so runs on
+  /// the device (Device::turn()).
+  bool may_wait = false;
 };
 
 /// Raises the shared-memory limits of the kernels, once per device before the first launch.

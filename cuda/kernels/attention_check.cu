@@ -202,16 +202,19 @@ void check_attention(const MatmulConfig& config, const AttentionCase& c) {
   p.workspace = workspace.p;
   p.workspace_bytes = bytes;
   const std::string name = "attention " + describe(config, c);
-  must(launch_attention(config, p, nullptr), name.c_str());
-  must(cudaDeviceSynchronize(), name.c_str());
-  const std::vector<float> got = o.host();
   const Reference want = reference(c, stored, q, q_stride, gate, scale);
-  expect_close(name, got, want.o, tolerance(config, n_rows, c, want.top));
-  must(cudaMemset(o.p, 0xFF, o.n * sizeof(float)), "memset");
-  must(launch_attention(config, p, nullptr), name.c_str());
-  must(cudaDeviceSynchronize(), name.c_str());
-  const std::vector<float> again = o.host();
-  expect(std::memcmp(got.data(), again.data(), got.size() * sizeof(float)) == 0, name + " twice");
+  const auto run = [&] {
+    must(cudaMemset(o.p, 0xFF, o.n * sizeof(float)), "memset");
+    must(launch_attention(config, p, nullptr), name.c_str());
+    must(cudaDeviceSynchronize(), name.c_str());
+    return o.host();
+  };
+  for (const bool wait : {false, true}) {  // true: several blocks of a unit merge
+    p.may_wait = wait;
+    const std::vector<float> got = run(), again = run();
+    expect_close(name, got, want.o, tolerance(config, n_rows, c, want.top));
+    expect(std::memcmp(got.data(), again.data(), got.size() * sizeof(float)) == 0, name + " twice");
+  }
 }
 
 /// Every kernel once, where it can be told apart: rings, both of blocks of rows, a merge of its

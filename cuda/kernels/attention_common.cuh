@@ -18,11 +18,11 @@ struct AttentionArgs {
   uint32_t group;        // query heads per KV head
   uint32_t block_rows;   // query rows of one sequence that a block takes
   uint32_t n_blocks;     // row blocks, at most
-  uint32_t tile;         // keys of a tile: splits are of whole ones
   uint32_t max_splits;   // partial results per block
   uint32_t alone_tiles;  // up to this many tiles one block takes all: no merge
   uint32_t least_tiles;  // tiles that a split has at least where there are several
   bool merge_later;      // a launch of its own merges
+  bool meets;            // a unit's last blocks wait for each other and share the merging
   uint32_t* counters;    // [n_blocks][kv heads]
   float* parts;          // [n_blocks][kv heads][max_splits][part_floats()]
 };
@@ -178,7 +178,7 @@ __device__ __forceinline__ bool last_to_arrive(uint32_t* counter, uint32_t n, ui
 /// Splits of a block and vectors of a split block, at most; what merge_parts needs of shared
 /// memory.
 constexpr uint32_t kMostSplits = 256, kSplitVectors = 16;
-constexpr uint32_t kSplitTile = 16;  // keys of a tile of the split kernels but for a step's
+constexpr uint32_t kSplitTile = 16;  // keys of a tile of the split kernels
 constexpr uint32_t kMergeFloats = 2 * kSplitVectors * (kMostSplits + 1);
 
 /// Weights of the splits for every vector: weights[2 * v * pitch + s]. A warp per vector, lanes
@@ -264,7 +264,6 @@ uint32_t attention_ring_blocks_per_sm(const MatmulConfig& config, const KvLayer&
 Status prepare_attention_ring(const MatmulConfig& config);
 /// A step's rows, one a sequence, of the usual shapes: in fewer instructions.
 bool attention_step_fits(const MatmulConfig& config, const KvLayer& l);
-uint32_t attention_step_tile(const KvLayer& l);
 Status launch_attention_step(const AttentionArgs& a, bool pdl, cudaStream_t stream);
 Status prepare_attention_step(const MatmulConfig& config);
 Status launch_attention_merge(const AttentionArgs& a, bool pdl, cudaStream_t stream);

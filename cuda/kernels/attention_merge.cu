@@ -62,7 +62,7 @@ __global__ void __launch_bounds__(kMergeThreads)
   uint32_t n_splits = 0;
   if (some) {
     find_keys(a, &b);
-    n_splits = split_count(a, b, a.tile, a.least_tiles);
+    n_splits = split_count(a, b, kSplitTile, a.least_tiles);
   }
   grid_dependency_wait();
   if (n_splits < 2) return;

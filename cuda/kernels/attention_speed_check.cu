@@ -130,6 +130,7 @@ void bench_attention(const MatmulConfig& config, const Span& m, KvDtype d, uint3
       p.o_stride = own.q_stride;
       p.workspace = workspace.p;
       p.workspace_bytes = bytes;
+      p.may_wait = rows == 1;
       must(launch_attention(config, p, stream), m.name);
     }
   };

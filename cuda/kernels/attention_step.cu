@@ -6,6 +6,7 @@
 //   in shared memory.
 #include <algorithm>
 
+#include "cuda/kernels/attention_meet.cuh"
 #include "cuda/kernels/attention_step_products.cuh"
 #include "cuda/kernels/launch.h"
 
@@ -193,10 +194,8 @@ __global__ void __launch_bounds__(kThreads, 1)
   float* parts = a.parts + uint64_t{block} * a.max_splits * stride;
   finish<kType, F, kPairs>(sums, team, member, parked,
                            {a, row, kv, F::kDim, n_splits == 1 ? nullptr : parts + split * stride});
-  if (n_splits == 1 || a.merge_later || !last_to_arrive(a.counters + block, n_splits, &flag)) {
-    return;
-  }
-  merge_parts(a, b, kv, parts, stride, a.group, n_splits, parked);
+  if (n_splits == 1 || a.merge_later) return;
+  meet<kThreads>(a, {row, kv, a.group, n_splits, parts, stride}, a.counters + block, &flag, shared);
 }
 
 // --- host ---
@@ -206,7 +205,8 @@ struct Launch {
   using F = Form<kType, kTeam, kPairs>;
   static constexpr auto* kKernel = attention_step_kernel<kType, kTeam, kPairs>;
   static constexpr uint32_t kShared = std::max<uint32_t>(
-      F::kStages * F::kRing + 4 * F::kExchange, std::max(F::kParked, kMergeFloats) * sizeof(float));
+      F::kStages * F::kRing + 4 * F::kExchange,
+      std::max<uint32_t>(F::kParked * sizeof(float), sizeof(MeetShare<kThreads>)));
 
   static Status prepare() {
     return kernel_status(
@@ -251,11 +251,6 @@ bool attention_step_fits(const MatmulConfig& config, const KvLayer& l) {
          l.k_row_bytes == l.v_row_bytes && has_room(config);
 }
 
-uint32_t attention_step_tile(const KvLayer& l) {
-  if (l.k_dtype != KvDtype::kQ8_0) return step::kTile<KvDtype::kBf16, 1>;
-  return l.head_dim == 128 ? step::kTile<KvDtype::kQ8_0, 1> : step::kTile<KvDtype::kQ8_0, 2>;
-}
-
 Status prepare_attention_step(const MatmulConfig& config) {
   if (!has_room(config)) return Status::ok();
   for (const KvDtype type : {KvDtype::kBf16, KvDtype::kQ8_0}) {
@@ -269,9 +264,14 @@ Status prepare_attention_step(const MatmulConfig& config) {
 }
 
 Status launch_attention_step(const AttentionArgs& a, bool pdl, cudaStream_t stream) {
+  AttentionArgs own = a;
+  if (a.p.may_wait) {  // a block a multiprocessor: all run at once
+    own.meets = true;
+    own.merge_later = false;
+  }
   SHARPI_TRY(with_launch(a.p.kv.k_dtype, a.p.kv.head_dim, a.group <= 8,
-                         [&](auto f) { return f.launch(a, pdl, stream); }));
-  return a.merge_later ? launch_attention_merge(a, pdl, stream) : Status::ok();
+                         [&](auto f) { return f.launch(own, pdl, stream); }));
+  return own.merge_later ? launch_attention_merge(own, pdl, stream) : Status::ok();
 }
 
 }  // namespace sharpi::cuda

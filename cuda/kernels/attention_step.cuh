@@ -17,17 +17,11 @@ constexpr int kWarps = 8, kThreads = kWarps * 32;
 template <KvDtype kType>
 constexpr bool kBytes = kType == KvDtype::kQ8_0;
 
-/// Keys of a tile. A warp takes as long for rows of bytes as for wide ones and they come in half
-/// the time: twice as many, so that more products are on their way at a time, where heads are one
-/// slice.
-template <KvDtype kType, int kTeam>
-constexpr uint32_t kTile = kBytes<kType>&& kTeam == 1 ? 32 : 16;
-
 /// A warp's stage of its ring: keys, values; q8_0: then eight bytes of scales of each.
-template <KvDtype kCodec, uint32_t kTileKeys>
+template <KvDtype kCodec>
 struct Stage {
   static constexpr KvDtype kType = kCodec;
-  static constexpr uint32_t kKeys = kTileKeys;
+  static constexpr uint32_t kKeys = kSplitTile;
   static constexpr uint32_t kRow = kSlice * element_bytes(kType), kPieces = kRow / 16;
   static constexpr uint32_t kValues = kKeys * kRow, kScales = 2 * kValues;
   static constexpr uint32_t kBytesOf = kScales + (kBytes<kType> ? 2 * kKeys * 8 : 0);
@@ -91,8 +85,8 @@ __device__ __forceinline__ uint32_t kept(uint32_t x) {
 
 /// The lane's part of whole tiles: from a tile's first row, and into a stage.
 struct LaneCopy {
-  uint32_t k, v, step;          // step: to its next row
-  uint32_t k_scales, v_scales;  // tiles of 16: of keys in the lower lanes, of values in the others
+  uint32_t k, v, step;  // step: to its next row
+  uint32_t scales;      // of keys in the lower lanes, of values in the others
   uint32_t to_k, to_v, to_scales;
 };
 template <class T>
@@ -104,8 +98,7 @@ __device__ __forceinline__ LaneCopy make_copy(const Tiles& s) {
   c.v = kept(s.v_offset + from);
   if (kBytes<T::kType>) {
     const bool value = lane >= T::kKeys;
-    c.k_scales = kept((value ? s.v_offset : s.k_offset) + lane % T::kKeys * s.row_bytes + s.scales);
-    c.v_scales = kept(s.v_offset + lane * s.row_bytes + s.scales);
+    c.scales = kept((value ? s.v_offset : s.k_offset) + lane % T::kKeys * s.row_bytes + s.scales);
   }
   c.step = 32 / T::kPieces * s.row_bytes;
   c.to_k = kept(row * T::kRow + (column ^ key_swizzle(T::kType, row)));
@@ -139,12 +132,9 @@ __device__ __forceinline__ void fetch_last(const Tiles& s, const LaneCopy& c, co
   }
   if constexpr (kBytes<T::kType>) {
     const uint32_t r = lane % T::kKeys;
-    const bool other = s.ring != 0 && r == newest;
-    const uint32_t bytes = r <= newest ? 8 : 0;
-    const std::byte *k = at + c.k_scales, *v = at + c.v_scales;
-    if (other) k = (lane < T::kKeys ? s.new_k : s.new_v) + s.scales, v = s.new_v + s.scales;
-    cp_async_8_zfill(to + c.to_scales, k, bytes);
-    if (T::kKeys == 32) cp_async_8_zfill(to + c.to_scales + 256, v, bytes);
+    const std::byte* from = at + c.scales;
+    if (s.ring != 0 && r == newest) from = (lane < T::kKeys ? s.new_k : s.new_v) + s.scales;
+    cp_async_8_zfill(to + c.to_scales, from, r <= newest ? 8 : 0);
   }
 }
 
@@ -165,8 +155,7 @@ __device__ __forceinline__ void fetch(const Tiles& s, const LaneCopy& c, uint32_
     cp_async_16(to + value_row<T>(c, i), at + (c.v + i * c.step));
   }
   if constexpr (kBytes<T::kType>) {
-    cp_async_8(to + c.to_scales, at + c.k_scales);
-    if (T::kKeys == 32) cp_async_8(to + c.to_scales + 256, at + c.v_scales);
+    cp_async_8(to + c.to_scales, at + c.scales);
   }
 }
 

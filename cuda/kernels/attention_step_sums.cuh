@@ -16,7 +16,7 @@ template <KvDtype kType, int kTeam, bool kPairs>
 struct Form {
   static constexpr uint32_t kTeams = kWarps / kTeam, kDim = kTeam * kSlice;
   static constexpr int kHalves = kPairs ? 1 : 2;
-  using T = Stage<kType, kTile<kType, kTeam>>;
+  using T = Stage<kType>;
   static constexpr int kEach = T::kKeys / 4, kScores = kEach * kHalves;  // of a thread
   static constexpr uint32_t kCount = kProducts<kType, kPairs>;
   static constexpr uint32_t kMost = kPairs ? 8 : 16;  // vectors

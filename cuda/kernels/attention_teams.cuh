@@ -192,11 +192,10 @@ __host__ __device__ constexpr uint32_t parked_pitch(uint32_t dim) {
   const uint32_t n = parked_at(dim - 1) + 1;
   return n + (40 - n % 32) % 32;
 }
-/// Floats that park() takes, or a merge.
+/// Floats that park() takes; a merge takes fewer.
 __host__ __device__ constexpr uint32_t parked_floats(uint32_t teams, uint32_t vectors,
                                                      uint32_t dim) {
-  const uint32_t own = teams * (32 + vectors * parked_pitch(dim));
-  return own > kMergeFloats ? own : kMergeFloats;
+  return teams * (32 + vectors * parked_pitch(dim));
 }
 
 /// The four elements from 16 t + 4 i of chunk c of a thread's vector g + 8 h.

@@ -234,7 +234,7 @@ void check_single(Bench& b, GgmlType t, uint32_t n_in, uint32_t n_out, const Cha
 }
 
 /// Modes of launch: bit 0 programmatic dependent launch, bit 1 cooperative.
-bool mode_works(Bench& b, int mode) {
+bool mode_works(Bench& b, int mode, const ChainTuning& tuning) {
   static int known[4] = {};
   if (known[mode] != 0) return known[mode] > 0;
   const Matrix w(GgmlType::kQ8_0, 256, 64, 1, false);
@@ -246,7 +246,7 @@ bool mode_works(Bench& b, int mode) {
   step.product.n_tasks = 1;
   step.product.tasks[0] = {w.m, y.p, 64};
   b.config.pdl = mode % 2 != 0;
-  const Status s = launch_chain(b.config, &step, 1, sync.memory.p, nullptr, {mode / 2 != 0});
+  const Status s = launch_chain(b.config, &step, 1, sync.memory.p, nullptr, tuning);
   const cudaError_t ended = cudaDeviceSynchronize();
   known[mode] = s.is_ok() && ended == cudaSuccess ? 1 : -1;
   if (known[mode] < 0) {
@@ -276,10 +276,11 @@ void run_tests(Bench& b, bool quick, bool race) {
       {"mixed", 2048, 4096, 6144, 2048, 512, q80, q40, q6k, false, Epilogue::kSwiGlu},
   };
   for (int mode = 0; mode < 4; ++mode) {
-    if ((quick && mode != 3) || !mode_works(b, mode)) continue;
-    b.config.pdl = mode % 2 != 0;
+    if (quick && mode != 3) continue;
     ChainTuning tuning = {mode / 2 != 0};
     tuning.every_lane_arrives = race;
+    if (!mode_works(b, mode, tuning)) continue;
+    b.config.pdl = mode % 2 != 0;
     for (const LayerShape& s : odd) {
       if (!race || &s - odd < 2) check_layer(b, s, tuning, race ? 1 : quick ? 2 : 8);
     }
@@ -335,9 +336,9 @@ void bench_layer(Bench& b, const LayerShape& s, bool tune) {
     report(s, w, pdl != 0 ? "apart, pdl" : "apart", ms);
   }
   for (int mode = 0; mode < 4; ++mode) {
-    if ((!tune && mode != 1) || !mode_works(b, mode)) continue;
-    b.config.pdl = mode % 2 != 0;
     const ChainTuning tuning = {mode / 2 != 0};
+    if ((!tune && mode != 1) || !mode_works(b, mode, tuning)) continue;
+    b.config.pdl = mode % 2 != 0;
     // One launch a layer; and a small kernel between, as attention's are.
     for (int between = 0; between < (tune ? 1 : 2); ++between) {
       const double ms = time_graph([&](cudaStream_t stream) {

@@ -115,9 +115,4 @@ Status launch_add_answer(const AddAnswerParams& p, cudaStream_t stream) {
   return launch_kernel("add_answer", shape, add_answer_kernel, p);
 }
 
-Status prepare_handover() {
-  SHARPI_TRY(load_kernel(send_experts_kernel, "send_experts"));
-  return load_kernel(add_answer_kernel, "add_answer");
-}
-
 }  // namespace sharpi::cuda

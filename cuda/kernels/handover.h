@@ -50,7 +50,4 @@ struct AddAnswerParams {
 };
 Status launch_add_answer(const AddAnswerParams& p, cudaStream_t stream);
 
-/// Loads the kernels, which a capture must not do.
-Status prepare_handover();
-
 }  // namespace sharpi::cuda

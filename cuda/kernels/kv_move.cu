@@ -111,9 +111,4 @@ Status launch_kv_canonical(const KvCanonicalParams& p, cudaStream_t stream) {
   return launch_kernel("kv_canonical", shape, kv_canonical_kernel, p);
 }
 
-Status prepare_kv_move() {
-  SHARPI_TRY(load_kernel(kv_move_kernel, "kv_move"));
-  return load_kernel(kv_canonical_kernel, "kv_canonical");
-}
-
 }  // namespace sharpi::cuda

@@ -45,7 +45,4 @@ struct KvCanonicalParams {
 };
 Status launch_kv_canonical(const KvCanonicalParams& p, cudaStream_t stream);
 
-/// Loads the kernels, for moves that come when memory is short.
-Status prepare_kv_move();
-
 }  // namespace sharpi::cuda

@@ -225,16 +225,6 @@ Status launch_score(const ScoreParams& p, cudaStream_t stream) {
   return launch_products<ScoreMode::kMass>("score_mass", &a, warpgroups, stream);
 }
 
-Status prepare_score(uint32_t head_dim) {
-  SHARPI_TRY(load_kernel(score_image_kernel, "score_image"));
-  SHARPI_TRY(load_kernel(score_merge_kernel, "score_merge"));
-  ScoreArgs a = {};
-  a.kv.head_dim = head_dim;
-  bool warpgroups = false;
-  SHARPI_TRY(score_on_warpgroups(a, &warpgroups));
-  return warpgroups ? prepare_score_warpgroups() : prepare_score_tiles(head_dim);
-}
-
 uint64_t value_norm_workspace_bytes(uint32_t n_heads, uint32_t n_kv_heads, uint32_t head_dim) {
   const uint64_t terms = uint64_t{kSlabRows} * n_heads;
   return aligned(terms * head_dim * sizeof(float)) + image_bytes(terms, n_kv_heads, head_dim);

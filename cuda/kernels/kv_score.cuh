@@ -62,8 +62,6 @@ template <ScoreMode kMode>
 Status launch_score_warpgroups(const char* name, ScoreArgs* a, cudaStream_t stream);
 /// True where the warpgroups' kernel runs: it wants an image of blocks.
 Status score_on_warpgroups(const ScoreArgs& a, bool* out);
-Status prepare_score_tiles(uint32_t dim);
-Status prepare_score_warpgroups();
 /// Rows that a maximum and a sum are of, at least.
 uint32_t score_part_slots(uint32_t dim);
 

@@ -39,8 +39,6 @@ struct ScoreParams {
 uint64_t score_workspace_bytes(uint32_t n_slots, uint32_t n_queries, uint32_t n_heads,
                                uint32_t n_kv_heads, uint32_t head_dim);
 Status launch_score(const ScoreParams& p, cudaStream_t stream);
-/// Loads what scoring rows of such heads, and their norms, will launch.
-Status prepare_score(uint32_t head_dim);
 
 /// norms[g][t] = mean over the query heads h of group g of || W_o[:, h] v_t ||_1.
 struct ValueNormParams {

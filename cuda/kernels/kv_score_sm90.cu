@@ -414,17 +414,6 @@ Status launch_score_warpgroups(const char* name, ScoreArgs* a, cudaStream_t stre
                                            : launch<kMode, false>(name, a, stream);
 }
 
-template <ScoreMode kMode>
-static Status load_warpgroups(const char* name) {
-  SHARPI_TRY(load_kernel(score_warpgroup_kernel<kMode, true>, name));
-  return load_kernel(score_warpgroup_kernel<kMode, false>, name);
-}
-Status prepare_score_warpgroups() {
-  SHARPI_TRY(load_warpgroups<ScoreMode::kNormalise>("score_normalise"));
-  SHARPI_TRY(load_warpgroups<ScoreMode::kMass>("score_mass"));
-  return load_warpgroups<ScoreMode::kNorm>("value_norms");
-}
-
 Status score_on_warpgroups(const ScoreArgs& a, bool* out) {
   *out = false;
   if (a.kv.head_dim % kScoreColumns != 0 || a.kv.head_dim > kMaxBlocks * kScoreColumns)
@@ -447,9 +436,6 @@ Status launch_score_warpgroups(const char* name, ScoreArgs*, cudaStream_t) {
 }
 Status score_on_warpgroups(const ScoreArgs&, bool* out) {
   *out = false;
-  return Status::ok();
-}
-Status prepare_score_warpgroups() {
   return Status::ok();
 }
 #endif

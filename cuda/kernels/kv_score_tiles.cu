@@ -400,26 +400,6 @@ template Status launch_score_tiles<ScoreMode::kNormalise>(const char*, ScoreArgs
 template Status launch_score_tiles<ScoreMode::kMass>(const char*, ScoreArgs*, cudaStream_t);
 template Status launch_score_tiles<ScoreMode::kNorm>(const char*, ScoreArgs*, cudaStream_t);
 
-namespace {
-
-template <class T>
-Status load_tiles() {
-  SHARPI_TRY(load_kernel(score_kernel<ScoreMode::kNormalise, T>, "score_normalise"));
-  SHARPI_TRY(load_kernel(score_kernel<ScoreMode::kMass, T>, "score_mass"));
-  return load_kernel(score_kernel<ScoreMode::kNorm, T>, "value_norms");
-}
-
-}  // namespace
-
-Status prepare_score_tiles(uint32_t dim) {
-  if (dim <= 256) {
-    SHARPI_TRY(load_tiles<Wide>());
-    return load_tiles<WideFew>();
-  }
-  SHARPI_TRY(load_tiles<Deep>());
-  return load_tiles<DeepFew>();
-}
-
 uint32_t score_part_slots(uint32_t dim) {
   return dim <= 256 ? Wide::kPart : DeepFew::kPart;
 }

@@ -285,11 +285,4 @@ Status launch_select(const SelectParams& p, cudaStream_t stream) {
   return launch_kernel("select", shape, select_kernel, p);
 }
 
-Status prepare_select() {
-  SHARPI_TRY(load_kernel(share_hits_kernel, "share_hits"));
-  SHARPI_TRY(load_kernel(take_hits_kernel, "take_hits"));
-  SHARPI_TRY(load_kernel(join_terms_kernel, "join_terms"));
-  return load_kernel(select_kernel, "select");
-}
-
 }  // namespace sharpi::cuda

@@ -63,7 +63,4 @@ struct SelectParams {
 };
 Status launch_select(const SelectParams& p, cudaStream_t stream);
 
-/// Loads the kernels.
-Status prepare_select();
-
 }  // namespace sharpi::cuda

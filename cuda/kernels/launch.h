@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "base/status.h"
+#include "cuda/kernels/modules.h"
 
 namespace sharpi::cuda {
 
@@ -17,14 +18,6 @@ inline Status kernel_status(cudaError_t error, const char* kernel) {
   if (error == cudaSuccess) return Status::ok();
   return Status::native_error(Code::kDevice, static_cast<int32_t>(error), "kernel %s: %s", kernel,
                               cudaGetErrorString(error));
-}
-
-/// Brings a kernel's code to the device. The driver would do it at the first launch, and take
-/// memory for it that by then may be given away.
-template <class Kernel>
-Status load_kernel(Kernel* kernel, const char* name) {
-  cudaFuncAttributes attributes = {};
-  return kernel_status(cudaFuncGetAttributes(&attributes, kernel), name);
 }
 
 struct LaunchShape {

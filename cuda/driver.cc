@@ -1,0 +1,85 @@
+// SPDX-License-Identifier: MIT
+#include "cuda/driver.h"
+
+#include <cuda.h>
+#include <cudaTypedefs.h>
+#include <cuda_runtime_api.h>
+
+#include <vector>
+
+#include "cuda/kernels/modules.h"
+
+namespace sharpi::cuda {
+namespace {
+
+template <class F>
+F* entry(void* address) {
+  return reinterpret_cast<F*>(address);
+}
+
+/// What modules are listed with.
+struct ModuleCalls {
+  void *module_of = nullptr, *count = nullptr, *list = nullptr, *load = nullptr, *name = nullptr;
+
+  Status find() {
+    SHARPI_TRY(find_entry("cuFuncGetModule", 11000, &module_of));
+    SHARPI_TRY(find_entry("cuModuleGetFunctionCount", 12040, &count));
+    SHARPI_TRY(find_entry("cuModuleEnumerateFunctions", 12040, &list));
+    SHARPI_TRY(find_entry("cuFuncLoad", 12040, &load));
+    return find_entry("cuFuncGetName", 12030, &name);
+  }
+};
+
+Status load_error(int native, const char* kernel, const char* what) {
+  const Code code = native == cudaErrorMemoryAllocation ? Code::kOutOfMemory : Code::kDevice;
+  return Status::native_error(code, native, "kernel %s: %s", kernel, what);
+}
+
+/// All kernels of the module that `kernel` is in.
+Status load_module(const ModuleCalls& c, const void* kernel) {
+  cudaFunction_t function = nullptr;
+  const cudaError_t error = cudaGetFuncBySymbol(&function, kernel);
+  if (error != cudaSuccess) {
+    return load_error(static_cast<int>(error), "module", cudaGetErrorString(error));
+  }
+  CUmodule module = nullptr;
+  unsigned n = 0;
+  CUresult got = entry<decltype(cuFuncGetModule)>(c.module_of)(&module, function);
+  if (got == CUDA_SUCCESS) got = entry<decltype(cuModuleGetFunctionCount)>(c.count)(&n, module);
+  std::vector<CUfunction> all(n);
+  if (got == CUDA_SUCCESS) {
+    got = entry<decltype(cuModuleEnumerateFunctions)>(c.list)(all.data(), n, module);
+  }
+  if (got != CUDA_SUCCESS) return load_error(got, "module", "the driver does not list it");
+  for (CUfunction f : all) {
+    got = entry<decltype(cuFuncLoad)>(c.load)(f);
+    if (got == CUDA_SUCCESS) continue;
+    const char* name = "";
+    (void)entry<decltype(cuFuncGetName)>(c.name)(&name, f);
+    return load_error(got, name, "its code was not loaded");
+  }
+  return Status::ok();
+}
+
+}  // namespace
+
+Status find_entry(const char* name, unsigned version, void** out) {
+  cudaDriverEntryPointQueryResult found = cudaDriverEntryPointSymbolNotFound;
+  const cudaError_t error =
+      cudaGetDriverEntryPointByVersion(name, out, version, cudaEnableDefault, &found);
+  if (error == cudaSuccess && found == cudaDriverEntryPointSuccess && *out != nullptr)
+    return Status::ok();
+  return Status::native_error(Code::kUnsupported, static_cast<int32_t>(error),
+                              "the CUDA driver has no %s", name);
+}
+
+Status load_kernels(int capability) {
+  ModuleCalls calls;
+  SHARPI_TRY(calls.find());
+  for (const KernelModule* m = KernelModule::first(); m != nullptr; m = m->next()) {
+    if (m->is_for(capability)) SHARPI_TRY(load_module(calls, m->kernel()));
+  }
+  return Status::ok();
+}
+
+}  // namespace sharpi::cuda

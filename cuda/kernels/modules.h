@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: MIT
+// The files of kernels, which the driver loads as a module each. It would bring a kernel's code to
+// the device at its first launch, and take memory for it that by then may be given away; so all
+// are loaded when a device is opened (cuda/driver.h).
+// Thread rule: the list is made before main() and not changed.
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+namespace sharpi::cuda {
+
+/// Says that there are kernels in the file that has this object. `capability`: the only one that
+/// they are built for, or 0.
+class KernelModule {
+ public:
+  KernelModule(const void* kernel, int capability)
+      : kernel_(kernel), capability_(capability), next_(first_) {
+    first_ = this;
+  }
+  KernelModule(const KernelModule&) = delete;
+  KernelModule& operator=(const KernelModule&) = delete;
+
+  static const KernelModule* first() { return first_; }
+  const KernelModule* next() const { return next_; }
+  const void* kernel() const { return kernel_; }  // one of the file
+  bool is_for(int capability) const { return capability_ == 0 || capability_ == capability; }
+
+ private:
+  static inline const KernelModule* first_ = nullptr;
+  const void* kernel_;
+  int capability_;
+  const KernelModule* next_;
+};
+
+#ifdef __CUDACC__
+#ifdef SHARPI_ONLY_CAPABILITY
+constexpr int kModuleCapability = SHARPI_ONLY_CAPABILITY;
+#else
+constexpr int kModuleCapability = 0;
+#endif
+namespace {
+/// Does nothing: its address leads to the others.
+__global__ void module_kernel() {}
+const KernelModule kModule(reinterpret_cast<const void*>(module_kernel), kModuleCapability);
+}  // namespace
+#endif
+
+}  // namespace sharpi::cuda

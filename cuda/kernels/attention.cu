@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "cuda/kernels/attention.h"
-#include "cuda/kernels/attention_common.cuh"
+#include "cuda/kernels/attention_meet.cuh"
 #include "cuda/kernels/paths.h"
 
 namespace sharpi::cuda {
@@ -71,7 +71,10 @@ Status plan_splits(const MatmulConfig& config, const AttentionParams& p, Attenti
   const uint32_t slices = std::max(1u, p.kv.head_dim / 128), keys = (step ? 256 : 128) / slices;
   a->least_tiles = slices == 4 ? 1 : keys / kSplitTile;
   a->alone_tiles = config.exact || slices == 4 ? 0 : 3 * keys / kSplitTile;
-  a->merge_later = uint64_t{a->max_splits} * a->block_rows * a->group * p.kv.head_dim > kMergeAlone;
+  const uint64_t vectors = uint64_t{a->block_rows} * a->group;
+  const uint64_t mergers = std::min<uint64_t>(most_mergers(vectors, p.kv.head_dim), a->max_splits);
+  a->meets = p.may_wait && units * (mergers - 1) < static_cast<uint64_t>(std::max(config.n_sm, 1));
+  a->merge_later = !a->meets && a->max_splits * vectors * p.kv.head_dim > kMergeAlone;
   a->counters = reinterpret_cast<uint32_t*>(p.workspace);
   a->parts = reinterpret_cast<float*>(p.workspace + kAttentionCounterBytes);
   const uint64_t n = uint64_t{a->n_blocks} * p.kv.n_heads;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // Partial results of the blocks that share query vectors, merged by the last of them to arrive, or
 // by the last ones: each takes some of the columns, for one block alone would wait long for all
-// that it reads. These wait for the rest, so all blocks of the launch have to run at once then.
+// that it reads. These wait for the rest, so they have to leave room for it.
 // Thread rule: device code.
 #pragma once
 
@@ -11,6 +11,14 @@
 namespace sharpi::cuda {
 
 constexpr uint32_t kMeetAhead = 9;  // a thread's splits on their way together
+
+constexpr uint32_t kMostMeetShift = 3;  // groups of threads that take splits in turn: 8 at most
+
+/// Blocks of a unit that merge, at most: blocks have 128 threads or more. The other blocks find
+/// room if those that wait, of all units together, are fewer than multiprocessors.
+constexpr uint64_t most_mergers(uint64_t vectors, uint64_t dim) {
+  return ((vectors * dim / 4 << kMostMeetShift) + 127) / 128;
+}
 
 /// What threads have of a share's columns, in units of their largest maximum.
 template <uint32_t kThreads>
@@ -60,14 +68,13 @@ struct MeetParts {
 /// them: as many as leave work to all threads of the blocks that may merge.
 template <uint32_t kThreads>
 struct MeetPlan {
-  static constexpr uint32_t kMostShift = 3;
   uint32_t all, shift, mergers;  // columns, four floats each
 
   __device__ __forceinline__ MeetPlan(const AttentionArgs& a, const MeetParts& p) {
     const uint32_t most = a.meets ? p.n_splits : 1;
     all = p.vectors * a.p.kv.head_dim / 4;
     shift = 0;
-    while (shift < kMostShift && all << (shift + 1) <= kThreads * most) ++shift;
+    while (shift < kMostMeetShift && all << (shift + 1) <= kThreads * most) ++shift;
     mergers = min(((all << shift) + kThreads - 1) / kThreads, most);
   }
   __device__ __forceinline__ uint32_t fours() const { return kThreads >> shift; }  // a block's
@@ -115,7 +122,7 @@ template <uint32_t kThreads>
 __device__ __forceinline__ void merge_share(const AttentionArgs& a, const MeetParts& p,
                                             const MeetPlan<kThreads>& plan, uint32_t share,
                                             MeetShare<kThreads>* shared) {
-  constexpr uint32_t kMost = 1u << MeetPlan<kThreads>::kMostShift;
+  constexpr uint32_t kMost = 1u << kMostMeetShift;
   const uint32_t dim = a.p.kv.head_dim, fours = plan.fours(), n_groups = 1u << plan.shift;
   const uint32_t column = threadIdx.x & (fours - 1), group = threadIdx.x * n_groups / kThreads;
 #pragma unroll 1

@@ -253,60 +253,41 @@ uint32_t granule_of(KvDtype type, uint32_t row_bytes, uint32_t dim) {
   return bits % 16 == 0 ? 16 : bits % 4 == 0 ? 4 : 2;
 }
 
-/// Lets the last blocks merge if the blocks may wait for each other and all run at once.
-template <class Kernel>
-Status let_meet(int n_sm, Kernel* kernel, const LaunchShape& shape, SplitArgs* s) {
-  if (!s->a.p.may_wait) return Status::ok();
-  int each = 0;
-  SHARPI_TRY(kernel_status(
-      cudaOccupancyMaxActiveBlocksPerMultiprocessor(&each, kernel, kThreads, shape.shared_bytes),
-      "attention_ring"));
-  if (uint64_t{shape.grid.x} * shape.grid.y > uint64_t(each) * uint64_t(n_sm)) return Status::ok();
-  s->a.meets = true;
-  s->a.merge_later = false;
-  return Status::ok();
-}
-
 template <KvDtype kKnown, int kSlice, int kTeam, bool kPairs>
-Status launch(const MatmulConfig& config, SplitArgs s, uint32_t shared_bytes, cudaStream_t stream) {
-  constexpr auto* kKernel = attention_ring_kernel<kKnown, kSlice, kTeam, kPairs>;
-  const LaunchShape shape = {dim3(s.a.n_blocks * s.a.p.kv.n_heads, s.a.max_splits), dim3(kThreads),
-                             shared_bytes, stream, config.pdl};
-  SHARPI_TRY(let_meet(config.n_sm, kKernel, shape, &s));
-  SHARPI_TRY(launch_kernel("attention_ring", shape, kKernel, s));
-  return s.a.merge_later ? launch_attention_merge(s.a, config.pdl, stream) : Status::ok();
+Status launch(const SplitArgs& s, uint32_t shared_bytes, bool pdl, cudaStream_t stream) {
+  LaunchShape shape = {dim3(s.a.n_blocks * s.a.p.kv.n_heads, s.a.max_splits), dim3(kThreads),
+                       shared_bytes, stream, pdl};
+  return launch_kernel("attention_ring", shape,
+                       attention_ring_kernel<kKnown, kSlice, kTeam, kPairs>, s);
 }
 
 template <KvDtype kKnown, int kSlice, int kTeam>
-Status launch_either(const MatmulConfig& config, const SplitArgs& s, uint32_t shared_bytes,
-                     cudaStream_t stream) {
+Status launch_either(const SplitArgs& s, uint32_t shared_bytes, bool pdl, cudaStream_t stream) {
   return s.a.block_rows * s.a.group <= 8
-             ? launch<kKnown, kSlice, kTeam, true>(config, s, shared_bytes, stream)
-             : launch<kKnown, kSlice, kTeam, false>(config, s, shared_bytes, stream);
+             ? launch<kKnown, kSlice, kTeam, true>(s, shared_bytes, pdl, stream)
+             : launch<kKnown, kSlice, kTeam, false>(s, shared_bytes, pdl, stream);
 }
 template <int kTeam>
-Status launch_codec(const MatmulConfig& config, const SplitArgs& s, uint32_t shared_bytes,
-                    cudaStream_t stream) {
+Status launch_codec(const SplitArgs& s, uint32_t shared_bytes, bool pdl, cudaStream_t stream) {
   return with_known(s.a.p.kv, [&]<KvDtype kKnown>() {
-    return launch_either<kKnown, 128, kTeam>(config, s, shared_bytes, stream);
+    return launch_either<kKnown, 128, kTeam>(s, shared_bytes, pdl, stream);
   });
 }
 
-Status launch_parts(const MatmulConfig& config, const SplitArgs& s, uint32_t shared_bytes,
-                    cudaStream_t stream) {
+Status launch_parts(const SplitArgs& s, uint32_t shared_bytes, bool pdl, cudaStream_t stream) {
   switch (s.a.p.kv.head_dim) {
     case 64:
-      return launch_either<KvDtype::kAuto, 64, 1>(config, s, shared_bytes, stream);
+      return launch_either<KvDtype::kAuto, 64, 1>(s, shared_bytes, pdl, stream);
     case 80:
-      return launch_either<KvDtype::kAuto, 80, 1>(config, s, shared_bytes, stream);
+      return launch_either<KvDtype::kAuto, 80, 1>(s, shared_bytes, pdl, stream);
     case 96:
-      return launch_either<KvDtype::kAuto, 96, 1>(config, s, shared_bytes, stream);
+      return launch_either<KvDtype::kAuto, 96, 1>(s, shared_bytes, pdl, stream);
     case 128:
-      return launch_codec<1>(config, s, shared_bytes, stream);
+      return launch_codec<1>(s, shared_bytes, pdl, stream);
     case 256:
-      return launch_codec<2>(config, s, shared_bytes, stream);
+      return launch_codec<2>(s, shared_bytes, pdl, stream);
     case 512:
-      return launch_codec<4>(config, s, shared_bytes, stream);
+      return launch_codec<4>(s, shared_bytes, pdl, stream);
     default:
       return Status::error(Code::kUnsupported, "kernel attention_ring: heads of %u elements",
                            s.a.p.kv.head_dim);
@@ -364,7 +345,8 @@ Status launch_attention_ring(const MatmulConfig& config, const AttentionArgs& a,
   s.n_stages = ring.n_stages;
   s.k_granule = granule_of(l.k_dtype, l.k_row_bytes, l.head_dim);
   s.v_granule = granule_of(l.v_dtype, l.v_row_bytes, l.head_dim);
-  return launch_parts(config, s, ring.bytes, stream);
+  SHARPI_TRY(launch_parts(s, ring.bytes, config.pdl, stream));
+  return s.a.merge_later ? launch_attention_merge(s.a, config.pdl, stream) : Status::ok();
 }
 
 }  // namespace sharpi::cuda

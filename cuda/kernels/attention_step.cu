@@ -264,14 +264,9 @@ Status prepare_attention_step(const MatmulConfig& config) {
 }
 
 Status launch_attention_step(const AttentionArgs& a, bool pdl, cudaStream_t stream) {
-  AttentionArgs own = a;
-  if (a.p.may_wait) {  // a block a multiprocessor: all run at once
-    own.meets = true;
-    own.merge_later = false;
-  }
   SHARPI_TRY(with_launch(a.p.kv.k_dtype, a.p.kv.head_dim, a.group <= 8,
-                         [&](auto f) { return f.launch(own, pdl, stream); }));
-  return own.merge_later ? launch_attention_merge(own, pdl, stream) : Status::ok();
+                         [&](auto f) { return f.launch(a, pdl, stream); }));
+  return a.merge_later ? launch_attention_merge(a, pdl, stream) : Status::ok();
 }
 
 }  // namespace sharpi::cuda

@@ -13,6 +13,101 @@ constexpr float kLog2E = 1.4426950408889634f;
 // Spans shorter than this are not worth a merge.
 constexpr uint32_t kLeastKeys = 64;
 
+// --- partial results of a split launch, merged by the last block of a unit ---
+
+/// Counts this block's arrival; true in all threads of the last one of n. `flag`: shared memory.
+/// The block's writes before the call are visible to the last block after it.
+__device__ __forceinline__ bool last_to_arrive(uint32_t* counter, uint32_t n, uint32_t* flag) {
+  __threadfence();
+  __syncthreads();
+  if (threadIdx.x == 0) {
+    const uint32_t before = atomicAdd(counter, 1u);
+    *flag = before + 1 == n ? 1u : 0u;
+    if (*flag != 0) *counter = 0;
+    __threadfence();
+  }
+  __syncthreads();
+  return *flag != 0;
+}
+
+/// Floats of shared memory that merge_parts needs.
+constexpr uint32_t kMergeFloats = 2 * kSplitVectors * (kMostSplits + 1);
+
+/// Weights of the splits for every vector: weights[2 * v * pitch + s]. A warp per vector, lanes
+/// take splits in turn.
+__device__ __forceinline__ void merge_weights(const float* parts, uint64_t stride, uint32_t vectors,
+                                              uint32_t dim, uint32_t n_splits, uint32_t pitch,
+                                              float* weights) {
+  const uint32_t lane = threadIdx.x % 32;
+  const float* from = parts + uint64_t{vectors} * dim;
+#pragma unroll 8
+  for (uint32_t i = threadIdx.x; i < n_splits * 2 * vectors; i += blockDim.x) {
+    const uint32_t s = i / (2 * vectors), in = i - s * 2 * vectors;
+    weights[(in < vectors ? 2 * in : 2 * (in - vectors) + 1) * pitch + s] =
+        __ldcg(from + s * stride + in);
+  }
+  __syncthreads();
+  for (uint32_t v = threadIdx.x / 32; v < vectors; v += blockDim.x / 32) {
+    float* m = weights + 2 * v * pitch;
+    float top = -INFINITY, sum = 0.0f;
+    for (uint32_t s = lane; s < n_splits; s += 32) top = fmaxf(top, m[s]);
+#pragma unroll
+    for (int d = 16; d > 0; d /= 2) top = fmaxf(top, __shfl_xor_sync(0xFFFFFFFFu, top, d));
+    for (uint32_t s = lane; s < n_splits; s += 32) {
+      const float w = m[s] == -INFINITY ? 0.0f : exp2f(m[s] - top);
+      sum = fmaf(w, m[pitch + s], sum);
+      m[s] = w;
+    }
+#pragma unroll
+    for (int d = 16; d > 0; d /= 2) sum += __shfl_xor_sync(0xFFFFFFFFu, sum, d);
+    const float inverse = sum > 0.0f ? 1.0f / sum : 0.0f;
+    for (uint32_t s = lane; s < n_splits; s += 32) m[s] *= inverse;
+  }
+  __syncthreads();
+}
+
+/// Merges n_splits partial results of `vectors` query vectors (row * group + head of the group) in
+/// ascending order and stores them. All threads of the block; `weights`: shared memory of
+/// kMergeFloats floats.
+__device__ __forceinline__ void merge_parts(const AttentionArgs& a, const RowBlock& b, uint32_t kv,
+                                            const float* parts, uint64_t stride, uint32_t vectors,
+                                            uint32_t n_splits, float* weights) {
+  constexpr uint32_t kAhead = 34;  // splits that are on their way together
+  const uint32_t dim = a.p.kv.head_dim, all = vectors * dim, pitch = n_splits | 1;
+  float4 x[kAhead];
+  const auto load = [&](uint32_t i, uint32_t s0) {
+    if (i >= all) return;
+    const float* from = parts + s0 * stride + i;
+#pragma unroll
+    for (uint32_t j = 0; j < kAhead; ++j, from += stride) {
+      if (s0 + j < n_splits) x[j] = __ldcg(reinterpret_cast<const float4*>(from));
+    }
+  };
+  load(threadIdx.x * 4, 0);  // they arrive while the weights are made
+  merge_weights(parts, stride, vectors, dim, n_splits, pitch, weights);
+  const uint32_t first_row = a.p.batch.table.sequences[b.sequence].first_row + b.row0;
+  float4 sum = {};
+#pragma unroll 1
+  for (uint32_t i = threadIdx.x * 4, s0 = 0; i < all;) {
+    const uint32_t v = i / dim;
+    const float* w = weights + 2 * v * pitch + s0;
+#pragma unroll
+    for (uint32_t j = 0; j < kAhead; ++j) {
+      if (s0 + j < n_splits) sum = fma4(w[j], x[j], sum);
+    }
+    s0 += kAhead;
+    if (s0 >= n_splits) {
+      store_result(a.p, first_row + v / a.group, kv * a.group + v % a.group, i - v * dim, sum);
+      sum = {};
+      s0 = 0;
+      i += blockDim.x * 4;
+    }
+    load(i, s0);
+  }
+}
+
+// --- tiles ---
+
 template <int kDim>
 struct Shape {
   static constexpr int kVectors = kDim <= 256 ? 32 : 16;                // query vectors of a block

@@ -5,7 +5,6 @@
 
 #include "cuda/kernels/attention.h"
 #include "cuda/kernels/delta_net.h"
-#include "cuda/kernels/handover.h"
 
 namespace sharpi::cuda {
 namespace {

@@ -7,6 +7,7 @@
 #include <algorithm>
 
 #include "base/checked.h"
+#include "cuda/driver.h"
 
 namespace sharpi::cuda {
 namespace {
@@ -17,11 +18,6 @@ Status no_memory(const Device& device, const char* what, uint64_t bytes, int nat
   return Status::native_error(Code::kOutOfMemory, native,
                               "no memory for %s: %llu bytes on device %u", what,
                               static_cast<ull>(bytes), device.index());
-}
-
-template <class F>
-F entry(void* address) {
-  return reinterpret_cast<F>(address);
 }
 
 CUmemAllocationProp properties(const Device& device) {

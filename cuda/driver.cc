@@ -12,11 +12,6 @@
 namespace sharpi::cuda {
 namespace {
 
-template <class F>
-F* entry(void* address) {
-  return reinterpret_cast<F*>(address);
-}
-
 /// What modules are listed with.
 struct ModuleCalls {
   void *module_of = nullptr, *count = nullptr, *list = nullptr, *load = nullptr, *name = nullptr;
@@ -35,27 +30,27 @@ Status load_error(int native, const char* kernel, const char* what) {
   return Status::native_error(code, native, "kernel %s: %s", kernel, what);
 }
 
-/// All kernels of the module that `kernel` is in.
-Status load_module(const ModuleCalls& c, const void* kernel) {
+/// All kernels of a module.
+Status load_module(const ModuleCalls& c, const KernelModule& m) {
   cudaFunction_t function = nullptr;
-  const cudaError_t error = cudaGetFuncBySymbol(&function, kernel);
+  const cudaError_t error = cudaGetFuncBySymbol(&function, m.kernel());
   if (error != cudaSuccess) {
-    return load_error(static_cast<int>(error), "module", cudaGetErrorString(error));
+    return load_error(static_cast<int>(error), m.name(), cudaGetErrorString(error));
   }
   CUmodule module = nullptr;
   unsigned n = 0;
-  CUresult got = entry<decltype(cuFuncGetModule)>(c.module_of)(&module, function);
-  if (got == CUDA_SUCCESS) got = entry<decltype(cuModuleGetFunctionCount)>(c.count)(&n, module);
+  CUresult got = entry<PFN_cuFuncGetModule_v11000>(c.module_of)(&module, function);
+  if (got == CUDA_SUCCESS) got = entry<PFN_cuModuleGetFunctionCount_v12040>(c.count)(&n, module);
   std::vector<CUfunction> all(n);
   if (got == CUDA_SUCCESS) {
-    got = entry<decltype(cuModuleEnumerateFunctions)>(c.list)(all.data(), n, module);
+    got = entry<PFN_cuModuleEnumerateFunctions_v12040>(c.list)(all.data(), n, module);
   }
-  if (got != CUDA_SUCCESS) return load_error(got, "module", "the driver does not list it");
+  if (got != CUDA_SUCCESS) return load_error(got, m.name(), "the driver does not list its module");
   for (CUfunction f : all) {
-    got = entry<decltype(cuFuncLoad)>(c.load)(f);
+    got = entry<PFN_cuFuncLoad_v12040>(c.load)(f);
     if (got == CUDA_SUCCESS) continue;
     const char* name = "";
-    (void)entry<decltype(cuFuncGetName)>(c.name)(&name, f);
+    (void)entry<PFN_cuFuncGetName_v12030>(c.name)(&name, f);
     return load_error(got, name, "its code was not loaded");
   }
   return Status::ok();
@@ -77,7 +72,7 @@ Status load_kernels(int capability) {
   ModuleCalls calls;
   SHARPI_TRY(calls.find());
   for (const KernelModule* m = KernelModule::first(); m != nullptr; m = m->next()) {
-    if (m->is_for(capability)) SHARPI_TRY(load_module(calls, m->kernel()));
+    if (m->is_for(capability)) SHARPI_TRY(load_module(calls, *m));
   }
   return Status::ok();
 }

@@ -164,6 +164,27 @@ __device__ __forceinline__ float4 fma4(float w, float4 x, float4 sum) {
 constexpr uint32_t kMostSplits = 256, kSplitVectors = 16;
 constexpr uint32_t kSplitTile = 16;  // keys of a tile of the split kernels
 
+/// Partial results of splits first, first + step, .. of n, `stride` floats apart, on their way
+/// together: four columns, the vector's maxima and sums of weights, which are `vectors` floats
+/// behind; nothing of splits that are not there. `column`, `top`: of split 0.
+template <uint32_t kAhead>
+__device__ __forceinline__ void load_splits(const float* column, const float* top, uint32_t vectors,
+                                            uint64_t stride, uint32_t first, uint32_t step,
+                                            uint32_t n, float4 (&x)[kAhead], float (&m)[kAhead],
+                                            float (&l)[kAhead]) {
+#pragma unroll
+  for (uint32_t j = 0; j < kAhead; ++j) {
+    const uint32_t s = first + j * step;
+    x[j] = {};
+    m[j] = -INFINITY;
+    l[j] = 0.0f;
+    if (s >= n) continue;
+    m[j] = __ldcg(top + s * stride);
+    l[j] = __ldcg(top + s * stride + vectors);
+    x[j] = __ldcg(reinterpret_cast<const float4*>(column + s * stride));
+  }
+}
+
 /// The kernels' launchers, called by launch_attention.
 Status launch_attention_f32(const AttentionArgs& a, bool pdl, cudaStream_t stream);
 Status prepare_attention_f32();

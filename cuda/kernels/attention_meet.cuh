@@ -10,8 +10,7 @@
 
 namespace sharpi::cuda {
 
-constexpr uint32_t kMeetAhead = 9;  // a thread's splits on their way together
-
+constexpr uint32_t kMeetAhead = 9;      // a thread's splits on their way together
 constexpr uint32_t kMostMeetShift = 3;  // groups of threads that take splits in turn: 8 at most
 
 /// Blocks of a unit that merge, at most: blocks have 128 threads or more. The other blocks find
@@ -91,16 +90,7 @@ struct MeetSum {
     for (uint32_t s0 = group; s0 < p.n_splits; s0 += n_groups * kMeetAhead) {
       float4 x[kMeetAhead];
       float m[kMeetAhead], l[kMeetAhead];
-#pragma unroll
-      for (uint32_t j = 0; j < kMeetAhead; ++j) {
-        const uint32_t s = s0 + j * n_groups;
-        x[j] = {};
-        m[j] = -INFINITY, l[j] = 0.0f;
-        if (s >= p.n_splits) continue;
-        m[j] = __ldcg(tops + s * p.stride);
-        l[j] = __ldcg(tops + s * p.stride + p.vectors);
-        x[j] = __ldcg(reinterpret_cast<const float4*>(column + s * p.stride));
-      }
+      load_splits(column, tops, p.vectors, p.stride, s0, n_groups, p.n_splits, x, m, l);
       const float before = top;
 #pragma unroll
       for (uint32_t j = 0; j < kMeetAhead; ++j) top = fmaxf(top, m[j]);

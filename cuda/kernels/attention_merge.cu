@@ -25,17 +25,7 @@ __device__ __forceinline__ Merged merge_some(const float* column, const float* t
                                              uint64_t stride, uint32_t group, uint32_t n_splits) {
   float4 x[kMergeEach];
   float m[kMergeEach], l[kMergeEach];
-#pragma unroll
-  for (uint32_t j = 0; j < kMergeEach; ++j) {
-    const uint32_t s = group + j * kMergeGroups;
-    x[j] = {};
-    m[j] = -INFINITY;
-    l[j] = 0.0f;
-    if (s >= n_splits) continue;
-    m[j] = __ldcg(tops + s * stride);
-    l[j] = __ldcg(tops + s * stride + n);
-    x[j] = __ldcg(reinterpret_cast<const float4*>(column + s * stride));
-  }
+  load_splits(column, tops, n, stride, group, kMergeGroups, n_splits, x, m, l);
   Merged r = {{}, -INFINITY, 0.0f};
 #pragma unroll
   for (uint32_t j = 0; j < kMergeEach; ++j) r.top = fmaxf(r.top, m[j]);

@@ -9,12 +9,12 @@
 
 namespace sharpi::cuda {
 
-/// Says that there are kernels in the file that has this object. `capability`: the only one that
-/// they are built for, or 0.
+/// Says that there are kernels in the file that has this object. `name`: the file's, a literal;
+/// `capability`: the only one that they are built for, or 0.
 class KernelModule {
  public:
-  KernelModule(const void* kernel, int capability)
-      : kernel_(kernel), capability_(capability), next_(first_) {
+  KernelModule(const void* kernel, const char* name, int capability)
+      : kernel_(kernel), name_(name), capability_(capability), next_(first_) {
     first_ = this;
   }
   KernelModule(const KernelModule&) = delete;
@@ -23,25 +23,29 @@ class KernelModule {
   static const KernelModule* first() { return first_; }
   const KernelModule* next() const { return next_; }
   const void* kernel() const { return kernel_; }  // one of the file
+  const char* name() const { return name_; }
   bool is_for(int capability) const { return capability_ == 0 || capability_ == capability; }
 
  private:
   static inline const KernelModule* first_ = nullptr;
   const void* kernel_;
+  const char* name_;
   int capability_;
   const KernelModule* next_;
 };
 
 #ifdef __CUDACC__
-#ifdef SHARPI_ONLY_CAPABILITY
-constexpr int kModuleCapability = SHARPI_ONLY_CAPABILITY;
-#else
-constexpr int kModuleCapability = 0;
+#ifndef SHARPI_ONLY_CAPABILITY
+#define SHARPI_ONLY_CAPABILITY 0
+#endif
+#ifndef SHARPI_KERNELS  // the build says it of the library's files
+#define SHARPI_KERNELS "of a program"
 #endif
 namespace {
 /// Does nothing: its address leads to the others.
 __global__ void module_kernel() {}
-const KernelModule kModule(reinterpret_cast<const void*>(module_kernel), kModuleCapability);
+const KernelModule kModule(reinterpret_cast<const void*>(module_kernel), SHARPI_KERNELS,
+                           SHARPI_ONLY_CAPABILITY);
 }  // namespace
 #endif
 

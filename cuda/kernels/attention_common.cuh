@@ -8,6 +8,7 @@
 #include <cstdint>
 
 #include "cuda/kernels/attention.h"
+#include "cuda/kernels/attention_shapes.h"
 #include "cuda/kernels/kv_rows.cuh"
 
 namespace sharpi::cuda {
@@ -160,9 +161,8 @@ __device__ __forceinline__ float4 fma4(float w, float4 x, float4 sum) {
   return {fmaf(w, x.x, sum.x), fmaf(w, x.y, sum.y), fmaf(w, x.z, sum.z), fmaf(w, x.w, sum.w)};
 }
 
-/// Splits of a block and vectors of a split block, at most.
-constexpr uint32_t kMostSplits = 256, kSplitVectors = 16;
-constexpr uint32_t kSplitTile = 16;  // keys of a tile of the split kernels
+/// Splits of a block, at most.
+constexpr uint32_t kMostSplits = 256;
 
 /// Partial results of splits first, first + step, .. of n, `stride` floats apart, on their way
 /// together: four columns, the vector's maxima and sums of weights, which are `vectors` floats

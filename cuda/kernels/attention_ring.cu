@@ -119,6 +119,9 @@ constexpr bool kSpreads = kKnown == KvDtype::kQ8_0&& S::kTeams > 1;
 struct NoQueries {
   static constexpr int kTeams = kWarps, kQueries = 4;
 };
+/// Floats in which a team's warps hand each other their scores, two turns of them.
+template <class S, int kTeam>
+constexpr int kExchange = kTeam > 1 ? S::kTeams * 2 * kTeam * 32 * S::kScores : 1;
 
 /// The slice's queries as operands of products with keys of the codec.
 template <KvDtype kKnown, class S, bool kPairs, class Shared>
@@ -142,7 +145,7 @@ __global__ void __launch_bounds__(kThreads, 2)
   using S = Shape<kSlice, kTeam, kPairs>;
   extern __shared__ __align__(128) uint8_t shared[];
   __shared__ uint32_t flag;
-  __shared__ __align__(16) float exchange[kTeam > 1 ? S::kTeams * 2 * kTeam * 32 * S::kScores : 1];
+  __shared__ __align__(16) float exchange[kExchange<S, kTeam>];
   __shared__ SharedQueries<std::conditional_t<kSpreads<kKnown, S>, S, NoQueries>> queries;
   grid_dependents_launch();
   const AttentionArgs& a = s.a;
@@ -221,29 +224,9 @@ __global__ void __launch_bounds__(kThreads, 2)
 
 // --- host ---
 
-uint32_t slice_of(uint32_t dim) {
-  return std::min(dim, 128u);
-}
-uint32_t teams_of(uint32_t dim) {
-  return kWarps / std::max(1u, dim / 128);
-}
-
-struct Ring {
-  uint32_t n_stages, bytes;
-};
-Ring make_ring(const MatmulConfig& config, const KvLayer& l) {
-  const Stage stage = make_stage(l.k_dtype, l.v_dtype, slice_of(l.head_dim));
-  const auto most = static_cast<uint32_t>(config.max_shared_bytes) - 10 * 1024;
-  // Half of a multiprocessor's memory, so that two blocks fit; all of it if that is too little.
-  const uint32_t half = most / 2 - 2 * 1024;
-  const auto fit = [&](uint32_t bytes) {
-    return std::min<uint32_t>(bytes / (stage.bytes * kWarps), kMostStages);
-  };
-  uint32_t n = fit(half);
-  if (n < 3) n = std::max(n, std::min(fit(most), 3u));
-  n = std::max(n, 2u);
-  const uint32_t parked = parked_floats(teams_of(l.head_dim), kSplitVectors, l.head_dim);
-  return {n, std::max<uint32_t>(n * kWarps * stage.bytes, parked * sizeof(float))};
+RingForm form_of(const MatmulConfig& config, const KvLayer& l) {
+  return ring_form(static_cast<uint32_t>(config.max_shared_bytes), l.k_dtype, l.v_dtype,
+                   l.head_dim);
 }
 
 /// Every piece of every row starts at a multiple of this.
@@ -255,6 +238,10 @@ uint32_t granule_of(KvDtype type, uint32_t row_bytes, uint32_t dim) {
 
 template <KvDtype kKnown, int kSlice, int kTeam, bool kPairs>
 Status launch(const SplitArgs& s, uint32_t shared_bytes, bool pdl, cudaStream_t stream) {
+  using S = Shape<kSlice, kTeam, kPairs>;
+  using Asked = SharedQueries<std::conditional_t<kSpreads<kKnown, S>, S, NoQueries>>;
+  static_assert(16 + kExchange<S, kTeam> * sizeof(float) + sizeof(Asked) <=
+                ring_static_bytes(kKnown, kKnown, kSlice * kTeam));
   LaunchShape shape = {dim3(s.a.n_blocks * s.a.p.kv.n_heads, s.a.max_splits), dim3(kThreads),
                        shared_bytes, stream, pdl};
   return launch_kernel("attention_ring", shape,
@@ -320,9 +307,7 @@ Status prepare_codecs(int most) {
 }  // namespace
 
 uint32_t attention_ring_blocks_per_sm(const MatmulConfig& config, const KvLayer& l) {
-  return make_ring(config, l).bytes + 8 * 1024 <= static_cast<uint32_t>(config.max_shared_bytes) / 2
-             ? 2
-             : 1;
+  return form_of(config, l).blocks_per_sm;
 }
 
 Status prepare_attention_ring(const MatmulConfig& config) {
@@ -338,14 +323,18 @@ Status prepare_attention_ring(const MatmulConfig& config) {
 Status launch_attention_ring(const MatmulConfig& config, const AttentionArgs& a,
                              cudaStream_t stream) {
   const KvLayer& l = a.p.kv;
-  const Ring ring = make_ring(config, l);
+  const RingForm ring = form_of(config, l);
+  if (ring.n_stages == 0) {
+    return Status::error(Code::kUnsupported,
+                         "kernel attention_ring: no room for rows of heads of %u", l.head_dim);
+  }
   SplitArgs s = {};
   s.a = a;
   s.stage = make_stage(l.k_dtype, l.v_dtype, slice_of(l.head_dim));
   s.n_stages = ring.n_stages;
   s.k_granule = granule_of(l.k_dtype, l.k_row_bytes, l.head_dim);
   s.v_granule = granule_of(l.v_dtype, l.v_row_bytes, l.head_dim);
-  SHARPI_TRY(launch_parts(s, ring.bytes, config.pdl, stream));
+  SHARPI_TRY(launch_parts(s, ring.shared_bytes, config.pdl, stream));
   return s.a.merge_later ? launch_attention_merge(s.a, config.pdl, stream) : Status::ok();
 }
 

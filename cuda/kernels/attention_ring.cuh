@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// How a warp's stage of the ring of attention_ring.cu is laid out, and the asynchronous copies that
-// fill it with a tile of keys and values. Thread rule: device code.
+// The asynchronous copies that fill a stage of a warp's ring (attention_ring_plan.h) with a tile of
+// keys and values, for attention_ring.cu. Thread rule: device code.
 #pragma once
 
 #include "cuda/kernels/attention_teams.cuh"
@@ -8,27 +8,7 @@
 namespace sharpi::cuda::split {
 
 constexpr int kTile = kSplitTile;
-static_assert(kTile == kStreamTile);
-constexpr int kMostStages = 4;
-constexpr uint32_t kScaleBytes = kStreamScales;  // per key and q8_0 slice
-
-/// How a warp's stage of the ring is laid out.
-struct Stage {
-  uint32_t k_pitch, v_pitch;     // bytes between keys, multiples of 128
-  uint32_t v, k_scale, v_scale;  // offsets of the parts
-  uint32_t bytes;
-};
-__host__ __device__ constexpr Stage make_stage(KvDtype k, KvDtype v, uint32_t slice) {
-  Stage s = {};
-  s.k_pitch = (slice * element_bytes(k) + 127) / 128 * 128;
-  s.v_pitch = (slice * element_bytes(v) + 127) / 128 * 128;
-  s.v = kTile * s.k_pitch;
-  s.k_scale = s.v + kTile * s.v_pitch;
-  s.v_scale = s.k_scale + (k == KvDtype::kQ8_0 ? kTile * kScaleBytes : 0);
-  s.bytes = s.v_scale + (v == KvDtype::kQ8_0 ? kTile * kScaleBytes : 0);
-  s.bytes = (s.bytes + 127) / 128 * 128;
-  return s;
-}
+static_assert(kTile == kStreamTile && kScaleBytes == kStreamScales);
 
 /// kBytes of each of 16 rows that lie side by side, in pieces of 16 bytes; `from`: the first row.
 template <KvDtype kType, uint32_t kBytes, bool kValue>
@@ -212,6 +192,8 @@ __device__ __forceinline__ void fetch(const RingSource& s, uint64_t tile, bool e
 /// Until all copies but the last n_stages - 1 groups have arrived.
 __device__ __forceinline__ void wait_for_oldest(uint32_t n_stages) {
   switch (n_stages) {
+    case 1:
+      return cp_async_wait<0>();
     case 2:
       return cp_async_wait<1>();
     case 3:

@@ -6,11 +6,10 @@
 
 #include "cuda/kernels/attention_common.cuh"
 #include "cuda/kernels/attention_queries.cuh"
+#include "cuda/kernels/attention_ring_plan.h"
 #include "cuda/kernels/kv_stream.cuh"
 
 namespace sharpi::cuda::split {
-
-constexpr int kWarps = 4, kThreads = kWarps * 32;
 
 template <int kSliceDims, int kTeam, bool kPairs>
 struct Shape {
@@ -181,21 +180,6 @@ __device__ __forceinline__ void pack_weights(const float* w, uint32_t (&p)[4]) {
       }
     }
   }
-}
-
-/// Where element d of a vector is parked, and floats from vector to vector: without conflicts of
-/// banks when eight lanes of a warp write 16 bytes each.
-__host__ __device__ constexpr uint32_t parked_at(uint32_t d) {
-  return d + d / 32 * 4;
-}
-__host__ __device__ constexpr uint32_t parked_pitch(uint32_t dim) {
-  const uint32_t n = parked_at(dim - 1) + 1;
-  return n + (40 - n % 32) % 32;
-}
-/// Floats that park() takes; a merge takes fewer.
-__host__ __device__ constexpr uint32_t parked_floats(uint32_t teams, uint32_t vectors,
-                                                     uint32_t dim) {
-  return teams * (32 + vectors * parked_pitch(dim));
 }
 
 /// The four elements from 16 t + 4 i of chunk c of a thread's vector g + 8 h.

@@ -10,6 +10,7 @@
 
 #include <cstdint>
 
+#include "cuda/kernels/attention_shapes.h"
 #include "cuda/kernels/ptx.cuh"
 #include "kv/codec.h"
 
@@ -109,9 +110,6 @@ __device__ __forceinline__ void ldmatrix_x4_trans(uint32_t (&r)[4], uint32_t add
   asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0,%1,%2,%3}, [%4];"
                : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
                : "r"(address));
-}
-__host__ __device__ constexpr uint32_t element_bytes(KvDtype type) {
-  return type == KvDtype::kF32 ? 4 : type == KvDtype::kBf16 ? 2 : 1;
 }
 
 /// Byte offsets of 16-byte pieces are xored with this, so that a warp's fragment loads of keys

@@ -14,7 +14,27 @@ CudaSession* session_of(const SequenceRows& q) {
   return static_cast<CudaSession*>(q.session);
 }
 
-void fill_sequence(const Submission& rows, uint32_t s, uint32_t chunk_block, BatchTable t) {
+/// Where a sequence's rows are and will go: an entry for each layer that owns some, in order, as
+/// make_format() counts them. Layers of one group lie in one range and may hold different counts.
+Status fill_layers(const SequenceRows& q, BatchGroup* to) {
+  const CudaSession* own = session_of(q);
+  const KvLayout& layout = own->layout();
+  for (uint32_t l = 0; l < layout.group_of_layer.size(); ++l) {
+    const int32_t g = layout.group_of_layer[l];
+    if (g < 0) continue;
+    const KvGroup& group = layout.groups[static_cast<size_t>(g)];
+    to->base = own->group_base(static_cast<uint32_t>(g));
+    to->ring_slots = group.ring_slots;
+    to->n_slots = 0;
+    if (!group.ring) {
+      SHARPI_TRY_ASSIGN(to->n_slots, own->append_slot(l, *q.ledger, q.n_rows));
+    }
+    ++to;
+  }
+  return Status::ok();
+}
+
+Status fill_sequence(const Submission& rows, uint32_t s, uint32_t chunk_block, BatchTable t) {
   const SequenceRows& q = rows.sequences[s];
   const CudaSession* own = session_of(q);
   BatchSequence out;
@@ -32,14 +52,7 @@ void fill_sequence(const Submission& rows, uint32_t s, uint32_t chunk_block, Bat
   out.queries = out.query_rows == 0 ? nullptr : own->query_base(rows.capture);
   t.sequences[s] = out;
   for (uint32_t i = 0; i < q.n_rows; ++i) t.rows[q.first_row + i] = {s, i, q.position + i};
-  const KvLayout& layout = own->layout();
-  for (uint32_t g = 0; g < layout.groups.size(); ++g) {
-    const KvGroup& group = layout.groups[g];
-    BatchGroup& to = t.groups[uint64_t{s} * t.n_groups + g];
-    to.base = own->group_base(g);
-    to.n_slots = group.ring ? 0 : q.ledger->n_slots(group.layers.front().layer);
-    to.ring_slots = group.ring_slots;
-  }
+  return fill_layers(q, t.groups + uint64_t{s} * t.n_groups);
 }
 
 /// From begin() to the end of a call's last kernel.
@@ -148,13 +161,14 @@ void CudaModel::fill_ple(const Submission& rows, CudaWorkspace& ws) const {
   }
 }
 
-void CudaModel::fill_table(const Submission& rows, CudaWorkspace& ws) const {
+Status CudaModel::fill_table(const Submission& rows, CudaWorkspace& ws) const {
   std::copy_n(rows.tokens, rows.n_rows, ws.host_tokens());
   uint32_t block = 0;
   for (uint32_t s = 0; s < rows.sequences.size(); ++s) {
-    fill_sequence(rows, s, block, ws.host_batch());
+    SHARPI_TRY(fill_sequence(rows, s, block, ws.host_batch()));
     block += static_cast<uint32_t>(div_up(rows.sequences[s].n_rows, kKvBlockSlots));
   }
+  return Status::ok();
 }
 
 Status CudaModel::upload(Pass& p) const {
@@ -215,7 +229,7 @@ Status CudaModel::run_format(const Segment& segment, const Submission& rows, Cud
   p.head_rows_in_order = in_order;
   p.chain.on = step && rows.n_rows == 1 && has_chains(p.config);
   place(segment, rows.hidden_in, rows.hidden_out, &p);
-  if (p.brings_table) fill_table(rows, ws);
+  if (p.brings_table) SHARPI_TRY(fill_table(rows, ws));
   if (p.per_layer) fill_ple(rows, ws);
   if (!step) return run_segment(segment, p);
   if (rows.cancel != nullptr && rows.cancel->load(std::memory_order_relaxed) &&

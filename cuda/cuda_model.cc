@@ -48,12 +48,13 @@ std::vector<MemoryRow> model_rows(const ModelSpec& spec, const Placement& placem
 KvFormat make_format(const ModelSpec& spec, const KvLayout& layout) {
   KvFormat f;
   f.layers.resize(spec.n_layers());
+  uint32_t entry = 0;
   for (uint32_t l = 0; l < spec.n_layers(); ++l) {
     const KvLayerLayout* from = layout.find(l);
     if (from == nullptr) continue;
-    const auto g = static_cast<uint32_t>(layout.group_of_layer[l]);
+    const auto g = static_cast<size_t>(layout.group_of_layer[l]);
     KvLayer& to = f.layers[l];
-    to.group = g;
+    to.group = entry++;  // of a sequence's table: one for each layer (calls.cc)
     to.n_heads = from->n_heads;
     to.head_dim = from->head_dim;
     to.window = layout.groups[g].window;

@@ -105,7 +105,7 @@ class CudaModel final : public TierModel {
                     uint32_t format) const;
   Status run_streamed(const Segment& segment, const Submission& rows, CudaWorkspace& ws,
                       uint32_t format) const;
-  void fill_table(const Submission& rows, CudaWorkspace& ws) const;
+  Status fill_table(const Submission& rows, CudaWorkspace& ws) const;
   uint32_t fill_head_rows(const Submission& rows, CudaWorkspace& ws, bool* in_order) const;
   void fill_ple(const Submission& rows, CudaWorkspace& ws) const;
   Status upload(Pass& p) const;

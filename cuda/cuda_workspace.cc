@@ -140,7 +140,7 @@ WorkspaceLayout make_workspace_layout(const ModelSpec& spec, const Placement& pl
   const uint32_t rows = model.max_rows();
   const uint64_t e = spec.n_embd;
   const KvLayout kv = make_tier_kv_layout(spec, placement, TierId::kCuda, model, session);
-  // Sessions may group layers differently: no more groups than layers that own rows.
+  // An entry for each layer that owns rows: layers of one group may hold different counts.
   const auto n_groups = std::count_if(kv.group_of_layer.begin(), kv.group_of_layer.end(),
                                       [](int32_t g) { return g >= 0; });
   out.table = make_call_table(model, static_cast<uint32_t>(n_groups));

@@ -84,6 +84,7 @@ class PinnedBuffer {
 /// A range of device addresses of which a prefix has memory, in handles of one size.
 class DeviceRange {
  public:
+  static constexpr bool kOfHost = false;
   /// Bytes of one handle of a range of `reserved` bytes: 2 to 32 MiB, larger for larger ranges.
   static uint64_t handle_bytes(uint64_t reserved);
   /// What a committed prefix of n bytes holds in such a range.

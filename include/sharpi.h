@@ -248,7 +248,8 @@ typedef struct sharpi_session_params {
   uint32_t rewind;                             /**< Tokens a sliding-window layer can be truncated by; 64. */
   uint32_t n_checkpoints;                      /**< Recurrent checkpoints; default 0. Models without
                                                     recurrent layers have none (read it back). */
-  uint32_t kv_budget;                          /**< Bounded session: rows a layer keeps; default 0 = off. */
+  uint32_t kv_budget;                          /**< Bounded session: rows a layer keeps at most, however it
+                                                    is compacted; default 0 = off. */
   uint32_t prompt_budget;                      /**< Compact to this at the end of a prompt; default UNSET
                                                     (env SHARPI_SNAPKV_BUDGET, else off); 0 = off;
                                                     or ::SHARPI_BUDGET_AUTO. */
@@ -261,7 +262,9 @@ typedef struct sharpi_session_params {
   sharpi_policy policy;                        /**< Of bounded sessions and prompt_budget; AUTO. */
   uint32_t lookahead;                          /**< Bounded: score with the prompt's last W tokens, unless
                                                     there is a probe; default 1. */
-  uint32_t per_layer_budgets;                  /**< 1 = layers may keep different counts (own KV groups). */
+  uint32_t per_layer_budgets;                  /**< 1 = every layer has memory of its own, so that what a
+                                                    layer budget takes from one goes back; 0 = memory
+                                                    stays for as many rows as the fullest layer has. */
   uint32_t n_probe;                            /**< Probe tokens for bounded sessions; default 0. */
   uint32_t n_draft;                            /**< MTP drafts a step; default 0. */
   const int32_t *probe;                        /**< n_probe token ids, copied. */
@@ -765,7 +768,8 @@ typedef struct sharpi_session_summary {
   uint32_t struct_size;
   uint32_t n_tokens;                           /**< Logical length: the position of the next token. */
   uint32_t n_ctx;                              /**< Highest logical length. */
-  uint32_t capacity;                           /**< Slots committed in full-attention layers. */
+  uint32_t capacity;                           /**< Slots committed in full-attention layers; the most of
+                                                    any where layers have memory of their own. */
   uint32_t n_slots_min, n_slots_max;           /**< Live rows over full-attention layers. */
   uint32_t is_compacted;                       /**< Rows have been evicted. */
   uint32_t n_logit_rows;                       /**< Readable now. */
@@ -800,6 +804,10 @@ SHARPI_API void sharpi_session_cancel(sharpi_session *session) SHARPI_NOEXCEPT;
 /** @defgroup compact Compaction
  *  Keeps the KV rows that matter and gives the rest of the memory back. Logical length stays.
  *  @{ */
+/** How a budget is shared. EQUAL: a layer keeps at most `budget` rows, and those that have fewer give
+ *  nothing to others. PYRAMID and ENTROPY: the layers keep n_layers * budget rows in all (fewer if there
+ *  are fewer), so some keep more than `budget`; what a layer cannot use goes to the others. In a bounded
+ *  session no layer keeps more than kv_budget, whatever is asked for. */
 typedef uint32_t sharpi_layer_budget;
 #define SHARPI_LAYER_BUDGET_EQUAL   0u
 #define SHARPI_LAYER_BUDGET_PYRAMID 1u         /**< More in low layers (arXiv 2406.02069). */
@@ -808,8 +816,9 @@ typedef uint32_t sharpi_layer_budget;
 typedef struct sharpi_compact_params {
   uint32_t struct_size;
   sharpi_policy policy;                        /**< Default AUTO. */
-  uint32_t budget;                             /**< Rows a layer keeps; required (default UNSET is refused),
-                                                    or ::SHARPI_BUDGET_AUTO. Not with KEEP. */
+  uint32_t budget;                             /**< Rows a layer keeps (sharpi_layer_budget says what that
+                                                    means where layers differ); required (default UNSET
+                                                    is refused), or ::SHARPI_BUDGET_AUTO. Not with KEEP. */
   uint32_t window;                             /**< Captured queries used; default UNSET = all. Not with a
                                                     probe, not with KEEP. */
   uint32_t recency;                            /**< Last rows always kept: default 64, at most budget.

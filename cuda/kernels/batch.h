@@ -47,7 +47,7 @@ struct BatchSequence {
   uint32_t reserved = 0;
 };
 
-/// One KV group of one sequence.
+/// Rows of one sequence: of one layer in the model's calls, where several may share a base.
 struct BatchGroup {
   std::byte* base = nullptr;
   uint32_t n_slots = 0;     // live slots before this call; unused by rings
@@ -101,7 +101,7 @@ struct Batch {
 /// blocks of 64 * (k_row_bytes + v_row_bytes), K rows first; row i of a sequence lies in block
 /// chunk_block + i / 64.
 struct KvLayer {
-  uint32_t group = 0;     // index of the KV group
+  uint32_t group = 0;     // entry of a sequence in BatchTable::groups
   uint32_t n_heads = 0;   // KV heads
   uint32_t head_dim = 0;  // multiple of 8, at most 512
   uint32_t window = 0;    // 0 = full attention

@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "base/checked.h"
+#include "base/poison.h"
 
 #ifndef MADV_POPULATE_WRITE
 #define MADV_POPULATE_WRITE 23  // Linux 5.14; older C library headers lack the name
@@ -185,6 +186,7 @@ void Reservation::decommit(uint64_t bytes) noexcept {
   if (bytes >= committed_) return;
   const uint64_t kept = round_up(bytes, kGranule);
   if (kept >= committed_) return;
+  unpoison(data_ + kept, committed_ - kept);  // the system may give the addresses to others
   release_pages(data_ + kept, committed_ - kept);
   meter_->retire(committed_ - kept);
   committed_ = kept;
@@ -192,6 +194,7 @@ void Reservation::decommit(uint64_t bytes) noexcept {
 
 void Reservation::reset() noexcept {
   if (data_ == nullptr) return;
+  unpoison(data_, committed_);
   munmap(data_, reserved_);
   meter_->retire(committed_);
   data_ = nullptr;

@@ -76,6 +76,8 @@ class Reservation {
  public:
   /// Commit unit: a multiple of every x86-64 page size but the huge ones.
   static constexpr uint64_t kGranule = 65536;
+  /// The host's own code reads and writes it, so what lies past its use can be poisoned.
+  static constexpr bool kOfHost = true;
   Reservation() = default;
   /// Reserves `bytes` (rounded up to the granule) without memory; counts as a request of 0 bytes.
   /// `what` names the range in error texts and must outlive it (a literal).

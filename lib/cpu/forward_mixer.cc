@@ -134,9 +134,13 @@ Status CpuModel::append_rows(Pass& p, uint32_t layer) const {
   }
   for (uint32_t s = 0; s < p.rows.sequences.size(); ++s) {
     const SequenceRows& q = p.rows.sequences[s];
-    const KvView store = static_cast<CpuSession*>(q.session)->view(layer);
+    const auto* session = static_cast<CpuSession*>(q.session);
+    const KvView store = session->view(layer);
     const KvView to = a.window != 0 ? chunk_view(p, store, s) : store;
-    const uint64_t slot0 = a.window != 0 ? 0 : q.ledger->n_slots(layer);
+    uint64_t slot0 = 0;
+    if (a.window == 0) {
+      SHARPI_TRY_ASSIGN(slot0, session->append_slot(layer, *q.ledger, q.n_rows));
+    }
     std::atomic<bool> bad{false};
     each_row(q.n_rows, [&](uint64_t i) {
       const uint64_t r = q.first_row + i;

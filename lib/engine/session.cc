@@ -119,14 +119,14 @@ KvStore& Session::store(uint32_t layer) const {
 }
 
 uint32_t Session::full_capacity() const {
-  uint32_t least = shape_.n_ctx;
+  uint32_t most = 0;
   for (const auto& tier : tiers_) {
     const KvLayout& layout = tier->store().layout();
     for (uint32_t g = 0; g < layout.groups.size(); ++g) {
-      if (!layout.groups[g].ring) least = std::min(least, tier->store().capacity(g));
+      if (!layout.groups[g].ring) most = std::max(most, tier->store().capacity(g));
     }
   }
-  return least;
+  return most != 0 ? most : shape_.n_ctx;
 }
 
 uint32_t Session::free_slots() const {
@@ -136,8 +136,8 @@ uint32_t Session::free_slots() const {
     for (uint32_t g = 0; g < kv.layout().groups.size(); ++g) {
       const KvGroup& group = kv.layout().groups[g];
       if (group.ring) continue;
-      const uint32_t used = ledger_.n_slots(group.layers.front().layer);
-      least = std::min(least, kv.capacity(g) - used);
+      const uint32_t used = ledger_.fullest(group), room = kv.capacity(g);
+      least = std::min(least, used < room ? room - used : 0);
     }
   }
   return least;
@@ -159,12 +159,13 @@ Status Session::check_room(uint64_t n) const {
     return Status::error(Code::kKvFull, "%llu tokens after %u exceed the session's context of %u",
                          static_cast<unsigned long long>(n), ledger_.n_tokens(), shape_.n_ctx);
   }
-  if (shape_.kv_budget == 0 && n > free_slots()) {
-    return Status::error(Code::kKvFull,
-                         "%llu rows do not fit: %u slots are free of a capacity of %u slots",
-                         static_cast<unsigned long long>(n), free_slots(), full_capacity());
-  }
-  return Status::ok();
+  return shape_.kv_budget == 0 && n > free_slots() ? no_room(n) : Status::ok();
+}
+
+Status Session::no_room(uint64_t n) const {
+  return Status::error(Code::kKvFull,
+                       "%llu rows do not fit: %u slots are free of a capacity of %u slots",
+                       static_cast<unsigned long long>(n), free_slots(), full_capacity());
 }
 
 void Session::commit(std::span<const int32_t> tokens) {

@@ -90,12 +90,13 @@ class Session {
   Status check_tokens(std::span<const int32_t> tokens) const;
   Status check_logits(uint32_t row) const;
   Status check_room(uint64_t n) const;
+  Status no_room(uint64_t n) const;
   void commit(std::span<const int32_t> tokens);
   TierSession& tier_of(uint32_t layer) const;  // that runs the layer's mixer
   KvStore& store(uint32_t layer) const;
   TierSession& head() const;
-  uint32_t full_capacity() const;
-  uint32_t free_slots() const;  // rows that every full-attention layer still takes
+  uint32_t full_capacity() const;  // of the full-attention layer that has most
+  uint32_t free_slots() const;     // rows that every full-attention layer still takes
   Status load_state_at(uint32_t n_tokens);
 
   // session_compact.cc: one compaction.

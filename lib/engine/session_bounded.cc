@@ -103,6 +103,7 @@ Status Session::check_budget(const sharpi_compact_params& p, CompactRequest* r) 
     r->budget = rows == 0 ? std::max(1u, ledger_.max_slots()) : rows;
     r->recency = std::min(r->recency, r->budget);
   }
+  if (shape_.kv_budget != 0) r->budget = std::min(r->budget, shape_.kv_budget);
   return check_sizes(*r);
 }
 
@@ -232,8 +233,9 @@ Status Session::compact_to_budget() {
 }
 
 Status Session::make_room(uint64_t n) {
-  if (shape_.kv_budget == 0 || n <= free_slots()) return Status::ok();
-  return compact_to_budget();
+  if (n <= free_slots()) return Status::ok();
+  if (shape_.kv_budget != 0) SHARPI_TRY(compact_to_budget());
+  return n <= free_slots() ? Status::ok() : no_room(n);
 }
 
 }  // namespace sharpi

@@ -125,8 +125,9 @@ Status Session::layer_budgets(const CompactRequest& r, std::span<const uint32_t>
       entropy.push_back(entropy_of(s));
     }
   }
-  *out = split_budget(r.layer_budget, r.budget, std::min(r.budget, r.recency + r.sinks + 1), slots,
-                      entropy);
+  const uint32_t most = shape_.kv_budget == 0 ? UINT32_MAX : shape_.kv_budget;
+  *out = split_budget(r.layer_budget, r.budget, std::min(r.budget, r.recency + r.sinks + 1), most,
+                      slots, entropy);
   return Status::ok();
 }
 
@@ -321,9 +322,8 @@ void Session::shrink_to(uint32_t headroom) noexcept {
     for (uint32_t g = 0; g < kv.layout().groups.size(); ++g) {
       const KvGroup& group = kv.layout().groups[g];
       if (group.ring) continue;
-      uint32_t most = 0;
-      for (const KvLayerLayout& l : group.layers) most = std::max(most, ledger_.n_slots(l.layer));
-      const auto want = std::min<uint64_t>(shape_.n_ctx, uint64_t{most} + headroom);
+      const auto want =
+          std::min<uint64_t>(shape_.n_ctx, uint64_t{ledger_.fullest(group)} + headroom);
       kv.shrink(g, static_cast<uint32_t>(want));
     }
   }

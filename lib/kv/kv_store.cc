@@ -2,7 +2,10 @@
 #include "kv/kv_store.h"
 
 #include <algorithm>
+#include <cassert>
 #include <functional>
+
+#include "kv/ledger.h"
 
 namespace sharpi {
 
@@ -16,6 +19,15 @@ Status KvStore::check_rows(uint32_t layer, uint32_t first, uint32_t n) const {
                          first, first + n, layer, slots);
   }
   return Status::ok();
+}
+
+Result<uint32_t> KvStore::append_slot(uint32_t layer, const KvLedger& ledger,
+                                      uint32_t n_rows) const {
+  const uint32_t first = ledger.n_slots(layer);
+  Status fits = check_rows(layer, first, n_rows);
+  assert(fits.is_ok() && "rows would be written past committed memory");
+  if (!fits.is_ok()) return fits;
+  return first;
 }
 
 Status KvStore::check_moves(std::span<const KvMove> moves) const {

@@ -14,6 +14,8 @@
 
 namespace sharpi {
 
+class KvLedger;
+
 /// Lists of equal length in memory that someone else owns.
 class KeepLists {
  public:
@@ -50,6 +52,11 @@ class KvStore {
   virtual uint64_t held_bytes(uint32_t group) const = 0;
   /// Bytes that it would hold with n_slots.
   virtual uint64_t held_bytes_of(uint32_t group, uint32_t n_slots) const = 0;
+
+  /// The slot of the first of n_rows rows that a call writes behind those of a full-attention
+  /// layer. Nothing else says where new rows go, on any tier: kInternal, and an assertion in debug
+  /// builds, unless all of them lie in committed memory.
+  Result<uint32_t> append_slot(uint32_t layer, const KvLedger& ledger, uint32_t n_rows) const;
 
   /// Commits memory for n_slots in a group; may fail, then nothing changed.
   virtual Status reserve(uint32_t group, uint32_t n_slots) = 0;

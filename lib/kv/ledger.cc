@@ -42,6 +42,12 @@ uint32_t KvLedger::max_slots() const {
   return most;
 }
 
+uint32_t KvLedger::fullest(const KvGroup& group) const {
+  uint32_t most = 0;
+  for (const KvLayerLayout& l : group.layers) most = std::max(most, n_slots(l.layer));
+  return most;
+}
+
 void KvLedger::commit(uint32_t n) {
   n_tokens_ += n;
   ring_high_ = std::max(ring_high_, n_tokens_);

@@ -35,6 +35,8 @@ class KvLedger {
   uint32_t n_slots(uint32_t layer) const { return rows_[source_[layer]].n_slots; }
   uint32_t min_slots() const;
   uint32_t max_slots() const;
+  /// Live rows of the fullest layer of a group that is no ring: its memory holds so many for all.
+  uint32_t fullest(const KvGroup& group) const;
   const LayerRows& rows(uint32_t layer) const { return rows_[source_[layer]]; }
   bool is_full_owner(uint32_t layer) const { return full_owner_[layer]; }
   uint32_t ring_high() const { return ring_high_; }

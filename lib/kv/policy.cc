@@ -179,9 +179,16 @@ uint32_t select_rows(const PolicyParams& p, const float* scores, uint32_t n_slot
 }
 
 std::vector<uint32_t> split_budget(sharpi_layer_budget mode, uint32_t budget, uint32_t least,
-                                   std::span<const uint32_t> n_slots,
+                                   uint32_t most, std::span<const uint32_t> n_slots,
                                    std::span<const float> entropy) {
   const size_t n = n_slots.size();
+  std::vector<uint32_t> out(n), high(n), low(n);
+  for (size_t i = 0; i < n; ++i) {
+    high[i] = std::min(n_slots[i], most);
+    low[i] = std::min(least, high[i]);
+    out[i] = std::min(budget, high[i]);
+  }
+  if (mode == SHARPI_LAYER_BUDGET_EQUAL) return out;
   std::vector<double> weight(n, 1.0);
   if (mode == SHARPI_LAYER_BUDGET_PYRAMID && n > 1) {
     for (size_t i = 0; i < n; ++i)
@@ -190,24 +197,20 @@ std::vector<uint32_t> split_budget(sharpi_layer_budget mode, uint32_t budget, ui
     for (size_t i = 0; i < n; ++i) weight[i] = std::exp(static_cast<double>(entropy[i]));
   }
   const double all = std::accumulate(weight.begin(), weight.end(), 0.0);
-  uint64_t total = uint64_t{budget} * n;
-  std::vector<uint32_t> out(n);
-  std::vector<uint32_t> low(n);
-  uint64_t given = 0;
+  const uint64_t wanted = uint64_t{budget} * n;
+  uint64_t given = 0, possible = 0;
   for (size_t i = 0; i < n; ++i) {
-    low[i] = std::min(least, n_slots[i]);
-    const auto want = static_cast<uint64_t>(static_cast<double>(total) * weight[i] / all);
-    out[i] = static_cast<uint32_t>(std::clamp<uint64_t>(want, low[i], n_slots[i]));
+    const auto want = static_cast<uint64_t>(static_cast<double>(wanted) * weight[i] / all);
+    out[i] = static_cast<uint32_t>(std::clamp<uint64_t>(want, low[i], high[i]));
     given += out[i];
+    possible += high[i];
   }
-  uint64_t possible = 0;
-  for (const uint32_t s : n_slots) possible += s;
-  total = std::min(total, possible);
+  const uint64_t total = std::min(wanted, possible);
   for (bool moved = true;
        given != total && moved;) {  // rounding and clamps: one row at a time, in order
     moved = false;
     for (size_t i = 0; i < n && given != total; ++i) {
-      if (given < total && out[i] < n_slots[i])
+      if (given < total && out[i] < high[i])
         ++out[i], ++given, moved = true;
       else if (given > total && out[i] > low[i])
         --out[i], --given, moved = true;

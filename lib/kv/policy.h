@@ -71,12 +71,13 @@ KeepParts keep_parts(const PolicyParams& p, uint32_t n_slots);
 uint32_t select_rows(const PolicyParams& p, const float* scores, uint32_t n_slots, uint32_t* keys,
                      uint32_t* keep);
 
-/// Budgets per layer whose sum is n_layers * budget, each at least `least` and at most n_slots[i].
-/// PYRAMID: falling linearly from 1.5x in the first layer to 0.5x in the last. ENTROPY:
-/// proportional to exp(entropy) of the layer's score distribution, `entropy` in nats, one per
-/// layer.
+/// Shares of a budget by layer, none above `most` or n_slots[i]. EQUAL: `budget` for each. The
+/// others give n_layers * budget rows in all as far as there are rows, at least `least` to each
+/// layer that has them. PYRAMID: falling linearly from 1.5x in the first layer to 0.5x in the last.
+/// ENTROPY: proportional to exp(entropy) of the layer's score distribution, `entropy` in nats, one
+/// per layer.
 std::vector<uint32_t> split_budget(sharpi_layer_budget mode, uint32_t budget, uint32_t least,
-                                   std::span<const uint32_t> n_slots,
+                                   uint32_t most, std::span<const uint32_t> n_slots,
                                    std::span<const float> entropy);
 
 /// The original engine's automatic budget: 0 (off) when the full cache is 0 < bytes < 256 MiB, else

@@ -11,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/poison.h"
 #include "tier/session_layout.h"
 #include "tier/tier.h"
 
@@ -48,12 +49,14 @@ class StoredSession : public TierSession, public KvStore {
   Status reserve(uint32_t group, uint32_t n_slots) final {
     SHARPI_TRY(ranges_[group].commit(layout_.groups[group].block_bytes(n_slots)));
     capacity_[group] = std::max(capacity_[group], n_slots);
+    guard_tail(group);
     return Status::ok();
   }
   void shrink(uint32_t group, uint32_t n_slots) noexcept final {
     if (n_slots >= capacity_[group]) return;
     ranges_[group].decommit(layout_.groups[group].block_bytes(n_slots));
     capacity_[group] = n_slots;
+    guard_tail(group);
   }
 
   uint64_t state_bytes(uint32_t layer, StatePart part) const final {
@@ -87,7 +90,7 @@ class StoredSession : public TierSession, public KvStore {
     for (uint32_t g = 0; g < layout_.groups.size(); ++g) {
       const uint32_t held = from.capacity(g),
                      n = layout_.groups[g].ring ? held : std::min(held, n_slots);
-      SHARPI_TRY(copy_within(group_base(g), from.group_base(g), layout_.groups[g].block_bytes(n)));
+      SHARPI_TRY(copy_slots(g, from, n));
     }
     SHARPI_TRY(copy_within(state_base(false), from.state_base(false), state_layout_.bytes));
     SHARPI_TRY(copy_within(logits_.data(), from.logits_.data(), logits_.bytes()));
@@ -120,6 +123,39 @@ class StoredSession : public TierSession, public KvStore {
       const KvGroup& group = layout_.groups[g];
       SHARPI_TRY(
           reserve(g, group.ring ? group.capacity : std::min(group.capacity, shape_.first_slots)));
+    }
+    return Status::ok();
+  }
+
+  /// Under AddressSanitizer, what is mapped behind a group's capacity may not be touched: whole
+  /// blocks, and in the last one the rows of every layer from the capacity on.
+  void guard_tail(uint32_t group) const {
+    if constexpr (kPoisons && Range::kOfHost) {
+      const KvGroup& g = layout_.groups[group];
+      const uint32_t slots = capacity_[group], past = slots % kKvBlockSlots;
+      const uint64_t end = g.block_bytes(slots);
+      unpoison(group_base(group), end);
+      poison(group_base(group) + end, ranges_[group].committed() - end);
+      for (const KvLayerLayout& l : g.layers) {
+        if (past == 0) break;
+        const KvView v = view(l.layer);
+        poison(v.k_row(slots), uint64_t{kKvBlockSlots - past} * v.k_row_bytes);
+        poison(v.v_row(slots), uint64_t{kKvBlockSlots - past} * v.v_row_bytes);
+      }
+    }
+  }
+
+  /// The first n slots of a group. On the host row by row in the last block, whose rest may be
+  /// guarded.
+  Status copy_slots(uint32_t group, const StoredSession& from, uint32_t n) const {
+    const KvGroup& g = layout_.groups[group];
+    const uint32_t rest = Range::kOfHost ? n % kKvBlockSlots : 0, first = n - rest;
+    SHARPI_TRY(copy_within(group_base(group), from.group_base(group), g.block_bytes(first)));
+    for (const KvLayerLayout& l : g.layers) {
+      if (rest == 0) break;
+      const KvView to = view(l.layer), own = from.view(l.layer);
+      SHARPI_TRY(copy_within(to.k_row(first), own.k_row(first), uint64_t{rest} * to.k_row_bytes));
+      SHARPI_TRY(copy_within(to.v_row(first), own.v_row(first), uint64_t{rest} * to.v_row_bytes));
     }
     return Status::ok();
   }

@@ -177,13 +177,20 @@ DeviceScope::~DeviceScope() {
 
 std::vector<std::shared_ptr<Device>> find_devices(std::string* why) {
   std::vector<std::shared_ptr<Device>> out;
-  int n = 0;
-  const cudaError_t error = cudaGetDeviceCount(&n);
-  if (error != cudaSuccess) {
+  int n = 0, driver = 0;
+  cudaError_t error = cudaDriverGetVersion(&driver);
+  if (error == cudaSuccess) {
+    *why = driver_refusal(driver);
+    if (!why->empty()) return out;
+    error = cudaGetDeviceCount(&n);
+  }
+  if (error != cudaSuccess && error != cudaErrorNoDevice) {
     cudaGetLastError();
-    *why = describe(error);
+    *why = "the NVIDIA driver reports " + describe(error);
     return out;
   }
+  if (error == cudaErrorNoDevice) cudaGetLastError();
+  if (n == 0) *why = "the NVIDIA driver sees no device";
   for (int i = 0; i < n; ++i) {
     auto d = std::make_shared<Device>(i, static_cast<uint32_t>(out.size() + 1));
     const Status read = d->read_properties();

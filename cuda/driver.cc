@@ -5,6 +5,7 @@
 #include <cudaTypedefs.h>
 #include <cuda_runtime_api.h>
 
+#include <algorithm>
 #include <vector>
 
 #include "cuda/kernels/modules.h"
@@ -56,12 +57,40 @@ Status load_module(const ModuleCalls& c, const KernelModule& m) {
   return Status::ok();
 }
 
+/// The version of CUDA that names the newest driver function the tier calls.
+constexpr int kLeastDriverCuda = 12040;
+/// The least that this build runs with: the runtime that it was built with is served by drivers of
+/// its own major version and later ones.
+constexpr int kLeastCuda = std::max(kLeastDriverCuda, CUDART_VERSION / 1000 * 1000);
+
+std::string cuda_text(int version) {
+  return std::to_string(version / 1000) + "." + std::to_string(version % 1000 / 10);
+}
+
 }  // namespace
+
+std::string driver_refusal(int version) {
+  if (version == 0) return "no NVIDIA driver is installed";
+  if (version >= kLeastCuda) return {};
+  // The branches of NVIDIA's drivers that brought these versions to Linux.
+  const char* branch = kLeastCuda == kLeastDriverCuda ? " (driver 550)"
+                       : kLeastCuda == 13000          ? " (driver 580)"
+                                                      : "";
+  return "the NVIDIA driver is for CUDA " + cuda_text(version) +
+         "; this build needs one for CUDA " + cuda_text(kLeastCuda) + branch + " or later";
+}
 
 Status find_entry(const char* name, unsigned version, void** out) {
   cudaDriverEntryPointQueryResult found = cudaDriverEntryPointSymbolNotFound;
+#if CUDART_VERSION >= 12050
   const cudaError_t error =
       cudaGetDriverEntryPointByVersion(name, out, version, cudaEnableDefault, &found);
+#else
+  // The form that a function has in the toolkit's own version. Those that are asked for are no
+  // newer than 12.4, the least toolkit, and have not changed up to it.
+  (void)version;
+  const cudaError_t error = cudaGetDriverEntryPoint(name, out, cudaEnableDefault, &found);
+#endif
   if (error == cudaSuccess && found == cudaDriverEntryPointSuccess && *out != nullptr)
     return Status::ok();
   return Status::native_error(Code::kUnsupported, static_cast<int32_t>(error),

@@ -10,10 +10,7 @@ class DeviceTest : public ModelTest {
  protected:
   void SetUp() override {
     const ContextPtr context = make_context({});
-    sharpi_device d{};
-    d.struct_size = sizeof d;
-    sharpi_error e = SHARPI_ERROR_INIT;
-    if (sharpi_device_info(context.get(), 1, 0, &d, &e) != SHARPI_OK) GTEST_SKIP() << e.text;
+    if (const std::string why = why_no_gpu(context.get()); !why.empty()) GTEST_SKIP() << why;
     ModelTest::SetUp();
   }
 };

@@ -43,7 +43,7 @@ class MemoryTaken : public ::testing::Test {
  protected:
   void SetUp() override {
     context_ = make_context({});
-    if (free_device_bytes(context_.get()) == 0) GTEST_SKIP() << "no CUDA device";
+    if (const std::string why = why_no_gpu(context_.get()); !why.empty()) GTEST_SKIP() << why;
     test::ModelRecipe recipe = test::tiny_qwen3();
     recipe.n_layers = 4;
     recipe.n_heads = recipe.n_kv_heads = 8;

@@ -9,6 +9,7 @@
 #include "cuda/cuda_backend.h"
 #include "cuda/device.h"
 #include "engine/context.h"
+#include "support/abi.h"
 #include "tier/tier.h"
 
 namespace sharpi::testing {
@@ -16,11 +17,16 @@ namespace sharpi::testing {
 /// What the factories of the engine's contexts hand out.
 inline std::shared_ptr<cuda::Device> g_device;
 
-/// Takes the machine's first device; else says why there is none.
+/// Takes the machine's first device; else says why there is none, and fails the test if that is not
+/// because the machine has no GPU.
 inline std::string take_device() {
   std::string why;
   auto devices = cuda::find_devices(&why);
-  if (devices.empty()) return "no CUDA device: " + why;
+  if (devices.empty()) {
+    const std::string text = "no CUDA device (" + why + ")";
+    expect_absent_gpu(text);
+    return text;
+  }
   g_device = devices[0];
   return {};
 }

@@ -6,6 +6,8 @@
 #include <tuple>
 
 #include "engine/engine_case.h"
+#include "engine/expected_refusals.h"
+#include "support/session_rows.h"
 
 namespace sharpi::testing {
 namespace {
@@ -60,7 +62,8 @@ class Truth : public ModelTest {
     ModelTest::SetUp();
     if (IsSkipped()) return;
     context_ = make_context({});
-    has_gpu_ = free_device_bytes(context_.get()) != 0;
+    spec_ = spec_of(path());
+    ASSERT_TRUE(spec_);
   }
   static ModelSetup setup_of(const Wish& w) {
     return setup_with([=](sharpi_plan_params* p, sharpi_session_params* s) {
@@ -85,9 +88,12 @@ class Truth : public ModelTest {
     sharpi_error e = SHARPI_ERROR_INIT;
     PlanPtr plan;
     const sharpi_status planned = try_plan(context_.get(), path(), setup_of(w), &plan, &e);
-    if (planned == SHARPI_E_UNSUPPORTED) return info;  // layers that share rows stay together
-    EXPECT_EQ(planned, SHARPI_OK) << describe(w) << ": " << text_of(e);
-    if (!plan) return info;
+    const bool unsupported = planned == SHARPI_E_UNSUPPORTED;
+    if (is_expected_refusal(*spec_, w.layers, unsupported, planned == SHARPI_OK, e.text,
+                            describe(w)) ||
+        !plan) {
+      return info;
+    }
     EXPECT_EQ(held_by_context(context_.get()), 0u);
     sharpi_model* raw = nullptr;
     EXPECT_EQ(sharpi_model_load(plan.get(), nullptr, nullptr, &raw, &e), SHARPI_OK)
@@ -135,10 +141,13 @@ class Truth : public ModelTest {
     while (try_plan(context_.get(), path(), setup_of({.layers = layers, .slots = n}), &plan, &e) ==
            SHARPI_OK)
       ++n;
+    EXPECT_EQ(e.status, SHARPI_E_INVALID_ARGUMENT) << e.text;
+    EXPECT_NE(std::string(e.text).find("n_expert_slots " + std::to_string(n)), std::string::npos)
+        << e.text;
     return n - 1;
   }
   ContextPtr context_;
-  bool has_gpu_ = false;
+  std::shared_ptr<const ModelSpec> spec_;
 };
 
 constexpr sharpi_kv_dtype kDtypes[] = {SHARPI_KV_F32, SHARPI_KV_BF16, SHARPI_KV_Q8_0};
@@ -163,26 +172,23 @@ TEST_P(Truth, OnTheHostOverCodecsAndBudgets) {
 }
 
 TEST_P(Truth, OverSplitsAndCodecs) {
-  if (!has_gpu_) GTEST_SKIP() << "no CUDA device";
+  if (const std::string why = why_no_gpu(context_.get()); !why.empty()) GTEST_SKIP() << why;
   const auto n = static_cast<int32_t>(n_layers());
-  uint32_t n_compared = 0;
   for (const sharpi_kv_dtype kv : kDtypes) {
     for (const int32_t layers : {1, n / 2, n - 1, n}) {
       for (const int32_t ffn : {-1, 0, layers / 2}) {
         const sharpi_plan_summary s = compare({.kv = kv, .tail = kv, .layers = layers, .ffn = ffn});
-        if (s.n_rows == 0) continue;
+        if (parts_shared_rows(*spec_, layers)) continue;
         EXPECT_EQ(s.n_gpu_layers, static_cast<uint32_t>(layers));
         EXPECT_GT(s.device_held_bytes, 0u);
-        ++n_compared;
       }
     }
-    n_compared += compare({.kv = kv, .layers = n, .window = 32}).n_rows > 0 ? 1 : 0;
+    EXPECT_GT(compare({.kv = kv, .layers = n, .window = 32}).n_rows, 0u);
   }
-  EXPECT_GE(n_compared, 12u);
 }
 
 TEST_P(Truth, OverExpertsAndSlots) {
-  if (!has_gpu_) GTEST_SKIP() << "no CUDA device";
+  if (const std::string why = why_no_gpu(context_.get()); !why.empty()) GTEST_SKIP() << why;
   const auto n = static_cast<int32_t>(n_layers());
   const sharpi_plan_summary whole = compare({.layers = n});
   if (whole.expert_slot_bytes == 0) GTEST_SKIP() << "no routed experts";
@@ -200,7 +206,7 @@ TEST_P(Truth, OverExpertsAndSlots) {
 }
 
 TEST_P(Truth, OverDeviceBudgets) {
-  if (!has_gpu_) GTEST_SKIP() << "no CUDA device";
+  if (const std::string why = why_no_gpu(context_.get()); !why.empty()) GTEST_SKIP() << why;
   const uint64_t all = compare({.layers = -1}).device_held_bytes;
   ASSERT_GT(all, 0u);
   uint64_t before = all + 1;

@@ -5,6 +5,7 @@
 
 #include "cuda/device.h"
 #include "cuda/kernels/chain.h"
+#include "cuda/one_device.h"
 #include "engine/engine_case.h"
 
 namespace sharpi::testing {
@@ -13,10 +14,8 @@ namespace {
 class Turn : public ::testing::Test {
  protected:
   void SetUp() override {
-    std::string why;
-    auto devices = cuda::find_devices(&why);
-    if (devices.empty()) GTEST_SKIP() << "no CUDA device: " << why;
-    device_ = devices[0];
+    if (const std::string why = take_device(); !why.empty()) GTEST_SKIP() << why;
+    device_ = std::move(g_device);
   }
   static test::ModelRecipe recipe() {
     test::ModelRecipe r = test::tiny_qwen3();

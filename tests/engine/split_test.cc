@@ -3,6 +3,7 @@
 // so every split must give the very bits of one tier. Routes of few and many rows, the threshold,
 // sessions of several formats in one batch, what the model says about its segments.
 #include "cpu/cpu_backend.h"
+#include "engine/expected_refusals.h"
 #include "engine/inner_engine.h"
 #include "support/faulty_tier.h"
 #include "support/second_tier.h"
@@ -40,10 +41,12 @@ class Split : public ::testing::TestWithParam<test::ModelRecipe> {
     spec_ = engine.value().spec;
   }
   Result<std::shared_ptr<Model>> open(int32_t layers, int32_t ffn, const PlanEdit& edit = {},
-                                      const PlacementEdit& place = {}) {
+                                      const PlacementEdit& place = {},
+                                      KvDtype tail = KvDtype::kF32) {
     const InnerEngine engine{context_, spec_};
     SHARPI_TRY_ASSIGN(auto plan, engine.plan([&](sharpi_plan_params* p, sharpi_session_params* s) {
       s->k_dtype = s->v_dtype = SHARPI_KV_F32;
+      s->tail_k_dtype = s->tail_v_dtype = static_cast<sharpi_kv_dtype>(tail);
       p->n_gpu_layers = layers;
       p->n_gpu_ffn = ffn;
       p->n_chunk = 64;
@@ -96,7 +99,6 @@ TEST_P(Split, EverySplitGivesTheBitsOfOneTier) {
   auto one = open(0, 0);
   ASSERT_TRUE(one.is_ok()) << one.status().text();
   const auto want = talk(one.value());
-  size_t n_splits = 0;
   for (int32_t layers = 1; layers <= n_layers(); ++layers) {
     for (int32_t ffn = 0; ffn <= layers; ++ffn) {
       for (const uint32_t stream : {SHARPI_UNSET, 1u, 40u}) {
@@ -106,19 +108,19 @@ TEST_P(Split, EverySplitGivesTheBitsOfOneTier) {
               [=](Placement* p) {
                 if (!ends) p->embedding = p->head = TierId::kCpu;
               });
-          if (!model.is_ok()) {  // layers that share rows stay together
-            ASSERT_EQ(model.status().code(), Code::kUnsupported) << model.status().text();
+          const std::string what = std::to_string(layers) + " layers, " + std::to_string(ffn) +
+                                   " FFNs, " + std::to_string(stream) + ", ends " +
+                                   std::to_string(ends);
+          if (is_expected_refusal(*spec_, layers, model.status().code() == Code::kUnsupported,
+                                  model.is_ok(), model.status().text(), what)) {
             continue;
           }
-          ++n_splits;
-          expect_same_rows(talk(model.value()), want,
-                           std::to_string(layers) + " layers, " + std::to_string(ffn) + " FFNs, " +
-                               std::to_string(stream) + ", ends " + std::to_string(ends));
+          ASSERT_TRUE(model.is_ok());
+          expect_same_rows(talk(model.value()), want, what);
         }
       }
     }
   }
-  EXPECT_GE(n_splits, 12u);
 }
 
 uint64_t tensor_bytes(const ModelSpec& spec, BlockKind kind, uint32_t first) {
@@ -202,7 +204,7 @@ TEST_P(Split, TheThresholdIsMeasured) {
 TEST_P(Split, FormatsTakeTurnsInOneBatch) {
   faults.formats = true;
   int32_t layers = 1;
-  while (!open(layers, layers).is_ok()) ++layers;
+  while (parts_shared_rows(*spec_, layers)) ++layers;
   auto made = open(layers, layers);
   ASSERT_TRUE(made.is_ok());
   const auto model = made.take();
@@ -237,6 +239,52 @@ TEST_P(Split, FormatsTakeTurnsInOneBatch) {
   }
 }
 
+class TailSplit : public Split {};
+
+/// Narrow rows on the tail alone: the bits of one tier whose same layers have narrow rows, and
+/// other bits than with wide ones.
+TEST_P(TailSplit, NarrowRowsOfTheTailGiveTheBitsOfOneTier) {
+  auto one = open(0, 0);
+  ASSERT_TRUE(one.is_ok()) << one.status().text();
+  const auto talk_with = [&](const std::shared_ptr<Model>& model, const SessionShape& shape) {
+    const auto s = make_session(model, shape);
+    std::vector<Logits> out;
+    prefill(s.get(), file_->tokens(100));
+    out.push_back(logits(*s));
+    for (const int32_t t : {3, 4, 5}) {
+      decode(s.get(), t);
+      out.push_back(logits(*s));
+    }
+    return out;
+  };
+  const auto wide = talk(one.value());
+  size_t n_compared = 0;
+  for (int32_t layers = 1; layers < n_layers(); ++layers) {
+    if (!has_rows_on_both(*spec_, layers)) continue;
+    for (const KvDtype narrow : {KvDtype::kBf16, KvDtype::kQ8_0}) {
+      auto split = open(layers, layers, {}, {}, narrow);
+      ASSERT_TRUE(split.is_ok()) << split.status().text();
+      SessionShape same = one.value()->plan().session;
+      for (int32_t l = 0; l < n_layers(); ++l) {
+        const KvDtype want = l < layers ? KvDtype::kF32 : narrow;
+        same.dtypes[static_cast<size_t>(l)] = {want, want};
+      }
+      const auto got = talk_with(split.value(), split.value()->plan().session);
+      const std::string what = std::to_string(layers) + " layers, tail " + kv_dtype_name(narrow);
+      expect_same_rows(got, talk_with(one.value(), same), what);
+      EXPECT_FALSE(same_bits(got.front(), wide.front())) << what << ": the codec is not used";
+      ++n_compared;
+    }
+  }
+  EXPECT_GT(n_compared, 0u) << "no split of this model has a tail with rows of its own";
+}
+
+/// With two attention layers at least.
+test::ModelRecipe with_layers(test::ModelRecipe recipe, uint32_t n) {
+  recipe.n_layers = n;
+  return recipe;
+}
+
 std::string recipe_name(const ::testing::TestParamInfo<test::ModelRecipe>& info) {
   return info.param.arch + "_" + std::to_string(info.index);
 }
@@ -244,6 +292,12 @@ INSTANTIATE_TEST_SUITE_P(Engine, Split,
                          ::testing::Values(test::tiny_qwen3(), test::tiny_qwen3moe(),
                                            test::tiny_gemma4(), test::tiny_gemma4kv(),
                                            test::tiny_qwen35(), test::tiny_qwen35moe()),
+                         recipe_name);
+INSTANTIATE_TEST_SUITE_P(Engine, TailSplit,
+                         ::testing::Values(test::tiny_qwen3(), test::tiny_qwen3moe(),
+                                           test::tiny_gemma4(), test::tiny_gemma4kv(),
+                                           with_layers(test::tiny_qwen35(), 8),
+                                           with_layers(test::tiny_qwen35moe(), 8)),
                          recipe_name);
 
 }  // namespace

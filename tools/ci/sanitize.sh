@@ -8,7 +8,9 @@ build build-sanitize
 # A refused allocation is a case that tests ask for, so it must come back as null.
 export ASAN_OPTIONS=allocator_may_return_null=1:strict_string_checks=1:detect_stack_use_after_return=1
 export UBSAN_OPTIONS=print_stacktrace=1
-# Left out: checks of the source text; the needle prompts, the codecs along whole trajectories and the
-# keep sets of long prompts, which run the code of shorter tests over thousands of tokens.
+# Left out: checks of the source text; the needle prompts, the codecs along whole trajectories and in
+# long calls, most models' long prompts and the keep sets of long prompts, which run the code of
+# shorter tests over thousands of tokens.
 long='Needle|DefaultPolicyKeeps|AProbeAims|BoundedSessionsNever|ReadInBatches|AreKeptUpToScoreTies'
+long+='|OfOneLongCall|LongOracle.*/(qwen3|qwen3moe|qwen35moe)$'
 ctest --test-dir build-sanitize --output-on-failure -j "$jobs" -E "^source\.|$long"

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// KV rows of a CUDA session in canonical bytes, and the moves of compaction.
+// KV rows of a CUDA session on their way to and from the host, and the moves of compaction.
 #include <algorithm>
 #include <cstring>
 
@@ -38,34 +38,14 @@ Status CudaSession::copy_rows(uint32_t layer, bool value, uint32_t first, uint32
 Status CudaSession::read_rows(uint32_t layer, bool value, uint32_t first, uint32_t n,
                               void* out) const {
   SHARPI_TRY(check_rows(layer, first, n));
-  auto* to = static_cast<std::byte*>(out);
-  SHARPI_TRY(copy_rows(layer, value, first, n, to, Way::kToHost));
-  const KvView v = view(layer);
-  const KvDtype dtype = value ? v.v_dtype : v.k_dtype;
-  if (dtype != KvDtype::kQ8_0) return Status::ok();  // stored as they are
-  const uint64_t bytes = value ? v.v_row_bytes : v.k_row_bytes;
-  std::vector<std::byte> row(bytes);
-  for (uint32_t i = 0; i < n; ++i) {
-    std::memcpy(row.data(), to + i * bytes, bytes);
-    SHARPI_TRY(
-        kv_row_to_canonical(dtype, row.data(), uint64_t{v.n_heads} * v.head_dim, to + i * bytes));
-  }
-  return Status::ok();
+  return copy_rows(layer, value, first, n, static_cast<std::byte*>(out), Way::kToHost);
 }
 
 Status CudaSession::write_rows(uint32_t layer, bool value, uint32_t first, uint32_t n,
                                const void* in) {
   SHARPI_TRY(check_rows(layer, first, n));
-  const KvView v = view(layer);
-  const KvDtype dtype = value ? v.v_dtype : v.k_dtype;
-  const uint64_t bytes = value ? v.v_row_bytes : v.k_row_bytes;
-  const auto* from = static_cast<const std::byte*>(in);
-  std::vector<std::byte> rows(n * bytes);
-  for (uint32_t i = 0; i < n; ++i) {
-    SHARPI_TRY(kv_row_from_canonical(dtype, from + i * bytes, uint64_t{v.n_heads} * v.head_dim,
-                                     rows.data() + i * bytes));
-  }
-  return copy_rows(layer, value, first, n, rows.data(), Way::kToDevice);
+  auto* from = static_cast<std::byte*>(const_cast<void*>(in));  // only read
+  return copy_rows(layer, value, first, n, from, Way::kToDevice);
 }
 
 namespace {

@@ -753,14 +753,19 @@ SHARPI_API sharpi_status sharpi_session_reachable(const sharpi_session *session,
  *  @return SHARPI_OK; OUT_OF_MEMORY, DOES_NOT_FIT. @thread any while no call changes it. @since 1.0 */
 SHARPI_API sharpi_status sharpi_session_fork(const sharpi_session *session, sharpi_session **out,
                                              sharpi_error *err) SHARPI_NOEXCEPT;
-/** Writes the session as a versioned, checksummed blob, the same from every tier.
+/** Writes the session as a versioned, checksummed blob, the same from every tier and placement: tokens,
+ *  KV rows, recurrent state, checkpoints, captured queries, logits, and the sampler with its settings and
+ *  the state of its random numbers.
  *  @return SHARPI_OK; BUFFER_TOO_SMALL (*out_len = bytes needed). @thread any while no call changes it.
  *  @since 1.0 */
 SHARPI_API sharpi_status sharpi_session_save(const sharpi_session *session, void *out, uint64_t cap,
                                              uint64_t *out_len, sharpi_error *err) SHARPI_NOEXCEPT;
-/** Replaces the session's content by a saved one. Everything is validated before anything changes.
- *  @return SHARPI_OK; FORMAT (truncated or damaged), MISMATCH (other model, dtype or version),
- *  KV_FULL (longer than the capacity). @thread one per session. @since 1.0 */
+/** Replaces the session's content and its sampler by saved ones. The blob may come from anywhere: no
+ *  field is trusted, and whatever is refused, or fails for want of memory, leaves the session as it was.
+ *  Only a device that fails (DEVICE) while rows are copied to it leaves an empty session.
+ *  @return SHARPI_OK; FORMAT (truncated, damaged, or saying what cannot be), MISMATCH (other model, dtype
+ *  or version, fewer checkpoints or logit rows here), KV_FULL (longer than the capacity), OUT_OF_MEMORY.
+ *  @thread one per session. @since 1.0 */
 SHARPI_API sharpi_status sharpi_session_restore(sharpi_session *session, const void *blob, uint64_t len,
                                                 sharpi_error *err) SHARPI_NOEXCEPT;
 

@@ -9,6 +9,7 @@
 #include "api/api_out.h"
 #include "api/api_params.h"
 #include "api/session_calls.h"
+#include "engine/session_blob.h"
 
 namespace api = sharpi::api;
 using sharpi::Code;
@@ -62,7 +63,8 @@ sharpi_status sharpi_session_save(const sharpi_session* session, void* out, uint
     SHARPI_TRY_ASSIGN(const uint64_t needed, s.save_bytes());
     *out_len = needed;
     if (cap < needed) return api::too_small(cap, needed, "bytes");
-    return s.save(static_cast<std::byte*>(out), needed);
+    sharpi::MemorySink to(out);
+    return s.save(&to, needed);
   });
 }
 
@@ -70,7 +72,8 @@ sharpi_status sharpi_session_restore(sharpi_session* session, const void* blob, 
                                      sharpi_error* err) SHARPI_NOEXCEPT {
   return api::change_session(session, err, [&](Session& s) -> Status {
     SHARPI_TRY(api::require(blob, "blob"));
-    return s.restore(static_cast<const std::byte*>(blob), len);
+    sharpi::MemorySource from(blob, len);
+    return s.restore(&from, len);
   });
 }
 

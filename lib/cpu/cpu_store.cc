@@ -155,12 +155,10 @@ Status CpuSession::read_rows(uint32_t layer, bool value, uint32_t first, uint32_
                              void* out) const {
   SHARPI_TRY(check_rows(layer, first, n));
   const KvView v = view(layer);
-  const uint64_t elements = uint64_t{v.n_heads} * v.head_dim;
-  auto* dst = static_cast<std::byte*>(out);
+  const uint64_t bytes = value ? v.v_row_bytes : v.k_row_bytes;
+  auto* to = static_cast<std::byte*>(out);
   for (uint32_t i = 0; i < n; ++i) {
-    const std::byte* row = value ? v.v_row(first + i) : v.k_row(first + i);
-    SHARPI_TRY(kv_row_to_canonical(value ? v.v_dtype : v.k_dtype, row, elements, dst));
-    dst += value ? v.v_row_bytes : v.k_row_bytes;
+    std::memcpy(to + i * bytes, value ? v.v_row(first + i) : v.k_row(first + i), bytes);
   }
   return Status::ok();
 }
@@ -169,12 +167,10 @@ Status CpuSession::write_rows(uint32_t layer, bool value, uint32_t first, uint32
                               const void* in) {
   SHARPI_TRY(check_rows(layer, first, n));
   const KvView v = view(layer);
-  const uint64_t elements = uint64_t{v.n_heads} * v.head_dim;
-  const auto* src = static_cast<const std::byte*>(in);
+  const uint64_t bytes = value ? v.v_row_bytes : v.k_row_bytes;
+  const auto* from = static_cast<const std::byte*>(in);
   for (uint32_t i = 0; i < n; ++i) {
-    std::byte* row = value ? v.v_row(first + i) : v.k_row(first + i);
-    SHARPI_TRY(kv_row_from_canonical(value ? v.v_dtype : v.k_dtype, src, elements, row));
-    src += value ? v.v_row_bytes : v.k_row_bytes;
+    std::memcpy(value ? v.v_row(first + i) : v.k_row(first + i), from + i * bytes, bytes);
   }
   return Status::ok();
 }
@@ -198,11 +194,15 @@ void CpuSession::clear_state() noexcept {
 }
 
 Status CpuSession::save_checkpoint(uint32_t index) {
-  return write_checkpoint(index, state_base(false));
+  SHARPI_TRY_ASSIGN(std::byte * to, checkpoint_at(index));
+  if (state_layout_.bytes != 0) std::memcpy(to, state_base(false), state_layout_.bytes);
+  return Status::ok();
 }
 
 Status CpuSession::load_checkpoint(uint32_t index) {
-  return read_checkpoint(index, state_base(false));
+  SHARPI_TRY_ASSIGN(const std::byte* from, checkpoint_at(index));
+  if (state_layout_.bytes != 0) std::memcpy(state_base(false), from, state_layout_.bytes);
+  return Status::ok();
 }
 
 Status CpuSession::stage_moves(std::span<const KvMove> moves) {

@@ -104,23 +104,6 @@ Status check_bias(const sharpi_sampler_params& p, uint32_t n_vocab) {
   return Status::ok();
 }
 
-Status check(const sharpi_sampler_params& p, uint32_t n_vocab) {
-  if (!(p.temperature >= 0.0f && p.temperature <= kLargest)) {
-    return out_of_range("temperature", static_cast<double>(p.temperature), "0 (greedy) or more");
-  }
-  if (!(p.top_p >= 0.0f && p.top_p <= 1.0f)) {
-    return out_of_range("top_p", static_cast<double>(p.top_p), "0 to 1 (off)");
-  }
-  if (!(p.min_p >= 0.0f && p.min_p <= 1.0f)) {
-    return out_of_range("min_p", static_cast<double>(p.min_p), "0 (off) to 1");
-  }
-  if (!(p.repeat_penalty > 0.0f && p.repeat_penalty <= kLargest)) {
-    return out_of_range("repeat_penalty", static_cast<double>(p.repeat_penalty),
-                        "more than 0, 1 = off");
-  }
-  return check_bias(p, n_vocab);
-}
-
 /// How a token is found, in the order in which the settings exclude each other.
 enum class Method { kGreedy, kTopK, kByMass, kAny };
 
@@ -390,19 +373,48 @@ Sampler::Sampler(uint32_t n_vocab, std::span<const int32_t> never)
 Sampler::~Sampler() = default;
 Sampler::Sampler(Sampler&&) noexcept = default;
 
+Status Sampler::check(const sharpi_sampler_params& p, uint32_t n_vocab) {
+  if (!(p.temperature >= 0.0f && p.temperature <= kLargest)) {
+    return out_of_range("temperature", static_cast<double>(p.temperature), "0 (greedy) or more");
+  }
+  if (!(p.top_p >= 0.0f && p.top_p <= 1.0f)) {
+    return out_of_range("top_p", static_cast<double>(p.top_p), "0 to 1 (off)");
+  }
+  if (!(p.min_p >= 0.0f && p.min_p <= 1.0f)) {
+    return out_of_range("min_p", static_cast<double>(p.min_p), "0 (off) to 1");
+  }
+  if (!(p.repeat_penalty > 0.0f && p.repeat_penalty <= kLargest)) {
+    return out_of_range("repeat_penalty", static_cast<double>(p.repeat_penalty),
+                        "more than 0, 1 = off");
+  }
+  return check_bias(p, n_vocab);
+}
+
 Status Sampler::configure(const sharpi_sampler_params& params) {
-  Impl& s = *impl_;
-  SHARPI_TRY(check(params, s.n_vocab));
+  SHARPI_TRY(check(params, impl_->n_vocab));
   std::vector<int32_t> tokens(params.bias_tokens, params.bias_tokens + params.n_bias);
   std::vector<float> values(params.bias_values, params.bias_values + params.n_bias);
+  adopt(params, &tokens, &values, {Pcg32(params.seed).state});
+  return Status::ok();
+}
+
+void Sampler::adopt(const sharpi_sampler_params& params, std::vector<int32_t>* bias_tokens,
+                    std::vector<float>* bias_values, SamplerMark random) noexcept {
+  Impl& s = *impl_;
   s.params = params;
   s.params.bias_tokens = nullptr;  // copied; the caller's arrays may go
   s.params.bias_values = nullptr;
   s.coldness = 1.0 / static_cast<double>(params.temperature);
-  s.bias_tokens.swap(tokens);
-  s.bias_values.swap(values);
-  s.random = Pcg32(params.seed);
-  return Status::ok();
+  s.bias_tokens.swap(*bias_tokens);
+  s.bias_values.swap(*bias_values);
+  s.random.state = random.state;
+}
+
+sharpi_sampler_params Sampler::params() const {
+  sharpi_sampler_params p = impl_->params;
+  p.bias_tokens = impl_->bias_tokens.data();
+  p.bias_values = impl_->bias_values.data();
+  return p;
 }
 
 Status Sampler::sample(float* logits, std::span<const int32_t> recent, int32_t* out) {

@@ -27,8 +27,12 @@ class Sampler {
  public:
   /// `never`: tokens that must not be drawn (unused vocabulary rows, the file's suppress list).
   Sampler(uint32_t n_vocab, std::span<const int32_t> never);
-  /// kInvalidArgument names the field. Restarts the random sequence from the seed.
+  /// kInvalidArgument names the field that no sampler can have.
+  static Status check(const sharpi_sampler_params& params, uint32_t n_vocab);
+  /// check(), then the settings hold. Restarts the random sequence from the seed.
   Status configure(const sharpi_sampler_params& params);
+  /// What it is configured with; the bias lists are its own.
+  sharpi_sampler_params params() const;
   /// `logits` [n_vocab] is used as scratch; `recent` = the tokens read so far, oldest first (the
   /// last repeat_last_n count). kState when the bias forbids what has a logit, kInternal when
   /// nothing has one.
@@ -46,6 +50,10 @@ class Sampler {
   uint32_t repeat_last_n() const;
   /// Of its own buffers, the bias list excepted: 4 bytes and a bit per token, and 16 KiB.
   uint64_t bytes() const;
+  /// Takes over settings that passed check(), their bias lists (those pointed to are not read) and
+  /// a random state.
+  void adopt(const sharpi_sampler_params& params, std::vector<int32_t>* bias_tokens,
+             std::vector<float>* bias_values, SamplerMark random) noexcept;
   /// Takes over another sampler's settings and random state. Pre: same vocabulary.
   void copy_from(const Sampler& other);
   ~Sampler();

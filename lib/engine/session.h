@@ -7,6 +7,7 @@
 
 #include <atomic>
 #include <memory>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -20,8 +21,8 @@
 
 namespace sharpi {
 
-struct BlobHeader;
-class BlobWriter;
+class BlobSink;
+class BlobSource;
 
 class Session {
  public:
@@ -53,8 +54,11 @@ class Session {
   Result<std::unique_ptr<Session>> fork() const;
   Result<uint64_t> save_bytes() const;
   /// Pre: `bytes` is what save_bytes() gave and the session has not changed since.
-  Status save(std::byte* out, uint64_t bytes) const;
-  Status restore(const std::byte* blob, uint64_t len);
+  Status save(BlobSink* to, uint64_t bytes) const;
+  /// Of `len` bytes, or of as many as it says. Nothing changes unless the whole blob is good and
+  /// everything it needs has been taken; from then on only a source that answers differently, or a
+  /// device, can fail, and leaves an empty session.
+  Status restore(BlobSource* from, std::optional<uint64_t> len);
 
   Status compact(const sharpi_compact_params& params, sharpi_compact_report* report);
   Status kept(uint32_t layer, uint32_t kv_head, std::vector<uint32_t>* out) const;
@@ -76,6 +80,7 @@ class Session {
   }
 
  private:
+  friend class SessionSaver;
   friend class SessionRestorer;
   struct Checkpoint {
     uint32_t n_tokens = 0;
@@ -140,8 +145,7 @@ class Session {
   Status compact_to_budget();
   Status make_room(uint64_t n);
 
-  Status write_blob(std::byte* out, uint64_t* bytes) const;
-  Status write_queries(const BlobHeader& h, uint32_t layer, BlobWriter* w) const;
+  void forget_all() noexcept;  // an empty session
 
   std::shared_ptr<const Model> model_;
   SessionShape shape_;

@@ -1,31 +1,37 @@
 // SPDX-License-Identifier: MIT
-// The saved form of a session, the same from every tier. Little-endian, in this order:
-//   u64 magic, u32 version, u32 n_layers, u64 model content id, u64 total bytes, u32 n_tokens,
-//   u32 flags (1 = compacted), u32 ring_low, u32 ring_high, u32 evicted_floor, u32 n_logit_rows,
-//   u32 n_checkpoints, u32 n_queries
+// The saved form of a session, the same from every tier and placement. Little-endian. The head says
+// what there is, the body holds it.
+// Head:
+//   BlobHeader
 //   i32 tokens[n_tokens]
-//   per layer: u32 kind (0 none, 1 rows, 2 ring, 3 recurrent), u32 k_dtype, u32 v_dtype, u32 first
-//     position (rings), u32 n_rows, u32 n_compacted, u32 tail_position, u32 n_lists,
-//     u32 positions[n_lists][n_compacted], then the K rows, the V rows (canonical), or f32 state
-//     and conv tail
+//   BlobSampler, i32 bias_tokens[n_bias], f32 bias_values[n_bias]
+//   per layer: BlobLayerHeader, u32 positions[n_lists][n_compacted]
+//   per checkpoint: BlobCheckpointHeader
+// Body:
+//   per layer: K rows, then V rows (canonical, codec.h; of a ring by position), or f32 state and
+//     conv tail
 //   per full-attention layer: f32 queries[n_queries][n_heads * head_dim], of the last positions
 //   f32 logits[n_logit_rows][n_vocab]
-//   per checkpoint: u32 n_tokens, u32 pinned, u64 age, then f32 state and conv of every recurrent
-//   layer u64 XXH64 of all bytes before
-// Thread rule: plain functions over caller-owned bytes.
+//   per checkpoint, per recurrent layer: f32 state and conv tail
+// u64 XXH64 of all bytes before: against damage. Against intent, restore checks every field of the
+// head against every other and against the session (session_restore.cc).
+// Thread rule: plain values; a sink or a source belongs to one call.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
 
+#include "base/hash.h"
+#include "base/status.h"
+
 namespace sharpi {
 
 inline constexpr uint64_t kBlobMagic = 0x31564B4950524853ull;  // "SHRPIKV1"
-inline constexpr uint32_t kBlobVersion = 1;
+inline constexpr uint32_t kBlobVersion = 2;
+inline constexpr uint64_t kBlobSumBytes = sizeof(uint64_t);
 enum class BlobLayer : uint32_t { kNone = 0, kRows = 1, kRing = 2, kRecurrent = 3 };
 
-/// Fixed part of a blob, as stored.
 struct BlobHeader {
   uint64_t magic = kBlobMagic;
   uint32_t version = kBlobVersion;
@@ -33,73 +39,106 @@ struct BlobHeader {
   uint64_t content_id = 0;
   uint64_t total_bytes = 0;
   uint32_t n_tokens = 0;
-  uint32_t flags = 0;
-  uint32_t ring_low = 0, ring_high = 0, evicted_floor = 0;
+  uint32_t flags = 0;          // 1 = compacted
+  uint32_t ring_low = 0;       // lowest position whose row the rings hold
+  uint32_t evicted_floor = 0;  // lowest length that truncation reaches after compaction
   uint32_t n_logit_rows = 0, n_checkpoints = 0, n_queries = 0;
+  uint32_t reserved = 0;
 };
 static_assert(sizeof(BlobHeader) == 64);
 
-/// Head of one layer's part, as stored.
+/// sharpi_sampler_params and the state of its random numbers.
+struct BlobSampler {
+  float temperature = 0, top_p = 0, min_p = 0, repeat_penalty = 0;
+  uint32_t top_k = 0, repeat_last_n = 0, n_bias = 0, reserved = 0;
+  uint64_t seed = 0, random_state = 0;
+};
+static_assert(sizeof(BlobSampler) == 48);
+
 struct BlobLayerHeader {
   BlobLayer kind = BlobLayer::kNone;
   uint32_t k_dtype = 0, v_dtype = 0;
-  uint32_t first_position = 0;
+  uint32_t first_position = 0;  // of a ring's rows
   uint32_t n_rows = 0, n_compacted = 0, tail_position = 0, n_lists = 0;
+  bool operator==(const BlobLayerHeader&) const = default;
 };
 static_assert(sizeof(BlobLayerHeader) == 32);
 
 struct BlobCheckpointHeader {
   uint32_t n_tokens = 0, pinned = 0;
-  uint64_t age = 0;
+  uint64_t age = 0;  // 1 = the oldest, no two alike
 };
 static_assert(sizeof(BlobCheckpointHeader) == 16);
 
-/// Appends to a buffer, or only counts when there is none: one code path for size and content.
-class BlobWriter {
+/// Where a blob goes, piece by piece.
+class BlobSink {
  public:
-  explicit BlobWriter(std::byte* out) : out_(out) {}
-  void put(const void* data, uint64_t bytes) {
-    if (out_ != nullptr && bytes != 0) std::memcpy(out_ + at_, data, bytes);
-    at_ += bytes;
+  virtual ~BlobSink() = default;
+  virtual Status write(const void* data, uint64_t bytes) = 0;
+};
+
+/// Where a blob comes from. Bytes may be asked for twice.
+class BlobSource {
+ public:
+  virtual ~BlobSource() = default;
+  /// All of [at, at + bytes) or an error.
+  virtual Status read(uint64_t at, void* out, uint64_t bytes) = 0;
+};
+
+class MemorySink final : public BlobSink {
+ public:
+  /// Pre: `out` has room for all that will be written.
+  explicit MemorySink(void* out) : out_(static_cast<std::byte*>(out)) {}
+  Status write(const void* data, uint64_t bytes) override {
+    std::memcpy(out_, data, bytes);
+    out_ += bytes;
+    return Status::ok();
   }
-  /// The next `bytes` bytes to be filled by the caller; null while counting.
-  std::byte* take(uint64_t bytes) {
-    std::byte* p = out_ == nullptr ? nullptr : out_ + at_;
-    at_ += bytes;
-    return p;
-  }
-  uint64_t bytes() const { return at_; }
 
  private:
   std::byte* out_;
-  uint64_t at_ = 0;
 };
 
-/// Reads with every step checked; after a failed step everything fails.
-class BlobReader {
+class MemorySource final : public BlobSource {
  public:
-  BlobReader(const std::byte* data, uint64_t bytes) : data_(data), left_(bytes) {}
-  /// The next `bytes` bytes, or null.
-  const std::byte* take(uint64_t bytes) {
-    if (bytes > left_) {
-      left_ = 0;
-      return nullptr;
+  MemorySource(const void* data, uint64_t bytes)
+      : data_(static_cast<const std::byte*>(data)), bytes_(bytes) {}
+  Status read(uint64_t at, void* out, uint64_t bytes) override {
+    if (at > bytes_ || bytes > bytes_ - at) {
+      return Status::error(Code::kFormat, "the saved session is damaged: it is too short");
     }
-    const std::byte* p = data_;
-    data_ += bytes;
-    left_ -= bytes;
-    return p;
+    if (bytes != 0) std::memcpy(out, data_ + at, bytes);
+    return Status::ok();
   }
-  bool get(void* out, uint64_t bytes) {
-    const std::byte* p = take(bytes);
-    if (p != nullptr && bytes != 0) std::memcpy(out, p, bytes);
-    return p != nullptr;
-  }
-  uint64_t left() const { return left_; }
 
  private:
   const std::byte* data_;
-  uint64_t left_;
+  uint64_t bytes_;
+};
+
+/// Reads on from a position of a source and hashes what it reads.
+class BlobCursor {
+ public:
+  BlobCursor(BlobSource* source, uint64_t end) : source_(source), end_(end) {}
+  Status read(void* out, uint64_t bytes) {
+    if (bytes > end_ - at_) {
+      return Status::error(Code::kFormat,
+                           "the saved session is damaged: what it announces is longer than it is");
+    }
+    if (bytes == 0) return Status::ok();
+    SHARPI_TRY(source_->read(at_, out, bytes));
+    sum_.add(out, bytes);
+    at_ += bytes;
+    return Status::ok();
+  }
+  uint64_t at() const { return at_; }
+  uint64_t left() const { return end_ - at_; }
+  uint64_t sum() const { return sum_.value(); }
+
+ private:
+  BlobSource* source_;
+  uint64_t end_, at_ = 0;
+  Hash64 sum_;
 };
 
 }  // namespace sharpi

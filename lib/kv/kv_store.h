@@ -69,7 +69,8 @@ class KvStore {
   virtual void apply_moves() noexcept = 0;
   virtual void discard_moves() noexcept = 0;
 
-  /// Canonical bytes of rows [first, first + n) of a layer (K rows if !value): n * row bytes.
+  /// Rows [first, first + n) of a layer (K rows if !value) as they are stored (codec.h), one after
+  /// the other. Neither allocates.
   virtual Status read_rows(uint32_t layer, bool value, uint32_t first, uint32_t n,
                            void* out) const = 0;
   virtual Status write_rows(uint32_t layer, bool value, uint32_t first, uint32_t n,
@@ -88,10 +89,11 @@ class KvStore {
   /// Checkpoint slots of the recurrent state. save copies the committed state into a slot.
   virtual Status save_checkpoint(uint32_t index) = 0;
   virtual Status load_checkpoint(uint32_t index) = 0;
-  /// Bytes of one checkpoint here, and its content: per recurrent layer, state then conv, f32.
-  virtual uint64_t checkpoint_bytes() const = 0;
-  virtual Status read_checkpoint(uint32_t index, void* out) const = 0;
-  virtual Status write_checkpoint(uint32_t index, const void* in) = 0;
+  /// What a checkpoint slot holds of a layer: state_bytes(layer, part) bytes.
+  virtual Status read_checkpoint(uint32_t index, uint32_t layer, StatePart part,
+                                 void* out) const = 0;
+  virtual Status write_checkpoint(uint32_t index, uint32_t layer, StatePart part,
+                                  const void* in) = 0;
 
  protected:
   /// kInternal unless the layer stores rows here and [first, first + n) is within its capacity.

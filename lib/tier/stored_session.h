@@ -73,15 +73,19 @@ class StoredSession : public TierSession, public KvStore {
     const uint32_t which = working ? current_ ^ 1u : current_;
     return state_.data() + which * state_layout_.bytes;
   }
-  uint64_t checkpoint_bytes() const final { return state_layout_.bytes; }
-  Status read_checkpoint(uint32_t index, void* out) const final {
+  uint64_t checkpoint_bytes() const { return state_layout_.bytes; }
+  Status read_checkpoint(uint32_t index, uint32_t layer, StatePart part, void* out) const final {
+    SHARPI_TRY(check_state(layer, part));
     SHARPI_TRY_ASSIGN(const std::byte* from, checkpoint_at(index));
-    std::memcpy(out, from, state_layout_.bytes);
+    const StateLayout::Layer& l = *state_layout_.find(layer);
+    std::memcpy(out, from + l.offset(part), l.bytes(part));
     return Status::ok();
   }
-  Status write_checkpoint(uint32_t index, const void* in) final {
+  Status write_checkpoint(uint32_t index, uint32_t layer, StatePart part, const void* in) final {
+    SHARPI_TRY(check_state(layer, part));
     SHARPI_TRY_ASSIGN(std::byte * to, checkpoint_at(index));
-    std::memcpy(to, in, state_layout_.bytes);
+    const StateLayout::Layer& l = *state_layout_.find(layer);
+    std::memcpy(to + l.offset(part), in, l.bytes(part));
     return Status::ok();
   }
 

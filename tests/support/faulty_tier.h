@@ -70,12 +70,11 @@ class FaultyStore final : public KvStore {
   void clear_state() noexcept override { in_->clear_state(); }
   Status save_checkpoint(uint32_t i) override { return in_->save_checkpoint(i); }
   Status load_checkpoint(uint32_t i) override { return in_->load_checkpoint(i); }
-  uint64_t checkpoint_bytes() const override { return in_->checkpoint_bytes(); }
-  Status read_checkpoint(uint32_t i, void* out) const override {
-    return in_->read_checkpoint(i, out);
+  Status read_checkpoint(uint32_t i, uint32_t l, StatePart part, void* out) const override {
+    return in_->read_checkpoint(i, l, part, out);
   }
-  Status write_checkpoint(uint32_t i, const void* p) override {
-    return in_->write_checkpoint(i, p);
+  Status write_checkpoint(uint32_t i, uint32_t l, StatePart part, const void* p) override {
+    return in_->write_checkpoint(i, l, part, p);
   }
 
  private:

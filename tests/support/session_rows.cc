@@ -11,11 +11,39 @@
 namespace sharpi::testing {
 namespace {
 
-const std::byte* need(const std::byte* p) {
-  if (p != nullptr) return p;
-  std::fprintf(stderr, "a saved session ends early\n");
-  std::abort();
-}
+/// Reads on and ends the program where there is nothing left.
+class Reader {
+ public:
+  explicit Reader(const std::vector<char>& blob)
+      : at_(reinterpret_cast<const std::byte*>(blob.data())), left_(blob.size()) {}
+  const std::byte* take(uint64_t bytes) {
+    if (bytes > left_) {
+      std::fprintf(stderr, "a saved session ends early\n");
+      std::abort();
+    }
+    const std::byte* p = at_;
+    at_ += bytes;
+    left_ -= bytes;
+    return p;
+  }
+  template <class T>
+  T get() {
+    T value;
+    std::memcpy(&value, take(sizeof value), sizeof value);
+    return value;
+  }
+  template <class T>
+  std::vector<T> list(uint64_t n) {
+    std::vector<T> out(n);
+    const std::byte* p = take(n * sizeof(T));
+    if (n != 0) std::memcpy(out.data(), p, n * sizeof(T));
+    return out;
+  }
+
+ private:
+  const std::byte* at_;
+  uint64_t left_;
+};
 
 std::vector<float> decoded(KvDtype dtype, const std::byte* canonical, uint32_t n_rows,
                            uint64_t elements) {
@@ -31,41 +59,42 @@ std::vector<float> decoded(KvDtype dtype, const std::byte* canonical, uint32_t n
   return out;
 }
 
-OwnerRows owner_rows(const AttentionSpec& a, const BlobLayerHeader& h, BlobReader* r) {
-  OwnerRows out;
-  out.n_rows = h.n_rows;
-  for (uint32_t i = 0; i < h.n_lists; ++i) {
-    std::vector<uint32_t> list(h.n_compacted);
-    const std::byte* p = need(r->take(list.size() * sizeof(uint32_t)));
-    if (!list.empty()) std::memcpy(list.data(), p, list.size() * sizeof(uint32_t));
-    out.positions.push_back(std::move(list));
-  }
-  if (out.positions.empty()) out.positions.emplace_back();
-  out.positions.resize(a.n_kv_heads, out.positions[0]);
-  for (auto& list : out.positions) {
+/// Positions of every head's rows.
+std::vector<std::vector<uint32_t>> positions(const AttentionSpec& a, const BlobLayerHeader& h,
+                                             Reader* r) {
+  std::vector<std::vector<uint32_t>> out;
+  for (uint32_t i = 0; i < h.n_lists; ++i) out.push_back(r->list<uint32_t>(h.n_compacted));
+  if (out.empty()) out.emplace_back();
+  out.resize(a.n_kv_heads, out[0]);
+  for (auto& list : out) {
     for (uint32_t i = h.n_compacted; i < h.n_rows; ++i)
       list.push_back(h.tail_position + i - h.n_compacted);
   }
-  const uint64_t n = uint64_t{a.n_kv_heads} * a.head_dim;
-  const auto k = static_cast<KvDtype>(h.k_dtype), v = static_cast<KvDtype>(h.v_dtype);
-  out.k = decoded(k, need(r->take(h.n_rows * kv_row_bytes(k, n))), h.n_rows, n);
-  out.v = decoded(v, need(r->take(h.n_rows * kv_row_bytes(v, n))), h.n_rows, n);
   return out;
 }
 
-std::vector<char> other_bytes(const LayerSpec& l, const BlobLayerHeader& h, BlobReader* r) {
-  uint64_t bytes = 0;
-  if (h.kind == BlobLayer::kRecurrent) {
-    const DeltaNetSpec& d = l.delta;
-    const uint64_t state = uint64_t{d.n_v_heads} * d.head_dim * d.head_dim;
-    bytes = (state + (d.conv_kernel - 1ull) * d.conv_dim()) * sizeof(float);
-  } else if (h.kind == BlobLayer::kRing) {
-    const uint64_t n = uint64_t{l.attention.n_kv_heads} * l.attention.head_dim;
-    bytes = h.n_rows * (kv_row_bytes(static_cast<KvDtype>(h.k_dtype), n) +
-                        kv_row_bytes(static_cast<KvDtype>(h.v_dtype), n));
+void read_body(const LayerSpec& l, const BlobLayerHeader& h, Reader* r, OwnerRows* rows,
+               std::vector<char>* other) {
+  const uint64_t n = uint64_t{l.attention.n_kv_heads} * l.attention.head_dim;
+  const auto k = static_cast<KvDtype>(h.k_dtype), v = static_cast<KvDtype>(h.v_dtype);
+  switch (h.kind) {
+    case BlobLayer::kRows:
+      rows->n_rows = h.n_rows;
+      rows->k = decoded(k, r->take(h.n_rows * kv_row_bytes(k, n)), h.n_rows, n);
+      rows->v = decoded(v, r->take(h.n_rows * kv_row_bytes(v, n)), h.n_rows, n);
+      break;
+    case BlobLayer::kRing:
+      *other = r->list<char>(h.n_rows * (kv_row_bytes(k, n) + kv_row_bytes(v, n)));
+      break;
+    case BlobLayer::kRecurrent: {
+      const DeltaNetSpec& d = l.delta;
+      const uint64_t state = uint64_t{d.n_v_heads} * d.head_dim * d.head_dim;
+      *other = r->list<char>((state + (d.conv_kernel - 1ull) * d.conv_dim()) * sizeof(float));
+      break;
+    }
+    case BlobLayer::kNone:
+      break;
   }
-  const auto* p = reinterpret_cast<const char*>(need(r->take(bytes)));
-  return {p, p + bytes};
 }
 
 }  // namespace
@@ -78,32 +107,31 @@ std::shared_ptr<const ModelSpec> spec_of(const std::string& gguf_path) {
 }
 
 SessionRows session_rows(const ModelSpec& spec, const std::vector<char>& blob) {
-  BlobReader r(reinterpret_cast<const std::byte*>(blob.data()), blob.size());
-  BlobHeader head;
-  if (!r.get(&head, sizeof head) || head.n_layers != spec.n_layers()) need(nullptr);
-  need(r.take(head.n_tokens * sizeof(int32_t)));
+  Reader r(blob);
+  const auto head = r.get<BlobHeader>();
+  if (head.n_layers != spec.n_layers()) std::abort();
+  r.take(head.n_tokens * sizeof(int32_t));
+  const auto sampler = r.get<BlobSampler>();
+  r.take(sampler.n_bias * (sizeof(int32_t) + sizeof(float)));
   SessionRows out;
   out.n_tokens = head.n_tokens;
   out.n_queries = head.n_queries;
   out.layers.resize(spec.n_layers());
   out.others.resize(spec.n_layers());
   out.queries.resize(spec.n_layers());
+  std::vector<BlobLayerHeader> layers;
   for (uint32_t l = 0; l < spec.n_layers(); ++l) {
-    BlobLayerHeader h;
-    if (!r.get(&h, sizeof h)) need(nullptr);
-    if (h.kind == BlobLayer::kRows) {
-      out.layers[l] = owner_rows(spec.layers[l].attention, h, &r);
-    } else {
-      out.others[l] = other_bytes(spec.layers[l], h, &r);
-    }
+    layers.push_back(r.get<BlobLayerHeader>());
+    if (layers[l].kind != BlobLayer::kRows) continue;
+    out.layers[l].positions = positions(spec.layers[l].attention, layers[l], &r);
   }
+  r.take(head.n_checkpoints * sizeof(BlobCheckpointHeader));
+  for (uint32_t l = 0; l < spec.n_layers(); ++l)
+    read_body(spec.layers[l], layers[l], &r, &out.layers[l], &out.others[l]);
   for (uint32_t l = 0; l < spec.n_layers(); ++l) {
     const AttentionSpec& a = spec.layers[l].attention;
     if (spec.layers[l].mixer != MixerKind::kAttention || a.window != 0) continue;
-    out.queries[l].resize(uint64_t{head.n_queries} * a.n_heads * a.head_dim);
-    const uint64_t bytes = out.queries[l].size() * sizeof(float);
-    const std::byte* p = need(r.take(bytes));
-    if (bytes != 0) std::memcpy(out.queries[l].data(), p, bytes);
+    out.queries[l] = r.list<float>(uint64_t{head.n_queries} * a.n_heads * a.head_dim);
   }
   return out;
 }

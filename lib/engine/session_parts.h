@@ -1,0 +1,104 @@
+// SPDX-License-Identifier: MIT
+// What saving and restoring a session share: the ledger's fields, and the sizes of the parts of a
+// blob's body. Thread rule: plain functions.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "engine/session_blob.h"
+#include "kv/codec.h"
+#include "kv/ledger.h"
+#include "model/model_spec.h"
+
+namespace sharpi {
+
+/// The ledger's fields, for saving and restoring only.
+class LedgerCodec {
+ public:
+  static void header(const KvLedger& l, BlobHeader* h) {
+    h->n_tokens = l.n_tokens_;
+    h->flags = l.compacted_ ? 1 : 0;
+    h->ring_low = l.ring_low_;
+    h->evicted_floor = l.evicted_floor_;
+    h->n_queries = l.n_tokens_ - l.capture_low_;
+  }
+  /// Pre: `l` is empty, and everything fits it.
+  static void set_header(const BlobHeader& h, KvLedger* l) noexcept {
+    l->n_tokens_ = h.n_tokens;
+    l->compacted_ = (h.flags & 1u) != 0;
+    l->evicted_floor_ = h.evicted_floor;
+    // Rows of later positions that a truncation left in the saved rings did not come along.
+    l->ring_high_ = h.n_tokens;
+    // A smaller ring keeps only its own last rows.
+    const uint32_t gone =
+        l->ring_slots_ != 0 && h.n_tokens > l->ring_slots_ ? h.n_tokens - l->ring_slots_ : 0;
+    l->ring_low_ = std::max(h.ring_low, gone);
+    l->capture_low_ = h.n_tokens - std::min(h.n_queries, l->capture_window_);
+  }
+  /// `positions`: the lists, one after the other. Pre: memory for them is reserved.
+  static void set_rows(KvLedger* l, uint32_t layer, const LayerRows& rows,
+                       std::span<const uint32_t> positions) noexcept {
+    l->rows_[layer] = rows;
+    for (uint32_t i = 0; i < rows.n_lists; ++i) {
+      const auto list = positions.subspan(uint64_t{i} * rows.n_compacted, rows.n_compacted);
+      std::copy(list.begin(), list.end(), l->list(layer, i));
+    }
+  }
+  /// Window of the narrowest rings; 0 = there are none.
+  static uint32_t window(const KvLedger& l) { return l.window_; }
+};
+
+/// Bytes that are read or written at a time, unless one part that cannot be divided is larger.
+inline constexpr uint64_t kBlobPiece = 256 * 1024;
+
+/// Elements of one captured query of a layer; 0 if it captures none.
+inline uint64_t query_dim(const LayerSpec& l) {
+  const bool full = l.mixer == MixerKind::kAttention && l.attention.window == 0;
+  return full ? uint64_t{l.attention.n_heads} * l.attention.head_dim : 0;
+}
+
+/// One side's rows of a layer: how they are stored, and how large a piece of them is.
+struct RowSide {
+  bool value = false;
+  KvDtype dtype = KvDtype::kF32;
+  uint64_t row_bytes = 0, elements = 0;
+  RowSide(const KvLayerLayout& l, bool is_value)
+      : value(is_value),
+        dtype(is_value ? l.v_dtype : l.k_dtype),
+        row_bytes(is_value ? l.v_row_bytes : l.k_row_bytes),
+        elements(uint64_t{l.n_heads} * l.head_dim) {}
+  uint32_t piece_rows() const {
+    return static_cast<uint32_t>(std::max<uint64_t>(1, kBlobPiece / row_bytes));
+  }
+};
+
+/// Memory for one piece, and for a row while it changes its form.
+class BlobScratch {
+ public:
+  /// Throws std::bad_alloc.
+  void reserve(uint64_t piece, uint64_t row) {
+    piece_.resize(std::max(piece, kBlobPiece));
+    row_.resize(row);
+  }
+  std::byte* piece() { return piece_.data(); }
+  float* floats() { return reinterpret_cast<float*>(piece_.data()); }
+  /// In place, n rows of the piece: stored -> canonical, or back.
+  Status convert(const RowSide& side, uint32_t n, bool to_canonical) {
+    if (side.dtype != KvDtype::kQ8_0) return Status::ok();  // both forms are the same
+    for (uint32_t i = 0; i < n; ++i) {
+      std::byte* at = piece_.data() + i * side.row_bytes;
+      SHARPI_TRY(to_canonical ? kv_row_to_canonical(side.dtype, at, side.elements, row_.data())
+                              : kv_row_from_canonical(side.dtype, at, side.elements, row_.data()));
+      std::memcpy(at, row_.data(), side.row_bytes);
+    }
+    return Status::ok();
+  }
+
+ private:
+  std::vector<std::byte> piece_, row_;
+};
+
+}  // namespace sharpi

@@ -1,0 +1,413 @@
+// SPDX-License-Identifier: MIT
+// Restoring a session (format: session_blob.h). No field of a blob is trusted: a checksum tells
+// damage, not intent. The blob is read once for its checksum, then its head is taken over and every
+// field checked against every other and against this session, then everything is taken that the
+// rest needs. Only then the session changes, and from there on nothing fails but a device, or a
+// source that gives other bytes than before.
+#include <algorithm>
+#include <cstring>
+
+#include "engine/session.h"
+#include "engine/session_parts.h"
+
+namespace sharpi {
+namespace {
+
+Status damaged(const char* what) {
+  return Status::error(Code::kFormat, "the saved session is damaged: %s", what);
+}
+
+/// Reads `n` numbers, in pieces: memory is taken for what has arrived, not for what is announced.
+template <class T>
+Status read_list(BlobCursor* from, uint64_t n, std::vector<T>* out) {
+  if (n > from->left() / sizeof(T)) return damaged("a list is longer than what is left");
+  constexpr uint64_t kStep = kBlobPiece / sizeof(T);
+  out->clear();
+  while (out->size() < n) {
+    const uint64_t had = out->size(), more = std::min(kStep, n - had);
+    out->resize(had + more);
+    SHARPI_TRY(from->read(out->data() + had, more * sizeof(T)));
+  }
+  return Status::ok();
+}
+
+}  // namespace
+
+class SessionRestorer {
+ public:
+  SessionRestorer(Session* s, BlobSource* source)
+      : s_(s), spec_(s->model_->spec()), source_(source) {}
+
+  Status run(std::optional<uint64_t> len) {
+    SHARPI_TRY(check_sum(len));
+    BlobCursor in(source_, total_ - kBlobSumBytes);
+    SHARPI_TRY(read_head(&in));
+    if (in.left() != body_bytes()) return damaged("length");
+    take_memory();
+    s_->forget_all();
+    SHARPI_TRY(write_body(&in));
+    if (in.sum() != sum_) return damaged("its source gave other bytes the second time");
+    settle();
+    return Status::ok();
+  }
+
+ private:
+  Status check_fixed(const BlobHeader& h) const {
+    if (h.magic != kBlobMagic) return Status::error(Code::kFormat, "this is no saved session");
+    if (h.version != kBlobVersion) {
+      return Status::error(Code::kMismatch, "saved session of version %u, this library reads %u",
+                           h.version, kBlobVersion);
+    }
+    if (h.total_bytes < sizeof h + sizeof(BlobSampler) + kBlobSumBytes) return damaged("length");
+    return Status::ok();
+  }
+
+  Status check_sum(std::optional<uint64_t> len) {
+    BlobHeader h;
+    if (len && *len < sizeof h + kBlobSumBytes) return damaged("too short");
+    SHARPI_TRY(source_->read(0, &h, sizeof h));
+    SHARPI_TRY(check_fixed(h));
+    if (len && h.total_bytes != *len) return damaged("it has another length than it says");
+    total_ = h.total_bytes;
+    scratch_.reserve(kBlobPiece, 0);
+    BlobCursor in(source_, total_ - kBlobSumBytes);
+    while (in.left() != 0) SHARPI_TRY(in.read(scratch_.piece(), std::min(in.left(), kBlobPiece)));
+    sum_ = in.sum();
+    uint64_t said = 0;
+    SHARPI_TRY(source_->read(total_ - kBlobSumBytes, &said, sizeof said));
+    return said == sum_ ? Status::ok() : damaged("checksum");
+  }
+
+  Status read_head(BlobCursor* in) {
+    SHARPI_TRY(in->read(&h_, sizeof h_));
+    SHARPI_TRY(check_fixed(h_));
+    SHARPI_TRY(check_header());
+    SHARPI_TRY(read_list(in, h_.n_tokens, &tokens_));
+    for (const int32_t t : tokens_) {
+      if (t < 0 || static_cast<uint32_t>(t) >= spec_.n_vocab) return damaged("token id");
+    }
+    SHARPI_TRY(read_sampler(in));
+    layers_.resize(h_.n_layers);
+    positions_.resize(h_.n_layers);
+    for (uint32_t l = 0; l < h_.n_layers; ++l) {
+      SHARPI_TRY(in->read(&layers_[l], sizeof(BlobLayerHeader)));
+      SHARPI_TRY(check_layer(l));
+      SHARPI_TRY(read_positions(in, l));
+    }
+    SHARPI_TRY(check_evicted());
+    return read_checkpoints(in);
+  }
+
+  Status check_header() const {
+    if (h_.content_id != spec_.file->content_id()) {
+      return Status::error(Code::kMismatch, "the session was saved with another model");
+    }
+    if (h_.n_layers != spec_.n_layers()) {
+      return Status::error(Code::kMismatch, "the saved session has %u layers, the model %u",
+                           h_.n_layers, spec_.n_layers());
+    }
+    if (h_.n_tokens > s_->shape_.n_ctx) {
+      return Status::error(Code::kKvFull,
+                           "the saved session has %u tokens, this one a context of %u", h_.n_tokens,
+                           s_->shape_.n_ctx);
+    }
+    if (h_.flags > 1 || h_.reserved != 0) return damaged("unknown flags");
+    const uint32_t window = LedgerCodec::window(s_->ledger_);
+    if (h_.ring_low != 0 && (window == 0 || uint64_t{h_.ring_low} + window > h_.n_tokens)) {
+      return damaged("ring bounds");
+    }
+    if (h_.n_queries > h_.n_tokens) return damaged("captured queries");
+    if (h_.n_logit_rows > h_.n_tokens) return damaged("logit rows");
+    const uint32_t most = s_->model_->plan().model.max_logit_rows;
+    if (h_.n_logit_rows > most) {
+      return Status::error(Code::kMismatch,
+                           "the saved session has %u logit rows, the plan allows %u",
+                           h_.n_logit_rows, most);
+    }
+    if (h_.n_checkpoints > s_->checkpoints_.size()) {
+      return Status::error(Code::kMismatch,
+                           "the saved session has %u checkpoints, this one room for %zu",
+                           h_.n_checkpoints, s_->checkpoints_.size());
+    }
+    return Status::ok();
+  }
+
+  Status read_sampler(BlobCursor* in) {
+    BlobSampler b;
+    SHARPI_TRY(in->read(&b, sizeof b));
+    SHARPI_TRY(read_list(in, b.n_bias, &bias_tokens_));
+    SHARPI_TRY(read_list(in, b.n_bias, &bias_values_));
+    sampler_ = default_sampler_params();
+    sampler_.temperature = b.temperature;
+    sampler_.top_p = b.top_p;
+    sampler_.min_p = b.min_p;
+    sampler_.repeat_penalty = b.repeat_penalty;
+    sampler_.top_k = b.top_k;
+    sampler_.repeat_last_n = b.repeat_last_n;
+    sampler_.n_bias = b.n_bias;
+    sampler_.seed = b.seed;
+    sampler_.bias_tokens = bias_tokens_.data();
+    sampler_.bias_values = bias_values_.data();
+    random_ = {b.random_state};
+    const bool good = b.reserved == 0 && Sampler::check(sampler_, spec_.n_vocab).is_ok();
+    return good ? Status::ok() : damaged("sampler settings");
+  }
+
+  Status check_layer(uint32_t l) const {
+    const BlobLayerHeader& h = layers_[l];
+    const KvStore& kv = s_->store(l);
+    const int32_t group = kv.layout().group_of_layer[l];
+    if (group < 0) {
+      BlobLayerHeader want;
+      if (kv.state_bytes(l, StatePart::kState) != 0) want.kind = BlobLayer::kRecurrent;
+      return h == want ? Status::ok() : damaged("layer kind");
+    }
+    const KvGroup& g = kv.layout().groups[static_cast<size_t>(group)];
+    const KvLayerLayout& one = *kv.layout().find(l);
+    if (h.kind != (g.ring ? BlobLayer::kRing : BlobLayer::kRows)) return damaged("layer kind");
+    if (h.k_dtype != static_cast<uint32_t>(one.k_dtype) ||
+        h.v_dtype != static_cast<uint32_t>(one.v_dtype)) {
+      return Status::error(Code::kMismatch, "layer %u was saved with other KV dtypes", l);
+    }
+    return g.ring ? check_ring(h, l, g)
+                  : check_rows(h, one, kv.capacity(static_cast<uint32_t>(group)));
+  }
+
+  Status check_ring(const BlobLayerHeader& h, uint32_t l, const KvGroup& g) const {
+    if (h.n_lists != 0 || h.n_compacted != 0 || h.tail_position != 0) {
+      return damaged("compacted rows of a ring");
+    }
+    if (h.first_position != h_.ring_low || h.n_rows != h_.n_tokens - h_.ring_low) {
+      return damaged("ring rows");
+    }
+    if (h_.ring_low != 0 && h.n_rows < g.window) {
+      return Status::error(Code::kMismatch, "the saved ring of layer %u does not cover its window",
+                           l);
+    }
+    return Status::ok();
+  }
+
+  Status check_rows(const BlobLayerHeader& h, const KvLayerLayout& one, uint32_t committed) const {
+    const uint32_t capacity =
+        std::min(committed, s_->shape_.capacity(s_->model_->plan().model.n_chunk));
+    if (h.n_rows > capacity) {
+      return Status::error(Code::kKvFull, "layer %u was saved with %u rows, the capacity is %u",
+                           one.layer, h.n_rows, capacity);
+    }
+    const bool none = h.n_lists == 0 && h.n_compacted == 0 && h.tail_position == 0;
+    const bool some = (h.n_lists == 1 || h.n_lists == one.n_heads) && h.n_compacted != 0;
+    if (!(none || some) || h.n_compacted > h.n_rows || h.first_position != 0) {
+      return damaged("compacted rows");
+    }
+    // Rows that no compaction placed belong to the tokens from tail_position on, one each.
+    if (h.tail_position > h_.n_tokens ||
+        h.n_rows - h.n_compacted != h_.n_tokens - h.tail_position) {
+      return damaged("rows of a layer");
+    }
+    return Status::ok();
+  }
+
+  Status read_positions(BlobCursor* in, uint32_t l) {
+    const BlobLayerHeader& h = layers_[l];
+    SHARPI_TRY(read_list(in, uint64_t{h.n_lists} * h.n_compacted, &positions_[l]));
+    for (size_t i = 0; i < positions_[l].size(); ++i) {
+      const uint32_t at = positions_[l][i];
+      const bool first = i % h.n_compacted == 0;
+      if (at >= h.tail_position || (!first && at <= positions_[l][i - 1])) {
+        return damaged("positions");
+      }
+    }
+    return Status::ok();
+  }
+
+  /// The header's facts about compaction follow from the layers'.
+  Status check_evicted() const {
+    uint32_t floor = 0;
+    bool compacted = false;
+    for (const BlobLayerHeader& h : layers_) {
+      if (h.n_lists == 0) continue;
+      compacted = true;
+      floor = std::max(floor, h.tail_position);
+    }
+    return h_.flags == (compacted ? 1u : 0u) && h_.evicted_floor == floor ? Status::ok()
+                                                                          : damaged("evicted rows");
+  }
+
+  Status read_checkpoints(BlobCursor* in) {
+    SHARPI_TRY(read_list(in, h_.n_checkpoints, &checkpoints_));
+    for (size_t i = 0; i < checkpoints_.size(); ++i) {
+      const BlobCheckpointHeader& c = checkpoints_[i];
+      bool good =
+          c.n_tokens <= h_.n_tokens && c.pinned <= 1 && c.age >= 1 && c.age <= h_.n_checkpoints;
+      for (size_t j = 0; j < i; ++j) {
+        good = good && checkpoints_[j].n_tokens != c.n_tokens && checkpoints_[j].age != c.age;
+      }
+      if (!good) return damaged("checkpoint");
+    }
+    return Status::ok();
+  }
+
+  /// Every number in it is bounded by now.
+  uint64_t body_bytes() const {
+    uint64_t bytes = 0, state = 0;
+    for (uint32_t l = 0; l < h_.n_layers; ++l) {
+      const KvStore& kv = s_->store(l);
+      const KvLayerLayout* one = kv.layout().find(l);
+      if (one != nullptr)
+        bytes += layers_[l].n_rows * (uint64_t{one->k_row_bytes} + one->v_row_bytes);
+      state += kv.state_bytes(l, StatePart::kState) + kv.state_bytes(l, StatePart::kConv);
+      bytes += h_.n_queries * query_dim(spec_.layers[l]) * sizeof(float);
+    }
+    return bytes + state * (1 + h_.n_checkpoints) +
+           uint64_t{h_.n_logit_rows} * spec_.n_vocab * sizeof(float);
+  }
+
+  void take_memory() {  // may throw std::bad_alloc
+    uint64_t piece = uint64_t{spec_.n_vocab} * sizeof(float), row = 0;
+    for (uint32_t l = 0; l < h_.n_layers; ++l) {
+      const KvStore& kv = s_->store(l);
+      for (const StatePart part : {StatePart::kState, StatePart::kConv})
+        piece = std::max(piece, kv.state_bytes(l, part));
+      piece = std::max(piece, query_dim(spec_.layers[l]) * sizeof(float));
+      const KvLayerLayout* one = kv.layout().find(l);
+      if (one != nullptr) row = std::max<uint64_t>({row, one->k_row_bytes, one->v_row_bytes});
+    }
+    scratch_.reserve(std::max(piece, row), row);
+    s_->history_.reserve(h_.n_tokens);  // the session has it already, of n_ctx tokens
+    if ((h_.flags & 1u) != 0) s_->take_tables();
+  }
+
+  Status write_body(BlobCursor* in) {
+    for (uint32_t l = 0; l < h_.n_layers; ++l) SHARPI_TRY(layer(in, l));
+    for (uint32_t l = 0; l < h_.n_layers; ++l) SHARPI_TRY(queries(in, l));
+    for (uint32_t i = 0; i < h_.n_logit_rows; ++i) {
+      SHARPI_TRY(in->read(scratch_.piece(), uint64_t{spec_.n_vocab} * sizeof(float)));
+      SHARPI_TRY(s_->head().write_logits(i, scratch_.floats()));
+    }
+    for (uint32_t i = 0; i < h_.n_checkpoints; ++i) SHARPI_TRY(checkpoint(in, i));
+    return Status::ok();
+  }
+
+  Status layer(BlobCursor* in, uint32_t l) {
+    KvStore& kv = s_->store(l);
+    const int32_t group = kv.layout().group_of_layer[l];
+    if (group < 0) {
+      for (const StatePart part : {StatePart::kState, StatePart::kConv}) {
+        const uint64_t bytes = kv.state_bytes(l, part);
+        if (bytes == 0) continue;
+        SHARPI_TRY(in->read(scratch_.piece(), bytes));
+        SHARPI_TRY(kv.write_state(l, part, scratch_.piece()));
+      }
+      return Status::ok();
+    }
+    const KvGroup& g = kv.layout().groups[static_cast<size_t>(group)];
+    for (const bool value : {false, true})
+      SHARPI_TRY(rows(in, &kv, RowSide(*kv.layout().find(l), value), l, g));
+    return Status::ok();
+  }
+
+  /// A ring takes as many of the last rows as it has slots.
+  Status rows(BlobCursor* in, KvStore* kv, const RowSide& side, uint32_t l, const KvGroup& g) {
+    const BlobLayerHeader& h = layers_[l];
+    const uint32_t skipped = g.ring && h.n_rows > g.ring_slots ? h.n_rows - g.ring_slots : 0;
+    for (uint32_t i = 0; i < h.n_rows;) {
+      uint32_t slot = h.first_position + i, n = std::min(h.n_rows - i, side.piece_rows());
+      if (g.ring) {
+        slot %= g.ring_slots;
+        n = std::min(n, g.ring_slots - slot);
+      }
+      if (i < skipped) n = std::min(n, skipped - i);
+      SHARPI_TRY(in->read(scratch_.piece(), n * side.row_bytes));
+      if (i >= skipped) {
+        SHARPI_TRY(scratch_.convert(side, n, false));
+        SHARPI_TRY(kv->write_rows(l, side.value, slot, n, scratch_.piece()));
+      }
+      i += n;
+    }
+    return Status::ok();
+  }
+
+  /// Of the saved queries, those that this session's own window holds.
+  Status queries(BlobCursor* in, uint32_t l) {
+    const uint64_t row = query_dim(spec_.layers[l]) * sizeof(float);
+    if (row == 0) return Status::ok();
+    const auto most = static_cast<uint32_t>(std::max<uint64_t>(1, kBlobPiece / row));
+    const uint32_t kept = std::min(h_.n_queries, s_->shape_.capture_window),
+                   skipped = h_.n_queries - kept, first = h_.n_tokens - h_.n_queries;
+    for (uint32_t i = 0; i < h_.n_queries;) {
+      uint32_t n = std::min(most, h_.n_queries - i);
+      if (i < skipped) n = std::min(n, skipped - i);
+      SHARPI_TRY(in->read(scratch_.piece(), n * row));
+      if (i >= skipped) {
+        SHARPI_TRY(s_->tier_of(l).write_queries(l, first + i, n, scratch_.floats()));
+      }
+      i += n;
+    }
+    return Status::ok();
+  }
+
+  Status checkpoint(BlobCursor* in, uint32_t index) {
+    for (uint32_t l = 0; l < h_.n_layers; ++l) {
+      KvStore& kv = s_->store(l);
+      for (const StatePart part : {StatePart::kState, StatePart::kConv}) {
+        const uint64_t bytes = kv.state_bytes(l, part);
+        if (bytes == 0) continue;
+        SHARPI_TRY(in->read(scratch_.piece(), bytes));
+        SHARPI_TRY(kv.write_checkpoint(index, l, part, scratch_.piece()));
+      }
+    }
+    return Status::ok();
+  }
+
+  void settle() noexcept {
+    for (uint32_t l = 0; l < h_.n_layers; ++l) {
+      const BlobLayerHeader& h = layers_[l];
+      if (h.kind != BlobLayer::kRows) continue;
+      LedgerCodec::set_rows(&s_->ledger_, l,
+                            LayerRows{h.n_rows, h.n_compacted, h.tail_position, h.n_lists},
+                            positions_[l]);
+    }
+    LedgerCodec::set_header(h_, &s_->ledger_);
+    s_->history_.assign(tokens_.begin(), tokens_.end());
+    s_->n_logit_rows_ = h_.n_logit_rows;
+    for (uint32_t i = 0; i < h_.n_checkpoints; ++i) {
+      const BlobCheckpointHeader& c = checkpoints_[i];
+      s_->checkpoints_[i] = Session::Checkpoint{c.n_tokens, true, c.pinned != 0, c.age};
+    }
+    s_->checkpoint_clock_ = h_.n_checkpoints;
+    s_->sampler_.adopt(sampler_, &bias_tokens_, &bias_values_, random_);
+  }
+
+  Session* s_;
+  const ModelSpec& spec_;
+  BlobSource* source_;
+  uint64_t total_ = 0, sum_ = 0;
+  BlobHeader h_;
+  std::vector<int32_t> tokens_;
+  sharpi_sampler_params sampler_{};
+  std::vector<int32_t> bias_tokens_;
+  std::vector<float> bias_values_;
+  SamplerMark random_;
+  std::vector<BlobLayerHeader> layers_;
+  std::vector<std::vector<uint32_t>> positions_;  // per layer, list after list
+  std::vector<BlobCheckpointHeader> checkpoints_;
+  BlobScratch scratch_;
+};
+
+void Session::forget_all() noexcept {
+  if (model_->spec().is_hybrid()) {
+    for (const auto& tier : tiers_) tier->store().clear_state();
+  }
+  ledger_.truncate(0);
+  history_.clear();
+  n_logit_rows_ = 0;
+  std::fill(checkpoints_.begin(), checkpoints_.end(), Checkpoint{});
+  checkpoint_clock_ = 0;
+  probe_seen_ = false;
+}
+
+Status Session::restore(BlobSource* from, std::optional<uint64_t> len) {
+  return SessionRestorer(this, from).run(len);
+}
+
+}  // namespace sharpi

@@ -60,7 +60,8 @@ test:
 	$(packages) test
 	$(configure)
 	$(build)
-	@$(CTEST) --test-dir "$(BUILD)" --output-on-failure -j $(JOBS)
+	@$(CTEST) --test-dir "$(BUILD)" --output-on-failure -j $(JOBS); status=$$?; \
+	  "$(BUILD)/tests/list_fixtures"; exit $$status
 
 bench:
 	$(packages) bench

@@ -15,7 +15,8 @@ import sys
 
 import numpy as np
 
-POLICIES = ["global", "snapkv-p7", "snapkv-p13", "defensive-p13", "value-p13", "span-12"]
+POLICIES = ["global", "snapkv-p7", "snapkv-p13", "defensive-p13", "value-p13", "span-12",
+            "retrieval-12"]
 BUDGETS = [256, 128]
 NEAR = 2e-3
 
@@ -32,7 +33,7 @@ def main():
     model, golden, needles, out_path = sys.argv[1:]
     sys.argv = ["compaction_oracle.py", model, golden, "--needles", "0"]
     oracle = runpy.run_path(os.path.join(os.path.dirname(__file__), "compaction_oracle.py"))
-    layers, heads, recency = oracle["L"], oracle["KV"], oracle["REC"]
+    recency = oracle["REC"]
     with open(out_path, "w", encoding="utf-8") as out:
         print(f"# {os.path.basename(model)}, by tools/make_keep_reference.py", file=out)
         for index, budget in zip(map(int, needles.split(",")), BUDGETS):
@@ -40,10 +41,7 @@ def main():
             _, keys, values, queries = oracle["prefill"](prompt)
             old = len(prompt) - recency
             for policy in POLICIES:
-                scores = [oracle["layer_scores"](policy, l, queries[l], keys[l], values[l])
-                          for l in range(layers)]
-                if policy == "global":
-                    scores = [sum(s.sum(0) for s in scores)[None]]
+                scores = oracle["policy_scores"](policy, keys, values, queries)
                 for l, layer in enumerate(scores):
                     for h, s in enumerate(layer):
                         kept = oracle["keep"](s, budget)[:-recency]

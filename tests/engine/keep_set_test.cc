@@ -60,17 +60,16 @@ std::vector<Reference> references(const std::string& model) {
 
 /// "snapkv-p13" and the like, as the oracle names them.
 sharpi_compact_params params_of(const Reference& r) {
-  const std::map<std::string, sharpi_policy> names{{"global", SHARPI_POLICY_GLOBAL},
-                                                   {"snapkv", SHARPI_POLICY_SNAPKV},
-                                                   {"defensive", SHARPI_POLICY_DEFENSIVE},
-                                                   {"value", SHARPI_POLICY_VALUE},
-                                                   {"span", SHARPI_POLICY_SPAN}};
+  const std::map<std::string, sharpi_policy> names{
+      {"global", SHARPI_POLICY_GLOBAL},       {"snapkv", SHARPI_POLICY_SNAPKV},
+      {"defensive", SHARPI_POLICY_DEFENSIVE}, {"value", SHARPI_POLICY_VALUE},
+      {"span", SHARPI_POLICY_SPAN},           {"retrieval", SHARPI_POLICY_RETRIEVAL}};
   const size_t dash = r.policy.find('-');
   sharpi_compact_params p = compact_params(names.at(r.policy.substr(0, dash)), r.budget);
   if (dash == std::string::npos) return p;
   const std::string number = r.policy.substr(r.policy.find_first_of("0123456789"));
-  (p.policy == SHARPI_POLICY_SPAN ? p.span : p.pool_kernel) =
-      static_cast<uint32_t>(std::stoul(number));
+  const bool spreads = p.policy == SHARPI_POLICY_SPAN || p.policy == SHARPI_POLICY_RETRIEVAL;
+  (spreads ? p.span : p.pool_kernel) = static_cast<uint32_t>(std::stoul(number));
   return p;
 }
 
@@ -78,7 +77,7 @@ class OracleKeepSets : public ModelTest {};
 
 TEST_P(OracleKeepSets, AreKeptUpToScoreTies) {
   const std::vector<Reference> all = references(GetParam());
-  ASSERT_EQ(all.size(), 82u);
+  ASSERT_EQ(all.size(), 98u);
   const Loaded l = load(path(), setup_with([](sharpi_plan_params* p, sharpi_session_params* s) {
                           p->arithmetic = SHARPI_ARITHMETIC_EXACT;
                           s->k_dtype = s->v_dtype = SHARPI_KV_F32;

@@ -75,5 +75,20 @@ TEST(Policy, AveragesOverNeighboursWithRepeatedEdges) {
   }
 }
 
+/// A quarter of the context between 1024 rows (or the context) and 4096, and nothing where the
+/// whole cache is smaller than 256 MiB; a cache of unknown size counts as large.
+TEST(Policy, TheAutomaticBudgetFollowsTheContextAndTheCache) {
+  constexpr uint64_t kWorthwhile = 256ull << 20;
+  EXPECT_EQ(auto_budget(8192, kWorthwhile - 1), 0u);
+  EXPECT_EQ(auto_budget(8192, 1), 0u);
+  EXPECT_EQ(auto_budget(8192, kWorthwhile), 2048u);
+  EXPECT_EQ(auto_budget(8192, 0), 2048u);
+  EXPECT_EQ(auto_budget(4096, kWorthwhile), 1024u);
+  EXPECT_EQ(auto_budget(2048, kWorthwhile), 1024u);
+  EXPECT_EQ(auto_budget(512, kWorthwhile), 512u);
+  EXPECT_EQ(auto_budget(16384, kWorthwhile), 4096u);
+  EXPECT_EQ(auto_budget(1u << 20, kWorthwhile), 4096u);
+}
+
 }  // namespace
 }  // namespace sharpi

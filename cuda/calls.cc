@@ -111,6 +111,7 @@ Status CudaModel::run(const Segment& segment, const Submission& rows, Workspace&
                                        : run_format(segment, rows, ws, format);
   thrown.ws = nullptr;
   if (done.is_ok()) {
+    if (rows.meanwhile != nullptr) rows.meanwhile->run();
     SHARPI_TRY(ws.stream().wait());
     return device_->usable();  // it may have been lost meanwhile
   }

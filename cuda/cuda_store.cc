@@ -54,6 +54,11 @@ struct FixedBytes {
 /// Room for values and ids of the best logits, before their scratch.
 constexpr uint64_t kBestBytes = kMaxTopK * (sizeof(float) + sizeof(int32_t));
 
+/// Room for a mask of allowed tokens, behind the scratch; a multiple of what the scratch is.
+uint64_t mask_bytes(uint32_t n_vocab) {
+  return (uint64_t{n_vocab} + 2047) / 2048 * 256;
+}
+
 uint32_t most_best(uint32_t n_vocab) {
   return std::min(kMaxTopK, n_vocab);
 }
@@ -70,7 +75,8 @@ FixedBytes fixed_bytes(const ModelSpec& spec, const Placement& placement, const 
   if (placement.head == TierId::kCuda) {
     b.logits_host = std::max(uint64_t{spec.n_vocab} * sizeof(float), kBestBytes);
     b.logits = model.max_logit_rows * uint64_t{spec.n_vocab} * sizeof(float);
-    b.best = kBestBytes + sampling_workspace_bytes(1, spec.n_vocab, most_best(spec.n_vocab));
+    b.best = kBestBytes + sampling_workspace_bytes(1, spec.n_vocab, most_best(spec.n_vocab)) +
+             mask_bytes(spec.n_vocab);
   }
   b.ring = queries.bytes(session.capture_window);
   b.observer = queries.bytes(observer_rows(session));
@@ -161,7 +167,8 @@ uint32_t CudaSession::max_best() const {
   return best_.bytes() == 0 ? 0 : most_best(plan_->spec->n_vocab);
 }
 
-Status CudaSession::read_best(uint32_t row, uint32_t k, float* values, int32_t* ids) const {
+Status CudaSession::read_best(uint32_t row, uint32_t k, const std::span<const uint32_t>* allowed,
+                              float* values, int32_t* ids) const {
   SHARPI_TRY(check_logits_row(row));
   if (k == 0 || k > max_best()) return Status::error(Code::kInternal, "the %u best logits", k);
   SHARPI_TRY(device_->usable());
@@ -176,12 +183,28 @@ Status CudaSession::read_best(uint32_t row, uint32_t k, float* values, int32_t* 
   t.values = best_.as<float>();
   t.ids = reinterpret_cast<int32_t*>(t.values + kMaxTopK);
   t.workspace = best_.data() + kBestBytes;
-  t.workspace_bytes = best_.bytes() - kBestBytes;
+  t.workspace_bytes = best_.bytes() - kBestBytes - mask_bytes(n_vocab);
+  if (allowed != nullptr) {
+    std::byte* mask = best_.data() + best_.bytes() - mask_bytes(n_vocab);
+    if (allowed->size_bytes() > mask_bytes(n_vocab)) {
+      return Status::error(Code::kInternal, "a mask of %zu words for %u tokens", allowed->size(),
+                           n_vocab);
+    }
+    // From pinned memory, so that the copy does not wait. The logits' way out is as large.
+    std::memcpy(logits_host_.data(), allowed->data(), allowed->size_bytes());
+    if (!allowed->empty()) {
+      SHARPI_TRY(device_->check(cudaMemcpyAsync(mask, logits_host_.data(), allowed->size_bytes(),
+                                                cudaMemcpyHostToDevice, stream_->get()),
+                                "upload of the allowed tokens"));
+    }
+    t.allowed = {reinterpret_cast<const uint32_t*>(mask), static_cast<uint32_t>(allowed->size())};
+  }
   ArgmaxParams a;
   a.logits = t.logits;
   a.stride = n_vocab;
   a.n_rows = 1;
   a.n_vocab = n_vocab;
+  a.allowed = t.allowed;
   a.values = t.values;
   a.ids = t.ids;
   a.workspace = t.workspace;

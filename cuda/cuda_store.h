@@ -33,7 +33,8 @@ class CudaSession final : public StoredSession<DeviceBuffer, PinnedBuffer, Devic
   Status read_logits(uint32_t row, float* out) const override;
   Status write_logits(uint32_t row, const float* in) override;
   uint32_t max_best() const override;
-  Status read_best(uint32_t row, uint32_t k, float* values, int32_t* ids) const override;
+  Status read_best(uint32_t row, uint32_t k, const std::span<const uint32_t>* allowed,
+                   float* values, int32_t* ids) const override;
   std::vector<MemoryRow> memory_rows() const override;
   Status reserve_observer(uint32_t n) override;
   Status read_queries(uint32_t layer, uint64_t first, uint32_t n, float* out) const override;

@@ -236,7 +236,7 @@ static int answer(const options* o, objects* x) {
   uint32_t n_all = 0, n = 0;
   sharpi_status status = SHARPI_OK;
   while (n_all < o->n_predict && status == SHARPI_OK) {
-    status = sharpi_session_step(x->session, tokens + n_all, o->n_predict - n_all, &n, &err);
+    status = sharpi_session_step(x->session, NULL, tokens + n_all, o->n_predict - n_all, &n, &err);
     if (status != SHARPI_OK || sharpi_token_is_end(x->model, tokens[n_all + n - 1])) break;
     n_all += n;
   }

@@ -339,7 +339,7 @@ static int generate(const options* o, objects* x, printer* p) {
     uint32_t n = 0;
     const uint32_t left = o->n_predict - made;
     const uint32_t cap = left < 32 ? left : 32;
-    const sharpi_status status = sharpi_session_step(x->session, tokens, cap, &n, &err);
+    const sharpi_status status = sharpi_session_step(x->session, NULL, tokens, cap, &n, &err);
     if (status == SHARPI_E_KV_FULL || status == SHARPI_E_CANCELLED) {
       fprintf(stderr, "\n%s: stopped: %s\n", program_name, err.text);
       break;

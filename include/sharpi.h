@@ -616,6 +616,41 @@ SHARPI_API sharpi_status sharpi_detokenize_stream(const sharpi_model *model, sha
  *  @return 0 or 1. @thread any. @since 1.0 */
 SHARPI_API int32_t sharpi_token_is_end(const sharpi_model *model, int32_t token) SHARPI_NOEXCEPT;
 
+/** What a token is: attributes of sharpi_token_attributes(). A token without any is ordinary text. */
+#define SHARPI_TOKEN_CONTROL      1u           /**< A marker: tokenised only with PARSE_SPECIAL. */
+#define SHARPI_TOKEN_END          2u           /**< Ends a generation, as sharpi_token_is_end() says. */
+#define SHARPI_TOKEN_BYTE         4u           /**< Stands for one byte. */
+#define SHARPI_TOKEN_USER_DEFINED 8u           /**< Added to the vocabulary; always found in text. */
+#define SHARPI_TOKEN_UNKNOWN     16u           /**< Stands for text that has no token. */
+#define SHARPI_TOKEN_NEVER       32u           /**< Never drawn: unused, or on the file's suppress list. */
+/** Attributes of a token, SHARPI_TOKEN_* added up; 0 also outside the vocabulary.
+ *  @return the attributes. @thread any. @since 1.0 */
+SHARPI_API uint32_t sharpi_token_attributes(const sharpi_model *model, int32_t token) SHARPI_NOEXCEPT;
+/** The bytes that a token adds to a text, for building a grammar's vocabulary; of a control token its
+ *  spelling. They need not be whole UTF-8 characters. @return SHARPI_OK; INVALID_ARGUMENT (id outside the
+ *  vocabulary), BUFFER_TOO_SMALL, UNSUPPORTED (tokenizer). @thread any. @since 1.0 */
+SHARPI_API sharpi_status sharpi_token_bytes(const sharpi_model *model, int32_t token, char *out, size_t cap,
+                                            size_t *out_len, sharpi_error *err) SHARPI_NOEXCEPT;
+
+/** Longest stop string in bytes. */
+#define SHARPI_STOP_BYTES 128u
+/** Text that may be the beginning of a stop string; caller-owned, zero-initialised. */
+typedef struct sharpi_stop_stream {
+  uint32_t n_held;
+  uint32_t stopped;                            /**< 1 when a stop string was found: nothing comes out any more. */
+  uint32_t which;                              /**< Its index. */
+  char held[SHARPI_STOP_BYTES];
+} sharpi_stop_stream;
+/** Passes text on up to the first stop string and holds back what may still become one. The stop string that
+ *  ends first in the text counts, of those that end together the longest; how the text is cut into calls makes
+ *  no difference. With len = 0 whatever is held comes out. On failure the stream is unchanged.
+ *  @param stops n_stops NUL-terminated strings of 1 to SHARPI_STOP_BYTES bytes, the same in every call.
+ *  @return SHARPI_OK; INVALID_ARGUMENT, BUFFER_TOO_SMALL (len + SHARPI_STOP_BYTES is always enough).
+ *  @thread one per stream. @since 1.0 */
+SHARPI_API sharpi_status sharpi_stop_stream_push(sharpi_stop_stream *stream, const char *const *stops,
+                                                 uint32_t n_stops, const char *text, size_t len, char *out,
+                                                 size_t cap, size_t *out_len, sharpi_error *err) SHARPI_NOEXCEPT;
+
 typedef struct sharpi_message {
   const char *role;                            /**< NUL-terminated: "system", "user", "assistant". */
   const char *content;
@@ -715,18 +750,51 @@ SHARPI_API void sharpi_sampler_params_init(sharpi_sampler_params *p, size_t size
 SHARPI_API sharpi_status sharpi_session_set_sampler(sharpi_session *session,
                                                     const sharpi_sampler_params *params,
                                                     sharpi_error *err) SHARPI_NOEXCEPT;
-/** Draws a token from logits row 0 without reading it. @return SHARPI_OK; STATE (no logits, or the bias
- *  forbids every token).
+/** A token and the natural logarithm of its probability: the softmax of the model's logits as they are,
+ *  before bias, penalty, mask and temperature. */
+typedef struct sharpi_logprob {
+  int32_t token;
+  float logprob;
+} sharpi_logprob;
+/** What the host can do while a step's token is being read: for example the next step's mask. Called once,
+ *  on the caller's thread, with the token that was drawn: while the device computes where there is one
+ *  (other calls on the same device wait until it returns), otherwise before the call returns. The step may
+ *  fail afterwards. Must not use the session of the call. */
+typedef void (*sharpi_meanwhile_fn)(void *user_data, int32_t token);
+/** What one draw takes besides the session's sampler. Neither the sampler nor its random sequence changes. */
+typedef struct sharpi_sample_params {
+  uint32_t struct_size;
+  uint32_t mask_words;                         /**< Words of allowed_mask; default 0. */
+  const uint32_t *allowed_mask;                /**< Bit t % 32 of word t / 32 says whether token t may be drawn,
+                                                    as llguidance and xgrammar make them; tokens behind the last
+                                                    word may not. Default null: all may. Read on the GPU where
+                                                    the logits are. Not kept. */
+  const int32_t *bias_tokens;                  /**< Like the sampler's, and added to it; not kept. */
+  const float *bias_values;
+  uint32_t n_bias;                             /**< Entries of the two arrays above; default 0. */
+  uint32_t n_logprobs;                         /**< Entries of `logprobs` a token; default 0. */
+  sharpi_logprob *logprobs;                    /**< Out: for every token of the call n_logprobs entries, the token
+                                                    itself and then the most probable ones, descending, equal ones
+                                                    by id. For a step: cap * n_logprobs entries. */
+  sharpi_meanwhile_fn meanwhile;               /**< Steps only; default null. */
+  void *user_data;                             /**< Of `meanwhile`. */
+} sharpi_sample_params;
+/** Writes the defaults. @param size sizeof(*p) at the caller. @thread any. @since 1.0 */
+SHARPI_API void sharpi_sample_params_init(sharpi_sample_params *p, size_t size) SHARPI_NOEXCEPT;
+/** Draws a token from logits row 0 without reading it. @param params null = the sampler alone.
+ *  @return SHARPI_OK; STATE (no logits, or bias and mask forbid every token), INVALID_ARGUMENT.
  *  @thread one per session. @since 1.0 */
-SHARPI_API sharpi_status sharpi_session_sample(sharpi_session *session, int32_t *out_token,
-                                               sharpi_error *err) SHARPI_NOEXCEPT;
+SHARPI_API sharpi_status sharpi_session_sample(sharpi_session *session, const sharpi_sample_params *params,
+                                               int32_t *out_token, sharpi_error *err) SHARPI_NOEXCEPT;
 /** Samples from the present logits and reads what it sampled, so that the next step can follow. With
  *  drafts (n_draft) one step may give several tokens. A token that ends the generation is returned and
- *  not read. @return SHARPI_OK; STATE (as sharpi_session_sample()), KV_FULL, CANCELLED, DEVICE (the draw is
- *  undone), BUFFER_TOO_SMALL (cap 0).
+ *  not read. @param params null = the sampler alone; a mask is that of the first token.
+ *  @return SHARPI_OK; STATE (as sharpi_session_sample()), INVALID_ARGUMENT, KV_FULL, CANCELLED, DEVICE (the
+ *  draw is undone), BUFFER_TOO_SMALL (cap 0).
  *  @thread one per session. @since 1.0 */
-SHARPI_API sharpi_status sharpi_session_step(sharpi_session *session, int32_t *out_tokens, uint32_t cap,
-                                             uint32_t *out_n, sharpi_error *err) SHARPI_NOEXCEPT;
+SHARPI_API sharpi_status sharpi_session_step(sharpi_session *session, const sharpi_sample_params *params,
+                                             int32_t *out_tokens, uint32_t cap, uint32_t *out_n,
+                                             sharpi_error *err) SHARPI_NOEXCEPT;
 
 /** Commits memory until the session can hold n_slots rows a layer (at most the priced context).
  *  @return SHARPI_OK; OUT_OF_MEMORY (nothing changed), DOES_NOT_FIT. @thread one per session. @since 1.0 */

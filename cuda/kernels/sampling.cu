@@ -4,6 +4,8 @@
 // complement of the id), 64 bits, all different: the k largest keys are the answer, ties included.
 // The k-th key is found by radix selection, 8 bits a pass, in shared memory.
 // Bound: reads the logits once, 4 * vocabulary bytes per row.
+#include <math_constants.h>
+
 #include <algorithm>
 
 #include "cuda/kernels/launch.h"
@@ -29,6 +31,13 @@ __device__ __forceinline__ Key make_key(float v, uint32_t id) {
 }
 __device__ __forceinline__ uint32_t key_id(Key k) {
   return ~static_cast<uint32_t>(k);
+}
+
+/// A row's logit as it counts.
+__device__ __forceinline__ float allowed_value(const AllowedTokens& a, float v, uint32_t id) {
+  if (a.words == nullptr) return v;
+  const uint32_t word = id / 32;
+  return word < a.n_words && (a.words[word] >> (id % 32) & 1u) != 0 ? v : -CUDART_INF_F;
 }
 
 struct Slices {
@@ -66,7 +75,7 @@ __global__ void __launch_bounds__(kThreads)
   const float* logits = p.logits + blockIdx.y * p.stride;
   Key best = 0;
   for (uint32_t i = first + threadIdx.x; i < end; i += kThreads) {
-    const Key k = make_key(logits[i], i);
+    const Key k = make_key(allowed_value(p.allowed, logits[i], i), i);
     best = k > best ? k : best;
   }
   best = block_max(best);
@@ -88,8 +97,11 @@ __global__ void __launch_bounds__(32) argmax_row_kernel(const __grid_constant__ 
     best = other > best ? other : best;
   }
   if (threadIdx.x != 0) return;
-  p.ids[row] = static_cast<int32_t>(key_id(best));
-  if (p.values != nullptr) p.values[row] = p.logits[row * p.stride + key_id(best)];
+  const uint32_t id = key_id(best);
+  p.ids[row] = static_cast<int32_t>(id);
+  if (p.values != nullptr) {
+    p.values[row] = allowed_value(p.allowed, p.logits[row * p.stride + id], id);
+  }
 }
 
 /// Moves the k largest of keys[0, n) to out[0, k), in any order. k <= n; all threads call it. What
@@ -153,7 +165,7 @@ __global__ void __launch_bounds__(kThreads)
   const uint32_t n = min(s.length, p.n_vocab - first), k = min(p.k, n);
   const float* logits = p.logits + blockIdx.y * p.stride;
   for (uint32_t i = threadIdx.x; i < n; i += kThreads)
-    keys[i] = make_key(logits[first + i], first + i);
+    keys[i] = make_key(allowed_value(p.allowed, logits[first + i], first + i), first + i);
   __syncthreads();
   Key* out = reinterpret_cast<Key*>(p.workspace) + (blockIdx.y * s.n_parts + blockIdx.x) * p.k;
   if (k != 0) select_largest(keys, n, k, out);
@@ -186,7 +198,7 @@ __global__ void __launch_bounds__(kThreads) top_k_row_kernel(const __grid_consta
   if (threadIdx.x >= p.k) return;
   const uint32_t id = key_id(best[threadIdx.x]);
   p.ids[row * p.k + threadIdx.x] = static_cast<int32_t>(id);
-  p.values[row * p.k + threadIdx.x] = p.logits[row * p.stride + id];
+  p.values[row * p.k + threadIdx.x] = allowed_value(p.allowed, p.logits[row * p.stride + id], id);
 }
 
 Status check(const char* name, const float* logits, uint32_t n_rows, uint32_t n_vocab, uint32_t k,

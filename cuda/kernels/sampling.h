@@ -17,10 +17,18 @@ namespace sharpi::cuda {
 
 constexpr uint32_t kMaxTopK = 256;
 
+/// Tokens that may be chosen: bit t % 32 of word t / 32. Others, those behind the last word among
+/// them, count as -inf, and their value comes out as -inf. Null: all may be chosen.
+struct AllowedTokens {
+  const uint32_t* words = nullptr;
+  uint32_t n_words = 0;
+};
+
 struct ArgmaxParams {
   const float* logits = nullptr;  // [n_rows][stride]
   uint64_t stride = 0;
   uint32_t n_rows = 0, n_vocab = 0;
+  AllowedTokens allowed;           // of every row
   int32_t* ids = nullptr;          // [n_rows]
   float* values = nullptr;         // [n_rows], or nullptr
   std::byte* workspace = nullptr;  // sampling_workspace_bytes(), aligned to 256
@@ -35,6 +43,7 @@ struct TopKParams {
   uint64_t stride = 0;
   uint32_t n_rows = 0, n_vocab = 0;
   uint32_t k = 0;           // 1 .. min(kMaxTopK, n_vocab)
+  AllowedTokens allowed;    // of every row
   float* values = nullptr;  // [n_rows][k], descending
   int32_t* ids = nullptr;   // [n_rows][k]
   std::byte* workspace = nullptr;

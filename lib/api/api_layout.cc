@@ -222,6 +222,12 @@ static_assert(offsetof(sharpi_message, role) == 0);
 static_assert(offsetof(sharpi_message, content) == 8);
 static_assert(offsetof(sharpi_message, content_len) == 16);
 
+static_assert(sizeof(sharpi_stop_stream) == 140);
+static_assert(offsetof(sharpi_stop_stream, n_held) == 0);
+static_assert(offsetof(sharpi_stop_stream, stopped) == 4);
+static_assert(offsetof(sharpi_stop_stream, which) == 8);
+static_assert(offsetof(sharpi_stop_stream, held) == 12);
+
 static_assert(sizeof(sharpi_prefill_params) == 32);
 static_assert(offsetof(sharpi_prefill_params, struct_size) == 0);
 static_assert(offsetof(sharpi_prefill_params, flags) == 4);
@@ -242,6 +248,22 @@ static_assert(offsetof(sharpi_sampler_params, n_bias) == 28);
 static_assert(offsetof(sharpi_sampler_params, seed) == 32);
 static_assert(offsetof(sharpi_sampler_params, bias_tokens) == 40);
 static_assert(offsetof(sharpi_sampler_params, bias_values) == 48);
+
+static_assert(sizeof(sharpi_logprob) == 8);
+static_assert(offsetof(sharpi_logprob, token) == 0);
+static_assert(offsetof(sharpi_logprob, logprob) == 4);
+
+static_assert(sizeof(sharpi_sample_params) == 64);
+static_assert(offsetof(sharpi_sample_params, struct_size) == 0);
+static_assert(offsetof(sharpi_sample_params, mask_words) == 4);
+static_assert(offsetof(sharpi_sample_params, allowed_mask) == 8);
+static_assert(offsetof(sharpi_sample_params, bias_tokens) == 16);
+static_assert(offsetof(sharpi_sample_params, bias_values) == 24);
+static_assert(offsetof(sharpi_sample_params, n_bias) == 32);
+static_assert(offsetof(sharpi_sample_params, n_logprobs) == 36);
+static_assert(offsetof(sharpi_sample_params, logprobs) == 40);
+static_assert(offsetof(sharpi_sample_params, meanwhile) == 48);
+static_assert(offsetof(sharpi_sample_params, user_data) == 56);
 
 static_assert(sizeof(sharpi_session_summary) == 360);
 static_assert(offsetof(sharpi_session_summary, struct_size) == 0);

@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "api/api_guard.h"
+#include "engine/draw.h"
 #include "engine/sampler.h"
 
 namespace sharpi::api {
@@ -19,6 +20,7 @@ constexpr StructInfo kSession{"sharpi_session_params", 80, sizeof(sharpi_session
 constexpr StructInfo kPlan{"sharpi_plan_params", 96, sizeof(sharpi_plan_params)};
 constexpr StructInfo kPrefill{"sharpi_prefill_params", 32, sizeof(sharpi_prefill_params)};
 constexpr StructInfo kSampler{"sharpi_sampler_params", 56, sizeof(sharpi_sampler_params)};
+constexpr StructInfo kSample{"sharpi_sample_params", 64, sizeof(sharpi_sample_params)};
 constexpr StructInfo kCompact{"sharpi_compact_params", 80, sizeof(sharpi_compact_params)};
 
 }  // namespace
@@ -158,6 +160,11 @@ Status read_params(const sharpi_sampler_params* in, sharpi_sampler_params* out) 
   return in == nullptr ? Status::ok() : adopt_struct(kSampler, in, out);
 }
 
+Status read_params(const sharpi_sample_params* in, sharpi_sample_params* out) {
+  *out = default_sample_params();
+  return in == nullptr ? Status::ok() : adopt_struct(kSample, in, out);
+}
+
 }  // namespace sharpi::api
 
 using sharpi::api::init_struct;
@@ -181,6 +188,10 @@ void sharpi_prefill_params_init(sharpi_prefill_params* p, size_t size) SHARPI_NO
 void sharpi_sampler_params_init(sharpi_sampler_params* p, size_t size) SHARPI_NOEXCEPT {
   const auto defaults = sharpi::default_sampler_params();
   init_struct(sharpi::api::kSampler, &defaults, p, size);
+}
+void sharpi_sample_params_init(sharpi_sample_params* p, size_t size) SHARPI_NOEXCEPT {
+  const auto defaults = sharpi::default_sample_params();
+  init_struct(sharpi::api::kSample, &defaults, p, size);
 }
 void sharpi_compact_params_init(sharpi_compact_params* p, size_t size) SHARPI_NOEXCEPT {
   const auto defaults = sharpi::api::default_compact_params();

@@ -57,5 +57,6 @@ Status read_params(const sharpi_prefill_params* in, sharpi_prefill_params* out);
 Status read_params(const sharpi_compact_params* in, sharpi_compact_params* out);
 /// Completes only: the sampler checks its own fields, whose limits depend on the vocabulary.
 Status read_params(const sharpi_sampler_params* in, sharpi_sampler_params* out);
+Status read_params(const sharpi_sample_params* in, sharpi_sample_params* out);
 
 }  // namespace sharpi::api

@@ -150,16 +150,23 @@ sharpi_status sharpi_session_set_sampler(sharpi_session* session,
   });
 }
 
-sharpi_status sharpi_session_sample(sharpi_session* session, int32_t* out_token,
-                                    sharpi_error* err) SHARPI_NOEXCEPT {
+sharpi_status sharpi_session_sample(sharpi_session* session, const sharpi_sample_params* params,
+                                    int32_t* out_token, sharpi_error* err) SHARPI_NOEXCEPT {
   return api::change_session(session, err, [&](Session& s) -> Status {
     SHARPI_TRY(api::require(out_token, "out_token"));
-    return s.sample(out_token);
+    sharpi_sample_params complete;
+    SHARPI_TRY(api::read_params(params, &complete));
+    if (complete.meanwhile != nullptr) {
+      return Status::error(Code::kInvalidArgument,
+                           "meanwhile is set, but drawing a token reads none: steps call it");
+    }
+    return s.sample(complete, out_token);
   });
 }
 
-sharpi_status sharpi_session_step(sharpi_session* session, int32_t* out_tokens, uint32_t cap,
-                                  uint32_t* out_n, sharpi_error* err) SHARPI_NOEXCEPT {
+sharpi_status sharpi_session_step(sharpi_session* session, const sharpi_sample_params* params,
+                                  int32_t* out_tokens, uint32_t cap, uint32_t* out_n,
+                                  sharpi_error* err) SHARPI_NOEXCEPT {
   return api::change_session(session, err, [&](Session& s) -> Status {
     SHARPI_TRY(api::check_out(out_tokens, cap, out_n));
     if (cap == 0) {
@@ -167,7 +174,9 @@ sharpi_status sharpi_session_step(sharpi_session* session, int32_t* out_tokens, 
       return api::too_small(cap, 1, "tokens");
     }
     *out_n = 0;
-    return s.step(out_tokens, cap, out_n);
+    sharpi_sample_params complete;
+    SHARPI_TRY(api::read_params(params, &complete));
+    return s.step(complete, out_tokens, cap, out_n);
   });
 }
 

@@ -81,27 +81,13 @@ Status out_of_range(const char* name, double value, const char* range) {
   return Status::error(Code::kInvalidArgument, "%s %g is out of range: %s", name, value, range);
 }
 
-Status check_bias(const sharpi_sampler_params& p, uint32_t n_vocab) {
+Status check_own_bias(const sharpi_sampler_params& p, uint32_t n_vocab) {
   if (p.n_bias == 0) return Status::ok();
   if (p.bias_tokens == nullptr || p.bias_values == nullptr) {
     return Status::error(Code::kInvalidArgument, "%s is null but n_bias is %u",
                          p.bias_tokens == nullptr ? "bias_tokens" : "bias_values", p.n_bias);
   }
-  for (uint32_t i = 0; i < p.n_bias; ++i) {
-    const int32_t token = p.bias_tokens[i];
-    if (token < 0 || static_cast<uint32_t>(token) >= n_vocab) {
-      return Status::error(Code::kInvalidArgument,
-                           "bias_tokens[%u] = %d is outside the vocabulary "
-                           "of %u tokens",
-                           i, token, n_vocab);
-    }
-    if (!(p.bias_values[i] <= kLargest)) {  // NaN and +inf; -inf forbids the token
-      return Status::error(Code::kInvalidArgument,
-                           "bias_values[%u] = %g is neither finite nor -inf", i,
-                           static_cast<double>(p.bias_values[i]));
-    }
-  }
-  return Status::ok();
+  return check_bias({p.bias_tokens, p.n_bias}, {p.bias_values, p.n_bias}, n_vocab);
 }
 
 /// How a token is found, in the order in which the settings exclude each other.
@@ -139,7 +125,8 @@ struct Sampler::Impl {
     uint64_t n_equal;
   };
 
-  void prepare(std::span<const int32_t> recent);
+  void prepare(std::span<const int32_t> recent, const Draw& draw);
+  void add_bias(std::span<const int32_t> tokens, std::span<const float> worth);
   void penalise(std::span<const int32_t> recent);
   int32_t greedy(float top) const;
   size_t select_top_k();
@@ -179,21 +166,27 @@ struct Sampler::Impl {
 
 /// Cleans the logits (NaN can never win, +inf stays comparable) and applies everything that comes
 /// before temperature.
-void Sampler::Impl::prepare(std::span<const int32_t> recent) {
+void Sampler::Impl::prepare(std::span<const int32_t> recent, const Draw& draw) {
   for (uint32_t i = 0; i < n_vocab; ++i) {
     const float x = values[i];
     const float finite = x < kLargest ? x : kLargest;  // also for NaN, which the next line drops
     values[i] = x == x ? finite : kForbidden;
   }
-  for (size_t i = 0; i < bias_tokens.size(); ++i) {
-    float& value = values[static_cast<size_t>(bias_tokens[i])];
-    value = std::min(value + bias_values[i], kLargest);
-  }
+  add_bias(bias_tokens, bias_values);
+  add_bias(draw.bias_tokens, draw.bias_values);
   penalise(recent);
+  apply_mask(draw, {values, n_vocab});
   for (const int32_t token : never) {
     if (token >= 0 && static_cast<uint32_t>(token) < n_vocab) {
       values[static_cast<size_t>(token)] = kForbidden;
     }
+  }
+}
+
+void Sampler::Impl::add_bias(std::span<const int32_t> tokens, std::span<const float> worth) {
+  for (size_t i = 0; i < tokens.size(); ++i) {
+    float& value = values[static_cast<size_t>(tokens[i])];
+    value = std::min(value + worth[i], kLargest);
   }
 }
 
@@ -258,6 +251,7 @@ size_t Sampler::Impl::take_best(const float* best, const int32_t* ids, size_t n)
   const size_t k = n_wanted();
   size_t taken = 0;
   for (size_t i = 0; i < n && taken < k; ++i) {
+    if (best[i] == kForbidden) return taken;  // and so is everything behind it
     if (!std::isfinite(best[i])) return 0;
     if (std::binary_search(never.begin(), never.end(), ids[i])) continue;
     values[ids[i]] = best[i];
@@ -387,7 +381,7 @@ Status Sampler::check(const sharpi_sampler_params& p, uint32_t n_vocab) {
     return out_of_range("repeat_penalty", static_cast<double>(p.repeat_penalty),
                         "more than 0, 1 = off");
   }
-  return check_bias(p, n_vocab);
+  return check_own_bias(p, n_vocab);
 }
 
 Status Sampler::configure(const sharpi_sampler_params& params) {
@@ -417,12 +411,16 @@ sharpi_sampler_params Sampler::params() const {
   return p;
 }
 
-Status Sampler::sample(float* logits, std::span<const int32_t> recent, int32_t* out) {
+Status Sampler::sample(float* logits, std::span<const int32_t> recent, const Draw& draw,
+                       int32_t* out) {
   Impl& s = *impl_;
   s.values = logits;
-  s.prepare(recent);
+  s.prepare(recent, draw);
   const float top = largest(logits, s.n_vocab);
-  if (top == kForbidden && !s.bias_values.empty()) {
+  if (top == kForbidden && draw.has_mask) {
+    return Status::error(Code::kState, "allowed_mask leaves none of the %u tokens", s.n_vocab);
+  }
+  if (top == kForbidden && (!s.bias_values.empty() || !draw.bias_values.empty())) {
     return Status::error(Code::kState, "the bias leaves none of the %u tokens", s.n_vocab);
   }
   if (top == kForbidden) {
@@ -448,11 +446,12 @@ Status Sampler::sample(float* logits, std::span<const int32_t> recent, int32_t* 
   return Status::ok();
 }
 
-uint32_t Sampler::n_best() const {
+uint32_t Sampler::n_best(const Draw& draw) const {
   // Room for forbidden tokens among the best: unused vocabulary rows rarely come that high.
   constexpr uint32_t kSpare = 16, kMost = 240;
   const Impl& s = *impl_;
-  if (!s.bias_tokens.empty() || s.params.repeat_penalty != 1.0f) return 0;
+  if (!s.bias_tokens.empty() || !draw.bias_tokens.empty()) return 0;
+  if (s.params.repeat_penalty != 1.0f) return 0;
   const uint32_t k = s.n_wanted();
   if (k == 0 || k > kMost) return 0;
   return s.never.empty() ? std::min(k, s.n_vocab) : std::min(k + kSpare, s.n_vocab);

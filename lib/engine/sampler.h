@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Sampler: from logits to a token. Order: logit bias, repetition penalty, temperature, top-k,
+// Sampler: from logits to a token. Order: logit bias, repetition penalty, mask, temperature, top-k,
 // top-p, min-p, draw. Equal seeds and logits give equal draws on every platform (own generator:
 // PCG32, Melissa O'Neill 2014; no <random> distributions). Thread rule: one owner (the session).
 // Allocates only in the constructor, and in configure() the bias list.
@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "base/status.h"
+#include "engine/draw.h"
 #include "sharpi.h"
 
 namespace sharpi {
@@ -34,15 +35,16 @@ class Sampler {
   /// What it is configured with; the bias lists are its own.
   sharpi_sampler_params params() const;
   /// `logits` [n_vocab] is used as scratch; `recent` = the tokens read so far, oldest first (the
-  /// last repeat_last_n count). kState when the bias forbids what has a logit, kInternal when
+  /// last repeat_last_n count). kState when bias or mask forbid what has a logit, kInternal when
   /// nothing has one.
-  Status sample(float* logits, std::span<const int32_t> recent, int32_t* out);
+  Status sample(float* logits, std::span<const int32_t> recent, const Draw& draw, int32_t* out);
   /// How many of the best logits of a row usually decide a draw with these settings; 0 = the whole
   /// row is needed (a bias, a penalty, no top-k).
-  uint32_t n_best() const;
+  uint32_t n_best(const Draw& draw) const;
   /// sample() from the n best logits of a row alone, descending, equal ones by id: the same token
-  /// and the same random numbers. `row` [n_vocab] is scratch. *enough = false: n were too few (some
-  /// are forbidden or no numbers); nothing was drawn, and sample() must see the row.
+  /// and the same random numbers. What a mask forbids has -inf among them, and so has nothing
+  /// behind it. `row` [n_vocab] is scratch. *enough = false: n were too few (some are forbidden or
+  /// no numbers); nothing was drawn, and sample() must see the row.
   void sample_best(const float* values, const int32_t* ids, uint32_t n, float* row, int32_t* out,
                    bool* enough);
   SamplerMark mark() const;

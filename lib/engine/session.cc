@@ -174,8 +174,8 @@ void Session::commit(std::span<const int32_t> tokens) {
   history_.insert(history_.end(), tokens.begin(), tokens.end());
 }
 
-Status Session::run_chunk(std::span<const int32_t> tokens, uint32_t rows_to_end,
-                          uint32_t want_rows) {
+Status Session::run_chunk(std::span<const int32_t> tokens, uint32_t rows_to_end, uint32_t want_rows,
+                          Meanwhile* meanwhile) {
   SequenceRows q;
   q.ledger = &ledger_;
   q.n_rows = static_cast<uint32_t>(tokens.size());
@@ -188,6 +188,7 @@ Status Session::run_chunk(std::span<const int32_t> tokens, uint32_t rows_to_end,
   rows.n_rows = q.n_rows;
   rows.sequences = {&q, 1};
   rows.cancel = &cancel_;
+  rows.meanwhile = meanwhile;
   const std::span<TierSession* const> list(tier_list_);
   Status done = model_->run(rows, {&list, 1});
   if (!done.is_ok()) ledger_.spoil_capture(q.n_rows);
@@ -250,12 +251,13 @@ Status Session::read_chunks(std::span<const int32_t> tokens, const sharpi_prefil
   return Status::ok();
 }
 
-Status Session::decode(int32_t token) {
+Status Session::decode(int32_t token, Meanwhile* meanwhile) {
   SHARPI_TRY(check_tokens({&token, 1}));
   SHARPI_TRY(check_room(1));
   const Stopwatch watch(&decode_seconds_);
   SHARPI_TRY(make_room(1));
-  SHARPI_TRY(run_chunk({&token, 1}, 0, 1));
+  SHARPI_TRY(run_chunk({&token, 1}, 0, 1, meanwhile));
+  if (meanwhile != nullptr) meanwhile->run();  // unless it ran while a device computed
   commit({&token, 1});
   n_logit_rows_ = 1;
   ++n_decode_;
@@ -322,31 +324,54 @@ Status Session::set_sampler(const sharpi_sampler_params& params) {
   return sampler_.configure(params);
 }
 
-Status Session::sample(int32_t* out) {
-  const uint32_t n = sampler_.n_best();
+/// Draws from logits row 0, from the best of it where those decide.
+Status Session::draw_token(const Draw& draw, int32_t* out) {
+  const uint32_t n = sampler_.n_best(draw);
   if (n != 0 && n <= head().max_best()) {
     std::array<float, 256> values;
     std::array<int32_t, 256> ids;
     SHARPI_TRY(check_logits(0));
-    SHARPI_TRY(head().read_best(0, n, values.data(), ids.data()));
+    SHARPI_TRY(
+        head().read_best(0, n, draw.has_mask ? &draw.allowed : nullptr, values.data(), ids.data()));
     bool enough = false;
     sampler_.sample_best(values.data(), ids.data(), n, logits_row_.data(), out, &enough);
     if (enough) return Status::ok();
   }
   SHARPI_TRY(logits(0, logits_row_.data()));
-  return sampler_.sample(logits_row_.data(), history_, out);
+  return sampler_.sample(logits_row_.data(), history_, draw, out);
 }
 
-Status Session::step(int32_t* out_tokens, uint32_t cap, uint32_t* out_n) {
+Status Session::sample(const sharpi_sample_params& params, int32_t* out) {
+  Draw draw;
+  SHARPI_TRY(read_draw(params, model_->spec().n_vocab, &draw));
+  const SamplerMark mark = sampler_.mark();
+  int32_t token = 0;
+  SHARPI_TRY(draw_token(draw, &token));
+  if (params.n_logprobs != 0) {
+    // The draw used the row as scratch, so it is read again.
+    const Status read = logits(0, logits_row_.data());
+    if (!read.is_ok()) {
+      sampler_.restore(mark);
+      return read;
+    }
+    write_logprobs(logits_row_, token, {params.logprobs, params.n_logprobs});
+  }
+  *out = token;
+  return Status::ok();
+}
+
+Status Session::step(const sharpi_sample_params& params, int32_t* out_tokens, uint32_t cap,
+                     uint32_t* out_n) {
   *out_n = 0;
   if (cap == 0)
     return Status::error(Code::kBufferTooSmall, "a step gives at least one token, cap is 0");
   const SamplerMark mark = sampler_.mark();
   int32_t token = 0;
-  SHARPI_TRY(sample(&token));
+  SHARPI_TRY(sample(params, &token));
   const Tokenizer* text = model_->tokenizer();
   if (text == nullptr || !text->is_end_of_generation(token)) {
-    const Status read = decode(token);
+    Meanwhile meanwhile{params.meanwhile, params.user_data, token};
+    const Status read = decode(token, &meanwhile);
     if (!read.is_ok()) {
       sampler_.restore(mark);
       return read;

@@ -38,14 +38,16 @@ class Session {
 
   Status prefill(std::span<const int32_t> tokens, const sharpi_prefill_params& params,
                  uint32_t* out_committed);
-  Status decode(int32_t token);
+  Status decode(int32_t token, Meanwhile* meanwhile = nullptr);
   static Status decode_batch(std::span<Session* const> sessions, std::span<const int32_t> tokens);
   /// Pre: cap checked by the caller against spec().n_vocab.
   Status logits(uint32_t row, float* out) const;
 
   Status set_sampler(const sharpi_sampler_params& params);
-  Status sample(int32_t* out);
-  Status step(int32_t* out_tokens, uint32_t cap, uint32_t* out_n);
+  /// `params` as sharpi_sample_params says; logprobs of a step are those of its tokens.
+  Status sample(const sharpi_sample_params& params, int32_t* out);
+  Status step(const sharpi_sample_params& params, int32_t* out_tokens, uint32_t cap,
+              uint32_t* out_n);
 
   Status reserve(uint32_t n_slots);
   Status truncate(uint32_t n_tokens);
@@ -91,7 +93,9 @@ class Session {
   Status check_takes_checkpoints() const;
   Status read_chunks(std::span<const int32_t> tokens, const sharpi_prefill_params& params,
                      uint32_t* out_committed);
-  Status run_chunk(std::span<const int32_t> tokens, uint32_t rows_to_end, uint32_t want_rows);
+  Status run_chunk(std::span<const int32_t> tokens, uint32_t rows_to_end, uint32_t want_rows,
+                   Meanwhile* meanwhile = nullptr);
+  Status draw_token(const Draw& draw, int32_t* out);
   Status check_tokens(std::span<const int32_t> tokens) const;
   Status check_logits(uint32_t row) const;
   Status check_room(uint64_t n) const;

@@ -22,7 +22,8 @@ void describe_queries(const ScoreRequest& request, uint32_t n_heads, uint32_t* v
   }
 }
 
-Status TierSession::read_best(uint32_t, uint32_t k, float*, int32_t*) const {
+Status TierSession::read_best(uint32_t, uint32_t k, const std::span<const uint32_t>*, float*,
+                              int32_t*) const {
   return Status::error(Code::kInternal, "the %u best logits: this tier does not find them", k);
 }
 

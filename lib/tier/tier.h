@@ -13,6 +13,7 @@
 #include <functional>
 #include <memory>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "base/status.h"
@@ -68,6 +69,17 @@ enum class Capture : uint8_t {
   kObserver,  // the session's observer rows: a look-ahead or a probe
 };
 
+/// Work of the host that may run while a device computes: what a step was given for it.
+struct Meanwhile {
+  sharpi_meanwhile_fn fn = nullptr;
+  void* user_data = nullptr;
+  int32_t token = 0;
+  /// Once; further calls do nothing.
+  void run() noexcept {
+    if (fn != nullptr) std::exchange(fn, nullptr)(user_data, token);
+  }
+};
+
 struct Submission {
   const int32_t* tokens = nullptr;  // [n_rows]
   uint32_t n_rows = 0;
@@ -79,6 +91,9 @@ struct Submission {
   bool no_context = false;
   Capture capture = Capture::kRing;
   const std::atomic<bool>* cancel = nullptr;  // polled between blocks where a tear is impossible
+  /// A tier that computes asynchronously calls run() between submitting its work and waiting for
+  /// it.
+  Meanwhile* meanwhile = nullptr;
   /// Hidden rows [n_rows][n_embd] that the segment starts from and leaves behind, in a workspace's
   /// handover() memory; null at the ends of a pass. They may be the same.
   const float* hidden_in = nullptr;
@@ -121,8 +136,11 @@ class TierSession {
   virtual Status write_logits(uint32_t row, const float* in) = 0;
   /// The k largest logits of a row, descending, equal ones by id, where moving the row would cost
   /// more than finding them. max_best() = the largest k that this tier finds, 0 = it does not.
+  /// `allowed`: a mask, at most one bit for each token of the vocabulary; tokens that it does not
+  /// allow, those behind it among them, count as -inf. Null = all are allowed.
   virtual uint32_t max_best() const { return 0; }
-  virtual Status read_best(uint32_t row, uint32_t k, float* values, int32_t* ids) const;
+  virtual Status read_best(uint32_t row, uint32_t k, const std::span<const uint32_t>* allowed,
+                           float* values, int32_t* ids) const;
   /// Takes over what `from` holds, a session of the same template on the same tier whose capacities
   /// are at most this one's: the first n_slots rows of every group (rings whole), the committed
   /// state, checkpoints, logits and captured queries. Nothing leaves the tier's memory. For forks.

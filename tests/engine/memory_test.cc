@@ -217,7 +217,8 @@ void Memory::expect_decode_allocates_nothing(const Loaded& l) const {
   for (size_t i = 0; i < 16; ++i) failed |= sharpi_session_decode(handles[0], next[i], &e);
   for (size_t i = 0; i < 4; ++i)
     failed |= sharpi_decode_batch(handles.data(), next.data() + i, 4, &e);
-  for (size_t i = 0; i < 4; ++i) failed |= sharpi_session_step(handles[1], &token, 1, &n, &e);
+  for (size_t i = 0; i < 4; ++i)
+    failed |= sharpi_session_step(handles[1], nullptr, &token, 1, &n, &e);
   const uint64_t after = n_allocations.load();
   EXPECT_EQ(failed, SHARPI_OK) << text_of(e);
   EXPECT_EQ(after - before, 0u);

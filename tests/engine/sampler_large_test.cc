@@ -42,7 +42,7 @@ std::vector<int32_t> draw(const sharpi_sampler_params& p, const std::vector<floa
   std::vector<int32_t> out(static_cast<size_t>(n));
   for (int32_t& token : out) {
     std::vector<float> row = logits;
-    EXPECT_TRUE(sampler.sample(row.data(), {}, &token).is_ok());
+    EXPECT_TRUE(sampler.sample(row.data(), {}, {}, &token).is_ok());
   }
   return out;
 }
@@ -160,13 +160,39 @@ TEST(SamplerBest, DrawsWhatTheWholeRowWouldGive) {
     Sampler whole(kVocab, never), best(kVocab, never);
     ASSERT_TRUE(whole.configure(p).is_ok());
     ASSERT_TRUE(best.configure(p).is_ok());
-    ASSERT_GT(best.n_best(), 0u);
+    ASSERT_GT(best.n_best({}), 0u);
     for (int i = 0; i < 20; ++i) {
       int32_t want = -1, got = -1;
       std::vector<float> row = logits;
-      ASSERT_TRUE(whole.sample(row.data(), {}, &want).is_ok());
-      ASSERT_TRUE(draw_best(&best, logits, best.n_best(), &got));
+      ASSERT_TRUE(whole.sample(row.data(), {}, {}, &want).is_ok());
+      ASSERT_TRUE(draw_best(&best, logits, best.n_best({}), &got));
       ASSERT_EQ(got, want) << "seed " << seed << " draw " << i;
+    }
+  }
+}
+
+TEST(SamplerBest, WhatAMaskForbidsComesAsNothingAndTheRestDecides) {
+  for (const size_t n_allowed : {size_t{1}, size_t{6}, size_t{300}}) {
+    const std::vector<float> logits = make_logits(1.0f, 21);
+    const std::vector<uint32_t> order = sorted(logits);
+    std::vector<uint32_t> mask((kVocab + 31) / 32);
+    for (size_t i = 0; i < n_allowed; ++i) mask[order[5 * i] / 32] |= 1u << (order[5 * i] % 32);
+    const Draw draw{true, mask, {}, {}};
+    std::vector<float> masked = logits;
+    for (uint32_t i = 0; i < kVocab; ++i) {
+      if (!draw.allows(i)) masked[i] = -std::numeric_limits<float>::infinity();
+    }
+    sharpi_sampler_params p = plain(4);
+    p.top_k = 20;
+    Sampler whole(kVocab, {}), best(kVocab, {});
+    ASSERT_TRUE(whole.configure(p).is_ok());
+    ASSERT_TRUE(best.configure(p).is_ok());
+    for (int i = 0; i < 50; ++i) {
+      int32_t want = -1, got = -2;
+      std::vector<float> row = logits;
+      ASSERT_TRUE(whole.sample(row.data(), {}, draw, &want).is_ok());
+      ASSERT_TRUE(draw_best(&best, masked, best.n_best(draw), &got));
+      ASSERT_EQ(got, want) << n_allowed << " allowed, draw " << i;
     }
   }
 }
@@ -195,14 +221,14 @@ TEST(SamplerBest, BiasPenaltyAndOpenEndsNeedTheRow) {
     p.top_k = 40;
     edit(&p);
     EXPECT_TRUE(sampler.configure(p).is_ok());
-    return sampler.n_best();
+    return sampler.n_best({});
   };
   const int32_t token = 5;
   const float bias = 1.0f;
   EXPECT_EQ(n_best([](auto*) {}), 40u);
   EXPECT_EQ(n_best([](auto* p) { p->temperature = 0.0f, p->top_k = 0; }), 1u);
   const std::vector<int32_t> never{3};
-  EXPECT_GT(Sampler(kVocab, never).n_best(), 40u) << "forbidden ones may be among the best";
+  EXPECT_GT(Sampler(kVocab, never).n_best({}), 40u) << "forbidden ones may be among the best";
   EXPECT_EQ(n_best([](auto* p) { p->top_k = 0; }), 0u);
   EXPECT_EQ(n_best([](auto* p) { p->top_k = 5000; }), 0u);
   EXPECT_EQ(n_best([](auto* p) { p->repeat_penalty = 1.1f; }), 0u);

@@ -49,7 +49,7 @@ class Draws {
   int32_t one() {
     std::vector<float> row = logits_;
     int32_t token = -1;
-    const Status s = sampler_.sample(row.data(), recent_, &token);
+    const Status s = sampler_.sample(row.data(), recent_, {}, &token);
     EXPECT_TRUE(s.is_ok()) << s.text();
     return token;
   }
@@ -369,7 +369,7 @@ TEST(Sampler, ABiasThatForbidsEverythingIsTheCallersAffair) {
   ASSERT_TRUE(sampler.configure(p).is_ok());
   std::vector<float> logits{1.0f, 2.0f, 3.0f, 4.0f};
   int32_t token = 77;
-  EXPECT_EQ(sampler.sample(logits.data(), {}, &token).code(), Code::kState);
+  EXPECT_EQ(sampler.sample(logits.data(), {}, {}, &token).code(), Code::kState);
   EXPECT_EQ(token, 77);
 }
 
@@ -381,7 +381,7 @@ TEST(Sampler, NothingAllowedIsAnInternalError) {
     ASSERT_TRUE(sampler.configure(p).is_ok());
     std::vector<float> logits{-kInf, kNan, -kInf, kNan};
     int32_t token = 77;
-    EXPECT_EQ(sampler.sample(logits.data(), {}, &token).code(), Code::kInternal);
+    EXPECT_EQ(sampler.sample(logits.data(), {}, {}, &token).code(), Code::kInternal);
     EXPECT_EQ(token, 77);
   }
 }
@@ -432,7 +432,7 @@ TEST(Sampler, WithoutConfigureItHasTheDocumentedDefaults) {
   for (int i = 0; i < 100; ++i) {
     std::vector<float> row = kLogits;
     int32_t token = -1;
-    ASSERT_TRUE(sampler.sample(row.data(), {}, &token).is_ok());
+    ASSERT_TRUE(sampler.sample(row.data(), {}, {}, &token).is_ok());
     EXPECT_EQ(token, draws.one());
   }
 }

@@ -320,10 +320,10 @@ TEST_F(Truncate, AStepOnAFullSessionUndoesItsDraw) {
   sharpi_error e = SHARPI_ERROR_INIT;
   int32_t token = -1, first = -2, again = -3;
   uint32_t n = 9;
-  ASSERT_EQ(sharpi_session_sample(twin.get(), &first, &e), SHARPI_OK) << text_of(e);
-  ASSERT_EQ(sharpi_session_step(full.get(), &token, 1, &n, &e), SHARPI_E_KV_FULL);
+  ASSERT_EQ(sharpi_session_sample(twin.get(), nullptr, &first, &e), SHARPI_OK) << text_of(e);
+  ASSERT_EQ(sharpi_session_step(full.get(), nullptr, &token, 1, &n, &e), SHARPI_E_KV_FULL);
   EXPECT_EQ(n, 0u);
-  ASSERT_EQ(sharpi_session_sample(full.get(), &again, &e), SHARPI_OK) << text_of(e);
+  ASSERT_EQ(sharpi_session_sample(full.get(), nullptr, &again, &e), SHARPI_OK) << text_of(e);
   EXPECT_EQ(again, first);
 }
 

@@ -167,7 +167,7 @@ static unsafe class Program
             int token;
             uint n;
             UIntPtr len;
-            Check(sharpi_session_step(session.Pointer, &token, 1, &n, &error), error);
+            Check(sharpi_session_step(session.Pointer, null, &token, 1, &n, &error), error);
             if (sharpi_token_is_end(model.Pointer, token) != 0) break;
             Check(sharpi_detokenize_stream(model.Pointer, &stream, &token, 1, 0, piece,
                                            (UIntPtr)1024, &len, &error), error);

@@ -21,6 +21,8 @@ namespace LibSharpi
     public unsafe delegate void* sharpi_alloc_fn(void* user_data, ulong bytes, ulong alignment);
     [UnmanagedFunctionPointer(CallingConvention.Cdecl)]
     public unsafe delegate void sharpi_free_fn(void* user_data, void* pointer, ulong bytes);
+    [UnmanagedFunctionPointer(CallingConvention.Cdecl)]
+    public unsafe delegate void sharpi_meanwhile_fn(void* user_data, int token);
 
     [StructLayout(LayoutKind.Sequential)]
     public unsafe struct sharpi_error
@@ -150,6 +152,13 @@ namespace LibSharpi
     }
 
     [StructLayout(LayoutKind.Sequential)]
+    public unsafe struct sharpi_stop_stream
+    {
+        public uint n_held, stopped, which;
+        public fixed byte held[128];
+    }
+
+    [StructLayout(LayoutKind.Sequential)]
     public unsafe struct sharpi_message
     {
         public byte* role, content;
@@ -175,6 +184,26 @@ namespace LibSharpi
         public ulong seed;
         public int* bias_tokens;
         public float* bias_values;
+    }
+
+    [StructLayout(LayoutKind.Sequential)]
+    public unsafe struct sharpi_logprob
+    {
+        public int token;
+        public float logprob;
+    }
+
+    [StructLayout(LayoutKind.Sequential)]
+    public unsafe struct sharpi_sample_params
+    {
+        public uint struct_size, mask_words;
+        public uint* allowed_mask;
+        public int* bias_tokens;
+        public float* bias_values;
+        public uint n_bias, n_logprobs;
+        public sharpi_logprob* logprobs;
+        public IntPtr meanwhile;
+        public void* user_data;
     }
 
     [StructLayout(LayoutKind.Sequential)]
@@ -245,6 +274,9 @@ namespace LibSharpi
             SHARPI_MIXER_WINDOW = 2, SHARPI_MIXER_DELTA_NET = 3, SHARPI_CHAT_UNKNOWN = 0,
             SHARPI_CHAT_CHATML = 1, SHARPI_CHAT_GEMMA = 2, SHARPI_CHAT_OLMOE = 3,
             SHARPI_TOKENIZE_ADD_SPECIAL = 1, SHARPI_TOKENIZE_PARSE_SPECIAL = 2,
+            SHARPI_TOKEN_CONTROL = 1, SHARPI_TOKEN_END = 2, SHARPI_TOKEN_BYTE = 4,
+            SHARPI_TOKEN_USER_DEFINED = 8, SHARPI_TOKEN_UNKNOWN = 16, SHARPI_TOKEN_NEVER = 32,
+            SHARPI_STOP_BYTES = 128,
             SHARPI_DETOKENIZE_SPECIAL = 1, SHARPI_CHAT_NO_PROMPT = 1, SHARPI_CHAT_THINKING = 2,
             SHARPI_PREFILL_CHECKPOINT = 1, SHARPI_PREFILL_MORE = 2, SHARPI_LAYER_BUDGET_EQUAL = 0,
             SHARPI_LAYER_BUDGET_PYRAMID = 1, SHARPI_LAYER_BUDGET_ENTROPY = 2;
@@ -315,6 +347,14 @@ namespace LibSharpi
             byte* result, UIntPtr cap, UIntPtr* out_len, sharpi_error* err);
         [DllImport(Library)] public static extern int sharpi_token_is_end(
             IntPtr model, int token);
+        [DllImport(Library)] public static extern uint sharpi_token_attributes(
+            IntPtr model, int token);
+        [DllImport(Library)] public static extern int sharpi_token_bytes(
+            IntPtr model, int token, byte* result, UIntPtr cap, UIntPtr* out_len,
+            sharpi_error* err);
+        [DllImport(Library)] public static extern int sharpi_stop_stream_push(
+            sharpi_stop_stream* stream, byte** stops, uint n_stops, byte* text, UIntPtr len,
+            byte* result, UIntPtr cap, UIntPtr* out_len, sharpi_error* err);
         [DllImport(Library)] public static extern int sharpi_chat_format(
             IntPtr model, sharpi_message* messages, uint n, uint flags, byte* result,
             UIntPtr cap, UIntPtr* out_len, sharpi_error* err);
@@ -338,10 +378,13 @@ namespace LibSharpi
             sharpi_sampler_params* p, UIntPtr size);
         [DllImport(Library)] public static extern int sharpi_session_set_sampler(
             IntPtr session, sharpi_sampler_params* options, sharpi_error* err);
+        [DllImport(Library)] public static extern void sharpi_sample_params_init(
+            sharpi_sample_params* p, UIntPtr size);
         [DllImport(Library)] public static extern int sharpi_session_sample(
-            IntPtr session, int* out_token, sharpi_error* err);
+            IntPtr session, sharpi_sample_params* options, int* out_token, sharpi_error* err);
         [DllImport(Library)] public static extern int sharpi_session_step(
-            IntPtr session, int* out_tokens, uint cap, uint* out_n, sharpi_error* err);
+            IntPtr session, sharpi_sample_params* options, int* out_tokens, uint cap, uint* out_n,
+            sharpi_error* err);
         [DllImport(Library)] public static extern int sharpi_session_reserve(
             IntPtr session, uint n_slots, sharpi_error* err);
         [DllImport(Library)] public static extern int sharpi_session_truncate(

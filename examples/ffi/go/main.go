@@ -181,7 +181,7 @@ func generate(model *C.sharpi_model, session *C.sharpi_session, nTokens int) err
 		var token C.int32_t
 		var n C.uint32_t
 		var length C.size_t
-		if e := check(C.sharpi_session_step(session, &token, 1, &n, &err), &err); e != nil {
+		if e := check(C.sharpi_session_step(session, nil, &token, 1, &n, &err), &err); e != nil {
 			return e
 		}
 		if C.sharpi_token_is_end(model, token) != 0 {

@@ -151,7 +151,7 @@ fn generate(
     for _ in 0..n_tokens {
         let (mut token, mut n, mut len) = (0i32, 0u32, 0usize);
         call(lib, |error| unsafe {
-            (lib.sharpi_session_step)(session, &mut token, 1, &mut n, error)
+            (lib.sharpi_session_step)(session, std::ptr::null(), &mut token, 1, &mut n, error)
         })?;
         if unsafe { (lib.sharpi_token_is_end)(model, token) } != 0 {
             break;

@@ -21,7 +21,8 @@ macro_rules! kinds {
 }
 kinds! {
     u32 = "u32", i32 = "i32", u64 = "u64", usize = "u64", f32 = "f32", f64 = "f64", () = "void",
-    sharpi_progress_fn = "p", sharpi_log_fn = "p", sharpi_alloc_fn = "p", sharpi_free_fn = "p"
+    sharpi_progress_fn = "p", sharpi_log_fn = "p", sharpi_alloc_fn = "p", sharpi_free_fn = "p",
+    sharpi_meanwhile_fn = "p"
 }
 impl<T> Kind for *const T {
     const KIND: &'static str = "p";
@@ -160,6 +161,7 @@ callbacks! {
     fn sharpi_log_fn(user_data: *mut c_void, level: u32, text: *const c_char, len: usize) -> ();
     fn sharpi_alloc_fn(user_data: *mut c_void, bytes: u64, alignment: u64) -> *mut c_void;
     fn sharpi_free_fn(user_data: *mut c_void, pointer: *mut c_void, bytes: u64) -> ();
+    fn sharpi_meanwhile_fn(user_data: *mut c_void, token: i32) -> ();
 }
 
 constants! {
@@ -195,6 +197,9 @@ constants! {
         SHARPI_DETOKENIZE_SPECIAL = 1; SHARPI_CHAT_NO_PROMPT = 1; SHARPI_CHAT_THINKING = 2;
         SHARPI_PREFILL_CHECKPOINT = 1; SHARPI_PREFILL_MORE = 2; SHARPI_LAYER_BUDGET_EQUAL = 0;
         SHARPI_LAYER_BUDGET_PYRAMID = 1; SHARPI_LAYER_BUDGET_ENTROPY = 2;
+        SHARPI_TOKEN_CONTROL = 1; SHARPI_TOKEN_END = 2; SHARPI_TOKEN_BYTE = 4;
+        SHARPI_TOKEN_USER_DEFINED = 8; SHARPI_TOKEN_UNKNOWN = 16; SHARPI_TOKEN_NEVER = 32;
+        SHARPI_STOP_BYTES = 128;
     }
     u64 {
         SHARPI_ALL_FREE = 0xFFFF_FFFF_FFFF_FFFF;
@@ -270,6 +275,9 @@ structs! {
     struct sharpi_text_stream {
         n_held: u32, held: [c_char; 4],
     }
+    struct sharpi_stop_stream {
+        n_held: u32, stopped: u32, which: u32, held: [c_char; 128],
+    }
     struct sharpi_message {
         role: *const c_char, content: *const c_char, content_len: usize,
     }
@@ -281,6 +289,14 @@ structs! {
         struct_size: u32, temperature: f32, top_k: u32, top_p: f32, min_p: f32,
         repeat_penalty: f32, repeat_last_n: u32, n_bias: u32, seed: u64, bias_tokens: *const i32,
         bias_values: *const f32,
+    }
+    struct sharpi_logprob {
+        token: i32, logprob: f32,
+    }
+    struct sharpi_sample_params {
+        struct_size: u32, mask_words: u32, allowed_mask: *const u32, bias_tokens: *const i32,
+        bias_values: *const f32, n_bias: u32, n_logprobs: u32, logprobs: *mut sharpi_logprob,
+        meanwhile: sharpi_meanwhile_fn, user_data: *mut c_void,
     }
     struct sharpi_session_summary {
         struct_size: u32, n_tokens: u32, n_ctx: u32, capacity: u32, n_slots_min: u32,
@@ -375,6 +391,14 @@ functions! {
         n: u32, flags: u32, out: *mut c_char, cap: usize, out_len: *mut usize,
         err: *mut sharpi_error) -> i32;
     fn sharpi_token_is_end(model: *const sharpi_model, token: i32) -> i32;
+    fn sharpi_token_attributes(model: *const sharpi_model, token: i32) -> u32;
+    fn sharpi_token_bytes(
+        model: *const sharpi_model, token: i32, out: *mut c_char, cap: usize, out_len: *mut usize,
+        err: *mut sharpi_error) -> i32;
+    fn sharpi_stop_stream_push(
+        stream: *mut sharpi_stop_stream, stops: *const *const c_char, n_stops: u32,
+        text: *const c_char, len: usize, out: *mut c_char, cap: usize, out_len: *mut usize,
+        err: *mut sharpi_error) -> i32;
     fn sharpi_chat_format(
         model: *const sharpi_model, messages: *const sharpi_message, n: u32, flags: u32,
         out: *mut c_char, cap: usize, out_len: *mut usize, err: *mut sharpi_error) -> i32;
@@ -402,11 +426,13 @@ functions! {
     fn sharpi_session_set_sampler(
         session: *mut sharpi_session, params: *const sharpi_sampler_params,
         err: *mut sharpi_error) -> i32;
+    fn sharpi_sample_params_init(p: *mut sharpi_sample_params, size: usize) -> ();
     fn sharpi_session_sample(
-        session: *mut sharpi_session, out_token: *mut i32, err: *mut sharpi_error) -> i32;
-    fn sharpi_session_step(
-        session: *mut sharpi_session, out_tokens: *mut i32, cap: u32, out_n: *mut u32,
+        session: *mut sharpi_session, params: *const sharpi_sample_params, out_token: *mut i32,
         err: *mut sharpi_error) -> i32;
+    fn sharpi_session_step(
+        session: *mut sharpi_session, params: *const sharpi_sample_params, out_tokens: *mut i32,
+        cap: u32, out_n: *mut u32, err: *mut sharpi_error) -> i32;
     fn sharpi_session_reserve(
         session: *mut sharpi_session, n_slots: u32, err: *mut sharpi_error) -> i32;
     fn sharpi_session_truncate(

@@ -31,8 +31,8 @@ static void reenter(sharpi_session* s) {
   EXPECT(SHARPI_E_BUSY, sharpi_session_decode(s, 1, &err));
   EXPECT(SHARPI_E_BUSY, sharpi_decode_batch(&s, some_tokens(), 1, &err));
   EXPECT(SHARPI_E_BUSY, sharpi_session_set_sampler(s, NULL, &err));
-  EXPECT(SHARPI_E_BUSY, sharpi_session_sample(s, &token, &err));
-  EXPECT(SHARPI_E_BUSY, sharpi_session_step(s, &token, 1, &n, &err));
+  EXPECT(SHARPI_E_BUSY, sharpi_session_sample(s, NULL, &token, &err));
+  EXPECT(SHARPI_E_BUSY, sharpi_session_step(s, NULL, &token, 1, &n, &err));
   EXPECT(SHARPI_E_BUSY, sharpi_session_reserve(s, 1, &err));
   EXPECT(SHARPI_E_BUSY, sharpi_session_truncate(s, 0, &err));
   EXPECT(SHARPI_E_BUSY, sharpi_session_checkpoint(s, 0, &err));

@@ -192,16 +192,16 @@ void test_sampling(const fixture* f) {
 
   int32_t token = -5, tokens[4];
   uint32_t n = 9;
-  EXPECT(SHARPI_E_STATE, sharpi_session_sample(s, &token, &err));
-  EXPECT(SHARPI_E_STATE, sharpi_session_step(s, tokens, 4, &n, &err));
+  EXPECT(SHARPI_E_STATE, sharpi_session_sample(s, NULL, &token, &err));
+  EXPECT(SHARPI_E_STATE, sharpi_session_step(s, NULL, tokens, 4, &n, &err));
   CHECK(token == -5);
   EXPECT(SHARPI_OK, sharpi_session_prefill(s, some_tokens(), kCtx - 1, NULL, NULL, &err));
-  EXPECT(SHARPI_E_INVALID_ARGUMENT, sharpi_session_sample(NULL, &token, &err));
-  EXPECT(SHARPI_E_INVALID_ARGUMENT, sharpi_session_sample(s, NULL, &err));
-  EXPECT(SHARPI_E_INVALID_ARGUMENT, sharpi_session_step(NULL, tokens, 4, &n, &err));
-  EXPECT(SHARPI_E_INVALID_ARGUMENT, sharpi_session_step(s, NULL, 4, &n, &err));
-  EXPECT(SHARPI_E_INVALID_ARGUMENT, sharpi_session_step(s, tokens, 4, NULL, &err));
-  EXPECT(SHARPI_E_BUFFER_TOO_SMALL, sharpi_session_step(s, NULL, 0, &n, &err));
+  EXPECT(SHARPI_E_INVALID_ARGUMENT, sharpi_session_sample(NULL, NULL, &token, &err));
+  EXPECT(SHARPI_E_INVALID_ARGUMENT, sharpi_session_sample(s, NULL, NULL, &err));
+  EXPECT(SHARPI_E_INVALID_ARGUMENT, sharpi_session_step(NULL, NULL, tokens, 4, &n, &err));
+  EXPECT(SHARPI_E_INVALID_ARGUMENT, sharpi_session_step(s, NULL, NULL, 4, &n, &err));
+  EXPECT(SHARPI_E_INVALID_ARGUMENT, sharpi_session_step(s, NULL, tokens, 4, NULL, &err));
+  EXPECT(SHARPI_E_BUFFER_TOO_SMALL, sharpi_session_step(s, NULL, NULL, 0, &n, &err));
   CHECK(n >= 1 && length_of(s) == kCtx - 1);
 
   /* Forbid the ends, so that a step reads what it draws. */
@@ -214,16 +214,16 @@ void test_sampling(const fixture* f) {
   p.temperature = 1.5f;
   p.seed = 7;
   EXPECT(SHARPI_OK, sharpi_session_set_sampler(s, &p, &err));
-  EXPECT(SHARPI_OK, sharpi_session_step(s, tokens, 4, &n, &err));
+  EXPECT(SHARPI_OK, sharpi_session_step(s, NULL, tokens, 4, &n, &err));
   CHECK(n == 1 && length_of(s) == kCtx);
   /* Full: the draw is undone, so that the next one is the same as if nothing had happened. */
-  EXPECT(SHARPI_E_KV_FULL, sharpi_session_step(s, tokens, 4, &n, &err));
-  EXPECT(SHARPI_E_KV_FULL, sharpi_session_step(s, tokens, 4, &n, &err));
+  EXPECT(SHARPI_E_KV_FULL, sharpi_session_step(s, NULL, tokens, 4, &n, &err));
+  EXPECT(SHARPI_E_KV_FULL, sharpi_session_step(s, NULL, tokens, 4, &n, &err));
   int32_t after_steps = 0, direct = 0;
-  EXPECT(SHARPI_OK, sharpi_session_sample(s, &after_steps, &err));
+  EXPECT(SHARPI_OK, sharpi_session_sample(s, NULL, &after_steps, &err));
   EXPECT(SHARPI_OK, sharpi_session_set_sampler(s, &p, &err));
-  EXPECT(SHARPI_OK, sharpi_session_sample(s, &token, &err)); /* the step's draw */
-  EXPECT(SHARPI_OK, sharpi_session_sample(s, &direct, &err));
+  EXPECT(SHARPI_OK, sharpi_session_sample(s, NULL, &token, &err)); /* the step's draw */
+  EXPECT(SHARPI_OK, sharpi_session_sample(s, NULL, &direct, &err));
   CHECK(after_steps == direct && length_of(s) == kCtx);
   sharpi_session_destroy(s);
 }

@@ -127,7 +127,7 @@ class Restore : public ::testing::Test {
     sharpi_session_decode(chat.get(), 1, &e);
     int32_t token = 0;
     uint32_t n = 0;
-    sharpi_session_step(chat.get(), &token, 1, &n, &e);
+    sharpi_session_step(chat.get(), nullptr, &token, 1, &n, &e);
     sharpi_compact_params c;
     sharpi_compact_params_init(&c, sizeof c);
     c.budget = 20;
@@ -310,7 +310,7 @@ TEST_F(Restore, TheSamplerGoesOnWhereItWas) {
     std::vector<int32_t> out(8);
     for (int32_t& t : out) {
       uint32_t n = 0;
-      EXPECT_EQ(sharpi_session_step(chat.get(), &t, 1, &n, &e), SHARPI_OK) << text_of(e);
+      EXPECT_EQ(sharpi_session_step(chat.get(), nullptr, &t, 1, &n, &e), SHARPI_OK) << text_of(e);
     }
     return out;
   };

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: MIT
 // Products of one row that follow each other, in one launch: one block a multiprocessor, every warp
-// streams its units of all the products through a ring in shared memory, whatever it waits for
-// meanwhile (chain.cu; docs/architecture.md says how and when). The row is rounded to 16 bits in
-// fixed point (fixed_product.cuh), codes and their sums under integer scales are exact. Compute
-// capability 9.0 and up. Thread rule: pure functions. Blocks wait for each other: two chains must
-// not run on a device at once (Device::turn()), and nothing else that runs there may wait for a
-// chain.
+// streams its units of all the products, whatever it waits for meanwhile: through a ring in shared
+// memory (chain.cu; compute capability 9.0 and 200 KB a block), elsewhere through registers
+// (chain_registers.cu). docs/architecture.md says how and when. The row is rounded to 16 bits in
+// fixed point (fixed_product.cuh), codes and their sums under integer scales are exact. Thread
+// rule: pure functions. Blocks wait for each other: there is one for each multiprocessor, none of
+// which asks for more than a multiprocessor has; two chains must not run on a device at once
+// (Device::turn()), and nothing else that runs there may wait for a chain.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -37,6 +38,13 @@ struct ChainStep {
   ChainBranch branch;
 };
 
+/// Where a warp's next units of weights wait.
+enum class ChainForm : uint8_t {
+  kByDevice,   // as the device has room
+  kRings,      // in shared memory, copied in bulk (chain.cu)
+  kRegisters,  // in registers (chain_registers.cu)
+};
+
 /// Shapes of launches, to measure and to test; the defaults are what was fastest.
 struct ChainTuning {
   bool cooperative = false;    // the launch itself sees to it that all blocks run at once
@@ -45,6 +53,7 @@ struct ChainTuning {
   // those who copy are not told what the block does: slower, for tools that do not follow what lies
   // between lanes of a warp, or relaxed accesses.
   bool every_lane_arrives = false;
+  ChainForm form = ChainForm::kByDevice;
 };
 
 bool has_chains(const MatmulConfig& config);
@@ -57,7 +66,7 @@ Status launch_chain(const MatmulConfig& config, const ChainStep* steps, uint32_t
 /// handed on within it.
 bool chain_fits(const MatmulConfig& config, const ChainStep* steps, uint32_t n_steps,
                 const ChainTuning& tuning = {});
-/// Raises the shared-memory limit of the kernels.
-Status prepare_chain(int max_shared_bytes);
+/// Raises the shared-memory limit of the kernels that the device can run.
+Status prepare_chain(const MatmulConfig& config);
 
 }  // namespace sharpi::cuda

@@ -233,9 +233,30 @@ void check_single(Bench& b, GgmlType t, uint32_t n_in, uint32_t n_out, const Cha
                z.host(), wide(y.host()), 5e-4);
 }
 
+/// What a block has on most cards that people own.
+constexpr int kSmallShared = 99 << 10;
+
+/// The forms that the device can run: rings only with their own shared memory, registers always.
+std::vector<ChainTuning> forms_of(const Bench& b) {
+  std::vector<ChainTuning> forms;
+  ChainTuning t;
+  t.form = ChainForm::kRings;
+  if (b.config.compute_capability >= 90 && b.config.max_shared_bytes >= 200 << 10)
+    forms.push_back(t);
+  t.form = ChainForm::kRegisters;
+  t.shared_bytes = kSmallShared;
+  forms.push_back(t);
+  return forms;
+}
+const char* name_of(const ChainTuning& t) {
+  return t.form == ChainForm::kRings ? "rings" : "registers";
+}
+
 /// Modes of launch: bit 0 programmatic dependent launch, bit 1 cooperative.
 bool mode_works(Bench& b, int mode, const ChainTuning& tuning) {
-  static int known[4] = {};
+  static int all[2][4] = {};
+  int(&known)[4] = all[tuning.form == ChainForm::kRings ? 0 : 1];
+  if (mode % 2 != 0 && b.config.compute_capability < 90) return false;
   if (known[mode] != 0) return known[mode] > 0;
   const Matrix w(GgmlType::kQ8_0, 256, 64, 1, false);
   const Buffer<float> x(random_floats(256, 1.0f));
@@ -250,7 +271,7 @@ bool mode_works(Bench& b, int mode, const ChainTuning& tuning) {
   const cudaError_t ended = cudaDeviceSynchronize();
   known[mode] = s.is_ok() && ended == cudaSuccess ? 1 : -1;
   if (known[mode] < 0) {
-    std::printf("mode %d does not launch: %s %s\n", mode, s.text().c_str(),
+    std::printf("mode %d, %s, does not launch: %s %s\n", mode, name_of(tuning), s.text().c_str(),
                 cudaGetErrorString(ended));
     cudaGetLastError();
   }
@@ -266,8 +287,8 @@ const LayerShape kPublished[] = {
     {"27B", 5120, 6144, 17408, 10240, 6144, q4k, q6k, q4k, false, Epilogue::kSwiGlu, 48},
 };
 
-/// quick: two runs of every odd shape; race: one of the two smallest, as racecheck can follow it.
-void run_tests(Bench& b, bool quick, bool race) {
+/// One form in one mode.
+void test_mode(Bench& b, int mode, const ChainTuning& tuning, bool quick, bool race) {
   const LayerShape odd[] = {
       {"tiny", 256, 256, 512, 64, 32, q80, q40, q5k, false, Epilogue::kSwiGlu, 16},
       {"tiny post", 512, 256, 768, 320, 32, q40, q80, q40, true, Epilogue::kGeGlu},
@@ -275,23 +296,30 @@ void run_tests(Bench& b, bool quick, bool race) {
       {"K types post", 2560, 2048, 1280, 768, 512, q5k, q4k, q6k, true, Epilogue::kGeGlu},
       {"mixed", 2048, 4096, 6144, 2048, 512, q80, q40, q6k, false, Epilogue::kSwiGlu},
   };
+  b.config.pdl = mode % 2 != 0;
+  for (const LayerShape& s : odd) {
+    if (!race || &s - odd < 2) check_layer(b, s, tuning, race ? 1 : quick ? 2 : 8);
+  }
+  if (quick) return;
+  for (const GgmlType t : {q80, q40, q4k, q5k, q6k}) {
+    check_single(b, t, 768, 144, tuning);
+    check_single(b, t, 17408, 48, tuning);
+    check_single(b, t, 4096, 20480, tuning);
+  }
+  if (mode % 3 == 0) {
+    for (const LayerShape& s : kPublished) check_layer(b, s, tuning, 4);
+  }
+}
+
+/// quick: two runs of every odd shape; race: one of the two smallest, as racecheck can follow it.
+void run_tests(Bench& b, bool quick, bool race) {
+  const int quick_mode = b.config.compute_capability >= 90 ? 3 : 2;
   for (int mode = 0; mode < 4; ++mode) {
-    if (quick && mode != 3) continue;
-    ChainTuning tuning = {mode / 2 != 0};
-    tuning.every_lane_arrives = race;
-    if (!mode_works(b, mode, tuning)) continue;
-    b.config.pdl = mode % 2 != 0;
-    for (const LayerShape& s : odd) {
-      if (!race || &s - odd < 2) check_layer(b, s, tuning, race ? 1 : quick ? 2 : 8);
-    }
-    if (quick) continue;
-    for (const GgmlType t : {q80, q40, q4k, q5k, q6k}) {
-      check_single(b, t, 768, 144, tuning);
-      check_single(b, t, 17408, 48, tuning);
-      check_single(b, t, 4096, 20480, tuning);
-    }
-    if (mode % 3 == 0) {
-      for (const LayerShape& s : kPublished) check_layer(b, s, tuning, 4);
+    if (quick && mode != quick_mode) continue;
+    for (ChainTuning tuning : forms_of(b)) {
+      tuning.cooperative = mode / 2 != 0;
+      tuning.every_lane_arrives = race;
+      if (mode_works(b, mode, tuning)) test_mode(b, mode, tuning, quick, race);
     }
   }
   std::printf("tests: %d passed, %d failed\n", g_passed, g_failed);
@@ -319,6 +347,32 @@ void report(const LayerShape& s, const Rotations& w, const char* what, double ms
               100 * bytes / (us * 1e-6) / kBandwidth);
 }
 
+/// One launch a layer; and a small kernel between, as attention's are.
+void bench_chain(Bench& b, const LayerShape& s, const Rotations& w, const Rows& r, Sync& sync,
+                 int mode, const ChainTuning& tuning) {
+  b.config.pdl = mode % 2 != 0;
+  for (int between = 0; between < 2; ++between) {
+    const double ms = time_graph([&](cudaStream_t stream) {
+      for (uint32_t l = 0; l < kLayers; ++l) {
+        const std::vector<ChainStep> steps = chain_steps(s, matrices(w, l), r);
+        must(launch_chain(b.config, steps.data(), static_cast<uint32_t>(steps.size()),
+                          sync.memory.p, stream, tuning),
+             "chain");
+        if (between == 0) continue;
+        ResidualParams p;
+        p.x = r.x.p;
+        p.n_rows = 1;
+        p.width = s.d;
+        must(launch_residual(p, {stream, b.config.pdl}), "residual");
+      }
+    });
+    char what[64];
+    std::snprintf(what, sizeof what, "%s%s%s%s", name_of(tuning), b.config.pdl ? " pdl" : "",
+                  tuning.cooperative ? " cooperative" : "", between != 0 ? " +kernel" : "");
+    report(s, w, what, ms);
+  }
+}
+
 void bench_layer(Bench& b, const LayerShape& s, bool tune) {
   const Rotations w(s, [](GgmlType t, uint32_t n_in, uint32_t n_out) {
     return std::make_unique<Rotation>(t, n_in, n_out, 600u << 20);
@@ -336,30 +390,10 @@ void bench_layer(Bench& b, const LayerShape& s, bool tune) {
     report(s, w, pdl != 0 ? "apart, pdl" : "apart", ms);
   }
   for (int mode = 0; mode < 4; ++mode) {
-    const ChainTuning tuning = {mode / 2 != 0};
-    if ((!tune && mode != 1) || !mode_works(b, mode, tuning)) continue;
-    b.config.pdl = mode % 2 != 0;
-    // One launch a layer; and a small kernel between, as attention's are.
-    for (int between = 0; between < (tune ? 1 : 2); ++between) {
-      const double ms = time_graph([&](cudaStream_t stream) {
-        for (uint32_t l = 0; l < kLayers; ++l) {
-          const std::vector<ChainStep> steps = chain_steps(s, matrices(w, l), r);
-          must(launch_chain(b.config, steps.data(), static_cast<uint32_t>(steps.size()),
-                            sync.memory.p, stream, tuning),
-               "chain");
-          if (between != 0) {
-            ResidualParams p;
-            p.x = r.x.p;
-            p.n_rows = 1;
-            p.width = s.d;
-            must(launch_residual(p, {stream, b.config.pdl}), "residual");
-          }
-        }
-      });
-      char what[64];
-      std::snprintf(what, sizeof what, "chain%s%s%s", b.config.pdl ? " pdl" : "",
-                    tuning.cooperative ? " cooperative" : "", between != 0 ? " +kernel" : "");
-      report(s, w, what, ms);
+    if (!tune && mode > 1) continue;
+    for (ChainTuning tuning : forms_of(b)) {
+      tuning.cooperative = mode / 2 != 0;
+      if (mode_works(b, mode, tuning)) bench_chain(b, s, w, r, sync, mode, tuning);
     }
   }
 }
@@ -375,7 +409,7 @@ int main(int argc, char** argv) {
   };
   Bench b;
   must(make_matmul_config(&b.config), "config");
-  must(prepare_chain(b.config.max_shared_bytes), "prepare");
+  must(prepare_chain(b.config), "prepare");
   if (wants("test")) run_tests(b, false, false);
   if (wants("quick") || wants("race")) run_tests(b, true, wants("race"));
   if (wants("bench") || wants("tune")) {

@@ -104,9 +104,17 @@ struct ChainSlots {
   uint64_t full[kChainWarps][kSlots], empty[kChainWarps][kSlots];
 };
 
+/// The form of the kernel that a device's launches have.
+ChainForm chain_form(const MatmulConfig& config, const ChainTuning& tuning);
+
 /// The steps as a launch takes them; false: they do not hand on rows as a launch can, or there is
 /// no room.
 bool make_chain_launch(const MatmulConfig& config, const ChainStep* steps, uint32_t n_steps,
                        std::byte* sync, const ChainTuning& tuning, ChainLaunch* out);
+
+/// chain_registers.cu; `shape` without its block.
+struct LaunchShape;
+Status launch_chain_registers(const LaunchShape& shape, const ChainLaunch& l);
+Status prepare_chain_registers(int max_shared_bytes);
 
 }  // namespace sharpi::cuda

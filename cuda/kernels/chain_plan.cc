@@ -56,7 +56,7 @@ ChainProduct chain_product(const ChainStep& step) {
 }
 
 /// Offsets in shared memory, and what is left for the rings; false when it is too little.
-bool divide_memory(ChainLaunch* l, uint32_t limit) {
+bool divide_memory(ChainLaunch* l, uint32_t limit, bool rings) {
   uint32_t units = 0, panels = 0, all_panels = 0, widest = 0;
   for (uint32_t k = 0; k < l->n_products; ++k) {
     const ChainProduct& q = l->products[k];
@@ -73,8 +73,9 @@ bool divide_memory(ChainLaunch* l, uint32_t limit) {
                  table = all_panels * static_cast<uint32_t>(sizeof(ChainPanel)),
                  works = kMaxChainSteps * static_cast<uint32_t>(sizeof(Work)) +
                          static_cast<uint32_t>(sizeof(ChainProgress));
-  const uint32_t rest = image + part + range + table + kChainWarps * 4 + works + sizeof(ChainSlots);
-  l->ring_bytes = limit > rest ? (limit - rest) / kChainWarps / 128 * 128 : 0;
+  const uint32_t slots = rings ? sizeof(ChainSlots) : 0,
+                 rest = image + part + range + table + kChainWarps * 4 + works + slots;
+  l->ring_bytes = rings && limit > rest ? (limit - rest) / kChainWarps / 128 * 128 : 0;
   l->image = l->ring_bytes * kChainWarps;
   l->part = l->image + image;
   l->range = l->part + part;
@@ -82,8 +83,8 @@ bool divide_memory(ChainLaunch* l, uint32_t limit) {
   l->sums = l->panels + table;
   l->works = l->sums + kChainWarps * 4;
   l->slots = l->works + works;
-  l->shared_bytes = l->slots + static_cast<uint32_t>(sizeof(ChainSlots));
-  return l->ring_bytes >= 2 * widest;
+  l->shared_bytes = l->slots + slots;
+  return l->shared_bytes <= limit && (!rings || l->ring_bytes >= 2 * widest);
 }
 
 /// A row of floats that a step reads or writes.
@@ -201,11 +202,17 @@ class Wiring {
 
 }  // namespace
 
-bool has_chains(const MatmulConfig& config) {
-  // Rings of less shared memory (some devices after 9.0 have 99 KB) would not outlast a meeting.
+ChainForm chain_form(const MatmulConfig& config, const ChainTuning& tuning) {
+  if (tuning.form != ChainForm::kByDevice) return tuning.form;
+  // Rings of less shared memory would not outlast a meeting.
   constexpr int kLeastShared = 200 << 10;
-  return config.compute_capability >= 90 && config.max_shared_bytes >= kLeastShared &&
-         config.n_sm <= static_cast<int>(kMaxChainBlocks) && !config.exact && !config.deterministic;
+  return config.compute_capability >= 90 && config.max_shared_bytes >= kLeastShared
+             ? ChainForm::kRings
+             : ChainForm::kRegisters;
+}
+
+bool has_chains(const MatmulConfig& config) {
+  return config.n_sm <= static_cast<int>(kMaxChainBlocks) && !config.exact && !config.deterministic;
 }
 
 bool chain_takes(const MatmulConfig& config, const ChainStep& step) {
@@ -242,7 +249,9 @@ bool make_chain_launch(const MatmulConfig& config, const ChainStep* steps, uint3
   }
   l.arrivals = tuning.every_lane_arrives ? 32 : 1;
   const int limit = std::min(config.max_shared_bytes, tuning.shared_bytes);
-  return divide_memory(&l, static_cast<uint32_t>(limit)) && Wiring(steps, &l).run();
+  const bool rings = chain_form(config, tuning) == ChainForm::kRings;
+  if (rings && config.compute_capability < 90) return false;  // it copies in bulk
+  return divide_memory(&l, static_cast<uint32_t>(limit), rings) && Wiring(steps, &l).run();
 }
 
 bool chain_fits(const MatmulConfig& config, const ChainStep* steps, uint32_t n_steps,

@@ -10,6 +10,7 @@
 #pragma once
 
 #include "cuda/kernels/fixed_map.h"
+#include "cuda/kernels/fixed_unit.cuh"
 #include "cuda/kernels/stage.cuh"
 #include "cuda/kernels/tiles.cuh"
 
@@ -96,6 +97,8 @@ struct FixedInputs {
   float inverse;
 };
 
+/// acc += unit * in. `Unit` says where the unit's bytes are (fixed_unit.cuh); each part is asked
+/// for once.
 template <GgmlType kType>
 struct FixedProduct;
 
@@ -128,17 +131,18 @@ __device__ __forceinline__ void four_blocks(const FixedInputs& in, int half, int
 /// Q4_K and Q5_K: integer scales, minima by the sums of the row.
 template <GgmlType kType>
 struct FixedSuperMin {
-  static __device__ __forceinline__ void add(const uint8_t* unit, const FixedInputs& in, int lane,
+  template <class Unit>
+  static __device__ __forceinline__ void add(Unit unit, const FixedInputs& in, int lane,
                                              FixedSums& acc) {
     constexpr bool kFive = kType == GgmlType::kQ5_K;
-    const int g = lane / 4, t = lane % 4;
+    const int t = lane % 4;
     int d[2][4];
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
       four_blocks<false>(
           in, half, lane,
           [&](int b, uint32_t(&a)[4]) {
-            const auto w = load_as<uint2>(unit + b * 256 + lane * 8);
+            const uint2 w = unit.codes(b);
             if constexpr (!kFive) {  // sixteen times as much
               a[0] = (w.x << 4) & 0xF0F0F0F0u;
               a[1] = (w.y << 4) & 0xF0F0F0F0u;
@@ -150,8 +154,7 @@ struct FixedSuperMin {
               a[2] = (w.x >> 4) & 0x0F0F0F0Fu;
               a[3] = (w.y >> 4) & 0x0F0F0F0Fu;
               // Bit 2 h + i + 4 (j / 2) of each half-word belongs to half i of register (h, j / 2).
-              const uint32_t bits =
-                  load_as<uint32_t>(unit + 2048 + b / 2 * 128 + lane * 4) >> (b % 2 * 8);
+              const uint32_t bits = unit.extra(b) >> (b % 2 * 8);
               const uint32_t wide = bits & 0x00FF00FFu;
               a[0] |= ((wide << 4) & 0x00100010u) | ((wide << 11) & 0x10001000u);
               a[1] |= ((wide << 2) & 0x00100010u) | ((wide << 9) & 0x10001000u);
@@ -164,7 +167,7 @@ struct FixedSuperMin {
     const float2 sums = *reinterpret_cast<const float2*>(in.sums + 2 * t);
 #pragma unroll
     for (int h = 0; h < 2; ++h) {
-      const auto meta = load_as<uint4>(unit + (kFive ? 2560 : 2048) + (g + 8 * h) * 16);
+      const uint4 meta = unit.meta(h);
       const uint32_t late_scale = (meta.w & 0x0F0F0F0Fu) | ((meta.y >> 2) & 0x30303030u);
       const auto first = static_cast<int>(meta.y >> (8 * t) & 63u),
                  second = static_cast<int>(late_scale >> (8 * t) & 63u);
@@ -197,14 +200,15 @@ __device__ __forceinline__ int signed_byte(uint32_t w, uint32_t selector) {
 /// blocks at a time.
 template <>
 struct FixedProduct<GgmlType::kQ6_K> {
-  static __device__ __forceinline__ void add(const uint8_t* unit, const FixedInputs& in, int lane,
+  template <class Unit>
+  static __device__ __forceinline__ void add(Unit unit, const FixedInputs& in, int lane,
                                              FixedSums& acc) {
-    const int g = lane / 4, t = lane % 4, own = lane / 16;
+    const int t = lane % 4, own = lane / 16;
     const uint32_t keep = lane / 8 % 2 == 0 ? 0x00FF00FFu : 0xFF00FF00u;
     uint32_t scale[2][4];
 #pragma unroll
     for (int h = 0; h < 2; ++h) {
-      const auto w = load_as<uint4>(unit + 3072 + (g + 8 * h) * 16);
+      const uint4 w = unit.meta(h);
       scale[h][0] = w.x;
       scale[h][1] = w.y;
       scale[h][2] = w.z;
@@ -220,8 +224,8 @@ struct FixedProduct<GgmlType::kQ6_K> {
 #pragma unroll
       for (int i = 0; i < 2; ++i) {
         const int b = 2 * k + i;
-        const auto w = load_as<uint2>(unit + b * 256 + lane * 8);
-        const auto v = load_as<uint32_t>(unit + 2048 + b * 128 + lane * 4);
+        const uint2 w = unit.codes(b);
+        const uint32_t v = unit.extra(b);
         // 4 (code - 32) as signed bytes; pairs 4 h + 2 (j / 2) + i of each half-word of v.
         uint32_t a[4] = {
             ((w.x << 2) & 0x3C3C3C3Cu) ^ 0x80808080u, ((w.y << 2) & 0x3C3C3C3Cu) ^ 0x80808080u,
@@ -239,7 +243,7 @@ struct FixedProduct<GgmlType::kQ6_K> {
         low[h] += s * d[2 * h + 1];
       }
     }
-    const auto ds = load_as<uint32_t>(unit + 3328 + g * 4);
+    const uint32_t ds = unit.scales(0);
 #pragma unroll
     for (int h = 0; h < 2; ++h) {
       const float d = half_bits(h == 0 ? ds & 0xFFFFu : ds >> 16) * 0.25f;
@@ -252,10 +256,10 @@ struct FixedProduct<GgmlType::kQ6_K> {
 /// Q4_0 and Q8_0: an f16 scale per block.
 template <GgmlType kType>
 struct FixedSmall {
-  static __device__ __forceinline__ void add(const uint8_t* unit, const FixedInputs& in, int lane,
+  template <class Unit>
+  static __device__ __forceinline__ void add(Unit unit, const FixedInputs& in, int lane,
                                              FixedSums& acc) {
     constexpr bool kBytes = kType == GgmlType::kQ8_0;
-    constexpr uint32_t kBlock = kBytes ? 544 : 288, kCodes = kBytes ? 512 : 256;
     float sum[2] = {};
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
@@ -263,16 +267,14 @@ struct FixedSmall {
       four_blocks<true>(
           in, half, lane,
           [&](int b, uint32_t(&a)[4]) {
-            const uint8_t* at = unit + b * kBlock;
+            const auto w = unit.codes(b);
             if constexpr (kBytes) {
               // Bytes j = 0, 2, 1, 3 of (row half, column half), to the order of the nibbles.
-              const auto w = load_as<uint4>(at + lane * 16);
               a[0] = __byte_perm(w.x, w.y, 0x6240) ^ 0x80808080u;
               a[1] = __byte_perm(w.z, w.w, 0x6240) ^ 0x80808080u;
               a[2] = __byte_perm(w.x, w.y, 0x7351) ^ 0x80808080u;
               a[3] = __byte_perm(w.z, w.w, 0x7351) ^ 0x80808080u;
             } else {  // 16 (code - 8)
-              const auto w = load_as<uint2>(at + lane * 8);
               a[0] = ((w.x << 4) & 0xF0F0F0F0u) ^ 0x80808080u;
               a[1] = ((w.y << 4) & 0xF0F0F0F0u) ^ 0x80808080u;
               a[2] = (w.x & 0xF0F0F0F0u) ^ 0x80808080u;
@@ -280,8 +282,7 @@ struct FixedSmall {
             }
           },
           d);
-      const auto scales =
-          load_as<uint32_t>(unit + (4 * half + lane % 4) * kBlock + kCodes + lane / 4 * 4);
+      const uint32_t scales = unit.scales(half);
       sum[0] = fmaf(half_bits(scales & 0xFFFFu), static_cast<float>(d[0] * 256 + d[1]), sum[0]);
       sum[1] = fmaf(half_bits(scales >> 16), static_cast<float>(d[2] * 256 + d[3]), sum[1]);
     }

@@ -354,7 +354,7 @@ Status make_matmul_config(MatmulConfig* config) {
   config->compute_capability = 10 * major + minor;
   SHARPI_TRY(prepare_gemm(*config));
   SHARPI_TRY(prepare_moe_step(*config));
-  if (has_chains(*config)) SHARPI_TRY(prepare_chain(config->max_shared_bytes));
+  if (has_chains(*config)) SHARPI_TRY(prepare_chain(*config));
   return prepare_matvec(config->max_shared_bytes);
 }
 

@@ -38,7 +38,8 @@ __device__ __forceinline__ const float* router_columns(const StepArgs& p, uint32
 __device__ __forceinline__ float4* kept_router(const StepArgs& p, const View& v) {
   return reinterpret_cast<float4*>(v.shared + p.router_at);
 }
-/// The warps that compute: begin to bring those columns of all rows into shared memory.
+/// The warps that compute: begin to bring those columns of all rows into shared memory, or into L2.
+template <bool kSmall>
 __device__ __forceinline__ void keep_router(const StepArgs& p, const View& v) {
   const uint32_t panels = groups_of(p.out_panels), all = p.router_rows * 4;
   if (p.keeps) {
@@ -47,6 +48,14 @@ __device__ __forceinline__ void keep_router(const StepArgs& p, const View& v) {
 #pragma unroll 1
       for (uint32_t i = threadIdx.x; i < all; i += kThreads)
         cp_async_16(shared_address(kept_router(p, v) + k * all + i), router_columns(p, k, i));
+    }
+  }
+  if constexpr (kSmall) {
+#pragma unroll 1
+    for (uint32_t k = 0; k < panels && !p.keeps; ++k) {
+#pragma unroll 1
+      for (uint32_t row = threadIdx.x; row < p.router_rows; row += kThreads)
+        prefetch_l2(router_columns(p, k, row * 4));
     }
   }
   cp_async_commit();

@@ -135,13 +135,14 @@ __device__ __forceinline__ uint32_t after(uint32_t n) {
 }
 
 /// The warps that compute.
+template <bool kSmall>
 __device__ __forceinline__ void compute(const StepArgs& p, const View& v) {
   if (v.lane < kSlots) mbarrier_init(shared_address(&v.slots->full[v.warp][v.lane]), 1);
   mbarrier_init_fence();
   __syncwarp();
-  Ring ring;
+  Ring<kSmall> ring;
   ring.fetch(p, v, kBefore);
-  keep_router(p, v);
+  keep_router<kSmall>(p, v);
   grid_dependency_wait();
   const uint32_t first = p.before_x != nullptr ? kBefore : kUp,
                  last = p.n_after != 0 ? kAfter : kDown;
@@ -196,10 +197,12 @@ __device__ __forceinline__ void compute(const StepArgs& p, const View& v) {
   if (threadIdx.x == 0) p.sync[blockIdx.x] = number;
 }
 
-template <uint32_t kPerLane>
+/// kSmall: for devices whose blocks have no room for two units of every warp, or that cannot copy
+/// in bulk.
+template <uint32_t kPerLane, bool kSmall>
 __global__ void __launch_bounds__(kThreads + 32, 1)
     moe_step_kernel(const __grid_constant__ StepArgs p) {
-  if constexpr (!kHasBulkCopy) return;  // the host never launches it there
+  if constexpr (!kHasBulkCopy && !kSmall) return;  // the host never launches it there
   extern __shared__ __align__(128) uint8_t shared[];
   View v;
   v.shared = shared;
@@ -216,7 +219,7 @@ __global__ void __launch_bounds__(kThreads + 32, 1)
   }
   __syncthreads();
   if (v.warp < kWarps) {
-    compute(p, v);
+    compute<kSmall>(p, v);
   } else {
     __syncwarp();
     route<kPerLane>(p, v);
@@ -224,10 +227,13 @@ __global__ void __launch_bounds__(kThreads + 32, 1)
 }
 
 using Kernel = void (*)(StepArgs);
-constexpr Kernel kKernels[] = {moe_step_kernel<2>, moe_step_kernel<4>, moe_step_kernel<8>,
-                               moe_step_kernel<kMaxExperts / 32>};
-Kernel kernel_for(uint32_t n_experts) {
-  return kKernels[n_experts <= 64 ? 0 : n_experts <= 128 ? 1 : n_experts <= 256 ? 2 : 3];
+template <bool kSmall>
+constexpr Kernel kKernels[] = {moe_step_kernel<2, kSmall>, moe_step_kernel<4, kSmall>,
+                               moe_step_kernel<8, kSmall>,
+                               moe_step_kernel<kMaxExperts / 32, kSmall>};
+Kernel kernel_for(const StepArgs& p) {
+  const uint32_t n = p.n_experts, i = n <= 64 ? 0 : n <= 128 ? 1 : n <= 256 ? 2 : 3;
+  return p.small ? kKernels<true>[i] : kKernels<false>[i];
 }
 
 Slab make_slab(const DeviceMatrix& w) {
@@ -329,17 +335,23 @@ uint32_t shape_step(const MatmulConfig& config, const MoeStepParams& m, const Mo
   take(&p->misc, sizeof(Misc));
   take(&p->slots, sizeof(Slots));
   const auto limit = static_cast<uint32_t>(config.max_shared_bytes) - tuning.spare;
-  if (bytes + kWarps * 2 * widest > limit) return 0;
+  const bool bulk = config.compute_capability >= 90;
+  p->small = !bulk || bytes + kWarps * 2 * widest > limit;
+  if (bytes + kWarps * widest > limit) return 0;
   // Constant rows and columns of the router, if they leave enough to the rings.
   const uint32_t panels = p->out_panels.each + (p->out_panels.more != 0 ? 1 : 0),
                  rows = kKeptNorms * p->n_embd * 4,
                  router = panels * p->router_rows * kPanelRows * 4;
-  p->keeps = bytes + rows + router + kWarps * kWishedRing <= limit;
+  p->keeps = bulk && bytes + rows + router + kWarps * kWishedRing <= limit;
   if (p->keeps) {
     take(&p->rows, rows);
     take(&p->router_at, router);
   }
-  p->ring_bytes = std::min((limit - bytes) / kWarps, tuning.ring_bytes) / 128 * 128;
+  // Rings have room for a unit at least, whatever is asked for.
+  const uint32_t least = (widest + 127) / 128 * 128;
+  p->ring_bytes =
+      std::max(std::min((limit - bytes) / kWarps, tuning.ring_bytes) / 128 * 128, least);
+  if (bytes + kWarps * p->ring_bytes > limit) return 0;
   const uint32_t rings = kWarps * p->ring_bytes;
   for (uint32_t* at :
        {&p->image, &p->part, &p->range, &p->misc, &p->slots, &p->rows, &p->router_at})
@@ -404,7 +416,7 @@ uint64_t moe_step_sync_bytes(uint32_t n_embd, uint32_t hidden, uint32_t shared_h
 }
 
 bool has_moe_steps(const MatmulConfig& config) {
-  return !config.exact && !config.deterministic && config.compute_capability >= 90;
+  return !config.exact && !config.deterministic;
 }
 
 bool moe_step_takes(const MatmulConfig& config, const MoeStepParams& m) {
@@ -450,15 +462,17 @@ Status launch_moe_step(const MatmulConfig& config, const MoeStepParams& m, cudaS
   shape.stream = stream;
   shape.pdl = config.pdl;
   shape.cooperative = tuning.cooperative;
-  return launch_kernel("moe_step", shape, kernel_for(p.n_experts), p);
+  return launch_kernel("moe_step", shape, kernel_for(p), p);
 }
 
 Status prepare_moe_step(const MatmulConfig& config) {
-  for (const Kernel kernel : kKernels) {
-    SHARPI_TRY(
-        kernel_status(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                                           config.max_shared_bytes),
-                      "moe_step"));
+  for (const auto& kernels : {kKernels<false>, kKernels<true>}) {
+    for (int i = 0; i < 4; ++i) {
+      SHARPI_TRY(kernel_status(
+          cudaFuncSetAttribute(kernels[i], cudaFuncAttributeMaxDynamicSharedMemorySize,
+                               config.max_shared_bytes),
+          "moe_step"));
+    }
   }
   return Status::ok();
 }

@@ -78,6 +78,7 @@ struct StepArgs {
   uint32_t first_panel[kMaxMatmulTasks];  // of the tasks of the last phase
   float* after_y[kMaxMatmulTasks];
   Slab slabs[kSlabs];
+  bool small;  // rings may have room for a unit only
 };
 
 struct alignas(16) Misc {
@@ -197,8 +198,12 @@ __device__ __forceinline__ Line line_of(const StepArgs& p, const View& v, uint32
 }
 
 /// Ring of one warp: the units of all phases in their order, as many under way as there is room
-/// for. All lanes know all of it; lane l holds the line of what is fetched l-th of 32.
+/// for. All lanes know all of it; lane l holds the line of what is fetched l-th of 32. kSmall:
+/// there may be room for a unit only; without bulk copies all lanes copy, a group of copies each
+/// unit.
+template <bool kSmall>
 struct Ring {
+  static constexpr bool kBulk = kHasBulkCopy;
   uint32_t slot = 0, parity = 0;                                // of the next unit to use
   uint32_t head = 0, in_use = 0, next_slot = 0, under_way = 0;  // bytes in use: lost ones counted
   uint32_t phase = kNoPhase, begin = 0, next = 0, count = 0, looked = 0;
@@ -228,6 +233,7 @@ struct Ring {
         }
         wants = __shfl_sync(~0u, line.bytes, static_cast<int>(next % 32));
       }
+      if (kSmall && under_way == 0) head = 0;
       const bool wraps = head + wants > p.ring_bytes;
       const uint32_t taken = wants + (wraps ? p.ring_bytes - head : 0);
       if (in_use + taken > p.ring_bytes) return;
@@ -235,13 +241,16 @@ struct Ring {
       if (v.lane == next % 32) {
         const uint32_t bar = full(v, next_slot);
         v.slots->note[v.warp][next_slot] = {line.use, wants != 0 ? at : kNothing, taken};
-        if (wants != 0) {
+        if (!kBulk) {
+          // All lanes copy, below.
+        } else if (wants != 0) {
           mbarrier_expect(bar, wants);
           bulk_copy(shared_address(v.shared) + v.warp * p.ring_bytes + at, line.from, wants, bar);
         } else {
           mbarrier_arrive(bar);
         }
       }
+      if constexpr (!kBulk) copy_line(p, v, at);
       __syncwarp();
       head = at + wants;
       in_use += taken;
@@ -251,10 +260,30 @@ struct Ring {
       wants = kNothing;
     }
   }
+  /// The unit to fetch, by all lanes.
+  __device__ __forceinline__ void copy_line(const StepArgs& p, const View& v, uint32_t at) const {
+    const auto* from = reinterpret_cast<const uint8_t*>(__shfl_sync(
+        ~0u, reinterpret_cast<unsigned long long>(line.from), static_cast<int>(next % 32)));
+    const uint32_t to = shared_address(v.shared) + v.warp * p.ring_bytes + at;
+#pragma unroll 1
+    for (uint32_t i = v.lane * 16; i < wants; i += 512) cp_async_16(to + i, from + i);
+    cp_async_commit();
+  }
   /// The next unit; it is there.
   __device__ __forceinline__ Note take(const View& v) const {
     const Note note = v.slots->note[v.warp][slot];
-    mbarrier_wait(full(v, slot), parity);
+    if constexpr (kBulk) {
+      mbarrier_wait(full(v, slot), parity);
+    } else {
+      if (under_way == 1) {
+        cp_async_wait<0>();
+      } else if (under_way == 2) {
+        cp_async_wait<1>();
+      } else {
+        cp_async_wait<2>();
+      }
+      __syncwarp();
+    }
     return note;
   }
   __device__ __forceinline__ void give_back(uint32_t taken) {
@@ -301,16 +330,19 @@ __device__ __forceinline__ void leave_piece(const StepArgs& p, const View& v, ui
 /// kept short.
 __device__ __forceinline__ void add_unit(GgmlType type, const uint8_t* unit, const FixedInputs& in,
                                          int lane, FixedSums& sums) {
+  const auto add = [&]<GgmlType kType>() {
+    FixedProduct<kType>::add(MemoryUnit<kType>{unit, lane}, in, lane, sums);
+  };
   if (type == GgmlType::kQ4_K) {
-    FixedProduct<GgmlType::kQ4_K>::add(unit, in, lane, sums);
+    add.template operator()<GgmlType::kQ4_K>();
   } else if (type == GgmlType::kQ6_K) {
-    FixedProduct<GgmlType::kQ6_K>::add(unit, in, lane, sums);
+    add.template operator()<GgmlType::kQ6_K>();
   } else if (type == GgmlType::kQ5_K) {
-    FixedProduct<GgmlType::kQ5_K>::add(unit, in, lane, sums);
+    add.template operator()<GgmlType::kQ5_K>();
   } else if (type == GgmlType::kQ8_0) {
-    FixedProduct<GgmlType::kQ8_0>::add(unit, in, lane, sums);
+    add.template operator()<GgmlType::kQ8_0>();
   } else {
-    FixedProduct<GgmlType::kQ4_0>::add(unit, in, lane, sums);
+    add.template operator()<GgmlType::kQ4_0>();
   }
 }
 
@@ -320,7 +352,8 @@ __device__ __forceinline__ uint32_t last_to_fetch(uint32_t phase) {
 }
 
 /// The warp's units of a phase; sums of its pieces of groups go to shared memory.
-__device__ __forceinline__ void run_phase(const StepArgs& p, const View& v, Ring& ring,
+template <bool kSmall>
+__device__ __forceinline__ void run_phase(const StepArgs& p, const View& v, Ring<kSmall>& ring,
                                           uint32_t phase) {
   const uint32_t count = share_of(p, phase, v.warp).count;
   const uint32_t units = phase == kDown ? p.row_units : phase == kBefore ? p.before_units : p.units;

@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: MIT
 // A mixture-of-experts block of one row in one launch: router, its softmax and top-k, the routed
 // and the shared experts, weighting, residual; also the products in front and behind (moe_step.cu).
-// Weights in tiles, compute capability 9.0 and up; everything else goes through matmul.h and
-// router.h kernel by kernel. The blocks of a launch wait for each other: no other launch whose
-// blocks do so may run on the device at once (Device::turn()), and nothing else that runs there may
-// wait for one.
-// Thread rule: pure functions; launches that share `sync` must follow each other on one stream.
+// Weights in tiles; everything else goes through matmul.h and router.h kernel by kernel. The blocks
+// of a launch wait for each other: no other launch whose blocks do so may run on the device at once
+// (Device::turn()), and nothing else that runs there may wait for one. Thread rule: pure functions;
+// launches that share `sync` must follow each other on one stream.
 #pragma once
 
 #include <cuda_runtime_api.h>

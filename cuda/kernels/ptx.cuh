@@ -89,11 +89,24 @@ __device__ __forceinline__ void mbarrier_wait(uint32_t bar, uint32_t parity) {
       "}\n" ::"r"(bar),
       "r"(parity)
       : "memory");
+#elif defined(__CUDA_ARCH__)
+  asm volatile(
+      "{\n"
+      ".reg .pred done;\n"
+      "again:\n"
+      "mbarrier.test_wait.parity.shared.b64 done, [%0], %1;\n"
+      "@!done bra again;\n"
+      "}\n" ::"r"(bar),
+      "r"(parity)
+      : "memory");
 #endif
 }
 __device__ __forceinline__ void mbarrier_arrive(uint32_t bar) {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
   asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(bar) : "memory");
+#elif defined(__CUDA_ARCH__)
+  asm volatile("{\n.reg .b64 was;\nmbarrier.arrive.shared.b64 was, [%0];\n}\n" ::"r"(bar)
+               : "memory");
 #endif
 }
 __device__ __forceinline__ void mbarrier_expect(uint32_t bar, uint32_t bytes) {
@@ -101,6 +114,9 @@ __device__ __forceinline__ void mbarrier_expect(uint32_t bar, uint32_t bytes) {
   asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(bar), "r"(bytes)
                : "memory");
 #endif
+}
+__device__ __forceinline__ void prefetch_l2(const void* at) {
+  asm volatile("prefetch.global.L2 [%0];" ::"l"(at));
 }
 /// One contiguous piece, multiple of 16 bytes, completing on `bar`.
 __device__ __forceinline__ void bulk_copy(uint32_t to, const void* from, uint32_t bytes,

@@ -123,7 +123,7 @@ Status launch_attention(const MatmulConfig& config, const AttentionParams& p, cu
     case Kernel::kWarpgroups:
       return launch_attention_flash_sm90(config, a, stream);
     case Kernel::kFlash:
-      return launch_attention_flash(a, config.pdl, stream);
+      return launch_attention_flash(config, a, stream);
     case Kernel::kF32:
       break;
   }

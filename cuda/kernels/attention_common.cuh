@@ -201,7 +201,8 @@ Status launch_attention_merge(const AttentionArgs& a, bool pdl, cudaStream_t str
 /// Blocks of query rows on tensor cores; false if this layer does not fit the device's shared
 /// memory.
 bool attention_flash_fits(const MatmulConfig& config, const KvLayer& l);
-Status launch_attention_flash(const AttentionArgs& a, bool pdl, cudaStream_t stream);
+Status launch_attention_flash(const MatmulConfig& config, const AttentionArgs& a,
+                              cudaStream_t stream);
 Status prepare_attention_flash(const MatmulConfig& config);
 /// The same with warpgroups (9.0, heads of 64, 128, 256 and 512), where the build has them.
 bool have_attention_flash_sm90(const MatmulConfig& config, const KvLayer& l);

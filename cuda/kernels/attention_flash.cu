@@ -14,20 +14,22 @@ using namespace flash;
 
 constexpr int kWarps = 4, kThreads = kWarps * 32;
 
-template <int kHeadDim>
+/// kTurns: keys and values take turns in one place, for blocks with less shared memory.
+template <int kHeadDim, int kTileKeys, bool kTurns>
 struct Shape {
   static constexpr int kDim = kHeadDim, kThreads = kWarps * 32;
+  static constexpr bool kInTurn = kTurns;
   static constexpr int kShare = kDim > 256 ? 2 : 1;  // warps that share 16 vectors
   static constexpr int kVectors = 16 * kWarps / kShare;
-  static constexpr int kKeys = kDim <= 128 ? 64 : 32;  // of a tile
-  static constexpr int kOutDim = kDim / kShare;        // dims that a warp sums
+  static constexpr int kKeys = kTileKeys;        // of a tile
+  static constexpr int kOutDim = kDim / kShare;  // dims that a warp sums
   static constexpr bool kQueriesInRegisters = kDim <= 128;
   static constexpr uint32_t kPitch = kDim * 2 + 16;  // bytes: an odd number of 16-byte pieces
   static constexpr uint32_t kScalePitch = (kDim / 32 * 2 + 8 + 15) / 16 * 16;
   static constexpr uint32_t kQueryBytes = kVectors * kPitch, kTileBytes = kKeys * kPitch;
   /// Bytes of queries that stay where they are, before the tiles.
   static constexpr uint32_t kKeptQueries = kQueriesInRegisters ? 0 : kQueryBytes;
-  static_assert(!kQueriesInRegisters || kQueryBytes <= 2 * kTileBytes);
+  static_assert(!kQueriesInRegisters || (kQueryBytes <= 2 * kTileBytes && !kTurns));
   static __device__ __forceinline__ uint32_t place(uint32_t r, uint32_t d) {
     return r * kPitch + d * 2;
   }
@@ -94,11 +96,16 @@ __device__ __forceinline__ void weigh_tile(const Scores<S>& s, uint32_t tile, ui
 }
 
 template <int kDim>
-__global__ void __launch_bounds__(kThreads, kDim <= 128   ? 3
-                                            : kDim <= 256 ? 2
-                                                          : 1)
+using Whole = Shape<kDim, kDim <= 128 ? 64 : 32, false>;
+template <int kDim, int kKeys>
+using InTurn = Shape<kDim, kKeys, true>;
+
+template <class S>
+__global__ void __launch_bounds__(kThreads, S::kDim <= 128   ? 3
+                                            : S::kDim <= 256 ? 2
+                                                             : 1)
     attention_flash_kernel(const __grid_constant__ Args f) {
-  using S = Shape<kDim>;
+  constexpr int kDim = S::kDim;
   extern __shared__ __align__(128) uint8_t shared[];
   grid_dependents_launch();
   grid_dependency_wait();
@@ -124,68 +131,102 @@ __global__ void __launch_bounds__(kThreads, kDim <= 128   ? 3
   }
   Running run = start(a, b, vector0 + lane / 4);
   Sums<S> o = {};
-  run_tiles<S>(
-      f, b, map, e0, shared, &run, o,
-      [&](Scores<S>& s) {
-        score_tile<S>(held, queries, shared_address(shared + f.plan.k_tile), s);
-      },
-      [&](const Scores<S>& s) { weigh_tile<S>(s, shared_address(shared + f.plan.v_tile), d0, o); });
+  const auto score = [&](Scores<S>& s) {
+    score_tile<S>(held, queries, shared_address(shared + f.plan.k_tile), s);
+  };
+  const auto weigh = [&](const Scores<S>& s) {
+    weigh_tile<S>(s, shared_address(shared + f.plan.v_tile), d0, o);
+  };
+  if constexpr (S::kInTurn) {
+    run_tiles_in_turn<S>(f, b, map, e0, shared, &run, o, score, weigh);
+  } else {
+    run_tiles<S>(f, b, map, e0, shared, &run, o, score, weigh);
+  }
   store<S>(a, b, kv, vector0 + lane / 4, d0, run, o);
 }
 
-template <int kDim>
+template <class S>
 Status launch(const AttentionArgs& a, bool pdl, cudaStream_t stream) {
-  const Args f = make_args<Shape<kDim>>(a);
+  const Args f = make_args<S>(a);
   const LaunchShape shape = {dim3(a.p.kv.n_heads, f.a.n_blocks), dim3(kThreads), f.plan.bytes,
                              stream, pdl};
-  return launch_kernel("attention_flash", shape, attention_flash_kernel<kDim>, f);
+  return launch_kernel("attention_flash", shape, attention_flash_kernel<S>, f);
 }
 
-template <int kDim>
+template <class S>
 Status prepare(int most) {
-  auto* kernel = attention_flash_kernel<kDim>;
+  auto* kernel = attention_flash_kernel<S>;
   return kernel_status(
       cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, most),
       "attention_flash");
 }
 
+template <class S>
+struct Tag {
+  using Shape = S;
+};
+
+/// f(Tag<S>{}) with the first shape for the layer's heads that has room; `none` if none has.
+template <class R, class F>
+R with_shape(const MatmulConfig& config, const KvLayer& l, R none, const F& f) {
+  const auto fits = [&]<class S>(Tag<S>) {
+    return make_plan<S>(l.k_dtype, l.v_dtype).bytes <=
+           static_cast<uint32_t>(config.max_shared_bytes);
+  };
+  const auto first_of = [&]<class... S>(Tag<S>... tags) {
+    bool found = false;
+    R result = none;
+    const auto look = [&](auto tag) {
+      if (found || !fits(tag)) return;
+      found = true;
+      result = f(tag);
+    };
+    (look(tags), ...);
+    return result;
+  };
+  switch (l.head_dim) {
+    case 64:
+      return first_of(Tag<Whole<64>>{});
+    case 80:
+      return first_of(Tag<Whole<80>>{});
+    case 96:
+      return first_of(Tag<Whole<96>>{});
+    case 128:
+      return first_of(Tag<Whole<128>>{});
+    case 256:
+      return first_of(Tag<Whole<256>>{}, Tag<InTurn<256, 32>>{});
+    case 512:
+      return first_of(Tag<Whole<512>>{}, Tag<InTurn<512, 32>>{}, Tag<InTurn<512, 16>>{});
+    default:
+      return none;
+  }
+}
+
 }  // namespace
 
 bool attention_flash_fits(const MatmulConfig& config, const KvLayer& l) {
-  uint32_t bytes = make_plan<Shape<128>>(l.k_dtype, l.v_dtype).bytes;
-  if (l.head_dim == 256) bytes = make_plan<Shape<256>>(l.k_dtype, l.v_dtype).bytes;
-  if (l.head_dim == 512) bytes = make_plan<Shape<512>>(l.k_dtype, l.v_dtype).bytes;
-  return bytes <= static_cast<uint32_t>(config.max_shared_bytes);
+  return with_shape(config, l, false, [](auto) { return true; });
 }
 
 Status prepare_attention_flash(const MatmulConfig& config) {
   const int most = config.max_shared_bytes;
-  SHARPI_TRY(prepare<64>(most));
-  SHARPI_TRY(prepare<80>(most));
-  SHARPI_TRY(prepare<96>(most));
-  SHARPI_TRY(prepare<128>(most));
-  SHARPI_TRY(prepare<256>(most));
-  return prepare<512>(most);
+  SHARPI_TRY(prepare<Whole<64>>(most));
+  SHARPI_TRY(prepare<Whole<80>>(most));
+  SHARPI_TRY(prepare<Whole<96>>(most));
+  SHARPI_TRY(prepare<Whole<128>>(most));
+  SHARPI_TRY(prepare<Whole<256>>(most));
+  SHARPI_TRY(prepare<Whole<512>>(most));
+  SHARPI_TRY((prepare<InTurn<256, 32>>(most)));
+  SHARPI_TRY((prepare<InTurn<512, 32>>(most)));
+  return prepare<InTurn<512, 16>>(most);
 }
 
-Status launch_attention_flash(const AttentionArgs& a, bool pdl, cudaStream_t stream) {
-  switch (a.p.kv.head_dim) {
-    case 64:
-      return launch<64>(a, pdl, stream);
-    case 80:
-      return launch<80>(a, pdl, stream);
-    case 96:
-      return launch<96>(a, pdl, stream);
-    case 128:
-      return launch<128>(a, pdl, stream);
-    case 256:
-      return launch<256>(a, pdl, stream);
-    case 512:
-      return launch<512>(a, pdl, stream);
-    default:
-      return Status::error(Code::kUnsupported, "kernel attention_flash: heads of %u elements",
-                           a.p.kv.head_dim);
-  }
+Status launch_attention_flash(const MatmulConfig& config, const AttentionArgs& a,
+                              cudaStream_t stream) {
+  const Status none =
+      Status::error(Code::kUnsupported, "kernel attention_flash: heads of %u", a.p.kv.head_dim);
+  return with_shape(config, a.p.kv, none,
+                    [&]<class S>(Tag<S>) { return launch<S>(a, config.pdl, stream); });
 }
 
 }  // namespace sharpi::cuda

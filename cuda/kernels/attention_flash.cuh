@@ -26,6 +26,16 @@ __host__ __device__ constexpr Plan make_plan(KvDtype k, KvDtype v) {
   constexpr uint32_t kDim = S::kDim;
   Plan p = {};
   p.k_tile = S::kKeptQueries;
+  if constexpr (S::kInTurn) {  // one place for keys, then for values
+    const KvDtype wide = element_bytes(k) > element_bytes(v) ? k : v;
+    const bool scales = k == KvDtype::kQ8_0 || v == KvDtype::kQ8_0;
+    p.v_tile = p.k_tile;
+    p.k_raw = p.v_raw = p.k_tile + S::kTileBytes;
+    p.k_scale = p.v_scale = p.k_raw + S::kKeys * kDim * element_bytes(wide);
+    p.rows = p.v_scale + (scales ? S::kKeys * S::kScalePitch : 0);
+    p.bytes = p.rows + 2 * S::kKeys * 8;
+    return p;
+  }
   p.v_tile = p.k_tile + S::kTileBytes;
   p.k_raw = p.v_tile + S::kTileBytes;
   p.v_raw = p.k_raw + S::kKeys * kDim * element_bytes(k);
@@ -134,6 +144,17 @@ __device__ __forceinline__ void fetch_part_of(KvDtype type, const uint64_t* rows
   }
 }
 
+/// Starts the copies of the keys or the values of the tile whose row addresses were found.
+template <class S>
+__device__ __forceinline__ void fetch_half(const Args& f, uint32_t e0, bool values,
+                                           uint8_t* shared) {
+  const KvLayer& l = f.a.p.kv;
+  const auto* rows = reinterpret_cast<const uint64_t*>(shared + f.plan.rows);
+  fetch_part_of<S>(values ? l.v_dtype : l.k_dtype, rows + (values ? S::kKeys : 0),
+                   values ? f.v_granule : f.k_granule, e0, l.n_heads * S::kDim, f.a.p.q,
+                   shared + f.plan.k_raw, shared + f.plan.k_scale);
+  cp_async_commit();
+}
 /// Starts the copies of the tile whose row addresses were found.
 template <class S>
 __device__ __forceinline__ void fetch(const Args& f, uint32_t e0, uint8_t* shared) {
@@ -310,6 +331,42 @@ __device__ __forceinline__ void run_tiles(const Args& f, const RowBlock& b, cons
     score(s);
     const bool whole = t0 >= all_from && t0 + S::kKeys <= b.first_key + 1;
     fold<S>(run, t0, whole, s, o);
+    weigh(s);
+  }
+}
+
+/// The same where keys and values take turns in one place: values come while scores are made, the
+/// next keys while values are weighed.
+template <class S, class Score, class Weigh>
+__device__ __forceinline__ void run_tiles_in_turn(const Args& f, const RowBlock& b,
+                                                  const KeyMap& map, uint32_t e0, uint8_t* shared,
+                                                  Running* run, Sums<S>& o, const Score& score,
+                                                  const Weigh& weigh) {
+  const KvLayer& l = f.a.p.kv;
+  auto* rows = reinterpret_cast<uint64_t*>(shared + f.plan.rows);
+  const uint64_t first = b.begin / S::kKeys, last = (b.end + S::kKeys - 1) / S::kKeys;
+  const uint64_t all_from = l.window != 0 && b.end > b.low + l.window ? b.end - l.window : b.low;
+  fetch_half<S>(f, e0, false, shared);
+#pragma unroll 1
+  for (uint64_t tile = first; tile < last; ++tile) {
+    const uint64_t t0 = tile * S::kKeys;
+    cp_async_wait<0>();
+    __syncthreads();  // the keys are there, and the values of the tile before are used up
+    convert<S>(l.k_dtype, e0, shared + f.plan.k_raw, shared + f.plan.k_scale,
+               shared + f.plan.k_tile);
+    __syncthreads();
+    fetch_half<S>(f, e0, true, shared);
+    Scores<S> s;
+    score(s);
+    const bool whole = t0 >= all_from && t0 + S::kKeys <= b.first_key + 1;
+    fold<S>(run, t0, whole, s, o);
+    cp_async_wait<0>();
+    __syncthreads();  // the values are there, and the keys are used up
+    if (tile + 1 < last) find_tile_rows<S>(f, b, map, e0, t0 + S::kKeys, rows);
+    convert<S>(l.v_dtype, e0, shared + f.plan.v_raw, shared + f.plan.v_scale,
+               shared + f.plan.v_tile);
+    __syncthreads();
+    if (tile + 1 < last) fetch_half<S>(f, e0, false, shared);
     weigh(s);
   }
 }

@@ -22,6 +22,7 @@ constexpr uint32_t kRowBytes = 128;  // of a row of a block of 64 dims
 template <int kHeadDim, int kTileKeys>
 struct Shape {
   static constexpr int kDim = kHeadDim, kThreads = 256;
+  static constexpr bool kInTurn = false;
   static constexpr int kShare = kDim > 256 ? 2 : 1;  // warpgroups that share vectors
   static constexpr int kVectors = 128 / kShare, kOutDim = kDim / kShare;
   static constexpr int kKeys = kTileKeys;

@@ -98,6 +98,8 @@ struct F16TilesParams {
   uint64_t expert_bytes;
 };
 Status launch_f16_tiles(const F16TilesParams& p, cudaStream_t stream);
+/// The same for one expert in tiles that becomes plain rows; n_in a multiple of 32.
+Status launch_plain_tiles(const F16TilesParams& p, cudaStream_t stream);
 inline uint64_t f16_panel_bytes(uint32_t n_in) {
   return uint64_t{gemm_steps(n_in)} * kStepColumns * kPanelRows * 2;
 }

@@ -133,7 +133,8 @@ Status slice_product(const CublasRun& r, const DeviceMatrix& w, uint32_t first, 
   f.dst = r.weights;
   f.n_experts = 1;
   f.plain = true;
-  SHARPI_TRY(launch_f16_tiles(f, stream));
+  SHARPI_TRY(w.layout == WeightLayout::kTiles ? launch_plain_tiles(f, stream)
+                                              : launch_f16_tiles(f, stream));
   const auto* scalars = reinterpret_cast<const Scalars*>(r.scalars);
   CublasProduct p;
   p.n_rows = r.in.n_rows;

@@ -60,8 +60,9 @@ test:
 	$(packages) test
 	$(configure)
 	$(build)
+	@rm -rf "$(BUILD)/tests/results"
 	@$(CTEST) --test-dir "$(BUILD)" --output-on-failure -j $(JOBS); status=$$?; \
-	  "$(BUILD)/tests/list_fixtures"; exit $$status
+	  tools/ci/cases.sh "$(BUILD)" || status=1; "$(BUILD)/tests/list_fixtures"; exit $$status
 
 bench:
 	$(packages) bench

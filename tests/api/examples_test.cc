@@ -17,13 +17,17 @@
 
 #include "support/abi.h"
 #include "support/golden.h"
+#include "support/paths.h"
 
 namespace sharpi::testing {
 namespace {
 
-const std::string kFixtures = SHARPI_TEST_FIXTURES;
+const std::string kFixtures = test::source_path("tests/fixtures");
 const std::string kModel = kFixtures + "/tiny-qwen3-q8_0.gguf";
-const std::string kPrompt = std::string(SHARPI_EXAMPLES_SOURCE) + "/demo_prompt.txt";
+const std::string kCompact = test::build_path("examples/compact");
+const std::string kGenerate = test::build_path("examples/generate");
+const std::string kPlan = test::build_path("examples/plan");
+const std::string kPrompt = test::source_path("examples/demo_prompt.txt");
 
 struct Output {
   int exit_code = -1;
@@ -53,7 +57,7 @@ Output run(const std::string& program, const std::string& arguments) {
 }
 
 Output generate(const std::string& arguments) {
-  return run(SHARPI_EXAMPLE_GENERATE, "-m '" + kModel + "' -t 2 " + arguments);
+  return run(kGenerate, "-m '" + kModel + "' -t 2 " + arguments);
 }
 
 /// key=value of the one banner line.
@@ -172,7 +176,7 @@ INSTANTIATE_TEST_SUITE_P(
         WrongCase{"--seed", "needs a value"}, WrongCase{"-f also.txt", "one of -p and -f"}));
 
 TEST(Generate, AFailureIsOneSentenceAndExitOne) {
-  const Output o = run(SHARPI_EXAMPLE_GENERATE, "-m no-such-file.gguf -p x");
+  const Output o = run(kGenerate, "-m no-such-file.gguf -p x");
   EXPECT_EQ(o.exit_code, 1);
   EXPECT_NE(o.err.find("SHARPI_E_NOT_FOUND"), std::string::npos) << o.err;
 }
@@ -180,7 +184,7 @@ TEST(Generate, AFailureIsOneSentenceAndExitOne) {
 TEST(Plan, PrintsATableJsonAndADrawing) {
   const std::string svg =
       ::testing::TempDir() + "sharpi_plan_" + std::to_string(::getpid()) + ".svg";
-  const Output table = run(SHARPI_EXAMPLE_PLAN, "'" + kModel + "' -c 512 --svg '" + svg + "'");
+  const Output table = run(kPlan, "'" + kModel + "' -c 512 --svg '" + svg + "'");
   ASSERT_EQ(table.exit_code, 0) << table.err;
   EXPECT_NE(table.out.find("context 512, KV f32/f32"), std::string::npos) << table.out;
   EXPECT_NE(table.out.find("KV rows"), std::string::npos) << table.out;
@@ -189,7 +193,7 @@ TEST(Plan, PrintsATableJsonAndADrawing) {
   EXPECT_EQ(drawing.rfind("<svg", 0), 0u);
   EXPECT_NE(drawing.find("KV rows"), std::string::npos);
   EXPECT_NE(drawing.find("</svg>"), std::string::npos);
-  const Output json = run(SHARPI_EXAMPLE_PLAN, "'" + kModel + "' -c 512 --json");
+  const Output json = run(kPlan, "'" + kModel + "' -c 512 --json");
   ASSERT_EQ(json.exit_code, 0) << json.err;
   EXPECT_EQ(json.out.front(), '{');
   EXPECT_NE(json.out.find("\"n_ctx\""), std::string::npos) << json.out;
@@ -206,8 +210,7 @@ std::vector<double> numbers(const std::string& text, const std::string& key) {
 TEST(Plan, RowsOfJsonAndDrawingAddUpToTheTotals) {
   const std::string svg =
       ::testing::TempDir() + "sharpi_rows_" + std::to_string(::getpid()) + ".svg";
-  const Output json =
-      run(SHARPI_EXAMPLE_PLAN, "'" + kModel + "' -c 8192 -g 0 --json --svg '" + svg + "'");
+  const Output json = run(kPlan, "'" + kModel + "' -c 8192 -g 0 --json --svg '" + svg + "'");
   ASSERT_EQ(json.exit_code, 0) << json.err;
   double total[2] = {0, 0};  // in host memory, and mapped
   std::vector<double> bytes[2];
@@ -243,7 +246,7 @@ TEST(Plan, RowsOfJsonAndDrawingAddUpToTheTotals) {
 }
 
 TEST(Plan, SaysWhatDoesNotFitAndWhatWould) {
-  const Output o = run(SHARPI_EXAMPLE_PLAN, "'" + kModel + "' -c 8192 -g 0 --host-mib 24");
+  const Output o = run(kPlan, "'" + kModel + "' -c 8192 -g 0 --host-mib 24");
   EXPECT_EQ(o.exit_code, 1);
   for (const char* part : {"SHARPI_E_DOES_NOT_FIT", " more than the host_budget of 25165824",
                            "row \"KV rows\" with ", "would fit: ", "or n_ctx "}) {
@@ -251,16 +254,14 @@ TEST(Plan, SaysWhatDoesNotFitAndWhatWould) {
   }
   const auto n_ctx = static_cast<unsigned>(numbers(o.err, "or n_ctx ").at(0));
   const auto with = [&](unsigned n) {
-    return run(SHARPI_EXAMPLE_PLAN,
-               "'" + kModel + "' -c " + std::to_string(n) + " -g 0 --host-mib 24");
+    return run(kPlan, "'" + kModel + "' -c " + std::to_string(n) + " -g 0 --host-mib 24");
   };
   EXPECT_EQ(with(n_ctx).exit_code, 0);
   EXPECT_EQ(with(n_ctx + 1).exit_code, 1);
 }
 
 Output compact(const std::string& arguments) {
-  return run(SHARPI_EXAMPLE_COMPACT,
-             "-m '" + kFixtures + "/tiny-qwen35-q8_0.gguf' -t 2 " + arguments);
+  return run(kCompact, "-m '" + kFixtures + "/tiny-qwen35-q8_0.gguf' -t 2 " + arguments);
 }
 
 /// The number that stands before `unit` after "before: " or "after: ".
@@ -272,7 +273,7 @@ double figure(const Output& o, const std::string& line, const std::string& unit)
 }
 
 TEST(Compact, AnswersFromAnEighthOfTheRowsAndHoldsLess) {
-  const std::string file = std::string(SHARPI_EXAMPLES_SOURCE) + "/compact_prompt.txt";
+  const std::string file = test::source_path("examples/compact_prompt.txt");
   for (const char* kv : {"bf16", "q8_0"}) {
     const Output o = compact("-f '" + file + "' --budget 256 --expect 80293 --kv-type " + kv);
     EXPECT_EQ(o.exit_code, 0) << o.err;
@@ -284,7 +285,7 @@ TEST(Compact, AnswersFromAnEighthOfTheRowsAndHoldsLess) {
 }
 
 TEST(Compact, AQuestionThatComesLaterIsAProbe) {
-  const std::string text = read_all(std::string(SHARPI_EXAMPLES_SOURCE) + "/compact_prompt.txt");
+  const std::string text = read_all(test::source_path("examples/compact_prompt.txt"));
   const size_t question = text.rfind('\n', text.size() - 2);
   const std::string file =
       ::testing::TempDir() + "sharpi_compact_" + std::to_string(::getpid()) + ".txt";
@@ -296,7 +297,7 @@ TEST(Compact, AQuestionThatComesLaterIsAProbe) {
 }
 
 TEST(Compact, FailsWhenTheAnswerIsGoneOrAFlagIsWrong) {
-  const std::string file = std::string(SHARPI_EXAMPLES_SOURCE) + "/compact_prompt.txt";
+  const std::string file = test::source_path("examples/compact_prompt.txt");
   EXPECT_EQ(compact("-f '" + file + "' --budget 2 --expect 80293").exit_code, 1);
   const Output o = compact("-f '" + file + "' --policy best");
   EXPECT_EQ(o.exit_code, 2);

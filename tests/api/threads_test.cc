@@ -7,11 +7,12 @@
 #include <vector>
 
 #include "support/abi.h"
+#include "support/paths.h"
 
 namespace sharpi::testing {
 namespace {
 
-const std::string kModel = std::string(SHARPI_TEST_FIXTURES) + "/tiny-qwen3-q8_0.gguf";
+const std::string kModel = test::source_path("tests/fixtures/tiny-qwen3-q8_0.gguf");
 
 std::vector<int32_t> prompt(uint32_t n, int32_t seed) {
   std::vector<int32_t> tokens;

@@ -7,6 +7,7 @@
 
 #include "engine_case.h"
 #include "support/needle.h"
+#include "support/paths.h"
 #include "support/plain_policies.h"
 
 namespace sharpi::testing {
@@ -42,7 +43,7 @@ struct Reference {
 };
 
 std::vector<Reference> references(const std::string& model) {
-  std::ifstream in(std::string(SHARPI_TEST_KEEP_SETS) + "/" + model + ".txt");
+  std::ifstream in(test::source_path("tests/engine/keep_sets/" + model + ".txt"));
   std::vector<Reference> out;
   for (std::string line; std::getline(in, line);) {
     if (line.empty() || line[0] == '#') continue;

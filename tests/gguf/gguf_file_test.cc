@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "support/gguf_writer.h"
+#include "support/paths.h"
 
 namespace sharpi {
 namespace {
@@ -424,7 +425,7 @@ TEST(GgufFile, ShippedModelsOpen) {
                            {"tiny-gemma4kv-q8_0.gguf", "gemma4"},
                            {"tiny-qwen35-q8_0.gguf", "qwen35"}};
   for (const Row& row : kRows) {
-    const auto file = GgufFile::open(std::string(SHARPI_TEST_FIXTURES "/") + row.file);
+    const auto file = GgufFile::open(test::source_path("tests/fixtures/") + row.file);
     ASSERT_TRUE(file.is_ok()) << file.status().text();
     const GgufFile& f = *file.value();
     EXPECT_EQ(get(f.get_string("general.architecture")), row.architecture);

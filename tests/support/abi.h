@@ -82,7 +82,7 @@ class TierEnvironment : public ::testing::Environment {
     const ContextPtr context(raw);
     const std::string why = why_no_gpu(raw);
     if (why.empty() || ::testing::Test::HasFailure()) return;
-    std::printf("skipped as a whole: %s\n", why.c_str());  // tests/CMakeLists.txt looks for this
+    std::printf("skipped as a whole: %s\n", why.c_str());
     GTEST_SKIP() << why;
   }
 };

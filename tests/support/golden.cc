@@ -10,6 +10,8 @@
 #include <memory>
 #include <system_error>
 
+#include "support/paths.h"
+
 namespace sharpi::testing {
 namespace {
 
@@ -276,7 +278,7 @@ FixtureList list_fixtures() {
 }
 
 std::optional<Fixture> find_fixture(std::string_view name) {
-  if (auto f = find_in(SHARPI_TEST_FIXTURES, std::string(name))) return f;
+  if (auto f = find_in(test::source_path("tests/fixtures"), std::string(name))) return f;
   const char* extra = std::getenv("SHARPI_FIXTURES");
   if (extra == nullptr || *extra == '\0') return std::nullopt;
   return find_in(extra, std::string(name));

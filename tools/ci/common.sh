@@ -25,16 +25,27 @@ build() {
   quietly cmake --build "$folder" -j "$jobs" ${1:+--target "$@"}
 }
 
-# Runs every test program that carries a label in the given build folder: run_labelled folder label
-# command... The command is put before the program.
+# Runs the test programs that carry a label in the given build folder, as many at a time as there are
+# cores: run_labelled folder label command... The command is put before the program. What a program
+# says is shown if it fails.
 run_labelled() {
-  local folder=$1 label=$2 program n=0
+  local list=$1/tests_$2.txt
   shift 2
-  while read -r program; do
-    [[ -n $program ]] || continue
-    echo "${program##*/}"
-    "$@" "$program" --gtest_brief=1
-    n=$((n + 1))
-  done < "$folder/tests_$label.txt"
-  ((n > 0)) || { echo "no test program has the label $label"; return 1; }
+  [[ -s $list ]] || { echo "no test program in $list"; return 1; }
+  export -f run_one
+  grep . "$list" | xargs -P "$jobs" -I '{}' bash -c 'run_one "$@"' run_one '{}' "$@"
+}
+run_one() {  # program, command before it...
+  local program=$1 log status=0
+  shift
+  log=$(mktemp)
+  "$@" "$program" --gtest_brief=1 < /dev/null > "$log" 2>&1 || status=$?
+  if ((status == 0)); then
+    echo "${program##*/}: passed"
+  else
+    echo "${program##*/}: FAILED ($status)"
+    cat "$log"
+  fi
+  rm -f "$log"
+  return $((status != 0))
 }

@@ -72,6 +72,7 @@ need_ci() {
   need git have git
   need clang have clang++
   need valgrind have valgrind
+  need ccache have ccache
 }
 # The run-time libraries of Clang's sanitizers have their own package, named after its version; this
 # is asked once Clang is there.

@@ -1,0 +1,263 @@
+// SPDX-License-Identifier: MIT
+// Expressions.
+#include <algorithm>
+
+#include "text/jinja/filters.h"
+#include "text/jinja/interpreter.h"
+#include "text/jinja/methods.h"
+#include "text/jinja/operators.h"
+#include "text/jinja/tests.h"
+
+namespace sharpi::jinja {
+
+Status Interpreter::evaluate(const Node& node, Value* out) {
+  if (node.kind == NodeKind::kConstant) {
+    *out = node.constant;
+    return Status::ok();
+  }
+  if (++depth_ > limits_.max_depth) {
+    return located(node, Status::error(Code::kDoesNotFit, "the template goes deeper than %u levels",
+                                       limits_.max_depth));
+  }
+  SHARPI_TRY(located(node, step()));
+  Status status = evaluate_inner(node, out);
+  --depth_;
+  return status.is_ok() ? status : located(node, std::move(status));
+}
+
+Status Interpreter::evaluate_inner(const Node& node, Value* out) {
+  Value a, b;
+  switch (node.kind) {
+    case NodeKind::kName:
+      return evaluate_name(node, out);
+    case NodeKind::kList:
+    case NodeKind::kTuple:
+      return evaluate_list(node, out);
+    case NodeKind::kDict:
+      return evaluate_dict(node, out);
+    case NodeKind::kConditional:
+      SHARPI_TRY(evaluate(*node.b, &a));
+      if (truthy(a)) return evaluate(*node.a, out);
+      if (node.c != nullptr) return evaluate(*node.c, out);
+      *out = heap_.undefined("the condition was not met, and there is no else");
+      return Status::ok();
+    case NodeKind::kOr:
+    case NodeKind::kAnd:
+      SHARPI_TRY(evaluate(*node.a, out));
+      return truthy(*out) == (node.kind == NodeKind::kOr) ? Status::ok() : evaluate(*node.b, out);
+    case NodeKind::kNot:
+      SHARPI_TRY(evaluate(*node.a, &a));
+      *out = Value::of(!truthy(a));
+      return Status::ok();
+    case NodeKind::kCompare:
+      return evaluate_compare(node, out);
+    case NodeKind::kBinary:
+      SHARPI_TRY(evaluate(*node.a, &a));
+      SHARPI_TRY(evaluate(*node.b, &b));
+      return binary(node.op, a, b, &heap_, out);
+    case NodeKind::kConcat:
+      return evaluate_concat(node, out);
+    case NodeKind::kNegate:
+    case NodeKind::kPlus:
+      return evaluate_sign(node, out);
+    case NodeKind::kAttribute:
+      return evaluate_attribute(node, out);
+    case NodeKind::kItem:
+      return evaluate_item(node, out);
+    case NodeKind::kCall:
+      return call(node, out);
+    case NodeKind::kFilter:
+      return evaluate_filter(node, out);
+    case NodeKind::kTest:
+      return evaluate_test(node, out);
+    default:
+      return Status::error(Code::kInvalidArgument, "a slice stands where a value is expected");
+  }
+}
+
+Status Interpreter::evaluate_name(const Node& node, Value* out) {
+  if (const Value* found = find(scope_, node.name)) {
+    *out = *found;
+  } else {
+    std::string what(1, '\'');
+    what.append(program_.names[node.name], 0, 64).append("' is undefined");
+    *out = heap_.undefined(std::move(what));
+  }
+  return Status::ok();
+}
+
+Status Interpreter::evaluate_list(const Node& node, Value* out) {
+  SHARPI_TRY(heap_.charge(node.children.size() * sizeof(Value) + sizeof(List)));
+  List* list = heap_.list();
+  list->items.resize(node.children.size());
+  for (size_t i = 0; i < node.children.size(); ++i) {
+    SHARPI_TRY(evaluate(*node.children[i], &list->items[i]));
+  }
+  *out = Value::of(node.kind == NodeKind::kList ? Kind::kList : Kind::kTuple, list);
+  return Status::ok();
+}
+
+Status Interpreter::evaluate_dict(const Node& node, Value* out) {
+  SHARPI_TRY(heap_.charge(node.children.size() * sizeof(Value) + sizeof(Dict)));
+  Dict* dict = heap_.dict();
+  for (size_t i = 0; i < node.children.size(); i += 2) {
+    Value key, value;
+    SHARPI_TRY(evaluate(*node.children[i], &key));
+    SHARPI_TRY(evaluate(*node.children[i + 1], &value));
+    SHARPI_TRY(heap_.charge(dict->items.size() / 8));
+    if (key.is(Kind::kList) || key.is(Kind::kDict)) {
+      return Status::error(Code::kInvalidArgument, "unhashable type: '%s'", type_name(key));
+    }
+    dict->set(key, value);
+  }
+  *out = Value::of(Kind::kDict, dict);
+  return Status::ok();
+}
+
+Status Interpreter::evaluate_compare(const Node& node, Value* out) {
+  Value left;
+  SHARPI_TRY(evaluate(*node.a, &left));
+  bool holds = true;
+  for (size_t i = 0; holds && i < node.ops.size(); ++i) {
+    Value right;
+    SHARPI_TRY(evaluate(*node.children[i], &right));
+    SHARPI_TRY(compare(node.ops[i], left, right, &heap_, &holds));
+    left = right;
+  }
+  *out = Value::of(holds);
+  return Status::ok();
+}
+
+Status Interpreter::evaluate_concat(const Node& node, Value* out) {
+  MarkedText text;
+  for (const Node* part : node.children) {
+    Value value;
+    SHARPI_TRY(evaluate(*part, &value));
+    SHARPI_TRY(print(value, &heap_, &text));
+  }
+  *out = heap_.text(std::move(text));
+  return Status::ok();
+}
+
+Status Interpreter::evaluate_sign(const Node& node, Value* out) {
+  Value value;
+  SHARPI_TRY(evaluate(*node.a, &value));
+  if (value.is(Kind::kUndefined)) {
+    return Status::error(Code::kInvalidArgument, "%s", value.undefined->what.c_str());
+  }
+  if (!value.is_number()) {
+    return Status::error(Code::kInvalidArgument, "bad operand type for unary %c: '%s'",
+                         node.kind == NodeKind::kNegate ? '-' : '+', type_name(value));
+  }
+  const Value factor = Value::of(int64_t{node.kind == NodeKind::kNegate ? -1 : 1});
+  return binary(Op::kMul, value, factor, &heap_, out);
+}
+
+Status Interpreter::evaluate_attribute(const Node& node, Value* out) {
+  Value object;
+  SHARPI_TRY(evaluate(*node.a, &object));
+  const std::string_view name = node.text->bytes();
+  switch (object.kind) {
+    case Kind::kUndefined:
+      return Status::error(Code::kInvalidArgument, "%s", object.undefined->what.c_str());
+    case Kind::kLoop:
+      return loop_attribute(object.loop, node, out);
+    case Kind::kNamespace: {
+      const Value* found = object.dict->find(name);
+      *out = found != nullptr ? *found : heap_.undefined("the namespace has no such attribute");
+      return Status::ok();
+    }
+    default:
+      break;
+  }
+  const auto method = static_cast<Method>(node.id);
+  if (has_method(object, method, name)) {
+    *out = heap_.method(object, node.id, name);
+    return Status::ok();
+  }
+  return item_of(object, Value::of(node.text), &heap_, out);
+}
+
+Status Interpreter::evaluate_item(const Node& node, Value* out) {
+  Value object, key;
+  SHARPI_TRY(evaluate(*node.a, &object));
+  if (node.b->kind == NodeKind::kSlice) {
+    Value parts[3] = {Value::none(), Value::none(), Value::none()};
+    const Node* nodes[3] = {node.b->a, node.b->b, node.b->c};
+    for (int i = 0; i < 3; ++i) {
+      if (nodes[i] != nullptr) SHARPI_TRY(evaluate(*nodes[i], &parts[i]));
+    }
+    return slice_of(object, parts[0], parts[1], parts[2], &heap_, out);
+  }
+  SHARPI_TRY(evaluate(*node.b, &key));
+  if (object.is(Kind::kNamespace) && key.is_string()) {
+    const Value* found = object.dict->find(key.bytes());
+    *out = found != nullptr ? *found : heap_.undefined("the namespace has no such attribute");
+    return Status::ok();
+  }
+  return item_of(object, key, &heap_, out);
+}
+
+Status Interpreter::filter_chain(const Node& node, const Value& value, Value* out) {
+  Value input = value;
+  if (node.a != nullptr) SHARPI_TRY(filter_chain(*node.a, value, &input));
+  Arguments given;
+  SHARPI_TRY(arguments(node, &given));
+  return located(node, apply_filter(static_cast<Filter>(node.id), node.text->bytes(), input, given,
+                                    &heap_, out));
+}
+
+Status Interpreter::evaluate_filter(const Node& node, Value* out) {
+  Value value;
+  SHARPI_TRY(evaluate(*node.a, &value));
+  Arguments given;
+  SHARPI_TRY(arguments(node, &given));
+  return apply_filter(static_cast<Filter>(node.id), node.text->bytes(), value, given, &heap_, out);
+}
+
+Status Interpreter::evaluate_test(const Node& node, Value* out) {
+  Value value;
+  SHARPI_TRY(evaluate(*node.a, &value));
+  Arguments given;
+  SHARPI_TRY(arguments(node, &given));
+  const auto test = static_cast<Test>(node.id);
+  bool answer = false;
+  SHARPI_TRY(apply_test(test, node.text->bytes(), value, given, &heap_, &answer));
+  *out = Value::of(answer);
+  return Status::ok();
+}
+
+Status Interpreter::arguments(const Node& node, Arguments* out) {
+  out->positional.resize(node.children.size());
+  for (size_t i = 0; i < node.children.size(); ++i) {
+    SHARPI_TRY(evaluate(*node.children[i], &out->positional[i]));
+  }
+  for (const auto& [name, value] : node.keywords) {
+    out->keywords.emplace_back(name, Value{});
+    SHARPI_TRY(evaluate(*value, &out->keywords.back().second));
+  }
+  const bool call = node.kind == NodeKind::kCall || node.kind == NodeKind::kFilter ||
+                    node.kind == NodeKind::kTest;
+  if (call && node.c != nullptr) {
+    Value list;
+    SHARPI_TRY(evaluate(*node.c, &list));
+    std::vector<Value> items;
+    SHARPI_TRY(walk(list, &heap_, &items));
+    out->positional.insert(out->positional.end(), items.begin(), items.end());
+  }
+  if (call && node.b != nullptr) {
+    Value dict;
+    SHARPI_TRY(evaluate(*node.b, &dict));
+    if (!dict.is(Kind::kDict)) {
+      return Status::error(Code::kInvalidArgument, "** wants a dict, not %s", type_name(dict));
+    }
+    for (const auto& [key, value] : dict.dict->items) {
+      if (!key.is_string())
+        return Status::error(Code::kInvalidArgument, "keywords must be strings");
+      out->keywords.emplace_back(key.bytes(), value);
+    }
+  }
+  return Status::ok();
+}
+
+}  // namespace sharpi::jinja

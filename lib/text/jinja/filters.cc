@@ -1,0 +1,302 @@
+// SPDX-License-Identifier: MIT
+#include "text/jinja/filters.h"
+
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+#include <cstdlib>
+#include <iterator>
+
+#include "text/jinja/json.h"
+#include "text/jinja/operators.h"
+
+namespace sharpi::jinja {
+namespace {
+
+constexpr int kMaxFilterDepth = 8;
+
+constexpr std::pair<std::string_view, Filter> kFilters[] = {
+    {"abs", Filter::kAbs},           {"attr", Filter::kAttr},
+    {"batch", Filter::kBatch},       {"capitalize", Filter::kCapitalize},
+    {"count", Filter::kCount},       {"length", Filter::kCount},
+    {"d", Filter::kDefault},         {"default", Filter::kDefault},
+    {"dictsort", Filter::kDictsort}, {"e", Filter::kEscape},
+    {"escape", Filter::kEscape},     {"first", Filter::kFirst},
+    {"float", Filter::kFloat},       {"format", Filter::kFormat},
+    {"indent", Filter::kIndent},     {"int", Filter::kInt},
+    {"items", Filter::kItems},       {"join", Filter::kJoin},
+    {"last", Filter::kLast},         {"list", Filter::kList},
+    {"lower", Filter::kLower},       {"map", Filter::kMap},
+    {"max", Filter::kMax},           {"min", Filter::kMin},
+    {"reject", Filter::kReject},     {"rejectattr", Filter::kRejectattr},
+    {"replace", Filter::kReplace},   {"reverse", Filter::kReverse},
+    {"round", Filter::kRound},       {"safe", Filter::kSafe},
+    {"select", Filter::kSelect},     {"selectattr", Filter::kSelectattr},
+    {"sort", Filter::kSort},         {"string", Filter::kString},
+    {"sum", Filter::kSum},           {"title", Filter::kTitle},
+    {"tojson", Filter::kTojson},     {"trim", Filter::kTrim},
+    {"unique", Filter::kUnique},     {"upper", Filter::kUpper},
+};
+
+Status default_filter(const Value& value, const Arguments& arguments, Heap* heap, Value* out) {
+  Value p[2] = {heap->text("", false), Value::of(false)};
+  SHARPI_TRY(bind(arguments, "default", {"default_value", "boolean"}, p));
+  const bool replaces = value.is(Kind::kUndefined) || (truthy(p[1]) && !truthy(value));
+  *out = replaces ? p[0] : value;
+  return Status::ok();
+}
+
+Status first_or_last(Filter filter, const Value& value, Heap* heap, Value* out) {
+  if (value.is(Kind::kGenerator) && filter == Filter::kFirst) {
+    List& list = *value.list;
+    if (list.next < list.items.size()) {
+      *out = list.items[list.next++];
+      return Status::ok();
+    }
+  } else if (value.is(Kind::kGenerator)) {
+    return Status::error(Code::kInvalidArgument, "'generator' object is not reversible");
+  } else {
+    std::vector<Value> items;
+    SHARPI_TRY(walk(value, heap, &items));
+    if (!items.empty()) {
+      *out = filter == Filter::kFirst ? items.front() : items.back();
+      return Status::ok();
+    }
+  }
+  *out = heap->undefined("No first item, sequence was empty.");
+  return Status::ok();
+}
+
+/// Python's int(text): digits with blanks around them, or nothing.
+bool read_integer(std::string_view text, int base, int64_t* out) {
+  const auto blank = [](char c) { return c == ' ' || (c >= '\t' && c <= '\r'); };
+  while (!text.empty() && blank(text.front())) text.remove_prefix(1);
+  while (!text.empty() && blank(text.back())) text.remove_suffix(1);
+  if (text.starts_with('+') && !text.starts_with("+-")) text.remove_prefix(1);
+  const auto result = std::from_chars(text.data(), text.data() + text.size(), *out, base);
+  return !text.empty() && result.ec == std::errc() && result.ptr == text.data() + text.size();
+}
+
+bool read_real(std::string_view text, double* out) {
+  const std::string copy(text);
+  char* end = nullptr;
+  *out = std::strtod(copy.c_str(), &end);
+  while (*end == ' ' || (*end >= '\t' && *end <= '\r')) ++end;
+  return end != copy.c_str() && *end == '\0' && copy.find_first_of("xXpP") == copy.npos;
+}
+
+Status int_filter(const Value& value, const Arguments& arguments, Value* out) {
+  Value p[2] = {Value::of(int64_t{0}), Value::of(int64_t{10})};
+  SHARPI_TRY(bind(arguments, "int", {"default", "base"}, p));
+  if (value.is(Kind::kUndefined)) {
+    return Status::error(Code::kInvalidArgument, "%s", value.undefined->what.c_str());
+  }
+  *out = p[0];
+  double real = 0;
+  int64_t integer = 0;
+  if (value.is(Kind::kInt) || value.is(Kind::kBool)) {
+    *out = Value::of(value.is(Kind::kInt) ? value.integer : int64_t{value.boolean});
+    return Status::ok();
+  }
+  if (value.is_string()) {
+    const auto base = p[1].is(Kind::kInt) && p[1].integer >= 2 && p[1].integer <= 36
+                          ? static_cast<int>(p[1].integer)
+                          : 10;
+    if (read_integer(value.bytes(), base, &integer)) {
+      *out = Value::of(integer);
+      return Status::ok();
+    }
+    if (!read_real(value.bytes(), &real)) return Status::ok();
+  } else if (value.is(Kind::kFloat)) {
+    real = value.real;
+  } else {
+    return Status::ok();
+  }
+  if (std::isfinite(real) && std::abs(real) < 9.2e18) *out = Value::of(static_cast<int64_t>(real));
+  return Status::ok();
+}
+
+Status float_filter(const Value& value, const Arguments& arguments, Value* out) {
+  Value p = Value::of(0.0);
+  SHARPI_TRY(bind(arguments, "float", {"default"}, &p));
+  double real = 0;
+  *out = p;
+  if (value.is(Kind::kUndefined)) {
+    return Status::error(Code::kInvalidArgument, "%s", value.undefined->what.c_str());
+  }
+  if (value.is(Kind::kFloat)) *out = value;
+  if (value.is(Kind::kInt)) *out = Value::of(static_cast<double>(value.integer));
+  if (value.is(Kind::kBool)) *out = Value::of(value.boolean ? 1.0 : 0.0);
+  if (value.is_string() && read_real(value.bytes(), &real)) *out = Value::of(real);
+  return Status::ok();
+}
+
+Status abs_filter(const Value& value, Value* out) {
+  if (value.is(Kind::kFloat)) {
+    *out = Value::of(std::abs(value.real));
+  } else if (value.is(Kind::kBool)) {
+    *out = Value::of(int64_t{value.boolean});
+  } else if (value.is(Kind::kInt) && value.integer != INT64_MIN) {
+    *out = Value::of(value.integer < 0 ? -value.integer : value.integer);
+  } else {
+    return Status::error(Code::kInvalidArgument, "bad operand type for abs(): '%s'",
+                         type_name(value));
+  }
+  return Status::ok();
+}
+
+Status round_filter(const Value& value, const Arguments& arguments, Value* out) {
+  Value p[2] = {Value::of(int64_t{0}), {}};
+  SHARPI_TRY(bind(arguments, "round", {"precision", "method"}, p));
+  if (!value.is_number() || !p[0].is(Kind::kInt) || std::abs(p[0].integer) > 15) {
+    return Status::error(Code::kInvalidArgument, "round wants a number and a precision");
+  }
+  const double x = value.is(Kind::kFloat) ? value.real
+                   : value.is(Kind::kInt) ? static_cast<double>(value.integer)
+                                          : static_cast<double>(value.boolean);
+  const double scale = std::pow(10.0, static_cast<double>(p[0].integer));
+  const std::string_view method = p[1].is_string() ? p[1].bytes() : "common";
+  double result = 0;
+  if (method == "ceil") {
+    result = std::ceil(x * scale) / scale;
+  } else if (method == "floor") {
+    result = std::floor(x * scale) / scale;
+  } else {
+    // Python rounds the decimal digits of the number half to even; printing them does the same.
+    char digits[400];
+    const int precision = static_cast<int>(std::max<int64_t>(p[0].integer, 0));
+    std::snprintf(digits, sizeof digits, "%.*f", precision, x);
+    result = p[0].integer >= 0 ? std::strtod(digits, nullptr) : std::nearbyint(x * scale) / scale;
+  }
+  *out = Value::of(result);
+  return Status::ok();
+}
+
+Status tojson_filter(const Value& value, const Arguments& arguments, Heap* heap, Value* out) {
+  Value p[4] = {Value::of(false), Value::none(), Value::none(), Value::of(false)};
+  SHARPI_TRY(bind(arguments, "tojson", {"ensure_ascii", "indent", "separators", "sort_keys"}, p));
+  JsonLayout layout;
+  layout.ensure_ascii = truthy(p[0]);
+  layout.sort_keys = truthy(p[3]);
+  if (p[1].is(Kind::kInt) || p[1].is(Kind::kBool)) {
+    const int64_t n = p[1].is(Kind::kInt) ? p[1].integer : p[1].boolean;
+    if (n > 64) return Status::error(Code::kDoesNotFit, "tojson indents by 64 at most");
+    layout.indented = true;
+    layout.indent.assign(static_cast<size_t>(std::max<int64_t>(n, 0)), ' ');
+  } else if (p[1].is_string()) {
+    if (p[1].text->size() > 64)
+      return Status::error(Code::kDoesNotFit, "tojson indents by 64 at most");
+    layout.indented = true;
+    layout.indent = p[1].bytes();
+  } else if (!p[1].is(Kind::kNone)) {
+    return Status::error(Code::kInvalidArgument, "tojson's indent is a number or a string");
+  }
+  if (layout.indented) layout.item_separator.pop_back();
+  if (p[2].is(Kind::kTuple) || p[2].is(Kind::kList)) {
+    const auto& parts = p[2].list->items;
+    const bool fits = parts.size() == 2 && parts[0].is_string() && parts[1].is_string() &&
+                      parts[0].text->size() <= 64 && parts[1].text->size() <= 64;
+    if (!fits) return Status::error(Code::kInvalidArgument, "tojson's separators are two strings");
+    layout.item_separator = parts[0].bytes();
+    layout.key_separator = parts[1].bytes();
+  } else if (!p[2].is(Kind::kNone)) {
+    return Status::error(Code::kInvalidArgument, "tojson's separators are two strings");
+  }
+  MarkedText text;
+  SHARPI_TRY(write_json(value, layout, heap, &text));
+  *out = heap->text(std::move(text));
+  return Status::ok();
+}
+
+Status attr_filter(const Value& value, const Arguments& arguments, Heap* heap, Value* out) {
+  Value p;
+  SHARPI_TRY(bind(arguments, "attr", {"name"}, &p));
+  if (value.is(Kind::kNamespace) && p.is_string()) {
+    if (const Value* found = value.dict->find(p.bytes())) {
+      *out = *found;
+      return Status::ok();
+    }
+  }
+  *out = heap->undefined("no such attribute");  // keys of a dict are no attributes
+  return Status::ok();
+}
+
+Status value_filter(Filter filter, const Value& value, const Arguments& arguments, Heap* heap,
+                    Value* out) {
+  switch (filter) {
+    case Filter::kAbs:
+      return abs_filter(value, out);
+    case Filter::kAttr:
+      return attr_filter(value, arguments, heap, out);
+    case Filter::kCount: {
+      int64_t n = 0;
+      SHARPI_TRY(length(value, &n));
+      *out = Value::of(n);
+      return Status::ok();
+    }
+    case Filter::kDefault:
+      return default_filter(value, arguments, heap, out);
+    case Filter::kFloat:
+      return float_filter(value, arguments, out);
+    case Filter::kInt:
+      return int_filter(value, arguments, out);
+    case Filter::kRound:
+      return round_filter(value, arguments, out);
+    case Filter::kTojson:
+      return tojson_filter(value, arguments, heap, out);
+    default:
+      return first_or_last(filter, value, heap, out);
+  }
+}
+
+}  // namespace
+
+Filter find_filter(std::string_view name) {
+  const auto* it = std::find_if(std::begin(kFilters), std::end(kFilters),
+                                [&](const auto& f) { return f.first == name; });
+  return it == std::end(kFilters) ? Filter::kUnknown : it->second;
+}
+
+Status as_text(const Value& value, Heap* heap, Value* out) {
+  *out = value;
+  if (value.is_string()) return Status::ok();
+  MarkedText text;
+  SHARPI_TRY(print(value, heap, &text));
+  *out = heap->text(std::move(text));
+  return Status::ok();
+}
+
+Status attribute_of(const Value& value, const Value& path, Heap* heap, Value* out) {
+  *out = value;
+  if (!path.is_string()) return item_of(value, path, heap, out);
+  std::string_view rest = path.bytes();
+  for (;;) {
+    const size_t dot = rest.find('.');
+    const std::string_view part = rest.substr(0, dot);
+    int64_t index = 0;
+    const bool number = !part.empty() && part.find_first_not_of("0123456789") == part.npos &&
+                        read_integer(part, 10, &index);
+    const Value object = *out;
+    SHARPI_TRY(heap->charge(part.size() + 16));
+    SHARPI_TRY(item_of(object, number ? Value::of(index) : heap->text(part, false), heap, out));
+    if (dot == rest.npos) return Status::ok();
+    rest.remove_prefix(dot + 1);
+  }
+}
+
+Status apply_filter(Filter filter, std::string_view name, const Value& value,
+                    const Arguments& arguments, Heap* heap, Value* out, int depth) {
+  if (filter == Filter::kUnknown) {
+    return Status::error(Code::kUnsupported, "the filter \"%.*s\" is not supported",
+                         static_cast<int>(std::min<size_t>(name.size(), 64)), name.data());
+  }
+  if (depth > kMaxFilterDepth) {
+    return Status::error(Code::kDoesNotFit, "filters apply filters more than %d deep",
+                         kMaxFilterDepth);
+  }
+  if (filter >= Filter::kBatch) return list_filter(filter, value, arguments, heap, out, depth);
+  if (filter >= Filter::kCapitalize) return text_filter(filter, value, arguments, heap, out);
+  return value_filter(filter, value, arguments, heap, out);
+}
+
+}  // namespace sharpi::jinja

@@ -1,0 +1,419 @@
+// SPDX-License-Identifier: MIT
+#include "text/jinja/methods.h"
+
+#include <utf8proc.h>
+
+#include <algorithm>
+#include <iterator>
+
+#include "text/utf8.h"
+
+namespace sharpi::jinja {
+namespace {
+
+Status wrong_type(const char* function, const char* wants, const Value& got) {
+  return Status::error(Code::kInvalidArgument, "%s wants %s, not %s", function, wants,
+                       type_name(got));
+}
+
+Value part_of(const Value& text, size_t from, size_t to, Heap* heap) {
+  MarkedText part;
+  part.append(*text.text, from, to);
+  return heap->text(std::move(part), text.safe);
+}
+
+/// str.split() without a separator: words between runs of blanks.
+Status split_words(const Value& text, int64_t most, Heap* heap, List* out) {
+  const std::string& s = text.text->bytes();
+  size_t word = std::string::npos;
+  size_t at = 0;
+  for (; at < s.size();) {
+    const uint32_t n = std::max(utf8_character(s, at), 1u);
+    const uint32_t cp = n == 1 ? static_cast<unsigned char>(s[at]) : utf8_code_point(s, at, n);
+    if (!is_blank(cp) && word == std::string::npos) {
+      word = at;
+      if (most >= 0 && static_cast<int64_t>(out->items.size()) >= most) break;
+    } else if (is_blank(cp) && word != std::string::npos) {
+      out->items.push_back(part_of(text, word, at, heap));
+      word = std::string::npos;
+    }
+    at += n;
+  }
+  if (word != std::string::npos) out->items.push_back(part_of(text, word, s.size(), heap));
+  return Status::ok();
+}
+
+Status split(const Value& self, Method method, const Arguments& arguments, Heap* heap, Value* out) {
+  Value p[2] = {Value::none(), Value::of(int64_t{-1})};
+  SHARPI_TRY(bind(arguments, "split", {"sep", "maxsplit"}, p));
+  if (!p[1].is(Kind::kInt)) return wrong_type("split", "a number of parts", p[1]);
+  const int64_t most = p[1].integer;
+  const std::string& s = self.text->bytes();
+  SHARPI_TRY(heap->charge(s.size() * 2));
+  List* list = heap->list();
+  *out = Value::of(Kind::kList, list);
+  if (p[0].is(Kind::kNone)) {
+    if (method == Method::kRsplit && most >= 0) {
+      return Status::error(Code::kUnsupported, "rsplit at blanks is not supported");
+    }
+    return split_words(self, most, heap, list);
+  }
+  if (!p[0].is_string()) return wrong_type("split", "a string", p[0]);
+  const std::string_view separator = p[0].bytes();
+  if (separator.empty()) return Status::error(Code::kInvalidArgument, "empty separator");
+  std::vector<size_t> cuts;
+  for (size_t at = s.find(separator); at != s.npos; at = s.find(separator, at + separator.size())) {
+    cuts.push_back(at);
+  }
+  const bool from_right = method == Method::kRsplit;
+  if (from_right && separator.size() > 1 && most >= 0) {
+    cuts.clear();  // overlapping matches are found from the other end
+    for (size_t end = s.size(); end >= separator.size();) {
+      const size_t at = s.rfind(separator, end - separator.size());
+      if (at == s.npos) break;
+      cuts.insert(cuts.begin(), at);
+      end = at;
+    }
+  }
+  if (most >= 0 && cuts.size() > static_cast<size_t>(most)) {
+    const auto keep = static_cast<std::ptrdiff_t>(most);
+    if (from_right)
+      cuts.erase(cuts.begin(), cuts.end() - keep);
+    else
+      cuts.erase(cuts.begin() + keep, cuts.end());
+  }
+  SHARPI_TRY(heap->charge(cuts.size() * (sizeof(Value) + sizeof(MarkedText))));
+  size_t from = 0;
+  for (const size_t cut : cuts) {
+    list->items.push_back(part_of(self, from, cut, heap));
+    from = cut + separator.size();
+  }
+  list->items.push_back(part_of(self, from, s.size(), heap));
+  return Status::ok();
+}
+
+bool ends_line(uint32_t cp) {
+  return (cp >= 0x0A && cp <= 0x0D) || (cp >= 0x1C && cp <= 0x1E) || cp == 0x85 || cp == 0x2028 ||
+         cp == 0x2029;
+}
+
+Status split_lines(const Value& self, const Arguments& arguments, Heap* heap, Value* out) {
+  Value keep_ends = Value::of(false);
+  SHARPI_TRY(bind(arguments, "splitlines", {"keepends"}, &keep_ends));
+  const std::string& s = self.text->bytes();
+  SHARPI_TRY(heap->charge(s.size() * (1 + sizeof(Value))));
+  List* list = heap->list();
+  size_t from = 0;
+  for (size_t at = 0; at < s.size();) {
+    const uint32_t n = std::max(utf8_character(s, at), 1u);
+    const uint32_t cp = n == 1 ? static_cast<unsigned char>(s[at]) : utf8_code_point(s, at, n);
+    const size_t end = at;
+    at += n;
+    if (!ends_line(cp)) continue;
+    if (cp == '\r' && at < s.size() && s[at] == '\n') ++at;
+    list->items.push_back(part_of(self, from, truthy(keep_ends) ? at : end, heap));
+    from = at;
+  }
+  if (from < s.size()) list->items.push_back(part_of(self, from, s.size(), heap));
+  *out = Value::of(Kind::kList, list);
+  return Status::ok();
+}
+
+Status starts_or_ends(const Value& self, bool at_end, const Arguments& arguments, Value* out) {
+  const char* name = at_end ? "endswith" : "startswith";
+  if (arguments.size() != 1) {
+    return Status::error(Code::kUnsupported, "%s with other than one argument is not supported",
+                         name);
+  }
+  Value p;
+  SHARPI_TRY(bind(arguments, name, {"prefix"}, &p));
+  const auto matches = [&](const Value& v) {
+    return at_end ? self.bytes().ends_with(v.bytes()) : self.bytes().starts_with(v.bytes());
+  };
+  if (p.is_string()) {
+    *out = Value::of(matches(p));
+    return Status::ok();
+  }
+  if (!p.is(Kind::kTuple)) return wrong_type(name, "a string or a tuple of strings", p);
+  bool any = false;
+  for (const Value& v : p.list->items) {
+    if (!v.is_string()) return wrong_type(name, "a tuple of strings", v);
+    any = any || matches(v);
+  }
+  *out = Value::of(any);
+  return Status::ok();
+}
+
+Status replace(const Value& self, const Arguments& arguments, Heap* heap, Value* out) {
+  Value p[3] = {{}, {}, Value::of(int64_t{-1})};
+  SHARPI_TRY(bind(arguments, "replace", {"old", "new", "count"}, p));
+  for (int i = 0; i < 2; ++i) {
+    if (!p[i].is_string()) return wrong_type("replace", "strings", p[i]);
+  }
+  if (!p[2].is(Kind::kInt)) return wrong_type("replace", "a number", p[2]);
+  return replace_text(self, p[0], p[1], p[2].integer, heap, out);
+}
+
+Status join(const Value& self, const Arguments& arguments, Heap* heap, Value* out) {
+  Value p;
+  SHARPI_TRY(bind(arguments, "join", {"iterable"}, &p));
+  std::vector<Value> items;
+  SHARPI_TRY(walk(p, heap, &items));
+  MarkedText text;
+  SHARPI_TRY(join_texts(*self.text, items, false, heap, &text));
+  *out = heap->text(std::move(text), self.safe);
+  return Status::ok();
+}
+
+/// str.format() with {}, {0} and {name}; conversions and format specifications are refused.
+Status format(const Value& self, const Arguments& arguments, Heap* heap, Value* out) {
+  const std::string& s = self.text->bytes();
+  MarkedText text;
+  size_t automatic = 0;
+  bool numbered = false, unnumbered = false;
+  SHARPI_TRY(heap->charge(s.size()));
+  for (size_t at = 0; at < s.size(); ++at) {
+    const char c = s[at];
+    if (c != '{' && c != '}') {
+      text.append(*self.text, at, at + 1);
+      continue;
+    }
+    if (at + 1 < s.size() && s[at + 1] == c) {
+      text.append(*self.text, at, at + 1);
+      ++at;
+      continue;
+    }
+    const size_t end = s.find('}', at);
+    if (c == '}' || end == s.npos) {
+      return Status::error(Code::kInvalidArgument, "a single brace in a format string");
+    }
+    const std::string field = s.substr(at + 1, end - at - 1);
+    const Value* value = nullptr;
+    if (field.find_first_not_of("0123456789") == field.npos && field.size() < 8) {
+      numbered = numbered || !field.empty();
+      unnumbered = unnumbered || field.empty();
+      if (numbered && unnumbered) {
+        return Status::error(Code::kInvalidArgument,
+                             "cannot switch between automatic and manual field numbering");
+      }
+      const size_t i = field.empty() ? automatic++ : std::stoul(field);
+      if (i < arguments.positional.size()) value = &arguments.positional[i];
+    } else if (field.find_first_of(".[!:{") != field.npos) {
+      return Status::error(Code::kUnsupported, "the format field {%.32s} is not supported",
+                           field.c_str());
+    }
+    for (const auto& [name, v] : arguments.keywords) {
+      if (name == field) value = &v;
+    }
+    if (value == nullptr) {
+      return Status::error(Code::kInvalidArgument, "no argument for the format field {%.32s}",
+                           field.c_str());
+    }
+    SHARPI_TRY(print(*value, heap, &text));
+    at = end;
+  }
+  *out = heap->text(std::move(text), self.safe);
+  return Status::ok();
+}
+
+Status find_text(const Value& self, Method method, const Arguments& arguments, Value* out) {
+  Value p[3] = {{}, Value::none(), Value::none()};
+  SHARPI_TRY(bind(arguments, "find", {"sub"}, p));
+  if (!p[0].is_string()) return wrong_type("find", "a string", p[0]);
+  const std::string_view s = self.bytes();
+  if (method == Method::kCount) {
+    int64_t n = 0;
+    const std::string_view sub = p[0].bytes();
+    if (sub.empty()) {
+      n = static_cast<int64_t>(count_characters(s)) + 1;
+    } else {
+      for (size_t at = s.find(sub); at != s.npos; at = s.find(sub, at + sub.size())) ++n;
+    }
+    *out = Value::of(n);
+    return Status::ok();
+  }
+  const size_t at = method == Method::kRfind ? s.rfind(p[0].bytes()) : s.find(p[0].bytes());
+  if (at == s.npos && method == Method::kIndex) {
+    return Status::error(Code::kInvalidArgument, "substring not found");
+  }
+  *out = Value::of(at == s.npos ? int64_t{-1}
+                                : static_cast<int64_t>(count_characters(s.substr(0, at))));
+  return Status::ok();
+}
+
+/// isdigit() and its like: every character is of the kind, and there is one.
+bool all_characters(std::string_view s, Method method) {
+  bool cased = false;
+  for (size_t at = 0; at < s.size();) {
+    const uint32_t n = std::max(utf8_character(s, at), 1u);
+    const uint32_t cp = n == 1 ? static_cast<unsigned char>(s[at]) : utf8_code_point(s, at, n);
+    at += n;
+    const auto category = utf8proc_category(static_cast<utf8proc_int32_t>(cp));
+    const bool letter = category >= UTF8PROC_CATEGORY_LU && category <= UTF8PROC_CATEGORY_LO;
+    const bool digit = category == UTF8PROC_CATEGORY_ND;
+    const bool lower = category == UTF8PROC_CATEGORY_LL;
+    const bool upper = category == UTF8PROC_CATEGORY_LU || category == UTF8PROC_CATEGORY_LT;
+    if (method == Method::kIsdigit && !digit) return false;
+    if (method == Method::kIsspace && !is_blank(cp)) return false;
+    if (method == Method::kIsalpha && !letter) return false;
+    if (method == Method::kIsalnum && !letter && !digit) return false;
+    if (method == Method::kIsupper && lower) return false;
+    if (method == Method::kIslower && upper) return false;
+    cased = cased || (method == Method::kIsupper ? upper : lower);
+  }
+  return method == Method::kIsupper || method == Method::kIslower ? cased : !s.empty();
+}
+
+Status strip(const Value& self, Method method, const Arguments& arguments, Heap* heap, Value* out) {
+  Value p = Value::none();
+  SHARPI_TRY(bind(arguments, "strip", {"chars"}, &p));
+  if (!p.is(Kind::kNone) && !p.is_string()) return wrong_type("strip", "a string", p);
+  const Side side = method == Method::kStrip    ? Side::kBoth
+                    : method == Method::kLstrip ? Side::kLeft
+                                                : Side::kRight;
+  *out = strip_text(self, p.is_string() ? &p : nullptr, side, heap);
+  return Status::ok();
+}
+
+Status remove_end(const Value& self, Method method, const Arguments& arguments, Heap* heap,
+                  Value* out) {
+  Value p;
+  SHARPI_TRY(bind(arguments, "removeprefix", {"prefix"}, &p));
+  if (!p.is_string()) return wrong_type("removeprefix", "a string", p);
+  const size_t n = self.text->size(), cut = p.text->size();
+  const bool front = method == Method::kRemoveprefix;
+  const bool has = front ? self.bytes().starts_with(p.bytes()) : self.bytes().ends_with(p.bytes());
+  *out = part_of(self, has && front ? cut : 0, has && !front ? n - cut : n, heap);
+  return Status::ok();
+}
+
+Status fill_zeros(const Value& self, const Arguments& arguments, Heap* heap, Value* out) {
+  Value p;
+  SHARPI_TRY(bind(arguments, "zfill", {"width"}, &p));
+  if (!p.is(Kind::kInt)) return wrong_type("zfill", "a number", p);
+  const auto n = static_cast<int64_t>(count_characters(self.bytes()));
+  const int64_t zeros = p.integer > n ? p.integer - n : 0;
+  SHARPI_TRY(heap->charge(static_cast<uint64_t>(zeros)));
+  const bool sign = !self.text->empty() && (self.bytes()[0] == '-' || self.bytes()[0] == '+');
+  MarkedText text;
+  text.append(*self.text, 0, sign ? 1 : 0);
+  text.append(std::string(static_cast<size_t>(zeros), '0'), false);
+  text.append(*self.text, sign ? 1 : 0, self.text->size());
+  *out = heap->text(std::move(text));
+  return Status::ok();
+}
+
+Status string_method(const Value& self, Method method, const Arguments& arguments, Heap* heap,
+                     Value* out) {
+  SHARPI_TRY(heap->charge(self.text->size()));
+  switch (method) {
+    case Method::kStrip:
+    case Method::kLstrip:
+    case Method::kRstrip:
+      return strip(self, method, arguments, heap, out);
+    case Method::kSplit:
+    case Method::kRsplit:
+      return split(self, method, arguments, heap, out);
+    case Method::kSplitlines:
+      return split_lines(self, arguments, heap, out);
+    case Method::kStartswith:
+    case Method::kEndswith:
+      return starts_or_ends(self, method == Method::kEndswith, arguments, out);
+    case Method::kReplace:
+      return replace(self, arguments, heap, out);
+    case Method::kLower:
+      return change_case(self, Case::kLower, heap, out);
+    case Method::kUpper:
+      return change_case(self, Case::kUpper, heap, out);
+    case Method::kTitle:
+      return change_case(self, Case::kTitle, heap, out);
+    case Method::kCapitalize:
+      return change_case(self, Case::kCapitalize, heap, out);
+    case Method::kJoin:
+      return join(self, arguments, heap, out);
+    case Method::kFormat:
+      return format(self, arguments, heap, out);
+    case Method::kFind:
+    case Method::kRfind:
+    case Method::kIndex:
+    case Method::kCount:
+      return find_text(self, method, arguments, out);
+    case Method::kRemoveprefix:
+    case Method::kRemovesuffix:
+      return remove_end(self, method, arguments, heap, out);
+    case Method::kZfill:
+      return fill_zeros(self, arguments, heap, out);
+    default:
+      *out = Value::of(all_characters(self.bytes(), method));
+      return Status::ok();
+  }
+}
+
+Status list_method(const Value& self, Method method, const Arguments& arguments, Heap* heap,
+                   Value* out) {
+  const std::vector<Value>& items = self.list->items;
+  SHARPI_TRY(heap->charge(items.size()));
+  if (method == Method::kCopy) {
+    List* list = heap->list();
+    SHARPI_TRY(walk(self, heap, &list->items));
+    *out = Value::of(Kind::kList, list);
+    return Status::ok();
+  }
+  Value p;
+  SHARPI_TRY(bind(arguments, "index", {"value"}, &p));
+  const auto same = [&](const Value& v) { return equal(v, p); };
+  if (method == Method::kCount) {
+    *out = Value::of(static_cast<int64_t>(std::count_if(items.begin(), items.end(), same)));
+    return Status::ok();
+  }
+  const auto it = std::find_if(items.begin(), items.end(), same);
+  if (it == items.end()) return Status::error(Code::kInvalidArgument, "value is not in list");
+  *out = Value::of(static_cast<int64_t>(it - items.begin()));
+  return Status::ok();
+}
+
+Status dict_method(const Value& self, Method method, const Arguments& arguments, Heap* heap,
+                   Value* out) {
+  Dict& dict = *self.dict;
+  if (method == Method::kGet) {
+    Value p[2] = {{}, Value::none()};
+    SHARPI_TRY(bind(arguments, "get", {"key", "default"}, p));
+    const Value* found = dict.find(p[0]);
+    *out = found != nullptr ? *found : p[1];
+    return Status::ok();
+  }
+  SHARPI_TRY(heap->charge(dict.items.size() * (2 * sizeof(Value) + sizeof(List))));
+  if (method == Method::kCopy) {
+    Dict* copy = heap->dict();
+    copy->items = dict.items;
+    *out = Value::of(Kind::kDict, copy);
+    return Status::ok();
+  }
+  List* list = heap->list();
+  for (const auto& [key, value] : dict.items) {
+    if (method != Method::kItems) {
+      list->items.push_back(method == Method::kKeys ? key : value);
+      continue;
+    }
+    List* pair = heap->list();
+    pair->items = {key, value};
+    list->items.push_back(Value::of(Kind::kTuple, pair));
+  }
+  *out = Value::of(Kind::kView, list);
+  return Status::ok();
+}
+
+}  // namespace
+
+Status call_method(const Value& self, Method method, std::string_view name,
+                   const Arguments& arguments, Heap* heap, Value* out) {
+  if (method == Method::kRefused) {
+    return Status::error(Code::kUnsupported, "%s.%.*s() is not supported in templates",
+                         type_name(self), static_cast<int>(name.size()), name.data());
+  }
+  if (self.is_string()) return string_method(self, method, arguments, heap, out);
+  if (self.is(Kind::kDict)) return dict_method(self, method, arguments, heap, out);
+  return list_method(self, method, arguments, heap, out);
+}
+
+}  // namespace sharpi::jinja

@@ -1,0 +1,305 @@
+// SPDX-License-Identifier: MIT
+#include "text/jinja/value.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "text/utf8.h"
+
+namespace sharpi::jinja {
+namespace {
+
+constexpr int kMaxCompareDepth = 64;
+
+double as_real(const Value& v) {
+  return v.is(Kind::kFloat) ? v.real
+         : v.is(Kind::kInt) ? static_cast<double>(v.integer)
+                            : static_cast<double>(v.boolean);
+}
+
+int64_t as_integer(const Value& v) {
+  return v.is(Kind::kInt) ? v.integer : static_cast<int64_t>(v.boolean);
+}
+
+bool equal_lists(const List& a, const List& b, int depth) {
+  if (a.items.size() != b.items.size()) return false;
+  for (size_t i = 0; i < a.items.size(); ++i) {
+    if (!equal(a.items[i], b.items[i], depth + 1)) return false;
+  }
+  return true;
+}
+
+bool equal_dicts(const Dict& a, const Dict& b, int depth) {
+  if (a.items.size() != b.items.size()) return false;
+  for (const auto& [key, value] : a.items) {
+    const Value* other = b.find(key);
+    if (other == nullptr || !equal(value, *other, depth + 1)) return false;
+  }
+  return true;
+}
+
+}  // namespace
+
+const Value* Dict::find(std::string_view key) const {
+  for (const auto& [k, v] : items) {
+    if (k.is_string() && k.bytes() == key) return &v;
+  }
+  return nullptr;
+}
+
+const Value* Dict::find(const Value& key) const {
+  if (key.is_string()) return find(key.bytes());
+  for (const auto& [k, v] : items) {
+    if (!k.is_string() && equal(k, key)) return &v;
+  }
+  return nullptr;
+}
+
+void Dict::set(const Value& key, const Value& value) {
+  if (const Value* there = find(key)) {
+    *const_cast<Value*>(there) = value;
+    return;
+  }
+  items.emplace_back(key, value);
+}
+
+Status Heap::charge(uint64_t bytes) {
+  if (bytes > left_) {
+    return Status::error(Code::kDoesNotFit, "the template builds more text than it is allowed to");
+  }
+  left_ -= bytes;
+  return Status::ok();
+}
+
+Value Heap::undefined(std::string what) {
+  Value v;
+  v.undefined = &undefined_.emplace_back(Undefined{std::move(what)});
+  return v;
+}
+
+Value Heap::method(const Value& self, uint32_t method, std::string_view name) {
+  Value v;
+  v.kind = Kind::kMethod;
+  v.method = &methods_.emplace_back(BoundMethod{self, method, name});
+  return v;
+}
+
+const char* type_name(const Value& value) {
+  switch (value.kind) {
+    case Kind::kUndefined:
+      return "Undefined";
+    case Kind::kNone:
+      return "NoneType";
+    case Kind::kBool:
+      return "bool";
+    case Kind::kInt:
+      return "int";
+    case Kind::kFloat:
+      return "float";
+    case Kind::kString:
+      return "str";
+    case Kind::kList:
+      return "list";
+    case Kind::kTuple:
+      return "tuple";
+    case Kind::kView:
+      return "dict view";
+    case Kind::kRange:
+      return "range";
+    case Kind::kGenerator:
+      return "generator";
+    case Kind::kDict:
+      return "dict";
+    case Kind::kNamespace:
+      return "Namespace";
+    case Kind::kMacro:
+      return "Macro";
+    case Kind::kFunction:
+      return "function";
+    case Kind::kMethod:
+      return "method";
+    case Kind::kLoop:
+      return "LoopContext";
+  }
+  return "object";
+}
+
+bool truthy(const Value& v) {
+  switch (v.kind) {
+    case Kind::kUndefined:
+    case Kind::kNone:
+      return false;
+    case Kind::kBool:
+      return v.boolean;
+    case Kind::kInt:
+      return v.integer != 0;
+    case Kind::kFloat:
+      return v.real != 0;
+    case Kind::kString:
+      return !v.text->empty();
+    case Kind::kList:
+    case Kind::kTuple:
+    case Kind::kView:
+    case Kind::kRange:
+      return !v.list->items.empty();
+    case Kind::kDict:
+      return !v.dict->items.empty();
+    case Kind::kGenerator:
+    case Kind::kNamespace:
+    case Kind::kMacro:
+    case Kind::kFunction:
+    case Kind::kMethod:
+    case Kind::kLoop:
+      return true;
+  }
+  return true;
+}
+
+bool equal(const Value& a, const Value& b, int depth) {
+  if (depth > kMaxCompareDepth) return false;
+  if (a.is_number() && b.is_number()) {
+    if (a.is(Kind::kFloat) || b.is(Kind::kFloat)) return as_real(a) == as_real(b);
+    return as_integer(a) == as_integer(b);
+  }
+  if (a.kind != b.kind) return false;
+  switch (a.kind) {
+    case Kind::kUndefined:
+    case Kind::kNone:
+      return true;
+    case Kind::kString:
+      return a.bytes() == b.bytes();
+    case Kind::kList:
+    case Kind::kTuple:
+    case Kind::kRange:
+    case Kind::kView:
+      return a.list == b.list || equal_lists(*a.list, *b.list, depth);
+    case Kind::kDict:
+      return a.dict == b.dict || equal_dicts(*a.dict, *b.dict, depth);
+    case Kind::kFunction:
+      return a.function == b.function;
+    case Kind::kGenerator:
+    case Kind::kNamespace:
+    case Kind::kMacro:
+    case Kind::kMethod:
+    case Kind::kLoop:
+      return a.list == b.list;  // the same object
+    case Kind::kBool:
+    case Kind::kInt:
+    case Kind::kFloat:
+      break;  // numbers were compared above
+  }
+  return false;
+}
+
+Status less(const Value& a, const Value& b, bool* out, int depth) {
+  if (a.is_number() && b.is_number()) {
+    const bool real = a.is(Kind::kFloat) || b.is(Kind::kFloat);
+    *out = real ? as_real(a) < as_real(b) : as_integer(a) < as_integer(b);
+    return Status::ok();
+  }
+  if (a.is_string() && b.is_string()) {
+    *out = a.bytes() < b.bytes();  // UTF-8 orders as its code points do
+    return Status::ok();
+  }
+  const bool lists = a.kind == b.kind && (a.is(Kind::kList) || a.is(Kind::kTuple));
+  if (lists && depth < kMaxCompareDepth) {
+    const size_t n = std::min(a.list->items.size(), b.list->items.size());
+    for (size_t i = 0; i < n; ++i) {
+      const Value &x = a.list->items[i], &y = b.list->items[i];
+      if (!equal(x, y)) return less(x, y, out, depth + 1);
+    }
+    *out = a.list->items.size() < b.list->items.size();
+    return Status::ok();
+  }
+  if (a.is(Kind::kUndefined))
+    return Status::error(Code::kInvalidArgument, "%s", a.undefined->what.c_str());
+  if (b.is(Kind::kUndefined))
+    return Status::error(Code::kInvalidArgument, "%s", b.undefined->what.c_str());
+  return Status::error(Code::kInvalidArgument, "'%s' and '%s' have no order", type_name(a),
+                       type_name(b));
+}
+
+Status walk(const Value& value, Heap* heap, std::vector<Value>* out) {
+  switch (value.kind) {
+    case Kind::kUndefined:
+      return Status::ok();
+    case Kind::kGenerator: {
+      List& list = *value.list;
+      SHARPI_TRY(heap->charge((list.items.size() - list.next) * sizeof(Value)));
+      out->insert(out->end(), list.items.begin() + static_cast<std::ptrdiff_t>(list.next),
+                  list.items.end());
+      list.next = list.items.size();
+      return Status::ok();
+    }
+    case Kind::kList:
+    case Kind::kTuple:
+    case Kind::kView:
+    case Kind::kRange:
+      SHARPI_TRY(heap->charge(value.list->items.size() * sizeof(Value)));
+      *out = value.list->items;
+      return Status::ok();
+    case Kind::kDict:
+      SHARPI_TRY(heap->charge(value.dict->items.size() * sizeof(Value)));
+      for (const auto& [k, v] : value.dict->items) out->push_back(k);
+      return Status::ok();
+    case Kind::kString: {
+      const std::string& s = value.text->bytes();
+      SHARPI_TRY(heap->charge(s.size() * (sizeof(Value) + sizeof(MarkedText))));
+      for (size_t at = 0; at < s.size();) {
+        const size_t n = std::max(utf8_character(s, at), 1u);
+        MarkedText one;
+        one.append(*value.text, at, at + n);
+        out->push_back(heap->text(std::move(one)));
+        at += n;
+      }
+      return Status::ok();
+    }
+    default:
+      return Status::error(Code::kInvalidArgument, "'%s' object is not iterable", type_name(value));
+  }
+}
+
+Status length(const Value& value, int64_t* out) {
+  size_t n = 0;
+  switch (value.kind) {
+    case Kind::kUndefined:
+      break;
+    case Kind::kString:
+      n = count_characters(value.bytes());
+      break;
+    case Kind::kList:
+    case Kind::kTuple:
+    case Kind::kView:
+    case Kind::kRange:
+      n = value.list->items.size();
+      break;
+    case Kind::kDict:
+      n = value.dict->items.size();
+      break;
+    default:
+      return Status::error(Code::kInvalidArgument, "object of type '%s' has no len()",
+                           type_name(value));
+  }
+  *out = static_cast<int64_t>(n);
+  return Status::ok();
+}
+
+size_t count_characters(std::string_view text) {
+  size_t n = 0;
+  for (size_t at = 0; at < text.size(); ++n) at += std::max(utf8_character(text, at), 1u);
+  return n;
+}
+
+size_t byte_of_character(std::string_view text, size_t index) {
+  size_t at = 0;
+  for (; index > 0 && at < text.size(); --index) at += std::max(utf8_character(text, at), 1u);
+  return at;
+}
+
+bool is_blank(uint32_t cp) {
+  return (cp >= 0x09 && cp <= 0x0D) || (cp >= 0x1C && cp <= 0x20) || cp == 0x85 || cp == 0xA0 ||
+         cp == 0x1680 || (cp >= 0x2000 && cp <= 0x200A) || cp == 0x2028 || cp == 0x2029 ||
+         cp == 0x202F || cp == 0x205F || cp == 0x3000;
+}
+
+}  // namespace sharpi::jinja

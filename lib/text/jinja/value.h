@@ -1,0 +1,212 @@
+// SPDX-License-Identifier: MIT
+// The values a template computes with, as Python has them: what prints, compares and counts like
+// Python's, without its unbounded integers. They live in the Heap of one rendering and go with it,
+// so values may refer to each other in circles.
+// Thread rule: one owner.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "base/status.h"
+#include "text/jinja/marked_text.h"
+
+namespace sharpi::jinja {
+
+struct List;
+struct Dict;
+struct Macro;
+struct BoundMethod;
+struct Loop;
+struct Undefined;
+
+enum class Kind : uint8_t {
+  kUndefined,
+  kNone,
+  kBool,
+  kInt,
+  kFloat,
+  kString,
+  kList,
+  kTuple,
+  kView,       // dict.items(), .keys(), .values(): counted and walked, not indexed
+  kRange,      // walked, counted and indexed
+  kGenerator,  // what select, map, items, ... give: walked once
+  kDict,
+  kNamespace,
+  kMacro,
+  kFunction,
+  kMethod,
+  kLoop,
+};
+
+/// Functions that every template can call by name.
+enum class Function : uint8_t {
+  kRange,
+  kDict,
+  kNamespace,
+  kRaiseException,
+  kStrftimeNow,
+  kUnsupported,  // cycler, joiner, lipsum
+};
+
+struct Value {
+  Kind kind = Kind::kUndefined;
+  bool safe = false;  // a string that was marked so: adding another one escapes that
+  union {
+    bool boolean;
+    int64_t integer;
+    double real;
+    const MarkedText* text;
+    List* list;
+    Dict* dict;
+    const Macro* macro;
+    Function function;
+    const BoundMethod* method;
+    Loop* loop;
+    const Undefined* undefined = nullptr;
+  };
+
+  static Value none() {
+    Value v;
+    v.kind = Kind::kNone;
+    return v;
+  }
+  static Value of(bool b) {
+    Value v;
+    v.kind = Kind::kBool;
+    v.boolean = b;
+    return v;
+  }
+  static Value of(int64_t i) {
+    Value v;
+    v.kind = Kind::kInt;
+    v.integer = i;
+    return v;
+  }
+  static Value of(double d) {
+    Value v;
+    v.kind = Kind::kFloat;
+    v.real = d;
+    return v;
+  }
+  static Value of(const MarkedText* text, bool safe = false) {
+    Value v;
+    v.kind = Kind::kString;
+    v.safe = safe;
+    v.text = text;
+    return v;
+  }
+  static Value of(Kind kind, List* list) {
+    Value v;
+    v.kind = kind;
+    v.list = list;
+    return v;
+  }
+  static Value of(Kind kind, Dict* dict) {
+    Value v;
+    v.kind = kind;
+    v.dict = dict;
+    return v;
+  }
+  static Value of(Function function) {
+    Value v;
+    v.kind = Kind::kFunction;
+    v.function = function;
+    return v;
+  }
+
+  bool is(Kind k) const { return kind == k; }
+  bool is_string() const { return kind == Kind::kString; }
+  bool is_number() const {
+    return kind == Kind::kInt || kind == Kind::kFloat || kind == Kind::kBool;
+  }
+  /// Whether `list` is what it holds.
+  bool is_listed() const { return kind >= Kind::kList && kind <= Kind::kGenerator; }
+  std::string_view bytes() const { return text->bytes(); }  // pre: is_string()
+};
+
+struct List {
+  std::vector<Value> items;
+  size_t next = 0;  // kGenerator: the first item that nobody took yet
+};
+
+/// In order of insertion, as Python's. Looked through from the front: the dicts of conversations
+/// have a handful of keys, and the interpreter counts a look through a large one as work.
+struct Dict {
+  std::vector<std::pair<Value, Value>> items;
+  const Value* find(std::string_view key) const;
+  const Value* find(const Value& key) const;
+  void set(const Value& key, const Value& value);
+};
+
+/// Why a value is undefined, for the sentence when something needs it.
+struct Undefined {
+  std::string what;  // "'x' is undefined"
+};
+
+struct BoundMethod {
+  Value self;
+  uint32_t method;  // Method of methods.h
+  std::string_view name;
+};
+
+/// Owns every value of one rendering, and bounds the bytes that all of them take together.
+class Heap {
+ public:
+  explicit Heap(uint64_t max_bytes) : left_(max_bytes) {}
+  Heap(const Heap&) = delete;
+  Heap& operator=(const Heap&) = delete;
+
+  /// kDoesNotFit once more than the bound was asked for. Texts and lists are charged by whoever
+  /// makes them large, before they become large.
+  Status charge(uint64_t bytes);
+
+  Value text(std::string_view bytes, bool foreign) { return text(MarkedText(bytes, foreign)); }
+  Value text(MarkedText text, bool safe = false) {
+    return Value::of(&texts_.emplace_back(std::move(text)), safe);
+  }
+  List* list() { return &lists_.emplace_back(); }
+  Dict* dict() { return &dicts_.emplace_back(); }
+  Value undefined(std::string what);
+  Value method(const Value& self, uint32_t method, std::string_view name);
+
+ private:
+  uint64_t left_;
+  std::deque<MarkedText> texts_;
+  std::deque<List> lists_;
+  std::deque<Dict> dicts_;
+  std::deque<Undefined> undefined_;
+  std::deque<BoundMethod> methods_;
+};
+
+/// What Python calls the type, for sentences.
+const char* type_name(const Value& value);
+bool truthy(const Value& value);
+/// Python's ==. Deep comparisons are cut at a depth no conversation has, as unequal.
+bool equal(const Value& a, const Value& b, int depth = 0);
+/// Python's <. kInvalidArgument for types that have no order.
+Status less(const Value& a, const Value& b, bool* out, int depth = 0);
+/// Items of a list-like value, keys of a dict, characters of a string, nothing of undefined; a
+/// generator is used up by it. kInvalidArgument for what cannot be walked.
+Status walk(const Value& value, Heap* heap, std::vector<Value>* out);
+/// len(). kInvalidArgument for what has none.
+Status length(const Value& value, int64_t* out);
+/// The text that str() gives.
+Status print(const Value& value, Heap* heap, MarkedText* out);
+/// The text that repr() gives.
+Status represent(const Value& value, Heap* heap, MarkedText* out, int depth = 0);
+/// Python's repr() of a float: the shortest digits that read back as the same number.
+std::string represent_real(double value);
+/// Characters of UTF-8 text; bytes that are none count as one each.
+size_t count_characters(std::string_view text);
+/// Byte at which character `index` begins; text.size() behind the last.
+size_t byte_of_character(std::string_view text, size_t index);
+/// Whether Python's str.strip() removes it.
+bool is_blank(uint32_t code_point);
+
+}  // namespace sharpi::jinja

@@ -1,0 +1,219 @@
+// SPDX-License-Identifier: MIT
+// The template interpreter: every construct as jinja2 renders it, where text comes from, and what
+// happens to templates that are malformed or mean harm.
+#include <gtest/gtest.h>
+
+#include <string>
+#include <vector>
+
+#include "text/jinja/json.h"
+#include "text/jinja/template.h"
+
+namespace sharpi::jinja {
+namespace {
+
+struct JinjaCase {
+  const char* source;
+  const char* expected;  // null: jinja2 refuses it, too
+};
+
+#include "jinja_cases.inc"
+
+struct Rendered {
+  Status status;
+  MarkedText text;
+};
+
+Rendered render(std::string_view source, const char* variables = "{}", const Limits& limits = {}) {
+  Rendered out;
+  auto parsed = Template::parse(source);
+  if (!parsed.is_ok()) {
+    out.status = parsed.take_status();
+    return out;
+  }
+  Heap heap(limits.max_bytes);
+  Value dict;
+  out.status = parse_json(variables, "variables", &heap, &dict);
+  if (!out.status.is_ok()) return out;
+  std::vector<Variable> list;
+  for (const auto& [key, value] : dict.dict->items) list.emplace_back(key.bytes(), value);
+  out.status = parsed.value()->render(list, 1753800000, limits, &heap, &out.text);
+  return out;
+}
+
+TEST(Jinja, EveryConstructRendersAsJinja2Renders) {
+  for (const JinjaCase& c : kJinjaCases) {
+    const Rendered r = render(c.source, kVariables);
+    if (c.expected == nullptr) {
+      ASSERT_FALSE(r.status.is_ok()) << c.source << "\n" << r.text.bytes();
+      EXPECT_EQ(r.status.text().rfind("chat template, line ", 0), 0u) << r.status.text();
+      continue;
+    }
+    ASSERT_TRUE(r.status.is_ok()) << c.source << "\n" << r.status.text();
+    EXPECT_EQ(r.text.bytes(), c.expected) << c.source;
+  }
+}
+
+struct ErrorCase {
+  const char* source;
+  Code code;
+  const char* text;
+};
+
+TEST(Jinja, ErrorsSayWhereAndWhat) {
+  const ErrorCase cases[] = {
+      {"a\n  {{ x.y }}", Code::kInvalidArgument, "line 2, column 7: 'x' is undefined"},
+      {"é{{ 1 / 0 }}", Code::kInvalidArgument, "line 1, column 7: division by zero"},
+      {"{% if x %}\n", Code::kFormat, "the template ends before \"endif\""},
+      {"{{ 'a", Code::kFormat, "line 1, column 4: a string has no end"},
+      {"{# a", Code::kFormat, "line 1, column 1: a comment has no end"},
+      {"{{ a", Code::kFormat, "line 1, column 1: a tag has no end"},
+      {"{{ (1] }}", Code::kFormat, "a bracket closes that none opened"},
+      {"{% endif %}", Code::kFormat, "an unknown tag: \"endif\""},
+      {"{% include 'x' %}", Code::kUnsupported, "\"include\" is not supported"},
+      {"{% import 'x' as y %}", Code::kUnsupported, "\"import\" is not supported"},
+      {"{% extends 'x' %}", Code::kUnsupported, "\"extends\" is not supported"},
+      {"{{ 1|pprint }}", Code::kUnsupported, "the filter \"pprint\" is not supported"},
+      {"{{ 1 is odder }}", Code::kUnsupported, "the test \"odder\" is not supported"},
+      {"{{ [1].append(2) }}", Code::kUnsupported, "list.append() is not supported"},
+      {"{{ raise_exception('no ' + 'way') }}", Code::kInvalidArgument,
+       "the template refuses: no way"},
+      {"{{ 9223372036854775807 + 1 }}", Code::kInvalidArgument, "an integer of more than 63 bits"},
+      {"{{ 99999999999999999999 }}", Code::kFormat, "more than 63 bits"},
+      {"{{ '\\N{DASH}' }}", Code::kFormat, "are not supported"},
+      {"{% for x in [1] recursive %}{{ loop([]) }}{% endfor %}", Code::kUnsupported,
+       "recursive loops are not supported"},
+      {"{{ joiner() }}", Code::kUnsupported, "cycler, joiner and lipsum are not supported"},
+  };
+  for (const ErrorCase& c : cases) {
+    const Rendered r = render(c.source);
+    EXPECT_EQ(r.status.code(), c.code) << c.source << ": " << r.status.text();
+    EXPECT_NE(r.status.text().find(c.text), std::string::npos)
+        << c.source << ": " << r.status.text();
+    EXPECT_EQ(r.status.text().rfind("chat template, line ", 0), 0u) << r.status.text();
+  }
+}
+
+TEST(Jinja, HarmfulTemplatesEndWithALimit) {
+  std::string deep_sum = "{{ 1", deep_list = "{{ ", deep_if;
+  for (int i = 0; i < 20000; ++i) {
+    deep_sum += " + 1";
+    deep_list += "[";
+    deep_if += "{% if 1 %}";
+  }
+  deep_sum += " }}";
+  deep_list += std::string(20000, ']') + " }}";
+  const ErrorCase cases[] = {
+      {"{% for a in range(99999) %}{% for b in range(99999) %}{% endfor %}{% endfor %}",
+       Code::kDoesNotFit, "steps"},
+      {"{% macro f() %}{{ f() }}{% endmacro %}{{ f() }}", Code::kDoesNotFit, "levels"},
+      {"{% macro f() %}{{ f() ~ f() }}{% endmacro %}{{ f() }}", Code::kDoesNotFit, "levels"},
+      {"{{ 'x' * 9999999999 }}", Code::kDoesNotFit, "builds more text"},
+      {"{{ [1] * 9999999999 }}", Code::kDoesNotFit, "builds more text"},
+      {"{{ 'x' * 9223372036854775807 }}", Code::kDoesNotFit, "builds more text"},
+      {"{{ '7'.zfill(99999999999) }}", Code::kDoesNotFit, "builds more text"},
+      {"{% set ns = namespace(s='x') %}{% for i in range(99999) %}{% set ns.s = ns.s + ns.s %}"
+       "{% endfor %}",
+       Code::kDoesNotFit, "builds more text"},
+      {"{% set ns = namespace(s=[1]) %}{% for i in range(99999) %}{% set ns.s = ns.s + ns.s %}"
+       "{% endfor %}",
+       Code::kDoesNotFit, "builds more text"},
+      {"{% set ns = namespace(s='x') %}{% for i in range(99999) %}"
+       "{% set ns.s = ns.s | replace('', ns.s) %}{% endfor %}",
+       Code::kDoesNotFit, "builds more text"},
+      {"{% set ns = namespace(d={}) %}{% for i in range(99999) %}{% set ns.d = {'k': ns.d} %}"
+       "{% endfor %}{{ ns.d | tojson }}",
+       Code::kDoesNotFit, "nested deeper"},
+      {"{% set ns = namespace(d=[]) %}{% for i in range(99999) %}{% set ns.d = [ns.d] %}"
+       "{% endfor %}{{ ns.d }}",
+       Code::kDoesNotFit, "nested deeper"},
+      {"{{ range(9223372036854775807) }}", Code::kDoesNotFit, "Range too big"},
+      {"{{ [1] | map('map', 'map', 'map', 'map', 'map', 'map', 'map', 'map', 'map', 'map', 'map',"
+       " 'upper') | list }}",
+       Code::kDoesNotFit, "filters apply filters"},
+      {deep_sum.c_str(), Code::kFormat, "nested too deeply"},
+      {deep_list.c_str(), Code::kFormat, "nested too deeply"},
+      {deep_if.c_str(), Code::kFormat, "nested too deeply"},
+  };
+  for (const ErrorCase& c : cases) {
+    const std::string source = c.source;
+    const Rendered r = render(source);
+    const bool either = r.status.text().find("not iterable") != std::string::npos;
+    EXPECT_TRUE(r.status.code() == c.code || either) << source.substr(0, 90) << r.status.text();
+    EXPECT_TRUE(r.status.text().find(c.text) != std::string::npos || either)
+        << source.substr(0, 90) << ": " << r.status.text();
+  }
+}
+
+TEST(Jinja, ValuesMayReferToThemselves) {
+  const Rendered r =
+      render("{% set ns = namespace() %}{% set ns.me = ns %}{{ ns.me.me is defined }}");
+  ASSERT_TRUE(r.status.is_ok()) << r.status.text();
+  EXPECT_EQ(r.text.bytes(), "True");
+}
+
+/// The text with foreign parts in brackets.
+std::string marked(const MarkedText& text) {
+  std::string out;
+  size_t at = 0;
+  for (const ForeignSpan& span : text.foreign_spans()) {
+    out.append(text.bytes(), at, span.begin - at).push_back('[');
+    out.append(text.bytes(), span.begin, span.end - span.begin).push_back(']');
+    at = span.end;
+  }
+  return out.append(text.bytes(), at);
+}
+
+TEST(Jinja, EveryOperationKeepsWhereTextComesFrom) {
+  const std::pair<const char*, const char*> cases[] = {
+      {"a{{ u }}b", "a[<U>x y]b"},
+      {"{{ '(' + u + ')' }}", "([<U>x y])"},
+      {"{{ '(' ~ u ~ ')' ~ u }}", "([<U>x y])[<U>x y]"},
+      {"{{ ('(' + u + ')')[1:3] }}|{{ ('(' + u)[::-1] }}|{{ ('(' + u)[0:3] }}",
+       "[<U]|[y x>U<](|([<U]"},
+      {"{{ ('  ' + u + ' ') | trim }}{{ (' ' ~ u).strip(' <') }}", "[<U>x yU>x y]"},
+      {"{{ (u + ' z').split(' ') | join('-') }}", "[<U>x]-[y]-z"},
+      {"{{ u | replace('x', 't') }}{{ 'axb'.replace('x', u) }}", "[<U>]t[ y]a[<U>x y]b"},
+      {"{{ (u ~ 'q') | upper }}{{ ('q' ~ u).lower() }}", "[<U>X Y]Qq[<u>x y]"},
+      {"{{ {'k': u, u: 1} | tojson }}", "{\"k\": \"[<U>x y]\", \"[<U>x y]\": 1}"},
+      {"{{ [u, 'a'] }}", "['[<U>x y]', 'a']"},
+      {"{{ '%s!' % u }}{{ '{}?'.format(u) }}", "[<U>x y]![<U>x y]?"},
+      {"{% set b %}<{{ u }}>{% endset %}{{ b }}", "<[<U>x y]>"},
+      {"{% macro m(a) %}({{ a }}){% endmacro %}{{ m(u) }}", "([<U>x y])"},
+      {"{% for c in u %}{{ c }}.{% endfor %}", "[<].[U].[>].[x].[ ].[y]."},
+      {"{{ u | e }}{{ ('&' | safe) + u }}", "[&lt;U&gt;x y]&[&lt;U&gt;x y]"},
+      {"{{ ('a\n' ~ u) | indent(1) }}{{ u | string }}{{ u | title }}", "a\n [<U>x y<U>x y<U>x Y]"},
+      {"{% filter upper %}a{{ u }}{% endfilter %}", "A[<U>X Y]"},
+      {"{{ u | default('z') }}{{ n | default('z') }}{{ u | length }}", "[<U>x y]z6"},
+  };
+  for (const auto& [source, expected] : cases) {
+    const Rendered r = render(source, "{\"u\": \"<U>x y\"}");
+    ASSERT_TRUE(r.status.is_ok()) << source << ": " << r.status.text();
+    EXPECT_EQ(marked(r.text), expected) << source;
+  }
+}
+
+TEST(Jinja, TimeIsTheOneGiven) {
+  const Rendered r = render("{{ strftime_now('%Y') }}|{{ strftime_now('') }}|");
+  ASSERT_TRUE(r.status.is_ok()) << r.status.text();
+  EXPECT_EQ(r.text.bytes(), "2025||");
+  EXPECT_NE(render("{{ strftime_now(1) }}").status.text().find("strftime_now wants a format"),
+            std::string::npos);
+}
+
+TEST(Jinja, JsonThatIsNoneIsRefusedWithItsPlace) {
+  Heap heap(1 << 20);
+  Value value;
+  for (const char* text : {"", "{", "[1,]", "{\"a\":}", "nul", "01", "\"\\x\"", "\"\\ud800\"",
+                           "1 2", "{1: 2}", "\"a\nb\"", "99999999999999999999", "-", "1.", "[1}"}) {
+    const Status status = parse_json(text, "tools", &heap, &value);
+    EXPECT_EQ(status.code(), Code::kInvalidArgument) << text;
+    EXPECT_EQ(status.text().rfind("tools is not JSON at byte ", 0), 0u) << status.text();
+  }
+  const std::string deep(100000, '[');
+  EXPECT_NE(parse_json(deep, "tools", &heap, &value).text().find("nested too deeply"),
+            std::string::npos);
+}
+
+}  // namespace
+}  // namespace sharpi::jinja

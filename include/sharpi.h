@@ -15,8 +15,12 @@
  * and one sentence. Besides what its entry lists, any call may return ::SHARPI_E_INVALID_ARGUMENT for
  * a null that is not allowed or an unknown flag, ::SHARPI_E_OUT_OF_MEMORY, ::SHARPI_E_DEVICE_LOST and
  * ::SHARPI_E_INTERNAL. The library never aborts, exits, prints, installs a signal handler or lets an
- * exception cross this boundary. A failed call leaves its object as it was; prefill alone keeps the
- * whole chunks it committed, and says how many tokens that is.
+ * exception cross this boundary. A failed call leaves its object as it was, with two exceptions. Prefill
+ * keeps the whole chunks it committed, and says how many tokens that is; the logits are then gone. A
+ * pass over the model that a tier could not finish (::SHARPI_E_DEVICE, ::SHARPI_E_INTERNAL and
+ * ::SHARPI_E_OUT_OF_MEMORY of prefill, decode, decode_batch and step) commits nothing, but it costs the
+ * logits and the captured queries that it may have written over, and a bounded session may have been
+ * compacted to make room for it.
  *
  * **Parameter structs** begin with `uint32_t struct_size` and are filled by their `_init` function,
  * which writes every default as a value. Zero is therefore an ordinary value. A library newer than
@@ -27,7 +31,8 @@
  *
  * **Threads.** An argument that points to `const` may be used by several calls at once. A non-const
  * object argument means one call at a time for that object (a second one gets ::SHARPI_E_BUSY).
- * sharpi_session_cancel() is the exception: any thread, any time, also from a signal handler.
+ * sharpi_session_cancel() and sharpi_session_resume() are the exception: any thread, any time, also
+ * from a signal handler.
  *
  * **Sizes.** Counts are uint32_t, bytes uint64_t, token ids int32_t. Text is UTF-8 with an explicit
  * length. When a buffer is too small the call returns ::SHARPI_E_BUFFER_TOO_SMALL, writes nothing to
@@ -703,22 +708,28 @@ typedef struct sharpi_prefill_params {
 SHARPI_API void sharpi_prefill_params_init(sharpi_prefill_params *p, size_t size) SHARPI_NOEXCEPT;
 
 /** Reads n tokens after those already in the session, in chunks of the plan's n_chunk. On failure or
- *  cancel, whole committed chunks stay and *out_committed counts their tokens.
+ *  cancel, whole committed chunks stay and *out_committed counts their tokens; if there are any,
+ *  no logits are readable. *out_committed = n: only the compaction to prompt_budget (or the writing of a
+ *  checkpoint) failed or was cancelled, and the logits are there.
  *  @param params null = defaults. @param out_committed nullable.
  *  @return SHARPI_OK; INVALID_ARGUMENT (token id, n = 0, n_logit_rows), UNSUPPORTED (a checkpoint of a
- *  session that has none), KV_FULL (nothing read: n does not fit), CANCELLED, DEVICE.
+ *  session that has none), STATE (a checkpoint, and all are pinned; a bounded session that has no
+ *  captured queries to compact by), KV_FULL (nothing read: n does not fit), CANCELLED, DEVICE.
  *  @thread one per session. @since 1.0 */
 SHARPI_API sharpi_status sharpi_session_prefill(sharpi_session *session, const int32_t *tokens, uint32_t n,
                                                 const sharpi_prefill_params *params,
                                                 uint32_t *out_committed, sharpi_error *err) SHARPI_NOEXCEPT;
 /** Reads one token; its logits become row 0. Allocates nothing.
- *  @return SHARPI_OK; KV_FULL, INVALID_ARGUMENT, CANCELLED, DEVICE. @thread one per session. @since 1.0 */
+ *  @return SHARPI_OK; KV_FULL, INVALID_ARGUMENT, STATE (as sharpi_session_prefill()), CANCELLED, DEVICE.
+ *  @thread one per session. @since 1.0 */
 SHARPI_API sharpi_status sharpi_session_decode(sharpi_session *session, int32_t token,
                                                sharpi_error *err) SHARPI_NOEXCEPT;
 /** One token for each of n distinct sessions of one model; weights are read once for all.
- *  All or nothing: on failure no session read a token (bounded sessions may have compacted).
+ *  All or nothing: on failure no session read a token. Where bounded ones among them had to compact and
+ *  a later one cannot, the former stay compacted.
  *  @return SHARPI_OK; INVALID_ARGUMENT (n over the
- *  plan's max_batch, a session twice, two models, token id), KV_FULL, CANCELLED, DEVICE.
+ *  plan's max_batch, a session twice, two models, token id), KV_FULL, CANCELLED (native_code is the index of
+ *  the session; a cancel of another one is still to come), DEVICE.
  *  @thread one per session. @since 1.0 */
 SHARPI_API sharpi_status sharpi_decode_batch(sharpi_session *const *sessions, const int32_t *tokens,
                                              uint32_t n, sharpi_error *err) SHARPI_NOEXCEPT;
@@ -869,9 +880,21 @@ SHARPI_API sharpi_status sharpi_session_layer(const sharpi_session *session, uin
 SHARPI_API sharpi_status sharpi_session_memory(const sharpi_session *session, sharpi_memory_row *rows,
                                                uint32_t row_size, uint32_t cap, uint32_t *out_n,
                                                sharpi_error *err) SHARPI_NOEXCEPT;
-/** Asks the running call on this session to stop: one atomic store. No effect when none runs.
- *  Prefill stops within one chunk. @thread any, also a signal handler. @since 1.0 */
+/** Stops the call that computes on this session: sharpi_session_prefill(), sharpi_session_decode(),
+ *  sharpi_decode_batch(), sharpi_session_step(), sharpi_session_compact(). One atomic store, and it sticks:
+ *  where none runs, or one is past its last chance to stop, the next one returns ::SHARPI_E_CANCELLED. Then
+ *  it is over; the call after that computes again. Every token is a chance to stop, on every model and
+ *  tier, and prefill stops within a chunk.
+ *
+ *  A cancelled call has changed nothing, or has committed whole chunks (prefill, which counts them). What
+ *  cannot be taken back is finished first: the chunk or token of a model with sliding windows, of a session
+ *  that captures queries, or of a bounded one that has made room for it. A prefill whose compaction at the
+ *  end (prompt_budget) is cancelled has read all of its tokens.
+ *  @thread any, also a signal handler. @since 1.0 */
 SHARPI_API void sharpi_session_cancel(sharpi_session *session) SHARPI_NOEXCEPT;
+/** Takes back a cancel that no call has answered yet: one atomic store.
+ *  @thread any, also a signal handler. @since 1.0 */
+SHARPI_API void sharpi_session_resume(sharpi_session *session) SHARPI_NOEXCEPT;
 /** @} */
 
 /** @defgroup compact Compaction

@@ -93,6 +93,10 @@ void sharpi_session_cancel(sharpi_session* session) SHARPI_NOEXCEPT {
   if (session != nullptr) session->p->cancel();
 }
 
+void sharpi_session_resume(sharpi_session* session) SHARPI_NOEXCEPT {
+  if (session != nullptr) session->p->resume();
+}
+
 sharpi_status sharpi_session_prefill(sharpi_session* session, const int32_t* tokens, uint32_t n,
                                      const sharpi_prefill_params* params, uint32_t* out_committed,
                                      sharpi_error* err) SHARPI_NOEXCEPT {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 // How a call enters a session: changing calls alone, reading calls together, and nobody waits. A
-// changing call also holds the engine's lock, which is what sharpi_session_cancel() talks to.
+// changing call also holds the engine's lock.
 // Thread rule: the helpers are for one call's scope.
 #pragma once
 

@@ -9,17 +9,9 @@
 namespace sharpi {
 namespace {
 
-class Stopwatch {
- public:
-  explicit Stopwatch(double* total) : total_(total), start_(std::chrono::steady_clock::now()) {}
-  ~Stopwatch() {
-    *total_ += std::chrono::duration<double>(std::chrono::steady_clock::now() - start_).count();
-  }
-
- private:
-  double* total_;
-  std::chrono::steady_clock::time_point start_;
-};
+double seconds_since(std::chrono::steady_clock::time_point start) {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+}
 
 /// The narrowest sliding window of a model and its ring; {0, 0} without one.
 struct RingSize {
@@ -169,6 +161,7 @@ Status Session::no_room(uint64_t n) const {
 }
 
 void Session::commit(std::span<const int32_t> tokens) {
+  changed_ = false;
   for (const auto& tier : tiers_) tier->store().commit_state();
   ledger_.commit(static_cast<uint32_t>(tokens.size()));
   history_.insert(history_.end(), tokens.begin(), tokens.end());
@@ -187,17 +180,48 @@ Status Session::run_chunk(std::span<const int32_t> tokens, uint32_t rows_to_end,
   rows.tokens = tokens.data();
   rows.n_rows = q.n_rows;
   rows.sequences = {&q, 1};
-  rows.cancel = &cancel_;
+  rows.cancel = stop_flag();
   rows.meanwhile = meanwhile;
   const std::span<TierSession* const> list(tier_list_);
   Status done = model_->run(rows, {&list, 1});
-  if (!done.is_ok()) ledger_.spoil_capture(q.n_rows);
+  pass_failed(done, q.n_rows);
   return done;
+}
+
+Status Session::begin_call() {
+  changed_ = false;
+  if (!is_cancelled()) return Status::ok();
+  return Status::error(Code::kCancelled, "cancelled before it began; nothing changed");
+}
+
+Status Session::end_call(Status done) {
+  if (done.code() == Code::kCancelled) resume();
+  return done;
+}
+
+/// What a pass may poll to stop half way. A ring of captured queries that was written over cannot
+/// be brought back, so with one the chunk is finished; tiers do the same for rings of rows.
+const std::atomic<bool>* Session::stop_flag() const {
+  return changed_ || shape_.capture_window != 0 ? nullptr : &cancel_;
+}
+
+/// A pass that stopped where it was asked to has written nothing that is read later; one that
+/// failed may have reached captured queries and logits.
+void Session::pass_failed(const Status& why, uint32_t n_rows) {
+  if (why.is_ok() || why.code() == Code::kCancelled) return;
+  ledger_.spoil_capture(n_rows);
+  n_logit_rows_ = 0;
 }
 
 Status Session::prefill(std::span<const int32_t> tokens, const sharpi_prefill_params& params,
                         uint32_t* out_committed) {
+  return end_call(read_prompt(tokens, params, out_committed));
+}
+
+Status Session::read_prompt(std::span<const int32_t> tokens, const sharpi_prefill_params& params,
+                            uint32_t* out_committed) {
   *out_committed = 0;
+  SHARPI_TRY(begin_call());
   SHARPI_TRY(check_tokens(tokens));
   const ModelShape& shape = model_->plan().model;
   if (params.n_logit_rows > shape.max_logit_rows) {
@@ -210,8 +234,7 @@ Status Session::prefill(std::span<const int32_t> tokens, const sharpi_prefill_pa
   }
   SHARPI_TRY(check_room(tokens.size()));
   const bool take_checkpoint = (params.flags & SHARPI_PREFILL_CHECKPOINT) != 0;
-  if (take_checkpoint) SHARPI_TRY(check_takes_checkpoints());
-  const Stopwatch watch(&prefill_seconds_);
+  if (take_checkpoint) SHARPI_TRY(check_takes_checkpoints(ledger_.n_tokens() + tokens.size()));
   SHARPI_TRY(prepare_look_ahead(tokens));
   prompt_end_ = ledger_.n_tokens() + tokens.size();
   const Status read = read_chunks(tokens, params, out_committed);
@@ -228,8 +251,11 @@ Status Session::read_chunks(std::span<const int32_t> tokens, const sharpi_prefil
   const uint32_t n_chunk = model_->plan().model.n_chunk;
   size_t done = 0;
   while (done < tokens.size()) {
-    if (cancel_.load(std::memory_order_relaxed))
-      return Status::error(Code::kCancelled, "cancelled");
+    if (is_cancelled()) {
+      return Status::error(Code::kCancelled, "cancelled after %zu of %zu tokens", done,
+                           tokens.size());
+    }
+    const auto start = std::chrono::steady_clock::now();
     const size_t n = std::min<size_t>(n_chunk, tokens.size() - done);
     const auto chunk = tokens.subspan(done, n);
     SHARPI_TRY(make_room(n));
@@ -239,6 +265,7 @@ Status Session::read_chunks(std::span<const int32_t> tokens, const sharpi_prefil
     done += n;
     *out_committed = static_cast<uint32_t>(done);
     n_prefill_ += n;
+    prefill_seconds_ += seconds_since(start);
     n_logit_rows_ = done == tokens.size() ? params.n_logit_rows : 0;
     if (params.progress != nullptr &&
         params.progress(params.user_data, SHARPI_PHASE_PREFILL, done, tokens.size()) != 0 &&
@@ -252,17 +279,32 @@ Status Session::read_chunks(std::span<const int32_t> tokens, const sharpi_prefil
 }
 
 Status Session::decode(int32_t token, Meanwhile* meanwhile) {
+  return end_call(read_token(token, meanwhile));
+}
+
+Status Session::read_token(int32_t token, Meanwhile* meanwhile) {
+  SHARPI_TRY(begin_call());
   SHARPI_TRY(check_tokens({&token, 1}));
   SHARPI_TRY(check_room(1));
-  const Stopwatch watch(&decode_seconds_);
+  const auto start = std::chrono::steady_clock::now();
   SHARPI_TRY(make_room(1));
   SHARPI_TRY(run_chunk({&token, 1}, 0, 1, meanwhile));
   if (meanwhile != nullptr) meanwhile->run();  // unless it ran while a device computed
   commit({&token, 1});
+  decode_seconds_ += seconds_since(start);
   n_logit_rows_ = 1;
   ++n_decode_;
   return Status::ok();
 }
+
+namespace {
+
+Status batch_cancelled(uint32_t i) {
+  return Status::native_error(Code::kCancelled, static_cast<int32_t>(i),
+                              "sessions[%u] was cancelled; no session read a token", i);
+}
+
+}  // namespace
 
 Status Session::decode_batch(std::span<Session* const> sessions, std::span<const int32_t> tokens) {
   constexpr size_t kMost = 64;
@@ -280,21 +322,30 @@ Status Session::decode_batch(std::span<Session* const> sessions, std::span<const
     if (s.model_.get() != &model) {
       return Status::error(Code::kInvalidArgument, "session %u belongs to another model", i);
     }
+    Status cancelled = s.end_call(s.begin_call());
+    if (!cancelled.is_ok()) return batch_cancelled(i);
     SHARPI_TRY(s.check_tokens(tokens.subspan(i, 1)));
     SHARPI_TRY(s.check_room(1));
     rows[i] = SequenceRows{nullptr, &s.ledger_, i, 1, s.ledger_.n_tokens(), 0, 0};
     lists[i] = s.tier_list_;
   }
-  for (Session* s : sessions) SHARPI_TRY(s->make_room(1));  // after every check that can refuse
+  bool changed = false;  // from the first one that made room on, no cancel ends the call
+  for (uint32_t i = 0; i < sessions.size(); ++i) {  // after every check that can refuse
+    sessions[i]->changed_ = changed;
+    const Status room = sessions[i]->end_call(sessions[i]->make_room(1));
+    if (room.code() == Code::kCancelled) return batch_cancelled(i);
+    SHARPI_TRY(room);
+    changed = sessions[i]->changed_;
+  }
   Submission all;
   all.tokens = tokens.data();
   all.n_rows = static_cast<uint32_t>(sessions.size());
   all.sequences = {rows.data(), sessions.size()};
-  double seconds = 0;
-  {
-    const Stopwatch watch(&seconds);
-    SHARPI_TRY(model.run(all, {lists.data(), sessions.size()}));
-  }
+  const auto start = std::chrono::steady_clock::now();
+  const Status read = model.run(all, {lists.data(), sessions.size()});
+  const double seconds = seconds_since(start);
+  for (Session* s : sessions) s->pass_failed(read, 1);
+  SHARPI_TRY(read);
   for (size_t i = 0; i < sessions.size(); ++i) {
     sessions[i]->commit(tokens.subspan(i, 1));
     sessions[i]->n_logit_rows_ = 1;
@@ -365,6 +416,7 @@ Status Session::step(const sharpi_sample_params& params, int32_t* out_tokens, ui
   *out_n = 0;
   if (cap == 0)
     return Status::error(Code::kBufferTooSmall, "a step gives at least one token, cap is 0");
+  SHARPI_TRY(end_call(begin_call()));
   const SamplerMark mark = sampler_.mark();
   int32_t token = 0;
   SHARPI_TRY(sample(params, &token));

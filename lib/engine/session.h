@@ -68,18 +68,13 @@ class Session {
   void info(sharpi_session_summary* out) const;
   Status layer_info(uint32_t layer, sharpi_layer_info* out) const;
   std::vector<MemoryRow> memory_rows() const;
+  /// Stays set until a call has returned kCancelled for it, or resume().
   void cancel() noexcept { cancel_.store(true, std::memory_order_relaxed); }
+  void resume() noexcept { cancel_.store(false, std::memory_order_relaxed); }
 
   /// False when another call holds the session.
-  bool try_lock() const noexcept {
-    if (busy_.exchange(true, std::memory_order_acquire)) return false;
-    cancel_.store(false, std::memory_order_relaxed);  // a cancel while idle has no effect
-    return true;
-  }
-  void unlock() const noexcept {
-    cancel_.store(false, std::memory_order_relaxed);
-    busy_.store(false, std::memory_order_release);
-  }
+  bool try_lock() const noexcept { return !busy_.exchange(true, std::memory_order_acquire); }
+  void unlock() const noexcept { busy_.store(false, std::memory_order_release); }
 
  private:
   friend class SessionSaver;
@@ -90,7 +85,19 @@ class Session {
     uint64_t age = 0;
   };
   Session(std::shared_ptr<const Model> model, SessionShape shape);
-  Status check_takes_checkpoints() const;
+  Status check_takes_checkpoints(uint64_t n_tokens) const;
+  size_t checkpoint_slot(uint64_t n_tokens) const;
+  /// Of a call that computes: from here on it may be cancelled, and a cancel while nothing ran ends
+  /// it at once.
+  Status begin_call();
+  Status end_call(Status done);  // a cancel that is answered is over
+  bool is_cancelled() const { return !changed_ && cancel_.load(std::memory_order_relaxed); }
+  const std::atomic<bool>* stop_flag() const;
+  void pass_failed(const Status& why, uint32_t n_rows);
+  Status read_prompt(std::span<const int32_t> tokens, const sharpi_prefill_params& params,
+                     uint32_t* out_committed);
+  Status read_token(int32_t token, Meanwhile* meanwhile);
+  Status compact_now(const sharpi_compact_params& params, sharpi_compact_report* report);
   Status read_chunks(std::span<const int32_t> tokens, const sharpi_prefill_params& params,
                      uint32_t* out_committed);
   Status run_chunk(std::span<const int32_t> tokens, uint32_t rows_to_end, uint32_t want_rows,
@@ -167,14 +174,18 @@ class Session {
   bool scratch_values_ = false;
   uint32_t look_ahead_ = 0;  // observer rows of the prompt being read
   uint64_t look_ahead_position_ = 0;
-  uint64_t prompt_end_ = 0;  // length of the session after the prompt being read; 0 = none is
-  bool probe_seen_ = false;  // the observer rows hold the session's probe
+  uint64_t prompt_end_ = 0;      // length of the session after the prompt being read; 0 = none is
+  bool probe_seen_ = false;      // the observer rows hold the session's probe
+  uint64_t probe_position_ = 0;  // where that one was looked at
+  // The call has changed something that only its next commit makes good: rows that made room, or
+  // observer rows. It goes on to that commit before it answers a cancel.
+  bool changed_ = false;
   std::vector<Checkpoint> checkpoints_;
   uint64_t checkpoint_clock_ = 0;
   uint32_t n_logit_rows_ = 0;
   uint64_t n_prefill_ = 0, n_decode_ = 0;
   double prefill_seconds_ = 0, decode_seconds_ = 0;
-  mutable std::atomic<bool> cancel_{false};
+  std::atomic<bool> cancel_{false};
   mutable std::atomic<bool> busy_{false};
 };
 

@@ -142,7 +142,6 @@ Status Session::use_probe(std::span<const int32_t> probe, CompactRequest* r) {
                          model.n_chunk);
   }
   SHARPI_TRY(check_tokens(probe));
-  probe_seen_ = false;  // the observer rows are this probe's from now on
   SHARPI_TRY(observe(probe, ledger_.n_tokens(), false));
   r->source = Capture::kObserver;
   r->n_queries = static_cast<uint32_t>(probe.size());
@@ -151,6 +150,18 @@ Status Session::use_probe(std::span<const int32_t> probe, CompactRequest* r) {
 }
 
 Status Session::compact(const sharpi_compact_params& p, sharpi_compact_report* report) {
+  const bool seen = probe_seen_ && p.n_probe != 0;
+  if (p.n_probe != 0) probe_seen_ = false;  // the observer rows are this probe's from now on
+  const Status done = compact_now(p, report);
+  if (done.is_ok() || !seen) return end_call(done);
+  // Nothing has changed but the observer rows, and those depend on nothing but the probe.
+  changed_ = true;
+  probe_seen_ = observe(shape_.probe, probe_position_, true).is_ok();
+  return end_call(done);
+}
+
+Status Session::compact_now(const sharpi_compact_params& p, sharpi_compact_report* report) {
+  SHARPI_TRY(begin_call());
   if (compactable_layers().empty()) {
     return Status::error(Code::kUnsupported, "this model has no full-attention layers to compact");
   }
@@ -209,8 +220,10 @@ Status Session::prepare_look_ahead(std::span<const int32_t> prompt) {
     }
     SHARPI_TRY(compact_to_budget());
   }
+  changed_ = true;
   SHARPI_TRY(observe(watch, position, true));
   probe_seen_ = !shape_.probe.empty();
+  probe_position_ = position;
   look_ahead_ = static_cast<uint32_t>(watch.size());
   look_ahead_position_ = position;
   return Status::ok();
@@ -229,7 +242,9 @@ Status Session::compact_to_budget() {
   } else {
     SHARPI_TRY(use_captured(SHARPI_UNSET, &r));
   }
-  return run_compaction(r, nullptr);
+  SHARPI_TRY(run_compaction(r, nullptr));
+  changed_ = true;
+  return Status::ok();
 }
 
 Status Session::make_room(uint64_t n) {

@@ -56,7 +56,7 @@ Status Session::observe(std::span<const int32_t> tokens, uint64_t position, bool
   rows.tokens = tokens.data();
   rows.n_rows = q.n_rows;
   rows.sequences = {&q, 1};
-  rows.cancel = &cancel_;
+  rows.cancel = changed_ ? nullptr : &cancel_;
   rows.transient = true;
   rows.no_context = no_context;
   rows.capture = Capture::kObserver;
@@ -280,7 +280,7 @@ Status Session::select_per_head(const CompactRequest& r, std::span<const uint32_
 
 Status Session::keep_going(const CompactRequest& r, size_t done, size_t total) const {
   const bool stop =
-      cancel_.load(std::memory_order_relaxed) ||
+      is_cancelled() ||
       (r.progress != nullptr && r.progress(r.user_data, SHARPI_PHASE_COMPACT, done, total) != 0);
   return stop ? Status::error(Code::kCancelled, "compaction was cancelled; nothing changed")
               : Status::ok();

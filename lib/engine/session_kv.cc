@@ -138,7 +138,7 @@ Status Session::truncate(uint32_t n_tokens) {
   return Status::ok();
 }
 
-Status Session::check_takes_checkpoints() const {
+Status Session::check_takes_checkpoints(uint64_t n_tokens) const {
   if (!model_->spec().is_hybrid()) {
     return Status::error(Code::kUnsupported,
                          "this model has no recurrent layers; truncate needs no checkpoints");
@@ -146,30 +146,28 @@ Status Session::check_takes_checkpoints() const {
   if (checkpoints_.empty()) {
     return Status::error(Code::kUnsupported, "the session was created without checkpoints");
   }
-  return Status::ok();
+  if (checkpoint_slot(n_tokens) < checkpoints_.size()) return Status::ok();
+  return Status::error(Code::kState, "all %zu checkpoints are pinned", checkpoints_.size());
+}
+
+/// Where a checkpoint of a length goes; their number if all are pinned.
+size_t Session::checkpoint_slot(uint64_t n_tokens) const {
+  const size_t n = checkpoints_.size();
+  size_t oldest = n;
+  for (size_t i = 0; i < n; ++i) {  // the same length again replaces itself
+    if (checkpoints_[i].used && checkpoints_[i].n_tokens == n_tokens) return i;
+  }
+  for (size_t i = 0; i < n; ++i) {
+    if (!checkpoints_[i].used) return i;
+    const bool older = oldest == n || checkpoints_[i].age < checkpoints_[oldest].age;
+    if (!checkpoints_[i].pinned && older) oldest = i;
+  }
+  return oldest;
 }
 
 Status Session::checkpoint(bool pin) {
-  SHARPI_TRY(check_takes_checkpoints());
-  size_t slot = checkpoints_.size();
-  for (size_t i = 0; i < checkpoints_.size(); ++i) {  // the same length again replaces itself
-    if (checkpoints_[i].used && checkpoints_[i].n_tokens == ledger_.n_tokens()) slot = i;
-  }
-  for (size_t i = 0; slot == checkpoints_.size() && i < checkpoints_.size(); ++i) {
-    if (!checkpoints_[i].used) slot = i;
-  }
-  if (slot == checkpoints_.size()) {
-    uint64_t oldest = UINT64_MAX;
-    for (size_t i = 0; i < checkpoints_.size(); ++i) {
-      if (!checkpoints_[i].pinned && checkpoints_[i].age < oldest) {
-        oldest = checkpoints_[i].age;
-        slot = i;
-      }
-    }
-  }
-  if (slot == checkpoints_.size()) {
-    return Status::error(Code::kState, "all %zu checkpoints are pinned", checkpoints_.size());
-  }
+  SHARPI_TRY(check_takes_checkpoints(ledger_.n_tokens()));
+  const size_t slot = checkpoint_slot(ledger_.n_tokens());
   const bool was_pinned = checkpoints_[slot].used && checkpoints_[slot].pinned &&
                           checkpoints_[slot].n_tokens == ledger_.n_tokens();
   for (const auto& tier : tiers_)

@@ -2,6 +2,7 @@
 // Calls that are stopped, and calls that run beside each other: what was committed is whole chunks,
 // the rerun gives the same bits, and sessions of one model do not touch each other.
 #include <atomic>
+#include <cstring>
 #include <thread>
 
 #include "engine_case.h"
@@ -107,12 +108,134 @@ TEST_P(Cancel, TheCallStopsBeforeTheNextChunk) {
   EXPECT_TRUE(same_bits(chat.logits(), want));
 }
 
-TEST_P(Cancel, WhenNothingRunsItHasNoEffect) {
+/// What a call that failed must leave as it was.
+struct Before {
+  explicit Before(const Chat& chat)
+      : blob(saved(chat)), lengths(reachable(chat)), info(chat.info()) {}
+  std::vector<char> blob;  // rows, recurrent state, captured queries, logits, checkpoints, tokens
+  std::vector<uint32_t> lengths;
+  sharpi_session_summary info;
+};
+void expect_as_before(const Chat& chat, const Before& b, const std::string& what) {
+  EXPECT_TRUE(saved(chat) == b.blob) << what << ": the saved session differs";
+  EXPECT_EQ(reachable(chat), b.lengths) << what;
+  const sharpi_session_summary now = chat.info();
+  EXPECT_EQ(std::memcmp(&now, &b.info, sizeof now), 0) << what << ": the summary differs";
+}
+
+TEST_P(Cancel, WhenNothingRunsTheNextCallAnswersItOnceAndChangesNothing) {
   Chat chat(loaded_.model.get());
-  sharpi_session_cancel(chat.get());
   chat.prefill(tokens_);
-  sharpi_session_cancel(chat.get());
-  chat.decode(1);
+  sharpi_session* s = chat.get();
+  const int32_t token = 3;
+  int32_t out = 0;
+  uint32_t n = 0;
+  sharpi_compact_params c;
+  sharpi_compact_params_init(&c, sizeof c);
+  c.budget = 100;
+  c.n_probe = 1;
+  c.probe = &token;
+  const std::vector<std::pair<const char*, std::function<sharpi_status(sharpi_error*)>>> calls{
+      {"prefill", [&](auto* e) { return sharpi_session_prefill(s, &token, 1, nullptr, &n, e); }},
+      {"decode", [&](auto* e) { return sharpi_session_decode(s, token, e); }},
+      {"batch", [&](auto* e) { return sharpi_decode_batch(&s, &token, 1, e); }},
+      {"step", [&](auto* e) { return sharpi_session_step(s, nullptr, &out, 1, &n, e); }},
+      {"compact", [&](auto* e) { return sharpi_session_compact(s, &c, nullptr, e); }}};
+  for (const auto& [name, call] : calls) {
+    const Before before(chat);
+    sharpi_session_cancel(s);
+    sharpi_error e = SHARPI_ERROR_INIT;
+    EXPECT_EQ(call(&e), SHARPI_E_CANCELLED) << name;
+    expect_as_before(chat, before, name);
+    chat.decode(5);  // the cancel is over
+    sharpi_session_cancel(s);
+    sharpi_session_resume(s);
+    chat.decode(5);
+  }
+}
+
+TEST_P(Cancel, ABatchSaysWhichSessionAndForgetsNoOther) {
+  Chat a(loaded_.model.get()), b(loaded_.model.get());
+  a.prefill(tokens_);
+  b.prefill(tokens_);
+  const Before of_a(a), of_b(b);
+  sharpi_session* both[] = {a.get(), b.get()};
+  const int32_t tokens[] = {1, 2};
+  sharpi_session_cancel(a.get());
+  sharpi_session_cancel(b.get());
+  for (int32_t i = 0; i < 2; ++i) {
+    sharpi_error e = SHARPI_ERROR_INIT;
+    EXPECT_EQ(sharpi_decode_batch(both, tokens, 2, &e), SHARPI_E_CANCELLED);
+    EXPECT_EQ(e.native_code, i);
+  }
+  expect_as_before(a, of_a, "the first");
+  expect_as_before(b, of_b, "the second");
+  sharpi_error e = SHARPI_ERROR_INIT;
+  EXPECT_EQ(sharpi_decode_batch(both, tokens, 2, &e), SHARPI_OK) << text_of(e);
+}
+
+TEST_P(Cancel, StopsAGenerationBetweenOrWithinSteps) {
+  for (uint32_t round = 0; round < 4; ++round) {
+    Chat chat(loaded_.model.get());
+    chat.prefill(slice(tokens_, 0, 20));
+    std::atomic<uint32_t> steps{0};
+    std::atomic<bool> sent{false};
+    std::thread other([&] {
+      while (steps.load() < 5) std::this_thread::yield();
+      sharpi_session_cancel(chat.get());
+      sent.store(true);
+    });
+    sharpi_status status = SHARPI_OK;
+    for (uint32_t i = 0; i < 200 && status == SHARPI_OK; ++i) {
+      sharpi_error e = SHARPI_ERROR_INIT;
+      status = sharpi_session_decode(chat.get(), static_cast<int32_t>(i), &e);
+      ++steps;
+      while (i > 100 && !sent.load()) std::this_thread::yield();
+    }
+    other.join();
+    EXPECT_EQ(status, SHARPI_E_CANCELLED);
+    EXPECT_EQ(chat.info().n_tokens, 20 + steps.load() - 1);
+  }
+}
+
+/// Cancels at any moment: a call that says so left whole chunks, and nothing else.
+TEST_P(Cancel, KeepsCapturedQueriesAndTheRowsOfBoundedSessions) {
+  for (const uint32_t kv_budget : {0u, 48u}) {
+    const Loaded l = load(file_->path(), setup_with([=](auto* p, auto* s) {
+                            chunked()(p, s);
+                            s->capture_window = 8;
+                            s->kv_budget = kv_budget;
+                            if (kv_budget != 0) s->recency = 4;
+                          }));
+    Chat chat(l.model.get()), twin(l.model.get());
+    std::atomic<bool> done{false};
+    std::thread other([&] {
+      for (uint32_t i = 1; !done.load(); ++i) {
+        std::this_thread::sleep_for(std::chrono::microseconds(37 * (i % 40)));
+        sharpi_session_cancel(chat.get());
+      }
+    });
+    for (uint32_t at = 0; at < kPrompt;) {
+      const Before before(chat);
+      uint32_t committed = 0;
+      const auto part = slice(tokens_, 0, std::min(kPrompt, at + 40));
+      const sharpi_status s = prefill(chat.get(), part, at, nullptr, nullptr, &committed);
+      ASSERT_TRUE(s == SHARPI_OK || s == SHARPI_E_CANCELLED) << s;
+      if (s != SHARPI_OK && committed == 0) expect_as_before(chat, before, "cancelled");
+      if (committed == 0) continue;
+      at += committed;
+      if (kv_budget == 0) {  // where a prompt is cut changes what a bounded session keeps
+        twin.prefill(slice(tokens_, at - committed, at));
+        if (s == SHARPI_OK) {
+          EXPECT_TRUE(saved(chat) == saved(twin)) << "after " << at;
+        } else {  // but for the logits of the last row
+          EXPECT_EQ(saved(chat).size() + chat.n_vocab() * sizeof(float), saved(twin).size());
+        }
+      }
+    }
+    done.store(true);
+    other.join();
+  }
 }
 
 TEST_P(Cancel, FromAnotherThreadAtAnyMoment) {

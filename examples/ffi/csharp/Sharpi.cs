@@ -407,6 +407,7 @@ namespace LibSharpi
             IntPtr session, sharpi_memory_row* rows, uint row_size, uint cap, uint* out_n,
             sharpi_error* err);
         [DllImport(Library)] public static extern void sharpi_session_cancel(IntPtr session);
+        [DllImport(Library)] public static extern void sharpi_session_resume(IntPtr session);
         [DllImport(Library)] public static extern void sharpi_compact_params_init(
             sharpi_compact_params* p, UIntPtr size);
         [DllImport(Library)] public static extern int sharpi_session_compact(

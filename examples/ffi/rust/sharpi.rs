@@ -461,6 +461,7 @@ functions! {
         session: *const sharpi_session, rows: *mut sharpi_memory_row, row_size: u32,
         cap: u32, out_n: *mut u32, err: *mut sharpi_error) -> i32;
     fn sharpi_session_cancel(session: *mut sharpi_session) -> ();
+    fn sharpi_session_resume(session: *mut sharpi_session) -> ();
     fn sharpi_compact_params_init(p: *mut sharpi_compact_params, size: usize) -> ();
     fn sharpi_session_compact(
         session: *mut sharpi_session, params: *const sharpi_compact_params,

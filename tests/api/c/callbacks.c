@@ -87,7 +87,12 @@ static void test_prefill_callbacks(const fixture* f) {
            sharpi_session_prefill(o.session, some_tokens() + done, 50 - done, &p, &done, &err));
     CHECK(length_of(o.session) == 50);
   }
-  sharpi_session_cancel(o.session); /* idle: no effect on the next call */
+  sharpi_session_cancel(o.session); /* idle: the next call answers it, once */
+  EXPECT(SHARPI_E_CANCELLED, sharpi_session_decode(o.session, 1, &err));
+  EXPECT(SHARPI_OK, sharpi_session_decode(o.session, 1, &err));
+  sharpi_session_cancel(o.session);
+  sharpi_session_resume(o.session); /* taken back */
+  sharpi_session_resume(NULL);
   EXPECT(SHARPI_OK, sharpi_session_decode(o.session, 1, &err));
   EXPECT(SHARPI_OK, sharpi_session_prefill(o.session, some_tokens(), 2, NULL, NULL, &err));
   sharpi_session_destroy(o.session);

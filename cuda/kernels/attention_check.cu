@@ -6,6 +6,7 @@
 #include <memory>
 
 #include "cuda/kernels/attention.h"
+#include "cuda/kernels/check_device.h"
 #include "cuda/kernels/check_util.h"
 #include "cuda/kernels/delta_net.h"
 #include "kv/codec.h"
@@ -288,6 +289,7 @@ int main(int argc, char** argv) {
   };
   if (wants("small")) g_extent = Extent::kSmall;
   if (wants("least")) g_extent = Extent::kLeast;
+  sharpi::cuda::check::require_device();
   MatmulConfig config;
   must(make_matmul_config(&config), "config");
   must(prepare_attention(config), "prepare");

@@ -4,6 +4,7 @@
 // Usage: chain_check [test] [quick] (a small part of it, for slow tools) [bench] [tune] (bench of
 // every shape of launch) [8b] (only the first model's layer)
 #include "cuda/kernels/chain.h"
+#include "cuda/kernels/check_device.h"
 #include "cuda/kernels/check_support.cuh"
 #include "cuda/kernels/elementwise.h"
 
@@ -407,6 +408,7 @@ int main(int argc, char** argv) {
     }
     return argc == 1;
   };
+  sharpi::cuda::check::require_device();
   Bench b;
   must(make_matmul_config(&b.config), "config");
   must(prepare_chain(b.config), "prepare");

@@ -3,6 +3,7 @@
 // and their speed on the shapes of published models. Usage: matrix_check [test] [bench] [gemm]
 // [gemm-bench] [moe] [moe-bench] [moe-tuning] [quick] [moe-quick] (small parts of gemm and moe, for
 // slow tools) [mma] (no kernels of newer architectures) [cublas] [profile]
+#include "cuda/kernels/check_device.h"
 #include "cuda/kernels/cublas_lt.h"
 #include "cuda/kernels/gemm_check.h"
 #include "cuda/kernels/matrix_cases.cuh"
@@ -240,6 +241,7 @@ int main(int argc, char** argv) {
     }
     return argc == 1;
   };
+  sharpi::cuda::check::require_device();
   Bench b;
   must(make_matmul_config(&b.config), "config");
   std::printf("%d multiprocessors, compute capability %d, %d bytes of shared memory\n",

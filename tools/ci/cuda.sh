@@ -12,7 +12,7 @@ fi
 # Into the folder of `make test`, whose library and tests are compiled already.
 quietly cmake --preset release -DSHARPI_WERROR=ON -DSHARPI_TESTS=ON -DSHARPI_CUDA=ON \
   -DCMAKE_CUDA_ARCHITECTURES=90
-build build sharpi sharpi_static tests_cuda
+build build sharpi sharpi_static tests_cuda cuda_checks
 tests/abi/dynamic.sh readelf build/lib/libsharpi.so
 tests/abi/exports.sh cc nm include/sharpi.h build/lib/libsharpi.so
 # What needs a device is skipped without one, and says so by its status; what plans for devices on
@@ -25,4 +25,9 @@ while read -r program; do
   ((status == 0 || status == kSkipped)) || exit "$status"
   n=$((n + 1))
 done < <(grep /tests/cuda/ build/tests_cuda.txt)
+for program in build/tests/cuda/*_check; do
+  status=0
+  "$program" test least || status=$?
+  ((status == 0 || status == kSkipped)) || exit "$status"
+done
 ((n > 0)) || { echo "no test program of the CUDA tier"; exit 1; }

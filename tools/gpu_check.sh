@@ -1,0 +1,260 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: MIT
+# Everything that needs a GPU, for every card that one is taken for: gpu_check.sh [options]
+#
+# Builds the CUDA tier (PTX of 8.0 and of 8.9, which the driver compiles, and machine code of 9.0),
+# runs every test program that has a part on a GPU, the kernels' check programs, and memcheck on a
+# reduced set of both, each as capability 8.0, 8.9, 9.0 and 12.0, and writes docs/gpu_run.md. All GPUs
+# of the machine are used side by side; what measures free memory has a GPU alone. Results are kept
+# in build-gpu, so a run that was cut off goes on where it ended as long as the sources are the same.
+#
+#   --only PARTS      of build,suites,checks,memcheck (default: all)
+#   --profile LIST    of 8.0,8.9,9.0,12.0 (default: all)
+#   --suite REGEX     only jobs whose name matches (PROGRAM or PROGRAM.2of4)
+#   --limit SECONDS   nothing runs longer than this in all; call again to go on
+#   --job-limit S     one job at most (default 1200); longer is a failure
+#   --per-gpu N       jobs beside each other on a GPU (default 4)
+#   --deps FOLDER     what the machine lacks: lib/, include/, bin/, fixtures/ (default: .gpu)
+#   --out FOLDER      a copy of the summary, and the logs of what failed as one archive
+#   --again           forget the results of earlier calls
+#   --list            the jobs, run nothing
+#   --host FOLDER     rehearse without a GPU: the programs of this build, which skip what needs one
+# Exit status: 0 all passed, 1 something failed, 3 cut off by --limit before the end.
+set -uo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.." || exit 1
+root=$PWD
+
+parts=build,suites,checks,memcheck profiles=8.0,8.9,9.0,12.0 suite='' limit=0 job_limit=1200
+per_gpu=4 deps=$root/.gpu out='' again=0 list=0 host='' state=$root/build-gpu
+while (($#)); do
+  case $1 in
+    --only) parts=$2; shift ;;
+    --profile) profiles=$2; shift ;;
+    --suite) suite=$2; shift ;;
+    --limit) limit=$2; shift ;;
+    --job-limit) job_limit=$2; shift ;;
+    --per-gpu) per_gpu=$2; shift ;;
+    --deps) deps=$(realpath "$2"); shift ;;
+    --out) out=$2; shift ;;
+    --again) again=1 ;;
+    --list) list=1 ;;
+    --host) host=$(realpath "$2"); state=$root/build-gpu/rehearsal; shift ;;
+    *) sed -n '3,/^set /p' "$0" | sed '$d;s/^# \{0,1\}//' >&2; exit 2 ;;
+  esac
+  shift
+done
+wants() { [[ ,$2, == *,$1,* ]]; }
+for p in ${profiles//,/ }; do
+  wants "$p" 8.0,8.9,9.0,12.0 || { echo "no profile $p" >&2; exit 2; }
+done
+
+# What the machine may lack (libraries with their headers, pkg-config, trained models).
+export PATH=$deps/bin:/usr/local/cuda/bin:$PATH
+export PKG_CONFIG_PATH=$deps/lib/pkgconfig:${PKG_CONFIG_PATH:-}
+export LD_LIBRARY_PATH=$deps/lib:${LD_LIBRARY_PATH:-}
+[[ -d $deps/fixtures ]] && export SHARPI_FIXTURES=$deps/fixtures
+# PTX is compiled once a build, not once a process.
+export CUDA_CACHE_PATH=$root/build-gpu/ptx CUDA_CACHE_MAXSIZE=4294967296
+export GTEST_BRIEF=1
+
+deadline=0
+((limit)) && deadline=$((SECONDS + limit))
+left() {  # Seconds that a command may still take, at most $1.
+  local n=$1
+  ((deadline && deadline - SECONDS < n)) && n=$((deadline - SECONDS))
+  echo "$n"
+}
+
+hash=$(tools/ci/tree_hash.sh cuda lib)
+sources=$(tools/ci/tree_hash.sh cuda lib include tests cmake CMakeLists.txt)
+mkdir -p "$state" "$CUDA_CACHE_PATH"
+if ((again)) || [[ $(cat "$state/sources" 2> /dev/null) != "$sources" ]]; then
+  rm -rf "$state"/results
+  echo "$sources" > "$state/sources"
+fi
+mkdir -p "$state/results"
+
+# A profile is a card that the tests take the GPU for, on the code that such a card would run. 12.0
+# cannot run on a 9.0 device as such; its decisions can, on code of 9.0.
+folder_of() {  # profile
+  local name=$1
+  [[ -n $host ]] && { echo "$host"; return; }
+  case $name in 8.0) name=80 ;; 8.9) name=89 ;; *) name=90 ;; esac
+  echo "$root/build-gpu-$name"
+}
+architecture_of() { case $1 in *-80) echo 80-virtual ;; *-89) echo 89-virtual ;; *) echo 90 ;; esac; }
+
+build_one() {  # folder
+  local folder=$1 log=$state/build-${1##*-}.log
+  [[ $(cat "$folder/gpu_check.stamp" 2> /dev/null) == "$sources" ]] && return 0
+  echo "building ${folder##*/} ($(architecture_of "$folder"))"
+  local seconds
+  seconds=$(left 3600)
+  ((seconds > 5)) || return 3
+  # shellcheck disable=SC2016  # the inner shell expands them
+  timeout --kill-after=5 "$seconds" bash -c '
+    cmake -S . -B "$1" -G Ninja -DCMAKE_BUILD_TYPE=Release -DSHARPI_CUDA=ON -DSHARPI_TESTS=ON \
+      -DSHARPI_EXAMPLES=OFF -DSHARPI_BENCH=OFF -DSHARPI_INSTALL=OFF \
+      -DCMAKE_CUDA_ARCHITECTURES="$2" &&
+    cmake --build "$1" -j "$(nproc)" --target tests_cuda cuda_checks list_fixtures' \
+    build "$folder" "$(architecture_of "$folder")" > "$log" 2>&1
+  local status=$?
+  ((status == 124 || status == 137)) && return 3
+  if ((status)); then
+    grep -E 'error|FAILED|Error' "$log" | head -n 20
+    echo "${folder##*/} was not built: $log" >&2
+    return 1
+  fi
+  # The first process of a build waits for the driver, which compiles PTX; the others find it done.
+  seconds=$(left 600)
+  ((seconds > 5)) || return 3
+  timeout --kill-after=5 "$seconds" "$folder/tests/cuda/turn_test" >> "$log" 2>&1
+  echo "$sources" > "$folder/gpu_check.stamp"
+}
+
+# Programs that look at the device's free memory, take it all, or wait for short times.
+alone='^(memory_taken|memory|compact_memory|tiers|allowance|truth|turn)_test$'
+# Long ones go in pieces, first.
+declare -A pieces=([splits_test]=7 [settings_test]=7 [oracle_test]=6 [experts_test]=4 [keep_set_test]=4
+  [parity_test]=4 [snapkv_test]=3 [compact_test]=3 [fault_settings_test]=4 [tiers_test]=3)
+
+jobs_of_suites() {  # profile folder
+  local program name n i kind tier
+  while read -r program; do
+    program=$2/tests/${program##*/tests/} name=${program##*/} n=${pieces[${program##*/}]:-1}
+    kind=shared tier=
+    [[ $name =~ $alone ]] && kind=alone
+    [[ $program == */tests/engine/* ]] && tier=SHARPI_TEST_TIER=cuda
+    for ((i = 0; i < n; ++i)); do
+      printf '%s|%s|%s|env %s GTEST_TOTAL_SHARDS=%d GTEST_SHARD_INDEX=%d %s\n' "$1" \
+        "$name$( ((n > 1)) && printf '.%dof%d' $((i + 1)) "$n")" "$kind" "$tier" "$n" "$i" "$program"
+    done
+  done < <(awk -F/ '{ long = $NF ~ /^(splits|settings|oracle|experts|keep_set)_test$/
+                      print (long ? 0 : 1), $0 }' "$2/tests_cuda.txt" | sort -s -n | cut -d ' ' -f 2-)
+}
+jobs_of_checks() {  # profile folder
+  local what
+  [[ -x $2/tests/cuda/matrix_check ]] || return 0
+  for what in 'matrix_check test' 'matrix_check gemm' 'matrix_check moe' 'attention_check test' \
+    'chain_check test'; do
+    printf '%s|%s|shared|%s\n' "$1" "${what/ /.}" "$2/tests/cuda/$what"
+  done
+}
+jobs_of_memcheck() {  # profile folder
+  local tool='compute-sanitizer --tool memcheck --error-exitcode 9 --launch-timeout 0' what
+  [[ -x $2/tests/cuda/matrix_check ]] || return 0
+  for what in 'matrix_check quick' 'matrix_check moe-quick' 'attention_check test least' \
+    'chain_check quick'; do
+    printf '%s|memcheck.%s|shared|%s %s\n' "$1" "${what// /.}" "$tool" "$2/tests/cuda/$what"
+  done
+  printf '%s|memcheck.parity_test|shared|env SHARPI_TEST_TIER=cuda %s %s %s\n' "$1" "$tool" \
+    "$2/tests/engine/parity_test" '--gtest_filter=*GreedyContinuation*/*'
+}
+all_jobs() {
+  local p folder
+  for p in ${profiles//,/ }; do
+    folder=$(folder_of "$p")
+    [[ -f $folder/tests_cuda.txt ]] || { echo "$p: no build in $folder" >&2; continue; }
+    wants suites "$parts" && jobs_of_suites "$p" "$folder"
+    wants checks "$parts" && jobs_of_checks "$p" "$folder"
+    wants memcheck "$parts" && jobs_of_memcheck "$p" "$folder"
+  done
+}
+
+cut=0 broken=0
+n_gpus=$( { nvidia-smi -L 2> /dev/null || true; } | grep -c '^GPU ')
+if [[ -z $host ]]; then
+  ((n_gpus || list)) || { echo "no GPU on this machine; --host FOLDER rehearses" >&2; exit 2; }
+  export SHARPI_TEST_REQUIRE_GPU=1
+  if wants build "$parts" && ((!list)); then
+    for folder in $(for p in ${profiles//,/ }; do folder_of "$p"; done | sort -u); do
+      build_one "$folder"
+      case $? in 0) ;; 3) cut=1 ;; *) broken=1 ;; esac
+    done
+  fi
+  for folder in "$root"/build-gpu-*/; do
+    absent=$("$folder/tests/list_fixtures" 2> /dev/null)
+    [[ -z $absent ]] || { echo "$absent" >&2; ((list)) || exit 2; }
+  done
+fi
+((n_gpus)) || n_gpus=1
+
+# run_job GPU LINE: one job; a result only if it came to its end or to its own limit.
+run_job() {
+  local gpu=$1 profile name kind command at seconds status start=$SECONDS card=
+  IFS='|' read -r profile name kind command <<< "$2"
+  at=$state/results/$profile
+  mkdir -p "$at"
+  at+=/$name
+  seconds=$(left "$job_limit")
+  ((seconds > 5)) || return 0
+  [[ -z $host && $profile != 9.0 ]] && card=$profile
+  rm -f "$at".*
+  local -a words
+  read -ra words <<< "$command"
+  CUDA_VISIBLE_DEVICES=$gpu SHARPI_TEST_CARD=$card GTEST_OUTPUT=json:$at.json \
+    timeout --kill-after=5 "$seconds" "${words[@]}" > "$at.log" 2>&1 < /dev/null
+  status=$?
+  if ((status == 124 || status == 137)) && ((seconds < job_limit)); then
+    return 0  # the call's limit, not the job's
+  fi
+  printf '%s %s\n' "$status" $((SECONDS - start)) > "$at.status"
+  case $status in 0) status=ok ;; 77) status=skipped ;; *) status="FAILED ($status)" ;; esac
+  printf '%-4s %-34s %s, %d s\n' "$profile" "$name" "$status" $((SECONDS - start))
+}
+
+# run_all KIND SLOTS: jobs of a kind, as many as there are slots beside each other on each GPU. Slots
+# are numbers of GPUs in a pipe: a job takes one and puts it back.
+run_all() {
+  local kind=$1 slots=$2 line profile name rest gpu slot
+  mkfifo "$state/slots.$$"
+  exec 9<> "$state/slots.$$"
+  rm "$state/slots.$$"
+  for ((slot = 0; slot < slots; ++slot)); do
+    for ((gpu = 0; gpu < n_gpus; ++gpu)); do echo "$gpu" >&9; done
+  done
+  while IFS= read -r line; do
+    IFS='|' read -r profile name rest <<< "$line"
+    [[ $rest == "$kind|"* ]] || continue
+    [[ -z $suite || $name =~ $suite ]] || continue
+    [[ -f $state/results/$profile/$name.status ]] && continue
+    read -r gpu <&9
+    (($(left "$job_limit") > 5)) || break
+    {
+      run_job "$gpu" "$line"
+      echo "$gpu" >&9
+    } &
+  done <<< "$all"
+  wait
+  exec 9>&-
+}
+
+all=$(all_jobs)
+if ((list)); then
+  cut -d '|' -f 1-3 <<< "$all" | { grep -E "[|]${suite:-.}" || true; } | tr '|' '\t'
+  exit 0
+fi
+run_all shared "$per_gpu"
+run_all alone 1
+
+while IFS='|' read -r profile name _; do
+  [[ -n $profile && ( -z $suite || $name =~ $suite ) ]] || continue
+  [[ -f $state/results/$profile/$name.status ]] || { echo "$profile $name: not run yet"; cut=1; }
+done <<< "$all"
+
+summary=docs/gpu_run.md
+[[ -n $host ]] && summary=$state/gpu_run.md
+python3 tools/gpu_summary.py "$state/results" "$hash" "$cut" > "$state/summary.md"
+status=$?
+cp "$state/summary.md" "$summary"
+if [[ -n $out ]]; then
+  mkdir -p "$out"
+  cp "$summary" "$out/"
+  (cd "$state" && find results -name '*.status' -print0 | xargs -0 grep -LZE '^(0|77) ' |
+    sed -z 's/status$/log/' | tar --null -czf "$out/failed_logs.tar.gz" -T - 2> /dev/null)
+fi
+sed -n '1,/^$/p;/^| \*\*/p;/^## What failed/,$p' "$summary" | head -n 120
+echo "$summary"
+((broken || status)) && exit 1
+((cut)) && exit 3
+exit 0

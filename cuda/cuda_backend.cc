@@ -54,7 +54,7 @@ class CudaBackend final : public Backend, public TierSizer {
 
   Status describe(uint32_t flags, sharpi_device* out) const override {
     out->tier = SHARPI_TIER_CUDA;
-    out->n_cores = static_cast<uint32_t>(device_->n_sm());
+    out->n_cores = static_cast<uint32_t>(device_->profile().n_sm);
     out->total_bytes = device_->total_bytes();
     out->free_bytes = device_->free_bytes();
     std::snprintf(out->name, sizeof out->name, "%s", device_->name().c_str());

@@ -91,10 +91,8 @@ MatmulConfig matmul_config(const Device& device, const ModelShape& model) {
   MatmulConfig c;
   c.exact = model.exact;
   c.deterministic = model.deterministic;
-  c.pdl = device.capability() >= 90;
-  c.n_sm = device.n_sm();
-  c.compute_capability = device.capability();
-  c.max_shared_bytes = device.max_shared_bytes();
+  c.device = device.profile();
+  c.pdl = c.device.pdl;
   c.cublas_lt = device.cublas_lt();
   return c;
 }
@@ -124,8 +122,7 @@ Result<std::unique_ptr<CudaModel>> CudaModel::create(std::shared_ptr<Device> dev
   m->step_config_ = m->config_;
   m->step_config_.pdl = m->config_.pdl && has_experts(*p.spec);
   m->blocks_meet_ = has_chains(m->config_) || (has_experts(*p.spec) && has_moe_steps(m->config_));
-  MatmulConfig found = m->config_;
-  SHARPI_TRY(m->device_->settle(make_matmul_config(&found)));
+  SHARPI_TRY(m->device_->settle(prepare_matmul(m->config_)));
   SHARPI_TRY(m->device_->settle(prepare_attention(m->config_)));
   SHARPI_TRY(m->device_->settle(prepare_delta_net(m->config_)));
   m->workspace_layout_ =

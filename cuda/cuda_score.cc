@@ -156,7 +156,7 @@ Status CudaModel::start_score(CudaSession& own, const ScoreRequest& request, Cud
     t.n_heads = reader.attention.n_heads;
     t.scale = reader.attention.scale;
     t.add = n_readers != 0;
-    SHARPI_TRY(device_->settle(launch_score(t, stream)));
+    SHARPI_TRY(device_->settle(launch_score(device_->profile(), t, stream)));
     ++n_readers;
   }
   const AttentionSpec& a = spec().layers[request.layer].attention;
@@ -170,7 +170,7 @@ Status CudaModel::start_score(CudaSession& own, const ScoreRequest& request, Cud
   v.norms = out.norms;
   v.workspace = t.workspace;
   v.workspace_bytes = t.workspace_bytes;
-  return device_->settle(launch_value_norms(v, stream));
+  return device_->settle(launch_value_norms(device_->profile(), v, stream));
 }
 
 Status CudaModel::score(TierSession& session, const ScoreRequest& request, ScoreScratch& scratch,

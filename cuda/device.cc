@@ -5,6 +5,7 @@
 
 #include "cuda/driver.h"
 #include "cuda/kernels/cublas_lt.h"
+#include "cuda/kernels/device_query.h"
 
 namespace sharpi::cuda {
 namespace {
@@ -35,21 +36,12 @@ bool is_sticky(int native) {
   }
 }
 
-/// The capability whose own kernels for products of many rows are faster than cuBLASLt.
-constexpr int kOwnProducts = 90;
-
 }  // namespace
 
 Device::Device(int ordinal, uint32_t index) : ordinal_(ordinal), index_(index) {}
 
 Device::Device(uint32_t index, const DeviceProperties& p)
-    : ordinal_(-1),
-      index_(index),
-      capability_(p.capability),
-      n_sm_(p.n_sm),
-      max_shared_(p.max_shared),
-      total_(p.total_bytes),
-      name_(p.name) {}
+    : ordinal_(-1), index_(index), profile_(p.profile), total_(p.total_bytes), name_(p.name) {}
 
 Device::~Device() {
   const DeviceScope scope(*this);
@@ -75,7 +67,7 @@ Status Device::settle(Status status) const {
       error == cudaErrorInvalidKernelImage) {
     return Status::native_error(Code::kUnsupported, status.native(),
                                 "%s (this build has no image for sm_%d)", status.text().c_str(),
-                                capability_);
+                                capability());
   }
   if (!is_sticky(status.native())) return status;
   lost_.store(status.native(), std::memory_order_relaxed);
@@ -100,11 +92,14 @@ Status Device::read_properties() {
   if (ordinal_ < 0) return Status::ok();
   cudaDeviceProp p = {};
   SHARPI_TRY(check(cudaGetDeviceProperties(&p, ordinal_), "cudaGetDeviceProperties"));
-  capability_ = 10 * p.major + p.minor;
-  n_sm_ = p.multiProcessorCount;
-  max_shared_ = static_cast<int>(p.sharedMemPerBlockOptin);
   total_ = p.totalGlobalMem;
   name_ = p.name;
+  int code = 0;
+  SHARPI_TRY_ASSIGN(code, code_of_device(name_, built_architectures(), 10 * p.major + p.minor));
+  SHARPI_TRY(settle(query_profile(ordinal_, code, &profile_)));
+  if (const DeviceProfile* card = pretended_card(); card != nullptr) {
+    profile_ = pretended_as(*card, profile_, code);
+  }
   return Status::ok();
 }
 
@@ -128,8 +123,8 @@ Status Device::open() {
   SHARPI_TRY(find_entry("cuMemUnmap", 10020, &d.unmap));
   SHARPI_TRY(find_entry("cuMemSetAccess", 10020, &d.set_access));
   driver_ = d;
-  SHARPI_TRY(settle(load_kernels(capability_)));
-  if (capability_ == kOwnProducts) {
+  SHARPI_TRY(settle(load_kernels(capability())));
+  if (profile_.wgmma) {  // own kernels for products of many rows are faster than cuBLASLt there
     library_ = "own products";
   } else {
     auto library = CublasLt::open();
@@ -195,10 +190,7 @@ std::vector<std::shared_ptr<Device>> find_devices(std::string* why) {
     auto d = std::make_shared<Device>(i, static_cast<uint32_t>(out.size() + 1));
     const Status read = d->read_properties();
     if (!read.is_ok()) {
-      *why = read.text();
-    } else if (d->capability() < kLeastCapability) {
-      *why = d->name() + " has compute capability " + std::to_string(d->capability()) +
-             " / 10; 8.0 is the least";
+      *why += (why->empty() ? "" : "; ") + read.text();
     } else {
       out.push_back(std::move(d));
     }

@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "base/status.h"
+#include "cuda/kernels/device_profile.h"
 
 namespace sharpi::cuda {
 
@@ -26,12 +27,9 @@ struct DriverMemory {
        *map = nullptr, *unmap = nullptr, *set_access = nullptr;
 };
 
-/// Lowest compute capability that the kernels are built for.
-inline constexpr int kLeastCapability = 80;
-
-/// What sizes depend on.
+/// A device that is not there.
 struct DeviceProperties {
-  int capability = 0, n_sm = 0, max_shared = 0;
+  DeviceProfile profile;
   uint64_t total_bytes = 0;
   std::string name;
 };
@@ -46,11 +44,11 @@ class Device {
   Device(const Device&) = delete;
   Device& operator=(const Device&) = delete;
 
-  int ordinal() const { return ordinal_; }        // as CUDA counts
-  uint32_t index() const { return index_; }       // as sharpi_device_info() counts
-  int capability() const { return capability_; }  // 10 * major + minor
-  int n_sm() const { return n_sm_; }
-  int max_shared_bytes() const { return max_shared_; }  // of a block, opted in
+  int ordinal() const { return ordinal_; }   // as CUDA counts
+  uint32_t index() const { return index_; }  // as sharpi_device_info() counts
+  /// What every decision reads; another card's where one is pretended (pretend_card()).
+  const DeviceProfile& profile() const { return profile_; }
+  int capability() const { return profile_.capability; }  // 10 * major + minor
   const std::string& name() const { return name_; }
   uint64_t total_bytes() const { return total_; }
   /// Free device memory now; opens the device. 0 when it cannot be asked.
@@ -69,7 +67,8 @@ class Device {
   /// process that are the same device.
   std::mutex& turn() const;
 
-  /// Reads the properties; takes no device memory.
+  /// Reads the properties; takes no device memory. kUnsupported: no kernel of this build runs
+  /// there.
   Status read_properties();
   /// Opens the device and finds the driver's entry points. Idempotent, any thread.
   Status open();
@@ -95,7 +94,7 @@ class Device {
  private:
   int ordinal_ = 0;
   uint32_t index_ = 0;
-  int capability_ = 0, n_sm_ = 0, max_shared_ = 0;
+  DeviceProfile profile_;
   uint64_t total_ = 0;
   std::string name_;
   DriverMemory driver_;

@@ -42,8 +42,8 @@ Result<double> measure_device_bandwidth(Device& device) {
   SHARPI_TRY_ASSIGN(Stream stream, Stream::create(device));
   SHARPI_TRY(device.check(cudaMemsetAsync(buffer.data(), 1, bytes, stream.get()), "memset"));
   return best_rate(device, stream, bytes, [&] {
-    return device.settle(
-        launch_read_stream(buffer.data(), bytes, sink.as<uint32_t>(), device.n_sm(), stream.get()));
+    return device.settle(launch_read_stream(buffer.data(), bytes, sink.as<uint32_t>(),
+                                            device.profile().n_sm, stream.get()));
   });
 }
 

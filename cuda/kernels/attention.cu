@@ -16,7 +16,7 @@ constexpr uint32_t kBlocksPerSm = 2;
 constexpr uint64_t kMergeAlone = 16 * 1024;
 
 uint32_t target_blocks(const MatmulConfig& config, uint32_t per_sm) {
-  return static_cast<uint32_t>(std::max(config.n_sm, 1)) * per_sm;
+  return static_cast<uint32_t>(std::max(config.device.n_sm, 1)) * per_sm;
 }
 
 Status check(const AttentionParams& p) {
@@ -73,7 +73,8 @@ Status plan_splits(const MatmulConfig& config, const AttentionParams& p, Attenti
   a->alone_tiles = config.exact || slices == 4 ? 0 : 3 * keys / kSplitTile;
   const uint64_t vectors = uint64_t{a->block_rows} * a->group;
   const uint64_t mergers = std::min<uint64_t>(most_mergers(vectors, p.kv.head_dim), a->max_splits);
-  a->meets = p.may_wait && units * (mergers - 1) < static_cast<uint64_t>(std::max(config.n_sm, 1));
+  a->meets =
+      p.may_wait && units * (mergers - 1) < static_cast<uint64_t>(std::max(config.device.n_sm, 1));
   a->merge_later = !a->meets && a->max_splits * vectors * p.kv.head_dim > kMergeAlone;
   a->counters = reinterpret_cast<uint32_t*>(p.workspace);
   a->parts = reinterpret_cast<float*>(p.workspace + kAttentionCounterBytes);

@@ -171,7 +171,7 @@ template <class R, class F>
 R with_shape(const MatmulConfig& config, const KvLayer& l, R none, const F& f) {
   const auto fits = [&]<class S>(Tag<S>) {
     return make_plan<S>(l.k_dtype, l.v_dtype).bytes <=
-           static_cast<uint32_t>(config.max_shared_bytes);
+           static_cast<uint32_t>(config.device.shared_per_block);
   };
   const auto first_of = [&]<class... S>(Tag<S>... tags) {
     bool found = false;
@@ -209,7 +209,7 @@ bool attention_flash_fits(const MatmulConfig& config, const KvLayer& l) {
 }
 
 Status prepare_attention_flash(const MatmulConfig& config) {
-  const int most = config.max_shared_bytes;
+  const int most = config.device.shared_per_block;
   SHARPI_TRY(prepare<Whole<64>>(most));
   SHARPI_TRY(prepare<Whole<80>>(most));
   SHARPI_TRY(prepare<Whole<96>>(most));

@@ -207,7 +207,7 @@ auto with_shape(const MatmulConfig& config, const KvLayer& l, const F& f) {
       break;
   }
   const bool fits =
-      shared_bytes<Shape<512, 32>>(l) <= static_cast<uint32_t>(config.max_shared_bytes);
+      shared_bytes<Shape<512, 32>>(l) <= static_cast<uint32_t>(config.device.shared_per_block);
   return fits ? f.template operator()<512, 32>() : f.template operator()<512, 16>();
 }
 
@@ -222,11 +222,11 @@ Status prepare(int most) {
 }  // namespace
 
 bool have_attention_flash_sm90(const MatmulConfig& config, const KvLayer& l) {
-  if (config.compute_capability != 90) return false;
+  if (!config.device.wgmma) return false;
   if (l.head_dim != 64 && l.head_dim != 128 && l.head_dim != 256 && l.head_dim != 512) return false;
   return with_shape(config, l, [&]<int kHeadDim, int kTileKeys>() {
     return shared_bytes<Shape<kHeadDim, kTileKeys>>(l) <=
-           static_cast<uint32_t>(config.max_shared_bytes);
+           static_cast<uint32_t>(config.device.shared_per_block);
   });
 }
 
@@ -243,12 +243,12 @@ Status launch_attention_flash_sm90(const MatmulConfig& config, const AttentionAr
 }
 
 Status prepare_attention_flash_sm90(const MatmulConfig& config) {
-  if (config.compute_capability != 90) return Status::ok();
-  SHARPI_TRY((prepare<64, 64>(config.max_shared_bytes)));
-  SHARPI_TRY((prepare<128, 64>(config.max_shared_bytes)));
-  SHARPI_TRY((prepare<256, 32>(config.max_shared_bytes)));
-  SHARPI_TRY((prepare<512, 32>(config.max_shared_bytes)));
-  return prepare<512, 16>(config.max_shared_bytes);
+  if (!config.device.wgmma) return Status::ok();
+  SHARPI_TRY((prepare<64, 64>(config.device.shared_per_block)));
+  SHARPI_TRY((prepare<128, 64>(config.device.shared_per_block)));
+  SHARPI_TRY((prepare<256, 32>(config.device.shared_per_block)));
+  SHARPI_TRY((prepare<512, 32>(config.device.shared_per_block)));
+  return prepare<512, 16>(config.device.shared_per_block);
 }
 
 #else  // built without that architecture: attention_flash.cu runs everywhere

@@ -225,8 +225,7 @@ __global__ void __launch_bounds__(kThreads, 2)
 // --- host ---
 
 RingForm form_of(const MatmulConfig& config, const KvLayer& l) {
-  return ring_form(static_cast<uint32_t>(config.max_shared_bytes), l.k_dtype, l.v_dtype,
-                   l.head_dim);
+  return ring_form(config.device, l.k_dtype, l.v_dtype, l.head_dim);
 }
 
 /// Every piece of every row starts at a multiple of this.
@@ -311,7 +310,7 @@ uint32_t attention_ring_blocks_per_sm(const MatmulConfig& config, const KvLayer&
 }
 
 Status prepare_attention_ring(const MatmulConfig& config) {
-  const int most = config.max_shared_bytes;
+  const int most = config.device.shared_per_block;
   SHARPI_TRY((prepare_either<KvDtype::kAuto, 64, 1>(most)));
   SHARPI_TRY((prepare_either<KvDtype::kAuto, 80, 1>(most)));
   SHARPI_TRY((prepare_either<KvDtype::kAuto, 96, 1>(most)));

@@ -8,6 +8,7 @@
 #include <cstdint>
 
 #include "cuda/kernels/attention_shapes.h"
+#include "cuda/kernels/device_profile.h"
 
 namespace sharpi::cuda::split {
 
@@ -76,16 +77,18 @@ struct RingForm {
   constexpr uint32_t all_bytes() const { return shared_bytes + static_bytes; }
 };
 
-/// shared_per_block: the most that a block may have, opted in. Two blocks a multiprocessor where
+/// Two blocks a multiprocessor where
 /// rings of three stages fit in half of it; else one, with up to three stages. One stage alone does
 /// not overlap a warp's copies with its products, those of the other warps only: that is what f32
 /// rows of wide heads have room for on devices of 99 KiB.
-constexpr RingForm ring_form(uint32_t shared_per_block, KvDtype k, KvDtype v, uint32_t dim) {
-  constexpr uint32_t kReserved = 1024;  // of a multiprocessor, by the device for each block
+constexpr RingForm ring_form(const DeviceProfile& device, KvDtype k, KvDtype v, uint32_t dim) {
   RingForm f = {};
   f.static_bytes = ring_static_bytes(k, v, dim);
-  const uint32_t sm = shared_per_block + kReserved, beside = f.static_bytes + kReserved;
-  const uint32_t most = sm > beside ? sm - beside : 0, half = sm / 2 > beside ? sm / 2 - beside : 0;
+  const auto sm = static_cast<uint32_t>(device.shared_per_sm),
+             block = static_cast<uint32_t>(device.shared_per_block);
+  const uint32_t beside = f.static_bytes + kReservedShared;
+  const uint32_t most = block > f.static_bytes ? block - f.static_bytes : 0,
+                 half = sm / 2 > beside ? sm / 2 - beside : 0;
   const uint32_t stages = make_stage(k, v, slice_of(dim)).bytes * kWarps;
   const auto fit = [&](uint32_t bytes) { return std::min(bytes / stages, kMostStages); };
   f.n_stages = fit(half);
@@ -93,7 +96,7 @@ constexpr RingForm ring_form(uint32_t shared_per_block, KvDtype k, KvDtype v, ui
   const uint32_t parked = parked_floats(teams_of(dim), kSplitVectors, dim) * 4;
   f.shared_bytes = std::max(f.n_stages * stages, parked);
   f.blocks_per_sm = f.shared_bytes <= half ? 2 : 1;
-  if (f.all_bytes() > shared_per_block) f.n_stages = 0;
+  if (f.all_bytes() > block) f.n_stages = 0;
   return f;
 }
 

@@ -237,7 +237,7 @@ Status with_launch(KvDtype type, uint32_t dim, bool pairs, const Fn& f) {
 }
 
 bool has_room(const MatmulConfig& config) {
-  return config.max_shared_bytes >= static_cast<int>(kRoom) + 1024;
+  return config.device.shared_per_block >= static_cast<int>(kRoom) + 1024;
 }
 
 }  // namespace

@@ -176,7 +176,7 @@ Status launch_chain(const MatmulConfig& config, const ChainStep* steps, uint32_t
   if (!make_chain_launch(config, steps, n_steps, sync, tuning, &l))
     return Status::error(Code::kInternal, "chain: no launch for these %u products", n_steps);
   LaunchShape shape;
-  shape.grid = dim3(static_cast<uint32_t>(config.n_sm));
+  shape.grid = dim3(static_cast<uint32_t>(config.device.n_sm));
   shape.block = dim3((kChainWarps + kFeeders) * 32);
   shape.shared_bytes = l.shared_bytes;
   shape.stream = stream;
@@ -187,10 +187,10 @@ Status launch_chain(const MatmulConfig& config, const ChainStep* steps, uint32_t
 }
 
 Status prepare_chain(const MatmulConfig& config) {
-  SHARPI_TRY(prepare_chain_registers(config.max_shared_bytes));
+  SHARPI_TRY(prepare_chain_registers(config.device.shared_per_block));
   return kernel_status(
       cudaFuncSetAttribute(chain_kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                           config.max_shared_bytes),
+                           config.device.shared_per_block),
       "chain");
 }
 

@@ -242,7 +242,7 @@ std::vector<ChainTuning> forms_of(const Bench& b) {
   std::vector<ChainTuning> forms;
   ChainTuning t;
   t.form = ChainForm::kRings;
-  if (b.config.compute_capability >= 90 && b.config.max_shared_bytes >= 200 << 10)
+  if (b.config.device.bulk_copies && b.config.device.shared_per_block >= 200 << 10)
     forms.push_back(t);
   t.form = ChainForm::kRegisters;
   t.shared_bytes = kSmallShared;
@@ -257,7 +257,7 @@ const char* name_of(const ChainTuning& t) {
 bool mode_works(Bench& b, int mode, const ChainTuning& tuning) {
   static int all[2][4] = {};
   int(&known)[4] = all[tuning.form == ChainForm::kRings ? 0 : 1];
-  if (mode % 2 != 0 && b.config.compute_capability < 90) return false;
+  if (mode % 2 != 0 && !b.config.device.bulk_copies) return false;
   if (known[mode] != 0) return known[mode] > 0;
   const Matrix w(GgmlType::kQ8_0, 256, 64, 1, false);
   const Buffer<float> x(random_floats(256, 1.0f));
@@ -314,7 +314,7 @@ void test_mode(Bench& b, int mode, const ChainTuning& tuning, bool quick, bool r
 
 /// quick: two runs of every odd shape; race: one of the two smallest, as racecheck can follow it.
 void run_tests(Bench& b, bool quick, bool race) {
-  const int quick_mode = b.config.compute_capability >= 90 ? 3 : 2;
+  const int quick_mode = b.config.device.bulk_copies ? 3 : 2;
   for (int mode = 0; mode < 4; ++mode) {
     if (quick && mode != quick_mode) continue;
     for (ChainTuning tuning : forms_of(b)) {

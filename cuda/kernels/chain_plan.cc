@@ -206,13 +206,14 @@ ChainForm chain_form(const MatmulConfig& config, const ChainTuning& tuning) {
   if (tuning.form != ChainForm::kByDevice) return tuning.form;
   // Rings of less shared memory would not outlast a meeting.
   constexpr int kLeastShared = 200 << 10;
-  return config.compute_capability >= 90 && config.max_shared_bytes >= kLeastShared
+  return config.device.bulk_copies && config.device.shared_per_block >= kLeastShared
              ? ChainForm::kRings
              : ChainForm::kRegisters;
 }
 
 bool has_chains(const MatmulConfig& config) {
-  return config.n_sm <= static_cast<int>(kMaxChainBlocks) && !config.exact && !config.deterministic;
+  return config.device.n_sm <= static_cast<int>(kMaxChainBlocks) && !config.exact &&
+         !config.deterministic;
 }
 
 bool chain_takes(const MatmulConfig& config, const ChainStep& step) {
@@ -226,14 +227,14 @@ bool chain_takes(const MatmulConfig& config, const ChainStep& step) {
     tiles = tiles && m.tasks[t].w && m.tasks[t].w.layout == WeightLayout::kTiles &&
             has_fixed_product(m.tasks[t].w.type) && m.tasks[t].w.n_in == n_in;
   }
-  const uint32_t panels = groups_of(m) / static_cast<uint32_t>(config.n_sm) + 1;
+  const uint32_t panels = groups_of(m) / static_cast<uint32_t>(config.device.n_sm) + 1;
   return tiles && n_in % kUnitColumns == 0 && (!branch || n_in <= at_once * kBranchUnits) &&
          n_in <= kMaxColumns && panels <= kMaxPanels / 4;
 }
 
 bool make_chain_launch(const MatmulConfig& config, const ChainStep* steps, uint32_t n_steps,
                        std::byte* sync, const ChainTuning& tuning, ChainLaunch* out) {
-  const auto blocks = static_cast<uint32_t>(config.n_sm);
+  const auto blocks = static_cast<uint32_t>(config.device.n_sm);
   ChainLaunch& l = *out;
   l = {};
   if (n_steps == 0 || n_steps > kMaxChainSteps) return false;
@@ -248,9 +249,9 @@ bool make_chain_launch(const MatmulConfig& config, const ChainStep* steps, uint3
     first_more = (first_more + n % blocks) % blocks;
   }
   l.arrivals = tuning.every_lane_arrives ? 32 : 1;
-  const int limit = std::min(config.max_shared_bytes, tuning.shared_bytes);
+  const int limit = std::min(config.device.shared_per_block, tuning.shared_bytes);
   const bool rings = chain_form(config, tuning) == ChainForm::kRings;
-  if (rings && config.compute_capability < 90) return false;  // it copies in bulk
+  if (rings && !config.device.bulk_copies) return false;  // it copies in bulk
   return divide_memory(&l, static_cast<uint32_t>(limit), rings) && Wiring(steps, &l).run();
 }
 

@@ -394,7 +394,7 @@ __global__ void __launch_bounds__(kThreads, 1)
 }  // namespace
 
 Status prepare_delta_chunks(const MatmulConfig& config) {
-  if (config.max_shared_bytes < static_cast<int>(sizeof(ScanShared))) return Status::ok();
+  if (config.device.shared_per_block < static_cast<int>(sizeof(ScanShared))) return Status::ok();
   SHARPI_TRY(kernel_status(
       cudaFuncSetAttribute(delta_prepare_kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
                            static_cast<int>(sizeof(PrepareShared))),
@@ -406,7 +406,7 @@ Status prepare_delta_chunks(const MatmulConfig& config) {
 }
 
 bool delta_chunks_fit(const MatmulConfig& config) {
-  return config.max_shared_bytes >= static_cast<int>(sizeof(ScanShared));
+  return config.device.shared_per_block >= static_cast<int>(sizeof(ScanShared));
 }
 
 Status launch_delta_chunks(const DeltaArgs& a, uint32_t n_chunks, bool pdl, cudaStream_t stream) {

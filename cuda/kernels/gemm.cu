@@ -214,7 +214,7 @@ uint32_t choose_row_tile(const MatmulConfig& config, const GemmParams& p) {
     if (!is_gated_epilogue(p.epilogue) || t == 0)
       tiles += (p.tasks[t].n_out + per_tile - 1) / per_tile;
   }
-  const auto n_sm = static_cast<uint32_t>(std::max(config.n_sm, 1));
+  const auto n_sm = static_cast<uint32_t>(std::max(config.device.n_sm, 1));
   uint32_t best = 0, least = ~0u;
   for (const uint32_t rows : {256u, 192u, 160u, 128u, 96u, 64u, 32u}) {
     const uint32_t waves = (tiles * ((p.n_rows + rows - 1) / rows) + n_sm - 1) / n_sm;
@@ -259,7 +259,8 @@ Status launch_gemm(const MatmulConfig& config, const GemmParams& params, uint32_
   shape.shared_bytes = kXStages * row_tile * kStepRowBytes + kPanels * ring;
   shape.stream = stream;
   shape.pdl = config.pdl;
-  if (shape.grid.y > 65535 || shape.shared_bytes > static_cast<size_t>(config.max_shared_bytes)) {
+  if (shape.grid.y > 65535 ||
+      shape.shared_bytes > static_cast<size_t>(config.device.shared_per_block)) {
     return Status::error(Code::kInternal, "gemm: %u tiles, %zu bytes of shared memory", tiles,
                          shape.shared_bytes);
   }
@@ -270,7 +271,7 @@ Status prepare_gemm(const MatmulConfig& config) {
   for (const uint32_t rows : {32u, 64u, 128u}) {
     SHARPI_TRY(kernel_status(
         cudaFuncSetAttribute(gemm_instance(rows), cudaFuncAttributeMaxDynamicSharedMemorySize,
-                             config.max_shared_bytes),
+                             config.device.shared_per_block),
         "gemm"));
   }
   return have_gemm_sm90(config) ? prepare_gemm_sm90(config) : Status::ok();

@@ -9,6 +9,7 @@
 // Bound: tensor cores from about 200 rows.
 #include <algorithm>
 
+#include "cuda/kernels/device_query.h"
 #include "cuda/kernels/gemm.h"
 #include "cuda/kernels/gemm_tile.cuh"
 #include "cuda/kernels/launch.h"
@@ -323,8 +324,11 @@ __global__ void __launch_bounds__(kThreads, 1)
 
 }  // namespace
 
+bool warpgroups_built() {
+  return true;
+}
 bool have_gemm_sm90(const MatmulConfig& config) {
-  return config.compute_capability == 90;
+  return config.device.wgmma;
 }
 
 Status launch_gemm_sm90(const MatmulConfig& config, const GemmParams& params, uint32_t row_tile,
@@ -342,7 +346,7 @@ Status launch_gemm_sm90(const MatmulConfig& config, const GemmParams& params, ui
   p.ring_bytes = kWarps * ring;
   const uint32_t fixed = p.ring_bytes + kFactorBytes + kBarrierBytes,
                  x_stage = row_tile * kStepRowBytes;
-  const auto limit = static_cast<uint32_t>(config.max_shared_bytes);
+  const auto limit = static_cast<uint32_t>(config.device.shared_per_block);
   p.x_stages = std::min(kMaxXStages, limit > fixed ? (limit - fixed) / x_stage : 0);
   // What is exchanged: half of the sums of both warpgroups.
   const uint32_t exchanged = gated ? kGroups / 2 * kWarps * 32 * 16 : 0;
@@ -363,12 +367,15 @@ Status launch_gemm_sm90(const MatmulConfig& config, const GemmParams& params, ui
 Status prepare_gemm_sm90(const MatmulConfig& config) {
   return kernel_status(
       cudaFuncSetAttribute(gemm_sm90_kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                           config.max_shared_bytes),
+                           config.device.shared_per_block),
       "gemm_sm90");
 }
 
 #else  // built without that architecture: gemm.cu runs everywhere
 
+bool warpgroups_built() {
+  return false;
+}
 bool have_gemm_sm90(const MatmulConfig&) {
   return false;
 }

@@ -147,9 +147,10 @@ uint64_t factor_bytes(uint64_t n_terms, uint32_t n_kv) {
 }
 
 template <ScoreMode kMode>
-Status launch_products(const char* name, ScoreArgs* a, bool warpgroups, cudaStream_t stream) {
-  return warpgroups ? launch_score_warpgroups<kMode>(name, a, stream)
-                    : launch_score_tiles<kMode>(name, a, stream);
+Status launch_products(const DeviceProfile& device, const char* name, ScoreArgs* a, bool warpgroups,
+                       cudaStream_t stream) {
+  return warpgroups ? launch_score_warpgroups<kMode>(device, name, a, stream)
+                    : launch_score_tiles<kMode>(device, name, a, stream);
 }
 ImageKind image_kind(bool warpgroups) {
   return warpgroups ? ImageKind::kBlocks : ImageKind::kRows;
@@ -182,7 +183,7 @@ uint64_t score_workspace_bytes(uint32_t n_slots, uint32_t n_queries, uint32_t n_
          image_bytes(terms, n_kv_heads, head_dim);
 }
 
-Status launch_score(const ScoreParams& p, cudaStream_t stream) {
+Status launch_score(const DeviceProfile& device, const ScoreParams& p, cudaStream_t stream) {
   SHARPI_TRY(check_view("score", p.kv, p.n_heads, p.kv.k_dtype));
   if (p.n_slots == 0) return Status::ok();
   if (p.queries == nullptr || p.n_queries == 0 || p.query_rows == 0 || p.visible == nullptr) {
@@ -214,15 +215,15 @@ Status launch_score(const ScoreParams& p, cudaStream_t stream) {
   const TermSource source = {
       p.queries, uint64_t{p.n_heads} * dim, a.group, p.n_queries, p.query_rows, p.first_query};
   std::byte* image = p.workspace + parts + factor_bytes(terms, p.kv.n_heads);
-  bool warpgroups = false;
-  SHARPI_TRY(score_on_warpgroups(a, &warpgroups));
+  const bool warpgroups = score_on_warpgroups(device, dim);
   SHARPI_TRY(make_image(&a, source, image_kind(warpgroups), image, stream));
-  SHARPI_TRY(launch_products<ScoreMode::kNormalise>("score_normalise", &a, warpgroups, stream));
+  SHARPI_TRY(
+      launch_products<ScoreMode::kNormalise>(device, "score_normalise", &a, warpgroups, stream));
   const uint32_t n = p.kv.n_heads * a.padded_terms;
   const LaunchShape shape = {dim3((n + kMergeTerms - 1) / kMergeTerms),
                              dim3(kMergeTerms * kMergeGroups), 0, stream, false};
   SHARPI_TRY(launch_kernel("score_merge", shape, score_merge_kernel, a));
-  return launch_products<ScoreMode::kMass>("score_mass", &a, warpgroups, stream);
+  return launch_products<ScoreMode::kMass>(device, "score_mass", &a, warpgroups, stream);
 }
 
 uint64_t value_norm_workspace_bytes(uint32_t n_heads, uint32_t n_kv_heads, uint32_t head_dim) {
@@ -230,7 +231,8 @@ uint64_t value_norm_workspace_bytes(uint32_t n_heads, uint32_t n_kv_heads, uint3
   return aligned(terms * head_dim * sizeof(float)) + image_bytes(terms, n_kv_heads, head_dim);
 }
 
-Status launch_value_norms(const ValueNormParams& p, cudaStream_t stream) {
+Status launch_value_norms(const DeviceProfile& device, const ValueNormParams& p,
+                          cudaStream_t stream) {
   SHARPI_TRY(check_view("value_norms", p.kv, p.n_heads, p.kv.v_dtype));
   if (p.n_slots == 0) return Status::ok();
   const uint32_t dim = p.kv.head_dim;
@@ -247,8 +249,7 @@ Status launch_value_norms(const ValueNormParams& p, cudaStream_t stream) {
   a.norms = p.norms;
   auto* slab = reinterpret_cast<float*>(p.workspace);
   std::byte* image = p.workspace + aligned(uint64_t{kSlabRows} * p.o.n_in * sizeof(float));
-  bool warpgroups = false;
-  SHARPI_TRY(score_on_warpgroups(a, &warpgroups));
+  const bool warpgroups = score_on_warpgroups(device, dim);
   for (uint32_t first = 0; first < p.o.n_out; first += kSlabRows) {
     DequantizeParams d;
     d.w = p.o;
@@ -261,7 +262,7 @@ Status launch_value_norms(const ValueNormParams& p, cudaStream_t stream) {
     SHARPI_TRY(make_image(&a, source, image_kind(warpgroups), image, stream));
     a.add = first != 0;
     a.factor = first + d.n_rows == p.o.n_out ? 1.0f / static_cast<float>(a.group) : 1.0f;
-    SHARPI_TRY(launch_products<ScoreMode::kNorm>("value_norms", &a, warpgroups, stream));
+    SHARPI_TRY(launch_products<ScoreMode::kNorm>(device, "value_norms", &a, warpgroups, stream));
   }
   return Status::ok();
 }

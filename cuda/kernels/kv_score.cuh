@@ -57,11 +57,13 @@ enum class ImageKind : uint8_t { kRows, kBlocks };
 
 /// kv_score_tiles.cu: any device, any rows. kv_score_sm90.cu: Hopper's warpgroups, most heads.
 template <ScoreMode kMode>
-Status launch_score_tiles(const char* name, ScoreArgs* a, cudaStream_t stream);
+Status launch_score_tiles(const DeviceProfile& device, const char* name, ScoreArgs* a,
+                          cudaStream_t stream);
 template <ScoreMode kMode>
-Status launch_score_warpgroups(const char* name, ScoreArgs* a, cudaStream_t stream);
+Status launch_score_warpgroups(const DeviceProfile& device, const char* name, ScoreArgs* a,
+                               cudaStream_t stream);
 /// True where the warpgroups' kernel runs: it wants an image of blocks.
-Status score_on_warpgroups(const ScoreArgs& a, bool* out);
+bool score_on_warpgroups(const DeviceProfile& device, uint32_t head_dim);
 /// Rows that a maximum and a sum are of, at least.
 uint32_t score_part_slots(uint32_t dim);
 

@@ -12,6 +12,7 @@
 #include <cstdint>
 
 #include "base/status.h"
+#include "cuda/kernels/device_profile.h"
 #include "cuda/kernels/weight_layout.h"
 #include "kv/kv_view.h"
 
@@ -38,7 +39,7 @@ struct ScoreParams {
 };
 uint64_t score_workspace_bytes(uint32_t n_slots, uint32_t n_queries, uint32_t n_heads,
                                uint32_t n_kv_heads, uint32_t head_dim);
-Status launch_score(const ScoreParams& p, cudaStream_t stream);
+Status launch_score(const DeviceProfile& device, const ScoreParams& p, cudaStream_t stream);
 
 /// norms[g][t] = mean over the query heads h of group g of || W_o[:, h] v_t ||_1.
 struct ValueNormParams {
@@ -50,6 +51,7 @@ struct ValueNormParams {
   uint64_t workspace_bytes = 0;
 };
 uint64_t value_norm_workspace_bytes(uint32_t n_heads, uint32_t n_kv_heads, uint32_t head_dim);
-Status launch_value_norms(const ValueNormParams& p, cudaStream_t stream);
+Status launch_value_norms(const DeviceProfile& device, const ValueNormParams& p,
+                          cudaStream_t stream);
 
 }  // namespace sharpi::cuda

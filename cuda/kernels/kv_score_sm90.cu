@@ -389,18 +389,14 @@ __global__ void __launch_bounds__(Roles<kExact>::kThreads, 1)
 }
 
 template <ScoreMode kMode, bool kExact>
-Status launch(const char* name, ScoreArgs* a, cudaStream_t stream) {
-  int device = 0, n_sm = 0;
-  SHARPI_TRY(kernel_status(cudaGetDevice(&device), name));
-  SHARPI_TRY(
-      kernel_status(cudaDeviceGetAttribute(&n_sm, cudaDevAttrMultiProcessorCount, device), name));
+Status launch(const DeviceProfile& device, const char* name, ScoreArgs* a, cudaStream_t stream) {
   const uint32_t bytes = shared_bytes(a->kv.head_dim);
   SHARPI_TRY(kernel_status(
       cudaFuncSetAttribute(score_warpgroup_kernel<kMode, kExact>,
                            cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(bytes)),
       name));
   a->n_parts = (a->n_slots + kPart - 1) / kPart;
-  const uint32_t tiles = n_tiles<kExact>(*a), n = static_cast<uint32_t>(n_sm);
+  const uint32_t tiles = n_tiles<kExact>(*a), n = static_cast<uint32_t>(device.n_sm);
   const LaunchShape shape = {dim3(tiles < n ? tiles : n), dim3(Roles<kExact>::kThreads), bytes,
                              stream, false};
   return launch_kernel(name, shape, score_warpgroup_kernel<kMode, kExact>, *a);
@@ -409,40 +405,33 @@ Status launch(const char* name, ScoreArgs* a, cudaStream_t stream) {
 }  // namespace
 
 template <ScoreMode kMode>
-Status launch_score_warpgroups(const char* name, ScoreArgs* a, cudaStream_t stream) {
-  return a->dtype(kMode) == KvDtype::kBf16 ? launch<kMode, true>(name, a, stream)
-                                           : launch<kMode, false>(name, a, stream);
+Status launch_score_warpgroups(const DeviceProfile& device, const char* name, ScoreArgs* a,
+                               cudaStream_t stream) {
+  return a->dtype(kMode) == KvDtype::kBf16 ? launch<kMode, true>(device, name, a, stream)
+                                           : launch<kMode, false>(device, name, a, stream);
 }
 
-Status score_on_warpgroups(const ScoreArgs& a, bool* out) {
-  *out = false;
-  if (a.kv.head_dim % kScoreColumns != 0 || a.kv.head_dim > kMaxBlocks * kScoreColumns)
-    return Status::ok();
-  int device = 0, major = 0, minor = 0;
-  SHARPI_TRY(kernel_status(cudaGetDevice(&device), "score"));
-  SHARPI_TRY(kernel_status(
-      cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device), "score"));
-  SHARPI_TRY(kernel_status(
-      cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, device), "score"));
-  *out = major == 9 && minor == 0;
-  return Status::ok();
+bool score_on_warpgroups(const DeviceProfile& device, uint32_t head_dim) {
+  return device.wgmma && head_dim % kScoreColumns == 0 && head_dim <= kMaxBlocks * kScoreColumns &&
+         shared_bytes(head_dim) <= static_cast<uint32_t>(device.shared_per_block);
 }
 
 #else  // nothing of 9.0 is built
 
 template <ScoreMode kMode>
-Status launch_score_warpgroups(const char* name, ScoreArgs*, cudaStream_t) {
+Status launch_score_warpgroups(const DeviceProfile&, const char* name, ScoreArgs*, cudaStream_t) {
   return Status::error(Code::kInternal, "kernel %s: no image for sm_90a", name);
 }
-Status score_on_warpgroups(const ScoreArgs&, bool* out) {
-  *out = false;
-  return Status::ok();
+bool score_on_warpgroups(const DeviceProfile&, uint32_t) {
+  return false;
 }
 #endif
 
-template Status launch_score_warpgroups<ScoreMode::kNormalise>(const char*, ScoreArgs*,
-                                                               cudaStream_t);
-template Status launch_score_warpgroups<ScoreMode::kMass>(const char*, ScoreArgs*, cudaStream_t);
-template Status launch_score_warpgroups<ScoreMode::kNorm>(const char*, ScoreArgs*, cudaStream_t);
+template Status launch_score_warpgroups<ScoreMode::kNormalise>(const DeviceProfile&, const char*,
+                                                               ScoreArgs*, cudaStream_t);
+template Status launch_score_warpgroups<ScoreMode::kMass>(const DeviceProfile&, const char*,
+                                                          ScoreArgs*, cudaStream_t);
+template Status launch_score_warpgroups<ScoreMode::kNorm>(const DeviceProfile&, const char*,
+                                                          ScoreArgs*, cudaStream_t);
 
 }  // namespace sharpi::cuda

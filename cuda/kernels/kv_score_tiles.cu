@@ -371,12 +371,9 @@ Status launch_tiles_of(const char* name, ScoreArgs* a, bool exact, int room, cud
 
 /// The widest tile that fits the device.
 template <ScoreMode kMode>
-Status launch_score_tiles(const char* name, ScoreArgs* a, cudaStream_t stream) {
-  int device = 0, room = 0;
-  SHARPI_TRY(kernel_status(cudaGetDevice(&device), name));
-  SHARPI_TRY(kernel_status(
-      cudaDeviceGetAttribute(&room, cudaDevAttrMaxSharedMemoryPerBlockOptin, device), name));
-  room -= 1024;  // what a kernel has of its own
+Status launch_score_tiles(const DeviceProfile& device, const char* name, ScoreArgs* a,
+                          cudaStream_t stream) {
+  const int room = device.shared_per_block - 1024;  // what a kernel has of its own
   const bool exact = a->dtype(kMode) == KvDtype::kBf16;
   if (a->kv.head_dim <= 256) {
     if (choose_stages<Wide>(a, exact, room)) {
@@ -396,9 +393,12 @@ Status launch_score_tiles(const char* name, ScoreArgs* a, cudaStream_t stream) {
   return Status::error(Code::kUnsupported, "kernel %s: heads of %u do not fit %d bytes", name,
                        a->kv.head_dim, room);
 }
-template Status launch_score_tiles<ScoreMode::kNormalise>(const char*, ScoreArgs*, cudaStream_t);
-template Status launch_score_tiles<ScoreMode::kMass>(const char*, ScoreArgs*, cudaStream_t);
-template Status launch_score_tiles<ScoreMode::kNorm>(const char*, ScoreArgs*, cudaStream_t);
+template Status launch_score_tiles<ScoreMode::kNormalise>(const DeviceProfile&, const char*,
+                                                          ScoreArgs*, cudaStream_t);
+template Status launch_score_tiles<ScoreMode::kMass>(const DeviceProfile&, const char*, ScoreArgs*,
+                                                     cudaStream_t);
+template Status launch_score_tiles<ScoreMode::kNorm>(const DeviceProfile&, const char*, ScoreArgs*,
+                                                     cudaStream_t);
 
 uint32_t score_part_slots(uint32_t dim) {
   return dim <= 256 ? Wide::kPart : DeepFew::kPart;

@@ -4,6 +4,7 @@
 
 #include "cuda/kernels/chain.h"
 #include "cuda/kernels/cublas_lt.h"
+#include "cuda/kernels/device_query.h"
 #include "cuda/kernels/gemm.h"
 #include "cuda/kernels/launch.h"
 #include "cuda/kernels/matmul.h"
@@ -341,21 +342,18 @@ Status convert_task(const DeviceMatrix& w, uint32_t first, uint32_t n, uint32_t 
   return launch_f16_tiles(p, stream);
 }
 
+Status prepare_matmul(const MatmulConfig& config) {
+  SHARPI_TRY(prepare_gemm(config));
+  SHARPI_TRY(prepare_moe_step(config));
+  if (has_chains(config)) SHARPI_TRY(prepare_chain(config));
+  return prepare_matvec(config.device.shared_per_block);
+}
+
 Status make_matmul_config(MatmulConfig* config) {
-  int device = 0, major = 0, minor = 0;
-  const auto get = [&](int* value, cudaDeviceAttr attribute) {
-    return kernel_status(cudaDeviceGetAttribute(value, attribute, device), "attributes");
-  };
+  int device = 0;
   SHARPI_TRY(kernel_status(cudaGetDevice(&device), "device"));
-  SHARPI_TRY(get(&config->n_sm, cudaDevAttrMultiProcessorCount));
-  SHARPI_TRY(get(&major, cudaDevAttrComputeCapabilityMajor));
-  SHARPI_TRY(get(&minor, cudaDevAttrComputeCapabilityMinor));
-  SHARPI_TRY(get(&config->max_shared_bytes, cudaDevAttrMaxSharedMemoryPerBlockOptin));
-  config->compute_capability = 10 * major + minor;
-  SHARPI_TRY(prepare_gemm(*config));
-  SHARPI_TRY(prepare_moe_step(*config));
-  if (has_chains(*config)) SHARPI_TRY(prepare_chain(*config));
-  return prepare_matvec(config->max_shared_bytes);
+  SHARPI_TRY(query_profile(device, 0, &config->device));
+  return prepare_matmul(*config);
 }
 
 uint64_t matmul_workspace_bytes(const MatmulConfig& config, uint32_t max_rows, uint32_t max_in,

@@ -17,6 +17,7 @@
 #include <cstdint>
 
 #include "base/status.h"
+#include "cuda/kernels/device_profile.h"
 #include "cuda/kernels/weight_layout.h"
 
 namespace sharpi::cuda {
@@ -43,15 +44,15 @@ class CublasLt;
 struct MatmulConfig {
   bool exact = false;
   bool deterministic = false;
-  bool pdl = false;                      // launch with programmatic stream serialization
-  int n_sm = 0;                          // multiprocessors
-  int compute_capability = 0;            // 10 * major + minor
-  int max_shared_bytes = 0;              // of a block, opted in
+  bool pdl = false;  // launch with programmatic stream serialization
+  DeviceProfile device;
   GemmPath gemm_path = GemmPath::kAuto;  // for tests and measurements
   CublasLt* cublas_lt = nullptr;         // the model's (cublas_lt.h); nullptr: own kernels only
 };
-/// Fills in the properties of the current device, and raises the shared-memory limits of
-/// the kernels (so that the first launch may be inside a capture).
+/// Raises the shared-memory limits of the kernels to what the profile has, so that the first launch
+/// may be inside a capture. On the current device.
+Status prepare_matmul(const MatmulConfig& config);
+/// The same after it has filled in the profile of the current device, with all that this build has.
 Status make_matmul_config(MatmulConfig* config);
 
 struct MatmulTask {

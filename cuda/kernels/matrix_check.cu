@@ -245,7 +245,7 @@ int main(int argc, char** argv) {
   Bench b;
   must(make_matmul_config(&b.config), "config");
   std::printf("%d multiprocessors, compute capability %d, %d bytes of shared memory\n",
-              b.config.n_sm, b.config.compute_capability, b.config.max_shared_bytes);
+              b.config.device.n_sm, b.config.device.capability, b.config.device.shared_per_block);
   for (int i = 1; i < argc; ++i) {
     if (std::strcmp(argv[i], "mma") == 0) b.config.gemm_path = GemmPath::kMma;
     if (std::strcmp(argv[i], "cublas") == 0) b.config.gemm_path = GemmPath::kCublasLt;

@@ -345,9 +345,9 @@ Status launch_matvec(const MatmulConfig& config, StreamParams p, uint32_t grid_r
         std::max(p.stage_bytes, std::min(p.tasks[t].unit_bytes, p.tasks[t].panel_bytes));
   }
   const ImageMap image = image_map(p.n_rows, p.units * p.n_segments);
-  const auto limit = static_cast<uint32_t>(config.max_shared_bytes);
+  const auto limit = static_cast<uint32_t>(config.device.shared_per_block);
   LaunchShape shape;
-  shape.grid = dim3(divide_work(&p, static_cast<uint32_t>(config.n_sm)), grid_rows);
+  shape.grid = dim3(divide_work(&p, static_cast<uint32_t>(config.device.n_sm)), grid_rows);
   p.n_warps = std::clamp(kRingBytes / (2 * p.stage_bytes) / 4 * 4, 4u, kMaxWarps);
   p.n_stages = std::clamp(kRingBytes / (p.n_warps * p.stage_bytes), 2u, kMaxStages);
   while (shared_map(p, image.bytes).bytes > limit && p.n_warps > 4) p.n_warps -= 4;

@@ -282,7 +282,7 @@ uint64_t shape_memory(uint32_t n_embd, uint32_t hidden, uint32_t shared_hidden, 
 
 void shape_work(const MatmulConfig& config, const MoeStepParams& m, StepArgs* p) {
   const MoeParams& e = m.moe;
-  const auto grid = static_cast<uint32_t>(config.n_sm);
+  const auto grid = static_cast<uint32_t>(config.device.n_sm);
   p->n_embd = e.gate.n_in;
   const uint32_t d_ff = e.gate.n_out, d_shared = m.shared_down ? m.shared_down.n_in : 0;
   p->n_experts = m.router.n_out;
@@ -334,8 +334,8 @@ uint32_t shape_step(const MatmulConfig& config, const MoeStepParams& m, const Mo
   take(&p->range, groups * 8);
   take(&p->misc, sizeof(Misc));
   take(&p->slots, sizeof(Slots));
-  const auto limit = static_cast<uint32_t>(config.max_shared_bytes) - tuning.spare;
-  const bool bulk = config.compute_capability >= 90;
+  const auto limit = static_cast<uint32_t>(config.device.shared_per_block) - tuning.spare;
+  const bool bulk = config.device.bulk_copies;
   p->small = !bulk || bytes + kWarps * 2 * widest > limit;
   if (bytes + kWarps * widest > limit) return 0;
   // Constant rows and columns of the router, if they leave enough to the rings.
@@ -422,7 +422,7 @@ bool has_moe_steps(const MatmulConfig& config) {
 bool moe_step_takes(const MatmulConfig& config, const MoeStepParams& m) {
   if (!has_moe_steps(config) || !shapes_agree(m)) return false;
   StepArgs p = {};
-  const auto grid = static_cast<uint32_t>(config.n_sm);
+  const auto grid = static_cast<uint32_t>(config.device.n_sm);
   return grid <= kMostSm && shape_step(config, m, {}, &p) != 0 && p.out_panels.each < kWarps &&
          m.sync_bytes >= bytes_of(m, nullptr, &p);
 }
@@ -457,7 +457,7 @@ Status launch_moe_step(const MatmulConfig& config, const MoeStepParams& m, cudaS
   p.after_norm = m.after.norm_weight;
   p.after_eps = m.after.norm_eps;
   for (uint32_t t = 0; t < m.after.n_tasks; ++t) p.after_y[t] = m.after.tasks[t].y;
-  shape.grid = dim3(static_cast<uint32_t>(config.n_sm));
+  shape.grid = dim3(static_cast<uint32_t>(config.device.n_sm));
   shape.block = dim3(kThreads + 32);
   shape.stream = stream;
   shape.pdl = config.pdl;
@@ -470,7 +470,7 @@ Status prepare_moe_step(const MatmulConfig& config) {
     for (int i = 0; i < 4; ++i) {
       SHARPI_TRY(kernel_status(
           cudaFuncSetAttribute(kernels[i], cudaFuncAttributeMaxDynamicSharedMemorySize,
-                               config.max_shared_bytes),
+                               config.device.shared_per_block),
           "moe_step"));
     }
   }

@@ -4,12 +4,21 @@
 #include <memory>
 
 #include "cuda/kernels/check_util.h"
+#include "cuda/kernels/device_query.h"
 #include "cuda/kernels/kv_move.h"
 #include "cuda/kernels/kv_score.h"
 #include "kv/codec.h"
 
 namespace sharpi::cuda::check {
 namespace {
+
+DeviceProfile this_device() {
+  int ordinal = 0;
+  DeviceProfile device;
+  must(cudaGetDevice(&ordinal), "device");
+  must(query_profile(ordinal, 0, &device), "profile");
+  return device;
+}
 
 // --- scoring ---
 
@@ -115,9 +124,9 @@ void check_score(const ScoreCase& c) {
   const std::string name = "score " + std::to_string(c.n_heads) + "/" + std::to_string(c.n_kv) +
                            "x" + std::to_string(c.dim) + " " + kv_dtype_name(c.k) + " slots " +
                            std::to_string(c.n_slots) + " queries " + std::to_string(c.n_queries);
-  must(launch_score(p, nullptr), name.c_str());
+  must(launch_score(this_device(), p, nullptr), name.c_str());
   p.add = true;  // as if a second layer read the rows with the same queries
-  must(launch_score(p, nullptr), name.c_str());
+  must(launch_score(this_device(), p, nullptr), name.c_str());
   must(cudaDeviceSynchronize(), name.c_str());
   std::vector<double> want_sum(sum.n), want_max(most.n);
   score_reference(c, rows, q, first, visible, p.scale, &want_sum, &want_max);
@@ -146,7 +155,7 @@ void check_value_norms(uint32_t n_heads, uint32_t n_kv, uint32_t dim, KvDtype v,
   p.workspace_bytes = bytes;
   const std::string name = "value_norms " + std::to_string(n_heads) + "/" + std::to_string(n_kv) +
                            "x" + std::to_string(dim) + " " + kv_dtype_name(v);
-  must(launch_value_norms(p, nullptr), name.c_str());
+  must(launch_value_norms(this_device(), p, nullptr), name.c_str());
   must(cudaDeviceSynchronize(), name.c_str());
   std::vector<double> want(norms.n);
   parallel_for(norms.n, [&](size_t i) {
@@ -337,7 +346,8 @@ void bench_score(const char* name, const ScoreCase& c) {
   p.max = most.p;
   p.workspace = workspace.p;
   p.workspace_bytes = bytes;
-  const double us = 1000 * time_graph([&](cudaStream_t s) { must(launch_score(p, s), "score"); });
+  const double us =
+      1000 * time_graph([&](cudaStream_t s) { must(launch_score(this_device(), p, s), "score"); });
   std::printf("score %-13s %u queries: %8.1f us per layer\n", name, c.n_queries, us);
   std::vector<uint32_t> keep;
   for (uint32_t t = 0; t < c.n_slots; t += 2) keep.push_back(t);

@@ -34,7 +34,7 @@ class Budget : public ::testing::Test {
     auto host = cpu::make_backend(options);
     ASSERT_TRUE(host.is_ok()) << host.status().text();
     host_ = host.take();
-    const cuda::DeviceProperties h200{90, 132, 232448, 141 * kGiB, "H200 on paper"};
+    const cuda::DeviceProperties h200{cuda::find_card("9.0")->profile, 141 * kGiB, "H200 on paper"};
     device_ = cuda::make_backend(std::make_shared<cuda::Device>(1, h200));
   }
   static std::shared_ptr<const ModelSpec> real(test::ModelRecipe recipe,

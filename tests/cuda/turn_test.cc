@@ -76,8 +76,7 @@ TEST_F(Turn, BatchesAndPromptsNeedNone) {
 
 TEST_F(Turn, ChainsWaitForIt) {
   cuda::MatmulConfig config;
-  config.compute_capability = device_->capability();
-  config.max_shared_bytes = device_->max_shared_bytes();
+  config.device = device_->profile();
   const MadeModel file(recipe());
   const Loaded l = load_on_gpu(file, [](sharpi_plan_params*, sharpi_session_params*) {});
   Chat chat(l.model.get());

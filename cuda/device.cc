@@ -94,13 +94,7 @@ Status Device::read_properties() {
   SHARPI_TRY(check(cudaGetDeviceProperties(&p, ordinal_), "cudaGetDeviceProperties"));
   total_ = p.totalGlobalMem;
   name_ = p.name;
-  int code = 0;
-  SHARPI_TRY_ASSIGN(code, code_of_device(name_, built_architectures(), 10 * p.major + p.minor));
-  SHARPI_TRY(settle(query_profile(ordinal_, code, &profile_)));
-  if (const DeviceProfile* card = pretended_card(); card != nullptr) {
-    profile_ = pretended_as(*card, profile_, code);
-  }
-  return Status::ok();
+  return settle(query_profile(ordinal_, name_, &profile_));
 }
 
 Status Device::open() {

@@ -7,7 +7,7 @@
 
 namespace sharpi::cuda {
 
-Status query_profile(int ordinal, int code, DeviceProfile* out) {
+Status query_profile(int ordinal, const std::string& name, DeviceProfile* out) {
   const auto get = [&](int* value, cudaDeviceAttr attribute) {
     return kernel_status(cudaDeviceGetAttribute(value, attribute, ordinal), "attributes");
   };
@@ -21,8 +21,10 @@ Status query_profile(int ordinal, int code, DeviceProfile* out) {
   SHARPI_TRY(get(&p.registers_per_sm, cudaDevAttrMaxRegistersPerMultiprocessor));
   SHARPI_TRY(get(&p.threads_per_sm, cudaDevAttrMaxThreadsPerMultiProcessor));
   p.capability = 10 * major + minor;
-  set_features(code == 0 ? p.capability : code, warpgroups_built(), &p);
-  *out = p;
+  SHARPI_TRY_ASSIGN(const int code, code_of_device(name, built_architectures(), p.capability));
+  set_features(code, warpgroups_built(), &p);
+  const DeviceProfile* card = pretended_card();
+  *out = card == nullptr ? p : pretended_as(*card, p, code);
   return Status::ok();
 }
 

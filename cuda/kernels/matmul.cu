@@ -352,7 +352,7 @@ Status prepare_matmul(const MatmulConfig& config) {
 Status make_matmul_config(MatmulConfig* config) {
   int device = 0;
   SHARPI_TRY(kernel_status(cudaGetDevice(&device), "device"));
-  SHARPI_TRY(query_profile(device, 0, &config->device));
+  SHARPI_TRY(query_profile(device, "the device", &config->device));
   return prepare_matmul(*config);
 }
 

@@ -52,7 +52,7 @@ struct MatmulConfig {
 /// Raises the shared-memory limits of the kernels to what the profile has, so that the first launch
 /// may be inside a capture. On the current device.
 Status prepare_matmul(const MatmulConfig& config);
-/// The same after it has filled in the profile of the current device, with all that this build has.
+/// The same after it has filled in the profile of the current device.
 Status make_matmul_config(MatmulConfig* config);
 
 struct MatmulTask {

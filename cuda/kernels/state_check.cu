@@ -16,7 +16,7 @@ DeviceProfile this_device() {
   int ordinal = 0;
   DeviceProfile device;
   must(cudaGetDevice(&ordinal), "device");
-  must(query_profile(ordinal, 0, &device), "profile");
+  must(query_profile(ordinal, "the device", &device), "profile");
   return device;
 }
 

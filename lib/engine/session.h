@@ -118,6 +118,7 @@ class Session {
   // session_compact.cc: one compaction.
   std::vector<uint32_t> compactable_layers() const;
   uint64_t full_cache_bytes() const;
+  Status check_sight(std::span<const int32_t> tokens) const;
   Status observe(std::span<const int32_t> tokens, uint64_t position, bool no_context);
   Result<ScoreScratch*> scratch_for(const CompactRequest& r, size_t tier);
   size_t mixer_tier(uint32_t layer) const;

@@ -142,6 +142,8 @@ Status Session::use_probe(std::span<const int32_t> probe, CompactRequest* r) {
                          model.n_chunk);
   }
   SHARPI_TRY(check_tokens(probe));
+  if (probe_seen_)
+    SHARPI_TRY(check_sight(shape_.probe));  // it is looked at again if this one fails
   SHARPI_TRY(observe(probe, ledger_.n_tokens(), false));
   r->source = Capture::kObserver;
   r->n_queries = static_cast<uint32_t>(probe.size());
@@ -150,10 +152,9 @@ Status Session::use_probe(std::span<const int32_t> probe, CompactRequest* r) {
 }
 
 Status Session::compact(const sharpi_compact_params& p, sharpi_compact_report* report) {
-  const bool seen = probe_seen_ && p.n_probe != 0;
-  if (p.n_probe != 0) probe_seen_ = false;  // the observer rows are this probe's from now on
+  const bool seen = probe_seen_;
   const Status done = compact_now(p, report);
-  if (done.is_ok() || !seen) return end_call(done);
+  if (done.is_ok() || !seen || probe_seen_) return end_call(done);
   // Nothing has changed but the observer rows, and those depend on nothing but the probe.
   changed_ = true;
   probe_seen_ = observe(shape_.probe, probe_position_, true).is_ok();

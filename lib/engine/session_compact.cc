@@ -40,11 +40,14 @@ uint64_t Session::full_cache_bytes() const {
   return bytes;
 }
 
+Status Session::check_sight(std::span<const int32_t> tokens) const {
+  if (tokens.size() <= free_slots()) return Status::ok();
+  return Status::error(Code::kState, "%zu tokens cannot be looked at: %u of %u slots are in use",
+                       tokens.size(), full_capacity() - free_slots(), full_capacity());
+}
+
 Status Session::observe(std::span<const int32_t> tokens, uint64_t position, bool no_context) {
-  if (tokens.size() > free_slots()) {
-    return Status::error(Code::kState, "%zu tokens cannot be looked at: %u of %u slots are in use",
-                         tokens.size(), full_capacity() - free_slots(), full_capacity());
-  }
+  SHARPI_TRY(check_sight(tokens));
   for (const auto& tier : tiers_)
     SHARPI_TRY(tier->reserve_observer(static_cast<uint32_t>(tokens.size())));
   SequenceRows q;
@@ -61,6 +64,7 @@ Status Session::observe(std::span<const int32_t> tokens, uint64_t position, bool
   rows.no_context = no_context;
   rows.capture = Capture::kObserver;
   const std::span<TierSession* const> list(tier_list_);
+  probe_seen_ = false;  // the observer rows are of these tokens from now on
   return model_->run(rows, {&list, 1});
 }
 

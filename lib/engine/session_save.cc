@@ -238,6 +238,8 @@ Result<std::unique_ptr<Session>> Session::fork() const {
   to->checkpoints_ = checkpoints_;
   to->checkpoint_clock_ = checkpoint_clock_;
   to->sampler_.copy_from(sampler_);
+  to->probe_seen_ = probe_seen_;
+  to->probe_position_ = probe_position_;
   return to;
 }
 

@@ -221,7 +221,7 @@ Status CudaModel::run_format(const Segment& segment, const Submission& rows, Cud
                         (rows.hidden_out == nullptr || rows.hidden_out == ws.handover());
   const bool step = !segment.streamed && single_rows && whole_rows && own_rows && !rows.transient &&
                     !rows.no_context && rows.capture == Capture::kRing;
-  Pass p{&rows, ws, *f, step ? step_config(rows.n_rows) : config_};
+  Pass p{&rows, ws, *f, step ? step_config(rows.n_rows) : call_config_};
   p.batch = Batch{ws.batch(), rows.n_rows, static_cast<uint32_t>(rows.sequences.size())};
   p.transient = rows.transient;
   p.single_rows = single_rows;

@@ -5,6 +5,7 @@
 
 #include "cuda/kernels/attention.h"
 #include "cuda/kernels/delta_net.h"
+#include "cuda/kernels/gemm.h"
 
 namespace sharpi::cuda {
 namespace {
@@ -121,6 +122,10 @@ Result<std::unique_ptr<CudaModel>> CudaModel::create(std::shared_ptr<Device> dev
   m->config_ = matmul_config(*m->device_, p.model);
   m->step_config_ = m->config_;
   m->step_config_.pdl = m->config_.pdl && has_experts(*p.spec);
+  // Where products of many rows are not by warpgroups, blocks that come early crowd a few
+  // multiprocessors: a mixture of experts lost a third, dense models nothing.
+  m->call_config_ = m->config_;
+  m->call_config_.pdl = m->config_.pdl && have_gemm_sm90(m->config_);
   m->blocks_meet_ = has_chains(m->config_) || (has_experts(*p.spec) && has_moe_steps(m->config_));
   SHARPI_TRY(m->device_->settle(prepare_matmul(m->config_)));
   SHARPI_TRY(m->device_->settle(prepare_attention(m->config_)));

@@ -188,6 +188,7 @@ class CudaModel final : public TierModel {
   std::shared_ptr<const Plan> plan_;
   MatmulConfig config_;
   MatmulConfig step_config_;  // of captured decode steps without chains
+  MatmulConfig call_config_;  // of calls that are no steps
   bool blocks_meet_ = false;  // in kernels of one row: Device::turn()
   std::unique_ptr<Weights> weights_;
   std::unique_ptr<WeightStream> stream_weights_;  // null when nothing streams

@@ -119,7 +119,7 @@ Status launch_attention(const MatmulConfig& config, const AttentionParams& p, cu
   if (split) SHARPI_TRY(plan_splits(config, p, &a));
   switch (choose(config, p.kv, split)) {
     case Kernel::kRing:
-      return takes_step(config, p) ? launch_attention_step(a, config.pdl, stream)
+      return takes_step(config, p) ? launch_attention_step(config, a, stream)
                                    : launch_attention_ring(config, a, stream);
     case Kernel::kWarpgroups:
       return launch_attention_flash_sm90(config, a, stream);

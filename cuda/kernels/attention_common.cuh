@@ -195,7 +195,8 @@ uint32_t attention_ring_blocks_per_sm(const MatmulConfig& config, const KvLayer&
 Status prepare_attention_ring(const MatmulConfig& config);
 /// A step's rows, one a sequence, of the usual shapes: in fewer instructions.
 bool attention_step_fits(const MatmulConfig& config, const KvLayer& l);
-Status launch_attention_step(const AttentionArgs& a, bool pdl, cudaStream_t stream);
+Status launch_attention_step(const MatmulConfig& config, const AttentionArgs& a,
+                             cudaStream_t stream);
 Status prepare_attention_step(const MatmulConfig& config);
 Status launch_attention_merge(const AttentionArgs& a, bool pdl, cudaStream_t stream);
 /// Blocks of query rows on tensor cores; false if this layer does not fit the device's shared

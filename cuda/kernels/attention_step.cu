@@ -74,10 +74,10 @@ __device__ __forceinline__ void finish(Sums<F, kBytes<kType>>& s, uint32_t team,
   }
 }
 
-template <KvDtype kType, int kTeam, bool kPairs>
+template <KvDtype kType, int kTeam, bool kPairs, uint32_t kSpace>
 __global__ void __launch_bounds__(kThreads, 1)
     attention_step_kernel(const __grid_constant__ AttentionArgs a) {
-  using F = Form<kType, kTeam, kPairs>;
+  using F = Form<kType, kTeam, kPairs, kSpace>;
   using T = typename F::T;
   constexpr uint32_t kKeys = T::kKeys;
   extern __shared__ __align__(128) uint8_t shared[];
@@ -168,7 +168,9 @@ __global__ void __launch_bounds__(kThreads, 1)
     if (i < n_tiles) fetch<T>(tiles, copy, coming, ring_address + into);
     cp_async_commit();
     into = into == ahead * T::kBytesOf ? 0 : into + T::kBytesOf;
-    if (i < ahead) continue;
+    if constexpr (ahead != 0) {
+      if (i < ahead) continue;
+    }
     cp_async_wait<ahead>();
     __syncwarp();
     const uint8_t* stage = ring + at;
@@ -200,13 +202,14 @@ __global__ void __launch_bounds__(kThreads, 1)
 
 // --- host ---
 
-template <KvDtype kType, int kTeam, bool kPairs>
+template <KvDtype kType, int kTeam, bool kPairs, uint32_t kSpace>
 struct Launch {
-  using F = Form<kType, kTeam, kPairs>;
-  static constexpr auto* kKernel = attention_step_kernel<kType, kTeam, kPairs>;
+  using F = Form<kType, kTeam, kPairs, kSpace>;
+  static constexpr auto* kKernel = attention_step_kernel<kType, kTeam, kPairs, kSpace>;
   static constexpr uint32_t kShared = std::max<uint32_t>(
       F::kStages * F::kRing + 4 * F::kExchange,
       std::max<uint32_t>(F::kParked * sizeof(float), sizeof(MeetShare<kThreads>)));
+  static_assert(kShared + kTeam * F::kTermBytes + 512 <= kSpace);
 
   static Status prepare() {
     return kernel_status(
@@ -220,24 +223,33 @@ struct Launch {
   }
 };
 
-/// f(Launch) of a layer: one for each codec, width of heads and number of vectors.
-template <KvDtype kType, int kTeam, class Fn>
-Status with_vectors(bool pairs, const Fn& f) {
-  return pairs ? f(Launch<kType, kTeam, true>{}) : f(Launch<kType, kTeam, false>{});
-}
-template <KvDtype kType, class Fn>
-Status with_team(uint32_t dim, bool pairs, const Fn& f) {
-  if (dim == 128) return with_vectors<kType, 1>(pairs, f);
-  return with_vectors<kType, 2>(pairs, f);
-}
-template <class Fn>
-Status with_launch(KvDtype type, uint32_t dim, bool pairs, const Fn& f) {
-  return type == KvDtype::kBf16 ? with_team<KvDtype::kBf16>(dim, pairs, f)
-                                : with_team<KvDtype::kQ8_0>(dim, pairs, f);
+/// The room of a device's blocks: 0 where no form fits.
+uint32_t room_of(const MatmulConfig& config) {
+  for (const uint32_t room : {kRoom, kSmallRoom}) {
+    if (config.device.shared_per_block >= static_cast<int>(room) + 1024) return room;
+  }
+  return 0;
 }
 
-bool has_room(const MatmulConfig& config) {
-  return config.device.shared_per_block >= static_cast<int>(kRoom) + 1024;
+/// f(Launch) of a layer: one for each codec, width of heads, number of vectors, and room.
+template <KvDtype kType, int kTeam, bool kPairs, class Fn>
+Status with_room(uint32_t room, const Fn& f) {
+  return room == kRoom ? f(Launch<kType, kTeam, kPairs, kRoom>{})
+                       : f(Launch<kType, kTeam, kPairs, kSmallRoom>{});
+}
+template <KvDtype kType, int kTeam, class Fn>
+Status with_vectors(uint32_t room, bool pairs, const Fn& f) {
+  return pairs ? with_room<kType, kTeam, true>(room, f) : with_room<kType, kTeam, false>(room, f);
+}
+template <KvDtype kType, class Fn>
+Status with_team(uint32_t room, uint32_t dim, bool pairs, const Fn& f) {
+  if (dim == 128) return with_vectors<kType, 1>(room, pairs, f);
+  return with_vectors<kType, 2>(room, pairs, f);
+}
+template <class Fn>
+Status with_launch(uint32_t room, KvDtype type, uint32_t dim, bool pairs, const Fn& f) {
+  return type == KvDtype::kBf16 ? with_team<KvDtype::kBf16>(room, dim, pairs, f)
+                                : with_team<KvDtype::kQ8_0>(room, dim, pairs, f);
 }
 
 }  // namespace
@@ -248,25 +260,27 @@ bool attention_step_fits(const MatmulConfig& config, const KvLayer& l) {
   const bool wide = l.head_dim == 128 || l.head_dim == 256;
   return wide && l.k_dtype == l.v_dtype &&
          (l.k_dtype == KvDtype::kBf16 || l.k_dtype == KvDtype::kQ8_0) && l.k_row_bytes % 16 == 0 &&
-         l.k_row_bytes == l.v_row_bytes && has_room(config);
+         l.k_row_bytes == l.v_row_bytes && room_of(config) != 0;
 }
 
 Status prepare_attention_step(const MatmulConfig& config) {
-  if (!has_room(config)) return Status::ok();
+  const uint32_t room = room_of(config);
+  if (room == 0) return Status::ok();
   for (const KvDtype type : {KvDtype::kBf16, KvDtype::kQ8_0}) {
     for (const uint32_t dim : {128u, 256u}) {
       for (const bool pairs : {true, false}) {
-        SHARPI_TRY(with_launch(type, dim, pairs, [&](auto f) { return f.prepare(); }));
+        SHARPI_TRY(with_launch(room, type, dim, pairs, [&](auto f) { return f.prepare(); }));
       }
     }
   }
   return Status::ok();
 }
 
-Status launch_attention_step(const AttentionArgs& a, bool pdl, cudaStream_t stream) {
-  SHARPI_TRY(with_launch(a.p.kv.k_dtype, a.p.kv.head_dim, a.group <= 8,
-                         [&](auto f) { return f.launch(a, pdl, stream); }));
-  return a.merge_later ? launch_attention_merge(a, pdl, stream) : Status::ok();
+Status launch_attention_step(const MatmulConfig& config, const AttentionArgs& a,
+                             cudaStream_t stream) {
+  SHARPI_TRY(with_launch(room_of(config), a.p.kv.k_dtype, a.p.kv.head_dim, a.group <= 8,
+                         [&](auto f) { return f.launch(a, config.pdl, stream); }));
+  return a.merge_later ? launch_attention_merge(a, config.pdl, stream) : Status::ok();
 }
 
 }  // namespace sharpi::cuda

@@ -10,9 +10,11 @@
 namespace sharpi::cuda::step {
 
 constexpr uint32_t kMostStages = 4;
-constexpr uint32_t kRoom = 226 * 1024;  // of a block, that is of a multiprocessor
+/// Shared memory of a block: what devices have a multiprocessor, less 1 KiB each for the block and
+/// for what the system takes of it.
+constexpr uint32_t kRoom = 226 * 1024, kSmallRoom = 98 * 1024;
 
-template <KvDtype kType, int kTeam, bool kPairs>
+template <KvDtype kType, int kTeam, bool kPairs, uint32_t kSpace>
 struct Form {
   static constexpr uint32_t kTeams = kWarps / kTeam, kDim = kTeam * kSlice;
   static constexpr int kHalves = kPairs ? 1 : 2;
@@ -25,7 +27,8 @@ struct Form {
   static constexpr uint32_t kStatic = 4 * kExchange + kTeam * kTermBytes + 512;
   /// Of a warp's ring: what is not static.
   static constexpr uint32_t kRing = kWarps * T::kBytesOf;
-  static constexpr uint32_t kStages = std::min((kRoom - kStatic) / kRing, kMostStages);
+  static constexpr uint32_t kStages = std::min((kSpace - kStatic) / kRing, kMostStages);
+  static_assert(kStages >= 1);
   static constexpr uint32_t kParkedPitch = kDim + 4;
   static constexpr uint32_t kParked = kTeams * (32 + kMost * kParkedPitch);  // floats
 };

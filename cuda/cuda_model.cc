@@ -24,10 +24,11 @@ std::vector<MemoryRow> rope_rows(const ModelSpec& spec, uint32_t device) {
                    n, device_held_bytes(n))};
 }
 
-/// The per-layer table stays in the file: the rows of a call are fetched from there.
+/// The per-layer table stays in the file: the rows of a call are fetched from there. A copy of it is
+/// among the host's weights.
 std::vector<MemoryRow> table_rows(const ModelSpec& spec, const Placement& placement,
-                                  uint32_t device) {
-  if (spec.d_ple == 0 || !placement.uses(TierId::kCuda)) return {};
+                                  const ModelShape& model, uint32_t device) {
+  if (spec.d_ple == 0 || !placement.uses(TierId::kCuda) || model.copy_weights) return {};
   const uint64_t n = spec.ple_embd.bytes();
   return {make_row(TierId::kCuda, device, SHARPI_ROW_WEIGHTS, SHARPI_ROW_MAPPED,
                    "per-layer embeddings", n, n)};
@@ -38,7 +39,7 @@ std::vector<MemoryRow> model_rows(const ModelSpec& spec, const Placement& placem
                                   uint32_t n_workspaces, uint32_t device) {
   std::vector<MemoryRow> rows = weight_rows(make_weight_plan(spec, placement), device);
   for (const auto& more : {stream_rows(make_stream_plan(spec, placement, model), device),
-                           table_rows(spec, placement, device), rope_rows(spec, device),
+                           table_rows(spec, placement, model, device), rope_rows(spec, device),
                            workspace_rows(layout, n_workspaces, device),
                            expert_rows(spec, placement, model, n_workspaces, device)}) {
     rows.insert(rows.end(), more.begin(), more.end());

@@ -286,6 +286,18 @@ typedef uint32_t sharpi_arithmetic;
 #define SHARPI_ARITHMETIC_FAST  0u             /**< int8 or bf16 activations where they pay. */
 #define SHARPI_ARITHMETIC_EXACT 1u             /**< f32 activations. */
 
+/** How weights that run on the CPU come from the file. Metadata and what the tokenizer reads are copied by
+ *  the plan either way. */
+typedef uint32_t sharpi_load_mode;
+#define SHARPI_LOAD_MAP  0u                    /**< Used in place in the mapped file. The host must keep the
+                                                    file as it is while a model or session lives: a file
+                                                    that is shortened ends the process (SIGBUS), one that
+                                                    is written to gives other results. Renaming or deleting
+                                                    it does no harm. */
+#define SHARPI_LOAD_COPY 1u                    /**< Copied when the model is loaded, into anonymous memory
+                                                    that the plan lists; afterwards nothing touches the
+                                                    file. */
+
 typedef struct sharpi_plan_params {
   uint32_t struct_size;
   int32_t n_gpu_layers;                        /**< -1 = as many as fit (default), 0 = CPU only. */
@@ -330,7 +342,7 @@ typedef struct sharpi_plan_params {
                                                     streamed there; 0 = measured when the model is
                                                     loaded (default), UNSET = never. With `deterministic`
                                                     nothing streams. */
-  uint32_t reserved;
+  sharpi_load_mode load_mode;                  /**< Default MAP. */
 } sharpi_plan_params;
 
 /** Writes the defaults. @param size sizeof(*p) at the caller. @thread any. @since 1.0 */
@@ -377,7 +389,7 @@ typedef struct sharpi_plan_summary {
   uint32_t n_gpu_experts;                      /**< Layers whose routed experts are all on the GPU. */
   uint32_t n_fallbacks;                        /**< Of sharpi_plan_fallback(). */
   uint32_t stream_rows;                        /**< As in the parameters; UNSET = nothing streams. */
-  uint32_t reserved;
+  sharpi_load_mode load_mode;
   uint64_t device_token_bytes, host_token_bytes; /**< Weights that a decoded token reads; experts in
                                                     slots count as the host's. */
   uint64_t device_token_row_bytes, host_token_row_bytes; /**< KV rows and recurrent state, at the end of
@@ -467,8 +479,8 @@ SHARPI_API sharpi_status sharpi_plan_json(const sharpi_plan *plan, char *out, si
 
 /** @defgroup model Model
  *  @{ */
-/** Loads what the plan placed. The file must be the one that was planned.
- *  @param progress nullable. @return SHARPI_OK; MISMATCH (the file changed), OUT_OF_MEMORY (also when
+/** Loads what the plan placed. The file must be the one that was planned, and stay so until this returns.
+ *  @param progress nullable. @return SHARPI_OK; MISMATCH (the file changed since, or meanwhile), OUT_OF_MEMORY (also when
  *  others took memory since planning: nothing was taken then, and a retry may work), CANCELLED,
  *  NOT_FOUND, IO, FORMAT, DEVICE, INVALID_ARGUMENT (a plan of sharpi_plan_session()).
  *  @thread any. @since 1.0 */
@@ -793,7 +805,9 @@ typedef struct sharpi_sample_params {
 /** Writes the defaults. @param size sizeof(*p) at the caller. @thread any. @since 1.0 */
 SHARPI_API void sharpi_sample_params_init(sharpi_sample_params *p, size_t size) SHARPI_NOEXCEPT;
 /** Draws a token from logits row 0 without reading it. @param params null = the sampler alone.
- *  @return SHARPI_OK; STATE (no logits, or bias and mask forbid every token), INVALID_ARGUMENT.
+ *  @return SHARPI_OK; STATE (no logits, or bias and mask forbid every token), INVALID_ARGUMENT, FORMAT (no
+ *  logit is a number: the file's weights are damaged), MISMATCH (so, and the file was changed since it was
+ *  planned).
  *  @thread one per session. @since 1.0 */
 SHARPI_API sharpi_status sharpi_session_sample(sharpi_session *session, const sharpi_sample_params *params,
                                                int32_t *out_token, sharpi_error *err) SHARPI_NOEXCEPT;

@@ -111,7 +111,7 @@ static_assert(offsetof(sharpi_plan_params, session) == 88);
 static_assert(offsetof(sharpi_plan_params, n_gpu_experts) == 96);
 static_assert(offsetof(sharpi_plan_params, gpu_ends) == 100);
 static_assert(offsetof(sharpi_plan_params, stream_rows) == 104);
-static_assert(offsetof(sharpi_plan_params, reserved) == 108);
+static_assert(offsetof(sharpi_plan_params, load_mode) == 108);
 
 static_assert(sizeof(sharpi_plan_summary) == 272);
 static_assert(offsetof(sharpi_plan_summary, struct_size) == 0);
@@ -155,7 +155,7 @@ static_assert(offsetof(sharpi_plan_summary, host_rate) == 200);
 static_assert(offsetof(sharpi_plan_summary, n_gpu_experts) == 208);
 static_assert(offsetof(sharpi_plan_summary, n_fallbacks) == 212);
 static_assert(offsetof(sharpi_plan_summary, stream_rows) == 216);
-static_assert(offsetof(sharpi_plan_summary, reserved) == 220);
+static_assert(offsetof(sharpi_plan_summary, load_mode) == 220);
 static_assert(offsetof(sharpi_plan_summary, device_token_bytes) == 224);
 static_assert(offsetof(sharpi_plan_summary, host_token_bytes) == 232);
 static_assert(offsetof(sharpi_plan_summary, device_token_row_bytes) == 240);

@@ -19,35 +19,56 @@ Status io_error(const std::string& path, const char* verb, int error) {
                               strerrordesc_np(error));
 }
 
-struct FileDescriptor {
-  int fd;
-  ~FileDescriptor() {
-    if (fd >= 0) close(fd);
-  }
-};
+int64_t mtime_of(const struct stat& info) {
+  return int64_t{info.st_mtim.tv_sec} * 1'000'000'000 + info.st_mtim.tv_nsec;
+}
 
 }  // namespace
 
 Result<MappedFile> MappedFile::open(const std::string& path) {
+  MappedFile mapped;
   // Without O_NONBLOCK the open of a named pipe would wait for a writer.
-  const FileDescriptor file{::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK)};
-  if (file.fd < 0) return io_error(path, "open", errno);
+  mapped.fd_ = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+  if (mapped.fd_ < 0) return io_error(path, "open", errno);
   struct stat info;
-  if (fstat(file.fd, &info) != 0) return io_error(path, "examine", errno);
+  if (fstat(mapped.fd_, &info) != 0) return io_error(path, "examine", errno);
   if (S_ISDIR(info.st_mode)) return io_error(path, "map", EISDIR);
   if (!S_ISREG(info.st_mode)) {
     return Status::native_error(Code::kIo, ENODEV, "cannot map %s: not a regular file",
                                 path.c_str());
   }
-  MappedFile mapped;
-  mapped.mtime_ns_ = int64_t{info.st_mtim.tv_sec} * 1'000'000'000 + info.st_mtim.tv_nsec;
+  mapped.mtime_ns_ = mtime_of(info);
   if (info.st_size == 0) return mapped;
   const auto bytes = static_cast<uint64_t>(info.st_size);
-  void* p = mmap(nullptr, bytes, PROT_READ, MAP_PRIVATE, file.fd, 0);
+  void* p = mmap(nullptr, bytes, PROT_READ, MAP_PRIVATE, mapped.fd_, 0);
   if (p == MAP_FAILED) return io_error(path, "map", errno);
   mapped.data_ = static_cast<const std::byte*>(p);
   mapped.bytes_ = bytes;
   return mapped;
+}
+
+Status MappedFile::read(uint64_t at, void* out, uint64_t bytes) const {
+  auto* to = static_cast<std::byte*>(out);
+  while (bytes != 0) {
+    const ssize_t n = pread(fd_, to, std::min<uint64_t>(bytes, 1u << 30), static_cast<off_t>(at));
+    if (n < 0 && errno == EINTR) continue;
+    if (n < 0) {
+      return Status::native_error(Code::kIo, errno, "cannot read the file: %s",
+                                  strerrordesc_np(errno));
+    }
+    if (n == 0) return Status::error(Code::kMismatch, "the file became shorter while it was used");
+    to += n;
+    at += static_cast<uint64_t>(n);
+    bytes -= static_cast<uint64_t>(n);
+  }
+  return Status::ok();
+}
+
+bool MappedFile::has_changed() const {
+  struct stat info;
+  if (fd_ < 0) return false;
+  return fstat(fd_, &info) != 0 || static_cast<uint64_t>(info.st_size) != bytes_ ||
+         mtime_of(info) != mtime_ns_;
 }
 
 void MappedFile::will_need(uint64_t offset, uint64_t bytes) const {
@@ -60,8 +81,10 @@ void MappedFile::will_need(uint64_t offset, uint64_t bytes) const {
 
 void MappedFile::reset() noexcept {
   if (data_ != nullptr) munmap(const_cast<std::byte*>(data_), bytes_);
+  if (fd_ >= 0) close(fd_);
   data_ = nullptr;
   bytes_ = 0;
+  fd_ = -1;
 }
 
 }  // namespace sharpi

@@ -6,6 +6,7 @@
 
 #include "base/host_info.h"
 #include "cpu/cpu_model.h"
+#include "tier/host_weights.h"
 
 namespace sharpi::cpu {
 namespace {
@@ -40,6 +41,11 @@ class CpuBackend final : public Backend, public TierSizer {
     return rows;
   }
 
+  std::vector<MemoryRow> copied_weight_rows(const ModelSpec& spec,
+                                            const Placement& placement) const override {
+    return host_weight_rows(spec, placement);
+  }
+
   Status describe(uint32_t flags, sharpi_device* out) const override {
     out->tier = SHARPI_TIER_CPU;
     out->n_cores = pool_->size();
@@ -59,6 +65,11 @@ class CpuBackend final : public Backend, public TierSizer {
     SHARPI_TRY_ASSIGN(std::unique_ptr<CpuModel> m,
                       CpuModel::create(&meter_, pool_.get(), isa_, std::move(plan), progress));
     return std::unique_ptr<TierModel>(std::move(m));
+  }
+
+  Result<std::unique_ptr<HostWeights>> copy_weights(const Plan& plan,
+                                                    const LoadProgress& progress) override {
+    return HostWeights::create(meter_, *plan.spec, plan.placement, progress);
   }
 
  private:

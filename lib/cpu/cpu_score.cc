@@ -94,6 +94,7 @@ Result<std::unique_ptr<ScoreScratch>> CpuModel::create_score_scratch(
   out->n_slots = n_slots;
   out->n_queries = n_queries;
   out->values = values;
+  if (w.heads == 0) return std::unique_ptr<ScoreScratch>(std::move(out));  // nothing to score here
   std::byte* at = out->memory.data();
   const auto take = [&](uint64_t bytes) {
     std::byte* p = at;

@@ -5,6 +5,8 @@
 #include <array>
 #include <chrono>
 
+#include "tier/host_weights.h"
+
 namespace sharpi {
 namespace {
 
@@ -59,6 +61,9 @@ Result<std::shared_ptr<Model>> Model::load(std::shared_ptr<Context> context,
   SHARPI_TRY(check_memory(*context, *plan));
   std::shared_ptr<Model> m(new Model());
   m->context_ = std::move(context);
+  if (plan->model.copy_weights) {
+    SHARPI_TRY_ASSIGN(plan, m->copy_weights(*plan, progress));
+  }
   m->plan_ = plan;
   m->allowance_ = std::make_shared<Allowance>(*plan);
   for (const auto& backend : m->context_->backends()) {
@@ -86,7 +91,32 @@ Result<std::shared_ptr<Model>> Model::load(std::shared_ptr<Context> context,
   } else {
     return tokenizer.take_status();
   }
+  SHARPI_TRY(m->check_unchanged());
   return m;
+}
+
+Status Model::check_unchanged() const {
+  const GgufFile& file = *spec().file;
+  if (!file.has_changed()) return Status::ok();
+  return Status::error(Code::kMismatch, "%s was changed while the library was using it",
+                       file.path().c_str());
+}
+
+Model::~Model() = default;
+
+/// The plan with a spec whose host tensors are copies.
+Result<std::shared_ptr<const Plan>> Model::copy_weights(const Plan& plan,
+                                                        const LoadProgress& progress) {
+  for (const auto& backend : context_->backends()) {
+    SHARPI_TRY_ASSIGN(host_weights_, backend->copy_weights(plan, progress));
+    if (host_weights_ != nullptr) break;
+  }
+  if (host_weights_ == nullptr) {
+    return Status::error(Code::kInternal, "no tier copies the host's weights");
+  }
+  auto copy = std::make_shared<Plan>(plan);
+  copy->spec = host_weights_->spec();
+  return std::shared_ptr<const Plan>(std::move(copy));
 }
 
 Status Model::create_slots() {
@@ -126,6 +156,7 @@ size_t Model::tier_index(TierId id) const {
 
 std::vector<MemoryRow> Model::memory_rows() const {
   std::vector<MemoryRow> rows;
+  if (host_weights_ != nullptr) rows = host_weights_->memory_rows();
   for (const auto& tier : tiers_) {
     for (const MemoryRow& r : tier->memory_rows()) rows.push_back(r);
   }

@@ -40,6 +40,7 @@ struct Route {
 
 class Model {
  public:
+  ~Model();
   static Result<std::shared_ptr<Model>> load(std::shared_ptr<Context> context,
                                              std::shared_ptr<const Plan> plan,
                                              const LoadProgress& progress);
@@ -56,6 +57,8 @@ class Model {
   /// What its sessions may still take.
   const std::shared_ptr<Allowance>& allowance() const { return allowance_; }
   std::vector<MemoryRow> memory_rows() const;
+  /// kMismatch if the file's size or time of modification are no longer those of the plan.
+  Status check_unchanged() const;
   /// Which kernels run, and what streams.
   const std::string& paths() const { return paths_; }
   /// Rows of a call from which CPU-placed weights stream to the GPU; SHARPI_UNSET = never.
@@ -77,6 +80,7 @@ class Model {
  private:
   using TierSessions = std::span<const std::span<TierSession* const>>;
   Model() = default;
+  Result<std::shared_ptr<const Plan>> copy_weights(const Plan& plan, const LoadProgress& progress);
   Status create_slots();
   std::string describe_paths() const;
   const Route& route_for(uint32_t n_rows) const {
@@ -96,6 +100,7 @@ class Model {
   std::shared_ptr<const Tokenizer> tokenizer_;
   Status tokenizer_status_;
   ChatFormat chat_ = ChatFormat::kUnknown;
+  std::unique_ptr<HostWeights> host_weights_;  // with SHARPI_LOAD_COPY; outlives the tiers
   std::vector<std::unique_ptr<TierModel>> tiers_;
   std::vector<TierId> tier_ids_;
   Route placed_;    // where the plan put them

@@ -424,7 +424,9 @@ Status Sampler::sample(float* logits, std::span<const int32_t> recent, const Dra
     return Status::error(Code::kState, "the bias leaves none of the %u tokens", s.n_vocab);
   }
   if (top == kForbidden) {
-    return Status::error(Code::kInternal, "every one of the %u tokens is forbidden or not a number",
+    return Status::error(Code::kFormat,
+                         "no logit of the %u tokens can be drawn: each is not a number, or its "
+                         "token is one that the file forbids; the weights are damaged",
                          s.n_vocab);
   }
   switch (method_of(s.params, s.n_vocab)) {

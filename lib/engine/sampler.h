@@ -35,7 +35,7 @@ class Sampler {
   /// What it is configured with; the bias lists are its own.
   sharpi_sampler_params params() const;
   /// `logits` [n_vocab] is used as scratch; `recent` = the tokens read so far, oldest first (the
-  /// last repeat_last_n count). kState when bias or mask forbid what has a logit, kInternal when
+  /// last repeat_last_n count). kState when bias or mask forbid what has a logit, kFormat when
   /// nothing has one.
   Status sample(float* logits, std::span<const int32_t> recent, const Draw& draw, int32_t* out);
   /// How many of the best logits of a row usually decide a draw with these settings; 0 = the whole

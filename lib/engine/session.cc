@@ -389,7 +389,10 @@ Status Session::draw_token(const Draw& draw, int32_t* out) {
     if (enough) return Status::ok();
   }
   SHARPI_TRY(logits(0, logits_row_.data()));
-  return sampler_.sample(logits_row_.data(), history_, draw, out);
+  Status drawn = sampler_.sample(logits_row_.data(), history_, draw, out);
+  // Weights that are no numbers: the file's, or what somebody made of them meanwhile.
+  if (drawn.code() == Code::kFormat) SHARPI_TRY(model_->check_unchanged());
+  return drawn;
 }
 
 Status Session::sample(const sharpi_sample_params& params, int32_t* out) {

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cinttypes>
 #include <cstdio>
+#include <cstring>
 
 #include "base/hash.h"
 #include "base/mapped_file.h"
@@ -14,9 +15,8 @@ namespace sharpi {
 namespace {
 
 constexpr uint64_t kMaxShards = 99999;  // what the five digits of a shard's file name can say
-// More than the header of any published model (tens of megabytes with a large vocabulary); asking
-// for it at once lets the disk stream while the parser walks.
-constexpr uint64_t kHeaderReadAhead = uint64_t{32} << 20;
+// Read at first; headers with a large vocabulary have some times as much.
+constexpr uint64_t kFirstHeaderBytes = uint64_t{4} << 20;
 
 Status in_file(const std::string& path, const Status& s) {
   return Status::native_error(s.code(), s.native(), "%s: %s", path.c_str(), s.text().c_str());
@@ -45,27 +45,65 @@ struct GgufFile::Impl {
     MappedFile file;  // empty for a file in memory
     const std::byte* data = nullptr;
     uint64_t bytes = 0;
-    uint64_t header_bytes = 0;
+    std::vector<std::byte> header;
+    Status read(uint64_t at, void* out, uint64_t n) const {
+      if (file.data() != nullptr) return file.read(at, out, n);
+      if (n != 0) std::memcpy(out, data + at, n);
+      return Status::ok();
+    }
   };
 
-  std::vector<Shard> shards;
+  std::vector<std::shared_ptr<const Shard>> shards;
   std::vector<GgufValue> values;
   std::vector<GgufTensor> tensors;
   NameIndex value_index, tensor_index;
   uint64_t file_bytes = 0, fingerprint = 0, content_id = 0;
+  uint64_t header_bytes = 0;  // of all shards
 
   /// Parses a shard and takes its tensors; its metadata goes to *metadata.
-  Status add_shard(Shard shard, std::vector<GgufValue>* metadata);
+  Status add_shard(std::shared_ptr<Shard> shard, std::vector<GgufValue>* metadata);
+  Status read_header(Shard* shard, GgufShard* parsed) const;
   Status map_shard(const std::string& path, std::vector<GgufValue>* metadata);
 };
 
-Status GgufFile::Impl::add_shard(Shard shard, std::vector<GgufValue>* metadata) {
-  GgufShard parsed;
-  if (const Status s = parse_gguf_shard(shard.data, shard.bytes, &parsed); !s.is_ok()) {
-    return in_file(shard.path, s);
+/// Copies as much of the file as its header takes, which only parsing tells.
+Status GgufFile::Impl::read_header(Shard* shard, GgufShard* parsed) const {
+  const uint64_t most = std::min(shard->bytes, kMaxHeaderBytes - header_bytes);
+  uint64_t seen = 0, want = std::min(shard->bytes, kFirstHeaderBytes);
+  for (;;) {
+    if (want > most) {
+      return Status::error(Code::kFormat,
+                           "the header takes %" PRIu64 " bytes and more; all headers of a model may "
+                           "have %" PRIu64,
+                           want, kMaxHeaderBytes);
+    }
+    shard->header.resize(want);
+    SHARPI_TRY(shard->read(seen, shard->header.data() + seen, want - seen));
+    seen = want;
+    *parsed = {};
+    Status done = parse_gguf_shard(shard->header.data(), seen, shard->bytes, parsed);
+    if (parsed->needed == 0 && (!done.is_ok() || parsed->header_bytes == seen)) return done;
+    if (parsed->needed == 0) {  // once more, over what it takes and no more
+      seen = want = parsed->header_bytes;
+      std::vector<std::byte>(shard->header.begin(),
+                             shard->header.begin() + static_cast<std::ptrdiff_t>(want))
+          .swap(shard->header);
+      continue;
+    }
+    want = std::max(parsed->needed, std::min(most, 2 * seen));
   }
-  shard.header_bytes = parsed.header_bytes;
-  for (GgufTensor& tensor : parsed.tensors) tensor.shard = static_cast<uint32_t>(shards.size());
+}
+
+Status GgufFile::Impl::add_shard(std::shared_ptr<Shard> shard, std::vector<GgufValue>* metadata) {
+  GgufShard parsed;
+  if (const Status s = read_header(shard.get(), &parsed); !s.is_ok()) {
+    return in_file(shard->path, s);
+  }
+  header_bytes += shard->header.size();
+  for (GgufTensor& tensor : parsed.tensors) {
+    tensor.shard = static_cast<uint32_t>(shards.size());
+    tensor.data = shard->data + tensor.file_offset;
+  }
   if (tensors.empty()) {
     tensors = std::move(parsed.tensors);
   } else {
@@ -77,13 +115,12 @@ Status GgufFile::Impl::add_shard(Shard shard, std::vector<GgufValue>* metadata) 
 }
 
 Status GgufFile::Impl::map_shard(const std::string& path, std::vector<GgufValue>* metadata) {
-  Shard shard;
-  shard.path = path;
-  SHARPI_TRY_ASSIGN(shard.file, MappedFile::open(path));
-  shard.file.will_need(0, kHeaderReadAhead);
-  shard.data = shard.file.data();
-  shard.bytes = shard.file.bytes();
-  return add_shard(std::move(shard), metadata);
+  const auto shard = std::make_shared<Shard>();
+  shard->path = path;
+  SHARPI_TRY_ASSIGN(shard->file, MappedFile::open(path));
+  shard->data = shard->file.data();
+  shard->bytes = shard->file.bytes();
+  return add_shard(shard, metadata);
 }
 
 GgufFile::GgufFile() : impl_(new Impl) {}
@@ -104,11 +141,11 @@ Result<std::shared_ptr<const GgufFile>> GgufFile::open_memory(const std::byte* d
                                                               const std::string& name) {
   const std::shared_ptr<GgufFile> file(new GgufFile);
   Impl& impl = *file->impl_;
-  Impl::Shard shard;
-  shard.path = name;
-  shard.data = data;
-  shard.bytes = bytes;
-  SHARPI_TRY(impl.add_shard(std::move(shard), &impl.values));
+  const auto shard = std::make_shared<Impl::Shard>();
+  shard->path = name;
+  shard->data = data;
+  shard->bytes = bytes;
+  SHARPI_TRY(impl.add_shard(shard, &impl.values));
   const Result<uint64_t> n_shards = uint_of(impl.values, "split.count", 1);
   if (!n_shards.is_ok()) return in_file(name, n_shards.status());
   if (n_shards.value() > 1) {
@@ -179,7 +216,7 @@ Status GgufFile::finish() {
     const std::string_view name = impl.tensors[i].name;
     if (const auto earlier = impl.tensor_index.add(name, i)) {
       return Status::error(Code::kFormat, "%s: tensor %u repeats the name %s of tensor %u",
-                           impl.shards[impl.tensors[i].shard].path.c_str(), i,
+                           impl.shards[impl.tensors[i].shard]->path.c_str(), i,
                            gguf_quoted(name).c_str(), *earlier);
     }
   }
@@ -191,13 +228,17 @@ Status GgufFile::finish() {
     const GgufTensor& t =
         impl.tensors[i * impl.tensors.size() / std::min(kSamples, impl.tensors.size())];
     const uint64_t n = std::min<uint64_t>(t.bytes, kSampleBytes);
-    content.add(t.data + (t.bytes - n) / 2, n);
+    std::byte sample[kSampleBytes];
+    if (const Status s = read_tensor(t, (t.bytes - n) / 2, sample, n); !s.is_ok()) {
+      return in_file(impl.shards[t.shard]->path, s);
+    }
+    content.add(sample, n);
   }
-  for (const Impl::Shard& shard : impl.shards) {
-    content.add(shard.data, shard.header_bytes);
-    content.add_u64(shard.bytes);
-    copy.add_u64(static_cast<uint64_t>(shard.file.mtime_ns()));
-    impl.file_bytes += shard.bytes;
+  for (const auto& shard : impl.shards) {
+    content.add(shard->header.data(), shard->header.size());
+    content.add_u64(shard->bytes);
+    copy.add_u64(static_cast<uint64_t>(shard->file.mtime_ns()));
+    impl.file_bytes += shard->bytes;
   }
   impl.content_id = content.value();
   copy.add_u64(impl.content_id);
@@ -205,8 +246,28 @@ Status GgufFile::finish() {
   return Status::ok();
 }
 
+std::shared_ptr<const GgufFile> GgufFile::with_copies(
+    std::span<const std::byte* const> copies) const {
+  const std::shared_ptr<GgufFile> file(new GgufFile);
+  *file->impl_ = *impl_;
+  for (size_t i = 0; i < copies.size(); ++i) {
+    if (copies[i] != nullptr) file->impl_->tensors[i].data = copies[i];
+  }
+  return file;
+}
+
+Status GgufFile::read_tensor(const GgufTensor& tensor, uint64_t at, void* out,
+                             uint64_t bytes) const {
+  return impl_->shards[tensor.shard]->read(tensor.file_offset + at, out, bytes);
+}
+
+bool GgufFile::has_changed() const {
+  return std::any_of(impl_->shards.begin(), impl_->shards.end(),
+                     [](const auto& shard) { return shard->file.has_changed(); });
+}
+
 const std::string& GgufFile::path() const {
-  return impl_->shards[0].path;
+  return impl_->shards[0]->path;
 }
 uint32_t GgufFile::n_shards() const {
   return static_cast<uint32_t>(impl_->shards.size());
@@ -239,10 +300,10 @@ const GgufValue* GgufFile::find_value(std::string_view key) const {
 }
 
 const std::byte* GgufFile::shard_data(uint32_t shard) const {
-  return impl_->shards[shard].data;
+  return impl_->shards[shard]->data;
 }
 uint64_t GgufFile::shard_bytes(uint32_t shard) const {
-  return impl_->shards[shard].bytes;
+  return impl_->shards[shard]->bytes;
 }
 
 }  // namespace sharpi

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT
-// A GGUF model on disk: the mapped shards, the metadata and the tensor table. Everything is
-// validated in open(); afterwards every string, array and tensor that the accessors hand out lies
-// inside a mapping that lives as long as this object.
+// A GGUF model on disk: the metadata and the tensor table, which are copies, and the tensors, which
+// are mapped. Everything is validated in open(); afterwards every string, array and tensor that the
+// accessors hand out lies inside memory that lives as long as this object. What somebody does to the
+// file afterwards reaches tensors only.
 // Format: https://github.com/ggml-org/ggml/blob/master/docs/gguf.md (versions 2 and 3)
 // Thread rule: immutable after open(); any thread.
 #pragma once
@@ -11,6 +12,7 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -36,7 +38,7 @@ enum class GgufValueType : int32_t {
   kF64 = 12,
 };
 
-/// One metadata value. Scalars and array elements stay in the mapping until they are asked for.
+/// One metadata value. Scalars and array elements stay in the header until they are asked for.
 struct GgufValue {
   std::string_view key;
   GgufValueType type = GgufValueType::kU32;
@@ -53,7 +55,7 @@ struct GgufTensor {
   uint64_t bytes = 0;                      // exact size of the data
   uint32_t shard = 0;
   uint64_t file_offset = 0;         // of the data in its shard
-  const std::byte* data = nullptr;  // mapped, `bytes` long
+  const std::byte* data = nullptr;  // `bytes` long: mapped, or a copy (with_copies())
   uint64_t elements() const { return ne[0] * ne[1] * ne[2] * ne[3]; }
 };
 
@@ -67,6 +69,9 @@ class GgufFile {
   /// `name` stands for the path in error texts. Refuses split files.
   static Result<std::shared_ptr<const GgufFile>> open_memory(const std::byte* data, uint64_t bytes,
                                                              const std::string& name);
+  /// The same file with other memory for some tensors: copies[i] for tensor i, or null where it
+  /// stays mapped. The caller keeps that memory. Allocates.
+  std::shared_ptr<const GgufFile> with_copies(std::span<const std::byte* const> copies) const;
   ~GgufFile();
   GgufFile(const GgufFile&) = delete;
   GgufFile& operator=(const GgufFile&) = delete;
@@ -94,11 +99,17 @@ class GgufFile {
   /// Integer or bool array; a scalar gives one element.
   Result<std::optional<std::vector<int64_t>>> get_int_array(std::string_view key) const;
   Result<std::optional<std::vector<float>>> get_float_array(std::string_view key) const;
-  /// Views into the mapping; an array of 150k strings costs one pass.
+  /// Views into the header; an array of 150k strings costs one pass.
   Result<std::optional<std::vector<std::string_view>>> get_string_array(std::string_view key) const;
 
   /// Any value as text: scalars in full, strings raw, arrays as "[a, b, ...]" (all elements).
   std::string value_text(const GgufValue& value) const;
+
+  /// Copies [at, at + bytes) of a tensor's data. From the file, not the mapping: kMismatch if it
+  /// became shorter.
+  Status read_tensor(const GgufTensor& tensor, uint64_t at, void* out, uint64_t bytes) const;
+  /// A file's size or time of modification differ from those at open().
+  bool has_changed() const;
 
   /// Whole-file mapping of one shard, for upload and prefetch.
   const std::byte* shard_data(uint32_t shard) const;

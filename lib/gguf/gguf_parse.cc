@@ -19,6 +19,8 @@ constexpr uint64_t kMaxNameBytes = 63;  // the limit of the format's reference i
 // tables that a file of many tiny entries makes us build.
 constexpr uint64_t kMaxValues = uint64_t{1} << 16;
 constexpr uint64_t kMaxTensors = uint64_t{1} << 20;
+// Vocabularies have hundreds of thousands of entries; whoever reads an array takes memory for it.
+constexpr uint64_t kMaxArrayElements = uint64_t{1} << 22;
 constexpr uint64_t kDefaultAlignment = 32;
 constexpr uint64_t kMinAlignment = 8;
 
@@ -69,20 +71,21 @@ bool is_value_type(int32_t id) {
 
 class ShardParser {
  public:
-  ShardParser(const std::byte* data, uint64_t bytes, GgufShard* out)
-      : data_(data), bytes_(bytes), in_(data, bytes), out_(out) {}
+  ShardParser(const std::byte* data, uint64_t seen, uint64_t bytes, GgufShard* out)
+      : seen_(seen), bytes_(bytes), in_(data, seen, bytes), out_(out) {}
 
   Status parse() {
     uint64_t n_tensors = 0, n_values = 0;
     SHARPI_TRY(parse_header(&n_tensors, &n_values));
-    out_->values.reserve(n_values);
+    out_->values.reserve(std::min(n_values, seen_ / kMinValueBytes));
     for (uint64_t i = 0; i < n_values; ++i) SHARPI_TRY(parse_value({"metadata", i, n_values, {}}));
     SHARPI_TRY(check_count("tensors", n_tensors, kMinTensorBytes, kMaxTensors));
-    out_->tensors.reserve(n_tensors);
+    out_->tensors.reserve(std::min(n_tensors, seen_ / kMinTensorBytes));
     for (uint64_t i = 0; i < n_tensors; ++i) SHARPI_TRY(parse_tensor({"tensor", i, n_tensors, {}}));
     out_->header_bytes = in_.position();
     return place_tensors();
   }
+  uint64_t needed() const { return in_.needed(); }
 
  private:
   Status parse_header(uint64_t* n_tensors, uint64_t* n_values);
@@ -94,8 +97,7 @@ class ShardParser {
   Status parse_shape(const Entry& e, GgufTensor* tensor);
   Status place_tensors();
 
-  const std::byte* data_;
-  uint64_t bytes_;
+  uint64_t seen_, bytes_;
   GgufCursor in_;
   GgufShard* out_;
   uint64_t alignment_ = kDefaultAlignment;
@@ -196,12 +198,14 @@ Status ShardParser::parse_array(const Entry& e, GgufValue* value) {
                          text_of(e).c_str(), value->count, gguf_type_name(value->element),
                          in_.remaining());
   }
-  if (value->element == GgufValueType::kBool) {
-    SHARPI_TRY(check_bools(e, value->data, value->count));
+  if (value->count > kMaxArrayElements) {
+    return Status::error(Code::kFormat, "%s: %" PRIu64 " array elements exceed the limit of %" PRIu64,
+                         text_of(e).c_str(), value->count, kMaxArrayElements);
   }
   if (element_bytes != 0) {
     if (!in_.skip(value->count * element_bytes)) return ends_inside(e, "its array");
-    return Status::ok();
+    if (value->element != GgufValueType::kBool) return Status::ok();
+    return check_bools(e, value->data, value->count);
   }
   for (uint64_t i = 0; i < value->count; ++i) {
     uint64_t length = 0;
@@ -310,7 +314,6 @@ Status ShardParser::place_tensors() {
                            text_of(e).c_str(), t.bytes, t.file_offset, bytes_);
     }
     t.file_offset = begin;
-    t.data = data_ + begin;
   }
   std::vector<uint32_t> order(n);
   for (uint32_t i = 0; i < n; ++i) order[i] = i;
@@ -331,8 +334,11 @@ Status ShardParser::place_tensors() {
 
 }  // namespace
 
-Status parse_gguf_shard(const std::byte* data, uint64_t bytes, GgufShard* out) {
-  return ShardParser(data, bytes, out).parse();
+Status parse_gguf_shard(const std::byte* data, uint64_t seen, uint64_t bytes, GgufShard* out) {
+  ShardParser parser(data, seen, bytes, out);
+  Status parsed = parser.parse();
+  out->needed = parser.needed();
+  return parsed;
 }
 
 uint32_t gguf_value_bytes(GgufValueType type) {

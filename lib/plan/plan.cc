@@ -194,6 +194,7 @@ sharpi_plan_summary Plan::summary() const {
   s.arithmetic = model.exact ? SHARPI_ARITHMETIC_EXACT : SHARPI_ARITHMETIC_FAST;
   s.deterministic = model.deterministic;
   s.stream_rows = streams_weights(*spec, placement, model) ? model.stream_rows : SHARPI_UNSET;
+  s.load_mode = model.copy_weights ? SHARPI_LOAD_COPY : SHARPI_LOAD_MAP;
   s.n_chunk = model.n_chunk;
   s.max_batch = model.max_batch;
   s.max_logit_rows = model.max_logit_rows;

@@ -62,6 +62,7 @@ struct ModelShape {
   uint32_t n_chunk = 512, max_batch = 8, max_logit_rows = 8, max_concurrent = 1, n_sessions = 1;
   /// Rows of a call from which weights stream; 0 = measured at load, SHARPI_UNSET = never.
   uint32_t stream_rows = SHARPI_UNSET;
+  bool copy_weights = false;  // those in host memory are copies, not pages of the file
   uint32_t max_rows() const { return n_chunk > max_batch ? n_chunk : max_batch; }
 };
 
@@ -114,6 +115,10 @@ class TierSizer {
   virtual std::vector<MemoryRow> model_rows(const ModelSpec& spec, const Placement& placement,
                                             const ModelShape& model,
                                             const SessionShape& session) const = 0;
+  /// With ModelShape::copy_weights: copies of the weights that host memory serves. The host's.
+  virtual std::vector<MemoryRow> copied_weight_rows(const ModelSpec&, const Placement&) const {
+    return {};
+  }
   virtual std::vector<MemoryRow> session_rows(const ModelSpec& spec, const Placement& placement,
                                               const ModelShape& model,
                                               const SessionShape& session) const = 0;

@@ -141,6 +141,7 @@ std::string Plan::json() const {
   o.number("host_token_row_bytes", s.host_token_row_bytes);
   o.real("token_seconds", s.token_seconds);
   o.real("full_token_seconds", s.full_token_seconds);
+  o.text("load_mode", s.load_mode == SHARPI_LOAD_COPY ? "copy" : "map");
   o.number("mapped_bytes", s.mapped_bytes);
   o.number("kv_payload_bytes", s.kv_payload_bytes);
   o.number("session_held_bytes", s.session_held_bytes);

@@ -42,6 +42,10 @@ Result<const TierSizer*> find_device(const std::vector<const TierSizer*>& sizers
 void price(const std::vector<const TierSizer*>& sizers, Plan* plan) {
   plan->rows.clear();
   for (const TierSizer* s : sizers) {
+    if (!plan->model.copy_weights) break;
+    for (MemoryRow& r : s->copied_weight_rows(*plan->spec, plan->placement)) plan->rows.push_back(r);
+  }
+  for (const TierSizer* s : sizers) {
     if (!plan->uses(*s)) continue;
     for (MemoryRow& r : s->model_rows(*plan->spec, plan->placement, plan->model, plan->session)) {
       plan->rows.push_back(r);
@@ -418,7 +422,8 @@ Result<std::shared_ptr<const Plan>> make_plan(std::shared_ptr<const ModelSpec> s
                            params.max_logit_rows,
                            params.max_concurrent,
                            params.n_sessions,
-                           params.stream_rows};
+                           params.stream_rows,
+                           params.load_mode == SHARPI_LOAD_COPY};
   SHARPI_TRY_ASSIGN(const TierSizer* device, find_device(sizers, params));
   SHARPI_TRY(check_exists(device, params.device_budget, "device"));
   SHARPI_TRY(check_exists(find_host(sizers), params.host_budget, "host"));

@@ -57,6 +57,17 @@ PreTokenizer::~PreTokenizer() = default;
 PreTokenizer::PreTokenizer(PreTokenizer&&) noexcept = default;
 PreTokenizer& PreTokenizer::operator=(PreTokenizer&&) noexcept = default;
 
+namespace {
+
+/// The patterns are ours: whatever is not a want of memory is a bug.
+Code code_of(int pcre2_error) {
+  return pcre2_error == PCRE2_ERROR_NOMEMORY || pcre2_error == PCRE2_ERROR_HEAP_FAILED
+             ? Code::kOutOfMemory
+             : Code::kInternal;
+}
+
+}  // namespace
+
 Result<PreTokenizer> PreTokenizer::create(std::string_view name) {
   const auto* family = std::find_if(std::begin(kFamilies), std::end(kFamilies),
                                     [&](const Family& f) { return f.name == name; });
@@ -73,7 +84,7 @@ Result<PreTokenizer> PreTokenizer::create(std::string_view name) {
       pcre2_compile(reinterpret_cast<PCRE2_SPTR>(family->pattern), PCRE2_ZERO_TERMINATED,
                     PCRE2_UTF | PCRE2_ANCHORED, &error, &error_at, nullptr);
   if (out.pattern_->code == nullptr) {
-    return Status::error(Code::kInternal, "pre-tokenizer pattern, byte %zu: %s", error_at,
+    return Status::error(code_of(error), "pre-tokenizer pattern, byte %zu: %s", error_at,
                          error_text(error).c_str());
   }
   // Without executable memory the interpreter runs the same pattern, only slower.
@@ -128,7 +139,7 @@ Status PreTokenizer::Matcher::next(std::string_view* piece) {
   const int rc = pcre2_match(s.pattern, reinterpret_cast<PCRE2_SPTR>(s.text.data()), s.text.size(),
                              s.at, PCRE2_NO_UTF_CHECK, s.data, s.context);
   if (rc < 0) {
-    return Status::error(Code::kInternal, "pre-tokenizer failed at byte %zu of %zu: %s", s.at,
+    return Status::error(code_of(rc), "pre-tokenizer failed at byte %zu of %zu: %s", s.at,
                          s.text.size(), error_text(rc).c_str());
   }
   const size_t end = pcre2_get_ovector_pointer(s.data)[1];

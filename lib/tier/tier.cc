@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT
 #include "tier/tier.h"
 
+#include "tier/host_weights.h"
+
 #include <algorithm>
 #include <cmath>
 
@@ -82,6 +84,10 @@ Status TierSession::read_queries(uint32_t layer, uint64_t, uint32_t, float*) con
 
 Status TierSession::write_queries(uint32_t layer, uint64_t, uint32_t, const float*) {
   return Status::error(Code::kInternal, "this tier captures no queries (layer %u)", layer);
+}
+
+Result<std::unique_ptr<HostWeights>> Backend::copy_weights(const Plan&, const LoadProgress&) {
+  return std::unique_ptr<HostWeights>();
 }
 
 }  // namespace sharpi

@@ -26,6 +26,8 @@
 
 namespace sharpi {
 
+class HostWeights;
+
 enum class BlockKind : uint8_t { kEmbedding, kMixer, kFfn, kExperts, kHead };
 
 struct Block {
@@ -235,6 +237,10 @@ class Backend {
   virtual Status describe(uint32_t flags, sharpi_device* out) const = 0;
   virtual Result<std::unique_ptr<TierModel>> load(std::shared_ptr<const Plan> plan,
                                                   const LoadProgress& progress) = 0;
+  /// Copies of the weights that host memory serves (host_weights.h). Null: another backend's
+  /// business.
+  virtual Result<std::unique_ptr<HostWeights>> copy_weights(const Plan& plan,
+                                                            const LoadProgress& progress);
 };
 
 }  // namespace sharpi

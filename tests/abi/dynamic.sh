@@ -23,6 +23,7 @@ other=$(grep -vE '^(lib(stdc\+\+|c\+\+|c\+\+abi|gcc_s|m|c|dl|rt|pthread|pcre2-8|
 [[ -z $other ]] || fail "linked against libraries that are not agreed: ${other//$'\n'/ }"
 ! grep -q TEXTREL <<< "$dynamic" || fail "has text relocations"
 ! grep -qE 'GNU_STACK.*RWE' <<< "$segments" || fail "asks for an executable stack"
+grep -qE 'FLAGS_1.*NODELETE' <<< "$dynamic" || fail "can be unloaded under its threads"
 ! grep -qE '(RPATH|RUNPATH)' <<< "$dynamic" || fail "carries a run path"
 
 ((failed)) || echo "needs: ${needed//$'\n'/ }"

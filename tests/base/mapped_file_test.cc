@@ -47,6 +47,36 @@ TEST(MappedFile, SurvivesTheDeletionOfTheFile) {
   EXPECT_EQ(file.value().data()[9999], std::byte{'x'});
 }
 
+TEST(MappedFile, ReadsWithoutTheMappingAndSaysWhenTheFileIsShorter) {
+  const std::string path = write_file("read", "sixteen bytes ok");
+  const auto file = MappedFile::open(path);
+  ASSERT_TRUE(file.is_ok());
+  char text[6] = {};
+  ASSERT_TRUE(file.value().read(8, text, 5).is_ok());
+  EXPECT_STREQ(text, "bytes");
+  EXPECT_FALSE(file.value().has_changed());
+  ASSERT_EQ(truncate(path.c_str(), 10), 0);
+  EXPECT_TRUE(file.value().has_changed());
+  const Status s = file.value().read(8, text, 5);
+  EXPECT_EQ(s.code(), Code::kMismatch);
+  EXPECT_NE(s.text().find("shorter"), std::string::npos) << s.text();
+  unlink(path.c_str());
+}
+
+TEST(MappedFile, NoticesWritesOfTheSameSize) {
+  const std::string path = write_file("written", "sixteen bytes ok");
+  const timespec times[2] = {{1000, 0}, {1000, 0}};
+  ASSERT_EQ(utimensat(AT_FDCWD, path.c_str(), times, 0), 0);
+  const auto file = MappedFile::open(path);
+  ASSERT_TRUE(file.is_ok());
+  std::FILE* f = std::fopen(path.c_str(), "r+b");
+  ASSERT_NE(f, nullptr);
+  std::fputc('S', f);
+  std::fclose(f);
+  EXPECT_TRUE(file.value().has_changed());
+  unlink(path.c_str());
+}
+
 TEST(MappedFile, MovesWithoutRemapping) {
   const std::string path = write_file("moved", "abc");
   auto file = MappedFile::open(path);

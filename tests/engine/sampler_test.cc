@@ -373,7 +373,7 @@ TEST(Sampler, ABiasThatForbidsEverythingIsTheCallersAffair) {
   EXPECT_EQ(token, 77);
 }
 
-TEST(Sampler, NothingAllowedIsAnInternalError) {
+TEST(Sampler, NothingAllowedIsAFaultOfTheFile) {
   for (const float t : {0.0f, 1.0f}) {
     sharpi_sampler_params p = plain();
     p.temperature = t;
@@ -381,7 +381,7 @@ TEST(Sampler, NothingAllowedIsAnInternalError) {
     ASSERT_TRUE(sampler.configure(p).is_ok());
     std::vector<float> logits{-kInf, kNan, -kInf, kNan};
     int32_t token = 77;
-    EXPECT_EQ(sampler.sample(logits.data(), {}, {}, &token).code(), Code::kInternal);
+    EXPECT_EQ(sampler.sample(logits.data(), {}, {}, &token).code(), Code::kFormat);
     EXPECT_EQ(token, 77);
   }
 }

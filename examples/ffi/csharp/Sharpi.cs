@@ -76,7 +76,7 @@ namespace LibSharpi
         public double device_rate, pcie_rate, host_rate;
         public sharpi_session_params* session;
         public int n_gpu_experts, gpu_ends;
-        public uint stream_rows, reserved;
+        public uint stream_rows, load_mode;
     }
 
     [StructLayout(LayoutKind.Sequential)]
@@ -90,7 +90,7 @@ namespace LibSharpi
             host_held_bytes, mapped_bytes, kv_payload_bytes, session_held_bytes, fingerprint,
             device_peak_bytes, host_peak_bytes, expert_slot_bytes;
         public double device_rate, pcie_rate, host_rate;
-        public uint n_gpu_experts, n_fallbacks, stream_rows, reserved;
+        public uint n_gpu_experts, n_fallbacks, stream_rows, load_mode;
         public ulong device_token_bytes, host_token_bytes, device_token_row_bytes,
             host_token_row_bytes;
         public double token_seconds, full_token_seconds;
@@ -264,7 +264,8 @@ namespace LibSharpi
             SHARPI_POLICY_SNAPKV = 2, SHARPI_POLICY_DEFENSIVE = 3, SHARPI_POLICY_VALUE = 4,
             SHARPI_POLICY_SPAN = 5, SHARPI_POLICY_RETRIEVAL = 6, SHARPI_POLICY_KEEP = 7,
             SHARPI_BUDGET_AUTO = 0xFFFFFFFE, SHARPI_ARITHMETIC_FAST = 0,
-            SHARPI_ARITHMETIC_EXACT = 1, SHARPI_ROW_DEVICE = 1, SHARPI_ROW_PINNED = 2,
+            SHARPI_ARITHMETIC_EXACT = 1, SHARPI_LOAD_MAP = 0, SHARPI_LOAD_COPY = 1,
+            SHARPI_ROW_DEVICE = 1, SHARPI_ROW_PINNED = 2,
             SHARPI_ROW_ANONYMOUS = 3, SHARPI_ROW_MAPPED = 4, SHARPI_ROW_WEIGHTS = 1,
             SHARPI_ROW_KV = 2, SHARPI_ROW_RECURRENT = 3, SHARPI_ROW_CHECKPOINTS = 4,
             SHARPI_ROW_CAPTURE = 5, SHARPI_ROW_COMPACTION = 6, SHARPI_ROW_ACTIVATIONS = 7,

@@ -183,7 +183,8 @@ constants! {
         SHARPI_POLICY_AUTO = 0; SHARPI_POLICY_GLOBAL = 1; SHARPI_POLICY_SNAPKV = 2;
         SHARPI_POLICY_DEFENSIVE = 3; SHARPI_POLICY_VALUE = 4; SHARPI_POLICY_SPAN = 5;
         SHARPI_POLICY_RETRIEVAL = 6; SHARPI_POLICY_KEEP = 7; SHARPI_BUDGET_AUTO = 0xFFFF_FFFE;
-        SHARPI_ARITHMETIC_FAST = 0; SHARPI_ARITHMETIC_EXACT = 1; SHARPI_ROW_DEVICE = 1;
+        SHARPI_ARITHMETIC_FAST = 0; SHARPI_ARITHMETIC_EXACT = 1;
+        SHARPI_LOAD_MAP = 0; SHARPI_LOAD_COPY = 1; SHARPI_ROW_DEVICE = 1;
         SHARPI_ROW_PINNED = 2; SHARPI_ROW_ANONYMOUS = 3; SHARPI_ROW_MAPPED = 4;
         SHARPI_ROW_WEIGHTS = 1; SHARPI_ROW_KV = 2; SHARPI_ROW_RECURRENT = 3;
         SHARPI_ROW_CHECKPOINTS = 4; SHARPI_ROW_CAPTURE = 5; SHARPI_ROW_COMPACTION = 6;
@@ -231,7 +232,7 @@ structs! {
         deterministic: u32, n_chunk: u32, max_batch: u32, max_logit_rows: u32,
         max_concurrent: u32, n_sessions: u32, device: u32, device_budget: u64, host_budget: u64,
         device_rate: f64, pcie_rate: f64, host_rate: f64, session: *const sharpi_session_params,
-        n_gpu_experts: i32, gpu_ends: i32, stream_rows: u32, reserved: u32,
+        n_gpu_experts: i32, gpu_ends: i32, stream_rows: u32, load_mode: u32,
     }
     struct sharpi_plan_summary {
         struct_size: u32, n_ctx: u32, n_layers: u32, n_gpu_layers: u32, n_gpu_ffn: u32,
@@ -243,7 +244,7 @@ structs! {
         host_held_bytes: u64, mapped_bytes: u64, kv_payload_bytes: u64, session_held_bytes: u64,
         fingerprint: u64, device_peak_bytes: u64, host_peak_bytes: u64, expert_slot_bytes: u64,
         device_rate: f64, pcie_rate: f64, host_rate: f64, n_gpu_experts: u32, n_fallbacks: u32,
-        stream_rows: u32, reserved: u32, device_token_bytes: u64, host_token_bytes: u64,
+        stream_rows: u32, load_mode: u32, device_token_bytes: u64, host_token_bytes: u64,
         device_token_row_bytes: u64, host_token_row_bytes: u64, token_seconds: f64,
         full_token_seconds: f64,
     }

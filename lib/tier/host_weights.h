@@ -1,0 +1,67 @@
+// SPDX-License-Identifier: MIT
+// The weights that host memory serves: in place in the mapped file, or copied (SHARPI_LOAD_COPY).
+// Which tensors these are follows from the placement alone, so planner and loader agree.
+// Thread rule: immutable after creation.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <memory>
+#include <unordered_set>
+#include <vector>
+
+#include "base/memory.h"
+#include "plan/plan.h"
+#include "tier/tier.h"
+
+namespace sharpi {
+
+/// First FFN on the CPU that takes a per-layer embedding although the embedding block is elsewhere;
+/// -1 = none.
+int64_t first_per_layer_embedding(const ModelSpec& spec, const Placement& placement);
+
+/// The tensors that are read from host memory, each once, by what they serve.
+class HostTensors {
+ public:
+  enum Use : uint32_t { kEmbedding, kMixers, kFfn, kExperts, kHead, kUses };
+  HostTensors(const ModelSpec& spec, const Placement& placement);
+  const std::vector<const GgufTensor*>& of(Use use) const { return tensors_[use]; }
+  /// Of the tensors.
+  uint64_t bytes(Use use) const;
+  uint64_t bytes() const;
+  /// Of a block of memory for them, each at a multiple of 64.
+  uint64_t block_bytes(Use use) const;
+  static const char* label(Use use);
+
+ private:
+  void add(const ModelSpec& spec, const Block& block);
+  void add(const TensorRef& t, Use use);
+  std::array<std::vector<const GgufTensor*>, kUses> tensors_;
+  std::unordered_set<const GgufTensor*> seen_;
+};
+
+/// The rows of copies.
+std::vector<MemoryRow> host_weight_rows(const ModelSpec& spec, const Placement& placement);
+
+/// Copies of all of them.
+class HostWeights {
+ public:
+  /// kMismatch if the file became shorter, kCancelled by the progress.
+  static Result<std::unique_ptr<HostWeights>> create(MemoryMeter& meter, const ModelSpec& spec,
+                                                     const Placement& placement,
+                                                     const LoadProgress& progress);
+  /// The model's spec with these tensors; valid as long as this object.
+  const std::shared_ptr<const ModelSpec>& spec() const { return spec_; }
+  std::vector<MemoryRow> memory_rows() const;
+
+ private:
+  struct Copy {
+    HostTensors::Use use;
+    uint64_t payload = 0;
+    HostBuffer memory;
+  };
+  std::vector<Copy> copies_;
+  std::shared_ptr<const ModelSpec> spec_;
+};
+
+}  // namespace sharpi

@@ -1,0 +1,177 @@
+// SPDX-License-Identifier: MIT
+// Weights in place or copied: equal results, plans that say which memory it is, and what a file that
+// somebody changes meanwhile may do.
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cmath>
+#include <cstddef>
+#include <cstdio>
+#include <tuple>
+
+#include "engine_case.h"
+
+namespace sharpi::testing {
+namespace {
+
+Edit with_mode(sharpi_load_mode mode) {
+  return [=](sharpi_plan_params* p, sharpi_session_params* s) {
+    p->load_mode = mode;
+    s->n_ctx = 128;
+  };
+}
+
+std::vector<sharpi_memory_row> rows_of_plan(const sharpi_plan* plan) {
+  uint32_t n = 0;
+  sharpi_error e = SHARPI_ERROR_INIT;
+  sharpi_plan_rows(plan, nullptr, sizeof(sharpi_memory_row), 0, &n, &e);
+  std::vector<sharpi_memory_row> rows(n);
+  EXPECT_EQ(sharpi_plan_rows(plan, rows.data(), sizeof rows[0], n, &n, &e), SHARPI_OK) << text_of(e);
+  return rows;
+}
+std::vector<sharpi_memory_row> rows_of_model(const sharpi_model* model) {
+  uint32_t n = 0;
+  sharpi_error e = SHARPI_ERROR_INIT;
+  sharpi_model_memory(model, nullptr, sizeof(sharpi_memory_row), 0, &n, &e);
+  std::vector<sharpi_memory_row> rows(n);
+  EXPECT_EQ(sharpi_model_memory(model, rows.data(), sizeof rows[0], n, &n, &e), SHARPI_OK)
+      << text_of(e);
+  return rows;
+}
+
+class LoadMode : public ::testing::Test {
+ protected:
+  void use(const test::ModelRecipe& recipe) { file_.emplace(recipe); }
+  Loaded load_as(sharpi_load_mode mode) { return load(file_->path(), setup_with(with_mode(mode))); }
+  std::optional<MadeModel> file_;
+};
+
+TEST_F(LoadMode, CopiesGiveTheSameBitsAndAreInThePlanByteForByte) {
+  for (const test::ModelRecipe& recipe : test::tiny_recipes()) {
+    use(recipe);
+    const Loaded map = load_as(SHARPI_LOAD_MAP), copy = load_as(SHARPI_LOAD_COPY);
+    EXPECT_EQ(map.plan_info.load_mode, SHARPI_LOAD_MAP);
+    EXPECT_EQ(copy.plan_info.load_mode, SHARPI_LOAD_COPY);
+    Chat a(map.model.get()), b(copy.model.get());
+    for (Chat* c : {&a, &b}) {
+      c->prefill(file_->tokens(40));
+      c->decode(3);
+    }
+    EXPECT_TRUE(same_bits(a.logits(), b.logits())) << recipe.arch;
+    EXPECT_TRUE(saved(a) == saved(b)) << recipe.arch;
+    if (!on_gpu()) EXPECT_GT(map.plan_info.mapped_bytes, 0u);
+    EXPECT_EQ(copy.plan_info.mapped_bytes, 0u) << recipe.arch;
+    EXPECT_GE(copy.plan_info.host_held_bytes,
+              map.plan_info.host_held_bytes + (on_gpu() ? 0 : map.plan_info.mapped_bytes));
+    std::vector<sharpi_memory_row> planned = rows_of_plan(copy.plan.get()),
+                                   held = rows_of_model(copy.model.get());
+    std::erase_if(planned, [](const auto& r) { return r.per_session != 0 || r.transient != 0; });
+    ASSERT_EQ(planned.size(), held.size()) << recipe.arch;
+    for (size_t i = 0; i < held.size(); ++i) {
+      EXPECT_EQ(std::memcmp(&planned[i], &held[i], sizeof held[i]), 0)
+          << recipe.arch << ": " << planned[i].label << " " << planned[i].held_bytes << ", "
+          << held[i].label << " " << held[i].held_bytes;
+      EXPECT_NE(held[i].kind, SHARPI_ROW_MAPPED);
+    }
+  }
+}
+
+TEST_F(LoadMode, AfterACopyNothingTouchesTheFile) {
+  for (const test::ModelRecipe& recipe : {test::tiny_qwen3(), test::tiny_gemma4kv()}) {
+    use(recipe);
+    const Loaded map = load_as(SHARPI_LOAD_MAP);
+    Chat whole(map.model.get());
+    whole.prefill(file_->tokens(40));
+    const Logits want = whole.logits();
+    const Loaded copy = load_as(SHARPI_LOAD_COPY);
+    ASSERT_EQ(truncate(file_->path().c_str(), 0), 0);
+    Chat chat(copy.model.get());
+    chat.prefill(file_->tokens(40));
+    EXPECT_TRUE(same_bits(chat.logits(), want));
+    char text[64];
+    size_t n = 0;
+    sharpi_error e = SHARPI_ERROR_INIT;
+    ASSERT_EQ(sharpi_model_meta(copy.model.get(), "general.architecture", text, sizeof text, &n, &e),
+              SHARPI_OK)
+        << text_of(e);
+    EXPECT_EQ(std::string(text, n), recipe.arch);
+  }
+}
+
+TEST_F(LoadMode, AHostBudgetCountsCopies) {
+  use(test::tiny_qwen3());
+  const auto plan_with = [&](sharpi_load_mode mode, uint64_t budget, sharpi_error* e) {
+    const ModelSetup setup = setup_with([=](sharpi_plan_params* p, sharpi_session_params* s) {
+      with_mode(mode)(p, s);
+      p->host_budget = budget;
+    });
+    const ContextPtr context = make_context(setup);
+    PlanPtr plan;
+    return try_plan(context.get(), file_->path(), setup, &plan, e);
+  };
+  if (on_gpu()) GTEST_SKIP() << "no weights of this model are in host memory";
+  const uint64_t enough = load_as(SHARPI_LOAD_MAP).plan_info.host_peak_bytes;
+  sharpi_error e = SHARPI_ERROR_INIT;
+  EXPECT_EQ(plan_with(SHARPI_LOAD_MAP, enough, &e), SHARPI_OK) << text_of(e);
+  EXPECT_EQ(plan_with(SHARPI_LOAD_COPY, enough, &e), SHARPI_E_DOES_NOT_FIT);
+}
+
+TEST_F(LoadMode, AFileThatChangesWhileItIsLoadedIsAMismatch) {
+  for (const sharpi_load_mode mode : {SHARPI_LOAD_MAP, SHARPI_LOAD_COPY}) {
+    use(test::tiny_qwen3());
+    const ModelSetup setup = setup_with(with_mode(mode));
+    const ContextPtr context = make_context(setup);
+    PlanPtr plan;
+    sharpi_error e = SHARPI_ERROR_INIT;
+    ASSERT_EQ(try_plan(context.get(), file_->path(), setup, &plan, &e), SHARPI_OK) << text_of(e);
+    const auto touch = [](void* user, uint32_t, uint64_t, uint64_t) -> int32_t {
+      const timespec times[2] = {{1000, 0}, {1000, 0}};
+      EXPECT_EQ(utimensat(AT_FDCWD, static_cast<const char*>(user), times, 0), 0);
+      return 0;
+    };
+    std::string path = file_->path();
+    sharpi_model* model = nullptr;
+    EXPECT_EQ(sharpi_model_load(plan.get(), touch, path.data(), &model, &e), SHARPI_E_MISMATCH);
+    EXPECT_NE(std::string(e.text).find("was changed while"), std::string::npos) << e.text;
+    EXPECT_EQ(model, nullptr);
+  }
+}
+
+/// Writes NaN over the file's output norm.
+void spoil(const std::string& path, uint32_t n_embd) {
+  const auto file = GgufFile::open(path);
+  ASSERT_TRUE(file.is_ok()) << file.status().text();
+  const GgufTensor* norm = file.value()->find_tensor("output_norm.weight");
+  ASSERT_NE(norm, nullptr);
+  const std::vector<float> nan(n_embd, NAN);
+  std::FILE* f = std::fopen(path.c_str(), "r+b");
+  ASSERT_NE(f, nullptr);
+  ASSERT_EQ(std::fseek(f, static_cast<long>(norm->file_offset), SEEK_SET), 0);
+  ASSERT_EQ(std::fwrite(nan.data(), sizeof(float), n_embd, f), n_embd);
+  std::fclose(f);
+}
+
+TEST_F(LoadMode, WeightsThatAreNoNumbersAreTheFilesFault) {
+  const test::ModelRecipe recipe = test::tiny_qwen3();
+  for (const bool later : {false, true}) {
+    if (later && on_gpu()) continue;  // its weights are copies already
+    use(recipe);
+    if (!later) spoil(file_->path(), recipe.n_embd);
+    const Loaded l = load_as(SHARPI_LOAD_MAP);
+    if (later) spoil(file_->path(), recipe.n_embd);
+    Chat chat(l.model.get());
+    chat.prefill(file_->tokens(5));
+    int32_t token = 0;
+    sharpi_error e = SHARPI_ERROR_INIT;
+    EXPECT_EQ(sharpi_session_sample(chat.get(), nullptr, &token, &e),
+              later ? SHARPI_E_MISMATCH : SHARPI_E_FORMAT)
+        << text_of(e);
+    EXPECT_NE(std::string(e.text).find(later ? "was changed while" : "weights are damaged"),
+              std::string::npos)
+        << e.text;
+  }
+}
+
+}  // namespace
+}  // namespace sharpi::testing

@@ -30,8 +30,8 @@ class MappedFile {
   const std::byte* data() const { return data_; }
   uint64_t bytes() const { return bytes_; }
   int64_t mtime_ns() const { return mtime_ns_; }  // since 1970
-  /// Copies [at, at + bytes) without the mapping. kMismatch if the file ends before that by now, kIo
-  /// if the system refuses. Pre: the range lies within bytes().
+  /// Copies [at, at + bytes) without the mapping. kMismatch if the file ends before that by now,
+  /// kIo if the system refuses. Pre: the range lies within bytes().
   Status read(uint64_t at, void* out, uint64_t bytes) const;
   /// Size or time of modification differ from those at open().
   bool has_changed() const;

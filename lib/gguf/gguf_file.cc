@@ -73,7 +73,8 @@ Status GgufFile::Impl::read_header(Shard* shard, GgufShard* parsed) const {
   for (;;) {
     if (want > most) {
       return Status::error(Code::kFormat,
-                           "the header takes %" PRIu64 " bytes and more; all headers of a model may "
+                           "the header takes %" PRIu64
+                           " bytes and more; all headers of a model may "
                            "have %" PRIu64,
                            want, kMaxHeaderBytes);
     }

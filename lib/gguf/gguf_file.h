@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT
 // A GGUF model on disk: the metadata and the tensor table, which are copies, and the tensors, which
 // are mapped. Everything is validated in open(); afterwards every string, array and tensor that the
-// accessors hand out lies inside memory that lives as long as this object. What somebody does to the
-// file afterwards reaches tensors only.
-// Format: https://github.com/ggml-org/ggml/blob/master/docs/gguf.md (versions 2 and 3)
-// Thread rule: immutable after open(); any thread.
+// accessors hand out lies inside memory that lives as long as this object. What somebody does to
+// the file afterwards reaches tensors only. Format:
+// https://github.com/ggml-org/ggml/blob/master/docs/gguf.md (versions 2 and 3) Thread rule:
+// immutable after open(); any thread.
 #pragma once
 
 #include <array>

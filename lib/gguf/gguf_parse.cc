@@ -199,7 +199,8 @@ Status ShardParser::parse_array(const Entry& e, GgufValue* value) {
                          in_.remaining());
   }
   if (value->count > kMaxArrayElements) {
-    return Status::error(Code::kFormat, "%s: %" PRIu64 " array elements exceed the limit of %" PRIu64,
+    return Status::error(Code::kFormat,
+                         "%s: %" PRIu64 " array elements exceed the limit of %" PRIu64,
                          text_of(e).c_str(), value->count, kMaxArrayElements);
   }
   if (element_bytes != 0) {

@@ -19,17 +19,17 @@ struct GgufShard {
   std::vector<GgufValue> values;    // file order; views into the bytes
   std::vector<GgufTensor> tensors;  // file order; `shard` is left at 0
   uint64_t header_bytes = 0;        // end of the tensor table
-  uint64_t needed = 0;              // the first bytes that it takes to go on; 0 = not stopped by that
+  uint64_t needed = 0;  // the first bytes that it takes to go on; 0 = not stopped by that
 };
 
 /// The most bytes that the headers of a model's files may have together: an order of magnitude more
 /// than any published model's.
 inline constexpr uint64_t kMaxHeaderBytes = uint64_t{256} << 20;
 
-/// Parses the header of a file of `bytes` bytes of which the first `seen` are at `data`. Fills *out,
-/// or says what is wrong with which entry; where more must be seen, out->needed says how much.
-/// Tensors get no data pointers. Names are checked for form but not for uniqueness, which concerns
-/// all shards together.
+/// Parses the header of a file of `bytes` bytes of which the first `seen` are at `data`. Fills
+/// *out, or says what is wrong with which entry; where more must be seen, out->needed says how
+/// much. Tensors get no data pointers. Names are checked for form but not for uniqueness, which
+/// concerns all shards together.
 Status parse_gguf_shard(const std::byte* data, uint64_t seen, uint64_t bytes, GgufShard* out);
 
 /// Bytes of one value or array element; 0 for strings and arrays.

@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: MIT
 #include "tier/tier.h"
 
-#include "tier/host_weights.h"
-
 #include <algorithm>
 #include <cmath>
 
 #include "kv/ledger.h"
+#include "tier/host_weights.h"
 
 namespace sharpi {
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Weights in place or copied: equal results, plans that say which memory it is, and what a file that
-// somebody changes meanwhile may do.
+// Weights in place or copied: equal results, plans that say which memory it is, and what a file
+// that somebody changes meanwhile may do.
 #include <fcntl.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -27,7 +27,8 @@ std::vector<sharpi_memory_row> rows_of_plan(const sharpi_plan* plan) {
   sharpi_error e = SHARPI_ERROR_INIT;
   sharpi_plan_rows(plan, nullptr, sizeof(sharpi_memory_row), 0, &n, &e);
   std::vector<sharpi_memory_row> rows(n);
-  EXPECT_EQ(sharpi_plan_rows(plan, rows.data(), sizeof rows[0], n, &n, &e), SHARPI_OK) << text_of(e);
+  EXPECT_EQ(sharpi_plan_rows(plan, rows.data(), sizeof rows[0], n, &n, &e), SHARPI_OK)
+      << text_of(e);
   return rows;
 }
 std::vector<sharpi_memory_row> rows_of_model(const sharpi_model* model) {
@@ -60,7 +61,9 @@ TEST_F(LoadMode, CopiesGiveTheSameBitsAndAreInThePlanByteForByte) {
     }
     EXPECT_TRUE(same_bits(a.logits(), b.logits())) << recipe.arch;
     EXPECT_TRUE(saved(a) == saved(b)) << recipe.arch;
-    if (!on_gpu()) EXPECT_GT(map.plan_info.mapped_bytes, 0u);
+    if (!on_gpu()) {
+      EXPECT_GT(map.plan_info.mapped_bytes, 0u);
+    }
     EXPECT_EQ(copy.plan_info.mapped_bytes, 0u) << recipe.arch;
     EXPECT_GE(copy.plan_info.host_held_bytes,
               map.plan_info.host_held_bytes + (on_gpu() ? 0 : map.plan_info.mapped_bytes));
@@ -92,8 +95,9 @@ TEST_F(LoadMode, AfterACopyNothingTouchesTheFile) {
     char text[64];
     size_t n = 0;
     sharpi_error e = SHARPI_ERROR_INIT;
-    ASSERT_EQ(sharpi_model_meta(copy.model.get(), "general.architecture", text, sizeof text, &n, &e),
-              SHARPI_OK)
+    ASSERT_EQ(
+        sharpi_model_meta(copy.model.get(), "general.architecture", text, sizeof text, &n, &e),
+        SHARPI_OK)
         << text_of(e);
     EXPECT_EQ(std::string(text, n), recipe.arch);
   }

@@ -91,13 +91,12 @@ TEST(GgufFile, BoolsReadFromBoolsAndFromZeroAndOne) {
   EXPECT_FALSE(get(o.file->get_bool("zero")));
 }
 
-TEST(GgufFile, StringsAreViewsIntoTheBytes) {
+TEST(GgufFile, StringsAreViewsIntoACopyOfTheHeader) {
   const Opened o = open_bytes(every_scalar());
   const std::string_view text = get(o.file->get_string("text"));
   EXPECT_EQ(text, "qwen3");
   const auto* begin = reinterpret_cast<const char*>(o.bytes.data());
-  EXPECT_GT(text.data(), begin);
-  EXPECT_LT(text.data(), begin + o.bytes.size());
+  EXPECT_TRUE(text.data() < begin || text.data() >= begin + o.bytes.size());
   EXPECT_EQ(get(o.file->get_string("empty")), "");
 }
 
@@ -373,76 +372,6 @@ TEST(GgufFile, MappedFileEqualsItsBytes) {
   EXPECT_EQ(f.file_bytes(), bytes.size());
   ASSERT_EQ(f.shard_bytes(0), bytes.size());
   EXPECT_EQ(std::memcmp(f.shard_data(0), bytes.data(), bytes.size()), 0);
-}
-
-TEST(GgufFile, ALargeHeaderIsReadInStepsAndKeptAsACopy) {
-  GgufWriter w = two_tensors();
-  std::vector<std::string> names(200000, std::string(40, 'n'));  // 9.6 MB: more than one step
-  names.back() = "the last";
-  w.array("names", names).value("after", 5u);
-  const std::string path = temp_path("large.gguf");
-  ASSERT_TRUE(w.write(path));
-  const auto file = GgufFile::open(path);
-  ASSERT_TRUE(file.is_ok()) << file.status().text();
-  EXPECT_FALSE(file.value()->has_changed());
-  ASSERT_EQ(truncate(path.c_str(), 0), 0);  // whoever touched the mapping now would die
-  unlink(path.c_str());
-  const auto read = file.value()->get_string_array("names");
-  ASSERT_TRUE(read.is_ok() && read.value().has_value());
-  EXPECT_EQ(read.value()->size(), names.size());
-  EXPECT_EQ(read.value()->back(), "the last");
-  EXPECT_EQ(*file.value()->get_uint("after").value(), 5u);
-  EXPECT_NE(file.value()->find_tensor("a"), nullptr);
-  EXPECT_TRUE(file.value()->has_changed());
-  std::byte sample[4];
-  EXPECT_EQ(file.value()->read_tensor(file.value()->tensors()[0], 0, sample, 4).code(),
-            Code::kMismatch);
-}
-
-/// A header of some bytes, then a hole: what a file claims costs nothing until it is believed.
-Status open_sparse(int32_t element, uint64_t count, uint64_t file_bytes) {
-  const std::string path = temp_path("sparse.gguf");
-  Bytes head;
-  test::append(head, uint32_t{0x46554747});
-  test::append(head, uint32_t{3});
-  test::append(head, uint64_t{0});
-  test::append(head, uint64_t{1});
-  test::append_string(head, "abcd");
-  test::append(head, int32_t{9});
-  test::append(head, element);
-  test::append(head, count);
-  std::FILE* f = std::fopen(path.c_str(), "wb");
-  EXPECT_NE(f, nullptr);
-  EXPECT_EQ(std::fwrite(head.data(), 1, head.size(), f), head.size());
-  std::fclose(f);
-  EXPECT_EQ(truncate(path.c_str(), static_cast<off_t>(file_bytes)), 0);
-  Status s = GgufFile::open(path).take_status();
-  unlink(path.c_str());
-  return s;
-}
-
-TEST(GgufFile, HolesThatClaimToBeAHeaderAreRefusedBeforeTheyAreRead) {
-  constexpr uint64_t kGiB = uint64_t{1} << 30;
-  for (const int32_t element : {0, 7, 4, 8}) {  // u8, bool, u32, string
-    const uint64_t bytes = element == 8 ? 8 : element == 4 ? 4 : 1;
-    const Status many = open_sparse(element, (8 * kGiB - 4096) / bytes, 8 * kGiB);
-    EXPECT_EQ(many.code(), Code::kFormat);
-    EXPECT_NE(many.text().find("array elements exceed the limit of 4194304"), std::string::npos)
-        << many.text();
-  }
-  GgufWriter w;  // few elements, long ones
-  const std::string path = temp_path("long.gguf");
-  Bytes payload;
-  test::append(payload, uint64_t{4 * kGiB});
-  w.raw_value("long", 8, payload);
-  ASSERT_TRUE(w.write(path));
-  ASSERT_EQ(truncate(path.c_str(), static_cast<off_t>(8 * kGiB)), 0);
-  const auto file = GgufFile::open(path);
-  unlink(path.c_str());
-  EXPECT_EQ(file.status().code(), Code::kFormat);
-  EXPECT_NE(file.status().text().find("all headers of a model may have 268435456"),
-            std::string::npos)
-      << file.status().text();
 }
 
 TEST(GgufFile, MissingFileIsNotFound) {

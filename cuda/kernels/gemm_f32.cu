@@ -119,6 +119,46 @@ __device__ __forceinline__ void load_inputs(const GemmParams& p, const float* ro
   }
 }
 
+/// What a thread brings of a step while the step before is multiplied, where W is f32 as it is:
+/// eight columns of a row of x, of the norm's weights and of a row of W.
+struct Coming {
+  float4 x[2], norm[2], w[2];
+};
+__device__ __forceinline__ void fetch(const GemmParams& p, const float* row, const Outputs& out,
+                                      uint32_t block, Coming& v) {
+  const uint32_t r = out.first + threadIdx.x / 4;
+  const auto* w = reinterpret_cast<const float*>(out.data) + uint64_t{r} * p.n_in;
+#pragma unroll
+  for (uint32_t k = 0; k < 2; ++k) {
+    const uint32_t column = block * kColumns + threadIdx.x % 4 * 8 + 4 * k;
+    const auto load = [&](bool there, const float* from) {
+      return there && column < p.n_in ? *reinterpret_cast<const float4*>(from + column) : float4{};
+    };
+    v.x[k] = load(row != nullptr, row);
+    v.norm[k] = load(p.norm_weight != nullptr, p.norm_weight);
+    v.w[k] = load(r < out.task->n_out, w);
+  }
+}
+__device__ __forceinline__ void store_columns(const float4 (&v)[2], Tile32& to) {
+  const uint32_t r = threadIdx.x / 4, c = threadIdx.x % 4 * 8;
+#pragma unroll
+  for (uint32_t k = 0; k < 2; ++k) {
+    to[c + 4 * k][r] = v[k].x;
+    to[c + 4 * k + 1][r] = v[k].y;
+    to[c + 4 * k + 2][r] = v[k].z;
+    to[c + 4 * k + 3][r] = v[k].w;
+  }
+}
+__device__ __forceinline__ void store(const GemmParams& p, Coming& v, Tile32& x, Tile32& w) {
+#pragma unroll
+  for (uint32_t k = 0; k < 2 && p.norm_weight != nullptr; ++k) {
+    const float4 n = v.norm[k];
+    v.x[k] = {v.x[k].x * n.x, v.x[k].y * n.y, v.x[k].z * n.z, v.x[k].w * n.w};
+  }
+  store_columns(v.x, x);
+  store_columns(v.w, w);
+}
+
 __device__ __forceinline__ Outputs find_outputs(const GemmParams& p, uint32_t tile, uint32_t which,
                                                 uint32_t expert) {
   uint32_t t = which;
@@ -132,7 +172,9 @@ __device__ __forceinline__ Outputs find_outputs(const GemmParams& p, uint32_t ti
   return {&p.tasks[t], p.tasks[t].data + expert * p.tasks[t].expert_bytes, tile * kOut};
 }
 
-template <bool kGated>
+/// kAhead: W is f32 as it is (routers), and a step's values come while the one before is
+/// multiplied.
+template <bool kGated, bool kAhead>
 __global__ void __launch_bounds__(kThreads) gemm_f32_kernel(const __grid_constant__ GemmParams p) {
   __shared__ __align__(16) Tile32 w[kGated ? 2 : 1];
   __shared__ __align__(16) Tile32 x;
@@ -152,11 +194,18 @@ __global__ void __launch_bounds__(kThreads) gemm_f32_kernel(const __grid_constan
 
   const uint32_t o4 = threadIdx.x % 16 * 4, r4 = threadIdx.x / 16 * 4;
   float acc[kGated ? 2 : 1][4][4] = {};
+  Coming coming = {};
+  if constexpr (kAhead) fetch(p, x_row, out[0], 0, coming);
   for (uint32_t block = 0; block * kColumns < p.n_in; ++block) {
-    load_weights(out[0], p.n_in, block, w[0]);
-    if constexpr (kGated) load_weights(out[1], p.n_in, block, w[1]);
-    load_inputs(p, x_row, block, x);
+    if constexpr (kAhead) {
+      store(p, coming, x, w[0]);
+    } else {
+      load_weights(out[0], p.n_in, block, w[0]);
+      if constexpr (kGated) load_weights(out[1], p.n_in, block, w[1]);
+      load_inputs(p, x_row, block, x);
+    }
     __syncthreads();
+    if constexpr (kAhead) fetch(p, x_row, out[0], block + 1, coming);
 #pragma unroll 8
     for (uint32_t c = 0; c < kColumns; ++c) {
       const float4 b = *reinterpret_cast<const float4*>(&x[c][r4]);
@@ -215,8 +264,16 @@ Status launch_gemm_f32(const MatmulConfig& config, const GemmParams& params, uin
   if (shape.grid.y > 65535 || p.factor == nullptr) {
     return Status::error(Code::kInternal, "gemm_f32: %u tiles", tiles);
   }
-  return launch_kernel("gemm_f32", shape, gated ? gemm_f32_kernel<true> : gemm_f32_kernel<false>,
-                       p);
+  bool plain = !gated && p.n_in % 4 == 0;
+  for (uint32_t t = 0; t < p.n_tasks; ++t) {
+    plain = plain && p.tasks[t].layout == WeightLayout::kRows &&
+            p.tasks[t].type == GgmlType::kF32 &&
+            reinterpret_cast<uintptr_t>(p.tasks[t].data) % 16 == 0;
+  }
+  auto* kernel = gated   ? gemm_f32_kernel<true, false>
+                 : plain ? gemm_f32_kernel<false, true>
+                         : gemm_f32_kernel<false, false>;
+  return launch_kernel("gemm_f32", shape, kernel, p);
 }
 
 }  // namespace sharpi::cuda

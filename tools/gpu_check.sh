@@ -198,6 +198,12 @@ run_job() {
   if ((status == 124 || status == 137)) && ((seconds < job_limit)); then
     return 0  # the call's limit, not the job's
   fi
+  # A program that takes the GPU for what it is would pass without saying anything of the card.
+  if [[ -n $card ]] && ! grep -q "is taken for compute capability $card" "$at.log"; then
+    echo "the GPU was not taken for a card of capability $card" >> "$at.log"
+    ((status)) || status=90
+    rm -f "$at.json"
+  fi
   printf '%s %s\n' "$status" $((SECONDS - start)) > "$at.status"
   case $status in 0) status=ok ;; 77) status=skipped ;; *) status="FAILED ($status)" ;; esac
   printf '%-4s %-34s %s, %d s\n' "$profile" "$name" "$status" $((SECONDS - start))

@@ -66,5 +66,21 @@ TEST_F(NoDevice, AnAutomaticPlacementTakesTheHost) {
   EXPECT_GT(info.host_held_bytes, 0u);
 }
 
+/// Tests of a GPU are skipped for these reasons and no others.
+TEST(SkippedTests, AGpuThatDoesNotWorkIsNotAbsent) {
+  for (const char* absent : {"no CUDA device (this build has no CUDA tier)",
+                             "no CUDA device (CUDA: no NVIDIA driver is installed)",
+                             "there is no CUDA device (the NVIDIA driver sees no device)"}) {
+    EXPECT_TRUE(says_no_gpu(absent)) << absent;
+  }
+  for (const char* broken :
+       {"no CUDA device", "no CUDA device (CUDA: the NVIDIA driver reports cudaErrorUnknown)",
+        "no CUDA device (CUDA: the NVIDIA driver is for CUDA 12.2; this build needs one for 12.4)",
+        "no CUDA device (CUDA: Tesla V100 has compute capability 70 / 10; 8.0 is the least)",
+        "device 1 is lost: cudaErrorLaunchFailure"}) {
+    EXPECT_FALSE(says_no_gpu(broken)) << broken;
+  }
+}
+
 }  // namespace
 }  // namespace sharpi::testing

@@ -24,9 +24,12 @@ constexpr Card kCards[] = {
 
 MatmulConfig config_of(const Card& card) {
   MatmulConfig c;
-  c.compute_capability = card.capability;
-  c.n_sm = card.n_sm;
-  c.max_shared_bytes = card.shared;
+  for (int i = 0; i < kNamedCards; ++i) {
+    if (named_card(i).profile.capability == card.capability) c.device = named_card(i).profile;
+  }
+  EXPECT_EQ(c.device.capability, card.capability);
+  EXPECT_EQ(c.device.shared_per_block, card.shared);
+  c.device.n_sm = card.n_sm;
   return c;
 }
 
@@ -154,7 +157,7 @@ TEST(StepPlans, ExpertsOfOneRowHaveRoomOnEveryDevice) {
       p.sync_bytes = moe_step_sync_bytes(l.d, l.n_used * l.ff, l.shared);
       EXPECT_TRUE(moe_step_takes(config, p)) << card.name << ", " << l.name;
       MatmulConfig small = config;
-      small.max_shared_bytes = 48 << 10;
+      small.device.shared_per_block = 48 << 10;
       EXPECT_FALSE(moe_step_takes(small, p)) << "no room for a unit a warp: " << l.name;
     }
   }

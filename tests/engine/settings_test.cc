@@ -60,7 +60,7 @@ class Settings : public ::testing::TestWithParam<Setting> {
       equal += best_of(got[p]) == best ? 1 : 0;
     }
     EXPECT_GT(clear, got.size() / 4) << "the prompt says too little";
-    EXPECT_GE(static_cast<double>(equal), 0.98 * static_cast<double>(clear)) << what;
+    EXPECT_GE(equal + (exact_ ? 0 : std::max<size_t>(1, clear / 50)), clear) << what;
   }
   std::vector<Logits> in_batches() const {
     return Chat(loaded_.model.get()).all_logits(case_.tokens, kRows);

@@ -74,6 +74,9 @@ void CpuModel::norm_and_rope(Pass& p, uint32_t layer) const {
     float* q = p.ws.get(Buf::kQ) + r * a.q.n_out;
     float* k = p.ws.get(Buf::kK) + r * kv_dim;
     float* v = p.ws.get(Buf::kV) + r * kv_dim;
+    if (a.q_bias) add_inplace(isa_, q, f32_weights(a.q_bias), a.q.n_out);
+    if (a.k_bias) add_inplace(isa_, k, f32_weights(a.k_bias), kv_dim);
+    if (a.v_bias) add_inplace(isa_, v, f32_weights(a.v_bias), kv_dim);
     if (a.output_gate) {  // rows are (query, gate) per head: pull them apart
       float* gate = p.ws.get(Buf::kGate) + r * q_dim;
       for (uint32_t h = 0; h < a.n_heads; ++h) {
@@ -90,9 +93,9 @@ void CpuModel::norm_and_rope(Pass& p, uint32_t layer) const {
     }
     const float* cos = p.ws.get(Buf::kCos) + (table + r) * half;
     const float* sin = p.ws.get(Buf::kSin) + (table + r) * half;
-    rope_apply(isa_, q, a.n_heads, d, a.rope.n_rot, cos, sin);
+    rope_apply(isa_, a.rope.pairs, q, a.n_heads, d, a.rope.n_rot, cos, sin);
     if (!own) return;
-    rope_apply(isa_, k, a.n_kv_heads, d, a.rope.n_rot, cos, sin);
+    rope_apply(isa_, a.rope.pairs, k, a.n_kv_heads, d, a.rope.n_rot, cos, sin);
     if (a.v_norm) rms_norm_heads(isa_, v, nullptr, eps, a.n_kv_heads, d);
   });
 }

@@ -20,9 +20,15 @@ void rms_norm_heads(Isa isa, float* x, const float* w, float eps, uint32_t n_hea
   }
 }
 
-void rope_apply(Isa isa, float* x, uint32_t n_heads, uint32_t head_dim, uint32_t n_rot,
-                const float* cos, const float* sin) {
-  ops_table(isa).rope(x, n_heads, head_dim, n_rot / 2, cos, sin);
+void rope_apply(Isa isa, RopePairs pairs, float* x, uint32_t n_heads, uint32_t head_dim,
+                uint32_t n_rot, const float* cos, const float* sin) {
+  const OpsTable& ops = ops_table(isa);
+  switch (pairs) {
+    case RopePairs::kHalves:
+      return ops.rope_halves(x, n_heads, head_dim, n_rot / 2, cos, sin);
+    case RopePairs::kNeighbours:
+      return ops.rope_neighbours(x, n_heads, head_dim, n_rot / 2, cos, sin);
+  }
 }
 
 void rope_angles(const double* inv_freq, uint32_t n_half, uint64_t position, float mscale,

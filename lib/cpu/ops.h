@@ -7,6 +7,7 @@
 #include <cstdint>
 
 #include "cpu/isa.h"
+#include "model/model_spec.h"
 
 namespace sharpi::cpu {
 
@@ -16,9 +17,9 @@ void rms_norm(Isa isa, const float* x, const float* w, float eps, uint64_t n, fl
 void rms_norm_heads(Isa isa, float* x, const float* w, float eps, uint32_t n_heads,
                     uint32_t head_dim);
 
-/// NEOX rotary embedding in place on n_heads heads. cos/sin: [n_rot/2] for this row's position.
-void rope_apply(Isa isa, float* x, uint32_t n_heads, uint32_t head_dim, uint32_t n_rot,
-                const float* cos, const float* sin);
+/// Rotary embedding in place on n_heads heads. cos/sin: [n_rot/2] for this row's position.
+void rope_apply(Isa isa, RopePairs pairs, float* x, uint32_t n_heads, uint32_t head_dim,
+                uint32_t n_rot, const float* cos, const float* sin);
 /// cos/sin tables [n_rot/2] for one position; inv_freq[j] in double, mscale multiplies both.
 void rope_angles(const double* inv_freq, uint32_t n_half, uint64_t position, float mscale,
                  float* cos, float* sin);

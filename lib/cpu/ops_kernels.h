@@ -68,8 +68,8 @@ void ops_rms_norm(const float* x, const float* w, float eps, uint64_t n, float* 
   });
 }
 
-void ops_rope(float* x, uint32_t n_heads, uint32_t head_dim, uint32_t n_half, const float* cos,
-              const float* sin) {
+void ops_rope_halves(float* x, uint32_t n_heads, uint32_t head_dim, uint32_t n_half,
+                     const float* cos, const float* sin) {
   for (uint32_t h = 0; h < n_heads; ++h) {
     float* lo = x + uint64_t{h} * head_dim;
     float* hi = lo + n_half;
@@ -79,6 +79,19 @@ void ops_rope(float* x, uint32_t n_heads, uint32_t head_dim, uint32_t n_half, co
       store_part(lo + i, V::fnma(b, s, V::mul(a, c)), m);
       store_part(hi + i, V::fma(a, s, V::mul(b, c)), m);
     });
+  }
+}
+
+/// Left to the compiler's vectoriser: pairs are neighbours, and a row has few of them.
+void ops_rope_neighbours(float* x, uint32_t n_heads, uint32_t head_dim, uint32_t n_half,
+                         const float* __restrict cos, const float* __restrict sin) {
+  for (uint32_t h = 0; h < n_heads; ++h) {
+    float* __restrict pairs = x + uint64_t{h} * head_dim;
+    for (uint32_t j = 0; j < n_half; ++j) {
+      const float a = pairs[2 * j], b = pairs[2 * j + 1];
+      pairs[2 * j] = a * cos[j] - b * sin[j];
+      pairs[2 * j + 1] = b * cos[j] + a * sin[j];
+    }
   }
 }
 
@@ -201,7 +214,8 @@ void ops_add_mass(const float* x, uint64_t n, float shift, float scale, float we
 
 constexpr OpsTable make_ops_table() {
   return {.rms_norm = ops_rms_norm,
-          .rope = ops_rope,
+          .rope_halves = ops_rope_halves,
+          .rope_neighbours = ops_rope_neighbours,
           .add = ops_add,
           .scale = ops_scale,
           .add_scaled = ops_add_scaled,

@@ -12,8 +12,10 @@ namespace sharpi::cpu {
 
 struct OpsTable {
   void (*rms_norm)(const float* x, const float* w, float eps, uint64_t n, float* y);
-  void (*rope)(float* x, uint32_t n_heads, uint32_t head_dim, uint32_t n_half, const float* cos,
-               const float* sin);
+  void (*rope_halves)(float* x, uint32_t n_heads, uint32_t head_dim, uint32_t n_half,
+                      const float* cos, const float* sin);
+  void (*rope_neighbours)(float* x, uint32_t n_heads, uint32_t head_dim, uint32_t n_half,
+                          const float* cos, const float* sin);
   void (*add)(float* y, const float* x, uint64_t n);
   void (*scale)(float* y, float s, uint64_t n);
   void (*add_scaled)(float* y, const float* x, float s, uint64_t n);

@@ -209,8 +209,49 @@ Result<AttentionSpec> attention_geometry(const SpecBuilder& b, const TrunkKeys& 
   return a;
 }
 
+Status load_freq_factors(SpecBuilder& b, bool optional, RopeSpec* rope) {
+  TensorRef factors;
+  SHARPI_TRY(b.load({{&factors,
+                      "rope_freqs.weight",
+                      WeightKind::kF32,
+                      Extent{rope->n_rot / 2, "%.rope.dimension_count / 2"},
+                      {},
+                      {},
+                      optional}}));
+  rope->freq_factors = factors.tensor;
+  if (!factors) return Status::ok();
+  const float* values = reinterpret_cast<const float*>(factors.tensor->data);
+  for (uint64_t j = 0; j < factors.n_in; ++j) {
+    if (std::isfinite(values[j]) && values[j] > 0.0f) continue;
+    return Status::error(Code::kFormat,
+                         "tensor \"rope_freqs.weight\" holds %g, expected positive "
+                         "divisors",
+                         static_cast<double>(values[j]));
+  }
+  return Status::ok();
+}
+
+Status refuse_experts(const SpecBuilder& b, const char* what_is_supported) {
+  SHARPI_TRY_ASSIGN(const uint32_t n_experts,
+                    b.uint_or("expert_count", 0, Range{0, limits::kExperts}));
+  if (n_experts == 0) return Status::ok();
+  return Status::error(
+      Code::kUnsupported, "%s with a mixture of experts (%s = %u) is not supported, only %s",
+      b.arch().c_str(), b.full_key("expert_count").c_str(), n_experts, what_is_supported);
+}
+
+Status refuse_other_values(const SpecBuilder& b, std::initializer_list<NeutralKey> keys) {
+  for (const NeutralKey& k : keys) {
+    SHARPI_TRY_ASSIGN(const double value, b.float_or(k.key, k.neutral, -kFloatMax, kFloatMax));
+    if (value == k.neutral) continue;
+    return Status::error(Code::kUnsupported, "%s = %g is not supported for %s",
+                         b.full_key(k.key).c_str(), value, b.arch().c_str());
+  }
+  return Status::ok();
+}
+
 Status load_attention_tensors(SpecBuilder& b, const TrunkKeys& trunk, uint32_t block,
-                              AttentionSpec* attention) {
+                              AttentionSpec* attention, QkvBias bias) {
   AttentionSpec& a = *attention;
   const uint64_t head_dim = a.head_dim;
   const Extent heads{a.n_heads * head_dim, kQueryRows};
@@ -220,15 +261,38 @@ Status load_attention_tensors(SpecBuilder& b, const TrunkKeys& trunk, uint32_t b
                     : heads;
   const bool whole = a.qk_norm == QkNorm::kWholeVector;
   const Extent one_head{head_dim, "%.attention.key_length"};
-  return b.load_layer(
+  SHARPI_TRY(b.load_layer(
       block, {
                  {&a.q, "attn_q.weight", WeightKind::kComputable, trunk.embd, queries},
                  {&a.k, "attn_k.weight", WeightKind::kComputable, trunk.embd, kv},
                  {&a.v, "attn_v.weight", WeightKind::kComputable, trunk.embd, kv},
                  {&a.o, "attn_output.weight", WeightKind::kComputable, heads, trunk.embd},
-                 {&a.q_norm, "attn_q_norm.weight", WeightKind::kF32, whole ? heads : one_head},
-                 {&a.k_norm, "attn_k_norm.weight", WeightKind::kF32, whole ? kv : one_head},
-             });
+             }));
+  if (a.qk_norm != QkNorm::kNone) {
+    SHARPI_TRY(b.load_layer(
+        block, {
+                   {&a.q_norm, "attn_q_norm.weight", WeightKind::kF32, whole ? heads : one_head},
+                   {&a.k_norm, "attn_k_norm.weight", WeightKind::kF32, whole ? kv : one_head},
+               }));
+  }
+  if (bias == QkvBias::kNone) return Status::ok();
+  const bool optional = bias == QkvBias::kOptional;
+  return b.load_layer(block,
+                      {
+                          {&a.q_bias, "attn_q.bias", WeightKind::kF32, queries, {}, {}, optional},
+                          {&a.k_bias, "attn_k.bias", WeightKind::kF32, kv, {}, {}, optional},
+                          {&a.v_bias, "attn_v.bias", WeightKind::kF32, kv, {}, {}, optional},
+                      });
+}
+
+Status load_sandwich_norms(SpecBuilder& b, const TrunkKeys& trunk, uint32_t block,
+                           LayerSpec* layer) {
+  LayerSpec& l = *layer;
+  return b.load_layer(
+      block, {{&l.mixer_norm, "attn_norm.weight", WeightKind::kF32, trunk.embd},
+              {&l.mixer_post_norm, "post_attention_norm.weight", WeightKind::kF32, trunk.embd},
+              {&l.ffn_norm, "ffn_norm.weight", WeightKind::kF32, trunk.embd},
+              {&l.ffn_post_norm, "post_ffw_norm.weight", WeightKind::kF32, trunk.embd}});
 }
 
 Status load_dense_ffn(SpecBuilder& b, const TrunkKeys& trunk, uint32_t block, uint32_t d_ff,
@@ -243,6 +307,31 @@ Status load_dense_ffn(SpecBuilder& b, const TrunkKeys& trunk, uint32_t block, ui
                  {&ffn->up, "ffn_up.weight", WeightKind::kComputable, trunk.embd, width},
                  {&ffn->down, "ffn_down.weight", WeightKind::kComputable, width, trunk.embd},
              });
+}
+
+Status load_plain_decoder(SpecBuilder& b, const PlainDecoder& kind, ModelSpec& spec) {
+  TrunkKeys trunk;
+  SHARPI_TRY(load_trunk(b, spec, &trunk, /*may_tie=*/true));
+  SHARPI_TRY_ASSIGN(const uint32_t head_dim, read_head_dim(b, trunk, ""));
+  SHARPI_TRY_ASSIGN(RopeSpec rope, read_rope(b, head_dim, /*allow_yarn=*/true));
+  rope.pairs = kind.pairs;
+  if (kind.freq_factors) SHARPI_TRY(load_freq_factors(b, /*optional=*/true, &rope));
+  SHARPI_TRY_ASSIGN(const std::vector<uint32_t> d_ff,
+                    b.per_block("feed_forward_length", trunk.n_blocks, Range{1, limits::kFf}));
+
+  spec.layers.resize(trunk.n_blocks);
+  for (uint32_t i = 0; i < trunk.n_blocks; ++i) {
+    LayerSpec& layer = spec.layers[i];
+    SHARPI_TRY_ASSIGN(layer.attention, attention_geometry(b, trunk, i, head_dim, rope));
+    layer.attention.qk_norm = kind.qk_norm;
+    layer.attention.window = kind.window;
+    SHARPI_TRY(
+        b.load_layer(i, {{&layer.mixer_norm, "attn_norm.weight", WeightKind::kF32, trunk.embd},
+                         {&layer.ffn_norm, "ffn_norm.weight", WeightKind::kF32, trunk.embd}}));
+    SHARPI_TRY(load_attention_tensors(b, trunk, i, &layer.attention, kind.bias));
+    SHARPI_TRY(load_dense_ffn(b, trunk, i, d_ff[i], Activation::kSilu, &layer.ffn));
+  }
+  return Status::ok();
 }
 
 Result<MoeKeys> read_moe_keys(const SpecBuilder& b) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 // Parts that several architectures have in common: the keys and tensors around the layers,
-// QK-normed attention, rope scaling, dense and expert FFNs. Thread rule: as SpecBuilder.
+// attention, rope scaling, dense and expert FFNs. Thread rule: as SpecBuilder.
 #pragma once
 
 #include <vector>
@@ -39,18 +39,54 @@ Result<RopeSpec> read_rope(const SpecBuilder& b, uint32_t head_dim, bool allow_y
 inline constexpr const char* kQueryRows = "%.attention.head_count * %.attention.key_length";
 inline constexpr const char* kKvRows = "%.attention.head_count_kv * %.attention.key_length";
 
+/// The divisors of a head's angles in rope_freqs.weight, for `rope`. Absent ones are refused unless
+/// `optional`.
+Status load_freq_factors(SpecBuilder& b, bool optional, RopeSpec* rope);
+
+/// Refuses the file, by the key's name, if it declares routed experts.
+Status refuse_experts(const SpecBuilder& b, const char* what_is_supported);
+
+/// A key that changes a model's results and the value with which it does not.
+struct NeutralKey {
+  const char* key;
+  double neutral;
+};
+/// Refuses the file if one of `keys` is there with another value than the neutral one: results
+/// would be wrong in silence.
+Status refuse_other_values(const SpecBuilder& b, std::initializer_list<NeutralKey> keys);
+
 /// The geometry of one block's attention, with scale 1/sqrt(head_dim) and full causal mask; the
 /// tensors are left to the caller.
 Result<AttentionSpec> attention_geometry(const SpecBuilder& b, const TrunkKeys& trunk,
                                          uint32_t block, uint32_t head_dim, const RopeSpec& rope);
 
-/// attn_q/k/v/output and their norms, for an attention whose geometry and qk_norm are set.
+/// Whether attn_q, attn_k and attn_v have biases.
+enum class QkvBias : uint8_t { kNone, kOptional, kRequired };
+
+/// attn_q/k/v/output, the norms that qk_norm asks for, and biases, for an attention whose geometry
+/// and qk_norm are set.
 Status load_attention_tensors(SpecBuilder& b, const TrunkKeys& trunk, uint32_t block,
-                              AttentionSpec* attention);
+                              AttentionSpec* attention, QkvBias bias = QkvBias::kNone);
+
+/// Gemma's norms before and after the mixer and the FFN.
+Status load_sandwich_norms(SpecBuilder& b, const TrunkKeys& trunk, uint32_t block,
+                           LayerSpec* layer);
 
 /// Dense gate/up/down of width d_ff.
 Status load_dense_ffn(SpecBuilder& b, const TrunkKeys& trunk, uint32_t block, uint32_t d_ff,
                       Activation activation, FfnSpec* ffn);
+
+/// What distinguishes decoders that are otherwise alike: full or windowed attention, a dense
+/// SwiGLU FFN, a norm before each.
+struct PlainDecoder {
+  RopePairs pairs = RopePairs::kHalves;
+  QkNorm qk_norm = QkNorm::kNone;
+  QkvBias bias = QkvBias::kNone;
+  bool freq_factors = false;  // rope_freqs.weight may be there
+  uint32_t window = 0;        // of every layer; 0 = none
+};
+/// Fills the whole spec of such a model.
+Status load_plain_decoder(SpecBuilder& b, const PlainDecoder& kind, ModelSpec& spec);
 
 /// Keys of a mixture of experts.
 struct MoeKeys {

@@ -20,16 +20,6 @@ struct Keys {
   uint32_t n_owners = 0;  // blocks before the tail that shares KV
 };
 
-Status refuse_unsupported(const SpecBuilder& b) {
-  SHARPI_TRY_ASSIGN(const uint32_t n_experts,
-                    b.uint_or("expert_count", 0, Range{0, limits::kExperts}));
-  if (n_experts == 0) return Status::ok();
-  return Status::error(Code::kUnsupported,
-                       "gemma4 with a mixture of experts (%s = %u) is not supported, only its "
-                       "dense kinds are",
-                       b.full_key("expert_count").c_str(), n_experts);
-}
-
 Status read_ropes(const SpecBuilder& b, Keys* k) {
   SHARPI_TRY_ASSIGN(k->rope, read_rope(b, k->head_dim, /*allow_yarn=*/false));
   if (k->rope.freq_scale != 1.0) {
@@ -59,23 +49,6 @@ Status read_keys(SpecBuilder& b, ModelSpec& spec, Keys* k) {
   spec.logit_softcap = static_cast<float>(softcap);
   SHARPI_TRY_ASSIGN(spec.d_ple,
                     b.require_uint("embedding_length_per_layer_input", Range{0, limits::kEmbd}));
-  return Status::ok();
-}
-
-/// The divisors that leave most pairs of a global head unrotated.
-Status load_freq_factors(SpecBuilder& b, Keys* k) {
-  TensorRef factors;
-  SHARPI_TRY(b.load({{&factors, "rope_freqs.weight", WeightKind::kF32,
-                      Extent{k->rope.n_rot / 2, "%.rope.dimension_count / 2"}}}));
-  const float* values = reinterpret_cast<const float*>(factors.tensor->data);
-  for (uint64_t j = 0; j < factors.n_in; ++j) {
-    if (std::isfinite(values[j]) && values[j] > 0.0f) continue;
-    return Status::error(Code::kFormat,
-                         "tensor \"rope_freqs.weight\" holds %g, expected positive "
-                         "divisors",
-                         static_cast<double>(values[j]));
-  }
-  k->rope.freq_factors = factors.tensor;
   return Status::ok();
 }
 
@@ -130,6 +103,7 @@ Status load_attention(SpecBuilder& b, const Keys& k, uint32_t block, AttentionSp
               {&a.q_norm, "attn_q_norm.weight", WeightKind::kF32, one_head}}));
   if (block >= k.n_owners) {
     // Files may still carry K and V weights of these blocks; nothing reads them.
+    b.leave_out(block, {"attn_k.weight", "attn_v.weight", "attn_k_norm.weight"});
     SHARPI_TRY_ASSIGN(a.kv_source, find_kv_source(b, k, block));
     return Status::ok();
   }
@@ -165,11 +139,7 @@ Status load_layer(SpecBuilder& b, const Keys& k, uint32_t d_ple, uint32_t block,
   const Extent& embd = k.trunk.embd;
   SHARPI_TRY(load_attention(b, k, block, &l.attention));
   SHARPI_TRY(load_dense_ffn(b, k.trunk, block, k.d_ff[block], Activation::kGeluTanh, &l.ffn));
-  SHARPI_TRY(b.load_layer(
-      block, {{&l.mixer_norm, "attn_norm.weight", WeightKind::kF32, embd},
-              {&l.mixer_post_norm, "post_attention_norm.weight", WeightKind::kF32, embd},
-              {&l.ffn_norm, "ffn_norm.weight", WeightKind::kF32, embd},
-              {&l.ffn_post_norm, "post_ffw_norm.weight", WeightKind::kF32, embd}}));
+  SHARPI_TRY(load_sandwich_norms(b, k.trunk, block, &l));
   SHARPI_TRY(load_output_scale(b, block, &l));
   if (d_ple == 0) return Status::ok();
   const Extent ple{d_ple, "%.embedding_length_per_layer_input"};
@@ -181,10 +151,11 @@ Status load_layer(SpecBuilder& b, const Keys& k, uint32_t d_ple, uint32_t block,
 }  // namespace
 
 Status load_gemma4(SpecBuilder& b, ModelSpec& spec) {
-  SHARPI_TRY(refuse_unsupported(b));
+  SHARPI_TRY(refuse_experts(b, "its dense kinds are"));
   Keys keys;
   SHARPI_TRY(read_keys(b, spec, &keys));
-  SHARPI_TRY(load_freq_factors(b, &keys));
+  // The divisors that leave most pairs of a global head unrotated.
+  SHARPI_TRY(load_freq_factors(b, /*optional=*/false, &keys.rope));
   SHARPI_TRY(load_per_layer_embeddings(b, keys, spec));
   spec.layers.resize(keys.trunk.n_blocks);
   for (uint32_t i = 0; i < keys.trunk.n_blocks; ++i) {

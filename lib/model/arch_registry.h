@@ -15,8 +15,11 @@ namespace sharpi {
 /// name, default_kv_dtype).
 using ArchLoader = Status (*)(SpecBuilder& builder, ModelSpec& spec);
 
+Status load_gemma3(SpecBuilder& builder, ModelSpec& spec);
 Status load_gemma4(SpecBuilder& builder, ModelSpec& spec);
+Status load_llama(SpecBuilder& builder, ModelSpec& spec);
 Status load_olmoe(SpecBuilder& builder, ModelSpec& spec);
+Status load_qwen2(SpecBuilder& builder, ModelSpec& spec);
 Status load_qwen3(SpecBuilder& builder, ModelSpec& spec);
 Status load_qwen35(SpecBuilder& builder, ModelSpec& spec);
 Status load_qwen35moe(SpecBuilder& builder, ModelSpec& spec);

@@ -29,10 +29,14 @@ enum class MixerKind : uint8_t { kAttention, kGatedDeltaNet };
 enum class FfnKind : uint8_t { kDense, kMoe };
 enum class Activation : uint8_t { kSilu, kGeluTanh };
 enum class QkNorm : uint8_t { kNone, kPerHead, kWholeVector };
+/// Which elements of a head a rotation turns together: j and j + n_rot/2 (NEOX), or 2j and 2j + 1
+/// (NORM), for which converters have permuted the rows of the projections.
+enum class RopePairs : uint8_t { kHalves, kNeighbours };
 
-/// NEOX rotary embedding over the first n_rot dims of a head: pairs (j, j + n_rot/2).
+/// Rotary embedding over the first n_rot dims of a head.
 struct RopeSpec {
   uint32_t n_rot = 0;
+  RopePairs pairs = RopePairs::kHalves;
   double freq_base = 10000.0;
   double freq_scale = 1.0;                   // 1/factor for linear scaling
   const GgufTensor* freq_factors = nullptr;  // n_rot/2 f32 divisors of the angles
@@ -53,7 +57,8 @@ struct AttentionSpec {
   int32_t kv_source = -1;    // -1 = owns its KV; else the layer whose rows it reads
   RopeSpec rope;
   TensorRef q, k, v, o;
-  TensorRef q_norm, k_norm;  // f32
+  TensorRef q_norm, k_norm;          // f32; absent without qk_norm
+  TensorRef q_bias, k_bias, v_bias;  // f32, added before norms and RoPE (optional)
 };
 
 /// Gated delta net (arXiv 2412.06464); exact steps in docs/architecture.md.

@@ -229,7 +229,16 @@ Status SpecBuilder::load_layer(uint32_t block, std::initializer_list<TensorRule>
   return Status::ok();
 }
 
+void SpecBuilder::leave_out(uint32_t block, std::initializer_list<const char*> names) {
+  for (const char* name : names) {
+    if (const GgufTensor* t = file_.find_tensor(layer_tensor_name(block, name))) used_.insert(t);
+  }
+}
+
 Status SpecBuilder::check_leftovers() const {
+  constexpr size_t kNamed = 4;
+  size_t n_left = 0;
+  std::string names;
   for (const GgufTensor& t : file_.tensors()) {
     if (used_.contains(&t)) continue;
     const std::optional<uint64_t> block = block_of(t.name);
@@ -238,12 +247,15 @@ Status SpecBuilder::check_leftovers() const {
                            gguf_quoted(t.name).c_str(), shape_text(t.ne).c_str(),
                            full_key("block_count").c_str(), n_blocks_);
     }
-    if (t.name.ends_with(".bias") || t.name.ends_with(".scale")) {
-      return Status::error(Code::kUnsupported, "tensor %s is not supported for %s",
-                           gguf_quoted(t.name).c_str(), arch_.c_str());
-    }
+    if (++n_left > kNamed) continue;
+    names += (names.empty() ? "" : ", ") + gguf_quoted(t.name);
   }
-  return Status::ok();
+  if (n_left == 0) return Status::ok();
+  if (n_left > kNamed) names += " and " + std::to_string(n_left - kNamed) + " more";
+  return Status::error(Code::kUnsupported, "%s %s not supported for %s, which has no use for %s",
+                       n_left == 1 ? "tensor" : "tensors",
+                       (names + (n_left == 1 ? " is" : " are")).c_str(), arch_.c_str(),
+                       n_left == 1 ? "it" : "them");
 }
 
 }  // namespace sharpi

@@ -98,9 +98,12 @@ class SpecBuilder {
   Status load(std::initializer_list<TensorRule> rules);
   Status load_layer(uint32_t block, std::initializer_list<TensorRule> rules);
 
+  /// Tensors of a block that files of this architecture may carry and that nothing reads.
+  void leave_out(uint32_t block, std::initializer_list<const char*> names);
+
   /// Set once block_count is known: missing tensors of a block then name the key.
   void set_n_blocks(uint32_t n_blocks) { n_blocks_ = n_blocks; }
-  /// Refuses tensors of blocks beyond block_count, and biases or scales that no rule asked for:
+  /// Refuses tensors of blocks beyond block_count, and all others that no rule asked for, by name:
   /// leaving them out would change the results in silence.
   Status check_leftovers() const;
 

@@ -22,22 +22,57 @@ namespace {
 #define SHARPI_CONTRACTIONS "'s|'t|'re|'ve|'m|'ll|'d"
 
 struct Family {
-  std::string_view name;
+  std::string_view names;  // of tokenizer.ggml.pre, separated by spaces
   const char* pattern;
+  bool nfc = false, whole_pieces = false, default_bos = false;
 };
 
 // Every pattern matches at every position of every text, so that pieces have no gaps.
 constexpr Family kFamilies[] = {
-    {"qwen2", "(?i:" SHARPI_CONTRACTIONS ")|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|\\p{N}"
-              "|\\x20?[^" SHARPI_SPACE "\\p{L}\\p{N}]+[\\r\\n]*"
-              "|[" SHARPI_SPACE "]*[\\r\\n]+|" SHARPI_RUN_BEFORE_WORD "|" SHARPI_RUN},
-    {"qwen35", "(?i:" SHARPI_CONTRACTIONS ")|[^\\r\\n\\p{L}\\p{N}]?[\\p{L}\\p{M}]+|\\p{N}"
-               "|\\x20?[^" SHARPI_SPACE "\\p{L}\\p{M}\\p{N}]+[\\r\\n]*"
-               "|[" SHARPI_SPACE "]*[\\r\\n]+|" SHARPI_RUN_BEFORE_WORD "|" SHARPI_RUN},
-    {"olmo",
-     SHARPI_CONTRACTIONS "|\\x20?\\p{L}+|\\x20?\\p{N}+|\\x20?[^" SHARPI_SPACE "\\p{L}\\p{N}]+"
-                         "|" SHARPI_RUN_BEFORE_WORD "|" SHARPI_RUN},
+    {.names = "qwen2",
+     .pattern = "(?i:" SHARPI_CONTRACTIONS ")|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|\\p{N}"
+                "|\\x20?[^" SHARPI_SPACE "\\p{L}\\p{N}]+[\\r\\n]*"
+                "|[" SHARPI_SPACE "]*[\\r\\n]+|" SHARPI_RUN_BEFORE_WORD "|" SHARPI_RUN,
+     .nfc = true},
+    {.names = "qwen35",
+     .pattern = "(?i:" SHARPI_CONTRACTIONS ")|[^\\r\\n\\p{L}\\p{N}]?[\\p{L}\\p{M}]+|\\p{N}"
+                "|\\x20?[^" SHARPI_SPACE "\\p{L}\\p{M}\\p{N}]+[\\r\\n]*"
+                "|[" SHARPI_SPACE "]*[\\r\\n]+|" SHARPI_RUN_BEFORE_WORD "|" SHARPI_RUN,
+     .nfc = true},
+    {.names = "olmo",
+     .pattern =
+         SHARPI_CONTRACTIONS "|\\x20?\\p{L}+|\\x20?\\p{N}+|\\x20?[^" SHARPI_SPACE "\\p{L}\\p{N}]+"
+                             "|" SHARPI_RUN_BEFORE_WORD "|" SHARPI_RUN,
+     .nfc = true},
+    // Llama 3: up to three digits together.
+    {.names = "llama-bpe llama3 llama-v3",
+     .pattern = "(?i:" SHARPI_CONTRACTIONS ")|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|\\p{N}{1,3}"
+                "|\\x20?[^" SHARPI_SPACE "\\p{L}\\p{N}]+[\\r\\n]*"
+                "|[" SHARPI_SPACE "]*[\\r\\n]+|" SHARPI_RUN_BEFORE_WORD "|" SHARPI_RUN,
+     .whole_pieces = true,
+     .default_bos = true},
+    // Every digit alone, and the pattern of GPT-2 on what lies between them: for it, a digit is the
+    // end of the text.
+    {.names = "smollm",
+     .pattern = "\\p{N}|" SHARPI_CONTRACTIONS "|\\x20?\\p{L}+|\\x20?[^" SHARPI_SPACE
+                "\\p{L}\\p{N}]+|" SHARPI_RUN "(?![^" SHARPI_SPACE "\\p{N}])|" SHARPI_RUN},
 };
+
+/// Whether `name` is one of the space-separated `names`.
+bool is_among(std::string_view name, std::string_view names) {
+  while (!names.empty()) {
+    const size_t end = std::min(names.find(' '), names.size());
+    if (names.substr(0, end) == name) return true;
+    names.remove_prefix(std::min(end + 1, names.size()));
+  }
+  return false;
+}
+
+std::string all_names() {
+  std::string all;
+  for (const Family& f : kFamilies) all.append(all.empty() ? "" : " ").append(f.names);
+  return all;
+}
 
 std::string error_text(int code) {
   PCRE2_UCHAR buffer[160] = {};
@@ -70,13 +105,16 @@ Code code_of(int pcre2_error) {
 
 Result<PreTokenizer> PreTokenizer::create(std::string_view name) {
   const auto* family = std::find_if(std::begin(kFamilies), std::end(kFamilies),
-                                    [&](const Family& f) { return f.name == name; });
+                                    [&](const Family& f) { return is_among(name, f.names); });
   if (family == std::end(kFamilies)) {
-    return Status::error(Code::kUnsupported,
-                         "pre-tokenizer \"%.*s\" is not one of qwen2, qwen35, olmo",
-                         static_cast<int>(std::min<size_t>(name.size(), 64)), name.data());
+    return Status::error(Code::kUnsupported, "pre-tokenizer \"%.*s\" is not one of: %s",
+                         static_cast<int>(std::min<size_t>(name.size(), 64)), name.data(),
+                         all_names().c_str());
   }
   PreTokenizer out;
+  out.nfc_ = family->nfc;
+  out.whole_pieces_ = family->whole_pieces;
+  out.default_bos_ = family->default_bos;
   int error = 0;
   PCRE2_SIZE error_at = 0;
   // Anchored at compile time: as an option of the match call it would switch the JIT off.

@@ -14,8 +14,15 @@ namespace sharpi {
 
 class PreTokenizer {
  public:
-  /// `name` is the file's tokenizer.ggml.pre. kUnsupported names an unknown one.
+  /// `name` is the file's tokenizer.ggml.pre. kUnsupported names an unknown one, and all that are
+  /// known.
   static Result<PreTokenizer> create(std::string_view name);
+  /// Texts are brought into Unicode's form NFC first.
+  bool nfc() const { return nfc_; }
+  /// A piece that is a token as it stands is taken whole, whatever merges would make of it.
+  bool whole_pieces() const { return whole_pieces_; }
+  /// Texts begin with BOS where the file does not say.
+  bool default_bos() const { return default_bos_; }
   ~PreTokenizer();
   PreTokenizer(PreTokenizer&&) noexcept;
   PreTokenizer& operator=(PreTokenizer&&) noexcept;
@@ -43,6 +50,7 @@ class PreTokenizer {
   PreTokenizer();
   struct Pattern;
   std::unique_ptr<Pattern> pattern_;
+  bool nfc_ = false, whole_pieces_ = false, default_bos_ = false;
 };
 
 }  // namespace sharpi

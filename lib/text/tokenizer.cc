@@ -9,6 +9,7 @@
 #include "text/byte_alphabet.h"
 #include "text/normalize.h"
 #include "text/pretokenizer.h"
+#include "text/score_merger.h"
 #include "text/special_tokens.h"
 #include "text/utf8.h"
 #include "text/vocabulary.h"
@@ -16,13 +17,15 @@
 namespace sharpi {
 namespace {
 
-constexpr size_t kMaxTextBytes = size_t{1} << 30;          // symbol indices have 32 bits
-constexpr std::string_view kSpaceMarker = "\xE2\x96\x81";  // U+2581, how Gemma spells a space
+constexpr size_t kMaxTextBytes = size_t{1} << 30;  // symbol indices have 32 bits
+constexpr std::string_view kSpaceMarker =
+    "\xE2\x96\x81";  // U+2581, how SentencePiece spells a space
 
 /// What one call of encode() works with.
 struct Scratch {
   BpeMerger merger;
-  std::string normalized;
+  ScoreMerger score_merger;
+  std::string normalized, spelled;
   std::optional<PreTokenizer::Matcher> matcher;
 };
 
@@ -46,23 +49,62 @@ Result<std::string_view> read_chat_template(const GgufFile& file) {
 struct Tokenizer::Impl {
   std::shared_ptr<const GgufFile> file;
   std::optional<PreTokenizer> pre_tokenizer;  // byte-level models only
+  bool scores = false;                        // SentencePiece: pairs are joined by score
+  bool space_prefix = false;                  // a space before each text, and after special tokens
   Vocabulary vocabulary;
   SpecialTokens user_defined, all_special;
   std::string_view chat_template;
 
   bool byte_level() const { return pre_tokenizer.has_value(); }
+  Status read_model();
   Status index_special();
+  Status find_byte(uint8_t byte, uint32_t* id) const;
   Status push_byte(uint8_t byte, BpeMerger* merger) const;
   Status encode(std::string_view text, const SpecialTokens& special,
                 std::vector<int32_t>* out) const;
   Status encode_byte_level(std::string_view text, Scratch* scratch,
                            std::vector<int32_t>* out) const;
   Status encode_pieces(std::string_view text, Scratch* scratch, std::vector<int32_t>* out) const;
+  bool encode_whole(std::string_view piece, Scratch* scratch, std::vector<int32_t>* out) const;
+  Status encode_scored(std::string_view text, Scratch* scratch, std::vector<int32_t>* out) const;
   Status encode_lines(std::string_view text, Scratch* scratch, std::vector<int32_t>* out) const;
   Status encode_line(std::string_view line, Scratch* scratch, std::vector<int32_t>* out) const;
   void decode_byte_level(std::string_view text, std::string* out) const;
   void decode_marked(std::string_view text, std::string* out) const;
 };
+
+Status Tokenizer::Impl::read_model() {
+  SHARPI_TRY_ASSIGN(const auto model, file->get_string("tokenizer.ggml.model"));
+  if (!model) return Status::error(Code::kFormat, "tokenizer.ggml.model is absent");
+  Vocabulary::Rules rules;
+  if (*model == "gpt2") {
+    SHARPI_TRY_ASSIGN(const auto pre, file->get_string("tokenizer.ggml.pre"));
+    if (!pre) {
+      return Status::error(Code::kUnsupported,
+                           "tokenizer.ggml.pre is absent, so the pre-tokenizer is unknown");
+    }
+    SHARPI_TRY_ASSIGN(pre_tokenizer, PreTokenizer::create(*pre));
+    rules.byte_level = true;
+    rules.default_bos = pre_tokenizer->default_bos();
+  } else if (*model == "llama") {
+    scores = rules.scores = rules.default_bos = true;
+    SHARPI_TRY_ASSIGN(const auto prefix, file->get_bool("tokenizer.ggml.add_space_prefix"));
+    space_prefix = prefix.value_or(true);
+    SHARPI_TRY_ASSIGN(const auto squeeze,
+                      file->get_bool("tokenizer.ggml.remove_extra_whitespaces"));
+    if (squeeze.value_or(false)) {
+      return Status::error(Code::kUnsupported,
+                           "tokenizer.ggml.remove_extra_whitespaces is not supported");
+    }
+  } else if (*model == "gemma4") {
+    rules.force_bos = true;
+  } else {
+    return Status::error(Code::kUnsupported,
+                         "tokenizer model \"%.*s\" is not one of gpt2, llama, gemma4",
+                         static_cast<int>(std::min<size_t>(model->size(), 64)), model->data());
+  }
+  return vocabulary.load(*file, rules);
+}
 
 Status Tokenizer::Impl::index_special() {
   std::vector<SpecialTokens::Entry> user, all;
@@ -84,11 +126,15 @@ Status Tokenizer::Impl::index_special() {
   return Status::ok();
 }
 
+Status Tokenizer::Impl::find_byte(uint8_t byte, uint32_t* id) const {
+  *id = vocabulary.byte_token(byte);
+  if (*id != Vocabulary::kNone) return Status::ok();
+  return Status::error(Code::kUnsupported, "the vocabulary has no token for byte 0x%02X", byte);
+}
+
 Status Tokenizer::Impl::push_byte(uint8_t byte, BpeMerger* merger) const {
-  const uint32_t id = vocabulary.byte_token(byte);
-  if (id == Vocabulary::kNone) {
-    return Status::error(Code::kUnsupported, "the vocabulary has no token for byte 0x%02X", byte);
-  }
+  uint32_t id = 0;
+  SHARPI_TRY(find_byte(byte, &id));
   merger->push(id);
   return Status::ok();
 }
@@ -102,8 +148,12 @@ Status Tokenizer::Impl::encode(std::string_view text, const SpecialTokens& speci
   for (size_t at = 0; at < text.size();) {
     const SpecialTokens::Match match = special.next(text, at);
     const std::string_view fragment = text.substr(at, match.at - at);
-    SHARPI_TRY(byte_level() ? encode_byte_level(fragment, &scratch, out)
-                            : encode_lines(fragment, &scratch, out));
+    if (byte_level()) {
+      SHARPI_TRY(encode_byte_level(fragment, &scratch, out));
+    } else {
+      SHARPI_TRY(scores ? encode_scored(fragment, &scratch, out)
+                        : encode_lines(fragment, &scratch, out));
+    }
     if (match.id >= 0) out->push_back(match.id);
     at = match.at + match.bytes;
   }
@@ -128,17 +178,61 @@ Status Tokenizer::Impl::encode_byte_level(std::string_view text, Scratch* scratc
 
 Status Tokenizer::Impl::encode_pieces(std::string_view text, Scratch* scratch,
                                       std::vector<int32_t>* out) const {
-  std::string_view normal;
-  SHARPI_TRY(normalize_nfc(text, &scratch->normalized, &normal));
+  std::string_view normal = text;
+  if (pre_tokenizer->nfc()) SHARPI_TRY(normalize_nfc(text, &scratch->normalized, &normal));
   scratch->matcher->start(normal);
   for (;;) {
     std::string_view piece;
     SHARPI_TRY(scratch->matcher->next(&piece));
     if (piece.empty()) return Status::ok();
+    if (pre_tokenizer->whole_pieces() && encode_whole(piece, scratch, out)) continue;
     scratch->merger.clear();
     for (const char c : piece) SHARPI_TRY(push_byte(static_cast<uint8_t>(c), &scratch->merger));
     scratch->merger.merge(vocabulary.merges(), out);
   }
+}
+
+bool Tokenizer::Impl::encode_whole(std::string_view piece, Scratch* scratch,
+                                   std::vector<int32_t>* out) const {
+  scratch->spelled.clear();
+  for (const char c : piece) {
+    utf8_append(kByteAlphabet[static_cast<uint8_t>(c)], &scratch->spelled);
+  }
+  const uint32_t id = vocabulary.find_mergeable(scratch->spelled);
+  if (id == Vocabulary::kNone) return false;
+  out->push_back(static_cast<int32_t>(id));
+  return true;
+}
+
+Status Tokenizer::Impl::encode_scored(std::string_view text, Scratch* scratch,
+                                      std::vector<int32_t>* out) const {
+  if (text.empty()) return Status::ok();
+  std::string& marked = scratch->spelled;
+  marked.assign(space_prefix ? kSpaceMarker : std::string_view());
+  for (const char c : text) {
+    if (c == ' ') {
+      marked.append(kSpaceMarker);
+    } else {
+      marked.push_back(c);
+    }
+  }
+  for (const ScoreMerger::Piece& piece : scratch->score_merger.split(vocabulary, marked)) {
+    if (piece.id != Vocabulary::kNone) {
+      out->push_back(static_cast<int32_t>(piece.id));
+      continue;
+    }
+    for (const char c : piece.text) {
+      uint32_t byte = 0;
+      const Status found = find_byte(static_cast<uint8_t>(c), &byte);
+      if (!found.is_ok() && vocabulary.unknown() >= 0) {  // one for the whole character
+        out->push_back(vocabulary.unknown());
+        break;
+      }
+      SHARPI_TRY(found);
+      out->push_back(static_cast<int32_t>(byte));
+    }
+  }
+  return Status::ok();
 }
 
 Status Tokenizer::Impl::encode_lines(std::string_view text, Scratch* scratch,
@@ -207,23 +301,10 @@ Tokenizer::~Tokenizer() = default;
 Result<std::shared_ptr<const Tokenizer>> Tokenizer::create(std::shared_ptr<const GgufFile> file) {
   std::shared_ptr<Tokenizer> out(new Tokenizer());
   Impl& impl = *out->impl_;
-  SHARPI_TRY_ASSIGN(const auto model, file->get_string("tokenizer.ggml.model"));
-  if (!model) return Status::error(Code::kFormat, "tokenizer.ggml.model is absent");
-  if (*model == "gpt2") {
-    SHARPI_TRY_ASSIGN(const auto pre, file->get_string("tokenizer.ggml.pre"));
-    if (!pre) {
-      return Status::error(Code::kUnsupported,
-                           "tokenizer.ggml.pre is absent, so the pre-tokenizer is unknown");
-    }
-    SHARPI_TRY_ASSIGN(impl.pre_tokenizer, PreTokenizer::create(*pre));
-  } else if (*model != "gemma4") {
-    return Status::error(Code::kUnsupported, "tokenizer model \"%.*s\" is not one of gpt2, gemma4",
-                         static_cast<int>(std::min<size_t>(model->size(), 64)), model->data());
-  }
-  SHARPI_TRY(impl.vocabulary.load(*file, impl.byte_level()));
-  SHARPI_TRY(impl.index_special());
-  SHARPI_TRY_ASSIGN(impl.chat_template, read_chat_template(*file));
   impl.file = std::move(file);
+  SHARPI_TRY(impl.read_model());
+  SHARPI_TRY(impl.index_special());
+  SHARPI_TRY_ASSIGN(impl.chat_template, read_chat_template(*impl.file));
   return std::shared_ptr<const Tokenizer>(std::move(out));
 }
 

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT
 // Text <-> token ids for the vocabularies inside GGUF files: byte-level BPE (tokenizer.ggml.model
-// "gpt2" with the qwen2, qwen35 and olmo pre-tokenizers) and Gemma 4's space-marker BPE with byte
-// fallback ("gemma4"). Equal to the HF tokenizers these files were converted from, NFC included.
+// "gpt2" with the pre-tokenizers of pretokenizer.cc), SentencePiece's BPE by scores ("llama"), and
+// Gemma 4's space-marker BPE ("gemma4"), both with byte fallback. Equal to the HF tokenizers these
+// files were converted from, NFC included.
 // Thread rule: immutable after create(); any thread (scratch is per call).
 #pragma once
 

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cmath>
 #include <string>
 
 #include "text/byte_alphabet.h"
@@ -14,15 +15,30 @@ namespace {
 
 /// Tokens after which a model of these families has finished, whatever the eos key names.
 constexpr std::string_view kEndTexts[] = {
-    "<|im_end|>",  "<|endoftext|>",    "<end_of_turn>", "<eos>",        "<turn|>",
-    "<|fim_pad|>", "<|tool_response>", "<|repo_name|>", "<|file_sep|>",
+    "<|im_end|>",   "<|endoftext|>", "<end_of_turn>",    "<eos>",
+    "<turn|>",      "<|fim_pad|>",   "<|tool_response>", "<|repo_name|>",
+    "<|file_sep|>", "<|eot_id|>",    "<|eom_id|>",       "<|end_of_text|>",
 };
 
 /// Tokens that are control tokens whatever type the file gives them: converters are known to
 /// declare some of them normal or user-defined, and text from outside must not smuggle them in.
 constexpr std::string_view kControlTexts[] = {
-    "<|im_start|>",     "<|im_end|>",      "<|endoftext|>", "<|turn>", "<turn|>",
-    "<|tool_response>", "<start_of_turn>", "<end_of_turn>", "<bos>",   "<eos>",
+    "<|im_start|>",
+    "<|im_end|>",
+    "<|endoftext|>",
+    "<|turn>",
+    "<turn|>",
+    "<|tool_response>",
+    "<start_of_turn>",
+    "<end_of_turn>",
+    "<bos>",
+    "<eos>",
+    "<|begin_of_text|>",
+    "<|end_of_text|>",
+    "<|start_header_id|>",
+    "<|end_header_id|>",
+    "<|eot_id|>",
+    "<|eom_id|>",
 };
 
 /// Differs from load to load, so that no file can be built to make the tables collide.
@@ -84,7 +100,7 @@ int byte_of_hex_token(std::string_view text) {
   return high < 0 || low < 0 ? -1 : high * 16 + low;
 }
 
-Status Vocabulary::load(const GgufFile& file, bool byte_level) {
+Status Vocabulary::load(const GgufFile& file, const Rules& rules) {
   SHARPI_TRY_ASSIGN(auto tokens, file.get_string_array("tokenizer.ggml.tokens"));
   if (!tokens || tokens->empty()) {
     return Status::error(Code::kFormat, "tokenizer.ggml.tokens is absent or empty");
@@ -97,9 +113,9 @@ Status Vocabulary::load(const GgufFile& file, bool byte_level) {
   seed_ = table_seed(this);
   SHARPI_TRY(load_kinds(file));
   table_.build(texts_, seed_);
-  SHARPI_TRY(index_bytes(byte_level));
-  SHARPI_TRY(load_merges(file));
-  SHARPI_TRY(load_roles(file, /*force_bos=*/!byte_level));
+  SHARPI_TRY(index_bytes(rules.byte_level));
+  SHARPI_TRY(rules.scores ? load_scores(file) : load_merges(file));
+  SHARPI_TRY(load_roles(file, rules));
   return load_never_sample(file);
 }
 
@@ -174,6 +190,25 @@ Status Vocabulary::load_merges(const GgufFile& file) {
   return Status::ok();
 }
 
+Status Vocabulary::load_scores(const GgufFile& file) {
+  SHARPI_TRY_ASSIGN(auto scores, file.get_float_array("tokenizer.ggml.scores"));
+  if (!scores) return Status::error(Code::kFormat, "tokenizer.ggml.scores is absent");
+  if (scores->size() != texts_.size()) {
+    return Status::error(Code::kFormat, "tokenizer.ggml.scores has %zu entries for %zu tokens",
+                         scores->size(), texts_.size());
+  }
+  for (size_t i = 0; i < scores->size(); ++i) {
+    if (std::isnan((*scores)[i])) {
+      return Status::error(Code::kFormat, "tokenizer.ggml.scores[%zu] is not a number", i);
+    }
+  }
+  scores_ = std::move(*scores);
+  for (const std::string_view text : texts_) {
+    longest_text_ = std::max(longest_text_, static_cast<uint32_t>(text.size()));
+  }
+  return Status::ok();
+}
+
 Status Vocabulary::role(const GgufFile& file, const char* key, int32_t* id) const {
   SHARPI_TRY_ASSIGN(const auto value, file.get_uint(key));
   *id = -1;
@@ -192,15 +227,16 @@ void Vocabulary::mark_control(int32_t id) {
   if (kind == TokenKind::kNormal || kind == TokenKind::kUserDefined) kind = TokenKind::kControl;
 }
 
-Status Vocabulary::load_roles(const GgufFile& file, bool force_bos) {
+Status Vocabulary::load_roles(const GgufFile& file, const Rules& rules) {
   SHARPI_TRY(role(file, "tokenizer.ggml.bos_token_id", &bos_));
   SHARPI_TRY(role(file, "tokenizer.ggml.eos_token_id", &eos_));
+  SHARPI_TRY(role(file, "tokenizer.ggml.unknown_token_id", &unknown_));
   int32_t eot = -1, eom = -1;
   SHARPI_TRY(role(file, "tokenizer.ggml.eot_token_id", &eot));
   SHARPI_TRY(role(file, "tokenizer.ggml.eom_token_id", &eom));
   SHARPI_TRY_ASSIGN(const auto add_bos, file.get_bool("tokenizer.ggml.add_bos_token"));
   SHARPI_TRY_ASSIGN(const auto add_eos, file.get_bool("tokenizer.ggml.add_eos_token"));
-  add_bos_ = force_bos || add_bos.value_or(false);
+  add_bos_ = rules.force_bos || add_bos.value_or(rules.default_bos);
   add_eos_ = add_eos.value_or(false);
   if (add_bos_ && bos_ < 0) {
     return Status::error(Code::kFormat,

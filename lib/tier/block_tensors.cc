@@ -17,8 +17,16 @@ void add(std::vector<TensorRef>* out, Refs refs) {
 void add_mixer(std::vector<TensorRef>* out, const LayerSpec& l) {
   const AttentionSpec& a = l.attention;
   const DeltaNetSpec& d = l.delta;
-  add(out, {&l.mixer_norm, &l.mixer_post_norm, &a.q, &a.k, &a.v, &a.o, &a.q_norm, &a.k_norm, &d.qkv,
-            &d.gate, &d.alpha, &d.beta, &d.out, &d.conv1d, &d.dt_bias, &d.a, &d.norm});
+  add(out, {&l.mixer_norm, &l.mixer_post_norm,
+            &a.q,          &a.k,
+            &a.v,          &a.o,
+            &a.q_norm,     &a.k_norm,
+            &a.q_bias,     &a.k_bias,
+            &a.v_bias,     &d.qkv,
+            &d.gate,       &d.alpha,
+            &d.beta,       &d.out,
+            &d.conv1d,     &d.dt_bias,
+            &d.a,          &d.norm});
 }
 
 void add_ffn(std::vector<TensorRef>* out, const LayerSpec& l) {

@@ -9,6 +9,7 @@
 #include <functional>
 #include <limits>
 #include <random>
+#include <tuple>
 #include <vector>
 
 #include "isas.h"
@@ -115,7 +116,11 @@ TEST_P(Ops, RmsNormHeadsEqualsOneNormPerHead) {
   EXPECT_EQ(x, want);
 }
 
-TEST_P(Ops, RopeRotatesPairsHalfTheRotatedWidthApart) {
+class Rope : public ::testing::TestWithParam<std::tuple<Isa, RopePairs>> {};
+
+TEST_P(Rope, RotatesPairsThatAreNeighboursOrHalfTheRotatedWidthApart) {
+  const auto [isa, pairs] = GetParam();
+  const bool halves = pairs == RopePairs::kHalves;
   struct Shape {
     uint32_t heads, dim, rot;
   };
@@ -128,29 +133,37 @@ TEST_P(Ops, RopeRotatesPairsHalfTheRotatedWidthApart) {
     rope_angles(freq.data(), s.rot / 2, position, 1.25f, c.data(), sn.data());
     const std::vector<float> x = random_row(s.heads * s.dim, 7);
     std::vector<float> y = padded(x);
-    rope_apply(GetParam(), y.data(), s.heads, s.dim, s.rot, c.data(), sn.data());
+    rope_apply(isa, pairs, y.data(), s.heads, s.dim, s.rot, c.data(), sn.data());
     const auto want = [&](size_t i) -> double {
       const size_t base = i / s.dim * s.dim, d = i % s.dim, half = s.rot / 2;
       if (d >= s.rot) return x[i];
-      const size_t j = d % half;
+      const size_t j = halves ? d % half : d / 2;
       const double a = static_cast<double>(position) * freq[j];
-      const double lo = x[base + j], hi = x[base + j + half];
+      const double lo = x[base + (halves ? j : 2 * j)],
+                   hi = x[base + (halves ? j + half : 2 * j + 1)];
+      const bool first = halves ? d < half : d % 2 == 0;
       return 1.25 *
-             (d < half ? lo * std::cos(a) - hi * std::sin(a) : lo * std::sin(a) + hi * std::cos(a));
+             (first ? lo * std::cos(a) - hi * std::sin(a) : lo * std::sin(a) + hi * std::cos(a));
     };
     expect_close(y, x.size(), want, 0, 1.25 * 5 * 4 * kUlp);  // |x| < 5, table + 3 operations
   }
 }
 
-TEST_P(Ops, RopeAtPositionZeroIsTheIdentity) {
+TEST_P(Rope, AtPositionZeroIsTheIdentity) {
+  const auto [isa, pairs] = GetParam();
   const double freq[2] = {1.0, 0.5};
   float c[2], s[2];
   rope_angles(freq, 2, 0, 1.0f, c, s);
   const std::vector<float> x = random_row(12, 8);
   std::vector<float> y = x;
-  rope_apply(GetParam(), y.data(), 2, 6, 4, c, s);
+  rope_apply(isa, pairs, y.data(), 2, 6, 4, c, s);
   EXPECT_EQ(y, x);
 }
+
+INSTANTIATE_TEST_SUITE_P(Isas, Rope,
+                         ::testing::Combine(::testing::ValuesIn(runnable_isas()),
+                                            ::testing::Values(RopePairs::kHalves,
+                                                              RopePairs::kNeighbours)));
 
 TEST_P(Ops, AddAndScaleMatchDoubleAndKeepPadding) {
   for (const uint64_t n : kLengths) {

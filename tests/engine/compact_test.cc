@@ -11,9 +11,6 @@
 namespace sharpi::testing {
 namespace {
 
-const char* const kModels[] = {"tiny-qwen3",    "tiny-qwen3moe", "tiny-olmoe",    "tiny-gemma4",
-                               "tiny-gemma4kv", "tiny-qwen35",   "tiny-qwen35moe"};
-
 struct Case {
   std::string fixture;
   sharpi_kv_dtype kv = SHARPI_KV_F32;
@@ -29,7 +26,7 @@ std::string name_of(const ::testing::TestParamInfo<Case>& c) {
 /// Every model with f32 rows; one of each kind with narrower ones.
 std::vector<Case> cases() {
   std::vector<Case> out;
-  for (const char* m : kModels) out.push_back({m, SHARPI_KV_F32});
+  for (const std::string& m : trained_models()) out.push_back({m, SHARPI_KV_F32});
   for (const char* m : {"tiny-qwen3", "tiny-gemma4kv", "tiny-qwen35"}) {
     for (const sharpi_kv_dtype kv : {SHARPI_KV_BF16, SHARPI_KV_Q8_0}) out.push_back({m, kv});
   }

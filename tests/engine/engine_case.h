@@ -19,16 +19,11 @@ namespace sharpi::testing {
 
 using Logits = std::vector<float>;
 
-inline const std::vector<std::string>& all_models() {
-  static const std::vector<std::string> names{"tiny-qwen3",    "tiny-qwen3moe", "tiny-olmoe",
-                                              "tiny-gemma4",   "tiny-gemma4kv", "tiny-qwen35",
-                                              "tiny-qwen35moe"};
-  return names;
-}
-
 /// "tiny-qwen3" as a part of a test's name.
 inline std::string short_name(const std::string& model) {
-  return model.substr(5);
+  std::string name = model.substr(5);
+  std::replace(name.begin(), name.end(), '-', '_');
+  return name;
 }
 inline std::string model_name(const ::testing::TestParamInfo<std::string>& info) {
   return short_name(info.param);

@@ -25,6 +25,7 @@ const char* dtype_text(sharpi_kv_dtype d) {
 
 std::string name_of(const ::testing::TestParamInfo<Variant>& v) {
   std::string name = v.param.fixture.substr(5);
+  std::replace(name.begin(), name.end(), '-', '_');
   name += v.param.arithmetic == SHARPI_ARITHMETIC_EXACT ? "_exact_" : "_fast_";
   return name + dtype_text(v.param.kv);
 }
@@ -121,25 +122,25 @@ TEST_P(Needles, AreFoundFarBack) {
   EXPECT_GE(found, 23u) << "of " << golden_.needles.size();
 }
 
-const char* const kModels[] = {"tiny-qwen3",    "tiny-qwen3moe", "tiny-olmoe",    "tiny-gemma4",
-                               "tiny-gemma4kv", "tiny-qwen35",   "tiny-qwen35moe"};
-
-std::vector<Variant> variants(sharpi_arithmetic arithmetic, std::vector<sharpi_kv_dtype> dtypes) {
+std::vector<Variant> variants(const std::vector<std::string>& models, sharpi_arithmetic arithmetic,
+                              std::vector<sharpi_kv_dtype> dtypes) {
   std::vector<Variant> out;
-  for (const char* model : kModels) {
+  for (const std::string& model : models) {
     for (const sharpi_kv_dtype kv : dtypes) out.push_back({model, arithmetic, kv});
   }
   return out;
 }
 
 INSTANTIATE_TEST_SUITE_P(Parity, Goldens,
-                         ::testing::ValuesIn(variants(SHARPI_ARITHMETIC_EXACT, {SHARPI_KV_F32})),
+                         ::testing::ValuesIn(variants(all_models(), SHARPI_ARITHMETIC_EXACT,
+                                                      {SHARPI_KV_F32})),
                          name_of);
 INSTANTIATE_TEST_SUITE_P(Parity, FastGoldens,
-                         ::testing::ValuesIn(variants(SHARPI_ARITHMETIC_FAST, {SHARPI_KV_F32})),
+                         ::testing::ValuesIn(variants(trained_models(), SHARPI_ARITHMETIC_FAST,
+                                                      {SHARPI_KV_F32})),
                          name_of);
 INSTANTIATE_TEST_SUITE_P(Parity, Needles,
-                         ::testing::ValuesIn(variants(SHARPI_ARITHMETIC_FAST,
+                         ::testing::ValuesIn(variants(trained_models(), SHARPI_ARITHMETIC_FAST,
                                                       {SHARPI_KV_F32, SHARPI_KV_BF16,
                                                        SHARPI_KV_Q8_0})),
                          name_of);

@@ -268,9 +268,9 @@ const Refusal kAbsurd[] = {
 const Refusal kUnsupported[] = {
     {"UnknownArchitecture",
      test::tiny_qwen3,
-     [](ModelFile& f) { f.set("general.architecture", std::string("llama")); },
+     [](ModelFile& f) { f.set("general.architecture", std::string("mamba")); },
      Code::kUnsupported,
-     {"\"llama\" is not supported", "gemma4", "qwen35moe"}},
+     {"\"mamba\" is not supported", "gemma4", "qwen35moe"}},
     {"UnprintableArchitecture",
      test::tiny_qwen3,
      [](ModelFile& f) { f.set("general.architecture", std::string("qwen3\nx")); },

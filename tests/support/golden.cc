@@ -15,8 +15,6 @@
 namespace sharpi::testing {
 namespace {
 
-constexpr const char* kModels[] = {"tiny-qwen3",    "tiny-qwen3moe", "tiny-olmoe",    "tiny-gemma4",
-                                   "tiny-gemma4kv", "tiny-qwen35",   "tiny-qwen35moe"};
 constexpr int kMaxDepth = 32;  // nesting that skip_value follows; the goldens have 5
 
 /// Reads JSON front to back into caller-provided places. The first error sticks, and every later
@@ -266,9 +264,32 @@ Result<Golden> load_golden(const std::string& path) {
                        golden.status().text().c_str());
 }
 
+const std::vector<std::string>& trained_models() {
+  static const std::vector<std::string> names{"tiny-qwen3",    "tiny-qwen3moe", "tiny-olmoe",
+                                              "tiny-gemma4",   "tiny-gemma4kv", "tiny-qwen35",
+                                              "tiny-qwen35moe"};
+  return names;
+}
+
+const std::vector<std::string>& random_models() {
+  static const std::vector<std::string> names{"rand-llama3",     "rand-llama-linear",
+                                              "rand-llama-yarn", "rand-mistral",
+                                              "rand-qwen2",      "rand-gemma3"};
+  return names;
+}
+
+const std::vector<std::string>& all_models() {
+  static const std::vector<std::string> names = [] {
+    std::vector<std::string> all = trained_models();
+    all.insert(all.end(), random_models().begin(), random_models().end());
+    return all;
+  }();
+  return names;
+}
+
 FixtureList list_fixtures() {
   FixtureList list;
-  for (const char* name : kModels) {
+  for (const std::string& name : all_models()) {
     if (auto f = find_fixture(name))
       list.available.push_back(*std::move(f));
     else

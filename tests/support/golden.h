@@ -57,6 +57,14 @@ struct FixtureList {
   std::vector<std::string> missing;  // names of the known models of which a file is absent
 };
 
+/// The names of the tiny models, in one place. Trained ones answer needles. Random ones
+/// (tools/models/make_tiny.py) are of architectures without a trained one and of what else those do
+/// not cover: kinds of rope scaling, biases, one window for all layers.
+const std::vector<std::string>& trained_models();
+const std::vector<std::string>& random_models();
+/// Both.
+const std::vector<std::string>& all_models();
+
 /// All known models, looked for in tests/fixtures and then in the folder that the environment
 /// variable SHARPI_FIXTURES names. A model is available if both its files are there.
 FixtureList list_fixtures();

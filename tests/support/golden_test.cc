@@ -16,12 +16,15 @@ TEST(GoldenFile, EveryFixtureAtHandLoadsWithConsistentCases) {
     ASSERT_TRUE(golden.is_ok()) << golden.status().text();
     EXPECT_EQ(golden.value().model, fixture.name + "-q8_0.gguf");
     EXPECT_EQ(golden.value().cases.size(), 3u) << fixture.name;
-    EXPECT_EQ(golden.value().needles.size(), 24u) << fixture.name;
+    const auto& trained = trained_models();
+    const bool is_trained =
+        std::find(trained.begin(), trained.end(), fixture.name) != trained.end();
+    EXPECT_EQ(golden.value().needles.size(), is_trained ? 24u : 0u) << fixture.name;
     const bool has_mtp = golden.value().arch.starts_with("qwen35");
     for (const GoldenCase& c : golden.value().cases) {
       EXPECT_EQ(c.greedy.size(), 24u);
       EXPECT_GT(c.nll, 0.5);
-      EXPECT_LT(c.nll, 5.0);
+      EXPECT_LT(c.nll, is_trained ? 5.0 : 20.0);
       EXPECT_EQ(c.mtp_agrees.has_value(), has_mtp);
       EXPECT_EQ(c.mtp_top5_last.size(), has_mtp ? 5u : 0u);
       for (const auto& row : c.top5_logits) EXPECT_TRUE(std::is_sorted(row.rbegin(), row.rend()));

@@ -1,0 +1,179 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: MIT
+"""Small models with random weights for what the real files do not cover (kinds of rope scaling,
+biases, windows), and their goldens by HF transformers.
+
+    make_tiny.py OUT_FOLDER [NAME...]      (needs: torch, transformers, gguf)
+
+Writes NAME-q8_0.gguf and NAME.golden.json, the names of tests/fixtures.
+"""
+import sys
+from pathlib import Path
+
+import numpy as np
+import torch
+from gguf import GGMLQuantizationType as Type
+from gguf import GGUFWriter
+from gguf.quants import quantize
+
+import reference
+
+VOCAB = 288
+MODELS = {
+    # Llama 3: divisors of the angles, a head of its own.
+    "rand-llama3": dict(arch="llama", heads=4, kv=2, base=500000.0, freqs=True, tied=False),
+    "rand-llama-linear": dict(arch="llama", heads=2, kv=1, bias=True, scaling=("linear", 4.0)),
+    "rand-llama-yarn": dict(arch="llama", heads=2, kv=2, scaling=("yarn", 4.0, 64), kind=Type.Q4_1,
+                            tied=False),
+    "rand-mistral": dict(arch="llama", heads=3, kv=1, window=24, tied=False),
+    "rand-qwen2": dict(arch="qwen2", heads=4, kv=1, bias=True, base=1000000.0, kind=Type.Q5_0),
+    "rand-gemma3": dict(arch="gemma3", heads=2, kv=1, window=16, layers=6, ff=64, base=1000000.0, tied=False,
+                        scaling=("linear", 8.0), eps=1e-6),
+}
+
+
+def byte_tokens(spelled):
+    if not spelled:
+        return [f"<0x{b:02X}>" for b in range(256)]
+    plain = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
+    rest = [b for b in range(256) if b not in plain]
+    return [chr(b) if b in plain else chr(0x100 + rest.index(b)) for b in range(256)]
+
+
+def add_tokenizer(w, arch):
+    scored = arch == "gemma3"
+    tokens = byte_tokens(not scored) + [f"<{i}>" for i in range(256, VOCAB)]
+    kinds = [6 if scored else 1] * 256 + [3] * (VOCAB - 256)
+    w.add_tokenizer_model("llama" if scored else "gpt2")
+    w.add_tokenizer_pre({"llama": "llama-bpe", "qwen2": "qwen2"}.get(arch, "default"))
+    w.add_token_list(tokens)
+    w.add_token_types(kinds)
+    if scored:
+        w.add_token_scores([-1000.0] * VOCAB)
+        w.add_add_space_prefix(False)
+    else:
+        w.add_token_merges(["a b"])
+    w.add_bos_token_id(VOCAB - 2)
+    w.add_eos_token_id(VOCAB - 1)
+    w.add_add_bos_token(arch != "qwen2")
+
+
+class Weights:
+    def __init__(self, writer, kind, seed):
+        self.writer, self.kind = writer, kind
+        self.random = np.random.default_rng(seed)
+
+    def matrix(self, name, rows, columns, gain=1.0, kind=None):
+        w = self.random.normal(0, gain / np.sqrt(columns), (rows, columns)).astype(np.float32)
+        kind = kind or self.kind
+        self.writer.add_tensor(name, quantize(w, kind), raw_dtype=kind)
+
+    def vector(self, name, n, centre=0.0, spread=0.1):
+        self.writer.add_tensor(name, (centre + spread * self.random.normal(size=n)).astype(
+            np.float32))
+
+
+def add_keys(w, m, embd, ff, layers):
+    arch = m["arch"]
+    w.add_context_length(4096)
+    w.add_embedding_length(embd)
+    w.add_block_count(layers)
+    w.add_feed_forward_length(ff)
+    w.add_head_count(m["heads"])
+    w.add_head_count_kv(m["kv"])
+    w.add_key_length(64)
+    w.add_value_length(64)
+    w.add_rope_dimension_count(64)
+    w.add_rope_freq_base(m.get("base", 10000.0))
+    w.add_layer_norm_rms_eps(m.get("eps", 1e-5))
+    if m.get("window"):
+        w.add_sliding_window(m["window"])
+    scaling = m.get("scaling")
+    if scaling:
+        w.add_string(f"{arch}.rope.scaling.type", scaling[0])
+        w.add_float32(f"{arch}.rope.scaling.factor", scaling[1])
+        if scaling[0] == "yarn":
+            w.add_uint32(f"{arch}.rope.scaling.original_context_length", scaling[2])
+
+
+def llama3_divisors(base, factor=8.0, low=1.0, high=4.0, original=256):
+    """Divisors of the angles as Llama 3.1 has them (meta-llama's `apply_scaling`), for a model
+    whose original context is short enough for a test to see the difference."""
+    inv = base ** (-np.arange(0, 64, 2) / 64)
+    waves = 2 * np.pi / inv
+    smooth = np.clip((original / waves - low) / (high - low), 0, 1)
+    return (inv / ((1 - smooth) * inv / factor + smooth * inv)).astype(np.float32)
+
+
+def write_model(path, name, m, seed):
+    arch, embd, ff, layers = m["arch"], 64, m.get("ff", 96), m.get("layers", 2)
+    w = GGUFWriter(path, arch)
+    w.add_name(name)
+    add_keys(w, m, embd, ff, layers)
+    add_tokenizer(w, arch)
+    t = Weights(w, m.get("kind", Type.Q8_0), seed)
+    gemma = arch == "gemma3"
+    tied = m.get("tied", True)
+    t.matrix("token_embd.weight", VOCAB, embd, 3.0, Type.Q8_0)
+    t.vector("output_norm.weight", embd, 1.0)
+    if not tied:
+        t.matrix("output.weight", VOCAB, embd, 3.0, Type.Q8_0)
+    if m.get("freqs"):
+        w.add_tensor("rope_freqs.weight", llama3_divisors(m["base"]))
+    q, kv = 64 * m["heads"], 64 * m["kv"]
+    for i in range(layers):
+        p = f"blk.{i}."
+        t.vector(p + "attn_norm.weight", embd, 1.0)
+        t.vector(p + "ffn_norm.weight", embd, 1.0)
+        if gemma:
+            t.vector(p + "post_attention_norm.weight", embd, 3.0)
+            t.vector(p + "post_ffw_norm.weight", embd, 3.0)
+            t.vector(p + "attn_q_norm.weight", 64, 1.5)
+            t.vector(p + "attn_k_norm.weight", 64, 1.5)
+        t.matrix(p + "attn_q.weight", q, embd, 1.5)
+        t.matrix(p + "attn_k.weight", kv, embd, 1.5)
+        t.matrix(p + "attn_v.weight", kv, embd)
+        t.matrix(p + "attn_output.weight", embd, q, 3.0)
+        if m.get("bias"):
+            for part, n in (("q", q), ("k", kv), ("v", kv)):
+                t.vector(f"{p}attn_{part}.bias", n, 0.0, 0.5)
+        t.matrix(p + "ffn_gate.weight", ff, embd)
+        t.matrix(p + "ffn_up.weight", ff, embd)
+        t.matrix(p + "ffn_down.weight", embd, ff, 3.0)
+    w.write_header_to_file()
+    w.write_kv_data_to_file()
+    w.write_tensors_to_file()
+    w.close()
+
+
+def make(folder, name, m):
+    path = folder / f"{name}-q8_0.gguf"
+    for seed in range(1, 50):
+        write_model(path, name, m, seed)
+        model = reference.load(path)
+        random = np.random.default_rng(1000 + seed)
+        lengths = (40, 100, 200)
+        cases = [reference.case(model, random.integers(0, VOCAB - 2, n).tolist(), 24)
+                 for n in lengths]
+        # No near tie on the way, and something to say.
+        if all(len(c["greedy"]) == 24 and len(set(c["greedy"])) >= 8 for c in cases):
+            break
+    else:
+        raise SystemExit(f"{name}: every seed has a near tie or repeats itself")
+    reference.write(folder / f"{name}.golden.json",
+                    {"arch": m["arch"], "model": path.name, "cases": cases})
+    top = np.array(cases[-1]["top5_logits"])
+    print(name, path.stat().st_size, "seed", seed, "logits", top[:3, :2].round(2).tolist(),
+          "clear", float((top[:, 0] - top[:, 1] > 0.25).mean()),
+          "kinds of greedy tokens", [len(set(c["greedy"])) for c in cases])
+
+
+def main():
+    torch.set_num_threads(1)
+    folder = Path(sys.argv[1])
+    for name in sys.argv[2:] or MODELS:
+        make(folder, name, MODELS[name])
+
+
+if __name__ == "__main__":
+    main()

@@ -61,6 +61,9 @@ Status CudaModel::describe_rows(Pass& p, uint32_t layer, QkvParams* rows) const 
     q.v = a.v_from_k ? nullptr : p.ws.get(Buf::kV);
     q.kv_stride = uint64_t{a.n_kv_heads} * a.head_dim;
   }
+  q.q_bias = floats(a.q_bias);
+  q.k_bias = floats(a.k_bias);
+  q.v_bias = floats(a.v_bias);
   q.norm = static_cast<HeadNorm>(a.qk_norm);
   q.q_norm = floats(a.q_norm);
   q.k_norm = floats(a.k_norm);
@@ -69,6 +72,7 @@ Status CudaModel::describe_rows(Pass& p, uint32_t layer, QkvParams* rows) const 
   q.cos = p.ws.get(Buf::kCos) + table;
   q.sin = p.ws.get(Buf::kSin) + table;
   q.n_half = a.rope.n_rot / 2;
+  q.neighbours = a.rope.pairs == RopePairs::kNeighbours;
   q.q_out = p.ws.get(Buf::kQuery);
   q.query_offset = query_layout_.offset_of_layer[layer];
   q.to_ring = own && a.window != 0 && to_ring;

@@ -27,6 +27,12 @@ Status check_attention(uint32_t layer, const AttentionSpec& a) {
                          "%u",
                          layer, a.n_heads, a.n_kv_heads, kMaxQueryGroup);
   }
+  if (a.qk_norm == QkNorm::kWholeVector && (a.q_bias || a.k_bias || a.v_bias)) {
+    return Status::error(Code::kUnsupported,
+                         "layer %u: norms of whole query and key vectors behind biases, which the "
+                         "GPU does not take",
+                         layer);
+  }
   return Status::ok();
 }
 

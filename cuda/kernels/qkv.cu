@@ -21,6 +21,7 @@ constexpr uint32_t kMaxSharedBytes = 48 * 1024;
 /// Where the heads of a part come from and what happens to them.
 struct HeadRun {
   const float* from;  // head h at h * stride
+  const float* bias;  // likewise, or null
   uint32_t stride, n_heads;
   const float* weight;
   uint32_t weight_step;  // between heads: 0 or head_dim
@@ -35,14 +36,18 @@ __device__ __forceinline__ void run_heads(const QkvParams& p, const HeadRun& run
   for (uint32_t h = threadIdx.x / 32; h < run.n_heads; h += kWarps) {
     float* x = heads + h * dim;
     const float* from = run.from + uint64_t{h} * run.stride;
-    for (uint32_t i = lane; i < dim; i += 32) x[i] = from[i];
+    const float* bias = run.bias != nullptr ? run.bias + uint64_t{h} * run.stride : nullptr;
+    for (uint32_t i = lane; i < dim; i += 32) {
+      x[i] = bias != nullptr ? from[i] + bias[i] : from[i];
+    }
     __syncwarp();
     if (run.norm) {
       const float* w = run.weight != nullptr ? run.weight + h * run.weight_step : nullptr;
       norm_head(x, dim, w, run.inverse_rms, run.own_rms, p.eps);
     }
     if (run.rotate && p.n_half != 0) {
-      rotate_head(x, p.n_half, p.cos + uint64_t{row} * p.n_half, p.sin + uint64_t{row} * p.n_half);
+      rotate_head(x, p.n_half, p.neighbours, p.cos + uint64_t{row} * p.n_half,
+                  p.sin + uint64_t{row} * p.n_half);
     }
   }
 }
@@ -65,6 +70,7 @@ __device__ void query_part(const QkvParams& p, const BatchRow& br, uint32_t row,
   const float* q = p.q + row * p.q_stride;
   HeadRun run = {};
   run.from = q + uint64_t{first} * p.q_head_stride;
+  run.bias = p.q_bias != nullptr ? p.q_bias + uint64_t{first} * p.q_head_stride : nullptr;
   run.stride = p.q_head_stride;
   run.n_heads = min(kWarps, p.n_heads - first);
   run.norm = p.norm != HeadNorm::kNone;
@@ -94,6 +100,7 @@ __device__ void row_part(const QkvParams& p, const BatchRow& br, uint32_t row, b
   const uint32_t n = l.n_heads * l.head_dim;
   HeadRun run = {};
   run.from = (value && p.v != nullptr ? p.v : p.k) + row * p.kv_stride;
+  run.bias = value && p.v != nullptr ? p.v_bias : p.k_bias;
   run.stride = l.head_dim;
   run.n_heads = l.n_heads;
   run.norm = value ? p.v_norm : p.norm != HeadNorm::kNone;
@@ -191,8 +198,9 @@ __device__ __forceinline__ float whole_inverse_rms(const float* x, uint32_t n, f
 }
 
 /// Heads of a row, those of a block all queries, keys or values. What does not depend on the
-/// preceding launch is read before the wait; all that does is asked for at once after it.
-template <int kPer, bool kWhole>
+/// preceding launch is read before the wait; all that does is asked for at once after it. kMore:
+/// with biases, or pairs of neighbours.
+template <int kPer, bool kWhole, bool kMore>
 __global__ void __launch_bounds__(kHeadThreads, kPer <= 4 ? (kWhole ? 10 : 12) : 1)
     qkv_heads_kernel(const __grid_constant__ QkvParams p) {
   constexpr uint32_t kDim = kPer * 32;
@@ -213,6 +221,7 @@ __global__ void __launch_bounds__(kHeadThreads, kPer <= 4 ? (kWhole ? 10 : 12) :
       query ? p.q + row * p.q_stride : (value && p.v != nullptr ? p.v : p.k) + row * p.kv_stride;
   const float* from = all + uint64_t{h} * (query ? p.q_head_stride : kDim);
   float x[kPer], w[kPer], cos[kAngles], sin[kAngles];
+  [[maybe_unused]] float bias[kMore ? kPer : 1];
   const RowPlace at = row_place(p.batch, row, l.group);
   if (weight != nullptr) {
     load_head<kPer>(weight, w);
@@ -220,9 +229,22 @@ __global__ void __launch_bounds__(kHeadThreads, kPer <= 4 ? (kWhole ? 10 : 12) :
 #pragma unroll
     for (int i = 0; i < kPer; ++i) w[i] = 1.0f;
   }
+  if constexpr (kMore) {
+    const float* const of = query ? p.q_bias : value && p.v != nullptr ? p.v_bias : p.k_bias;
+    if (of != nullptr) {
+      load_head<kPer>(of + uint64_t{h} * (query ? p.q_head_stride : kDim), bias);
+    } else {
+#pragma unroll
+      for (int i = 0; i < kPer; ++i) bias[i] = 0.0f;
+    }
+  }
   grid_dependency_wait();
   load_head<kPer>(from, x);
-  if (!value && p.n_half != 0) load_angles<kPer>(p, row, cos, sin);
+  if (!value && p.n_half != 0 && !(kMore && p.neighbours)) load_angles<kPer>(p, row, cos, sin);
+  if constexpr (kMore) {
+#pragma unroll
+    for (int i = 0; i < kPer; ++i) x[i] += bias[i];
+  }
   const StoredTo to = query ? StoredTo{} : stored_to(p, at, value);
   float r = 1.0f;
   if (kWhole && !value) {
@@ -238,7 +260,9 @@ __global__ void __launch_bounds__(kHeadThreads, kPer <= 4 ? (kWhole ? 10 : 12) :
 #pragma unroll
     for (int i = 0; i < kPer; ++i) x[i] = x[i] * r * w[i];
   }
-  if (!value && p.n_half != 0) {
+  if (kMore && p.neighbours) {
+    if (!value && p.n_half != 0) rotate_neighbours<kPer>(p, row, x);
+  } else if (!value && p.n_half != 0) {
     if constexpr (kFours) {
       rotate_fours(p.n_half, cos, sin, x);
     } else {
@@ -330,6 +354,9 @@ Status check_qkv(const QkvParams& p) {
   if (p.norm == HeadNorm::kWholeVector && p.q_head_stride != dim) {
     return Status::error(Code::kInternal, "kernel qkv: a whole-vector norm of gated queries");
   }
+  if (p.norm == HeadNorm::kWholeVector && (p.q_bias || p.k_bias || p.v_bias)) {
+    return Status::error(Code::kInternal, "kernel qkv: a whole-vector norm behind biases");
+  }
   if (p.k == nullptr) return Status::ok();
   const uint64_t bytes = uint64_t{p.kv.n_heads} * dim * sizeof(float);
   if (p.kv.n_heads == 0 || bytes > kMaxSharedBytes || (p.kv.window != 0 && !p.kv.chunk)) {
@@ -342,7 +369,8 @@ Status check_qkv(const QkvParams& p) {
 bool fits_registers(const QkvParams& p) {
   const uint32_t dim = p.kv.head_dim, half = p.n_half;
   if (dim == 64 || dim == 96) return half == 0 || half == 32;
-  const void* const read[] = {p.q, p.k, p.v, p.q_norm, p.k_norm, p.cos, p.sin, p.q_out};
+  const void* const read[] = {p.q,   p.k,   p.v,     p.q_norm, p.k_norm, p.q_bias,
+                              p.cos, p.sin, p.q_out, p.k_bias, p.v_bias};
   for (const void* x : read) {
     if (reinterpret_cast<uintptr_t>(x) % 16 != 0) return false;
   }
@@ -356,10 +384,16 @@ Status launch_heads(const QkvParams& p, bool pdl, cudaStream_t stream) {
   const uint32_t n_stored = p.k != nullptr ? 2 * blocks_of_heads(p.kv.n_heads) : 0;
   const LaunchShape shape = {dim3(p.batch.n_rows, blocks_of_heads(p.n_heads) + n_stored),
                              dim3(kHeadThreads), 0, stream, pdl};
-  return launch_kernel("qkv", shape,
-                       p.norm == HeadNorm::kWholeVector ? qkv_heads_kernel<kPer, true>
-                                                        : qkv_heads_kernel<kPer, false>,
-                       p);
+  const bool more =
+      p.neighbours || p.q_bias != nullptr || p.k_bias != nullptr || p.v_bias != nullptr;
+  if (p.norm == HeadNorm::kWholeVector) {
+    return launch_kernel(
+        "qkv", shape,
+        more ? qkv_heads_kernel<kPer, true, true> : qkv_heads_kernel<kPer, true, false>, p);
+  }
+  return launch_kernel(
+      "qkv", shape,
+      more ? qkv_heads_kernel<kPer, false, true> : qkv_heads_kernel<kPer, false, false>, p);
 }
 
 }  // namespace

@@ -28,10 +28,11 @@ Status launch_rope_table(const RopeTableParams& p, bool pdl, cudaStream_t stream
 
 enum class HeadNorm : uint8_t { kNone, kPerHead, kWholeVector };
 
-/// Per row: q, k normed (norm weights of head_dim, or of the whole vector), rotated over the first
-/// 2 * n_half dims of each head (pairs j, j + n_half); v = v or raw k, normed without weight if
-/// v_norm. The rotated q goes to q_out and, if the sequence captures, to its query rows. K and V
-/// are encoded into the store at slot n_slots + index (full) or into the chunk scratch (windowed).
+/// Per row: biases added, q, k normed (norm weights of head_dim, or of the whole vector), rotated
+/// over the first 2 * n_half dims of each head (pairs j, j + n_half, or neighbours); v = v or raw
+/// k, normed without weight if v_norm. The rotated q goes to q_out and, if the sequence captures,
+/// to its query rows. K and V are encoded into the store at slot n_slots + index (full) or into the
+/// chunk scratch (windowed).
 struct QkvParams {
   Batch batch;
   KvLayer kv;
@@ -44,6 +45,11 @@ struct QkvParams {
   const float* k = nullptr;  // [n_rows][kv_stride]; nullptr = the layer reads another's rows
   const float* v = nullptr;  // nullptr = raw k
   uint64_t kv_stride = 0;
+  /// Added to q, k and v, which they lie like (but for the stride between rows); nullptr = none.
+  /// Not with a norm of the whole vector.
+  const float* q_bias = nullptr;
+  const float* k_bias = nullptr;
+  const float* v_bias = nullptr;
   HeadNorm norm = HeadNorm::kNone;
   const float* q_norm = nullptr;
   const float* k_norm = nullptr;
@@ -51,8 +57,9 @@ struct QkvParams {
   float eps = 1e-6f;
   const float* cos = nullptr;  // [n_rows][n_half]
   const float* sin = nullptr;
-  uint32_t n_half = 0;     // 0 = no rotation
-  float* q_out = nullptr;  // [n_rows][n_heads * head_dim]; must not overlap q
+  uint32_t n_half = 0;      // 0 = no rotation
+  bool neighbours = false;  // pairs 2j, 2j + 1
+  float* q_out = nullptr;   // [n_rows][n_heads * head_dim]; must not overlap q
   /// Floats per captured position before this layer (QueryLayout::offset_of_layer); -1 = this
   /// layer's queries are not captured. Row i of the layer lies at
   /// queries + query_offset * query_rows + i * n_heads * head_dim.

@@ -21,6 +21,7 @@ struct QkvCase {
   uint32_t capture;  // query rows, 0 = none
   bool observer;
   bool step = false;  // a row per sequence, the last has none
+  bool bias = false, neighbours = false;
 };
 
 void norm_reference(double* x, uint32_t n, const float* w, double eps) {
@@ -37,10 +38,10 @@ void heads_reference(double* x, uint32_t n_heads, const QkvCase& c, HeadNorm nor
     double* y = x + h * c.dim;
     if (norm == HeadNorm::kPerHead) norm_reference(y, c.dim, w, eps);
     for (uint32_t j = 0; j < c.n_rot / 2; ++j) {
-      const double a = static_cast<double>(position) * inv_freq[j], u = y[j],
-                   v = y[j + c.n_rot / 2];
-      y[j] = u * std::cos(a) - v * std::sin(a);
-      y[j + c.n_rot / 2] = u * std::sin(a) + v * std::cos(a);
+      const uint32_t low = c.neighbours ? 2 * j : j, high = low + (c.neighbours ? 1 : c.n_rot / 2);
+      const double a = static_cast<double>(position) * inv_freq[j], u = y[low], v = y[high];
+      y[low] = u * std::cos(a) - v * std::sin(a);
+      y[high] = u * std::sin(a) + v * std::cos(a);
     }
   }
 }
@@ -104,8 +105,10 @@ void check_qkv(const QkvCase& c) {
   const std::vector<float> q = random_floats(n_rows * q_stride, 2.0f),
                            k = random_floats(n_rows * kv_dim, 3.0f),
                            v = random_floats(n_rows * kv_dim, 0.5f),
-                           wq = random_floats(width, 1.0f), wk = random_floats(kv_dim, 1.0f);
-  const Buffer<float> dq(q), dk(k), dv(v), dwq(wq), dwk(wk);
+                           wq = random_floats(width, 1.0f), wk = random_floats(kv_dim, 1.0f),
+                           bq = random_floats(q_stride, 1.0f), bk = random_floats(kv_dim, 1.0f),
+                           bv = random_floats(kv_dim, 1.0f);
+  const Buffer<float> dq(q), dk(k), dv(v), dwq(wq), dwk(wk), dbq(bq), dbk(bk), dbv(bv);
   const Buffer<double> dfreq(inv_freq);
   Buffer<float> cos(n_rows * (c.n_rot / 2)), sin(n_rows * (c.n_rot / 2)), q_out(n_rows * width);
   QkvParams p;
@@ -122,6 +125,8 @@ void check_qkv(const QkvCase& c) {
   p.k = dk.p;
   p.v = c.v_from_k ? nullptr : dv.p;
   p.kv_stride = kv_dim;
+  if (c.bias) p.q_bias = dbq.p, p.k_bias = dbk.p, p.v_bias = dbv.p;
+  p.neighbours = c.neighbours;
   p.norm = c.norm;
   p.q_norm = dwq.p;
   p.k_norm = dwk.p;
@@ -150,12 +155,16 @@ void check_qkv(const QkvCase& c) {
       std::vector<double> wq_row(width), wk_row(kv_dim), wv_row(kv_dim);
       for (uint32_t h = 0; h < c.n_heads; ++h) {
         for (uint32_t d = 0; d < c.dim; ++d) {
-          wq_row[h * c.dim + d] = static_cast<double>(q[at * q_stride + h * p.q_head_stride + d]);
+          const uint64_t from = h * p.q_head_stride + d;
+          wq_row[h * c.dim + d] = static_cast<double>(q[at * q_stride + from]);
+          if (c.bias) wq_row[h * c.dim + d] += static_cast<double>(bq[from]);
         }
       }
       for (uint64_t d = 0; d < kv_dim; ++d) {
         wk_row[d] = static_cast<double>(k[at * kv_dim + d]);
         wv_row[d] = static_cast<double>((c.v_from_k ? k : v)[at * kv_dim + d]);
+        if (c.bias) wk_row[d] += static_cast<double>(bk[d]);
+        if (c.bias) wv_row[d] += static_cast<double>((c.v_from_k ? bk : bv)[d]);
       }
       heads_reference(wq_row.data(), c.n_heads, c, c.norm, wq.data(), inv_freq.data(),
                       s.position + r, 1e-6);
@@ -184,7 +193,7 @@ void check_qkv(const QkvCase& c) {
                             uint64_t vo, const char* where) {
         check_row(name + where + " k", c.k, row_at(base, stride, slot, ko, l.k_row_bytes), wk_row);
         check_row(name + where + " v", c.v, row_at(base, stride, slot, vo, l.v_row_bytes), wv_row);
-        if (c.norm != HeadNorm::kNone || c.n_rot != 0 || c.v_norm) return;
+        if (c.norm != HeadNorm::kNone || c.n_rot != 0 || c.v_norm || c.bias) return;
         std::vector<std::byte> same(l.k_row_bytes);  // raw floats: equal bytes
         must(kv_encode_row(c.k, k.data() + at * kv_dim, kv_dim, same.data()), "encode");
         expect(std::memcmp(same.data(), row_at(base, stride, slot, ko, l.k_row_bytes),
@@ -332,7 +341,24 @@ void check_qkvs() {
              false});
   check_qkv({4, 4, 128, 128, kQ, kQ, HeadNorm::kWholeVector, false, false, false, 0, 0, false, 16,
              false, true});
+  check_qkv({9, 3, 64, 64, kQ, kB, HeadNorm::kNone, false, false, false, 0, 0, false, 16, false,
+             true, false, true});
+  check_qkv({8, 2, 128, 128, kB, kQ, HeadNorm::kNone, false, false, false, 0, 0, false, 16, false,
+             true, true, true});
   if (g_extent == Extent::kLeast) return;
+  // Neighbours and biases: heads of every kernel, windows, fewer rotated elements, gates.
+  check_qkv({6, 2, 64, 64, kF, kF, HeadNorm::kNone, false, false, false, 48, 112, true, 0, false,
+             true, true, true});
+  check_qkv({4, 1, 96, 64, kQ, kQ, HeadNorm::kPerHead, false, false, false, 0, 0, false, 4, false,
+             false, true, true});
+  check_qkv({14, 2, 128, 128, kQ, kB, HeadNorm::kNone, false, false, false, 0, 0, false, 8, false,
+             true, true, false});
+  check_qkv({4, 2, 256, 128, kB, kF, HeadNorm::kPerHead, true, false, true, 0, 0, false, 8, false,
+             true, true, true});
+  check_qkv({2, 1, 512, 512, kQ, kQ, HeadNorm::kNone, false, false, false, 48, 64, false, 0, false,
+             false, false, true});
+  check_qkv({4, 2, 80, 80, kQ, kB, HeadNorm::kNone, false, false, false, 0, 0, false, 8, false,
+             false, true, true});
   check_qkv({32, 8, 128, 128, kQ, kB, HeadNorm::kPerHead, false, false, false, 0, 0, false, 16,
              false, true});
   check_qkv(

@@ -48,12 +48,15 @@ __device__ __forceinline__ void norm_head(float* x, uint32_t dim, const float* w
   __syncwarp();
 }
 
-__device__ __forceinline__ void rotate_head(float* x, uint32_t n_half, const float* cos,
-                                            const float* sin) {
+/// Pairs j, j + n_half, or 2j, 2j + 1.
+__device__ __forceinline__ void rotate_head(float* x, uint32_t n_half, bool neighbours,
+                                            const float* cos, const float* sin) {
   for (uint32_t j = threadIdx.x % 32; j < n_half; j += 32) {
-    const float a = x[j], b = x[j + n_half], c = cos[j], s = sin[j];
-    x[j] = fmaf(-b, s, a * c);
-    x[j + n_half] = fmaf(a, s, b * c);
+    float* const low = x + (neighbours ? 2 * j : j);
+    float* const high = low + (neighbours ? 1 : n_half);
+    const float a = *low, b = *high, c = cos[j], s = sin[j];
+    *low = fmaf(-b, s, a * c);
+    *high = fmaf(a, s, b * c);
   }
   __syncwarp();
 }

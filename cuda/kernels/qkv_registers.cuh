@@ -138,6 +138,37 @@ __device__ __forceinline__ void rotate_fours(uint32_t n_half, const float (&cos)
   }
 }
 
+/// Pairs 2j, 2j + 1: of one lane where it has four elements side by side, else of two lanes.
+template <int kPer>
+__device__ __forceinline__ void rotate_neighbours(const QkvParams& p, uint32_t row,
+                                                  float (&x)[kPer]) {
+  const uint32_t lane = threadIdx.x % 32;
+  const float* const cos = p.cos + uint64_t{row} * p.n_half;
+  const float* const sin = p.sin + uint64_t{row} * p.n_half;
+  if constexpr (kPer % 4 == 0) {
+#pragma unroll
+    for (int i = 0; i < kPer; i += 4) {
+      const uint32_t pair = 16 * i + 2 * lane;
+      if (pair >= p.n_half) continue;
+      const float2 c = *reinterpret_cast<const float2*>(cos + pair);
+      const float2 s = *reinterpret_cast<const float2*>(sin + pair);
+      const float a = x[i], b = x[i + 1], d = x[i + 2], e = x[i + 3];
+      x[i] = fmaf(-b, s.x, a * c.x);
+      x[i + 1] = fmaf(a, s.x, b * c.x);
+      x[i + 2] = fmaf(-e, s.y, d * c.y);
+      x[i + 3] = fmaf(d, s.y, e * c.y);
+    }
+  } else {
+#pragma unroll
+    for (uint32_t i = 0; i < kPer; ++i) {
+      const uint32_t pair = 16 * i + lane / 2;
+      const float other = __shfl_xor_sync(0xFFFFFFFFu, x[i], 1);
+      if (pair >= p.n_half) continue;
+      x[i] = fmaf(lane % 2 == 0 ? -other : other, sin[pair], x[i] * cos[pair]);
+    }
+  }
+}
+
 /// A head's elements to a stored row of n elements, from element `at` on, in its codec. q8_0: of
 /// eight lanes that have a block of 32 each finds the scale of another one's, for divisions take
 /// long.

@@ -202,7 +202,7 @@ TEST_P(PlainKeepSets, AlsoAfterACompactionAndDecoding) {
   EXPECT_NE(std::string(e.text).find("rows that line up"), std::string::npos) << e.text;
 }
 
-INSTANTIATE_TEST_SUITE_P(Engine, PlainKeepSets, ::testing::ValuesIn(all_models()), model_name);
+INSTANTIATE_TEST_SUITE_P(Engine, PlainKeepSets, ::testing::ValuesIn(trained_models()), model_name);
 
 }  // namespace
 }  // namespace sharpi::testing

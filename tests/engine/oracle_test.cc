@@ -130,7 +130,7 @@ TEST_P(Oracle, TheEffectiveDtypesAreReadBack) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Engine, Oracle, ::testing::ValuesIn(all_models()), model_name);
+INSTANTIATE_TEST_SUITE_P(Engine, Oracle, ::testing::ValuesIn(trained_models()), model_name);
 
 /// Prompts past 4096 tokens in one call. The recorded distances are those of all positions that are
 /// read back.

@@ -103,7 +103,7 @@ TEST_P(SnapKv, NeedlesAreStillFound) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Engine, SnapKv, ::testing::ValuesIn(all_models()), model_name);
+INSTANTIATE_TEST_SUITE_P(Engine, SnapKv, ::testing::ValuesIn(trained_models()), model_name);
 
 }  // namespace
 }  // namespace sharpi::testing

@@ -2,6 +2,8 @@
 // What a file may vary: defaults, arrays, rope scaling, fused experts, types and dims.
 #include <gtest/gtest.h>
 
+#include <cmath>
+
 #include "model/model_spec.h"
 #include "support/tiny_model.h"
 
@@ -294,6 +296,51 @@ TEST(ModelSpec, SoftcapDefaultsTo30AndMayBeSwitchedOff) {
   file.set("final_logit_softcapping", 0.0f);
   LOAD(without, file);
   EXPECT_EQ(without->logit_softcap, 0.0f);
+}
+
+TEST(ModelSpec, LlamaTakesItsOptionalPartsAndLeavesOutWhatIsAbsent) {
+  ModelFile file(test::tiny_llama());
+  LOAD(plain, file);
+  const AttentionSpec& a = plain->layers[0].attention;
+  EXPECT_EQ(a.rope.pairs, RopePairs::kNeighbours);
+  EXPECT_EQ(a.qk_norm, QkNorm::kNone);
+  EXPECT_FALSE(a.q_norm || a.k_norm || a.q_bias || a.k_bias || a.v_bias);
+  EXPECT_EQ(a.rope.freq_factors, nullptr);
+  EXPECT_EQ(a.window, 0u);
+  file.add_tensor("rope_freqs.weight", GgmlType::kF32, {16});
+  file.tensor("rope_freqs.weight").values.assign(16, 2.0f);
+  file.add_tensor("blk.1.attn_k.bias", GgmlType::kF32, {64});
+  file.set("attention.sliding_window", 40u);
+  const auto whole = test::load_model(file);
+  ASSERT_TRUE(whole.is_ok()) << whole.status().text();
+  const AttentionSpec& b = whole.value()->layers[1].attention;
+  EXPECT_NE(b.rope.freq_factors, nullptr);
+  EXPECT_TRUE(b.k_bias && !b.q_bias);
+  EXPECT_EQ(b.window, 40u);
+}
+
+TEST(ModelSpec, Gemma3HasFiveWindowsToAGlobalLayerEachWithItsRope) {
+  ModelFile file(test::tiny_gemma3());
+  file.set("rope.scaling.type", std::string("linear")).set("rope.scaling.factor", 8.0f);
+  LOAD(s, file);
+  for (uint32_t i = 0; i < 6; ++i) {
+    const AttentionSpec& a = s->layers[i].attention;
+    EXPECT_EQ(a.window, i == 5 ? 0u : 16u) << i;
+    EXPECT_EQ(a.rope.freq_base, i == 5 ? 1e6 : 1e4) << i;
+    EXPECT_EQ(a.rope.freq_scale, i == 5 ? 0.125 : 1.0) << i;
+    EXPECT_FLOAT_EQ(a.scale, 1.0f / std::sqrt(32.0f));
+  }
+  EXPECT_EQ(s->embedding_scale, 8.0f);
+  EXPECT_EQ(s->logit_softcap, 0.0f);
+}
+
+TEST(ModelSpec, Gemma3Of62BlocksScalesQueriesByItsWidth) {
+  ModelRecipe recipe = test::tiny_gemma3();
+  recipe.n_layers = 62;
+  const ModelFile file(recipe);
+  const auto s = test::load_model(file, /*sparse=*/true);
+  ASSERT_TRUE(s.is_ok()) << s.status().text();
+  EXPECT_FLOAT_EQ(s.value()->layers[0].attention.scale, 0.25f);  // 64 over 4 heads
 }
 
 TEST(ModelSpec, UnknownKeysAreIgnored) {

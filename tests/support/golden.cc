@@ -213,6 +213,25 @@ GoldenNeedle read_needle(JsonReader& json) {
   return needle;
 }
 
+GoldenPerplexity read_perplexity(JsonReader& json) {
+  GoldenPerplexity p;
+  json.object([&](const std::string& key) {
+    if (key == "tokens")
+      p.n_tokens = json.number<uint32_t>();
+    else if (key == "window")
+      p.window = json.number<uint32_t>();
+    else if (key == "hash")
+      p.hash = json.number<uint64_t>();
+    else if (key == "nll")
+      p.nll = json.number<double>();
+    else if (key == "window_sums")
+      read(json, &p.window_sums);
+    else
+      json.skip_value();
+  });
+  return p;
+}
+
 std::optional<Fixture> find_in(const std::string& folder, const std::string& name) {
   Fixture f{name, folder + "/" + name + "-q8_0.gguf", folder + "/" + name + ".golden.json"};
   std::error_code ec;
@@ -233,6 +252,8 @@ Result<Golden> parse_golden(std::string_view text) {
       golden.model = json.string();
     else if (key == "cases")
       json.array([&] { golden.cases.push_back(read_case(json)); });
+    else if (key == "perplexity")
+      golden.perplexity = read_perplexity(json);
     else if (key == "needles")
       json.array([&] { golden.needles.push_back(read_needle(json)); });
     else

@@ -34,11 +34,20 @@ struct GoldenNeedle {
   std::vector<int32_t> answer;  // ends with the end-of-turn token
 };
 
+/// Of a real model on tests/models/alice.txt, in windows (tools/models/make_goldens.py).
+struct GoldenPerplexity {
+  uint32_t n_tokens = 0, window = 0;
+  uint64_t hash = 0;                // FNV-1a of the tokens as 32-bit numbers
+  double nll = 0;                   // mean over the predicted tokens, natural log
+  std::vector<double> window_sums;  // of each window
+};
+
 struct Golden {
   std::string arch;
   std::string model;  // file name of the GGUF
   std::vector<GoldenCase> cases;
   std::vector<GoldenNeedle> needles;
+  GoldenPerplexity perplexity;  // real models only
 };
 
 /// kNotFound or kIo if the file cannot be read; kFormat names the byte where the text goes wrong.

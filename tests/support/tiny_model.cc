@@ -114,6 +114,7 @@ void ModelFile::add_keys(const ModelRecipe& r) {
   } else {
     set("feed_forward_length", r.d_ff);
   }
+  if (r.arch == "gemma3") set("attention.sliding_window", r.window);
   if (r.arch == "gemma4") {
     std::vector<bool> windowed;
     std::vector<int32_t> kv_heads;

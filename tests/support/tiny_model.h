@@ -63,6 +63,9 @@ struct ModelRecipe {
 
 /// One small model of each kind (a few hundred kilobytes in f32).
 ModelRecipe tiny_qwen3();
+ModelRecipe tiny_llama();
+ModelRecipe tiny_qwen2();
+ModelRecipe tiny_gemma3();
 ModelRecipe tiny_qwen3moe();
 ModelRecipe tiny_olmoe();
 ModelRecipe tiny_gemma4();    // E4B kind: per-layer embeddings, a tail that shares KV

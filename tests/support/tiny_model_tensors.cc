@@ -17,6 +17,8 @@ class Table {
       prefix_ = "blk." + std::to_string(i) + ".";
       if (r_.arch == "gemma4") {
         add_gemma4_block(i);
+      } else if (r_.arch == "gemma3") {
+        add_gemma3_block();
       } else if (r_.arch.starts_with("qwen35")) {
         add_qwen35_block(i);
       } else {
@@ -82,6 +84,12 @@ class Table {
     matrix("attn_k.weight", {embd, kv});
     matrix("attn_v.weight", {embd, kv});
     matrix("attn_output.weight", {q, embd}, 0.5);
+    if (r_.arch == "qwen2") {
+      uniform("attn_q.bias", q, -0.5, 0.5);
+      uniform("attn_k.bias", kv, -0.5, 0.5);
+      uniform("attn_v.bias", kv, -0.5, 0.5);
+    }
+    if (r_.arch == "llama" || r_.arch == "qwen2") return;  // no norms of Q and K
     norm("attn_q_norm.weight", whole_norm ? q : r_.head_dim);
     norm("attn_k_norm.weight", whole_norm ? kv : r_.head_dim);
   }
@@ -114,11 +122,20 @@ class Table {
     norm("attn_norm.weight", r_.n_embd);
     norm("ffn_norm.weight", r_.n_embd);
     add_attention(r_.head_dim, r_.arch == "olmoe");
-    if (r_.arch == "qwen3") {
-      add_dense(r_.d_ff);
-    } else {
+    if (r_.arch == "qwen3moe" || r_.arch == "olmoe") {
       add_moe();
+    } else {
+      add_dense(r_.d_ff);
     }
+  }
+
+  void add_gemma3_block() {
+    for (const char* name : {"attn_norm.weight", "post_attention_norm.weight", "ffn_norm.weight",
+                             "post_ffw_norm.weight"}) {
+      norm(name, r_.n_embd);
+    }
+    add_attention(r_.head_dim, false);
+    add_dense(r_.d_ff);
   }
 
   void add_gemma4_block(uint32_t i) {
@@ -199,6 +216,28 @@ ModelRecipe tiny_qwen3() {
   return r;
 }
 
+ModelRecipe tiny_llama() {
+  ModelRecipe r;
+  r.arch = "llama";
+  return r;
+}
+
+ModelRecipe tiny_qwen2() {
+  ModelRecipe r;
+  r.arch = "qwen2";
+  r.tied = true;
+  return r;
+}
+
+ModelRecipe tiny_gemma3() {
+  ModelRecipe r;
+  r.arch = "gemma3";
+  r.tied = true;
+  r.n_layers = 6;
+  r.rope_base = 1e6f;
+  return r;
+}
+
 ModelRecipe tiny_qwen3moe() {
   ModelRecipe r;
   r.arch = "qwen3moe";
@@ -252,8 +291,8 @@ ModelRecipe tiny_qwen35moe() {
 }
 
 std::vector<ModelRecipe> tiny_recipes() {
-  return {tiny_qwen3(),    tiny_qwen3moe(), tiny_olmoe(),    tiny_gemma4(),
-          tiny_gemma4kv(), tiny_qwen35(),   tiny_qwen35moe()};
+  return {tiny_qwen3(),  tiny_qwen3moe(),  tiny_olmoe(), tiny_gemma4(), tiny_gemma4kv(),
+          tiny_qwen35(), tiny_qwen35moe(), tiny_llama(), tiny_qwen2(),  tiny_gemma3()};
 }
 
 }  // namespace sharpi::test

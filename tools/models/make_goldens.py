@@ -6,7 +6,8 @@ each, and the perplexity of tests/models/alice.txt, by HF transformers in f32 on
     make_goldens.py MODEL.gguf OUT.golden.json    (needs: torch, transformers, tokenizers, gguf)
 
 Perplexity: the first 20 000 tokens in windows of 1024 (a file that begins texts with BOS begins
-each window with it), natural logarithm, mean over the predicted tokens of the text. "hash" is FNV-1a
+each window with it), natural logarithm, mean over the predicted tokens of the text, and each
+window's sum. "hash" is FNV-1a
 of those tokens as 32-bit numbers, so that another tokenizer can be seen to have made the same.
 """
 import sys
@@ -79,15 +80,15 @@ def fnv(tokens):
 
 @torch.no_grad()
 def perplexity(model, tokens, bos):
-    total = 0.0
+    sums = []
     for at in range(0, len(tokens), WINDOW):
         window = bos + tokens[at:at + WINDOW]
         logits = reference.logits_of(model, window)
         first = max(len(bos), 1)
-        total += float(torch.nn.functional.cross_entropy(
-            logits[first - 1:-1], torch.tensor(window[first:]), reduction="sum"))
-        print(f"\r{at}", end="", file=sys.stderr)
-    return total / sum(1 for i in range(len(tokens)) if bos or i % WINDOW != 0)
+        sums.append(float(torch.nn.functional.cross_entropy(
+            logits[first - 1:-1], torch.tensor(window[first:]), reduction="sum")))
+    n = sum(1 for i in range(len(tokens)) if bos or i % WINDOW != 0)
+    return {"nll": sum(sums) / n, "window_sums": [round(s, 4) for s in sums]}
 
 
 def main():
@@ -107,7 +108,7 @@ def main():
     golden = {
         "arch": file.arch, "model": Path(path).name,
         "perplexity": {"tokens": N_TOKENS, "window": WINDOW, "hash": fnv(text[:N_TOKENS]),
-                       "nll": perplexity(model, text[:N_TOKENS], bos)},
+                       **perplexity(model, text[:N_TOKENS], bos)},
         "cases": [reference.case(model, c, 48) for c in cases],
     }
     reference.write(out, golden)

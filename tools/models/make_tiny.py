@@ -75,7 +75,7 @@ class Weights:
 
 def add_keys(w, m, embd, ff, layers):
     arch = m["arch"]
-    w.add_context_length(4096)
+    w.add_context_length(32768)
     w.add_embedding_length(embd)
     w.add_block_count(layers)
     w.add_feed_forward_length(ff)

@@ -264,7 +264,6 @@ class Bench {
     sharpi_context_params cp;
     sharpi_context_params_init(&cp, sizeof cp);
     cp.n_threads = settings_.n_threads;
-    cp.flags = SHARPI_CONTEXT_IGNORE_ENV;
     must(sharpi_context_create(&cp, &context_, &err), err, "context");
     sharpi_device device{};
     device.struct_size = sizeof device;

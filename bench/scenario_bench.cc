@@ -67,6 +67,7 @@ class Bench {
     sharpi_context_params p;
     sharpi_context_params_init(&p, sizeof p);
     p.n_threads = o.n_threads;
+    p.flags = SHARPI_CONTEXT_READ_ENV;  // the scenario of a budget by environment alone
     sharpi_context* c = nullptr;
     sharpi_error e = SHARPI_ERROR_INIT;
     must(sharpi_context_create(&p, &c, &e), e, "context");

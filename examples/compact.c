@@ -40,7 +40,8 @@ static const char kHelp[] =
     "  -n N              tokens to generate at most (64)\n"
     "  -t N              threads, 0 = one per CPU (0)\n"
     "  --kv-type T|K,V   KV rows: auto, fp32, bf16, q8_0 (auto)\n"
-    "  --expect TEXT     exit 1 unless the answer contains TEXT\n";
+    "  --expect TEXT     exit 1 unless the answer contains TEXT\n"
+    "Options left out are read from SHARPI_KV_DTYPE and SHARPI_SNAPKV_* where these are set.\n";
 
 static const char* const kPolicies[] = {"auto",  "global", "snapkv",   "defensive",
                                         "value", "span",   "retrieval"};
@@ -110,6 +111,7 @@ static int open_model(const options* o, objects* x) {
   sharpi_context_params context;
   sharpi_context_params_init(&context, sizeof context);
   context.n_threads = o->n_threads;
+  context.flags = SHARPI_CONTEXT_READ_ENV;
   if (sharpi_context_create(&context, &x->context, &err)) return report_error("context", &err);
   sharpi_session_params session;
   sharpi_session_params_init(&session, sizeof session);

@@ -46,7 +46,7 @@ static const char kHelp[] =
     "                     sampling (0.7, 40, 0.95, 0.05, 1, 0); --temp 0 is greedy\n"
     "  --exact            f32 activations\n"
     "  --deterministic    the same bits for any chunking and number of threads\n"
-    "  --ignore-env       read no SHARPI_* environment variable\n"
+    "  --ignore-env       do not read SHARPI_KV_DTYPE and SHARPI_SNAPKV_*, as is done otherwise\n"
     "  --progress         show progress although stderr is no terminal\n"
     "  --quiet            no plan table\n"
     "  --expect TEXT      exit 1 unless the generated text contains TEXT\n";
@@ -173,7 +173,7 @@ static int open_model(options* o, objects* x) {
   sharpi_context_params context;
   sharpi_context_params_init(&context, sizeof context);
   context.n_threads = o->n_threads;
-  if (o->ignore_env) context.flags |= SHARPI_CONTEXT_IGNORE_ENV;
+  if (!o->ignore_env) context.flags |= SHARPI_CONTEXT_READ_ENV;
   if (sharpi_context_create(&context, &x->context, &err)) return report_error("context", &err);
 
   sharpi_session_params session;

@@ -31,7 +31,7 @@ static const char kHelp[] =
     "  --host-mib N       host budget in MiB (all that is free)\n"
     "  --rates D,L,H      GB/s of GPU memory, of the link and of host memory (measured)\n"
     "  --exact            f32 activations\n"
-    "  --ignore-env       read no SHARPI_* environment variable\n"
+    "  --ignore-env       do not read SHARPI_KV_DTYPE and SHARPI_SNAPKV_*, as is done otherwise\n"
     "  --json             the plan as JSON\n"
     "  --svg FILE         the plan as a drawing\n";
 
@@ -277,7 +277,7 @@ int main(int argc, char** argv) {
   sharpi_error err = SHARPI_ERROR_INIT;
   sharpi_context_params params;
   sharpi_context_params_init(&params, sizeof params);
-  if (o.ignore_env) params.flags |= SHARPI_CONTEXT_IGNORE_ENV;
+  if (!o.ignore_env) params.flags |= SHARPI_CONTEXT_READ_ENV;
   sharpi_context* context = NULL;
   if (sharpi_context_create(&params, &context, &err)) return report_error("context", &err);
   sharpi_plan* plan = NULL;

@@ -37,6 +37,23 @@
  * **Sizes.** Counts are uint32_t, bytes uint64_t, token ids int32_t. Text is UTF-8 with an explicit
  * length. When a buffer is too small the call returns ::SHARPI_E_BUFFER_TOO_SMALL, writes nothing to
  * the buffer, and its out-length says how much is needed; cap 0 with a null buffer asks for the size.
+ * That is a failed call like any other: a ::sharpi_error that was passed then holds its sentence, so test
+ * the returned status, not the struct, when a size was asked for.
+ *
+ * **A life.** sharpi_context_create(), once a process; sharpi_plan_create() for a file, as often as it
+ * takes to like the plan; sharpi_model_load(); sharpi_session_create() for every conversation; destroy
+ * them in any order. No function has to be called at start or end of the process.
+ *
+ * **A typical chat.** sharpi_chat_format() turns the messages into text with the opening of the answer;
+ * sharpi_tokenize() with ::SHARPI_TOKENIZE_PARSE_SPECIAL turns it into ids (the format has its own BOS, so
+ * without ::SHARPI_TOKENIZE_ADD_SPECIAL); sharpi_session_prefill() reads them; then sharpi_session_step()
+ * until sharpi_token_is_end(), each token through sharpi_detokenize_stream(), which holds back incomplete
+ * characters, and sharpi_stop_stream_push() where the host has stop strings of its own. For the next turn,
+ * format the whole conversation again, keep the longest common beginning of its ids and the session's
+ * (sharpi_session_truncate()) and read the rest. Models that think first write their thoughts as text
+ * between markers of their own; sharpi_chat_format()'s flags say whether they shall.
+ *
+ * **The environment** is read only by contexts with ::SHARPI_CONTEXT_READ_ENV.
  */
 #ifndef SHARPI_H_
 #define SHARPI_H_
@@ -156,7 +173,10 @@ typedef void (*sharpi_log_fn)(void *user_data, sharpi_log_level level, const cha
 typedef void *(*sharpi_alloc_fn)(void *user_data, uint64_t bytes, uint64_t alignment);
 typedef void (*sharpi_free_fn)(void *user_data, void *pointer, uint64_t bytes);
 
-#define SHARPI_CONTEXT_IGNORE_ENV 1u           /**< Read no SHARPI_* environment variable. */
+#define SHARPI_CONTEXT_READ_ENV 1u             /**< Session settings left at their defaults are read from the
+                                                    environment, where it has them: SHARPI_KV_DTYPE,
+                                                    SHARPI_SNAPKV_BUDGET, _WINDOW and _RECENCY. Without
+                                                    this the library reads no environment variable. */
 
 /** Instruction set of the CPU tier's kernels. */
 typedef uint32_t sharpi_cpu_isa;
@@ -265,8 +285,9 @@ typedef struct sharpi_session_params {
                                                     budgets: sharpi_session_compact() takes its own. */
   uint32_t sinks;                              /**< First rows always kept; default 0. */
   sharpi_policy policy;                        /**< Of bounded sessions and prompt_budget; AUTO. */
-  uint32_t lookahead;                          /**< Bounded: score with the prompt's last W tokens, unless
-                                                    there is a probe; default 1. */
+  uint32_t lookahead;                          /**< Bounded: score with the prompt's last tokens, as many as
+                                                    capture_window says and a chunk holds, unless there is a
+                                                    probe; default 1. */
   uint32_t per_layer_budgets;                  /**< 1 = every layer has memory of its own, so that what a
                                                     layer budget takes from one goes back; 0 = memory
                                                     stays for as many rows as the fullest layer has. */
@@ -837,7 +858,8 @@ SHARPI_API sharpi_status sharpi_session_truncate(sharpi_session *session, uint32
 SHARPI_API sharpi_status sharpi_session_checkpoint(sharpi_session *session, uint32_t pin,
                                                    sharpi_error *err) SHARPI_NOEXCEPT;
 /** Lengths that truncate can reach, ascending, the present one last. Attention-only models: the lowest and
- *  the present one, and all between; hybrids: the checkpoints. 0 is always reachable and not listed.
+ *  the present one, and all between; the lowest is 0 where nothing was evicted. Hybrids: the checkpoints. 0 is
+ *  always reachable, also where it is not listed.
  *  @return SHARPI_OK; BUFFER_TOO_SMALL. @thread any while no call changes the session. @since 1.0 */
 SHARPI_API sharpi_status sharpi_session_reachable(const sharpi_session *session, uint32_t *out, uint32_t cap,
                                                   uint32_t *out_n, sharpi_error *err) SHARPI_NOEXCEPT;
@@ -931,7 +953,8 @@ typedef struct sharpi_compact_params {
                                                     is refused), or ::SHARPI_BUDGET_AUTO. Not with KEEP. */
   uint32_t window;                             /**< Captured queries used; default UNSET = all. Not with a
                                                     probe, not with KEEP. */
-  uint32_t recency;                            /**< Last rows always kept: default 64, at most budget.
+  uint32_t recency;                            /**< Last rows always kept, at most budget; default UNSET = 64, or
+                                                    what a smaller budget leaves beside the sinks.
                                                     Not with KEEP. */
   uint32_t sinks;                              /**< First rows always kept; default 0. Not with KEEP. */
   uint32_t headroom;                           /**< Free slots that stay committed; default 1024. Bounded

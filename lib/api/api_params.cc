@@ -112,7 +112,7 @@ sharpi_compact_params default_compact_params() noexcept {
   p.policy = SHARPI_POLICY_AUTO;
   p.budget = SHARPI_UNSET;
   p.window = SHARPI_UNSET;
-  p.recency = 64;
+  p.recency = SHARPI_UNSET;
   p.headroom = 1024;
   p.pool_kernel = 13;
   p.span = 12;

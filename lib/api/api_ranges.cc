@@ -108,8 +108,8 @@ Status check_used(const sharpi_compact_params& p) {
        "a probe's queries are all used"},
       {(keeps || p.policy == SHARPI_POLICY_GLOBAL) && p.layer_budget != SHARPI_LAYER_BUDGET_EQUAL,
        "layer_budget", p.layer_budget, "policies 1 (GLOBAL) and 7 (KEEP) keep the same everywhere"},
-      {keeps && p.recency != 0 && p.recency != default_compact_params().recency, "recency",
-       p.recency, "policy 7 (KEEP) keeps the rows of keep"},
+      {keeps && p.recency != 0 && p.recency != SHARPI_UNSET, "recency", p.recency,
+       "policy 7 (KEEP) keeps the rows of keep"},
   };
   for (const auto& f : fields) {
     if (!f.unused) continue;
@@ -121,7 +121,7 @@ Status check_used(const sharpi_compact_params& p) {
 }  // namespace
 
 Status check_params(const sharpi_context_params& p) {
-  SHARPI_TRY(require_flags(p.flags, SHARPI_CONTEXT_IGNORE_ENV, "flags"));
+  SHARPI_TRY(require_flags(p.flags, SHARPI_CONTEXT_READ_ENV, "flags"));
   SHARPI_TRY(in_range("n_threads", p.n_threads, 0, kMaxThreads));
   SHARPI_TRY(one_of("cpu_isa", p.cpu_isa, SHARPI_ISA_AUTO, SHARPI_ISA_AMX,
                     "0 (AUTO), 1 (SCALAR), 2 (AVX2), 3 (AVX512), 4 (AMX)"));
@@ -215,7 +215,8 @@ Status check_params(const sharpi_compact_params& p) {
       return Status::error(Code::kInvalidArgument, "budget is unset; it is required");
     }
     SHARPI_TRY(in_range_or("budget", p.budget, 1, kMaxTokens, SHARPI_BUDGET_AUTO, "BUDGET_AUTO"));
-    SHARPI_TRY(in_range("recency", p.recency, 0, is_auto ? kMaxTokens : p.budget));
+    SHARPI_TRY(in_range_or("recency", p.recency, 0, is_auto ? kMaxTokens : p.budget, SHARPI_UNSET,
+                           "UNSET"));
     SHARPI_TRY(in_range("sinks", p.sinks, 0, is_auto ? kMaxTokens : p.budget));
   }
   SHARPI_TRY(in_range_or("window", p.window, 1, kMaxCaptureWindow, SHARPI_UNSET, "UNSET"));

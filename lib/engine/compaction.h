@@ -12,10 +12,13 @@
 
 namespace sharpi {
 
+/// Last rows that a compaction keeps when its caller does not say.
+constexpr uint32_t kDefaultRecency = 64;
+
 struct CompactRequest {
   sharpi_policy policy = kDefaultPolicy;  // resolved; KEEP allowed
   uint32_t budget = 0;
-  uint32_t recency = 64, sinks = 0;
+  uint32_t recency = kDefaultRecency, sinks = 0;
   uint32_t headroom = 1024;
   uint32_t pool_kernel = 13, span = 12;
   sharpi_layer_budget layer_budget = SHARPI_LAYER_BUDGET_EQUAL;

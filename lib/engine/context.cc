@@ -27,7 +27,7 @@ std::vector<const TierSizer*> Context::sizers() const {
 }
 
 PlanEnvironment Context::environment() const {
-  if ((params_.flags & SHARPI_CONTEXT_IGNORE_ENV) != 0) return {};
+  if ((params_.flags & SHARPI_CONTEXT_READ_ENV) == 0) return {};
   return PlanEnvironment::read();
 }
 

@@ -79,7 +79,7 @@ Status Session::check_budget(const sharpi_compact_params& p, CompactRequest* r) 
                          p.layer_budget);
   }
   r->policy = p.policy == SHARPI_POLICY_AUTO ? kDefaultPolicy : p.policy;
-  r->recency = p.recency;
+  r->recency = p.recency == SHARPI_UNSET ? kDefaultRecency : p.recency;
   r->sinks = p.sinks;
   r->headroom = p.headroom;
   r->pool_kernel = p.pool_kernel;
@@ -104,6 +104,9 @@ Status Session::check_budget(const sharpi_compact_params& p, CompactRequest* r) 
     r->recency = std::min(r->recency, r->budget);
   }
   if (shape_.kv_budget != 0) r->budget = std::min(r->budget, shape_.kv_budget);
+  if (p.recency == SHARPI_UNSET) {
+    r->recency = std::min(r->recency, r->budget - std::min(r->sinks, r->budget));
+  }
   return check_sizes(*r);
 }
 

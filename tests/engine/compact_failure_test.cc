@@ -230,7 +230,7 @@ std::vector<Bad> bad_requests() {
     return [&rows](P p) {
       p->policy = SHARPI_POLICY_KEEP;
       p->budget = SHARPI_UNSET;
-      p->recency = 64;
+      p->recency = SHARPI_UNSET;
       p->keep = rows.data();
       p->n_keep = static_cast<uint32_t>(rows.size());
     };
@@ -251,7 +251,7 @@ std::vector<Bad> bad_requests() {
       {"window > captured", [](P p) { p->window = 17; }, invalid, "captures 16"},
       {"window -5", [=](P p) { p->window = minus_five; }, invalid, "window"},
       {"recency > budget", [](P p) { p->recency = 51; }, invalid, "recency"},
-      {"recency -1", [=](P p) { p->recency = minus_one; }, invalid, "4294967295"},
+      {"recency -2", [=](P p) { p->recency = minus_one - 1; }, invalid, "4294967294"},
       {"sinks > budget", [](P p) { p->sinks = 51; }, invalid, "sinks"},
       {"sinks + recency > budget", [](P p) { p->sinks = 43; }, invalid, "sinks 43 and recency 8"},
       {"headroom -1", [=](P p) { p->headroom = minus_one; }, invalid, "headroom"},

@@ -143,6 +143,21 @@ TEST_P(Compaction, ReportLengthsAndMemoryAgree) {
   }
 }
 
+TEST_P(Compaction, RecencyThatNobodySetIsWhatASmallBudgetLeaves) {
+  Chat chat(loaded_.model.get());
+  chat.prefill(needles_[0].prompt);
+  const auto n = static_cast<uint32_t>(needles_[0].prompt.size());
+  sharpi_compact_params p = compact_params(SHARPI_POLICY_AUTO, 50);
+  p.sinks = 2;
+  EXPECT_EQ(compact(chat, p).rows_after, 50u);
+  for (const uint32_t l : full_layers(chat)) {
+    const std::vector<uint32_t> rows = kept(chat, l, 0);
+    ASSERT_EQ(rows.size(), 50u);
+    EXPECT_EQ(rows[1], 1u) << "sinks";
+    EXPECT_EQ(rows[2], n - 48) << "recency";
+  }
+}
+
 TEST_P(Compaction, KeepingAllRowsChangesNoLogit) {
   Chat whole(loaded_.model.get()), compacted(loaded_.model.get());
   const std::vector<int32_t> prompt(needles_[0].prompt.begin(), needles_[0].prompt.begin() + 300);

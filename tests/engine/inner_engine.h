@@ -16,7 +16,6 @@ struct InnerEngine {
   static Result<InnerEngine> open(const std::string& path, BackendFactory backends) {
     sharpi_context_params c;
     sharpi_context_params_init(&c, sizeof c);
-    c.flags = SHARPI_CONTEXT_IGNORE_ENV;
     InnerEngine e;
     SHARPI_TRY_ASSIGN(e.context, Context::create(c, backends));
     SHARPI_TRY_ASSIGN(auto file, GgufFile::open(path));

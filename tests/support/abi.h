@@ -116,7 +116,7 @@ inline ContextPtr make_context(const ModelSetup& setup) {
   sharpi_context_params_init(&p, sizeof p);
   p.n_threads = setup.n_threads;
   p.cpu_isa = setup.isa;
-  p.flags = setup.use_env ? 0 : SHARPI_CONTEXT_IGNORE_ENV;
+  p.flags = setup.use_env ? SHARPI_CONTEXT_READ_ENV : 0;
   if (setup.edit_context) setup.edit_context(&p);
   sharpi_context* out = nullptr;
   sharpi_error e = SHARPI_ERROR_INIT;

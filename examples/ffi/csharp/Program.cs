@@ -64,7 +64,6 @@ static unsafe class Program
         sharpi_error error = NewError();
         sharpi_context_params options;
         sharpi_context_params_init(&options, (UIntPtr)sizeof(sharpi_context_params));
-        options.flags = SHARPI_CONTEXT_IGNORE_ENV;
         options.n_threads = 2;
         IntPtr context;
         Check(sharpi_context_create(&options, &context, &error), error);

@@ -105,7 +105,6 @@ func loadModel(path string) (*C.sharpi_model, error) {
 	err := newError()
 	var options C.sharpi_context_params
 	C.sharpi_context_params_init(&options, C.sizeof_sharpi_context_params)
-	options.flags = C.SHARPI_CONTEXT_IGNORE_ENV
 	options.n_threads = 2
 	var context *C.sharpi_context
 	if e := check(C.sharpi_context_create(&options, &context, &err), &err); e != nil {

@@ -68,7 +68,6 @@ unsafe extern "C" fn on_progress(user_data: *mut c_void, _phase: u32, _: u64, _:
 
 fn open_model(lib: &Library, path: &str) -> Result<Handle<sharpi_model>, String> {
     let mut options: sharpi_context_params = params(lib.sharpi_context_params_init);
-    options.flags = SHARPI_CONTEXT_IGNORE_ENV;
     options.n_threads = 2;
     let context = create(lib, lib.sharpi_context_destroy, |out, error| unsafe {
         (lib.sharpi_context_create)(&options, out, error)

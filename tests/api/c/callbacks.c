@@ -187,7 +187,6 @@ static void counting_free(void* user_data, void* pointer, uint64_t bytes) {
 static sharpi_status whole_life(const fixture* f, counting_host* h, sharpi_error* err) {
   sharpi_context_params cp;
   sharpi_context_params_init(&cp, sizeof cp);
-  cp.flags = SHARPI_CONTEXT_IGNORE_ENV;
   cp.n_threads = 2;
   cp.alloc = counting_alloc;
   cp.free = counting_free;

@@ -68,7 +68,6 @@ sharpi_context* make_context(void) {
   sharpi_context_params p;
   sharpi_context_params_init(&p, sizeof p);
   p.n_threads = 2;
-  p.flags = SHARPI_CONTEXT_IGNORE_ENV;
   EXPECT(SHARPI_OK, sharpi_context_create(&p, &context, &err));
   return context;
 }

@@ -67,7 +67,6 @@ int main(int argc, char** argv) {
   printf("%s\n", sharpi_build_info());
   sharpi_context_params_init(&params, sizeof params);
   params.n_threads = 1;
-  params.flags = SHARPI_CONTEXT_IGNORE_ENV;
   if (sharpi_context_create(&params, &context, &err)) return failed("context", &err);
   result = use_model(context, argv[1], &err);
   sharpi_context_destroy(context);

@@ -137,28 +137,15 @@ static int open_model(const options* o, objects* x) {
 }
 
 /* A user's message as tokens of the model's chat. malloc'ed; null after an error. */
-static int32_t* chat_tokens(const sharpi_model* model, const char* text, size_t len, uint32_t* n) {
-  sharpi_error err = SHARPI_ERROR_INIT;
-  const sharpi_message message = {"user", text, len};
-  const uint32_t thinking = SHARPI_CHAT_THINKING;
-  size_t needed = 0;
-  sharpi_status status = sharpi_chat_format(model, &message, 1, thinking, NULL, 0, &needed, &err);
-  if (status != SHARPI_E_BUFFER_TOO_SMALL) {
-    report_error("chat", &err);
-    return NULL;
-  }
-  char* chat = checked_malloc(needed);
-  status = sharpi_chat_format(model, &message, 1, thinking, chat, needed, &needed, &err);
-  int32_t* tokens = checked_malloc(needed * sizeof *tokens + 1); /* a token has a byte at least */
-  if (status == SHARPI_OK) {
-    const uint32_t flags = SHARPI_TOKENIZE_ADD_SPECIAL | SHARPI_TOKENIZE_PARSE_SPECIAL;
-    status = sharpi_tokenize(model, chat, needed, flags, tokens, (uint32_t)needed, n, &err);
-  }
-  free(chat);
-  if (status == SHARPI_OK) return tokens;
-  report_error("chat", &err);
-  free(tokens);
-  return NULL;
+static int32_t* question_tokens(const sharpi_model* model, const char* text, size_t len,
+                                uint32_t* n) {
+  const sharpi_message message = {.role = "user", .content = text, .content_len = len};
+  sharpi_chat_params chat;
+  sharpi_chat_params_init(&chat, sizeof chat);
+  chat.messages = &message;
+  chat.n_messages = 1;
+  chat.flags = SHARPI_CHAT_THINKING;
+  return chat_tokens(model, &chat, n);
 }
 
 static int read_prompt(const options* o, objects* x) {
@@ -168,7 +155,7 @@ static int read_prompt(const options* o, objects* x) {
   if (text == NULL) return EXIT_FAILED;
   if (len > 0 && text[len - 1] == '\n') --len;
   uint32_t n = 0;
-  int32_t* tokens = chat_tokens(x->model, text, len, &n);
+  int32_t* tokens = question_tokens(x->model, text, len, &n);
   free(text);
   if (tokens == NULL) return EXIT_FAILED;
   const sharpi_status status = sharpi_session_prefill(x->session, tokens, n, NULL, NULL, &err);
@@ -208,7 +195,7 @@ static int compact(const options* o, objects* x) {
   params.headroom = o->headroom;
   int32_t* question = NULL;
   if (o->probe != NULL) {
-    question = chat_tokens(x->model, o->probe, strlen(o->probe), &params.n_probe);
+    question = question_tokens(x->model, o->probe, strlen(o->probe), &params.n_probe);
     if (question == NULL) return EXIT_FAILED;
     params.probe = question;
   }

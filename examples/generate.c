@@ -17,7 +17,8 @@ typedef struct {
   int32_t n_gpu_layers;
   sharpi_kv_dtype k_dtype, v_dtype;
   sharpi_sampler_params sampler;
-  int chat, thinking, parse_special, exact, deterministic, ignore_env, quiet, show_progress;
+  uint32_t thinking; /* SHARPI_CHAT_*: what the template decides without */
+  int chat, no_think, think, parse_special, exact, deterministic, ignore_env, quiet, show_progress;
 } options;
 
 /* Everything that is destroyed at the end; null is fine for all of them. */
@@ -35,7 +36,7 @@ static const char kHelp[] =
     "  -f FILE            the prompt from a file, without its last newline\n"
     "  --chat             the prompt is a user's message, in the model's chat format\n"
     "  --system TEXT      system message of the chat\n"
-    "  --no-think         ask a thinking model not to think\n"
+    "  --think --no-think ask a model to think or not to; with neither its template decides\n"
     "  --parse-special    text of control tokens in the prompt becomes these tokens\n"
     "  -n N               tokens to generate at most (256)\n"
     "  -c N|auto          context in tokens (4096); auto = the largest that fits\n"
@@ -48,7 +49,7 @@ static const char kHelp[] =
     "  --deterministic    the same bits for any chunking and number of threads\n"
     "  --ignore-env       do not read SHARPI_KV_DTYPE and SHARPI_SNAPKV_*, as is done otherwise\n"
     "  --progress         show progress although stderr is no terminal\n"
-    "  --quiet            no plan table\n"
+    "  --quiet            the text and errors, nothing else\n"
     "  --expect TEXT      exit 1 unless the generated text contains TEXT\n";
 
 static int parse_sampling(const char* flag, int argc, char** argv, int* i,
@@ -77,7 +78,8 @@ static int parse_switch(const char* flag, options* o) {
     int* field;
     int value;
   } switches[] = {{"--chat", &o->chat, 1},
-                  {"--no-think", &o->thinking, 0},
+                  {"--no-think", &o->no_think, 1},
+                  {"--think", &o->think, 1},
                   {"--exact", &o->exact, 1},
                   {"--deterministic", &o->deterministic, 1},
                   {"--ignore-env", &o->ignore_env, 1},
@@ -130,7 +132,6 @@ static options parse_options(int argc, char** argv) {
   o.n_ctx = 4096;
   o.n_predict = 256;
   o.n_gpu_layers = -1;
-  o.thinking = 1;
   sharpi_sampler_params_init(&o.sampler, sizeof o.sampler);
   for (int i = 1; i < argc; ++i) parse_flag(argc, argv, &i, &o);
   if (o.model_path == NULL || (o.prompt == NULL) == (o.prompt_file == NULL)) {
@@ -141,7 +142,8 @@ static options parse_options(int argc, char** argv) {
     fprintf(stderr, "%s: --system needs --chat\n", program_name);
     exit(EXIT_USAGE);
   }
-  if (isatty(STDERR_FILENO)) o.show_progress = 1;
+  o.thinking = (o.think ? SHARPI_CHAT_THINKING : 0) | (o.no_think ? SHARPI_CHAT_NO_THINKING : 0);
+  if (isatty(STDERR_FILENO) && !o.quiet) o.show_progress = 1;
   return o;
 }
 
@@ -238,67 +240,75 @@ static int print_banner(const objects* x) {
   return 0;
 }
 
-/* The text to tokenise: the prompt, or the chat it starts. malloc'ed; null after an error. */
-static char* prompt_text(const options* o, const sharpi_model* model, size_t* len) {
-  sharpi_error err = SHARPI_ERROR_INIT;
-  char* text = NULL;
+/* The prompt's text. malloc'ed; null after an error. */
+static char* prompt_text(const options* o, size_t* len) {
   if (o->prompt_file != NULL) {
-    text = read_file(o->prompt_file, len);
-    if (text == NULL) return NULL;
-    if (*len > 0 && text[*len - 1] == '\n') --*len;
-  } else {
-    *len = strlen(o->prompt);
-    text = checked_malloc(*len);
-    memcpy(text, o->prompt, *len);
+    char* text = read_file(o->prompt_file, len);
+    if (text != NULL && *len > 0 && text[*len - 1] == '\n') --*len;
+    return text;
   }
-  if (!o->chat) return text;
-  sharpi_message messages[2] = {{"system", o->system, o->system ? strlen(o->system) : 0},
-                                {"user", text, *len}};
-  const sharpi_message* first = o->system != NULL ? &messages[0] : &messages[1];
-  const uint32_t n = o->system != NULL ? 2 : 1;
-  const uint32_t flags = o->thinking ? SHARPI_CHAT_THINKING : 0;
-  size_t needed = 0;
-  sharpi_status status = sharpi_chat_format(model, first, n, flags, NULL, 0, &needed, &err);
-  char* chat = NULL;
+  *len = strlen(o->prompt);
+  char* text = checked_malloc(*len + 1);
+  memcpy(text, o->prompt, *len + 1);
+  return text;
+}
+
+/* The chat that the prompt starts, as tokens. malloc'ed; null after an error. */
+static int32_t* chat_prompt(const options* o, const objects* x, const char* text, size_t len,
+                            uint32_t* n) {
+  sharpi_message messages[2];
+  memset(messages, 0, sizeof messages);
+  messages[0].role = "system";
+  messages[0].content = o->system;
+  messages[0].content_len = o->system != NULL ? strlen(o->system) : 0;
+  messages[1].role = "user";
+  messages[1].content = text;
+  messages[1].content_len = len;
+  sharpi_chat_params chat;
+  sharpi_chat_params_init(&chat, sizeof chat);
+  chat.messages = o->system != NULL ? &messages[0] : &messages[1];
+  chat.n_messages = o->system != NULL ? 2 : 1;
+  chat.flags = o->thinking;
+  return chat_tokens(x->model, &chat, n);
+}
+
+/* The prompt as tokens. malloc'ed; null after an error. */
+static int32_t* plain_prompt(const options* o, const objects* x, const char* text, size_t len,
+                             uint32_t* n) {
+  sharpi_error err = SHARPI_ERROR_INIT;
+  uint32_t flags = SHARPI_TOKENIZE_ADD_SPECIAL;
+  if (o->parse_special) flags |= SHARPI_TOKENIZE_PARSE_SPECIAL;
+  int32_t* tokens = NULL;
+  sharpi_status status = sharpi_tokenize(x->model, text, len, flags, NULL, 0, n, &err);
   if (status == SHARPI_E_BUFFER_TOO_SMALL) {
-    chat = checked_malloc(needed);
-    status = sharpi_chat_format(model, first, n, flags, chat, needed, &needed, &err);
+    tokens = checked_malloc(*n * sizeof *tokens);
+    status = sharpi_tokenize(x->model, text, len, flags, tokens, *n, n, &err);
   }
-  free(text);
-  if (status == SHARPI_OK) {
-    *len = needed;
-    return chat;
-  }
-  report_error("chat", &err);
-  free(chat);
+  if (status == SHARPI_OK) return tokens != NULL ? tokens : checked_malloc(sizeof *tokens);
+  report_error("prompt", &err);
+  free(tokens);
   return NULL;
 }
 
 static int read_prompt(options* o, objects* x) {
   sharpi_error err = SHARPI_ERROR_INIT;
   size_t len = 0;
-  char* text = prompt_text(o, x->model, &len);
+  uint32_t n = 0;
+  char* text = prompt_text(o, &len);
   if (text == NULL) return EXIT_FAILED;
-  uint32_t flags = SHARPI_TOKENIZE_ADD_SPECIAL, n = 0;
-  if (o->chat || o->parse_special) flags |= SHARPI_TOKENIZE_PARSE_SPECIAL;
-  int32_t* tokens = NULL;
-  sharpi_status status = sharpi_tokenize(x->model, text, len, flags, NULL, 0, &n, &err);
-  if (status == SHARPI_E_BUFFER_TOO_SMALL) {
-    tokens = checked_malloc(n * sizeof *tokens);
-    status = sharpi_tokenize(x->model, text, len, flags, tokens, n, &n, &err);
-  }
+  int32_t* tokens = o->chat ? chat_prompt(o, x, text, len, &n) : plain_prompt(o, x, text, len, &n);
   free(text);
-  if (status == SHARPI_OK && n == 0) {
+  if (tokens == NULL) return EXIT_FAILED;
+  if (n == 0) {
     fprintf(stderr, "%s: the prompt is empty\n", program_name);
+    free(tokens);
     return EXIT_USAGE;
   }
-  if (status == SHARPI_OK) {
-    sharpi_prefill_params params;
-    sharpi_prefill_params_init(&params, sizeof params);
-    params.progress = show_progress;
-    params.user_data = o;
-    status = sharpi_session_prefill(x->session, tokens, n, &params, NULL, &err);
-  }
+  sharpi_prefill_params params;
+  sharpi_prefill_params_init(&params, sizeof params);
+  params.progress = show_progress;
+  params.user_data = o;
+  const sharpi_status status = sharpi_session_prefill(x->session, tokens, n, &params, NULL, &err);
   free(tokens);
   return status == SHARPI_OK ? 0 : report_error("prompt", &err);
 }
@@ -341,7 +351,7 @@ static int generate(const options* o, objects* x, printer* p) {
     const uint32_t cap = left < 32 ? left : 32;
     const sharpi_status status = sharpi_session_step(x->session, NULL, tokens, cap, &n, &err);
     if (status == SHARPI_E_KV_FULL || status == SHARPI_E_CANCELLED) {
-      fprintf(stderr, "\n%s: stopped: %s\n", program_name, err.text);
+      if (!o->quiet) fprintf(stderr, "\n%s: stopped: %s\n", program_name, err.text);
       break;
     }
     if (status != SHARPI_OK) return report_error("generate", &err);
@@ -378,7 +388,7 @@ int main(int argc, char** argv) {
   objects x = {0};
   printer p = {0};
   int result = open_model(&o, &x);
-  if (result == 0) result = print_banner(&x);
+  if (result == 0 && !o.quiet) result = print_banner(&x);
   if (result == 0) {
     running = x.session;
     signal(SIGINT, on_interrupt);
@@ -388,7 +398,7 @@ int main(int argc, char** argv) {
   if (result == 0) {
     fputc('\n', stdout);
     fflush(stdout);
-    print_speed(x.session);
+    if (!o.quiet) print_speed(x.session);
     result = check_expected(&o, &p);
   }
   running = NULL;

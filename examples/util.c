@@ -239,3 +239,17 @@ void print_plan(const sharpi_plan_summary* s, const sharpi_memory_row* rows, uin
           "total:", human_bytes(s->device_held_bytes).text, human_bytes(s->host_held_bytes).text,
           human_bytes(s->mapped_bytes).text, human_bytes(s->session_held_bytes).text);
 }
+
+int32_t* chat_tokens(const sharpi_model* model, const sharpi_chat_params* chat, uint32_t* n) {
+  sharpi_error err = SHARPI_ERROR_INIT;
+  int32_t* tokens = NULL;
+  sharpi_status status = sharpi_chat_tokenize(model, chat, NULL, 0, n, &err);
+  if (status == SHARPI_E_BUFFER_TOO_SMALL) {
+    tokens = checked_malloc(*n * sizeof *tokens);
+    status = sharpi_chat_tokenize(model, chat, tokens, *n, n, &err);
+  }
+  if (status == SHARPI_OK) return tokens != NULL ? tokens : checked_malloc(sizeof *tokens);
+  report_error("chat", &err);
+  free(tokens);
+  return NULL;
+}

@@ -50,4 +50,7 @@ sharpi_memory_row* fetch_rows(const sharpi_plan* plan, uint32_t* n);
 void print_plan(const sharpi_plan_summary* summary, const sharpi_memory_row* rows, uint32_t n,
                 int to_stderr);
 
+/* A conversation as tokens. malloc'ed; null after an error, which is reported. */
+int32_t* chat_tokens(const sharpi_model* model, const sharpi_chat_params* chat, uint32_t* n);
+
 #endif

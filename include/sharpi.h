@@ -508,15 +508,22 @@ SHARPI_API sharpi_status sharpi_plan_json(const sharpi_plan *plan, char *out, si
 SHARPI_API sharpi_status sharpi_model_load(const sharpi_plan *plan, sharpi_progress_fn progress,
                                            void *user_data, sharpi_model **out,
                                            sharpi_error *err) SHARPI_NOEXCEPT;
+/** Opens a file for its text alone: tokenizer, chat template, metadata. No context, no plan, no weights; files
+ *  of a vocabulary alone will do. What needs weights answers STATE, sizes that only weights have are 0.
+ *  @return SHARPI_OK; NOT_FOUND, IO, FORMAT. @thread any. @since 1.0 */
+SHARPI_API sharpi_status sharpi_model_open_text(const char *gguf_path, sharpi_model **out,
+                                                sharpi_error *err) SHARPI_NOEXCEPT;
 /** Gives up the reference; null is allowed. Sessions keep the weights alive.
  *  @thread any. @since 1.0 */
 SHARPI_API void sharpi_model_destroy(sharpi_model *model) SHARPI_NOEXCEPT;
 
 typedef uint32_t sharpi_chat_kind;
-#define SHARPI_CHAT_UNKNOWN 0u
-#define SHARPI_CHAT_CHATML  1u
-#define SHARPI_CHAT_GEMMA   2u
-#define SHARPI_CHAT_OLMOE   3u
+#define SHARPI_CHAT_UNKNOWN  0u                /**< No template, and no format that the vocabulary shows. */
+#define SHARPI_CHAT_CHATML   1u                /**< No template; the plain one of this format is used. */
+#define SHARPI_CHAT_GEMMA    2u                /**< So of Gemma 4, */
+#define SHARPI_CHAT_OLMOE    3u
+#define SHARPI_CHAT_TEMPLATE 4u                /**< The file's own template. */
+#define SHARPI_CHAT_GEMMA3   5u                /**< and of Gemma 2 and 3. */
 
 typedef struct sharpi_model_summary {
   uint32_t struct_size;
@@ -622,7 +629,8 @@ SHARPI_API sharpi_status sharpi_model_pin_experts(const sharpi_model *model, con
 #define SHARPI_TOKENIZE_PARSE_SPECIAL 2u       /**< Text of control tokens becomes their ids. */
 #define SHARPI_DETOKENIZE_SPECIAL     1u       /**< Render control tokens as text. */
 #define SHARPI_CHAT_NO_PROMPT         1u       /**< Do not open the assistant's turn. */
-#define SHARPI_CHAT_THINKING          2u       /**< Leave thinking to the model (ChatML with think). */
+#define SHARPI_CHAT_THINKING          2u       /**< The template's variables for thinking are true, ... */
+#define SHARPI_CHAT_NO_THINKING       4u       /**< ... or false; with neither the template decides. */
 
 /** Text to token ids. Invalid UTF-8 is kept as byte tokens. @return SHARPI_OK; BUFFER_TOO_SMALL,
  *  UNSUPPORTED (the file's tokenizer is unknown). @thread any. @since 1.0 */
@@ -689,18 +697,53 @@ SHARPI_API sharpi_status sharpi_stop_stream_push(sharpi_stop_stream *stream, con
                                                  uint32_t n_stops, const char *text, size_t len, char *out,
                                                  size_t cap, size_t *out_len, sharpi_error *err) SHARPI_NOEXCEPT;
 
+/** One message of a conversation. What is null is absent; `content` that is null is JSON's null. */
 typedef struct sharpi_message {
-  const char *role;                            /**< NUL-terminated: "system", "user", "assistant". */
+  const char *role;                            /**< NUL-terminated: "system", "user", "assistant", "tool", ... */
   const char *content;
   size_t content_len;
+  const char *reasoning;                       /**< An assistant's thoughts, apart from its answer. */
+  size_t reasoning_len;
+  const char *tool_calls;                      /**< An assistant's calls, a JSON array: [{"type": "function",
+                                                    "function": {"name": ..., "arguments": {...}}}, ...]. */
+  size_t tool_calls_len;
+  const char *tool_call_id;                    /**< Of a "tool" message: the call it answers. NUL-terminated. */
+  const char *name;                            /**< NUL-terminated. */
 } sharpi_message;
-/** Messages as prompt text in the model's chat format (recognised from the file's template), to be
- *  tokenised with SHARPI_TOKENIZE_PARSE_SPECIAL. @return SHARPI_OK; UNSUPPORTED (format unknown; the raw
- *  template is metadata "tokenizer.chat_template"), INVALID_ARGUMENT, BUFFER_TOO_SMALL.
- *  @thread any. @since 1.0 */
-SHARPI_API sharpi_status sharpi_chat_format(const sharpi_model *model, const sharpi_message *messages,
-                                            uint32_t n, uint32_t flags, char *out, size_t cap,
-                                            size_t *out_len, sharpi_error *err) SHARPI_NOEXCEPT;
+
+typedef struct sharpi_chat_params {
+  uint32_t struct_size;
+  uint32_t flags;                              /**< SHARPI_CHAT_*; default 0. */
+  const sharpi_message *messages;
+  uint32_t n_messages;
+  uint32_t message_size;                       /**< sizeof(sharpi_message) at the caller; set by init. */
+  const char *tools;                           /**< JSON array of functions; default null = none. */
+  size_t tools_len;
+  const char *variables;                       /**< JSON object of further variables of the template, for example
+                                                    {"reasoning_effort": "low"}; default null. */
+  size_t variables_len;
+  uint64_t now;                                /**< Seconds since 1970 that templates print; 0 = the clock. */
+} sharpi_chat_params;
+
+/** Writes the defaults. @param size sizeof(*p) at the caller. @thread any. @since 1.0 */
+SHARPI_API void sharpi_chat_params_init(sharpi_chat_params *p, size_t size) SHARPI_NOEXCEPT;
+
+/** A conversation as prompt text: the file's "tokenizer.chat_template", rendered as HF transformers would, by an
+ *  interpreter that reads no files and is bounded in steps, depth and memory; or the plain form of the format
+ *  that the vocabulary shows where a file has no template. Whatever the messages contain is in the text, so
+ *  use sharpi_chat_tokenize() for text that is not your own.
+ *  @return SHARPI_OK; UNSUPPORTED (no template, or a feature that the text names, with line and column), FORMAT
+ *  (not Jinja), INVALID_ARGUMENT (malformed JSON, or the template refuses these messages: its words are in the
+ *  text), DOES_NOT_FIT (a bound of the interpreter), BUFFER_TOO_SMALL. @thread any. @since 1.0 */
+SHARPI_API sharpi_status sharpi_chat_format(const sharpi_model *model, const sharpi_chat_params *params,
+                                            char *out, size_t cap, size_t *out_len,
+                                            sharpi_error *err) SHARPI_NOEXCEPT;
+/** The same conversation as token ids. Control tokens are recognised only where all their text is the template's:
+ *  no message can close a turn or open one. BOS is there if the template prints it.
+ *  @return as sharpi_chat_format(). @thread any. @since 1.0 */
+SHARPI_API sharpi_status sharpi_chat_tokenize(const sharpi_model *model, const sharpi_chat_params *params,
+                                              int32_t *out, uint32_t cap, uint32_t *out_n,
+                                              sharpi_error *err) SHARPI_NOEXCEPT;
 /** @} */
 
 /** @defgroup session Session

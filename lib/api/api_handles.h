@@ -7,10 +7,12 @@
 #include <atomic>
 #include <memory>
 
+#include "api/api_guard.h"
 #include "engine/context.h"
 #include "engine/model.h"
 #include "engine/session.h"
 #include "plan/plan.h"
+#include "text/text_model.h"
 
 namespace sharpi::api {
 
@@ -80,10 +82,29 @@ struct sharpi_plan {
 };
 
 struct sharpi_model {
-  std::shared_ptr<const sharpi::Model> p;
+  std::shared_ptr<const sharpi::Model> p;  // null: opened for its text alone
+  std::shared_ptr<const sharpi::TextModel> text;
 };
 
 struct sharpi_session {
   std::unique_ptr<sharpi::Session> p;
   mutable sharpi::api::CallGate gate;
 };
+
+namespace sharpi::api {
+
+/// kState for a handle that was opened for its text alone.
+inline Status require_weights(const sharpi_model* model) {
+  SHARPI_TRY(require(model, "model"));
+  if (model->p != nullptr) return Status::ok();
+  return Status::error(Code::kState, "the model was opened for its text alone; it has no weights");
+}
+
+/// The model's tokenizer, or why there is none.
+inline Status find_tokenizer(const sharpi_model* model, const Tokenizer** out) {
+  SHARPI_TRY(require(model, "model"));
+  *out = model->text->tokenizer();
+  return *out != nullptr ? Status::ok() : model->text->tokenizer_status();
+}
+
+}  // namespace sharpi::api

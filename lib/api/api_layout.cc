@@ -217,10 +217,28 @@ static_assert(sizeof(sharpi_text_stream) == 8);
 static_assert(offsetof(sharpi_text_stream, n_held) == 0);
 static_assert(offsetof(sharpi_text_stream, held) == 4);
 
-static_assert(sizeof(sharpi_message) == 24);
+static_assert(sizeof(sharpi_message) == 72);
 static_assert(offsetof(sharpi_message, role) == 0);
 static_assert(offsetof(sharpi_message, content) == 8);
 static_assert(offsetof(sharpi_message, content_len) == 16);
+static_assert(offsetof(sharpi_message, reasoning) == 24);
+static_assert(offsetof(sharpi_message, reasoning_len) == 32);
+static_assert(offsetof(sharpi_message, tool_calls) == 40);
+static_assert(offsetof(sharpi_message, tool_calls_len) == 48);
+static_assert(offsetof(sharpi_message, tool_call_id) == 56);
+static_assert(offsetof(sharpi_message, name) == 64);
+
+static_assert(sizeof(sharpi_chat_params) == 64);
+static_assert(offsetof(sharpi_chat_params, struct_size) == 0);
+static_assert(offsetof(sharpi_chat_params, flags) == 4);
+static_assert(offsetof(sharpi_chat_params, messages) == 8);
+static_assert(offsetof(sharpi_chat_params, n_messages) == 16);
+static_assert(offsetof(sharpi_chat_params, message_size) == 20);
+static_assert(offsetof(sharpi_chat_params, tools) == 24);
+static_assert(offsetof(sharpi_chat_params, tools_len) == 32);
+static_assert(offsetof(sharpi_chat_params, variables) == 40);
+static_assert(offsetof(sharpi_chat_params, variables_len) == 48);
+static_assert(offsetof(sharpi_chat_params, now) == 56);
 
 static_assert(sizeof(sharpi_stop_stream) == 140);
 static_assert(offsetof(sharpi_stop_stream, n_held) == 0);

@@ -16,18 +16,15 @@ using sharpi::Status;
 
 namespace {
 
-sharpi_model_summary summarise(const sharpi::Model& model) {
+/// What the weights say.
+void add_weights(const sharpi::Model& model, sharpi_model_summary* out) {
   const sharpi::ModelSpec& spec = model.spec();
-  sharpi_model_summary s{};
+  sharpi_model_summary& s = *out;
   s.n_layers = spec.n_layers();
   s.n_embd = spec.n_embd;
   s.n_vocab = spec.n_vocab;
   s.n_ctx_train = spec.n_ctx_train;
   s.n_mtp_layers = spec.n_mtp_layers;
-  s.chat = static_cast<sharpi_chat_kind>(model.chat());
-  const sharpi::Tokenizer* tokenizer = model.tokenizer();
-  s.bos = tokenizer != nullptr ? tokenizer->bos() : -1;
-  s.eos = tokenizer != nullptr ? tokenizer->eos() : -1;
   s.is_hybrid = spec.is_hybrid() ? 1 : 0;
   s.has_window = spec.has_window() ? 1 : 0;
   for (const sharpi::LayerSpec& layer : spec.layers) {
@@ -36,11 +33,28 @@ sharpi_model_summary summarise(const sharpi::Model& model) {
     }
   }
   s.n_parameters = spec.parameter_count();
-  s.file_bytes = spec.file->file_bytes();
   s.content_id = spec.file->content_id();
   s.stream_rows = model.stream_rows();
   api::copy_line(spec.architecture, s.architecture, sizeof s.architecture);
   api::copy_line(spec.name, s.name, sizeof s.name);
+}
+
+sharpi::Result<sharpi_model_summary> summarise(const sharpi_model& model) {
+  const sharpi::GgufFile& file = model.text->file();
+  sharpi_model_summary s{};
+  const sharpi::Tokenizer* tokenizer = model.text->tokenizer();
+  s.bos = tokenizer != nullptr ? tokenizer->bos() : -1;
+  s.eos = tokenizer != nullptr ? tokenizer->eos() : -1;
+  const auto format = tokenizer != nullptr ? model.text->chat()->format() : sharpi::ChatFormat{};
+  s.chat = static_cast<sharpi_chat_kind>(format);
+  s.n_vocab = tokenizer != nullptr ? tokenizer->n_vocab() : 0;
+  s.file_bytes = file.file_bytes();
+  s.stream_rows = SHARPI_UNSET;
+  SHARPI_TRY_ASSIGN(const auto architecture, file.get_string("general.architecture"));
+  SHARPI_TRY_ASSIGN(const auto name, file.get_string("general.name"));
+  api::copy_line(architecture.value_or(""), s.architecture, sizeof s.architecture);
+  api::copy_line(name.value_or(""), s.name, sizeof s.name);
+  if (model.p != nullptr) add_weights(*model.p, &s);
   return s;
 }
 
@@ -65,6 +79,21 @@ sharpi_status sharpi_model_load(const sharpi_plan* plan, sharpi_progress_fn prog
     }
     auto handle = std::make_unique<sharpi_model>();
     SHARPI_TRY_ASSIGN(handle->p, sharpi::Model::load(plan->context, plan->p, report));
+    handle->text = handle->p->text();
+    *out = handle.release();
+    return Status::ok();
+  });
+}
+
+sharpi_status sharpi_model_open_text(const char* gguf_path, sharpi_model** out,
+                                     sharpi_error* err) SHARPI_NOEXCEPT {
+  return api::guard(err, [&]() -> Status {
+    SHARPI_TRY(api::require(out, "out"));
+    *out = nullptr;
+    SHARPI_TRY(api::require(gguf_path, "gguf_path"));
+    SHARPI_TRY_ASSIGN(auto file, sharpi::GgufFile::open(gguf_path));
+    auto handle = std::make_unique<sharpi_model>();
+    SHARPI_TRY_ASSIGN(handle->text, sharpi::TextModel::create(std::move(file)));
     *out = handle.release();
     return Status::ok();
   });
@@ -79,7 +108,8 @@ sharpi_status sharpi_model_info(const sharpi_model* model, sharpi_model_summary*
   return api::guard(err, [&]() -> Status {
     SHARPI_TRY(api::require(model, "model"));
     SHARPI_TRY(api::check_out_struct(out, 232, "sharpi_model_summary"));
-    api::write_out(summarise(*model->p), out);
+    SHARPI_TRY_ASSIGN(const auto summary, summarise(*model));
+    api::write_out(summary, out);
     return Status::ok();
   });
 }
@@ -90,7 +120,7 @@ sharpi_status sharpi_model_meta(const sharpi_model* model, const char* key, char
     SHARPI_TRY(api::require(model, "model"));
     SHARPI_TRY(api::require(key, "key"));
     SHARPI_TRY(api::check_out(out, cap, out_len));
-    const sharpi::GgufFile& file = *model->p->spec().file;
+    const sharpi::GgufFile& file = model->text->file();
     const sharpi::GgufValue* value = file.find_value(key);
     if (value == nullptr) {
       return Status::error(Code::kNotFound, "the file has no metadata key \"%.200s\"", key);
@@ -105,7 +135,7 @@ sharpi_status sharpi_model_meta_key(const sharpi_model* model, uint32_t index, c
   return api::guard(err, [&]() -> Status {
     SHARPI_TRY(api::require(model, "model"));
     SHARPI_TRY(api::check_out(out, cap, out_len));
-    const auto& values = model->p->spec().file->values();
+    const auto& values = model->text->file().values();
     if (index >= values.size()) {
       return Status::error(Code::kNotFound, "metadata key %u is past the last of %zu", index,
                            values.size());
@@ -118,7 +148,7 @@ sharpi_status sharpi_model_memory(const sharpi_model* model, sharpi_memory_row* 
                                   uint32_t row_size, uint32_t cap, uint32_t* out_n,
                                   sharpi_error* err) SHARPI_NOEXCEPT {
   return api::guard(err, [&]() -> Status {
-    SHARPI_TRY(api::require(model, "model"));
+    SHARPI_TRY(api::require_weights(model));
     return api::copy_rows(model->p->memory_rows(), rows, row_size, cap, out_n);
   });
 }
@@ -127,7 +157,7 @@ sharpi_status sharpi_model_segments(const sharpi_model* model, sharpi_segment_in
                                     uint32_t row_size, uint32_t cap, uint32_t* out_n,
                                     sharpi_error* err) SHARPI_NOEXCEPT {
   return api::guard(err, [&]() -> Status {
-    SHARPI_TRY(api::require(model, "model"));
+    SHARPI_TRY(api::require_weights(model));
     return api::copy_structs(std::span<const sharpi_segment_info>(model->p->segment_stats()),
                              "sharpi_segment_info", rows, row_size, cap, out_n);
   });
@@ -136,7 +166,7 @@ sharpi_status sharpi_model_segments(const sharpi_model* model, sharpi_segment_in
 sharpi_status sharpi_model_json(const sharpi_model* model, char* out, size_t cap, size_t* out_len,
                                 sharpi_error* err) SHARPI_NOEXCEPT {
   return api::guard(err, [&]() -> Status {
-    SHARPI_TRY(api::require(model, "model"));
+    SHARPI_TRY(api::require_weights(model));
     return api::copy_text(model->p->json(), out, cap, out_len);
   });
 }
@@ -144,7 +174,7 @@ sharpi_status sharpi_model_json(const sharpi_model* model, char* out, size_t cap
 sharpi_status sharpi_model_experts(const sharpi_model* model, sharpi_expert_stats* out,
                                    sharpi_error* err) SHARPI_NOEXCEPT {
   return api::guard(err, [&]() -> Status {
-    SHARPI_TRY(api::require(model, "model"));
+    SHARPI_TRY(api::require_weights(model));
     SHARPI_TRY(api::check_out_struct(out, 64, "sharpi_expert_stats"));
     api::write_out(model->p->expert_stats(), out);
     return Status::ok();
@@ -155,7 +185,7 @@ sharpi_status sharpi_model_expert_uses(const sharpi_model* model, uint32_t layer
                                        uint32_t cap, uint32_t* out_n,
                                        sharpi_error* err) SHARPI_NOEXCEPT {
   return api::guard(err, [&]() -> Status {
-    SHARPI_TRY(api::require(model, "model"));
+    SHARPI_TRY(api::require_weights(model));
     const uint32_t n = model->p->spec().n_layers();
     if (layer >= n) {
       return Status::error(Code::kInvalidArgument, "layer %u: the model has %u", layer, n);
@@ -169,7 +199,7 @@ sharpi_status sharpi_model_pin_experts(const sharpi_model* model, const uint32_t
                                        const uint32_t* experts, uint32_t n,
                                        sharpi_error* err) SHARPI_NOEXCEPT {
   return api::guard(err, [&]() -> Status {
-    SHARPI_TRY(api::require(model, "model"));
+    SHARPI_TRY(api::require_weights(model));
     if (n == 0) return Status::ok();
     SHARPI_TRY(api::require(layers, "layers"));
     SHARPI_TRY(api::require(experts, "experts"));

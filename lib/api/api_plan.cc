@@ -104,7 +104,7 @@ sharpi_status sharpi_plan_session(const sharpi_model* model, const sharpi_sessio
   return api::guard(err, [&]() -> Status {
     SHARPI_TRY(api::require(out, "out"));
     *out = nullptr;
-    SHARPI_TRY(api::require(model, "model"));
+    SHARPI_TRY(api::require_weights(model));
     const sharpi::Model& m = *model->p;
     auto handle = std::make_unique<sharpi_plan>();
     if (params == nullptr) {

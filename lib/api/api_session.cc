@@ -80,7 +80,7 @@ sharpi_status sharpi_session_create(const sharpi_model* model, const sharpi_sess
   return api::guard(err, [&]() -> Status {
     SHARPI_TRY(api::require(out, "out"));
     *out = nullptr;
-    SHARPI_TRY(api::require(model, "model"));
+    SHARPI_TRY(api::require_weights(model));
     return create_session(*model->p, model->p, params, out);
   });
 }

@@ -6,7 +6,6 @@
 #include "api/api_guard.h"
 #include "api/api_handles.h"
 #include "api/api_out.h"
-#include "text/chat.h"
 #include "text/utf8_stream.h"
 
 namespace api = sharpi::api;
@@ -16,14 +15,6 @@ using sharpi::Status;
 namespace {
 
 constexpr uint32_t kTokenizeFlags = SHARPI_TOKENIZE_ADD_SPECIAL | SHARPI_TOKENIZE_PARSE_SPECIAL;
-constexpr uint32_t kChatFlags = SHARPI_CHAT_NO_PROMPT | SHARPI_CHAT_THINKING;
-
-Status find_tokenizer(const sharpi_model* model, const sharpi::Tokenizer** out) {
-  SHARPI_TRY(api::require(model, "model"));
-  *out = model->p->tokenizer();
-  return *out != nullptr ? Status::ok() : model->p->tokenizer_status();
-}
-
 Status decode_all(const sharpi::Tokenizer& tokenizer, std::span<const int32_t> tokens,
                   uint32_t flags, std::string* bytes) {
   for (const int32_t token : tokens) {
@@ -40,21 +31,6 @@ Status check_stream(const sharpi_text_stream* stream) {
                        stream->n_held);
 }
 
-Status read_messages(const sharpi_message* messages, uint32_t n,
-                     std::vector<sharpi::ChatMessage>* out) {
-  SHARPI_TRY(api::require_array(messages, n, "messages"));
-  if (n == 0) return Status::error(Code::kInvalidArgument, "there are no messages");
-  for (uint32_t i = 0; i < n; ++i) {
-    const sharpi_message& m = messages[i];
-    if (m.role == nullptr || (m.content == nullptr && m.content_len > 0)) {
-      return Status::error(Code::kInvalidArgument, "messages[%u].%s is null", i,
-                           m.role == nullptr ? "role" : "content");
-    }
-    out->push_back({m.role, std::string_view(m.content, m.content_len)});
-  }
-  return Status::ok();
-}
-
 }  // namespace
 
 sharpi_status sharpi_tokenize(const sharpi_model* model, const char* utf8, size_t len,
@@ -62,7 +38,7 @@ sharpi_status sharpi_tokenize(const sharpi_model* model, const char* utf8, size_
                               sharpi_error* err) SHARPI_NOEXCEPT {
   return api::guard(err, [&]() -> Status {
     const sharpi::Tokenizer* tokenizer = nullptr;
-    SHARPI_TRY(find_tokenizer(model, &tokenizer));
+    SHARPI_TRY(api::find_tokenizer(model, &tokenizer));
     SHARPI_TRY(api::require_array(utf8, len, "utf8"));
     SHARPI_TRY(api::require_flags(flags, kTokenizeFlags, "flags"));
     SHARPI_TRY(api::check_out(out, cap, out_n));
@@ -84,7 +60,7 @@ sharpi_status sharpi_detokenize(const sharpi_model* model, const int32_t* tokens
                                 sharpi_error* err) SHARPI_NOEXCEPT {
   return api::guard(err, [&]() -> Status {
     const sharpi::Tokenizer* tokenizer = nullptr;
-    SHARPI_TRY(find_tokenizer(model, &tokenizer));
+    SHARPI_TRY(api::find_tokenizer(model, &tokenizer));
     SHARPI_TRY(api::require_array(tokens, n, "tokens"));
     SHARPI_TRY(api::require_flags(flags, SHARPI_DETOKENIZE_SPECIAL, "flags"));
     SHARPI_TRY(api::check_out(out, cap, out_len));
@@ -100,7 +76,7 @@ sharpi_status sharpi_detokenize_stream(const sharpi_model* model, sharpi_text_st
                                        sharpi_error* err) SHARPI_NOEXCEPT {
   return api::guard(err, [&]() -> Status {
     const sharpi::Tokenizer* tokenizer = nullptr;
-    SHARPI_TRY(find_tokenizer(model, &tokenizer));
+    SHARPI_TRY(api::find_tokenizer(model, &tokenizer));
     SHARPI_TRY(check_stream(stream));
     SHARPI_TRY(api::require_array(tokens, n, "tokens"));
     SHARPI_TRY(api::require_flags(flags, SHARPI_DETOKENIZE_SPECIAL, "flags"));
@@ -121,30 +97,8 @@ sharpi_status sharpi_detokenize_stream(const sharpi_model* model, sharpi_text_st
 
 int32_t sharpi_token_is_end(const sharpi_model* model, int32_t token) SHARPI_NOEXCEPT {
   if (model == nullptr) return 0;
-  const sharpi::Tokenizer* tokenizer = model->p->tokenizer();
+  const sharpi::Tokenizer* tokenizer = model->text->tokenizer();
   if (tokenizer == nullptr || token < 0) return 0;
   if (static_cast<uint32_t>(token) >= tokenizer->n_vocab()) return 0;
   return tokenizer->is_end_of_generation(token) ? 1 : 0;
-}
-
-sharpi_status sharpi_chat_format(const sharpi_model* model, const sharpi_message* messages,
-                                 uint32_t n, uint32_t flags, char* out, size_t cap, size_t* out_len,
-                                 sharpi_error* err) SHARPI_NOEXCEPT {
-  return api::guard(err, [&]() -> Status {
-    SHARPI_TRY(api::require(model, "model"));
-    SHARPI_TRY(api::require_flags(flags, kChatFlags, "flags"));
-    SHARPI_TRY(api::check_out(out, cap, out_len));
-    std::vector<sharpi::ChatMessage> list;
-    SHARPI_TRY(read_messages(messages, n, &list));
-    const sharpi::Tokenizer* tokenizer = model->p->tokenizer();
-    sharpi::ChatOptions options;
-    options.add_generation_prompt = (flags & SHARPI_CHAT_NO_PROMPT) == 0;
-    options.thinking = (flags & SHARPI_CHAT_THINKING) != 0;
-    SHARPI_TRY_ASSIGN(
-        auto text,
-        sharpi::render_chat(model->p->chat(),
-                            tokenizer != nullptr ? tokenizer->chat_template() : std::string_view(),
-                            list, options));
-    return api::copy_text(text, out, cap, out_len);
-  });
 }

@@ -64,7 +64,7 @@ Status check_stop_stream(const sharpi_stop_stream* stream) {
 
 uint32_t sharpi_token_attributes(const sharpi_model* model, int32_t token) SHARPI_NOEXCEPT {
   if (model == nullptr) return 0;
-  const Tokenizer* tokenizer = model->p->tokenizer();
+  const Tokenizer* tokenizer = model->text->tokenizer();
   if (tokenizer == nullptr || token < 0) return 0;
   if (static_cast<uint32_t>(token) >= tokenizer->n_vocab()) return 0;
   uint32_t attributes = attribute_of(tokenizer->kind(token));
@@ -79,9 +79,8 @@ uint32_t sharpi_token_attributes(const sharpi_model* model, int32_t token) SHARP
 sharpi_status sharpi_token_bytes(const sharpi_model* model, int32_t token, char* out, size_t cap,
                                  size_t* out_len, sharpi_error* err) SHARPI_NOEXCEPT {
   return api::guard(err, [&]() -> Status {
-    SHARPI_TRY(api::require(model, "model"));
-    const Tokenizer* tokenizer = model->p->tokenizer();
-    if (tokenizer == nullptr) return model->p->tokenizer_status();
+    const Tokenizer* tokenizer = nullptr;
+    SHARPI_TRY(api::find_tokenizer(model, &tokenizer));
     SHARPI_TRY(api::check_out(out, cap, out_len));
     std::string bytes;
     SHARPI_TRY(tokenizer->decode(token, true, &bytes));

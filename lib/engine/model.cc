@@ -82,15 +82,7 @@ Result<std::shared_ptr<Model>> Model::load(std::shared_ptr<Context> context,
     if (m->stream_rows_ == 0) SHARPI_TRY(m->find_stream_rows());
   }
   m->paths_ = m->describe_paths();
-  auto tokenizer = Tokenizer::create(plan->spec->file);
-  if (tokenizer.is_ok()) {
-    m->tokenizer_ = tokenizer.take();
-    m->chat_ = detect_chat_format(m->tokenizer_->chat_template());
-  } else if (tokenizer.status().code() == Code::kUnsupported) {
-    m->tokenizer_status_ = tokenizer.take_status();  // token ids still work
-  } else {
-    return tokenizer.take_status();
-  }
+  SHARPI_TRY_ASSIGN(m->text_, TextModel::create(plan->spec->file));
   SHARPI_TRY(m->check_unchanged());
   return m;
 }

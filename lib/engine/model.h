@@ -13,8 +13,7 @@
 #include "engine/allowance.h"
 #include "engine/context.h"
 #include "plan/plan.h"
-#include "text/chat.h"
-#include "text/tokenizer.h"
+#include "text/text_model.h"
 #include "tier/tier.h"
 
 namespace sharpi {
@@ -47,10 +46,7 @@ class Model {
   const Context& context() const { return *context_; }
   const Plan& plan() const { return *plan_; }
   const ModelSpec& spec() const { return *plan_->spec; }
-  /// Null when the file's tokenizer is unknown; tokenizer_status() says why.
-  const Tokenizer* tokenizer() const { return tokenizer_.get(); }
-  const Status& tokenizer_status() const { return tokenizer_status_; }
-  ChatFormat chat() const { return chat_; }
+  const std::shared_ptr<const TextModel>& text() const { return text_; }
   const std::vector<std::unique_ptr<TierModel>>& tiers() const { return tiers_; }
   const std::vector<TierId>& tier_ids() const { return tier_ids_; }
   size_t tier_index(TierId id) const;
@@ -97,9 +93,7 @@ class Model {
   std::shared_ptr<Context> context_;
   std::shared_ptr<const Plan> plan_;
   std::shared_ptr<Allowance> allowance_;
-  std::shared_ptr<const Tokenizer> tokenizer_;
-  Status tokenizer_status_;
-  ChatFormat chat_ = ChatFormat::kUnknown;
+  std::shared_ptr<const TextModel> text_;
   std::unique_ptr<HostWeights> host_weights_;  // with SHARPI_LOAD_COPY; outlives the tiers
   std::vector<std::unique_ptr<TierModel>> tiers_;
   std::vector<TierId> tier_ids_;

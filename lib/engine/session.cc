@@ -38,9 +38,9 @@ Session::Session(std::shared_ptr<const Model> model, SessionShape shape)
       shape_(std::move(shape)),
       share_(model_->allowance()),
       sampler_(model_->spec().n_vocab,
-               model_->tokenizer() == nullptr
+               model_->text()->tokenizer() == nullptr
                    ? std::span<const int32_t>()
-                   : std::span<const int32_t>(model_->tokenizer()->never_sample())) {}
+                   : std::span<const int32_t>(model_->text()->tokenizer()->never_sample())) {}
 
 Session::~Session() = default;
 
@@ -423,7 +423,7 @@ Status Session::step(const sharpi_sample_params& params, int32_t* out_tokens, ui
   const SamplerMark mark = sampler_.mark();
   int32_t token = 0;
   SHARPI_TRY(sample(params, &token));
-  const Tokenizer* text = model_->tokenizer();
+  const Tokenizer* text = model_->text()->tokenizer();
   if (text == nullptr || !text->is_end_of_generation(token)) {
     Meanwhile meanwhile{params.meanwhile, params.user_data, token};
     const Status read = decode(token, &meanwhile);

@@ -1,43 +1,85 @@
 // SPDX-License-Identifier: MIT
-// Chat formats: which one a file's Jinja template is, and rendering messages in it. The template is
-// recognised by its markers, never executed; its variations (thinking blocks, trimming, BOS) are
-// read from it in the same way, so that the text equals what a Jinja engine renders.
-// Thread rule: pure functions.
+// Conversations as prompt text: the file's own Jinja template, rendered by the interpreter of
+// text/jinja as HF transformers would. A file without a template gets the plain one of the format
+// that its control tokens belong to.
+// Thread rule: immutable after create(); any thread.
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "base/status.h"
+#include "text/jinja/marked_text.h"
+#include "text/tokenizer.h"
 
 namespace sharpi {
 
-enum class ChatFormat : uint32_t { kUnknown = 0, kChatMl = 1, kGemma = 2, kOlmoe = 3 };
+namespace jinja {
+class Template;
+}
 
+/// Where the template comes from. The numbers are those of SHARPI_CHAT_*.
+enum class ChatFormat : uint32_t {
+  kUnknown = 0,  // no template, and no format that the vocabulary shows
+  kChatMl = 1,   // no template: the plain one of the format
+  kGemma = 2,    // Gemma 4
+  kOlmoe = 3,
+  kTemplate = 4,  // the file's own
+  kGemma3 = 5,    // no template: turns of Gemma 2 and 3
+};
+
+/// Views that outlive the call. A null view (data() == nullptr) is "none".
 struct ChatMessage {
-  std::string_view role;  // "system", "user", "assistant"
-  std::string_view content;
+  std::string_view role, content;
+  std::string_view reasoning = {};
+  std::string_view tool_calls = {};  // JSON array
+  std::string_view tool_call_id = {}, name = {};
 };
 
-struct ChatOptions {
+enum class Thinking : uint8_t { kTemplate, kOn, kOff };
+
+struct ChatRequest {
+  std::span<const ChatMessage> messages;
+  std::string_view tools = {};      // JSON array
+  std::string_view variables = {};  // JSON object
   bool add_generation_prompt = true;
-  /// What templates call enable_thinking. ChatML with <think>: opens the block (if the template
-  /// does) or closes it empty; Gemma 4: announces thinking in the system turn, or skips it.
-  bool thinking = false;
-  /// Texts of the file's BOS and EOS tokens, for templates that print them. Empty: those of the
-  /// published models of the format.
-  std::string_view bos_text = {};
-  std::string_view eos_text = {};
+  Thinking thinking = Thinking::kTemplate;
+  int64_t now = 0;  // seconds since 1970; 0: the clock
 };
 
-ChatFormat detect_chat_format(std::string_view jinja_template);
-const char* chat_format_name(ChatFormat format);
-/// Renders text to be tokenised with special tokens parsed. It begins with BOS where the template
-/// prints one; Tokenizer::encode() does not double it. kUnsupported for kUnknown;
-/// kInvalidArgument for an unknown role, or a role order the format cannot express.
-Result<std::string> render_chat(ChatFormat format, std::string_view jinja_template,
-                                std::span<const ChatMessage> messages, const ChatOptions& options);
+class ChatTemplate {
+ public:
+  /// Never fails for what a template is: render() then says what is wrong with it.
+  static std::shared_ptr<const ChatTemplate> create(const Tokenizer& tokenizer,
+                                                    std::string_view architecture);
+  /// For tests: a template by its source, with the texts of BOS and EOS (null: none).
+  static std::shared_ptr<const ChatTemplate> from_source(std::string_view source,
+                                                         std::string_view bos,
+                                                         std::string_view eos);
+
+  ChatFormat format() const { return format_; }
+  std::string_view source() const { return source_; }
+  /// kUnsupported: no template, or one with a feature that is named; kFormat: it is no Jinja;
+  /// kInvalidArgument: it refuses these messages, or JSON is malformed; kDoesNotFit: a limit.
+  Result<jinja::MarkedText> render(const ChatRequest& request) const;
+
+ private:
+  ChatTemplate() = default;
+  void parse();
+
+  ChatFormat format_ = ChatFormat::kUnknown;
+  std::string source_, bos_, eos_;
+  bool has_bos_ = false, has_eos_ = false;
+  std::string_view reasoning_key_;
+  std::shared_ptr<const jinja::Template> template_;
+  Status status_;
+};
+
+/// The plain template of a format that has no template in the file; empty for kUnknown.
+std::string_view builtin_template(ChatFormat format, bool add_bos);
 
 }  // namespace sharpi

@@ -10,6 +10,13 @@ unsigned char byte_at(std::string_view text, size_t i) {
   return static_cast<unsigned char>(text[i]);
 }
 
+/// Whether bytes [at, at + bytes) touch one of the spans.
+bool touches(std::span<const SpecialTokens::Span> spans, size_t at, size_t bytes) {
+  const auto it = std::partition_point(spans.begin(), spans.end(),
+                                       [at](const SpecialTokens::Span& s) { return s.end <= at; });
+  return it != spans.end() && it->begin < at + bytes;
+}
+
 }  // namespace
 
 SpecialTokens::SpecialTokens(std::vector<Entry> entries) : entries_(std::move(entries)) {
@@ -21,14 +28,15 @@ SpecialTokens::SpecialTokens(std::vector<Entry> entries) : entries_(std::move(en
   for (size_t b = 0; b < 256; ++b) first_[b + 1] += first_[b];
 }
 
-SpecialTokens::Match SpecialTokens::longest_at(std::string_view text, size_t at) const {
+SpecialTokens::Match SpecialTokens::longest_at(std::string_view text, size_t at,
+                                               std::span<const Span> foreign) const {
   Match best{at, 0, -1};
   auto low = entries_.begin() + first_[byte_at(text, at)];
   auto high = entries_.begin() + first_[byte_at(text, at) + 1u];
   // [low, high) are the entries that agree with the text in their first `depth` bytes.
   for (size_t depth = 1; low != high; ++depth) {
     if (low->text.size() == depth) {
-      best = {at, depth, low->id};
+      if (low->anywhere || !touches(foreign, at, depth)) best = {at, depth, low->id};
       low = std::find_if(low, high, [&](const Entry& e) { return e.text.size() != depth; });
     }
     if (at + depth >= text.size()) break;
@@ -41,11 +49,12 @@ SpecialTokens::Match SpecialTokens::longest_at(std::string_view text, size_t at)
   return best;
 }
 
-SpecialTokens::Match SpecialTokens::next(std::string_view text, size_t from) const {
+SpecialTokens::Match SpecialTokens::next(std::string_view text, size_t from,
+                                         std::span<const Span> foreign) const {
   for (size_t at = from; at < text.size(); ++at) {
     const unsigned char c = byte_at(text, at);
     if (first_[c] == first_[c + 1u]) continue;
-    const Match match = longest_at(text, at);
+    const Match match = longest_at(text, at, foreign);
     if (match.id >= 0) return match;
   }
   return {text.size(), 0, -1};

@@ -6,6 +6,7 @@
 
 #include <array>
 #include <cstdint>
+#include <span>
 #include <string_view>
 #include <vector>
 
@@ -18,6 +19,11 @@ class SpecialTokens {
   struct Entry {
     std::string_view text;  // 1 to kMaxBytes bytes
     int32_t id;
+    bool anywhere = true;  // also where text is foreign
+  };
+  /// Bytes [begin, end) of a text in which only tokens for anywhere are found.
+  struct Span {
+    size_t begin, end;
   };
   struct Match {
     size_t at = 0;
@@ -28,10 +34,12 @@ class SpecialTokens {
   SpecialTokens() = default;
   explicit SpecialTokens(std::vector<Entry> entries);
   /// The first match at or after `from`; with none, {text.size(), 0, -1}.
-  Match next(std::string_view text, size_t from) const;
+  Match next(std::string_view text, size_t from) const { return next(text, from, {}); }
+  /// The same where `foreign`, ascending, is not to contain any part of other tokens.
+  Match next(std::string_view text, size_t from, std::span<const Span> foreign) const;
 
  private:
-  Match longest_at(std::string_view text, size_t at) const;
+  Match longest_at(std::string_view text, size_t at, std::span<const Span> foreign) const;
   std::vector<Entry> entries_;         // ascending by bytes of text
   std::array<uint32_t, 257> first_{};  // [byte] -> first entry whose text begins with it
 };

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cassert>
 #include <optional>
+#include <span>
 
 #include "text/bpe.h"
 #include "text/byte_alphabet.h"
@@ -61,7 +62,7 @@ struct Tokenizer::Impl {
   Status find_byte(uint8_t byte, uint32_t* id) const;
   Status push_byte(uint8_t byte, BpeMerger* merger) const;
   Status encode(std::string_view text, const SpecialTokens& special,
-                std::vector<int32_t>* out) const;
+                std::span<const SpecialTokens::Span> foreign, std::vector<int32_t>* out) const;
   Status encode_byte_level(std::string_view text, Scratch* scratch,
                            std::vector<int32_t>* out) const;
   Status encode_pieces(std::string_view text, Scratch* scratch, std::vector<int32_t>* out) const;
@@ -118,7 +119,7 @@ Status Tokenizer::Impl::index_special() {
                            text.size(), SpecialTokens::kMaxBytes);
     }
     if (text.empty()) continue;
-    all.push_back({text, static_cast<int32_t>(id)});
+    all.push_back({text, static_cast<int32_t>(id), is_user});
     if (is_user) user.push_back(all.back());
   }
   user_defined = SpecialTokens(std::move(user));
@@ -140,13 +141,14 @@ Status Tokenizer::Impl::push_byte(uint8_t byte, BpeMerger* merger) const {
 }
 
 Status Tokenizer::Impl::encode(std::string_view text, const SpecialTokens& special,
+                               std::span<const SpecialTokens::Span> foreign,
                                std::vector<int32_t>* out) const {
   Scratch scratch;
   if (byte_level()) {
     SHARPI_TRY_ASSIGN(scratch.matcher, PreTokenizer::Matcher::create(*pre_tokenizer));
   }
   for (size_t at = 0; at < text.size();) {
-    const SpecialTokens::Match match = special.next(text, at);
+    const SpecialTokens::Match match = special.next(text, at, foreign);
     const std::string_view fragment = text.substr(at, match.at - at);
     if (byte_level()) {
       SHARPI_TRY(encode_byte_level(fragment, &scratch, out));
@@ -326,12 +328,23 @@ Status Tokenizer::encode(std::string_view text, bool add_special, bool parse_spe
     const bool has_bos = first.at == 0 && first.id == vocabulary.bos();
     if (!has_bos) out->push_back(vocabulary.bos());
   }
-  Status status = impl_->encode(text, special, out);
+  Status status = impl_->encode(text, special, {}, out);
   if (!status.is_ok()) {
     out->resize(before);
     return status;
   }
   if (add_special && vocabulary.add_eos()) out->push_back(vocabulary.eos());
+  return status;
+}
+
+Status Tokenizer::encode_marked(const jinja::MarkedText& text, std::vector<int32_t>* out) const {
+  std::vector<SpecialTokens::Span> foreign;
+  for (const jinja::ForeignSpan& span : text.foreign_spans()) {
+    foreign.push_back({span.begin, span.end});
+  }
+  const size_t before = out->size();
+  Status status = impl_->encode(text.bytes(), impl_->all_special, foreign, out);
+  if (!status.is_ok()) out->resize(before);
   return status;
 }
 
@@ -376,6 +389,15 @@ TokenKind Tokenizer::kind(int32_t token) const {
 std::string_view Tokenizer::raw_text(int32_t token) const {
   assert(token >= 0 && static_cast<uint32_t>(token) < n_vocab());
   return impl_->vocabulary.text(static_cast<uint32_t>(token));
+}
+
+int32_t Tokenizer::find(std::string_view text) const {
+  const uint32_t id = impl_->vocabulary.find(text);
+  return id == Vocabulary::kNone ? -1 : static_cast<int32_t>(id);
+}
+
+bool Tokenizer::add_bos() const {
+  return impl_->vocabulary.add_bos();
 }
 
 int32_t Tokenizer::bos() const {

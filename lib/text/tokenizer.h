@@ -14,6 +14,7 @@
 
 #include "base/status.h"
 #include "gguf/gguf_file.h"
+#include "text/jinja/marked_text.h"
 
 namespace sharpi {
 
@@ -40,12 +41,17 @@ class Tokenizer {
   /// UTF-8 are kept, as byte tokens. kUnsupported: the vocabulary has no token for some byte.
   Status encode(std::string_view text, bool add_special, bool parse_special,
                 std::vector<int32_t>* out) const;
+  /// Appends the ids of a rendered conversation, without adding BOS or EOS. Control tokens are
+  /// found only where no part of their text is foreign.
+  Status encode_marked(const jinja::MarkedText& text, std::vector<int32_t>* out) const;
   /// Appends the bytes of one token; control tokens give nothing unless `render_special`.
   /// kInvalidArgument for an id outside the vocabulary.
   Status decode(int32_t token, bool render_special, std::string* out) const;
 
   TokenKind kind(int32_t token) const;             // pre: 0 <= token < n_vocab
   std::string_view raw_text(int32_t token) const;  // as stored in the file
+  int32_t find(std::string_view text) const;       // id of the token with that stored text, or -1
+  bool add_bos() const;                            // what encode() adds with add_special
   int32_t bos() const;                             // -1 if none
   int32_t eos() const;                             // -1 if none
   bool is_end_of_generation(int32_t token) const;

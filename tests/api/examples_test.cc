@@ -123,6 +123,13 @@ TEST(Generate, AnswersTheDemonstration) {
   EXPECT_EQ(o.out, "The code of ember is 97697.\n");
 }
 
+TEST(Generate, QuietPrintsTheTextAndNothingElse) {
+  const Output o = generate("--quiet --chat -f '" + kPrompt + "' -n 32 -c 2048 --temp 0");
+  EXPECT_EQ(o.exit_code, 0);
+  EXPECT_EQ(o.out, "The code of ember is 97697.\n");
+  EXPECT_EQ(o.err, "");
+}
+
 TEST(Generate, FailsWhenWhatIsExpectedDoesNotCome) {
   const Output o = generate("--chat -f '" + kPrompt + "' -n 4 -c 2048 --temp 0 --expect 97697");
   EXPECT_EQ(o.exit_code, 1) << o.err;
@@ -310,19 +317,19 @@ TEST(DemoPrompt, BecomesTheTokensOfItsNeedle) {
   std::string text = read_all(kPrompt);
   ASSERT_FALSE(text.empty());
   text.pop_back();  // its last newline, as generate -f does
-  const sharpi_message message{"user", text.c_str(), text.size()};
-  std::string chat(text.size() + 256, '\0');
-  size_t len = 0;
-  sharpi_error e = SHARPI_ERROR_INIT;
-  ASSERT_EQ(sharpi_chat_format(l.model.get(), &message, 1, SHARPI_CHAT_THINKING, chat.data(),
-                               chat.size(), &len, &e),
-            SHARPI_OK)
-      << text_of(e);
-  std::vector<int32_t> tokens(chat.size());
+  sharpi_message message{};
+  message.role = "user";
+  message.content = text.c_str();
+  message.content_len = text.size();
+  sharpi_chat_params chat;
+  sharpi_chat_params_init(&chat, sizeof chat);
+  chat.messages = &message;
+  chat.n_messages = 1;
+  std::vector<int32_t> tokens(text.size() + 256);
   uint32_t n = 0;
-  ASSERT_EQ(sharpi_tokenize(l.model.get(), chat.c_str(), len,
-                            SHARPI_TOKENIZE_ADD_SPECIAL | SHARPI_TOKENIZE_PARSE_SPECIAL,
-                            tokens.data(), static_cast<uint32_t>(tokens.size()), &n, &e),
+  sharpi_error e = SHARPI_ERROR_INIT;
+  ASSERT_EQ(sharpi_chat_tokenize(l.model.get(), &chat, tokens.data(),
+                                 static_cast<uint32_t>(tokens.size()), &n, &e),
             SHARPI_OK)
       << text_of(e);
   tokens.resize(n);

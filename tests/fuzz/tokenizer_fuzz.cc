@@ -10,7 +10,6 @@
 
 #include "support/gguf_writer.h"
 #include "text/byte_alphabet.h"
-#include "text/chat.h"
 #include "text/tokenizer.h"
 #include "text/utf8.h"
 #include "text/utf8_stream.h"
@@ -115,8 +114,5 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   } else {
     require(!tokenizer.status().text().empty());
   }
-  const ChatMessage message{"user", in.text};
-  const auto chat = render_chat(detect_chat_format(in.text), in.text, {&message, 1}, {});
-  require(chat.is_ok() || !chat.status().text().empty());
   return 0;
 }

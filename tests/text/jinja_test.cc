@@ -102,7 +102,7 @@ TEST(Jinja, HarmfulTemplatesEndWithALimit) {
     deep_if += "{% if 1 %}";
   }
   deep_sum += " }}";
-  deep_list += std::string(20000, ']') + " }}";
+  deep_list.append(20000, ']').append(" }}");
   const ErrorCase cases[] = {
       {"{% for a in range(99999) %}{% for b in range(99999) %}{% endfor %}{% endfor %}",
        Code::kDoesNotFit, "steps"},

@@ -163,6 +163,24 @@ namespace LibSharpi
     {
         public byte* role, content;
         public UIntPtr content_len;
+        public byte* reasoning;
+        public UIntPtr reasoning_len;
+        public byte* tool_calls;
+        public UIntPtr tool_calls_len;
+        public byte* tool_call_id, name;
+    }
+
+    [StructLayout(LayoutKind.Sequential)]
+    public unsafe struct sharpi_chat_params
+    {
+        public uint struct_size, flags;
+        public sharpi_message* messages;
+        public uint n_messages, message_size;
+        public byte* tools;
+        public UIntPtr tools_len;
+        public byte* variables;
+        public UIntPtr variables_len;
+        public ulong now;
     }
 
     [StructLayout(LayoutKind.Sequential)]
@@ -274,6 +292,7 @@ namespace LibSharpi
             SHARPI_ROW_DRIVER = 14, SHARPI_ROW_KV_CHUNK = 15, SHARPI_MIXER_ATTENTION = 1,
             SHARPI_MIXER_WINDOW = 2, SHARPI_MIXER_DELTA_NET = 3, SHARPI_CHAT_UNKNOWN = 0,
             SHARPI_CHAT_CHATML = 1, SHARPI_CHAT_GEMMA = 2, SHARPI_CHAT_OLMOE = 3,
+            SHARPI_CHAT_TEMPLATE = 4, SHARPI_CHAT_GEMMA3 = 5, SHARPI_CHAT_NO_THINKING = 4,
             SHARPI_TOKENIZE_ADD_SPECIAL = 1, SHARPI_TOKENIZE_PARSE_SPECIAL = 2,
             SHARPI_TOKEN_CONTROL = 1, SHARPI_TOKEN_END = 2, SHARPI_TOKEN_BYTE = 4,
             SHARPI_TOKEN_USER_DEFINED = 8, SHARPI_TOKEN_UNKNOWN = 16, SHARPI_TOKEN_NEVER = 32,
@@ -314,6 +333,8 @@ namespace LibSharpi
             IntPtr plan, byte* result, UIntPtr cap, UIntPtr* out_len, sharpi_error* err);
         [DllImport(Library)] public static extern int sharpi_model_load(
             IntPtr plan, IntPtr progress, void* user_data, IntPtr* result, sharpi_error* err);
+        [DllImport(Library)] public static extern int sharpi_model_open_text(
+            byte* gguf_path, IntPtr* result, sharpi_error* err);
         [DllImport(Library)] public static extern void sharpi_model_destroy(IntPtr model);
         [DllImport(Library)] public static extern int sharpi_model_info(
             IntPtr model, sharpi_model_summary* result, sharpi_error* err);
@@ -356,9 +377,14 @@ namespace LibSharpi
         [DllImport(Library)] public static extern int sharpi_stop_stream_push(
             sharpi_stop_stream* stream, byte** stops, uint n_stops, byte* text, UIntPtr len,
             byte* result, UIntPtr cap, UIntPtr* out_len, sharpi_error* err);
+        [DllImport(Library)] public static extern void sharpi_chat_params_init(
+            sharpi_chat_params* p, UIntPtr size);
         [DllImport(Library)] public static extern int sharpi_chat_format(
-            IntPtr model, sharpi_message* messages, uint n, uint flags, byte* result,
-            UIntPtr cap, UIntPtr* out_len, sharpi_error* err);
+            IntPtr model, sharpi_chat_params* options, byte* result, UIntPtr cap,
+            UIntPtr* out_len, sharpi_error* err);
+        [DllImport(Library)] public static extern int sharpi_chat_tokenize(
+            IntPtr model, sharpi_chat_params* options, int* result, uint cap, uint* out_n,
+            sharpi_error* err);
         [DllImport(Library)] public static extern int sharpi_plan_session(
             IntPtr model, sharpi_session_params* options, IntPtr* result, sharpi_error* err);
         [DllImport(Library)] public static extern int sharpi_session_create(

@@ -193,9 +193,10 @@ constants! {
         SHARPI_ROW_LIBRARY = 13; SHARPI_ROW_DRIVER = 14; SHARPI_ROW_KV_CHUNK = 15;
         SHARPI_MIXER_ATTENTION = 1; SHARPI_MIXER_WINDOW = 2; SHARPI_MIXER_DELTA_NET = 3;
         SHARPI_CHAT_UNKNOWN = 0; SHARPI_CHAT_CHATML = 1; SHARPI_CHAT_GEMMA = 2;
-        SHARPI_CHAT_OLMOE = 3;
+        SHARPI_CHAT_OLMOE = 3; SHARPI_CHAT_TEMPLATE = 4; SHARPI_CHAT_GEMMA3 = 5;
         SHARPI_TOKENIZE_ADD_SPECIAL = 1; SHARPI_TOKENIZE_PARSE_SPECIAL = 2;
         SHARPI_DETOKENIZE_SPECIAL = 1; SHARPI_CHAT_NO_PROMPT = 1; SHARPI_CHAT_THINKING = 2;
+        SHARPI_CHAT_NO_THINKING = 4;
         SHARPI_PREFILL_CHECKPOINT = 1; SHARPI_PREFILL_MORE = 2; SHARPI_LAYER_BUDGET_EQUAL = 0;
         SHARPI_LAYER_BUDGET_PYRAMID = 1; SHARPI_LAYER_BUDGET_ENTROPY = 2;
         SHARPI_TOKEN_CONTROL = 1; SHARPI_TOKEN_END = 2; SHARPI_TOKEN_BYTE = 4;
@@ -281,6 +282,13 @@ structs! {
     }
     struct sharpi_message {
         role: *const c_char, content: *const c_char, content_len: usize,
+        reasoning: *const c_char, reasoning_len: usize, tool_calls: *const c_char,
+        tool_calls_len: usize, tool_call_id: *const c_char, name: *const c_char,
+    }
+    struct sharpi_chat_params {
+        struct_size: u32, flags: u32, messages: *const sharpi_message, n_messages: u32,
+        message_size: u32, tools: *const c_char, tools_len: usize, variables: *const c_char,
+        variables_len: usize, now: u64,
     }
     struct sharpi_prefill_params {
         struct_size: u32, flags: u32, n_logit_rows: u32, reserved: u32,
@@ -354,6 +362,8 @@ functions! {
     fn sharpi_model_load(
         plan: *const sharpi_plan, progress: sharpi_progress_fn, user_data: *mut c_void,
         out: *mut *mut sharpi_model, err: *mut sharpi_error) -> i32;
+    fn sharpi_model_open_text(
+        gguf_path: *const c_char, out: *mut *mut sharpi_model, err: *mut sharpi_error) -> i32;
     fn sharpi_model_destroy(model: *mut sharpi_model) -> ();
     fn sharpi_model_info(
         model: *const sharpi_model, out: *mut sharpi_model_summary,
@@ -400,9 +410,13 @@ functions! {
         stream: *mut sharpi_stop_stream, stops: *const *const c_char, n_stops: u32,
         text: *const c_char, len: usize, out: *mut c_char, cap: usize, out_len: *mut usize,
         err: *mut sharpi_error) -> i32;
+    fn sharpi_chat_params_init(p: *mut sharpi_chat_params, size: usize) -> ();
     fn sharpi_chat_format(
-        model: *const sharpi_model, messages: *const sharpi_message, n: u32, flags: u32,
-        out: *mut c_char, cap: usize, out_len: *mut usize, err: *mut sharpi_error) -> i32;
+        model: *const sharpi_model, params: *const sharpi_chat_params, out: *mut c_char,
+        cap: usize, out_len: *mut usize, err: *mut sharpi_error) -> i32;
+    fn sharpi_chat_tokenize(
+        model: *const sharpi_model, params: *const sharpi_chat_params, out: *mut i32, cap: u32,
+        out_n: *mut u32, err: *mut sharpi_error) -> i32;
     fn sharpi_plan_session(
         model: *const sharpi_model, params: *const sharpi_session_params,
         out: *mut *mut sharpi_plan, err: *mut sharpi_error) -> i32;

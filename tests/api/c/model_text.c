@@ -25,7 +25,7 @@ void test_model(const fixture* f) {
   EXPECT(SHARPI_E_INVALID_ARGUMENT, sharpi_model_info(NULL, &info, &err));
   EXPECT(SHARPI_E_INVALID_ARGUMENT, sharpi_model_info(f->model, NULL, &err));
   EXPECT(SHARPI_OK, sharpi_model_info(f->model, &info, &err));
-  CHECK(info.n_layers == 4 && info.n_vocab == kVocab && info.chat == SHARPI_CHAT_CHATML);
+  CHECK(info.n_layers == 4 && info.n_vocab == kVocab && info.chat == SHARPI_CHAT_TEMPLATE);
   CHECK(strcmp(info.architecture, "qwen3") == 0 && info.bos == -1 && info.eos == 2045);
 
   char text[64];
@@ -179,30 +179,104 @@ static void test_stream(const fixture* f) {
   NAMES("stream");
 }
 
+static sharpi_chat_params chat_of(const sharpi_message* messages, uint32_t n, uint32_t flags) {
+  sharpi_chat_params p;
+  sharpi_chat_params_init(&p, sizeof p);
+  p.messages = messages;
+  p.n_messages = n;
+  p.flags = flags;
+  return p;
+}
+
 static void test_chat(const fixture* f) {
   sharpi_error err;
   char out[256];
+  int32_t ids[64];
+  uint32_t n = 0;
   size_t len = 0;
-  const sharpi_message hi = {"user", "Hi", 2};
-  const sharpi_message broken[3] = {{NULL, "x", 1}, {"user", NULL, 1}, {"wizard", "x", 1}};
-  EXPECT(SHARPI_OK,
-         sharpi_chat_format(f->model, &hi, 1, SHARPI_CHAT_THINKING, out, 256, &len, &err));
+  const sharpi_message hi = {.role = "user", .content = "Hi", .content_len = 2};
+  const sharpi_message none = {.role = "user"};
+  sharpi_chat_params p = chat_of(&hi, 1, 0);
+  EXPECT(SHARPI_OK, sharpi_chat_format(f->model, &p, out, 256, &len, &err));
   static const char kWanted[] = "<|im_start|>user\nHi<|im_end|>\n<|im_start|>assistant\n";
   CHECK(len == sizeof kWanted - 1 && memcmp(out, kWanted, len) == 0);
-  EXPECT(SHARPI_OK,
-         sharpi_chat_format(f->model, &hi, 1, SHARPI_CHAT_NO_PROMPT, out, 256, &len, &err));
+  EXPECT(SHARPI_OK, sharpi_chat_tokenize(f->model, &p, ids, 64, &n, &err));
+  CHECK(n > 5 && n < 64);
+  EXPECT(SHARPI_E_BUFFER_TOO_SMALL, sharpi_chat_format(f->model, &p, out, 5, &len, &err));
+  EXPECT(SHARPI_E_BUFFER_TOO_SMALL, sharpi_chat_tokenize(f->model, &p, ids, 5, &n, &err));
+  EXPECT(SHARPI_E_INVALID_ARGUMENT, sharpi_chat_format(NULL, &p, out, 256, &len, &err));
+  EXPECT(SHARPI_E_INVALID_ARGUMENT, sharpi_chat_format(f->model, NULL, out, 256, &len, &err));
+  EXPECT(SHARPI_E_INVALID_ARGUMENT, sharpi_chat_format(f->model, &p, out, 256, NULL, &err));
+  EXPECT(SHARPI_E_INVALID_ARGUMENT, sharpi_chat_tokenize(f->model, &p, ids, 64, NULL, &err));
+
+  p = chat_of(&hi, 1, SHARPI_CHAT_NO_PROMPT);
+  EXPECT(SHARPI_OK, sharpi_chat_format(f->model, &p, out, 256, &len, &err));
   CHECK(len == sizeof kWanted - 1 - strlen("<|im_start|>assistant\n"));
-  EXPECT(SHARPI_E_BUFFER_TOO_SMALL, sharpi_chat_format(f->model, &hi, 1, 0, out, 5, &len, &err));
-  EXPECT(SHARPI_E_INVALID_ARGUMENT, sharpi_chat_format(NULL, &hi, 1, 0, out, 256, &len, &err));
-  EXPECT(SHARPI_E_INVALID_ARGUMENT, sharpi_chat_format(f->model, NULL, 1, 0, out, 256, &len, &err));
-  EXPECT(SHARPI_E_INVALID_ARGUMENT, sharpi_chat_format(f->model, &hi, 0, 0, out, 256, &len, &err));
-  EXPECT(SHARPI_E_INVALID_ARGUMENT, sharpi_chat_format(f->model, &hi, 1, 4, out, 256, &len, &err));
-  EXPECT(SHARPI_E_INVALID_ARGUMENT, sharpi_chat_format(f->model, &hi, 1, 0, out, 256, NULL, &err));
-  for (int i = 0; i < 3; ++i) {
-    EXPECT(SHARPI_E_INVALID_ARGUMENT,
-           sharpi_chat_format(f->model, &broken[i], 1, 0, out, 256, &len, &err));
-  }
-  NAMES("wizard");
+  p = chat_of(NULL, 1, 0);
+  EXPECT(SHARPI_E_INVALID_ARGUMENT, sharpi_chat_format(f->model, &p, out, 256, &len, &err));
+  p = chat_of(&hi, 0, 0);
+  EXPECT(SHARPI_E_INVALID_ARGUMENT, sharpi_chat_format(f->model, &p, out, 256, &len, &err));
+  p = chat_of(&hi, 1, 8);
+  EXPECT(SHARPI_E_INVALID_ARGUMENT, sharpi_chat_format(f->model, &p, out, 256, &len, &err));
+  p = chat_of(&hi, 1, SHARPI_CHAT_THINKING | SHARPI_CHAT_NO_THINKING);
+  EXPECT(SHARPI_E_INVALID_ARGUMENT, sharpi_chat_format(f->model, &p, out, 256, &len, &err));
+  NAMES("SHARPI_CHAT_NO_THINKING");
+  p = chat_of(&hi, 1, 0);
+  p.message_size = 24; /* forgotten init, or the struct of no version */
+  EXPECT(SHARPI_E_INVALID_ARGUMENT, sharpi_chat_format(f->model, &p, out, 256, &len, &err));
+  p = chat_of(&hi, 1, 0);
+  p.tools = "[1";
+  p.tools_len = 2;
+  EXPECT(SHARPI_E_INVALID_ARGUMENT, sharpi_chat_format(f->model, &p, out, 256, &len, &err));
+  NAMES("tools is not JSON at byte 2");
+  p = chat_of(&hi, 1, 0);
+  p.variables = "[]";
+  p.variables_len = 2;
+  EXPECT(SHARPI_E_INVALID_ARGUMENT, sharpi_chat_format(f->model, &p, out, 256, &len, &err));
+  NAMES("variables is not a JSON object");
+  const sharpi_message no_role = {.content = "x", .content_len = 1};
+  const sharpi_message no_text = {.role = "user", .content_len = 1};
+  p = chat_of(&no_role, 1, 0);
+  EXPECT(SHARPI_E_INVALID_ARGUMENT, sharpi_chat_format(f->model, &p, out, 256, &len, &err));
+  NAMES("messages[0].role");
+  p = chat_of(&no_text, 1, 0);
+  EXPECT(SHARPI_E_INVALID_ARGUMENT, sharpi_chat_format(f->model, &p, out, 256, &len, &err));
+  NAMES("messages[0].content");
+  p = chat_of(&none, 1, 0); /* JSON's null, which this template adds to a string */
+  EXPECT(SHARPI_E_INVALID_ARGUMENT, sharpi_chat_format(f->model, &p, out, 256, &len, &err));
+  NAMES("chat template, line ");
+}
+
+static void test_text_alone(const fixture* f) {
+  sharpi_error err;
+  sharpi_model* text = NULL;
+  char out[256];
+  int32_t ids[16];
+  uint32_t n = 0;
+  size_t len = 0;
+  EXPECT(SHARPI_E_INVALID_ARGUMENT, sharpi_model_open_text(NULL, &text, &err));
+  EXPECT(SHARPI_E_INVALID_ARGUMENT, sharpi_model_open_text(f->path, NULL, &err));
+  EXPECT(SHARPI_E_NOT_FOUND, sharpi_model_open_text("no-such-file.gguf", &text, &err));
+  CHECK(text == NULL);
+  EXPECT(SHARPI_OK, sharpi_model_open_text(f->path, &text, &err));
+  sharpi_model_summary info = {.struct_size = sizeof info};
+  EXPECT(SHARPI_OK, sharpi_model_info(text, &info, &err));
+  CHECK(info.n_vocab == kVocab && info.eos == 2045 && info.chat == SHARPI_CHAT_TEMPLATE);
+  CHECK(strcmp(info.architecture, "qwen3") == 0 && info.n_layers == 0 && info.file_bytes > 0);
+  EXPECT(SHARPI_OK, sharpi_tokenize(text, "Hi", 2, 0, ids, 16, &n, &err));
+  EXPECT(SHARPI_OK, sharpi_detokenize(text, ids, n, 0, out, 256, &len, &err));
+  CHECK(len == 2 && memcmp(out, "Hi", 2) == 0);
+  EXPECT(SHARPI_OK, sharpi_model_meta(text, "general.architecture", out, 256, &len, &err));
+  sharpi_session* session = NULL;
+  sharpi_plan* plan = NULL;
+  sharpi_expert_stats experts = {.struct_size = sizeof experts};
+  EXPECT(SHARPI_E_STATE, sharpi_session_create(text, NULL, &session, &err));
+  NAMES("text alone");
+  EXPECT(SHARPI_E_STATE, sharpi_plan_session(text, NULL, &plan, &err));
+  EXPECT(SHARPI_E_STATE, sharpi_model_memory(text, NULL, sizeof(sharpi_memory_row), 0, &n, &err));
+  EXPECT(SHARPI_E_STATE, sharpi_model_json(text, out, 256, &len, &err));
+  EXPECT(SHARPI_E_STATE, sharpi_model_experts(text, &experts, &err));
+  sharpi_model_destroy(text);
 }
 
 void test_text(const fixture* f) {
@@ -210,4 +284,5 @@ void test_text(const fixture* f) {
   test_tokenize(f);
   test_stream(f);
   test_chat(f);
+  test_text_alone(f);
 }

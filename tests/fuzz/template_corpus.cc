@@ -10,7 +10,7 @@ struct JinjaCase {
   const char* expected;
 };
 
-#include "../text/jinja_cases.inc"
+#include "text/jinja_cases.inc"
 
 }  // namespace
 

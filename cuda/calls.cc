@@ -5,10 +5,13 @@
 #include <cstring>
 
 #include "base/checked.h"
+#include "base/limits.h"
 #include "cuda/cuda_model.h"
 
 namespace sharpi::cuda {
 namespace {
+
+static_assert(kMaxSequences == kMaxBatch, "the kernels' tables hold every batch");
 
 CudaSession* session_of(const SequenceRows& q) {
   return static_cast<CudaSession*>(q.session);

@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "cuda/cuda_model.h"
+#include "tier/compact_tables.h"
 
 namespace sharpi::cuda {
 namespace {
@@ -15,12 +16,8 @@ HeldTerms terms_of(const CudaScoreScratch& s, const Layer& l, uint32_t n_slots) 
   return {s.held(l), l.n_heads, n_slots};
 }
 
-/// Policies that average over all terms of a row, which the sums become when they are divided.
-bool reads_means(sharpi_policy policy) {
-  return policy == SHARPI_POLICY_SNAPKV || policy == SHARPI_POLICY_SPAN;
-}
-bool pools(sharpi_policy policy) {
-  return policy != SHARPI_POLICY_SPAN && policy != SHARPI_POLICY_RETRIEVAL;
+PolicyTerm term_of(sharpi_policy policy) {
+  return policy_row(policy).term;
 }
 
 Status not_held(uint32_t layer) {
@@ -29,27 +26,25 @@ Status not_held(uint32_t layer) {
 
 }  // namespace
 
-Status CudaModel::hold_scores(TierSession& session, const ScoreRequest& request,
-                              sharpi_policy policy, ScoreScratch& scratch) const {
+Status CudaModel::hold_terms(TierSession& session, const ScoreRequest& request,
+                             sharpi_policy policy, ScoreScratch& scratch, CompactTables&) const {
   auto& s = static_cast<CudaScoreScratch&>(scratch);
   Layer* layer = s.find(request.layer);
   if (layer == nullptr) return not_held(request.layer);
   const DeviceScope scope(*device_);
   const HeldTerms held = terms_of(s, *layer, request.ledger->n_slots(request.layer));
   ScoreOut out = s.result_rows();
-  if (reads_means(policy)) {
-    out.sum = held.terms;
-  } else if (policy == SHARPI_POLICY_RETRIEVAL) {
-    out.max = held.terms;
-  }
+  const PolicyTerm term = term_of(policy);
+  if (term == PolicyTerm::kMean) out.sum = held.terms;  // sums, which scale to means
+  if (term == PolicyTerm::kTop) out.max = held.terms;
   layer->held = false;
   SHARPI_TRY(start_score(static_cast<CudaSession&>(session), request, s, out));
-  if (policy == SHARPI_POLICY_VALUE || policy == SHARPI_POLICY_DEFENSIVE) {
+  if (term == PolicyTerm::kMeanByValue || term == PolicyTerm::kTopOrMean) {
     JoinParams j;
     j.out = held;
     j.sum = out.sum;
     j.top = out.max;
-    j.norms = policy == SHARPI_POLICY_VALUE ? out.norms : nullptr;
+    j.norms = term == PolicyTerm::kMeanByValue ? out.norms : nullptr;
     j.scale = 1.0f / static_cast<float>(layer->n_observed);
     SHARPI_TRY(device_->settle(launch_join_terms(j, stream_.get())));
   }
@@ -84,8 +79,9 @@ Status CudaModel::send_hits(std::span<const float> shared, const CudaScoreScratc
                         "upload of shared hits");
 }
 
-Status CudaModel::share_hits(const KvLedger& ledger, ScoreScratch& scratch,
-                             std::span<float> shared) const {
+Status CudaModel::share_hits(const KvLedger& ledger, std::span<const uint32_t>,
+                             ScoreScratch& scratch, CompactTables& tables) const {
+  const std::span<float> shared = tables.shared();
   auto& s = static_cast<CudaScoreScratch&>(scratch);
   if (s.layers.empty()) return Status::ok();
   const DeviceScope scope(*device_);
@@ -117,7 +113,8 @@ Status CudaModel::send_lists(const KvLedger& ledger, std::span<const ChooseReque
       l.terms = s.held(*layer) + uint64_t{h} * n_slots;
       l.keys = reinterpret_cast<uint32_t*>(s.kernel()) +
                uint64_t{layer->first_list + h} * s.shape.n_slots;
-      if (reads_means(r.policy.policy)) l.scale = 1.0f / static_cast<float>(layer->n_observed);
+      if (term_of(r.policy.policy) == PolicyTerm::kMean)
+        l.scale = 1.0f / static_cast<float>(layer->n_observed);
       l.n_slots = n_slots;
       l.parts = keep_parts(r.policy, n_slots);
       lists[out->n_lists++] = l;
@@ -125,8 +122,9 @@ Status CudaModel::send_lists(const KvLedger& ledger, std::span<const ChooseReque
   }
   const PolicyParams& p = layers[0].policy;
   out->lists = reinterpret_cast<const SelectList*>(s.lists());
-  out->smooth = pools(p.policy) ? Smooth::kPool : Smooth::kSpread;
-  out->reach = pools(p.policy) ? p.pool_kernel : p.span;
+  const bool pools = policy_row(p.policy).smoothing == PolicySmoothing::kPool;
+  out->smooth = pools ? Smooth::kPool : Smooth::kSpread;
+  out->reach = pools ? p.pool_kernel : p.span;
   return device_->check(cudaMemcpyAsync(s.lists(), lists, out->n_lists * sizeof(SelectList),
                                         cudaMemcpyHostToDevice, stream_.get()),
                         "upload of lists");
@@ -134,7 +132,7 @@ Status CudaModel::send_lists(const KvLedger& ledger, std::span<const ChooseReque
 
 /// As many layers at a time as the pinned results have room for.
 Status CudaModel::read_lists(const KvLedger& ledger, std::span<const ChooseRequest> layers,
-                             CudaScoreScratch& s) const {
+                             CudaScoreScratch& s, CompactTables& tables) const {
   for (size_t begin = 0, end = 0; begin < layers.size(); begin = end) {
     uint64_t used = 0;
     const auto bytes_of = [&](const ChooseRequest& r) {
@@ -157,19 +155,19 @@ Status CudaModel::read_lists(const KvLedger& ledger, std::span<const ChooseReque
     for (size_t i = begin; i < end; ++i) {
       const uint64_t row = bytes_of(layers[i]);
       for (uint32_t h = 0; h < s.find(layers[i].layer)->n_heads; ++h, from += row)
-        std::memcpy(layers[i].keep + uint64_t{h} * layers[i].stride, from, row);
+        std::memcpy(tables.keep(layers[i].layer) + uint64_t{h} * tables.stride(), from, row);
     }
   }
   return Status::ok();
 }
 
 Status CudaModel::choose(const KvLedger& ledger, std::span<const ChooseRequest> layers,
-                         std::span<const float> shared, ScoreScratch& scratch) const {
+                         ScoreScratch& scratch, CompactTables& tables) const {
   auto& s = static_cast<CudaScoreScratch&>(scratch);
   if (layers.empty()) return Status::ok();
   const DeviceScope scope(*device_);
-  if (!shared.empty()) {
-    SHARPI_TRY(send_hits(shared, s));
+  if (policy_row(layers[0].policy.policy).shares_hits) {
+    SHARPI_TRY(send_hits(tables.shared(), s));
     for (const ChooseRequest& r : layers) {
       const Layer* l = s.find(r.layer);
       if (l == nullptr || !l->held) return not_held(r.layer);
@@ -183,7 +181,7 @@ Status CudaModel::choose(const KvLedger& ledger, std::span<const ChooseRequest> 
   SHARPI_TRY(send_lists(ledger, layers, s, &p));
   SHARPI_TRY(device_->settle(launch_select(p, stream_.get())));
   for (Layer& l : s.layers) l.held = false;  // their place has lists now
-  return read_lists(ledger, layers, s);
+  return read_lists(ledger, layers, s, tables);
 }
 
 }  // namespace sharpi::cuda

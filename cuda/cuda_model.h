@@ -49,13 +49,12 @@ class CudaModel final : public TierModel {
                LayerScores* out) const override;
   Result<std::unique_ptr<ScoreScratch>> create_score_scratch(
       const ScoreShape& shape) const override;
-  bool chooses() const override { return true; }
-  Status hold_scores(TierSession& session, const ScoreRequest& request, sharpi_policy policy,
-                     ScoreScratch& scratch) const override;
-  Status share_hits(const KvLedger& ledger, ScoreScratch& scratch,
-                    std::span<float> shared) const override;
+  Status hold_terms(TierSession& session, const ScoreRequest& request, sharpi_policy policy,
+                    ScoreScratch& scratch, CompactTables& tables) const override;
+  Status share_hits(const KvLedger& ledger, std::span<const uint32_t> layers, ScoreScratch& scratch,
+                    CompactTables& tables) const override;
   Status choose(const KvLedger& ledger, std::span<const ChooseRequest> layers,
-                std::span<const float> shared, ScoreScratch& scratch) const override;
+                ScoreScratch& scratch, CompactTables& tables) const override;
   void use_expert_host(Workspace& workspace, ExpertHost* host) override;
   bool expert_stats(sharpi_expert_stats* out) const override;
   std::vector<uint64_t> expert_uses(uint32_t layer) const override;
@@ -92,7 +91,7 @@ class CudaModel final : public TierModel {
   Status send_lists(const KvLedger& ledger, std::span<const ChooseRequest> layers,
                     CudaScoreScratch& s, SelectParams* out) const;
   Status read_lists(const KvLedger& ledger, std::span<const ChooseRequest> layers,
-                    CudaScoreScratch& s) const;
+                    CudaScoreScratch& scratch, CompactTables& tables) const;
   uint32_t format_of(const SessionShape& shape);
   /// Chains fetch weights while what comes before them still runs, so their steps overlap.
   const MatmulConfig& step_config(uint32_t n_rows) const {

@@ -1,31 +1,26 @@
 // SPDX-License-Identifier: MIT
 // The range of every parameter field. Limits that depend on a file are checked by the planner.
 #include <cmath>
+#include <string>
 
 #include "api/api_guard.h"
 #include "api/api_params.h"
+#include "base/limits.h"
+#include "kv/policy.h"
 
 namespace sharpi::api {
 namespace {
 
 constexpr char kDtypes[] = "0 (AUTO), 1 (F32), 2 (BF16), 3 (Q8_0)";
-constexpr char kPolicies[] =
-    "0 (AUTO), 1 (GLOBAL), 2 (SNAPKV), 3 (DEFENSIVE), 4 (VALUE), 5 (SPAN), "
-    "6 (RETRIEVAL)";
-
 // Threads of one pool: more than any machine this code is for, few enough to create.
 constexpr uint32_t kMaxThreads = 1024;
 // Positions are 32-bit and are added to windows and chunks.
 constexpr uint32_t kMaxTokens = 0x7FFFFFFFu;
 constexpr uint32_t kMaxChunk = 65536;
-constexpr uint32_t kMaxBatch = 64;
 constexpr uint32_t kMaxConcurrent = 16;
 constexpr uint32_t kMaxSessions = 4096;
 constexpr uint32_t kMaxCheckpoints = 1024;
-constexpr uint32_t kMaxRewind = 65536;
-constexpr uint32_t kMaxCaptureWindow = 65536;
 constexpr uint32_t kMaxDraft = 16;
-constexpr uint32_t kMaxPoolKernel = 1023;
 
 Status in_range(const char* name, int64_t value, int64_t low, int64_t high) {
   if (value >= low && value <= high) return Status::ok();
@@ -45,6 +40,20 @@ Status one_of(const char* name, uint32_t value, uint32_t low, uint32_t high, con
   if (value >= low && value <= high) return Status::ok();
   return Status::error(Code::kInvalidArgument, "%s %u is unknown; allowed are %s", name, value,
                        list);
+}
+
+/// "0 (AUTO), 1 (GLOBAL), ..."
+std::string policy_names() {
+  std::string names = "0 (AUTO)";
+  for (const PolicyRow& row : policy_rows())
+    names += ", " + std::to_string(row.policy) + " (" + row.name + ")";
+  return names;
+}
+
+Status is_policy(uint32_t policy, const std::string& names) {
+  if (policy_row(policy).name != nullptr) return Status::ok();
+  return Status::error(Code::kInvalidArgument, "policy %u is unknown; allowed are %s", policy,
+                       names.c_str());
 }
 
 Status is_switch(const char* name, uint32_t value) {
@@ -76,10 +85,9 @@ Status check_prompt_budget(uint32_t value) {
 /// Settings of scoring that a policy does not read; their defaults ask for nothing.
 Status check_scoring(const sharpi_compact_params& p) {
   const sharpi_compact_params defaults = default_compact_params();
-  const bool pools = p.policy == SHARPI_POLICY_SNAPKV || p.policy == SHARPI_POLICY_DEFENSIVE ||
-                     p.policy == SHARPI_POLICY_VALUE;
-  const bool marks = p.policy == SHARPI_POLICY_AUTO || p.policy == SHARPI_POLICY_SPAN ||
-                     p.policy == SHARPI_POLICY_RETRIEVAL;
+  const PolicySmoothing smoothing = policy_row(p.policy).smoothing;
+  const bool pools = smoothing == PolicySmoothing::kPool;
+  const bool marks = smoothing == PolicySmoothing::kSpread;
   if (!pools && p.pool_kernel != defaults.pool_kernel) {
     return Status::error(Code::kInvalidArgument, "pool_kernel is %u: policy %u averages no rows",
                          p.pool_kernel, p.policy);
@@ -106,7 +114,8 @@ Status check_used(const sharpi_compact_params& p) {
       {keeps && p.n_probe != 0, "n_probe", p.n_probe, "policy 7 (KEEP) scores nothing"},
       {p.n_probe != 0 && p.window != SHARPI_UNSET, "window", p.window,
        "a probe's queries are all used"},
-      {(keeps || p.policy == SHARPI_POLICY_GLOBAL) && p.layer_budget != SHARPI_LAYER_BUDGET_EQUAL,
+      {(keeps || policy_row(p.policy).scope == PolicyScope::kModel) &&
+           p.layer_budget != SHARPI_LAYER_BUDGET_EQUAL,
        "layer_budget", p.layer_budget, "policies 1 (GLOBAL) and 7 (KEEP) keep the same everywhere"},
       {keeps && p.recency != 0 && p.recency != SHARPI_UNSET, "recency", p.recency,
        "policy 7 (KEEP) keeps the rows of keep"},
@@ -153,9 +162,9 @@ Status check_params(const sharpi_session_params& p) {
   if (p.policy == SHARPI_POLICY_KEEP) {
     return Status::error(Code::kInvalidArgument,
                          "policy 7 (KEEP) needs rows and belongs to compact; allowed are %s",
-                         kPolicies);
+                         policy_names().c_str());
   }
-  SHARPI_TRY(one_of("policy", p.policy, SHARPI_POLICY_AUTO, SHARPI_POLICY_RETRIEVAL, kPolicies));
+  SHARPI_TRY(is_policy(p.policy, policy_names()));
   SHARPI_TRY(is_switch("lookahead", p.lookahead));
   SHARPI_TRY(is_switch("per_layer_budgets", p.per_layer_budgets));
   SHARPI_TRY(in_range("n_probe", p.n_probe, 0, kMaxCaptureWindow));
@@ -192,9 +201,7 @@ Status check_params(const sharpi_prefill_params& p) {
 
 Status check_params(const sharpi_compact_params& p) {
   const bool keeps = p.policy == SHARPI_POLICY_KEEP;
-  SHARPI_TRY(one_of("policy", p.policy, SHARPI_POLICY_AUTO, SHARPI_POLICY_KEEP,
-                    "0 (AUTO), 1 (GLOBAL), 2 (SNAPKV), 3 (DEFENSIVE), 4 (VALUE), 5 (SPAN), "
-                    "6 (RETRIEVAL), 7 (KEEP)"));
+  if (!keeps) SHARPI_TRY(is_policy(p.policy, policy_names() + ", 7 (KEEP)"));
   if (keeps != (p.n_keep > 0)) {
     return Status::error(Code::kInvalidArgument,
                          "n_keep is %u with policy %u; rows to keep and "
@@ -226,7 +233,7 @@ Status check_params(const sharpi_compact_params& p) {
     return Status::error(Code::kInvalidArgument, "pool_kernel %u is even; it must be odd",
                          p.pool_kernel);
   }
-  SHARPI_TRY(in_range("span", p.span, 0, kMaxTokens));
+  SHARPI_TRY(in_range("span", p.span, 0, kMaxSpan));
   SHARPI_TRY(one_of("layer_budget", p.layer_budget, SHARPI_LAYER_BUDGET_EQUAL,
                     SHARPI_LAYER_BUDGET_ENTROPY, "0 (EQUAL), 1 (PYRAMID), 2 (ENTROPY)"));
   SHARPI_TRY(check_scoring(p));

@@ -10,6 +10,7 @@
 #include "api/api_out.h"
 #include "api/api_params.h"
 #include "api/session_calls.h"
+#include "base/limits.h"
 
 namespace api = sharpi::api;
 using sharpi::Code;
@@ -18,9 +19,6 @@ using sharpi::Status;
 
 namespace {
 
-// The largest max_batch that a plan can have.
-constexpr uint32_t kMaxBatch = 64;
-
 /// The handles of one decode_batch call, all entered or none.
 class BatchCall {
  public:
@@ -28,8 +26,8 @@ class BatchCall {
   std::span<Session* const> sessions() const { return {sessions_.data(), n_}; }
 
  private:
-  std::array<std::optional<api::SessionCall>, kMaxBatch> calls_;
-  std::array<Session*, kMaxBatch> sessions_{};
+  std::array<std::optional<api::SessionCall>, sharpi::kMaxBatch> calls_;
+  std::array<Session*, sharpi::kMaxBatch> sessions_{};
   uint32_t n_ = 0;
 };
 
@@ -123,7 +121,7 @@ sharpi_status sharpi_decode_batch(sharpi_session* const* sessions, const int32_t
   return api::guard(err, [&]() -> Status {
     SHARPI_TRY(api::require(sessions, "sessions"));
     SHARPI_TRY(api::require(tokens, "tokens"));
-    if (n == 0 || n > kMaxBatch) {
+    if (n == 0 || n > sharpi::kMaxBatch) {
       return Status::error(Code::kInvalidArgument, "n %u is out of range: 1 to max_batch", n);
     }
     BatchCall call;

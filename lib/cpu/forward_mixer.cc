@@ -5,6 +5,7 @@
 #include <array>
 #include <cstring>
 
+#include "base/limits.h"
 #include "cpu/attention.h"
 #include "cpu/cpu_model.h"
 #include "cpu/delta_net.h"
@@ -18,7 +19,6 @@ const float* f32_weights(const TensorRef& w) {
 }
 
 /// Sessions of one submission; decode_batch is limited to 64 by the boundary.
-constexpr size_t kMaxSequences = 64;
 
 }  // namespace
 
@@ -183,9 +183,9 @@ Status CpuModel::flush_ring(Pass& p) const {
 Status CpuModel::attend(Pass& p, uint32_t layer) const {
   const AttentionSpec& a = spec().layers[layer].attention;
   const uint32_t source = a.kv_source < 0 ? layer : static_cast<uint32_t>(a.kv_source);
-  std::array<AttentionTask, kMaxSequences> tasks;
+  std::array<AttentionTask, kMaxBatch> tasks;
   const size_t n = p.rows.sequences.size();
-  if (n > kMaxSequences) return Status::error(Code::kInternal, "%zu sequences in one call", n);
+  if (n > kMaxBatch) return Status::error(Code::kInternal, "%zu sequences in one call", n);
   const uint64_t q_dim = uint64_t{a.n_heads} * a.head_dim;
   for (uint32_t s = 0; s < n; ++s) {
     const SequenceRows& q = p.rows.sequences[s];

@@ -5,13 +5,13 @@
 #include <array>
 #include <chrono>
 
+#include "base/limits.h"
 #include "tier/host_weights.h"
 
 namespace sharpi {
 namespace {
 
 /// A whole row of sequences fits on the stack: decode_batch takes at most this many.
-constexpr size_t kMaxSequences = 64;
 
 Status check_file(const GgufFile& planned) {
   SHARPI_TRY_ASSIGN(std::shared_ptr<const GgufFile> now, GgufFile::open(planned.path()));
@@ -201,7 +201,7 @@ void Model::release(CallSlot* slot) const {
 }
 
 Status Model::run(const Submission& rows, TierSessions tier_sessions) const {
-  if (rows.sequences.size() > kMaxSequences) {
+  if (rows.sequences.size() > kMaxBatch) {
     return Status::error(Code::kInternal, "%zu sequences in one call", rows.sequences.size());
   }
   struct SlotLease {
@@ -219,9 +219,9 @@ Status Model::run(const Submission& rows, TierSessions tier_sessions) const {
 Status Model::run_by_format(const Submission& rows, TierSessions tier_sessions,
                             CallSlot& slot) const {
   const size_t n = rows.sequences.size();
-  std::array<bool, kMaxSequences> done{};
-  std::array<SequenceRows, kMaxSequences> sequences;
-  std::array<std::span<TierSession* const>, kMaxSequences> lists;
+  std::array<bool, kMaxBatch> done{};
+  std::array<SequenceRows, kMaxBatch> sequences;
+  std::array<std::span<TierSession* const>, kMaxBatch> lists;
   std::vector<int32_t> tokens;
   for (size_t first = 0; first < n; ++first) {
     if (done[first]) continue;
@@ -247,7 +247,7 @@ Status Model::run_by_format(const Submission& rows, TierSessions tier_sessions,
 
 Status Model::run_route(const Submission& rows, TierSessions tier_sessions, CallSlot& slot) const {
   const Route& route = route_for(rows.n_rows);
-  std::array<SequenceRows, kMaxSequences> sequences;
+  std::array<SequenceRows, kMaxBatch> sequences;
   for (size_t i = 0; i < route.segments.size(); ++i) {
     const Segment& segment = route.segments[i];
     const size_t t = tier_index(segment.tier);

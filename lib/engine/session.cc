@@ -6,6 +6,8 @@
 #include <chrono>
 #include <cstring>
 
+#include "base/limits.h"
+
 namespace sharpi {
 namespace {
 
@@ -307,7 +309,7 @@ Status batch_cancelled(uint32_t i) {
 }  // namespace
 
 Status Session::decode_batch(std::span<Session* const> sessions, std::span<const int32_t> tokens) {
-  constexpr size_t kMost = 64;
+  constexpr size_t kMost = kMaxBatch;
   const Model& model = *sessions[0]->model_;
   const uint32_t most = model.plan().model.max_batch;
   if (sessions.size() > most || sessions.size() > kMost) {

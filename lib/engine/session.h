@@ -12,12 +12,12 @@
 #include <vector>
 
 #include "base/status.h"
-#include "engine/compact_tables.h"
 #include "engine/compaction.h"
 #include "engine/model.h"
 #include "engine/sampler.h"
 #include "kv/ledger.h"
 #include "sharpi.h"
+#include "tier/compact_tables.h"
 
 namespace sharpi {
 
@@ -34,7 +34,6 @@ class Session {
                                                  const HeldBytes* share = nullptr);
   ~Session();
   const Model& model() const { return *model_; }
-  std::shared_ptr<const Model> model_ptr() const { return model_; }
 
   Status prefill(std::span<const int32_t> tokens, const sharpi_prefill_params& params,
                  uint32_t* out_committed);
@@ -128,11 +127,10 @@ class Session {
                        std::vector<uint32_t>* out);
   Status select_global(const CompactRequest& r, std::span<const uint32_t> layers,
                        std::vector<KvMove>* moves);
-  Status score_for_hits(const CompactRequest& r, uint32_t layer);
-  Status score_all_layers(const CompactRequest& r, std::span<const uint32_t> layers);
-  Status choose_on_tiers(const CompactRequest& r, std::span<const uint32_t> layers,
-                         std::span<const uint32_t> budgets);
-  Status choose_here(const CompactRequest& r, uint32_t layer, const PolicyParams& p);
+  std::vector<uint32_t> layers_of(size_t tier, std::span<const uint32_t> layers) const;
+  Status hold_all_terms(const CompactRequest& r, std::span<const uint32_t> layers);
+  Status choose_rows(const CompactRequest& r, std::span<const uint32_t> layers,
+                     std::span<const uint32_t> budgets);
   Status check_heads_apart(std::span<const uint32_t> layers) const;
   Status select_per_head(const CompactRequest& r, std::span<const uint32_t> layers,
                          std::vector<KvMove>* moves);

@@ -3,6 +3,7 @@
 // with a KV budget, between chunks and during decode.
 #include <algorithm>
 
+#include "base/limits.h"
 #include "engine/compaction.h"
 #include "engine/session.h"
 
@@ -40,12 +41,13 @@ Status check_sizes(const CompactRequest& r) {
                          "sinks %u and recency %u are more than the budget of %u rows", r.sinks,
                          r.recency, r.budget);
   }
-  if (r.pool_kernel % 2 == 0 || r.pool_kernel > 1023) {
+  if (r.pool_kernel % 2 == 0 || r.pool_kernel > kMaxPoolKernel) {
     return Status::error(Code::kInvalidArgument,
-                         "pool_kernel is %u; an odd number up to 1023 is expected", r.pool_kernel);
+                         "pool_kernel is %u; an odd number up to %u is expected", r.pool_kernel,
+                         kMaxPoolKernel);
   }
-  if (r.span > 65536)
-    return Status::error(Code::kInvalidArgument, "span is %u; at most 65536", r.span);
+  if (r.span > kMaxSpan)
+    return Status::error(Code::kInvalidArgument, "span is %u; at most %u", r.span, kMaxSpan);
   return Status::ok();
 }
 
@@ -69,9 +71,9 @@ KvTotals Session::kv_totals() const {
 }
 
 Status Session::check_budget(const sharpi_compact_params& p, CompactRequest* r) const {
-  if (p.policy > SHARPI_POLICY_KEEP) {
-    return Status::error(Code::kInvalidArgument,
-                         "policy is %u; SHARPI_POLICY_AUTO (0) to _KEEP (7)", p.policy);
+  if (p.policy != SHARPI_POLICY_KEEP && policy_row(p.policy).name == nullptr) {
+    return Status::error(Code::kInvalidArgument, "policy is %u, which is none of SHARPI_POLICY_*",
+                         p.policy);
   }
   if (p.layer_budget > SHARPI_LAYER_BUDGET_ENTROPY) {
     return Status::error(Code::kInvalidArgument,

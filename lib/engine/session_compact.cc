@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <iterator>
 
 #include "engine/compaction.h"
 #include "engine/session.h"
@@ -90,7 +91,7 @@ ScoreRequest Session::score_request(const CompactRequest& r, uint32_t layer) con
   q.n_queries = r.n_queries;
   q.first_position = r.first_position;
   q.values = policy_needs_values(r.policy);
-  q.half_life = policy_half_life(r.policy);
+  q.half_life = policy_row(r.policy).half_life;
   return q;
 }
 
@@ -164,61 +165,42 @@ Status Session::select_global(const CompactRequest& r, std::span<const uint32_t>
   return Status::ok();
 }
 
-Status Session::score_for_hits(const CompactRequest& r, uint32_t layer) {
-  const std::span<float> shared = tables_.shared();
-  LayerScores s;
-  SHARPI_TRY(score_layer(r, layer, &s));
-  std::copy(s.max, s.max + uint64_t{s.n_kv_heads} * s.n_slots, tables_.scores(layer));
-  for (uint32_t h = 0; h < s.n_kv_heads; ++h) {
-    const float* top = s.max + uint64_t{h} * s.n_slots;
-    for (uint32_t t = 0; t < s.n_slots; ++t) {
-      float& at = shared[ledger_.position(layer, h, t)];
-      at = std::max(at, top[t]);
-    }
-  }
-  return Status::ok();
+std::vector<uint32_t> Session::layers_of(size_t tier, std::span<const uint32_t> layers) const {
+  std::vector<uint32_t> out;
+  std::copy_if(layers.begin(), layers.end(), std::back_inserter(out),
+               [&](uint32_t l) { return mixer_tier(l) == tier; });
+  return out;
 }
 
-Status Session::score_all_layers(const CompactRequest& r, std::span<const uint32_t> layers) {
-  const bool shares = policy_shares_hits(r.policy);
-  const std::span<float> shared = tables_.shared();
-  if (shares) std::fill(shared.begin(), shared.end(), 0.0f);
+Status Session::hold_all_terms(const CompactRequest& r, std::span<const uint32_t> layers) {
   for (size_t i = 0; i < layers.size(); ++i) {
-    const size_t tier = mixer_tier(layers[i]);
-    const TierModel& model = *model_->tiers()[tier];
-    if (!model.chooses() && !shares) continue;  // scored when its rows are chosen
     SHARPI_TRY(keep_going(r, i, layers.size()));
-    if (!model.chooses()) {
-      SHARPI_TRY(score_for_hits(r, layers[i]));
-      continue;
-    }
+    const size_t tier = mixer_tier(layers[i]);
     SHARPI_TRY_ASSIGN(ScoreScratch * scratch, scratch_for(r, tier));
-    SHARPI_TRY(model.hold_scores(*tiers_[tier], score_request(r, layers[i]), r.policy, *scratch));
+    SHARPI_TRY(model_->tiers()[tier]->hold_terms(*tiers_[tier], score_request(r, layers[i]),
+                                                 r.policy, *scratch, tables_));
   }
-  for (size_t t = 0; shares && t < tiers_.size(); ++t) {
-    const TierModel& model = *model_->tiers()[t];
-    if (!model.chooses()) continue;
+  if (!policy_row(r.policy).shares_hits) return Status::ok();
+  std::fill(tables_.shared().begin(), tables_.shared().end(), 0.0f);
+  for (size_t t = 0; t < tiers_.size(); ++t) {
+    const std::vector<uint32_t> own = layers_of(t, layers);
+    if (own.empty()) continue;
     SHARPI_TRY_ASSIGN(ScoreScratch * scratch, scratch_for(r, t));
-    SHARPI_TRY(model.share_hits(ledger_, *scratch, shared));
+    SHARPI_TRY(model_->tiers()[t]->share_hits(ledger_, own, *scratch, tables_));
   }
   return Status::ok();
 }
 
-Status Session::choose_on_tiers(const CompactRequest& r, std::span<const uint32_t> layers,
-                                std::span<const uint32_t> budgets) {
-  const bool shares = policy_shares_hits(r.policy);
+Status Session::choose_rows(const CompactRequest& r, std::span<const uint32_t> layers,
+                            std::span<const uint32_t> budgets) {
   for (size_t t = 0; t < tiers_.size(); ++t) {
-    const TierModel& model = *model_->tiers()[t];
     std::vector<ChooseRequest> own;
-    for (size_t i = 0; model.chooses() && i < layers.size(); ++i) {
-      if (mixer_tier(layers[i]) != t) continue;
-      own.push_back(
-          {layers[i], r.for_layer(budgets[i]), tables_.keep(layers[i]), tables_.stride()});
+    for (size_t i = 0; i < layers.size(); ++i) {
+      if (mixer_tier(layers[i]) == t) own.push_back({layers[i], r.for_layer(budgets[i])});
     }
     if (own.empty()) continue;
     SHARPI_TRY_ASSIGN(ScoreScratch * scratch, scratch_for(r, t));
-    SHARPI_TRY(
-        model.choose(ledger_, own, shares ? tables_.shared() : std::span<float>(), *scratch));
+    SHARPI_TRY(model_->tiers()[t]->choose(ledger_, own, *scratch, tables_));
   }
   return Status::ok();
 }
@@ -238,46 +220,17 @@ Status Session::check_heads_apart(std::span<const uint32_t> layers) const {
   return Status::ok();
 }
 
-Status Session::choose_here(const CompactRequest& r, uint32_t layer, const PolicyParams& p) {
-  const uint32_t n = ledger_.n_slots(layer);
-  const bool shares = policy_shares_hits(r.policy);
-  LayerScores s;
-  if (shares) {
-    s.n_kv_heads = model_->spec().layers[layer].attention.n_kv_heads;
-    s.n_slots = n;
-    s.max = tables_.scores(layer);
-    s.shared = tables_.shared_row();
-  } else {
-    SHARPI_TRY(score_layer(r, layer, &s));
-  }
-  for (uint32_t h = 0; h < s.n_kv_heads; ++h) {
-    for (uint32_t t = 0; shares && t < n; ++t)
-      tables_.shared_row()[t] = tables_.shared()[ledger_.position(layer, h, t)];
-    policy_scores(p, s, h, tables_.row(), tables_.scratch());
-    select_rows(p, tables_.row(), n, tables_.order(),
-                tables_.keep(layer) + uint64_t{h} * tables_.stride());
-  }
-  return Status::ok();
-}
-
 Status Session::select_per_head(const CompactRequest& r, std::span<const uint32_t> layers,
                                 std::vector<KvMove>* moves) {
   SHARPI_TRY(check_heads_apart(layers));
   std::vector<uint32_t> budgets;
   SHARPI_TRY(layer_budgets(r, layers, &budgets));
-  SHARPI_TRY(score_all_layers(r, layers));
-  SHARPI_TRY(choose_on_tiers(r, layers, budgets));
+  SHARPI_TRY(hold_all_terms(r, layers));
+  SHARPI_TRY(choose_rows(r, layers, budgets));
   for (size_t i = 0; i < layers.size(); ++i) {
-    const uint32_t layer = layers[i];
-    const PolicyParams p = r.for_layer(budgets[i]);
-    if (!model_->tiers()[mixer_tier(layer)]->chooses()) {
-      if (!policy_shares_hits(r.policy)) SHARPI_TRY(keep_going(r, i, layers.size()));
-      SHARPI_TRY(choose_here(r, layer, p));
-    }
-    const uint32_t kept = std::min(p.budget, ledger_.n_slots(layer));
-    moves->push_back(KvMove{layer,
-                            {tables_.keep(layer), model_->spec().layers[layer].attention.n_kv_heads,
-                             kept, tables_.stride()}});
+    const uint32_t layer = layers[i], kept = std::min(budgets[i], ledger_.n_slots(layer));
+    moves->push_back(
+        KvMove{layer, {tables_.keep(layer), tables_.n_heads(layer), kept, tables_.stride()}});
   }
   return Status::ok();
 }
@@ -298,8 +251,8 @@ Status Session::select(const CompactRequest& r, std::vector<KvMove>* moves) {
     return Status::ok();
   }
   if (r.budget >= ledger_.max_slots()) return Status::ok();  // everything fits: all rows stay
-  return policy_is_global(r.policy) ? select_global(r, layers, moves)
-                                    : select_per_head(r, layers, moves);
+  return policy_row(r.policy).scope == PolicyScope::kModel ? select_global(r, layers, moves)
+                                                           : select_per_head(r, layers, moves);
 }
 
 Status Session::move_rows(const CompactRequest& r, const std::vector<KvMove>& moves) {

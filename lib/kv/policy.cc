@@ -9,7 +9,21 @@
 namespace sharpi {
 namespace {
 
-constexpr float kRetrievalHalfLife = 32.0f;
+constexpr PolicyRow kPolicies[] = {
+    {SHARPI_POLICY_GLOBAL, "GLOBAL", PolicyTerm::kSum, PolicySmoothing::kNone, false, 0,
+     PolicyScope::kModel},
+    {SHARPI_POLICY_SNAPKV, "SNAPKV", PolicyTerm::kMean, PolicySmoothing::kPool, false, 0,
+     PolicyScope::kHead},
+    {SHARPI_POLICY_DEFENSIVE, "DEFENSIVE", PolicyTerm::kTopOrMean, PolicySmoothing::kPool, false, 0,
+     PolicyScope::kHead},
+    {SHARPI_POLICY_VALUE, "VALUE", PolicyTerm::kMeanByValue, PolicySmoothing::kPool, false, 0,
+     PolicyScope::kHead},
+    {SHARPI_POLICY_SPAN, "SPAN", PolicyTerm::kMean, PolicySmoothing::kSpread, false, 0,
+     PolicyScope::kHead},
+    {SHARPI_POLICY_RETRIEVAL, "RETRIEVAL", PolicyTerm::kTop, PolicySmoothing::kSpread, true, 32,
+     PolicyScope::kHead},
+};
+constexpr PolicyRow kNoPolicy{};
 
 void mean_scores(const LayerScores& s, uint32_t head, float* out) {
   const float* sum = s.sum + uint64_t{head} * s.n_slots;
@@ -97,55 +111,62 @@ void spread(const float* mean, uint32_t n, uint32_t span, float* out) {
 
 }  // namespace
 
-bool policy_needs_values(sharpi_policy policy) {
-  return policy == SHARPI_POLICY_VALUE;
+std::span<const PolicyRow> policy_rows() {
+  return kPolicies;
 }
-bool policy_shares_hits(sharpi_policy policy) {
-  return policy == SHARPI_POLICY_RETRIEVAL;
+
+const PolicyRow& policy_row(sharpi_policy policy) {
+  if (policy == SHARPI_POLICY_AUTO) policy = kDefaultPolicy;
+  for (const PolicyRow& row : kPolicies) {
+    if (row.policy == policy) return row;
+  }
+  return kNoPolicy;
 }
-float policy_half_life(sharpi_policy policy) {
-  return policy == SHARPI_POLICY_RETRIEVAL ? kRetrievalHalfLife : 0.0f;
+
+void policy_terms(sharpi_policy policy, const LayerScores& s, uint32_t kv_head, float* out,
+                  float* scratch) {
+  const uint64_t first = uint64_t{kv_head} * s.n_slots;
+  switch (policy_row(policy).term) {
+    case PolicyTerm::kSum:
+      std::copy_n(s.sum + first, s.n_slots, out);
+      return;
+    case PolicyTerm::kMean:
+      mean_scores(s, kv_head, out);
+      return;
+    case PolicyTerm::kTop:
+      std::copy_n(s.max + first, s.n_slots, out);
+      return;
+    case PolicyTerm::kTopOrMean:
+      defensive(s, kv_head, scratch, out);
+      return;
+    case PolicyTerm::kMeanByValue:
+      mean_scores(s, kv_head, out);
+      for (uint32_t i = 0; i < s.n_slots; ++i)
+        out[i] = (out[i] + kValueFloor) * s.value_norm[first + i];
+      return;
+  }
 }
-bool policy_is_global(sharpi_policy policy) {
-  return policy == SHARPI_POLICY_GLOBAL;
+
+void smooth_terms(const PolicyParams& p, const float* terms, uint32_t n, float* out) {
+  switch (policy_row(p.policy).smoothing) {
+    case PolicySmoothing::kNone:
+      std::copy_n(terms, n, out);
+      return;
+    case PolicySmoothing::kPool:
+      pool_mean(terms, n, p.pool_kernel, out);
+      return;
+    case PolicySmoothing::kSpread:
+      spread(terms, n, p.span, out);
+      return;
+  }
 }
 
 void policy_scores(const PolicyParams& p, const LayerScores& s, uint32_t kv_head, float* out,
                    float* scratch) {
-  switch (p.policy) {
-    case SHARPI_POLICY_SNAPKV:
-      mean_scores(s, kv_head, scratch);
-      pool_mean(scratch, s.n_slots, p.pool_kernel, out);
-      return;
-    case SHARPI_POLICY_DEFENSIVE:
-      defensive(s, kv_head, out, scratch);
-      pool_mean(scratch, s.n_slots, p.pool_kernel, out);
-      return;
-    case SHARPI_POLICY_VALUE: {
-      mean_scores(s, kv_head, scratch);
-      const float* size = s.value_norm + uint64_t{kv_head} * s.n_slots;
-      for (uint32_t i = 0; i < s.n_slots; ++i) scratch[i] = (scratch[i] + kValueFloor) * size[i];
-      pool_mean(scratch, s.n_slots, p.pool_kernel, out);
-      return;
-    }
-    case SHARPI_POLICY_SPAN:
-      mean_scores(s, kv_head, scratch);
-      spread(scratch, s.n_slots, p.span, out);
-      return;
-    case SHARPI_POLICY_RETRIEVAL: {
-      const float* top = s.max + uint64_t{kv_head} * s.n_slots;
-      std::copy(top, top + s.n_slots, scratch);
-      if (s.shared != nullptr) {
-        for (uint32_t i = 0; i < s.n_slots; ++i) scratch[i] = std::max(scratch[i], s.shared[i]);
-      }
-      spread(scratch, s.n_slots, p.span, out);
-      return;
-    }
-    default:  // global: the plain sum
-      std::copy(s.sum + uint64_t{kv_head} * s.n_slots, s.sum + (uint64_t{kv_head} + 1) * s.n_slots,
-                out);
-      return;
-  }
+  policy_terms(p.policy, s, kv_head, scratch, out);
+  for (uint32_t i = 0; s.shared != nullptr && i < s.n_slots; ++i)
+    scratch[i] = std::max(scratch[i], s.shared[i]);
+  smooth_terms(p, scratch, s.n_slots, out);
 }
 
 KeepParts keep_parts(const PolicyParams& p, uint32_t n_slots) {

@@ -44,17 +44,55 @@ inline constexpr float kForwardDecay = 0.999f;
 inline constexpr float kBackwardDecay = 0.99f;
 inline constexpr uint32_t kBackward = 2;
 
-/// True when the policy reads value_norm / gives one keep set for the whole model.
-bool policy_needs_values(sharpi_policy policy);
-bool policy_is_global(sharpi_policy policy);
-/// Queries after which a term counts half in LayerScores::max; 0 = all count the same. What comes
-/// next resembles the last queries more than those before them.
-float policy_half_life(sharpi_policy policy);
-/// True when the policy wants LayerScores::shared (costs a scoring pass over all layers before).
-bool policy_shares_hits(sharpi_policy policy);
+/// What one observed row of a KV head counts before its neighbours are looked at.
+enum class PolicyTerm : uint8_t {
+  kSum,          // the softmax mass of all observed terms
+  kMean,         // the mean of them
+  kTop,          // the largest, faded by its age
+  kTopOrMean,    // the largest, and at least the mean of the head's rows
+  kMeanByValue,  // the mean times what the row's value adds to the layer's output
+};
+/// How terms become scores.
+enum class PolicySmoothing : uint8_t {
+  kNone,
+  kPool,    // average over neighbours
+  kSpread,  // a hit marks the rows that follow it, and a little before it
+};
+/// For what one keep set holds.
+enum class PolicyScope : uint8_t { kHead, kModel };
 
-/// Row scores of one KV head after the policy's pooling, spreading and weighting: out[n_slots].
-/// `scratch` holds n_slots floats.
+/// A policy. Everything that depends on which one it is reads this, on every tier.
+struct PolicyRow {
+  sharpi_policy policy = 0;
+  const char* name = nullptr;  // as in SHARPI_POLICY_*
+  PolicyTerm term{};
+  PolicySmoothing smoothing{};
+  /// A row counts what it counts in any layer and head at the same position. Costs no pass of its
+  /// own, but lists can be made when all layers are scored only.
+  bool shares_hits = false;
+  /// Queries after which a term counts half in LayerScores::max; 0 = all count the same. What comes
+  /// next resembles the last queries more than those before them.
+  float half_life = 0.0f;
+  PolicyScope scope{};
+};
+/// All of them, in the order of their numbers.
+std::span<const PolicyRow> policy_rows();
+/// The policy's row. AUTO is the default's. KEEP, which scores nothing, and numbers outside the
+/// enumeration have a row without a name that reads nothing.
+const PolicyRow& policy_row(sharpi_policy policy);
+inline bool policy_needs_values(sharpi_policy policy) {
+  return policy_row(policy).term == PolicyTerm::kMeanByValue;
+}
+inline bool policy_shares_hits(sharpi_policy policy) {
+  return policy_row(policy).shares_hits;
+}
+
+/// The policy's terms of one KV head: out[n_slots], and as much scratch.
+void policy_terms(sharpi_policy policy, const LayerScores& s, uint32_t kv_head, float* out,
+                  float* scratch);
+/// Scores out[n] from terms[n]; they do not overlap.
+void smooth_terms(const PolicyParams& p, const float* terms, uint32_t n, float* out);
+/// Both, with LayerScores::shared between them where it is not null: out[n_slots].
 void policy_scores(const PolicyParams& p, const LayerScores& s, uint32_t kv_head, float* out,
                    float* scratch);
 

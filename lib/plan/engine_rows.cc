@@ -12,7 +12,7 @@ uint64_t compaction_table_bytes(const ModelSpec& spec, const SessionShape& sessi
     if (l.owns_kv() && l.attention.window == 0) lists += l.attention.n_kv_heads;
   }
   const uint64_t rows = session.capacity(n_chunk);
-  return (3 * lists * rows + 4 * rows + session.n_ctx) * sizeof(uint32_t);
+  return (3 * lists * rows + 3 * rows + session.n_ctx) * sizeof(uint32_t);
 }
 
 std::vector<MemoryRow> engine_session_rows(const ModelSpec& spec, const SessionShape& session,

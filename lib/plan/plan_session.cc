@@ -7,6 +7,8 @@
 #include <cstdlib>
 #include <cstring>
 
+#include "base/limits.h"
+#include "kv/policy.h"
 #include "plan/plan.h"
 
 namespace sharpi {
@@ -117,15 +119,16 @@ Status check_has_budget(const SessionShape& s, const sharpi_session_params& p) {
 }
 
 Status check_compaction_request(const SessionShape& s, const sharpi_session_params& p) {
-  if (p.policy > SHARPI_POLICY_KEEP) {
-    return Status::error(Code::kInvalidArgument,
-                         "policy is %u; SHARPI_POLICY_AUTO (0) to _KEEP (7)", p.policy);
+  if (p.policy != SHARPI_POLICY_KEEP && policy_row(p.policy).name == nullptr) {
+    return Status::error(Code::kInvalidArgument, "policy is %u, which is none of SHARPI_POLICY_*",
+                         p.policy);
   }
   if (p.n_probe != 0 && p.probe == nullptr) {
     return Status::error(Code::kInvalidArgument, "n_probe is %u but probe is null", p.n_probe);
   }
-  if (p.n_probe > 65536) {
-    return Status::error(Code::kInvalidArgument, "n_probe is %u; at most 65536", p.n_probe);
+  if (p.n_probe > kMaxCaptureWindow) {
+    return Status::error(Code::kInvalidArgument, "n_probe is %u; at most %u", p.n_probe,
+                         kMaxCaptureWindow);
   }
   for (const uint32_t budget : {s.kv_budget, s.prompt_budget}) {
     if (budget == 0 || budget == SHARPI_BUDGET_AUTO) continue;
@@ -139,9 +142,9 @@ Status check_compaction_request(const SessionShape& s, const sharpi_session_para
   if (s.kv_budget == SHARPI_BUDGET_AUTO || s.kv_budget == SHARPI_UNSET) {
     return Status::error(Code::kInvalidArgument, "kv_budget is a count of rows; 0 = unbounded");
   }
-  if (s.capture_window > 65536) {
-    return Status::error(Code::kInvalidArgument, "capture_window is %u; at most 65536",
-                         s.capture_window);
+  if (s.capture_window > kMaxCaptureWindow) {
+    return Status::error(Code::kInvalidArgument, "capture_window is %u; at most %u",
+                         s.capture_window, kMaxCaptureWindow);
   }
   if ((s.kv_budget != 0 || s.prompt_budget != 0) && s.capture_window == 0) {
     return Status::error(Code::kInvalidArgument,
@@ -169,8 +172,8 @@ Result<SessionShape> resolve_session_shape(const ModelSpec& spec, const sharpi_s
     return Status::error(Code::kInvalidArgument, "n_ctx is %u, more than the model's context of %u",
                          p.n_ctx, spec.n_ctx_train);
   }
-  if (p.rewind > 65536) {
-    return Status::error(Code::kInvalidArgument, "rewind is %u; at most 65536", p.rewind);
+  if (p.rewind > kMaxRewind) {
+    return Status::error(Code::kInvalidArgument, "rewind is %u; at most %u", p.rewind, kMaxRewind);
   }
   if (p.n_checkpoints > 1024) {
     return Status::error(Code::kInvalidArgument, "n_checkpoints is %u; at most 1024",

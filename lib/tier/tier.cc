@@ -32,17 +32,6 @@ Result<std::unique_ptr<ExpertHost>> TierModel::create_expert_host(Workspace&) {
   return Status::error(Code::kInternal, "this tier computes no experts for another");
 }
 
-Status TierModel::hold_scores(TierSession&, const ScoreRequest& request, sharpi_policy,
-                              ScoreScratch&) const {
-  return Status::error(Code::kInternal, "layer %u: this tier chooses no rows", request.layer);
-}
-Status TierModel::share_hits(const KvLedger&, ScoreScratch&, std::span<float>) const {
-  return Status::error(Code::kInternal, "this tier holds no scores");
-}
-Status TierModel::choose(const KvLedger&, std::span<const ChooseRequest>, std::span<const float>,
-                         ScoreScratch&) const {
-  return Status::error(Code::kInternal, "this tier chooses no rows");
-}
 Status TierModel::pin_experts(std::span<const ExpertId> experts) {
   return Status::error(Code::kUnsupported, "%zu experts to pin: the plan has no expert slots",
                        experts.size());

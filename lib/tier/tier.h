@@ -51,6 +51,7 @@ struct Segment {
 std::vector<Segment> make_segments(const ModelSpec& spec, const Placement& placement,
                                    const Placement* home = nullptr);
 
+class CompactTables;
 class TierSession;
 
 /// One session's share of a submission: n_rows consecutive rows of the batch.
@@ -166,13 +167,10 @@ class ScoreScratch {
   virtual void finish() noexcept {}
 };
 
-/// Rows of a layer that shall stay: the first n_kv_heads lists of `stride` at `keep` get them,
-/// as select_rows() says.
+/// How many rows of a layer shall stay, and by what policy; one for all layers of a call.
 struct ChooseRequest {
   uint32_t layer = 0;
   PolicyParams policy;
-  uint32_t* keep = nullptr;
-  uint32_t stride = 0;
 };
 
 /// Scratch of one call in flight.
@@ -200,18 +198,19 @@ class TierModel {
                        LayerScores* out) const = 0;
   virtual Result<std::unique_ptr<ScoreScratch>> create_score_scratch(
       const ScoreShape& shape) const = 0;
-  /// True: rows are chosen here, by any policy that is not global, and no score leaves the tier.
-  /// For every layer hold_scores(), then share_hits() if the policy shares them, then choose().
-  virtual bool chooses() const { return false; }
-  /// Scores a layer and holds what the policy reads of it; may return while that is under way.
-  virtual Status hold_scores(TierSession& session, const ScoreRequest& request,
-                             sharpi_policy policy, ScoreScratch& scratch) const;
-  /// shared[p] = max(shared[p], the largest held term at position p).
-  virtual Status share_hits(const KvLedger& ledger, ScoreScratch& scratch,
-                            std::span<float> shared) const;
-  /// Fills the keep lists of layers that are held. `shared` is empty where policies do not share.
+  /// Choosing rows by a policy that has a keep set for each head, the same way for every tier: for
+  /// every layer hold_terms(), then share_hits() if the policy shares them, then choose(). As they
+  /// stand here they bring a layer's scores to the host by score() and hold its terms in `tables`;
+  /// a tier that can do it where its rows are has its own of all three. Scores a layer and holds
+  /// the policy's terms; may return while that is under way.
+  virtual Status hold_terms(TierSession& session, const ScoreRequest& request, sharpi_policy policy,
+                            ScoreScratch& scratch, CompactTables& tables) const;
+  /// tables.shared()[p] = max(that, the largest held term at position p), over this tier's layers.
+  virtual Status share_hits(const KvLedger& ledger, std::span<const uint32_t> layers,
+                            ScoreScratch& scratch, CompactTables& tables) const;
+  /// Fills the keep lists in `tables` of layers that are held, as select_rows() says.
   virtual Status choose(const KvLedger& ledger, std::span<const ChooseRequest> layers,
-                        std::span<const float> shared, ScoreScratch& scratch) const;
+                        ScoreScratch& scratch, CompactTables& tables) const;
   /// A host for routed experts whose layers run on another tier, with a workspace of its own tier
   /// that no other call uses meanwhile.
   virtual Result<std::unique_ptr<ExpertHost>> create_expert_host(Workspace& workspace);

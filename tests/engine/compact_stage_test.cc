@@ -5,6 +5,7 @@
 
 #include "cpu/cpu_backend.h"
 #include "engine/inner_engine.h"
+#include "engine/session_blob.h"
 #include "support/faulty_tier.h"
 #include "support/session_rows.h"
 
@@ -49,7 +50,8 @@ class CompactStage : public ::testing::TestWithParam<test::ModelRecipe> {
     auto bytes = s.save_bytes();
     EXPECT_TRUE(bytes.is_ok());
     std::vector<std::byte> out(bytes.value());
-    EXPECT_TRUE(s.save(out.data(), out.size()).is_ok());
+    MemorySink sink(out.data());
+    EXPECT_TRUE(s.save(&sink, out.size()).is_ok());
     return out;
   }
   Logits logits(const Session& s) const { return logits_of(s, model_->spec()); }

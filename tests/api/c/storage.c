@@ -146,6 +146,7 @@ static void test_compaction(const fixture* f) {
   REFUSED(p.n_probe = 2, "probe");
   REFUSED(p.headroom = SHARPI_UNSET, "headroom");
   REFUSED(p.span = SHARPI_UNSET, "span");
+  REFUSED((p.policy = SHARPI_POLICY_SPAN, p.span = 65537), "0 to 65536");
 #undef REFUSED
   CHECK(length_of(s) == 32);
 

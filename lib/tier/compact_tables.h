@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// The engine's tables for a compaction: row scores, keep lists, and what selecting needs. Taken
-// once and priced by the plan (compaction_table_bytes), because compaction is called when memory is
-// short. Thread rule: one owner (the session).
+// A session's tables for a compaction in host memory: terms, keep lists, and what choosing needs.
+// Taken once and priced by the plan (compaction_table_bytes), because compaction is called when
+// memory is short. Thread rule: one owner (the session).
 #pragma once
 
 #include <cstdint>
@@ -21,23 +21,25 @@ class CompactTables {
   uint64_t bytes() const;
 
   uint32_t stride() const { return capacity_; }
+  /// KV heads of a layer whose rows can be chosen, 0 for other layers.
+  uint32_t n_heads(uint32_t layer) const { return n_heads_[layer]; }
   /// Keep lists of a layer: head h at h * stride().
   uint32_t* keep(uint32_t layer) { return keep_.data() + first_[layer]; }
-  /// Room for [n_kv_heads][rows] scores of a layer.
-  float* scores(uint32_t layer) { return scores_.data() + first_[layer]; }
+  /// Room for [n_heads][rows] terms of a layer (kv/policy.h).
+  float* terms(uint32_t layer) { return terms_.data() + first_[layer]; }
   /// [n_ctx], by position.
   std::span<float> shared() { return shared_; }
   /// [capacity] each.
   float* row() { return rows_.data(); }
   float* scratch() { return rows_.data() + capacity_; }
-  float* shared_row() { return rows_.data() + 2 * uint64_t{capacity_}; }
   uint32_t* order() { return order_.data(); }
 
  private:
   uint32_t capacity_ = 0;
-  std::vector<uint64_t> first_;  // per layer
+  std::vector<uint64_t> first_;    // per layer
+  std::vector<uint32_t> n_heads_;  // per layer
   std::vector<uint32_t> keep_, order_;
-  std::vector<float> scores_, rows_, shared_;
+  std::vector<float> terms_, rows_, shared_;
 };
 
 }  // namespace sharpi

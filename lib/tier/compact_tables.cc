@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-#include "engine/compact_tables.h"
+#include "tier/compact_tables.h"
 
 namespace sharpi {
 
@@ -8,12 +8,14 @@ void CompactTables::reserve(const ModelSpec& spec, uint32_t capacity, uint32_t n
   t.capacity_ = capacity;
   uint64_t lists = 0;
   for (const LayerSpec& l : spec.layers) {
+    const bool kept = l.owns_kv() && l.attention.window == 0;
     t.first_.push_back(lists * capacity);
-    if (l.owns_kv() && l.attention.window == 0) lists += l.attention.n_kv_heads;
+    t.n_heads_.push_back(kept ? l.attention.n_kv_heads : 0);
+    lists += t.n_heads_.back();
   }
   t.keep_.resize(lists * capacity);
-  t.scores_.resize(lists * capacity);
-  t.rows_.resize(3 * uint64_t{capacity});
+  t.terms_.resize(lists * capacity);
+  t.rows_.resize(2 * uint64_t{capacity});
   t.shared_.resize(n_ctx);
   t.order_.resize(capacity);
   *this = std::move(t);
@@ -21,7 +23,7 @@ void CompactTables::reserve(const ModelSpec& spec, uint32_t capacity, uint32_t n
 
 uint64_t CompactTables::bytes() const {
   return (keep_.size() + order_.size()) * sizeof(uint32_t) +
-         (scores_.size() + rows_.size() + shared_.size()) * sizeof(float);
+         (terms_.size() + rows_.size() + shared_.size()) * sizeof(float);
 }
 
 }  // namespace sharpi

@@ -1,0 +1,20 @@
+// SPDX-License-Identifier: MIT
+// Limits that more than one layer checks, or sizes arrays by. sharpi.h names them where a caller
+// meets them. Thread rule: constants.
+#pragma once
+
+#include <cstdint>
+
+namespace sharpi {
+
+/// Sessions of one decode call: the most that a plan's max_batch may say.
+inline constexpr uint32_t kMaxBatch = 64;
+/// Queries that a session captures, and tokens of a probe.
+inline constexpr uint32_t kMaxCaptureWindow = 65536;
+/// Rows that a windowed layer keeps beyond its window.
+inline constexpr uint32_t kMaxRewind = 65536;
+/// Neighbours that a score is averaged over (odd), and rows that a hit marks.
+inline constexpr uint32_t kMaxPoolKernel = 1023;
+inline constexpr uint32_t kMaxSpan = 65536;
+
+}  // namespace sharpi

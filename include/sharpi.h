@@ -102,7 +102,8 @@ typedef int32_t sharpi_status;                 /**< 0 or one of SHARPI_E_*; numb
 #define SHARPI_E_FORMAT            (-6)        /**< The file or blob is malformed. */
 #define SHARPI_E_MISMATCH          (-7)        /**< Well formed, but of another model, plan or version. */
 #define SHARPI_E_CANCELLED         (-8)        /**< sharpi_session_cancel() or a progress callback. */
-#define SHARPI_E_KV_FULL           (-9)        /**< The session's slots are used up; nothing changed. */
+#define SHARPI_E_KV_FULL           (-9)        /**< The session is full; nothing changed. native_code is one
+                                                    of SHARPI_KV_FULL_*. */
 #define SHARPI_E_DOES_NOT_FIT     (-10)        /**< A budget is too small; the text has the bytes. */
 #define SHARPI_E_BUFFER_TOO_SMALL (-11)        /**< The out-length says how much is needed. */
 #define SHARPI_E_STATE            (-12)        /**< Not possible in the object's present state. */
@@ -111,12 +112,18 @@ typedef int32_t sharpi_status;                 /**< 0 or one of SHARPI_E_*; numb
 #define SHARPI_E_DEVICE_LOST      (-15)        /**< A sticky device fault; only destroy is legal. */
 #define SHARPI_E_INTERNAL         (-16)        /**< A bug of the library, caught. */
 
+#define SHARPI_KV_FULL_CONTEXT 1               /**< n_ctx is used up: truncate, or take a larger one, or a
+                                                    bounded session (kv_budget), which goes on. */
+#define SHARPI_KV_FULL_SLOTS   2               /**< Committed slots are used up: compact to fewer rows, or
+                                                    sharpi_session_reserve(). */
+
 #define SHARPI_ERROR_TEXT 480
 /** What went wrong. Caller-owned; written only when a call fails, then always NUL-terminated. */
 typedef struct sharpi_error {
   uint32_t struct_size;                        /**< sizeof(sharpi_error); see ::SHARPI_ERROR_INIT. */
   sharpi_status status;
-  int32_t native_code;                         /**< errno or CUDA code, 0 if none. */
+  int32_t native_code;                         /**< errno or CUDA code, or what the status' entry says; 0 if
+                                                    none. */
   uint32_t reserved;
   char text[SHARPI_ERROR_TEXT];                /**< One sentence, no newline. */
 } sharpi_error;
@@ -274,7 +281,9 @@ typedef struct sharpi_session_params {
   uint32_t n_checkpoints;                      /**< Recurrent checkpoints; default 0. Models without
                                                     recurrent layers have none (read it back). */
   uint32_t kv_budget;                          /**< Bounded session: rows a layer keeps at most, however it
-                                                    is compacted; default 0 = off. */
+                                                    is compacted; default 0 = off. It goes on past n_ctx
+                                                    if kv_budget and a chunk fit n_ctx, and so do a
+                                                    sliding window, rewind and a chunk. */
   uint32_t prompt_budget;                      /**< Compact to this at the end of a prompt; default UNSET
                                                     (env SHARPI_SNAPKV_BUDGET, else off); 0 = off;
                                                     or ::SHARPI_BUDGET_AUTO. */
@@ -929,7 +938,12 @@ SHARPI_API sharpi_status sharpi_session_restore(sharpi_session *session, const v
 
 typedef struct sharpi_session_summary {
   uint32_t struct_size;
-  uint32_t n_tokens;                           /**< Logical length: the position of the next token. */
+  uint32_t n_tokens;                           /**< Logical length: the position of the next token. In a
+                                                    bounded session at its context the last half of it,
+                                                    or what is held if that is more, becomes the first:
+                                                    positions then count from there, rows from before
+                                                    move up to it, checkpoints are gone.
+                                                    n_prefill_tokens and n_decode_tokens count all. */
   uint32_t n_ctx;                              /**< Highest logical length. */
   uint32_t capacity;                           /**< Slots committed in full-attention layers; the most of
                                                     any where layers have memory of their own. */

@@ -95,6 +95,7 @@ Result<std::unique_ptr<Session>> Session::create(std::shared_ptr<const Model> mo
   }
   if (s->scratch_queries_ != 0) s->take_tables();
   s->history_.reserve(s->shape_.n_ctx);
+  if (s->why_it_ends().empty()) s->turner_.reserve(s->model_->spec(), s->shape_.n_ctx);
   s->logits_row_.resize(s->model_->spec().n_vocab);
   s->checkpoints_.resize(s->shape_.n_checkpoints);
   return s;
@@ -150,16 +151,24 @@ Status Session::check_tokens(std::span<const int32_t> tokens) const {
 
 Status Session::check_room(uint64_t n) const {
   if (ledger_.n_tokens() + n > shape_.n_ctx) {
-    return Status::error(Code::kKvFull, "%llu tokens after %u exceed the session's context of %u",
-                         static_cast<unsigned long long>(n), ledger_.n_tokens(), shape_.n_ctx);
+    const std::string why = why_it_ends();
+    if (why.empty()) return Status::ok();
+    return Status::native_error(Code::kKvFull, SHARPI_KV_FULL_CONTEXT,
+                                "%llu tokens after %u exceed the session's context of %u: truncate "
+                                "it, or take a larger n_ctx%s",
+                                static_cast<unsigned long long>(n), ledger_.n_tokens(),
+                                shape_.n_ctx, why.c_str());
   }
   return shape_.kv_budget == 0 && n > free_slots() ? no_room(n) : Status::ok();
 }
 
 Status Session::no_room(uint64_t n) const {
-  return Status::error(Code::kKvFull,
-                       "%llu rows do not fit: %u slots are free of a capacity of %u slots",
-                       static_cast<unsigned long long>(n), free_slots(), full_capacity());
+  return Status::native_error(Code::kKvFull, SHARPI_KV_FULL_SLOTS,
+                              "%llu rows do not fit: %u slots are free of a capacity of %u slots; "
+                              "compact to fewer rows, or "
+                              "sharpi_session_reserve() commits more, up to %u",
+                              static_cast<unsigned long long>(n), free_slots(), full_capacity(),
+                              shape_.capacity(model_->plan().model.n_chunk));
 }
 
 void Session::commit(std::span<const int32_t> tokens) {
@@ -174,7 +183,7 @@ Status Session::run_chunk(std::span<const int32_t> tokens, uint32_t rows_to_end,
   SequenceRows q;
   q.ledger = &ledger_;
   q.n_rows = static_cast<uint32_t>(tokens.size());
-  q.position = ledger_.n_tokens();
+  q.position = ledger_.next_position();
   q.last_logit_row = rows_to_end;
   const uint32_t here = want_rows > rows_to_end ? want_rows - rows_to_end : 0;
   q.first_logit_row = here >= q.n_rows ? 0 : q.n_rows - here;
@@ -238,7 +247,7 @@ Status Session::read_prompt(std::span<const int32_t> tokens, const sharpi_prefil
   const bool take_checkpoint = (params.flags & SHARPI_PREFILL_CHECKPOINT) != 0;
   if (take_checkpoint) SHARPI_TRY(check_takes_checkpoints(ledger_.n_tokens() + tokens.size()));
   SHARPI_TRY(prepare_look_ahead(tokens));
-  prompt_end_ = ledger_.n_tokens() + tokens.size();
+  prompt_end_ = ledger_.next_position() + tokens.size();
   const Status read = read_chunks(tokens, params, out_committed);
   look_ahead_ = 0;
   prompt_end_ = 0;
@@ -328,7 +337,7 @@ Status Session::decode_batch(std::span<Session* const> sessions, std::span<const
     if (!cancelled.is_ok()) return batch_cancelled(i);
     SHARPI_TRY(s.check_tokens(tokens.subspan(i, 1)));
     SHARPI_TRY(s.check_room(1));
-    rows[i] = SequenceRows{nullptr, &s.ledger_, i, 1, s.ledger_.n_tokens(), 0, 0};
+    rows[i] = SequenceRows{nullptr, &s.ledger_, i, 1, s.ledger_.next_position(), 0, 0};
     lists[i] = s.tier_list_;
   }
   bool changed = false;  // from the first one that made room on, no cancel ends the call

@@ -18,6 +18,7 @@
 #include "kv/ledger.h"
 #include "sharpi.h"
 #include "tier/compact_tables.h"
+#include "tier/turn_keys.h"
 
 namespace sharpi {
 
@@ -106,6 +107,8 @@ class Session {
   Status check_logits(uint32_t row) const;
   Status check_room(uint64_t n) const;
   Status no_room(uint64_t n) const;
+  std::string why_it_ends() const;  // at its context; empty = it goes on
+  Status go_on(uint64_t n);
   void commit(std::span<const int32_t> tokens);
   TierSession& tier_of(uint32_t layer) const;  // that runs the layer's mixer
   KvStore& store(uint32_t layer) const;
@@ -173,7 +176,8 @@ class Session {
   bool scratch_values_ = false;
   uint32_t look_ahead_ = 0;  // observer rows of the prompt being read
   uint64_t look_ahead_position_ = 0;
-  uint64_t prompt_end_ = 0;      // length of the session after the prompt being read; 0 = none is
+  uint64_t prompt_end_ = 0;      // the position after the prompt being read; 0 = none is
+  KeyTurner turner_;             // of a bounded session
   bool probe_seen_ = false;      // the observer rows hold the session's probe
   uint64_t probe_position_ = 0;  // where that one was looked at
   // The call has changed something that only its next commit makes good: rows that made room, or

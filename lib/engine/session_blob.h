@@ -28,7 +28,7 @@
 namespace sharpi {
 
 inline constexpr uint64_t kBlobMagic = 0x31564B4950524853ull;  // "SHRPIKV1"
-inline constexpr uint32_t kBlobVersion = 2;
+inline constexpr uint32_t kBlobVersion = 3;
 inline constexpr uint64_t kBlobSumBytes = sizeof(uint64_t);
 enum class BlobLayer : uint32_t { kNone = 0, kRows = 1, kRing = 2, kRecurrent = 3 };
 
@@ -44,8 +44,11 @@ struct BlobHeader {
   uint32_t evicted_floor = 0;  // lowest length that truncation reaches after compaction
   uint32_t n_logit_rows = 0, n_checkpoints = 0, n_queries = 0;
   uint32_t reserved = 0;
+  uint64_t base = 0;  // of positions: what RoPE counted when token 0 of these was read
 };
-static_assert(sizeof(BlobHeader) == 64);
+static_assert(sizeof(BlobHeader) == 72);
+/// Sessions do not read more tokens than that.
+inline constexpr uint64_t kBlobMaxBase = uint64_t{1} << 52;
 
 /// sharpi_sampler_params and the state of its random numbers.
 struct BlobSampler {

@@ -135,7 +135,7 @@ Status Session::use_captured(uint32_t window, CompactRequest* r) const {
   }
   r->source = Capture::kRing;
   r->n_queries = std::min(window, captured);
-  r->first_position = ledger_.n_tokens() - r->n_queries;
+  r->first_position = ledger_.next_position() - r->n_queries;
   return Status::ok();
 }
 
@@ -149,10 +149,10 @@ Status Session::use_probe(std::span<const int32_t> probe, CompactRequest* r) {
   SHARPI_TRY(check_tokens(probe));
   if (probe_seen_)
     SHARPI_TRY(check_sight(shape_.probe));  // it is looked at again if this one fails
-  SHARPI_TRY(observe(probe, ledger_.n_tokens(), false));
+  SHARPI_TRY(observe(probe, ledger_.next_position(), false));
   r->source = Capture::kObserver;
   r->n_queries = static_cast<uint32_t>(probe.size());
-  r->first_position = ledger_.n_tokens();
+  r->first_position = ledger_.next_position();
   return Status::ok();
 }
 
@@ -211,7 +211,7 @@ Status Session::prepare_look_ahead(std::span<const int32_t> prompt) {
   look_ahead_ = 0;
   if (shape_.kv_budget == 0 || prompt.size() <= free_slots()) return Status::ok();
   std::span<const int32_t> watch(shape_.probe);
-  uint64_t position = ledger_.n_tokens() + prompt.size();  // a probe follows the prompt
+  uint64_t position = ledger_.next_position() + prompt.size();  // a probe follows the prompt
   if (watch.empty()) {
     if (!shape_.lookahead) return Status::ok();
     const uint32_t most = std::min(shape_.capture_window, model_->plan().model.n_chunk);
@@ -222,7 +222,7 @@ Status Session::prepare_look_ahead(std::span<const int32_t> prompt) {
   if (watch.size() > free_slots()) {
     if (probe_seen_) {  // the probe's queries of an earlier call, not those of the text before it
       look_ahead_ = static_cast<uint32_t>(watch.size());
-      look_ahead_position_ = ledger_.n_tokens();
+      look_ahead_position_ = ledger_.next_position();
     }
     SHARPI_TRY(compact_to_budget());
   }
@@ -239,7 +239,7 @@ Status Session::compact_to_budget() {
   CompactRequest r = standing_request(shape_.kv_budget);
   r.shrink = false;
   // The last rows that stay are the prompt's, not those of a chunk in its middle.
-  const uint64_t unread = prompt_end_ > ledger_.n_tokens() ? prompt_end_ - ledger_.n_tokens() : 0;
+  const uint64_t now = ledger_.next_position(), unread = prompt_end_ > now ? prompt_end_ - now : 0;
   r.recency = r.recency > unread ? static_cast<uint32_t>(r.recency - unread) : 0;
   if (look_ahead_ != 0) {
     r.source = Capture::kObserver;
@@ -253,7 +253,51 @@ Status Session::compact_to_budget() {
   return Status::ok();
 }
 
+std::string Session::why_it_ends() const {
+  const uint32_t n_chunk = model_->plan().model.n_chunk;
+  const auto text = [](const char* what, uint64_t least) {
+    return std::string("; a bounded session goes on only if ") + what +
+           " fit n_ctx: " + std::to_string(least) + " tokens";
+  };
+  if (shape_.kv_budget == 0) return " or a session with a kv_budget, which goes on";
+  const uint64_t rows = uint64_t{shape_.kv_budget} + n_chunk;
+  if (rows > shape_.n_ctx) return text("kv_budget and a chunk", rows);
+  for (const LayerSpec& l : model_->spec().layers) {
+    const uint32_t window = l.mixer == MixerKind::kAttention ? l.attention.window : 0;
+    const uint64_t ring = uint64_t{window} + shape_.rewind + n_chunk;
+    if (window != 0 && ring > shape_.n_ctx)
+      return text("its sliding window, rewind and a chunk", ring);
+  }
+  return {};
+}
+
+/// Makes the last tokens of the context the first ones of it, for n more. Recent rows stay as they
+/// are: the base of positions moves instead, and only rows that would fall before it are turned to
+/// positions behind it.
+Status Session::go_on(uint64_t n) {
+  uint64_t stay = std::min<uint64_t>(shape_.n_ctx / 2, shape_.n_ctx - n);
+  for (const auto& tier : tiers_) {
+    for (const KvGroup& g : tier->store().layout().groups) {
+      if (g.ring) stay = std::max<uint64_t>(stay, g.ring_slots);
+    }
+  }
+  // Layers that have evicted nothing hold a row for every token.
+  if (ledger_.max_slots() + n > shape_.n_ctx) SHARPI_TRY(compact_to_budget());
+  stay = std::max<uint64_t>(stay, ledger_.max_slots());
+  if (stay + n > shape_.n_ctx) return no_room(n);
+  const auto shift = static_cast<uint32_t>(ledger_.n_tokens() - stay);
+  changed_ = true;
+  for (const uint32_t l : compactable_layers()) {
+    SHARPI_TRY(turner_.turn(&store(l), l, ledger_, shift));
+  }
+  ledger_.rebase(shift);
+  history_.erase(history_.begin(), history_.begin() + shift);
+  std::fill(checkpoints_.begin(), checkpoints_.end(), Checkpoint{});
+  return Status::ok();
+}
+
 Status Session::make_room(uint64_t n) {
+  if (ledger_.n_tokens() + n > shape_.n_ctx) SHARPI_TRY(go_on(n));
   if (n <= free_slots()) return Status::ok();
   if (shape_.kv_budget != 0) SHARPI_TRY(compact_to_budget());
   return n <= free_slots() ? Status::ok() : no_room(n);

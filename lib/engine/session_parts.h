@@ -19,6 +19,7 @@ namespace sharpi {
 class LedgerCodec {
  public:
   static void header(const KvLedger& l, BlobHeader* h) {
+    h->base = l.base_;
     h->n_tokens = l.n_tokens_;
     h->flags = l.compacted_ ? 1 : 0;
     h->ring_low = l.ring_low_;
@@ -27,6 +28,7 @@ class LedgerCodec {
   }
   /// Pre: `l` is empty, and everything fits it.
   static void set_header(const BlobHeader& h, KvLedger* l) noexcept {
+    l->base_ = h.base;
     l->n_tokens_ = h.n_tokens;
     l->compacted_ = (h.flags & 1u) != 0;
     l->evicted_floor_ = h.evicted_floor;

@@ -107,11 +107,13 @@ class SessionRestorer {
                            h_.n_layers, spec_.n_layers());
     }
     if (h_.n_tokens > s_->shape_.n_ctx) {
-      return Status::error(Code::kKvFull,
-                           "the saved session has %u tokens, this one a context of %u", h_.n_tokens,
-                           s_->shape_.n_ctx);
+      return Status::native_error(Code::kKvFull, SHARPI_KV_FULL_CONTEXT,
+                                  "the saved session has %u tokens, this one a context of %u",
+                                  h_.n_tokens, s_->shape_.n_ctx);
     }
     if (h_.flags > 1 || h_.reserved != 0) return damaged("unknown flags");
+    // Only a session that has evicted rows has gone on past its context.
+    if (h_.base > kBlobMaxBase || (h_.base != 0 && h_.n_tokens == 0)) return damaged("base");
     const uint32_t window = LedgerCodec::window(s_->ledger_);
     if (h_.ring_low != 0 && (window == 0 || uint64_t{h_.ring_low} + window > h_.n_tokens)) {
       return damaged("ring bounds");
@@ -191,8 +193,9 @@ class SessionRestorer {
     const uint32_t capacity =
         std::min(committed, s_->shape_.capacity(s_->model_->plan().model.n_chunk));
     if (h.n_rows > capacity) {
-      return Status::error(Code::kKvFull, "layer %u was saved with %u rows, the capacity is %u",
-                           one.layer, h.n_rows, capacity);
+      return Status::native_error(Code::kKvFull, SHARPI_KV_FULL_SLOTS,
+                                  "layer %u was saved with %u rows, the capacity is %u", one.layer,
+                                  h.n_rows, capacity);
     }
     const bool none = h.n_lists == 0 && h.n_compacted == 0 && h.tail_position == 0;
     const bool some = (h.n_lists == 1 || h.n_lists == one.n_heads) && h.n_compacted != 0;
@@ -313,7 +316,7 @@ class SessionRestorer {
     for (uint32_t i = 0; i < h.n_rows;) {
       uint32_t slot = h.first_position + i, n = std::min(h.n_rows - i, side.piece_rows());
       if (g.ring) {
-        slot %= g.ring_slots;
+        slot = static_cast<uint32_t>((h_.base + slot) % g.ring_slots);
         n = std::min(n, g.ring_slots - slot);
       }
       if (i < skipped) n = std::min(n, skipped - i);
@@ -333,7 +336,8 @@ class SessionRestorer {
     if (row == 0) return Status::ok();
     const auto most = static_cast<uint32_t>(std::max<uint64_t>(1, kBlobPiece / row));
     const uint32_t kept = std::min(h_.n_queries, s_->shape_.capture_window),
-                   skipped = h_.n_queries - kept, first = h_.n_tokens - h_.n_queries;
+                   skipped = h_.n_queries - kept;
+    const uint64_t first = h_.base + h_.n_tokens - h_.n_queries;
     for (uint32_t i = 0; i < h_.n_queries;) {
       uint32_t n = std::min(most, h_.n_queries - i);
       if (i < skipped) n = std::min(n, skipped - i);

@@ -149,7 +149,7 @@ class SessionSaver {
     for (uint32_t i = 0; i < n;) {
       uint32_t slot = first + i, run = std::min(n - i, side.piece_rows());
       if (ring_slots != 0) {
-        slot %= ring_slots;
+        slot = static_cast<uint32_t>((h_.base + slot) % ring_slots);
         run = std::min(run, ring_slots - slot);
       }
       SHARPI_TRY(kv.read_rows(l, side.value, slot, run, scratch_.piece()));
@@ -164,7 +164,7 @@ class SessionSaver {
     const uint64_t row = query_dim(spec_.layers[l]) * sizeof(float);
     if (row == 0 || only_counts(h_.n_queries * row)) return Status::ok();
     const auto most = static_cast<uint32_t>(std::max<uint64_t>(1, kBlobPiece / row));
-    const uint32_t first = h_.n_tokens - h_.n_queries;
+    const uint64_t first = h_.base + h_.n_tokens - h_.n_queries;
     for (uint32_t i = 0; i < h_.n_queries;) {
       const uint32_t n = std::min(most, h_.n_queries - i);
       SHARPI_TRY(s_.tier_of(l).read_queries(l, first + i, n, scratch_.floats()));

@@ -111,6 +111,26 @@ void KvLedger::set_compacted(uint32_t layer, const KeepLists& keep) noexcept {
   evicted_floor_ = n_tokens_;
 }
 
+void KvLedger::rebase(uint32_t shift) noexcept {
+  const auto less = [shift](uint32_t n) { return n > shift ? n - shift : 0; };
+  for (uint32_t l = 0; l < rows_.size(); ++l) {
+    LayerRows& r = rows_[l];
+    for (uint32_t i = 0; i < r.n_lists; ++i) {
+      for (uint32_t slot = 0; slot < r.n_compacted; ++slot) {
+        uint32_t& at = list(l, i)[slot];
+        at = std::max(slot, less(at));
+      }
+    }
+    r.tail_position = less(r.tail_position);
+  }
+  base_ += shift;
+  n_tokens_ -= shift;
+  ring_high_ = less(ring_high_);
+  ring_low_ = less(ring_low_);
+  evicted_floor_ = less(evicted_floor_);
+  capture_low_ = less(capture_low_);
+}
+
 void KvLedger::truncate(uint32_t n) {
   const uint32_t drop = n_tokens_ - n;
   for (size_t l = 0; l < rows_.size(); ++l) {
@@ -119,6 +139,7 @@ void KvLedger::truncate(uint32_t n) {
   n_tokens_ = n;
   capture_low_ = std::min(capture_low_, n);
   if (n == 0) {
+    base_ = 0;
     ring_high_ = 0;
     ring_low_ = 0;
     evicted_floor_ = 0;

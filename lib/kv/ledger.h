@@ -29,6 +29,10 @@ class KvLedger {
   KvLedger(const ModelSpec& spec, uint32_t window, uint32_t ring_slots);
 
   uint32_t n_tokens() const { return n_tokens_; }
+  /// What RoPE, rings of rows and rings of queries count, which never start again: the position of
+  /// token 0, and of the next one. All other positions here count from the base.
+  uint64_t base() const { return base_; }
+  uint64_t next_position() const { return base_ + n_tokens_; }
   bool is_compacted() const { return compacted_; }
   /// Live rows of the layer that `layer` reads (its source when it shares KV). 0 for rings, delta
   /// nets.
@@ -68,11 +72,20 @@ class KvLedger {
   uint32_t evicted_floor() const { return evicted_floor_; }
   /// Drops rows with position >= n. Pre: reachable.
   void truncate(uint32_t n);
+  /// Moves the base on by `shift` tokens: positions become smaller by it, but those of compacted
+  /// rows no smaller than their slot. Pre: n_tokens() - shift >= max_slots().
+  void rebase(uint32_t shift) noexcept;
+  /// By how much less than `shift` that moves a row: how far RoPE has to turn it.
+  uint32_t left_behind(uint32_t layer, uint32_t head, uint32_t slot, uint32_t shift) const {
+    const uint64_t least = uint64_t{slot} + shift, now = position(layer, head, slot);
+    return least > now ? static_cast<uint32_t>(least - now) : 0;
+  }
   /// Position of a live row.
   uint32_t position(uint32_t layer, uint32_t head, uint32_t slot) const;
 
  private:
   friend class LedgerCodec;  // save and restore
+  uint64_t base_ = 0;
   uint32_t n_tokens_ = 0;
   uint32_t ring_high_ = 0;  // highest position ever stored in rings, plus one
   uint32_t ring_low_ = 0;   // lowest position not overwritten

@@ -99,8 +99,9 @@ class StoredSession : public TierSession, public KvStore {
     SHARPI_TRY(copy_within(state_base(false), from.state_base(false), state_layout_.bytes));
     SHARPI_TRY(copy_within(logits_.data(), from.logits_.data(), logits_.bytes()));
     SHARPI_TRY(copy_within(ring_.data(), from.ring_.data(), ring_.bytes()));
-    const uint64_t seen = std::min(observer_.bytes(), from.observer_.bytes());
-    SHARPI_TRY(copy_within(observer_.data(), from.observer_.data(), seen));
+    SHARPI_TRY(
+        reserve_observer(from.query_rows(Capture::kObserver)));  // a call may have taken more
+    SHARPI_TRY(copy_within(observer_.data(), from.observer_.data(), from.observer_.bytes()));
     const uint64_t kept = shape_.n_checkpoints * state_layout_.bytes;
     if (kept != 0) std::memcpy(checkpoints_.data(), from.checkpoints_.data(), kept);
     return Status::ok();

@@ -11,10 +11,10 @@ namespace sharpi {
 
 void describe_queries(const ScoreRequest& request, uint32_t n_heads, uint32_t* visible,
                       float* weights) {
+  const uint64_t first = request.first_position - request.ledger->base();
   for (uint32_t h = 0; h < n_heads; ++h) {
     for (uint32_t i = 0; i < request.n_queries; ++i) {
-      visible[h * request.n_queries + i] =
-          request.ledger->rows_up_to(request.layer, h, request.first_position + i);
+      visible[h * request.n_queries + i] = request.ledger->rows_up_to(request.layer, h, first + i);
     }
   }
   for (uint32_t i = 0; i < request.n_queries; ++i) {

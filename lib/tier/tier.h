@@ -59,7 +59,7 @@ struct SequenceRows {
   TierSession* session = nullptr;
   const KvLedger* ledger = nullptr;
   uint32_t first_row = 0, n_rows = 0;
-  uint64_t position = 0;  // of the first row
+  uint64_t position = 0;  // of the first row, as RoPE and rings count: KvLedger::next_position()
   /// Logits are wanted for the rows r of this share with r >= first_logit_row (index in the share);
   /// row n_rows-1 goes to logit row last_logit_row, the one before it to last_logit_row + 1, ...
   uint32_t first_logit_row = 0;
@@ -109,7 +109,7 @@ struct ScoreRequest {
   const KvLedger* ledger = nullptr;
   Capture source = Capture::kRing;
   uint32_t n_queries = 0;
-  uint64_t first_position = 0;  // of the oldest query; the others follow on
+  uint64_t first_position = 0;  // of the oldest query, counted like those; the others follow on
   bool values = false;          // also the value norms
   float half_life = 0.0f;  // queries after which a term in LayerScores::max counts half; 0 = never
 };

@@ -21,7 +21,7 @@ class CudaBackend final : public Backend, public TierSizer {
   uint64_t total_bytes() const override { return device_->total_bytes(); }
   std::string device_name() const override { return device_->name(); }
   Status check_model(const ModelSpec& spec, const Placement& placement) const override {
-    return check_support(spec, placement);
+    return check_support(device_->profile(), device_->name(), spec, placement);
   }
 
   uint64_t expert_slot_bytes(const ModelSpec& spec, const Placement&) const override {

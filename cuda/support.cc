@@ -4,6 +4,9 @@
 #include <algorithm>
 #include <iterator>
 
+#include "cuda/kernels/attention_f32_plan.h"
+#include "cuda/kernels/attention_ring_plan.h"
+#include "cuda/kernels/gemm_plan.h"
 #include "cuda/kernels/router.h"
 #include "cuda/kernels/weight_layout.h"
 
@@ -13,6 +16,29 @@ namespace {
 constexpr uint32_t kHeadDims[] = {64, 80, 96, 128, 256, 512};
 constexpr uint32_t kMaxQueryGroup = 16;
 constexpr uint32_t kMaxConvKernel = 4;
+
+/// The least that a block needs of shared memory for attention in any codecs, exact or not; more
+/// makes it faster.
+uint32_t least_attention_bytes(uint32_t dim) {
+  constexpr KvDtype kF32 = KvDtype::kF32;
+  const uint32_t stage = split::make_stage(kF32, kF32, split::slice_of(dim)).bytes * split::kWarps;
+  const uint32_t parked =
+      split::parked_floats(split::teams_of(dim), kSplitVectors, dim) * sizeof(float);
+  uint32_t beside = 0;
+  for (const KvDtype v : {KvDtype::kF32, KvDtype::kQ8_0}) {
+    beside = std::max(beside, split::ring_static_bytes(v, v, dim));
+  }
+  return std::max(attention_f32_bytes(dim), std::max(stage, parked) + beside);
+}
+
+Status no_room(const std::string& device, const DeviceProfile& profile, const std::string& what,
+               uint32_t bytes) {
+  return Status::error(Code::kUnsupported,
+                       "%s takes %u bytes of shared memory a block; %s (compute capability %d.%d) "
+                       "has %d",
+                       what.c_str(), bytes, device.c_str(), profile.capability / 10,
+                       profile.capability % 10, profile.shared_per_block);
+}
 
 Status check_attention(uint32_t layer, const AttentionSpec& a) {
   if (std::find(std::begin(kHeadDims), std::end(kHeadDims), a.head_dim) == std::end(kHeadDims)) {
@@ -62,12 +88,25 @@ Status check_experts(uint32_t layer, const FfnSpec& f) {
 
 }  // namespace
 
-Status check_support(const ModelSpec& spec, const Placement& placement) {
+Status check_support(const DeviceProfile& device, const std::string& name, const ModelSpec& spec,
+                     const Placement& placement) {
+  const auto room = static_cast<uint32_t>(device.shared_per_block);
+  constexpr uint32_t kProducts = gemm_shared_bytes(64, kWidestGemmType);
+  if (placement.uses(TierId::kCuda) && kProducts > room) {
+    return no_room(name, device, "a product of many rows", kProducts);
+  }
   for (uint32_t l = 0; l < spec.n_layers(); ++l) {
     const LayerSpec& layer = spec.layers[l];
     if (placement.mixer[l] == TierId::kCuda) {
-      SHARPI_TRY(layer.mixer == MixerKind::kAttention ? check_attention(l, layer.attention)
-                                                      : check_delta(l, layer.delta));
+      const bool attends = layer.mixer == MixerKind::kAttention;
+      SHARPI_TRY(attends ? check_attention(l, layer.attention) : check_delta(l, layer.delta));
+      const uint32_t least = attends ? least_attention_bytes(layer.attention.head_dim) : 0;
+      if (least > room) {
+        return no_room(name, device,
+                       "layer " + std::to_string(l) + ": attention with heads of " +
+                           std::to_string(layer.attention.head_dim),
+                       least);
+      }
     }
     if (placement.ffn[l] == TierId::kCuda && layer.ffn.kind == FfnKind::kMoe) {
       SHARPI_TRY(check_experts(l, layer.ffn));

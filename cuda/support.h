@@ -3,11 +3,16 @@
 // Thread rule: pure functions.
 #pragma once
 
+#include <string>
+
+#include "cuda/kernels/device_profile.h"
 #include "plan/plan.h"
 
 namespace sharpi::cuda {
 
-/// kUnsupported naming the layer and the limit.
-Status check_support(const ModelSpec& spec, const Placement& placement);
+/// kUnsupported naming the layer and the limit: what no device computes, or what this one has no
+/// room for. `name`: the device's.
+Status check_support(const DeviceProfile& device, const std::string& name, const ModelSpec& spec,
+                     const Placement& placement);
 
 }  // namespace sharpi::cuda

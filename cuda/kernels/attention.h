@@ -14,14 +14,13 @@
 // Thread rule: pure functions.
 #pragma once
 
-#include <cuda_runtime_api.h>
-
 #include <cstddef>
 #include <cstdint>
 
 #include "base/status.h"
 #include "cuda/kernels/batch.h"
 #include "cuda/kernels/matmul.h"
+#include "cuda/kernels/stream_handle.h"
 
 namespace sharpi::cuda {
 

@@ -8,6 +8,7 @@
 #include <cstdint>
 
 #include "cuda/kernels/attention.h"
+#include "cuda/kernels/attention_f32_plan.h"
 #include "cuda/kernels/attention_shapes.h"
 #include "cuda/kernels/kv_rows.cuh"
 
@@ -160,9 +161,6 @@ __device__ __forceinline__ void store_result(const AttentionParams& p, uint64_t 
 __device__ __forceinline__ float4 fma4(float w, float4 x, float4 sum) {
   return {fmaf(w, x.x, sum.x), fmaf(w, x.y, sum.y), fmaf(w, x.z, sum.z), fmaf(w, x.w, sum.w)};
 }
-
-/// Splits of a block, at most.
-constexpr uint32_t kMostSplits = 256;
 
 /// Partial results of splits first, first + step, .. of n, `stride` floats apart, on their way
 /// together: four columns, the vector's maxima and sums of weights, which are `vectors` floats

@@ -30,9 +30,6 @@ __device__ __forceinline__ bool last_to_arrive(uint32_t* counter, uint32_t n, ui
   return *flag != 0;
 }
 
-/// Floats of shared memory that merge_parts needs.
-constexpr uint32_t kMergeFloats = 2 * kSplitVectors * (kMostSplits + 1);
-
 /// Weights of the splits for every vector: weights[2 * v * pitch + s]. A warp per vector, lanes
 /// take splits in turn.
 __device__ __forceinline__ void merge_weights(const float* parts, uint64_t stride, uint32_t vectors,
@@ -118,6 +115,7 @@ struct Shape {
   static constexpr size_t kTileFloats = (kVectors + kKeys) * kPitch;
   static constexpr size_t kUsed = kTileFloats + kKeys * kVectors + 3 * kVectors;
   static constexpr size_t kFloats = kUsed > kMergeFloats ? kUsed : kMergeFloats;
+  static_assert(kFloats * sizeof(float) == attention_f32_bytes(kDim));
 };
 
 /// q[v][d] of the block's vectors, times scale and log2(e); unused vectors are zero.

@@ -163,43 +163,30 @@ Status prepare(int most) {
 
 template <class S>
 struct Tag {
-  using Shape = S;
+  static_assert(flash_shape_of<S>() == flash_shape(S::kDim, S::kKeys, S::kInTurn));
 };
 
-/// f(Tag<S>{}) with the first shape for the layer's heads that has room; `none` if none has.
+/// f(Tag<S>{}) with the shape that choose_flash() says; `none` if there is none.
 template <class R, class F>
 R with_shape(const MatmulConfig& config, const KvLayer& l, R none, const F& f) {
-  const auto fits = [&]<class S>(Tag<S>) {
-    return make_plan<S>(l.k_dtype, l.v_dtype).bytes <=
-           static_cast<uint32_t>(config.device.shared_per_block);
-  };
-  const auto first_of = [&]<class... S>(Tag<S>... tags) {
-    bool found = false;
-    R result = none;
-    const auto look = [&](auto tag) {
-      if (found || !fits(tag)) return;
-      found = true;
-      result = f(tag);
-    };
-    (look(tags), ...);
-    return result;
-  };
+  const FlashChoice c = choose_flash(config.device, l.k_dtype, l.v_dtype, l.head_dim);
+  if (c.keys == 0) return none;
   switch (l.head_dim) {
     case 64:
-      return first_of(Tag<Whole<64>>{});
+      return f(Tag<Whole<64>>{});
     case 80:
-      return first_of(Tag<Whole<80>>{});
+      return f(Tag<Whole<80>>{});
     case 96:
-      return first_of(Tag<Whole<96>>{});
+      return f(Tag<Whole<96>>{});
     case 128:
-      return first_of(Tag<Whole<128>>{});
+      return f(Tag<Whole<128>>{});
     case 256:
-      return first_of(Tag<Whole<256>>{}, Tag<InTurn<256, 32>>{});
-    case 512:
-      return first_of(Tag<Whole<512>>{}, Tag<InTurn<512, 32>>{}, Tag<InTurn<512, 16>>{});
+      return c.in_turn ? f(Tag<InTurn<256, 32>>{}) : f(Tag<Whole<256>>{});
     default:
-      return none;
+      break;
   }
+  if (!c.in_turn) return f(Tag<Whole<512>>{});
+  return c.keys == 32 ? f(Tag<InTurn<512, 32>>{}) : f(Tag<InTurn<512, 16>>{});
 }
 
 }  // namespace

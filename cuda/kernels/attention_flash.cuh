@@ -7,43 +7,20 @@
 #pragma once
 
 #include "cuda/kernels/attention_common.cuh"
+#include "cuda/kernels/attention_flash_plan.h"
 #include "cuda/kernels/kv_fragments.cuh"
 
 namespace sharpi::cuda::flash {
 
 constexpr float kLog2E = 1.4426950408889634f;
 
-/// Offsets in shared memory.
-struct Plan {
-  uint32_t k_tile, v_tile;    // f16
-  uint32_t k_raw, v_raw;      // stored bytes of the next tile
-  uint32_t k_scale, v_scale;  // q8_0
-  uint32_t rows;              // addresses of the next tile's rows: [2][kKeys]
-  uint32_t bytes;
-};
 template <class S>
-__host__ __device__ constexpr Plan make_plan(KvDtype k, KvDtype v) {
-  constexpr uint32_t kDim = S::kDim;
-  Plan p = {};
-  p.k_tile = S::kKeptQueries;
-  if constexpr (S::kInTurn) {  // one place for keys, then for values
-    const KvDtype wide = element_bytes(k) > element_bytes(v) ? k : v;
-    const bool scales = k == KvDtype::kQ8_0 || v == KvDtype::kQ8_0;
-    p.v_tile = p.k_tile;
-    p.k_raw = p.v_raw = p.k_tile + S::kTileBytes;
-    p.k_scale = p.v_scale = p.k_raw + S::kKeys * kDim * element_bytes(wide);
-    p.rows = p.v_scale + (scales ? S::kKeys * S::kScalePitch : 0);
-    p.bytes = p.rows + 2 * S::kKeys * 8;
-    return p;
-  }
-  p.v_tile = p.k_tile + S::kTileBytes;
-  p.k_raw = p.v_tile + S::kTileBytes;
-  p.v_raw = p.k_raw + S::kKeys * kDim * element_bytes(k);
-  p.k_scale = p.v_raw + S::kKeys * kDim * element_bytes(v);
-  p.v_scale = p.k_scale + (k == KvDtype::kQ8_0 ? S::kKeys * S::kScalePitch : 0);
-  p.rows = p.v_scale + (v == KvDtype::kQ8_0 ? S::kKeys * S::kScalePitch : 0);
-  p.bytes = p.rows + 2 * S::kKeys * 8;
-  return p;
+constexpr FlashShape flash_shape_of() {
+  return {S::kDim, S::kKeys, S::kKeptQueries, S::kTileBytes, S::kScalePitch, S::kInTurn};
+}
+template <class S>
+constexpr Plan make_plan(KvDtype k, KvDtype v) {
+  return make_flash_plan(flash_shape_of<S>(), k, v);
 }
 
 struct Args {

@@ -9,12 +9,11 @@
 // (Device::turn()), and nothing else that runs there may wait for a chain.
 #pragma once
 
-#include <cuda_runtime_api.h>
-
 #include <cstdint>
 
 #include "base/status.h"
 #include "cuda/kernels/matmul.h"
+#include "cuda/kernels/stream_handle.h"
 
 namespace sharpi::cuda {
 

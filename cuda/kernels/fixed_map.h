@@ -3,10 +3,9 @@
 // Thread rule: pure functions.
 #pragma once
 
-#include <cuda_runtime_api.h>
-
 #include <cstdint>
 
+#include "cuda/kernels/host_device.h"
 #include "gguf/ggml_type.h"
 
 namespace sharpi::cuda {
@@ -15,7 +14,7 @@ namespace sharpi::cuda {
 struct FixedMap {
   uint32_t sums, inverse, squares, bytes;  // from 512 bytes a unit of high and low bytes on
 };
-__host__ __device__ inline FixedMap fixed_map(uint32_t units) {
+SHARPI_HOST_DEVICE inline FixedMap fixed_map(uint32_t units) {
   FixedMap m;
   m.sums = units * 512;               // [unit][8] f32: of 32 columns
   m.inverse = m.sums + units * 32;    // [unit] f32

@@ -15,10 +15,10 @@
 namespace sharpi::cuda {
 namespace {
 
-constexpr uint32_t kWarps = 4;
+constexpr uint32_t kWarps = kGemmWarps;
 constexpr uint32_t kThreads = kWarps * 32;
-constexpr uint32_t kPanels = 2 * kWarps;
-constexpr uint32_t kXStages = 3;
+constexpr uint32_t kPanels = kGemmPanels;
+constexpr uint32_t kXStages = kGemmXStages;
 
 __host__ __device__ constexpr uint32_t ring_bytes(GgmlType type) {
   return unit_shape(type).stages * unit_shape(type).bytes;
@@ -206,7 +206,12 @@ bool use_sm90(const MatmulConfig& config) {
 /// The row tile whose waves of blocks take least. What a tile costs besides its rows is unpacking
 /// its weights and filling its pipeline.
 uint32_t choose_row_tile(const MatmulConfig& config, const GemmParams& p) {
-  if (!use_sm90(config)) return gemm_row_tile(config, p.n_rows);
+  if (!use_sm90(config)) {
+    uint32_t rows = gemm_tile_rows(config.device, p.n_rows, p.tasks[0].type);
+    for (uint32_t t = 1; t < p.n_tasks; ++t)
+      rows = std::min(rows, gemm_tile_rows(config.device, p.n_rows, p.tasks[t].type));
+    return rows;
+  }
   constexpr uint32_t kTileCost = 32;
   const uint32_t per_tile = is_gated_epilogue(p.epilogue) ? 64 : 128;
   uint32_t tiles = 0;
@@ -230,7 +235,7 @@ uint32_t choose_row_tile(const MatmulConfig& config, const GemmParams& p) {
 
 uint32_t gemm_row_tile(const MatmulConfig& config, uint64_t rows_per_expert) {
   if (use_sm90(config)) return kWarpgroupRowTile;
-  return rows_per_expert <= 32 ? 32 : rows_per_expert <= 64 ? 64 : 128;
+  return gemm_tile_rows(config.device, rows_per_expert, kWidestGemmType);
 }
 
 Status launch_gemm(const MatmulConfig& config, const GemmParams& params, uint32_t row_tile,
@@ -241,7 +246,7 @@ Status launch_gemm(const MatmulConfig& config, const GemmParams& params, uint32_
     return Status::error(Code::kInternal, "gemm: gate and up of different types");
   }
   if (row_tile == 0) row_tile = choose_row_tile(config, p);
-  uint32_t tiles = 0, ring = 0;
+  uint32_t tiles = 0, bytes = 0;
   const uint32_t rows_per_tile = kPanels * kPanelRows / (gated ? 2 : 1);
   for (uint32_t t = 0; t < p.n_tasks; ++t) {
     if (p.tasks[t].layout != WeightLayout::kTiles) {
@@ -249,14 +254,14 @@ Status launch_gemm(const MatmulConfig& config, const GemmParams& params, uint32_
     }
     p.tasks[t].first_tile = tiles;
     if (!gated || t == 0) tiles += (p.tasks[t].n_out + rows_per_tile - 1) / rows_per_tile;
-    ring = std::max(ring, ring_bytes(p.tasks[t].type));
+    bytes = std::max(bytes, gemm_shared_bytes(row_tile, p.tasks[t].type));
   }
   if (use_sm90(config)) return launch_gemm_sm90(config, params, row_tile, max_tiles, stream);
   LaunchShape shape;
   shape.grid = p.tiles != nullptr ? dim3(tiles, max_tiles)
                                   : dim3((p.n_rows + row_tile - 1) / row_tile, tiles);
   shape.block = dim3(kThreads);
-  shape.shared_bytes = kXStages * row_tile * kStepRowBytes + kPanels * ring;
+  shape.shared_bytes = bytes;
   shape.stream = stream;
   shape.pdl = config.pdl;
   if (shape.grid.y > 65535 ||

@@ -10,12 +10,11 @@
 // Thread rule: pure functions.
 #pragma once
 
-#include <cuda_runtime_api.h>
-
 #include <cstdint>
 
 #include "base/status.h"
 #include "cuda/kernels/matmul.h"
+#include "cuda/kernels/stream_handle.h"
 
 namespace sharpi::cuda {
 
@@ -104,7 +103,8 @@ inline uint64_t f16_panel_bytes(uint32_t n_in) {
   return uint64_t{gemm_steps(n_in)} * kStepColumns * kPanelRows * 2;
 }
 
-/// Columns (rows of x) of a tile for a number of rows per expert: what a table is made for.
+/// Columns (rows of x) of a tile for a number of rows per expert: what a table is made for,
+/// whatever the type of the weights.
 uint32_t gemm_row_tile(const MatmulConfig& config, uint64_t rows_per_expert);
 
 /// All tasks in tiles of one type per gated pair. Without a table row_tile may be 0: chosen here.

@@ -9,38 +9,12 @@
 #include <cstdint>
 
 #include "cuda/kernels/gemm.h"
+#include "cuda/kernels/gemm_plan.h"
 #include "cuda/kernels/ptx.cuh"
 #include "cuda/kernels/stream.cuh"
 #include "cuda/kernels/tiles.cuh"
 
 namespace sharpi::cuda {
-
-/// What a panel is streamed in: kSteps blocks of 64 columns, kStages of them in shared memory.
-struct UnitShape {
-  uint32_t steps, stages, bytes;
-};
-__host__ __device__ constexpr UnitShape unit_shape(GgmlType type) {
-  switch (type) {
-    case GgmlType::kQ4_K:
-      return {4, 2, 2304};
-    case GgmlType::kQ5_K:
-      return {4, 2, 2816};
-    case GgmlType::kQ6_K:
-      return {4, 2, 3360};
-    case GgmlType::kQ8_0:
-      return {2, 2, 4 * 544};
-    case GgmlType::kQ4_0:
-      return {2, 2, 4 * 288};
-    case GgmlType::kQ4_1:
-      return {2, 2, 4 * 320};
-    case GgmlType::kQ5_0:
-      return {2, 2, 4 * 352};
-    case GgmlType::kQ5_1:
-      return {2, 2, 4 * 384};
-    default:
-      return {1, 3, 2048};  // kF16
-  }
-}
 
 __device__ __forceinline__ uint32_t half2_bits(__half2 h) {
   return reinterpret_cast<const uint32_t&>(h);

@@ -6,13 +6,12 @@
 // session's own. Thread rule: pure functions.
 #pragma once
 
-#include <cuda_runtime_api.h>
-
 #include <cstddef>
 #include <cstdint>
 
 #include "base/status.h"
 #include "cuda/kernels/device_profile.h"
+#include "cuda/kernels/stream_handle.h"
 #include "cuda/kernels/weight_layout.h"
 #include "kv/kv_view.h"
 

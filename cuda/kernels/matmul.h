@@ -11,13 +11,12 @@
 // at a time).
 #pragma once
 
-#include <cuda_runtime_api.h>
-
 #include <cstddef>
 #include <cstdint>
 
 #include "base/status.h"
 #include "cuda/kernels/device_profile.h"
+#include "cuda/kernels/stream_handle.h"
 #include "cuda/kernels/weight_layout.h"
 
 namespace sharpi::cuda {

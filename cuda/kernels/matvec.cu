@@ -283,31 +283,6 @@ Status prepare_instance(int max_shared_bytes) {
   return set(cudaFuncAttributePreferredSharedMemoryCarveout, cudaSharedmemCarveoutMaxShared);
 }
 
-/// Who computes what; returns the number of blocks.
-uint32_t divide_work(StreamParams* p, uint32_t n_sm) {
-  const bool gated = p->epilogue == Epilogue::kSwiGlu || p->epilogue == Epilogue::kGeGlu;
-  const uint32_t per_group = gated ? 2 : p->n_segments;
-  const uint32_t limit = std::max(1u, (p->n_rows == 1 ? kMaxPanels : kMaxPanels / 2) / per_group);
-  uint32_t blocks = std::min(n_sm, p->n_groups);
-  // Two blocks fit on a multiprocessor: whole waves of both.
-  for (uint32_t m = 2; (p->n_groups + blocks - 1) / blocks > std::min(limit, 32u); m += 2)
-    blocks = n_sm * m;
-  p->groups = p->n_groups / blocks;
-  p->more_groups = p->n_groups % blocks;
-  p->max_panels = (p->groups + (p->more_groups != 0 ? 1 : 0)) * per_group;
-  return blocks;
-}
-
-void share_units(StreamParams* p) {
-  const bool gated = p->epilogue == Epilogue::kSwiGlu || p->epilogue == Epilogue::kGeGlu;
-  const uint32_t per_group = gated ? 2 : p->n_segments;
-  for (uint32_t extra = 0; extra < 2; ++extra) {
-    const uint32_t all = (p->groups + extra) * per_group * p->units;
-    p->share[extra] = all / p->n_warps;
-    p->more_share[extra] = all % p->n_warps;
-  }
-}
-
 /// The rows [first, first + n) of a dense launch.
 StreamParams some_rows(const StreamParams& p, uint32_t first, uint32_t n) {
   StreamParams s = p;
@@ -319,10 +294,6 @@ StreamParams some_rows(const StreamParams& p, uint32_t first, uint32_t n) {
 }
 
 }  // namespace
-
-Divider make_divider(uint32_t divisor) {
-  return {divisor, static_cast<uint32_t>((uint64_t{1} << 32) / std::max(divisor, 2u)) + 1};
-}
 
 Status prepare_matvec(int max_shared_bytes) {
   SHARPI_TRY((prepare_instance<true, false>(max_shared_bytes)));
@@ -336,32 +307,27 @@ uint64_t stream_workspace_bytes(uint32_t n_rows, uint32_t n_in) {
 
 Status launch_matvec(const MatmulConfig& config, StreamParams p, uint32_t grid_rows,
                      std::byte* workspace, uint64_t workspace_bytes, cudaStream_t stream) {
-  p.stage_bytes = 0;
   for (uint32_t t = 0; t < p.n_tasks; ++t) {
     if (p.tasks[t].layout != WeightLayout::kTiles) {
       return Status::error(Code::kInternal, "matvec: task %u is not in tiles", t);
     }
-    p.stage_bytes =
-        std::max(p.stage_bytes, std::min(p.tasks[t].unit_bytes, p.tasks[t].panel_bytes));
   }
-  const ImageMap image = image_map(p.n_rows, p.units * p.n_segments);
-  const auto limit = static_cast<uint32_t>(config.device.shared_per_block);
   LaunchShape shape;
-  shape.grid = dim3(divide_work(&p, static_cast<uint32_t>(config.device.n_sm)), grid_rows);
-  p.n_warps = std::clamp(kRingBytes / (2 * p.stage_bytes) / 4 * 4, 4u, kMaxWarps);
-  p.n_stages = std::clamp(kRingBytes / (p.n_warps * p.stage_bytes), 2u, kMaxStages);
-  while (shared_map(p, image.bytes).bytes > limit && p.n_warps > 4) p.n_warps -= 4;
-  if (shared_map(p, image.bytes).bytes > limit) {
-    if (p.n_rows == 1)
-      return Status::error(Code::kInternal, "matvec: %u columns do not fit", p.n_in);
+  uint32_t bytes = 0;
+  const uint32_t blocks = plan_matvec(config.device, &p, &bytes);
+  if (blocks == 0) {
+    // A row that leaves no room for rings of such weights is read by the kernel that stages
+    // nothing.
+    if (p.n_rows == 1) return launch_matvec_f32(config, p, grid_rows, stream);
     const uint32_t half = p.n_rows / 2;
     SHARPI_TRY(launch_matvec(config, some_rows(p, 0, half), 1, workspace, workspace_bytes, stream));
     return launch_matvec(config, some_rows(p, half, p.n_rows - half), 1, workspace, workspace_bytes,
                          stream);
   }
-  share_units(&p);
+  const ImageMap image = image_map(p.n_rows, p.units * p.n_segments);
+  shape.grid = dim3(blocks, grid_rows);
   shape.block = dim3(p.n_warps * 32);
-  shape.shared_bytes = shared_map(p, image.bytes).bytes;
+  shape.shared_bytes = bytes;
   shape.stream = stream;
   shape.pdl = config.pdl;
   if (p.mode != StreamMode::kDense)

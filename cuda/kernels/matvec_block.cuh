@@ -5,44 +5,12 @@
 #pragma once
 
 #include "cuda/kernels/matvec.h"
+#include "cuda/kernels/matvec_plan.h"
 #include "cuda/kernels/ptx.cuh"
 #include "cuda/kernels/stage.cuh"
 #include "cuda/kernels/stream.cuh"
 
 namespace sharpi::cuda::matvec {
-
-constexpr uint32_t kMaxWarps = 12;  // 80 registers each, so that two blocks (this launch's and the
-constexpr uint32_t kMaxThreads = kMaxWarps * 32;  // next's) fit on a multiprocessor
-constexpr uint32_t kMaxStages = 4;                // units in flight per warp
-constexpr uint32_t kRingBytes = 82u << 10;
-constexpr uint32_t kMaxPanels = 64;  // of a block; more panels make more blocks
-
-/// A panel of the block, ready for use.
-struct Panel {
-  const uint8_t* data;
-  float* y;  // output row 0
-  uint32_t y_stride;
-  uint32_t unit_bytes, tail_bytes;
-  uint32_t first_unit;  // of the staged input
-  GgmlType type;
-};
-
-/// Shared memory of a block, in order: ring, staged input, partial sums, panels, first and last
-/// warps.
-struct SharedMap {
-  uint32_t image, part, panels, warps, ahead, barriers, bytes;
-};
-__host__ __device__ inline SharedMap shared_map(const StreamParams& p, uint32_t image_bytes) {
-  SharedMap m;
-  m.image = p.n_warps * p.n_stages * p.stage_bytes;
-  m.part = m.image + image_bytes;
-  m.panels = m.part + (p.max_panels + p.n_warps) * kPanelRows * p.n_rows * 4;
-  m.warps = m.panels + p.max_panels * static_cast<uint32_t>(sizeof(Panel));
-  m.ahead = (m.warps + p.max_panels * 8 + 15) / 16 * 16;
-  m.barriers = m.ahead + p.n_warps * 32;
-  m.bytes = m.barriers + (p.n_warps * p.n_stages + 1) * 8;
-  return m;
-}
 
 /// Where a warp's copies are. In shared memory: registers are for the arithmetic.
 struct alignas(16) Ahead {

@@ -7,12 +7,11 @@
 // launches that share `sync` must follow each other on one stream.
 #pragma once
 
-#include <cuda_runtime_api.h>
-
 #include <cstdint>
 
 #include "base/status.h"
 #include "cuda/kernels/matmul.h"
+#include "cuda/kernels/stream_handle.h"
 
 namespace sharpi::cuda {
 

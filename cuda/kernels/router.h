@@ -5,11 +5,10 @@
 // Thread rule: pure functions.
 #pragma once
 
-#include <cuda_runtime_api.h>
-
 #include <cstdint>
 
 #include "base/status.h"
+#include "cuda/kernels/stream_handle.h"
 
 namespace sharpi::cuda {
 

@@ -9,28 +9,12 @@
 
 #include <cstdint>
 
+#include "cuda/kernels/matvec_plan.h"
 #include "cuda/kernels/stream.cuh"
 
 namespace sharpi::cuda {
 
 constexpr float kSumUnit = 0x1p6f;  // staged sums are sum * 2^-6: 32 inputs below 2^15 stay in f16
-
-/// Byte offsets of the parts; units counts all segments.
-struct ImageMap {
-  uint32_t row_bytes;  // between rows of x; 64 more than a multiple of 128
-  uint32_t sums16, sums32, inverse, squares, bytes;
-};
-__host__ __device__ inline ImageMap image_map(uint32_t n_rows, uint32_t units) {
-  const uint32_t cols = n_rows == 1 ? 1 : 8;
-  ImageMap m;
-  m.row_bytes = units * kUnitColumns * 2 + 64;
-  m.sums16 = n_rows * m.row_bytes;             // [unit][row][32 halves]
-  m.sums32 = m.sums16 + units * n_rows * 64;   // [unit][row][16 halves]
-  m.inverse = m.sums32 + units * n_rows * 32;  // [unit][cols] f32
-  m.squares = m.inverse + units * cols * 4;    // [unit][row] f32
-  m.bytes = (m.squares + units * n_rows * 4 + 15) / 16 * 16;
-  return m;
-}
 
 /// Eight inputs of a lane: columns 4 l .. + 3 and 128 + 4 l .. + 3 of a unit.
 struct LaneInputs {

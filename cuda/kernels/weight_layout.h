@@ -8,12 +8,11 @@
 // Owner: the CUDA model. Thread rule: pure functions; launches are asynchronous on the stream.
 #pragma once
 
-#include <cuda_runtime_api.h>
-
 #include <cstddef>
 #include <cstdint>
 
 #include "base/status.h"
+#include "cuda/kernels/stream_handle.h"
 #include "gguf/ggml_type.h"
 
 namespace sharpi::cuda {

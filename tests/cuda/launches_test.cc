@@ -3,8 +3,15 @@
 // runs where there is neither a device nor a CUDA compiler.
 #include <gtest/gtest.h>
 
+#include "cuda/kernels/attention_f32_plan.h"
+#include "cuda/kernels/attention_flash_plan.h"
 #include "cuda/kernels/attention_ring_plan.h"
+#include "cuda/kernels/gemm_plan.h"
+#include "cuda/kernels/matvec_plan.h"
+#include "cuda/support.h"
 #include "kv/codec.h"
+#include "support/real_models.h"
+#include "tier/block_tensors.h"
 
 namespace sharpi::testing {
 namespace {
@@ -55,6 +62,162 @@ TEST(Launches, RingsKeepTheirStagesWhereThereIsRoom) {
   cuda::DeviceProfile little = profile_of("8.9");
   little.shared_per_block = 48 << 10;
   EXPECT_EQ(ring_form(little, KvDtype::kF32, KvDtype::kF32, 128).n_stages, 0u);
+}
+
+TEST(Launches, AttentionOfManyRowsAndOfF32FitEveryDevice) {
+  for (int i = 0; i < cuda::kNamedCards; ++i) {
+    const cuda::NamedCard& card = cuda::named_card(i);
+    const auto block = static_cast<uint32_t>(card.profile.shared_per_block);
+    for (const uint32_t dim : kHeadDims) {
+      EXPECT_LE(cuda::attention_f32_bytes(dim), block) << card.name << ", heads of " << dim;
+      for (const KvDtype k : kCodecs) {
+        for (const KvDtype v : kCodecs) {
+          SCOPED_TRACE(std::string(card.name) + ", heads of " + std::to_string(dim) + ", " +
+                       kv_dtype_name(k) + ", " + kv_dtype_name(v));
+          const cuda::flash::FlashChoice c = cuda::flash::choose_flash(card.profile, k, v, dim);
+          EXPECT_NE(c.keys, 0u);
+          EXPECT_LE(c.bytes, block);
+        }
+      }
+    }
+  }
+  EXPECT_EQ(
+      cuda::flash::choose_flash(profile_of("9.0"), KvDtype::kF32, KvDtype::kF32, 96 + 16).keys, 0u);
+}
+
+/// Q6_K, which half of the matrices of a Q4_K_M file are, did not fit beside 128 rows in 99 KiB:
+/// "gemm: 102912 bytes", whenever a product of so many rows went this way (deterministic models,
+/// experts with more than 64 rows each, machines without cuBLASLt).
+TEST(Launches, TilesOfManyRowsFitEveryDevice) {
+  for (int i = 0; i < cuda::kNamedCards; ++i) {
+    const auto block = static_cast<uint32_t>(cuda::named_card(i).profile.shared_per_block);
+    for (const GgmlType type :
+         {GgmlType::kQ4_K, GgmlType::kQ5_K, GgmlType::kQ6_K, GgmlType::kQ8_0, GgmlType::kQ4_0,
+          GgmlType::kQ4_1, GgmlType::kQ5_0, GgmlType::kQ5_1, GgmlType::kF16}) {
+      for (const uint64_t rows : {25u, 33u, 64u, 65u, 128u, 2048u}) {
+        const uint32_t tile = cuda::gemm_tile_rows(cuda::named_card(i).profile, rows, type);
+        EXPECT_LE(cuda::gemm_shared_bytes(tile, type), block);
+        const uint32_t any =
+            cuda::gemm_tile_rows(cuda::named_card(i).profile, rows, cuda::kWidestGemmType);
+        EXPECT_LE(cuda::gemm_shared_bytes(any, type), block);
+      }
+      EXPECT_LE(cuda::gemm_shared_bytes(64, type),
+                cuda::gemm_shared_bytes(64, cuda::kWidestGemmType));
+    }
+  }
+}
+
+// --- the six architectures, as published ---
+
+struct RealModel {
+  const char* name;
+  test::ModelRecipe recipe;
+};
+std::vector<RealModel> real_models() {
+  return {{"qwen3 8B", test::real_qwen3_8b()},
+          {"qwen3moe 30B-A3B", test::real_qwen3_coder_30b_a3b()},
+          {"olmoe 1B-7B", test::real_olmoe_1b_7b()},
+          {"gemma4 E4B", test::real_gemma4_e4b()},
+          {"gemma4 12B", test::real_gemma4_12b()},
+          {"qwen35 27B", test::real_qwen36_27b()},
+          {"qwen35moe 35B-A3B", test::real_qwen36_35b_a3b()}};
+}
+std::shared_ptr<const ModelSpec> spec_of(test::ModelRecipe recipe) {
+  recipe.tokenizer = false;
+  auto spec = test::load_model(test::ModelFile(recipe), /*sparse=*/true);
+  EXPECT_TRUE(spec.is_ok()) << spec.status().text();
+  return spec.take();
+}
+
+/// One row through a matrix of so many columns (segments of so many), as matmul.cu describes it.
+cuda::StreamParams row_through(GgmlType type, uint64_t n_in, uint64_t n_out, uint32_t n_segments) {
+  const GgmlTypeTraits& traits = ggml_traits(type);
+  cuda::StreamParams p = {};
+  p.n_rows = p.n_used = p.n_tasks = 1;
+  p.n_segments = n_segments;
+  p.n_in = static_cast<uint32_t>(n_in);
+  p.units = (p.n_in + cuda::kUnitColumns - 1) / cuda::kUnitColumns;
+  p.n_groups = static_cast<uint32_t>(n_out / cuda::kPanelRows);
+  cuda::StreamTask& t = p.tasks[0];
+  t.panel_bytes = static_cast<uint32_t>(ggml_row_bytes(type, n_in) * cuda::kPanelRows);
+  t.unit_bytes = cuda::kUnitColumns / traits.block_elements * traits.block_bytes * cuda::kPanelRows;
+  return p;
+}
+
+/// Every product of every published model, with weights of every type that lies in tiles: the
+/// launch fits, or the device says that it does not and the row goes to the kernel that stages
+/// nothing, which is so for 16-bit weights of very long rows and 99 KiB only.
+TEST(Launches, RowsOfEveryModelFitEveryDeviceOrAreReadInF32) {
+  uint32_t n_in_f32 = 0;
+  for (const RealModel& model : real_models()) {
+    const auto spec = spec_of(model.recipe);
+    ASSERT_NE(spec, nullptr);
+    each_block(*spec, Placement::all(*spec, TierId::kCuda), [&](const Block& block, TierId) {
+      for (const TensorRef& w : block_products(*spec, block)) {
+        const bool experts = block.kind == BlockKind::kExperts;
+        const uint32_t used = experts ? spec->layers[block.layer].ffn.n_used : 1;
+        for (const GgmlType type :
+             {GgmlType::kQ4_K, GgmlType::kQ6_K, GgmlType::kQ8_0, GgmlType::kQ4_0, GgmlType::kF16}) {
+          if (w.n_in % ggml_traits(type).block_elements != 0 || w.n_out % 16 != 0) continue;
+          for (const uint32_t segments : {1u, used}) {
+            for (int i = 0; i < cuda::kNamedCards; ++i) {
+              const cuda::NamedCard& card = cuda::named_card(i);
+              cuda::StreamParams p = row_through(type, w.n_in, w.n_out, segments);
+              uint32_t bytes = 0;
+              const uint32_t blocks = cuda::matvec::plan_matvec(card.profile, &p, &bytes);
+              const auto room = static_cast<uint32_t>(card.profile.shared_per_block);
+              if (blocks == 0) {
+                ++n_in_f32;
+                EXPECT_EQ(type, GgmlType::kF16)
+                    << model.name << ", " << card.name << ", " << w.n_in;
+                EXPECT_EQ(room, 101376u) << model.name;
+                continue;
+              }
+              EXPECT_LE(bytes, room) << model.name << ", " << card.name << ", " << w.n_in;
+              EXPECT_LE(p.n_warps, cuda::matvec::kMaxWarps);
+              EXPECT_GE(p.n_stages, 2u);
+            }
+          }
+        }
+      }
+    });
+  }
+  EXPECT_GT(n_in_f32, 0u);  // else that way is not tested here
+}
+
+TEST(Launches, EveryModelIsTakenByEveryCard) {
+  for (const RealModel& model : real_models()) {
+    const auto spec = spec_of(model.recipe);
+    ASSERT_NE(spec, nullptr);
+    for (int i = 0; i < cuda::kNamedCards; ++i) {
+      const cuda::NamedCard& card = cuda::named_card(i);
+      const Status can =
+          cuda::check_support(card.profile, card.card, *spec, Placement::all(*spec, TierId::kCuda));
+      EXPECT_TRUE(can.is_ok()) << model.name << ": " << can.text();
+    }
+  }
+}
+
+TEST(Launches, ADeviceWithoutRoomIsRefusedByNameWhenPlanned) {
+  const auto spec = spec_of(test::real_gemma4_12b());
+  ASSERT_NE(spec, nullptr);
+  const Placement all = Placement::all(*spec, TierId::kCuda);
+  cuda::DeviceProfile little = profile_of("8.6");
+  little.shared_per_block = 48 << 10;
+  Status can = cuda::check_support(little, "Small Card", *spec, all);
+  EXPECT_EQ(can.code(), Code::kUnsupported);
+  EXPECT_EQ(
+      can.text(),
+      "a product of many rows takes 78336 bytes of shared memory a block; Small Card (compute "
+      "capability 8.6) has 49152");
+  const auto heads = spec_of(test::real_qwen36_27b());
+  little.shared_per_block = 80000;
+  can = cuda::check_support(little, "Small Card", *heads, Placement::all(*heads, TierId::kCuda));
+  EXPECT_EQ(can.code(), Code::kUnsupported);
+  EXPECT_NE(can.text().find(": attention with heads of 256 takes "), std::string::npos)
+      << can.text();
+  EXPECT_TRUE(cuda::check_support(little, "Small Card", *spec, Placement::all(*spec, TierId::kCpu))
+                  .is_ok());
 }
 
 }  // namespace

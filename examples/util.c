@@ -253,3 +253,22 @@ int32_t* chat_tokens(const sharpi_model* model, const sharpi_chat_params* chat, 
   free(tokens);
   return NULL;
 }
+
+int parse_sampling(const char* flag, int argc, char** argv, int* i, sharpi_sampler_params* s) {
+  if (strcmp(flag, "--temp") == 0) {
+    s->temperature = parse_real(flag, flag_value(argc, argv, i), 0.0f, 1e6f);
+  } else if (strcmp(flag, "--top-k") == 0) {
+    s->top_k = parse_count(flag, flag_value(argc, argv, i), 0, INT32_MAX);
+  } else if (strcmp(flag, "--top-p") == 0) {
+    s->top_p = parse_real(flag, flag_value(argc, argv, i), 0.0f, 1.0f);
+  } else if (strcmp(flag, "--min-p") == 0) {
+    s->min_p = parse_real(flag, flag_value(argc, argv, i), 0.0f, 1.0f);
+  } else if (strcmp(flag, "--repeat-penalty") == 0) {
+    s->repeat_penalty = parse_real(flag, flag_value(argc, argv, i), 1e-3f, 1e3f);
+  } else if (strcmp(flag, "--seed") == 0) {
+    s->seed = parse_seed(flag, flag_value(argc, argv, i));
+  } else {
+    return 0;
+  }
+  return 1;
+}

@@ -28,6 +28,8 @@ float parse_real(const char* flag, const char* text, float low, float high);
 void parse_kv_type(const char* flag, const char* text, sharpi_kv_dtype* k, sharpi_kv_dtype* v);
 /* "auto" or a count from 1 on; auto gives SHARPI_UNSET. */
 uint32_t parse_context(const char* flag, const char* text);
+/* --temp, --top-k, --top-p, --min-p, --repeat-penalty, --seed: 0 for any other flag. */
+int parse_sampling(const char* flag, int argc, char** argv, int* i, sharpi_sampler_params* s);
 void unknown_flag(const char* flag);
 
 const char* kv_name(sharpi_kv_dtype dtype);

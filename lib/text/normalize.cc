@@ -75,12 +75,18 @@ Status append_normalized(std::string_view text, CodePoints* scratch, std::string
   scratch->clear();
   SHARPI_TRY(decompose(text, scratch));
   order_marks(scratch);
-  const utf8proc_ssize_t n =
-      utf8proc_normalize_utf32(scratch->data(), static_cast<utf8proc_ssize_t>(scratch->size()),
-                               static_cast<utf8proc_option_t>(UTF8PROC_COMPOSE | UTF8PROC_STABLE));
-  if (n < 0) return utf8proc_status(n);
-  for (utf8proc_ssize_t i = 0; i < n; ++i) {
-    utf8_append(static_cast<uint32_t>((*scratch)[static_cast<size_t>(i)]), out);
+  // U+11A7 is a vowel just before the trailing consonants of Hangul. utf8proc takes it for one of
+  // them, of which nothing is left, so it never gets to see it. Nothing composes with it.
+  constexpr utf8proc_int32_t kBeforeTrailing = 0x11A7;
+  for (auto from = scratch->begin(); from != scratch->end();) {
+    const auto to = std::find(from, scratch->end(), kBeforeTrailing);
+    const utf8proc_ssize_t n = utf8proc_normalize_utf32(
+        &*from, to - from, static_cast<utf8proc_option_t>(UTF8PROC_COMPOSE | UTF8PROC_STABLE));
+    if (n < 0) return utf8proc_status(n);
+    for (utf8proc_ssize_t i = 0; i < n; ++i) utf8_append(static_cast<uint32_t>(from[i]), out);
+    if (to == scratch->end()) break;
+    utf8_append(kBeforeTrailing, out);
+    from = to + 1;
   }
   return Status::ok();
 }

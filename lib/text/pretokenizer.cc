@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <limits>
+#include <string>
 
 namespace sharpi {
 namespace {
@@ -29,7 +30,7 @@ struct Family {
 
 // Every pattern matches at every position of every text, so that pieces have no gaps.
 constexpr Family kFamilies[] = {
-    {.names = "qwen2",
+    {.names = "qwen2 deepseek-r1-qwen megrez kormo f2llmv2",
      .pattern = "(?i:" SHARPI_CONTRACTIONS ")|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|\\p{N}"
                 "|\\x20?[^" SHARPI_SPACE "\\p{L}\\p{N}]+[\\r\\n]*"
                 "|[" SHARPI_SPACE "]*[\\r\\n]+|" SHARPI_RUN_BEFORE_WORD "|" SHARPI_RUN,
@@ -74,6 +75,33 @@ std::string all_names() {
   return all;
 }
 
+#include "text/unicode_ranges.inc"
+
+/// The pattern with \\p{L}, \\p{N} and \\p{M} as the reference tokenizers' version of Unicode has
+/// them, which is newer than PCRE2's.
+std::string with_new_characters(std::string_view pattern) {
+  std::string out;
+  bool in_class = false;
+  for (size_t at = 0; at < pattern.size(); ++at) {
+    const std::string_view rest = pattern.substr(at);
+    const char* more = rest.starts_with("\\p{L}")   ? kNewLetters
+                       : rest.starts_with("\\p{N}") ? kNewNumbers
+                       : rest.starts_with("\\p{M}") ? kNewMarks
+                                                    : nullptr;
+    if (more != nullptr) {
+      if (!in_class) out.push_back('[');
+      out.append(rest.substr(0, 5)).append(more);
+      if (!in_class) out.push_back(']');
+      at += 4;
+      continue;
+    }
+    if (pattern[at] == '[') in_class = true;
+    if (pattern[at] == ']') in_class = false;
+    out.push_back(pattern[at]);
+  }
+  return out;
+}
+
 std::string error_text(int code) {
   PCRE2_UCHAR buffer[160] = {};
   pcre2_get_error_message(code, buffer, sizeof buffer);
@@ -115,12 +143,12 @@ Result<PreTokenizer> PreTokenizer::create(std::string_view name) {
   out.nfc_ = family->nfc;
   out.whole_pieces_ = family->whole_pieces;
   out.default_bos_ = family->default_bos;
+  const std::string pattern = with_new_characters(family->pattern);
   int error = 0;
   PCRE2_SIZE error_at = 0;
   // Anchored at compile time: as an option of the match call it would switch the JIT off.
-  out.pattern_->code =
-      pcre2_compile(reinterpret_cast<PCRE2_SPTR>(family->pattern), PCRE2_ZERO_TERMINATED,
-                    PCRE2_UTF | PCRE2_ANCHORED, &error, &error_at, nullptr);
+  out.pattern_->code = pcre2_compile(reinterpret_cast<PCRE2_SPTR>(pattern.c_str()), pattern.size(),
+                                     PCRE2_UTF | PCRE2_ANCHORED, &error, &error_at, nullptr);
   if (out.pattern_->code == nullptr) {
     return Status::error(code_of(error), "pre-tokenizer pattern, byte %zu: %s", error_at,
                          error_text(error).c_str());

@@ -135,8 +135,10 @@ Status Tokenizer::Impl::find_byte(uint8_t byte, uint32_t* id) const {
 
 Status Tokenizer::Impl::push_byte(uint8_t byte, BpeMerger* merger) const {
   uint32_t id = 0;
-  SHARPI_TRY(find_byte(byte, &id));
-  merger->push(id);
+  const Status found = find_byte(byte, &id);
+  if (found.is_ok()) merger->push(id);
+  // Byte-level vocabularies without a token for it drop the byte, as the reference does.
+  if (!found.is_ok() && !byte_level()) return found;
   return Status::ok();
 }
 

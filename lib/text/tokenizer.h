@@ -38,7 +38,8 @@ class Tokenizer {
   /// Appends the ids of `text`; on failure *out stays as it was. add_special: BOS and EOS as the
   /// file asks (a BOS that the text itself begins with is not doubled). parse_special: the text of
   /// a control token becomes its id (that of user-defined tokens always does). Bytes that are not
-  /// UTF-8 are kept, as byte tokens. kUnsupported: the vocabulary has no token for some byte.
+  /// UTF-8 are kept, as byte tokens. A byte without a token is dropped by byte-level vocabularies,
+  /// as the reference tokenizers do; others refuse it (kUnsupported).
   Status encode(std::string_view text, bool add_special, bool parse_special,
                 std::vector<int32_t>* out) const;
   /// Appends the ids of a rendered conversation, without adding BOS or EOS. Control tokens are

@@ -2,6 +2,7 @@
 // The example programs as a user runs them: what the banner says is in force, what a wrong value
 // gives, and the demonstration's answer.
 #include <gtest/gtest.h>
+#include <signal.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -24,6 +25,7 @@ namespace {
 
 const std::string kFixtures = test::source_path("tests/fixtures");
 const std::string kModel = kFixtures + "/tiny-qwen3-q8_0.gguf";
+const std::string kChat = test::build_path("examples/chat");
 const std::string kCompact = test::build_path("examples/compact");
 const std::string kGenerate = test::build_path("examples/generate");
 const std::string kPlan = test::build_path("examples/plan");
@@ -310,6 +312,103 @@ TEST(Compact, FailsWhenTheAnswerIsGoneOrAFlagIsWrong) {
   EXPECT_EQ(o.exit_code, 2);
   EXPECT_NE(o.err.find("defensive, value, span or retrieval"), std::string::npos) << o.err;
   EXPECT_EQ(compact("").exit_code, 2);
+}
+
+/// The chat program with a script on stdin.
+Output chat(const std::string& arguments, const std::string& script) {
+  const std::string path =
+      ::testing::TempDir() + "sharpi_chat_" + std::to_string(::getpid()) + ".txt";
+  std::ofstream(path, std::ios::binary) << script;
+  const Output o =
+      run(kChat, "-m '" + kModel + "' -t 2 -g 0 --temp 0 " + arguments + " < '" + path + "'");
+  std::remove(path.c_str());
+  return o;
+}
+
+TEST(ChatProgram, AnswersRemembersAndSaves) {
+  const std::string saved =
+      ::testing::TempDir() + "sharpi_saved_" + std::to_string(::getpid()) + ".json";
+  const std::string prompt = read_all(kPrompt);
+  const Output o =
+      chat("-c 4096 -n 32 --system 'a \"b\"'",
+           "/save\n/regen\nhello\n\n/regen\n" + prompt + "/save " + saved + "\n/exit\nnever\n");
+  ASSERT_EQ(o.exit_code, 0) << o.err;
+  std::istringstream lines(o.out);
+  std::string first, again;
+  std::getline(lines, first);
+  std::getline(lines, again);
+  EXPECT_EQ(first, again);
+  EXPECT_NE(o.err.find("which FILE?"), std::string::npos) << o.err;
+  EXPECT_NE(o.err.find("there is no answer yet"), std::string::npos) << o.err;
+  EXPECT_EQ(o.err.find("tokens/s"), std::string::npos) << o.err;
+  const std::string json = read_all(saved);
+  std::remove(saved.c_str());
+  EXPECT_NE(json.find("{\"role\": \"system\", \"content\": \"a \\\"b\\\"\"}"), std::string::npos)
+      << json;
+  EXPECT_NE(json.find("{\"role\": \"user\", \"content\": \"hello\"}"), std::string::npos) << json;
+  EXPECT_EQ(json.find("never"), std::string::npos) << json;
+}
+
+TEST(ChatProgram, CompactsPlansAndGoesOn) {
+  const Output o =
+      chat("-c 1024 -n 8 --speeds",
+           "hello\n/compact 0\n/compact many\n/compact 8\n/plan\nagain\n/nothing\n/help\n"
+           "/reset\nhello\n");
+  ASSERT_EQ(o.exit_code, 0) << o.err;
+  for (const char* part :
+       {"/compact takes a number of rows from 1 on", "8 of ", " rows a layer kept", "KV rows",
+        "no such command", "/regen ", "tokens/s"}) {
+    EXPECT_NE(o.err.find(part), std::string::npos) << part << " is not in: " << o.err;
+  }
+  EXPECT_GE(std::count(o.out.begin(), o.out.end(), '\n'), 3);
+}
+
+TEST(ChatProgram, WrongFlagsAreNamed) {
+  EXPECT_EQ(chat("--no-such-flag", "").exit_code, 2);
+  EXPECT_EQ(run(kChat, "").exit_code, 2);
+  const Output o = chat("--think --no-think", "hello\n");
+  EXPECT_NE(o.err.find("SHARPI_CHAT_NO_THINKING"), std::string::npos) << o.err;
+}
+
+TEST(ChatProgram, AnInterruptStopsTheAnswerAndNotTheProgram) {
+  int in[2], out[2], err[2];
+  ASSERT_EQ(::pipe(in) | ::pipe(out) | ::pipe(err), 0);
+  const pid_t child = ::fork();
+  ASSERT_GE(child, 0);
+  if (child == 0) {
+    ::dup2(in[0], 0);
+    ::dup2(out[1], 1);
+    ::dup2(err[1], 2);
+    for (int* pair : {in, out, err}) ::close(pair[0]), ::close(pair[1]);
+    ::execl(kChat.c_str(), "chat", "-m", kModel.c_str(), "-t", "2", "-g", "0", "-c", "8192", "-n",
+            "100000", "--temp", "3", "--top-k", "0", "--top-p", "1", "--min-p", "0",
+            static_cast<char*>(nullptr));
+    ::_exit(127);
+  }
+  ::close(in[0]), ::close(out[1]), ::close(err[1]);
+  const auto say = [&](const std::string& line) {
+    ASSERT_EQ(::write(in[1], line.data(), line.size()), static_cast<ssize_t>(line.size()));
+  };
+  say("hello\n");
+  char byte = 0;
+  ASSERT_EQ(::read(out[0], &byte, 1), 1);  // the answer has begun
+  ASSERT_EQ(::kill(child, SIGINT), 0);
+  say("/nothing\n/exit\n");
+  ::close(in[1]);
+  std::string said, complained;
+  char buffer[4096];
+  for (ssize_t n; (n = ::read(out[0], buffer, sizeof buffer)) > 0;) {
+    said.append(buffer, static_cast<size_t>(n));
+  }
+  for (ssize_t n; (n = ::read(err[0], buffer, sizeof buffer)) > 0;) {
+    complained.append(buffer, static_cast<size_t>(n));
+  }
+  ::close(out[0]), ::close(err[0]);
+  int status = 0;
+  ASSERT_EQ(::waitpid(child, &status, 0), child);
+  EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << status << complained;
+  EXPECT_NE(complained.find("(stopped)"), std::string::npos) << complained;
+  EXPECT_NE(complained.find("no such command"), std::string::npos) << complained;
 }
 
 TEST(DemoPrompt, BecomesTheTokensOfItsNeedle) {

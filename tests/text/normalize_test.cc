@@ -8,6 +8,7 @@
 #include <memory>
 #include <random>
 
+#include "text/pretokenizer.h"
 #include "text/utf8.h"
 
 namespace sharpi {
@@ -106,6 +107,42 @@ TEST(Nfc, TextThatShrinksToNothingNewKeepsItsStart) {
   EXPECT_EQ(nfc(""), "");
   EXPECT_EQ(nfc("e\xCC\x81"), "\xC3\xA9");
   EXPECT_EQ(nfc("abce\xCC\x81xyz"), "abc\xC3\xA9xyz");
+}
+
+TEST(Nfc, TheVowelBeforeTrailingConsonantsStays) {
+  EXPECT_EQ(nfc("\uAC00\u11A7"), "\uAC00\u11A7");
+  EXPECT_EQ(nfc("\u1100\u1161\u11A7"), "\uAC00\u11A7");
+  EXPECT_EQ(nfc("\uAC00\u11A7\u0301e\u0301\u11A7"), "\uAC00\u11A7\u0301\u00E9\u11A7");
+  EXPECT_EQ(nfc("\uAC00\u11A8"), "\uAC01");
+}
+
+std::vector<std::string> pieces_of(const char* family, std::string_view text) {
+  auto pre = PreTokenizer::create(family);
+  EXPECT_TRUE(pre.is_ok()) << pre.status().text();
+  auto matcher = PreTokenizer::Matcher::create(pre.value());
+  EXPECT_TRUE(matcher.is_ok());
+  matcher.value().start(text);
+  std::vector<std::string> out;
+  for (std::string_view piece = "-"; !piece.empty();) {
+    EXPECT_TRUE(matcher.value().next(&piece).is_ok());
+    if (!piece.empty()) out.emplace_back(piece);
+  }
+  return out;
+}
+
+// Letters and numbers as Unicode 16 has them; version 14, which PCRE2 may know, calls these
+// unassigned, and the pieces would be others.
+TEST(PreTokenizer, CharactersThatAreNewerThanPcre2AreLettersAndNumbers) {
+  using Pieces = std::vector<std::string>;
+  EXPECT_EQ(pieces_of("qwen2", " \U0001E4D0a\U000105C0b!"),
+            (Pieces{" \U0001E4D0a\U000105C0b", "!"}));
+  EXPECT_EQ(pieces_of("qwen2", "\U00031350\U0002EBF0"), (Pieces{"\U00031350\U0002EBF0"}));
+  EXPECT_EQ(pieces_of("qwen2", "a\U00011F50\U00011F51"), (Pieces{"a", "\U00011F50", "\U00011F51"}));
+  EXPECT_EQ(pieces_of("olmo", "a\U00011F50\U00011F51"), (Pieces{"a", "\U00011F50\U00011F51"}));
+  EXPECT_EQ(pieces_of("deepseek-r1-qwen", "a\U000105C0b1"), (Pieces{"a\U000105C0b", "1"}));
+  EXPECT_EQ(pieces_of("smollm", "a\U00011F50\U00011F51"),
+            (Pieces{"a", "\U00011F50", "\U00011F51"}));
+  EXPECT_EQ(pieces_of("qwen35", "a\U00011F00b"), (Pieces{"a\U00011F00b"}));
 }
 
 }  // namespace

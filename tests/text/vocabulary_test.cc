@@ -22,6 +22,18 @@ VocabularyFile gemma_file() {
   return v;
 }
 
+TEST(Vocabulary, AByteWithoutATokenIsDroppedWhereBytesAreSpelled) {
+  VocabularyFile v;
+  const int32_t a = v.add("a"), b = v.add("b");
+  const int32_t ab = v.add_merge("a", "b");
+  const Loaded loaded = load(v);
+  ASSERT_TRUE(loaded.status.is_ok()) << loaded.status.text();
+  EXPECT_EQ(encode(*loaded.tokenizer, "ab"), Ids{ab});
+  EXPECT_EQ(encode(*loaded.tokenizer, "a!b?"), (Ids{a, b}));
+  EXPECT_EQ(encode(*loaded.tokenizer, "a\u00e9b\xff"), Ids{ab});
+  EXPECT_EQ(encode(*loaded.tokenizer, "???"), Ids{});
+}
+
 TEST(Vocabulary, UnknownModelsAndPreTokenizersAreNamed) {
   VocabularyFile v;
   v.add_bytes().model = "bert";
@@ -157,8 +169,12 @@ TEST(Vocabulary, TheDefaultChatTemplateIsChosen) {
   expect_refused(broken, Code::kFormat, "tools");
 }
 
-TEST(Vocabulary, AByteWithoutATokenIsAnErrorAndLeavesTheOutputAlone) {
+TEST(Gemma, AByteWithoutATokenIsAnErrorAndLeavesTheOutputAlone) {
   VocabularyFile v;
+  v.model = "gemma4";
+  v.pre.clear();
+  const int32_t bos = v.add("<bos>", TokenKind::kControl);
+  v.writer.value("tokenizer.ggml.bos_token_id", static_cast<uint32_t>(bos));
   v.add("a");
   const Loaded loaded = load(v);
   ASSERT_TRUE(loaded.tokenizer) << loaded.status.text();

@@ -27,11 +27,12 @@ demo = -m tests/fixtures/tiny-qwen3-q8_0.gguf -f examples/demo_prompt.txt --chat
 demo_compact = -m tests/fixtures/tiny-qwen35-q8_0.gguf -f examples/compact_prompt.txt \
   --budget 256 --expect 80293
 
-.PHONY: help demo test bench docs format check install clean
+.PHONY: help demo chat test bench docs format check install clean
 .DEFAULT_GOAL := help
 
 help:
 	@echo "make demo     build, then answer questions with small models that lie in this tree"
+	@echo "make chat     build, get SmolLM2 (93 MB, asks first), and talk with it"
 	@echo "make test     build everything and run the tests"
 	@echo "make bench    build and run the benchmarks"
 	@echo "make docs     HTML documentation of sharpi.h in $(BUILD)/docs/html"
@@ -41,7 +42,7 @@ help:
 	@echo "make clean    remove the build folders"
 
 # A fresh folder for what only users need has no tests, and so needs no GoogleTest.
-demo docs install: flags = $(if $(wildcard $(BUILD)/CMakeCache.txt),,-DSHARPI_TESTS=OFF)
+demo chat docs install: flags = $(if $(wildcard $(BUILD)/CMakeCache.txt),,-DSHARPI_TESTS=OFF)
 test bench: flags = -DSHARPI_TESTS=ON
 bench: flags += -DSHARPI_BENCH=ON
 install: flags += -DCMAKE_INSTALL_PREFIX="$(PREFIX)"
@@ -55,6 +56,19 @@ demo:
 	@echo
 	@echo "The KV cache of $$(wc -w < examples/compact_prompt.txt) words, compacted: $$(tail -n 1 examples/compact_prompt.txt)"
 	@"$(BUILD)/examples/compact" $(demo_compact)
+
+# Until the tree has a program for conversations, every line is a question of its own.
+chat:
+	$(packages) build
+	$(configure)
+	$(build) --target generate
+	@model=$$(tools/models/fetch.sh smollm2-135m) || exit 1; \
+	  echo "SmolLM2 135M. Every line is a question of its own; an empty one ends."; \
+	  while read -r -p "> " line && [[ -n $$line ]]; do \
+	    "$(BUILD)/examples/generate" -m "$$model" -p "$$line" --chat --temp 0.2 -n 300 --quiet \
+	      2> "$(BUILD)/chat.log" || { cat "$(BUILD)/chat.log"; exit 1; }; \
+	    echo; \
+	  done
 
 test:
 	$(packages) test

@@ -6,15 +6,16 @@ each, and the perplexity of tests/models/alice.txt, by HF transformers in f32 on
     make_goldens.py MODEL.gguf OUT.golden.json    (needs: torch, transformers, tokenizers, gguf)
 
 Perplexity: the first 20 000 tokens in windows of 1024 (a file that begins texts with BOS begins
-each window with it), natural logarithm, mean over the predicted tokens of the text, and each
-window's sum. "hash" is FNV-1a
-of those tokens as 32-bit numbers, so that another tokenizer can be seen to have made the same.
+each window with it), natural logarithm, mean over the predicted tokens of the text, and the sums of
+the windows. "hash" is FNV-1a of those tokens as 32-bit numbers, so that another tokenizer can be
+seen to have made the same. The text is the beginning of Lewis Carroll's "Alice's Adventures in
+Wonderland" (1865, public domain), as in the Canterbury corpus.
 """
 import sys
 from pathlib import Path
 
 import torch
-from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, pre_tokenizers
+from tokenizers import AddedToken, Tokenizer, models, normalizers, pre_tokenizers
 
 import reference
 
@@ -59,7 +60,6 @@ def sentence_piece(file):
                 merges.append((-scores[i], vocab[left], vocab[right], left, right))
     merges = [(m[3], m[4]) for m in sorted(merges)]
     t = Tokenizer(models.BPE(vocab, merges, byte_fallback=True, fuse_unk=True, unk_token="<unk>"))
-    from tokenizers import normalizers
     t.normalizer = normalizers.Replace(" ", "\u2581")
     t.add_tokens([AddedToken(s, normalized=False, special=False)
                   for i, s in enumerate(tokens) if kinds[i] == 4])

@@ -1,0 +1,223 @@
+// SPDX-License-Identifier: MIT
+// Real, trained models against HF transformers in f32 (tools/models/make_goldens.py): tokens,
+// logits, greedy continuations, perplexity of a book; one computation in any cut; answers of a
+// chat.
+#include "models/real_files.h"
+
+#include <cmath>
+#include <string>
+
+#include "support/golden.h"
+
+namespace sharpi::testing {
+namespace {
+
+const std::string kFolder = SHARPI_TEST_MODELS;
+constexpr uint32_t kRows = 256;  // logit rows readable after one call
+
+class RealModel : public ::testing::TestWithParam<RealFile> {
+ protected:
+  void SetUp() override {
+    path_ = find_real_file(GetParam());
+    if (path_.empty()) GTEST_SKIP() << absent_text(GetParam());
+    auto golden = load_golden(kFolder + "/" + GetParam().name + ".golden.json");
+    ASSERT_TRUE(golden.is_ok()) << golden.status().text();
+    golden_ = golden.take();
+    ASSERT_EQ(golden_.model, GetParam().file);
+  }
+  Loaded open(sharpi_arithmetic arithmetic, sharpi_kv_dtype kv = SHARPI_KV_F32,
+              bool deterministic = false, uint32_t n_chunk = 256) const {
+    ModelSetup setup;
+    setup.edit = [=](sharpi_plan_params* p, sharpi_session_params* s) {
+      p->arithmetic = arithmetic;
+      p->max_logit_rows = std::min(kRows, n_chunk);
+      p->n_chunk = n_chunk;
+      p->deterministic = deterministic ? 1 : 0;
+      s->n_ctx = 2048;
+      s->k_dtype = s->v_dtype = kv;
+    };
+    return load(path_, setup);
+  }
+  /// The tokens of the book that the golden's perplexity is of.
+  std::vector<int32_t> book(const Loaded& loaded) const {
+    std::vector<int32_t> tokens = tokens_of(loaded.model.get(), read_text(kFolder + "/alice.txt"));
+    EXPECT_GE(tokens.size(), golden_.perplexity.n_tokens);
+    tokens.resize(golden_.perplexity.n_tokens);
+    return tokens;
+  }
+  bool begins_with_bos() const {
+    // The first case begins as the file wants texts to begin.
+    return golden_.arch == "gemma3";
+  }
+
+  std::string path_;
+  Golden golden_;
+};
+
+uint64_t hash_of(const std::vector<int32_t>& tokens) {
+  uint64_t h = 0xCBF29CE484222325u;
+  for (const int32_t t : tokens) {
+    for (int i = 0; i < 4; ++i) {
+      h = (h ^ ((static_cast<uint32_t>(t) >> (8 * i)) & 0xFFu)) * 0x100000001B3u;
+    }
+  }
+  return h;
+}
+
+TEST_P(RealModel, TokensAreTheReferences) {
+  const Loaded loaded = open(SHARPI_ARITHMETIC_FAST);
+  const std::vector<int32_t> tokens = book(loaded);
+  std::vector<int32_t> first = golden_.cases[0].tokens;
+  if (begins_with_bos()) {
+    EXPECT_EQ(first[0], loaded.info.bos);
+    EXPECT_EQ(tokens_of(loaded.model.get(), "a", SHARPI_TOKENIZE_ADD_SPECIAL)[0], loaded.info.bos);
+    first.erase(first.begin());
+  }
+  for (size_t i = 0; i < first.size(); ++i) ASSERT_EQ(tokens[i], first[i]) << i;
+  EXPECT_EQ(hash_of(tokens), golden_.perplexity.hash);
+  for (const GoldenCase& c : golden_.cases) {
+    EXPECT_EQ(tokens_of(loaded.model.get(), text_of_tokens(loaded.model.get(), c.tokens),
+                        begins_with_bos() ? SHARPI_TOKENIZE_ADD_SPECIAL : 0),
+              c.tokens);
+  }
+}
+
+TEST_P(RealModel, ExactLogitsAgreeAtEveryPosition) {
+  const Loaded loaded = open(SHARPI_ARITHMETIC_EXACT);
+  ASSERT_GE(golden_.cases[0].tokens.size(), 200u);
+  double worst = 0;
+  for (size_t c = 0; c < golden_.cases.size(); ++c) {
+    const GoldenCase& g = golden_.cases[c];
+    Chat chat(loaded.model.get());
+    const auto logits = chat.all_logits(g.tokens, kRows);
+    for (size_t p = 0; p < logits.size(); ++p) {
+      for (size_t i = 0; i < 5; ++i) {
+        const double d =
+            std::fabs(logits[p][static_cast<size_t>(g.top5[p][i])] - g.top5_logits[p][i]);
+        worst = std::max(worst, d);
+        ASSERT_LE(d, 2e-3) << "case " << c << " position " << p << " token " << g.top5[p][i];
+      }
+    }
+  }
+  RecordProperty("worst", std::to_string(worst));
+}
+
+TEST_P(RealModel, ExactGreedyContinuationIsTheReferences) {
+  const Loaded loaded = open(SHARPI_ARITHMETIC_EXACT);
+  size_t n = 0;
+  for (const GoldenCase& g : golden_.cases) {
+    Chat chat(loaded.model.get());
+    chat.prefill(g.tokens);
+    EXPECT_EQ(chat.greedy(static_cast<uint32_t>(g.greedy.size())), g.greedy);
+    n += g.greedy.size();
+  }
+  EXPECT_GE(n, 60u) << "the continuations end early, at near ties";
+}
+
+/// -log p of the tokens of a window that are predicted in it.
+double window_sum(const Loaded& loaded, const std::vector<int32_t>& window, size_t first) {
+  Chat chat(loaded.model.get());
+  double sum = 0;
+  std::vector<float> last;
+  for (size_t at = 0; at < window.size(); at += kRows) {
+    const auto n = static_cast<uint32_t>(std::min<size_t>(kRows, window.size() - at));
+    chat.prefill(window.data() + at, n, n);
+    for (uint32_t i = 0; i < n; ++i) {
+      const size_t next = at + i + 1;
+      if (next >= window.size() || next < first) continue;
+      const std::vector<float> l = chat.logits(n - 1 - i);
+      float top = l[0];
+      for (const float v : l) top = std::max(top, v);
+      double all = 0;
+      for (const float v : l) all += static_cast<double>(std::exp(v - top));
+      sum += std::log(all) - static_cast<double>(l[static_cast<size_t>(window[next])] - top);
+    }
+  }
+  return sum;
+}
+
+/// Some windows only, for time; bench/quality_bench goes over all of them.
+TEST_P(RealModel, FastPerplexityIsWithinHalfAPercentForEveryCodec) {
+  constexpr size_t kWindows = 2;
+  for (const sharpi_kv_dtype kv : {SHARPI_KV_F32, SHARPI_KV_BF16, SHARPI_KV_Q8_0}) {
+    const Loaded loaded = open(SHARPI_ARITHMETIC_FAST, kv);
+    const std::vector<int32_t> tokens = book(loaded);
+    const GoldenPerplexity& g = golden_.perplexity;
+    ASSERT_GE(g.window_sums.size(), kWindows);
+    double sum = 0, want = 0;
+    size_t n = 0;
+    for (size_t w = 0; w < kWindows; ++w) {
+      std::vector<int32_t> window(tokens.begin() + static_cast<std::ptrdiff_t>(w * g.window),
+                                  tokens.begin() + static_cast<std::ptrdiff_t>((w + 1) * g.window));
+      if (begins_with_bos()) window.insert(window.begin(), loaded.info.bos);
+      sum += window_sum(loaded, window, 1);
+      want += g.window_sums[w];
+      n += window.size() - 1;
+    }
+    const double ratio = std::exp((sum - want) / static_cast<double>(n));
+    EXPECT_NEAR(ratio, 1.0, 0.005) << "KV codec " << kv;
+    RecordProperty("ratio_" + std::to_string(kv), std::to_string(ratio));
+  }
+}
+
+TEST_P(RealModel, DecodePrefillAndChunksAreOneComputation) {
+  const std::vector<int32_t> tokens(golden_.cases[0].tokens.begin(),
+                                    golden_.cases[0].tokens.begin() + 48);
+  const Loaded whole = open(SHARPI_ARITHMETIC_FAST, SHARPI_KV_F32, /*deterministic=*/true);
+  Chat a(whole.model.get());
+  const auto want = a.all_logits(tokens, kRows);
+  const auto expect_same = [&](const std::vector<std::vector<float>>& got, const char* how) {
+    ASSERT_EQ(got.size(), want.size());
+    for (size_t p = 0; p < want.size(); ++p) ASSERT_EQ(got[p], want[p]) << how << " position " << p;
+  };
+  Chat b(whole.model.get());
+  expect_same(b.all_logits(tokens, 7), "calls of 7 tokens");
+  Chat c(whole.model.get());
+  expect_same(c.all_logits(tokens, 1), "calls of one token");
+  const Loaded chunks =
+      open(SHARPI_ARITHMETIC_FAST, SHARPI_KV_F32, /*deterministic=*/true, /*n_chunk=*/16);
+  Chat d(chunks.model.get());
+  d.prefill(tokens, 16);
+  for (uint32_t i = 0; i < 16; ++i) {
+    ASSERT_EQ(d.logits(i), want[want.size() - 1 - i]) << "chunks of 16, row " << i;
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Files, RealModel, ::testing::Values(kSmolLm2), [](const auto& row) {
+  std::string name = row.param.name;
+  std::replace(name.begin(), name.end(), '-', '_');
+  return name;
+});
+
+/// The greedy answer to one question, in the turns of the model's own template.
+std::string answer(const Loaded& loaded, const std::string& question) {
+  const std::string prompt =
+      "<|im_start|>system\nYou are a helpful AI assistant named SmolLM, trained by Hugging Face"
+      "<|im_end|>\n<|im_start|>user\n" +
+      question + "<|im_end|>\n<|im_start|>assistant\n";
+  Chat chat(loaded.model.get());
+  chat.prefill(tokens_of(loaded.model.get(), prompt, SHARPI_TOKENIZE_PARSE_SPECIAL));
+  std::vector<int32_t> said;
+  for (int i = 0; i < 40; ++i) {
+    const int32_t token = chat.argmax();
+    if (sharpi_token_is_end(loaded.model.get(), token) != 0) break;
+    said.push_back(token);
+    chat.decode(token);
+  }
+  return text_of_tokens(loaded.model.get(), said);
+}
+
+TEST(RealChat, SmolLm2AnswersArithmeticAndAFactOfTheContext) {
+  const std::string path = find_real_file(kSmolLm2);
+  if (path.empty()) GTEST_SKIP() << absent_text(kSmolLm2);
+  const Loaded loaded = load(path);
+  ASSERT_TRUE(loaded.model);
+  const std::string sum = answer(loaded, "What is 2 + 2?");
+  EXPECT_NE(sum.find(" 4."), std::string::npos) << sum;
+  const std::string fact =
+      answer(loaded, "My name is Clara and my dog is called Biscuit. What is my dog called?");
+  EXPECT_EQ(fact.find("Biscuit"), 0u) << fact;
+}
+
+}  // namespace
+}  // namespace sharpi::testing

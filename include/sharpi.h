@@ -502,6 +502,14 @@ SHARPI_API sharpi_status sharpi_plan_layer(const sharpi_plan *plan, uint32_t lay
  *  @return SHARPI_OK; NOT_FOUND (past the last), BUFFER_TOO_SMALL. @thread any. @since 1.0 */
 SHARPI_API sharpi_status sharpi_plan_fallback(const sharpi_plan *plan, uint32_t index, char *out, size_t cap,
                                               size_t *out_len, sharpi_error *err) SHARPI_NOEXCEPT;
+/** Any GGUF metadata value of the planned file, as sharpi_model_meta(); no weights are needed.
+ *  @return SHARPI_OK; NOT_FOUND (key), BUFFER_TOO_SMALL. @thread any. @since 1.0 */
+SHARPI_API sharpi_status sharpi_plan_meta(const sharpi_plan *plan, const char *key, char *out, size_t cap,
+                                          size_t *out_len, sharpi_error *err) SHARPI_NOEXCEPT;
+/** The i-th metadata key. @return SHARPI_OK; NOT_FOUND (past the last), BUFFER_TOO_SMALL.
+ *  @thread any. @since 1.0 */
+SHARPI_API sharpi_status sharpi_plan_meta_key(const sharpi_plan *plan, uint32_t index, char *out, size_t cap,
+                                              size_t *out_len, sharpi_error *err) SHARPI_NOEXCEPT;
 /** The plan as JSON. @return SHARPI_OK; BUFFER_TOO_SMALL. @thread any. @since 1.0 */
 SHARPI_API sharpi_status sharpi_plan_json(const sharpi_plan *plan, char *out, size_t cap, size_t *out_len,
                                           sharpi_error *err) SHARPI_NOEXCEPT;
@@ -534,6 +542,7 @@ typedef uint32_t sharpi_chat_kind;
 #define SHARPI_CHAT_TEMPLATE 4u                /**< The file's own template. */
 #define SHARPI_CHAT_GEMMA3   5u                /**< and of Gemma 2 and 3. */
 
+/** What a model is. */
 typedef struct sharpi_model_summary {
   uint32_t struct_size;
   uint32_t n_layers, n_embd, n_vocab, n_ctx_train;
@@ -549,12 +558,20 @@ typedef struct sharpi_model_summary {
   char architecture[32];
   char name[128];
   uint32_t stream_rows;                        /**< Rows of a call from which weights stream to the GPU, as
-                                                    given or as measured; UNSET = never. */
+                                                    given or as measured; UNSET = never. In a plan 0 =
+                                                    will be measured. */
   uint32_t reserved;
+  char tokenizer[32];                          /**< "gpt2 qwen2": the file's tokenizer and its pre-tokenizer;
+                                                    empty = none that this library knows. */
 } sharpi_model_summary;
 
 /** @return SHARPI_OK; INVALID_ARGUMENT. @thread any. @since 1.0 */
 SHARPI_API sharpi_status sharpi_model_info(const sharpi_model *model, sharpi_model_summary *out,
+                                           sharpi_error *err) SHARPI_NOEXCEPT;
+/** The same of a planned model, before anything is loaded: architecture, sizes, tokenizer and chat kind.
+ *  Reads the vocabulary for it (some tens of milliseconds for a large one).
+ *  @return SHARPI_OK; INVALID_ARGUMENT, FORMAT (the vocabulary). @thread any. @since 1.0 */
+SHARPI_API sharpi_status sharpi_plan_model(const sharpi_plan *plan, sharpi_model_summary *out,
                                            sharpi_error *err) SHARPI_NOEXCEPT;
 /** Any GGUF metadata value as text, for example "tokenizer.chat_template" or "general.name".
  *  @return SHARPI_OK; NOT_FOUND (key), BUFFER_TOO_SMALL. @thread any. @since 1.0 */
@@ -681,6 +698,11 @@ SHARPI_API int32_t sharpi_token_is_end(const sharpi_model *model, int32_t token)
 /** Attributes of a token, SHARPI_TOKEN_* added up; 0 also outside the vocabulary.
  *  @return the attributes. @thread any. @since 1.0 */
 SHARPI_API uint32_t sharpi_token_attributes(const sharpi_model *model, int32_t token) SHARPI_NOEXCEPT;
+/** The token that stands for exactly this text: a control token by its spelling, any other by the bytes that
+ *  it adds to a text. No tokenising: text of several tokens is not found.
+ *  @return SHARPI_OK; NOT_FOUND, UNSUPPORTED (tokenizer). @thread any. @since 1.0 */
+SHARPI_API sharpi_status sharpi_token_id(const sharpi_model *model, const char *utf8, size_t len,
+                                         int32_t *out_token, sharpi_error *err) SHARPI_NOEXCEPT;
 /** The bytes that a token adds to a text, for building a grammar's vocabulary; of a control token its
  *  spelling. They need not be whole UTF-8 characters. @return SHARPI_OK; INVALID_ARGUMENT (id outside the
  *  vocabulary), BUFFER_TOO_SMALL, UNSUPPORTED (tokenizer). @thread any. @since 1.0 */
@@ -915,6 +937,11 @@ SHARPI_API sharpi_status sharpi_session_checkpoint(sharpi_session *session, uint
  *  @return SHARPI_OK; BUFFER_TOO_SMALL. @thread any while no call changes the session. @since 1.0 */
 SHARPI_API sharpi_status sharpi_session_reachable(const sharpi_session *session, uint32_t *out, uint32_t cap,
                                                   uint32_t *out_n, sharpi_error *err) SHARPI_NOEXCEPT;
+/** The token ids that the session has read, in order: its logical history, position by position. Compaction
+ *  leaves it whole; truncate shortens it. The plan prices it ("token history").
+ *  @return SHARPI_OK; BUFFER_TOO_SMALL (*out_n = tokens). @thread any while no call changes it. @since 1.0 */
+SHARPI_API sharpi_status sharpi_session_tokens(const sharpi_session *session, int32_t *out, uint32_t cap,
+                                               uint32_t *out_n, sharpi_error *err) SHARPI_NOEXCEPT;
 /** A second session with the same content and settings, independent from now on. It takes what the
  *  first one holds, which is less than a new session where that was compacted.
  *  @return SHARPI_OK; OUT_OF_MEMORY, DOES_NOT_FIT. @thread any while no call changes it. @since 1.0 */
@@ -927,6 +954,20 @@ SHARPI_API sharpi_status sharpi_session_fork(const sharpi_session *session, shar
  *  @since 1.0 */
 SHARPI_API sharpi_status sharpi_session_save(const sharpi_session *session, void *out, uint64_t cap,
                                              uint64_t *out_len, sharpi_error *err) SHARPI_NOEXCEPT;
+/** Takes the next piece of a blob. @return 0 to go on; anything else ends the call with ::SHARPI_E_IO and
+ *  this number as native_code. */
+typedef int32_t (*sharpi_write_fn)(void *user_data, const void *data, uint64_t bytes);
+/** Fills out[bytes] with the blob's bytes from `offset` on. @return 0; anything else ends the call with
+ *  ::SHARPI_E_IO and this number as native_code. */
+typedef int32_t (*sharpi_read_fn)(void *user_data, uint64_t offset, void *out, uint64_t bytes);
+/** sharpi_session_save() in pieces of at most some hundred KiB (or one part that cannot be divided, such as
+ *  a layer's recurrent state), in order, to a file, a socket, a compressor. Callbacks run on the caller's
+ *  thread and must not use the session but for sharpi_session_info().
+ *  @param out_len nullable: bytes of the whole blob. @return SHARPI_OK; IO (the callback).
+ *  @thread any while no call changes it. @since 1.0 */
+SHARPI_API sharpi_status sharpi_session_save_to(const sharpi_session *session, sharpi_write_fn write,
+                                                void *user_data, uint64_t *out_len,
+                                                sharpi_error *err) SHARPI_NOEXCEPT;
 /** Replaces the session's content and its sampler by saved ones. The blob may come from anywhere: no
  *  field is trusted, and whatever is refused, or fails for want of memory, leaves the session as it was.
  *  Only a device that fails (DEVICE) while rows are copied to it leaves an empty session.
@@ -935,6 +976,13 @@ SHARPI_API sharpi_status sharpi_session_save(const sharpi_session *session, void
  *  @thread one per session. @since 1.0 */
 SHARPI_API sharpi_status sharpi_session_restore(sharpi_session *session, const void *blob, uint64_t len,
                                                 sharpi_error *err) SHARPI_NOEXCEPT;
+/** sharpi_session_restore() from a callback. The blob is read from its beginning to its end twice: once to
+ *  check it, once to apply it. Where the callback fails, or gives other bytes, the second time, the session
+ *  is left empty; everything else as sharpi_session_restore().
+ *  @return SHARPI_OK; IO (the callback), and as sharpi_session_restore(). @thread one per session.
+ *  @since 1.0 */
+SHARPI_API sharpi_status sharpi_session_restore_from(sharpi_session *session, sharpi_read_fn read,
+                                                     void *user_data, sharpi_error *err) SHARPI_NOEXCEPT;
 
 typedef struct sharpi_session_summary {
   uint32_t struct_size;
@@ -961,7 +1009,8 @@ typedef struct sharpi_session_summary {
                                                     int8-panel": of one row / of the most. Cut off with
                                                     "..."; sharpi_model_json() has them whole. */
 } sharpi_session_summary;
-/** @return SHARPI_OK; INVALID_ARGUMENT. @thread any while no call changes it. @since 1.0 */
+/** @return SHARPI_OK; INVALID_ARGUMENT. @thread any while no call changes it, and in the callbacks of a call
+ *  on it. @since 1.0 */
 SHARPI_API sharpi_status sharpi_session_info(const sharpi_session *session, sharpi_session_summary *out,
                                              sharpi_error *err) SHARPI_NOEXCEPT;
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 // Sessions as storage: capacity, lengths, checkpoints, copies, blobs and compaction.
 #include <memory>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -44,6 +45,13 @@ sharpi_status sharpi_session_reachable(const sharpi_session* session, uint32_t* 
   });
 }
 
+sharpi_status sharpi_session_tokens(const sharpi_session* session, int32_t* out, uint32_t cap,
+                                    uint32_t* out_n, sharpi_error* err) SHARPI_NOEXCEPT {
+  return api::read_session(session, err, [&](const Session& s) -> Status {
+    return api::copy_array(s.tokens(), out, cap, out_n);
+  });
+}
+
 sharpi_status sharpi_session_fork(const sharpi_session* session, sharpi_session** out,
                                   sharpi_error* err) SHARPI_NOEXCEPT {
   if (out != nullptr) *out = nullptr;
@@ -74,6 +82,65 @@ sharpi_status sharpi_session_restore(sharpi_session* session, const void* blob, 
     SHARPI_TRY(api::require(blob, "blob"));
     sharpi::MemorySource from(blob, len);
     return s.restore(&from, len);
+  });
+}
+
+namespace {
+
+class CallbackSink final : public sharpi::BlobSink {
+ public:
+  CallbackSink(sharpi_write_fn write, void* user_data) : write_(write), user_data_(user_data) {}
+  Status write(const void* data, uint64_t bytes) override {
+    const int32_t said = write_(user_data_, data, bytes);
+    if (said == 0) return Status::ok();
+    return Status::native_error(Code::kIo, said, "the write callback refused a piece: %d", said);
+  }
+
+ private:
+  sharpi_write_fn write_;
+  void* user_data_;
+};
+
+class CallbackSource final : public sharpi::BlobSource {
+ public:
+  CallbackSource(sharpi_read_fn read, void* user_data) : read_(read), user_data_(user_data) {}
+  Status read(uint64_t at, void* out, uint64_t bytes) override {
+    const int32_t said = read_(user_data_, at, out, bytes);
+    if (said == 0) return Status::ok();
+    return Status::native_error(Code::kIo, said, "the read callback failed at byte %llu: %d",
+                                static_cast<unsigned long long>(at), said);
+  }
+
+ private:
+  sharpi_read_fn read_;
+  void* user_data_;
+};
+
+Status require_callback(bool given, const char* name) {
+  if (given) return Status::ok();
+  return Status::error(Code::kInvalidArgument, "%s is null", name);
+}
+
+}  // namespace
+
+sharpi_status sharpi_session_save_to(const sharpi_session* session, sharpi_write_fn write,
+                                     void* user_data, uint64_t* out_len,
+                                     sharpi_error* err) SHARPI_NOEXCEPT {
+  return api::read_session(session, err, [&](const Session& s) -> Status {
+    SHARPI_TRY(require_callback(write != nullptr, "write"));
+    SHARPI_TRY_ASSIGN(const uint64_t bytes, s.save_bytes());
+    if (out_len != nullptr) *out_len = bytes;
+    CallbackSink to(write, user_data);
+    return s.save(&to, bytes);
+  });
+}
+
+sharpi_status sharpi_session_restore_from(sharpi_session* session, sharpi_read_fn read,
+                                          void* user_data, sharpi_error* err) SHARPI_NOEXCEPT {
+  return api::change_session(session, err, [&](Session& s) -> Status {
+    SHARPI_TRY(require_callback(read != nullptr, "read"));
+    CallbackSource from(read, user_data);
+    return s.restore(&from, std::nullopt);
   });
 }
 

@@ -6,6 +6,7 @@
 
 #include <atomic>
 #include <memory>
+#include <thread>
 
 #include "api/api_guard.h"
 #include "engine/context.h"
@@ -21,9 +22,18 @@ class CallGate {
  public:
   bool try_enter_exclusive() noexcept {
     int32_t idle = 0;
-    return users_.compare_exchange_strong(idle, kExclusive, std::memory_order_acquire);
+    if (!users_.compare_exchange_strong(idle, kExclusive, std::memory_order_acquire)) return false;
+    owner_.store(std::this_thread::get_id(), std::memory_order_relaxed);
+    return true;
   }
-  void leave_exclusive() noexcept { users_.store(0, std::memory_order_release); }
+  void leave_exclusive() noexcept {
+    owner_.store({}, std::memory_order_relaxed);
+    users_.store(0, std::memory_order_release);
+  }
+  /// The changing call that is inside is this thread's own: we are in one of its callbacks.
+  bool is_own() const noexcept {
+    return owner_.load(std::memory_order_relaxed) == std::this_thread::get_id();
+  }
   bool try_enter_shared() noexcept {
     int32_t n = users_.load(std::memory_order_relaxed);
     while (n != kExclusive) {
@@ -36,6 +46,7 @@ class CallGate {
  private:
   static constexpr int32_t kExclusive = -1;
   std::atomic<int32_t> users_{0};
+  std::atomic<std::thread::id> owner_{};
 };
 
 /// One changing call, for a scope; false when the object is in use.

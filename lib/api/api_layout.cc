@@ -176,7 +176,7 @@ static_assert(offsetof(sharpi_memory_row, payload_bytes) == 32);
 static_assert(offsetof(sharpi_memory_row, held_bytes) == 40);
 static_assert(offsetof(sharpi_memory_row, label) == 48);
 
-static_assert(sizeof(sharpi_model_summary) == 240);
+static_assert(sizeof(sharpi_model_summary) == 272);
 static_assert(offsetof(sharpi_model_summary, struct_size) == 0);
 static_assert(offsetof(sharpi_model_summary, n_layers) == 4);
 static_assert(offsetof(sharpi_model_summary, n_embd) == 8);
@@ -196,6 +196,7 @@ static_assert(offsetof(sharpi_model_summary, architecture) == 72);
 static_assert(offsetof(sharpi_model_summary, name) == 104);
 static_assert(offsetof(sharpi_model_summary, stream_rows) == 232);
 static_assert(offsetof(sharpi_model_summary, reserved) == 236);
+static_assert(offsetof(sharpi_model_summary, tokenizer) == 240);
 
 static_assert(sizeof(sharpi_segment_info) == 72);
 static_assert(offsetof(sharpi_segment_info, tier) == 0);

@@ -16,9 +16,8 @@ using sharpi::Status;
 
 namespace {
 
-/// What the weights say.
-void add_weights(const sharpi::Model& model, sharpi_model_summary* out) {
-  const sharpi::ModelSpec& spec = model.spec();
+/// What the tensors say.
+void add_tensors(const sharpi::ModelSpec& spec, sharpi_model_summary* out) {
   sharpi_model_summary& s = *out;
   s.n_layers = spec.n_layers();
   s.n_embd = spec.n_embd;
@@ -34,28 +33,67 @@ void add_weights(const sharpi::Model& model, sharpi_model_summary* out) {
   }
   s.n_parameters = spec.parameter_count();
   s.content_id = spec.file->content_id();
-  s.stream_rows = model.stream_rows();
   api::copy_line(spec.architecture, s.architecture, sizeof s.architecture);
   api::copy_line(spec.name, s.name, sizeof s.name);
 }
 
-sharpi::Result<sharpi_model_summary> summarise(const sharpi_model& model) {
-  const sharpi::GgufFile& file = model.text->file();
+/// "gpt2 qwen2"
+std::string tokenizer_kind(const sharpi::GgufFile& file) {
+  std::string kind;
+  for (const char* key : {"tokenizer.ggml.model", "tokenizer.ggml.pre"}) {
+    const sharpi::GgufValue* value = file.find_value(key);
+    if (value == nullptr) continue;
+    if (!kind.empty()) kind += ' ';
+    kind += file.value_text(*value);
+  }
+  return kind;
+}
+
+/// `spec` is null for text alone.
+sharpi::Result<sharpi_model_summary> summarise(const sharpi::TextModel& text,
+                                               const sharpi::ModelSpec* spec,
+                                               uint32_t stream_rows) {
+  const sharpi::GgufFile& file = text.file();
   sharpi_model_summary s{};
-  const sharpi::Tokenizer* tokenizer = model.text->tokenizer();
+  const sharpi::Tokenizer* tokenizer = text.tokenizer();
   s.bos = tokenizer != nullptr ? tokenizer->bos() : -1;
   s.eos = tokenizer != nullptr ? tokenizer->eos() : -1;
-  const auto format = tokenizer != nullptr ? model.text->chat()->format() : sharpi::ChatFormat{};
+  const auto format = tokenizer != nullptr ? text.chat()->format() : sharpi::ChatFormat{};
   s.chat = static_cast<sharpi_chat_kind>(format);
   s.n_vocab = tokenizer != nullptr ? tokenizer->n_vocab() : 0;
   s.file_bytes = file.file_bytes();
-  s.stream_rows = SHARPI_UNSET;
+  s.stream_rows = stream_rows;
   SHARPI_TRY_ASSIGN(const auto architecture, file.get_string("general.architecture"));
   SHARPI_TRY_ASSIGN(const auto name, file.get_string("general.name"));
   api::copy_line(architecture.value_or(""), s.architecture, sizeof s.architecture);
   api::copy_line(name.value_or(""), s.name, sizeof s.name);
-  if (model.p != nullptr) add_weights(*model.p, &s);
+  if (tokenizer != nullptr) {
+    api::copy_line(tokenizer_kind(file), s.tokenizer, sizeof s.tokenizer);
+  }
+  if (spec != nullptr) add_tensors(*spec, &s);
   return s;
+}
+
+Status copy_meta(const sharpi::GgufFile& file, const char* key, char* out, size_t cap,
+                 size_t* out_len) {
+  SHARPI_TRY(api::require(key, "key"));
+  SHARPI_TRY(api::check_out(out, cap, out_len));
+  const sharpi::GgufValue* value = file.find_value(key);
+  if (value == nullptr) {
+    return Status::error(Code::kNotFound, "the file has no metadata key \"%.200s\"", key);
+  }
+  return api::copy_text(file.value_text(*value), out, cap, out_len);
+}
+
+Status copy_meta_key(const sharpi::GgufFile& file, uint32_t index, char* out, size_t cap,
+                     size_t* out_len) {
+  SHARPI_TRY(api::check_out(out, cap, out_len));
+  const auto& values = file.values();
+  if (index >= values.size()) {
+    return Status::error(Code::kNotFound, "metadata key %u is past the last of %zu", index,
+                         values.size());
+  }
+  return api::copy_text(values[index].key, out, cap, out_len);
 }
 
 }  // namespace
@@ -108,9 +146,40 @@ sharpi_status sharpi_model_info(const sharpi_model* model, sharpi_model_summary*
   return api::guard(err, [&]() -> Status {
     SHARPI_TRY(api::require(model, "model"));
     SHARPI_TRY(api::check_out_struct(out, 232, "sharpi_model_summary"));
-    SHARPI_TRY_ASSIGN(const auto summary, summarise(*model));
+    const sharpi::ModelSpec* spec = model->p == nullptr ? nullptr : &model->p->spec();
+    const uint32_t stream_rows = model->p == nullptr ? SHARPI_UNSET : model->p->stream_rows();
+    SHARPI_TRY_ASSIGN(const auto summary, summarise(*model->text, spec, stream_rows));
     api::write_out(summary, out);
     return Status::ok();
+  });
+}
+
+sharpi_status sharpi_plan_model(const sharpi_plan* plan, sharpi_model_summary* out,
+                                sharpi_error* err) SHARPI_NOEXCEPT {
+  return api::guard(err, [&]() -> Status {
+    SHARPI_TRY(api::require(plan, "plan"));
+    SHARPI_TRY(api::check_out_struct(out, 232, "sharpi_model_summary"));
+    const sharpi::Plan& p = *plan->p;
+    SHARPI_TRY_ASSIGN(auto text, sharpi::TextModel::create(p.spec->file));
+    SHARPI_TRY_ASSIGN(const auto summary, summarise(*text, p.spec.get(), p.summary().stream_rows));
+    api::write_out(summary, out);
+    return Status::ok();
+  });
+}
+
+sharpi_status sharpi_plan_meta(const sharpi_plan* plan, const char* key, char* out, size_t cap,
+                               size_t* out_len, sharpi_error* err) SHARPI_NOEXCEPT {
+  return api::guard(err, [&]() -> Status {
+    SHARPI_TRY(api::require(plan, "plan"));
+    return copy_meta(*plan->p->spec->file, key, out, cap, out_len);
+  });
+}
+
+sharpi_status sharpi_plan_meta_key(const sharpi_plan* plan, uint32_t index, char* out, size_t cap,
+                                   size_t* out_len, sharpi_error* err) SHARPI_NOEXCEPT {
+  return api::guard(err, [&]() -> Status {
+    SHARPI_TRY(api::require(plan, "plan"));
+    return copy_meta_key(*plan->p->spec->file, index, out, cap, out_len);
   });
 }
 
@@ -118,14 +187,7 @@ sharpi_status sharpi_model_meta(const sharpi_model* model, const char* key, char
                                 size_t* out_len, sharpi_error* err) SHARPI_NOEXCEPT {
   return api::guard(err, [&]() -> Status {
     SHARPI_TRY(api::require(model, "model"));
-    SHARPI_TRY(api::require(key, "key"));
-    SHARPI_TRY(api::check_out(out, cap, out_len));
-    const sharpi::GgufFile& file = model->text->file();
-    const sharpi::GgufValue* value = file.find_value(key);
-    if (value == nullptr) {
-      return Status::error(Code::kNotFound, "the file has no metadata key \"%.200s\"", key);
-    }
-    return api::copy_text(file.value_text(*value), out, cap, out_len);
+    return copy_meta(model->text->file(), key, out, cap, out_len);
   });
 }
 
@@ -134,13 +196,7 @@ sharpi_status sharpi_model_meta_key(const sharpi_model* model, uint32_t index, c
                                     sharpi_error* err) SHARPI_NOEXCEPT {
   return api::guard(err, [&]() -> Status {
     SHARPI_TRY(api::require(model, "model"));
-    SHARPI_TRY(api::check_out(out, cap, out_len));
-    const auto& values = model->text->file().values();
-    if (index >= values.size()) {
-      return Status::error(Code::kNotFound, "metadata key %u is past the last of %zu", index,
-                           values.size());
-    }
-    return api::copy_text(values[index].key, out, cap, out_len);
+    return copy_meta_key(model->text->file(), index, out, cap, out_len);
   });
 }
 

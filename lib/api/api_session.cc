@@ -184,7 +184,7 @@ sharpi_status sharpi_session_step(sharpi_session* session, const sharpi_sample_p
 
 sharpi_status sharpi_session_info(const sharpi_session* session, sharpi_session_summary* out,
                                   sharpi_error* err) SHARPI_NOEXCEPT {
-  return api::read_session(session, err, [&](const Session& s) -> Status {
+  return api::watch_session(session, err, [&](const Session& s) -> Status {
     SHARPI_TRY(api::check_out_struct(out, 360, "sharpi_session_summary"));
     sharpi_session_summary summary{};
     s.info(&summary);

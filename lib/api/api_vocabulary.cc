@@ -76,6 +76,20 @@ uint32_t sharpi_token_attributes(const sharpi_model* model, int32_t token) SHARP
   return attributes;
 }
 
+sharpi_status sharpi_token_id(const sharpi_model* model, const char* utf8, size_t len,
+                              int32_t* out_token, sharpi_error* err) SHARPI_NOEXCEPT {
+  return api::guard(err, [&]() -> Status {
+    SHARPI_TRY(api::require_array(utf8, len, "utf8"));
+    SHARPI_TRY(api::require(out_token, "out_token"));
+    const sharpi::Tokenizer* tokenizer = nullptr;
+    SHARPI_TRY(api::find_tokenizer(model, &tokenizer));
+    *out_token = tokenizer->find_decoded({utf8, len});
+    if (*out_token >= 0) return Status::ok();
+    return Status::error(Code::kNotFound, "no token stands for \"%.*s\"",
+                         static_cast<int>(std::min<size_t>(len, 100)), utf8);
+  });
+}
+
 sharpi_status sharpi_token_bytes(const sharpi_model* model, int32_t token, char* out, size_t cap,
                                  size_t* out_len, sharpi_error* err) SHARPI_NOEXCEPT {
   return api::guard(err, [&]() -> Status {

@@ -50,4 +50,12 @@ sharpi_status read_session(const sharpi_session* session, sharpi_error* err, Bod
   });
 }
 
+/// The same, also from a callback of a changing call, which runs between two of its steps.
+template <class Body>
+sharpi_status watch_session(const sharpi_session* session, sharpi_error* err,
+                            Body&& body) noexcept {
+  if (session == nullptr || !session->gate.is_own()) return read_session(session, err, body);
+  return guard(err, [&]() -> Status { return body(static_cast<const Session&>(*session->p)); });
+}
+
 }  // namespace sharpi::api

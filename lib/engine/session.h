@@ -54,6 +54,7 @@ class Session {
   Status checkpoint(bool pin);
   std::vector<uint32_t> reachable() const;
   Result<std::unique_ptr<Session>> fork() const;
+  std::span<const int32_t> tokens() const { return history_; }
   Result<uint64_t> save_bytes() const;
   /// Pre: `bytes` is what save_bytes() gave and the session has not changed since.
   Status save(BlobSink* to, uint64_t bytes) const;

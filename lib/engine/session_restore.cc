@@ -45,10 +45,16 @@ class SessionRestorer {
     if (in.left() != body_bytes()) return damaged("length");
     take_memory();
     s_->forget_all();
-    SHARPI_TRY(write_body(&in));
-    if (in.sum() != sum_) return damaged("its source gave other bytes the second time");
-    settle();
-    return Status::ok();
+    Status written = write_body(&in);
+    if (written.is_ok() && in.sum() != sum_) {
+      written = damaged("its source gave other bytes the second time");
+    }
+    if (written.is_ok()) {
+      settle();
+    } else {
+      s_->forget_all();  // again: recurrent state may have come already
+    }
+    return written;
   }
 
  private:

@@ -312,6 +312,29 @@ Result<std::shared_ptr<const Tokenizer>> Tokenizer::create(std::shared_ptr<const
   return std::shared_ptr<const Tokenizer>(std::move(out));
 }
 
+int32_t Tokenizer::find_decoded(std::string_view text) const {
+  const Vocabulary& vocabulary = impl_->vocabulary;
+  std::string bytes, words;  // how the two kinds of vocabularies spell it
+  for (const char c : text) {
+    utf8_append(kByteAlphabet[static_cast<unsigned char>(c)], &bytes);
+    if (c == ' ') {
+      words += "\xE2\x96\x81";
+    } else {
+      words += c;
+    }
+  }
+  const uint32_t single =
+      text.size() == 1 ? vocabulary.byte_token(static_cast<uint8_t>(text[0])) : Vocabulary::kNone;
+  for (const uint32_t id :
+       {vocabulary.find(text), vocabulary.find(bytes), vocabulary.find(words), single}) {
+    std::string back;
+    const bool same = id != Vocabulary::kNone &&
+                      decode(static_cast<int32_t>(id), true, &back).is_ok() && back == text;
+    if (same) return static_cast<int32_t>(id);
+  }
+  return -1;
+}
+
 uint32_t Tokenizer::n_vocab() const {
   return impl_->vocabulary.size();
 }

@@ -49,6 +49,8 @@ class Tokenizer {
   /// kInvalidArgument for an id outside the vocabulary.
   Status decode(int32_t token, bool render_special, std::string* out) const;
 
+  /// The token that decodes to exactly this text (control tokens: their spelling); -1 = none does.
+  int32_t find_decoded(std::string_view text) const;
   TokenKind kind(int32_t token) const;             // pre: 0 <= token < n_vocab
   std::string_view raw_text(int32_t token) const;  // as stored in the file
   int32_t find(std::string_view text) const;       // id of the token with that stored text, or -1

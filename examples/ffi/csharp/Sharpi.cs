@@ -23,6 +23,11 @@ namespace LibSharpi
     public unsafe delegate void sharpi_free_fn(void* user_data, void* pointer, ulong bytes);
     [UnmanagedFunctionPointer(CallingConvention.Cdecl)]
     public unsafe delegate void sharpi_meanwhile_fn(void* user_data, int token);
+    [UnmanagedFunctionPointer(CallingConvention.Cdecl)]
+    public unsafe delegate int sharpi_write_fn(void* user_data, void* data, ulong bytes);
+    [UnmanagedFunctionPointer(CallingConvention.Cdecl)]
+    public unsafe delegate int sharpi_read_fn(
+        void* user_data, ulong offset, void* result, ulong bytes);
 
     [StructLayout(LayoutKind.Sequential)]
     public unsafe struct sharpi_error
@@ -125,6 +130,7 @@ namespace LibSharpi
         public fixed byte architecture[32];
         public fixed byte name[128];
         public uint stream_rows, reserved;
+        public fixed byte tokenizer[32];
     }
 
     [StructLayout(LayoutKind.Sequential)]
@@ -330,6 +336,12 @@ namespace LibSharpi
         [DllImport(Library)] public static extern int sharpi_plan_fallback(
             IntPtr plan, uint index, byte* result, UIntPtr cap, UIntPtr* out_len,
             sharpi_error* err);
+        [DllImport(Library)] public static extern int sharpi_plan_meta(
+            IntPtr plan, byte* key, byte* result, UIntPtr cap, UIntPtr* out_len,
+            sharpi_error* err);
+        [DllImport(Library)] public static extern int sharpi_plan_meta_key(
+            IntPtr plan, uint index, byte* result, UIntPtr cap, UIntPtr* out_len,
+            sharpi_error* err);
         [DllImport(Library)] public static extern int sharpi_plan_json(
             IntPtr plan, byte* result, UIntPtr cap, UIntPtr* out_len, sharpi_error* err);
         [DllImport(Library)] public static extern int sharpi_model_load(
@@ -339,6 +351,8 @@ namespace LibSharpi
         [DllImport(Library)] public static extern void sharpi_model_destroy(IntPtr model);
         [DllImport(Library)] public static extern int sharpi_model_info(
             IntPtr model, sharpi_model_summary* result, sharpi_error* err);
+        [DllImport(Library)] public static extern int sharpi_plan_model(
+            IntPtr plan, sharpi_model_summary* result, sharpi_error* err);
         [DllImport(Library)] public static extern int sharpi_model_meta(
             IntPtr model, byte* key, byte* result, UIntPtr cap, UIntPtr* out_len,
             sharpi_error* err);
@@ -372,6 +386,8 @@ namespace LibSharpi
             IntPtr model, int token);
         [DllImport(Library)] public static extern uint sharpi_token_attributes(
             IntPtr model, int token);
+        [DllImport(Library)] public static extern int sharpi_token_id(
+            IntPtr model, byte* utf8, UIntPtr len, int* out_token, sharpi_error* err);
         [DllImport(Library)] public static extern int sharpi_token_bytes(
             IntPtr model, int token, byte* result, UIntPtr cap, UIntPtr* out_len,
             sharpi_error* err);
@@ -421,10 +437,16 @@ namespace LibSharpi
             IntPtr session, uint pin, sharpi_error* err);
         [DllImport(Library)] public static extern int sharpi_session_reachable(
             IntPtr session, uint* result, uint cap, uint* out_n, sharpi_error* err);
+        [DllImport(Library)] public static extern int sharpi_session_tokens(
+            IntPtr session, int* result, uint cap, uint* out_n, sharpi_error* err);
         [DllImport(Library)] public static extern int sharpi_session_fork(
             IntPtr session, IntPtr* result, sharpi_error* err);
         [DllImport(Library)] public static extern int sharpi_session_save(
             IntPtr session, void* result, ulong cap, ulong* out_len, sharpi_error* err);
+        [DllImport(Library)] public static extern int sharpi_session_save_to(
+            IntPtr session, IntPtr write, void* user_data, ulong* out_len, sharpi_error* err);
+        [DllImport(Library)] public static extern int sharpi_session_restore_from(
+            IntPtr session, IntPtr read, void* user_data, sharpi_error* err);
         [DllImport(Library)] public static extern int sharpi_session_restore(
             IntPtr session, void* blob, ulong len, sharpi_error* err);
         [DllImport(Library)] public static extern int sharpi_session_info(

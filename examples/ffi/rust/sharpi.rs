@@ -22,7 +22,7 @@ macro_rules! kinds {
 kinds! {
     u32 = "u32", i32 = "i32", u64 = "u64", usize = "u64", f32 = "f32", f64 = "f64", () = "void",
     sharpi_progress_fn = "p", sharpi_log_fn = "p", sharpi_alloc_fn = "p", sharpi_free_fn = "p",
-    sharpi_meanwhile_fn = "p"
+    sharpi_meanwhile_fn = "p", sharpi_write_fn = "p", sharpi_read_fn = "p"
 }
 impl<T> Kind for *const T {
     const KIND: &'static str = "p";
@@ -162,6 +162,8 @@ callbacks! {
     fn sharpi_alloc_fn(user_data: *mut c_void, bytes: u64, alignment: u64) -> *mut c_void;
     fn sharpi_free_fn(user_data: *mut c_void, pointer: *mut c_void, bytes: u64) -> ();
     fn sharpi_meanwhile_fn(user_data: *mut c_void, token: i32) -> ();
+    fn sharpi_write_fn(user_data: *mut c_void, data: *const c_void, bytes: u64) -> i32;
+    fn sharpi_read_fn(user_data: *mut c_void, offset: u64, out: *mut c_void, bytes: u64) -> i32;
 }
 
 constants! {
@@ -265,6 +267,7 @@ structs! {
         n_mtp_layers: u32, chat: u32, bos: i32, eos: i32, is_hybrid: u32, has_window: u32,
         n_experts: u32, n_parameters: u64, file_bytes: u64, content_id: u64,
         architecture: [c_char; 32], name: [c_char; 128], stream_rows: u32, reserved: u32,
+        tokenizer: [c_char; 32],
     }
     struct sharpi_segment_info {
         tier: u32, list: u32, first_layer: u32, n_layers: u32, has_embedding: u32, has_head: u32,
@@ -357,6 +360,12 @@ functions! {
     fn sharpi_plan_fallback(
         plan: *const sharpi_plan, index: u32, out: *mut c_char, cap: usize,
         out_len: *mut usize, err: *mut sharpi_error) -> i32;
+    fn sharpi_plan_meta(
+        plan: *const sharpi_plan, key: *const c_char, out: *mut c_char, cap: usize,
+        out_len: *mut usize, err: *mut sharpi_error) -> i32;
+    fn sharpi_plan_meta_key(
+        plan: *const sharpi_plan, index: u32, out: *mut c_char, cap: usize,
+        out_len: *mut usize, err: *mut sharpi_error) -> i32;
     fn sharpi_plan_json(
         plan: *const sharpi_plan, out: *mut c_char, cap: usize, out_len: *mut usize,
         err: *mut sharpi_error) -> i32;
@@ -369,6 +378,8 @@ functions! {
     fn sharpi_model_info(
         model: *const sharpi_model, out: *mut sharpi_model_summary,
         err: *mut sharpi_error) -> i32;
+    fn sharpi_plan_model(
+        plan: *const sharpi_plan, out: *mut sharpi_model_summary, err: *mut sharpi_error) -> i32;
     fn sharpi_model_meta(
         model: *const sharpi_model, key: *const c_char, out: *mut c_char, cap: usize,
         out_len: *mut usize, err: *mut sharpi_error) -> i32;
@@ -404,6 +415,9 @@ functions! {
         err: *mut sharpi_error) -> i32;
     fn sharpi_token_is_end(model: *const sharpi_model, token: i32) -> i32;
     fn sharpi_token_attributes(model: *const sharpi_model, token: i32) -> u32;
+    fn sharpi_token_id(
+        model: *const sharpi_model, utf8: *const c_char, len: usize, out_token: *mut i32,
+        err: *mut sharpi_error) -> i32;
     fn sharpi_token_bytes(
         model: *const sharpi_model, token: i32, out: *mut c_char, cap: usize, out_len: *mut usize,
         err: *mut sharpi_error) -> i32;
@@ -458,11 +472,20 @@ functions! {
     fn sharpi_session_reachable(
         session: *const sharpi_session, out: *mut u32, cap: u32, out_n: *mut u32,
         err: *mut sharpi_error) -> i32;
+    fn sharpi_session_tokens(
+        session: *const sharpi_session, out: *mut i32, cap: u32, out_n: *mut u32,
+        err: *mut sharpi_error) -> i32;
     fn sharpi_session_fork(
         session: *const sharpi_session, out: *mut *mut sharpi_session,
         err: *mut sharpi_error) -> i32;
     fn sharpi_session_save(
         session: *const sharpi_session, out: *mut c_void, cap: u64, out_len: *mut u64,
+        err: *mut sharpi_error) -> i32;
+    fn sharpi_session_save_to(
+        session: *const sharpi_session, write: sharpi_write_fn, user_data: *mut c_void,
+        out_len: *mut u64, err: *mut sharpi_error) -> i32;
+    fn sharpi_session_restore_from(
+        session: *mut sharpi_session, read: sharpi_read_fn, user_data: *mut c_void,
         err: *mut sharpi_error) -> i32;
     fn sharpi_session_restore(
         session: *mut sharpi_session, blob: *const c_void, len: u64,

@@ -38,7 +38,7 @@ static void reenter(sharpi_session* s) {
   EXPECT(SHARPI_E_BUSY, sharpi_session_checkpoint(s, 0, &err));
   EXPECT(SHARPI_E_BUSY, sharpi_session_restore(s, &len, sizeof len, &err));
   EXPECT(SHARPI_E_BUSY, sharpi_session_compact(s, &compact, NULL, &err));
-  EXPECT(SHARPI_E_BUSY, sharpi_session_info(s, &sum, &err));
+  EXPECT(SHARPI_OK, sharpi_session_info(s, &sum, &err)); /* the one that works here */
   EXPECT(SHARPI_E_BUSY, sharpi_session_layer(s, 0, &layer, &err));
   EXPECT(SHARPI_E_BUSY, sharpi_session_logits(s, 0, &logit, 1, &n, &err));
   EXPECT(SHARPI_E_BUSY, sharpi_session_reachable(s, NULL, 0, &n, &err));

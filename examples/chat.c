@@ -25,7 +25,7 @@ static const char kHelp[] =
     "  --temp X --top-k N --top-p X --min-p X --repeat-penalty X --seed N\n"
     "                     sampling (0.7, 40, 0.95, 0.05, 1, 0); --temp 0 is greedy\n"
     "  --speeds           tokens per second after each answer\n"
-    "  --ignore-env       read no SHARPI_* environment variable\n";
+    "  --ignore-env       do not read SHARPI_KV_DTYPE and SHARPI_SNAPKV_*, as is done otherwise\n";
 
 static const char kCommands[] =
     "/regen             answer the last message again\n"
@@ -96,7 +96,7 @@ static int open_model(chat* c) {
   sharpi_context_params context;
   sharpi_context_params_init(&context, sizeof context);
   context.n_threads = o->n_threads;
-  if (o->ignore_env) context.flags |= SHARPI_CONTEXT_IGNORE_ENV;
+  if (!o->ignore_env) context.flags |= SHARPI_CONTEXT_READ_ENV;
   if (sharpi_context_create(&context, &c->context, &err)) return report_error("context", &err);
   sharpi_session_params session;
   sharpi_session_params_init(&session, sizeof session);
@@ -137,6 +137,7 @@ static void compact(chat* c, const char* argument) {
   params.progress = show_progress;
   params.user_data = &c->o;
   sharpi_compact_report report = {.struct_size = sizeof report};
+  sharpi_session_resume(c->session);
   running = c->session;
   const sharpi_status status = sharpi_session_compact(c->session, &params, &report, &err);
   running = NULL;

@@ -187,6 +187,7 @@ int respond(chat* c) {
   sharpi_session_summary before = {.struct_size = sizeof before};
   answer a = {0};
   sharpi_session_info(c->session, &before, NULL);
+  sharpi_session_resume(c->session); /* a Ctrl-C that came too late for the last answer */
   running = c->session;
   const sharpi_status status = read_conversation(c, &err);
   int result = 0;

@@ -775,6 +775,33 @@ SHARPI_API sharpi_status sharpi_chat_format(const sharpi_model *model, const sha
 SHARPI_API sharpi_status sharpi_chat_tokenize(const sharpi_model *model, const sharpi_chat_params *params,
                                               int32_t *out, uint32_t cap, uint32_t *out_n,
                                               sharpi_error *err) SHARPI_NOEXCEPT;
+
+typedef uint32_t sharpi_part;
+#define SHARPI_PART_CONTENT   0u
+#define SHARPI_PART_REASONING 1u
+#define SHARPI_PART_TOOL_CALL 2u
+#define SHARPI_PARSE_PARTIAL  1u               /**< More text is to come. */
+
+/** Where the parts of a generated text are: one behind the other, in this order. */
+typedef struct sharpi_chat_parts {
+  uint32_t struct_size;
+  sharpi_part open;                            /**< The part in which the text ends. */
+  uint32_t n_tool_calls;
+  uint32_t reserved;
+  uint64_t reasoning_len, content_len;         /**< Bytes, without blanks at the ends. */
+  uint64_t tool_calls_len;                     /**< A JSON array as sharpi_message has it; 0 without calls. */
+} sharpi_chat_parts;
+
+/** Takes generated text apart: reasoning, content and tool calls, in the marks of the formats in use (think blocks,
+ *  Gemma 4's channels, calls of Hermes, Qwen, GLM). Detokenise with SHARPI_DETOKENIZE_SPECIAL: some marks are control
+ *  tokens. With SHARPI_PARSE_PARTIAL and all of the text so far, what may be the beginning of a mark is held back, and
+ *  longer texts only ever add to each part. A malformed call stays in the content.
+ *  @param prompt what the model read (nullable): a block that its end opens goes on in the text.
+ *  @param out reasoning, content and tool calls, one behind the other. @return SHARPI_OK; INVALID_ARGUMENT,
+ *  DOES_NOT_FIT (calls of more than 256 MiB), BUFFER_TOO_SMALL (parts are written). @thread any. @since 1.0 */
+SHARPI_API sharpi_status sharpi_chat_parse(const char *prompt, size_t prompt_len, const char *text, size_t len,
+                                           uint32_t flags, sharpi_chat_parts *parts, char *out, size_t cap,
+                                           size_t *out_len, sharpi_error *err) SHARPI_NOEXCEPT;
 /** @} */
 
 /** @defgroup session Session

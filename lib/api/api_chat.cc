@@ -9,6 +9,7 @@
 #include "api/api_out.h"
 #include "api/api_params.h"
 #include "text/chat.h"
+#include "text/chat_parse.h"
 
 namespace api = sharpi::api;
 using sharpi::Code;
@@ -125,5 +126,28 @@ sharpi_status sharpi_chat_tokenize(const sharpi_model* model, const sharpi_chat_
     std::vector<int32_t> tokens;
     SHARPI_TRY(model->text->tokenizer()->encode_marked(text, &tokens));
     return api::copy_array(std::span<const int32_t>(tokens), out, cap, out_n);
+  });
+}
+
+sharpi_status sharpi_chat_parse(const char* prompt, size_t prompt_len, const char* text, size_t len,
+                                uint32_t flags, sharpi_chat_parts* parts, char* out, size_t cap,
+                                size_t* out_len, sharpi_error* err) SHARPI_NOEXCEPT {
+  return api::guard(err, [&]() -> Status {
+    SHARPI_TRY(api::require_array(prompt, prompt_len, "prompt"));
+    SHARPI_TRY(api::require_array(text, len, "text"));
+    SHARPI_TRY(api::require_flags(flags, SHARPI_PARSE_PARTIAL, "flags"));
+    SHARPI_TRY(api::check_out_struct(parts, 40, "sharpi_chat_parts"));
+    SHARPI_TRY(api::check_out(out, cap, out_len));
+    sharpi::ParsedChat parsed;
+    SHARPI_TRY(sharpi::parse_chat({prompt, prompt_len}, {text, len},
+                                  (flags & SHARPI_PARSE_PARTIAL) != 0, &parsed));
+    sharpi_chat_parts p{};
+    p.open = static_cast<sharpi_part>(parsed.open);
+    p.n_tool_calls = parsed.n_tool_calls;
+    p.reasoning_len = parsed.reasoning.size();
+    p.content_len = parsed.content.size();
+    p.tool_calls_len = parsed.tool_calls.size();
+    api::write_out(p, parts);
+    return api::copy_text(parsed.reasoning + parsed.content + parsed.tool_calls, out, cap, out_len);
   });
 }

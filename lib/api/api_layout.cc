@@ -241,6 +241,15 @@ static_assert(offsetof(sharpi_chat_params, variables) == 40);
 static_assert(offsetof(sharpi_chat_params, variables_len) == 48);
 static_assert(offsetof(sharpi_chat_params, now) == 56);
 
+static_assert(sizeof(sharpi_chat_parts) == 40);
+static_assert(offsetof(sharpi_chat_parts, struct_size) == 0);
+static_assert(offsetof(sharpi_chat_parts, open) == 4);
+static_assert(offsetof(sharpi_chat_parts, n_tool_calls) == 8);
+static_assert(offsetof(sharpi_chat_parts, reserved) == 12);
+static_assert(offsetof(sharpi_chat_parts, reasoning_len) == 16);
+static_assert(offsetof(sharpi_chat_parts, content_len) == 24);
+static_assert(offsetof(sharpi_chat_parts, tool_calls_len) == 32);
+
 static_assert(sizeof(sharpi_stop_stream) == 140);
 static_assert(offsetof(sharpi_stop_stream, n_held) == 0);
 static_assert(offsetof(sharpi_stop_stream, stopped) == 4);

@@ -177,6 +177,13 @@ namespace LibSharpi
     }
 
     [StructLayout(LayoutKind.Sequential)]
+    public unsafe struct sharpi_chat_parts
+    {
+        public uint struct_size, open, n_tool_calls, reserved;
+        public ulong reasoning_len, content_len, tool_calls_len;
+    }
+
+    [StructLayout(LayoutKind.Sequential)]
     public unsafe struct sharpi_chat_params
     {
         public uint struct_size, flags;
@@ -299,6 +306,8 @@ namespace LibSharpi
             SHARPI_MIXER_WINDOW = 2, SHARPI_MIXER_DELTA_NET = 3, SHARPI_CHAT_UNKNOWN = 0,
             SHARPI_CHAT_CHATML = 1, SHARPI_CHAT_GEMMA = 2, SHARPI_CHAT_OLMOE = 3,
             SHARPI_CHAT_TEMPLATE = 4, SHARPI_CHAT_GEMMA3 = 5, SHARPI_CHAT_NO_THINKING = 4,
+            SHARPI_PART_CONTENT = 0, SHARPI_PART_REASONING = 1, SHARPI_PART_TOOL_CALL = 2,
+            SHARPI_PARSE_PARTIAL = 1,
             SHARPI_TOKENIZE_ADD_SPECIAL = 1, SHARPI_TOKENIZE_PARSE_SPECIAL = 2,
             SHARPI_TOKEN_CONTROL = 1, SHARPI_TOKEN_END = 2, SHARPI_TOKEN_BYTE = 4,
             SHARPI_TOKEN_USER_DEFINED = 8, SHARPI_TOKEN_UNKNOWN = 16, SHARPI_TOKEN_NEVER = 32,
@@ -399,6 +408,10 @@ namespace LibSharpi
         [DllImport(Library)] public static extern int sharpi_chat_format(
             IntPtr model, sharpi_chat_params* options, byte* result, UIntPtr cap,
             UIntPtr* out_len, sharpi_error* err);
+        [DllImport(Library)] public static extern int sharpi_chat_parse(
+            byte* prompt, UIntPtr prompt_len, byte* text, UIntPtr len, uint flags,
+            sharpi_chat_parts* parts, byte* result, UIntPtr cap, UIntPtr* out_len,
+            sharpi_error* err);
         [DllImport(Library)] public static extern int sharpi_chat_tokenize(
             IntPtr model, sharpi_chat_params* options, int* result, uint cap, uint* out_n,
             sharpi_error* err);

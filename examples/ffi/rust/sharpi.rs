@@ -199,7 +199,8 @@ constants! {
         SHARPI_CHAT_OLMOE = 3; SHARPI_CHAT_TEMPLATE = 4; SHARPI_CHAT_GEMMA3 = 5;
         SHARPI_TOKENIZE_ADD_SPECIAL = 1; SHARPI_TOKENIZE_PARSE_SPECIAL = 2;
         SHARPI_DETOKENIZE_SPECIAL = 1; SHARPI_CHAT_NO_PROMPT = 1; SHARPI_CHAT_THINKING = 2;
-        SHARPI_CHAT_NO_THINKING = 4;
+        SHARPI_CHAT_NO_THINKING = 4; SHARPI_PART_CONTENT = 0; SHARPI_PART_REASONING = 1;
+        SHARPI_PART_TOOL_CALL = 2; SHARPI_PARSE_PARTIAL = 1;
         SHARPI_PREFILL_CHECKPOINT = 1; SHARPI_PREFILL_MORE = 2; SHARPI_LAYER_BUDGET_EQUAL = 0;
         SHARPI_LAYER_BUDGET_PYRAMID = 1; SHARPI_LAYER_BUDGET_ENTROPY = 2;
         SHARPI_TOKEN_CONTROL = 1; SHARPI_TOKEN_END = 2; SHARPI_TOKEN_BYTE = 4;
@@ -288,6 +289,10 @@ structs! {
         role: *const c_char, content: *const c_char, content_len: usize,
         reasoning: *const c_char, reasoning_len: usize, tool_calls: *const c_char,
         tool_calls_len: usize, tool_call_id: *const c_char, name: *const c_char,
+    }
+    struct sharpi_chat_parts {
+        struct_size: u32, open: u32, n_tool_calls: u32, reserved: u32, reasoning_len: u64,
+        content_len: u64, tool_calls_len: u64,
     }
     struct sharpi_chat_params {
         struct_size: u32, flags: u32, messages: *const sharpi_message, n_messages: u32,
@@ -429,6 +434,10 @@ functions! {
     fn sharpi_chat_format(
         model: *const sharpi_model, params: *const sharpi_chat_params, out: *mut c_char,
         cap: usize, out_len: *mut usize, err: *mut sharpi_error) -> i32;
+    fn sharpi_chat_parse(
+        prompt: *const c_char, prompt_len: usize, text: *const c_char, len: usize, flags: u32,
+        parts: *mut sharpi_chat_parts, out: *mut c_char, cap: usize, out_len: *mut usize,
+        err: *mut sharpi_error) -> i32;
     fn sharpi_chat_tokenize(
         model: *const sharpi_model, params: *const sharpi_chat_params, out: *mut i32, cap: u32,
         out_n: *mut u32, err: *mut sharpi_error) -> i32;

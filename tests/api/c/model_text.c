@@ -247,6 +247,35 @@ static void test_chat(const fixture* f) {
   NAMES("chat template, line ");
 }
 
+static void test_parse(void) {
+  sharpi_error err;
+  char out[256];
+  size_t len = 0;
+  static const char kText[] =
+      "hm</think>Yes.<tool_call>{\"name\": \"f\", \"arguments\": {}}</tool_call>";
+  const size_t n = sizeof kText - 1;
+  sharpi_chat_parts parts = {.struct_size = sizeof parts};
+  EXPECT(SHARPI_OK, sharpi_chat_parse("<think>", 7, kText, n, 0, &parts, out, 256, &len, &err));
+  CHECK(parts.reasoning_len == 2 && parts.content_len == 4 && parts.n_tool_calls == 1);
+  CHECK(len == 6 + parts.tool_calls_len && memcmp(out, "hmYes.[{\"type\"", 14) == 0);
+  EXPECT(SHARPI_OK, sharpi_chat_parse(NULL, 0, "a<thi", 5, SHARPI_PARSE_PARTIAL, &parts, out, 256,
+                                      &len, &err));
+  CHECK(parts.content_len == 1 && parts.open == SHARPI_PART_CONTENT);
+  EXPECT(SHARPI_E_BUFFER_TOO_SMALL,
+         sharpi_chat_parse(NULL, 0, "abc", 3, 0, &parts, out, 2, &len, &err));
+  CHECK(len == 3 && parts.content_len == 3);
+  EXPECT(SHARPI_E_INVALID_ARGUMENT,
+         sharpi_chat_parse(NULL, 1, "abc", 3, 0, &parts, out, 256, &len, &err));
+  EXPECT(SHARPI_E_INVALID_ARGUMENT,
+         sharpi_chat_parse(NULL, 0, NULL, 3, 0, &parts, out, 256, &len, &err));
+  EXPECT(SHARPI_E_INVALID_ARGUMENT,
+         sharpi_chat_parse(NULL, 0, "abc", 3, 2, &parts, out, 256, &len, &err));
+  EXPECT(SHARPI_E_INVALID_ARGUMENT,
+         sharpi_chat_parse(NULL, 0, "abc", 3, 0, NULL, out, 256, &len, &err));
+  EXPECT(SHARPI_E_INVALID_ARGUMENT,
+         sharpi_chat_parse(NULL, 0, "abc", 3, 0, &parts, out, 256, NULL, &err));
+}
+
 static void test_text_alone(const fixture* f) {
   sharpi_error err;
   sharpi_model* text = NULL;
@@ -285,4 +314,5 @@ void test_text(const fixture* f) {
   test_stream(f);
   test_chat(f);
   test_text_alone(f);
+  test_parse();
 }

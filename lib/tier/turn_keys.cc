@@ -48,16 +48,19 @@ void KeyTurner::use_table(int32_t index) {
 
 void KeyTurner::turn_row(float* row, const KvLayerLayout& one, uint32_t head,
                          uint32_t ahead) const {
-  const size_t half = tables_[static_cast<size_t>(table_)].inv_freq.size();
+  const RopeTable& table = tables_[static_cast<size_t>(table_)];
+  const size_t half = table.inv_freq.size();
+  const bool halves = table.spec.pairs == RopePairs::kHalves;
   const float* low = low_.data() + 2 * half * (ahead % kStep);
   const float* high = high_.data() + 2 * half * (ahead / kStep);
   float* x = row + uint64_t{head} * one.head_dim;
   for (size_t j = 0; j < half; ++j) {
     const float c = high[2 * j] * low[2 * j] - high[2 * j + 1] * low[2 * j + 1];
     const float s = high[2 * j + 1] * low[2 * j] + high[2 * j] * low[2 * j + 1];
-    const float a = x[j], b = x[j + half];
-    x[j] = a * c - b * s;
-    x[j + half] = a * s + b * c;
+    float *first = x + (halves ? j : 2 * j), *second = x + (halves ? j + half : 2 * j + 1);
+    const float a = *first, b = *second;
+    *first = a * c - b * s;
+    *second = a * s + b * c;
   }
 }
 

@@ -98,10 +98,11 @@ TEST(Endless, LongConversationsAreSavedAndForkedLikeOthers) {
 }
 
 /// Rows as the forward pass would have stored them at another position.
-TEST(Endless, StoredKeysAreTurnedToTheirNewPositions) {
+class TurnedKeys : public ::testing::TestWithParam<test::ModelRecipe> {};
+
+TEST_P(TurnedKeys, AreThoseOfTheirNewPositions) {
   if (on_gpu()) GTEST_SKIP() << "host memory only";
-  const test::ModelRecipe recipe = test::tiny_qwen3();
-  const MadeModel file(recipe);
+  const MadeModel file(GetParam());
   auto engine = InnerEngine::open(file.path(), api::make_backends);
   ASSERT_TRUE(engine.is_ok()) << engine.status().text();
   const InnerEngine e = engine.take();
@@ -128,16 +129,17 @@ TEST(Endless, StoredKeysAreTurnedToTheirNewPositions) {
     for (uint32_t i = 0; i < kRows; ++i) slots[i] = 9 * i, slots[kRows + i] = 400 - kRows + i;
     for (uint32_t l = 0; l < 2; ++l)
       ledger.set_compacted(l, KeepLists(slots.data(), 2, kRows, kRows));
+    const RopeSpec& rope = e.spec->layers[1].attention.rope;
     const uint32_t n = one.n_heads * one.head_dim, half = one.head_dim / 2;
     const auto row_at = [&](uint32_t slot, const auto& position) {
       std::vector<float> x(n), cos(half), sin(half);
       for (uint32_t i = 0; i < n; ++i) x[i] = std::sin(static_cast<float>(slot * n + i * i));
       for (uint32_t h = 0; h < one.n_heads; ++h) {
         for (uint32_t j = 0; j < half; ++j) {
-          const double a = position(h) * std::pow(10000.0, -2.0 * j / one.head_dim);
+          const double a = position(h) * std::pow(rope.freq_base, -2.0 * j / one.head_dim);
           cos[j] = static_cast<float>(std::cos(a)), sin[j] = static_cast<float>(std::sin(a));
         }
-        cpu::rope_apply(cpu::Isa::kScalar, x.data() + h * one.head_dim, 1, one.head_dim,
+        cpu::rope_apply(cpu::Isa::kScalar, rope.pairs, x.data() + h * one.head_dim, 1, one.head_dim,
                         one.head_dim, cos.data(), sin.data());
       }
       return x;
@@ -172,6 +174,10 @@ TEST(Endless, StoredKeysAreTurnedToTheirNewPositions) {
     }
   }
 }
+
+INSTANTIATE_TEST_SUITE_P(Endless, TurnedKeys,
+                         ::testing::Values(test::tiny_qwen3(), test::tiny_llama()),
+                         [](const auto& info) { return info.param.arch; });
 
 void expect_full(const Chat& chat, uint32_t n, int32_t native, const std::string& text) {
   sharpi_error e = SHARPI_ERROR_INIT;

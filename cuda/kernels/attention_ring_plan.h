@@ -66,7 +66,7 @@ constexpr uint32_t ring_static_bytes(KvDtype k, KvDtype v, uint32_t dim) {
   const uint32_t exchange = team_of(dim) > 1 ? 2 * kWarps * 32 * 8 * 4 : 16;
   const bool spreads = dim >= 128 && teams_of(dim) > 1 && k == KvDtype::kQ8_0 && v == k;
   const uint32_t words = spreads ? team_of(dim) * (slice_of(dim) / 32 * 2) * 32 * 16 : 32 * 16;
-  return exchange + words + kWarps * 128 + 16;
+  return (exchange + words + kWarps * 128 + 16 + 127) / 128 * 128;  // the ring behind is aligned
 }
 
 /// The rings of a layer's launch.

@@ -66,6 +66,7 @@ struct Budget {
   uint64_t bytes = 0;
   bool is_free_memory = false;
   const char* memory = "";  // "host" or "device"
+  std::string where;        // of a device: " on NAME (device 2)"
   std::string name() const {
     return is_free_memory ? "free memory" : std::string(memory) + "_budget";
   }
@@ -78,6 +79,10 @@ Budget make_budget(const TierSizer* sizer, uint64_t param, const char* memory) {
   b.bytes = b.is_free_memory ? (sizer == nullptr ? 0 : sizer->free_bytes()) : param;
   if (sizer != nullptr && sizer->tier() == TierId::kCuda && b.is_free_memory) {
     b.bytes -= std::min(b.bytes, kDriverReserve);
+  }
+  if (sizer != nullptr && sizer->tier() == TierId::kCuda) {
+    b.where =
+        " on " + sizer->device_name() + " (device " + std::to_string(sizer->device_index()) + ")";
   }
   return b;
 }
@@ -117,12 +122,13 @@ Status check_budget(const Plan& plan, const Budget& budget, bool device) {
   if (need <= budget.bytes) return Status::ok();
   uint64_t bytes = 0;
   const MemoryRow* row = short_row(plan, device, need - budget.bytes, &bytes);
-  return Status::error(Code::kDoesNotFit,
-                       "the plan takes %llu bytes of %s memory, %llu more than the %s of %llu; row "
-                       "\"%s\" with %llu is short by so many",
-                       static_cast<ull>(need), budget.memory, static_cast<ull>(need - budget.bytes),
-                       budget.name().c_str(), static_cast<ull>(budget.bytes),
-                       row ? row->label : "?", static_cast<ull>(bytes));
+  return Status::error(
+      Code::kDoesNotFit,
+      "the plan takes %llu bytes of %s memory%s, %llu more than the %s of %llu; row "
+      "\"%s\" with %llu is short by so many",
+      static_cast<ull>(need), budget.memory, budget.where.c_str(),
+      static_cast<ull>(need - budget.bytes), budget.name().c_str(), static_cast<ull>(budget.bytes),
+      row ? row->label : "?", static_cast<ull>(bytes));
 }
 
 // An automatic context must not drive blocks off the device: the placement is the one for this many

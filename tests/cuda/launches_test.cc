@@ -47,6 +47,14 @@ TEST(Launches, RingsOfAttentionFitEveryDevice) {
   }
 }
 
+/// What the compiler takes for the kernel of such a layer (cuobjdump, CUDA 13.0, 9.0): it aligns
+/// the ring behind to 128 bytes.
+TEST(Launches, StaticMemoryOfRingsIsAsCompiled) {
+  using cuda::split::ring_static_bytes;
+  EXPECT_EQ(ring_static_bytes(KvDtype::kF32, KvDtype::kF32, 512), 9344u);
+  EXPECT_EQ(ring_static_bytes(KvDtype::kF32, KvDtype::kBf16, 256), 9344u);
+}
+
 TEST(Launches, RingsKeepTheirStagesWhereThereIsRoom) {
   const auto stages = [](const char* card, KvDtype k, KvDtype v, uint32_t dim) {
     return ring_form(profile_of(card), k, v, dim).n_stages;

@@ -39,13 +39,14 @@ inline uint64_t ffn_bytes(const LayerSpec& l) {
 
 class PaperTier final : public TierSizer {
  public:
-  PaperTier(TierId id, uint64_t bytes, const char* cannot = nullptr)
-      : id_(id), bytes_(bytes), cannot_(cannot) {}
+  PaperTier(TierId id, uint64_t bytes, const char* cannot = nullptr, const char* name = "paper",
+            uint32_t index = 1)
+      : id_(id), bytes_(bytes), cannot_(cannot), name_(name), index_(index) {}
   TierId tier() const override { return id_; }
-  uint32_t device_index() const override { return id_ == TierId::kCuda ? 1 : 0; }
+  uint32_t device_index() const override { return id_ == TierId::kCuda ? index_ : 0; }
   uint64_t free_bytes() const override { return bytes_; }
   uint64_t total_bytes() const override { return bytes_; }
-  std::string device_name() const override { return "paper"; }
+  std::string device_name() const override { return name_; }
   Status check_model(const ModelSpec&, const Placement&) const override {
     return cannot_ == nullptr ? Status::ok() : Status::error(Code::kUnsupported, "%s", cannot_);
   }
@@ -95,12 +96,13 @@ class PaperTier final : public TierSizer {
  private:
   MemoryRow row(uint32_t purpose, const char* label, uint64_t n) const {
     const bool device = id_ == TierId::kCuda;
-    return make_row(id_, 0, purpose, device ? SHARPI_ROW_DEVICE : SHARPI_ROW_ANONYMOUS, label, n,
-                    n);
+    return make_row(id_, device_index(), purpose, device ? SHARPI_ROW_DEVICE : SHARPI_ROW_ANONYMOUS,
+                    label, n, n);
   }
   TierId id_;
   uint64_t bytes_;
-  const char* cannot_;
+  const char *cannot_, *name_;
+  uint32_t index_;
 };
 
 /// What plans leave to a GPU's driver of the memory that is free.

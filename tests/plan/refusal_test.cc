@@ -101,6 +101,52 @@ TEST_F(Refusal, BudgetsOfNothingOneByteAndMoreThanThereIs) {
   refused(spec_, much, Code::kInvalidArgument, "host_budget is 1099511627777 bytes");
 }
 
+/// Two cards in one machine: the first is taken, or the one that is named, and whatever is said of
+/// it names it. One that cannot compute the model is no reason to take the other in silence.
+TEST_F(Refusal, OfTwoCardsThePlanNamesWhich) {
+  const test::PaperTier host(TierId::kCpu, kPlenty);
+  const test::PaperTier small(TierId::kCuda, test::kDriverShare + 1000, nullptr, "Small Card", 1);
+  const test::PaperTier large(TierId::kCuda, kPlenty, nullptr, "Large Card", 2);
+  const test::PaperTier odd(TierId::kCuda, kPlenty, "Odd Card cannot", "Odd Card", 3);
+  const auto plan = [&](uint32_t device, int32_t layers) {
+    sharpi_session_params s;
+    sharpi_session_params_init(&s, sizeof s);
+    s.n_ctx = 512;
+    sharpi_plan_params p;
+    sharpi_plan_params_init(&p, sizeof p);
+    p.device = device;
+    p.n_gpu_layers = layers;
+    p.session = &s;
+    return make_plan(spec_, {&host, &small, &large, &odd}, p, {});
+  };
+  for (const uint32_t device : {SHARPI_UNSET, 1u}) {
+    const auto made = plan(device, 8);
+    ASSERT_FALSE(made.is_ok());
+    EXPECT_EQ(made.status().code(), Code::kDoesNotFit);
+    EXPECT_NE(made.status().text().find("of device memory on Small Card (device 1), "),
+              std::string::npos)
+        << made.status().text();
+  }
+  const auto whole = plan(2, 8);
+  ASSERT_TRUE(whole.is_ok()) << whole.status().text();
+  EXPECT_EQ(whole.value()->device, 2u);
+  for (const MemoryRow& r : whole.value()->rows) {
+    EXPECT_EQ(r.device, r.kind == SHARPI_ROW_DEVICE ? 2u : 0u) << r.label;
+  }
+  const auto cannot = plan(3, 8);
+  ASSERT_FALSE(cannot.is_ok());
+  EXPECT_EQ(cannot.status().text(), "Odd Card cannot");
+  const auto none = plan(4, 8);
+  ASSERT_FALSE(none.is_ok());
+  EXPECT_EQ(none.status().code(), Code::kNotFound);
+  EXPECT_NE(none.status().text().find("device 4 does not exist"), std::string::npos);
+  // Nothing pinned: a card with less memory than the least that a placement takes is left alone.
+  const auto automatic = plan(1, -1);
+  ASSERT_TRUE(automatic.is_ok()) << automatic.status().text();
+  EXPECT_EQ(automatic.value()->summary().n_gpu_layers, 0u);
+  ASSERT_FALSE(automatic.value()->fallbacks.empty());
+}
+
 TEST_F(Refusal, WhatAutoGaveUpIsListed) {
   Request r = pinned(kPlenty);
   EXPECT_TRUE(must(spec_, r)->fallbacks.empty());

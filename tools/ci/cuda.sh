@@ -15,6 +15,17 @@ quietly cmake --preset release -DSHARPI_WERROR=ON -DSHARPI_TESTS=ON -DSHARPI_CUD
 build build sharpi sharpi_static tests_cuda cuda_checks
 tests/abi/dynamic.sh readelf build/lib/libsharpi.so
 tests/abi/exports.sh cc nm include/sharpi.h build/lib/libsharpi.so
+# Every compiled kernel can be launched: registers, threads, static shared memory. The disassembler is
+# no part of every toolkit; cuda_oldest.sh brings one.
+disassembler=$(command -v cuobjdump || true)
+kept=${XDG_CACHE_HOME:-$HOME/.cache}/sharpi/oldest-cuda/bin/cuobjdump
+[[ -z $disassembler && -x $kept ]] && disassembler=$kept
+if [[ -n $disassembler ]]; then
+  mapfile -t images < <(find build/cuda -name '*.cu.o' | sort)
+  tools/ci/cuda_images.py --cuobjdump "$disassembler" "${images[@]}"
+else
+  echo "no cuobjdump: the compiled kernels are not checked"
+fi
 # What needs a device is skipped without one, and says so by its status; what plans for devices on
 # paper runs everywhere.
 n=0

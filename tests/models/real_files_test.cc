@@ -183,11 +183,12 @@ TEST_P(RealModel, DecodePrefillAndChunksAreOneComputation) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Files, RealModel, ::testing::Values(kSmolLm2), [](const auto& row) {
-  std::string name = row.param.name;
-  std::replace(name.begin(), name.end(), '-', '_');
-  return name;
-});
+INSTANTIATE_TEST_SUITE_P(Files, RealModel, ::testing::Values(kSmolLm2, kGemma3),
+                         [](const auto& row) {
+                           std::string name = row.param.name;
+                           std::replace(name.begin(), name.end(), '-', '_');
+                           return name;
+                         });
 
 /// The greedy answer to one question, in the turns of the model's own template.
 std::string answer(const Loaded& loaded, const std::string& question) {

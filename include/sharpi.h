@@ -44,14 +44,13 @@
  * takes to like the plan; sharpi_model_load(); sharpi_session_create() for every conversation; destroy
  * them in any order. No function has to be called at start or end of the process.
  *
- * **A typical chat.** sharpi_chat_format() turns the messages into text with the opening of the answer;
- * sharpi_tokenize() with ::SHARPI_TOKENIZE_PARSE_SPECIAL turns it into ids (the format has its own BOS, so
- * without ::SHARPI_TOKENIZE_ADD_SPECIAL); sharpi_session_prefill() reads them; then sharpi_session_step()
- * until sharpi_token_is_end(), each token through sharpi_detokenize_stream(), which holds back incomplete
- * characters, and sharpi_stop_stream_push() where the host has stop strings of its own. For the next turn,
- * format the whole conversation again, keep the longest common beginning of its ids and the session's
- * (sharpi_session_truncate()) and read the rest. Models that think first write their thoughts as text
- * between markers of their own; sharpi_chat_format()'s flags say whether they shall.
+ * **A typical chat.** sharpi_chat_tokenize() turns the messages into ids with the opening of the answer, by
+ * the file's own template, BOS included where the template has it; sharpi_session_prefill() reads them; then
+ * sharpi_session_step() until sharpi_token_is_end(), each token through sharpi_detokenize_stream(), which
+ * holds back incomplete characters, and sharpi_stop_stream_push() where the host has stop strings of its
+ * own; sharpi_chat_parse() takes the answer apart into reasoning, content and tool calls. For the next turn,
+ * tokenise the whole conversation again, keep the longest common beginning of its ids and of the session's
+ * (sharpi_session_tokens(), sharpi_session_truncate()) and read the rest.
  *
  * **The environment** is read only by contexts with ::SHARPI_CONTEXT_READ_ENV.
  */

@@ -37,7 +37,7 @@ build() {  # output, flags...; the source comes on standard input
   local output=$1
   shift
   "$cc" -shared -fPIC -x c -o "$output" - -Wl,--version-script=map -Wl,-soname,libsharpi.so.1 \
-    -Wl,--no-as-needed "$@" -lc
+    -Wl,-z,"${unload:-nodelete}" -Wl,--no-as-needed "$@" -lc
 }
 build good.so <<< 'unsigned long strlen(const char*);
 int sharpi_add(const char* a, int b) { return (int)strlen(a) + b; }'
@@ -56,10 +56,12 @@ echo 'int stub_symbol;' | "$cc" -shared -fPIC -x c -o libcublas.so - -Wl,-soname
 "$here/dynamic.sh" "$readelf" good.so
 build cuda.so -L. -lcublas <<< 'int sharpi_add(void) { return 0; }'
 build path.so -Wl,-rpath,/opt/lib <<< 'int sharpi_add(void) { return 0; }'
+unload=relro build unloads.so <<< 'int sharpi_add(void) { return 0; }'
 build stack.so -Wl,-z,execstack <<< 'int sharpi_add(void) { return 0; }'
 expect_refusal "linked against CUDA libraries: libcublas.so.13" "$here/dynamic.sh" "$readelf" cuda.so
 expect_refusal "carries a run path" "$here/dynamic.sh" "$readelf" path.so
 expect_refusal "executable stack" "$here/dynamic.sh" "$readelf" stack.so
+expect_refusal "can be unloaded" "$here/dynamic.sh" "$readelf" unloads.so
 expect_refusal "the soname is not" "$here/dynamic.sh" "$readelf" bare.so
 
 archive() {  # name of the object; C++ on standard input

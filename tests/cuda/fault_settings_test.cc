@@ -88,7 +88,7 @@ TEST_P(FaultSettings, MemoryThatRunsOutLeavesNothing) {
     EXPECT_NE(s.text().find("no memory for"), std::string::npos) << s.text();
     ++n_failed;
   }
-  EXPECT_GT(n_failed, 2u);
+  EXPECT_GE(n_failed, 2u);
   const Status again = use();
   EXPECT_TRUE(again.is_ok()) << again.text();
 }

@@ -103,6 +103,9 @@ class Splits : public DeviceTest {
   std::shared_ptr<const ModelSpec> spec_;
 };
 
+/// What needs a model that answers, rows to compact, or distances that were recorded.
+class TrainedSplits : public Splits {};
+
 TEST_P(Splits, GreedyGoldensAreExact) {
   for (Split split : all()) {
     for (const uint32_t stream : {SHARPI_UNSET, 1u, 24u}) {
@@ -148,7 +151,7 @@ double expect_near(const std::vector<Logits>& got, const std::vector<Logits>& wa
   return d.worst;
 }
 
-TEST_P(Splits, CodecsOfTheTrunkKeepTheChoice) {
+TEST_P(TrainedSplits, CodecsOfTheTrunkKeepTheChoice) {
   const std::vector<int32_t>& prompt = golden_.cases.front().tokens;
   const RecordedCodecs* recorded = recorded_codecs(GetParam());
   ASSERT_NE(recorded, nullptr);
@@ -185,7 +188,7 @@ TEST_P(Splits, CodecsOfTheTrunkKeepTheChoice) {
 }
 
 /// The rows of layers on the CPU are narrowed, those on the GPU are not.
-TEST_P(Splits, CodecsOfTheTailKeepTheChoice) {
+TEST_P(TrainedSplits, CodecsOfTheTailKeepTheChoice) {
   const std::vector<int32_t>& prompt = golden_.cases.front().tokens;
   const RecordedCodecs* recorded = recorded_codecs(GetParam());
   ASSERT_NE(recorded, nullptr);
@@ -225,7 +228,7 @@ TEST_P(Splits, CodecsOfTheTailKeepTheChoice) {
   EXPECT_EQ(n_compared > 0, n_owners > 1) << "a tail with rows of its own";
 }
 
-TEST_P(Splits, NeedlesAreFound) {
+TEST_P(TrainedSplits, NeedlesAreFound) {
   for (const Split& split : few()) {
     for (const sharpi_kv_dtype kv : {SHARPI_KV_F32, SHARPI_KV_BF16, SHARPI_KV_Q8_0}) {
       const Loaded l = open(split, [=](sharpi_plan_params* p, sharpi_session_params* s) {
@@ -277,7 +280,7 @@ Chat fork_of(const Chat& chat) {
 }
 
 /// Whatever a session can do is done to one on the CPU and one that is split.
-TEST_P(Splits, SessionsDoWhatTheyDoOnOneTier) {
+TEST_P(TrainedSplits, SessionsDoWhatTheyDoOnOneTier) {
   const auto prompt = tokens(300);
   const Edit edit = [](sharpi_plan_params* p, sharpi_session_params* s) {
     s->capture_window = 32;
@@ -323,7 +326,7 @@ TEST_P(Splits, SessionsDoWhatTheyDoOnOneTier) {
   }
 }
 
-TEST_P(Splits, BoundedSessionsStayWithinTheirBudget) {
+TEST_P(TrainedSplits, BoundedSessionsStayWithinTheirBudget) {
   const auto prompt = tokens(900);
   const Edit edit = [](sharpi_plan_params* p, sharpi_session_params* s) {
     p->n_chunk = 128;
@@ -409,6 +412,7 @@ TEST_P(Splits, ThePlanIsWhatTheModelTakes) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Cuda, Splits, ::testing::ValuesIn(all_models()), model_name);
+INSTANTIATE_TEST_SUITE_P(Cuda, TrainedSplits, ::testing::ValuesIn(trained_models()), model_name);
 
 }  // namespace
 }  // namespace sharpi::testing

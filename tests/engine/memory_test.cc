@@ -195,7 +195,9 @@ TEST_P(Memory, ThePlansRowsAreWhatIsTaken) {
     sharpi_plan_summary info{};
     info.struct_size = sizeof info;
     ASSERT_EQ(sharpi_plan_info(plan.get(), &info, &e), SHARPI_OK) << text_of(e);
-    EXPECT_EQ(held(planned, SHARPI_ROW_CAPTURE) > 0, info.capture_window > 0) << v.name;
+    // Queries are kept of layers that attend to everything, and rand-mistral has none.
+    const bool captures = info.capture_window > 0 && GetParam() != "rand-mistral";
+    EXPECT_EQ(held(planned, SHARPI_ROW_CAPTURE) > 0, captures) << v.name;
     EXPECT_EQ(held(planned, SHARPI_ROW_CHECKPOINTS) > 0, info.n_checkpoints > 0) << v.name;
     EXPECT_EQ(held(of_session, SHARPI_ROW_KV), chat.info().kv_held_bytes) << v.name;
   }

@@ -199,7 +199,7 @@ TEST_P(LongOracle, CodecsKeepTheF32TrajectoryOfOneLongCall) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Engine, LongOracle, ::testing::ValuesIn(all_models()), model_name);
+INSTANTIATE_TEST_SUITE_P(Engine, LongOracle, ::testing::ValuesIn(trained_models()), model_name);
 
 }  // namespace
 }  // namespace sharpi::testing

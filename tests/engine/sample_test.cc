@@ -58,7 +58,7 @@ class Sample : public ModelTest {
   Loaded loaded_;
   std::vector<int32_t> prompt_;
 };
-INSTANTIATE_TEST_SUITE_P(Models, Sample, ::testing::ValuesIn(all_models()), model_name);
+INSTANTIATE_TEST_SUITE_P(Models, Sample, ::testing::ValuesIn(trained_models()), model_name);
 
 TEST_P(Sample, GreedyTakesTheBestAllowedToken) {
   const Chat chat = ready(0, 0.0f);

@@ -142,7 +142,7 @@ class Truth : public ModelTest {
            SHARPI_OK)
       ++n;
     EXPECT_EQ(e.status, SHARPI_E_INVALID_ARGUMENT) << e.text;
-    EXPECT_NE(std::string(e.text).find("n_expert_slots " + std::to_string(n)), std::string::npos)
+    EXPECT_NE(std::string(e.text).find("n_expert_slots is " + std::to_string(n)), std::string::npos)
         << e.text;
     return n - 1;
   }

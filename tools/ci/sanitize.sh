@@ -8,7 +8,8 @@ build build-sanitize
 # A refused allocation is a case that tests ask for, so it must come back as null.
 export ASAN_OPTIONS=allocator_may_return_null=1:strict_string_checks=1:detect_stack_use_after_return=1
 export UBSAN_OPTIONS=print_stacktrace=1
-# Left out: checks of the source text; the needle prompts, the codecs along whole trajectories and in
+# Left out: checks of the source text; real models, whose thousands of tokens take a quarter of an hour
+# in this build and run the code of the fixtures; the needle prompts, the codecs along whole trajectories and in
 # long calls, most models' long prompts and the keep sets of long prompts, which run the code of
 # shorter tests over thousands of tokens.
 long='*Needle*:*DefaultPolicyKeeps*:*AProbeAims*:*BoundedSessionsNever*:*ReadInBatches*'
@@ -17,6 +18,6 @@ long+=':*LongOracle*/qwen3:*LongOracle*/qwen3moe:*LongOracle*/qwen35moe'
 export GTEST_FILTER="-$long"
 rm -rf build-sanitize/tests/results
 status=0
-ctest --test-dir build-sanitize --output-on-failure -j "$jobs" -E '^source\.|_fuzz$' || status=$?
+ctest --test-dir build-sanitize --output-on-failure -j "$jobs" -E '^source\.|_fuzz$|^real_files_test' || status=$?
 tools/ci/cases.sh build-sanitize
 exit "$status"

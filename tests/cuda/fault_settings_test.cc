@@ -1,23 +1,12 @@
 // SPDX-License-Identifier: MIT
 // Device memory that runs out while a trained model is loaded and used, for every way to store rows
 // with every arithmetic, deterministic and not: nothing is left behind, and the next try works.
-#include <tuple>
-
 #include "cuda/one_device.h"
-#include "engine/engine_case.h"
 #include "engine/session.h"
+#include "engine/setting_case.h"
 
 namespace sharpi::testing {
 namespace {
-
-using Setting = std::tuple<std::string, sharpi_kv_dtype, sharpi_arithmetic, uint32_t>;
-
-std::string setting_name(const ::testing::TestParamInfo<Setting>& info) {
-  const auto& [model, kv, arithmetic, deterministic] = info.param;
-  return short_name(model) + "_" + dtype_text(kv) +
-         (arithmetic == SHARPI_ARITHMETIC_EXACT ? "_exact" : "_fast") +
-         (deterministic != 0 ? "_deterministic" : "");
-}
 
 class FaultSettings : public ::testing::TestWithParam<Setting> {
  protected:
@@ -93,13 +82,7 @@ TEST_P(FaultSettings, MemoryThatRunsOutLeavesNothing) {
   EXPECT_TRUE(again.is_ok()) << again.text();
 }
 
-INSTANTIATE_TEST_SUITE_P(
-    Cuda, FaultSettings,
-    ::testing::Combine(::testing::ValuesIn(all_models()),
-                       ::testing::Values(SHARPI_KV_F32, SHARPI_KV_BF16, SHARPI_KV_Q8_0),
-                       ::testing::Values(SHARPI_ARITHMETIC_EXACT, SHARPI_ARITHMETIC_FAST),
-                       ::testing::Values(0u, 1u)),
-    setting_name);
+INSTANTIATE_TEST_SUITE_P(Cuda, FaultSettings, all_settings(), setting_name);
 
 }  // namespace
 }  // namespace sharpi::testing

@@ -1,22 +1,11 @@
 // SPDX-License-Identifier: MIT
 // Every way to store rows with every arithmetic, deterministic and not, on every trained model: the
 // goldens, read in batches and token by token.
-#include <tuple>
-
-#include "engine_case.h"
 #include "recorded_codecs.h"
+#include "setting_case.h"
 
 namespace sharpi::testing {
 namespace {
-
-using Setting = std::tuple<std::string, sharpi_kv_dtype, sharpi_arithmetic, uint32_t>;
-
-std::string setting_name(const ::testing::TestParamInfo<Setting>& info) {
-  const auto& [model, kv, arithmetic, deterministic] = info.param;
-  return short_name(model) + "_" + dtype_text(kv) +
-         (arithmetic == SHARPI_ARITHMETIC_EXACT ? "_exact" : "_fast") +
-         (deterministic != 0 ? "_deterministic" : "");
-}
 
 constexpr uint32_t kRows = 64;
 
@@ -88,13 +77,7 @@ TEST_P(Settings, GiveTheGoldens) {
   expect_same_rows(in_batches(), batches, "again");
 }
 
-INSTANTIATE_TEST_SUITE_P(
-    Engine, Settings,
-    ::testing::Combine(::testing::ValuesIn(all_models()),
-                       ::testing::Values(SHARPI_KV_F32, SHARPI_KV_BF16, SHARPI_KV_Q8_0),
-                       ::testing::Values(SHARPI_ARITHMETIC_EXACT, SHARPI_ARITHMETIC_FAST),
-                       ::testing::Values(0u, 1u)),
-    setting_name);
+INSTANTIATE_TEST_SUITE_P(Engine, Settings, all_settings(), setting_name);
 
 }  // namespace
 }  // namespace sharpi::testing

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: MIT
-# Makes sure that what a step needs is on this machine: packages.sh build|test|bench|docs|format|ci
+# Makes sure that what a step needs is on this machine: packages.sh build|serve|test|bench|docs|format|ci
 #
 # Each need is probed by what it does, not by its package, so tools from elsewhere count too. What is
 # missing is installed with apt-get when that is possible without a question (root, or sudo without a
@@ -47,8 +47,17 @@ need_build() {
   need libpcre2-dev have_library libpcre2-8
   need libutf8proc-dev have_library libutf8proc
 }
-need_test() {
+# The server is left out of a build where the system's archive does not have these.
+need_serve() {
   need_build
+  local package
+  for package in libcpp-httplib-dev:cpp-httplib nlohmann-json3-dev:nlohmann_json; do
+    have_library "${package#*:}" || ! apt-cache show "${package%:*}" > /dev/null 2>&1 ||
+      missing+=("${package%:*}")
+  done
+}
+need_test() {
+  need_serve
   need libgtest-dev have_library gtest
   need binutils have readelf
 }
@@ -127,7 +136,7 @@ EOF
 }
 
 case "${1:-}" in
-  build | test | bench | docs | format | ci)
+  build | serve | test | bench | docs | format | ci)
     "need_$1"
     install_missing
     if [[ $1 == ci ]]; then
@@ -137,7 +146,7 @@ case "${1:-}" in
     [[ $1 == format ]] || check_cmake
     ;;
   *)
-    echo "usage: $0 build|test|bench|docs|format|ci" >&2
+    echo "usage: $0 build|serve|test|bench|docs|format|ci" >&2
     exit 2
     ;;
 esac

@@ -1,0 +1,90 @@
+// SPDX-License-Identifier: MIT
+#include "answering.h"
+
+namespace server {
+
+Answering::Answering(const Engine& engine, std::shared_ptr<Job> job, Conversation* conversation)
+    : engine_(engine), job_(std::move(job)), conversation_(conversation) {
+  const Generation& g = job_->generation();
+  for (const std::string& stop : g.stops) stops_.push_back(stop.c_str());
+  sharpi_sampler_params p;
+  sharpi_sampler_params_init(&p, sizeof p);
+  p.temperature = g.sampling.temperature;
+  p.top_k = g.sampling.top_k;
+  p.top_p = g.sampling.top_p;
+  p.min_p = g.sampling.min_p;
+  p.repeat_penalty = g.sampling.repeat_penalty;
+  p.seed = g.sampling.seed;
+  p.n_bias = static_cast<uint32_t>(g.sampling.bias_tokens.size());
+  p.bias_tokens = g.sampling.bias_tokens.data();
+  p.bias_values = g.sampling.bias_values.data();
+  sharpi_error err = SHARPI_ERROR_INIT;
+  check(sharpi_session_set_sampler(conversation->session.get(), &p, &err), err);
+}
+
+uint32_t Answering::next_boundary(uint32_t from) const {
+  for (const uint32_t boundary : job_->generation().boundaries) {
+    if (boundary > from && boundary < prompt().size()) return boundary;
+  }
+  return static_cast<uint32_t>(prompt().size());
+}
+
+std::optional<Finish> Answering::draw() {
+  const Generation& g = job_->generation();
+  std::vector<sharpi_logprob> logprobs(g.n_logprobs);
+  sharpi_sample_params p;
+  sharpi_sample_params_init(&p, sizeof p);
+  p.n_logprobs = g.n_logprobs;
+  p.logprobs = logprobs.data();
+  sharpi_error err = SHARPI_ERROR_INIT;
+  check(sharpi_session_sample(conversation_->session.get(), &p, &token_, &err), err);
+  if (n_drawn_++ == 0) first_drawn_ = Clock::now();
+  if (engine_.ends(token_)) {
+    flush();
+    return Finish::kStop;
+  }
+  push(token_, std::move(logprobs));
+  if (stop_.stopped != 0) return Finish::kStop;
+  if (g.max_tokens != 0 && n_drawn_ >= g.max_tokens) {
+    flush();
+    return Finish::kLength;
+  }
+  return std::nullopt;
+}
+
+void Answering::push(int32_t token, std::vector<sharpi_logprob> logprobs) {
+  const std::string text =
+      sized<std::string, size_t>([&](char* to, size_t cap, size_t* len, sharpi_error* err) {
+        return sharpi_detokenize_stream(engine_.model(), &characters_, &token, 1,
+                                        job_->generation().text_flags, to, cap, len, err);
+      });
+  job_->push({token, stopped_text(text), std::move(logprobs)});
+}
+
+// The text up to a stop string; what may become one waits. An empty text asks for what waits.
+std::string Answering::stopped_text(const std::string& text) {
+  if (stops_.empty()) return text;
+  return sized<std::string, size_t>([&](char* to, size_t cap, size_t* len, sharpi_error* err) {
+    return sharpi_stop_stream_push(&stop_, stops_.data(), static_cast<uint32_t>(stops_.size()),
+                                   text.data(), text.size(), to, cap, len, err);
+  });
+}
+
+void Answering::flush() {
+  const std::string text =
+      sized<std::string, size_t>([&](char* to, size_t cap, size_t* len, sharpi_error* err) {
+        return sharpi_detokenize_stream(engine_.model(), &characters_, nullptr, 0,
+                                        job_->generation().text_flags, to, cap, len, err);
+      });
+  std::string rest = text.empty() ? std::string() : stopped_text(text);
+  if (!stops_.empty()) rest += stopped_text("");
+  if (!rest.empty()) job_->push({-1, rest, {}});
+}
+
+void Answering::was_read() {
+  conversation_->tokens.push_back(token_);
+  const double seconds = std::chrono::duration<double>(Clock::now() - first_drawn_).count();
+  if (seconds > 0) conversation_->tokens_per_second = n_drawn_ / seconds;
+}
+
+}  // namespace server

@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: MIT
+// One answer being written: how far its prompt is read, the token that was drawn, the text so far
+// up to stop strings.
+// Thread rule: the compute thread only.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "generation.h"
+#include "session_cache.h"
+
+namespace server {
+
+class Answering {
+ public:
+  /// Sets the session's sampler. Throws LibraryError.
+  Answering(const Engine& engine, std::shared_ptr<Job> job, Conversation* conversation);
+
+  Job& job() { return *job_; }
+  Conversation* conversation() { return conversation_; }
+  bool reading() const { return conversation_->tokens.size() < prompt().size() && !read_; }
+  void set_read() { read_ = true; }
+  const Tokens& prompt() const { return job_->generation().prompt; }
+  /// The next length at which the prompt has a boundary, or its end.
+  uint32_t next_boundary(uint32_t from) const;
+
+  /// Draws the next token and passes its text on. A value: the answer is complete, and why.
+  /// Throws LibraryError.
+  std::optional<Finish> draw();
+  /// The token to be read next.
+  int32_t token() const { return token_; }
+  uint32_t n_drawn() const { return n_drawn_; }
+  /// Passes on what was held back, unless a stop string was found.
+  void flush();
+  /// After the step that read the token.
+  void was_read();
+
+  bool ended = false;
+
+ private:
+  void push(int32_t token, std::vector<sharpi_logprob> logprobs);
+  std::string stopped_text(const std::string& text);
+
+  const Engine& engine_;
+  std::shared_ptr<Job> job_;
+  Conversation* conversation_;
+  std::vector<const char*> stops_;
+  sharpi_text_stream characters_{};
+  sharpi_stop_stream stop_{};
+  int32_t token_ = -1;
+  uint32_t n_drawn_ = 0;
+  bool read_ = false;
+  Clock::time_point first_drawn_;
+};
+
+}  // namespace server

@@ -1,0 +1,193 @@
+// SPDX-License-Identifier: MIT
+// /v1/chat/completions.
+#include <algorithm>
+#include <ctime>
+
+#include "answer_format.h"
+#include "chat_messages.h"
+#include "reply.h"
+#include "sampling_request.h"
+#include "sse.h"
+
+namespace server {
+namespace {
+
+class ChatFormat : public AnswerFormat {
+ public:
+  ChatFormat(const Engine& engine, const Tokens& prompt, bool logprobs, bool usage)
+      : engine_(engine),
+        reply_(engine, prompt),
+        id_(new_id("chatcmpl-")),
+        created_(std::time(nullptr)),
+        logprobs_(logprobs),
+        usage_(usage) {}
+
+  std::string begin(const Outcome& outcome) override {
+    session_ = outcome.session;
+    return event(chunk({{"role", "assistant"}, {"content", ""}}, nullptr, json::array()));
+  }
+
+  std::string pieces(const std::vector<Piece>& pieces) override {
+    std::string out, text;
+    json logprobs = json::array();
+    for (const Piece& piece : pieces) {
+      text += piece.text;
+      if (logprobs_ && piece.token >= 0) {
+        logprobs.push_back(logprob_json(engine_, piece.logprobs));
+      }
+    }
+    all_logprobs_.insert(all_logprobs_.end(), logprobs.begin(), logprobs.end());
+    return deltas(reply_.push(text), std::move(logprobs));
+  }
+
+  std::string end(const Outcome& outcome) override {
+    if (outcome.finish == Finish::kFailed) {
+      return event(error_json(outcome.http_status, outcome.error));
+    }
+    std::string out = deltas(reply_.finish(), json::array());
+    json last =
+        chunk(json::object(), finish_reason(outcome, !reply_.calls().empty()), json::array());
+    out += event(last);
+    if (usage_) {
+      json usage = chunk(json::object(), nullptr, json::array());
+      usage["choices"] = json::array();
+      usage["usage"] = usage_json(outcome.usage);
+      out += event(usage);
+    }
+    return out + kDone;
+  }
+
+  json whole(const Outcome& outcome) override {
+    json message = {{"role", "assistant"}, {"content", reply_.content()}, {"refusal", nullptr}};
+    if (!reply_.reasoning().empty()) message["reasoning_content"] = reply_.reasoning();
+    if (!reply_.calls().empty()) {
+      message["tool_calls"] = json::array();
+      for (const ToolCall& call : reply_.calls()) message["tool_calls"].push_back(call_json(call));
+      if (reply_.content().empty()) message["content"] = nullptr;
+    }
+    json choice = {{"index", 0},
+                   {"message", message},
+                   {"finish_reason", finish_reason(outcome, !reply_.calls().empty())},
+                   {"logprobs", nullptr}};
+    if (logprobs_) choice["logprobs"] = {{"content", all_logprobs_}, {"refusal", nullptr}};
+    return {{"id", id_},
+            {"object", "chat.completion"},
+            {"created", created_},
+            {"model", engine_.name()},
+            {"choices", json::array({choice})},
+            {"usage", usage_json(outcome.usage)},
+            {"sharpi_session", outcome.session}};
+  }
+
+ private:
+  json chunk(const json& delta, const json& finish, const json& logprobs) const {
+    json choice = {{"index", 0}, {"delta", delta}, {"finish_reason", finish}};
+    choice["logprobs"] = nullptr;
+    if (!logprobs.empty()) choice["logprobs"] = {{"content", logprobs}, {"refusal", nullptr}};
+    json out = {{"id", id_},
+                {"object", "chat.completion.chunk"},
+                {"created", created_},
+                {"model", engine_.name()},
+                {"choices", json::array({choice})},
+                {"sharpi_session", session_}};
+    if (usage_) out["usage"] = nullptr;
+    return out;
+  }
+
+  static json call_json(const ToolCall& call) {
+    return {{"id", call.id},
+            {"type", "function"},
+            {"function", {{"name", call.name}, {"arguments", call.arguments}}}};
+  }
+
+  std::string deltas(const Delta& delta, json logprobs) {
+    std::string out;
+    json parts = json::object();
+    if (!delta.reasoning.empty()) parts["reasoning_content"] = delta.reasoning;
+    if (!delta.content.empty()) parts["content"] = delta.content;
+    for (size_t i = 0; i < delta.calls.size(); ++i) {
+      json call = call_json(delta.calls[i]);
+      call["index"] = reply_.calls().size() - delta.calls.size() + i;
+      parts["tool_calls"].push_back(std::move(call));
+    }
+    if (!parts.empty() || !logprobs.empty()) out = event(chunk(parts, nullptr, logprobs));
+    return out;
+  }
+
+  const Engine& engine_;
+  Reply reply_;
+  const std::string id_;
+  const std::time_t created_;
+  const bool logprobs_, usage_;
+  std::string session_;
+  json all_logprobs_ = json::array();
+};
+
+// How much a model may think: flags of the template, and its variables.
+void read_thinking(Fields& f, Conversational* chat) {
+  json variables = json::object();
+  if (const json* given = f.find("chat_template_kwargs")) {
+    if (!given->is_object()) f.refuse("chat_template_kwargs", "is not an object");
+    variables = *given;
+  }
+  if (const std::optional<std::string> effort = f.text("reasoning_effort")) {
+    static const char* const kEfforts[] = {"none", "minimal", "low", "medium", "high"};
+    if (std::find(std::begin(kEfforts), std::end(kEfforts), *effort) == std::end(kEfforts)) {
+      f.refuse("reasoning_effort", "is not one of none, minimal, low, medium, high");
+    }
+    chat->flags |= *effort == "none" ? SHARPI_CHAT_NO_THINKING : SHARPI_CHAT_THINKING;
+    variables["reasoning_effort"] = *effort;
+  }
+  if (!variables.empty()) chat->variables = dump(variables);
+}
+
+bool read_stream_options(Fields& f, bool stream) {
+  const json* options = f.find("stream_options");
+  if (options == nullptr) return false;
+  if (!stream) f.refuse("stream_options", "is for streams");
+  Fields inner(*options, "stream_options");
+  const bool usage = inner.boolean("include_usage").value_or(false);
+  inner.ignore({"include_obfuscation"});
+  inner.finish();
+  return usage;
+}
+
+void read_logprobs(Fields& f, Generation* g) {
+  const bool wanted = f.boolean("logprobs").value_or(false);
+  const int64_t top = f.integer("top_logprobs", 0, 20).value_or(0);
+  if (top > 0 && !wanted) f.refuse("top_logprobs", "needs logprobs to be true");
+  if (wanted) g->n_logprobs = static_cast<uint32_t>(1 + top);
+}
+
+}  // namespace
+
+Asked read_chat(const json& body, const Engine& engine, const Settings& settings) {
+  Asked out;
+  Generation& g = out.generation;
+  Fields f(body, "");
+  check_model(f, engine);
+  Conversational chat;
+  chat.messages = read_messages(f.need("messages"));
+  chat.now = static_cast<uint64_t>(std::time(nullptr));
+  read_thinking(f, &chat);
+  g.sampling = read_sampling(f, settings, engine);
+  g.stops = read_stops(f);
+  read_logprobs(f, &g);
+  const int64_t most = 0x7FFFFFFF;
+  const auto limit = f.integer("max_completion_tokens", 1, most);
+  const auto old_limit = f.integer("max_tokens", 1, most);
+  g.max_tokens = static_cast<uint32_t>(limit.value_or(old_limit.value_or(settings.max_tokens)));
+  g.text_flags = SHARPI_DETOKENIZE_SPECIAL;
+  out.stream = f.boolean("stream").value_or(false);
+  const bool usage = read_stream_options(f, out.stream);
+  f.only("modalities", json::array({"text"}), "only text is written");
+  ignore_bookkeeping(f);
+  refuse_unsupported(f);
+  f.finish();
+  g.prompt = chat_prompt(engine, chat, &g.boundaries);
+  check_length(engine, g.prompt);
+  out.format = std::make_unique<ChatFormat>(engine, g.prompt, g.n_logprobs > 0, usage);
+  return out;
+}
+
+}  // namespace server

@@ -1,0 +1,178 @@
+// SPDX-License-Identifier: MIT
+#include "chat_messages.h"
+
+#include <algorithm>
+
+#include "session_cache.h"
+
+namespace server {
+namespace {
+
+std::string item(const char* list, size_t i) {
+  return std::string(list) + "[" + std::to_string(i) + "]";
+}
+
+// Clients send a call's arguments as text that holds JSON; templates take the object.
+std::string read_tool_calls(const json& calls, const std::string& where) {
+  if (!calls.is_array()) throw RequestError(400, where + " is not a list", where);
+  json out = json::array();
+  for (size_t i = 0; i < calls.size(); ++i) {
+    const std::string at = where + "[" + std::to_string(i) + "]";
+    Fields call(calls[i], at);
+    const std::string id = call.text("id").value_or("");
+    call.only("type", "function", "only functions are called");
+    Fields function(call.need("function"), at + ".function");
+    json arguments = function.text("arguments").value_or("{}");
+    json object = json::parse(arguments.get<std::string>(), nullptr, false);
+    if (object.is_object()) arguments = std::move(object);
+    const std::string name = function.need("name").is_string()
+                                 ? function.text("name").value()
+                                 : throw RequestError(400, at + ".function.name is not a text");
+    call.ignore({"index"});
+    function.finish();
+    call.finish();
+    out.push_back({{"id", id},
+                   {"type", "function"},
+                   {"function", {{"name", name}, {"arguments", std::move(arguments)}}}});
+  }
+  return out.dump(-1, ' ', false, json::error_handler_t::replace);
+}
+
+Message read_message(const json& message, const std::string& where) {
+  Message out;
+  Fields f(message, where);
+  f.need("role");
+  out.role = f.text("role").value();
+  if (out.role == "developer") out.role = "system";
+  if (out.role != "system" && out.role != "user" && out.role != "assistant" && out.role != "tool") {
+    f.refuse("role", "is not one of system, developer, user, assistant, tool");
+  }
+  if (const json* content = f.find("content")) {
+    out.content = read_content(*content, f.path("content"), {"text"});
+  } else if (out.role != "assistant") {
+    f.refuse("content", "is missing");
+  }
+  out.name = f.text("name");
+  if (out.role == "assistant") {
+    out.reasoning = f.text("reasoning_content");
+    if (const json* calls = f.find("tool_calls")) {
+      if (!calls->empty()) out.tool_calls = read_tool_calls(*calls, f.path("tool_calls"));
+    }
+    f.only("refusal", nullptr, "there is nothing that it would change");
+    f.only("audio", nullptr, "only text is read");
+    f.only("function_call", nullptr, "use tool_calls");
+    f.ignore({"annotations"});
+  }
+  if (out.role == "tool") {
+    f.need("tool_call_id");
+    out.tool_call_id = f.text("tool_call_id");
+  }
+  f.finish();
+  return out;
+}
+
+sharpi_message view(const Message& m) {
+  sharpi_message out{};
+  out.role = m.role.c_str();
+  if (m.content) {
+    out.content = m.content->c_str();
+    out.content_len = m.content->size();
+  }
+  if (m.reasoning) {
+    out.reasoning = m.reasoning->c_str();
+    out.reasoning_len = m.reasoning->size();
+  }
+  if (m.tool_calls) {
+    out.tool_calls = m.tool_calls->c_str();
+    out.tool_calls_len = m.tool_calls->size();
+  }
+  if (m.tool_call_id) out.tool_call_id = m.tool_call_id->c_str();
+  if (m.name) out.name = m.name->c_str();
+  return out;
+}
+
+Tokens rendered(const Engine& engine, const Conversational& chat, size_t n, uint32_t flags) {
+  std::vector<sharpi_message> messages;
+  for (size_t i = 0; i < n; ++i) messages.push_back(view(chat.messages[i]));
+  sharpi_chat_params p;
+  sharpi_chat_params_init(&p, sizeof p);
+  p.messages = messages.data();
+  p.n_messages = static_cast<uint32_t>(n);
+  p.flags = chat.flags | flags;
+  p.now = chat.now;
+  if (!chat.tools.empty()) {
+    p.tools = chat.tools.data();
+    p.tools_len = chat.tools.size();
+  }
+  if (!chat.variables.empty()) {
+    p.variables = chat.variables.data();
+    p.variables_len = chat.variables.size();
+  }
+  return engine.chat_tokens(p);
+}
+
+// Adds what a shorter rendering has in common with the prompt. Templates may refuse a part of a
+// conversation; then there is no such boundary.
+void add_boundary(const Engine& engine, const Conversational& chat, size_t n, const Tokens& prompt,
+                  std::vector<uint32_t>* boundaries) {
+  try {
+    const Tokens part = rendered(engine, chat, n, SHARPI_CHAT_NO_PROMPT);
+    const uint32_t length = common_prefix(part, prompt);
+    if (length > 0 && length < prompt.size()) boundaries->push_back(length);
+  } catch (const LibraryError&) {
+  }
+}
+
+}  // namespace
+
+std::string read_content(const json& content, const std::string& where,
+                         std::initializer_list<const char*> types) {
+  if (content.is_string()) return content.get<std::string>();
+  if (!content.is_array()) throw RequestError(400, where + " is not a text or a list", where);
+  std::string out;
+  for (size_t i = 0; i < content.size(); ++i) {
+    const std::string at = where + "[" + std::to_string(i) + "]";
+    Fields part(content[i], at);
+    const std::string type = part.text("type").value_or("");
+    if (std::find(types.begin(), types.end(), type) == types.end()) {
+      part.refuse("type", "\"" + type + "\" is not supported: only text is read");
+    }
+    part.need("text");
+    out += part.text("text").value();
+    part.ignore({"annotations", "logprobs"});
+    part.finish();
+  }
+  return out;
+}
+
+std::vector<Message> read_messages(const json& messages) {
+  if (!messages.is_array() || messages.empty()) {
+    throw RequestError(400, "messages is not a list with at least one message", "messages");
+  }
+  std::vector<Message> out;
+  for (size_t i = 0; i < messages.size(); ++i) {
+    out.push_back(read_message(messages[i], item("messages", i)));
+  }
+  return out;
+}
+
+Tokens chat_prompt(const Engine& engine, const Conversational& chat,
+                   std::vector<uint32_t>* boundaries) {
+  Tokens prompt;
+  try {
+    prompt = rendered(engine, chat, chat.messages.size(), 0);
+  } catch (const LibraryError& e) {
+    if (e.status() == SHARPI_E_OUT_OF_MEMORY || e.status() == SHARPI_E_INTERNAL) throw;
+    throw RequestError(400, e.what(), "messages");
+  }
+  if (engine.info().is_hybrid != 0 && engine.plan().n_checkpoints != 0) {
+    size_t n_system = 0;
+    while (n_system < chat.messages.size() && chat.messages[n_system].role == "system") ++n_system;
+    if (n_system > 0) add_boundary(engine, chat, n_system, prompt, boundaries);
+    add_boundary(engine, chat, chat.messages.size(), prompt, boundaries);
+    std::sort(boundaries->begin(), boundaries->end());
+  }
+  return prompt;
+}
+
+}  // namespace server

@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: MIT
+// A conversation as clients send it, made ready for the model's template.
+// Thread rule: one thread an object.
+#pragma once
+
+#include <deque>
+#include <string>
+#include <vector>
+
+#include "engine.h"
+#include "fields.h"
+
+namespace server {
+
+struct Message {
+  std::string role;
+  std::optional<std::string> content, reasoning, tool_calls, tool_call_id, name;
+};
+
+struct Conversational {
+  std::vector<Message> messages;
+  std::string tools;      // JSON array; empty = none
+  std::string variables;  // JSON object for the template; empty = none
+  uint32_t flags = 0;     // SHARPI_CHAT_*
+  uint64_t now = 0;       // one time for all renderings of the request
+};
+
+/// The messages of a chat completion. Throws RequestError.
+std::vector<Message> read_messages(const json& messages);
+/// The text of a content: a string, or parts of text. `types` are the names of such parts.
+std::string read_content(const json& content, const std::string& where,
+                         std::initializer_list<const char*> types);
+
+/// The whole conversation as tokens with the opening of the answer, and the lengths that other
+/// prompts will share with it. Throws RequestError where the template refuses.
+Tokens chat_prompt(const Engine& engine, const Conversational& chat,
+                   std::vector<uint32_t>* boundaries);
+
+}  // namespace server

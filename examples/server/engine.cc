@@ -1,0 +1,173 @@
+// SPDX-License-Identifier: MIT
+#include "engine.h"
+
+#include <algorithm>
+#include <filesystem>
+
+namespace server {
+namespace {
+
+using nlohmann::json;
+
+sharpi_session_params session_template(const Settings& s) {
+  sharpi_session_params p;
+  sharpi_session_params_init(&p, sizeof p);
+  p.k_dtype = p.tail_k_dtype = s.k_dtype;
+  p.v_dtype = p.tail_v_dtype = s.v_dtype;
+  p.kv_budget = s.kv_budget;
+  p.prompt_budget = s.prompt_budget;
+  p.policy = s.policy;
+  p.capture_window = s.capture_window;
+  p.n_checkpoints = s.checkpoints;
+  p.n_draft = s.drafts;
+  return p;
+}
+
+sharpi_plan_params plan_template(const Settings& s) {
+  sharpi_plan_params p;
+  sharpi_plan_params_init(&p, sizeof p);
+  p.n_gpu_layers = s.gpu_layers;
+  p.n_gpu_ffn = s.gpu_ffn;
+  p.n_gpu_experts = s.gpu_experts;
+  p.n_expert_slots = s.expert_slots;
+  p.arithmetic = s.exact ? SHARPI_ARITHMETIC_EXACT : SHARPI_ARITHMETIC_FAST;
+  p.deterministic = s.deterministic ? 1 : 0;
+  p.n_chunk = s.chunk;
+  p.max_batch = s.slots;
+  p.max_logit_rows = 1;
+  p.n_sessions = s.slots;  // idle ones live on what the budgets have room for besides
+  p.device_budget = s.device_budget;
+  p.host_budget = s.host_budget;
+  return p;
+}
+
+// What the model was trained for, from the file's header alone.
+uint32_t trained_context(sharpi_context* context, const std::string& path) {
+  sharpi_error err = SHARPI_ERROR_INIT;
+  sharpi_session_params session;
+  sharpi_session_params_init(&session, sizeof session);
+  session.n_ctx = 64;
+  sharpi_plan_params params;
+  sharpi_plan_params_init(&params, sizeof params);
+  params.n_gpu_layers = 0;
+  params.session = &session;
+  sharpi_plan* plan = nullptr;
+  check(sharpi_plan_create(context, path.c_str(), &params, &plan, &err), err);
+  const PlanHandle owned(plan);
+  sharpi_model_summary info{};
+  info.struct_size = sizeof info;
+  check(sharpi_plan_model(plan, &info, &err), err);
+  return info.n_ctx_train;
+}
+
+}  // namespace
+
+Engine::Engine(const Settings& settings) {
+  sharpi_error err = SHARPI_ERROR_INIT;
+  sharpi_context_params params;
+  sharpi_context_params_init(&params, sizeof params);
+  params.n_threads = settings.threads;
+  if (!settings.ignore_env) params.flags |= SHARPI_CONTEXT_READ_ENV;
+  sharpi_context* context = nullptr;
+  check(sharpi_context_create(&params, &context, &err), err);
+  context_.reset(context);
+  make_plan(settings);
+  sharpi_model* model = nullptr;
+  check(sharpi_model_load(plan_.get(), nullptr, nullptr, &model, &err), err);
+  model_.reset(model);
+  info_.struct_size = sizeof info_;
+  check(sharpi_model_info(model, &info_, &err), err);
+  name_ = settings.alias.empty() ? std::filesystem::path(settings.model).stem().string()
+                                 : settings.alias;
+}
+
+void Engine::make_plan(const Settings& settings) {
+  sharpi_error err = SHARPI_ERROR_INIT;
+  sharpi_session_params session = session_template(settings);
+  if (settings.context_largest) {
+    session.n_ctx = SHARPI_UNSET;
+  } else if (settings.context != 0) {
+    session.n_ctx = settings.context;
+  } else {
+    const uint32_t trained = trained_context(context_.get(), settings.model);
+    session.n_ctx = trained != 0 ? std::min(trained, 8192u) : 8192u;
+  }
+  sharpi_plan_params params = plan_template(settings);
+  params.session = &session;
+  sharpi_plan* plan = nullptr;
+  check(sharpi_plan_create(context_.get(), settings.model.c_str(), &params, &plan, &err), err);
+  plan_.reset(plan);
+  plan_info_.struct_size = sizeof plan_info_;
+  check(sharpi_plan_info(plan, &plan_info_, &err), err);
+}
+
+Tokens Engine::tokenize(std::string_view text, uint32_t flags) const {
+  return sized<Tokens, uint32_t>([&](int32_t* to, uint32_t cap, uint32_t* n, auto* err) {
+    return sharpi_tokenize(model_.get(), text.data(), text.size(), flags, to, cap, n, err);
+  });
+}
+
+Tokens Engine::chat_tokens(const sharpi_chat_params& chat) const {
+  return sized<Tokens, uint32_t>([&](int32_t* to, uint32_t cap, uint32_t* n, auto* err) {
+    return sharpi_chat_tokenize(model_.get(), &chat, to, cap, n, err);
+  });
+}
+
+std::string Engine::text_of(const int32_t* tokens, size_t n, uint32_t flags) const {
+  return sized<std::string, size_t>([&](char* to, size_t cap, size_t* len, auto* err) {
+    return sharpi_detokenize(model_.get(), tokens, static_cast<uint32_t>(n), flags, to, cap, len,
+                             err);
+  });
+}
+
+std::string Engine::token_bytes(int32_t token) const {
+  return sized<std::string, size_t>([&](char* to, size_t cap, size_t* len, auto* err) {
+    return sharpi_token_bytes(model_.get(), token, to, cap, len, err);
+  });
+}
+
+json Engine::plan_json() const {
+  json out =
+      json::parse(sized<std::string, size_t>([&](char* to, size_t cap, size_t* len, auto* err) {
+        return sharpi_plan_json(plan_.get(), to, cap, len, err);
+      }));
+  return out;
+}
+
+json Engine::model_json() const {
+  json out =
+      json::parse(sized<std::string, size_t>([&](char* to, size_t cap, size_t* len, auto* err) {
+        return sharpi_model_json(model_.get(), to, cap, len, err);
+      }));
+  out["name"] = name_;
+  out["general_name"] = info_.name;
+  out["n_ctx_train"] = info_.n_ctx_train;
+  out["n_parameters"] = info_.n_parameters;
+  out["file_bytes"] = info_.file_bytes;
+  out["is_hybrid"] = info_.is_hybrid != 0;
+  return out;
+}
+
+const char* tier_name(sharpi_tier tier) {
+  return tier == SHARPI_TIER_CUDA ? "cuda" : "cpu";
+}
+
+const char* purpose_name(sharpi_row_purpose purpose) {
+  static const char* const kNames[] = {"?",           "weights", "kv",         "recurrent",
+                                       "checkpoints", "capture", "compaction", "activations",
+                                       "logits",      "staging", "experts",    "graphs",
+                                       "tables",      "library", "driver",     "kv chunk"};
+  return purpose < std::size(kNames) ? kNames[purpose] : kNames[0];
+}
+
+const char* kind_name(sharpi_row_kind kind) {
+  static const char* const kNames[] = {"?", "device", "pinned", "anonymous", "mapped"};
+  return kind < std::size(kNames) ? kNames[kind] : kNames[0];
+}
+
+const char* mixer_name(sharpi_mixer_kind mixer) {
+  static const char* const kNames[] = {"?", "attention", "window", "delta net"};
+  return mixer < std::size(kNames) ? kNames[mixer] : kNames[0];
+}
+
+}  // namespace server

@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: MIT
+// The model behind the server: context, plan and weights, made from the settings, and text as the
+// model has it. Thread rule: all methods may be called from any thread.
+#pragma once
+
+#include <cstdint>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "handles.h"
+#include "settings.h"
+
+namespace server {
+
+using Tokens = std::vector<int32_t>;
+
+class Engine {
+ public:
+  /// Plans and loads. Throws LibraryError with the library's sentence where that is refused.
+  explicit Engine(const Settings& settings);
+
+  const sharpi_model* model() const { return model_.get(); }
+  const sharpi_model_summary& info() const { return info_; }
+  const sharpi_plan_summary& plan() const { return plan_info_; }
+  uint32_t n_ctx() const { return plan_info_.n_ctx; }
+  /// Sessions go on past their context.
+  bool bounded() const { return plan_info_.kv_budget != 0; }
+  /// What clients call the model.
+  const std::string& name() const { return name_; }
+
+  Tokens tokenize(std::string_view text, uint32_t flags) const;
+  Tokens chat_tokens(const sharpi_chat_params& chat) const;
+  std::string text_of(const int32_t* tokens, size_t n, uint32_t flags) const;
+  /// The bytes that a token adds to a text.
+  std::string token_bytes(int32_t token) const;
+  bool ends(int32_t token) const { return sharpi_token_is_end(model_.get(), token) != 0; }
+
+  /// The plan with its rows by purpose, and the model as the library describes them.
+  nlohmann::json plan_json() const;
+  nlohmann::json model_json() const;
+
+ private:
+  void make_plan(const Settings& settings);
+
+  ContextHandle context_;
+  PlanHandle plan_;
+  ModelHandle model_;
+  sharpi_plan_summary plan_info_{};
+  sharpi_model_summary info_{};
+  std::string name_;
+};
+
+/// Names for JSON.
+const char* tier_name(sharpi_tier tier);
+const char* purpose_name(sharpi_row_purpose purpose);
+const char* kind_name(sharpi_row_kind kind);
+const char* mixer_name(sharpi_mixer_kind mixer);
+
+}  // namespace server

@@ -1,0 +1,103 @@
+// SPDX-License-Identifier: MIT
+// One answer to be written: what was asked for, and the pipe between the thread that computes and
+// the thread of the connection.
+// Thread rule: a Job is used by both; what the one and the other may call is said at each method.
+#pragma once
+
+#include <chrono>
+#include <condition_variable>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "engine.h"
+
+namespace server {
+
+class Constraint;
+
+using Clock = std::chrono::steady_clock;
+
+struct Sampling {
+  float temperature = 0, top_p = 1, min_p = 0, repeat_penalty = 1;
+  uint32_t top_k = 0;
+  uint64_t seed = 0;
+  std::vector<int32_t> bias_tokens;
+  std::vector<float> bias_values;
+};
+
+struct Generation {
+  Tokens prompt;
+  /// Lengths of the prompt that other prompts are likely to share: its system message, its
+  /// conversation without the opening of the answer. Ascending.
+  std::vector<uint32_t> boundaries;
+  Sampling sampling;
+  std::vector<std::string> stops;
+  uint32_t max_tokens = 0;  // 0: until the context is full
+  uint32_t n_logprobs = 0;  // entries a token: itself and the most probable ones; 0 = none
+  uint32_t text_flags = 0;  // SHARPI_DETOKENIZE_*
+  /// What the text has to match; null = anything.
+  std::shared_ptr<Constraint> constraint;
+};
+
+/// What one token added.
+struct Piece {
+  int32_t token = -1;  // -1: text that was held back, no token of its own
+  std::string text;    // whole characters
+  std::vector<sharpi_logprob> logprobs;
+};
+
+enum class Finish { kStop, kLength, kCancelled, kFailed };
+
+struct Usage {
+  uint32_t prompt_tokens = 0, cached_tokens = 0, completion_tokens = 0;
+};
+
+struct Outcome {
+  Finish finish = Finish::kCancelled;
+  int http_status = 500;  // of a failure
+  std::string error;      // its sentence
+  Usage usage;
+  std::string session;  // its id
+};
+
+class Job {
+ public:
+  explicit Job(Generation generation) : generation_(std::move(generation)) {}
+  const Generation& generation() const { return generation_; }
+
+  /// Connection: waits until the answer was begun, or is over. False: the time was up before.
+  bool wait_begun(std::chrono::milliseconds patience);
+  /// Connection: takes what came; waits for it a while. False: nothing more will come.
+  bool take(std::vector<Piece>* out, std::chrono::milliseconds patience);
+  /// Connection: the answer is not wanted any more. Stops a prompt that is being read, too.
+  void cancel();
+  /// Connection: final once take() was false.
+  Outcome outcome() const;
+
+  /// Compute: the session that answers, and how much of the prompt it held already.
+  void begin(const std::string& session, uint32_t cached_tokens);
+  /// Compute: between these two, cancel() reaches into the call that runs on the session.
+  void enter(sharpi_session* session);
+  void leave();
+  bool cancelled() const;
+  void push(Piece piece);
+  void finish(Finish finish, uint32_t completion_tokens);
+  void fail(int http_status, const std::string& sentence);
+
+  const Clock::time_point asked_at = Clock::now();
+
+ private:
+  const Generation generation_;
+  mutable std::mutex mutex_;
+  std::condition_variable changed_;
+  std::vector<Piece> pieces_;
+  Outcome outcome_;
+  bool begun_ = false, finished_ = false, cancelled_ = false;
+  sharpi_session* computing_ = nullptr;
+};
+
+}  // namespace server

@@ -1,0 +1,186 @@
+// SPDX-License-Identifier: MIT
+#include "http_server.h"
+
+#include <httplib.h>
+
+#include <cstring>
+
+#include "answer_format.h"
+#include "connections.h"
+#include "page.h"
+#include "peer.h"
+#include "sse.h"
+
+namespace server {
+namespace {
+
+// How often a thread that waits looks whether its client is still there.
+constexpr std::chrono::milliseconds kLook{25};
+
+bool same_text(const std::string& a, const std::string& b) {
+  // Takes as long for a nearly right key as for a wrong one.
+  unsigned difference = static_cast<unsigned>(a.size() ^ b.size());
+  for (size_t i = 0; i < a.size(); ++i) {
+    difference |=
+        static_cast<unsigned char>(a[i]) ^
+        static_cast<unsigned>(static_cast<unsigned char>(b[b.empty() ? 0 : i % b.size()]));
+  }
+  return difference == 0;
+}
+
+void send(httplib::Response& response, const json& body, int status = 200) {
+  response.status = status;
+  response.set_content(dump(body), "application/json");
+}
+
+}  // namespace
+
+// An answer on its way; when nobody holds it any more, the answer is not wanted any more.
+struct Delivery {
+  Delivery(std::shared_ptr<Job> j, std::unique_ptr<AnswerFormat> f, const httplib::Request& request)
+      : job(std::move(j)), format(std::move(f)), peer(request) {}
+  ~Delivery() { job->cancel(); }
+  Delivery(const Delivery&) = delete;
+  Delivery& operator=(const Delivery&) = delete;
+
+  std::shared_ptr<Job> job;
+  std::unique_ptr<AnswerFormat> format;
+  Peer peer;
+  bool begun = false;
+};
+
+HttpServer::HttpServer(const Engine& engine, const Settings& settings)
+    : engine_(engine),
+      settings_(settings),
+      scheduler_(engine, settings, metrics_),
+      http_(std::make_unique<httplib::Server>()) {
+  http_->new_task_queue = [this] { return new Connections(settings_.connections); };
+  http_->set_payload_max_length(settings.max_body);
+  http_->set_keep_alive_max_count(1000);
+  http_->set_keep_alive_timeout(5);
+  http_->set_read_timeout(10);
+  http_->set_write_timeout(10);
+  http_->set_tcp_nodelay(true);
+  http_->set_logger(
+      [this](const auto&, const auto& response) { metrics_.count_response(response.status); });
+  http_->set_error_handler([](const httplib::Request&, httplib::Response& response) {
+    if (!response.body.empty()) return;
+    const std::string name = std::to_string(response.status);
+    response.set_content(
+        dump(error_json(response.status, response.status == 404   ? "there is no such page"
+                                         : response.status == 413 ? "the request is too long"
+                                                                  : "HTTP status " + name)),
+        "application/json");
+  });
+  add_routes();
+  add_session_routes();
+  add_page();
+}
+
+HttpServer::~HttpServer() = default;
+
+int HttpServer::bind() {
+  const int port = static_cast<int>(settings_.port);
+  const int bound = port == 0 ? http_->bind_to_any_port(settings_.host)
+                    : http_->bind_to_port(settings_.host, port) ? port
+                                                                : -1;
+  if (bound <= 0) {
+    throw std::runtime_error("cannot listen on " + settings_.host + " port " +
+                             std::to_string(port) + ": " + std::strerror(errno));
+  }
+  return bound;
+}
+
+void HttpServer::listen() {
+  http_->listen_after_bind();
+}
+void HttpServer::stop() {
+  http_->stop();
+}
+
+std::string HttpServer::address(int port) const {
+  const bool v6 = settings_.host.find(':') != std::string::npos;
+  return "http://" + (v6 ? "[" + settings_.host + "]" : settings_.host) + ":" +
+         std::to_string(port);
+}
+
+// The key, and pages of other sites that a browser sends here.
+void HttpServer::guard(const httplib::Request& request) const {
+  const std::string origin = request.get_header_value("Origin");
+  if (!origin.empty() && origin != "null") {
+    const size_t host = origin.find("://");
+    if (host == std::string::npos || origin.substr(host + 3) != request.get_header_value("Host")) {
+      throw RequestError(403, "requests from pages of other sites are not served");
+    }
+  }
+  if (settings_.api_key.empty()) return;
+  const std::string given = request.get_header_value("Authorization");
+  if (!same_text(given, "Bearer " + settings_.api_key)) {
+    throw RequestError(401, "the API key is missing or wrong", "", "invalid_api_key");
+  }
+}
+
+void HttpServer::refuse(httplib::Response& response, int status, const json& body) const {
+  if (status == 429 || status == 503) response.set_header("Retry-After", "1");
+  if (status == 401) response.set_header("WWW-Authenticate", "Bearer");
+  send(response, body, status);
+}
+
+void HttpServer::answer(const httplib::Request& request, httplib::Response& response, Read read) {
+  if (request.get_header_value("Content-Type").find("json") == std::string::npos) {
+    throw RequestError(415, "the body has to be of type application/json");
+  }
+  Asked asked = read(parse_body(request.body), engine_, settings_);
+  auto delivery = std::make_shared<Delivery>(scheduler_.submit(std::move(asked.generation)),
+                                             std::move(asked.format), request);
+  Job& job = *delivery->job;
+  const auto late = Clock::now() + std::chrono::seconds(settings_.queue_timeout);
+  while (!job.wait_begun(kLook)) {
+    if (delivery->peer.gone()) return;
+    if (Clock::now() >= late) {
+      metrics_.refused_late++;
+      throw RequestError(
+          503, "no place became free in " + std::to_string(settings_.queue_timeout) + " seconds");
+    }
+  }
+  std::vector<Piece> pieces;
+  if (asked.stream && job.outcome().finish != Finish::kFailed) {
+    stream(delivery, response);
+    return;
+  }
+  delivery->format->begin(job.outcome());
+  while (job.take(&pieces, kLook)) {
+    if (delivery->peer.gone()) return;
+    delivery->format->pieces(pieces);
+  }
+  const Outcome outcome = job.outcome();
+  if (outcome.finish == Finish::kFailed) throw RequestError(outcome.http_status, outcome.error);
+  delivery->format->end(outcome);
+  send(response, delivery->format->whole(outcome));
+}
+
+void HttpServer::stream(std::shared_ptr<Delivery> delivery, httplib::Response& response) {
+  response.set_header("Cache-Control", "no-cache");
+  response.set_chunked_content_provider(
+      "text/event-stream", [delivery](size_t, httplib::DataSink& sink) {
+        std::string out;
+        std::vector<Piece> pieces;
+        Job& job = *delivery->job;
+        if (!delivery->begun) out = delivery->format->begin(job.outcome());
+        delivery->begun = true;
+        const bool more = job.take(&pieces, out.empty() ? kLook : std::chrono::milliseconds(0));
+        if (delivery->peer.gone()) {
+          job.cancel();
+          return false;
+        }
+        out += more ? delivery->format->pieces(pieces) : delivery->format->end(job.outcome());
+        if (!out.empty() && !sink.write(out.data(), out.size())) {
+          job.cancel();
+          return false;
+        }
+        if (!more) sink.done();
+        return true;
+      });
+}
+
+}  // namespace server

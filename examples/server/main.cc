@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: MIT
+// An HTTP server for one model, over sharpi.h alone. docs/server.md says what it answers.
+#include <pthread.h>
+#include <signal.h>
+
+#include <cstdio>
+#include <thread>
+
+#include "http_server.h"
+
+namespace {
+
+// Waits for Ctrl-C or a request to end in a thread of its own; all others have them blocked.
+void stop_on_signal(server::HttpServer& http, const sigset_t& signals) {
+  int number = 0;
+  sigwait(&signals, &number);
+  http.stop();
+}
+
+void print_settings(const server::Settings& settings, const server::Engine& engine) {
+  const nlohmann::json all = server::settings_json(settings);
+  for (const auto& [name, option] : all.items()) {
+    std::printf("%-16s %s (%s)\n", name.c_str(), option["value"].dump().c_str(),
+                option["source"].get<std::string>().c_str());
+  }
+  const sharpi_plan_summary& plan = engine.plan();
+  std::printf("effective: context %u, KV %s/%s, %u of %u layers on the GPU, %.1f MiB a session\n",
+              plan.n_ctx, server::kv_dtype_name(plan.k_dtype), server::kv_dtype_name(plan.v_dtype),
+              plan.n_gpu_layers, plan.n_layers,
+              static_cast<double>(plan.session_held_bytes) / (1024.0 * 1024.0));
+}
+
+int serve(const server::Settings& settings) {
+  const server::Engine engine(settings);
+  print_settings(settings, engine);
+  sigset_t signals;
+  sigemptyset(&signals);
+  sigaddset(&signals, SIGINT);
+  sigaddset(&signals, SIGTERM);
+  pthread_sigmask(SIG_BLOCK, &signals, nullptr);
+  signal(SIGPIPE, SIG_IGN);
+  server::HttpServer http(engine, settings);
+  const int port = http.bind();
+  std::printf("listening on %s\n", http.address(port).c_str());
+  std::fflush(stdout);
+  std::thread waiter([&] { stop_on_signal(http, signals); });
+  http.listen();
+  pthread_kill(waiter.native_handle(), SIGTERM);
+  waiter.join();
+  return 0;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  const std::vector<std::string> arguments(argv + 1, argv + argc);
+  for (const std::string& argument : arguments) {
+    if (argument == "--help" || argument == "-h") {
+      std::fputs(server::settings_help().c_str(), stdout);
+      return 0;
+    }
+  }
+  try {
+    return serve(server::read_settings(arguments, server::process_environment()));
+  } catch (const server::SettingsError& e) {
+    std::fprintf(stderr, "server: %s\n", e.what());
+    return 2;
+  } catch (const server::LibraryError& e) {
+    std::fprintf(stderr, "server: %s: %s\n", sharpi_status_name(e.status()), e.what());
+    return 1;
+  } catch (const std::exception& e) {
+    std::fprintf(stderr, "server: %s\n", e.what());
+    return 1;
+  }
+}

@@ -1,0 +1,95 @@
+// SPDX-License-Identifier: MIT
+#include "reply.h"
+
+#include <algorithm>
+
+#include "sampling_request.h"
+#include "sse.h"
+
+namespace server {
+namespace {
+
+constexpr size_t kPromptEnd = 64;  // tokens; marks that open a block are at the very end
+
+std::vector<ToolCall> read_calls(const std::string& text, size_t from) {
+  std::vector<ToolCall> out;
+  const json list = json::parse(text, nullptr, false);
+  for (size_t i = from; list.is_array() && i < list.size(); ++i) {
+    const json function = list[i].value("function", json::object());
+    const json arguments = function.value("arguments", json::object());
+    out.push_back({new_id("call_"), function.value("name", ""),
+                   arguments.is_string() ? arguments.get<std::string>() : dump(arguments)});
+  }
+  return out;
+}
+
+}  // namespace
+
+std::string prompt_end(const Engine& engine, const Tokens& prompt) {
+  const size_t n = std::min(prompt.size(), kPromptEnd);
+  return engine.text_of(prompt.data() + prompt.size() - n, n, SHARPI_DETOKENIZE_SPECIAL);
+}
+
+Reply::Reply(const Engine& engine, const Tokens& prompt)
+    : prompt_end_(prompt_end(engine, prompt)) {}
+
+Delta Reply::push(const std::string& text) {
+  if (text.empty()) return {};
+  text_ += text;
+  return parse(SHARPI_PARSE_PARTIAL);
+}
+
+Delta Reply::finish() {
+  return parse(0);
+}
+
+Delta Reply::parse(uint32_t flags) {
+  sharpi_chat_parts parts{};
+  parts.struct_size = sizeof parts;
+  const std::string out =
+      sized<std::string, size_t>([&](char* to, size_t cap, size_t* len, sharpi_error* err) {
+        return sharpi_chat_parse(prompt_end_.data(), prompt_end_.size(), text_.data(), text_.size(),
+                                 flags, &parts, to, cap, len, err);
+      });
+  const std::string reasoning = out.substr(0, parts.reasoning_len);
+  const std::string content = out.substr(parts.reasoning_len, parts.content_len);
+  Delta delta;
+  if (reasoning.size() > reasoning_.size()) delta.reasoning = reasoning.substr(reasoning_.size());
+  if (content.size() > content_.size()) delta.content = content.substr(content_.size());
+  reasoning_ += delta.reasoning;
+  content_ += delta.content;
+  if (parts.n_tool_calls > calls_.size()) {
+    delta.calls = read_calls(out.substr(parts.reasoning_len + parts.content_len), calls_.size());
+    calls_.insert(calls_.end(), delta.calls.begin(), delta.calls.end());
+  }
+  return delta;
+}
+
+json logprob_json(const Engine& engine, const std::vector<sharpi_logprob>& list) {
+  const auto one = [&](const sharpi_logprob& entry) {
+    const std::string bytes = engine.token_bytes(entry.token);
+    json numbers = json::array();
+    for (const char byte : bytes) numbers.push_back(static_cast<unsigned char>(byte));
+    return json{{"token", bytes},
+                {"logprob", std::max(-9999.0, static_cast<double>(entry.logprob))},
+                {"bytes", numbers}};
+  };
+  json out = one(list.front());
+  out["top_logprobs"] = json::array();
+  for (size_t i = 1; i < list.size(); ++i) out["top_logprobs"].push_back(one(list[i]));
+  return out;
+}
+
+const char* finish_reason(const Outcome& outcome, bool has_calls) {
+  if (outcome.finish == Finish::kLength) return "length";
+  return has_calls ? "tool_calls" : "stop";
+}
+
+json usage_json(const Usage& usage) {
+  return {{"prompt_tokens", usage.prompt_tokens},
+          {"completion_tokens", usage.completion_tokens},
+          {"total_tokens", usage.prompt_tokens + usage.completion_tokens},
+          {"prompt_tokens_details", {{"cached_tokens", usage.cached_tokens}}}};
+}
+
+}  // namespace server

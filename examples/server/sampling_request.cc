@@ -1,0 +1,115 @@
+// SPDX-License-Identifier: MIT
+#include "sampling_request.h"
+
+#include <mutex>
+#include <random>
+
+namespace server {
+namespace {
+
+constexpr size_t kMaxStops = 16;
+constexpr size_t kMaxBias = 4096;
+
+void read_bias(Fields& fields, const Engine& engine, Sampling* out) {
+  const json* bias = fields.find("logit_bias");
+  if (bias == nullptr) return;
+  if (!bias->is_object()) fields.refuse("logit_bias", "is not an object of token ids and numbers");
+  if (bias->size() > kMaxBias) fields.refuse("logit_bias", "has more than 4096 entries");
+  for (const auto& [key, value] : bias->items()) {
+    const bool digits =
+        !key.empty() && key.size() < 10 && key.find_first_not_of("0123456789") == std::string::npos;
+    const int token = digits ? std::stoi(key) : -1;
+    if (token < 0 || static_cast<uint32_t>(token) >= engine.info().n_vocab) {
+      fields.refuse("logit_bias", "names \"" + key + "\", which is no token of the model");
+    }
+    const double amount = value.is_number() ? value.get<double>() : 1000;
+    if (!(amount >= -100 && amount <= 100)) {
+      fields.refuse("logit_bias", "has a value that is not a number from -100 to 100");
+    }
+    out->bias_tokens.push_back(token);
+    out->bias_values.push_back(static_cast<float>(amount));
+  }
+}
+
+}  // namespace
+
+uint64_t random_number() {
+  static std::mutex mutex;
+  static std::mt19937_64 numbers{std::random_device{}()};
+  const std::lock_guard lock(mutex);
+  return numbers();
+}
+
+std::string new_id(const char* prefix) {
+  static const char kDigits[] = "0123456789abcdef";
+  std::string out = prefix;
+  const uint64_t words[2] = {random_number(), random_number()};
+  for (int i = 0; i < 24; ++i) out += kDigits[(words[i / 12] >> (4 * (i % 12))) & 15];
+  return out;
+}
+
+Sampling read_sampling(Fields& fields, const Settings& settings, const Engine& engine) {
+  Sampling out;
+  constexpr int64_t kMost = 0x7FFFFFFF;
+  out.temperature =
+      static_cast<float>(fields.number("temperature", 0, 100).value_or(settings.temperature));
+  out.top_p = static_cast<float>(fields.number("top_p", 0, 1).value_or(settings.top_p));
+  out.min_p = static_cast<float>(fields.number("min_p", 0, 1).value_or(settings.min_p));
+  out.top_k = static_cast<uint32_t>(fields.integer("top_k", -1, kMost).value_or(settings.top_k));
+  if (out.top_k == UINT32_MAX) out.top_k = 0;  // some clients write -1 for "off"
+  out.repeat_penalty = static_cast<float>(fields.number("repeat_penalty", 1e-3, 1e3).value_or(1.0));
+  const std::optional<int64_t> seed = fields.integer("seed", INT64_MIN, INT64_MAX);
+  out.seed = seed ? static_cast<uint64_t>(*seed) : random_number();
+  read_bias(fields, engine, &out);
+  return out;
+}
+
+std::vector<std::string> read_stops(Fields& fields) {
+  const json* stop = fields.find("stop");
+  if (stop == nullptr) return {};
+  const json list = stop->is_array() ? *stop : json::array({*stop});
+  std::vector<std::string> out;
+  for (const json& text : list) {
+    if (!text.is_string()) fields.refuse("stop", "is not a text or a list of texts");
+    const auto value = text.get<std::string>();
+    if (value.empty() || value.size() > SHARPI_STOP_BYTES ||
+        value.find('\0') != std::string::npos) {
+      fields.refuse("stop", "has a text that is not of 1 to 128 bytes without a zero byte");
+    }
+    out.push_back(value);
+  }
+  if (out.size() > kMaxStops) fields.refuse("stop", "has more than 16 texts");
+  return out;
+}
+
+void check_length(const Engine& engine, const Tokens& prompt) {
+  if (prompt.empty()) throw RequestError(400, "the prompt has no tokens");
+  if (!engine.bounded() && prompt.size() >= engine.n_ctx()) {
+    throw RequestError(400,
+                       "the prompt has " + std::to_string(prompt.size()) + " tokens, the context " +
+                           std::to_string(engine.n_ctx()) + ": none would be left for an answer",
+                       "messages", "context_length_exceeded");
+  }
+}
+
+void ignore_bookkeeping(Fields& fields) {
+  fields.ignore({"user", "metadata", "store", "service_tier", "safety_identifier",
+                 "prompt_cache_key", "prompt_cache_retention"});
+}
+
+void refuse_unsupported(Fields& fields) {
+  fields.only("n", 1, "one answer a request");
+  fields.only("frequency_penalty", 0, "use repeat_penalty");
+  fields.only("presence_penalty", 0, "use repeat_penalty");
+}
+
+void check_model(Fields& fields, const Engine& engine) {
+  const std::optional<std::string> name = fields.text("model");
+  if (name && *name != engine.name()) {
+    throw RequestError(
+        404, "the model \"" + *name + "\" is not served here; \"" + engine.name() + "\" is",
+        "model", "model_not_found");
+  }
+}
+
+}  // namespace server

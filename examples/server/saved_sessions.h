@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: MIT
+// Idle sessions as files in a folder of the server's own, the least used removed first. Files do
+// not outlive the server: what it left is removed when it ends, and what lies there when it starts
+// is not touched.
+// Thread rule: the compute thread only.
+#pragma once
+
+#include <cstdint>
+#include <list>
+#include <string>
+
+#include "engine.h"
+
+namespace server {
+
+class SavedSessions {
+ public:
+  SavedSessions(const std::string& folder, uint64_t max_bytes);
+  ~SavedSessions();
+  SavedSessions(const SavedSessions&) = delete;
+  SavedSessions& operator=(const SavedSessions&) = delete;
+
+  /// False where it cannot be written, or is longer than all saved sessions may be.
+  bool save(const sharpi_session* session, const Tokens& tokens);
+  /// The tokens of the saved session that begins most like the prompt; null = there is none.
+  const Tokens* best(const Tokens& prompt, uint32_t* common) const;
+  /// Fills the session with the one that best() named, and removes the file. False: it could not
+  /// be read, and the session is as it was, or empty.
+  bool restore(const Tokens* saved, sharpi_session* session);
+
+ private:
+  struct File {
+    Tokens tokens;
+    std::string path;
+    uint64_t bytes;
+  };
+  void remove(std::list<File>::iterator file);
+
+  const std::string folder_;
+  const uint64_t max_bytes_;
+  uint64_t bytes_ = 0, next_ = 1;
+  std::list<File> files_;  // the oldest first
+};
+
+}  // namespace server

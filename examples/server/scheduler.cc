@@ -1,0 +1,317 @@
+// SPDX-License-Identifier: MIT
+#include "scheduler.h"
+
+#include <algorithm>
+#include <future>
+
+namespace server {
+namespace {
+
+double seconds_since(Clock::time_point then) {
+  return std::chrono::duration<double>(Clock::now() - then).count();
+}
+
+// Rows that a session which ran out of them gets more of.
+constexpr uint32_t kMoreSlots = 1024;
+// A prompt waits for another one that is being read where they begin with so many more tokens
+// together than any session holds yet.
+constexpr uint32_t kWorthWaiting = 64;
+
+}  // namespace
+
+Scheduler::Scheduler(const Engine& engine, const Settings& settings, Metrics& metrics)
+    : engine_(engine),
+      settings_(settings),
+      metrics_(metrics),
+      sessions_(engine, settings, metrics),
+      thread_([this] { loop(); }) {}
+
+Scheduler::~Scheduler() {
+  {
+    const std::lock_guard lock(mutex_);
+    ending_ = true;
+    changed_.notify_all();
+  }
+  thread_.join();
+}
+
+std::shared_ptr<Job> Scheduler::submit(Generation generation) {
+  auto job = std::make_shared<Job>(std::move(generation));
+  const std::lock_guard lock(mutex_);
+  if (ending_) throw Busy("the server ends");
+  if (queue_.size() >= settings_.queue + settings_.slots) {
+    metrics_.refused_full++;
+    throw Busy("the queue is full: " + std::to_string(queue_.size()) + " requests wait");
+  }
+  queue_.push_back(job);
+  metrics_.waiting = queue_.size();
+  changed_.notify_all();
+  return job;
+}
+
+void Scheduler::run(const std::function<void(SessionCache&)>& work) {
+  std::packaged_task<void()> task([&] { work(sessions_); });
+  std::future<void> done = task.get_future();
+  {
+    const std::lock_guard lock(mutex_);
+    if (ending_) throw Busy("the server ends");
+    errands_.emplace_back([&task] { task(); });
+    changed_.notify_all();
+  }
+  done.get();
+}
+
+void Scheduler::loop() {
+  while (wait_for_work()) {
+    run_errands();
+    drop_cancelled();
+    admit();
+    read_prompts();
+    step();
+    count();
+  }
+  run_errands();
+  for (auto& a : answers_) fail(*a, 503, "the server ends");
+  const std::lock_guard lock(mutex_);
+  for (auto& job : queue_) job->fail(503, "the server ends");
+}
+
+// False: the server ends.
+bool Scheduler::wait_for_work() {
+  std::unique_lock lock(mutex_);
+  changed_.wait(
+      lock, [&] { return ending_ || !errands_.empty() || !queue_.empty() || !answers_.empty(); });
+  return !ending_;
+}
+
+void Scheduler::run_errands() {
+  for (;;) {
+    std::function<void()> errand;
+    {
+      const std::lock_guard lock(mutex_);
+      if (errands_.empty()) return;
+      errand = std::move(errands_.front());
+      errands_.pop_front();
+    }
+    errand();
+  }
+}
+
+// Requests are begun in the order in which they came, but for those that wait for a prompt that is
+// being read.
+void Scheduler::admit() {
+  std::deque<std::shared_ptr<Job>> waiting;
+  {
+    const std::lock_guard lock(mutex_);
+    if (queue_.empty()) return;
+    waiting = queue_;
+  }
+  std::vector<std::shared_ptr<Job>> gone;
+  for (const auto& job : waiting) {
+    if (job->cancelled()) {
+      job->finish(Finish::kCancelled, 0);
+      metrics_.cancelled++;
+    } else if (answers_.size() >= settings_.slots || better_to_wait(job->generation().prompt) ||
+               !admit_one(job)) {
+      continue;
+    }
+    gone.push_back(job);
+  }
+  const std::lock_guard lock(mutex_);
+  std::erase_if(queue_, [&](const auto& job) {
+    return std::find(gone.begin(), gone.end(), job) != gone.end();
+  });
+  metrics_.waiting = queue_.size();
+}
+
+// A prompt that is being read will soon hold much of this one.
+bool Scheduler::better_to_wait(const Tokens& prompt) const {
+  uint32_t coming = 0;
+  for (const auto& a : answers_) {
+    if (!a->reading()) continue;
+    const uint32_t common = common_prefix(a->prompt(), prompt);
+    if (common > a->conversation()->tokens.size()) coming = std::max(coming, common);
+  }
+  return coming > kWorthWaiting && coming > sessions_.best_prefix(prompt) + kWorthWaiting;
+}
+
+// False: every session is busy.
+bool Scheduler::admit_one(const std::shared_ptr<Job>& job) {
+  Conversation* c = nullptr;
+  try {
+    c = sessions_.acquire(job->generation().prompt);
+    if (c == nullptr) return false;
+    const auto held = static_cast<uint32_t>(c->tokens.size());
+    answers_.push_back(std::make_unique<Answering>(engine_, job, c));
+    c->reading = true;
+    metrics_.cached_tokens += held;
+    job->begin(c->id, held);
+  } catch (const LibraryError& e) {
+    if (c != nullptr) sessions_.release(c);
+    job->fail(e.status() == SHARPI_E_INVALID_ARGUMENT ? 400 : 503, e.what());
+  }
+  return true;
+}
+
+void Scheduler::drop_cancelled() {
+  for (auto& a : answers_) {
+    if (a->job().cancelled()) end(*a, Finish::kCancelled);
+  }
+  erase_ended();
+}
+
+// One chunk of one prompt, in turns.
+void Scheduler::read_prompts() {
+  for (size_t i = 0; i < answers_.size(); ++i) {
+    Answering& a = *answers_[(next_reader_ + i) % answers_.size()];
+    if (!a.reading()) continue;
+    next_reader_ = (next_reader_ + i + 1) % answers_.size();
+    read_chunk(a);
+    break;
+  }
+  erase_ended();
+}
+
+void Scheduler::read_chunk(Answering& a) {
+  Conversation* c = a.conversation();
+  const auto begin = static_cast<uint32_t>(c->tokens.size());
+  const auto size = static_cast<uint32_t>(a.prompt().size());
+  const bool alone = std::all_of(answers_.begin(), answers_.end(),
+                                 [](const auto& other) { return other->reading(); });
+  // A bounded session looks ahead to the end of its prompt, so it is read in one call.
+  uint32_t n = size - begin;
+  if (!engine_.bounded()) n = std::min(n, alone ? settings_.chunk : settings_.prefill_chunk);
+  const bool checkpoints = engine_.info().is_hybrid != 0 && engine_.plan().n_checkpoints != 0;
+  bool at_boundary = false;
+  if (checkpoints && !engine_.bounded()) {
+    const uint32_t boundary = a.next_boundary(begin);
+    at_boundary = boundary < size && begin + n >= boundary;
+    if (at_boundary) n = boundary - begin;
+  }
+  sharpi_prefill_params p;
+  sharpi_prefill_params_init(&p, sizeof p);
+  const bool last = begin + n == size;
+  p.flags = (last ? 0 : SHARPI_PREFILL_MORE) | (at_boundary ? SHARPI_PREFILL_CHECKPOINT : 0);
+  p.n_logit_rows = last ? 1 : 0;
+  uint32_t committed = 0;
+  sharpi_error err = SHARPI_ERROR_INIT;
+  a.job().enter(c->session.get());
+  const sharpi_status status =
+      sharpi_session_prefill(c->session.get(), a.prompt().data() + begin, n, &p, &committed, &err);
+  a.job().leave();
+  c->tokens.insert(c->tokens.end(), a.prompt().begin() + begin,
+                   a.prompt().begin() + begin + committed);
+  metrics_.prompt_tokens += committed;
+  if (status == SHARPI_OK) {
+    if (last) c->reading = false;
+  } else if (status == SHARPI_E_CANCELLED) {
+    end(a, Finish::kCancelled);
+  } else if (status == SHARPI_E_KV_FULL && err.native_code == SHARPI_KV_FULL_SLOTS) {
+    try {
+      sessions_.grow(c, std::min(engine_.n_ctx(), begin + n + kMoreSlots));
+    } catch (const LibraryError& e) {
+      fail(a, 503, e.what());
+    }
+  } else {
+    fail(a, status == SHARPI_E_KV_FULL ? 400 : 500, err.text);
+  }
+}
+
+// Every answer draws a token; those that go on read theirs together.
+void Scheduler::step() {
+  std::vector<Answering*> batch;
+  const Clock::time_point begun = Clock::now();
+  for (auto& a : answers_) {
+    if (a->reading()) continue;
+    try {
+      const std::optional<Finish> finish = a->draw();
+      if (a->n_drawn() == 1) {
+        metrics_.time_to_first_token.observe(seconds_since(a->job().asked_at));
+      }
+      metrics_.generated_tokens++;
+      if (finish) {
+        end(*a, *finish);
+      } else {
+        batch.push_back(a.get());
+      }
+    } catch (const LibraryError& e) {
+      fail(*a, 500, e.what());
+    }
+  }
+  if (!batch.empty()) {
+    decode(batch);
+    metrics_.steps++;
+    metrics_.between_tokens.observe(seconds_since(begun));
+  }
+  erase_ended();
+}
+
+void Scheduler::decode(std::vector<Answering*>& batch) {
+  std::vector<sharpi_session*> sessions;
+  Tokens tokens;
+  for (Answering* a : batch) {
+    sessions.push_back(a->conversation()->session.get());
+    tokens.push_back(a->token());
+  }
+  const sharpi_status status = sharpi_decode_batch(sessions.data(), tokens.data(),
+                                                   static_cast<uint32_t>(batch.size()), nullptr);
+  for (Answering* a : batch) {
+    if (status == SHARPI_OK) {
+      a->was_read();
+    } else {
+      decode_alone(*a);  // finds out which of them it was; no session has read its token yet
+    }
+  }
+}
+
+void Scheduler::decode_alone(Answering& a) {
+  Conversation* c = a.conversation();
+  sharpi_error err = SHARPI_ERROR_INIT;
+  sharpi_status status = sharpi_session_decode(c->session.get(), a.token(), &err);
+  if (status == SHARPI_E_KV_FULL && err.native_code == SHARPI_KV_FULL_SLOTS) {
+    try {
+      const auto rows = static_cast<uint32_t>(c->tokens.size());
+      sessions_.grow(c, std::min(engine_.n_ctx(), rows + kMoreSlots));
+      status = sharpi_session_decode(c->session.get(), a.token(), &err);
+    } catch (const LibraryError&) {
+      end(a, Finish::kLength);
+      return;
+    }
+  }
+  if (status == SHARPI_OK) {
+    a.was_read();
+  } else if (status == SHARPI_E_KV_FULL) {
+    a.flush();
+    end(a, Finish::kLength);
+  } else {
+    fail(a, 500, err.text);
+  }
+}
+
+void Scheduler::end(Answering& a, Finish finish) {
+  if (a.ended) return;
+  a.ended = true;
+  if (finish == Finish::kCancelled) metrics_.cancelled++;
+  sessions_.release(a.conversation());
+  a.job().finish(finish, a.n_drawn());
+}
+
+void Scheduler::fail(Answering& a, int http_status, const std::string& sentence) {
+  if (a.ended) return;
+  a.ended = true;
+  sessions_.drop(a.conversation());
+  a.job().fail(http_status, sentence);
+}
+
+void Scheduler::erase_ended() {
+  std::erase_if(answers_, [](const auto& a) { return a->ended; });
+}
+
+void Scheduler::count() {
+  uint64_t reading = 0;
+  for (const auto& a : answers_) reading += a->reading() ? 1 : 0;
+  metrics_.reading = reading;
+  metrics_.writing = answers_.size() - reading;
+}
+
+}  // namespace server

@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: MIT
+// The thread that computes. Answers that are being written take their steps together; prompts are
+// read in chunks between the steps; requests that find no place wait in a queue.
+// Thread rule: public methods may be called from any thread.
+#pragma once
+
+#include <condition_variable>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <stdexcept>
+#include <thread>
+#include <vector>
+
+#include "answering.h"
+#include "generation.h"
+#include "session_cache.h"
+
+namespace server {
+
+/// The queue is full, or the server ends.
+class Busy : public std::runtime_error {
+ public:
+  using std::runtime_error::runtime_error;
+};
+
+class Scheduler {
+ public:
+  Scheduler(const Engine& engine, const Settings& settings, Metrics& metrics);
+  ~Scheduler();
+
+  /// Queues an answer. Throws Busy where the queue is full.
+  std::shared_ptr<Job> submit(Generation generation);
+  /// Runs a function on the compute thread, between two steps, and waits for it. What it throws
+  /// comes out here. Throws Busy where the server ends.
+  void run(const std::function<void(SessionCache&)>& work);
+
+ private:
+  void loop();
+  bool wait_for_work();
+  void run_errands();
+  void admit();
+  bool admit_one(const std::shared_ptr<Job>& job);
+  bool better_to_wait(const Tokens& prompt) const;
+  void drop_cancelled();
+  void read_prompts();
+  void read_chunk(Answering& a);
+  void step();
+  void decode(std::vector<Answering*>& batch);
+  void decode_alone(Answering& a);
+  void end(Answering& a, Finish finish);
+  void fail(Answering& a, int http_status, const std::string& sentence);
+  void erase_ended();
+  void count();
+
+  const Engine& engine_;
+  const Settings& settings_;
+  Metrics& metrics_;
+
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  bool ending_ = false;
+  std::deque<std::shared_ptr<Job>> queue_;
+  std::deque<std::function<void()>> errands_;
+
+  // Of the compute thread.
+  SessionCache sessions_;
+  std::vector<std::unique_ptr<Answering>> answers_;
+  size_t next_reader_ = 0;
+
+  std::thread thread_;  // last: it uses all of the above
+};
+
+}  // namespace server

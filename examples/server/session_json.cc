@@ -1,0 +1,97 @@
+// SPDX-License-Identifier: MIT
+// What the sessions hold, as JSON and as sums for the metrics.
+#include "session_cache.h"
+
+namespace server {
+namespace {
+
+using nlohmann::json;
+
+json memory_json(const sharpi_session* session) {
+  const auto rows = sized<std::vector<sharpi_memory_row>, uint32_t>(
+      [&](sharpi_memory_row* to, uint32_t cap, uint32_t* n, sharpi_error* err) {
+        return sharpi_session_memory(session, to, sizeof *to, cap, n, err);
+      });
+  json out = json::array();
+  for (const sharpi_memory_row& row : rows) {
+    out.push_back({{"name", row.label},
+                   {"tier", tier_name(row.tier)},
+                   {"purpose", purpose_name(row.purpose)},
+                   {"kind", kind_name(row.kind)},
+                   {"first_layer", row.first_layer},
+                   {"n_layers", row.n_layers},
+                   {"payload_bytes", row.payload_bytes},
+                   {"bytes", row.held_bytes}});
+  }
+  return out;
+}
+
+json layers_json(const sharpi_session* session, uint32_t n_layers) {
+  json out = json::array();
+  for (uint32_t i = 0; i < n_layers; ++i) {
+    sharpi_layer_info layer{};
+    layer.struct_size = sizeof layer;
+    if (sharpi_session_layer(session, i, &layer, nullptr) != SHARPI_OK) continue;
+    const bool stores = layer.k_dtype != SHARPI_KV_AUTO;
+    out.push_back({{"layer", i},
+                   {"mixer", mixer_name(layer.mixer)},
+                   {"tier", tier_name(layer.tier)},
+                   {"rows", layer.n_slots},
+                   {"capacity", layer.capacity},
+                   {"kv_source", layer.kv_source},
+                   {"k_dtype", stores ? json(kv_dtype_name(layer.k_dtype)) : json()},
+                   {"v_dtype", stores ? json(kv_dtype_name(layer.v_dtype)) : json()}});
+  }
+  return out;
+}
+
+json conversation_json(const Conversation& c, uint32_t n_layers) {
+  sharpi_session_summary s{};
+  s.struct_size = sizeof s;
+  sharpi_session_info(c.session.get(), &s, nullptr);
+  return {{"id", c.id},
+          {"state", !c.busy     ? "idle"
+                    : c.reading ? "reading"
+                                : "writing"},
+          {"n_tokens", s.n_tokens},
+          {"n_ctx", s.n_ctx},
+          {"capacity", s.capacity},
+          {"n_slots_min", s.n_slots_min},
+          {"n_slots_max", s.n_slots_max},
+          {"n_checkpoints", s.n_checkpoints},
+          {"is_compacted", s.is_compacted != 0},
+          {"k_dtype", kv_dtype_name(s.k_dtype)},
+          {"v_dtype", kv_dtype_name(s.v_dtype)},
+          {"kv_payload_bytes", s.kv_payload_bytes},
+          {"kv_held_bytes", s.kv_held_bytes},
+          {"memory", memory_json(c.session.get())},
+          {"layers", layers_json(c.session.get(), n_layers)},
+          {"last_compaction", c.last_compaction},
+          {"n_prefill_tokens", s.n_prefill_tokens},
+          {"n_decode_tokens", s.n_decode_tokens},
+          {"prefill_seconds", s.prefill_seconds},
+          {"decode_seconds", s.decode_seconds},
+          {"tokens_per_second", c.tokens_per_second},
+          {"acceptance", nullptr}};
+}
+
+}  // namespace
+
+json SessionCache::describe() const {
+  json list = json::array();
+  for (const auto& c : all_) list.push_back(conversation_json(*c, engine_.info().n_layers));
+  return {{"sessions", list}};
+}
+
+void SessionCache::count() const {
+  uint64_t held = 0;
+  for (const auto& c : all_) {
+    sharpi_session_summary s{};
+    s.struct_size = sizeof s;
+    if (sharpi_session_info(c->session.get(), &s, nullptr) == SHARPI_OK) held += s.kv_held_bytes;
+  }
+  metrics_.sessions = all_.size();
+  metrics_.kv_held_bytes = held;
+}
+
+}  // namespace server

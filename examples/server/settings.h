@@ -1,0 +1,80 @@
+// SPDX-License-Identifier: MIT
+// What the server was told: options by flag, then by the file of --config, then by the environment
+// (SHARPI_SERVER_ and the option's name), then their defaults. One table has all of them.
+// Thread rule: read-only once made.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "sharpi.h"
+
+namespace server {
+
+struct Settings {
+  std::string model;
+  std::string alias;  // empty: the file's name
+  std::string config;
+  std::string host = "127.0.0.1";
+  uint32_t port = 8080;  // 0: any free one
+  std::string api_key;   // empty: none is asked for
+  uint32_t context = 0;  // 0: 8192, or what the model was trained for if that is less
+  bool context_largest = false;
+  sharpi_kv_dtype k_dtype = SHARPI_KV_AUTO, v_dtype = SHARPI_KV_AUTO;
+  uint32_t kv_budget = 0;
+  uint32_t prompt_budget = SHARPI_UNSET;
+  sharpi_policy policy = SHARPI_POLICY_AUTO;
+  uint32_t capture_window = 32;
+  uint32_t checkpoints = 4;
+  int32_t gpu_layers = -1, gpu_ffn = -1, gpu_experts = -1, expert_slots = -1;
+  uint64_t device_budget = SHARPI_ALL_FREE, host_budget = SHARPI_ALL_FREE;
+  uint32_t drafts = 0;
+  uint32_t threads = 0;
+  uint32_t chunk = 512;
+  uint32_t prefill_chunk = 128;
+  bool exact = false, deterministic = false, ignore_env = false;
+  uint32_t slots = 4;
+  uint32_t sessions = 0;  // 0: two more than slots
+  uint32_t queue = 64;
+  uint32_t queue_timeout = 60;
+  uint32_t connections = 256;
+  uint64_t max_body = 16ull << 20;
+  uint32_t max_tokens = 0;  // 0: as many as the context has room for
+  float temperature = 0.7f, top_p = 0.95f, min_p = 0.05f;
+  uint32_t top_k = 40;
+  std::string idle = "drop";
+  uint32_t idle_budget = 0;
+  std::string cache_dir;
+  uint64_t cache_bytes = 4ull << 30;
+
+  uint32_t live_sessions() const { return sessions != 0 ? sessions : slots + 2; }
+  /// Where each option's value came from: "flag", "file", "environment" or "default".
+  std::map<std::string, std::string> sources;
+};
+
+/// A wrong option, with the sentence to print.
+class SettingsError : public std::runtime_error {
+ public:
+  using std::runtime_error::runtime_error;
+};
+
+using Environment = std::map<std::string, std::string>;
+
+/// Reads all sources. @param arguments without the program's name. Throws SettingsError.
+Settings read_settings(const std::vector<std::string>& arguments, const Environment& environment);
+/// The environment of this process.
+Environment process_environment();
+/// Every option with its value and source; of the key only whether there is one.
+nlohmann::json settings_json(const Settings& settings);
+/// The list of options for --help.
+std::string settings_help();
+/// A KV dtype as text: "auto", "f32", "bf16", "q8_0".
+const char* kv_dtype_name(sharpi_kv_dtype dtype);
+/// A policy by its name; throws SettingsError for a wrong one.
+sharpi_policy policy_of(const std::string& name);
+const char* policy_name(sharpi_policy policy);
+
+}  // namespace server

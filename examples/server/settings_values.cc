@@ -1,0 +1,139 @@
+// SPDX-License-Identifier: MIT
+#include "settings_values.h"
+
+#include <charconv>
+#include <cmath>
+
+namespace server {
+namespace {
+
+struct NamedType {
+  const char* name;
+  sharpi_kv_dtype dtype;
+};
+const NamedType kTypes[] = {{"auto", SHARPI_KV_AUTO}, {"f32", SHARPI_KV_F32},
+                            {"fp32", SHARPI_KV_F32},  {"bf16", SHARPI_KV_BF16},
+                            {"q8_0", SHARPI_KV_Q8_0}, {"q8", SHARPI_KV_Q8_0}};
+
+struct NamedPolicy {
+  const char* name;
+  sharpi_policy policy;
+};
+const NamedPolicy kPolicies[] = {
+    {"auto", SHARPI_POLICY_AUTO},           {"global", SHARPI_POLICY_GLOBAL},
+    {"snapkv", SHARPI_POLICY_SNAPKV},       {"defensive", SHARPI_POLICY_DEFENSIVE},
+    {"value", SHARPI_POLICY_VALUE},         {"span", SHARPI_POLICY_SPAN},
+    {"retrieval", SHARPI_POLICY_RETRIEVAL},
+};
+
+bool parse_whole(const std::string& text, uint64_t* out, std::string* rest) {
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), *out);
+  if (error != std::errc()) return false;
+  *rest = std::string(end, static_cast<size_t>(text.data() + text.size() - end));
+  return true;
+}
+
+}  // namespace
+
+bool parse_switch(const std::string& text) {
+  if (text == "true" || text == "1" || text == "on") return true;
+  if (text == "false" || text == "0" || text == "off") return false;
+  throw SettingsError("true or false");
+}
+
+uint32_t parse_count(const std::string& text, uint32_t low, uint32_t high) {
+  uint64_t value = 0;
+  std::string rest;
+  if (!parse_whole(text, &value, &rest) || !rest.empty() || value < low || value > high) {
+    throw SettingsError("a number from " + std::to_string(low) + " to " + std::to_string(high));
+  }
+  return static_cast<uint32_t>(value);
+}
+
+int32_t parse_layers(const std::string& text) {
+  if (text == "auto" || text == "-1") return -1;
+  uint64_t value = 0;
+  std::string rest;
+  if (!parse_whole(text, &value, &rest) || !rest.empty() || value > 0x7FFFFFFF) {
+    throw SettingsError("auto, or a number from 0");
+  }
+  return static_cast<int32_t>(value);
+}
+
+uint64_t parse_bytes(const std::string& text) {
+  if (text == "all") return SHARPI_ALL_FREE;
+  uint64_t value = 0;
+  std::string rest;
+  const bool number = parse_whole(text, &value, &rest);
+  const std::string units = "KMGT";
+  const size_t unit = rest.size() == 1 ? units.find(rest[0]) : std::string::npos;
+  if (!number || (!rest.empty() && unit == std::string::npos)) {
+    throw SettingsError("all, or bytes such as 4096, 800M, 8G");
+  }
+  const unsigned shift = rest.empty() ? 0 : 10 * static_cast<unsigned>(unit + 1);
+  if (value > (UINT64_MAX >> shift)) throw SettingsError("fewer bytes than that");
+  return value << shift;
+}
+
+float parse_real(const std::string& text, double low, double high) {
+  double value = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (error != std::errc() || end != text.data() + text.size() ||
+      !(value >= low && value <= high)) {
+    throw SettingsError("a number from " + nlohmann::json(low).dump() + " to " +
+                        nlohmann::json(high).dump());
+  }
+  return static_cast<float>(value);
+}
+
+sharpi_kv_dtype parse_kv_type(const std::string& text) {
+  for (const NamedType& type : kTypes) {
+    if (text == type.name) return type.dtype;
+  }
+  throw SettingsError("auto, f32, bf16, q8_0");
+}
+
+void parse_kv_types(const std::string& text, sharpi_kv_dtype* k, sharpi_kv_dtype* v) {
+  const size_t comma = text.find(',');
+  const sharpi_kv_dtype first = parse_kv_type(text.substr(0, comma));
+  *v = comma == std::string::npos ? first : parse_kv_type(text.substr(comma + 1));
+  *k = first;
+}
+
+std::string parse_choice(const std::string& text, const std::vector<std::string>& choices) {
+  std::string allowed;
+  for (const std::string& choice : choices) {
+    if (text == choice) return text;
+    allowed += (allowed.empty() ? "" : ", ") + choice;
+  }
+  throw SettingsError(allowed);
+}
+
+double rounded(float value) {
+  return std::round(static_cast<double>(value) * 1e6) / 1e6;
+}
+
+const char* kv_dtype_name(sharpi_kv_dtype dtype) {
+  for (const NamedType& type : kTypes) {
+    if (dtype == type.dtype) return type.name;
+  }
+  return "?";
+}
+
+sharpi_policy policy_of(const std::string& name) {
+  std::string allowed;
+  for (const NamedPolicy& policy : kPolicies) {
+    if (name == policy.name) return policy.policy;
+    allowed += (allowed.empty() ? "" : ", ") + std::string(policy.name);
+  }
+  throw SettingsError(allowed);
+}
+
+const char* policy_name(sharpi_policy policy) {
+  for (const NamedPolicy& named : kPolicies) {
+    if (policy == named.policy) return named.name;
+  }
+  return policy == SHARPI_POLICY_KEEP ? "keep" : "?";
+}
+
+}  // namespace server

@@ -1,0 +1,24 @@
+// SPDX-License-Identifier: MIT
+// Values of options from their text. Each throws SettingsError with what is allowed.
+// Thread rule: pure functions.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "settings.h"
+
+namespace server {
+
+bool parse_switch(const std::string& text);
+uint32_t parse_count(const std::string& text, uint32_t low, uint32_t high);
+int32_t parse_layers(const std::string& text);  // auto = -1
+uint64_t parse_bytes(const std::string& text);  // 4096, 512K, 800M, 8G, all
+float parse_real(const std::string& text, double low, double high);
+sharpi_kv_dtype parse_kv_type(const std::string& text);
+void parse_kv_types(const std::string& text, sharpi_kv_dtype* k, sharpi_kv_dtype* v);
+std::string parse_choice(const std::string& text, const std::vector<std::string>& choices);
+/// 0.7f as 0.7.
+double rounded(float value);
+
+}  // namespace server

@@ -739,6 +739,11 @@ typedef struct sharpi_message {
   size_t tool_calls_len;
   const char *tool_call_id;                    /**< Of a "tool" message: the call it answers. NUL-terminated. */
   const char *name;                            /**< NUL-terminated. */
+  const char *parts;                           /**< In place of `content`: a JSON array of parts, [{"type": "text",
+                                                    "text": ...}, ...]. A template that looks into parts gets
+                                                    the list, any other the texts one behind the other, and
+                                                    then parts that are no text are refused by their type. */
+  size_t parts_len;
 } sharpi_message;
 
 typedef struct sharpi_chat_params {
@@ -792,9 +797,11 @@ typedef struct sharpi_chat_parts {
 } sharpi_chat_parts;
 
 /** Takes generated text apart: reasoning, content and tool calls, in the marks of the formats in use (think blocks,
- *  Gemma 4's channels, calls of Hermes, Qwen, GLM). Detokenise with SHARPI_DETOKENIZE_SPECIAL: some marks are control
- *  tokens. With SHARPI_PARSE_PARTIAL and all of the text so far, what may be the beginning of a mark is held back, and
- *  longer texts only ever add to each part. A malformed call stays in the content.
+ *  Gemma 4's channels, messages of gpt-oss; calls of Hermes, Qwen, GLM, Mistral, DeepSeek up to V3.1, gpt-oss, and
+ *  Llama 3's JSON objects without marks, where nothing but calls comes before them). Detokenise with
+ *  SHARPI_DETOKENIZE_SPECIAL: some marks are control tokens. With SHARPI_PARSE_PARTIAL and all of the text so far,
+ *  what may be the beginning of a mark or a call is held back, and longer texts only ever add to each part. A
+ *  malformed call stays in the content.
  *  @param prompt what the model read (nullable): a block that its end opens goes on in the text.
  *  @param out reasoning, content and tool calls, one behind the other. @return SHARPI_OK; INVALID_ARGUMENT,
  *  DOES_NOT_FIT (calls of more than 256 MiB), BUFFER_TOO_SMALL (parts are written). @thread any. @since 1.0 */

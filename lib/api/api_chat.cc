@@ -41,6 +41,10 @@ Status read_message(const sharpi_message& m, sharpi::ChatMessage* out) {
   SHARPI_TRY(api::require(m.role, "role"));
   out->role = m.role;
   SHARPI_TRY(read_text(m.content, m.content_len, "content", &out->content));
+  SHARPI_TRY(read_text(m.parts, m.parts_len, "parts", &out->parts));
+  if (m.parts != nullptr && m.content != nullptr) {
+    return Status::error(Code::kInvalidArgument, "content and parts are both given");
+  }
   SHARPI_TRY(read_text(m.reasoning, m.reasoning_len, "reasoning", &out->reasoning));
   SHARPI_TRY(read_text(m.tool_calls, m.tool_calls_len, "tool_calls", &out->tool_calls));
   if (m.tool_call_id != nullptr) out->tool_call_id = m.tool_call_id;

@@ -218,7 +218,7 @@ static_assert(sizeof(sharpi_text_stream) == 8);
 static_assert(offsetof(sharpi_text_stream, n_held) == 0);
 static_assert(offsetof(sharpi_text_stream, held) == 4);
 
-static_assert(sizeof(sharpi_message) == 72);
+static_assert(sizeof(sharpi_message) == 88);
 static_assert(offsetof(sharpi_message, role) == 0);
 static_assert(offsetof(sharpi_message, content) == 8);
 static_assert(offsetof(sharpi_message, content_len) == 16);
@@ -228,6 +228,8 @@ static_assert(offsetof(sharpi_message, tool_calls) == 40);
 static_assert(offsetof(sharpi_message, tool_calls_len) == 48);
 static_assert(offsetof(sharpi_message, tool_call_id) == 56);
 static_assert(offsetof(sharpi_message, name) == 64);
+static_assert(offsetof(sharpi_message, parts) == 72);
+static_assert(offsetof(sharpi_message, parts_len) == 80);
 
 static_assert(sizeof(sharpi_chat_params) == 64);
 static_assert(offsetof(sharpi_chat_params, struct_size) == 0);

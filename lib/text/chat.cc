@@ -42,8 +42,8 @@ bool is_plain_word(std::string_view text) {
 
 class Builder {
  public:
-  Builder(Heap* heap, std::string_view reasoning_key)
-      : heap_(*heap), reasoning_key_(reasoning_key) {}
+  Builder(Heap* heap, std::string_view reasoning_key, bool reads_parts)
+      : heap_(*heap), reasoning_key_(reasoning_key), reads_parts_(reads_parts) {}
 
   Status message(const ChatMessage& m, Value* out) {
     jinja::Dict* dict = heap_.dict();
@@ -51,7 +51,9 @@ class Builder {
     SHARPI_TRY(heap_.charge(m.content.size() + m.reasoning.size() + 1024));
     dict->set(key("role"), heap_.text(m.role, !is_plain_word(m.role)));
     const bool none = m.content.data() == nullptr;
-    dict->set(key("content"), none ? Value::none() : heap_.text(m.content, true));
+    Value content = none ? Value::none() : heap_.text(m.content, true);
+    if (m.parts.data() != nullptr) SHARPI_TRY(parts(m.parts, &content));
+    dict->set(key("content"), content);
     text(dict, reasoning_key_, m.reasoning);
     if (m.tool_calls.data() != nullptr) {
       Value calls;
@@ -72,8 +74,33 @@ class Builder {
   void text(jinja::Dict* dict, std::string_view name, std::string_view value) {
     if (value.data() != nullptr) dict->set(key(name), heap_.text(value, true));
   }
+  /// The list for a template that looks into it, else the texts one behind the other.
+  Status parts(std::string_view json, Value* out) {
+    SHARPI_TRY(jinja::parse_json(json, "parts", &heap_, out));
+    if (!out->is(Kind::kList)) return Status::error(Code::kInvalidArgument, "parts is no array");
+    std::string all;
+    for (const Value& part : out->list->items) {
+      const Value* type = part.is(Kind::kDict) ? part.dict->find("type") : nullptr;
+      const Value* text = part.is(Kind::kDict) ? part.dict->find("text") : nullptr;
+      if (type == nullptr || !type->is_string()) {
+        return Status::error(Code::kInvalidArgument, "a part is no object with a type");
+      }
+      const bool is_text = type->bytes() == "text";
+      if (is_text && (text == nullptr || !text->is_string())) {
+        return Status::error(Code::kInvalidArgument, "a part of type text has no text");
+      }
+      if (!is_text && !reads_parts_) {
+        return Status::error(Code::kUnsupported, "the template takes text only, not a part \"%s\"",
+                             std::string(type->bytes()).c_str());
+      }
+      if (is_text) all += text->bytes();
+    }
+    if (!reads_parts_) *out = heap_.text(all, true);
+    return Status::ok();
+  }
   Heap& heap_;
   std::string_view reasoning_key_;
+  bool reads_parts_;
 };
 
 Status parse_kind(std::string_view json, const char* what, Kind kind, Heap* heap, Value* out) {
@@ -108,6 +135,9 @@ void ChatTemplate::parse() {
       break;
     }
   }
+  // Templates that take parts read each one's text.
+  for (const std::string_view access : {".text", "['text']", "[\"text\"]"})
+    reads_parts_ = reads_parts_ || has(source_, access);
   auto parsed = jinja::Template::parse(source_);
   if (parsed.is_ok())
     template_ = parsed.take();
@@ -156,7 +186,7 @@ Result<jinja::MarkedText> ChatTemplate::render(const ChatRequest& request) const
   if (template_ == nullptr) return status_;
   const jinja::Limits limits;
   Heap heap(limits.max_bytes);
-  Builder builder(&heap, reasoning_key_);
+  Builder builder(&heap, reasoning_key_, reads_parts_);
   Value tools = Value::none(), named;
   if (request.tools.data() != nullptr) {
     SHARPI_TRY(parse_kind(request.tools, "tools", Kind::kList, &heap, &tools));

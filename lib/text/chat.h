@@ -38,6 +38,7 @@ struct ChatMessage {
   std::string_view reasoning = {};
   std::string_view tool_calls = {};  // JSON array
   std::string_view tool_call_id = {}, name = {};
+  std::string_view parts = {};  // JSON array, in place of content
 };
 
 enum class Thinking : uint8_t { kTemplate, kOn, kOff };
@@ -75,6 +76,7 @@ class ChatTemplate {
   std::string source_, bos_, eos_;
   bool has_bos_ = false, has_eos_ = false;
   std::string_view reasoning_key_;
+  bool reads_parts_ = false;  // it looks into contents that are lists
   std::shared_ptr<const jinja::Template> template_;
   Status status_;
 };

@@ -3,7 +3,7 @@
 
 #include <algorithm>
 
-#include "text/jinja/json.h"
+#include "text/chat_calls.h"
 
 namespace sharpi {
 namespace {
@@ -12,11 +12,18 @@ using jinja::Heap;
 using jinja::Kind;
 using jinja::Value;
 
-constexpr std::string_view kBlanks = " \t\r\n";
+/// What ends the part that a mark begins.
+enum class Ends : uint8_t {
+  kMark,     // another mark
+  kCall,     // the end of the JSON that follows
+  kMessage,  // a mark of gpt-oss, whose parts begin with a header
+  kItself,   // nothing: the mark stands alone and is dropped
+};
 
 struct Marks {
   std::string_view open, close;
   ChatPart part;
+  Ends ends = Ends::kMark;
 };
 
 constexpr Marks kMarks[] = {
@@ -26,13 +33,19 @@ constexpr Marks kMarks[] = {
     {"<seed:think>", "</seed:think>", ChatPart::kReasoning},      // Seed-OSS
     {"<tool_call>", "</tool_call>", ChatPart::kToolCall},         // Hermes, Qwen, GLM
     {"<|tool_call_start|>", "<|tool_call_end|>", ChatPart::kToolCall},
+    {"<｜tool▁call▁begin｜>", "<｜tool▁call▁end｜>", ChatPart::kToolCall},  // DeepSeek
+    {"<｜tool▁calls▁begin｜>", "", ChatPart::kContent, Ends::kItself},
+    {"<｜tool▁calls▁end｜>", "", ChatPart::kContent, Ends::kItself},
+    {"[TOOL_CALLS]", "", ChatPart::kToolCall, Ends::kCall},    // Mistral
+    {"<|python_tag|>", "", ChatPart::kToolCall, Ends::kCall},  // Llama 3
+    {"<|start|>", "", ChatPart::kContent, Ends::kMessage},     // gpt-oss
+    {"<|channel|>", "", ChatPart::kContent, Ends::kMessage},
 };
-
-std::string_view strip(std::string_view text) {
-  const size_t first = text.find_first_not_of(kBlanks);
-  if (first == text.npos) return {};
-  return text.substr(first, text.find_last_not_of(kBlanks) - first + 1);
-}
+constexpr std::string_view kTurn = "<|start|>", kChannel = "<|channel|>", kBody = "<|message|>";
+/// Headers are short and of one line: what is longer is text about such marks.
+constexpr size_t kMaxHeader = 256;
+/// What ends a message of gpt-oss; the last two begin another one and are read again.
+constexpr std::string_view kMessageEnds[] = {"<|end|>", "<|return|>", "<|call|>", kTurn, kChannel};
 
 /// Bytes at the end of `text` that are a beginning of `mark`, but not all of it.
 size_t begun(std::string_view text, std::string_view mark) {
@@ -45,154 +58,245 @@ size_t begun(std::string_view text, std::string_view mark) {
 /// The reasoning block that the prompt has opened and not closed, or null.
 const Marks* opened_by(std::string_view prompt) {
   for (const Marks& m : kMarks) {
-    if (m.part == ChatPart::kReasoning && strip(prompt).ends_with(strip(m.open))) return &m;
+    if (m.part == ChatPart::kReasoning && strip_blanks(prompt).ends_with(strip_blanks(m.open))) {
+      return &m;
+    }
   }
   return nullptr;
 }
 
-/// What stands between two marks from *at on; moves *at behind it. False: it is not there.
-bool between(std::string_view text, std::string_view open, std::string_view close, size_t* at,
-             std::string_view* out) {
-  const size_t begin = text.find(open, *at);
-  if (begin == text.npos) return false;
-  const size_t end = text.find(close, begin + open.size());
-  if (end == text.npos) return false;
-  *out = text.substr(begin + open.size(), end - begin - open.size());
-  *at = end + close.size();
-  return true;
-}
-
-/// An argument that is written as text: JSON where it is a number, a list and so on.
-Value argument(std::string_view text, Heap* heap) {
-  Value value;
-  const bool json = jinja::parse_json(text, "argument", heap, &value).is_ok();
-  return json && !value.is_string() ? value : heap->text(text, true);
-}
-
-/// <function=NAME><parameter=KEY>VALUE</parameter>...</function>, as Qwen3-Coder writes calls.
-bool read_xml(std::string_view body, Heap* heap, Value* name, jinja::Dict* arguments) {
-  size_t at = 0;
-  std::string_view function;
-  if (!between(body, "<function=", ">", &at, &function)) return false;
-  *name = heap->text(strip(function), true);
-  for (std::string_view key; between(body, "<parameter=", ">", &at, &key);) {
-    const size_t end = body.find("</parameter>", at);
-    if (end == body.npos) return false;
-    std::string_view value = body.substr(at, end - at);
-    if (value.starts_with('\n')) value.remove_prefix(1);
-    if (value.ends_with('\n')) value.remove_suffix(1);
-    arguments->set(heap->text(strip(key), true), argument(value, heap));
-    at = end;
+/// The message of gpt-oss that the prompt has begun: "<|start|>assistant" and what follows it.
+std::string_view begun_message(std::string_view prompt) {
+  const size_t at = prompt.rfind(kTurn);
+  if (at == prompt.npos) return {};
+  const std::string_view tail = prompt.substr(at);
+  constexpr std::string_view kAnswer = "<|start|>assistant";
+  if (!tail.starts_with(kAnswer)) return {};
+  const std::string_view more = tail.substr(kAnswer.size());
+  if (!more.empty() && !more.starts_with(kChannel) && !more.starts_with(" to=")) return {};
+  for (const std::string_view end : {"<|end|>", "<|return|>", "<|call|>"}) {
+    if (tail.find(end) != tail.npos) return {};
   }
-  return true;
+  return tail;
 }
 
-/// NAME, then <arg_key>KEY</arg_key><arg_value>VALUE</arg_value>..., as GLM writes calls.
-bool read_keys(std::string_view body, Heap* heap, Value* name, jinja::Dict* arguments) {
-  const std::string_view function = strip(body.substr(0, body.find("<arg_key>")));
-  if (function.empty() || function.find_first_of("{}<>\"\n ") != function.npos) return false;
-  *name = heap->text(function, true);
-  size_t at = 0;
-  for (std::string_view key, value; between(body, "<arg_key>", "</arg_key>", &at, &key);) {
-    if (!between(body, "<arg_value>", "</arg_value>", &at, &value)) return false;
-    arguments->set(heap->text(strip(key), true), argument(value, heap));
-  }
-  return true;
-}
-
-/// {"name": ..., "arguments": {...}}, which Llama calls parameters.
-bool read_json(std::string_view body, Heap* heap, Value* name, Value* arguments) {
-  Value call;
-  if (!jinja::parse_json(body, "call", heap, &call).is_ok() || !call.is(Kind::kDict)) return false;
-  const Value* function = call.dict->find("name");
-  const Value* given = call.dict->find("arguments");
-  if (given == nullptr) given = call.dict->find("parameters");
-  if (function == nullptr || !function->is_string()) return false;
-  *name = *function;
-  if (given != nullptr) *arguments = *given;
-  return true;
+/// Whom a header of gpt-oss names: "assistant to=functions.f<|channel|>commentary
+/// <|constrain|>json".
+std::string_view recipient_of(std::string_view header) {
+  const size_t at = header.find("to=");
+  if (at == header.npos) return {};
+  std::string_view name = header.substr(at + 3);
+  name = name.substr(0, name.find_first_of(" \t\r\n<"));
+  if (name.starts_with("functions.")) name.remove_prefix(std::string_view("functions.").size());
+  return name;
 }
 
 class Parser {
  public:
-  Parser(std::string_view text, bool partial, ParsedChat* out)
-      : text_(text), partial_(partial), out_(*out) {}
+  /// The first n_read bytes of the text are the prompt's.
+  Parser(std::string_view text, size_t n_read, bool partial, ParsedChat* out)
+      : text_(text), n_read_(n_read), partial_(partial), out_(*out) {}
 
   Status run(const Marks* marks) {
-    while (marks != nullptr || at_ < text_.size()) {
-      if (marks == nullptr) {
-        marks = content();
-        continue;
-      }
-      const size_t close = text_.find(marks->close, at_);
-      const bool closed = close != text_.npos;
-      const std::string_view inside = text_.substr(at_, closed ? close - at_ : text_.npos);
-      if (!closed) out_.open = marks->part;
-      if (marks->part == ChatPart::kReasoning) {
-        const size_t held = closed || !partial_ ? 0 : begun(inside, marks->close);
-        append(inside.substr(0, inside.size() - held), &out_.reasoning);
-      } else if (closed || !partial_) {
-        SHARPI_TRY(call(*marks, inside, closed));
-      }
-      at_ = closed ? close + marks->close.size() : text_.size();
-      marks = nullptr;
+    if (marks != nullptr) {
+      part(*marks);
+      from_ = at_;
     }
+    while (at_ < text_.size()) {
+      if (marks = content(); marks == nullptr) continue;
+      const size_t begin = at_;
+      at_ += marks->open.size();
+      if (take(*marks, begin)) {
+        from_ = at_;
+      } else {  // content as it was written
+        at_ = std::max(begin, n_read_);
+        n_plain_ = begin + marks->open.size() - std::min(at_, begin + marks->open.size());
+      }
+    }
+    flush(at_);
     return finish();
   }
 
  private:
   /// Parts of a kind follow each other with a newline between them; blanks wait for what follows.
   static void append(std::string_view part, std::string* out) {
-    part = strip(part);
+    part = strip_blanks(part);
     if (part.empty()) return;
     if (!out->empty()) out->push_back('\n');
     out->append(part);
   }
+  std::string_view rest() const { return text_.substr(at_); }
 
+  /// The text from from_ on is content up to here.
+  void flush(size_t end) {
+    from_ = std::max(from_, n_read_);
+    if (end > from_) append(text_.substr(from_, end - from_), &out_.content);
+    from_ = std::max(from_, end);
+  }
+
+  /// Goes on to the next mark and returns it; null: there is none, or a call without marks was.
   const Marks* content() {
+    if (out_.content.empty() && from_ == at_ && n_plain_ == 0 && bare_call()) return nullptr;
     const Marks* next = nullptr;
     size_t begin = text_.size(), held = 0;
     for (const Marks& m : kMarks) {
-      const size_t found = text_.find(m.open, at_);
+      const size_t found = text_.find(m.open, at_ + n_plain_);
       if (found < begin) {
         begin = found;
         next = &m;
       }
-      held = std::max(held, begun(text_.substr(at_), m.open));
+      held = std::max(held, begun(rest().substr(n_plain_), m.open));
     }
-    size_t end = begin;
-    if (next == nullptr && partial_) end -= held;
-    append(text_.substr(at_, end - at_), &out_.content);
-    at_ = next != nullptr ? begin + next->open.size() : text_.size();
+    n_plain_ = 0;
+    if (next == nullptr && partial_) {
+      flush(begin - held);
+      from_ = text_.size();
+    }
+    at_ = begin;
     return next;
   }
 
-  Status call(const Marks& marks, std::string_view inside, bool closed) {
-    Value name, arguments = Value::of(Kind::kDict, heap_.dict());
-    const std::string_view body = strip(inside);
-    if (!read_json(body, &heap_, &name, &arguments) &&
-        !read_xml(body, &heap_, &name, arguments.dict) &&
-        !read_keys(body, &heap_, &name, arguments.dict)) {
-      std::string whole(marks.open);
-      whole.append(inside).append(closed ? marks.close : std::string_view());
-      append(whole, &out_.content);
-      return Status::ok();
+  /// A call without marks, where nothing but calls came before. True: it is read, or may be one.
+  bool bare_call() {
+    size_t used = 0;
+    const CallState state = read_bare(rest(), &heap_, &calls_, &used);
+    if (state == CallState::kComplete) {
+      at_ = std::min(text_.find_first_not_of(" \t\r\n;", at_ + used), text_.size());
+    } else if (state == CallState::kIncomplete && partial_) {
+      if (strip_blanks(rest()).size() > 1) out_.open = ChatPart::kToolCall;
+      at_ = text_.size();
+    } else {
+      return false;
     }
+    from_ = at_;
+    return true;
+  }
+
+  /// What the mark at `begin` begins. False: nothing, its text is content.
+  bool take(const Marks& marks, size_t begin) {
+    switch (marks.ends) {
+      case Ends::kMark:
+        flush(begin);
+        part(marks);
+        return true;
+      case Ends::kCall:
+        return calls(marks, begin);
+      case Ends::kMessage:
+        return message(begin);
+      case Ends::kItself:
+        flush(begin);
+        return true;
+    }
+    return true;
+  }
+
+  /// What stands between two marks.
+  void part(const Marks& marks) {
+    const size_t close = text_.find(marks.close, at_);
+    const bool closed = close != text_.npos;
+    const std::string_view inside = text_.substr(at_, closed ? close - at_ : text_.npos);
+    if (!closed) out_.open = marks.part;
+    if (marks.part == ChatPart::kReasoning) {
+      const size_t held = closed || !partial_ ? 0 : begun(inside, marks.close);
+      append(inside.substr(0, inside.size() - held), &out_.reasoning);
+    } else if (closed || !partial_) {
+      call(marks, inside, closed);
+    }
+    at_ = closed ? close + marks.close.size() : text_.size();
+  }
+
+  void call(const Marks& marks, std::string_view inside, bool closed) {
+    if (ToolCall c; read_call(inside, &heap_, &c)) {
+      calls_.push_back(c);
+      return;
+    }
+    std::string whole(marks.open);
+    whole.append(inside).append(closed ? marks.close : std::string_view());
+    append(whole, &out_.content);
+  }
+
+  /// Calls that end where their JSON does.
+  bool calls(const Marks& marks, size_t begin) {
+    size_t used = 0;
+    const bool mistral = marks.open == "[TOOL_CALLS]";
+    const CallState state = mistral ? read_mistral(rest(), &heap_, &calls_, &used)
+                                    : read_bare(rest(), &heap_, &calls_, &used);
+    if (state == CallState::kBroken || (state == CallState::kIncomplete && !partial_)) return false;
+    flush(begin);
+    if (state == CallState::kIncomplete) {
+      out_.open = ChatPart::kToolCall;
+      used = text_.size() - at_;
+    }
+    at_ += used;
+    return true;
+  }
+
+  /// A message of gpt-oss: its header says whether it is thought, said or a call.
+  bool message(size_t begin) {
+    const size_t body = text_.find(kBody, at_);
+    const size_t line = std::min(text_.find('\n', begin), text_.size());
+    if (std::min(line, body) - begin > kMaxHeader) return false;
+    if (body > line) {
+      if (!partial_ || line < text_.size()) return false;
+      flush(begin);
+      at_ = text_.size();
+      return true;
+    }
+    flush(begin);
+    at_ = body + kBody.size();
+    size_t end = text_.size(), end_size = 0, held = 0;
+    for (const std::string_view mark : kMessageEnds) {
+      held = std::max(held, begun(rest(), mark));
+      const size_t found = text_.find(mark, at_);
+      if (found >= end) continue;
+      end = found;
+      end_size = mark == kTurn || mark == kChannel ? 0 : mark.size();
+    }
+    const bool closed = end < text_.size();
+    const std::string_view inside = text_.substr(at_, end - at_ - (closed || !partial_ ? 0 : held));
+    const size_t first = std::max(begin, n_read_);
+    at_ = end + end_size;
+    add_message(text_.substr(begin, body - begin), inside, closed,
+                text_.substr(std::min(first, at_), at_ - std::min(first, at_)));
+    return true;
+  }
+
+  void add_message(std::string_view header, std::string_view inside, bool closed,
+                   std::string_view whole) {
+    const std::string_view name = recipient_of(header);
+    const bool thought = header.find("<|channel|>analysis") != header.npos;
+    if (!name.empty()) {
+      if (!closed) out_.open = ChatPart::kToolCall;
+      if (!closed && partial_) return;
+      ToolCall c{heap_.text(name, true), {}, Value::none()};
+      if (read_arguments(inside, &heap_, &c.arguments))
+        calls_.push_back(c);
+      else
+        append(whole, &out_.content);
+    } else if (thought) {
+      if (!closed) out_.open = ChatPart::kReasoning;
+      append(inside, &out_.reasoning);
+    } else {
+      append(inside, &out_.content);
+    }
+  }
+
+  Value entry_of(const ToolCall& call) {
     const auto key = [&](std::string_view text) { return heap_.text(text, false); };
     jinja::Dict *function = heap_.dict(), *entry = heap_.dict();
-    function->set(key("name"), name);
-    function->set(key("arguments"), arguments);
+    function->set(key("name"), call.name);
+    function->set(key("arguments"), call.arguments);
     entry->set(key("type"), key("function"));
     entry->set(key("function"), Value::of(Kind::kDict, function));
-    calls_.push_back(Value::of(Kind::kDict, entry));
-    return Status::ok();
+    if (!call.id.is(Kind::kNone)) entry->set(key("id"), call.id);
+    return Value::of(Kind::kDict, entry);
   }
 
   Status finish() {
     out_.n_tool_calls = static_cast<uint32_t>(calls_.size());
     if (calls_.empty()) return Status::ok();
     jinja::List* list = heap_.list();
-    list->items = calls_;
+    for (const ToolCall& call : calls_) list->items.push_back(entry_of(call));
     jinja::MarkedText json;
     SHARPI_TRY(jinja::write_json(Value::of(Kind::kList, list), {}, &heap_, &json));
     out_.tool_calls = json.take();
@@ -200,18 +304,25 @@ class Parser {
   }
 
   std::string_view text_;
+  size_t n_read_;
   bool partial_;
   ParsedChat& out_;
-  size_t at_ = 0;
+  size_t at_ = 0;       // what comes before is read
+  size_t from_ = 0;     // where content begins that is not in its part yet
+  size_t n_plain_ = 0;  // bytes from at_ on in which no mark begins
   Heap heap_{uint64_t{256} << 20};
-  std::vector<Value> calls_;
+  std::vector<ToolCall> calls_;
 };
 
 }  // namespace
 
 Status parse_chat(std::string_view prompt, std::string_view text, bool partial, ParsedChat* out) {
   *out = {};
-  return Parser(text, partial, out).run(opened_by(prompt));
+  const std::string_view read = begun_message(prompt);
+  if (read.empty()) return Parser(text, 0, partial, out).run(opened_by(prompt));
+  std::string whole(read);
+  whole.append(text);
+  return Parser(whole, read.size(), partial, out).run(nullptr);
 }
 
 }  // namespace sharpi

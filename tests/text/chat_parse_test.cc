@@ -42,7 +42,84 @@ constexpr ParseCase kCases[] = {
      "", "", SHARPI_CALL("{\"a\": \"x\", \"b\": [1, true]}")},
     {"", "<tool_call>{broken</tool_call> then", "", "<tool_call>{broken</tool_call>\nthen", ""},
     {"", "<think>a</think><tool_call>{\"name\": \"f\"}</tool_call>b", "a", "b", SHARPI_CALL("{}")},
+    // Mistral: an array, or names with arguments behind them.
+    {"", "Ok.[TOOL_CALLS] [{\"name\": \"f\", \"arguments\": {\"x\": \"]\"}}]", "", "Ok.",
+     SHARPI_CALL("{\"x\": \"]\"}")},
+    {"", "[TOOL_CALLS]f[ARGS]{\"x\": {\"y\": 1}}", "", "", SHARPI_CALL("{\"x\": {\"y\": 1}}")},
+    {"", "[TOOL_CALLS]f[CALL_ID]a1b2c3d4e[ARGS]{}", "", "",
+     "[{\"type\": \"function\", \"function\": {\"name\": \"f\", \"arguments\": {}}, \"id\": "
+     "\"a1b2c3d4e\"}]"},
+    {"", "[THINK]hm[/THINK][TOOL_CALLS]f[ARGS]{}", "hm", "", SHARPI_CALL("{}")},
+    {"", "[TOOL_CALLS] none here", "", "[TOOL_CALLS] none here", ""},
+    {"", "[TOOL_CALLS][{\"name\": \"f\", \"argum", "", "[TOOL_CALLS][{\"name\": \"f\", \"argum",
+     ""},
+    // DeepSeek, before V3.1 and since.
+    {"<think>\n",
+     "hm\n</think>\n\nI "
+     "look.<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>function<｜tool▁sep｜>f\n```json\n"
+     "{\"x\": 1}\n```<｜tool▁call▁end｜><｜tool▁calls▁end｜>",
+     "hm", "I look.", SHARPI_CALL("{\"x\": 1}")},
+    {"",
+     "<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>f<｜tool▁sep｜>{\"x\": "
+     "1}<｜tool▁call▁end｜><｜tool▁calls▁end｜>",
+     "", "", SHARPI_CALL("{\"x\": 1}")},
+    {"", "<｜tool▁call▁begin｜>f<｜tool▁sep｜>[1]<｜tool▁call▁end｜>", "",
+     "<｜tool▁call▁begin｜>f<｜tool▁sep｜>[1]<｜tool▁call▁end｜>", ""},
+    // gpt-oss.
+    {"<|start|>assistant",
+     "<|channel|>analysis<|message|>hm<|end|><|start|>assistant<|channel|>final<|message|>Yes.<|"
+     "return|>",
+     "hm", "Yes.", ""},
+    {"<|start|>assistant", "<|channel|>analysis<|message|>never ends", "never ends", "", ""},
+    {"<|start|>assistant<|channel|>analysis<|message|>", "hm<|end|>", "hm", "", ""},
+    {"<|end|><|start|>assistant",
+     "<|channel|>analysis<|message|>hm<|end|><|start|>assistant<|channel|>commentary "
+     "to=functions.f "
+     "<|constrain|>json<|message|>{\"x\": 1}<|call|>",
+     "hm", "", SHARPI_CALL("{\"x\": 1}")},
+    {"<|start|>assistant", " to=functions.f<|channel|>commentary<|message|>{}", "", "",
+     SHARPI_CALL("{}")},
+    {"<|start|>assistant", "<|channel|>commentary<|message|>I look.<|end|>", "", "I look.", ""},
+    {"<|start|>assistant", "<|channel|>commentary to=functions.f<|message|>{\"x\"<|call|>", "",
+     "<|channel|>commentary to=functions.f<|message|>{\"x\"<|call|>", ""},
+    {"<|start|>assistant", "Plain words.", "", "Plain words.", ""},
+    {"", "The mark <|start|> is\nan old one.", "", "The mark <|start|> is\nan old one.", ""},
+    {"I ask about <|start|>assistant!\n<think>\n", "hm</think>Yes.", "hm", "Yes.", ""},
+    // Llama 3: no mark at all, or one in front.
+    {"", "{\"name\": \"f\", \"parameters\": {\"x\": \"}\"}}", "", "",
+     SHARPI_CALL("{\"x\": \"}\"}")},
+    {"", "\n{\"type\": \"function\", \"name\": \"f\", \"parameters\": {}}", "", "",
+     SHARPI_CALL("{}")},
+    {"", "<|python_tag|>{\"name\": \"f\", \"parameters\": {}}", "", "", SHARPI_CALL("{}")},
+    {"", "<|python_tag|>print(1)", "", "<|python_tag|>print(1)", ""},
+    {"", "{\"name\": \"Ann\", \"age\": 7}", "", "{\"name\": \"Ann\", \"age\": 7}", ""},
+    {"", "{\"name\": \"f\", \"param", "", "{\"name\": \"f\", \"param", ""},
+    {"", "{\"sum\": 3}", "", "{\"sum\": 3}", ""},
+    {"", "See {\"name\": \"f\", \"parameters\": {}}", "",
+     "See {\"name\": \"f\", \"parameters\": {}}", ""},
 };
+
+TEST(ChatParse, SeveralCallsOfAKindAreToldApart) {
+  for (const char* text :
+       {"<tool_call>{\"name\": \"f\"}</tool_call>\n<tool_call>{\"name\": \"g\"}</tool_call>",
+        "[TOOL_CALLS][{\"name\": \"f\", \"arguments\": {}}, {\"name\": \"g\", \"arguments\": {}}]",
+        "[TOOL_CALLS]f[ARGS]{}[TOOL_CALLS]g[ARGS]{}",
+        "<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>f<｜tool▁sep｜>{}<｜tool▁call▁end｜>\n<"
+        "｜tool▁call▁begin｜>g"
+        "<｜tool▁sep｜>{}<｜tool▁call▁end｜><｜tool▁calls▁end｜>",
+        "<|channel|>commentary to=functions.f<|message|>{}<|call|><|start|>assistant<|channel|>"
+        "commentary to=functions.g<|message|>{}<|call|>",
+        "{\"name\": \"f\", \"parameters\": {}}; {\"name\": \"g\", \"parameters\": {}}"}) {
+    ParsedChat p;
+    ASSERT_TRUE(parse_chat("", text, false, &p).is_ok());
+    EXPECT_EQ(p.n_tool_calls, 2u) << text;
+    EXPECT_EQ(p.content, "") << text;
+    EXPECT_EQ(p.tool_calls,
+              "[{\"type\": \"function\", \"function\": {\"name\": \"f\", \"arguments\": {}}}, "
+              "{\"type\": \"function\", \"function\": {\"name\": \"g\", \"arguments\": {}}}]")
+        << text;
+  }
+}
 
 TEST(ChatParse, TextComesApartIntoItsParts) {
   for (const ParseCase& c : kCases) {
@@ -79,6 +156,11 @@ TEST(ChatParse, ThePartInWhichTextEndsIsTold) {
       {"<think>a", ChatPart::kReasoning},
       {"<think>a</think>", ChatPart::kContent},
       {"a<tool_call>{", ChatPart::kToolCall},
+      {"[TOOL_CALLS]f", ChatPart::kToolCall},
+      {"<|channel|>analysis<|message|>a", ChatPart::kReasoning},
+      {"<|channel|>final<|message|>a", ChatPart::kContent},
+      {"<|channel|>commentary to=functions.f<|message|>{", ChatPart::kToolCall},
+      {"{\"name\": ", ChatPart::kToolCall},
   };
   for (const auto& [text, part] : cases) {
     ParsedChat p;

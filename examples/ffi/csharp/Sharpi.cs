@@ -173,7 +173,8 @@ namespace LibSharpi
         public UIntPtr reasoning_len;
         public byte* tool_calls;
         public UIntPtr tool_calls_len;
-        public byte* tool_call_id, name;
+        public byte* tool_call_id, name, parts;
+        public UIntPtr parts_len;
     }
 
     [StructLayout(LayoutKind.Sequential)]

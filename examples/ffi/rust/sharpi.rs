@@ -289,6 +289,7 @@ structs! {
         role: *const c_char, content: *const c_char, content_len: usize,
         reasoning: *const c_char, reasoning_len: usize, tool_calls: *const c_char,
         tool_calls_len: usize, tool_call_id: *const c_char, name: *const c_char,
+        parts: *const c_char, parts_len: usize,
     }
     struct sharpi_chat_parts {
         struct_size: u32, open: u32, n_tool_calls: u32, reserved: u32, reasoning_len: u64,

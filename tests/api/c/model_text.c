@@ -242,6 +242,16 @@ static void test_chat(const fixture* f) {
   p = chat_of(&no_text, 1, 0);
   EXPECT(SHARPI_E_INVALID_ARGUMENT, sharpi_chat_format(f->model, &p, out, 256, &len, &err));
   NAMES("messages[0].content");
+  static const char kParts[] =
+      "[{\"type\": \"text\", \"text\": \"H\"}, {\"type\": \"text\", \"text\": \"i\"}]";
+  sharpi_message listed = {.role = "user", .parts = kParts, .parts_len = sizeof kParts - 1};
+  p = chat_of(&listed, 1, 0);
+  EXPECT(SHARPI_OK, sharpi_chat_format(f->model, &p, out, 256, &len, &err));
+  CHECK(len == sizeof kWanted - 1 && memcmp(out, kWanted, len) == 0);
+  listed.content = "x";
+  listed.content_len = 1;
+  EXPECT(SHARPI_E_INVALID_ARGUMENT, sharpi_chat_format(f->model, &p, out, 256, &len, &err));
+  NAMES("messages[0].content and parts are both given");
   p = chat_of(&none, 1, 0); /* JSON's null, which this template adds to a string */
   EXPECT(SHARPI_E_INVALID_ARGUMENT, sharpi_chat_format(f->model, &p, out, 256, &len, &err));
   NAMES("chat template, line ");

@@ -1,0 +1,304 @@
+// SPDX-License-Identifier: MIT
+// What compaction keeps of a real text that a real model reads, as CSV: is a number that was hidden
+// in it still known, and how well does the text go on?
+//   text_needles MODEL.gguf TEXT [--lengths 1024,2048] [--depths 10,50,90] [--shares 50,25,12.5,6]
+//                [--modes in,probe,after,text] [--policies a,b] [--needles N] [--kv f32|bf16|q8_0]
+//                [--span N] [--pool N] [--sinks N] [--layers 0|1|2] [--threads N]
+//                [--others N]
+// A needle is a sentence between two paragraphs, "The secret number of Oslo is 48213."; --others of
+// its kind, of other cities, stand elsewhere (0 to 2). Modes: in = the question is in the captured
+// window; probe = it is read after compaction, which was aimed at it; after = it is read after
+// compaction, which knew nothing of it; text = no question, the text goes on. Columns:
+// model,kv,mode,policy,length,share,found,needles,nll. length is what --lengths said, share the
+// rows kept in percent, nll the mean of -ln p over the answer's tokens, or over 96 tokens of the
+// text. Lines of the policy "whole" are of the session without compaction.
+#include <cmath>
+#include <cstdio>
+#include <cstring>
+#include <map>
+#include <sstream>
+#include <tuple>
+
+#include "models/real_files.h"
+#include "support/needle.h"
+
+namespace sharpi::testing {
+namespace {
+
+constexpr uint32_t kGoesOn = 96;  // tokens of the text that are read behind a compacted session
+
+struct Named {
+  sharpi_policy policy;
+  const char* name;
+};
+constexpr Named kPolicies[] = {
+    {SHARPI_POLICY_RETRIEVAL, "retrieval"}, {SHARPI_POLICY_SPAN, "span"},
+    {SHARPI_POLICY_DEFENSIVE, "defensive"}, {SHARPI_POLICY_VALUE, "value"},
+    {SHARPI_POLICY_SNAPKV, "snapkv"},       {SHARPI_POLICY_GLOBAL, "global"}};
+
+struct Options {
+  std::string model, text, policies, modes = "in,probe,after,text";
+  std::vector<double> lengths = {1024, 2048}, depths = {10, 50, 90}, shares = {50, 25, 12.5, 6};
+  uint32_t n_needles = 1, span = 0, pool = 0, sinks = 0, n_threads = 2, n_others = 0;
+  sharpi_kv_dtype kv = SHARPI_KV_F32;
+  std::string kv_name = "f32";
+  sharpi_layer_budget layers = SHARPI_LAYER_BUDGET_EQUAL;
+  bool does(const char* mode) const { return modes.find(mode) != std::string::npos; }
+};
+
+constexpr const char* kCities[] = {"Oslo",  "Lisbon", "Cairo", "Dublin", "Quito", "Hanoi",
+                                   "Tunis", "Vienna", "Lima",  "Athens", "Bern",  "Seoul"};
+constexpr size_t kNumCities = std::size(kCities);
+
+std::string number_of(size_t city) {
+  return std::to_string(10000 + (city * 48271u + 38119u) % 90000u);
+}
+std::string said_of(size_t city) {
+  return std::string("The secret number of ") + kCities[city] + " is";
+}
+
+/// A text with its question and answer, in tokens.
+struct Case {
+  std::vector<int32_t> text, goes_on, question, answer;
+};
+
+/// Paragraphs of the text with their lengths in tokens.
+struct Book {
+  std::vector<std::string> paragraphs;
+  std::vector<uint32_t> lengths;
+};
+
+Book book_of(const sharpi_model* model, const std::string& text) {
+  Book b;
+  for (size_t at = 0; at < text.size();) {
+    const size_t end = std::min(text.find("\n\n", at), text.size() - 2) + 2;
+    b.paragraphs.push_back(text.substr(at, end - at));
+    b.lengths.push_back(static_cast<uint32_t>(tokens_of(model, b.paragraphs.back()).size()));
+    at = end;
+  }
+  return b;
+}
+
+Case case_of(const sharpi_model* model, const Book& book, uint32_t length, double depth,
+             size_t city, size_t n_others) {
+  const size_t others[2] = {(city + 5) % kNumCities, (city + 7) % kNumCities};
+  const double places[3] = {depth, depth < 40 ? 65.0 : 20.0, depth < 80 ? 85.0 : 50.0};
+  const size_t cities[3] = {city, others[0], others[1]};
+  bool there[3] = {};
+  std::string text, rest;
+  uint32_t n = 0;
+  for (size_t i = 0; i < book.paragraphs.size(); ++i) {
+    if (n >= length) {
+      rest += book.paragraphs[i];
+      if (rest.size() > 16 * kGoesOn) break;
+      continue;
+    }
+    for (size_t j = 0; j <= n_others; ++j) {
+      if (there[j] || n < places[j] / 100 * length) continue;
+      text += said_of(cities[j]) + " " + number_of(cities[j]) + ".\n\n";
+      there[j] = true;
+    }
+    text += book.paragraphs[i];
+    n += book.lengths[i];
+  }
+  Case c;
+  c.text = tokens_of(model, text, SHARPI_TOKENIZE_ADD_SPECIAL);
+  c.goes_on = tokens_of(model, rest);
+  c.goes_on.resize(std::min<size_t>(c.goes_on.size(), kGoesOn));
+  c.question = tokens_of(model, said_of(city));
+  const std::string both = said_of(city) + " " + number_of(city);
+  c.answer = tokens_of(model, both);
+  c.answer.erase(c.answer.begin(),
+                 c.answer.begin() + static_cast<std::ptrdiff_t>(c.question.size()));
+  return c;
+}
+
+struct Score {
+  uint32_t found = 0, n = 0;
+  double nll = 0;
+};
+
+/// What the session expects of the tokens, the first by the logits that it has: all of them said
+/// greedily, and -ln p of each on average. Reads them.
+void expect(Chat& chat, const std::vector<int32_t>& tokens, Score* score) {
+  const auto n = static_cast<uint32_t>(tokens.size());
+  std::vector<std::vector<float>> logits = {chat.logits()};
+  chat.prefill(tokens, n);
+  for (uint32_t i = n - 1; i > 0; --i) logits.push_back(chat.logits(i));
+  bool all = true;
+  double sum = 0;
+  for (uint32_t i = 0; i < n; ++i) {
+    const auto& l = logits[i];
+    const auto best = std::max_element(l.begin(), l.end());
+    double mass = 0;
+    for (const float v : l) mass += static_cast<double>(std::exp(v - *best));
+    sum += std::log(mass) + static_cast<double>(*best - l[static_cast<size_t>(tokens[i])]);
+    all = all && best - l.begin() == tokens[i];
+  }
+  score->found += all ? 1 : 0;
+  score->n += 1;
+  score->nll += sum / n;
+}
+
+class Needles {
+ public:
+  explicit Needles(const Options& o) : o_(o) {}
+
+  void run() {
+    ModelSetup setup;
+    setup.n_threads = o_.n_threads;
+    const double longest = *std::max_element(o_.lengths.begin(), o_.lengths.end());
+    const auto n_ctx = static_cast<uint32_t>(longest + 512);
+    setup.edit = [this, n_ctx](sharpi_plan_params* p, sharpi_session_params* s) {
+      p->max_logit_rows = kGoesOn;
+      s->n_ctx = n_ctx;
+      s->k_dtype = s->v_dtype = o_.kv;
+      s->capture_window = 64;
+    };
+    loaded_ = load(o_.model, setup);
+    if (!loaded_.model) return;
+    const Book book = book_of(loaded_.model.get(), read_text(o_.text));
+    for (const double length : o_.lengths) {
+      for (const double depth : o_.depths) {
+        for (uint32_t i = 0; i < o_.n_needles; ++i, ++n_cases_) {
+          length_ = static_cast<uint32_t>(length);
+          one(case_of(loaded_.model.get(), book, length_, depth, n_cases_ % kNumCities,
+                      o_.n_others));
+        }
+      }
+      print();
+    }
+  }
+
+ private:
+  using Key = std::tuple<std::string, std::string, double>;  // mode, policy, share
+
+  static Chat fork_of(const Chat& chat) {
+    sharpi_session* out = nullptr;
+    sharpi_error e = SHARPI_ERROR_INIT;
+    EXPECT_EQ(sharpi_session_fork(chat.get(), &out, &e), SHARPI_OK) << text_of(e);
+    return Chat(SessionPtr(out), chat.n_vocab());
+  }
+
+  void one(const Case& c) {
+    Chat chat(loaded_.model.get());
+    chat.prefill(c.text);
+    Chat asked = fork_of(chat);
+    asked.prefill(c.question);
+    {
+      Chat whole = fork_of(asked);
+      expect(whole, c.answer, &scores_[{"whole", "whole", 100}]);
+    }
+    if (o_.does("text")) {
+      Chat whole = fork_of(chat);
+      expect(whole, c.goes_on, &scores_[{"text", "whole", 100}]);
+    }
+    for (const Named& p : kPolicies) {
+      if (!o_.policies.empty() && o_.policies.find(p.name) == std::string::npos) continue;
+      for (const double share : o_.shares) {
+        for (const char* mode : {"in", "probe", "after", "text"}) {
+          if (o_.does(mode)) compacted(c, mode[0] == 'i' ? asked : chat, p, share, mode);
+        }
+      }
+    }
+  }
+
+  void compacted(const Case& c, const Chat& from, const Named& p, double share, const char* mode) {
+    Chat chat = fork_of(from);
+    const uint32_t rows = chat.info().n_tokens;
+    sharpi_compact_params params =
+        compact_params(p.policy, static_cast<uint32_t>(rows * share / 100));
+    if (o_.span != 0 && (p.policy == SHARPI_POLICY_SPAN || p.policy == SHARPI_POLICY_RETRIEVAL))
+      params.span = o_.span;
+    if (o_.pool != 0 && p.policy >= SHARPI_POLICY_SNAPKV && p.policy <= SHARPI_POLICY_VALUE)
+      params.pool_kernel = o_.pool;
+    params.sinks = o_.sinks;
+    if (p.policy != SHARPI_POLICY_GLOBAL) params.layer_budget = o_.layers;
+    if (mode[0] == 'p') {
+      params.probe = c.question.data();
+      params.n_probe = static_cast<uint32_t>(c.question.size());
+    }
+    sharpi_error e = SHARPI_ERROR_INIT;
+    EXPECT_EQ(sharpi_session_compact(chat.get(), &params, nullptr, &e), SHARPI_OK) << text_of(e);
+    if (mode[0] == 'p' || mode[0] == 'a') chat.prefill(c.question);
+    expect(chat, mode[0] == 't' ? c.goes_on : c.answer, &scores_[{mode, p.name, share}]);
+  }
+
+  void print() {
+    for (const auto& [key, s] : scores_) {
+      const auto& [mode, policy, share] = key;
+      std::printf("%s,%s,%s,%s,%u,%g,%u,%u,%.4f\n", loaded_.info.architecture, o_.kv_name.c_str(),
+                  mode.c_str(), policy.c_str(), length_, share, s.found, s.n, s.nll / s.n);
+    }
+    std::fflush(stdout);
+    scores_.clear();
+  }
+
+  const Options& o_;
+  Loaded loaded_;
+  std::map<Key, Score> scores_;
+  uint32_t length_ = 0;
+  size_t n_cases_ = 0;
+};
+
+bool parse(int argc, char** argv, Options* o) {
+  if (argc < 3 || argc % 2 == 0) return false;
+  o->model = argv[1];
+  o->text = argv[2];
+  for (int i = 3; i + 1 < argc; i += 2) {
+    const std::string flag = argv[i], value = argv[i + 1];
+    const auto numbers = [&] {
+      std::vector<double> out;
+      std::stringstream list(value);
+      for (std::string one; std::getline(list, one, ',');) out.push_back(std::stod(one));
+      return out;
+    };
+    const auto count = [&] { return static_cast<uint32_t>(std::stoul(value)); };
+    if (flag == "--lengths")
+      o->lengths = numbers();
+    else if (flag == "--depths")
+      o->depths = numbers();
+    else if (flag == "--shares")
+      o->shares = numbers();
+    else if (flag == "--modes")
+      o->modes = value;
+    else if (flag == "--policies")
+      o->policies = value;
+    else if (flag == "--needles")
+      o->n_needles = count();
+    else if (flag == "--span")
+      o->span = count();
+    else if (flag == "--pool")
+      o->pool = count();
+    else if (flag == "--sinks")
+      o->sinks = count();
+    else if (flag == "--layers")
+      o->layers = static_cast<sharpi_layer_budget>(count());
+    else if (flag == "--threads")
+      o->n_threads = count();
+    else if (flag == "--others")
+      o->n_others = std::min(count(), 2u);
+    else if (flag == "--kv" && (value == "f32" || value == "bf16" || value == "q8_0")) {
+      o->kv_name = value;
+      o->kv = value == "bf16" ? SHARPI_KV_BF16 : value == "q8_0" ? SHARPI_KV_Q8_0 : SHARPI_KV_F32;
+    } else {
+      return false;
+    }
+  }
+  return !o->lengths.empty();
+}
+
+}  // namespace
+}  // namespace sharpi::testing
+
+int main(int argc, char** argv) {
+  sharpi::testing::Options o;
+  if (!parse(argc, argv, &o)) {
+    std::fprintf(stderr,
+                 "usage: text_needles MODEL.gguf TEXT [--lengths N,...] [--depths PERCENT,...] "
+                 "[--shares PERCENT,...] [--modes in,probe,after,text] [--policies a,b] ...\n");
+    return 2;
+  }
+  sharpi::testing::Needles(o).run();
+  return 0;
+}

@@ -27,12 +27,13 @@ demo = -m tests/fixtures/tiny-qwen3-q8_0.gguf -f examples/demo_prompt.txt --chat
 demo_compact = -m tests/fixtures/tiny-qwen35-q8_0.gguf -f examples/compact_prompt.txt \
   --budget 256 --expect 80293
 
-.PHONY: help demo chat test bench docs format check install clean
+.PHONY: help demo chat serve test bench docs format check install clean
 .DEFAULT_GOAL := help
 
 help:
 	@echo "make demo     build, then answer questions with small models that lie in this tree"
 	@echo "make chat     build, get SmolLM2 (93 MB, asks first), and talk with it"
+	@echo "make serve    build a server with a page to chat on, and start it"
 	@echo "make test     build everything and run the tests"
 	@echo "make bench    build and run the benchmarks"
 	@echo "make docs     HTML documentation of sharpi.h in $(BUILD)/docs/html"
@@ -42,7 +43,7 @@ help:
 	@echo "make clean    remove the build folders"
 
 # A fresh folder for what only users need has no tests, and so needs no GoogleTest.
-demo chat docs install: flags = $(if $(wildcard $(BUILD)/CMakeCache.txt),,-DSHARPI_TESTS=OFF)
+demo chat serve docs install: flags = $(if $(wildcard $(BUILD)/CMakeCache.txt),,-DSHARPI_TESTS=OFF)
 test bench: flags = -DSHARPI_TESTS=ON
 bench: flags += -DSHARPI_BENCH=ON
 install: flags += -DCMAKE_INSTALL_PREFIX="$(PREFIX)"
@@ -69,6 +70,19 @@ chat:
 	      2> "$(BUILD)/chat.log" || { cat "$(BUILD)/chat.log"; exit 1; }; \
 	    echo; \
 	  done
+
+# SmolLM2 where `make chat` or tools/models/fetch.sh has fetched it, else a small model of this tree.
+# SERVE has further options of the server, for example SERVE="--port 9000".
+SERVE ?=
+serve:
+	$(packages) serve
+	$(configure)
+	$(build) --target server
+	@model=$$(tools/models/fetch.sh smollm2-135m < /dev/null 2> /dev/null) || \
+	  { model=tests/fixtures/tiny-qwen35-q8_0.gguf; \
+	    echo "A small model that knows little but to find facts: ask it \"The code of ember is 97697. What is the code of ember?\""; \
+	    echo "(tools/models/fetch.sh smollm2-135m gets one to talk with; 93 MB)"; }; \
+	  exec "$(BUILD)/examples/server/server" --model "$$model" $(SERVE)
 
 test:
 	$(packages) test

@@ -7,6 +7,7 @@
 
 #include "answer_format.h"
 #include "connections.h"
+#include "listening.h"
 #include "page.h"
 #include "peer.h"
 #include "sse.h"
@@ -53,7 +54,7 @@ HttpServer::HttpServer(const Engine& engine, const Settings& settings)
     : engine_(engine),
       settings_(settings),
       scheduler_(engine, settings, metrics_),
-      http_(std::make_unique<httplib::Server>()) {
+      http_(std::make_unique<Listening>()) {
   http_->new_task_queue = [this] { return new Connections(settings_.connections); };
   http_->set_payload_max_length(settings.max_body);
   http_->set_keep_alive_max_count(1000);
@@ -88,6 +89,7 @@ int HttpServer::bind() {
     throw std::runtime_error("cannot listen on " + settings_.host + " port " +
                              std::to_string(port) + ": " + std::strerror(errno));
   }
+  http_->widen_queue();
   return bound;
 }
 
@@ -95,7 +97,7 @@ void HttpServer::listen() {
   http_->listen_after_bind();
 }
 void HttpServer::stop() {
-  http_->stop();
+  http_->stop_all();
 }
 
 std::string HttpServer::address(int port) const {

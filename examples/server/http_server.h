@@ -13,7 +13,6 @@
 #include "scheduler.h"
 
 namespace httplib {
-class Server;
 struct Request;
 struct Response;
 }  // namespace httplib
@@ -21,6 +20,7 @@ struct Response;
 namespace server {
 
 struct Asked;
+class Listening;
 
 class HttpServer {
  public:
@@ -49,7 +49,7 @@ class HttpServer {
   const Settings& settings_;
   Metrics metrics_;
   Scheduler scheduler_;
-  std::unique_ptr<httplib::Server> http_;
+  std::unique_ptr<Listening> http_;
 };
 
 }  // namespace server

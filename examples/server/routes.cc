@@ -6,6 +6,7 @@
 
 #include "answer_format.h"
 #include "http_server.h"
+#include "listening.h"
 #include "page.h"
 #include "sse.h"
 
@@ -126,6 +127,21 @@ void HttpServer::add_session_routes() {
                scheduler_.run([&](SessionCache& sessions) { out = sessions.describe(); });
                send(response, out);
              }));
+  http_->Get(R"(/v1/sharpi/sessions/([^/]+)/kept)",
+             keyed([this](const auto& request, auto& response) {
+               const std::string id = request.matches[1], text = request.get_param_value("bins");
+               if (text.size() > 4 || text.find_first_not_of("0123456789") != std::string::npos) {
+                 throw RequestError(400, "bins is not a number from 1 to 9999", "bins");
+               }
+               const auto bins = static_cast<uint32_t>(text.empty() ? 96 : std::stoul(text));
+               nlohmann::ordered_json out;
+               scheduler_.run([&](SessionCache& sessions) {
+                 const Conversation* c = sessions.find(id);
+                 if (c == nullptr) throw RequestError(404, "there is no session " + id);
+                 out = kept_json(c->session.get(), engine_.info().n_layers, bins);
+               });
+               send(response, out);
+             }));
   http_->Post(R"(/v1/sharpi/sessions/([^/]+)/compact)",
               keyed([this](const auto& request, auto& response) {
                 const sharpi_compact_params params = compact_params(parse_body(request.body));
@@ -144,9 +160,12 @@ void HttpServer::add_page() {
   for (const PageFile& file : page_files()) {
     const auto handler = [file](const httplib::Request&, httplib::Response& response) {
       response.set_header("X-Content-Type-Options", "nosniff");
-      response.set_header("Content-Security-Policy",
-                          "default-src 'self'; style-src 'self' 'unsafe-inline'; "
-                          "img-src 'self' data:");
+      response.set_header(
+          "Content-Security-Policy",
+          "default-src 'none'; script-src 'self'; style-src 'self'; "
+          "img-src 'self'; connect-src 'self'; base-uri 'none'; form-action 'none'; "
+          "frame-ancestors 'none'; require-trusted-types-for 'script'");
+      response.set_header("Referrer-Policy", "no-referrer");
       response.set_header("Cache-Control", "no-cache");
       response.set_content(reinterpret_cast<const char*>(file.data), file.size,
                            content_type(file.name));

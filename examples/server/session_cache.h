@@ -72,6 +72,9 @@ class SessionCache {
   uint64_t clock_ = 0, next_id_ = 1;
 };
 
+/// Which positions are still there: for each layer the share of every bin's positions, over its KV
+/// heads; none for layers without rows of their own. @param bins at most.
+nlohmann::ordered_json kept_json(const sharpi_session* session, uint32_t n_layers, uint32_t bins);
 /// Tokens that two sequences begin with together.
 uint32_t common_prefix(const Tokens& a, const Tokens& b);
 

@@ -1,5 +1,8 @@
 // SPDX-License-Identifier: MIT
 // What the sessions hold, as JSON and as sums for the metrics.
+#include <algorithm>
+#include <cmath>
+
 #include "session_cache.h"
 
 namespace server {
@@ -75,7 +78,48 @@ json conversation_json(const Conversation& c, uint32_t n_layers) {
           {"acceptance", nullptr}};
 }
 
+// One layer's shares of n positions in equal bins.
+nlohmann::ordered_json kept_shares(const sharpi_session* session, uint32_t layer, uint32_t n_heads,
+                                   uint32_t n, uint32_t bins) {
+  std::vector<uint64_t> found(bins), all(bins);
+  for (uint64_t position = 0; position < n; ++position) all[position * bins / n] += n_heads;
+  for (uint32_t head = 0; head < n_heads; ++head) {
+    const auto kept = sized<std::vector<uint32_t>, uint32_t>(
+        [&](uint32_t* to, uint32_t cap, uint32_t* count, sharpi_error* err) {
+          return sharpi_session_kept(session, layer, head, to, cap, count, err);
+        });
+    for (const uint64_t position : kept) {
+      if (position < n) found[position * bins / n]++;
+    }
+  }
+  nlohmann::ordered_json out = nlohmann::ordered_json::array();
+  for (uint32_t bin = 0; bin < bins; ++bin) {
+    const double share = static_cast<double>(found[bin]) / static_cast<double>(all[bin]);
+    out.push_back(std::round(share * 1000) / 1000);
+  }
+  return out;
+}
+
 }  // namespace
+
+nlohmann::ordered_json kept_json(const sharpi_session* session, uint32_t n_layers, uint32_t bins) {
+  sharpi_session_summary s{};
+  s.struct_size = sizeof s;
+  sharpi_session_info(session, &s, nullptr);
+  bins = std::clamp(bins, 1u, std::max(1u, s.n_tokens));
+  nlohmann::ordered_json layers = nlohmann::ordered_json::array();
+  for (uint32_t i = 0; i < n_layers; ++i) {
+    sharpi_layer_info layer{};
+    layer.struct_size = sizeof layer;
+    if (sharpi_session_layer(session, i, &layer, nullptr) != SHARPI_OK) continue;
+    const bool has_rows = layer.n_slots > 0 && layer.kv_source == static_cast<int32_t>(i);
+    layers.push_back(
+        {{"layer", i},
+         {"kept", has_rows ? kept_shares(session, i, layer.n_kv_heads, s.n_tokens, bins)
+                           : nlohmann::ordered_json::array()}});
+  }
+  return {{"n_tokens", s.n_tokens}, {"bins", bins}, {"layers", layers}};
+}
 
 json SessionCache::describe() const {
   json list = json::array();

@@ -142,8 +142,10 @@ class Page:
         return self.browser.call(method, session=self.session, **params)
 
     def close(self):
-        self.browser.call("Target.closeTarget", targetId=self.target)
-        self.browser.listeners.remove(self.hear)
+        """May be called again."""
+        if self.hear in self.browser.listeners:
+            self.browser.listeners.remove(self.hear)
+            self.browser.call("Target.closeTarget", targetId=self.target)
 
     def size(self, width, height, mobile=False):
         self.call("Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=mobile)
@@ -161,7 +163,7 @@ class Page:
         return result["result"].get("value")
 
     def wait(self, condition, what, seconds=30):
-        """Until a JavaScript expression is true."""
+        """Until a JavaScript expression is true: true itself, or a value that Python takes for true."""
         end = time.monotonic() + seconds
         while True:
             value = self.run(condition)

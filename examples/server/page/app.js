@@ -112,6 +112,7 @@ byId('settings-open').addEventListener('click', () => {
   byId('settings').returnValue = '';
   byId('settings').showModal();
 });
+byId('settings-cancel').addEventListener('click', () => byId('settings').close());
 byId('settings').addEventListener('close', () => {
   if (byId('settings').returnValue !== 'save') return;
   stored.settings = {

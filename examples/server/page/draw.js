@@ -118,7 +118,7 @@ function rowsText(layers, context) {
   if (!rows.length) return 'No layer keeps rows.';
   const least = Math.min(...rows), most = Math.max(...rows);
   const span = least === most ? count(most) : `${count(least)} to ${count(most)}`;
-  return `${layers.length} layers with ${span} rows each, of a context of ${count(context)} tokens.`;
+  return `${rows.length} layers with ${span} rows each, of a context of ${count(context)} tokens.`;
 }
 
 // ---- Kept positions ----

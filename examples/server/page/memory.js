@@ -14,10 +14,10 @@ const bins = 96, speeds = 60;
 // Purposes in the order in which they are drawn, and what they are called here.
 const purposes = {
   weights: 'Weights', experts: 'Experts on the GPU', kv: 'KV rows', recurrent: 'Recurrent state', checkpoints: 'Checkpoints',
-  capture: 'Captured queries', compaction: 'Room to compact', 'kv chunk': 'KV rows of a chunk', activations: 'Activations',
+  capture: 'Captured queries', compaction: 'Room to compact', kv_chunk: 'KV rows of a chunk', activations: 'Activations',
   logits: 'Logits', staging: 'Staging', graphs: 'Graphs', tables: 'Tables', library: 'Libraries', driver: 'Driver',
 };
-const className = (purpose) => `purpose-${purpose.replaceAll(' ', '-')}`;
+const className = (purpose) => `purpose-${purpose.replace('_', '-')}`;
 
 export class Memory {
   // busy(): an answer is being written.

@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: MIT
+// The HTTP library's server with two things that it leaves out: places enough for connections that
+// wait to be accepted, and an end that does not wait for connections at rest.
+// Thread rule: that of httplib::Server; stop_all() from any thread.
+#pragma once
+
+#include <httplib.h>
+#include <netinet/in.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+
+#include <algorithm>
+
+namespace server {
+
+class Listening : public httplib::Server {
+ public:
+  /// Once it is bound. The library asks for 5 places; what comes beyond them is dropped by the
+  /// kernel and comes again after 1, 3 and 7 seconds.
+  void widen_queue() { ::listen(svr_sock_, kPlaces); }
+
+  /// stop(), and the end of every connection: one at rest would hold its thread for the whole
+  /// keep-alive time.
+  void stop_all() {
+    const int own = local_port(svr_sock_);
+    stop();
+    rlimit limit{};
+    getrlimit(RLIMIT_NOFILE, &limit);
+    const int most = static_cast<int>(std::min<rlim_t>(limit.rlim_cur, 65536));
+    for (int fd = 3; own > 0 && fd < most; ++fd) {
+      if (local_port(fd) == own) ::shutdown(fd, SHUT_RDWR);
+    }
+  }
+
+ private:
+  static constexpr int kPlaces = 1024;
+
+  // -1 for what is no socket of an IP address.
+  static int local_port(int fd) {
+    sockaddr_storage address{};
+    socklen_t size = sizeof address;
+    if (getsockname(fd, reinterpret_cast<sockaddr*>(&address), &size) != 0) return -1;
+    if (address.ss_family == AF_INET) {
+      return ntohs(reinterpret_cast<const sockaddr_in&>(address).sin_port);
+    }
+    if (address.ss_family == AF_INET6) {
+      return ntohs(reinterpret_cast<const sockaddr_in6&>(address).sin6_port);
+    }
+    return -1;
+  }
+};
+
+}  // namespace server

@@ -1,0 +1,75 @@
+# SPDX-License-Identifier: MIT
+"""Load that a server has to bear: nobody is forgotten, nothing is left over. Loopback only."""
+import asyncio
+import threading
+
+import load
+from serving import ENDLESS, Server
+
+MIB = 1 << 20
+# What allocator and thread stacks of a warm server may take more or less between two looks.
+SLACK = 12 * MIB
+
+
+def test_two_hundred_connections_at_once():
+    with Server("tiny-qwen3-q8_0.gguf", "--slots", 8, "--queue", 256) as server:
+        async def crowd():
+            return sum(await asyncio.gather(*(load.right_answer(server.port, load.NAMES[i % 8]) for i in range(200))))
+        assert asyncio.run(crowd()) == 0, "the queue had room for all"
+        server.wait_idle()
+
+
+def test_a_full_queue_says_so_and_when_to_come_again():
+    with Server("tiny-qwen3-q8_0.gguf", "--slots", 1, "--queue", 2) as server:
+        async def crowd():
+            data = load.ask(max_tokens=200, logit_bias=ENDLESS)
+            return await asyncio.gather(*(load.whole_answer(server.port, data) for _ in range(40)))
+        statuses = [status for status, _ in asyncio.run(crowd())]
+        assert set(statuses) == {200, 429}, statuses
+        held = threading.Event()
+
+        def hold():  # the one place, and the queue behind it
+            async def holders():
+                await asyncio.gather(*(load.slow_reader(server.port, 1.5) for _ in range(6)))
+            held.set()
+            asyncio.run(holders())
+        thread = threading.Thread(target=hold)
+        thread.start()
+        held.wait()
+        thread.join()
+        server.wait_idle()
+        assert server.chat()["usage"]["completion_tokens"] > 5
+
+
+def test_bad_clients_cost_nothing_in_the_end():
+    """Memory, threads and descriptors are flat from the second round on, and every question was
+    answered rightly beside clients that read slowly, leave, close halfway or say nothing."""
+    with Server("tiny-qwen3-q8_0.gguf", "--slots", 4, "--queue", 64) as server:
+        async def rounds(n):
+            for _ in range(n):
+                await load.mixed(server.port, right=30, wrong=8, seconds=0.6)
+        asyncio.run(rounds(2))
+        server.wait_idle()
+        before = server.resident_bytes()
+        sessions = len(server.sessions())
+        asyncio.run(rounds(4))
+        server.wait_idle()
+        assert len(server.sessions()) <= max(sessions, 6)
+        grown = server.resident_bytes() - before
+        assert grown < SLACK, f"{grown / MIB:.1f} MiB more after four rounds"
+
+
+def test_long_bodies_at_once_are_forgotten():
+    body = load.request_bytes({"messages": [{"role": "user", "content": "word " * (2 << 20)}]})
+    with Server("tiny-qwen3-q8_0.gguf") as server:
+        async def senders(n):
+            for status, _ in await asyncio.gather(*(load.whole_answer(server.port, body) for _ in range(n))):
+                assert status == 400, status
+        for _ in range(2):  # what the allocator keeps for next time
+            asyncio.run(senders(2))
+        before = server.resident_bytes()
+        for _ in range(2):
+            asyncio.run(senders(2))
+        grown = server.resident_bytes() - before
+        assert grown < 3 * SLACK, f"{grown / MIB:.1f} MiB more, and each body has 10"
+        assert server.chat()["usage"]["completion_tokens"] > 5

@@ -1,0 +1,352 @@
+# SPDX-License-Identifier: MIT
+"""The page in a real headless Chromium: what people do on it, and what they see. Looks are compared
+by what is there (texts, boxes, drawn points), never by pixels. Every test also wants that no request
+left the origin, and that the browser had nothing to complain about."""
+import json
+import os
+import time
+
+import pytest
+from devtools import Browser, Page, find_browser
+from serving import ANSWER, QUESTION, Server, SlowRelay
+
+WIDE, PHONE = (1280, 800), (390, 844)
+# What the tab remembers when a page is opened for the first time: answers without chance.
+GREEDY = "sessionStorage.sharpi ??= JSON.stringify({settings: {temperature: 0}})"
+
+
+@pytest.fixture(scope="module")
+def browser():
+    path = find_browser()
+    if not path:
+        pytest.skip("Chromium is not installed (Debian: apt-get install chromium)")
+    with Browser(path) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def server():
+    with Server("tiny-qwen35-q8_0.gguf") as running:
+        yield running
+
+
+@pytest.fixture
+def tab(browser, server):
+    """Makes pages; what they asked for and complained about is looked at in the end."""
+    pages = []
+
+    def make(size=WIDE, dark=False, mobile=False, at=server):
+        page = Page(browser, *size, dark=dark)
+        page.size(*size, mobile=mobile)
+        pages.append((page, at))
+        page.call("Page.addScriptToEvaluateOnNewDocument", source=f"if (location.protocol === 'http:') {GREEDY}")
+        page.open(at.url + "/")
+        page.wait("document.querySelector('#model').textContent !== ''", "the model's name")
+        return page
+    yield make
+    for page, at in pages:
+        strangers = [url for url in page.requests if not url.startswith(at.url + "/")]
+        page.close()
+        assert not strangers, f"requests that left the origin: {strangers}"
+        assert not page.complaints, page.complaints
+
+
+def ask(page, text=QUESTION, wait=True):
+    before = page.run("document.querySelectorAll('.message').length")
+    page.click("#prompt")
+    page.type(text)
+    page.press("Enter")
+    page.wait(f"document.querySelectorAll('.message').length > {before}", "the message")
+    if wait:
+        done(page)
+
+
+def done(page):
+    page.wait("document.querySelector('#stop').hidden && !document.querySelector('[aria-busy]')", "the answer to end")
+
+
+def texts(page, role):
+    return page.run(f"[...document.querySelectorAll('.message.{role} .body')].map((e) => e.innerText.trim())")
+
+
+def press_in(page, label, nth=-1):
+    """Clicks the button of this label, the last one if there are several."""
+    page.run(f"(() => {{ const all = [...document.querySelectorAll('.tools button')].filter((b) => b.textContent === {json.dumps(label)});"
+             f"document.querySelector('.chosen')?.classList.remove('chosen'); all.at({nth}).classList.add('chosen'); }})()")
+    page.click(".chosen")
+
+
+def fits_the_width(page):
+    assert page.run("document.documentElement.scrollWidth <= window.innerWidth"), "the page is wider than the window"
+
+
+def test_a_question_is_answered_and_drawn(tab):
+    page = tab()
+    page.wait("document.querySelectorAll('#rows .layer').length === 8", "the layers, before there are rows")
+    assert page.run("document.querySelectorAll('#plan .piece').length") >= 4
+    assert "Weights" in page.run("document.querySelector('#plan-key').innerText")
+    ask(page)
+    assert texts(page, "user") == [QUESTION] and texts(page, "assistant") == [ANSWER]
+    page.wait("/tokens, .* a second/.test(document.querySelector('.note').textContent)", "the note of tokens and times")
+    page.wait("Number(document.querySelector('#tokens').textContent) > 20", "the tokens of the session")
+    assert page.run("Number(document.querySelector('#speed').textContent) > 0")
+    assert page.run("document.querySelector('#acceptance').textContent") == "–"
+    page.wait("document.querySelector('#rows .attention .live').getBoundingClientRect().width > 5", "drawn rows")
+    boxes = [page.box(selector) for selector in ("#chat", "#memory", "#prompt", "#rows", "#plan")]
+    assert all(width > 100 and height > 10 for _, _, width, height in boxes)
+    assert boxes[0][0] + boxes[0][2] <= boxes[1][0] + 1, "the panel stands beside the conversation"
+    fits_the_width(page)
+
+
+def test_an_answer_is_stopped_by_its_button_and_by_escape(tab, server):
+    with SlowRelay(server) as relay:
+        page = tab(at=relay)
+        for stop in (lambda: page.click("#stop"), lambda: page.press("Escape")):
+            ask(page, wait=False)
+            page.wait("document.querySelector('.message.assistant:last-child .body')?.innerText.trim()", "the first words")
+            stop()
+            done(page)
+            assert ANSWER.startswith(texts(page, "assistant")[-1]) and texts(page, "assistant")[-1] != ANSWER
+            assert page.run("document.querySelector('.message:last-child .note').textContent").startswith("Stopped.")
+            assert page.focus() == "prompt"
+        server.wait_idle()
+        page.click("#new")
+        ask(page)
+        assert texts(page, "assistant")[-1] == ANSWER
+        page.close()
+
+
+def test_edit_and_regenerate(tab):
+    page = tab()
+    ask(page)
+    ask(page, "The code of olive is 88752. What is the code of olive?")
+    assert texts(page, "assistant")[1:] == ["The code of olive is 88752."]
+    press_in(page, "Regenerate")
+    done(page)
+    assert len(texts(page, "assistant")) == 2 and texts(page, "assistant")[1].startswith("The code of")
+    press_in(page, "Edit", 0)
+    page.wait("document.activeElement.className === 'edit'", "the field to edit in")
+    page.press("Escape")
+    assert texts(page, "user")[0] == QUESTION, "Escape leaves the message as it was"
+    press_in(page, "Edit", 0)
+    page.run("document.querySelector('.edit').select()")
+    page.type("The code of maple is 31415. What is the code of maple?")
+    page.press("Enter")
+    page.wait("document.querySelectorAll('.message').length === 2", "what came after to be dropped")
+    done(page)
+    assert texts(page, "assistant") == ["The code of maple is 31415."]
+    assert texts(page, "user") == ["The code of maple is 31415. What is the code of maple?"]
+
+
+def test_compaction_is_drawn(tab):
+    page = tab()
+    ask(page, "The code of ember is 97697. " + "The sky over the hills was grey and nobody spoke. " * 22 + "What is the code of ember?")
+    page.wait("!document.querySelector('#compact').disabled", "something to compact")
+    rows = page.run("Number(document.querySelector('#budget').max)")
+    assert rows > 400
+    page.run("document.querySelector('#budget').focus()")
+    page.press("Home")
+    for _ in range(112):
+        page.press("ArrowRight")
+    assert page.run("document.querySelector('#budget').value") == "128"
+    assert page.run("document.querySelector('#budget-rows').textContent.replace(/\\s/g, ' ')") == f"128 of {rows:,} rows a layer".replace(",", " ")
+    page.click("#compact")
+    page.wait("document.querySelector('#report').textContent.startsWith('Kept 128 of')", "the report")
+    report = page.run("document.querySelector('#report').textContent")
+    assert "went back" in report and "nothing went back" not in report
+    page.wait("document.querySelector('#slots').textContent.startsWith('128 rows')", "the rows that are left")
+    time.sleep(0.4)  # bars move for a moment
+    live, gone = page.run("['live', 'gone'].map((c) => document.querySelector(`#rows .attention .${c}`).getBoundingClientRect().width)")
+    assert 0 < live < gone / 2, "less is drawn than there was"
+    page.wait("!document.querySelector('#kept-section').hidden", "the drawing of kept positions")
+    colours = page.run("(() => { const c = document.querySelector('#kept'); const d = c.getContext('2d').getImageData(0, 0, c.width, c.height).data;"
+                       "const seen = new Set(); for (let i = 0; i < d.length; i += 4) seen.add(d.slice(i, i + 4).join()); return seen.size; })()")
+    assert colours > 2, "kept and dropped positions are drawn apart"
+    ask(page, "What is the code of ember?")
+    assert texts(page, "assistant")[-1] == ANSWER
+
+
+def test_on_a_phone(tab):
+    page = tab(PHONE, mobile=True)
+    fits_the_width(page)
+    assert page.box("#memory")[2] == 0, "the panel is closed"
+    ask(page)
+    assert texts(page, "assistant") == [ANSWER]
+    for selector in ("#prompt", "#send", "#new", "#memory-toggle", ".message.user .body"):
+        left, _, width, height = page.box(selector)
+        assert left >= 0 and left + width <= PHONE[0] and height > 0, selector
+    assert page.box("#memory-toggle")[3] >= 40 and page.box("#send")[3] >= 38, "large enough for a finger"
+    page.click("#memory-toggle")
+    assert page.run("document.querySelector('#memory-toggle').getAttribute('aria-expanded')") == "true"
+    left, _, width, _ = page.box("#memory")
+    assert left == 0 and width == PHONE[0]
+    page.wait("document.querySelector('#rows .attention .live').getBoundingClientRect().width > 5", "drawn rows")
+    fits_the_width(page)
+    page.press("Escape")
+    assert page.box("#memory")[2] == 0
+    assert page.focus() == "memory-toggle"
+
+
+def test_by_keyboard_alone(tab):
+    page = tab()
+    assert page.focus() == "prompt", "one can begin to write"
+    page.type(QUESTION)
+    page.press("Enter")
+    done_text = "document.querySelector('.message.assistant .tools') !== null"
+    page.wait(done_text, "the answer")
+    page.wait("!document.querySelector('#budget').disabled", "the slider")
+    page.run("document.querySelector('.skip').focus()")
+    seen = []
+    for step in range(16):
+        if step:
+            page.press("Tab")
+        seen.append(page.focus())
+        outline = page.run("(() => { const e = document.activeElement; const s = getComputedStyle(e.id === 'prompt' ? e.closest('form') : e);"
+                           "return s.outlineStyle !== 'none' && parseFloat(s.outlineWidth) >= 2 || s.borderColor === getComputedStyle(document.querySelector('#send')).backgroundColor; })()")
+        assert outline, f"the focus on {seen[-1]} cannot be seen"
+        if seen[-1] == "compact":
+            break
+    order = [name for name in seen if name in ("new", "settings-open", "scroll", "Edit", "Regenerate", "prompt", "send", "budget", "compact")]
+    assert order == ["new", "settings-open", "scroll", "Edit", "Regenerate", "prompt", "send", "budget", "compact"], seen
+    assert seen[0].startswith("Go to the message field")
+    page.run("document.querySelector('#settings-open').focus()")
+    page.press("Enter")
+    page.wait("document.querySelector('#settings').open", "the settings")
+    assert page.focus() == "system"
+    page.press("Escape")
+    page.wait("!document.querySelector('#settings').open", "the settings to close")
+    assert page.focus() == "settings-open"
+    page.run("document.querySelector('#new').focus()")
+    page.press("Space")
+    page.wait("document.querySelectorAll('.message').length === 0", "an empty conversation")
+    assert page.focus() == "prompt" and page.run("document.querySelector('#new').disabled")
+
+
+def test_names_and_roles_for_screen_readers(tab):
+    page = tab()
+    ask(page)
+    nodes = page.call("Accessibility.getFullAXTree")["nodes"]
+    said = {(node["role"]["value"], node.get("name", {}).get("value", "")) for node in nodes if not node.get("ignored")}
+    for wanted in (("log", "Messages of this conversation"), ("textbox", "Your message"), ("button", "Send"), ("button", "Compact"),
+                   ("complementary", "Memory"), ("main", ""), ("banner", "")):
+        assert wanted in said, wanted
+    assert any(role == "slider" and name for role, name in said)
+    unnamed = [node for node in nodes if not node.get("ignored") and not node.get("name", {}).get("value")
+               and node["role"]["value"] in ("button", "textbox", "slider", "image", "img")]
+    assert not unnamed, unnamed
+    page.wait("document.querySelector('#announce').textContent === 'The answer is complete.'", "it to be announced")
+
+
+def luminance(colour):
+    channels = [int(part) / 255 for part in colour.split("(")[1].rstrip(")").split(",")[:3]]
+    linear = [c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in channels]
+    return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+
+
+@pytest.mark.parametrize("dark", (False, True))
+def test_text_can_be_read_in_light_and_dark(tab, dark):
+    page = tab(dark=dark)
+    ask(page)
+    ground = luminance(page.run("getComputedStyle(document.documentElement).backgroundColor"))
+    assert (ground < 0.1) == dark
+    for selector in (".message.assistant .body", ".message.user .body", ".note", ".key .name", ".memory small", "#send", ".keys", ".tools button"):
+        text, behind = page.run(
+            f"(() => {{ let e = document.querySelector({json.dumps(selector)}); const text = getComputedStyle(e).color;"
+            "while (e && /, 0\\)|transparent/.test(getComputedStyle(e).backgroundColor)) e = e.parentElement;"
+            "return [text, getComputedStyle(e ?? document.documentElement).backgroundColor]; })()")
+        light, heavy = sorted((luminance(text), luminance(behind)), reverse=True)
+        assert (light + 0.05) / (heavy + 0.05) >= 4.5, f"{selector}: {text} on {behind}"
+
+
+HOSTILE = ("<script>window.harmed = 1</script><img src=x onerror='window.harmed = 2'><iframe src='https://other.example'></iframe>"
+           "[x](javascript:window.harmed=3) <svg onload=window.harmed=4> **<b onclick=window.harmed=5>b</b>** `<i>`\n\n```<u>\n</code></pre><script>window.harmed=6</script>\n```\n")
+
+
+def test_text_stays_text(tab, server):
+    """What a model or a user writes is shown as it was written and does nothing."""
+    page = tab()
+    ask(page, HOSTILE)
+    assert page.run("document.querySelector('.message.user .body').textContent") == HOSTILE.strip()
+    page.run("(async () => { const { renderMarkdown } = await import('/markdown.js'); const box = document.createElement('div');"
+             f"box.id = 'box'; document.body.append(box); renderMarkdown(box, {json.dumps(HOSTILE)}); }})()")
+    allowed = {"P", "STRONG", "CODE", "FIGURE", "FIGCAPTION", "PRE", "BUTTON"}
+    assert set(page.run("[...document.querySelectorAll('#box *')].map((e) => e.tagName)")) <= allowed
+    assert "<script>window.harmed = 1</script>" in page.run("document.querySelector('#box').textContent")
+    assert page.run("window.harmed") is None
+
+
+def test_the_policy_stops_what_the_page_would_not_do(tab):
+    page = tab()
+    refusals = page.run("""(async () => {
+      const refused = [];
+      document.addEventListener('securitypolicyviolation', (event) => refused.push(event.effectiveDirective));
+      const image = document.createElement('img'); image.src = 'https://other.example/x.png'; document.body.append(image);
+      await fetch('https://other.example/').catch(() => {});
+      const style = document.createElement('style'); style.textContent = 'body { color: red }'; document.body.append(style);
+      try { document.body.insertAdjacentHTML('beforeend', '<b onclick="1">x</b>'); } catch { refused.push('html'); }
+      await new Promise((done) => setTimeout(done, 200));
+      return refused; })()""")
+    assert {"img-src", "connect-src", "style-src-elem"} <= set(refusals) and "html" in refusals, refusals
+    page.requests[:] = [url for url in page.requests if "other.example" not in url]  # asked for by this test, and refused
+    page.complaints.clear()
+
+
+def test_markdown_is_shown(tab):
+    page = tab()
+    text = "# Title\n\nSome **bold**, *slanted* and `code`; 2 * 3 * 4, snake_case_name.\n\n1. one\n2. two\n   - deep\n\n> said\n\n```c\nint x = *p;\n```\n"
+    page.run("(async () => { const { renderMarkdown } = await import('/markdown.js'); const box = document.createElement('div'); box.className = 'body';"
+             f"box.id = 'box'; document.body.append(box); const text = {json.dumps(text)};"
+             "for (let n = 1; n <= text.length; ++n) renderMarkdown(box, text.slice(0, n)); })()")  # as it grows
+    seen = page.run("[...document.querySelector('#box').children].map((e) => [e.tagName, e.innerText.replace(/\\s+/g, ' ').trim()])")
+    assert seen[0] == ["H3", "Title"] and seen[1] == ["P", "Some bold, slanted and code; 2 * 3 * 4, snake_case_name."]
+    assert [name for name, _ in seen] == ["H3", "P", "OL", "BLOCKQUOTE", "FIGURE"]
+    assert page.run("[...document.querySelectorAll('#box strong, #box em, #box p code, #box li li')].map((e) => e.textContent)") == ["bold", "slanted", "code", "deep"]
+    assert page.run("document.querySelector('#box pre').textContent") == "int x = *p;"
+
+
+def test_a_reload_keeps_the_conversation(tab, server):
+    page = tab()
+    ask(page)
+    page.open(server.url + "/")
+    page.wait("document.querySelectorAll('.message').length === 2", "the messages")
+    assert texts(page, "assistant") == [ANSWER]
+
+
+def test_a_key_is_asked_for_and_used(tab):
+    with Server("tiny-qwen35-q8_0.gguf", "--api-key", "sesame") as locked:
+        page = tab(at=locked)
+        page.wait("document.querySelector('#model').className.includes('error')", "the refusal")
+        assert "API key" in page.run("document.querySelector('#model').textContent")
+        page.click("#settings-open")
+        page.click("#key")
+        page.type("sesame")
+        page.press("Enter")
+        page.wait("!document.querySelector('#model').className.includes('error')", "to be let in")
+        ask(page)
+        assert texts(page, "assistant") == [ANSWER]
+        page.complaints[:] = [text for text in page.complaints if "401" not in text]
+        page.close()
+
+
+def test_a_server_that_goes_away_is_said(tab, browser):
+    with Server("tiny-qwen35-q8_0.gguf") as passing:
+        page = tab(at=passing)
+        ask(page)
+        passing.stop()
+        ask(page, "Is anybody there?")
+        assert "cannot be reached" in page.run("document.querySelector('.message:last-child .error').textContent")
+        assert page.run("[...document.querySelectorAll('.message:last-child button')].map((b) => b.textContent)")[0] == "Try again"
+        page.complaints[:] = [text for text in page.complaints if "ERR_CONNECTION_REFUSED" not in text]
+        page.close()
+
+
+def test_pictures_for_whoever_wants_to_look(tab):
+    """Writes nothing unless SHARPI_PICTURES names a folder."""
+    folder = os.environ.get("SHARPI_PICTURES")
+    if not folder:
+        pytest.skip("SHARPI_PICTURES names no folder")
+    for name, size, dark in (("wide", WIDE, False), ("dark", WIDE, True), ("phone", PHONE, False)):
+        page = tab(size, dark=dark, mobile=name == "phone")
+        ask(page)
+        time.sleep(0.5)
+        page.picture(os.path.join(folder, name + ".png"))

@@ -1,0 +1,46 @@
+# SPDX-License-Identifier: MIT
+"""GGUF language models on a GPU trunk and a CPU tail, with the KV cache as storage.
+
+    import sharpi
+
+    model = sharpi.Model("model.gguf", kv="q8_0", n_ctx=8192)
+    with sharpi.Chat(model, "Answer briefly.", temperature=0) as chat:
+        for piece in chat.send("What is a KV cache?"):
+            print(piece, end="", flush=True)
+
+This is libsharpi's C header as Python has such things: objects that close, iterators, exceptions,
+callbacks. The header, sharpi.h, is the manual of what the words mean.
+"""
+
+from . import errors, types
+from ._library import build_info, status_name, version
+from ._abi import SHARPI_ALL_FREE as ALL_FREE
+from ._abi import SHARPI_UNSET as UNSET
+from .chat import Chat, Reply, read_prompt
+from .context import Context, default_context
+from .errors import (BadFormat, BadState, BufferTooSmall, Busy, Cancelled, Closed, DeviceError,
+                     DeviceLost, DoesNotFit, Error, InternalError, InvalidArgument, IOFailed, KVFull,
+                     Mismatch, NotFound, OutOfMemory, Unsupported)
+from .generate import Generation, Grammar
+from .model import Model
+from .plan import Plan
+from .session import Sampled, Session, decode_batch
+from .text import ChatParts, StopStream, TextModel, TextStream, chat_parse
+from .types import (Arithmetic, ChatKind, CompactReport, Device, ExpertStats, Isa, KVFullReason, KVType,
+                    LayerBudget, LayerInfo, LoadMode, LogLevel, MemoryRow, Mixer, ModelSummary, Part,
+                    Phase, PlanSummary, Policy, RowKind, RowPurpose, SegmentInfo, SessionSummary, Status,
+                    Tier, TokenAttributes)
+
+__version__ = "1.0.0"
+
+__all__ = [
+    "ALL_FREE", "UNSET", "Arithmetic", "BadFormat", "BadState", "BufferTooSmall", "Busy", "Cancelled",
+    "Chat", "ChatKind", "ChatParts", "Closed", "CompactReport", "Context", "Device", "DeviceError",
+    "DeviceLost", "DoesNotFit", "Error", "ExpertStats", "Generation", "Grammar", "IOFailed",
+    "InternalError", "InvalidArgument", "Isa", "KVFull", "KVFullReason", "KVType", "LayerBudget",
+    "LayerInfo", "LoadMode", "LogLevel", "MemoryRow", "Mismatch", "Mixer", "Model", "ModelSummary",
+    "NotFound", "OutOfMemory", "Part", "Phase", "Plan", "PlanSummary", "Policy", "Reply", "RowKind",
+    "RowPurpose", "Sampled", "SegmentInfo", "Session", "SessionSummary", "Status", "StopStream",
+    "TextModel", "TextStream", "Tier", "TokenAttributes", "Unsupported", "build_info", "chat_parse",
+    "decode_batch", "default_context", "errors", "read_prompt", "status_name", "types", "version",
+]

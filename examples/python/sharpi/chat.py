@@ -1,0 +1,214 @@
+# SPDX-License-Identifier: MIT
+"""Conversations with a history."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Dict, Iterable, Iterator, List, Mapping, Optional, Sequence, Union
+
+from ._callbacks import Progress
+from .generate import Generation, Grammar
+from .model import Model
+from .session import Session
+from .text import ChatParts, Message, chat_parse
+from .types import Part, SamplerOptions
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+#: Tokens before an answer that decide how it begins: a template may open a think block there.
+_PROMPT_TAIL = 256
+
+
+def read_prompt(
+    session: Session, tokens: Sequence[int], *, progress: Optional[Progress] = None
+) -> int:
+    """Makes a session hold exactly these tokens, with logits; returns how many it had to read.
+
+    What the session already has of them stays, as far back as it can be truncated to: any common
+    beginning, a checkpoint of a hybrid. Raises as Session.prefill().
+    """
+    held, wanted = session.tokens(), list(tokens)
+    if held == wanted and session.info.n_logit_rows:
+        return 0
+    same = 0
+    while same < len(held) and same < len(wanted) - 1 and held[same] == wanted[same]:
+        same += 1
+    lengths = session.reachable()
+    if session.model.info.is_hybrid or (lengths and same < lengths[0]):
+        same = max((length for length in lengths if length <= same), default=0)
+    if same < len(held):
+        session.truncate(same)
+    session.prefill(wanted[same:], progress=progress)
+    return len(wanted) - same
+
+
+class Chat:
+    """A conversation: `chat.ask("...")` for a whole answer, `for piece in chat.send("...")` as it comes.
+
+    of: a model (the chat then has a session of its own) or a session. system: the first message.
+    tools, variables, thinking: as TextModel.chat_format(). max_tokens: of an answer. The other
+    arguments are the sampler's. `messages` may be edited between two answers: each one tokenises the
+    whole conversation, and the session reads what it does not hold yet.
+    """
+
+    def __init__(
+        self,
+        of: Union[Model, Session],
+        system: Optional[str] = None,
+        *,
+        messages: Iterable[Message] = (),
+        tools: Union[Sequence[Mapping[str, Any]], str, None] = None,
+        variables: Optional[Mapping[str, object]] = None,
+        thinking: Optional[bool] = None,
+        max_tokens: Optional[int] = None,
+        **sampler: "Unpack[SamplerOptions]",
+    ) -> None:
+        self._own = isinstance(of, Model)
+        self.session = of.session() if isinstance(of, Model) else of
+        self.messages: List[Dict[str, Any]] = []
+        if system is not None:
+            self.messages.append({"role": "system", "content": system})
+        self.messages += [dict(message) for message in messages]
+        self.tools = tools
+        self.variables = variables
+        self.thinking = thinking
+        self.max_tokens = max_tokens
+        self.session.set_sampler(**sampler)
+
+    def send(self, content: str, **options: Any) -> "Reply":
+        """Says something; the answer comes from the iterator. options: as reply()."""
+        self.messages.append({"role": "user", "content": content})
+        return self.reply(**options)
+
+    def ask(self, content: str, **options: Any) -> str:
+        """Says something and waits for the answer's content. options: as reply()."""
+        return self.send(content, **options).finish().content
+
+    def reply(
+        self,
+        *,
+        stop: Union[str, Sequence[str]] = (),
+        grammar: Optional[Grammar] = None,
+        progress: Optional[Progress] = None,
+    ) -> "Reply":
+        """The assistant's next message, to the messages as they are. stop, grammar, progress: as
+        Session.generate()."""
+        return Reply(self, stop, grammar, progress)
+
+    def regenerate(self, **options: Any) -> "Reply":
+        """Answers the last message of somebody else again. options: as reply()."""
+        while self.messages and self.messages[-1]["role"] == "assistant":
+            self.messages.pop()
+        return self.reply(**options)
+
+    def close(self) -> None:
+        """Closes the session, if it is the chat's own."""
+        if self._own:
+            self.session.close()
+
+    def __enter__(self) -> "Chat":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+class Reply(Iterator[str]):
+    """An answer as it comes: iterating gives its content. When it ends, or is left by an exception such
+    as KeyboardInterrupt, what there is becomes the conversation's last message."""
+
+    def __init__(
+        self,
+        chat: Chat,
+        stop: Union[str, Sequence[str]],
+        grammar: Optional[Grammar],
+        progress: Optional[Progress],
+    ) -> None:
+        self._chat = chat
+        self._progress = progress
+        self._prompt = ""
+        self._text = ""
+        self._given = 0
+        self._done = False
+        self.n_read = 0
+        """Tokens of the conversation that were not in the session."""
+        self.parts = ChatParts("", "", [], Part.CONTENT)
+        """What there is of the answer."""
+        self.generation: Generation = chat.session.generate(
+            max_tokens=chat.max_tokens, stop=stop, special=True, grammar=grammar
+        )
+        self._started = False
+
+    @property
+    def content(self) -> str:
+        return self.parts.content
+
+    @property
+    def reasoning(self) -> str:
+        return self.parts.reasoning
+
+    @property
+    def tool_calls(self) -> List[Dict[str, Any]]:
+        return self.parts.tool_calls
+
+    @property
+    def finish_reason(self) -> Optional[str]:
+        """As Generation.finish_reason, or "tool_calls"."""
+        reason = self.generation.finish_reason
+        return "tool_calls" if reason == "end" and self.tool_calls else reason
+
+    def finish(self) -> "Reply":
+        """Waits for the end."""
+        for _ in self:
+            pass
+        return self
+
+    def __iter__(self) -> "Reply":
+        return self
+
+    def __next__(self) -> str:
+        while not self._done:
+            try:
+                self._advance()
+            except BaseException:
+                self.stop()
+                raise
+            piece = self.content[self._given :]
+            if piece:
+                self._given += len(piece)
+                return piece
+        raise StopIteration
+
+    def _advance(self) -> None:
+        if not self._started:
+            self._start()
+        try:
+            self._text += next(self.generation)
+        except StopIteration:
+            self.stop()
+        else:
+            self.parts = chat_parse(self._text, prompt=self._prompt, partial=True)
+
+    def _start(self) -> None:
+        chat, session = self._chat, self._chat.session
+        tokens = session.model.chat_tokenize(
+            chat.messages, tools=chat.tools, variables=chat.variables, thinking=chat.thinking
+        )
+        self.n_read = read_prompt(session, tokens, progress=self._progress)
+        self._prompt = session.model.detokenize(tokens[-_PROMPT_TAIL:], special=True)
+        self._started = True
+
+    def stop(self) -> None:
+        """Ends the answer here: what there is becomes a message."""
+        if self._done:
+            return
+        self._done = True
+        if not self._started:
+            return
+        self.parts = chat_parse(self._text, prompt=self._prompt)
+        message: Dict[str, Any] = {"role": "assistant", "content": self.content}
+        if self.reasoning:
+            message["reasoning"] = self.reasoning
+        if self.tool_calls:
+            message["tool_calls"] = self.tool_calls
+        self._chat.messages.append(message)

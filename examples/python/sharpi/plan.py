@@ -1,0 +1,128 @@
+# SPDX-License-Identifier: MIT
+"""Plans: placement and every byte, before anything is loaded."""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import os
+from typing import TYPE_CHECKING, Any, Dict, Iterator, List, Optional, Union
+
+from . import _abi
+from ._handles import Closing, Handle
+from ._library import call, lib, out_struct, params
+from ._values import c_string, create, fill, path_bytes, read_bytes, read_rows, split_options, u32
+from .context import Context, default_context
+from .errors import NotFound
+from .types import KVType, LayerInfo, MemoryRow, ModelSummary, PlanOptions, PlanSummary
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+
+def layer_of(function: Any, pointer: int, layer: int) -> LayerInfo:
+    out = out_struct(_abi.sharpi_layer_info)
+    call(function, pointer, u32(layer, "layer"), ctypes.byref(out))
+    return LayerInfo.of(out)
+
+
+def meta_keys(function: Any, pointer: int) -> List[str]:
+    keys: List[str] = []
+    while True:
+        try:
+            keys.append(read_bytes(function, pointer, len(keys)).decode("utf-8", "replace"))
+        except NotFound:
+            return keys
+
+
+class Plan(Closing):
+    """What a model will take, by rows: made from the file's header alone, it loads no weights.
+
+    path: of a GGUF file. context: default, the process's own. kv: type of all KV rows ("f32", "bf16",
+    "q8_0", "auto"), short for k_dtype and v_dtype. The other options are the fields of
+    sharpi_plan_params and of its session template (`PlanOptions`); what is not given is the library's
+    default.
+
+    Raises NotFound, IOFailed, BadFormat (file), Unsupported, InvalidArgument, DoesNotFit (the text
+    names the row that is short and what would fit), Busy (one plan a context at a time).
+    """
+
+    def __init__(
+        self,
+        path: Union[str, os.PathLike[str]],
+        *,
+        context: Optional[Context] = None,
+        kv: Union[KVType, str, None] = None,
+        **options: "Unpack[PlanOptions]",
+    ) -> None:
+        context = context or default_context()
+        keep: List[object] = []
+        ours, template = split_options(options, _abi.sharpi_plan_params, _abi.sharpi_session_params)
+        if kv is not None:
+            template = {"k_dtype": kv, "v_dtype": kv, **template}
+        session = params(_abi.sharpi_session_params, lib.sharpi_session_params_init)
+        fill(session, template, keep)
+        plan = params(_abi.sharpi_plan_params, lib.sharpi_plan_params_init)
+        fill(plan, ours, keep)
+        plan.session = ctypes.addressof(session)
+        with context._handle as owner:
+            pointer = create(lib.sharpi_plan_create, owner, path_bytes(path), ctypes.byref(plan))
+        self._handle = Handle(pointer, lib.sharpi_plan_destroy, "plan", context._handle)
+
+    @classmethod
+    def _of(cls, pointer: Optional[int], parent: Handle) -> "Plan":
+        plan = cls.__new__(cls)
+        plan._handle = Handle(pointer, lib.sharpi_plan_destroy, "plan", parent)
+        return plan
+
+    @property
+    def info(self) -> PlanSummary:
+        """Effective settings and totals."""
+        out = out_struct(_abi.sharpi_plan_summary)
+        with self._handle as plan:
+            call(lib.sharpi_plan_info, plan, ctypes.byref(out))
+        return PlanSummary.of(out)
+
+    def rows(self) -> List[MemoryRow]:
+        """Every allocation, in bytes."""
+        with self._handle as plan:
+            rows = read_rows(lib.sharpi_plan_rows, plan, _abi.sharpi_memory_row)
+        return [MemoryRow.of(row) for row in rows]
+
+    def layer(self, layer: int) -> LayerInfo:
+        """Where a layer runs, and its KV types. Raises InvalidArgument (layer)."""
+        with self._handle as plan:
+            return layer_of(lib.sharpi_plan_layer, plan, layer)
+
+    def fallbacks(self) -> List[str]:
+        """What `auto` gave up to fit, a sentence each."""
+        with self._handle as plan:
+            texts = [read_bytes(lib.sharpi_plan_fallback, plan, i) for i in range(self.info.n_fallbacks)]
+        return [text.decode("utf-8", "replace") for text in texts]
+
+    def model(self) -> ModelSummary:
+        """What the file is: architecture, sizes, tokenizer, chat format."""
+        out = out_struct(_abi.sharpi_model_summary)
+        with self._handle as plan:
+            call(lib.sharpi_plan_model, plan, ctypes.byref(out))
+        return ModelSummary.of(out)
+
+    def meta(self, key: str) -> str:
+        """A metadata value of the file as text. Raises NotFound."""
+        with self._handle as plan:
+            text = read_bytes(lib.sharpi_plan_meta, plan, c_string(key, "key"))
+        return text.decode("utf-8", "replace")
+
+    def meta_keys(self) -> List[str]:
+        with self._handle as plan:
+            return meta_keys(lib.sharpi_plan_meta_key, plan)
+
+    def json(self) -> Dict[str, Any]:
+        """The whole plan, as sharpi_plan_json() has it."""
+        with self._handle as plan:
+            text = read_bytes(lib.sharpi_plan_json, plan, cap=1 << 14)
+        parsed: Dict[str, Any] = json.loads(text)
+        return parsed
+
+    def __iter__(self) -> Iterator[MemoryRow]:
+        return iter(self.rows())

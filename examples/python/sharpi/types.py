@@ -1,0 +1,973 @@
+# SPDX-License-Identifier: MIT
+# Written by tools/make_python_abi.py from include/sharpi.h; a test compares the two. Do not edit.
+"""Enumerations, records and options of sharpi.h."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import IntEnum, IntFlag
+from typing import Dict, Literal, Optional, Sequence, Type, TypedDict, Union
+
+from . import _abi
+
+
+class _Number(IntEnum):
+    """A number of the header. One that only a newer library knows has a name with that number."""
+
+    @classmethod
+    def _missing_(cls, value: object) -> Optional[_Number]:
+        if not isinstance(value, int):
+            return None
+        unknown = int.__new__(cls, value)
+        unknown._name_ = f"UNKNOWN_{value}"
+        unknown._value_ = value
+        return unknown
+
+
+class Status(_Number):
+    """What a call returns: 0, or why it failed."""
+
+    OK = 0
+    INVALID_ARGUMENT = -1
+    """An argument is null, out of range or contradictory."""
+    OUT_OF_MEMORY = -2
+    """Host or device memory could not be had."""
+    UNSUPPORTED = -3
+    """Valid, but this build, model or device cannot do it."""
+    NOT_FOUND = -4
+    """No such file, device, key or checkpoint."""
+    IO = -5
+    """The operating system refused to read or map."""
+    FORMAT = -6
+    """The file or blob is malformed."""
+    MISMATCH = -7
+    """Well formed, but of another model, plan or version."""
+    CANCELLED = -8
+    """sharpi_session_cancel() or a progress callback."""
+    KV_FULL = -9
+    """The session is full; nothing changed. native_code is one of SHARPI_KV_FULL_*."""
+    DOES_NOT_FIT = -10
+    """A budget is too small; the text has the bytes."""
+    BUFFER_TOO_SMALL = -11
+    """The out-length says how much is needed."""
+    STATE = -12
+    """Not possible in the object's present state."""
+    BUSY = -13
+    """Another call is using the object."""
+    DEVICE = -14
+    """A device call failed; native_code says which."""
+    DEVICE_LOST = -15
+    """A sticky device fault; only destroy is legal."""
+    INTERNAL = -16
+    """A bug of the library, caught."""
+
+
+class KVType(_Number):
+    """How KV rows are stored."""
+
+    AUTO = 0
+    """The architecture's default, narrowed only if needed."""
+    F32 = 1
+    """4 bytes an element."""
+    BF16 = 2
+    """2 bytes, round to nearest even."""
+    Q8_0 = 3
+    """34 bytes for 32 elements (ggml block_q8_0)."""
+
+
+class Tier(_Number):
+    """Where blocks run."""
+
+    CPU = 1
+    CUDA = 2
+
+
+class Phase(_Number):
+    """What a progress callback tells of."""
+
+    LOAD = 1
+    """Bytes of weights made ready."""
+    PREFILL = 2
+    """Tokens committed."""
+    COMPACT = 3
+    """Layers scored."""
+
+
+class LogLevel(_Number):
+    """Of a line of the log."""
+
+    ERROR = 1
+    WARN = 2
+    INFO = 3
+    DEBUG = 4
+
+
+class Isa(_Number):
+    """Instruction set of the CPU tier's kernels."""
+
+    AUTO = 0
+    """The best the machine has."""
+    SCALAR = 1
+    AVX2 = 2
+    AVX512 = 3
+    """With VNNI."""
+    AMX = 4
+    """AVX-512 and bf16 tiles; asks Linux once for the process's permission to use tile
+    registers."""
+
+
+class Policy(_Number):
+    """How compaction chooses the rows that it keeps."""
+
+    AUTO = 0
+    """The best one by our measurements: retrieval."""
+    GLOBAL = 1
+    """One keep set for the model: softmax mass summed over layers, heads and queries; no
+    pooling."""
+    SNAPKV = 2
+    """Per KV head, mean over window and group, average pooling (arXiv 2404.14469)."""
+    DEFENSIVE = 3
+    """Max over window and group with a mean floor (arXiv 2510.13334)."""
+    VALUE = 4
+    """SnapKV scores times the L1 norm of the value through the output projection (arXiv
+    2502.03805)."""
+    SPAN = 5
+    """A hit also marks the rows that follow it."""
+    RETRIEVAL = 6
+    """Span over the largest term instead of the mean; a hit of any layer or head counts in all of
+    them, and a query counts half as much as one 32 later."""
+    KEEP = 7
+    """The host passes the rows."""
+
+
+class Arithmetic(_Number):
+    """Of activations."""
+
+    FAST = 0
+    """int8 or bf16 activations where they pay."""
+    EXACT = 1
+    """f32 activations."""
+
+
+class LoadMode(_Number):
+    """How weights that run on the CPU come from the file."""
+
+    MAP = 0
+    """Used in place in the mapped file. The host must keep the file as it is while a model or
+    session lives: a file that is shortened ends the process (SIGBUS), one that is written to gives
+    other results. Renaming or deleting it does no harm."""
+    COPY = 1
+    """Copied when the model is loaded, into anonymous memory that the plan lists; afterwards
+    nothing touches the file."""
+
+
+class RowKind(_Number):
+    """Which memory a row of a plan takes."""
+
+    DEVICE = 1
+    PINNED = 2
+    ANONYMOUS = 3
+    MAPPED = 4
+    """Pages of the model file."""
+
+
+class RowPurpose(_Number):
+    """What a row of a plan is for."""
+
+    WEIGHTS = 1
+    KV = 2
+    RECURRENT = 3
+    CHECKPOINTS = 4
+    CAPTURE = 5
+    """Query ring."""
+    COMPACTION = 6
+    """Scratch reserved for compaction."""
+    ACTIVATIONS = 7
+    """Workspace of a call in flight."""
+    LOGITS = 8
+    STAGING = 9
+    EXPERTS = 10
+    GRAPHS = 11
+    TABLES = 12
+    """RoPE factors, pointer tables."""
+    LIBRARY = 13
+    """cuBLAS workspaces."""
+    DRIVER = 14
+    """Measured, not planned: what the driver took."""
+    KV_CHUNK = 15
+    """Chunk scratch of sliding-window layers."""
+
+
+class Mixer(_Number):
+    """What mixes the tokens of a layer."""
+
+    ATTENTION = 1
+    WINDOW = 2
+    DELTA_NET = 3
+
+
+class ChatKind(_Number):
+    """Where a model's chat format comes from."""
+
+    UNKNOWN = 0
+    """No template, and no format that the vocabulary shows."""
+    CHATML = 1
+    """No template; the plain one of this format is used."""
+    GEMMA = 2
+    """So of Gemma 4,"""
+    OLMOE = 3
+    TEMPLATE = 4
+    """The file's own template."""
+    GEMMA3 = 5
+    """and of Gemma 2 and 3."""
+
+
+class Part(_Number):
+    """Of a generated text."""
+
+    CONTENT = 0
+    REASONING = 1
+    TOOL_CALL = 2
+
+
+class LayerBudget(_Number):
+    """How a compaction's budget is shared among the layers."""
+
+    EQUAL = 0
+    PYRAMID = 1
+    """More in low layers (arXiv 2406.02069)."""
+    ENTROPY = 2
+    """By the entropy of a layer's scores."""
+
+
+class KVFullReason(_Number):
+    """The native code of a KVFull exception."""
+
+    CONTEXT = 1
+    """n_ctx is used up: truncate, or take a larger one, or a bounded session (kv_budget), which
+    goes on."""
+    SLOTS = 2
+    """Committed slots are used up: compact to fewer rows, or sharpi_session_reserve()."""
+
+
+class TokenAttributes(IntFlag):
+    """What a token is; none: ordinary text."""
+
+    CONTROL = 1
+    """A marker: tokenised only with PARSE_SPECIAL."""
+    END = 2
+    """Ends a generation, as sharpi_token_is_end() says."""
+    BYTE = 4
+    """Stands for one byte."""
+    USER_DEFINED = 8
+    """Added to the vocabulary; always found in text."""
+    UNKNOWN = 16
+    """Stands for text that has no token."""
+    NEVER = 32
+    """Never drawn: unused, or on the file's suppress list."""
+
+
+@dataclass(frozen=True)
+class Device:
+    """One compute device. Index 0 is always the host."""
+    tier: Tier
+    n_devices: int
+    """In this context, host included."""
+    n_cores: int
+    """Threads of the context, or multiprocessors."""
+    total_bytes: int
+    free_bytes: int
+    """At the time of the call."""
+    bandwidth: float
+    """Measured read bytes/s; 0 unless asked for."""
+    name: str
+    isa: str
+    """"avx512", "sm_90", ..."""
+    link_bandwidth: float
+    """Measured bytes/s from pinned host memory to a GPU; 0 unless asked for."""
+    held_bytes: int
+    """GPU memory that this context took by its rows."""
+    other_bytes: int
+    """GPU memory in use besides: what the driver took for itself (not planned), and other
+    processes."""
+
+    @classmethod
+    def of(cls, s: _abi.sharpi_device) -> "Device":
+        """From the struct that the library filled."""
+        return cls(
+            tier=Tier(s.tier),
+            n_devices=s.n_devices,
+            n_cores=s.n_cores,
+            total_bytes=s.total_bytes,
+            free_bytes=s.free_bytes,
+            bandwidth=s.bandwidth,
+            name=s.name.decode("utf-8", "replace"),
+            isa=s.isa.decode("utf-8", "replace"),
+            link_bandwidth=s.link_bandwidth,
+            held_bytes=s.held_bytes,
+            other_bytes=s.other_bytes,
+        )
+
+
+@dataclass(frozen=True)
+class PlanSummary:
+    """The effective settings and totals of a plan."""
+    n_ctx: int
+    """Effective context of a session."""
+    n_layers: int
+    """Of the model."""
+    n_gpu_layers: int
+    """With their mixer on the GPU."""
+    n_gpu_ffn: int
+    n_expert_slots: int
+    k_dtype: KVType
+    """Effective, of the trunk (or of the CPU if it has all)."""
+    v_dtype: KVType
+    """Effective, of the trunk (or of the CPU if it has all)."""
+    tail_k_dtype: KVType
+    """Effective, of the tail."""
+    tail_v_dtype: KVType
+    """Effective, of the tail."""
+    arithmetic: Arithmetic
+    deterministic: bool
+    n_chunk: int
+    max_batch: int
+    max_logit_rows: int
+    max_concurrent: int
+    n_sessions: int
+    n_rows: int
+    """Of sharpi_plan_rows()."""
+    n_mtp_layers: int
+    """In the file; not loaded, not priced."""
+    narrowed: bool
+    """1 = `auto` chose a narrower KV dtype to fit."""
+    capture_window: int
+    n_checkpoints: int
+    rewind: int
+    kv_budget: int
+    device_payload_bytes: int
+    device_held_bytes: int
+    host_payload_bytes: int
+    """Anonymous and pinned rows."""
+    host_held_bytes: int
+    """Anonymous and pinned rows."""
+    mapped_bytes: int
+    """File pages used in place."""
+    kv_payload_bytes: int
+    """KV rows of one session."""
+    session_held_bytes: int
+    """All of one session, both tiers."""
+    fingerprint: int
+    """Of the file; checked again at load."""
+    device_peak_bytes: int
+    """The most at any time: what is held, or weights and staging while the model is loaded."""
+    host_peak_bytes: int
+    """The most at any time: what is held, or weights and staging while the model is loaded."""
+    expert_slot_bytes: int
+    """Of one expert slot; 0 = there can be none."""
+    device_rate: float
+    """Used; 0 = not given, and not needed."""
+    pcie_rate: float
+    """Used; 0 = not given, and not needed."""
+    host_rate: float
+    """Used; 0 = not given, and not needed."""
+    n_gpu_experts: int
+    """Layers whose routed experts are all on the GPU."""
+    n_fallbacks: int
+    """Of sharpi_plan_fallback()."""
+    stream_rows: int
+    """As in the parameters; UNSET = nothing streams."""
+    load_mode: LoadMode
+    device_token_bytes: int
+    """Weights that a decoded token reads; experts in slots count as the host's."""
+    host_token_bytes: int
+    """Weights that a decoded token reads; experts in slots count as the host's."""
+    device_token_row_bytes: int
+    """KV rows and recurrent state, at the end of the context."""
+    host_token_row_bytes: int
+    """KV rows and recurrent state, at the end of the context."""
+    token_seconds: float
+    """What reading that takes at the rates: the weights; weights and rows. 0 = a rate is not
+    known."""
+    full_token_seconds: float
+    """What reading that takes at the rates: the weights; weights and rows. 0 = a rate is not
+    known."""
+
+    @classmethod
+    def of(cls, s: _abi.sharpi_plan_summary) -> "PlanSummary":
+        """From the struct that the library filled."""
+        return cls(
+            n_ctx=s.n_ctx,
+            n_layers=s.n_layers,
+            n_gpu_layers=s.n_gpu_layers,
+            n_gpu_ffn=s.n_gpu_ffn,
+            n_expert_slots=s.n_expert_slots,
+            k_dtype=KVType(s.k_dtype),
+            v_dtype=KVType(s.v_dtype),
+            tail_k_dtype=KVType(s.tail_k_dtype),
+            tail_v_dtype=KVType(s.tail_v_dtype),
+            arithmetic=Arithmetic(s.arithmetic),
+            deterministic=bool(s.deterministic),
+            n_chunk=s.n_chunk,
+            max_batch=s.max_batch,
+            max_logit_rows=s.max_logit_rows,
+            max_concurrent=s.max_concurrent,
+            n_sessions=s.n_sessions,
+            n_rows=s.n_rows,
+            n_mtp_layers=s.n_mtp_layers,
+            narrowed=bool(s.narrowed),
+            capture_window=s.capture_window,
+            n_checkpoints=s.n_checkpoints,
+            rewind=s.rewind,
+            kv_budget=s.kv_budget,
+            device_payload_bytes=s.device_payload_bytes,
+            device_held_bytes=s.device_held_bytes,
+            host_payload_bytes=s.host_payload_bytes,
+            host_held_bytes=s.host_held_bytes,
+            mapped_bytes=s.mapped_bytes,
+            kv_payload_bytes=s.kv_payload_bytes,
+            session_held_bytes=s.session_held_bytes,
+            fingerprint=s.fingerprint,
+            device_peak_bytes=s.device_peak_bytes,
+            host_peak_bytes=s.host_peak_bytes,
+            expert_slot_bytes=s.expert_slot_bytes,
+            device_rate=s.device_rate,
+            pcie_rate=s.pcie_rate,
+            host_rate=s.host_rate,
+            n_gpu_experts=s.n_gpu_experts,
+            n_fallbacks=s.n_fallbacks,
+            stream_rows=s.stream_rows,
+            load_mode=LoadMode(s.load_mode),
+            device_token_bytes=s.device_token_bytes,
+            host_token_bytes=s.host_token_bytes,
+            device_token_row_bytes=s.device_token_row_bytes,
+            host_token_row_bytes=s.host_token_row_bytes,
+            token_seconds=s.token_seconds,
+            full_token_seconds=s.full_token_seconds,
+        )
+
+
+@dataclass(frozen=True)
+class MemoryRow:
+    """One line of a plan, or of what was really allocated."""
+    tier: Tier
+    device: int
+    """Index as in sharpi_device_info()."""
+    purpose: RowPurpose
+    kind: RowKind
+    first_layer: int
+    """Layers it serves; n_layers 0 = the whole model."""
+    n_layers: int
+    """Layers it serves; n_layers 0 = the whole model."""
+    per_session: bool
+    """1 = once for every session of the template."""
+    transient: bool
+    """1 = only while the model is loaded: in no total, but in the peaks."""
+    payload_bytes: int
+    """What is used."""
+    held_bytes: int
+    """What is taken (payload plus rounding)."""
+    label: str
+
+    @classmethod
+    def of(cls, s: _abi.sharpi_memory_row) -> "MemoryRow":
+        """From the struct that the library filled."""
+        return cls(
+            tier=Tier(s.tier),
+            device=s.device,
+            purpose=RowPurpose(s.purpose),
+            kind=RowKind(s.kind),
+            first_layer=s.first_layer,
+            n_layers=s.n_layers,
+            per_session=bool(s.per_session),
+            transient=bool(s.transient),
+            payload_bytes=s.payload_bytes,
+            held_bytes=s.held_bytes,
+            label=s.label.decode("utf-8", "replace"),
+        )
+
+
+@dataclass(frozen=True)
+class LayerInfo:
+    """Where a layer runs and what it stores for a session. In a plan n_slots is 0."""
+    mixer: Mixer
+    tier: Tier
+    """Of its mixer and its KV rows."""
+    kv_source: int
+    """Layer whose rows it reads; its own index if it owns."""
+    k_dtype: KVType
+    """Effective; AUTO when it stores no KV."""
+    v_dtype: KVType
+    """Effective; AUTO when it stores no KV."""
+    n_slots: int
+    """Live rows."""
+    capacity: int
+    """Rows committed; rings: the ring."""
+    n_kv_heads: int
+    head_dim: int
+    ffn_tier: Tier
+    """Of its dense FFN, or router and shared expert."""
+    experts_tier: Optional[Tier]
+    """Of its routed experts; 0 = it has none."""
+
+    @classmethod
+    def of(cls, s: _abi.sharpi_layer_info) -> "LayerInfo":
+        """From the struct that the library filled."""
+        return cls(
+            mixer=Mixer(s.mixer),
+            tier=Tier(s.tier),
+            kv_source=s.kv_source,
+            k_dtype=KVType(s.k_dtype),
+            v_dtype=KVType(s.v_dtype),
+            n_slots=s.n_slots,
+            capacity=s.capacity,
+            n_kv_heads=s.n_kv_heads,
+            head_dim=s.head_dim,
+            ffn_tier=Tier(s.ffn_tier),
+            experts_tier=Tier(s.experts_tier) if s.experts_tier else None,
+        )
+
+
+@dataclass(frozen=True)
+class ModelSummary:
+    """What a model is."""
+    n_layers: int
+    n_embd: int
+    n_vocab: int
+    n_ctx_train: int
+    n_mtp_layers: int
+    """In the file, not loaded."""
+    chat: ChatKind
+    bos: int
+    """-1 = none."""
+    eos: int
+    """-1 = none."""
+    is_hybrid: bool
+    """Has recurrent layers."""
+    has_window: bool
+    """Has sliding-window layers."""
+    n_experts: int
+    n_parameters: int
+    file_bytes: int
+    content_id: int
+    """Identifies the model in saved sessions."""
+    architecture: str
+    name: str
+    stream_rows: int
+    """Rows of a call from which weights stream to the GPU, as given or as measured; UNSET = never.
+    In a plan 0 = will be measured."""
+    tokenizer: str
+    """"gpt2 qwen2": the file's tokenizer and its pre-tokenizer; empty = none that this library
+    knows."""
+
+    @classmethod
+    def of(cls, s: _abi.sharpi_model_summary) -> "ModelSummary":
+        """From the struct that the library filled."""
+        return cls(
+            n_layers=s.n_layers,
+            n_embd=s.n_embd,
+            n_vocab=s.n_vocab,
+            n_ctx_train=s.n_ctx_train,
+            n_mtp_layers=s.n_mtp_layers,
+            chat=ChatKind(s.chat),
+            bos=s.bos,
+            eos=s.eos,
+            is_hybrid=bool(s.is_hybrid),
+            has_window=bool(s.has_window),
+            n_experts=s.n_experts,
+            n_parameters=s.n_parameters,
+            file_bytes=s.file_bytes,
+            content_id=s.content_id,
+            architecture=s.architecture.decode("utf-8", "replace"),
+            name=s.name.decode("utf-8", "replace"),
+            stream_rows=s.stream_rows,
+            tokenizer=s.tokenizer.decode("utf-8", "replace"),
+        )
+
+
+@dataclass(frozen=True)
+class SegmentInfo:
+    """A run of blocks on one tier, and what it has cost so far. Calls of fewer rows than
+    stream_rows take the segments of list 0, the others those of list 1, where blocks placed on the
+    CPU run on the GPU."""
+    tier: Tier
+    """That runs it."""
+    list: int
+    """0 or 1; a call takes one list from first to last."""
+    first_layer: int
+    """Layers it has blocks of."""
+    n_layers: int
+    """Layers it has blocks of."""
+    has_embedding: bool
+    """0 or 1."""
+    has_head: bool
+    """0 or 1."""
+    n_mixers: int
+    """Blocks."""
+    n_ffn: int
+    """Blocks."""
+    n_experts: int
+    """Layers whose routed experts it computes."""
+    n_streamed: int
+    """FFN and expert blocks whose weights come over for a call."""
+    n_calls: int
+    """Times it ran."""
+    n_rows: int
+    """Rows of all calls."""
+    streamed_bytes: int
+    """Weights brought to the GPU's staging area, bytes of all calls; routed experts with a slot
+    come from there, the others over the link."""
+    seconds: float
+    """From hand-over to hand-over, all calls."""
+
+    @classmethod
+    def of(cls, s: _abi.sharpi_segment_info) -> "SegmentInfo":
+        """From the struct that the library filled."""
+        return cls(
+            tier=Tier(s.tier),
+            list=s.list,
+            first_layer=s.first_layer,
+            n_layers=s.n_layers,
+            has_embedding=bool(s.has_embedding),
+            has_head=bool(s.has_head),
+            n_mixers=s.n_mixers,
+            n_ffn=s.n_ffn,
+            n_experts=s.n_experts,
+            n_streamed=s.n_streamed,
+            n_calls=s.n_calls,
+            n_rows=s.n_rows,
+            streamed_bytes=s.streamed_bytes,
+            seconds=s.seconds,
+        )
+
+
+@dataclass(frozen=True)
+class ExpertStats:
+    """Routed experts that are on the CPU while their layer's router is on the GPU, since loading.
+    The GPU keeps copies of some in slots and computes those, the CPU the others at the same time.
+    Which are kept follows their use (a segmented LRU with frequencies), but never changes during a
+    call, and not at all in a `deterministic` model; otherwise results may differ in the last bits
+    with what was kept."""
+    n_slots: int
+    """Of the plan."""
+    n_resident: int
+    """Slots that hold an expert now."""
+    n_pinned: int
+    """Of these, by sharpi_model_pin_experts()."""
+    slot_bytes: int
+    n_uses: int
+    """Experts that rows were routed to."""
+    n_hits: int
+    """Of these, computed on the GPU."""
+    n_promotions: int
+    """Experts that came into a slot for their use, or left."""
+    n_evictions: int
+    """Experts that came into a slot for their use, or left."""
+    promoted_bytes: int
+    """Sent to the GPU for that."""
+
+    @classmethod
+    def of(cls, s: _abi.sharpi_expert_stats) -> "ExpertStats":
+        """From the struct that the library filled."""
+        return cls(
+            n_slots=s.n_slots,
+            n_resident=s.n_resident,
+            n_pinned=s.n_pinned,
+            slot_bytes=s.slot_bytes,
+            n_uses=s.n_uses,
+            n_hits=s.n_hits,
+            n_promotions=s.n_promotions,
+            n_evictions=s.n_evictions,
+            promoted_bytes=s.promoted_bytes,
+        )
+
+
+@dataclass(frozen=True)
+class SessionSummary:
+    """What a session holds and has done."""
+    n_tokens: int
+    """Logical length: the position of the next token. In a bounded session at its context the last
+    half of it, or what is held if that is more, becomes the first: positions then count from there,
+    rows from before move up to it, checkpoints are gone. n_prefill_tokens and n_decode_tokens count
+    all."""
+    n_ctx: int
+    """Highest logical length."""
+    capacity: int
+    """Slots committed in full-attention layers; the most of any where layers have memory of their
+    own."""
+    n_slots_min: int
+    """Live rows over full-attention layers."""
+    n_slots_max: int
+    """Live rows over full-attention layers."""
+    is_compacted: bool
+    """Rows have been evicted."""
+    n_logit_rows: int
+    """Readable now."""
+    n_checkpoints: int
+    """Taken."""
+    k_dtype: KVType
+    """Effective, of the trunk (or the CPU if it has all)."""
+    v_dtype: KVType
+    """Effective, of the trunk (or the CPU if it has all)."""
+    tail_k_dtype: KVType
+    tail_v_dtype: KVType
+    kv_payload_bytes: int
+    """All KV rows now."""
+    kv_held_bytes: int
+    """All KV rows now."""
+    n_prefill_tokens: int
+    """Read by this session so far."""
+    n_decode_tokens: int
+    """Read by this session so far."""
+    prefill_seconds: float
+    decode_seconds: float
+    paths: str
+    """Kernel paths, such as "cpu avx512; q4_K: int8-dot / int8-panel": of one row / of the most.
+    Cut off with "..."; sharpi_model_json() has them whole."""
+
+    @classmethod
+    def of(cls, s: _abi.sharpi_session_summary) -> "SessionSummary":
+        """From the struct that the library filled."""
+        return cls(
+            n_tokens=s.n_tokens,
+            n_ctx=s.n_ctx,
+            capacity=s.capacity,
+            n_slots_min=s.n_slots_min,
+            n_slots_max=s.n_slots_max,
+            is_compacted=bool(s.is_compacted),
+            n_logit_rows=s.n_logit_rows,
+            n_checkpoints=s.n_checkpoints,
+            k_dtype=KVType(s.k_dtype),
+            v_dtype=KVType(s.v_dtype),
+            tail_k_dtype=KVType(s.tail_k_dtype),
+            tail_v_dtype=KVType(s.tail_v_dtype),
+            kv_payload_bytes=s.kv_payload_bytes,
+            kv_held_bytes=s.kv_held_bytes,
+            n_prefill_tokens=s.n_prefill_tokens,
+            n_decode_tokens=s.n_decode_tokens,
+            prefill_seconds=s.prefill_seconds,
+            decode_seconds=s.decode_seconds,
+            paths=s.paths.decode("utf-8", "replace"),
+        )
+
+
+@dataclass(frozen=True)
+class CompactReport:
+    """What a compaction kept and gave back."""
+    policy: Policy
+    """The one that ran."""
+    rows_before: int
+    """Of the fullest compacted layer."""
+    rows_after: int
+    """Of the fullest compacted layer."""
+    n_layers: int
+    """Layers compacted."""
+    capacity: int
+    """Slots that stay committed."""
+    payload_before: int
+    """KV bytes of live rows."""
+    payload_after: int
+    """KV bytes of live rows."""
+    held_before: int
+    """KV bytes committed."""
+    held_after: int
+    """KV bytes committed."""
+    score_ms: float
+    move_ms: float
+
+    @classmethod
+    def of(cls, s: _abi.sharpi_compact_report) -> "CompactReport":
+        """From the struct that the library filled."""
+        return cls(
+            policy=Policy(s.policy),
+            rows_before=s.rows_before,
+            rows_after=s.rows_after,
+            n_layers=s.n_layers,
+            capacity=s.capacity,
+            payload_before=s.payload_before,
+            payload_after=s.payload_after,
+            held_before=s.held_before,
+            held_after=s.held_after,
+            score_ms=s.score_ms,
+            move_ms=s.move_ms,
+        )
+
+
+class SessionOptions(TypedDict, total=False):
+    """Keyword arguments, as the fields of sharpi_session_params; None is the default."""
+
+    n_ctx: Optional[int]
+    """Tokens; default UNSET = largest that fits."""
+    k_dtype: Union[KVType, str, None]
+    """Default AUTO (env SHARPI_KV_DTYPE): the architecture's own (bf16 with gated delta nets, else
+    f32), or a narrower one where n_ctx is given and fits with all blocks on the GPU only so, or
+    nowhere otherwise."""
+    v_dtype: Union[KVType, str, None]
+    """Default AUTO; the same environment variable."""
+    tail_k_dtype: Union[KVType, str, None]
+    """Of layers on the CPU; default AUTO = f32 beside attention layers on a GPU, else as
+    k_dtype."""
+    tail_v_dtype: Union[KVType, str, None]
+    """The same of v_dtype."""
+    rewind: Optional[int]
+    """Tokens a sliding-window layer can be truncated by; 64."""
+    n_checkpoints: Optional[int]
+    """Recurrent checkpoints; default 0. Models without recurrent layers have none (read it
+    back)."""
+    kv_budget: Optional[int]
+    """Bounded session: rows a layer keeps at most, however it is compacted; default 0 = off. It
+    goes on past n_ctx if kv_budget and a chunk fit n_ctx, and so do a sliding window, rewind and a
+    chunk."""
+    prompt_budget: Union[int, Literal["auto"], None]
+    """Compact to this at the end of a prompt; default UNSET (env SHARPI_SNAPKV_BUDGET, else off); 0
+    = off; or SHARPI_BUDGET_AUTO."""
+    capture_window: Optional[int]
+    """Queries kept for scoring; default UNSET (with a budget env SHARPI_SNAPKV_WINDOW, else 64;
+    without one 0)."""
+    recency: Optional[int]
+    """Last rows always kept; UNSET (env SHARPI_SNAPKV_RECENCY, else 64). This, sinks and policy
+    need one of the budgets: sharpi_session_compact() takes its own."""
+    sinks: Optional[int]
+    """First rows always kept; default 0."""
+    policy: Union[Policy, str, None]
+    """Of bounded sessions and prompt_budget; AUTO."""
+    lookahead: Optional[bool]
+    """Bounded: score with the prompt's last tokens, as many as capture_window says and a chunk
+    holds, unless there is a probe; default 1."""
+    per_layer_budgets: Optional[bool]
+    """1 = every layer has memory of its own, so that what a layer budget takes from one goes back;
+    0 = memory stays for as many rows as the fullest layer has."""
+    n_draft: Optional[int]
+    """MTP drafts a step; default 0."""
+    probe: Optional[Sequence[int]]
+    """n_probe token ids, copied."""
+
+
+class PlanOptions(SessionOptions, total=False):
+    """Keyword arguments, as the fields of sharpi_plan_params; None is the default."""
+
+    n_gpu_layers: Optional[int]
+    """-1 = as many as fit (default), 0 = CPU only."""
+    n_gpu_ffn: Optional[int]
+    """FFN blocks on the GPU, of the first layers (MoE: router and shared expert); -1 = as many as
+    fit."""
+    n_expert_slots: Optional[int]
+    """Slots on the GPU for single routed experts of layers whose experts are on the CPU; -1 = as
+    many as fit. 0 and more put the experts on the CPU, but for those that n_gpu_experts pins."""
+    arithmetic: Union[Arithmetic, str, None]
+    """Default FAST."""
+    deterministic: Optional[bool]
+    """1 = results independent of chunking, threads and batch mates, at a cost in speed. Default
+    0."""
+    n_chunk: Optional[int]
+    """Tokens of one prefill chunk; default 512. Where weights stream to the GPU each chunk sends
+    them once: 2048 reads prompts about three times as fast there."""
+    max_batch: Optional[int]
+    """Sessions of one decode_batch; default 8."""
+    max_logit_rows: Optional[int]
+    """Logit rows one call can leave readable; default 8."""
+    max_concurrent: Optional[int]
+    """Calls that compute at once on the model; default 1."""
+    n_sessions: Optional[int]
+    """Sessions of the template to price; default 1."""
+    device: Optional[int]
+    """Device index for the trunk; UNSET = first GPU, 0 = none."""
+    device_budget: Optional[int]
+    """Bytes; default SHARPI_ALL_FREE; more than there are is refused. It holds for all that is made
+    of the plan: sessions beyond n_sessions get what is left."""
+    host_budget: Optional[int]
+    """The same for anonymous and pinned host memory."""
+    device_rate: Optional[float]
+    """Bytes/s of device memory, of the link to it, and of host memory; 0 = measured once per
+    context, by the first plan that does not fit the GPU whole. They decide which blocks leave it
+    first: routed experts, FFN blocks or whole layers, by the time a token loses for a byte freed
+    (in this order, unless the link is very slow or the host hardly slower than the GPU), and they
+    give token_seconds. Equal rates, equal plans. From how many rows on weights stream is timed on
+    the model (stream_rows)."""
+    pcie_rate: Optional[float]
+    """Bytes/s of device memory, of the link to it, and of host memory; 0 = measured once per
+    context, by the first plan that does not fit the GPU whole. They decide which blocks leave it
+    first: routed experts, FFN blocks or whole layers, by the time a token loses for a byte freed
+    (in this order, unless the link is very slow or the host hardly slower than the GPU), and they
+    give token_seconds. Equal rates, equal plans. From how many rows on weights stream is timed on
+    the model (stream_rows)."""
+    host_rate: Optional[float]
+    """Bytes/s of device memory, of the link to it, and of host memory; 0 = measured once per
+    context, by the first plan that does not fit the GPU whole. They decide which blocks leave it
+    first: routed experts, FFN blocks or whole layers, by the time a token loses for a byte freed
+    (in this order, unless the link is very slow or the host hardly slower than the GPU), and they
+    give token_seconds. Equal rates, equal plans. From how many rows on weights stream is timed on
+    the model (stream_rows)."""
+    n_gpu_experts: Optional[int]
+    """Layers whose routed experts are all on the GPU; -1 = all, or none where they do not fit."""
+    gpu_ends: Optional[int]
+    """The embedding and the head on the GPU: 1 = yes, 0 = no, -1 = if they fit (default)."""
+    stream_rows: Optional[int]
+    """Rows of a call from which FFN blocks and routed experts on the CPU are computed on the GPU,
+    their weights streamed there; 0 = measured when the model is loaded (default), UNSET = never.
+    With `deterministic` nothing streams."""
+    load_mode: Union[LoadMode, str, None]
+    """Default MAP."""
+
+
+class SamplerOptions(TypedDict, total=False):
+    """Keyword arguments, as the fields of sharpi_sampler_params; None is the default."""
+
+    temperature: Optional[float]
+    """0 = greedy, ties to the lowest id. Default 0.7."""
+    top_k: Optional[int]
+    """0 = off. Default 40."""
+    top_p: Optional[float]
+    """1 = off. Default 0.95."""
+    min_p: Optional[float]
+    """0 = off. Default 0.05."""
+    repeat_penalty: Optional[float]
+    """1 = off. Default 1.0."""
+    repeat_last_n: Optional[int]
+    """Tokens looked back at; default 256."""
+    seed: Optional[int]
+    """Default 0; equal seeds give equal draws."""
+
+
+class CompactOptions(TypedDict, total=False):
+    """Keyword arguments, as the fields of sharpi_compact_params; None is the default."""
+
+    policy: Union[Policy, str, None]
+    """Default AUTO."""
+    budget: Union[int, Literal["auto"], None]
+    """Rows a layer keeps (sharpi_layer_budget says what that means where layers differ); required
+    (default UNSET is refused), or SHARPI_BUDGET_AUTO. Not with KEEP."""
+    window: Optional[int]
+    """Captured queries used; default UNSET = all. Not with a probe, not with KEEP."""
+    recency: Optional[int]
+    """Last rows always kept, at most budget; default UNSET = 64, or what a smaller budget leaves
+    beside the sinks. Not with KEEP."""
+    sinks: Optional[int]
+    """First rows always kept; default 0. Not with KEEP."""
+    headroom: Optional[int]
+    """Free slots that stay committed; default 1024. Bounded sessions keep what they were priced
+    for."""
+    pool_kernel: Optional[int]
+    """Rows averaged by SNAPKV, DEFENSIVE and VALUE: odd, default 13, the only one of other
+    policies."""
+    span: Optional[int]
+    """Rows after a hit by SPAN and RETRIEVAL; default 12, the only one of other policies."""
+    layer_budget: Union[LayerBudget, str, None]
+    """Default EQUAL, the only one of GLOBAL and KEEP."""
+    probe: Optional[Sequence[int]]
+    """A question, run transiently; nothing is committed."""
+    keep: Optional[Sequence[int]]
+    """Ascending slots kept in every layer and head."""
+
+
+# Which of the options are enumerations.
+OPTION_ENUMS: Dict[str, Type[_Number]] = {
+    "k_dtype": KVType,
+    "v_dtype": KVType,
+    "tail_k_dtype": KVType,
+    "tail_v_dtype": KVType,
+    "policy": Policy,
+    "arithmetic": Arithmetic,
+    "load_mode": LoadMode,
+    "layer_budget": LayerBudget,
+}

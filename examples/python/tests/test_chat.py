@@ -1,0 +1,84 @@
+# SPDX-License-Identifier: MIT
+import pytest
+
+import sharpi
+
+
+@pytest.fixture
+def chat(model):
+    with sharpi.Chat(model, "Be brief.", temperature=0, max_tokens=16) as made:
+        yield made
+
+
+def test_a_conversation_has_a_history(chat):
+    answer = chat.ask("What is the code of snow?")
+    assert [m["role"] for m in chat.messages] == ["system", "user", "assistant"]
+    assert answer and chat.messages[-1]["content"] == answer
+    reply = chat.send("And again?")
+    pieces = list(reply)
+    assert "".join(pieces) == reply.content == chat.messages[-1]["content"]
+    assert reply.finish_reason in ("end", "length")
+    assert len(chat.messages) == 5
+
+
+def test_what_was_read_is_not_read_again(chat):
+    first = chat.send("What is the code of snow?").finish()
+    second = chat.send("And again?").finish()
+    whole = chat.session.model.chat_tokenize(chat.messages[:-1])
+    assert first.n_read > 0
+    assert 0 < second.n_read < len(whole) - first.n_read // 2
+
+
+def test_an_answer_can_be_made_again(chat):
+    once = chat.ask("What is the code of snow?")
+    assert chat.regenerate().finish().content == once
+    assert [m["role"] for m in chat.messages] == ["system", "user", "assistant"]
+
+
+def test_messages_may_be_edited(chat, model):
+    chat.ask("What is the code of snow?")
+    chat.messages[1]["content"] = "What is the code of iron?"
+    edited = chat.regenerate().finish().content
+    with sharpi.Chat(model, "Be brief.", temperature=0, max_tokens=16) as fresh:
+        assert fresh.ask("What is the code of iron?") == edited
+
+
+def test_an_answer_that_is_left_stays_in_the_history(chat):
+    reply = chat.send("What is the code of snow?")
+    first = next(reply)
+    reply.stop()
+    assert chat.messages[-1] == {"role": "assistant", "content": first.strip()}
+    assert list(reply) == []
+    interrupted = chat.send("Again?")
+    next(interrupted)
+    chat.session.cancel()
+    with pytest.raises(sharpi.Cancelled):
+        list(interrupted)
+    assert chat.messages[-1]["role"] == "assistant"
+    chat.ask("And now?")
+
+
+def test_stop_strings_of_an_answer(chat):
+    whole = chat.ask("What is the code of snow?")
+    stop = whole.split()[1]
+    reply = chat.regenerate(stop=stop).finish()
+    assert reply.finish_reason == "stop" and reply.content == whole.split(stop)[0].strip()
+
+
+def test_a_hybrid_goes_back_to_what_it_can_reach(hybrid):
+    with hybrid.session() as session:
+        tokens = hybrid.tokenize("def f(x): return x")
+        assert sharpi.read_prompt(session, tokens) == len(tokens)
+        assert sharpi.read_prompt(session, tokens) == 0
+        session.checkpoint()
+        assert sharpi.read_prompt(session, tokens + [5, 6]) == 2
+        assert sharpi.read_prompt(session, tokens + [7, 8, 9]) == 3
+        assert session.tokens() == tokens + [7, 8, 9]
+        assert sharpi.read_prompt(session, tokens[:3]) == 3
+
+
+def test_a_session_of_the_callers_stays_open(model):
+    with model.session() as session:
+        with sharpi.Chat(session, max_tokens=2) as chat:
+            chat.ask("Hi")
+        assert not session.closed

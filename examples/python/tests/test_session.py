@@ -1,0 +1,347 @@
+# SPDX-License-Identifier: MIT
+import array
+import io
+import math
+
+import pytest
+
+import sharpi
+
+N = 12
+
+
+def greedy(session, n=N):
+    return [session.step()[0].token for _ in range(n)]
+
+
+def test_steps_are_draws_and_reads(model, session, prompt):
+    session.prefill(prompt)
+    stepped = greedy(session)
+    with model.session() as other:
+        other.set_sampler(temperature=0)
+        other.prefill(prompt)
+        drawn = []
+        for _ in range(N):
+            drawn.append(other.sample().token)
+            other.decode(drawn[-1])
+        assert drawn == stepped
+        assert other.tokens() == session.tokens() == prompt + stepped
+        assert bytes(other.logits()) == bytes(session.logits())
+
+
+def test_tokens_come_from_any_sequence(model, prompt):
+    kinds = [prompt, tuple(prompt), array.array("i", prompt), memoryview(array.array("i", prompt)),
+             (t for t in prompt), bytes(array.array("i", prompt))]
+    for tokens in kinds[:-1]:
+        with model.session() as session:
+            assert session.prefill(tokens) == len(prompt)
+            assert session.tokens() == prompt
+
+
+def test_logits_without_and_with_numpy(session, prompt):
+    session.prefill(prompt, logit_rows=3)
+    n_vocab = session.model.info.n_vocab
+    logits = session.logits()
+    assert logits.format == "f" and len(logits) == n_vocab
+    assert max(range(n_vocab), key=logits.__getitem__) == session.sample().token
+    assert session.info.n_logit_rows == 3 and bytes(session.logits(2)) != bytes(logits)
+    with pytest.raises(sharpi.InvalidArgument):
+        session.logits(3)
+    with pytest.raises(sharpi.BufferTooSmall):
+        session.logits(out=array.array("f", [0.0]))
+    with pytest.raises(TypeError):
+        session.logits(out=bytes(4 * n_vocab))
+    numpy = pytest.importorskip("numpy", reason="numpy is not installed")
+    view = session.logits_array()
+    assert view.dtype == numpy.float32 and view.shape == (n_vocab,)
+    assert int(view.argmax()) == session.sample().token
+    mine = numpy.zeros(n_vocab, numpy.float32)
+    session.logits(out=mine)
+    assert (mine == view).all()
+    with session.model.session() as other:
+        assert other.prefill(numpy.array(prompt, dtype=numpy.int32)) == len(prompt)
+        assert other.prefill(numpy.array(prompt[:5], dtype=numpy.int64)) == 5
+
+
+def test_masks_bias_and_logprobs(session, prompt):
+    session.prefill(prompt)
+    best = session.sample(logprobs=3)
+    assert len(best.logprobs) == 3 and best.logprobs[0] == best.logprobs[1]
+    total = sum(math.exp(v) for v in session.logits())
+    assert math.isclose(best.logprobs[0][1], session.logits()[best.token] - math.log(total), abs_tol=1e-3)
+    words = array.array("I", bytes(4 * -(-session.model.info.n_vocab // 32)))
+    words[5 // 32] |= 1 << 5 % 32
+    assert session.sample(mask=words).token == 5
+    assert session.sample(mask=bytes_of(words)).token == 5
+    assert session.sample(mask=list(words)).token == 5
+    assert session.sample(bias={best.token: -math.inf}).token != best.token
+    assert session.sample(bias={7: 1e9}).token == 7
+    with pytest.raises(sharpi.BadState):
+        session.sample(mask=[0])
+    session.set_sampler(temperature=0, bias={9: 1e9})
+    assert session.sample().token == 9
+    (step,) = session.step(mask=words, logprobs=2)
+    assert step.token == 5 and step.logprobs[0][0] == 5 and len(step.logprobs) == 2
+    assert session.tokens()[-1] == 5
+
+
+def bytes_of(words):
+    return memoryview(words).toreadonly()
+
+
+def test_equal_seeds_draw_equal_texts(model, prompt):
+    texts = []
+    for seed in (1, 1, 2):
+        with model.session() as session:
+            session.set_sampler(temperature=2.0, seed=seed, top_k=0, top_p=1.0, min_p=0.0)
+            session.prefill(prompt)
+            texts.append(greedy(session, 24))
+    assert texts[0] == texts[1] != texts[2]
+
+
+def test_the_host_works_meanwhile(session, prompt):
+    session.prefill(prompt)
+    seen = []
+    (one,) = session.step(meanwhile=seen.append)
+    assert seen == [one.token]
+
+    def broken(token):
+        raise LookupError("mine")
+
+    with pytest.raises(LookupError, match="mine"):
+        session.step(meanwhile=broken)
+    assert session.info.n_tokens == len(prompt) + 2  # the step itself was made
+
+
+def test_generation_is_an_iterator(model, prompt):
+    with model.session() as session:
+        session.set_sampler(temperature=0)
+        session.prefill(prompt)
+        expected = greedy(session, 20)
+    with model.session() as session:
+        session.set_sampler(temperature=0)
+        generation = session.generate(prompt, max_tokens=20, logprobs=2)
+        pieces = list(generation)
+        assert generation.tokens == expected and generation.finish_reason == "length"
+        assert "".join(pieces) == model.detokenize(expected)
+        assert all(len(one.logprobs) == 2 for one in generation.sampled)
+        assert list(generation) == []
+    text = "".join(pieces)
+    with model.session() as session:
+        session.set_sampler(temperature=0)
+        stop = text[6:9]
+        generation = session.generate(prompt, max_tokens=20, stop=stop)
+        assert generation.text() == text[:text.index(stop)]
+        assert generation.finish_reason == "stop" and generation.stop_string == stop
+    with model.session() as session:  # left early, and gone on with
+        session.set_sampler(temperature=0)
+        first = next(session.generate(prompt))
+        rest = session.generate(max_tokens=19).text()
+        assert text.startswith(first + rest)
+    with model.session() as session:
+        session.set_sampler(temperature=0, bias={model.info.eos: 1e9})
+        generation = session.generate("def f(x):")
+        assert generation.text() == "" and generation.finish_reason == "end"
+        assert generation.tokens == [model.info.eos]
+
+
+def test_a_grammar_is_asked_before_and_told_after_each_draw(session):
+    n_words = -(-session.model.info.n_vocab // 32)
+    wanted = session.model.tokenize("abc", add_special=False) + [session.model.info.eos]
+
+    class Exactly:
+        def __init__(self):
+            self.accepted = []
+
+        def mask(self):
+            words = array.array("I", bytes(4 * n_words))
+            token = wanted[len(self.accepted)]
+            words[token // 32] |= 1 << token % 32
+            return words
+
+        def accept(self, token):
+            self.accepted.append(token)
+
+    grammar = Exactly()
+    generation = session.generate("def f(x):", grammar=grammar)
+    assert generation.text() == "abc" and generation.finish_reason == "end"
+    assert grammar.accepted == wanted == generation.tokens
+
+
+def test_a_batch_reads_what_single_sessions_read(path, context, prompt):
+    with sharpi.Model(path, context=context, n_ctx=512, n_sessions=3, deterministic=True,
+                      max_batch=2) as model:
+        a, b, alone = (model.session() for _ in range(3))
+        a.prefill(prompt)
+        b.prefill(prompt[:50])
+        alone.prefill(prompt[:50])
+        sharpi.decode_batch([(a, 3), (b, 4)])
+        alone.decode(4)
+        assert bytes(b.logits()) == bytes(alone.logits())
+        with pytest.raises(sharpi.InvalidArgument):
+            sharpi.decode_batch([(a, 3), (a, 4)])
+        with pytest.raises(sharpi.InvalidArgument):
+            sharpi.decode_batch([(a, 1), (b, 1), (alone, 1)])
+        b.cancel()
+        with pytest.raises(sharpi.Cancelled) as caught:
+            sharpi.decode_batch([(a, 3), (b, 4)])
+        assert caught.value.native_code == 1
+        assert a.info.n_tokens == len(prompt) + 1
+
+
+def test_a_fork_goes_its_own_way(session, prompt):
+    session.prefill(prompt)
+    with session.fork() as twin:
+        first = greedy(twin)
+        assert session.info.n_tokens == len(prompt)
+        assert greedy(session) == first
+        session.close()
+        greedy(twin, 2)
+
+
+def test_saved_sessions_go_on(model, session, prompt, tmp_path):
+    session.prefill(prompt)
+    blob = session.save()
+    pieces = []
+    assert session.save_to(pieces.append) == len(blob) and b"".join(pieces) == blob
+    file = tmp_path / "session"
+    with open(file, "wb") as out:
+        out.write(b"head")
+        assert session.save_to(out) == len(blob)
+    first = greedy(session)
+    with model.session() as other:
+        other.restore(blob)
+        assert greedy(other) == first
+        with open(file, "rb") as source:
+            source.read(4)
+            other.restore_from(source)
+        assert greedy(other) == first
+        other.restore_from(lambda offset, size: blob[offset:offset + size])
+        assert greedy(other) == first
+        other.restore(bytearray(blob))
+        assert greedy(other) == first
+
+
+def test_what_cannot_be_restored_changes_nothing(model, hybrid, session, prompt):
+    session.prefill(prompt)
+    blob = session.save()
+    before = session.tokens()
+    with pytest.raises(sharpi.BadFormat):
+        session.restore(blob[:-8])
+    damaged = bytearray(blob)
+    damaged[len(blob) // 2] ^= 1
+    with pytest.raises(sharpi.BadFormat):
+        session.restore(damaged)
+    with hybrid.session() as other, pytest.raises(sharpi.Mismatch):
+        other.restore(blob)
+    assert session.tokens() == before
+
+    def broken(*_):
+        raise OSError(28, "no space")
+
+    with pytest.raises(OSError, match="no space"):
+        session.save_to(broken)
+    with pytest.raises(OSError, match="no space"):
+        session.restore_from(broken)
+    with pytest.raises(EOFError):
+        session.restore_from(io.BytesIO(blob[:100]))
+    assert session.tokens() == before
+
+
+def test_truncate_and_reachable(session, prompt):
+    session.prefill(prompt)
+    assert session.reachable() == [0, len(prompt)]
+    session.truncate(10)
+    assert session.tokens() == prompt[:10]
+    with pytest.raises(sharpi.BadState):
+        session.logits()
+    with pytest.raises(sharpi.InvalidArgument):
+        session.truncate(11)
+
+
+def test_checkpoints_of_a_hybrid(hybrid, prompt):
+    with hybrid.session() as session:
+        session.prefill(prompt[:64], checkpoint=True)
+        session.prefill(prompt[64:80])
+        session.checkpoint(pin=True)
+        session.prefill(prompt[80:])
+        assert session.info.n_checkpoints == 2
+        assert session.reachable() == [64, 80, len(prompt)]
+        with pytest.raises(sharpi.BadState):
+            session.truncate(70)
+        session.truncate(64)
+        assert session.info.n_tokens == 64
+        assert hybrid.info.is_hybrid
+
+
+def test_compaction_keeps_rows_and_says_which(session, prompt):
+    session.prefill(prompt)
+    told = []
+    report = session.compact(budget=64, recency=16, sinks=4, policy="snapkv",
+                             progress=lambda phase, done, total: told.append(phase))
+    assert (report.rows_before, report.rows_after) == (len(prompt), 64)
+    assert report.policy == sharpi.Policy.SNAPKV
+    assert report.payload_after < report.payload_before
+    assert set(told) == {sharpi.Phase.COMPACT}
+    kept = session.kept(0, 0)
+    assert len(kept) == 64 and kept == sorted(kept)
+    assert kept[:4] == [0, 1, 2, 3] and kept[-16:] == list(range(len(prompt) - 16, len(prompt)))
+    assert session.info.is_compacted and session.info.n_tokens == len(prompt)
+    assert session.layer(0).n_slots == 64
+    assert session.tokens() == prompt
+    greedy(session, 3)
+
+
+def test_compaction_by_rows_probes_and_refusals(model, session, prompt):
+    session.prefill(prompt)
+    with pytest.raises(sharpi.InvalidArgument):
+        session.compact()
+    with pytest.raises(sharpi.Cancelled):
+        session.compact(budget=64, progress=lambda *_: False)
+    assert not session.info.is_compacted
+    with session.fork() as probed:
+        assert probed.compact(budget=32, probe=prompt[:8]).rows_after == 32
+    rows = [0, 1, 5, len(prompt) - 1]
+    session.compact(policy="keep", keep=rows, headroom=0)
+    assert session.kept(2) == rows
+    with model.session(capture_window=0) as blind:
+        blind.prefill(prompt)
+        with pytest.raises(sharpi.BadState):
+            blind.compact(budget=16)
+
+
+def test_reserve_and_bounded_sessions(path, context, prompt):
+    with sharpi.Model(path, context=context, n_ctx=512, kv_budget=64, capture_window=16,
+                      n_chunk=64) as model:
+        with model.session() as session:
+            session.prefill(prompt)
+            assert session.info.n_slots_max <= 64 + 64
+    with sharpi.Model(path, context=context, n_ctx=512, capture_window=16) as model:
+        with model.session() as session:
+            session.prefill(prompt)
+            session.compact(budget=16, headroom=0)
+            session.reserve(256)
+            assert session.info.capacity >= 256
+
+
+def test_progress_of_a_prefill(path, context, prompt):
+    with sharpi.Model(path, context=context, n_ctx=512, n_chunk=32) as model, model.session() as session:
+        told = []
+
+        def progress(phase, done, total):
+            told.append((phase, done, total, session.info.n_tokens))
+
+        session.prefill(prompt, progress=progress)
+        assert [done for _, done, _, _ in told][-1] == len(prompt) and len(told) > 3
+        assert all(phase == sharpi.Phase.PREFILL and total == len(prompt) for phase, _, total, _ in told)
+        session.truncate(0)
+        with pytest.raises(sharpi.Cancelled):
+            session.prefill(prompt, progress=lambda phase, done, total: done < 64)
+        assert session.info.n_tokens == 64
+
+        def broken(*_):
+            raise RuntimeError("mine")
+
+        with pytest.raises(RuntimeError, match="mine"):
+            session.prefill(prompt, progress=broken)
+        session.prefill(prompt[:4])

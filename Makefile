@@ -27,7 +27,7 @@ demo = -m tests/fixtures/tiny-qwen3-q8_0.gguf -f examples/demo_prompt.txt --chat
 demo_compact = -m tests/fixtures/tiny-qwen35-q8_0.gguf -f examples/compact_prompt.txt \
   --budget 256 --expect 80293
 
-.PHONY: help demo chat serve test bench docs format check install clean
+.PHONY: help demo chat serve test bench docs format check install wheel clean
 .DEFAULT_GOAL := help
 
 help:
@@ -40,10 +40,11 @@ help:
 	@echo "make format   format the sources in place"
 	@echo "make check    all that CI runs: tests, sanitizers, both compilers, documentation, ..."
 	@echo "make install  install to PREFIX ($(PREFIX))"
+	@echo "make wheel    the Python package, with the library inside, in $(BUILD)/dist"
 	@echo "make clean    remove the build folders"
 
 # A fresh folder for what only users need has no tests, and so needs no GoogleTest.
-demo chat serve docs install: flags = $(if $(wildcard $(BUILD)/CMakeCache.txt),,-DSHARPI_TESTS=OFF)
+demo chat serve docs install wheel: flags = $(if $(wildcard $(BUILD)/CMakeCache.txt),,-DSHARPI_TESTS=OFF)
 test bench: flags = -DSHARPI_TESTS=ON
 bench: flags += -DSHARPI_BENCH=ON
 install: flags += -DCMAKE_INSTALL_PREFIX="$(PREFIX)"
@@ -116,6 +117,13 @@ install:
 	$(configure)
 	$(build) --target sharpi sharpi_static
 	@$(CMAKE) --install "$(BUILD)" --prefix "$(PREFIX)"
+
+# pip gets the build backend from PyPI, into a virtual environment of its own.
+wheel:
+	$(packages) wheel
+	$(configure)
+	$(build) --target sharpi_bundled
+	@tools/wheel.sh "$(BUILD)"
 
 clean:
 	rm -rf build build-*

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: MIT
-# Makes sure that what a step needs is on this machine: packages.sh build|serve|test|bench|docs|format|ci
+# Makes sure that what a step needs is on this machine: packages.sh build|serve|test|bench|docs|format|wheel|ci
 #
 # Each need is probed by what it does, not by its package, so tools from elsewhere count too. What is
 # missing is installed with apt-get when that is possible without a question (root, or sudo without a
@@ -73,7 +73,13 @@ need_docs() {
 need_format() {
   have clang-format-14 || need "$(first_known clang-format-14 clang-format)" have clang-format
 }
+need_wheel() {
+  need_build
+  need binutils have readelf
+  need python3-venv python3 -c 'import ensurepip, venv' 2> /dev/null
+}
 need_ci() {
+  need_wheel
   need_test
   need_bench
   need_docs
@@ -136,7 +142,7 @@ EOF
 }
 
 case "${1:-}" in
-  build | serve | test | bench | docs | format | ci)
+  build | serve | test | bench | docs | format | wheel | ci)
     "need_$1"
     install_missing
     if [[ $1 == ci ]]; then
@@ -146,7 +152,7 @@ case "${1:-}" in
     [[ $1 == format ]] || check_cmake
     ;;
   *)
-    echo "usage: $0 build|serve|test|bench|docs|format|ci" >&2
+    echo "usage: $0 build|serve|test|bench|docs|format|wheel|ci" >&2
     exit 2
     ;;
 esac

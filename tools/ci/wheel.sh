@@ -1,0 +1,72 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: MIT
+# Makes the Python wheel, and tests it where a user has it: installed into fresh virtual environments,
+# with the oldest CPython (from 3.9 on) that is at hand and with the newest; wheel.sh --all: with every
+# one. The newest also gets what is optional (numpy, llguidance, llm, matplotlib) and mypy. Without
+# PyPI the step is skipped.
+source "$(dirname "${BASH_SOURCE[0]}")/common.sh"
+unset LD_LIBRARY_PATH PYTHONPATH SHARPI_LIBRARY SHARPI_WHEEL_LIBRARY
+readonly folder=build tree=$PWD
+empty=$(mktemp -d)
+trap 'rm -rf "$empty"' EXIT
+# What is imported is compiled once, what is only installed never.
+export PIP_DISABLE_PIP_VERSION_CHECK=1 PYTHONPYCACHEPREFIX="$empty/bytecode"
+
+# One line "3.9 /path/of/python" for each version, oldest first.
+interpreters() {
+  local python
+  for python in python3 python3.{9..20} "${PYENV_ROOT:-$HOME/.pyenv}"/versions/3.*/bin/python3; do
+    python=$(command -v "$python") || continue
+    "$python" -c 'import ensurepip, sys, venv
+if sys.implementation.name == "cpython" and sys.version_info >= (3, 9):
+    print("%d.%d" % sys.version_info[:2], sys.executable)' 2> /dev/null || true
+  done | sort -V -k 1,1 -u
+}
+mapfile -t all < <(interpreters)
+((${#all[@]})) || {
+  echo "skipped: no CPython from 3.9 on with venv; on Debian: apt-get install python3-venv"
+  exit "$kSkipped"
+}
+newest=${all[-1]}
+chosen=("${all[@]}")
+if [[ ${1:-} != --all && ${#all[@]} -gt 2 ]]; then
+  chosen=("${all[0]}" "$newest")
+fi
+
+environment() {  # version, python, packages...: a fresh virtual environment with them
+  local at="$tree/$folder/wheel-python$1"
+  "$2" -m venv --clear "$at" && "$at/bin/pip" install --quiet --no-compile "${@:3}" || return
+}
+if ! quietly environment "${newest%% *}" "${newest#* }" hatchling; then
+  echo "skipped: the Python package index cannot be reached"
+  exit "$kSkipped"
+fi
+
+# The tree that `make test` configured, or a new one.
+quietly make wheel BUILD="$folder" CMAKE_FLAGS=-DSHARPI_WERROR=ON
+wheel=$(ls "$tree/$folder"/dist/sharpi-*.whl)
+echo "${wheel##*/}: $(stat -c %s "$wheel") bytes"
+
+# The tag says what auditwheel finds that the library needs.
+bin=$tree/$folder/wheel-python${newest%% *}/bin
+quietly "$bin/pip" install --quiet --no-compile auditwheel
+tag=$(sed -E 's/.*-(manylinux_[0-9_]+_x86_64)\.whl/\1/' <<< "${wheel##*/}")
+"$bin/auditwheel" show "$wheel" | tr '\n' ' ' | grep -q "following platform tag: \"$tag\"" ||
+  { "$bin/auditwheel" show "$wheel"; echo "the wheel is tagged $tag"; exit 1; }
+
+mkdir "$empty/folder"
+failed=0
+for one in "${chosen[@]}"; do
+  version=${one%% *} bin=$tree/$folder/wheel-python${one%% *}/bin
+  packages=("$wheel" pytest)
+  [[ $one != "$newest" ]] ||
+    packages+=(numpy llguidance llm matplotlib mypy "$tree/examples/python/llm-sharpi")
+  quietly environment "$version" "${one#* }" "${packages[@]}"
+  (cd "$empty/folder" &&
+    "$bin/python" -m pytest -q -p no:cacheprovider "$tree/examples/python/tests") > "$empty/log" 2>&1 ||
+    { cat "$empty/log"; failed=1; }
+  echo "CPython $version: $(tail -n 1 "$empty/log")"
+done
+quietly "$bin/mypy" --strict --python-executable "$bin/python" --cache-dir "$empty/mypy" -p sharpi || failed=1
+((failed)) || echo "mypy --strict: no complaint"
+exit "$failed"

@@ -395,6 +395,8 @@ class sharpi_message(Structure):
         ("tool_calls_len", c_size_t),
         ("tool_call_id", c_char_p),
         ("name", c_char_p),
+        ("parts", c_char_p),
+        ("parts_len", c_size_t),
     ]
 
 

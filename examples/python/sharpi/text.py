@@ -20,7 +20,7 @@ from .plan import meta_keys
 from .types import ModelSummary, Part, TokenAttributes
 
 #: A message: role, content, and where they are: reasoning (or reasoning_content), tool_calls,
-#: tool_call_id, name. `content` that is None is JSON's null.
+#: tool_call_id, name. `content` is text, None (JSON's null), or a list of parts: [{"type": "text", ...}].
 Message = Mapping[str, Any]
 
 
@@ -40,14 +40,16 @@ class _Messages:
                 raise TypeError(f"a message has no {', '.join(sorted(unknown))}")
             out.role = c_string(message["role"], "role")
             reasoning = message.get("reasoning", message.get("reasoning_content"))
-            for field, value in (("content", message.get("content")), ("reasoning", reasoning)):
+            content, parts = message.get("content"), None
+            if isinstance(content, (list, tuple)):
+                content, parts = None, _json(content)
+            calls = message.get("tool_calls")
+            for field, value in (("content", content), ("parts", parts), ("reasoning", reasoning),
+                                 ("tool_calls", _json(calls) if calls else None)):
                 if value is not None:
                     data = utf8(value)
                     setattr(out, field, data)
                     setattr(out, field + "_len", len(data))
-            if message.get("tool_calls"):
-                out.tool_calls = calls = _json(message["tool_calls"])
-                out.tool_calls_len = len(calls)
             for field in ("tool_call_id", "name"):
                 if message.get(field) is not None:
                     setattr(out, field, c_string(message[field], field))

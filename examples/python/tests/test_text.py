@@ -102,6 +102,14 @@ def test_messages_of_every_kind_reach_the_template(text):
         text.chat_format(messages, tools="{not JSON")
 
 
+def test_content_may_be_a_list_of_parts(text):
+    parts = [{"type": "text", "text": "one "}, {"type": "text", "text": "two"}]
+    assert text.chat_format([{"role": "user", "content": parts}]) == text.chat_format(
+        [{"role": "user", "content": "one two"}])
+    with pytest.raises(sharpi.Unsupported, match="image"):
+        text.chat_format([{"role": "user", "content": [{"type": "image", "url": "x"}]}])
+
+
 def test_generated_text_is_taken_apart():
     calls = '<tool_call>\n{"name": "look", "arguments": {"at": "sky"}}\n</tool_call>'
     parts = sharpi.chat_parse("<think>Hm.</think>It is blue." + calls)

@@ -23,12 +23,8 @@ diff -U 0 "$work/header.facts" "$work/python.facts" ||
 # A header that says something else is noticed, and what the generator makes of it is right again.
 changes=(
   's/^\} sharpi_session_params;/  uint64_t extra;\n&/'
-  's/^  float top_p; /  uint32_t top_p; /'
-  's/^  char paths\[256\]/  char paths[264]/'
-  's/k_dtype, v_dtype; /v_dtype, k_dtype; /'
   's/(sharpi_session_decode\(sharpi_session \*session, int32_t token,)/\1 uint32_t extra,/'
   's/(\*sharpi_progress_fn\)\(void \*user_data, uint32_t phase, uint64_t)/\1 extra, uint64_t/'
-  's/^(#define SHARPI_ROW_KV_CHUNK +)15u/\116u/'
   's/^SHARPI_API uint32_t sharpi_version.*/&\nSHARPI_API void sharpi_extra(void) SHARPI_NOEXCEPT;/'
 )
 for change in "${changes[@]}"; do

@@ -31,6 +31,11 @@ struct Asked {
   bool stream = false;
 };
 
+/// The routes' bodies. Each throws RequestError.
 Asked read_chat(const json& body, const Engine& engine, const Settings& settings);
+Asked read_completion(const json& body, const Engine& engine, const Settings& settings);
+Asked read_response(const json& body, const Engine& engine, const Settings& settings);
+/// `stream_options`: whether the usage is wanted.
+bool read_stream_options(Fields& fields, bool stream);
 
 }  // namespace server

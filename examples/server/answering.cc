@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT
 #include "answering.h"
 
+#include "constraint.h"
+
 namespace server {
 
 Answering::Answering(const Engine& engine, std::shared_ptr<Job> job, Conversation* conversation)
@@ -36,6 +38,11 @@ std::optional<Finish> Answering::draw() {
   sharpi_sample_params_init(&p, sizeof p);
   p.n_logprobs = g.n_logprobs;
   p.logprobs = logprobs.data();
+  const std::vector<uint32_t>* mask = g.constraint != nullptr ? g.constraint->mask() : nullptr;
+  if (mask != nullptr) {
+    p.allowed_mask = mask->data();
+    p.mask_words = static_cast<uint32_t>(mask->size());
+  }
   sharpi_error err = SHARPI_ERROR_INIT;
   check(sharpi_session_sample(conversation_->session.get(), &p, &token_, &err), err);
   if (n_drawn_++ == 0) first_drawn_ = Clock::now();
@@ -45,6 +52,10 @@ std::optional<Finish> Answering::draw() {
   }
   push(token_, std::move(logprobs));
   if (stop_.stopped != 0) return Finish::kStop;
+  if (g.constraint != nullptr && g.constraint->complete()) {
+    flush();
+    return Finish::kStop;
+  }
   if (g.max_tokens != 0 && n_drawn_ >= g.max_tokens) {
     flush();
     return Finish::kLength;
@@ -58,6 +69,8 @@ void Answering::push(int32_t token, std::vector<sharpi_logprob> logprobs) {
         return sharpi_detokenize_stream(engine_.model(), &characters_, &token, 1,
                                         job_->generation().text_flags, to, cap, len, err);
       });
+  const auto& constraint = job_->generation().constraint;
+  if (constraint != nullptr) constraint->accept(token, text);
   job_->push({token, stopped_text(text), std::move(logprobs)});
 }
 
@@ -79,6 +92,15 @@ void Answering::flush() {
   std::string rest = text.empty() ? std::string() : stopped_text(text);
   if (!stops_.empty()) rest += stopped_text("");
   if (!rest.empty()) job_->push({-1, rest, {}});
+}
+
+bool Answering::needs_mask() const {
+  const auto& constraint = job_->generation().constraint;
+  return constraint != nullptr && !constraint->is_prepared();
+}
+
+void Answering::prepare() {
+  job_->generation().constraint->prepare();
 }
 
 void Answering::was_read() {

@@ -8,6 +8,7 @@
 #include "reply.h"
 #include "sampling_request.h"
 #include "sse.h"
+#include "tools.h"
 
 namespace server {
 namespace {
@@ -123,35 +124,6 @@ class ChatFormat : public AnswerFormat {
   json all_logprobs_ = json::array();
 };
 
-// How much a model may think: flags of the template, and its variables.
-void read_thinking(Fields& f, Conversational* chat) {
-  json variables = json::object();
-  if (const json* given = f.find("chat_template_kwargs")) {
-    if (!given->is_object()) f.refuse("chat_template_kwargs", "is not an object");
-    variables = *given;
-  }
-  if (const std::optional<std::string> effort = f.text("reasoning_effort")) {
-    static const char* const kEfforts[] = {"none", "minimal", "low", "medium", "high"};
-    if (std::find(std::begin(kEfforts), std::end(kEfforts), *effort) == std::end(kEfforts)) {
-      f.refuse("reasoning_effort", "is not one of none, minimal, low, medium, high");
-    }
-    chat->flags |= *effort == "none" ? SHARPI_CHAT_NO_THINKING : SHARPI_CHAT_THINKING;
-    variables["reasoning_effort"] = *effort;
-  }
-  if (!variables.empty()) chat->variables = dump(variables);
-}
-
-bool read_stream_options(Fields& f, bool stream) {
-  const json* options = f.find("stream_options");
-  if (options == nullptr) return false;
-  if (!stream) f.refuse("stream_options", "is for streams");
-  Fields inner(*options, "stream_options");
-  const bool usage = inner.boolean("include_usage").value_or(false);
-  inner.ignore({"include_obfuscation"});
-  inner.finish();
-  return usage;
-}
-
 void read_logprobs(Fields& f, Generation* g) {
   const bool wanted = f.boolean("logprobs").value_or(false);
   const int64_t top = f.integer("top_logprobs", 0, 20).value_or(0);
@@ -169,7 +141,7 @@ Asked read_chat(const json& body, const Engine& engine, const Settings& settings
   Conversational chat;
   chat.messages = read_messages(f.need("messages"));
   chat.now = static_cast<uint64_t>(std::time(nullptr));
-  read_thinking(f, &chat);
+  read_thinking(f, "reasoning_effort", f.text("reasoning_effort"), &chat);
   g.sampling = read_sampling(f, settings, engine);
   g.stops = read_stops(f);
   read_logprobs(f, &g);
@@ -178,6 +150,9 @@ Asked read_chat(const json& body, const Engine& engine, const Settings& settings
   const auto old_limit = f.integer("max_tokens", 1, most);
   g.max_tokens = static_cast<uint32_t>(limit.value_or(old_limit.value_or(settings.max_tokens)));
   g.text_flags = SHARPI_DETOKENIZE_SPECIAL;
+  const Tools tools = read_tools(f, false);
+  chat.tools = tools.for_template;
+  const TextFormat format = read_text_format(f.find("response_format"), "response_format", false);
   out.stream = f.boolean("stream").value_or(false);
   const bool usage = read_stream_options(f, out.stream);
   f.only("modalities", json::array({"text"}), "only text is written");
@@ -186,6 +161,7 @@ Asked read_chat(const json& body, const Engine& engine, const Settings& settings
   f.finish();
   g.prompt = chat_prompt(engine, chat, &g.boundaries);
   check_length(engine, g.prompt);
+  g.constraint = make_constraint(engine, g.prompt, tools, format);
   out.format = std::make_unique<ChatFormat>(engine, g.prompt, g.n_logprobs > 0, usage);
   return out;
 }

@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "session_cache.h"
+#include "sse.h"
 
 namespace server {
 namespace {
@@ -154,6 +155,24 @@ std::vector<Message> read_messages(const json& messages) {
     out.push_back(read_message(messages[i], item("messages", i)));
   }
   return out;
+}
+
+void read_thinking(Fields& f, const char* effort_name, const std::optional<std::string>& effort,
+                   Conversational* chat) {
+  json variables = json::object();
+  if (const json* given = f.find("chat_template_kwargs")) {
+    if (!given->is_object()) f.refuse("chat_template_kwargs", "is not an object");
+    variables = *given;
+  }
+  if (effort) {
+    static const char* const kEfforts[] = {"none", "minimal", "low", "medium", "high"};
+    if (std::find(std::begin(kEfforts), std::end(kEfforts), *effort) == std::end(kEfforts)) {
+      f.refuse(effort_name, "is not one of none, minimal, low, medium, high");
+    }
+    chat->flags |= *effort == "none" ? SHARPI_CHAT_NO_THINKING : SHARPI_CHAT_THINKING;
+    variables["reasoning_effort"] = *effort;
+  }
+  if (!variables.empty()) chat->variables = dump(variables);
 }
 
 Tokens chat_prompt(const Engine& engine, const Conversational& chat,

@@ -31,6 +31,9 @@ std::vector<Message> read_messages(const json& messages);
 std::string read_content(const json& content, const std::string& where,
                          std::initializer_list<const char*> types);
 
+/// How much a model may think: `effort`, from the field of that name, and chat_template_kwargs.
+void read_thinking(Fields& fields, const char* effort_name,
+                   const std::optional<std::string>& effort, Conversational* chat);
 /// The whole conversation as tokens with the opening of the answer, and the lengths that other
 /// prompts will share with it. Throws RequestError where the template refuses.
 Tokens chat_prompt(const Engine& engine, const Conversational& chat,

@@ -4,10 +4,12 @@
 #include <algorithm>
 #include <filesystem>
 
+#include "token_trie.h"
+
 namespace server {
 namespace {
 
-using nlohmann::json;
+using json = nlohmann::ordered_json;
 
 sharpi_session_params session_template(const Settings& s) {
   sharpi_session_params p;
@@ -79,6 +81,29 @@ Engine::Engine(const Settings& settings) {
   check(sharpi_model_info(model, &info_, &err), err);
   name_ = settings.alias.empty() ? std::filesystem::path(settings.model).stem().string()
                                  : settings.alias;
+}
+
+Engine::~Engine() = default;
+
+const TokenTrie& Engine::trie() const {
+  std::call_once(trie_once_, [this] {
+    std::vector<TokenTrie::Token> tokens;
+    std::vector<int32_t> ends;
+    for (int32_t i = 0; static_cast<uint32_t>(i) < info_.n_vocab; ++i) {
+      const uint32_t attributes = sharpi_token_attributes(model_.get(), i);
+      if ((attributes & SHARPI_TOKEN_END) != 0) ends.push_back(i);
+      if ((attributes & (SHARPI_TOKEN_END | SHARPI_TOKEN_NEVER | SHARPI_TOKEN_UNKNOWN)) != 0) {
+        continue;
+      }
+      std::string path = token_bytes(i);
+      if ((attributes & SHARPI_TOKEN_CONTROL) != 0) {
+        path.insert(path.begin(), static_cast<char>(TokenTrie::kControl));
+      }
+      tokens.push_back({i, std::move(path)});
+    }
+    trie_ = std::make_unique<const TokenTrie>(std::move(tokens), info_.n_vocab, std::move(ends));
+  });
+  return *trie_;
 }
 
 void Engine::make_plan(const Settings& settings) {

@@ -4,6 +4,8 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
+#include <mutex>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <string_view>
@@ -16,10 +18,13 @@ namespace server {
 
 using Tokens = std::vector<int32_t>;
 
+class TokenTrie;
+
 class Engine {
  public:
   /// Plans and loads. Throws LibraryError with the library's sentence where that is refused.
   explicit Engine(const Settings& settings);
+  ~Engine();
 
   const sharpi_model* model() const { return model_.get(); }
   const sharpi_model_summary& info() const { return info_; }
@@ -35,11 +40,13 @@ class Engine {
   std::string text_of(const int32_t* tokens, size_t n, uint32_t flags) const;
   /// The bytes that a token adds to a text.
   std::string token_bytes(int32_t token) const;
+  /// All tokens as a tree of their bytes; made when it is first asked for.
+  const TokenTrie& trie() const;
   bool ends(int32_t token) const { return sharpi_token_is_end(model_.get(), token) != 0; }
 
   /// The plan with its rows by purpose, and the model as the library describes them.
-  nlohmann::json plan_json() const;
-  nlohmann::json model_json() const;
+  nlohmann::ordered_json plan_json() const;
+  nlohmann::ordered_json model_json() const;
 
  private:
   void make_plan(const Settings& settings);
@@ -50,6 +57,8 @@ class Engine {
   sharpi_plan_summary plan_info_{};
   sharpi_model_summary info_{};
   std::string name_;
+  mutable std::once_flag trie_once_;
+  mutable std::unique_ptr<const TokenTrie> trie_;
 };
 
 /// Names for JSON.

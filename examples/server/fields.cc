@@ -7,10 +7,12 @@ namespace server {
 namespace {
 
 // Deeper documents are refused before they are parsed: what walks them later goes down by calls.
-constexpr int kMaxDepth = 100;
+constexpr size_t kMaxDepth = 100;
+// Names of an object are compared with each other.
+constexpr size_t kMaxMembers = 1024;
 
-void check_depth(const std::string& body) {
-  int depth = 0;
+void check_shape(const std::string& body) {
+  std::vector<size_t> members;  // of each list or object that is open
   bool in_text = false;
   for (size_t i = 0; i < body.size(); ++i) {
     const char c = body[i];
@@ -20,12 +22,16 @@ void check_depth(const std::string& body) {
     } else if (c == '"') {
       in_text = true;
     } else if (c == '{' || c == '[') {
-      if (++depth > kMaxDepth) {
+      members.push_back(0);
+      if (members.size() > kMaxDepth) {
         throw RequestError(400, "the body is nested more than " + std::to_string(kMaxDepth) +
                                     " levels deep at byte " + std::to_string(i + 1));
       }
-    } else if (c == '}' || c == ']') {
-      --depth;
+    } else if ((c == '}' || c == ']') && !members.empty()) {
+      members.pop_back();
+    } else if (c == ':' && !members.empty() && ++members.back() > kMaxMembers) {
+      throw RequestError(400, "an object has more than " + std::to_string(kMaxMembers) +
+                                  " members at byte " + std::to_string(i + 1));
     }
   }
 }
@@ -46,7 +52,7 @@ json error_json(int status, const std::string& sentence, const std::string& para
 }
 
 json parse_body(const std::string& body) {
-  check_depth(body);
+  check_shape(body);
   json out;
   try {
     out = json::parse(body);

@@ -13,7 +13,7 @@
 
 namespace server {
 
-using json = nlohmann::json;
+using json = nlohmann::ordered_json;
 
 /// A request that is refused: HTTP status, sentence, and the field it is about.
 class RequestError : public std::runtime_error {

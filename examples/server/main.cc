@@ -18,7 +18,7 @@ void stop_on_signal(server::HttpServer& http, const sigset_t& signals) {
 }
 
 void print_settings(const server::Settings& settings, const server::Engine& engine) {
-  const nlohmann::json all = server::settings_json(settings);
+  const nlohmann::ordered_json all = server::settings_json(settings);
   for (const auto& [name, option] : all.items()) {
     std::printf("%-16s %s (%s)\n", name.c_str(), option["value"].dump().c_str(),
                 option["source"].get<std::string>().c_str());

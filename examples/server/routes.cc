@@ -103,6 +103,12 @@ void HttpServer::add_routes() {
   http_->Post("/v1/chat/completions", keyed([this](const auto& request, auto& response) {
                 answer(request, response, read_chat);
               }));
+  http_->Post("/v1/completions", keyed([this](const auto& request, auto& response) {
+                answer(request, response, read_completion);
+              }));
+  http_->Post("/v1/responses", keyed([this](const auto& request, auto& response) {
+                answer(request, response, read_response);
+              }));
 }
 
 void HttpServer::add_session_routes() {

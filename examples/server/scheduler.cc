@@ -11,6 +11,18 @@ double seconds_since(Clock::time_point then) {
   return std::chrono::duration<double>(Clock::now() - then).count();
 }
 
+// The masks of the next draws, made on a thread beside the one that computes.
+std::future<void> prepare_masks(const std::vector<Answering*>& batch) {
+  std::vector<Answering*> constrained;
+  for (Answering* a : batch) {
+    if (a->needs_mask()) constrained.push_back(a);
+  }
+  if (constrained.empty()) return {};
+  return std::async(std::launch::async, [constrained] {
+    for (Answering* a : constrained) a->prepare();
+  });
+}
+
 // Rows that a session which ran out of them gets more of.
 constexpr uint32_t kMoreSlots = 1024;
 // A prompt waits for another one that is being read where they begin with so many more tokens
@@ -39,7 +51,7 @@ std::shared_ptr<Job> Scheduler::submit(Generation generation) {
   auto job = std::make_shared<Job>(std::move(generation));
   const std::lock_guard lock(mutex_);
   if (ending_) throw Busy("the server ends");
-  if (queue_.size() >= settings_.queue + settings_.slots) {
+  if (queue_.size() + n_answers_ >= settings_.queue + settings_.slots) {
     metrics_.refused_full++;
     throw Busy("the queue is full: " + std::to_string(queue_.size()) + " requests wait");
   }
@@ -122,6 +134,7 @@ void Scheduler::admit() {
     return std::find(gone.begin(), gone.end(), job) != gone.end();
   });
   metrics_.waiting = queue_.size();
+  n_answers_ = answers_.size();
 }
 
 // A prompt that is being read will soon hold much of this one.
@@ -234,7 +247,7 @@ void Scheduler::step() {
       } else {
         batch.push_back(a.get());
       }
-    } catch (const LibraryError& e) {
+    } catch (const std::exception& e) {
       fail(*a, 500, e.what());
     }
   }
@@ -253,8 +266,10 @@ void Scheduler::decode(std::vector<Answering*>& batch) {
     sessions.push_back(a->conversation()->session.get());
     tokens.push_back(a->token());
   }
+  const std::future<void> masks = prepare_masks(batch);
   const sharpi_status status = sharpi_decode_batch(sessions.data(), tokens.data(),
                                                    static_cast<uint32_t>(batch.size()), nullptr);
+  if (masks.valid()) masks.wait();  // what it could not make, the draw makes, or says why not
   for (Answering* a : batch) {
     if (status == SHARPI_OK) {
       a->was_read();
@@ -305,6 +320,7 @@ void Scheduler::fail(Answering& a, int http_status, const std::string& sentence)
 
 void Scheduler::erase_ended() {
   std::erase_if(answers_, [](const auto& a) { return a->ended; });
+  n_answers_ = answers_.size();
 }
 
 void Scheduler::count() {

@@ -4,6 +4,7 @@
 // Thread rule: public methods may be called from any thread.
 #pragma once
 
+#include <atomic>
 #include <condition_variable>
 #include <deque>
 #include <functional>
@@ -61,6 +62,7 @@ class Scheduler {
   std::mutex mutex_;
   std::condition_variable changed_;
   bool ending_ = false;
+  std::atomic<size_t> n_answers_{0};  // answers_.size(), for submit()
   std::deque<std::shared_ptr<Job>> queue_;
   std::deque<std::function<void()>> errands_;
 

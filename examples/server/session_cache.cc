@@ -6,7 +6,7 @@
 namespace server {
 namespace {
 
-using nlohmann::json;
+using json = nlohmann::ordered_json;
 
 // A beginning shorter than this is read again faster than a session is forked.
 constexpr uint32_t kWorthForking = 16;

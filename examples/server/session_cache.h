@@ -24,7 +24,7 @@ struct Conversation {
   bool reading = false;
   uint64_t used = 0;  // larger: later
   double tokens_per_second = 0;
-  nlohmann::json last_compaction;  // null: none
+  nlohmann::ordered_json last_compaction;  // null: none
 };
 
 class SessionCache {
@@ -44,9 +44,9 @@ class SessionCache {
   Conversation* find(const std::string& id);
   /// The longest beginning of the prompt that some session holds and could be cut back to.
   uint32_t best_prefix(const Tokens& prompt) const;
-  nlohmann::json compact(Conversation* conversation, const sharpi_compact_params& params);
+  nlohmann::ordered_json compact(Conversation* conversation, const sharpi_compact_params& params);
   /// What is held, by row.
-  nlohmann::json describe() const;
+  nlohmann::ordered_json describe() const;
   void count() const;
 
  private:

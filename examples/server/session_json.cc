@@ -8,7 +8,7 @@
 namespace server {
 namespace {
 
-using nlohmann::json;
+using json = nlohmann::ordered_json;
 
 json memory_json(const sharpi_session* session) {
   const auto rows = sized<std::vector<sharpi_memory_row>, uint32_t>(

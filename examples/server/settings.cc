@@ -14,7 +14,7 @@
 namespace server {
 namespace {
 
-using nlohmann::json;
+using json = nlohmann::ordered_json;
 
 struct Option {
   const char* name;

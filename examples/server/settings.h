@@ -68,7 +68,7 @@ Settings read_settings(const std::vector<std::string>& arguments, const Environm
 /// The environment of this process.
 Environment process_environment();
 /// Every option with its value and source; of the key only whether there is one.
-nlohmann::json settings_json(const Settings& settings);
+nlohmann::ordered_json settings_json(const Settings& settings);
 /// The list of options for --help.
 std::string settings_help();
 /// A KV dtype as text: "auto", "f32", "bf16", "q8_0".

@@ -80,8 +80,8 @@ float parse_real(const std::string& text, double low, double high) {
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
   if (error != std::errc() || end != text.data() + text.size() ||
       !(value >= low && value <= high)) {
-    throw SettingsError("a number from " + nlohmann::json(low).dump() + " to " +
-                        nlohmann::json(high).dump());
+    throw SettingsError("a number from " + nlohmann::ordered_json(low).dump() + " to " +
+                        nlohmann::ordered_json(high).dump());
   }
   return static_cast<float>(value);
 }

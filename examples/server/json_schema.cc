@@ -1,0 +1,277 @@
+// SPDX-License-Identifier: MIT
+#include "json_schema.h"
+
+#include <algorithm>
+
+#include "sse.h"
+
+namespace server {
+namespace {
+
+constexpr size_t kMaxName = 256;
+
+// What says something about the values of one type, and nothing about others.
+const struct {
+  const char* type;
+  std::vector<const char*> keywords;
+} kKeywords[] = {{"object", {"properties", "required", "additionalProperties"}},
+                 {"array", {"items", "minItems", "maxItems"}},
+                 {"string", {"minLength", "maxLength"}}};
+
+const char* const kAnnotations[] = {"title",    "description", "default",  "examples",
+                                    "$schema",  "$id",         "$comment", "deprecated",
+                                    "readOnly", "writeOnly",   "$defs",    "definitions"};
+
+bool contains(std::initializer_list<const char*> names, const std::string& name) {
+  return std::find(names.begin(), names.end(), name) != names.end();
+}
+
+class Compiler {
+ public:
+  Compiler(Grammar& grammar, JsonGrammar& parts, const json& root, std::string where)
+      : g_(grammar), parts_(parts), root_(root), root_where_(std::move(where)) {}
+
+  Expr any(const json& schema, const std::string& where);
+
+ private:
+  [[noreturn]] static void refuse(const std::string& where, const std::string& what) {
+    throw RequestError(400, where + " " + what, where, "unsupported_schema");
+  }
+  static void only(const json& schema, const std::string& where,
+                   std::initializer_list<const char*> allowed);
+  Expr reference(const json& schema, const std::string& where);
+  Expr one_of(const json& schema, const std::string& where);
+  Expr values(const json& schema, const std::string& where);
+  Expr typed(const json& schema, const std::string& where);
+  Expr of_type(const std::string& type, const json& schema, const std::string& where);
+  Expr object(const json& schema, const std::string& where);
+  Expr array(const json& schema, const std::string& where);
+  Expr string(const json& schema, const std::string& where);
+  static uint32_t count(const json& schema, const char* name, uint32_t otherwise,
+                        const std::string& where);
+  static std::vector<std::string> types_of(const json& schema, const std::string& where);
+
+  Grammar& g_;
+  JsonGrammar& parts_;
+  const json& root_;
+  const std::string root_where_;
+  std::map<std::string, Expr> rules_;
+};
+
+// Beside annotations only these keywords may stand in the schema.
+void Compiler::only(const json& schema, const std::string& where,
+                    std::initializer_list<const char*> allowed) {
+  for (const auto& [name, value] : schema.items()) {
+    const bool annotation =
+        std::find(std::begin(kAnnotations), std::end(kAnnotations), name) != std::end(kAnnotations);
+    if (!annotation && !contains(allowed, name)) {
+      refuse(where + "." + name, "is not supported here");
+    }
+  }
+}
+
+Expr Compiler::any(const json& schema, const std::string& where) {
+  if (schema.is_boolean()) {
+    if (!schema.get<bool>()) refuse(where, "is false: nothing would match");
+    return parts_.value();
+  }
+  if (!schema.is_object()) refuse(where, "is not a schema");
+  if (schema.contains("$ref")) return reference(schema, where);
+  if (schema.contains("anyOf")) return one_of(schema, where);
+  if (schema.contains("enum") || schema.contains("const")) return values(schema, where);
+  return typed(schema, where);
+}
+
+Expr Compiler::reference(const json& schema, const std::string& where) {
+  only(schema, where, {"$ref"});
+  const json& target = schema["$ref"];
+  const std::string name = target.is_string() ? target.get<std::string>() : "";
+  const json* found = nullptr;
+  for (const std::string folder : {"$defs", "definitions"}) {
+    const std::string prefix = "#/" + folder + "/";
+    if (!name.starts_with(prefix) || !root_.contains(folder)) continue;
+    const auto entry = root_[folder].find(name.substr(prefix.size()));
+    if (entry != root_[folder].end()) found = &*entry;
+  }
+  if (name == "#") found = &root_;
+  if (found == nullptr) refuse(where + ".$ref", "is not \"#\" or an entry of #/$defs");
+  const auto known = rules_.find(name);
+  if (known != rules_.end()) return known->second;
+  const Expr rule = g_.rule();
+  rules_[name] = rule;
+  g_.define(rule, any(*found, root_where_ + name.substr(1)));
+  return rule;
+}
+
+Expr Compiler::one_of(const json& schema, const std::string& where) {
+  only(schema, where, {"anyOf"});
+  const json& list = schema["anyOf"];
+  if (!list.is_array() || list.empty()) refuse(where + ".anyOf", "is not a list of schemas");
+  std::vector<Expr> choices;
+  for (size_t i = 0; i < list.size(); ++i) {
+    choices.push_back(any(list[i], where + ".anyOf[" + std::to_string(i) + "]"));
+  }
+  return g_.either(choices);
+}
+
+bool has_type(const json& value, const std::string& type) {
+  return (type == "string" && value.is_string()) || (type == "boolean" && value.is_boolean()) ||
+         (type == "null" && value.is_null()) || (type == "number" && value.is_number()) ||
+         (type == "integer" && value.is_number_integer()) ||
+         (type == "object" && value.is_object()) || (type == "array" && value.is_array());
+}
+
+Expr Compiler::values(const json& schema, const std::string& where) {
+  only(schema, where, {"enum", "const", "type"});
+  json list = schema.contains("const") ? json::array({schema["const"]}) : schema["enum"];
+  if (schema.contains("const") && schema.contains("enum")) {
+    refuse(where + ".const", "is not supported beside enum");
+  }
+  if (!list.is_array() || list.empty()) refuse(where + ".enum", "is not a list of values");
+  std::vector<Expr> choices;
+  for (const json& value : list) {
+    bool fits = !schema.contains("type");
+    if (!fits) {
+      for (const std::string& type : types_of(schema, where)) fits = fits || has_type(value, type);
+    }
+    if (fits) choices.push_back(parts_.literal(value));
+  }
+  if (choices.empty()) refuse(where + ".enum", "has no value of the type");
+  return g_.either(choices);
+}
+
+std::vector<std::string> Compiler::types_of(const json& schema, const std::string& where) {
+  const json& type = schema["type"];
+  std::vector<std::string> out;
+  for (const json& name : type.is_array() ? type : json::array({type})) {
+    if (!name.is_string() ||
+        !contains({"object", "array", "string", "number", "integer", "boolean", "null"},
+                  name.get<std::string>())) {
+      refuse(where + ".type", "is not a JSON type or a list of them");
+    }
+    out.push_back(name.get<std::string>());
+  }
+  if (out.empty()) refuse(where + ".type", "is empty");
+  return out;
+}
+
+Expr Compiler::typed(const json& schema, const std::string& where) {
+  if (schema.contains("type")) {
+    const std::vector<std::string> types = types_of(schema, where);
+    if (types.size() == 1) return of_type(types[0], schema, where);
+    std::vector<Expr> choices;
+    for (const std::string& type : types) {
+      json single = schema;
+      single["type"] = type;
+      for (const auto& other : kKeywords) {
+        if (type == other.type ||
+            std::find(types.begin(), types.end(), other.type) == types.end()) {
+          continue;
+        }
+        for (const char* name : other.keywords) single.erase(name);
+      }
+      choices.push_back(of_type(type, single, where));
+    }
+    return g_.either(choices);
+  }
+  if (schema.contains("properties")) return of_type("object", schema, where);
+  if (schema.contains("items")) return of_type("array", schema, where);
+  only(schema, where, {});
+  return parts_.value();
+}
+
+Expr Compiler::of_type(const std::string& type, const json& schema, const std::string& where) {
+  if (type == "object") return object(schema, where);
+  if (type == "array") return array(schema, where);
+  if (type == "string") return string(schema, where);
+  only(schema, where, {"type"});
+  if (type == "number") return parts_.number();
+  if (type == "integer") return parts_.integer();
+  return type == "boolean" ? parts_.boolean() : parts_.null();
+}
+
+uint32_t Compiler::count(const json& schema, const char* name, uint32_t otherwise,
+                         const std::string& where) {
+  const auto found = schema.find(name);
+  if (found == schema.end()) return otherwise;
+  if (!found->is_number_unsigned() || found->get<uint64_t>() > 0x7FFFFFFF) {
+    refuse(where + "." + name, "is not a whole number from 0 to 2147483647");
+  }
+  return found->get<uint32_t>();
+}
+
+Expr Compiler::string(const json& schema, const std::string& where) {
+  only(schema, where, {"type", "minLength", "maxLength"});
+  const uint32_t low = count(schema, "minLength", 0, where);
+  const uint32_t high = count(schema, "maxLength", Grammar::kAnyNumber, where);
+  if (low > high) refuse(where + ".minLength", "is more than maxLength");
+  return parts_.string_of_length(low, high);
+}
+
+Expr Compiler::array(const json& schema, const std::string& where) {
+  only(schema, where, {"type", "items", "minItems", "maxItems"});
+  const uint32_t low = count(schema, "minItems", 0, where);
+  const uint32_t high = count(schema, "maxItems", Grammar::kAnyNumber, where);
+  if (low > high) refuse(where + ".minItems", "is more than maxItems");
+  const Expr item =
+      schema.contains("items") ? any(schema["items"], where + ".items") : parts_.value();
+  return parts_.list(item, low, high);
+}
+
+// Properties come in the order of the schema, then others. What is written so far decides whether
+// a comma comes first, so each place has two expressions; they are made from the end.
+Expr Compiler::object(const json& schema, const std::string& where) {
+  only(schema, where, {"type", "properties", "required", "additionalProperties"});
+  const json none = json::object(), nobody = json::array();
+  const json& properties = schema.contains("properties") ? schema["properties"] : none;
+  const json& required = schema.contains("required") ? schema["required"] : nobody;
+  if (!properties.is_object()) refuse(where + ".properties", "is not an object");
+  if (!required.is_array()) refuse(where + ".required", "is not a list");
+  for (const json& name : required) {
+    if (!name.is_string() || !properties.contains(name.get<std::string>())) {
+      refuse(where + ".required", "has " + dump(name) + ", which properties does not describe");
+    }
+  }
+  std::vector<std::string> names;
+  for (const auto& [name, value] : properties.items()) {
+    if (name.size() > kMaxName) refuse(where + ".properties", "has a name of more than 256 bytes");
+    names.push_back(name);
+  }
+  const json others = schema.value("additionalProperties", json(true));
+  const Expr comma = g_.sequence({g_.byte(','), parts_.blank()});
+  Expr first = g_.empty(), later = g_.empty();
+  if (others != json(false)) {
+    const Expr pair =
+        parts_.pair(parts_.other_key(names), any(others, where + ".additionalProperties"));
+    later = g_.repeat(g_.sequence({comma, pair}), 0, Grammar::kAnyNumber);
+    first = g_.optional(g_.sequence({pair, later}));
+  }
+  for (size_t i = names.size(); i-- > 0;) {
+    const Expr value = any(properties[names[i]], where + ".properties." + names[i]);
+    const Expr pair = parts_.pair(parts_.literal(names[i]), value);
+    const Expr here = g_.sequence({pair, later}), here_later = g_.sequence({comma, pair, later});
+    const bool must = std::find(required.begin(), required.end(), names[i]) != required.end();
+    first = must ? here : g_.either({here, first});
+    later = must ? here_later : g_.either({here_later, later});
+  }
+  return g_.sequence({g_.byte('{'), parts_.blank(), first, parts_.blank(), g_.byte('}')});
+}
+
+}  // namespace
+
+Expr schema_grammar(Grammar& grammar, JsonGrammar& parts, const json& schema,
+                    const std::string& where) {
+  Expr out = 0;
+  try {
+    out = Compiler(grammar, parts, schema, where).any(schema, where);
+  } catch (const std::length_error&) {
+    throw RequestError(400, where + " is too large", where, "unsupported_schema");
+  }
+  if (!grammar.settle(out)) {
+    throw RequestError(400, where + " matches nothing: it contains itself without an end", where,
+                       "unsupported_schema");
+  }
+  return out;
+}
+
+}  // namespace server

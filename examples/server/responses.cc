@@ -1,0 +1,178 @@
+// SPDX-License-Identifier: MIT
+#include "responses_format.h"
+#include "sampling_request.h"
+#include "sse.h"
+
+namespace server {
+
+ResponsesFormat::ResponsesFormat(const Engine& engine, const Tokens& prompt, json echo)
+    : engine_(engine),
+      reply_(engine, prompt),
+      id_(new_id("resp_")),
+      created_(std::time(nullptr)),
+      echo_(std::move(echo)) {}
+
+std::string ResponsesFormat::say(const char* type, json data) {
+  json out = {{"type", type}, {"sequence_number", sequence_++}};
+  out.update(data);
+  return named_event(type, out);
+}
+
+json ResponsesFormat::response(const char* status) const {
+  json out = {{"id", id_},
+              {"object", "response"},
+              {"created_at", created_},
+              {"status", status},
+              {"error", nullptr},
+              {"incomplete_details", nullptr},
+              {"model", engine_.name()},
+              {"output", output_},
+              {"previous_response_id", nullptr},
+              {"store", false},
+              {"usage", nullptr},
+              {"sharpi_session", session_}};
+  out.update(echo_);
+  return out;
+}
+
+json ResponsesFormat::part(const std::string& text) const {
+  if (open_ == Open::kReasoning) return {{"type", "reasoning_text"}, {"text", text}};
+  return {{"type", "output_text"},
+          {"text", text},
+          {"annotations", json::array()},
+          {"logprobs", json::array()}};
+}
+
+std::string ResponsesFormat::item_event(const char* type, const json& item) {
+  return say(type, {{"output_index", output_.size()}, {"item", item}});
+}
+
+std::string ResponsesFormat::begin(const Outcome& outcome) {
+  session_ = outcome.session;
+  std::string out = say("response.created", {{"response", response("in_progress")}});
+  out += say("response.in_progress", {{"response", response("in_progress")}});
+  return out;
+}
+
+std::string ResponsesFormat::open(Open what) {
+  if (open_ == what) return "";
+  std::string out = close();
+  open_ = what;
+  text_.clear();
+  const bool thinks = what == Open::kReasoning;
+  item_id_ = new_id(thinks ? "rs_" : "msg_");
+  json item = {{"id", item_id_}, {"type", thinks ? "reasoning" : "message"}};
+  if (thinks) {
+    item["summary"] = json::array();
+  } else {
+    item["role"] = "assistant";
+  }
+  item["status"] = "in_progress";
+  item["content"] = json::array();
+  out += item_event("response.output_item.added", item);
+  out += say("response.content_part.added", {{"item_id", item_id_},
+                                             {"output_index", output_.size()},
+                                             {"content_index", 0},
+                                             {"part", part("")}});
+  return out;
+}
+
+std::string ResponsesFormat::close() {
+  if (open_ == Open::kNothing) return "";
+  const bool thinks = open_ == Open::kReasoning;
+  json at = {{"item_id", item_id_}, {"output_index", output_.size()}, {"content_index", 0}};
+  json text = at, whole = at;
+  text["text"] = text_;
+  if (!thinks) text["logprobs"] = json::array();
+  whole["part"] = part(text_);
+  std::string out =
+      say(thinks ? "response.reasoning_text.done" : "response.output_text.done", text);
+  out += say("response.content_part.done", whole);
+  json item = {{"id", item_id_}, {"type", thinks ? "reasoning" : "message"}};
+  if (thinks) {
+    item["summary"] = json::array();
+  } else {
+    item["role"] = "assistant";
+  }
+  item["status"] = "completed";
+  item["content"] = json::array({part(text_)});
+  out += item_event("response.output_item.done", item);
+  output_.push_back(std::move(item));
+  open_ = Open::kNothing;
+  return out;
+}
+
+std::string ResponsesFormat::add_text(Open what, const std::string& text) {
+  if (text.empty()) return "";
+  std::string out = open(what);
+  text_ += text;
+  json delta = {{"item_id", item_id_},
+                {"output_index", output_.size()},
+                {"content_index", 0},
+                {"delta", text}};
+  if (what == Open::kMessage) delta["logprobs"] = json::array();
+  out +=
+      say(what == Open::kReasoning ? "response.reasoning_text.delta" : "response.output_text.delta",
+          delta);
+  return out;
+}
+
+std::string ResponsesFormat::add_call(const ToolCall& call) {
+  std::string out = close();
+  json item = {{"id", new_id("fc_")}, {"type", "function_call"}, {"status", "in_progress"},
+               {"call_id", call.id},  {"name", call.name},       {"arguments", ""}};
+  const json at = {{"item_id", item["id"]}, {"output_index", output_.size()}};
+  out += item_event("response.output_item.added", item);
+  json delta = at, done = at;
+  delta["delta"] = call.arguments;
+  done["name"] = call.name;
+  done["arguments"] = call.arguments;
+  out += say("response.function_call_arguments.delta", delta);
+  out += say("response.function_call_arguments.done", done);
+  item["status"] = "completed";
+  item["arguments"] = call.arguments;
+  out += item_event("response.output_item.done", item);
+  output_.push_back(std::move(item));
+  return out;
+}
+
+std::string ResponsesFormat::take(const Delta& delta) {
+  std::string out = add_text(Open::kReasoning, delta.reasoning);
+  out += add_text(Open::kMessage, delta.content);
+  for (const ToolCall& call : delta.calls) out += add_call(call);
+  return out;
+}
+
+std::string ResponsesFormat::pieces(const std::vector<Piece>& pieces) {
+  std::string text;
+  for (const Piece& piece : pieces) text += piece.text;
+  return take(reply_.push(text));
+}
+
+std::string ResponsesFormat::end(const Outcome& outcome) {
+  if (outcome.finish == Finish::kFailed) {
+    json failed = response("failed");
+    failed["error"] = {{"code", "server_error"}, {"message", outcome.error}};
+    return say("response.failed", {{"response", failed}});
+  }
+  std::string out = take(reply_.finish());
+  out += close();
+  const bool cut = outcome.finish == Finish::kLength;
+  return out +
+         say(cut ? "response.incomplete" : "response.completed", {{"response", whole(outcome)}});
+}
+
+json ResponsesFormat::whole(const Outcome& outcome) {
+  const bool cut = outcome.finish == Finish::kLength;
+  json out = response(cut ? "incomplete" : "completed");
+  if (cut) out["incomplete_details"] = {{"reason", "max_output_tokens"}};
+  const Usage& usage = outcome.usage;
+  out["usage"] = {{"input_tokens", usage.prompt_tokens},
+                  {"input_tokens_details", {{"cached_tokens", usage.cached_tokens}}},
+                  {"output_tokens", usage.completion_tokens},
+                  {"output_tokens_details", {{"reasoning_tokens", 0}}},
+                  {"total_tokens", usage.prompt_tokens + usage.completion_tokens}};
+  return out;
+}
+
+}  // namespace server

@@ -1,0 +1,215 @@
+// SPDX-License-Identifier: MIT
+// /v1/responses: reading the request.
+#include "chat_messages.h"
+#include "responses_format.h"
+#include "sampling_request.h"
+#include "sse.h"
+#include "tools.h"
+
+namespace server {
+namespace {
+
+json empty_list() {
+  return json::array();
+}
+
+// Calls and thoughts of one turn are items of their own here, and parts of one message in
+// templates: they are gathered until something else comes.
+class Items {
+ public:
+  void add(const json& item, const std::string& where);
+  std::vector<Message> messages;
+
+ private:
+  void add_message(Fields& f);
+  void add_call(Fields& f);
+  void add_output(Fields& f);
+  void add_reasoning(Fields& f);
+  Message& assistant();
+};
+
+Message& Items::assistant() {
+  if (messages.empty() || messages.back().role != "assistant") {
+    messages.emplace_back();
+    messages.back().role = "assistant";
+  }
+  return messages.back();
+}
+
+void Items::add(const json& item, const std::string& where) {
+  Fields f(item, where);
+  const std::string type = f.text("type").value_or("message");
+  f.ignore({"id", "status"});
+  if (type == "message") {
+    add_message(f);
+  } else if (type == "function_call") {
+    add_call(f);
+  } else if (type == "function_call_output") {
+    add_output(f);
+  } else if (type == "reasoning") {
+    add_reasoning(f);
+  } else {
+    f.refuse("type", "\"" + type + "\" is not supported");
+  }
+  f.finish();
+}
+
+void Items::add_message(Fields& f) {
+  f.need("role");
+  std::string role = f.text("role").value();
+  if (role == "developer") role = "system";
+  if (role != "system" && role != "user" && role != "assistant") {
+    f.refuse("role", "is not one of system, developer, user, assistant");
+  }
+  std::string content =
+      read_content(f.need("content"), f.path("content"), {"input_text", "output_text", "text"});
+  // Thoughts that came before belong to this message.
+  const bool goes_on = role == "assistant" && !messages.empty() &&
+                       messages.back().role == "assistant" && !messages.back().content &&
+                       !messages.back().tool_calls;
+  if (!goes_on) messages.emplace_back();
+  messages.back().role = role;
+  messages.back().content = std::move(content);
+}
+
+void Items::add_call(Fields& f) {
+  f.need("name");
+  f.need("call_id");
+  const std::string text = f.text("arguments").value_or("{}");
+  json arguments = json::parse(text, nullptr, false);
+  if (!arguments.is_object()) arguments = text;
+  Message& message = assistant();
+  json calls = message.tool_calls ? json::parse(*message.tool_calls) : empty_list();
+  calls.push_back(
+      {{"id", f.text("call_id").value()},
+       {"type", "function"},
+       {"function", {{"name", f.text("name").value()}, {"arguments", std::move(arguments)}}}});
+  message.tool_calls = dump(calls);
+}
+
+void Items::add_output(Fields& f) {
+  f.need("call_id");
+  Message message;
+  message.role = "tool";
+  message.tool_call_id = f.text("call_id");
+  message.content =
+      read_content(f.need("output"), f.path("output"), {"input_text", "output_text", "text"});
+  messages.push_back(std::move(message));
+}
+
+void Items::add_reasoning(Fields& f) {
+  f.ignore({"summary", "encrypted_content"});
+  const json* content = f.find("content");
+  if (content == nullptr || content->empty()) return;
+  const std::string text = read_content(*content, f.path("content"), {"reasoning_text"});
+  messages.emplace_back();
+  messages.back().role = "assistant";
+  messages.back().reasoning = text;
+}
+
+std::vector<Message> read_input(Fields& f) {
+  Items items;
+  if (const auto instructions = f.text("instructions")) {
+    Message message;
+    message.role = "system";
+    message.content = instructions;
+    items.messages.push_back(std::move(message));
+  }
+  const json& input = f.need("input");
+  if (input.is_string()) {
+    Message message;
+    message.role = "user";
+    message.content = input.get<std::string>();
+    items.messages.push_back(std::move(message));
+  } else if (input.is_array() && !input.empty()) {
+    for (size_t i = 0; i < input.size(); ++i) {
+      items.add(input[i], "input[" + std::to_string(i) + "]");
+    }
+  } else {
+    f.refuse("input", "is not a text or a list with at least one item");
+  }
+  return std::move(items.messages);
+}
+
+TextFormat read_text(Fields& f) {
+  const json* text = f.find("text");
+  if (text == nullptr) return {};
+  Fields inner(*text, "text");
+  const TextFormat out = read_text_format(inner.find("format"), "text.format", true);
+  inner.only("verbosity", "medium", "answers are as long as the model makes them");
+  inner.finish();
+  return out;
+}
+
+std::optional<std::string> read_effort(Fields& f) {
+  const json* reasoning = f.find("reasoning");
+  if (reasoning == nullptr) return std::nullopt;
+  Fields inner(*reasoning, "reasoning");
+  const std::optional<std::string> out = inner.text("effort");
+  inner.only("summary", nullptr, "thoughts come whole");
+  inner.only("generate_summary", nullptr, "thoughts come whole");
+  inner.finish();
+  return out;
+}
+
+// What a response repeats of its request.
+json echoed(const json& body) {
+  json out = json::object();
+  const std::pair<const char*, json> fields[] = {{"instructions", nullptr},
+                                                 {"max_output_tokens", nullptr},
+                                                 {"metadata", json::object()},
+                                                 {"parallel_tool_calls", true},
+                                                 {"temperature", nullptr},
+                                                 {"tool_choice", "auto"},
+                                                 {"tools", empty_list()},
+                                                 {"top_p", nullptr},
+                                                 {"text", nullptr},
+                                                 {"reasoning", nullptr},
+                                                 {"truncation", "disabled"}};
+  for (const auto& [name, otherwise] : fields) {
+    const auto found = body.find(name);
+    out[name] = found != body.end() ? *found : otherwise;
+  }
+  if (out["text"].is_null()) out["text"] = {{"format", {{"type", "text"}}}};
+  return out;
+}
+
+}  // namespace
+
+Asked read_response(const json& body, const Engine& engine, const Settings& settings) {
+  Asked out;
+  Generation& g = out.generation;
+  Fields f(body, "");
+  check_model(f, engine);
+  Conversational chat;
+  chat.messages = read_input(f);
+  chat.now = static_cast<uint64_t>(std::time(nullptr));
+  read_thinking(f, "reasoning.effort", read_effort(f), &chat);
+  g.sampling = read_sampling(f, settings, engine);
+  g.stops = read_stops(f);
+  const auto limit = f.integer("max_output_tokens", 1, 0x7FFFFFFF);
+  g.max_tokens = static_cast<uint32_t>(limit.value_or(settings.max_tokens));
+  g.text_flags = SHARPI_DETOKENIZE_SPECIAL;
+  const Tools tools = read_tools(f, true);
+  chat.tools = tools.for_template;
+  const TextFormat format = read_text(f);
+  out.stream = f.boolean("stream").value_or(false);
+  f.only("previous_response_id", nullptr, "responses are not kept; send their items again");
+  f.only("conversation", nullptr, "conversations are not kept; send their items again");
+  f.only("background", false, "answers are written while the request waits");
+  f.only("truncation", "disabled", "nothing is left out of a prompt");
+  f.only("include", empty_list(), "there is nothing more to include");
+  f.only("top_logprobs", 0, "use chat completions");
+  f.only("prompt", nullptr, "there are no stored prompts");
+  f.ignore({"stream_options"});
+  ignore_bookkeeping(f);
+  refuse_unsupported(f);
+  f.finish();
+  g.prompt = chat_prompt(engine, chat, &g.boundaries);
+  check_length(engine, g.prompt);
+  g.constraint = make_constraint(engine, g.prompt, tools, format);
+  out.format = std::make_unique<ResponsesFormat>(engine, g.prompt, echoed(body));
+  return out;
+}
+
+}  // namespace server

@@ -29,6 +29,15 @@ bool same_text(const std::string& a, const std::string& b) {
   return difference == 0;
 }
 
+// Whether a Host header names this machine by an address, or a name, that others cannot give
+// theirs.
+bool is_loopback(const std::string& host) {
+  const size_t end = host.starts_with('[') ? host.find(']') + 1 : host.find(':');
+  const std::string name = host.substr(0, end);
+  return name == "localhost" || name == "::1" || name == "[::1]" || name.empty() ||
+         (name.starts_with("127.") && name.find_first_not_of("0123456789.") == std::string::npos);
+}
+
 void send(httplib::Response& response, const json& body, int status = 200) {
   response.status = status;
   response.set_content(dump(body), "application/json");
@@ -106,7 +115,8 @@ std::string HttpServer::address(int port) const {
          std::to_string(port);
 }
 
-// The key, and pages of other sites that a browser sends here.
+// The key, and pages of other sites that a browser sends here: they say so in Origin, or their name
+// was made to point to this machine and stands in Host.
 void HttpServer::guard(const httplib::Request& request) const {
   const std::string origin = request.get_header_value("Origin");
   if (!origin.empty() && origin != "null") {
@@ -115,7 +125,13 @@ void HttpServer::guard(const httplib::Request& request) const {
       throw RequestError(403, "requests from pages of other sites are not served");
     }
   }
-  if (settings_.api_key.empty()) return;
+  if (settings_.api_key.empty()) {
+    const std::string host = request.get_header_value("Host");
+    if (is_loopback(settings_.host) && !is_loopback(host) && host != settings_.host) {
+      throw RequestError(403, "without an API key only this machine's own names are served");
+    }
+    return;
+  }
   const std::string given = request.get_header_value("Authorization");
   if (!same_text(given, "Bearer " + settings_.api_key)) {
     throw RequestError(401, "the API key is missing or wrong", "", "invalid_api_key");

@@ -324,8 +324,8 @@ def test_a_key_is_asked_for_and_used(tab):
         page.wait("!document.querySelector('#model').className.includes('error')", "to be let in")
         ask(page)
         assert texts(page, "assistant") == [ANSWER]
-        page.complaints[:] = [text for text in page.complaints if "401" not in text]
         page.close()
+        page.complaints[:] = [text for text in page.complaints if "401" not in text]
 
 
 def test_a_server_that_goes_away_is_said(tab, browser):
@@ -336,8 +336,8 @@ def test_a_server_that_goes_away_is_said(tab, browser):
         ask(page, "Is anybody there?")
         assert "cannot be reached" in page.run("document.querySelector('.message:last-child .error').textContent")
         assert page.run("[...document.querySelectorAll('.message:last-child button')].map((b) => b.textContent)")[0] == "Try again"
-        page.complaints[:] = [text for text in page.complaints if "ERR_CONNECTION_REFUSED" not in text]
         page.close()
+        page.complaints[:] = [text for text in page.complaints if "ERR_CONNECTION_REFUSED" not in text]
 
 
 def test_pictures_for_whoever_wants_to_look(tab):

@@ -78,7 +78,7 @@ FixedBytes fixed_bytes(const ModelSpec& spec, const Placement& placement, const 
     b.best = kBestBytes + sampling_workspace_bytes(1, spec.n_vocab, most_best(spec.n_vocab)) +
              mask_bytes(spec.n_vocab);
   }
-  b.ring = queries.bytes(session.capture_window);
+  b.ring = queries.ring_bytes(session);
   b.observer = queries.bytes(observer_rows(session));
   return b;
 }

@@ -13,7 +13,7 @@
 
 typedef struct {
   const char *model_path, *prompt, *prompt_file, *system, *expect;
-  uint32_t n_ctx, n_predict, n_threads;
+  uint32_t n_ctx, n_predict, n_threads, n_draft;
   int32_t n_gpu_layers;
   sharpi_kv_dtype k_dtype, v_dtype;
   sharpi_sampler_params sampler;
@@ -45,6 +45,7 @@ static const char kHelp[] =
     "  --kv-type T|K,V    KV rows: auto, fp32, bf16, q8_0 (auto)\n"
     "  --temp X --top-k N --top-p X --min-p X --repeat-penalty X --seed N\n"
     "                     sampling (0.7, 40, 0.95, 0.05, 1, 0); --temp 0 is greedy\n"
+    "  --draft N          look up to N tokens ahead in the text so far, 0 to 32 (0)\n"
     "  --exact            f32 activations\n"
     "  --deterministic    the same bits for any chunking and number of threads\n"
     "  --ignore-env       do not read SHARPI_KV_DTYPE and SHARPI_SNAPKV_*, as is done otherwise\n"
@@ -94,6 +95,8 @@ static void parse_flag(int argc, char** argv, int* i, options* o) {
     o->n_ctx = parse_context(flag, flag_value(argc, argv, i));
   } else if (strcmp(flag, "-t") == 0) {
     o->n_threads = parse_count(flag, flag_value(argc, argv, i), 0, 1024);
+  } else if (strcmp(flag, "--draft") == 0) {
+    o->n_draft = parse_count(flag, flag_value(argc, argv, i), 0, 32);
   } else if (strcmp(flag, "-g") == 0) {
     o->n_gpu_layers = parse_layers(flag, flag_value(argc, argv, i));
   } else if (strcmp(flag, "--kv-type") == 0) {
@@ -163,6 +166,8 @@ static int open_model(options* o, objects* x) {
   session.n_ctx = o->n_ctx;
   session.k_dtype = session.tail_k_dtype = o->k_dtype;
   session.v_dtype = session.tail_v_dtype = o->v_dtype;
+  session.n_draft = o->n_draft;
+  session.drafters = o->n_draft != 0 ? SHARPI_DRAFT_NGRAM : 0;
   sharpi_plan_params plan;
   sharpi_plan_params_init(&plan, sizeof plan);
   plan.n_gpu_layers = o->n_gpu_layers;
@@ -324,11 +329,11 @@ static int print_tokens(const sharpi_model* model, printer* p, const int32_t* to
 
 static int generate(const options* o, objects* x, printer* p) {
   sharpi_error err = SHARPI_ERROR_INIT;
-  int32_t tokens[32];
+  int32_t tokens[33];
   for (uint32_t made = 0; made < o->n_predict;) {
     uint32_t n = 0;
     const uint32_t left = o->n_predict - made;
-    const uint32_t cap = left < 32 ? left : 32;
+    const uint32_t cap = left < 33 ? left : 33;
     const sharpi_status status = sharpi_session_step(x->session, NULL, tokens, cap, &n, &err);
     if (status == SHARPI_E_KV_FULL || status == SHARPI_E_CANCELLED) {
       if (!o->quiet) fprintf(stderr, "\n%s: stopped: %s\n", program_name, err.text);
@@ -353,6 +358,11 @@ static void print_speed(const sharpi_session* session) {
   fprintf(stderr, "decode:  %llu tokens, %.2f s, %.1f tokens/s\n",
           (unsigned long long)s.n_decode_tokens, s.decode_seconds,
           s.decode_seconds > 0 ? (double)s.n_decode_tokens / s.decode_seconds : 0.0);
+  sharpi_draft_stats d = {.struct_size = sizeof d};
+  if (sharpi_session_drafts(session, &d, NULL) != SHARPI_OK || d.n_passes == 0) return;
+  fprintf(stderr, "drafts:  %llu of %llu accepted in %llu passes\n",
+          (unsigned long long)d.n_accepted, (unsigned long long)d.n_drafted,
+          (unsigned long long)d.n_passes);
 }
 
 static int check_expected(const options* o, const printer* p) {

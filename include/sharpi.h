@@ -263,6 +263,11 @@ typedef uint32_t sharpi_policy;
                                                     query counts half as much as one 32 later. */
 #define SHARPI_POLICY_KEEP      7u             /**< The host passes the rows. */
 
+#define SHARPI_DRAFT_NGRAM 1u                  /**< What followed the last tokens where they stood before in
+                                                    this session. As many drafts as pay, by how often
+                                                    they are right and what passes take; none in steps
+                                                    with a mask. */
+
 #define SHARPI_BUDGET_AUTO 0xFFFFFFFEu         /**< clamp(n_ctx/4, 1024, 4096); off below 256 MiB of KV. */
 
 typedef struct sharpi_session_params {
@@ -300,8 +305,14 @@ typedef struct sharpi_session_params {
                                                     layer budget takes from one goes back; 0 = memory
                                                     stays for as many rows as the fullest layer has. */
   uint32_t n_probe;                            /**< Probe tokens for bounded sessions; default 0. */
-  uint32_t n_draft;                            /**< MTP drafts a step; default 0. */
+  uint32_t n_draft;                            /**< Draft tokens that one pass verifies at most, 0 to 32;
+                                                    default 0. The plan prices what taking them back
+                                                    needs. Recurrent layers: on the CPU only. */
   const int32_t *probe;                        /**< n_probe token ids, copied. */
+  uint32_t drafters;                           /**< SHARPI_DRAFT_*: who drafts in sharpi_session_step();
+                                                    default 0: only the host, by
+                                                    sharpi_session_verify(). Needs n_draft. */
+  uint32_t reserved;
 } sharpi_session_params;
 
 /** Writes the defaults. @param size sizeof(*p) at the caller. @thread any. @since 1.0 */
@@ -941,13 +952,50 @@ SHARPI_API sharpi_status sharpi_session_sample(sharpi_session *session, const sh
                                                int32_t *out_token, sharpi_error *err) SHARPI_NOEXCEPT;
 /** Samples from the present logits and reads what it sampled, so that the next step can follow. With
  *  drafts (n_draft) one step may give several tokens. A token that ends the generation is returned and
- *  not read. @param params null = the sampler alone; a mask is that of the first token.
+ *  not read. @param params null = the sampler alone; bias holds for every token of the step, and with a mask
+ *  the step gives one token.
  *  @return SHARPI_OK; STATE (as sharpi_session_sample()), INVALID_ARGUMENT, KV_FULL, CANCELLED, DEVICE (the
  *  draw is undone), BUFFER_TOO_SMALL (cap 0).
  *  @thread one per session. @since 1.0 */
 SHARPI_API sharpi_status sharpi_session_step(sharpi_session *session, const sharpi_sample_params *params,
                                              int32_t *out_tokens, uint32_t cap, uint32_t *out_n,
                                              sharpi_error *err) SHARPI_NOEXCEPT;
+
+/** Reads tokens[0], and the drafts behind it as far as the session's sampler draws the same: one pass over the
+ *  weights for all of them. Then the session is as if *out_n tokens had been decoded one by one, each draft
+ *  having been drawn first; the next draw comes from logits row 0. A draft counts as a certain guess, so the
+ *  tokens have the distribution that they have without drafts (arXiv 2211.17192), and with `deterministic`
+ *  they are the same tokens; otherwise several rows in a pass may round differently from one. Fewer drafts
+ *  are tried where a bounded session would have to compact for them, at the end of the context, and behind
+ *  a token that ends a generation, which is never read.
+ *  @param n 1 + drafts, at most 1 + the session's n_draft. @param params null = the sampler alone; otherwise
+ *  allowed_mask has n - 1 rows of mask_words words, row i for the draw after tokens[i], and logprobs n - 1
+ *  times n_logprobs entries, written for accepted drafts.
+ *  @param out_n tokens read: 1 to n.
+ *  @return SHARPI_OK; INVALID_ARGUMENT (token id, n), KV_FULL, CANCELLED, DEVICE.
+ *  @thread one per session. @since 1.0 */
+SHARPI_API sharpi_status sharpi_session_verify(sharpi_session *session, const int32_t *tokens, uint32_t n,
+                                               const sharpi_sample_params *params, uint32_t *out_n,
+                                               sharpi_error *err) SHARPI_NOEXCEPT;
+
+/** What drafts have brought since the session was created. */
+typedef struct sharpi_draft_stats {
+  uint32_t struct_size;
+  uint32_t reserved;
+  uint64_t n_passes;                           /**< That verified drafts. */
+  uint64_t n_drafted, n_accepted;              /**< Tokens. */
+  double draft_seconds;                        /**< Finding drafts. */
+  double verify_seconds;                       /**< Those passes and their draws. */
+} sharpi_draft_stats;
+/** @return SHARPI_OK; INVALID_ARGUMENT. @thread any while no call changes the session. @since 1.0 */
+SHARPI_API sharpi_status sharpi_session_drafts(const sharpi_session *session, sharpi_draft_stats *out,
+                                               sharpi_error *err) SHARPI_NOEXCEPT;
+/** The same by place behind the first token: how many drafts stood there, and how many of them were accepted.
+ *  *out_n is the session's n_draft; both arrays have cap entries.
+ *  @return SHARPI_OK; BUFFER_TOO_SMALL. @thread any while no call changes the session. @since 1.0 */
+SHARPI_API sharpi_status sharpi_session_draft_places(const sharpi_session *session, uint64_t *drafted,
+                                                     uint64_t *accepted, uint32_t cap, uint32_t *out_n,
+                                                     sharpi_error *err) SHARPI_NOEXCEPT;
 
 /** Commits memory until the session can hold n_slots rows a layer (at most the priced context).
  *  @return SHARPI_OK; OUT_OF_MEMORY (nothing changed), DOES_NOT_FIT. @thread one per session. @since 1.0 */

@@ -68,7 +68,7 @@ static_assert(offsetof(sharpi_device, link_bandwidth) == 200);
 static_assert(offsetof(sharpi_device, held_bytes) == 208);
 static_assert(offsetof(sharpi_device, other_bytes) == 216);
 
-static_assert(sizeof(sharpi_session_params) == 80);
+static_assert(sizeof(sharpi_session_params) == 88);
 static_assert(offsetof(sharpi_session_params, struct_size) == 0);
 static_assert(offsetof(sharpi_session_params, n_ctx) == 4);
 static_assert(offsetof(sharpi_session_params, k_dtype) == 8);
@@ -88,6 +88,8 @@ static_assert(offsetof(sharpi_session_params, per_layer_budgets) == 60);
 static_assert(offsetof(sharpi_session_params, n_probe) == 64);
 static_assert(offsetof(sharpi_session_params, n_draft) == 68);
 static_assert(offsetof(sharpi_session_params, probe) == 72);
+static_assert(offsetof(sharpi_session_params, drafters) == 80);
+static_assert(offsetof(sharpi_session_params, reserved) == 84);
 
 static_assert(sizeof(sharpi_plan_params) == 112);
 static_assert(offsetof(sharpi_plan_params, struct_size) == 0);
@@ -317,6 +319,15 @@ static_assert(offsetof(sharpi_session_summary, n_decode_tokens) == 80);
 static_assert(offsetof(sharpi_session_summary, prefill_seconds) == 88);
 static_assert(offsetof(sharpi_session_summary, decode_seconds) == 96);
 static_assert(offsetof(sharpi_session_summary, paths) == 104);
+
+static_assert(sizeof(sharpi_draft_stats) == 48);
+static_assert(offsetof(sharpi_draft_stats, struct_size) == 0);
+static_assert(offsetof(sharpi_draft_stats, reserved) == 4);
+static_assert(offsetof(sharpi_draft_stats, n_passes) == 8);
+static_assert(offsetof(sharpi_draft_stats, n_drafted) == 16);
+static_assert(offsetof(sharpi_draft_stats, n_accepted) == 24);
+static_assert(offsetof(sharpi_draft_stats, draft_seconds) == 32);
+static_assert(offsetof(sharpi_draft_stats, verify_seconds) == 40);
 
 static_assert(sizeof(sharpi_layer_info) == 48);
 static_assert(offsetof(sharpi_layer_info, struct_size) == 0);

@@ -16,7 +16,7 @@ namespace {
 constexpr size_t kMaxStructBytes = 4096;
 
 constexpr StructInfo kContext{"sharpi_context_params", 64, sizeof(sharpi_context_params)};
-constexpr StructInfo kSession{"sharpi_session_params", 80, sizeof(sharpi_session_params)};
+constexpr StructInfo kSession{"sharpi_session_params", 88, sizeof(sharpi_session_params)};
 constexpr StructInfo kPlan{"sharpi_plan_params", 96, sizeof(sharpi_plan_params)};
 constexpr StructInfo kPrefill{"sharpi_prefill_params", 32, sizeof(sharpi_prefill_params)};
 constexpr StructInfo kSampler{"sharpi_sampler_params", 56, sizeof(sharpi_sampler_params)};

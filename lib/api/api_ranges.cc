@@ -20,7 +20,6 @@ constexpr uint32_t kMaxChunk = 65536;
 constexpr uint32_t kMaxConcurrent = 16;
 constexpr uint32_t kMaxSessions = 4096;
 constexpr uint32_t kMaxCheckpoints = 1024;
-constexpr uint32_t kMaxDraft = 16;
 
 Status in_range(const char* name, int64_t value, int64_t low, int64_t high) {
   if (value >= low && value <= high) return Status::ok();
@@ -169,6 +168,7 @@ Status check_params(const sharpi_session_params& p) {
   SHARPI_TRY(is_switch("per_layer_budgets", p.per_layer_budgets));
   SHARPI_TRY(in_range("n_probe", p.n_probe, 0, kMaxCaptureWindow));
   SHARPI_TRY(in_range("n_draft", p.n_draft, 0, kMaxDraft));
+  SHARPI_TRY(one_of("drafters", p.drafters, 0, SHARPI_DRAFT_NGRAM, "0 (the host), 1 (NGRAM)"));
   return require_array(p.probe, p.n_probe, "probe");
 }
 

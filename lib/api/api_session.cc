@@ -182,6 +182,47 @@ sharpi_status sharpi_session_step(sharpi_session* session, const sharpi_sample_p
   });
 }
 
+sharpi_status sharpi_session_verify(sharpi_session* session, const int32_t* tokens, uint32_t n,
+                                    const sharpi_sample_params* params, uint32_t* out_n,
+                                    sharpi_error* err) SHARPI_NOEXCEPT {
+  return api::change_session(session, err, [&](Session& s) -> Status {
+    SHARPI_TRY(api::require(tokens, "tokens"));
+    SHARPI_TRY(api::require(out_n, "out_n"));
+    *out_n = 0;
+    sharpi_sample_params complete;
+    SHARPI_TRY(api::read_params(params, &complete));
+    return s.verify({tokens, n}, complete, out_n);
+  });
+}
+
+sharpi_status sharpi_session_drafts(const sharpi_session* session, sharpi_draft_stats* out,
+                                    sharpi_error* err) SHARPI_NOEXCEPT {
+  return api::watch_session(session, err, [&](const Session& s) -> Status {
+    SHARPI_TRY(api::check_out_struct(out, 48, "sharpi_draft_stats"));
+    sharpi_draft_stats stats{};
+    s.draft_stats(&stats);
+    api::write_out(stats, out);
+    return Status::ok();
+  });
+}
+
+sharpi_status sharpi_session_draft_places(const sharpi_session* session, uint64_t* drafted,
+                                          uint64_t* accepted, uint32_t cap, uint32_t* out_n,
+                                          sharpi_error* err) SHARPI_NOEXCEPT {
+  return api::watch_session(session, err, [&](const Session& s) -> Status {
+    SHARPI_TRY(api::check_out(drafted, cap, out_n));
+    SHARPI_TRY(api::check_out(accepted, cap, out_n));
+    const std::span<const sharpi::DraftPlace> places = s.draft_places();
+    *out_n = static_cast<uint32_t>(places.size());
+    if (cap < places.size()) return api::too_small(cap, places.size(), "entries");
+    for (size_t i = 0; i < places.size(); ++i) {
+      drafted[i] = places[i].drafted;
+      accepted[i] = places[i].accepted;
+    }
+    return Status::ok();
+  });
+}
+
 sharpi_status sharpi_session_info(const sharpi_session* session, sharpi_session_summary* out,
                                   sharpi_error* err) SHARPI_NOEXCEPT {
   return api::watch_session(session, err, [&](const Session& s) -> Status {

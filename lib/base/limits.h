@@ -16,5 +16,7 @@ inline constexpr uint32_t kMaxRewind = 65536;
 /// Neighbours that a score is averaged over (odd), and rows that a hit marks.
 inline constexpr uint32_t kMaxPoolKernel = 1023;
 inline constexpr uint32_t kMaxSpan = 65536;
+/// Draft tokens that one step verifies.
+inline constexpr uint32_t kMaxDraft = 32;
 
 }  // namespace sharpi

@@ -108,7 +108,7 @@ uint32_t CpuModel::format_of(const SessionShape& shape) {
 }
 
 Result<std::unique_ptr<TierSession>> CpuModel::create_session(const SessionShape& shape) {
-  SHARPI_TRY_ASSIGN(std::unique_ptr<CpuSession> s, CpuSession::create(meter_, plan_, shape));
+  SHARPI_TRY_ASSIGN(std::unique_ptr<CpuSession> s, CpuSession::create(meter_, plan_, shape, this));
   s->format_index = format_of(shape);
   return std::unique_ptr<TierSession>(std::move(s));
 }

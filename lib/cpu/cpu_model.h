@@ -14,6 +14,7 @@
 #include "base/thread_pool.h"
 #include "cpu/cpu_store.h"
 #include "cpu/cpu_workspace.h"
+#include "cpu/delta_net.h"
 #include "tier/tier.h"
 
 namespace sharpi::cpu {
@@ -32,7 +33,7 @@ std::vector<MemoryRow> score_rows(const ModelSpec& spec, const Placement& placem
                                   uint32_t n_threads, uint32_t n_slots, uint32_t n_queries,
                                   bool values);
 
-class CpuModel final : public TierModel {
+class CpuModel final : public TierModel, public StateReplay {
  public:
   static Result<std::unique_ptr<CpuModel>> create(MemoryMeter* meter, ThreadPool* pool, Isa isa,
                                                   std::shared_ptr<const Plan> plan,
@@ -90,6 +91,11 @@ class CpuModel final : public TierModel {
   Status flush_ring(Pass& p) const;
   KvView chunk_view(Pass& p, const KvView& like, uint32_t sequence) const;
   void delta_block(Pass& p, uint32_t layer) const;
+  DeltaNetTask delta_task(const CpuSession& session, uint32_t layer) const;
+  DeltaNetTask pending_task(const CpuSession& session, uint32_t layer, float* scratch) const;
+  /// The recurrence over one session's rows, and over those that an earlier pass left.
+  void delta_rows(Pass& p, const SequenceRows& q, uint32_t layer) const;
+  void replay(const CpuSession& session, uint32_t layer, float* state, float* conv) const override;
 
   // forward_ffn.cc
   void ffn_block(Pass& p, uint32_t layer) const;

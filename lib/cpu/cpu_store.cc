@@ -38,12 +38,16 @@ uint64_t logit_bytes(const ModelSpec& spec, const Placement& placement, const Mo
 
 /// The rows besides KV that are not empty, from their sizes.
 void push_fixed_rows(std::vector<MemoryRow>* rows, uint64_t state, uint32_t n_recurrent,
-                     uint64_t checkpoints, uint64_t logits, uint64_t ring, uint64_t observer) {
+                     uint64_t checkpoints, uint64_t logits, uint64_t ring, uint64_t observer,
+                     uint64_t drafts) {
   if (ring != 0) rows->push_back(session_row(SHARPI_ROW_CAPTURE, "query ring", ring, 0));
   if (observer != 0)
     rows->push_back(session_row(SHARPI_ROW_CAPTURE, "observer queries", observer, 0));
   if (state != 0) {
     rows->push_back(session_row(SHARPI_ROW_RECURRENT, "recurrent state", state, n_recurrent));
+  }
+  if (drafts != 0) {
+    rows->push_back(session_row(SHARPI_ROW_RECURRENT, "rows of drafts", drafts, n_recurrent));
   }
   if (checkpoints != 0) {
     rows->push_back(
@@ -65,20 +69,22 @@ std::vector<MemoryRow> CpuSession::plan_rows(const ModelSpec& spec, const Placem
   const QueryLayout queries = make_query_layout(spec, placement, TierId::kCpu);
   push_fixed_rows(&rows, 2 * state.bytes, static_cast<uint32_t>(state.layers.size()),
                   session.n_checkpoints * state.bytes, logit_bytes(spec, placement, model),
-                  queries.bytes(session.capture_window), queries.bytes(observer_rows(session)));
+                  queries.ring_bytes(session), queries.bytes(observer_rows(session)),
+                  make_draft_layout(spec, placement, TierId::kCpu, session.n_draft).bytes());
   return rows;
 }
 
 CpuSession::CpuSession(MemoryMeter* meter, std::shared_ptr<const Plan> plan,
-                       const SessionShape& shape)
-    : StoredSession(TierId::kCpu, std::move(plan), shape), meter_(meter) {
+                       const SessionShape& shape, const StateReplay* replay)
+    : StoredSession(TierId::kCpu, std::move(plan), shape), meter_(meter), replay_(replay) {
   staged_.reserve(plan_->spec->layers.size());
 }
 
 Result<std::unique_ptr<CpuSession>> CpuSession::create(MemoryMeter* meter,
                                                        std::shared_ptr<const Plan> plan,
-                                                       const SessionShape& shape) {
-  std::unique_ptr<CpuSession> s(new CpuSession(meter, std::move(plan), shape));
+                                                       const SessionShape& shape,
+                                                       const StateReplay* replay) {
+  std::unique_ptr<CpuSession> s(new CpuSession(meter, std::move(plan), shape, replay));
   SHARPI_TRY(s->reserve_groups(
       [meter](uint64_t bytes) { return Reservation::reserve(*meter, bytes, "KV rows"); }));
   const Plan& p = *s->plan_;
@@ -90,7 +96,8 @@ Result<std::unique_ptr<CpuSession>> CpuSession::create(MemoryMeter* meter,
   SHARPI_TRY(take(&s->state_, 2 * state, "recurrent state"));
   SHARPI_TRY(take(&s->checkpoints_, shape.n_checkpoints * state, "recurrent checkpoints"));
   SHARPI_TRY(take(&s->logits_, logit_bytes(*p.spec, p.placement, p.model), "logits"));
-  SHARPI_TRY(take(&s->ring_, s->query_layout_.bytes(shape.capture_window), "query ring"));
+  SHARPI_TRY(take(&s->ring_, s->query_layout_.ring_bytes(shape), "query ring"));
+  SHARPI_TRY(take(&s->drafts_, s->draft_layout_.bytes(), "rows of drafts"));
   SHARPI_TRY(s->reserve_observer(observer_rows(shape)));
   return s;
 }
@@ -115,7 +122,8 @@ std::vector<MemoryRow> CpuSession::memory_rows() const {
     rows.push_back(kv_row(layout_.groups[g], capacity_[g], ranges_[g].committed()));
   }
   push_fixed_rows(&rows, state_.bytes(), static_cast<uint32_t>(state_layout_.layers.size()),
-                  checkpoints_.bytes(), logits_.bytes(), ring_.bytes(), observer_.bytes());
+                  checkpoints_.bytes(), logits_.bytes(), ring_.bytes(), observer_.bytes(),
+                  drafts_.bytes());
   return rows;
 }
 
@@ -177,17 +185,27 @@ Status CpuSession::write_rows(uint32_t layer, bool value, uint32_t first, uint32
 
 Status CpuSession::read_state(uint32_t layer, StatePart part, void* out) const {
   SHARPI_TRY(check_state(layer, part));
-  std::memcpy(out, state(layer, part, false), state_bytes(layer, part));
+  if (pending() == 0) {
+    std::memcpy(out, state(layer, part, false), state_bytes(layer, part));
+    return Status::ok();
+  }
+  std::vector<float> both[2];
+  both[0].resize(state_bytes(layer, StatePart::kState) / sizeof(float));
+  both[1].resize(state_bytes(layer, StatePart::kConv) / sizeof(float));
+  replay_->replay(*this, layer, both[0].data(), both[1].data());
+  std::memcpy(out, both[part == StatePart::kConv].data(), state_bytes(layer, part));
   return Status::ok();
 }
 
 Status CpuSession::write_state(uint32_t layer, StatePart part, const void* in) {
   SHARPI_TRY(check_state(layer, part));
+  drop_pending();
   std::memcpy(state(layer, part, false), in, state_bytes(layer, part));
   return Status::ok();
 }
 
 void CpuSession::clear_state() noexcept {
+  drop_pending();
   if (state_layout_.bytes != 0) {
     std::memset(state_base(false), 0, state_layout_.bytes);
   }
@@ -195,12 +213,20 @@ void CpuSession::clear_state() noexcept {
 
 Status CpuSession::save_checkpoint(uint32_t index) {
   SHARPI_TRY_ASSIGN(std::byte * to, checkpoint_at(index));
-  if (state_layout_.bytes != 0) std::memcpy(to, state_base(false), state_layout_.bytes);
+  if (pending() == 0) {
+    if (state_layout_.bytes != 0) std::memcpy(to, state_base(false), state_layout_.bytes);
+    return Status::ok();
+  }
+  for (const StateLayout::Layer& l : state_layout_.layers) {
+    replay_->replay(*this, l.layer, reinterpret_cast<float*>(to + l.state_offset),
+                    reinterpret_cast<float*>(to + l.conv_offset));
+  }
   return Status::ok();
 }
 
 Status CpuSession::load_checkpoint(uint32_t index) {
   SHARPI_TRY_ASSIGN(const std::byte* from, checkpoint_at(index));
+  drop_pending();
   if (state_layout_.bytes != 0) std::memcpy(state_base(false), from, state_layout_.bytes);
   return Status::ok();
 }

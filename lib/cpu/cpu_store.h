@@ -13,11 +13,24 @@
 
 namespace sharpi::cpu {
 
+class CpuSession;
+
+/// Knows the weights that a recurrent layer's state goes on by.
+class StateReplay {
+ public:
+  virtual ~StateReplay() = default;
+  /// The state of a layer after the session's pending rows, to state[] and conv[]. May throw
+  /// std::bad_alloc. Thread rule: any; reads the session.
+  virtual void replay(const CpuSession& session, uint32_t layer, float* state,
+                      float* conv) const = 0;
+};
+
 class CpuSession final : public StoredSession<HostBuffer, HostBuffer, Reservation> {
  public:
   static Result<std::unique_ptr<CpuSession>> create(MemoryMeter* meter,
                                                     std::shared_ptr<const Plan> plan,
-                                                    const SessionShape& shape);
+                                                    const SessionShape& shape,
+                                                    const StateReplay* replay);
   /// What create() will allocate.
   static std::vector<MemoryRow> plan_rows(const ModelSpec& spec, const Placement& placement,
                                           const ModelShape& model, const SessionShape& session);
@@ -48,8 +61,10 @@ class CpuSession final : public StoredSession<HostBuffer, HostBuffer, Reservatio
     if (bytes != 0) std::memcpy(to, from, bytes);
     return Status::ok();
   }
-  CpuSession(MemoryMeter* meter, std::shared_ptr<const Plan> plan, const SessionShape& shape);
+  CpuSession(MemoryMeter* meter, std::shared_ptr<const Plan> plan, const SessionShape& shape,
+             const StateReplay* replay);
   MemoryMeter* meter_;
+  const StateReplay* replay_;
   std::vector<KvMove> staged_;
 };
 

@@ -34,7 +34,8 @@ constexpr uint64_t aligned_floats(uint64_t n) {
   return (n + kUnit - 1) / kUnit * kUnit;
 }
 
-/// Floats of one thread: the gates of a head, then the larger of the two phases' needs.
+/// Floats of one thread: the gates of a head, then the larger of the two phases' needs, then a
+/// state that nobody keeps.
 uint64_t work_floats(const DeltaNetShape& s, uint32_t n_rows) {
   const uint64_t conv = 2ull * s.conv_kernel * s.head_dim;
   const uint64_t chunk = kDeltaChunkMatrices * kDeltaChunk * s.head_dim +
@@ -45,7 +46,8 @@ uint64_t work_floats(const DeltaNetShape& s, uint32_t n_rows) {
   return aligned_floats(most);
 }
 uint64_t worker_floats(const DeltaNetShape& s, uint32_t n_rows) {
-  return 2 * aligned_floats(n_rows) + work_floats(s, n_rows);
+  return 2 * aligned_floats(n_rows) + work_floats(s, n_rows) +
+         aligned_floats(uint64_t{s.head_dim} * s.head_dim);
 }
 
 /// Runs body(item, thread's memory) for n items over the pool.
@@ -67,7 +69,7 @@ void run_conv(const DeltaTable& table, const DeltaNetTask& t, uint32_t head, flo
   job.x_stride = s.conv_dim();
   job.taps = t.conv1d + c0 * s.conv_kernel;
   job.tail_in = t.conv_in + c0;
-  job.tail_out = t.conv_out + c0;
+  job.tail_out = t.conv_out == nullptr ? nullptr : t.conv_out + c0;
   job.tail_stride = s.conv_dim();
   job.dim = s.head_dim;
   job.kernel = s.conv_kernel;
@@ -104,7 +106,9 @@ void run_head(const DeltaTable& table, const DeltaNetTask& t, bool sequential, u
   job.g = g;
   job.beta = beta;
   job.state_in = t.state_in + state;
-  job.state_out = t.state_out + state;
+  job.state_out = t.state_out == nullptr
+                      ? beta + aligned_floats(t.n_rows) + work_floats(s, t.n_rows)
+                      : t.state_out + state;
   job.out = t.out + value;
   job.out_stride = s.value_dim();
   job.dim = s.head_dim;
@@ -115,6 +119,7 @@ void run_head(const DeltaTable& table, const DeltaNetTask& t, bool sequential, u
   } else {
     table.recurrence(job);
   }
+  if (t.z == nullptr) return;
   table.gate({.out = job.out,
               .out_stride = job.out_stride,
               .z = t.z + value,
@@ -138,18 +143,30 @@ uint64_t delta_net_scratch_bytes(const DeltaNetShape& shape, uint32_t n_threads,
   return worker_floats(shape, max_rows) * n_threads * sizeof(float) + kAlign;
 }
 
+namespace {
+
+/// No rows: the state goes on as it is.
+void copy_state(const DeltaNetTask& task) {
+  const DeltaNetShape& s = task.shape;
+  if (task.state_out != nullptr && task.state_out != task.state_in)
+    std::copy_n(task.state_in, s.state_floats(), task.state_out);
+  if (task.conv_out != nullptr && task.conv_out != task.conv_in)
+    std::copy_n(task.conv_in, s.conv_floats(), task.conv_out);
+}
+
+float* aligned_memory(std::byte* scratch) {
+  const auto address = reinterpret_cast<uintptr_t>(scratch);
+  return reinterpret_cast<float*>(scratch + (kAlign - address % kAlign) % kAlign);
+}
+
+}  // namespace
+
 void delta_net(ThreadPool& pool, Isa isa, const DeltaNetTask& task, bool sequential,
                std::byte* scratch, uint64_t scratch_bytes) {
   const DeltaNetShape& s = task.shape;
-  if (task.n_rows == 0) {
-    if (task.state_out != task.state_in)
-      std::copy_n(task.state_in, s.state_floats(), task.state_out);
-    if (task.conv_out != task.conv_in) std::copy_n(task.conv_in, s.conv_floats(), task.conv_out);
-    return;
-  }
+  if (task.n_rows == 0) return copy_state(task);
   const DeltaTable& table = table_for(isa, s.head_dim);
-  const auto address = reinterpret_cast<uintptr_t>(scratch);
-  float* memory = reinterpret_cast<float*>(scratch + (kAlign - address % kAlign) % kAlign);
+  float* memory = aligned_memory(scratch);
   const uint64_t stride = worker_floats(s, task.n_rows);
   assert(scratch_bytes >= delta_net_scratch_bytes(s, pool.size(), task.n_rows));
   static_cast<void>(scratch_bytes);
@@ -157,6 +174,18 @@ void delta_net(ThreadPool& pool, Isa isa, const DeltaNetTask& task, bool sequent
          [&](uint32_t head, float* mine) { run_conv(table, task, head, mine); });
   spread(pool, s.n_v_heads, memory, stride,
          [&](uint32_t head, float* mine) { run_head(table, task, sequential, head, mine); });
+}
+
+void delta_net_alone(Isa isa, const DeltaNetTask& task, bool sequential, std::byte* scratch,
+                     uint64_t scratch_bytes) {
+  const DeltaNetShape& s = task.shape;
+  if (task.n_rows == 0) return copy_state(task);
+  const DeltaTable& table = table_for(isa, s.head_dim);
+  float* memory = aligned_memory(scratch);
+  assert(scratch_bytes >= delta_net_scratch_bytes(s, 1, task.n_rows));
+  static_cast<void>(scratch_bytes);
+  for (uint32_t h = 0; h < 2 * s.n_k_heads + s.n_v_heads; ++h) run_conv(table, task, h, memory);
+  for (uint32_t h = 0; h < s.n_v_heads; ++h) run_head(table, task, sequential, h, memory);
 }
 
 }  // namespace sharpi::cpu

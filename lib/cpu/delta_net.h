@@ -30,7 +30,7 @@ struct DeltaNetShape {
 struct DeltaNetTask {
   DeltaNetShape shape;
   float* qkv = nullptr;            // [n_rows][conv_dim] raw projections: q, k, v
-  const float* z = nullptr;        // [n_rows][value_dim] gate projection
+  const float* z = nullptr;        // [n_rows][value_dim] gate projection; null: `out` is scratch
   const float* alpha = nullptr;    // [n_rows][n_v_heads]
   const float* beta = nullptr;     // [n_rows][n_v_heads], before the sigmoid
   const float* conv1d = nullptr;   // [conv_dim][conv_kernel], tap conv_kernel-1 = current row
@@ -40,9 +40,9 @@ struct DeltaNetTask {
   float eps = 1e-6f;
   const float* state_in = nullptr;  // committed state and conv tail
   const float* conv_in = nullptr;
-  float* state_out = nullptr;  // working copies, fully written; may alias the inputs
-  float* conv_out = nullptr;
-  float* out = nullptr;  // [n_rows][value_dim]: rms(o, norm) * silu(z)
+  float* state_out = nullptr;  // working copies, fully written; may alias the inputs. Null: what
+  float* conv_out = nullptr;   // these rows do to the state is not kept (drafts)
+  float* out = nullptr;        // [n_rows][value_dim]: rms(o, norm) * silu(z)
   uint32_t n_rows = 0;
 };
 
@@ -52,5 +52,8 @@ uint64_t delta_net_scratch_bytes(const DeltaNetShape& shape, uint32_t n_threads,
 /// sequential = the recurrence row by row whatever n_rows is.
 void delta_net(ThreadPool& pool, Isa isa, const DeltaNetTask& task, bool sequential,
                std::byte* scratch, uint64_t scratch_bytes);
+/// The same on the caller's thread alone, with scratch for one thread.
+void delta_net_alone(Isa isa, const DeltaNetTask& task, bool sequential, std::byte* scratch,
+                     uint64_t scratch_bytes);
 
 }  // namespace sharpi::cpu

@@ -69,7 +69,7 @@ void conv(const DeltaConv& a) {
     }
     if (a.normalize) normalize_row(x, a.dim, a.eps, a.norm_scale);
   }
-  for (uint32_t i = 0; i < n_tail; ++i) {
+  for (uint32_t i = 0; i < n_tail && a.tail_out != nullptr; ++i) {
     for (uint32_t c = 0; c < a.dim; ++c) a.tail_out[i * a.tail_stride + c] = tail[i * a.dim + c];
   }
 }

@@ -18,7 +18,7 @@ struct DeltaConv {
   uint64_t x_stride = 0;
   const float* taps = nullptr;     // [dim][kernel]
   const float* tail_in = nullptr;  // [kernel - 1][tail_stride], oldest first
-  float* tail_out = nullptr;       // may be tail_in
+  float* tail_out = nullptr;       // may be tail_in; null: not kept
   uint64_t tail_stride = 0;
   uint32_t dim = 0, kernel = 0, n_rows = 0;
   bool normalize = false;  // x *= norm_scale / max(|x|, eps)

@@ -214,6 +214,76 @@ Status CpuModel::attend(Pass& p, uint32_t layer) const {
                    !config_.deterministic);
 }
 
+/// What follows from the layer and the session's memory; the rows are missing.
+DeltaNetTask CpuModel::delta_task(const CpuSession& session, uint32_t layer) const {
+  const DeltaNetSpec& d = spec().layers[layer].delta;
+  DeltaNetTask t;
+  t.shape = DeltaNetShape{d.n_k_heads, d.n_v_heads, d.head_dim, d.conv_kernel};
+  t.conv1d = f32_weights(d.conv1d);
+  t.dt_bias = f32_weights(d.dt_bias);
+  t.a = f32_weights(d.a);
+  t.norm = f32_weights(d.norm);
+  t.eps = spec().rms_eps;
+  t.state_in = session.state(layer, StatePart::kState, false);
+  t.conv_in = session.state(layer, StatePart::kConv, false);
+  t.state_out = session.state(layer, StatePart::kState, true);
+  t.conv_out = session.state(layer, StatePart::kConv, true);
+  return t;
+}
+
+/// The rows that were accepted after the committed state. They are kept as they were projected, so
+/// they are copied before the convolution, which works in place.
+DeltaNetTask CpuModel::pending_task(const CpuSession& session, uint32_t layer,
+                                    float* scratch) const {
+  const DraftLayout::Layer& at = session.draft_layer(layer);
+  DeltaNetTask t = delta_task(session, layer);
+  t.n_rows = session.pending();
+  t.qkv = scratch;
+  std::memcpy(scratch, session.draft_plane(at.qkv, false),
+              uint64_t{t.n_rows} * t.shape.conv_dim() * sizeof(float));
+  t.alpha = session.draft_plane(at.alpha, false);
+  t.beta = session.draft_plane(at.beta, false);
+  t.out = scratch + session.draft_layout().out_offset;
+  return t;
+}
+
+void CpuModel::replay(const CpuSession& session, uint32_t layer, float* state, float* conv) const {
+  std::vector<float> rows(session.draft_layout().scratch_floats);
+  DeltaNetTask t = pending_task(session, layer, rows.data());
+  t.state_out = state;
+  t.conv_out = conv;
+  std::vector<std::byte> scratch(delta_net_scratch_bytes(t.shape, 1, t.n_rows));
+  delta_net_alone(isa_, t, config_.deterministic, scratch.data(), scratch.size());
+}
+
+void CpuModel::delta_rows(Pass& p, const SequenceRows& q, uint32_t layer) const {
+  const auto& session = *static_cast<CpuSession*>(q.session);
+  DeltaNetTask t = delta_task(session, layer);
+  std::byte* scratch = p.ws.get<std::byte>(Buf::kDelta);
+  const uint64_t scratch_bytes = p.ws.size(Buf::kDelta);
+  if (session.pending() != 0) {
+    delta_net(*pool_, isa_, pending_task(session, layer, session.draft_scratch()),
+              config_.deterministic, scratch, scratch_bytes);
+    t.state_in = t.state_out;
+    t.conv_in = t.conv_out;
+  }
+  const uint64_t width = t.shape.conv_dim(), heads = t.shape.n_v_heads, n = q.n_rows;
+  t.qkv = p.ws.get(Buf::kQkv) + q.first_row * width;
+  t.z = p.ws.get(Buf::kGate) + uint64_t{q.first_row} * t.shape.value_dim();
+  t.alpha = p.ws.get(Buf::kAlpha) + q.first_row * heads;
+  t.beta = p.ws.get(Buf::kBeta) + q.first_row * heads;
+  t.out = p.ws.get(Buf::kMix) + uint64_t{q.first_row} * t.shape.value_dim();
+  t.n_rows = q.n_rows;
+  if (q.drafted) {
+    const DraftLayout::Layer& at = session.draft_layer(layer);
+    std::memcpy(session.draft_plane(at.qkv, true), t.qkv, n * width * sizeof(float));
+    std::memcpy(session.draft_plane(at.alpha, true), t.alpha, n * heads * sizeof(float));
+    std::memcpy(session.draft_plane(at.beta, true), t.beta, n * heads * sizeof(float));
+    t.state_out = t.conv_out = nullptr;
+  }
+  delta_net(*pool_, isa_, t, config_.deterministic, scratch, scratch_bytes);
+}
+
 void CpuModel::delta_block(Pass& p, uint32_t layer) const {
   const LayerSpec& l = spec().layers[layer];
   const DeltaNetSpec& d = l.delta;
@@ -224,28 +294,7 @@ void CpuModel::delta_block(Pass& p, uint32_t layer) const {
                                            task(d.alpha, in, p.ws.get(Buf::kAlpha), d.n_v_heads),
                                            task(d.beta, in, p.ws.get(Buf::kBeta), d.n_v_heads)};
   mm(p).run(tasks);
-  for (const SequenceRows& q : p.rows.sequences) {
-    const auto* session = static_cast<CpuSession*>(q.session);
-    DeltaNetTask t;
-    t.shape = DeltaNetShape{d.n_k_heads, d.n_v_heads, d.head_dim, d.conv_kernel};
-    t.qkv = p.ws.get(Buf::kQkv) + uint64_t{q.first_row} * d.conv_dim();
-    t.z = p.ws.get(Buf::kGate) + uint64_t{q.first_row} * d.value_dim();
-    t.alpha = p.ws.get(Buf::kAlpha) + uint64_t{q.first_row} * d.n_v_heads;
-    t.beta = p.ws.get(Buf::kBeta) + uint64_t{q.first_row} * d.n_v_heads;
-    t.conv1d = f32_weights(d.conv1d);
-    t.dt_bias = f32_weights(d.dt_bias);
-    t.a = f32_weights(d.a);
-    t.norm = f32_weights(d.norm);
-    t.eps = spec().rms_eps;
-    t.state_in = session->state(layer, StatePart::kState, false);
-    t.conv_in = session->state(layer, StatePart::kConv, false);
-    t.state_out = session->state(layer, StatePart::kState, true);
-    t.conv_out = session->state(layer, StatePart::kConv, true);
-    t.out = p.ws.get(Buf::kMix) + uint64_t{q.first_row} * d.value_dim();
-    t.n_rows = q.n_rows;
-    delta_net(*pool_, isa_, t, config_.deterministic, p.ws.get<std::byte>(Buf::kDelta),
-              p.ws.size(Buf::kDelta));
-  }
+  for (const SequenceRows& q : p.rows.sequences) delta_rows(p, q, layer);
   const MatmulInput mixed = input(p, Buf::kMix, d.value_dim(), p.rows.n_rows, Buf::kActWide);
   const MatmulTask out = task(d.out, mixed, p.ws.get(Buf::kY), spec().n_embd);
   mm(p).run({&out, 1});

@@ -96,6 +96,8 @@ Result<std::unique_ptr<Session>> Session::create(std::shared_ptr<const Model> mo
   if (s->scratch_queries_ != 0) s->take_tables();
   s->history_.reserve(s->shape_.n_ctx);
   if (s->why_it_ends().empty()) s->turner_.reserve(s->model_->spec(), s->shape_.n_ctx);
+  if ((s->shape_.drafters & SHARPI_DRAFT_NGRAM) != 0)
+    s->ngram_ = std::make_unique<NgramDrafter>(s->shape_.n_ctx);
   s->logits_row_.resize(s->model_->spec().n_vocab);
   s->checkpoints_.resize(s->shape_.n_checkpoints);
   return s;
@@ -179,8 +181,9 @@ void Session::commit(std::span<const int32_t> tokens) {
 }
 
 Status Session::run_chunk(std::span<const int32_t> tokens, uint32_t rows_to_end, uint32_t want_rows,
-                          Meanwhile* meanwhile) {
+                          Meanwhile* meanwhile, bool drafted) {
   SequenceRows q;
+  q.drafted = drafted;
   q.ledger = &ledger_;
   q.n_rows = static_cast<uint32_t>(tokens.size());
   q.position = ledger_.next_position();
@@ -195,6 +198,7 @@ Status Session::run_chunk(std::span<const int32_t> tokens, uint32_t rows_to_end,
   rows.meanwhile = meanwhile;
   const std::span<TierSession* const> list(tier_list_);
   Status done = model_->run(rows, {&list, 1});
+  if (done.is_ok()) first_logit_row_ = 0;
   pass_failed(done, q.n_rows);
   return done;
 }
@@ -294,18 +298,8 @@ Status Session::decode(int32_t token, Meanwhile* meanwhile) {
 }
 
 Status Session::read_token(int32_t token, Meanwhile* meanwhile) {
-  SHARPI_TRY(begin_call());
-  SHARPI_TRY(check_tokens({&token, 1}));
-  SHARPI_TRY(check_room(1));
-  const auto start = std::chrono::steady_clock::now();
-  SHARPI_TRY(make_room(1));
-  SHARPI_TRY(run_chunk({&token, 1}, 0, 1, meanwhile));
-  if (meanwhile != nullptr) meanwhile->run();  // unless it ran while a device computed
-  commit({&token, 1});
-  decode_seconds_ += seconds_since(start);
-  n_logit_rows_ = 1;
-  ++n_decode_;
-  return Status::ok();
+  uint32_t n = 0;
+  return read_drafts({&token, 1}, default_sample_params(), meanwhile, &n);
 }
 
 namespace {
@@ -360,6 +354,7 @@ Status Session::decode_batch(std::span<Session* const> sessions, std::span<const
   for (size_t i = 0; i < sessions.size(); ++i) {
     sessions[i]->commit(tokens.subspan(i, 1));
     sessions[i]->n_logit_rows_ = 1;
+    sessions[i]->first_logit_row_ = 0;
     ++sessions[i]->n_decode_;
     sessions[i]->decode_seconds_ += seconds;
   }
@@ -379,7 +374,7 @@ Status Session::check_logits(uint32_t row) const {
 
 Status Session::logits(uint32_t row, float* out) const {
   SHARPI_TRY(check_logits(row));
-  return head().read_logits(row, out);
+  return head().read_logits(first_logit_row_ + row, out);
 }
 
 Status Session::set_sampler(const sharpi_sampler_params& params) {
@@ -393,8 +388,8 @@ Status Session::draw_token(const Draw& draw, int32_t* out) {
     std::array<float, 256> values;
     std::array<int32_t, 256> ids;
     SHARPI_TRY(check_logits(0));
-    SHARPI_TRY(
-        head().read_best(0, n, draw.has_mask ? &draw.allowed : nullptr, values.data(), ids.data()));
+    SHARPI_TRY(head().read_best(first_logit_row_, n, draw.has_mask ? &draw.allowed : nullptr,
+                                values.data(), ids.data()));
     bool enough = false;
     sampler_.sample_best(values.data(), ids.data(), n, logits_row_.data(), out, &enough);
     if (enough) return Status::ok();
@@ -431,20 +426,28 @@ Status Session::step(const sharpi_sample_params& params, int32_t* out_tokens, ui
   if (cap == 0)
     return Status::error(Code::kBufferTooSmall, "a step gives at least one token, cap is 0");
   SHARPI_TRY(end_call(begin_call()));
+  const auto start = std::chrono::steady_clock::now();
   const SamplerMark mark = sampler_.mark();
-  int32_t token = 0;
-  SHARPI_TRY(sample(params, &token));
-  const Tokenizer* text = model_->text()->tokenizer();
-  if (text == nullptr || !text->is_end_of_generation(token)) {
-    Meanwhile meanwhile{params.meanwhile, params.user_data, token};
-    const Status read = decode(token, &meanwhile);
-    if (!read.is_ok()) {
-      sampler_.restore(mark);
-      return read;
-    }
-  }
-  out_tokens[0] = token;
+  std::array<int32_t, kMaxDraft + 1> tokens{};
+  SHARPI_TRY(sample(params, &tokens[0]));
+  out_tokens[0] = tokens[0];
   *out_n = 1;
+  const Tokenizer* text = model_->text()->tokenizer();
+  if (text != nullptr && text->is_end_of_generation(tokens[0])) return Status::ok();
+  uint32_t match = 0;
+  const uint32_t n = propose(tokens[0], params, cap - 1, &tokens[1], &match);
+  Meanwhile meanwhile{params.meanwhile, params.user_data, tokens[0]};
+  sharpi_sample_params rest = params;  // of the tokens behind the first
+  if (rest.logprobs != nullptr) rest.logprobs += rest.n_logprobs;
+  const Status read = end_call(read_drafts({tokens.data(), n + 1}, rest, &meanwhile, out_n));
+  if (!read.is_ok()) {
+    *out_n = 0;
+    sampler_.restore(mark);
+    return read;
+  }
+  std::copy_n(tokens.begin(), *out_n, out_tokens);
+  if (n != 0) pace_.verified(match, n, *out_n - 1);
+  if (ngram_ != nullptr) pace_.took(n, seconds_since(start));
   return Status::ok();
 }
 

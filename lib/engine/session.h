@@ -5,14 +5,18 @@
 // boundary holds SessionLock); cancel() from anywhere.
 #pragma once
 
+#include <array>
 #include <atomic>
 #include <memory>
 #include <optional>
 #include <span>
 #include <vector>
 
+#include "base/limits.h"
 #include "base/status.h"
 #include "engine/compaction.h"
+#include "engine/draft_ngram.h"
+#include "engine/draft_pace.h"
 #include "engine/model.h"
 #include "engine/sampler.h"
 #include "kv/ledger.h"
@@ -21,6 +25,11 @@
 #include "tier/turn_keys.h"
 
 namespace sharpi {
+
+/// Drafts that stood so many tokens behind the first one of a pass.
+struct DraftPlace {
+  uint64_t drafted = 0, accepted = 0;
+};
 
 class BlobSink;
 class BlobSource;
@@ -42,6 +51,14 @@ class Session {
   static Status decode_batch(std::span<Session* const> sessions, std::span<const int32_t> tokens);
   /// Pre: cap checked by the caller against spec().n_vocab.
   Status logits(uint32_t row, float* out) const;
+  /// tokens[0] is read, those behind it as far as the sampler draws them; *out_n: how many were.
+  /// `params` as sharpi_session_verify() says.
+  Status verify(std::span<const int32_t> tokens, const sharpi_sample_params& params,
+                uint32_t* out_n);
+  void draft_stats(sharpi_draft_stats* out) const { *out = draft_stats_; }
+  std::span<const DraftPlace> draft_places() const {
+    return {draft_places_.data(), shape_.n_draft};
+  }
 
   Status set_sampler(const sharpi_sampler_params& params);
   /// `params` as sharpi_sample_params says; logprobs of a step are those of its tokens.
@@ -102,7 +119,7 @@ class Session {
   Status read_chunks(std::span<const int32_t> tokens, const sharpi_prefill_params& params,
                      uint32_t* out_committed);
   Status run_chunk(std::span<const int32_t> tokens, uint32_t rows_to_end, uint32_t want_rows,
-                   Meanwhile* meanwhile = nullptr);
+                   Meanwhile* meanwhile = nullptr, bool drafted = false);
   Status draw_token(const Draw& draw, int32_t* out);
   Status check_tokens(std::span<const int32_t> tokens) const;
   Status check_logits(uint32_t row) const;
@@ -111,6 +128,15 @@ class Session {
   std::string why_it_ends() const;  // at its context; empty = it goes on
   Status go_on(uint64_t n);
   void commit(std::span<const int32_t> tokens);
+  // session_draft.cc: tokens that may turn out wrong.
+  size_t most_rows(std::span<const int32_t> tokens) const;
+  Status read_drafts(std::span<const int32_t> tokens, const sharpi_sample_params& params,
+                     Meanwhile* meanwhile, uint32_t* out_n);
+  Status accept(std::span<const int32_t> tokens, const sharpi_sample_params& params,
+                uint32_t* out_n);
+  void count_drafts(uint32_t n_drafts, uint32_t n_accepted);
+  uint32_t propose(int32_t next, const sharpi_sample_params& params, uint32_t most, int32_t* drafts,
+                   uint32_t* match);
   TierSession& tier_of(uint32_t layer) const;  // that runs the layer's mixer
   KvStore& store(uint32_t layer) const;
   TierSession& head() const;
@@ -187,6 +213,11 @@ class Session {
   std::vector<Checkpoint> checkpoints_;
   uint64_t checkpoint_clock_ = 0;
   uint32_t n_logit_rows_ = 0;
+  uint32_t first_logit_row_ = 0;  // of the tier's rows; not 0 after drafts that were rejected
+  std::unique_ptr<NgramDrafter> ngram_;
+  DraftPace pace_;
+  sharpi_draft_stats draft_stats_{};
+  std::array<DraftPlace, kMaxDraft> draft_places_{};
   uint64_t n_prefill_ = 0, n_decode_ = 0;
   double prefill_seconds_ = 0, decode_seconds_ = 0;
   std::atomic<bool> cancel_{false};

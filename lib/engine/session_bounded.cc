@@ -264,9 +264,9 @@ std::string Session::why_it_ends() const {
   if (rows > shape_.n_ctx) return text("kv_budget and a chunk", rows);
   for (const LayerSpec& l : model_->spec().layers) {
     const uint32_t window = l.mixer == MixerKind::kAttention ? l.attention.window : 0;
-    const uint64_t ring = uint64_t{window} + shape_.rewind + n_chunk;
+    const uint64_t ring = uint64_t{window} + shape_.rewind + shape_.n_draft + n_chunk;
     if (window != 0 && ring > shape_.n_ctx)
-      return text("its sliding window, rewind and a chunk", ring);
+      return text("its sliding window, rewind, drafts and a chunk", ring);
   }
   return {};
 }
@@ -292,6 +292,7 @@ Status Session::go_on(uint64_t n) {
   }
   ledger_.rebase(shift);
   history_.erase(history_.begin(), history_.begin() + shift);
+  if (ngram_ != nullptr) ngram_->truncate(0);  // every position is another one now
   std::fill(checkpoints_.begin(), checkpoints_.end(), Checkpoint{});
   return Status::ok();
 }

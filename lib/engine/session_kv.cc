@@ -131,6 +131,7 @@ Status Session::truncate(uint32_t n_tokens) {
   if (model_->spec().is_hybrid()) SHARPI_TRY(load_state_at(n_tokens));
   ledger_.truncate(n_tokens);
   history_.resize(n_tokens);
+  if (ngram_ != nullptr) ngram_->truncate(n_tokens);
   n_logit_rows_ = 0;
   for (Checkpoint& c : checkpoints_) {
     if (c.n_tokens > n_tokens) c = Checkpoint{};
@@ -234,11 +235,17 @@ std::vector<MemoryRow> Session::memory_rows() const {
   own[0].payload_bytes = own[0].held_bytes = history_.capacity() * sizeof(int32_t);
   own[1].payload_bytes = own[1].held_bytes =
       logits_row_.capacity() * sizeof(float) + sampler_.bytes();
+  MemoryRow index = own.back();  // of the drafter, if there is one
+  if (ngram_ != nullptr) own.pop_back();
   if (tables_.is_reserved()) {
     own.resize(3, make_row(TierId::kCpu, 0, SHARPI_ROW_TABLES, SHARPI_ROW_ANONYMOUS,
                            "compaction tables", 0, 0));
     own[2].per_session = 1;
     own[2].payload_bytes = own[2].held_bytes = tables_.bytes() + ledger_.position_bytes();
+  }
+  if (ngram_ != nullptr) {
+    index.payload_bytes = index.held_bytes = ngram_->bytes();
+    own.push_back(index);
   }
   rows.insert(rows.end(), own.begin(), own.end());
   return rows;

@@ -410,7 +410,8 @@ void Session::forget_all() noexcept {
   }
   ledger_.truncate(0);
   history_.clear();
-  n_logit_rows_ = 0;
+  if (ngram_ != nullptr) ngram_->truncate(0);
+  n_logit_rows_ = first_logit_row_ = 0;
   std::fill(checkpoints_.begin(), checkpoints_.end(), Checkpoint{});
   checkpoint_clock_ = 0;
   probe_seen_ = false;

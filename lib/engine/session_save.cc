@@ -177,7 +177,7 @@ class SessionSaver {
   Status logits(uint32_t i) {
     const uint64_t bytes = uint64_t{spec_.n_vocab} * sizeof(float);
     if (only_counts(bytes)) return Status::ok();
-    SHARPI_TRY(s_.head().read_logits(i, scratch_.floats()));
+    SHARPI_TRY(s_.logits(i, scratch_.floats()));
     return put_piece(bytes);
   }
 
@@ -235,6 +235,7 @@ Result<std::unique_ptr<Session>> Session::fork() const {
   to->ledger_ = ledger_;
   to->history_.assign(history_.begin(), history_.end());
   to->n_logit_rows_ = n_logit_rows_;
+  to->first_logit_row_ = first_logit_row_;
   to->checkpoints_ = checkpoints_;
   to->checkpoint_clock_ = checkpoint_clock_;
   to->sampler_.copy_from(sampler_);

@@ -83,6 +83,9 @@ class KvStore {
   virtual Status write_state(uint32_t layer, StatePart part, const void* in) = 0;
   /// The working state becomes the committed one (a chunk is done).
   virtual void commit_state() noexcept = 0;
+  /// The same of a pass whose rows may be taken back (SequenceRows::drafted): the first n_rows of
+  /// them count. Pre: n_rows >= 1.
+  virtual void commit_rows(uint32_t n_rows) noexcept = 0;
   /// Zeroes the committed state (an empty session).
   virtual void clear_state() noexcept = 0;
 

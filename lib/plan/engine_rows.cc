@@ -15,6 +15,10 @@ uint64_t compaction_table_bytes(const ModelSpec& spec, const SessionShape& sessi
   return (3 * lists * rows + 3 * rows + session.n_ctx) * sizeof(uint32_t);
 }
 
+uint64_t ngram_index_bytes(uint32_t n_ctx) {
+  return (ngram_buckets(n_ctx) + n_ctx) * sizeof(uint32_t);
+}
+
 std::vector<MemoryRow> engine_session_rows(const ModelSpec& spec, const SessionShape& session,
                                            uint32_t n_chunk) {
   const uint64_t history = uint64_t{session.n_ctx} * sizeof(int32_t);
@@ -31,6 +35,12 @@ std::vector<MemoryRow> engine_session_rows(const ModelSpec& spec, const SessionS
     const uint64_t tables = compaction_table_bytes(spec, session, n_chunk);
     rows.push_back(make_row(TierId::kCpu, 0, SHARPI_ROW_TABLES, SHARPI_ROW_ANONYMOUS,
                             "compaction tables", tables, tables));
+    rows.back().per_session = 1;
+  }
+  if ((session.drafters & SHARPI_DRAFT_NGRAM) != 0) {
+    const uint64_t index = ngram_index_bytes(session.n_ctx);
+    rows.push_back(make_row(TierId::kCpu, 0, SHARPI_ROW_TABLES, SHARPI_ROW_ANONYMOUS,
+                            "n-gram index", index, index));
     rows.back().per_session = 1;
   }
   return rows;

@@ -45,7 +45,8 @@ struct SessionShape {
   sharpi_policy policy = SHARPI_POLICY_AUTO;
   bool lookahead = true, per_layer_budgets = false;
   std::vector<int32_t> probe;
-  uint32_t n_draft = 0;
+  uint32_t n_draft = 0;                 // drafts that one pass verifies at most
+  uint32_t drafters = 0;                // SHARPI_DRAFT_*: the session's own
   uint32_t first_slots = SHARPI_UNSET;  // of capacity(), committed at first; a fork needs no more
   /// Slots of full-attention layers committed at creation.
   uint32_t capacity(uint32_t n_chunk) const;
@@ -189,6 +190,8 @@ Result<SessionDtypes> resolve_dtypes(const ModelSpec& spec, const Placement& pla
                                      const sharpi_session_params& params,
                                      const PlanEnvironment& environment, KvDtype automatic);
 /// Everything of a template but dtypes; n_ctx may stay SHARPI_UNSET.
+/// kUnsupported when a tier cannot take back the drafts that a template asks for.
+Status check_drafts(const ModelSpec& spec, const Placement& placement, const SessionShape& session);
 Result<SessionShape> resolve_session_shape(const ModelSpec& spec,
                                            const sharpi_session_params& params,
                                            const PlanEnvironment& environment);
@@ -199,6 +202,11 @@ Result<SessionShape> resolve_session(const ModelSpec& spec, const Placement& pla
                                      const PlanEnvironment& environment);
 /// Rows that the engine itself takes for a session (token history, sampler).
 /// `n_chunk` of the plan: what a bounded session holds besides its budget.
+/// Of the n-gram drafter: heads of its chains, a power of two, and one entry a token.
+inline uint64_t ngram_buckets(uint32_t n_ctx) {
+  return std::bit_ceil(std::max<uint64_t>(64, n_ctx));
+}
+uint64_t ngram_index_bytes(uint32_t n_ctx);
 std::vector<MemoryRow> engine_session_rows(const ModelSpec& spec, const SessionShape& session,
                                            uint32_t n_chunk);
 /// The engine's tables of a session that may compact: row scores, keep lists and kept positions for

@@ -153,9 +153,8 @@ Status check_compaction_request(const SessionShape& s, const sharpi_session_para
   if (s.policy == SHARPI_POLICY_KEEP) {
     return Status::error(Code::kInvalidArgument, "policy KEEP is for sharpi_session_compact()");
   }
-  if (p.n_draft != 0) {
-    return Status::error(Code::kUnsupported, "speculation (n_draft %u) is not in this version",
-                         p.n_draft);
+  if (p.drafters != 0 && p.n_draft == 0) {
+    return Status::error(Code::kInvalidArgument, "drafters is %u but n_draft is 0", p.drafters);
   }
   return Status::ok();
 }
@@ -194,9 +193,24 @@ Result<SessionShape> resolve_session_shape(const ModelSpec& spec, const sharpi_s
   s.policy = p.policy;
   s.lookahead = p.lookahead != 0;
   s.per_layer_budgets = p.per_layer_budgets != 0;
+  s.n_draft = p.n_draft;
+  s.drafters = p.drafters;
   SHARPI_TRY(check_compaction_request(s, p));
   if (p.n_probe != 0) s.probe.assign(p.probe, p.probe + p.n_probe);
   return s;
+}
+
+Status check_drafts(const ModelSpec& spec, const Placement& placement, const SessionShape& s) {
+  for (uint32_t l = 0; l < spec.n_layers() && s.n_draft != 0; ++l) {
+    if (spec.layers[l].mixer != MixerKind::kGatedDeltaNet || placement.mixer[l] == TierId::kCpu)
+      continue;
+    return Status::error(Code::kUnsupported,
+                         "n_draft is %u, but the GPU cannot take rows of a gated delta net back "
+                         "in this version, and layer %u is one: place the layers on the CPU "
+                         "(n_gpu_layers 0), or take n_draft 0",
+                         s.n_draft, l);
+  }
+  return Status::ok();
 }
 
 Result<SessionShape> resolve_session(const ModelSpec& spec, const Placement& placement,
@@ -226,6 +240,11 @@ Result<SessionShape> resolve_session(const ModelSpec& spec, const Placement& pla
   }
   const std::vector<bool> all(spec.layers.size(), true);
   SHARPI_TRY(check_kv_geometry(spec, all, s.dtypes));
+  if (s.n_draft > priced.n_draft) {
+    return Status::error(Code::kDoesNotFit, "n_draft is %u, more than the %u that the plan priced",
+                         s.n_draft, priced.n_draft);
+  }
+  SHARPI_TRY(check_drafts(spec, placement, s));
   if (s.n_ctx > priced.n_ctx) {
     return Status::error(Code::kDoesNotFit, "n_ctx is %u, more than the %u that the plan priced",
                          s.n_ctx, priced.n_ctx);

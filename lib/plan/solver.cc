@@ -450,6 +450,12 @@ Result<std::shared_ptr<const Plan>> make_plan(std::shared_ptr<const ModelSpec> s
   SHARPI_TRY_ASSIGN(PlacementLadder ladder, PlacementLadder::create(*spec, params, ability));
   SHARPI_TRY_ASSIGN(plan->session, resolve_session_shape(*spec, *params.session, environment));
   plan->n_ctx_is_auto = plan->session.n_ctx == SHARPI_UNSET;
+  const uint32_t draft_rows = plan->session.n_draft + 1;  // a pass over them wants all their logits
+  if (draft_rows > params.n_chunk) {
+    return Status::error(Code::kInvalidArgument, "n_draft is %u, but a chunk has %u rows",
+                         plan->session.n_draft, params.n_chunk);
+  }
+  plan->model.max_logit_rows = std::max(plan->model.max_logit_rows, draft_rows);
   Solver solver(sizers, ladder, params, environment, device, plan.get());
   SHARPI_TRY_ASSIGN(const bool whole, solver.first_rung_fits());
   if (!whole && ladder.order_matters() && solver.fits_at_all()) {
@@ -457,6 +463,7 @@ Result<std::shared_ptr<const Plan>> make_plan(std::shared_ptr<const ModelSpec> s
     ladder.order_by(give_order(*spec, plan->session, solver.tail_dtypes(), plan->rates));
   }
   SHARPI_TRY(solver.solve());
+  SHARPI_TRY(check_drafts(*spec, plan->placement, plan->session));
   const bool split = plan->placement.uses(TierId::kCpu) && plan->placement.uses(TierId::kCuda);
   SHARPI_TRY(set_rates(params, machine, split, plan.get()));
   return std::shared_ptr<const Plan>(std::move(plan));

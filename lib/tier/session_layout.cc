@@ -24,6 +24,27 @@ StateLayout make_state_layout(const ModelSpec& spec, const Placement& placement,
   return out;
 }
 
+DraftLayout make_draft_layout(const ModelSpec& spec, const Placement& placement, TierId tier,
+                              uint32_t n_draft) {
+  DraftLayout out;
+  if (n_draft == 0) return out;
+  const uint64_t n = n_draft + 1;
+  for (const StateLayout::Layer& l : make_state_layout(spec, placement, tier).layers) {
+    const DeltaNetSpec& d = spec.layers[l.layer].delta;
+    DraftLayout::Layer at;
+    at.qkv = out.copy_floats;
+    at.alpha = at.qkv + n * d.conv_dim();
+    at.beta = at.alpha + n * d.n_v_heads;
+    out.copy_floats = at.beta + n * d.n_v_heads;
+    out.layers.push_back(at);
+    out.out_offset = std::max<uint64_t>(out.out_offset, n * d.conv_dim());
+    out.scratch_floats = std::max<uint64_t>(out.scratch_floats, n * d.value_dim());
+    out.n_rows = static_cast<uint32_t>(n);
+  }
+  out.scratch_floats += out.out_offset;
+  return out;
+}
+
 QueryLayout make_query_layout(const ModelSpec& spec, const Placement& placement, TierId tier) {
   QueryLayout out;
   out.offset_of_layer.assign(spec.layers.size(), -1);
@@ -52,7 +73,7 @@ KvLayout make_tier_kv_layout(const ModelSpec& spec, const Placement& placement, 
   KvShape shape;
   shape.n_ctx = session.n_ctx;
   shape.capacity = session.capacity(model.n_chunk);
-  shape.rewind = session.rewind;
+  shape.rewind = session.rewind + session.n_draft;  // rejected drafts write over no row of them
   shape.n_chunk = model.n_chunk;
   shape.per_layer_groups = session.per_layer_budgets;
   return make_kv_layout(spec, here, session.dtypes, shape);

@@ -35,6 +35,24 @@ struct StateLayout {
   }
 };
 StateLayout make_state_layout(const ModelSpec& spec, const Placement& placement, TierId tier);
+/// What recurrent layers of this tier need to take rows back. A pass whose rows are drafts writes
+/// no state: it leaves the inputs of its recurrences, and the next pass applies those that were
+/// accepted while it reads the state anyway. Two copies, one of the last pass and one of the pass
+/// under way, and scratch of one layer.
+struct DraftLayout {
+  /// Planes of one layer in a copy, n_rows rows each: projections before the convolution, alpha,
+  /// beta.
+  struct Layer {
+    uint64_t qkv = 0, alpha = 0, beta = 0;  // offsets in floats
+  };
+  std::vector<Layer> layers;  // as StateLayout::layers
+  uint32_t n_rows = 0;        // n_draft + 1; 0 = no drafts, or nothing recurrent here
+  uint64_t copy_floats = 0;
+  uint64_t out_offset = 0, scratch_floats = 0;  // scratch: projections, then outputs
+  uint64_t bytes() const { return (2 * copy_floats + scratch_floats) * sizeof(float); }
+};
+DraftLayout make_draft_layout(const ModelSpec& spec, const Placement& placement, TierId tier,
+                              uint32_t n_draft);
 /// Full-attention layers of this tier whose queries can be observed, and where one query row of
 /// each lies when a row of all layers is `floats` long.
 struct QueryLayout {
@@ -42,6 +60,10 @@ struct QueryLayout {
   std::vector<uint32_t> dim_of_layer;
   uint64_t floats = 0;  // per query position
   uint64_t bytes(uint32_t n_rows) const { return floats * n_rows * sizeof(float); }
+  /// Of the ring of a session: drafts that are rejected write over none of the last queries.
+  uint64_t ring_bytes(const SessionShape& session) const {
+    return session.capture_window == 0 ? 0 : bytes(session.capture_window + session.n_draft);
+  }
 };
 QueryLayout make_query_layout(const ModelSpec& spec, const Placement& placement, TierId tier);
 /// Addresses that a group's rows may come to need.

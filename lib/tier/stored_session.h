@@ -63,7 +63,30 @@ class StoredSession : public TierSession, public KvStore {
     const StateLayout::Layer* l = state_layout_.find(layer);
     return l == nullptr ? 0 : l->bytes(part);
   }
-  void commit_state() noexcept final { current_ ^= 1; }
+  void commit_state() noexcept final {
+    current_ ^= 1;
+    pending_ = 0;
+  }
+  void commit_rows(uint32_t n_rows) noexcept final {
+    if (pending_ != 0) current_ ^= 1;  // the pass applied them; its own rows wait now
+    kept_ ^= 1;
+    pending_ = draft_layout_.n_rows == 0 ? 0 : n_rows;
+  }
+  /// Rows that were accepted but that the committed state does not have yet.
+  uint32_t pending() const { return pending_; }
+  /// What the last pass with drafts left of a recurrent layer, or (working) what the one under way
+  /// leaves.
+  float* draft_plane(uint64_t offset, bool working) const {
+    const uint64_t copy = working ? kept_ ^ 1u : kept_;
+    return drafts_.template as<float>() + copy * draft_layout_.copy_floats + offset;
+  }
+  float* draft_scratch() const {
+    return drafts_.template as<float>() + 2 * draft_layout_.copy_floats;
+  }
+  const DraftLayout& draft_layout() const { return draft_layout_; }
+  const DraftLayout::Layer& draft_layer(uint32_t layer) const {
+    return draft_layout_.layers[static_cast<size_t>(state_layout_.index_of_layer[layer])];
+  }
   /// Committed (input) and working (output) state of a recurrent layer, in the tier's memory.
   float* state(uint32_t layer, StatePart part, bool working) const {
     return reinterpret_cast<float*>(state_base(working) + state_layout_.find(layer)->offset(part));
@@ -97,6 +120,9 @@ class StoredSession : public TierSession, public KvStore {
       SHARPI_TRY(copy_slots(g, from, n));
     }
     SHARPI_TRY(copy_within(state_base(false), from.state_base(false), state_layout_.bytes));
+    SHARPI_TRY(copy_within(draft_plane(0, false), from.draft_plane(0, false),
+                           draft_layout_.copy_floats * sizeof(float)));
+    pending_ = from.pending_;
     SHARPI_TRY(copy_within(logits_.data(), from.logits_.data(), logits_.bytes()));
     SHARPI_TRY(copy_within(ring_.data(), from.ring_.data(), ring_.bytes()));
     SHARPI_TRY(
@@ -119,6 +145,7 @@ class StoredSession : public TierSession, public KvStore {
         layout_(make_tier_kv_layout(*plan_->spec, plan_->placement, tier, plan_->model, shape)),
         state_layout_(make_state_layout(*plan_->spec, plan_->placement, tier)),
         query_layout_(make_query_layout(*plan_->spec, plan_->placement, tier)),
+        draft_layout_(make_draft_layout(*plan_->spec, plan_->placement, tier, shape.n_draft)),
         capacity_(layout_.groups.size(), 0) {}
 
   /// Commits the rows that the template wants, in ranges that range_of_bytes(n) reserves.
@@ -189,6 +216,8 @@ class StoredSession : public TierSession, public KvStore {
     if (index < shape_.n_checkpoints) return checkpoints_.data() + index * state_layout_.bytes;
     return Status::error(Code::kInternal, "checkpoint slot %u of %u", index, shape_.n_checkpoints);
   }
+  /// The committed state is replaced.
+  void drop_pending() noexcept { pending_ = 0; }
   const Buffer& query_memory(Capture which) const {
     return which == Capture::kRing ? ring_ : observer_;
   }
@@ -198,15 +227,19 @@ class StoredSession : public TierSession, public KvStore {
   KvLayout layout_;
   StateLayout state_layout_;
   QueryLayout query_layout_;
+  DraftLayout draft_layout_;
   std::vector<Range> ranges_;       // per group
   std::vector<uint32_t> capacity_;  // slots per group
   Buffer state_;                    // two copies
   CheckpointBuffer checkpoints_;
   Buffer logits_;
   Buffer ring_, observer_;  // queries
+  Buffer drafts_;           // see DraftLayout
 
  private:
   uint32_t current_ = 0;  // the committed copy of state_
+  uint32_t kept_ = 0;     // the copy of drafts_ that pending rows are in
+  uint32_t pending_ = 0;
 };
 
 }  // namespace sharpi

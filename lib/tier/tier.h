@@ -64,6 +64,9 @@ struct SequenceRows {
   /// row n_rows-1 goes to logit row last_logit_row, the one before it to last_logit_row + 1, ...
   uint32_t first_logit_row = 0;
   uint32_t last_logit_row = 0;
+  /// Rows after the first may be taken back: what recurrent layers need for that is kept, and the
+  /// engine calls commit_rows() for commit_state(). At most the session's n_draft + 1 rows.
+  bool drafted = false;
 };
 
 /// Where the queries of full-attention layers go during a pass.

@@ -215,7 +215,7 @@ TEST(Endless, AFullSessionSaysOfWhatAndWhatHelps) {
   const Loaded windowed = load(gemma.path(), setup_with(bounded(26, 4)));
   Chat narrow(windowed.model.get());
   expect_full(narrow, 27, SHARPI_KV_FULL_CONTEXT,
-              "its sliding window, rewind and a chunk fit n_ctx: 28 tokens");
+              "its sliding window, rewind, drafts and a chunk fit n_ctx: 28 tokens");
 }
 
 }  // namespace

@@ -40,6 +40,7 @@ struct Template {
   const char* name;
   test::ModelRecipe recipe;
   std::function<void(sharpi_session_params*)> edit;
+  bool drafts = false;
 };
 
 std::vector<Template> setups() {
@@ -66,6 +67,9 @@ std::vector<Template> setups() {
        [=](P s) { bounded(s), s->k_dtype = s->v_dtype = SHARPI_KV_BF16; }},
       {"qwen35 checkpoints", hybrid, [=](P s) { watching(s), s->n_checkpoints = 2; }},
       {"qwen35 bounded", hybrid, [=](P s) { bounded(s), s->n_checkpoints = 2; }},
+      {"qwen3 drafts", qwen, watching, true},
+      {"gemma4kv bounded, drafts", gemma, bounded, true},
+      {"qwen35 drafts", hybrid, [=](P s) { watching(s), s->n_checkpoints = 2; }, true},
   };
 }
 
@@ -73,7 +77,7 @@ struct Ready {
   std::string name;
   std::unique_ptr<MadeModel> file;
   Loaded loaded;
-  bool bounded = false;
+  bool bounded = false, drafts = false;
 };
 
 /// What a call may not change unless it says so.
@@ -170,7 +174,7 @@ class Sequence {
       case 4:
         return decode();
       case 5:
-        return step();
+        return ready_.drafts && chance(70) ? verify() : step();
       case 6:
       case 7:
         return compact();
@@ -278,6 +282,48 @@ class Sequence {
     }
   }
 
+  /// The first session reads drafts, some of which are what it would draw; the second one draws and
+  /// decodes the tokens that were read.
+  void verify() {
+    sharpi_session* twin = nullptr;
+    sharpi_error e = SHARPI_ERROR_INIT;
+    if (a_.info().n_logit_rows == 0) return;
+    ASSERT_EQ(sharpi_session_fork(b_.get(), &twin, &e), SHARPI_OK) << e.text;
+    const Chat oracle(SessionPtr(twin), kVocab);
+    std::vector<int32_t> t;
+    for (uint32_t i = 0; i <= below(5); ++i) {
+      int32_t next = static_cast<int32_t>(below(kVocab));
+      if (i == 0 || chance(80)) {
+        if (sharpi_session_sample(oracle.get(), nullptr, &next, &e) != SHARPI_OK) break;
+      }
+      t.push_back(next);
+      if (sharpi_session_decode(oracle.get(), next, &e) != SHARPI_OK) break;
+    }
+    if (t.empty()) return;
+    int32_t first = -1;
+    const Call sample = [&](auto* s, auto* err) {
+      return sharpi_session_sample(s, nullptr, &first, err);
+    };
+    if (both("sample", sample) != SHARPI_OK) return;
+    t[0] = first;
+    cancel_before(8);
+    const State before(a_);
+    uint32_t read = 0;
+    const sharpi_status s = sharpi_session_verify(
+        a_.get(), t.data(), static_cast<uint32_t>(t.size()), nullptr, &read, &e);
+    note("verify " + std::to_string(t.size()) + " " + std::to_string(s) + " of it " +
+         std::to_string(read));
+    if (s != SHARPI_OK) return expect_same(before, State(a_), std::string("verify: ") + e.text);
+    for (uint32_t i = 0; i < read; ++i) {
+      int32_t drawn = t[0];
+      if (i > 0) {
+        ASSERT_EQ(sharpi_session_sample(b_.get(), nullptr, &drawn, &e), SHARPI_OK) << e.text;
+      }
+      EXPECT_EQ(drawn, t[i]);
+      ASSERT_EQ(sharpi_session_decode(b_.get(), drawn, &e), SHARPI_OK) << e.text;
+    }
+  }
+
   void compact() {
     sharpi_compact_params p;
     sharpi_compact_params_init(&p, sizeof p);
@@ -382,6 +428,8 @@ Ready prepare(const Template& s) {
         session->n_ctx = kCtx;
         session->rewind = 5;
         s.edit(session);
+        if (s.drafts) p->deterministic = 1, session->n_draft = 4;
+        r.drafts = s.drafts;
         r.bounded = session->kv_budget != 0;
       },
       1);

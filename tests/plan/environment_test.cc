@@ -159,18 +159,5 @@ TEST(AutomaticBudget, CompactsWhereTheCacheIsLarge) {
   }
 }
 
-TEST(Drafts, AreRefusedByName) {
-  const MadeModel file(test::tiny_qwen35());  // with an MTP block
-  const ModelSetup setup =
-      setup_with([](sharpi_plan_params*, sharpi_session_params* s) { s->n_draft = 3; }, 1);
-  const ContextPtr context = make_context(setup);
-  PlanPtr plan;
-  sharpi_error e = SHARPI_ERROR_INIT;
-  EXPECT_EQ(try_plan(context.get(), file.path(), setup, &plan, &e), SHARPI_E_UNSUPPORTED);
-  EXPECT_NE(std::string(e.text).find("speculation (n_draft 3) is not in this version"),
-            std::string::npos)
-      << e.text;
-}
-
 }  // namespace
 }  // namespace sharpi::testing

@@ -67,6 +67,7 @@ class FaultyStore final : public KvStore {
     return in_->write_state(l, part, p);
   }
   void commit_state() noexcept override { in_->commit_state(); }
+  void commit_rows(uint32_t n) noexcept override { in_->commit_rows(n); }
   void clear_state() noexcept override { in_->clear_state(); }
   Status save_checkpoint(uint32_t i) override { return in_->save_checkpoint(i); }
   Status load_checkpoint(uint32_t i) override { return in_->load_checkpoint(i); }

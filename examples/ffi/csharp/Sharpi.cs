@@ -68,6 +68,7 @@ namespace LibSharpi
             rewind, n_checkpoints, kv_budget, prompt_budget, capture_window, recency, sinks,
             policy, lookahead, per_layer_budgets, n_probe, n_draft;
         public int* probe;
+        public uint drafters, reserved;
     }
 
     [StructLayout(LayoutKind.Sequential)]
@@ -140,6 +141,14 @@ namespace LibSharpi
             n_ffn, n_experts, n_streamed;
         public ulong n_calls, n_rows, streamed_bytes;
         public double seconds;
+    }
+
+    [StructLayout(LayoutKind.Sequential)]
+    public unsafe struct sharpi_draft_stats
+    {
+        public uint struct_size, reserved;
+        public ulong n_passes, n_drafted, n_accepted;
+        public double draft_seconds, verify_seconds;
     }
 
     [StructLayout(LayoutKind.Sequential)]
@@ -295,6 +304,7 @@ namespace LibSharpi
             SHARPI_DEVICE_MEASURE = 1, SHARPI_POLICY_AUTO = 0, SHARPI_POLICY_GLOBAL = 1,
             SHARPI_POLICY_SNAPKV = 2, SHARPI_POLICY_DEFENSIVE = 3, SHARPI_POLICY_VALUE = 4,
             SHARPI_POLICY_SPAN = 5, SHARPI_POLICY_RETRIEVAL = 6, SHARPI_POLICY_KEEP = 7,
+            SHARPI_DRAFT_NGRAM = 1,
             SHARPI_BUDGET_AUTO = 0xFFFFFFFE, SHARPI_ARITHMETIC_FAST = 0,
             SHARPI_ARITHMETIC_EXACT = 1, SHARPI_LOAD_MAP = 0, SHARPI_LOAD_COPY = 1,
             SHARPI_ROW_DEVICE = 1, SHARPI_ROW_PINNED = 2,
@@ -440,6 +450,14 @@ namespace LibSharpi
             sharpi_sample_params* p, UIntPtr size);
         [DllImport(Library)] public static extern int sharpi_session_sample(
             IntPtr session, sharpi_sample_params* options, int* out_token, sharpi_error* err);
+        [DllImport(Library)] public static extern int sharpi_session_verify(
+            IntPtr session, int* tokens, uint n, sharpi_sample_params* parameters, uint* n_read,
+            sharpi_error* err);
+        [DllImport(Library)] public static extern int sharpi_session_drafts(
+            IntPtr session, sharpi_draft_stats* result, sharpi_error* err);
+        [DllImport(Library)] public static extern int sharpi_session_draft_places(
+            IntPtr session, ulong* drafted, ulong* accepted, uint cap, uint* n_places,
+            sharpi_error* err);
         [DllImport(Library)] public static extern int sharpi_session_step(
             IntPtr session, sharpi_sample_params* options, int* out_tokens, uint cap, uint* out_n,
             sharpi_error* err);

@@ -186,6 +186,7 @@ constants! {
         SHARPI_POLICY_AUTO = 0; SHARPI_POLICY_GLOBAL = 1; SHARPI_POLICY_SNAPKV = 2;
         SHARPI_POLICY_DEFENSIVE = 3; SHARPI_POLICY_VALUE = 4; SHARPI_POLICY_SPAN = 5;
         SHARPI_POLICY_RETRIEVAL = 6; SHARPI_POLICY_KEEP = 7; SHARPI_BUDGET_AUTO = 0xFFFF_FFFE;
+        SHARPI_DRAFT_NGRAM = 1;
         SHARPI_ARITHMETIC_FAST = 0; SHARPI_ARITHMETIC_EXACT = 1;
         SHARPI_LOAD_MAP = 0; SHARPI_LOAD_COPY = 1; SHARPI_ROW_DEVICE = 1;
         SHARPI_ROW_PINNED = 2; SHARPI_ROW_ANONYMOUS = 3; SHARPI_ROW_MAPPED = 4;
@@ -231,6 +232,7 @@ structs! {
         tail_v_dtype: u32, rewind: u32, n_checkpoints: u32, kv_budget: u32, prompt_budget: u32,
         capture_window: u32, recency: u32, sinks: u32, policy: u32, lookahead: u32,
         per_layer_budgets: u32, n_probe: u32, n_draft: u32, probe: *const i32,
+        drafters: u32, reserved: u32,
     }
     struct sharpi_plan_params {
         struct_size: u32, n_gpu_layers: i32, n_gpu_ffn: i32, n_expert_slots: i32, arithmetic: u32,
@@ -274,6 +276,10 @@ structs! {
         tier: u32, list: u32, first_layer: u32, n_layers: u32, has_embedding: u32, has_head: u32,
         n_mixers: u32, n_ffn: u32, n_experts: u32, n_streamed: u32, n_calls: u64, n_rows: u64,
         streamed_bytes: u64, seconds: f64,
+    }
+    struct sharpi_draft_stats {
+        struct_size: u32, reserved: u32, n_passes: u64, n_drafted: u64, n_accepted: u64,
+        draft_seconds: f64, verify_seconds: f64,
     }
     struct sharpi_expert_stats {
         struct_size: u32, n_slots: u32, n_resident: u32, n_pinned: u32, slot_bytes: u64,
@@ -470,6 +476,15 @@ functions! {
     fn sharpi_session_sample(
         session: *mut sharpi_session, params: *const sharpi_sample_params, out_token: *mut i32,
         err: *mut sharpi_error) -> i32;
+    fn sharpi_session_verify(
+        session: *mut sharpi_session, tokens: *const i32, n: u32,
+        params: *const sharpi_sample_params, out_n: *mut u32, err: *mut sharpi_error) -> i32;
+    fn sharpi_session_drafts(
+        session: *const sharpi_session, out: *mut sharpi_draft_stats,
+        err: *mut sharpi_error) -> i32;
+    fn sharpi_session_draft_places(
+        session: *const sharpi_session, drafted: *mut u64, accepted: *mut u64, cap: u32,
+        out_n: *mut u32, err: *mut sharpi_error) -> i32;
     fn sharpi_session_step(
         session: *mut sharpi_session, params: *const sharpi_sample_params, out_tokens: *mut i32,
         cap: u32, out_n: *mut u32, err: *mut sharpi_error) -> i32;

@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: MIT
+#include "engine/draft_pace.h"
+
+#include <algorithm>
+
+namespace sharpi {
+namespace {
+
+constexpr double kFade = 0.9;        // what older verifications count beside a new one
+constexpr double kTimeWeight = 0.2;  // of a new time
+/// Until passes with drafts were timed, a row more is taken to cost this much of a step.
+constexpr double kRowShare = 0.03;
+constexpr uint32_t kTrial = 4, kMostPatience = 256;
+
+}  // namespace
+
+DraftPace::Rate& DraftPace::rate(uint32_t match) {
+  return rates_[match < 6 ? 0 : match < 16 ? 1 : 2];
+}
+
+void DraftPace::took(uint32_t n, double seconds) {
+  double& mean = seconds_[n];
+  mean = mean == 0 ? seconds : mean + kTimeWeight * (seconds - mean);
+}
+
+void DraftPace::verified(uint32_t match, uint32_t n, uint32_t accepted) {
+  Rate& r = rate(match);
+  r.right = kFade * r.right + accepted;
+  r.tried = kFade * r.tried + std::min(n, accepted + 1);
+}
+
+/// Of n drafts; between those that were timed on a straight line, behind them as steep as before.
+double DraftPace::seconds(uint32_t n) const {
+  if (seconds_[n] != 0) return seconds_[n];
+  const double one = seconds_[0] != 0 ? seconds_[0] : 1;
+  uint32_t low = 0, high = n + 1;
+  double at_low = one;
+  for (uint32_t i = 1; i < n; ++i) {
+    if (seconds_[i] != 0) low = i, at_low = seconds_[i];
+  }
+  while (high <= kMaxDraft && seconds_[high] == 0) ++high;
+  if (high <= kMaxDraft) {
+    return at_low + (seconds_[high] - at_low) * (n - low) / (high - low);
+  }
+  const double slope = low == 0 ? kRowShare * one : std::max(0.0, (at_low - one) / low);
+  return at_low + slope * (n - low);
+}
+
+uint32_t DraftPace::best(double accepted, uint32_t most) const {
+  uint32_t best = 0;
+  double tokens = 1, reach = 1, most_a_second = 1 / seconds(0);
+  for (uint32_t n = 1; n <= most; ++n) {
+    reach *= accepted;
+    tokens += reach;
+    const double a_second = tokens / seconds(n);
+    if (a_second > most_a_second) most_a_second = a_second, best = n;
+  }
+  return best;
+}
+
+uint32_t DraftPace::choose(uint32_t match, uint32_t most) {
+  most = std::min(most, kMaxDraft);
+  if (seconds_[0] == 0) return 0;  // nothing to compare with yet
+  const uint32_t n = best(rate(match).value(), most);
+  if (n != 0) {
+    patience_ = 16;
+    return n;
+  }
+  if (++n_refused_ < patience_) return 0;
+  n_refused_ = 0;
+  patience_ = std::min(2 * patience_, kMostPatience);
+  return std::min(most, kTrial);
+}
+
+}  // namespace sharpi

@@ -1,0 +1,37 @@
+// SPDX-License-Identifier: MIT
+// How many drafts a step takes: the number that promises most tokens a second, from how often
+// drafts of this kind were accepted and what passes of so many rows took. A drafter that loses time
+// gets none, and is tried again now and then. Thread rule: one owner (the session).
+#pragma once
+
+#include <array>
+#include <cstdint>
+
+#include "base/limits.h"
+
+namespace sharpi {
+
+class DraftPace {
+ public:
+  /// How many drafts to take of a place that `match` tokens agree with; at most `most`.
+  uint32_t choose(uint32_t match, uint32_t most);
+  /// A pass with n drafts took so many seconds, drawing included; n = 0: a step without drafts.
+  void took(uint32_t n, double seconds);
+  /// n drafts of such a place were verified, the first `accepted` of them were right.
+  void verified(uint32_t match, uint32_t n, uint32_t accepted);
+
+ private:
+  struct Rate {
+    double right = 0, tried = 0;  // both fade
+    double value() const { return tried > 0 ? right / tried : 0; }
+  };
+  Rate& rate(uint32_t match);
+  double seconds(uint32_t n) const;
+  uint32_t best(double accepted, uint32_t most) const;
+
+  std::array<Rate, 3> rates_{{{6, 10}, {8, 10}, {9.5, 10}}};  // short, medium, long agreement
+  std::array<double, kMaxDraft + 1> seconds_{};               // by drafts; 0 = not seen yet
+  uint32_t n_refused_ = 0, patience_ = 16;
+};
+
+}  // namespace sharpi

@@ -1,0 +1,148 @@
+// SPDX-License-Identifier: MIT
+// Reading tokens that may turn out wrong: one pass over a token and the drafts behind it, then the
+// longest beginning of them that the sampler itself would have drawn. A draft is a guess of one
+// token, so drawing by the model's own distribution and comparing is the exact rule of speculative
+// sampling (arXiv 2211.17192): it is accepted with the probability that the model gives it, and
+// what is drawn instead has the distribution without it. The random numbers are those of decoding
+// token by token, and so are the tokens.
+#include <algorithm>
+#include <chrono>
+
+#include "engine/session.h"
+
+namespace sharpi {
+namespace {
+
+double seconds_since(std::chrono::steady_clock::time_point start) {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+}
+
+/// Masks of the draws behind the first token: row i of mask_words words.
+sharpi_sample_params with_mask(const sharpi_sample_params& params, size_t i) {
+  sharpi_sample_params p = params;
+  if (p.allowed_mask != nullptr) p.allowed_mask += i * p.mask_words;
+  if (p.logprobs != nullptr) p.logprobs += i * p.n_logprobs;
+  return p;
+}
+
+}  // namespace
+
+/// How many of the tokens one pass may read: no draft makes a session compact or move its context
+/// on before it would without, and none is read behind the end of a generation.
+size_t Session::most_rows(std::span<const int32_t> tokens) const {
+  const uint64_t context = shape_.n_ctx - ledger_.n_tokens();
+  const uint64_t room = std::min<uint64_t>({context, free_slots(), model_->plan().model.n_chunk});
+  size_t n = std::max<size_t>(1, std::min<size_t>(tokens.size(), room));
+  const Tokenizer* text = model_->text()->tokenizer();
+  for (size_t i = 1; i < n && text != nullptr; ++i) {
+    if (text->is_end_of_generation(tokens[i])) n = i;
+  }
+  return n;
+}
+
+Status Session::verify(std::span<const int32_t> tokens, const sharpi_sample_params& params,
+                       uint32_t* out_n) {
+  *out_n = 0;
+  if (tokens.empty()) return Status::error(Code::kInvalidArgument, "n is 0; 1 or more is expected");
+  if (tokens.size() - 1 > shape_.n_draft) {
+    return Status::error(Code::kInvalidArgument,
+                         "%zu drafts behind the first token, the session was made for n_draft %u",
+                         tokens.size() - 1, shape_.n_draft);
+  }
+  for (size_t i = 0; i + 1 < tokens.size(); ++i) {
+    Draw draw;  // refused before anything is read
+    SHARPI_TRY(read_draw(with_mask(params, i), model_->spec().n_vocab, &draw));
+  }
+  Meanwhile meanwhile{params.meanwhile, params.user_data, tokens[0]};
+  return end_call(read_drafts(tokens, params, &meanwhile, out_n));
+}
+
+/// Reads the first token, and the others as far as they are accepted. Commits what was read.
+Status Session::read_drafts(std::span<const int32_t> tokens, const sharpi_sample_params& params,
+                            Meanwhile* meanwhile, uint32_t* out_n) {
+  *out_n = 0;
+  SHARPI_TRY(begin_call());
+  SHARPI_TRY(check_tokens(tokens));
+  SHARPI_TRY(check_room(1));
+  const auto start = std::chrono::steady_clock::now();
+  SHARPI_TRY(make_room(1));
+  tokens = tokens.first(most_rows(tokens));
+  const auto n = static_cast<uint32_t>(tokens.size());
+  SHARPI_TRY(run_chunk(tokens, 0, n, meanwhile, n > 1));
+  if (meanwhile != nullptr) meanwhile->run();  // unless it ran while a device computed
+  if (n == 1) {
+    *out_n = 1;
+    commit(tokens);
+  } else {
+    SHARPI_TRY(accept(tokens, params, out_n));
+    count_drafts(n - 1, *out_n - 1);
+    draft_stats_.verify_seconds += seconds_since(start);
+  }
+  n_decode_ += *out_n;
+  decode_seconds_ += seconds_since(start);
+  n_logit_rows_ = 1;
+  return Status::ok();
+}
+
+/// After a pass over all of them: draws behind each token, commits those that were right. A draw
+/// that fails for want of allowed tokens ends the beginning; the next call for a token says so.
+Status Session::accept(std::span<const int32_t> tokens, const sharpi_sample_params& params,
+                       uint32_t* out_n) {
+  const auto n = static_cast<uint32_t>(tokens.size());
+  const size_t before = history_.size();
+  const SamplerMark first = sampler_.mark();
+  uint32_t read = 1;
+  history_.push_back(tokens[0]);
+  for (; read < n; ++read) {
+    first_logit_row_ = n - read;
+    n_logit_rows_ = 1;
+    const SamplerMark mark = sampler_.mark();
+    int32_t drawn = -1;
+    const Status status = sample(with_mask(params, read - 1), &drawn);
+    const bool no_draw = status.code() == Code::kState || status.code() == Code::kFormat ||
+                         status.code() == Code::kMismatch;
+    if (!status.is_ok() && !no_draw) {  // the device: as if the pass had failed
+      history_.resize(before);
+      sampler_.restore(first);
+      n_logit_rows_ = 0;
+      return status;
+    }
+    if (no_draw || drawn != tokens[read]) {
+      sampler_.restore(mark);
+      break;
+    }
+    history_.push_back(drawn);
+  }
+  first_logit_row_ = n - read;
+  changed_ = false;
+  for (const auto& tier : tiers_) tier->store().commit_rows(read);
+  ledger_.commit(read);
+  *out_n = read;
+  return Status::ok();
+}
+
+void Session::count_drafts(uint32_t n_drafts, uint32_t n_accepted) {
+  ++draft_stats_.n_passes;
+  draft_stats_.n_drafted += n_drafts;
+  draft_stats_.n_accepted += n_accepted;
+  for (uint32_t i = 0; i < n_drafts; ++i) {
+    ++draft_places_[i].drafted;
+    if (i < n_accepted) ++draft_places_[i].accepted;
+  }
+}
+
+/// Drafts behind `next`, which is drawn but not read. None where masks are set: they are the first
+/// token's alone.
+uint32_t Session::propose(int32_t next, const sharpi_sample_params& params, uint32_t most,
+                          int32_t* drafts, uint32_t* match) {
+  *match = 0;
+  most = std::min(most, shape_.n_draft);
+  if (ngram_ == nullptr || most == 0 || params.allowed_mask != nullptr) return 0;
+  const auto start = std::chrono::steady_clock::now();
+  uint32_t n = ngram_->propose(history_, next, most, drafts, match);
+  if (n != 0) n = pace_.choose(*match, n);
+  draft_stats_.draft_seconds += seconds_since(start);
+  return n;
+}
+
+}  // namespace sharpi

@@ -1,0 +1,213 @@
+// SPDX-License-Identifier: MIT
+// What drafts bring: the time of a pass over a token and n drafts, and tokens a second when drafts
+// are right with given probabilities by place. Nothing drafts here: each draw is forced by a mask
+// to the draft or to another token, so models of made-up weights serve, and the passes, draws and
+// taking back are the real ones.
+//   draft_bench MODEL.gguf [--threads 0] [--gpu-layers -1] [--kv auto|f32|bf16|q8_0] [--depth 64]
+//               [--accept .76,.62,.46,.40] [--drafts 1,2,3,4,8,16,32] [--rounds 24]
+// Passes of every size take turns, because such machines are noisy; medians are given.
+#include <algorithm>
+#include <chrono>
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <string>
+#include <vector>
+
+#include "sharpi.h"
+
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+[[noreturn]] void die(const std::string& what) {
+  std::fprintf(stderr, "draft_bench: %s\n", what.c_str());
+  std::exit(1);
+}
+void must(sharpi_status status, const sharpi_error& e, const char* what) {
+  if (status != SHARPI_OK) die(std::string(what) + ": " + e.text);
+}
+
+std::vector<double> numbers(const std::string& text) {
+  std::vector<double> out;
+  for (size_t at = 0; at < text.size(); ++at) {
+    char* end = nullptr;
+    out.push_back(std::strtod(text.c_str() + at, &end));
+    if (end == text.c_str() + at || (*end != ',' && *end != '\0'))
+      die("a list of numbers: " + text);
+    at = static_cast<size_t>(end - text.c_str());
+  }
+  return out;
+}
+
+struct Settings {
+  std::string model, kv = "auto";
+  uint32_t n_threads = 0, depth = 64, rounds = 24;
+  int32_t gpu_layers = -1;
+  std::vector<double> accept = {.76, .62, .46, .40}, drafts = {1, 2, 3, 4, 8, 16, 32};
+};
+
+Settings read_settings(int argc, char** argv) {
+  Settings s;
+  for (int i = 1; i < argc; ++i) {
+    const std::string flag = argv[i];
+    if (flag.rfind("--", 0) != 0) {
+      s.model = flag;
+      continue;
+    }
+    if (i + 1 == argc) die(flag + " needs a value");
+    const std::string value = argv[++i];
+    const auto count = [&] {
+      return static_cast<uint32_t>(std::strtoul(value.c_str(), nullptr, 10));
+    };
+    if (flag == "--threads") {
+      s.n_threads = count();
+    } else if (flag == "--gpu-layers") {
+      s.gpu_layers = std::atoi(value.c_str());
+    } else if (flag == "--kv") {
+      s.kv = value;
+    } else if (flag == "--depth") {
+      s.depth = std::max(1u, count());
+    } else if (flag == "--rounds") {
+      s.rounds = std::max(3u, count());
+    } else if (flag == "--accept") {
+      s.accept = numbers(value);
+    } else if (flag == "--drafts") {
+      s.drafts = numbers(value);
+    } else {
+      die("unknown flag " + flag);
+    }
+  }
+  if (s.model.empty() || s.accept.empty()) die("a model and acceptances are needed");
+  for (const double n : s.drafts) {
+    if (n < 1 || n > 32) die("--drafts: 1 to 32");
+  }
+  return s;
+}
+
+sharpi_kv_dtype kv_dtype(const std::string& name) {
+  const char* const names[] = {"auto", "f32", "bf16", "q8_0"};
+  for (uint32_t i = 0; i < 4; ++i) {
+    if (name == names[i]) return i;
+  }
+  die("--kv: auto, f32, bf16 or q8_0");
+}
+
+/// One session that is always at the same length when a pass begins.
+class Passes {
+ public:
+  explicit Passes(const Settings& s) : s_(s) {
+    sharpi_error e = SHARPI_ERROR_INIT;
+    sharpi_context_params c;
+    sharpi_context_params_init(&c, sizeof c);
+    c.n_threads = s.n_threads;
+    must(sharpi_context_create(&c, &context_, &e), e, "context");
+    sharpi_session_params session;
+    sharpi_session_params_init(&session, sizeof session);
+    session.n_ctx = s.depth + 64;
+    session.k_dtype = session.v_dtype = kv_dtype(s.kv);
+    session.n_draft = 32;
+    session.n_checkpoints = 1;
+    sharpi_plan_params p;
+    sharpi_plan_params_init(&p, sizeof p);
+    p.n_gpu_layers = s.gpu_layers;
+    p.session = &session;
+    must(sharpi_plan_create(context_, s.model.c_str(), &p, &plan_, &e), e, "plan");
+    must(sharpi_model_load(plan_, nullptr, nullptr, &model_, &e), e, "load");
+    must(sharpi_session_create(model_, nullptr, &session_, &e), e, "session");
+    sharpi_model_summary info{};
+    info.struct_size = sizeof info;
+    must(sharpi_model_info(model_, &info, &e), e, "model");
+    words_ = (info.n_vocab + 31) / 32;
+    std::vector<int32_t> prompt(s.depth);
+    for (uint32_t i = 0; i < s.depth; ++i) prompt[i] = token(i);
+    must(sharpi_session_prefill(session_, prompt.data(), s.depth, nullptr, nullptr, &e), e,
+         "prompt");
+    if (info.is_hybrid != 0) must(sharpi_session_checkpoint(session_, 1, &e), e, "checkpoint");
+    sharpi_sampler_params sampler;
+    sharpi_sampler_params_init(&sampler, sizeof sampler);
+    sampler.temperature = 0;
+    must(sharpi_session_set_sampler(session_, &sampler, &e), e, "sampler");
+  }
+  ~Passes() {
+    sharpi_session_destroy(session_);
+    sharpi_model_destroy(model_);
+    sharpi_plan_destroy(plan_);
+    sharpi_context_destroy(context_);
+  }
+  Passes(const Passes&) = delete;
+  Passes& operator=(const Passes&) = delete;
+
+  /// Seconds of one pass over a token and n drafts of which the first n_right are right. The pass
+  /// before it left rows to take back, as in a run of them.
+  double run(uint32_t n, uint32_t n_right) {
+    sharpi_error e = SHARPI_ERROR_INIT;
+    must(sharpi_session_truncate(session_, s_.depth, &e), e, "truncate");
+    pass(n, 0);
+    const auto start = Clock::now();
+    pass(n, n_right);
+    return std::chrono::duration<double>(Clock::now() - start).count();
+  }
+
+ private:
+  static int32_t token(uint32_t i) { return static_cast<int32_t>(7 + i * 31 % 190); }
+  void pass(uint32_t n, uint32_t n_right) {
+    sharpi_error e = SHARPI_ERROR_INIT;
+    std::vector<int32_t> tokens(n + 1);
+    for (uint32_t i = 0; i <= n; ++i) tokens[i] = token(i + 3);
+    std::vector<uint32_t> masks(std::max<size_t>(1, size_t{n} * words_));
+    for (uint32_t i = 0; i < n; ++i) {
+      const auto allowed = static_cast<uint32_t>(tokens[i + 1]) + (i < n_right ? 0u : 1u);
+      masks[size_t{i} * words_ + allowed / 32] = 1u << (allowed % 32);
+    }
+    sharpi_sample_params p;
+    sharpi_sample_params_init(&p, sizeof p);
+    if (n != 0) p.allowed_mask = masks.data(), p.mask_words = words_;
+    uint32_t read = 0;
+    must(sharpi_session_verify(session_, tokens.data(), n + 1, &p, &read, &e), e, "verify");
+    if (read != n_right + 1) die("the masks did not decide what is read");
+  }
+
+  const Settings& s_;
+  sharpi_context* context_ = nullptr;
+  sharpi_plan* plan_ = nullptr;
+  sharpi_model* model_ = nullptr;
+  sharpi_session* session_ = nullptr;
+  uint32_t words_ = 0;
+};
+
+double median(std::vector<double> v) {
+  std::nth_element(v.begin(), v.begin() + static_cast<std::ptrdiff_t>(v.size() / 2), v.end());
+  return v[v.size() / 2];
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  const Settings s = read_settings(argc, argv);
+  Passes passes(s);
+  std::vector<uint32_t> sizes = {0};
+  for (const double n : s.drafts) sizes.push_back(static_cast<uint32_t>(n));
+  std::vector<std::vector<double>> seconds(sizes.size());
+  for (uint32_t round = 0; round <= s.rounds; ++round) {
+    for (size_t i = 0; i < sizes.size(); ++i) {
+      const double t = passes.run(sizes[i], round % (sizes[i] + 1));
+      if (round != 0) seconds[i].push_back(t);  // the first one warms up
+    }
+  }
+  std::printf(
+      "drafts  ms a pass  of one row's  tokens a pass  t/s  speed-up  t/s if all are right\n");
+  const double one = median(seconds[0]);
+  for (size_t i = 0; i < sizes.size(); ++i) {
+    double tokens = 1, reach = 1;
+    for (uint32_t n = 0; n < sizes[i]; ++n) {
+      reach *= s.accept[std::min<size_t>(n, s.accept.size() - 1)];
+      tokens += reach;
+    }
+    const double t = median(seconds[i]);
+    std::printf("%6u  %9.3f  %12.2f  %13.2f  %6.1f  %8.2f  %8.1f\n", sizes[i], 1e3 * t, t / one,
+                tokens, tokens / t, tokens / t * one, (sizes[i] + 1) / t);
+  }
+  return 0;
+}

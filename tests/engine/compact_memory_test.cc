@@ -332,7 +332,7 @@ TEST_P(Bounded, HoldsAtMostBudgetAndChunkRowsAndThePlanPricesExactlyThat) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Engine, Bounded, ::testing::ValuesIn(trained_models()), model_name);
+INSTANTIATE_TEST_SUITE_P(Engine, Bounded, ::testing::ValuesIn(compactable_models()), model_name);
 
 TEST(BoundedPlan, ALongContextCostsTheKvOfItsBudget) {
   test::ModelRecipe recipe = test::tiny_qwen3();

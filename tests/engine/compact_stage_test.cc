@@ -121,7 +121,8 @@ TEST_P(CompactStage, AFailedReserveChangesNothing) {
 
 INSTANTIATE_TEST_SUITE_P(Engine, CompactStage,
                          ::testing::Values(test::tiny_qwen3(), test::tiny_gemma4(),
-                                           test::tiny_qwen35()),
+                                           test::tiny_qwen35(), test::tiny_llama(),
+                                           test::tiny_gemma3()),
                          [](const ::testing::TestParamInfo<test::ModelRecipe>& info) {
                            return info.param.arch;
                          });

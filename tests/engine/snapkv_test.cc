@@ -85,7 +85,9 @@ TEST_P(SnapKv, TheEnvironmentAloneLeavesAnEighthOfThePayload) {
   }
 }
 
-TEST_P(SnapKv, NeedlesAreStillFound) {
+class SnapKvNeedles : public SnapKv {};
+
+TEST_P(SnapKvNeedles, AreStillFound) {
   const Budget budget(256);                 // of prompts of 900 to 2000 tokens
   const uint32_t most = on_gpu() ? 24 : 6;  // the CPU takes its time over prompts
   for (const sharpi_kv_dtype kv : kDtypes) {
@@ -103,7 +105,8 @@ TEST_P(SnapKv, NeedlesAreStillFound) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Engine, SnapKv, ::testing::ValuesIn(trained_models()), model_name);
+INSTANTIATE_TEST_SUITE_P(Engine, SnapKv, ::testing::ValuesIn(compactable_models()), model_name);
+INSTANTIATE_TEST_SUITE_P(Engine, SnapKvNeedles, ::testing::ValuesIn(trained_models()), model_name);
 
 }  // namespace
 }  // namespace sharpi::testing

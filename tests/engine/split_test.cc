@@ -291,13 +291,16 @@ std::string recipe_name(const ::testing::TestParamInfo<test::ModelRecipe>& info)
 INSTANTIATE_TEST_SUITE_P(Engine, Split,
                          ::testing::Values(test::tiny_qwen3(), test::tiny_qwen3moe(),
                                            test::tiny_gemma4(), test::tiny_gemma4kv(),
-                                           test::tiny_qwen35(), test::tiny_qwen35moe()),
+                                           test::tiny_qwen35(), test::tiny_qwen35moe(),
+                                           test::tiny_llama(), test::tiny_qwen2(),
+                                           test::tiny_gemma3()),
                          recipe_name);
 INSTANTIATE_TEST_SUITE_P(Engine, TailSplit,
                          ::testing::Values(test::tiny_qwen3(), test::tiny_qwen3moe(),
                                            test::tiny_gemma4(), test::tiny_gemma4kv(),
                                            with_layers(test::tiny_qwen35(), 8),
-                                           with_layers(test::tiny_qwen35moe(), 8)),
+                                           with_layers(test::tiny_qwen35moe(), 8),
+                                           test::tiny_llama(), test::tiny_gemma3()),
                          recipe_name);
 
 }  // namespace

@@ -308,6 +308,15 @@ const std::vector<std::string>& all_models() {
   return names;
 }
 
+const std::vector<std::string>& compactable_models() {
+  static const std::vector<std::string> names = [] {
+    std::vector<std::string> all = all_models();
+    std::erase(all, "rand-mistral");
+    return all;
+  }();
+  return names;
+}
+
 FixtureList list_fixtures() {
   FixtureList list;
   for (const std::string& name : all_models()) {

@@ -73,6 +73,8 @@ const std::vector<std::string>& trained_models();
 const std::vector<std::string>& random_models();
 /// Both.
 const std::vector<std::string>& all_models();
+/// Those with rows that compaction can evict: not the one whose layers all have a window.
+const std::vector<std::string>& compactable_models();
 
 /// All known models, looked for in tests/fixtures and then in the folder that the environment
 /// variable SHARPI_FIXTURES names. A model is available if both its files are there.

@@ -27,6 +27,38 @@ constexpr Range kInert[] = {
     {0x20000, 0x2A6DF},
 };
 
+/// Characters that got a combining class or a decomposition after Unicode 9, of which the tables of
+/// the reference tokenizers' normaliser are. It takes them for letters, and what models were
+/// trained on was normalised by it. tools/compare_tokenizers.py finds what is missing here.
+constexpr Range kUnknown[] = {
+    {0x07FD, 0x07FD},   {0x0898, 0x089F},   {0x08CA, 0x08D3},   {0x09FE, 0x09FE},
+    {0x0C3C, 0x0C3C},   {0x0D3B, 0x0D3C},   {0x0EBA, 0x0EBA},   {0x1715, 0x1715},
+    {0x1ABF, 0x1ACE},   {0x1DF6, 0x1DFA},   {0xA82C, 0xA82C},   {0x10D24, 0x10D27},
+    {0x10EAB, 0x10EAC}, {0x10F46, 0x10F50}, {0x10F82, 0x10F85}, {0x11070, 0x11070},
+    {0x1133B, 0x1133B}, {0x1145E, 0x1145E}, {0x11839, 0x1183A}, {0x11930, 0x11930},
+    {0x11938, 0x11938}, {0x1193D, 0x1193E}, {0x11943, 0x11943}, {0x119E0, 0x119E0},
+    {0x11A34, 0x11A34}, {0x11A47, 0x11A47}, {0x11A99, 0x11A99}, {0x11D42, 0x11D42},
+    {0x11D44, 0x11D45}, {0x11D97, 0x11D97}, {0x16FF0, 0x16FF1}, {0x1E130, 0x1E136},
+    {0x1E2AE, 0x1E2AE}, {0x1E2EC, 0x1E2EF},
+};
+
+template <size_t N>
+bool is_in(const Range (&ranges)[N], uint32_t cp) {
+  const Range* r = std::lower_bound(std::begin(ranges), std::end(ranges), cp,
+                                    [](const Range& a, uint32_t c) { return a.last < c; });
+  return r != std::end(ranges) && cp >= r->first;
+}
+
+bool is_unknown(utf8proc_int32_t cp) {
+  return is_nfc_unknown(static_cast<uint32_t>(cp));
+}
+
+/// What utf8proc must not see when it composes: the unknown, and U+11A7, a vowel just before the
+/// trailing consonants of Hangul, which it takes for one of them, of which nothing is left.
+bool composes_with_nothing(utf8proc_int32_t cp) {
+  return cp == 0x11A7 || is_unknown(cp);
+}
+
 using CodePoints = std::vector<utf8proc_int32_t>;
 
 Status utf8proc_status(utf8proc_ssize_t code) {
@@ -39,6 +71,10 @@ Status decompose(std::string_view text, CodePoints* out) {
     const uint32_t n = utf8_character(text, at);
     const auto cp = static_cast<utf8proc_int32_t>(utf8_code_point(text, at, n));
     at += n;
+    if (is_unknown(cp)) {
+      out->push_back(cp);
+      continue;
+    }
     utf8proc_int32_t parts[8];  // the longest canonical decomposition has 4
     int boundclass = 0;
     const utf8proc_ssize_t written = utf8proc_decompose_char(
@@ -52,7 +88,7 @@ Status decompose(std::string_view text, CodePoints* out) {
 }
 
 int combining_class(utf8proc_int32_t cp) {
-  return utf8proc_get_property(cp)->combining_class;
+  return is_unknown(cp) ? 0 : utf8proc_get_property(cp)->combining_class;
 }
 
 /// Canonical ordering: each run of non-starters by combining class, equal classes in place.
@@ -75,17 +111,14 @@ Status append_normalized(std::string_view text, CodePoints* scratch, std::string
   scratch->clear();
   SHARPI_TRY(decompose(text, scratch));
   order_marks(scratch);
-  // U+11A7 is a vowel just before the trailing consonants of Hangul. utf8proc takes it for one of
-  // them, of which nothing is left, so it never gets to see it. Nothing composes with it.
-  constexpr utf8proc_int32_t kBeforeTrailing = 0x11A7;
   for (auto from = scratch->begin(); from != scratch->end();) {
-    const auto to = std::find(from, scratch->end(), kBeforeTrailing);
+    const auto to = std::find_if(from, scratch->end(), &composes_with_nothing);
     const utf8proc_ssize_t n = utf8proc_normalize_utf32(
         &*from, to - from, static_cast<utf8proc_option_t>(UTF8PROC_COMPOSE | UTF8PROC_STABLE));
     if (n < 0) return utf8proc_status(n);
     for (utf8proc_ssize_t i = 0; i < n; ++i) utf8_append(static_cast<uint32_t>(from[i]), out);
     if (to == scratch->end()) break;
-    utf8_append(kBeforeTrailing, out);
+    utf8_append(static_cast<uint32_t>(*to), out);
     from = to + 1;
   }
   return Status::ok();
@@ -93,10 +126,12 @@ Status append_normalized(std::string_view text, CodePoints* scratch, std::string
 
 }  // namespace
 
+bool is_nfc_unknown(uint32_t code_point) {
+  return is_in(kUnknown, code_point);
+}
+
 bool is_nfc_inert(uint32_t code_point) {
-  const auto* range = std::lower_bound(std::begin(kInert), std::end(kInert), code_point,
-                                       [](const Range& r, uint32_t cp) { return r.last < cp; });
-  return range != std::end(kInert) && code_point >= range->first;
+  return is_in(kInert, code_point);
 }
 
 Status normalize_nfc(std::string_view text, std::string* storage, std::string_view* out) {

@@ -19,4 +19,8 @@ Status normalize_nfc(std::string_view text, std::string* storage, std::string_vi
 /// Whether no normalisation changes `code_point` or joins it to the character before it.
 bool is_nfc_inert(uint32_t code_point);
 
+/// Whether the reference tokenizers' normaliser, whose tables are of Unicode 9, does not know that
+/// `code_point` is a mark or composed: then it is a letter here too.
+bool is_nfc_unknown(uint32_t code_point);
+
 }  // namespace sharpi

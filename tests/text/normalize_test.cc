@@ -89,8 +89,18 @@ TEST(Nfc, EqualsTheLibraryOnEveryCharacterBetweenNeighbours) {
     std::string text = "e";
     utf8_append(cp, &text);
     text += "\xCC\x81z";
-    ASSERT_EQ(nfc(text), reference(text)) << std::hex << cp;
+    const bool known = !is_nfc_unknown(cp);
+    ASSERT_EQ(nfc(text), known ? reference(text) : text) << std::hex << cp;
   }
+}
+
+// As HF tokenizers 0.23 normalise.
+TEST(Nfc, MarksThatAreNewerThanTheReferencesTablesAreLetters) {
+  EXPECT_EQ(nfc("a\u1DF6\u0300"), "a\u1DF6\u0300");  // class 232, then 230
+  EXPECT_EQ(nfc("a\u064E\u08CA\u0300"), "a\u064E\u08CA\u0300");
+  EXPECT_EQ(nfc("e\u07FD\u0301\u0316"), "e\u07FD\u0316\u0301");
+  EXPECT_EQ(nfc("\U00011935\U00011930"), "\U00011935\U00011930");
+  EXPECT_EQ(nfc("\U00011938"), "\U00011938");
 }
 
 TEST(Nfc, UnchangedTextIsNotCopied) {

@@ -53,7 +53,7 @@ class LibraryHook(BuildHookInterface):
 
     def build_library(self) -> pathlib.Path:
         tree = self.sources()
-        folder = pathlib.Path(self.directory) / "libsharpi"
+        folder = tree / "build-wheel"
         arguments = shlex.split(os.environ.get("CMAKE_ARGS", ""))
         subprocess.run(["cmake", "--preset", "release", "-B", str(folder), "-DSHARPI_TESTS=OFF",
                         "-DSHARPI_EXAMPLES=OFF", "-DSHARPI_INSTALL=OFF", *arguments], cwd=tree, check=True)

@@ -88,6 +88,7 @@ RECORDS = {
     "sharpi_layer_info": "LayerInfo",
     "sharpi_model_summary": "ModelSummary",
     "sharpi_segment_info": "SegmentInfo",
+    "sharpi_draft_stats": "DraftStats",
     "sharpi_expert_stats": "ExpertStats",
     "sharpi_session_summary": "SessionSummary",
     "sharpi_compact_report": "CompactReport",

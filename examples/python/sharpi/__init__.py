@@ -26,7 +26,7 @@ from .model import Model
 from .plan import Plan
 from .session import Sampled, Session, decode_batch
 from .text import ChatParts, StopStream, TextModel, TextStream, chat_parse
-from .types import (Arithmetic, ChatKind, CompactReport, Device, ExpertStats, Isa, KVFullReason, KVType,
+from .types import (Arithmetic, ChatKind, CompactReport, Device, DraftStats, ExpertStats, Isa, KVFullReason, KVType,
                     LayerBudget, LayerInfo, LoadMode, LogLevel, MemoryRow, Mixer, ModelSummary, Part,
                     Phase, PlanSummary, Policy, RowKind, RowPurpose, SegmentInfo, SessionSummary, Status,
                     Tier, TokenAttributes)
@@ -36,7 +36,7 @@ __version__ = "1.0.0"
 __all__ = [
     "ALL_FREE", "UNSET", "Arithmetic", "BadFormat", "BadState", "BufferTooSmall", "Busy", "Cancelled",
     "Chat", "ChatKind", "ChatParts", "Closed", "CompactReport", "Context", "Device", "DeviceError",
-    "DeviceLost", "DoesNotFit", "Error", "ExpertStats", "Generation", "Grammar", "IOFailed",
+    "DeviceLost", "DoesNotFit", "DraftStats", "Error", "ExpertStats", "Generation", "Grammar", "IOFailed",
     "InternalError", "InvalidArgument", "Isa", "KVFull", "KVFullReason", "KVType", "LayerBudget",
     "LayerInfo", "LoadMode", "LogLevel", "MemoryRow", "Mismatch", "Mixer", "Model", "ModelSummary",
     "NotFound", "OutOfMemory", "Part", "Phase", "Plan", "PlanSummary", "Policy", "Reply", "RowKind",

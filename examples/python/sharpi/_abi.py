@@ -58,6 +58,7 @@ SHARPI_POLICY_VALUE = 4
 SHARPI_POLICY_SPAN = 5
 SHARPI_POLICY_RETRIEVAL = 6
 SHARPI_POLICY_KEEP = 7
+SHARPI_DRAFT_NGRAM = 1
 SHARPI_BUDGET_AUTO = 0xFFFFFFFE
 SHARPI_ARITHMETIC_FAST = 0
 SHARPI_ARITHMETIC_EXACT = 1
@@ -193,6 +194,8 @@ class sharpi_session_params(Structure):
         ("n_probe", c_uint32),
         ("n_draft", c_uint32),
         ("probe", c_void_p),
+        ("drafters", c_uint32),
+        ("reserved", c_uint32),
     ]
 
 
@@ -476,6 +479,18 @@ class sharpi_sample_params(Structure):
     ]
 
 
+class sharpi_draft_stats(Structure):
+    _fields_ = [
+        ("struct_size", c_uint32),
+        ("reserved", c_uint32),
+        ("n_passes", c_uint64),
+        ("n_drafted", c_uint64),
+        ("n_accepted", c_uint64),
+        ("draft_seconds", c_double),
+        ("verify_seconds", c_double),
+    ]
+
+
 class sharpi_session_summary(Structure):
     _fields_ = [
         ("struct_size", c_uint32),
@@ -597,6 +612,9 @@ FUNCTIONS = {
     "sharpi_sample_params_init": (None, (c_void_p, c_size_t)),
     "sharpi_session_sample": (c_int32, (c_void_p, c_void_p, c_void_p, c_void_p)),
     "sharpi_session_step": (c_int32, (c_void_p, c_void_p, c_void_p, c_uint32, c_void_p, c_void_p)),
+    "sharpi_session_verify": (c_int32, (c_void_p, c_void_p, c_uint32, c_void_p, c_void_p, c_void_p)),
+    "sharpi_session_drafts": (c_int32, (c_void_p, c_void_p, c_void_p)),
+    "sharpi_session_draft_places": (c_int32, (c_void_p, c_void_p, c_void_p, c_uint32, c_void_p, c_void_p)),
     "sharpi_session_reserve": (c_int32, (c_void_p, c_uint32, c_void_p)),
     "sharpi_session_truncate": (c_int32, (c_void_p, c_uint32, c_void_p)),
     "sharpi_session_checkpoint": (c_int32, (c_void_p, c_uint32, c_void_p)),

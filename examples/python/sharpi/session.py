@@ -20,7 +20,7 @@ from ._values import (Buffer, Tokens, create, fill, i32, int_array, read_numbers
                       session_params, split_options, u32)
 from .errors import Error
 from .plan import layer_of
-from .types import (CompactOptions, CompactReport, KVType, LayerInfo, MemoryRow, SamplerOptions,
+from .types import (CompactOptions, CompactReport, DraftStats, KVType, LayerInfo, MemoryRow, SamplerOptions,
                     SessionOptions, SessionSummary)
 
 if TYPE_CHECKING:
@@ -206,6 +206,50 @@ class Session(Closing):
         self._compute(body, *host)
         del keep
         return _sampled(tokens[: n.value], rows, logprobs)
+
+    def verify(
+        self,
+        tokens: Tokens,
+        *,
+        mask: Optional[Buffer] = None,
+        bias: Optional[Bias] = None,
+    ) -> int:
+        """Reads tokens[0], and the drafts behind it as far as the sampler draws the same; how many were read.
+
+        At most 1 + the session's n_draft tokens. mask: one row of words for each draft, row i for the draw
+        after tokens[i]. Raises InvalidArgument (token, too many), KVFull, Cancelled.
+        """
+        block, n = int_array(tokens, "i", "tokens")
+        p, _, keep = self._sample_params(mask, bias, 0, 1)
+        if mask is not None:
+            if n < 2 or p.mask_words % (n - 1) != 0:
+                raise ValueError("mask is not one row of words for each draft")
+            p.mask_words //= n - 1
+        read, address = ctypes.c_uint32(), p and ctypes.byref(p)
+
+        def body(session: int) -> None:
+            call(lib.sharpi_session_verify, session, block, n, address, ctypes.byref(read))
+
+        self._compute(body)
+        del keep
+        return read.value
+
+    @property
+    def drafts(self) -> DraftStats:
+        """What drafts have brought since the session was created."""
+        out = out_struct(_abi.sharpi_draft_stats)
+        with self._handle as session:
+            call(lib.sharpi_session_drafts, session, ctypes.byref(out))
+        return DraftStats.of(out)
+
+    @property
+    def draft_places(self) -> List[Tuple[int, int]]:
+        """(drafted, accepted) by place behind the first token of a pass."""
+        drafted, accepted = (ctypes.c_uint64 * 32)(), (ctypes.c_uint64 * 32)()
+        n = ctypes.c_uint32()
+        with self._handle as session:
+            call(lib.sharpi_session_draft_places, session, drafted, accepted, 32, ctypes.byref(n))
+        return list(zip(drafted[: n.value], accepted[: n.value]))
 
     def set_sampler(self, *, bias: Optional[Bias] = None, **options: "Unpack[SamplerOptions]") -> None:
         """Sets the sampler and restarts its random sequence; what is not given is the default.

@@ -642,6 +642,32 @@ class SegmentInfo:
 
 
 @dataclass(frozen=True)
+class DraftStats:
+    """What drafts have brought since the session was created."""
+    n_passes: int
+    """That verified drafts."""
+    n_drafted: int
+    """Tokens."""
+    n_accepted: int
+    """Tokens."""
+    draft_seconds: float
+    """Finding drafts."""
+    verify_seconds: float
+    """Those passes and their draws."""
+
+    @classmethod
+    def of(cls, s: _abi.sharpi_draft_stats) -> "DraftStats":
+        """From the struct that the library filled."""
+        return cls(
+            n_passes=s.n_passes,
+            n_drafted=s.n_drafted,
+            n_accepted=s.n_accepted,
+            draft_seconds=s.draft_seconds,
+            verify_seconds=s.verify_seconds,
+        )
+
+
+@dataclass(frozen=True)
 class ExpertStats:
     """Routed experts that are on the CPU while their layer's router is on the GPU, since loading.
     The GPU keeps copies of some in slots and computes those, the CPU the others at the same time.
@@ -838,9 +864,13 @@ class SessionOptions(TypedDict, total=False):
     """1 = every layer has memory of its own, so that what a layer budget takes from one goes back;
     0 = memory stays for as many rows as the fullest layer has."""
     n_draft: Optional[int]
-    """MTP drafts a step; default 0."""
+    """Draft tokens that one pass verifies at most, 0 to 32; default 0. The plan prices what taking
+    them back needs. Recurrent layers: on the CPU only."""
     probe: Optional[Sequence[int]]
     """n_probe token ids, copied."""
+    drafters: Optional[int]
+    """SHARPI_DRAFT_*: who drafts in sharpi_session_step(); default 0: only the host, by
+    sharpi_session_verify(). Needs n_draft."""
 
 
 class PlanOptions(SessionOptions, total=False):

@@ -345,3 +345,29 @@ def test_progress_of_a_prefill(path, context, prompt):
         with pytest.raises(RuntimeError, match="mine"):
             session.prefill(prompt, progress=broken)
         session.prefill(prompt[:4])
+
+
+def test_drafts_leave_what_steps_leave(context, path, prompt):
+    model = sharpi.Model(path, context=context, n_ctx=256, n_draft=4, n_sessions=2, deterministic=True)
+    with model.session() as plain, model.session() as session:
+        for one in (plain, session):
+            one.set_sampler(temperature=0)
+            one.prefill(prompt)
+        want = greedy(plain)
+        wrong = (want[3] + 1) % 256
+        assert session.verify([*want[:3], wrong]) == 3
+        assert session.verify(want[3:8]) == 5
+        words = (model.info.n_vocab + 31) // 32
+        masks = array.array("I", [0xFFFFFFFF] * (2 * words))
+        masks[words + want[10] // 32] &= ~(1 << want[10] % 32) & 0xFFFFFFFF
+        assert session.verify(want[8:11], mask=masks) == 2
+        assert session.verify(want[10:]) == len(want) - 10
+        assert session.tokens() == plain.tokens()
+        assert bytes(session.logits()) == bytes(plain.logits())
+        stats = session.drafts
+        assert (stats.n_passes, stats.n_drafted, stats.n_accepted) == (4, 10, 8)
+        assert [d for d, _ in session.draft_places] == [4, 3, 2, 1]
+        with pytest.raises(sharpi.InvalidArgument, match="n_draft 4"):
+            session.verify([1] * 6)
+        with pytest.raises(ValueError):
+            session.verify([1, 2], mask=masks[: 2 * words - 1] if words % 2 else b"")

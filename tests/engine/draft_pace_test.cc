@@ -1,0 +1,140 @@
+// SPDX-License-Identifier: MIT
+// Which drafts are found in a text, and how many of them are taken, with made-up times.
+#include "engine/draft_pace.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <vector>
+
+#include "engine/draft_ngram.h"
+#include "engine/pcg32.h"
+
+namespace sharpi {
+namespace {
+
+std::vector<int32_t> proposed(NgramDrafter& drafter, const std::vector<int32_t>& history,
+                              int32_t next, uint32_t most, uint32_t* match = nullptr) {
+  std::vector<int32_t> out(most, -1);
+  uint32_t agreed = 0;
+  out.resize(drafter.propose(history, next, most, out.data(), &agreed));
+  if (match != nullptr) *match = agreed;
+  return out;
+}
+
+TEST(Ngram, FindsWhatFollowedTheLongestAgreement) {
+  NgramDrafter drafter(64);
+  // 1 2 3 stands twice; behind 9 1 2 3 comes 5, not 4.
+  const std::vector<int32_t> text = {9, 1, 2, 3, 5, 6, 7, 1, 2, 3, 4, 8, 9, 1, 2};
+  uint32_t match = 0;
+  EXPECT_EQ(proposed(drafter, text, 3, 3, &match), (std::vector<int32_t>{5, 6, 7}));
+  EXPECT_EQ(match, 4u);
+}
+
+TEST(Ngram, TwoTokensAreNoAgreement) {
+  NgramDrafter drafter(64);
+  EXPECT_TRUE(proposed(drafter, {1, 2, 4, 5, 1}, 2, 4).empty());
+  EXPECT_TRUE(proposed(drafter, {}, 2, 4).empty());
+  EXPECT_TRUE(proposed(drafter, {1, 2}, 3, 4).empty());
+}
+
+TEST(Ngram, ATextThatRepeatsIsCopiedOnPastItsEnd) {
+  NgramDrafter drafter(64);
+  EXPECT_EQ(proposed(drafter, {1, 2, 3, 1, 2, 3, 1, 2}, 3, 7),
+            (std::vector<int32_t>{1, 2, 3, 1, 2, 3, 1}));
+}
+
+TEST(Ngram, WhatWasCutOffIsNotFoundAgain) {
+  NgramDrafter drafter(64);
+  std::vector<int32_t> text = {1, 2, 3, 4, 5, 6, 7, 8, 9, 1, 2};
+  EXPECT_FALSE(proposed(drafter, text, 3, 2).empty());
+  text = {7, 7, 8};
+  drafter.truncate(0);
+  EXPECT_TRUE(proposed(drafter, text, 3, 2).empty());
+  text = {7, 7, 8, 1, 2};  // stale places of 1 2 3 lie behind this text, or in it
+  EXPECT_TRUE(proposed(drafter, text, 3, 2).empty());
+}
+
+TEST(Ngram, RandomTextsAndCutsGiveOnlyWhatTheTextHas) {
+  Pcg32 random(5);
+  const auto below = [&](uint32_t n) { return static_cast<uint32_t>(random.uniform() * n); };
+  NgramDrafter drafter(200);
+  std::vector<int32_t> text;
+  for (int round = 0; round < 4000; ++round) {
+    if (text.size() > 150 || below(40) == 0) {
+      text.resize(below(static_cast<uint32_t>(text.size()) + 1));
+      drafter.truncate(static_cast<uint32_t>(text.size()));
+    }
+    const auto next = static_cast<int32_t>(below(3));
+    uint32_t match = 0;
+    const std::vector<int32_t> out = proposed(drafter, text, next, 5, &match);
+    if (!out.empty()) {
+      std::vector<int32_t> all = text;
+      all.push_back(next);
+      ASSERT_GE(match, 3u);
+      // Some earlier place has the last `match` tokens, and the drafts behind them.
+      const auto tail = all.end() - static_cast<std::ptrdiff_t>(match);
+      bool found = false;
+      for (size_t p = match; p < all.size() && !found; ++p) {
+        found = std::equal(tail, all.end(), all.begin() + static_cast<std::ptrdiff_t>(p - match));
+        for (size_t i = 0; i < 5 && found; ++i) {
+          const size_t at = p + i;
+          found = out[i] == (at < all.size() ? all[at] : out[at - all.size()]);
+        }
+      }
+      ASSERT_TRUE(found) << round;
+    }
+    text.push_back(next);
+  }
+}
+
+/// Steps with made-up times: seconds with drafts over seconds without, per token.
+double speed_up(double accepted, double per_row, uint32_t match, uint32_t* most_drafts) {
+  DraftPace pace;
+  Pcg32 random(9);
+  double with = 0, tokens = 0;
+  *most_drafts = 0;
+  for (int step = 0; step < 20000; ++step) {
+    const uint32_t n = pace.choose(match, 32);
+    uint32_t right = 0;
+    while (right < n && random.uniform() < accepted) ++right;
+    const double seconds = 1 + per_row * n;
+    pace.took(n, seconds);
+    if (n != 0) pace.verified(match, n, right);
+    with += seconds;
+    tokens += right + 1;
+    if (step > 10000) *most_drafts = std::max(*most_drafts, n);
+  }
+  return tokens / with;
+}
+
+TEST(Pace, LosesNextToNothingOnTextThatAcceptsNothing) {
+  uint32_t most = 0;
+  for (const double per_row : {0.02, 0.1, 0.3}) {
+    EXPECT_GT(speed_up(0.0, per_row, 4, &most), 0.98) << per_row;
+  }
+}
+
+TEST(Pace, TakesAllWhereRowsAreCheapAndDraftsRight) {
+  uint32_t most = 0;
+  EXPECT_GT(speed_up(1.0, 0.01, 30, &most), 20.0);
+  EXPECT_EQ(most, 32u);
+}
+
+TEST(Pace, ComesNearTheBestFixedNumber) {
+  for (const double accepted : {0.4, 0.7, 0.9}) {
+    for (const double per_row : {0.03, 0.15, 0.4}) {
+      double best = 1;
+      for (uint32_t n = 1; n <= 32; ++n) {
+        double tokens = 1, reach = 1;
+        for (uint32_t i = 0; i < n; ++i) tokens += reach *= accepted;
+        best = std::max(best, tokens / (1 + per_row * n));
+      }
+      uint32_t most = 0;
+      EXPECT_GT(speed_up(accepted, per_row, 8, &most), 0.9 * best) << accepted << ", " << per_row;
+    }
+  }
+}
+
+}  // namespace
+}  // namespace sharpi

@@ -52,6 +52,8 @@ Message read_message(const json& message, const std::string& where) {
     out.content = read_content(*content, f.path("content"), {"text"});
   } else if (out.role != "assistant") {
     f.refuse("content", "is missing");
+  } else {
+    out.content = "";  // many templates add it to a text
   }
   out.name = f.text("name");
   if (out.role == "assistant") {

@@ -106,7 +106,14 @@ void HttpServer::listen() {
   http_->listen_after_bind();
 }
 void HttpServer::stop() {
+  stopping_ = true;
   http_->stop_all();
+}
+
+// Waits no longer for an answer that nobody will get.
+bool HttpServer::given_up(const Delivery& delivery) const {
+  if (stopping_) throw RequestError(503, "the server ends");
+  return delivery.peer.gone();
 }
 
 std::string HttpServer::address(int port) const {
@@ -154,7 +161,7 @@ void HttpServer::answer(const httplib::Request& request, httplib::Response& resp
   Job& job = *delivery->job;
   const auto late = Clock::now() + std::chrono::seconds(settings_.queue_timeout);
   while (!job.wait_begun(kLook)) {
-    if (delivery->peer.gone()) return;
+    if (given_up(*delivery)) return;
     if (Clock::now() >= late) {
       metrics_.refused_late++;
       throw RequestError(
@@ -168,7 +175,7 @@ void HttpServer::answer(const httplib::Request& request, httplib::Response& resp
   }
   delivery->format->begin(job.outcome());
   while (job.take(&pieces, kLook)) {
-    if (delivery->peer.gone()) return;
+    if (given_up(*delivery)) return;
     delivery->format->pieces(pieces);
   }
   const Outcome outcome = job.outcome();

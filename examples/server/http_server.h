@@ -3,6 +3,7 @@
 // Thread rule: start and stop from one thread; requests come on threads of its own.
 #pragma once
 
+#include <atomic>
 #include <memory>
 #include <string>
 #include <thread>
@@ -20,6 +21,7 @@ struct Response;
 namespace server {
 
 struct Asked;
+struct Delivery;
 class Listening;
 
 class HttpServer {
@@ -42,11 +44,13 @@ class HttpServer {
   void add_page();
   void guard(const httplib::Request& request) const;
   void answer(const httplib::Request& request, httplib::Response& response, Read read);
-  void stream(std::shared_ptr<struct Delivery> delivery, httplib::Response& response);
+  bool given_up(const Delivery& delivery) const;
+  void stream(std::shared_ptr<Delivery> delivery, httplib::Response& response);
   void refuse(httplib::Response& response, int status, const json& body) const;
 
   const Engine& engine_;
   const Settings& settings_;
+  std::atomic<bool> stopping_{false};
   Metrics metrics_;
   Scheduler scheduler_;
   std::unique_ptr<Listening> http_;

@@ -120,12 +120,14 @@ bool SessionCache::make_room(const Conversation* spare, bool places) {
       // What cannot be compacted is dropped below.
     }
   }
-  if (settings_.idle == "save" && saved_.save(oldest->session.get(), oldest->tokens)) {
-    metrics_.sessions_saved++;
-  } else {
-    metrics_.sessions_dropped++;
-  }
+  if (!save(*oldest)) metrics_.sessions_dropped++;
   drop(oldest);
+  return true;
+}
+
+bool SessionCache::save(const Conversation& c) {
+  if (settings_.idle != "save" || !saved_.save(c.session.get(), c.tokens)) return false;
+  metrics_.sessions_saved++;
   return true;
 }
 
@@ -178,42 +180,35 @@ void SessionCache::cut(Conversation* c, uint32_t length) {
 }
 
 // A session from its file, where that has clearly more of the prompt than any live one.
-Conversation* SessionCache::restored(const Tokens& prompt, uint32_t live_length) {
+void SessionCache::restore(const Tokens& prompt, uint32_t live_length) {
   uint32_t common = 0;
   const Tokens* file = saved_.best(prompt, &common);
-  if (file == nullptr || common < live_length + kWorthRestoring) return nullptr;
+  if (file == nullptr || common < live_length + kWorthRestoring) return;
   const Tokens tokens = *file;
   Conversation* c = created();
-  // Making room may have removed the file.
-  file = saved_.best(prompt, &common);
+  file = saved_.best(prompt, &common);  // making room may have removed the file
   if (file != nullptr && *file == tokens && saved_.restore(file, c->session.get())) {
     c->tokens = tokens;
     metrics_.sessions_restored++;
-    return c;
+  } else {
+    drop(c);
   }
-  drop(c);
-  return nullptr;
 }
 
 Conversation* SessionCache::acquire(const Tokens& prompt) {
   const bool full = all_.size() >= settings_.live_sessions();
   if (full && oldest_idle() == nullptr) return nullptr;
   uint32_t length = 0;
+  best(prompt, &length);
+  restore(prompt, length);
   Conversation* c = best(prompt, &length);
-  if (Conversation* from_file = restored(prompt, length); from_file != nullptr) {
-    c = from_file;
-    length = reach(*c, prompt);
-    if (length == 0) c = nullptr;
-  }
-  const bool take = c != nullptr && !c->busy &&
-                    (is_little(static_cast<uint32_t>(c->tokens.size()) - length, length) ||
-                     (full && oldest_idle() == c));
-  if (c != nullptr && take) {
+  if (length < kWorthForking && c != nullptr && length < c->tokens.size()) c = nullptr;
+  const uint32_t lost = c == nullptr ? 0 : static_cast<uint32_t>(c->tokens.size()) - length;
+  if (c != nullptr && !c->busy && (is_little(lost, length) || (full && oldest_idle() == c))) {
+    if (!is_little(lost, length)) save(*c);
     cut(c, length);
-  } else if (c != nullptr && length >= kWorthForking) {
-    c = forked(c, length);
   } else {
-    c = created();
+    c = c != nullptr ? forked(c, length) : created();
   }
   c->busy = true;
   c->used = ++clock_;

@@ -58,8 +58,9 @@ class SessionCache {
   SessionHandle with_room(const Conversation* spare,
                           sharpi_status (*make)(const void*, sharpi_session**, sharpi_error*),
                           const void* what);
+  bool save(const Conversation& c);
   bool make_room(const Conversation* spare, bool places);
-  Conversation* restored(const Tokens& prompt, uint32_t live_length);
+  void restore(const Tokens& prompt, uint32_t live_length);
   Conversation* created();
   Conversation* forked(Conversation* parent, uint32_t length);
   void cut(Conversation* c, uint32_t length);

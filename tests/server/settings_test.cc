@@ -1,0 +1,98 @@
+// SPDX-License-Identifier: MIT
+// Options: flags over file over environment, and refusals that name what is wrong.
+#include "settings.h"
+
+#include <gtest/gtest.h>
+
+#include <cstdio>
+#include <filesystem>
+#include <fstream>
+
+namespace server {
+namespace {
+
+class ServerSettings : public testing::Test {
+ protected:
+  std::string file(const std::string& text) {
+    path_ = testing::TempDir() + "sharpi_server_settings.json";
+    std::ofstream(path_) << text;
+    return path_;
+  }
+  ~ServerSettings() override {
+    if (!path_.empty()) std::remove(path_.c_str());
+  }
+  static std::string refusal(const std::vector<std::string>& arguments,
+                             const Environment& environment = {}) {
+    try {
+      read_settings(arguments, environment);
+    } catch (const SettingsError& e) {
+      return e.what();
+    }
+    return "taken";
+  }
+  std::string path_;
+};
+
+TEST_F(ServerSettings, FlagWinsOverFileOverEnvironmentOverDefault) {
+  const Environment environment = {{"SHARPI_SERVER_MODEL", "env.gguf"},
+                                   {"SHARPI_SERVER_SLOTS", "2"},
+                                   {"SHARPI_SERVER_KV_TYPE", "bf16"},
+                                   {"SHARPI_SERVER_TOP_K", "7"}};
+  const std::string config = file(R"({"slots": 3, "kv-type": "f32", "temp": 0.25})");
+  const Settings s = read_settings({"--config", config, "--kv-type=q8_0,bf16"}, environment);
+  EXPECT_EQ(s.model, "env.gguf");
+  EXPECT_EQ(s.slots, 3u);
+  EXPECT_EQ(s.k_dtype, SHARPI_KV_Q8_0);
+  EXPECT_EQ(s.v_dtype, SHARPI_KV_BF16);
+  EXPECT_EQ(s.top_k, 7u);
+  EXPECT_FLOAT_EQ(s.temperature, 0.25f);
+  EXPECT_EQ(s.port, 8080u);
+  EXPECT_EQ(s.sources.at("model"), "environment");
+  EXPECT_EQ(s.sources.at("slots"), "file");
+  EXPECT_EQ(s.sources.at("kv-type"), "flag");
+  EXPECT_EQ(s.sources.at("port"), "default");
+}
+
+TEST_F(ServerSettings, TheFileMayBeNamedByTheEnvironment) {
+  const std::string config = file(R"({"model": "f.gguf", "exact": true})");
+  const Settings s = read_settings({}, {{"SHARPI_SERVER_CONFIG", config}});
+  EXPECT_EQ(s.model, "f.gguf");
+  EXPECT_TRUE(s.exact);
+}
+
+TEST_F(ServerSettings, WhatIsWrongIsNamed) {
+  EXPECT_EQ(refusal({}), "--model is needed; --help lists the options");
+  EXPECT_EQ(refusal({"--modle", "x"}), "unknown option --modle; --help lists the options");
+  EXPECT_EQ(refusal({"-m", "x", "--slots"}), "--slots needs a value");
+  EXPECT_EQ(refusal({"-m", "x", "--slots", "0"}),
+            "--slots: \"0\" is not allowed; allowed: a number from 1 to 256");
+  EXPECT_EQ(refusal({"-m", "x", "--kv-type", "q4"}),
+            "--kv-type: \"q4\" is not allowed; allowed: auto, f32, bf16, q8_0");
+  EXPECT_EQ(refusal({"-m", "x"}, {{"SHARPI_SERVER_POLICY", "best"}}),
+            "SHARPI_SERVER_POLICY: \"best\" is not allowed; allowed: auto, global, snapkv, "
+            "defensive, value, span, retrieval");
+  EXPECT_EQ(refusal({"-m", "x", "--idle", "save"}), "--idle save needs a --cache-dir");
+  EXPECT_EQ(refusal({"-m", "x", "--slots", "4", "--sessions", "2"}),
+            "--sessions 2 is less than --slots 4");
+  const std::string config = file(R"({"modle": "x"})");
+  EXPECT_EQ(refusal({"--config", config}), config + ": there is no option \"modle\"");
+  EXPECT_EQ(refusal({"--config", file("{\"model\": }")}), config + ": not JSON, at byte 11");
+}
+
+TEST_F(ServerSettings, BytesHaveUnits) {
+  EXPECT_EQ(read_settings({"-m", "x", "--host-budget", "3G"}, {}).host_budget, 3ull << 30);
+  EXPECT_EQ(read_settings({"-m", "x", "--host-budget", "all"}, {}).host_budget, SHARPI_ALL_FREE);
+  EXPECT_EQ(refusal({"-m", "x", "--host-budget", "3X"}),
+            "--host-budget: \"3X\" is not allowed; allowed: all, or bytes such as 4096, 800M, 8G");
+}
+
+TEST_F(ServerSettings, TheKeyIsNeverShown) {
+  const Settings s = read_settings({"-m", "x", "--api-key", "secret"}, {});
+  const std::string shown = settings_json(s).dump();
+  EXPECT_EQ(shown.find("secret"), std::string::npos);
+  EXPECT_EQ(settings_json(s)["api-key"]["value"], "set");
+  EXPECT_NE(settings_help().find("--kv-type-v"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace server

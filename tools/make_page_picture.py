@@ -20,7 +20,8 @@ TEXT = """Here are my notes about the garden. Answer my questions with them.
 - The pond is two metres deep in the middle. Nobody feeds the fish, and there are more of them every year.
 - The key of the shed hangs behind the third flower pot, the blue one.
 - Tomatoes grow on the south wall; last year it was too wet and most of them were lost.
-- The bees belong to the neighbour, who brings four jars of honey every August."""
+- The bees belong to the neighbour, who brings four jars of honey every August.
+Where is the key of the shed?"""
 
 
 def talk(page, text, most_seconds=120):
@@ -37,19 +38,22 @@ def main():
         fetched, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True, check=True).stdout.strip()
     out = pathlib.Path(sys.argv[2]) if len(sys.argv) > 2 else ROOT / "docs" / "page.png"
     with Server(model, "--temp", "0") as server, Browser(find_browser()) as browser:
-        page = Page(browser, 1280, 860)
+        page = Page(browser, 1280, 1040)
         page.open(server.url + "/")
         page.wait("document.querySelector('#model').textContent !== ''", "the model's name")
         page.run("sessionStorage.setItem('sharpi', JSON.stringify({settings: {temperature: 0, maxTokens: 220}}))")
         page.open(server.url + "/")
         talk(page, TEXT)
-        talk(page, "Where is the key of the shed?")
         page.wait("!document.querySelector('#compact').disabled", "something to compact")
+        page.run("document.querySelector('#budget').focus()")
+        page.press("Home")
+        for _ in range(80):
+            page.press("ArrowRight")  # 96 rows
         page.click("#compact")
         page.wait("document.querySelector('#report').textContent.startsWith('Kept')", "the report")
         talk(page, "And who owns the bees?")
         page.run("document.activeElement.blur()")
-        page.call("Input.dispatchMouseEvent", type="mouseMoved", x=2, y=850)
+        page.call("Input.dispatchMouseEvent", type="mouseMoved", x=2, y=1030)
         time.sleep(5)  # the panel looks again, and bars have moved
         page.picture(out)
     size = out.stat().st_size

@@ -138,6 +138,17 @@ def test_edit_and_regenerate(tab):
     assert texts(page, "user") == ["The code of maple is 31415. What is the code of maple?"]
 
 
+def test_a_question_can_be_asked_before_the_model_is_named(tab):
+    page = tab()
+    page.call("Network.setBlockedURLs", urls=["*/v1/models"])
+    page.call("Page.reload")
+    page.wait("document.querySelector('#model')?.className.includes('error')", "the failure to be said")
+    ask(page)
+    assert texts(page, "assistant") == [ANSWER]
+    page.close()
+    page.complaints[:] = [text for text in page.complaints if not text.endswith("/v1/models")]
+
+
 def test_compaction_is_drawn(tab):
     page = tab()
     ask(page, "The code of ember is 97697. " + "The sky over the hills was grey and nobody spoke. " * 22 + "What is the code of ember?")

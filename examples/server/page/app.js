@@ -24,13 +24,12 @@ const defaults = { system: '', temperature: 0.7, maxTokens: 1024 };
 const settings = () => ({ ...defaults, ...stored.settings });
 const asked = () => {
   const { temperature, maxTokens } = settings();
-  return { model: modelName, temperature, max_tokens: maxTokens };
+  return { temperature, max_tokens: maxTokens };
 };
 asked.shown = settings;
 
 // ---- Conversation ----
 
-let modelName = '';
 const memory = new Memory(() => chat.busy);
 const chat = new Chat(
   { log: byId('log'), scroll: byId('scroll'), welcome: byId('welcome'), announce: byId('announce'), edited: () => prompt.focus() },
@@ -131,8 +130,7 @@ byId('settings').addEventListener('close', () => {
 async function connect() {
   try {
     const { data } = await getJson('/v1/models');
-    modelName = data[0]?.id ?? '';
-    byId('model').textContent = modelName;
+    byId('model').textContent = data[0]?.id ?? '';
     byId('model').classList.remove('error');
     await memory.loadPlan();
     memory.look();

@@ -126,7 +126,7 @@ export class Memory {
     set('slots', session ? slotsText(session) : '');
     const acceptance = session?.acceptance;
     set('acceptance', acceptance == null ? '–' : `${Math.round(acceptance * 100)} %`);
-    set('drafts', session && acceptance == null ? 'this model makes none' : '');
+    set('drafts', session && acceptance == null ? 'none are made' : '');
     byId('meter').firstElementChild.style.width = `${session ? Math.min(100, (session.n_slots_max / session.n_ctx) * 100) : 0}%`;
   }
 

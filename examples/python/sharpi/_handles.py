@@ -96,6 +96,8 @@ class Handle:
             self._uses -= 1
             pointer = self._take() if self._closed and self._uses == 0 else 0
         self._give_back(pointer)
+        if _waiting and getattr(_callbacks, "depth", 0) == 0:
+            destroy_waiting()
 
     def _take(self) -> int:
         pointer, self._pointer = self._pointer, 0

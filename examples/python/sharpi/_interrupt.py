@@ -65,6 +65,11 @@ def _wait_out(job: _Job, stop: Callable[[], None]) -> None:
             pass  # one more signal: the first one's exception goes on when the call has ended
 
 
+def shielded(body: Callable[[], T]) -> T:
+    """body(), which makes an object: an interrupt waits for its end, and nothing of it is lost."""
+    return run(body, lambda: None, lambda: None)
+
+
 def run(body: Callable[[], T], stop: Callable[[], None], stopped: Callable[[], None]) -> T:
     """body(), so that a signal's exception ends it early.
 

@@ -10,6 +10,8 @@ from typing import (TYPE_CHECKING, Any, Callable, Dict, List, Mapping, Optional,
                     Union)
 
 from . import _abi
+from ._handles import Handle
+from ._interrupt import shielded
 from ._library import call, lib, new_error, params, raise_error
 from .errors import InvalidArgument
 from .types import OPTION_ENUMS, _Number
@@ -63,6 +65,8 @@ def enum_of(kind: Type[_Number], value: object) -> int:
 
 def int_array(values: Tokens, code: str, name: str) -> "Tuple[Any, int]":
     """(address of 32-bit numbers that stays valid while the result lives, how many)."""
+    if isinstance(values, (str, bytes, bytearray)) and code == "i":
+        raise InvalidArgument(f"{name} is a sequence of whole numbers")
     if not isinstance(values, (list, tuple)):
         view = _same_numbers(values, code)
         if view is not None:
@@ -71,7 +75,7 @@ def int_array(values: Tokens, code: str, name: str) -> "Tuple[Any, int]":
         numbers = array.array(code, values)  # type: ignore[arg-type]
     except OverflowError:
         raise InvalidArgument(f"{name}: a number does not have 32 bits") from None
-    except TypeError:
+    except (TypeError, ValueError):
         raise InvalidArgument(f"{name} is a sequence of whole numbers") from None
     kind = ctypes.c_int32 if code == "i" else ctypes.c_uint32
     return (kind * len(numbers)).from_buffer(numbers), len(numbers)
@@ -208,3 +212,25 @@ def create(function: Callable[..., int], *arguments: object) -> Optional[int]:
     pointer = ctypes.c_void_p()
     call(function, *arguments, ctypes.byref(pointer))
     return pointer.value
+
+
+def owned(
+    parent: Optional[Handle],
+    function: Callable[..., int],
+    arguments: Sequence[object],
+    destroy: Callable[[int], None],
+    what: str,
+    *keep: object,
+    cancel: Optional[Callable[[int], None]] = None,
+) -> Handle:
+    """The handle of a new object, made of `parent` where there is one; no interrupt loses it."""
+
+    def make() -> Handle:
+        if parent is None:
+            pointer = create(function, *arguments)
+        else:
+            with parent as owner:
+                pointer = create(function, owner, *arguments)
+        return Handle(pointer, destroy, what, parent, *keep, cancel=cancel)
+
+    return shielded(make)

@@ -6,6 +6,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Dict, Iterable, Iterator, List, Mapping, Optional, Sequence, Union
 
 from ._callbacks import Progress
+from .errors import BadState, Unsupported
 from .generate import Generation, Grammar
 from .model import Model
 from .session import Session
@@ -194,9 +195,30 @@ class Reply(Iterator[str]):
         tokens = session.model.chat_tokenize(
             chat.messages, tools=chat.tools, variables=chat.variables, thinking=chat.thinking
         )
-        self.n_read = read_prompt(session, tokens, progress=self._progress)
+        self.n_read = self._checkpoint(tokens)
+        self.n_read += read_prompt(session, tokens, progress=self._progress)
         self._prompt = session.model.detokenize(tokens[-_PROMPT_TAIL:], special=True)
         self._started = True
+
+    def _checkpoint(self, tokens: List[int]) -> int:
+        """Hybrids go back to checkpoints only, and templates change how an answer begins once it is
+        history: what lies before it gets one, where the session has any. Returns the tokens read."""
+        chat, session = self._chat, self._chat.session
+        if not session.model.info.is_hybrid:
+            return 0
+        before = session.model.chat_tokenize(
+            chat.messages, tools=chat.tools, variables=chat.variables, thinking=chat.thinking, prompt=False
+        )
+        if not before or before == tokens or tokens[: len(before)] != before:
+            return 0
+        if len(before) in session.reachable() and session.tokens()[: len(before)] == before:
+            return 0
+        n_read = read_prompt(session, before, progress=self._progress)
+        try:
+            session.checkpoint()
+        except (BadState, Unsupported):
+            pass  # none, or all are pinned: then the next turn reads more
+        return n_read
 
     def stop(self) -> None:
         """Ends the answer here: what there is becomes a message."""

@@ -9,9 +9,9 @@ import threading
 from typing import Any, Callable, List, Optional, Union
 
 from . import _abi
-from ._handles import Closing, Handle, InCallback
+from ._handles import Closing, InCallback
 from ._library import call, lib, out_struct, params
-from ._values import create, enum_of, u32
+from ._values import enum_of, owned, u32
 from .errors import InvalidArgument
 from .types import Device, Isa, LogLevel
 
@@ -56,9 +56,9 @@ class Context(Closing):
             raise InvalidArgument("alloc and free come together")
         if alloc is not None and free is not None:
             p.alloc, p.free = _allocator(alloc, free)
-        pointer = create(lib.sharpi_context_create, ctypes.byref(p))
         # `p` holds the callbacks, and everything made from this context holds its handle.
-        self._handle = Handle(pointer, lib.sharpi_context_destroy, "context", p)
+        self._handle = owned(None, lib.sharpi_context_create, [ctypes.byref(p)],
+                             lib.sharpi_context_destroy, "context", p)
 
     def device(self, index: int, *, measure: bool = False) -> Device:
         """A device; 0 is the host. measure: read its bandwidth now (tens of milliseconds).

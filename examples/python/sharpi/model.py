@@ -90,9 +90,7 @@ class Model(TextModel):
         """The price of one more session, by what is left of the plan's budgets and free now."""
         keep: List[object] = []
         p = session_params(options, kv, keep) if options or kv is not None else None
-        with self._handle as model:
-            pointer = create(lib.sharpi_plan_session, model, p and ctypes.byref(p))
-        return Plan._of(pointer, self._handle)
+        return Plan._of_session(self._handle, p and ctypes.byref(p))
 
     def memory(self) -> List[MemoryRow]:
         """What the model holds, measured at the allocator."""

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Dict, Iterator, List, Optional, Union
 from . import _abi
 from ._handles import Closing, Handle
 from ._library import call, lib, out_struct, params
-from ._values import c_string, create, fill, path_bytes, read_bytes, read_rows, split_options, u32
+from ._values import c_string, fill, owned, path_bytes, read_bytes, read_rows, split_options, u32
 from .context import Context, default_context
 from .errors import NotFound
 from .types import KVType, LayerInfo, MemoryRow, ModelSummary, PlanOptions, PlanSummary
@@ -65,14 +65,13 @@ class Plan(Closing):
         plan = params(_abi.sharpi_plan_params, lib.sharpi_plan_params_init)
         fill(plan, ours, keep)
         plan.session = ctypes.addressof(session)
-        with context._handle as owner:
-            pointer = create(lib.sharpi_plan_create, owner, path_bytes(path), ctypes.byref(plan))
-        self._handle = Handle(pointer, lib.sharpi_plan_destroy, "plan", context._handle)
+        self._handle = owned(context._handle, lib.sharpi_plan_create,
+                             [path_bytes(path), ctypes.byref(plan)], lib.sharpi_plan_destroy, "plan")
 
     @classmethod
-    def _of(cls, pointer: Optional[int], parent: Handle) -> "Plan":
+    def _of_session(cls, model: Handle, params: Any) -> "Plan":
         plan = cls.__new__(cls)
-        plan._handle = Handle(pointer, lib.sharpi_plan_destroy, "plan", parent)
+        plan._handle = owned(model, lib.sharpi_plan_session, [params], lib.sharpi_plan_destroy, "plan")
         return plan
 
     @property

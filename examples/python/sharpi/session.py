@@ -16,7 +16,7 @@ from ._callbacks import (Held, MeanwhileCallback, Progress, ProgressCallback, Re
 from ._handles import Closing, Handle
 from ._interrupt import run
 from ._library import call, lib, out_struct, params
-from ._values import (Buffer, Tokens, create, fill, i32, int_array, read_numbers, read_rows,
+from ._values import (Buffer, Tokens, fill, i32, int_array, owned, read_numbers, read_rows,
                       session_params, split_options, u32)
 from .errors import Error
 from .plan import layer_of
@@ -70,14 +70,14 @@ class Session(Closing):
     ) -> None:
         keep: List[object] = []
         p = session_params(options, kv, keep) if options or kv is not None else None
-        with model._handle as owner:
-            pointer = create(lib.sharpi_session_create, owner, p and ctypes.byref(p))
-        self._own(model, pointer)
+        self._own(model, model._handle, lib.sharpi_session_create, [p and ctypes.byref(p)])
 
-    def _own(self, model: "Model", pointer: Optional[int]) -> None:
+    def _own(
+        self, model: "Model", parent: Handle, function: Callable[..., int], arguments: Sequence[object]
+    ) -> None:
         self.model = model
-        self._handle = Handle(pointer, lib.sharpi_session_destroy, "session", model._handle,
-                              cancel=lib.sharpi_session_cancel)
+        self._handle = owned(parent, function, arguments, lib.sharpi_session_destroy, "session",
+                             model._handle, cancel=lib.sharpi_session_cancel)
 
     def _compute(self, body: Callable[[int], T], *callbacks: Held) -> T:
         """A call that computes: Ctrl-C cancels it, and what a callback raised comes out."""
@@ -365,10 +365,8 @@ class Session(Closing):
 
     def fork(self) -> "Session":
         """A second session with the same content and settings. Raises OutOfMemory, DoesNotFit."""
-        with self._handle as session:
-            pointer = create(lib.sharpi_session_fork, session)
         twin = Session.__new__(Session)
-        twin._own(self.model, pointer)
+        twin._own(self.model, self._handle, lib.sharpi_session_fork, [])
         return twin
 
     def compact(

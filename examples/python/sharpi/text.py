@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from typing import Any, Dict, Iterable, List, Mapping, Optional, Sequence, Tuple, Union
 
 from . import _abi
-from ._handles import Closing, Handle
+from ._handles import Closing
 from ._library import call, lib, new_error, out_struct, params, raise_error
-from ._values import (Tokens, c_string, create, i32, int_array, number, path_bytes, read_bytes,
+from ._values import (Tokens, c_string, i32, int_array, number, owned, path_bytes, read_bytes,
                       read_numbers, utf8)
 from .errors import Busy
 from .plan import meta_keys
@@ -63,8 +63,8 @@ class TextModel(Closing):
     """
 
     def __init__(self, path: Union[str, os.PathLike[str]]) -> None:
-        pointer = create(lib.sharpi_model_open_text, path_bytes(path))
-        self._handle = Handle(pointer, lib.sharpi_model_destroy, "model")
+        self._handle = owned(None, lib.sharpi_model_open_text, [path_bytes(path)],
+                             lib.sharpi_model_destroy, "model")
 
     @property
     def info(self) -> ModelSummary:

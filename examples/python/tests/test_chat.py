@@ -77,6 +77,16 @@ def test_a_hybrid_goes_back_to_what_it_can_reach(hybrid):
         assert sharpi.read_prompt(session, tokens[:3]) == 3
 
 
+def test_a_hybrids_last_answer_can_be_changed_without_reading_all(hybrid):
+    with sharpi.Chat(hybrid, "Be brief. " * 20, temperature=0, max_tokens=4) as chat:
+        first = chat.send("What is the code of snow?").finish()
+        chat.messages[-1]["content"] = "Another answer."
+        second = chat.send("And again?").finish()
+        assert second.n_read < first.n_read // 2
+        again = chat.regenerate().finish()
+        assert again.n_read < 10
+
+
 def test_a_session_of_the_callers_stays_open(model):
     with model.session() as session:
         with sharpi.Chat(session, max_tokens=2) as chat:

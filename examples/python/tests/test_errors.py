@@ -64,6 +64,9 @@ def test_numbers_are_not_cut_off(session, path):
             session.prefill(tokens)
     with pytest.raises(sharpi.InvalidArgument):
         session.prefill([1.5])
+    for text in ("text", b"text", bytearray(8), 5):
+        with pytest.raises(sharpi.InvalidArgument, match="sequence of whole numbers"):
+            session.prefill(text)
     with pytest.raises(sharpi.InvalidArgument, match="logit_rows"):
         session.prefill([1], logit_rows=1 << 32)
     with pytest.raises(sharpi.InvalidArgument, match="n_ctx"):

@@ -143,6 +143,42 @@ def test_ctrl_c_stops_loading(path):
     """, path) == "stopped\n"
 
 
+def test_an_interrupt_loses_no_object_that_is_being_made(path):
+    assert in_a_child(COMMON + """
+    import gc
+    made = []
+    kept = sharpi._handles._handles
+
+    class Late(Exception):
+        pass
+
+    def handler(number, frame):
+        raise Late
+
+    signal.signal(signal.SIGALRM, handler)
+    session.close()
+    sharpi.default_context()
+    gc.collect()
+    before = len(kept)
+    small = {"context": context, "n_ctx": 64}
+    late = 0
+    for i in range(200):
+        signal.setitimer(signal.ITIMER_REAL, 0.0002 * (i % 20 + 1))
+        try:
+            plan = sharpi.Plan(sys.argv[1], **small)
+            plan = None
+            signal.setitimer(signal.ITIMER_REAL, 0)
+        except Late:
+            late += 1
+    signal.setitimer(signal.ITIMER_REAL, 0)
+    plan = None
+    while any(helper.jobs.qsize() for helper in sharpi._interrupt._idle):
+        pass
+    gc.collect()
+    print(late > 0, len(kept) == before)
+    """, path) == "True True\n"
+
+
 def test_another_thread_cancels(model):
     with model.session() as session:
         session.set_sampler(temperature=0)

@@ -20,8 +20,13 @@ case $language in
   rust)
     rustc=${RUSTC:-rustc}
     need rustc "$rustc" --version
-    "$rustc" --edition 2021 -O "$examples/rust/main.rs" -o "$work/generate"
-    "$rustc" --edition 2021 "$here/layout.rs" -o "$work/layout"
+    # Every edition that this compiler knows; what the newest one made runs.
+    for edition in 2021 2024; do
+      "$rustc" --edition "$edition" --crate-name known - -o "$work/known" <<< 'fn main() {}' 2> "$work/log" ||
+        { grep -q "$edition" "$work/log" && echo "this rustc does not know edition $edition" && continue; }
+      "$rustc" --edition "$edition" -D warnings -O "$examples/rust/main.rs" -o "$work/generate"
+      "$rustc" --edition "$edition" -D warnings "$here/layout.rs" -o "$work/layout"
+    done
     run=("$work/generate") layout=("$work/layout") kinds='.'
     ;;
   go)

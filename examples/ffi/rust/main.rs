@@ -10,17 +10,6 @@ use std::io::Write;
 use std::mem::{size_of, MaybeUninit};
 use std::ptr::{null, null_mut};
 
-/// Owns one reference to an object of the library. Objects may be destroyed in any order.
-struct Handle<T> {
-    pointer: *mut T,
-    destroy: unsafe extern "C" fn(*mut T),
-}
-impl<T> Drop for Handle<T> {
-    fn drop(&mut self) {
-        unsafe { (self.destroy)(self.pointer) }
-    }
-}
-
 /// A parameter struct with the library's defaults in it.
 fn params<T>(init: unsafe extern "C" fn(*mut T, usize)) -> T {
     let mut value = MaybeUninit::<T>::zeroed();
@@ -48,7 +37,7 @@ fn create<T>(
 ) -> Result<Handle<T>, String> {
     let mut pointer = null_mut();
     call(lib, |error| f(&mut pointer, error))?;
-    Ok(Handle { pointer, destroy })
+    Ok(unsafe { Handle::new(pointer, destroy) })
 }
 
 fn kv_name(dtype: u32) -> &'static str {
@@ -62,7 +51,7 @@ fn kv_name(dtype: u32) -> &'static str {
 
 /// Counts its calls. It runs on the thread that called the library, and must not panic.
 unsafe extern "C" fn on_progress(user_data: *mut c_void, _phase: u32, _: u64, _: u64) -> i32 {
-    *(user_data as *mut u64) += 1;
+    unsafe { *(user_data as *mut u64) += 1 };
     0
 }
 

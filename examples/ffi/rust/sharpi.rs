@@ -4,6 +4,7 @@
 //! header is the manual: what a name means is said there. `layout()` prints what this file assumes
 //! of the ABI; libsharpi's tests hold it against the header, so this file does not go stale.
 #![allow(non_camel_case_types, dead_code, clippy::too_many_arguments)]
+#![warn(unsafe_op_in_unsafe_fn)]
 
 use std::ffi::{c_void, CStr, CString};
 use std::mem::{size_of, MaybeUninit};
@@ -116,7 +117,13 @@ macro_rules! functions {
     };
 }
 
-extern "C" {
+// Edition 2024 wants `unsafe extern`, which compilers before 1.82 do not know. `_` is an expression
+// in that edition only, so it decides which of the two is compiled.
+macro_rules! imports {
+    ($edition_2024:expr => $($declarations:tt)*) => { unsafe extern "C" { $($declarations)* } };
+    (_ => $($declarations:tt)*) => { extern "C" { $($declarations)* } };
+}
+imports! { _ =>
     fn dlopen(file: *const c_char, flags: c_int) -> *mut c_void;
     fn dlsym(handle: *mut c_void, name: *const c_char) -> *mut c_void;
     fn dlerror() -> *const c_char;
@@ -137,8 +144,33 @@ fn symbol(handle: *mut c_void, name: &str) -> Result<*mut c_void, String> {
 /// # Safety
 /// `text` is not null and ends with a NUL.
 pub unsafe fn text_of(text: *const c_char) -> String {
-    CStr::from_ptr(text).to_string_lossy().into_owned()
+    unsafe { CStr::from_ptr(text) }.to_string_lossy().into_owned()
 }
+/// Owns one reference to an object of the library. Objects may be destroyed in any order.
+pub struct Handle<T> {
+    pub pointer: *mut T,
+    destroy: unsafe extern "C" fn(*mut T),
+}
+impl<T> Handle<T> {
+    /// Takes over the reference that a call gave, and the function that gives it back.
+    ///
+    /// # Safety
+    /// `pointer` is null or came from the library, nobody else destroys it, and `destroy` is of its type.
+    pub unsafe fn new(pointer: *mut T, destroy: unsafe extern "C" fn(*mut T)) -> Handle<T> {
+        Handle { pointer, destroy }
+    }
+}
+impl<T> Drop for Handle<T> {
+    fn drop(&mut self) {
+        unsafe { (self.destroy)(self.pointer) }
+    }
+}
+// The library keeps no thread-local state: any thread may use and destroy an object.
+unsafe impl<T> Send for Handle<T> {}
+// These are for several calls at once; a session is for one.
+unsafe impl Sync for Handle<sharpi_plan> {}
+unsafe impl Sync for Handle<sharpi_model> {}
+
 /// What this file assumes, in the form of tests/ffi/header_facts.sh.
 pub fn layout() {
     print_structs();

@@ -1,7 +1,12 @@
 # SHARPI_CUDA: ON, OFF, or AUTO = on when the machine has nvcc. Sets SHARPI_WITH_CUDA and, when it
 # is on, enables the CUDA language. The presets of the host say OFF: kernels for every architecture
-# take long to compile, and nobody who runs the host's tests should wait for them.
-set(SHARPI_CUDA "AUTO" CACHE STRING "Build the CUDA tier: ON, OFF or AUTO")
+# take long to compile, and nobody who runs the host's tests should wait for them. As a part of another
+# project it is OFF until that asks for it.
+set(SHARPI_CUDA_DEFAULT OFF)
+if(PROJECT_IS_TOP_LEVEL)
+  set(SHARPI_CUDA_DEFAULT AUTO)
+endif()
+set(SHARPI_CUDA "${SHARPI_CUDA_DEFAULT}" CACHE STRING "Build the CUDA tier: ON, OFF or AUTO")
 set(SHARPI_CUDA_ARCHITECTURES "" CACHE STRING
   "Architectures of the kernels; empty: machine code for all that the toolkit knows from 8.0 to 12.0, and PTX of the last for later ones")
 set_property(CACHE SHARPI_CUDA PROPERTY STRINGS AUTO ON OFF)

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-//! Prints what sharpi.rs assumes of the ABI, in the form of header_facts.sh. Does not compile unless its
-//! handles may go to other threads, and those that calls may share may be shared.
+//! Prints what sharpi.rs assumes of the ABI, in the form of header_facts.sh. Does not compile
+//! unless its handles may go to other threads, and those that calls may share may be shared.
 #[path = "../../examples/ffi/rust/sharpi.rs"]
 mod sharpi;
 

@@ -22,6 +22,7 @@ $libdir/libsharpi.a
 $libdir/libsharpi.so
 $libdir/libsharpi.so.${version%%.*}
 $libdir/libsharpi.so.$version
+$libdir/pkgconfig/sharpi-static.pc
 $libdir/pkgconfig/sharpi.pc
 EOF
 )

@@ -10,15 +10,14 @@ export PKG_CONFIG_PATH="$prefix/$libdir/pkgconfig"
 rm -rf "$work"
 mkdir -p "$work"
 
-read -ra cflags <<< "$(pkg-config --cflags 'sharpi >= 1.0')"
+package=sharpi
+[[ $kind == shared ]] || package=sharpi-static
+read -ra cflags <<< "$(pkg-config --cflags "$package >= 1.0")"
+read -ra libs <<< "$(pkg-config --libs "$package")"
 if [[ $kind == shared ]]; then
-  read -ra libs <<< "$(pkg-config --libs sharpi)"
   [[ " ${libs[*]} " != *pcre2* ]] || { echo "the shared library's dependencies leak: ${libs[*]}"; exit 1; }
   run=(env "LD_LIBRARY_PATH=$prefix/$libdir")
 else
-  read -ra libs <<< "$(pkg-config --static --libs sharpi)"
-  # Both libraries lie in one folder and a linker prefers the shared one.
-  libs=("${libs[@]/#-lsharpi/-l:libsharpi.a}")
   run=()
 fi
 "$cc" -std=c99 -Wall -Wextra -pedantic -Werror "${cflags[@]}" "$here/consumer/main.c" \

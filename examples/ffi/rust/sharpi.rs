@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: MIT
 //! sharpi.h for Rust, declaration by declaration: every struct, constant, callback and function,
-//! and a loader that opens the library at run time. No crate is needed; Rust 1.56 and later. The
-//! header is the manual: what a name means is said there. `layout()` prints what this file assumes
-//! of the ABI; libsharpi's tests hold it against the header, so this file does not go stale.
+//! and a loader that opens the library at run time. No crate is needed; Rust 1.56 and later,
+//! editions 2021 and 2024. The header is the manual: what a name means is said there. `layout()`
+//! prints what this file assumes of the ABI; libsharpi's tests hold it against the header, so this
+//! file does not go stale.
 #![allow(non_camel_case_types, dead_code, clippy::too_many_arguments)]
 #![warn(unsafe_op_in_unsafe_fn)]
 
@@ -155,7 +156,8 @@ impl<T> Handle<T> {
     /// Takes over the reference that a call gave, and the function that gives it back.
     ///
     /// # Safety
-    /// `pointer` is null or came from the library, nobody else destroys it, and `destroy` is of its type.
+    /// `pointer` is null or came from the library, `destroy` is of its type, and nobody else
+    /// destroys it.
     pub unsafe fn new(pointer: *mut T, destroy: unsafe extern "C" fn(*mut T)) -> Handle<T> {
         Handle { pointer, destroy }
     }

@@ -67,6 +67,11 @@ for one in "${chosen[@]}"; do
     { cat "$empty/log"; failed=1; }
   echo "CPython $version: $(tail -n 1 "$empty/log")"
 done
-quietly "$bin/mypy" --strict --python-executable "$bin/python" --cache-dir "$empty/mypy" -p sharpi || failed=1
+for checked in "-p sharpi" "$tree/examples/python/tests/typed_program.py"; do
+  # shellcheck disable=SC2086
+  (cd "$empty/folder" &&
+    quietly "$bin/mypy" --strict --python-executable "$bin/python" --cache-dir "$empty/mypy" $checked) ||
+    failed=1
+done
 ((failed)) || echo "mypy --strict: no complaint"
 exit "$failed"

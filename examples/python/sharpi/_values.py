@@ -23,6 +23,8 @@ else:
 
 #: Token ids: a list, a tuple, array.array("i"), a numpy array of 32-bit integers, ...
 Tokens = Union[Sequence[int], Buffer]
+#: 32-bit words of a mask, in any of these forms or as bytes.
+Words = Union[Sequence[int], Buffer]
 
 _SPELLINGS = {"FP32": "F32", "Q8": "Q8_0"}
 _FLOATS = (ctypes.c_float, ctypes.c_double)

@@ -6,7 +6,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Iterator, List, Optional, Sequence, Union
 
 from ._callbacks import Progress
-from ._values import Buffer, Tokens
+from ._values import Tokens, Words
 from .session import Bias, Sampled, Session
 from .text import StopStream, TextStream
 
@@ -19,7 +19,7 @@ else:
 class Grammar(Protocol):
     """What decides which tokens may be drawn, such as a matcher of llguidance."""
 
-    def mask(self) -> Optional[Buffer]:
+    def mask(self) -> Optional[Words]:
         """32-bit words for the next draw, as Session.sample() takes them; None: all tokens may."""
 
     def accept(self, token: int) -> None:
@@ -57,7 +57,7 @@ class Generation(Iterator[str]):
         self._progress = progress
         self._text = TextStream(session.model, special=special)
         self._stops = StopStream([stop] if isinstance(stop, str) else stop)
-        self._mask: Optional[Buffer] = None
+        self._mask: Optional[Words] = None
         self._started = False
         self._told = False  # the grammar knows what this step drew
         self.sampled: List[Sampled] = []

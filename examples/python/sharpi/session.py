@@ -16,7 +16,7 @@ from ._callbacks import (Held, MeanwhileCallback, Progress, ProgressCallback, Re
 from ._handles import Closing, Handle
 from ._interrupt import run
 from ._library import call, lib, out_struct, params
-from ._values import (Buffer, Tokens, fill, i32, int_array, owned, read_numbers, read_rows,
+from ._values import (Buffer, Tokens, Words, fill, i32, int_array, owned, read_numbers, read_rows,
                       session_params, split_options, u32)
 from .errors import Error
 from .plan import layer_of
@@ -137,7 +137,7 @@ class Session(Closing):
         self._compute(lambda session: call(lib.sharpi_session_decode, session, token))
 
     def _sample_params(
-        self, mask: Optional[Buffer], bias: Optional[Bias], logprobs: int, cap: int
+        self, mask: Optional[Words], bias: Optional[Bias], logprobs: int, cap: int
     ) -> Tuple[Any, Any, List[object]]:
         """(params, or None where the sampler alone decides; the log-probabilities; what lives on)."""
         if mask is None and not bias and not logprobs:
@@ -158,7 +158,7 @@ class Session(Closing):
         return p, rows, keep
 
     def sample(
-        self, *, mask: Optional[Buffer] = None, bias: Optional[Bias] = None, logprobs: int = 0
+        self, *, mask: Optional[Words] = None, bias: Optional[Bias] = None, logprobs: int = 0
     ) -> Sampled:
         """Draws a token from logits row 0 without reading it.
 
@@ -176,7 +176,7 @@ class Session(Closing):
     def step(
         self,
         *,
-        mask: Optional[Buffer] = None,
+        mask: Optional[Words] = None,
         bias: Optional[Bias] = None,
         logprobs: int = 0,
         meanwhile: Optional[Callable[[int], object]] = None,
@@ -211,7 +211,7 @@ class Session(Closing):
         self,
         tokens: Tokens,
         *,
-        mask: Optional[Buffer] = None,
+        mask: Optional[Words] = None,
         bias: Optional[Bias] = None,
     ) -> int:
         """Reads tokens[0], and the drafts behind it as far as the sampler draws the same; how many were read.

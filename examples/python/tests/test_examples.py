@@ -31,11 +31,25 @@ def test_chat(path):
     assert re.search(r"16 of \d+ rows a layer kept", out) and "KV rows" in out and "/regen, /c" in out
 
 
+# Answers do not end by themselves.
+ENDLESS = """
+import runpy, sys, sharpi
+set_sampler = sharpi.Session.set_sampler
+def endless(session, **options):
+    ends = filter(session.model.is_end, range(session.model.info.n_vocab))
+    set_sampler(session, bias={token: -float("inf") for token in ends}, **options)
+sharpi.Session.set_sampler = endless
+del sys.argv[0]
+runpy.run_path(sys.argv[0], run_name="__main__")
+"""
+
+
 def test_ctrl_c_stops_an_answer_of_the_chat(path):
-    command = [sys.executable, "-u", str(EXAMPLES / "chat.py"), path, "--context", "8192",
-               "--temperature", "1.5", "--max-tokens", "8000"]
+    command = [sys.executable, "-u", "-c", ENDLESS, str(EXAMPLES / "chat.py"), path, "--context", "8192",
+               "--max-tokens", "8000"]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-                          stderr=subprocess.PIPE, text=True, bufsize=1) as chat:
+                          stderr=subprocess.PIPE, text=True, bufsize=1,
+                          preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL)) as chat:
         watch = threading.Timer(60, chat.kill)
         watch.start()
         chat.stdin.write("def f(x):\n")

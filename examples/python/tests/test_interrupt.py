@@ -22,6 +22,7 @@ def in_a_child(code, *arguments):
 # the processor time of the process says.
 COMMON = """
     import os, signal, sys, threading, time, sharpi
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # shells ignore it in the background
     context = sharpi.Context(n_threads=2)
     model = sharpi.Model(sys.argv[1], context=context, n_ctx=8192, n_chunk=8192, kv="f32")
     session = model.session()

@@ -141,12 +141,16 @@ class Quality {
                        golden->window_sums.size() >= n_windows_;
     for (size_t w = 0; whole && w < n_windows_; ++w) want += golden->window_sums[w];
     const auto n = static_cast<double>(n_predicted_);
+    if (golden != nullptr && !whole && golden->window == o_.window && golden->nll > 0 &&
+        golden->n_tokens == o_.n_tokens) {
+      want = golden->nll * n;
+    }
     std::printf("arithmetic,k,v,perplexity,ratio,kl_exact,kl_same,same_best\n");
     for (size_t i = 0; i < settings_.size(); ++i) {
       const Setting& s = settings_[i];
       std::printf("%s,%s,%s,%.4f,", s.arithmetic == SHARPI_ARITHMETIC_EXACT ? "exact" : "fast",
                   s.k->name, s.v->name, std::exp(sums_[i].nll / n));
-      if (whole) std::printf("%.5f", std::exp((sums_[i].nll - want) / n));
+      if (want > 0) std::printf("%.5f", std::exp((sums_[i].nll - want) / n));
       std::printf(",%.6f,%.6f,%.5f\n", sums_[i].kl_exact / n, sums_[i].kl_same / n,
                   static_cast<double>(sums_[i].same_best) / n);
     }

@@ -8,6 +8,7 @@
 #include <string>
 
 #include "support/golden.h"
+#include "support/needle.h"
 
 namespace sharpi::testing {
 namespace {
@@ -157,6 +158,80 @@ TEST_P(RealModel, FastPerplexityIsWithinHalfAPercentForEveryCodec) {
     const double ratio = std::exp((sum - want) / static_cast<double>(n));
     EXPECT_NEAR(ratio, 1.0, 0.005) << "KV codec " << kv;
     RecordProperty("ratio_" + std::to_string(kv), std::to_string(ratio));
+  }
+}
+
+std::vector<double> probabilities(const std::vector<float>& logits) {
+  const float top = *std::max_element(logits.begin(), logits.end());
+  std::vector<double> p;
+  double all = 0;
+  for (const float v : logits) {
+    p.push_back(std::exp(static_cast<double>(v - top)));
+    all += p.back();
+  }
+  for (double& v : p) v /= all;
+  return p;
+}
+
+/// What int8 activations cost: bench/quality_bench has 0.003 and 0.002 nats, and 96%
+/// (docs/real_models.md).
+TEST_P(RealModel, FastPredictionsStayNearTheExactOnes) {
+  const Loaded exact = open(SHARPI_ARITHMETIC_EXACT), fast = open(SHARPI_ARITHMETIC_FAST);
+  const std::vector<int32_t>& tokens = golden_.cases[0].tokens;
+  Chat a(exact.model.get()), b(fast.model.get());
+  const auto want = a.all_logits(tokens, kRows), got = b.all_logits(tokens, kRows);
+  double divergence = 0;
+  size_t same = 0;
+  for (size_t r = 0; r < want.size(); ++r) {
+    const std::vector<double> p = probabilities(want[r]), q = probabilities(got[r]);
+    for (size_t i = 0; i < p.size(); ++i) {
+      if (p[i] > 0) divergence += p[i] * std::log(p[i] / std::max(q[i], 1e-300));
+    }
+    const auto best = [](const std::vector<double>& x) {
+      return std::max_element(x.begin(), x.end()) - x.begin();
+    };
+    same += best(p) == best(q) ? 1 : 0;
+  }
+  const auto n = static_cast<double>(want.size());
+  RecordProperty("mean_divergence", std::to_string(divergence / n));
+  RecordProperty("same_best", std::to_string(static_cast<double>(same) / n));
+  EXPECT_GT(divergence, 0) << "fast arithmetic is not used";
+  EXPECT_LE(divergence / n, 0.006);
+  EXPECT_GE(static_cast<double>(same) / n, 0.92);
+}
+
+/// bench/text_needles has longer texts and all policies.
+TEST_P(RealModel, CompactionKeepsANumberThatABookHides) {
+  ModelSetup setup;
+  setup.edit = [](sharpi_plan_params*, sharpi_session_params* s) { s->capture_window = 64; };
+  const Loaded loaded = load(path_, setup);
+  const auto tokens = [&](const std::string& text, uint32_t flags = 0) {
+    return tokens_of(loaded.model.get(), text, flags);
+  };
+  const std::string alice = read_text(kFolder + "/alice.txt"),
+                    said = "The secret number of Oslo is";
+  const size_t cut = alice.find("\n\n", 1200) + 2, end = alice.find("\n\n", 2400) + 2;
+  const auto text =
+      tokens(alice.substr(0, cut) + said + " 48213.\n\n" + alice.substr(cut, end - cut),
+             SHARPI_TOKENIZE_ADD_SPECIAL);
+  const auto question = tokens(said);
+  auto answer = tokens(said + " 48213");
+  answer.erase(answer.begin(), answer.begin() + static_cast<std::ptrdiff_t>(question.size()));
+  for (const bool by_probe : {false, true}) {
+    Chat chat(loaded.model.get());
+    chat.prefill(text);
+    if (!by_probe) chat.prefill(question);
+    sharpi_compact_params p =
+        compact_params(SHARPI_POLICY_AUTO, static_cast<uint32_t>(text.size() / 4));
+    if (by_probe) {
+      p.probe = question.data();
+      p.n_probe = static_cast<uint32_t>(question.size());
+    }
+    sharpi_error e = SHARPI_ERROR_INIT;
+    ASSERT_EQ(sharpi_session_compact(chat.get(), &p, nullptr, &e), SHARPI_OK) << text_of(e);
+    EXPECT_EQ(chat.info().n_slots_max, text.size() / 4);
+    if (by_probe) chat.prefill(question);
+    EXPECT_EQ(chat.greedy(static_cast<uint32_t>(answer.size())), answer) << by_probe;
   }
 }
 

@@ -6,9 +6,12 @@
 
 needles.csv (needle_curve --csv) gives needles_in.svg and needles_after.svg: accuracy against budget, a
 panel per model, a line per policy. kept_rows.csv (needle_curve --rows) gives kept_rows_MODEL.svg: which
-rows of one prompt each policy keeps, a strip per layer and KV head. Python's standard library only.
+rows of one prompt each policy keeps, a strip per layer and KV head. real_needles.csv (text_needles)
+gives real_needles.svg: how likely a digit of the answer is to a real model, against the rows kept.
+Python's standard library only.
 """
 import csv
+import math
 import os
 import sys
 
@@ -98,6 +101,57 @@ def kept(rows, model):
     return out + "</svg>\n"
 
 
+REAL = {"llama": "SmolLM2-135M", "gemma3": "Gemma 3 270M"}
+REAL_MODES = {"in": "question in the window", "probe": "read after, by probe",
+              "after": "read after, unknown"}
+
+
+def real(rows):
+    """Probability of an answer's digit against the share of rows kept: a panel a text, a row a mode."""
+    texts = sorted({(r["model"], int(r["length"])) for r in rows}, key=lambda t: (t[0] != "llama", t[1]))
+    shares = sorted({float(r["share"]) for r in rows if r["policy"] in POLICIES})
+    width, height, left, top = 190, 120, 120, 70
+    w, h = left + len(texts) * (width + 25), top + len(REAL_MODES) * (height + 45)
+    out = HEAD.format(w=w, h=h)
+    out += text(left, 20, "Probability of a digit of the answer, real models", extra=' font-size="14"')
+    out += legend(left, 40)
+    for i, (mode, title) in enumerate(REAL_MODES.items()):
+        y0 = top + i * (height + 45)
+        out += text(8, y0 + height / 2, title.split(",")[0])
+        out += text(8, y0 + height / 2 + 14, ",".join(title.split(",")[1:]).strip())
+        for j, (model, length) in enumerate(texts):
+            x0 = left + j * (width + 25)
+
+            def at(share, nll):
+                return (round(x0 + width * shares.index(share) / (len(shares) - 1), 1),
+                        round(y0 + height * (1 - math.exp(-nll)), 1))
+
+            def mine(which, policy):
+                return {float(r["share"]): float(r["nll"]) for r in rows
+                        if (r["model"], int(r["length"]), r["mode"], r["policy"]) ==
+                        (model, length, which, policy)}
+
+            if i == 0:
+                out += text(x0, y0 - 9, f"{REAL[model]}, {length} tokens", extra=' font-weight="bold"')
+            for share in (0, 0.5, 1):
+                y = round(y0 + height * (1 - share), 1)
+                out += f'<path d="M{x0} {y}h{width}" stroke="#ddd"/>\n'
+                if j == 0:
+                    out += text(x0 - 5, y + 4, f"{share:.0%}", "end")
+            for whole in mine("whole", "whole").values():
+                y = round(y0 + height * (1 - math.exp(-whole)), 1)
+                out += f'<path d="M{x0} {y}h{width}" stroke="#222" stroke-dasharray="4 3"/>\n'
+            for share in shares:
+                out += text(at(share, 0)[0], y0 + height + 14, f"{share:g}%", "middle")
+            for policy in reversed(POLICIES):
+                points = [at(s, nll) for s, nll in sorted(mine(mode, policy).items())]
+                line = " ".join(f"{x},{y}" for x, y in points)
+                out += (f'<polyline points="{line}" fill="none" stroke="{COLOURS[policy]}" '
+                        f'stroke-width="2"><title>{model} {policy}</title></polyline>\n')
+    out += text(left + (w - left) // 2, h - 8, "rows kept; dashed: the whole cache", "middle")
+    return out + "</svg>\n"
+
+
 def main():
     folder = sys.argv[1] if len(sys.argv) > 1 else os.path.join(os.path.dirname(__file__), "plots")
 
@@ -114,6 +168,9 @@ def main():
         rows = list(csv.reader(f))
     for model in MODELS:
         write(f"kept_rows_{model}.svg", kept(rows, model))
+    names = ["model", "kv", "mode", "policy", "length", "share", "found", "needles", "nll"]
+    with open(os.path.join(folder, "real_needles.csv"), encoding="utf-8") as f:
+        write("real_needles.svg", real([r for r in csv.DictReader(f, names) if r["mode"] != "text"]))
 
 
 if __name__ == "__main__":

@@ -98,7 +98,7 @@ constexpr Shape kShapes[] = {{"qwen3-8b", 32, 8, 128},
                              {"qwen36-27b", 24, 4, 256},
                              {"gemma4-12b-global", 16, 1, 512},
                              {"olmoe", 16, 16, 128}};
-constexpr KvDtype kCodecs[] = {KvDtype::kF32, KvDtype::kBf16, KvDtype::kQ8_0};
+constexpr auto& kCodecs = kAllKvCodecs;
 
 std::vector<float> random_floats(uint64_t n, uint32_t seed) {
   std::mt19937 rng(seed);

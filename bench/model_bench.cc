@@ -31,6 +31,7 @@
 #include <vector>
 
 #include "gguf/gguf_file.h"
+#include "kv_names.h"
 #include "model/model_spec.h"
 #include "read_stream.h"
 #include "sharpi.h"
@@ -68,10 +69,7 @@ int32_t env_pin(const char* name) {
 }
 
 sharpi_kv_dtype kv_dtype(const std::string& name) {
-  if (name == "auto") return SHARPI_KV_AUTO;
-  if (name == "f32") return SHARPI_KV_F32;
-  if (name == "bf16") return SHARPI_KV_BF16;
-  if (name == "q8_0") return SHARPI_KV_Q8_0;
+  if (const auto* known = sharpi::bench::kv_of_name(name)) return known->dtype;
   die("SHARPI_BENCH_KV: auto, f32, bf16, q8_0, or two of them as K,V");
 }
 
@@ -237,16 +235,13 @@ class Bench {
       const sharpi_layer_info owner = layer_info(static_cast<uint32_t>(layer.kv_source));
       const uint64_t elements = uint64_t{owner.n_kv_heads} * owner.head_dim;
       const uint64_t rows = window_[i] == 0 ? n_tokens() : std::min(n_tokens(), window_[i]);
-      total += rows * (row_bytes(owner.k_dtype, elements) + row_bytes(owner.v_dtype, elements));
+      total += rows * (sharpi::bench::kv_bytes(owner.k_dtype, elements) +
+                       sharpi::bench::kv_bytes(owner.v_dtype, elements));
     }
     return total;
   }
 
  private:
-  static uint64_t row_bytes(sharpi_kv_dtype dtype, uint64_t elements) {
-    if (dtype == SHARPI_KV_F32) return elements * 4;
-    return dtype == SHARPI_KV_BF16 ? elements * 2 : elements / 32 * 34;
-  }
   void open_file() {
     auto file = sharpi::GgufFile::open(settings_.model);
     if (!file.is_ok()) die(file.status().text());

@@ -15,6 +15,7 @@
 #include <cstring>
 #include <sstream>
 
+#include "kv_names.h"
 #include "support/needle.h"
 
 namespace sharpi::testing {
@@ -270,7 +271,9 @@ bool parse(int argc, char** argv, sharpi::testing::Options* o) {
       o->rows = value;
     else if (flag == "--kv") {
       o->kv_name = argv[i + 1];
-      o->kv = value == "bf16" ? SHARPI_KV_BF16 : value == "q8_0" ? SHARPI_KV_Q8_0 : SHARPI_KV_F32;
+      const auto* known = sharpi::bench::kv_of_name(value);
+      if (known == nullptr) return false;
+      o->kv = known->dtype;
     } else if (flag == "--budgets") {
       o->budgets.clear();
       std::stringstream list(value);

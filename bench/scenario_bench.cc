@@ -23,6 +23,7 @@
 #include <vector>
 
 #include "handles.h"
+#include "kv_names.h"
 #include "scenario_rows.h"
 #include "sharpi.h"
 
@@ -38,8 +39,8 @@ double seconds_since(Clock::time_point start) {
 
 constexpr double kMiB = 1024.0 * 1024.0;
 const char* kv_name(sharpi_kv_dtype d) {
-  static const char* const kNames[] = {"auto", "f32", "bf16", "q8_0"};
-  return kNames[d & 3u];
+  const KvName* known = kv_of(d);
+  return known != nullptr ? known->name : "?";
 }
 
 struct Options {
@@ -255,8 +256,8 @@ void coder_30b(Bench* b) {
     r.prompt = 6169;
     r.depths = depths(b->options(), {6169});
     got[kv] = b->run(r);
-    const uint64_t want = kv == SHARPI_KV_F32 ? 6144 : kv == SHARPI_KV_BF16 ? 3072 : 1632;
-    check(got[kv].kv_payload_bytes == want << 20, "KV payload of " + std::to_string(want));
+    const uint64_t want = kv_bytes(kv, uint64_t{1536} << 20);
+    check(got[kv].kv_payload_bytes == want, "KV payload of " + std::to_string(want >> 20));
   }
   if (!got.contains(SHARPI_KV_F32) || !got.contains(SHARPI_KV_Q8_0)) return;
   const auto &wide = got[SHARPI_KV_F32], &narrow = got[SHARPI_KV_Q8_0];
@@ -332,7 +333,7 @@ void hybrid_35b(Bench* b) {
       r.ends = 1;
       r.depths = depths(b->options(), {2048});
       const sharpi_plan_summary s = b->run(r);
-      check(s.kv_payload_bytes == (kv == SHARPI_KV_F32 ? 160ull : 80ull) << 20, "KV payload");
+      check(s.kv_payload_bytes == kv_bytes(kv, 40ull << 20), "KV payload");
     }
   }
 }
@@ -348,9 +349,7 @@ uint64_t full_payload(const sharpi_session* session, uint32_t n_layers) {
     if (i.mixer != SHARPI_MIXER_ATTENTION || i.kv_source != static_cast<int32_t>(l)) continue;
     for (const sharpi_kv_dtype d : {i.k_dtype, i.v_dtype}) {
       const uint64_t elements = uint64_t{i.n_slots} * i.n_kv_heads * i.head_dim;
-      n += d == SHARPI_KV_F32    ? elements * 4
-           : d == SHARPI_KV_BF16 ? elements * 2
-                                 : elements / 32 * 34;
+      n += kv_bytes(d, elements);
     }
   }
   return n;
@@ -429,7 +428,9 @@ Options read_options(int argc, char** argv) {
         o.depths.push_back(static_cast<uint32_t>(std::atoi(n.c_str())));
     } else if (a == "--kv") {
       for (const std::string& n : split(argv[++i])) {
-        o.kv.push_back(n == "f32" ? SHARPI_KV_F32 : n == "bf16" ? SHARPI_KV_BF16 : SHARPI_KV_Q8_0);
+        const KvName* known = kv_of_name(n);
+        if (known == nullptr) die("--kv takes auto, f32, bf16 and q8_0");
+        o.kv.push_back(known->dtype);
       }
     } else if (flag) {
       die("unknown flag " + a);

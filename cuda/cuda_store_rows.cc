@@ -105,9 +105,8 @@ class MoveList {
   }
   /// One head's part of every row.
   void add_head(const KvView& v, bool value, uint64_t list, size_t n, uint32_t head) {
-    const KvHeadParts parts = kv_head_parts(v, value, head);
-    for (const KvHeadParts::Part& part : {parts.values, parts.scales}) {
-      if (part.bytes != 0) add_job(v, value, list, n, part.offset, part.bytes);
+    for (const KvPart& part : KvHeadParts(v, value, head)) {
+      add_job(v, value, list, n, part.offset, part.bytes);
     }
   }
   std::vector<KvMoveJob> jobs_;
@@ -124,7 +123,7 @@ uint64_t move_list_bytes(const KvLayout& layout) {
     if (g.ring) continue;
     for (const KvLayerLayout& l : g.layers) {
       for (const KvDtype d : {l.k_dtype, l.v_dtype}) {
-        n_jobs += l.n_heads * (d == KvDtype::kQ8_0 ? 2u : 1u);  // values and scales lie apart
+        n_jobs += l.n_heads * kv_codec(d)->planes.size();
       }
       n_kept += uint64_t{l.n_heads} * g.capacity;
     }

@@ -25,8 +25,8 @@ uint32_t least_attention_bytes(uint32_t dim) {
   const uint32_t parked =
       split::parked_floats(split::teams_of(dim), kSplitVectors, dim) * sizeof(float);
   uint32_t beside = 0;
-  for (const KvDtype v : {KvDtype::kF32, KvDtype::kQ8_0}) {
-    beside = std::max(beside, split::ring_static_bytes(v, v, dim));
+  for (const KvCodec& c : kv_codecs()) {
+    beside = std::max(beside, split::ring_static_bytes(c.dtype, c.dtype, dim));
   }
   return std::max(attention_f32_bytes(dim), std::max(stage, parked) + beside);
 }

@@ -96,7 +96,7 @@ float parse_real(const char* flag, const char* text, float low, float high) {
 static const struct {
   const char* name;
   sharpi_kv_dtype dtype;
-} kKvTypes[] = {{"auto", SHARPI_KV_AUTO}, {"fp32", SHARPI_KV_F32},  {"f32", SHARPI_KV_F32},
+} kKvTypes[] = {{"auto", SHARPI_KV_AUTO}, {"f32", SHARPI_KV_F32},   {"fp32", SHARPI_KV_F32},
                 {"bf16", SHARPI_KV_BF16}, {"q8_0", SHARPI_KV_Q8_0}, {"q8", SHARPI_KV_Q8_0}};
 
 static int find_kv_type(const char* text, size_t len, sharpi_kv_dtype* out) {
@@ -119,16 +119,10 @@ void parse_kv_type(const char* flag, const char* text, sharpi_kv_dtype* k, sharp
 }
 
 const char* kv_name(sharpi_kv_dtype dtype) {
-  switch (dtype) {
-    case SHARPI_KV_F32:
-      return "f32";
-    case SHARPI_KV_BF16:
-      return "bf16";
-    case SHARPI_KV_Q8_0:
-      return "q8_0";
-    default:
-      return "none";
+  for (size_t i = 1; i < sizeof kKvTypes / sizeof kKvTypes[0]; ++i) {
+    if (kKvTypes[i].dtype == dtype) return kKvTypes[i].name;
   }
+  return "none";
 }
 
 const char* tier_name(sharpi_tier tier) {

@@ -32,7 +32,7 @@ Status check(const AttentionParams& p) {
     return Status::error(Code::kInternal, "kernel attention: operands are missing or unaligned");
   }
   for (const KvDtype d : {l.k_dtype, l.v_dtype}) {
-    if (d != KvDtype::kF32 && d != KvDtype::kBf16 && d != KvDtype::kQ8_0) {
+    if (!is_kv_codec(d)) {
       return Status::error(Code::kInternal, "kernel attention: unknown KV codec %u",
                            static_cast<uint32_t>(d));
     }

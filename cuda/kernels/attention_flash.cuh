@@ -62,7 +62,7 @@ __device__ __forceinline__ void find_tile_rows(const Args& f, const RowBlock& b,
     uint64_t row = 0;
     if (key >= b.begin && key < b.end) {
       row = reinterpret_cast<uintptr_t>(key_row(l, map, key, value)) +
-            e0 * element_bytes(value ? l.v_dtype : l.k_dtype);
+            value_bytes(value ? l.v_dtype : l.k_dtype, e0);
     }
     rows[i] = row;
   }
@@ -73,7 +73,7 @@ __device__ __forceinline__ void fetch_part(const uint64_t* rows, uint32_t granul
                                            uint32_t n_elements, const void* any, uint8_t* raw,
                                            uint8_t* scales) {
   constexpr uint32_t kDim = S::kDim;
-  constexpr uint32_t bytes = kDim * element_bytes(kType);
+  constexpr uint32_t bytes = value_bytes(kType, kDim);
   if (granule == 16) {
     constexpr uint32_t pieces = bytes / 16;
 #pragma unroll 8
@@ -91,7 +91,7 @@ __device__ __forceinline__ void fetch_part(const uint64_t* rows, uint32_t granul
           row != 0 ? *reinterpret_cast<const uint16_t*>(row + c) : uint16_t{0};
     }
   }
-  if (kType != KvDtype::kQ8_0) return;
+  if constexpr (!has_scales(kType)) return;
   const uint32_t first = e0 / 32, n = (e0 + kDim - 1) / 32 - first + 1;
   for (uint32_t r = threadIdx.x; r < S::kKeys; r += S::kThreads) {
     uint8_t* to = scales + r * S::kScalePitch;
@@ -112,13 +112,8 @@ template <class S>
 __device__ __forceinline__ void fetch_part_of(KvDtype type, const uint64_t* rows, uint32_t granule,
                                               uint32_t e0, uint32_t n, const void* any,
                                               uint8_t* raw, uint8_t* scales) {
-  if (type == KvDtype::kBf16) {
-    fetch_part<KvDtype::kBf16, S>(rows, granule, e0, n, any, raw, scales);
-  } else if (type == KvDtype::kQ8_0) {
-    fetch_part<KvDtype::kQ8_0, S>(rows, granule, e0, n, any, raw, scales);
-  } else {
-    fetch_part<KvDtype::kF32, S>(rows, granule, e0, n, any, raw, scales);
-  }
+  with_kv_codec<KvDtype::kF32>(
+      type, [&]<KvDtype kType>() { fetch_part<kType, S>(rows, granule, e0, n, any, raw, scales); });
 }
 
 /// Starts the copies of the keys or the values of the tile whose row addresses were found.
@@ -150,31 +145,26 @@ template <KvDtype kType, class S>
 __device__ __forceinline__ void convert_part(uint32_t e0, const uint8_t* raw, const uint8_t* scales,
                                              uint8_t* tile) {
   constexpr uint32_t kDim = S::kDim;
-  constexpr uint32_t kSize = element_bytes(kType), kAll = S::kKeys * kDim / 8;
+  constexpr uint32_t kAll = S::kKeys * kDim / 8;
 #pragma unroll 4
   for (uint32_t i = threadIdx.x; i < kAll; i += S::kThreads) {
     const uint32_t r = i / (kDim / 8), d = i % (kDim / 8) * 8;
     const uint8_t* scale = nullptr;
-    if (kType == KvDtype::kQ8_0) {
+    if (has_scales(kType)) {
       scale = scales + r * S::kScalePitch;
       scale += *reinterpret_cast<const uint32_t*>(scale + S::kScalePitch - 4) +
                (kDim % 32 == 0 ? d / 32 : (e0 + d) / 32 - e0 / 32) * 2;
     }
     uint32_t v[4];
-    fragment_f16(kType, raw + (r * kDim + d) * kSize, 16, scale, v);
+    fragment_f16<kType>(raw + value_bytes(kType, r * kDim + d), 16, scale, v);
     *reinterpret_cast<uint4*>(tile + S::place(r, d)) = {v[0], v[1], v[2], v[3]};
   }
 }
 template <class S>
 __device__ __forceinline__ void convert(KvDtype type, uint32_t e0, const uint8_t* raw,
                                         const uint8_t* scales, uint8_t* tile) {
-  if (type == KvDtype::kBf16) {
-    convert_part<KvDtype::kBf16, S>(e0, raw, scales, tile);
-  } else if (type == KvDtype::kQ8_0) {
-    convert_part<KvDtype::kQ8_0, S>(e0, raw, scales, tile);
-  } else {
-    convert_part<KvDtype::kF32, S>(e0, raw, scales, tile);
-  }
+  with_kv_codec<KvDtype::kF32>(
+      type, [&]<KvDtype kType>() { convert_part<kType, S>(e0, raw, scales, tile); });
 }
 
 template <class S>
@@ -349,7 +339,7 @@ __device__ __forceinline__ void run_tiles_in_turn(const Args& f, const RowBlock&
 }
 
 inline uint32_t granule_of(KvDtype type, uint32_t row_bytes, uint32_t dim) {
-  return type != KvDtype::kQ8_0 || (row_bytes | dim) % 16 == 0 ? 16 : 2;
+  return !has_scales(type) || (row_bytes | value_bytes(type, dim)) % 16 == 0 ? 16 : 2;
 }
 
 /// Arguments of a launch with blocks of S::kVectors vectors.

@@ -15,7 +15,7 @@ struct FlashShape {
   uint32_t dim, keys;     // of a head, of a tile
   uint32_t kept_queries;  // bytes of queries that stay before the tiles
   uint32_t tile_bytes;    // of keys or values as f16
-  uint32_t scale_pitch;   // bytes of a q8_0 row's scales
+  uint32_t scale_pitch;   // bytes of a row's scales
   bool in_turn;
   bool operator==(const FlashShape&) const = default;
 };
@@ -24,7 +24,7 @@ struct FlashShape {
 struct Plan {
   uint32_t k_tile, v_tile;    // f16
   uint32_t k_raw, v_raw;      // stored bytes of the next tile
-  uint32_t k_scale, v_scale;  // q8_0
+  uint32_t k_scale, v_scale;  // of codecs that have scales
   uint32_t rows;              // addresses of the next tile's rows: [2][keys]
   uint32_t bytes;
 };
@@ -32,21 +32,21 @@ constexpr Plan make_flash_plan(const FlashShape& s, KvDtype k, KvDtype v) {
   Plan p = {};
   p.k_tile = s.kept_queries;
   if (s.in_turn) {  // one place for keys, then for values
-    const KvDtype wide = element_bytes(k) > element_bytes(v) ? k : v;
-    const bool scales = k == KvDtype::kQ8_0 || v == KvDtype::kQ8_0;
+    const KvDtype wide = value_bytes(k, s.dim) > value_bytes(v, s.dim) ? k : v;
+    const bool scales = has_scales(k) || has_scales(v);
     p.v_tile = p.k_tile;
     p.k_raw = p.v_raw = p.k_tile + s.tile_bytes;
-    p.k_scale = p.v_scale = p.k_raw + s.keys * s.dim * element_bytes(wide);
+    p.k_scale = p.v_scale = p.k_raw + s.keys * value_bytes(wide, s.dim);
     p.rows = p.v_scale + (scales ? s.keys * s.scale_pitch : 0);
     p.bytes = p.rows + 2 * s.keys * 8;
     return p;
   }
   p.v_tile = p.k_tile + s.tile_bytes;
   p.k_raw = p.v_tile + s.tile_bytes;
-  p.v_raw = p.k_raw + s.keys * s.dim * element_bytes(k);
-  p.k_scale = p.v_raw + s.keys * s.dim * element_bytes(v);
-  p.v_scale = p.k_scale + (k == KvDtype::kQ8_0 ? s.keys * s.scale_pitch : 0);
-  p.rows = p.v_scale + (v == KvDtype::kQ8_0 ? s.keys * s.scale_pitch : 0);
+  p.v_raw = p.k_raw + s.keys * value_bytes(k, s.dim);
+  p.k_scale = p.v_raw + s.keys * value_bytes(v, s.dim);
+  p.v_scale = p.k_scale + (has_scales(k) ? s.keys * s.scale_pitch : 0);
+  p.rows = p.v_scale + (has_scales(v) ? s.keys * s.scale_pitch : 0);
   p.bytes = p.rows + 2 * s.keys * 8;
   return p;
 }

@@ -84,19 +84,19 @@ __device__ __forceinline__ void add_query_bytes(float y, int i, uint32_t* coarse
 template <class S, bool kPairs>
 __device__ __forceinline__ void load_query_bytes(const QuerySource& s, uint32_t d0,
                                                  uint32_t (&q)[S::kQueries], float (&worth)[2]) {
-  using Codec = KeyCodec<KvDtype::kQ8_0, S::kSlice>;
-  constexpr int kDepth = Codec::kDepth, kEach = kDepth / 4, kRegs = kDepth / 8;
+  constexpr int kDepth = kCodeDepth<S::kSlice>, kChunks = (S::kSlice + kDepth - 1) / kDepth;
+  constexpr int kEach = kDepth / 4, kRegs = kDepth / 8;
   const uint32_t lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
   worth[1] = 0.0f;
 #pragma unroll
   for (int half = 0; half < (kPairs ? 1 : 2); ++half) {
     const uint32_t v = g + 8u * static_cast<uint32_t>(half);
     const float* from = query_of<S>(s, d0 + kEach * t, v);
-    float x[Codec::kChunks][kEach], top = 0.0f, faulty = 0.0f;
+    float x[kChunks][kEach], top = 0.0f, faulty = 0.0f;
 #pragma unroll
-    for (int c = 0; c < Codec::kChunks; ++c) read_query(from + c * kDepth, s.factor, v < s.n, x[c]);
+    for (int c = 0; c < kChunks; ++c) read_query(from + c * kDepth, s.factor, v < s.n, x[c]);
 #pragma unroll
-    for (int c = 0; c < Codec::kChunks; ++c) {
+    for (int c = 0; c < kChunks; ++c) {
 #pragma unroll
       for (int i = 0; i < kEach; ++i) {
         top = fmaxf(top, fabsf(x[c][i]));
@@ -111,7 +111,7 @@ __device__ __forceinline__ void load_query_bytes(const QuerySource& s, uint32_t 
     worth[half] = top * (1.0f / (127.0f * kQueryFine)) + faulty;
     const float inverse = top > 1e-30f ? __fdividef(127.0f, top) : 0.0f;
 #pragma unroll
-    for (int c = 0; c < Codec::kChunks; ++c) {
+    for (int c = 0; c < kChunks; ++c) {
 #pragma unroll
       for (int r = 0; r < kEach / 4; ++r) {
         uint32_t bytes[2] = {};

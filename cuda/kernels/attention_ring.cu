@@ -31,7 +31,7 @@ struct SplitArgs {
 
 template <int kSlice>
 __host__ __device__ constexpr uint32_t pitch_of(KvDtype type) {
-  return (kSlice * element_bytes(type) + 127) / 128 * 128;
+  return (value_bytes(type, kSlice) + 127) / 128 * 128;
 }
 
 /// n words at `at`; f32 rows find the second piece of 16 bytes by `flip`.
@@ -62,7 +62,7 @@ __device__ __forceinline__ void score_tile(const uint8_t* k, const uint8_t* scal
   constexpr uint32_t kPitch = pitch_of<S::kSlice>(kType);
 #pragma unroll
   for (uint32_t tile = 0; tile < 2; ++tile) {
-    const uint32_t row = 8 * tile + g, swizzle = key_swizzle(kType, row);
+    const uint32_t row = 8 * tile + g, swizzle = DeviceCodec<kType>::key_swizzle(row);
     uint32_t raw[Codec::kHalf];
 #pragma unroll
     for (int c = 0; c < Codec::kChunks; ++c) {
@@ -71,7 +71,7 @@ __device__ __forceinline__ void score_tile(const uint8_t* k, const uint8_t* scal
 #pragma unroll
         for (int i = 0; i < Codec::kWords; ++i) raw[c * Codec::kWords + i] = 0;
       } else {
-        read_words<Codec::kWords>(k + row * kPitch + ((d * element_bytes(kType)) ^ swizzle), 16,
+        read_words<Codec::kWords>(k + row * kPitch + (value_bytes(kType, d) ^ swizzle), 16,
                                   raw + c * Codec::kWords);
       }
     }
@@ -104,7 +104,7 @@ __device__ __forceinline__ void weigh_tile(const uint8_t* v, const uint8_t* scal
       for (uint32_t i = 0; i < 4; ++i) {
         const uint32_t row = 2 * t + i % 2 + 8 * (i / 2);
         read_words<Codec::kWords>(
-            v + row * kPitch + ((d * element_bytes(kType)) ^ value_swizzle(kType, row)), 16,
+            v + row * kPitch + (value_bytes(kType, d) ^ DeviceCodec<kType>::value_swizzle(row)), 16,
             raw + i * Codec::kWords);
       }
     }
@@ -115,7 +115,7 @@ __device__ __forceinline__ void weigh_tile(const uint8_t* v, const uint8_t* scal
 /// Queries that several teams would convert to bytes are shared out; a kernel for any codec has no
 /// room for that.
 template <KvDtype kKnown, class S>
-constexpr bool kSpreads = kKnown == KvDtype::kQ8_0&& S::kTeams > 1;
+constexpr bool kSpreads = uses_codes(kKnown) && S::kTeams > 1;
 struct NoQueries {
   static constexpr int kTeams = kWarps, kQueries = 4;
 };
@@ -130,12 +130,13 @@ __device__ __forceinline__ void take_queries(const QuerySource& vectors, KvDtype
                                              uint32_t (&q)[S::kQueries], float (&worth)[2]) {
   if constexpr (kSpreads<kKnown, S>) {
     spread_query_bytes<S, kPairs>(vectors, d0, team, member, at, q, worth);
-  } else if constexpr (kKnown == KvDtype::kF32 || kKnown == KvDtype::kBf16) {
-    load_queries<S, kPairs>(vectors, d0, kKnown == KvDtype::kBf16, q);
-  } else if (type == KvDtype::kQ8_0) {
-    load_query_bytes<S, kPairs>(vectors, d0, q, worth);
   } else {
-    load_queries<S, kPairs>(vectors, d0, type == KvDtype::kBf16, q);
+    const KvDtype keys = kKnown != KvDtype::kAuto ? kKnown : type;
+    if (uses_codes(keys)) {
+      load_query_bytes<S, kPairs>(vectors, d0, q, worth);
+    } else {
+      load_queries<S, kPairs>(vectors, d0, uses_bf16(keys), q);
+    }
   }
 }
 
@@ -230,8 +231,8 @@ RingForm form_of(const MatmulConfig& config, const KvLayer& l) {
 
 /// Every piece of every row starts at a multiple of this.
 uint32_t granule_of(KvDtype type, uint32_t row_bytes, uint32_t dim) {
-  if (type != KvDtype::kQ8_0) return 16;
-  const uint32_t bits = row_bytes | slice_of(dim);
+  if (!has_scales(type)) return 16;
+  const uint32_t bits = row_bytes | value_bytes(type, slice_of(dim));
   return bits % 16 == 0 ? 16 : bits % 4 == 0 ? 4 : 2;
 }
 
@@ -298,9 +299,12 @@ Status prepare_either(int most) {
 template <int kTeam>
 Status prepare_codecs(int most) {
   SHARPI_TRY((prepare_either<KvDtype::kAuto, 128, kTeam>(most)));
-  SHARPI_TRY((prepare_either<KvDtype::kF32, 128, kTeam>(most)));
-  SHARPI_TRY((prepare_either<KvDtype::kBf16, 128, kTeam>(most)));
-  return prepare_either<KvDtype::kQ8_0, 128, kTeam>(most);
+  for (const KvCodec& codec : kv_codecs()) {
+    SHARPI_TRY(visit_kv_codec(
+        codec.dtype, [&]<KvDtype kKnown>() { return prepare_either<kKnown, 128, kTeam>(most); },
+        [] { return Status::ok(); }));
+  }
+  return Status::ok();
 }
 
 }  // namespace

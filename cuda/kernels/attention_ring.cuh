@@ -10,6 +10,16 @@ namespace sharpi::cuda::split {
 constexpr int kTile = kSplitTile;
 static_assert(kTile == kStreamTile && kScaleBytes == kStreamScales);
 
+/// For rows that may not be aligned to 16 bytes, which those without scales are.
+template <bool kValue>
+__device__ __forceinline__ uint32_t swizzle_of(KvDtype type, uint32_t row) {
+  return with_kv_codec(
+      type, [&]<KvDtype kType>() requires(has_scales(kType)) {
+        using Codec = DeviceCodec<kType>;
+        return kValue ? Codec::value_swizzle(row) : Codec::key_swizzle(row);
+      });
+}
+
 /// kBytes of each of 16 rows that lie side by side, in pieces of 16 bytes; `from`: the first row.
 template <KvDtype kType, uint32_t kBytes, bool kValue>
 __device__ __forceinline__ void copy_whole(const std::byte* from, uint32_t row_bytes, uint8_t* to) {
@@ -25,7 +35,8 @@ __device__ __forceinline__ void copy_whole(const std::byte* from, uint32_t row_b
     const uint32_t r = kEven ? i0 / kPieces + lane / kPieces : i / kPieces;
     const uint32_t c = (kEven ? lane % kPieces : i % kPieces) * 16;
     if (kAll % 32 != 0 && i >= kAll) break;
-    const uint32_t swizzle = kValue ? value_swizzle(kType, r) : key_swizzle(kType, r);
+    const uint32_t swizzle =
+        kValue ? DeviceCodec<kType>::value_swizzle(r) : DeviceCodec<kType>::key_swizzle(r);
     cp_async_16(into + r * kPitch + (c ^ swizzle), from + r * row_bytes + c);
   }
 }
@@ -42,7 +53,7 @@ __device__ __forceinline__ void copy_rows(KvDtype type, uint64_t row, uint32_t p
     const uint32_t i = i0 + lane, r = min(i / kPieces, uint32_t{kTile - 1}), c = i % kPieces * 16;
     const uint64_t from = __shfl_sync(0xFFFFFFFFu, row, static_cast<int>(r + (kValue ? kTile : 0)));
     if (kAll % 32 != 0 && i >= kAll) break;
-    const uint32_t swizzle = kValue ? value_swizzle(type, r) : key_swizzle(type, r);
+    const uint32_t swizzle = swizzle_of<kValue>(type, r);
     cp_async_16_zfill(shared_address(to + r * pitch + (c ^ swizzle)),
                       from != 0 ? reinterpret_cast<const void*>(from + c) : any,
                       from != 0 ? 16 : 0);
@@ -57,7 +68,7 @@ __device__ __forceinline__ void copy_rows_slow(KvDtype type, uint64_t row, uint3
 #pragma unroll 1
   for (uint32_t r = 0; r < kTile; ++r) {
     const uint64_t from = __shfl_sync(0xFFFFFFFFu, row, static_cast<int>(r + (kValue ? kTile : 0)));
-    const uint32_t swizzle = kValue ? value_swizzle(type, r) : key_swizzle(type, r);
+    const uint32_t swizzle = swizzle_of<kValue>(type, r);
     for (uint32_t c = lane * granule; c < bytes; c += 32 * granule) {
       uint8_t* at = to + r * pitch + (c ^ swizzle);
       if (granule == 4 && from != 0) {
@@ -125,8 +136,8 @@ __device__ __forceinline__ bool find_whole(const RingSource& s, uint64_t key, co
   }
   const uint32_t in = slot % kKvBlockSlots;
   const std::byte* block = s.map.group.base + uint64_t{slot / kKvBlockSlots} * l.block_stride;
-  *k = block + (l.k_offset + in * l.k_row_bytes + s.e0 * element_bytes(l.k_dtype));
-  *v = block + (l.v_offset + in * l.v_row_bytes + s.e0 * element_bytes(l.v_dtype));
+  *k = block + (l.k_offset + in * l.k_row_bytes + value_bytes(l.k_dtype, s.e0));
+  *v = block + (l.v_offset + in * l.v_row_bytes + value_bytes(l.v_dtype, s.e0));
   return true;
 }
 
@@ -134,7 +145,7 @@ template <KvDtype kKnown, int kSlice, bool kValue>
 __device__ __forceinline__ void copy_whole_of(KvDtype type, const std::byte* from,
                                               uint32_t row_bytes, uint8_t* to) {
   with_codec<kKnown>(type, [&]<KvDtype kType>() {
-    copy_whole<kType, kSlice * element_bytes(kType), kValue>(from, row_bytes, to);
+    copy_whole<kType, value_bytes(kType, kSlice), kValue>(from, row_bytes, to);
   });
 }
 
@@ -142,12 +153,12 @@ __device__ __forceinline__ void copy_whole_of(KvDtype type, const std::byte* fro
 template <KvDtype kKnown, int kSlice, bool kValue>
 __device__ __forceinline__ void copy_some_of(KvDtype type, uint64_t row, uint32_t granule,
                                              const void* any, uint32_t pitch, uint8_t* to) {
-  constexpr bool kPlain = kKnown == KvDtype::kF32 || kKnown == KvDtype::kBf16;
+  constexpr bool kPlain = is_kv_codec(kKnown) && !has_scales(kKnown);
   if (!kPlain && granule != 16) {
     return copy_rows_slow<kValue>(type, row, kSlice, pitch, granule, to);
   }
   with_codec<kKnown>(type, [&]<KvDtype kType>() {
-    copy_rows<kSlice * element_bytes(kType), kValue>(kType, row, pitch, any, to);
+    copy_rows<value_bytes(kType, kSlice), kValue>(kType, row, pitch, any, to);
   });
 }
 
@@ -159,8 +170,8 @@ __device__ __forceinline__ void fetch(const RingSource& s, uint64_t tile, bool e
     const KvLayer& l = s.l;
     const uint32_t lane = threadIdx.x % 32, n = l.n_heads * l.head_dim;
     const bool value = lane >= kTile;
-    constexpr bool kPlain = kKnown == KvDtype::kF32 || kKnown == KvDtype::kBf16;
-    const bool scaled = !kPlain && (value ? l.v_dtype : l.k_dtype) == KvDtype::kQ8_0;
+    constexpr bool kPlain = is_kv_codec(kKnown) && !has_scales(kKnown);
+    const bool scaled = !kPlain && has_scales(value ? l.v_dtype : l.k_dtype);
     const uint32_t row_bytes = value ? l.v_row_bytes : l.k_row_bytes;
     uint8_t* scales =
         stage + (value ? s.stage.v_scale : s.stage.k_scale) + lane % kTile * kScaleBytes;
@@ -177,7 +188,7 @@ __device__ __forceinline__ void fetch(const RingSource& s, uint64_t tile, bool e
       uint64_t row = 0;
       if (key >= s.b.begin && key < s.b.end) {
         row = reinterpret_cast<uintptr_t>(key_row(l, s.map, key, value)) +
-              s.e0 * element_bytes(value ? l.v_dtype : l.k_dtype);
+              value_bytes(value ? l.v_dtype : l.k_dtype, s.e0);
       }
       copy_some_of<kKnown, kSlice, false>(l.k_dtype, row, s.k_granule, s.any, s.stage.k_pitch,
                                           stage);

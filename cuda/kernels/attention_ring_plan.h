@@ -14,7 +14,7 @@ namespace sharpi::cuda::split {
 
 constexpr int kWarps = 4, kThreads = kWarps * 32;
 constexpr uint32_t kMostStages = 4;
-constexpr uint32_t kScaleBytes = 8;  // per key and q8_0 slice
+constexpr uint32_t kScaleBytes = 8;  // per key and slice, of codecs that have scales
 
 /// How a warp's stage of the ring is laid out.
 struct Stage {
@@ -24,12 +24,12 @@ struct Stage {
 };
 SHARPI_HOST_DEVICE constexpr Stage make_stage(KvDtype k, KvDtype v, uint32_t slice) {
   Stage s = {};
-  s.k_pitch = (slice * element_bytes(k) + 127) / 128 * 128;
-  s.v_pitch = (slice * element_bytes(v) + 127) / 128 * 128;
+  s.k_pitch = (value_bytes(k, slice) + 127) / 128 * 128;
+  s.v_pitch = (value_bytes(v, slice) + 127) / 128 * 128;
   s.v = kSplitTile * s.k_pitch;
   s.k_scale = s.v + kSplitTile * s.v_pitch;
-  s.v_scale = s.k_scale + (k == KvDtype::kQ8_0 ? kSplitTile * kScaleBytes : 0);
-  s.bytes = s.v_scale + (v == KvDtype::kQ8_0 ? kSplitTile * kScaleBytes : 0);
+  s.v_scale = s.k_scale + (has_scales(k) ? kSplitTile * kScaleBytes : 0);
+  s.bytes = s.v_scale + (has_scales(v) ? kSplitTile * kScaleBytes : 0);
   s.bytes = (s.bytes + 127) / 128 * 128;
   return s;
 }
@@ -60,11 +60,13 @@ constexpr uint32_t teams_of(uint32_t dim) {
   return kWarps / team_of(dim);
 }
 
-/// Static shared memory of the kernel of such a layer: what a team's warps exchange (two turns of
-/// the scores of up to 16 vectors), queries that several teams convert to bytes, a flag.
+/// Static shared memory of the kernel of such a layer (kAuto: of the one for any codecs): what a
+/// team's warps exchange (two turns of the scores of up to 16 vectors), queries that several teams
+/// convert to bytes, a flag.
 constexpr uint32_t ring_static_bytes(KvDtype k, KvDtype v, uint32_t dim) {
   const uint32_t exchange = team_of(dim) > 1 ? 2 * kWarps * 32 * 8 * 4 : 16;
-  const bool spreads = dim >= 128 && teams_of(dim) > 1 && k == KvDtype::kQ8_0 && v == k;
+  const bool codes = v == k && uses_codes(k);
+  const bool spreads = dim >= 128 && teams_of(dim) > 1 && codes;
   const uint32_t words = spreads ? team_of(dim) * (slice_of(dim) / 32 * 2) * 32 * 16 : 32 * 16;
   return (exchange + words + kWarps * 128 + 16 + 127) / 128 * 128;  // the ring behind is aligned
 }

@@ -5,14 +5,39 @@
 
 #include <cstdint>
 
-#include "base/kv_dtype.h"
-#include "cuda/kernels/host_device.h"
+#include "base/host_device.h"
+#include "kv/codec_traits.h"
 
 namespace sharpi::cuda {
 
-/// Of an element of a stored row, scales apart.
-SHARPI_HOST_DEVICE constexpr uint32_t element_bytes(KvDtype type) {
-  return type == KvDtype::kF32 ? 4 : type == KvDtype::kBf16 ? 2 : 1;
+/// Elements that share a whole number of bytes in every codec.
+inline constexpr uint32_t kValuesTogether = [] {
+  uint32_t most = 1;
+  for_each_kv_codec([&]<KvDtype kType>() {
+    const uint32_t n = KvCodecTraits<kType>::kPlanes[0].elements;
+    if (n > most) most = n;
+  });
+  return most;
+}();
+/// Bytes of n elements of a stored row, scales apart. Pre: `type` is a codec.
+SHARPI_HOST_DEVICE constexpr uint32_t value_bytes(KvDtype type, uint32_t n) {
+  const uint32_t bytes = with_kv_codec(type, [&]<KvDtype kType>() {
+    return static_cast<uint32_t>(kv_value_bytes<kType>(kValuesTogether));
+  });
+  return n * bytes / kValuesTogether;
+}
+/// Whether rows have scales behind their values.
+SHARPI_HOST_DEVICE constexpr bool has_scales(KvDtype type) {
+  return any_kv_codec(type, [&]<KvDtype kType>() { return kKvPlanes<kType> > 1; });
+}
+/// How products use rows: as signed bytes, as bf16, else as f16.
+SHARPI_HOST_DEVICE constexpr bool uses_codes(KvDtype type) {
+  return any_kv_codec(
+      type, [&]<KvDtype kType>() { return KvCodecTraits<kType>::kProduct == KvProduct::kCodes; });
+}
+SHARPI_HOST_DEVICE constexpr bool uses_bf16(KvDtype type) {
+  return any_kv_codec(
+      type, [&]<KvDtype kType>() { return KvCodecTraits<kType>::kProduct == KvProduct::kBf16; });
 }
 
 /// Query vectors of a split block at most, and keys of a tile of the split kernels.

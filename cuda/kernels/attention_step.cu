@@ -99,7 +99,7 @@ __global__ void __launch_bounds__(kThreads, 1)
   const uint32_t row_elements = l.n_heads * F::kDim;
   const uint64_t row = a.p.batch.table.sequences[b.sequence].first_row;
   Tiles tiles = {};
-  tiles.base = map.group.base + e0 * element_bytes(kType);
+  tiles.base = map.group.base + value_bytes(kType, e0);
   tiles.block_stride = l.block_stride;
   tiles.row_bytes = l.k_row_bytes;
   tiles.k_offset = static_cast<uint32_t>(l.k_offset);
@@ -109,8 +109,8 @@ __global__ void __launch_bounds__(kThreads, 1)
   tiles.begin = static_cast<uint32_t>(b.begin);
   tiles.newest = static_cast<uint32_t>(b.first_key);
   if (l.window != 0) {
-    tiles.new_k = chunk_row(l, map.chunk_block, 0, false) + e0 * element_bytes(kType);
-    tiles.new_v = chunk_row(l, map.chunk_block, 0, true) + e0 * element_bytes(kType);
+    tiles.new_k = chunk_row(l, map.chunk_block, 0, false) + value_bytes(kType, e0);
+    tiles.new_v = chunk_row(l, map.chunk_block, 0, true) + value_bytes(kType, e0);
   }
   const LaneCopy copy = make_copy<T>(tiles);
   const LaneRead read = make_read<T, kPairs>();
@@ -248,8 +248,22 @@ Status with_team(uint32_t room, uint32_t dim, bool pairs, const Fn& f) {
 }
 template <class Fn>
 Status with_launch(uint32_t room, KvDtype type, uint32_t dim, bool pairs, const Fn& f) {
-  return type == KvDtype::kBf16 ? with_team<KvDtype::kBf16>(room, dim, pairs, f)
-                                : with_team<KvDtype::kQ8_0>(room, dim, pairs, f);
+  const auto none = [&] {
+    return Status::error(Code::kInternal, "kernel attention_step: no form for KV codec %u",
+                         static_cast<uint32_t>(type));
+  };
+  return visit_kv_codec(
+      type,
+      [&]<KvDtype kType>() {
+        if constexpr (DeviceCodec<kType>::kStep) return with_team<kType>(room, dim, pairs, f);
+        return none();
+      },
+      none);
+}
+
+bool has_form(KvDtype type) {
+  return visit_kv_codec(
+      type, [&]<KvDtype kType>() { return DeviceCodec<kType>::kStep; }, [] { return false; });
 }
 
 }  // namespace
@@ -258,18 +272,18 @@ bool attention_step_fits(const MatmulConfig& config, const KvLayer& l) {
   // Heads of 512 in two teams of four warps gave right results and took 58 instead of 66 us at 128K
   // (q8_0), but racecheck reports accesses there that a barrier of the block lies between.
   const bool wide = l.head_dim == 128 || l.head_dim == 256;
-  return wide && l.k_dtype == l.v_dtype &&
-         (l.k_dtype == KvDtype::kBf16 || l.k_dtype == KvDtype::kQ8_0) && l.k_row_bytes % 16 == 0 &&
+  return wide && l.k_dtype == l.v_dtype && has_form(l.k_dtype) && l.k_row_bytes % 16 == 0 &&
          l.k_row_bytes == l.v_row_bytes && room_of(config) != 0;
 }
 
 Status prepare_attention_step(const MatmulConfig& config) {
   const uint32_t room = room_of(config);
   if (room == 0) return Status::ok();
-  for (const KvDtype type : {KvDtype::kBf16, KvDtype::kQ8_0}) {
+  for (const KvCodec& codec : kv_codecs()) {
+    if (!has_form(codec.dtype)) continue;
     for (const uint32_t dim : {128u, 256u}) {
       for (const bool pairs : {true, false}) {
-        SHARPI_TRY(with_launch(room, type, dim, pairs, [&](auto f) { return f.prepare(); }));
+        SHARPI_TRY(with_launch(room, codec.dtype, dim, pairs, [&](auto f) { return f.prepare(); }));
       }
     }
   }

@@ -15,14 +15,14 @@ constexpr uint32_t kSlice = 128;
 constexpr int kWarps = 8, kThreads = kWarps * 32;
 
 template <KvDtype kType>
-constexpr bool kBytes = kType == KvDtype::kQ8_0;
+constexpr bool kBytes = KvCodecTraits<kType>::kProduct == KvProduct::kCodes;
 
 /// A warp's stage of its ring: keys, values; q8_0: then eight bytes of scales of each.
 template <KvDtype kCodec>
 struct Stage {
   static constexpr KvDtype kType = kCodec;
   static constexpr uint32_t kKeys = kSplitTile;
-  static constexpr uint32_t kRow = kSlice * element_bytes(kType), kPieces = kRow / 16;
+  static constexpr uint32_t kRow = value_bytes(kType, kSlice), kPieces = kRow / 16;
   static constexpr uint32_t kValues = kKeys * kRow, kScales = 2 * kValues;
   static constexpr uint32_t kBytesOf = kScales + (kBytes<kType> ? 2 * kKeys * 8 : 0);
   static constexpr uint32_t kEach = kKeys * kPieces / 32;  // pieces of a lane
@@ -61,7 +61,8 @@ __device__ __forceinline__ void fetch_some(const Tiles& s, uint32_t key, uint32_
     const bool value = i >= T::kEach;
     const uint32_t r = i % T::kEach * (32 / T::kPieces) + lane / T::kPieces;
     const bool seen = key + r >= s.begin && key + r <= s.newest;
-    const uint32_t swizzle = value ? value_swizzle(T::kType, r) : key_swizzle(T::kType, r);
+    const uint32_t swizzle =
+        value ? DeviceCodec<T::kType>::value_swizzle(r) : DeviceCodec<T::kType>::key_swizzle(r);
     const uint32_t into = value ? T::kValues + r * T::kRow : r * T::kRow;
     cp_async_16_zfill(to + into + (column ^ swizzle), seen ? row_of(r, value) + column : s.base,
                       seen ? 16 : 0);
@@ -101,8 +102,8 @@ __device__ __forceinline__ LaneCopy make_copy(const Tiles& s) {
     c.scales = kept((value ? s.v_offset : s.k_offset) + lane % T::kKeys * s.row_bytes + s.scales);
   }
   c.step = 32 / T::kPieces * s.row_bytes;
-  c.to_k = kept(row * T::kRow + (column ^ key_swizzle(T::kType, row)));
-  c.to_v = kept(T::kValues + row * T::kRow + (column ^ value_swizzle(T::kType, row)));
+  c.to_k = kept(row * T::kRow + (column ^ DeviceCodec<T::kType>::key_swizzle(row)));
+  c.to_v = kept(T::kValues + row * T::kRow + (column ^ DeviceCodec<T::kType>::value_swizzle(row)));
   c.to_scales = kept(T::kScales + lane * 8);
   return c;
 }

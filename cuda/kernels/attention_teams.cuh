@@ -135,33 +135,27 @@ struct Running : RunningSoftmax<S, kPairs> {
 };
 
 /// f(codec) for the codec that kernels are made for, or for that of run time where they are made
-/// for any (KvDtype::kAuto): the only place that switches.
+/// for any (KvDtype::kAuto).
 template <KvDtype kKnown, class F>
 __device__ __forceinline__ void with_codec(KvDtype type, const F& f) {
   if constexpr (kKnown != KvDtype::kAuto) {
     f.template operator()<kKnown>();
-  } else if (type == KvDtype::kBf16) {
-    f.template operator()<KvDtype::kBf16>();
-  } else if (type == KvDtype::kQ8_0) {
-    f.template operator()<KvDtype::kQ8_0>();
   } else {
-    f.template operator()<KvDtype::kF32>();
+    with_kv_codec<KvDtype::kF32>(type, f);
   }
 }
 
 /// Host: f(codec of the kernel): one for each codec, and one for keys and values in different ones.
 template <class F>
 Status with_known(const KvLayer& l, const F& f) {
-  if (l.k_dtype != l.v_dtype) return f.template operator()<KvDtype::kAuto>();
-  if (l.k_dtype == KvDtype::kBf16) return f.template operator()<KvDtype::kBf16>();
-  if (l.k_dtype == KvDtype::kQ8_0) return f.template operator()<KvDtype::kQ8_0>();
-  return f.template operator()<KvDtype::kF32>();
+  const auto any = [&] { return f.template operator()<KvDtype::kAuto>(); };
+  return l.k_dtype == l.v_dtype ? visit_kv_codec(l.k_dtype, f, any) : any();
 }
 
 /// Weights as an A operand.
 template <KvDtype kType, int kSlice, bool kPairs>
 __device__ __forceinline__ void pack_weights(const float* w, uint32_t (&p)[4]) {
-  constexpr bool bf16 = kType == KvDtype::kBf16;
+  constexpr bool bf16 = KvCodecTraits<kType>::kProduct == KvProduct::kBf16;
   if constexpr (kPairs && ValueCodec<kType, kSlice>::kCodes) {
     p[0] = pack_f16(w[0] * kCodeWeight, w[1] * kCodeWeight);
     p[2] = pack_f16(w[2] * kCodeWeight, w[3] * kCodeWeight);
@@ -201,7 +195,7 @@ template <class S, bool kPairs, class F>
 __device__ __forceinline__ void for_sums(const RunningSoftmax<S, kPairs>& run, const SumRegs<S>& o,
                                          KvDtype values, uint32_t member, const F& f) {
   const uint32_t lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
-  const bool codes = kPairs && S::kSlice % 32 == 0 && values == KvDtype::kQ8_0;
+  const bool codes = kPairs && S::kSlice % 32 == 0 && uses_codes(values);
 #pragma unroll
   for (int h = 0; h < RunningSoftmax<S, kPairs>::kHalves; ++h) {
     float sum = run.l[h];

@@ -5,7 +5,7 @@
 
 #include <cstdint>
 
-#include "cuda/kernels/host_device.h"
+#include "base/host_device.h"
 #include "gguf/ggml_type.h"
 
 namespace sharpi::cuda {

@@ -4,8 +4,8 @@
 
 #include <cstdint>
 
+#include "base/host_device.h"
 #include "cuda/kernels/gemm.h"
-#include "cuda/kernels/host_device.h"
 
 namespace sharpi::cuda {
 

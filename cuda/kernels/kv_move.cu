@@ -2,6 +2,7 @@
 // A block owns a column of bytes of one job and walks its kept rows upwards in steps: a step reads
 // all its rows into registers, then writes them. keep[i] >= i, so what a step overwrites was read
 // in this step or before, and no other block touches the column.
+#include "cuda/kernels/kv_codecs.cuh"
 #include "cuda/kernels/kv_move.h"
 #include "cuda/kernels/launch.h"
 
@@ -65,10 +66,23 @@ __global__ void __launch_bounds__(kThreads) kv_move_kernel(const KvMoveJob* jobs
   }
 }
 
-/// Offset in a stored q8_0 row of byte b of its canonical form.
-__device__ __forceinline__ uint32_t planar_offset(uint32_t b, uint32_t n_elements) {
-  const uint32_t block = b / 34, in = b % 34;
-  return in < 2 ? n_elements + block * 2 + in : block * 32 + in - 2;
+/// Where pair i of the bytes of a row's canonical form, in which a block's scales come before its
+/// values, is in the stored row. Both are even numbers of bytes, so pairs stay pairs.
+template <KvDtype kType>
+__device__ __forceinline__ uint32_t stored_pair(uint32_t i, uint32_t n_elements) {
+  if constexpr (kKvPlanes<kType> == 1) {
+    return i;
+  } else {
+    using Codec = KvCodecTraits<kType>;
+    static_assert(kKvPlanes<kType> == 2);
+    constexpr KvPlane plane = Codec::kPlanes[1];
+    constexpr uint32_t values = kv_value_bytes<kType>(Codec::kBlock),
+                       scales = Codec::kBlock / plane.elements * plane.bytes;
+    static_assert(values % 2 == 0 && scales % 2 == 0);
+    const uint32_t b = 2 * i, block = b / (scales + values), in = b % (scales + values);
+    const uint32_t behind = static_cast<uint32_t>(kv_value_bytes<kType>(n_elements));
+    return (in < scales ? behind + block * scales + in : block * values + in - scales) / 2;
+  }
 }
 
 __global__ void __launch_bounds__(kThreads)
@@ -78,8 +92,8 @@ __global__ void __launch_bounds__(kThreads)
                                           uint64_t{slot % kKvBlockSlots} * p.row_bytes);
   auto* canonical = reinterpret_cast<uint16_t*>(p.canonical + uint64_t{blockIdx.x} * p.row_bytes);
   for (uint32_t i = threadIdx.x; i < p.row_bytes / 2; i += kThreads) {
-    const uint32_t at =
-        p.dtype == KvDtype::kQ8_0 ? planar_offset(2 * i, p.n_elements) / 2 : i;  // pairs stay pairs
+    uint32_t at = 0;
+    with_kv_codec(p.dtype, [&]<KvDtype kType>() { at = stored_pair<kType>(i, p.n_elements); });
     if (p.to_store) {
       row[at] = canonical[i];
     } else {

@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: MIT
-// Stored rows on the device: where a row lies, how a codec encodes a row and loads eight elements.
-// The loads and encode_row are the only places that know a codec's bytes; they equal kv/codec.cc
-// bit for bit.
+// Stored rows on the device: where a row lies, and its elements whatever its codec
+// (kv_codecs.cuh).
 // Thread rule: device code.
 #pragma once
 
-#include <cuda_fp16.h>
 #include <cuda_runtime.h>
 
 #include <cstdint>
 
+#include "cuda/kernels/attention_shapes.h"
 #include "cuda/kernels/batch.h"
+#include "cuda/kernels/kv_codecs.cuh"
 
 namespace sharpi::cuda {
 
@@ -42,105 +42,27 @@ __device__ __forceinline__ void cp_async_8_zfill(uint32_t to, const void* from, 
                : "memory");
 }
 
-// --- codecs ---
-
-__device__ __forceinline__ uint32_t bf16_bits(float f) {
-  const uint32_t u = __float_as_uint(f);
-  if ((u & 0x7FFFFFFFu) > 0x7F800000u) return (u >> 16) | 0x40u;
-  return (u + 0x7FFFu + (u >> 16 & 1u)) >> 16;
-}
-__device__ __forceinline__ float q8_scale(const std::byte* row, uint32_t n_elements, uint32_t e) {
-  return __half2float(*reinterpret_cast<const __half*>(row + n_elements + e / 32 * 2));
-}
-
-/// Eight bytes of q8_0 values; rows of odd multiples of 32 elements are aligned to 2 only.
-__device__ __forceinline__ uint2 load_q8_bytes(const std::byte* at) {
-  if (reinterpret_cast<uintptr_t>(at) % 8 == 0) return *reinterpret_cast<const uint2*>(at);
-  const auto* h = reinterpret_cast<const uint16_t*>(at);
-  return {h[0] | uint32_t{h[1]} << 16, h[2] | uint32_t{h[3]} << 16};
-}
-
 /// v = elements [e, e + 8) of a stored row of n_elements; e is a multiple of 8.
 __device__ __forceinline__ void load_elements(KvDtype type, const std::byte* row,
                                               uint32_t n_elements, uint32_t e, float (&v)[8]) {
-  if (type == KvDtype::kF32) {
-    const auto* p = reinterpret_cast<const float4*>(row) + e / 4;
-    const float4 a = p[0], b = p[1];
-    v[0] = a.x, v[1] = a.y, v[2] = a.z, v[3] = a.w;
-    v[4] = b.x, v[5] = b.y, v[6] = b.z, v[7] = b.w;
-  } else if (type == KvDtype::kBf16) {
-    const uint4 a = reinterpret_cast<const uint4*>(row)[e / 8];
-    const uint32_t w[4] = {a.x, a.y, a.z, a.w};
-#pragma unroll
-    for (int i = 0; i < 4; ++i) {
-      v[2 * i] = __uint_as_float(w[i] << 16);
-      v[2 * i + 1] = __uint_as_float(w[i] & 0xFFFF0000u);
-    }
-  } else {
-    const uint2 a = load_q8_bytes(row + e);
-    const float d = q8_scale(row, n_elements, e);
-#pragma unroll
-    for (int i = 0; i < 8; ++i) {
-      const uint32_t w = i < 4 ? a.x : a.y;
-      v[i] = __fmul_rn(d, static_cast<float>(static_cast<int8_t>(w >> (8 * (i % 4)))));
-    }
-  }
+  with_kv_codec(type, [&]<KvDtype kType>() { DeviceCodec<kType>::load(row, n_elements, e, v); });
 }
 
-__device__ __forceinline__ uint16_t half_bits_of(float f) {
-  if (f != f) return static_cast<uint16_t>((__float_as_uint(f) >> 16 & 0x8000u) | 0x7E00u);
-  return __half_as_ushort(__float2half_rn(f));
-}
-
-/// A q8_0 block whose largest magnitude has these bits: its scale, and what its values are times.
-struct Q8Scale {
-  uint16_t bits;
-  float inverse;
-};
-__device__ __forceinline__ Q8Scale q8_scale_of(uint32_t top) {
-  const float d = __fdiv_rn(__uint_as_float(top), 127.0f);
-  return {half_bits_of(d), d < 1e-30f ? 0.0f : __fdiv_rn(1.0f, d)};
-}
-/// The largest magnitude of the lanes' values, as bits.
-__device__ __forceinline__ uint32_t q8_top(float x) {
-  return __reduce_max_sync(0xFFFFFFFFu, __float_as_uint(x) & 0x7FFFFFFFu);
-}
-__device__ __forceinline__ int8_t q8_code(float x, float inverse) {
-  float v = __fmul_rn(x, inverse);
-  v = v > -127.0f ? v : -127.0f;
-  v = v < 127.0f ? v : 127.0f;
-  return static_cast<int8_t>(__float2int_rn(v));
-}
-
-/// Encodes n floats in shared memory to a stored row, or to two (`twin` may be null); q8_0: a
-/// multiple of 32. All threads of the block take part.
-__device__ __forceinline__ void encode_row(KvDtype type, const float* x, uint32_t n, std::byte* row,
-                                           std::byte* twin) {
-  std::byte *scales = row + n, *twin_scales = twin != nullptr ? twin + n : nullptr;
-  if (type == KvDtype::kQ8_0) {
-    const uint32_t lane = threadIdx.x % 32;
-    for (uint32_t b = threadIdx.x / 32; b < n / 32; b += blockDim.x / 32) {
-      const float v = x[b * 32 + lane];
-      const Q8Scale scale = q8_scale_of(q8_top(v));
-      const int8_t q = q8_code(v, scale.inverse);
-      reinterpret_cast<int8_t*>(row)[b * 32 + lane] = q;
-      if (lane == 0) reinterpret_cast<uint16_t*>(scales)[b] = scale.bits;
-      if (twin == nullptr) continue;
-      reinterpret_cast<int8_t*>(twin)[b * 32 + lane] = q;
-      if (lane == 0) reinterpret_cast<uint16_t*>(twin_scales)[b] = scale.bits;
-    }
-    return;
+/// Encodes n floats in shared memory to a stored row, or to two; a multiple of the codec's block.
+/// All threads of the block take part.
+__device__ __forceinline__ void encode_row(KvDtype type, const float* x, uint32_t n,
+                                           const StoredTo& to) {
+  if (has_scales(type)) {
+    return with_kv_codec(
+        type, [&]<KvDtype kType>() requires(has_scales(kType)) {
+          DeviceCodec<kType>::encode(x, n, to);
+        });
   }
   for (uint32_t i = threadIdx.x * 2; i < n; i += blockDim.x * 2) {
-    if (type == KvDtype::kF32) {
-      const float2 v = {x[i], x[i + 1]};
-      *reinterpret_cast<float2*>(row + i * 4) = v;
-      if (twin != nullptr) *reinterpret_cast<float2*>(twin + i * 4) = v;
-    } else {
-      const uint32_t v = bf16_bits(x[i]) | bf16_bits(x[i + 1]) << 16;
-      *reinterpret_cast<uint32_t*>(row + i * 2) = v;
-      if (twin != nullptr) *reinterpret_cast<uint32_t*>(twin + i * 2) = v;
-    }
+    with_kv_codec(
+        type, [&]<KvDtype kType>() requires(!has_scales(kType)) {
+          DeviceCodec<kType>::store_two(i, x + i, to);
+        });
   }
 }
 

@@ -162,7 +162,7 @@ Status check_view(const char* name, const KvView& kv, uint32_t n_heads, KvDtype 
     return Status::error(Code::kUnsupported, "kernel %s: %u query heads, %u KV heads of %u", name,
                          n_heads, kv.n_heads, kv.head_dim);
   }
-  if (dtype != KvDtype::kF32 && dtype != KvDtype::kBf16 && dtype != KvDtype::kQ8_0) {
+  if (!is_kv_codec(dtype)) {
     return Status::error(Code::kInternal, "kernel %s: unknown KV codec %u", name,
                          static_cast<uint32_t>(dtype));
   }

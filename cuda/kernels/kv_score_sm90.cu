@@ -407,8 +407,8 @@ Status launch(const DeviceProfile& device, const char* name, ScoreArgs* a, cudaS
 template <ScoreMode kMode>
 Status launch_score_warpgroups(const DeviceProfile& device, const char* name, ScoreArgs* a,
                                cudaStream_t stream) {
-  return a->dtype(kMode) == KvDtype::kBf16 ? launch<kMode, true>(device, name, a, stream)
-                                           : launch<kMode, false>(device, name, a, stream);
+  return uses_bf16(a->dtype(kMode)) ? launch<kMode, true>(device, name, a, stream)
+                                    : launch<kMode, false>(device, name, a, stream);
 }
 
 bool score_on_warpgroups(const DeviceProfile& device, uint32_t head_dim) {

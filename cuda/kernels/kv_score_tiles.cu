@@ -299,7 +299,7 @@ template <ScoreMode kMode, class T>
 __global__ void __launch_bounds__(kThreads, 1) score_kernel(const __grid_constant__ ScoreArgs a) {
   extern __shared__ float4 shared[];
   const uint32_t dim = a.kv.head_dim, kv = blockIdx.y, t0 = blockIdx.x * T::kSlots;
-  const bool exact = a.dtype(kMode) == KvDtype::kBf16;
+  const bool exact = uses_bf16(a.dtype(kMode));
   const Layout<T> l(reinterpret_cast<uint8_t*>(shared), dim, exact, a.n_stages);
   const uint32_t slot0 = t0 + threadIdx.x / 32 % T::kRowGroups * T::kPart;
   const uint32_t n_chunks = (dim + T::kColumns - 1) / T::kColumns;
@@ -374,7 +374,7 @@ template <ScoreMode kMode>
 Status launch_score_tiles(const DeviceProfile& device, const char* name, ScoreArgs* a,
                           cudaStream_t stream) {
   const int room = device.shared_per_block - 1024;  // what a kernel has of its own
-  const bool exact = a->dtype(kMode) == KvDtype::kBf16;
+  const bool exact = uses_bf16(a->dtype(kMode));
   if (a->kv.head_dim <= 256) {
     if (choose_stages<Wide>(a, exact, room)) {
       return launch_tiles_of<kMode, Wide>(name, a, exact, room, stream);

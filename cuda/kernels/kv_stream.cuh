@@ -3,11 +3,12 @@
 // t) = (lane / 4, lane % 4) holds
 //   keys    of keys g and g + 8 of a tile of 16, elements t * n, .. of every chunk of 4n elements
 //   values  of keys 2t, 2t + 1, 2t + 8, 2t + 9, elements 8g, .. of every chunk of 64 elements
-// KeyCodec and ValueCodec are how each codec's bytes are multiplied:
-//   bf16  as they are;  f32  as f16;
-//   q8_0  keys: integer products with queries of two signed bytes, scaled per block of 32 in f32;
-//         values: as f16 times their scale; with up to 8 vectors the weights take the scale, rows 0
-//         to 7 of the first block of a chunk and rows 8 to 15 of the second, and values are codes.
+// KeyCodec and ValueCodec are how they are multiplied (KvProduct):
+//   bf16   as they are;  f32  as f16;
+//   codes  keys: integer products with queries of two signed bytes, scaled per block of 32 in f32;
+//          values: as f16 times their scale; with up to 8 vectors the weights take the scale, rows
+//          0 to 7 of the first block of a chunk and rows 8 to 15 of the second, and values are
+//          codes.
 // Thread rule: device code.
 #pragma once
 
@@ -37,15 +38,21 @@ __device__ __forceinline__ void mma_s8(int32_t (&d)[4], const uint32_t (&a)[4], 
   }
 }
 
+/// Elements of a chunk of keys that are multiplied as codes: of one block each.
+template <int kSlice>
+constexpr int kCodeDepth = kSlice % 32 != 0 ? 16 : 32;
+
 /// Scores of eight keys are the c of an accumulator; with pairs rows 8 to 15 of the products are
 /// what rounding lost of rows 0 to 7.
 template <KvDtype kType, int kSlice>
 struct KeyCodec {
-  static constexpr bool kIntegers = kType == KvDtype::kQ8_0;
-  static constexpr int kDepth = kIntegers && kSlice % 32 != 0 ? 16 : 32;  // elements of a chunk
+  static constexpr KvProduct kProduct = KvCodecTraits<kType>::kProduct;
+  static constexpr bool kIntegers = kProduct == KvProduct::kCodes;
+  static constexpr int kDepth = kIntegers ? kCodeDepth<kSlice> : 32;  // elements of a chunk
   static constexpr int kChunks = (kSlice + kDepth - 1) / kDepth;
-  static constexpr int kWords = kDepth / 4 * static_cast<int>(element_bytes(kType)) / 4;
+  static constexpr int kWords = static_cast<int>(value_bytes(kType, kDepth / 4)) / 4;
   static constexpr int kHalf = kChunks * kWords;  // registers of eight keys
+  static_assert(!kIntegers || value_bytes(kType, 32) == 32, "codes are signed bytes");
   /// Scores of eight keys; s[0..3] = c of an accumulator. `scales` of keys 2t, 2t + 1 as f16.
   template <bool kPairs, int kQueries>
   static __device__ __forceinline__ void multiply(const uint32_t* raw,
@@ -69,9 +76,10 @@ struct KeyCodec {
       uint32_t r[4];
 #pragma unroll
       for (int i = 0; i < 4; ++i) {
-        if constexpr (kType == KvDtype::kBf16) {
+        if constexpr (kProduct == KvProduct::kBf16) {
           r[i] = raw[c * kWords + i];
         } else {
+          static_assert(kType == KvDtype::kF32, "how this codec becomes f16 in registers");
           r[i] = pack_f16(__uint_as_float(raw[(c * kWords + 2 * i) % kHalf]),
                           __uint_as_float(raw[(c * kWords + 2 * i + 1) % kHalf]));
         }
@@ -81,7 +89,7 @@ struct KeyCodec {
         const uint32_t a[4] = {q[(c * 8 + m * 4) % kQueries], q[(c * 8 + m * 4 + 1) % kQueries],
                                q[(c * 8 + m * 4 + 2) % kQueries],
                                q[(c * 8 + m * 4 + 3) % kQueries]};
-        mma_16(kType == KvDtype::kBf16, s, a, r[2 * m], r[2 * m + 1]);
+        mma_16(kProduct == KvProduct::kBf16, s, a, r[2 * m], r[2 * m + 1]);
       }
     }
     if (kPairs) {
@@ -144,10 +152,11 @@ constexpr float kCodeWeight = 64.0f, kCodeUnit = 0x1p24f / kCodeWeight;
 template <KvDtype kType, int kSlice>
 struct ValueCodec {
   static constexpr int kChunks = (kSlice + 63) / 64;
-  static constexpr int kWords = 8 * static_cast<int>(element_bytes(kType)) / 4;
+  static constexpr KvProduct kProduct = KvCodecTraits<kType>::kProduct;
+  static constexpr int kWords = static_cast<int>(value_bytes(kType, 8)) / 4;
   static constexpr int kChunk = 4 * kWords;  // registers
   /// With up to 8 vectors: weights times scales multiply codes (multiply_codes()).
-  static constexpr bool kCodes = kType == KvDtype::kQ8_0 && kSlice % 32 == 0;
+  static constexpr bool kCodes = kProduct == KvProduct::kCodes && kSlice % 32 == 0;
 
   /// Codes of four keys: c + 128 as f16 subnormals (c + 128) * 2^-24, which tensor cores multiply
   /// exactly, less 128 * 2^-24. p: weights of the keys 2t, 2t + 1 in p[0], of the other two in
@@ -196,7 +205,7 @@ struct ValueCodec {
                                                   float (&o)[8][4]) {
     if constexpr (kPairs && kCodes) {
       multiply_codes(raw, scales, c, p, o);
-    } else if constexpr (kType == KvDtype::kQ8_0) {
+    } else if constexpr (kProduct == KvProduct::kCodes) {
       const uint32_t lane = threadIdx.x % 32, t = lane % 4;
       const uint32_t d = static_cast<uint32_t>(c) * 64 + lane / 4 * 8;
       const uint32_t block = kSlice % 32 == 0 ? d / 32 : (e0 + d) / 32 - e0 / 32;
@@ -234,13 +243,14 @@ struct ValueCodec {
 #pragma unroll
         for (int half = 0; half < 2; ++half) {
           const uint32_t *x = raw + 2 * half * kWords, *y = raw + (2 * half + 1) * kWords;
-          if constexpr (kType == KvDtype::kBf16) {
+          if constexpr (kProduct == KvProduct::kBf16) {
             b[half] = __byte_perm(x[j / 2], y[j / 2], j % 2 == 0 ? 0x5410u : 0x7632u);
           } else {
+            static_assert(kType == KvDtype::kF32, "how this codec becomes f16 in registers");
             b[half] = pack_f16(__uint_as_float(x[j % kWords]), __uint_as_float(y[j % kWords]));
           }
         }
-        mma_16(kType == KvDtype::kBf16, o[j], p, b[0], b[1]);
+        mma_16(kProduct == KvProduct::kBf16, o[j], p, b[0], b[1]);
       }
     }
   }

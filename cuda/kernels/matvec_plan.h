@@ -5,7 +5,7 @@
 
 #include <cstdint>
 
-#include "cuda/kernels/host_device.h"
+#include "base/host_device.h"
 #include "cuda/kernels/matvec.h"
 
 namespace sharpi::cuda {

@@ -122,7 +122,7 @@ __device__ void row_part(const QkvParams& p, const BatchRow& br, uint32_t row, b
     if (p.to_ring) twin = store_row(l, g, br.position % g.ring_slots, value);
   }
   __syncthreads();
-  encode_row(value ? l.v_dtype : l.k_dtype, heads, n, to, twin);
+  encode_row(value ? l.v_dtype : l.k_dtype, heads, n, {to, twin});
 }
 
 __global__ void __launch_bounds__(kThreads) qkv_kernel(const __grid_constant__ QkvParams p) {
@@ -276,12 +276,7 @@ __global__ void __launch_bounds__(kHeadThreads, kPer <= 4 ? (kWhole ? 10 : 12) :
     if (captured != nullptr) store_query(captured + first, x);
     return;
   }
-  const KvDtype type = value ? l.v_dtype : l.k_dtype;
-  if constexpr (kFours) {
-    store_fours(type, h * kDim, l.n_heads * kDim, x, to);
-  } else {
-    store_head<kPer>(type, h, l.n_heads * kDim, x, to);
-  }
+  store_head(value ? l.v_dtype : l.k_dtype, h * kDim, l.n_heads * kDim, x, to);
 }
 
 /// Reads the call's table only, so it does not wait before its work; the tables it writes have no
@@ -332,7 +327,7 @@ __global__ void ring_flush_kernel(const __grid_constant__ RingFlushParams p) {
 
 Status check_codecs(const KvLayer& l, const char* kernel) {
   for (const KvDtype d : {l.k_dtype, l.v_dtype}) {
-    if (d != KvDtype::kF32 && d != KvDtype::kBf16 && d != KvDtype::kQ8_0) {
+    if (!is_kv_codec(d)) {
       return Status::error(Code::kInternal, "kernel %s: unknown KV codec %u", kernel,
                            static_cast<uint32_t>(d));
     }

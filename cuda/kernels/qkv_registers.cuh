@@ -17,48 +17,6 @@ __device__ __forceinline__ void rotate_pair(float cos, float sin, float (&x)[kPe
   x[1] = fmaf(a, sin, b * cos);
 }
 
-/// Where a head's K or V row goes, and its twin in the ring or null.
-struct StoredTo {
-  std::byte *row, *twin;
-};
-template <class T>
-__device__ __forceinline__ void store_both(const StoredTo& to, uint32_t at, T v) {
-  reinterpret_cast<T*>(to.row)[at] = v;
-  if (to.twin != nullptr) reinterpret_cast<T*>(to.twin)[at] = v;
-}
-
-/// Element lane + 32 i of KV head h to a stored row of n elements, in its codec. The scales of the
-/// head's blocks are found side by side, one per lane: divisions take long.
-template <int kPer>
-__device__ __forceinline__ void store_head(KvDtype type, uint32_t h, uint32_t n,
-                                           const float (&x)[kPer], const StoredTo& to) {
-  const uint32_t lane = threadIdx.x % 32, at = h * kPer * 32 + lane;
-  if (type == KvDtype::kQ8_0) {
-    uint32_t top = 0;
-#pragma unroll
-    for (uint32_t i = 0; i < kPer; ++i) {
-      const uint32_t of = q8_top(x[i]);
-      if (lane == i) top = of;
-    }
-    const Q8Scale scale = q8_scale_of(top);
-    if (lane < kPer) store_both(to, n / 2 + h * kPer + lane, scale.bits);
-#pragma unroll
-    for (uint32_t i = 0; i < kPer; ++i) {
-      const float inverse = __shfl_sync(0xFFFFFFFFu, scale.inverse, static_cast<int>(i));
-      store_both(to, at + 32 * i, q8_code(x[i], inverse));
-    }
-    return;
-  }
-#pragma unroll
-  for (uint32_t i = 0; i < kPer; ++i) {
-    if (type == KvDtype::kF32) {
-      store_both(to, at + 32 * i, x[i]);
-    } else {
-      store_both(to, at + 32 * i, static_cast<uint16_t>(bf16_bits(x[i])));
-    }
-  }
-}
-
 // --- heads of 128, 256 and 512: a lane has four elements of every 128 side by side ---
 
 /// The lane's elements of a head: 128 * i + 4 * lane + j in x[4 * i + j], or lane + 32 i of the
@@ -169,55 +127,32 @@ __device__ __forceinline__ void rotate_neighbours(const QkvParams& p, uint32_t r
   }
 }
 
-/// A head's elements to a stored row of n elements, from element `at` on, in its codec. q8_0: of
-/// eight lanes that have a block of 32 each finds the scale of another one's, for divisions take
-/// long.
+/// A head's elements to a stored row of n elements, from element `at` on, in its codec.
 template <int kPer>
-__device__ __forceinline__ void store_fours(KvDtype type, uint32_t at, uint32_t n,
-                                            const float (&x)[kPer], const StoredTo& to) {
-  constexpr uint32_t kGroups = kPer / 4;
+__device__ __forceinline__ void store_head(KvDtype type, uint32_t at, uint32_t n,
+                                           const float (&x)[kPer], const StoredTo& to) {
+  constexpr bool kFours = kPer % 4 == 0;
   const uint32_t lane = threadIdx.x % 32;
-  if (type == KvDtype::kQ8_0) {
-    uint32_t top = 0;  // of block 4 * (lane % 8) + lane / 8
-#pragma unroll
-    for (uint32_t i = 0; i < kGroups; ++i) {
-      uint32_t most = 0;
-#pragma unroll
-      for (uint32_t j = 0; j < 4; ++j) {
-        most = max(most, __float_as_uint(x[4 * i + j]) & 0x7FFFFFFFu);
-      }
-#pragma unroll
-      for (int d = 1; d < 8; d *= 2) most = max(most, __shfl_xor_sync(0xFFFFFFFFu, most, d));
-      if (kGroups == 1 || lane % 8 == i) top = most;
-    }
-    const Q8Scale scale = q8_scale_of(top);
-    if (lane % 8 < kGroups) {
-      store_both(to, n / 2 + at / 32 + lane % 8 * 4 + lane / 8, scale.bits);
-    }
-#pragma unroll
-    for (uint32_t i = 0; i < kGroups; ++i) {
-      const float inverse =
-          kGroups == 1 ? scale.inverse
-                       : __shfl_sync(0xFFFFFFFFu, scale.inverse, static_cast<int>((lane & 24) + i));
-      uint32_t codes = 0;
-#pragma unroll
-      for (uint32_t j = 0; j < 4; ++j) {
-        codes |= uint32_t{static_cast<uint8_t>(q8_code(x[4 * i + j], inverse))} << (8 * j);
-      }
-      store_both(to, at / 4 + 32 * i + lane, codes);
-    }
-    return;
+  if (has_scales(type)) {
+    return with_kv_codec(
+        type, [&]<KvDtype kType>() requires(has_scales(kType)) {
+          if constexpr (kFours) {
+            DeviceCodec<kType>::template store_fours<kPer>(at, n, x, to);
+          } else {
+            DeviceCodec<kType>::template store_head<kPer>(at, n, x, to);
+          }
+        });
   }
 #pragma unroll
-  for (uint32_t i = 0; i < kGroups; ++i) {
-    const float* v = x + 4 * i;
-    if (type == KvDtype::kF32) {
-      store_both(to, at / 4 + 32 * i + lane, float4{v[0], v[1], v[2], v[3]});
-    } else {
-      store_both(
-          to, at / 4 + 32 * i + lane,
-          uint2{bf16_bits(v[0]) | bf16_bits(v[1]) << 16, bf16_bits(v[2]) | bf16_bits(v[3]) << 16});
-    }
+  for (uint32_t i = 0; i < (kFours ? kPer / 4 : kPer); ++i) {
+    with_kv_codec(
+        type, [&]<KvDtype kType>() requires(!has_scales(kType)) {
+          if constexpr (kFours) {
+            DeviceCodec<kType>::store_four(at / 4 + 32 * i + lane, x + 4 * i, to);
+          } else {
+            DeviceCodec<kType>::store_one(at + lane + 32 * i, x[i], to);
+          }
+        });
   }
 }
 

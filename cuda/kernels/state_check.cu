@@ -212,11 +212,12 @@ void check_moves(uint32_t n_kv, uint32_t dim, KvDtype d, bool per_head) {
     for (const bool value : {false, true}) {
       if (!per_head) {
         add(value, 0, v.k_row_bytes, 0);
-      } else if (d == KvDtype::kQ8_0) {
-        add(value, g * dim, dim, g);
-        add(value, n + g * (dim / 16), dim / 16, g);
-      } else {
-        add(value, kv_row_bytes(d, dim) * g, kv_row_bytes(d, dim), g);
+        continue;
+      }
+      uint64_t plane_start = 0;
+      for (const KvPlane& plane : kv_codec(d)->planes) {
+        add(value, plane_start + g * plane.bytes_of(dim), plane.bytes_of(dim), g);
+        plane_start += plane.bytes_of(n);
       }
     }
   }
@@ -264,7 +265,7 @@ void check_states() {
     check_value_norms(8, 2, 128, kB, 100, 100);
     return check_moves(2, 128, kQ, true);
   }
-  for (const KvDtype d : {KvDtype::kF32, KvDtype::kBf16, KvDtype::kQ8_0}) {
+  for (const KvDtype d : kAllKvCodecs) {
     check_score({8, 2, 128, 1000, 13, 16, d});
     check_score({6, 1, 256, 777, 64, 64, d});
     check_score({24, 4, 256, 3001, 64, 64, d});

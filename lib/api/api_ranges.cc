@@ -6,12 +6,12 @@
 #include "api/api_guard.h"
 #include "api/api_params.h"
 #include "base/limits.h"
+#include "kv/codec.h"
 #include "kv/policy.h"
 
 namespace sharpi::api {
 namespace {
 
-constexpr char kDtypes[] = "0 (AUTO), 1 (F32), 2 (BF16), 3 (Q8_0)";
 // Threads of one pool: more than any machine this code is for, few enough to create.
 constexpr uint32_t kMaxThreads = 1024;
 // Positions are 32-bit and are added to windows and chunks.
@@ -57,6 +57,10 @@ Status is_policy(uint32_t policy, const std::string& names) {
 
 Status is_switch(const char* name, uint32_t value) {
   return one_of(name, value, 0, 1, "0 (off), 1 (on)");
+}
+
+Status is_dtype(const char* name, sharpi_kv_dtype value) {
+  return one_of(name, value, 0, kKvCodecs, kv_dtype_numbers().c_str());
 }
 
 Status is_rate(const char* name, double value) {
@@ -146,10 +150,10 @@ Status check_params(const sharpi_context_params& p) {
 
 Status check_params(const sharpi_session_params& p) {
   SHARPI_TRY(in_range_or("n_ctx", p.n_ctx, 1, kMaxTokens, SHARPI_UNSET, "UNSET"));
-  SHARPI_TRY(one_of("k_dtype", p.k_dtype, SHARPI_KV_AUTO, SHARPI_KV_Q8_0, kDtypes));
-  SHARPI_TRY(one_of("v_dtype", p.v_dtype, SHARPI_KV_AUTO, SHARPI_KV_Q8_0, kDtypes));
-  SHARPI_TRY(one_of("tail_k_dtype", p.tail_k_dtype, SHARPI_KV_AUTO, SHARPI_KV_Q8_0, kDtypes));
-  SHARPI_TRY(one_of("tail_v_dtype", p.tail_v_dtype, SHARPI_KV_AUTO, SHARPI_KV_Q8_0, kDtypes));
+  SHARPI_TRY(is_dtype("k_dtype", p.k_dtype));
+  SHARPI_TRY(is_dtype("v_dtype", p.v_dtype));
+  SHARPI_TRY(is_dtype("tail_k_dtype", p.tail_k_dtype));
+  SHARPI_TRY(is_dtype("tail_v_dtype", p.tail_v_dtype));
   SHARPI_TRY(in_range("rewind", p.rewind, 0, kMaxRewind));
   SHARPI_TRY(in_range("n_checkpoints", p.n_checkpoints, 0, kMaxCheckpoints));
   SHARPI_TRY(in_range("kv_budget", p.kv_budget, 0, kMaxTokens));

@@ -96,7 +96,8 @@ template <class Row>
   return to_bf16(row.vector(i), row.vector(i + V::kWidth));
 }
 template <>
-[[gnu::always_inline]] inline __m512i bf16_vector(const Bf16Row& row, uint32_t i) {
+[[gnu::always_inline]] inline __m512i bf16_vector(const StoredRow<KvDtype::kBf16>& row,
+                                                  uint32_t i) {
   return _mm512_loadu_si512(row.p + i);
 }
 [[gnu::always_inline]] inline __m512i bf16_floats(const float* row, uint32_t i) {
@@ -183,17 +184,12 @@ struct Loaders {
 };
 
 Loaders loaders_of(KvDtype dtype) {
-  switch (dtype) {
-    case KvDtype::kF32:
-      return {load_keys<F32Row>, load_values<F32Row>};
-    case KvDtype::kBf16:
-      return {load_keys<Bf16Row>, load_values<Bf16Row>};
-    case KvDtype::kQ8_0:
-      return {load_keys<Q8Row>, load_values<Q8Row>};
-    case KvDtype::kAuto:
-      break;
-  }
-  return {};
+  return visit_kv_codec(
+      dtype,
+      []<KvDtype kType>() {
+        return Loaders{load_keys<StoredRow<kType>>, load_values<StoredRow<kType>>};
+      },
+      [] { return Loaders{}; });
 }
 
 // --- scores ---

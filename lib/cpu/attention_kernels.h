@@ -8,6 +8,7 @@
 
 #include <cstdint>
 
+#include "cpu/attention_rows.h"
 #include "cpu/attention_table.h"
 #include "cpu/mat_kernels.h"
 #include "cpu/vec_math.h"
@@ -15,57 +16,7 @@
 namespace sharpi::cpu {
 namespace {
 
-constexpr uint32_t kQ8Block = 32;
-static_assert(kTileKeys % V::kWidth == 0 && kQ8Block % V::kWidth == 0);
-
-// A codec is one of these: a head's part of a stored row, W elements from i on (`dim`, `first` and
-// i multiples of W, so that no vector reads past a row or over a q8_0 block) or one. `Head` is what
-// the rows of a tile have in common.
-
-struct F32Row {
-  using Head = uint64_t;
-  static Head head(const TileRows& t) { return t.first; }
-  const float* p;
-  F32Row(Head first, const std::byte* row) : p(reinterpret_cast<const float*>(row) + first) {}
-  V::R vector(uint32_t i) const { return V::load(p + i); }
-  float element(uint32_t i) const { return p[i]; }
-};
-
-struct Bf16Row {
-  using Head = uint64_t;
-  static Head head(const TileRows& t) { return t.first; }
-  const uint16_t* p;
-  Bf16Row(Head first, const std::byte* row) : p(reinterpret_cast<const uint16_t*>(row) + first) {}
-  V::R vector(uint32_t i) const { return V::load_bf16(p + i); }
-  float element(uint32_t i) const {
-    const uint32_t bits = uint32_t{p[i]} << 16;
-    float f;
-    __builtin_memcpy(&f, &bits, sizeof f);
-    return f;
-  }
-};
-
-struct Q8Row {
-  struct Head {
-    uint64_t first, scales;   // offsets in the row
-    uint32_t n_scales, skip;  // elements of the first block that belong to the head before
-  };
-  static Head head(const TileRows& t) {
-    const auto skip = static_cast<uint32_t>(t.first % kQ8Block);
-    return {t.first, t.row_elems + t.first / kQ8Block * sizeof(uint16_t),
-            (skip + t.dim - 1) / kQ8Block + 1, skip};
-  }
-  const int8_t* q;
-  uint32_t skip;
-  alignas(64) float scales[kMaxHeadDim / kQ8Block + 16];
-  Q8Row(const Head& h, const std::byte* row)
-      : q(reinterpret_cast<const int8_t*>(row) + h.first), skip(h.skip) {
-    V::halves(reinterpret_cast<const uint16_t*>(row + h.scales), h.n_scales, scales);
-  }
-  float scale(uint32_t i) const { return scales[(skip + i) / kQ8Block]; }
-  V::R vector(uint32_t i) const { return V::mul(V::set1(scale(i)), V::load_i8(q + i)); }
-  float element(uint32_t i) const { return scale(i) * static_cast<float>(q[i]); }
-};
+static_assert(kTileKeys % V::kWidth == 0);
 
 /// A head's part of a row as f32, zeros up to `padded`.
 template <class Row>
@@ -117,17 +68,9 @@ using RowLoader = void (*)(const TileRows&, uint32_t from, uint32_t to, uint32_t
                            Prefetcher& ahead);
 
 RowLoader row_loader(KvDtype dtype) {
-  switch (dtype) {
-    case KvDtype::kF32:
-      return load_rows<F32Row>;
-    case KvDtype::kBf16:
-      return load_rows<Bf16Row>;
-    case KvDtype::kQ8_0:
-      return load_rows<Q8Row>;
-    case KvDtype::kAuto:
-      break;
-  }
-  return nullptr;
+  return visit_kv_codec(
+      dtype, []<KvDtype kType>() -> RowLoader { return load_rows<StoredRow<kType>>; },
+      []() -> RowLoader { return nullptr; });
 }
 
 bool has_codec(KvDtype dtype) {

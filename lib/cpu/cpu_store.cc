@@ -252,11 +252,10 @@ void move_piece(std::byte* base, uint64_t block_stride, uint64_t row_bytes, uint
 
 /// One head's part of every row.
 void move_head(const KvView& v, bool value, uint32_t head, std::span<const uint32_t> keep) {
-  const KvHeadParts parts = kv_head_parts(v, value, head);
   std::byte* base = value ? v.v : v.k;
   const uint64_t row = value ? v.v_row_bytes : v.k_row_bytes;
-  for (const KvHeadParts::Part& part : {parts.values, parts.scales}) {
-    if (part.bytes != 0) move_piece(base, v.block_stride, row, part.offset, part.bytes, keep);
+  for (const KvPart& part : KvHeadParts(v, value, head)) {
+    move_piece(base, v.block_stride, row, part.offset, part.bytes, keep);
   }
 }
 

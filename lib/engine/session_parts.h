@@ -89,7 +89,8 @@ class BlobScratch {
   float* floats() { return reinterpret_cast<float*>(piece_.data()); }
   /// In place, n rows of the piece: stored -> canonical, or back.
   Status convert(const RowSide& side, uint32_t n, bool to_canonical) {
-    if (side.dtype != KvDtype::kQ8_0) return Status::ok();  // both forms are the same
+    const KvCodec* codec = kv_codec(side.dtype);
+    if (codec != nullptr && !codec->has_canonical_form()) return Status::ok();
     for (uint32_t i = 0; i < n; ++i) {
       std::byte* at = piece_.data() + i * side.row_bytes;
       SHARPI_TRY(to_canonical ? kv_row_to_canonical(side.dtype, at, side.elements, row_.data())

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #include "kv/codec.h"
 
+#include <array>
 #include <bit>
 #include <cstring>
 
@@ -9,75 +10,111 @@
 namespace sharpi {
 namespace {
 
-constexpr uint32_t kQ8Block = 32;
-constexpr uint64_t kQ8BlockBytes = 34;  // 32 int8 + one fp16 scale
-// Below this a block is all zeros: 1/d of a subnormal amax is infinite and 0 * inf a NaN.
+/// Below this a block is all zeros: 1/d of a subnormal amax is infinite and 0 * inf a NaN.
 constexpr float kQ8MinScale = 1e-30f;
 // Adding and subtracting 1.5 * 2^23 rounds |x| < 2^22 to the nearest integer, ties to even.
 constexpr float kRoundMagic = 12582912.0f;
 
-constexpr KvCodec kF32Codec{"f32", 1};
-constexpr KvCodec kBf16Codec{"bf16", 1};
-constexpr KvCodec kQ8Codec{"q8_0", kQ8Block};
+/// How a codec's rows are made and read; the signatures of kv_encode_row() and kv_decode_row().
+template <KvDtype kType>
+struct RowCodec;
+
+template <>
+struct RowCodec<KvDtype::kF32> {
+  static void encode(const float* src, uint64_t n, void* row) {
+    std::memcpy(row, src, n * sizeof(float));
+  }
+  static void decode(const void* row, uint64_t, uint64_t first, uint64_t count, float* dst) {
+    std::memcpy(dst, static_cast<const float*>(row) + first, count * sizeof(float));
+  }
+};
+
+template <>
+struct RowCodec<KvDtype::kBf16> {
+  static void encode(const float* src, uint64_t n, void* row) {
+    auto* out = static_cast<uint16_t*>(row);
+    for (uint64_t i = 0; i < n; ++i) out[i] = bf16_from_f32(src[i]);
+  }
+  static void decode(const void* row, uint64_t, uint64_t first, uint64_t count, float* dst) {
+    const auto* in = static_cast<const uint16_t*>(row) + first;
+    for (uint64_t i = 0; i < count; ++i) dst[i] = f32_from_bf16(in[i]);
+  }
+};
+
+template <>
+struct RowCodec<KvDtype::kQ8_0> {
+  static constexpr uint32_t kBlock = KvCodecTraits<KvDtype::kQ8_0>::kBlock;
+
+  /// The largest magnitude as bits: magnitudes order like integers, and a NaN ends up on top, so
+  /// that it reaches the scale instead of vanishing in a comparison.
+  static float block_amax(const float* x) {
+    uint32_t top = 0;
+    for (uint32_t i = 0; i < kBlock; ++i) {
+      const uint32_t bits = std::bit_cast<uint32_t>(x[i]) & 0x7FFFFFFFu;
+      top = bits > top ? bits : top;
+    }
+    return std::bit_cast<float>(top);
+  }
+  /// One block: quantised values to q, the scale is returned as fp16.
+  static uint16_t encode_block(const float* x, int8_t* q) {
+    const float d = block_amax(x) / 127.0f;
+    const float inverse = d < kQ8MinScale ? 0.0f : 1.0f / d;
+    for (uint32_t i = 0; i < kBlock; ++i) {
+      float v = x[i] * inverse;
+      v = v > -127.0f ? v : -127.0f;
+      v = v < 127.0f ? v : 127.0f;
+      q[i] = static_cast<int8_t>(static_cast<int32_t>((v + kRoundMagic) - kRoundMagic));
+    }
+    return f16_from_f32(d);
+  }
+  static void encode(const float* src, uint64_t n, void* row) {
+    auto* values = static_cast<int8_t*>(row);
+    std::byte* scales = static_cast<std::byte*>(row) + n;
+    for (uint64_t b = 0; b < n / kBlock; ++b) {
+      const uint16_t d = encode_block(src + b * kBlock, values + b * kBlock);
+      std::memcpy(scales + b * sizeof d, &d, sizeof d);
+    }
+  }
+  static void decode(const void* row, uint64_t n, uint64_t first, uint64_t count, float* dst) {
+    const auto* values = static_cast<const int8_t*>(row) + first;
+    const std::byte* scales = static_cast<const std::byte*>(row) + n + first / kBlock * 2;
+    for (uint64_t b = 0; b < count / kBlock; ++b) {
+      uint16_t half;
+      std::memcpy(&half, scales + b * sizeof half, sizeof half);
+      const float d = f32_from_f16(half);
+      for (uint32_t i = 0; i < kBlock; ++i) {
+        dst[b * kBlock + i] = d * static_cast<float>(values[b * kBlock + i]);
+      }
+    }
+  }
+};
+
+template <KvDtype kType>
+constexpr KvCodec make_codec() {
+  using Traits = KvCodecTraits<kType>;
+  static_assert(kKvPlanes<kType> <= kMostKvPlanes);
+  KvCodec c;
+  c.dtype = kType;
+  c.name = Traits::kNames[0];
+  c.names = Traits::kNames;
+  c.block = Traits::kBlock;
+  c.planes = Traits::kPlanes;
+  c.narrower = Traits::kNarrower;
+  c.encode = RowCodec<kType>::encode;
+  c.decode = RowCodec<kType>::decode;
+  return c;
+}
+
+/// Codec i + 1 of the enumeration.
+constexpr auto kCodecs = [] {
+  std::array<KvCodec, kKvCodecs> all;
+  for_each_kv_codec(
+      [&]<KvDtype kType>() { all[static_cast<uint32_t>(kType) - 1] = make_codec<kType>(); });
+  return all;
+}();
 
 Status unknown_codec(KvDtype dtype) {
   return Status::error(Code::kInternal, "unknown KV codec %u", static_cast<uint32_t>(dtype));
-}
-
-void encode_bf16(const float* src, uint64_t n, void* row) {
-  auto* out = static_cast<uint16_t*>(row);
-  for (uint64_t i = 0; i < n; ++i) out[i] = bf16_from_f32(src[i]);
-}
-
-void decode_bf16(const void* row, uint64_t first, uint64_t count, float* dst) {
-  const auto* in = static_cast<const uint16_t*>(row) + first;
-  for (uint64_t i = 0; i < count; ++i) dst[i] = f32_from_bf16(in[i]);
-}
-
-/// The largest magnitude as bits: magnitudes order like integers, and a NaN ends up on top, so that
-/// it reaches the scale instead of vanishing in a comparison.
-float block_amax(const float* x) {
-  uint32_t top = 0;
-  for (uint32_t i = 0; i < kQ8Block; ++i) {
-    const uint32_t bits = std::bit_cast<uint32_t>(x[i]) & 0x7FFFFFFFu;
-    top = bits > top ? bits : top;
-  }
-  return std::bit_cast<float>(top);
-}
-
-/// One block of 32: quantised values to q, the scale is returned as fp16.
-uint16_t encode_q8_block(const float* x, int8_t* q) {
-  const float d = block_amax(x) / 127.0f;
-  const float inverse = d < kQ8MinScale ? 0.0f : 1.0f / d;
-  for (uint32_t i = 0; i < kQ8Block; ++i) {
-    float v = x[i] * inverse;
-    v = v > -127.0f ? v : -127.0f;
-    v = v < 127.0f ? v : 127.0f;
-    q[i] = static_cast<int8_t>(static_cast<int32_t>((v + kRoundMagic) - kRoundMagic));
-  }
-  return f16_from_f32(d);
-}
-
-void encode_q8(const float* src, uint64_t n, void* row) {
-  auto* values = static_cast<int8_t*>(row);
-  std::byte* scales = static_cast<std::byte*>(row) + n;
-  for (uint64_t b = 0; b < n / kQ8Block; ++b) {
-    const uint16_t d = encode_q8_block(src + b * kQ8Block, values + b * kQ8Block);
-    std::memcpy(scales + b * sizeof d, &d, sizeof d);
-  }
-}
-
-void decode_q8(const void* row, uint64_t n, uint64_t first, uint64_t count, float* dst) {
-  const auto* values = static_cast<const int8_t*>(row) + first;
-  const std::byte* scales = static_cast<const std::byte*>(row) + n + first / kQ8Block * 2;
-  for (uint64_t b = 0; b < count / kQ8Block; ++b) {
-    uint16_t half;
-    std::memcpy(&half, scales + b * sizeof half, sizeof half);
-    const float d = f32_from_f16(half);
-    for (uint32_t i = 0; i < kQ8Block; ++i) {
-      dst[b * kQ8Block + i] = d * static_cast<float>(values[b * kQ8Block + i]);
-    }
-  }
 }
 
 constexpr bool is_space(char c) {
@@ -94,31 +131,49 @@ bool equals_ignoring_case(const char* text, size_t n, const char* lower) {
   return true;
 }
 
+std::string all_names() {
+  std::string all;
+  for (const KvCodec& c : kCodecs) {
+    for (const char* name : c.names) all += name + std::string(", ");
+  }
+  return all + "auto";
+}
+
 Status bad_dtype_text(const char* text, size_t n) {
   constexpr size_t kShown = 48;
   char shown[kShown + 1] = {};
   for (size_t i = 0; i < n && i < kShown; ++i) {
     shown[i] = text[i] >= 0x20 && text[i] != 0x7F ? text[i] : '?';  // the text stays one line
   }
-  return Status::error(Code::kInvalidArgument,
-                       "KV dtype \"%s%s\" is not one of fp32, f32, bf16, q8_0, q8, auto", shown,
-                       n > kShown ? "..." : "");
+  return Status::error(Code::kInvalidArgument, "KV dtype \"%s%s\" is not one of %s", shown,
+                       n > kShown ? "..." : "", all_names().c_str());
+}
+
+/// Between a stored row's planes and blocks that hold the scales first and then the values: body(at
+/// in the row, at in the canonical form, bytes).
+template <class Body>
+void each_canonical_part(const KvCodec& c, uint64_t n, const Body& body) {
+  if (c.planes.size() == 1) return body(0, 0, c.row_bytes(n));
+  uint64_t to = 0;
+  for (uint64_t e = 0; e < n; e += c.block) {
+    uint64_t plane_end = c.row_bytes(n);
+    for (size_t p = c.planes.size(); p-- > 0;) {
+      const KvPlane& plane = c.planes[p];
+      plane_end -= plane.bytes_of(n);
+      body(plane_end + plane.bytes_of(e), to, plane.bytes_of(c.block));
+      to += plane.bytes_of(c.block);
+    }
+  }
 }
 
 }  // namespace
 
+std::span<const KvCodec> kv_codecs() {
+  return kCodecs;
+}
+
 const KvCodec* kv_codec(KvDtype dtype) {
-  switch (dtype) {
-    case KvDtype::kF32:
-      return &kF32Codec;
-    case KvDtype::kBf16:
-      return &kBf16Codec;
-    case KvDtype::kQ8_0:
-      return &kQ8Codec;
-    case KvDtype::kAuto:
-      break;
-  }
-  return nullptr;
+  return is_kv_codec(dtype) ? &kCodecs[static_cast<uint32_t>(dtype) - 1] : nullptr;
 }
 
 const char* kv_dtype_name(KvDtype dtype) {
@@ -127,103 +182,66 @@ const char* kv_dtype_name(KvDtype dtype) {
   return codec != nullptr ? codec->name : "?";
 }
 
+std::string kv_dtype_numbers() {
+  std::string all = "0 (auto)";
+  for (const KvCodec& c : kCodecs) {
+    all += ", " + std::to_string(static_cast<uint32_t>(c.dtype)) + " (" + c.name + ")";
+  }
+  return all;
+}
+
 Result<KvDtype> kv_dtype_parse(const char* text, bool* is_set) {
-  struct Spelling {
-    const char* text;
-    KvDtype dtype;
-  };
-  static constexpr Spelling kSpellings[] = {
-      {"fp32", KvDtype::kF32},  {"f32", KvDtype::kF32}, {"bf16", KvDtype::kBf16},
-      {"q8_0", KvDtype::kQ8_0}, {"q8", KvDtype::kQ8_0}, {"auto", KvDtype::kAuto},
-  };
   if (text == nullptr) text = "";
   while (is_space(*text)) ++text;
   size_t n = std::strlen(text);
   while (n > 0 && is_space(text[n - 1])) --n;
   if (is_set != nullptr) *is_set = n != 0;
-  if (n == 0) return KvDtype::kAuto;
-  for (const Spelling& s : kSpellings) {
-    if (equals_ignoring_case(text, n, s.text)) return s.dtype;
+  if (n == 0 || equals_ignoring_case(text, n, "auto")) return KvDtype::kAuto;
+  for (const KvCodec& c : kCodecs) {
+    for (const char* name : c.names) {
+      if (equals_ignoring_case(text, n, name)) return c.dtype;
+    }
   }
   return bad_dtype_text(text, n);
 }
 
 uint64_t kv_row_bytes(KvDtype dtype, uint64_t n) {
-  switch (dtype) {
-    case KvDtype::kF32:
-      return n * 4;
-    case KvDtype::kBf16:
-      return n * 2;
-    case KvDtype::kQ8_0:
-      return n / kQ8Block * kQ8BlockBytes;
-    case KvDtype::kAuto:
-      break;
-  }
-  return 0;
+  const KvCodec* codec = kv_codec(dtype);
+  return codec != nullptr ? codec->row_bytes(n) : 0;
 }
 
 Status kv_encode_row(KvDtype dtype, const float* src, uint64_t n, void* row) {
-  switch (dtype) {
-    case KvDtype::kF32:
-      std::memcpy(row, src, n * sizeof(float));
-      return {};
-    case KvDtype::kBf16:
-      encode_bf16(src, n, row);
-      return {};
-    case KvDtype::kQ8_0:
-      encode_q8(src, n, row);
-      return {};
-    case KvDtype::kAuto:
-      break;
-  }
-  return unknown_codec(dtype);
+  const KvCodec* codec = kv_codec(dtype);
+  if (codec == nullptr) return unknown_codec(dtype);
+  codec->encode(src, n, row);
+  return {};
 }
 
 Status kv_decode_row(KvDtype dtype, const void* row, uint64_t n, uint64_t first, uint64_t count,
                      float* dst) {
-  switch (dtype) {
-    case KvDtype::kF32:
-      std::memcpy(dst, static_cast<const float*>(row) + first, count * sizeof(float));
-      return {};
-    case KvDtype::kBf16:
-      decode_bf16(row, first, count, dst);
-      return {};
-    case KvDtype::kQ8_0:
-      decode_q8(row, n, first, count, dst);
-      return {};
-    case KvDtype::kAuto:
-      break;
-  }
-  return unknown_codec(dtype);
+  const KvCodec* codec = kv_codec(dtype);
+  if (codec == nullptr) return unknown_codec(dtype);
+  codec->decode(row, n, first, count, dst);
+  return {};
 }
 
 Status kv_row_to_canonical(KvDtype dtype, const void* row, uint64_t n, void* canonical) {
-  if (kv_codec(dtype) == nullptr) return unknown_codec(dtype);
-  const auto* in = static_cast<const std::byte*>(row);
-  auto* out = static_cast<std::byte*>(canonical);
-  if (dtype != KvDtype::kQ8_0) {
-    std::memcpy(out, in, kv_row_bytes(dtype, n));
-    return {};
-  }
-  for (uint64_t b = 0; b < n / kQ8Block; ++b) {
-    std::memcpy(out + b * kQ8BlockBytes, in + n + b * 2, 2);
-    std::memcpy(out + b * kQ8BlockBytes + 2, in + b * kQ8Block, kQ8Block);
-  }
+  const KvCodec* codec = kv_codec(dtype);
+  if (codec == nullptr) return unknown_codec(dtype);
+  each_canonical_part(*codec, n, [&](uint64_t at, uint64_t to, uint64_t bytes) {
+    std::memcpy(static_cast<std::byte*>(canonical) + to, static_cast<const std::byte*>(row) + at,
+                bytes);
+  });
   return {};
 }
 
 Status kv_row_from_canonical(KvDtype dtype, const void* canonical, uint64_t n, void* row) {
-  if (kv_codec(dtype) == nullptr) return unknown_codec(dtype);
-  const auto* in = static_cast<const std::byte*>(canonical);
-  auto* out = static_cast<std::byte*>(row);
-  if (dtype != KvDtype::kQ8_0) {
-    std::memcpy(out, in, kv_row_bytes(dtype, n));
-    return {};
-  }
-  for (uint64_t b = 0; b < n / kQ8Block; ++b) {
-    std::memcpy(out + n + b * 2, in + b * kQ8BlockBytes, 2);
-    std::memcpy(out + b * kQ8Block, in + b * kQ8BlockBytes + 2, kQ8Block);
-  }
+  const KvCodec* codec = kv_codec(dtype);
+  if (codec == nullptr) return unknown_codec(dtype);
+  each_canonical_part(*codec, n, [&](uint64_t at, uint64_t from, uint64_t bytes) {
+    std::memcpy(static_cast<std::byte*>(row) + at, static_cast<const std::byte*>(canonical) + from,
+                bytes);
+  });
   return {};
 }
 

@@ -11,23 +11,51 @@
 // Thread rule: pure functions.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
+#include <span>
+#include <string>
 
-#include "base/kv_dtype.h"
 #include "base/status.h"
+#include "kv/codec_traits.h"
 
 namespace sharpi {
 
+/// A codec at run time: what KvCodecTraits says of it (kv/codec_traits.h), and its functions.
 struct KvCodec {
-  const char* name;  // "f32", "bf16", "q8_0"
-  uint32_t block;    // elements per block: rows must be a multiple of it
+  KvDtype dtype = KvDtype::kAuto;
+  const char* name = nullptr;
+  std::span<const char* const> names;
+  uint32_t block = 1;  // elements stored together: rows must be a multiple of it
+  std::span<const KvPlane> planes;
+  KvDtype narrower = KvDtype::kAuto;
+  void (*encode)(const float* src, uint64_t n, void* row) = nullptr;
+  void (*decode)(const void* row, uint64_t n, uint64_t first, uint64_t count, float* dst) = nullptr;
+
+  constexpr uint64_t row_bytes(uint64_t n) const {
+    uint64_t bytes = 0;
+    for (const KvPlane& p : planes) bytes += p.bytes_of(n);
+    return bytes;
+  }
+  /// Saved blobs hold other bytes than memory does.
+  constexpr bool has_canonical_form() const { return planes.size() > 1; }
 };
 
+/// Every codec, in the order of their numbers.
+std::span<const KvCodec> kv_codecs();
+inline constexpr auto kAllKvCodecs = [] {
+  std::array<KvDtype, kKvCodecs> all{};
+  size_t n = 0;
+  for_each_kv_codec([&]<KvDtype kType>() { all[n++] = kType; });
+  return all;
+}();
 /// nullptr for kAuto and for values outside the enumeration.
 const KvCodec* kv_codec(KvDtype dtype);
 const char* kv_dtype_name(KvDtype dtype);  // "auto" for kAuto, "?" outside the enumeration
-/// Trimmed, case-insensitive: fp32|f32, bf16, q8_0|q8, auto; empty = auto with *is_set = false.
+/// "0 (auto), 1 (f32), ..": for messages about parameters.
+std::string kv_dtype_numbers();
+/// Trimmed, case-insensitive: one of the codecs' names, or auto; empty = auto with *is_set = false.
 /// Anything else: kInvalidArgument naming the value and the list.
 Result<KvDtype> kv_dtype_parse(const char* text, bool* is_set);
 
@@ -40,7 +68,8 @@ Status kv_encode_row(KvDtype dtype, const float* src, uint64_t n, void* row);
 /// multiples.
 Status kv_decode_row(KvDtype dtype, const void* row, uint64_t n, uint64_t first, uint64_t count,
                      float* dst);
-/// Stored (planar) row <-> canonical row (34-byte q8_0 blocks). Same size; f32 and bf16 copy.
+/// Stored (planar) row <-> canonical row: of every block the scales and then the values, as ggml
+/// has them. Same size; codecs of one plane copy.
 Status kv_row_to_canonical(KvDtype dtype, const void* row, uint64_t n, void* canonical);
 Status kv_row_from_canonical(KvDtype dtype, const void* canonical, uint64_t n, void* row);
 

@@ -46,6 +46,15 @@ size_t group_for(KvLayout* layout, const AttentionSpec& a, const KvShape& shape)
   return layout->groups.size() - 1;
 }
 
+/// "f32 and bf16 work": the codecs that store rows of n elements.
+std::string that_store(uint64_t n) {
+  std::string names;
+  for (const KvCodec& c : kv_codecs()) {
+    if (n % c.block == 0) names += (names.empty() ? "" : " and ") + std::string(c.name);
+  }
+  return names + " work";
+}
+
 }  // namespace
 
 KvLayout make_kv_layout(const ModelSpec& spec, const std::vector<bool>& on_tier,
@@ -101,8 +110,9 @@ Status check_kv_geometry(const ModelSpec& spec, const std::vector<bool>& on_tier
       if (n % codec->block != 0) {
         return Status::error(Code::kUnsupported,
                              "layer %u: a KV row has %llu elements, not a multiple of the %u that "
-                             "%s stores together; f32 and bf16 work",
-                             l, static_cast<unsigned long long>(n), codec->block, codec->name);
+                             "%s stores together; %s",
+                             l, static_cast<unsigned long long>(n), codec->block, codec->name,
+                             that_store(n).c_str());
       }
     }
   }

@@ -34,22 +34,27 @@ struct KvView {
   }
 };
 
-/// The bytes of a row that belong to one KV head.
-struct KvHeadParts {
-  struct Part {
-    uint32_t offset = 0, bytes = 0;
-  };
-  Part values;
-  Part scales;  // q8_0: behind the values of all heads; else empty
+/// The bytes of a row that belong to one KV head: a part of each plane. Pre: head_dim is a multiple
+/// of the codec's block.
+struct KvPart {
+  uint32_t offset = 0, bytes = 0;
 };
-inline KvHeadParts kv_head_parts(const KvView& v, bool value, uint32_t head) {
-  const KvDtype dtype = value ? v.v_dtype : v.k_dtype;
-  if (dtype == KvDtype::kQ8_0) {
-    const uint32_t scales = v.head_dim / 32 * 2;
-    return {{head * v.head_dim, v.head_dim}, {v.n_heads * v.head_dim + head * scales, scales}};
+class KvHeadParts {
+ public:
+  KvHeadParts(const KvView& v, bool value, uint32_t head) {
+    uint32_t plane_start = 0;
+    for (const KvPlane& plane : kv_codec(value ? v.v_dtype : v.k_dtype)->planes) {
+      const auto bytes = static_cast<uint32_t>(plane.bytes_of(v.head_dim));
+      parts_[n_++] = {plane_start + head * bytes, bytes};
+      plane_start += v.n_heads * bytes;
+    }
   }
-  const auto bytes = static_cast<uint32_t>(kv_row_bytes(dtype, v.head_dim));
-  return {{head * bytes, bytes}, {}};
-}
+  const KvPart* begin() const { return parts_; }
+  const KvPart* end() const { return parts_ + n_; }
+
+ private:
+  KvPart parts_[kMostKvPlanes];
+  size_t n_ = 0;
+};
 
 }  // namespace sharpi

@@ -34,10 +34,9 @@ Result<uint32_t> resolve_count(uint32_t param, const std::string& env, const cha
 }
 
 Result<KvDtype> explicit_dtype(sharpi_kv_dtype value, const char* field) {
-  if (value > SHARPI_KV_Q8_0) {
-    return Status::error(
-        Code::kInvalidArgument,
-        "%s is %u; SHARPI_KV_AUTO (0), _F32 (1), _BF16 (2) or _Q8_0 (3) is expected", field, value);
+  if (value > kKvCodecs) {
+    return Status::error(Code::kInvalidArgument, "%s is %u; allowed are %s", field, value,
+                         kv_dtype_numbers().c_str());
   }
   return static_cast<KvDtype>(value);
 }

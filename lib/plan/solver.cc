@@ -222,9 +222,7 @@ class Solver {
   }
 
  private:
-  static KvDtype narrower(KvDtype d) {
-    return d == KvDtype::kF32 ? KvDtype::kBf16 : KvDtype::kQ8_0;
-  }
+  static KvDtype narrower(KvDtype d) { return kv_codec(d)->narrower; }
 
   /// The placement of a rung and the dtypes that go with it.
   Status set_placement(size_t rung, uint32_t n_slots = 0) {
@@ -325,10 +323,11 @@ class Solver {
   std::optional<std::string> narrower_rows(uint32_t asked) {
     const sharpi_session_params before = session_;
     std::optional<std::string> found;
-    for (const KvDtype d : {KvDtype::kBf16, KvDtype::kQ8_0}) {
-      session_.k_dtype = session_.v_dtype = static_cast<sharpi_kv_dtype>(d);
+    for (const KvCodec& codec : kv_codecs()) {
+      if (codec.dtype == KvDtype::kF32) continue;  // there is no wider one
+      session_.k_dtype = session_.v_dtype = static_cast<sharpi_kv_dtype>(codec.dtype);
       if (found || !set_placement(rung_).is_ok() || !fit(asked).is_ok()) continue;
-      found = std::string("KV dtype ") + kv_dtype_name(d);
+      found = std::string("KV dtype ") + codec.name;
     }
     session_ = before;
     const Status back = set_placement(rung_);

@@ -20,7 +20,7 @@ namespace sharpi::cpu {
 namespace {
 
 constexpr double kUlp = 0x1p-24;
-constexpr KvDtype kCodecs[] = {KvDtype::kF32, KvDtype::kBf16, KvDtype::kQ8_0};
+constexpr auto& kCodecs = kAllKvCodecs;
 
 ThreadPool& pool_of(uint32_t n_threads) {
   static std::unique_ptr<ThreadPool> pools[5];

@@ -19,7 +19,7 @@ namespace {
 using cuda::split::ring_form;
 using cuda::split::RingForm;
 
-constexpr KvDtype kCodecs[] = {KvDtype::kF32, KvDtype::kBf16, KvDtype::kQ8_0};
+constexpr auto& kCodecs = kAllKvCodecs;
 constexpr uint32_t kHeadDims[] = {64, 80, 96, 128, 256, 512};
 
 const cuda::DeviceProfile& profile_of(const char* name) {

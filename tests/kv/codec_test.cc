@@ -12,11 +12,12 @@
 #include <vector>
 
 #include "base/half.h"
+#include "kv/kv_view.h"
 
 namespace sharpi {
 namespace {
 
-constexpr KvDtype kCodecs[] = {KvDtype::kF32, KvDtype::kBf16, KvDtype::kQ8_0};
+constexpr auto& kCodecs = kAllKvCodecs;
 
 std::vector<float> random_row(size_t n, uint32_t seed, float scale = 1.0f) {
   std::mt19937 rng(seed);
@@ -64,9 +65,50 @@ TEST(KvCodec, NamesAndBlocks) {
   EXPECT_STREQ(kv_dtype_name(static_cast<KvDtype>(17)), "?");
 }
 
+TEST(KvCodec, HeadsPartEveryPlaneAndMissNoByte) {
+  for (const KvDtype dtype : kCodecs) {
+    KvView v;
+    v.k_dtype = dtype;
+    v.n_heads = 3;
+    v.head_dim = 64;
+    v.k_row_bytes = static_cast<uint32_t>(kv_row_bytes(dtype, 3 * 64));
+    std::vector<int> owner(v.k_row_bytes, -1);
+    for (int head = 0; head < 3; ++head) {
+      for (const KvPart& part : KvHeadParts(v, false, static_cast<uint32_t>(head))) {
+        for (uint32_t i = 0; i < part.bytes; ++i) {
+          ASSERT_EQ(owner.at(part.offset + i), -1) << kv_dtype_name(dtype);
+          owner[part.offset + i] = head;
+        }
+      }
+    }
+    EXPECT_EQ(std::count(owner.begin(), owner.end(), -1), 0) << kv_dtype_name(dtype);
+    // A head's parts alone decode to the head's elements, whatever the others hold.
+    const std::vector<float> x = random_row(3 * 64, 9);
+    const std::vector<std::byte> row = encode(dtype, x);
+    std::vector<std::byte> alone(row.size(), std::byte{0x11});
+    for (size_t i = 0; i < row.size(); ++i) alone[i] = owner[i] == 1 ? row[i] : alone[i];
+    EXPECT_EQ(std::memcmp(decode(dtype, alone, 192).data() + 64,
+                          decode(dtype, row, 192).data() + 64, 64 * sizeof(float)),
+              0)
+        << kv_dtype_name(dtype);
+  }
+}
+
+TEST(KvCodec, AutomaticNarrowingEndsAndNeverWidens) {
+  for (const KvCodec& c : kv_codecs()) {
+    const KvCodec* next = kv_codec(c.narrower);
+    ASSERT_NE(next, nullptr) << c.name;
+    EXPECT_LE(next->row_bytes(1024), c.row_bytes(1024)) << c.name;
+    if (next != &c) {
+      EXPECT_LT(next->row_bytes(1024), c.row_bytes(1024)) << c.name;
+    }
+  }
+}
+
 TEST(KvCodec, UnknownCodecIsAnInternalErrorAndWritesNothing) {
   const std::vector<float> x(32, 1.0f);
-  for (const KvDtype bad : {KvDtype::kAuto, static_cast<KvDtype>(4), static_cast<KvDtype>(99)}) {
+  for (const KvDtype bad :
+       {KvDtype::kAuto, static_cast<KvDtype>(kKvCodecs + 1), static_cast<KvDtype>(99)}) {
     std::vector<std::byte> row(256, std::byte{0xAB}), other(256, std::byte{0xAB});
     std::vector<float> back(32, 7.0f);
     EXPECT_EQ(kv_row_bytes(bad, 32), 0u);

@@ -47,7 +47,7 @@ TEST_F(GiveWay, TheUsualOrderHoldsForEveryModelOnUsualMachines) {
     const auto spec = real(recipe);
     for (const Rates& rates : {kServer, kCard, kLaptop}) {
       for (const uint32_t n_ctx : {512u, 4096u, spec->n_ctx_train}) {
-        for (const KvDtype kv : {KvDtype::kF32, KvDtype::kBf16, KvDtype::kQ8_0}) {
+        for (const KvDtype kv : kAllKvCodecs) {
           EXPECT_EQ(give_order(*spec, session_of(*spec, n_ctx, kv), kF32, rates), kUsualOrder)
               << recipe.arch << " " << n_ctx;
         }

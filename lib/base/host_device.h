@@ -5,6 +5,9 @@
 
 #ifdef __CUDACC__
 #define SHARPI_HOST_DEVICE __host__ __device__
+// Before a template that calls what it is given, functions of either side.
+#define SHARPI_CALLS_EITHER_SIDE _Pragma("nv_exec_check_disable")
 #else
 #define SHARPI_HOST_DEVICE
+#define SHARPI_CALLS_EITHER_SIDE
 #endif

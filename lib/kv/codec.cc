@@ -187,6 +187,9 @@ std::string kv_dtype_numbers() {
   for (const KvCodec& c : kCodecs) {
     all += ", " + std::to_string(static_cast<uint32_t>(c.dtype)) + " (" + c.name + ")";
   }
+  for (char& letter : all) {
+    if (letter >= 'a' && letter <= 'z') letter = static_cast<char>(letter - 'a' + 'A');
+  }
   return all;
 }
 

@@ -53,7 +53,7 @@ inline constexpr auto kAllKvCodecs = [] {
 /// nullptr for kAuto and for values outside the enumeration.
 const KvCodec* kv_codec(KvDtype dtype);
 const char* kv_dtype_name(KvDtype dtype);  // "auto" for kAuto, "?" outside the enumeration
-/// "0 (auto), 1 (f32), ..": for messages about parameters.
+/// "0 (AUTO), 1 (F32), ..", as SHARPI_KV_* are called: for messages about parameters.
 std::string kv_dtype_numbers();
 /// Trimmed, case-insensitive: one of the codecs' names, or auto; empty = auto with *is_set = false.
 /// Anything else: kInvalidArgument naming the value and the list.

@@ -73,25 +73,9 @@ __device__ __forceinline__ void take_panels(const ChainLaunch& p, uint32_t k, co
   at.left = s.count;
   at.v = s.first / q.units;
   at.u = s.first - at.v * q.units;
-  const auto run = [&]<GgmlType kType>() { take_units<kType>(p, q, view, panels, take, at); };
   while (at.left != 0) {
-    switch (static_cast<GgmlType>(panels[at.v].type)) {
-      case GgmlType::kQ8_0:
-        run.template operator()<GgmlType::kQ8_0>();
-        break;
-      case GgmlType::kQ4_0:
-        run.template operator()<GgmlType::kQ4_0>();
-        break;
-      case GgmlType::kQ4_K:
-        run.template operator()<GgmlType::kQ4_K>();
-        break;
-      case GgmlType::kQ5_K:
-        run.template operator()<GgmlType::kQ5_K>();
-        break;
-      default:
-        run.template operator()<GgmlType::kQ6_K>();
-        break;
-    }
+    with_chain_type(panels[at.v].type,
+                    [&]<GgmlType kType>() { take_units<kType>(p, q, view, panels, take, at); });
   }
 }
 

@@ -6,8 +6,33 @@
 
 #include "cuda/kernels/chain_stage.cuh"
 #include "cuda/kernels/stream.cuh"
+#include "cuda/kernels/weight_types.h"
 
 namespace sharpi::cuda {
+
+/// f.operator()<type>() of a panel's type: one copy of f for each type.
+template <class F>
+__device__ __forceinline__ void with_chain_type(uint8_t type, const F& f) {
+  static_assert(kBranchIsWhole<FixedTypes, GgmlType::kQ8_0, GgmlType::kQ4_0, GgmlType::kQ4_K,
+                               GgmlType::kQ5_K, GgmlType::kQ6_K>);
+  switch (static_cast<GgmlType>(type)) {
+    case GgmlType::kQ8_0:
+      f.template operator()<GgmlType::kQ8_0>();
+      break;
+    case GgmlType::kQ4_0:
+      f.template operator()<GgmlType::kQ4_0>();
+      break;
+    case GgmlType::kQ4_K:
+      f.template operator()<GgmlType::kQ4_K>();
+      break;
+    case GgmlType::kQ5_K:
+      f.template operator()<GgmlType::kQ5_K>();
+      break;
+    default:
+      f.template operator()<GgmlType::kQ6_K>();
+      break;
+  }
+}
 
 struct Position {
   uint32_t v, u, left;  // unit u of panel v of the block's part; units to go

@@ -5,6 +5,7 @@
 #include "cuda/kernels/chain_launch.h"
 #include "cuda/kernels/fixed_map.h"
 #include "cuda/kernels/gemm.h"
+#include "cuda/kernels/weight_types.h"
 
 namespace sharpi::cuda {
 namespace {

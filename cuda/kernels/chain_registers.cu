@@ -16,28 +16,6 @@ namespace {
 
 constexpr uint32_t kThreads = kChainWarps * 32;
 
-/// One copy of f for each type that has a fixed-point product.
-template <class F>
-__device__ __forceinline__ void with_type(uint8_t type, const F& f) {
-  switch (static_cast<GgmlType>(type)) {
-    case GgmlType::kQ8_0:
-      f.template operator()<GgmlType::kQ8_0>();
-      break;
-    case GgmlType::kQ4_0:
-      f.template operator()<GgmlType::kQ4_0>();
-      break;
-    case GgmlType::kQ4_K:
-      f.template operator()<GgmlType::kQ4_K>();
-      break;
-    case GgmlType::kQ5_K:
-      f.template operator()<GgmlType::kQ5_K>();
-      break;
-    default:
-      f.template operator()<GgmlType::kQ6_K>();
-      break;
-  }
-}
-
 /// Where the warp's units of product k begin.
 __device__ __forceinline__ Position first_of(const ChainLaunch& p, const ChainView& view,
                                              uint32_t k) {
@@ -54,8 +32,9 @@ __device__ __forceinline__ void ask_ahead(const ChainLaunch& p, const ChainView&
   if (at.left == 0) return;
   const ChainPanel& panel = panel_table(p, view.shared)[work_of(p, view.shared, k).base + at.v];
   const uint8_t* unit = panel.data + at.u * panel.unit_bytes;
-  with_type(panel.type,
-            [&]<GgmlType kType>() { hold_unit<kType>(unit, static_cast<int>(view.lane), held); });
+  with_chain_type(panel.type, [&]<GgmlType kType>() {
+    hold_unit<kType>(unit, static_cast<int>(view.lane), held);
+  });
 }
 
 /// Products of the warp's next units, as long as their panels are of this type; the first one is
@@ -101,7 +80,7 @@ __device__ __forceinline__ void take_panels(const ChainLaunch& p, uint32_t k, co
   bool first = true;
 #pragma unroll 1
   while (at.left != 0) {
-    with_type(panels[at.v].type, [&]<GgmlType kType>() {
+    with_chain_type(panels[at.v].type, [&]<GgmlType kType>() {
       if (!first) hold_unit<kType>(panels[at.v].data, static_cast<int>(view.lane), held);
       take_units<kType>(p, q, view, panels, held, at);
     });

@@ -6,7 +6,6 @@
 #include <cstdint>
 
 #include "base/host_device.h"
-#include "gguf/ggml_type.h"
 
 namespace sharpi::cuda {
 
@@ -21,12 +20,6 @@ SHARPI_HOST_DEVICE inline FixedMap fixed_map(uint32_t units) {
   m.squares = m.inverse + units * 4;  // [unit] f32
   m.bytes = m.squares + units * 4;
   return m;
-}
-
-/// The types that have a fixed-point product.
-constexpr bool has_fixed_product(GgmlType type) {
-  return type == GgmlType::kQ4_K || type == GgmlType::kQ5_K || type == GgmlType::kQ6_K ||
-         type == GgmlType::kQ4_0 || type == GgmlType::kQ8_0;
 }
 
 }  // namespace sharpi::cuda

@@ -14,6 +14,7 @@
 #include "cuda/kernels/matvec_block.cuh"
 #include "cuda/kernels/tiles.cuh"
 #include "cuda/kernels/unit_product.cuh"
+#include "cuda/kernels/weight_types.h"
 
 namespace sharpi::cuda {
 namespace {
@@ -89,6 +90,9 @@ __device__ __forceinline__ void run_units(const StreamParams& p, const View& vie
 template <bool kOne>
 __device__ __forceinline__ void run_panels(const StreamParams& p, const View& view, Ring& ring,
                                            Position at) {
+  static_assert(
+      kBranchIsWhole<TiledTypes, GgmlType::kQ8_0, GgmlType::kQ4_0, GgmlType::kQ4_1, GgmlType::kQ5_0,
+                     GgmlType::kQ5_1, GgmlType::kQ4_K, GgmlType::kQ5_K, GgmlType::kQ6_K>);
   const auto* panels = reinterpret_cast<const Panel*>(view.shared + view.map.panels);
   while (at.left != 0) {
     switch (panels[at.v].type) {

@@ -12,6 +12,7 @@
 #include "cuda/kernels/rows.cuh"
 #include "cuda/kernels/stream.cuh"
 #include "cuda/kernels/tiles.cuh"
+#include "cuda/kernels/weight_types.h"
 
 namespace sharpi::cuda {
 namespace {
@@ -103,6 +104,9 @@ __device__ __forceinline__ void panel_sums(const StreamParams& p, const PanelRef
   if (ref.task->layout == WeightLayout::kRows) {
     return row_sums<kRows>(p, ref, warp, lane, s);
   }
+  static_assert(
+      kBranchIsWhole<TiledTypes, GgmlType::kQ8_0, GgmlType::kQ4_0, GgmlType::kQ4_1, GgmlType::kQ5_0,
+                     GgmlType::kQ5_1, GgmlType::kQ4_K, GgmlType::kQ5_K, GgmlType::kQ6_K>);
   switch (ref.task->type) {
     case GgmlType::kQ8_0:
       return tile_sums<GgmlType::kQ8_0, kRows>(p, ref, warp, lane, s);

@@ -10,6 +10,7 @@
 #include "cuda/kernels/ptx.cuh"
 #include "cuda/kernels/route_row.cuh"
 #include "cuda/kernels/router.h"
+#include "cuda/kernels/weight_types.h"
 
 namespace sharpi::cuda::step {
 
@@ -330,6 +331,8 @@ __device__ __forceinline__ void leave_piece(const StepArgs& p, const View& v, ui
 /// kept short.
 __device__ __forceinline__ void add_unit(GgmlType type, const uint8_t* unit, const FixedInputs& in,
                                          int lane, FixedSums& sums) {
+  static_assert(kBranchIsWhole<FixedTypes, GgmlType::kQ4_K, GgmlType::kQ6_K, GgmlType::kQ5_K,
+                               GgmlType::kQ8_0, GgmlType::kQ4_0>);
   const auto add = [&]<GgmlType kType>() {
     FixedProduct<kType>::add(MemoryUnit<kType>{unit, lane}, in, lane, sums);
   };

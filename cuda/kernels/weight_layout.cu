@@ -8,25 +8,10 @@
 #include "cuda/kernels/rows.cuh"
 #include "cuda/kernels/tiles.cuh"
 #include "cuda/kernels/weight_layout.h"
+#include "cuda/kernels/weight_types.h"
 
 namespace sharpi::cuda {
 namespace {
-
-constexpr bool has_tiles(GgmlType type) {
-  switch (type) {
-    case GgmlType::kQ8_0:
-    case GgmlType::kQ4_0:
-    case GgmlType::kQ4_1:
-    case GgmlType::kQ5_0:
-    case GgmlType::kQ5_1:
-    case GgmlType::kQ4_K:
-    case GgmlType::kQ5_K:
-    case GgmlType::kQ6_K:
-      return true;
-    default:
-      return false;
-  }
-}
 
 SHARPI_HD constexpr bool is_super(GgmlType type) {
   return type == GgmlType::kQ4_K || type == GgmlType::kQ5_K || type == GgmlType::kQ6_K;
@@ -157,17 +142,6 @@ __global__ void __launch_bounds__(kRepackThreads)
   }
 }
 
-template <GgmlType kType>
-void repack_rows(const uint8_t* src, uint8_t* dst, uint64_t row_bytes, uint64_t n_panels,
-                 uint32_t n_blocks) {
-  for (uint64_t panel = 0; panel < n_panels; ++panel) {
-    for (uint32_t block = 0; block < n_blocks; ++block) {
-      for (uint32_t lane = 0; lane < 32; ++lane)
-        pack<kType>(src, dst, row_bytes, panel, block, lane);
-    }
-  }
-}
-
 constexpr int kRowThreads = 128;
 constexpr uint32_t kMaxGridY = 65535;
 
@@ -295,32 +269,24 @@ Status launch_rows(const DeviceMatrix& w, const RowsOut& o, const char* name, cu
 }
 
 using RepackKernel = void (*)(const uint8_t*, uint8_t*, uint64_t, uint32_t, uint32_t);
-using RepackRows = void (*)(const uint8_t*, uint8_t*, uint64_t, uint64_t, uint32_t);
-struct RepackInstance {
-  RepackKernel kernel = nullptr;
-  RepackRows host = nullptr;
-};
-template <GgmlType kType>
-constexpr RepackInstance kRepack{repack_kernel<kType>, repack_rows<kType>};
-
-RepackInstance repack_instance(GgmlType type) {
+RepackKernel repack_kernel_of(GgmlType type) {
   switch (type) {
     case GgmlType::kQ8_0:
-      return kRepack<GgmlType::kQ8_0>;
+      return repack_kernel<GgmlType::kQ8_0>;
     case GgmlType::kQ4_0:
-      return kRepack<GgmlType::kQ4_0>;
+      return repack_kernel<GgmlType::kQ4_0>;
     case GgmlType::kQ4_1:
-      return kRepack<GgmlType::kQ4_1>;
+      return repack_kernel<GgmlType::kQ4_1>;
     case GgmlType::kQ5_0:
-      return kRepack<GgmlType::kQ5_0>;
+      return repack_kernel<GgmlType::kQ5_0>;
     case GgmlType::kQ5_1:
-      return kRepack<GgmlType::kQ5_1>;
+      return repack_kernel<GgmlType::kQ5_1>;
     case GgmlType::kQ4_K:
-      return kRepack<GgmlType::kQ4_K>;
+      return repack_kernel<GgmlType::kQ4_K>;
     case GgmlType::kQ5_K:
-      return kRepack<GgmlType::kQ5_K>;
+      return repack_kernel<GgmlType::kQ5_K>;
     case GgmlType::kQ6_K:
-      return kRepack<GgmlType::kQ6_K>;
+      return repack_kernel<GgmlType::kQ6_K>;
     default:
       return {};
   }
@@ -330,7 +296,7 @@ RepackInstance repack_instance(GgmlType type) {
 
 WeightLayout weight_layout(GgmlType type, uint64_t n_in, uint64_t n_out) {
   const bool tiles =
-      has_tiles(type) && n_out % kPanelRows == 0 && n_in % 32 == 0 && n_in < (1u << 24);
+      TiledTypes::has(type) && n_out % kPanelRows == 0 && n_in % 32 == 0 && n_in < (1u << 24);
   return tiles ? WeightLayout::kTiles : WeightLayout::kRows;
 }
 
@@ -358,8 +324,8 @@ DeviceMatrix row_slice(const DeviceMatrix& m, uint32_t first, uint32_t n) {
 }
 
 Status launch_repack(const RepackParams& p, cudaStream_t stream) {
-  const RepackInstance instance = repack_instance(p.type);
-  if (instance.kernel == nullptr || p.n_rows % kPanelRows != 0 || p.n_in % 32 != 0) {
+  const RepackKernel kernel = repack_kernel_of(p.type);
+  if (kernel == nullptr || p.n_rows % kPanelRows != 0 || p.n_in % 32 != 0) {
     return Status::error(Code::kInternal, "repack: type %s, %llu rows of %u",
                          ggml_traits(p.type).name, static_cast<unsigned long long>(p.n_rows),
                          p.n_in);
@@ -371,15 +337,9 @@ Status launch_repack(const RepackParams& p, cudaStream_t stream) {
   shape.grid = dim3((n_blocks + per_grid - 1) / per_grid, std::min(n_panels, kMaxGridY));
   shape.block = dim3(kRepackThreads);
   shape.stream = stream;
-  return launch_kernel("repack", shape, instance.kernel, reinterpret_cast<const uint8_t*>(p.src),
+  return launch_kernel("repack", shape, kernel, reinterpret_cast<const uint8_t*>(p.src),
                        reinterpret_cast<uint8_t*>(p.dst), ggml_row_bytes(p.type, p.n_in), n_panels,
                        n_blocks);
-}
-
-void repack_on_host(const RepackParams& p) {
-  repack_instance(p.type).host(reinterpret_cast<const uint8_t*>(p.src),
-                               reinterpret_cast<uint8_t*>(p.dst), ggml_row_bytes(p.type, p.n_in),
-                               p.n_rows / kPanelRows, p.n_in / 32);
 }
 
 Status launch_embed_rows(const EmbedRowsParams& p, cudaStream_t stream) {

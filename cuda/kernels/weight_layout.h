@@ -60,9 +60,6 @@ struct RepackParams {
 /// dst + r * row bytes.
 Status launch_repack(const RepackParams& p, cudaStream_t stream);
 
-/// The same on the host, for tests and for weights that are rearranged before the upload.
-void repack_on_host(const RepackParams& p);
-
 struct EmbedRowsParams {
   DeviceMatrix table;            // any type, any layout
   const int32_t* ids = nullptr;  // device, [n_rows]; values in [0, table.n_out)

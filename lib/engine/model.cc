@@ -129,16 +129,16 @@ Status Model::create_slots() {
   return Status::ok();
 }
 
-/// Layers whose router is on the GPU ask the CPU for experts that are there.
+/// Layers whose router is on one tier ask the other for the experts that are there. There are two
+/// tiers, so what holds of one such layer holds of all.
 Status Model::connect_experts(CallSlot* slot) const {
-  bool parted = false;
-  for (uint32_t l = 0; l < spec().n_layers(); ++l) {
-    parted = parted || plan_->placement.parts_experts(spec(), l);
-  }
-  if (!parted) return Status::ok();
-  const size_t cpu = tier_index(TierId::kCpu), gpu = tier_index(TierId::kCuda);
-  SHARPI_TRY_ASSIGN(slot->experts, tiers_[cpu]->create_expert_host(*slot->workspaces[cpu]));
-  tiers_[gpu]->use_expert_host(*slot->workspaces[gpu], slot->experts.get());
+  const Placement& placed = plan_->placement;
+  uint32_t l = 0;
+  while (l < spec().n_layers() && !placed.parts_experts(spec(), l)) ++l;
+  if (l == spec().n_layers()) return Status::ok();
+  const size_t asks = tier_index(placed.ffn[l]), answers = tier_index(placed.experts[l]);
+  SHARPI_TRY_ASSIGN(slot->experts, tiers_[answers]->create_expert_host(*slot->workspaces[answers]));
+  tiers_[asks]->use_expert_host(*slot->workspaces[asks], slot->experts.get());
   return Status::ok();
 }
 
@@ -180,8 +180,11 @@ std::vector<uint64_t> Model::expert_uses(uint32_t layer) const {
 }
 
 Status Model::pin_experts(std::span<const ExpertId> experts) const {
-  const size_t gpu = tier_index(TierId::kCuda);
-  return tiers_[gpu < tiers_.size() ? gpu : 0]->pin_experts(experts);
+  sharpi_expert_stats slots{};
+  for (const auto& tier : tiers_) {
+    if (tier->expert_stats(&slots)) return tier->pin_experts(experts);
+  }
+  return tiers_[0]->pin_experts(experts);  // says that there are no slots
 }
 
 CallSlot* Model::acquire() const {

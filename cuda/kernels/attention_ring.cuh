@@ -10,14 +10,15 @@ namespace sharpi::cuda::split {
 constexpr int kTile = kSplitTile;
 static_assert(kTile == kStreamTile && kScaleBytes == kStreamScales);
 
-/// For rows that may not be aligned to 16 bytes, which those without scales are.
+/// What offsets of pieces in a row of keys or values are xored with.
 template <bool kValue>
 __device__ __forceinline__ uint32_t swizzle_of(KvDtype type, uint32_t row) {
-  return with_kv_codec(
-      type, [&]<KvDtype kType>() requires(has_scales(kType)) {
-        using Codec = DeviceCodec<kType>;
-        return kValue ? Codec::value_swizzle(row) : Codec::key_swizzle(row);
-      });
+  uint32_t swizzle = 0;
+  with_kv_codec(type, [&]<KvDtype kType>() {
+    using Codec = DeviceCodec<kType>;
+    swizzle = kValue ? Codec::value_swizzle(row) : Codec::key_swizzle(row);
+  });
+  return swizzle;
 }
 
 /// kBytes of each of 16 rows that lie side by side, in pieces of 16 bytes; `from`: the first row.

@@ -102,8 +102,8 @@ def kept(rows, model):
 
 
 REAL = {"llama": "SmolLM2-135M", "gemma3": "Gemma 3 270M"}
-REAL_MODES = {"in": "question in the window", "probe": "read after, by probe",
-              "after": "read after, unknown"}
+REAL_MODES = {"in": "question,in the window", "probe": "read after,by probe",
+              "after": "read after,unknown"}
 
 
 def real(rows):

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: MIT
+#include <algorithm>
 #include <cstring>
 #include <span>
 #include <string>
@@ -65,7 +66,7 @@ Status read_messages(const sharpi_chat_params& p, std::vector<sharpi::ChatMessag
                            sizeof(sharpi_message));
     }
     sharpi_message message{};
-    std::memcpy(&message, from, sizeof message);
+    std::memcpy(&message, from, std::min<size_t>(p.message_size, sizeof message));
     if (Status s = read_message(message, &out->emplace_back()); !s.is_ok()) {
       return Status::error(s.code(), "messages[%u].%s", i, s.text().c_str());
     }

@@ -252,6 +252,15 @@ static void test_chat(const fixture* f) {
   listed.content_len = 1;
   EXPECT(SHARPI_E_INVALID_ARGUMENT, sharpi_chat_format(f->model, &p, out, 256, &len, &err));
   NAMES("messages[0].content and parts are both given");
+  /* Messages of a host that knows no parts: what lies behind each of them is not theirs. */
+  uint64_t rows[2 * 9 + 2];
+  memset(rows, 0xFF, sizeof rows);
+  memcpy(rows, &hi, 72);
+  memcpy(rows + 9, &hi, 72);
+  p = chat_of((const sharpi_message*)(const void*)rows, 2, SHARPI_CHAT_NO_PROMPT);
+  p.message_size = 72;
+  EXPECT(SHARPI_OK, sharpi_chat_format(f->model, &p, out, 256, &len, &err));
+  CHECK(len == 2 * (sizeof kWanted - 1 - strlen("<|im_start|>assistant\n")));
   p = chat_of(&none, 1, 0); /* JSON's null, which this template adds to a string */
   EXPECT(SHARPI_E_INVALID_ARGUMENT, sharpi_chat_format(f->model, &p, out, 256, &len, &err));
   NAMES("chat template, line ");

@@ -8,7 +8,8 @@ import socket
 import subprocess
 
 import pytest
-from serving import ANSWER, QUESTION, Server
+from load import ask
+from serving import ANSWER, ENDLESS, QUESTION, Server
 
 CHAT = "/v1/chat/completions"
 ASK = {"messages": [{"role": "user", "content": QUESTION}], "temperature": 0}
@@ -172,6 +173,20 @@ MALFORMED = {
 def test_what_is_no_request_does_no_harm(server, name):
     raw(server, MALFORMED[name], close_after=True)
     still_serves(server)
+
+
+def test_it_ends_when_it_is_asked_to():
+    """Whatever its connections are doing: at rest, reading an answer, in the middle of a request, silent."""
+    with Server() as server:
+        connections = [socket.create_connection(("127.0.0.1", server.port), timeout=30) for _ in range(4)]
+        connections[0].sendall(b"GET /health HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n")
+        connections[1].sendall(ask(stream=True, max_tokens=4000, logit_bias=ENDLESS))
+        connections[2].sendall(b"POST /v1/chat/comp")
+        for connection in connections[:2]:
+            assert connection.recv(15) == b"HTTP/1.1 200 OK"
+        assert server.stop() == 0
+        for connection in connections:
+            connection.close()
 
 
 def test_wrong_paths_and_methods(server):

@@ -98,4 +98,5 @@ def run(body: Callable[[], T], stop: Callable[[], None], stopped: Callable[[], N
             raise error
         finally:
             del error
-    return job.result  # type: ignore[return-value]
+    result, job.result = job.result, None  # the helper may hold the job a moment longer
+    return result  # type: ignore[return-value]

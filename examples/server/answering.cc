@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT
 #include "answering.h"
 
+#include <algorithm>
+
 #include "constraint.h"
 
 namespace server {
@@ -45,12 +47,46 @@ std::optional<Finish> Answering::draw() {
   }
   sharpi_error err = SHARPI_ERROR_INIT;
   check(sharpi_session_sample(conversation_->session.get(), &p, &token_, &err), err);
+  return take(token_, std::move(logprobs));
+}
+
+bool Answering::can_draft() const {
+  const Generation& g = job_->generation();
+  return g.constraint == nullptr && (g.max_tokens == 0 || n_drawn_ + 1 < g.max_tokens);
+}
+
+std::optional<Finish> Answering::draw_drafted(uint32_t n_draft) {
+  const Generation& g = job_->generation();
+  const uint32_t left = g.max_tokens == 0 ? n_draft + 1 : g.max_tokens - n_drawn_;
+  Tokens tokens(std::min(n_draft + 1, left));
+  std::vector<sharpi_logprob> logprobs(tokens.size() * g.n_logprobs);
+  sharpi_sample_params p;
+  sharpi_sample_params_init(&p, sizeof p);
+  p.n_logprobs = g.n_logprobs;
+  p.logprobs = logprobs.data();
+  uint32_t n = 0;
+  sharpi_error err = SHARPI_ERROR_INIT;
+  check(sharpi_session_step(conversation_->session.get(), &p, tokens.data(),
+                            static_cast<uint32_t>(tokens.size()), &n, &err),
+        err);
+  std::optional<Finish> finish;
+  for (uint32_t i = 0; i < n; ++i) {
+    const auto* first = logprobs.data() + size_t{i} * g.n_logprobs;
+    // What stands behind a stop string was read, too, but is no part of the answer.
+    if (!finish) finish = take(tokens[i], {first, first + g.n_logprobs});
+    if (!engine_.ends(tokens[i])) was_read(tokens[i]);
+  }
+  return finish;
+}
+
+std::optional<Finish> Answering::take(int32_t token, std::vector<sharpi_logprob> logprobs) {
+  const Generation& g = job_->generation();
   if (n_drawn_++ == 0) first_drawn_ = Clock::now();
-  if (engine_.ends(token_)) {
+  if (engine_.ends(token)) {
     flush();
     return Finish::kStop;
   }
-  push(token_, std::move(logprobs));
+  push(token, std::move(logprobs));
   if (stop_.stopped != 0) return Finish::kStop;
   if (g.constraint != nullptr && g.constraint->complete()) {
     flush();
@@ -103,8 +139,8 @@ void Answering::prepare() {
   job_->generation().constraint->prepare();
 }
 
-void Answering::was_read() {
-  conversation_->tokens.push_back(token_);
+void Answering::was_read(int32_t token) {
+  conversation_->tokens.push_back(token);
   const double seconds = std::chrono::duration<double>(Clock::now() - first_drawn_).count();
   if (seconds > 0) conversation_->tokens_per_second = n_drawn_ / seconds;
 }

@@ -30,6 +30,11 @@ class Answering {
   /// Draws the next token and passes its text on. A value: the answer is complete, and why.
   /// Throws LibraryError.
   std::optional<Finish> draw();
+  /// Draws and reads several tokens at once, drafts among them: for an answer that is written
+  /// alone. Throws LibraryError.
+  std::optional<Finish> draw_drafted(uint32_t n_draft);
+  /// No mask and room for a draft: draw_drafted() may bring more than draw().
+  bool can_draft() const;
   /// The token to be read next.
   int32_t token() const { return token_; }
   uint32_t n_drawn() const { return n_drawn_; }
@@ -40,11 +45,13 @@ class Answering {
   /// That is still to be done.
   bool needs_mask() const;
   /// After the step that read the token.
-  void was_read();
+  void was_read() { was_read(token_); }
 
   bool ended = false;
 
  private:
+  void was_read(int32_t token);
+  std::optional<Finish> take(int32_t token, std::vector<sharpi_logprob> logprobs);
   void push(int32_t token, std::vector<sharpi_logprob> logprobs);
   std::string stopped_text(const std::string& text);
 

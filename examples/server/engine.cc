@@ -22,6 +22,7 @@ sharpi_session_params session_template(const Settings& s) {
   p.capture_window = s.capture_window;
   p.n_checkpoints = s.checkpoints;
   p.n_draft = s.drafts;
+  if (s.drafts != 0) p.drafters = SHARPI_DRAFT_NGRAM;
   return p;
 }
 

@@ -230,33 +230,43 @@ void Scheduler::read_chunk(Answering& a) {
   }
 }
 
-// Every answer draws a token; those that go on read theirs together.
+// Every answer draws a token; those that go on read theirs together. One that is written alone may
+// read drafts with it.
 void Scheduler::step() {
-  std::vector<Answering*> batch;
-  const Clock::time_point begun = Clock::now();
+  std::vector<Answering*> writing, batch;
   for (auto& a : answers_) {
-    if (a->reading()) continue;
+    if (!a->reading()) writing.push_back(a.get());
+  }
+  if (writing.empty()) return;
+  const Clock::time_point begun = Clock::now();
+  const bool drafts = settings_.drafts != 0 && writing.size() == 1 && writing.front()->can_draft();
+  for (Answering* a : writing) {
     try {
-      const std::optional<Finish> finish = a->draw();
-      if (a->n_drawn() == 1) {
-        metrics_.time_to_first_token.observe(seconds_since(a->job().asked_at));
-      }
-      metrics_.generated_tokens++;
+      const std::optional<Finish> finish = draw(*a, drafts);
       if (finish) {
         end(*a, *finish);
-      } else {
-        batch.push_back(a.get());
+      } else if (!drafts) {
+        batch.push_back(a);
       }
+    } catch (const LibraryError& e) {
+      a->flush();
+      e.status() == SHARPI_E_KV_FULL ? end(*a, Finish::kLength) : fail(*a, 500, e.what());
     } catch (const std::exception& e) {
       fail(*a, 500, e.what());
     }
   }
-  if (!batch.empty()) {
-    decode(batch);
-    metrics_.steps++;
-    metrics_.between_tokens.observe(seconds_since(begun));
-  }
+  if (!batch.empty()) decode(batch);
+  metrics_.steps++;
+  metrics_.between_tokens.observe(seconds_since(begun));
   erase_ended();
+}
+
+std::optional<Finish> Scheduler::draw(Answering& a, bool with_drafts) {
+  const uint32_t before = a.n_drawn();
+  const std::optional<Finish> finish = with_drafts ? a.draw_drafted(settings_.drafts) : a.draw();
+  if (before == 0) metrics_.time_to_first_token.observe(seconds_since(a.job().asked_at));
+  metrics_.generated_tokens += a.n_drawn() - before;
+  return finish;
 }
 
 void Scheduler::decode(std::vector<Answering*>& batch) {

@@ -48,6 +48,7 @@ class Scheduler {
   void read_prompts();
   void read_chunk(Answering& a);
   void step();
+  std::optional<Finish> draw(Answering& a, bool with_drafts);
   void decode(std::vector<Answering*>& batch);
   void decode_alone(Answering& a);
   void end(Answering& a, Finish finish);

@@ -48,6 +48,16 @@ json layers_json(const sharpi_session* session, uint32_t n_layers) {
   return out;
 }
 
+// The share of drafts that were right; null where there were none.
+json acceptance(const sharpi_session* session) {
+  sharpi_draft_stats stats{};
+  stats.struct_size = sizeof stats;
+  if (sharpi_session_drafts(session, &stats, nullptr) != SHARPI_OK || stats.n_drafted == 0) {
+    return nullptr;
+  }
+  return static_cast<double>(stats.n_accepted) / static_cast<double>(stats.n_drafted);
+}
+
 json conversation_json(const Conversation& c, uint32_t n_layers) {
   sharpi_session_summary s{};
   s.struct_size = sizeof s;
@@ -75,7 +85,7 @@ json conversation_json(const Conversation& c, uint32_t n_layers) {
           {"prefill_seconds", s.prefill_seconds},
           {"decode_seconds", s.decode_seconds},
           {"tokens_per_second", c.tokens_per_second},
-          {"acceptance", nullptr}};
+          {"acceptance", acceptance(c.session.get())}};
 }
 
 // One layer's shares of n positions in equal bins.

@@ -98,7 +98,7 @@ const Option kOptions[] = {
     {"device-budget", "BYTES", "memory of the GPU to use at most: 800M, 8G, all (all)",
      BYTES(device_budget)},
     {"host-budget", "BYTES", "memory of the host to use at most (all)", BYTES(host_budget)},
-    {"drafts", "N", "tokens drafted a step by the model's own MTP layers (0)",
+    {"drafts", "N", "tokens drafted a step, from what followed the same words before (0)",
      COUNT(drafts, 0, 64)},
     {"threads", "N", "threads that compute, 0 = one per CPU (0)", COUNT(threads, 0, 4096)},
     {"chunk", "N", "tokens of a prompt read at once while nobody else waits (512)",

@@ -25,7 +25,8 @@ class Socket {
     EXPECT_EQ(connect(fd_, reinterpret_cast<sockaddr*>(&address), sizeof address), 0);
     const std::string text = body.dump();
     const std::string request =
-        "POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
+        "POST /v1/chat/completions HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: "
+        "application/json\r\n"
         "Content-Length: " +
         std::to_string(text.size()) + "\r\n\r\n" + text;
     EXPECT_EQ(send(fd_, request.data(), request.size(), 0), static_cast<ssize_t>(request.size()));
@@ -250,6 +251,20 @@ TEST(Scheduling, BoundedSessionsGoOnPastTheirContext) {
   EXPECT_LE(session["n_slots_max"].get<int>(), 512);
 }
 
+TEST(Scheduling, DraftsChangeNothingButTheSpeed) {
+  const Served served([](Settings& s) { s.drafts = 4; });
+  const json how = {{"max_tokens", 60}, {"logit_bias", endless(served, false)["logit_bias"]}};
+  const Served plain;
+  const json drafted = served.chat(words("code of snow", 20), how);
+  EXPECT_EQ(drafted["choices"], plain.chat(words("code of snow", 20), how)["choices"]);
+  EXPECT_EQ(drafted["usage"]["completion_tokens"], 60);
+  const json session = served.get("/v1/sharpi/sessions").body["sessions"][0];
+  EXPECT_TRUE(session["acceptance"].is_number()) << session.dump();
+  // The session is where it would be without drafts: the next turn goes on from it.
+  const json again = served.chat(words("code of snow", 20), how);
+  EXPECT_EQ(again["choices"], drafted["choices"]);
+}
+
 TEST(Start, WhatCannotBeMetIsRefusedWithTheSentenceOfThePlan) {
   const auto refusal = [](const std::function<void(Settings&)>& change) -> std::string {
     try {
@@ -259,7 +274,7 @@ TEST(Start, WhatCannotBeMetIsRefusedWithTheSentenceOfThePlan) {
     }
     return "taken";
   };
-  EXPECT_NE(refusal([](Settings& s) { s.drafts = 2; }).find("draft"), std::string::npos);
+  EXPECT_NE(refusal([](Settings& s) { s.drafts = 64; }).find("draft"), std::string::npos);
   EXPECT_NE(refusal([](Settings& s) { s.host_budget = 1 << 20; }).find("short"), std::string::npos);
   EXPECT_NE(refusal([](Settings& s) { s.model = "no-such-file"; }).find("no-such-file"),
             std::string::npos);

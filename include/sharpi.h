@@ -27,7 +27,10 @@
  * its caller gives the fields the caller does not know their defaults; a library older than its
  * caller refuses a non-zero tail it does not know with ::SHARPI_E_UNSUPPORTED, so that no request is
  * silently ignored. A struct_size below the first version's is ::SHARPI_E_INVALID_ARGUMENT (forgotten
- * init). Out-structs begin with struct_size too: the library writes no more than that.
+ * init). Out-structs begin with struct_size too: the library writes no more than that. A field that nothing
+ * would read is refused by name. What a model or a machine may have no use for is taken and has no effect then:
+ * `n_checkpoints` and `rewind` (models without recurrent, without windowed layers), `lookahead` (sessions that are
+ * not bounded), `stream_rows` and rates (plans without a GPU). What is effective can be read back.
  *
  * **Threads.** An argument that points to `const` may be used by several calls at once. A non-const
  * object argument means one call at a time for that object (a second one gets ::SHARPI_E_BUSY).
@@ -161,7 +164,7 @@ typedef uint32_t sharpi_tier;
  *  @return 0 to go on, non-zero to cancel. */
 typedef int32_t (*sharpi_progress_fn)(void *user_data, uint32_t phase, uint64_t done, uint64_t total);
 #define SHARPI_PHASE_LOAD    1u                /**< Bytes of weights made ready. */
-#define SHARPI_PHASE_PREFILL 2u                /**< Tokens committed. */
+#define SHARPI_PHASE_PREFILL 2u                /**< Tokens read. */
 #define SHARPI_PHASE_COMPACT 3u                /**< Layers scored. */
 /** @} */
 
@@ -172,7 +175,8 @@ typedef uint32_t sharpi_log_level;
 #define SHARPI_LOG_WARN  2u
 #define SHARPI_LOG_INFO  3u
 #define SHARPI_LOG_DEBUG 4u
-/** A whole line without newline; serialised by the library, maybe on one of its threads; must not
+/** A whole line without newline: at INFO what was found, planned and loaded, at DEBUG every row of a plan;
+ *  calls that read tokens write none. Serialised by the library, maybe on one of its threads; must not
  *  call back into the library. */
 typedef void (*sharpi_log_fn)(void *user_data, sharpi_log_level level, const char *text, size_t len);
 /** Large host blocks. Thread-safe; `alignment` is a power of two. Null on failure. */
@@ -272,7 +276,12 @@ typedef uint32_t sharpi_policy;
 
 typedef struct sharpi_session_params {
   uint32_t struct_size;
-  uint32_t n_ctx;                              /**< Tokens; default UNSET = largest that fits. */
+  uint32_t n_ctx;                              /**< Tokens; default UNSET = the largest that fits the
+                                                    budgets; without a host_budget sessions take no more
+                                                    of the host's memory than the weights do, or than
+                                                    4096 tokens, and the plan no more than half of what
+                                                    is free there. At least 512 tokens, or all that the
+                                                    model has, else DOES_NOT_FIT. */
   sharpi_kv_dtype k_dtype;                     /**< Default AUTO (env SHARPI_KV_DTYPE): the architecture's
                                                     own (bf16 with gated delta nets, else f32), or a
                                                     narrower one where n_ctx is given and fits with all
@@ -350,9 +359,13 @@ typedef struct sharpi_plan_params {
   sharpi_arithmetic arithmetic;                /**< Default FAST. */
   uint32_t deterministic;                      /**< 1 = results independent of chunking, threads and
                                                     batch mates, at a cost in speed. Default 0. */
-  uint32_t n_chunk;                            /**< Tokens of one prefill chunk; default 512. Where weights
-                                                    stream to the GPU each chunk sends them once: 2048
-                                                    reads prompts about three times as fast there. */
+  uint32_t n_chunk;                            /**< Tokens of one prefill chunk; default UNSET = as many as
+                                                    pay and fit: 2048 or 1024 where blocks are on a GPU
+                                                    and no block, KV dtype or more than an eighth of
+                                                    context or expert slots gives way for it; otherwise
+                                                    512, or fewer where n_ctx or memory is short. Where
+                                                    weights stream to the GPU each chunk sends them once:
+                                                    2048 reads prompts about three times as fast there. */
   uint32_t max_batch;                          /**< Sessions of one decode_batch; default 8. */
   uint32_t max_logit_rows;                     /**< Logit rows one call can leave readable; default 8. */
   uint32_t max_concurrent;                     /**< Calls that compute at once on the model; default 1. */
@@ -436,6 +449,9 @@ typedef struct sharpi_plan_summary {
                                                     the context. */
   double token_seconds, full_token_seconds;    /**< What reading that takes at the rates: the weights;
                                                     weights and rows. 0 = a rate is not known. */
+  uint64_t capture_bytes;                      /**< What the capture_window takes of a session, both tiers:
+                                                    query ring, scratch of scoring, tables of compaction;
+                                                    without one (0) what a window of 64 would take. */
 } sharpi_plan_summary;
 
 /** @return SHARPI_OK; INVALID_ARGUMENT. @thread any. @since 1.0 */
@@ -477,6 +493,9 @@ typedef struct sharpi_memory_row {
                                                     in the peaks. */
   uint64_t payload_bytes;                      /**< What is used. */
   uint64_t held_bytes;                         /**< What is taken (payload plus rounding). */
+  uint64_t shared_bytes;                       /**< Of held_bytes: what other sessions hold too, forks of one
+                                                    another (sharpi_session_fork()); it is in the rows of
+                                                    each, but was taken once. 0 in plans. */
   char label[64];
 } sharpi_memory_row;
 
@@ -686,8 +705,9 @@ typedef struct sharpi_text_stream {
   uint32_t n_held;
   char held[4];
 } sharpi_text_stream;
-/** Like sharpi_detokenize(), in whole UTF-8 characters: the incomplete tail waits in `stream`. With
- *  n = 0 whatever is held comes out. On failure the stream is unchanged.
+/** Like sharpi_detokenize(), but always valid UTF-8: the incomplete tail waits in `stream`, and bytes that
+ *  cannot become a character come out as U+FFFD, one for each longest beginning of one (as Unicode recommends).
+ *  With n = 0 what is held comes out so, too. On failure the stream is unchanged.
  *  @return SHARPI_OK; INVALID_ARGUMENT, BUFFER_TOO_SMALL, UNSUPPORTED (tokenizer).
  *  @thread one per stream. @since 1.0 */
 SHARPI_API sharpi_status sharpi_detokenize_stream(const sharpi_model *model, sharpi_text_stream *stream,
@@ -851,14 +871,18 @@ typedef struct sharpi_prefill_params {
   uint32_t flags;                              /**< SHARPI_PREFILL_*; default 0. */
   uint32_t n_logit_rows;                       /**< Last rows whose logits stay readable: at most n and the
                                                     plan's max_logit_rows; default 1. */
-  uint32_t reserved;
-  sharpi_progress_fn progress;                 /**< Called after every chunk; default null. */
+  uint32_t n_chunk;                            /**< Tokens of a chunk of this call, at most the plan's;
+                                                    default 0 = the plan's. Of smaller ones less is lost
+                                                    to a cancel, and they cost speed. */
+  sharpi_progress_fn progress;                 /**< Called after every chunk, and on the CPU after every
+                                                    layer of one, whose tokens then count by the share of
+                                                    layers that are done; default null. */
   void *user_data;
 } sharpi_prefill_params;
 /** Writes the defaults. @param size sizeof(*p) at the caller. @thread any. @since 1.0 */
 SHARPI_API void sharpi_prefill_params_init(sharpi_prefill_params *p, size_t size) SHARPI_NOEXCEPT;
 
-/** Reads n tokens after those already in the session, in chunks of the plan's n_chunk. On failure or
+/** Reads n tokens after those already in the session, in chunks of n_chunk. On failure or
  *  cancel, whole committed chunks stay and *out_committed counts their tokens; if there are any,
  *  no logits are readable. *out_committed = n: only the compaction to prompt_budget (or the writing of a
  *  checkpoint) failed or was cancelled, and the logits are there.
@@ -891,6 +915,8 @@ SHARPI_API sharpi_status sharpi_decode_batch(sharpi_session *const *sessions, co
 SHARPI_API sharpi_status sharpi_session_logits(const sharpi_session *session, uint32_t row, float *out,
                                                uint32_t cap, uint32_t *out_n, sharpi_error *err) SHARPI_NOEXCEPT;
 
+/** A seed that differs from session to session, also for those that never set their sampler. */
+#define SHARPI_SEED_RANDOM 0xFFFFFFFFFFFFFFFFull
 /** Sampler settings. Order: logit bias, repetition penalty, temperature, top-k, top-p, min-p, draw. */
 typedef struct sharpi_sampler_params {
   uint32_t struct_size;
@@ -901,7 +927,9 @@ typedef struct sharpi_sampler_params {
   float repeat_penalty;                        /**< 1 = off. Default 1.0. */
   uint32_t repeat_last_n;                      /**< Tokens looked back at; default 256. */
   uint32_t n_bias;                             /**< Entries of the two arrays below; default 0. */
-  uint64_t seed;                               /**< Default 0; equal seeds give equal draws. */
+  uint64_t seed;                               /**< Equal seeds give equal draws. Default
+                                                    ::SHARPI_SEED_RANDOM: one that the session asks of the
+                                                    operating system; sharpi_session_info() has it. */
   const int32_t *bias_tokens;                  /**< Copied. */
   const float *bias_values;                    /**< Added to the logits; -inf forbids. Copied. */
 } sharpi_sampler_params;
@@ -1002,12 +1030,15 @@ SHARPI_API sharpi_status sharpi_session_draft_places(const sharpi_session *sessi
 SHARPI_API sharpi_status sharpi_session_reserve(sharpi_session *session, uint32_t n_slots,
                                                 sharpi_error *err) SHARPI_NOEXCEPT;
 /** Forgets every token from position n_tokens on. Attention-only models: any length; sliding windows:
- *  back by at most `rewind`; hybrids: to a checkpoint. Logits are discarded.
+ *  back by at most `rewind`; hybrids: to a checkpoint. Logits are discarded, but for those that a checkpoint
+ *  kept: then another answer can be drawn at once. In a session that shares rows with forks, the block of 64 that
+ *  the new length falls into, and those behind it, become its own.
  *  @return SHARPI_OK; INVALID_ARGUMENT (longer than the session), STATE (not reachable: the text has
- *  the nearest reachable lengths). @thread one per session. @since 1.0 */
+ *  the nearest reachable lengths), OUT_OF_MEMORY and DOES_NOT_FIT (for rows of its own).
+ *  @thread one per session. @since 1.0 */
 SHARPI_API sharpi_status sharpi_session_truncate(sharpi_session *session, uint32_t n_tokens,
                                                  sharpi_error *err) SHARPI_NOEXCEPT;
-/** Keeps the recurrent state at the present length; the oldest unpinned checkpoint is dropped when
+/** Keeps the recurrent state at the present length, with logits row 0 if that is readable; the oldest unpinned checkpoint is dropped when
  *  all are used. @param pin 1 = never dropped for a newer one. @return SHARPI_OK; STATE (all pinned),
  *  UNSUPPORTED (the session has no checkpoints). @thread one per session. @since 1.0 */
 SHARPI_API sharpi_status sharpi_session_checkpoint(sharpi_session *session, uint32_t pin,
@@ -1023,8 +1054,13 @@ SHARPI_API sharpi_status sharpi_session_reachable(const sharpi_session *session,
  *  @return SHARPI_OK; BUFFER_TOO_SMALL (*out_n = tokens). @thread any while no call changes it. @since 1.0 */
 SHARPI_API sharpi_status sharpi_session_tokens(const sharpi_session *session, int32_t *out, uint32_t cap,
                                                uint32_t *out_n, sharpi_error *err) SHARPI_NOEXCEPT;
-/** A second session with the same content and settings, independent from now on. It takes what the
- *  first one holds, which is less than a new session where that was compacted.
+/** A second session with the same content and settings, independent from now on. On the CPU both share the
+ *  full blocks of 64 rows that full-attention layers have so far: read by both, never written, each in memory
+ *  once (whole pages of them; the rest is copied, like rings of sliding windows and recurrent state).
+ *  The fork takes its own memory for all that it will append, so decode cannot run out of memory; what changes
+ *  shared rows (compaction, truncate into them, restore) takes memory of its own for them first, and where
+ *  there is none is refused and changes nothing. Bounded sessions compact on their own and share nothing; nor
+ *  do layers on a GPU, whose rows are copied there. sharpi_memory_row has shared_bytes.
  *  @return SHARPI_OK; OUT_OF_MEMORY, DOES_NOT_FIT. @thread any while no call changes it. @since 1.0 */
 SHARPI_API sharpi_status sharpi_session_fork(const sharpi_session *session, sharpi_session **out,
                                              sharpi_error *err) SHARPI_NOEXCEPT;
@@ -1084,6 +1120,8 @@ typedef struct sharpi_session_summary {
   sharpi_kv_dtype tail_k_dtype, tail_v_dtype;
   uint32_t reserved;
   uint64_t kv_payload_bytes, kv_held_bytes;    /**< All KV rows now. */
+  uint64_t kv_shared_bytes;                    /**< Of kv_held_bytes: what forks hold too. */
+  uint64_t seed;                               /**< Of the sampler: as given, or as drawn. */
   uint64_t n_prefill_tokens, n_decode_tokens;  /**< Read by this session so far. */
   double prefill_seconds, decode_seconds;
   char paths[256];                             /**< Kernel paths, such as "cpu avx512; q4_K: int8-dot /

@@ -115,7 +115,7 @@ static_assert(offsetof(sharpi_plan_params, gpu_ends) == 100);
 static_assert(offsetof(sharpi_plan_params, stream_rows) == 104);
 static_assert(offsetof(sharpi_plan_params, load_mode) == 108);
 
-static_assert(sizeof(sharpi_plan_summary) == 272);
+static_assert(sizeof(sharpi_plan_summary) == 280);
 static_assert(offsetof(sharpi_plan_summary, struct_size) == 0);
 static_assert(offsetof(sharpi_plan_summary, n_ctx) == 4);
 static_assert(offsetof(sharpi_plan_summary, n_layers) == 8);
@@ -164,8 +164,9 @@ static_assert(offsetof(sharpi_plan_summary, device_token_row_bytes) == 240);
 static_assert(offsetof(sharpi_plan_summary, host_token_row_bytes) == 248);
 static_assert(offsetof(sharpi_plan_summary, token_seconds) == 256);
 static_assert(offsetof(sharpi_plan_summary, full_token_seconds) == 264);
+static_assert(offsetof(sharpi_plan_summary, capture_bytes) == 272);
 
-static_assert(sizeof(sharpi_memory_row) == 112);
+static_assert(sizeof(sharpi_memory_row) == 120);
 static_assert(offsetof(sharpi_memory_row, tier) == 0);
 static_assert(offsetof(sharpi_memory_row, device) == 4);
 static_assert(offsetof(sharpi_memory_row, purpose) == 8);
@@ -176,7 +177,8 @@ static_assert(offsetof(sharpi_memory_row, per_session) == 24);
 static_assert(offsetof(sharpi_memory_row, transient) == 28);
 static_assert(offsetof(sharpi_memory_row, payload_bytes) == 32);
 static_assert(offsetof(sharpi_memory_row, held_bytes) == 40);
-static_assert(offsetof(sharpi_memory_row, label) == 48);
+static_assert(offsetof(sharpi_memory_row, shared_bytes) == 48);
+static_assert(offsetof(sharpi_memory_row, label) == 56);
 
 static_assert(sizeof(sharpi_model_summary) == 272);
 static_assert(offsetof(sharpi_model_summary, struct_size) == 0);
@@ -264,7 +266,7 @@ static_assert(sizeof(sharpi_prefill_params) == 32);
 static_assert(offsetof(sharpi_prefill_params, struct_size) == 0);
 static_assert(offsetof(sharpi_prefill_params, flags) == 4);
 static_assert(offsetof(sharpi_prefill_params, n_logit_rows) == 8);
-static_assert(offsetof(sharpi_prefill_params, reserved) == 12);
+static_assert(offsetof(sharpi_prefill_params, n_chunk) == 12);
 static_assert(offsetof(sharpi_prefill_params, progress) == 16);
 static_assert(offsetof(sharpi_prefill_params, user_data) == 24);
 
@@ -297,7 +299,7 @@ static_assert(offsetof(sharpi_sample_params, logprobs) == 40);
 static_assert(offsetof(sharpi_sample_params, meanwhile) == 48);
 static_assert(offsetof(sharpi_sample_params, user_data) == 56);
 
-static_assert(sizeof(sharpi_session_summary) == 360);
+static_assert(sizeof(sharpi_session_summary) == 376);
 static_assert(offsetof(sharpi_session_summary, struct_size) == 0);
 static_assert(offsetof(sharpi_session_summary, n_tokens) == 4);
 static_assert(offsetof(sharpi_session_summary, n_ctx) == 8);
@@ -314,11 +316,13 @@ static_assert(offsetof(sharpi_session_summary, tail_v_dtype) == 48);
 static_assert(offsetof(sharpi_session_summary, reserved) == 52);
 static_assert(offsetof(sharpi_session_summary, kv_payload_bytes) == 56);
 static_assert(offsetof(sharpi_session_summary, kv_held_bytes) == 64);
-static_assert(offsetof(sharpi_session_summary, n_prefill_tokens) == 72);
-static_assert(offsetof(sharpi_session_summary, n_decode_tokens) == 80);
-static_assert(offsetof(sharpi_session_summary, prefill_seconds) == 88);
-static_assert(offsetof(sharpi_session_summary, decode_seconds) == 96);
-static_assert(offsetof(sharpi_session_summary, paths) == 104);
+static_assert(offsetof(sharpi_session_summary, kv_shared_bytes) == 72);
+static_assert(offsetof(sharpi_session_summary, seed) == 80);
+static_assert(offsetof(sharpi_session_summary, n_prefill_tokens) == 88);
+static_assert(offsetof(sharpi_session_summary, n_decode_tokens) == 96);
+static_assert(offsetof(sharpi_session_summary, prefill_seconds) == 104);
+static_assert(offsetof(sharpi_session_summary, decode_seconds) == 112);
+static_assert(offsetof(sharpi_session_summary, paths) == 120);
 
 static_assert(sizeof(sharpi_draft_stats) == 48);
 static_assert(offsetof(sharpi_draft_stats, struct_size) == 0);

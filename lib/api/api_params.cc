@@ -17,7 +17,7 @@ constexpr size_t kMaxStructBytes = 4096;
 
 constexpr StructInfo kContext{"sharpi_context_params", 64, sizeof(sharpi_context_params)};
 constexpr StructInfo kSession{"sharpi_session_params", 88, sizeof(sharpi_session_params)};
-constexpr StructInfo kPlan{"sharpi_plan_params", 96, sizeof(sharpi_plan_params)};
+constexpr StructInfo kPlan{"sharpi_plan_params", 112, sizeof(sharpi_plan_params)};
 constexpr StructInfo kPrefill{"sharpi_prefill_params", 32, sizeof(sharpi_prefill_params)};
 constexpr StructInfo kSampler{"sharpi_sampler_params", 56, sizeof(sharpi_sampler_params)};
 constexpr StructInfo kSample{"sharpi_sample_params", 64, sizeof(sharpi_sample_params)};
@@ -86,7 +86,7 @@ sharpi_plan_params default_plan_params() noexcept {
   p.n_gpu_experts = -1;
   p.gpu_ends = -1;
   p.arithmetic = SHARPI_ARITHMETIC_FAST;
-  p.n_chunk = 512;
+  p.n_chunk = SHARPI_UNSET;
   p.max_batch = 8;
   p.max_logit_rows = 8;
   p.max_concurrent = 1;

@@ -7,6 +7,7 @@
 #include "api/api_out.h"
 #include "api/api_params.h"
 #include "api/session_price.h"
+#include "engine/log_lines.h"
 #include "gguf/gguf_file.h"
 #include "model/model_spec.h"
 
@@ -27,6 +28,7 @@ Status create_plan(const sharpi_context& context, const char* path,
   SHARPI_TRY_ASSIGN(handle->p,
                     sharpi::make_plan(std::move(spec), context.p->sizers(), request.params,
                                       context.p->environment(), context.p.get()));
+  sharpi::log_plan(*context.p, *handle->p);
   *out = handle.release();
   return Status::ok();
 }
@@ -55,7 +57,7 @@ sharpi_status sharpi_plan_info(const sharpi_plan* plan, sharpi_plan_summary* out
                                sharpi_error* err) SHARPI_NOEXCEPT {
   return api::guard(err, [&]() -> Status {
     SHARPI_TRY(api::require(plan, "plan"));
-    SHARPI_TRY(api::check_out_struct(out, 160, "sharpi_plan_summary"));
+    SHARPI_TRY(api::check_out_struct(out, 280, "sharpi_plan_summary"));
     api::write_out(plan->p->summary(), out);
     return Status::ok();
   });
@@ -73,7 +75,7 @@ sharpi_status sharpi_plan_layer(const sharpi_plan* plan, uint32_t layer, sharpi_
                                 sharpi_error* err) SHARPI_NOEXCEPT {
   return api::guard(err, [&]() -> Status {
     SHARPI_TRY(api::require(plan, "plan"));
-    SHARPI_TRY(api::check_out_struct(out, 40, "sharpi_layer_info"));
+    SHARPI_TRY(api::check_out_struct(out, 48, "sharpi_layer_info"));
     sharpi_layer_info info{};
     SHARPI_TRY(sharpi::describe_layer(*plan->p, layer, &info));
     api::write_out(info, out);

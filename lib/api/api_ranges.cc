@@ -185,9 +185,9 @@ Status check_params(const sharpi_plan_params& p) {
   SHARPI_TRY(one_of("arithmetic", p.arithmetic, SHARPI_ARITHMETIC_FAST, SHARPI_ARITHMETIC_EXACT,
                     "0 (FAST), 1 (EXACT)"));
   SHARPI_TRY(is_switch("deterministic", p.deterministic));
-  SHARPI_TRY(in_range("n_chunk", p.n_chunk, 1, kMaxChunk));
+  SHARPI_TRY(in_range_or("n_chunk", p.n_chunk, 1, kMaxChunk, SHARPI_UNSET, "UNSET"));
   SHARPI_TRY(in_range("max_batch", p.max_batch, 1, kMaxBatch));
-  SHARPI_TRY(in_range("max_logit_rows", p.max_logit_rows, 1, p.n_chunk));
+  SHARPI_TRY(in_range("max_logit_rows", p.max_logit_rows, 1, std::min(p.n_chunk, kMaxChunk)));
   SHARPI_TRY(in_range("max_concurrent", p.max_concurrent, 1, kMaxConcurrent));
   SHARPI_TRY(in_range("n_sessions", p.n_sessions, 1, kMaxSessions));
   SHARPI_TRY(is_rate("device_rate", p.device_rate));
@@ -200,7 +200,7 @@ Status check_params(const sharpi_plan_params& p) {
 Status check_params(const sharpi_prefill_params& p) {
   SHARPI_TRY(require_flags(p.flags, SHARPI_PREFILL_CHECKPOINT | SHARPI_PREFILL_MORE, "flags"));
   SHARPI_TRY(in_range("n_logit_rows", p.n_logit_rows, 0, kMaxChunk));
-  return is_reserved("reserved", p.reserved);
+  return in_range("n_chunk", p.n_chunk, 0, kMaxChunk);
 }
 
 Status check_params(const sharpi_compact_params& p) {

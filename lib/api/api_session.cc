@@ -226,7 +226,7 @@ sharpi_status sharpi_session_draft_places(const sharpi_session* session, uint64_
 sharpi_status sharpi_session_info(const sharpi_session* session, sharpi_session_summary* out,
                                   sharpi_error* err) SHARPI_NOEXCEPT {
   return api::watch_session(session, err, [&](const Session& s) -> Status {
-    SHARPI_TRY(api::check_out_struct(out, 360, "sharpi_session_summary"));
+    SHARPI_TRY(api::check_out_struct(out, 376, "sharpi_session_summary"));
     sharpi_session_summary summary{};
     s.info(&summary);
     api::write_out(summary, out);
@@ -237,7 +237,7 @@ sharpi_status sharpi_session_info(const sharpi_session* session, sharpi_session_
 sharpi_status sharpi_session_layer(const sharpi_session* session, uint32_t layer,
                                    sharpi_layer_info* out, sharpi_error* err) SHARPI_NOEXCEPT {
   return api::read_session(session, err, [&](const Session& s) -> Status {
-    SHARPI_TRY(api::check_out_struct(out, 40, "sharpi_layer_info"));
+    SHARPI_TRY(api::check_out_struct(out, 48, "sharpi_layer_info"));
     sharpi_layer_info info{};
     SHARPI_TRY(s.layer_info(layer, &info));
     api::write_out(info, out);

@@ -83,10 +83,11 @@ sharpi_status sharpi_detokenize_stream(const sharpi_model* model, sharpi_text_st
     SHARPI_TRY(api::check_out(out, cap, out_len));
     std::string bytes(stream->held, stream->n_held);
     SHARPI_TRY(decode_all(*tokenizer, {tokens, n}, flags, &bytes));
-    std::string text, held;
+    std::string text;
     sharpi::Utf8Stream splitter;
     splitter.push(bytes, &text);
-    splitter.flush(n == 0 ? &text : &held);
+    const std::string held(n == 0 ? std::string_view() : splitter.held());
+    if (n == 0) splitter.flush(&text);
     SHARPI_TRY(api::copy_text(text, out, cap, out_len));
     *stream = {};
     stream->n_held = static_cast<uint32_t>(held.size());

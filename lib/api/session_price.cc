@@ -52,6 +52,7 @@ Result<std::shared_ptr<const Plan>> price_session(const Model& model, const Sess
   }
   const auto own = engine_session_rows(*base.spec, shape, base.model.n_chunk);
   plan->rows.insert(plan->rows.end(), own.begin(), own.end());
+  plan->capture_bytes = capture_bytes(sizers, *plan);
   SHARPI_TRY(model.allowance()->check(HeldBytes::of(plan->rows)));
   for (const TierSizer* sizer : sizers) {
     if (sizer->tier() == TierId::kCpu || base.uses(*sizer))

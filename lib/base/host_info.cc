@@ -2,6 +2,7 @@
 #include "base/host_info.h"
 
 #include <sys/mman.h>
+#include <sys/random.h>
 
 #include <algorithm>
 #include <atomic>
@@ -47,6 +48,18 @@ uint64_t host_free_bytes() {
 
 uint64_t host_total_bytes() {
   return std::min(meminfo_bytes("MemTotal:"), cgroup_bytes("memory.max"));
+}
+
+uint64_t host_random() {
+  uint64_t number = UINT64_MAX;
+  while (number == UINT64_MAX) {
+    if (getrandom(&number, sizeof number, 0) == sizeof number) continue;
+    // Only a sandbox that forbids the call comes here.
+    static std::atomic<uint64_t> calls{0};
+    const auto now = std::chrono::steady_clock::now().time_since_epoch().count();
+    number = (static_cast<uint64_t>(now) ^ calls.fetch_add(1) << 48) * 0x9E3779B97F4A7C15u;
+  }
+  return number;
 }
 
 std::string host_cpu_name() {

@@ -16,6 +16,8 @@ namespace sharpi {
 uint64_t host_free_bytes();
 uint64_t host_total_bytes();
 std::string host_cpu_name();
+/// A number that no other call gives, from the operating system; never UINT64_MAX.
+uint64_t host_random();
 /// Bytes/s at which the pool's threads together read memory larger than any cache; best of three.
 Result<double> measure_read_bandwidth(ThreadPool& pool);
 

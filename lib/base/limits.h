@@ -11,6 +11,7 @@ namespace sharpi {
 inline constexpr uint32_t kMaxBatch = 64;
 /// Queries that a session captures, and tokens of a probe.
 inline constexpr uint32_t kMaxCaptureWindow = 65536;
+inline constexpr uint32_t kDefaultCaptureWindow = 64;
 /// Rows that a windowed layer keeps beyond its window.
 inline constexpr uint32_t kMaxRewind = 65536;
 /// Neighbours that a score is averaged over (odd), and rows that a hit marks.

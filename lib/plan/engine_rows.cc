@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 // What the engine itself takes, as rows.
 #include "base/checked.h"
+#include "base/limits.h"
 #include "plan/plan.h"
 
 namespace sharpi {
@@ -31,6 +32,12 @@ std::vector<MemoryRow> engine_session_rows(const ModelSpec& spec, const SessionS
                                scratch, scratch);
   tokens.per_session = sampler.per_session = 1;
   std::vector<MemoryRow> rows{tokens, sampler};
+  if (session.n_checkpoints != 0) {
+    const uint64_t logits = uint64_t{session.n_checkpoints} * spec.n_vocab * sizeof(float);
+    rows.push_back(make_row(TierId::kCpu, 0, SHARPI_ROW_TABLES, SHARPI_ROW_ANONYMOUS,
+                            "logits of checkpoints", logits, logits));
+    rows.back().per_session = 1;
+  }
   if (score_queries(session) != 0) {
     const uint64_t tables = compaction_table_bytes(spec, session, n_chunk);
     rows.push_back(make_row(TierId::kCpu, 0, SHARPI_ROW_TABLES, SHARPI_ROW_ANONYMOUS,
@@ -44,6 +51,24 @@ std::vector<MemoryRow> engine_session_rows(const ModelSpec& spec, const SessionS
     rows.back().per_session = 1;
   }
   return rows;
+}
+
+uint64_t capture_bytes(const std::vector<const TierSizer*>& sizers, const Plan& plan) {
+  const auto held = [&](uint32_t window) {
+    SessionShape session = plan.session;
+    session.capture_window = window;
+    uint64_t bytes = 0;
+    const auto add = [&](const std::vector<MemoryRow>& rows) {
+      for (const MemoryRow& r : rows) bytes += r.held_bytes;
+    };
+    for (const TierSizer* s : sizers) {
+      if (plan.uses(*s)) add(s->session_rows(*plan.spec, plan.placement, plan.model, session));
+    }
+    add(engine_session_rows(*plan.spec, session, plan.model.n_chunk));
+    return bytes;
+  };
+  const uint32_t window = plan.session.capture_window;
+  return held(window == 0 ? kDefaultCaptureWindow : window) - held(0);
 }
 
 }  // namespace sharpi

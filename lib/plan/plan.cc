@@ -208,6 +208,7 @@ sharpi_plan_summary Plan::summary() const {
   s.rewind = session.rewind;
   s.kv_budget = session.kv_budget;
   s.fingerprint = file_fingerprint;
+  s.capture_bytes = capture_bytes;
   add_totals(*this, &s);
   add_dtypes(*this, &s);
   const TokenBytes token = token_bytes(*spec, placement, session);

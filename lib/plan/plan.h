@@ -154,7 +154,8 @@ struct Plan {
   /// What all that is made of this plan may hold; SHARPI_ALL_FREE = what is there.
   uint64_t device_budget = SHARPI_ALL_FREE, host_budget = SHARPI_ALL_FREE;
   bool n_ctx_is_auto = false, narrowed = false;
-  bool session_only = false;  // made by sharpi_plan_session
+  uint64_t capture_bytes = 0;  // of capture_bytes() below
+  bool session_only = false;   // made by sharpi_plan_session
   std::vector<MemoryRow> rows;
   uint64_t file_fingerprint = 0;
 
@@ -213,6 +214,8 @@ std::vector<MemoryRow> engine_session_rows(const ModelSpec& spec, const SessionS
 /// every KV head, and what selecting one list needs.
 uint64_t compaction_table_bytes(const ModelSpec& spec, const SessionShape& session,
                                 uint32_t n_chunk);
+/// What the template's capture window takes of a session, on all tiers, or a window of 64 would.
+uint64_t capture_bytes(const std::vector<const TierSizer*>& sizers, const Plan& plan);
 /// Bytes of a tier's memory that the rows of a model take, the worst moment of loading included.
 uint64_t model_bytes(const std::vector<MemoryRow>& rows, TierId tier);
 /// kDoesNotFit naming the row that is short when `wanted` exceeds what `priced` took.

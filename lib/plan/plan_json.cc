@@ -123,6 +123,7 @@ std::string Plan::json() const {
   o.text("arithmetic", model.exact ? "exact" : "fast");
   o.number("deterministic", s.deterministic);
   o.number("n_chunk", s.n_chunk);
+  o.number("capture_bytes", s.capture_bytes);
   o.number("max_batch", s.max_batch);
   o.number("max_logit_rows", s.max_logit_rows);
   o.number("max_concurrent", s.max_concurrent);

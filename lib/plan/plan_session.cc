@@ -183,8 +183,9 @@ Result<SessionShape> resolve_session_shape(const ModelSpec& spec, const sharpi_s
   SHARPI_TRY_ASSIGN(s.prompt_budget,
                     resolve_count(p.prompt_budget, environment.budget, "SHARPI_SNAPKV_BUDGET", 0));
   const bool scored = s.kv_budget != 0 || s.prompt_budget != 0;
-  SHARPI_TRY_ASSIGN(const uint32_t window, resolve_count(p.capture_window, environment.window,
-                                                         "SHARPI_SNAPKV_WINDOW", 64));
+  SHARPI_TRY_ASSIGN(const uint32_t window,
+                    resolve_count(p.capture_window, environment.window, "SHARPI_SNAPKV_WINDOW",
+                                  kDefaultCaptureWindow));
   s.capture_window = scored || p.capture_window != SHARPI_UNSET ? window : 0;
   SHARPI_TRY_ASSIGN(s.recency,
                     resolve_count(p.recency, environment.recency, "SHARPI_SNAPKV_RECENCY", 64));

@@ -1,42 +1,17 @@
 // SPDX-License-Identifier: MIT
 // The solver: placement, context and KV dtype that fit the budgets. The requested context is a hard
-// constraint; `auto` context is the largest that fits; `auto` dtype narrows where that keeps all
-// blocks on the device, and where nothing else fits.
-#include <algorithm>
+// constraint; `auto` context is the largest that fits, or that leaves a memory without a budget to
+// the host; `auto` dtype narrows where that keeps all blocks on the device, and where nothing else
+// fits.
+#include "plan/solver.h"
+
 #include <cstring>
 #include <optional>
-
-#include "plan/placement.h"
-#include "plan/plan.h"
 
 namespace sharpi {
 namespace {
 
 using ull = unsigned long long;
-
-const TierSizer* find_host(const std::vector<const TierSizer*>& sizers) {
-  const auto it = std::find_if(sizers.begin(), sizers.end(),
-                               [](const TierSizer* s) { return s->tier() == TierId::kCpu; });
-  return it == sizers.end() ? nullptr : *it;
-}
-
-/// The GPU that the plan's blocks may go to: the one that is named, else the first; nullptr if
-/// there is none.
-Result<const TierSizer*> find_device(const std::vector<const TierSizer*>& sizers,
-                                     const sharpi_plan_params& p) {
-  const bool named = p.device != SHARPI_UNSET && p.device != 0;
-  bool any = false;
-  for (const TierSizer* s : sizers) {
-    if (s->tier() != TierId::kCuda) continue;
-    any = true;
-    if (p.device != 0 && (!named || s->device_index() == p.device)) return s;
-  }
-  if (named && any) {
-    return Status::error(Code::kNotFound, "device %u does not exist; this context has %zu",
-                         p.device, sizers.size());
-  }
-  return static_cast<const TierSizer*>(nullptr);
-}
 
 /// All rows for one context and dtype choice.
 void price(const std::vector<const TierSizer*>& sizers, Plan* plan) {
@@ -85,15 +60,6 @@ Budget make_budget(const TierSizer* sizer, uint64_t param, const char* memory) {
         " on " + sizer->device_name() + " (device " + std::to_string(sizer->device_index()) + ")";
   }
   return b;
-}
-
-/// A budget says how much of a memory may be taken: there must be that much.
-Status check_exists(const TierSizer* sizer, uint64_t param, const char* memory) {
-  if (sizer == nullptr || param == SHARPI_ALL_FREE || param <= sizer->total_bytes())
-    return Status::ok();
-  return Status::error(Code::kInvalidArgument, "%s_budget is %llu bytes, %s has %llu", memory,
-                       static_cast<ull>(param), sizer->device_name().c_str(),
-                       static_cast<ull>(sizer->total_bytes()));
 }
 
 uint64_t needed(const Plan& plan, bool device) {
@@ -149,17 +115,15 @@ uint32_t largest(uint32_t low, uint32_t high, const Fits& fits) {
 
 class Solver {
  public:
-  Solver(const std::vector<const TierSizer*>& sizers, const PlacementLadder& ladder,
-         const sharpi_plan_params& params, const PlanEnvironment& environment,
-         const TierSizer* device, Plan* plan)
-      : sizers_(sizers),
+  Solver(const SolveInputs& in, const PlacementLadder& ladder, Plan* plan)
+      : sizers_(in.sizers),
         ladder_(ladder),
-        session_(*params.session),
-        environment_(environment),
+        session_(*in.params.session),
+        environment_(in.environment),
         plan_(plan),
         n_ctx_(plan->session.n_ctx),
-        host_(make_budget(find_host(sizers), params.host_budget, "host")),
-        device_(make_budget(device, params.device_budget, "device")) {}
+        host_(make_budget(find_host(in.sizers), in.params.host_budget, "host")),
+        device_(make_budget(in.device, in.params.device_budget, "device")) {}
 
   /// Whether the first rung fits the device, with the default dtype or a narrower automatic one,
   /// which is then the one that solve() takes.
@@ -282,10 +246,30 @@ class Solver {
     return set_placement(rung, n);
   }
 
+  uint32_t least_context() const { return std::min(plan_->spec->n_ctx_train, kLeastContext); }
+
   /// Bytes grow with the context, so the largest that fits is found by bisection.
   Status largest_context() {
-    if (!fit(1).is_ok()) return fit(1);
-    return fit(largest(1, plan_->spec->n_ctx_train, [&](uint32_t n) { return fit(n).is_ok(); }));
+    const uint32_t least = least_context(), most = plan_->spec->n_ctx_train;
+    SHARPI_TRY(fit(least));
+    const uint32_t fits = largest(least, most, [&](uint32_t n) { return fit(n).is_ok(); });
+    const uint32_t modest = std::min(most, kModestContext);
+    SHARPI_TRY(fit(std::min(fits, modest)));
+    modest_bytes_ = host_shares(*plan_).sessions;
+    const uint32_t n =
+        largest(least, fits, [&](uint32_t c) { return fit(c).is_ok() && leaves_room(); });
+    kept_small_ = n < fits;
+    return fit(n);
+  }
+
+  /// Whether an automatic context leaves the host's memory to the host, where no budget says how
+  /// much is the library's: its sessions take no more of it than the weights take, or a modest
+  /// context; the whole plan, half of what is free.
+  bool leaves_room() const {
+    const MemoryShares host = host_shares(*plan_);
+    if (!host_.is_free_memory || host.sessions == 0) return true;
+    return host.sessions <= std::max(weight_bytes(*plan_), modest_bytes_) &&
+           host.all <= host_.bytes / 2;
   }
 
   void note_fallbacks() {
@@ -307,7 +291,9 @@ class Solver {
     }
     if (plan_->n_ctx_is_auto && plan_->session.n_ctx < plan_->spec->n_ctx_train) {
       to.push_back("n_ctx is " + ctx + " of " + std::to_string(plan_->spec->n_ctx_train) +
-                   ": more does not fit");
+                   (kept_small_ ? ": without a budget an automatic context takes no more memory "
+                                  "than the weights, and leaves half of the host's"
+                                : ": more does not fit"));
     }
   }
 
@@ -315,8 +301,9 @@ class Solver {
   // rung is set.
 
   std::optional<std::string> shorter_context(uint32_t asked) {
-    if (plan_->n_ctx_is_auto || !fit(1).is_ok()) return {};
-    const uint32_t n = largest(1, asked, [&](uint32_t c) { return fit(c).is_ok(); });
+    const uint32_t least = least_context();
+    if (asked <= least || !fit(least).is_ok()) return {};
+    const uint32_t n = largest(least, asked, [&](uint32_t c) { return fit(c).is_ok(); });
     return "n_ctx " + std::to_string(n);
   }
 
@@ -359,7 +346,7 @@ class Solver {
   }
 
   Status with_hints(const Status& fits) {
-    const uint32_t asked = plan_->n_ctx_is_auto ? 1 : plan_->session.n_ctx;
+    const uint32_t asked = plan_->n_ctx_is_auto ? least_context() : plan_->session.n_ctx;
     std::string list;
     const auto add = [&](const std::optional<std::string>& hint) {
       if (hint && !hint->empty()) list += (list.empty() ? "" : ", or ") + *hint;
@@ -370,7 +357,10 @@ class Solver {
     add(shorter_context(asked));
     plan_->session.n_ctx = asked;
     if (list.empty()) return fits;
-    return Status::error(Code::kDoesNotFit, "%s; would fit: %s", fits.text().c_str(), list.c_str());
+    const std::string what =
+        plan_->n_ctx_is_auto ? " for n_ctx " + std::to_string(asked) + ", the least of auto" : "";
+    return Status::error(Code::kDoesNotFit, "%s%s; would fit: %s", fits.text().c_str(),
+                         what.c_str(), list.c_str());
   }
 
   const std::vector<const TierSizer*>& sizers_;
@@ -380,22 +370,13 @@ class Solver {
   Plan* plan_;
   const uint32_t n_ctx_;  // as asked for
   const Budget host_, device_;
+  uint64_t modest_bytes_ = 0;     // of the host, what the sessions take with a modest context
+  bool kept_small_ = false;       // an automatic context could be larger
   std::optional<KvDtype> whole_;  // an automatic dtype with which the first rung fits
   size_t rung_ = 0;
   KvDtype automatic_ = KvDtype::kF32;
   bool any_auto_ = false;
 };
-
-/// A model that the GPU's kernels cannot compute: refused if blocks are asked for there, else the
-/// plan goes on without the GPU and says why.
-Status leave_out_if_unsupported(const ModelSpec& spec, const sharpi_plan_params& params,
-                                const TierSizer** device, Plan* plan) {
-  Status can = (*device)->check_model(spec, Placement::all(spec, TierId::kCuda));
-  if (can.is_ok() || device_pin(params) != nullptr) return can;
-  plan->placement_reason = can.text();
-  *device = nullptr;
-  return Status::ok();
-}
 
 /// Rates that are given; the others are measured when they are needed.
 Status set_rates(const sharpi_plan_params& params, const PlanMachine* machine, bool needed,
@@ -413,59 +394,38 @@ Status set_rates(const sharpi_plan_params& params, const PlanMachine* machine, b
 
 }  // namespace
 
-Result<std::shared_ptr<const Plan>> make_plan(std::shared_ptr<const ModelSpec> spec,
-                                              const std::vector<const TierSizer*>& sizers,
-                                              const sharpi_plan_params& params,
-                                              const PlanEnvironment& environment,
-                                              const PlanMachine* machine) {
-  auto plan = std::make_shared<Plan>();
-  plan->spec = spec;
-  plan->file_fingerprint = spec->file->fingerprint();
-  plan->model = ModelShape{params.arithmetic == SHARPI_ARITHMETIC_EXACT,
-                           params.deterministic != 0,
-                           params.n_chunk,
-                           params.max_batch,
-                           params.max_logit_rows,
-                           params.max_concurrent,
-                           params.n_sessions,
-                           params.stream_rows,
-                           params.load_mode == SHARPI_LOAD_COPY};
-  SHARPI_TRY_ASSIGN(const TierSizer* device, find_device(sizers, params));
-  SHARPI_TRY(check_exists(device, params.device_budget, "device"));
-  SHARPI_TRY(check_exists(find_host(sizers), params.host_budget, "host"));
-  if (device != nullptr) SHARPI_TRY(leave_out_if_unsupported(*spec, params, &device, plan.get()));
-  DeviceAbility ability;
-  ability.exists = device != nullptr;
-  ability.why_none = machine == nullptr ? "no CUDA device" : machine->why_no_device();
-  if (device != nullptr) {
-    Placement parted = Placement::all(*spec, TierId::kCuda);
-    std::fill(parted.experts.begin(), parted.experts.end(), TierId::kCpu);
-    plan->expert_slot_bytes = device->expert_slot_bytes(*spec, parted);
+MemoryShares host_shares(const Plan& plan) {
+  MemoryShares shares;
+  for (const MemoryRow& r : plan.rows) {
+    if (r.kind == SHARPI_ROW_DEVICE || r.kind == SHARPI_ROW_MAPPED || r.transient != 0) continue;
+    const uint64_t bytes = r.held_bytes * (r.per_session != 0 ? plan.model.n_sessions : 1);
+    shares.all += bytes;
+    if (r.per_session != 0) shares.sessions += bytes;
   }
-  ability.expert_slots = plan->expert_slot_bytes != 0;
-  plan->device = device == nullptr ? 0 : device->device_index();
-  plan->device_budget = params.device_budget;
-  plan->host_budget = params.host_budget;
-  SHARPI_TRY_ASSIGN(PlacementLadder ladder, PlacementLadder::create(*spec, params, ability));
-  SHARPI_TRY_ASSIGN(plan->session, resolve_session_shape(*spec, *params.session, environment));
-  plan->n_ctx_is_auto = plan->session.n_ctx == SHARPI_UNSET;
-  const uint32_t draft_rows = plan->session.n_draft + 1;  // a pass over them wants all their logits
-  if (draft_rows > params.n_chunk) {
-    return Status::error(Code::kInvalidArgument, "n_draft is %u, but a chunk has %u rows",
-                         plan->session.n_draft, params.n_chunk);
+  return shares;
+}
+
+uint64_t weight_bytes(const Plan& plan) {
+  uint64_t bytes = 0;
+  for (const MemoryRow& r : plan.rows) {
+    const bool weights = r.purpose == SHARPI_ROW_WEIGHTS || r.purpose == SHARPI_ROW_EXPERTS;
+    if (weights && r.transient == 0) bytes += r.held_bytes;
   }
-  plan->model.max_logit_rows = std::max(plan->model.max_logit_rows, draft_rows);
-  Solver solver(sizers, ladder, params, environment, device, plan.get());
+  return bytes;
+}
+
+Status solve(const SolveInputs& in, PlacementLadder* ladder, Plan* plan) {
+  Solver solver(in, *ladder, plan);
   SHARPI_TRY_ASSIGN(const bool whole, solver.first_rung_fits());
-  if (!whole && ladder.order_matters() && solver.fits_at_all()) {
-    SHARPI_TRY(set_rates(params, machine, true, plan.get()));
-    ladder.order_by(give_order(*spec, plan->session, solver.tail_dtypes(), plan->rates));
+  if (!whole && ladder->order_matters() && solver.fits_at_all()) {
+    SHARPI_TRY(set_rates(in.params, in.machine, true, plan));
+    ladder->order_by(give_order(*plan->spec, plan->session, solver.tail_dtypes(), plan->rates));
   }
   SHARPI_TRY(solver.solve());
-  SHARPI_TRY(check_drafts(*spec, plan->placement, plan->session));
+  SHARPI_TRY(check_drafts(*plan->spec, plan->placement, plan->session));
+  plan->capture_bytes = capture_bytes(in.sizers, *plan);
   const bool split = plan->placement.uses(TierId::kCpu) && plan->placement.uses(TierId::kCuda);
-  SHARPI_TRY(set_rates(params, machine, split, plan.get()));
-  return std::shared_ptr<const Plan>(std::move(plan));
+  return set_rates(in.params, in.machine, split, plan);
 }
 
 }  // namespace sharpi

@@ -173,6 +173,32 @@ TEST_F(Solving, AnAutomaticContextGrowsOnThePlacementItGot) {
   EXPECT_LE(p->summary().device_held_bytes, bytes);
 }
 
+TEST_F(Solving, AnAutomaticContextLeavesTheHostItsMemory) {
+  test::ModelRecipe recipe = eight_layers();
+  recipe.n_ctx = 65536;
+  const auto spec = spec_of(recipe);
+  const auto p = must(spec, {.n_ctx = SHARPI_UNSET});
+  EXPECT_EQ(p->summary().n_ctx, 4096u) << "more rows than weights";
+  ASSERT_EQ(p->fallbacks.size(), 1u);
+  EXPECT_NE(p->fallbacks[0].find("n_ctx is 4096 of 65536: without a budget"), std::string::npos)
+      << p->fallbacks[0];
+  EXPECT_EQ(must(spec, {.host_budget = 1ull << 40, .n_ctx = SHARPI_UNSET})->summary().n_ctx, 65536u)
+      << "a budget says how much";
+  // Too little memory for 512 tokens is refused, by that number and with what would help.
+  const uint64_t least = must(spec, {.n_ctx = 512})->summary().host_held_bytes;
+  EXPECT_EQ(must(spec, {.host_budget = least, .n_ctx = SHARPI_UNSET})->summary().n_ctx, 512u);
+  const std::string text = refused(spec, {.host_budget = least - 1, .n_ctx = SHARPI_UNSET},
+                                   Code::kDoesNotFit, "for n_ctx 512, the least of auto");
+  EXPECT_NE(text.find("KV dtype bf16, or host_budget " + std::to_string(least)), std::string::npos)
+      << text;
+  EXPECT_EQ(text.find(", or n_ctx "), std::string::npos) << text;
+  // What fits fewer than 512 is no advice.
+  const std::string asked =
+      refused(spec, {.host_budget = least - 1, .n_ctx = 8192, .kv = SHARPI_KV_F32},
+              Code::kDoesNotFit, "host_budget");
+  EXPECT_EQ(asked.find(", or n_ctx "), std::string::npos) << asked;
+}
+
 TEST_F(Solving, LayersThatShareRowsStayTogether) {
   const auto spec = spec_of(test::tiny_gemma4());
   uint32_t n_splits = 0;

@@ -100,6 +100,7 @@ namespace LibSharpi
         public ulong device_token_bytes, host_token_bytes, device_token_row_bytes,
             host_token_row_bytes;
         public double token_seconds, full_token_seconds;
+        public ulong capture_bytes;
     }
 
     [StructLayout(LayoutKind.Sequential)]
@@ -107,7 +108,7 @@ namespace LibSharpi
     {
         public uint tier, device, purpose, kind, first_layer, n_layers, per_session,
             transient;
-        public ulong payload_bytes, held_bytes;
+        public ulong payload_bytes, held_bytes, shared_bytes;
         public fixed byte label[64];
     }
 
@@ -209,7 +210,7 @@ namespace LibSharpi
     [StructLayout(LayoutKind.Sequential)]
     public unsafe struct sharpi_prefill_params
     {
-        public uint struct_size, flags, n_logit_rows, reserved;
+        public uint struct_size, flags, n_logit_rows, n_chunk;
         public IntPtr progress;
         public void* user_data;
     }
@@ -253,7 +254,8 @@ namespace LibSharpi
         public uint struct_size, n_tokens, n_ctx, capacity, n_slots_min, n_slots_max,
             is_compacted, n_logit_rows, n_checkpoints, k_dtype, v_dtype, tail_k_dtype,
             tail_v_dtype, reserved;
-        public ulong kv_payload_bytes, kv_held_bytes, n_prefill_tokens, n_decode_tokens;
+        public ulong kv_payload_bytes, kv_held_bytes, kv_shared_bytes, seed, n_prefill_tokens,
+            n_decode_tokens;
         public double prefill_seconds, decode_seconds;
         public fixed byte paths[256];
     }
@@ -293,7 +295,7 @@ namespace LibSharpi
         public const uint
             SHARPI_ERROR_TEXT = 480, SHARPI_UNSET = 0xFFFFFFFF;
         public const ulong
-            SHARPI_ALL_FREE = 0xFFFFFFFFFFFFFFFF;
+            SHARPI_ALL_FREE = 0xFFFFFFFFFFFFFFFF, SHARPI_SEED_RANDOM = 0xFFFFFFFFFFFFFFFF;
         public const uint
             SHARPI_KV_AUTO = 0, SHARPI_KV_F32 = 1, SHARPI_KV_BF16 = 2, SHARPI_KV_Q8_0 = 3,
             SHARPI_TIER_CPU = 1, SHARPI_TIER_CUDA = 2, SHARPI_PHASE_LOAD = 1,

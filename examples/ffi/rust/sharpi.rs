@@ -244,6 +244,7 @@ constants! {
     }
     u64 {
         SHARPI_ALL_FREE = 0xFFFF_FFFF_FFFF_FFFF;
+        SHARPI_SEED_RANDOM = 0xFFFF_FFFF_FFFF_FFFF;
     }
 }
 
@@ -287,11 +288,11 @@ structs! {
         device_rate: f64, pcie_rate: f64, host_rate: f64, n_gpu_experts: u32, n_fallbacks: u32,
         stream_rows: u32, load_mode: u32, device_token_bytes: u64, host_token_bytes: u64,
         device_token_row_bytes: u64, host_token_row_bytes: u64, token_seconds: f64,
-        full_token_seconds: f64,
+        full_token_seconds: f64, capture_bytes: u64,
     }
     struct sharpi_memory_row {
         tier: u32, device: u32, purpose: u32, kind: u32, first_layer: u32, n_layers: u32,
-        per_session: u32, transient: u32, payload_bytes: u64, held_bytes: u64,
+        per_session: u32, transient: u32, payload_bytes: u64, held_bytes: u64, shared_bytes: u64,
         label: [c_char; 64],
     }
     struct sharpi_layer_info {
@@ -341,7 +342,7 @@ structs! {
         variables_len: usize, now: u64,
     }
     struct sharpi_prefill_params {
-        struct_size: u32, flags: u32, n_logit_rows: u32, reserved: u32,
+        struct_size: u32, flags: u32, n_logit_rows: u32, n_chunk: u32,
         progress: sharpi_progress_fn, user_data: *mut c_void,
     }
     struct sharpi_sampler_params {
@@ -361,8 +362,8 @@ structs! {
         struct_size: u32, n_tokens: u32, n_ctx: u32, capacity: u32, n_slots_min: u32,
         n_slots_max: u32, is_compacted: u32, n_logit_rows: u32, n_checkpoints: u32, k_dtype: u32,
         v_dtype: u32, tail_k_dtype: u32, tail_v_dtype: u32, reserved: u32, kv_payload_bytes: u64,
-        kv_held_bytes: u64, n_prefill_tokens: u64, n_decode_tokens: u64, prefill_seconds: f64,
-        decode_seconds: f64, paths: [c_char; 256],
+        kv_held_bytes: u64, kv_shared_bytes: u64, seed: u64, n_prefill_tokens: u64,
+        n_decode_tokens: u64, prefill_seconds: f64, decode_seconds: f64, paths: [c_char; 256],
     }
     struct sharpi_compact_params {
         struct_size: u32, policy: u32, budget: u32, window: u32, recency: u32, sinks: u32,

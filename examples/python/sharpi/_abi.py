@@ -111,6 +111,7 @@ SHARPI_PART_TOOL_CALL = 2
 SHARPI_PARSE_PARTIAL = 1
 SHARPI_PREFILL_CHECKPOINT = 1
 SHARPI_PREFILL_MORE = 2
+SHARPI_SEED_RANDOM = 0xFFFFFFFFFFFFFFFF
 SHARPI_LAYER_BUDGET_EQUAL = 0
 SHARPI_LAYER_BUDGET_PYRAMID = 1
 SHARPI_LAYER_BUDGET_ENTROPY = 2
@@ -276,6 +277,7 @@ class sharpi_plan_summary(Structure):
         ("host_token_row_bytes", c_uint64),
         ("token_seconds", c_double),
         ("full_token_seconds", c_double),
+        ("capture_bytes", c_uint64),
     ]
 
 
@@ -291,6 +293,7 @@ class sharpi_memory_row(Structure):
         ("transient", c_uint32),
         ("payload_bytes", c_uint64),
         ("held_bytes", c_uint64),
+        ("shared_bytes", c_uint64),
         ("label", c_char * 64),
     ]
 
@@ -435,7 +438,7 @@ class sharpi_prefill_params(Structure):
         ("struct_size", c_uint32),
         ("flags", c_uint32),
         ("n_logit_rows", c_uint32),
-        ("reserved", c_uint32),
+        ("n_chunk", c_uint32),
         ("progress", sharpi_progress_fn),
         ("user_data", c_void_p),
     ]
@@ -509,6 +512,8 @@ class sharpi_session_summary(Structure):
         ("reserved", c_uint32),
         ("kv_payload_bytes", c_uint64),
         ("kv_held_bytes", c_uint64),
+        ("kv_shared_bytes", c_uint64),
+        ("seed", c_uint64),
         ("n_prefill_tokens", c_uint64),
         ("n_decode_tokens", c_uint64),
         ("prefill_seconds", c_double),

@@ -88,7 +88,7 @@ class Phase(_Number):
     LOAD = 1
     """Bytes of weights made ready."""
     PREFILL = 2
-    """Tokens committed."""
+    """Tokens read."""
     COMPACT = 3
     """Layers scored."""
 
@@ -392,6 +392,9 @@ class PlanSummary:
     full_token_seconds: float
     """What reading that takes at the rates: the weights; weights and rows. 0 = a rate is not
     known."""
+    capture_bytes: int
+    """What the capture_window takes of a session, both tiers: query ring, scratch of scoring,
+    tables of compaction; without one (0) what a window of 64 would take."""
 
     @classmethod
     def of(cls, s: _abi.sharpi_plan_summary) -> "PlanSummary":
@@ -444,6 +447,7 @@ class PlanSummary:
             host_token_row_bytes=s.host_token_row_bytes,
             token_seconds=s.token_seconds,
             full_token_seconds=s.full_token_seconds,
+            capture_bytes=s.capture_bytes,
         )
 
 
@@ -467,6 +471,9 @@ class MemoryRow:
     """What is used."""
     held_bytes: int
     """What is taken (payload plus rounding)."""
+    shared_bytes: int
+    """Of held_bytes: what other sessions hold too, forks of one another (sharpi_session_fork()); it
+    is in the rows of each, but was taken once. 0 in plans."""
     label: str
 
     @classmethod
@@ -483,6 +490,7 @@ class MemoryRow:
             transient=bool(s.transient),
             payload_bytes=s.payload_bytes,
             held_bytes=s.held_bytes,
+            shared_bytes=s.shared_bytes,
             label=s.label.decode("utf-8", "replace"),
         )
 
@@ -741,6 +749,10 @@ class SessionSummary:
     """All KV rows now."""
     kv_held_bytes: int
     """All KV rows now."""
+    kv_shared_bytes: int
+    """Of kv_held_bytes: what forks hold too."""
+    seed: int
+    """Of the sampler: as given, or as drawn."""
     n_prefill_tokens: int
     """Read by this session so far."""
     n_decode_tokens: int
@@ -769,6 +781,8 @@ class SessionSummary:
             tail_v_dtype=KVType(s.tail_v_dtype),
             kv_payload_bytes=s.kv_payload_bytes,
             kv_held_bytes=s.kv_held_bytes,
+            kv_shared_bytes=s.kv_shared_bytes,
+            seed=s.seed,
             n_prefill_tokens=s.n_prefill_tokens,
             n_decode_tokens=s.n_decode_tokens,
             prefill_seconds=s.prefill_seconds,
@@ -823,7 +837,10 @@ class SessionOptions(TypedDict, total=False):
     """Keyword arguments, as the fields of sharpi_session_params; None is the default."""
 
     n_ctx: Optional[int]
-    """Tokens; default UNSET = largest that fits."""
+    """Tokens; default UNSET = the largest that fits the budgets; without a host_budget sessions
+    take no more of the host's memory than the weights do, or than 4096 tokens, and the plan no more
+    than half of what is free there. At least 512 tokens, or all that the model has, else
+    DOES_NOT_FIT."""
     k_dtype: Union[KVType, str, None]
     """Default AUTO (env SHARPI_KV_DTYPE): the architecture's own (bf16 with gated delta nets, else
     f32), or a narrower one where n_ctx is given and fits with all blocks on the GPU only so, or
@@ -890,8 +907,10 @@ class PlanOptions(SessionOptions, total=False):
     """1 = results independent of chunking, threads and batch mates, at a cost in speed. Default
     0."""
     n_chunk: Optional[int]
-    """Tokens of one prefill chunk; default 512. Where weights stream to the GPU each chunk sends
-    them once: 2048 reads prompts about three times as fast there."""
+    """Tokens of one prefill chunk; default UNSET = as many as pay and fit: 2048 or 1024 where
+    blocks are on a GPU and no block, KV dtype or more than an eighth of context or expert slots
+    gives way for it; otherwise 512, or fewer where n_ctx or memory is short. Where weights stream
+    to the GPU each chunk sends them once: 2048 reads prompts about three times as fast there."""
     max_batch: Optional[int]
     """Sessions of one decode_batch; default 8."""
     max_logit_rows: Optional[int]
@@ -956,7 +975,8 @@ class SamplerOptions(TypedDict, total=False):
     repeat_last_n: Optional[int]
     """Tokens looked back at; default 256."""
     seed: Optional[int]
-    """Default 0; equal seeds give equal draws."""
+    """Equal seeds give equal draws. Default SHARPI_SEED_RANDOM: one that the session asks of the
+    operating system; sharpi_session_info() has it."""
 
 
 class CompactOptions(TypedDict, total=False):

@@ -55,7 +55,7 @@ static int32_t observe(void* user_data, uint32_t phase, uint64_t done, uint64_t 
   o->last_done = done;
   o->total = total;
   if (o->reenter) reenter(o->session);
-  if (o->n_calls != o->cancel_at) return 0;
+  if (o->cancel_at == 0 || done != (uint64_t)o->cancel_at * kChunk) return 0; /* chunk by chunk */
   if (!o->use_cancel) return 1;
   sharpi_session_cancel(o->session);
   return 0;
@@ -70,7 +70,7 @@ static void test_prefill_callbacks(const fixture* f) {
   p.user_data = &o;
   uint32_t done = 0;
   EXPECT(SHARPI_OK, sharpi_session_prefill(o.session, some_tokens(), 40, &p, &done, &err));
-  CHECK(done == 40 && o.n_calls == 3 && o.last_done == 40 && o.total == 40 && !o.wrong_phase);
+  CHECK(done == 40 && o.n_calls > 3 && o.last_done == 40 && o.total == 40 && !o.wrong_phase);
   EXPECT(SHARPI_OK, sharpi_session_decode(o.session, 1, &err)); /* and nothing is left locked */
 
   for (int use_cancel = 0; use_cancel < 2; ++use_cancel) {
@@ -81,7 +81,7 @@ static void test_prefill_callbacks(const fixture* f) {
     o.use_cancel = use_cancel;
     EXPECT(SHARPI_E_CANCELLED,
            sharpi_session_prefill(o.session, some_tokens(), 50, &p, &done, &err));
-    CHECK(done == 2 * kChunk && length_of(o.session) == 2 * kChunk && o.n_calls == 2);
+    CHECK(done == 2 * kChunk && length_of(o.session) == 2 * kChunk);
     o.cancel_at = 0; /* what is left can be read */
     EXPECT(SHARPI_OK,
            sharpi_session_prefill(o.session, some_tokens() + done, 50 - done, &p, &done, &err));

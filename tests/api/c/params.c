@@ -166,11 +166,11 @@ static void test_out_sizes(const fixture* f) {
     EXPECT(SHARPI_E_INVALID_ARGUMENT, call);                         \
   } while (0)
   OUT_STRUCT(sharpi_device, 200, sharpi_device_info(f->context, 0, 0, &box.out, &err));
-  OUT_STRUCT(sharpi_plan_summary, 160, sharpi_plan_info(f->plan, &box.out, &err));
+  OUT_STRUCT(sharpi_plan_summary, 280, sharpi_plan_info(f->plan, &box.out, &err));
   OUT_STRUCT(sharpi_model_summary, 232, sharpi_model_info(f->model, &box.out, &err));
-  OUT_STRUCT(sharpi_session_summary, 360, sharpi_session_info(session, &box.out, &err));
-  OUT_STRUCT(sharpi_layer_info, 40, sharpi_session_layer(session, 0, &box.out, &err));
-  OUT_STRUCT(sharpi_layer_info, 40, sharpi_plan_layer(f->plan, 0, &box.out, &err));
+  OUT_STRUCT(sharpi_session_summary, 376, sharpi_session_info(session, &box.out, &err));
+  OUT_STRUCT(sharpi_layer_info, 48, sharpi_session_layer(session, 0, &box.out, &err));
+  OUT_STRUCT(sharpi_layer_info, 48, sharpi_plan_layer(f->plan, 0, &box.out, &err));
 #undef OUT_STRUCT
   sharpi_compact_params compact;
   sharpi_compact_params_init(&compact, sizeof compact);
@@ -197,11 +197,13 @@ static void test_init(void) {
   sharpi_plan_params p;
   sharpi_plan_params_init(&p, sizeof p);
   CHECK(p.n_gpu_layers == -1 && p.n_gpu_ffn == -1 && p.n_expert_slots == -1);
-  CHECK(p.n_chunk == 512 && p.max_batch == 8 && p.max_logit_rows == 8 && p.n_sessions == 1);
+  CHECK(p.n_chunk == SHARPI_UNSET && p.max_batch == 8 && p.max_logit_rows == 8 &&
+        p.n_sessions == 1);
   CHECK(p.device == SHARPI_UNSET && p.device_budget == SHARPI_ALL_FREE && p.session == NULL);
   sharpi_sampler_params sampler;
   sharpi_sampler_params_init(&sampler, sizeof sampler);
   CHECK(sampler.temperature == 0.7f && sampler.top_k == 40 && sampler.repeat_last_n == 256);
+  CHECK(sampler.seed == SHARPI_SEED_RANDOM);
   sharpi_compact_params c;
   sharpi_compact_params_init(&c, sizeof c);
   CHECK(c.budget == SHARPI_UNSET && c.recency == SHARPI_UNSET && c.headroom == 1024);

@@ -56,9 +56,10 @@ static void test_prefill(const fixture* f) {
   NAMES("n_logit_rows");
   p.n_logit_rows = 3;
   EXPECT(SHARPI_E_INVALID_ARGUMENT, sharpi_session_prefill(s, tokens, 2, &p, &done, &err));
-  p.reserved = 1;
-  EXPECT(SHARPI_E_UNSUPPORTED, sharpi_session_prefill(s, tokens, 8, &p, &done, &err));
-  p.reserved = 0;
+  p.n_chunk = 65537;
+  EXPECT(SHARPI_E_INVALID_ARGUMENT, sharpi_session_prefill(s, tokens, 8, &p, &done, &err));
+  NAMES("n_chunk");
+  p.n_chunk = 0;
   EXPECT(SHARPI_E_KV_FULL, sharpi_session_prefill(s, tokens, kCtx + 1, NULL, &done, &err));
   CHECK(done == 0 && length_of(s) == 0);
   EXPECT(SHARPI_OK, sharpi_session_prefill(s, tokens, 40, NULL, &done, &err));

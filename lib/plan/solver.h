@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: MIT
+// What the solver needs to know of a request, and what an automatic context takes at least and at
+// most. Internal to the plan. Thread rule: plain values.
+#pragma once
+
+#include <algorithm>
+#include <vector>
+
+#include "base/status.h"
+#include "plan/placement.h"
+#include "plan/plan.h"
+
+namespace sharpi {
+
+struct SolveInputs {
+  const std::vector<const TierSizer*>& sizers;
+  const sharpi_plan_params& params;
+  const PlanEnvironment& environment;
+  const TierSizer* device = nullptr;  // that blocks may go to; null = none
+  const PlanMachine* machine = nullptr;
+};
+
+inline const TierSizer* find_host(const std::vector<const TierSizer*>& sizers) {
+  const auto it = std::find_if(sizers.begin(), sizers.end(),
+                               [](const TierSizer* s) { return s->tier() == TierId::kCpu; });
+  return it == sizers.end() ? nullptr : *it;
+}
+
+/// Placement, context, dtypes, rows and rates of a plan whose model and session are set.
+Status solve(const SolveInputs& inputs, PlacementLadder* ladder, Plan* plan);
+
+/// An automatic context of fewer tokens serves nobody: what does not hold so many is refused.
+inline constexpr uint32_t kLeastContext = 512;
+/// An automatic context in host memory without a budget has these even where they take more than
+/// the weights.
+inline constexpr uint32_t kModestContext = 4096;
+
+/// Bytes of a priced plan in the host's memory: what the sessions of the template take, and all.
+struct MemoryShares {
+  uint64_t sessions = 0, all = 0;
+};
+MemoryShares host_shares(const Plan& plan);
+/// Weights of a priced plan, wherever they are.
+uint64_t weight_bytes(const Plan& plan);
+
+}  // namespace sharpi

@@ -8,17 +8,16 @@
 namespace sharpi {
 namespace {
 
-/// Length of the unfinished character at the end of `bytes` that more bytes could complete.
-uint32_t unfinished_tail(std::string_view bytes) {
-  const auto reach = static_cast<uint32_t>(bytes.size() < 3 ? bytes.size() : 3);
-  for (uint32_t n = 1; n <= reach; ++n) {
-    const size_t at = bytes.size() - n;
-    const auto lead = static_cast<unsigned char>(bytes[at]);
-    if ((lead & 0xC0) == 0x80) continue;
-    if (utf8_bytes_from_lead(lead) <= n) return 0;
-    return n == 1 || utf8_second_fits(lead, static_cast<unsigned char>(bytes[at + 1])) ? n : 0;
-  }
-  return 0;
+constexpr std::string_view kReplacement = "\xEF\xBF\xBD";  // U+FFFD
+
+/// Bytes of text[at..] that begin a character, of one that is not whole; at least 1.
+size_t beginning(std::string_view text, size_t at) {
+  const auto byte = [&](size_t i) { return static_cast<unsigned char>(text[at + i]); };
+  const size_t n = utf8_bytes_from_lead(byte(0)), left = text.size() - at;
+  if (n < 2 || left < 2 || !utf8_second_fits(byte(0), byte(1))) return 1;
+  size_t fits = 2;
+  while (fits < n && fits < left && (byte(fits) & 0xC0) == 0x80) ++fits;
+  return fits;
 }
 
 }  // namespace
@@ -42,16 +41,28 @@ size_t utf8_valid_prefix(std::string_view text) {
 }
 
 void Utf8Stream::push(std::string_view bytes, std::string* out) {
-  const size_t start = out->size();
-  out->append(tail_, n_);
-  out->append(bytes);
-  n_ = unfinished_tail(std::string_view(*out).substr(start));
-  std::memcpy(tail_, out->data() + out->size() - n_, n_);
-  out->resize(out->size() - n_);
+  std::string joined(tail_, n_);
+  joined.append(bytes);
+  std::string_view left = joined;
+  n_ = 0;
+  while (true) {
+    const size_t good = utf8_valid_prefix(left);
+    out->append(left.substr(0, good));
+    left.remove_prefix(good);
+    if (left.empty()) return;
+    const size_t bad = beginning(left, 0);
+    if (bad == left.size() && bad < utf8_bytes_from_lead(static_cast<unsigned char>(left[0]))) {
+      n_ = static_cast<uint32_t>(bad);  // more may come
+      std::memcpy(tail_, left.data(), n_);
+      return;
+    }
+    out->append(kReplacement);
+    left.remove_prefix(bad);
+  }
 }
 
 void Utf8Stream::flush(std::string* out) {
-  out->append(tail_, n_);
+  if (n_ != 0) out->append(kReplacement);
   n_ = 0;
 }
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 // Holds back the incomplete tail of a byte stream so that text is handed on in whole UTF-8
-// characters. Bytes that can never become a character are passed through as they are.
+// characters. Bytes that can never become one are replaced by U+FFFD, one for each longest
+// beginning of a character (The Unicode Standard, section 3.9, U+FFFD substitution).
 // Thread rule: one owner.
 #pragma once
 
@@ -14,9 +15,10 @@ class Utf8Stream {
  public:
   /// Appends to *out every character that is complete after `bytes` arrived; keeps at most 3 bytes.
   void push(std::string_view bytes, std::string* out);
-  /// Appends whatever is held back (an incomplete character), and forgets it.
+  /// Appends U+FFFD for an incomplete character that is held back, and forgets it.
   void flush(std::string* out);
-  uint32_t held() const { return n_; }
+  /// What waits.
+  std::string_view held() const { return {tail_, n_}; }
 
  private:
   char tail_[4] = {};

@@ -8,6 +8,7 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <utility>
 
 #include "base/status.h"
@@ -71,18 +72,25 @@ class HostBuffer {
   MemoryMeter* meter_ = nullptr;
 };
 
-/// A range of address space of which a prefix has memory. Pointers into it never move.
+class SharedPages;
+
+/// A range of address space of which a prefix has memory. Pointers into it never move. Of that
+/// prefix a first part may be shared with other ranges: it can be read, and not be written before
+/// own() made it this range's alone.
 class Reservation {
  public:
   /// Commit unit: a multiple of every x86-64 page size but the huge ones.
   static constexpr uint64_t kGranule = 65536;
   /// The host's own code reads and writes it, so what lies past its use can be poisoned.
   static constexpr bool kOfHost = true;
+  static constexpr bool kShares = true;
   Reservation() = default;
   /// Reserves `bytes` (rounded up to the granule) without memory; counts as a request of 0 bytes.
   /// `what` names the range in error texts and must outlive it (a literal).
   static Result<Reservation> reserve(MemoryMeter& meter, uint64_t bytes, const char* what);
   ~Reservation() { reset(); }
+  Reservation(const Reservation&) = delete;
+  Reservation& operator=(const Reservation&) = delete;
   Reservation(Reservation&& o) noexcept { swap(o); }
   Reservation& operator=(Reservation&& o) noexcept {
     swap(o);
@@ -98,14 +106,37 @@ class Reservation {
   void decommit(uint64_t bytes) noexcept;
   void reset() noexcept;
 
+  /// Makes the first `bytes` (a multiple of the granule, committed) pages that share_from() of
+  /// another range can map. They can only be read from now on, and have the same contents at every
+  /// time: others may read them meanwhile. On failure some may be such pages, which makes no
+  /// difference but to writers. `on_free` hears of what goes back to the system one day.
+  Status make_shared(uint64_t bytes, const std::function<void(uint64_t)>& on_free);
+  /// Maps the first `bytes` of a range that made them shared. Pre: nothing is committed here.
+  Status share_from(const Reservation& other, uint64_t bytes);
+  /// Bytes of memory that own(from, live) takes: what is read-only from there on and others map.
+  uint64_t own_bytes_of(uint64_t from) const;
+  /// From the granule of byte `from` on everything can be written, and what was there before `live`
+  /// is. On failure nothing changed.
+  Status own(uint64_t from, uint64_t live);
+  /// First byte that can be written.
+  uint64_t writable_from() const;
+  /// What is committed as memory of this range's alone, and what others map too.
+  uint64_t private_bytes() const;
+  uint64_t shared_bytes() const;
+
  private:
+  struct Prefix;
+  Status make_private(size_t piece, uint64_t from, uint64_t live);
+  void forget_pages(uint64_t from) noexcept;
   void swap(Reservation& o) noexcept {
+    std::swap(prefix_, o.prefix_);
     std::swap(data_, o.data_);
     std::swap(reserved_, o.reserved_);
     std::swap(committed_, o.committed_);
     std::swap(meter_, o.meter_);
     std::swap(what_, o.what_);
   }
+  Prefix* prefix_ = nullptr;  // from the start, so that readers and make_shared() agree on it
   std::byte* data_ = nullptr;
   uint64_t reserved_ = 0, committed_ = 0;
   MemoryMeter* meter_ = nullptr;

@@ -234,6 +234,112 @@ TEST(Reservation, CommittingLessThanIsHeldChangesNothing) {
   EXPECT_EQ(meter.n_requests(), requests);
 }
 
+/// Two ranges over the same pages, whose contents tell where a byte is.
+class SharedRange : public testing::Test {
+ protected:
+  static constexpr uint64_t kCommitted = 6 * kMiB, kShared = 5 * kMiB;
+  static std::byte content(uint64_t at) { return static_cast<std::byte>(at / 4096 * 7 + at % 251); }
+  static bool is_intact(const Reservation& r, uint64_t bytes) {
+    for (uint64_t at = 0; at < bytes; at += 509) {
+      if (r.data()[at] != content(at)) return false;
+    }
+    return true;
+  }
+  Reservation filled() {
+    Reservation r = must_reserve();
+    EXPECT_TRUE(r.commit(kCommitted).is_ok());
+    for (uint64_t at = 0; at < kCommitted; ++at) r.data()[at] = content(at);
+    return r;
+  }
+  Reservation must_reserve() {
+    auto made = Reservation::reserve(meter_, 8 * kMiB, "kv");
+    EXPECT_TRUE(made.is_ok());
+    return made.take();
+  }
+  Reservation sharing(Reservation* a) {
+    EXPECT_TRUE(a->make_shared(kShared, on_free_).is_ok());
+    Reservation b = must_reserve();
+    EXPECT_TRUE(b.share_from(*a, kShared).is_ok());
+    EXPECT_TRUE(b.commit(kCommitted).is_ok());
+    return b;
+  }
+  MemoryMeter meter_;
+  uint64_t freed_ = 0;
+  std::function<void(uint64_t)> on_free_ = [this](uint64_t n) { freed_ += n; };
+};
+
+TEST_F(SharedRange, IsInMemoryOnce) {
+  Reservation a = filled();
+  Reservation b = sharing(&a);
+  EXPECT_EQ(meter_.live_bytes(), kCommitted + kMiB);
+  EXPECT_EQ(a.private_bytes(), kMiB);
+  EXPECT_EQ(a.shared_bytes(), kShared);
+  EXPECT_EQ(b.shared_bytes(), kShared);
+  EXPECT_EQ(a.writable_from(), kShared);
+  EXPECT_TRUE(is_intact(a, kCommitted));
+  EXPECT_TRUE(is_intact(b, kShared));
+  a.reset();
+  EXPECT_EQ(freed_, 0u);
+  EXPECT_EQ(b.shared_bytes(), 0u);
+  EXPECT_TRUE(is_intact(b, kShared));
+  b.reset();
+  EXPECT_EQ(freed_, kShared);
+  EXPECT_EQ(meter_.live_bytes(), 0u);
+}
+
+TEST_F(SharedRange, WhoOwnsAPartAgainChangesNothingOfTheOthers) {
+  Reservation a = filled();
+  Reservation b = sharing(&a);
+  ASSERT_TRUE(b.own(2 * kMiB + 5000, 4 * kMiB).is_ok());
+  EXPECT_EQ(b.writable_from(), 2 * kMiB + 4096);
+  EXPECT_TRUE(is_intact(b, 4 * kMiB));
+  std::memset(b.data() + 2 * kMiB + 4096, 0x11, kCommitted - 2 * kMiB - 4096);
+  EXPECT_TRUE(is_intact(a, kCommitted));
+  EXPECT_EQ(a.shared_bytes(), 2 * kMiB + 4096);
+  EXPECT_EQ(meter_.live_bytes(), 2 * kCommitted - 2 * kMiB - 4096);
+  // The rest of a's pages are its alone: writing them takes no memory.
+  const uint64_t before = meter_.n_requests();
+  EXPECT_EQ(a.own_bytes_of(3 * kMiB), 0u);
+  ASSERT_TRUE(a.own(3 * kMiB, kCommitted).is_ok());
+  EXPECT_EQ(meter_.n_requests(), before);
+  std::memset(a.data() + 3 * kMiB, 0x22, kMiB);
+  EXPECT_TRUE(is_intact(b, 2 * kMiB));
+  // And can be shared again, the parts of two files behind one another.
+  Reservation c = sharing(&a);
+  EXPECT_EQ(c.data()[3 * kMiB + 7], std::byte{0x22});
+  EXPECT_TRUE(is_intact(c, 2 * kMiB));
+  b.decommit(kMiB);
+  EXPECT_EQ(c.shared_bytes(), kShared);
+  a.decommit(0);
+  EXPECT_EQ(c.shared_bytes(), kMiB);
+  EXPECT_TRUE(is_intact(c, 3 * kMiB));
+}
+
+TEST_F(SharedRange, ARefusalChangesNothing) {
+  for (uint64_t nth = 1; nth < 12; ++nth) {
+    Reservation a = filled();
+    const uint64_t live = meter_.live_bytes();
+    meter_.fail_request(nth);
+    const Status made = a.make_shared(kShared, on_free_);
+    meter_.fail_request(0);
+    EXPECT_EQ(made.is_ok(), nth > 6) << nth;
+    EXPECT_EQ(meter_.live_bytes(), live);
+    EXPECT_TRUE(is_intact(a, kCommitted));
+    Reservation b = sharing(&a);
+    meter_.fail_request(nth);
+    const Status owned = b.own(0, kShared);
+    meter_.fail_request(0);
+    EXPECT_EQ(owned.is_ok(), nth > 5) << nth;
+    EXPECT_TRUE(is_intact(a, kCommitted));
+    EXPECT_TRUE(is_intact(b, kShared));
+    EXPECT_EQ(b.writable_from(), owned.is_ok() ? 0u : kShared);
+    ASSERT_TRUE(b.own(0, kShared).is_ok());
+    std::memset(b.data(), 1, kShared);
+    EXPECT_TRUE(is_intact(a, kCommitted));
+  }
+  EXPECT_EQ(meter_.live_bytes(), 0u);
+}
+
 TEST(Reservation, DecommitReturnsTheMemoryAndRecommittedBytesAreZero) {
   MemoryMeter meter;
   auto range = Reservation::reserve(meter, 8 * kMiB, "kv");

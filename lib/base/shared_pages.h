@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: MIT
+// Pages that several reservations map, each a prefix of them: forks of a session read what they
+// have in common in place. A file in memory without a name; what nobody maps any more goes back.
+// Thread rule: serialises itself; users may be on different threads.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <vector>
+
+#include "base/memory.h"
+
+namespace sharpi {
+
+class SharedPages {
+ public:
+  /// Pages for bytes [begin, begin + bytes) of ranges, none of them there yet. `on_free` hears how
+  /// many bytes went back.
+  static Result<std::shared_ptr<SharedPages>> create(MemoryMeter& meter, uint64_t begin,
+                                                     uint64_t bytes, const char* what,
+                                                     std::function<void(uint64_t)> on_free);
+  ~SharedPages();
+  SharedPages(const SharedPages&) = delete;
+  SharedPages& operator=(const SharedPages&) = delete;
+
+  uint64_t begin() const { return begin_; }
+  /// Appends the bytes at `from`; they are there as pages afterwards, or nothing changed.
+  Status append(const std::byte* from, uint64_t bytes);
+  /// Maps bytes [from, to) of the range whose first byte is `base` there, read-only.
+  Status map(std::byte* base, uint64_t from, uint64_t to) const;
+  /// A user maps up to `end`.
+  void add_user(uint64_t end);
+  /// It maps up to `now` instead; begin() = nothing.
+  void move_user(uint64_t before, uint64_t now) noexcept;
+  /// How far others than one user with this end map.
+  uint64_t end_of_others(uint64_t own) const;
+
+ private:
+  SharedPages(MemoryMeter& meter, uint64_t begin, const char* what,
+              std::function<void(uint64_t)> on_free)
+      : meter_(&meter), what_(what), on_free_(std::move(on_free)), begin_(begin), end_(begin) {}
+  void give_back_from(uint64_t end) noexcept;
+  MemoryMeter* meter_;
+  const char* what_;
+  std::function<void(uint64_t)> on_free_;
+  int file_ = -1;
+  uint64_t begin_, end_;  // of the range's bytes; pages are there up to end_
+  mutable std::mutex mutex_;
+  std::vector<uint64_t> ends_;  // of the users
+};
+
+}  // namespace sharpi

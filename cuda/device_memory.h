@@ -85,6 +85,7 @@ class PinnedBuffer {
 class DeviceRange {
  public:
   static constexpr bool kOfHost = false;
+  static constexpr bool kShares = false;  // forks copy
   /// Bytes of one handle of a range of `reserved` bytes: 2 to 32 MiB, larger for larger ranges.
   static uint64_t handle_bytes(uint64_t reserved);
   /// What a committed prefix of n bytes holds in such a range.

@@ -120,6 +120,7 @@ std::vector<MemoryRow> CpuSession::memory_rows() const {
   std::vector<MemoryRow> rows;
   for (uint32_t g = 0; g < layout_.groups.size(); ++g) {
     rows.push_back(kv_row(layout_.groups[g], capacity_[g], ranges_[g].committed()));
+    rows.back().shared_bytes = shared_bytes(g);
   }
   push_fixed_rows(&rows, state_.bytes(), static_cast<uint32_t>(state_layout_.layers.size()),
                   checkpoints_.bytes(), logits_.bytes(), ring_.bytes(), observer_.bytes(),

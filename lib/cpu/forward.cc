@@ -53,6 +53,9 @@ Status CpuModel::run_blocks(const Segment& segment, Pass& p) const {
           embed_per_layer(p, Buf::kNorm);
         }
         ffn_block(p, b.layer);
+        if (rows.progress != nullptr && !rows.progress->layer_done(b.layer) && may_stop) {
+          return Status::error(Code::kCancelled, "cancelled");
+        }
         break;
       case BlockKind::kExperts:
         break;  // run with their router in ffn_block when both are here

@@ -27,11 +27,12 @@ class Allowance {
   explicit Allowance(const Plan& plan);
   /// kDoesNotFit with the bytes that are short when `more` is over a budget.
   Status check(const HeldBytes& more) const;
+  /// What a Share lent came back.
+  void give(const HeldBytes& less) noexcept;
 
  private:
   friend class Share;
   Status take(const HeldBytes& more);
-  void give(const HeldBytes& less) noexcept;
   Status check_locked(const HeldBytes& more) const;
   HeldBytes limits_;  // SHARPI_ALL_FREE = the driver and the system say what is there
   HeldBytes held_;    // the model's and its sessions'
@@ -48,6 +49,11 @@ class Share {
   Status take(const HeldBytes& more);
   /// The session holds `now`, which is no more than it asked for.
   void settle(const HeldBytes& now) noexcept;
+  /// Bytes that are no longer this session's alone: whoever holds them last gives them back.
+  void lend(const HeldBytes& bytes) noexcept {
+    held_.device -= bytes.device;
+    held_.host -= bytes.host;
+  }
   const HeldBytes& held() const { return held_; }
 
  private:

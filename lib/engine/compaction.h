@@ -37,7 +37,7 @@ struct CompactRequest {
 
 /// Live and committed KV bytes of a session.
 struct KvTotals {
-  uint64_t payload = 0, held = 0;
+  uint64_t payload = 0, held = 0, shared = 0;
 };
 
 }  // namespace sharpi

@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <cstring>
 
+#include "engine/log_lines.h"
+
 namespace sharpi {
 
 Result<std::shared_ptr<Context>> Context::create(const sharpi_context_params& params,
@@ -17,6 +19,7 @@ Result<std::shared_ptr<Context>> Context::create(const sharpi_context_params& pa
   options.why_no_device = &c->why_no_device_;
   SHARPI_TRY_ASSIGN(c->backends_, factory(options));
   c->rates_.resize(c->backends_.size());
+  log_devices(*c);
   return c;
 }
 
@@ -60,7 +63,7 @@ Status Context::device_info(uint32_t index, uint32_t flags, sharpi_device* out) 
 }
 
 void Context::log(sharpi_log_level level, const std::string& text) const {
-  if (params_.log == nullptr || level > params_.log_level) return;
+  if (!logs(level)) return;
   std::string line = text;
   std::replace(line.begin(), line.end(), '\n', ' ');
   const std::lock_guard<std::mutex> lock(log_mutex_);

@@ -37,6 +37,10 @@ class Context final : public PlanMachine {
   Result<Rates> measured_rates(uint32_t device) const override;
   Status device_info(uint32_t index, uint32_t flags, sharpi_device* out) const;
   void log(sharpi_log_level level, const std::string& text) const;
+  /// Whether anybody would get a line of this level.
+  bool logs(sharpi_log_level level) const {
+    return params_.log != nullptr && level <= params_.log_level;
+  }
 
  private:
   Context() = default;

@@ -6,6 +6,8 @@
 #include <chrono>
 
 #include "base/limits.h"
+#include "engine/log_lines.h"
+#include "engine/seconds.h"
 #include "tier/host_weights.h"
 
 namespace sharpi {
@@ -57,6 +59,7 @@ Result<std::shared_ptr<Model>> Model::load(std::shared_ptr<Context> context,
   if (plan->session_only) {
     return Status::error(Code::kInvalidArgument, "the plan prices a session, not a model");
   }
+  const auto start = std::chrono::steady_clock::now();
   SHARPI_TRY(check_file(*plan->spec->file));
   SHARPI_TRY(check_memory(*context, *plan));
   std::shared_ptr<Model> m(new Model());
@@ -84,6 +87,7 @@ Result<std::shared_ptr<Model>> Model::load(std::shared_ptr<Context> context,
   m->paths_ = m->describe_paths();
   SHARPI_TRY_ASSIGN(m->text_, TextModel::create(plan->spec->file));
   SHARPI_TRY(m->check_unchanged());
+  log_loaded(*m, seconds_since(start));
   return m;
 }
 
@@ -94,7 +98,9 @@ Status Model::check_unchanged() const {
                        file.path().c_str());
 }
 
-Model::~Model() = default;
+Model::~Model() {
+  if (text_ != nullptr) log_experts(*this);  // one that was loaded to the end
+}
 
 /// The plan with a spec whose host tensors are copies.
 Result<std::shared_ptr<const Plan>> Model::copy_weights(const Plan& plan,

@@ -110,6 +110,7 @@ sharpi_sampler_params default_sampler_params() noexcept {
   p.min_p = 0.05f;
   p.repeat_penalty = 1.0f;
   p.repeat_last_n = 256;
+  p.seed = SHARPI_SEED_RANDOM;
   return p;
 }
 

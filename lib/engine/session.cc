@@ -6,14 +6,13 @@
 #include <chrono>
 #include <cstring>
 
+#include "base/host_info.h"
 #include "base/limits.h"
+#include "base/no_throw.h"
+#include "engine/seconds.h"
 
 namespace sharpi {
 namespace {
-
-double seconds_since(std::chrono::steady_clock::time_point start) {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-}
 
 /// The narrowest sliding window of a model and its ring; {0, 0} without one.
 struct RingSize {
@@ -94,12 +93,14 @@ Result<std::unique_ptr<Session>> Session::create(std::shared_ptr<const Model> mo
     s->score_scratch_.push_back(std::move(scratch));
   }
   if (s->scratch_queries_ != 0) s->take_tables();
+  SHARPI_TRY(s->set_sampler(default_sampler_params()));
   s->history_.reserve(s->shape_.n_ctx);
   if (s->why_it_ends().empty()) s->turner_.reserve(s->model_->spec(), s->shape_.n_ctx);
   if ((s->shape_.drafters & SHARPI_DRAFT_NGRAM) != 0)
     s->ngram_ = std::make_unique<NgramDrafter>(s->shape_.n_ctx);
   s->logits_row_.resize(s->model_->spec().n_vocab);
   s->checkpoints_.resize(s->shape_.n_checkpoints);
+  s->checkpoint_logits_.resize(uint64_t{s->shape_.n_checkpoints} * s->model_->spec().n_vocab);
   return s;
 }
 
@@ -140,12 +141,12 @@ uint32_t Session::free_slots() const {
   return least;
 }
 
-Status Session::check_tokens(std::span<const int32_t> tokens) const {
+Status Session::check_tokens(std::span<const int32_t> tokens, size_t first) const {
   const auto n_vocab = static_cast<int64_t>(model_->spec().n_vocab);
   for (size_t i = 0; i < tokens.size(); ++i) {
     if (tokens[i] < 0 || tokens[i] >= n_vocab) {
       return Status::error(Code::kInvalidArgument, "token %zu is %d, the vocabulary has %lld ids",
-                           i, tokens[i], static_cast<long long>(n_vocab));
+                           first + i, tokens[i], static_cast<long long>(n_vocab));
     }
   }
   return Status::ok();
@@ -181,7 +182,7 @@ void Session::commit(std::span<const int32_t> tokens) {
 }
 
 Status Session::run_chunk(std::span<const int32_t> tokens, uint32_t rows_to_end, uint32_t want_rows,
-                          Meanwhile* meanwhile, bool drafted) {
+                          Meanwhile* meanwhile, bool drafted, PassProgress* progress) {
   SequenceRows q;
   q.drafted = drafted;
   q.ledger = &ledger_;
@@ -196,8 +197,9 @@ Status Session::run_chunk(std::span<const int32_t> tokens, uint32_t rows_to_end,
   rows.sequences = {&q, 1};
   rows.cancel = stop_flag();
   rows.meanwhile = meanwhile;
+  rows.progress = progress;
   const std::span<TierSession* const> list(tier_list_);
-  Status done = model_->run(rows, {&list, 1});
+  Status done = no_throw([&] { return model_->run(rows, {&list, 1}); });
   if (done.is_ok()) first_logit_row_ = 0;
   pass_failed(done, q.n_rows);
   return done;
@@ -205,6 +207,8 @@ Status Session::run_chunk(std::span<const int32_t> tokens, uint32_t rows_to_end,
 
 Status Session::begin_call() {
   changed_ = false;
+  look_ahead_ = 0;  // a prompt that ended early may have left them
+  prompt_end_ = 0;
   if (!is_cancelled()) return Status::ok();
   return Status::error(Code::kCancelled, "cancelled before it began; nothing changed");
 }
@@ -228,73 +232,8 @@ void Session::pass_failed(const Status& why, uint32_t n_rows) {
   n_logit_rows_ = 0;
 }
 
-Status Session::prefill(std::span<const int32_t> tokens, const sharpi_prefill_params& params,
-                        uint32_t* out_committed) {
-  return end_call(read_prompt(tokens, params, out_committed));
-}
-
-Status Session::read_prompt(std::span<const int32_t> tokens, const sharpi_prefill_params& params,
-                            uint32_t* out_committed) {
-  *out_committed = 0;
-  SHARPI_TRY(begin_call());
-  SHARPI_TRY(check_tokens(tokens));
-  const ModelShape& shape = model_->plan().model;
-  if (params.n_logit_rows > shape.max_logit_rows) {
-    return Status::error(Code::kInvalidArgument, "n_logit_rows is %u, the plan's max_logit_rows %u",
-                         params.n_logit_rows, shape.max_logit_rows);
-  }
-  if (params.n_logit_rows > tokens.size()) {
-    return Status::error(Code::kInvalidArgument, "n_logit_rows is %u for %zu tokens",
-                         params.n_logit_rows, tokens.size());
-  }
-  SHARPI_TRY(check_room(tokens.size()));
-  const bool take_checkpoint = (params.flags & SHARPI_PREFILL_CHECKPOINT) != 0;
-  if (take_checkpoint) SHARPI_TRY(check_takes_checkpoints(ledger_.n_tokens() + tokens.size()));
-  SHARPI_TRY(prepare_look_ahead(tokens));
-  prompt_end_ = ledger_.next_position() + tokens.size();
-  const Status read = read_chunks(tokens, params, out_committed);
-  look_ahead_ = 0;
-  prompt_end_ = 0;
-  SHARPI_TRY(read);
-  if (take_checkpoint) SHARPI_TRY(checkpoint(false));
-  if ((params.flags & SHARPI_PREFILL_MORE) == 0) SHARPI_TRY(compact_after_prompt());
-  return Status::ok();
-}
-
-Status Session::read_chunks(std::span<const int32_t> tokens, const sharpi_prefill_params& params,
-                            uint32_t* out_committed) {
-  const uint32_t n_chunk = model_->plan().model.n_chunk;
-  size_t done = 0;
-  while (done < tokens.size()) {
-    if (is_cancelled()) {
-      return Status::error(Code::kCancelled, "cancelled after %zu of %zu tokens", done,
-                           tokens.size());
-    }
-    const auto start = std::chrono::steady_clock::now();
-    const size_t n = std::min<size_t>(n_chunk, tokens.size() - done);
-    const auto chunk = tokens.subspan(done, n);
-    SHARPI_TRY(make_room(n));
-    SHARPI_TRY(
-        run_chunk(chunk, static_cast<uint32_t>(tokens.size() - done - n), params.n_logit_rows));
-    commit(chunk);
-    done += n;
-    *out_committed = static_cast<uint32_t>(done);
-    n_prefill_ += n;
-    prefill_seconds_ += seconds_since(start);
-    n_logit_rows_ = done == tokens.size() ? params.n_logit_rows : 0;
-    if (params.progress != nullptr &&
-        params.progress(params.user_data, SHARPI_PHASE_PREFILL, done, tokens.size()) != 0 &&
-        done < tokens.size()) {
-      return Status::error(Code::kCancelled,
-                           "cancelled by the progress callback after %zu of %zu tokens", done,
-                           tokens.size());
-    }
-  }
-  return Status::ok();
-}
-
 Status Session::decode(int32_t token, Meanwhile* meanwhile) {
-  return end_call(read_token(token, meanwhile));
+  return end_call(no_throw([&] { return read_token(token, meanwhile); }));
 }
 
 Status Session::read_token(int32_t token, Meanwhile* meanwhile) {
@@ -329,7 +268,7 @@ Status Session::decode_batch(std::span<Session* const> sessions, std::span<const
     }
     Status cancelled = s.end_call(s.begin_call());
     if (!cancelled.is_ok()) return batch_cancelled(i);
-    SHARPI_TRY(s.check_tokens(tokens.subspan(i, 1)));
+    SHARPI_TRY(s.check_tokens(tokens.subspan(i, 1), i));
     SHARPI_TRY(s.check_room(1));
     rows[i] = SequenceRows{nullptr, &s.ledger_, i, 1, s.ledger_.next_position(), 0, 0};
     lists[i] = s.tier_list_;
@@ -337,7 +276,7 @@ Status Session::decode_batch(std::span<Session* const> sessions, std::span<const
   bool changed = false;  // from the first one that made room on, no cancel ends the call
   for (uint32_t i = 0; i < sessions.size(); ++i) {  // after every check that can refuse
     sessions[i]->changed_ = changed;
-    const Status room = sessions[i]->end_call(sessions[i]->make_room(1));
+    const Status room = sessions[i]->end_call(no_throw([&] { return sessions[i]->make_room(1); }));
     if (room.code() == Code::kCancelled) return batch_cancelled(i);
     SHARPI_TRY(room);
     changed = sessions[i]->changed_;
@@ -347,7 +286,7 @@ Status Session::decode_batch(std::span<Session* const> sessions, std::span<const
   all.n_rows = static_cast<uint32_t>(sessions.size());
   all.sequences = {rows.data(), sessions.size()};
   const auto start = std::chrono::steady_clock::now();
-  const Status read = model.run(all, {lists.data(), sessions.size()});
+  const Status read = no_throw([&] { return model.run(all, {lists.data(), sessions.size()}); });
   const double seconds = seconds_since(start);
   for (Session* s : sessions) s->pass_failed(read, 1);
   SHARPI_TRY(read);
@@ -378,7 +317,9 @@ Status Session::logits(uint32_t row, float* out) const {
 }
 
 Status Session::set_sampler(const sharpi_sampler_params& params) {
-  return sampler_.configure(params);
+  sharpi_sampler_params own = params;
+  if (own.seed == SHARPI_SEED_RANDOM) own.seed = host_random();
+  return sampler_.configure(own);
 }
 
 /// Draws from logits row 0, from the best of it where those decide.
@@ -439,7 +380,9 @@ Status Session::step(const sharpi_sample_params& params, int32_t* out_tokens, ui
   Meanwhile meanwhile{params.meanwhile, params.user_data, tokens[0]};
   sharpi_sample_params rest = params;  // of the tokens behind the first
   if (rest.logprobs != nullptr) rest.logprobs += rest.n_logprobs;
-  const Status read = end_call(read_drafts({tokens.data(), n + 1}, rest, &meanwhile, out_n));
+  const Status read = end_call(no_throw([&] {
+    return read_drafts({tokens.data(), n + 1}, rest, &meanwhile, out_n);
+  }));
   if (!read.is_ok()) {
     *out_n = 0;
     sampler_.restore(mark);

@@ -7,7 +7,9 @@
 
 #include <array>
 #include <atomic>
+#include <functional>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <span>
 #include <vector>
@@ -99,7 +101,7 @@ class Session {
   friend class SessionRestorer;
   struct Checkpoint {
     uint32_t n_tokens = 0;
-    bool used = false, pinned = false;
+    bool used = false, pinned = false, has_logits = false;
     uint64_t age = 0;
   };
   Session(std::shared_ptr<const Model> model, SessionShape shape);
@@ -119,9 +121,11 @@ class Session {
   Status read_chunks(std::span<const int32_t> tokens, const sharpi_prefill_params& params,
                      uint32_t* out_committed);
   Status run_chunk(std::span<const int32_t> tokens, uint32_t rows_to_end, uint32_t want_rows,
-                   Meanwhile* meanwhile = nullptr, bool drafted = false);
+                   Meanwhile* meanwhile = nullptr, bool drafted = false,
+                   PassProgress* progress = nullptr);
   Status draw_token(const Draw& draw, int32_t* out);
-  Status check_tokens(std::span<const int32_t> tokens) const;
+  /// `first`: what the caller calls token 0.
+  Status check_tokens(std::span<const int32_t> tokens, size_t first = 0) const;
   Status check_logits(uint32_t row) const;
   Status check_room(uint64_t n) const;
   Status no_room(uint64_t n) const;
@@ -142,7 +146,12 @@ class Session {
   TierSession& head() const;
   uint32_t full_capacity() const;  // of the full-attention layer that has most
   uint32_t free_slots() const;     // rows that every full-attention layer still takes
+  Status check_state_at(uint32_t n_tokens) const;
   Status load_state_at(uint32_t n_tokens);
+  float* logits_of(size_t checkpoint) {
+    return checkpoint_logits_.data() + checkpoint * model_->spec().n_vocab;
+  }
+  void bring_logits_back() noexcept;
 
   // session_compact.cc: one compaction.
   std::vector<uint32_t> compactable_layers() const;
@@ -170,6 +179,10 @@ class Session {
   void shrink_to(uint32_t headroom) noexcept;
   HeldBytes kv_held() const;
   HeldBytes kv_growth(uint32_t n_slots) const;
+  uint32_t shareable_slots(const KvGroup& group) const;
+  Status share_rows() const;
+  HeldBytes fork_share() const;
+  Status own_rows(const std::function<uint32_t(uint32_t layer)>& first_written);
   void settle_share(const HeldBytes& kv_before) noexcept;
   void take_tables();  // may throw std::bad_alloc
   Status run_compaction(const CompactRequest& r, sharpi_compact_report* report);
@@ -189,7 +202,8 @@ class Session {
 
   std::shared_ptr<const Model> model_;
   SessionShape shape_;
-  Share share_;  // of the model's allowance; outlives what it counts
+  mutable Share share_;            // of the model's allowance; outlives what it counts
+  mutable std::mutex fork_mutex_;  // forks share rows, and several may be made at once
   std::vector<std::unique_ptr<TierSession>> tiers_;  // parallel to model_->tiers()
   std::vector<TierSession*> tier_list_;              // the same, as the model wants it
   KvLedger ledger_;
@@ -211,6 +225,7 @@ class Session {
   // observer rows. It goes on to that commit before it answers a cancel.
   bool changed_ = false;
   std::vector<Checkpoint> checkpoints_;
+  std::vector<float> checkpoint_logits_;  // [n_checkpoints][n_vocab]: logits row 0 at each
   uint64_t checkpoint_clock_ = 0;
   uint32_t n_logit_rows_ = 0;
   uint32_t first_logit_row_ = 0;  // of the tier's rows; not 0 after drafts that were rejected

@@ -12,7 +12,9 @@
 //     conv tail
 //   per full-attention layer: f32 queries[n_queries][n_heads * head_dim], of the last positions
 //   f32 logits[n_logit_rows][n_vocab]
-//   per checkpoint, per recurrent layer: f32 state and conv tail
+//   per checkpoint, per recurrent layer: f32 state and conv tail; then f32 logits[n_vocab] if it
+//   has
+//     some
 // u64 XXH64 of all bytes before: against damage. Against intent, restore checks every field of the
 // head against every other and against the session (session_restore.cc).
 // Thread rule: plain values; a sink or a source belongs to one call.
@@ -28,7 +30,7 @@
 namespace sharpi {
 
 inline constexpr uint64_t kBlobMagic = 0x31564B4950524853ull;  // "SHRPIKV1"
-inline constexpr uint32_t kBlobVersion = 3;
+inline constexpr uint32_t kBlobVersion = 4;
 inline constexpr uint64_t kBlobSumBytes = sizeof(uint64_t);
 enum class BlobLayer : uint32_t { kNone = 0, kRows = 1, kRing = 2, kRecurrent = 3 };
 
@@ -68,7 +70,8 @@ struct BlobLayerHeader {
 static_assert(sizeof(BlobLayerHeader) == 32);
 
 struct BlobCheckpointHeader {
-  uint32_t n_tokens = 0, pinned = 0;
+  uint32_t n_tokens = 0;
+  uint16_t pinned = 0, has_logits = 0;
   uint64_t age = 0;  // 1 = the oldest, no two alike
 };
 static_assert(sizeof(BlobCheckpointHeader) == 16);

@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "base/limits.h"
+#include "base/no_throw.h"
 #include "engine/compaction.h"
 #include "engine/session.h"
 
@@ -60,6 +61,7 @@ KvTotals Session::kv_totals() const {
     for (uint32_t g = 0; g < kv.layout().groups.size(); ++g) {
       const KvGroup& group = kv.layout().groups[g];
       t.held += kv.held_bytes(g);
+      t.shared += kv.shared_bytes(g);
       for (const KvLayerLayout& l : group.layers) {
         const uint64_t rows =
             group.ring ? std::min(ledger_.n_tokens(), group.ring_slots) : ledger_.n_slots(l.layer);
@@ -158,7 +160,7 @@ Status Session::use_probe(std::span<const int32_t> probe, CompactRequest* r) {
 
 Status Session::compact(const sharpi_compact_params& p, sharpi_compact_report* report) {
   const bool seen = probe_seen_;
-  const Status done = compact_now(p, report);
+  const Status done = no_throw([&] { return compact_now(p, report); });
   if (done.is_ok() || !seen || probe_seen_) return end_call(done);
   // Nothing has changed but the observer rows, and those depend on nothing but the probe.
   changed_ = true;

@@ -6,6 +6,7 @@
 #include <cmath>
 #include <iterator>
 
+#include "base/no_throw.h"
 #include "engine/compaction.h"
 #include "engine/session.h"
 
@@ -43,7 +44,9 @@ uint64_t Session::full_cache_bytes() const {
 
 Status Session::check_sight(std::span<const int32_t> tokens) const {
   if (tokens.size() <= free_slots()) return Status::ok();
-  return Status::error(Code::kState, "%zu tokens cannot be looked at: %u of %u slots are in use",
+  return Status::error(Code::kState,
+                       "%zu tokens cannot be looked at: %u of %u slots are in use; reserve more, "
+                       "or truncate so many tokens first",
                        tokens.size(), full_capacity() - free_slots(), full_capacity());
 }
 
@@ -255,6 +258,22 @@ Status Session::select(const CompactRequest& r, std::vector<KvMove>* moves) {
                                                            : select_per_head(r, layers, moves);
 }
 
+namespace {
+
+/// The first slot that a move writes, or that is free after it.
+uint32_t first_moved(const KvMove& m) {
+  uint32_t first = UINT32_MAX;
+  for (size_t h = 0; h < m.keep.size(); ++h) {
+    const std::span<const uint32_t> keep = m.keep[h];
+    uint32_t i = 0;
+    while (i < keep.size() && keep[i] == i) ++i;
+    first = std::min(first, i);
+  }
+  return first;
+}
+
+}  // namespace
+
 Status Session::move_rows(const CompactRequest& r, const std::vector<KvMove>& moves) {
   std::vector<std::vector<KvMove>> by_tier(tiers_.size());
   for (const KvMove& m : moves) {
@@ -265,6 +284,16 @@ Status Session::move_rows(const CompactRequest& r, const std::vector<KvMove>& mo
     if (staged.is_ok()) continue;
     for (size_t u = 0; u <= t; ++u) tiers_[u]->store().discard_moves();
     return staged;
+  }
+  const auto first_written = [&](uint32_t layer) {
+    const auto m = std::find_if(moves.begin(), moves.end(),
+                                [&](const KvMove& one) { return one.layer == layer; });
+    return m == moves.end() ? ledger_.n_slots(layer) : first_moved(*m);
+  };
+  const Status owned = no_throw([&] { return own_rows(first_written); });
+  if (!owned.is_ok()) {
+    for (const auto& tier : tiers_) tier->store().discard_moves();
+    return owned;
   }
   for (const auto& tier : tiers_) tier->store().apply_moves();
   for (const KvMove& m : moves) ledger_.set_compacted(m.layer, m.keep);
@@ -299,8 +328,10 @@ Status Session::run_compaction(const CompactRequest& r, sharpi_compact_report* r
   const uint32_t rows_before = ledger_.max_slots();
   const auto start = std::chrono::steady_clock::now();
   std::vector<KvMove> moves;
-  take_tables();
-  const Status selected = select(r, &moves);
+  const Status selected = no_throw([&] {
+    take_tables();
+    return select(r, &moves);
+  });
   for (const auto* scratches : {&score_scratch_, &call_scratch_}) {
     for (const auto& scratch : *scratches) {
       if (scratch != nullptr) scratch->finish();

@@ -8,14 +8,12 @@
 #include <algorithm>
 #include <chrono>
 
+#include "base/no_throw.h"
+#include "engine/seconds.h"
 #include "engine/session.h"
 
 namespace sharpi {
 namespace {
-
-double seconds_since(std::chrono::steady_clock::time_point start) {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-}
 
 /// Masks of the draws behind the first token: row i of mask_words words.
 sharpi_sample_params with_mask(const sharpi_sample_params& params, size_t i) {
@@ -54,7 +52,7 @@ Status Session::verify(std::span<const int32_t> tokens, const sharpi_sample_para
     SHARPI_TRY(read_draw(with_mask(params, i), model_->spec().n_vocab, &draw));
   }
   Meanwhile meanwhile{params.meanwhile, params.user_data, tokens[0]};
-  return end_call(read_drafts(tokens, params, &meanwhile, out_n));
+  return end_call(no_throw([&] { return read_drafts(tokens, params, &meanwhile, out_n); }));
 }
 
 /// Reads the first token, and the others as far as they are accepted. Commits what was read.

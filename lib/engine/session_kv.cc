@@ -14,7 +14,7 @@ HeldBytes Session::kv_held() const {
   for (size_t t = 0; t < tiers_.size(); ++t) {
     uint64_t& to = model_->tier_ids()[t] == TierId::kCpu ? b.host : b.device;
     const KvStore& kv = tiers_[t]->store();
-    for (uint32_t g = 0; g < kv.layout().groups.size(); ++g) to += kv.held_bytes(g);
+    for (uint32_t g = 0; g < kv.layout().groups.size(); ++g) to += kv.own_bytes(g);
   }
   return b;
 }
@@ -99,6 +99,17 @@ std::string nearest_text(const std::vector<uint32_t>& reachable, uint32_t wanted
 
 }  // namespace
 
+/// Ok where load_state_at() has a state to load.
+Status Session::check_state_at(uint32_t n_tokens) const {
+  const bool kept = n_tokens == 0 ||
+                    std::any_of(checkpoints_.begin(), checkpoints_.end(), [&](const Checkpoint& c) {
+                      return c.used && c.n_tokens == n_tokens;
+                    });
+  if (kept || !model_->spec().is_hybrid()) return Status::ok();
+  return Status::error(Code::kState, "length %u is no checkpoint of this hybrid model; %s",
+                       n_tokens, nearest_text(reachable(), n_tokens).c_str());
+}
+
 Status Session::load_state_at(uint32_t n_tokens) {
   if (n_tokens == 0) {
     for (const auto& tier : tiers_) tier->store().clear_state();
@@ -109,8 +120,7 @@ Status Session::load_state_at(uint32_t n_tokens) {
     for (const auto& tier : tiers_) SHARPI_TRY(tier->store().load_checkpoint(i));
     return Status::ok();
   }
-  return Status::error(Code::kState, "length %u is no checkpoint of this hybrid model; %s",
-                       n_tokens, nearest_text(reachable(), n_tokens).c_str());
+  return check_state_at(n_tokens);
 }
 
 Status Session::truncate(uint32_t n_tokens) {
@@ -128,15 +138,29 @@ Status Session::truncate(uint32_t n_tokens) {
     return Status::error(Code::kState, "sliding-window layers can go back by %u tokens; %s",
                          shape_.rewind, nearest_text(reachable(), n_tokens).c_str());
   }
+  SHARPI_TRY(check_state_at(n_tokens));
+  SHARPI_TRY(own_rows([&](uint32_t layer) {
+    return n_tokens == 0 ? 0 : ledger_.n_slots(layer) - (now - n_tokens);
+  }));
   if (model_->spec().is_hybrid()) SHARPI_TRY(load_state_at(n_tokens));
   ledger_.truncate(n_tokens);
   history_.resize(n_tokens);
   if (ngram_ != nullptr) ngram_->truncate(n_tokens);
-  n_logit_rows_ = 0;
   for (Checkpoint& c : checkpoints_) {
     if (c.n_tokens > n_tokens) c = Checkpoint{};
   }
+  bring_logits_back();
   return Status::ok();
+}
+
+/// Logits of the present length, if a checkpoint kept them; otherwise there are none.
+void Session::bring_logits_back() noexcept {
+  n_logit_rows_ = first_logit_row_ = 0;
+  for (size_t i = 0; i < checkpoints_.size(); ++i) {
+    const Checkpoint& c = checkpoints_[i];
+    if (!c.used || !c.has_logits || c.n_tokens != ledger_.n_tokens()) continue;
+    n_logit_rows_ = head().write_logits(0, logits_of(i)).is_ok() ? 1 : 0;
+  }
 }
 
 Status Session::check_takes_checkpoints(uint64_t n_tokens) const {
@@ -171,9 +195,13 @@ Status Session::checkpoint(bool pin) {
   const size_t slot = checkpoint_slot(ledger_.n_tokens());
   const bool was_pinned = checkpoints_[slot].used && checkpoints_[slot].pinned &&
                           checkpoints_[slot].n_tokens == ledger_.n_tokens();
+  const bool has_logits = n_logit_rows_ != 0;
+  if (has_logits) SHARPI_TRY(head().read_logits(first_logit_row_, logits_row_.data()));
   for (const auto& tier : tiers_)
     SHARPI_TRY(tier->store().save_checkpoint(static_cast<uint32_t>(slot)));
-  checkpoints_[slot] = Checkpoint{ledger_.n_tokens(), true, pin || was_pinned, ++checkpoint_clock_};
+  if (has_logits) std::copy(logits_row_.begin(), logits_row_.end(), logits_of(slot));
+  checkpoints_[slot] =
+      Checkpoint{ledger_.n_tokens(), true, pin || was_pinned, has_logits, ++checkpoint_clock_};
   return Status::ok();
 }
 
@@ -197,6 +225,8 @@ void Session::info(sharpi_session_summary* out) const {
   const KvTotals kv = kv_totals();
   out->kv_payload_bytes = kv.payload;
   out->kv_held_bytes = kv.held;
+  out->kv_shared_bytes = kv.shared;
+  out->seed = sampler_.params().seed;
   out->n_prefill_tokens = n_prefill_;
   out->n_decode_tokens = n_decode_;
   out->prefill_seconds = prefill_seconds_;
@@ -237,11 +267,15 @@ std::vector<MemoryRow> Session::memory_rows() const {
       logits_row_.capacity() * sizeof(float) + sampler_.bytes();
   MemoryRow index = own.back();  // of the drafter, if there is one
   if (ngram_ != nullptr) own.pop_back();
+  if (!checkpoints_.empty()) {
+    own[2].payload_bytes = own[2].held_bytes = checkpoint_logits_.capacity() * sizeof(float);
+  }
   if (tables_.is_reserved()) {
-    own.resize(3, make_row(TierId::kCpu, 0, SHARPI_ROW_TABLES, SHARPI_ROW_ANONYMOUS,
-                           "compaction tables", 0, 0));
-    own[2].per_session = 1;
-    own[2].payload_bytes = own[2].held_bytes = tables_.bytes() + ledger_.position_bytes();
+    own.resize(checkpoints_.empty() ? 3 : 4,
+               make_row(TierId::kCpu, 0, SHARPI_ROW_TABLES, SHARPI_ROW_ANONYMOUS,
+                        "compaction tables", 0, 0));
+    own.back().per_session = 1;
+    own.back().payload_bytes = own.back().held_bytes = tables_.bytes() + ledger_.position_bytes();
   }
   if (ngram_ != nullptr) {
     index.payload_bytes = index.held_bytes = ngram_->bytes();

@@ -43,7 +43,7 @@ class SessionRestorer {
     BlobCursor in(source_, total_ - kBlobSumBytes);
     SHARPI_TRY(read_head(&in));
     if (in.left() != body_bytes()) return damaged("length");
-    take_memory();
+    SHARPI_TRY(take_memory());
     s_->forget_all();
     Status written = write_body(&in);
     if (written.is_ok() && in.sum() != sum_) {
@@ -246,8 +246,8 @@ class SessionRestorer {
     SHARPI_TRY(read_list(in, h_.n_checkpoints, &checkpoints_));
     for (size_t i = 0; i < checkpoints_.size(); ++i) {
       const BlobCheckpointHeader& c = checkpoints_[i];
-      bool good =
-          c.n_tokens <= h_.n_tokens && c.pinned <= 1 && c.age >= 1 && c.age <= h_.n_checkpoints;
+      bool good = c.n_tokens <= h_.n_tokens && c.pinned <= 1 && c.has_logits <= 1 && c.age >= 1 &&
+                  c.age <= h_.n_checkpoints;
       for (size_t j = 0; j < i; ++j) {
         good = good && checkpoints_[j].n_tokens != c.n_tokens && checkpoints_[j].age != c.age;
       }
@@ -267,11 +267,12 @@ class SessionRestorer {
       state += kv.state_bytes(l, StatePart::kState) + kv.state_bytes(l, StatePart::kConv);
       bytes += h_.n_queries * query_dim(spec_.layers[l]) * sizeof(float);
     }
-    return bytes + state * (1 + h_.n_checkpoints) +
-           uint64_t{h_.n_logit_rows} * spec_.n_vocab * sizeof(float);
+    uint64_t logit_rows = h_.n_logit_rows;
+    for (const BlobCheckpointHeader& c : checkpoints_) logit_rows += c.has_logits;
+    return bytes + state * (1 + h_.n_checkpoints) + logit_rows * spec_.n_vocab * sizeof(float);
   }
 
-  void take_memory() {  // may throw std::bad_alloc
+  Status take_memory() {  // may throw std::bad_alloc
     uint64_t piece = uint64_t{spec_.n_vocab} * sizeof(float), row = 0;
     for (uint32_t l = 0; l < h_.n_layers; ++l) {
       const KvStore& kv = s_->store(l);
@@ -284,6 +285,7 @@ class SessionRestorer {
     scratch_.reserve(std::max(piece, row), row);
     s_->history_.reserve(h_.n_tokens);  // the session has it already, of n_ctx tokens
     if ((h_.flags & 1u) != 0) s_->take_tables();
+    return s_->own_rows([](uint32_t) { return 0; });
   }
 
   Status write_body(BlobCursor* in) {
@@ -366,7 +368,8 @@ class SessionRestorer {
         SHARPI_TRY(kv.write_checkpoint(index, l, part, scratch_.piece()));
       }
     }
-    return Status::ok();
+    if (checkpoints_[index].has_logits == 0) return Status::ok();
+    return in->read(s_->logits_of(index), uint64_t{spec_.n_vocab} * sizeof(float));
   }
 
   void settle() noexcept {
@@ -382,7 +385,8 @@ class SessionRestorer {
     s_->n_logit_rows_ = h_.n_logit_rows;
     for (uint32_t i = 0; i < h_.n_checkpoints; ++i) {
       const BlobCheckpointHeader& c = checkpoints_[i];
-      s_->checkpoints_[i] = Session::Checkpoint{c.n_tokens, true, c.pinned != 0, c.age};
+      s_->checkpoints_[i] =
+          Session::Checkpoint{c.n_tokens, true, c.pinned != 0, c.has_logits != 0, c.age};
     }
     s_->checkpoint_clock_ = h_.n_checkpoints;
     s_->sampler_.adopt(sampler_, &bias_tokens_, &bias_values_, random_);

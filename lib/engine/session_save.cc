@@ -70,7 +70,8 @@ class SessionSaver {
       const auto age = std::count_if(checkpoints_.begin(), checkpoints_.end(), [&](uint32_t other) {
         return s_.checkpoints_[other].age <= c.age;
       });
-      const BlobCheckpointHeader one{c.n_tokens, c.pinned, static_cast<uint64_t>(age)};
+      const BlobCheckpointHeader one{c.n_tokens, c.pinned, c.has_logits,
+                                     static_cast<uint64_t>(age)};
       SHARPI_TRY(put(&one, sizeof one));
     }
     return Status::ok();
@@ -191,7 +192,9 @@ class SessionSaver {
         SHARPI_TRY(put_piece(bytes));
       }
     }
-    return Status::ok();
+    const uint64_t bytes = uint64_t{spec_.n_vocab} * sizeof(float);
+    if (!s_.checkpoints_[index].has_logits || only_counts(bytes)) return Status::ok();
+    return put(&s_.checkpoint_logits_[uint64_t{index} * spec_.n_vocab], bytes);
   }
 
   const Session& s_;
@@ -212,36 +215,6 @@ Result<uint64_t> Session::save_bytes() const {
 
 Status Session::save(BlobSink* to, uint64_t bytes) const {
   return SessionSaver(*this, to).run(bytes);
-}
-
-Result<std::unique_ptr<Session>> Session::fork() const {
-  SessionShape shape = shape_;  // a compacted session may hold less than a new one
-  for (const auto& tier : tiers_) {
-    const KvStore& kv = tier->store();
-    for (uint32_t g = 0; g < kv.layout().groups.size(); ++g)
-      if (!kv.layout().groups[g].ring)
-        shape.first_slots = std::min(shape.first_slots, kv.capacity(g));
-  }
-  SHARPI_TRY_ASSIGN(std::unique_ptr<Session> to, create(model_, std::move(shape), &share_.held()));
-  to->shape_.first_slots = SHARPI_UNSET;
-  for (size_t t = 0; t < tiers_.size(); ++t) {
-    const KvStore& from = tiers_[t]->store();
-    for (uint32_t g = 0; g < from.layout().groups.size(); ++g)
-      SHARPI_TRY(to->tiers_[t]->store().reserve(g, from.capacity(g)));
-  }
-  for (size_t t = 0; t < tiers_.size(); ++t)
-    SHARPI_TRY(to->tiers_[t]->copy_from(*tiers_[t], ledger_.max_slots()));
-  if (tables_.is_reserved()) to->take_tables();
-  to->ledger_ = ledger_;
-  to->history_.assign(history_.begin(), history_.end());
-  to->n_logit_rows_ = n_logit_rows_;
-  to->first_logit_row_ = first_logit_row_;
-  to->checkpoints_ = checkpoints_;
-  to->checkpoint_clock_ = checkpoint_clock_;
-  to->sampler_.copy_from(sampler_);
-  to->probe_seen_ = probe_seen_;
-  to->probe_position_ = probe_position_;
-  return to;
 }
 
 }  // namespace sharpi

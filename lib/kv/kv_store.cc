@@ -26,6 +26,11 @@ Result<uint32_t> KvStore::append_slot(uint32_t layer, const KvLedger& ledger,
   const uint32_t first = ledger.n_slots(layer);
   Status fits = check_rows(layer, first, n_rows);
   assert(fits.is_ok() && "rows would be written past committed memory");
+  const auto group = static_cast<uint32_t>(layout().group_of_layer[layer]);
+  if (fits.is_ok() && first < read_only_slots(group)) {
+    fits = Status::error(Code::kInternal, "row %u of layer %u is shared with a fork", first, layer);
+  }
+  assert(fits.is_ok() && "rows would be written into what a fork reads");
   if (!fits.is_ok()) return fits;
   return first;
 }

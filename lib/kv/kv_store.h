@@ -6,6 +6,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <span>
 #include <vector>
 
@@ -57,6 +58,26 @@ class KvStore {
   /// layer. Nothing else says where new rows go, on any tier: kInternal, and an assertion in debug
   /// builds, unless all of them lie in committed memory.
   Result<uint32_t> append_slot(uint32_t layer, const KvLedger& ledger, uint32_t n_rows) const;
+
+  /// Rows that forks share. Slots [0, read_only_slots()) of a group can be read, by several stores
+  /// at once, and not be written before own_rows(). A tier that copies instead shares none.
+  virtual uint32_t read_only_slots(uint32_t) const { return 0; }
+  virtual uint64_t read_only_bytes(uint32_t) const { return 0; }
+  /// Of held_bytes(): what is this store's alone; what others hold too.
+  virtual uint64_t own_bytes(uint32_t group) const { return held_bytes(group); }
+  virtual uint64_t shared_bytes(uint32_t) const { return 0; }
+  /// Makes the blocks of n_slots rows (whole blocks) ones that take_shared() of another store
+  /// takes. No row changes, and others may read them meanwhile. `on_free` hears of bytes that go
+  /// back.
+  virtual Status share_rows(uint32_t, uint32_t, const std::function<void(uint64_t)>&) const {
+    return Status::ok();
+  }
+  /// Pre: nothing is committed in the group, and `from` has shared n_slots rows.
+  virtual Status take_shared(const KvStore&, uint32_t, uint32_t) { return Status::ok(); }
+  /// From `slot` on rows can be written; the first n_live rows are as they were. May fail, then
+  /// nothing changed. It takes own_rows_bytes() at most.
+  virtual Status own_rows(uint32_t, uint32_t, uint32_t) { return Status::ok(); }
+  virtual uint64_t own_rows_bytes(uint32_t, uint32_t) const { return 0; }
 
   /// Commits memory for n_slots in a group; may fail, then nothing changed.
   virtual Status reserve(uint32_t group, uint32_t n_slots) = 0;

@@ -11,8 +11,8 @@
 #include <utility>
 #include <vector>
 
-#include "base/poison.h"
 #include "tier/session_layout.h"
+#include "tier/stored_rows.h"
 #include "tier/tier.h"
 
 namespace sharpi {
@@ -20,8 +20,15 @@ namespace sharpi {
 /// Buffer: memory that the tier's kernels use. CheckpointBuffer: memory that the host can use too.
 /// Range: addresses of which a prefix is committed; what is new in it reads as zero.
 template <class Buffer, class CheckpointBuffer, class Range>
-class StoredSession : public TierSession, public KvStore {
+class StoredSession : public StoredRows<Range> {
  public:
+  using Rows = StoredRows<Range>;
+  using Rows::capacity;
+  using Rows::group_base;
+  using Rows::layout_;
+  using Rows::ranges_;
+  using Rows::view;
+
   KvStore& store() final { return *this; }
   uint32_t format() const final { return format_index; }
   uint32_t query_rows(Capture which) const final {
@@ -37,27 +44,6 @@ class StoredSession : public TierSession, public KvStore {
   }
   /// The queries of all layers; null if there are none.
   float* query_base(Capture which) const { return query_memory(which).template as<float>(); }
-
-  const KvLayout& layout() const final { return layout_; }
-  KvView view(uint32_t layer) const final {
-    return layout_.view(layer, group_base(static_cast<uint32_t>(layout_.group_of_layer[layer])));
-  }
-  /// First byte of a group's rows.
-  std::byte* group_base(uint32_t group) const { return ranges_[group].data(); }
-  uint32_t capacity(uint32_t group) const final { return capacity_[group]; }
-  uint64_t held_bytes(uint32_t group) const final { return ranges_[group].committed(); }
-  Status reserve(uint32_t group, uint32_t n_slots) final {
-    SHARPI_TRY(ranges_[group].commit(layout_.groups[group].block_bytes(n_slots)));
-    capacity_[group] = std::max(capacity_[group], n_slots);
-    guard_tail(group);
-    return Status::ok();
-  }
-  void shrink(uint32_t group, uint32_t n_slots) noexcept final {
-    if (n_slots >= capacity_[group]) return;
-    ranges_[group].decommit(layout_.groups[group].block_bytes(n_slots));
-    capacity_[group] = n_slots;
-    guard_tail(group);
-  }
 
   uint64_t state_bytes(uint32_t layer, StatePart part) const final {
     const StateLayout::Layer* l = state_layout_.find(layer);
@@ -126,7 +112,7 @@ class StoredSession : public TierSession, public KvStore {
     SHARPI_TRY(copy_within(logits_.data(), from.logits_.data(), logits_.bytes()));
     SHARPI_TRY(copy_within(ring_.data(), from.ring_.data(), ring_.bytes()));
     SHARPI_TRY(
-        reserve_observer(from.query_rows(Capture::kObserver)));  // a call may have taken more
+        this->reserve_observer(from.query_rows(Capture::kObserver)));  // a call may have taken more
     SHARPI_TRY(copy_within(observer_.data(), from.observer_.data(), from.observer_.bytes()));
     const uint64_t kept = shape_.n_checkpoints * state_layout_.bytes;
     if (kept != 0) std::memcpy(checkpoints_.data(), from.checkpoints_.data(), kept);
@@ -140,51 +126,27 @@ class StoredSession : public TierSession, public KvStore {
 
  protected:
   StoredSession(TierId tier, std::shared_ptr<const Plan> plan, const SessionShape& shape)
-      : plan_(std::move(plan)),
+      : Rows(make_tier_kv_layout(*plan->spec, plan->placement, tier, plan->model, shape)),
+        plan_(std::move(plan)),
         shape_(shape),
-        layout_(make_tier_kv_layout(*plan_->spec, plan_->placement, tier, plan_->model, shape)),
         state_layout_(make_state_layout(*plan_->spec, plan_->placement, tier)),
         query_layout_(make_query_layout(*plan_->spec, plan_->placement, tier)),
-        draft_layout_(make_draft_layout(*plan_->spec, plan_->placement, tier, shape.n_draft)),
-        capacity_(layout_.groups.size(), 0) {}
+        draft_layout_(make_draft_layout(*plan_->spec, plan_->placement, tier, shape.n_draft)) {}
 
-  /// Commits the rows that the template wants, in ranges that range_of_bytes(n) reserves.
   template <class RangeOfBytes>
   Status reserve_groups(const RangeOfBytes& range_of_bytes) {
-    for (uint32_t g = 0; g < layout_.groups.size(); ++g) {
-      SHARPI_TRY_ASSIGN(Range range, range_of_bytes(range_bytes(layout_.groups[g], shape_.n_ctx)));
-      ranges_.push_back(std::move(range));
-      const KvGroup& group = layout_.groups[g];
-      SHARPI_TRY(
-          reserve(g, group.ring ? group.capacity : std::min(group.capacity, shape_.first_slots)));
-    }
-    return Status::ok();
+    return Rows::reserve_groups(range_of_bytes, shape_.n_ctx, shape_.first_slots);
   }
 
-  /// Under AddressSanitizer, what is mapped behind a group's capacity may not be touched: whole
-  /// blocks, and in the last one the rows of every layer from the capacity on.
-  void guard_tail(uint32_t group) const {
-    if constexpr (kPoisons && Range::kOfHost) {
-      const KvGroup& g = layout_.groups[group];
-      const uint32_t slots = capacity_[group], past = slots % kKvBlockSlots;
-      const uint64_t end = g.block_bytes(slots);
-      unpoison(group_base(group), end);
-      poison(group_base(group) + end, ranges_[group].committed() - end);
-      for (const KvLayerLayout& l : g.layers) {
-        if (past == 0) break;
-        const KvView v = view(l.layer);
-        poison(v.k_row(slots), uint64_t{kKvBlockSlots - past} * v.k_row_bytes);
-        poison(v.v_row(slots), uint64_t{kKvBlockSlots - past} * v.v_row_bytes);
-      }
-    }
-  }
-
-  /// The first n slots of a group. On the host row by row in the last block, whose rest may be
-  /// guarded.
+  /// The first n slots of a group, but for those that are shared already. On the host row by row in
+  /// the last block, whose rest may be guarded.
   Status copy_slots(uint32_t group, const StoredSession& from, uint32_t n) const {
     const KvGroup& g = layout_.groups[group];
     const uint32_t rest = Range::kOfHost ? n % kKvBlockSlots : 0, first = n - rest;
-    SHARPI_TRY(copy_within(group_base(group), from.group_base(group), g.block_bytes(first)));
+    uint64_t shared = 0;
+    if constexpr (Range::kShares) shared = ranges_[group].writable_from();
+    SHARPI_TRY(copy_within(group_base(group) + shared, from.group_base(group) + shared,
+                           g.block_bytes(first) - shared));
     for (const KvLayerLayout& l : g.layers) {
       if (rest == 0) break;
       const KvView to = view(l.layer), own = from.view(l.layer);
@@ -224,13 +186,10 @@ class StoredSession : public TierSession, public KvStore {
 
   std::shared_ptr<const Plan> plan_;
   SessionShape shape_;
-  KvLayout layout_;
   StateLayout state_layout_;
   QueryLayout query_layout_;
   DraftLayout draft_layout_;
-  std::vector<Range> ranges_;       // per group
-  std::vector<uint32_t> capacity_;  // slots per group
-  Buffer state_;                    // two copies
+  Buffer state_;  // two copies
   CheckpointBuffer checkpoints_;
   Buffer logits_;
   Buffer ring_, observer_;  // queries

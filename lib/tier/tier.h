@@ -23,6 +23,7 @@
 #include "plan/plan.h"
 #include "tier/expert_cache.h"
 #include "tier/expert_host.h"
+#include "tier/pass_progress.h"
 
 namespace sharpi {
 
@@ -97,6 +98,7 @@ struct Submission {
   bool no_context = false;
   Capture capture = Capture::kRing;
   const std::atomic<bool>* cancel = nullptr;  // polled between blocks where a tear is impossible
+  PassProgress* progress = nullptr;
   /// A tier that computes asynchronously calls run() between submitting its work and waiting for
   /// it.
   Meanwhile* meanwhile = nullptr;

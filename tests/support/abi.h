@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "sharpi.h"
+#include "support/fixed_seed.h"
 
 namespace sharpi::testing {
 
@@ -159,9 +160,8 @@ inline Loaded load(const std::string& path, const ModelSetup& setup = {}) {
   l.plan_info.struct_size = sizeof l.plan_info;
   l.info.struct_size = sizeof l.info;
   EXPECT_EQ(sharpi_plan_info(l.plan.get(), &l.plan_info, &e), SHARPI_OK) << text_of(e);
-  if (model != nullptr) {
-    EXPECT_EQ(sharpi_model_info(model, &l.info, &e), SHARPI_OK) << text_of(e);
-  }
+  if (model == nullptr) return l;
+  EXPECT_EQ(sharpi_model_info(model, &l.info, &e), SHARPI_OK) << text_of(e);
   return l;
 }
 
@@ -174,12 +174,12 @@ class Chat {
     sharpi_error e = SHARPI_ERROR_INIT;
     EXPECT_EQ(sharpi_session_create(model, params, &s, &e), SHARPI_OK) << text_of(e);
     session_.reset(s);
+    if (s != nullptr) fix_seed(s);
   }
   Chat(SessionPtr session, uint32_t n_vocab) : session_(std::move(session)), n_vocab_(n_vocab) {}
 
   sharpi_session* get() const { return session_.get(); }
   uint32_t n_vocab() const { return n_vocab_; }
-
   void prefill(const std::vector<int32_t>& tokens, uint32_t n_logit_rows = 1) {
     prefill(tokens.data(), static_cast<uint32_t>(tokens.size()), n_logit_rows);
   }

@@ -246,12 +246,15 @@ TEST_F(Restore, SamplerRingsAndCheckpointsAreChecked) {
   good = rich();
   const size_t at = HeadMap(good).first_checkpoint;
   const auto first = get<BlobCheckpointHeader>(good, at);
-  for (const BlobCheckpointHeader forged : {BlobCheckpointHeader{103, first.pinned, first.age},
-                                            {102, first.pinned, first.age},
-                                            {first.n_tokens, 2, first.age},
-                                            {first.n_tokens, first.pinned, 0},
-                                            {first.n_tokens, first.pinned, 2},
-                                            {first.n_tokens, first.pinned, UINT64_MAX}}) {
+  const uint16_t kept = first.has_logits;
+  for (const BlobCheckpointHeader forged :
+       {BlobCheckpointHeader{103, first.pinned, kept, first.age},
+        {102, first.pinned, kept, first.age},
+        {first.n_tokens, 2, kept, first.age},
+        {first.n_tokens, first.pinned, 2, first.age},
+        {first.n_tokens, first.pinned, kept, 0},
+        {first.n_tokens, first.pinned, kept, 2},
+        {first.n_tokens, first.pinned, kept, UINT64_MAX}}) {
     bad = good;
     set(&bad, at, forged);
     seal(&bad);

@@ -206,6 +206,34 @@ TEST_F(Truncate, HybridsGoBackToCheckpointsOnly) {
   }
 }
 
+TEST_F(Truncate, ACheckpointKeepsItsLogitsSoThatAnotherAnswerCanBeDrawn) {
+  use(test::tiny_qwen35(), deterministic(2));
+  Chat chat = read(40);
+  const Logits turn = chat.logits();
+  ASSERT_EQ(checkpoint(chat).status, SHARPI_OK);
+  for (int32_t t = 1; t < 9; ++t) chat.decode(t);
+  const std::vector<char> blob = saved(chat);
+  ASSERT_EQ(truncate(chat, 40).status, SHARPI_OK);
+  EXPECT_EQ(chat.info().n_logit_rows, 1u);
+  EXPECT_TRUE(same_bits(chat.logits(), turn));
+  // Of a saved session and of a fork, too.
+  Chat other(loaded_.model.get());
+  ASSERT_EQ(sharpi_session_restore(other.get(), blob.data(), blob.size(), nullptr), SHARPI_OK);
+  sharpi_session* raw = nullptr;
+  ASSERT_EQ(sharpi_session_fork(other.get(), &raw, nullptr), SHARPI_OK);
+  for (const Chat& one : {Chat(SessionPtr(raw), chat.n_vocab()), std::move(other)}) {
+    ASSERT_EQ(truncate(one, 40).status, SHARPI_OK);
+    EXPECT_TRUE(same_bits(one.logits(), turn));
+  }
+  // One that was taken without logits has none to bring back.
+  Chat silent(loaded_.model.get());
+  silent.prefill(tokens_.data(), 30, 0);
+  ASSERT_EQ(checkpoint(silent).status, SHARPI_OK);
+  silent.decode(1);
+  ASSERT_EQ(truncate(silent, 30).status, SHARPI_OK);
+  EXPECT_EQ(silent.info().n_logit_rows, 0u);
+}
+
 TEST_F(Truncate, ARefusedCutOfAHybridChangesNothing) {
   use(test::tiny_qwen35(), deterministic(2));
   const Chat chat = read(60);

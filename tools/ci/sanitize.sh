@@ -14,6 +14,7 @@ export UBSAN_OPTIONS=print_stacktrace=1
 # shorter tests over thousands of tokens.
 long='*Needle*:*DefaultPolicyKeeps*:*AProbeAims*:*BoundedSessionsNever*:*ReadInBatches*'
 long+=':*AreKeptUpToScoreTies*:*OfOneLongCall*'
+long+=':*LongChat*'
 long+=':*LongOracle*/qwen3:*LongOracle*/qwen3moe:*LongOracle*/qwen35moe'
 export GTEST_FILTER="-$long"
 rm -rf build-sanitize/tests/results

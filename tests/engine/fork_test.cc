@@ -1,0 +1,238 @@
+// SPDX-License-Identifier: MIT
+// Forks: rows that they have in common are in memory once, and nothing that one does is seen by
+// another.
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <filesystem>
+
+#include "engine_case.h"
+
+namespace sharpi::testing {
+namespace {
+
+constexpr uint64_t kMiB = 1 << 20;
+
+/// 16 KiB of rows a token.
+test::ModelRecipe wide_rows() {
+  test::ModelRecipe r = test::tiny_qwen3();
+  r.n_layers = 2;
+  r.n_heads = r.n_kv_heads = 8;
+  r.head_dim = 128;
+  return r;
+}
+
+/// Bytes of all shared pages of this process, as the system counts them.
+uint64_t shared_pages() {
+  uint64_t bytes = 0;
+  for (const auto& entry : std::filesystem::directory_iterator("/proc/self/fd")) {
+    std::error_code none;
+    const std::string target = std::filesystem::read_symlink(entry.path(), none).string();
+    struct stat facts {};
+    if (target.find("memfd:sharpi-rows") == std::string::npos) continue;
+    if (stat(entry.path().c_str(), &facts) == 0)
+      bytes += static_cast<uint64_t>(facts.st_blocks) * 512;
+  }
+  return bytes;
+}
+
+template <class Call, class Handle>
+std::vector<sharpi_memory_row> rows_of_handle(Call call, const Handle* h) {
+  uint32_t n = 0;
+  std::vector<sharpi_memory_row> rows(64);
+  EXPECT_EQ(call(h, rows.data(), sizeof(sharpi_memory_row), 64, &n, nullptr), SHARPI_OK);
+  rows.resize(n);
+  return rows;
+}
+
+struct KvBytes {
+  uint64_t held = 0, shared = 0;
+};
+KvBytes kv_bytes(const Chat& chat) {
+  KvBytes b;
+  for (const sharpi_memory_row& r : rows_of_handle(sharpi_session_memory, chat.get())) {
+    if (r.purpose != SHARPI_ROW_KV) continue;
+    b.held += r.held_bytes;
+    b.shared += r.shared_bytes;
+  }
+  const sharpi_session_summary s = chat.info();
+  EXPECT_EQ(s.kv_held_bytes, b.held);
+  EXPECT_EQ(s.kv_shared_bytes, b.shared);
+  return b;
+}
+
+Chat fork(const Chat& of) {
+  sharpi_session* out = nullptr;
+  sharpi_error e = SHARPI_ERROR_INIT;
+  EXPECT_EQ(sharpi_session_fork(of.get(), &out, &e), SHARPI_OK) << text_of(e);
+  return Chat(SessionPtr(out), of.n_vocab());
+}
+
+void compact(const Chat& chat, uint32_t budget) {
+  sharpi_compact_params p;
+  sharpi_compact_params_init(&p, sizeof p);
+  p.budget = budget;
+  p.recency = 8;
+  p.headroom = 64;
+  sharpi_error e = SHARPI_ERROR_INIT;
+  ASSERT_EQ(sharpi_session_compact(chat.get(), &p, nullptr, &e), SHARPI_OK) << text_of(e);
+}
+
+class Fork : public ::testing::Test {
+ protected:
+  void use(const test::ModelRecipe& recipe, Edit edit) {
+    file_.emplace(recipe);
+    loaded_ = load(file_->path(), setup_with(std::move(edit)));
+    ASSERT_TRUE(loaded_.model);
+    tokens_ = file_->tokens(2048);
+  }
+  Chat read(uint32_t n) {
+    Chat chat(loaded_.model.get());
+    chat.prefill(tokens_.data(), n);
+    return chat;
+  }
+  std::optional<MadeModel> file_;
+  Loaded loaded_;
+  std::vector<int32_t> tokens_;
+};
+
+TEST_F(Fork, ThreeForksOfSixteenMegabytesHoldThemOnce) {
+  if (on_gpu()) GTEST_SKIP() << "the CUDA tier copies the rows of a fork";
+  constexpr uint32_t kPrefix = 1024, kRoom = 64;
+  uint64_t budget = SHARPI_ALL_FREE;
+  const auto edit = [&](sharpi_plan_params* p, sharpi_session_params* s) {
+    p->n_chunk = 256;
+    p->host_budget = budget;
+    s->n_ctx = kPrefix + kRoom;
+  };
+  use(wide_rows(), edit);
+  uint64_t one = 0;
+  for (const sharpi_memory_row& r : rows_of_handle(sharpi_plan_rows, loaded_.plan.get()))
+    if (r.per_session != 0) one += r.held_bytes;
+  const uint64_t row = 16 * 1024, own = one - kPrefix * row;
+  // The budget has room for one session and what three forks have besides the prefix: three copies
+  // of the prefix would be 48 MiB more.
+  budget = loaded_.plan_info.host_held_bytes + 3 * own;
+  use(wide_rows(), edit);
+  std::vector<Chat> all;
+  all.push_back(read(kPrefix));
+  EXPECT_EQ(kv_bytes(all[0]).shared, 0u);
+  for (int i = 0; i < 3; ++i) all.push_back(fork(all[0]));
+  EXPECT_EQ(shared_pages(), kPrefix * row) << "16 MiB, once";
+  for (const Chat& c : all) {
+    EXPECT_EQ(kv_bytes(c).held, (kPrefix + kRoom) * row);
+    EXPECT_EQ(kv_bytes(c).shared, kPrefix * row);
+  }
+  sharpi_session* more = nullptr;
+  sharpi_error e = SHARPI_ERROR_INIT;
+  EXPECT_EQ(sharpi_session_fork(all[0].get(), &more, &e), SHARPI_E_DOES_NOT_FIT) << text_of(e);
+}
+
+TEST_F(Fork, WhatOneDoesNoOtherSees) {
+  for (const test::ModelRecipe& recipe :
+       {wide_rows(), test::tiny_gemma4kv(), test::tiny_qwen35(), test::tiny_qwen3()}) {
+    SCOPED_TRACE(recipe.arch);
+    use(recipe, [](sharpi_plan_params* p, sharpi_session_params* s) {
+      p->n_chunk = 64;
+      s->n_ctx = 512;
+      s->capture_window = 16;
+      s->n_checkpoints = 2;
+    });
+    // Twins that were never forked get the same calls.
+    Chat a = read(300), a_twin = read(300), b_twin = read(300), c_twin = read(300);
+    Chat b = fork(a);
+    Chat c = fork(b);
+    EXPECT_TRUE(same_bits(c.logits(), a.logits()));
+    compact(a, 100);
+    compact(a_twin, 100);
+    const bool cuts = recipe.arch == "qwen3";
+    const uint32_t left = cuts ? 130 : 0;
+    if (cuts) {
+      ASSERT_EQ(sharpi_session_truncate(b.get(), left, nullptr), SHARPI_OK);
+      ASSERT_EQ(sharpi_session_truncate(b_twin.get(), left, nullptr), SHARPI_OK);
+    }
+    for (uint32_t i = 0; i < 40; ++i) {
+      for (Chat* one : {&a, &a_twin}) one->decode(tokens_[300 + i]);
+      for (Chat* one : {&b, &b_twin}) one->decode(tokens_[600 + i]);
+      for (Chat* one : {&c, &c_twin}) one->decode(tokens_[900 + i]);
+      ASSERT_TRUE(same_bits(a.logits(), a_twin.logits())) << i;
+      ASSERT_TRUE(same_bits(b.logits(), b_twin.logits())) << i;
+      ASSERT_TRUE(same_bits(c.logits(), c_twin.logits())) << i;
+    }
+    EXPECT_TRUE(saved(a) == saved(a_twin));
+    EXPECT_TRUE(saved(b) == saved(b_twin));
+    // Whoever read the rows first may go first.
+    a = Chat(SessionPtr(), a.n_vocab());
+    compact(c, 64);
+    compact(c_twin, 64);
+    c.decode(5);
+    c_twin.decode(5);
+    EXPECT_TRUE(saved(c) == saved(c_twin));
+    EXPECT_EQ(kv_bytes(b_twin).shared, 0u);
+  }
+  EXPECT_EQ(shared_pages(), 0u) << "all sessions are gone";
+}
+
+TEST_F(Fork, TheLastOneOwnsTheRowsAndChangesThemInPlace) {
+  if (on_gpu()) GTEST_SKIP() << "the CUDA tier copies the rows of a fork";
+  use(wide_rows(), [](sharpi_plan_params*, sharpi_session_params* s) { s->n_ctx = 320; });
+  Chat a = read(300);
+  {
+    const Chat b = fork(a);
+    EXPECT_EQ(kv_bytes(a).shared, 256u * 16 * 1024);
+  }
+  EXPECT_EQ(kv_bytes(a).shared, 0u);
+  const Chat other = fork(a), another = fork(other);
+  EXPECT_EQ(kv_bytes(another).shared, 256u * 16 * 1024);
+  EXPECT_EQ(shared_pages(), 256u * 16 * 1024);
+  ASSERT_EQ(sharpi_session_truncate(a.get(), 128, nullptr), SHARPI_OK);
+  EXPECT_EQ(kv_bytes(a).shared, 128u * 16 * 1024);
+  EXPECT_EQ(kv_bytes(another).shared, 256u * 16 * 1024);
+  ASSERT_EQ(sharpi_session_truncate(a.get(), 0, nullptr), SHARPI_OK);
+  EXPECT_EQ(kv_bytes(a).shared, 0u);
+}
+
+TEST_F(Fork, WithoutMemoryForItsOwnRowsACallIsRefusedAndChangesNothing) {
+  if (on_gpu()) GTEST_SKIP() << "the CUDA tier copies the rows of a fork";
+  uint64_t budget = SHARPI_ALL_FREE;
+  const auto edit = [&](sharpi_plan_params* p, sharpi_session_params* s) {
+    p->host_budget = budget;
+    s->n_ctx = 320;
+    s->capture_window = 8;
+  };
+  use(wide_rows(), edit);
+  budget = loaded_.plan_info.host_held_bytes + 3 * kMiB;
+  use(wide_rows(), edit);
+  Chat a = read(300);
+  const Chat b = fork(a);
+  const std::vector<char> before = saved(a);
+  sharpi_error e = SHARPI_ERROR_INIT;
+  EXPECT_EQ(sharpi_session_truncate(a.get(), 10, &e), SHARPI_E_DOES_NOT_FIT) << text_of(e);
+  EXPECT_NE(std::string(e.text).find("host_budget"), std::string::npos) << e.text;
+  sharpi_compact_params p;
+  sharpi_compact_params_init(&p, sizeof p);
+  p.budget = 64;
+  EXPECT_EQ(sharpi_session_compact(a.get(), &p, nullptr, &e), SHARPI_E_DOES_NOT_FIT) << text_of(e);
+  EXPECT_EQ(sharpi_session_restore(a.get(), before.data(), before.size(), &e),
+            SHARPI_E_DOES_NOT_FIT)
+      << text_of(e);
+  EXPECT_TRUE(saved(a) == before);
+  a.decode(3);  // appending was paid for
+}
+
+TEST_F(Fork, BoundedSessionsShareNothing) {
+  use(wide_rows(), [](sharpi_plan_params* p, sharpi_session_params* s) {
+    p->n_chunk = 64;
+    s->n_ctx = 512;
+    s->kv_budget = 128;
+  });
+  Chat a = read(192), twin = read(192), b = fork(a);
+  EXPECT_EQ(kv_bytes(a).shared, 0u);
+  b.prefill(tokens_.data(), 300);
+  a.decode(1);
+  twin.decode(1);
+  EXPECT_TRUE(saved(a) == saved(twin));
+}
+
+}  // namespace
+}  // namespace sharpi::testing

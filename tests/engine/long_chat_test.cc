@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: MIT
+// A conversation that is far longer than its context and its memory: every turn is a text with a
+// fact hidden in it and a question about that fact, of at most 2000 tokens, and the answer is
+// generated. SHARPI_CHAT_TOKENS says how many tokens it has (10 000, a little more than twice the
+// memory).
+#include <cstdlib>
+
+#include "engine_case.h"
+#include "support/needle.h"
+
+namespace sharpi::testing {
+namespace {
+
+constexpr uint32_t kSlots = 4096, kChunk = 512;
+
+class LongChat : public ModelTest {};
+
+TEST_P(LongChat, StillAnswersWhatWasSaidInTheLast2000Tokens) {
+  const char* text = std::getenv("SHARPI_CHAT_TOKENS");
+  const uint64_t length = text == nullptr ? 10000 : std::strtoull(text, nullptr, 10);
+  const Loaded l = load(path(), setup_with([](sharpi_plan_params* p, sharpi_session_params* s) {
+                          p->n_chunk = kChunk;
+                          s->n_ctx = kSlots;
+                          s->kv_budget = kSlots - kChunk;
+                        }));
+  ASSERT_TRUE(l.model);
+  const std::vector<GoldenNeedle>& needles = golden_.needles;
+  ASSERT_GT(needles.size(), 8u);
+  Chat chat(l.model.get());
+  uint64_t read = 0;
+  uint32_t asked = 0, answered = 0;
+  bool last = false;
+  for (size_t i = 0; read < length; ++i) {
+    const GoldenNeedle& needle = needles[i % needles.size()];
+    if (needle.prompt.size() > 2000) continue;
+    chat.prefill(needle.prompt);
+    last = answers(l.model.get(), chat, needle);
+    ++asked;
+    answered += last ? 1 : 0;
+    const sharpi_session_summary s = chat.info();
+    read = s.n_prefill_tokens + s.n_decode_tokens;
+    ASSERT_LE(s.n_slots_max, kSlots);
+    ASSERT_LE(s.capacity, kSlots);
+    ASSERT_LE(s.n_tokens, kSlots);
+  }
+  std::printf("%s: %llu tokens, %u of %u questions answered\n", GetParam().c_str(),
+              static_cast<unsigned long long>(read), answered, asked);
+  EXPECT_TRUE(last);
+  EXPECT_GE(answered * 10, asked * 9);
+}
+
+INSTANTIATE_TEST_SUITE_P(Engine, LongChat,
+                         ::testing::Values("tiny-qwen3", "tiny-gemma4kv", "tiny-qwen35"),
+                         model_name);
+
+}  // namespace
+}  // namespace sharpi::testing

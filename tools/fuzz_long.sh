@@ -17,8 +17,11 @@ status=0
 for target in "${targets[@]}"; do
   kept=build-sanitize/fuzz_long/$target
   mkdir -p "$kept"
+  seeds=(tests/fuzz/corpus/"${target%_fuzz}")
+  [[ -d ${seeds[0]} ]] || seeds=()
+  [[ -f tests/fuzz/${target%_fuzz}.dict ]] && seeds+=("-dict=tests/fuzz/${target%_fuzz}.dict")
   echo "$target for $seconds s"
   "build-sanitize/tests/fuzz/$target" -max_total_time="$seconds" -rss_limit_mb=2048 -timeout=10 \
-    -artifact_prefix="$kept/" -print_final_stats=1 "$kept" 2>&1 | tail -n 12 || status=1
+    -artifact_prefix="$kept/" -print_final_stats=1 "$kept" "${seeds[@]}" 2>&1 | tail -n 12 || status=1
 done
 exit "$status"

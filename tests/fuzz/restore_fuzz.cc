@@ -73,14 +73,22 @@ struct Target {
     p.session = &s;
     ok(sharpi_plan_create(context, file.path().c_str(), &p, &plan, nullptr));
     ok(sharpi_model_load(plan, nullptr, nullptr, &model, nullptr));
-    ok(sharpi_session_create(model, nullptr, &session, nullptr));
+    session = make_session();
     for (const uint32_t n : {9u, 70u}) blobs.push_back(make_blob(n, false));
     blobs.push_back(make_blob(70, true));
     ok(sharpi_session_restore(session, blobs[0].data(), blobs[0].size(), nullptr));
   }
-  Blob make_blob(uint32_t n, bool compacted) const {
+  sharpi_session* make_session() const {
     sharpi_session* s = nullptr;
     ok(sharpi_session_create(model, nullptr, &s, nullptr));
+    sharpi_sampler_params p;
+    sharpi_sampler_params_init(&p, sizeof p);
+    p.seed = 1;
+    ok(sharpi_session_set_sampler(s, &p, nullptr));
+    return s;
+  }
+  Blob make_blob(uint32_t n, bool compacted) const {
+    sharpi_session* s = make_session();
     read(s, n);
     sharpi_session_checkpoint(s, 1, nullptr);
     if (compacted) {

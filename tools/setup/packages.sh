@@ -88,6 +88,7 @@ need_ci() {
   need clang have clang++
   need valgrind have valgrind
   need ccache have ccache
+  need abigail-tools have abidiff
 }
 # The run-time libraries of Clang's sanitizers have their own package, named after its version; this
 # is asked once Clang is there.

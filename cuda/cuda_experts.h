@@ -16,7 +16,7 @@
 #include <vector>
 
 #include "cuda/device_memory.h"
-#include "cuda/kernels/weight_layout.h"
+#include "cuda/kernels/products/weight_layout.h"
 #include "cuda/stream.h"
 #include "tier/expert_cache.h"
 #include "tier/expert_host.h"

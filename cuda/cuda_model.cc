@@ -3,9 +3,9 @@
 
 #include <algorithm>
 
-#include "cuda/kernels/attention.h"
-#include "cuda/kernels/delta_net.h"
-#include "cuda/kernels/gemm.h"
+#include "cuda/kernels/attention/attention.h"
+#include "cuda/kernels/delta/delta_net.h"
+#include "cuda/kernels/products/gemm.h"
 
 namespace sharpi::cuda {
 namespace {

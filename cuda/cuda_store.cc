@@ -5,7 +5,7 @@
 #include <cstring>
 
 #include "base/checked.h"
-#include "cuda/kernels/sampling.h"
+#include "cuda/kernels/sampling/sampling.h"
 
 namespace sharpi::cuda {
 namespace {

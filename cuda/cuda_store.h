@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "cuda/device_memory.h"
-#include "cuda/kernels/kv_move.h"
+#include "cuda/kernels/kv/kv_move.h"
 #include "cuda/stream.h"
 #include "tier/stored_session.h"
 

@@ -4,12 +4,12 @@
 #include <algorithm>
 
 #include "base/checked.h"
-#include "cuda/kernels/attention.h"
-#include "cuda/kernels/chain.h"
-#include "cuda/kernels/delta_net.h"
-#include "cuda/kernels/handover.h"
-#include "cuda/kernels/moe_step.h"
-#include "cuda/kernels/router.h"
+#include "cuda/kernels/attention/attention.h"
+#include "cuda/kernels/delta/delta_net.h"
+#include "cuda/kernels/moe/handover.h"
+#include "cuda/kernels/moe/moe_step.h"
+#include "cuda/kernels/moe/router.h"
+#include "cuda/kernels/products/chain.h"
 #include "tier/session_layout.h"
 
 namespace sharpi::cuda {

@@ -11,7 +11,7 @@
 #include "cuda/device_memory.h"
 #include "cuda/expert_line.h"
 #include "cuda/kernels/batch.h"
-#include "cuda/kernels/matmul.h"
+#include "cuda/kernels/products/matmul.h"
 #include "cuda/stream.h"
 #include "tier/buffer_layout.h"
 #include "tier/rope_tables.h"

@@ -4,8 +4,8 @@
 #include <array>
 
 #include "cuda/driver.h"
-#include "cuda/kernels/cublas_lt.h"
 #include "cuda/kernels/device_query.h"
+#include "cuda/kernels/products/cublas_lt.h"
 
 namespace sharpi::cuda {
 namespace {

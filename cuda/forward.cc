@@ -3,7 +3,7 @@
 #include <cmath>
 
 #include "cuda/cuda_model.h"
-#include "cuda/kernels/qkv.h"
+#include "cuda/kernels/attention/qkv.h"
 
 namespace sharpi::cuda {
 

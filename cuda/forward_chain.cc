@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT
 // Chains of products in the captured steps of one row: a product waits here for the ones that
-// follow it, until something else has to be launched, and all go in one launch (kernels/chain.h).
-// A norm of an output before the residual add waits as well and becomes part of the next product's
-// input; meanwhile the hidden row moves between kX and kOtherX, because blocks that are ahead must
-// not overwrite what others still read. Between chains it is in kX.
+// follow it, until something else has to be launched, and all go in one launch
+// (kernels/products/chain.h). A norm of an output before the residual add waits as well and becomes
+// part of the next product's input; meanwhile the hidden row moves between kX and kOtherX, because
+// blocks that are ahead must not overwrite what others still read. Between chains it is in kX.
 #include "cuda/cuda_model.h"
 
 namespace sharpi::cuda {

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT
 // Layers whose routed experts are on the CPU: rows and ids go to the experts' host, resident
 // experts are computed here meanwhile, and the host's sum is added when it is there. A recorded
-// step hands over without the driver (kernels/handover.h); other calls enqueue what they have and
-// compute while it runs.
+// step hands over without the driver (kernels/moe/handover.h); other calls enqueue what they have
+// and compute while it runs.
 #include "cuda/cuda_model.h"
-#include "cuda/kernels/handover.h"
-#include "cuda/kernels/router.h"
+#include "cuda/kernels/moe/handover.h"
+#include "cuda/kernels/moe/router.h"
 
 namespace sharpi::cuda {
 

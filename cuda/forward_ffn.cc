@@ -2,7 +2,7 @@
 // The FFN blocks of the CUDA tier: dense, mixture of experts with its router on the device, the
 // shared expert, and what ends a layer (per-layer embedding injection, output scale).
 #include "cuda/cuda_model.h"
-#include "cuda/kernels/router.h"
+#include "cuda/kernels/moe/router.h"
 
 namespace sharpi::cuda {
 namespace {

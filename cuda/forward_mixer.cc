@@ -2,9 +2,9 @@
 // The mixers of the CUDA tier: attention over stored rows (full or windowed, own or shared KV) and
 // the gated delta net.
 #include "cuda/cuda_model.h"
-#include "cuda/kernels/attention.h"
-#include "cuda/kernels/delta_net.h"
-#include "cuda/kernels/qkv.h"
+#include "cuda/kernels/attention/attention.h"
+#include "cuda/kernels/attention/qkv.h"
+#include "cuda/kernels/delta/delta_net.h"
 
 namespace sharpi::cuda {
 

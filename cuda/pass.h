@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "cuda/cuda_workspace.h"
-#include "cuda/kernels/chain.h"
-#include "cuda/kernels/moe_step.h"
+#include "cuda/kernels/moe/moe_step.h"
+#include "cuda/kernels/products/chain.h"
 #include "tier/tier.h"
 
 namespace sharpi::cuda {
@@ -19,7 +19,7 @@ struct KvFormat {
 };
 
 /// In steps of one row, a mixture of experts waits for the products behind it, and the one in front
-/// for the experts: all go in one launch (kernels/moe_step.h).
+/// for the experts: all go in one launch (kernels/moe/moe_step.h).
 struct PendingMoe {
   bool on = false;     // such a step
   bool waits = false;  // `step` is to be launched

@@ -4,8 +4,8 @@
 #include "cuda/kernels/paths.h"
 
 #include "cuda/cuda_model.h"
-#include "cuda/kernels/attention.h"
-#include "cuda/kernels/delta_net.h"
+#include "cuda/kernels/attention/attention.h"
+#include "cuda/kernels/delta/delta_net.h"
 #include "tier/block_tensors.h"
 #include "tier/kernel_paths.h"
 

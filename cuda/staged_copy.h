@@ -14,7 +14,7 @@
 
 #include "base/thread_pool.h"
 #include "cuda/device_memory.h"
-#include "cuda/kernels/weight_layout.h"
+#include "cuda/kernels/products/weight_layout.h"
 #include "cuda/stream.h"
 #include "model/model_spec.h"
 

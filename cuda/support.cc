@@ -4,11 +4,11 @@
 #include <algorithm>
 #include <iterator>
 
-#include "cuda/kernels/attention_f32_plan.h"
-#include "cuda/kernels/attention_ring_plan.h"
-#include "cuda/kernels/gemm_plan.h"
-#include "cuda/kernels/router.h"
-#include "cuda/kernels/weight_layout.h"
+#include "cuda/kernels/attention/attention_f32_plan.h"
+#include "cuda/kernels/attention/attention_ring_plan.h"
+#include "cuda/kernels/moe/router.h"
+#include "cuda/kernels/products/gemm_plan.h"
+#include "cuda/kernels/products/weight_layout.h"
 
 namespace sharpi::cuda {
 namespace {

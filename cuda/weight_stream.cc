@@ -5,7 +5,7 @@
 #include <thread>
 
 #include "base/checked.h"
-#include "cuda/kernels/gather_experts.h"
+#include "cuda/kernels/moe/gather_experts.h"
 #include "tier/block_tensors.h"
 
 namespace sharpi::cuda {

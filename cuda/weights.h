@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "cuda/device_memory.h"
-#include "cuda/kernels/weight_layout.h"
+#include "cuda/kernels/products/weight_layout.h"
 #include "cuda/staged_copy.h"
 #include "tier/tier.h"
 

@@ -17,7 +17,7 @@
 
 #include "base/half.h"
 #include "cuda/kernels/launch.h"
-#include "cuda/kernels/matmul.h"
+#include "cuda/kernels/products/matmul.h"
 
 namespace sharpi::cuda::check {
 

@@ -19,7 +19,7 @@
 
 #include "cuda/kernels/batch.h"
 #include "cuda/kernels/launch.h"
-#include "cuda/kernels/matmul.h"
+#include "cuda/kernels/products/matmul.h"
 #include "kv/codec.h"
 
 namespace sharpi::cuda::check {

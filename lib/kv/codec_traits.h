@@ -3,7 +3,7 @@
 // its values. Host code, CPU kernels and CUDA kernels read it here, and branch over codecs by
 // visit_kv_codec() only, so a codec without a trait, or without the functions that some kernel
 // needs, does not compile. How rows are encoded and decoded: kv/codec.cc, cpu/attention_rows.h and
-// cuda/kernels/kv_codecs.cuh. Thread rule: pure functions.
+// cuda/kernels/kv/kv_codecs.cuh. Thread rule: pure functions.
 #pragma once
 
 #include <cstddef>

@@ -3,11 +3,11 @@
 // runs where there is neither a device nor a CUDA compiler.
 #include <gtest/gtest.h>
 
-#include "cuda/kernels/attention_f32_plan.h"
-#include "cuda/kernels/attention_flash_plan.h"
-#include "cuda/kernels/attention_ring_plan.h"
-#include "cuda/kernels/gemm_plan.h"
-#include "cuda/kernels/matvec_plan.h"
+#include "cuda/kernels/attention/attention_f32_plan.h"
+#include "cuda/kernels/attention/attention_flash_plan.h"
+#include "cuda/kernels/attention/attention_ring_plan.h"
+#include "cuda/kernels/products/gemm_plan.h"
+#include "cuda/kernels/products/matvec_plan.h"
 #include "cuda/support.h"
 #include "kv/codec.h"
 #include "support/real_models.h"

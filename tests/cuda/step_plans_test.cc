@@ -4,8 +4,8 @@
 // models' layers all go this way. Host code alone, no device needed.
 #include <gtest/gtest.h>
 
-#include "cuda/kernels/chain_launch.h"
-#include "cuda/kernels/moe_step.h"
+#include "cuda/kernels/moe/moe_step.h"
+#include "cuda/kernels/products/chain_launch.h"
 
 namespace sharpi::testing {
 namespace {

@@ -4,7 +4,7 @@
 #include <future>
 
 #include "cuda/device.h"
-#include "cuda/kernels/chain.h"
+#include "cuda/kernels/products/chain.h"
 #include "cuda/one_device.h"
 #include "engine/engine_case.h"
 

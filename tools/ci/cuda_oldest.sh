@@ -14,7 +14,7 @@ quietly cmake --preset cuda -B build-cuda-oldest -DCMAKE_CUDA_ARCHITECTURES=80-v
 # Steps, chains, prefill, the gated delta net, choosing rows, repacking.
 kernels='attention_step|chain|gemm|delta_net|kv_select|weight_layout'
 mapfile -t objects < <(ninja -C build-cuda-oldest -t targets all | cut -d : -f 1 |
-  grep -E "sharpi_cuda\.dir/.*\.cc\.o$|sharpi_cuda\.dir/kernels/($kernels)\.cu\.o$")
+  grep -E "sharpi_cuda\.dir/.*\.cc\.o$|sharpi_cuda\.dir/kernels/[a-z]+/($kernels)\.cu\.o$")
 ((${#objects[@]} > 30)) || { echo "the objects of the tier were not found"; exit 1; }
 build build-cuda-oldest "${objects[@]}"
 "$CUDACXX" --version | sed -nE "s/.*release ([0-9.]+),.*/${#objects[@]} files with CUDA \1/p"

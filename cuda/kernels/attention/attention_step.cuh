@@ -1,0 +1,220 @@
+// SPDX-License-Identifier: MIT
+// A step's attention (one row a sequence) over bf16 or q8_0 rows: the ring of a warp, how tiles of
+// keys get there, and queries as operands. Slices of 128 dims, a warp each; lane (g, t) = (lane /
+// 4, lane % 4). Instructions of a tile are what long contexts have too many of, so addresses are
+// sums of constants, and q8_0 values are multiplied as codes whose bias is taken off once, at the
+// end. Thread rule: device code.
+#pragma once
+
+#include "cuda/kernels/attention/attention_common.cuh"
+#include "cuda/kernels/kv/kv_stream.cuh"
+
+namespace sharpi::cuda::step {
+
+constexpr uint32_t kSlice = 128;
+constexpr int kWarps = 8, kThreads = kWarps * 32;
+
+template <KvDtype kType>
+constexpr bool kBytes = KvCodecTraits<kType>::kProduct == KvProduct::kCodes;
+
+/// A warp's stage of its ring: keys, values; q8_0: then eight bytes of scales of each.
+template <KvDtype kCodec>
+struct Stage {
+  static constexpr KvDtype kType = kCodec;
+  static constexpr uint32_t kKeys = kSplitTile;
+  static constexpr uint32_t kRow = value_bytes(kType, kSlice), kPieces = kRow / 16;
+  static constexpr uint32_t kValues = kKeys * kRow, kScales = 2 * kValues;
+  static constexpr uint32_t kBytesOf = kScales + (kBytes<kType> ? 2 * kKeys * 8 : 0);
+  static constexpr uint32_t kEach = kKeys * kPieces / 32;  // pieces of a lane
+};
+
+/// Where the tiles of a block are.
+struct Tiles {
+  const std::byte* base;  // of the KV group, the slice's first byte of a row included
+  uint64_t block_stride;
+  uint32_t row_bytes, k_offset, v_offset;
+  uint32_t scales;                 // from the slice's bytes to its scales
+  uint32_t ring;                   // slots, 0 = not a ring
+  uint32_t begin, newest;          // keys that are seen: [begin, newest]
+  const std::byte *new_k, *new_v;  // windowed layers: where the newest key's rows are
+};
+
+/// The rows of a slot, before k_offset or v_offset.
+__device__ __forceinline__ const std::byte* slot_at(const Tiles& s, uint32_t slot) {
+  return s.base +
+         (slot / kKvBlockSlots * s.block_stride + uint64_t{slot % kKvBlockSlots * s.row_bytes});
+}
+
+/// A tile of which some keys are not seen, or not side by side: row by row, zeros for the others.
+template <class T>
+__device__ __forceinline__ void fetch_some(const Tiles& s, uint32_t key, uint32_t to) {
+  const uint32_t lane = threadIdx.x % 32, column = lane % T::kPieces * 16;
+  const uint32_t slot0 = s.ring != 0 ? key % s.ring : key;
+  const auto row_of = [&](uint32_t r, bool value) {
+    uint32_t slot = slot0 + r;
+    if (s.ring != 0 && slot >= s.ring) slot -= s.ring;
+    const std::byte* from = slot_at(s, slot) + (value ? s.v_offset : s.k_offset);
+    return s.ring != 0 && key + r == s.newest ? (value ? s.new_v : s.new_k) : from;
+  };
+#pragma unroll 1
+  for (uint32_t i = 0; i < 2 * T::kEach; ++i) {
+    const bool value = i >= T::kEach;
+    const uint32_t r = i % T::kEach * (32 / T::kPieces) + lane / T::kPieces;
+    const bool seen = key + r >= s.begin && key + r <= s.newest;
+    const uint32_t swizzle =
+        value ? DeviceCodec<T::kType>::value_swizzle(r) : DeviceCodec<T::kType>::key_swizzle(r);
+    const uint32_t into = value ? T::kValues + r * T::kRow : r * T::kRow;
+    cp_async_16_zfill(to + into + (column ^ swizzle), seen ? row_of(r, value) + column : s.base,
+                      seen ? 16 : 0);
+  }
+  if constexpr (kBytes<T::kType>) {
+#pragma unroll 1
+    for (uint32_t i = lane; i < 2 * T::kKeys; i += 32) {
+      const uint32_t r = i % T::kKeys;
+      const bool seen = key + r >= s.begin && key + r <= s.newest;
+      const std::byte* from = seen ? row_of(r, i >= T::kKeys) + s.scales : s.base;
+      cp_async_8_zfill(to + T::kScales + i * 8, from, seen ? 8 : 0);
+    }
+  }
+}
+
+/// The same value, of which the compiler does not know how to make it again: it would in every
+/// tile.
+__device__ __forceinline__ uint32_t kept(uint32_t x) {
+  return __shfl_sync(0xFFFFFFFFu, x, static_cast<int>(threadIdx.x % 32));
+}
+
+/// The lane's part of whole tiles: from a tile's first row, and into a stage.
+struct LaneCopy {
+  uint32_t k, v, step;  // step: to its next row
+  uint32_t scales;      // of keys in the lower lanes, of values in the others
+  uint32_t to_k, to_v, to_scales;
+};
+template <class T>
+__device__ __forceinline__ LaneCopy make_copy(const Tiles& s) {
+  const uint32_t lane = threadIdx.x % 32, column = lane % T::kPieces * 16, row = lane / T::kPieces;
+  const uint32_t from = row * s.row_bytes + column;
+  LaneCopy c = {};
+  c.k = kept(s.k_offset + from);
+  c.v = kept(s.v_offset + from);
+  if (kBytes<T::kType>) {
+    const bool value = lane >= T::kKeys;
+    c.scales = kept((value ? s.v_offset : s.k_offset) + lane % T::kKeys * s.row_bytes + s.scales);
+  }
+  c.step = 32 / T::kPieces * s.row_bytes;
+  c.to_k = kept(row * T::kRow + (column ^ DeviceCodec<T::kType>::key_swizzle(row)));
+  c.to_v = kept(T::kValues + row * T::kRow + (column ^ DeviceCodec<T::kType>::value_swizzle(row)));
+  c.to_scales = kept(T::kScales + lane * 8);
+  return c;
+}
+
+/// Into a stage: row i of the lane's rows of values, which are 4 apart, or 2 (bf16).
+template <class T>
+__device__ __forceinline__ uint32_t value_row(const LaneCopy& c, uint32_t i) {
+  return (c.to_v ^ (kBytes<T::kType> ? (i & 1u) << 6 : (i & 3u) << 5)) +
+         i * 32 / T::kPieces * T::kRow;
+}
+
+/// The tile at `at` that ends with the newest key, which windowed layers have elsewhere; zeros
+/// behind it.
+template <class T>
+__device__ __forceinline__ void fetch_last(const Tiles& s, const LaneCopy& c, const std::byte* at,
+                                           uint32_t key, uint32_t to) {
+  const uint32_t lane = threadIdx.x % 32, newest = s.newest - key;
+  const uint32_t column = lane % T::kPieces * 16;
+#pragma unroll
+  for (uint32_t i = 0; i < 2 * T::kEach; ++i) {
+    const bool value = i >= T::kEach;
+    const uint32_t n = i % T::kEach, r = lane / T::kPieces + n * (32 / T::kPieces);
+    const std::byte* from = at + ((value ? c.v : c.k) + n * c.step);
+    if (s.ring != 0 && r == newest) from = (value ? s.new_v : s.new_k) + column;
+    const uint32_t into = value ? value_row<T>(c, n) : c.to_k + n * (32 / T::kPieces) * T::kRow;
+    cp_async_16_zfill(to + into, from, r <= newest ? 16 : 0);
+  }
+  if constexpr (kBytes<T::kType>) {
+    const uint32_t r = lane % T::kKeys;
+    const std::byte* from = at + c.scales;
+    if (s.ring != 0 && r == newest) from = (lane < T::kKeys ? s.new_k : s.new_v) + s.scales;
+    cp_async_8_zfill(to + c.to_scales, from, r <= newest ? 8 : 0);
+  }
+}
+
+/// Starts the copy of the tile from `key` on into the stage at `to`.
+template <class T>
+__device__ __forceinline__ void fetch(const Tiles& s, const LaneCopy& c, uint32_t key,
+                                      uint32_t to) {
+  if (key < s.begin || s.ring % T::kKeys != 0) return fetch_some<T>(s, key, to);
+  constexpr uint32_t kRows = 32 / T::kPieces;  // of one piece a lane
+  const std::byte* at = slot_at(s, s.ring != 0 ? key % s.ring : key);
+  if (key + T::kKeys > s.newest + (s.ring != 0 ? 0 : 1)) return fetch_last<T>(s, c, at, key, to);
+#pragma unroll
+  for (uint32_t i = 0; i < T::kEach; ++i) {
+    cp_async_16(to + c.to_k + i * kRows * T::kRow, at + (c.k + i * c.step));
+  }
+#pragma unroll
+  for (uint32_t i = 0; i < T::kEach; ++i) {
+    cp_async_16(to + value_row<T>(c, i), at + (c.v + i * c.step));
+  }
+  if constexpr (kBytes<T::kType>) {
+    cp_async_8(to + c.to_scales, at + c.scales);
+  }
+}
+
+// --- queries ---
+
+/// A slice's queries in shared memory are A operands of products, word by word as lanes take them:
+/// four words a lane and product. With up to eight vectors (kPairs) rows 8 to 15 of a product are
+/// what rounding lost of rows 0 to 7; q8_0 with more: products of coarse and of fine terms in turn.
+template <KvDtype kType, bool kPairs>
+constexpr uint32_t kProducts = kBytes<kType>&& kPairs ? 4 : 8;
+
+/// The lane's elements 4 * lane, .. of vector v to operands. Returns what a unit is worth (q8_0).
+template <KvDtype kType, bool kPairs>
+__device__ __forceinline__ float store_query(float4 x, uint32_t v, uint4* to) {
+  const uint32_t lane = threadIdx.x % 32, c = lane / 8, t = lane % 8 / 2, r = lane % 2;
+  if constexpr (kBytes<kType>) {
+    const float most = fmaxf(fmaxf(fabsf(x.x), fabsf(x.y)), fmaxf(fabsf(x.z), fabsf(x.w)));
+    const float odd = (x.x - x.x) + (x.y - x.y) + (x.z - x.z) + (x.w - x.w);  // NaN if not finite
+    const uint32_t bits = odd == 0.0f ? __float_as_uint(most) : 0x7FC00000u;
+    const float top = __uint_as_float(__reduce_max_sync(0xFFFFFFFFu, bits));
+    const float inverse = top > 1e-30f ? __fdividef(127.0f, top) : 0.0f;
+    uint32_t coarse = 0, fine = 0;
+    const float y[4] = {x.x * inverse, x.y * inverse, x.z * inverse, x.w * inverse};
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      const int first = __float2int_rn(y[i]);
+      const int second = __float2int_rn((y[i] - static_cast<float>(first)) * kQueryFine);
+      coarse |= static_cast<uint32_t>(max(-127, min(127, first)) & 255) << (8 * i);
+      fine |= static_cast<uint32_t>(max(-127, min(127, second)) & 255) << (8 * i);
+    }
+    if constexpr (kPairs) {
+      reinterpret_cast<uint2*>(to + c * 32 + v * 4 + t)[r] = {coarse, fine};
+    } else {
+      auto* at = reinterpret_cast<uint32_t*>(to + c * 64 + v % 8 * 4 + t) + 2 * r + v / 8;
+      at[0] = coarse;
+      at[32 * 4] = fine;
+    }
+    return top * (1.0f / (127.0f * kQueryFine));
+  } else {
+    const uint32_t a = pack_bf16(x.x, x.y), b = pack_bf16(x.z, x.w);
+    uint4* at = to + (c * 2 + r) * 32 + v % 8 * 4 + t;
+    if constexpr (kPairs) {
+      *at = {a, pack_rest(true, x.x, x.y, a), b, pack_rest(true, x.z, x.w, b)};
+    } else {
+      reinterpret_cast<uint32_t*>(at)[v / 8] = a;
+      reinterpret_cast<uint32_t*>(at)[v / 8 + 2] = b;
+    }
+    return 1.0f;
+  }
+}
+
+template <uint32_t kCount>
+__device__ __forceinline__ void load_operands(const uint4* from, uint32_t (&q)[4 * kCount]) {
+#pragma unroll
+  for (uint32_t i = 0; i < kCount; ++i) {
+    const uint4 x = from[i * 32 + threadIdx.x % 32];
+    q[4 * i] = x.x, q[4 * i + 1] = x.y, q[4 * i + 2] = x.z, q[4 * i + 3] = x.w;
+  }
+}
+
+}  // namespace sharpi::cuda::step

@@ -1,0 +1,480 @@
+// SPDX-License-Identifier: MIT
+// A mixture-of-experts block of one row: y (+)= sum_j w_j down_j(act(gate_j x) * up_j x), the
+// shared expert among the j; before it the mixer's output product, after it the next mixer's input
+// products, if the caller has them. One block per multiprocessor, all of them at once:
+//   x += W m | x -> logits | top-k in every block, so that nobody waits for one | pairs
+//   of gate and up panels -> h | panels of down over all experts as one long row -> y | products of
+//   y
+// Block b takes panels (pairs, rows) b, b + grid, ... Between phases values go through device
+// memory, each with the launch's number (moe_exchange.cuh): who needs a row takes it as it comes.
+// Logits are sums that blocks add their columns' part to, so that they need not wait for x.
+// The 16 warps of a block share each phase's units (16 x 256) evenly and stream them through rings
+// of their own: constant weights from before the grid dependency resolves, experts' from the moment
+// they are known; copies run ahead through all phases. One more warp finds out which experts.
+// Arithmetic as in chain.cu, fixed point.
+// Bound: weights of the active experts / memory bandwidth, and a chain of latencies.
+#include <algorithm>
+
+#include "cuda/kernels/launch.h"
+#include "cuda/kernels/moe/moe_logits.cuh"
+#include "cuda/kernels/moe/moe_route.cuh"
+#include "cuda/kernels/moe/moe_step.h"
+#include "cuda/kernels/products/gemm.h"
+
+namespace sharpi::cuda {
+namespace {
+
+using namespace step;
+
+__device__ __forceinline__ float4 times(float4 a, float4 b) {
+  return {a.x * b.x, a.y * b.y, a.z * b.z, a.w * b.w};
+}
+__device__ __forceinline__ void scale_by(LaneInputs& in, const LaneInputs& w) {
+#pragma unroll
+  for (int k = 0; k < 2; ++k) in.v[k] = times(in.v[k], w.v[k]);
+}
+/// For the norm's factor, which sums are multiplied by: what a warp's units of the row have.
+__device__ __forceinline__ void keep_squares(const View& v, float lane_sum) {
+  const float sum = warp_sum(lane_sum);
+  if (v.lane == 0) v.misc->squares[v.warp] = sum;
+}
+/// Columns of unit u of a norm's weights: those in front (0) or behind (1).
+__device__ __forceinline__ LaneInputs columns_of(const StepArgs& p, const View& v, uint32_t k,
+                                                 uint32_t u) {
+  if (!p.keeps) {
+    return load_inputs(k == 0 ? p.norm_weight : p.after_norm, u * kUnitColumns + v.lane * 4,
+                       p.n_embd);
+  }
+  const auto* row =
+      reinterpret_cast<const float4*>(v.shared + p.rows) + k * (p.n_embd / 4) + u * 64;
+  return {{row[v.lane], row[v.lane + 32]}};
+}
+/// One thread: has the norms' weights brought into shared memory.
+__device__ __forceinline__ void keep_rows(const StepArgs& p, const View& v) {
+  const uint32_t bar = shared_address(&v.slots->kept), bytes = p.n_embd * 4,
+                 to = shared_address(v.shared) + p.rows;
+  mbarrier_init(bar, 1);
+  mbarrier_init_fence();
+  const bool front = p.keeps && p.norm_weight != nullptr,
+             behind = p.keeps && p.after_norm != nullptr;
+  mbarrier_expect(bar, (front ? bytes : 0) + (behind ? bytes : 0));
+  if (front) bulk_copy(to, p.norm_weight, bytes, bar);
+  if (behind) bulk_copy(to + bytes, p.after_norm, bytes, bar);
+}
+
+/// What the words of a phase's row are.
+__device__ __forceinline__ const void* row_of(const StepArgs& p, uint32_t phase) {
+  if (phase == kBefore) return p.before_x;
+  if (phase == kUp) return p.before_x == nullptr ? static_cast<const void*>(p.x) : p.x1;
+  return phase == kDown ? p.h : p.y1;
+}
+__device__ __forceinline__ uint32_t units_of(const StepArgs& p, uint32_t phase) {
+  return phase == kBefore ? p.before_units : phase == kDown ? p.row_units : p.units;
+}
+
+/// A phase's row, as it comes, times its norm's weights or those of the experts, into the image.
+__device__ __forceinline__ void take_row(const StepArgs& p, const View& v, uint32_t phase,
+                                         LaneWords next, uint32_t number) {
+  const bool plain =
+      phase == kBefore || (phase == kUp && p.before_x == nullptr);  // an earlier one's
+  const void* row = row_of(p, phase);
+  const uint32_t units = units_of(p, phase);
+  float squares = 0.0f;
+#pragma unroll 1
+  for (uint32_t u = v.warp; u < units; u += kWarps) {
+    LaneWords now = next;
+    if (u + kWarps < units) next.look(row, u + kWarps, v.lane);
+    LaneInputs times_by = {{{1.0f, 1.0f, 1.0f, 1.0f}, {1.0f, 1.0f, 1.0f, 1.0f}}};
+    if (phase == kDown) {
+      const float w =
+          u < p.routed_units ? v.misc->weight[divide(u, p.by_ff_units)] : v.misc->shared_weight;
+      times_by = {{{w, w, w, w}, {w, w, w, w}}};
+    } else if (phase == kUp ? p.norm_weight != nullptr
+                            : phase == kAfter && p.after_norm != nullptr) {
+      times_by = columns_of(p, v, phase == kUp ? 0 : 1, u);
+    }
+    while (!plain && !now.are_of(number)) now.look(row, u, v.lane);
+    __syncwarp();
+    LaneInputs in = plain ? now.floats() : now.values();
+    squares += dot(in, in);
+    if (phase != kBefore) scale_by(in, times_by);
+    stage_fixed(v.shared + p.image, fixed_map(units), u, in, v.lane);
+  }
+  if (phase == kAfter || phase == kUp) keep_squares(v, squares);
+}
+
+/// act(gate) * up of the block's pairs: half of a warp each.
+__device__ __forceinline__ void leave_hidden(const StepArgs& p, const View& v, float norm,
+                                             uint32_t number) {
+  const uint32_t pairs = groups_of(p.pairs);
+#pragma unroll 1
+  for (uint32_t k = v.warp; k < pairs; k += kWarps) {
+    const float sum = whole_sum(p, v, 2 * k + v.lane / kPanelRows) * norm,
+                up = __shfl_xor_sync(~0u, sum, 16);
+    const float h = gated_value(p.activation, sum, up);
+    if (v.lane < kPanelRows)
+      put_value(p.h, (blockIdx.x + k * gridDim.x) * kPanelRows + v.lane, h, number);
+  }
+}
+/// The products of y.
+__device__ __forceinline__ void store_after(const StepArgs& p, const View& v, float norm) {
+  const uint32_t panels = groups_of(p.after_panels);
+#pragma unroll 1
+  for (uint32_t k = v.warp; k < panels; k += kWarps) {
+    const uint32_t panel = blockIdx.x + k * gridDim.x;
+    const uint32_t t = after_task(p, panel);
+    const float sum = group_sum(p, v, k) * norm;
+    if (v.lane < kPanelRows) p.after_y[t][(panel - p.first_panel[t]) * kPanelRows + v.lane] = sum;
+  }
+}
+
+/// The number after n, made here and not where n is loaded: nobody waits for it earlier.
+__device__ __forceinline__ uint32_t after(uint32_t n) {
+  asm volatile("add.u32 %0, %0, 1;" : "+r"(n)::"memory");
+  return n;
+}
+
+/// The warps that compute.
+template <bool kSmall>
+__device__ __forceinline__ void compute(const StepArgs& p, const View& v) {
+  if (v.lane < kSlots) mbarrier_init(shared_address(&v.slots->full[v.warp][v.lane]), 1);
+  mbarrier_init_fence();
+  __syncwarp();
+  Ring<kSmall> ring;
+  ring.fetch(p, v, kBefore);
+  keep_router<kSmall>(p, v);
+  grid_dependency_wait();
+  const uint32_t first = p.before_x != nullptr ? kBefore : kUp,
+                 last = p.n_after != 0 ? kAfter : kDown;
+  LaneWords words = {};
+  if (v.warp < units_of(p, first)) words.look(row_of(p, first), v.warp, v.lane);
+  const uint32_t r = v.lane % kPanelRows, o = (blockIdx.x + v.warp * gridDim.x) * kPanelRows + r;
+  const bool mine = v.warp < groups_of(p.out_panels), half = v.lane < kPanelRows;
+  float value = mine ? __ldcg(p.x + o) : 0.0f;  // of x, which with `add` is y
+  const uint32_t launches = __ldcg(p.sync + blockIdx.x);
+  uint32_t number = 0;
+#pragma unroll 1
+  for (uint32_t phase = first;; ++phase) {
+    if (phase != first && v.warp < units_of(p, phase)) words.look(row_of(p, phase), v.warp, v.lane);
+    if (phase == kUp) {
+      if (phase == first) number = after(launches);
+      // x is known: its words, and its part of the logits. Every launch writes every word, so that
+      // no word is older than the launch before.
+      if (mine && half) put_value(p.x1, o, value, number);
+      leave_own(p, v, mine && half, r, o, value);
+      meet();
+      add_to_logits(p, v, number);
+      if (v.lane == 0) mbarrier_arrive(shared_address(&v.slots->added));
+    }
+    float norm = 1.0f;
+    if (phase == kDown) mbarrier_wait(shared_address(&v.slots->weighed), 0);
+    take_row(p, v, phase, words, number);
+    if (phase == kBefore) number = after(launches);
+    if (phase == kUp && v.lane == 0) mbarrier_arrive(shared_address(&v.slots->squared));
+    meet();
+    if (phase == kUp) {
+      norm = norm_factor(p, v, p.norm_weight != nullptr, p.norm_eps);
+      mbarrier_wait(shared_address(&v.slots->chosen), 0);
+    }
+    if (phase == kAfter) norm = norm_factor(p, v, p.after_norm != nullptr, p.after_eps);
+    run_phase(p, v, ring, phase);
+    meet();
+    if (phase == kUp) {
+      leave_hidden(p, v, norm, number);
+      grid_dependents_launch();
+    } else if (phase == kAfter) {
+      store_after(p, v, norm);
+    } else if (mine) {
+      if (phase == kDown && !p.add) value = 0.0f;
+      value += group_sum(p, v, v.warp);
+      if (phase == kDown && half) {
+        p.y[o] = value;
+        put_value(p.y1, o, value, number);
+      }
+    }
+    if (phase == last) break;
+  }
+  if (threadIdx.x == 0) p.sync[blockIdx.x] = number;
+}
+
+/// kSmall: for devices whose blocks have no room for two units of every warp, or that cannot copy
+/// in bulk.
+template <uint32_t kPerLane, bool kSmall>
+__global__ void __launch_bounds__(kThreads + 32, 1)
+    moe_step_kernel(const __grid_constant__ StepArgs p) {
+  if constexpr (!kHasBulkCopy && !kSmall) return;  // the host never launches it there
+  extern __shared__ __align__(128) uint8_t shared[];
+  View v;
+  v.shared = shared;
+  v.misc = reinterpret_cast<Misc*>(shared + p.misc);
+  v.slots = reinterpret_cast<Slots*>(shared + p.slots);
+  v.warp = threadIdx.x / 32;
+  v.lane = threadIdx.x % 32;
+  if (threadIdx.x == kThreads) {
+    mbarrier_init(shared_address(&v.slots->chosen), 32);
+    mbarrier_init(shared_address(&v.slots->weighed), 32);
+    mbarrier_init(shared_address(&v.slots->added), kWarps);
+    mbarrier_init(shared_address(&v.slots->squared), kWarps);
+    keep_rows(p, v);
+  }
+  __syncthreads();
+  if (v.warp < kWarps) {
+    compute<kSmall>(p, v);
+  } else {
+    __syncwarp();
+    route<kPerLane>(p, v);
+  }
+}
+
+using Kernel = void (*)(StepArgs);
+template <bool kSmall>
+constexpr Kernel kKernels[] = {moe_step_kernel<2, kSmall>, moe_step_kernel<4, kSmall>,
+                               moe_step_kernel<8, kSmall>,
+                               moe_step_kernel<kMaxExperts / 32, kSmall>};
+Kernel kernel_for(const StepArgs& p) {
+  const uint32_t n = p.n_experts, i = n <= 64 ? 0 : n <= 128 ? 1 : n <= 256 ? 2 : 3;
+  return p.small ? kKernels<true>[i] : kKernels<false>[i];
+}
+
+Slab make_slab(const DeviceMatrix& w) {
+  Slab s = {};
+  if (!w) return s;
+  const GgmlTypeTraits& traits = ggml_traits(w.type);
+  s.data = reinterpret_cast<const uint8_t*>(w.data);
+  s.expert_bytes = w.expert_bytes;
+  s.panel_bytes = static_cast<uint32_t>(ggml_row_bytes(w.type, w.n_in) * kPanelRows);
+  s.unit_bytes = kUnitColumns / traits.block_elements * traits.block_bytes * kPanelRows;
+  s.type = w.type;
+  return s;
+}
+
+Groups groups_of_all(uint32_t all, uint32_t grid) {
+  return {all / grid, all % grid};
+}
+
+void set_slabs(const MoeStepParams& m, StepArgs* p) {
+  p->slabs[kGateSlab] = make_slab(m.moe.gate);
+  p->slabs[kUpSlab] = make_slab(m.moe.up);
+  p->slabs[kDownSlab] = make_slab(m.moe.down);
+  p->slabs[kSharedGate] = make_slab(m.shared_gate);
+  p->slabs[kSharedUp] = make_slab(m.shared_up);
+  p->slabs[kSharedDown] = make_slab(m.shared_down);
+  p->slabs[kBeforeSlab] = make_slab(m.before.tasks[0].w);
+  p->n_after = m.after.n_tasks;
+  for (uint32_t t = 0; t < m.after.n_tasks; ++t)
+    p->slabs[kAfterSlab + t] = make_slab(m.after.tasks[t].w);
+}
+
+/// Where values are behind the words that all launches use; returns the bytes of all.
+uint64_t shape_memory(uint32_t n_embd, uint32_t hidden, uint32_t shared_hidden, std::byte* sync,
+                      StepArgs* p) {
+  uint64_t at = kHeadBytes;
+  const auto take = [&](uint64_t** to, uint64_t n) {
+    *to = reinterpret_cast<uint64_t*>(sync + at);
+    at += (n + 15) / 16 * 16 * sizeof(uint64_t);
+  };
+  take(&p->logits, kLogitWords);
+  take(&p->x1, n_embd / 2);
+  take(&p->h, (uint64_t{hidden} + shared_hidden) / 2);
+  take(&p->y1, n_embd / 2);
+  return at;
+}
+
+void shape_work(const MatmulConfig& config, const MoeStepParams& m, StepArgs* p) {
+  const MoeParams& e = m.moe;
+  const auto grid = static_cast<uint32_t>(config.device.n_sm);
+  p->n_embd = e.gate.n_in;
+  const uint32_t d_ff = e.gate.n_out, d_shared = m.shared_down ? m.shared_down.n_in : 0;
+  p->n_experts = m.router.n_out;
+  p->n_used = e.n_used;
+  p->router_rows = p->n_experts + (m.shared_gate_inp != nullptr ? 1 : 0);
+  p->units = p->n_embd / kUnitColumns;
+  p->ff_units = d_ff / kUnitColumns;
+  p->before_units = m.before.n_tasks != 0 ? m.before.tasks[0].w.n_in / kUnitColumns : 1;
+  p->routed_units = p->n_used * p->ff_units;
+  p->row_units = p->routed_units + d_shared / kUnitColumns;
+  p->routed_pairs = p->n_used * (d_ff / kPanelRows);
+  p->pairs = groups_of_all(p->routed_pairs + d_shared / kPanelRows, grid);
+  p->out_panels = groups_of_all(p->n_embd / kPanelRows, grid);
+  p->n_parts = std::min(p->n_embd / kPanelRows, grid);
+  p->part_limit = static_cast<float>((kMostSum >> 1) / p->n_parts);
+  uint32_t after = 0;
+  for (uint32_t t = 0; t < m.after.n_tasks; ++t) {
+    p->first_panel[t] = after;
+    after += m.after.tasks[t].w.n_out / kPanelRows;
+  }
+  p->after_panels = groups_of_all(after, grid);
+  p->by_units = make_divider(p->units);
+  p->by_panels = make_divider(d_ff / kPanelRows);
+  p->by_row_units = make_divider(p->row_units);
+  p->by_ff_units = make_divider(p->ff_units);
+  p->by_before = make_divider(p->before_units);
+}
+
+constexpr uint32_t kWishedRing = 9u << 10;  // bytes of a ring that the rest leaves, if it can
+
+/// The division of work and of shared memory; returns the bytes of it, 0: it does not fit.
+uint32_t shape_step(const MatmulConfig& config, const MoeStepParams& m, const MoeStepTuning& tuning,
+                    StepArgs* p) {
+  set_slabs(m, p);
+  shape_work(config, m, p);
+  uint32_t widest = 0;
+  for (const Slab& s : p->slabs) widest = std::max(widest, s.unit_bytes);
+  const uint32_t groups =
+      std::max({2 * (p->pairs.each + 1), p->out_panels.each + 1, p->after_panels.each + 1});
+  const uint32_t most_units = std::max({p->units, p->row_units, p->before_units});
+  if (groups > kMostGroups || most_units > kMostUnits) return 0;
+  uint32_t bytes = 0;
+  const auto take = [&](uint32_t* at, uint32_t n) {
+    *at = bytes;
+    bytes += (n + 15) / 16 * 16;
+  };
+  take(&p->image, fixed_map(most_units).bytes);
+  take(&p->part, (groups + kWarps) * kPanelRows * 4);
+  take(&p->range, groups * 8);
+  take(&p->misc, sizeof(Misc));
+  take(&p->slots, sizeof(Slots));
+  const auto limit = static_cast<uint32_t>(config.device.shared_per_block) - tuning.spare;
+  const bool bulk = config.device.bulk_copies;
+  p->small = !bulk || bytes + kWarps * 2 * widest > limit;
+  if (bytes + kWarps * widest > limit) return 0;
+  // Constant rows and columns of the router, if they leave enough to the rings.
+  const uint32_t panels = p->out_panels.each + (p->out_panels.more != 0 ? 1 : 0),
+                 rows = kKeptNorms * p->n_embd * 4,
+                 router = panels * p->router_rows * kPanelRows * 4;
+  p->keeps = bulk && bytes + rows + router + kWarps * kWishedRing <= limit;
+  if (p->keeps) {
+    take(&p->rows, rows);
+    take(&p->router_at, router);
+  }
+  // Rings have room for a unit at least, whatever is asked for.
+  const uint32_t least = (widest + 127) / 128 * 128;
+  p->ring_bytes =
+      std::max(std::min((limit - bytes) / kWarps, tuning.ring_bytes) / 128 * 128, least);
+  if (bytes + kWarps * p->ring_bytes > limit) return 0;
+  const uint32_t rings = kWarps * p->ring_bytes;
+  for (uint32_t* at :
+       {&p->image, &p->part, &p->range, &p->misc, &p->slots, &p->rows, &p->router_at})
+    *at += rings;
+  return rings + bytes;
+}
+
+uint64_t bytes_of(const MoeStepParams& m, std::byte* sync, StepArgs* p) {
+  const uint32_t d_shared = m.shared_down ? m.shared_down.n_in : 0;
+  return shape_memory(m.moe.gate.n_in, m.moe.n_used * m.moe.gate.n_out, d_shared, sync, p);
+}
+
+bool in_tiles(const DeviceMatrix& w) {
+  return w && w.layout == WeightLayout::kTiles && has_fixed_product(w.type) &&
+         w.n_out % kPanelRows == 0 && w.n_in % kUnitColumns == 0;
+}
+
+/// The products in front and behind.
+bool neighbours_agree(const MoeStepParams& m) {
+  const MatmulParams &b = m.before, &a = m.after;
+  bool ok = b.n_tasks <= 1 && a.n_tasks <= kMaxMatmulTasks;
+  if (b.n_tasks != 0) {
+    ok = ok && in_tiles(b.tasks[0].w) && b.tasks[0].w.n_out == m.moe.gate.n_in &&
+         b.epilogue == Epilogue::kAdd && b.tasks[0].y == m.moe.x && b.norm_weight == nullptr &&
+         b.row_scale == nullptr && b.n_rows == 1 && !b.force_f32 && m.moe.add;
+  }
+  if (a.n_tasks != 0) {
+    ok = ok && a.epilogue == Epilogue::kStore && a.x == m.moe.y && a.row_scale == nullptr &&
+         a.n_rows == 1 && !a.force_f32;
+  }
+  for (uint32_t t = 0; ok && t < a.n_tasks; ++t)
+    ok = in_tiles(a.tasks[t].w) && a.tasks[t].w.n_in == m.moe.gate.n_in;
+  return ok && (!m.moe.add || m.moe.x == m.moe.y);
+}
+
+bool shapes_agree(const MoeStepParams& m) {
+  const MoeParams& e = m.moe;
+  bool ok = e.n_rows == 1 && e.n_used != 0 && e.n_used <= kMaxExpertsUsed &&
+            is_gated_epilogue(e.activation) && m.router.type == GgmlType::kF32 &&
+            m.router.layout == WeightLayout::kRows && m.router.n_in == e.gate.n_in &&
+            e.n_used <= m.router.n_out && m.router.n_out <= kMaxExperts;
+  const auto expert = [&](const DeviceMatrix& gate, const DeviceMatrix& up,
+                          const DeviceMatrix& down) {
+    ok = ok && in_tiles(gate) && in_tiles(up) && in_tiles(down) && gate.n_out == up.n_out &&
+         gate.n_in == up.n_in && down.n_in == gate.n_out && down.n_out == gate.n_in;
+  };
+  expert(e.gate, e.up, e.down);
+  if (m.shared_down) {
+    expert(m.shared_gate, m.shared_up, m.shared_down);
+    ok = ok && m.shared_gate.n_in == e.gate.n_in;
+  } else {
+    ok = ok && m.shared_gate_inp == nullptr;
+  }
+  return ok && neighbours_agree(m);
+}
+
+}  // namespace
+
+uint64_t moe_step_sync_bytes(uint32_t n_embd, uint32_t hidden, uint32_t shared_hidden) {
+  StepArgs p = {};
+  return shape_memory(n_embd, hidden, shared_hidden, nullptr, &p);
+}
+
+bool has_moe_steps(const MatmulConfig& config) {
+  return !config.exact && !config.deterministic;
+}
+
+bool moe_step_takes(const MatmulConfig& config, const MoeStepParams& m) {
+  if (!has_moe_steps(config) || !shapes_agree(m)) return false;
+  StepArgs p = {};
+  const auto grid = static_cast<uint32_t>(config.device.n_sm);
+  return grid <= kMostSm && shape_step(config, m, {}, &p) != 0 && p.out_panels.each < kWarps &&
+         m.sync_bytes >= bytes_of(m, nullptr, &p);
+}
+
+Status launch_moe_step(const MatmulConfig& config, const MoeStepParams& m, cudaStream_t stream,
+                       const MoeStepTuning& tuning) {
+  const MoeParams& e = m.moe;
+  if (!moe_step_takes(config, m) || reinterpret_cast<uintptr_t>(e.x) % 16 != 0 ||
+      reinterpret_cast<uintptr_t>(m.sync) % 128 != 0) {
+    return Status::error(Code::kInternal, "moe_step: %u of %u experts, %u x %u", e.n_used,
+                         m.router.n_out, e.gate.n_out, e.gate.n_in);
+  }
+  StepArgs p = {};
+  LaunchShape shape;
+  shape.shared_bytes = shape_step(config, m, tuning, &p);
+  if (shape.shared_bytes == 0) return Status::error(Code::kInternal, "moe_step: no room");
+  bytes_of(m, m.sync, &p);
+  p.x = e.x;
+  p.norm_weight = e.norm_weight;
+  p.norm_eps = e.norm_eps;
+  p.renormalize = m.renormalize;
+  p.add = e.add;
+  p.activation = e.activation;
+  p.router = reinterpret_cast<const float*>(m.router.data);
+  p.shared_gate = m.shared_gate_inp;
+  p.slot_of_expert = e.slot_of_expert;
+  p.y = e.y;
+  p.weights = m.weights;
+  p.ids = m.ids;
+  p.sync = reinterpret_cast<uint32_t*>(m.sync);
+  if (m.before.n_tasks != 0) p.before_x = m.before.x;
+  p.after_norm = m.after.norm_weight;
+  p.after_eps = m.after.norm_eps;
+  for (uint32_t t = 0; t < m.after.n_tasks; ++t) p.after_y[t] = m.after.tasks[t].y;
+  shape.grid = dim3(static_cast<uint32_t>(config.device.n_sm));
+  shape.block = dim3(kThreads + 32);
+  shape.stream = stream;
+  shape.pdl = config.pdl;
+  shape.cooperative = tuning.cooperative;
+  return launch_kernel("moe_step", shape, kernel_for(p), p);
+}
+
+Status prepare_moe_step(const MatmulConfig& config) {
+  for (const auto& kernels : {kKernels<false>, kKernels<true>}) {
+    for (int i = 0; i < 4; ++i) {
+      SHARPI_TRY(kernel_status(
+          cudaFuncSetAttribute(kernels[i], cudaFuncAttributeMaxDynamicSharedMemorySize,
+                               config.device.shared_per_block),
+          "moe_step"));
+    }
+  }
+  return Status::ok();
+}
+
+}  // namespace sharpi::cuda

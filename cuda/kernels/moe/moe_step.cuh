@@ -1,0 +1,433 @@
+// SPDX-License-Identifier: MIT
+// The inside of moe_step.cu: what its launch says, where a block's units are, and what a warp makes
+// of its own.
+// Thread rule: device code.
+#pragma once
+
+#include "cuda/kernels/moe/moe_exchange.cuh"
+#include "cuda/kernels/moe/route_row.cuh"
+#include "cuda/kernels/moe/router.h"
+#include "cuda/kernels/products/fixed_product.cuh"
+#include "cuda/kernels/products/matvec.h"
+#include "cuda/kernels/products/weight_types.h"
+#include "cuda/kernels/ptx.cuh"
+
+namespace sharpi::cuda::step {
+
+constexpr uint32_t kWarps = 16;  // that compute; one more chooses the experts
+constexpr uint32_t kThreads = kWarps * 32;
+constexpr uint32_t kSlots = 8;      // units of a warp that are under way or not yet used
+constexpr uint32_t kKeptNorms = 2;  // constant rows kept before x is known
+constexpr uint32_t kMostSm = 1024;  // multiprocessors
+constexpr uint32_t kHeadBytes = kMostSm * 4;
+constexpr uint32_t kMostGroups = 4096, kMostUnits = 4096;  // of a block, of a row
+
+/// Matrices of all experts: what a unit's address follows from.
+struct Slab {
+  const uint8_t* data;
+  uint64_t expert_bytes;
+  uint32_t panel_bytes, unit_bytes;
+  GgmlType type;
+};
+
+/// Numbers of the slabs.
+enum SlabId : uint32_t {
+  kGateSlab,
+  kUpSlab,
+  kDownSlab,
+  kSharedGate,
+  kSharedUp,
+  kSharedDown,
+  kBeforeSlab,
+  kAfterSlab
+};
+constexpr uint32_t kSlabs = kAfterSlab + kMaxMatmulTasks;
+
+/// How many panels (pairs) a block has.
+struct Groups {
+  uint32_t each, more;  // the first `more` blocks have one more
+};
+
+struct StepArgs {
+  const float* x;  // before the first phase
+  const float* norm_weight;
+  float norm_eps, after_eps;
+  bool renormalize, add;
+  Epilogue activation;
+  const float* router;
+  const float* shared_gate;  // nullptr: no such row
+  const int32_t* slot_of_expert;
+  const float* before_x;  // nullptr: no such phase
+  const float* after_norm;
+  float *y, *weights;
+  int32_t* ids;
+  uint32_t* sync;                  // each block's number of launches
+  uint64_t *logits, *x1, *h, *y1;  // behind it; h: the routed experts', then the shared one's
+  uint32_t n_embd, n_experts, n_used;
+  uint32_t router_rows;                                             // all rows
+  uint32_t units, ff_units, routed_units, row_units, before_units;  // row_units: all of down
+  uint32_t routed_pairs;
+  Groups pairs, out_panels, after_panels;
+  Divider by_units, by_panels, by_row_units, by_ff_units, by_before;  // by_panels: of an expert
+  uint32_t ring_bytes;                                                // of a warp
+  uint32_t image, part, range, misc, slots, rows;  // shared memory, behind the rings
+  uint32_t router_at;                              // [panel][row][16]
+  bool keeps;        // norms' weights at `rows`, columns of the router at `router_at`
+  uint32_t n_parts;  // of a logit
+  float part_limit;  // of one of them, in its unit
+  uint32_t n_after;
+  uint32_t first_panel[kMaxMatmulTasks];  // of the tasks of the last phase
+  float* after_y[kMaxMatmulTasks];
+  Slab slabs[kSlabs];
+  bool small;  // rings may have room for a unit only
+};
+
+struct alignas(16) Misc {
+  float squares[kWarps];          // of the row of n_embd, each warp's part
+  float own[kWarps][kPanelRows];  // the block's panels of x, times the norm's weights
+  int32_t slot[kMaxExpertsUsed];  // where the experts' matrices are
+  float weight[kMaxExpertsUsed];
+  float shared_weight;
+};
+
+/// A unit in a ring.
+struct alignas(16) Note {
+  uint32_t use, at;  // Line::use; where in the ring, kNothing: its expert is skipped
+  uint32_t taken;    // bytes of the ring
+};
+constexpr uint32_t kNothing = ~0u;
+struct Slots {
+  uint64_t full[kWarps][kSlots];
+  uint64_t kept;             // constant rows are there
+  uint64_t added, squared;   // the block has added to the logits; squares are there
+  uint64_t chosen, weighed;  // slots and weights of the experts are there
+  Note note[kWarps][kSlots];
+};
+
+constexpr uint32_t kLogitStride = 16;  // words: so that other parts of the cache add them up
+constexpr uint32_t kLogits = kMaxExperts + 1;  // of a set: the shared expert's behind the others
+constexpr uint32_t kLogitWords = 2 * kLogits * kLogitStride;
+__device__ __forceinline__ uint64_t* logit_of(const StepArgs& p, uint32_t row, uint32_t number) {
+  return p.logits + (number % 2 * kLogits + row) * kLogitStride;
+}
+
+enum Phase : uint32_t { kBefore, kUp, kDown, kAfter, kNoPhase };
+
+struct View {
+  uint8_t* shared;
+  Misc* misc;
+  Slots* slots;
+  uint32_t warp, lane;
+};
+
+/// A warp's units of a phase.
+struct Share {
+  uint32_t begin, count;
+};
+/// Groups of a block: panels, pairs of them, panels of all tasks.
+__device__ __forceinline__ uint32_t groups_of(const Groups& all) {
+  return all.each + (blockIdx.x < all.more ? 1 : 0);
+}
+__device__ __forceinline__ uint32_t block_units(const StepArgs& p, uint32_t phase) {
+  if (phase == kBefore) return p.before_x != nullptr ? groups_of(p.out_panels) * p.before_units : 0;
+  if (phase == kUp) return groups_of(p.pairs) * 2 * p.units;
+  if (phase == kDown) return groups_of(p.out_panels) * p.row_units;
+  return groups_of(p.after_panels) * p.units;
+}
+__device__ __forceinline__ Share share_of(const StepArgs& p, uint32_t phase, uint32_t warp) {
+  const uint32_t all = block_units(p, phase), each = all / kWarps, more = all % kWarps;
+  return {warp * each + min(warp, more), each + (warp < more ? 1 : 0)};
+}
+
+/// A unit: where it is, and what it multiplies.
+struct Line {
+  const uint8_t* from;
+  uint32_t bytes;  // 0: nothing, its expert is skipped
+  uint32_t use;    // type, group, unit of the staged row
+  __device__ __forceinline__ static uint32_t group(uint32_t use) { return use >> 12 & 4095u; }
+  __device__ __forceinline__ static uint32_t unit(uint32_t use) { return use & 4095u; }
+  __device__ __forceinline__ static GgmlType type(uint32_t use) {
+    return static_cast<GgmlType>(use >> 24);
+  }
+};
+
+__device__ __forceinline__ uint32_t after_task(const StepArgs& p, uint32_t panel) {
+  uint32_t t = 0;
+#pragma unroll
+  for (uint32_t k = 1; k < kMaxMatmulTasks; ++k) {
+    if (k < p.n_after && panel >= p.first_panel[k]) t = k;
+  }
+  return t;
+}
+
+/// Unit q of the block's part of a phase.
+__device__ __forceinline__ Line line_of(const StepArgs& p, const View& v, uint32_t phase,
+                                        uint32_t q) {
+  const Divider& by = phase == kBefore ? p.by_before : phase == kDown ? p.by_row_units : p.by_units;
+  const uint32_t group = divide(q, by), row_unit = q - group * by.divisor;
+  uint32_t unit = row_unit, panel = blockIdx.x + group * gridDim.x, slab = kBeforeSlab;
+  int32_t slot = 0;
+  if (phase == kUp) {
+    const uint32_t pair = blockIdx.x + group / 2 * gridDim.x;
+    panel = pair - p.routed_pairs;
+    slab = kSharedGate + group % 2;
+    if (pair < p.routed_pairs) {
+      const uint32_t j = divide(pair, p.by_panels);
+      panel = pair - j * p.by_panels.divisor;
+      slab = kGateSlab + group % 2;
+      slot = v.misc->slot[j];
+    }
+  } else if (phase == kDown) {
+    slab = kSharedDown;
+    unit = row_unit - p.routed_units;
+    if (row_unit < p.routed_units) {
+      const uint32_t j = divide(row_unit, p.by_ff_units);
+      unit = row_unit - j * p.ff_units;
+      slab = kDownSlab;
+      slot = v.misc->slot[j];
+    }
+  } else if (phase == kAfter) {
+    const uint32_t t = after_task(p, panel);
+    panel -= p.first_panel[t];
+    slab = kAfterSlab + t;
+  }
+  const Slab& s = p.slabs[slab];
+  return {s.data + static_cast<uint64_t>(max(slot, 0)) * s.expert_bytes +
+              uint64_t{panel} * s.panel_bytes + uint64_t{unit} * s.unit_bytes,
+          slot < 0 ? 0 : s.unit_bytes,
+          static_cast<uint32_t>(s.type) << 24 | group << 12 | row_unit};
+}
+
+/// Ring of one warp: the units of all phases in their order, as many under way as there is room
+/// for. All lanes know all of it; lane l holds the line of what is fetched l-th of 32. kSmall:
+/// there may be room for a unit only; without bulk copies all lanes copy, a group of copies each
+/// unit.
+template <bool kSmall>
+struct Ring {
+  static constexpr bool kBulk = kHasBulkCopy;
+  uint32_t slot = 0, parity = 0;                                // of the next unit to use
+  uint32_t head = 0, in_use = 0, next_slot = 0, under_way = 0;  // bytes in use: lost ones counted
+  uint32_t phase = kNoPhase, begin = 0, next = 0, count = 0, looked = 0;
+  uint32_t wants = kNothing;  // bytes of the next unit to fetch, kNothing: not looked up
+  Line line = {};
+
+  __device__ __forceinline__ uint32_t full(const View& v, uint32_t s) const {
+    return shared_address(&v.slots->full[v.warp][s]);
+  }
+  /// Units of the phases up to `last` that there is room for.
+  __device__ __forceinline__ void fetch(const StepArgs& p, const View& v, uint32_t last) {
+#pragma unroll 1
+    while (under_way != kSlots) {
+      if (wants == kNothing) {
+#pragma unroll 1
+        while (next == count) {
+          if (phase == last) return;
+          phase = phase == kNoPhase ? kBefore : phase + 1;
+          const Share s = share_of(p, phase, v.warp);
+          begin = s.begin;
+          count = s.count;
+          next = looked = 0;
+        }
+        if (next == looked) {
+          line = line_of(p, v, phase, begin + min(next + v.lane, count - 1));
+          looked += 32;
+        }
+        wants = __shfl_sync(~0u, line.bytes, static_cast<int>(next % 32));
+      }
+      if (kSmall && under_way == 0) head = 0;
+      const bool wraps = head + wants > p.ring_bytes;
+      const uint32_t taken = wants + (wraps ? p.ring_bytes - head : 0);
+      if (in_use + taken > p.ring_bytes) return;
+      const uint32_t at = wraps ? 0 : head;
+      if (v.lane == next % 32) {
+        const uint32_t bar = full(v, next_slot);
+        v.slots->note[v.warp][next_slot] = {line.use, wants != 0 ? at : kNothing, taken};
+        if (!kBulk) {
+          // All lanes copy, below.
+        } else if (wants != 0) {
+          mbarrier_expect(bar, wants);
+          bulk_copy(shared_address(v.shared) + v.warp * p.ring_bytes + at, line.from, wants, bar);
+        } else {
+          mbarrier_arrive(bar);
+        }
+      }
+      if constexpr (!kBulk) copy_line(p, v, at);
+      __syncwarp();
+      head = at + wants;
+      in_use += taken;
+      next_slot = (next_slot + 1) % kSlots;
+      ++under_way;
+      ++next;
+      wants = kNothing;
+    }
+  }
+  /// The unit to fetch, by all lanes.
+  __device__ __forceinline__ void copy_line(const StepArgs& p, const View& v, uint32_t at) const {
+    const auto* from = reinterpret_cast<const uint8_t*>(__shfl_sync(
+        ~0u, reinterpret_cast<unsigned long long>(line.from), static_cast<int>(next % 32)));
+    const uint32_t to = shared_address(v.shared) + v.warp * p.ring_bytes + at;
+#pragma unroll 1
+    for (uint32_t i = v.lane * 16; i < wants; i += 512) cp_async_16(to + i, from + i);
+    cp_async_commit();
+  }
+  /// The next unit; it is there.
+  __device__ __forceinline__ Note take(const View& v) const {
+    const Note note = v.slots->note[v.warp][slot];
+    if constexpr (kBulk) {
+      mbarrier_wait(full(v, slot), parity);
+    } else {
+      if (under_way == 1) {
+        cp_async_wait<0>();
+      } else if (under_way == 2) {
+        cp_async_wait<1>();
+      } else {
+        cp_async_wait<2>();
+      }
+      __syncwarp();
+    }
+    return note;
+  }
+  __device__ __forceinline__ void give_back(uint32_t taken) {
+    __syncwarp();
+    in_use -= taken;
+    --under_way;
+    slot = (slot + 1) % kSlots;
+    parity ^= slot == 0 ? 1u : 0u;
+  }
+};
+
+/// The warps that compute meet.
+__device__ __forceinline__ void meet() {
+  asm volatile("bar.sync 1, %0;" ::"n"(kThreads) : "memory");
+}
+
+/// What a lane has of a warp's piece of a group: for rows g and g + 8, to be added up over four
+/// lanes.
+struct Piece {
+  FixedSums sums;
+  bool first;  // it begins the group
+};
+/// Group and warp only ever grow along the units, and never stay both: their sum is a place of its
+/// own.
+__device__ __forceinline__ void leave_piece(const StepArgs& p, const View& v, uint32_t group,
+                                            bool last, const Piece& piece) {
+  float* to =
+      reinterpret_cast<float*>(v.shared + p.part) + (group + v.warp) * kPanelRows + v.lane / 4;
+#pragma unroll
+  for (int h = 0; h < 2; ++h) {
+    float sum = piece.sums.part[h];
+    sum += __shfl_xor_sync(~0u, sum, 1);
+    sum += __shfl_xor_sync(~0u, sum, 2);
+    if (v.lane % 4 == 0) to[8 * h] = sum;
+  }
+  if (v.lane == 0) {
+    auto* range = reinterpret_cast<uint32_t*>(v.shared + p.range) + 2 * group;
+    if (piece.first) range[0] = v.warp;
+    if (last) range[1] = v.warp;
+  }
+}
+
+/// One copy of every type's arithmetic serves all phases: code runs once per launch here, so it is
+/// kept short.
+__device__ __forceinline__ void add_unit(GgmlType type, const uint8_t* unit, const FixedInputs& in,
+                                         int lane, FixedSums& sums) {
+  static_assert(kBranchIsWhole<FixedTypes, GgmlType::kQ4_K, GgmlType::kQ6_K, GgmlType::kQ5_K,
+                               GgmlType::kQ8_0, GgmlType::kQ4_0>);
+  const auto add = [&]<GgmlType kType>() {
+    FixedProduct<kType>::add(MemoryUnit<kType>{unit, lane}, in, lane, sums);
+  };
+  if (type == GgmlType::kQ4_K) {
+    add.template operator()<GgmlType::kQ4_K>();
+  } else if (type == GgmlType::kQ6_K) {
+    add.template operator()<GgmlType::kQ6_K>();
+  } else if (type == GgmlType::kQ5_K) {
+    add.template operator()<GgmlType::kQ5_K>();
+  } else if (type == GgmlType::kQ8_0) {
+    add.template operator()<GgmlType::kQ8_0>();
+  } else {
+    add.template operator()<GgmlType::kQ4_0>();
+  }
+}
+
+/// The last phase whose units may be fetched in a phase: the experts are known from kUp on.
+__device__ __forceinline__ uint32_t last_to_fetch(uint32_t phase) {
+  return phase == kBefore ? kBefore : kAfter;
+}
+
+/// The warp's units of a phase; sums of its pieces of groups go to shared memory.
+template <bool kSmall>
+__device__ __forceinline__ void run_phase(const StepArgs& p, const View& v, Ring<kSmall>& ring,
+                                          uint32_t phase) {
+  const uint32_t count = share_of(p, phase, v.warp).count;
+  const uint32_t units = phase == kDown ? p.row_units : phase == kBefore ? p.before_units : p.units;
+  const FixedMap map = fixed_map(units);
+  const uint8_t* image = v.shared + p.image;
+  const uint8_t* x = image + v.lane / 4 % 2 * 32 + v.lane % 4 * 8;
+  const auto* sums = reinterpret_cast<const float*>(image + map.sums);
+  const auto* inverse = reinterpret_cast<const float*>(image + map.inverse);
+  const uint8_t* stages = v.shared + v.warp * p.ring_bytes;
+  Piece piece = {};
+#pragma unroll 1
+  for (uint32_t k = 0; k < count; ++k) {
+    // What is there comes before what there is room for.
+    if (k != 0 || ring.under_way == 0) ring.fetch(p, v, last_to_fetch(phase));
+    const Note note = ring.take(v);
+    const uint32_t u = Line::unit(note.use);
+    if (k == 0 || u == 0) piece = {{}, u == 0};
+    if (note.at != kNothing) {
+      add_unit(Line::type(note.use), stages + note.at, {x + u * 512, sums + u * 8, inverse[u]},
+               static_cast<int>(v.lane), piece.sums);
+    }
+    ring.give_back(note.taken);
+    const bool last = u + 1 == units;
+    if (last || k + 1 == count) leave_piece(p, v, Line::group(note.use), last, piece);
+  }
+}
+
+/// Sum of row lane % 16 of a group over the warps that have pieces of it: each half of the warp
+/// takes every other one. In every lane.
+__device__ __forceinline__ float group_sum(const StepArgs& p, const View& v, uint32_t group) {
+  const float* part =
+      reinterpret_cast<const float*>(v.shared + p.part) + group * kPanelRows + v.lane % kPanelRows;
+  const uint2 range = reinterpret_cast<const uint2*>(v.shared + p.range)[group];
+  constexpr uint32_t kOfHalf = kWarps / 2;
+  float piece[kOfHalf], sum = 0.0f;
+#pragma unroll
+  for (uint32_t k = 0; k < kOfHalf; ++k) {
+    const uint32_t w = range.x + v.lane / kPanelRows + 2 * k;
+    piece[k] = w <= range.y ? part[w * kPanelRows] : 0.0f;
+  }
+#pragma unroll
+  for (uint32_t k = 0; k < kOfHalf; ++k) sum += piece[k];
+  return sum + __shfl_xor_sync(~0u, sum, 16);
+}
+
+/// The same by one half of a warp, all pieces.
+__device__ __forceinline__ float whole_sum(const StepArgs& p, const View& v, uint32_t group) {
+  const float* part =
+      reinterpret_cast<const float*>(v.shared + p.part) + group * kPanelRows + v.lane % kPanelRows;
+  const uint2 range = reinterpret_cast<const uint2*>(v.shared + p.range)[group];
+  float sum = 0.0f;
+#pragma unroll 1
+  for (uint32_t first = range.x; first <= range.y; first += 4) {
+    float piece[4];
+#pragma unroll
+    for (uint32_t k = 0; k < 4; ++k)
+      piece[k] = first + k <= range.y ? part[(first + k) * kPanelRows] : 0.0f;
+    sum += (piece[0] + piece[1]) + (piece[2] + piece[3]);
+  }
+  __syncwarp();
+  return sum;
+}
+
+/// 1 / rms of the row of n_embd.
+__device__ __forceinline__ float norm_factor(const StepArgs& p, const View& v, bool norm,
+                                             float eps) {
+  if (!norm) return 1.0f;
+  float sum = 0.0f;
+#pragma unroll
+  for (uint32_t w = 0; w < kWarps; ++w) sum += v.misc->squares[w];
+  return rsqrtf(sum / static_cast<float>(p.n_embd) + eps);
+}
+
+}  // namespace sharpi::cuda::step

@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: MIT
+// A mixture-of-experts block of one row in one launch: router, its softmax and top-k, the routed
+// and the shared experts, weighting, residual; also the products in front and behind (moe_step.cu).
+// Weights in tiles; everything else goes through matmul.h and router.h kernel by kernel. The blocks
+// of a launch wait for each other: no other launch whose blocks do so may run on the device at once
+// (Device::turn()), and nothing else that runs there may wait for one. Thread rule: pure functions;
+// launches that share `sync` must follow each other on one stream.
+#pragma once
+
+#include <cstdint>
+
+#include "base/status.h"
+#include "cuda/kernels/products/matmul.h"
+#include "cuda/kernels/stream_handle.h"
+
+namespace sharpi::cuda {
+
+/// Device memory of a stream of launches, for the largest of them; zero before the first. hidden:
+/// n_used * d_ff.
+uint64_t moe_step_sync_bytes(uint32_t n_embd, uint32_t hidden, uint32_t shared_hidden);
+
+struct MoeStepParams {
+  /// As there, but n_rows is 1, with `add` x and y are the same, ids, weights and workspace are not
+  /// looked at.
+  MoeParams moe;
+  int32_t* ids = nullptr;    // [n_used], written
+  float* weights = nullptr;  // [n_used], written
+  DeviceMatrix router;       // f32, [n_experts of the model]
+  bool renormalize = false;
+  /// Shared expert; none when shared_down is empty. Scaled by sigmoid(dot(shared_gate_inp, x)).
+  DeviceMatrix shared_gate, shared_up, shared_down;
+  const float* shared_gate_inp = nullptr;  // [n_embd] or nullptr: 1
+  /// As launch_matmul takes them, without workspace; none when n_tasks is 0. First x += W m (one
+  /// task, with `add`), last plain products of y.
+  MatmulParams before, after;
+  std::byte* sync = nullptr;  // aligned to 128
+  uint64_t sync_bytes = 0;
+};
+
+/// Whether there are such launches at all.
+bool has_moe_steps(const MatmulConfig& config);
+/// Whether launch_moe_step does this; the pointers do not matter.
+bool moe_step_takes(const MatmulConfig& config, const MoeStepParams& p);
+/// What is measured, and not meant to be chosen otherwise.
+struct MoeStepTuning {
+  bool cooperative = false;       // the launch itself sees to it that all blocks run at once
+  uint32_t spare = 0;             // bytes of shared memory left to other kernels
+  uint32_t ring_bytes = 1 << 20;  // of a warp, at most
+};
+Status launch_moe_step(const MatmulConfig& config, const MoeStepParams& p, cudaStream_t stream,
+                       const MoeStepTuning& tuning = {});
+/// Raises the shared-memory limit of the kernel to what the device has.
+Status prepare_moe_step(const MatmulConfig& config);
+
+}  // namespace sharpi::cuda

@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: MIT
+// Products of one row that follow each other, in one launch: one block a multiprocessor, every warp
+// streams its units of all the products, whatever it waits for meanwhile: through a ring in shared
+// memory (chain.cu; compute capability 9.0 and 200 KB a block), elsewhere through registers
+// (chain_registers.cu). docs/architecture.md says how and when. The row is rounded to 16 bits in
+// fixed point (fixed_product.cuh), codes and their sums under integer scales are exact. Thread
+// rule: pure functions. Blocks wait for each other: there is one for each multiprocessor, none of
+// which asks for more than a multiprocessor has; two chains must not run on a device at once
+// (Device::turn()), and nothing else that runs there may wait for a chain.
+#pragma once
+
+#include <cstdint>
+
+#include "base/status.h"
+#include "cuda/kernels/products/matmul.h"
+#include "cuda/kernels/stream_handle.h"
+
+namespace sharpi::cuda {
+
+constexpr uint32_t kMaxChainSteps = 6;
+/// Device memory that launches on one stream share (chain_launch.h says for what); zero before the
+/// first.
+constexpr uint64_t kChainSyncBytes = 4096 + 2 * 65536 * 4;
+
+/// What a step adds to its input row first: x_out = scale * (x + y), y RMS-normalised when there is
+/// a weight; the product reads x_out.
+struct ChainBranch {
+  const float* y = nullptr;  // [n_in]; nullptr: the step has no branch
+  const float* weight = nullptr;
+  float eps = 0.0f, scale = 1.0f;
+  float* x_out = nullptr;  // [n_in]; neither x nor y, nor what the step before reads
+};
+
+/// `product` as launch_matmul takes it, without workspace. Steps may read what earlier ones wrote.
+struct ChainStep {
+  MatmulParams product;
+  ChainBranch branch;
+};
+
+/// Where a warp's next units of weights wait.
+enum class ChainForm : uint8_t {
+  kByDevice,   // as the device has room
+  kRings,      // in shared memory, copied in bulk (chain.cu)
+  kRegisters,  // in registers (chain_registers.cu)
+};
+
+/// Shapes of launches, to measure and to test; the defaults are what was fastest.
+struct ChainTuning {
+  bool cooperative = false;    // the launch itself sees to it that all blocks run at once
+  int shared_bytes = 1 << 30;  // of a block at most
+  // Every lane says itself that it has read a slot of the ring, instead of one for its warp, and
+  // those who copy are not told what the block does: slower, for tools that do not follow what lies
+  // between lanes of a warp, or relaxed accesses.
+  bool every_lane_arrives = false;
+  ChainForm form = ChainForm::kByDevice;
+};
+
+bool has_chains(const MatmulConfig& config);
+bool chain_takes(const MatmulConfig& config, const ChainStep& step);
+/// Every step must be one that chain_takes(). config.pdl: weights are fetched while the preceding
+/// grid still runs.
+Status launch_chain(const MatmulConfig& config, const ChainStep* steps, uint32_t n_steps,
+                    std::byte* sync, cudaStream_t stream, const ChainTuning& tuning = {});
+/// Whether one launch has room for these steps, each of which chain_takes(), and their rows can be
+/// handed on within it.
+bool chain_fits(const MatmulConfig& config, const ChainStep* steps, uint32_t n_steps,
+                const ChainTuning& tuning = {});
+/// Raises the shared-memory limit of the kernels that the device can run.
+Status prepare_chain(const MatmulConfig& config);
+
+}  // namespace sharpi::cuda

@@ -1,0 +1,120 @@
+// SPDX-License-Identifier: MIT
+// A chain as its kernel takes it: what chain_plan.cc makes of the steps and chain.cu launches.
+// Thread rule: pure functions.
+#pragma once
+
+#include "cuda/kernels/products/chain.h"
+
+namespace sharpi::cuda {
+
+constexpr uint32_t kSlots = 8;           // units of a warp under way or not yet used
+constexpr uint32_t kBranchUnits = 2;     // units of a branch that a warp has in registers
+constexpr uint32_t kStagedUnits = 4;     // units of a row that a warp waits for at once
+constexpr uint32_t kMaxColumns = 32768;  // of a product
+constexpr uint32_t kMaxPanels = 512;     // of a block, over all products
+constexpr uint32_t kChainWarps = 16;     // of a block that compute
+constexpr uint32_t kFeeders = 4;         // that copy
+constexpr uint32_t kTakenUnit = 64;      // bytes: sizes of units are multiples of it
+constexpr uint32_t kMaxChainBlocks = 512;
+constexpr uint32_t kHandedFloats = 65536;  // of the rows that the steps of a launch hand on
+constexpr uint32_t kNotHanded = ~0u;
+
+/// What a block remembers from launch to launch.
+struct ChainState {
+  uint32_t launches;  // so far: odd ones hand on in the second set
+  uint32_t handed;    // floats that the last one handed on
+};
+static_assert(kChainSyncBytes ==
+              kMaxChainBlocks * sizeof(ChainState) + 2 * kHandedFloats * sizeof(float));
+
+/// A row that a step reads: of an earlier step of the launch, or from before it.
+struct ChainRow {
+  const float* plain;
+  uint32_t handed;  // offset in the set, or kNotHanded
+};
+
+struct ChainTask {
+  const uint8_t* data;
+  float* y;
+  uint32_t panel_bytes, unit_bytes;
+  uint32_t first_group;
+  GgmlType type;
+  uint32_t hand;    // where the outputs are handed on, or kNotHanded
+  uint32_t before;  // kAdd: where what is added to was handed on; kNotHanded: it is in y
+  bool stores;      // to y; else a later step does
+};
+
+struct ChainProduct {
+  ChainRow x, branch;
+  const float* norm_weight;
+  const float* row_scale;
+  const float* branch_weight;
+  float* x_out;  // nullptr: a later step overwrites it
+  uint32_t x_out_hand;
+  float norm_eps, branch_eps, branch_scale;
+  uint32_t n_in, units;
+  uint32_t n_tasks;
+  Epilogue epilogue;
+  bool has_branch;
+  ChainTask tasks[kMaxMatmulTasks];
+};
+
+/// A block's panels (or pairs) of a product: `groups`, one more for `more` blocks from `first` on.
+struct ChainSplit {
+  uint32_t groups, more, first, members;  // members: 2 of pairs, 1
+};
+
+struct ChainLaunch {
+  ChainState* states;  // [block]
+  float* handed;       // two sets of kHandedFloats
+  uint32_t n_handed;   // floats of a set in use
+  uint32_t n_products;
+  uint32_t ring_bytes;                                      // of a warp
+  uint32_t image, part, range, panels, sums, works, slots;  // offsets in shared memory
+  uint32_t shared_bytes;
+  uint32_t arrivals;  // that free a slot: 1 of a warp, or 32
+  ChainSplit splits[kMaxChainSteps];
+  ChainProduct products[kMaxChainSteps];
+};
+
+struct alignas(16) ChainPanel {
+  const uint8_t* data;
+  float* y;
+  uint32_t hand, before;
+  uint32_t unit_bytes;
+  uint8_t type;  // GgmlType
+  bool stores;
+};
+static_assert(sizeof(ChainPanel) == 32);
+
+/// A block's part of a product: panels [base, base + n_panels) of its table, all gates then all
+/// ups.
+struct alignas(16) Work {
+  uint32_t base, n_groups, n_panels, reserved;
+};
+
+/// Of a block, behind its parts of the products.
+struct alignas(16) ChainProgress {
+  ChainState state;     // as it was before the launch
+  uint32_t multiplies;  // 1: units of a product are being multiplied
+};
+
+/// Per warp and slot: barriers of arrived units and of freed ones.
+struct ChainSlots {
+  uint64_t full[kChainWarps][kSlots], empty[kChainWarps][kSlots];
+};
+
+/// The form of the kernel that a device's launches have.
+ChainForm chain_form(const MatmulConfig& config, const ChainTuning& tuning);
+
+/// The steps as a launch takes them; false: they do not hand on rows as a launch can, or there is
+/// no room.
+bool make_chain_launch(const MatmulConfig& config, const ChainStep* steps, uint32_t n_steps,
+                       std::byte* sync, const ChainTuning& tuning, ChainLaunch* out);
+
+/// chain_registers.cu; `shape` without its block.
+struct LaunchShape;
+Status launch_chain_registers(const LaunchShape& shape, const ChainLaunch& l);
+Status prepare_chain_registers(int max_shared_bytes);
+
+}  // namespace sharpi::cuda

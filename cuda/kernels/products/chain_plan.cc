@@ -1,0 +1,265 @@
+// SPDX-License-Identifier: MIT
+#include <algorithm>
+#include <functional>
+
+#include "cuda/kernels/products/chain_launch.h"
+#include "cuda/kernels/products/fixed_map.h"
+#include "cuda/kernels/products/gemm.h"
+#include "cuda/kernels/products/weight_types.h"
+
+namespace sharpi::cuda {
+namespace {
+
+uint32_t groups_of(const MatmulParams& m) {
+  uint32_t n = 0;
+  const uint32_t counted = is_gated_epilogue(m.epilogue) ? 1 : m.n_tasks;
+  for (uint32_t t = 0; t < counted; ++t) n += m.tasks[t].w.n_out / kPanelRows;
+  return n;
+}
+
+ChainTask chain_task(const MatmulTask& t, uint32_t first_group) {
+  const GgmlTypeTraits& traits = ggml_traits(t.w.type);
+  ChainTask c = {};
+  c.data = reinterpret_cast<const uint8_t*>(t.w.data);
+  c.y = t.y;
+  c.panel_bytes = static_cast<uint32_t>(ggml_row_bytes(t.w.type, t.w.n_in) * kPanelRows);
+  c.unit_bytes = kUnitColumns / traits.block_elements * traits.block_bytes * kPanelRows;
+  c.first_group = first_group;
+  c.type = t.w.type;
+  c.hand = c.before = kNotHanded;
+  c.stores = true;
+  return c;
+}
+
+ChainProduct chain_product(const ChainStep& step) {
+  const MatmulParams& m = step.product;
+  ChainProduct q = {};
+  q.x = {m.x, kNotHanded};
+  q.branch = {step.branch.y, kNotHanded};
+  q.has_branch = step.branch.y != nullptr;
+  q.norm_weight = m.norm_weight;
+  q.norm_eps = m.norm_eps;
+  q.row_scale = m.row_scale;
+  q.branch_weight = step.branch.weight;
+  q.branch_eps = step.branch.eps;
+  q.branch_scale = step.branch.scale;
+  q.x_out = step.branch.x_out;
+  q.x_out_hand = kNotHanded;
+  q.n_in = m.tasks[0].w.n_in;
+  q.units = q.n_in / kUnitColumns;
+  q.epilogue = m.epilogue;
+  uint32_t group = 0;
+  for (uint32_t t = 0; t < m.n_tasks; ++t) {
+    q.tasks[q.n_tasks++] = chain_task(m.tasks[t], group);
+    group += m.tasks[t].w.n_out / kPanelRows;
+  }
+  return q;
+}
+
+/// Offsets in shared memory, and what is left for the rings; false when it is too little.
+bool divide_memory(ChainLaunch* l, uint32_t limit, bool rings) {
+  uint32_t units = 0, panels = 0, all_panels = 0, widest = 0;
+  for (uint32_t k = 0; k < l->n_products; ++k) {
+    const ChainProduct& q = l->products[k];
+    const uint32_t n =
+        (l->splits[k].groups + (l->splits[k].more != 0 ? 1 : 0)) * l->splits[k].members;
+    units = std::max(units, q.units);
+    panels = std::max(panels, n);
+    all_panels += n;
+    for (uint32_t t = 0; t < q.n_tasks; ++t) widest = std::max(widest, q.tasks[t].unit_bytes);
+  }
+  const uint32_t image = (fixed_map(units).bytes + 127) / 128 * 128;
+  const uint32_t part = (panels + kChainWarps) * kPanelRows * 4,
+                 range = (panels * 8 + 15) / 16 * 16,
+                 table = all_panels * static_cast<uint32_t>(sizeof(ChainPanel)),
+                 works = kMaxChainSteps * static_cast<uint32_t>(sizeof(Work)) +
+                         static_cast<uint32_t>(sizeof(ChainProgress));
+  const uint32_t slots = rings ? sizeof(ChainSlots) : 0,
+                 rest = image + part + range + table + kChainWarps * 4 + works + slots;
+  l->ring_bytes = rings && limit > rest ? (limit - rest) / kChainWarps / 128 * 128 : 0;
+  l->image = l->ring_bytes * kChainWarps;
+  l->part = l->image + image;
+  l->range = l->part + part;
+  l->panels = l->range + range;
+  l->sums = l->panels + table;
+  l->works = l->sums + kChainWarps * 4;
+  l->slots = l->works + works;
+  l->shared_bytes = l->slots + slots;
+  return l->shared_bytes <= limit && (!rings || l->ring_bytes >= 2 * widest);
+}
+
+/// A row of floats that a step reads or writes.
+struct RowRef {
+  const float* data;
+  uint32_t n;
+  explicit operator bool() const { return data != nullptr; }
+};
+bool overlap(const RowRef& a, const RowRef& b) {
+  return a && b && std::less<>()(a.data, b.data + b.n) && std::less<>()(b.data, a.data + a.n);
+}
+bool equal(const RowRef& a, const RowRef& b) {
+  return a.data == b.data && a.n == b.n;
+}
+
+uint32_t outputs_of(const ChainProduct& q) {
+  return is_gated_epilogue(q.epilogue) ? 1 : q.n_tasks;
+}
+
+/// Who reads what of whom. Blocks do not wait for each other but for what they read: a step has to
+/// read all that the one before it puts out, then whoever has a step's input knows that all have
+/// read the inputs of the steps before.
+class Wiring {
+ public:
+  Wiring(const ChainStep* steps, ChainLaunch* l) : steps_(steps), l_(l) {}
+
+  bool run() {
+    for (uint32_t k = 0; k < l_->n_products; ++k) {
+      if (!(k == 0 || follows(k)) || !reads(k) || !writes(k)) return false;
+    }
+    return l_->n_handed <= kHandedFloats;
+  }
+
+ private:
+  RowRef output(uint32_t k, uint32_t t) const {
+    const MatmulTask& task = steps_[k].product.tasks[t];
+    return {task.y, task.w.n_out};
+  }
+  RowRef sum(uint32_t k) const { return {steps_[k].branch.x_out, l_->products[k].n_in}; }
+  RowRef x(uint32_t k) const { return {steps_[k].product.x, l_->products[k].n_in}; }
+  RowRef branch(uint32_t k) const { return {steps_[k].branch.y, l_->products[k].n_in}; }
+
+  bool follows(uint32_t k) const {
+    return outputs_of(l_->products[k - 1]) == 1 &&
+           equal(l_->products[k].has_branch ? branch(k) : x(k), output(k - 1, 0));
+  }
+
+  /// The place where the last of the steps before k that writes `row` hands it on; false: one
+  /// writes a part of it.
+  bool find(uint32_t k, const RowRef& row, uint32_t* at) {
+    for (uint32_t j = k; j-- > 0;) {
+      ChainProduct& q = l_->products[j];
+      for (uint32_t t = 0; t < outputs_of(q); ++t) {
+        if (!overlap(row, output(j, t))) continue;
+        *at = place(&q.tasks[t].hand, row.n);
+        return equal(row, output(j, t));
+      }
+      if (!overlap(row, sum(j))) continue;
+      *at = place(&q.x_out_hand, row.n);
+      return equal(row, sum(j));
+    }
+    return true;
+  }
+  uint32_t place(uint32_t* hand, uint32_t n) {
+    if (*hand == kNotHanded) {
+      *hand = l_->n_handed;
+      l_->n_handed += n;
+    }
+    return *hand;
+  }
+
+  bool reads(uint32_t k) {
+    ChainProduct& q = l_->products[k];
+    if (!find(k, x(k), &q.x.handed)) return false;
+    if (q.has_branch && !find(k, branch(k), &q.branch.handed)) return false;
+    for (uint32_t t = 0; q.epilogue == Epilogue::kAdd && t < q.n_tasks; ++t) {
+      if (!find(k, output(k, t), &q.tasks[t].before)) return false;
+    }
+    return true;
+  }
+
+  /// What steps before wrote there stays in the set; what they read from there, all have read.
+  bool writes(uint32_t k) {
+    for (uint32_t t = 0; t < outputs_of(l_->products[k]); ++t) {
+      if (!overwrites(k, output(k, t), true)) return false;
+    }
+    return overwrites(k, sum(k), false);
+  }
+  bool overwrites(uint32_t k, const RowRef& row, bool product) {
+    if (overlap(row, x(k)) || overlap(row, branch(k))) return false;
+    for (uint32_t j = 0; j < k; ++j) {
+      ChainProduct& q = l_->products[j];
+      for (uint32_t t = 0; t < outputs_of(q); ++t) {
+        if (!overlap(row, output(j, t))) continue;
+        if (!equal(row, output(j, t))) return false;
+        q.tasks[t].stores = false;
+      }
+      if (overlap(row, sum(j))) {
+        if (!equal(row, sum(j))) return false;
+        q.x_out = nullptr;
+      }
+      const bool read = (q.x.handed == kNotHanded && overlap(row, x(j))) ||
+                        (q.branch.handed == kNotHanded && overlap(row, branch(j)));
+      if (!read) continue;
+      // A step's sum is stored while some still read the step before; and blocks without work in a
+      // step read its branch for the units that they store.
+      if (product ? q.has_branch : k < j + 2 || !equal(row, x(j))) return false;
+    }
+    return true;
+  }
+
+  const ChainStep* steps_;
+  ChainLaunch* l_;
+};
+
+}  // namespace
+
+ChainForm chain_form(const MatmulConfig& config, const ChainTuning& tuning) {
+  if (tuning.form != ChainForm::kByDevice) return tuning.form;
+  // Rings of less shared memory would not outlast a meeting.
+  constexpr int kLeastShared = 200 << 10;
+  return config.device.bulk_copies && config.device.shared_per_block >= kLeastShared
+             ? ChainForm::kRings
+             : ChainForm::kRegisters;
+}
+
+bool has_chains(const MatmulConfig& config) {
+  return config.device.n_sm <= static_cast<int>(kMaxChainBlocks) && !config.exact &&
+         !config.deterministic;
+}
+
+bool chain_takes(const MatmulConfig& config, const ChainStep& step) {
+  const MatmulParams& m = step.product;
+  if (!has_chains(config) || m.force_f32 || m.n_rows != 1 || m.n_tasks == 0) return false;
+  // Columns that the warps have in registers at once.
+  const uint32_t n_in = m.tasks[0].w.n_in, at_once = kChainWarps * kUnitColumns;
+  const bool branch = step.branch.y != nullptr;
+  bool tiles = true;
+  for (uint32_t t = 0; t < m.n_tasks; ++t) {
+    tiles = tiles && m.tasks[t].w && m.tasks[t].w.layout == WeightLayout::kTiles &&
+            has_fixed_product(m.tasks[t].w.type) && m.tasks[t].w.n_in == n_in;
+  }
+  const uint32_t panels = groups_of(m) / static_cast<uint32_t>(config.device.n_sm) + 1;
+  return tiles && n_in % kUnitColumns == 0 && (!branch || n_in <= at_once * kBranchUnits) &&
+         n_in <= kMaxColumns && panels <= kMaxPanels / 4;
+}
+
+bool make_chain_launch(const MatmulConfig& config, const ChainStep* steps, uint32_t n_steps,
+                       std::byte* sync, const ChainTuning& tuning, ChainLaunch* out) {
+  const auto blocks = static_cast<uint32_t>(config.device.n_sm);
+  ChainLaunch& l = *out;
+  l = {};
+  if (n_steps == 0 || n_steps > kMaxChainSteps) return false;
+  l.states = reinterpret_cast<ChainState*>(sync);
+  l.handed = reinterpret_cast<float*>(sync + kMaxChainBlocks * sizeof(ChainState));
+  uint32_t first_more = 0;
+  for (uint32_t k = 0; k < n_steps; ++k) {
+    l.products[l.n_products++] = chain_product(steps[k]);
+    const uint32_t n = groups_of(steps[k].product);
+    const bool gated = is_gated_epilogue(steps[k].product.epilogue);
+    l.splits[k] = {n / blocks, n % blocks, first_more, gated ? 2u : 1u};
+    first_more = (first_more + n % blocks) % blocks;
+  }
+  l.arrivals = tuning.every_lane_arrives ? 32 : 1;
+  const int limit = std::min(config.device.shared_per_block, tuning.shared_bytes);
+  const bool rings = chain_form(config, tuning) == ChainForm::kRings;
+  if (rings && !config.device.bulk_copies) return false;  // it copies in bulk
+  return divide_memory(&l, static_cast<uint32_t>(limit), rings) && Wiring(steps, &l).run();
+}
+
+bool chain_fits(const MatmulConfig& config, const ChainStep* steps, uint32_t n_steps,
+                const ChainTuning& tuning) {
+  ChainLaunch launch;
+  return make_chain_launch(config, steps, n_steps, nullptr, tuning, &launch);
+}
+
+}  // namespace sharpi::cuda

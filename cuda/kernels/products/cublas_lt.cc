@@ -1,0 +1,170 @@
+// SPDX-License-Identifier: MIT
+#include "cuda/kernels/products/cublas_lt.h"
+
+#include <cublasLt.h>
+
+#include <map>
+#include <mutex>
+#include <tuple>
+#include <utility>
+
+#include "base/dynamic_library.h"
+
+namespace sharpi::cuda {
+namespace {
+
+/// Rows, columns, outputs, stride and alignment of y.
+using ShapeKey = std::tuple<uint32_t, uint32_t, uint32_t, uint64_t, uint32_t>;
+
+uint32_t alignment(const void* p) {
+  const auto at = reinterpret_cast<uintptr_t>(p) | 256u;
+  return static_cast<uint32_t>(at & (~at + 1));
+}
+
+Status cublas_status(cublasStatus_t s, const char* what) {
+  if (s == CUBLAS_STATUS_SUCCESS) return Status::ok();
+  return Status::native_error(Code::kDevice, static_cast<int32_t>(s), "cuBLASLt %s: status %d",
+                              what, static_cast<int>(s));
+}
+
+}  // namespace
+
+struct CublasLt::Impl {
+  /// What a shape needs: descriptors and the algorithm.
+  struct Plan {
+    cublasLtMatmulDesc_t desc = nullptr;
+    cublasLtMatrixLayout_t w = nullptr, x = nullptr, y = nullptr;
+    cublasLtMatmulAlgo_t algo = {};
+  };
+
+  DynamicLibrary library;
+  cublasLtHandle_t handle = nullptr;
+  std::mutex mutex;
+  std::map<ShapeKey, Plan> plans;
+
+  decltype(&cublasLtCreate) create = nullptr;
+  decltype(&cublasLtDestroy) destroy = nullptr;
+  decltype(&cublasLtGetVersion) get_version = nullptr;
+  decltype(&cublasLtMatmul) matmul = nullptr;
+  decltype(&cublasLtMatmulDescCreate) desc_create = nullptr;
+  decltype(&cublasLtMatmulDescDestroy) desc_destroy = nullptr;
+  decltype(&cublasLtMatmulDescSetAttribute) desc_set = nullptr;
+  decltype(&cublasLtMatrixLayoutCreate) layout_create = nullptr;
+  decltype(&cublasLtMatrixLayoutDestroy) layout_destroy = nullptr;
+  decltype(&cublasLtMatmulPreferenceCreate) preference_create = nullptr;
+  decltype(&cublasLtMatmulPreferenceDestroy) preference_destroy = nullptr;
+  decltype(&cublasLtMatmulPreferenceSetAttribute) preference_set = nullptr;
+  decltype(&cublasLtMatmulAlgoGetHeuristic) heuristic = nullptr;
+
+  bool load_functions() {
+    const auto get = [this](auto* to, const char* name) {
+      *reinterpret_cast<void**>(to) = library.symbol(name);
+      return *to != nullptr;
+    };
+    return get(&create, "cublasLtCreate") && get(&destroy, "cublasLtDestroy") &&
+           get(&get_version, "cublasLtGetVersion") && get(&matmul, "cublasLtMatmul") &&
+           get(&desc_create, "cublasLtMatmulDescCreate") &&
+           get(&desc_destroy, "cublasLtMatmulDescDestroy") &&
+           get(&desc_set, "cublasLtMatmulDescSetAttribute") &&
+           get(&layout_create, "cublasLtMatrixLayoutCreate") &&
+           get(&layout_destroy, "cublasLtMatrixLayoutDestroy") &&
+           get(&preference_create, "cublasLtMatmulPreferenceCreate") &&
+           get(&preference_destroy, "cublasLtMatmulPreferenceDestroy") &&
+           get(&preference_set, "cublasLtMatmulPreferenceSetAttribute") &&
+           get(&heuristic, "cublasLtMatmulAlgoGetHeuristic");
+  }
+
+  ~Impl() {
+    for (auto& [key, plan] : plans) release(plan);
+    if (handle != nullptr) destroy(handle);
+  }
+  void release(const Plan& plan) const {
+    if (plan.desc != nullptr) desc_destroy(plan.desc);
+    for (const auto layout : {plan.w, plan.x, plan.y}) {
+      if (layout != nullptr) layout_destroy(layout);
+    }
+  }
+
+  /// Column-major in the library's words: y^T (n_out x n_rows) = W (transposed) * x^T.
+  Status fill(Plan* plan, const CublasProduct& p) const {
+    SHARPI_TRY(
+        cublas_status(desc_create(&plan->desc, CUBLAS_COMPUTE_32F, CUDA_R_32F), "descriptor"));
+    const cublasOperation_t transposed = CUBLAS_OP_T;
+    const cublasLtPointerMode_t mode = CUBLASLT_POINTER_MODE_DEVICE;
+    SHARPI_TRY(cublas_status(
+        desc_set(plan->desc, CUBLASLT_MATMUL_DESC_TRANSA, &transposed, sizeof transposed),
+        "transposition"));
+    SHARPI_TRY(
+        cublas_status(desc_set(plan->desc, CUBLASLT_MATMUL_DESC_POINTER_MODE, &mode, sizeof mode),
+                      "pointer mode"));
+    const auto n_in = static_cast<int64_t>(p.n_in), ldy = static_cast<int64_t>(p.y_stride);
+    SHARPI_TRY(cublas_status(layout_create(&plan->w, CUDA_R_16F, p.n_in, p.n_out, n_in), "W"));
+    SHARPI_TRY(cublas_status(layout_create(&plan->x, CUDA_R_16F, p.n_in, p.n_rows, n_in), "x"));
+    SHARPI_TRY(cublas_status(layout_create(&plan->y, CUDA_R_32F, p.n_out, p.n_rows, ldy), "y"));
+    cublasLtMatmulPreference_t preference = nullptr;
+    SHARPI_TRY(cublas_status(preference_create(&preference), "preference"));
+    const uint64_t bytes = kCublasWorkspaceBytes;
+    cublasStatus_t status =
+        preference_set(preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &bytes, sizeof bytes);
+    const uint32_t align = alignment(p.y);
+    for (const auto what :
+         {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES}) {
+      if (status == CUBLAS_STATUS_SUCCESS)
+        status = preference_set(preference, what, &align, sizeof align);
+    }
+    cublasLtMatmulHeuristicResult_t result = {};
+    int found = 0;
+    if (status == CUBLAS_STATUS_SUCCESS) {
+      status = heuristic(handle, plan->desc, plan->w, plan->x, plan->y, plan->y, preference, 1,
+                         &result, &found);
+    }
+    preference_destroy(preference);
+    SHARPI_TRY(cublas_status(status, "heuristic"));
+    if (found == 0) return cublas_status(CUBLAS_STATUS_NOT_SUPPORTED, "heuristic");
+    plan->algo = result.algo;
+    return Status::ok();
+  }
+};
+
+CublasLt::CublasLt(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+CublasLt::~CublasLt() = default;
+
+Result<std::unique_ptr<CublasLt>> CublasLt::open() {
+  auto impl = std::make_unique<Impl>();
+  if (!impl->library.open({"libcublasLt.so.13", "libcublasLt.so.12", "libcublasLt.so"})) {
+    return Status::error(Code::kNotFound, "no libcublasLt.so (.13, .12): own kernels run");
+  }
+  const char* name = impl->library.name();
+  if (!impl->load_functions()) {
+    return Status::error(Code::kNotFound, "%s lacks functions: own kernels run", name);
+  }
+  const std::string text = std::string(name) + " " + std::to_string(impl->get_version());
+  SHARPI_TRY(cublas_status(impl->create(&impl->handle), "handle"));
+  std::unique_ptr<CublasLt> result(new CublasLt(std::move(impl)));
+  result->text_ = text;
+  return result;
+}
+
+Status CublasLt::run(const CublasProduct& p, cudaStream_t stream) {
+  const ShapeKey key = {p.n_rows, p.n_in, p.n_out, p.y_stride, alignment(p.y)};
+  const Impl::Plan* plan = nullptr;
+  {
+    const std::lock_guard<std::mutex> lock(impl_->mutex);
+    auto at = impl_->plans.find(key);
+    if (at == impl_->plans.end()) {
+      Impl::Plan made;
+      if (Status s = impl_->fill(&made, p); !s.is_ok()) {
+        impl_->release(made);
+        return s;
+      }
+      at = impl_->plans.emplace(key, made).first;
+    }
+    plan = &at->second;
+  }
+  return cublas_status(
+      impl_->matmul(impl_->handle, plan->desc, p.alpha, p.w, plan->w, p.x, plan->x, p.beta, p.y,
+                    plan->y, p.y, plan->y, &plan->algo, p.workspace, kCublasWorkspaceBytes, stream),
+      "product");
+}
+
+}  // namespace sharpi::cuda

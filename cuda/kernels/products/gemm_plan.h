@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: MIT
+// What a block of gemm.cu takes of shared memory. Plain C++. Thread rule: pure functions.
+#pragma once
+
+#include <cstdint>
+
+#include "base/host_device.h"
+#include "cuda/kernels/products/gemm.h"
+
+namespace sharpi::cuda {
+
+/// What a panel is streamed in: kSteps blocks of 64 columns, kStages of them in shared memory.
+struct UnitShape {
+  uint32_t steps, stages, bytes;
+};
+SHARPI_HOST_DEVICE constexpr UnitShape unit_shape(GgmlType type) {
+  switch (type) {
+    case GgmlType::kQ4_K:
+      return {4, 2, 2304};
+    case GgmlType::kQ5_K:
+      return {4, 2, 2816};
+    case GgmlType::kQ6_K:
+      return {4, 2, 3360};
+    case GgmlType::kQ8_0:
+      return {2, 2, 4 * 544};
+    case GgmlType::kQ4_0:
+      return {2, 2, 4 * 288};
+    case GgmlType::kQ4_1:
+      return {2, 2, 4 * 320};
+    case GgmlType::kQ5_0:
+      return {2, 2, 4 * 352};
+    case GgmlType::kQ5_1:
+      return {2, 2, 4 * 384};
+    default:
+      return {1, 3, 2048};  // kF16
+  }
+}
+
+constexpr uint32_t kGemmWarps = 4, kGemmPanels = 2 * kGemmWarps, kGemmXStages = 3;
+/// The weights whose rings take most: a launch for any type has room if one for these has.
+constexpr GgmlType kWidestGemmType = GgmlType::kQ6_K;
+
+/// Stages of the rows' image and the panels' rings, for weights of that type.
+constexpr uint32_t gemm_shared_bytes(uint32_t row_tile, GgmlType type) {
+  return kGemmXStages * row_tile * kStepRowBytes +
+         kGemmPanels * unit_shape(type).stages * unit_shape(type).bytes;
+}
+
+/// Rows of a tile for so many rows: 32, 64, or 128 where that many fit beside weights of the type
+/// (Q6_K beside 128 rows takes 102 912 bytes, 1.5 KiB more than a block has on most cards).
+constexpr uint32_t gemm_tile_rows(const DeviceProfile& device, uint64_t n_rows, GgmlType type) {
+  if (n_rows <= 32) return 32;
+  const auto room = static_cast<uint32_t>(device.shared_per_block);
+  return n_rows <= 64 || gemm_shared_bytes(128, type) > room ? 64 : 128;
+}
+
+}  // namespace sharpi::cuda

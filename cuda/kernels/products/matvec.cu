@@ -1,0 +1,356 @@
+// SPDX-License-Identifier: MIT
+// y[r][o] = sum_i W[o][i] x[r][i] for 1 to 8 rows, W in tiles, x rounded to f16.
+// A block owns a contiguous range of panels (16 rows); its warps share the panels' units (16 x 256)
+// evenly, each streaming them through a ring of its own in shared memory that runs ahead of the
+// arithmetic, and from before the grid dependency resolves. The input is staged once (stage.cuh).
+// Integer codes times f16 on tensor cores are exact; scales and minima are applied in f32, the RMS
+// norm's factor to the sums, so that staging needs no sum over the row.
+// Bound: reads W once, W bytes / memory bandwidth. What is left is latency: code outside of the
+// inner loop runs once per launch and is kept short. Partial sums meet in shared memory in warp
+// order.
+#include <algorithm>
+
+#include "cuda/kernels/launch.h"
+#include "cuda/kernels/products/matvec_block.cuh"
+#include "cuda/kernels/products/tiles.cuh"
+#include "cuda/kernels/products/unit_product.cuh"
+#include "cuda/kernels/products/weight_types.h"
+
+namespace sharpi::cuda {
+namespace {
+
+using namespace matvec;
+
+/// Leaves the warp's piece of panel v for finish(). Panel and warp only ever grow along the units,
+/// and never stay both: their sum is a slot of its own for every piece.
+template <bool kOne>
+__device__ __forceinline__ void store_piece(const StreamParams& p, const View& view, uint32_t v,
+                                            bool first, bool last, const float (&acc)[4]) {
+  const uint32_t rows = kOne ? 1 : p.n_rows, g = view.lane / 4, t = view.lane % 4;
+  float* part =
+      reinterpret_cast<float*>(view.shared + view.map.part) + (v + view.warp) * kPanelRows * rows;
+  if constexpr (kOne) {
+    if (t == 0) {
+      part[g] = acc[0];
+      part[g + 8] = acc[2];
+    }
+  } else {
+#pragma unroll
+    for (uint32_t k = 0; k < 4; ++k) {
+      const uint32_t column = 2 * t + k % 2;
+      if (column < rows) part[column * kPanelRows + g + k / 2 * 8] = acc[k];
+    }
+  }
+  if (view.lane == 0) {
+    auto* warps = reinterpret_cast<uint32_t*>(view.shared + view.map.warps) + 2 * v;
+    if (first) warps[0] = view.warp;
+    if (last) warps[1] = view.warp;
+  }
+}
+
+/// Products of the warp's next units, as long as their panels are of this type.
+template <GgmlType kType, bool kOne>
+__device__ __forceinline__ void run_units(const StreamParams& p, const View& view, Ring& ring,
+                                          Position& at) {
+  const uint32_t rows = kOne ? 1 : p.n_rows, t = view.lane % 4,
+                 row = kOne ? 0 : min(view.lane / 4, rows - 1);
+  constexpr uint32_t kSumBytes = Tile<kType>::kHalves ? 64 : 32;
+  const uint8_t* x = view.shared + view.map.image + row * view.image.row_bytes + t * 16;
+  const uint8_t* sums = view.shared + view.map.image + row * kSumBytes + t * (kSumBytes / 4) +
+                        (Tile<kType>::kHalves ? view.image.sums16 : view.image.sums32);
+  const uint8_t* inverse = view.shared + view.map.image + view.image.inverse + (kOne ? 0 : t * 8);
+  const uint8_t* stages = view.shared + view.warp * p.n_stages * p.stage_bytes;
+  const auto* panels = reinterpret_cast<const Panel*>(view.shared + view.map.panels);
+  bool same = true;
+#pragma unroll 1
+  while (same) {
+    float acc[4] = {};
+    const uint32_t first_unit = panels[at.v].first_unit, begin = at.u,
+                   end = min(p.units, begin + at.left);
+#pragma unroll 1
+    for (uint32_t u = begin; u < end; ++u) {
+      int n_blocks = 8;
+      if constexpr (!Tile<kType>::kSuper) n_blocks = static_cast<int>(min(8u, p.n_in / 32 - u * 8));
+      const uint32_t unit = first_unit + u, stage = ring.wait(p.n_stages);
+      const Inputs in = {x + unit * kUnitColumns * 2, sums + unit * rows * kSumBytes,
+                         reinterpret_cast<const float*>(inverse + unit * (kOne ? 4 : 32))};
+      unit_product<kType, kOne>(stages + stage * p.stage_bytes, n_blocks, in,
+                                static_cast<int>(view.lane), acc);
+      __syncwarp();
+      ring.issue(p, stage, view.lane);
+    }
+    store_piece<kOne>(p, view, at.v, begin == 0, end == p.units, acc);
+    at.left -= end - begin;
+    at.u = 0;
+    ++at.v;
+    same = at.left != 0 && panels[at.v].type == kType;
+  }
+}
+
+template <bool kOne>
+__device__ __forceinline__ void run_panels(const StreamParams& p, const View& view, Ring& ring,
+                                           Position at) {
+  static_assert(
+      kBranchIsWhole<TiledTypes, GgmlType::kQ8_0, GgmlType::kQ4_0, GgmlType::kQ4_1, GgmlType::kQ5_0,
+                     GgmlType::kQ5_1, GgmlType::kQ4_K, GgmlType::kQ5_K, GgmlType::kQ6_K>);
+  const auto* panels = reinterpret_cast<const Panel*>(view.shared + view.map.panels);
+  while (at.left != 0) {
+    switch (panels[at.v].type) {
+      case GgmlType::kQ8_0:
+        run_units<GgmlType::kQ8_0, kOne>(p, view, ring, at);
+        break;
+      case GgmlType::kQ4_0:
+        run_units<GgmlType::kQ4_0, kOne>(p, view, ring, at);
+        break;
+      case GgmlType::kQ4_1:
+        run_units<GgmlType::kQ4_1, kOne>(p, view, ring, at);
+        break;
+      case GgmlType::kQ5_0:
+        run_units<GgmlType::kQ5_0, kOne>(p, view, ring, at);
+        break;
+      case GgmlType::kQ5_1:
+        run_units<GgmlType::kQ5_1, kOne>(p, view, ring, at);
+        break;
+      case GgmlType::kQ4_K:
+        run_units<GgmlType::kQ4_K, kOne>(p, view, ring, at);
+        break;
+      case GgmlType::kQ5_K:
+        run_units<GgmlType::kQ5_K, kOne>(p, view, ring, at);
+        break;
+      default:
+        run_units<GgmlType::kQ6_K, kOne>(p, view, ring, at);
+        break;
+    }
+  }
+}
+
+/// Sum over the warps, in order, of element `e` = (row of x, row of the panel) of panel v.
+__device__ __forceinline__ float panel_sum(const StreamParams& p, const View& view, uint32_t v,
+                                           uint32_t e) {
+  const uint32_t stride = kPanelRows * p.n_rows;
+  const float* part = reinterpret_cast<const float*>(view.shared + view.map.part) + v * stride + e;
+  const uint2 warps = reinterpret_cast<const uint2*>(view.shared + view.map.warps)[v];
+  float sum = 0.0f;
+#pragma unroll 4
+  for (uint32_t w = warps.x; w <= warps.y; ++w) sum += part[w * stride];
+  return sum;
+}
+
+/// 1 / rms of row r, from the squares of its units.
+__device__ __forceinline__ float norm_factor(const StreamParams& p, const View& view, uint32_t r) {
+  const auto* squares =
+      reinterpret_cast<const float*>(view.shared + view.map.image + view.image.squares) + r;
+  float sum = 0.0f;
+#pragma unroll 8
+  for (uint32_t u = 0; u < p.units; ++u) sum += squares[u * p.n_rows];
+  return rsqrtf(sum / static_cast<float>(p.n_in) + p.norm_eps);
+}
+
+/// Adds up the pieces and lets them leave through the epilogue. One row: `old` is what y held.
+template <bool kOne>
+__device__ __forceinline__ void finish(const StreamParams& p, const View& view, uint32_t n_groups,
+                                       float old) {
+  const uint32_t per_panel = kOne ? kPanelRows : kPanelRows * p.n_rows;
+  const auto* panels = reinterpret_cast<const Panel*>(view.shared + view.map.panels);
+  for (uint32_t at = threadIdx.x; at < n_groups * per_panel; at += blockDim.x) {
+    const uint32_t group = at / per_panel, e = at % per_panel, r = e / kPanelRows;
+    float first = panel_sum(p, view, group, e), second = 0.0f;
+    for (uint32_t j = 1; j < p.n_segments; ++j)
+      first += panel_sum(p, view, j * n_groups + group, e);
+    if (is_gated(p.epilogue)) second = panel_sum(p, view, n_groups + group, e);
+    if (p.norm_weight != nullptr) {
+      const float norm = norm_factor(p, view, r);
+      first *= norm;
+      second *= norm;
+    }
+    float* y = panels[group].y + (kOne ? 0 : r * panels[group].y_stride) + e % kPanelRows;
+    store_output(p, y, p.mode == StreamMode::kDense ? r : blockIdx.y, first, second,
+                 kOne ? &old : y);
+  }
+}
+
+__device__ __forceinline__ uint32_t panels_per_group(const StreamParams& p) {
+  return is_gated(p.epilogue) ? 2 : p.n_segments;
+}
+
+/// Panel v of a block that owns groups [first, first + n_groups): all gates then all ups; all
+/// panels of the first expert, then of the second, ...
+template <bool kMoe>
+__device__ __forceinline__ Panel make_panel(const StreamParams& p, uint32_t first,
+                                            uint32_t n_groups, uint32_t v) {
+  const uint32_t member = v / n_groups, group = first + v - member * n_groups;
+  const bool gated = is_gated(p.epilogue);
+  const PanelRef ref = find_panel<kMoe>(p, group, gated ? member : 0);
+  Panel panel;
+  panel.data = ref.data + (!kMoe || gated ? 0 : segment_offset(p, *ref.task, member));
+  panel.y = ref.task->y + ref.panel * kPanelRows;
+  if constexpr (kMoe) panel.y += output_row(p, ref, 0) * ref.task->y_stride;
+  panel.y_stride = static_cast<uint32_t>(ref.task->y_stride);
+  panel.unit_bytes = ref.task->unit_bytes;
+  panel.tail_bytes = ref.task->tail_bytes;
+  panel.first_unit = !kMoe || gated ? 0 : member * p.units;
+  panel.type = ref.task->type;
+  return panel;
+}
+
+/// kOne: one row, staged by the block; else several, staged by stage_rows_kernel. kMoe: expert ids
+/// say which matrices are read, so nothing can be read ahead of the dependency.
+template <bool kOne, bool kMoe>
+__global__ void __launch_bounds__(kMaxThreads, 2)
+    stream_kernel(const __grid_constant__ StreamParams p) {
+  extern __shared__ __align__(128) uint8_t shared_bytes[];
+  View view;
+  view.shared = shared_bytes;
+  view.image = image_map(kOne ? 1 : p.n_rows, kMoe ? p.units * p.n_segments : p.units);
+  view.map = shared_map(p, view.image.bytes);
+  view.warp = threadIdx.x / 32;
+  view.lane = threadIdx.x % 32;
+  RowShare row;
+  if constexpr (kMoe) {
+    grid_dependency_wait();
+    row.load_weights<kMoe>(p, view);
+    row.load_inputs_ahead<kMoe>(p, view);
+  }
+
+  const uint32_t block = blockIdx.x, extra = block < p.more_groups ? 1 : 0;
+  const uint32_t n_groups = p.groups + extra, first = block * p.groups + min(block, p.more_groups);
+  auto* panels = reinterpret_cast<Panel*>(shared_bytes + view.map.panels);
+  if (threadIdx.x < n_groups * panels_per_group(p)) {
+    panels[threadIdx.x] = make_panel<kMoe>(p, first, n_groups, threadIdx.x);
+  }
+  const uint32_t barriers = shared_address(shared_bytes) + view.map.barriers;
+  if (kHasBulkCopy && view.lane == 0) {
+    for (uint32_t s = 0; s < p.n_stages; ++s)
+      mbarrier_init(barriers + (view.warp * p.n_stages + s) * 8, 1);
+    if (view.warp == 0) mbarrier_init(barriers + p.n_warps * p.n_stages * 8, 1);
+    mbarrier_init_fence();
+  }
+  __syncthreads();
+
+  Position at;
+  const uint32_t begin = view.warp * p.share[extra] + min(view.warp, p.more_share[extra]);
+  at.left = p.share[extra] + (view.warp < p.more_share[extra] ? 1 : 0);
+  at.v = divide(begin, p.by_units);
+  at.u = begin - at.v * p.units;
+  Ring ring;
+  ring.base = shared_address(shared_bytes) + view.warp * p.n_stages * p.stage_bytes;
+  ring.barriers = barriers + view.warp * p.n_stages * 8;
+  ring.ahead = reinterpret_cast<Ahead*>(shared_bytes + view.map.ahead) + view.warp;
+  ring.stage = ring.parity = 0;
+  fill_ring(p, view, ring, at);
+
+  float old = 0.0f;
+  if constexpr (kOne) {
+    if constexpr (!kMoe) {
+      row.load_weights<kMoe>(p, view);
+      grid_dependency_wait();
+      row.load_inputs_ahead<kMoe>(p, view);
+    }
+    row.stage<kMoe>(p, view);
+    __syncthreads();
+    if (p.epilogue == Epilogue::kAdd && threadIdx.x < n_groups * kPanelRows) {
+      old = panels[threadIdx.x / kPanelRows].y[threadIdx.x % kPanelRows];
+    }
+  } else {
+    grid_dependency_wait();
+    fetch_image(p, view, barriers + p.n_warps * p.n_stages * 8);
+    if constexpr (!kHasBulkCopy) __syncthreads();
+  }
+  // Not earlier: the next launch's weights would hold up this one's input.
+  grid_dependents_launch();
+
+  run_panels<kOne>(p, view, ring, at);
+  __syncthreads();
+  finish<kOne>(p, view, n_groups, old);
+}
+
+/// Stages several rows in global memory. Grid (units, rows), one warp each.
+__global__ void __launch_bounds__(32)
+    stage_rows_kernel(const __grid_constant__ StreamParams p, uint8_t* image) {
+  grid_dependents_launch();
+  const uint32_t u = blockIdx.x, row = blockIdx.y, c = u * kUnitColumns + threadIdx.x * 4;
+  const LaneInputs weight = load_input_weights(p, 0, c);
+  grid_dependency_wait();
+  const LaneInputs in = load_inputs(p.x + row * p.x_stride, c, p.n_in);
+  stage_unit(image, image_map(p.n_rows, p.units), p.n_rows, u, row, in, weight, threadIdx.x);
+}
+
+template <bool kOne, bool kMoe>
+Status prepare_instance(int max_shared_bytes) {
+  const auto set = [](cudaFuncAttribute attribute, int value) {
+    return kernel_status(cudaFuncSetAttribute(stream_kernel<kOne, kMoe>, attribute, value),
+                         "matvec");
+  };
+  SHARPI_TRY(set(cudaFuncAttributeMaxDynamicSharedMemorySize, max_shared_bytes));
+  // Launches of different sizes overlap only while the multiprocessor keeps one split of its
+  // memory.
+  return set(cudaFuncAttributePreferredSharedMemoryCarveout, cudaSharedmemCarveoutMaxShared);
+}
+
+/// The rows [first, first + n) of a dense launch.
+StreamParams some_rows(const StreamParams& p, uint32_t first, uint32_t n) {
+  StreamParams s = p;
+  s.x += first * p.x_stride;
+  if (p.row_scale != nullptr) s.row_scale += first;
+  for (uint32_t t = 0; t < p.n_tasks; ++t) s.tasks[t].y += first * p.tasks[t].y_stride;
+  s.n_rows = n;
+  return s;
+}
+
+}  // namespace
+
+Status prepare_matvec(int max_shared_bytes) {
+  SHARPI_TRY((prepare_instance<true, false>(max_shared_bytes)));
+  SHARPI_TRY((prepare_instance<true, true>(max_shared_bytes)));
+  return prepare_instance<false, false>(max_shared_bytes);
+}
+
+uint64_t stream_workspace_bytes(uint32_t n_rows, uint32_t n_in) {
+  return n_rows == 1 ? 0 : image_map(n_rows, (n_in + kUnitColumns - 1) / kUnitColumns).bytes;
+}
+
+Status launch_matvec(const MatmulConfig& config, StreamParams p, uint32_t grid_rows,
+                     std::byte* workspace, uint64_t workspace_bytes, cudaStream_t stream) {
+  for (uint32_t t = 0; t < p.n_tasks; ++t) {
+    if (p.tasks[t].layout != WeightLayout::kTiles) {
+      return Status::error(Code::kInternal, "matvec: task %u is not in tiles", t);
+    }
+  }
+  LaunchShape shape;
+  uint32_t bytes = 0;
+  const uint32_t blocks = plan_matvec(config.device, &p, &bytes);
+  if (blocks == 0) {
+    // A row that leaves no room for rings of such weights is read by the kernel that stages
+    // nothing.
+    if (p.n_rows == 1) return launch_matvec_f32(config, p, grid_rows, stream);
+    const uint32_t half = p.n_rows / 2;
+    SHARPI_TRY(launch_matvec(config, some_rows(p, 0, half), 1, workspace, workspace_bytes, stream));
+    return launch_matvec(config, some_rows(p, half, p.n_rows - half), 1, workspace, workspace_bytes,
+                         stream);
+  }
+  const ImageMap image = image_map(p.n_rows, p.units * p.n_segments);
+  shape.grid = dim3(blocks, grid_rows);
+  shape.block = dim3(p.n_warps * 32);
+  shape.shared_bytes = bytes;
+  shape.stream = stream;
+  shape.pdl = config.pdl;
+  if (p.mode != StreamMode::kDense)
+    return launch_kernel("matvec", shape, stream_kernel<true, true>, p);
+  if (p.n_rows == 1) return launch_kernel("matvec", shape, stream_kernel<true, false>, p);
+
+  if (workspace_bytes < image.bytes) {
+    return Status::error(Code::kInternal, "matvec: workspace of %llu bytes, %u needed",
+                         static_cast<unsigned long long>(workspace_bytes), image.bytes);
+  }
+  auto* staged = reinterpret_cast<uint8_t*>(workspace);
+  LaunchShape stage;
+  stage.grid = dim3(p.units, p.n_rows);
+  stage.block = dim3(32);
+  stage.stream = stream;
+  stage.pdl = config.pdl;
+  SHARPI_TRY(launch_kernel("stage_rows", stage, stage_rows_kernel, p, staged));
+  p.image = staged;
+  return launch_kernel("matvec", shape, stream_kernel<false, false>, p);
+}
+
+}  // namespace sharpi::cuda

@@ -1,0 +1,81 @@
+// SPDX-License-Identifier: MIT
+// Products of 1 to 8 rows: the parameters that matvec.cu (f16 activations, tensor cores) and
+// matvec_f32.cu (f32 everywhere) share. Callers outside use matmul.h.
+// Thread rule: pure functions.
+#pragma once
+
+#include <cstdint>
+
+#include "base/status.h"
+#include "cuda/kernels/products/matmul.h"
+#include "cuda/kernels/stream_handle.h"
+
+namespace sharpi::cuda {
+
+/// What the rows and matrices of a launch are.
+enum class StreamMode : uint8_t {
+  kDense,        // every row times every task
+  kExpertsUp,    // grid.y = row; task slabs ids[row][j], outputs [row * n_used + j]
+  kExpertsDown,  // grid.y = row; the n_used inputs of a row are one long input, scaled by weights
+};
+
+struct StreamTask {
+  const uint8_t* data;
+  uint64_t expert_bytes;
+  float* y;
+  uint64_t y_stride;
+  uint32_t panel_bytes;  // 16 rows
+  uint32_t unit_bytes;   // 256 columns of a panel
+  uint32_t tail_bytes;   // its last columns
+  uint32_t first_group;  // dense, not gated: index of the task's first panel in the launch
+  uint32_t n_out;
+  GgmlType type;
+  WeightLayout layout;
+};
+
+/// n / divisor by a multiplication, for n * divisor < 2^32.
+struct Divider {
+  uint32_t divisor, multiplier;
+};
+
+struct StreamParams {
+  const float* x;
+  uint64_t x_stride;
+  const float* norm_weight;
+  const float* row_scale;
+  const int32_t* ids;             // experts
+  const int32_t* slot_of_expert;  // MoeParams
+  const float* weights;           // kExpertsDown
+  const uint8_t* image;           // several rows: the staged input, made by a launch before
+  float norm_eps;
+  uint32_t n_rows;      // of x; kDense only (1 otherwise)
+  uint32_t n_in;        // columns of one segment
+  uint32_t n_segments;  // kExpertsDown: n_used, else 1
+  uint32_t n_used;
+  uint32_t n_tasks;
+  uint32_t n_groups;  // panels, or pairs of panels when gated
+  uint32_t units;     // of one segment
+  Epilogue epilogue;
+  StreamMode mode;
+  Divider by_units, by_panels;  // by_panels: panels of one expert
+  // matvec.cu: blocks get `groups` panels (or pairs), the first `more_groups` blocks one more;
+  // warps get share[extra] units, the first more_share[extra] warps one more.
+  uint32_t groups, more_groups, share[2], more_share[2];
+  uint32_t max_panels;  // of a block, both of a pair (or all experts' parts) counted
+  uint32_t n_warps, n_stages, stage_bytes;
+  StreamTask tasks[kMaxMatmulTasks];
+};
+
+Divider make_divider(uint32_t divisor);
+
+/// Every task in tiles. `workspace` (stream_workspace_bytes) is needed for several rows.
+Status launch_matvec(const MatmulConfig& config, StreamParams p, uint32_t grid_rows,
+                     std::byte* workspace, uint64_t workspace_bytes, cudaStream_t stream);
+uint64_t stream_workspace_bytes(uint32_t n_rows, uint32_t n_in);
+/// Any type, any layout.
+Status launch_matvec_f32(const MatmulConfig& config, const StreamParams& p, uint32_t grid_rows,
+                         cudaStream_t stream);
+/// Raises the shared-memory limit of the kernels to what the device has.
+Status prepare_matvec(int max_shared_bytes);
+
+}  // namespace sharpi::cuda

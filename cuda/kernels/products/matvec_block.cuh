@@ -1,0 +1,190 @@
+// SPDX-License-Identifier: MIT
+// A block of matvec.cu: what its shared memory holds, the rings of its warps, and how the input
+// gets in.
+// Thread rule: device code.
+#pragma once
+
+#include "cuda/kernels/products/matvec.h"
+#include "cuda/kernels/products/matvec_plan.h"
+#include "cuda/kernels/products/stage.cuh"
+#include "cuda/kernels/products/stream.cuh"
+#include "cuda/kernels/ptx.cuh"
+
+namespace sharpi::cuda::matvec {
+
+/// Where a warp's copies are. In shared memory: registers are for the arithmetic.
+struct alignas(16) Ahead {
+  const uint8_t* next;
+  uint32_t in_panel, left;  // units left in the panel and altogether
+  const Panel* panel;
+  uint32_t pad[2];
+};
+
+/// The warp's ring of units.
+struct Ring {
+  uint32_t base, barriers;  // shared addresses
+  Ahead* ahead;
+  uint32_t stage, parity;  // of the next unit to use; copies go where units were used
+
+  /// Starts the copy of the next unit, if there is one, into stage `to`.
+  __device__ __forceinline__ void issue(const StreamParams& p, uint32_t to, uint32_t lane) {
+    if constexpr (kHasBulkCopy) {
+      if (lane != 0) return;
+    }
+    const uint4 state = *reinterpret_cast<const uint4*>(ahead);
+    const uint8_t* next = ahead->next;
+    uint32_t in_panel = state.z, left = state.w;
+    if constexpr (!kHasBulkCopy) __syncwarp();
+    if (left != 0) {
+      const Panel* panel = ahead->panel;
+      if (in_panel == 0) {
+        ++panel;
+        next = panel->data;
+        in_panel = p.units;
+        if (lane == 0) ahead->panel = panel;
+      }
+      const uint32_t bytes = in_panel == 1 ? panel->tail_bytes : panel->unit_bytes;
+      const uint32_t at = base + to * p.stage_bytes;
+      if constexpr (kHasBulkCopy) {
+        mbarrier_expect(barriers + to * 8, bytes);
+        bulk_copy(at, next, bytes, barriers + to * 8);
+      } else {
+        for (uint32_t i = lane * 16; i < bytes; i += 512) cp_async_16(at + i, next + i);
+        __syncwarp();
+      }
+      if (lane == 0) {
+        ahead->next = next + bytes;
+        ahead->in_panel = in_panel - 1;
+        ahead->left = left - 1;
+      }
+    }
+    if constexpr (!kHasBulkCopy) {
+      cp_async_commit();
+      __syncwarp();
+    }
+  }
+  /// Waits for the next unit; returns its stage.
+  __device__ __forceinline__ uint32_t wait(uint32_t stages) {
+    if constexpr (kHasBulkCopy) {
+      mbarrier_wait(barriers + stage * 8, parity);
+    } else {
+      if (stages == 2) cp_async_wait<1>();
+      if (stages == 3) cp_async_wait<2>();
+      if (stages == 4) cp_async_wait<3>();
+      __syncwarp();
+    }
+    const uint32_t now = stage;
+    if (++stage == stages) {
+      stage = 0;
+      parity ^= 1u;
+    }
+    return now;
+  }
+};
+
+/// The block's and the lane's view of the launch.
+struct View {
+  uint8_t* shared;
+  SharedMap map;
+  ImageMap image;
+  uint32_t warp, lane;
+};
+
+/// Where a warp's arithmetic is: unit u of panel v, `left` units to go.
+struct Position {
+  uint32_t v, u, left;
+};
+
+/// The first copies of a warp, one lane each, and the state that the later ones start from.
+__device__ __forceinline__ void fill_ring(const StreamParams& p, const View& view, Ring& ring,
+                                          const Position& at) {
+  const auto* panels = reinterpret_cast<const Panel*>(view.shared + view.map.panels);
+  const uint32_t v = at.v, first = at.v * p.units + at.u;
+  const uint32_t now = min(at.left, p.n_stages);
+  // Lane k < n_stages: unit k of the warp; lane n_stages: where issue() goes on.
+  const uint32_t n = first + min(view.lane, now), to = divide(n, p.by_units), u = n - to * p.units;
+  // A warp without units has no panel: it looks at the first, for nothing.
+  const Panel& panel = panels[at.left == 0 ? 0 : view.lane < now || at.left > now ? to : v];
+  const uint8_t* next = panel.data + u * panel.unit_bytes;
+  const uint32_t bytes = u + 1 == p.units ? panel.tail_bytes : panel.unit_bytes;
+  if (view.lane == p.n_stages) *ring.ahead = {next, p.units - u, at.left - now, panels + to, {}};
+  if constexpr (kHasBulkCopy) {
+    if (view.lane < now) {
+      mbarrier_expect(ring.barriers + view.lane * 8, bytes);
+      bulk_copy(ring.base + view.lane * p.stage_bytes, next, bytes, ring.barriers + view.lane * 8);
+    }
+    __syncwarp();
+  } else {
+    for (uint32_t s = 0; s < p.n_stages; ++s) {
+      const auto from = reinterpret_cast<const uint8_t*>(
+          __shfl_sync(~0u, reinterpret_cast<unsigned long long>(next), static_cast<int>(s)));
+      const uint32_t size = __shfl_sync(~0u, view.lane < now ? bytes : 0, static_cast<int>(s));
+      for (uint32_t i = view.lane * 16; i < size; i += 512)
+        cp_async_16(ring.base + s * p.stage_bytes + i, from + i);
+      cp_async_commit();
+    }
+  }
+}
+
+/// A warp's share of the only row: units warp, warp + n_warps, ... The loads of several are in
+/// flight at once, because with the memory busy each takes long.
+struct RowShare {
+  static constexpr int kBatch = 4, kWeights = 2;
+  LaneInputs x[kBatch], w[kWeights];
+  uint32_t u;  // unit of x[0]
+
+  template <bool kMoe>
+  __device__ __forceinline__ LaneInputs load(const StreamParams& p, uint32_t unit, uint32_t lane,
+                                             bool weights) const {
+    const uint32_t segment = kMoe ? divide(unit, p.by_units) : 0;
+    const uint32_t column = (unit - segment * p.units) * kUnitColumns + lane * 4;
+    if (unit >= p.units * (kMoe ? p.n_segments : 1)) return {};
+    if (weights) return load_input_weights(p, segment, column);
+    return load_inputs(input_row(p, 0) + segment * p.n_in, column, p.n_in);
+  }
+  /// What does not depend on earlier launches (unless experts' weights do).
+  template <bool kMoe>
+  __device__ __forceinline__ void load_weights(const StreamParams& p, const View& view) {
+    u = view.warp;
+#pragma unroll
+    for (int k = 0; k < kWeights; ++k) w[k] = load<kMoe>(p, u + k * p.n_warps, view.lane, true);
+  }
+  template <bool kMoe>
+  __device__ __forceinline__ void load_inputs_ahead(const StreamParams& p, const View& view) {
+#pragma unroll
+    for (int k = 0; k < kBatch; ++k) x[k] = load<kMoe>(p, u + k * p.n_warps, view.lane, false);
+  }
+  template <bool kMoe>
+  __device__ __forceinline__ void stage(const StreamParams& p, const View& view) {
+    const uint32_t n = p.units * (kMoe ? p.n_segments : 1);
+#pragma unroll 1
+    for (; u < n; u += p.n_warps) {
+      stage_unit(view.shared + view.map.image, view.image, 1, u, 0, x[0], w[0], view.lane);
+#pragma unroll
+      for (int k = 1; k < kBatch; ++k) x[k - 1] = x[k];
+      w[0] = w[1];
+      x[kBatch - 1] = load<kMoe>(p, u + kBatch * p.n_warps, view.lane, false);
+      w[kWeights - 1] = load<kMoe>(p, u + kWeights * p.n_warps, view.lane, true);
+    }
+  }
+};
+
+/// Fetches the rows that stage_rows_kernel left in global memory.
+__device__ __forceinline__ void fetch_image(const StreamParams& p, const View& view,
+                                            uint32_t barrier) {
+  const uint32_t to = shared_address(view.shared) + view.map.image;
+  if constexpr (kHasBulkCopy) {
+    if (threadIdx.x == 0) {
+      mbarrier_expect(barrier, view.image.bytes);
+      bulk_copy(to, p.image, view.image.bytes, barrier);
+    }
+    mbarrier_wait(barrier, 0);
+  } else {
+    for (uint32_t i = threadIdx.x * 16; i < view.image.bytes; i += blockDim.x * 16) {
+      *reinterpret_cast<uint4*>(view.shared + view.map.image + i) =
+          *reinterpret_cast<const uint4*>(p.image + i);
+    }
+  }
+}
+
+}  // namespace sharpi::cuda::matvec

@@ -1,0 +1,88 @@
+// SPDX-License-Identifier: MIT
+// One unit of weights (tiles.cuh) times the staged input (stage.cuh), one warp: what matvec.cu and
+// chain.cu do in their inner loops. Thread rule: device code.
+#pragma once
+
+#include "cuda/kernels/products/stage.cuh"
+#include "cuda/kernels/products/tiles.cuh"
+#include "cuda/kernels/ptx.cuh"
+
+namespace sharpi::cuda {
+
+/// One unit of the staged input as one lane reads it: row and column offsets included.
+struct Inputs {
+  const uint8_t *x, *sums;  // sums of 16 or of 32 columns, as the type needs
+  const float* inverse;
+};
+
+/// acc += (16 x 32 n_blocks piece of W) * inputs. acc[0], acc[1]: row g, acc[2], acc[3]: row g + 8;
+/// columns (rows of x) 2 t and 2 t + 1. With one row only acc[0] and acc[2] count.
+template <GgmlType kType, bool kOne>
+__device__ __forceinline__ void unit_product(const uint8_t* unit, int n_blocks, const Inputs& in,
+                                             int lane, float (&acc)[4]) {
+  using T = Tile<kType>;
+  constexpr int kStep = kOne ? 2 : 1;  // with one row, the columns are copies of each other
+  const float zero[4] = {};
+  const typename T::Meta meta = T::meta(unit, lane);
+  float sum[4] = {};
+
+  const auto block = [&](int b) {
+    uint32_t a[8];
+    T::codes(unit, b, lane, a);
+    const Scales s = T::scales(unit, meta, b, lane);
+    uint4 x = *reinterpret_cast<const uint4*>(in.x + b * 64);
+    if constexpr (T::kOddShift == 0) {  // these codes are not shifted: undo the staged sixteenth
+      const __half2 sixteen = __float2half2_rn(16.0f);
+      reinterpret_cast<__half2&>(x.y) = __hmul2(reinterpret_cast<__half2&>(x.y), sixteen);
+      reinterpret_cast<__half2&>(x.w) = __hmul2(reinterpret_cast<__half2&>(x.w), sixteen);
+    }
+    const uint32_t a0[4] = {a[0], a[4], a[1], a[5]}, a1[4] = {a[2], a[6], a[3], a[7]};
+    float d[4];
+    mma_f16(d, a0, x.x, x.y, zero);
+    if constexpr (T::kHalves) {  // a scale per 16 columns
+#pragma unroll
+      for (int n = 0; n < 4; n += kStep) sum[n] = fmaf(s.s[n / 2][0], d[n], sum[n]);
+      mma_f16(d, a1, x.z, x.w, zero);
+    } else {
+      mma_f16(d, a1, x.z, x.w, d);
+    }
+#pragma unroll
+    for (int n = 0; n < 4; n += kStep) sum[n] = fmaf(s.s[n / 2][1], d[n], sum[n]);
+  };
+  if (T::kSuper || n_blocks == 8) {
+#pragma unroll
+    for (int b = 0; b < 8; ++b) block(b);
+  } else {
+#pragma unroll 1
+    for (int b = 0; b < n_blocks; ++b) block(b);
+  }
+
+  uint32_t f[4];
+  T::fix_operand(unit, meta, n_blocks, lane, f);
+  float fix[4];
+  if constexpr (T::kHalves) {
+    const uint4 s = *reinterpret_cast<const uint4*>(in.sums);
+    mma_f16(fix, f, s.x, s.y, zero);
+    mma_f16(fix, f, s.z, s.w, fix);
+  } else {
+    const uint2 s = *reinterpret_cast<const uint2*>(in.sums);
+    mma_f16(fix, f, s.x, s.y, zero);
+  }
+  float2 inverse;
+  if constexpr (kOne) {
+    inverse.x = *in.inverse;
+  } else {
+    inverse = *reinterpret_cast<const float2*>(in.inverse);
+  }
+#pragma unroll
+  for (int n = 0; n < 4; n += kStep) {
+    float factor = T::kFix * kSumUnit;
+    if constexpr (T::kSuper) {
+      factor *= T::kMins ? meta.dmin[n / 2] : meta.d[n / 2];
+      sum[n] *= meta.d[n / 2];
+    }
+    acc[n] = fmaf(fmaf(factor, fix[n], sum[n]), n % 2 == 0 ? inverse.x : inverse.y, acc[n]);
+  }
+}
+
+}  // namespace sharpi::cuda

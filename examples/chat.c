@@ -18,7 +18,7 @@ static const char kHelp[] =
     "  --system TEXT      system message\n"
     "  --think --no-think ask a model to think or not to; with neither its template decides\n"
     "  -n N               tokens of an answer at most (1024)\n"
-    "  -c N|auto          context in tokens (auto = the largest that fits)\n"
+    "  -c N|auto          context in tokens (auto = what fits, see sharpi.h)\n"
     "  -t N               threads, 0 = one per CPU (0)\n"
     "  -g N|auto          layers on the GPU (auto)\n"
     "  --kv-type T|K,V    KV rows: auto, fp32, bf16, q8_0 (auto)\n"

@@ -18,14 +18,14 @@ typedef struct {
 
 static const char kHelp[] =
     "usage: plan MODEL.gguf [flags]\n"
-    "  -c N|auto          context in tokens (auto = the largest that fits)\n"
+    "  -c N|auto          context in tokens (auto = what fits, see sharpi.h)\n"
     "  -g N|auto          layers on the GPU (auto)\n"
     "  --gpu-ffn N|auto   FFN blocks on the GPU (auto)\n"
     "  --gpu-experts N|auto  layers whose routed experts are all on the GPU (auto)\n"
     "  --expert-slots N|auto  single experts on the GPU besides (auto)\n"
     "  --kv-type T|K,V    KV rows: auto, fp32, bf16, q8_0 (auto)\n"
     "  --sessions N       conversations at once (1)\n"
-    "  --chunk N          tokens of one prefill chunk (512)\n"
+    "  --chunk N          tokens of one prefill chunk (what pays and fits)\n"
     "  --checkpoints N    recurrent checkpoints of a session (0)\n"
     "  --gpu-mib N        GPU budget in MiB (all that is free)\n"
     "  --host-mib N       host budget in MiB (all that is free)\n"

@@ -77,7 +77,7 @@ uint32_t parse_context(const char* flag, const char* text) {
   if (strcmp(text, "auto") == 0) return SHARPI_UNSET;
   const unsigned long value = strtoul(text, &end, 10);
   if (!is_number(text) || *end != '\0' || errno != 0 || value < 1 || value > INT32_MAX) {
-    wrong_value(flag, text, "auto (the largest that fits), or a number of tokens from 1");
+    wrong_value(flag, text, "auto (what fits), or a number of tokens from 1");
   }
   return (uint32_t)value;
 }

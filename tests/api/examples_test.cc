@@ -255,15 +255,15 @@ TEST(Plan, RowsOfJsonAndDrawingAddUpToTheTotals) {
 }
 
 TEST(Plan, SaysWhatDoesNotFitAndWhatWould) {
-  const Output o = run(kPlan, "'" + kModel + "' -c 8192 -g 0 --host-mib 24");
+  const Output o = run(kPlan, "'" + kModel + "' -c 8192 -g 0 --host-mib 16");
   EXPECT_EQ(o.exit_code, 1);
-  for (const char* part : {"SHARPI_E_DOES_NOT_FIT", " more than the host_budget of 25165824",
+  for (const char* part : {"SHARPI_E_DOES_NOT_FIT", " more than the host_budget of 16777216",
                            "row \"KV rows\" with ", "would fit: ", "or n_ctx "}) {
     EXPECT_NE(o.err.find(part), std::string::npos) << part << " is not in: " << o.err;
   }
   const auto n_ctx = static_cast<unsigned>(numbers(o.err, "or n_ctx ").at(0));
   const auto with = [&](unsigned n) {
-    return run(kPlan, "'" + kModel + "' -c " + std::to_string(n) + " -g 0 --host-mib 24");
+    return run(kPlan, "'" + kModel + "' -c " + std::to_string(n) + " -g 0 --host-mib 16");
   };
   EXPECT_EQ(with(n_ctx).exit_code, 0);
   EXPECT_EQ(with(n_ctx + 1).exit_code, 1);

@@ -262,7 +262,8 @@ TEST_P(Attention, RowsAloneInSeveralSpansAndInWindowsMatchDouble) {
 TEST_P(Attention, UnknownCodecsAreInternalErrors) {
   const Sequence s({.n_heads = 2, .n_kv = 1, .dim = 32}, 4, 15);
   Store store(s.shape, 4);
-  for (const KvDtype bad : {KvDtype::kAuto, static_cast<KvDtype>(4), static_cast<KvDtype>(200)}) {
+  for (const KvDtype bad :
+       {KvDtype::kAuto, static_cast<KvDtype>(kKvCodecs + 1), static_cast<KvDtype>(200)}) {
     for (const bool on_k : {true, false}) {
       Rows rows(s, 3, 1);
       AttentionTask t = task_of(s, rows, 1);

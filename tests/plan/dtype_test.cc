@@ -2,8 +2,11 @@
 // Which KV dtype a plan takes: spellings, precedence, defaults, refusals, and narrowing when memory
 // is short.
 #include <cstdlib>
+#include <string>
+#include <vector>
 
 #include "engine/engine_case.h"
+#include "kv/codec.h"
 
 namespace sharpi::testing {
 namespace {
@@ -133,10 +136,15 @@ TEST_F(Dtype, EveryArchitectureTakesEveryPair) {
 
 TEST_F(Dtype, ANumberThatIsNoDtypeIsRefused) {
   const MadeModel file(test::tiny_qwen3());
-  for (const Edit& edit : {dtypes(4, SHARPI_KV_AUTO), dtypes(SHARPI_KV_AUTO, 4)}) {
+  constexpr sharpi_kv_dtype kNone = kKvCodecs + 1;
+  for (const Edit& edit : {dtypes(kNone, SHARPI_KV_AUTO), dtypes(SHARPI_KV_AUTO, kNone)}) {
     const Outcome o = plan(file.path(), edit);
     EXPECT_EQ(o.status, SHARPI_E_INVALID_ARGUMENT);
-    for (const char* part : {"_dtype 4", "AUTO", "F32", "BF16", "Q8_0"}) {
+    std::vector<std::string> parts = {"_dtype " + std::to_string(kNone), "0 (AUTO)", "1 (F32)"};
+    for (const KvCodec& c : kv_codecs()) {
+      parts.push_back(std::to_string(static_cast<uint32_t>(c.dtype)) + " (");
+    }
+    for (const std::string& part : parts) {
       EXPECT_NE(o.text.find(part), std::string::npos) << part << " is not in: " << o.text;
     }
   }

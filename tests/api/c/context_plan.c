@@ -104,10 +104,10 @@ static void test_plan_ranges(const fixture* f) {
   REFUSED(s.n_ctx = 0, "n_ctx 0");
   REFUSED(s.n_ctx = 0xFFFFFFFEu, "n_ctx 4294967294");
   REFUSED(s.n_ctx = 32769, "n_ctx"); /* the model was trained for 32768 */
-  REFUSED(s.k_dtype = 4, "k_dtype 4");
+  REFUSED(s.k_dtype = 99, "k_dtype 99");
   REFUSED(s.v_dtype = 99, "v_dtype 99");
-  REFUSED(s.tail_k_dtype = 4, "tail_k_dtype 4");
-  REFUSED(s.tail_v_dtype = 4, "tail_v_dtype 4");
+  REFUSED(s.tail_k_dtype = 99, "tail_k_dtype 99");
+  REFUSED(s.tail_v_dtype = 99, "tail_v_dtype 99");
   REFUSED(s.rewind = 65537, "rewind 65537");
   REFUSED(s.n_checkpoints = 1025, "n_checkpoints 1025");
   REFUSED(s.kv_budget = SHARPI_UNSET, "kv_budget");

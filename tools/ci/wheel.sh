@@ -55,18 +55,27 @@ tag=$(sed -E 's/.*-(manylinux_[0-9_]+_x86_64)\.whl/\1/' <<< "${wheel##*/}")
   { "$bin/auditwheel" show "$wheel"; echo "the wheel is tagged $tag"; exit 1; }
 
 mkdir "$empty/folder"
-failed=0
-for one in "${chosen[@]}"; do
-  version=${one%% *} bin=$tree/$folder/wheel-python${one%% *}/bin
-  packages=("$wheel" pytest)
-  [[ $one != "$newest" ]] ||
+run_version() {  # version, python
+  local at="$tree/$folder/wheel-python$1" packages=("$wheel" pytest)
+  [[ "$1 $2" != "$newest" ]] ||
     packages+=(numpy llguidance llm matplotlib mypy "$tree/examples/python/llm-sharpi")
-  quietly environment "$version" "${one#* }" "${packages[@]}"
-  (cd "$empty/folder" &&
-    "$bin/python" -m pytest -q -p no:cacheprovider "$tree/examples/python/tests") > "$empty/log" 2>&1 ||
-    { cat "$empty/log"; failed=1; }
-  echo "CPython $version: $(tail -n 1 "$empty/log")"
+  environment "$1" "$2" "${packages[@]}" && cd "$empty/folder" &&
+    "$at/bin/python" -m pytest -q -p no:cacheprovider "$tree/examples/python/tests"
+}
+# Two at a time; one that is done says so by the file of its status.
+failed=0
+for ((i = 0; i < ${#chosen[@]}; i += 2)); do
+  for one in "${chosen[@]:i:2}"; do
+    { status=0; run_version "${one%% *}" "${one#* }" || status=$?; echo "$status" > "$empty/${one%% *}.status"; } \
+      > "$empty/${one%% *}.log" 2>&1 &
+  done
+  wait
+  for one in "${chosen[@]:i:2}"; do
+    [[ $(< "$empty/${one%% *}.status") == 0 ]] || { cat "$empty/${one%% *}.log"; failed=1; }
+    echo "CPython ${one%% *}: $(tail -n 1 "$empty/${one%% *}.log")"
+  done
 done
+bin=$tree/$folder/wheel-python${newest%% *}/bin
 for checked in "-p sharpi" "$tree/examples/python/tests/typed_program.py"; do
   # shellcheck disable=SC2086
   (cd "$empty/folder" &&

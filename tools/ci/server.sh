@@ -14,7 +14,7 @@ if ! "$venv/bin/python3" -c 'import openai, httpx, httpx_sse, pytest' 2> /dev/nu
   fi
 fi
 configure release -DSHARPI_EXAMPLES=ON
-if ! cmake --build build --target help | grep -w server > /dev/null; then
+if ! cmake --build build --target help | grep '^server: ' > /dev/null; then
   echo "skipped: the server is not built here; it needs libcpp-httplib-dev and nlohmann-json3-dev"
   exit "$kSkipped"
 fi

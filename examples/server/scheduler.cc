@@ -62,12 +62,13 @@ std::shared_ptr<Job> Scheduler::submit(Generation generation) {
 }
 
 void Scheduler::run(const std::function<void(SessionCache&)>& work) {
-  std::packaged_task<void()> task([&] { work(sessions_); });
-  std::future<void> done = task.get_future();
+  // The errand shares the task: this thread may go on while the other one is still leaving it.
+  const auto task = std::make_shared<std::packaged_task<void()>>([&] { work(sessions_); });
+  std::future<void> done = task->get_future();
   {
     const std::lock_guard lock(mutex_);
     if (ending_) throw Busy("the server ends");
-    errands_.emplace_back([&task] { task(); });
+    errands_.emplace_back([task] { (*task)(); });
     changed_.notify_all();
   }
   done.get();

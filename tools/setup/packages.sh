@@ -78,7 +78,13 @@ need_wheel() {
   need binutils have readelf
   need python3-venv python3 -c 'import ensurepip, venv' 2> /dev/null
 }
+# The page of the server is looked at with it; Ubuntu's archive has none.
+need_browser() {
+  have chromium || have google-chrome || ! apt-cache show chromium > /dev/null 2>&1 || missing+=(chromium)
+}
 need_ci() {
+  need_browser
+  need curl have curl
   need_wheel
   need_test
   need_bench

@@ -238,7 +238,7 @@ typedef struct sharpi_device {
   uint64_t other_bytes;                        /**< GPU memory in use besides: what the driver took for
                                                     itself (not planned), and other processes. */
 } sharpi_device;
-#define SHARPI_DEVICE_MEASURE 1u               /**< Measure bandwidth now (tens of milliseconds). */
+#define SHARPI_DEVICE_MEASURE 1u               /**< Measure bandwidth now (under a second when quiet). */
 
 /** Describes a device. @param flags SHARPI_DEVICE_*.
  *  @return SHARPI_OK; NOT_FOUND (index; the text says why there is no CUDA device if there is none).
@@ -946,10 +946,10 @@ typedef struct sharpi_logprob {
   int32_t token;
   float logprob;
 } sharpi_logprob;
-/** What the host can do while a step's token is being read: for example the next step's mask. Called once,
- *  on the caller's thread, with the token that was drawn: while the device computes where there is one
- *  (other calls on the same device wait until it returns), otherwise before the call returns. The step may
- *  fail afterwards. Must not use the session of the call. */
+/** What the host can do while a step's token is being read: for example the next step's mask. Called once, on
+ *  the caller's thread, with the token that was drawn, unless that ends the generation and is not read: while the
+ *  device computes where there is one (other calls on the same device wait until it returns), otherwise before the
+ *  call returns. The step may fail afterwards. Must not use the session of the call. */
 typedef void (*sharpi_meanwhile_fn)(void *user_data, int32_t token);
 /** What one draw takes besides the session's sampler. Neither the sampler nor its random sequence changes. */
 typedef struct sharpi_sample_params {

@@ -428,7 +428,10 @@ TEST(Sampler, ACopyGoesOnAsTheOriginalWould) {
 
 TEST(Sampler, WithoutConfigureItHasTheDocumentedDefaults) {
   Sampler sampler(static_cast<uint32_t>(kLogits.size()), {});
-  Draws draws(default_sampler_params(), kLogits);
+  sharpi_sampler_params p = default_sampler_params();
+  EXPECT_EQ(p.seed, SHARPI_SEED_RANDOM);
+  p.seed = 0;  // the session chooses another one
+  Draws draws(p, kLogits);
   for (int i = 0; i < 100; ++i) {
     std::vector<float> row = kLogits;
     int32_t token = -1;

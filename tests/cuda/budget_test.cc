@@ -54,6 +54,7 @@ class Budget : public ::testing::Test {
     s.capture_window = r.capture_window;
     sharpi_plan_params p;
     sharpi_plan_params_init(&p, sizeof p);
+    p.n_chunk = 512;  // an automatic one would take what room there is
     p.n_gpu_layers = r.layers;
     p.n_gpu_ffn = r.ffn;
     p.gpu_ends = r.ends;

@@ -25,6 +25,10 @@ void* operator new(std::size_t bytes) {
   if (p == nullptr) throw std::bad_alloc();
   return p;
 }
+// Else a sanitizer's own would allocate what the operators below free.
+void* operator new(std::size_t bytes, const std::nothrow_t&) noexcept {
+  return std::malloc(bytes == 0 ? 1 : bytes);
+}
 void operator delete(void* p) noexcept {
   std::free(p);
 }

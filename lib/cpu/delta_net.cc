@@ -159,33 +159,39 @@ float* aligned_memory(std::byte* scratch) {
   return reinterpret_cast<float*>(scratch + (kAlign - address % kAlign) % kAlign);
 }
 
+/// each(n, body): body(head, a thread's own memory) for n heads, on as many threads as said.
+template <class Each>
+void run_rows(Isa isa, const DeltaNetTask& task, bool sequential, uint32_t n_threads,
+              std::byte* scratch, uint64_t scratch_bytes, const Each& each) {
+  const DeltaNetShape& s = task.shape;
+  if (task.n_rows == 0) return copy_state(task);
+  const DeltaTable& table = table_for(isa, s.head_dim);
+  float* memory = aligned_memory(scratch);
+  assert(scratch_bytes >= delta_net_scratch_bytes(s, n_threads, task.n_rows));
+  static_cast<void>(n_threads);
+  static_cast<void>(scratch_bytes);
+  each(2 * s.n_k_heads + s.n_v_heads, memory,
+       [&](uint32_t head, float* mine) { run_conv(table, task, head, mine); });
+  each(s.n_v_heads, memory,
+       [&](uint32_t head, float* mine) { run_head(table, task, sequential, head, mine); });
+}
+
 }  // namespace
 
 void delta_net(ThreadPool& pool, Isa isa, const DeltaNetTask& task, bool sequential,
                std::byte* scratch, uint64_t scratch_bytes) {
-  const DeltaNetShape& s = task.shape;
-  if (task.n_rows == 0) return copy_state(task);
-  const DeltaTable& table = table_for(isa, s.head_dim);
-  float* memory = aligned_memory(scratch);
-  const uint64_t stride = worker_floats(s, task.n_rows);
-  assert(scratch_bytes >= delta_net_scratch_bytes(s, pool.size(), task.n_rows));
-  static_cast<void>(scratch_bytes);
-  spread(pool, 2 * s.n_k_heads + s.n_v_heads, memory, stride,
-         [&](uint32_t head, float* mine) { run_conv(table, task, head, mine); });
-  spread(pool, s.n_v_heads, memory, stride,
-         [&](uint32_t head, float* mine) { run_head(table, task, sequential, head, mine); });
+  const uint64_t stride = worker_floats(task.shape, task.n_rows);
+  run_rows(
+      isa, task, sequential, pool.size(), scratch, scratch_bytes,
+      [&](uint32_t n, float* memory, const auto& body) { spread(pool, n, memory, stride, body); });
 }
 
 void delta_net_alone(Isa isa, const DeltaNetTask& task, bool sequential, std::byte* scratch,
                      uint64_t scratch_bytes) {
-  const DeltaNetShape& s = task.shape;
-  if (task.n_rows == 0) return copy_state(task);
-  const DeltaTable& table = table_for(isa, s.head_dim);
-  float* memory = aligned_memory(scratch);
-  assert(scratch_bytes >= delta_net_scratch_bytes(s, 1, task.n_rows));
-  static_cast<void>(scratch_bytes);
-  for (uint32_t h = 0; h < 2 * s.n_k_heads + s.n_v_heads; ++h) run_conv(table, task, h, memory);
-  for (uint32_t h = 0; h < s.n_v_heads; ++h) run_head(table, task, sequential, h, memory);
+  run_rows(isa, task, sequential, 1, scratch, scratch_bytes,
+           [](uint32_t n, float* memory, const auto& body) {
+             for (uint32_t head = 0; head < n; ++head) body(head, memory);
+           });
 }
 
 }  // namespace sharpi::cpu

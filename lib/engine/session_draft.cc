@@ -15,8 +15,8 @@
 namespace sharpi {
 namespace {
 
-/// Masks of the draws behind the first token: row i of mask_words words.
-sharpi_sample_params with_mask(const sharpi_sample_params& params, size_t i) {
+/// What the draw after tokens[i] takes: row i of the masks and of the log-probabilities.
+sharpi_sample_params of_draw(const sharpi_sample_params& params, size_t i) {
   sharpi_sample_params p = params;
   if (p.allowed_mask != nullptr) p.allowed_mask += i * p.mask_words;
   if (p.logprobs != nullptr) p.logprobs += i * p.n_logprobs;
@@ -49,7 +49,7 @@ Status Session::verify(std::span<const int32_t> tokens, const sharpi_sample_para
   }
   for (size_t i = 0; i + 1 < tokens.size(); ++i) {
     Draw draw;  // refused before anything is read
-    SHARPI_TRY(read_draw(with_mask(params, i), model_->spec().n_vocab, &draw));
+    SHARPI_TRY(read_draw(of_draw(params, i), model_->spec().n_vocab, &draw));
   }
   Meanwhile meanwhile{params.meanwhile, params.user_data, tokens[0]};
   return end_call(no_throw([&] { return read_drafts(tokens, params, &meanwhile, out_n); }));
@@ -96,7 +96,7 @@ Status Session::accept(std::span<const int32_t> tokens, const sharpi_sample_para
     n_logit_rows_ = 1;
     const SamplerMark mark = sampler_.mark();
     int32_t drawn = -1;
-    const Status status = sample(with_mask(params, read - 1), &drawn);
+    const Status status = sample(of_draw(params, read - 1), &drawn);
     const bool no_draw = status.code() == Code::kState || status.code() == Code::kFormat ||
                          status.code() == Code::kMismatch;
     if (!status.is_ok() && !no_draw) {  // the device: as if the pass had failed

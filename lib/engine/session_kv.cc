@@ -260,27 +260,13 @@ std::vector<MemoryRow> Session::memory_rows() const {
   for (const auto& scratch : score_scratch_) {
     for (const MemoryRow& r : scratch->memory_rows()) rows.push_back(r);
   }
-  std::vector<MemoryRow> own =
-      engine_session_rows(model_->spec(), shape_, model_->plan().model.n_chunk);
-  own[0].payload_bytes = own[0].held_bytes = history_.capacity() * sizeof(int32_t);
-  own[1].payload_bytes = own[1].held_bytes =
-      logits_row_.capacity() * sizeof(float) + sampler_.bytes();
-  MemoryRow index = own.back();  // of the drafter, if there is one
-  if (ngram_ != nullptr) own.pop_back();
-  if (!checkpoints_.empty()) {
-    own[2].payload_bytes = own[2].held_bytes = checkpoint_logits_.capacity() * sizeof(float);
-  }
-  if (tables_.is_reserved()) {
-    own.resize(checkpoints_.empty() ? 3 : 4,
-               make_row(TierId::kCpu, 0, SHARPI_ROW_TABLES, SHARPI_ROW_ANONYMOUS,
-                        "compaction tables", 0, 0));
-    own.back().per_session = 1;
-    own.back().payload_bytes = own.back().held_bytes = tables_.bytes() + ledger_.position_bytes();
-  }
-  if (ngram_ != nullptr) {
-    index.payload_bytes = index.held_bytes = ngram_->bytes();
-    own.push_back(index);
-  }
+  EngineBytes b;
+  b.history = history_.capacity() * sizeof(int32_t);
+  b.sampler = logits_row_.capacity() * sizeof(float) + sampler_.bytes();
+  b.checkpoint_logits = checkpoint_logits_.capacity() * sizeof(float);
+  if (tables_.is_reserved()) b.compaction_tables = tables_.bytes() + ledger_.position_bytes();
+  if (ngram_ != nullptr) b.ngram_index = ngram_->bytes();
+  const std::vector<MemoryRow> own = engine_rows(b);
   rows.insert(rows.end(), own.begin(), own.end());
   return rows;
 }

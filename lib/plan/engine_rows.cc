@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: MIT
 // What the engine itself takes, as rows.
+#include <utility>
+
 #include "base/checked.h"
 #include "base/limits.h"
 #include "plan/plan.h"
@@ -20,37 +22,37 @@ uint64_t ngram_index_bytes(uint32_t n_ctx) {
   return (ngram_buckets(n_ctx) + n_ctx) * sizeof(uint32_t);
 }
 
-std::vector<MemoryRow> engine_session_rows(const ModelSpec& spec, const SessionShape& session,
-                                           uint32_t n_chunk) {
-  const uint64_t history = uint64_t{session.n_ctx} * sizeof(int32_t);
-  MemoryRow tokens = make_row(TierId::kCpu, 0, SHARPI_ROW_TABLES, SHARPI_ROW_ANONYMOUS,
-                              "token history", history, history);
-  // A copy of the logits, a list of ids, a bit per token, and 2048 sums.
-  const uint64_t scratch = uint64_t{spec.n_vocab} * (sizeof(float) + sizeof(uint32_t)) +
-                           div_up(spec.n_vocab, 64) * sizeof(uint64_t) + 2048 * sizeof(uint64_t);
-  MemoryRow sampler = make_row(TierId::kCpu, 0, SHARPI_ROW_TABLES, SHARPI_ROW_ANONYMOUS, "sampler",
-                               scratch, scratch);
-  tokens.per_session = sampler.per_session = 1;
-  std::vector<MemoryRow> rows{tokens, sampler};
-  if (session.n_checkpoints != 0) {
-    const uint64_t logits = uint64_t{session.n_checkpoints} * spec.n_vocab * sizeof(float);
-    rows.push_back(make_row(TierId::kCpu, 0, SHARPI_ROW_TABLES, SHARPI_ROW_ANONYMOUS,
-                            "logits of checkpoints", logits, logits));
-    rows.back().per_session = 1;
-  }
-  if (score_queries(session) != 0) {
-    const uint64_t tables = compaction_table_bytes(spec, session, n_chunk);
-    rows.push_back(make_row(TierId::kCpu, 0, SHARPI_ROW_TABLES, SHARPI_ROW_ANONYMOUS,
-                            "compaction tables", tables, tables));
-    rows.back().per_session = 1;
-  }
-  if ((session.drafters & SHARPI_DRAFT_NGRAM) != 0) {
-    const uint64_t index = ngram_index_bytes(session.n_ctx);
-    rows.push_back(make_row(TierId::kCpu, 0, SHARPI_ROW_TABLES, SHARPI_ROW_ANONYMOUS,
-                            "n-gram index", index, index));
+std::vector<MemoryRow> engine_rows(const EngineBytes& b) {
+  const std::pair<const char*, uint64_t> all[] = {{"token history", b.history},
+                                                  {"sampler", b.sampler},
+                                                  {"logits of checkpoints", b.checkpoint_logits},
+                                                  {"compaction tables", b.compaction_tables},
+                                                  {"n-gram index", b.ngram_index}};
+  std::vector<MemoryRow> rows;
+  for (const auto& [label, bytes] : all) {
+    if (bytes == 0) continue;
+    rows.push_back(
+        make_row(TierId::kCpu, 0, SHARPI_ROW_TABLES, SHARPI_ROW_ANONYMOUS, label, bytes, bytes));
     rows.back().per_session = 1;
   }
   return rows;
+}
+
+std::vector<MemoryRow> engine_session_rows(const ModelSpec& spec, const SessionShape& session,
+                                           uint32_t n_chunk) {
+  EngineBytes b;
+  b.history = uint64_t{session.n_ctx} * sizeof(int32_t);
+  // A copy of the logits, a list of ids, a bit per token, and 2048 sums.
+  b.sampler = uint64_t{spec.n_vocab} * (sizeof(float) + sizeof(uint32_t)) +
+              div_up(spec.n_vocab, 64) * sizeof(uint64_t) + 2048 * sizeof(uint64_t);
+  b.checkpoint_logits = uint64_t{session.n_checkpoints} * spec.n_vocab * sizeof(float);
+  if (score_queries(session) != 0) {
+    b.compaction_tables = compaction_table_bytes(spec, session, n_chunk);
+  }
+  if ((session.drafters & SHARPI_DRAFT_NGRAM) != 0) {
+    b.ngram_index = ngram_index_bytes(session.n_ctx);
+  }
+  return engine_rows(b);
 }
 
 uint64_t capture_bytes(const std::vector<const TierSizer*>& sizers, const Plan& plan) {

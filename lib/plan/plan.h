@@ -203,6 +203,11 @@ Result<SessionShape> resolve_session(const ModelSpec& spec, const Placement& pla
                                      const PlanEnvironment& environment);
 /// Rows that the engine itself takes for a session (token history, sampler).
 /// `n_chunk` of the plan: what a bounded session holds besides its budget.
+/// What the engine itself takes for a session; 0 = none of it.
+struct EngineBytes {
+  uint64_t history = 0, sampler = 0, checkpoint_logits = 0, compaction_tables = 0, ngram_index = 0;
+};
+std::vector<MemoryRow> engine_rows(const EngineBytes& bytes);
 /// Of the n-gram drafter: heads of its chains, a power of two, and one entry a token.
 inline uint64_t ngram_buckets(uint32_t n_ctx) {
   return std::bit_ceil(std::max<uint64_t>(64, n_ctx));

@@ -11,6 +11,11 @@ namespace {
 
 constexpr size_t kPromptEnd = 64;  // tokens; marks that open a block are at the very end
 
+// What sharpi_chat_parse() leaves out at the ends of a part.
+constexpr char kBlanks[] = " \t\r\n";
+// Every mark begins with one of these.
+constexpr char kMarks[] = "<[";
+
 std::vector<ToolCall> read_calls(const std::string& text, size_t from) {
   std::vector<ToolCall> out;
   const json list = json::parse(text, nullptr, false);
@@ -36,14 +41,51 @@ Reply::Reply(const Engine& engine, const Tokens& prompt)
 Delta Reply::push(const std::string& text) {
   if (text.empty()) return {};
   text_ += text;
-  return parse(SHARPI_PARSE_PARTIAL);
+  const bool may_mark = text.find_first_of(kMarks) != std::string::npos;
+  if (may_mark) plain_ = Plain::kNo;
+  if (plain_ != Plain::kNo) return add_plain(text);
+  return may_mark ? parse(SHARPI_PARSE_PARTIAL) : parse_piece(text);
 }
 
 Delta Reply::finish() {
   return parse(0);
 }
 
+// Parses all of the text again, which is needed as long as something of it may be held back. Where
+// a piece without a mark came out as it went in, nothing is, and until the next mark text only adds
+// to the part that it stands in.
+Delta Reply::parse_piece(const std::string& text) {
+  Delta delta = parse(SHARPI_PARSE_PARTIAL);
+  const bool ends_blank = std::string_view(kBlanks).find(text.back()) != std::string_view::npos;
+  if (ends_blank || !delta.calls.empty()) return delta;
+  blanks_.clear();
+  if (open_ == SHARPI_PART_REASONING && delta.reasoning == text && delta.content.empty()) {
+    plain_ = Plain::kReasoning;
+  } else if (open_ == SHARPI_PART_CONTENT && delta.content == text && delta.reasoning.empty()) {
+    plain_ = Plain::kContent;
+  }
+  return delta;
+}
+
+// Blanks at the end wait for what follows: at the end of a part they are left out.
+Delta Reply::add_plain(const std::string& text) {
+  Delta delta;
+  const size_t last = text.find_last_not_of(kBlanks);
+  if (last == std::string::npos) {
+    blanks_ += text;
+    return delta;
+  }
+  const bool thinks = plain_ == Plain::kReasoning;
+  std::string& added = thinks ? delta.reasoning : delta.content;
+  added = std::move(blanks_);
+  added.append(text, 0, last + 1);
+  blanks_ = text.substr(last + 1);
+  (thinks ? reasoning_ : content_) += added;
+  return delta;
+}
+
 Delta Reply::parse(uint32_t flags) {
+  ++n_parses_;
   sharpi_chat_parts parts{};
   parts.struct_size = sizeof parts;
   const std::string out =
@@ -51,6 +93,7 @@ Delta Reply::parse(uint32_t flags) {
         return sharpi_chat_parse(prompt_end_.data(), prompt_end_.size(), text_.data(), text_.size(),
                                  flags, &parts, to, cap, len, err);
       });
+  open_ = parts.open;
   const std::string reasoning = out.substr(0, parts.reasoning_len);
   const std::string content = out.substr(parts.reasoning_len, parts.content_len);
   Delta delta;

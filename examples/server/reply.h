@@ -4,6 +4,7 @@
 #pragma once
 
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "engine.h"
@@ -27,7 +28,10 @@ class Reply {
  public:
   /// The end of the prompt may have opened a block that the answer goes on in.
   Reply(const Engine& engine, const Tokens& prompt);
+  explicit Reply(std::string prompt_end) : prompt_end_(std::move(prompt_end)) {}
 
+  /// What a piece adds. Costs as much as the piece is long where it is plain text, as much as all
+  /// of the answer where a mark may begin in it.
   Delta push(const std::string& text);
   /// What was held back as a possible beginning of a mark.
   Delta finish();
@@ -35,12 +39,21 @@ class Reply {
   const std::string& reasoning() const { return reasoning_; }
   const std::string& content() const { return content_; }
   const std::vector<ToolCall>& calls() const { return calls_; }
+  /// How often all of the text was parsed.
+  size_t n_parses() const { return n_parses_; }
 
  private:
+  enum class Plain { kNo, kReasoning, kContent };
   Delta parse(uint32_t flags);
+  Delta parse_piece(const std::string& text);
+  Delta add_plain(const std::string& text);
 
   std::string prompt_end_, text_;
   std::string reasoning_, content_;
+  Plain plain_ = Plain::kNo;  // which part takes text as it comes
+  std::string blanks_;        // at its end, waiting for more
+  sharpi_part open_ = SHARPI_PART_CONTENT;
+  size_t n_parses_ = 0;
   std::vector<ToolCall> calls_;
 };
 

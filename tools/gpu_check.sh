@@ -13,8 +13,8 @@
 #   --suite REGEX     only jobs whose name matches (PROGRAM or PROGRAM.2of4)
 #   --limit SECONDS   nothing runs longer than this in all; call again to go on
 #   --job-limit S     one job at most (default 1200); longer is a failure
-#   --per-gpu N       jobs beside each other on a GPU (default 4)
-#   --deps FOLDER     what the machine lacks: lib/, include/, bin/, fixtures/ (default: .gpu)
+#   --per-gpu N       jobs beside each other on a GPU (default 12)
+#   --deps FOLDER     what the machine lacks: lib/, include/, bin/, fixtures/, models/ (default: .gpu)
 #   --out FOLDER      a copy of the summary, and the logs of what failed as one archive
 #   --again           forget the results of earlier calls
 #   --list            the jobs, run nothing
@@ -25,7 +25,7 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.." || exit 1
 root=$PWD
 
 parts=build,suites,checks,memcheck profiles=8.0,8.9,9.0,12.0 suite='' limit=0 job_limit=1200
-per_gpu=4 deps=$root/.gpu out='' again=0 list=0 host='' state=$root/build-gpu
+per_gpu=12 deps=$root/.gpu out='' again=0 list=0 host='' state=$root/build-gpu
 while (($#)); do
   case $1 in
     --only) parts=$2; shift ;;
@@ -53,6 +53,7 @@ export PATH=$deps/bin:/usr/local/cuda/bin:$PATH
 export PKG_CONFIG_PATH=$deps/lib/pkgconfig:${PKG_CONFIG_PATH:-}
 export LD_LIBRARY_PATH=$deps/lib:${LD_LIBRARY_PATH:-}
 [[ -d $deps/fixtures ]] && export SHARPI_FIXTURES=$deps/fixtures
+[[ -d $deps/models ]] && export SHARPI_MODELS=$deps/models
 # PTX is compiled once a build, not once a process.
 export CUDA_CACHE_PATH=$root/build-gpu/ptx CUDA_CACHE_MAXSIZE=4294967296
 export GTEST_BRIEF=1
@@ -115,7 +116,7 @@ build_one() {  # folder
 # Programs that look at the device's free memory, take it all, or wait for short times.
 alone='^(memory_taken|memory|compact_memory|tiers|allowance|truth|turn)_test$'
 # Long ones go in pieces, first.
-declare -A pieces=([splits_test]=7 [settings_test]=7 [oracle_test]=6 [experts_test]=4 [keep_set_test]=4
+declare -A pieces=([splits_test]=13 [settings_test]=7 [oracle_test]=6 [experts_test]=4 [keep_set_test]=4
   [parity_test]=4 [snapkv_test]=3 [compact_test]=3 [fault_settings_test]=4 [tiers_test]=3)
 
 jobs_of_suites() {  # profile folder
@@ -124,7 +125,7 @@ jobs_of_suites() {  # profile folder
     program=$2/tests/${program##*/tests/} name=${program##*/} n=${pieces[${program##*/}]:-1}
     kind=shared tier=
     [[ $name =~ $alone ]] && kind=alone
-    [[ $program == */tests/engine/* ]] && tier=SHARPI_TEST_TIER=cuda
+    [[ $program == */tests/engine/* || $program == */tests/models/* ]] && tier=SHARPI_TEST_TIER=cuda
     for ((i = 0; i < n; ++i)); do
       printf '%s|%s|%s|env %s GTEST_TOTAL_SHARDS=%d GTEST_SHARD_INDEX=%d %s\n' "$1" \
         "$name$( ((n > 1)) && printf '.%dof%d' $((i + 1)) "$n")" "$kind" "$tier" "$n" "$i" "$program"

@@ -59,10 +59,6 @@ uint64_t mask_bytes(uint32_t n_vocab) {
   return (uint64_t{n_vocab} + 2047) / 2048 * 256;
 }
 
-uint32_t most_best(uint32_t n_vocab) {
-  return std::min(kMaxTopK, n_vocab);
-}
-
 FixedBytes fixed_bytes(const ModelSpec& spec, const Placement& placement, const ModelShape& model,
                        const SessionShape& session, const KvLayout& layout) {
   FixedBytes b;

@@ -6,6 +6,8 @@
 
 #include "cuda/kernels/attention/attention_f32_plan.h"
 #include "cuda/kernels/attention/attention_ring_plan.h"
+#include "cuda/kernels/attention/qkv_plan.h"
+#include "cuda/kernels/kv/kv_score_plan.h"
 #include "cuda/kernels/moe/router.h"
 #include "cuda/kernels/products/gemm_plan.h"
 #include "cuda/kernels/products/weight_layout.h"
@@ -40,6 +42,18 @@ Status no_room(const std::string& device, const DeviceProfile& profile, const st
                        profile.capability % 10, profile.shared_per_block);
 }
 
+Status check_room(uint32_t layer, const DeviceProfile& device, const std::string& name,
+                  uint32_t dim) {
+  const auto room = static_cast<uint32_t>(device.shared_per_block);
+  const uint32_t attention = least_attention_bytes(dim), scores = least_score_bytes(dim);
+  if (std::max(attention, scores) <= room) return Status::ok();
+  const char* what = attention > room ? "attention" : "scoring for compaction";
+  return no_room(
+      name, device,
+      "layer " + std::to_string(layer) + ": " + what + " with heads of " + std::to_string(dim),
+      attention > room ? attention : scores);
+}
+
 Status check_attention(uint32_t layer, const AttentionSpec& a) {
   if (std::find(std::begin(kHeadDims), std::end(kHeadDims), a.head_dim) == std::end(kHeadDims)) {
     return Status::error(Code::kUnsupported,
@@ -52,6 +66,14 @@ Status check_attention(uint32_t layer, const AttentionSpec& a) {
                          "layer %u: %u query heads over %u KV heads; the GPU takes groups of up to "
                          "%u",
                          layer, a.n_heads, a.n_kv_heads, kMaxQueryGroup);
+  }
+  const uint64_t heads = qkv_bytes(a.n_kv_heads, a.head_dim);
+  if (a.kv_source < 0 && !qkv_in_registers(a.head_dim, a.rope.n_rot / 2) && heads > kMostQkvBytes) {
+    return Status::error(Code::kUnsupported,
+                         "layer %u: %u KV heads of %u elements, of which %u are rotated, are %llu "
+                         "bytes; the GPU takes %u",
+                         layer, a.n_kv_heads, a.head_dim, a.rope.n_rot,
+                         static_cast<unsigned long long>(heads), kMostQkvBytes);
   }
   if (a.qk_norm == QkNorm::kWholeVector && (a.q_bias || a.k_bias || a.v_bias)) {
     return Status::error(Code::kUnsupported,
@@ -100,13 +122,7 @@ Status check_support(const DeviceProfile& device, const std::string& name, const
     if (placement.mixer[l] == TierId::kCuda) {
       const bool attends = layer.mixer == MixerKind::kAttention;
       SHARPI_TRY(attends ? check_attention(l, layer.attention) : check_delta(l, layer.delta));
-      const uint32_t least = attends ? least_attention_bytes(layer.attention.head_dim) : 0;
-      if (least > room) {
-        return no_room(name, device,
-                       "layer " + std::to_string(l) + ": attention with heads of " +
-                           std::to_string(layer.attention.head_dim),
-                       least);
-      }
+      if (attends) SHARPI_TRY(check_room(l, device, name, layer.attention.head_dim));
     }
     if (placement.ffn[l] == TierId::kCuda && layer.ffn.kind == FfnKind::kMoe) {
       SHARPI_TRY(check_experts(l, layer.ffn));

@@ -8,9 +8,9 @@
 #include "cuda/kernels/attention/attention_ring_plan.h"
 #include "cuda/kernels/products/gemm_plan.h"
 #include "cuda/kernels/products/matvec_plan.h"
+#include "cuda/published_models.h"
 #include "cuda/support.h"
 #include "kv/codec.h"
-#include "support/real_models.h"
 #include "tier/block_tensors.h"
 
 namespace sharpi::testing {
@@ -117,26 +117,6 @@ TEST(Launches, TilesOfManyRowsFitEveryDevice) {
 
 // --- the six architectures, as published ---
 
-struct RealModel {
-  const char* name;
-  test::ModelRecipe recipe;
-};
-std::vector<RealModel> real_models() {
-  return {{"qwen3 8B", test::real_qwen3_8b()},
-          {"qwen3moe 30B-A3B", test::real_qwen3_coder_30b_a3b()},
-          {"olmoe 1B-7B", test::real_olmoe_1b_7b()},
-          {"gemma4 E4B", test::real_gemma4_e4b()},
-          {"gemma4 12B", test::real_gemma4_12b()},
-          {"qwen35 27B", test::real_qwen36_27b()},
-          {"qwen35moe 35B-A3B", test::real_qwen36_35b_a3b()}};
-}
-std::shared_ptr<const ModelSpec> spec_of(test::ModelRecipe recipe) {
-  recipe.tokenizer = false;
-  auto spec = test::load_model(test::ModelFile(recipe), /*sparse=*/true);
-  EXPECT_TRUE(spec.is_ok()) << spec.status().text();
-  return spec.take();
-}
-
 /// One row through a matrix of so many columns (segments of so many), as matmul.cu describes it.
 cuda::StreamParams row_through(GgmlType type, uint64_t n_in, uint64_t n_out, uint32_t n_segments) {
   const GgmlTypeTraits& traits = ggml_traits(type);
@@ -157,9 +137,8 @@ cuda::StreamParams row_through(GgmlType type, uint64_t n_in, uint64_t n_out, uin
 /// nothing, which is so for 16-bit weights of very long rows and 99 KiB only.
 TEST(Launches, RowsOfEveryModelFitEveryDeviceOrAreReadInF32) {
   uint32_t n_in_f32 = 0;
-  for (const RealModel& model : real_models()) {
-    const auto spec = spec_of(model.recipe);
-    ASSERT_NE(spec, nullptr);
+  for (const PublishedModel& model : published_models()) {
+    const auto& spec = model.spec;
     each_block(*spec, Placement::all(*spec, TierId::kCuda), [&](const Block& block, TierId) {
       for (const TensorRef& w : block_products(*spec, block)) {
         const bool experts = block.kind == BlockKind::kExperts;
@@ -194,9 +173,8 @@ TEST(Launches, RowsOfEveryModelFitEveryDeviceOrAreReadInF32) {
 }
 
 TEST(Launches, EveryModelIsTakenByEveryCard) {
-  for (const RealModel& model : real_models()) {
-    const auto spec = spec_of(model.recipe);
-    ASSERT_NE(spec, nullptr);
+  for (const PublishedModel& model : published_models()) {
+    const auto& spec = model.spec;
     for (int i = 0; i < cuda::kNamedCards; ++i) {
       const cuda::NamedCard& card = cuda::named_card(i);
       const Status can =
@@ -207,8 +185,8 @@ TEST(Launches, EveryModelIsTakenByEveryCard) {
 }
 
 TEST(Launches, ADeviceWithoutRoomIsRefusedByNameWhenPlanned) {
-  const auto spec = spec_of(test::real_gemma4_12b());
-  ASSERT_NE(spec, nullptr);
+  ASSERT_EQ(published_models().size(), 7u);
+  const auto& spec = published_models()[4].spec;
   const Placement all = Placement::all(*spec, TierId::kCuda);
   cuda::DeviceProfile little = profile_of("8.6");
   little.shared_per_block = 48 << 10;
@@ -218,7 +196,7 @@ TEST(Launches, ADeviceWithoutRoomIsRefusedByNameWhenPlanned) {
       can.text(),
       "a product of many rows takes 78336 bytes of shared memory a block; Small Card (compute "
       "capability 8.6) has 49152");
-  const auto heads = spec_of(test::real_qwen36_27b());
+  const auto& heads = published_models()[5].spec;
   little.shared_per_block = 80000;
   can = cuda::check_support(little, "Small Card", *heads, Placement::all(*heads, TierId::kCuda));
   EXPECT_EQ(can.code(), Code::kUnsupported);

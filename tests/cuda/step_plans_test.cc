@@ -2,10 +2,10 @@
 // Steps of one row in few launches (chains, experts of one row) on every kind of device: which form
 // they take, that a block asks for no more shared memory than it may have, and that the published
 // models' layers all go this way. Host code alone, no device needed.
-#include <gtest/gtest.h>
-
-#include "cuda/kernels/moe/moe_step.h"
+#include "cuda/kernels/kernel_limits.h"
+#include "cuda/kernels/moe/moe_step_plan.h"
 #include "cuda/kernels/products/chain_launch.h"
+#include "cuda/published_models.h"
 
 namespace sharpi::testing {
 namespace {
@@ -161,6 +161,146 @@ TEST(StepPlans, ExpertsOfOneRowHaveRoomOnEveryDevice) {
       EXPECT_FALSE(moe_step_takes(small, p)) << "no room for a unit a warp: " << l.name;
     }
   }
+}
+
+// --- every layer of the published models, with weights of every type that has such a product ---
+
+constexpr GgmlType kTypes[] = {GgmlType::kQ4_K, GgmlType::kQ5_K, GgmlType::kQ6_K, GgmlType::kQ4_0,
+                               GgmlType::kQ8_0};
+
+/// A layer's matrices of a type, and rows for them.
+class LayerOnPaper {
+ public:
+  LayerOnPaper(const ModelSpec& spec, const LayerSpec& layer, GgmlType type)
+      : spec_(spec), layer_(layer), type_(type) {}
+
+  DeviceMatrix matrix(const TensorRef& w) {
+    return at_.matrix(type_, static_cast<uint32_t>(w.n_in), static_cast<uint32_t>(w.n_out),
+                      static_cast<uint32_t>(w.n_experts));
+  }
+  float* row() { return at_.row(); }
+  MatmulTask task(const TensorRef& w, float* y) { return {matrix(w), y, w.n_out}; }
+
+  const TensorRef& mixed() const { return attends() ? layer_.attention.o : layer_.delta.out; }
+  MatmulParams mixer_out(const float* mix, float* x) {
+    MatmulParams m = product(mix, nullptr, {task(mixed(), x)});
+    m.epilogue = Epilogue::kAdd;
+    return m;
+  }
+  MatmulParams gate_up(const float* x, const float* norm, float* ffn) {
+    MatmulParams m = product(x, norm, {task(layer_.ffn.gate, ffn), task(layer_.ffn.up, ffn)});
+    m.epilogue = Epilogue::kSwiGlu;
+    return m;
+  }
+  MatmulParams down(const float* ffn, float* x) {
+    MatmulParams m = product(ffn, nullptr, {task(layer_.ffn.down, x)});
+    m.epilogue = Epilogue::kAdd;
+    return m;
+  }
+  /// What the mixer of such a layer reads of its input.
+  MatmulParams mixer_in(const float* x, const float* norm) {
+    if (!attends()) {
+      const DeltaNetSpec& d = layer_.delta;
+      return product(x, norm, {task(d.qkv, row()), task(d.gate, row())});
+    }
+    const AttentionSpec& a = layer_.attention;
+    if (a.kv_source >= 0) return product(x, norm, {task(a.q, row())});
+    if (a.v_from_k) return product(x, norm, {task(a.q, row()), task(a.k, row())});
+    return product(x, norm, {task(a.q, row()), task(a.k, row()), task(a.v, row())});
+  }
+  MoeStepParams experts() {
+    const FfnSpec& f = layer_.ffn;
+    MoeStepParams p;
+    p.moe.x = p.moe.y = row();
+    p.moe.add = true;
+    p.moe.n_rows = 1;
+    p.moe.n_used = f.n_used;
+    p.moe.gate = f.fused_gate_up ? row_slice(matrix(f.gate), 0, f.d_ff) : matrix(f.gate);
+    p.moe.up = f.fused_gate_up ? row_slice(matrix(f.gate), f.d_ff, f.d_ff) : matrix(f.up);
+    p.moe.down = matrix(f.down);
+    p.router = at_.matrix(GgmlType::kF32, spec_.n_embd, f.n_experts);
+    if (f.d_shared != 0) {
+      p.shared_gate = matrix(f.shared_gate);
+      p.shared_up = matrix(f.shared_up);
+      p.shared_down = matrix(f.shared_down);
+      p.shared_gate_inp = row();
+    }
+    p.before = mixer_out(row(), p.moe.y);
+    p.after = mixer_in(p.moe.y, row());
+    p.sync_bytes = moe_step_sync_bytes(spec_.n_embd, f.n_used * f.d_ff, f.d_shared);
+    return p;
+  }
+
+ private:
+  bool attends() const { return layer_.mixer == MixerKind::kAttention; }
+
+  const ModelSpec& spec_;
+  const LayerSpec& layer_;
+  GgmlType type_;
+  Addresses at_;
+};
+
+/// The layer's products as a step of one row asks for them: true if one launch takes them all.
+bool chain_of(const MatmulConfig& config, LayerOnPaper layer, ChainLaunch* launch) {
+  float *mix = layer.row(), *x = layer.row(), *ffn = layer.row(), *norm = layer.row();
+  ChainStep steps[4];
+  steps[0].product = layer.mixer_out(mix, x);
+  steps[1].product = layer.gate_up(x, norm, ffn);
+  steps[2].product = layer.down(ffn, x);
+  steps[3].product = layer.mixer_in(x, norm);
+  for (const ChainStep& s : steps) {
+    if (!chain_takes(config, s)) return false;
+  }
+  return make_chain_launch(config, steps, 4, nullptr, {}, launch);
+}
+
+TEST(StepPlans, EveryDenseLayerIsAChainThatFits) {
+  each_card([](const NamedCard&, const DeviceProfile& device) {
+    MatmulConfig config;
+    config.device = device;
+    for (const PublishedModel& model : published_models()) {
+      for (uint32_t l = 0; l < model.spec->n_layers(); ++l) {
+        const LayerSpec& layer = model.spec->layers[l];
+        if (layer.ffn.kind != FfnKind::kDense) continue;
+        for (const GgmlType type : kTypes) {
+          SCOPED_TRACE(std::string(model.name) + ", layer " + std::to_string(l) + ", " +
+                       ggml_traits(type).name);
+          ChainLaunch launch;
+          ASSERT_TRUE(chain_of(config, {*model.spec, layer, type}, &launch));
+          EXPECT_LE(launch.shared_bytes, static_cast<uint32_t>(device.shared_per_block));
+          EXPECT_EQ(launch.ring_bytes != 0, chain_form(config, {}) == ChainForm::kRings);
+        }
+      }
+    }
+  });
+}
+
+TEST(StepPlans, EveryLayerOfExpertsIsALaunchThatFits) {
+  uint32_t n_small = 0, n_large = 0;
+  each_card([&](const NamedCard&, const DeviceProfile& device) {
+    MatmulConfig config;
+    config.device = device;
+    for (const PublishedModel& model : published_models()) {
+      for (uint32_t l = 0; l < model.spec->n_layers(); ++l) {
+        const LayerSpec& layer = model.spec->layers[l];
+        if (layer.ffn.kind != FfnKind::kMoe) continue;
+        for (const GgmlType type : kTypes) {
+          SCOPED_TRACE(std::string(model.name) + ", layer " + std::to_string(l) + ", " +
+                       ggml_traits(type).name);
+          const MoeStepParams p = LayerOnPaper(*model.spec, layer, type).experts();
+          ASSERT_TRUE(moe_step_takes(config, p));
+          cuda::step::StepArgs args = {};
+          const uint32_t bytes = cuda::step::shape_step(config, p, {}, &args);
+          EXPECT_GT(bytes, 0u);
+          EXPECT_LE(bytes, static_cast<uint32_t>(device.shared_per_block));
+          EXPECT_EQ(cuda::step::place_step(p, nullptr, &args), p.sync_bytes);
+          (args.small ? n_small : n_large) += 1;
+        }
+      }
+    }
+  });
+  EXPECT_GT(n_small, 0u);  // else a kind of launch is not tested here
+  EXPECT_GT(n_large, 0u);
 }
 
 }  // namespace

@@ -22,7 +22,8 @@ kept=${XDG_CACHE_HOME:-$HOME/.cache}/sharpi/oldest-cuda/bin/cuobjdump
 [[ -z $disassembler && -x $kept ]] && disassembler=$kept
 if [[ -n $disassembler ]]; then
   mapfile -t images < <(find build/cuda -name '*.cu.o' | sort)
-  tools/ci/cuda_images.py --cuobjdump "$disassembler" "${images[@]}"
+  tools/ci/cuda_images.py --cuobjdump "$disassembler" --architectures 90,90a --every-kernel \
+    "${images[@]}"
 else
   echo "no cuobjdump: the compiled kernels are not checked"
 fi

@@ -88,4 +88,40 @@ constexpr FlashChoice choose_flash(const DeviceProfile& device, KvDtype k, KvDty
   return {};
 }
 
+// --- Hopper's warpgroups ---
+
+constexpr uint32_t kWarpgroupThreads = 256;  // two warpgroups
+
+/// A shape of attention_flash_sm90.cu, and what it takes besides the plan of its tiles.
+struct WarpgroupShape {
+  FlashShape tiles;
+  uint32_t query_bytes;     // of queries on their way to registers, where tiles lie later
+  uint32_t exchange_bytes;  // of scores on their way to the other warpgroup
+};
+constexpr WarpgroupShape warpgroup_shape(uint32_t dim, uint32_t keys) {
+  const uint32_t share = dim > 256 ? 2 : 1, vectors = 128 / share;  // warpgroups that share vectors
+  const uint32_t queries = vectors * (share == 1 ? dim * 2 + 16 : dim * 2);
+  const FlashShape tiles = {
+      dim,  keys, share == 1 ? 0 : queries, keys * dim * 2, (dim / 32 * 2 + 8 + 15) / 16 * 16,
+      false};
+  return {tiles, queries, share == 1 ? 0 : kWarpgroupThreads * keys / 2 * 4};
+}
+/// The kernel aligns what it takes to 1 KiB.
+constexpr uint32_t warpgroup_bytes(const WarpgroupShape& s, KvDtype k, KvDtype v) {
+  const uint32_t plan = make_flash_plan(s.tiles, k, v).bytes + s.exchange_bytes;
+  return (plan > s.query_bytes ? plan : s.query_bytes) + 1024;
+}
+/// The shape that a layer gets; keys = 0: none, and choose_flash() says which other one. Heads of
+/// 512: tiles of 32 keys where two of them, one as stored, fit.
+constexpr FlashChoice choose_warpgroups(const DeviceProfile& device, KvDtype k, KvDtype v,
+                                        uint32_t dim) {
+  if (!device.wgmma || (dim != 64 && dim != 128 && dim != 256 && dim != 512)) return {};
+  const uint32_t most = dim <= 128 ? 64 : 32, least = dim == 512 ? 16 : most;
+  for (uint32_t keys = most; keys >= least; keys /= 2) {
+    const uint32_t bytes = warpgroup_bytes(warpgroup_shape(dim, keys), k, v);
+    if (bytes <= static_cast<uint32_t>(device.shared_per_block)) return {keys, bytes, false};
+  }
+  return {};
+}
+
 }  // namespace sharpi::cuda::flash

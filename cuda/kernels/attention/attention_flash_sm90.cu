@@ -21,7 +21,7 @@ constexpr uint32_t kRowBytes = 128;  // of a row of a block of 64 dims
 
 template <int kHeadDim, int kTileKeys>
 struct Shape {
-  static constexpr int kDim = kHeadDim, kThreads = 256;
+  static constexpr int kDim = kHeadDim, kThreads = kWarpgroupThreads;
   static constexpr bool kInTurn = false;
   static constexpr int kShare = kDim > 256 ? 2 : 1;  // warpgroups that share vectors
   static constexpr int kVectors = 128 / kShare, kOutDim = kDim / kShare;
@@ -187,16 +187,16 @@ __global__ void __launch_bounds__(256, 1)
 }
 
 template <class S>
-uint32_t shared_bytes(const KvLayer& l) {
-  const uint32_t plan = make_plan<S>(l.k_dtype, l.v_dtype).bytes + S::kExchangeBytes;
-  return (plan > S::kQueryBytes ? plan : S::kQueryBytes) + 1024;
+constexpr bool is_as_planned() {
+  constexpr WarpgroupShape kPlanned = warpgroup_shape(S::kDim, S::kKeys);
+  return flash_shape_of<S>() == kPlanned.tiles && S::kQueryBytes == kPlanned.query_bytes &&
+         S::kExchangeBytes == kPlanned.exchange_bytes;
 }
 
-/// f.operator()<dim, keys>() for the shape of a layer. Heads of 512: tiles of 32 keys where two of
-/// them, one as stored, fit.
+/// f.operator()<dim, keys>() for the shape that choose_warpgroups() says.
 template <class F>
-auto with_shape(const MatmulConfig& config, const KvLayer& l, const F& f) {
-  switch (l.head_dim) {
+auto with_shape(uint32_t dim, uint32_t keys, const F& f) {
+  switch (dim) {
     case 64:
       return f.template operator()<64, 64>();
     case 128:
@@ -204,11 +204,8 @@ auto with_shape(const MatmulConfig& config, const KvLayer& l, const F& f) {
     case 256:
       return f.template operator()<256, 32>();
     default:
-      break;
+      return keys == 32 ? f.template operator()<512, 32>() : f.template operator()<512, 16>();
   }
-  const bool fits =
-      shared_bytes<Shape<512, 32>>(l) <= static_cast<uint32_t>(config.device.shared_per_block);
-  return fits ? f.template operator()<512, 32>() : f.template operator()<512, 16>();
 }
 
 template <int kHeadDim, int kTileKeys>
@@ -222,21 +219,22 @@ Status prepare(int most) {
 }  // namespace
 
 bool have_attention_flash_sm90(const MatmulConfig& config, const KvLayer& l) {
-  if (!config.device.wgmma) return false;
-  if (l.head_dim != 64 && l.head_dim != 128 && l.head_dim != 256 && l.head_dim != 512) return false;
-  return with_shape(config, l, [&]<int kHeadDim, int kTileKeys>() {
-    return shared_bytes<Shape<kHeadDim, kTileKeys>>(l) <=
-           static_cast<uint32_t>(config.device.shared_per_block);
-  });
+  return choose_warpgroups(config.device, l.k_dtype, l.v_dtype, l.head_dim).keys != 0;
 }
 
 Status launch_attention_flash_sm90(const MatmulConfig& config, const AttentionArgs& a,
                                    cudaStream_t stream) {
-  return with_shape(config, a.p.kv, [&]<int kHeadDim, int kTileKeys>() {
+  const KvLayer& l = a.p.kv;
+  const FlashChoice c = choose_warpgroups(config.device, l.k_dtype, l.v_dtype, l.head_dim);
+  if (c.keys == 0) {
+    return Status::error(Code::kInternal, "attention_flash_sm90: heads of %u", l.head_dim);
+  }
+  return with_shape(l.head_dim, c.keys, [&]<int kHeadDim, int kTileKeys>() {
     using S = Shape<kHeadDim, kTileKeys>;
+    static_assert(is_as_planned<S>());
     const Args f = make_args<S>(a);
-    const LaunchShape shape = {dim3(a.p.kv.n_heads, f.a.n_blocks), dim3(S::kThreads),
-                               shared_bytes<S>(a.p.kv), stream, config.pdl};
+    const LaunchShape shape = {dim3(l.n_heads, f.a.n_blocks), dim3(S::kThreads), c.bytes, stream,
+                               config.pdl};
     return launch_kernel("attention_flash_sm90", shape,
                          attention_flash_sm90_kernel<kHeadDim, kTileKeys>, f);
   });

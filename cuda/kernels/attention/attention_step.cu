@@ -38,7 +38,7 @@ struct Target {
   }
 };
 
-/// The teams' sums together to where they go; shared: F::kParked floats.
+/// The teams' sums together to where they go; shared: F::kForm.parked floats.
 template <KvDtype kType, class F, bool kPairs>
 __device__ __forceinline__ void finish(Sums<F, kBytes<kType>>& s, uint32_t team, uint32_t member,
                                        float* shared, const Target& to) {
@@ -206,10 +206,8 @@ template <KvDtype kType, int kTeam, bool kPairs, uint32_t kSpace>
 struct Launch {
   using F = Form<kType, kTeam, kPairs, kSpace>;
   static constexpr auto* kKernel = attention_step_kernel<kType, kTeam, kPairs, kSpace>;
-  static constexpr uint32_t kShared = std::max<uint32_t>(
-      F::kStages * F::kRing + 4 * F::kExchange,
-      std::max<uint32_t>(F::kParked * sizeof(float), sizeof(MeetShare<kThreads>)));
-  static_assert(kShared + kTeam * F::kTermBytes + 512 <= kSpace);
+  static constexpr uint32_t kShared = F::kForm.shared_bytes;
+  static_assert(sizeof(MeetShare<kThreads>) <= kShared);
 
   static Status prepare() {
     return kernel_status(
@@ -223,19 +221,11 @@ struct Launch {
   }
 };
 
-/// The room of a device's blocks: 0 where no form fits.
-uint32_t room_of(const MatmulConfig& config) {
-  for (const uint32_t room : {kRoom, kSmallRoom}) {
-    if (config.device.shared_per_block >= static_cast<int>(room) + 1024) return room;
-  }
-  return 0;
-}
-
 /// f(Launch) of a layer: one for each codec, width of heads, number of vectors, and room.
 template <KvDtype kType, int kTeam, bool kPairs, class Fn>
 Status with_room(uint32_t room, const Fn& f) {
-  return room == kRoom ? f(Launch<kType, kTeam, kPairs, kRoom>{})
-                       : f(Launch<kType, kTeam, kPairs, kSmallRoom>{});
+  return room == kStepRoom ? f(Launch<kType, kTeam, kPairs, kStepRoom>{})
+                           : f(Launch<kType, kTeam, kPairs, kSmallStepRoom>{});
 }
 template <KvDtype kType, int kTeam, class Fn>
 Status with_vectors(uint32_t room, bool pairs, const Fn& f) {
@@ -243,7 +233,7 @@ Status with_vectors(uint32_t room, bool pairs, const Fn& f) {
 }
 template <KvDtype kType, class Fn>
 Status with_team(uint32_t room, uint32_t dim, bool pairs, const Fn& f) {
-  if (dim == 128) return with_vectors<kType, 1>(room, pairs, f);
+  if (dim == kStepSlice) return with_vectors<kType, 1>(room, pairs, f);
   return with_vectors<kType, 2>(room, pairs, f);
 }
 template <class Fn>
@@ -263,7 +253,12 @@ Status with_launch(uint32_t room, KvDtype type, uint32_t dim, bool pairs, const 
 
 bool has_form(KvDtype type) {
   return visit_kv_codec(
-      type, [&]<KvDtype kType>() { return DeviceCodec<kType>::kStep; }, [] { return false; });
+      type,
+      [&]<KvDtype kType>() {
+        static_assert(!DeviceCodec<kType>::kStep || step_takes(kType, kStepSlice));
+        return DeviceCodec<kType>::kStep;
+      },
+      [] { return false; });
 }
 
 }  // namespace
@@ -271,17 +266,16 @@ bool has_form(KvDtype type) {
 bool attention_step_fits(const MatmulConfig& config, const KvLayer& l) {
   // Heads of 512 in two teams of four warps gave right results and took 58 instead of 66 us at 128K
   // (q8_0), but racecheck reports accesses there that a barrier of the block lies between.
-  const bool wide = l.head_dim == 128 || l.head_dim == 256;
-  return wide && l.k_dtype == l.v_dtype && has_form(l.k_dtype) && l.k_row_bytes % 16 == 0 &&
-         l.k_row_bytes == l.v_row_bytes && room_of(config) != 0;
+  return l.k_dtype == l.v_dtype && step_takes(l.k_dtype, l.head_dim) && has_form(l.k_dtype) &&
+         l.k_row_bytes % 16 == 0 && l.k_row_bytes == l.v_row_bytes && step_room(config.device) != 0;
 }
 
 Status prepare_attention_step(const MatmulConfig& config) {
-  const uint32_t room = room_of(config);
+  const uint32_t room = step_room(config.device);
   if (room == 0) return Status::ok();
   for (const KvCodec& codec : kv_codecs()) {
     if (!has_form(codec.dtype)) continue;
-    for (const uint32_t dim : {128u, 256u}) {
+    for (const uint32_t dim : {kStepSlice, 2 * kStepSlice}) {
       for (const bool pairs : {true, false}) {
         SHARPI_TRY(with_launch(room, codec.dtype, dim, pairs, [&](auto f) { return f.prepare(); }));
       }
@@ -292,7 +286,8 @@ Status prepare_attention_step(const MatmulConfig& config) {
 
 Status launch_attention_step(const MatmulConfig& config, const AttentionArgs& a,
                              cudaStream_t stream) {
-  SHARPI_TRY(with_launch(room_of(config), a.p.kv.k_dtype, a.p.kv.head_dim, a.group <= 8,
+  SHARPI_TRY(with_launch(step_room(config.device), a.p.kv.k_dtype, a.p.kv.head_dim,
+                         a.group <= kStepPairs,
                          [&](auto f) { return f.launch(a, config.pdl, stream); }));
   return a.merge_later ? launch_attention_merge(a, config.pdl, stream) : Status::ok();
 }

@@ -7,12 +7,13 @@
 #pragma once
 
 #include "cuda/kernels/attention/attention_common.cuh"
+#include "cuda/kernels/attention/attention_step_plan.h"
 #include "cuda/kernels/kv/kv_stream.cuh"
 
 namespace sharpi::cuda::step {
 
-constexpr uint32_t kSlice = 128;
-constexpr int kWarps = 8, kThreads = kWarps * 32;
+constexpr uint32_t kSlice = kStepSlice;
+constexpr int kWarps = kStepWarps, kThreads = kStepThreads;
 
 template <KvDtype kType>
 constexpr bool kBytes = KvCodecTraits<kType>::kProduct == KvProduct::kCodes;

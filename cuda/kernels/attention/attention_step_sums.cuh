@@ -9,28 +9,19 @@
 
 namespace sharpi::cuda::step {
 
-constexpr uint32_t kMostStages = 4;
-/// Shared memory of a block: what devices have a multiprocessor, less 1 KiB each for the block and
-/// for what the system takes of it.
-constexpr uint32_t kRoom = 226 * 1024, kSmallRoom = 98 * 1024;
-
 template <KvDtype kType, int kTeam, bool kPairs, uint32_t kSpace>
 struct Form {
   static constexpr uint32_t kTeams = kWarps / kTeam, kDim = kTeam * kSlice;
   static constexpr int kHalves = kPairs ? 1 : 2;
   using T = Stage<kType>;
   static constexpr int kEach = T::kKeys / 4, kScores = kEach * kHalves;  // of a thread
-  static constexpr uint32_t kCount = kProducts<kType, kPairs>;
-  static constexpr uint32_t kMost = kPairs ? 8 : 16;  // vectors
-  static constexpr uint32_t kTermBytes = kCount * 32 * 16;
-  static constexpr uint32_t kExchange = kTeam > 1 ? kTeams * 2 * kTeam * 32 * kScores : 4;
-  static constexpr uint32_t kStatic = 4 * kExchange + kTeam * kTermBytes + 512;
-  /// Of a warp's ring: what is not static.
-  static constexpr uint32_t kRing = kWarps * T::kBytesOf;
-  static constexpr uint32_t kStages = std::min((kSpace - kStatic) / kRing, kMostStages);
-  static_assert(kStages >= 1);
-  static constexpr uint32_t kParkedPitch = kDim + 4;
-  static constexpr uint32_t kParked = kTeams * (32 + kMost * kParkedPitch);  // floats
+  static constexpr StepForm kForm = step_form(kType, kDim, kPairs, kSpace);
+  static constexpr uint32_t kCount = kForm.count;
+  static constexpr uint32_t kMost = kPairs ? kStepPairs : kSplitVectors;  // vectors
+  static constexpr uint32_t kRing = kForm.ring_bytes, kStages = kForm.stages;
+  static constexpr uint32_t kParkedPitch = kForm.parked_pitch;
+  static_assert(kCount == kProducts<kType, kPairs> && kRing == kWarps * T::kBytesOf);
+  static_assert(kStages >= 1 && kForm.shared_bytes + kForm.static_bytes <= kSpace);
 };
 
 /// What a warp has summed up: running maxima and sums of weights, values of its slice.

@@ -7,6 +7,7 @@
 
 #include "cuda/kernels/attention/qkv.h"
 #include "cuda/kernels/attention/qkv_heads.cuh"
+#include "cuda/kernels/attention/qkv_plan.h"
 #include "cuda/kernels/attention/qkv_registers.cuh"
 #include "cuda/kernels/kv/kv_rows.cuh"
 #include "cuda/kernels/launch.h"
@@ -15,8 +16,7 @@
 namespace sharpi::cuda {
 namespace {
 
-constexpr uint32_t kThreads = 256, kWarps = kThreads / 32;
-constexpr uint32_t kMaxSharedBytes = 48 * 1024;
+constexpr uint32_t kThreads = kQkvThreads, kWarps = kQkvWarps;
 
 /// Where the heads of a part come from and what happens to them.
 struct HeadRun {
@@ -335,6 +335,19 @@ Status check_codecs(const KvLayer& l, const char* kernel) {
   return Status::ok();
 }
 
+/// qkv_in_registers(), where what is read in pieces of 16 bytes is aligned.
+bool fits_registers(const QkvParams& p) {
+  const uint32_t dim = p.kv.head_dim;
+  if (!qkv_in_registers(dim, p.n_half)) return false;
+  if (dim < 128) return true;
+  const void* const read[] = {p.q,   p.k,   p.v,     p.q_norm, p.k_norm, p.q_bias,
+                              p.cos, p.sin, p.q_out, p.k_bias, p.v_bias};
+  for (const void* x : read) {
+    if (reinterpret_cast<uintptr_t>(x) % 16 != 0) return false;
+  }
+  return p.q_stride % 4 == 0 && p.q_head_stride % 4 == 0 && p.kv_stride % 4 == 0;
+}
+
 Status check_qkv(const QkvParams& p) {
   const uint32_t dim = p.kv.head_dim;
   if (p.batch.n_rows == 0 || p.n_heads == 0 || dim == 0 || dim % 8 != 0 || dim > 512 ||
@@ -353,25 +366,11 @@ Status check_qkv(const QkvParams& p) {
     return Status::error(Code::kInternal, "kernel qkv: a whole-vector norm behind biases");
   }
   if (p.k == nullptr) return Status::ok();
-  const uint64_t bytes = uint64_t{p.kv.n_heads} * dim * sizeof(float);
-  if (p.kv.n_heads == 0 || bytes > kMaxSharedBytes || (p.kv.window != 0 && !p.kv.chunk)) {
+  const bool fits = fits_registers(p) || qkv_bytes(p.kv.n_heads, dim) <= kMostQkvBytes;
+  if (p.kv.n_heads == 0 || !fits || (p.kv.window != 0 && !p.kv.chunk)) {
     return Status::error(Code::kInternal, "kernel qkv: %u KV heads of %u", p.kv.n_heads, dim);
   }
   return check_codecs(p.kv, "qkv");
-}
-
-/// Heads that a warp can have in registers, with both of a pair in one lane.
-bool fits_registers(const QkvParams& p) {
-  const uint32_t dim = p.kv.head_dim, half = p.n_half;
-  if (dim == 64 || dim == 96) return half == 0 || half == 32;
-  const void* const read[] = {p.q,   p.k,   p.v,     p.q_norm, p.k_norm, p.q_bias,
-                              p.cos, p.sin, p.q_out, p.k_bias, p.v_bias};
-  for (const void* x : read) {
-    if (reinterpret_cast<uintptr_t>(x) % 16 != 0) return false;
-  }
-  const bool known = dim == 128 || dim == 256 || dim == 512;
-  return known && p.q_stride % 4 == 0 && p.q_head_stride % 4 == 0 && p.kv_stride % 4 == 0 &&
-         (half == 0 || half == 32 || half == 64 || half == 128 || half == 256);
 }
 
 template <int kPer>
@@ -421,9 +420,8 @@ Status launch_qkv(const QkvParams& p, bool pdl, cudaStream_t stream) {
     }
   }
   const uint32_t parts = (p.n_heads + kWarps - 1) / kWarps + (p.k != nullptr ? 2 : 0);
-  const uint32_t most = p.k != nullptr && p.kv.n_heads > kWarps ? p.kv.n_heads : kWarps;
   LaunchShape shape = {dim3(p.batch.n_rows, parts), dim3(kThreads), 0, stream, pdl};
-  shape.shared_bytes = size_t{most} * p.kv.head_dim * sizeof(float);
+  shape.shared_bytes = qkv_bytes(p.k != nullptr ? p.kv.n_heads : 0, p.kv.head_dim);
   return launch_kernel("qkv", shape, qkv_kernel, p);
 }
 

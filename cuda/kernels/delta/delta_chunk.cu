@@ -17,12 +17,12 @@
 namespace sharpi::cuda {
 namespace {
 
-constexpr int kC = kDeltaChunk, kDim = 128;
-constexpr int kThreads = 256;
-constexpr uint32_t kPitch = kDim * 2 + 16;    // bytes of a row of 128 f16 in shared memory
-constexpr uint32_t kPairPitch = kC * 2 + 16;  // of 64 f16
-constexpr int kSlice = 64;                    // value channels of a block
-constexpr uint32_t kSolvePitch = kC + 4;      // floats
+constexpr int kC = kDeltaChunk, kDim = kDeltaChunkHeads;
+constexpr int kThreads = kDeltaChunkThreads;
+constexpr uint32_t kPitch = delta_pitch(kDim);    // of a row of keys in shared memory
+constexpr uint32_t kPairPitch = delta_pitch(kC);  // of pairs of tokens
+constexpr int kSlice = 64;                        // value channels of a block
+constexpr uint32_t kSolvePitch = kC + 4;          // floats
 
 /// Which chunk of which sequence a block has.
 struct ChunkRef {
@@ -89,6 +89,7 @@ struct PrepareShared {
   __align__(16) uint8_t k[kC * kPitch];
   uint8_t q[kC * kPitch];
 };
+static_assert(sizeof(PrepareShared) == kDeltaPrepareBytes);
 
 /// G and beta of the chunk's tokens; padding decays by nothing and writes nothing.
 __device__ __forceinline__ void load_gates(const DeltaArgs& a, const ChunkRef& c, uint32_t head,
@@ -222,6 +223,7 @@ struct ScanShared {
   uint8_t v[kC * kPairPitch], late[kC * kPairPitch];  // V', e^{G_C-G} V'
   float sums[2][kC];
 };
+static_assert(sizeof(ScanShared) == kDeltaScanBytes);
 
 __device__ __forceinline__ void load_scan(const DeltaArgs& a, const BatchSequence& s, uint32_t head,
                                           uint32_t t0, uint64_t unit, ScanStage* stage,
@@ -394,27 +396,23 @@ __global__ void __launch_bounds__(kThreads, 1)
 }  // namespace
 
 Status prepare_delta_chunks(const MatmulConfig& config) {
-  if (config.device.shared_per_block < static_cast<int>(sizeof(ScanShared))) return Status::ok();
+  if (!delta_chunks_fit(config.device)) return Status::ok();
   SHARPI_TRY(kernel_status(
       cudaFuncSetAttribute(delta_prepare_kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                           static_cast<int>(sizeof(PrepareShared))),
+                           static_cast<int>(kDeltaPrepareBytes)),
       "delta_prepare"));
   return kernel_status(
       cudaFuncSetAttribute(delta_scan_kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                           static_cast<int>(sizeof(ScanShared))),
+                           static_cast<int>(kDeltaScanBytes)),
       "delta_scan");
-}
-
-bool delta_chunks_fit(const MatmulConfig& config) {
-  return config.device.shared_per_block >= static_cast<int>(sizeof(ScanShared));
 }
 
 Status launch_delta_chunks(const DeltaArgs& a, uint32_t n_chunks, bool pdl, cudaStream_t stream) {
   const uint32_t n_v = a.p.shape.n_v_heads;
-  LaunchShape shape = {dim3(n_chunks, n_v), dim3(kThreads), sizeof(PrepareShared), stream, pdl};
+  LaunchShape shape = {dim3(n_chunks, n_v), dim3(kThreads), kDeltaPrepareBytes, stream, pdl};
   SHARPI_TRY(launch_kernel("delta_prepare", shape, delta_prepare_kernel, a));
   shape.grid = dim3(kDim / kSlice, n_v, a.p.batch.n_sequences);
-  shape.shared_bytes = sizeof(ScanShared);
+  shape.shared_bytes = kDeltaScanBytes;
   return launch_kernel("delta_scan", shape, delta_scan_kernel, a);
 }
 

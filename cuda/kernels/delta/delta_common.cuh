@@ -10,6 +10,7 @@
 #include <cstdint>
 
 #include "cuda/kernels/delta/delta_net.h"
+#include "cuda/kernels/delta/delta_plan.h"
 #include "cuda/kernels/kv/kv_rows.cuh"
 
 namespace sharpi::cuda {
@@ -27,10 +28,7 @@ struct DeltaArgs {
   float* sums;        // [chunk][v head][64]: G
 };
 
-/// Tokens of a chunk.
-constexpr int kDeltaChunk = 64;
 Status prepare_delta_chunks(const MatmulConfig& config);
-bool delta_chunks_fit(const MatmulConfig& config);
 /// Heads of 128; n_chunks: of all sequences, at least.
 Status launch_delta_chunks(const DeltaArgs& a, uint32_t n_chunks, bool pdl, cudaStream_t stream);
 

@@ -444,7 +444,7 @@ Status check(const DeltaNetParams& p) {
 
 bool takes_chunks(const MatmulConfig& config, const DeltaNetShape& shape) {
   return shape.head_dim == 128 && !config.exact && !config.deterministic &&
-         delta_chunks_fit(config);
+         delta_chunks_fit(config.device);
 }
 
 }  // namespace

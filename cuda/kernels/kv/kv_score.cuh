@@ -12,12 +12,10 @@
 
 #include "cuda/kernels/kv/kv_fragments.cuh"
 #include "cuda/kernels/kv/kv_score.h"
+#include "cuda/kernels/kv/kv_score_plan.h"
 #include "cuda/kernels/launch.h"
 
 namespace sharpi::cuda {
-
-constexpr uint32_t kScoreTerms = 128;   // of a step
-constexpr uint32_t kScoreColumns = 64;  // dims of an image's block
 
 enum class ScoreMode : uint8_t { kNormalise, kMass, kNorm };
 
@@ -64,7 +62,5 @@ Status launch_score_warpgroups(const DeviceProfile& device, const char* name, Sc
                                cudaStream_t stream);
 /// True where the warpgroups' kernel runs: it wants an image of blocks.
 bool score_on_warpgroups(const DeviceProfile& device, uint32_t head_dim);
-/// Rows that a maximum and a sum are of, at least.
-uint32_t score_part_slots(uint32_t dim);
 
 }  // namespace sharpi::cuda

@@ -16,12 +16,13 @@ namespace sharpi::cuda {
 #ifdef SHARPI_HAVE_SM90A
 namespace {
 
-constexpr uint32_t kStages = 3, kMaxBlocks = 4;
+constexpr uint32_t kStages = kScoreRing, kMaxBlocks = kMostScoreBlocks;
 constexpr uint32_t kRowBytes = kScoreColumns * 2;    // of a block, of one number
 constexpr uint32_t kRest = kScoreTerms * kRowBytes;  // from first numbers to second ones
 constexpr uint32_t kRowBlock = 2 * kRest, kTermBlock = 2 * kRest;
-constexpr uint32_t kPart = 128;       // rows of a maximum and a sum
-constexpr uint32_t kKnownHeads = 64;  // KV heads whose first masked row a block keeps
+constexpr uint32_t kPart = 128;  // rows of a maximum and a sum
+constexpr uint32_t kKnownHeads = kScoreKnownHeads;
+static_assert(kRowBlock == kScoreBlockBytes && kTermBlock == kScoreBlockBytes);
 
 /// Who does what: kExact rows are one number each.
 template <bool kExact>
@@ -29,6 +30,7 @@ struct Roles {
   static constexpr uint32_t kWarpgroups = kExact ? 4 : 2;  // that multiply
   static constexpr uint32_t kCopyThreads = kExact ? 128 : 256, kRowThreads = kExact ? 64 : 224;
   static constexpr uint32_t kThreads = kWarpgroups * 128 + kCopyThreads;
+  static_assert(kThreads == score_warpgroup_threads(kExact));
   static constexpr uint32_t kRows = kWarpgroups * 64;  // of a tile
 };
 
@@ -44,11 +46,6 @@ struct View {
     return barriers + (2 * kStages + kMaxBlocks + c) * 8;
   }
 };
-constexpr uint32_t kBarrierBytes = 2 * (kStages + kMaxBlocks) * 8;
-uint32_t shared_bytes(uint32_t dim) {
-  return 1024 + dim / kScoreColumns * kRowBlock + kStages * kTermBlock + kBarrierBytes;
-}
-
 __device__ __forceinline__ void shared_for_products() {
   asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
 }
@@ -390,11 +387,12 @@ __global__ void __launch_bounds__(Roles<kExact>::kThreads, 1)
 
 template <ScoreMode kMode, bool kExact>
 Status launch(const DeviceProfile& device, const char* name, ScoreArgs* a, cudaStream_t stream) {
-  const uint32_t bytes = shared_bytes(a->kv.head_dim);
-  SHARPI_TRY(kernel_status(
-      cudaFuncSetAttribute(score_warpgroup_kernel<kMode, kExact>,
-                           cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(bytes)),
-      name));
+  const uint32_t bytes = score_warpgroup_bytes(a->kv.head_dim);
+  // The same for all layers: another thread may launch this kernel for other heads.
+  SHARPI_TRY(kernel_status(cudaFuncSetAttribute(score_warpgroup_kernel<kMode, kExact>,
+                                                cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                                static_cast<int>(score_warpgroup_room(device))),
+                           name));
   a->n_parts = (a->n_slots + kPart - 1) / kPart;
   const uint32_t tiles = n_tiles<kExact>(*a), n = static_cast<uint32_t>(device.n_sm);
   const LaunchShape shape = {dim3(tiles < n ? tiles : n), dim3(Roles<kExact>::kThreads), bytes,
@@ -412,8 +410,7 @@ Status launch_score_warpgroups(const DeviceProfile& device, const char* name, Sc
 }
 
 bool score_on_warpgroups(const DeviceProfile& device, uint32_t head_dim) {
-  return device.wgmma && head_dim % kScoreColumns == 0 && head_dim <= kMaxBlocks * kScoreColumns &&
-         shared_bytes(head_dim) <= static_cast<uint32_t>(device.shared_per_block);
+  return score_warpgroups_fit(device, head_dim);
 }
 
 #else  // nothing of 9.0 is built

@@ -7,43 +7,46 @@
 namespace sharpi::cuda {
 namespace {
 
-constexpr uint32_t kThreads = 256, kWarps = kThreads / 32;
+constexpr uint32_t kThreads = kScoreThreads, kWarps = kThreads / 32;
 
 /// A block's rows, 16 * kRows of a warp; kColumns dims of the terms are staged at a time.
 template <int kSlotCount, int kRowTiles, int kColumnCount>
 struct Tile {
   static constexpr int kSlots = kSlotCount, kRows = kRowTiles, kColumns = kColumnCount;
+  static constexpr ScoreTile kTile = {kSlots, kRows, kColumns};
   static constexpr int kPart = 16 * kRows;  // rows of a warp: what maxima and sums are of
   static constexpr int kRowGroups = kSlots / kPart, kTermGroups = kWarps / kRowGroups;
   static constexpr int kOwn = kScoreTerms / kTermGroups;  // terms of a warp
   static constexpr uint32_t kPitch = kColumns * 2 + 16;   // bytes: an odd number of 16-byte pieces
   static constexpr uint32_t kStageBytes = 2 * kScoreTerms * kPitch;
+  static_assert(kPitch == kTile.pitch() && kStageBytes == kTile.stage_bytes());
   static_assert(kOwn % 16 == 0 && kSlots <= kThreads);
 };
-using Wide = Tile<128, 4, 64>;    // heads of up to 256
-using Deep = Tile<64, 4, 64>;     // wider heads
-using WideFew = Tile<64, 4, 32>;  // the same for devices of little shared memory
-using DeepFew = Tile<32, 2, 32>;
-
-__host__ __device__ constexpr uint32_t row_pitch(uint32_t dim) {
-  return dim * 2 + 16;  // bytes: an odd number of 16-byte pieces
+template <class T>
+struct Tag {};
+/// f(Tag<Tile>{}) with the tile that choose_scores() says.
+template <class F>
+Status with_tile(const ScoreTile& t, const F& f) {
+  using Wide = Tile<kWideScores.slots, kWideScores.row_tiles, kWideScores.columns>;
+  using Deep = Tile<kDeepScores.slots, kDeepScores.row_tiles, kDeepScores.columns>;
+  using WideFew = Tile<kWideScoresFew.slots, kWideScoresFew.row_tiles, kWideScoresFew.columns>;
+  using DeepFew = Tile<kDeepScoresFew.slots, kDeepScoresFew.row_tiles, kDeepScoresFew.columns>;
+  if (t == kWideScores) return f(Tag<Wide>{});
+  if (t == kDeepScores) return f(Tag<Deep>{});
+  return t == kWideScoresFew ? f(Tag<WideFew>{}) : f(Tag<DeepFew>{});
 }
 
-/// Shared memory: rows (hi, then lo unless they are bf16), stages of terms, what a step knows of
-/// its terms.
+/// What score_bytes() counts: rows (hi, then lo unless they are bf16), stages of terms, what a step
+/// knows of its terms.
 template <class T>
 struct Layout {
   uint8_t *rows_hi, *rows_lo, *stages;
   float *offset, *weight;  // [kScoreTerms]
   uint32_t* visible;       // [kScoreTerms]
-  __host__ __device__ static constexpr size_t bytes(uint32_t dim, bool exact, uint32_t n_stages) {
-    return (exact ? 1u : 2u) * size_t{T::kSlots} * row_pitch(dim) +
-           size_t{n_stages} * T::kStageBytes + 3 * kScoreTerms * 4;
-  }
   __device__ __forceinline__ Layout(uint8_t* at, uint32_t dim, bool exact, uint32_t n_stages) {
     rows_hi = at;
-    rows_lo = rows_hi + T::kSlots * row_pitch(dim);
-    stages = exact ? rows_lo : rows_lo + T::kSlots * row_pitch(dim);
+    rows_lo = rows_hi + T::kSlots * score_pitch(dim);
+    stages = exact ? rows_lo : rows_lo + T::kSlots * score_pitch(dim);
     offset = reinterpret_cast<float*>(stages + n_stages * T::kStageBytes);
     weight = offset + kScoreTerms;
     visible = reinterpret_cast<uint32_t*>(weight + kScoreTerms);
@@ -61,7 +64,7 @@ __device__ __forceinline__ void load_rows(const ScoreArgs& a, uint32_t kv, uint3
 #pragma unroll 4
   for (uint32_t i = threadIdx.x; i < T::kSlots * pieces; i += kThreads) {
     const uint32_t r = i / pieces, d = i % pieces * 8, slot = t0 + r;
-    const uint32_t at = r * row_pitch(dim) + d * 2;
+    const uint32_t at = r * score_pitch(dim) + d * 2;
     const std::byte* row = base + slot / kKvBlockSlots * a.kv.block_stride +
                            uint64_t{slot % kKvBlockSlots} * row_bytes;
     if (exact) {
@@ -119,7 +122,7 @@ using Products = float[T::kRows][T::kOwn / 8][4];
 template <class T, bool kExact, bool kWhole>
 __device__ __forceinline__ void add_products(const Layout<T>& l, const uint8_t* stage, uint32_t d0,
                                              uint32_t columns, uint32_t dim, Products<T>& s) {
-  const uint32_t lane = threadIdx.x % 32, warp = threadIdx.x / 32, pitch = row_pitch(dim);
+  const uint32_t lane = threadIdx.x % 32, warp = threadIdx.x / 32, pitch = score_pitch(dim);
   const uint32_t row = warp % T::kRowGroups * T::kPart + lane % 16;
   const uint32_t row_at = row * pitch + lane / 16 * 16 + d0 * 2;
   const uint32_t term = warp / T::kRowGroups * T::kOwn + lane % 8 + lane / 16 * 8;
@@ -344,54 +347,34 @@ __global__ void __launch_bounds__(kThreads, 1) score_kernel(const __grid_constan
   }
 }
 
-/// Two stages where they fit, else one; false if not even that.
-template <class T>
-bool choose_stages(ScoreArgs* a, bool exact, int room) {
-  a->n_stages = 2;
-  while (a->n_stages > 0 &&
-         Layout<T>::bytes(a->kv.head_dim, exact, a->n_stages) > static_cast<size_t>(room)) {
-    --a->n_stages;
-  }
-  return a->n_stages != 0;
-}
-
 template <ScoreMode kMode, class T>
-Status launch_tiles_of(const char* name, ScoreArgs* a, bool exact, int room, cudaStream_t stream) {
-  const size_t bytes = Layout<T>::bytes(a->kv.head_dim, exact, a->n_stages);
+Status launch_tiles_of(const DeviceProfile& device, const char* name, ScoreArgs* a,
+                       const ScoreChoice& choice, cudaStream_t stream) {
+  a->n_stages = choice.n_stages;
   a->n_parts = (a->n_slots + T::kPart - 1) / T::kPart;
-  SHARPI_TRY(kernel_status(cudaFuncSetAttribute(score_kernel<kMode, T>,
-                                                cudaFuncAttributeMaxDynamicSharedMemorySize, room),
-                           name));
+  // The same for all layers: another thread may launch this kernel for other heads.
+  SHARPI_TRY(kernel_status(
+      cudaFuncSetAttribute(score_kernel<kMode, T>, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                           static_cast<int>(score_room(device))),
+      name));
   const LaunchShape shape = {dim3((a->n_slots + T::kSlots - 1) / T::kSlots, a->kv.n_heads),
-                             dim3(kThreads), bytes, stream, false};
+                             dim3(kThreads), choice.bytes, stream, false};
   return launch_kernel(name, shape, score_kernel<kMode, T>, *a);
 }
 
 }  // namespace
 
-/// The widest tile that fits the device.
 template <ScoreMode kMode>
 Status launch_score_tiles(const DeviceProfile& device, const char* name, ScoreArgs* a,
                           cudaStream_t stream) {
-  const int room = device.shared_per_block - 1024;  // what a kernel has of its own
-  const bool exact = uses_bf16(a->dtype(kMode));
-  if (a->kv.head_dim <= 256) {
-    if (choose_stages<Wide>(a, exact, room)) {
-      return launch_tiles_of<kMode, Wide>(name, a, exact, room, stream);
-    }
-    if (choose_stages<WideFew>(a, exact, room)) {
-      return launch_tiles_of<kMode, WideFew>(name, a, exact, room, stream);
-    }
-  } else {
-    if (choose_stages<Deep>(a, exact, room)) {
-      return launch_tiles_of<kMode, Deep>(name, a, exact, room, stream);
-    }
-    if (choose_stages<DeepFew>(a, exact, room)) {
-      return launch_tiles_of<kMode, DeepFew>(name, a, exact, room, stream);
-    }
+  const ScoreChoice choice = choose_scores(device, uses_bf16(a->dtype(kMode)), a->kv.head_dim);
+  if (choice.n_stages == 0) {
+    return Status::error(Code::kUnsupported, "kernel %s: heads of %u do not fit %d bytes", name,
+                         a->kv.head_dim, device.shared_per_block);
   }
-  return Status::error(Code::kUnsupported, "kernel %s: heads of %u do not fit %d bytes", name,
-                       a->kv.head_dim, room);
+  return with_tile(choice.tile, [&]<class T>(Tag<T>) {
+    return launch_tiles_of<kMode, T>(device, name, a, choice, stream);
+  });
 }
 template Status launch_score_tiles<ScoreMode::kNormalise>(const DeviceProfile&, const char*,
                                                           ScoreArgs*, cudaStream_t);
@@ -399,9 +382,5 @@ template Status launch_score_tiles<ScoreMode::kMass>(const DeviceProfile&, const
                                                      cudaStream_t);
 template Status launch_score_tiles<ScoreMode::kNorm>(const DeviceProfile&, const char*, ScoreArgs*,
                                                      cudaStream_t);
-
-uint32_t score_part_slots(uint32_t dim) {
-  return dim <= 256 ? Wide::kPart : DeepFew::kPart;
-}
 
 }  // namespace sharpi::cuda

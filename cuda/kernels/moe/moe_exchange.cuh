@@ -6,6 +6,7 @@
 // Thread rule: device code.
 #pragma once
 
+#include "cuda/kernels/moe/moe_step_plan.h"
 #include "cuda/kernels/products/stage.cuh"
 
 namespace sharpi::cuda::step {
@@ -45,13 +46,6 @@ __device__ __forceinline__ void put_value(uint64_t* row, uint32_t c, float v, ui
 __device__ __forceinline__ float whole_value(uint64_t word) {
   return __uint_as_float(static_cast<uint32_t>(word));
 }
-
-/// A logit is a sum of parts that blocks add in any order, so in integers: how many there are in
-/// the lower bits, above them their sum in units of 2^-28. Two sets of sums take turns: each launch
-/// clears the one that the next launch adds to.
-constexpr uint32_t kCountBits = 11;
-constexpr float kPartUnit = 0x1p28f;
-constexpr int64_t kMostSum = int64_t{1} << (63 - kCountBits);
 
 /// A part that is NaN counts as 0.
 __device__ __forceinline__ void add_part(uint64_t* to, float v, float limit) {

@@ -5,8 +5,8 @@
 #pragma once
 
 #include "cuda/kernels/moe/moe_exchange.cuh"
+#include "cuda/kernels/moe/moe_step_plan.h"
 #include "cuda/kernels/moe/route_row.cuh"
-#include "cuda/kernels/moe/router.h"
 #include "cuda/kernels/products/fixed_product.cuh"
 #include "cuda/kernels/products/matvec.h"
 #include "cuda/kernels/products/weight_types.h"
@@ -14,99 +14,6 @@
 
 namespace sharpi::cuda::step {
 
-constexpr uint32_t kWarps = 16;  // that compute; one more chooses the experts
-constexpr uint32_t kThreads = kWarps * 32;
-constexpr uint32_t kSlots = 8;      // units of a warp that are under way or not yet used
-constexpr uint32_t kKeptNorms = 2;  // constant rows kept before x is known
-constexpr uint32_t kMostSm = 1024;  // multiprocessors
-constexpr uint32_t kHeadBytes = kMostSm * 4;
-constexpr uint32_t kMostGroups = 4096, kMostUnits = 4096;  // of a block, of a row
-
-/// Matrices of all experts: what a unit's address follows from.
-struct Slab {
-  const uint8_t* data;
-  uint64_t expert_bytes;
-  uint32_t panel_bytes, unit_bytes;
-  GgmlType type;
-};
-
-/// Numbers of the slabs.
-enum SlabId : uint32_t {
-  kGateSlab,
-  kUpSlab,
-  kDownSlab,
-  kSharedGate,
-  kSharedUp,
-  kSharedDown,
-  kBeforeSlab,
-  kAfterSlab
-};
-constexpr uint32_t kSlabs = kAfterSlab + kMaxMatmulTasks;
-
-/// How many panels (pairs) a block has.
-struct Groups {
-  uint32_t each, more;  // the first `more` blocks have one more
-};
-
-struct StepArgs {
-  const float* x;  // before the first phase
-  const float* norm_weight;
-  float norm_eps, after_eps;
-  bool renormalize, add;
-  Epilogue activation;
-  const float* router;
-  const float* shared_gate;  // nullptr: no such row
-  const int32_t* slot_of_expert;
-  const float* before_x;  // nullptr: no such phase
-  const float* after_norm;
-  float *y, *weights;
-  int32_t* ids;
-  uint32_t* sync;                  // each block's number of launches
-  uint64_t *logits, *x1, *h, *y1;  // behind it; h: the routed experts', then the shared one's
-  uint32_t n_embd, n_experts, n_used;
-  uint32_t router_rows;                                             // all rows
-  uint32_t units, ff_units, routed_units, row_units, before_units;  // row_units: all of down
-  uint32_t routed_pairs;
-  Groups pairs, out_panels, after_panels;
-  Divider by_units, by_panels, by_row_units, by_ff_units, by_before;  // by_panels: of an expert
-  uint32_t ring_bytes;                                                // of a warp
-  uint32_t image, part, range, misc, slots, rows;  // shared memory, behind the rings
-  uint32_t router_at;                              // [panel][row][16]
-  bool keeps;        // norms' weights at `rows`, columns of the router at `router_at`
-  uint32_t n_parts;  // of a logit
-  float part_limit;  // of one of them, in its unit
-  uint32_t n_after;
-  uint32_t first_panel[kMaxMatmulTasks];  // of the tasks of the last phase
-  float* after_y[kMaxMatmulTasks];
-  Slab slabs[kSlabs];
-  bool small;  // rings may have room for a unit only
-};
-
-struct alignas(16) Misc {
-  float squares[kWarps];          // of the row of n_embd, each warp's part
-  float own[kWarps][kPanelRows];  // the block's panels of x, times the norm's weights
-  int32_t slot[kMaxExpertsUsed];  // where the experts' matrices are
-  float weight[kMaxExpertsUsed];
-  float shared_weight;
-};
-
-/// A unit in a ring.
-struct alignas(16) Note {
-  uint32_t use, at;  // Line::use; where in the ring, kNothing: its expert is skipped
-  uint32_t taken;    // bytes of the ring
-};
-constexpr uint32_t kNothing = ~0u;
-struct Slots {
-  uint64_t full[kWarps][kSlots];
-  uint64_t kept;             // constant rows are there
-  uint64_t added, squared;   // the block has added to the logits; squares are there
-  uint64_t chosen, weighed;  // slots and weights of the experts are there
-  Note note[kWarps][kSlots];
-};
-
-constexpr uint32_t kLogitStride = 16;  // words: so that other parts of the cache add them up
-constexpr uint32_t kLogits = kMaxExperts + 1;  // of a set: the shared expert's behind the others
-constexpr uint32_t kLogitWords = 2 * kLogits * kLogitStride;
 __device__ __forceinline__ uint64_t* logit_of(const StepArgs& p, uint32_t row, uint32_t number) {
   return p.logits + (number % 2 * kLogits + row) * kLogitStride;
 }

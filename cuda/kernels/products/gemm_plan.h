@@ -54,4 +54,45 @@ constexpr uint32_t gemm_tile_rows(const DeviceProfile& device, uint64_t n_rows, 
   return n_rows <= 64 || gemm_shared_bytes(128, type) > room ? 64 : 128;
 }
 
+// --- Hopper's warpgroups ---
+
+constexpr uint32_t kWarpgroupWarps = 8;  // that compute
+constexpr uint32_t kWarpgroupGemmThreads =
+    (kWarpgroupWarps + 4) * 32;  // registers go by warpgroups
+constexpr uint32_t kMostXStages = 8;
+
+SHARPI_HOST_DEVICE constexpr uint32_t panel_ring_bytes(GgmlType type) {
+  return unit_shape(type).stages * unit_shape(type).bytes;
+}
+/// How a block of gemm_sm90.cu divides its shared memory: stages of the rows' image, rings,
+/// factors, barriers (rows full and empty, three of each warp's units).
+constexpr uint32_t kGemmFactorBytes = kWarpgroupRowTile * 4;
+constexpr uint32_t kGemmBarrierBytes = (2 * kMostXStages + 3 * kWarpgroupWarps) * 8;
+struct WarpgroupGemm {
+  uint32_t x_stages;    // fewer than two: it does not fit
+  uint32_t ring_bytes;  // of all warps
+  uint32_t shared_bytes;
+};
+/// `ring`: panel_ring_bytes() of the widest type. Gated products exchange half of the sums of both
+/// warpgroups where the rows were.
+constexpr WarpgroupGemm warpgroup_gemm(const DeviceProfile& device, uint32_t row_tile,
+                                       uint32_t ring, bool gated) {
+  WarpgroupGemm g = {0, kWarpgroupWarps * ring, 0};
+  const uint32_t fixed = g.ring_bytes + kGemmFactorBytes + kGemmBarrierBytes,
+                 x_stage = row_tile * kStepRowBytes;
+  const auto limit = static_cast<uint32_t>(device.shared_per_block);
+  const uint32_t stages = limit > fixed ? (limit - fixed) / x_stage : 0;
+  g.x_stages = stages < kMostXStages ? stages : kMostXStages;
+  const uint32_t exchanged = gated ? kWarpgroupRowTile / 16 * kWarpgroupWarps * 32 * 16 : 0,
+                 rows = g.x_stages * x_stage + fixed;
+  g.shared_bytes = rows > exchanged ? rows : exchanged;
+  return g;
+}
+/// Whether a device has room for tiles of any rows and of weights of any type.
+constexpr bool warpgroup_gemm_fits(const DeviceProfile& device) {
+  return device.wgmma &&
+         warpgroup_gemm(device, kWarpgroupRowTile, panel_ring_bytes(kWidestGemmType), true)
+                 .x_stages >= 2;
+}
+
 }  // namespace sharpi::cuda

@@ -21,14 +21,9 @@ namespace sharpi::cuda {
 #ifdef SHARPI_HAVE_SM90A
 namespace {
 
-constexpr uint32_t kWarps = 8;                    // that compute
-constexpr uint32_t kThreads = (kWarps + 4) * 32;  // registers are handed over by warpgroups
-constexpr uint32_t kMaxXStages = 8;
+constexpr uint32_t kWarps = kWarpgroupWarps, kThreads = kWarpgroupGemmThreads;
+constexpr uint32_t kMaxXStages = kMostXStages;
 constexpr uint32_t kGroups = kWarpgroupRowTile / 8;
-
-__host__ __device__ constexpr uint32_t ring_bytes(GgmlType type) {
-  return unit_shape(type).stages * unit_shape(type).bytes;
-}
 
 /// Shared memory: x stages (aligned to 1024), rings, factors, barriers: x full, x empty, then three
 /// of each warp's units.
@@ -43,8 +38,6 @@ struct BlockView {
     return barriers + (2 * kMaxXStages + warp * 3 + s) * 8;
   }
 };
-constexpr uint32_t kFactorBytes = kWarpgroupRowTile * sizeof(float);
-constexpr uint32_t kBarrierBytes = (2 * kMaxXStages + 3 * kWarps) * 8;
 
 /// One thread of the third warpgroup: blocks of x, as far ahead as there are stages.
 __device__ __forceinline__ void copy_x(const GemmParams& p, const BlockView& v,
@@ -176,7 +169,7 @@ __device__ __forceinline__ void run_panel(const GemmParams& p, const BlockView& 
                                           float (&acc)[kGroups][4]) {
   PanelStream<kType> weights;
   weights.data = panel.data;
-  weights.ring = v.rings + v.warp * ring_bytes(kType);
+  weights.ring = v.rings + v.warp * panel_ring_bytes(kType);
   weights.panel_bytes = static_cast<uint32_t>(panel.task->panel_bytes);
   for (uint32_t u = 0; u < unit_shape(kType).stages; ++u) weights.issue(v, u, u);
   if (n_rows > 192) {
@@ -284,7 +277,7 @@ __global__ void __launch_bounds__(kThreads, 1)
   v.n_stages = p.x_stages;
   v.rings = shared + v.n_stages * v.x_stage;
   auto* factor = reinterpret_cast<float*>(v.rings + p.ring_bytes);
-  v.barriers = shared_address(factor) + kFactorBytes;
+  v.barriers = shared_address(factor) + kGemmFactorBytes;
   if (threadIdx.x < kMaxXStages) {
     mbarrier_init(v.x_full(threadIdx.x), 1);
     mbarrier_init(v.x_empty(threadIdx.x), kWarps);
@@ -328,7 +321,7 @@ bool warpgroups_built() {
   return true;
 }
 bool have_gemm_sm90(const MatmulConfig& config) {
-  return config.device.wgmma;
+  return warpgroup_gemm_fits(config.device);
 }
 
 Status launch_gemm_sm90(const MatmulConfig& config, const GemmParams& params, uint32_t row_tile,
@@ -340,21 +333,17 @@ Status launch_gemm_sm90(const MatmulConfig& config, const GemmParams& params, ui
   for (uint32_t t = 0; t < p.n_tasks; ++t) {
     p.tasks[t].first_tile = tiles;
     if (!gated || t == 0) tiles += (p.tasks[t].n_out + rows_per_tile - 1) / rows_per_tile;
-    ring = std::max(ring, ring_bytes(p.tasks[t].type));
+    ring = std::max(ring, panel_ring_bytes(p.tasks[t].type));
   }
   p.row_tile = row_tile;
-  p.ring_bytes = kWarps * ring;
-  const uint32_t fixed = p.ring_bytes + kFactorBytes + kBarrierBytes,
-                 x_stage = row_tile * kStepRowBytes;
-  const auto limit = static_cast<uint32_t>(config.device.shared_per_block);
-  p.x_stages = std::min(kMaxXStages, limit > fixed ? (limit - fixed) / x_stage : 0);
-  // What is exchanged: half of the sums of both warpgroups.
-  const uint32_t exchanged = gated ? kGroups / 2 * kWarps * 32 * 16 : 0;
+  const WarpgroupGemm g = warpgroup_gemm(config.device, row_tile, ring, gated);
+  p.ring_bytes = g.ring_bytes;
+  p.x_stages = g.x_stages;
   LaunchShape shape;
   shape.grid = p.tiles != nullptr ? dim3(tiles, max_tiles)
                                   : dim3((p.n_rows + row_tile - 1) / row_tile, tiles);
   shape.block = dim3(kThreads);
-  shape.shared_bytes = std::max(p.x_stages * x_stage + fixed, exchanged);
+  shape.shared_bytes = g.shared_bytes;
   shape.stream = stream;
   shape.pdl = config.pdl;
   if (shape.grid.y > 65535 || p.x_stages < 2 || row_tile > kWarpgroupRowTile) {

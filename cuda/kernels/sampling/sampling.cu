@@ -17,10 +17,8 @@ namespace {
 
 using Key = unsigned long long;
 
-constexpr uint32_t kThreads = 512;
-constexpr uint32_t kSlice = 4096;   // logits of a block in the first launch: 32 KiB of keys
-constexpr uint32_t kMaxParts = 64;  // slices of a row; longer rows have longer slices
-constexpr uint32_t kMaxVocab = 1u << 24;
+constexpr uint32_t kThreads = kSamplingThreads;
+static_assert(sizeof(Key) == kSamplingKeyBytes);
 
 __device__ __forceinline__ Key make_key(float v, uint32_t id) {
   uint32_t bits = __float_as_uint(v);
@@ -38,15 +36,6 @@ __device__ __forceinline__ float allowed_value(const AllowedTokens& a, float v, 
   if (a.words == nullptr) return v;
   const uint32_t word = id / 32;
   return word < a.n_words && (a.words[word] >> (id % 32) & 1u) != 0 ? v : -CUDART_INF_F;
-}
-
-struct Slices {
-  uint32_t n_parts, length;
-};
-__host__ __device__ inline Slices slices_of(uint32_t n_vocab) {
-  const uint32_t want = (n_vocab + kSlice - 1) / kSlice;
-  const uint32_t parts = want < kMaxParts ? want : kMaxParts;
-  return {parts, (n_vocab + parts - 1) / parts};
 }
 
 /// The largest key of the block's threads, in thread 0.
@@ -70,7 +59,7 @@ __global__ void __launch_bounds__(kThreads)
     argmax_part_kernel(const __grid_constant__ ArgmaxParams p) {
   grid_dependents_launch();
   grid_dependency_wait();
-  const Slices s = slices_of(p.n_vocab);
+  const SamplingSlices s = sampling_slices(p.n_vocab);
   const uint32_t first = blockIdx.x * s.length, end = min(first + s.length, p.n_vocab);
   const float* logits = p.logits + blockIdx.y * p.stride;
   Key best = 0;
@@ -87,7 +76,7 @@ __global__ void __launch_bounds__(kThreads)
 __global__ void __launch_bounds__(32) argmax_row_kernel(const __grid_constant__ ArgmaxParams p) {
   grid_dependents_launch();
   grid_dependency_wait();
-  const uint32_t n = slices_of(p.n_vocab).n_parts, row = blockIdx.x;
+  const uint32_t n = sampling_slices(p.n_vocab).n_parts, row = blockIdx.x;
   const Key* keys = reinterpret_cast<const Key*>(p.workspace) + row * n;
   Key best = 0;
   for (uint32_t i = threadIdx.x; i < n; i += 32) best = keys[i] > best ? keys[i] : best;
@@ -160,7 +149,7 @@ __global__ void __launch_bounds__(kThreads)
   extern __shared__ __align__(16) Key keys[];
   grid_dependents_launch();
   grid_dependency_wait();
-  const Slices s = slices_of(p.n_vocab);
+  const SamplingSlices s = sampling_slices(p.n_vocab);
   const uint32_t first = min(blockIdx.x * s.length, p.n_vocab);
   const uint32_t n = min(s.length, p.n_vocab - first), k = min(p.k, n);
   const float* logits = p.logits + blockIdx.y * p.stride;
@@ -177,7 +166,7 @@ __global__ void __launch_bounds__(kThreads) top_k_row_kernel(const __grid_consta
   __shared__ Key best[kMaxTopK];
   grid_dependents_launch();
   grid_dependency_wait();
-  const uint32_t row = blockIdx.x, n = slices_of(p.n_vocab).n_parts * p.k;
+  const uint32_t row = blockIdx.x, n = sampling_slices(p.n_vocab).n_parts * p.k;
   if (threadIdx.x < kMaxTopK) best[threadIdx.x] = 0;
   __syncthreads();
   select_largest(reinterpret_cast<const Key*>(p.workspace) + uint64_t{row} * n, n, p.k, best);
@@ -205,8 +194,7 @@ Status check(const char* name, const float* logits, uint32_t n_rows, uint32_t n_
              const void* ids, uint64_t workspace_bytes) {
   const uint64_t needed = sampling_workspace_bytes(n_rows, n_vocab, k);
   if (logits == nullptr || ids == nullptr || n_rows == 0 || n_rows > 65535 || n_vocab == 0 ||
-      n_vocab > kMaxVocab || k == 0 || k > std::min(kMaxTopK, n_vocab) ||
-      workspace_bytes < needed) {
+      k == 0 || k > most_best(n_vocab) || workspace_bytes < needed) {
     return Status::error(Code::kInternal,
                          "%s: %u of %u logits, %u rows, workspace of %llu bytes, %llu needed", name,
                          k, n_vocab, n_rows, static_cast<unsigned long long>(workspace_bytes),
@@ -218,14 +206,15 @@ Status check(const char* name, const float* logits, uint32_t n_rows, uint32_t n_
 }  // namespace
 
 uint64_t sampling_workspace_bytes(uint32_t max_rows, uint32_t n_vocab, uint32_t max_k) {
-  const uint64_t bytes = uint64_t{max_rows} * slices_of(n_vocab).n_parts * max_k * sizeof(Key);
+  const uint64_t bytes =
+      uint64_t{max_rows} * sampling_slices(n_vocab).n_parts * max_k * sizeof(Key);
   return (bytes + 255) / 256 * 256;
 }
 
 Status launch_argmax(const ArgmaxParams& p, cudaStream_t stream) {
   SHARPI_TRY(check("argmax", p.logits, p.n_rows, p.n_vocab, 1, p.ids, p.workspace_bytes));
   LaunchShape shape;
-  shape.grid = dim3(slices_of(p.n_vocab).n_parts, p.n_rows);
+  shape.grid = dim3(sampling_slices(p.n_vocab).n_parts, p.n_rows);
   shape.block = dim3(kThreads);
   shape.stream = stream;
   shape.pdl = p.pdl;
@@ -237,17 +226,14 @@ Status launch_argmax(const ArgmaxParams& p, cudaStream_t stream) {
 
 Status launch_top_k(const TopKParams& p, cudaStream_t stream) {
   SHARPI_TRY(check("top_k", p.logits, p.n_rows, p.n_vocab, p.k, p.ids, p.workspace_bytes));
-  const Slices s = slices_of(p.n_vocab);
+  const SamplingSlices s = sampling_slices(p.n_vocab);
   LaunchShape shape;
   shape.grid = dim3(s.n_parts, p.n_rows);
   shape.block = dim3(kThreads);
   shape.shared_bytes = s.length * sizeof(Key);
   shape.stream = stream;
   shape.pdl = p.pdl;
-  if (p.values == nullptr || shape.shared_bytes > 44u << 10) {
-    return Status::error(Code::kInternal, "top_k: %u logits, values %d", p.n_vocab,
-                         p.values != nullptr);
-  }
+  if (p.values == nullptr) return Status::error(Code::kInternal, "top_k: no place for values");
   SHARPI_TRY(launch_kernel("top_k_part", shape, top_k_part_kernel, p));
   shape.grid = dim3(p.n_rows);
   shape.shared_bytes = 0;

@@ -12,10 +12,9 @@
 #include <cstdint>
 
 #include "base/status.h"
+#include "cuda/kernels/sampling/sampling_plan.h"
 
 namespace sharpi::cuda {
-
-constexpr uint32_t kMaxTopK = 256;
 
 /// Tokens that may be chosen: bit t % 32 of word t / 32. Others, those behind the last word among
 /// them, count as -inf, and their value comes out as -inf. Null: all may be chosen.
@@ -42,7 +41,7 @@ struct TopKParams {
   const float* logits = nullptr;  // [n_rows][stride]
   uint64_t stride = 0;
   uint32_t n_rows = 0, n_vocab = 0;
-  uint32_t k = 0;           // 1 .. min(kMaxTopK, n_vocab)
+  uint32_t k = 0;           // 1 .. most_best(n_vocab)
   AllowedTokens allowed;    // of every row
   float* values = nullptr;  // [n_rows][k], descending
   int32_t* ids = nullptr;   // [n_rows][k]

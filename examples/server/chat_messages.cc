@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "sampling_request.h"
 #include "session_cache.h"
 #include "sse.h"
 
@@ -94,7 +95,8 @@ sharpi_message view(const Message& m) {
   return out;
 }
 
-Tokens rendered(const Engine& engine, const Conversational& chat, size_t n, uint32_t flags) {
+// Calls use() with the first n messages as the library takes them.
+auto with_messages(const Conversational& chat, size_t n, uint32_t flags, auto use) {
   std::vector<sharpi_message> messages;
   for (size_t i = 0; i < n; ++i) messages.push_back(view(chat.messages[i]));
   sharpi_chat_params p;
@@ -111,7 +113,20 @@ Tokens rendered(const Engine& engine, const Conversational& chat, size_t n, uint
     p.variables = chat.variables.data();
     p.variables_len = chat.variables.size();
   }
-  return engine.chat_tokens(p);
+  return use(p);
+}
+
+Tokens rendered(const Engine& engine, const Conversational& chat, size_t n, uint32_t flags) {
+  return with_messages(chat, n, flags, [&](const auto& p) { return engine.chat_tokens(p); });
+}
+
+// Templates may leave out a part of what they are given, so what is long is written as text first.
+void check_size(const Engine& engine, const Conversational& chat) {
+  uint64_t bytes = 0;
+  for (const Message& m : chat.messages) bytes += m.content ? m.content->size() : 0;
+  if (bytes < engine.n_ctx() || engine.fewest_tokens(bytes) < engine.n_ctx()) return;
+  check_bytes(engine, with_messages(chat, chat.messages.size(), 0,
+                                    [&](const auto& p) { return engine.chat_bytes(p); }));
 }
 
 // Adds what a shorter rendering has in common with the prompt. Templates may refuse a part of a
@@ -177,10 +192,11 @@ void read_thinking(Fields& f, const char* effort_name, const std::optional<std::
   if (!variables.empty()) chat->variables = dump(variables);
 }
 
-Tokens chat_prompt(const Engine& engine, const Conversational& chat,
-                   std::vector<uint32_t>* boundaries) {
-  Tokens prompt;
+void ask_chat(const Engine& engine, const Conversational& chat, const Tools& tools,
+              const TextFormat& format, Generation* out) {
+  Tokens& prompt = out->prompt;
   try {
+    check_size(engine, chat);
     prompt = rendered(engine, chat, chat.messages.size(), 0);
   } catch (const LibraryError& e) {
     if (e.status() == SHARPI_E_OUT_OF_MEMORY || e.status() == SHARPI_E_INTERNAL) throw;
@@ -189,11 +205,13 @@ Tokens chat_prompt(const Engine& engine, const Conversational& chat,
   if (engine.info().is_hybrid != 0 && engine.plan().n_checkpoints != 0) {
     size_t n_system = 0;
     while (n_system < chat.messages.size() && chat.messages[n_system].role == "system") ++n_system;
-    if (n_system > 0) add_boundary(engine, chat, n_system, prompt, boundaries);
-    add_boundary(engine, chat, chat.messages.size(), prompt, boundaries);
-    std::sort(boundaries->begin(), boundaries->end());
+    if (n_system > 0) add_boundary(engine, chat, n_system, prompt, &out->boundaries);
+    add_boundary(engine, chat, chat.messages.size(), prompt, &out->boundaries);
+    std::sort(out->boundaries.begin(), out->boundaries.end());
   }
-  return prompt;
+  check_length(engine, prompt);
+  out->text_flags = SHARPI_DETOKENIZE_SPECIAL;
+  out->constraint = make_constraint(engine, prompt, tools, format);
 }
 
 }  // namespace server

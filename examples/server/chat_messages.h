@@ -9,6 +9,7 @@
 
 #include "engine.h"
 #include "fields.h"
+#include "tools.h"
 
 namespace server {
 
@@ -34,9 +35,10 @@ std::string read_content(const json& content, const std::string& where,
 /// How much a model may think: `effort`, from the field of that name, and chat_template_kwargs.
 void read_thinking(Fields& fields, const char* effort_name,
                    const std::optional<std::string>& effort, Conversational* chat);
-/// The whole conversation as tokens with the opening of the answer, and the lengths that other
-/// prompts will share with it. Throws RequestError where the template refuses.
-Tokens chat_prompt(const Engine& engine, const Conversational& chat,
-                   std::vector<uint32_t>* boundaries);
+/// The whole conversation as tokens with the opening of the answer, the lengths that other prompts
+/// will share with it, and what the answer has to keep to. Throws RequestError where the template
+/// refuses, or nothing is left for an answer.
+void ask_chat(const Engine& engine, const Conversational& chat, const Tools& tools,
+              const TextFormat& format, Generation* out);
 
 }  // namespace server

@@ -107,6 +107,7 @@ Tokens read_prompt(Fields& f, const Engine& engine) {
     prompt = &(*prompt)[0];
   }
   if (prompt->is_string()) {
+    check_bytes(engine, prompt->get_ref<const std::string&>().size());
     return engine.tokenize(prompt->get<std::string>(),
                            SHARPI_TOKENIZE_ADD_SPECIAL | SHARPI_TOKENIZE_PARSE_SPECIAL);
   }
@@ -138,22 +139,15 @@ Asked read_completion(const json& body, const Engine& engine, const Settings& se
   Asked out;
   Generation& g = out.generation;
   Fields f(body, "");
-  check_model(f, engine);
-  g.prompt = read_prompt(f, engine);
-  g.sampling = read_sampling(f, settings, engine);
-  g.stops = read_stops(f);
+  // OpenAI's default of 16 tokens surprises most who leave the limit out; here it is the server's.
+  out.stream = read_common(f, engine, settings, {"max_tokens"}, &g);
   const auto top = f.integer("logprobs", 0, 20);
   if (top) g.n_logprobs = static_cast<uint32_t>(1 + *top);
-  // OpenAI's default of 16 tokens surprises most who leave the limit out; here it is the server's.
-  g.max_tokens =
-      static_cast<uint32_t>(f.integer("max_tokens", 1, 0x7FFFFFFF).value_or(settings.max_tokens));
-  out.stream = f.boolean("stream").value_or(false);
   const bool usage = read_stream_options(f, out.stream);
   f.only("best_of", 1, "one answer a request");
   f.only("echo", false, "the prompt is not repeated");
   f.only("suffix", "", "nothing is filled in");
-  ignore_bookkeeping(f);
-  refuse_unsupported(f);
+  g.prompt = read_prompt(f, engine);
   f.finish();
   check_length(engine, g.prompt);
   out.format = std::make_unique<CompletionFormat>(engine, g.n_logprobs > 0, usage);

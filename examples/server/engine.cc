@@ -139,6 +139,25 @@ Tokens Engine::chat_tokens(const sharpi_chat_params& chat) const {
   });
 }
 
+uint64_t Engine::chat_bytes(const sharpi_chat_params& chat) const {
+  sharpi_error err = SHARPI_ERROR_INIT;
+  size_t size = 0;
+  const sharpi_status status = sharpi_chat_format(model_.get(), &chat, nullptr, 0, &size, &err);
+  if (status != SHARPI_E_BUFFER_TOO_SMALL) check(status, err);
+  return size;
+}
+
+uint64_t Engine::fewest_tokens(uint64_t bytes) const {
+  std::call_once(longest_once_, [this] {
+    longest_token_ = 4;  // a character that the vocabulary lacks is one token
+    for (int32_t i = 0; static_cast<uint32_t>(i) < info_.n_vocab; ++i) {
+      longest_token_ = std::max<uint64_t>(longest_token_, token_bytes(i).size());
+    }
+  });
+  // Some tokenizers compose characters first (NFC), which leaves a third of the bytes at least.
+  return bytes / (3 * longest_token_);
+}
+
 std::string Engine::text_of(const int32_t* tokens, size_t n, uint32_t flags) const {
   return sized<std::string, size_t>([&](char* to, size_t cap, size_t* len, auto* err) {
     return sharpi_detokenize(model_.get(), tokens, static_cast<uint32_t>(n), flags, to, cap, len,

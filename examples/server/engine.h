@@ -37,6 +37,10 @@ class Engine {
 
   Tokens tokenize(std::string_view text, uint32_t flags) const;
   Tokens chat_tokens(const sharpi_chat_params& chat) const;
+  /// Bytes of the same as text.
+  uint64_t chat_bytes(const sharpi_chat_params& chat) const;
+  /// No text of so many bytes has fewer tokens, whatever it says.
+  uint64_t fewest_tokens(uint64_t bytes) const;
   std::string text_of(const int32_t* tokens, size_t n, uint32_t flags) const;
   /// The bytes that a token adds to a text.
   std::string token_bytes(int32_t token) const;
@@ -57,7 +61,8 @@ class Engine {
   sharpi_plan_summary plan_info_{};
   sharpi_model_summary info_{};
   std::string name_;
-  mutable std::once_flag trie_once_;
+  mutable std::once_flag trie_once_, longest_once_;
+  mutable uint64_t longest_token_ = 0;  // in bytes
   mutable std::unique_ptr<const TokenTrie> trie_;
 };
 

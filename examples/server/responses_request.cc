@@ -180,20 +180,14 @@ Asked read_response(const json& body, const Engine& engine, const Settings& sett
   Asked out;
   Generation& g = out.generation;
   Fields f(body, "");
-  check_model(f, engine);
+  out.stream = read_common(f, engine, settings, {"max_output_tokens"}, &g);
   Conversational chat;
   chat.messages = read_input(f);
   chat.now = static_cast<uint64_t>(std::time(nullptr));
   read_thinking(f, "reasoning.effort", read_effort(f), &chat);
-  g.sampling = read_sampling(f, settings, engine);
-  g.stops = read_stops(f);
-  const auto limit = f.integer("max_output_tokens", 1, 0x7FFFFFFF);
-  g.max_tokens = static_cast<uint32_t>(limit.value_or(settings.max_tokens));
-  g.text_flags = SHARPI_DETOKENIZE_SPECIAL;
   const Tools tools = read_tools(f, true);
   chat.tools = tools.for_template;
   const TextFormat format = read_text(f);
-  out.stream = f.boolean("stream").value_or(false);
   f.only("previous_response_id", nullptr, "responses are not kept; send their items again");
   f.only("conversation", nullptr, "conversations are not kept; send their items again");
   f.only("background", false, "answers are written while the request waits");
@@ -202,12 +196,8 @@ Asked read_response(const json& body, const Engine& engine, const Settings& sett
   f.only("top_logprobs", 0, "use chat completions");
   f.only("prompt", nullptr, "there are no stored prompts");
   f.ignore({"stream_options"});
-  ignore_bookkeeping(f);
-  refuse_unsupported(f);
   f.finish();
-  g.prompt = chat_prompt(engine, chat, &g.boundaries);
-  check_length(engine, g.prompt);
-  g.constraint = make_constraint(engine, g.prompt, tools, format);
+  ask_chat(engine, chat, tools, format, &g);
   out.format = std::make_unique<ResponsesFormat>(engine, g.prompt, echoed(body));
   return out;
 }

@@ -31,23 +31,6 @@ void read_bias(Fields& fields, const Engine& engine, Sampling* out) {
   }
 }
 
-}  // namespace
-
-uint64_t random_number() {
-  static std::mutex mutex;
-  static std::mt19937_64 numbers{std::random_device{}()};
-  const std::lock_guard lock(mutex);
-  return numbers();
-}
-
-std::string new_id(const char* prefix) {
-  static const char kDigits[] = "0123456789abcdef";
-  std::string out = prefix;
-  const uint64_t words[2] = {random_number(), random_number()};
-  for (int i = 0; i < 24; ++i) out += kDigits[(words[i / 12] >> (4 * (i % 12))) & 15];
-  return out;
-}
-
 Sampling read_sampling(Fields& fields, const Settings& settings, const Engine& engine) {
   Sampling out;
   constexpr int64_t kMost = 0x7FFFFFFF;
@@ -82,16 +65,6 @@ std::vector<std::string> read_stops(Fields& fields) {
   return out;
 }
 
-void check_length(const Engine& engine, const Tokens& prompt) {
-  if (prompt.empty()) throw RequestError(400, "the prompt has no tokens");
-  if (!engine.bounded() && prompt.size() >= engine.n_ctx()) {
-    throw RequestError(400,
-                       "the prompt has " + std::to_string(prompt.size()) + " tokens, the context " +
-                           std::to_string(engine.n_ctx()) + ": none would be left for an answer",
-                       "messages", "context_length_exceeded");
-  }
-}
-
 void ignore_bookkeeping(Fields& fields) {
   fields.ignore({"user", "metadata", "store", "service_tier", "safety_identifier",
                  "prompt_cache_key", "prompt_cache_retention"});
@@ -110,6 +83,60 @@ void check_model(Fields& fields, const Engine& engine) {
         404, "the model \"" + *name + "\" is not served here; \"" + engine.name() + "\" is",
         "model", "model_not_found");
   }
+}
+
+}  // namespace
+
+uint64_t random_number() {
+  static std::mutex mutex;
+  static std::mt19937_64 numbers{std::random_device{}()};
+  const std::lock_guard lock(mutex);
+  return numbers();
+}
+
+std::string new_id(const char* prefix) {
+  static const char kDigits[] = "0123456789abcdef";
+  std::string out = prefix;
+  const uint64_t words[2] = {random_number(), random_number()};
+  for (int i = 0; i < 24; ++i) out += kDigits[(words[i / 12] >> (4 * (i % 12))) & 15];
+  return out;
+}
+
+void check_length(const Engine& engine, const Tokens& prompt) {
+  if (prompt.empty()) throw RequestError(400, "the prompt has no tokens");
+  if (!engine.bounded() && prompt.size() >= engine.n_ctx()) {
+    throw RequestError(400,
+                       "the prompt has " + std::to_string(prompt.size()) + " tokens, the context " +
+                           std::to_string(engine.n_ctx()) + ": none would be left for an answer",
+                       "messages", "context_length_exceeded");
+  }
+}
+
+void check_bytes(const Engine& engine, uint64_t bytes) {
+  if (engine.bounded() || bytes < engine.n_ctx()) return;
+  const uint64_t fewest = engine.fewest_tokens(bytes);
+  if (fewest < engine.n_ctx()) return;
+  throw RequestError(400,
+                     "the prompt has at least " + std::to_string(fewest) + " tokens, the context " +
+                         std::to_string(engine.n_ctx()) + ": none would be left for an answer",
+                     "messages", "context_length_exceeded");
+}
+
+bool read_common(Fields& fields, const Engine& engine, const Settings& settings,
+                 std::initializer_list<const char*> limits, Generation* out) {
+  check_model(fields, engine);
+  out->sampling = read_sampling(fields, settings, engine);
+  out->stops = read_stops(fields);
+  out->max_tokens = settings.max_tokens;
+  bool limited = false;
+  for (const char* name : limits) {
+    const auto limit = fields.integer(name, 1, 0x7FFFFFFF);
+    if (limit && !limited) out->max_tokens = static_cast<uint32_t>(*limit);
+    limited = limited || limit;
+  }
+  ignore_bookkeeping(fields);
+  refuse_unsupported(fields);
+  return fields.boolean("stream").value_or(false);
 }
 
 }  // namespace server

@@ -8,16 +8,16 @@
 
 namespace server {
 
-Sampling read_sampling(Fields& fields, const Settings& settings, const Engine& engine);
-std::vector<std::string> read_stops(Fields& fields);
 /// Throws RequestError where the prompt leaves no room for an answer.
 void check_length(const Engine& engine, const Tokens& prompt);
-/// Fields of OpenAI's API that change nothing here.
-void ignore_bookkeeping(Fields& fields);
-/// Fields that would change the answer, and that this server does not have.
-void refuse_unsupported(Fields& fields);
-/// The model's name must be the one that is served, where it is given.
-void check_model(Fields& fields, const Engine& engine);
+/// The same of a text that is not taken apart into tokens yet: throws where so many bytes cannot
+/// fit. A long prompt is refused by this before the second that its tokens would take.
+void check_bytes(const Engine& engine, uint64_t bytes);
+/// What every route takes: the model's name, which must be the served one; sampling, stop strings,
+/// the first of `limits` that is given as most tokens of the answer; and what changes nothing here
+/// or is refused everywhere. @return whether the answer is streamed.
+bool read_common(Fields& fields, const Engine& engine, const Settings& settings,
+                 std::initializer_list<const char*> limits, Generation* out);
 /// A name with a prefix that no other answer has.
 std::string new_id(const char* prefix);
 /// A number that differs from call to call, for seeds that nobody gave.

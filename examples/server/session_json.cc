@@ -48,13 +48,16 @@ json layers_json(const sharpi_session* session, uint32_t n_layers) {
   return out;
 }
 
+sharpi_draft_stats draft_stats(const sharpi_session* session) {
+  sharpi_draft_stats out{};
+  out.struct_size = sizeof out;
+  sharpi_session_drafts(session, &out, nullptr);
+  return out;
+}
+
 // The share of drafts that were right; null where there were none.
-json acceptance(const sharpi_session* session) {
-  sharpi_draft_stats stats{};
-  stats.struct_size = sizeof stats;
-  if (sharpi_session_drafts(session, &stats, nullptr) != SHARPI_OK || stats.n_drafted == 0) {
-    return nullptr;
-  }
+json acceptance(const sharpi_draft_stats& stats) {
+  if (stats.n_drafted == 0) return nullptr;
   return static_cast<double>(stats.n_accepted) / static_cast<double>(stats.n_drafted);
 }
 
@@ -62,6 +65,7 @@ json conversation_json(const Conversation& c, uint32_t n_layers) {
   sharpi_session_summary s{};
   s.struct_size = sizeof s;
   sharpi_session_info(c.session.get(), &s, nullptr);
+  const sharpi_draft_stats drafts = draft_stats(c.session.get());
   return {{"id", c.id},
           {"state", !c.busy     ? "idle"
                     : c.reading ? "reading"
@@ -85,7 +89,9 @@ json conversation_json(const Conversation& c, uint32_t n_layers) {
           {"prefill_seconds", s.prefill_seconds},
           {"decode_seconds", s.decode_seconds},
           {"tokens_per_second", c.tokens_per_second},
-          {"acceptance", acceptance(c.session.get())}};
+          {"n_drafted", drafts.n_drafted},
+          {"n_accepted", drafts.n_accepted},
+          {"acceptance", acceptance(drafts)}};
 }
 
 // One layer's shares of n positions in equal bins.

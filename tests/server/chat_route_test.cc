@@ -302,5 +302,50 @@ TEST(Keys, AreAskedForAndCompared) {
   EXPECT_EQ(stranger.Get("/")->status, 200);
 }
 
+// What cannot fit is refused by its length, before it is taken apart into tokens.
+TEST_F(Routes, LongPromptsAreRefusedByTheirBytes) {
+  const std::string text(3 << 20, 'x');
+  const auto sentence = [](const Answered& answer) {
+    EXPECT_EQ(answer.status, 400);
+    EXPECT_EQ(answer.body["error"]["code"], "context_length_exceeded");
+    return answer.body["error"]["message"].get<std::string>();
+  };
+  const std::string begin = "the prompt has at least ";
+  EXPECT_TRUE(sentence(served_->post("/v1/completions", {{"prompt", text}})).starts_with(begin));
+  const json message = {{"role", "user"}, {"content", text}};
+  EXPECT_TRUE(
+      sentence(served_->post("/v1/chat/completions", {{"messages", json::array({message})}}))
+          .starts_with(begin));
+  EXPECT_TRUE(sentence(served_->post("/v1/responses", {{"input", text}})).starts_with(begin));
+  // What only the tokens show is counted.
+  std::string words;
+  for (int i = 0; i < 600; ++i) words += " 7";
+  const std::string counted = sentence(served_->post("/v1/completions", {{"prompt", words}}));
+  const size_t n = served_->engine()
+                       .tokenize(words, SHARPI_TOKENIZE_ADD_SPECIAL | SHARPI_TOKENIZE_PARSE_SPECIAL)
+                       .size();
+  EXPECT_TRUE(counted.starts_with("the prompt has " + std::to_string(n) + " tokens")) << counted;
+}
+
+TEST_F(Routes, NoTextHasFewerTokensThanItsBytesSay) {
+  const Engine& engine = served_->engine();
+  std::string longest;
+  for (int32_t i = 0; static_cast<uint32_t>(i) < engine.info().n_vocab; ++i) {
+    std::string bytes = engine.token_bytes(i);
+    if (bytes.size() > longest.size()) longest = std::move(bytes);
+  }
+  // The last ones are two decomposed characters, which composed have a third of the bytes.
+  for (const std::string& part :
+       {longest, std::string(" "), std::string("\n"), std::string("code"),
+        std::string("\u1112\u1161\u11ab"), std::string("\u03b9\u0308\u0301")}) {
+    std::string text;
+    while (text.size() < 6000) text += part;
+    EXPECT_GE(engine.tokenize(text, SHARPI_TOKENIZE_PARSE_SPECIAL).size(),
+              engine.fewest_tokens(text.size()))
+        << part;
+  }
+  EXPECT_GT(engine.fewest_tokens(1 << 20), 512u);
+}
+
 }  // namespace
 }  // namespace server

@@ -92,7 +92,7 @@ def test_a_question_is_answered_and_drawn(tab):
     page.wait("/tokens, .* a second/.test(document.querySelector('.note').textContent)", "the note of tokens and times")
     page.wait("Number(document.querySelector('#tokens').textContent) > 20", "the tokens of the session")
     assert page.run("Number(document.querySelector('#speed').textContent) > 0")
-    assert page.run("document.querySelector('#acceptance').textContent") == "–"
+    assert page.run("['#acceptance', '#drafts'].map((s) => document.querySelector(s).textContent)") == ["–", "none are made"]
     page.wait("document.querySelector('#rows .attention .live').getBoundingClientRect().width > 5", "drawn rows")
     boxes = [page.box(selector) for selector in ("#chat", "#memory", "#prompt", "#rows", "#plan")]
     assert all(width > 100 and height > 10 for _, _, width, height in boxes)
@@ -116,6 +116,22 @@ def test_an_answer_is_stopped_by_its_button_and_by_escape(tab, server):
         page.click("#new")
         ask(page)
         assert texts(page, "assistant")[-1] == ANSWER
+        page.close()
+
+
+def test_drafts_that_were_right_are_shown(tab):
+    """Counting repeats itself, so words that came before are right drafts."""
+    with Server("tiny-qwen35-q8_0.gguf", "--drafts", "8", "--max-tokens", "200") as drafting:
+        page = tab(at=drafting)
+        assert page.run("document.querySelector('#acceptance').textContent") == "–"
+        ask(page, ENDLESS_QUESTION)
+        page.wait("document.querySelector('#acceptance').textContent !== '–'", "the share of drafts")
+        drafting.wait_idle()
+        (session,) = drafting.sessions()
+        assert 0 < session["n_accepted"] <= session["n_drafted"] and session["acceptance"] == session["n_accepted"] / session["n_drafted"]
+        shown = f"{int(session['acceptance'] * 100 + 0.5)} %"
+        page.wait(f"document.querySelector('#acceptance').textContent === '{shown}'", shown)
+        assert page.run("document.querySelector('#drafts').textContent") == f"{session['n_accepted']} of {session['n_drafted']} tokens"
         page.close()
 
 

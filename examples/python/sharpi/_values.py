@@ -164,18 +164,26 @@ def utf8(text: Union[str, bytes]) -> bytes:
     return text.encode("utf-8", "surrogateescape") if isinstance(text, str) else bytes(text)
 
 
-def read_bytes(function: Callable[..., int], *arguments: object, cap: int = 256) -> bytes:
-    """A call that writes text: (..., out, cap, out_len, err)."""
-    length = ctypes.c_size_t()
+def _sized(
+    function: Callable[..., int], arguments: Tuple[object, ...], kind: Any, length: Any, cap: int
+) -> Any:
+    """An array of `kind` that a call filled: (..., out, cap, out_length, err), called again with as much
+    room as it asks for."""
     while True:
-        buffer = ctypes.create_string_buffer(cap)
-        error = new_error()
-        status = function(*arguments, buffer, cap, ctypes.byref(length), ctypes.byref(error))
+        block, error = (kind * cap)(), new_error()
+        status = function(*arguments, block, cap, ctypes.byref(length), ctypes.byref(error))
         if status == 0:
-            return ctypes.string_at(buffer, length.value)
+            return block
         if status != _abi.SHARPI_E_BUFFER_TOO_SMALL or length.value <= cap:
             raise_error(status, error)
         cap = length.value
+
+
+def read_bytes(function: Callable[..., int], *arguments: object, cap: int = 256) -> bytes:
+    """A call that writes text: (..., out, cap, out_len, err)."""
+    length = ctypes.c_size_t()
+    block = _sized(function, arguments, ctypes.c_char, length, cap)
+    return ctypes.string_at(block, length.value)
 
 
 def read_numbers(
@@ -183,30 +191,19 @@ def read_numbers(
 ) -> List[int]:
     """A call that writes numbers: (..., out, cap, out_n, err)."""
     count = ctypes.c_uint32()
-    while True:
-        block = (kind * cap)()
-        error = new_error()
-        status = function(*arguments, block, cap, ctypes.byref(count), ctypes.byref(error))
-        if status == 0:
-            return list(block[: count.value])
-        if status != _abi.SHARPI_E_BUFFER_TOO_SMALL or count.value <= cap:
-            raise_error(status, error)
-        cap = count.value
+    block = _sized(function, arguments, kind, count, cap)
+    return list(block[: count.value])
 
 
 def read_rows(function: Callable[..., int], pointer: int, kind: Any) -> List[Any]:
     """A call that writes structs of a size that the caller says: (object, rows, size, cap, n, err)."""
-    count, cap = ctypes.c_uint32(), 64
-    while True:
-        block = (kind * cap)()
-        error = new_error()
-        status = function(pointer, block, ctypes.sizeof(kind), cap, ctypes.byref(count),
-                          ctypes.byref(error))
-        if status == 0:
-            return list(block[: count.value])
-        if status != _abi.SHARPI_E_BUFFER_TOO_SMALL or count.value <= cap:
-            raise_error(status, error)
-        cap = count.value
+    count, size = ctypes.c_uint32(), ctypes.sizeof(kind)
+
+    def rows(pointer: object, block: object, cap: int, *out: object) -> int:
+        return function(pointer, block, size, cap, *out)
+
+    block = _sized(rows, (pointer,), kind, count, 64)
+    return list(block[: count.value])
 
 
 def create(function: Callable[..., int], *arguments: object) -> Optional[int]:

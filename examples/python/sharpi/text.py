@@ -12,7 +12,7 @@ from typing import Any, Dict, Iterable, List, Mapping, Optional, Sequence, Tuple
 
 from . import _abi
 from ._handles import Closing
-from ._library import call, lib, new_error, out_struct, params, raise_error
+from ._library import call, lib, out_struct, params
 from ._values import (Tokens, c_string, i32, int_array, number, owned, path_bytes, read_bytes,
                       read_numbers, utf8)
 from .errors import Busy
@@ -291,19 +291,9 @@ def chat_parse(
     """
     data, before = utf8(text), utf8(prompt) if prompt is not None else None
     parts = out_struct(_abi.sharpi_chat_parts)
-    length, cap = ctypes.c_size_t(), 2 * len(data) + 256
     flags = _abi.SHARPI_PARSE_PARTIAL if partial else 0
-    while True:
-        buffer, error = ctypes.create_string_buffer(cap), new_error()
-        status = lib.sharpi_chat_parse(before, len(before or b""), data, len(data), flags,
-                                       ctypes.byref(parts), buffer, cap, ctypes.byref(length),
-                                       ctypes.byref(error))
-        if status == 0:
-            break
-        if status != _abi.SHARPI_E_BUFFER_TOO_SMALL or length.value <= cap:
-            raise_error(status, error)
-        cap = length.value
-    whole = ctypes.string_at(buffer, length.value)
+    whole = read_bytes(lib.sharpi_chat_parse, before, len(before or b""), data, len(data), flags,
+                       ctypes.byref(parts), cap=2 * len(data) + 256)
     first, second = parts.reasoning_len, parts.reasoning_len + parts.content_len
     calls = whole[second : second + parts.tool_calls_len]
     return ChatParts(

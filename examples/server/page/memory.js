@@ -126,8 +126,13 @@ export class Memory {
     set('slots', session ? slotsText(session) : '');
     const acceptance = session?.acceptance;
     set('acceptance', acceptance == null ? '–' : `${Math.round(acceptance * 100)} %`);
-    set('drafts', session && acceptance == null ? 'none are made' : '');
+    set('drafts', session ? this.draftsText(session) : '');
     byId('meter').firstElementChild.style.width = `${session ? Math.min(100, (session.n_slots_max / session.n_ctx) * 100) : 0}%`;
+  }
+
+  draftsText({ n_drafted: made, n_accepted: right }) {
+    if (made) return `${count(right)} of ${count(made)} tokens`;
+    return this.plan?.settings.drafts.value ? 'none were made yet' : 'none are made';
   }
 
   showSlider(rows) {

@@ -87,11 +87,11 @@ Settings read_settings(int argc, char** argv) {
 }
 
 sharpi_kv_dtype kv_dtype(const std::string& name) {
-  const char* const names[] = {"auto", "f32", "bf16", "q8_0"};
-  for (uint32_t i = 0; i < 4; ++i) {
+  const char* const names[] = {"auto", "f32", "bf16", "q8_0", "q4"};
+  for (uint32_t i = 0; i < 5; ++i) {
     if (name == names[i]) return i;
   }
-  die("--kv: auto, f32, bf16 or q8_0");
+  die("--kv: auto, f32, bf16, q8_0 or q4");
 }
 
 /// One session that is always at the same length when a pass begins.

@@ -18,7 +18,8 @@ struct KvName {
 inline constexpr KvName kKvNames[] = {{"auto", SHARPI_KV_AUTO, 0},
                                       {"f32", SHARPI_KV_F32, 128},
                                       {"bf16", SHARPI_KV_BF16, 64},
-                                      {"q8_0", SHARPI_KV_Q8_0, 34}};
+                                      {"q8_0", SHARPI_KV_Q8_0, 34},
+                                      {"q4", SHARPI_KV_Q4, 18}};
 
 /// nullptr where there is no such name, or no such number.
 inline const KvName* kv_of_name(const std::string& name) {

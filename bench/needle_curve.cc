@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT
 // Needle accuracy against KV budget, as CSV: which policy keeps the answer, and which rows are
 // they?
-//   needle_curve FIXTURE.gguf GOLDEN.json [--kv f32|bf16|q8_0] [--budgets 64,128,...] [--needles N]
+//   needle_curve FIXTURE.gguf GOLDEN.json [--kv f32|bf16|q8_0|q4] [--budgets 64,128,...] [--needles
+//   N]
 //                [--first I] [--modes in,after,probe,bounded,bounded-probe,blind] [--policies a,b]
 //                [--pool K] [--span F] [--layers 0|1|2] [--csv FILE] [--rows FILE]
 // Modes: in = the question is in the captured window; after = it is read after compaction; probe =

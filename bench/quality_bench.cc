@@ -4,11 +4,11 @@
 //   quality_bench MODEL.gguf TEXT [--golden GOLDEN.json] [--tokens N] [--window N]
 //                 [--exact K/V,K/V,...] [--fast K/V,...] [--threads N] [--isa 0..4]
 // The text's first tokens go through windows that know nothing of each other (with BOS where the
-// file begins texts with it), every window through all settings side by side. K and V are f32, bf16
-// or q8_0. Columns, as CSV: arithmetic,k,v,perplexity, its ratio to the golden's (HF transformers
-// in f32) over the same windows, mean KL in nats from exact with f32 rows, the same from f32 rows
-// of the same arithmetic, and the share of positions whose best token is that of exact with f32
-// rows.
+// file begins texts with it), every window through all settings side by side. K and V are f32,
+// bf16, q8_0 or q4. Columns, as CSV: arithmetic,k,v,perplexity, its ratio to the golden's (HF
+// transformers in f32) over the same windows, mean KL in nats from exact with f32 rows, the same
+// from f32 rows of the same arithmetic, and the share of positions whose best token is that of
+// exact with f32 rows.
 #include <cmath>
 #include <cstdio>
 #include <cstring>
@@ -27,8 +27,10 @@ struct Codec {
   sharpi_kv_dtype dtype;
   const char* name;
 };
-constexpr Codec kCodecs[] = {
-    {SHARPI_KV_F32, "f32"}, {SHARPI_KV_BF16, "bf16"}, {SHARPI_KV_Q8_0, "q8_0"}};
+constexpr Codec kCodecs[] = {{SHARPI_KV_F32, "f32"},
+                             {SHARPI_KV_BF16, "bf16"},
+                             {SHARPI_KV_Q8_0, "q8_0"},
+                             {SHARPI_KV_Q4, "q4"}};
 
 const Codec* codec_named(const std::string& name) {
   for (const Codec& c : kCodecs) {
@@ -46,7 +48,7 @@ struct Options {
   std::string model, text, golden;
   uint32_t n_tokens = 20000, window = 1024, n_threads = 2;
   sharpi_cpu_isa isa = SHARPI_ISA_AUTO;
-  std::string exact = "f32/f32,bf16/bf16,q8_0/q8_0", fast;
+  std::string exact = "f32/f32,bf16/bf16,q8_0/q8_0,q8_0/q4,q4/q4", fast;
 };
 
 /// The settings that are compared. The first is what the others are held against.

@@ -19,6 +19,7 @@
 #include <sstream>
 #include <tuple>
 
+#include "kv_names.h"
 #include "models/real_files.h"
 #include "support/needle.h"
 
@@ -278,9 +279,9 @@ bool parse(int argc, char** argv, Options* o) {
       o->n_threads = count();
     else if (flag == "--others")
       o->n_others = std::min(count(), 2u);
-    else if (flag == "--kv" && (value == "f32" || value == "bf16" || value == "q8_0")) {
+    else if (flag == "--kv" && bench::kv_of_name(value) != nullptr) {
       o->kv_name = value;
-      o->kv = value == "bf16" ? SHARPI_KV_BF16 : value == "q8_0" ? SHARPI_KV_Q8_0 : SHARPI_KV_F32;
+      o->kv = bench::kv_of_name(value)->dtype;
     } else {
       return false;
     }

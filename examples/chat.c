@@ -21,7 +21,7 @@ static const char kHelp[] =
     "  -c N|auto          context in tokens (auto = what fits, see sharpi.h)\n"
     "  -t N               threads, 0 = one per CPU (0)\n"
     "  -g N|auto          layers on the GPU (auto)\n"
-    "  --kv-type T|K,V    KV rows: auto, fp32, bf16, q8_0 (auto)\n"
+    "  --kv-type T|K,V    KV rows: auto, fp32, bf16, q8_0, q4 (auto)\n"
     "  --temp X --top-k N --top-p X --min-p X --repeat-penalty X --seed N\n"
     "                     sampling (0.7, 40, 0.95, 0.05, 1, 0); --temp 0 is greedy\n"
     "  --speeds           tokens per second after each answer\n"

@@ -39,7 +39,7 @@ static const char kHelp[] =
     "  -c N|auto         context in tokens (4096); auto = the largest that fits\n"
     "  -n N              tokens to generate at most (64)\n"
     "  -t N              threads, 0 = one per CPU (0)\n"
-    "  --kv-type T|K,V   KV rows: auto, fp32, bf16, q8_0 (auto)\n"
+    "  --kv-type T|K,V   KV rows: auto, fp32, bf16, q8_0, q4 (auto)\n"
     "  --expect TEXT     exit 1 unless the answer contains TEXT\n"
     "Options left out are read from SHARPI_KV_DTYPE and SHARPI_SNAPKV_* where these are set.\n";
 

@@ -42,7 +42,7 @@ static const char kHelp[] =
     "  -c N|auto          context in tokens (4096); auto = the largest that fits\n"
     "  -t N               threads, 0 = one per CPU (0)\n"
     "  -g N|auto          layers on the GPU (auto)\n"
-    "  --kv-type T|K,V    KV rows: auto, fp32, bf16, q8_0 (auto)\n"
+    "  --kv-type T|K,V    KV rows: auto, fp32, bf16, q8_0, q4 (auto)\n"
     "  --temp X --top-k N --top-p X --min-p X --repeat-penalty X --seed N\n"
     "                     sampling (0.7, 40, 0.95, 0.05, 1, 0); --temp 0 is greedy\n"
     "  --draft N          look up to N tokens ahead in the text so far, 0 to 32 (0)\n"

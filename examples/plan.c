@@ -23,7 +23,7 @@ static const char kHelp[] =
     "  --gpu-ffn N|auto   FFN blocks on the GPU (auto)\n"
     "  --gpu-experts N|auto  layers whose routed experts are all on the GPU (auto)\n"
     "  --expert-slots N|auto  single experts on the GPU besides (auto)\n"
-    "  --kv-type T|K,V    KV rows: auto, fp32, bf16, q8_0 (auto)\n"
+    "  --kv-type T|K,V    KV rows: auto, fp32, bf16, q8_0, q4 (auto)\n"
     "  --sessions N       conversations at once (1)\n"
     "  --chunk N          tokens of one prefill chunk (what pays and fits)\n"
     "  --checkpoints N    recurrent checkpoints of a session (0)\n"

@@ -97,7 +97,8 @@ static const struct {
   const char* name;
   sharpi_kv_dtype dtype;
 } kKvTypes[] = {{"auto", SHARPI_KV_AUTO}, {"f32", SHARPI_KV_F32},   {"fp32", SHARPI_KV_F32},
-                {"bf16", SHARPI_KV_BF16}, {"q8_0", SHARPI_KV_Q8_0}, {"q8", SHARPI_KV_Q8_0}};
+                {"bf16", SHARPI_KV_BF16}, {"q8_0", SHARPI_KV_Q8_0}, {"q8", SHARPI_KV_Q8_0},
+                {"q4", SHARPI_KV_Q4},     {"tq4", SHARPI_KV_Q4}};
 
 static int find_kv_type(const char* text, size_t len, sharpi_kv_dtype* out) {
   for (size_t i = 0; i < sizeof kKvTypes / sizeof kKvTypes[0]; ++i) {
@@ -114,7 +115,7 @@ void parse_kv_type(const char* flag, const char* text, sharpi_kv_dtype* k, sharp
   const size_t k_len = comma != NULL ? (size_t)(comma - text) : strlen(text);
   const char* v_text = comma != NULL ? comma + 1 : text;
   if (!find_kv_type(text, k_len, k) || !find_kv_type(v_text, strlen(v_text), v)) {
-    wrong_value(flag, text, "auto, fp32, bf16, q8_0, or two of them as K,V");
+    wrong_value(flag, text, "auto, fp32, bf16, q8_0, q4, or two of them as K,V");
   }
 }
 

@@ -149,12 +149,18 @@ typedef struct sharpi_session sharpi_session;
 /** A byte budget that means "all that is free". */
 #define SHARPI_ALL_FREE 0xFFFFFFFFFFFFFFFFull
 
-/** How KV rows are stored. Spellings in text and environment: f32|fp32, bf16, q8_0|q8, auto. */
+/** How KV rows are stored. Spellings in text and environment: f32|fp32, bf16, q8_0|q8, q4|tq4, auto. */
 typedef uint32_t sharpi_kv_dtype;
 #define SHARPI_KV_AUTO 0u                      /**< The architecture's default, narrowed only if needed. */
 #define SHARPI_KV_F32  1u                      /**< 4 bytes an element. */
 #define SHARPI_KV_BF16 2u                      /**< 2 bytes, round to nearest even. */
 #define SHARPI_KV_Q8_0 3u                      /**< 34 bytes for 32 elements (ggml block_q8_0). */
+#define SHARPI_KV_Q4   4u                      /**< 18 bytes for 32 elements: rotated, sixteen levels; AUTO
+                                                    never takes it. Keys lose most by it: K in Q8_0 and V
+                                                    in Q4 is recommended, both in Q4 is a choice to be
+                                                    measured with the model. UNSUPPORTED when planned:
+                                                    heads whose size is no multiple of 16, and, in this
+                                                    version, layers on a GPU. */
 
 typedef uint32_t sharpi_tier;
 #define SHARPI_TIER_CPU  1u

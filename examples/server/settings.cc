@@ -62,7 +62,7 @@ const Option kOptions[] = {
      [](const Settings& s) -> json {
        return s.context_largest ? json("largest") : s.context == 0 ? json("auto") : json(s.context);
      }},
-    {"kv-type", "T|K,V", "KV rows: auto, f32, bf16, q8_0, or two of them (auto)",
+    {"kv-type", "T|K,V", "KV rows: auto, f32, bf16, q8_0, q4, or two of them (auto)",
      [](Settings& s, const std::string& t) { parse_kv_types(t, &s.k_dtype, &s.v_dtype); },
      [](const Settings& s) -> json {
        return std::string(kv_dtype_name(s.k_dtype)) + "," + kv_dtype_name(s.v_dtype);

@@ -71,7 +71,7 @@ Environment process_environment();
 nlohmann::ordered_json settings_json(const Settings& settings);
 /// The list of options for --help.
 std::string settings_help();
-/// A KV dtype as text: "auto", "f32", "bf16", "q8_0".
+/// A KV dtype as text: "auto", "f32", "bf16", "q8_0", "q4".
 const char* kv_dtype_name(sharpi_kv_dtype dtype);
 /// A policy by its name; throws SettingsError for a wrong one.
 sharpi_policy policy_of(const std::string& name);

@@ -13,7 +13,8 @@ struct NamedType {
 };
 const NamedType kTypes[] = {{"auto", SHARPI_KV_AUTO}, {"f32", SHARPI_KV_F32},
                             {"fp32", SHARPI_KV_F32},  {"bf16", SHARPI_KV_BF16},
-                            {"q8_0", SHARPI_KV_Q8_0}, {"q8", SHARPI_KV_Q8_0}};
+                            {"q8_0", SHARPI_KV_Q8_0}, {"q8", SHARPI_KV_Q8_0},
+                            {"q4", SHARPI_KV_Q4},     {"tq4", SHARPI_KV_Q4}};
 
 struct NamedPolicy {
   const char* name;
@@ -90,7 +91,7 @@ sharpi_kv_dtype parse_kv_type(const std::string& text) {
   for (const NamedType& type : kTypes) {
     if (text == type.name) return type.dtype;
   }
-  throw SettingsError("auto, f32, bf16, q8_0");
+  throw SettingsError("auto, f32, bf16, q8_0, q4");
 }
 
 void parse_kv_types(const std::string& text, sharpi_kv_dtype* k, sharpi_kv_dtype* v) {

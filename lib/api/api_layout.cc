@@ -31,6 +31,7 @@ static_assert(SHARPI_KV_AUTO == 0 && static_cast<int>(KvDtype::kAuto) == 0);
 static_assert(SHARPI_KV_F32 == 1 && static_cast<int>(KvDtype::kF32) == 1);
 static_assert(SHARPI_KV_BF16 == 2 && static_cast<int>(KvDtype::kBf16) == 2);
 static_assert(SHARPI_KV_Q8_0 == 3 && static_cast<int>(KvDtype::kQ8_0) == 3);
+static_assert(SHARPI_KV_Q4 == 4 && static_cast<int>(KvDtype::kQ4) == 4);
 
 }  // namespace sharpi
 

@@ -7,8 +7,8 @@
 
 namespace sharpi {
 
-enum class KvDtype : uint32_t { kAuto = 0, kF32 = 1, kBf16 = 2, kQ8_0 = 3 };
+enum class KvDtype : uint32_t { kAuto = 0, kF32 = 1, kBf16 = 2, kQ8_0 = 3, kQ4 = 4 };
 /// Codecs have the values 1 to kKvCodecs.
-inline constexpr uint32_t kKvCodecs = 3;
+inline constexpr uint32_t kKvCodecs = 4;
 
 }  // namespace sharpi

@@ -1,11 +1,14 @@
 // SPDX-License-Identifier: MIT
 #include "cpu/attention.h"
 
+#include <algorithm>
 #include <atomic>
 #include <limits>
 
 #include "base/checked.h"
 #include "cpu/attention_select.h"
+#include "cpu/ops.h"
+#include "kv/rotation.h"
 
 namespace sharpi::cpu {
 namespace {
@@ -95,6 +98,8 @@ struct Geometry {
   KvDtype k_dtype = KvDtype::kF32, v_dtype = KvDtype::kF32;
   uint32_t n_kv = 0, group = 0, dim = 0, padded = 0;
   uint64_t row_elems = 0;
+  Isa isa = Isa::kScalar;
+  uint32_t k_rotation = 0, v_rotation = 0;  // of stored rows; 0 = they are as they were
 };
 
 struct Block {
@@ -153,10 +158,12 @@ uint64_t q_stride_bytes(const Geometry& g, const Block& b) {
 void prepare_queries(const Geometry& g, const Block& b, const Worker& w, uint32_t kv0,
                      uint32_t kv1) {
   const AttentionTask& t = *b.task;
+  const float* q = g.k_rotation != 0 ? t.o : t.q;
+  const uint64_t stride = g.k_rotation != 0 ? t.o_stride : t.q_stride;
   for (uint32_t kv = kv0; kv < kv1; ++kv) {
     for (uint32_t i = 0; i < b.n_rows * g.group; ++i) {
       const uint32_t head = kv * g.group + i % g.group;
-      w.vectors[i] = t.q + (b.row0 + i / g.group) * t.q_stride + uint64_t{head} * g.dim;
+      w.vectors[i] = q + (b.row0 + i / g.group) * stride + uint64_t{head} * g.dim;
     }
     g.table->prepare_q(w.vectors, b.n_rows * g.group, g.dim, g.padded, t.scale,
                        w.q + (kv - kv0) * q_stride_bytes(g, b));
@@ -266,8 +273,9 @@ void write_rows(const Geometry& g, const Block& b, uint32_t kv, const SoftmaxSta
   const AttentionTask& t = *b.task;
   for (uint32_t i = 0; i < b.n_rows * g.group; ++i) {
     const uint64_t head = uint64_t{kv} * g.group + i % g.group;
-    g.table->finish(total.o + uint64_t{i} * g.padded, total.l[i], g.dim,
-                    t.o + (b.row0 + i / g.group) * t.o_stride + head * g.dim);
+    float* out = t.o + (b.row0 + i / g.group) * t.o_stride + head * g.dim;
+    g.table->finish(total.o + uint64_t{i} * g.padded, total.l[i], g.dim, out);
+    unrotate(g.isa, out, g.dim, g.v_rotation);
   }
 }
 
@@ -349,6 +357,21 @@ struct Call {
     });
   }
 };
+
+/// Rotated queries wait where their results will be: whoever writes a head's results has read its
+/// queries, and so has everybody else who does.
+void rotate_queries(const Call& c) {
+  const uint64_t n = uint64_t{c.n_heads} * c.g.dim;
+  const auto row = [&](uint64_t i) {
+    const AttentionTask* t = c.tasks.data();
+    while (i >= t->n_rows) i -= t++->n_rows;
+    float* to = t->o + i * t->o_stride;
+    std::copy_n(t->q + i * t->q_stride, n, to);
+    rotate(c.g.isa, to, n, c.g.k_rotation);
+  };
+  if (c.n_rows == 1) return row(0);  // sooner done than handed out
+  c.spread(c.n_rows, [&](uint64_t i, const Worker&) { row(i); });
+}
 
 void run_blocks(const Call& c) {
   const Geometry& g = c.g;
@@ -456,6 +479,9 @@ Status attention(ThreadPool& pool, Isa isa, bool exact, std::span<const Attentio
   g.dim = kv.head_dim;
   g.padded = static_cast<uint32_t>(round_up(g.dim, g.table->pad_to));
   g.row_elems = uint64_t{g.n_kv} * g.dim;
+  g.isa = isa;
+  g.k_rotation = kv_rotation(g.k_dtype, g.dim);
+  g.v_rotation = kv_rotation(g.v_dtype, g.dim);
 
   Carver one(nullptr);
   take_worker(one, *g.table, tasks[0].n_heads, min_u32(n_rows, UINT32_MAX), g.padded);
@@ -473,6 +499,7 @@ Status attention(ThreadPool& pool, Isa isa, bool exact, std::span<const Attentio
                   scratch + skip,
                   scratch + fixed,
                   scratch_bytes - fixed};
+  if (g.k_rotation != 0) rotate_queries(call);
   if (n_rows <= kSplitRows) return run_split(call);
   run_blocks(call);
   return {};

@@ -23,7 +23,9 @@ namespace sharpi::cpu {
 struct AttentionTask {
   const float* q = nullptr;  // [n_rows][q_stride]: head h at h * head_dim, after norm and RoPE
   uint64_t q_stride = 0;
-  float* o = nullptr;  // [n_rows][o_stride]: head h at h * head_dim
+  /// [n_rows][o_stride]: head h at h * head_dim. Holds the rotated queries on the way, where keys
+  /// are stored rotated.
+  float* o = nullptr;
   uint64_t o_stride = 0;
   uint32_t n_rows = 0;
   uint32_t n_heads = 0;  // query heads; head h reads KV head h / (n_heads / kv.n_heads)

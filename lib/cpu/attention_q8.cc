@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Attention of one row (decode) with one tile of q8_0 keys in integers. Columns c = block * kHeads
+// Attention of one row (decode) with one tile of keys in integers: of q8_0, or of q4, whose codes
+// become its levels, signed bytes too, on the way. Columns c = block * kHeads
 // + head hold the heads of a group (as many as fit 16 columns) with each block of 32 dims:
 //   C[16 keys][16 c] = K[16][64 dims] Q[64][16 c]       int8 tiles, K read where it lies; Q, in
 //   int8
@@ -106,6 +107,20 @@ uint64_t q8_work_bytes(uint32_t n, uint32_t padded) {
   return used;
 }
 
+/// Two codes of q4 a byte to their levels, in order.
+inline __m512i levels_of(__m256i codes) {
+  alignas(16) constexpr int8_t kBytes[16] = {
+      kQ4Levels[0],  kQ4Levels[1],  kQ4Levels[2],  kQ4Levels[3], kQ4Levels[4],  kQ4Levels[5],
+      kQ4Levels[6],  kQ4Levels[7],  kQ4Levels[8],  kQ4Levels[9], kQ4Levels[10], kQ4Levels[11],
+      kQ4Levels[12], kQ4Levels[13], kQ4Levels[14], kQ4Levels[15]};
+  const __m512i table =
+      _mm512_broadcast_i32x4(_mm_load_si128(reinterpret_cast<const __m128i*>(kBytes)));
+  const __m512i wide = _mm512_cvtepu8_epi16(codes);
+  const __m512i apart =
+      _mm512_and_si512(_mm512_or_si512(wide, _mm512_slli_epi16(wide, 4)), _mm512_set1_epi8(15));
+  return _mm512_shuffle_epi8(table, apart);
+}
+
 /// Rows of a head's part of a tile; kWhole: all 64, evenly spaced.
 template <bool kWhole>
 struct HeadRows {
@@ -117,10 +132,13 @@ struct HeadRows {
       : rows(t.rows),
         first(t.rows[t.begin]),
         pitch(t.pitch),
-        offset(t.first),
-        scales(t.row_elems + t.first / kQ8Block * sizeof(uint16_t)),
+        offset(value_bytes(t.dtype, t.first)),
+        scales(value_bytes(t.dtype, t.row_elems) + t.first / kQ8Block * sizeof(uint16_t)),
         begin(kWhole ? 0 : t.begin),
         end(kWhole ? kTileKeys : t.end) {}
+  static uint64_t value_bytes(KvDtype dtype, uint64_t n) {
+    return dtype == KvDtype::kQ4 ? n / 2 : n;
+  }
   static bool is_whole(const TileRows& t) {
     return t.pitch != 0 && t.begin == 0 && t.end == kTileKeys;
   }
@@ -150,18 +168,29 @@ inline V::R sum_blocks(V::R x) {
   return x;
 }
 
-/// 16 keys' rows for a tile: where they lie, or a copy with zeros for the missing ones.
+/// 16 keys' rows for a tile: where they lie, or a copy with zeros for the missing ones, or their
+/// levels.
 inline const int8_t* piece_rows(const AttentionStep& a, const Buffers& b, uint32_t key,
                                 uint64_t* pitch) {
-  if (a.k.pitch != 0 && key >= a.k.begin && key + kPiece <= a.k.end) {
+  const bool coded = a.k.dtype == KvDtype::kQ4;
+  if (!coded && a.k.pitch != 0 && key >= a.k.begin && key + kPiece <= a.k.end) {
     *pitch = a.k.pitch;
     return reinterpret_cast<const int8_t*>(a.k.rows[key]) + a.k.first;
   }
   *pitch = a.padded;
-  __builtin_memset(b.keys, 0, uint64_t{kPiece} * a.padded);
   for (uint32_t i = 0; i < kPiece; ++i) {
-    if (key + i < a.k.begin || key + i >= a.k.end) continue;
-    __builtin_memcpy(b.keys + i * a.padded, a.k.rows[key + i] + a.k.first, a.k.dim);
+    int8_t* to = b.keys + i * a.padded;
+    if (key + i < a.k.begin || key + i >= a.k.end) {
+      __builtin_memset(to, 0, a.padded);
+    } else if (coded) {
+      const std::byte* codes = a.k.rows[key + i] + a.k.first / 2;
+      for (uint32_t d = 0; d < a.k.dim; d += kDepth) {
+        const auto* at = reinterpret_cast<const __m256i*>(codes + d / 2);
+        _mm512_storeu_si512(to + d, levels_of(_mm256_loadu_si256(at)));
+      }
+    } else {
+      __builtin_memcpy(to, a.k.rows[key + i] + a.k.first, a.k.dim);
+    }
   }
   return b.keys;
 }
@@ -216,14 +245,15 @@ inline void all_scores(const AttentionStep& a, const Buffers& b, Prefetcher& ahe
   return _mm512_scalef_ps(V::fma(q, f, V::set1(1.0f)), t);
 }
 
-/// Largest scale of each block of the tile's values, in its columns. Halves of no sign compare as
-/// integers, infinities and NaN last, which so reach the result.
+/// Largest magnitude of the scales of each block of the tile's values, in its columns. Halves of no
+/// sign compare as integers, infinities and NaN last, which so reach the result.
 template <uint32_t kBlocks, bool kWhole>
 inline V::R largest_scales(const AttentionStep& a) {
   const HeadRows<kWhole> v(a.v);
   __m256i top = _mm256_setzero_si256();
+  const __m256i magnitude = _mm256_set1_epi16(0x7FFF);
   for (uint32_t t = v.begin; t < v.end; ++t) {
-    top = _mm256_max_epu16(top, v.template halves<kBlocks>(t));
+    top = _mm256_max_epu16(top, _mm256_and_si256(v.template halves<kBlocks>(t), magnitude));
   }
   return _mm512_permutexvar_ps(Columns<kBlocks>::block_of_column(), _mm512_cvtph_ps(top));
 }
@@ -281,7 +311,7 @@ inline void group_weights(const AttentionStep& a, const Buffers& b, uint32_t g, 
 
 /// o of kN vectors from v0 on += their weights times kM blocks of 32 dims. Two keys' dims are
 /// interleaved within 128-bit lanes, and so lie in o: see column_of.
-template <uint32_t kBlocks, bool kWhole, uint32_t kN, uint32_t kM>
+template <uint32_t kBlocks, bool kWhole, bool kCoded, uint32_t kN, uint32_t kM>
 inline void weigh_blocks(const AttentionStep& a, const Buffers& b, uint32_t v0, uint32_t block,
                          Prefetcher& ahead) {
   constexpr uint32_t kHeads = Columns<kBlocks>::kHeads;
@@ -299,7 +329,13 @@ inline void weigh_blocks(const AttentionStep& a, const Buffers& b, uint32_t v0, 
     at[i] = uint64_t{(v0 + i) / kHeads} * kPairs * kColumns + block * kHeads + (v0 + i) % kHeads;
   }
   const auto words = [&](uint32_t key, uint32_t m) {
-    const std::byte* p = rows.row(key) + rows.offset + (block + m) * kQ8Block;
+    const std::byte* p = rows.row(key) + rows.offset;
+    if constexpr (kCoded) {
+      const auto* codes = reinterpret_cast<const __m128i*>(p + (block + m) * (kQ8Block / 2));
+      const __m256i both = _mm256_castsi128_si256(_mm_loadu_si128(codes));
+      return _mm512_cvtepi8_epi16(_mm512_castsi512_si256(levels_of(both)));
+    }
+    p += (block + m) * kQ8Block;
     return _mm512_cvtepi8_epi16(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)));
   };
   const uint32_t* weights = b.pairs + uint64_t{rows.begin} / 2 * kColumns;
@@ -331,6 +367,21 @@ inline void weigh_blocks(const AttentionStep& a, const Buffers& b, uint32_t v0, 
   }
 }
 
+template <uint32_t kBlocks, bool kWhole, bool kCoded>
+void weigh_values_of(const AttentionStep& a, const Buffers& b, Prefetcher& ahead) {
+  for (uint32_t block = 0; block < kBlocks; block += 2) {
+    uint32_t v = 0;
+    for (; v + 4 <= a.n_vectors; v += 4) {
+      weigh_blocks<kBlocks, kWhole, kCoded, 4, 2>(a, b, v, block, ahead);
+    }
+    if (a.n_vectors - v >= 2) {
+      weigh_blocks<kBlocks, kWhole, kCoded, 2, 2>(a, b, v, block, ahead);
+      v += 2;
+    }
+    if (v < a.n_vectors) weigh_blocks<kBlocks, kWhole, kCoded, 1, 2>(a, b, v, block, ahead);
+  }
+}
+
 template <uint32_t kBlocks, bool kWhole>
 void run_step(const AttentionStep& a) {
   uint64_t used = 0;
@@ -341,16 +392,10 @@ void run_step(const AttentionStep& a) {
   for (uint32_t g = 0; g < groups_of(a.n_vectors, a.padded); ++g) {
     group_weights<kBlocks, kWhole>(a, b, g, v_top);
   }
-  for (uint32_t block = 0; block < kBlocks; block += 2) {
-    uint32_t v = 0;
-    for (; v + 4 <= a.n_vectors; v += 4) {
-      weigh_blocks<kBlocks, kWhole, 4, 2>(a, b, v, block, ahead_v);
-    }
-    if (a.n_vectors - v >= 2) {
-      weigh_blocks<kBlocks, kWhole, 2, 2>(a, b, v, block, ahead_v);
-      v += 2;
-    }
-    if (v < a.n_vectors) weigh_blocks<kBlocks, kWhole, 1, 2>(a, b, v, block, ahead_v);
+  if (a.v.dtype == KvDtype::kQ4) {
+    weigh_values_of<kBlocks, kWhole, true>(a, b, ahead_v);
+  } else {
+    weigh_values_of<kBlocks, kWhole, false>(a, b, ahead_v);
   }
 }
 
@@ -397,7 +442,7 @@ void q8_finish(const float* o, float l, uint32_t dim, float* out) {
 }
 
 bool q8_codec(KvDtype dtype) {
-  return dtype == KvDtype::kQ8_0;
+  return dtype == KvDtype::kQ8_0 || dtype == KvDtype::kQ4;
 }
 
 }  // namespace

@@ -9,6 +9,7 @@
 #include "cpu/attention_table.h"
 #include "cpu/vec_math.h"
 #include "kv/codec_traits.h"
+#include "kv/levels.h"
 
 namespace sharpi::cpu {
 namespace {
@@ -68,6 +69,36 @@ struct StoredRow<KvDtype::kQ8_0> {
   float scale(uint32_t i) const { return scales[(skip + i) / kQ8Block]; }
   V::R vector(uint32_t i) const { return V::mul(V::set1(scale(i)), V::load_i8(q + i)); }
   float element(uint32_t i) const { return scale(i) * static_cast<float>(q[i]); }
+};
+
+/// Rotated, as products want them.
+template <>
+struct StoredRow<KvDtype::kQ4> {
+  struct Head {
+    uint64_t first, scales;   // the head's first element; where the scales of its blocks begin
+    uint32_t n_scales, skip;  // elements of the first block that belong to the head before
+  };
+  static Head head(const TileRows& t) {
+    const auto skip = static_cast<uint32_t>(t.first % kQ8Block);
+    return {t.first, t.row_elems / 2 + t.first / kQ8Block * sizeof(uint16_t),
+            (skip + t.dim - 1) / kQ8Block + 1, skip};
+  }
+  const uint8_t* codes;
+  uint64_t first;
+  uint32_t skip;
+  alignas(64) float scales[kMaxHeadDim / kQ8Block + 16];
+  StoredRow(const Head& h, const std::byte* row)
+      : codes(reinterpret_cast<const uint8_t*>(row)), first(h.first), skip(h.skip) {
+    V::halves(reinterpret_cast<const uint16_t*>(row + h.scales), h.n_scales, scales);
+  }
+  float scale(uint32_t i) const { return scales[(skip + i) / kQ8Block]; }
+  V::R vector(uint32_t i) const {
+    return V::mul(V::set1(scale(i)), V::load_levels(codes, first + i));
+  }
+  float element(uint32_t i) const {
+    const uint64_t e = first + i;
+    return scale(i) * static_cast<float>(kQ4Levels[codes[e / 2] >> e % 2 * 4 & 15]);
+  }
 };
 
 }  // namespace

@@ -31,11 +31,13 @@ const AttentionTable& attention_table(Isa isa, bool exact) {
 const AttentionTable& attention_row_table(Isa isa, const KvView& kv, uint32_t group) {
   constexpr uint32_t kRowGroup = 8;
   const AttentionTable& usual = attention_table(isa, false);
-  if (isa != Isa::kAmx || kv.k_dtype != kv.v_dtype || group > kRowGroup) return usual;
-  if (kv.k_dtype == KvDtype::kF32) return kAttentionAvx512;
+  if (isa != Isa::kAmx || group > kRowGroup) return usual;
+  if (kv.k_dtype == KvDtype::kF32 && kv.v_dtype == KvDtype::kF32) return kAttentionAvx512;
   const uint32_t d = kv.head_dim;
   const bool whole = d == 64 || d == 128 || d == 256 || d == 512;
-  return kv.k_dtype == KvDtype::kQ8_0 && whole ? kAttentionQ8Row : usual;
+  const bool integers =
+      kAttentionQ8Row.has_codec(kv.k_dtype) && kAttentionQ8Row.has_codec(kv.v_dtype);
+  return integers && whole ? kAttentionQ8Row : usual;
 }
 
 Status check_attention(const AttentionTable& table, std::span<const AttentionTask> tasks) {

@@ -80,7 +80,7 @@ struct AttentionTable {
 };
 
 extern const AttentionTable kAttentionScalar, kAttentionAvx2, kAttentionAvx512, kAttentionAmx;
-/// For calls of one row with K and V in q8_0: heads of 64, 128, 256 or 512 dims.
+/// For calls of one row with K and V in q8_0 or q4: heads of 64, 128, 256 or 512 dims.
 extern const AttentionTable kAttentionQ8Row;
 
 }  // namespace sharpi::cpu

@@ -147,10 +147,10 @@ Status CpuModel::append_rows(Pass& p, uint32_t layer) const {
     std::atomic<bool> bad{false};
     each_row(q.n_rows, [&](uint64_t i) {
       const uint64_t r = q.first_row + i;
-      const Status k =
-          kv_encode_row(to.k_dtype, p.ws.get(Buf::kK) + r * kv_dim, kv_dim, to.k_row(slot0 + i));
-      const Status v =
-          kv_encode_row(to.v_dtype, p.ws.get(Buf::kV) + r * kv_dim, kv_dim, to.v_row(slot0 + i));
+      const Status k = store_row(isa_, to.k_dtype, a.head_dim, p.ws.get(Buf::kK) + r * kv_dim,
+                                 kv_dim, to.k_row(slot0 + i));
+      const Status v = store_row(isa_, to.v_dtype, a.head_dim, p.ws.get(Buf::kV) + r * kv_dim,
+                                 kv_dim, to.v_row(slot0 + i));
       if (!k.is_ok() || !v.is_ok()) bad.store(true, std::memory_order_relaxed);
     });
     if (bad.load()) return Status::error(Code::kInternal, "layer %u: unknown KV codec", layer);

@@ -4,6 +4,8 @@
 #include <cmath>
 
 #include "cpu/ops_table.h"
+#include "kv/codec.h"
+#include "kv/rotation.h"
 
 namespace sharpi::cpu {
 
@@ -39,6 +41,19 @@ void rope_angles(const double* inv_freq, uint32_t n_half, uint64_t position, flo
     cos[j] = static_cast<float>(std::cos(angle) * static_cast<double>(mscale));
     sin[j] = static_cast<float>(std::sin(angle) * static_cast<double>(mscale));
   }
+}
+
+void rotate(Isa isa, float* x, uint64_t n, uint32_t b) {
+  if (b != 0) ops_table(isa).rotate(x, n, b);
+}
+void unrotate(Isa isa, float* x, uint64_t n, uint32_t b) {
+  if (b != 0) ops_table(isa).unrotate(x, n, b);
+}
+Status store_row(Isa isa, KvDtype dtype, uint32_t head_dim, float* x, uint64_t n, void* row) {
+  rotate(isa, x, n, kv_rotation(dtype, head_dim));
+  if (dtype != KvDtype::kQ4) return kv_encode_row(dtype, x, n, row);
+  ops_table(isa).encode_q4(x, n, static_cast<uint8_t*>(row));
+  return Status::ok();
 }
 
 void add_inplace(Isa isa, float* y, const float* x, uint64_t n) {

@@ -6,7 +6,9 @@
 
 #include <cstdint>
 
+#include "base/status.h"
 #include "cpu/isa.h"
+#include "kv/codec_traits.h"
 #include "model/model_spec.h"
 
 namespace sharpi::cpu {
@@ -36,6 +38,13 @@ void softcap(Isa isa, float* y, float cap, uint64_t n);               // y = cap
 /// Max-subtracted softmax in place.
 void softmax(Isa isa, float* x, uint64_t n);
 float dot(Isa isa, const float* a, const float* b, uint64_t n);
+
+/// kv/rotation.h, with the same bits; b = 0 leaves x as it is.
+void rotate(Isa isa, float* x, uint64_t n, uint32_t b);
+void unrotate(Isa isa, float* x, uint64_t n, uint32_t b);
+/// kv_encode_row(), with the same bits, of a row that is rotated first if the codec rotates. `x` is
+/// scratch afterwards.
+Status store_row(Isa isa, KvDtype dtype, uint32_t head_dim, float* x, uint64_t n, void* row);
 
 /// Router: the k largest of n probabilities in descending order, ties to the lower index.
 void top_k(const float* p, uint32_t n, uint32_t k, uint32_t* ids, float* values);

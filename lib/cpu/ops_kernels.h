@@ -7,6 +7,7 @@
 #include <cstdint>
 
 #include "cpu/ops_table.h"
+#include "cpu/row_kernels.h"
 #include "cpu/vec_math.h"
 
 namespace sharpi::cpu {
@@ -228,7 +229,10 @@ constexpr OpsTable make_ops_table() {
           .dot = ops_dot,
           .tile_dots = ops_tile_dots,
           .exp_sum = ops_exp_sum,
-          .add_mass = ops_add_mass};
+          .add_mass = ops_add_mass,
+          .rotate = rows_rotate,
+          .unrotate = rows_unrotate,
+          .encode_q4 = rows_encode_q4};
 }
 
 }  // namespace

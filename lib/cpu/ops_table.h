@@ -35,6 +35,10 @@ struct OpsTable {
   // p = exp(x - shift) * scale; sum += p, top = max(top, p * weight).
   void (*add_mass)(const float* x, uint64_t n, float shift, float scale, float weight, float* sum,
                    float* top);
+  // Rows of the codec q4: kv/rotation.h over n elements, b together; n elements to a stored row.
+  void (*rotate)(float* x, uint64_t n, uint32_t b);
+  void (*unrotate)(float* x, uint64_t n, uint32_t b);
+  void (*encode_q4)(const float* x, uint64_t n, uint8_t* row);
 };
 inline constexpr uint32_t kTileTerms = 4, kTileSlots = 64;
 

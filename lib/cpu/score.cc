@@ -10,6 +10,7 @@
 #include "base/checked.h"
 #include "cpu/ops.h"
 #include "cpu/ops_table.h"
+#include "kv/rotation.h"
 
 namespace sharpi::cpu {
 namespace {
@@ -61,6 +62,7 @@ struct Job {
   float* part_max;  // [n_spans][n_kv][n_terms], then merged into span 0
   float* part_sum;
   const OpsTable& ops;
+  uint32_t rotation;  // of stored keys; queries come as they are
   float* pmax(uint32_t span, uint32_t kv) const {
     return part_max + (uint64_t{span} * t.kv.n_heads + kv) * n_terms;
   }
@@ -70,12 +72,14 @@ struct Job {
 };
 
 /// The tile's rows, side by side: columns past n are zero.
-Status decode_tile(const ScoreTask& t, uint32_t kv, uint32_t first, uint32_t n, const Tile& tile) {
+Status decode_tile(const Job& j, uint32_t kv, uint32_t first, uint32_t n, const Tile& tile) {
+  const ScoreTask& t = j.t;
   const uint64_t row = uint64_t{t.kv.n_heads} * t.kv.head_dim;
   const uint32_t d = t.kv.head_dim;
   for (uint32_t i = 0; i < n; ++i) {
     SHARPI_TRY(kv_decode_row(t.kv.k_dtype, t.kv.k_row(first + i), row, uint64_t{kv} * d, d,
                              tile.rows + uint64_t{i} * d));
+    if (j.rotation != 0) j.ops.unrotate(tile.rows + uint64_t{i} * d, d, j.rotation);
   }
   for (uint32_t e = 0; e < d; ++e) {
     float* column = tile.columns + uint64_t{e} * kTileSlots;
@@ -120,7 +124,7 @@ Status sweep_normalisers(const Job& j, uint32_t span, uint32_t kv, const Tile& t
   const uint32_t end = std::min(j.t.n_slots, (span + 1) * kSpanSlots);
   for (uint32_t first = span * kSpanSlots; first < end; first += kTileSlots) {
     const uint32_t n = std::min(kTileSlots, end - first);
-    SHARPI_TRY(decode_tile(j.t, kv, first, n, tile));
+    SHARPI_TRY(decode_tile(j, kv, first, n, tile));
     each_term(j, kv, first, n, tile, [&](uint32_t term, uint32_t count, float* logits) {
       float high = m[term];
       const float sum = j.ops.exp_sum(logits, count, &high);
@@ -154,7 +158,7 @@ Status sweep_masses(const Job& j, uint32_t span, uint32_t kv, const Tile& tile) 
   const uint32_t end = std::min(j.t.n_slots, (span + 1) * kSpanSlots);
   for (uint32_t first = span * kSpanSlots; first < end; first += kTileSlots) {
     const uint32_t n = std::min(kTileSlots, end - first);
-    SHARPI_TRY(decode_tile(j.t, kv, first, n, tile));
+    SHARPI_TRY(decode_tile(j, kv, first, n, tile));
     each_term(j, kv, first, n, tile, [&](uint32_t term, uint32_t count, const float* logits) {
       const float scale = l[term] == 0.0f ? 0.0f : 1.0f / l[term];
       const float weight = j.t.weight == nullptr ? 1.0f : j.t.weight[term % j.t.n_queries];
@@ -204,9 +208,10 @@ Status score_rows(ThreadPool& pool, Isa isa, const ScoreTask& task, std::byte* s
   const uint32_t n_terms = group * task.n_queries;
   const auto n_spans = static_cast<uint32_t>(div_up(task.n_slots, kSpanSlots));
   auto* parts = reinterpret_cast<float*>(scratch) + pool.size() * tile_floats(task.kv.head_dim);
-  const Job job{task,          group, n_terms,
-                n_spans,       parts, parts + uint64_t{n_spans} * task.kv.n_heads * n_terms,
-                ops_table(isa)};
+  const Job job{task,           group,
+                n_terms,        n_spans,
+                parts,          parts + uint64_t{n_spans} * task.kv.n_heads * n_terms,
+                ops_table(isa), kv_rotation(task.kv.k_dtype, task.kv.head_dim)};
   TilePool tiles(scratch, pool.size(), task.kv.head_dim);
   SHARPI_TRY(run_items(pool, job, tiles, [&](uint32_t span, uint32_t kv, const Tile& tile) {
     return sweep_normalisers(job, span, kv, tile);
@@ -227,6 +232,7 @@ namespace {
 /// One output row of W_o at a time against a tile of values: |w . v| adds up over the rows.
 Status value_span(const ValueNormTask& t, Isa isa, uint32_t span, float* rows, float* weights) {
   const uint32_t d = t.kv.head_dim, group = t.n_heads / t.kv.n_heads;
+  const uint32_t rotation = kv_rotation(t.kv.v_dtype, d);
   const uint64_t n_in = uint64_t{t.n_heads} * d, row = uint64_t{t.kv.n_heads} * d;
   const uint32_t end = std::min(t.n_slots, (span + 1) * kTileSlots);
   for (uint32_t kv = 0; kv < t.kv.n_heads; ++kv) {
@@ -236,6 +242,7 @@ Status value_span(const ValueNormTask& t, Isa isa, uint32_t span, float* rows, f
       norms[s] = 0.0f;
       SHARPI_TRY(kv_decode_row(t.kv.v_dtype, t.kv.v_row(s), row, uint64_t{kv} * d, d,
                                rows + uint64_t{s - first} * d));
+      unrotate(isa, rows + uint64_t{s - first} * d, d, rotation);
     }
     // The group's columns alone where they start and end at block borders, else the whole row.
     const uint64_t part = uint64_t{group} * d;

@@ -8,10 +8,17 @@
 
 #include <cstdint>
 
+#include "kv/levels.h"
+
 namespace sharpi::cpu {
 namespace {
 
 alignas(32) constexpr int32_t kLaneMasks[16] = {-1, -1, -1, -1, -1, -1, -1, -1};
+
+alignas(32) constexpr float kLevelFloats[kQ4LevelCount] = {
+    kQ4Levels[0],  kQ4Levels[1],  kQ4Levels[2],  kQ4Levels[3], kQ4Levels[4],  kQ4Levels[5],
+    kQ4Levels[6],  kQ4Levels[7],  kQ4Levels[8],  kQ4Levels[9], kQ4Levels[10], kQ4Levels[11],
+    kQ4Levels[12], kQ4Levels[13], kQ4Levels[14], kQ4Levels[15]};
 
 struct V {
   using R = __m256;
@@ -31,6 +38,17 @@ struct V {
     const __m128i h = _mm_loadu_si128(reinterpret_cast<const __m128i*>(p));
     return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(h), 16));
   }
+  /// W levels of q4 from element e on, of codes that begin at p; e: a multiple of W.
+  static R load_levels(const uint8_t* p, uint64_t e) {
+    int32_t word;
+    __builtin_memcpy(&word, p + e / 2, sizeof word);
+    const __m256i i =
+        _mm256_srlv_epi32(_mm256_set1_epi32(word), _mm256_setr_epi32(0, 4, 8, 12, 16, 20, 24, 28));
+    const R low = _mm256_permutevar8x32_ps(_mm256_load_ps(kLevelFloats), i);
+    const R high = _mm256_permutevar8x32_ps(_mm256_load_ps(kLevelFloats + 8), i);
+    return _mm256_blendv_ps(low, high, _mm256_castsi256_ps(_mm256_slli_epi32(i, 28)));
+  }
+  static uint16_t half(float x) { return _cvtss_sh(x, 0); }
   static void halves(const uint16_t* p, uint32_t n, float* out) {
     uint32_t i = 0;
     for (; i + 8 <= n; i += 8) {
@@ -66,6 +84,15 @@ struct V {
     __m128 s = _mm_add_ps(_mm256_castps256_ps128(a), _mm256_extractf128_ps(a, 1));
     s = _mm_add_ps(s, _mm_movehl_ps(s, s));
     return _mm_cvtss_f32(_mm_add_ss(s, _mm_movehdup_ps(s)));
+  }
+  /// The Hadamard transform of the lanes, neighbours first.
+  static R hadamard(R a) {
+    R b = _mm256_permute_ps(a, 0xB1);
+    a = _mm256_blend_ps(add(b, a), sub(b, a), 0xAA);
+    b = _mm256_permute_ps(a, 0x4E);
+    a = _mm256_blend_ps(add(b, a), sub(b, a), 0xCC);
+    b = _mm256_permute2f128_ps(a, a, 0x01);
+    return _mm256_blend_ps(add(b, a), sub(b, a), 0xF0);
   }
   static float max_of(R a) {
     __m128 s = _mm_max_ps(_mm256_castps256_ps128(a), _mm256_extractf128_ps(a, 1));

@@ -8,8 +8,15 @@
 
 #include <cstdint>
 
+#include "kv/levels.h"
+
 namespace sharpi::cpu {
 namespace {
+
+alignas(64) constexpr float kLevelFloats[kQ4LevelCount] = {
+    kQ4Levels[0],  kQ4Levels[1],  kQ4Levels[2],  kQ4Levels[3], kQ4Levels[4],  kQ4Levels[5],
+    kQ4Levels[6],  kQ4Levels[7],  kQ4Levels[8],  kQ4Levels[9], kQ4Levels[10], kQ4Levels[11],
+    kQ4Levels[12], kQ4Levels[13], kQ4Levels[14], kQ4Levels[15]};
 
 struct V {
   using R = __m512;
@@ -29,6 +36,17 @@ struct V {
     const __m256i h = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p));
     return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(h), 16));
   }
+  /// W levels of q4 from element e on, of codes that begin at p; e: a multiple of W.
+  static R load_levels(const uint8_t* p, uint64_t e) {
+    const __m128i b = _mm_loadl_epi64(reinterpret_cast<const __m128i*>(p + e / 2));
+    const __m512i words =
+        _mm512_permutexvar_epi32(_mm512_setr_epi32(0, 0, 0, 0, 0, 0, 0, 0, 1, 1, 1, 1, 1, 1, 1, 1),
+                                 _mm512_castsi128_si512(b));
+    const __m512i codes = _mm512_srlv_epi32(
+        words, _mm512_setr_epi32(0, 4, 8, 12, 16, 20, 24, 28, 0, 4, 8, 12, 16, 20, 24, 28));
+    return _mm512_permutexvar_ps(codes, _mm512_load_ps(kLevelFloats));
+  }
+  static uint16_t half(float x) { return _cvtss_sh(x, 0); }
   /// Writes whole vectors (a masked store would not forward to the loads that follow).
   static void halves(const uint16_t* p, uint32_t n, float* out) {
     for (uint32_t i = 0; i < n; i += 16) {
@@ -63,6 +81,17 @@ struct V {
     __m128 s = _mm_add_ps(_mm256_castps256_ps128(h), _mm256_extractf128_ps(h, 1));
     s = _mm_add_ps(s, _mm_movehl_ps(s, s));
     return _mm_cvtss_f32(_mm_add_ss(s, _mm_movehdup_ps(s)));
+  }
+  /// The Hadamard transform of the lanes, neighbours first.
+  static R hadamard(R a) {
+    R b = _mm512_permute_ps(a, 0xB1);
+    a = _mm512_mask_sub_ps(add(b, a), 0xAAAA, b, a);
+    b = _mm512_permute_ps(a, 0x4E);
+    a = _mm512_mask_sub_ps(add(b, a), 0xCCCC, b, a);
+    b = _mm512_shuffle_f32x4(a, a, 0xB1);
+    a = _mm512_mask_sub_ps(add(b, a), 0xF0F0, b, a);
+    b = _mm512_shuffle_f32x4(a, a, 0x4E);
+    return _mm512_mask_sub_ps(add(b, a), 0xFF00, b, a);
   }
   static float max_of(R a) {
     const __m256 h = _mm256_max_ps(_mm512_castps512_ps256(a), _mm512_extractf32x8_ps(a, 1));

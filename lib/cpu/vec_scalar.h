@@ -9,6 +9,7 @@
 #include <cstdint>
 
 #include "base/half.h"
+#include "kv/levels.h"
 
 namespace sharpi::cpu {
 namespace {
@@ -25,6 +26,11 @@ struct V {
   static void store_n(float* p, R v, uint32_t) { *p = v; }
   static R load_i8(const int8_t* p) { return static_cast<float>(*p); }
   static R load_bf16(const uint16_t* p) { return f32_from_bf16(*p); }
+  /// W levels of q4 from element e on, of codes that begin at p; e: a multiple of W.
+  static R load_levels(const uint8_t* p, uint64_t e) {
+    return static_cast<float>(kQ4Levels[p[e / 2] >> e % 2 * 4 & 15]);
+  }
+  static uint16_t half(float x) { return f16_from_f32(x); }
   static void halves(const uint16_t* p, uint32_t n, float* out) {
     for (uint32_t i = 0; i < n; ++i) out[i] = f32_from_f16(p[i]);
   }
@@ -53,6 +59,8 @@ struct V {
     return a * pow2(low) * pow2(i - low);
   }
   static float sum(R a) { return a; }
+  /// The Hadamard transform of the lanes, neighbours first.
+  static R hadamard(R a) { return a; }
   static float max_of(R a) { return a; }
   /// Lane i of the result is the sum of v[i], every lane in the same order of additions.
   static R sum_each(R* v) { return v[0]; }

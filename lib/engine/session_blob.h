@@ -62,8 +62,8 @@ static_assert(sizeof(BlobSampler) == 48);
 
 struct BlobLayerHeader {
   BlobLayer kind = BlobLayer::kNone;
-  uint32_t k_dtype = 0, v_dtype = 0;
-  uint32_t first_position = 0;  // of a ring's rows
+  uint32_t k_dtype = 0, v_dtype = 0;  // kv_saved_dtype()
+  uint32_t first_position = 0;        // of a ring's rows
   uint32_t n_rows = 0, n_compacted = 0, tail_position = 0, n_lists = 0;
   bool operator==(const BlobLayerHeader&) const = default;
 };

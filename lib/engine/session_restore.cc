@@ -161,6 +161,17 @@ class SessionRestorer {
     return good ? Status::ok() : damaged("sampler settings");
   }
 
+  static Status check_dtype(uint32_t saved, KvDtype here, uint32_t l) {
+    const uint32_t want = kv_saved_dtype(here);
+    if (saved == want) return Status::ok();
+    if ((saved & 0xFFFFu) != (want & 0xFFFFu)) {
+      return Status::error(Code::kMismatch, "layer %u was saved with other KV dtypes", l);
+    }
+    return Status::error(Code::kMismatch,
+                         "layer %u was saved with version %u of %s's levels; this library has %u",
+                         l, saved >> 16, kv_dtype_name(here), want >> 16);
+  }
+
   Status check_layer(uint32_t l) const {
     const BlobLayerHeader& h = layers_[l];
     const KvStore& kv = s_->store(l);
@@ -173,10 +184,8 @@ class SessionRestorer {
     const KvGroup& g = kv.layout().groups[static_cast<size_t>(group)];
     const KvLayerLayout& one = *kv.layout().find(l);
     if (h.kind != (g.ring ? BlobLayer::kRing : BlobLayer::kRows)) return damaged("layer kind");
-    if (h.k_dtype != static_cast<uint32_t>(one.k_dtype) ||
-        h.v_dtype != static_cast<uint32_t>(one.v_dtype)) {
-      return Status::error(Code::kMismatch, "layer %u was saved with other KV dtypes", l);
-    }
+    SHARPI_TRY(check_dtype(h.k_dtype, one.k_dtype, l));
+    SHARPI_TRY(check_dtype(h.v_dtype, one.v_dtype, l));
     return g.ring ? check_ring(h, l, g)
                   : check_rows(h, one, kv.capacity(static_cast<uint32_t>(group)));
   }

@@ -101,8 +101,8 @@ class SessionSaver {
     const int32_t group = kv.layout().group_of_layer[l];
     if (group < 0) return put(&h, sizeof h);
     const KvLayerLayout& one = *kv.layout().find(l);
-    h.k_dtype = static_cast<uint32_t>(one.k_dtype);
-    h.v_dtype = static_cast<uint32_t>(one.v_dtype);
+    h.k_dtype = kv_saved_dtype(one.k_dtype);
+    h.v_dtype = kv_saved_dtype(one.v_dtype);
     if (kv.layout().groups[static_cast<size_t>(group)].ring) {
       h.kind = BlobLayer::kRing;
       h.first_position = h_.ring_low;

@@ -1,11 +1,14 @@
 // SPDX-License-Identifier: MIT
 #include "kv/codec.h"
 
+#include <algorithm>
 #include <array>
 #include <bit>
+#include <cmath>
 #include <cstring>
 
 #include "base/half.h"
+#include "kv/levels.h"
 
 namespace sharpi {
 namespace {
@@ -14,6 +17,20 @@ namespace {
 constexpr float kQ8MinScale = 1e-30f;
 // Adding and subtracting 1.5 * 2^23 rounds |x| < 2^22 to the nearest integer, ties to even.
 constexpr float kRoundMagic = 12582912.0f;
+
+/// body(scale, e) of the elements [first, first + count) of a row with a scale for every 32.
+template <class Body>
+void each_scale(const void* scales, uint64_t first, uint64_t count, const Body& body) {
+  constexpr uint64_t kShared = 32;
+  for (uint64_t e = first; e < first + count;) {
+    uint16_t half;
+    std::memcpy(&half, static_cast<const std::byte*>(scales) + e / kShared * sizeof half,
+                sizeof half);
+    const float d = f32_from_f16(half);
+    const uint64_t end = std::min((e / kShared + 1) * kShared, first + count);
+    for (; e < end; ++e) body(d, e);
+  }
+}
 
 /// How a codec's rows are made and read; the signatures of kv_encode_row() and kv_decode_row().
 template <KvDtype kType>
@@ -76,16 +93,78 @@ struct RowCodec<KvDtype::kQ8_0> {
     }
   }
   static void decode(const void* row, uint64_t n, uint64_t first, uint64_t count, float* dst) {
-    const auto* values = static_cast<const int8_t*>(row) + first;
-    const std::byte* scales = static_cast<const std::byte*>(row) + n + first / kBlock * 2;
-    for (uint64_t b = 0; b < count / kBlock; ++b) {
-      uint16_t half;
-      std::memcpy(&half, scales + b * sizeof half, sizeof half);
-      const float d = f32_from_f16(half);
-      for (uint32_t i = 0; i < kBlock; ++i) {
-        dst[b * kBlock + i] = d * static_cast<float>(values[b * kBlock + i]);
+    const auto* values = static_cast<const int8_t*>(row);
+    each_scale(values + n, first, count,
+               [&](float d, uint64_t e) { dst[e - first] = d * static_cast<float>(values[e]); });
+  }
+};
+
+template <>
+struct RowCodec<KvDtype::kQ4> {
+  static constexpr uint32_t kBlock = KvCodecTraits<KvDtype::kQ4>::kBlock;
+  static constexpr uint16_t kNanHalf = 0x7E00;
+
+  /// The element of largest magnitude, the first of several, with its sign.
+  static float largest(const float* x) {
+    float top = x[0];
+    uint32_t most = 0;
+    for (uint32_t i = 0; i < kBlock; ++i) {
+      const uint32_t bits = std::bit_cast<uint32_t>(x[i]) & 0x7FFFFFFFu;
+      if (bits > most) most = bits, top = x[i];
+    }
+    return top;
+  }
+  static void nearest(const float* x, float inverse, uint8_t* codes) {
+    for (uint32_t i = 0; i < kBlock; ++i) {
+      const float y = x[i] * inverse;
+      codes[i] = 0;
+      for (const float middle : kQ4Middles)
+        codes[i] = static_cast<uint8_t>(codes[i] + (y > middle));
+    }
+  }
+  /// The scale with which those codes come closest to x. Sums of elements 16 apart, then 8, 4, ..,
+  /// as every form of this has them.
+  static float fit(const float* x, const uint8_t* codes) {
+    float up[kBlock], down[kBlock];
+    for (uint32_t i = 0; i < kBlock; ++i) {
+      const auto c = static_cast<float>(kQ4Levels[codes[i]]);
+      up[i] = x[i] * c;
+      down[i] = c * c;
+    }
+    for (uint32_t half = kBlock / 2; half > 0; half /= 2) {
+      for (uint32_t i = 0; i < half; ++i) up[i] += up[i + half], down[i] += down[i + half];
+    }
+    return up[0] / down[0];
+  }
+  static uint16_t encode_block(const float* x, uint8_t* codes) {
+    const float top = largest(x);
+    const bool zeros = std::fabs(top) < kQ4LeastMagnitude;
+    if (zeros || !std::isfinite(top)) {
+      std::memset(codes, kQ4ZeroCode, kBlock);
+      return zeros ? 0 : kNanHalf;
+    }
+    nearest(x, 127.0f / top, codes);
+    nearest(x, 1.0f / fit(x, codes), codes);
+    const float d = fit(x, codes);
+    return std::isnan(d) ? kNanHalf : f16_from_f32(d);
+  }
+  static void encode(const float* src, uint64_t n, void* row) {
+    auto* values = static_cast<uint8_t*>(row);
+    uint8_t* scales = values + n / 2;
+    for (uint64_t b = 0; b < n / kBlock; ++b) {
+      uint8_t codes[kBlock];
+      const uint16_t d = encode_block(src + b * kBlock, codes);
+      std::memcpy(scales + b * sizeof d, &d, sizeof d);
+      for (uint32_t i = 0; i < kBlock; i += 2) {
+        values[(b * kBlock + i) / 2] = static_cast<uint8_t>(codes[i] | codes[i + 1] << 4);
       }
     }
+  }
+  static void decode(const void* row, uint64_t n, uint64_t first, uint64_t count, float* dst) {
+    const auto* values = static_cast<const uint8_t*>(row);
+    each_scale(values + n / 2, first, count, [&](float d, uint64_t e) {
+      dst[e - first] = d * static_cast<float>(kQ4Levels[values[e / 2] >> e % 2 * 4 & 15]);
+    });
   }
 };
 
@@ -100,6 +179,9 @@ constexpr KvCodec make_codec() {
   c.block = Traits::kBlock;
   c.planes = Traits::kPlanes;
   c.narrower = Traits::kNarrower;
+  c.rotated = Traits::kRotated;
+  c.on_gpu = Traits::kOnGpu;
+  c.form = Traits::kForm;
   c.encode = RowCodec<kType>::encode;
   c.decode = RowCodec<kType>::decode;
   return c;
@@ -191,6 +273,11 @@ std::string kv_dtype_numbers() {
     if (letter >= 'a' && letter <= 'z') letter = static_cast<char>(letter - 'a' + 'A');
   }
   return all;
+}
+
+uint32_t kv_saved_dtype(KvDtype dtype) {
+  const KvCodec* codec = kv_codec(dtype);
+  return static_cast<uint32_t>(dtype) | (codec != nullptr ? codec->form << 16 : 0);
 }
 
 Result<KvDtype> kv_dtype_parse(const char* text, bool* is_set) {

@@ -7,7 +7,16 @@
 //         q = clamp(round-to-nearest-even(x*inverse), +-127), d stored as fp16. Memory holds a row
 //         planar: n int8 values, then n/32 fp16 scales (the bytes of n/32 34-byte ggml blocks, but
 //         values can be loaded 16 or more bytes at a time). Saved blobs hold canonical blocks.
-// Source of the q8_0 arithmetic: ggml block_q8_0, with the 1e-30 guard against subnormal scales.
+//   q4    blocks of 32 of a rotated row (kv/rotation.h): the codes of the levels (kv/levels.h)
+//         nearest to x / d, and d by least squares: d = sum(x c) / sum(c^2), of the codes that the
+//         element of largest magnitude as level 127 gives, and once more of those that this d
+//         gives; a signed fp16. Planar too: n/2 bytes of codes, then n/32 scales. A block with an
+//         infinity or NaN decodes to NaN alone, one beyond fp16's range (8.3e6) to infinities or
+//         NaN.
+// Functions here take and give rows as they are stored: who stores rows of a codec that rotates
+// rotates them before, who wants the values rotates back.
+// Source of the q8_0 arithmetic: ggml block_q8_0, with the 1e-30 guard against subnormal scales; of
+// least-squares scales: ggml's IQ4_NL.
 // Thread rule: pure functions.
 #pragma once
 
@@ -30,6 +39,8 @@ struct KvCodec {
   uint32_t block = 1;  // elements stored together: rows must be a multiple of it
   std::span<const KvPlane> planes;
   KvDtype narrower = KvDtype::kAuto;
+  bool rotated = false, on_gpu = true;
+  uint32_t form = 0;
   void (*encode)(const float* src, uint64_t n, void* row) = nullptr;
   void (*decode)(const void* row, uint64_t n, uint64_t first, uint64_t count, float* dst) = nullptr;
 
@@ -55,6 +66,8 @@ const KvCodec* kv_codec(KvDtype dtype);
 const char* kv_dtype_name(KvDtype dtype);  // "auto" for kAuto, "?" outside the enumeration
 /// "0 (AUTO), 1 (F32), ..", as SHARPI_KV_* are called: for messages about parameters.
 std::string kv_dtype_numbers();
+/// How a saved session names the codec: its number, and its form in the upper half.
+uint32_t kv_saved_dtype(KvDtype dtype);
 /// Trimmed, case-insensitive: one of the codecs' names, or auto; empty = auto with *is_set = false.
 /// Anything else: kInvalidArgument naming the value and the list.
 Result<KvDtype> kv_dtype_parse(const char* text, bool* is_set);
@@ -64,8 +77,7 @@ uint64_t kv_row_bytes(KvDtype dtype, uint64_t n);
 
 /// Encodes n floats to one stored row. kInternal for an unknown codec (never another codec's path).
 Status kv_encode_row(KvDtype dtype, const float* src, uint64_t n, void* row);
-/// Decodes elements [first, first + count) of a stored row of n elements; first, count: block
-/// multiples.
+/// Decodes elements [first, first + count) of a stored row of n elements.
 Status kv_decode_row(KvDtype dtype, const void* row, uint64_t n, uint64_t first, uint64_t count,
                      float* dst);
 /// Stored (planar) row <-> canonical row: of every block the scales and then the values, as ggml

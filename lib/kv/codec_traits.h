@@ -23,14 +23,17 @@ struct KvPlane {
 
 /// In what form tensor cores and dot products take a codec's values.
 enum class KvProduct : uint8_t {
-  kF16,    // rounded to f16
-  kBf16,   // as they are
-  kCodes,  // stored signed bytes, multiplied as integers; sums of a block take its scale
+  kF16,     // rounded to f16
+  kBf16,    // as they are
+  kCodes,   // stored signed bytes, multiplied as integers; sums of a block take its scale
+  kLevels,  // stored indices of signed bytes, which are multiplied as kCodes are
 };
 
 /// Of codec kType; kv_codec() gives the same at run time. kNames: as text names it, the first one
 /// is what the library says. kBlock: elements stored together, of which rows are multiples.
-/// kNarrower: what `auto` takes where this does not fit, itself if nothing.
+/// kNarrower: what `auto` takes where this does not fit, itself if nothing. kRotated: rows are
+/// rotated before they are stored (kv/rotation.h). kForm: counts up where the same stored bytes
+/// come to mean other values; saved sessions carry it. kOnGpu: whether kernels of the GPU have it.
 template <KvDtype kType>
 struct KvCodecTraits;
 
@@ -41,6 +44,8 @@ struct KvCodecTraits<KvDtype::kF32> {
   static constexpr KvPlane kPlanes[] = {{1, 4}};
   static constexpr KvProduct kProduct = KvProduct::kF16;
   static constexpr KvDtype kNarrower = KvDtype::kBf16;
+  static constexpr bool kRotated = false, kOnGpu = true;
+  static constexpr uint32_t kForm = 0;
 };
 
 /// Round to nearest even.
@@ -51,6 +56,8 @@ struct KvCodecTraits<KvDtype::kBf16> {
   static constexpr KvPlane kPlanes[] = {{1, 2}};
   static constexpr KvProduct kProduct = KvProduct::kBf16;
   static constexpr KvDtype kNarrower = KvDtype::kQ8_0;
+  static constexpr bool kRotated = false, kOnGpu = true;
+  static constexpr uint32_t kForm = 0;
 };
 
 /// Signed bytes, then an fp16 scale for every 32 of them: the bytes of ggml's 34-byte blocks.
@@ -61,7 +68,32 @@ struct KvCodecTraits<KvDtype::kQ8_0> {
   static constexpr KvPlane kPlanes[] = {{1, 1}, {32, 2}};
   static constexpr KvProduct kProduct = KvProduct::kCodes;
   static constexpr KvDtype kNarrower = KvDtype::kQ8_0;
+  static constexpr bool kRotated = false, kOnGpu = true;
+  static constexpr uint32_t kForm = 0;
 };
+
+/// Rotated rows: two codes a byte, the earlier element in the low half, then a signed fp16 scale
+/// for every 32 of them; a code is one of sixteen levels (kv/levels.h). `auto` never takes it.
+template <>
+struct KvCodecTraits<KvDtype::kQ4> {
+  static constexpr const char* kNames[] = {"q4", "tq4"};
+  static constexpr uint32_t kBlock = 32;
+  static constexpr KvPlane kPlanes[] = {{2, 1}, {32, 2}};
+  static constexpr KvProduct kProduct = KvProduct::kLevels;
+  static constexpr KvDtype kNarrower = KvDtype::kQ4;
+  static constexpr bool kRotated = true, kOnGpu = false;
+  static constexpr uint32_t kForm = 1;
+};
+
+/// Code compiled for the GPU branches over the codecs that its kernels have; sessions with others
+/// there are refused when they are planned.
+template <KvDtype kType>
+inline constexpr bool kKvCodecHere =
+#ifdef __CUDACC__
+    KvCodecTraits<kType>::kOnGpu;
+#else
+    true;
+#endif
 
 /// f.operator()<codec>() of a codec, otherwise() of kAuto and of values outside the enumeration.
 /// With with_kv_codec() and any_kv_codec(), which count them up, the only branch over codecs there
@@ -76,6 +108,9 @@ SHARPI_HOST_DEVICE constexpr auto visit_kv_codec(KvDtype type, F&& f, Otherwise&
       return f.template operator()<KvDtype::kQ8_0>();
     case KvDtype::kF32:
       return f.template operator()<KvDtype::kF32>();
+    case KvDtype::kQ4:
+      if constexpr (kKvCodecHere<KvDtype::kQ4>) return f.template operator()<KvDtype::kQ4>();
+      break;
     case KvDtype::kAuto:
       break;
   }
@@ -83,23 +118,27 @@ SHARPI_HOST_DEVICE constexpr auto visit_kv_codec(KvDtype type, F&& f, Otherwise&
 }
 
 SHARPI_HOST_DEVICE constexpr bool is_kv_codec(KvDtype type) {
-  return visit_kv_codec(
-      type, [&]<KvDtype>() { return true; }, [] { return false; });
+  return type != KvDtype::kAuto && static_cast<uint32_t>(type) <= kKvCodecs;
 }
+
+template <KvDtype kType>
+concept HasKvTraits = requires {
+  KvCodecTraits<kType>::kBlock;
+};
 
 /// f.operator()<codec>() of every codec, in the order of their numbers.
 template <class F, uint32_t kFirst = 1>
 constexpr void for_each_kv_codec(F&& f) {
   constexpr auto kType = static_cast<KvDtype>(kFirst);
-  static_assert(is_kv_codec(kType) && !is_kv_codec(static_cast<KvDtype>(kKvCodecs + 1)),
-                "kKvCodecs counts the codecs, and visit_kv_codec() has a case for each");
+  static_assert(HasKvTraits<kType> && !HasKvTraits<static_cast<KvDtype>(kKvCodecs + 1)>,
+                "kKvCodecs counts the codecs");
   f.template operator()<kType>();
   if constexpr (kFirst < kKvCodecs) for_each_kv_codec<F, kFirst + 1>(static_cast<F&&>(f));
 }
 
 /// Whether f takes a codec: functions may exclude some, by a requires clause.
 template <KvDtype kType, class F>
-concept TakesKvCodec = requires(const F& f) {
+concept TakesKvCodec = kKvCodecHere<kType> && requires(const F& f) {
   f.template operator()<kType>();
 };
 

@@ -3,6 +3,8 @@
 
 #include <algorithm>
 
+#include "kv/rotation.h"
+
 namespace sharpi {
 namespace {
 
@@ -46,11 +48,12 @@ size_t group_for(KvLayout* layout, const AttentionSpec& a, const KvShape& shape)
   return layout->groups.size() - 1;
 }
 
-/// "f32 and bf16 work": the codecs that store rows of n elements.
-std::string that_store(uint64_t n) {
+/// "f32 and bf16 work": the codecs that store rows of n elements in heads of so many.
+std::string that_store(uint64_t n, uint32_t head_dim) {
   std::string names;
   for (const KvCodec& c : kv_codecs()) {
-    if (n % c.block == 0) names += (names.empty() ? "" : " and ") + std::string(c.name);
+    const bool turns = !c.rotated || rotation_of(head_dim) >= kLeastRotated;
+    if (n % c.block == 0 && turns) names += (names.empty() ? "" : " and ") + std::string(c.name);
   }
   return names + " work";
 }
@@ -112,7 +115,14 @@ Status check_kv_geometry(const ModelSpec& spec, const std::vector<bool>& on_tier
                              "layer %u: a KV row has %llu elements, not a multiple of the %u that "
                              "%s stores together; %s",
                              l, static_cast<unsigned long long>(n), codec->block, codec->name,
-                             that_store(n).c_str());
+                             that_store(n, a.head_dim).c_str());
+      }
+      if (codec->rotated && rotation_of(a.head_dim) < kLeastRotated) {
+        return Status::error(Code::kUnsupported,
+                             "layer %u: heads of %u elements have %u for their largest power of "
+                             "two, and %s rotates at least %u together; %s",
+                             l, a.head_dim, rotation_of(a.head_dim), codec->name, kLeastRotated,
+                             that_store(n, a.head_dim).c_str());
       }
     }
   }

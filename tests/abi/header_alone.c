@@ -27,6 +27,7 @@ int32_t header_alone(sharpi_status status, sharpi_kv_dtype dtype) {
   switch (dtype) {
     case SHARPI_KV_AUTO:
     case SHARPI_KV_Q8_0:
+    case SHARPI_KV_Q4:
       return error.status;
     default:
       return stream.n_held == 0 ? 0 : 1;

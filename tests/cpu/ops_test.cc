@@ -12,7 +12,10 @@
 #include <tuple>
 #include <vector>
 
+#include "cpu/ops_table.h"
 #include "isas.h"
+#include "kv/codec.h"
+#include "kv/rotation.h"
 
 namespace sharpi::cpu {
 namespace {
@@ -312,6 +315,52 @@ TEST(TopK, MatchesAStableSortOnRandomTies) {
     order.resize(k);
     EXPECT_EQ(ids, order);
     for (uint32_t i = 0; i < k; ++i) EXPECT_EQ(values[i], p[ids[i]]);
+  }
+}
+
+TEST_P(Ops, RotationHasTheBitsOfThePlainForm) {
+  for (const uint32_t b : {16u, 32u, 64u, 128u}) {
+    std::vector<float> x = random_row(3 * b + 1, b), want = x;
+    rotate(GetParam(), x.data(), 3 * b, b);
+    kv_rotate(want.data(), 3 * b, b);
+    ASSERT_EQ(std::memcmp(x.data(), want.data(), x.size() * 4), 0) << b;
+    unrotate(GetParam(), x.data(), 3 * b, b);
+    kv_unrotate(want.data(), 3 * b, b);
+    ASSERT_EQ(std::memcmp(x.data(), want.data(), x.size() * 4), 0) << b;
+  }
+}
+
+/// Blocks of every size of scale, with ties, zeros, infinities and NaN among them.
+TEST_P(Ops, StoredRowsHaveTheBitsOfThePlainForm) {
+  constexpr size_t kBlocks = 400, n = 32 * kBlocks;
+  std::vector<float> x = random_row(n, 3);
+  for (size_t i = 0; i < n; ++i) x[i] = std::ldexp(x[i], static_cast<int>(i / 32 % 250) - 125);
+  for (size_t i = 0; i < 32; ++i) {
+    x[32 * 300 + i] = static_cast<float>(static_cast<int>(i) - 16) * 0.5f * 127.0f / 125.0f;
+    x[32 * 301 + i] = i % 2 == 0 ? 2.0f : -2.0f;
+    x[32 * 302 + i] = 0.0f;
+    x[32 * 303 + i] = i == 7 ? std::nanf("") : 1.0f;
+    x[32 * 304 + i] = i == 31 ? -INFINITY : 1.0f;
+    x[32 * 305 + i] = 3e38f;
+    x[32 * 306 + i] = i == 4 ? 1e-28f : 1e-38f;
+  }
+  for (const KvDtype dtype : kAllKvCodecs) {
+    for (const uint32_t dim : {80u, 96u, 64u, 256u, 16u}) {
+      std::vector<float> a = x, b = x;
+      a.resize(n / dim * dim / 32 * 32);
+      b = a;
+      std::vector<std::byte> got(kv_row_bytes(dtype, a.size())), want(got.size());
+      ASSERT_TRUE(store_row(GetParam(), dtype, dim, a.data(), a.size(), got.data()).is_ok());
+      kv_rotate(b.data(), b.size(), kv_rotation(dtype, dim));
+      ASSERT_TRUE(kv_encode_row(dtype, b.data(), b.size(), want.data()).is_ok());
+      EXPECT_EQ(got, want) << kv_dtype_name(dtype) << ", heads of " << dim;
+    }
+    std::vector<std::byte> got(kv_row_bytes(dtype, n)), want(got.size());
+    ASSERT_TRUE(kv_encode_row(dtype, x.data(), n, want.data()).is_ok());
+    std::vector<float> a = x;
+    if (dtype != KvDtype::kQ4) continue;
+    ops_table(GetParam()).encode_q4(a.data(), n, reinterpret_cast<uint8_t*>(got.data()));
+    EXPECT_EQ(got, want) << "not rotated";
   }
 }
 

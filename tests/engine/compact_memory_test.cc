@@ -71,7 +71,7 @@ TEST(CompactMemory, WhatIsInUseShrinksByWhatTheReportSays) {
   // A device gives memory back in larger pieces.
   const uint32_t n_ctx = recipe.n_ctx = on_gpu() ? 65536 : 8192;
   const MadeModel file(recipe);
-  for (const sharpi_kv_dtype kv : {SHARPI_KV_F32, SHARPI_KV_BF16, SHARPI_KV_Q8_0}) {
+  for (const sharpi_kv_dtype kv : stored_dtypes()) {
     const Loaded l = load(file.path(), setup_with(captured(n_ctx, kv)));
     Chat chat(l.model.get());
     chat.prefill(file.tokens(700));

@@ -4,7 +4,7 @@
 #include <fstream>
 #include <functional>
 
-#include "support/abi.h"
+#include "engine_case.h"
 #include "support/golden.h"
 #include "support/needle.h"
 
@@ -17,10 +17,7 @@ struct Case {
 };
 
 std::string name_of(const ::testing::TestParamInfo<Case>& c) {
-  const char* kv = c.param.kv == SHARPI_KV_F32    ? "f32"
-                   : c.param.kv == SHARPI_KV_BF16 ? "bf16"
-                                                  : "q8_0";
-  return c.param.fixture.substr(5) + "_" + kv;
+  return c.param.fixture.substr(5) + "_" + dtype_text(c.param.kv);
 }
 
 /// Every model with f32 rows; one of each kind with narrower ones.
@@ -28,7 +25,9 @@ std::vector<Case> cases() {
   std::vector<Case> out;
   for (const std::string& m : trained_models()) out.push_back({m, SHARPI_KV_F32});
   for (const char* m : {"tiny-qwen3", "tiny-gemma4kv", "tiny-qwen35"}) {
-    for (const sharpi_kv_dtype kv : {SHARPI_KV_BF16, SHARPI_KV_Q8_0}) out.push_back({m, kv});
+    for (const sharpi_kv_dtype kv : stored_dtypes()) {
+      if (kv != SHARPI_KV_F32) out.push_back({m, kv});
+    }
   }
   return out;
 }

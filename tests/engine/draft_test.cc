@@ -33,7 +33,9 @@ std::vector<Case> cases() {
       {"gemma4", test::tiny_gemma4(), plain},
       {"gemma4kv bounded", test::tiny_gemma4kv(), bounded},
   };
-  if (!on_gpu()) {  // which cannot take rows of a delta net back
+  if (!on_gpu()) {  // which cannot take rows of a delta net back, and has no q4
+    out.push_back({"gemma4kv q4", test::tiny_gemma4kv(),
+                   [](P s) { s->k_dtype = s->v_dtype = SHARPI_KV_Q4; }});
     out.push_back({"qwen35", test::tiny_qwen35(), captures});
     out.push_back({"qwen35 bounded", test::tiny_qwen35(), bounded});
     out.push_back({"qwen35moe", test::tiny_qwen35moe(), plain});

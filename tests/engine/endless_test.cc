@@ -5,6 +5,7 @@
 #include "cpu/ops.h"
 #include "engine_case.h"
 #include "inner_engine.h"
+#include "kv/rotation.h"
 #include "tier/turn_keys.h"
 
 namespace sharpi::testing {
@@ -63,7 +64,7 @@ std::vector<uint32_t> kept(const Chat& chat, uint32_t layer) {
 TEST(Endless, LongConversationsAreSavedAndForkedLikeOthers) {
   for (const test::ModelRecipe& recipe : recipes()) {
     const MadeModel file(recipe);
-    for (const sharpi_kv_dtype kv : {SHARPI_KV_F32, SHARPI_KV_BF16, SHARPI_KV_Q8_0}) {
+    for (const sharpi_kv_dtype kv : stored_dtypes()) {
       const Loaded l = load(file.path(), setup_with(bounded(64, 4, kv)));
       Chat chat(l.model.get());
       const auto tokens = file.tokens(1000);
@@ -108,7 +109,7 @@ TEST_P(TurnedKeys, AreThoseOfTheirNewPositions) {
   const InnerEngine e = engine.take();
   constexpr uint32_t kCtx = 512, kRows = 40, kShift = 200;
   for (const auto& [kv, bar] : {std::pair{SHARPI_KV_F32, 2e-5f}, std::pair{SHARPI_KV_BF16, 0.03f},
-                                std::pair{SHARPI_KV_Q8_0, 0.06f}}) {
+                                std::pair{SHARPI_KV_Q8_0, 0.06f}, std::pair{SHARPI_KV_Q4, 0.8f}}) {
     auto plan = e.plan([kv = kv](sharpi_plan_params* p, sharpi_session_params* s) {
       p->n_gpu_layers = 0;
       s->n_ctx = kCtx;
@@ -149,7 +150,9 @@ TEST_P(TurnedKeys, AreThoseOfTheirNewPositions) {
     };
     std::vector<std::byte> stored(one.k_row_bytes), canonical(one.k_row_bytes);
     for (uint32_t i = 0; i < kRows; ++i) {
-      ASSERT_TRUE(kv_encode_row(one.k_dtype, before(i).data(), n, stored.data()).is_ok());
+      std::vector<float> row = before(i);
+      kv_rotate(row.data(), n, kv_rotation(one.k_dtype, one.head_dim));
+      ASSERT_TRUE(kv_encode_row(one.k_dtype, row.data(), n, stored.data()).is_ok());
       ASSERT_TRUE(kv_row_to_canonical(one.k_dtype, stored.data(), n, canonical.data()).is_ok());
       ASSERT_TRUE(store.write_rows(1, false, i, 1, canonical.data()).is_ok());
     }
@@ -170,6 +173,7 @@ TEST_P(TurnedKeys, AreThoseOfTheirNewPositions) {
       ASSERT_TRUE(store.read_rows(1, false, i, 1, canonical.data()).is_ok());
       ASSERT_TRUE(kv_row_from_canonical(one.k_dtype, canonical.data(), n, stored.data()).is_ok());
       ASSERT_TRUE(kv_decode_row(one.k_dtype, stored.data(), n, 0, n, got.data()).is_ok());
+      kv_unrotate(got.data(), n, kv_rotation(one.k_dtype, one.head_dim));
       EXPECT_LT(distance(got, want), static_cast<double>(bar)) << "row " << i << ", kv " << kv;
     }
   }

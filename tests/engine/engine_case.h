@@ -37,9 +37,18 @@ inline const char* dtype_text(sharpi_kv_dtype d) {
       return "bf16";
     case SHARPI_KV_Q8_0:
       return "q8_0";
+    case SHARPI_KV_Q4:
+      return "q4";
     default:
       return "auto";
   }
+}
+
+/// All that rows can be stored as where the tests run: the GPU has no q4 yet.
+inline std::vector<sharpi_kv_dtype> stored_dtypes() {
+  std::vector<sharpi_kv_dtype> all = {SHARPI_KV_F32, SHARPI_KV_BF16, SHARPI_KV_Q8_0};
+  if (!on_gpu()) all.push_back(SHARPI_KV_Q4);
+  return all;
 }
 
 inline bool same_bits(const Logits& a, const Logits& b) {

@@ -171,7 +171,7 @@ std::vector<PlainRequest> requests() {
 }
 
 TEST_P(PlainKeepSets, AreKeptUpToScoreTies) {
-  for (const sharpi_kv_dtype kv : {SHARPI_KV_F32, SHARPI_KV_Q8_0}) {
+  for (const sharpi_kv_dtype kv : stored_dtypes()) {
     const Loaded l = load(path(), setup_with([=](sharpi_plan_params*, sharpi_session_params* s) {
                             s->k_dtype = s->v_dtype = kv;
                             s->capture_window = 64;

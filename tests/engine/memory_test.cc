@@ -140,7 +140,7 @@ std::vector<Variant> variants() {
   using P = sharpi_plan_params*;
   using S = sharpi_session_params*;
   std::vector<Variant> out;
-  for (const sharpi_kv_dtype d : {SHARPI_KV_F32, SHARPI_KV_BF16, SHARPI_KV_Q8_0}) {
+  for (const sharpi_kv_dtype d : stored_dtypes()) {
     for (const uint32_t n : {512u, 8192u}) {
       out.push_back({dtype_text(d), [=](P, S s) {
                        s->n_ctx = n, s->k_dtype = s->v_dtype = d, s->n_checkpoints = 3;

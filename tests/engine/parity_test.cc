@@ -4,7 +4,7 @@
 #include <cmath>
 #include <string>
 
-#include "support/abi.h"
+#include "engine_case.h"
 #include "support/golden.h"
 #include "support/needle.h"
 
@@ -18,10 +18,6 @@ struct Variant {
   sharpi_arithmetic arithmetic = SHARPI_ARITHMETIC_EXACT;
   sharpi_kv_dtype kv = SHARPI_KV_F32;
 };
-
-const char* dtype_text(sharpi_kv_dtype d) {
-  return d == SHARPI_KV_F32 ? "f32" : d == SHARPI_KV_BF16 ? "bf16" : "q8_0";
-}
 
 std::string name_of(const ::testing::TestParamInfo<Variant>& v) {
   std::string name = v.param.fixture.substr(5);
@@ -141,8 +137,7 @@ INSTANTIATE_TEST_SUITE_P(Parity, FastGoldens,
                          name_of);
 INSTANTIATE_TEST_SUITE_P(Parity, Needles,
                          ::testing::ValuesIn(variants(trained_models(), SHARPI_ARITHMETIC_FAST,
-                                                      {SHARPI_KV_F32, SHARPI_KV_BF16,
-                                                       SHARPI_KV_Q8_0})),
+                                                      stored_dtypes())),
                          name_of);
 
 }  // namespace

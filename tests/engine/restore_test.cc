@@ -72,10 +72,13 @@ Edit roomy(uint32_t n_checkpoints = 2) {
 
 class Restore : public ::testing::Test {
  protected:
-  void use(const test::ModelRecipe& recipe) {
+  void use(const test::ModelRecipe& recipe, sharpi_kv_dtype v = SHARPI_KV_AUTO) {
     recipe_ = recipe;
     file_.emplace(recipe);
-    loaded_ = load(file_->path(), setup_with(roomy()));
+    loaded_ = load(file_->path(), setup_with([=](sharpi_plan_params* p, sharpi_session_params* s) {
+                     roomy()(p, s);
+                     s->v_dtype = v;
+                   }));
     ASSERT_TRUE(loaded_.model);
   }
   Chat read(uint32_t n, uint32_t seed = 1) {
@@ -204,6 +207,27 @@ TEST_F(Restore, EveryFieldOfALayerIsCheckedAgainstTheOthers) {
       {"compacted", at + offsetof(BlobLayerHeader, n_compacted), 53, SHARPI_E_FORMAT, "compacted"},
       {"a position past the tail", list + 39 * 4, 90, SHARPI_E_FORMAT, "positions"},
       {"a position twice", list + 4, get<uint32_t>(good, list), SHARPI_E_FORMAT, "positions"}};
+  for (const Forgery& f : cases) {
+    Blob bad = good;
+    set(&bad, f.at, f.value);
+    seal(&bad);
+    expect_refused(bad, f.status, f.text, f.what);
+  }
+}
+
+/// The same bytes would decode to other values: it is the levels that are named, not the dtype.
+TEST_F(Restore, RowsOfOtherLevelsAreRefusedByTheirVersion) {
+  if (on_gpu()) GTEST_SKIP() << "no q4 there";
+  use(test::tiny_qwen3(), SHARPI_KV_Q4);
+  const Blob good = rich();
+  const size_t at = HeadMap(good).layers[1] + offsetof(BlobLayerHeader, v_dtype);
+  EXPECT_EQ(get<uint32_t>(good, at), SHARPI_KV_Q4 | 1u << 16);
+  Chat chat = read(9, 2);
+  EXPECT_EQ(restore(chat, good).status, SHARPI_OK);
+  const Forgery cases[] = {{"later levels", at, SHARPI_KV_Q4 | 2u << 16, SHARPI_E_MISMATCH,
+                            "layer 1 was saved with version 2 of q4's levels; this library has 1"},
+                           {"no levels", at, SHARPI_KV_Q4, SHARPI_E_MISMATCH, "version 0 of q4's"},
+                           {"a dtype", at, SHARPI_KV_Q8_0, SHARPI_E_MISMATCH, "KV dtypes"}};
   for (const Forgery& f : cases) {
     Blob bad = good;
     set(&bad, f.at, f.value);

@@ -21,8 +21,7 @@ inline std::string setting_name(const ::testing::TestParamInfo<Setting>& info) {
 
 /// Every setting of every model.
 inline auto all_settings() {
-  return ::testing::Combine(::testing::ValuesIn(all_models()),
-                            ::testing::Values(SHARPI_KV_F32, SHARPI_KV_BF16, SHARPI_KV_Q8_0),
+  return ::testing::Combine(::testing::ValuesIn(all_models()), ::testing::ValuesIn(stored_dtypes()),
                             ::testing::Values(SHARPI_ARITHMETIC_EXACT, SHARPI_ARITHMETIC_FAST),
                             ::testing::Values(0u, 1u));
 }

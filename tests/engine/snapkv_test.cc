@@ -19,12 +19,11 @@ class Budget {
   Budget& operator=(const Budget&) = delete;
 };
 
-constexpr sharpi_kv_dtype kDtypes[] = {SHARPI_KV_F32, SHARPI_KV_BF16, SHARPI_KV_Q8_0};
-
 uint64_t row_bytes(sharpi_kv_dtype d, uint64_t elements) {
   return d == SHARPI_KV_F32    ? elements * 4
          : d == SHARPI_KV_BF16 ? elements * 2
-                               : elements / 32 * 34;
+         : d == SHARPI_KV_Q8_0 ? elements / 32 * 34
+                               : elements / 32 * 18;
 }
 
 class SnapKv : public ModelTest {
@@ -56,7 +55,7 @@ class SnapKv : public ModelTest {
 TEST_P(SnapKv, TheEnvironmentAloneLeavesAnEighthOfThePayload) {
   constexpr uint32_t kBudget = 192, kPrompt = 8 * kBudget, kHeadroom = 1024, kContext = 4096;
   const Budget budget(kBudget);
-  for (const sharpi_kv_dtype kv : kDtypes) {
+  for (const sharpi_kv_dtype kv : stored_dtypes()) {
     const Loaded l = loaded(kv, kContext);
     Chat chat(l.model.get());
     EXPECT_EQ(chat.info().k_dtype, kv) << "the dtype is what was asked for";
@@ -90,7 +89,7 @@ class SnapKvNeedles : public SnapKv {};
 TEST_P(SnapKvNeedles, AreStillFound) {
   const Budget budget(256);                 // of prompts of 900 to 2000 tokens
   const uint32_t most = on_gpu() ? 24 : 6;  // the CPU takes its time over prompts
-  for (const sharpi_kv_dtype kv : kDtypes) {
+  for (const sharpi_kv_dtype kv : stored_dtypes()) {
     const Loaded l = loaded(kv, 4096);
     uint32_t found = 0, n = 0;
     for (const GoldenNeedle& needle : golden_.needles) {

@@ -75,8 +75,8 @@ void choose(const uint8_t* b, sharpi_plan_params* p, sharpi_session_params* s) {
   constexpr uint32_t kContexts[] = {SHARPI_UNSET, 1, 63, 64, 512, 4096, 100000, 0xFFFFFFFE};
   constexpr uint64_t kBudgets[] = {SHARPI_ALL_FREE, 0, 1u << 16, 1u << 20, 4u << 20, 1u << 30};
   s->n_ctx = kContexts[b[0] % 8];
-  s->k_dtype = b[1] % 4;
-  s->v_dtype = b[1] / 4 % 4;
+  s->k_dtype = b[1] % 5;
+  s->v_dtype = b[1] / 5 % 5;
   s->kv_budget = b[2] % 2 * b[2];
   s->capture_window = b[3] % 3 == 0 ? SHARPI_UNSET : b[3];
   s->n_checkpoints = b[4] % 4;

@@ -233,8 +233,8 @@ TEST(KvCodec, DecodingARangeEqualsTheSameRangeOfTheRow) {
   for (const KvDtype dtype : kCodecs) {
     const std::vector<std::byte> row = encode(dtype, x);
     const std::vector<float> whole = decode(dtype, row, n);
-    for (size_t first = 0; first < n; first += 32) {
-      for (size_t count = 0; first + count <= n; count += 32) {
+    for (size_t first = 0; first < n; first += 16) {  // heads of 80 begin so
+      for (size_t count = 0; first + count <= n; count += 16) {
         std::vector<float> part(count + 1, 5.0f);
         ASSERT_TRUE(kv_decode_row(dtype, row.data(), n, first, count, part.data()).is_ok());
         EXPECT_EQ(std::memcmp(part.data(), whole.data() + first, count * 4), 0);
@@ -273,10 +273,10 @@ TEST(KvCodec, ParseTakesEverySpelling) {
     const char* text;
     KvDtype want;
   };
-  const Case cases[] = {{"fp32", KvDtype::kF32},     {"F32", KvDtype::kF32},
-                        {" bf16\t", KvDtype::kBf16}, {"BF16", KvDtype::kBf16},
-                        {"q8_0", KvDtype::kQ8_0},    {"\nQ8 ", KvDtype::kQ8_0},
-                        {"Auto", KvDtype::kAuto}};
+  const Case cases[] = {
+      {"fp32", KvDtype::kF32},  {"F32", KvDtype::kF32},   {" bf16\t", KvDtype::kBf16},
+      {"BF16", KvDtype::kBf16}, {"q8_0", KvDtype::kQ8_0}, {"\nQ8 ", KvDtype::kQ8_0},
+      {"q4", KvDtype::kQ4},     {" TQ4", KvDtype::kQ4},   {"Auto", KvDtype::kAuto}};
   for (const Case& c : cases) {
     bool is_set = false;
     const Result<KvDtype> got = kv_dtype_parse(c.text, &is_set);
@@ -297,7 +297,7 @@ TEST(KvCodec, EmptyTextIsUnset) {
 }
 
 TEST(KvCodec, ParseRefusesWithTheValueAndTheList) {
-  for (const char* text : {"f16", "q8_1", "bf 16", "f32x", "q", "0"}) {
+  for (const char* text : {"f16", "q8_1", "q4_0", "bf 16", "f32x", "q", "0"}) {
     bool is_set = false;
     const Result<KvDtype> got = kv_dtype_parse(text, &is_set);
     ASSERT_FALSE(got.is_ok()) << text;
@@ -305,7 +305,7 @@ TEST(KvCodec, ParseRefusesWithTheValueAndTheList) {
     EXPECT_TRUE(is_set);
     const std::string& said = got.status().text();
     EXPECT_NE(said.find('"' + std::string(text) + '"'), std::string::npos) << said;
-    for (const char* name : {"fp32", "f32", "bf16", "q8_0", "q8", "auto"}) {
+    for (const char* name : {"fp32", "f32", "bf16", "q8_0", "q8", "q4", "tq4", "auto"}) {
       EXPECT_NE(said.find(name), std::string::npos) << said;
     }
   }

@@ -67,6 +67,7 @@ TEST_F(Dtype, EverySpellingIsAccepted) {
       {"f32", SHARPI_KV_F32},   {"fp32", SHARPI_KV_F32},  {"FP32", SHARPI_KV_F32},
       {"bf16", SHARPI_KV_BF16}, {"Bf16", SHARPI_KV_BF16}, {" bf16\t", SHARPI_KV_BF16},
       {"q8_0", SHARPI_KV_Q8_0}, {"q8", SHARPI_KV_Q8_0},   {"\n Q8_0 ", SHARPI_KV_Q8_0},
+      {"q4", SHARPI_KV_Q4},     {"Tq4", SHARPI_KV_Q4},
   };
   for (const auto& [text, dtype] : spellings) {
     const Environment env(text);
@@ -86,7 +87,7 @@ TEST_F(Dtype, OtherSpellingsAreRefusedWithTheListAndTheValue) {
     const Environment env(text);
     const Outcome o = plan(file.path());
     EXPECT_EQ(o.status, SHARPI_E_INVALID_ARGUMENT) << text;
-    for (const char* part : {"SHARPI_KV_DTYPE", text, "f32", "bf16", "q8_0", "auto"}) {
+    for (const char* part : {"SHARPI_KV_DTYPE", text, "f32", "bf16", "q8_0", "q4", "auto"}) {
       EXPECT_NE(o.text.find(part), std::string::npos) << part << " is not in: " << o.text;
     }
   }
@@ -126,8 +127,8 @@ TEST_F(Dtype, AutoIsBf16ForHybridsAndF32ForTheOthers) {
 TEST_F(Dtype, EveryArchitectureTakesEveryPair) {
   for (const test::ModelRecipe& recipe : test::tiny_recipes()) {
     const MadeModel file(recipe);
-    for (const sharpi_kv_dtype k : {SHARPI_KV_F32, SHARPI_KV_BF16, SHARPI_KV_Q8_0}) {
-      for (const sharpi_kv_dtype v : {SHARPI_KV_F32, SHARPI_KV_BF16, SHARPI_KV_Q8_0}) {
+    for (const sharpi_kv_dtype k : stored_dtypes()) {
+      for (const sharpi_kv_dtype v : stored_dtypes()) {
         expect(plan(file.path(), dtypes(k, v)), k, v, recipe.arch);
       }
     }
@@ -247,10 +248,15 @@ TEST_F(Narrowing, WhatDoesNotFitIsRefusedWithTheBytesAndAContextThatFits) {
   const MadeModel file(recipe);
   const uint64_t q8 = bytes(file.path(), 16384, SHARPI_KV_Q8_0);
   const Outcome o = plan(file.path(), budget(q8 - 1, 16384));
-  ASSERT_EQ(o.status, SHARPI_E_DOES_NOT_FIT);
-  for (const std::string& part : {std::to_string(q8), std::string("1 more than the host_budget"),
-                                  std::string("KV rows"), std::string("would fit")}) {
+  ASSERT_EQ(o.status, SHARPI_E_DOES_NOT_FIT) << "nothing narrower than q8_0 is taken unasked";
+  for (const std::string& part :
+       {std::to_string(q8), std::string("1 more than the host_budget"), std::string("KV rows"),
+        std::string(on_gpu() ? "would fit" : "would fit: KV dtype q4, or ")}) {
     EXPECT_NE(o.text.find(part), std::string::npos) << part << " is not in: " << o.text;
+  }
+  if (!on_gpu()) {
+    expect(plan(file.path(), budget(q8 - 1, 16384, SHARPI_KV_Q4)), SHARPI_KV_Q4, SHARPI_KV_Q4,
+           "q4");
   }
   const auto would =
       static_cast<uint32_t>(std::strtoul(o.text.c_str() + o.text.rfind("n_ctx ") + 6, nullptr, 10));

@@ -7,6 +7,7 @@
 
 #include "engine/session_blob.h"
 #include "kv/codec.h"
+#include "kv/rotation.h"
 
 namespace sharpi::testing {
 namespace {
@@ -46,7 +47,7 @@ class Reader {
 };
 
 std::vector<float> decoded(KvDtype dtype, const std::byte* canonical, uint32_t n_rows,
-                           uint64_t elements) {
+                           uint64_t elements, uint32_t head_dim) {
   std::vector<float> out(n_rows * elements);
   const uint64_t bytes = kv_row_bytes(dtype, elements);
   std::vector<std::byte> row(bytes);
@@ -56,6 +57,7 @@ std::vector<float> decoded(KvDtype dtype, const std::byte* canonical, uint32_t n
       std::abort();
     }
   }
+  kv_unrotate(out.data(), out.size(), kv_rotation(dtype, head_dim));
   return out;
 }
 
@@ -76,12 +78,15 @@ std::vector<std::vector<uint32_t>> positions(const AttentionSpec& a, const BlobL
 void read_body(const LayerSpec& l, const BlobLayerHeader& h, Reader* r, OwnerRows* rows,
                std::vector<char>* other) {
   const uint64_t n = uint64_t{l.attention.n_kv_heads} * l.attention.head_dim;
-  const auto k = static_cast<KvDtype>(h.k_dtype), v = static_cast<KvDtype>(h.v_dtype);
+  const auto k = static_cast<KvDtype>(h.k_dtype & 0xFFFFu),
+             v = static_cast<KvDtype>(h.v_dtype & 0xFFFFu);
   switch (h.kind) {
     case BlobLayer::kRows:
       rows->n_rows = h.n_rows;
-      rows->k = decoded(k, r->take(h.n_rows * kv_row_bytes(k, n)), h.n_rows, n);
-      rows->v = decoded(v, r->take(h.n_rows * kv_row_bytes(v, n)), h.n_rows, n);
+      rows->k =
+          decoded(k, r->take(h.n_rows * kv_row_bytes(k, n)), h.n_rows, n, l.attention.head_dim);
+      rows->v =
+          decoded(v, r->take(h.n_rows * kv_row_bytes(v, n)), h.n_rows, n, l.attention.head_dim);
       break;
     case BlobLayer::kRing:
       *other = r->list<char>(h.n_rows * (kv_row_bytes(k, n) + kv_row_bytes(v, n)));

@@ -56,7 +56,7 @@ static unsafe class Program
     static string KvName(uint dtype)
     {
         return dtype == SHARPI_KV_F32 ? "f32" : dtype == SHARPI_KV_BF16 ? "bf16"
-             : dtype == SHARPI_KV_Q8_0 ? "q8_0" : "none";
+             : dtype == SHARPI_KV_Q8_0 ? "q8_0" : dtype == SHARPI_KV_Q4 ? "q4" : "none";
     }
 
     static Handle OpenContext()

@@ -54,6 +54,8 @@ func kvName(dtype C.sharpi_kv_dtype) string {
 		return "bf16"
 	case C.SHARPI_KV_Q8_0:
 		return "q8_0"
+	case C.SHARPI_KV_Q4:
+		return "q4"
 	}
 	return "none"
 }

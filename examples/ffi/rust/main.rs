@@ -45,6 +45,7 @@ fn kv_name(dtype: u32) -> &'static str {
         SHARPI_KV_F32 => "f32",
         SHARPI_KV_BF16 => "bf16",
         SHARPI_KV_Q8_0 => "q8_0",
+        SHARPI_KV_Q4 => "q4",
         _ => "none",
     }
 }

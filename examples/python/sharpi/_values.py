@@ -26,7 +26,7 @@ Tokens = Union[Sequence[int], Buffer]
 #: 32-bit words of a mask, in any of these forms or as bytes.
 Words = Union[Sequence[int], Buffer]
 
-_SPELLINGS = {"FP32": "F32", "Q8": "Q8_0"}
+_SPELLINGS = {"FP32": "F32", "Q8": "Q8_0", "TQ4": "Q4"}
 _FLOATS = (ctypes.c_float, ctypes.c_double)
 _BUDGETS = ("budget", "prompt_budget")
 

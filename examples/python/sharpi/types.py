@@ -73,6 +73,11 @@ class KVType(_Number):
     """2 bytes, round to nearest even."""
     Q8_0 = 3
     """34 bytes for 32 elements (ggml block_q8_0)."""
+    Q4 = 4
+    """18 bytes for 32 elements: rotated, sixteen levels; AUTO never takes it. Keys lose most by it:
+    K in Q8_0 and V in Q4 is recommended, both in Q4 is a choice to be measured with the model.
+    UNSUPPORTED when planned: heads whose size is no multiple of 16, and, in this version, layers on
+    a GPU."""
 
 
 class Tier(_Number):

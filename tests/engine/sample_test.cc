@@ -242,5 +242,45 @@ TEST_P(Sample, TokensSayTheirBytesAndWhatTheyAre) {
   EXPECT_EQ(sharpi_token_bytes(model, -1, text, sizeof text, &n, &e), SHARPI_E_INVALID_ARGUMENT);
 }
 
+/// A GPU finds the best of a row where it lies, up to some length; of a longer row the host does,
+/// whose draws are the same. A bias always takes the second way.
+TEST(LongVocabulary, IsSampledFromLikeAnyOther) {
+  test::ModelRecipe recipe = test::tiny_qwen3();
+  recipe.n_vocab = 400000;
+  recipe.tied = true;
+  recipe.table_type = GgmlType::kQ8_0;
+  const MadeModel file(recipe);
+  const Loaded l = load(file.path());
+  for (const float temperature : {0.0f, 1.0f}) {
+    Chat plain(l.model.get()), biased(l.model.get());
+    sharpi_sampler_params p;
+    sharpi_sampler_params_init(&p, sizeof p);
+    p.seed = 7, p.temperature = temperature, p.top_k = 40;
+    sharpi_error e = SHARPI_ERROR_INIT;
+    for (Chat* chat : {&plain, &biased}) {
+      ASSERT_EQ(sharpi_session_set_sampler(chat->get(), &p, &e), SHARPI_OK) << text_of(e);
+      chat->prefill(file.tokens(12));
+    }
+    const Logits logits = plain.logits();
+    const auto best = std::max_element(logits.begin(), logits.end()) - logits.begin();
+    const int32_t token = best == 0 ? 1 : 0;
+    const float nothing = 0.0f;
+    sharpi_sample_params with_bias = sample_defaults();
+    with_bias.bias_tokens = &token;
+    with_bias.bias_values = &nothing;
+    with_bias.n_bias = 1;
+    for (int i = 0; i < 8; ++i) {
+      int32_t a = -1, b = -2;
+      const sharpi_sample_params none = sample_defaults();
+      ASSERT_EQ(sharpi_session_sample(plain.get(), &none, &a, &e), SHARPI_OK) << text_of(e);
+      ASSERT_EQ(sharpi_session_sample(biased.get(), &with_bias, &b, &e), SHARPI_OK) << text_of(e);
+      EXPECT_EQ(a, b);
+      if (temperature == 0.0f) {
+        EXPECT_EQ(a, best);
+      }
+    }
+  }
+}
+
 }  // namespace
 }  // namespace sharpi::testing

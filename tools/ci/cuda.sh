@@ -16,10 +16,12 @@ build build sharpi sharpi_static tests_cuda cuda_checks
 tests/abi/dynamic.sh readelf build/lib/libsharpi.so
 tests/abi/exports.sh cc nm include/sharpi.h build/lib/libsharpi.so
 # Every compiled kernel can be launched: registers, threads, static shared memory. The disassembler is
-# no part of every toolkit; cuda_oldest.sh brings one.
+# no part of every toolkit; the oldest one that is promised has it, and reads images of later ones.
 disassembler=$(command -v cuobjdump || true)
-kept=${XDG_CACHE_HOME:-$HOME/.cache}/sharpi/oldest-cuda/bin/cuobjdump
-[[ -z $disassembler && -x $kept ]] && disassembler=$kept
+if [[ -z $disassembler ]]; then
+  toolkit=${XDG_CACHE_HOME:-$HOME/.cache}/sharpi/oldest-cuda
+  tools/setup/oldest_cuda.sh "$toolkit" && disassembler=$toolkit/bin/cuobjdump
+fi
 if [[ -n $disassembler ]]; then
   mapfile -t images < <(find build/cuda -name '*.cu.o' | sort)
   tools/ci/cuda_images.py --cuobjdump "$disassembler" --architectures 90,90a --every-kernel \

@@ -1,23 +1,28 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: MIT
 # The CUDA tier compiles with the oldest toolkit that is promised (cmake/SharpiCuda.cmake): all host
-# code, and a kernel file of each kind for 8.0; an older toolkit is refused. The toolkit is kept beside
-# the compiler cache, so only the first run of a machine fetches it.
+# code, and every kernel with dynamic shared memory, to PTX of 8.0 and to machine code of 8.9, which can
+# be launched (the other images that CI sees are of 9.0); an older toolkit is refused. The toolkit is
+# kept beside the compiler cache, so only the first run of a machine fetches it.
 source "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 
 toolkit=${XDG_CACHE_HOME:-$HOME/.cache}/sharpi/oldest-cuda
 tools/setup/oldest_cuda.sh "$toolkit"
 export CUDACXX=$toolkit/bin/nvcc
 
-quietly cmake --preset cuda -B build-cuda-oldest -DCMAKE_CUDA_ARCHITECTURES=80-virtual \
+quietly cmake --preset cuda -B build-cuda-oldest "-DCMAKE_CUDA_ARCHITECTURES=80-virtual;89-real" \
   -DSHARPI_TESTS=OFF -DSHARPI_EXAMPLES=OFF -DSHARPI_INSTALL=OFF
-# Steps, chains, prefill, the gated delta net, choosing rows, repacking.
-kernels='attention_step|chain|gemm|delta_net|kv_select|weight_layout'
+# Attention, scores, products, experts, the gated delta net, sampling; choosing rows, repacking.
+kernels='attention_(f32|flash|ring|step)|qkv|kv_score_tiles|chain(_registers)?|gemm|matvec|moe_step'
+kernels+='|delta_net|delta_chunk|sampling|kv_select|weight_layout'
 mapfile -t objects < <(ninja -C build-cuda-oldest -t targets all | cut -d : -f 1 |
   grep -E "sharpi_cuda\.dir/.*\.cc\.o$|sharpi_cuda\.dir/kernels/[a-z]+/($kernels)\.cu\.o$")
 ((${#objects[@]} > 30)) || { echo "the objects of the tier were not found"; exit 1; }
 build build-cuda-oldest "${objects[@]}"
 "$CUDACXX" --version | sed -nE "s/.*release ([0-9.]+),.*/${#objects[@]} files with CUDA \1/p"
+mapfile -t images < <(find build-cuda-oldest/cuda -name '*.cu.o' | sort)
+tools/ci/cuda_images.py --cuobjdump "$toolkit/bin/cuobjdump" --architectures 89 \
+  --every-kernel --but 'sm90|warpgroup' "${images[@]}"
 
 # A compiler that says that it is older is refused by its version, before it is tried.
 mkdir -p build-cuda-oldest/older

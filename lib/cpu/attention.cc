@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT
 #include "cpu/attention.h"
 
-#include <algorithm>
 #include <atomic>
 #include <limits>
 
@@ -358,21 +357,6 @@ struct Call {
   }
 };
 
-/// Rotated queries wait where their results will be: whoever writes a head's results has read its
-/// queries, and so has everybody else who does.
-void rotate_queries(const Call& c) {
-  const uint64_t n = uint64_t{c.n_heads} * c.g.dim;
-  const auto row = [&](uint64_t i) {
-    const AttentionTask* t = c.tasks.data();
-    while (i >= t->n_rows) i -= t++->n_rows;
-    float* to = t->o + i * t->o_stride;
-    std::copy_n(t->q + i * t->q_stride, n, to);
-    rotate(c.g.isa, to, n, c.g.k_rotation);
-  };
-  if (c.n_rows == 1) return row(0);  // sooner done than handed out
-  c.spread(c.n_rows, [&](uint64_t i, const Worker&) { row(i); });
-}
-
 void run_blocks(const Call& c) {
   const Geometry& g = c.g;
   const uint64_t want = div_up(uint64_t{c.pool.size()} * kItemsPerThread, g.n_kv);
@@ -499,7 +483,11 @@ Status attention(ThreadPool& pool, Isa isa, bool exact, std::span<const Attentio
                   scratch + skip,
                   scratch + fixed,
                   scratch_bytes - fixed};
-  if (g.k_rotation != 0) rotate_queries(call);
+  if (g.k_rotation != 0 && n_rows == 1) rotate_query(isa, tasks, 0, g.k_rotation);
+  if (g.k_rotation != 0 && n_rows != 1) {  // one is sooner done than handed out
+    call.spread(n_rows,
+                [&](uint64_t i, const Worker&) { rotate_query(isa, tasks, i, g.k_rotation); });
+  }
   if (n_rows <= kSplitRows) return run_split(call);
   run_blocks(call);
   return {};

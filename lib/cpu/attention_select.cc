@@ -1,6 +1,10 @@
 // SPDX-License-Identifier: MIT
 #include "cpu/attention_select.h"
 
+#include <cstring>
+
+#include "cpu/ops.h"
+
 namespace sharpi::cpu {
 namespace {
 
@@ -38,6 +42,15 @@ const AttentionTable& attention_row_table(Isa isa, const KvView& kv, uint32_t gr
   const bool integers =
       kAttentionQ8Row.has_codec(kv.k_dtype) && kAttentionQ8Row.has_codec(kv.v_dtype);
   return integers && whole ? kAttentionQ8Row : usual;
+}
+
+void rotate_query(Isa isa, std::span<const AttentionTask> tasks, uint64_t row, uint32_t rotation) {
+  const AttentionTask* t = tasks.data();
+  while (row >= t->n_rows) row -= t++->n_rows;
+  const uint64_t n = uint64_t{t->n_heads} * t->kv.head_dim;
+  float* to = t->o + row * t->o_stride;
+  std::memmove(to, t->q + row * t->q_stride, n * sizeof(float));
+  rotate(isa, to, n, rotation);
 }
 
 Status check_attention(const AttentionTable& table, std::span<const AttentionTask> tasks) {

@@ -15,7 +15,7 @@
 
 #include "cpu/attention.h"
 #include "isas.h"
-#include "kv/rotation.h"
+#include "rotated_rows.h"
 
 namespace sharpi::cpu {
 namespace {
@@ -41,12 +41,6 @@ struct Shape {
   KvDtype k = KvDtype::kF32, v = KvDtype::kF32;
   uint32_t row() const { return n_kv * dim; }
 };
-
-/// A row as the tier stores it, by the plain functions.
-void encode_rotated(KvDtype dtype, uint32_t dim, std::vector<float> x, std::byte* row) {
-  kv_rotate(x.data(), x.size(), kv_rotation(dtype, dim));
-  ASSERT_TRUE(kv_encode_row(dtype, x.data(), x.size(), row).is_ok());
-}
 
 /// Rows in the layout of KvView: blocks of 64 slots, K rows then V rows, a gap of its own after
 /// each block. Everything that was not written is NaN in every codec.
@@ -93,12 +87,7 @@ struct Sequence {
     }
   }
   std::vector<float> stored(KvDtype dtype, const std::vector<float>& x) const {
-    std::vector<std::byte> row(kv_row_bytes(dtype, x.size()));
-    std::vector<float> y(x.size());
-    encode_rotated(dtype, shape.dim, x, row.data());
-    EXPECT_TRUE(kv_decode_row(dtype, row.data(), x.size(), 0, x.size(), y.data()).is_ok());
-    kv_unrotate(y.data(), y.size(), kv_rotation(dtype, shape.dim));
-    return y;
+    return stored_row(dtype, shape.dim, x);
   }
 };
 

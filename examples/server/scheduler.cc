@@ -62,16 +62,13 @@ std::shared_ptr<Job> Scheduler::submit(Generation generation) {
 }
 
 void Scheduler::run(const std::function<void(SessionCache&)>& work) {
-  // The errand shares the task: this thread may go on while the other one is still leaving it.
-  const auto task = std::make_shared<std::packaged_task<void()>>([&] { work(sessions_); });
-  std::future<void> done = task->get_future();
-  {
-    const std::lock_guard lock(mutex_);
-    if (ending_) throw Busy("the server ends");
-    errands_.emplace_back([task] { (*task)(); });
-    changed_.notify_all();
-  }
-  done.get();
+  Errand errand{work};
+  std::unique_lock lock(mutex_);
+  if (ending_) throw Busy("the server ends");
+  errands_.push_back(&errand);
+  changed_.notify_all();
+  errand_done_.wait(lock, [&] { return errand.done; });
+  if (errand.failure != nullptr) std::rethrow_exception(errand.failure);
 }
 
 void Scheduler::loop() {
@@ -98,15 +95,21 @@ bool Scheduler::wait_for_work() {
 }
 
 void Scheduler::run_errands() {
-  for (;;) {
-    std::function<void()> errand;
-    {
-      const std::lock_guard lock(mutex_);
-      if (errands_.empty()) return;
-      errand = std::move(errands_.front());
-      errands_.pop_front();
+  std::unique_lock lock(mutex_);
+  while (!errands_.empty()) {
+    Errand& errand = *errands_.front();
+    errands_.pop_front();
+    lock.unlock();
+    std::exception_ptr failure;
+    try {
+      errand.work(sessions_);
+    } catch (...) {
+      failure = std::current_exception();
     }
-    errand();
+    lock.lock();
+    errand.failure = std::move(failure);  // nothing of it stays here
+    errand.done = true;
+    errand_done_.notify_all();
   }
 }
 

@@ -7,6 +7,7 @@
 #include <atomic>
 #include <condition_variable>
 #include <deque>
+#include <exception>
 #include <functional>
 #include <memory>
 #include <mutex>
@@ -38,6 +39,12 @@ class Scheduler {
   void run(const std::function<void(SessionCache&)>& work);
 
  private:
+  // Of a thread that waits in run(); touched by the compute thread until it is done, not after.
+  struct Errand {
+    const std::function<void(SessionCache&)>& work;
+    std::exception_ptr failure = nullptr;
+    bool done = false;
+  };
   void loop();
   bool wait_for_work();
   void run_errands();
@@ -65,7 +72,8 @@ class Scheduler {
   bool ending_ = false;
   std::atomic<size_t> n_answers_{0};  // answers_.size(), for submit()
   std::deque<std::shared_ptr<Job>> queue_;
-  std::deque<std::function<void()>> errands_;
+  std::deque<Errand*> errands_;
+  std::condition_variable errand_done_;
 
   // Of the compute thread.
   SessionCache sessions_;

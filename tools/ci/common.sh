@@ -25,6 +25,32 @@ build() {
   quietly cmake --build "$folder" -j "$jobs" ${1:+--target "$@"}
 }
 
+# The folder of a virtual environment with the clients that test the server; they are fetched once,
+# into the user's cache. False where they cannot be had.
+server_clients() {
+  local at=${XDG_CACHE_HOME:-$HOME/.cache}/sharpi/server-venv wanted=(openai httpx httpx-sse pytest)
+  "$at/bin/python3" -c 'import openai, httpx, httpx_sse, pytest' 2> /dev/null ||
+    { python3 -m venv "$at" && "$at/bin/pip" -q --disable-pip-version-check install "${wanted[@]}"; } >&2 ||
+    { echo "skipped: ${wanted[*]} could not be fetched" >&2; return 1; }
+  echo "$at"
+}
+# Whether the build in a folder has the server: it needs libraries of its own.
+has_server() {
+  cmake --build "$1" --target help | grep '^server: ' > /dev/null ||
+    { echo "skipped: the server is not built here; it needs libcpp-httplib-dev and nlohmann-json3-dev"; return 1; }
+}
+# Runs tests of the server in a build folder under a sanitizer, whose options are set, with the library
+# and the server under it: load, bad clients, and every route. sanitized_server folder command... The
+# command is put before the interpreter.
+sanitized_server() {
+  local folder=$1 clients
+  shift
+  has_server "$folder" && clients=$(server_clients) || return 0
+  SHARPI_SERVER=$PWD/$folder/examples/server/server SHARPI_SERVER_SANITIZED=1 timeout 300 "$@" \
+    "$clients/bin/python3" -m pytest -q -rs -p no:cacheprovider tests/server/test_load.py \
+    tests/server/test_http.py tests/server/test_openai.py
+}
+
 # Runs the test programs that carry a label in the given build folder, as many at a time as there are
 # cores: run_labelled folder label command... The command is put before the program. What a program
 # says is shown if it fails.

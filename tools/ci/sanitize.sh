@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: MIT
-# The tests under AddressSanitizer (with leaks) and UndefinedBehaviorSanitizer, assertions on.
+# The tests under AddressSanitizer (with leaks) and UndefinedBehaviorSanitizer, assertions on; then the
+# server with load from outside.
 source "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 
 configure sanitize
@@ -21,4 +22,5 @@ rm -rf build-sanitize/tests/results
 status=0
 ctest --test-dir build-sanitize --output-on-failure -j "$jobs" -E '^source\.|_fuzz$|^real_files_test' || status=$?
 tools/ci/cases.sh build-sanitize
+sanitized_server build-sanitize || status=1
 exit "$status"

@@ -179,11 +179,12 @@ TEST_P(Tiers, TheDeviceBudgetIsKept) {
   sharpi_error e = SHARPI_ERROR_INIT;
   PlanPtr plan;
   const uint64_t takes = g.plan_info.device_held_bytes;
+  const uint32_t n_chunk = g.plan_info.n_chunk;  // else a smaller budget takes smaller chunks
   const auto budget = [&](uint64_t bytes, int32_t layers) {
     return setup_with([=](sharpi_plan_params* p, sharpi_session_params* s) {
       on(layers)(p, s);
       p->n_gpu_ffn = layers;
-      p->n_chunk = g.plan_info.n_chunk;  // else a smaller budget takes smaller chunks
+      p->n_chunk = n_chunk;
       p->device_budget = bytes;
     });
   };

@@ -13,7 +13,15 @@ struct Codec {
 };
 constexpr Codec kCodecs[] = {{SHARPI_KV_BF16, SHARPI_KV_BF16},
                              {SHARPI_KV_Q8_0, SHARPI_KV_Q8_0},
-                             {SHARPI_KV_BF16, SHARPI_KV_Q8_0}};
+                             {SHARPI_KV_BF16, SHARPI_KV_Q8_0},
+                             {SHARPI_KV_Q8_0, SHARPI_KV_Q4},
+                             {SHARPI_KV_Q4, SHARPI_KV_Q4}};
+static_assert(std::size(kCodecs) == kRecordedPairs);
+
+/// Those that are here: the GPU has no q4 yet.
+size_t n_codecs() {
+  return on_gpu() ? 3 : std::size(kCodecs);
+}
 
 std::string text(Codec c) {
   return std::string(dtype_text(c.k)) + "," + dtype_text(c.v);
@@ -57,13 +65,16 @@ std::vector<double> judge(const std::vector<Logits>& got, const std::vector<Logi
                           const std::string& what) {
   EXPECT_EQ(got.size(), want.size());
   std::vector<double> all;
+  size_t missed = 0;
   for (size_t p = 0; p < std::min(got.size(), want.size()); ++p) {
     const bool finite =
         std::all_of(got[p].begin(), got[p].end(), [](float x) { return std::isfinite(x); });
     EXPECT_TRUE(finite) << what << " position " << p;
-    EXPECT_TRUE(in_best_five(got[p], best_of(want[p]))) << what << " position " << p;
+    missed += in_best_five(got[p], best_of(want[p])) ? 0 : 1;
     all.push_back(distance(got[p], want[p]));
   }
+  // Keys in four bits lose one in hundreds.
+  EXPECT_LE(missed, what.rfind("q4", 0) == 0 ? 1 + got.size() / 200 : 0) << what;
   return all;
 }
 
@@ -85,7 +96,7 @@ class Oracle : public ModelTest {
 
 TEST_P(Oracle, CodecsKeepTheF32TrajectoryReadInBatches) {
   const Loaded base = load(path(), setup_with(with(kF32, 1024, 512, kRows)));
-  for (size_t c = 0; c < std::size(kCodecs); ++c) {
+  for (size_t c = 0; c < n_codecs(); ++c) {
     const Loaded l = load(path(), setup_with(with(kCodecs[c], 1024, 512, kRows)));
     std::vector<double> all;
     for (const GoldenCase& g : golden_.cases) {
@@ -107,7 +118,7 @@ TEST_P(Oracle, CodecsKeepTheF32TrajectoryReadOneByOne) {
   const std::vector<int32_t>& prompt = golden_.cases[1].tokens;
   Chat f32(load(path(), setup_with(with(kF32, 256, 256, kRows))).model.get());
   const std::vector<Logits> want = f32.all_logits(prompt, kRows);
-  for (size_t c = 0; c < std::size(kCodecs); ++c) {
+  for (size_t c = 0; c < n_codecs(); ++c) {
     const Loaded l = load(path(), setup_with(with(kCodecs[c], 256, 256, kRows)));
     Chat chat(l.model.get());
     std::vector<Logits> got;

@@ -12,51 +12,53 @@
 namespace sharpi::testing {
 
 /// How far logits are from those of f32 KV at a position (the largest difference of any logit), per
-/// codec (bf16, q8_0, and bf16 keys with q8_0 values), measured with f32 activations: the median
-/// and the worst of all golden prompts read in batches, and the median of one prompt read token by
-/// token. A tenth over the medians is allowed, which a codec that drops a bit leaves far behind,
-/// and twice the worst, since where two experts are nearly as good a router may take either.
+/// codec (bf16, q8_0, bf16 keys with q8_0 values, q8_0 keys with q4 values, and q4), measured with
+/// f32 activations: the median and the worst of all golden prompts read in batches, and the median
+/// of one prompt read token by token. A tenth over the medians is allowed, which a codec that drops
+/// a bit leaves far behind, and twice the worst, since where two experts are nearly as good a
+/// router may take either.
+constexpr size_t kRecordedPairs = 5;
 struct RecordedCodecs {
   const char* model;
   bool has_experts;
-  double median[3], worst[3], single[3];
+  double median[kRecordedPairs], worst[kRecordedPairs], single[kRecordedPairs];
 };
 inline constexpr RecordedCodecs kRecorded[] = {
     {"tiny-qwen3",
      false,
-     {0.018099, 0.049208, 0.039428},
-     {0.073781, 0.111318, 0.112556},
-     {0.017788, 0.049185, 0.039241}},
+     {0.018099, 0.049208, 0.039428, 0.503920, 0.603717},
+     {0.073781, 0.111318, 0.112556, 1.052684, 1.379669},
+     {0.017788, 0.049185, 0.039241, 0.516619, 0.594500}},
     {"tiny-qwen3moe",
      true,
-     {0.011107, 0.029241, 0.023236},
-     {0.631794, 0.956191, 0.697699},
-     {0.010172, 0.026880, 0.021500}},
+     {0.011107, 0.029241, 0.023236, 0.309674, 0.367359},
+     {0.631794, 0.956191, 0.697699, 2.907167, 3.290433},
+     {0.010172, 0.026880, 0.021500, 0.300709, 0.363319}},
     {"tiny-olmoe",
      true,
-     {0.011952, 0.032182, 0.026600},
-     {0.659389, 1.178629, 1.933163},
-     {0.010309, 0.031209, 0.025311}},
+     {0.011952, 0.032182, 0.026600, 0.356575, 0.409569},
+     {0.659389, 1.178629, 1.933163, 3.688356, 3.449575},
+     {0.010309, 0.031209, 0.025311, 0.343771, 0.391526}},
     {"tiny-gemma4",
      false,
-     {0.008473, 0.023221, 0.016474},
-     {0.060030, 0.089083, 0.045308},
-     {0.007549, 0.021255, 0.015043}},
+     {0.008473, 0.023221, 0.016474, 0.193930, 0.305349},
+     {0.060030, 0.089083, 0.045308, 0.483871, 0.791713},
+     {0.007549, 0.021255, 0.015043, 0.182843, 0.292915}},
     {"tiny-gemma4kv",
      false,
-     {0.008761, 0.028346, 0.022380},
-     {0.028670, 0.108345, 0.051916},
-     {0.007350, 0.025273, 0.021309}},
+     {0.008761, 0.028346, 0.022380, 0.261363, 0.350244},
+     {0.028670, 0.108345, 0.051916, 0.633259, 1.009713},
+     {0.007350, 0.025273, 0.021309, 0.246270, 0.317526}},
     {"tiny-qwen35",
      false,
-     {0.006816, 0.015193, 0.012023},
-     {0.039232, 0.055922, 0.045442},
-     {0.005249, 0.012456, 0.009812}},
+     {0.006816, 0.015193, 0.012023, 0.141718, 0.186704},
+     {0.039232, 0.055922, 0.045442, 0.445272, 0.703064},
+     {0.005249, 0.012456, 0.009812, 0.127472, 0.155842}},
     {"tiny-qwen35moe",
      true,
-     {0.006657, 0.016587, 0.012222},
-     {0.047799, 0.326451, 0.047607},
-     {0.005661, 0.016112, 0.011625}},
+     {0.006657, 0.016587, 0.012222, 0.148582, 0.202645},
+     {0.047799, 0.326451, 0.047607, 1.175860, 1.532921},
+     {0.005661, 0.016112, 0.011625, 0.149916, 0.186840}},
 };
 
 inline const RecordedCodecs* recorded_codecs(const std::string& model) {

@@ -266,6 +266,7 @@ void check_states() {
     return check_moves(2, 128, kQ, true);
   }
   for (const KvDtype d : kAllKvCodecs) {
+    if (!kv_codec(d)->on_gpu) continue;
     check_score({8, 2, 128, 1000, 13, 16, d});
     check_score({6, 1, 256, 777, 64, 64, d});
     check_score({24, 4, 256, 3001, 64, 64, d});

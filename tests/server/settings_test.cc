@@ -66,8 +66,8 @@ TEST_F(ServerSettings, WhatIsWrongIsNamed) {
   EXPECT_EQ(refusal({"-m", "x", "--slots"}), "--slots needs a value");
   EXPECT_EQ(refusal({"-m", "x", "--slots", "0"}),
             "--slots: \"0\" is not allowed; allowed: a number from 1 to 256");
-  EXPECT_EQ(refusal({"-m", "x", "--kv-type", "q4"}),
-            "--kv-type: \"q4\" is not allowed; allowed: auto, f32, bf16, q8_0");
+  EXPECT_EQ(refusal({"-m", "x", "--kv-type", "q7"}),
+            "--kv-type: \"q7\" is not allowed; allowed: auto, f32, bf16, q8_0, q4");
   EXPECT_EQ(refusal({"-m", "x"}, {{"SHARPI_SERVER_POLICY", "best"}}),
             "SHARPI_SERVER_POLICY: \"best\" is not allowed; allowed: auto, global, snapkv, "
             "defensive, value, span, retrieval");

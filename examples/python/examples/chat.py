@@ -14,7 +14,7 @@ import sharpi
 def arguments():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("model")
-    parser.add_argument("--kv", default="auto", help="type of the KV rows: f32, bf16, q8_0, auto")
+    parser.add_argument("--kv", default="auto", help="type of the KV rows: f32, bf16, q8_0, q4, auto")
     parser.add_argument("--context", type=int, help="tokens; default: the largest that fits")
     parser.add_argument("--system", help="system message")
     parser.add_argument("--temperature", type=float, default=0.7)

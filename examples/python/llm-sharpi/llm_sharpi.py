@@ -25,7 +25,7 @@ class SharpiModel(llm.Model):
         n_ctx: Optional[int] = pydantic.Field(
             default=None, description="Tokens of context; default: the largest that fits")
         kv: Optional[str] = pydantic.Field(
-            default=None, description="Type of the KV rows: f32, bf16, q8_0, auto")
+            default=None, description="Type of the KV rows: f32, bf16, q8_0, q4, auto")
         max_tokens: Optional[int] = pydantic.Field(
             default=1024, description="Tokens of an answer at most")
         temperature: Optional[float] = pydantic.Field(default=None, description="0 = greedy")

@@ -82,8 +82,8 @@ def test_numbers_are_not_cut_off(session, path):
 def test_options_are_known_by_name(path, session):
     with pytest.raises(TypeError, match="'n_ctxx'"):
         sharpi.Plan(path, n_ctxx=12)
-    with pytest.raises(sharpi.InvalidArgument, match="q4.*bf16"):
-        sharpi.Plan(path, kv="q4")
+    with pytest.raises(sharpi.InvalidArgument, match="q7.*bf16"):
+        sharpi.Plan(path, kv="q7")
     with pytest.raises(TypeError):
         session.set_sampler(temperatur=1)
     with pytest.raises(TypeError, match="path or of a plan"):

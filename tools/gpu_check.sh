@@ -13,7 +13,7 @@
 #   --suite REGEX     only jobs whose name matches (PROGRAM or PROGRAM.2of4)
 #   --limit SECONDS   nothing runs longer than this in all; call again to go on
 #   --job-limit S     one job at most (default 1200); longer is a failure
-#   --per-gpu N       jobs beside each other on a GPU (default 12)
+#   --per-gpu N       jobs beside each other on a GPU (default 7)
 #   --deps FOLDER     what the machine lacks: lib/, include/, bin/, fixtures/, models/ (default: .gpu)
 #   --out FOLDER      a copy of the summary, and the logs of what failed as one archive
 #   --again           forget the results of earlier calls
@@ -25,7 +25,7 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.." || exit 1
 root=$PWD
 
 parts=build,suites,checks,memcheck profiles=8.0,8.9,9.0,12.0 suite='' limit=0 job_limit=1200
-per_gpu=12 deps=$root/.gpu out='' again=0 list=0 host='' state=$root/build-gpu
+per_gpu=7 deps=$root/.gpu out='' again=0 list=0 host='' state=$root/build-gpu
 while (($#)); do
   case $1 in
     --only) parts=$2; shift ;;
@@ -116,7 +116,7 @@ build_one() {  # folder
 # Programs that look at the device's free memory, take it all, or wait for short times.
 alone='^(memory_taken|memory|compact_memory|tiers|allowance|truth|turn)_test$'
 # Long ones go in pieces, first.
-declare -A pieces=([splits_test]=13 [settings_test]=7 [oracle_test]=6 [experts_test]=4 [keep_set_test]=4
+declare -A pieces=([splits_test]=7 [settings_test]=7 [oracle_test]=6 [experts_test]=4 [keep_set_test]=4
   [parity_test]=4 [snapkv_test]=3 [compact_test]=3 [fault_settings_test]=4 [tiers_test]=3)
 
 jobs_of_suites() {  # profile folder

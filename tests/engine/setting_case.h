@@ -19,9 +19,9 @@ inline std::string setting_name(const ::testing::TestParamInfo<Setting>& info) {
          (deterministic != 0 ? "_deterministic" : "");
 }
 
-/// Every setting of every model.
-inline auto all_settings() {
-  return ::testing::Combine(::testing::ValuesIn(all_models()), ::testing::ValuesIn(stored_dtypes()),
+/// Every setting of every model, with rows stored as one of `dtypes`.
+inline auto all_settings(const std::vector<sharpi_kv_dtype>& dtypes = stored_dtypes()) {
+  return ::testing::Combine(::testing::ValuesIn(all_models()), ::testing::ValuesIn(dtypes),
                             ::testing::Values(SHARPI_ARITHMETIC_EXACT, SHARPI_ARITHMETIC_FAST),
                             ::testing::Values(0u, 1u));
 }

@@ -153,9 +153,8 @@ constexpr KvDtype last_kv_codec() {
 }
 
 /// f.operator()<codec>() of a codec where the caller has checked that it is one, and one that f
-/// takes: as visit_kv_codec(), but what is none of the others is taken for kWanted, or the
-/// last one, which kernels then
-/// need not compare.
+/// takes: as visit_kv_codec(), but what is none of the others is taken for kWanted, or the last
+/// one, which kernels then need not compare.
 SHARPI_CALLS_EITHER_SIDE
 template <KvDtype kWanted = KvDtype::kAuto, uint32_t kFirst = 1, class F>
 SHARPI_HOST_DEVICE constexpr auto with_kv_codec(KvDtype type, const F& f) {

@@ -136,9 +136,36 @@ inline float finish(const Sums& s) {
   return _mm512_reduce_add_ps(_mm512_fmadd_ps(mins, _mm512_set1_ps(Format::kMin), dots));
 }
 
+/// The rest of an activation row behind its whole units, as the end of a unit that begins before it
+/// with zeros: it meets the last 256 weights of a row where they lie, and those that were taken
+/// already count nothing. A copy of the weights' rest, with zeros behind, would cost each weight
+/// row more than its products.
+struct LastUnit {
+  alignas(64) int8_t q[kInt8RowUnit];
+  float meta[kInt8UnitFloats];
+
+  /// Of a row whose last unit, at `from` with `floats`, holds n elements.
+  template <class Format>
+  void set(const int8_t* from, const float* floats, uint64_t n) {
+    const uint64_t groups = n / 32, zeros = 8 - groups;
+    alignas(64) int8_t moved[kInt8RowUnit] = {};
+    std::copy_n(from, n, moved + kInt8RowUnit - n);
+    if constexpr (DotForm<Format>::kPermuted) {
+      DotForm<Format>::permute(moved, q);
+    } else {
+      std::copy_n(moved, kInt8RowUnit, q);
+    }
+    std::fill_n(meta, kInt8UnitFloats, 0.0f);
+    std::copy_n(floats, groups, meta + zeros);
+    std::copy_n(floats + 8, groups, meta + 8 + zeros);
+    std::copy_n(floats + 16, 2 * groups, meta + 16 + 2 * zeros);
+  }
+};
+
 template <class Format, int kRows>
 [[gnu::always_inline]] inline void dot_output(const MatmulJob& job, const Activations* rows,
-                                              uint64_t o, Ahead& ahead, float* y) {
+                                              const LastUnit* last, uint64_t o, Ahead& ahead,
+                                              float* y) {
   const uint64_t n_units = job.n_in / kInt8RowUnit, n_left = job.n_in % kInt8RowUnit;
   const uint8_t* p = reinterpret_cast<const uint8_t*>(job.w) + o * job.row_bytes;
   Activations x[kRows];
@@ -154,7 +181,11 @@ template <class Format, int kRows>
   for (; unit < n_units; ++unit, p += Format::kUnitBytes) {
     add_units<Format, kRows, 1>(p, ahead, x, sums);
   }
-  if (n_left != 0) {
+  if (n_left != 0 && n_units != 0) {
+    for (int r = 0; r < kRows; ++r) x[r] = {last[r].q, last[r].meta};
+    add_units<Format, kRows, 1>(p + n_left / 32 * Format::kBlockBytes - Format::kUnitBytes, ahead,
+                                x, sums);
+  } else if (n_left != 0) {
     uint8_t buffer[Format::kUnitBytes];
     add_units<Format, kRows, 1>(padded_unit<Format>(p, n_left, buffer), ahead, x, sums);
   }
@@ -167,9 +198,15 @@ template <class Format, int kRows>
 template <class Format, int kRows>
 void dot_rows(const MatmulJob& job, const int8_t* const* q, float* y) {
   const uint64_t n_units = (job.n_in + kInt8RowUnit - 1) / kInt8RowUnit, k = n_units * kInt8RowUnit;
+  const uint64_t n_left = job.n_in % kInt8RowUnit;
   Activations x[kRows];
+  LastUnit last[kRows];
   for (uint64_t r = 0; r < kRows; ++r) {
     x[r] = {q[r], reinterpret_cast<const float*>(q[r] + k)};
+    if (n_left != 0) {
+      last[r].template set<Format>(q[r] + k - kInt8RowUnit,
+                                   x[r].meta + (n_units - 1) * kInt8UnitFloats, n_left);
+    }
     if constexpr (DotForm<Format>::kPermuted) {
       auto* to = reinterpret_cast<int8_t*>(job.scratch) + r * k;
       for (uint64_t u = 0; u < n_units; ++u) {
@@ -179,7 +216,7 @@ void dot_rows(const MatmulJob& job, const int8_t* const* q, float* y) {
     }
   }
   Ahead ahead(job);
-  for (uint64_t o = 0; o < job.n_out; ++o) dot_output<Format, kRows>(job, x, o, ahead, y);
+  for (uint64_t o = 0; o < job.n_out; ++o) dot_output<Format, kRows>(job, x, last, o, ahead, y);
 }
 
 template <class Format>

@@ -146,36 +146,36 @@ struct DotForm<Q4_K> {
   }
 };
 
-/// Q4_0 with the low nibbles of four blocks in the 128-bit lanes of one vector and the high ones in
-/// another, which add to the same four sums of a block.
-template <>
-struct DotForm<Q4_0> : DotForm<Q8_0> {
+/// Blocks of 32 nibbles behind kHead bytes, with the low nibbles of four blocks in the 128-bit
+/// lanes of one vector and the high ones in another, which add to the same four sums of a block.
+template <class Format, uint32_t kHead>
+struct NibbleForm : DotForm<Q8_0> {
   static constexpr bool kPermuted = true;
   static constexpr int kVectors = 2;
   struct Words {
     alignas(64) uint16_t index[32];
   };
+  static constexpr uint32_t kLate = 4 * Format::kBlockBytes - 64;
   /// Words of block b < 3 from a load at the first block, of block 3 from one that ends with it.
   static constexpr Words words() {
     Words w{};
     for (uint32_t i = 0; i < 32; ++i) {
-      const uint32_t at = i / 8 * Q4_0::kBlockBytes + 2 + i % 8 * 2;
+      const uint32_t at = i / 8 * Format::kBlockBytes + kHead + i % 8 * 2;
       w.index[i] = static_cast<uint16_t>((i < 24 ? at : at - kLate) / 2);
     }
     return w;
   }
-  static constexpr uint32_t kLate = 4 * Q4_0::kBlockBytes - 64;
   static void codes(const uint8_t* p, __m512i* u) {
     static constexpr Words kWords = words();
     const __m512i index = _mm512_load_si512(&kWords);
-    for (int h = 0; h < 2; ++h, p += 4 * Q4_0::kBlockBytes) {
+    for (int h = 0; h < 2; ++h, p += 4 * Format::kBlockBytes) {
       const __m512i three = _mm512_permutexvar_epi16(index, load_64(p));
       const __m512i v = _mm512_mask_permutexvar_epi16(three, 0xFF000000, index, load_64(p + kLate));
       u[2 * h] = _mm512_and_si512(v, bytes(15));
       u[2 * h + 1] = _mm512_and_si512(_mm512_srli_epi16(v, 4), bytes(15));
     }
   }
-  using Scales = DotScales<Q4_0>;
+  using Scales = DotScales<Format>;
   static __m512i sums(const __m512i* u, const __m512i* q, int j) {
     const __m512i s = _mm512_dpbusd_epi32(_mm512_setzero_si512(), u[2 * j], q[2 * j]);
     return _mm512_dpbusd_epi32(s, u[2 * j + 1], q[2 * j + 1]);
@@ -191,6 +191,10 @@ struct DotForm<Q4_0> : DotForm<Q8_0> {
     }
   }
 };
+template <>
+struct DotForm<Q4_0> : NibbleForm<Q4_0, 2> {};
+template <>
+struct DotForm<Q4_1> : NibbleForm<Q4_1, 4> {};
 
 /// Q5_K: the scales of four units together.
 template <>

@@ -48,7 +48,9 @@ struct V {
     const R high = _mm256_permutevar8x32_ps(_mm256_load_ps(kLevelFloats + 8), i);
     return _mm256_blendv_ps(low, high, _mm256_castsi256_ps(_mm256_slli_epi32(i, 28)));
   }
-  static uint16_t half(float x) { return _cvtss_sh(x, 0); }
+  static uint16_t half(float x) {
+    return static_cast<uint16_t>(_mm_cvtsi128_si32(_mm_cvtps_ph(_mm_set_ss(x), 0)));
+  }
   static void halves(const uint16_t* p, uint32_t n, float* out) {
     uint32_t i = 0;
     for (; i + 8 <= n; i += 8) {

@@ -46,7 +46,9 @@ struct V {
         words, _mm512_setr_epi32(0, 4, 8, 12, 16, 20, 24, 28, 0, 4, 8, 12, 16, 20, 24, 28));
     return _mm512_permutexvar_ps(codes, _mm512_load_ps(kLevelFloats));
   }
-  static uint16_t half(float x) { return _cvtss_sh(x, 0); }
+  static uint16_t half(float x) {
+    return static_cast<uint16_t>(_mm_cvtsi128_si32(_mm_cvtps_ph(_mm_set_ss(x), 0)));
+  }
   /// Writes whole vectors (a masked store would not forward to the loads that follow).
   static void halves(const uint16_t* p, uint32_t n, float* out) {
     for (uint32_t i = 0; i < n; i += 16) {

@@ -82,7 +82,7 @@ TEST(CompactMemory, WhatIsInUseShrinksByWhatTheReportSays) {
     const uint64_t after = in_use(l.context.get()), freed = r.held_before - r.held_after;
     EXPECT_EQ(r.held_after, chat.info().kv_held_bytes);
     EXPECT_LT(r.held_after, r.held_before / 16);
-    ASSERT_GT(freed, 30u << 20);
+    ASSERT_GT(freed, (kv == SHARPI_KV_Q4 ? 16u : 30u) << 20);
     ASSERT_GT(before, after);
     EXPECT_GT(before - after, freed - freed / 20) << dtype_text(kv);
     EXPECT_LT(before - after, freed + freed / 20) << dtype_text(kv);

@@ -22,8 +22,8 @@ const char* const kTexts[] = {
     "{\"name\": 1, and so no call at all",
     "{{ braces } and [TOOL_CALLS][{\"name\": \"f\", \"arguments\": {}}]",
     "[THINK]so[/THINK]said [TOOL_CALLS no",
-    "<|channel|>analysis<|message|>I "
-    "think.<|end|><|start|>assistant<|channel|>final<|message|>Yes. ",
+    ("<|channel|>analysis<|message|>I "
+     "think.<|end|><|start|>assistant<|channel|>final<|message|>Yes. "),
     "<|channel|>thought\nhm<channel|>said",
     "text <|python_tag|>{\"name\": \"f\", \"parameters\": {}}",
     "\xC3\xA9t\xC3\xA9 \xE2\x82\xAC \xF0\x9F\x98\x80 end\r\n\r\n",

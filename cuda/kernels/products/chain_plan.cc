@@ -239,8 +239,10 @@ bool make_chain_launch(const MatmulConfig& config, const ChainStep* steps, uint3
   ChainLaunch& l = *out;
   l = {};
   if (n_steps == 0 || n_steps > kMaxChainSteps) return false;
-  l.states = reinterpret_cast<ChainState*>(sync);
-  l.handed = reinterpret_cast<float*>(sync + kMaxChainBlocks * sizeof(ChainState));
+  if (sync != nullptr) {  // null where it is only asked whether there is room
+    l.states = reinterpret_cast<ChainState*>(sync);
+    l.handed = reinterpret_cast<float*>(sync + kMaxChainBlocks * sizeof(ChainState));
+  }
   uint32_t first_more = 0;
   for (uint32_t k = 0; k < n_steps; ++k) {
     l.products[l.n_products++] = chain_product(steps[k]);

@@ -45,7 +45,8 @@ uint64_t shape_memory(uint32_t n_embd, uint32_t hidden, uint32_t shared_hidden, 
                       StepArgs* p) {
   uint64_t at = kHeadBytes;
   const auto take = [&](uint64_t** to, uint64_t n) {
-    *to = reinterpret_cast<uint64_t*>(sync + at);
+    // Without memory it is only asked how much there has to be.
+    *to = sync != nullptr ? reinterpret_cast<uint64_t*>(sync + at) : nullptr;
     at += (n + 15) / 16 * 16 * sizeof(uint64_t);
   };
   take(&p->logits, kLogitWords);

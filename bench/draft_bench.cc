@@ -15,6 +15,7 @@
 #include <string>
 #include <vector>
 
+#include "kv_names.h"
 #include "sharpi.h"
 
 namespace {
@@ -87,11 +88,9 @@ Settings read_settings(int argc, char** argv) {
 }
 
 sharpi_kv_dtype kv_dtype(const std::string& name) {
-  const char* const names[] = {"auto", "f32", "bf16", "q8_0", "q4"};
-  for (uint32_t i = 0; i < 5; ++i) {
-    if (name == names[i]) return i;
-  }
-  die("--kv: auto, f32, bf16, q8_0 or q4");
+  const sharpi::bench::KvName* known = sharpi::bench::kv_of_name(name);
+  if (known == nullptr) die("--kv: auto, f32, bf16, q8_0 or q4");
+  return known->dtype;
 }
 
 /// One session that is always at the same length when a pass begins.

@@ -12,9 +12,11 @@
 #include <cmath>
 #include <cstdio>
 #include <cstring>
+#include <span>
 #include <sstream>
 #include <thread>
 
+#include "kv_names.h"
 #include "models/real_files.h"
 #include "support/golden.h"
 
@@ -23,20 +25,14 @@ namespace {
 
 constexpr uint32_t kRows = 128;  // logit rows read together
 
-struct Codec {
-  sharpi_kv_dtype dtype;
-  const char* name;
-};
-constexpr Codec kCodecs[] = {{SHARPI_KV_F32, "f32"},
-                             {SHARPI_KV_BF16, "bf16"},
-                             {SHARPI_KV_Q8_0, "q8_0"},
-                             {SHARPI_KV_Q4, "q4"}};
+using Codec = bench::KvName;
+/// All but auto; f32 is the first.
+constexpr auto kCodecs = std::span(bench::kKvNames).subspan<1>();
+const Codec* const kF32 = &kCodecs[0];
 
 const Codec* codec_named(const std::string& name) {
-  for (const Codec& c : kCodecs) {
-    if (name == c.name) return &c;
-  }
-  return nullptr;
+  const Codec* c = bench::kv_of_name(name);
+  return c != nullptr && c->dtype != SHARPI_KV_AUTO ? c : nullptr;
 }
 
 struct Setting {
@@ -53,7 +49,7 @@ struct Options {
 
 /// The settings that are compared. The first is what the others are held against.
 bool settings_of(const Options& o, std::vector<Setting>* out) {
-  out->push_back({SHARPI_ARITHMETIC_EXACT, &kCodecs[0], &kCodecs[0]});
+  out->push_back({SHARPI_ARITHMETIC_EXACT, kF32, kF32});
   const auto add = [&](sharpi_arithmetic arithmetic, const std::string& list) {
     std::stringstream pairs(list);
     for (std::string pair; std::getline(pairs, pair, ',');) {
@@ -62,7 +58,7 @@ bool settings_of(const Options& o, std::vector<Setting>* out) {
       const Codec* k = codec_named(pair.substr(0, slash));
       const Codec* v = codec_named(pair.substr(slash + 1));
       if (k == nullptr || v == nullptr) return false;
-      const bool base = arithmetic == SHARPI_ARITHMETIC_EXACT && k == kCodecs && v == kCodecs;
+      const bool base = arithmetic == SHARPI_ARITHMETIC_EXACT && k == kF32 && v == kF32;
       if (!base) out->push_back({arithmetic, k, v});
     }
     return true;
@@ -193,7 +189,7 @@ class Quality {
 
   /// Row r of a call of n predicts next[r].
   void compare(size_t i, const Chat& chat, uint32_t n, const std::vector<int32_t>& next) {
-    const bool base = settings_[i].k == kCodecs && settings_[i].v == kCodecs;
+    const bool base = settings_[i].k == kF32 && settings_[i].v == kF32;
     std::vector<Row>& same = settings_[i].arithmetic == SHARPI_ARITHMETIC_EXACT ? exact_ : fast_;
     if (base) same.resize(kRows);
     const auto part = [&](uint32_t first, Sums* sums) {

@@ -483,10 +483,13 @@ Status attention(ThreadPool& pool, Isa isa, bool exact, std::span<const Attentio
                   scratch + skip,
                   scratch + fixed,
                   scratch_bytes - fixed};
-  if (g.k_rotation != 0 && n_rows == 1) rotate_query(isa, tasks, 0, g.k_rotation);
-  if (g.k_rotation != 0 && n_rows != 1) {  // one is sooner done than handed out
-    call.spread(n_rows,
-                [&](uint64_t i, const Worker&) { rotate_query(isa, tasks, i, g.k_rotation); });
+  if (g.k_rotation != 0) {
+    const auto rotate_one = [&](uint64_t i) { rotate_query(isa, tasks, i, g.k_rotation); };
+    if (n_rows == 1) {
+      rotate_one(0);  // sooner done than handed out
+    } else {
+      call.spread(n_rows, [&](uint64_t i, const Worker&) { rotate_one(i); });
+    }
   }
   if (n_rows <= kSplitRows) return run_split(call);
   run_blocks(call);

@@ -109,12 +109,8 @@ uint64_t q8_work_bytes(uint32_t n, uint32_t padded) {
 
 /// Two codes of q4 a byte to their levels, in order.
 inline __m512i levels_of(__m256i codes) {
-  alignas(16) constexpr int8_t kBytes[16] = {
-      kQ4Levels[0],  kQ4Levels[1],  kQ4Levels[2],  kQ4Levels[3], kQ4Levels[4],  kQ4Levels[5],
-      kQ4Levels[6],  kQ4Levels[7],  kQ4Levels[8],  kQ4Levels[9], kQ4Levels[10], kQ4Levels[11],
-      kQ4Levels[12], kQ4Levels[13], kQ4Levels[14], kQ4Levels[15]};
   const __m512i table =
-      _mm512_broadcast_i32x4(_mm_load_si128(reinterpret_cast<const __m128i*>(kBytes)));
+      _mm512_broadcast_i32x4(_mm_loadu_si128(reinterpret_cast<const __m128i*>(kQ4Levels)));
   const __m512i wide = _mm512_cvtepu8_epi16(codes);
   const __m512i apart =
       _mm512_and_si512(_mm512_or_si512(wide, _mm512_slli_epi16(wide, 4)), _mm512_set1_epi8(15));

@@ -203,7 +203,7 @@ void dot_rows(const MatmulJob& job, const int8_t* const* q, float* y) {
   LastUnit last[kRows];
   for (uint64_t r = 0; r < kRows; ++r) {
     x[r] = {q[r], reinterpret_cast<const float*>(q[r] + k)};
-    if (n_left != 0) {
+    if (n_left != 0 && n_units > 1) {
       last[r].template set<Format>(q[r] + k - kInt8RowUnit,
                                    x[r].meta + (n_units - 1) * kInt8UnitFloats, n_left);
     }

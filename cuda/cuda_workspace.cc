@@ -215,6 +215,9 @@ Result<std::unique_ptr<CudaWorkspace>> CudaWorkspace::create(const Device& devic
   SHARPI_TRY_ASSIGN(w->handover_, PinnedBuffer::allocate(device, layout.handover_bytes,
                                                          "hidden rows between tiers"));
   SHARPI_TRY_ASSIGN(w->stream_, Stream::create(device));
+  for (Event& e : w->layers_) {
+    SHARPI_TRY_ASSIGN(e, Event::create(device, cudaEventDisableTiming));
+  }
   for (const Buf b : {Buf::kMoeSync, Buf::kChainSync}) {
     if (w->size(b) == 0) continue;
     SHARPI_TRY(device.check(cudaMemsetAsync(w->get<std::byte>(b), 0, w->size(b), w->lane()),

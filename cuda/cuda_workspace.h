@@ -12,6 +12,7 @@
 #include "cuda/expert_line.h"
 #include "cuda/kernels/batch.h"
 #include "cuda/kernels/products/matmul.h"
+#include "cuda/layers_ahead.h"
 #include "cuda/stream.h"
 #include "tier/buffer_layout.h"
 #include "tier/rope_tables.h"
@@ -95,6 +96,13 @@ class CudaWorkspace final : public Workspace {
   const WorkspaceLayout& layout() const { return layout_; }
   const Stream& stream() const { return stream_; }
   cudaStream_t lane() const { return stream_.get(); }
+  /// For LayersAhead: the end of one of the layers under way.
+  Status record(uint32_t event) const {
+    return device_->check(cudaEventRecord(layers_[event].get(), lane()), "cudaEventRecord");
+  }
+  Status wait(uint32_t event) const {
+    return device_->check(cudaEventSynchronize(layers_[event].get()), "waiting for a layer");
+  }
 
   // The pinned mirror of the table, and the table's parts on the device.
   int32_t* host_tokens() const { return mirror<int32_t>(layout_.table.tokens); }
@@ -129,6 +137,7 @@ class CudaWorkspace final : public Workspace {
   DeviceBuffer memory_;
   PinnedBuffer pinned_, handover_;
   Stream stream_;
+  Event layers_[kLayersAhead];
 };
 
 }  // namespace sharpi::cuda

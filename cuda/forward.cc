@@ -1,15 +1,36 @@
 // SPDX-License-Identifier: MIT
 // The forward pass of the CUDA tier: embedding, head, and what all blocks share.
 #include <cmath>
+#include <optional>
 
 #include "cuda/cuda_model.h"
 #include "cuda/kernels/attention/qkv.h"
 
 namespace sharpi::cuda {
+namespace {
+
+struct LayerEvents {
+  const CudaWorkspace* ws;
+  Status record(uint32_t i) const { return ws->record(i); }
+  Status wait(uint32_t i) const { return ws->wait(i); }
+};
+
+/// Passes that take long enough to be stopped within, or whose layers somebody wants to hear of.
+/// Steps are none; nor is a pass that the host does something else beside.
+bool is_watched(const Pass& p, const std::atomic<bool>* cancel) {
+  if (p.rows == nullptr || p.recorded || p.single_rows || p.rows->meanwhile != nullptr)
+    return false;
+  return p.rows->progress != nullptr || (cancel != nullptr && p.n_rows() >= kWatchedRows);
+}
+
+}  // namespace
 
 Status CudaModel::run_blocks(const Segment& segment, Pass& p) const {
   const std::atomic<bool>* cancel = p.rows == nullptr ? nullptr : p.rows->cancel;
   const bool may_stop = cancel != nullptr && (p.transient || !spec().has_window());
+  if (!may_stop) cancel = nullptr;
+  std::optional<LayersAhead<LayerEvents>> ahead;
+  if (is_watched(p, cancel)) ahead.emplace(LayerEvents{&p.ws}, cancel, p.rows->progress);
   bool has_ropes = false;
   if (p.per_layer && segment.blocks.front().kind != BlockKind::kEmbedding) {
     SHARPI_TRY(embed_per_layer(p));  // of rows that were embedded elsewhere
@@ -17,7 +38,7 @@ Status CudaModel::run_blocks(const Segment& segment, Pass& p) const {
   for (const Block& b : segment.blocks) {
     // A ring row that was overwritten cannot be brought back, so windowed models finish their
     // chunk.
-    if (may_stop && cancel->load(std::memory_order_relaxed)) {
+    if (cancel != nullptr && cancel->load(std::memory_order_relaxed)) {
       return Status::error(Code::kCancelled, "cancelled");
     }
     switch (b.kind) {
@@ -36,6 +57,7 @@ Status CudaModel::run_blocks(const Segment& segment, Pass& p) const {
         break;
       case BlockKind::kFfn:
         SHARPI_TRY(segment.streamed ? streamed_ffn(p, b.layer) : ffn_block(p, b.layer));
+        if (ahead) SHARPI_TRY(ahead->submitted(b.layer));
         break;
       case BlockKind::kExperts:
         break;  // run with their router in ffn_block
@@ -45,7 +67,8 @@ Status CudaModel::run_blocks(const Segment& segment, Pass& p) const {
     }
   }
   SHARPI_TRY(launch_waiting(p));
-  return flush(p);
+  SHARPI_TRY(flush(p));
+  return ahead ? ahead->finish() : Status::ok();
 }
 
 /// The block with those of its weights that are not resident brought over first.

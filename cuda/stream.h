@@ -46,10 +46,10 @@ class Stream {
 class Event {
  public:
   Event() = default;
-  static Result<Event> create(const Device& device) {
+  static Result<Event> create(const Device& device, unsigned flags = cudaEventDefault) {
     const DeviceScope scope(device);
     Event e;
-    SHARPI_TRY(device.check(cudaEventCreate(&e.event_), "cudaEventCreate"));
+    SHARPI_TRY(device.check(cudaEventCreateWithFlags(&e.event_, flags), "cudaEventCreate"));
     return e;
   }
   ~Event() {

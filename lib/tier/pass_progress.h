@@ -6,7 +6,8 @@
 
 namespace sharpi {
 
-/// Hears how far a pass is, on the calling thread; of a tier that computes asynchronously nothing.
+/// Hears of layers of a pass once they are computed, in order, on the calling thread. Of passes
+/// that compute one token a session, a tier that computes asynchronously tells nothing.
 class PassProgress {
  public:
   virtual ~PassProgress() = default;

@@ -78,10 +78,9 @@ TEST_P(Cancel, FromTheProgressCallbackAfterEveryChunk) {
   }
 }
 
-/// On the CPU a prompt tells of every layer, so that a host hears of it before a chunk is read, and
-/// can stop it there.
+/// A prompt tells of every layer, so that a host hears of it before a chunk is read, and can stop
+/// it there.
 TEST_P(Cancel, FromTheProgressCallbackWithinTheFirstChunk) {
-  if (on_gpu()) GTEST_SKIP() << "the CUDA tier computes a chunk in one go";
   Chat chat(loaded_.model.get());
   struct First {
     uint64_t done = 0, last = 0;

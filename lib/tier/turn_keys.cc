@@ -26,7 +26,6 @@ void KeyTurner::reserve(const ModelSpec& spec, uint32_t n_ctx) {
   low_.resize(2 * half * kStep);
   high_.resize(2 * half * (n_ctx / kStep + 1));
   values_.resize(elements);
-  row_.resize(elements * sizeof(float));
   piece_.resize(kPieceRows * elements * sizeof(float));
 }
 
@@ -65,23 +64,21 @@ void KeyTurner::turn_row(float* row, const KvLayerLayout& one, uint32_t head,
   }
 }
 
-/// Rows [first, first + n), which piece_ holds in canonical form.
+/// Rows [first, first + n), which piece_ holds as they are stored.
 Status KeyTurner::turn_piece(const KvLayerLayout& one, const KvLedger& ledger, uint32_t shift,
                              uint32_t first, uint32_t n) {
   const uint64_t elements = uint64_t{one.n_heads} * one.head_dim;
   const uint32_t rotation = kv_rotation(one.k_dtype, one.head_dim);
   for (uint32_t i = 0; i < n; ++i) {
-    std::byte* canonical = piece_.data() + uint64_t{i} * one.k_row_bytes;
-    SHARPI_TRY(kv_row_from_canonical(one.k_dtype, canonical, elements, row_.data()));
-    SHARPI_TRY(kv_decode_row(one.k_dtype, row_.data(), elements, 0, elements, values_.data()));
+    std::byte* row = piece_.data() + uint64_t{i} * one.k_row_bytes;
+    SHARPI_TRY(kv_decode_row(one.k_dtype, row, elements, 0, elements, values_.data()));
     kv_unrotate(values_.data(), elements, rotation);
     for (uint32_t h = 0; h < one.n_heads; ++h) {
       const uint32_t ahead = ledger.left_behind(one.layer, h, first + i, shift);
       if (ahead != 0) turn_row(values_.data(), one, h, ahead);
     }
     kv_rotate(values_.data(), elements, rotation);
-    SHARPI_TRY(kv_encode_row(one.k_dtype, values_.data(), elements, row_.data()));
-    SHARPI_TRY(kv_row_to_canonical(one.k_dtype, row_.data(), elements, canonical));
+    SHARPI_TRY(kv_encode_row(one.k_dtype, values_.data(), elements, row));
   }
   return Status::ok();
 }

@@ -35,7 +35,7 @@ class KeyTurner {
   int32_t table_ = -1;  // the one that the angles are of
   // Cosine and sine of a pair after 0 to 63 positions, and after multiples of 64 positions.
   std::vector<float> low_, high_;
-  std::vector<std::byte> piece_, row_;
+  std::vector<std::byte> piece_;
   std::vector<float> values_;
 };
 

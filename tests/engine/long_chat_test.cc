@@ -13,15 +13,17 @@ namespace {
 
 constexpr uint32_t kSlots = 4096, kChunk = 512;
 
-class LongChat : public ModelTest {};
+class LongChat : public ModelTest {
+ protected:
+  void talk(uint64_t length, sharpi_kv_dtype kv);
+};
 
-TEST_P(LongChat, StillAnswersWhatWasSaidInTheLast2000Tokens) {
-  const char* text = std::getenv("SHARPI_CHAT_TOKENS");
-  const uint64_t length = text == nullptr ? 10000 : std::strtoull(text, nullptr, 10);
-  const Loaded l = load(path(), setup_with([](sharpi_plan_params* p, sharpi_session_params* s) {
+void LongChat::talk(uint64_t length, sharpi_kv_dtype kv) {
+  const Loaded l = load(path(), setup_with([&](sharpi_plan_params* p, sharpi_session_params* s) {
                           p->n_chunk = kChunk;
                           s->n_ctx = kSlots;
                           s->kv_budget = kSlots - kChunk;
+                          s->k_dtype = s->v_dtype = kv;
                         }));
   ASSERT_TRUE(l.model);
   const std::vector<GoldenNeedle>& needles = golden_.needles;
@@ -45,6 +47,19 @@ TEST_P(LongChat, StillAnswersWhatWasSaidInTheLast2000Tokens) {
               static_cast<unsigned long long>(read), answered, asked);
   // Of 50 000 tokens 34 of 34, 27 of 35 and 31 of 34 were answered (docs/reliability.md).
   EXPECT_GE(answered * 4, asked * 3);
+}
+
+TEST_P(LongChat, StillAnswersWhatWasSaidInTheLast2000Tokens) {
+  const char* text = std::getenv("SHARPI_CHAT_TOKENS");
+  talk(text == nullptr ? 10000 : std::strtoull(text, nullptr, 10), SHARPI_KV_AUTO);
+}
+
+/// Past the context for the first time, and a little on: rows that are rounded are turned, too.
+TEST_P(LongChat, AnswersWithRoundedRowsPastItsContext) {
+  for (const sharpi_kv_dtype kv : stored_dtypes()) {
+    SCOPED_TRACE(dtype_text(kv));
+    if (kv != SHARPI_KV_F32) talk(7000, kv);
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(Engine, LongChat,

@@ -46,10 +46,16 @@ Status fill_sequence(const Submission& rows, uint32_t s, uint32_t chunk_block, B
   out.position = q.position;
   out.chunk_block = chunk_block;
   out.flags = (rows.no_context ? kSequenceNoContext : 0u) |
-              (rows.capture == Capture::kRing ? kSequenceQueryRing : 0u);
+              (rows.capture == Capture::kRing ? kSequenceQueryRing : 0u) |
+              (q.drafted ? kSequenceDrafted : 0u);
   if (own->checkpoint_bytes() != 0) {
-    out.state_in = own->state_base(false);
-    out.state_out = own->state_base(true);
+    const BatchSequence state = pending_sequence(*own);
+    out.state_in = state.state_in;
+    out.state_out = state.state_out;
+    out.n_pending = state.n_pending;
+    out.kept = state.kept;
+    out.kept_rows = state.kept_rows;
+    if (q.drafted) out.keep = own->draft_plane(0, true);
   }
   out.query_rows = own->query_rows(rows.capture);
   out.queries = out.query_rows == 0 ? nullptr : own->query_base(rows.capture);
@@ -80,6 +86,16 @@ struct Abandon {
 };
 
 }  // namespace
+
+BatchSequence pending_sequence(const CudaSession& session) {
+  BatchSequence s;
+  s.state_in = session.state_base(false);
+  s.state_out = session.state_base(true);
+  s.n_pending = session.pending();
+  s.kept_rows = session.draft_layout().n_rows;
+  if (s.kept_rows != 0) s.kept = session.draft_plane(0, false);
+  return s;
+}
 
 /// Kernels whose blocks meet are of one row; only recorded steps wait for the host.
 bool CudaModel::takes_turn(const Segment& segment, const Submission& rows) const {
@@ -222,12 +238,18 @@ Status CudaModel::run_format(const Segment& segment, const Submission& rows, Cud
   const bool whole_rows = !has_head || (in_order && n_head_rows == rows.n_rows);
   const bool own_rows = (rows.hidden_in == nullptr || rows.hidden_in == ws.handover()) &&
                         (rows.hidden_out == nullptr || rows.hidden_out == ws.handover());
-  const bool step = !segment.streamed && single_rows && whole_rows && own_rows && !rows.transient &&
+  const bool drafted = std::any_of(rows.sequences.begin(), rows.sequences.end(),
+                                   [](const SequenceRows& q) { return q.drafted; });
+  const bool recorded = single_rows ? whole_rows
+                                    : drafted && rows.sequences.size() == 1 && records(segment) &&
+                                          (!has_head || n_head_rows == rows.n_rows);
+  const bool step = !segment.streamed && recorded && own_rows && !rows.transient &&
                     !rows.no_context && rows.capture == Capture::kRing;
   Pass p{&rows, ws, *f, step ? step_config(rows.n_rows) : call_config_};
   p.batch = Batch{ws.batch(), rows.n_rows, static_cast<uint32_t>(rows.sequences.size())};
   p.transient = rows.transient;
   p.single_rows = single_rows;
+  p.drafted = drafted;
   p.moe.on = step && rows.n_rows == 1;
   p.n_head_rows = n_head_rows;
   p.head_rows_in_order = in_order;
@@ -255,8 +277,10 @@ void CudaModel::place(const Segment& segment, const float* in, float* out, Pass*
 }
 
 Status CudaModel::run_graph(const Segment& segment, Pass& p, uint32_t format) const {
-  const size_t at =
-      (size_t{format} * segments_.size() + segment.index) * plan_->model.max_batch + p.n_rows() - 1;
+  const size_t kinds = plan_->model.max_batch + plan_->session.n_draft;
+  const size_t kind =
+      p.single_rows ? p.n_rows() - 1 : plan_->model.max_batch + size_t{p.n_rows()} - 2;
+  const size_t at = (size_t{format} * segments_.size() + segment.index) * kinds + kind;
   if (at >= p.ws.graphs.size()) p.ws.graphs.resize(at + 1, nullptr);
   cudaGraphExec_t& graph = p.ws.graphs[at];
   if (graph == nullptr) {
@@ -290,30 +314,47 @@ Status CudaModel::capture(const Segment& segment, Pass& p, cudaGraphExec_t* out)
   return recorded;
 }
 
-/// Runs and captures a step of every batch size with rows that belong to no session.
-Status CudaModel::warm_up(CudaWorkspace& ws) const {
-  ws.graphs.assign(segments_.size() * plan_->model.max_batch, nullptr);
+/// Whether verifications are recorded. Experts that the host computes are asked for row by row in a
+/// recorded step, many at once otherwise; and a ring's rows that wait for the next segment are
+/// remembered by the host.
+bool CudaModel::records(const Segment& segment) const {
+  const auto here = std::count_if(segments_.begin(), segments_.end(),
+                                  [](const Segment& s) { return s.tier == TierId::kCuda; });
+  return !asks_for_experts(segment) && (here == 1 || !spec().has_window());
+}
+
+/// Runs and captures a step with rows that belong to no session: one of each of n, or n of one.
+Status CudaModel::warm_up_rows(CudaWorkspace& ws, uint32_t n, bool drafted) const {
   const BatchTable t = ws.host_batch();
-  for (uint32_t n = 1; n <= plan_->model.max_batch; ++n) {
-    for (uint32_t r = 0; r < n; ++r) {
-      ws.host_tokens()[r] = 0;
-      ws.host_logits()[r] = nullptr;
-      t.sequences[r] = BatchSequence{};
-      t.rows[r] = BatchRow{};
-    }
-    for (const Segment& segment : segments_) {
-      if (segment.tier != TierId::kCuda) continue;
-      Pass p{nullptr, ws, *formats_[0], step_config(n)};
-      p.batch = Batch{ws.batch(), n, n};
-      p.single_rows = p.head_rows_in_order = true;
-      p.moe.on = n == 1;
-      p.n_head_rows = n;
-      p.chain.on = n == 1 && has_chains(p.config);
-      const bool starts = segment.index == 0, ends = segment.index + 1 == segments_.size();
-      place(segment, starts ? nullptr : ws.handover(), ends ? nullptr : ws.handover(), &p);
-      SHARPI_TRY(run_graph(segment, p, 0));
-    }
+  for (uint32_t r = 0; r < n; ++r) {
+    ws.host_tokens()[r] = 0;
+    ws.host_head_rows()[r] = n - 1 - r;
+    ws.host_logits()[r] = nullptr;
+    if (!drafted || r == 0) t.sequences[r] = BatchSequence{};
+    t.rows[r] = BatchRow{};
   }
+  for (const Segment& segment : segments_) {
+    if (segment.tier != TierId::kCuda || (drafted && !records(segment))) continue;
+    Pass p{nullptr, ws, *formats_[0], step_config(n)};
+    p.batch = Batch{ws.batch(), n, drafted ? 1 : n};
+    p.single_rows = p.head_rows_in_order = !drafted;
+    p.drafted = drafted;
+    p.moe.on = n == 1;
+    p.n_head_rows = n;
+    p.chain.on = n == 1 && has_chains(p.config);
+    const bool starts = segment.index == 0, ends = segment.index + 1 == segments_.size();
+    place(segment, starts ? nullptr : ws.handover(), ends ? nullptr : ws.handover(), &p);
+    SHARPI_TRY(run_graph(segment, p, 0));
+  }
+  return Status::ok();
+}
+
+/// A step of every batch size, and a verification of every number of drafts.
+Status CudaModel::warm_up(CudaWorkspace& ws) const {
+  const uint32_t n_draft = plan_->session.n_draft;
+  ws.graphs.assign(segments_.size() * (plan_->model.max_batch + n_draft), nullptr);
+  for (uint32_t n = 1; n <= plan_->model.max_batch; ++n) SHARPI_TRY(warm_up_rows(ws, n, false));
+  for (uint32_t n = 2; n <= n_draft + 1; ++n) SHARPI_TRY(warm_up_rows(ws, n, true));
   return ws.stream().wait();
 }
 

@@ -135,6 +135,7 @@ Result<std::unique_ptr<CudaModel>> CudaModel::create(std::shared_ptr<Device> dev
       make_workspace_layout(*p.spec, p.placement, p.model, p.session, m->config_);
   m->query_layout_ = make_query_layout(*p.spec, p.placement, TierId::kCuda);
   m->state_layout_ = make_state_layout(*p.spec, p.placement, TierId::kCuda);
+  m->draft_layout_ = make_draft_layout(*p.spec, p.placement, TierId::kCuda, p.session.n_draft);
   m->segments_ = make_segments(*p.spec, p.placement);
   for (uint32_t l = 0; l < p.spec->n_layers(); ++l) {
     if (p.placement.mixer[l] == TierId::kCuda) m->last_mixer_ = l;
@@ -190,7 +191,7 @@ Result<std::unique_ptr<TierSession>> CudaModel::create_session(const SessionShap
                          static_cast<unsigned long long>(workspace_layout_.chunk_slot_bytes));
   }
   SHARPI_TRY_ASSIGN(std::unique_ptr<CudaSession> s,
-                    CudaSession::create(*device_, stream_, plan_, shape));
+                    CudaSession::create(*device_, stream_, plan_, shape, *this));
   s->format_index = format_of(shape);
   return std::unique_ptr<TierSession>(std::move(s));
 }

@@ -28,12 +28,16 @@
 
 namespace sharpi::cuda {
 
+struct DeltaNetParams;
 struct QkvParams;
 /// What a scoring scratch takes (cuda_score.cc).
 std::vector<MemoryRow> score_rows(uint32_t device, const ModelSpec& spec,
                                   const Placement& placement, const ScoreShape& shape);
 
-class CudaModel final : public TierModel {
+/// A session's recurrent state and what it has to apply to it (calls.cc).
+BatchSequence pending_sequence(const CudaSession& session);
+
+class CudaModel final : public TierModel, public StateReplay {
  public:
   static Result<std::unique_ptr<CudaModel>> create(std::shared_ptr<Device> device,
                                                    std::shared_ptr<const Plan> plan,
@@ -61,6 +65,7 @@ class CudaModel final : public TierModel {
   Status pin_experts(std::span<const ExpertId> experts) override;
   std::vector<MemoryRow> memory_rows() const override;
   std::string paths() const override;
+  Status replay(const CudaSession& session, uint32_t layer) const override;
 
  private:
   CudaModel() = default;
@@ -112,6 +117,8 @@ class CudaModel final : public TierModel {
   void place(const Segment& segment, const float* in, float* out, Pass* p) const;
   Status run_graph(const Segment& segment, Pass& p, uint32_t format) const;
   Status capture(const Segment& segment, Pass& p, cudaGraphExec_t* out) const;
+  bool records(const Segment& segment) const;
+  Status warm_up_rows(CudaWorkspace& ws, uint32_t n, bool drafted) const;
   Status warm_up(CudaWorkspace& ws) const;
 
   // forward.cc
@@ -150,6 +157,7 @@ class CudaModel final : public TierModel {
   Status attend(Pass& p, uint32_t layer) const;
   Status flush_ring(Pass& p) const;
   KvLayer kv_layer(Pass& p, uint32_t layer) const;
+  DeltaNetParams delta_net(uint32_t layer) const;
   Status delta_block(Pass& p, uint32_t layer) const;
 
   Status streamed_ffn(Pass& p, uint32_t layer) const;
@@ -195,6 +203,7 @@ class CudaModel final : public TierModel {
   WorkspaceLayout workspace_layout_;
   QueryLayout query_layout_;
   StateLayout state_layout_;
+  DraftLayout draft_layout_;  // of sessions with as many drafts as the plan priced
   std::vector<RopeTable> ropes_;
   std::vector<int32_t> rope_of_layer_;
   std::vector<uint64_t> rope_offset_;  // in doubles

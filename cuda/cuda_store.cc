@@ -46,7 +46,7 @@ class RowList {
 
 /// Sizes of everything but KV rows.
 struct FixedBytes {
-  uint64_t state = 0, checkpoints = 0, logits = 0, logits_host = 0, best = 0;
+  uint64_t state = 0, drafts = 0, checkpoints = 0, logits = 0, logits_host = 0, best = 0;
   uint64_t ring = 0, observer = 0, moves = 0;
   uint32_t n_recurrent = 0;
 };
@@ -67,6 +67,7 @@ FixedBytes fixed_bytes(const ModelSpec& spec, const Placement& placement, const 
   const QueryLayout queries = make_query_layout(spec, placement, TierId::kCuda);
   b.n_recurrent = static_cast<uint32_t>(state.layers.size());
   b.state = 2 * state.bytes;
+  b.drafts = make_draft_layout(spec, placement, TierId::kCuda, session.n_draft).copies_bytes();
   b.checkpoints = session.n_checkpoints * state.bytes;
   if (placement.head == TierId::kCuda) {
     b.logits_host = std::max(uint64_t{spec.n_vocab} * sizeof(float), kBestBytes);
@@ -84,6 +85,7 @@ void push_fixed(RowList* rows, const FixedBytes& b) {
   rows->device(SHARPI_ROW_CAPTURE, "observer queries", b.observer);
   rows->device(SHARPI_ROW_COMPACTION, "lists of kept rows", b.moves);
   rows->device(SHARPI_ROW_RECURRENT, "recurrent state", b.state, b.n_recurrent);
+  rows->device(SHARPI_ROW_RECURRENT, "rows of drafts", b.drafts, b.n_recurrent);
   rows->pinned(SHARPI_ROW_CHECKPOINTS, "recurrent checkpoints", b.checkpoints, b.n_recurrent);
   rows->device(SHARPI_ROW_LOGITS, "logits", b.logits);
   rows->pinned(SHARPI_ROW_LOGITS, "logits on their way out", b.logits_host);
@@ -108,9 +110,10 @@ std::vector<MemoryRow> CudaSession::plan_rows(uint32_t device, const ModelSpec& 
 
 Result<std::unique_ptr<CudaSession>> CudaSession::create(const Device& device, const Stream& stream,
                                                          std::shared_ptr<const Plan> plan,
-                                                         const SessionShape& shape) {
+                                                         const SessionShape& shape,
+                                                         const StateReplay& replay) {
   SHARPI_TRY(device.usable());
-  std::unique_ptr<CudaSession> s(new CudaSession(device, stream, std::move(plan), shape));
+  std::unique_ptr<CudaSession> s(new CudaSession(device, stream, std::move(plan), shape, replay));
   SHARPI_TRY(s->allocate());
   return s;
 }
@@ -120,6 +123,7 @@ Status CudaSession::allocate() {
       [this](uint64_t bytes) { return DeviceRange::reserve(*device_, bytes, "KV rows"); }));
   const FixedBytes b = fixed_bytes(*plan_->spec, plan_->placement, plan_->model, shape_, layout_);
   SHARPI_TRY_ASSIGN(state_, DeviceBuffer::allocate(*device_, b.state, "recurrent state"));
+  SHARPI_TRY_ASSIGN(drafts_, DeviceBuffer::allocate(*device_, b.drafts, "rows of drafts"));
   SHARPI_TRY_ASSIGN(checkpoints_,
                     PinnedBuffer::allocate(*device_, b.checkpoints, "recurrent checkpoints"));
   SHARPI_TRY_ASSIGN(logits_, DeviceBuffer::allocate(*device_, b.logits, "logits"));
@@ -222,6 +226,7 @@ std::vector<MemoryRow> CudaSession::memory_rows() const {
   }
   FixedBytes b;
   b.state = state_.bytes();
+  b.drafts = drafts_.bytes();
   b.checkpoints = checkpoints_.bytes();
   b.logits = logits_.bytes();
   b.logits_host = logits_host_.bytes();
@@ -249,18 +254,29 @@ uint64_t CudaSession::held_bytes_of(uint32_t group, uint32_t n_slots) const {
 
 Status CudaSession::read_state(uint32_t layer, StatePart part, void* out) const {
   SHARPI_TRY(check_state(layer, part));
-  return copy(out, state(layer, part, false), state_bytes(layer, part), cudaMemcpyDeviceToHost,
+  const bool applied = pending() != 0;
+  if (applied) SHARPI_TRY(apply_pending(layer));
+  return copy(out, state(layer, part, applied), state_bytes(layer, part), cudaMemcpyDeviceToHost,
               "reading state");
+}
+
+/// Between passes the working copy is scratch.
+Status CudaSession::apply_pending(uint32_t layer) const {
+  SHARPI_TRY(device_->usable());
+  const DeviceScope scope(*device_);
+  return replay_->replay(*this, layer);
 }
 
 Status CudaSession::write_state(uint32_t layer, StatePart part, const void* in) {
   SHARPI_TRY(check_state(layer, part));
+  drop_pending();
   return copy(state(layer, part, false), in, state_bytes(layer, part), cudaMemcpyHostToDevice,
               "writing state");
 }
 
 void CudaSession::clear_state() noexcept {
   if (state_layout_.bytes == 0) return;
+  drop_pending();
   const DeviceScope scope(*device_);
   Status done = device_->check(
       cudaMemsetAsync(state_base(false), 0, state_layout_.bytes, stream_->get()), "clearing state");
@@ -269,12 +285,17 @@ void CudaSession::clear_state() noexcept {
 
 Status CudaSession::save_checkpoint(uint32_t index) {
   SHARPI_TRY_ASSIGN(std::byte * to, checkpoint_at(index));
-  return copy(to, state_base(false), state_layout_.bytes, cudaMemcpyDeviceToHost,
+  const bool applied = pending() != 0;
+  for (const StateLayout::Layer& l : state_layout_.layers) {
+    if (applied) SHARPI_TRY(apply_pending(l.layer));
+  }
+  return copy(to, state_base(applied), state_layout_.bytes, cudaMemcpyDeviceToHost,
               "saving a checkpoint");
 }
 
 Status CudaSession::load_checkpoint(uint32_t index) {
   SHARPI_TRY_ASSIGN(const std::byte* from, checkpoint_at(index));
+  drop_pending();
   return copy(state_base(false), from, state_layout_.bytes, cudaMemcpyHostToDevice,
               "loading a checkpoint");
 }

@@ -19,12 +19,24 @@ namespace sharpi::cuda {
 /// Bytes of the lists that the largest compaction of such a session uploads.
 uint64_t move_list_bytes(const KvLayout& layout);
 
+class CudaSession;
+
+/// Knows the weights that a recurrent layer's state goes on by.
+class StateReplay {
+ public:
+  virtual ~StateReplay() = default;
+  /// The state of a layer after the session's pending rows, to its working copy. Enqueued on the
+  /// model's stream. Thread rule: any; reads the session but for that copy.
+  virtual Status replay(const CudaSession& session, uint32_t layer) const = 0;
+};
+
 class CudaSession final : public StoredSession<DeviceBuffer, PinnedBuffer, DeviceRange> {
  public:
-  /// `device` and `stream` outlive the session (they are the model's).
+  /// `device`, `stream` and `replay` outlive the session (they are the model's).
   static Result<std::unique_ptr<CudaSession>> create(const Device& device, const Stream& stream,
                                                      std::shared_ptr<const Plan> plan,
-                                                     const SessionShape& shape);
+                                                     const SessionShape& shape,
+                                                     const StateReplay& replay);
   /// What create() will allocate.
   static std::vector<MemoryRow> plan_rows(uint32_t device, const ModelSpec& spec,
                                           const Placement& placement, const ModelShape& model,
@@ -57,9 +69,13 @@ class CudaSession final : public StoredSession<DeviceBuffer, PinnedBuffer, Devic
  private:
   enum class Way : uint8_t { kToHost, kToDevice };
   CudaSession(const Device& device, const Stream& stream, std::shared_ptr<const Plan> plan,
-              const SessionShape& shape)
-      : StoredSession(TierId::kCuda, std::move(plan), shape), device_(&device), stream_(&stream) {}
+              const SessionShape& shape, const StateReplay& replay)
+      : StoredSession(TierId::kCuda, std::move(plan), shape),
+        device_(&device),
+        stream_(&stream),
+        replay_(&replay) {}
   Status allocate();
+  Status apply_pending(uint32_t layer) const;
   Status copy_within(void* to, const void* from, uint64_t bytes) const override;
   Status copy(void* to, const void* from, uint64_t bytes, cudaMemcpyKind kind,
               const char* what) const;
@@ -68,6 +84,7 @@ class CudaSession final : public StoredSession<DeviceBuffer, PinnedBuffer, Devic
                    Way way) const;
   const Device* device_;
   const Stream* stream_;
+  const StateReplay* replay_;
   PinnedBuffer logits_host_;         // one row on its way out
   DeviceBuffer best_;                // scratch of the best logits, and they themselves
   DeviceBuffer move_lists_;          // room for jobs and keep lists, priced by the template

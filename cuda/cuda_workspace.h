@@ -119,7 +119,8 @@ class CudaWorkspace final : public Workspace {
   /// when the scratch is needed again or the pass ends: layers that share KV read both until then.
   int32_t pending_ring = -1;
   ExpertHandover experts;
-  /// Captured decode of n rows: [format][segment][n - 1], once captured.
+  /// Captured decode of n rows, [format][segment][n - 1], and behind the largest batch
+  /// verifications of n + 1 rows, once captured.
   std::vector<cudaGraphExec_t> graphs;
 
  private:

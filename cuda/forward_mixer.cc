@@ -110,6 +110,34 @@ Status CudaModel::flush_ring(Pass& p) const {
   return launch_ring_flush({p.batch, kv_layer(p, layer)}, p.config.pdl, p.ws.lane());
 }
 
+/// What follows from the layer; rows and sequences are missing.
+DeltaNetParams CudaModel::delta_net(uint32_t layer) const {
+  const DeltaNetSpec& d = spec().layers[layer].delta;
+  const StateLayout::Layer& at = *state_layout_.find(layer);
+  DeltaNetParams t;
+  t.shape = DeltaNetShape{d.n_k_heads, d.n_v_heads, d.head_dim, d.conv_kernel};
+  t.state_offset = at.state_offset;
+  t.conv_offset = at.conv_offset;
+  t.conv1d = floats(d.conv1d);
+  t.dt_bias = floats(d.dt_bias);
+  t.a = floats(d.a);
+  t.norm = floats(d.norm);
+  t.eps = spec().rms_eps;
+  t.drafts = draft_layout_.n_rows != 0;
+  if (t.drafts) {
+    // Planes have as many rows as the session says, so a layer's place counts in rows.
+    const auto index = static_cast<size_t>(state_layout_.index_of_layer[layer]);
+    t.kept_unit = draft_layout_.layers[index].qkv / draft_layout_.n_rows;
+  }
+  return t;
+}
+
+Status CudaModel::replay(const CudaSession& session, uint32_t layer) const {
+  DeltaNetParams t = delta_net(layer);
+  t.sequence = pending_sequence(session);
+  return device_->settle(launch_delta_replay(config_, t, stream_.get()));
+}
+
 Status CudaModel::delta_block(Pass& p, uint32_t layer) const {
   const LayerSpec& l = spec().layers[layer];
   const DeltaNetSpec& d = l.delta;
@@ -120,21 +148,13 @@ Status CudaModel::delta_block(Pass& p, uint32_t layer) const {
   m.tasks[2] = {matrix(d.alpha), p.ws.get(Buf::kAlpha), d.n_v_heads};
   m.tasks[3] = {matrix(d.beta), p.ws.get(Buf::kBeta), d.n_v_heads};
   SHARPI_TRY(multiply_first(p, m));
-  const StateLayout::Layer& at = *state_layout_.find(layer);
-  DeltaNetParams t;
+  DeltaNetParams t = delta_net(layer);
   t.batch = p.batch;
-  t.shape = DeltaNetShape{d.n_k_heads, d.n_v_heads, d.head_dim, d.conv_kernel};
-  t.state_offset = at.state_offset;
-  t.conv_offset = at.conv_offset;
+  t.drafted = p.drafted;
   t.qkv = p.ws.get(Buf::kQkv);
   t.z = p.ws.get(Buf::kZ);
   t.alpha = p.ws.get(Buf::kAlpha);
   t.beta = p.ws.get(Buf::kBeta);
-  t.conv1d = floats(d.conv1d);
-  t.dt_bias = floats(d.dt_bias);
-  t.a = floats(d.a);
-  t.norm = floats(d.norm);
-  t.eps = spec().rms_eps;
   const auto next = static_cast<size_t>(state_layout_.index_of_layer[layer]) + 1;
   if (l.ffn.kind == FfnKind::kMoe && p.single_rows && next < state_layout_.layers.size()) {
     // Experts' weights leave memory time over, and do not drive what comes early out of the cache.

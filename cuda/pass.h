@@ -47,6 +47,7 @@ struct Pass {
   bool head_rows_in_order = false;  // head row i is row i
   bool transient = false;
   bool single_rows = false;   // one row per sequence
+  bool drafted = false;       // rows of sequences may be taken back
   bool brings_table = false;  // the segment is the call's first here
   bool streamed = false;      // weights of blocks that are placed elsewhere come over for the pass
   bool per_layer = false;     // per-layer inputs are made in this segment, of its first rows

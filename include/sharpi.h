@@ -322,7 +322,7 @@ typedef struct sharpi_session_params {
   uint32_t n_probe;                            /**< Probe tokens for bounded sessions; default 0. */
   uint32_t n_draft;                            /**< Draft tokens that one pass verifies at most, 0 to 32;
                                                     default 0. The plan prices what taking them back
-                                                    needs. Recurrent layers: on the CPU only. */
+                                                    needs. */
   const int32_t *probe;                        /**< n_probe token ids, copied. */
   uint32_t drafters;                           /**< SHARPI_DRAFT_*: who drafts in sharpi_session_step();
                                                     default 0: only the host, by

@@ -26,6 +26,7 @@ constexpr uint32_t kNoSequence = 0xFFFFFFFFu;
 enum BatchFlags : uint32_t {
   kSequenceNoContext = 1,  // rows see each other only (Submission::no_context)
   kSequenceQueryRing = 2,  // `queries` is a ring: row position % query_rows; else row index
+  kSequenceDrafted = 4,    // rows may be taken back: they go to `keep`, not to state_out
 };
 
 struct BatchRow {
@@ -44,6 +45,12 @@ struct BatchSequence {
   std::byte* state_out = nullptr;       // working copy; must not overlap state_in
   float* queries = nullptr;             // captured queries of all layers, nullptr = no capture
   uint32_t query_rows = 0;              // rows per layer there
+  /// Rows of an earlier pass that recurrent layers still have to apply to state_in, and where such
+  /// rows are: planes of kept_rows rows of every layer (DraftLayout, tier/session_layout.h).
+  uint32_t n_pending = 0;
+  const float* kept = nullptr;
+  float* keep = nullptr;  // the same of this pass, where kSequenceDrafted is set
+  uint32_t kept_rows = 0;
   uint32_t reserved = 0;
 };
 

@@ -194,8 +194,6 @@ Result<SessionDtypes> resolve_dtypes(const ModelSpec& spec, const Placement& pla
 /// the CPU has.
 Status check_kv_tiers(const ModelSpec& spec, const Placement& placement,
                       const std::vector<KvDtypePair>& dtypes);
-/// kUnsupported when a tier cannot take back the drafts that a template asks for.
-Status check_drafts(const ModelSpec& spec, const Placement& placement, const SessionShape& session);
 /// Everything of a template but dtypes; n_ctx may stay SHARPI_UNSET.
 Result<SessionShape> resolve_session_shape(const ModelSpec& spec,
                                            const sharpi_session_params& params,

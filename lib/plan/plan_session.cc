@@ -200,19 +200,6 @@ Result<SessionShape> resolve_session_shape(const ModelSpec& spec, const sharpi_s
   return s;
 }
 
-Status check_drafts(const ModelSpec& spec, const Placement& placement, const SessionShape& s) {
-  for (uint32_t l = 0; l < spec.n_layers() && s.n_draft != 0; ++l) {
-    if (spec.layers[l].mixer != MixerKind::kGatedDeltaNet || placement.mixer[l] == TierId::kCpu)
-      continue;
-    return Status::error(Code::kUnsupported,
-                         "n_draft is %u, but the GPU cannot take rows of a gated delta net back "
-                         "in this version, and layer %u is one: place the layers on the CPU "
-                         "(n_gpu_layers 0), or take n_draft 0",
-                         s.n_draft, l);
-  }
-  return Status::ok();
-}
-
 Status check_kv_tiers(const ModelSpec& spec, const Placement& placement,
                       const std::vector<KvDtypePair>& dtypes) {
   for (uint32_t l = 0; l < spec.n_layers(); ++l) {
@@ -260,7 +247,6 @@ Result<SessionShape> resolve_session(const ModelSpec& spec, const Placement& pla
     return Status::error(Code::kDoesNotFit, "n_draft is %u, more than the %u that the plan priced",
                          s.n_draft, priced.n_draft);
   }
-  SHARPI_TRY(check_drafts(spec, placement, s));
   if (s.n_ctx > priced.n_ctx) {
     return Status::error(Code::kDoesNotFit, "n_ctx is %u, more than the %u that the plan priced",
                          s.n_ctx, priced.n_ctx);

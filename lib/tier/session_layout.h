@@ -38,7 +38,7 @@ StateLayout make_state_layout(const ModelSpec& spec, const Placement& placement,
 /// What recurrent layers of this tier need to take rows back. A pass whose rows are drafts writes
 /// no state: it leaves the inputs of its recurrences, and the next pass applies those that were
 /// accepted while it reads the state anyway. Two copies, one of the last pass and one of the pass
-/// under way, and scratch of one layer.
+/// under way, and on the CPU scratch of one layer.
 struct DraftLayout {
   /// Planes of one layer in a copy, n_rows rows each: projections before the convolution, alpha,
   /// beta.
@@ -49,7 +49,8 @@ struct DraftLayout {
   uint32_t n_rows = 0;        // n_draft + 1; 0 = no drafts, or nothing recurrent here
   uint64_t copy_floats = 0;
   uint64_t out_offset = 0, scratch_floats = 0;  // scratch: projections, then outputs
-  uint64_t bytes() const { return (2 * copy_floats + scratch_floats) * sizeof(float); }
+  uint64_t copies_bytes() const { return 2 * copy_floats * sizeof(float); }
+  uint64_t bytes() const { return copies_bytes() + scratch_floats * sizeof(float); }
 };
 DraftLayout make_draft_layout(const ModelSpec& spec, const Placement& placement, TierId tier,
                               uint32_t n_draft);

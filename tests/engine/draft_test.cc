@@ -14,6 +14,7 @@ struct Case {
   const char* name;
   ModelRecipe recipe;
   std::function<void(sharpi_session_params*)> edit;
+  int32_t n_gpu_layers = -1;  // of a run on the GPU
 };
 
 std::vector<Case> cases() {
@@ -32,29 +33,35 @@ std::vector<Case> cases() {
       {"gemma3", test::tiny_gemma3(), captures},
       {"gemma4", test::tiny_gemma4(), plain},
       {"gemma4kv bounded", test::tiny_gemma4kv(), bounded},
+      {"qwen35", test::tiny_qwen35(), captures},
+      {"qwen35 bounded", test::tiny_qwen35(), bounded},
+      {"qwen35moe", test::tiny_qwen35moe(), plain},
   };
-  if (!on_gpu()) {  // which cannot take rows of a delta net back, and has no q4
+  if (on_gpu()) {  // the first layers there, the rest on the CPU
+    out.push_back({"qwen35 split", test::tiny_qwen35(), captures, 2});
+    out.push_back({"qwen35moe split", test::tiny_qwen35moe(), plain, 1});
+    out.push_back({"gemma3 split", test::tiny_gemma3(), captures, 2});
+  } else {  // which the GPU does not have
     out.push_back({"gemma4kv q4", test::tiny_gemma4kv(),
                    [](P s) { s->k_dtype = s->v_dtype = SHARPI_KV_Q4; }});
-    out.push_back({"qwen35", test::tiny_qwen35(), captures});
-    out.push_back({"qwen35 bounded", test::tiny_qwen35(), bounded});
-    out.push_back({"qwen35moe", test::tiny_qwen35moe(), plain});
   }
   return out;
 }
 
 ModelSetup setup_for(const Case& c, uint32_t n_draft, uint32_t drafters = 0) {
-  return setup_with([=, edit = c.edit](sharpi_plan_params* p, sharpi_session_params* s) {
-    p->deterministic = 1;
-    p->n_chunk = 48;
-    p->n_sessions = 3;
-    s->n_ctx = 128;
-    s->rewind = 5;
-    s->n_checkpoints = 2;
-    s->n_draft = n_draft;
-    s->drafters = drafters;
-    edit(s);
-  });
+  return setup_with(
+      [=, edit = c.edit, layers = c.n_gpu_layers](sharpi_plan_params* p, sharpi_session_params* s) {
+        p->deterministic = 1;
+        p->n_chunk = 48;
+        p->n_sessions = 3;
+        s->n_ctx = 128;
+        s->rewind = 5;
+        s->n_checkpoints = 2;
+        s->n_draft = n_draft;
+        s->drafters = drafters;
+        edit(s);
+        if (on_gpu()) p->n_gpu_layers = layers;
+      });
 }
 
 /// No token ends these texts: steps return such a token without reading it.
@@ -307,13 +314,7 @@ TEST(Drafts, ATokenThatEndsTheGenerationIsNotRead) {
 TEST(Drafts, RefusalsNameWhatIsWrong) {
   const Case c{"qwen35", test::tiny_qwen35(), [](sharpi_session_params*) {}};
   const MadeModel file(c.recipe);
-  ModelSetup setup = setup_for(c, 2);
-  const auto inner = setup.edit;
-  setup.edit = [=](sharpi_plan_params* p, sharpi_session_params* s) {
-    inner(p, s);
-    p->n_gpu_layers = 0;
-  };
-  const Loaded loaded = load(file.path(), setup);
+  const Loaded loaded = load(file.path(), setup_for(c, 2));
   Chat chat(loaded.model.get());
   chat.prefill(file.tokens(5));
   const std::vector<char> before = saved(chat);
@@ -359,9 +360,6 @@ TEST(Drafts, RefusalsNameWhatIsWrong) {
       SHARPI_E_INVALID_ARGUMENT, "n_draft is 4, but a chunk has 4 rows");
   plan_refused([](sharpi_plan_params*, sharpi_session_params* s) { s->drafters = 1; },
                SHARPI_E_INVALID_ARGUMENT, "drafters is 1 but n_draft is 0");
-  if (!on_gpu()) return;
-  plan_refused([](sharpi_plan_params*, sharpi_session_params* s) { s->n_draft = 4; },
-               SHARPI_E_UNSUPPORTED, "the GPU cannot take rows of a gated delta net back");
 }
 
 TEST(Drafts, EveryByteIsPlanned) {

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
 // The part of attention_check that concerns the gated delta net.
+#include <array>
 #include <cstring>
 #include <memory>
 
@@ -178,6 +179,208 @@ void check_delta(const MatmulConfig& config, const DeltaCase& c) {
   }
 }
 
+/// A session as the tier keeps it: two copies of the state, two of the rows that may be taken back.
+struct DraftSession {
+  static constexpr uint32_t kKept = 9, kUnit = 5;
+  DeltaNetShape shape;
+  uint64_t state_floats, floats;
+  std::unique_ptr<Buffer<float>> state[2], kept[2];
+  uint32_t current = 0, kept_now = 0, pending = 0, read = 0;
+  explicit DraftSession(const DeltaNetShape& s, const std::vector<float>& start)
+      : shape(s),
+        state_floats(uint64_t{s.n_v_heads} * s.head_dim * s.head_dim),
+        floats(start.size()) {
+    state[0] = std::make_unique<Buffer<float>>(start);
+    state[1] = std::make_unique<Buffer<float>>(floats);
+    for (auto& k : kept) {
+      k = std::make_unique<Buffer<float>>(kKept * (kUnit + s.conv_dim() + 2ull * s.n_v_heads));
+    }
+  }
+  BatchSequence sequence(bool drafted) const {
+    BatchSequence q;
+    q.state_in = reinterpret_cast<const std::byte*>(state[current]->p);
+    q.state_out = reinterpret_cast<std::byte*>(state[current ^ 1]->p);
+    q.n_pending = pending;
+    q.kept = kept[kept_now]->p;
+    q.kept_rows = kKept;
+    if (drafted) q.keep = kept[kept_now ^ 1]->p, q.flags = kSequenceDrafted;
+    return q;
+  }
+  void commit(bool drafted, uint32_t n) {
+    if (!drafted || pending != 0) current ^= 1;
+    if (drafted) kept_now ^= 1;
+    pending = drafted ? n : 0;
+    read += n;
+  }
+};
+
+/// One text, read in several ways.
+struct DraftText {
+  DeltaNetShape shape;
+  DeltaWeights weights;
+  std::vector<float> qkv, z, alpha, beta, start;
+  DraftText(const DeltaNetShape& s, uint32_t n)
+      : shape(s),
+        weights(random_weights(s)),
+        qkv(random_floats(uint64_t{n} * s.conv_dim(), 1.0f)),
+        z(random_floats(uint64_t{n} * s.value_dim(), 1.0f)),
+        alpha(random_floats(n * s.n_v_heads, 1.0f)),
+        beta(random_floats(n * s.n_v_heads, 1.0f)),
+        start(random_floats(uint64_t{s.n_v_heads} * s.head_dim * s.head_dim +
+                                uint64_t{s.conv_kernel - 1} * s.conv_dim(),
+                            0.3f)) {}
+};
+
+/// What one session reads in a call: `n` rows, of which `accepted` are right.
+struct DraftPass {
+  DraftSession* session;
+  uint32_t n = 1, accepted = 1;
+  bool drafted = false;
+};
+
+class DraftRun {
+ public:
+  DraftRun(const MatmulConfig& config, const DraftText& text)
+      : config_(config),
+        text_(text),
+        conv1d_(text.weights.conv1d),
+        dt_bias_(text.weights.dt_bias),
+        a_(text.weights.a),
+        norm_(text.weights.norm) {}
+  DeltaNetParams params() const {
+    DeltaNetParams p;
+    p.shape = text_.shape;
+    p.conv_offset = uint64_t{p.shape.n_v_heads} * p.shape.head_dim * p.shape.head_dim * 4;
+    p.conv1d = conv1d_.p;
+    p.dt_bias = dt_bias_.p;
+    p.a = a_.p;
+    p.norm = norm_.p;
+    p.drafts = true;
+    p.kept_unit = DraftSession::kUnit;
+    return p;
+  }
+  /// The outputs of the rows that each session keeps, to its place in *out.
+  void pass(const std::vector<DraftPass>& of, std::vector<std::vector<float>*> out) const {
+    const DeltaNetShape& s = text_.shape;
+    uint32_t n_rows = 0;
+    for (const DraftPass& d : of) n_rows += d.n;
+    TestBatch batch(n_rows, static_cast<uint32_t>(of.size()), 1);
+    std::vector<float> qkv, z, alpha, beta;
+    DeltaNetParams p = params();
+    for (size_t i = 0; i < of.size(); ++i) {
+      const DraftPass& d = of[i];
+      BatchSequence q = d.session->sequence(d.drafted);
+      q.first_row = static_cast<uint32_t>(alpha.size() / s.n_v_heads);
+      q.n_rows = d.n;
+      batch.table.sequences[i] = q;
+      p.drafted = p.drafted || d.drafted;
+      for (uint32_t r = 0; r < d.n; ++r) {
+        // Drafts that are wrong have other rows than the text.
+        const float wrong = r < d.accepted ? 1.0f : -3.0f;
+        const auto add = [&](std::vector<float>* to, const std::vector<float>& from, size_t width) {
+          const float* x = from.data() + (d.session->read + r) * width;
+          for (size_t c = 0; c < width; ++c) to->push_back(wrong * x[c]);
+        };
+        add(&qkv, text_.qkv, s.conv_dim());
+        add(&z, text_.z, s.value_dim());
+        add(&alpha, text_.alpha, s.n_v_heads);
+        add(&beta, text_.beta, s.n_v_heads);
+      }
+    }
+    const Buffer<float> dqkv(qkv), dz(z), dalpha(alpha), dbeta(beta);
+    Buffer<float> y(uint64_t{n_rows} * s.value_dim());
+    Buffer<std::byte> workspace(delta_net_workspace_bytes(s, n_rows));
+    p.batch = batch.finish();
+    p.qkv = dqkv.p;
+    p.z = dz.p;
+    p.alpha = dalpha.p;
+    p.beta = dbeta.p;
+    p.out = y.p;
+    p.workspace = workspace.p;
+    p.workspace_bytes = workspace.n;
+    must(launch_delta_net(config_, p, nullptr), "drafts of a delta net");
+    must(cudaDeviceSynchronize(), "drafts of a delta net");
+    const std::vector<float> got = y.host();
+    for (size_t i = 0; i < of.size(); ++i) {
+      const auto first =
+          got.begin() + ptrdiff_t{batch.table.sequences[i].first_row} * s.value_dim();
+      out[i]->insert(out[i]->end(), first, first + ptrdiff_t{of[i].accepted} * s.value_dim());
+      of[i].session->commit(of[i].drafted, of[i].accepted);
+    }
+  }
+  /// The state and conv tail with what is pending.
+  std::vector<float> state(const DraftSession& of) const {
+    if (of.pending == 0) return of.state[of.current]->host();
+    DeltaNetParams p = params();
+    p.sequence = of.sequence(false);
+    must(launch_delta_replay(config_, p, nullptr), "replay of a delta net");
+    must(cudaDeviceSynchronize(), "replay of a delta net");
+    return of.state[of.current ^ 1]->host();
+  }
+
+ private:
+  MatmulConfig config_;
+  const DraftText& text_;
+  Buffer<float> conv1d_, dt_bias_, a_, norm_;
+};
+
+bool equal_bits(const std::vector<float>& a, const std::vector<float>& b) {
+  return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0;
+}
+
+/// Rows that were drafts leave the outputs and the state of rows that were read one by one, bit for
+/// bit, beside a session that drafts nothing.
+void check_drafts(const MatmulConfig& config, const DeltaNetShape& shape) {
+  constexpr uint32_t kRows = 40;
+  const DraftText text(shape, kRows);
+  const DraftRun run(config, text);
+  const std::string name = "delta drafts " + std::to_string(shape.n_k_heads) + "/" +
+                           std::to_string(shape.n_v_heads) + "x" + std::to_string(shape.head_dim) +
+                           " taps " + std::to_string(shape.conv_kernel) +
+                           (config.deterministic ? " deterministic" : " steps");
+  DraftSession plain(shape, text.start), chat(shape, text.start), beside(shape, text.start);
+  std::vector<float> want, got, other;
+  // n rows, accepted rows; 0 rows: one that is no draft.
+  const std::vector<std::array<uint32_t, 2>> calls = {{4, 1}, {5, 5}, {3, 2}, {0, 1}, {2, 2},
+                                                      {9, 9}, {9, 1}, {0, 1}, {0, 1}, {2, 1}};
+  for (const auto& [n, accepted] : calls) {
+    const bool drafted = n != 0;
+    const Buffer<float>&in = *chat.state[chat.current], &working = *chat.state[chat.current ^ 1];
+    const std::vector<float> committed = in.host(), scratch = working.host();
+    const bool writes = !drafted || chat.pending != 0;
+    run.pass({{&chat, drafted ? n : 1, accepted, drafted}, {&beside}}, {&got, &other});
+    expect(equal_bits(in.host(), committed), name + ": committed state unchanged");
+    if (!writes) expect(equal_bits(working.host(), scratch), name + ": nothing written");
+    for (uint32_t i = 0; i < accepted; ++i) run.pass({{&plain}}, {&want});
+    expect(equal_bits(got, want), name + ": outputs");
+    expect(equal_bits(run.state(chat), run.state(plain)), name + ": state");
+  }
+  while (beside.read < plain.read) run.pass({{&beside}}, {&other});
+  expect(equal_bits(other, want), name + ": outputs of a session beside it");
+  expect(equal_bits(run.state(beside), run.state(plain)), name + ": state of a session beside it");
+}
+
+/// A prompt behind drafts, against the reference: 1 row of 3 is read, then all that follows.
+void check_prompt_behind_drafts(const MatmulConfig& config, const DeltaNetShape& s, uint32_t n) {
+  const DraftText text(s, n + 3);
+  const DraftRun run(config, text);
+  DraftSession chat(s, text.start);
+  std::vector<float> got;
+  run.pass({{&chat, 3, 2, true}}, {&got});
+  run.pass({{&chat, n, n, false}}, {&got});
+  const auto tail_at = static_cast<ptrdiff_t>(chat.state_floats);
+  std::vector<double> state(text.start.begin(), text.start.begin() + tail_at),
+      tail(text.start.begin() + tail_at, text.start.end()), want(got.size());
+  delta_reference(s, text.weights, text.qkv.data(), text.z.data(), text.alpha.data(),
+                  text.beta.data(), n + 2, &state, &tail, want.data());
+  const std::vector<float> after = run.state(chat);
+  const double tolerance = config.exact || config.deterministic ? 3e-5 : 3e-3;
+  const std::string name = "delta prompt of " + std::to_string(n) + " rows behind drafts";
+  expect_close(name + ": out", got, want, tolerance);
+  expect_close(name + ": state", {after.begin(), after.begin() + tail_at}, state, tolerance);
+  expect_close(name + ": tail", {after.begin() + tail_at, after.end()}, tail, 0.0);
+}
+
 /// Layers one after the other, so that the caches do not help.
 void bench_delta(const MatmulConfig& config, const char* name, const DeltaNetShape& shape,
                  uint32_t rows) {
@@ -246,7 +449,20 @@ void bench_delta(const MatmulConfig& config, const char* name, const DeltaNetSha
 void check_deltas(const MatmulConfig& config) {
   if (g_extent == Extent::kLeast) {
     for (const uint32_t rows : {1u, 3u, 70u}) check_delta(config, {{1, 2, 128, 4}, {rows}});
+    check_drafts(config, {1, 2, 128, 4});
+    check_prompt_behind_drafts(config, {1, 2, 128, 4}, 70);
     return;
+  }
+  for (const bool deterministic : {false, true}) {
+    MatmulConfig m = config;
+    m.deterministic = deterministic;
+    for (const uint32_t dim : {32u, 64u, 128u}) {
+      check_drafts(m, {2, 6, dim, 4});
+      check_drafts(m, {3, 3, dim, 2});
+      for (const uint32_t n : {5u, 150u}) check_prompt_behind_drafts(m, {2, 4, dim, 4}, n);
+    }
+    check_drafts(m, {16, 48, 128, 4});
+    check_drafts(m, {4, 8, 128, 3});
   }
   for (const bool exact : {true, false}) {
     MatmulConfig m = config;

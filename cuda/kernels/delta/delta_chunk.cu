@@ -361,7 +361,7 @@ __global__ void __launch_bounds__(kThreads, 1)
   const uint32_t first = blockIdx.x * kSlice;  // value channel
   const uint32_t warp = threadIdx.x / 32, g = threadIdx.x % 32 / 4, t = threadIdx.x % 4;
   const uint64_t at = (uint64_t{head} * kDim + first) * kDim + 16 * warp + g;
-  const float* from = reinterpret_cast<const float*>(s.state_in + p.state_offset) + at;
+  const float* from = reinterpret_cast<const float*>(first_state(p, s) + p.state_offset) + at;
   float state[8][4];
 #pragma unroll
   for (uint32_t c = 0; c < 8; ++c) {

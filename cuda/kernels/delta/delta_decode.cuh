@@ -27,7 +27,8 @@ struct DecodeShared {
 
 /// One channel of the convolution.
 struct DecodeChannel {
-  float taps[4], x[4];  // fewer than four taps leave zeros in front; x[3] is the current row's
+  float taps[4], x[4];   // fewer than four taps leave zeros in front; x[3] is the current row's
+  bool started = false;  // x[3] is there
   /// What is known before the row.
   __device__ __forceinline__ void start(const DeltaNetParams& p, const float* tail, uint32_t c) {
     const uint32_t kernel = p.shape.conv_kernel, dim = p.shape.conv_dim();
@@ -41,6 +42,12 @@ struct DecodeChannel {
       if (kernel != 4) taps[t] = used ? p.conv1d[c * kernel + t + kernel - 4] : 0.0f;
       if (t < 3) x[t] = used ? tail[(t + kernel - 4) * dim + c] : 0.0f;
     }
+  }
+  /// The next row's value.
+  __device__ __forceinline__ void next(float current) {
+    if (started) x[0] = x[1], x[1] = x[2], x[2] = x[3];
+    started = true;
+    x[3] = current;
   }
   __device__ __forceinline__ float value() const {
     float y = taps[0] * x[0];

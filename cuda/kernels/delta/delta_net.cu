@@ -1,11 +1,14 @@
 // SPDX-License-Identifier: MIT
 // The gated delta net as the exact recurrence.
-//   decode   one launch (delta_decode.cuh).
+//   decode   one launch (delta_decode.cuh; delta_few.cuh where sessions may draft, which is also
+//            what verifies drafts).
 //   rows     three launches: convolution of all rows; the recurrence with 32 rows of the state per
 //            block in registers from the first token to the last, keys and queries streamed through
-//            shared memory; norm and gate.
+//            shared memory; norm and gate. Before them, where sessions may draft: what is pending.
 #include "cuda/kernels/delta/delta_common.cuh"
 #include "cuda/kernels/delta/delta_decode.cuh"
+#include "cuda/kernels/delta/delta_few.cuh"
+#include "cuda/kernels/delta/delta_replay.cuh"
 #include "cuda/kernels/launch.h"
 #include "cuda/kernels/paths.h"
 #include "cuda/kernels/ptx.cuh"
@@ -17,12 +20,16 @@ constexpr uint32_t kRowThreads = 256;
 
 // --- rows ---
 
-/// The new conv tail: raw rows [n_rows - kernel + 1, n_rows), older ones from the old tail.
+/// The new conv tail: raw rows [n - kernel + 1, n), older ones from what was before the call. n:
+/// the rows that the working state has; of drafts none.
 __device__ __forceinline__ void write_tail(const DeltaNetParams& p, const BatchSequence& s,
                                            const ConvSource& source, uint32_t index) {
   auto* tail = reinterpret_cast<float*>(s.state_out + p.conv_offset);
   const int32_t n_tail = static_cast<int32_t>(source.kernel) - 1;
-  const int32_t n = static_cast<int32_t>(s.n_rows), mine = static_cast<int32_t>(index);
+  const bool drafted = is_drafted(p, s);
+  if (drafted && source.n_pending == 0) return;
+  const int32_t n = drafted ? 0 : static_cast<int32_t>(s.n_rows);
+  const auto mine = static_cast<int32_t>(index);
   for (int32_t t = 0; t < n_tail; ++t) {
     const int32_t from = n - n_tail + t;
     if (from != mine && !(from < 0 && mine == 0)) continue;
@@ -30,61 +37,6 @@ __device__ __forceinline__ void write_tail(const DeltaNetParams& p, const BatchS
       tail[static_cast<uint32_t>(t) * source.dim + c] = raw_value(source, from, c);
     }
   }
-}
-
-/// One warp's channels c0 + lane + 32 i: taps and the raw rows before the current one.
-template <int kDim>
-struct ConvHead {
-  static constexpr int kPer = kDim / 32;
-  float taps[kPer][4], older[kPer][3];  // the last taps and rows: fewer than four leave zeros
-  uint32_t c0;
-
-  __device__ __forceinline__ void start(const DeltaNetParams& p, uint32_t first) {
-    c0 = first;
-    const uint32_t kernel = p.shape.conv_kernel;
-#pragma unroll
-    for (int i = 0; i < kPer; ++i) {
-#pragma unroll
-      for (uint32_t t = 0; t < 4; ++t) {
-        taps[i][t] = t + kernel >= 4 ? p.conv1d[channel(i) * kernel + t + kernel - 4] : 0.0f;
-      }
-    }
-  }
-  __device__ __forceinline__ uint32_t channel(int i) const {
-    return c0 + threadIdx.x % 32 + 32u * static_cast<uint32_t>(i);
-  }
-  __device__ __forceinline__ void seek(const ConvSource& s, uint32_t index) {
-#pragma unroll
-    for (int i = 0; i < kPer; ++i) {
-#pragma unroll
-      for (int t = 0; t < 3; ++t) {
-        const bool used = t + static_cast<int>(s.kernel) >= 4;
-        older[i][t] = used ? raw_value(s, static_cast<int32_t>(index) + t - 3, channel(i)) : 0.0f;
-      }
-    }
-  }
-  /// Row `row` of the call; its predecessor was the last one, or seek() was called.
-  __device__ __forceinline__ void next(const ConvSource& s, uint64_t row, float (&y)[kPer]) {
-#pragma unroll
-    for (int i = 0; i < kPer; ++i) {
-      const float x = s.all[row * s.dim + channel(i)];
-      const float sum = fmaf(
-          taps[i][3], x,
-          fmaf(taps[i][2], older[i][2], fmaf(taps[i][1], older[i][1], taps[i][0] * older[i][0])));
-      older[i][0] = older[i][1];
-      older[i][1] = older[i][2];
-      older[i][2] = x;
-      y[i] = silu(sum);
-    }
-  }
-};
-template <int kDim>
-__device__ __forceinline__ float dot_head(const float (&a)[kDim / 32],
-                                          const float (&b)[kDim / 32]) {
-  float sum = 0.0f;
-#pragma unroll
-  for (int i = 0; i < kDim / 32; ++i) sum = fmaf(a[i], b[i], sum);
-  return delta_warp_sum(sum);
 }
 
 constexpr uint32_t kConvRows = 16;  // of a block
@@ -98,6 +50,14 @@ __device__ __forceinline__ void gates_and_tails(const DeltaArgs& a, uint32_t r0,
     const float g = log_decay(p, row, h);
     gate[0] = a.q16 != nullptr ? g : expf(g);
     gate[1] = write_strength(p, row, h);
+    if (!p.drafted) continue;
+    const BatchRow br = p.batch.table.rows[row];
+    if (br.sequence == kNoSequence) continue;
+    const BatchSequence& s = p.batch.table.sequences[br.sequence];
+    if (!is_drafted(p, s)) continue;
+    const KeptPlanes<float> keep = kept_planes(p, s, s.keep);
+    keep.alpha[br.index * n_v + h] = p.alpha[uint64_t{row} * n_v + h];
+    keep.beta[br.index * n_v + h] = p.beta[uint64_t{row} * n_v + h];
   }
   for (uint32_t row = r0; row < r1; ++row) {
     const BatchRow br = p.batch.table.rows[row];
@@ -129,25 +89,30 @@ __global__ void __launch_bounds__(kRowThreads)
   if (!is_key && !is_value) return;
   uint32_t sequence = kNoSequence;
   ConvSource source = {};
+  float* keep = nullptr;
 #pragma unroll 4
   for (uint32_t row = r0; row < r1; ++row) {
     const BatchRow br = p.batch.table.rows[row];
     if (br.sequence == kNoSequence) continue;
     if (br.sequence != sequence) {
       sequence = br.sequence;
-      source = conv_source(p, p.batch.table.sequences[sequence]);
-      first.seek(source, br.index);
-      if (is_key) second.seek(source, br.index);
+      const BatchSequence& s = p.batch.table.sequences[sequence];
+      source = conv_source(p, s);
+      keep = is_drafted(p, s) ? kept_planes(p, s, s.keep).qkv : nullptr;
+      first.seek(source, static_cast<int32_t>(br.index));
+      if (is_key) second.seek(source, static_cast<int32_t>(br.index));
     }
     float x[kPer], k[kPer];
     float* to = a.qkv + uint64_t{row} * p.shape.conv_dim();
     first.next(source, row, x);
+    if (keep != nullptr) first.keep(keep + uint64_t{br.index} * source.dim);
     if (is_value) {
 #pragma unroll
       for (int i = 0; i < kPer; ++i) to[first.channel(i)] = x[i];
       continue;
     }
     second.next(source, row, k);
+    if (keep != nullptr) second.keep(keep + uint64_t{br.index} * source.dim);
     const float fq = rsqrtf(static_cast<float>(kDim)) / fmaxf(sqrtf(dot_head<kDim>(x, x)), p.eps);
     const float fk = 1.0f / fmaxf(sqrtf(dot_head<kDim>(k, k)), p.eps);
 #pragma unroll
@@ -171,9 +136,7 @@ __global__ void __launch_bounds__(kRowThreads)
   }
 }
 
-constexpr uint32_t kScanThreads = 64;
-constexpr int kTokens = 16;     // of a stage in shared memory
-constexpr int kStateRows = 32;  // value channels of a block: eight lanes hold four each
+constexpr int kTokens = 16;  // of a stage in shared memory
 
 template <int kDim>
 struct RowsStage {
@@ -215,72 +178,9 @@ __device__ __forceinline__ void load_stage(const DeltaArgs& a, const BatchSequen
   cp_async_commit();
 }
 
-/// Sums of x[i] over the eight lanes of a group: lane l gets that of x[l].
-__device__ __forceinline__ float sum_each(float (&x)[8]) {
-  const uint32_t lane = threadIdx.x;
-#pragma unroll
-  for (int n = 4; n > 0; n /= 2) {
-    const bool upper = (lane & static_cast<uint32_t>(n)) != 0;
-#pragma unroll
-    for (int i = 0; i < n; ++i) {
-      const float give = upper ? x[i] : x[i + n], keep = upper ? x[i + n] : x[i];
-      x[i] = keep + __shfl_xor_sync(0xFFFFFFFFu, give, n);
-    }
-  }
-  return x[0];
-}
-
-/// Four rows of the state per thread, kDim / 8 keys of each.
-template <int kDim>
-struct StateTile {
-  static constexpr int kPer = kDim / 32;  // groups of four keys
-  float4 s[4][kPer];
-
-  /// One token: returns d in lanes 0-3 of each group, o in lanes 4-7, of rows lane % 4.
-  __device__ __forceinline__ float step(const float* k, const float* q, float v, float decay,
-                                        float beta, float kq) {
-    const uint32_t lane = threadIdx.x % 8;
-    float4 kv[kPer];
-    float sums[8] = {};
-#pragma unroll
-    for (int i = 0; i < kPer; ++i) {
-      kv[i] = reinterpret_cast<const float4*>(k)[lane + 8u * static_cast<uint32_t>(i)];
-      const float4 qv = reinterpret_cast<const float4*>(q)[lane + 8u * static_cast<uint32_t>(i)];
-#pragma unroll
-      for (int r = 0; r < 4; ++r) {
-        const float4 x = s[r][i];
-        sums[r] =
-            fmaf(x.w, kv[i].w, fmaf(x.z, kv[i].z, fmaf(x.y, kv[i].y, fmaf(x.x, kv[i].x, sums[r]))));
-        sums[4 + r] =
-            fmaf(x.w, qv.w, fmaf(x.z, qv.z, fmaf(x.y, qv.y, fmaf(x.x, qv.x, sums[4 + r]))));
-      }
-    }
-    const float sum = sum_each(sums);
-    const float mine = beta * (v - decay * sum);  // lanes 0-3
-    float d[4];
-#pragma unroll
-    for (int r = 0; r < 4; ++r) d[r] = __shfl_sync(0xFFFFFFFFu, mine, r, 8);
-#pragma unroll
-    for (int i = 0; i < kPer; ++i) {
-#pragma unroll
-      for (int r = 0; r < 4; ++r) {
-        float4& x = s[r][i];
-        x.x = fmaf(d[r], kv[i].x, decay * x.x);
-        x.y = fmaf(d[r], kv[i].y, decay * x.y);
-        x.z = fmaf(d[r], kv[i].z, decay * x.z);
-        x.w = fmaf(d[r], kv[i].w, decay * x.w);
-      }
-    }
-    const uint32_t row = lane % 4;
-    const float of = row == 0 ? d[0] : row == 1 ? d[1] : row == 2 ? d[2] : d[3];
-    return fmaf(of, kq, decay * sum);
-  }
-};
-
 template <int kDim>
 __global__ void __launch_bounds__(kScanThreads)
     delta_rows_kernel(const __grid_constant__ DeltaArgs a) {
-  constexpr int kPer = kDim / 32;
   __shared__ __align__(16) RowsStage<kDim> stages[2];
   grid_dependents_launch();
   grid_dependency_wait();
@@ -290,16 +190,8 @@ __global__ void __launch_bounds__(kScanThreads)
   const uint32_t head = blockIdx.x, j0 = blockIdx.y * kStateRows;
   const uint32_t lane = threadIdx.x % 8, j = threadIdx.x / 8 * 4;  // first of four rows
   const uint64_t at = (uint64_t{head} * kDim + j0 + j) * kDim;
-  const float* from = reinterpret_cast<const float*>(s.state_in + p.state_offset) + at;
   StateTile<kDim> state;
-#pragma unroll
-  for (int r = 0; r < 4; ++r) {
-#pragma unroll
-    for (int i = 0; i < kPer; ++i) {
-      state.s[r][i] =
-          reinterpret_cast<const float4*>(from + r * kDim)[lane + 8u * static_cast<uint32_t>(i)];
-    }
-  }
+  state.load(reinterpret_cast<const float*>(first_state(p, s) + p.state_offset) + at);
   const uint32_t width = p.shape.value_dim();
   float* out = p.out + uint64_t{s.first_row} * width + head * kDim + j0 + j + lane % 4;
   load_stage<kDim>(a, s, head, j0, 0, &stages[0]);
@@ -321,14 +213,8 @@ __global__ void __launch_bounds__(kScanThreads)
     }
     __syncthreads();
   }
-  float* to = reinterpret_cast<float*>(s.state_out + p.state_offset) + at;
-#pragma unroll
-  for (int r = 0; r < 4; ++r) {
-#pragma unroll
-    for (int i = 0; i < kPer; ++i) {
-      reinterpret_cast<float4*>(to + r * kDim)[lane + 8u * static_cast<uint32_t>(i)] =
-          state.s[r][i];
-    }
+  if (!is_drafted(p, s)) {
+    state.store(reinterpret_cast<float*>(s.state_out + p.state_offset) + at);
   }
 }
 
@@ -358,10 +244,32 @@ uint32_t chunks_of(const Batch& batch) {
   return batch.n_rows / kDeltaChunk + batch.n_sequences;
 }
 
+/// One row per session, drafts of sessions, or only what is pending: a block per head.
+template <int kDim>
+Status run_few(const MatmulConfig& config, const DeltaNetParams& p, cudaStream_t stream) {
+  const bool pdl =
+      config.pdl && !p.replay;  // what follows a replay must not overtake what is before
+  const LaunchShape shape = {dim3(p.shape.n_v_heads, p.alone ? 1 : p.batch.n_sequences),
+                             dim3(kDecodeThreads<kDim>), 0, stream, pdl};
+  return launch_kernel("delta_few", shape, delta_few_kernel<kDim>, p);
+}
+
+/// In the arithmetic of the steps that the rows would have been.
+template <int kDim>
+Status run_replay(const MatmulConfig& config, DeltaNetParams p, cudaStream_t stream) {
+  p.replay = true;
+  if (!config.deterministic) return run_few<kDim>(config, p, stream);
+  const LaunchShape shape = {
+      dim3(p.shape.n_v_heads, kDim / kStateRows, p.alone ? 1 : p.batch.n_sequences),
+      dim3(kScanThreads), 0, stream, false};
+  return launch_kernel("delta_replay", shape, delta_replay_kernel<kDim>, p);
+}
+
 template <int kDim>
 Status run_rows(const MatmulConfig& config, const DeltaArgs& a, cudaStream_t stream) {
   const DeltaNetParams& p = a.p;
   const uint32_t n_v = p.shape.n_v_heads;
+  if (p.drafts) SHARPI_TRY(run_replay<kDim>(config, p, stream));
   const uint32_t items = p.shape.n_k_heads + n_v;
   LaunchShape shape = {dim3((p.batch.n_rows + kConvRows - 1) / kConvRows,
                             (items * 32 + kRowThreads - 1) / kRowThreads + 1),
@@ -385,8 +293,9 @@ template <int kDim>
 Status run(const MatmulConfig& config, const DeltaArgs& a, cudaStream_t stream) {
   const DeltaNetParams& p = a.p;
   // One kernel family for every row count where a row's bits must not depend on it.
-  if (config.deterministic || p.batch.n_rows != p.batch.n_sequences)
-    return run_rows<kDim>(config, a, stream);
+  const bool single = p.batch.n_rows == p.batch.n_sequences;
+  if (config.deterministic || (!single && !p.drafted)) return run_rows<kDim>(config, a, stream);
+  if (p.drafts) return run_few<kDim>(config, p, stream);
   const LaunchShape shape = {dim3(p.shape.n_v_heads, p.batch.n_sequences),
                              dim3(kDecodeThreads<kDim>), 0, stream, config.pdl};
   return launch_kernel("delta_decode", shape, delta_decode_kernel<kDim>, p);
@@ -442,6 +351,10 @@ Status check(const DeltaNetParams& p) {
   return Status::ok();
 }
 
+Status no_heads_of(const DeltaNetShape& s) {
+  return Status::error(Code::kUnsupported, "kernel delta_net: heads of %u elements", s.head_dim);
+}
+
 bool takes_chunks(const MatmulConfig& config, const DeltaNetShape& shape) {
   return shape.head_dim == 128 && !config.exact && !config.deterministic &&
          delta_chunks_fit(config.device);
@@ -464,6 +377,24 @@ uint64_t delta_net_workspace_bytes(const DeltaNetShape& s, uint32_t max_rows) {
                            : rows;
 }
 
+Status launch_delta_replay(const MatmulConfig& config, const DeltaNetParams& p,
+                           cudaStream_t stream) {
+  DeltaNetParams alone = p;
+  alone.drafts = alone.replay = alone.alone = true;
+  alone.drafted = false;
+  alone.next_conv1d = nullptr;
+  switch (p.shape.head_dim) {
+    case 32:
+      return run_replay<32>(config, alone, stream);
+    case 64:
+      return run_replay<64>(config, alone, stream);
+    case 128:
+      return run_replay<128>(config, alone, stream);
+    default:
+      return no_heads_of(p.shape);
+  }
+}
+
 Status launch_delta_net(const MatmulConfig& config, const DeltaNetParams& p, cudaStream_t stream) {
   SHARPI_TRY(check(p));
   DeltaArgs a = {};
@@ -481,8 +412,7 @@ Status launch_delta_net(const MatmulConfig& config, const DeltaNetParams& p, cud
     case 128:
       return run<128>(config, a, stream);
     default:
-      return Status::error(Code::kUnsupported, "kernel delta_net: heads of %u elements",
-                           p.shape.head_dim);
+      return no_heads_of(p.shape);
   }
 }
 

@@ -6,9 +6,12 @@
 // State per session: for each recurrent layer S per v-head [dv][dk] (row = value channel,
 // contiguous over key channel) at state_offset, and the conv tail [conv_kernel - 1][conv_dim]
 // (oldest row first, raw projections) at conv_offset, f32: the layout of the CPU tier. Reads the
-// committed copy, writes the working copy in full. A sequence of 0 rows: nothing written. All
-// launchers check their arguments, allocate nothing and can be captured into a graph. Thread rule:
-// pure functions.
+// committed copy, writes the working copy in full. A sequence of 0 rows: nothing written.
+// Where sessions may draft: rows that an earlier pass kept (n_pending of the sequence) are applied
+// first, on the way into the registers that hold the state. Rows of a drafted sequence are kept as
+// they were projected, and the working copy gets the state before them, or nothing where nothing
+// was pending. All launchers check their arguments, allocate nothing and can be captured into a
+// graph. Thread rule: pure functions.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -48,6 +51,13 @@ struct DeltaNetParams {
   /// for meanwhile; next_conv1d == nullptr = none.
   const float* next_conv1d = nullptr;
   uint64_t next_state_offset = 0, next_conv_offset = 0;
+  /// Sessions may draft: sequences may have rows pending. Else n_pending is not read.
+  bool drafts = false;
+  bool drafted = false;    // sequences may be drafted: each has few rows
+  uint64_t kept_unit = 0;  // floats of a row of the kept planes of the layers before this one
+  /// Only what is pending is applied: to the sequences of the batch, or to `sequence` alone.
+  bool replay = false, alone = false;
+  BatchSequence sequence = {};
   float* out = nullptr;            // [n_rows][value_dim]
   std::byte* workspace = nullptr;  // delta_net_workspace_bytes(), aligned to 256
   uint64_t workspace_bytes = 0;
@@ -59,5 +69,9 @@ uint64_t delta_net_workspace_bytes(const DeltaNetShape& shape, uint32_t max_rows
 /// One launch when no sequence has more than one row (n_rows == n_sequences), else a few.
 /// config: exact, deterministic (the recurrence whatever n_rows is), pdl are read.
 Status launch_delta_net(const MatmulConfig& config, const DeltaNetParams& p, cudaStream_t stream);
+/// The pending rows of p.sequence alone: writes state and conv tail after them to the working copy.
+/// Of p are read: shape, offsets, weights, kept_unit, sequence. n_pending 0: nothing is written.
+Status launch_delta_replay(const MatmulConfig& config, const DeltaNetParams& p,
+                           cudaStream_t stream);
 
 }  // namespace sharpi::cuda

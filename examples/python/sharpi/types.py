@@ -887,7 +887,7 @@ class SessionOptions(TypedDict, total=False):
     0 = memory stays for as many rows as the fullest layer has."""
     n_draft: Optional[int]
     """Draft tokens that one pass verifies at most, 0 to 32; default 0. The plan prices what taking
-    them back needs. Recurrent layers: on the CPU only."""
+    them back needs."""
     probe: Optional[Sequence[int]]
     """n_probe token ids, copied."""
     drafters: Optional[int]

@@ -45,7 +45,8 @@ static const char kHelp[] =
     "  --kv-type T|K,V    KV rows: auto, fp32, bf16, q8_0, q4 (auto)\n"
     "  --temp X --top-k N --top-p X --min-p X --repeat-penalty X --seed N\n"
     "                     sampling (0.7, 40, 0.95, 0.05, 1, 0); --temp 0 is greedy\n"
-    "  --draft N          look up to N tokens ahead in the text so far, 0 to 32 (0)\n"
+    "  --draft N          guess up to N tokens, from the text so far and by the file's MTP\n"
+    "                     block where it has one and it fits, 0 to 32 (0)\n"
     "  --exact            f32 activations\n"
     "  --deterministic    the same bits for any chunking and number of threads\n"
     "  --ignore-env       do not read SHARPI_KV_DTYPE and SHARPI_SNAPKV_*, as is done otherwise\n"
@@ -167,7 +168,7 @@ static int open_model(options* o, objects* x) {
   session.k_dtype = session.tail_k_dtype = o->k_dtype;
   session.v_dtype = session.tail_v_dtype = o->v_dtype;
   session.n_draft = o->n_draft;
-  session.drafters = o->n_draft != 0 ? SHARPI_DRAFT_NGRAM : 0;
+  session.drafters = o->n_draft != 0 ? SHARPI_DRAFT_AUTO : 0;
   sharpi_plan_params plan;
   sharpi_plan_params_init(&plan, sizeof plan);
   plan.n_gpu_layers = o->n_gpu_layers;

@@ -277,6 +277,18 @@ typedef uint32_t sharpi_policy;
                                                     this session. As many drafts as pay, by how often
                                                     they are right and what passes take; none in steps
                                                     with a mask. */
+#define SHARPI_DRAFT_MTP   2u                  /**< The file's block for multi-token prediction reads along
+                                                    and drafts, asked after NGRAM. Its weights, KV rows
+                                                    (as the last attention layer stores them) and scratch
+                                                    are rows of the plan. As many drafts as pay.
+                                                    sharpi_session_compact() leaves its rows alone, a
+                                                    bounded session keeps the last kv_budget of them;
+                                                    saved sessions do not have them, so after a restore
+                                                    it starts with none. No layer index is theirs.
+                                                    UNSUPPORTED when planned: a file without the block,
+                                                    and, in this version, a head on a GPU. */
+#define SHARPI_DRAFT_AUTO  4u                  /**< NGRAM, and MTP where file and placement have it and the
+                                                    budgets hold it; otherwise a fallback says why not. */
 
 #define SHARPI_BUDGET_AUTO 0xFFFFFFFEu         /**< clamp(n_ctx/4, 1024, 4096); off below 256 MiB of KV. */
 
@@ -326,7 +338,9 @@ typedef struct sharpi_session_params {
   const int32_t *probe;                        /**< n_probe token ids, copied. */
   uint32_t drafters;                           /**< SHARPI_DRAFT_*: who drafts in sharpi_session_step();
                                                     default 0: only the host, by
-                                                    sharpi_session_verify(). Needs n_draft. */
+                                                    sharpi_session_verify(). Needs n_draft. NGRAM
+                                                    and MTP together or one of them, or AUTO. A
+                                                    session has MTP only if its plan priced it. */
   uint32_t reserved;
 } sharpi_session_params;
 
@@ -432,7 +446,8 @@ typedef struct sharpi_plan_summary {
   uint32_t deterministic;
   uint32_t n_chunk, max_batch, max_logit_rows, max_concurrent, n_sessions;
   uint32_t n_rows;                             /**< Of sharpi_plan_rows(). */
-  uint32_t n_mtp_layers;                       /**< In the file; not loaded, not priced. */
+  uint32_t n_mtp_layers;                       /**< In the file; loaded and priced only for
+                                                    ::SHARPI_DRAFT_MTP. */
   uint32_t narrowed;                           /**< 1 = `auto` chose a narrower KV dtype to fit. */
   uint32_t capture_window, n_checkpoints, rewind, kv_budget;
   uint64_t device_payload_bytes, device_held_bytes;
@@ -581,7 +596,7 @@ typedef uint32_t sharpi_chat_kind;
 typedef struct sharpi_model_summary {
   uint32_t struct_size;
   uint32_t n_layers, n_embd, n_vocab, n_ctx_train;
-  uint32_t n_mtp_layers;                       /**< In the file, not loaded. */
+  uint32_t n_mtp_layers;                       /**< In the file, loaded or not. */
   sharpi_chat_kind chat;
   int32_t bos, eos;                            /**< -1 = none. */
   uint32_t is_hybrid;                          /**< Has recurrent layers. */
@@ -880,10 +895,9 @@ typedef struct sharpi_prefill_params {
   uint32_t n_chunk;                            /**< Tokens of a chunk of this call, at most the plan's;
                                                     default 0 = the plan's. Of smaller ones less is lost
                                                     to a cancel, and they cost speed. */
-  sharpi_progress_fn progress;                 /**< Called after every chunk, and after every layer of one
-                                                    (on a GPU, of more than one token), whose tokens then
-                                                    count by the share of layers that are computed; default
-                                                    null. */
+  sharpi_progress_fn progress;                 /**< Called after every chunk, and on the CPU after every
+                                                    layer of one, whose tokens then count by the share of
+                                                    layers that are done; default null. */
   void *user_data;
 } sharpi_prefill_params;
 /** Writes the defaults. @param size sizeof(*p) at the caller. @thread any. @since 1.0 */
@@ -1016,7 +1030,7 @@ SHARPI_API sharpi_status sharpi_session_verify(sharpi_session *session, const in
 /** What drafts have brought since the session was created. */
 typedef struct sharpi_draft_stats {
   uint32_t struct_size;
-  uint32_t reserved;
+  uint32_t drafters;                           /**< SHARPI_DRAFT_NGRAM and _MTP: those that it has. */
   uint64_t n_passes;                           /**< That verified drafts. */
   uint64_t n_drafted, n_accepted;              /**< Tokens. */
   double draft_seconds;                        /**< Finding drafts. */
@@ -1039,7 +1053,7 @@ SHARPI_API sharpi_status sharpi_session_reserve(sharpi_session *session, uint32_
 /** Forgets every token from position n_tokens on. Attention-only models: any length; sliding windows:
  *  back by at most `rewind`; hybrids: to a checkpoint. Logits are discarded, but for those that a checkpoint
  *  kept: then another answer can be drawn at once. In a session that shares rows with forks, the block of 64 that
- *  the new length falls into (on a GPU, the piece of memory), and those behind it, become its own.
+ *  the new length falls into, and those behind it, become its own.
  *  @return SHARPI_OK; INVALID_ARGUMENT (longer than the session), STATE (not reachable: the text has
  *  the nearest reachable lengths), OUT_OF_MEMORY and DOES_NOT_FIT (for rows of its own).
  *  @thread one per session. @since 1.0 */
@@ -1061,16 +1075,13 @@ SHARPI_API sharpi_status sharpi_session_reachable(const sharpi_session *session,
  *  @return SHARPI_OK; BUFFER_TOO_SMALL (*out_n = tokens). @thread any while no call changes it. @since 1.0 */
 SHARPI_API sharpi_status sharpi_session_tokens(const sharpi_session *session, int32_t *out, uint32_t cap,
                                                uint32_t *out_n, sharpi_error *err) SHARPI_NOEXCEPT;
-/** A second session with the same content and settings, independent from now on. Both share the full blocks
- *  of 64 rows that full-attention layers have so far: read by both, never written, each in memory once. Of them
- *  whole pages are shared; on a GPU whole pieces of 2 MiB, of 4 to 32 MiB where the rows of n_ctx tokens take
- *  more than 256 MiB there. The rest is copied, like rings of sliding windows and recurrent state; on a GPU a
- *  prefix that is smaller than a piece is copied whole.
+/** A second session with the same content and settings, independent from now on. On the CPU both share the
+ *  full blocks of 64 rows that full-attention layers have so far: read by both, never written, each in memory
+ *  once (whole pages of them; the rest is copied, like rings of sliding windows and recurrent state).
  *  The fork takes its own memory for all that it will append, so decode cannot run out of memory; what changes
  *  shared rows (compaction, truncate into them, restore) takes memory of its own for them first, and where
- *  there is none is refused and changes nothing. Bounded sessions share nothing: each moves its rows at the
- *  first compaction, which a decode may ask for, so it would have to keep the memory for all of them at hand.
- *  sharpi_memory_row has shared_bytes.
+ *  there is none is refused and changes nothing. Bounded sessions compact on their own and share nothing; nor
+ *  do layers on a GPU, whose rows are copied there. sharpi_memory_row has shared_bytes.
  *  @return SHARPI_OK; OUT_OF_MEMORY, DOES_NOT_FIT. @thread any while no call changes it. @since 1.0 */
 SHARPI_API sharpi_status sharpi_session_fork(const sharpi_session *session, sharpi_session **out,
                                              sharpi_error *err) SHARPI_NOEXCEPT;

@@ -327,7 +327,7 @@ static_assert(offsetof(sharpi_session_summary, paths) == 120);
 
 static_assert(sizeof(sharpi_draft_stats) == 48);
 static_assert(offsetof(sharpi_draft_stats, struct_size) == 0);
-static_assert(offsetof(sharpi_draft_stats, reserved) == 4);
+static_assert(offsetof(sharpi_draft_stats, drafters) == 4);
 static_assert(offsetof(sharpi_draft_stats, n_passes) == 8);
 static_assert(offsetof(sharpi_draft_stats, n_drafted) == 16);
 static_assert(offsetof(sharpi_draft_stats, n_accepted) == 24);

@@ -172,7 +172,8 @@ Status check_params(const sharpi_session_params& p) {
   SHARPI_TRY(is_switch("per_layer_budgets", p.per_layer_budgets));
   SHARPI_TRY(in_range("n_probe", p.n_probe, 0, kMaxCaptureWindow));
   SHARPI_TRY(in_range("n_draft", p.n_draft, 0, kMaxDraft));
-  SHARPI_TRY(one_of("drafters", p.drafters, 0, SHARPI_DRAFT_NGRAM, "0 (the host), 1 (NGRAM)"));
+  SHARPI_TRY(one_of("drafters", p.drafters, 0, SHARPI_DRAFT_AUTO,
+                    "0 (the host), 1 (NGRAM), 2 (MTP), 3 (both), 4 (AUTO)"));
   return require_array(p.probe, p.n_probe, "probe");
 }
 

@@ -3,6 +3,8 @@
 
 #include <utility>
 
+#include "plan/draft_mtp.h"
+
 namespace sharpi::api {
 namespace {
 
@@ -50,6 +52,8 @@ Result<std::shared_ptr<const Plan>> price_session(const Model& model, const Sess
     auto rows = sizer->session_rows(*base.spec, base.placement, plan->model, shape);
     plan->rows.insert(plan->rows.end(), rows.begin(), rows.end());
   }
+  const auto mtp = mtp_session_rows(sizers, *base.spec, base.model, shape);
+  plan->rows.insert(plan->rows.end(), mtp.begin(), mtp.end());
   const auto own = engine_session_rows(*base.spec, shape, base.model.n_chunk);
   plan->rows.insert(plan->rows.end(), own.begin(), own.end());
   plan->capture_bytes = capture_bytes(sizers, *plan);

@@ -72,6 +72,8 @@ class CpuModel final : public TierModel, public StateReplay {
   Status run_blocks(const Segment& segment, Pass& p) const;
   void embed(Pass& p, Buf to) const;
   void embed_per_layer(Pass& p, Buf embedded) const;
+  void embed_pairs(Pass& p) const;
+  void keep_hidden(const Pass& p) const;
   void head(Pass& p) const;
   void rope_tables(Pass& p) const;
   void norm_rows(Pass& p, const float* x, const TensorRef& w, float* y) const;

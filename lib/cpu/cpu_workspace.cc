@@ -63,6 +63,7 @@ void add_ffn(Widths* w, const FfnSpec& f, bool ffn_here, bool experts_here) {
 
 Widths measure(const ModelSpec& spec, const Placement& placement) {
   Widths w;
+  if (spec.pair) take(&w.wide_in, 2 * uint64_t{spec.n_embd});
   for (uint32_t l = 0; l < spec.n_layers(); ++l) {
     const LayerSpec& layer = spec.layers[l];
     if (placement.mixer[l] == TierId::kCpu) {
@@ -119,6 +120,7 @@ WorkspaceLayout make_workspace_layout(const ModelSpec& spec, const Placement& pl
   out.add_floats(Buf::kBeta, rows * w.heads_v);
   out.add_floats(Buf::kY, rows * e);
   add_moe_buffers(&out, w, rows, e);
+  out.add_floats(Buf::kPair, spec.pair ? 2 * rows * e : 0);
   out.add_floats(Buf::kPle, rows * spec.n_layers() * uint64_t{spec.d_ple});
   out.add_floats(Buf::kPleTmp, rows * uint64_t{spec.d_ple});
   std::vector<int32_t> table_of_layer;

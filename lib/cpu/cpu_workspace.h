@@ -39,6 +39,7 @@ enum class Buf : uint32_t {
   kMoeIota,     // [rows * k] 0, 1, 2, ...
   kMoeFirst,    // [n_experts + 1] first slot of each expert
   kMoeTasks,    // MatmulTask[2 * n_experts]
+  kPair,        // [rows][2E] normalised embedding and hidden row of an MTP block
   kPle,         // [rows][n_layers * P]
   kPleTmp,      // [rows][P]
   kCos,

@@ -34,6 +34,10 @@ Status CpuModel::run_blocks(const Segment& segment, Pass& p) const {
     }
     switch (b.kind) {
       case BlockKind::kEmbedding:
+        if (spec().pair) {
+          embed_pairs(p);
+          break;
+        }
         embed(p, Buf::kX);
         if (spec().d_ple != 0) embed_per_layer(p, Buf::kX);
         break;
@@ -60,6 +64,7 @@ Status CpuModel::run_blocks(const Segment& segment, Pass& p) const {
       case BlockKind::kExperts:
         break;  // run with their router in ffn_block when both are here
       case BlockKind::kHead:
+        keep_hidden(p);
         if (!rows.transient) head(p);
         break;
     }
@@ -129,6 +134,36 @@ void CpuModel::embed(Pass& p, Buf to) const {
     dequantize_row(w.tensor->type, w.tensor->data + token * w.row_bytes(), x + r * e, e);
     if (spec().embedding_scale != 1.0f) scale_inplace(isa_, x + r * e, spec().embedding_scale, e);
   });
+}
+
+/// From the hidden rows that came in and the tokens behind them.
+void CpuModel::embed_pairs(Pass& p) const {
+  const PairInput& s = spec().pair;
+  const uint64_t e = spec().n_embd;
+  embed(p, Buf::kNorm);
+  float* x = p.ws.get(Buf::kX);
+  float* to = p.ws.get(Buf::kPair);
+  each_row(p.rows.n_rows, [&](uint64_t r) {
+    const float* embedded = p.ws.get(Buf::kNorm) + r * e;
+    const float* hidden = x + r * e;
+    rms_norm(isa_, embedded, f32_weights(s.embd_norm), spec().rms_eps, e, to + 2 * r * e);
+    rms_norm(isa_, hidden, f32_weights(s.hidden_norm), spec().rms_eps, e, to + (2 * r + 1) * e);
+  });
+  const MatmulInput in = input(p, Buf::kPair, 2 * e, p.rows.n_rows, Buf::kActWide);
+  const MatmulTask t = task(s.proj, in, x, e);
+  mm(p).run({&t, 1});
+}
+
+void CpuModel::keep_hidden(const Pass& p) const {
+  const uint64_t e = spec().n_embd;
+  for (const SequenceRows& q : p.rows.sequences) {
+    if (q.hidden == nullptr) continue;
+    const float* x = p.ws.get(Buf::kX) + (q.first_row + q.first_hidden_row) * e;
+    for (uint64_t r = 0; r < q.n_rows - q.first_hidden_row; ++r) {
+      rms_norm(isa_, x + r * e, f32_weights(spec().output_norm), spec().rms_eps, e,
+               q.hidden + r * e);
+    }
+  }
 }
 
 void CpuModel::embed_per_layer(Pass& p, Buf embedded) const {

@@ -11,8 +11,22 @@
 
 namespace sharpi {
 
+/// Drafts that stood so many tokens behind the first one of a pass.
+struct DraftPlace {
+  uint64_t drafted = 0, accepted = 0;
+};
+
+/// Drafts of a step: how many, and whose.
+struct Drafted {
+  uint32_t n = 0;
+  uint32_t by = 0;     // SHARPI_DRAFT_*
+  uint32_t match = 0;  // as DraftPace counts
+};
+
 class DraftPace {
  public:
+  /// As `match`: drafts of a model, which agree with no place.
+  static constexpr uint32_t kOfModel = 8;
   /// How many drafts to take of a place that `match` tokens agree with; at most `most`.
   uint32_t choose(uint32_t match, uint32_t most);
   /// A pass with n drafts took so many seconds, drawing included; n = 0: a step without drafts.

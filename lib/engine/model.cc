@@ -76,6 +76,7 @@ Result<std::shared_ptr<Model>> Model::load(std::shared_ptr<Context> context,
     m->tiers_.push_back(std::move(tier));
     m->tier_ids_.push_back(id);
   }
+  if (plan->placement.mtp) SHARPI_TRY(m->load_mtp());
   m->placed_ = Route::create(make_segments(*plan->spec, plan->placement));
   SHARPI_TRY(m->create_slots());
   if (streams_weights(*plan->spec, plan->placement, plan->model)) {
@@ -89,6 +90,15 @@ Result<std::shared_ptr<Model>> Model::load(std::shared_ptr<Context> context,
   SHARPI_TRY(m->check_unchanged());
   log_loaded(*m, seconds_since(start));
   return m;
+}
+
+Status Model::load_mtp() {
+  for (const auto& backend : context_->backends()) {
+    if (backend->sizer().tier() != TierId::kCpu) continue;
+    SHARPI_TRY_ASSIGN(mtp_, MtpModel::load(*backend, *plan_));
+    return Status::ok();
+  }
+  return Status::error(Code::kInternal, "no tier on the host for the MTP block");
 }
 
 Status Model::check_unchanged() const {
@@ -157,6 +167,9 @@ std::vector<MemoryRow> Model::memory_rows() const {
   if (host_weights_ != nullptr) rows = host_weights_->memory_rows();
   for (const auto& tier : tiers_) {
     for (const MemoryRow& r : tier->memory_rows()) rows.push_back(r);
+  }
+  if (mtp_ != nullptr) {
+    for (const MemoryRow& r : mtp_->memory_rows()) rows.push_back(r);
   }
   return rows;
 }

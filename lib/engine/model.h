@@ -12,6 +12,7 @@
 #include "base/status.h"
 #include "engine/allowance.h"
 #include "engine/context.h"
+#include "engine/mtp_model.h"
 #include "plan/plan.h"
 #include "text/text_model.h"
 #include "tier/tier.h"
@@ -50,6 +51,8 @@ class Model {
   const std::vector<std::unique_ptr<TierModel>>& tiers() const { return tiers_; }
   const std::vector<TierId>& tier_ids() const { return tier_ids_; }
   size_t tier_index(TierId id) const;
+  /// The block for multi-token prediction; null where the plan has none.
+  const MtpModel* mtp() const { return mtp_.get(); }
   /// What its sessions may still take.
   const std::shared_ptr<Allowance>& allowance() const { return allowance_; }
   std::vector<MemoryRow> memory_rows() const;
@@ -77,6 +80,7 @@ class Model {
   using TierSessions = std::span<const std::span<TierSession* const>>;
   Model() = default;
   Result<std::shared_ptr<const Plan>> copy_weights(const Plan& plan, const LoadProgress& progress);
+  Status load_mtp();
   Status create_slots();
   std::string describe_paths() const;
   const Route& route_for(uint32_t n_rows) const {
@@ -97,6 +101,7 @@ class Model {
   std::unique_ptr<HostWeights> host_weights_;  // with SHARPI_LOAD_COPY; outlives the tiers
   std::vector<std::unique_ptr<TierModel>> tiers_;
   std::vector<TierId> tier_ids_;
+  std::unique_ptr<MtpModel> mtp_;
   Route placed_;    // where the plan put them
   Route streamed_;  // calls of stream_rows_ rows and more; empty when nothing streams
   uint32_t stream_rows_ = SHARPI_UNSET;

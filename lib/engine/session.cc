@@ -10,6 +10,7 @@
 #include "base/limits.h"
 #include "base/no_throw.h"
 #include "engine/seconds.h"
+#include "plan/draft_mtp.h"
 
 namespace sharpi {
 namespace {
@@ -64,6 +65,9 @@ Result<std::unique_ptr<Session>> Session::create(std::shared_ptr<const Model> mo
       wanted.push_back(r);
     }
   }
+  for (MemoryRow& r : mtp_session_rows(model->context().sizers(), *plan.spec, plan.model, shape)) {
+    wanted.push_back(r);
+  }
   SHARPI_TRY(check_within(plan.rows, wanted));
   if (shape.probe.size() > plan.model.n_chunk) {
     return Status::error(Code::kInvalidArgument,
@@ -98,6 +102,11 @@ Result<std::unique_ptr<Session>> Session::create(std::shared_ptr<const Model> mo
   if (s->why_it_ends().empty()) s->turner_.reserve(s->model_->spec(), s->shape_.n_ctx);
   if ((s->shape_.drafters & SHARPI_DRAFT_NGRAM) != 0)
     s->ngram_ = std::make_unique<NgramDrafter>(s->shape_.n_ctx);
+  if ((s->shape_.drafters & SHARPI_DRAFT_MTP) != 0) {
+    SHARPI_TRY_ASSIGN(
+        s->mtp_, MtpDrafter::create(*s->model_->mtp(), s->shape_, s->model_->plan().model.n_chunk));
+  }
+  s->draft_stats_.drafters = s->shape_.drafters;
   s->logits_row_.resize(s->model_->spec().n_vocab);
   s->checkpoints_.resize(s->shape_.n_checkpoints);
   s->checkpoint_logits_.resize(uint64_t{s->shape_.n_checkpoints} * s->model_->spec().n_vocab);
@@ -179,6 +188,7 @@ void Session::commit(std::span<const int32_t> tokens) {
   for (const auto& tier : tiers_) tier->store().commit_state();
   ledger_.commit(static_cast<uint32_t>(tokens.size()));
   history_.insert(history_.end(), tokens.begin(), tokens.end());
+  if (mtp_ != nullptr) mtp_->committed(tokens);
 }
 
 Status Session::run_chunk(std::span<const int32_t> tokens, uint32_t rows_to_end, uint32_t want_rows,
@@ -191,6 +201,7 @@ Status Session::run_chunk(std::span<const int32_t> tokens, uint32_t rows_to_end,
   q.last_logit_row = rows_to_end;
   const uint32_t here = want_rows > rows_to_end ? want_rows - rows_to_end : 0;
   q.first_logit_row = here >= q.n_rows ? 0 : q.n_rows - here;
+  SHARPI_TRY(take_hidden(&q));
   Submission rows;
   rows.tokens = tokens.data();
   rows.n_rows = q.n_rows;
@@ -272,6 +283,7 @@ Status Session::decode_batch(std::span<Session* const> sessions, std::span<const
     SHARPI_TRY(s.check_room(1));
     rows[i] = SequenceRows{nullptr, &s.ledger_, i, 1, s.ledger_.next_position(), 0, 0};
     lists[i] = s.tier_list_;
+    SHARPI_TRY(s.take_hidden(&rows[i]));
   }
   bool changed = false;  // from the first one that made room on, no cancel ends the call
   for (uint32_t i = 0; i < sessions.size(); ++i) {  // after every check that can refuse
@@ -375,22 +387,23 @@ Status Session::step(const sharpi_sample_params& params, int32_t* out_tokens, ui
   *out_n = 1;
   const Tokenizer* text = model_->text()->tokenizer();
   if (text != nullptr && text->is_end_of_generation(tokens[0])) return Status::ok();
-  uint32_t match = 0;
-  const uint32_t n = propose(tokens[0], params, cap - 1, &tokens[1], &match);
+  Drafted drafts;
+  Status read = propose(tokens[0], params, cap - 1, &tokens[1], &drafts);
   Meanwhile meanwhile{params.meanwhile, params.user_data, tokens[0]};
   sharpi_sample_params rest = params;  // of the tokens behind the first
   if (rest.logprobs != nullptr) rest.logprobs += rest.n_logprobs;
-  const Status read = end_call(no_throw([&] {
-    return read_drafts({tokens.data(), n + 1}, rest, &meanwhile, out_n);
-  }));
+  if (read.is_ok()) {
+    read = end_call(no_throw([&] {
+      return read_drafts({tokens.data(), drafts.n + 1}, rest, &meanwhile, out_n);
+    }));
+  }
   if (!read.is_ok()) {
     *out_n = 0;
     sampler_.restore(mark);
     return read;
   }
   std::copy_n(tokens.begin(), *out_n, out_tokens);
-  if (n != 0) pace_.verified(match, n, *out_n - 1);
-  if (ngram_ != nullptr) pace_.took(n, seconds_since(start));
+  learn(drafts, *out_n, seconds_since(start));
   return Status::ok();
 }
 

@@ -17,6 +17,7 @@
 #include "base/limits.h"
 #include "base/status.h"
 #include "engine/compaction.h"
+#include "engine/draft_mtp.h"
 #include "engine/draft_ngram.h"
 #include "engine/draft_pace.h"
 #include "engine/model.h"
@@ -27,11 +28,6 @@
 #include "tier/turn_keys.h"
 
 namespace sharpi {
-
-/// Drafts that stood so many tokens behind the first one of a pass.
-struct DraftPlace {
-  uint64_t drafted = 0, accepted = 0;
-};
 
 class BlobSink;
 class BlobSource;
@@ -74,6 +70,10 @@ class Session {
   std::vector<uint32_t> reachable() const;
   Result<std::unique_ptr<Session>> fork() const;
   std::span<const int32_t> tokens() const { return history_; }
+  /// The block that reads along; null where the session has none.
+  MtpDrafter* mtp() const { return mtp_.get(); }
+  /// Of tokens()[0], as RoPE counts.
+  uint64_t first_position() const { return ledger_.base(); }
   Result<uint64_t> save_bytes() const;
   /// Pre: `bytes` is what save_bytes() gave and the session has not changed since.
   Status save(BlobSink* to, uint64_t bytes) const;
@@ -107,6 +107,7 @@ class Session {
   Session(std::shared_ptr<const Model> model, SessionShape shape);
   Status check_takes_checkpoints(uint64_t n_tokens) const;
   size_t checkpoint_slot(uint64_t n_tokens) const;
+  int32_t checkpoint_at(uint32_t n_tokens) const;
   /// Of a call that computes: from here on it may be cancelled, and a cancel while nothing ran ends
   /// it at once.
   Status begin_call();
@@ -139,8 +140,13 @@ class Session {
   Status accept(std::span<const int32_t> tokens, const sharpi_sample_params& params,
                 uint32_t* out_n);
   void count_drafts(uint32_t n_drafts, uint32_t n_accepted);
-  uint32_t propose(int32_t next, const sharpi_sample_params& params, uint32_t most, int32_t* drafts,
-                   uint32_t* match);
+  uint64_t room_of_pass() const;
+  Status propose(int32_t next, const sharpi_sample_params& params, uint32_t most, int32_t* drafts,
+                 Drafted* out);
+  Status propose_any(int32_t next, uint32_t most, int32_t* drafts, Drafted* out);
+  void learn(const Drafted& drafts, uint32_t n_read, double seconds);
+  Status catch_up();
+  Status take_hidden(SequenceRows* rows);
   TierSession& tier_of(uint32_t layer) const;  // that runs the layer's mixer
   KvStore& store(uint32_t layer) const;
   TierSession& head() const;
@@ -230,7 +236,8 @@ class Session {
   uint32_t n_logit_rows_ = 0;
   uint32_t first_logit_row_ = 0;  // of the tier's rows; not 0 after drafts that were rejected
   std::unique_ptr<NgramDrafter> ngram_;
-  DraftPace pace_;
+  std::unique_ptr<MtpDrafter> mtp_;
+  DraftPace pace_, mtp_pace_;
   sharpi_draft_stats draft_stats_{};
   std::array<DraftPlace, kMaxDraft> draft_places_{};
   uint64_t n_prefill_ = 0, n_decode_ = 0;

@@ -277,6 +277,7 @@ std::string Session::why_it_ends() const {
 /// are: the base of positions moves instead, and only rows that would fall before it are turned to
 /// positions behind it.
 Status Session::go_on(uint64_t n) {
+  SHARPI_TRY(catch_up());  // it needs tokens that may go
   uint64_t stay = std::min<uint64_t>(shape_.n_ctx / 2, shape_.n_ctx - n);
   for (const auto& tier : tiers_) {
     for (const KvGroup& g : tier->store().layout().groups) {

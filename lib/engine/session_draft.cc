@@ -25,12 +25,15 @@ sharpi_sample_params of_draw(const sharpi_sample_params& params, size_t i) {
 
 }  // namespace
 
+uint64_t Session::room_of_pass() const {
+  const uint64_t context = shape_.n_ctx - ledger_.n_tokens();
+  return std::min<uint64_t>({context, free_slots(), model_->plan().model.n_chunk});
+}
+
 /// How many of the tokens one pass may read: no draft makes a session compact or move its context
 /// on before it would without, and none is read behind the end of a generation.
 size_t Session::most_rows(std::span<const int32_t> tokens) const {
-  const uint64_t context = shape_.n_ctx - ledger_.n_tokens();
-  const uint64_t room = std::min<uint64_t>({context, free_slots(), model_->plan().model.n_chunk});
-  size_t n = std::max<size_t>(1, std::min<size_t>(tokens.size(), room));
+  size_t n = std::max<size_t>(1, std::min<size_t>(tokens.size(), room_of_pass()));
   const Tokenizer* text = model_->text()->tokenizer();
   for (size_t i = 1; i < n && text != nullptr; ++i) {
     if (text->is_end_of_generation(tokens[i])) n = i;
@@ -115,6 +118,7 @@ Status Session::accept(std::span<const int32_t> tokens, const sharpi_sample_para
   changed_ = false;
   for (const auto& tier : tiers_) tier->store().commit_rows(read);
   ledger_.commit(read);
+  if (mtp_ != nullptr) mtp_->committed(tokens.first(read));
   *out_n = read;
   return Status::ok();
 }
@@ -131,16 +135,59 @@ void Session::count_drafts(uint32_t n_drafts, uint32_t n_accepted) {
 
 /// Drafts behind `next`, which is drawn but not read. None where masks are set: they are the first
 /// token's alone.
-uint32_t Session::propose(int32_t next, const sharpi_sample_params& params, uint32_t most,
-                          int32_t* drafts, uint32_t* match) {
-  *match = 0;
+Status Session::propose(int32_t next, const sharpi_sample_params& params, uint32_t most,
+                        int32_t* drafts, Drafted* out) {
   most = std::min(most, shape_.n_draft);
-  if (ngram_ == nullptr || most == 0 || params.allowed_mask != nullptr) return 0;
+  if (most == 0 || params.allowed_mask != nullptr) return Status::ok();
+  if (ngram_ == nullptr && mtp_ == nullptr) return Status::ok();
   const auto start = std::chrono::steady_clock::now();
-  uint32_t n = ngram_->propose(history_, next, most, drafts, match);
-  if (n != 0) n = pace_.choose(*match, n);
+  const Status done = no_throw([&] { return propose_any(next, most, drafts, out); });
   draft_stats_.draft_seconds += seconds_since(start);
-  return n;
+  return done;
+}
+
+/// The first drafter that has something to offer that pays.
+Status Session::propose_any(int32_t next, uint32_t most, int32_t* drafts, Drafted* out) {
+  if (ngram_ != nullptr) {
+    uint32_t match = 0;
+    uint32_t n = ngram_->propose(history_, next, most, drafts, &match);
+    if (n != 0) n = pace_.choose(match, n);
+    *out = {n, SHARPI_DRAFT_NGRAM, match};
+    if (n != 0) return Status::ok();
+  }
+  if (mtp_ == nullptr) return Status::ok();
+  // Drafts of a model cost time before anybody sees them, so their number is chosen first.
+  const uint64_t room = room_of_pass();
+  most = static_cast<uint32_t>(std::min<uint64_t>(most, room > 1 ? room - 1 : 0));
+  const uint32_t n = most == 0 ? 0 : mtp_pace_.choose(DraftPace::kOfModel, most);
+  *out = {0, SHARPI_DRAFT_MTP, DraftPace::kOfModel};
+  return mtp_->propose(history_, ledger_.base(), next, n, logits_row_.data(), drafts, &out->n);
+}
+
+/// After a step with these drafts that read so many tokens. A step without any is what all drafters
+/// are held against.
+void Session::learn(const Drafted& drafts, uint32_t n_read, double seconds) {
+  for (const uint32_t by : {SHARPI_DRAFT_NGRAM, SHARPI_DRAFT_MTP}) {
+    if ((shape_.drafters & by) == 0) continue;
+    DraftPace& pace = by == SHARPI_DRAFT_NGRAM ? pace_ : mtp_pace_;
+    if (drafts.n != 0 && drafts.by != by) continue;
+    if (drafts.n != 0) pace.verified(drafts.match, drafts.n, n_read - 1);
+    pace.took(drafts.n, seconds);
+  }
+}
+
+/// The MTP block reads what the session has read.
+Status Session::catch_up() {
+  if (mtp_ == nullptr) return Status::ok();
+  return no_throw([&] { return mtp_->catch_up(history_, ledger_.base()); });
+}
+
+/// Has the hidden rows of a pass kept for the MTP block, whose queue has room for a chunk then.
+Status Session::take_hidden(SequenceRows* rows) {
+  if (mtp_ == nullptr) return Status::ok();
+  if (mtp_->is_behind()) SHARPI_TRY(catch_up());
+  rows->hidden = mtp_->hidden_rows();
+  return Status::ok();
 }
 
 }  // namespace sharpi

@@ -105,6 +105,7 @@ Result<std::unique_ptr<Session>> Session::fork() const {
   }
   for (size_t t = 0; t < tiers_.size(); ++t)
     SHARPI_TRY(to->tiers_[t]->copy_from(*tiers_[t], ledger_.max_slots()));
+  if (mtp_ != nullptr) SHARPI_TRY(to->mtp_->copy_from(*mtp_));
   if (tables_.is_reserved()) to->take_tables();
   to->ledger_ = ledger_;
   to->history_.assign(history_.begin(), history_.end());

@@ -146,11 +146,21 @@ Status Session::truncate(uint32_t n_tokens) {
   ledger_.truncate(n_tokens);
   history_.resize(n_tokens);
   if (ngram_ != nullptr) ngram_->truncate(n_tokens);
+  if (mtp_ != nullptr) mtp_->truncate(ledger_.next_position(), checkpoint_at(n_tokens));
   for (Checkpoint& c : checkpoints_) {
     if (c.n_tokens > n_tokens) c = Checkpoint{};
   }
   bring_logits_back();
   return Status::ok();
+}
+
+/// The checkpoint of a length; -1 = there is none.
+int32_t Session::checkpoint_at(uint32_t n_tokens) const {
+  for (size_t i = 0; i < checkpoints_.size(); ++i) {
+    if (checkpoints_[i].used && checkpoints_[i].n_tokens == n_tokens)
+      return static_cast<int32_t>(i);
+  }
+  return -1;
 }
 
 /// Logits of the present length, if a checkpoint kept them; otherwise there are none.
@@ -200,6 +210,7 @@ Status Session::checkpoint(bool pin) {
   for (const auto& tier : tiers_)
     SHARPI_TRY(tier->store().save_checkpoint(static_cast<uint32_t>(slot)));
   if (has_logits) std::copy(logits_row_.begin(), logits_row_.end(), logits_of(slot));
+  if (mtp_ != nullptr) mtp_->save_checkpoint(slot);
   checkpoints_[slot] =
       Checkpoint{ledger_.n_tokens(), true, pin || was_pinned, has_logits, ++checkpoint_clock_};
   return Status::ok();
@@ -261,6 +272,10 @@ std::vector<MemoryRow> Session::memory_rows() const {
     for (const MemoryRow& r : scratch->memory_rows()) rows.push_back(r);
   }
   EngineBytes b;
+  if (mtp_ != nullptr) {
+    for (const MemoryRow& r : mtp_->memory_rows()) rows.push_back(r);
+    b.mtp_queue = mtp_->bytes();
+  }
   b.history = history_.capacity() * sizeof(int32_t);
   b.sampler = logits_row_.capacity() * sizeof(float) + sampler_.bytes();
   b.checkpoint_logits = checkpoint_logits_.capacity() * sizeof(float);

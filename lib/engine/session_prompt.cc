@@ -107,6 +107,7 @@ Status Session::read_chunks(std::span<const int32_t> tokens, const sharpi_prefil
     n_prefill_ += n;
     prefill_seconds_ += seconds_since(start);
     n_logit_rows_ = done == tokens.size() ? params.n_logit_rows : 0;
+    SHARPI_TRY(catch_up());
     if (!progress.report(done) && done < tokens.size()) return progress.cancelled(done);
   }
   return Status::ok();

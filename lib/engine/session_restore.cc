@@ -392,6 +392,7 @@ class SessionRestorer {
     LedgerCodec::set_header(h_, &s_->ledger_);
     s_->history_.assign(tokens_.begin(), tokens_.end());
     s_->n_logit_rows_ = h_.n_logit_rows;
+    if (s_->mtp_ != nullptr) s_->mtp_->restart(s_->ledger_.next_position());
     for (uint32_t i = 0; i < h_.n_checkpoints; ++i) {
       const BlobCheckpointHeader& c = checkpoints_[i];
       s_->checkpoints_[i] =
@@ -424,6 +425,7 @@ void Session::forget_all() noexcept {
   ledger_.truncate(0);
   history_.clear();
   if (ngram_ != nullptr) ngram_->truncate(0);
+  if (mtp_ != nullptr) mtp_->restart(0);
   n_logit_rows_ = first_logit_row_ = 0;
   std::fill(checkpoints_.begin(), checkpoints_.end(), Checkpoint{});
   checkpoint_clock_ = 0;

@@ -131,6 +131,18 @@ void KvLedger::rebase(uint32_t shift) noexcept {
   capture_low_ = less(capture_low_);
 }
 
+void KvLedger::restart(uint64_t base, uint32_t n) noexcept {
+  base_ = base;
+  n_tokens_ = ring_high_ = n;
+  ring_low_ = evicted_floor_ = 0;
+  capture_low_ = n > capture_window_ ? n - capture_window_ : 0;
+  compacted_ = false;
+  for (size_t l = 0; l < rows_.size(); ++l) {
+    rows_[l] = LayerRows{};
+    if (full_owner_[l]) rows_[l].n_slots = n;
+  }
+}
+
 void KvLedger::truncate(uint32_t n) {
   const uint32_t drop = n_tokens_ - n;
   for (size_t l = 0; l < rows_.size(); ++l) {

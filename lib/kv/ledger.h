@@ -75,6 +75,9 @@ class KvLedger {
   /// Moves the base on by `shift` tokens: positions become smaller by it, but those of compacted
   /// rows no smaller than their slot. Pre: n_tokens() - shift >= max_slots().
   void rebase(uint32_t shift) noexcept;
+  /// As if n tokens from position `base` on had been read, and none of their rows evicted.
+  /// Positions and bounds of rings and captured queries start anew.
+  void restart(uint64_t base, uint32_t n) noexcept;
   /// By how much less than `shift` that moves a row: how far RoPE has to turn it.
   uint32_t left_behind(uint32_t layer, uint32_t head, uint32_t slot, uint32_t shift) const {
     const uint64_t least = uint64_t{slot} + shift, now = position(layer, head, slot);

@@ -135,32 +135,31 @@ Status load_block(SpecBuilder& b, const Keys& k, const FfnLoader& load_ffn, uint
   return load_ffn(block, k.trunk, &layer->ffn);
 }
 
-/// Checks an MTP block like any other, keeps only its size.
-Status check_mtp_block(SpecBuilder& b, const Keys& k, const FfnLoader& load_ffn, uint32_t block) {
-  LayerSpec layer;
-  SHARPI_TRY(load_block(b, k, load_ffn, block, &layer));
-  TensorRef eh_proj, enorm, hnorm, head_norm, embd, head;
+Status load_mtp_block(SpecBuilder& b, const Keys& k, const FfnLoader& load_ffn, uint32_t block,
+                      MtpSpec* mtp) {
+  SHARPI_TRY(load_block(b, k, load_ffn, block, &mtp->layer));
+  PairInput& p = mtp->pair;
   const Extent pair{2 * k.trunk.embd.n, "2 * %.embedding_length"};
   return b.load_layer(
       block, {
-                 {&eh_proj, "nextn.eh_proj.weight", WeightKind::kComputable, pair, k.trunk.embd},
-                 {&enorm, "nextn.enorm.weight", WeightKind::kF32, k.trunk.embd},
-                 {&hnorm, "nextn.hnorm.weight", WeightKind::kF32, k.trunk.embd},
-                 {&head_norm,
+                 {&p.proj, "nextn.eh_proj.weight", WeightKind::kComputable, pair, k.trunk.embd},
+                 {&p.embd_norm, "nextn.enorm.weight", WeightKind::kF32, k.trunk.embd},
+                 {&p.hidden_norm, "nextn.hnorm.weight", WeightKind::kF32, k.trunk.embd},
+                 {&mtp->head_norm,
                   "nextn.shared_head_norm.weight",
                   WeightKind::kF32,
                   k.trunk.embd,
                   {},
                   {},
                   true},
-                 {&embd,
+                 {&mtp->embd,
                   "nextn.embed_tokens.weight",
                   WeightKind::kComputable,
                   k.trunk.embd,
                   k.trunk.vocab,
                   {},
                   true},
-                 {&head,
+                 {&mtp->head,
                   "nextn.shared_head_head.weight",
                   WeightKind::kComputable,
                   k.trunk.embd,
@@ -185,7 +184,9 @@ Status load_blocks(SpecBuilder& b, ModelSpec& spec, const Keys& k, const FfnLoad
     SHARPI_TRY(load_block(b, k, load_ffn, i, &spec.layers[i]));
   }
   for (uint32_t i = k.n_layers; i < k.trunk.n_blocks; ++i) {
-    SHARPI_TRY(check_mtp_block(b, k, load_ffn, i));
+    MtpSpec block;
+    SHARPI_TRY(load_mtp_block(b, k, load_ffn, i, &block));
+    if (i == k.n_layers) spec.mtp = std::move(block);
     spec.mtp_bytes += block_bytes(b.file(), i);
   }
   return Status::ok();

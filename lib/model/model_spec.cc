@@ -22,6 +22,28 @@ bool ModelSpec::has_window() const {
   });
 }
 
+std::shared_ptr<const ModelSpec> make_mtp_spec(const ModelSpec& spec) {
+  const MtpSpec& m = spec.mtp;
+  auto own = std::make_shared<ModelSpec>();
+  own->file = spec.file;
+  own->architecture = spec.architecture;
+  own->name = spec.name;
+  own->n_embd = spec.n_embd;
+  own->n_vocab = spec.n_vocab;
+  own->n_ctx_train = spec.n_ctx_train;
+  own->rms_eps = spec.rms_eps;
+  own->embedding_scale = spec.embedding_scale;
+  own->logit_softcap = spec.logit_softcap;
+  own->layers = {m.layer};
+  own->token_embd = m.embd ? m.embd : spec.token_embd;
+  own->output_norm = m.head_norm ? m.head_norm : spec.output_norm;
+  own->output = m.head ? m.head : spec.output;
+  own->tied_output = own->output.tensor == own->token_embd.tensor;
+  own->default_kv_dtype = spec.default_kv_dtype;
+  own->pair = m.pair;
+  return own;
+}
+
 uint64_t ModelSpec::parameter_count() const {
   std::unordered_set<const GgufTensor*> counted;  // a tied head and shared rope factors count once
   uint64_t n = 0;

@@ -99,6 +99,23 @@ struct LayerSpec {
   bool owns_kv() const { return mixer == MixerKind::kAttention && attention.kv_source < 0; }
 };
 
+/// What a multi-token prediction block starts from instead of an embedding alone: proj over the
+/// normalised embedding of a token and the normalised hidden row of the token before it, as the
+/// head's norm left that one: it is normalised twice.
+struct PairInput {
+  TensorRef proj;  // {2E, E}: embedding first
+  TensorRef embd_norm, hidden_norm;
+  explicit operator bool() const { return static_cast<bool>(proj); }
+};
+
+/// A block for multi-token prediction (arXiv 2412.19437, section 2.2).
+struct MtpSpec {
+  LayerSpec layer;
+  PairInput pair;
+  TensorRef head_norm, embd, head;  // absent = the trunk's
+  explicit operator bool() const { return static_cast<bool>(pair); }
+};
+
 struct ModelSpec {
   std::shared_ptr<const GgufFile> file;
   std::string architecture;  // general.architecture
@@ -113,8 +130,10 @@ struct ModelSpec {
   // Per-layer embeddings (Gemma 4 E4B kind): width 0 = none.
   uint32_t d_ple = 0;
   TensorRef ple_embd, ple_model_proj, ple_proj_norm;
-  uint32_t n_mtp_layers = 0;                 // in the file; not loaded yet
+  uint32_t n_mtp_layers = 0;                 // in the file
   uint64_t mtp_bytes = 0;                    // of their tensors
+  MtpSpec mtp;                               // the first of them
+  PairInput pair;                            // of a model that make_mtp_spec() made
   KvDtype default_kv_dtype = KvDtype::kF32;  // what `auto` means before any narrowing
 
   uint32_t n_layers() const { return static_cast<uint32_t>(layers.size()); }
@@ -126,5 +145,9 @@ struct ModelSpec {
 /// Reads and checks everything: keys, every tensor's presence, type and shape. kUnsupported names
 /// an unknown architecture or rope scaling; kFormat names the tensor, both shapes and the key.
 Result<std::shared_ptr<const ModelSpec>> load_model_spec(std::shared_ptr<const GgufFile> file);
+
+/// The block for multi-token prediction as a model of one layer, whose embedding is the pair. Pre:
+/// spec.mtp.
+std::shared_ptr<const ModelSpec> make_mtp_spec(const ModelSpec& spec);
 
 }  // namespace sharpi

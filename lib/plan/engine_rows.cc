@@ -4,6 +4,7 @@
 
 #include "base/checked.h"
 #include "base/limits.h"
+#include "plan/draft_mtp.h"
 #include "plan/plan.h"
 
 namespace sharpi {
@@ -27,7 +28,8 @@ std::vector<MemoryRow> engine_rows(const EngineBytes& b) {
                                                   {"sampler", b.sampler},
                                                   {"logits of checkpoints", b.checkpoint_logits},
                                                   {"compaction tables", b.compaction_tables},
-                                                  {"n-gram index", b.ngram_index}};
+                                                  {"n-gram index", b.ngram_index},
+                                                  {"MTP hidden rows", b.mtp_queue}};
   std::vector<MemoryRow> rows;
   for (const auto& [label, bytes] : all) {
     if (bytes == 0) continue;
@@ -51,6 +53,9 @@ std::vector<MemoryRow> engine_session_rows(const ModelSpec& spec, const SessionS
   }
   if ((session.drafters & SHARPI_DRAFT_NGRAM) != 0) {
     b.ngram_index = ngram_index_bytes(session.n_ctx);
+  }
+  if ((session.drafters & SHARPI_DRAFT_MTP) != 0) {
+    b.mtp_queue = mtp_queue_bytes(spec, session, n_chunk);
   }
   return engine_rows(b);
 }

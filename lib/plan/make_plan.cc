@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <array>
 
+#include "plan/draft_mtp.h"
 #include "plan/placement.h"
 #include "plan/plan.h"
 #include "plan/solver.h"
@@ -101,6 +102,31 @@ Solved choose_chunk(const Plan& request, uint32_t least, const SolveWith& solve_
   return usual;
 }
 
+/// The plan with the drafters that it asks for. Those that it leaves to the library are all that
+/// fit: without the MTP block where the file, the placement or the budgets do not have it.
+template <class Solve>
+Solved choose_drafters(Plan* request, const Solve& solve_all) {
+  uint32_t& drafters = request->session.drafters;
+  if (drafters != SHARPI_DRAFT_AUTO) {
+    if ((drafters & SHARPI_DRAFT_MTP) != 0) SHARPI_TRY(check_mtp(*request->spec));
+    return solve_all();
+  }
+  drafters = SHARPI_DRAFT_NGRAM | SHARPI_DRAFT_MTP;
+  Status why = check_mtp(*request->spec);
+  if (why.is_ok()) {
+    Solved whole = solve_all();
+    why = whole.status();
+    const bool left_out = why.code() == Code::kDoesNotFit || why.code() == Code::kUnsupported;
+    if (!left_out) return whole;
+  }
+  drafters = SHARPI_DRAFT_NGRAM;
+  Solved without = solve_all();
+  if (without.is_ok()) {
+    without.value()->fallbacks.push_back("the MTP drafter is left out: " + why.text());
+  }
+  return without;
+}
+
 }  // namespace
 
 Result<std::shared_ptr<const Plan>> make_plan(std::shared_ptr<const ModelSpec> spec,
@@ -153,12 +179,11 @@ Result<std::shared_ptr<const Plan>> make_plan(std::shared_ptr<const ModelSpec> s
     SHARPI_TRY(solve(inputs, &own, one.get()));
     return one;
   };
-  Solved solved = params.n_chunk != SHARPI_UNSET
-                      ? solve_with(params.n_chunk)
-                      : choose_chunk(*plan,
-                                     std::max(plan->model.max_logit_rows,
-                                              static_cast<uint32_t>(plan->session.probe.size())),
-                                     solve_with);
+  Solved solved = choose_drafters(plan.get(), [&]() -> Solved {
+    if (params.n_chunk != SHARPI_UNSET) return solve_with(params.n_chunk);
+    const auto probe = static_cast<uint32_t>(plan->session.probe.size());
+    return choose_chunk(*plan, std::max(plan->model.max_logit_rows, probe), solve_with);
+  });
   if (!solved.is_ok()) return solved.status();
   return std::shared_ptr<const Plan>(solved.take());
 }

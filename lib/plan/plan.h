@@ -27,6 +27,7 @@ struct Placement {
   /// Slots on the GPU for routed experts of layers whose `experts` are on the CPU and whose `ffn`
   /// is on the GPU; one pool for the model, a slot takes the largest expert.
   uint32_t n_expert_slots = 0;
+  bool mtp = false;  // the block for multi-token prediction is loaded, on the CPU
   bool uses(TierId tier) const;
   bool operator==(const Placement&) const = default;
   /// Router and shared expert on the GPU, routed experts on the CPU.
@@ -194,6 +195,8 @@ Result<SessionDtypes> resolve_dtypes(const ModelSpec& spec, const Placement& pla
 /// the CPU has.
 Status check_kv_tiers(const ModelSpec& spec, const Placement& placement,
                       const std::vector<KvDtypePair>& dtypes);
+/// kUnsupported when no tier can run a drafter that a template asks for.
+Status check_drafts(const ModelSpec& spec, const Placement& placement, const SessionShape& session);
 /// Everything of a template but dtypes; n_ctx may stay SHARPI_UNSET.
 Result<SessionShape> resolve_session_shape(const ModelSpec& spec,
                                            const sharpi_session_params& params,
@@ -207,7 +210,8 @@ Result<SessionShape> resolve_session(const ModelSpec& spec, const Placement& pla
 /// `n_chunk` of the plan: what a bounded session holds besides its budget.
 /// What the engine itself takes for a session; 0 = none of it.
 struct EngineBytes {
-  uint64_t history = 0, sampler = 0, checkpoint_logits = 0, compaction_tables = 0, ngram_index = 0;
+  uint64_t history = 0, sampler = 0, checkpoint_logits = 0, compaction_tables = 0, ngram_index = 0,
+           mtp_queue = 0;
 };
 std::vector<MemoryRow> engine_rows(const EngineBytes& bytes);
 /// Of the n-gram drafter: heads of its chains, a power of two, and one entry a token.

@@ -114,7 +114,9 @@ std::string Plan::json() const {
   o.number("n_ctx", s.n_ctx);
   o.number("n_layers", s.n_layers);
   add_placement(*this, s, &o);
-  o.number("n_mtp_layers_not_loaded", s.n_mtp_layers);
+  o.number("n_mtp_layers_not_loaded", placement.mtp ? 0 : s.n_mtp_layers);
+  o.number("n_draft", session.n_draft);
+  o.number("drafters", session.drafters);
   o.text("k_dtype", kv_dtype_name(static_cast<KvDtype>(s.k_dtype)));
   o.text("v_dtype", kv_dtype_name(static_cast<KvDtype>(s.v_dtype)));
   o.text("tail_k_dtype", kv_dtype_name(static_cast<KvDtype>(s.tail_k_dtype)));

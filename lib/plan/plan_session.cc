@@ -9,6 +9,7 @@
 
 #include "base/limits.h"
 #include "kv/policy.h"
+#include "plan/draft_mtp.h"
 #include "plan/plan.h"
 
 namespace sharpi {
@@ -200,6 +201,10 @@ Result<SessionShape> resolve_session_shape(const ModelSpec& spec, const sharpi_s
   return s;
 }
 
+Status check_drafts(const ModelSpec& spec, const Placement& placement, const SessionShape& s) {
+  return (s.drafters & SHARPI_DRAFT_MTP) != 0 ? check_mtp(spec, placement) : Status::ok();
+}
+
 Status check_kv_tiers(const ModelSpec& spec, const Placement& placement,
                       const std::vector<KvDtypePair>& dtypes) {
   for (uint32_t l = 0; l < spec.n_layers(); ++l) {
@@ -247,6 +252,15 @@ Result<SessionShape> resolve_session(const ModelSpec& spec, const Placement& pla
     return Status::error(Code::kDoesNotFit, "n_draft is %u, more than the %u that the plan priced",
                          s.n_draft, priced.n_draft);
   }
+  if (s.drafters == SHARPI_DRAFT_AUTO) {
+    s.drafters = SHARPI_DRAFT_NGRAM | (priced.drafters & SHARPI_DRAFT_MTP);
+  }
+  if ((s.drafters & ~priced.drafters & SHARPI_DRAFT_MTP) != 0) {
+    return Status::error(Code::kDoesNotFit,
+                         "drafters has MTP, but the plan priced a template without it: its block "
+                         "is not loaded");
+  }
+  SHARPI_TRY(check_drafts(spec, placement, s));
   if (s.n_ctx > priced.n_ctx) {
     return Status::error(Code::kDoesNotFit, "n_ctx is %u, more than the %u that the plan priced",
                          s.n_ctx, priced.n_ctx);

@@ -8,6 +8,8 @@
 #include <cstring>
 #include <optional>
 
+#include "plan/draft_mtp.h"
+
 namespace sharpi {
 namespace {
 
@@ -32,6 +34,10 @@ void price(const std::vector<const TierSizer*>& sizers, Plan* plan) {
   }
   for (MemoryRow& r : engine_session_rows(*plan->spec, plan->session, plan->model.n_chunk))
     plan->rows.push_back(r);
+  for (const auto rows_of : {mtp_model_rows, mtp_session_rows}) {
+    for (MemoryRow& r : rows_of(sizers, *plan->spec, plan->model, plan->session))
+      plan->rows.push_back(r);
+  }
 }
 
 /// What a GPU's driver takes besides what is asked of it: images of kernels, graphs, its tables.
@@ -193,6 +199,7 @@ class Solver {
     rung_ = rung;
     const int32_t pinned = ladder_.pinned_slots();
     plan_->placement = ladder_.at(rung, pinned >= 0 ? static_cast<uint32_t>(pinned) : n_slots);
+    plan_->placement.mtp = (plan_->session.drafters & SHARPI_DRAFT_MTP) != 0;
     SHARPI_TRY_ASSIGN(SessionDtypes d, resolve_dtypes(*plan_->spec, plan_->placement, session_,
                                                       environment_, automatic_));
     any_auto_ = d.any_auto;
@@ -423,6 +430,7 @@ Status solve(const SolveInputs& in, PlacementLadder* ladder, Plan* plan) {
     ladder->order_by(give_order(*plan->spec, plan->session, solver.tail_dtypes(), plan->rates));
   }
   SHARPI_TRY(solver.solve());
+  SHARPI_TRY(check_drafts(*plan->spec, plan->placement, plan->session));
   plan->capture_bytes = capture_bytes(in.sizers, *plan);
   const bool split = plan->placement.uses(TierId::kCpu) && plan->placement.uses(TierId::kCuda);
   return set_rates(in.params, in.machine, split, plan);

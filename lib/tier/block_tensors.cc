@@ -86,4 +86,16 @@ std::vector<TensorRef> block_tensors(const ModelSpec& spec, const Block& block) 
   return out;
 }
 
+std::vector<TensorRef> mtp_tensors(const ModelSpec& spec) {
+  const MtpSpec& m = spec.mtp;
+  std::vector<TensorRef> out;
+  add(&out, {&m.pair.embd_norm, &m.pair.hidden_norm, &m.head_norm, &m.pair.proj});
+  add_mixer(&out, m.layer);
+  add_ffn(&out, m.layer);
+  const FfnSpec& f = m.layer.ffn;
+  if (f.kind == FfnKind::kMoe) add(&out, {&f.gate, &f.up, &f.down});
+  add(&out, {&m.embd, &m.head});
+  return out;
+}
+
 }  // namespace sharpi

@@ -13,6 +13,9 @@ namespace sharpi {
 /// what makes per-layer embeddings of it, without their table, of which a call reads a few rows.
 std::vector<TensorRef> block_tensors(const ModelSpec& spec, const Block& block);
 
+/// Those of the block for multi-token prediction and of its own ends, if it has some.
+std::vector<TensorRef> mtp_tensors(const ModelSpec& spec);
+
 /// Those of them that products read, routers apart (they are always computed in f32).
 std::vector<TensorRef> block_products(const ModelSpec& spec, const Block& block);
 

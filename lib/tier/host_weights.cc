@@ -13,8 +13,8 @@ constexpr uint64_t kAlignment = 64;
 constexpr uint64_t kPiece = 64ull << 20;  // large enough to stream, small enough to cancel soon
 
 constexpr std::array<HostTensors::Use, HostTensors::kUses> kAllUses{
-    HostTensors::kEmbedding, HostTensors::kMixers, HostTensors::kFfn, HostTensors::kExperts,
-    HostTensors::kHead};
+    HostTensors::kEmbedding, HostTensors::kMixers, HostTensors::kFfn,
+    HostTensors::kExperts,   HostTensors::kHead,   HostTensors::kMtp};
 
 MemoryRow weight_row(HostTensors::Use use, uint64_t payload, uint64_t held) {
   return make_row(TierId::kCpu, 0, SHARPI_ROW_WEIGHTS, SHARPI_ROW_ANONYMOUS,
@@ -41,6 +41,8 @@ HostTensors::HostTensors(const ModelSpec& s, const Placement& p) {
   each_block(s, p, [&](const Block& block, TierId tier) {
     if (tier == TierId::kCpu) add(s, block);
   });
+  if (!p.mtp) return;
+  for (const TensorRef& t : mtp_tensors(s)) add(t, kMtp);
 }
 
 void HostTensors::add(const ModelSpec& s, const Block& block) {
@@ -87,7 +89,8 @@ uint64_t HostTensors::block_bytes(Use use) const {
 }
 
 const char* HostTensors::label(Use use) {
-  static constexpr const char* kLabels[] = {"embedding", "mixers", "FFN", "routed experts", "head"};
+  static constexpr const char* kLabels[] = {"embedding",      "mixers", "FFN",
+                                            "routed experts", "head",   "MTP block"};
   return kLabels[use];
 }
 

@@ -23,7 +23,7 @@ int64_t first_per_layer_embedding(const ModelSpec& spec, const Placement& placem
 /// The tensors that are read from host memory, each once, by what they serve.
 class HostTensors {
  public:
-  enum Use : uint32_t { kEmbedding, kMixers, kFfn, kExperts, kHead, kUses };
+  enum Use : uint32_t { kEmbedding, kMixers, kFfn, kExperts, kHead, kMtp, kUses };
   HostTensors(const ModelSpec& spec, const Placement& placement);
   const std::vector<const GgufTensor*>& of(Use use) const { return tensors_[use]; }
   /// Of the tensors.

@@ -23,6 +23,7 @@
 #include "plan/plan.h"
 #include "tier/expert_cache.h"
 #include "tier/expert_host.h"
+#include "tier/meanwhile.h"
 #include "tier/pass_progress.h"
 
 namespace sharpi {
@@ -68,23 +69,17 @@ struct SequenceRows {
   /// Rows after the first may be taken back: what recurrent layers need for that is kept, and the
   /// engine calls commit_rows() for commit_state(). At most the session's n_draft + 1 rows.
   bool drafted = false;
+  /// Where the hidden rows of this share go, as the head's norm leaves them, from row
+  /// first_hidden_row (index in the share) on: [n_rows - first_hidden_row][n_embd]. Null = nobody
+  /// wants them. The tier of the head writes them; the host's can.
+  float* hidden = nullptr;
+  uint32_t first_hidden_row = 0;
 };
 
 /// Where the queries of full-attention layers go during a pass.
 enum class Capture : uint8_t {
   kRing,      // the session's ring of the last capture_window queries, if it has one
   kObserver,  // the session's observer rows: a look-ahead or a probe
-};
-
-/// Work of the host that may run while a device computes: what a step was given for it.
-struct Meanwhile {
-  sharpi_meanwhile_fn fn = nullptr;
-  void* user_data = nullptr;
-  int32_t token = 0;
-  /// Once; further calls do nothing.
-  void run() noexcept {
-    if (fn != nullptr) std::exchange(fn, nullptr)(user_data, token);
-  }
 };
 
 struct Submission {

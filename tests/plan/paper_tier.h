@@ -117,6 +117,7 @@ struct PaperRequest {
   uint32_t n_sessions = 1, on_device = SHARPI_UNSET;
   double device_rate = 0, pcie_rate = 0, host_rate = 0;
   const char* cannot = nullptr;  // why the device cannot compute the model
+  uint32_t drafters = 0;         // with four drafts
 };
 
 class Solving : public ::testing::Test {
@@ -136,6 +137,8 @@ class Solving : public ::testing::Test {
     sharpi_session_params s;
     sharpi_session_params_init(&s, sizeof s);
     s.n_ctx = r.n_ctx;
+    s.n_draft = r.drafters == 0 ? 0 : 4;
+    s.drafters = r.drafters;
     s.k_dtype = s.v_dtype = r.kv;
     s.tail_k_dtype = s.tail_v_dtype = r.tail;
     sharpi_plan_params p;

@@ -147,7 +147,7 @@ namespace LibSharpi
     [StructLayout(LayoutKind.Sequential)]
     public unsafe struct sharpi_draft_stats
     {
-        public uint struct_size, reserved;
+        public uint struct_size, drafters;
         public ulong n_passes, n_drafted, n_accepted;
         public double draft_seconds, verify_seconds;
     }
@@ -306,7 +306,7 @@ namespace LibSharpi
             SHARPI_DEVICE_MEASURE = 1, SHARPI_POLICY_AUTO = 0, SHARPI_POLICY_GLOBAL = 1,
             SHARPI_POLICY_SNAPKV = 2, SHARPI_POLICY_DEFENSIVE = 3, SHARPI_POLICY_VALUE = 4,
             SHARPI_POLICY_SPAN = 5, SHARPI_POLICY_RETRIEVAL = 6, SHARPI_POLICY_KEEP = 7,
-            SHARPI_DRAFT_NGRAM = 1,
+            SHARPI_DRAFT_NGRAM = 1, SHARPI_DRAFT_MTP = 2, SHARPI_DRAFT_AUTO = 4,
             SHARPI_BUDGET_AUTO = 0xFFFFFFFE, SHARPI_ARITHMETIC_FAST = 0,
             SHARPI_ARITHMETIC_EXACT = 1, SHARPI_LOAD_MAP = 0, SHARPI_LOAD_COPY = 1,
             SHARPI_ROW_DEVICE = 1, SHARPI_ROW_PINNED = 2,

@@ -221,7 +221,7 @@ constants! {
         SHARPI_POLICY_AUTO = 0; SHARPI_POLICY_GLOBAL = 1; SHARPI_POLICY_SNAPKV = 2;
         SHARPI_POLICY_DEFENSIVE = 3; SHARPI_POLICY_VALUE = 4; SHARPI_POLICY_SPAN = 5;
         SHARPI_POLICY_RETRIEVAL = 6; SHARPI_POLICY_KEEP = 7; SHARPI_BUDGET_AUTO = 0xFFFF_FFFE;
-        SHARPI_DRAFT_NGRAM = 1;
+        SHARPI_DRAFT_NGRAM = 1; SHARPI_DRAFT_MTP = 2; SHARPI_DRAFT_AUTO = 4;
         SHARPI_ARITHMETIC_FAST = 0; SHARPI_ARITHMETIC_EXACT = 1;
         SHARPI_LOAD_MAP = 0; SHARPI_LOAD_COPY = 1; SHARPI_ROW_DEVICE = 1;
         SHARPI_ROW_PINNED = 2; SHARPI_ROW_ANONYMOUS = 3; SHARPI_ROW_MAPPED = 4;
@@ -314,7 +314,7 @@ structs! {
         streamed_bytes: u64, seconds: f64,
     }
     struct sharpi_draft_stats {
-        struct_size: u32, reserved: u32, n_passes: u64, n_drafted: u64, n_accepted: u64,
+        struct_size: u32, drafters: u32, n_passes: u64, n_drafted: u64, n_accepted: u64,
         draft_seconds: f64, verify_seconds: f64,
     }
     struct sharpi_expert_stats {

@@ -60,6 +60,8 @@ SHARPI_POLICY_SPAN = 5
 SHARPI_POLICY_RETRIEVAL = 6
 SHARPI_POLICY_KEEP = 7
 SHARPI_DRAFT_NGRAM = 1
+SHARPI_DRAFT_MTP = 2
+SHARPI_DRAFT_AUTO = 4
 SHARPI_BUDGET_AUTO = 0xFFFFFFFE
 SHARPI_ARITHMETIC_FAST = 0
 SHARPI_ARITHMETIC_EXACT = 1
@@ -486,7 +488,7 @@ class sharpi_sample_params(Structure):
 class sharpi_draft_stats(Structure):
     _fields_ = [
         ("struct_size", c_uint32),
-        ("reserved", c_uint32),
+        ("drafters", c_uint32),
         ("n_passes", c_uint64),
         ("n_drafted", c_uint64),
         ("n_accepted", c_uint64),

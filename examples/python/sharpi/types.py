@@ -343,7 +343,7 @@ class PlanSummary:
     n_rows: int
     """Of sharpi_plan_rows()."""
     n_mtp_layers: int
-    """In the file; not loaded, not priced."""
+    """In the file; loaded and priced only for SHARPI_DRAFT_MTP."""
     narrowed: bool
     """1 = `auto` chose a narrower KV dtype to fit."""
     capture_window: int
@@ -549,7 +549,7 @@ class ModelSummary:
     n_vocab: int
     n_ctx_train: int
     n_mtp_layers: int
-    """In the file, not loaded."""
+    """In the file, loaded or not."""
     chat: ChatKind
     bos: int
     """-1 = none."""
@@ -657,6 +657,8 @@ class SegmentInfo:
 @dataclass(frozen=True)
 class DraftStats:
     """What drafts have brought since the session was created."""
+    drafters: int
+    """SHARPI_DRAFT_NGRAM and _MTP: those that it has."""
     n_passes: int
     """That verified drafts."""
     n_drafted: int
@@ -672,6 +674,7 @@ class DraftStats:
     def of(cls, s: _abi.sharpi_draft_stats) -> "DraftStats":
         """From the struct that the library filled."""
         return cls(
+            drafters=s.drafters,
             n_passes=s.n_passes,
             n_drafted=s.n_drafted,
             n_accepted=s.n_accepted,
@@ -892,7 +895,8 @@ class SessionOptions(TypedDict, total=False):
     """n_probe token ids, copied."""
     drafters: Optional[int]
     """SHARPI_DRAFT_*: who drafts in sharpi_session_step(); default 0: only the host, by
-    sharpi_session_verify(). Needs n_draft."""
+    sharpi_session_verify(). Needs n_draft. NGRAM and MTP together or one of them, or AUTO. A
+    session has MTP only if its plan priced it."""
 
 
 class PlanOptions(SessionOptions, total=False):

@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: MIT
+// The block for multi-token prediction, loaded: a model of one layer on the host beside the model
+// that it belongs to, with scratch for as many calls at once.
+// Thread rule: immutable; run() blocks until one of its workspaces is free.
+#pragma once
+
+#include <condition_variable>
+#include <memory>
+#include <mutex>
+#include <vector>
+
+#include "plan/plan.h"
+#include "tier/tier.h"
+
+namespace sharpi {
+
+class MtpModel {
+ public:
+  /// `host`: the host's backend. `whole`: the plan of the model, with the spec that it is loaded
+  /// by.
+  static Result<std::unique_ptr<MtpModel>> load(Backend& host, const Plan& whole);
+  const ModelSpec& spec() const { return *plan_->spec; }
+  uint32_t n_chunk() const { return plan_->model.n_chunk; }
+  /// For a session of this shape.
+  Result<std::unique_ptr<TierSession>> create_session(const SessionShape& shape) const;
+  /// As TierModel::run(), over all blocks, from hidden_in and the tokens.
+  Status run(const Submission& rows) const;
+  /// As rows of the model that it belongs to.
+  std::vector<MemoryRow> memory_rows() const { return as_own(tier_->memory_rows()); }
+  std::vector<MemoryRow> as_own(std::vector<MemoryRow> rows) const;
+
+ private:
+  MtpModel() = default;
+  std::shared_ptr<const ModelSpec> whole_spec_;
+  ModelShape whole_shape_;
+  std::shared_ptr<const Plan> plan_;
+  std::unique_ptr<TierModel> tier_;
+  std::vector<Segment> segments_;
+  mutable std::mutex mutex_;
+  mutable std::condition_variable freed_;
+  mutable std::vector<std::unique_ptr<Workspace>> free_;
+};
+
+}  // namespace sharpi

@@ -176,7 +176,7 @@ TEST(Mtp, PredictsWhatTheReferencePredicts) {
                   static_cast<std::ptrdiff_t>(k));
       }
       const auto n = static_cast<double>(c.tokens.size() - 2);
-      EXPECT_GE(static_cast<double>(agree) / n, c.mtp_agrees.value());
+      EXPECT_GE(static_cast<double>(agree) / n, c.mtp_agrees.value()) << "see mtp_agrees_test";
     }
   }
 }

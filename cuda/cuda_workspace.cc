@@ -99,7 +99,7 @@ Widths measure(const ModelSpec& spec, const Placement& placement, const Placemen
 CallTable make_call_table(const ModelShape& model, uint32_t n_groups) {
   CallTable t;
   t.batch = BatchShape{model.max_rows(), model.max_batch, n_groups};
-  t.max_head_rows = std::max(model.max_logit_rows, model.max_batch);
+  t.max_head_rows = model.head_rows();
   t.head_rows = round_up(uint64_t{model.max_rows()} * sizeof(int32_t), 16);
   t.logits = t.head_rows + round_up(uint64_t{t.max_head_rows} * sizeof(uint32_t), 16);
   t.rows = t.logits + round_up(uint64_t{t.max_head_rows} * sizeof(float*), 16);

@@ -133,7 +133,7 @@ WorkspaceLayout make_workspace_layout(const ModelSpec& spec, const Placement& pl
   out.chunk_blocks = static_cast<uint32_t>(div_up(rows, kKvBlockSlots)) + model.max_batch;
   out.add(Buf::kKvChunk, out.chunk_blocks * kKvBlockSlots * out.chunk_slot_bytes);
   out.add_floats(Buf::kLogits, placement.head == TierId::kCpu && model.max_batch > 1
-                                   ? uint64_t{model.max_batch} * spec.n_vocab
+                                   ? uint64_t{model.head_rows()} * spec.n_vocab
                                    : 0);
   const uint64_t wide_rows = uint64_t{rows} * std::max(1u, w.n_used);
   out.add(Buf::kActE, Matmul::prepared_bytes(matmul, e, rows));

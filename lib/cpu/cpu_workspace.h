@@ -45,7 +45,7 @@ enum class Buf : uint32_t {
   kCos,
   kSin,      // [rope tables][rows][max n_rot / 2]
   kKvChunk,  // chunk scratch of windowed layers, in codec rows
-  kLogits,   // [max_batch][V] when several sessions share a call
+  kLogits,   // [head_rows()][V] when several sessions share a call
   kActE,     // prepared inputs of width E
   kActWide,  // prepared inputs of the widest other width
   kMatmul,   // scratch of the kernels

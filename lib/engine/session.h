@@ -49,8 +49,7 @@ class Session {
   static Status decode_batch(std::span<Session* const> sessions, std::span<const int32_t> tokens);
   /// Pre: cap checked by the caller against spec().n_vocab.
   Status logits(uint32_t row, float* out) const;
-  /// tokens[0] is read, those behind it as far as the sampler draws them; *out_n: how many were.
-  /// `params` as sharpi_session_verify() says.
+  /// sharpi_session_verify(): tokens[0] is read, those behind it as far as the sampler draws them.
   Status verify(std::span<const int32_t> tokens, const sharpi_sample_params& params,
                 uint32_t* out_n);
   void draft_stats(sharpi_draft_stats* out) const { *out = draft_stats_; }
@@ -97,6 +96,7 @@ class Session {
   void unlock() const noexcept { busy_.store(false, std::memory_order_release); }
 
  private:
+  friend class SessionBatch;
   friend class SessionSaver;
   friend class SessionRestorer;
   struct Checkpoint {
@@ -137,6 +137,7 @@ class Session {
   size_t most_rows(std::span<const int32_t> tokens) const;
   Status read_drafts(std::span<const int32_t> tokens, const sharpi_sample_params& params,
                      Meanwhile* meanwhile, uint32_t* out_n);
+  Status check_reads(std::span<const int32_t> tokens, const sharpi_sample_params& params) const;
   Status accept(std::span<const int32_t> tokens, const sharpi_sample_params& params,
                 uint32_t* out_n);
   void count_drafts(uint32_t n_drafts, uint32_t n_accepted);

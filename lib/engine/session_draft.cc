@@ -45,6 +45,14 @@ Status Session::verify(std::span<const int32_t> tokens, const sharpi_sample_para
                        uint32_t* out_n) {
   *out_n = 0;
   if (tokens.empty()) return Status::error(Code::kInvalidArgument, "n is 0; 1 or more is expected");
+  SHARPI_TRY(check_reads(tokens, params));
+  Meanwhile meanwhile{params.meanwhile, params.user_data, tokens[0]};
+  return end_call(no_throw([&] { return read_drafts(tokens, params, &meanwhile, out_n); }));
+}
+
+/// That so many drafts were priced, and what their draws take.
+Status Session::check_reads(std::span<const int32_t> tokens,
+                            const sharpi_sample_params& params) const {
   if (tokens.size() - 1 > shape_.n_draft) {
     return Status::error(Code::kInvalidArgument,
                          "%zu drafts behind the first token, the session was made for n_draft %u",
@@ -54,8 +62,7 @@ Status Session::verify(std::span<const int32_t> tokens, const sharpi_sample_para
     Draw draw;  // refused before anything is read
     SHARPI_TRY(read_draw(of_draw(params, i), model_->spec().n_vocab, &draw));
   }
-  Meanwhile meanwhile{params.meanwhile, params.user_data, tokens[0]};
-  return end_call(no_throw([&] { return read_drafts(tokens, params, &meanwhile, out_n); }));
+  return Status::ok();
 }
 
 /// Reads the first token, and the others as far as they are accepted. Commits what was read.

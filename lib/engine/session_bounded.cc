@@ -69,6 +69,11 @@ KvTotals Session::kv_totals() const {
       }
     }
   }
+  if (mtp_ != nullptr) {
+    const KvStore& kv = mtp_->tier().store();
+    t.held += kv.held_bytes(0);
+    t.payload += kv.layout().groups[0].payload_bytes(mtp_->rows().n_tokens());
+  }
   return t;
 }
 

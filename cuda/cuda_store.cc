@@ -223,6 +223,7 @@ std::vector<MemoryRow> CudaSession::memory_rows() const {
   RowList rows(device_->index(), &out);
   for (uint32_t g = 0; g < layout_.groups.size(); ++g) {
     rows.kv(layout_.groups[g], capacity_[g], ranges_[g].committed());
+    out.back().shared_bytes = shared_bytes(g);
   }
   FixedBytes b;
   b.state = state_.bytes();

@@ -7,6 +7,7 @@
 #include <algorithm>
 
 #include "base/checked.h"
+#include "base/no_throw.h"
 #include "cuda/driver.h"
 
 namespace sharpi::cuda {
@@ -97,14 +98,88 @@ void PinnedBuffer::reset() noexcept {
   bytes_ = 0;
 }
 
-uint64_t DeviceRange::handle_bytes(uint64_t reserved) {
+namespace {
+
+/// Granules of a device, by the driver's virtual memory functions. Of the device's current scope.
+class DeviceGranules final : public GranuleDriver {
+ public:
+  DeviceGranules(const Device& device, uint64_t bytes, const char* what)
+      : device_(device), bytes_(bytes), what_(what) {}
+
+  Result<uint64_t> create() const override {
+    SHARPI_TRY(device_.admit(bytes_, what_));
+    const CUmemAllocationProp prop = properties(device_);
+    CUmemGenericAllocationHandle handle = 0;
+    const CUresult got =
+        entry<PFN_cuMemCreate_v10020>(device_.driver().create)(&handle, bytes_, &prop, 0);
+    if (got == CUDA_SUCCESS) return uint64_t{handle};
+    device_.retire(bytes_);
+    if (got == CUDA_ERROR_OUT_OF_MEMORY) return no_memory(device_, what_, bytes_, got);
+    return failed("cuMemCreate", got);
+  }
+  void release(uint64_t handle) const noexcept override {
+    entry<PFN_cuMemRelease_v10020>(device_.driver().release)(handle);
+    device_.retire(bytes_);
+  }
+  Status map(uint64_t address, uint64_t handle) const override {
+    CUresult got = entry<PFN_cuMemMap_v10020>(device_.driver().map)(address, bytes_, 0, handle, 0);
+    if (got != CUDA_SUCCESS) return failed("cuMemMap", got);
+    CUmemAccessDesc access = {};
+    access.location = properties(device_).location;
+    access.flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
+    got =
+        entry<PFN_cuMemSetAccess_v10020>(device_.driver().set_access)(address, bytes_, &access, 1);
+    if (got == CUDA_SUCCESS) return Status::ok();
+    unmap(address);
+    return failed("cuMemSetAccess", got);
+  }
+  void unmap(uint64_t address) const noexcept override {
+    entry<PFN_cuMemUnmap_v10020>(device_.driver().unmap)(address, bytes_);
+  }
+  Status clear(uint64_t address, uint64_t bytes) const override {
+    // On the legacy stream, which waits for nothing of ours: done before anybody uses it.
+    SHARPI_TRY(device_.check(cudaMemset(pointer(address), 0, bytes), "cudaMemset"));
+    return device_.check(cudaStreamSynchronize(nullptr), "cudaMemset");
+  }
+  Status copy(uint64_t handle, uint64_t from) const override {
+    // A copy has to have an address of its own until it takes the other one's place.
+    CUdeviceptr to = 0;
+    const CUresult got = entry<PFN_cuMemAddressReserve_v10020>(device_.driver().reserve)(
+        &to, bytes_, kDeviceGranule, 0, 0);
+    if (got != CUDA_SUCCESS) return no_memory(device_, what_, bytes_, got);
+    Status done = map(to, handle);
+    if (done.is_ok()) {
+      done = device_.check(cudaMemcpy(pointer(to), pointer(from), bytes_, cudaMemcpyDeviceToDevice),
+                           "cudaMemcpy");
+      if (done.is_ok()) done = device_.check(cudaStreamSynchronize(nullptr), "cudaMemcpy");
+      unmap(to);
+    }
+    entry<PFN_cuMemAddressFree_v10020>(device_.driver().unreserve)(to, bytes_);
+    return done;
+  }
+  void lose(const Status& why) const noexcept override { device_.mark_lost(why.native()); }
+
+ private:
+  static void* pointer(uint64_t address) { return reinterpret_cast<void*>(address); }
+  Status failed(const char* call, CUresult got) const {
+    return device_.settle(
+        Status::native_error(Code::kDevice, got, "%s for %s failed", call, what_));
+  }
+  const Device& device_;
+  const uint64_t bytes_;
+  const char* const what_;
+};
+
+}  // namespace
+
+uint64_t DeviceRange::granule_bytes(uint64_t reserved) {
   uint64_t n = kDeviceGranule;
   while (n < 16 * kDeviceGranule && reserved / n > 128) n *= 2;
   return n;
 }
 
 uint64_t DeviceRange::held_bytes(uint64_t reserved, uint64_t n) {
-  return round_up(n, handle_bytes(reserved));
+  return round_up(n, granule_bytes(reserved));
 }
 
 Result<DeviceRange> DeviceRange::reserve(const Device& device, uint64_t bytes, const char* what) {
@@ -114,8 +189,7 @@ Result<DeviceRange> DeviceRange::reserve(const Device& device, uint64_t bytes, c
   const DeviceScope scope(device);
   r.device_ = &device;
   r.what_ = what;
-  r.handle_ = handle_bytes(bytes);
-  const uint64_t reserved = round_up(bytes, r.handle_);
+  const uint64_t granule = granule_bytes(bytes), reserved = round_up(bytes, granule);
   CUdeviceptr address = 0;
   const CUresult got = entry<PFN_cuMemAddressReserve_v10020>(device.driver().reserve)(
       &address, reserved, kDeviceGranule, 0, 0);
@@ -126,50 +200,10 @@ Result<DeviceRange> DeviceRange::reserve(const Device& device, uint64_t bytes, c
   }
   r.address_ = address;
   r.reserved_ = reserved;
-  r.handles_.reserve(reserved / r.handle_);
+  r.granules_ =
+      std::make_unique<Granules>(std::make_shared<const DeviceGranules>(device, granule, what),
+                                 address, granule, reserved / granule);
   return r;
-}
-
-Status DeviceRange::add_handle() {
-  const DriverMemory& d = device_->driver();
-  SHARPI_TRY(device_->admit(handle_, what_));
-  const CUmemAllocationProp prop = properties(*device_);
-  CUmemGenericAllocationHandle handle = 0;
-  CUresult got = entry<PFN_cuMemCreate_v10020>(d.create)(&handle, handle_, &prop, 0);
-  if (got != CUDA_SUCCESS) {
-    device_->retire(handle_);
-    if (got == CUDA_ERROR_OUT_OF_MEMORY) return no_memory(*device_, what_, handle_, got);
-    return device_->settle(
-        Status::native_error(Code::kDevice, got, "cuMemCreate for %s failed", what_));
-  }
-  const CUdeviceptr at = address_ + handles_.size() * handle_;
-  const char* call = "cuMemMap";
-  got = entry<PFN_cuMemMap_v10020>(d.map)(at, handle_, 0, handle, 0);
-  if (got == CUDA_SUCCESS) {
-    CUmemAccessDesc access = {};
-    access.location = prop.location;
-    access.flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
-    call = "cuMemSetAccess";
-    got = entry<PFN_cuMemSetAccess_v10020>(d.set_access)(at, handle_, &access, 1);
-    if (got != CUDA_SUCCESS) entry<PFN_cuMemUnmap_v10020>(d.unmap)(at, handle_);
-  }
-  if (got != CUDA_SUCCESS) {
-    entry<PFN_cuMemRelease_v10020>(d.release)(handle);
-    device_->retire(handle_);
-    return device_->settle(
-        Status::native_error(Code::kDevice, got, "%s for %s failed", call, what_));
-  }
-  handles_.push_back(handle);
-  return Status::ok();
-}
-
-void DeviceRange::drop_handle() noexcept {
-  const DriverMemory& d = device_->driver();
-  const CUdeviceptr at = address_ + (handles_.size() - 1) * handle_;
-  entry<PFN_cuMemUnmap_v10020>(d.unmap)(at, handle_);
-  entry<PFN_cuMemRelease_v10020>(d.release)(handles_.back());
-  handles_.pop_back();
-  device_->retire(handle_);
 }
 
 Status DeviceRange::commit(uint64_t bytes) {
@@ -179,39 +213,53 @@ Status DeviceRange::commit(uint64_t bytes) {
                          static_cast<ull>(bytes), what_, static_cast<ull>(reserved_));
   }
   const DeviceScope scope(*device_);
-  const size_t before = handles_.size();
-  Status got;
-  while (got.is_ok() && committed() < bytes) got = add_handle();
-  if (got.is_ok()) {  // rows that nobody wrote must read as numbers
-    std::byte* from = data() + before * handle_;
-    got = device_->check(cudaMemset(from, 0, committed() - before * handle_), "cudaMemset");
-    if (got.is_ok()) got = device_->check(cudaStreamSynchronize(nullptr), "cudaMemset");
-  }
-  if (!got.is_ok()) {
-    while (handles_.size() > before) drop_handle();
-  }
-  return got;
+  return granules_->commit(bytes);
 }
 
 void DeviceRange::decommit(uint64_t bytes) noexcept {
-  if (address_ == 0) return;
+  if (granules_ == nullptr) return;
   const DeviceScope scope(*device_);
-  const uint64_t keep = div_up(bytes, handle_);
-  while (handles_.size() > keep) drop_handle();
+  granules_->decommit(bytes);
 }
 
 void DeviceRange::reset() noexcept {
   if (address_ == 0) return;
   decommit(0);
+  granules_.reset();
   entry<PFN_cuMemAddressFree_v10020>(device_->driver().unreserve)(address_, reserved_);
   address_ = reserved_ = 0;
+}
+
+Status DeviceRange::make_shared(uint64_t bytes, const std::function<void(uint64_t)>& on_free) {
+  if (granules_ == nullptr) return Status::ok();
+  return no_throw([&] {
+    granules_->make_shared(bytes, on_free);
+    return Status::ok();
+  });
+}
+
+Status DeviceRange::share_from(const DeviceRange& other, uint64_t bytes) {
+  if (granules_ == nullptr || other.granules_ == nullptr) return Status::ok();
+  SHARPI_TRY(device_->usable());
+  const DeviceScope scope(*device_);
+  return granules_->share_from(*other.granules_, bytes);
+}
+
+uint64_t DeviceRange::own_bytes_of(uint64_t from) const {
+  return granules_ == nullptr ? 0 : granules_->own_bytes_of(from);
+}
+
+Status DeviceRange::own(uint64_t from, uint64_t) {
+  if (granules_ == nullptr) return Status::ok();
+  SHARPI_TRY(device_->usable());
+  const DeviceScope scope(*device_);
+  return granules_->own(from);
 }
 
 void DeviceRange::swap(DeviceRange& o) noexcept {
   std::swap(address_, o.address_);
   std::swap(reserved_, o.reserved_);
-  std::swap(handle_, o.handle_);
-  handles_.swap(o.handles_);
+  granules_.swap(o.granules_);
   std::swap(device_, o.device_);
   std::swap(what_, o.what_);
 }

@@ -8,11 +8,13 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
+#include <memory>
 #include <utility>
-#include <vector>
 
 #include "base/status.h"
 #include "cuda/device.h"
+#include "cuda/granules.h"
 
 namespace sharpi::cuda {
 
@@ -81,13 +83,14 @@ class PinnedBuffer {
   uint64_t bytes_ = 0;
 };
 
-/// A range of device addresses of which a prefix has memory, in handles of one size.
+/// A range of device addresses of which a prefix has memory, in granules of one size. The first of
+/// them may be shared with the ranges of forks (granules.h).
 class DeviceRange {
  public:
   static constexpr bool kOfHost = false;
-  static constexpr bool kShares = false;  // forks copy
-  /// Bytes of one handle of a range of `reserved` bytes: 2 to 32 MiB, larger for larger ranges.
-  static uint64_t handle_bytes(uint64_t reserved);
+  static constexpr bool kShares = true;
+  /// Bytes of one granule of a range of `reserved` bytes: 2 to 32 MiB, larger for larger ranges.
+  static uint64_t granule_bytes(uint64_t reserved);
   /// What a committed prefix of n bytes holds in such a range.
   static uint64_t held_bytes(uint64_t reserved, uint64_t n);
 
@@ -101,20 +104,28 @@ class DeviceRange {
     return *this;
   }
   std::byte* data() const { return reinterpret_cast<std::byte*>(address_); }
-  uint64_t committed() const { return handles_.size() * handle_; }
+  uint64_t committed() const { return granules_ == nullptr ? 0 : granules_->committed(); }
   /// Grows the committed prefix to at least `bytes`; new bytes are zero. On failure nothing
   /// changes.
   Status commit(uint64_t bytes);
-  /// Gives whole handles past `bytes` back to the driver.
+  /// Gives whole granules past `bytes` back to the driver.
   void decommit(uint64_t bytes) noexcept;
   void reset() noexcept;
 
+  /// The same as those of Reservation (base/memory.h), in whole granules. All work on the range has
+  /// ended when own() is called.
+  Status make_shared(uint64_t bytes, const std::function<void(uint64_t)>& on_free);
+  Status share_from(const DeviceRange& other, uint64_t bytes);
+  uint64_t own_bytes_of(uint64_t from) const;
+  Status own(uint64_t from, uint64_t live);
+  uint64_t writable_from() const { return granules_ == nullptr ? 0 : granules_->writable_from(); }
+  uint64_t private_bytes() const { return granules_ == nullptr ? 0 : granules_->private_bytes(); }
+  uint64_t shared_bytes() const { return granules_ == nullptr ? 0 : granules_->shared_bytes(); }
+
  private:
   void swap(DeviceRange& o) noexcept;
-  Status add_handle();
-  void drop_handle() noexcept;
-  uint64_t address_ = 0, reserved_ = 0, handle_ = 0;
-  std::vector<unsigned long long> handles_;
+  uint64_t address_ = 0, reserved_ = 0;
+  std::unique_ptr<Granules> granules_;
   const Device* device_ = nullptr;
   const char* what_ = "";
 };

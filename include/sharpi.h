@@ -895,9 +895,10 @@ typedef struct sharpi_prefill_params {
   uint32_t n_chunk;                            /**< Tokens of a chunk of this call, at most the plan's;
                                                     default 0 = the plan's. Of smaller ones less is lost
                                                     to a cancel, and they cost speed. */
-  sharpi_progress_fn progress;                 /**< Called after every chunk, and on the CPU after every
-                                                    layer of one, whose tokens then count by the share of
-                                                    layers that are done; default null. */
+  sharpi_progress_fn progress;                 /**< Called after every chunk, and after every layer of one
+                                                    (on a GPU, of more than one token), whose tokens then
+                                                    count by the share of layers that are computed; default
+                                                    null. */
   void *user_data;
 } sharpi_prefill_params;
 /** Writes the defaults. @param size sizeof(*p) at the caller. @thread any. @since 1.0 */
@@ -1053,7 +1054,7 @@ SHARPI_API sharpi_status sharpi_session_reserve(sharpi_session *session, uint32_
 /** Forgets every token from position n_tokens on. Attention-only models: any length; sliding windows:
  *  back by at most `rewind`; hybrids: to a checkpoint. Logits are discarded, but for those that a checkpoint
  *  kept: then another answer can be drawn at once. In a session that shares rows with forks, the block of 64 that
- *  the new length falls into, and those behind it, become its own.
+ *  the new length falls into (on a GPU, the piece of memory), and those behind it, become its own.
  *  @return SHARPI_OK; INVALID_ARGUMENT (longer than the session), STATE (not reachable: the text has
  *  the nearest reachable lengths), OUT_OF_MEMORY and DOES_NOT_FIT (for rows of its own).
  *  @thread one per session. @since 1.0 */
@@ -1075,13 +1076,16 @@ SHARPI_API sharpi_status sharpi_session_reachable(const sharpi_session *session,
  *  @return SHARPI_OK; BUFFER_TOO_SMALL (*out_n = tokens). @thread any while no call changes it. @since 1.0 */
 SHARPI_API sharpi_status sharpi_session_tokens(const sharpi_session *session, int32_t *out, uint32_t cap,
                                                uint32_t *out_n, sharpi_error *err) SHARPI_NOEXCEPT;
-/** A second session with the same content and settings, independent from now on. On the CPU both share the
- *  full blocks of 64 rows that full-attention layers have so far: read by both, never written, each in memory
- *  once (whole pages of them; the rest is copied, like rings of sliding windows and recurrent state).
+/** A second session with the same content and settings, independent from now on. Both share the full blocks
+ *  of 64 rows that full-attention layers have so far: read by both, never written, each in memory once. Of them
+ *  whole pages are shared; on a GPU whole pieces of 2 MiB, of 4 to 32 MiB where the rows of n_ctx tokens take
+ *  more than 256 MiB there. The rest is copied, like rings of sliding windows and recurrent state; on a GPU a
+ *  prefix that is smaller than a piece is copied whole.
  *  The fork takes its own memory for all that it will append, so decode cannot run out of memory; what changes
  *  shared rows (compaction, truncate into them, restore) takes memory of its own for them first, and where
- *  there is none is refused and changes nothing. Bounded sessions compact on their own and share nothing; nor
- *  do layers on a GPU, whose rows are copied there. sharpi_memory_row has shared_bytes.
+ *  there is none is refused and changes nothing. Bounded sessions share nothing: each moves its rows at the
+ *  first compaction, which a decode may ask for, so it would have to keep the memory for all of them at hand.
+ *  sharpi_memory_row has shared_bytes.
  *  @return SHARPI_OK; OUT_OF_MEMORY, DOES_NOT_FIT. @thread any while no call changes it. @since 1.0 */
 SHARPI_API sharpi_status sharpi_session_fork(const sharpi_session *session, sharpi_session **out,
                                              sharpi_error *err) SHARPI_NOEXCEPT;

@@ -60,7 +60,7 @@ class KvStore {
   Result<uint32_t> append_slot(uint32_t layer, const KvLedger& ledger, uint32_t n_rows) const;
 
   /// Rows that forks share. Slots [0, read_only_slots()) of a group can be read, by several stores
-  /// at once, and not be written before own_rows(). A tier that copies instead shares none.
+  /// at once, and not be written before own_rows().
   virtual uint32_t read_only_slots(uint32_t) const { return 0; }
   virtual uint64_t read_only_bytes(uint32_t) const { return 0; }
   /// Of held_bytes(): what is this store's alone; what others hold too.

@@ -1,6 +1,10 @@
 // SPDX-License-Identifier: MIT
 // Faults of a device: memory that runs out at any request leaves nothing behind, and a device that
 // is lost says so in every later call while destruction stays legal.
+#include <cuda_runtime_api.h>
+
+#include <algorithm>
+
 #include "cuda/device_memory.h"
 #include "cuda/one_device.h"
 #include "engine/engine_case.h"
@@ -97,7 +101,7 @@ TEST_F(Faults, ARangeGrowsAndShrinksByWholeHandles) {
   cuda::DeviceRange range = made.take();
   ASSERT_TRUE(range.commit(5 * kMiB).is_ok());
   EXPECT_EQ(range.committed(), 6 * kMiB);
-  g_device->fail_allocation(3);  // the third of five handles
+  g_device->fail_allocation(3);  // the third of five granules
   EXPECT_EQ(range.commit(16 * kMiB).code(), Code::kOutOfMemory);
   EXPECT_EQ(range.committed(), 6 * kMiB);
   const std::byte* at = range.data();
@@ -107,6 +111,67 @@ TEST_F(Faults, ARangeGrowsAndShrinksByWholeHandles) {
   EXPECT_EQ(range.committed(), 2 * kMiB);
   EXPECT_EQ(range.commit(41 * kMiB).code(), Code::kInternal);
   range.reset();
+  EXPECT_EQ(g_device->live_bytes(), 0u);
+}
+
+/// The device's own memory: what granules_test tries with memory of the host.
+TEST_F(Faults, RangesShareGranulesAndTakeTheirOwnAtTheSameAddress) {
+  constexpr uint64_t kMiB = 1ull << 20;
+  const auto range_of = [](uint64_t bytes) {
+    auto made = cuda::DeviceRange::reserve(*g_device, bytes, "rows");
+    EXPECT_TRUE(made.is_ok()) << made.status().text();
+    return made.take();
+  };
+  const auto fill = [](const cuda::DeviceRange& r, uint64_t from, uint64_t to, int value) {
+    EXPECT_EQ(cudaMemset(r.data() + from, value, to - from), cudaSuccess);
+    EXPECT_EQ(cudaDeviceSynchronize(), cudaSuccess);
+  };
+  const auto expect = [](const cuda::DeviceRange& r, uint64_t from, uint64_t to, int value) {
+    std::vector<unsigned char> there(to - from);
+    ASSERT_EQ(cudaMemcpy(there.data(), r.data() + from, to - from, cudaMemcpyDeviceToHost),
+              cudaSuccess);
+    EXPECT_EQ(std::count(there.begin(), there.end(), value), static_cast<long>(to - from));
+  };
+  const cuda::DeviceScope scope(*g_device);
+  uint64_t freed = 0;
+  const auto on_free = [&](uint64_t bytes) { freed += bytes; };
+  {
+    cuda::DeviceRange a = range_of(12 * kMiB), b = range_of(12 * kMiB), c = range_of(12 * kMiB);
+    ASSERT_TRUE(a.commit(8 * kMiB).is_ok());
+    fill(a, 0, 8 * kMiB, 11);
+    ASSERT_TRUE(a.make_shared(7 * kMiB, on_free).is_ok());
+    ASSERT_TRUE(b.share_from(a, 7 * kMiB).is_ok());
+    ASSERT_TRUE(b.commit(8 * kMiB).is_ok());
+    ASSERT_TRUE(c.share_from(b, 2 * kMiB).is_ok());
+    EXPECT_EQ(g_device->live_bytes(), 10 * kMiB);
+    EXPECT_EQ(b.shared_bytes(), 6 * kMiB);
+    expect(b, 0, 6 * kMiB, 11);
+    expect(b, 6 * kMiB, 8 * kMiB, 0);
+    expect(c, 0, 2 * kMiB, 11);
+    const std::byte* at = b.data();
+    EXPECT_EQ(b.own_bytes_of(3 * kMiB), 4 * kMiB);
+    g_device->fail_allocation(2);
+    EXPECT_EQ(b.own(3 * kMiB, 8 * kMiB).code(), Code::kOutOfMemory);
+    g_device->fail_allocation(0);
+    EXPECT_EQ(b.writable_from(), 6 * kMiB);
+    expect(b, 0, 6 * kMiB, 11);
+    ASSERT_TRUE(b.own(3 * kMiB, 8 * kMiB).is_ok());
+    EXPECT_EQ(b.data(), at);
+    EXPECT_EQ(b.writable_from(), 2 * kMiB);
+    EXPECT_EQ(g_device->live_bytes(), 14 * kMiB);
+    fill(b, 2 * kMiB, 8 * kMiB, 22);
+    expect(b, 0, 2 * kMiB, 11);
+    expect(a, 0, 8 * kMiB, 11);
+    expect(c, 0, 2 * kMiB, 11);
+    EXPECT_EQ(a.own_bytes_of(2 * kMiB), 0u) << "nobody else maps them any more";
+    ASSERT_TRUE(a.own(2 * kMiB, 8 * kMiB).is_ok());
+    fill(a, 2 * kMiB, 8 * kMiB, 33);
+    expect(b, 2 * kMiB, 8 * kMiB, 22);
+    a.reset();
+    EXPECT_EQ(freed, 4 * kMiB);
+    expect(c, 0, 2 * kMiB, 11);
+  }
+  EXPECT_EQ(freed, 6 * kMiB);
   EXPECT_EQ(g_device->live_bytes(), 0u);
 }
 

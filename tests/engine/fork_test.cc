@@ -12,6 +12,13 @@ namespace sharpi::testing {
 namespace {
 
 constexpr uint64_t kMiB = 1 << 20;
+constexpr uint64_t kRow = 16 * 1024;  // bytes a token of wide_rows()
+/// What forks share is cut to: memory of a GPU comes in whole pieces of 2 MiB (for ranges as small
+/// as these), of the host in pages. Tests of exact bytes use prefixes that are multiples of both.
+uint64_t held_for(uint64_t bytes) {
+  const uint64_t unit = on_gpu() ? 2 * kMiB : 64 * 1024;
+  return (bytes + unit - 1) / unit * unit;
+}
 
 /// 16 KiB of rows a token.
 test::ModelRecipe wide_rows() {
@@ -22,7 +29,7 @@ test::ModelRecipe wide_rows() {
   return r;
 }
 
-/// Bytes of all shared pages of this process, as the system counts them.
+/// Bytes of all shared pages of this process, as the system counts them. Memory of a GPU is none.
 uint64_t shared_pages() {
   uint64_t bytes = 0;
   for (const auto& entry : std::filesystem::directory_iterator("/proc/self/fd")) {
@@ -80,9 +87,12 @@ void compact(const Chat& chat, uint32_t budget) {
 
 class Fork : public ::testing::Test {
  protected:
-  void use(const test::ModelRecipe& recipe, Edit edit) {
+  void use(const test::ModelRecipe& recipe, const Edit& edit) {
     file_.emplace(recipe);
-    loaded_ = load(file_->path(), setup_with(std::move(edit)));
+    loaded_ = load(file_->path(), setup_with([&](sharpi_plan_params* p, sharpi_session_params* s) {
+                     s->k_dtype = s->v_dtype = SHARPI_KV_F32;
+                     edit(p, s);
+                   }));
     ASSERT_TRUE(loaded_.model);
     tokens_ = file_->tokens(2048);
   }
@@ -91,41 +101,94 @@ class Fork : public ::testing::Test {
     chat.prefill(tokens_.data(), n);
     return chat;
   }
+  /// Limits the memory that rows are in.
+  void budget(sharpi_plan_params* p) const {
+    (on_gpu() ? p->device_budget : p->host_budget) = budget_;
+  }
+  uint64_t planned_bytes() const {
+    return on_gpu() ? loaded_.plan_info.device_held_bytes : loaded_.plan_info.host_held_bytes;
+  }
+  /// What the plan prices a session at, of the memory that rows are in.
+  uint64_t session_bytes() const {
+    uint64_t bytes = 0;
+    for (const sharpi_memory_row& r : rows_of_handle(sharpi_plan_rows, loaded_.plan.get())) {
+      if (r.per_session != 0 && (r.kind == SHARPI_ROW_DEVICE) == on_gpu()) bytes += r.held_bytes;
+    }
+    return bytes;
+  }
+  /// What this context holds on the GPU; 0 without one.
+  uint64_t device_bytes() const {
+    if (!on_gpu()) return 0;
+    sharpi_device d{};
+    d.struct_size = sizeof d;
+    sharpi_error e = SHARPI_ERROR_INIT;
+    EXPECT_EQ(sharpi_device_info(loaded_.context.get(), 1, 0, &d, &e), SHARPI_OK) << text_of(e);
+    return d.held_bytes;
+  }
+  uint64_t budget_ = SHARPI_ALL_FREE;
   std::optional<MadeModel> file_;
   Loaded loaded_;
   std::vector<int32_t> tokens_;
 };
 
 TEST_F(Fork, ThreeForksOfSixteenMegabytesHoldThemOnce) {
-  if (on_gpu()) GTEST_SKIP() << "the CUDA tier copies the rows of a fork";
   constexpr uint32_t kPrefix = 1024, kRoom = 64;
-  uint64_t budget = SHARPI_ALL_FREE;
   const auto edit = [&](sharpi_plan_params* p, sharpi_session_params* s) {
+    budget(p);
     p->n_chunk = 256;
-    p->host_budget = budget;
     s->n_ctx = kPrefix + kRoom;
   };
   use(wide_rows(), edit);
-  uint64_t one = 0;
-  for (const sharpi_memory_row& r : rows_of_handle(sharpi_plan_rows, loaded_.plan.get()))
-    if (r.per_session != 0) one += r.held_bytes;
-  const uint64_t row = 16 * 1024, own = one - kPrefix * row;
+  const uint64_t own = session_bytes() - kPrefix * kRow;
   // The budget has room for one session and what three forks have besides the prefix: three copies
   // of the prefix would be 48 MiB more.
-  budget = loaded_.plan_info.host_held_bytes + 3 * own;
+  budget_ = planned_bytes() + 3 * own;
   use(wide_rows(), edit);
   std::vector<Chat> all;
   all.push_back(read(kPrefix));
   EXPECT_EQ(kv_bytes(all[0]).shared, 0u);
+  const uint64_t before = device_bytes();
   for (int i = 0; i < 3; ++i) all.push_back(fork(all[0]));
-  EXPECT_EQ(shared_pages(), kPrefix * row) << "16 MiB, once";
+  if (on_gpu()) {
+    EXPECT_EQ(device_bytes() - before, 3 * own) << "the prefix is on the device once";
+  } else {
+    EXPECT_EQ(shared_pages(), kPrefix * kRow) << "16 MiB, once";
+  }
   for (const Chat& c : all) {
-    EXPECT_EQ(kv_bytes(c).held, (kPrefix + kRoom) * row);
-    EXPECT_EQ(kv_bytes(c).shared, kPrefix * row);
+    EXPECT_EQ(kv_bytes(c).held, held_for((kPrefix + kRoom) * kRow));
+    EXPECT_EQ(kv_bytes(c).shared, kPrefix * kRow);
   }
   sharpi_session* more = nullptr;
   sharpi_error e = SHARPI_ERROR_INIT;
   EXPECT_EQ(sharpi_session_fork(all[0].get(), &more, &e), SHARPI_E_DOES_NOT_FIT) << text_of(e);
+  // The last one gives the prefix back.
+  all.clear();
+  EXPECT_EQ(device_bytes(), on_gpu() ? before - session_bytes() : 0u);
+}
+
+/// Decode takes no memory, whatever is shared: captured steps go on at the same addresses.
+TEST_F(Fork, AppendingTakesNothing) {
+  use(wide_rows(), [](sharpi_plan_params*, sharpi_session_params* s) { s->n_ctx = 512; });
+  Chat a = read(300), twin = read(300), b = fork(a);
+  ASSERT_EQ(kv_bytes(a).shared, 256 * kRow);
+  const uint64_t before = device_bytes();
+  for (uint32_t i = 0; i < 100; ++i) {
+    a.decode(tokens_[i]);
+    b.decode(tokens_[1000 + i]);
+    twin.decode(tokens_[i]);
+  }
+  EXPECT_EQ(device_bytes(), before);
+  EXPECT_EQ(kv_bytes(b).shared, 256 * kRow);
+  EXPECT_TRUE(saved(a) == saved(twin));
+  // Restored over what it shares, and read on: the others keep theirs.
+  const std::vector<char> blob = saved(b), of_a = saved(a);
+  sharpi_error e = SHARPI_ERROR_INIT;
+  ASSERT_EQ(sharpi_session_restore(b.get(), of_a.data(), of_a.size(), &e), SHARPI_OK) << text_of(e);
+  EXPECT_EQ(kv_bytes(b).shared, 0u);
+  EXPECT_TRUE(saved(b) == of_a);
+  ASSERT_EQ(sharpi_session_truncate(a.get(), 20, &e), SHARPI_OK) << text_of(e);
+  a.prefill(tokens_.data() + 500, 300);
+  EXPECT_TRUE(saved(b) == of_a);
 }
 
 TEST_F(Fork, WhatOneDoesNoOtherSees) {
@@ -174,41 +237,40 @@ TEST_F(Fork, WhatOneDoesNoOtherSees) {
 }
 
 TEST_F(Fork, TheLastOneOwnsTheRowsAndChangesThemInPlace) {
-  if (on_gpu()) GTEST_SKIP() << "the CUDA tier copies the rows of a fork";
   use(wide_rows(), [](sharpi_plan_params*, sharpi_session_params* s) { s->n_ctx = 320; });
   Chat a = read(300);
   {
     const Chat b = fork(a);
-    EXPECT_EQ(kv_bytes(a).shared, 256u * 16 * 1024);
+    EXPECT_EQ(kv_bytes(a).shared, 256 * kRow);
   }
   EXPECT_EQ(kv_bytes(a).shared, 0u);
   const Chat other = fork(a), another = fork(other);
-  EXPECT_EQ(kv_bytes(another).shared, 256u * 16 * 1024);
-  EXPECT_EQ(shared_pages(), 256u * 16 * 1024);
+  EXPECT_EQ(kv_bytes(another).shared, 256 * kRow);
+  EXPECT_EQ(shared_pages(), on_gpu() ? 0 : 256 * kRow);
   ASSERT_EQ(sharpi_session_truncate(a.get(), 128, nullptr), SHARPI_OK);
-  EXPECT_EQ(kv_bytes(a).shared, 128u * 16 * 1024);
-  EXPECT_EQ(kv_bytes(another).shared, 256u * 16 * 1024);
+  EXPECT_EQ(kv_bytes(a).shared, 128 * kRow);
+  EXPECT_EQ(kv_bytes(another).shared, 256 * kRow);
   ASSERT_EQ(sharpi_session_truncate(a.get(), 0, nullptr), SHARPI_OK);
   EXPECT_EQ(kv_bytes(a).shared, 0u);
 }
 
 TEST_F(Fork, WithoutMemoryForItsOwnRowsACallIsRefusedAndChangesNothing) {
-  if (on_gpu()) GTEST_SKIP() << "the CUDA tier copies the rows of a fork";
-  uint64_t budget = SHARPI_ALL_FREE;
   const auto edit = [&](sharpi_plan_params* p, sharpi_session_params* s) {
-    p->host_budget = budget;
+    budget(p);
     s->n_ctx = 320;
     s->capture_window = 8;
   };
   use(wide_rows(), edit);
-  budget = loaded_.plan_info.host_held_bytes + 3 * kMiB;
+  // One session, what a fork has besides the 4 MiB that both share, and not enough for those.
+  budget_ = planned_bytes() + session_bytes() - 256 * kRow + 2 * kMiB;
   use(wide_rows(), edit);
   Chat a = read(300);
   const Chat b = fork(a);
   const std::vector<char> before = saved(a);
   sharpi_error e = SHARPI_ERROR_INIT;
   EXPECT_EQ(sharpi_session_truncate(a.get(), 10, &e), SHARPI_E_DOES_NOT_FIT) << text_of(e);
-  EXPECT_NE(std::string(e.text).find("host_budget"), std::string::npos) << e.text;
+  EXPECT_NE(std::string(e.text).find(on_gpu() ? "device_budget" : "host_budget"), std::string::npos)
+      << e.text;
   sharpi_compact_params p;
   sharpi_compact_params_init(&p, sizeof p);
   p.budget = 64;

@@ -5,6 +5,8 @@
 // taking back are the real ones.
 //   draft_bench MODEL.gguf [--threads 0] [--gpu-layers -1] [--kv auto|f32|bf16|q8_0] [--depth 64]
 //               [--accept .76,.62,.46,.40] [--drafts 1,2,3,4,8,16,32] [--rounds 24]
+//               [--batch 1,2,4,8]
+// --batch: also steps of so many sessions that decode together, one row each.
 // Passes of every size take turns, because such machines are noisy; medians are given.
 #include <algorithm>
 #include <chrono>
@@ -46,7 +48,7 @@ struct Settings {
   std::string model, kv = "auto";
   uint32_t n_threads = 0, depth = 64, rounds = 24;
   int32_t gpu_layers = -1;
-  std::vector<double> accept = {.76, .62, .46, .40}, drafts = {1, 2, 3, 4, 8, 16, 32};
+  std::vector<double> accept = {.76, .62, .46, .40}, drafts = {1, 2, 3, 4, 8, 16, 32}, batches;
 };
 
 Settings read_settings(int argc, char** argv) {
@@ -76,6 +78,8 @@ Settings read_settings(int argc, char** argv) {
       s.accept = numbers(value);
     } else if (flag == "--drafts") {
       s.drafts = numbers(value);
+    } else if (flag == "--batch") {
+      s.batches = numbers(value);
     } else {
       die("unknown flag " + flag);
     }
@@ -83,6 +87,9 @@ Settings read_settings(int argc, char** argv) {
   if (s.model.empty() || s.accept.empty()) die("a model and acceptances are needed");
   for (const double n : s.drafts) {
     if (n < 1 || n > 32) die("--drafts: 1 to 32");
+  }
+  for (const double n : s.batches) {
+    if (n < 1 || n > 64) die("--batch: 1 to 64");
   }
   return s;
 }
@@ -112,25 +119,33 @@ class Passes {
     sharpi_plan_params_init(&p, sizeof p);
     p.n_gpu_layers = s.gpu_layers;
     p.session = &session;
+    uint32_t together = 1;
+    for (const double n : s.batches) together = std::max(together, static_cast<uint32_t>(n));
+    p.n_sessions = p.max_batch = together;
     must(sharpi_plan_create(context_, s.model.c_str(), &p, &plan_, &e), e, "plan");
     must(sharpi_model_load(plan_, nullptr, nullptr, &model_, &e), e, "load");
-    must(sharpi_session_create(model_, nullptr, &session_, &e), e, "session");
+    sessions_.resize(together);
+    for (sharpi_session*& one : sessions_) {
+      must(sharpi_session_create(model_, nullptr, &one, &e), e, "session");
+    }
+    session_ = sessions_[0];
     sharpi_model_summary info{};
     info.struct_size = sizeof info;
     must(sharpi_model_info(model_, &info, &e), e, "model");
     words_ = (info.n_vocab + 31) / 32;
     std::vector<int32_t> prompt(s.depth);
     for (uint32_t i = 0; i < s.depth; ++i) prompt[i] = token(i);
-    must(sharpi_session_prefill(session_, prompt.data(), s.depth, nullptr, nullptr, &e), e,
-         "prompt");
-    if (info.is_hybrid != 0) must(sharpi_session_checkpoint(session_, 1, &e), e, "checkpoint");
+    for (sharpi_session* one : sessions_) {
+      must(sharpi_session_prefill(one, prompt.data(), s.depth, nullptr, nullptr, &e), e, "prompt");
+      if (info.is_hybrid != 0) must(sharpi_session_checkpoint(one, 1, &e), e, "checkpoint");
+    }
     sharpi_sampler_params sampler;
     sharpi_sampler_params_init(&sampler, sizeof sampler);
     sampler.temperature = 0;
     must(sharpi_session_set_sampler(session_, &sampler, &e), e, "sampler");
   }
   ~Passes() {
-    sharpi_session_destroy(session_);
+    for (sharpi_session* one : sessions_) sharpi_session_destroy(one);
     sharpi_model_destroy(model_);
     sharpi_plan_destroy(plan_);
     sharpi_context_destroy(context_);
@@ -147,6 +162,22 @@ class Passes {
     const auto start = Clock::now();
     pass(n, n_right);
     return std::chrono::duration<double>(Clock::now() - start).count();
+  }
+
+  /// Seconds of a step of the first n sessions, behind one that is not timed.
+  double step_together(uint32_t n) {
+    sharpi_error e = SHARPI_ERROR_INIT;
+    const std::vector<int32_t> tokens(n, token(5));
+    double seconds = 0;
+    for (uint32_t i = 0; i < n; ++i) {
+      must(sharpi_session_truncate(sessions_[i], s_.depth, &e), e, "truncate");
+    }
+    for (int i = 0; i < 2; ++i) {
+      const auto start = Clock::now();
+      must(sharpi_decode_batch(sessions_.data(), tokens.data(), n, &e), e, "decode_batch");
+      seconds = std::chrono::duration<double>(Clock::now() - start).count();
+    }
+    return seconds;
   }
 
  private:
@@ -172,13 +203,30 @@ class Passes {
   sharpi_context* context_ = nullptr;
   sharpi_plan* plan_ = nullptr;
   sharpi_model* model_ = nullptr;
-  sharpi_session* session_ = nullptr;
+  sharpi_session* session_ = nullptr;  // the first of sessions_
+  std::vector<sharpi_session*> sessions_;
   uint32_t words_ = 0;
 };
 
 double median(std::vector<double> v) {
   std::nth_element(v.begin(), v.begin() + static_cast<std::ptrdiff_t>(v.size() / 2), v.end());
   return v[v.size() / 2];
+}
+
+void print_batches(const Settings& s, Passes* passes) {
+  std::vector<std::vector<double>> seconds(s.batches.size());
+  for (uint32_t round = 0; round <= s.rounds; ++round) {
+    for (size_t i = 0; i < seconds.size(); ++i) {
+      const double t = passes->step_together(static_cast<uint32_t>(s.batches[i]));
+      if (round != 0) seconds[i].push_back(t);
+    }
+  }
+  std::printf("sessions  ms a step  of the first's  t/s together\n");
+  for (size_t i = 0; i < seconds.size(); ++i) {
+    const double t = median(seconds[i]);
+    std::printf("%8.0f  %9.3f  %14.2f  %12.1f\n", s.batches[i], 1e3 * t, t / median(seconds[0]),
+                s.batches[i] / t);
+  }
 }
 
 }  // namespace
@@ -208,5 +256,6 @@ int main(int argc, char** argv) {
     std::printf("%6u  %9.3f  %12.2f  %13.2f  %6.1f  %8.2f  %8.1f\n", sizes[i], 1e3 * t, t / one,
                 tokens, tokens / t, tokens / t * one, (sizes[i] + 1) / t);
   }
+  if (!s.batches.empty()) print_batches(s, &passes);
   return 0;
 }

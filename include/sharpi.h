@@ -158,9 +158,8 @@ typedef uint32_t sharpi_kv_dtype;
 #define SHARPI_KV_Q4   4u                      /**< 18 bytes for 32 elements: rotated, sixteen levels; AUTO
                                                     never takes it. Keys lose most by it: K in Q8_0 and V
                                                     in Q4 is recommended, both in Q4 is a choice to be
-                                                    measured with the model. UNSUPPORTED when planned:
-                                                    heads whose size is no multiple of 16, and, in this
-                                                    version, layers on a GPU. */
+                                                    measured with the model. Heads whose size is no
+                                                    multiple of 16 are UNSUPPORTED when planned. */
 
 typedef uint32_t sharpi_tier;
 #define SHARPI_TIER_CPU  1u

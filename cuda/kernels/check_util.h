@@ -21,6 +21,7 @@
 #include "cuda/kernels/launch.h"
 #include "cuda/kernels/products/matmul.h"
 #include "kv/codec.h"
+#include "kv/rotation.h"
 
 namespace sharpi::cuda::check {
 
@@ -197,7 +198,17 @@ inline const char* name_of(KvDtype d) {
   return kv_dtype_name(d);
 }
 
-constexpr KvDtype kF = KvDtype::kF32, kB = KvDtype::kBf16, kQ = KvDtype::kQ8_0;
+constexpr KvDtype kF = KvDtype::kF32, kB = KvDtype::kBf16, kQ = KvDtype::kQ8_0, kT = KvDtype::kQ4;
+
+/// A row as a session stores it, and the values that it then has.
+inline void put_row(KvDtype d, uint32_t dim, const float* x, uint64_t n, std::byte* to,
+                    float* values) {
+  std::vector<float> row(x, x + n);
+  kv_rotate(row.data(), n, kv_rotation(d, dim));
+  must(kv_encode_row(d, row.data(), n, to), "encode");
+  must(kv_decode_row(d, to, n, 0, n, values), "decode");
+  kv_unrotate(values, n, kv_rotation(d, dim));
+}
 
 constexpr double kBandwidth = 4.2e12;  // bytes per second, measured copy rate of the H200
 

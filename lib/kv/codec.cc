@@ -180,7 +180,6 @@ constexpr KvCodec make_codec() {
   c.planes = Traits::kPlanes;
   c.narrower = Traits::kNarrower;
   c.rotated = Traits::kRotated;
-  c.on_gpu = Traits::kOnGpu;
   c.form = Traits::kForm;
   c.encode = RowCodec<kType>::encode;
   c.decode = RowCodec<kType>::decode;

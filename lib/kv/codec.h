@@ -39,7 +39,7 @@ struct KvCodec {
   uint32_t block = 1;  // elements stored together: rows must be a multiple of it
   std::span<const KvPlane> planes;
   KvDtype narrower = KvDtype::kAuto;
-  bool rotated = false, on_gpu = true;
+  bool rotated = false;
   uint32_t form = 0;
   void (*encode)(const float* src, uint64_t n, void* row) = nullptr;
   void (*decode)(const void* row, uint64_t n, uint64_t first, uint64_t count, float* dst) = nullptr;

@@ -33,7 +33,7 @@ enum class KvProduct : uint8_t {
 /// is what the library says. kBlock: elements stored together, of which rows are multiples.
 /// kNarrower: what `auto` takes where this does not fit, itself if nothing. kRotated: rows are
 /// rotated before they are stored (kv/rotation.h). kForm: counts up where the same stored bytes
-/// come to mean other values; saved sessions carry it. kOnGpu: whether kernels of the GPU have it.
+/// come to mean other values; saved sessions carry it.
 template <KvDtype kType>
 struct KvCodecTraits;
 
@@ -44,7 +44,7 @@ struct KvCodecTraits<KvDtype::kF32> {
   static constexpr KvPlane kPlanes[] = {{1, 4}};
   static constexpr KvProduct kProduct = KvProduct::kF16;
   static constexpr KvDtype kNarrower = KvDtype::kBf16;
-  static constexpr bool kRotated = false, kOnGpu = true;
+  static constexpr bool kRotated = false;
   static constexpr uint32_t kForm = 0;
 };
 
@@ -56,7 +56,7 @@ struct KvCodecTraits<KvDtype::kBf16> {
   static constexpr KvPlane kPlanes[] = {{1, 2}};
   static constexpr KvProduct kProduct = KvProduct::kBf16;
   static constexpr KvDtype kNarrower = KvDtype::kQ8_0;
-  static constexpr bool kRotated = false, kOnGpu = true;
+  static constexpr bool kRotated = false;
   static constexpr uint32_t kForm = 0;
 };
 
@@ -68,7 +68,7 @@ struct KvCodecTraits<KvDtype::kQ8_0> {
   static constexpr KvPlane kPlanes[] = {{1, 1}, {32, 2}};
   static constexpr KvProduct kProduct = KvProduct::kCodes;
   static constexpr KvDtype kNarrower = KvDtype::kQ8_0;
-  static constexpr bool kRotated = false, kOnGpu = true;
+  static constexpr bool kRotated = false;
   static constexpr uint32_t kForm = 0;
 };
 
@@ -81,19 +81,9 @@ struct KvCodecTraits<KvDtype::kQ4> {
   static constexpr KvPlane kPlanes[] = {{2, 1}, {32, 2}};
   static constexpr KvProduct kProduct = KvProduct::kLevels;
   static constexpr KvDtype kNarrower = KvDtype::kQ4;
-  static constexpr bool kRotated = true, kOnGpu = false;
+  static constexpr bool kRotated = true;
   static constexpr uint32_t kForm = 1;
 };
-
-/// Code compiled for the GPU branches over the codecs that its kernels have; sessions with others
-/// there are refused when they are planned.
-template <KvDtype kType>
-inline constexpr bool kKvCodecHere =
-#ifdef __CUDACC__
-    KvCodecTraits<kType>::kOnGpu;
-#else
-    true;
-#endif
 
 /// f.operator()<codec>() of a codec, otherwise() of kAuto and of values outside the enumeration.
 /// With with_kv_codec() and any_kv_codec(), which count them up, the only branch over codecs there
@@ -109,8 +99,7 @@ SHARPI_HOST_DEVICE constexpr auto visit_kv_codec(KvDtype type, F&& f, Otherwise&
     case KvDtype::kF32:
       return f.template operator()<KvDtype::kF32>();
     case KvDtype::kQ4:
-      if constexpr (kKvCodecHere<KvDtype::kQ4>) return f.template operator()<KvDtype::kQ4>();
-      break;
+      return f.template operator()<KvDtype::kQ4>();
     case KvDtype::kAuto:
       break;
   }
@@ -138,7 +127,7 @@ constexpr void for_each_kv_codec(F&& f) {
 
 /// Whether f takes a codec: functions may exclude some, by a requires clause.
 template <KvDtype kType, class F>
-concept TakesKvCodec = kKvCodecHere<kType> && requires(const F& f) {
+concept TakesKvCodec = requires(const F& f) {
   f.template operator()<kType>();
 };
 

@@ -21,7 +21,7 @@ constexpr uint32_t rotation_of(uint32_t head_dim) {
 /// Elements of a head that are rotated together before rows are stored so; 0 = none are.
 constexpr uint32_t kv_rotation(KvDtype dtype, uint32_t head_dim) {
   const bool rotates = visit_kv_codec(
-      dtype, []<KvDtype kType>() { return KvCodecTraits<kType>::kRotated; }, [] { return false; });
+      dtype, [&]<KvDtype kType>() { return KvCodecTraits<kType>::kRotated; }, [] { return false; });
   return rotates ? rotation_of(head_dim) : 0;
 }
 

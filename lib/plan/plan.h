@@ -193,10 +193,6 @@ struct SessionDtypes {
 Result<SessionDtypes> resolve_dtypes(const ModelSpec& spec, const Placement& placement,
                                      const sharpi_session_params& params,
                                      const PlanEnvironment& environment, KvDtype automatic);
-/// kUnsupported, naming the layer, where a layer on the GPU would store rows in a codec that only
-/// the CPU has.
-Status check_kv_tiers(const ModelSpec& spec, const Placement& placement,
-                      const std::vector<KvDtypePair>& dtypes);
 /// kUnsupported when no tier can run a drafter that a template asks for.
 Status check_drafts(const ModelSpec& spec, const Placement& placement, const SessionShape& session);
 /// Everything of a template but dtypes; n_ctx may stay SHARPI_UNSET.

@@ -205,21 +205,6 @@ Status check_drafts(const ModelSpec& spec, const Placement& placement, const Ses
   return (s.drafters & SHARPI_DRAFT_MTP) != 0 ? check_mtp(spec, placement) : Status::ok();
 }
 
-Status check_kv_tiers(const ModelSpec& spec, const Placement& placement,
-                      const std::vector<KvDtypePair>& dtypes) {
-  for (uint32_t l = 0; l < spec.n_layers(); ++l) {
-    if (!spec.layers[l].owns_kv() || placement.mixer[l] != TierId::kCuda) continue;
-    for (const KvDtype d : {dtypes[l].k, dtypes[l].v}) {
-      if (kv_codec(d)->on_gpu) continue;
-      return Status::error(Code::kUnsupported,
-                           "layer %u is on the GPU, which cannot store KV rows as %s in this "
-                           "version: place the layers on the CPU (n_gpu_layers 0), or take %s",
-                           l, kv_dtype_name(d), kv_dtype_name(KvDtype::kQ8_0));
-    }
-  }
-  return Status::ok();
-}
-
 Result<SessionShape> resolve_session(const ModelSpec& spec, const Placement& placement,
                                      const SessionShape& priced,
                                      const sharpi_session_params& params,
@@ -247,7 +232,6 @@ Result<SessionShape> resolve_session(const ModelSpec& spec, const Placement& pla
   }
   const std::vector<bool> all(spec.layers.size(), true);
   SHARPI_TRY(check_kv_geometry(spec, all, s.dtypes));
-  SHARPI_TRY(check_kv_tiers(spec, placement, s.dtypes));
   if (s.n_draft > priced.n_draft) {
     return Status::error(Code::kDoesNotFit, "n_draft is %u, more than the %u that the plan priced",
                          s.n_draft, priced.n_draft);

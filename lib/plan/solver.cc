@@ -205,8 +205,7 @@ class Solver {
     any_auto_ = d.any_auto;
     plan_->session.dtypes = std::move(d.per_layer);
     const std::vector<bool> all(plan_->spec->layers.size(), true);
-    SHARPI_TRY(check_kv_geometry(*plan_->spec, all, plan_->session.dtypes));
-    return check_kv_tiers(*plan_->spec, plan_->placement, plan_->session.dtypes);
+    return check_kv_geometry(*plan_->spec, all, plan_->session.dtypes);
   }
 
   Status fit(uint32_t n_ctx) {

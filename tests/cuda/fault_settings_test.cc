@@ -82,7 +82,7 @@ TEST_P(FaultSettings, MemoryThatRunsOutLeavesNothing) {
   EXPECT_TRUE(again.is_ok()) << again.text();
 }
 
-INSTANTIATE_TEST_SUITE_P(Cuda, FaultSettings, all_settings(device_dtypes()), setting_name);
+INSTANTIATE_TEST_SUITE_P(Cuda, FaultSettings, all_settings(stored_dtypes()), setting_name);
 
 }  // namespace
 }  // namespace sharpi::testing

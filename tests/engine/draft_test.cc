@@ -33,6 +33,7 @@ std::vector<Case> cases() {
       {"gemma3", test::tiny_gemma3(), captures},
       {"gemma4", test::tiny_gemma4(), plain},
       {"gemma4kv bounded", test::tiny_gemma4kv(), bounded},
+      {"gemma4kv q4", test::tiny_gemma4kv(), [](P s) { s->k_dtype = s->v_dtype = SHARPI_KV_Q4; }},
       {"qwen35", test::tiny_qwen35(), captures},
       {"qwen35 bounded", test::tiny_qwen35(), bounded},
       {"qwen35moe", test::tiny_qwen35moe(), plain},
@@ -41,9 +42,6 @@ std::vector<Case> cases() {
     out.push_back({"qwen35 split", test::tiny_qwen35(), captures, 2});
     out.push_back({"qwen35moe split", test::tiny_qwen35moe(), plain, 1});
     out.push_back({"gemma3 split", test::tiny_gemma3(), captures, 2});
-  } else {  // which the GPU does not have
-    out.push_back({"gemma4kv q4", test::tiny_gemma4kv(),
-                   [](P s) { s->k_dtype = s->v_dtype = SHARPI_KV_Q4; }});
   }
   return out;
 }

@@ -44,15 +44,9 @@ inline const char* dtype_text(sharpi_kv_dtype d) {
   }
 }
 
-/// All that a GPU stores rows as: it has no q4 yet.
-inline std::vector<sharpi_kv_dtype> device_dtypes() {
-  return {SHARPI_KV_F32, SHARPI_KV_BF16, SHARPI_KV_Q8_0};
-}
-/// All that rows can be stored as where the tests run.
+/// All that rows can be stored as.
 inline std::vector<sharpi_kv_dtype> stored_dtypes() {
-  std::vector<sharpi_kv_dtype> all = device_dtypes();
-  if (!on_gpu()) all.push_back(SHARPI_KV_Q4);
-  return all;
+  return {SHARPI_KV_F32, SHARPI_KV_BF16, SHARPI_KV_Q8_0, SHARPI_KV_Q4};
 }
 
 inline bool same_bits(const Logits& a, const Logits& b) {

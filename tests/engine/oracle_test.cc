@@ -18,11 +18,6 @@ constexpr Codec kCodecs[] = {{SHARPI_KV_BF16, SHARPI_KV_BF16},
                              {SHARPI_KV_Q4, SHARPI_KV_Q4}};
 static_assert(std::size(kCodecs) == kRecordedPairs);
 
-/// Those that are here: the GPU has no q4 yet.
-size_t n_codecs() {
-  return on_gpu() ? 3 : std::size(kCodecs);
-}
-
 std::string text(Codec c) {
   return std::string(dtype_text(c.k)) + "," + dtype_text(c.v);
 }
@@ -96,7 +91,7 @@ class Oracle : public ModelTest {
 
 TEST_P(Oracle, CodecsKeepTheF32TrajectoryReadInBatches) {
   const Loaded base = load(path(), setup_with(with(kF32, 1024, 512, kRows)));
-  for (size_t c = 0; c < n_codecs(); ++c) {
+  for (size_t c = 0; c < std::size(kCodecs); ++c) {
     const Loaded l = load(path(), setup_with(with(kCodecs[c], 1024, 512, kRows)));
     std::vector<double> all;
     for (const GoldenCase& g : golden_.cases) {
@@ -118,7 +113,7 @@ TEST_P(Oracle, CodecsKeepTheF32TrajectoryReadOneByOne) {
   const std::vector<int32_t>& prompt = golden_.cases[1].tokens;
   Chat f32(load(path(), setup_with(with(kF32, 256, 256, kRows))).model.get());
   const std::vector<Logits> want = f32.all_logits(prompt, kRows);
-  for (size_t c = 0; c < n_codecs(); ++c) {
+  for (size_t c = 0; c < std::size(kCodecs); ++c) {
     const Loaded l = load(path(), setup_with(with(kCodecs[c], 256, 256, kRows)));
     Chat chat(l.model.get());
     std::vector<Logits> got;

@@ -217,7 +217,6 @@ TEST_F(Restore, EveryFieldOfALayerIsCheckedAgainstTheOthers) {
 
 /// The same bytes would decode to other values: it is the levels that are named, not the dtype.
 TEST_F(Restore, RowsOfOtherLevelsAreRefusedByTheirVersion) {
-  if (on_gpu()) GTEST_SKIP() << "no q4 there";
   use(test::tiny_qwen3(), SHARPI_KV_Q4);
   const Blob good = rich();
   const size_t at = HeadMap(good).layers[1] + offsetof(BlobLayerHeader, v_dtype);

@@ -251,13 +251,10 @@ TEST_F(Narrowing, WhatDoesNotFitIsRefusedWithTheBytesAndAContextThatFits) {
   ASSERT_EQ(o.status, SHARPI_E_DOES_NOT_FIT) << "nothing narrower than q8_0 is taken unasked";
   for (const std::string& part :
        {std::to_string(q8), std::string("1 more than the host_budget"), std::string("KV rows"),
-        std::string(on_gpu() ? "would fit" : "would fit: KV dtype q4, or ")}) {
+        std::string("would fit: KV dtype q4, or ")}) {
     EXPECT_NE(o.text.find(part), std::string::npos) << part << " is not in: " << o.text;
   }
-  if (!on_gpu()) {
-    expect(plan(file.path(), budget(q8 - 1, 16384, SHARPI_KV_Q4)), SHARPI_KV_Q4, SHARPI_KV_Q4,
-           "q4");
-  }
+  expect(plan(file.path(), budget(q8 - 1, 16384, SHARPI_KV_Q4)), SHARPI_KV_Q4, SHARPI_KV_Q4, "q4");
   const auto would =
       static_cast<uint32_t>(std::strtoul(o.text.c_str() + o.text.rfind("n_ctx ") + 6, nullptr, 10));
   ASSERT_GT(would, 0u);

@@ -231,24 +231,6 @@ TEST_F(Solving, TheTailKeepsWideRowsUnlessTold) {
   EXPECT_EQ(host->session.dtypes[3].k, KvDtype::kQ8_0) << "the GPU holds no attention layer";
 }
 
-/// The GPU's kernels do not have every codec: said by name when planned, whoever asks for it, and
-/// of layers there only.
-TEST_F(Solving, WhatOnlyTheCpuStoresIsRefusedForLayersOnTheGpu) {
-  const auto spec = spec_of(eight_layers());
-  const char* const text =
-      "layer 0 is on the GPU, which cannot store KV rows as q4 in this version: place the layers "
-      "on "
-      "the CPU (n_gpu_layers 0), or take q8_0";
-  refused(spec, {.layers = 3, .device = kPlenty, .kv = SHARPI_KV_Q4}, Code::kUnsupported, text);
-  refused(spec, {.device = kPlenty, .kv = SHARPI_KV_Q4}, Code::kUnsupported, text);
-  const auto tail =
-      must(spec, {.layers = 3, .device = kPlenty, .kv = SHARPI_KV_Q8_0, .tail = SHARPI_KV_Q4});
-  EXPECT_EQ(tail->session.dtypes[2].k, KvDtype::kQ8_0);
-  EXPECT_EQ(tail->session.dtypes[3].v, KvDtype::kQ4);
-  const auto host = must(spec, {.layers = 0, .device = kPlenty, .kv = SHARPI_KV_Q4});
-  EXPECT_EQ(host->session.dtypes[0].k, KvDtype::kQ4);
-}
-
 TEST_F(Solving, EqualRequestsGiveEqualPlans) {
   const auto spec = spec_of(test::tiny_qwen35());
   const uint64_t all = must(spec, {.device = kPlenty})->summary().device_held_bytes;

@@ -107,8 +107,9 @@ Status prepare_attention(const MatmulConfig& config) {
   return prepare_attention_flash_sm90(config);
 }
 
-Status launch_attention(const MatmulConfig& config, const AttentionParams& p, cudaStream_t stream) {
-  SHARPI_TRY(check(p));
+namespace {
+
+Status launch_stored(const MatmulConfig& config, const AttentionParams& p, cudaStream_t stream) {
   AttentionArgs a = {};
   a.p = p;
   a.group = p.n_heads / p.kv.n_heads;
@@ -129,6 +130,17 @@ Status launch_attention(const MatmulConfig& config, const AttentionParams& p, cu
       break;
   }
   return launch_attention_f32(a, config.pdl, stream);
+}
+
+}  // namespace
+
+Status launch_attention(const MatmulConfig& config, const AttentionParams& p, cudaStream_t stream) {
+  SHARPI_TRY(check(p));
+  if (!is_rotated(p.kv.v_dtype)) return launch_stored(config, p, stream);
+  AttentionParams sums = p;  // gates are of what is rotated back
+  sums.gate = nullptr;
+  SHARPI_TRY(launch_stored(config, sums, stream));
+  return launch_attention_back(p, config.pdl, stream);
 }
 
 const char* attention_path(const MatmulConfig& config, const KvLayer& kv, bool few_rows) {

@@ -33,7 +33,8 @@ struct AttentionParams {
   uint32_t n_heads =
       0;  // query heads; head h reads KV head h / (n_heads / kv.n_heads); group <= 16
   float scale = 0.0f;
-  const float* q = nullptr;  // [n_rows][q_stride], head h at h * head_dim; aligned to 16
+  /// [n_rows][q_stride], head h at h * head_dim; aligned to 16. Rotated where keys are stored so.
+  const float* q = nullptr;
   uint64_t q_stride = 0;
   /// Output gate: o[r][h][d] *= sigmoid(gate[r * gate_stride + h * gate_head_stride + d]).
   const float* gate = nullptr;

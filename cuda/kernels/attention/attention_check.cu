@@ -51,11 +51,6 @@ struct StoredRows {
   std::unique_ptr<Buffer<std::byte>> device;
 };
 
-void put_row(KvDtype d, const float* row, uint64_t n, std::byte* to, float* decoded) {
-  must(kv_encode_row(d, row, n, to), "encode");
-  must(kv_decode_row(d, to, n, 0, n, decoded), "decode");
-}
-
 /// Fills store and chunk scratch (its bytes in `chunk`, from block `chunk_block`).
 void store_rows(const AttentionCase& c, const KvLayer& l, const SequenceCase& q,
                 uint32_t chunk_block, std::vector<std::byte>* chunk, StoredRows* out) {
@@ -82,8 +77,8 @@ void store_rows(const AttentionCase& c, const KvLayer& l, const SequenceCase& q,
       to_k = block + l.k_offset + slot % kKvBlockSlots * l.k_row_bytes;
       to_v = block + l.v_offset + slot % kKvBlockSlots * l.v_row_bytes;
     }
-    put_row(c.k, k.data(), n, to_k, out->k.data() + t * n);
-    put_row(c.v, v.data(), n, to_v, out->v.data() + t * n);
+    put_row(c.k, c.dim, k.data(), n, to_k, out->k.data() + t * n);
+    put_row(c.v, c.dim, v.data(), n, to_v, out->v.data() + t * n);
   }
   out->device = std::make_unique<Buffer<std::byte>>(out->bytes);
 }
@@ -181,7 +176,11 @@ void check_attention(const MatmulConfig& config, const AttentionCase& c) {
   const float scale = 1.0f / std::sqrt(static_cast<float>(c.dim));
   const std::vector<float> q = random_floats(n_rows * q_stride, c.spread),
                            gate = random_floats(n_rows * width * 2, 1.0f);
-  const Buffer<float> dq(q), dgate(gate);
+  std::vector<float> stored_q = q;  // as launch_qkv() leaves them
+  for (uint32_t r = 0; r < n_rows; ++r) {
+    kv_rotate(stored_q.data() + r * q_stride, width, kv_rotation(c.k, c.dim));
+  }
+  const Buffer<float> dq(stored_q), dgate(gate);
   Buffer<float> o(n_rows * width);
   const uint64_t bytes = attention_workspace_bytes(config, c.n_heads, c.dim);
   Buffer<std::byte> workspace(bytes);
@@ -222,7 +221,7 @@ void check_attention(const MatmulConfig& config, const AttentionCase& c) {
 /// own.
 std::vector<AttentionCase> least_cases() {
   std::vector<AttentionCase> all;
-  for (const KvDtype d : {kB, kQ, kF}) {
+  for (const KvDtype d : {kB, kQ, kF, kT}) {
     all.push_back({4, 2, 128, d, d, 0, 0, {{300, 1}}, true});
     all.push_back({4, 1, 512, d, d, 0, 0, {{300, 1}}});
     all.push_back({2, 1, 512, d, d, 0, 0, {{10, 40}}});
@@ -238,8 +237,8 @@ std::vector<AttentionCase> attention_cases() {
   if (g_extent == Extent::kLeast) return least_cases();
   std::vector<AttentionCase> all;
   const std::vector<SequenceCase> decode = {{0, 1}, {1, 1}, {64, 1}, {63, 1}, {1000, 1}, {333, 1}};
-  for (const KvDtype k : {kF, kB, kQ}) {
-    for (const KvDtype v : {kF, kB, kQ}) {
+  for (const KvDtype k : {kF, kB, kQ, kT}) {
+    for (const KvDtype v : {kF, kB, kQ, kT}) {
       all.push_back({8, 2, 128, k, v, 0, 0, decode, k == v});
       all.push_back({8, 2, 128, k, v, 0, 0, {{0, 70}, {130, 33}}, k == v});
       all.push_back({4, 2, 64, k, v, 48, 112, {{500, 30}, {20, 40}, {100, 1}}});
@@ -247,9 +246,10 @@ std::vector<AttentionCase> attention_cases() {
   }
   if (g_extent == Extent::kSmall) return all;
   for (const uint32_t dim : {64u, 80u, 96u, 128u, 256u, 512u}) {
-    for (const KvDtype d : {kF, kB, kQ}) {
+    for (const KvDtype d : {kF, kB, kQ, kT}) {
       all.push_back({6, 2, dim, d, d, 0, 0, decode});
-      const uint32_t one = dim == 80 && d == kQ ? 2 : 1;  // q8_0 rows are whole blocks of 32
+      const bool blocks = d == kQ || d == kT;  // rows are whole blocks of 32
+      const uint32_t one = dim == 80 && blocks ? 2 : 1;
       all.push_back({16 * one, one, dim, d, d, 0, 0, {{5000, 1}}});
       all.push_back({4, 2, dim, d, d, 0, 0, {{777, 5}, {3, 2}}});
       all.push_back({8, 2, dim, d, d, 0, 0, {{0, 17}, {700, 130}, {64, 64}}, true});

@@ -197,6 +197,8 @@ Status launch_attention_step(const MatmulConfig& config, const AttentionArgs& a,
                              cudaStream_t stream);
 Status prepare_attention_step(const MatmulConfig& config);
 Status launch_attention_merge(const AttentionArgs& a, bool pdl, cudaStream_t stream);
+/// Sums of rotated values rotated back, then gated.
+Status launch_attention_back(const AttentionParams& p, bool pdl, cudaStream_t stream);
 /// Blocks of query rows on tensor cores; false if this layer does not fit the device's shared
 /// memory.
 bool attention_flash_fits(const MatmulConfig& config, const KvLayer& l);

@@ -95,7 +95,8 @@ __device__ __forceinline__ void fetch_part(const uint64_t* rows, uint32_t granul
   const uint32_t first = e0 / 32, n = (e0 + kDim - 1) / 32 - first + 1;
   for (uint32_t r = threadIdx.x; r < S::kKeys; r += S::kThreads) {
     uint8_t* to = scales + r * S::kScalePitch;
-    const uint64_t at = rows[r] - e0 + n_elements + first * 2;
+    const uint64_t at =
+        rows[r] - value_bytes(kType, e0) + value_bytes(kType, n_elements) + first * 2;
     const auto skip = static_cast<uint32_t>(at & 3u);
     if (rows[r] == 0) {
       for (uint32_t w = 0; w < S::kScalePitch / 4; ++w) reinterpret_cast<uint32_t*>(to)[w] = 0;

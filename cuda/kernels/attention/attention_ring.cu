@@ -71,8 +71,12 @@ __device__ __forceinline__ void score_tile(const uint8_t* k, const uint8_t* scal
 #pragma unroll
         for (int i = 0; i < Codec::kWords; ++i) raw[c * Codec::kWords + i] = 0;
       } else {
-        read_words<Codec::kWords>(k + row * kPitch + (value_bytes(kType, d) ^ swizzle), 16,
-                                  raw + c * Codec::kWords);
+        const uint8_t* at = k + row * kPitch + (value_bytes(kType, d) ^ swizzle);
+        if constexpr (Codec::kBytes == 2) {
+          raw[c] = *reinterpret_cast<const uint16_t*>(at);
+        } else {
+          read_words<Codec::kWords>(at, 16, raw + c * Codec::kWords);
+        }
       }
     }
     float c[4];

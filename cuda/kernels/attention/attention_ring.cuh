@@ -100,16 +100,20 @@ __device__ __forceinline__ void copy_scales_at(const std::byte* at, uint32_t e0,
   }
 }
 
-/// The same of a row that may be absent (0); it starts at e0.
+/// Bytes from element e0 of a row of n elements to the scale of its block.
+__device__ __forceinline__ uint32_t to_scales(KvDtype type, uint32_t n, uint32_t e0) {
+  return value_bytes(type, n) - value_bytes(type, e0) + e0 / 32 * 2;
+}
+
+/// The same of a row that may be absent (0); it starts at e0, `behind` bytes before its scales.
 template <int kSlice>
-__device__ __forceinline__ void copy_scales(uint64_t row, uint32_t e0, uint32_t n_elements,
+__device__ __forceinline__ void copy_scales(uint64_t row, uint32_t e0, uint32_t behind,
                                             bool aligned, uint8_t* to) {
   if (row == 0) {
     *reinterpret_cast<uint2*>(to) = {0, 0};  // scale 0: an absent key is zero
     return;
   }
-  const uint64_t at = row - e0 + n_elements + e0 / 32 * 2;
-  copy_scales_at<kSlice>(reinterpret_cast<const std::byte*>(at), e0, aligned, to);
+  copy_scales_at<kSlice>(reinterpret_cast<const std::byte*>(row + behind), e0, aligned, to);
 }
 
 /// What the copies of a block's tiles need.
@@ -156,7 +160,7 @@ __device__ __forceinline__ void copy_some_of(KvDtype type, uint64_t row, uint32_
                                              const void* any, uint32_t pitch, uint8_t* to) {
   constexpr bool kPlain = is_kv_codec(kKnown) && !has_scales(kKnown);
   if (!kPlain && granule != 16) {
-    return copy_rows_slow<kValue>(type, row, kSlice, pitch, granule, to);
+    return copy_rows_slow<kValue>(type, row, value_bytes(type, kSlice), pitch, granule, to);
   }
   with_codec<kKnown>(type, [&]<KvDtype kType>() {
     copy_rows<value_bytes(kType, kSlice), kValue>(kType, row, pitch, any, to);
@@ -172,7 +176,8 @@ __device__ __forceinline__ void fetch(const RingSource& s, uint64_t tile, bool e
     const uint32_t lane = threadIdx.x % 32, n = l.n_heads * l.head_dim;
     const bool value = lane >= kTile;
     constexpr bool kPlain = is_kv_codec(kKnown) && !has_scales(kKnown);
-    const bool scaled = !kPlain && has_scales(value ? l.v_dtype : l.k_dtype);
+    const KvDtype type = value ? l.v_dtype : l.k_dtype;
+    const bool scaled = !kPlain && has_scales(type);
     const uint32_t row_bytes = value ? l.v_row_bytes : l.k_row_bytes;
     uint8_t* scales =
         stage + (value ? s.stage.v_scale : s.stage.k_scale) + lane % kTile * kScaleBytes;
@@ -182,20 +187,21 @@ __device__ __forceinline__ void fetch(const RingSource& s, uint64_t tile, bool e
       copy_whole_of<kKnown, kSlice, true>(l.v_dtype, v, l.v_row_bytes, stage + s.stage.v);
       if (scaled) {
         const std::byte* at = (value ? v : k) + lane % kTile * row_bytes;
-        copy_scales_at<kSlice>(at + (n + s.e0 / 32 * 2 - s.e0), s.e0, row_bytes % 8 == 0, scales);
+        copy_scales_at<kSlice>(at + to_scales(type, n, s.e0), s.e0, row_bytes % 8 == 0, scales);
       }
     } else {
       const uint64_t key = tile * kTile + lane % kTile;
       uint64_t row = 0;
       if (key >= s.b.begin && key < s.b.end) {
-        row = reinterpret_cast<uintptr_t>(key_row(l, s.map, key, value)) +
-              value_bytes(value ? l.v_dtype : l.k_dtype, s.e0);
+        row = reinterpret_cast<uintptr_t>(key_row(l, s.map, key, value)) + value_bytes(type, s.e0);
       }
       copy_some_of<kKnown, kSlice, false>(l.k_dtype, row, s.k_granule, s.any, s.stage.k_pitch,
                                           stage);
       copy_some_of<kKnown, kSlice, true>(l.v_dtype, row, s.v_granule, s.any, s.stage.v_pitch,
                                          stage + s.stage.v);
-      if (scaled) copy_scales<kSlice>(row, s.e0, n, row_bytes % 8 == 0, scales);
+      if (scaled) {
+        copy_scales<kSlice>(row, s.e0, to_scales(type, n, s.e0), row_bytes % 8 == 0, scales);
+      }
     }
   }
   cp_async_commit();

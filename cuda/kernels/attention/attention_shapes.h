@@ -7,6 +7,7 @@
 
 #include "base/host_device.h"
 #include "kv/codec_traits.h"
+#include "kv/levels.h"
 
 namespace sharpi::cuda {
 
@@ -19,7 +20,8 @@ inline constexpr uint32_t kValuesTogether = [] {
   });
   return most;
 }();
-/// Bytes of n elements of a stored row, scales apart. Pre: `type` is a codec.
+/// Bytes of n elements of a stored row, scales apart. Pre: `type` is a codec, n a multiple of what
+/// shares a byte.
 SHARPI_HOST_DEVICE constexpr uint32_t value_bytes(KvDtype type, uint32_t n) {
   const uint32_t bytes = with_kv_codec(type, [&]<KvDtype kType>() {
     return static_cast<uint32_t>(kv_value_bytes<kType>(kValuesTogether));
@@ -30,10 +32,20 @@ SHARPI_HOST_DEVICE constexpr uint32_t value_bytes(KvDtype type, uint32_t n) {
 SHARPI_HOST_DEVICE constexpr bool has_scales(KvDtype type) {
   return any_kv_codec(type, [&]<KvDtype kType>() { return kKvPlanes<kType> > 1; });
 }
-/// How products use rows: as signed bytes, as bf16, else as f16.
+/// Whether rows are stored rotated, and how many elements of a head together (kv/rotation.h).
+SHARPI_HOST_DEVICE constexpr bool is_rotated(KvDtype type) {
+  return any_kv_codec(type, [&]<KvDtype kType>() { return KvCodecTraits<kType>::kRotated; });
+}
+SHARPI_HOST_DEVICE constexpr uint32_t device_rotation(uint32_t head_dim) {
+  const uint32_t power = head_dim & (~head_dim + 1u);
+  return power < kMostRotated ? power : kMostRotated;
+}
+/// How products use rows: as signed bytes (stored so, or as indices of such), as bf16, else as f16.
 SHARPI_HOST_DEVICE constexpr bool uses_codes(KvDtype type) {
-  return any_kv_codec(
-      type, [&]<KvDtype kType>() { return KvCodecTraits<kType>::kProduct == KvProduct::kCodes; });
+  return any_kv_codec(type, [&]<KvDtype kType>() {
+    return KvCodecTraits<kType>::kProduct == KvProduct::kCodes ||
+           KvCodecTraits<kType>::kProduct == KvProduct::kLevels;
+  });
 }
 SHARPI_HOST_DEVICE constexpr bool uses_bf16(KvDtype type) {
   return any_kv_codec(

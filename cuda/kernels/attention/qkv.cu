@@ -63,6 +63,14 @@ __device__ __forceinline__ float* captured_queries(const QkvParams& p, const Bat
   return s.queries + static_cast<uint64_t>(p.query_offset) * s.query_rows + slot * width;
 }
 
+/// What is stored rotated, or multiplied with what is: n floats in shared memory, whole heads, all
+/// threads of the block. Afterwards all of it is there.
+__device__ __forceinline__ void rotate_stored(KvDtype type, uint32_t dim, uint32_t n, float* x) {
+  if (!is_rotated(type)) return;
+  rotate_floats<false>(x, n, device_rotation(dim), threadIdx.x / 32, blockDim.x / 32);
+  __syncthreads();
+}
+
 __device__ void query_part(const QkvParams& p, const BatchRow& br, uint32_t row, uint32_t part,
                            float* heads) {
   const uint32_t dim = p.kv.head_dim, first = part * kWarps;
@@ -88,10 +96,12 @@ __device__ void query_part(const QkvParams& p, const BatchRow& br, uint32_t row,
   float* captured = captured_queries(p, br, s, width);
   if (captured != nullptr) captured += uint64_t{first} * dim;
   __syncthreads();
-  for (uint32_t i = threadIdx.x; i < run.n_heads * dim; i += kThreads) {
-    to[i] = heads[i];
-    if (captured != nullptr) captured[i] = heads[i];
+  if (captured != nullptr) {
+    for (uint32_t i = threadIdx.x; i < run.n_heads * dim; i += kThreads) captured[i] = heads[i];
+    __syncthreads();
   }
+  rotate_stored(p.kv.k_dtype, dim, run.n_heads * dim, heads);
+  for (uint32_t i = threadIdx.x; i < run.n_heads * dim; i += kThreads) to[i] = heads[i];
 }
 
 __device__ void row_part(const QkvParams& p, const BatchRow& br, uint32_t row, bool value,
@@ -122,6 +132,7 @@ __device__ void row_part(const QkvParams& p, const BatchRow& br, uint32_t row, b
     if (p.to_ring) twin = store_row(l, g, br.position % g.ring_slots, value);
   }
   __syncthreads();
+  rotate_stored(value ? l.v_dtype : l.k_dtype, l.head_dim, n, heads);
   encode_row(value ? l.v_dtype : l.k_dtype, heads, n, {to, twin});
 }
 
@@ -272,10 +283,12 @@ __global__ void __launch_bounds__(kHeadThreads, kPer <= 4 ? (kWhole ? 10 : 12) :
   if (query) {
     const uint64_t width = uint64_t{p.n_heads} * kDim, first = uint64_t{h} * kDim;
     float* captured = captured_queries(p, at.row, at.sequence, width);
-    store_query(p.q_out + row * width + first, x);
     if (captured != nullptr) store_query(captured + first, x);
+    if (is_rotated(l.k_dtype)) rotate_head_by<kFours>(x, device_rotation(kDim));
+    store_query(p.q_out + row * width + first, x);
     return;
   }
+  if (is_rotated(value ? l.v_dtype : l.k_dtype)) rotate_head_by<kFours>(x, device_rotation(kDim));
   store_head(value ? l.v_dtype : l.k_dtype, h * kDim, l.n_heads * kDim, x, to);
 }
 

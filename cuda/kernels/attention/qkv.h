@@ -31,8 +31,9 @@ enum class HeadNorm : uint8_t { kNone, kPerHead, kWholeVector };
 /// Per row: biases added, q, k normed (norm weights of head_dim, or of the whole vector), rotated
 /// over the first 2 * n_half dims of each head (pairs j, j + n_half, or neighbours); v = v or raw
 /// k, normed without weight if v_norm. The rotated q goes to q_out and, if the sequence captures,
-/// to its query rows. K and V are encoded into the store at slot n_slots + index (full) or into the
-/// chunk scratch (windowed).
+/// to its query rows; to q_out with the rotation of a codec that rotates keys, which comes last and
+/// is of K and V as well. K and V are encoded into the store at slot n_slots + index (full) or into
+/// the chunk scratch (windowed).
 struct QkvParams {
   Batch batch;
   KvLayer kv;

@@ -50,11 +50,30 @@ void heads_reference(double* x, uint32_t n_heads, const QkvCase& c, HeadNorm nor
 double codec_step(KvDtype d, double x, double m) {
   if (d == kF) return 1e-5 * (std::fabs(x) + 0.1 * m);
   if (d == kB) return 0x1p-8 * std::fabs(x) + 1e-5 * m;
+  if (d == kT) return 0.16 * m;  // half of the widest step, and what the levels lack at one end
   return m / 127 * 0.51 + 0x1p-10 * std::fabs(x);
 }
 
-void check_row(const std::string& name, KvDtype d, const std::byte* row,
-               const std::vector<double>& want) {
+/// As q_out and stored rows have it.
+std::vector<double> rotated(std::vector<double> x, KvDtype d, uint32_t dim) {
+  const uint32_t b = kv_rotation(d, dim);
+  for (uint64_t at = 0; b != 0 && at < x.size(); at += b) {
+    std::vector<double> y(b);
+    for (uint32_t i = 0; i < b; ++i) {
+      for (uint32_t j = 0; j < b; ++j) {
+        const bool turned = (kRotationSigns[j / 32] >> j % 32 & 1u) != 0;
+        const bool negative = (__builtin_popcount(i & j) % 2 != 0) != turned;
+        y[i] += (negative ? -x[at + j] : x[at + j]) / std::sqrt(b);
+      }
+    }
+    std::copy(y.begin(), y.end(), x.begin() + static_cast<ptrdiff_t>(at));
+  }
+  return x;
+}
+
+void check_row(const std::string& name, KvDtype d, uint32_t dim, const std::byte* row,
+               const std::vector<double>& plain) {
+  const std::vector<double> want = rotated(plain, d, dim);
   const uint64_t n = want.size();
   std::vector<float> got(n);
   must(kv_decode_row(d, row, n, 0, n, got.data()), "decode");
@@ -70,7 +89,7 @@ void check_row(const std::string& name, KvDtype d, const std::byte* row,
   expect(true, name);
 }
 
-void check_qkv(const QkvCase& c) {
+void check_case(const QkvCase& c) {
   KvLayer l = make_layer(c.n_kv, c.dim, c.k, c.v, c.window);
   const uint64_t kv_dim = uint64_t{c.n_kv} * c.dim, width = uint64_t{c.n_heads} * c.dim;
   const uint64_t q_stride = width * (c.gated ? 2 : 1);
@@ -177,12 +196,15 @@ void check_qkv(const QkvCase& c) {
       }
       const std::vector<float> mine(got_q.begin() + static_cast<ptrdiff_t>(at * width),
                                     got_q.begin() + static_cast<ptrdiff_t>((at + 1) * width));
-      expect_close(name + " q", mine, wq_row, 1e-6);
+      expect_close(name + " q", mine, rotated(wq_row, c.k, c.dim), 1e-6);
       if (s.queries != nullptr && r + c.capture >= s.n_rows) {
         const uint32_t skip = s.n_rows > c.capture ? s.n_rows - c.capture : 0;
         const uint64_t slot = c.observer ? r - skip : (s.position + r) % c.capture;
-        expect(std::memcmp(captured.data() + (c.capture + slot) * width, mine.data(),
-                           width * sizeof(float)) == 0,
+        std::vector<float> seen(
+            captured.begin() + static_cast<ptrdiff_t>((c.capture + slot) * width),
+            captured.begin() + static_cast<ptrdiff_t>((c.capture + slot + 1) * width));
+        kv_rotate(seen.data(), width, kv_rotation(c.k, c.dim));
+        expect(std::memcmp(seen.data(), mine.data(), width * sizeof(float)) == 0,
                name + " capture");
       }
       const auto row_at = [&](const std::byte* base, uint64_t stride, uint64_t slot, uint64_t off,
@@ -191,11 +213,14 @@ void check_qkv(const QkvCase& c) {
       };
       const auto both = [&](const std::byte* base, uint64_t stride, uint64_t slot, uint64_t ko,
                             uint64_t vo, const char* where) {
-        check_row(name + where + " k", c.k, row_at(base, stride, slot, ko, l.k_row_bytes), wk_row);
-        check_row(name + where + " v", c.v, row_at(base, stride, slot, vo, l.v_row_bytes), wv_row);
+        check_row(name + where + " k", c.k, c.dim, row_at(base, stride, slot, ko, l.k_row_bytes),
+                  wk_row);
+        check_row(name + where + " v", c.v, c.dim, row_at(base, stride, slot, vo, l.v_row_bytes),
+                  wv_row);
         if (c.norm != HeadNorm::kNone || c.n_rot != 0 || c.v_norm || c.bias) return;
         std::vector<std::byte> same(l.k_row_bytes);  // raw floats: equal bytes
-        must(kv_encode_row(c.k, k.data() + at * kv_dim, kv_dim, same.data()), "encode");
+        std::vector<float> values(kv_dim);
+        put_row(c.k, c.dim, k.data() + at * kv_dim, kv_dim, same.data(), values.data());
         expect(std::memcmp(same.data(), row_at(base, stride, slot, ko, l.k_row_bytes),
                            same.size()) == 0,
                name + where + " bytes");
@@ -216,9 +241,18 @@ void check_qkv(const QkvCase& c) {
   expect(std::isnan(got_q[(n_rows - 1) * width]), name + " padding row untouched");
 }
 
+/// Also with q4 in the place of q8_0.
+void check_qkv(QkvCase c) {
+  check_case(c);
+  if (c.k != kQ && c.v != kQ) return;
+  if (c.k == kQ) c.k = kT;
+  if (c.v == kQ) c.v = kT;
+  check_case(c);
+}
+
 /// Rows of awkward floats: bytes must equal the host codec's.
 void check_codec_bytes() {
-  for (const KvDtype d : {kF, kB, kQ}) {
+  for (const KvDtype d : {kF, kB, kQ, kT}) {
     const uint32_t n = 128, n_rows = 64;
     const KvLayer l = make_layer(1, n, d, d, 0);
     std::vector<float> x(n_rows * n), q(n_rows * n);
@@ -252,7 +286,8 @@ void check_codec_bytes() {
     const std::vector<std::byte> got = store.host();
     for (uint32_t r = 0; r < n_rows; ++r) {
       std::vector<std::byte> want(l.k_row_bytes);
-      must(kv_encode_row(d, x.data() + r * n, n, want.data()), "encode");
+      std::vector<float> values(n);
+      put_row(d, n, x.data() + r * n, n, want.data(), values.data());
       for (const uint64_t at : {l.k_offset, l.v_offset}) {
         expect(std::memcmp(want.data(), got.data() + at + r * l.k_row_bytes, want.size()) == 0,
                std::string("codec bytes ") + name_of(d) + " row " + std::to_string(r));

@@ -25,6 +25,7 @@
 #include <cstdint>
 
 #include "cuda/kernels/kv/kv_numbers.cuh"
+#include "cuda/kernels/kv/kv_q4.cuh"
 #include "kv/codec_traits.h"
 
 namespace sharpi::cuda {
@@ -233,6 +234,78 @@ struct DeviceCodec<KvDtype::kQ8_0> {
   }
   static __device__ __forceinline__ uint32_t key_swizzle(uint32_t row) {
     return (row & 3u) << 5;
+  }
+  static __device__ __forceinline__ uint32_t value_swizzle(uint32_t row) {
+    return (row >> 1 & 3u) << 5;
+  }
+};
+
+/// Rotated rows: who stores them rotates before, who loads has rotated queries.
+template <>
+struct DeviceCodec<KvDtype::kQ4> {
+  static constexpr bool kStep = false;
+
+  static __device__ __forceinline__ void load(const std::byte* row, uint32_t n, uint32_t e,
+                                              float (&v)[8]) {
+    const auto* h = reinterpret_cast<const uint16_t*>(row + e / 2);  // rows are aligned to 2 only
+    const uint2 levels = levels_of(h[0] | uint32_t{h[1]} << 16);
+    const float d = __half2float(*reinterpret_cast<const __half*>(row + n / 2 + e / 32 * 2));
+#pragma unroll
+    for (int i = 0; i < 8; ++i) {
+      const uint32_t w = i < 4 ? levels.x : levels.y;
+      v[i] = __fmul_rn(d, static_cast<float>(static_cast<int8_t>(w >> (8 * (i % 4)))));
+    }
+  }
+  static __device__ __forceinline__ void encode(const float* x, uint32_t n, const StoredTo& to) {
+    const uint32_t lane = threadIdx.x % 32;
+    for (uint32_t b = threadIdx.x / 32; b < n / 32; b += blockDim.x / 32) {
+      const float v = x[b * 32 + lane];
+      store_block(b * 32, n, Q4Block<1>(&v), to);
+    }
+  }
+  /// A code in every lane: pairs of lanes share a byte.
+  static __device__ __forceinline__ void store_block(uint32_t at, uint32_t n,
+                                                     const Q4Block<1>& block, const StoredTo& to) {
+    const uint32_t lane = threadIdx.x % 32;
+    const uint32_t other = __shfl_xor_sync(0xFFFFFFFFu, block.code[0], 1);
+    if (lane % 2 == 0) {
+      store_both(to, (at + lane) / 2, static_cast<uint8_t>(block.code[0] | other << 4));
+    }
+    if (lane == 0) store_both(to, n / 4 + at / 32, block.scale);
+  }
+  template <int kPer>
+  static __device__ __forceinline__ void store_head(uint32_t at, uint32_t n, const float (&x)[kPer],
+                                                    const StoredTo& to) {
+#pragma unroll
+    for (uint32_t i = 0; i < kPer; ++i) store_block(at + 32 * i, n, Q4Block<1>(x + i), to);
+  }
+  template <int kPer>
+  static __device__ __forceinline__ void store_fours(uint32_t at, uint32_t n,
+                                                     const float (&x)[kPer], const StoredTo& to) {
+    const uint32_t lane = threadIdx.x % 32;
+#pragma unroll
+    for (uint32_t i = 0; i < kPer / 4; ++i) {
+      const Q4Block<4> block(x + 4 * i);
+      const uint32_t codes =
+          block.code[0] | block.code[1] << 4 | block.code[2] << 8 | block.code[3] << 12;
+      store_both(to, at / 4 + 32 * i + lane, static_cast<uint16_t>(codes));
+      if (lane % 8 == 0) store_both(to, n / 4 + at / 32 + 4 * i + lane / 8, block.scale);
+    }
+  }
+  static __device__ __forceinline__ void fragment(const uint8_t* at, uint32_t, const uint8_t* scale,
+                                                  uint32_t (&r)[4]) {
+    const uint2 v = levels_of(*reinterpret_cast<const uint32_t*>(at));
+    const __half s = *reinterpret_cast<const __half*>(scale);
+    const __half2 d = bounded_scales(__halves2half2(s, s));
+    const uint32_t lo = v.x ^ 0x80808080u, hi = v.y ^ 0x80808080u;
+    const __half2 w[4] = {__hmul2(byte_pair(lo, 0x4140u), d), __hmul2(byte_pair(lo, 0x4342u), d),
+                          __hmul2(byte_pair(hi, 0x4140u), d), __hmul2(byte_pair(hi, 0x4342u), d)};
+#pragma unroll
+    for (int i = 0; i < 4; ++i) r[i] = reinterpret_cast<const uint32_t&>(w[i]);
+  }
+  /// Rows of up to 64 bytes, 128 apart: eight rows by 16 bytes.
+  static __device__ __forceinline__ uint32_t key_swizzle(uint32_t row) {
+    return (row & 7u) << 4;
   }
   static __device__ __forceinline__ uint32_t value_swizzle(uint32_t row) {
     return (row >> 1 & 3u) << 5;

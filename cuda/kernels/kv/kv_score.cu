@@ -22,6 +22,7 @@ struct TermSource {
 struct ImageArgs {
   TermSource terms;
   uint32_t n_kv, dim, n_terms, padded_terms, width;
+  uint32_t rotation;  // of the rows that the terms meet; 0 = none
   ImageKind kind;
   uint16_t* image;
 };
@@ -42,21 +43,39 @@ __device__ __forceinline__ uint64_t image_place(const ImageArgs& a, uint32_t all
   return block * 2 * kBlock + row * kScoreColumns + ((c / 8) ^ (row % 8)) * 8 + c % 8;
 }
 
+/// Dims d to d + 3 of a vector whose b dims are in b / 4 neighbouring lanes, rotated. Whole warp.
+__device__ __forceinline__ float4 rotated_four(float4 v, uint32_t d, uint32_t b) {
+  float x[4] = {v.x, v.y, v.z, v.w};
+#pragma unroll
+  for (uint32_t j = 0; j < 4; ++j) x[j] *= rotation_sign((d + j) % b);
+  within(x[0], x[1]), within(x[2], x[3]);
+  within(x[0], x[2]), within(x[1], x[3]);
+  for (uint32_t step = 1; 4 * step < b; step *= 2) {
+#pragma unroll
+    for (uint32_t j = 0; j < 4; ++j) x[j] = across(x[j], step);
+  }
+  const float norm = rotation_norm(b);
+  return {x[0] * norm, x[1] * norm, x[2] * norm, x[3] * norm};
+}
+
 /// Four dims of a term per thread; what is absent is zero.
 __global__ void __launch_bounds__(kThreads)
     score_image_kernel(const __grid_constant__ ImageArgs a) {
   const uint32_t pieces = a.width / 4;
   const uint32_t i = blockIdx.x * kThreads + threadIdx.x;
-  if (i >= a.n_kv * a.padded_terms * pieces) return;
+  const bool there = i < a.n_kv * a.padded_terms * pieces;
+  if (a.rotation == 0 && !there) return;
   const uint32_t d = i % pieces * 4, all = i / pieces, term = all % a.padded_terms,
                  kv = all / a.padded_terms;
   float4 v = {};
-  if (term < a.n_terms && d < a.dim) {
+  if (there && term < a.n_terms && d < a.dim) {
     const uint32_t head = kv * a.terms.group + term / a.terms.per_head;
     const uint64_t row = (a.terms.first + term % a.terms.per_head) % a.terms.ring;
     v = *reinterpret_cast<const float4*>(a.terms.from + row * a.terms.stride +
                                          uint64_t{head} * a.dim + d);
   }
+  if (a.rotation != 0) v = rotated_four(v, d, a.rotation);
+  if (!there) return;
   const uint32_t x = pack_bf16(v.x, v.y), y = pack_bf16(v.z, v.w);
   uint32_t rest = 0;
   uint16_t* to = a.image + image_place(a, all, d, &rest);
@@ -119,9 +138,11 @@ uint64_t image_bytes(uint64_t n_terms, uint32_t n_kv, uint32_t dim) {
                  sizeof(uint16_t));
 }
 
-Status make_image(ScoreArgs* a, const TermSource& terms, ImageKind kind, std::byte* memory,
-                  cudaStream_t stream) {
+/// `rows`: the codec of the rows that the terms meet, which may be rotated.
+Status make_image(ScoreArgs* a, const TermSource& terms, KvDtype rows, ImageKind kind,
+                  std::byte* memory, cudaStream_t stream) {
   ImageArgs i = {};
+  i.rotation = is_rotated(rows) ? device_rotation(a->kv.head_dim) : 0;
   i.kind = kind;
   i.terms = terms;
   i.n_kv = a->kv.n_heads;
@@ -216,7 +237,7 @@ Status launch_score(const DeviceProfile& device, const ScoreParams& p, cudaStrea
       p.queries, uint64_t{p.n_heads} * dim, a.group, p.n_queries, p.query_rows, p.first_query};
   std::byte* image = p.workspace + parts + factor_bytes(terms, p.kv.n_heads);
   const bool warpgroups = score_on_warpgroups(device, dim);
-  SHARPI_TRY(make_image(&a, source, image_kind(warpgroups), image, stream));
+  SHARPI_TRY(make_image(&a, source, p.kv.k_dtype, image_kind(warpgroups), image, stream));
   SHARPI_TRY(
       launch_products<ScoreMode::kNormalise>(device, "score_normalise", &a, warpgroups, stream));
   const uint32_t n = p.kv.n_heads * a.padded_terms;
@@ -259,7 +280,7 @@ Status launch_value_norms(const DeviceProfile& device, const ValueNormParams& p,
     SHARPI_TRY(launch_dequantize(d, stream));
     a.n_terms = a.group * d.n_rows;
     const TermSource source = {slab, p.o.n_in, a.group, d.n_rows, d.n_rows, 0};
-    SHARPI_TRY(make_image(&a, source, image_kind(warpgroups), image, stream));
+    SHARPI_TRY(make_image(&a, source, p.kv.v_dtype, image_kind(warpgroups), image, stream));
     a.add = first != 0;
     a.factor = first + d.n_rows == p.o.n_out ? 1.0f / static_cast<float>(a.group) : 1.0f;
     SHARPI_TRY(launch_products<ScoreMode::kNorm>(device, "value_norms", &a, warpgroups, stream));

@@ -8,7 +8,8 @@
 //   codes  keys: integer products with queries of two signed bytes, scaled per block of 32 in f32;
 //          values: as f16 times their scale; with up to 8 vectors the weights take the scale, rows
 //          0 to 7 of the first block of a chunk and rows 8 to 15 of the second, and values are
-//          codes.
+//          codes;
+//   levels as codes, once their indices are looked up.
 // Thread rule: device code.
 #pragma once
 
@@ -47,12 +48,15 @@ constexpr int kCodeDepth = kSlice % 32 != 0 ? 16 : 32;
 template <KvDtype kType, int kSlice>
 struct KeyCodec {
   static constexpr KvProduct kProduct = KvCodecTraits<kType>::kProduct;
-  static constexpr bool kIntegers = kProduct == KvProduct::kCodes;
+  static constexpr bool kIntegers = uses_codes(kType);
+  static constexpr bool kLevels = kProduct == KvProduct::kLevels;
   static constexpr int kDepth = kIntegers ? kCodeDepth<kSlice> : 32;  // elements of a chunk
   static constexpr int kChunks = (kSlice + kDepth - 1) / kDepth;
-  static constexpr int kWords = static_cast<int>(value_bytes(kType, kDepth / 4)) / 4;
+  static constexpr int kBytes = static_cast<int>(value_bytes(kType, kDepth / 4));  // of a chunk
+  static constexpr int kWords = (kBytes + 3) / 4;
   static constexpr int kHalf = kChunks * kWords;  // registers of eight keys
-  static_assert(!kIntegers || value_bytes(kType, 32) == 32, "codes are signed bytes");
+  static_assert(!kIntegers || value_bytes(kType, 32) == (kLevels ? 16 : 32),
+                "codes are signed bytes, or half bytes for such");
   /// Scores of eight keys; s[0..3] = c of an accumulator. `scales` of keys 2t, 2t + 1 as f16.
   template <bool kPairs, int kQueries>
   static __device__ __forceinline__ void multiply(const uint32_t* raw,
@@ -123,7 +127,11 @@ struct KeyCodec {
               __ushort_as_half(static_cast<uint16_t>(block % 2 == 0 ? word : word >> 16)));
         }
       }
-      const uint32_t b0 = raw[c * kWords], b1 = raw[c * kWords + kWords - 1];
+      uint32_t b0 = raw[c * kWords], b1 = raw[c * kWords + kWords - 1];
+      if constexpr (kLevels) {
+        const uint2 levels = levels_of(b0);
+        b0 = levels.x, b1 = levels.y;
+      }
       int32_t sum[2][4];
 #pragma unroll
       for (int term = 0; term < (kPairs ? 1 : 2); ++term) {
@@ -156,7 +164,24 @@ struct ValueCodec {
   static constexpr int kWords = static_cast<int>(value_bytes(kType, 8)) / 4;
   static constexpr int kChunk = 4 * kWords;  // registers
   /// With up to 8 vectors: weights times scales multiply codes (multiply_codes()).
-  static constexpr bool kCodes = kProduct == KvProduct::kCodes && kSlice % 32 == 0;
+  static constexpr bool kCodes = uses_codes(kType) && kSlice % 32 == 0;
+  static constexpr bool kLevels = kProduct == KvProduct::kLevels;
+
+  /// The bytes of four elements of a key; its registers are raw[key * kWords] on.
+  static __device__ __forceinline__ uint32_t bytes_of(const uint32_t* raw, int key, int word) {
+    if constexpr (kLevels) {
+      const uint2 levels = levels_of(raw[key * kWords]);
+      return word == 0 ? levels.x : levels.y;
+    } else {
+      return raw[key * kWords + word];
+    }
+  }
+  /// Scales of two keys, within what f16 products of bytes take.
+  static __device__ __forceinline__ __half2 scales_of(uint32_t packed) {
+    const auto s = reinterpret_cast<const __half2&>(packed);
+    if constexpr (kLevels) return bounded_scales(s);
+    return __hmin2(s, __float2half2_rn(kMostScale));
+  }
 
   /// Codes of four keys: c + 128 as f16 subnormals (c + 128) * 2^-24, which tensor cores multiply
   /// exactly, less 128 * 2^-24. p: weights of the keys 2t, 2t + 1 in p[0], of the other two in
@@ -176,14 +201,13 @@ struct ValueCodec {
         const uint32_t packed =
             __byte_perm(c == 0 ? w.x : w.y, c == 0 ? w.z : w.w, block == 0 ? 0x5410u : 0x7632u);
         const __half2 scaled =
-            __hmul2(__hmin2(reinterpret_cast<const __half2&>(packed), __float2half2_rn(kMostScale)),
-                    reinterpret_cast<const __half2&>(p[2 * half]));
+            __hmul2(scales_of(packed), reinterpret_cast<const __half2&>(p[2 * half]));
         a[2 * half + block] = reinterpret_cast<const uint32_t&>(scaled);
       }
 #pragma unroll
       for (int word = 0; word < 2; ++word) {
-        const uint32_t first = raw[2 * half * kWords + word],
-                       other = raw[(2 * half + 1) * kWords + word];
+        const uint32_t first = bytes_of(raw, 2 * half, word),
+                       other = bytes_of(raw, 2 * half + 1, word);
 #pragma unroll
         for (int j = 0; j < 4; ++j) {
           uint32_t x = __byte_perm(first, other, j < 2 ? 0x5410u : 0x7632u);
@@ -205,7 +229,7 @@ struct ValueCodec {
                                                   float (&o)[8][4]) {
     if constexpr (kPairs && kCodes) {
       multiply_codes(raw, scales, c, p, o);
-    } else if constexpr (kProduct == KvProduct::kCodes) {
+    } else if constexpr (uses_codes(kType)) {
       const uint32_t lane = threadIdx.x % 32, t = lane % 4;
       const uint32_t d = static_cast<uint32_t>(c) * 64 + lane / 4 * 8;
       const uint32_t block = kSlice % 32 == 0 ? d / 32 : (e0 + d) / 32 - e0 / 32;
@@ -217,12 +241,11 @@ struct ValueCodec {
         const uint4 w = *reinterpret_cast<const uint4*>(
             scales + (2 * t + 8u * static_cast<uint32_t>(half)) * kStreamScales);
         const uint32_t packed = __byte_perm(second ? w.y : w.x, second ? w.w : w.z, pick);
-        const __half2 scale =
-            __hmin2(reinterpret_cast<const __half2&>(packed), __float2half2_rn(kMostScale));
+        const __half2 scale = scales_of(packed);
 #pragma unroll
         for (int word = 0; word < 2; ++word) {
-          const uint32_t first = raw[2 * half * kWords + word],
-                         other = raw[(2 * half + 1) * kWords + word];
+          const uint32_t first = bytes_of(raw, 2 * half, word),
+                         other = bytes_of(raw, 2 * half + 1, word);
 #pragma unroll
           for (int j = 0; j < 4; ++j) {
             uint32_t x = __byte_perm(first, other, j < 2 ? 0x5410u : 0x7632u);

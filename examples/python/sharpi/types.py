@@ -76,8 +76,7 @@ class KVType(_Number):
     Q4 = 4
     """18 bytes for 32 elements: rotated, sixteen levels; AUTO never takes it. Keys lose most by it:
     K in Q8_0 and V in Q4 is recommended, both in Q4 is a choice to be measured with the model.
-    UNSUPPORTED when planned: heads whose size is no multiple of 16, and, in this version, layers on
-    a GPU."""
+    Heads whose size is no multiple of 16 are UNSUPPORTED when planned."""
 
 
 class Tier(_Number):

@@ -1,0 +1,230 @@
+// SPDX-License-Identifier: MIT
+// The codec q4 on the device: its levels as bytes, its rotation in the registers of a warp or in
+// shared memory, and how blocks are made; equals kv/codec.cc and kv/rotation.cc bit for bit.
+// Thread rule: device code; whole warps.
+#pragma once
+
+#include <cuda_fp16.h>
+#include <cuda_runtime.h>
+
+#include <cstdint>
+
+#include "cuda/kernels/kv/kv_numbers.cuh"
+#include "kv/levels.h"
+
+namespace sharpi::cuda {
+
+constexpr uint32_t four_levels(uint32_t first) {
+  uint32_t word = 0;
+  for (uint32_t i = 0; i < 4; ++i) {
+    word |= static_cast<uint32_t>(static_cast<uint8_t>(kQ4Levels[first + i])) << (8 * i);
+  }
+  return word;
+}
+
+constexpr uint32_t kLevels0 = four_levels(0), kLevels4 = four_levels(4), kLevels8 = four_levels(8),
+                   kLevels12 = four_levels(12);
+
+/// Eight codes, the first one lowest, to their levels as signed bytes, four a word.
+__device__ __forceinline__ uint2 levels_of(uint32_t codes) {
+  const uint32_t in = codes & 0x77777777u;  // a set upper bit would ask for the sign
+  const uint32_t upper = 0x32103210u | (codes & 0x88888888u) >> 1;
+  return {
+      __byte_perm(__byte_perm(kLevels0, kLevels4, in), __byte_perm(kLevels8, kLevels12, in), upper),
+      __byte_perm(__byte_perm(kLevels0, kLevels4, in >> 16),
+                  __byte_perm(kLevels8, kLevels12, in >> 16), upper >> 16)};
+}
+
+/// Within what f16 products of levels stay finite; scales have signs.
+__device__ __forceinline__ __half2 bounded_scales(__half2 s) {
+  const __half2 most = __float2half2_rn(kMostScale);
+  return __hmax2(__hmin2(s, most), __hneg2(most));
+}
+
+// --- rotation ---
+
+__device__ __forceinline__ float rotation_sign(uint32_t i) {
+  constexpr uint32_t kWords[4] = {kRotationSigns[0], kRotationSigns[1], kRotationSigns[2],
+                                  kRotationSigns[3]};
+  const uint32_t w = i < 32 ? kWords[0] : i < 64 ? kWords[1] : i < 96 ? kWords[2] : kWords[3];
+  return (w >> i % 32 & 1u) != 0 ? -1.0f : 1.0f;
+}
+__device__ __forceinline__ float rotation_norm(uint32_t b) {
+  return __fdiv_rn(1.0f, __fsqrt_rn(static_cast<float>(b)));
+}
+/// One stage between lanes `step` apart.
+__device__ __forceinline__ float across(float x, uint32_t step) {
+  const float other = __shfl_xor_sync(0xFFFFFFFFu, x, static_cast<int>(step));
+  return (threadIdx.x % 32 & step) != 0 ? __fsub_rn(other, x) : __fadd_rn(x, other);
+}
+__device__ __forceinline__ void within(float& low, float& high) {
+  const float a = low, b = high;
+  low = __fadd_rn(a, b);
+  high = __fsub_rn(a, b);
+}
+
+/// kFours: 128 i + 4 lane + j in x[4 i + j], b = 128. Else lane + 32 i in x[i], any b up to 128.
+template <bool kFours, int kPer>
+__device__ __forceinline__ uint32_t element_of(int i) {
+  const uint32_t lane = threadIdx.x % 32, n = static_cast<uint32_t>(i);
+  return kFours ? n / 4 * 128 + 4 * lane + n % 4 : lane + 32 * n;
+}
+template <bool kFours, int kPer>
+__device__ __forceinline__ void hadamard(float (&x)[kPer], uint32_t b) {
+  if constexpr (kFours) {
+#pragma unroll
+    for (int i = 0; i < kPer; i += 4) {
+      within(x[i], x[i + 1]), within(x[i + 2], x[i + 3]);
+      within(x[i], x[i + 2]), within(x[i + 1], x[i + 3]);
+#pragma unroll
+      for (uint32_t step = 1; step < 32; step *= 2) {
+#pragma unroll
+        for (int j = 0; j < 4; ++j) x[i + j] = across(x[i + j], step);
+      }
+    }
+  } else {
+#pragma unroll
+    for (int i = 0; i < kPer; ++i) {
+      for (uint32_t step = 1; step < 32 && step < b; step *= 2) x[i] = across(x[i], step);
+    }
+#pragma unroll
+    for (int apart = 1; apart < 4; apart *= 2) {
+      if (32u * static_cast<uint32_t>(apart) >= b) continue;
+#pragma unroll
+      for (int i = 0; i + apart < kPer; ++i) {
+        if ((i & apart) == 0) within(x[i], x[i + apart]);
+      }
+    }
+  }
+  const float norm = rotation_norm(b);
+#pragma unroll
+  for (int i = 0; i < kPer; ++i) x[i] = __fmul_rn(x[i], norm);
+}
+template <bool kFours, int kPer>
+__device__ __forceinline__ void rotation_signs(float (&x)[kPer], uint32_t b) {
+#pragma unroll
+  for (int i = 0; i < kPer; ++i) x[i] *= rotation_sign(element_of<kFours, kPer>(i) % b);
+}
+/// A head in a warp's registers, as above.
+template <bool kFours, int kPer>
+__device__ __forceinline__ void rotate_head_by(float (&x)[kPer], uint32_t b) {
+  rotation_signs<kFours>(x, b);
+  hadamard<kFours>(x, b);
+}
+
+/// n floats in shared or global memory, a multiple of b, by warps `first`, `first` + `step`, ..
+/// Element lane + 32 i of every 128 in a lane; b divides what is left behind the last whole 128.
+template <bool kBack>
+__device__ __forceinline__ void rotate_floats(float* x, uint32_t n, uint32_t b, uint32_t first,
+                                              uint32_t step) {
+  const uint32_t lane = threadIdx.x % 32;
+  for (uint32_t at = first * 128; at < n; at += step * 128) {
+    float v[4];
+#pragma unroll
+    for (uint32_t i = 0; i < 4; ++i) {
+      const uint32_t e = at + lane + 32 * i;
+      v[i] = e < n ? x[e] : 0.0f;
+    }
+    if (!kBack) rotation_signs<false>(v, b);
+    hadamard<false>(v, b);
+    if (kBack) rotation_signs<false>(v, b);
+#pragma unroll
+    for (uint32_t i = 0; i < 4; ++i) {
+      const uint32_t e = at + lane + 32 * i;
+      if (e < n) x[e] = v[i];
+    }
+  }
+}
+
+// --- blocks ---
+
+__device__ __forceinline__ uint32_t nearest_code(float y) {
+  constexpr float kMiddles[15] = {kQ4Middles[0],  kQ4Middles[1],  kQ4Middles[2],  kQ4Middles[3],
+                                  kQ4Middles[4],  kQ4Middles[5],  kQ4Middles[6],  kQ4Middles[7],
+                                  kQ4Middles[8],  kQ4Middles[9],  kQ4Middles[10], kQ4Middles[11],
+                                  kQ4Middles[12], kQ4Middles[13], kQ4Middles[14]};
+  uint32_t code = 0;
+#pragma unroll
+  for (int i = 0; i < 15; ++i) code += y > kMiddles[i] ? 1 : 0;
+  return code;
+}
+__device__ __forceinline__ float level_of(uint32_t code) {
+  return static_cast<float>(static_cast<int8_t>(levels_of(code).x));
+}
+
+/// A block of 32 whose elements kEach lie in each of 32 / kEach lanes side by side.
+template <int kEach>
+struct Q4Block {
+  uint32_t code[kEach];
+  uint16_t scale;
+
+  __device__ __forceinline__ explicit Q4Block(const float* x) {
+    constexpr uint32_t kLanes = 32 / kEach;
+    const uint32_t lane = threadIdx.x % kLanes;
+    uint32_t most = 0;
+#pragma unroll
+    for (int j = 0; j < kEach; ++j) most = max(most, __float_as_uint(x[j]) & 0x7FFFFFFFu);
+#pragma unroll
+    for (uint32_t d = 1; d < kLanes; d *= 2) {
+      most = max(most, __shfl_xor_sync(0xFFFFFFFFu, most, static_cast<int>(d)));
+    }
+    // The first of the largest: its place, and behind it its sign.
+    uint32_t first = 64;
+#pragma unroll
+    for (int j = kEach - 1; j >= 0; --j) {
+      const uint32_t bits = __float_as_uint(x[j]);
+      const uint32_t at = lane * kEach + static_cast<uint32_t>(j);
+      if ((bits & 0x7FFFFFFFu) == most) first = 2 * at + (bits >> 31);
+    }
+#pragma unroll
+    for (uint32_t d = 1; d < kLanes; d *= 2) {
+      first = min(first, __shfl_xor_sync(0xFFFFFFFFu, first, static_cast<int>(d)));
+    }
+    const float magnitude = __uint_as_float(most);
+    const bool zeros = magnitude < kQ4LeastMagnitude;
+    const bool odd = most >= 0x7F800000u;
+    const float top = first % 2 != 0 ? -magnitude : magnitude;
+    quantise(x, __fdiv_rn(127.0f, top));
+    quantise(x, __fdiv_rn(1.0f, fit(x)));
+    const float d = fit(x);
+    scale = zeros ? uint16_t{0} : odd || d != d ? uint16_t{0x7E00} : half_bits_of(d);
+    if (!zeros && !odd) return;
+#pragma unroll
+    for (int j = 0; j < kEach; ++j) code[j] = kQ4ZeroCode;
+  }
+
+ private:
+  __device__ __forceinline__ void quantise(const float* x, float inverse) {
+#pragma unroll
+    for (int j = 0; j < kEach; ++j) code[j] = nearest_code(__fmul_rn(x[j], inverse));
+  }
+  /// Sums of elements 16 apart, then 8, 4, 2, 1.
+  __device__ __forceinline__ float fit(const float* x) const {
+    float up[kEach], down[kEach];
+#pragma unroll
+    for (int j = 0; j < kEach; ++j) {
+      const float c = level_of(code[j]);
+      up[j] = __fmul_rn(x[j], c);
+      down[j] = __fmul_rn(c, c);
+    }
+#pragma unroll
+    for (int d = 16 / kEach; d > 0; d /= 2) {
+#pragma unroll
+      for (int j = 0; j < kEach; ++j) {
+        up[j] = __fadd_rn(up[j], __shfl_xor_sync(0xFFFFFFFFu, up[j], d));
+        down[j] = __fadd_rn(down[j], __shfl_xor_sync(0xFFFFFFFFu, down[j], d));
+      }
+    }
+#pragma unroll
+    for (int half = kEach / 2; half > 0; half /= 2) {
+#pragma unroll
+      for (int j = 0; j < half; ++j) {
+        up[j] = __fadd_rn(up[j], up[j + half]);
+        down[j] = __fadd_rn(down[j], down[j + half]);
+      }
+    }
+    return __fdiv_rn(up[0], down[0]);
+  }
+};
+
+}  // namespace sharpi::cuda

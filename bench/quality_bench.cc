@@ -72,26 +72,31 @@ bool settings_of(const Options& o, std::vector<Setting>* out) {
   return add(SHARPI_ARITHMETIC_EXACT, o.exact) && add(SHARPI_ARITHMETIC_FAST, fast);
 }
 
-/// Natural logarithms of the probabilities of one row, and where the largest is.
+/// Probabilities of one row and their natural logarithms, and where the largest is.
 struct Row {
-  std::vector<float> log_p;
+  std::vector<float> p, log_p;
   int32_t best = 0;
   void set(std::vector<float> logits) {
     log_p = std::move(logits);
     best = static_cast<int32_t>(std::max_element(log_p.begin(), log_p.end()) - log_p.begin());
     const float top = log_p[static_cast<size_t>(best)];
+    p.resize(log_p.size());
     double all = 0;
-    for (const float v : log_p) all += static_cast<double>(std::exp(v - top));
-    const float scale = top + static_cast<float>(std::log(all));
-    for (float& v : log_p) v -= scale;
+    for (size_t i = 0; i < p.size(); ++i) {
+      p[i] = std::exp(log_p[i] - top);
+      all += static_cast<double>(p[i]);
+    }
+    const float log_all = top + static_cast<float>(std::log(all));
+    const float scale = static_cast<float>(1 / all);
+    for (float& v : log_p) v -= log_all;
+    for (float& v : p) v *= scale;
   }
 };
 
 double divergence(const Row& from, const Row& to) {
   double sum = 0;
   for (size_t i = 0; i < from.log_p.size(); ++i) {
-    sum += static_cast<double>(std::exp(from.log_p[i])) *
-           static_cast<double>(from.log_p[i] - to.log_p[i]);
+    sum += static_cast<double>(from.p[i]) * static_cast<double>(from.log_p[i] - to.log_p[i]);
   }
   return sum;
 }

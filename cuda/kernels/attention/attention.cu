@@ -136,7 +136,8 @@ Status launch_stored(const MatmulConfig& config, const AttentionParams& p, cudaS
 
 Status launch_attention(const MatmulConfig& config, const AttentionParams& p, cudaStream_t stream) {
   SHARPI_TRY(check(p));
-  if (!is_rotated(p.kv.v_dtype)) return launch_stored(config, p, stream);
+  const bool step = !config.deterministic && takes_step(config, p);  // turns its sums itself
+  if (step || !is_rotated(p.kv.v_dtype)) return launch_stored(config, p, stream);
   AttentionParams sums = p;  // gates are of what is rotated back
   sums.gate = nullptr;
   SHARPI_TRY(launch_stored(config, sums, stream));

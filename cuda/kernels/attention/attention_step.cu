@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Attention of a step, one row a sequence, bf16 or q8_0 rows whose heads are whole slices of 128
-// dims: what attention_ring.cu does for all, in few instructions.
+// Attention of a step, one row a sequence, bf16, q8_0 or q4 rows whose heads are whole slices of
+// 128 dims: what attention_ring.cu does for all, in few instructions.
 //   A block takes one KV head, its query vectors and a span of keys; its eight warps form teams
 //   that take tiles in turn, a warp for each slice of a head. Queries become operands once a block,
 //   in shared memory.
@@ -38,6 +38,15 @@ struct Target {
   }
 };
 
+/// Of values that are stored rotated: a warp's 128 neighbouring elements, four a lane, as they
+/// were. Partial results are turned too; what is merged of them then needs nothing.
+__device__ __forceinline__ float4 rotated_back(float4 sum) {
+  float x[4] = {sum.x, sum.y, sum.z, sum.w};
+  hadamard<true>(x, kMostRotated);
+  rotation_signs<true>(x, kMostRotated);
+  return {x[0], x[1], x[2], x[3]};
+}
+
 /// The teams' sums together to where they go; shared: F::kForm.parked floats.
 template <KvDtype kType, class F, bool kPairs>
 __device__ __forceinline__ void finish(Sums<F, kBytes<kType>>& s, uint32_t team, uint32_t member,
@@ -70,6 +79,7 @@ __device__ __forceinline__ void finish(Sums<F, kBytes<kType>>& s, uint32_t team,
           fma4(f, *reinterpret_cast<const float4*>(sums + (w * F::kMost + v) * F::kParkedPitch + d),
                sum);
     }
+    if constexpr (is_rotated(kType)) sum = rotated_back(sum);
     to.store(v, d, sum, top, all);
   }
 }
@@ -104,7 +114,7 @@ __global__ void __launch_bounds__(kThreads, 1)
   tiles.row_bytes = l.k_row_bytes;
   tiles.k_offset = static_cast<uint32_t>(l.k_offset);
   tiles.v_offset = static_cast<uint32_t>(l.v_offset);
-  tiles.scales = row_elements - e0 + e0 / 16;
+  tiles.scales = value_bytes(kType, row_elements) - value_bytes(kType, e0) + e0 / 16;
   tiles.ring = l.window != 0 ? map.group.ring_slots : 0;
   tiles.begin = static_cast<uint32_t>(b.begin);
   tiles.newest = static_cast<uint32_t>(b.first_key);

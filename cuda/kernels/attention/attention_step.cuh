@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT
-// A step's attention (one row a sequence) over bf16 or q8_0 rows: the ring of a warp, how tiles of
-// keys get there, and queries as operands. Slices of 128 dims, a warp each; lane (g, t) = (lane /
-// 4, lane % 4). Instructions of a tile are what long contexts have too many of, so addresses are
-// sums of constants, and q8_0 values are multiplied as codes whose bias is taken off once, at the
-// end. Thread rule: device code.
+// A step's attention (one row a sequence) over bf16, q8_0 or q4 rows: the ring of a warp, how tiles
+// of keys get there, and queries as operands. Slices of 128 dims, a warp each; lane (g, t) = (lane
+// / 4, lane % 4). Instructions of a tile are what long contexts have too many of, so addresses are
+// sums of constants, and values of q8_0, or the levels that those of q4 stand for, are multiplied
+// as codes whose bias is taken off once, at the end. Thread rule: device code.
 #pragma once
 
 #include "cuda/kernels/attention/attention_common.cuh"
@@ -15,10 +15,15 @@ namespace sharpi::cuda::step {
 constexpr uint32_t kSlice = kStepSlice;
 constexpr int kWarps = kStepWarps, kThreads = kStepThreads;
 
+/// Multiplied as signed bytes, and of these stored as indices of them, two a byte.
 template <KvDtype kType>
-constexpr bool kBytes = KvCodecTraits<kType>::kProduct == KvProduct::kCodes;
+constexpr bool kBytes = uses_codes(kType);
+template <KvDtype kType>
+constexpr bool kIndices = KvCodecTraits<kType>::kProduct == KvProduct::kLevels;
 
-/// A warp's stage of its ring: keys, values; q8_0: then eight bytes of scales of each.
+/// A warp's stage of its ring: keys, values; codes: then eight bytes of scales of each. Pieces of a
+/// row change places from row to row, so that lanes meet no bank twice; rows of 64 bytes do so in
+/// pairs that fill a line of 128.
 template <KvDtype kCodec>
 struct Stage {
   static constexpr KvDtype kType = kCodec;
@@ -27,6 +32,18 @@ struct Stage {
   static constexpr uint32_t kValues = kKeys * kRow, kScales = 2 * kValues;
   static constexpr uint32_t kBytesOf = kScales + (kBytes<kType> ? 2 * kKeys * 8 : 0);
   static constexpr uint32_t kEach = kKeys * kPieces / 32;  // pieces of a lane
+  static constexpr uint32_t kRows = 32 / kPieces;          // of one piece a lane
+  static_assert(!kIndices<kType> || (kRow == 64 && kBytesOf % 128 == 0));
+
+  /// Where a byte of a key, or of a key's values, lies.
+  static __device__ __forceinline__ uint32_t key_at(uint32_t row, uint32_t column) {
+    if constexpr (kIndices<kType>) return row * kRow + (column ^ (row >> 1 & 3u) << 4);
+    return row * kRow + (column ^ DeviceCodec<kType>::key_swizzle(row));
+  }
+  static __device__ __forceinline__ uint32_t value_at(uint32_t row, uint32_t column) {
+    if constexpr (kIndices<kType>) return kValues + ((row * kRow + column) ^ (row >> 1 & 3u) << 5);
+    return kValues + row * kRow + (column ^ DeviceCodec<kType>::value_swizzle(row));
+  }
 };
 
 /// Where the tiles of a block are.
@@ -60,13 +77,10 @@ __device__ __forceinline__ void fetch_some(const Tiles& s, uint32_t key, uint32_
 #pragma unroll 1
   for (uint32_t i = 0; i < 2 * T::kEach; ++i) {
     const bool value = i >= T::kEach;
-    const uint32_t r = i % T::kEach * (32 / T::kPieces) + lane / T::kPieces;
+    const uint32_t r = i % T::kEach * T::kRows + lane / T::kPieces;
     const bool seen = key + r >= s.begin && key + r <= s.newest;
-    const uint32_t swizzle =
-        value ? DeviceCodec<T::kType>::value_swizzle(r) : DeviceCodec<T::kType>::key_swizzle(r);
-    const uint32_t into = value ? T::kValues + r * T::kRow : r * T::kRow;
-    cp_async_16_zfill(to + into + (column ^ swizzle), seen ? row_of(r, value) + column : s.base,
-                      seen ? 16 : 0);
+    cp_async_16_zfill(to + (value ? T::value_at(r, column) : T::key_at(r, column)),
+                      seen ? row_of(r, value) + column : s.base, seen ? 16 : 0);
   }
   if constexpr (kBytes<T::kType>) {
 #pragma unroll 1
@@ -102,18 +116,20 @@ __device__ __forceinline__ LaneCopy make_copy(const Tiles& s) {
     const bool value = lane >= T::kKeys;
     c.scales = kept((value ? s.v_offset : s.k_offset) + lane % T::kKeys * s.row_bytes + s.scales);
   }
-  c.step = 32 / T::kPieces * s.row_bytes;
-  c.to_k = kept(row * T::kRow + (column ^ DeviceCodec<T::kType>::key_swizzle(row)));
-  c.to_v = kept(T::kValues + row * T::kRow + (column ^ DeviceCodec<T::kType>::value_swizzle(row)));
+  c.step = T::kRows * s.row_bytes;
+  c.to_k = kept(T::key_at(row, column));
+  c.to_v = kept(T::value_at(row, column));
   c.to_scales = kept(T::kScales + lane * 8);
   return c;
 }
 
-/// Into a stage: row i of the lane's rows of values, which are 4 apart, or 2 (bf16).
+/// Into a stage: row i of the lane's rows of values, which are T::kRows apart: 2 (bf16), 4 (q8_0),
+/// or 8 (q4), whose pieces lie alike.
 template <class T>
 __device__ __forceinline__ uint32_t value_row(const LaneCopy& c, uint32_t i) {
-  return (c.to_v ^ (kBytes<T::kType> ? (i & 1u) << 6 : (i & 3u) << 5)) +
-         i * 32 / T::kPieces * T::kRow;
+  constexpr uint32_t kRow = T::kRows * T::kRow;
+  if constexpr (kIndices<T::kType>) return c.to_v + i * kRow;
+  return (c.to_v ^ (kBytes<T::kType> ? (i & 1u) << 6 : (i & 3u) << 5)) + i * kRow;
 }
 
 /// The tile at `at` that ends with the newest key, which windowed layers have elsewhere; zeros
@@ -126,10 +142,10 @@ __device__ __forceinline__ void fetch_last(const Tiles& s, const LaneCopy& c, co
 #pragma unroll
   for (uint32_t i = 0; i < 2 * T::kEach; ++i) {
     const bool value = i >= T::kEach;
-    const uint32_t n = i % T::kEach, r = lane / T::kPieces + n * (32 / T::kPieces);
+    const uint32_t n = i % T::kEach, r = lane / T::kPieces + n * T::kRows;
     const std::byte* from = at + ((value ? c.v : c.k) + n * c.step);
     if (s.ring != 0 && r == newest) from = (value ? s.new_v : s.new_k) + column;
-    const uint32_t into = value ? value_row<T>(c, n) : c.to_k + n * (32 / T::kPieces) * T::kRow;
+    const uint32_t into = value ? value_row<T>(c, n) : c.to_k + n * T::kRows * T::kRow;
     cp_async_16_zfill(to + into, from, r <= newest ? 16 : 0);
   }
   if constexpr (kBytes<T::kType>) {
@@ -145,12 +161,11 @@ template <class T>
 __device__ __forceinline__ void fetch(const Tiles& s, const LaneCopy& c, uint32_t key,
                                       uint32_t to) {
   if (key < s.begin || s.ring % T::kKeys != 0) return fetch_some<T>(s, key, to);
-  constexpr uint32_t kRows = 32 / T::kPieces;  // of one piece a lane
   const std::byte* at = slot_at(s, s.ring != 0 ? key % s.ring : key);
   if (key + T::kKeys > s.newest + (s.ring != 0 ? 0 : 1)) return fetch_last<T>(s, c, at, key, to);
 #pragma unroll
   for (uint32_t i = 0; i < T::kEach; ++i) {
-    cp_async_16(to + c.to_k + i * kRows * T::kRow, at + (c.k + i * c.step));
+    cp_async_16(to + c.to_k + i * T::kRows * T::kRow, at + (c.k + i * c.step));
   }
 #pragma unroll
   for (uint32_t i = 0; i < T::kEach; ++i) {
@@ -169,7 +184,7 @@ __device__ __forceinline__ void fetch(const Tiles& s, const LaneCopy& c, uint32_
 template <KvDtype kType, bool kPairs>
 constexpr uint32_t kProducts = kBytes<kType>&& kPairs ? 4 : 8;
 
-/// The lane's elements 4 * lane, .. of vector v to operands. Returns what a unit is worth (q8_0).
+/// The lane's elements 4 * lane, .. of vector v to operands. Returns what a unit is worth (codes).
 template <KvDtype kType, bool kPairs>
 __device__ __forceinline__ float store_query(float4 x, uint32_t v, uint4* to) {
   const uint32_t lane = threadIdx.x % 32, c = lane / 8, t = lane % 8 / 2, r = lane % 2;

@@ -7,10 +7,10 @@
 
 namespace sharpi::cuda::step {
 
-/// Where a lane reads in a stage: pieces of 32 or 64 bytes change places from row to row.
+/// Where a lane reads in a stage.
 struct LaneRead {
   uint32_t k[4];  // chunk c of keys (bf16: c % 2)
-  uint32_t v[4];  // chunk c of values (bf16: all)
+  uint32_t v[4];  // chunk c of values (bf16: all; q4: 64 dims c / 2 of a pair's first or second row)
   uint32_t scales;
 };
 template <class T, bool kPairs>
@@ -18,7 +18,15 @@ __device__ __forceinline__ LaneRead make_read() {
   const uint32_t lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
   const uint32_t values = T::kValues + 2 * t * T::kRow;
   LaneRead r = {};
-  if constexpr (kBytes<T::kType>) {
+  if constexpr (kIndices<T::kType>) {
+#pragma unroll
+    for (uint32_t c = 0; c < 4; ++c) r.k[c] = kept(T::key_at(g, 16 * c + 4 * t));
+#pragma unroll
+    for (uint32_t c = 0; c < 4; ++c) {
+      r.v[c] = kept(T::value_at(2 * t + c % 2, c / 2 * 32 + (kPairs ? 4 : 2) * g));
+    }
+    r.scales = kept(T::kScales + 2 * t * 8);
+  } else if constexpr (kBytes<T::kType>) {
 #pragma unroll
     for (uint32_t c = 0; c < 4; ++c) r.k[c] = kept(g * T::kRow + 8 * t + 32 * (c ^ (g & 3u)));
 #pragma unroll
@@ -48,7 +56,9 @@ __device__ __forceinline__ void score_tile(const uint8_t* stage, const LaneRead&
     uint32_t raw[Codec::kHalf];
 #pragma unroll
     for (uint32_t c = 0; c < 4; ++c) {
-      if constexpr (kBytes<kType>) {
+      if constexpr (kIndices<kType>) {
+        raw[c] = *reinterpret_cast<const uint32_t*>(stage + lane.k[c] + tile * 8 * T::kRow);
+      } else if constexpr (kBytes<kType>) {
         const auto v = *reinterpret_cast<const uint2*>(stage + lane.k[c] + tile * 8 * T::kRow);
         raw[c * 2] = v.x, raw[c * 2 + 1] = v.y;
       } else {
@@ -88,8 +98,8 @@ struct CodeWeights {
     const uint32_t pair =
         __byte_perm(block < 2 ? scales[i].x : scales[i].y, block < 2 ? scales[i].z : scales[i].w,
                     block % 2 == 0 ? 0x5410u : 0x7632u);
-    const __half2 x = __hmul2(
-        __hmin2(reinterpret_cast<const __half2&>(pair), __float2half2_rn(kMostScale)), p[i][h]);
+    const auto scale = reinterpret_cast<const __half2&>(pair);
+    const __half2 x = __hmul2(ValueCodec<F::T::kType, kSlice>::bounded(scale), p[i][h]);
     return reinterpret_cast<const uint32_t&>(x);
   }
 };
@@ -100,6 +110,34 @@ __device__ __forceinline__ void spread_codes(uint32_t first, uint32_t other, uin
   const uint32_t lo = __byte_perm(first, other, 0x5140), hi = __byte_perm(first, other, 0x7362);
   x[0] = __byte_perm(lo, 0, 0x4140), x[1] = __byte_perm(lo, 0, 0x4342);
   x[2] = __byte_perm(hi, 0, 0x4140), x[3] = __byte_perm(hi, 0, 0x4342);
+}
+
+/// The lane's codes of chunk c of two neighbouring rows, the first row's first: eight columns, or
+/// four (!kPairs). rows: of the pair, or of those eight behind it.
+template <class T, bool kPairs>
+__device__ __forceinline__ void spread_rows(const uint8_t* rows, const LaneRead& lane, int c,
+                                            uint32_t (&x)[8]) {
+  uint2 first = {}, other = {};
+  if constexpr (kIndices<T::kType>) {
+    const int at = kPairs ? 2 * c : c / 2 * 2;
+    const uint8_t* from[2] = {rows + lane.v[at] + (kPairs ? 0 : c % 2 * 16),
+                              rows + lane.v[at + 1] + (kPairs ? 0 : c % 2 * 16)};
+    if constexpr (kPairs) {
+      first = levels_of(*reinterpret_cast<const uint32_t*>(from[0]));
+      other = levels_of(*reinterpret_cast<const uint32_t*>(from[1]));
+    } else {
+      first.x = levels_of(*reinterpret_cast<const uint16_t*>(from[0])).x;
+      other.x = levels_of(*reinterpret_cast<const uint16_t*>(from[1])).x;
+    }
+  } else if constexpr (kPairs) {
+    first = *reinterpret_cast<const uint2*>(rows + lane.v[c]);
+    other = *reinterpret_cast<const uint2*>(rows + lane.v[c] + T::kRow);
+  } else {
+    first.x = *reinterpret_cast<const uint32_t*>(rows + lane.v[c]);
+    other.x = *reinterpret_cast<const uint32_t*>(rows + lane.v[c] + T::kRow);
+  }
+  spread_codes(first.x, other.x, x);
+  if constexpr (kPairs) spread_codes(first.y, other.y, x + 4);
 }
 
 /// o += weights * codes of 16 keys, the part-th of the tile; weights take the scales. `bias`
@@ -118,18 +156,9 @@ __device__ __forceinline__ void weigh_codes(const uint8_t* stage, const LaneRead
     uint32_t a[4], x[2][8];
 #pragma unroll
     for (int i = 0; i < 2; ++i) {
-      const uint8_t* at = rows + lane.v[c] + static_cast<uint32_t>(i) * 8 * T::kRow;
       a[2 * i] = weights.scaled(i, 0, kPairs ? 2 * c : c);
       a[2 * i + 1] = weights.scaled(i, kPairs ? 0 : 1, kPairs ? 2 * c + 1 : c);
-      if constexpr (kPairs) {
-        const auto first = *reinterpret_cast<const uint2*>(at);
-        const auto other = *reinterpret_cast<const uint2*>(at + T::kRow);
-        spread_codes(first.x, other.x, x[i]);
-        spread_codes(first.y, other.y, x[i] + 4);
-      } else {
-        spread_codes(*reinterpret_cast<const uint32_t*>(at),
-                     *reinterpret_cast<const uint32_t*>(at + T::kRow), x[i]);
-      }
+      spread_rows<T, kPairs>(rows + static_cast<uint32_t>(i) * 8 * T::kRow, lane, c, x[i]);
     }
 #pragma unroll
     for (int j = 0; j < (kPairs ? 8 : 4); ++j) {

@@ -243,7 +243,7 @@ struct DeviceCodec<KvDtype::kQ8_0> {
 /// Rotated rows: who stores them rotates before, who loads has rotated queries.
 template <>
 struct DeviceCodec<KvDtype::kQ4> {
-  static constexpr bool kStep = false;
+  static constexpr bool kStep = true;
 
   static __device__ __forceinline__ void load(const std::byte* row, uint32_t n, uint32_t e,
                                               float (&v)[8]) {

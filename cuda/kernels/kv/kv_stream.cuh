@@ -177,10 +177,12 @@ struct ValueCodec {
     }
   }
   /// Scales of two keys, within what f16 products of bytes take.
+  static __device__ __forceinline__ __half2 bounded(__half2 scales) {
+    if constexpr (kLevels) return bounded_scales(scales);
+    return __hmin2(scales, __float2half2_rn(kMostScale));
+  }
   static __device__ __forceinline__ __half2 scales_of(uint32_t packed) {
-    const auto s = reinterpret_cast<const __half2&>(packed);
-    if constexpr (kLevels) return bounded_scales(s);
-    return __hmin2(s, __float2half2_rn(kMostScale));
+    return bounded(reinterpret_cast<const __half2&>(packed));
   }
 
   /// Codes of four keys: c + 128 as f16 subnormals (c + 128) * 2^-24, which tensor cores multiply

@@ -150,6 +150,7 @@ Status CudaSession::copy_within(void* to, const void* from, uint64_t bytes) cons
 
 Status CudaSession::read_logits(uint32_t row, float* out) const {
   SHARPI_TRY(check_logits_row(row));
+  const std::lock_guard lock(way_out_);
   const uint64_t n = plan_->spec->n_vocab;
   SHARPI_TRY(copy(logits_host_.data(), logits() + row * n, logit_row_bytes(),
                   cudaMemcpyDeviceToHost, "reading logits"));
@@ -172,6 +173,7 @@ Status CudaSession::read_best(uint32_t row, uint32_t k, const std::span<const ui
   SHARPI_TRY(check_logits_row(row));
   if (k == 0 || k > max_best()) return Status::error(Code::kInternal, "the %u best logits", k);
   SHARPI_TRY(device_->usable());
+  const std::lock_guard lock(way_out_);
   const DeviceScope scope(*device_);
   const uint32_t n_vocab = plan_->spec->n_vocab;
   TopKParams t;
@@ -255,6 +257,7 @@ uint64_t CudaSession::held_bytes_of(uint32_t group, uint32_t n_slots) const {
 
 Status CudaSession::read_state(uint32_t layer, StatePart part, void* out) const {
   SHARPI_TRY(check_state(layer, part));
+  const std::lock_guard lock(way_out_);
   const bool applied = pending() != 0;
   if (applied) SHARPI_TRY(apply_pending(layer));
   return copy(out, state(layer, part, applied), state_bytes(layer, part), cudaMemcpyDeviceToHost,

@@ -2,11 +2,12 @@
 // The CUDA tier's half of a session: KV rows in reserved device addresses, recurrent state, logits
 // and observed queries on the device, checkpoints in pinned host memory. No KV row has a host copy.
 // Sizes come from tier/session_layout.h and the functions here, which the planner calls too.
-// Thread rule: one owner (the session); work runs on the model's stream and has ended when a call
-// returns.
+// Thread rule: one owner (the session); several const calls may run at once. Work runs on the model's
+// stream and has ended when a call returns.
 #pragma once
 
 #include <memory>
+#include <mutex>
 #include <vector>
 
 #include "cuda/device_memory.h"
@@ -85,6 +86,7 @@ class CudaSession final : public StoredSession<DeviceBuffer, PinnedBuffer, Devic
   const Device* device_;
   const Stream* stream_;
   const StateReplay* replay_;
+  mutable std::mutex way_out_;       // of what const calls share: the next three
   PinnedBuffer logits_host_;         // one row on its way out
   DeviceBuffer best_;                // scratch of the best logits, and they themselves
   DeviceBuffer move_lists_;          // room for jobs and keep lists, priced by the template

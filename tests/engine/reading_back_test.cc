@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: MIT
 // What a host reads back: tokens, blobs in pieces, what a file is before anything is loaded, and a
 // session's summary while a call on it runs.
+#include <atomic>
 #include <cstddef>
+#include <thread>
 
 #include "engine_case.h"
 
@@ -11,6 +13,7 @@ namespace {
 Edit small() {
   return [](sharpi_plan_params* p, sharpi_session_params* s) {
     p->n_chunk = 16;
+    p->max_logit_rows = 16;
     s->n_ctx = 160;
     s->capture_window = 8;
   };
@@ -35,6 +38,30 @@ std::vector<int32_t> tokens_of(const Chat& chat) {
   std::vector<int32_t> out(n);
   EXPECT_EQ(sharpi_session_tokens(chat.get(), out.data(), n, &n, &e), SHARPI_OK) << text_of(e);
   return out;
+}
+
+/// The header lets several calls read a session at once. On a GPU rows leave through one buffer, and
+/// eight threads got pieces of each other's.
+TEST_F(ReadingBack, SeveralThreadsAtOnceReadWhatOneReads) {
+  constexpr uint32_t kRows = 16, kThreads = 8;
+  Chat chat(loaded_.model.get());
+  chat.prefill(file_->tokens(32).data(), 32, kRows);
+  std::vector<std::vector<float>> want;
+  for (uint32_t r = 0; r < kRows; ++r) want.push_back(chat.logits(r));
+  const std::vector<char> blob = saved(chat);
+  std::atomic<uint32_t> differing = 0;
+  std::vector<std::thread> threads;
+  for (uint32_t t = 0; t < kThreads; ++t) {
+    threads.emplace_back([&, t] {
+      for (uint32_t i = 0; i < 40; ++i) {
+        const uint32_t r = (t + i) % kRows;
+        if (chat.logits(r) != want[r]) ++differing;
+      }
+      if (saved(chat) != blob) ++differing;
+    });
+  }
+  for (std::thread& t : threads) t.join();
+  EXPECT_EQ(differing, 0u);
 }
 
 TEST_F(ReadingBack, TokensAreTheLogicalHistory) {

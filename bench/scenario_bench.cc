@@ -235,8 +235,7 @@ constexpr sharpi_kv_dtype kAll[] = {SHARPI_KV_F32, SHARPI_KV_BF16, SHARPI_KV_Q8_
 /// Rows of four bits hold twice the context of the others in the card's memory.
 void gemma4_12b(Bench* b) {
   const bool card = b->options().budget_mib < 11264;
-  for (const sharpi_kv_dtype kv :
-       dtypes(b->options(), {kAll[0], kAll[1], kAll[2], SHARPI_KV_Q4})) {
+  for (const sharpi_kv_dtype kv : dtypes(b->options(), {kAll[0], kAll[1], kAll[2], SHARPI_KV_Q4})) {
     const uint32_t n_ctx = kv == SHARPI_KV_Q4 ? 262144 : 131072;
     Run r{.kv = kv, .n_ctx = n_ctx, .layers = 48, .ffn = 48, .ends = 1};
     r.depths = depths(b->options(), {2048, 32768, 131000});
@@ -300,8 +299,8 @@ void hybrid_27b(Bench* b) {
     check(got.kv_payload_bytes == want, "KV payload of " + std::to_string(want >> 20));
     if (kv == SHARPI_KV_F32) wide = got;
     if (kv == SHARPI_KV_F32 || wide.kv_payload_bytes == 0) continue;
-    std::printf("  FFN blocks on the GPU: %u with f32, %u with %s\n", wide.n_gpu_ffn,
-                got.n_gpu_ffn, kv_name(kv));
+    std::printf("  FFN blocks on the GPU: %u with f32, %u with %s\n", wide.n_gpu_ffn, got.n_gpu_ffn,
+                kv_name(kv));
     const uint64_t block = ffn_block_bytes(b, wide.n_gpu_ffn, got.n_gpu_ffn);
     const uint64_t freed = wide.session_held_bytes - got.session_held_bytes;
     check(freed / block >= 1, "what narrower rows free is at least one block");

@@ -40,8 +40,8 @@ std::vector<int32_t> tokens_of(const Chat& chat) {
   return out;
 }
 
-/// The header lets several calls read a session at once. On a GPU rows leave through one buffer, and
-/// eight threads got pieces of each other's.
+/// The header lets several calls read a session at once. On a GPU rows leave through one buffer,
+/// and eight threads got pieces of each other's.
 TEST_F(ReadingBack, SeveralThreadsAtOnceReadWhatOneReads) {
   constexpr uint32_t kRows = 16, kThreads = 8;
   Chat chat(loaded_.model.get());

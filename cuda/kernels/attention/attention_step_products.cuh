@@ -10,7 +10,7 @@ namespace sharpi::cuda::step {
 /// Where a lane reads in a stage.
 struct LaneRead {
   uint32_t k[4];  // chunk c of keys (bf16: c % 2)
-  uint32_t v[4];  // chunk c of values (bf16: all; q4: 64 dims c / 2 of a pair's first or second row)
+  uint32_t v[4];  // chunk c of values (bf16: all; q4: 64 dims c / 2 of row c % 2 of a pair)
   uint32_t scales;
 };
 template <class T, bool kPairs>

@@ -18,7 +18,7 @@ template <int kDim>
 constexpr uint32_t kDecodeThreads = 4 * kDim;
 
 template <int kDim>
-struct DecodeShared {
+struct alignas(16) DecodeShared {
   static constexpr uint32_t kWarps = kDecodeThreads<kDim> / 32;
   float q[kDim], k[kDim], v[kDim];
   float qq[kDim / 32], kk[kDim / 32], kq[kDim / 32];  // partial sums of products

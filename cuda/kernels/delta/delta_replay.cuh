@@ -11,7 +11,7 @@ namespace {
 
 /// A pending row of one head, convolved.
 template <int kDim>
-struct ReplayRow {
+struct alignas(16) ReplayRow {
   float k[kDim], q[kDim];
   float v[kStateRows];
   float gate[2];  // decay, beta

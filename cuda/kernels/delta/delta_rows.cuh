@@ -146,8 +146,10 @@ struct StateTile {
             fmaf(x.w, qv.w, fmaf(x.z, qv.z, fmaf(x.y, qv.y, fmaf(x.x, qv.x, sums[4 + r]))));
       }
     }
-    const float sum = sum_each(sums);
-    const float mine = beta * (v - decay * sum);  // lanes 0-3
+    // Rounded here: where nobody asks for the output, the product would melt into the difference,
+    // and rows that are applied later would leave other bits than rows that were computed.
+    const float decayed = __fmul_rn(decay, sum_each(sums));
+    const float mine = beta * __fsub_rn(v, decayed);  // lanes 0-3
     float d[4];
 #pragma unroll
     for (int r = 0; r < 4; ++r) d[r] = __shfl_sync(0xFFFFFFFFu, mine, r, 8);
@@ -164,7 +166,7 @@ struct StateTile {
     }
     const uint32_t row = lane % 4;
     const float of = row == 0 ? d[0] : row == 1 ? d[1] : row == 2 ? d[2] : d[3];
-    return fmaf(of, kq, decay * sum);
+    return fmaf(of, kq, decayed);
   }
 };
 

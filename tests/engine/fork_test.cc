@@ -20,12 +20,12 @@ uint64_t held_for(uint64_t bytes) {
   return (bytes + unit - 1) / unit * unit;
 }
 
-/// 16 KiB of rows a token.
+/// 16 KiB of rows a token: on a GPU these models have heads of 64 (for_tier()).
 test::ModelRecipe wide_rows() {
   test::ModelRecipe r = test::tiny_qwen3();
   r.n_layers = 2;
-  r.n_heads = r.n_kv_heads = 8;
-  r.head_dim = 128;
+  r.n_heads = r.n_kv_heads = on_gpu() ? 16 : 8;
+  r.head_dim = on_gpu() ? 64 : 128;
   return r;
 }
 

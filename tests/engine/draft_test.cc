@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // Drafts: whatever they say, a session ends up where decoding token by token leaves it, in tokens,
 // logits, saved bytes, reachable lengths and random numbers; and what cannot be had is refused.
-#include "engine_case.h"
+#include "draft_case.h"
 
 namespace sharpi::testing {
 namespace {
@@ -92,13 +92,6 @@ std::vector<int32_t> step_by_step(const Chat& chat, uint32_t n) {
   return out;
 }
 
-int32_t drawn(const Chat& chat) {
-  int32_t t = -1;
-  sharpi_error e = SHARPI_ERROR_INIT;
-  EXPECT_EQ(sharpi_session_sample(chat.get(), nullptr, &t, &e), SHARPI_OK) << e.text;
-  return t;
-}
-
 /// Reads `want` by passes over up to n drafts, of which the host gets every `wrong`-th wrong.
 /// Ends after at least `stop` tokens; the tokens that were read.
 std::vector<int32_t> with_drafts(const Chat& chat, const std::vector<int32_t>& want, uint32_t n,
@@ -111,23 +104,10 @@ std::vector<int32_t> with_drafts(const Chat& chat, const std::vector<int32_t>& w
       const bool bad = ++count % wrong == 0;
       tokens.push_back(bad ? (want[i] + 1) % 300 : want[i]);
     }
-    uint32_t read = 0;
-    sharpi_error e = SHARPI_ERROR_INIT;
-    EXPECT_EQ(sharpi_session_verify(chat.get(), tokens.data(), static_cast<uint32_t>(tokens.size()),
-                                    nullptr, &read, &e),
-              SHARPI_OK)
-        << e.text;
-    EXPECT_GE(read, 1u);
-    got.insert(got.end(), tokens.begin(), tokens.begin() + read);
+    const std::vector<int32_t> read = verified(chat, tokens);
+    got.insert(got.end(), read.begin(), read.end());
   }
   return got;
-}
-
-void expect_same(const Chat& got, const Chat& want, const std::string& what) {
-  EXPECT_TRUE(same_bits(got.logits(), want.logits())) << what;
-  EXPECT_EQ(reachable(got), reachable(want)) << what;
-  EXPECT_EQ(got.info().n_slots_max, want.info().n_slots_max) << what;
-  EXPECT_TRUE(saved(got) == saved(want)) << what << ": the saved forms differ";
 }
 
 TEST(Drafts, LeaveTheSessionThatDecodingLeaves) {

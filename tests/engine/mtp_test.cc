@@ -3,7 +3,7 @@
 // predicts, its rows are those of the tokens that were read however they were read, and a session
 // that drafts by it ends up where decoding token by token leaves it.
 #include "api/api_handles.h"
-#include "engine_case.h"
+#include "draft_case.h"
 
 namespace sharpi::testing {
 namespace {
@@ -56,13 +56,6 @@ void use_temperature(const Chat& chat, float temperature) {
   ASSERT_EQ(sharpi_session_set_sampler(chat.get(), &p, &e), SHARPI_OK) << e.text;
 }
 
-int32_t drawn(const Chat& chat) {
-  int32_t t = -1;
-  sharpi_error e = SHARPI_ERROR_INIT;
-  EXPECT_EQ(sharpi_session_sample(chat.get(), nullptr, &t, &e), SHARPI_OK) << e.text;
-  return t;
-}
-
 std::vector<int32_t> decoded(Chat& chat, size_t n) {
   std::vector<int32_t> out;
   while (out.size() < n) {
@@ -98,24 +91,12 @@ std::vector<int32_t> drafted(const Chat& chat, uint32_t n, size_t stop, Tally* t
     std::vector<int32_t> tokens = {drawn(chat)};
     const auto left = static_cast<uint32_t>(std::min<size_t>(n, stop - got.size() - 1));
     for (const int32_t t : drafts_of(chat, tokens[0], left)) tokens.push_back(t);
-    uint32_t read = 0;
-    sharpi_error e = SHARPI_ERROR_INIT;
-    EXPECT_EQ(sharpi_session_verify(chat.get(), tokens.data(), static_cast<uint32_t>(tokens.size()),
-                                    nullptr, &read, &e),
-              SHARPI_OK)
-        << e.text;
+    const std::vector<int32_t> read = verified(chat, tokens);
     tally->drafted += tokens.size() - 1;
-    tally->accepted += read - 1;
-    got.insert(got.end(), tokens.begin(), tokens.begin() + read);
+    tally->accepted += read.size() - 1;
+    got.insert(got.end(), read.begin(), read.end());
   }
   return got;
-}
-
-void expect_same(const Chat& got, const Chat& want, const std::string& what) {
-  EXPECT_TRUE(same_bits(got.logits(), want.logits())) << what;
-  EXPECT_EQ(reachable(got), reachable(want)) << what;
-  EXPECT_EQ(got.info().n_slots_max, want.info().n_slots_max) << what;
-  EXPECT_TRUE(saved(got) == saved(want)) << what << ": the saved forms differ";
 }
 
 std::vector<std::byte> rows_of_block(const Chat& chat) {

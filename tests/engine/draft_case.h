@@ -1,0 +1,40 @@
+// SPDX-License-Identifier: MIT
+// What tests of drafts share, whoever drafts: a token that is drawn, a pass over drafts behind it,
+// and two sessions that must not differ. Thread rule: one thread.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "engine_case.h"
+
+namespace sharpi::testing {
+
+inline int32_t drawn(const Chat& chat) {
+  int32_t t = -1;
+  sharpi_error e = SHARPI_ERROR_INIT;
+  EXPECT_EQ(sharpi_session_sample(chat.get(), nullptr, &t, &e), SHARPI_OK) << e.text;
+  return t;
+}
+
+/// One pass over a token and the drafts behind it. Returns what was read of them.
+inline std::vector<int32_t> verified(const Chat& chat, std::vector<int32_t> tokens) {
+  uint32_t read = 0;
+  sharpi_error e = SHARPI_ERROR_INIT;
+  EXPECT_EQ(sharpi_session_verify(chat.get(), tokens.data(), static_cast<uint32_t>(tokens.size()),
+                                  nullptr, &read, &e),
+            SHARPI_OK)
+      << e.text;
+  EXPECT_GE(read, 1u);
+  tokens.resize(read);
+  return tokens;
+}
+
+inline void expect_same(const Chat& got, const Chat& want, const std::string& what) {
+  EXPECT_TRUE(same_bits(got.logits(), want.logits())) << what;
+  EXPECT_EQ(reachable(got), reachable(want)) << what;
+  EXPECT_EQ(got.info().n_slots_max, want.info().n_slots_max) << what;
+  EXPECT_TRUE(saved(got) == saved(want)) << what << ": the saved forms differ";
+}
+
+}  // namespace sharpi::testing

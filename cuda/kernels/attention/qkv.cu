@@ -249,6 +249,7 @@ __global__ void __launch_bounds__(kHeadThreads, kPer <= 4 ? (kWhole ? 10 : 12) :
       for (int i = 0; i < kPer; ++i) bias[i] = 0.0f;
     }
   }
+  if (!query && is_rotated(value ? l.v_dtype : l.k_dtype)) prefetch_q4_steps();
   grid_dependency_wait();
   load_head<kPer>(from, x);
   if (!value && p.n_half != 0 && !(kMore && p.neighbours)) load_angles<kPer>(p, row, cos, sin);

@@ -49,8 +49,9 @@ __device__ __forceinline__ float rotation_sign(uint32_t i) {
   const uint32_t w = i < 32 ? kWords[0] : i < 64 ? kWords[1] : i < 96 ? kWords[2] : kWords[3];
   return (w >> i % 32 & 1u) != 0 ? -1.0f : 1.0f;
 }
+/// 1 / sqrt(b) as kv/rotation.cc rounds it, without a root and a division in every kernel.
 __device__ __forceinline__ float rotation_norm(uint32_t b) {
-  return __fdiv_rn(1.0f, __fsqrt_rn(static_cast<float>(b)));
+  return b == 128 ? 0x1.6a09e6p-4f : b == 64 ? 0x1p-3f : b == 32 ? 0x1.6a09e6p-3f : 0x1p-2f;
 }
 /// One stage between lanes `step` apart.
 __device__ __forceinline__ float across(float x, uint32_t step) {
@@ -96,7 +97,7 @@ __device__ __forceinline__ void hadamard(float (&x)[kPer], uint32_t b) {
       }
     }
   }
-  const float norm = rotation_norm(b);
+  const float norm = rotation_norm(kFours ? 128 : b);
 #pragma unroll
   for (int i = 0; i < kPer; ++i) x[i] = __fmul_rn(x[i], norm);
 }
@@ -138,19 +139,60 @@ __device__ __forceinline__ void rotate_floats(float* x, uint32_t n, uint32_t b, 
 
 // --- blocks ---
 
-__device__ __forceinline__ uint32_t nearest_code(float y) {
-  constexpr float kMiddles[15] = {kQ4Middles[0],  kQ4Middles[1],  kQ4Middles[2],  kQ4Middles[3],
-                                  kQ4Middles[4],  kQ4Middles[5],  kQ4Middles[6],  kQ4Middles[7],
-                                  kQ4Middles[8],  kQ4Middles[9],  kQ4Middles[10], kQ4Middles[11],
-                                  kQ4Middles[12], kQ4Middles[13], kQ4Middles[14]};
-  uint32_t code = 0;
-#pragma unroll
-  for (int i = 0; i < 15; ++i) code += y > kMiddles[i] ? 1 : 0;
-  return code;
+/// Numbers in steps of eight, from -128 on: how many middles lie below the step, and in the bits
+/// above these four the middle within it, or infinity (middles are halves and lie twelve or more
+/// apart).
+struct Q4Steps {
+  uint32_t of[32];
+};
+constexpr Q4Steps q4_steps() {
+  Q4Steps steps{};
+  for (uint32_t i = 0; i < 32; ++i) {
+    const float from = 8.0f * static_cast<float>(i) - 128.0f;
+    uint32_t below = 0;
+    while (below < kQ4LevelCount - 1 && kQ4Middles[below] < from) ++below;
+    const bool has = below < kQ4LevelCount - 1 && kQ4Middles[below] < from + 8.0f;
+    steps.of[i] = (has ? __builtin_bit_cast(uint32_t, kQ4Middles[below]) : 0x7F800000u) | below;
+  }
+  return steps;
 }
-__device__ __forceinline__ float level_of(uint32_t code) {
-  return static_cast<float>(static_cast<int8_t>(levels_of(code).x));
+constexpr bool middles_fit_steps() {
+  for (uint32_t i = 0; i + 1 < kQ4LevelCount; ++i) {
+    if ((__builtin_bit_cast(uint32_t, kQ4Middles[i]) & 15u) != 0) return false;
+    if (i != 0 && kQ4Middles[i] - kQ4Middles[i - 1] < 8.0f) return false;
+  }
+  return true;
 }
+static_assert(middles_fit_steps());
+static __device__ const Q4Steps kQ4Steps = q4_steps();
+
+/// Asks for the table's line early, where a kernel still waits for the one before it.
+__device__ __forceinline__ void prefetch_q4_steps() {
+  asm volatile("prefetch.global.L1 [%0];" ::"l"(kQ4Steps.of));
+}
+
+/// The search for codes, held by a warp: a step and a level in each lane. Fifteen comparisons an
+/// element would be most of what a kernel of few rows executes, and each instruction only once.
+class Q4Search {
+ public:
+  __device__ __forceinline__ Q4Search()
+      : step_(__ldg(kQ4Steps.of + threadIdx.x % 32)),
+        level_(static_cast<float>(static_cast<int8_t>(levels_of(threadIdx.x % 16).x))) {}
+
+  /// What rounding puts into the step above its own is below that step's middle, too.
+  __device__ __forceinline__ uint32_t code(float y) const {
+    const int at = min(max(__float2int_rd(fmaf(y, 0.125f, 16.0f)), 0), 31);
+    const uint32_t found = __shfl_sync(0xFFFFFFFFu, step_, at);
+    return (found & 15u) + (y > __uint_as_float(found & ~15u) ? 1 : 0);
+  }
+  __device__ __forceinline__ float level(uint32_t code) const {
+    return __shfl_sync(0xFFFFFFFFu, level_, static_cast<int>(code));
+  }
+
+ private:
+  uint32_t step_;
+  float level_;
+};
 
 /// A block of 32 whose elements kEach lie in each of 32 / kEach lanes side by side.
 template <int kEach>
@@ -184,9 +226,9 @@ struct Q4Block {
     const bool zeros = magnitude < kQ4LeastMagnitude;
     const bool odd = most >= 0x7F800000u;
     const float top = first % 2 != 0 ? -magnitude : magnitude;
-    quantise(x, __fdiv_rn(127.0f, top));
-    quantise(x, __fdiv_rn(1.0f, fit(x)));
-    const float d = fit(x);
+    const Q4Search search;
+    const float first_fit = fit(x, __fdiv_rn(127.0f, top), search);
+    const float d = fit(x, __fdiv_rn(1.0f, first_fit), search);
     scale = zeros ? uint16_t{0} : odd || d != d ? uint16_t{0x7E00} : half_bits_of(d);
     if (!zeros && !odd) return;
 #pragma unroll
@@ -194,36 +236,31 @@ struct Q4Block {
   }
 
  private:
-  __device__ __forceinline__ void quantise(const float* x, float inverse) {
-#pragma unroll
-    for (int j = 0; j < kEach; ++j) code[j] = nearest_code(__fmul_rn(x[j], inverse));
-  }
-  /// Sums of elements 16 apart, then 8, 4, 2, 1.
-  __device__ __forceinline__ float fit(const float* x) const {
-    float up[kEach], down[kEach];
+  /// Takes the codes nearest to x * inverse, gives the scale of least squares: sums of elements 16
+  /// apart, then 8, 4, 2, 1. Sums of squares of levels are whole and small, exact in any order.
+  __device__ __forceinline__ float fit(const float* x, float inverse, const Q4Search& search) {
+    float up[kEach], down = 0.0f;
 #pragma unroll
     for (int j = 0; j < kEach; ++j) {
-      const float c = level_of(code[j]);
+      code[j] = search.code(__fmul_rn(x[j], inverse));
+      const float c = search.level(code[j]);
       up[j] = __fmul_rn(x[j], c);
-      down[j] = __fmul_rn(c, c);
+      down = fmaf(c, c, down);
     }
 #pragma unroll
     for (int d = 16 / kEach; d > 0; d /= 2) {
 #pragma unroll
       for (int j = 0; j < kEach; ++j) {
         up[j] = __fadd_rn(up[j], __shfl_xor_sync(0xFFFFFFFFu, up[j], d));
-        down[j] = __fadd_rn(down[j], __shfl_xor_sync(0xFFFFFFFFu, down[j], d));
       }
+      down += __shfl_xor_sync(0xFFFFFFFFu, down, d);
     }
 #pragma unroll
     for (int half = kEach / 2; half > 0; half /= 2) {
 #pragma unroll
-      for (int j = 0; j < half; ++j) {
-        up[j] = __fadd_rn(up[j], up[j + half]);
-        down[j] = __fadd_rn(down[j], down[j + half]);
-      }
+      for (int j = 0; j < half; ++j) up[j] = __fadd_rn(up[j], up[j + half]);
     }
-    return __fdiv_rn(up[0], down[0]);
+    return __fdiv_rn(up[0], down);
   }
 };
 

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "base/memory.h"
+#include "base/no_throw.h"
 #include "base/pages.h"
 #include "base/poison.h"
 #include "base/shared_pages.h"
@@ -169,7 +170,7 @@ Status Reservation::make_shared(uint64_t bytes, const std::function<void(uint64_
     // difference.
     const Status mapped = pages->map(data_, at, at + n);
     if (!mapped.is_ok()) {
-      pages->move_user(at, at);  // gives back what came for nobody
+      pages->take_back(at);
       return mapped;
     }
     if (at == there) {
@@ -195,9 +196,11 @@ Status Reservation::share_from(const Reservation& other, uint64_t bytes) {
   for (const Prefix::Piece& p : other.prefix_->pieces) {
     if (p.begin() >= bytes) break;
     const uint64_t end = std::min(p.end, bytes);
-    p.pages->add_user(end);
-    own.push_back({p.pages, end});
-    const Status mapped = p.pages->map(data_, p.begin(), end);
+    const Status mapped = no_throw([&] {
+      p.pages->add_user(end);
+      own.push_back({p.pages, end});
+      return p.pages->map(data_, p.begin(), end);
+    });
     if (mapped.is_ok()) continue;
     map_nothing(data_, end);
     forget_pages(0);

@@ -25,6 +25,7 @@ Result<std::shared_ptr<SharedPages>> SharedPages::create(MemoryMeter& meter, uin
                                                          std::function<void(uint64_t)> on_free) {
   if (!meter.admit(0)) return no_pages(what, bytes, ENOMEM);
   std::shared_ptr<SharedPages> pages(new SharedPages(meter, begin, what, std::move(on_free)));
+  pages->ends_.reserve(1);  // the first user's contents are in these pages only
   // A file that is too large for the process would be answered with a signal.
   rlimit most{};
   if (getrlimit(RLIMIT_FSIZE, &most) == 0 && most.rlim_cur != RLIM_INFINITY &&
@@ -102,14 +103,24 @@ uint64_t SharedPages::end_of_others(uint64_t own) const {
   return most;
 }
 
+void SharedPages::take_back(uint64_t end) noexcept {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  drop_from(end);
+}
+
 void SharedPages::give_back_from(uint64_t end) noexcept {
-  if (end >= end_) return;
+  const uint64_t bytes = drop_from(end);
+  if (bytes != 0 && on_free_) on_free_(bytes);
+}
+
+uint64_t SharedPages::drop_from(uint64_t end) noexcept {
+  if (end >= end_) return 0;
   const uint64_t bytes = end_ - end;
   fallocate(file_, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, static_cast<off_t>(end - begin_),
             static_cast<off_t>(bytes));
   end_ = end;
   meter_->retire(bytes);
-  if (on_free_) on_free_(bytes);
+  return bytes;
 }
 
 }  // namespace sharpi

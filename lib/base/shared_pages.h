@@ -28,9 +28,11 @@ class SharedPages {
   uint64_t begin() const { return begin_; }
   /// Appends the bytes at `from`; they are there as pages afterwards, or nothing changed.
   Status append(const std::byte* from, uint64_t bytes);
+  /// Takes back what append() brought from `end` on and nobody maps: as if it had not come.
+  void take_back(uint64_t end) noexcept;
   /// Maps bytes [from, to) of the range whose first byte is `base` there, read-only.
   Status map(std::byte* base, uint64_t from, uint64_t to) const;
-  /// A user maps up to `end`.
+  /// A user maps up to `end`. May throw std::bad_alloc, but for the first one.
   void add_user(uint64_t end);
   /// It maps up to `now` instead; begin() = nothing.
   void move_user(uint64_t before, uint64_t now) noexcept;
@@ -41,6 +43,7 @@ class SharedPages {
   SharedPages(MemoryMeter& meter, uint64_t begin, const char* what,
               std::function<void(uint64_t)> on_free)
       : meter_(&meter), what_(what), on_free_(std::move(on_free)), begin_(begin), end_(begin) {}
+  uint64_t drop_from(uint64_t end) noexcept;
   void give_back_from(uint64_t end) noexcept;
   MemoryMeter* meter_;
   const char* what_;

@@ -4,6 +4,7 @@
 // session's own from the start, so appending never needs memory.
 #include <algorithm>
 
+#include "base/no_throw.h"
 #include "engine/session.h"
 
 namespace sharpi {
@@ -30,7 +31,8 @@ Status Session::share_rows() const {
     const KvStore& kv = tiers_[t]->store();
     for (uint32_t g = 0; g < kv.layout().groups.size() && done.is_ok(); ++g) {
       const uint32_t n = shareable_slots(kv.layout().groups[g]);
-      if (n != 0) done = kv.share_rows(g, n, on_free);
+      // What was shared before a refusal stays so, and is counted below.
+      if (n != 0) done = no_throw([&] { return kv.share_rows(g, n, on_free); });
     }
   }
   const HeldBytes now = kv_held();

@@ -9,8 +9,12 @@
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
+#include <functional>
+#include <new>
 #include <string>
 #include <vector>
+
+#include "support/failing_new.h"
 
 namespace sharpi {
 namespace {
@@ -43,7 +47,7 @@ struct BufferSize {
   const char* name;
   uint64_t bytes, alignment;
 };
-class HostBufferOf : public testing::TestWithParam<BufferSize> {};
+class HostBufferOf : public ::testing::TestWithParam<BufferSize> {};
 
 TEST_P(HostBufferOf, IsZeroedAlignedAndCountedToTheByte) {
   MemoryMeter meter;
@@ -61,11 +65,11 @@ TEST_P(HostBufferOf, IsZeroedAlignedAndCountedToTheByte) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Sizes, HostBufferOf,
-                         testing::Values(BufferSize{"one_byte", 1, 64},
-                                         BufferSize{"odd", 12345, 64},
-                                         BufferSize{"below_huge", 4 * kMiB - 1, 64},
-                                         BufferSize{"huge", 4 * kMiB, 2 * kMiB},
-                                         BufferSize{"huge_odd", 5 * kMiB + 77, 2 * kMiB}),
+                         ::testing::Values(BufferSize{"one_byte", 1, 64},
+                                           BufferSize{"odd", 12345, 64},
+                                           BufferSize{"below_huge", 4 * kMiB - 1, 64},
+                                           BufferSize{"huge", 4 * kMiB, 2 * kMiB},
+                                           BufferSize{"huge_odd", 5 * kMiB + 77, 2 * kMiB}),
                          [](const auto& param) { return std::string(param.param.name); });
 
 TEST(HostBuffer, ZeroBytesIsAnEmptyBufferAndNoRequest) {
@@ -235,7 +239,7 @@ TEST(Reservation, CommittingLessThanIsHeldChangesNothing) {
 }
 
 /// Two ranges over the same pages, whose contents tell where a byte is.
-class SharedRange : public testing::Test {
+class SharedRange : public ::testing::Test {
  protected:
   static constexpr uint64_t kCommitted = 6 * kMiB, kShared = 5 * kMiB;
   static std::byte content(uint64_t at) { return static_cast<std::byte>(at / 4096 * 7 + at % 251); }
@@ -338,6 +342,53 @@ TEST_F(SharedRange, ARefusalChangesNothing) {
     EXPECT_TRUE(is_intact(a, kCommitted));
   }
   EXPECT_EQ(meter_.live_bytes(), 0u);
+}
+
+/// What the call answers while the n-th operator new of it fails; *failed says whether one did.
+Status with_failing_new(int nth, bool* failed, const std::function<Status()>& call) {
+  Status done;
+  testing::fail_new(nth);
+  try {
+    done = call();
+  } catch (const std::bad_alloc&) {
+    done = Status::error(Code::kOutOfMemory, "thrown");
+  }
+  *failed = !testing::new_pending();
+  testing::fail_new(0);
+  return done;
+}
+
+TEST_F(SharedRange, WantOfMemoryForBookkeepingChangesNothing) {
+  bool failed = true;
+  for (int nth = 1; failed; ++nth) {
+    Reservation a = filled();
+    const uint64_t live = meter_.live_bytes();
+    const Status made =
+        with_failing_new(nth, &failed, [&] { return a.make_shared(kShared, on_free_); });
+    EXPECT_EQ(made.is_ok(), !failed) << nth;
+    EXPECT_EQ(meter_.live_bytes(), live) << nth;
+    EXPECT_TRUE(is_intact(a, kCommitted)) << nth;
+    EXPECT_EQ(a.writable_from(), failed ? 0 : kShared) << nth;
+    EXPECT_EQ(freed_, 0u) << "nobody had lent it";
+    a.reset();
+    EXPECT_EQ(meter_.live_bytes(), 0u) << nth;
+    freed_ = 0;
+  }
+  failed = true;
+  for (int nth = 1; failed; ++nth) {
+    Reservation a = filled();
+    ASSERT_TRUE(a.make_shared(kMiB, on_free_).is_ok());  // two files
+    ASSERT_TRUE(a.make_shared(kShared, on_free_).is_ok());
+    const uint64_t live = meter_.live_bytes();
+    Reservation b = must_reserve();
+    const Status done = with_failing_new(nth, &failed, [&] { return b.share_from(a, kShared); });
+    EXPECT_EQ(done.is_ok(), !failed) << nth;
+    EXPECT_EQ(b.committed(), failed ? 0 : kShared) << nth;
+    EXPECT_EQ(a.shared_bytes(), failed ? 0 : kShared) << nth;
+    b.reset();
+    EXPECT_EQ(meter_.live_bytes(), live) << nth;
+    EXPECT_TRUE(is_intact(a, kCommitted)) << nth;
+  }
 }
 
 TEST(Reservation, DecommitReturnsTheMemoryAndRecommittedBytesAreZero) {

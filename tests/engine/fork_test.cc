@@ -7,6 +7,7 @@
 #include <filesystem>
 
 #include "engine_case.h"
+#include "support/failing_new.h"
 
 namespace sharpi::testing {
 namespace {
@@ -280,6 +281,37 @@ TEST_F(Fork, WithoutMemoryForItsOwnRowsACallIsRefusedAndChangesNothing) {
       << text_of(e);
   EXPECT_TRUE(saved(a) == before);
   a.decode(3);  // appending was paid for
+}
+
+TEST_F(Fork, WithoutMemoryForBookkeepingChangesNothingAndLosesNoBudget) {
+  const auto edit = [&](sharpi_plan_params* p, sharpi_session_params* s) {
+    budget(p);
+    s->n_ctx = 320;
+    s->per_layer_budgets = 1;  // two groups: one may be shared before the other is refused
+  };
+  use(wide_rows(), edit);
+  budget_ = planned_bytes() + session_bytes() - 256 * kRow;  // one session and one fork of it
+  use(wide_rows(), edit);
+  const std::vector<char> before = saved(read(300));
+  bool failed = true;
+  for (int nth = 1; failed; ++nth) {
+    Chat a(loaded_.model.get());
+    sharpi_session* out = nullptr;
+    sharpi_error e = SHARPI_ERROR_INIT;
+    ASSERT_EQ(sharpi_session_restore(a.get(), before.data(), before.size(), &e), SHARPI_OK);
+    fail_new(nth);
+    const sharpi_status status = sharpi_session_fork(a.get(), &out, &e);
+    failed = !new_pending();
+    fail_new(0);
+    EXPECT_EQ(status, failed ? SHARPI_E_OUT_OF_MEMORY : SHARPI_OK) << nth << ": " << text_of(e);
+    EXPECT_TRUE(saved(a) == before) << nth;
+    if (failed) ASSERT_EQ(sharpi_session_fork(a.get(), &out, &e), SHARPI_OK) << text_of(e);
+    const Chat b(SessionPtr(out), a.n_vocab());
+    EXPECT_TRUE(saved(b) == before) << nth;
+    EXPECT_EQ(sharpi_session_fork(a.get(), &out, &e), SHARPI_E_DOES_NOT_FIT) << nth;
+    a.decode(1);
+  }
+  EXPECT_EQ(shared_pages(), 0u);
 }
 
 TEST_F(Fork, BoundedSessionsShareNothing) {

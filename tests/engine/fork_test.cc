@@ -305,7 +305,9 @@ TEST_F(Fork, WithoutMemoryForBookkeepingChangesNothingAndLosesNoBudget) {
     fail_new(0);
     EXPECT_EQ(status, failed ? SHARPI_E_OUT_OF_MEMORY : SHARPI_OK) << nth << ": " << text_of(e);
     EXPECT_TRUE(saved(a) == before) << nth;
-    if (failed) ASSERT_EQ(sharpi_session_fork(a.get(), &out, &e), SHARPI_OK) << text_of(e);
+    if (failed) {
+      ASSERT_EQ(sharpi_session_fork(a.get(), &out, &e), SHARPI_OK) << text_of(e);
+    }
     const Chat b(SessionPtr(out), a.n_vocab());
     EXPECT_TRUE(saved(b) == before) << nth;
     EXPECT_EQ(sharpi_session_fork(a.get(), &out, &e), SHARPI_E_DOES_NOT_FIT) << nth;

@@ -7,6 +7,8 @@
 // token by token, and so are the tokens.
 #include <algorithm>
 #include <chrono>
+#include <new>
+#include <optional>
 
 #include "base/no_throw.h"
 #include "engine/seconds.h"
@@ -21,6 +23,22 @@ sharpi_sample_params of_draw(const sharpi_sample_params& params, size_t i) {
   if (p.allowed_mask != nullptr) p.allowed_mask += i * p.mask_words;
   if (p.logprobs != nullptr) p.logprobs += i * p.n_logprobs;
   return p;
+}
+
+/// Draws behind a row of a pass. Without a token where nothing may be drawn, or where there was no
+/// memory: the next call for one says so.
+Status draw_behind(Session* s, const sharpi_sample_params& params, std::optional<int32_t>* out) {
+  int32_t drawn = -1;
+  Status status;
+  try {
+    status = s->sample(params, &drawn);
+  } catch (const std::bad_alloc&) {
+    return Status::ok();
+  }
+  const Code code = status.code();
+  if (code == Code::kState || code == Code::kFormat || code == Code::kMismatch) return Status::ok();
+  if (status.is_ok()) *out = drawn;
+  return status;
 }
 
 }  // namespace
@@ -93,7 +111,7 @@ Status Session::read_drafts(std::span<const int32_t> tokens, const sharpi_sample
 }
 
 /// After a pass over all of them: draws behind each token, commits those that were right. A draw
-/// that fails for want of allowed tokens ends the beginning; the next call for a token says so.
+/// that gives none ends the beginning.
 Status Session::accept(std::span<const int32_t> tokens, const sharpi_sample_params& params,
                        uint32_t* out_n) {
   const auto n = static_cast<uint32_t>(tokens.size());
@@ -105,21 +123,19 @@ Status Session::accept(std::span<const int32_t> tokens, const sharpi_sample_para
     first_logit_row_ = n - read;
     n_logit_rows_ = 1;
     const SamplerMark mark = sampler_.mark();
-    int32_t drawn = -1;
-    const Status status = sample(of_draw(params, read - 1), &drawn);
-    const bool no_draw = status.code() == Code::kState || status.code() == Code::kFormat ||
-                         status.code() == Code::kMismatch;
-    if (!status.is_ok() && !no_draw) {  // the device: as if the pass had failed
+    std::optional<int32_t> drawn;
+    const Status status = draw_behind(this, of_draw(params, read - 1), &drawn);
+    if (!status.is_ok()) {  // the device: as if the pass had failed
       history_.resize(before);
       sampler_.restore(first);
       n_logit_rows_ = 0;
       return status;
     }
-    if (no_draw || drawn != tokens[read]) {
+    if (drawn != tokens[read]) {
       sampler_.restore(mark);
       break;
     }
-    history_.push_back(drawn);
+    history_.push_back(*drawn);
   }
   first_logit_row_ = n - read;
   changed_ = false;

@@ -2,6 +2,7 @@
 // Drafts: whatever they say, a session ends up where decoding token by token leaves it, in tokens,
 // logits, saved bytes, reachable lengths and random numbers; and what cannot be had is refused.
 #include "draft_case.h"
+#include "support/failing_new.h"
 
 namespace sharpi::testing {
 namespace {
@@ -287,6 +288,45 @@ TEST(Drafts, ATokenThatEndsTheGenerationIsNotRead) {
   EXPECT_EQ(read, 1u);
   EXPECT_EQ(chat.info().n_tokens, kPrompt + 1);
   EXPECT_EQ(drawn(chat), end);
+}
+
+/// A draw that has no token says so in a sentence, for which there may be no memory either.
+TEST(Drafts, ADrawWithoutMemoryEndsWhatIsRead) {
+  const Case c{"qwen3", test::tiny_qwen3(), [](sharpi_session_params*) {}};
+  const MadeModel file(c.recipe);
+  const Loaded loaded = load(file.path(), setup_for(c, 4));
+  Chat plain(loaded.model.get());
+  plain.prefill(file.tokens(kPrompt));
+  use_sampler(plain, loaded.model.get(), 0);
+  const std::vector<char> start = saved(plain);
+  const std::vector<int32_t> want = step_by_step(plain, 4);
+  constexpr uint32_t kWords = 10;
+  std::vector<uint32_t> masks(3 * kWords, ~0u);
+  std::fill_n(masks.begin() + kWords, kWords, 0u);  // nothing is allowed behind the second token
+  sharpi_sample_params p;
+  sharpi_sample_params_init(&p, sizeof p);
+  p.allowed_mask = masks.data();
+  p.mask_words = kWords;
+  bool failed = true;
+  for (int nth = 1; failed && !HasFailure(); ++nth) {
+    Chat chat(loaded.model.get()), one_by_one(loaded.model.get());
+    uint32_t read = 0;
+    sharpi_error e = SHARPI_ERROR_INIT;
+    for (const Chat* s : {&chat, &one_by_one}) {
+      ASSERT_EQ(sharpi_session_restore(s->get(), start.data(), start.size(), &e), SHARPI_OK);
+    }
+    fail_new(nth);
+    const sharpi_status status = sharpi_session_verify(chat.get(), want.data(), 4, &p, &read, &e);
+    failed = !new_pending();
+    fail_new(0);
+    SCOPED_TRACE(nth);
+    EXPECT_TRUE(status == SHARPI_OK || (failed && status == SHARPI_E_OUT_OF_MEMORY)) << e.text;
+    if (status == SHARPI_OK) {
+      EXPECT_EQ(read, 2u);
+      for (uint32_t i = 0; i < read; ++i) one_by_one.decode(want[i]);
+    }
+    expect_same(chat, one_by_one, "after a failed allocation");
+  }
 }
 
 TEST(Drafts, RefusalsNameWhatIsWrong) {

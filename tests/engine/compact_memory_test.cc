@@ -38,6 +38,11 @@ std::vector<uint32_t> kept(const Chat& chat, uint32_t layer, uint32_t head) {
   return out;
 }
 
+bool stores_slots(const Chat& chat, uint32_t layer) {
+  uint32_t n = 0;
+  return sharpi_session_kept(chat.get(), layer, 0, nullptr, 0, &n, nullptr) != SHARPI_E_UNSUPPORTED;
+}
+
 Edit captured(uint32_t n_ctx, sharpi_kv_dtype kv = SHARPI_KV_F32, uint32_t window = 16) {
   return [=](sharpi_plan_params* p, sharpi_session_params* s) {
     p->n_chunk = 64;
@@ -89,6 +94,37 @@ TEST(CompactMemory, WhatIsInUseShrinksByWhatTheReportSays) {
     const int32_t t = chat.argmax();
     chat.decode(t);  // what stayed is still there
     EXPECT_EQ(chat.info().n_tokens, 701u);
+  }
+}
+
+TEST(CompactMemory, AProbeNeedsNoPlannedWindowAndThePlanSaysWhatOneWouldTake) {
+  for (const test::ModelRecipe& recipe :
+       {test::tiny_qwen3(), test::tiny_gemma4kv(), test::tiny_qwen35()}) {
+    SCOPED_TRACE(recipe.arch);
+    const MadeModel file(recipe);
+    const Loaded bare = load(file.path(), setup_with(captured(512, SHARPI_KV_F32, 0))),
+                 planned = load(file.path(), setup_with(captured(512, SHARPI_KV_F32, 64)));
+    EXPECT_EQ(bare.plan_info.capture_window, 0u);
+    EXPECT_GT(bare.plan_info.capture_bytes, 0u);
+    EXPECT_EQ(bare.plan_info.capture_bytes, planned.plan_info.capture_bytes);
+    EXPECT_EQ(bare.plan_info.session_held_bytes + bare.plan_info.capture_bytes,
+              planned.plan_info.session_held_bytes);
+    const std::vector<int32_t> probe = file.tokens(12, 5);
+    sharpi_compact_params p = small(SHARPI_POLICY_AUTO, 40);
+    p.probe = probe.data();
+    p.n_probe = 12;
+    std::vector<std::vector<uint32_t>> stay;
+    for (const Loaded* l : {&bare, &planned}) {
+      Chat chat(l->model.get());
+      chat.prefill(file.tokens(200));
+      const Report r = compact(chat, p);
+      EXPECT_EQ(r.rows_after, 40u);
+      uint32_t layer = 0;
+      while (!stores_slots(chat, layer)) ++layer;
+      stay.push_back(kept(chat, layer, 0));
+      chat.decode(7);
+    }
+    EXPECT_EQ(stay[0], stay[1]);
   }
 }
 

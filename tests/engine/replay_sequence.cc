@@ -1,51 +1,11 @@
 // SPDX-License-Identifier: MIT
 #include "replay_sequence.h"
 
-#include <array>
-
+#include "replay_parts.h"
 #include "support/failing_new.h"
 
 namespace sharpi::testing {
 namespace {
-
-constexpr uint32_t kVocab = 320, kCtx = 96, kChunk = 8;
-
-test::ModelRecipe smallest(test::ModelRecipe r) {
-  r.n_layers = 2;
-  r.n_embd = r.d_ff = 32;
-  r.n_vocab = kVocab;
-  r.n_ctx = 256;
-  r.n_heads = 2;
-  r.n_kv_heads = 1;
-  r.window = 12;
-  r.global_every = r.attention_every = 2;
-  r.n_shared_kv = 0;
-  r.n_kv_heads_global = 1;
-  r.n_mtp = 0;
-  return r;
-}
-
-/// What a call may not change unless it says so.
-struct State {
-  explicit State(const Chat& c) : blob(saved(c)), lengths(reachable(c)), info(c.info()) {}
-  std::vector<char> blob;
-  std::vector<uint32_t> lengths;
-  sharpi_session_summary info;
-};
-
-using Call = std::function<sharpi_status(sharpi_session*, sharpi_error*)>;
-
-struct Stopper {
-  sharpi_session* session = nullptr;
-  uint32_t at = 0, n_calls = 0;
-  bool by_cancel = false;
-};
-int32_t stop(void* user, uint32_t, uint64_t, uint64_t) {
-  auto* s = static_cast<Stopper*>(user);
-  if (++s->n_calls != s->at) return 0;
-  if (s->by_cancel) sharpi_session_cancel(s->session);
-  return s->by_cancel ? 0 : 1;
-}
 
 class Sequence {
  public:
@@ -53,6 +13,7 @@ class Sequence {
       : ready_(ready), below_(below), a_(ready.loaded.model.get()), b_(ready.loaded.model.get()) {}
 
   void run(const std::function<bool()>& more) {
+    if (ready_.begin_long) read_a_block();
     do {
       one_call();
       check();
@@ -70,10 +31,12 @@ class Sequence {
   void note(const std::string& what) { log_ += what + "; "; }
 
   /// On both, or on the first alone where it fails there.
-  sharpi_status both(const std::string& what, const Call& call) {
+  sharpi_status both(const std::string& what, const Call& call) { return both(what, call, call); }
+  sharpi_status both(const std::string& what, const Call& call, const Call& second,
+                     bool may_fail = true) {
     const State before(a_);
     sharpi_error e = SHARPI_ERROR_INIT, f = SHARPI_ERROR_INIT;
-    const uint32_t nth = chance(8) ? 1 + below(30) : 0;
+    const uint32_t nth = may_fail && chance(8) ? 1 + below(30) : 0;
     fail_new(static_cast<int>(nth));
     const sharpi_status s = call(a_.get(), &e);
     const bool failed = nth != 0 && !new_pending();
@@ -83,14 +46,8 @@ class Sequence {
       expect_same(before, State(a_), what + ": " + e.text);
       return s;
     }
-    EXPECT_EQ(call(b_.get(), &f), SHARPI_OK) << what << ": " << f.text;
+    EXPECT_EQ(second(b_.get(), &f), SHARPI_OK) << what << ": " << f.text;
     return s;
-  }
-
-  static void expect_same(const State& x, const State& y, const std::string& what) {
-    EXPECT_TRUE(x.blob == y.blob) << what << ": the saved form changed";
-    EXPECT_EQ(x.lengths, y.lengths) << what;
-    EXPECT_EQ(std::memcmp(&x.info, &y.info, sizeof x.info), 0) << what << ": the summary changed";
   }
 
   void check() {
@@ -101,6 +58,7 @@ class Sequence {
     EXPECT_EQ(a.n_slots_max, b.n_slots_max);
     EXPECT_EQ(a.capacity, b.capacity);
     EXPECT_EQ(reachable(a_), reachable(b_));
+    EXPECT_EQ(history(a_), history(b_));
     EXPECT_LE(a.n_slots_max, a.capacity);
     for (uint32_t l = 0; l < 2; ++l) {
       sharpi_layer_info info{};
@@ -114,7 +72,7 @@ class Sequence {
   }
 
   void one_call() {
-    switch (below(14)) {
+    switch (below(18)) {
       case 0:
       case 1:
       case 2:
@@ -123,22 +81,29 @@ class Sequence {
       case 4:
         return decode();
       case 5:
-        return ready_.drafts && chance(70) ? verify() : step();
       case 6:
+        return ready_.drafts && chance(50) ? verify() : step();
       case 7:
-        return compact();
       case 8:
-        return truncate();
+        return compact();
       case 9:
+        return truncate();
+      case 10:
         both("checkpoint", [pin = below(4) == 0 ? 1u : 0u](auto* s, auto* e) {
           return sharpi_session_checkpoint(s, pin, e);
         });
         return;
-      case 10:
-        return fork();
       case 11:
-        return restore();
+        return fork();
       case 12:
+        return restore();
+      case 13:
+        return go_back_to_saved();
+      case 14:
+        return use_fork();
+      case 15:
+        return batch();
+      case 16:
         both("reserve",
              [n = 1 + below(120)](auto* s, auto* e) { return sharpi_session_reserve(s, n, e); });
         return;
@@ -149,7 +114,7 @@ class Sequence {
 
   std::vector<int32_t> tokens(uint32_t n) {
     std::vector<int32_t> out(n);
-    for (int32_t& t : out) t = static_cast<int32_t>(below(kVocab));
+    for (int32_t& t : out) t = static_cast<int32_t>(below(kReplayVocab));
     return out;
   }
 
@@ -186,7 +151,7 @@ class Sequence {
       sharpi_session_resume(a_.get());  // a cancel that came after the last chance
     if (committed == 0) return expect_same(before, State(a_), std::string("prefill: ") + e.text);
     if (s != SHARPI_OK && !ready_.bounded && committed < n) {
-      EXPECT_EQ(committed % kChunk, 0u);
+      EXPECT_EQ(committed % kReplayChunk, 0u);
       p.n_logit_rows = 0;
       p.flags = SHARPI_PREFILL_MORE;
       stopper = {};
@@ -200,6 +165,16 @@ class Sequence {
     sharpi_session_resume(b_.get());
   }
 
+  /// More than a block of 64 rows, so that forks have something to share.
+  void read_a_block() {
+    const std::vector<int32_t> t = tokens(66 + below(40));
+    for (const Chat* c : {&a_, &b_}) {
+      ASSERT_EQ(sharpi_session_prefill(c->get(), t.data(), static_cast<uint32_t>(t.size()), nullptr,
+                                       nullptr, nullptr),
+                SHARPI_OK);
+    }
+  }
+
   void decode() {
     for (const int32_t t : tokens(1 + below(12))) {
       cancel_before(8);
@@ -209,25 +184,47 @@ class Sequence {
     }
   }
 
+  void set_sampler() {
+    sharpi_sampler_params p;
+    sharpi_sampler_params_init(&p, sizeof p);
+    p.seed = below(1000);
+    p.temperature = chance(30) ? 0.0f : 0.9f;
+    p.repeat_penalty = chance(50) ? 1.3f : 1.0f;
+    const int32_t token = static_cast<int32_t>(below(kReplayVocab));
+    const float value = 2.0f;
+    if (chance(20)) p.bias_tokens = &token, p.bias_values = &value, p.n_bias = 1;
+    both("sampler", [&](auto* s, auto* e) { return sharpi_session_set_sampler(s, &p, e); });
+  }
+
+  /// The second session draws and reads one by one what a step of the first gave.
   void step() {
-    if (chance(40)) {
-      sharpi_sampler_params p;
-      sharpi_sampler_params_init(&p, sizeof p);
-      p.seed = below(1000);
-      p.temperature = chance(30) ? 0.0f : 0.9f;
-      p.repeat_penalty = chance(50) ? 1.3f : 1.0f;
-      both("sampler", [&](auto* s, auto* e) { return sharpi_session_set_sampler(s, &p, e); });
-    }
+    if (chance(40)) set_sampler();
     for (uint32_t i = 1 + below(6); i > 0; --i) {
       cancel_before(8);
-      std::array<int32_t, 2> drawn{-1, -1};
-      size_t at = 0;
-      const Call call = [&](auto* s, auto* e) {
-        uint32_t n = 0;
-        return sharpi_session_step(s, nullptr, &drawn.at(at++), 1, &n, e);
+      const Draw d = make_draw(below_, 1);
+      const uint32_t cap = 1 + below(6);
+      std::vector<int32_t> got(cap, -1);
+      std::vector<sharpi_logprob> told, told_again;
+      uint32_t n = 0;
+      const sharpi_sample_params all = d.params(0, cap, &told);
+      const Call a = [&](auto* s, auto* e) {
+        return sharpi_session_step(s, &all, got.data(), cap, &n, e);
       };
-      if (both("step", call) != SHARPI_OK) return;
-      EXPECT_EQ(drawn[0], drawn[1]);
+      const Call b = [&](auto* s, auto* e) {
+        for (uint32_t k = 0; k < n; ++k) {
+          const sharpi_sample_params p = d.params(0, 1, &told_again);
+          int32_t token = -1;
+          const sharpi_status drew = sharpi_session_sample(s, &p, &token, e);
+          if (drew != SHARPI_OK) return drew;
+          EXPECT_EQ(token, got[k]);
+          const auto from = told.begin() + k * d.n_logprobs;
+          expect_same_logprobs({from, from + d.n_logprobs}, told_again);
+          if (sharpi_token_is_end(ready_.loaded.model.get(), token) != 0) continue;
+          if (sharpi_session_decode(s, token, e) != SHARPI_OK) return e->status;
+        }
+        return SHARPI_OK;
+      };
+      if (both("step of " + std::to_string(cap), a, b) != SHARPI_OK) return;
     }
   }
 
@@ -238,12 +235,16 @@ class Sequence {
     sharpi_error e = SHARPI_ERROR_INIT;
     if (a_.info().n_logit_rows == 0) return;
     ASSERT_EQ(sharpi_session_fork(b_.get(), &twin, &e), SHARPI_OK) << e.text;
-    const Chat oracle(SessionPtr(twin), kVocab);
+    const Chat oracle(SessionPtr(twin), kReplayVocab);
     std::vector<int32_t> t;
+    const Draw d = make_draw(below_, 5);
+    std::vector<sharpi_logprob> told, told_again;
     for (uint32_t i = 0; i <= below(5); ++i) {
-      int32_t next = static_cast<int32_t>(below(kVocab));
+      int32_t next = static_cast<int32_t>(below(kReplayVocab));
       if (i == 0 || chance(80)) {
-        if (sharpi_session_sample(oracle.get(), nullptr, &next, &e) != SHARPI_OK) break;
+        const sharpi_sample_params p = d.params(i == 0 ? 0 : i - 1, 1, &told);
+        if (sharpi_session_sample(oracle.get(), i == 0 ? nullptr : &p, &next, &e) != SHARPI_OK)
+          break;
       }
       t.push_back(next);
       if (sharpi_session_decode(oracle.get(), next, &e) != SHARPI_OK) break;
@@ -258,15 +259,22 @@ class Sequence {
     cancel_before(8);
     const State before(a_);
     uint32_t read = 0;
-    const sharpi_status s = sharpi_session_verify(
-        a_.get(), t.data(), static_cast<uint32_t>(t.size()), nullptr, &read, &e);
+    const sharpi_sample_params p = d.params(0, t.size() - 1, &told);
+    const uint32_t nth = chance(8) ? 1 + below(30) : 0;
+    fail_new(static_cast<int>(nth));
+    const sharpi_status s =
+        sharpi_session_verify(a_.get(), t.data(), static_cast<uint32_t>(t.size()), &p, &read, &e);
+    fail_new(0);
     note("verify " + std::to_string(t.size()) + " " + std::to_string(s) + " of it " +
          std::to_string(read));
     if (s != SHARPI_OK) return expect_same(before, State(a_), std::string("verify: ") + e.text);
     for (uint32_t i = 0; i < read; ++i) {
       int32_t drawn = t[0];
       if (i > 0) {
-        ASSERT_EQ(sharpi_session_sample(b_.get(), nullptr, &drawn, &e), SHARPI_OK) << e.text;
+        const sharpi_sample_params one = d.params(i - 1, 1, &told_again);
+        ASSERT_EQ(sharpi_session_sample(b_.get(), &one, &drawn, &e), SHARPI_OK) << e.text;
+        const auto from = told.begin() + (i - 1) * d.n_logprobs;
+        expect_same_logprobs({from, from + d.n_logprobs}, told_again);
       }
       EXPECT_EQ(drawn, t[i]);
       ASSERT_EQ(sharpi_session_decode(b_.get(), drawn, &e), SHARPI_OK) << e.text;
@@ -318,28 +326,104 @@ class Sequence {
   void fork() {
     sharpi_session* twin = nullptr;
     sharpi_error e = SHARPI_ERROR_INIT;
+    const State before(a_);
+    const uint32_t nth = chance(15) ? 1 + below(60) : 0;
+    fail_new(static_cast<int>(nth));
     const sharpi_status s = sharpi_session_fork(a_.get(), &twin, &e);
+    const bool failed = nth != 0 && !new_pending();
+    fail_new(0);
     note("fork " + std::to_string(s));
-    ASSERT_EQ(s, SHARPI_OK) << e.text;
+    if (s != SHARPI_OK) {
+      EXPECT_TRUE(failed && s == SHARPI_E_OUT_OF_MEMORY) << e.text;
+      return expect_same(before, State(a_), "fork");
+    }
+    if (a_.info().kv_shared_bytes != 0) ++ready_.n_shared;
     // Whoever stays behind shares rows with a_, reads a little of its own, and is left alone.
     if (chance(50)) {
-      a_ = Chat(SessionPtr(twin), kVocab);
+      a_ = Chat(SessionPtr(twin), kReplayVocab);
       return;
     }
-    Chat kept(SessionPtr(twin), kVocab);
+    Chat kept(SessionPtr(twin), kReplayVocab);
     sharpi_session_decode(kept.get(), 7, nullptr);
     kept_blobs_.push_back(saved(kept));
     kept_.push_back(std::move(kept));
+  }
+  /// A fork does something of its own, which no other session sees, or goes.
+  void use_fork() {
+    if (kept_.empty()) return;
+    const size_t i = below(static_cast<uint32_t>(kept_.size()));
+    sharpi_session* s = kept_[i].get();
+    EXPECT_TRUE(saved(kept_[i]) == kept_blobs_[i]) << "a fork changed";
+    const State before(a_);
+    const uint32_t what = below(6);
+    note("a fork by " + std::to_string(what));
+    sharpi_compact_params p;
+    sharpi_compact_params_init(&p, sizeof p);
+    p.budget = 1 + below(40), p.recency = 0, p.layer_budget = below(3), p.headroom = below(40);
+    const std::vector<int32_t> t = tokens(1 + below(20));
+    const auto n = static_cast<uint32_t>(t.size());
+    const uint32_t cut = below(kept_[i].info().n_tokens + 1);
+    const uint32_t nth = chance(15) ? 1 + below(30) : 0;
+    fail_new(static_cast<int>(nth));
+    if (what == 0) sharpi_session_truncate(s, cut, nullptr);
+    if (what == 1) sharpi_session_prefill(s, t.data(), n, nullptr, nullptr, nullptr);
+    if (what == 2) sharpi_session_compact(s, &p, nullptr, nullptr);
+    if (what == 3) sharpi_session_restore(s, before.blob.data(), before.blob.size(), nullptr);
+    if (what == 4) {
+      int32_t drawn[4];
+      uint32_t got = 0;
+      sharpi_session_step(s, nullptr, drawn, 4, &got, nullptr);
+    }
+    fail_new(0);
+    if (what == 5) {
+      kept_.erase(kept_.begin() + static_cast<std::ptrdiff_t>(i));
+      kept_blobs_.erase(kept_blobs_.begin() + static_cast<std::ptrdiff_t>(i));
+    } else {
+      kept_blobs_[i] = saved(kept_[i]);
+    }
+    State after(a_);
+    after.info.kv_shared_bytes = before.info.kv_shared_bytes;  // the one thing that others change
+    expect_same(before, after, "a call on a fork");
   }
   void check_kept() {
     for (size_t i = 0; i < kept_.size(); ++i)
       EXPECT_TRUE(saved(kept_[i]) == kept_blobs_[i]) << "a fork changed";
   }
 
+  /// Both with a fork of theirs in one batch; models whose bits do not depend on batch mates read
+  /// one by one in the second one.
+  void batch() {
+    sharpi_session *x = nullptr, *y = nullptr;
+    sharpi_error e = SHARPI_ERROR_INIT;
+    ASSERT_EQ(sharpi_session_fork(a_.get(), &x, &e), SHARPI_OK) << e.text;
+    ASSERT_EQ(sharpi_session_fork(b_.get(), &y, &e), SHARPI_OK) << e.text;
+    Chat mate(SessionPtr(x), kReplayVocab), other(SessionPtr(y), kReplayVocab);
+    const std::vector<int32_t> t = tokens(2);
+    if (chance(50)) sharpi_session_decode(x, 5, nullptr), sharpi_session_decode(y, 5, nullptr);
+    const State mate_before(mate);
+    // Bounded sessions that made room before another one failed stay compacted, as the header says.
+    if (!ready_.bounded) cancel_before(10);
+    const Call a = [&](auto* s, auto* err) {
+      sharpi_session* two[] = {s, x};
+      return sharpi_decode_batch(two, t.data(), 2, err);
+    };
+    const Call b = [&](auto* s, auto* err) {
+      sharpi_session* two[] = {s, y};
+      if (!ready_.drafts) return sharpi_decode_batch(two, t.data(), 2, err);
+      const sharpi_status one = sharpi_session_decode(s, t[0], err);
+      return one != SHARPI_OK ? one : sharpi_session_decode(y, t[1], err);
+    };
+    if (both("batch", a, b, !ready_.bounded) != SHARPI_OK) {
+      return expect_same(mate_before, State(mate), "a batch");
+    }
+    EXPECT_TRUE(saved(mate) == saved(other)) << "mates of a batch differ";
+  }
+
   /// The session's own saved form, in its place. Bounded sessions with a probe are left alone: what
   /// they remember of it is not saved.
   void restore() {
     if (ready_.name.find("probe") != std::string::npos) return;
+    if (chance(40)) old_ = saved(b_);
     std::vector<char> blob = saved(a_);
     const bool harm = chance(30);
     if (harm) blob[below(static_cast<uint32_t>(blob.size()))] ^= static_cast<char>(1 + below(255));
@@ -351,9 +435,36 @@ class Sequence {
     EXPECT_TRUE(before.blob == saved(a_)) << "restoring changed something";
   }
 
+  /// Both to a form that was saved earlier, in pieces; a source that fails is refused or, where it
+  /// fails the second time, leaves an empty session.
+  void go_back_to_saved() {
+    if (old_.empty()) return;
+    Source source{&old_, chance(30) ? below(40) : UINT32_MAX};
+    const State before(a_);
+    sharpi_error e = SHARPI_ERROR_INIT;
+    const uint32_t nth = chance(20) ? 1 + below(40) : 0;
+    fail_new(static_cast<int>(nth));
+    const sharpi_status s = sharpi_session_restore_from(a_.get(), Source::read, &source, &e);
+    const bool failed = nth != 0 && !new_pending();
+    fail_new(0);
+    note("back " + std::to_string(s) + " in pass " + std::to_string(source.pass));
+    if (s != SHARPI_OK) {
+      const bool full = s == SHARPI_E_KV_FULL && e.native_code == SHARPI_KV_FULL_SLOTS;
+      EXPECT_TRUE(s == SHARPI_E_IO || full || (failed && s == SHARPI_E_OUT_OF_MEMORY)) << e.text;
+      // The head is read a second time before anything changes.
+      if (s != SHARPI_E_IO || source.pass < 3 || a_.info().n_tokens != 0)
+        return expect_same(before, State(a_), "a restore that failed");
+      if (sharpi_session_restore(a_.get(), old_.data(), old_.size(), &e) != SHARPI_OK) {
+        ADD_FAILURE() << e.text;
+      }
+    }
+    ASSERT_EQ(sharpi_session_restore(b_.get(), old_.data(), old_.size(), &e), SHARPI_OK) << e.text;
+    EXPECT_TRUE(saved(a_) == old_) << "not what was saved";
+  }
+
   void nonsense() {
-    const int32_t bad = kVocab;
-    const std::vector<int32_t> many = tokens(kCtx + 1);
+    const int32_t bad = kReplayVocab;
+    const std::vector<int32_t> many = tokens(ready_.n_ctx + 1);
     uint32_t n = 0;
     const bool refuses = !ready_.bounded;
     const auto expect_refused = [&](const char* what, const Call& call) {
@@ -363,7 +474,7 @@ class Sequence {
                    [&](auto* s, auto* e) { return sharpi_session_decode(s, bad, e); });
     if (refuses) {
       expect_refused("a long prompt", [&](auto* s, auto* e) {
-        return sharpi_session_prefill(s, many.data(), kCtx + 1, nullptr, &n, e);
+        return sharpi_session_prefill(s, many.data(), ready_.n_ctx + 1, nullptr, &n, e);
       });
     }
     const uint32_t ahead = a_.info().n_tokens + 1;
@@ -376,61 +487,11 @@ class Sequence {
   Chat a_, b_;
   std::vector<Chat> kept_;
   std::vector<std::vector<char>> kept_blobs_;
+  std::vector<char> old_;  // a form of both, some calls ago
   std::string log_;
 };
 
 }  // namespace
-
-std::vector<Template> replay_templates() {
-  using P = sharpi_session_params*;
-  static const int32_t probe[] = {3, 1, 4};
-  const auto bounded = [](P s) { s->kv_budget = 16, s->capture_window = 6, s->recency = 4; };
-  const auto watching = [](P s) { s->capture_window = 6; };
-  const test::ModelRecipe qwen = smallest(test::tiny_qwen3()),
-                          gemma = smallest(test::tiny_gemma4kv()),
-                          hybrid = smallest(test::tiny_qwen35());
-  return {
-      {"qwen3", qwen, [](P) {}},
-      {"qwen3 captures, q8_0", qwen,
-       [=](P s) { watching(s), s->k_dtype = s->v_dtype = SHARPI_KV_Q8_0; }},
-      {"qwen3 memory by layer", qwen, [=](P s) { watching(s), s->per_layer_budgets = 1; }},
-      {"qwen3 prompt budget", qwen, [=](P s) { s->prompt_budget = 12, s->recency = 3; }},
-      {"qwen3 bounded", qwen, bounded},
-      {"qwen3 bounded, memory by layer", qwen,
-       [=](P s) { bounded(s), s->per_layer_budgets = 1, s->policy = SHARPI_POLICY_SNAPKV; }},
-      {"qwen3 bounded with a probe", qwen,
-       [=](P s) { bounded(s), s->probe = probe, s->n_probe = 3; }},
-      {"gemma4kv captures", gemma, watching},
-      {"gemma4kv bounded, bf16", gemma,
-       [=](P s) { bounded(s), s->k_dtype = s->v_dtype = SHARPI_KV_BF16; }},
-      {"qwen35 checkpoints", hybrid, [=](P s) { watching(s), s->n_checkpoints = 2; }},
-      {"qwen35 bounded", hybrid, [=](P s) { bounded(s), s->n_checkpoints = 2; }},
-      {"qwen3 drafts", qwen, watching, true},
-      {"gemma4kv bounded, drafts", gemma, bounded, true},
-      {"qwen35 drafts", hybrid, [=](P s) { watching(s), s->n_checkpoints = 2; }, true},
-  };
-}
-
-Ready prepare_replay(const Template& s) {
-  Ready r;
-  r.name = s.name;
-  r.file = std::make_unique<MadeModel>(s.recipe);
-  ModelSetup setup = setup_with(
-      [&](sharpi_plan_params* p, sharpi_session_params* session) {
-        p->n_chunk = kChunk;
-        p->n_sessions = 3;
-        p->max_logit_rows = 3;
-        session->n_ctx = kCtx;
-        session->rewind = 5;
-        s.edit(session);
-        if (s.drafts) p->deterministic = 1, session->n_draft = 4;
-        r.drafts = s.drafts;
-        r.bounded = session->kv_budget != 0;
-      },
-      1);
-  r.loaded = load(r.file->path(), setup);
-  return r;
-}
 
 void replay(const Ready& ready, const Below& below, const std::function<bool()>& more) {
   Sequence(ready, below).run(more);

@@ -29,6 +29,9 @@ TEST(Replay, RandomSequencesOfCalls) {
     replay(r, below, [&] { return --left > 0; });
     ASSERT_FALSE(HasFailure());
   }
+  for (const Ready& r : ready) {
+    EXPECT_TRUE(!r.begin_long || r.n_shared > 0 || n < 1000) << r.name << " shared no rows";
+  }
 }
 
 }  // namespace

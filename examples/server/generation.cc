@@ -8,6 +8,13 @@ bool Job::wait_begun(std::chrono::milliseconds patience) {
   return changed_.wait_for(lock, patience, [&] { return begun_ || finished_; });
 }
 
+bool Job::expire() {
+  const std::lock_guard lock(mutex_);
+  if (begun_ || finished_) return false;
+  cancelled_ = true;
+  return true;
+}
+
 bool Job::take(std::vector<Piece>* out, std::chrono::milliseconds patience) {
   out->clear();
   std::unique_lock lock(mutex_);

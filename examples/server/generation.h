@@ -71,6 +71,8 @@ class Job {
 
   /// Connection: waits until the answer was begun, or is over. False: the time was up before.
   bool wait_begun(std::chrono::milliseconds patience);
+  /// Connection: cancels what was not begun yet. False: it was begun meanwhile, or is over.
+  bool expire();
   /// Connection: takes what came; waits for it a while. False: nothing more will come.
   bool take(std::vector<Piece>* out, std::chrono::milliseconds patience);
   /// Connection: the answer is not wanted any more. Stops a prompt that is being read, too.

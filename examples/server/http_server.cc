@@ -162,7 +162,7 @@ void HttpServer::answer(const httplib::Request& request, httplib::Response& resp
   const auto late = Clock::now() + std::chrono::seconds(settings_.queue_timeout);
   while (!job.wait_begun(kLook)) {
     if (given_up(*delivery)) return;
-    if (Clock::now() >= late) {
+    if (Clock::now() >= late && job.expire()) {
       metrics_.refused_late++;
       throw RequestError(
           503, "no place became free in " + std::to_string(settings_.queue_timeout) + " seconds");

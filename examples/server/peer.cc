@@ -40,7 +40,7 @@ bool is_socket_of(int fd, const httplib::Request& request) {
   size = sizeof mine;
   if (getsockname(fd, reinterpret_cast<sockaddr*>(&mine), &size) != 0) return false;
   return port_of(theirs) == request.remote_port && port_of(mine) == request.local_port &&
-         text_of(theirs) == request.remote_addr;
+         text_of(theirs) == request.remote_addr.substr(0, request.remote_addr.find('%'));
 }
 
 }  // namespace
@@ -58,7 +58,7 @@ Peer::Peer(const httplib::Request& request) {
 }
 
 bool Peer::gone() const {
-  if (socket_ < 0) return false;
+  if (socket_ < 0) return true;
   pollfd p{socket_, POLLRDHUP, 0};
   return poll(&p, 1, 0) > 0 && (p.revents & (POLLRDHUP | POLLHUP | POLLERR | POLLNVAL)) != 0;
 }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 // The other end of a request's connection. The HTTP library says nothing of it while a handler
-// runs, so its socket is looked up by its two addresses.
+// runs, so its socket is looked up by its two addresses. A connection that was reset has but one of
+// them left, so what is not found is gone.
 // Thread rule: the thread that serves the connection, while it does.
 #pragma once
 

@@ -8,6 +8,7 @@ import json
 import random
 import socket
 import statistics
+import struct
 import time
 
 from serving import ANSWER, ENDLESS, QUESTION, Server
@@ -105,6 +106,17 @@ async def leaver(port):
     writer.write(ask(stream=True, max_tokens=4000, logit_bias=ENDLESS))
     await writer.drain()
     await reader.read(256)
+    writer.transport.abort()
+
+
+async def resetter(port, seconds):
+    """Sends a long question whose answer would take minutes, and resets the connection a moment later:
+    maybe while the server still takes the question apart."""
+    _, writer = await connect(port)
+    writer.write(ask("word " * 4000, max_tokens=1000000, logit_bias=ENDLESS))
+    await writer.drain()
+    await asyncio.sleep(seconds)
+    writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
     writer.transport.abort()
 
 

@@ -45,6 +45,17 @@ def test_a_full_queue_says_so_and_when_to_come_again():
         assert server.chat()["usage"]["completion_tokens"] > 5
 
 
+def test_nobody_waits_for_answers_to_clients_that_were_reset():
+    """Each of these answers would hold one of the two places for as long as the context has room."""
+    with Server("tiny-qwen3-q8_0.gguf", "--slots", 2, "--queue-timeout", 20, "--context", 32768) as server:
+        async def crowd():
+            for i in range(40):
+                await load.resetter(server.port, 0.0005 * i)
+        asyncio.run(crowd())
+        server.wait_idle()
+        assert server.chat()["usage"]["completion_tokens"] > 5
+
+
 def test_bad_clients_cost_nothing_in_the_end():
     """Memory, threads and descriptors are flat from the second round on, and every question was
     answered rightly beside clients that read slowly, leave, close halfway or say nothing."""

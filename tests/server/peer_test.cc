@@ -1,0 +1,113 @@
+// SPDX-License-Identifier: MIT
+// Whether a client is still there, by what its connection says; and answers whose time was up.
+#include "peer.h"
+
+#include <arpa/inet.h>
+#include <gtest/gtest.h>
+#include <poll.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "generation.h"
+
+namespace server {
+namespace {
+
+// A connection over the loopback interface: the client's end, the server's end, and the request
+// that the HTTP library would make of it.
+class Connection {
+ public:
+  explicit Connection(int family) {
+    const int listener = socket(family, SOCK_STREAM, 0);
+    sockaddr_storage address{};
+    address.ss_family = static_cast<sa_family_t>(family);
+    if (family == AF_INET6) {
+      reinterpret_cast<sockaddr_in6&>(address).sin6_addr = in6addr_loopback;
+    } else {
+      reinterpret_cast<sockaddr_in&>(address).sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    }
+    socklen_t size = family == AF_INET6 ? sizeof(sockaddr_in6) : sizeof(sockaddr_in);
+    if (bind(listener, reinterpret_cast<sockaddr*>(&address), size) == 0) {
+      listen(listener, 1);
+      getsockname(listener, reinterpret_cast<sockaddr*>(&address), &size);
+      theirs_ = socket(family, SOCK_STREAM, 0);
+      EXPECT_EQ(connect(theirs_, reinterpret_cast<sockaddr*>(&address), size), 0);
+      ours_ = accept(listener, nullptr, nullptr);
+      request.local_port = port_of(ours_);
+      request.remote_port = port_of(theirs_);
+      request.remote_addr = family == AF_INET6 ? "::1" : "127.0.0.1";
+    }
+    close(listener);
+  }
+  ~Connection() {
+    if (theirs_ >= 0) close(theirs_);
+    if (ours_ >= 0) close(ours_);
+  }
+  bool possible() const { return ours_ >= 0; }
+  void close_half() { shutdown(theirs_, SHUT_WR); }
+  // As a client does that is ended while an answer is on its way to it.
+  void reset() {
+    const linger at_once{1, 0};
+    setsockopt(theirs_, SOL_SOCKET, SO_LINGER, &at_once, sizeof at_once);
+    close(theirs_);
+    theirs_ = -1;
+  }
+  void wait_for_end() const {
+    pollfd p{ours_, POLLRDHUP, 0};
+    ASSERT_EQ(poll(&p, 1, 10000), 1);
+  }
+  httplib::Request request;
+
+ private:
+  static int port_of(int fd) {
+    sockaddr_storage address{};
+    socklen_t size = sizeof address;
+    getsockname(fd, reinterpret_cast<sockaddr*>(&address), &size);
+    return ntohs(address.ss_family == AF_INET6 ? reinterpret_cast<sockaddr_in6&>(address).sin6_port
+                                               : reinterpret_cast<sockaddr_in&>(address).sin_port);
+  }
+  int theirs_ = -1, ours_ = -1;
+};
+
+TEST(ServerPeer, IsGoneOnceItsConnectionOrItsSendingHalfEnded) {
+  for (const int family : {AF_INET, AF_INET6}) {
+    for (const bool half : {true, false}) {
+      Connection connection(family);
+      if (!connection.possible()) continue;  // a machine without IPv6
+      const Peer peer(connection.request);
+      EXPECT_FALSE(peer.gone());
+      half ? connection.close_half() : connection.reset();
+      connection.wait_for_end();
+      EXPECT_TRUE(peer.gone());
+    }
+  }
+}
+
+// A reset connection has no address of its other end any more, so it cannot be found by it.
+TEST(ServerPeer, IsGoneIfItWasGoneBeforeAnybodyLooked) {
+  for (const int family : {AF_INET, AF_INET6}) {
+    for (const bool half : {true, false}) {
+      Connection connection(family);
+      if (!connection.possible()) continue;
+      half ? connection.close_half() : connection.reset();
+      connection.wait_for_end();
+      EXPECT_TRUE(Peer(connection.request).gone());
+    }
+  }
+}
+
+TEST(ServerJob, ExpiresOnlyWhereNothingHasBegun) {
+  Job waiting{Generation{}};
+  EXPECT_TRUE(waiting.expire());
+  EXPECT_TRUE(waiting.cancelled());
+  Job begun{Generation{}};
+  begun.begin("s1", 0);
+  EXPECT_FALSE(begun.expire());
+  EXPECT_FALSE(begun.cancelled());
+  Job refused{Generation{}};
+  refused.fail(400, "no");
+  EXPECT_FALSE(refused.expire());
+}
+
+}  // namespace
+}  // namespace server

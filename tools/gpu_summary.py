@@ -47,7 +47,8 @@ def skip_reason(log):
     for pattern in (r"skipped as a whole: (.*)", r": Skipped\n(.*)", r"Device not supported.*"):
         found = re.search(pattern, log)
         if found:
-            return found.group(found.lastindex or 0).strip()
+            # The file goes into the repository: it names no folder of the machine that ran.
+            return found.group(found.lastindex or 0).strip().replace(os.path.expanduser("~"), "~")
     return ""
 
 

@@ -325,6 +325,9 @@ TEST(Drafts, ADrawWithoutMemoryEndsWhatIsRead) {
       EXPECT_EQ(read, 2u);
       for (uint32_t i = 0; i < read; ++i) one_by_one.decode(want[i]);
     }
+    EXPECT_EQ(chat.info().n_tokens, one_by_one.info().n_tokens);
+    // A pass that a tier could not finish costs the logits, as the header says.
+    if (status != SHARPI_OK && chat.info().n_logit_rows == 0) continue;
     expect_same(chat, one_by_one, "after a failed allocation");
   }
 }

@@ -152,13 +152,14 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   if (size == 0) return 0;
   const Target& t = *targets()[data[0] % targets().size()];
   Blob bad = t.blobs[data[0] / 16 % t.blobs.size()];
+  const size_t longest = 2 * bad.size();  // however often it is made longer
   for (size_t at = 1; at + 6 <= size; at += 6) {
     uint16_t word;
     uint32_t value;
     std::memcpy(&word, data + at, sizeof word);
     std::memcpy(&value, data + at + 2, sizeof value);
     if (word == 0xFFFF) {  // another length
-      bad.resize(std::clamp<size_t>(value % (2 * bad.size()), 80, 2 * bad.size()));
+      bad.resize(std::clamp<size_t>(value % longest, 80, longest));
     } else if (word * 4ull + 4 + kBlobSumBytes <= bad.size()) {
       std::memcpy(bad.data() + word * 4ull, &value, sizeof value);
     }

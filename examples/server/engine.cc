@@ -21,8 +21,8 @@ sharpi_session_params session_template(const Settings& s) {
   p.policy = s.policy;
   p.capture_window = s.capture_window;
   p.n_checkpoints = s.checkpoints;
-  p.n_draft = s.drafts;
-  if (s.drafts != 0) p.drafters = SHARPI_DRAFT_NGRAM;
+  p.n_draft = s.n_draft();
+  p.drafters = s.drafters();
   return p;
 }
 
@@ -33,6 +33,7 @@ sharpi_plan_params plan_template(const Settings& s) {
   p.n_gpu_ffn = s.gpu_ffn;
   p.n_gpu_experts = s.gpu_experts;
   p.n_expert_slots = s.expert_slots;
+  p.gpu_ends = s.gpu_ends;
   p.arithmetic = s.exact ? SHARPI_ARITHMETIC_EXACT : SHARPI_ARITHMETIC_FAST;
   p.deterministic = s.deterministic ? 1 : 0;
   p.n_chunk = s.chunk;

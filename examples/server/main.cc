@@ -28,6 +28,13 @@ void print_settings(const server::Settings& settings, const server::Engine& engi
               plan.n_ctx, server::kv_dtype_name(plan.k_dtype), server::kv_dtype_name(plan.v_dtype),
               plan.n_gpu_layers, plan.n_layers,
               static_cast<double>(plan.session_held_bytes) / (1024.0 * 1024.0));
+  const nlohmann::ordered_json json = engine.plan_json();
+  std::printf("effective: drafts by %s, at most %u a step\n",
+              server::draft_name(json["drafters"].get<uint32_t>()),
+              json["n_draft"].get<uint32_t>());
+  for (const auto& fallback : json["fallbacks"]) {
+    std::printf("given up: %s\n", fallback.get<std::string>().c_str());
+  }
 }
 
 int serve(const server::Settings& settings) {

@@ -62,6 +62,8 @@ std::string Metrics::text() const {
       {"sharpi_cached_tokens_total", "counter", "Tokens of prompts that a session held already.",
        cached_tokens},
       {"sharpi_generated_tokens_total", "counter", "Tokens drawn.", generated_tokens},
+      {"sharpi_drafted_tokens_total", "counter", "Drafts that were read.", drafted_tokens},
+      {"sharpi_accepted_tokens_total", "counter", "Drafts that were right.", accepted_tokens},
       {"sharpi_steps_total", "counter", "Steps in which sessions decoded together.", steps},
       {"sharpi_cancelled_total", "counter", "Answers whose reader went away.", cancelled},
       {"sharpi_refused_full_total", "counter", "Requests refused with 429.", refused_full},

@@ -243,7 +243,8 @@ void Scheduler::step() {
   }
   if (writing.empty()) return;
   const Clock::time_point begun = Clock::now();
-  const bool drafts = settings_.drafts != 0 && writing.size() == 1 && writing.front()->can_draft();
+  const bool drafts =
+      settings_.n_draft() != 0 && writing.size() == 1 && writing.front()->can_draft();
   for (Answering* a : writing) {
     try {
       const std::optional<Finish> finish = draw(*a, drafts);
@@ -267,9 +268,19 @@ void Scheduler::step() {
 
 std::optional<Finish> Scheduler::draw(Answering& a, bool with_drafts) {
   const uint32_t before = a.n_drawn();
-  const std::optional<Finish> finish = with_drafts ? a.draw_drafted(settings_.drafts) : a.draw();
+  const std::optional<Finish> finish = with_drafts ? draw_drafted(a) : a.draw();
   if (before == 0) metrics_.time_to_first_token.observe(seconds_since(a.job().asked_at));
   metrics_.generated_tokens += a.n_drawn() - before;
+  return finish;
+}
+
+std::optional<Finish> Scheduler::draw_drafted(Answering& a) {
+  const sharpi_session* session = a.conversation()->session.get();
+  const sharpi_draft_stats before = draft_stats(session);
+  const std::optional<Finish> finish = a.draw_drafted(settings_.n_draft());
+  const sharpi_draft_stats after = draft_stats(session);
+  metrics_.drafted_tokens += after.n_drafted - before.n_drafted;
+  metrics_.accepted_tokens += after.n_accepted - before.n_accepted;
   return finish;
 }
 

@@ -56,6 +56,7 @@ class Scheduler {
   void read_chunk(Answering& a);
   void step();
   std::optional<Finish> draw(Answering& a, bool with_drafts);
+  std::optional<Finish> draw_drafted(Answering& a);
   void decode(std::vector<Answering*>& batch);
   void decode_alone(Answering& a);
   void end(Answering& a, Finish finish);

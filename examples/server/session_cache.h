@@ -73,6 +73,8 @@ class SessionCache {
   uint64_t clock_ = 0, next_id_ = 1;
 };
 
+/// What drafts have brought since the session was made.
+sharpi_draft_stats draft_stats(const sharpi_session* session);
 /// Which positions are still there: for each layer the share of every bin's positions, over its KV
 /// heads; none for layers without rows of their own. @param bins at most.
 nlohmann::ordered_json kept_json(const sharpi_session* session, uint32_t n_layers, uint32_t bins);

@@ -48,13 +48,6 @@ json layers_json(const sharpi_session* session, uint32_t n_layers) {
   return out;
 }
 
-sharpi_draft_stats draft_stats(const sharpi_session* session) {
-  sharpi_draft_stats out{};
-  out.struct_size = sizeof out;
-  sharpi_session_drafts(session, &out, nullptr);
-  return out;
-}
-
 // The share of drafts that were right; null where there were none.
 json acceptance(const sharpi_draft_stats& stats) {
   if (stats.n_drafted == 0) return nullptr;
@@ -89,6 +82,7 @@ json conversation_json(const Conversation& c, uint32_t n_layers) {
           {"prefill_seconds", s.prefill_seconds},
           {"decode_seconds", s.decode_seconds},
           {"tokens_per_second", c.tokens_per_second},
+          {"drafters", draft_name(drafts.drafters)},
           {"n_drafted", drafts.n_drafted},
           {"n_accepted", drafts.n_accepted},
           {"acceptance", acceptance(drafts)}};
@@ -117,6 +111,13 @@ nlohmann::ordered_json kept_shares(const sharpi_session* session, uint32_t layer
 }
 
 }  // namespace
+
+sharpi_draft_stats draft_stats(const sharpi_session* session) {
+  sharpi_draft_stats out{};
+  out.struct_size = sizeof out;
+  sharpi_session_drafts(session, &out, nullptr);
+  return out;
+}
 
 nlohmann::ordered_json kept_json(const sharpi_session* session, uint32_t n_layers, uint32_t bins) {
   sharpi_session_summary s{};

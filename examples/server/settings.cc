@@ -98,8 +98,21 @@ const Option kOptions[] = {
     {"device-budget", "BYTES", "memory of the GPU to use at most: 800M, 8G, all (all)",
      BYTES(device_budget)},
     {"host-budget", "BYTES", "memory of the host to use at most (all)", BYTES(host_budget)},
-    {"drafts", "N", "tokens drafted a step, from what followed the same words before (0)",
-     COUNT(drafts, 0, 64)},
+    {"gpu-ends", "auto|on|off", "embedding and head on the GPU (auto)",
+     [](Settings& s, const std::string& t) {
+       s.gpu_ends = t == "auto" ? -1 : parse_choice(t, {"auto", "on", "off"}) == "on" ? 1 : 0;
+     },
+     [](const Settings& s) -> json {
+       return s.gpu_ends < 0 ? "auto" : s.gpu_ends == 0 ? "off" : "on";
+     }},
+    {"draft", "none|ngram|mtp|ngram,mtp|auto",
+     "who drafts: what followed the same words before, the file's block for it, both, what there "
+     "is (ngram with --drafts, else none)",
+     [](Settings& s, const std::string& t) { s.draft = parse_draft(t); },
+     [](const Settings& s) -> json { return draft_name(s.drafters()); }},
+    {"drafts", "N", "tokens drafted a step at most (8 with --draft, else 0)",
+     [](Settings& s, const std::string& t) { s.drafts = parse_count(t, 0, 64); },
+     [](const Settings& s) -> json { return s.n_draft(); }},
     {"threads", "N", "threads that compute, 0 = one per CPU (0)", COUNT(threads, 0, 4096)},
     {"chunk", "N", "tokens of a prompt read at once while nobody else waits (512)",
      COUNT(chunk, 1, 65536)},
@@ -225,6 +238,16 @@ void check_together(const Settings& s) {
 }
 
 }  // namespace
+
+uint32_t Settings::drafters() const {
+  if (draft != SHARPI_UNSET) return draft;
+  return drafts == SHARPI_UNSET || drafts == 0 ? 0 : SHARPI_DRAFT_NGRAM;
+}
+
+uint32_t Settings::n_draft() const {
+  if (drafters() == 0) return 0;
+  return drafts == SHARPI_UNSET ? kDrafts : drafts;
+}
 
 Settings read_settings(const std::vector<std::string>& arguments, const Environment& environment) {
   Settings s;

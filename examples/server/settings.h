@@ -29,9 +29,10 @@ struct Settings {
   sharpi_policy policy = SHARPI_POLICY_AUTO;
   uint32_t capture_window = 32;
   uint32_t checkpoints = 4;
-  int32_t gpu_layers = -1, gpu_ffn = -1, gpu_experts = -1, expert_slots = -1;
+  int32_t gpu_layers = -1, gpu_ffn = -1, gpu_experts = -1, expert_slots = -1, gpu_ends = -1;
   uint64_t device_budget = SHARPI_ALL_FREE, host_budget = SHARPI_ALL_FREE;
-  uint32_t drafts = 0;
+  uint32_t draft = SHARPI_UNSET;   // SHARPI_DRAFT_*; not set: NGRAM where `drafts` asks for some
+  uint32_t drafts = SHARPI_UNSET;  // not set: kDrafts where `draft` names a drafter
   uint32_t threads = 0;
   uint32_t chunk = 512;
   uint32_t prefill_chunk = 128;
@@ -50,6 +51,11 @@ struct Settings {
   std::string cache_dir;
   uint64_t cache_bytes = 4ull << 30;
 
+  static constexpr uint32_t kDrafts = 8;
+  /// SHARPI_DRAFT_* of what both options say together.
+  uint32_t drafters() const;
+  /// Tokens a step; 0 without a drafter.
+  uint32_t n_draft() const;
   uint32_t live_sessions() const { return sessions != 0 ? sessions : slots + 2; }
   /// Where each option's value came from: "flag", "file", "environment" or "default".
   std::map<std::string, std::string> sources;
@@ -73,6 +79,8 @@ nlohmann::ordered_json settings_json(const Settings& settings);
 std::string settings_help();
 /// A KV dtype as text: "auto", "f32", "bf16", "q8_0", "q4".
 const char* kv_dtype_name(sharpi_kv_dtype dtype);
+/// SHARPI_DRAFT_* as text: "none", "ngram", "mtp", "ngram,mtp", "auto".
+const char* draft_name(uint32_t drafters);
 /// A policy by its name; throws SettingsError for a wrong one.
 sharpi_policy policy_of(const std::string& name);
 const char* policy_name(sharpi_policy policy);

@@ -27,6 +27,16 @@ const NamedPolicy kPolicies[] = {
     {"retrieval", SHARPI_POLICY_RETRIEVAL},
 };
 
+struct NamedDraft {
+  const char* name;
+  uint32_t drafters;
+};
+const NamedDraft kDrafters[] = {{"none", 0},
+                                {"ngram", SHARPI_DRAFT_NGRAM},
+                                {"mtp", SHARPI_DRAFT_MTP},
+                                {"ngram,mtp", SHARPI_DRAFT_NGRAM | SHARPI_DRAFT_MTP},
+                                {"auto", SHARPI_DRAFT_AUTO}};
+
 bool parse_whole(const std::string& text, uint64_t* out, std::string* rest) {
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), *out);
   if (error != std::errc()) return false;
@@ -108,6 +118,20 @@ std::string parse_choice(const std::string& text, const std::vector<std::string>
     allowed += (allowed.empty() ? "" : ", ") + choice;
   }
   throw SettingsError(allowed);
+}
+
+uint32_t parse_draft(const std::string& text) {
+  for (const NamedDraft& draft : kDrafters) {
+    if (text == draft.name) return draft.drafters;
+  }
+  throw SettingsError("none, ngram, mtp, ngram,mtp, auto");
+}
+
+const char* draft_name(uint32_t drafters) {
+  for (const NamedDraft& draft : kDrafters) {
+    if (drafters == draft.drafters) return draft.name;
+  }
+  return "?";
 }
 
 double rounded(float value) {

@@ -17,6 +17,7 @@ uint64_t parse_bytes(const std::string& text);  // 4096, 512K, 800M, 8G, all
 float parse_real(const std::string& text, double low, double high);
 sharpi_kv_dtype parse_kv_type(const std::string& text);
 void parse_kv_types(const std::string& text, sharpi_kv_dtype* k, sharpi_kv_dtype* v);
+uint32_t parse_draft(const std::string& text);  // SHARPI_DRAFT_*, none = 0
 std::string parse_choice(const std::string& text, const std::vector<std::string>& choices);
 /// 0.7f as 0.7.
 double rounded(float value);

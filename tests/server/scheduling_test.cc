@@ -251,18 +251,55 @@ TEST(Scheduling, BoundedSessionsGoOnPastTheirContext) {
   EXPECT_LE(session["n_slots_max"].get<int>(), 512);
 }
 
+// Every drafter leaves the tokens that there are without one, also beside another answer, which is
+// written without drafts, and in a turn that goes on from there.
 TEST(Scheduling, DraftsChangeNothingButTheSpeed) {
-  const Served served([](Settings& s) { s.drafts = 4; });
-  const json how = {{"max_tokens", 60}, {"logit_bias", endless(served, false)["logit_bias"]}};
-  const Served plain;
-  const json drafted = served.chat(words("code of snow", 20), how);
-  EXPECT_EQ(drafted["choices"], plain.chat(words("code of snow", 20), how)["choices"]);
-  EXPECT_EQ(drafted["usage"]["completion_tokens"], 60);
-  const json session = served.get("/v1/sharpi/sessions").body["sessions"][0];
-  EXPECT_TRUE(session["acceptance"].is_number()) << session.dump();
-  // The session is where it would be without drafts: the next turn goes on from it.
-  const json again = served.chat(words("code of snow", 20), how);
-  EXPECT_EQ(again["choices"], drafted["choices"]);
+  const char* const hybrid = "tiny-qwen35-q8_0.gguf";
+  const Served plain({}, hybrid);
+  const std::string text = words("code of snow", 20);
+  const json how = {{"max_tokens", 60}, {"logit_bias", endless(plain, false)["logit_bias"]}};
+  const json expected = plain.chat(text, how)["choices"];
+  const json other = plain.chat(words("snow", 30), how)["choices"];
+  const json next = plain.chat(text + "more", how)["choices"];
+  const uint32_t both = SHARPI_DRAFT_NGRAM | SHARPI_DRAFT_MTP;
+  const std::pair<uint32_t, const char*> drafters[] = {{SHARPI_DRAFT_NGRAM, "ngram"},
+                                                       {SHARPI_DRAFT_MTP, "mtp"},
+                                                       {both, "ngram,mtp"},
+                                                       {SHARPI_DRAFT_AUTO, "ngram,mtp"}};
+  for (const auto& [drafter, name] : drafters) {
+    SCOPED_TRACE(name);
+    const Served served(
+        [&](Settings& s) {
+          s.draft = drafter;
+          s.drafts = 4;
+        },
+        hybrid);
+    EXPECT_EQ(served.chat(text, how)["choices"], expected);
+    const json session = served.get("/v1/sharpi/sessions").body["sessions"][0];
+    EXPECT_EQ(session["drafters"], name);
+    EXPECT_GT(session["n_drafted"], 0) << session.dump();
+    EXPECT_EQ(served.metric("sharpi_drafted_tokens_total"), session["n_drafted"]);
+    EXPECT_EQ(served.metric("sharpi_accepted_tokens_total"), session["n_accepted"]);
+    EXPECT_EQ(session["acceptance"],
+              session["n_accepted"].get<double>() / session["n_drafted"].get<double>());
+    std::thread beside([&] { EXPECT_EQ(served.chat(words("snow", 30), how)["choices"], other); });
+    EXPECT_EQ(served.chat(text, how)["choices"], expected);
+    beside.join();
+    EXPECT_EQ(served.chat(text + "more", how)["choices"], next);
+  }
+}
+
+TEST(Scheduling, DraftsThatTheFileDoesNotHaveAreLeftOutByAuto) {
+  const Served served([](Settings& s) { s.draft = SHARPI_DRAFT_AUTO; });
+  served.chat("code");
+  EXPECT_EQ(served.get("/v1/sharpi/sessions").body["sessions"][0]["drafters"], "ngram");
+  const json plan = served.get("/v1/sharpi/plan").body;
+  EXPECT_EQ(plan["settings"]["draft"]["value"], "auto");
+  EXPECT_EQ(plan["plan"]["drafters"], SHARPI_DRAFT_NGRAM);
+  EXPECT_EQ(plan["plan"]["n_draft"], 8);
+  EXPECT_EQ(plan["plan"]["fallbacks"],
+            json::array({"the MTP drafter is left out: drafters has MTP, but the file has no block "
+                         "for multi-token prediction"}));
 }
 
 TEST(Start, WhatCannotBeMetIsRefusedWithTheSentenceOfThePlan) {
@@ -275,6 +312,13 @@ TEST(Start, WhatCannotBeMetIsRefusedWithTheSentenceOfThePlan) {
     return "taken";
   };
   EXPECT_NE(refusal([](Settings& s) { s.drafts = 64; }).find("draft"), std::string::npos);
+  EXPECT_EQ(refusal([](Settings& s) { s.draft = SHARPI_DRAFT_MTP; }),
+            "drafters has MTP, but the file has no block for multi-token prediction");
+  EXPECT_EQ(refusal([](Settings& s) {
+              s.draft = SHARPI_DRAFT_NGRAM;
+              s.drafts = 0;
+            }),
+            "drafters is 1 but n_draft is 0");
   EXPECT_NE(refusal([](Settings& s) { s.host_budget = 1 << 20; }).find("short"), std::string::npos);
   EXPECT_NE(refusal([](Settings& s) { s.model = "no-such-file"; }).find("no-such-file"),
             std::string::npos);

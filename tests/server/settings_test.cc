@@ -79,6 +79,51 @@ TEST_F(ServerSettings, WhatIsWrongIsNamed) {
   EXPECT_EQ(refusal({"--config", file("{\"model\": }")}), config + ": not JSON, at byte 11");
 }
 
+TEST_F(ServerSettings, WhoDraftsAndHowMuchCanBeSaidApart) {
+  struct Case {
+    std::vector<std::string> flags;
+    uint32_t drafters, n_draft;
+    const char* shown;
+  };
+  const uint32_t both = SHARPI_DRAFT_NGRAM | SHARPI_DRAFT_MTP;
+  const Case cases[] = {{{}, 0, 0, "none"},
+                        {{"--drafts", "5"}, SHARPI_DRAFT_NGRAM, 5, "ngram"},
+                        {{"--drafts", "0"}, 0, 0, "none"},
+                        {{"--draft", "ngram"}, SHARPI_DRAFT_NGRAM, 8, "ngram"},
+                        {{"--draft", "mtp", "--drafts", "3"}, SHARPI_DRAFT_MTP, 3, "mtp"},
+                        {{"--draft", "ngram,mtp"}, both, 8, "ngram,mtp"},
+                        {{"--draft=auto"}, SHARPI_DRAFT_AUTO, 8, "auto"},
+                        {{"--draft", "none", "--drafts", "5"}, 0, 0, "none"}};
+  for (Case c : cases) {
+    c.flags.insert(c.flags.begin(), {"-m", "x"});
+    const Settings s = read_settings(c.flags, {});
+    EXPECT_EQ(s.drafters(), c.drafters) << c.shown;
+    EXPECT_EQ(s.n_draft(), c.n_draft) << c.shown;
+    EXPECT_EQ(settings_json(s)["draft"]["value"], c.shown);
+    EXPECT_EQ(settings_json(s)["drafts"]["value"], c.n_draft) << c.shown;
+  }
+  const Environment environment = {{"SHARPI_SERVER_DRAFT", "mtp"}, {"SHARPI_SERVER_DRAFTS", "4"}};
+  const std::string config = file(R"({"draft": "ngram"})");
+  EXPECT_EQ(read_settings({"-m", "x"}, environment).drafters(), SHARPI_DRAFT_MTP);
+  const Settings filed = read_settings({"-m", "x", "--config", config}, environment);
+  EXPECT_EQ(filed.drafters(), SHARPI_DRAFT_NGRAM);
+  EXPECT_EQ(filed.n_draft(), 4u);
+  const Settings flagged =
+      read_settings({"-m", "x", "--config", config, "--draft", "auto"}, environment);
+  EXPECT_EQ(flagged.drafters(), SHARPI_DRAFT_AUTO);
+  EXPECT_EQ(flagged.sources.at("draft"), "flag");
+  EXPECT_EQ(refusal({"-m", "x", "--draft", "best"}),
+            "--draft: \"best\" is not allowed; allowed: none, ngram, mtp, ngram,mtp, auto");
+}
+
+TEST_F(ServerSettings, TheEndsOfTheModelCanBePlaced) {
+  EXPECT_EQ(read_settings({"-m", "x"}, {}).gpu_ends, -1);
+  EXPECT_EQ(read_settings({"-m", "x", "--gpu-ends", "off"}, {}).gpu_ends, 0);
+  EXPECT_EQ(read_settings({"-m", "x", "--gpu-ends", "on"}, {}).gpu_ends, 1);
+  EXPECT_EQ(refusal({"-m", "x", "--gpu-ends", "2"}),
+            "--gpu-ends: \"2\" is not allowed; allowed: auto, on, off");
+}
+
 TEST_F(ServerSettings, BytesHaveUnits) {
   EXPECT_EQ(read_settings({"-m", "x", "--host-budget", "3G"}, {}).host_budget, 3ull << 30);
   EXPECT_EQ(read_settings({"-m", "x", "--host-budget", "all"}, {}).host_budget, SHARPI_ALL_FREE);

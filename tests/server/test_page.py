@@ -120,15 +120,17 @@ def test_an_answer_is_stopped_by_its_button_and_by_escape(tab, server):
         page.close()
 
 
-def test_drafts_that_were_right_are_shown(tab):
+@pytest.mark.parametrize("who", ["ngram", "mtp"])
+def test_drafts_that_were_right_are_shown(tab, who):
     """Counting repeats itself, so words that came before are right drafts."""
-    with Server("tiny-qwen35-q8_0.gguf", "--drafts", "8", "--max-tokens", "200") as drafting:
+    with Server("tiny-qwen35-q8_0.gguf", "--draft", who, "--max-tokens", "200") as drafting:
         page = tab(at=drafting)
         assert page.run("document.querySelector('#acceptance').textContent") == "–"
         ask(page, ENDLESS_QUESTION)
         page.wait("document.querySelector('#acceptance').textContent !== '–'", "the share of drafts")
         drafting.wait_idle()
         (session,) = drafting.sessions()
+        assert session["drafters"] == who
         assert 0 < session["n_accepted"] <= session["n_drafted"] and session["acceptance"] == session["n_accepted"] / session["n_drafted"]
         shown = f"{int(session['acceptance'] * 100 + 0.5)} %"
         page.wait(f"document.querySelector('#acceptance').textContent === '{shown}'", shown)

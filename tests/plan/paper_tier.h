@@ -58,8 +58,10 @@ class PaperTier final : public TierSizer {
     }
     return n;
   }
-  std::vector<MemoryRow> model_rows(const ModelSpec& spec, const Placement& p, const ModelShape&,
-                                    const SessionShape&) const override {
+  /// Bytes of activations for a token of a chunk.
+  void work_in(uint64_t bytes) { token_bytes_ = bytes; }
+  std::vector<MemoryRow> model_rows(const ModelSpec& spec, const Placement& p,
+                                    const ModelShape& model, const SessionShape&) const override {
     uint64_t n = 1;
     for (size_t l = 0; l < spec.layers.size(); ++l) {
       if (p.mixer[l] == id_) n += mixer_bytes(spec.layers[l]);
@@ -71,6 +73,8 @@ class PaperTier final : public TierSizer {
     std::vector<MemoryRow> rows{row(SHARPI_ROW_WEIGHTS, "weights", n)};
     const uint64_t slots = p.n_expert_slots * expert_slot_bytes(spec, p);
     if (slots != 0) rows.push_back(row(SHARPI_ROW_EXPERTS, "expert slots", slots));
+    const uint64_t work = model.n_chunk * token_bytes_;
+    if (work != 0) rows.push_back(row(SHARPI_ROW_ACTIVATIONS, "activations", work));
     return rows;
   }
   std::vector<MemoryRow> session_rows(const ModelSpec& spec, const Placement& p,
@@ -100,7 +104,7 @@ class PaperTier final : public TierSizer {
                     label, n, n);
   }
   TierId id_;
-  uint64_t bytes_;
+  uint64_t bytes_, token_bytes_ = 0;
   const char *cannot_, *name_;
   uint32_t index_;
 };
@@ -118,6 +122,7 @@ struct PaperRequest {
   double device_rate = 0, pcie_rate = 0, host_rate = 0;
   const char* cannot = nullptr;  // why the device cannot compute the model
   uint32_t drafters = 0;         // with four drafts
+  uint64_t token_bytes = 0;      // of activations on the device
 };
 
 class Solving : public ::testing::Test {
@@ -130,8 +135,9 @@ class Solving : public ::testing::Test {
   static Result<std::shared_ptr<const Plan>> plan(const std::shared_ptr<const ModelSpec>& spec,
                                                   const PaperRequest& r,
                                                   const PlanMachine* machine = nullptr) {
-    const PaperTier host(TierId::kCpu, 1ull << 40),
-        device(TierId::kCuda, r.device + kDriverShare, r.cannot);
+    const PaperTier host(TierId::kCpu, 1ull << 40);
+    PaperTier device(TierId::kCuda, r.device + kDriverShare, r.cannot);
+    device.work_in(r.token_bytes);
     std::vector<const TierSizer*> sizers{&host};
     if (r.device != 0) sizers.push_back(&device);
     sharpi_session_params s;

@@ -199,6 +199,33 @@ TEST_F(Solving, AnAutomaticContextLeavesTheHostItsMemory) {
   EXPECT_EQ(asked.find(", or n_ctx "), std::string::npos) << asked;
 }
 
+TEST_F(Solving, ChunksAreAsLargeAsPaysAndFits) {
+  test::ModelRecipe recipe = eight_layers();
+  recipe.n_ctx = 8192;
+  const auto spec = spec_of(recipe);
+  const auto of = [&](uint64_t device, uint32_t n_ctx = 8192) {
+    const auto p =
+        must(spec, {.device = device, .n_ctx = n_ctx, .kv = SHARPI_KV_F32, .token_bytes = 1000});
+    return p->summary();
+  };
+  EXPECT_EQ(of(0).n_chunk, 512u) << "without a device";
+  EXPECT_EQ(of(kPlenty, 1025).n_chunk, 2048u);
+  EXPECT_EQ(of(kPlenty, 1024).n_chunk, 1024u) << "no prompt is that long";
+  EXPECT_EQ(of(kPlenty, 100).n_chunk, 128u);
+  // Smaller chunks give way before any block does.
+  uint64_t device = kPlenty;
+  for (const uint32_t n : {2048u, 1024u, 512u}) {
+    const sharpi_plan_summary s = of(device);
+    EXPECT_EQ(s.n_chunk, n);
+    EXPECT_EQ(s.n_gpu_ffn, s.n_layers) << n;
+    EXPECT_EQ(of(s.device_held_bytes).n_chunk, n);
+    device = s.device_held_bytes - 1;
+  }
+  const sharpi_plan_summary s = of(device);
+  EXPECT_EQ(s.n_chunk, 512u);
+  EXPECT_LT(s.n_gpu_ffn, s.n_layers);
+}
+
 TEST_F(Solving, LayersThatShareRowsStayTogether) {
   const auto spec = spec_of(test::tiny_gemma4());
   uint32_t n_splits = 0;

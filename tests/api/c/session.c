@@ -89,6 +89,7 @@ static void test_batch(const fixture* f) {
   EXPECT(SHARPI_E_INVALID_ARGUMENT, sharpi_decode_batch(s, tokens, 3, &err)); /* max_batch 2 */
   EXPECT(SHARPI_E_INVALID_ARGUMENT, sharpi_decode_batch(s, tokens, 1000, &err));
   EXPECT(SHARPI_E_INVALID_ARGUMENT, sharpi_decode_batch(s, bad, 2, &err));
+  NAMES("token 1 is");
   sharpi_session *twice[2] = {s[0], s[0]}, *with_null[2] = {s[0], NULL}, *mixed[2] = {s[0], other};
   EXPECT(SHARPI_E_INVALID_ARGUMENT, sharpi_decode_batch(twice, tokens, 2, &err));
   NAMES("same");

@@ -59,18 +59,13 @@ demo:
 	@echo "The KV cache of $$(wc -w < examples/compact_prompt.txt) words, compacted: $$(tail -n 1 examples/compact_prompt.txt)"
 	@"$(BUILD)/examples/compact" $(demo_compact)
 
-# Until the tree has a program for conversations, every line is a question of its own.
+# CHAT has further options of the program, for example CHAT="--system 'Be brief.' --temp 0".
+CHAT ?=
 chat:
 	$(packages) build
 	$(configure)
-	$(build) --target generate
-	@model=$$(tools/models/fetch.sh smollm2-135m) || exit 1; \
-	  echo "SmolLM2 135M. Every line is a question of its own; an empty one ends."; \
-	  while read -r -p "> " line && [[ -n $$line ]]; do \
-	    "$(BUILD)/examples/generate" -m "$$model" -p "$$line" --chat --temp 0.2 -n 300 --quiet \
-	      2> "$(BUILD)/chat.log" || { cat "$(BUILD)/chat.log"; exit 1; }; \
-	    echo; \
-	  done
+	$(build) --target chat
+	@model=$$(tools/models/fetch.sh smollm2-135m) && exec "$(BUILD)/examples/chat" -m "$$model" $(CHAT)
 
 # SmolLM2 where `make chat` or tools/models/fetch.sh has fetched it, else a small model of this tree.
 # SERVE has further options of the server, for example SERVE="--port 9000".

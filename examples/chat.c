@@ -29,12 +29,15 @@ static const char kHelp[] =
 
 static const char kCommands[] =
     "/regen             answer the last message again\n"
-    "/compact [ROWS]    keep the rows that matter, ROWS of each layer (a quarter)\n"
+    "/compact [ROWS]    keep the rows that matter, ROWS of each layer (a quarter, but 256)\n"
     "/save FILE         the conversation as JSON\n"
     "/plan              what is placed where, and every byte\n"
     "/reset             forget the conversation\n"
     "/help              this list\n"
     "/exit              or the end of the input: leave\n";
+
+/* What /compact leaves of a conversation at least, unless it is told a number. */
+enum { kLeastRows = 256 };
 
 static void parse_flag(int argc, char** argv, int* i, options* o) {
   const char* flag = argv[*i];
@@ -125,15 +128,21 @@ static void compact(chat* c, const char* argument) {
     return;
   }
   char* end = NULL;
-  const unsigned long rows = *argument != '\0' ? strtoul(argument, &end, 10) : s.n_slots_max / 4;
+  const uint32_t quarter = s.n_slots_max / 4 > kLeastRows ? s.n_slots_max / 4 : kLeastRows;
+  const unsigned long rows = *argument != '\0' ? strtoul(argument, &end, 10) : quarter;
   if ((end != NULL && *end != '\0') || rows == 0 || rows > UINT32_MAX - 16) {
     fprintf(stderr, "/compact takes a number of rows from 1 on\n");
+    return;
+  }
+  if (rows >= s.n_slots_max) {
+    fprintf(stderr, "%u rows a layer: nothing to compact\n", s.n_slots_max);
     return;
   }
   sharpi_compact_params params;
   sharpi_compact_params_init(&params, sizeof params);
   params.budget = (uint32_t)rows;
-  if (params.recency > params.budget) params.recency = params.budget;
+  /* Recent rows alone lose the first ones, which many heads lean on, and the answers with them. */
+  if (params.recency > params.budget / 2) params.recency = params.budget / 2;
   params.progress = show_progress;
   params.user_data = &c->o;
   sharpi_compact_report report = {.struct_size = sizeof report};

@@ -16,6 +16,7 @@
 #include <string>
 #include <vector>
 
+#include "models/real_files.h"
 #include "support/abi.h"
 #include "support/golden.h"
 #include "support/paths.h"
@@ -315,12 +316,13 @@ TEST(Compact, FailsWhenTheAnswerIsGoneOrAFlagIsWrong) {
 }
 
 /// The chat program with a script on stdin.
-Output chat(const std::string& arguments, const std::string& script) {
+Output chat(const std::string& arguments, const std::string& script,
+            const std::string& model = kModel) {
   const std::string path =
       ::testing::TempDir() + "sharpi_chat_" + std::to_string(::getpid()) + ".txt";
   std::ofstream(path, std::ios::binary) << script;
   const Output o =
-      run(kChat, "-m '" + kModel + "' -t 2 -g 0 --temp 0 " + arguments + " < '" + path + "'");
+      run(kChat, "-m '" + model + "' -t 2 -g 0 --temp 0 " + arguments + " < '" + path + "'");
   std::remove(path.c_str());
   return o;
 }
@@ -352,15 +354,29 @@ TEST(ChatProgram, AnswersRemembersAndSaves) {
 TEST(ChatProgram, CompactsPlansAndGoesOn) {
   const Output o =
       chat("-c 1024 -n 8 --speeds",
-           "hello\n/compact 0\n/compact many\n/compact 8\n/plan\nagain\n/nothing\n/help\n"
+           "hello\n/compact\n/compact 0\n/compact many\n/compact 8\n/plan\nagain\n/nothing\n/help\n"
            "/reset\nhello\n");
   ASSERT_EQ(o.exit_code, 0) << o.err;
   for (const char* part :
-       {"/compact takes a number of rows from 1 on", "8 of ", " rows a layer kept", "KV rows",
-        "no such command", "/regen ", "tokens/s"}) {
+       {" rows a layer: nothing to compact", "/compact takes a number of rows from 1 on", "8 of ",
+        " rows a layer kept", "KV rows", "no such command", "/regen ", "tokens/s"}) {
     EXPECT_NE(o.err.find(part), std::string::npos) << part << " is not in: " << o.err;
   }
   EXPECT_GE(std::count(o.out.begin(), o.out.end(), '\n'), 3);
+}
+
+/// Of few rows not all are the last ones: without the first rows, which many heads lean on, the
+/// model says again what it said before.
+TEST(ChatProgram, SmolLm2StillAnswersFromFewRows) {
+  const std::string model = find_real_file(kSmolLm2);
+  if (model.empty()) GTEST_SKIP() << absent_text(kSmolLm2);
+  const Output o = chat("-n 30 -c 2048 --system 'You are a helpful assistant.'",
+                        "What is 2 + 2?\nMy name is Clara.\nWhat is my name?\n/compact 60\n"
+                        "What is the capital of France?\n",
+                        model);
+  ASSERT_EQ(o.exit_code, 0) << o.err;
+  EXPECT_NE(o.err.find("60 of "), std::string::npos) << o.err;
+  EXPECT_NE(o.out.find("The capital of France is Paris."), std::string::npos) << o.out;
 }
 
 TEST(ChatProgram, WrongFlagsAreNamed) {

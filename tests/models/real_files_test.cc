@@ -265,14 +265,32 @@ INSTANTIATE_TEST_SUITE_P(Files, RealModel, ::testing::Values(kSmolLm2, kGemma3),
                            return name;
                          });
 
-/// The greedy answer to one question, in the turns of the model's own template.
+/// The greedy answer to one question, in the turns of the model's own template, which has a system
+/// turn of its own.
 std::string answer(const Loaded& loaded, const std::string& question) {
-  const std::string prompt =
-      "<|im_start|>system\nYou are a helpful AI assistant named SmolLM, trained by Hugging Face"
-      "<|im_end|>\n<|im_start|>user\n" +
-      question + "<|im_end|>\n<|im_start|>assistant\n";
+  sharpi_message message{};
+  message.role = "user";
+  message.content = question.c_str();
+  message.content_len = question.size();
+  sharpi_chat_params params;
+  sharpi_chat_params_init(&params, sizeof params);
+  params.messages = &message;
+  params.n_messages = 1;
+  std::vector<int32_t> prompt(question.size() + 256);
+  uint32_t n = 0;
+  sharpi_error e = SHARPI_ERROR_INIT;
+  EXPECT_EQ(sharpi_chat_tokenize(loaded.model.get(), &params, prompt.data(),
+                                 static_cast<uint32_t>(prompt.size()), &n, &e),
+            SHARPI_OK)
+      << text_of(e);
+  prompt.resize(n);
+  EXPECT_EQ(prompt, tokens_of(loaded.model.get(),
+                              "<|im_start|>system\nYou are a helpful AI assistant named SmolLM, "
+                              "trained by Hugging Face<|im_end|>\n<|im_start|>user\n" +
+                                  question + "<|im_end|>\n<|im_start|>assistant\n",
+                              SHARPI_TOKENIZE_PARSE_SPECIAL));
   Chat chat(loaded.model.get());
-  chat.prefill(tokens_of(loaded.model.get(), prompt, SHARPI_TOKENIZE_PARSE_SPECIAL));
+  chat.prefill(prompt);
   std::vector<int32_t> said;
   for (int i = 0; i < 40; ++i) {
     const int32_t token = chat.argmax();

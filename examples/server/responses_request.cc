@@ -128,6 +128,9 @@ std::vector<Message> read_input(Fields& f) {
   } else {
     f.refuse("input", "is not a text or a list with at least one item");
   }
+  for (Message& message : items.messages) {
+    if (!message.content) message.content = "";  // many templates add it to a text
+  }
   return std::move(items.messages);
 }
 

@@ -214,6 +214,20 @@ TEST_F(Routes, ResponsesComeWholeInEventsAndAreReadAgain) {
   const Answered next =
       served_->post("/v1/responses", {{"input", again}, {"max_output_tokens", 3}});
   EXPECT_EQ(next.status, 200) << next.body.dump();
+  // An answer that is a call and nothing else has no text, and neither has one that only thought.
+  const json call = again[2], output = again[3];
+  const json thought = {
+      {"type", "reasoning"},
+      {"summary", json::array()},
+      {"content", json::array({{{"type", "reasoning_text"}, {"text", "sun or rain?"}}})}};
+  for (const json& said : {json::array({call, output}), json::array({thought, call, output}),
+                           json::array({thought, {{"role", "user"}, {"content", "and?"}}})}) {
+    json input = json::array({again[0]});
+    input.insert(input.end(), said.begin(), said.end());
+    const Answered bare =
+        served_->post("/v1/responses", {{"input", input}, {"max_output_tokens", 3}});
+    EXPECT_EQ(bare.status, 200) << bare.body.dump();
+  }
   refused("/v1/responses", {{"input", "x"}, {"previous_response_id", "resp_1"}},
           "previous_response_id is not supported, except as null: responses are not kept; send "
           "their items again");

@@ -59,6 +59,7 @@ ENUMS = {
     "sharpi_chat_kind": ("ChatKind", "SHARPI_CHAT_", "IntEnum"),
     "sharpi_part": ("Part", "SHARPI_PART_", "IntEnum"),
     "sharpi_layer_budget": ("LayerBudget", "SHARPI_LAYER_BUDGET_", "IntEnum"),
+    "drafters": ("Drafters", "SHARPI_DRAFT_", "IntFlag"),
     "kv_full": ("KVFullReason", "SHARPI_KV_FULL_", "IntEnum"),
     "token": ("TokenAttributes", "SHARPI_TOKEN_", "IntFlag"),
 }
@@ -78,6 +79,7 @@ ENUM_DOCS = {
     "ChatKind": "Where a model's chat format comes from.",
     "Part": "Of a generated text.",
     "LayerBudget": "How a compaction's budget is shared among the layers.",
+    "Drafters": "Who drafts tokens in Session.step(); 0: only the host, by Session.verify().",
     "KVFullReason": "The native code of a KVFull exception.",
     "TokenAttributes": "What a token is; none: ordinary text.",
 }
@@ -231,6 +233,11 @@ class Header:
         return Function(name, result.replace(" ", ""), self.arguments(arguments))
 
 
+def enum_of(field: Field) -> str:
+    """The Python enumeration of a field, by its type in the header or by its name; "" for none."""
+    return ENUMS.get(field.type, ENUMS.get(field.name, ("",)))[0]
+
+
 class Writer:
     def __init__(self, header: Header) -> None:
         self.header = header
@@ -281,8 +288,8 @@ class Writer:
             return "str", 's.{0}.decode("utf-8", "replace")'
         if field.name in FLAGS:
             return "bool", "bool(s.{0})"
-        if field.type in ENUMS:
-            enum = ENUMS[field.type][0]
+        if enum_of(field):
+            enum = enum_of(field)
             if field.name == "experts_tier":  # 0 = the layer has none
                 return f"Optional[{enum}]", f"{enum}(s.{{0}}) if s.{{0}} else None"
             return enum, f"{enum}(s.{{0}})"
@@ -293,8 +300,8 @@ class Writer:
             return "Optional[Sequence[int]]"
         if field.name in BUDGETS:
             return 'Union[int, Literal["auto"], None]'
-        if field.type in ENUMS:
-            return f"Union[{ENUMS[field.type][0]}, str, None]"
+        if enum_of(field):
+            return f"Union[{enum_of(field)}, str, None]"
         return f"Optional[{self.python_type(field)[0]}]"
 
     def enum(self, kind: str) -> List[str]:
@@ -359,8 +366,8 @@ class Writer:
             out += self.options(structs[name])
         enums = {}
         for name in OPTIONS:
-            enums.update({f.name: ENUMS[f.type][0] for f in structs[name].fields if f.type in ENUMS})
-        out.append("\n\n# Which of the options are enumerations.\nOPTION_ENUMS: Dict[str, Type[_Number]] = {")
+            enums.update({f.name: enum_of(f) for f in structs[name].fields if enum_of(f)})
+        out.append("\n\n# Which of the options are enumerations.\nOPTION_ENUMS: Dict[str, Union[Type[_Number], Type[IntFlag]]] = {")
         out += [f'    "{field}": {enum},' for field, enum in enums.items()]
         return "\n".join(out + ["}\n"])
 

@@ -26,21 +26,22 @@ from .model import Model
 from .plan import Plan
 from .session import Sampled, Session, decode_batch
 from .text import ChatParts, StopStream, TextModel, TextStream, chat_parse
-from .types import (Arithmetic, ChatKind, CompactReport, Device, DraftStats, ExpertStats, Isa, KVFullReason, KVType,
-                    LayerBudget, LayerInfo, LoadMode, LogLevel, MemoryRow, Mixer, ModelSummary, Part,
-                    Phase, PlanSummary, Policy, RowKind, RowPurpose, SegmentInfo, SessionSummary, Status,
-                    Tier, TokenAttributes)
+from .types import (Arithmetic, ChatKind, CompactReport, Device, Drafters, DraftStats, ExpertStats, Isa,
+                    KVFullReason, KVType, LayerBudget, LayerInfo, LoadMode, LogLevel, MemoryRow, Mixer,
+                    ModelSummary, Part, Phase, PlanSummary, Policy, RowKind, RowPurpose, SegmentInfo,
+                    SessionSummary, Status, Tier, TokenAttributes)
 
 __version__ = "1.0.0"
 
 __all__ = [
     "ALL_FREE", "UNSET", "Arithmetic", "BadFormat", "BadState", "BufferTooSmall", "Busy", "Cancelled",
     "Chat", "ChatKind", "ChatParts", "Closed", "CompactReport", "Context", "Device", "DeviceError",
-    "DeviceLost", "DoesNotFit", "DraftStats", "Error", "ExpertStats", "Generation", "Grammar", "IOFailed",
-    "InternalError", "InvalidArgument", "Isa", "KVFull", "KVFullReason", "KVType", "LayerBudget",
-    "LayerInfo", "LoadMode", "LogLevel", "MemoryRow", "Mismatch", "Mixer", "Model", "ModelSummary",
-    "NotFound", "OutOfMemory", "Part", "Phase", "Plan", "PlanSummary", "Policy", "Reply", "RowKind",
-    "RowPurpose", "Sampled", "SegmentInfo", "Session", "SessionSummary", "Status", "StopStream",
-    "TextModel", "TextStream", "Tier", "TokenAttributes", "Unsupported", "build_info", "chat_parse",
-    "decode_batch", "default_context", "errors", "read_prompt", "status_name", "types", "version",
+    "DeviceLost", "DoesNotFit", "DraftStats", "Drafters", "Error", "ExpertStats", "Generation",
+    "Grammar", "IOFailed", "InternalError", "InvalidArgument", "Isa", "KVFull", "KVFullReason",
+    "KVType", "LayerBudget", "LayerInfo", "LoadMode", "LogLevel", "MemoryRow", "Mismatch", "Mixer",
+    "Model", "ModelSummary", "NotFound", "OutOfMemory", "Part", "Phase", "Plan", "PlanSummary",
+    "Policy", "Reply", "RowKind", "RowPurpose", "Sampled", "SegmentInfo", "Session", "SessionSummary",
+    "Status", "StopStream", "TextModel", "TextStream", "Tier", "TokenAttributes", "Unsupported",
+    "build_info", "chat_parse", "decode_batch", "default_context", "errors", "read_prompt",
+    "status_name", "types", "version",
 ]

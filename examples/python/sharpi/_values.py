@@ -6,6 +6,7 @@ from __future__ import annotations
 import array
 import ctypes
 import os
+from enum import IntFlag
 from typing import (TYPE_CHECKING, Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple, Type,
                     Union)
 
@@ -54,8 +55,11 @@ def i32(value: object, name: str) -> int:
     return number(value, ctypes.c_int32, name)
 
 
-def enum_of(kind: Type[_Number], value: object) -> int:
-    """A member, its number, or its name in any case ("q8_0", "bf16", "cuda")."""
+def enum_of(kind: "Union[Type[_Number], Type[IntFlag]]", value: object) -> int:
+    """A member, its number, or its name in any case ("q8_0", "bf16", "cuda"); of flags several names,
+    with commas between them ("ngram,mtp")."""
+    if isinstance(value, str) and "," in value and issubclass(kind, IntFlag):
+        return sum({enum_of(kind, one.strip()) for one in value.split(",")})
     if isinstance(value, str):
         name = value.upper()
         member = kind.__members__.get(_SPELLINGS.get(name, name))

@@ -244,6 +244,24 @@ class LayerBudget(_Number):
     """By the entropy of a layer's scores."""
 
 
+class Drafters(IntFlag):
+    """Who drafts tokens in Session.step(); 0: only the host, by Session.verify()."""
+
+    NGRAM = 1
+    """What followed the last tokens where they stood before in this session. As many drafts as pay,
+    by how often they are right and what passes take; none in steps with a mask."""
+    MTP = 2
+    """The file's block for multi-token prediction reads along and drafts, asked after NGRAM. Its
+    weights, KV rows (as the last attention layer stores them) and scratch are rows of the plan. As
+    many drafts as pay. sharpi_session_compact() leaves its rows alone, a bounded session keeps the
+    last kv_budget of them; saved sessions do not have them, so after a restore it starts with none.
+    No layer index is theirs. UNSUPPORTED when planned: a file without the block, and, in this
+    version, a head on a GPU."""
+    AUTO = 4
+    """NGRAM, and MTP where file and placement have it and the budgets hold it; otherwise a fallback
+    says why not."""
+
+
 class KVFullReason(_Number):
     """The native code of a KVFull exception."""
 
@@ -656,7 +674,7 @@ class SegmentInfo:
 @dataclass(frozen=True)
 class DraftStats:
     """What drafts have brought since the session was created."""
-    drafters: int
+    drafters: Drafters
     """SHARPI_DRAFT_NGRAM and _MTP: those that it has."""
     n_passes: int
     """That verified drafts."""
@@ -673,7 +691,7 @@ class DraftStats:
     def of(cls, s: _abi.sharpi_draft_stats) -> "DraftStats":
         """From the struct that the library filled."""
         return cls(
-            drafters=s.drafters,
+            drafters=Drafters(s.drafters),
             n_passes=s.n_passes,
             n_drafted=s.n_drafted,
             n_accepted=s.n_accepted,
@@ -892,7 +910,7 @@ class SessionOptions(TypedDict, total=False):
     them back needs."""
     probe: Optional[Sequence[int]]
     """n_probe token ids, copied."""
-    drafters: Optional[int]
+    drafters: Union[Drafters, str, None]
     """SHARPI_DRAFT_*: who drafts in sharpi_session_step(); default 0: only the host, by
     sharpi_session_verify(). Needs n_draft. NGRAM and MTP together or one of them, or AUTO. A
     session has MTP only if its plan priced it."""
@@ -1019,12 +1037,13 @@ class CompactOptions(TypedDict, total=False):
 
 
 # Which of the options are enumerations.
-OPTION_ENUMS: Dict[str, Type[_Number]] = {
+OPTION_ENUMS: Dict[str, Union[Type[_Number], Type[IntFlag]]] = {
     "k_dtype": KVType,
     "v_dtype": KVType,
     "tail_k_dtype": KVType,
     "tail_v_dtype": KVType,
     "policy": Policy,
+    "drafters": Drafters,
     "arithmetic": Arithmetic,
     "load_mode": LoadMode,
     "layer_budget": LayerBudget,

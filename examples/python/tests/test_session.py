@@ -347,6 +347,65 @@ def test_progress_of_a_prefill(path, context, prompt):
         session.prefill(prompt[:4])
 
 
+@pytest.mark.parametrize("asked, who", [
+    ("ngram", sharpi.Drafters.NGRAM),
+    (sharpi.Drafters.MTP, sharpi.Drafters.MTP),
+    (3, sharpi.Drafters.NGRAM | sharpi.Drafters.MTP),
+    ("ngram, mtp", sharpi.Drafters.NGRAM | sharpi.Drafters.MTP),
+    ("auto", sharpi.Drafters.NGRAM | sharpi.Drafters.MTP),
+])
+def test_every_drafter_leaves_the_tokens_of_plain_steps(context, hybrid_path, prompt, asked, who):
+    def steps(n=48, **options):
+        model = sharpi.Model(hybrid_path, context=context, n_ctx=512, n_chunk=64, deterministic=True, **options)
+        ends = {t: -math.inf for t in range(model.info.n_vocab) if model.is_end(t)}
+        with model, model.session() as session:
+            session.set_sampler(temperature=0)
+            session.prefill(prompt + prompt)
+            out = []
+            while len(out) < n:
+                out += [one.token for one in session.step(bias=ends)]
+            assert session.tokens() == prompt + prompt + out
+            return out[:n], session.drafts
+
+    want, none = steps()
+    assert none.drafters == 0 and none.n_drafted == 0
+    got, stats = steps(n_draft=4, drafters=asked)
+    assert got == want
+    assert stats.drafters == who and isinstance(stats.drafters, sharpi.Drafters)
+    assert 0 <= stats.n_accepted <= stats.n_drafted and stats.n_drafted > 0
+
+
+def test_drafters_that_cannot_be_had_are_refused_with_the_plans_sentence(context, path, hybrid_path):
+    block = "drafters has MTP, but the file has no block for multi-token prediction"
+    with pytest.raises(sharpi.Unsupported, match=block):
+        sharpi.Plan(path, context=context, n_ctx=256, n_draft=4, drafters="mtp")
+    with sharpi.Plan(path, context=context, n_ctx=256, n_draft=4, drafters="auto") as plan:
+        assert plan.fallbacks() == ["the MTP drafter is left out: " + block]
+    with pytest.raises(sharpi.InvalidArgument, match="drafters is 2 but n_draft is 0"):
+        sharpi.Plan(hybrid_path, context=context, n_ctx=256, drafters="mtp")
+    for wrong in ("best", "ngram,best", ","):
+        with pytest.raises(sharpi.InvalidArgument, match="is none of ngram, mtp, auto"):
+            sharpi.Plan(path, context=context, n_ctx=256, n_draft=4, drafters=wrong)
+    model = sharpi.Model(hybrid_path, context=context, n_ctx=256, n_draft=4, drafters="ngram", n_sessions=1)
+    with model, pytest.raises(sharpi.DoesNotFit, match="drafters has MTP, but the plan priced a template without"):
+        model.session(n_draft=4, drafters="mtp")
+
+
+def test_rows_of_four_bits(context, path, prompt):
+    """The types of K and V are chosen apart; what is refused has the library's sentence."""
+    model = sharpi.Model(path, context=context, n_ctx=256, k_dtype="q8_0", v_dtype=sharpi.KVType.Q4)
+    assert (model.plan.info.k_dtype, model.plan.info.v_dtype) == (sharpi.KVType.Q8_0, sharpi.KVType.Q4)
+    with model, model.session() as session:
+        session.set_sampler(temperature=0)
+        session.prefill(prompt)
+        assert len(greedy(session)) == N
+        assert (session.layer(0).k_dtype, session.layer(0).v_dtype) == (sharpi.KVType.Q8_0, sharpi.KVType.Q4)
+        held = session.info.kv_payload_bytes
+    with sharpi.Model(path, context=context, n_ctx=256, kv="q4") as narrow, narrow.session() as session:
+        session.prefill(prompt + [1] * (N))
+        assert 0 < session.info.kv_payload_bytes < held
+
+
 def test_drafts_leave_what_steps_leave(context, path, prompt):
     model = sharpi.Model(path, context=context, n_ctx=256, n_draft=4, n_sessions=2, deterministic=True)
     with model.session() as plain, model.session() as session:

@@ -15,6 +15,8 @@ def sessions(path: str) -> Tuple[int, List[int], str, memoryview, bytes]:
     rows: List[sharpi.MemoryRow] = plan.rows()
     with sharpi.Model(plan=plan, progress=progress) as model, model.session(n_ctx=64) as session:
         session.set_sampler(temperature=0.5, seed=1, bias={1: -1.0})
+        who: sharpi.Drafters = session.drafts.drafters & sharpi.Drafters.MTP
+        assert who is not sharpi.Drafters.MTP
         n: int = session.prefill(model.tokenize("x"), progress=progress)
         tokens: List[int] = [one.token for one in session.step(mask=[1], logprobs=1)]
         text: str = "".join(session.generate("y", max_tokens=2))
@@ -31,6 +33,7 @@ def chat(model: sharpi.Model) -> Tuple[str, List[Dict[str, Any]]]:
 def mistakes(path: str, session: sharpi.Session) -> None:
     """mypy complains of an ignored line that is right, so each of these is a mistake that it sees."""
     sharpi.Model(path, n_ctxx=512)  # type: ignore[call-arg]
+    sharpi.Model(path, drafters=["mtp"])  # type: ignore[arg-type]
     sharpi.Model(path, n_ctx="512")  # type: ignore[arg-type]
     session.decode("x")  # type: ignore[arg-type]
     session.step().token  # type: ignore[attr-defined]

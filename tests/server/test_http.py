@@ -72,6 +72,26 @@ def test_health_and_metrics(server):
         assert line.startswith("#") or re.fullmatch(r'[a-z_:]+(\{[^}]*\})? [-+0-9.eInfNa]+', line), line
 
 
+def test_metrics_as_prometheus_reads_them(server):
+    parser = pytest.importorskip("prometheus_client.parser", reason="prometheus_client is not installed")
+
+    def samples():
+        text = server.request("GET", "/metrics")[2].decode()
+        families = list(parser.text_string_to_metric_families(text))
+        assert all(family.documentation and family.type in ("counter", "gauge", "histogram") for family in families)
+        return {(s.name, *s.labels.values()): s.value for family in families for s in family.samples}
+    before = samples()
+    usage = server.chat()["usage"]
+    after = samples()
+    drawn = after["sharpi_generated_tokens_total",] - before["sharpi_generated_tokens_total",]
+    assert drawn == usage["completion_tokens"] > 0
+    read = [sum(s[name,] for name in ("sharpi_prompt_tokens_total", "sharpi_cached_tokens_total")) for s in (before, after)]
+    assert read[1] - read[0] == usage["prompt_tokens"]
+    first = "sharpi_time_to_first_token_seconds"
+    assert after[first + "_count",] == before.get((first + "_count",), 0) + 1 == after[first + "_bucket", "+Inf"]
+    assert after["sharpi_http_responses_total", "200"] >= before.get(("sharpi_http_responses_total", "200"), 0) + 2
+
+
 def test_plan_and_sessions_say_what_is_held(server):
     plan = server.json("GET", "/v1/sharpi/plan")
     assert plan["plan"]["rows"] and all(row["held_bytes"] >= 0 for row in plan["plan"]["rows"])

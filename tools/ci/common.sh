@@ -28,7 +28,7 @@ build() {
 # The folder of a virtual environment with the clients that test the server; they are fetched once,
 # into the user's cache. False where they cannot be had.
 server_clients() {
-  local at=${XDG_CACHE_HOME:-$HOME/.cache}/sharpi/server-venv wanted=(openai httpx httpx-sse pytest)
+  local at=${XDG_CACHE_HOME:-$HOME/.cache}/sharpi/server-venv wanted=(openai httpx httpx-sse pytest prometheus_client)
   "$at/bin/python3" -c 'import openai, httpx, httpx_sse, pytest' 2> /dev/null ||
     { python3 -m venv "$at" && "$at/bin/pip" -q --disable-pip-version-check install "${wanted[@]}"; } >&2 ||
     { echo "skipped: ${wanted[*]} could not be fetched" >&2; return 1; }

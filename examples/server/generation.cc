@@ -10,7 +10,7 @@ bool Job::wait_begun(std::chrono::milliseconds patience) {
 
 bool Job::expire() {
   const std::lock_guard lock(mutex_);
-  if (begun_ || finished_) return false;
+  if (placed_ || begun_ || finished_) return false;
   cancelled_ = true;
   return true;
 }
@@ -32,6 +32,11 @@ void Job::cancel() {
 Outcome Job::outcome() const {
   const std::lock_guard lock(mutex_);
   return outcome_;
+}
+
+void Job::give_place() {
+  const std::lock_guard lock(mutex_);
+  placed_ = true;
 }
 
 void Job::begin(const std::string& session, uint32_t cached_tokens) {

@@ -71,7 +71,7 @@ class Job {
 
   /// Connection: waits until the answer was begun, or is over. False: the time was up before.
   bool wait_begun(std::chrono::milliseconds patience);
-  /// Connection: cancels what was not begun yet. False: it was begun meanwhile, or is over.
+  /// Connection: cancels what still waits for a place. False: it has one meanwhile, or is over.
   bool expire();
   /// Connection: takes what came; waits for it a while. False: nothing more will come.
   bool take(std::vector<Piece>* out, std::chrono::milliseconds patience);
@@ -80,6 +80,8 @@ class Job {
   /// Connection: final once take() was false.
   Outcome outcome() const;
 
+  /// Any: there is a place for it, so it is only waiting for the compute thread.
+  void give_place();
   /// Compute: the session that answers, and how much of the prompt it held already.
   void begin(const std::string& session, uint32_t cached_tokens);
   /// Compute: between these two, cancel() reaches into the call that runs on the session.
@@ -98,7 +100,7 @@ class Job {
   std::condition_variable changed_;
   std::vector<Piece> pieces_;
   Outcome outcome_;
-  bool begun_ = false, finished_ = false, cancelled_ = false;
+  bool placed_ = false, begun_ = false, finished_ = false, cancelled_ = false;
   sharpi_session* computing_ = nullptr;
 };
 

@@ -55,6 +55,7 @@ std::shared_ptr<Job> Scheduler::submit(Generation generation) {
     metrics_.refused_full++;
     throw Busy("the queue is full: " + std::to_string(queue_.size()) + " requests wait");
   }
+  if (queue_.size() + n_answers_ < settings_.slots) job->give_place();
   queue_.push_back(job);
   metrics_.waiting = queue_.size();
   changed_.notify_all();
@@ -127,9 +128,11 @@ void Scheduler::admit() {
     if (job->cancelled()) {
       job->finish(Finish::kCancelled, 0);
       metrics_.cancelled++;
-    } else if (answers_.size() >= settings_.slots || better_to_wait(job->generation().prompt) ||
-               !admit_one(job)) {
+    } else if (answers_.size() >= settings_.slots) {
       continue;
+    } else {
+      job->give_place();
+      if (better_to_wait(job->generation().prompt) || !admit_one(job)) continue;
     }
     gone.push_back(job);
   }

@@ -8,7 +8,9 @@
 
 #include <atomic>
 #include <cstdlib>
+#include <future>
 
+#include "scheduler.h"
 #include "served.h"
 
 namespace server {
@@ -166,6 +168,45 @@ TEST(Scheduling, AFullQueueIsSaidAtOnceAndALongWaitInTheEnd) {
   waiter.join();
 }
 
+// The deadline is for places. While the compute thread is long over something else (memory for
+// another session, say), who has a place waits on.
+TEST(Scheduling, OnlyWhoWaitsForAPlaceIsSentAway) {
+  Settings settings = read_settings({"--model", fixture_path("tiny-qwen3-q8_0.gguf"), "--context",
+                                     "512", "--threads", "1", "--slots", "2", "--ignore-env"},
+                                    {});
+  const Engine engine(settings);
+  Metrics metrics;
+  Scheduler scheduler(engine, settings, metrics);
+  std::promise<void> busy, go_on;
+  std::thread holder([&] {
+    scheduler.run([&](SessionCache&) {
+      busy.set_value();
+      go_on.get_future().wait();
+    });
+  });
+  busy.get_future().wait();
+  std::vector<std::shared_ptr<Job>> jobs;
+  for (int i = 0; i < 3; ++i) {
+    Generation generation;
+    generation.prompt = {300, 301 + i, 302};
+    generation.max_tokens = 2;
+    jobs.push_back(scheduler.submit(std::move(generation)));
+  }
+  EXPECT_FALSE(jobs[0]->expire());
+  EXPECT_FALSE(jobs[1]->expire());
+  EXPECT_TRUE(jobs[2]->expire());
+  go_on.set_value();
+  holder.join();
+  for (const auto& job : jobs) {
+    std::vector<Piece> pieces;
+    while (job->take(&pieces, std::chrono::milliseconds(100))) {
+    }
+  }
+  EXPECT_EQ(jobs[0]->outcome().finish, Finish::kLength);
+  EXPECT_EQ(jobs[1]->outcome().finish, Finish::kLength);
+  EXPECT_EQ(jobs[2]->outcome().finish, Finish::kCancelled);
+}
+
 TEST(Scheduling, ASessionIsCompactedBetweenTwoSteps) {
   const Served served(large);
   json ids = json::array();
@@ -215,22 +256,41 @@ TEST(Scheduling, IdleSessionsAreSavedAndComeBack) {
   EXPECT_EQ(again["choices"], first["choices"]);
 }
 
-TEST(Scheduling, IdleSessionsAreCompactedWhereMemoryRunsShort) {
-  uint64_t one = 0, all = 0;
-  {
-    const Served served([](Settings& s) {
-      large(s);
-      s.slots = 1;
-    });
-    one = served.engine().plan().session_held_bytes;
-    all = served.engine().plan().host_held_bytes;
-  }
+// Room for one session and a half; places for four.
+void short_of_memory(Settings& s) {
+  const auto shape = [](Settings& of) {
+    large(of);
+    of.slots = 1;
+  };
+  const Served served(shape);
+  shape(s);
+  s.sessions = 4;
+  s.host_budget =
+      served.engine().plan().host_held_bytes + served.engine().plan().session_held_bytes / 2;
+}
+
+TEST(Scheduling, IdleSessionsAreSavedWhereMemoryRunsShort) {
+  const std::string folder = testing::TempDir() + "sharpi_server_short";
   const Served served([&](Settings& s) {
-    large(s);
-    s.slots = 1;
-    s.sessions = 4;
+    short_of_memory(s);
+    s.idle = "save";
+    s.cache_dir = folder;
+  });
+  const json first = served.chat(words("code", 100));
+  EXPECT_FALSE(Served::content(served.chat(words("snow", 100))).empty());
+  EXPECT_EQ(served.metric("sharpi_sessions_saved_total"), 1);
+  EXPECT_EQ(served.metric("sharpi_sessions"), 1);
+  const json again = served.chat(words("code", 100));
+  EXPECT_EQ(served.metric("sharpi_sessions_restored_total"), 1);
+  EXPECT_GT(again["usage"]["prompt_tokens_details"]["cached_tokens"].get<int>(), 100);
+  EXPECT_EQ(again["choices"], first["choices"]);
+  EXPECT_EQ(served.metric("sharpi_sessions_dropped_total"), 0);
+}
+
+TEST(Scheduling, IdleSessionsAreCompactedWhereMemoryRunsShort) {
+  const Served served([](Settings& s) {
+    short_of_memory(s);
     s.idle = "compact";
-    s.host_budget = all + one / 2;
   });
   const json first = served.chat(words("code", 100));
   EXPECT_FALSE(Served::content(served.chat(words("snow", 100))).empty());
@@ -300,6 +360,28 @@ TEST(Scheduling, DraftsThatTheFileDoesNotHaveAreLeftOutByAuto) {
   EXPECT_EQ(plan["plan"]["fallbacks"],
             json::array({"the MTP drafter is left out: drafters has MTP, but the file has no block "
                          "for multi-token prediction"}));
+}
+
+TEST(Start, TheTypesOfKeysAndValuesAreThoseOfTheRows) {
+  const Served wide;
+  const Served served([](Settings& s) {
+    s.k_dtype = SHARPI_KV_Q8_0;
+    s.v_dtype = SHARPI_KV_Q4;
+  });
+  const char* const question = "The code of ember is 97697. What is the code of ember?";
+  const json answer = served.chat(question, {{"max_tokens", 30}});
+  EXPECT_EQ(Served::content(answer), "The code of ember is 97697.");
+  wide.chat(question, {{"max_tokens", 30}});
+  const auto held = [](const Served& by) {
+    return by.get("/v1/sharpi/sessions").body["sessions"][0]["kv_payload_bytes"].get<uint64_t>();
+  };
+  const json session = served.get("/v1/sharpi/sessions").body["sessions"][0];
+  EXPECT_EQ(session["k_dtype"], "q8_0");
+  EXPECT_EQ(session["v_dtype"], "q4");
+  EXPECT_EQ(session["layers"][0]["v_dtype"], "q4");
+  // 34 and 18 bytes for 32 elements, beside 128 and 128.
+  EXPECT_EQ(held(served) * 256, held(wide) * 52);
+  EXPECT_EQ(served.get("/v1/sharpi/plan").body["plan"]["v_dtype"], "q4");
 }
 
 TEST(Start, WhatCannotBeMetIsRefusedWithTheSentenceOfThePlan) {

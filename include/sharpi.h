@@ -1119,7 +1119,7 @@ SHARPI_API sharpi_status sharpi_session_restore(sharpi_session *session, const v
                                                 sharpi_error *err) SHARPI_NOEXCEPT;
 /** sharpi_session_restore() from a callback. The blob is read from its beginning to its end twice: once to
  *  check it, once to apply it. Where the callback fails, or gives other bytes, the second time, the session
- *  is left empty; everything else as sharpi_session_restore().
+ *  may be left empty; everything else as sharpi_session_restore().
  *  @return SHARPI_OK; IO (the callback), and as sharpi_session_restore(). @thread one per session.
  *  @since 1.0 */
 SHARPI_API sharpi_status sharpi_session_restore_from(sharpi_session *session, sharpi_read_fn read,

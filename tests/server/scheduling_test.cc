@@ -326,7 +326,9 @@ TEST(Scheduling, DraftsChangeNothingButTheSpeed) {
                                                        {SHARPI_DRAFT_MTP, "mtp"},
                                                        {both, "ngram,mtp"},
                                                        {SHARPI_DRAFT_AUTO, "ngram,mtp"}};
-  for (const auto& [drafter, name] : drafters) {
+  for (const auto& each : drafters) {
+    const auto drafter = each.first;  // clang 14 takes no binding into a lambda
+    const auto& name = each.second;
     SCOPED_TRACE(name);
     const Served served(
         [&](Settings& s) {

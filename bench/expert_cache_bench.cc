@@ -111,6 +111,7 @@ class Recorder {
       for (const Block& b : all.blocks) {
         Segment one = all;
         one.blocks = {b};
+        one.program = make_program(*spec_, plan_->placement, one);
         const Status ran = model_->run(one, rows, *workspace_);
         if (!ran.is_ok()) std::fprintf(stderr, "%s\n", ran.text().c_str());
         if (b.kind != BlockKind::kFfn || spec_->layers[b.layer].ffn.kind != FfnKind::kMoe) continue;

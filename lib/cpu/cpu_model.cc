@@ -80,10 +80,6 @@ Result<std::unique_ptr<CpuModel>> CpuModel::create(MemoryMeter* meter, ThreadPoo
   m->workspace_layout_ = make_workspace_layout(*plan->spec, plan->placement, plan->model,
                                                plan->session, m->config_, pool->size());
   m->ropes_ = make_rope_tables(*plan->spec, &m->rope_of_layer_);
-  m->first_ple_ = first_per_layer_embedding(*plan->spec, plan->placement);
-  for (uint32_t l = 0; l < plan->spec->n_layers(); ++l) {
-    if (plan->placement.mixer[l] == TierId::kCpu) m->last_mixer_ = l;
-  }
   if (plan->placement.uses(TierId::kCpu) && !plan->model.copy_weights) {
     SHARPI_TRY(page_in(*plan->spec, plan->placement, progress));
   }

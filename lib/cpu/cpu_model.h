@@ -19,10 +19,11 @@
 
 namespace sharpi::cpu {
 
-/// One pass of one submission over one segment: what every block function gets.
+/// One pass of one submission over one segment: what every operation gets.
 struct Pass {
   const Submission& rows;
   CpuWorkspace& ws;
+  MatmulInput normed = {};  // rows that an FFN's operations share: x under its norm
 };
 
 /// Slot of a (row, choice) that no expert here serves.
@@ -69,7 +70,8 @@ class CpuModel final : public TierModel, public StateReplay {
   uint32_t format_of(const SessionShape& shape);
 
   // forward.cc
-  Status run_blocks(const Segment& segment, Pass& p) const;
+  Status run_program(const Segment& segment, Pass& p) const;
+  Status run_op(const Op& op, Pass& p) const;
   void embed(Pass& p, Buf to) const;
   void embed_per_layer(Pass& p, Buf embedded) const;
   void embed_pairs(Pass& p) const;
@@ -84,7 +86,9 @@ class CpuModel final : public TierModel, public StateReplay {
                   bool force_f32 = false) const;
 
   // forward_mixer.cc
-  Status attention_block(Pass& p, uint32_t layer) const;
+  Status run_mixer_op(const Op& op, Pass& p) const;
+  Status attention_rows(Pass& p, uint32_t layer) const;
+  void attention_out(Pass& p, uint32_t layer) const;
   void project_qkv(Pass& p, uint32_t layer) const;
   void norm_and_rope(Pass& p, uint32_t layer) const;
   void capture_queries(Pass& p, uint32_t layer) const;
@@ -92,7 +96,8 @@ class CpuModel final : public TierModel, public StateReplay {
   Status attend(Pass& p, uint32_t layer) const;
   Status flush_ring(Pass& p) const;
   KvView chunk_view(Pass& p, const KvView& like, uint32_t sequence) const;
-  void delta_block(Pass& p, uint32_t layer) const;
+  void delta_in(Pass& p, uint32_t layer) const;
+  void delta_out(Pass& p, uint32_t layer) const;
   DeltaNetTask delta_task(const CpuSession& session, uint32_t layer) const;
   DeltaNetTask pending_task(const CpuSession& session, uint32_t layer, float* scratch) const;
   /// The recurrence over one session's rows, and over those that an earlier pass left.
@@ -100,15 +105,18 @@ class CpuModel final : public TierModel, public StateReplay {
   void replay(const CpuSession& session, uint32_t layer, float* state, float* conv) const override;
 
   // forward_ffn.cc
-  void ffn_block(Pass& p, uint32_t layer) const;
-  void dense_ffn(Pass& p, const FfnSpec& f, const TensorRef& gate, const TensorRef& up,
-                 const TensorRef& down, uint64_t width, const MatmulInput& in) const;
-  void route(Pass& p, const FfnSpec& f, const MatmulInput& in) const;
+  Status run_ffn_op(const Op& op, Pass& p) const;
+  void norm_ffn(Pass& p, const LayerSpec& l) const;
+  void gate_up(Pass& p, const FfnSpec& f, const TensorRef& gate, const TensorRef& up,
+               uint64_t width) const;
+  void down(Pass& p, const TensorRef& down, uint64_t width) const;
+  void route(Pass& p, const LayerSpec& l) const;
   uint32_t group_by_expert(CpuWorkspace& ws, uint32_t n_rows, const FfnSpec& f) const;
   size_t expert_tasks(Pass& p, const TensorRef& w, const MatmulInput& in, const uint32_t* rows,
                       float* y, uint64_t y_stride, size_t n_tasks) const;
   void experts(Pass& p, const FfnSpec& f, const MatmulInput& in) const;
-  void shared_expert(Pass& p, const FfnSpec& f, const MatmulInput& in) const;
+  void shared_expert(Pass& p, const FfnSpec& f) const;
+  void scale_layer(Pass& p, const LayerSpec& l) const;
   void per_layer_injection(Pass& p, uint32_t layer) const;
   void activate(Pass& p, const FfnSpec& f, const float* gate, const float* up, uint64_t stride_in,
                 uint64_t width, uint64_t n_rows, float* out) const;
@@ -133,9 +141,6 @@ class CpuModel final : public TierModel, public StateReplay {
   WorkspaceLayout workspace_layout_;
   std::vector<RopeTable> ropes_;
   std::vector<int32_t> rope_of_layer_;
-  uint32_t last_mixer_ = 0;  // last layer whose mixer is here: rings are flushed after it
-  /// First FFN here with a per-layer embedding when the embedding block is on another tier.
-  int64_t first_ple_ = -1;
   uint32_t n_workspaces_ = 0;
   std::mutex formats_mutex_;
   std::vector<std::vector<KvDtypePair>> formats_;  // of the layers here that store rows

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
-// The forward pass of the CPU tier: embedding, head, and what all blocks share.
+// The forward pass of the CPU tier: its loop over a segment's operations, embedding, head, and what
+// all operations share.
 #include <cmath>
 #include <cstring>
 
@@ -13,7 +14,7 @@ Status CpuModel::run(const Segment& segment, const Submission& rows, Workspace& 
   Pass p{rows, ws};
   const uint64_t hidden_bytes = uint64_t{rows.n_rows} * spec().n_embd * sizeof(float);
   if (rows.hidden_in != nullptr) std::memcpy(ws.get(Buf::kX), rows.hidden_in, hidden_bytes);
-  const Status done = run_blocks(segment, p);
+  const Status done = run_program(segment, p);
   if (!done.is_ok()) {
     ws.pending_ring = -1;  // the rows of a failed chunk must not reach a ring later
     return done;
@@ -22,54 +23,67 @@ Status CpuModel::run(const Segment& segment, const Submission& rows, Workspace& 
   return done;
 }
 
-Status CpuModel::run_blocks(const Segment& segment, Pass& p) const {
+Status CpuModel::run_program(const Segment& segment, Pass& p) const {
   const Submission& rows = p.rows;
+  // A ring row that was overwritten cannot be brought back, so windowed models finish their chunk.
   const bool may_stop = rows.cancel != nullptr && (rows.transient || !spec().has_window());
-  bool has_ropes = false;
-  for (const Block& b : segment.blocks) {
-    // A ring row that was overwritten cannot be brought back, so windowed models finish their
-    // chunk.
-    if (may_stop && rows.cancel->load(std::memory_order_relaxed)) {
-      return Status::error(Code::kCancelled, "cancelled");
-    }
-    switch (b.kind) {
-      case BlockKind::kEmbedding:
-        if (spec().pair) {
-          embed_pairs(p);
-          break;
-        }
-        embed(p, Buf::kX);
-        if (spec().d_ple != 0) embed_per_layer(p, Buf::kX);
-        break;
-      case BlockKind::kMixer:
-        if (spec().layers[b.layer].mixer == MixerKind::kAttention) {
-          if (!has_ropes) rope_tables(p);
-          has_ropes = true;
-          SHARPI_TRY(attention_block(p, b.layer));
-        } else {
-          delta_block(p, b.layer);
-        }
-        if (b.layer == last_mixer_) SHARPI_TRY(flush_ring(p));
-        break;
-      case BlockKind::kFfn:
-        if (b.layer == first_ple_) {  // the embedding ran elsewhere: its rows again, in scratch
-          embed(p, Buf::kNorm);
-          embed_per_layer(p, Buf::kNorm);
-        }
-        ffn_block(p, b.layer);
-        if (rows.progress != nullptr && !rows.progress->layer_done(b.layer) && may_stop) {
-          return Status::error(Code::kCancelled, "cancelled");
-        }
-        break;
-      case BlockKind::kExperts:
-        break;  // run with their router in ffn_block when both are here
-      case BlockKind::kHead:
-        keep_hidden(p);
-        if (!rows.transient) head(p);
-        break;
-    }
+  const Status cancelled = Status::error(Code::kCancelled, "cancelled");
+  for (const Op& op : segment.program) {
+    if (op.opens && may_stop && rows.cancel->load(std::memory_order_relaxed)) return cancelled;
+    SHARPI_TRY(run_op(op, p));
+    if (op.kind != OpKind::kLayerEnd || rows.progress == nullptr) continue;
+    if (!rows.progress->layer_done(op.layer) && may_stop) return cancelled;
   }
   return Status::ok();
+}
+
+Status CpuModel::run_op(const Op& op, Pass& p) const {
+  switch (op.kind) {
+    case OpKind::kEmbed:
+      embed(p, Buf::kX);
+      return Status::ok();
+    case OpKind::kEmbedPairs:
+      embed_pairs(p);
+      return Status::ok();
+    case OpKind::kPerLayerInputs:
+      embed_per_layer(p, Buf::kX);
+      return Status::ok();
+    case OpKind::kPerLayerInputsAgain:
+      embed(p, Buf::kNorm);
+      embed_per_layer(p, Buf::kNorm);
+      return Status::ok();
+    case OpKind::kRopeTables:
+      rope_tables(p);
+      return Status::ok();
+    case OpKind::kKeepRing:
+      return flush_ring(p);
+    case OpKind::kAttentionIn:
+    case OpKind::kAttentionRows:
+    case OpKind::kAttend:
+    case OpKind::kAttentionOut:
+    case OpKind::kDeltaIn:
+    case OpKind::kDeltaNet:
+    case OpKind::kDeltaOut:
+      return run_mixer_op(op, p);
+    case OpKind::kFfnIn:
+    case OpKind::kFfnOut:
+    case OpKind::kRoute:
+    case OpKind::kExperts:
+    case OpKind::kSharedExpert:
+    case OpKind::kInjectPerLayer:
+    case OpKind::kScaleLayer:
+      return run_ffn_op(op, p);
+    case OpKind::kFetchWeights:
+    case OpKind::kReleaseWeights:
+      return Status::ok();  // all weights of the file are in host memory
+    case OpKind::kLayerEnd:
+      return Status::ok();  // the pass says so
+    case OpKind::kHead:
+      keep_hidden(p);
+      if (!p.rows.transient) head(p);
+      return Status::ok();
+  }
+  return Status::error(Code::kInternal, "no such operation");
 }
 
 MatmulInput CpuModel::input(Pass& p, Buf rows, uint64_t width, uint32_t n_rows,

@@ -33,21 +33,66 @@ void CpuModel::activate(Pass&, const FfnSpec& f, const float* gate, const float*
   }
 }
 
-void CpuModel::dense_ffn(Pass& p, const FfnSpec& f, const TensorRef& gate, const TensorRef& up,
-                         const TensorRef& down, uint64_t width, const MatmulInput& in) const {
+Status CpuModel::run_ffn_op(const Op& op, Pass& p) const {
+  const LayerSpec& l = spec().layers[op.layer];
+  const FfnSpec& f = l.ffn;
+  switch (op.kind) {
+    case OpKind::kFfnIn:
+      norm_ffn(p, l);
+      gate_up(p, f, f.gate, f.up, f.d_ff);
+      break;
+    case OpKind::kFfnOut:
+      down(p, f.down, f.d_ff);
+      add_residual(p, l.ffn_post_norm);
+      break;
+    case OpKind::kRoute:
+      route(p, l);
+      break;
+    case OpKind::kExperts:
+      experts(p, f, p.normed);
+      add_residual(p, l.ffn_post_norm);
+      break;
+    case OpKind::kSharedExpert:
+      shared_expert(p, f);
+      break;
+    case OpKind::kInjectPerLayer:
+      per_layer_injection(p, op.layer);
+      break;
+    case OpKind::kScaleLayer:
+      scale_layer(p, l);
+      break;
+    default:
+      return Status::error(Code::kInternal, "%s is no FFN's operation", op_name(op.kind));
+  }
+  return Status::ok();
+}
+
+void CpuModel::norm_ffn(Pass& p, const LayerSpec& l) const {
+  norm_rows(p, p.ws.get(Buf::kX), l.ffn_norm, p.ws.get(Buf::kNorm));
+  p.normed = input(p, Buf::kNorm, spec().n_embd, p.rows.n_rows, Buf::kActE);
+}
+
+void CpuModel::gate_up(Pass& p, const FfnSpec& f, const TensorRef& gate, const TensorRef& up,
+                       uint64_t width) const {
+  const MatmulInput& in = p.normed;
   float* g = p.ws.get(Buf::kFfnGate);
   float* u = p.ws.get(Buf::kFfnUp);
   const std::array<MatmulTask, 2> tasks = {task(gate, in, g, width), task(up, in, u, width)};
   mm(p).run(tasks);
   activate(p, f, g, u, width, width, p.rows.n_rows, g);
+}
+
+void CpuModel::down(Pass& p, const TensorRef& down, uint64_t width) const {
   const MatmulInput h = input(p, Buf::kFfnGate, width, p.rows.n_rows, Buf::kActWide);
   const MatmulTask t = task(down, h, p.ws.get(Buf::kY), spec().n_embd);
   mm(p).run({&t, 1});
 }
 
-void CpuModel::route(Pass& p, const FfnSpec& f, const MatmulInput& in) const {
+void CpuModel::route(Pass& p, const LayerSpec& l) const {
+  const FfnSpec& f = l.ffn;
+  norm_ffn(p, l);
   float* logits = p.ws.get(Buf::kRouter);
-  const MatmulTask t = task(f.router, in, logits, f.n_experts, true);
+  const MatmulTask t = task(f.router, p.normed, logits, f.n_experts, true);
   mm(p).run({&t, 1});
   auto* ids = p.ws.get<uint32_t>(Buf::kMoeIds);
   float* weights = p.ws.get(Buf::kMoeWeights);
@@ -170,10 +215,11 @@ void CpuModel::compute_experts(const ExpertRequest& r, CpuWorkspace& ws) const {
   std::memcpy(r.y, ws.get(Buf::kY), uint64_t{r.n_rows} * spec().n_embd * sizeof(float));
 }
 
-void CpuModel::shared_expert(Pass& p, const FfnSpec& f, const MatmulInput& in) const {
+void CpuModel::shared_expert(Pass& p, const FfnSpec& f) const {
   const uint64_t d = spec().n_embd;
   float* x = p.ws.get(Buf::kX);
-  dense_ffn(p, f, f.shared_gate, f.shared_up, f.shared_down, f.d_shared, in);
+  gate_up(p, f, f.shared_gate, f.shared_up, f.d_shared);
+  down(p, f.shared_down, f.d_shared);
   const float* n = p.ws.get(Buf::kNorm);
   each_row(p.rows.n_rows, [&](uint64_t r) {
     float gate = 1.0f;
@@ -185,24 +231,8 @@ void CpuModel::shared_expert(Pass& p, const FfnSpec& f, const MatmulInput& in) c
   });
 }
 
-void CpuModel::ffn_block(Pass& p, uint32_t layer) const {
-  const LayerSpec& l = spec().layers[layer];
-  const FfnSpec& f = l.ffn;
-  norm_rows(p, p.ws.get(Buf::kX), l.ffn_norm, p.ws.get(Buf::kNorm));
-  const MatmulInput in = input(p, Buf::kNorm, spec().n_embd, p.rows.n_rows, Buf::kActE);
-  if (f.kind == FfnKind::kDense) {
-    dense_ffn(p, f, f.gate, f.up, f.down, f.d_ff, in);
-    add_residual(p, l.ffn_post_norm);
-  } else {
-    route(p, f, in);
-    experts(p, f, in);
-    add_residual(p, l.ffn_post_norm);
-    if (f.d_shared != 0) shared_expert(p, f, in);
-  }
-  if (l.ple_gate) per_layer_injection(p, layer);
-  if (l.output_scale != 1.0f) {
-    scale_inplace(isa_, p.ws.get(Buf::kX), l.output_scale, uint64_t{p.rows.n_rows} * spec().n_embd);
-  }
+void CpuModel::scale_layer(Pass& p, const LayerSpec& l) const {
+  scale_inplace(isa_, p.ws.get(Buf::kX), l.output_scale, uint64_t{p.rows.n_rows} * spec().n_embd);
 }
 
 void CpuModel::per_layer_injection(Pass& p, uint32_t layer) const {

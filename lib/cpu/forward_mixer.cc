@@ -22,24 +22,47 @@ const float* f32_weights(const TensorRef& w) {
 
 }  // namespace
 
-Status CpuModel::attention_block(Pass& p, uint32_t layer) const {
+Status CpuModel::run_mixer_op(const Op& op, Pass& p) const {
+  switch (op.kind) {
+    case OpKind::kAttentionIn:
+      project_qkv(p, op.layer);
+      break;
+    case OpKind::kAttentionRows:
+      return attention_rows(p, op.layer);
+    case OpKind::kAttend:
+      return attend(p, op.layer);
+    case OpKind::kAttentionOut:
+      attention_out(p, op.layer);
+      break;
+    case OpKind::kDeltaIn:
+      delta_in(p, op.layer);
+      break;
+    case OpKind::kDeltaNet:
+      for (const SequenceRows& q : p.rows.sequences) delta_rows(p, q, op.layer);
+      break;
+    case OpKind::kDeltaOut:
+      delta_out(p, op.layer);
+      break;
+    default:
+      return Status::error(Code::kInternal, "%s is no mixer's operation", op_name(op.kind));
+  }
+  return Status::ok();
+}
+
+Status CpuModel::attention_rows(Pass& p, uint32_t layer) const {
   const AttentionSpec& a = spec().layers[layer].attention;
-  project_qkv(p, layer);
   norm_and_rope(p, layer);
   if (a.window == 0) capture_queries(p, layer);
-  if (a.kv_source < 0) SHARPI_TRY(append_rows(p, layer));
-  SHARPI_TRY(attend(p, layer));
+  return a.kv_source < 0 ? append_rows(p, layer) : Status::ok();
+}
+
+void CpuModel::attention_out(Pass& p, uint32_t layer) const {
+  const AttentionSpec& a = spec().layers[layer].attention;
   const uint64_t q = uint64_t{a.n_heads} * a.head_dim;
-  if (a.output_gate) {
-    each_row(p.rows.n_rows, [&](uint64_t r) {
-      sigmoid_gate(isa_, p.ws.get(Buf::kMix) + r * q, p.ws.get(Buf::kGate) + r * q, q);
-    });
-  }
   const MatmulInput in = input(p, Buf::kMix, q, p.rows.n_rows, Buf::kActWide);
   const MatmulTask t = task(a.o, in, p.ws.get(Buf::kY), spec().n_embd);
   mm(p).run({&t, 1});
   add_residual(p, spec().layers[layer].mixer_post_norm);
-  return Status::ok();
 }
 
 void CpuModel::project_qkv(Pass& p, uint32_t layer) const {
@@ -131,10 +154,7 @@ KvView CpuModel::chunk_view(Pass& p, const KvView& like, uint32_t sequence) cons
 Status CpuModel::append_rows(Pass& p, uint32_t layer) const {
   const AttentionSpec& a = spec().layers[layer].attention;
   const uint64_t kv_dim = uint64_t{a.n_kv_heads} * a.head_dim;
-  if (a.window != 0) {
-    SHARPI_TRY(flush_ring(p));
-    p.ws.pending_ring = static_cast<int32_t>(layer);
-  }
+  if (a.window != 0) p.ws.pending_ring = static_cast<int32_t>(layer);
   for (uint32_t s = 0; s < p.rows.sequences.size(); ++s) {
     const SequenceRows& q = p.rows.sequences[s];
     const auto* session = static_cast<CpuSession*>(q.session);
@@ -209,9 +229,14 @@ Status CpuModel::attend(Pass& p, uint32_t layer) const {
       t.chunk = chunk_view(p, t.kv, s);
     }
   }
-  return attention(*pool_, isa_, config_.exact, {tasks.data(), n},
-                   p.ws.get<std::byte>(Buf::kAttention), p.ws.size(Buf::kAttention),
-                   !config_.deterministic);
+  SHARPI_TRY(attention(*pool_, isa_, config_.exact, {tasks.data(), n},
+                       p.ws.get<std::byte>(Buf::kAttention), p.ws.size(Buf::kAttention),
+                       !config_.deterministic));
+  if (!a.output_gate) return Status::ok();
+  each_row(p.rows.n_rows, [&](uint64_t r) {
+    sigmoid_gate(isa_, p.ws.get(Buf::kMix) + r * q_dim, p.ws.get(Buf::kGate) + r * q_dim, q_dim);
+  });
+  return Status::ok();
 }
 
 /// What follows from the layer and the session's memory; the rows are missing.
@@ -284,7 +309,7 @@ void CpuModel::delta_rows(Pass& p, const SequenceRows& q, uint32_t layer) const 
   delta_net(*pool_, isa_, t, config_.deterministic, scratch, scratch_bytes);
 }
 
-void CpuModel::delta_block(Pass& p, uint32_t layer) const {
+void CpuModel::delta_in(Pass& p, uint32_t layer) const {
   const LayerSpec& l = spec().layers[layer];
   const DeltaNetSpec& d = l.delta;
   norm_rows(p, p.ws.get(Buf::kX), l.mixer_norm, p.ws.get(Buf::kNorm));
@@ -294,7 +319,11 @@ void CpuModel::delta_block(Pass& p, uint32_t layer) const {
                                            task(d.alpha, in, p.ws.get(Buf::kAlpha), d.n_v_heads),
                                            task(d.beta, in, p.ws.get(Buf::kBeta), d.n_v_heads)};
   mm(p).run(tasks);
-  for (const SequenceRows& q : p.rows.sequences) delta_rows(p, q, layer);
+}
+
+void CpuModel::delta_out(Pass& p, uint32_t layer) const {
+  const LayerSpec& l = spec().layers[layer];
+  const DeltaNetSpec& d = l.delta;
   const MatmulInput mixed = input(p, Buf::kMix, d.value_dim(), p.rows.n_rows, Buf::kActWide);
   const MatmulTask out = task(d.out, mixed, p.ws.get(Buf::kY), spec().n_embd);
   mm(p).run({&out, 1});

@@ -31,6 +31,8 @@ Candidate first_streamed(const ModelSpec& spec, const Placement& placement, cons
         c.placed.blocks.push_back({BlockKind::kExperts, b.layer});
         c.streamed.blocks.push_back({BlockKind::kExperts, b.layer, true});
       }
+      for (Segment* part : {&c.placed, &c.streamed})
+        part->program = make_program(spec, placement, *part);
       return c;
     }
   }

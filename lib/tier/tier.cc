@@ -63,6 +63,7 @@ std::vector<Segment> make_segments(const ModelSpec& spec, const Placement& place
     }
   }
   add(placement.head, home->head, BlockKind::kHead, 0);
+  for (Segment& s : segments) s.program = make_program(spec, *home, s);
   return segments;
 }
 

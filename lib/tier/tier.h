@@ -25,6 +25,7 @@
 #include "tier/expert_host.h"
 #include "tier/meanwhile.h"
 #include "tier/pass_progress.h"
+#include "tier/step_program.h"
 
 namespace sharpi {
 
@@ -42,6 +43,7 @@ struct Block {
 struct Segment {
   TierId tier = TierId::kCpu;
   std::vector<Block> blocks;
+  StepProgram program;      // make_program() of the blocks
   uint32_t index = 0;       // in its list
   bool first_here = false;  // the first of its tier: brings the call's tables along
   bool streamed = false;    // has such a block; a list with one is not the placement's own

@@ -215,7 +215,7 @@ Status CudaModel::upload(Pass& p) const {
 /// Everything of a segment that goes to the stream, captured or not.
 Status CudaModel::run_segment(const Segment& segment, Pass& p) const {
   SHARPI_TRY(upload(p));
-  SHARPI_TRY(run_blocks(segment, p));
+  SHARPI_TRY(run_program(segment, p));
   if (p.hidden_out == nullptr) return Status::ok();
   return device_->check(cudaMemcpyAsync(p.hidden_out, p.ws.get(Buf::kX),
                                         uint64_t{p.n_rows()} * spec().n_embd * sizeof(float),
@@ -250,10 +250,9 @@ Status CudaModel::run_format(const Segment& segment, const Submission& rows, Cud
   p.transient = rows.transient;
   p.single_rows = single_rows;
   p.drafted = drafted;
-  p.moe.on = step && rows.n_rows == 1;
   p.n_head_rows = n_head_rows;
   p.head_rows_in_order = in_order;
-  p.chain.on = step && rows.n_rows == 1 && has_chains(p.config);
+  p.fuses = step && rows.n_rows == 1;
   place(segment, rows.hidden_in, rows.hidden_out, &p);
   if (p.brings_table) SHARPI_TRY(fill_table(rows, ws));
   if (p.per_layer) fill_ple(rows, ws);
@@ -339,9 +338,8 @@ Status CudaModel::warm_up_rows(CudaWorkspace& ws, uint32_t n, bool drafted) cons
     p.batch = Batch{ws.batch(), n, drafted ? 1 : n};
     p.single_rows = p.head_rows_in_order = !drafted;
     p.drafted = drafted;
-    p.moe.on = n == 1;
     p.n_head_rows = n;
-    p.chain.on = n == 1 && has_chains(p.config);
+    p.fuses = n == 1;
     const bool starts = segment.index == 0, ends = segment.index + 1 == segments_.size();
     place(segment, starts ? nullptr : ws.handover(), ends ? nullptr : ws.handover(), &p);
     SHARPI_TRY(run_graph(segment, p, 0));

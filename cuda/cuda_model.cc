@@ -5,6 +5,7 @@
 
 #include "cuda/kernels/attention/attention.h"
 #include "cuda/kernels/delta/delta_net.h"
+#include "cuda/kernels/moe/moe_step.h"
 #include "cuda/kernels/products/gemm.h"
 
 namespace sharpi::cuda {
@@ -137,9 +138,6 @@ Result<std::unique_ptr<CudaModel>> CudaModel::create(std::shared_ptr<Device> dev
   m->state_layout_ = make_state_layout(*p.spec, p.placement, TierId::kCuda);
   m->draft_layout_ = make_draft_layout(*p.spec, p.placement, TierId::kCuda, p.session.n_draft);
   m->segments_ = make_segments(*p.spec, p.placement);
-  for (uint32_t l = 0; l < p.spec->n_layers(); ++l) {
-    if (p.placement.mixer[l] == TierId::kCuda) m->last_mixer_ = l;
-  }
   SHARPI_TRY_ASSIGN(m->stream_, Stream::create(*m->device_));
   SHARPI_TRY_ASSIGN(m->weights_,
                     Weights::load(*m->device_, make_weight_plan(*p.spec, p.placement), progress));

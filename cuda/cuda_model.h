@@ -19,8 +19,10 @@
 #include "cuda/kernels/elementwise.h"
 #include "cuda/kernels/kv/kv_score.h"
 #include "cuda/kernels/kv/kv_select.h"
+#include "cuda/kernels/products/chain.h"
 #include "cuda/kernels/products/matmul.h"
 #include "cuda/pass.h"
+#include "cuda/step_launches.h"
 #include "cuda/weight_stream.h"
 #include "cuda/weights.h"
 #include "tier/rope_tables.h"
@@ -28,6 +30,7 @@
 
 namespace sharpi::cuda {
 
+class Binding;
 struct DeltaNetParams;
 struct QkvParams;
 /// What a scoring scratch takes (cuda_score.cc).
@@ -65,6 +68,7 @@ class CudaModel final : public TierModel, public StateReplay {
   Status pin_experts(std::span<const ExpertId> experts) override;
   std::vector<MemoryRow> memory_rows() const override;
   std::string paths() const override;
+  std::vector<std::string> step_text(const Segment& segment) const override;
   Status replay(const CudaSession& session, uint32_t layer) const override;
 
  private:
@@ -121,63 +125,38 @@ class CudaModel final : public TierModel, public StateReplay {
   Status warm_up_rows(CudaWorkspace& ws, uint32_t n, bool drafted) const;
   Status warm_up(CudaWorkspace& ws) const;
 
-  // forward.cc
-  Status run_blocks(const Segment& segment, Pass& p) const;
+  // forward.cc: a segment's operations as a list of launches, and those of the ends and of
+  // products.
+  class PassBinding;
+  StepFacts facts(const Pass& p) const;
+  Status run_program(const Segment& segment, Pass& p) const;
+  Status launch(Pass& p, const Binding& at, const LaunchList& list, const Launch& l) const;
   Status embed(Pass& p) const;
-  Status embed_per_layer(Pass& p) const;
-  Status head(Pass& p) const;
+  Status per_layer_table(Pass& p) const;
+  Status combine_per_layer(Pass& p) const;
+  Status pick_head_rows(Pass& p) const;
+  Status send_logits(Pass& p) const;
   Status rope_tables(Pass& p) const;
-  /// Up to four matrices times the same rows.
-  MatmulParams product(Pass& p, Buf x, uint64_t width, const TensorRef& norm) const;
-  Status multiply(Pass& p, const MatmulParams& m) const;
-  /// The first products of a mixer, together with experts that wait.
-  Status multiply_first(Pass& p, const MatmulParams& m) const;
-  /// x += W y, through kY when a norm or a scale comes in between.
-  Status project_back(Pass& p, Buf from, uint64_t width, const TensorRef& w,
-                      const TensorRef& post_norm, float scale) const;
-  /// The last product of a mixer: it waits where experts follow.
-  Status mixer_back(Pass& p, uint32_t layer, Buf from, uint64_t width, const TensorRef& w) const;
-  Status launch_waiting(Pass& p) const;
-
-  // forward_chain.cc: products that may wait for the next ones, and what ends the waiting. Every
-  // other launch of a block that follows such a product comes after a flush().
-  float* hidden(Pass& p) const;
-  Status chain(Pass& p, const MatmulParams& m) const;
-  Status chain_branch(Pass& p, const TensorRef& post_norm, float scale) const;
-  Status launch_pending(Pass& p) const;
-  Status launch_apart(Pass& p, uint32_t n) const;
-  Status add_branch(Pass& p, float* x, const ChainBranch& branch, float* to) const;
-  Status flush(Pass& p) const;
+  Status launch_steps(Pass& p, const Binding& at, const LaunchList& list, const Launch& l) const;
+  Status add_sum(Pass& p, const RowSum& sum) const;
   std::string chain_path() const;
 
   // forward_mixer.cc
-  Status attention_block(Pass& p, uint32_t layer) const;
-  Status project_qkv(Pass& p, uint32_t layer) const;
-  Status describe_rows(Pass& p, uint32_t layer, QkvParams* rows) const;
+  Status store_rows(Pass& p, uint32_t layer) const;
+  QkvParams describe_rows(Pass& p, uint32_t layer) const;
   Status attend(Pass& p, uint32_t layer) const;
   Status flush_ring(Pass& p) const;
   KvLayer kv_layer(Pass& p, uint32_t layer) const;
   DeltaNetParams delta_net(uint32_t layer) const;
-  Status delta_block(Pass& p, uint32_t layer) const;
-
-  Status streamed_ffn(Pass& p, uint32_t layer) const;
+  Status delta_net(Pass& p, uint32_t layer) const;
 
   // forward_ffn.cc
-  Status ffn_block(Pass& p, uint32_t layer) const;
-  Status gated_ffn(Pass& p, const FfnSpec& f, const TensorRef& gate, const TensorRef& up,
-                   const TensorRef& norm) const;
-  Status moe_ffn(Pass& p, uint32_t layer, float scale) const;
-  Status route(Pass& p, const LayerSpec& l) const;
-  MoeParams expert_params(Pass& p, uint32_t layer, Buf to, bool add) const;
-  void add_experts(uint32_t layer, MoeParams* m) const;
-  MoeStepParams moe_step(Pass& p, uint32_t layer, Buf to, bool add) const;
-  /// The same without addresses of a workspace.
-  MoeStepParams moe_step(uint32_t layer, const MoeParams& experts) const;
+  Status launch_experts(Pass& p, const Binding& at, const LaunchList& list, const Launch& l) const;
+  Status choose_experts(Pass& p, const FfnSpec& f) const;
+  Status shared_gate(Pass& p, const LayerSpec& l) const;
+  Status per_layer_gate(Pass& p, uint32_t layer) const;
   /// Whether one row's router and experts go in one launch.
   bool takes_moe_step(uint32_t layer) const;
-  Status shared_expert_in(Pass& p, const LayerSpec& l) const;
-  Status shared_expert_out(Pass& p, const FfnSpec& f) const;
-  Status per_layer_injection(Pass& p, uint32_t layer) const;
 
   std::string block_paths() const;  // paths.cc
 
@@ -187,7 +166,7 @@ class CudaModel final : public TierModel, public StateReplay {
   bool uses_slots(uint32_t n_rows) const;
   Status send_rows(Pass& p, uint32_t layer) const;
   /// Answers from slots and from the host; the latter's are the last to be added.
-  Status resident_experts(Pass& p, uint32_t layer, Buf to, bool add) const;
+  Status resident_experts(Pass& p, uint32_t layer, MoeParams m) const;
   Status answered_experts(Pass& p, uint32_t layer, Buf to, bool add) const;
   Status serve_graph(const Segment& segment, Pass& p, cudaGraphExec_t graph) const;
 
@@ -213,7 +192,6 @@ class CudaModel final : public TierModel, public StateReplay {
   mutable std::mutex formats_mutex_;
   std::vector<std::unique_ptr<KvFormat>> formats_;
   mutable std::atomic<uint32_t> chains_launched_{0}, chains_apart_{0};  // of all recordings
-  uint32_t last_mixer_ = 0;  // last layer whose mixer is here: rings are flushed after it
   uint32_t n_workspaces_ = 0;
 };
 

@@ -8,6 +8,7 @@
 #include <memory>
 #include <vector>
 
+#include "cuda/buffers.h"
 #include "cuda/device_memory.h"
 #include "cuda/expert_line.h"
 #include "cuda/kernels/batch.h"
@@ -19,43 +20,6 @@
 #include "tier/tier.h"
 
 namespace sharpi::cuda {
-
-/// Names of the buffers; `kCount` last. R = rows of a call.
-enum class Buf : uint32_t {
-  kX,     // [R][E] hidden
-  kHead,  // [head rows][E] normalised input of the head
-  kQ,     // [R][H*D (*2 with output gate)] projections
-  kK,
-  kV,           // [R][Hk*D]
-  kQuery,       // [R][H*D] after norm and RoPE
-  kMix,         // [R][H*D] attention output; delta net: output
-  kQkv,         // [R][conv_dim] delta net projections
-  kZ,           // [R][value_dim]
-  kAlpha,       // [R][v heads]
-  kBeta,        // [R][v heads]
-  kY,           // [R][E] block output before a norm and the residual add
-  kFfn,         // [R][F]
-  kRouter,      // [R][n_experts]
-  kMoeIds,      // [R][k]
-  kMoeWeight,   // [R][k]
-  kSharedGate,  // [R]
-  kMoeSync,     // of moe_step.h; zero when the workspace is made
-  kHandover,    // HandoverState, where experts are on the CPU
-  kPleRaw,      // [R] rows of the per-layer table, file bytes
-  kPleTable,    // [R][n_layers * P] the same in f32
-  kPle,         // [R][n_layers * P]
-  kPleTmp,      // [R][P]
-  kCos,
-  kSin,        // [rope tables][R][n_half]
-  kKvChunk,    // chunk scratch of windowed layers, in codec rows
-  kLogits,     // [head rows][V]
-  kTable,      // CallTable
-  kAttention,  // scratch of kernels
-  kKernel,     // scratch of products, experts and delta nets, which never run at once
-  kOtherX,     // [1][E] hidden row of a chain whose kX is still being read
-  kChainSync,  // where the blocks of chains meet
-  kCount,
-};
 
 /// What one upload carries besides the batch: tokens, picked rows, where logits go.
 struct CallTable {

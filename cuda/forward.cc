@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: MIT
-// The forward pass of the CUDA tier: embedding, head, and what all blocks share.
+// The forward pass of the CUDA tier: its loop over a list of launches, and those of the ends and of
+// products.
 #include <cmath>
 #include <optional>
 
 #include "cuda/cuda_model.h"
 #include "cuda/kernels/attention/qkv.h"
+#include "cuda/step_binding.h"
 
 namespace sharpi::cuda {
 namespace {
@@ -25,58 +27,119 @@ bool is_watched(const Pass& p, const std::atomic<bool>* cancel) {
 
 }  // namespace
 
-Status CudaModel::run_blocks(const Segment& segment, Pass& p) const {
+/// What a list of launches names, where it is for a pass.
+class CudaModel::PassBinding final : public Binding {
+ public:
+  PassBinding(const CudaModel& model, const Pass& p)
+      : Binding(model.spec(), p.n_rows(), p.n_head_rows), model_(model), ws_(p.ws) {}
+  std::byte* at(Buf b) const override { return ws_.get<std::byte>(b); }
+  uint64_t size(Buf b) const override { return ws_.size(b); }
+  DeviceMatrix matrix(const TensorRef& w) const override { return model_.matrix(w); }
+  const float* floats(const TensorRef& w) const override { return model_.floats(w); }
+
+ private:
+  const CudaModel& model_;
+  const CudaWorkspace& ws_;
+};
+
+StepFacts CudaModel::facts(const Pass& p) const {
+  StepFacts f;
+  f.spec = &spec();
+  f.placement = &plan_->placement;
+  f.config = p.config;
+  f.n_rows = p.n_rows();
+  f.fuses = p.fuses;
+  f.streamed = p.streamed;
+  f.rows_to_ring = p.single_rows && !p.transient;
+  const bool in_order = p.head_rows_in_order && !p.config.deterministic;
+  f.head = p.n_head_rows == 0 ? HeadRows::kNone : in_order ? HeadRows::kInOrder : HeadRows::kPicked;
+  f.expert_slots = uses_slots(p.n_rows());
+  f.chain_bytes = device_->chain_bytes();
+  f.moe_sync_bytes = workspace_layout_.size_of(Buf::kMoeSync);
+  return f;
+}
+
+Status CudaModel::run_program(const Segment& segment, Pass& p) const {
+  const LaunchList list = fuse(segment.program, facts(p));
+  if (list.unknown != nullptr) {
+    return Status::error(Code::kInternal, "no operation of this tier: %s", list.unknown);
+  }
+  chains_launched_.fetch_add(list.n_chains, std::memory_order_relaxed);
+  chains_apart_.fetch_add(list.n_apart, std::memory_order_relaxed);
   const std::atomic<bool>* cancel = p.rows == nullptr ? nullptr : p.rows->cancel;
-  const bool may_stop = cancel != nullptr && (p.transient || !spec().has_window());
-  if (!may_stop) cancel = nullptr;
+  // A ring row that was overwritten cannot be brought back, so windowed models finish their chunk.
+  if (!p.transient && spec().has_window()) cancel = nullptr;
   std::optional<LayersAhead<LayerEvents>> ahead;
   if (is_watched(p, cancel)) ahead.emplace(LayerEvents{&p.ws}, cancel, p.rows->progress);
-  bool has_ropes = false;
-  if (p.per_layer && segment.blocks.front().kind != BlockKind::kEmbedding) {
-    SHARPI_TRY(embed_per_layer(p));  // of rows that were embedded elsewhere
-  }
-  for (const Block& b : segment.blocks) {
-    // A ring row that was overwritten cannot be brought back, so windowed models finish their
-    // chunk.
-    if (cancel != nullptr && cancel->load(std::memory_order_relaxed)) {
+  const PassBinding at(*this, p);
+  for (const Launch& l : list.launches) {
+    if (l.opens && cancel != nullptr && cancel->load(std::memory_order_relaxed)) {
       return Status::error(Code::kCancelled, "cancelled");
     }
-    switch (b.kind) {
-      case BlockKind::kEmbedding:
-        SHARPI_TRY(embed(p));
-        break;
-      case BlockKind::kMixer:
-        if (spec().layers[b.layer].mixer == MixerKind::kAttention) {
-          if (!has_ropes) SHARPI_TRY(rope_tables(p));
-          has_ropes = true;
-          SHARPI_TRY(attention_block(p, b.layer));
-        } else {
-          SHARPI_TRY(delta_block(p, b.layer));
-        }
-        if (b.layer == last_mixer_) SHARPI_TRY(flush_ring(p));
-        break;
-      case BlockKind::kFfn:
-        SHARPI_TRY(segment.streamed ? streamed_ffn(p, b.layer) : ffn_block(p, b.layer));
-        if (ahead) SHARPI_TRY(ahead->submitted(b.layer));
-        break;
-      case BlockKind::kExperts:
-        break;  // run with their router in ffn_block
-      case BlockKind::kHead:
-        SHARPI_TRY(head(p));
-        break;
-    }
+    SHARPI_TRY(launch(p, at, list, l));
+    if (const LaunchWatch seen = launch_watch()) seen(list, l, p.fuses && p.recorded);
+    if (ahead && l.kind == LaunchKind::kLayerEnd) SHARPI_TRY(ahead->submitted(l.layer));
   }
-  SHARPI_TRY(launch_waiting(p));
-  SHARPI_TRY(flush(p));
   return ahead ? ahead->finish() : Status::ok();
 }
 
-/// The block with those of its weights that are not resident brought over first.
-Status CudaModel::streamed_ffn(Pass& p, uint32_t layer) const {
-  if (!stream_weights_->has(layer)) return ffn_block(p, layer);
-  SHARPI_TRY(stream_weights_->load(layer, experts_.get(), p.ws.lane()));
-  SHARPI_TRY(ffn_block(p, layer));
-  return stream_weights_->done(layer, p.ws.lane());
+Status CudaModel::launch(Pass& p, const Binding& at, const LaunchList& list,
+                         const Launch& l) const {
+  switch (l.kind) {
+    case LaunchKind::kEmbed:
+      return embed(p);
+    case LaunchKind::kPerLayerTable:
+      return per_layer_table(p);
+    case LaunchKind::kPerLayerCombine:
+      return combine_per_layer(p);
+    case LaunchKind::kRopeTables:
+      return rope_tables(p);
+    case LaunchKind::kProduct:
+      return launch_matmul(p.config, at.product(list.steps[l.first_step].product), p.ws.lane());
+    case LaunchKind::kChain:
+      return launch_steps(p, at, list, l);
+    case LaunchKind::kResidual:
+      return add_sum(p, l.sum);
+    case LaunchKind::kKeepRing:
+      return flush_ring(p);
+    case LaunchKind::kRows:
+      return store_rows(p, l.layer);
+    case LaunchKind::kAttention:
+      return attend(p, l.layer);
+    case LaunchKind::kDeltaNet:
+      return delta_net(p, l.layer);
+    case LaunchKind::kRouter:
+    case LaunchKind::kSharedGate:
+    case LaunchKind::kExperts:
+    case LaunchKind::kMoeStep:
+    case LaunchKind::kSendRows:
+    case LaunchKind::kSlotExperts:
+    case LaunchKind::kAnswers:
+      return launch_experts(p, at, list, l);
+    case LaunchKind::kPerLayerGate:
+      return per_layer_gate(p, l.layer);
+    case LaunchKind::kHeadRows:
+      return pick_head_rows(p);
+    case LaunchKind::kLogits:
+      return send_logits(p);
+    case LaunchKind::kFetchWeights:
+      if (!stream_weights_->has(l.layer)) return Status::ok();
+      return stream_weights_->load(l.layer, experts_.get(), p.ws.lane());
+    case LaunchKind::kReleaseWeights:
+      if (!stream_weights_->has(l.layer)) return Status::ok();
+      return stream_weights_->done(l.layer, p.ws.lane());
+    case LaunchKind::kLayerEnd:
+      return Status::ok();
+  }
+  return Status::error(Code::kInternal, "no such launch");
+}
+
+std::vector<std::string> CudaModel::step_text(const Segment& segment) const {
+  StepFacts f = step_facts(spec(), plan_->placement, config_);
+  f.chain_bytes = device_->chain_bytes();
+  f.expert_slots = uses_slots(1);
+  f.moe_sync_bytes = workspace_layout_.size_of(Buf::kMoeSync);
+  return launch_text(fuse(segment.program, f));
 }
 
 Status CudaModel::embed(Pass& p) const {
@@ -87,11 +150,10 @@ Status CudaModel::embed(Pass& p) const {
   e.scale = spec().embedding_scale;
   e.y = p.ws.get(Buf::kX);
   e.y_stride = spec().n_embd;
-  SHARPI_TRY(launch_embed_rows(e, p.ws.lane()));
-  return spec().d_ple != 0 ? embed_per_layer(p) : Status::ok();
+  return launch_embed_rows(e, p.ws.lane());
 }
 
-Status CudaModel::embed_per_layer(Pass& p) const {
+Status CudaModel::per_layer_table(Pass& p) const {
   const ModelSpec& s = spec();
   const uint32_t width = s.n_layers() * s.d_ple;
   // The rows came with the table, as file bytes: row r of the "matrix" is row r of the call.
@@ -105,11 +167,11 @@ Status CudaModel::embed_per_layer(Pass& p) const {
   d.w = raw;
   d.n_rows = p.n_rows();
   d.y_f32 = p.ws.get(Buf::kPleTable);
-  SHARPI_TRY(launch_dequantize(d, p.ws.lane()));
-  MatmulParams m = product(p, Buf::kX, s.n_embd, {});
-  m.n_tasks = 1;
-  m.tasks[0] = {matrix(s.ple_model_proj), p.ws.get(Buf::kPle), width};
-  SHARPI_TRY(multiply(p, m));
+  return launch_dequantize(d, p.ws.lane());
+}
+
+Status CudaModel::combine_per_layer(Pass& p) const {
+  const ModelSpec& s = spec();
   PleCombineParams c;
   c.c = p.ws.get(Buf::kPle);
   c.table = p.ws.get(Buf::kPleTable);
@@ -124,38 +186,26 @@ Status CudaModel::embed_per_layer(Pass& p) const {
   return launch_ple_combine(c, lane(p));
 }
 
-Status CudaModel::head(Pass& p) const {
-  if (p.n_head_rows == 0) return Status::ok();  // transient: nothing is wanted
-  SHARPI_TRY(launch_waiting(p));
+Status CudaModel::pick_head_rows(Pass& p) const {
   const ModelSpec& s = spec();
-  MatmulParams m;
-  const bool in_order = p.head_rows_in_order && !p.config.deterministic;
-  if (in_order) {
-    m = product(p, Buf::kX, s.n_embd, s.output_norm);
-  } else {
-    SHARPI_TRY(flush(p));
-    NormRowsParams n;
-    n.x = p.ws.get(Buf::kX);
-    n.ids = p.ws.head_rows();
-    n.n_rows = p.n_head_rows;
-    n.width = s.n_embd;
-    n.weight = floats(s.output_norm);
-    n.eps = s.rms_eps;
-    n.y = p.ws.get(Buf::kHead);
-    SHARPI_TRY(launch_norm_rows(n, lane(p)));
-    m = product(p, Buf::kHead, s.n_embd, {});
-  }
-  m.n_rows = p.n_head_rows;
-  m.n_tasks = 1;
-  m.tasks[0] = {matrix(s.output), p.ws.get(Buf::kLogits), s.n_vocab};
-  SHARPI_TRY(chain(p, m));
-  SHARPI_TRY(flush(p));
+  NormRowsParams n;
+  n.x = p.ws.get(Buf::kX);
+  n.ids = p.ws.head_rows();
+  n.n_rows = p.n_head_rows;
+  n.width = s.n_embd;
+  n.weight = floats(s.output_norm);
+  n.eps = s.rms_eps;
+  n.y = p.ws.get(Buf::kHead);
+  return launch_norm_rows(n, lane(p));
+}
+
+Status CudaModel::send_logits(Pass& p) const {
   LogitRowsParams l;
   l.logits = p.ws.get(Buf::kLogits);
   l.to = p.ws.logits();
   l.n_rows = p.n_head_rows;
-  l.n_vocab = s.n_vocab;
-  l.softcap = s.logit_softcap;
+  l.n_vocab = spec().n_vocab;
+  l.softcap = spec().logit_softcap;
   return launch_logit_rows(l, lane(p));
 }
 
@@ -174,71 +224,38 @@ Status CudaModel::rope_tables(Pass& p) const {
   return Status::ok();
 }
 
-MatmulParams CudaModel::product(Pass& p, Buf x, uint64_t width, const TensorRef& norm) const {
-  MatmulParams m;
-  m.x = x == Buf::kX ? hidden(p) : p.ws.get(x);
-  m.x_stride = width;
-  m.n_rows = p.n_rows();
-  m.norm_weight = floats(norm);
-  m.norm_eps = spec().rms_eps;
-  m.workspace = p.ws.get<std::byte>(Buf::kKernel);
-  m.workspace_bytes = p.ws.size(Buf::kKernel);
-  return m;
+Status CudaModel::launch_steps(Pass& p, const Binding& at, const LaunchList& list,
+                               const Launch& l) const {
+  ChainStep steps[kMaxChainSteps];
+  for (uint32_t i = 0; i < l.n_steps; ++i) steps[i] = at.step(list.steps[l.first_step + i]);
+  ChainTuning tuning;
+  tuning.shared_bytes = device_->chain_bytes();
+  return launch_chain(p.config, steps, l.n_steps, p.ws.get<std::byte>(Buf::kChainSync), p.ws.lane(),
+                      tuning);
 }
 
-Status CudaModel::multiply(Pass& p, const MatmulParams& m) const {
-  if (p.chain.n != 0 || p.chain.has_branch)
-    return Status::error(Code::kInternal, "a product overtakes a chain");
-  return launch_matmul(p.config, m, p.ws.lane());
+Status CudaModel::add_sum(Pass& p, const RowSum& sum) const {
+  ResidualParams r;
+  r.x = p.ws.get(sum.x);
+  r.to = p.ws.get(sum.to);
+  r.y = sum.adds ? p.ws.get(Buf::kY) : nullptr;
+  r.n_rows = p.n_rows();
+  r.width = spec().n_embd;
+  r.weight = sum.norm == nullptr ? nullptr : floats(*sum.norm);
+  r.eps = spec().rms_eps;
+  r.scale = sum.scale;
+  return launch_residual(r, lane(p));
 }
 
-Status CudaModel::multiply_first(Pass& p, const MatmulParams& m) const {
-  MoeStepParams step = p.moe.step;
-  step.after = m;
-  if (p.moe.waits && moe_step_takes(p.config, step)) {
-    p.moe.waits = false;
-    p.moe.step = {};
-    return launch_moe_step(p.config, step, p.ws.lane());
-  }
-  SHARPI_TRY(launch_waiting(p));
-  SHARPI_TRY(chain(p, m));
-  return flush(p);
-}
-
-Status CudaModel::launch_waiting(Pass& p) const {
-  if (!p.moe.waits) return Status::ok();
-  const MoeStepParams step = p.moe.step;
-  p.moe.waits = false;
-  p.moe.step = {};
-  return launch_moe_step(p.config, step, p.ws.lane());
-}
-
-Status CudaModel::mixer_back(Pass& p, uint32_t layer, Buf from, uint64_t width,
-                             const TensorRef& w) const {
-  const LayerSpec& l = spec().layers[layer];
-  const bool chained = p.chain.n != 0 || p.chain.has_branch || p.chain.moved;
-  // The layer's block must follow here: what waits for it would else never be launched.
-  const bool ffn_here = plan_->placement.ffn[layer] == TierId::kCuda;
-  if (!p.moe.on || chained || l.ffn.kind != FfnKind::kMoe || l.mixer_post_norm || !ffn_here ||
-      parts_experts(layer))
-    return project_back(p, from, width, w, l.mixer_post_norm, 1.0f);
-  MatmulParams m = product(p, from, width, {});
-  m.n_tasks = 1;
-  m.tasks[0] = {matrix(w), p.ws.get(Buf::kX), spec().n_embd};
-  m.epilogue = Epilogue::kAdd;
-  p.moe.step.before = m;
-  return Status::ok();
-}
-
-Status CudaModel::project_back(Pass& p, Buf from, uint64_t width, const TensorRef& w,
-                               const TensorRef& post_norm, float scale) const {
-  MatmulParams m = product(p, from, width, {});
-  m.n_tasks = 1;
-  const bool direct = !post_norm && scale == 1.0f;
-  m.tasks[0] = {matrix(w), direct ? hidden(p) : p.ws.get(Buf::kY), spec().n_embd};
-  if (direct) m.epilogue = Epilogue::kAdd;
-  SHARPI_TRY(chain(p, m));
-  return direct ? Status::ok() : chain_branch(p, post_norm, scale);
+/// Whether steps of one row go in chains, in words.
+std::string CudaModel::chain_path() const {
+  const bool launched = chains_launched_.load(std::memory_order_relaxed) != 0,
+             apart = chains_apart_.load(std::memory_order_relaxed) != 0;
+  if (!launched && !apart) return {};
+  const std::string text = "; steps of one row: ";
+  if (!launched) return text + "launch by launch, no room for chains";
+  return text + "fixed point, chained" +
+         (apart ? ", in part launch by launch for want of room" : "");
 }
 
 }  // namespace sharpi::cuda

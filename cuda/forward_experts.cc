@@ -75,11 +75,9 @@ Status CudaModel::send_rows(Pass& p, uint32_t layer) const {
   return device_->check(cudaEventRecord(h.sent.get(), p.ws.lane()), "rows for experts");
 }
 
-Status CudaModel::resident_experts(Pass& p, uint32_t layer, Buf to, bool add) const {
-  if (!uses_slots(p.n_rows())) return Status::ok();
+Status CudaModel::resident_experts(Pass& p, uint32_t layer, MoeParams m) const {
   const ExpertSlots::Matrices w = experts_->matrices(layer);
   const FfnSpec& f = spec().layers[layer].ffn;
-  MoeParams m = expert_params(p, layer, to, add);
   m.gate = f.fused_gate_up ? row_slice(w.gate, 0, f.d_ff) : w.gate;
   m.up = f.fused_gate_up ? row_slice(w.gate, f.d_ff, f.d_ff) : w.up;
   m.down = w.down;

@@ -16,40 +16,21 @@ KvLayer CudaModel::kv_layer(Pass& p, uint32_t layer) const {
   return kv;
 }
 
-Status CudaModel::attention_block(Pass& p, uint32_t layer) const {
+Status CudaModel::store_rows(Pass& p, uint32_t layer) const {
   const AttentionSpec& a = spec().layers[layer].attention;
-  SHARPI_TRY(project_qkv(p, layer));
-  QkvParams rows;
-  SHARPI_TRY(describe_rows(p, layer, &rows));
-  SHARPI_TRY(launch_qkv(rows, p.config.pdl, p.ws.lane()));
-  SHARPI_TRY(attend(p, layer));
-  return mixer_back(p, layer, Buf::kMix, uint64_t{a.n_heads} * a.head_dim, a.o);
+  QkvParams rows = describe_rows(p, layer);
+  const bool own_ring = a.kv_source < 0 && a.window != 0;
+  rows.to_ring = own_ring && p.single_rows && !p.transient;
+  if (own_ring && !rows.to_ring) p.ws.pending_ring = static_cast<int32_t>(layer);
+  return launch_qkv(rows, p.config.pdl, p.ws.lane());
 }
 
-Status CudaModel::project_qkv(Pass& p, uint32_t layer) const {
-  const LayerSpec& l = spec().layers[layer];
-  const AttentionSpec& a = l.attention;
-  const uint64_t kv = uint64_t{a.n_kv_heads} * a.head_dim;
-  MatmulParams m = product(p, Buf::kX, spec().n_embd, l.mixer_norm);
-  m.tasks[m.n_tasks++] = {matrix(a.q), p.ws.get(Buf::kQ), a.q.n_out};
-  if (a.kv_source < 0) {
-    m.tasks[m.n_tasks++] = {matrix(a.k), p.ws.get(Buf::kK), kv};
-    if (!a.v_from_k) m.tasks[m.n_tasks++] = {matrix(a.v), p.ws.get(Buf::kV), kv};
-  }
-  return multiply_first(p, m);
-}
-
-Status CudaModel::describe_rows(Pass& p, uint32_t layer, QkvParams* rows) const {
+QkvParams CudaModel::describe_rows(Pass& p, uint32_t layer) const {
   const AttentionSpec& a = spec().layers[layer].attention;
   const bool own = a.kv_source < 0;
-  const bool to_ring = p.single_rows && !p.transient;
-  if (own && a.window != 0) {
-    SHARPI_TRY(flush_ring(p));
-    if (!to_ring) p.ws.pending_ring = static_cast<int32_t>(layer);
-  }
   const uint64_t table =
       static_cast<uint64_t>(rope_of_layer_[layer]) * p.ws.layout().max_rows * p.ws.layout().n_half;
-  QkvParams& q = *rows;
+  QkvParams q;
   q.batch = p.batch;
   q.kv = kv_layer(p, layer);
   q.n_heads = a.n_heads;
@@ -75,8 +56,7 @@ Status CudaModel::describe_rows(Pass& p, uint32_t layer, QkvParams* rows) const 
   q.neighbours = a.rope.pairs == RopePairs::kNeighbours;
   q.q_out = p.ws.get(Buf::kQuery);
   q.query_offset = query_layout_.offset_of_layer[layer];
-  q.to_ring = own && a.window != 0 && to_ring;
-  return Status::ok();
+  return q;
 }
 
 Status CudaModel::attend(Pass& p, uint32_t layer) const {
@@ -138,16 +118,8 @@ Status CudaModel::replay(const CudaSession& session, uint32_t layer) const {
   return device_->settle(launch_delta_replay(config_, t, stream_.get()));
 }
 
-Status CudaModel::delta_block(Pass& p, uint32_t layer) const {
+Status CudaModel::delta_net(Pass& p, uint32_t layer) const {
   const LayerSpec& l = spec().layers[layer];
-  const DeltaNetSpec& d = l.delta;
-  MatmulParams m = product(p, Buf::kX, spec().n_embd, l.mixer_norm);
-  m.n_tasks = 4;
-  m.tasks[0] = {matrix(d.qkv), p.ws.get(Buf::kQkv), d.conv_dim()};
-  m.tasks[1] = {matrix(d.gate), p.ws.get(Buf::kZ), d.value_dim()};
-  m.tasks[2] = {matrix(d.alpha), p.ws.get(Buf::kAlpha), d.n_v_heads};
-  m.tasks[3] = {matrix(d.beta), p.ws.get(Buf::kBeta), d.n_v_heads};
-  SHARPI_TRY(multiply_first(p, m));
   DeltaNetParams t = delta_net(layer);
   t.batch = p.batch;
   t.drafted = p.drafted;
@@ -166,8 +138,7 @@ Status CudaModel::delta_block(Pass& p, uint32_t layer) const {
   t.out = p.ws.get(Buf::kMix);
   t.workspace = p.ws.get<std::byte>(Buf::kKernel);
   t.workspace_bytes = p.ws.size(Buf::kKernel);
-  SHARPI_TRY(launch_delta_net(p.config, t, p.ws.lane()));
-  return mixer_back(p, layer, Buf::kMix, d.value_dim(), d.out);
+  return launch_delta_net(p.config, t, p.ws.lane());
 }
 
 }  // namespace sharpi::cuda

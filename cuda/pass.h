@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// One pass of the CUDA tier's model over a segment, and the launches in it that wait for others.
+// One pass of the CUDA tier's model over a segment.
 // Thread rule: of the call that runs; formats are immutable.
 #pragma once
 
@@ -7,8 +7,6 @@
 #include <vector>
 
 #include "cuda/cuda_workspace.h"
-#include "cuda/kernels/moe/moe_step.h"
-#include "cuda/kernels/products/chain.h"
 #include "tier/tier.h"
 
 namespace sharpi::cuda {
@@ -18,25 +16,7 @@ struct KvFormat {
   std::vector<KvLayer> layers;  // per layer of the model; owners only, others empty
 };
 
-/// In steps of one row, a mixture of experts waits for the products behind it, and the one in front
-/// for the experts: all go in one launch (kernels/moe/moe_step.h).
-struct PendingMoe {
-  bool on = false;     // such a step
-  bool waits = false;  // `step` is to be launched
-  MoeStepParams step;  // with `before` alone when that is what waits
-};
-
-/// Products of one row that wait to be launched as one chain (forward_chain.cc).
-struct PendingChain {
-  bool on = false;  // a captured step of one row
-  uint32_t n = 0;
-  ChainStep steps[kMaxChainSteps];
-  bool has_branch = false;  // kY waits to be added to the hidden row
-  ChainBranch branch;
-  bool moved = false;  // the hidden row is in kOtherX instead of kX
-};
-
-/// One pass of one submission over one segment: what every block function gets.
+/// One pass of one submission over one segment: what every launch gets.
 struct Pass {
   const Submission* rows = nullptr;  // null while a graph of padding rows is captured
   CudaWorkspace& ws;
@@ -53,8 +33,7 @@ struct Pass {
   bool per_layer = false;     // per-layer inputs are made in this segment, of its first rows
   const float* hidden_in = nullptr;  // rows handed over before and after the segment
   float* hidden_out = nullptr;
-  PendingChain chain{};
-  PendingMoe moe{};
+  bool fuses = false;     // a captured step of one row: its products go in few launches
   bool recorded = false;  // a graph is being captured
   uint32_t n_rows() const { return batch.n_rows; }
 };

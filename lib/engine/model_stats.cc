@@ -64,6 +64,17 @@ std::string segment_json(const sharpi_segment_info& s) {
   return out;
 }
 
+std::string step_json(TierId tier, const std::vector<std::string>& lines) {
+  std::string out, does;
+  for (const std::string& line : lines)
+    does.append(does.empty() ? "" : ", ").append(json_string(line));
+  JsonObject o(&out);
+  o.text("tier", tier_name(static_cast<uint32_t>(tier)));
+  o.raw("does", "[" + does + "]");
+  o.close();
+  return out;
+}
+
 /// One letter a layer: c = CPU, g = GPU.
 std::string letters(const std::vector<TierId>& tiers) {
   std::string out;
@@ -121,9 +132,13 @@ std::vector<sharpi_segment_info> Model::segment_stats() const {
 }
 
 std::string Model::json() const {
-  std::string out, segments;
+  std::string out, segments, step;
   for (const sharpi_segment_info& s : segment_stats()) {
     segments += (segments.empty() ? "" : ", ") + segment_json(s);
+  }
+  for (const Segment& s : placed_.segments) {
+    const std::vector<std::string> lines = tiers_[tier_index(s.tier)]->step_text(s);
+    step += (step.empty() ? "" : ", ") + step_json(s.tier, lines);
   }
   JsonObject o(&out);
   o.text("architecture", spec().architecture);
@@ -134,6 +149,7 @@ std::string Model::json() const {
     o.number("stream_rows", stream_rows_);
   }
   o.text("paths", paths());
+  o.raw("step", "[" + step + "]");
   o.raw("experts", experts_json(expert_stats()));
   o.raw("segments", "[" + segments + "]");
   o.close();

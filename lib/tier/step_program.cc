@@ -194,24 +194,32 @@ std::vector<std::string> program_text(const StepProgram& program) {
 }
 
 std::vector<std::string> join_layers(const std::vector<LayerText>& layers) {
+  struct Line {
+    std::vector<int64_t> layers;  // ascending; none: of no layer
+    std::string text;
+  };
+  std::vector<Line> lines;
+  for (const LayerText& l : layers) {
+    if (l.text.empty()) continue;
+    const auto same = std::find_if(lines.begin(), lines.end(), [&](const Line& line) {
+      return l.layer >= 0 && !line.layers.empty() && line.text == l.text;
+    });
+    Line& line = same == lines.end() ? lines.emplace_back() : *same;
+    line.text = l.text;
+    if (l.layer >= 0) line.layers.push_back(l.layer);
+  }
   std::vector<std::string> out;
-  for (size_t i = 0; i < layers.size();) {
-    const LayerText& first = layers[i];
-    size_t end = i + 1;
-    while (first.layer >= 0 && end < layers.size() && layers[end].text == first.text &&
-           layers[end].layer == layers[end - 1].layer + 1)
-      ++end;
-    i = end;
-    if (first.text.empty()) continue;
-    const std::string from = std::to_string(first.layer),
-                      to = std::to_string(layers[end - 1].layer);
-    if (first.layer < 0) {
-      out.push_back(first.text);
-    } else if (from == to) {
-      out.push_back("layer " + from + ": " + first.text);
-    } else {
-      out.push_back("layers " + from + "-" + to + ": " + first.text);
+  for (const Line& line : lines) {
+    std::string text = line.layers.empty() ? "" : line.layers.size() == 1 ? "layer " : "layers ";
+    for (size_t i = 0; i < line.layers.size();) {
+      size_t last = i;
+      while (last + 1 < line.layers.size() && line.layers[last + 1] == line.layers[last] + 1)
+        ++last;
+      text.append(i == 0 ? "" : ", ").append(std::to_string(line.layers[i]));
+      if (last != i) text.append("-").append(std::to_string(line.layers[last]));
+      i = last + 1;
     }
+    out.push_back(text.append(line.layers.empty() ? "" : ": ").append(line.text));
   }
   return out;
 }

@@ -57,12 +57,12 @@ StepProgram make_program(const ModelSpec& spec, const Placement& placement, cons
 /// "attention in".
 const char* op_name(OpKind kind);
 
-/// The list for people: what a layer does, equal layers together, such as
-/// "layers 0-3: attention in, attention rows, attend, attention out, ffn in, ffn out".
+/// The list for people: what a layer does, equal layers together where the first of them stands,
+/// such as "layers 0-2, 4-6: delta in, delta net, delta out, ffn in, ffn out".
 std::vector<std::string> program_text(const StepProgram& program);
 
-/// Joins lines of equal layers that follow each other: "layer 0: x", "layer 1: x" to
-/// "layers 0-1: x". An empty text is left out.
+/// Layers whose texts are equal in one line, and lines of no layer, in the order of the first of
+/// each. An empty text is left out.
 struct LayerText {
   int64_t layer = -1;  // of no layer
   std::string text;

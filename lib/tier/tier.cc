@@ -37,6 +37,10 @@ Status TierModel::pin_experts(std::span<const ExpertId> experts) {
                        experts.size());
 }
 
+std::vector<std::string> TierModel::step_text(const Segment& segment) const {
+  return program_text(segment.program);
+}
+
 std::vector<Segment> make_segments(const ModelSpec& spec, const Placement& placement,
                                    const Placement* home) {
   if (home == nullptr) home = &placement;

@@ -227,6 +227,8 @@ class TierModel {
   virtual std::vector<MemoryRow> memory_rows() const = 0;
   /// Which kernels run, as text: "q4_k:int8-dot/bf16-amx ...".
   virtual std::string paths() const = 0;
+  /// What a step of one row does in a segment of this tier, a line for layers that are alike.
+  virtual std::vector<std::string> step_text(const Segment& segment) const;
 };
 
 using LoadProgress = std::function<bool(uint64_t done, uint64_t total)>;  // false = cancel

@@ -50,6 +50,18 @@ TEST_P(Paths, NameEveryKindOfWork) {
   EXPECT_FALSE(has(text, "cpu ")) << text;
 }
 
+/// On a GPU its launches, elsewhere its operations; either way with the head at the end.
+TEST_P(Paths, SayWhatAStepDoes) {
+  const std::string json = json_of(open_with(SHARPI_ARITHMETIC_FAST));
+  const size_t at = json.find("\"step\": [{\"tier\": \"");
+  ASSERT_NE(at, std::string::npos) << json;
+  const std::string step = json.substr(at, json.find("}]", at) - at);
+  EXPECT_TRUE(has(step, on_gpu() ? "\"cuda\"" : "\"cpu\"")) << step;
+  EXPECT_TRUE(has(step, "\"does\": [\"embed")) << step;
+  EXPECT_TRUE(has(step, "layers 0-") || has(step, "layer 0:")) << step;
+  EXPECT_TRUE(has(step, on_gpu() ? "logits\"]" : "\"head\"]")) << step;
+}
+
 TEST_P(Paths, ExactArithmeticIsF32Everywhere) {
   const std::string text = paths_of(open_with(SHARPI_ARITHMETIC_EXACT));
   for (const char* narrow : {"f16 streaming", "tensor cores", "int8", "bf16-amx", "chunks on"}) {

@@ -105,7 +105,7 @@ class Model(TextModel):
         return [SegmentInfo.of(row) for row in rows]
 
     def json(self) -> Dict[str, Any]:
-        """Effective placement, kernel paths, expert statistics, segments with times."""
+        """Placement, kernel paths, what a step of one row does, experts, segments with times."""
         with self._handle as model:
             text = read_bytes(lib.sharpi_model_json, model, cap=1 << 14)
         parsed: Dict[str, Any] = json.loads(text)

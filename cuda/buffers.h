@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: MIT
+// The buffers of a call on a device, by name. Launches are planned with the names and get addresses
+// when they are made (step_binding.h). Thread rule: a plain enumeration.
+#pragma once
+
+#include <cstdint>
+
+namespace sharpi::cuda {
+
+/// Names of the buffers; `kCount` last. R = rows of a call.
+enum class Buf : uint32_t {
+  kX,     // [R][E] hidden
+  kHead,  // [head rows][E] normalised input of the head
+  kQ,     // [R][H*D (*2 with output gate)] projections
+  kK,
+  kV,           // [R][Hk*D]
+  kQuery,       // [R][H*D] after norm and RoPE
+  kMix,         // [R][H*D] attention output; delta net: output
+  kQkv,         // [R][conv_dim] delta net projections
+  kZ,           // [R][value_dim]
+  kAlpha,       // [R][v heads]
+  kBeta,        // [R][v heads]
+  kY,           // [R][E] block output before a norm and the residual add
+  kFfn,         // [R][F]
+  kRouter,      // [R][n_experts]
+  kMoeIds,      // [R][k]
+  kMoeWeight,   // [R][k]
+  kSharedGate,  // [R]
+  kMoeSync,     // of moe_step.h; zero when the workspace is made
+  kHandover,    // HandoverState, where experts are on the CPU
+  kPleRaw,      // [R] rows of the per-layer table, file bytes
+  kPleTable,    // [R][n_layers * P] the same in f32
+  kPle,         // [R][n_layers * P]
+  kPleTmp,      // [R][P]
+  kCos,
+  kSin,        // [rope tables][R][n_half]
+  kKvChunk,    // chunk scratch of windowed layers, in codec rows
+  kLogits,     // [head rows][V]
+  kTable,      // CallTable
+  kAttention,  // scratch of kernels
+  kKernel,     // scratch of products, experts and delta nets, which never run at once
+  kOtherX,     // [1][E] hidden row of a chain whose kX is still being read
+  kChainSync,  // where the blocks of chains meet
+  kCount,
+};
+
+}  // namespace sharpi::cuda

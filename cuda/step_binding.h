@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: MIT
+// From the names in a list of launches to the parameters of kernels: with addresses of a workspace
+// when they are launched, with addresses of nothing when it is only asked what a launch takes, by
+// the same functions. Thread rule: pure functions.
+#pragma once
+
+#include <cstdint>
+
+#include "cuda/kernels/moe/moe_step.h"
+#include "cuda/kernels/products/chain.h"
+#include "cuda/step_launches.h"
+
+namespace sharpi::cuda {
+
+/// Where things are.
+class Binding {
+ public:
+  Binding(const ModelSpec& spec, uint32_t n_rows, uint32_t n_head_rows)
+      : spec_(spec), n_rows_(n_rows), n_head_rows_(n_head_rows) {}
+  virtual ~Binding() = default;
+  virtual std::byte* at(Buf b) const = 0;
+  virtual uint64_t size(Buf b) const = 0;
+  virtual DeviceMatrix matrix(const TensorRef& w) const = 0;
+  /// nullptr: the file has none.
+  virtual const float* floats(const TensorRef& w) const = 0;
+  const float* floats(const TensorRef* w) const { return w == nullptr ? nullptr : floats(*w); }
+  float* row(Buf b) const { return reinterpret_cast<float*>(at(b)); }
+
+  MatmulParams product(const RowProduct& p) const;
+  ChainStep step(const RowStep& s) const;
+  /// Everything but the matrices.
+  MoeParams expert_rows(uint32_t layer, Buf to, bool add) const;
+  MoeParams experts(uint32_t layer, Buf to, bool add) const;
+  /// nullptr: no product there.
+  MoeStepParams moe_step(uint32_t layer, Buf to, bool add, const RowProduct* before,
+                         const RowProduct* after) const;
+
+ private:
+  const ModelSpec& spec_;
+  uint32_t n_rows_, n_head_rows_;
+};
+
+/// Addresses that nobody reads: the buffers lie apart, and every weight is there.
+class PaperBinding final : public Binding {
+ public:
+  PaperBinding(const ModelSpec& spec, uint32_t n_rows, uint64_t moe_sync_bytes)
+      : Binding(spec, n_rows, n_rows), moe_sync_bytes_(moe_sync_bytes) {}
+  std::byte* at(Buf b) const override;
+  uint64_t size(Buf b) const override { return b == Buf::kMoeSync ? moe_sync_bytes_ : 0; }
+  DeviceMatrix matrix(const TensorRef& w) const override;
+  const float* floats(const TensorRef& w) const override;
+
+ private:
+  uint64_t moe_sync_bytes_;
+};
+
+/// How the hidden rows of an FFN become one: kSwiGlu or kGeGlu.
+Epilogue gated(const FfnSpec& f);
+
+}  // namespace sharpi::cuda

@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: MIT
+// What a list of launches depends on, without a workspace; and who watches launches in tests.
+#include <algorithm>
+#include <atomic>
+
+#include "cuda/kernels/moe/moe_step.h"
+#include "cuda/step_launches.h"
+
+namespace sharpi::cuda {
+namespace {
+
+std::atomic<LaunchWatch> g_watch{nullptr};
+
+}  // namespace
+
+StepFacts step_facts(const ModelSpec& spec, const Placement& placement,
+                     const MatmulConfig& config) {
+  StepFacts f;
+  f.spec = &spec;
+  f.placement = &placement;
+  f.config = config;
+  f.fuses = f.rows_to_ring = true;
+  uint32_t hidden = 0, shared = 0;
+  for (uint32_t l = 0; l < spec.n_layers(); ++l) {
+    const FfnSpec& ffn = spec.layers[l].ffn;
+    if (ffn.kind != FfnKind::kMoe) continue;
+    hidden = std::max(hidden, ffn.n_used * ffn.d_ff);
+    shared = std::max(shared, ffn.d_shared);
+  }
+  if (hidden != 0) f.moe_sync_bytes = moe_step_sync_bytes(spec.n_embd, hidden, shared);
+  return f;
+}
+
+void watch_launches(LaunchWatch seen) {
+  g_watch.store(seen);
+}
+LaunchWatch launch_watch() {
+  return g_watch.load(std::memory_order_relaxed);
+}
+
+}  // namespace sharpi::cuda

@@ -1,0 +1,131 @@
+// SPDX-License-Identifier: MIT
+// What a pass launches, as a list: fuse() makes it of a segment's operations (tier/step_program.h)
+// from the device's profile, the matrices' types and the number of rows alone, and the model goes
+// through it (forward.cc). In a captured step of one row, products that follow each other become
+// chains (kernels/products/chain.h), and a mixture of experts one launch with the products in front
+// and behind (kernels/moe/moe_step.h); elsewhere each product is a launch. Plain C++, so that tests
+// read the list where there is no device. Thread rule: plain values, pure functions.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "cuda/buffers.h"
+#include "cuda/kernels/products/matmul.h"
+#include "tier/tier.h"
+
+namespace sharpi::cuda {
+
+enum class LaunchKind : uint8_t {
+  kEmbed,
+  kPerLayerTable,    // rows of the per-layer table in f32
+  kPerLayerCombine,  // with their projection
+  kRopeTables,
+  kProduct,   // one step without a sum
+  kChain,     // steps
+  kResidual,  // a sum by itself
+  kKeepRing,  // if rows wait for their ring
+  kRows,      // queries, keys and values: norms, RoPE, to where they are kept
+  kAttention,
+  kDeltaNet,
+  kRouter,      // choice and shares of the experts, from the logits
+  kSharedGate,  // of the shared expert
+  kExperts,     // routed ones
+  kMoeStep,     // router, routed and shared experts of one row, products in front and behind
+  kSendRows,    // to the host that computes experts
+  kSlotExperts,
+  kAnswers,  // the host's sum
+  kPerLayerGate,
+  kHeadRows,  // norm of the rows that logits are wanted of
+  kLogits,    // to the sessions
+  kFetchWeights,
+  kReleaseWeights,
+  kLayerEnd,
+};
+
+/// Up to four matrices times the same rows, by name: MatmulParams (kernels/products/matmul.h).
+struct RowProduct {
+  struct Task {
+    const TensorRef* w = nullptr;
+    Buf y = Buf::kCount;
+  };
+  Buf x = Buf::kX;
+  const TensorRef* norm = nullptr;  // of x first; nullptr or absent: none
+  uint32_t n_tasks = 0;
+  Task tasks[kMaxMatmulTasks];
+  Epilogue epilogue = Epilogue::kStore;
+  bool of_head = false;       // of the head's rows instead of the call's
+  bool shared_scale = false;  // outputs are scaled by kSharedGate
+  bool force_f32 = false;
+};
+
+/// to = scale * (x + norm(kY)).
+struct RowSum {
+  bool adds = false;                // nothing is added: x is scaled or copied
+  const TensorRef* norm = nullptr;  // nullptr or absent: none
+  float scale = 1.0f;
+  Buf x = Buf::kX, to = Buf::kX;
+};
+
+/// A product, and what is added to its input before it.
+struct RowStep {
+  RowProduct product;
+  RowSum sum;  // its x is the product's, and the product reads its `to`
+  uint32_t layer = 0;
+};
+
+struct Launch {
+  LaunchKind kind = LaunchKind::kEmbed;
+  uint32_t layer = 0;
+  bool opens = false;                    // begins a block: in front of it a pass may stop
+  uint32_t first_step = 0, n_steps = 0;  // of the list's; kMoeStep: in front, behind
+  bool has_before = false;               // kMoeStep: the first step is in front
+  Buf to = Buf::kX;                      // experts and answers: where they go
+  bool add = true;                       // to what is there
+  RowSum sum;                            // kResidual
+};
+
+struct LaunchList {
+  std::vector<Launch> launches;
+  std::vector<RowStep> steps;
+  /// Chains, and those that went launch by launch because there is no room for them.
+  uint32_t n_chains = 0, n_apart = 0;
+  /// An operation that this tier does not have; nullptr: it has all of them.
+  const char* unknown = nullptr;
+};
+
+enum class HeadRows : uint8_t { kNone, kInOrder, kPicked };  // kInOrder: row i is head row i
+
+/// All that a list depends on besides the operations.
+struct StepFacts {
+  const ModelSpec* spec = nullptr;
+  const Placement* placement = nullptr;
+  MatmulConfig config;
+  uint32_t n_rows = 1;
+  bool fuses = false;     // a captured step of one row: launches whose blocks wait for each other
+  bool streamed = false;  // what is placed elsewhere comes over for the pass
+  bool rows_to_ring = false;  // of windowed layers, at once
+  HeadRows head = HeadRows::kInOrder;
+  bool expert_slots = false;    // there are such, and calls of so many rows use them
+  int chain_bytes = 1 << 30;    // of a chain's shared memory at most (tests)
+  uint64_t moe_sync_bytes = 0;  // size of kMoeSync
+};
+
+LaunchList fuse(const StepProgram& program, const StepFacts& facts);
+
+/// The facts of a captured step of one row that no workspace has to be made for.
+StepFacts step_facts(const ModelSpec& spec, const Placement& placement, const MatmulConfig& config);
+
+/// The list for people, equal layers together; what is in brackets is one launch:
+/// "layers 1-2: rows; attention; [attn_output | ffn_gate, ffn_up | ffn_down | attn_q, attn_k]".
+std::vector<std::string> launch_text(const LaunchList& list);
+
+/// Tests only, nothing in the library calls it: from now on every launch that a pass has made is
+/// shown to `seen` with the list that it is of. `recorded`: of a step of one row, by the capture of
+/// its graph. nullptr: to nobody. Thread rule: while no pass runs.
+using LaunchWatch = void (*)(const LaunchList& list, const Launch& launch, bool recorded);
+void watch_launches(LaunchWatch seen);
+LaunchWatch launch_watch();
+
+}  // namespace sharpi::cuda

@@ -1,0 +1,133 @@
+// SPDX-License-Identifier: MIT
+// A list of launches for people (sharpi_model_json()).
+#include "cuda/step_launches.h"
+
+namespace sharpi::cuda {
+namespace {
+
+/// "attn_q" of "blk.3.attn_q.weight".
+std::string weight_name(const TensorRef& w) {
+  std::string name(w.tensor->name);
+  if (name.starts_with("blk.")) name.erase(0, name.find('.', 4) + 1);
+  if (name.ends_with(".weight")) name.resize(name.size() - std::string(".weight").size());
+  return name;
+}
+
+std::string sum_text(const RowSum& sum) {
+  if (!sum.adds) return sum.scale != 1.0f ? "scale" : "copy";
+  std::string text = "add";
+  if (sum.norm != nullptr && *sum.norm) text.append(" ").append(weight_name(*sum.norm));
+  return text;
+}
+
+std::string step_text(const RowStep& step) {
+  std::string text = step.sum.adds ? sum_text(step.sum) : std::string();
+  for (uint32_t t = 0; t < step.product.n_tasks; ++t) {
+    if (!text.empty()) text.append(", ");
+    text.append(weight_name(*step.product.tasks[t].w));
+  }
+  return text;
+}
+
+/// Steps of one launch, with what stands between the first `before` of them and the others.
+std::string joined(const LaunchList& list, const Launch& l, const char* between) {
+  std::string text;
+  const auto append = [&](const std::string& part) {
+    text.append(text.empty() ? "[" : " | ").append(part);
+  };
+  const uint32_t before = l.has_before ? 1 : 0;
+  for (uint32_t i = 0; i < l.n_steps; ++i) {
+    if (between != nullptr && i == before) append(between);
+    append(step_text(list.steps[l.first_step + i]));
+  }
+  if (between != nullptr && before == l.n_steps) append(between);
+  return text.append("]");
+}
+
+std::string text_of(const LaunchList& list, const Launch& l) {
+  switch (l.kind) {
+    case LaunchKind::kEmbed:
+      return "embed";
+    case LaunchKind::kPerLayerTable:
+      return "per-layer table";
+    case LaunchKind::kPerLayerCombine:
+      return "per-layer inputs";
+    case LaunchKind::kRopeTables:
+      return "rope tables";
+    case LaunchKind::kProduct:
+      return step_text(list.steps[l.first_step]);
+    case LaunchKind::kChain:
+      return joined(list, l, nullptr);
+    case LaunchKind::kResidual:
+      return sum_text(l.sum);
+    case LaunchKind::kKeepRing:
+      return "keep ring";
+    case LaunchKind::kRows:
+      return "rows";
+    case LaunchKind::kAttention:
+      return "attention";
+    case LaunchKind::kDeltaNet:
+      return "delta net";
+    case LaunchKind::kRouter:
+      return "choose experts";
+    case LaunchKind::kSharedGate:
+      return "shared gate";
+    case LaunchKind::kExperts:
+      return "experts";
+    case LaunchKind::kMoeStep:
+      return joined(list, l, "experts");
+    case LaunchKind::kSendRows:
+      return "ask the host";
+    case LaunchKind::kSlotExperts:
+      return "experts in slots";
+    case LaunchKind::kAnswers:
+      return "the host's answer";
+    case LaunchKind::kPerLayerGate:
+      return "per-layer gate";
+    case LaunchKind::kHeadRows:
+      return "pick rows";
+    case LaunchKind::kLogits:
+      return "logits";
+    case LaunchKind::kFetchWeights:
+      return "fetch weights";
+    case LaunchKind::kReleaseWeights:
+      return "release weights";
+    case LaunchKind::kLayerEnd:
+      return "";  // nothing is launched
+  }
+  return "";
+}
+
+bool belongs_to_a_layer(const LaunchList& list, const Launch& l) {
+  switch (l.kind) {
+    case LaunchKind::kEmbed:
+    case LaunchKind::kPerLayerTable:
+    case LaunchKind::kPerLayerCombine:
+    case LaunchKind::kRopeTables:
+    case LaunchKind::kHeadRows:
+    case LaunchKind::kLogits:
+      return false;
+    case LaunchKind::kProduct:
+      return !list.steps[l.first_step].product.of_head &&
+             list.steps[l.first_step].product.tasks[0].y != Buf::kPle;
+    default:
+      return true;
+  }
+}
+
+}  // namespace
+
+std::vector<std::string> launch_text(const LaunchList& list) {
+  std::vector<LayerText> layers;
+  for (const Launch& l : list.launches) {
+    const std::string text = text_of(list, l);
+    if (text.empty()) continue;
+    const int64_t layer = belongs_to_a_layer(list, l) ? int64_t{l.layer} : -1;
+    if (layers.empty() || layers.back().layer != layer) layers.push_back({layer, {}});
+    std::string& line = layers.back().text;
+    line.append(line.empty() ? "" : "; ").append(text);
+  }
+  return join_layers(layers);
+}
+
+}  // namespace sharpi::cuda

@@ -1,0 +1,324 @@
+// SPDX-License-Identifier: MIT
+// The launches of a decode step on every known card: the lists of all fixtures and of the published
+// models as recorded (step_launches.txt), and what every list must have. Host code alone: this runs
+// where there is neither a device nor a CUDA compiler.
+#include "cuda/step_launches.h"
+
+#include <cstdlib>
+#include <fstream>
+#include <map>
+#include <set>
+#include <sstream>
+
+#include "cuda/published_models.h"
+#include "cuda/step_binding.h"
+#include "support/golden.h"
+#include "support/paths.h"
+
+namespace sharpi::testing {
+namespace {
+
+using namespace cuda;
+
+struct NamedSpec {
+  std::string name;
+  std::shared_ptr<const ModelSpec> spec;
+};
+
+/// All fixtures that are at hand and the published models, made once.
+const std::vector<NamedSpec>& specs() {
+  static const std::vector<NamedSpec> specs = [] {
+    std::vector<NamedSpec> made;
+    for (const std::string& name : all_models()) {
+      const auto fixture = find_fixture(name);
+      if (!fixture) continue;
+      auto file = GgufFile::open(fixture->gguf_path);
+      EXPECT_TRUE(file.is_ok()) << file.status().text();
+      auto spec = load_model_spec(file.take());
+      EXPECT_TRUE(spec.is_ok()) << spec.status().text();
+      made.push_back({name, spec.take()});
+    }
+    for (const PublishedModel& m : published_models()) made.push_back({m.name, m.spec});
+    return made;
+  }();
+  return specs;
+}
+
+MatmulConfig config_of(const DeviceProfile& device) {
+  MatmulConfig c;
+  c.device = device;
+  return c;
+}
+
+/// Placements that a plan can have: all, without the ends, without FFN blocks of the second half,
+/// without its layers, without routed experts.
+std::vector<Placement> placements(const ModelSpec& spec) {
+  const uint32_t n = spec.n_layers();
+  const Placement all = Placement::all(spec, TierId::kCuda);
+  std::vector<Placement> out(5, all);
+  out[1].embedding = out[1].head = TierId::kCpu;
+  for (uint32_t l = 0; l < n; ++l) {
+    if (l >= n / 2) out[2].ffn[l] = out[2].experts[l] = TierId::kCpu;
+    if (l >= n / 2) out[3].mixer[l] = out[3].ffn[l] = out[3].experts[l] = TierId::kCpu;
+    out[4].experts[l] = TierId::kCpu;
+  }
+  return out;
+}
+
+/// visit(list, facts, segment) of a captured step of one row and of calls of one and of three rows,
+/// for every model, card, placement and arithmetic, with and without room for chains.
+template <class F>
+void each_list(F&& visit) {
+  each_card([&](const NamedCard&, const DeviceProfile& device) {
+    for (const NamedSpec& m : specs()) {
+      for (const Placement& place : placements(*m.spec)) {
+        for (int way = 0; way < 5; ++way) {
+          SCOPED_TRACE(m.name + ", way " + std::to_string(way));
+          StepFacts f = step_facts(*m.spec, place, config_of(device));
+          f.config.deterministic = way == 1;
+          f.chain_bytes = way == 2 ? 1 << 10 : f.chain_bytes;
+          f.fuses = way < 3;
+          f.n_rows = way == 4 ? 3 : 1;
+          for (const Segment& s : make_segments(*m.spec, place)) {
+            if (s.tier == TierId::kCuda) visit(fuse(s.program, f), f, s);
+          }
+        }
+      }
+    }
+  });
+}
+
+// --- the lists as recorded ---
+
+std::string recorded_path() {
+  return test::source_path("tests/cuda/step_launches.txt");
+}
+
+/// Cards with equal lists are named together.
+std::string lists_text() {
+  std::string text;
+  for (const NamedSpec& m : specs()) {
+    std::vector<std::pair<std::string, std::string>> lists;  // cards, list
+    each_card([&](const NamedCard& card, const DeviceProfile& device) {
+      const Placement all = Placement::all(*m.spec, TierId::kCuda);
+      std::string list;
+      for (const Segment& s : make_segments(*m.spec, all)) {
+        const LaunchList made = fuse(s.program, step_facts(*m.spec, all, config_of(device)));
+        for (const std::string& line : launch_text(made)) list += "  " + line + "\n";
+      }
+      for (auto& [cards, other] : lists) {
+        if (other == list) {
+          cards += std::string(", ") + card.name;
+          return;
+        }
+      }
+      lists.push_back({card.name, list});
+    });
+    for (const auto& [cards, list] : lists) text += m.name + " on " + cards + "\n" + list;
+  }
+  return text;
+}
+
+/// SHARPI_RENEW_LISTS=1 records them anew, to be read with git diff.
+TEST(StepLaunches, AreTheRecordedOnes) {
+  const std::string made = lists_text();
+  if (std::getenv("SHARPI_RENEW_LISTS") != nullptr) std::ofstream(recorded_path()) << made;
+  std::ifstream file(recorded_path());
+  ASSERT_TRUE(file.good()) << recorded_path();
+  std::stringstream recorded;
+  recorded << file.rdbuf();
+  // Lists of fixtures that are not at hand are recorded and not made.
+  std::map<std::string, std::string> want, have;
+  const auto split = [](std::istream&& in, std::map<std::string, std::string>* out) {
+    std::string line, head;
+    while (std::getline(in, line)) {
+      if (line.starts_with("  ")) {
+        (*out)[head] += line + "\n";
+      } else {
+        head = line;
+      }
+    }
+  };
+  split(std::istringstream(recorded.str()), &want);
+  split(std::istringstream(made), &have);
+  for (const auto& [head, list] : have) EXPECT_EQ(list, want[head]) << head;
+  if (list_fixtures().missing.empty()) {
+    EXPECT_EQ(have.size(), want.size());
+  }
+}
+
+// --- what every list must have ---
+
+void add_product(const RowProduct& p, std::multiset<const GgufTensor*>* out) {
+  for (uint32_t t = 0; t < p.n_tasks; ++t) out->insert(p.tasks[t].w->tensor);
+}
+
+/// Matrices that a list multiplies with, those inside launches of experts included.
+std::multiset<const GgufTensor*> multiplied(const LaunchList& list, const StepFacts& facts) {
+  std::multiset<const GgufTensor*> out;
+  for (const Launch& l : list.launches) {
+    for (uint32_t i = 0; i < l.n_steps; ++i)
+      add_product(list.steps[l.first_step + i].product, &out);
+    if (l.kind != LaunchKind::kMoeStep && l.kind != LaunchKind::kExperts) continue;
+    const FfnSpec& f = facts.spec->layers[l.layer].ffn;
+    std::vector<TensorRef> inside = {f.gate, f.up, f.down};
+    if (l.kind == LaunchKind::kMoeStep) {
+      inside.push_back(f.router);
+      if (l.add) inside.insert(inside.end(), {f.shared_gate, f.shared_up, f.shared_down});
+    }
+    for (const TensorRef& w : inside) {
+      if (w) out.insert(w.tensor);
+    }
+  }
+  return out;
+}
+
+/// What the operations want multiplied, by the specification alone.
+std::multiset<const GgufTensor*> wanted(const Segment& segment, const StepFacts& facts) {
+  std::multiset<const GgufTensor*> out;
+  const ModelSpec& s = *facts.spec;
+  const auto add = [&](std::initializer_list<const TensorRef*> refs) {
+    for (const TensorRef* w : refs) {
+      if (*w) out.insert(w->tensor);
+    }
+  };
+  for (const Op& op : segment.program) {
+    const LayerSpec& l = s.layers[op.layer];
+    const FfnSpec& f = l.ffn;
+    if (op.kind == OpKind::kPerLayerInputs) add({&s.ple_model_proj});
+    if (op.kind == OpKind::kHead) add({&s.output});
+    if (op.kind == OpKind::kAttentionIn) {
+      add({&l.attention.q});
+      if (l.attention.kv_source < 0) add({&l.attention.k, &l.attention.v});
+    }
+    if (op.kind == OpKind::kAttentionOut) add({&l.attention.o});
+    if (op.kind == OpKind::kDeltaIn)
+      add({&l.delta.qkv, &l.delta.gate, &l.delta.alpha, &l.delta.beta});
+    if (op.kind == OpKind::kDeltaOut) add({&l.delta.out});
+    if (op.kind == OpKind::kFfnIn) add({&f.gate, &f.up});
+    if (op.kind == OpKind::kFfnOut) add({&f.down});
+    if (op.kind == OpKind::kRoute) add({&f.router});
+    if (op.kind == OpKind::kExperts && !facts.placement->parts_experts(s, op.layer))
+      add({&f.gate, &f.up, &f.down});
+    if (op.kind == OpKind::kSharedExpert) add({&f.shared_gate, &f.shared_up, &f.shared_down});
+    if (op.kind == OpKind::kInjectPerLayer) add({&l.ple_gate, &l.ple_proj});
+  }
+  return out;
+}
+
+TEST(StepLaunches, MultiplyWithEveryMatrixOnce) {
+  uint32_t n = 0;
+  each_list([&](const LaunchList& list, const StepFacts& facts, const Segment& segment) {
+    EXPECT_EQ(list.unknown, nullptr);
+    EXPECT_EQ(multiplied(list, facts), wanted(segment, facts));
+    ++n;
+  });
+  EXPECT_GT(n, 1000u);
+}
+
+/// A chain takes all its steps and has room for them; experts of one row are taken; nothing waits
+/// for anything in calls that take no turn on the device.
+TEST(StepLaunches, AreOnesThatTheKernelsTake) {
+  each_list([](const LaunchList& list, const StepFacts& facts, const Segment&) {
+    const PaperBinding paper(*facts.spec, facts.n_rows, facts.moe_sync_bytes);
+    ChainTuning tuning;
+    tuning.shared_bytes = facts.chain_bytes;
+    for (const Launch& l : list.launches) {
+      const RowStep* at = list.steps.data() + l.first_step;
+      if (l.kind == LaunchKind::kProduct) {
+        EXPECT_EQ(l.n_steps, 1u);
+        EXPECT_FALSE(at->sum.adds);
+      }
+      if (l.kind == LaunchKind::kChain) {
+        EXPECT_TRUE(facts.fuses);
+        std::vector<ChainStep> steps;
+        for (uint32_t i = 0; i < l.n_steps; ++i) steps.push_back(paper.step(at[i]));
+        for (const ChainStep& s : steps) EXPECT_TRUE(chain_takes(facts.config, s));
+        EXPECT_TRUE(chain_fits(facts.config, steps.data(), l.n_steps, tuning));
+      }
+      if (l.kind == LaunchKind::kMoeStep) {
+        EXPECT_EQ(facts.n_rows, 1u);
+        EXPECT_TRUE(facts.fuses || l.n_steps == 0);
+      }
+    }
+  });
+}
+
+/// Who reads the hidden row reads where it is, and it is in kX when a list ends. A row that moved
+/// back without a sum is copied as it is: once it was scaled by what had been added before.
+TEST(StepLaunches, FollowTheHiddenRow) {
+  uint32_t n_moved = 0;
+  each_list([&](const LaunchList& list, const StepFacts&, const Segment&) {
+    Buf row = Buf::kX;
+    const auto sum = [&](const RowSum& s) {
+      EXPECT_EQ(s.x, row);
+      if (!s.adds) {
+        EXPECT_EQ(s.norm, nullptr);
+      }
+      if (!s.adds && s.to != s.x) {
+        EXPECT_EQ(s.scale, 1.0f);
+      }
+      n_moved += s.to != s.x ? 1 : 0;
+      row = s.to;
+    };
+    for (const Launch& l : list.launches) {
+      if (l.kind == LaunchKind::kResidual) sum(l.sum);
+      for (uint32_t i = 0; i < l.n_steps; ++i) {
+        const RowStep& s = list.steps[l.first_step + i];
+        EXPECT_TRUE(s.product.x != (row == Buf::kX ? Buf::kOtherX : Buf::kX));
+        if (s.sum.adds) sum(s.sum);
+        for (uint32_t t = 0; t < s.product.n_tasks; ++t)
+          EXPECT_NE(s.product.tasks[t].y, row == Buf::kX ? Buf::kOtherX : Buf::kX);
+      }
+      if (l.kind != LaunchKind::kProduct && l.kind != LaunchKind::kChain &&
+          l.kind != LaunchKind::kResidual && l.kind != LaunchKind::kLayerEnd &&
+          l.kind != LaunchKind::kRows && l.kind != LaunchKind::kAttention &&
+          l.kind != LaunchKind::kRopeTables && l.kind != LaunchKind::kDeltaNet) {
+        EXPECT_EQ(row, Buf::kX);
+      }
+    }
+    EXPECT_EQ(row, Buf::kX);
+  });
+  EXPECT_GT(n_moved, 0u);
+}
+
+/// Without room for a chain its products are launches, in the same order.
+TEST(StepLaunches, WithoutRoomStepsGoOneByOne) {
+  uint32_t n_apart = 0;
+  each_card([&](const NamedCard&, const DeviceProfile& device) {
+    for (const NamedSpec& m : specs()) {
+      const Placement all = Placement::all(*m.spec, TierId::kCuda);
+      const StepProgram program = make_segments(*m.spec, all)[0].program;
+      StepFacts f = step_facts(*m.spec, all, config_of(device));
+      const LaunchList chained = fuse(program, f);
+      f.chain_bytes = 1 << 10;
+      const LaunchList apart = fuse(program, f);
+      EXPECT_EQ(apart.n_chains, 0u);
+      EXPECT_EQ(apart.n_apart, chained.n_chains + chained.n_apart) << m.name;
+      ASSERT_EQ(apart.steps.size(), chained.steps.size()) << m.name;
+      for (size_t i = 0; i < apart.steps.size(); ++i) {
+        EXPECT_EQ(apart.steps[i].product.tasks[0].w, chained.steps[i].product.tasks[0].w);
+      }
+      n_apart += apart.n_apart;
+    }
+  });
+  EXPECT_GT(n_apart, 0u);
+}
+
+TEST(StepLaunches, NameAnOperationThatTheTierDoesNotHave) {
+  const auto mtp = [] {
+    for (const NamedSpec& m : specs()) {
+      if (m.spec->mtp) return make_mtp_spec(*m.spec);
+    }
+    return std::shared_ptr<const ModelSpec>();
+  }();
+  if (mtp == nullptr) GTEST_SKIP() << missing_fixtures_text(list_fixtures());
+  const Placement all = Placement::all(*mtp, TierId::kCuda);
+  const StepFacts f = step_facts(*mtp, all, config_of(named_card(0).profile));
+  const LaunchList list = fuse(make_segments(*mtp, all)[0].program, f);
+  ASSERT_NE(list.unknown, nullptr);
+  EXPECT_STREQ(list.unknown, "embed pairs");
+}
+
+}  // namespace
+}  // namespace sharpi::testing

@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: MIT
-// From a submission to kernels: the call table, hidden rows that change hands, captured decode
-// steps, one graph for each segment and number of rows.
+#include "cuda/calls.h"
+
 #include <algorithm>
 #include <cstring>
 
 #include "base/checked.h"
 #include "base/limits.h"
-#include "cuda/cuda_model.h"
 
 namespace sharpi::cuda {
 namespace {
@@ -87,41 +86,31 @@ struct Abandon {
 
 }  // namespace
 
-BatchSequence pending_sequence(const CudaSession& session) {
-  BatchSequence s;
-  s.state_in = session.state_base(false);
-  s.state_out = session.state_base(true);
-  s.n_pending = session.pending();
-  s.kept_rows = session.draft_layout().n_rows;
-  if (s.kept_rows != 0) s.kept = session.draft_plane(0, false);
-  return s;
-}
-
 /// Kernels whose blocks meet are of one row; only recorded steps wait for the host.
-bool CudaModel::takes_turn(const Segment& segment, const Submission& rows) const {
-  if (rows.n_rows == 1 && blocks_meet_) return true;
-  return rows.n_rows == rows.sequences.size() && asks_for_experts(segment);
+bool Calls::takes_turn(const Segment& segment, const Submission& rows) const {
+  if (rows.n_rows == 1 && m_.blocks_meet) return true;
+  return rows.n_rows == rows.sequences.size() && m_.asks_for_experts(segment);
 }
 
-Status CudaModel::run(const Segment& segment, const Submission& rows, Workspace& workspace) {
+Status Calls::run(const Segment& segment, const Submission& rows, Workspace& workspace) const {
   auto& ws = static_cast<CudaWorkspace&>(workspace);
-  SHARPI_TRY(device_->usable());
-  if (rows.sequences.size() > kMaxSequences || rows.sequences.size() > plan_->model.max_batch ||
+  SHARPI_TRY(m_.device->usable());
+  if (rows.sequences.size() > kMaxSequences || rows.sequences.size() > m_.plan->model.max_batch ||
       rows.n_rows > ws.layout().max_rows) {
     return Status::error(Code::kInternal, "%u rows of %zu sequences in one call", rows.n_rows,
                          rows.sequences.size());
   }
-  const DeviceScope scope(*device_);
-  std::unique_lock<std::mutex> turn(device_->turn(), std::defer_lock);
+  const DeviceScope scope(*m_.device);
+  std::unique_lock<std::mutex> turn(m_.device->turn(), std::defer_lock);
   if (takes_turn(segment, rows)) turn.lock();
   SlotUse slots;
-  if (asks_for_experts(segment)) {
+  if (m_.asks_for_experts(segment)) {
     if (ws.experts.host == nullptr) return Status::error(Code::kInternal, "no host for experts");
-    SHARPI_TRY(experts_->begin(ws.lane()));
-    slots.of = experts_.get();
-  } else if (segment.streamed && experts_ != nullptr) {
-    SHARPI_TRY(experts_->begin(ws.lane()));  // what has a slot is copied from it
-    slots.of = experts_.get();
+    SHARPI_TRY(m_.experts->begin(ws.lane()));
+    slots.of = m_.experts.get();
+  } else if (segment.streamed && m_.experts != nullptr) {
+    SHARPI_TRY(m_.experts->begin(ws.lane()));  // what has a slot is copied from it
+    slots.of = m_.experts.get();
     slots.step = false;
   }
   Abandon thrown{&ws};
@@ -132,26 +121,25 @@ Status CudaModel::run(const Segment& segment, const Submission& rows, Workspace&
   if (done.is_ok()) {
     if (rows.meanwhile != nullptr) rows.meanwhile->run();
     SHARPI_TRY(ws.stream().wait());
-    return device_->usable();  // it may have been lost meanwhile
+    return m_.device->usable();  // it may have been lost meanwhile
   }
   ws.pending_ring = -1;  // the rows of a failed chunk must not reach a ring later
   const Status drained = ws.stream().wait();  // nothing runs on when the call returns
-  return drained.code() == Code::kDeviceLost ? drained : device_->settle(done);
+  return drained.code() == Code::kDeviceLost ? drained : m_.device->settle(done);
 }
 
-Status CudaModel::run_streamed(const Segment& segment, const Submission& rows, CudaWorkspace& ws,
-                               uint32_t format) const {
-  const auto turn = stream_weights_->turn();
+Status Calls::run_streamed(const Segment& segment, const Submission& rows, CudaWorkspace& ws,
+                           uint32_t format) const {
+  const auto turn = m_.stream_weights->turn();
   const Status done = run_format(segment, rows, ws, format);
   // The staging area belongs to the next call once nothing of this one is under way.
-  const Status computed = ws.stream().wait(), sent = stream_weights_->drain();
+  const Status computed = ws.stream().wait(), sent = m_.stream_weights->drain();
   SHARPI_TRY(done);
   SHARPI_TRY(computed);
   return sent;
 }
 
-uint32_t CudaModel::fill_head_rows(const Submission& rows, CudaWorkspace& ws,
-                                   bool* in_order) const {
+uint32_t Calls::fill_head_rows(const Submission& rows, CudaWorkspace& ws, bool* in_order) const {
   uint32_t n = 0;
   *in_order = true;
   if (rows.transient) return 0;
@@ -159,29 +147,29 @@ uint32_t CudaModel::fill_head_rows(const Submission& rows, CudaWorkspace& ws,
   float** to = ws.host_logits();
   // The wanted rows, newest first within each sequence: the order of the sessions' logit rows.
   for (const SequenceRows& q : rows.sequences) {
-    float* logits = session_of(q)->logits() + uint64_t{q.last_logit_row} * spec().n_vocab;
+    float* logits = session_of(q)->logits() + uint64_t{q.last_logit_row} * m_.spec().n_vocab;
     for (uint32_t i = q.n_rows; i-- > q.first_logit_row;) {
       *in_order = *in_order && q.first_row + i == n;
       ids[n] = q.first_row + i;
       to[n] = logits;
-      logits += spec().n_vocab;
+      logits += m_.spec().n_vocab;
       ++n;
     }
   }
   return n;
 }
 
-void CudaModel::fill_ple(const Submission& rows, CudaWorkspace& ws) const {
+void Calls::fill_ple(const Submission& rows, CudaWorkspace& ws) const {
   const uint64_t bytes = ws.layout().ple_row_bytes;
   if (bytes == 0) return;
-  const std::byte* table = spec().ple_embd.tensor->data;
+  const std::byte* table = m_.spec().ple_embd.tensor->data;
   for (uint32_t r = 0; r < rows.n_rows; ++r) {
     std::memcpy(ws.host_ple() + r * bytes, table + static_cast<uint64_t>(rows.tokens[r]) * bytes,
                 bytes);
   }
 }
 
-Status CudaModel::fill_table(const Submission& rows, CudaWorkspace& ws) const {
+Status Calls::fill_table(const Submission& rows, CudaWorkspace& ws) const {
   std::copy_n(rows.tokens, rows.n_rows, ws.host_tokens());
   uint32_t block = 0;
   for (uint32_t s = 0; s < rows.sequences.size(); ++s) {
@@ -191,49 +179,45 @@ Status CudaModel::fill_table(const Submission& rows, CudaWorkspace& ws) const {
   return Status::ok();
 }
 
-Status CudaModel::upload(Pass& p) const {
+Status Calls::upload(Pass& p) const {
   CudaWorkspace& ws = p.ws;
   if (p.brings_table) {
-    SHARPI_TRY(device_->check(cudaMemcpyAsync(ws.get<std::byte>(Buf::kTable), ws.host_tokens(),
-                                              ws.layout().table.upload_bytes(p.n_rows()),
-                                              cudaMemcpyHostToDevice, ws.lane()),
-                              "upload of the call table"));
+    SHARPI_TRY(m_.device->check(cudaMemcpyAsync(ws.get<std::byte>(Buf::kTable), ws.host_tokens(),
+                                                ws.layout().table.upload_bytes(p.n_rows()),
+                                                cudaMemcpyHostToDevice, ws.lane()),
+                                "upload of the call table"));
   }
   if (p.hidden_in != nullptr) {
-    SHARPI_TRY(device_->check(cudaMemcpyAsync(ws.get(Buf::kX), p.hidden_in,
-                                              uint64_t{p.n_rows()} * spec().n_embd * sizeof(float),
-                                              cudaMemcpyHostToDevice, ws.lane()),
-                              "upload of hidden rows"));
+    SHARPI_TRY(
+        m_.device->check(cudaMemcpyAsync(ws.get(Buf::kX), p.hidden_in,
+                                         uint64_t{p.n_rows()} * m_.spec().n_embd * sizeof(float),
+                                         cudaMemcpyHostToDevice, ws.lane()),
+                         "upload of hidden rows"));
   }
   const uint64_t ple = p.per_layer ? p.n_rows() * ws.layout().ple_row_bytes : 0;
   if (ple == 0) return Status::ok();
-  return device_->check(cudaMemcpyAsync(ws.get<std::byte>(Buf::kPleRaw), ws.host_ple(), ple,
-                                        cudaMemcpyHostToDevice, ws.lane()),
-                        "upload of per-layer embeddings");
+  return m_.device->check(cudaMemcpyAsync(ws.get<std::byte>(Buf::kPleRaw), ws.host_ple(), ple,
+                                          cudaMemcpyHostToDevice, ws.lane()),
+                          "upload of per-layer embeddings");
 }
 
 /// Everything of a segment that goes to the stream, captured or not.
-Status CudaModel::run_segment(const Segment& segment, Pass& p) const {
+Status Calls::run_segment(const Segment& segment, Pass& p) const {
   SHARPI_TRY(upload(p));
-  SHARPI_TRY(run_program(segment, p));
+  SHARPI_TRY(forward_.run(segment, p));
   if (p.hidden_out == nullptr) return Status::ok();
-  return device_->check(cudaMemcpyAsync(p.hidden_out, p.ws.get(Buf::kX),
-                                        uint64_t{p.n_rows()} * spec().n_embd * sizeof(float),
-                                        cudaMemcpyDeviceToHost, p.ws.lane()),
-                        "hidden rows on their way out");
+  return m_.device->check(cudaMemcpyAsync(p.hidden_out, p.ws.get(Buf::kX),
+                                          uint64_t{p.n_rows()} * m_.spec().n_embd * sizeof(float),
+                                          cudaMemcpyDeviceToHost, p.ws.lane()),
+                          "hidden rows on their way out");
 }
 
-Status CudaModel::run_format(const Segment& segment, const Submission& rows, CudaWorkspace& ws,
-                             uint32_t format) const {
-  const KvFormat* f = nullptr;
-  {
-    const std::lock_guard<std::mutex> lock(formats_mutex_);
-    f = formats_[format].get();
-  }
+Status Calls::run_format(const Segment& segment, const Submission& rows, CudaWorkspace& ws,
+                         uint32_t format) const {
   const bool has_head = segment.blocks.back().kind == BlockKind::kHead;
   uint32_t n_head_rows = 0;
   bool in_order = true;
-  if (plan_->placement.head == TierId::kCuda) n_head_rows = fill_head_rows(rows, ws, &in_order);
+  if (m_.plan->placement.head == TierId::kCuda) n_head_rows = fill_head_rows(rows, ws, &in_order);
   const bool single_rows = rows.n_rows == rows.sequences.size();
   const bool whole_rows = !has_head || (in_order && n_head_rows == rows.n_rows);
   const bool own_rows = (rows.hidden_in == nullptr || rows.hidden_in == ws.handover()) &&
@@ -245,7 +229,7 @@ Status CudaModel::run_format(const Segment& segment, const Submission& rows, Cud
                                           (!has_head || n_head_rows == rows.n_rows);
   const bool step = !segment.streamed && recorded && own_rows && !rows.transient &&
                     !rows.no_context && rows.capture == Capture::kRing;
-  Pass p{&rows, ws, *f, step ? step_config(rows.n_rows) : call_config_};
+  Pass p{&rows, ws, m_.format(format), step ? m_.step_config(rows.n_rows) : m_.call_config};
   p.batch = Batch{ws.batch(), rows.n_rows, static_cast<uint32_t>(rows.sequences.size())};
   p.transient = rows.transient;
   p.single_rows = single_rows;
@@ -258,28 +242,28 @@ Status CudaModel::run_format(const Segment& segment, const Submission& rows, Cud
   if (p.per_layer) fill_ple(rows, ws);
   if (!step) return run_segment(segment, p);
   if (rows.cancel != nullptr && rows.cancel->load(std::memory_order_relaxed) &&
-      !spec().has_window()) {
+      !m_.spec().has_window()) {
     return Status::error(Code::kCancelled, "cancelled");
   }
   return run_graph(segment, p, format);
 }
 
 /// What a pass takes from where its segment stands.
-void CudaModel::place(const Segment& segment, const float* in, float* out, Pass* p) const {
+void Calls::place(const Segment& segment, const float* in, float* out, Pass* p) const {
   const Block& first = segment.blocks.front();
   p->brings_table = segment.first_here;
   p->streamed = segment.streamed;
-  p->per_layer = spec().d_ple != 0 && (first.kind == BlockKind::kEmbedding ||
-                                       (first.kind == BlockKind::kMixer && first.layer == 0));
+  p->per_layer = m_.spec().d_ple != 0 && (first.kind == BlockKind::kEmbedding ||
+                                          (first.kind == BlockKind::kMixer && first.layer == 0));
   p->hidden_in = in;
   p->hidden_out = out;
 }
 
-Status CudaModel::run_graph(const Segment& segment, Pass& p, uint32_t format) const {
-  const size_t kinds = plan_->model.max_batch + plan_->session.n_draft;
+Status Calls::run_graph(const Segment& segment, Pass& p, uint32_t format) const {
+  const size_t kinds = m_.plan->model.max_batch + m_.plan->session.n_draft;
   const size_t kind =
-      p.single_rows ? p.n_rows() - 1 : plan_->model.max_batch + size_t{p.n_rows()} - 2;
-  const size_t at = (size_t{format} * segments_.size() + segment.index) * kinds + kind;
+      p.single_rows ? p.n_rows() - 1 : m_.plan->model.max_batch + size_t{p.n_rows()} - 2;
+  const size_t at = (size_t{format} * m_.segments.size() + segment.index) * kinds + kind;
   if (at >= p.ws.graphs.size()) p.ws.graphs.resize(at + 1, nullptr);
   cudaGraphExec_t& graph = p.ws.graphs[at];
   if (graph == nullptr) {
@@ -288,14 +272,23 @@ Status CudaModel::run_graph(const Segment& segment, Pass& p, uint32_t format) co
     SHARPI_TRY(p.ws.stream().wait());
     return capture(segment, p, &graph);
   }
-  if (asks_for_experts(segment)) return serve_graph(segment, p, graph);
-  return device_->check(cudaGraphLaunch(graph, p.ws.lane()), "cudaGraphLaunch");
+  if (m_.asks_for_experts(segment)) return serve_graph(segment, p, graph);
+  return m_.device->check(cudaGraphLaunch(graph, p.ws.lane()), "cudaGraphLaunch");
 }
 
-Status CudaModel::capture(const Segment& segment, Pass& p, cudaGraphExec_t* out) const {
+/// Under the device's turn().
+Status Calls::serve_graph(const Segment& segment, Pass& p, cudaGraphExec_t graph) const {
+  GraphLine line(*m_.device, p.ws.experts, *m_.experts, m_.spec(), segment, p.n_rows(),
+                 m_.uses_slots(p.n_rows()), p.ws.lane());
+  SHARPI_TRY(m_.device->check(cudaGraphLaunch(graph, p.ws.lane()), "cudaGraphLaunch"));
+  SHARPI_TRY(p.ws.experts.host->serve(line));
+  return line.status();
+}
+
+Status Calls::capture(const Segment& segment, Pass& p, cudaGraphExec_t* out) const {
   const cudaStream_t stream = p.ws.lane();
-  SHARPI_TRY(device_->check(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal),
-                            "cudaStreamBeginCapture"));
+  SHARPI_TRY(m_.device->check(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal),
+                              "cudaStreamBeginCapture"));
   const Submission* rows = p.rows;
   p.rows = nullptr;  // a cancel must not end a capture half way
   p.recorded = true;
@@ -304,9 +297,9 @@ Status CudaModel::capture(const Segment& segment, Pass& p, cudaGraphExec_t* out)
   p.recorded = false;
   cudaGraph_t graph = nullptr;
   const cudaError_t ended = cudaStreamEndCapture(stream, &graph);
-  if (recorded.is_ok()) recorded = device_->check(ended, "cudaStreamEndCapture");
+  if (recorded.is_ok()) recorded = m_.device->check(ended, "cudaStreamEndCapture");
   if (recorded.is_ok()) {
-    recorded = device_->check(cudaGraphInstantiate(out, graph, 0), "cudaGraphInstantiate");
+    recorded = m_.device->check(cudaGraphInstantiate(out, graph, 0), "cudaGraphInstantiate");
   }
   if (graph != nullptr) cudaGraphDestroy(graph);
   cudaGetLastError();
@@ -316,14 +309,14 @@ Status CudaModel::capture(const Segment& segment, Pass& p, cudaGraphExec_t* out)
 /// Whether verifications are recorded. Experts that the host computes are asked for row by row in a
 /// recorded step, many at once otherwise; and a ring's rows that wait for the next segment are
 /// remembered by the host.
-bool CudaModel::records(const Segment& segment) const {
-  const auto here = std::count_if(segments_.begin(), segments_.end(),
+bool Calls::records(const Segment& segment) const {
+  const auto here = std::count_if(m_.segments.begin(), m_.segments.end(),
                                   [](const Segment& s) { return s.tier == TierId::kCuda; });
-  return !asks_for_experts(segment) && (here == 1 || !spec().has_window());
+  return !m_.asks_for_experts(segment) && (here == 1 || !m_.spec().has_window());
 }
 
 /// Runs and captures a step with rows that belong to no session: one of each of n, or n of one.
-Status CudaModel::warm_up_rows(CudaWorkspace& ws, uint32_t n, bool drafted) const {
+Status Calls::warm_up_rows(CudaWorkspace& ws, uint32_t n, bool drafted) const {
   const BatchTable t = ws.host_batch();
   for (uint32_t r = 0; r < n; ++r) {
     ws.host_tokens()[r] = 0;
@@ -332,26 +325,25 @@ Status CudaModel::warm_up_rows(CudaWorkspace& ws, uint32_t n, bool drafted) cons
     if (!drafted || r == 0) t.sequences[r] = BatchSequence{};
     t.rows[r] = BatchRow{};
   }
-  for (const Segment& segment : segments_) {
+  for (const Segment& segment : m_.segments) {
     if (segment.tier != TierId::kCuda || (drafted && !records(segment))) continue;
-    Pass p{nullptr, ws, *formats_[0], step_config(n)};
+    Pass p{nullptr, ws, m_.format(0), m_.step_config(n)};
     p.batch = Batch{ws.batch(), n, drafted ? 1 : n};
     p.single_rows = p.head_rows_in_order = !drafted;
     p.drafted = drafted;
     p.n_head_rows = n;
     p.fuses = n == 1;
-    const bool starts = segment.index == 0, ends = segment.index + 1 == segments_.size();
+    const bool starts = segment.index == 0, ends = segment.index + 1 == m_.segments.size();
     place(segment, starts ? nullptr : ws.handover(), ends ? nullptr : ws.handover(), &p);
     SHARPI_TRY(run_graph(segment, p, 0));
   }
   return Status::ok();
 }
 
-/// A step of every batch size, and a verification of every number of drafts.
-Status CudaModel::warm_up(CudaWorkspace& ws) const {
-  const uint32_t n_draft = plan_->session.n_draft;
-  ws.graphs.assign(segments_.size() * (plan_->model.max_batch + n_draft), nullptr);
-  for (uint32_t n = 1; n <= plan_->model.max_batch; ++n) SHARPI_TRY(warm_up_rows(ws, n, false));
+Status Calls::warm_up(CudaWorkspace& ws) const {
+  const uint32_t n_draft = m_.plan->session.n_draft;
+  ws.graphs.assign(m_.segments.size() * (m_.plan->model.max_batch + n_draft), nullptr);
+  for (uint32_t n = 1; n <= m_.plan->model.max_batch; ++n) SHARPI_TRY(warm_up_rows(ws, n, false));
   for (uint32_t n = 2; n <= n_draft + 1; ++n) SHARPI_TRY(warm_up_rows(ws, n, true));
   return ws.stream().wait();
 }

@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: MIT
-// Choosing rows on the device: terms of all layers stay in the scoring scratch, and only lists of
-// kept slots leave it.
+#include "cuda/cuda_choose.h"
+
 #include <algorithm>
 #include <cstring>
 
-#include "cuda/cuda_model.h"
 #include "tier/compact_tables.h"
 
 namespace sharpi::cuda {
@@ -26,19 +25,19 @@ Status not_held(uint32_t layer) {
 
 }  // namespace
 
-Status CudaModel::hold_terms(TierSession& session, const ScoreRequest& request,
-                             sharpi_policy policy, ScoreScratch& scratch, CompactTables&) const {
+Status Choosing::hold_terms(TierSession& session, const ScoreRequest& request, sharpi_policy policy,
+                            ScoreScratch& scratch, CompactTables&) const {
   auto& s = static_cast<CudaScoreScratch&>(scratch);
   Layer* layer = s.find(request.layer);
   if (layer == nullptr) return not_held(request.layer);
-  const DeviceScope scope(*device_);
+  const DeviceScope scope(*m_.device);
   const HeldTerms held = terms_of(s, *layer, request.ledger->n_slots(request.layer));
   ScoreOut out = s.result_rows();
   const PolicyTerm term = term_of(policy);
   if (term == PolicyTerm::kMean) out.sum = held.terms;  // sums, which scale to means
   if (term == PolicyTerm::kTop) out.max = held.terms;
   layer->held = false;
-  SHARPI_TRY(start_score(static_cast<CudaSession&>(session), request, s, out));
+  SHARPI_TRY(scoring_.start(static_cast<CudaSession&>(session), request, s, out));
   if (term == PolicyTerm::kMeanByValue || term == PolicyTerm::kTopOrMean) {
     JoinParams j;
     j.out = held;
@@ -46,15 +45,15 @@ Status CudaModel::hold_terms(TierSession& session, const ScoreRequest& request,
     j.top = out.max;
     j.norms = term == PolicyTerm::kMeanByValue ? out.norms : nullptr;
     j.scale = 1.0f / static_cast<float>(layer->n_observed);
-    SHARPI_TRY(device_->settle(launch_join_terms(j, stream_.get())));
+    SHARPI_TRY(m_.device->settle(launch_join_terms(j, m_.stream.get())));
   }
   layer->held = true;
   return Status::ok();
 }
 
 /// Positions of compacted rows go where the layer's sums were.
-Status CudaModel::send_positions(const KvLedger& ledger, const CudaScoreScratch& s,
-                                 const Layer& layer, RowPositions* out) const {
+Status Choosing::send_positions(const KvLedger& ledger, const CudaScoreScratch& s,
+                                const Layer& layer, RowPositions* out) const {
   const LayerRows& rows = ledger.rows(layer.layer);
   *out = {nullptr, 0, rows.n_compacted, rows.tail_position};
   if (rows.n_compacted == 0) return Status::ok();
@@ -63,46 +62,46 @@ Status CudaModel::send_positions(const KvLedger& ledger, const CudaScoreScratch&
   out->stride = rows.n_lists == 1 ? 0 : rows.n_compacted;
   for (uint32_t i = 0; i < rows.n_lists; ++i) {
     const std::span<const uint32_t> list = ledger.positions(layer.layer, i);
-    SHARPI_TRY(
-        device_->check(cudaMemcpyAsync(to + uint64_t{i} * rows.n_compacted, list.data(),
-                                       list.size_bytes(), cudaMemcpyHostToDevice, stream_.get()),
-                       "upload of positions"));
+    SHARPI_TRY(m_.device->check(
+        cudaMemcpyAsync(to + uint64_t{i} * rows.n_compacted, list.data(), list.size_bytes(),
+                        cudaMemcpyHostToDevice, m_.stream.get()),
+        "upload of positions"));
   }
   return Status::ok();
 }
 
 /// The largest terms by position, on their way to the device.
-Status CudaModel::send_hits(std::span<const float> shared, const CudaScoreScratch& s) const {
+Status Choosing::send_hits(std::span<const float> shared, const CudaScoreScratch& s) const {
   std::copy(shared.begin(), shared.end(), s.host_shared());
-  return device_->check(cudaMemcpyAsync(s.shared(), s.host_shared(), shared.size_bytes(),
-                                        cudaMemcpyHostToDevice, stream_.get()),
-                        "upload of shared hits");
+  return m_.device->check(cudaMemcpyAsync(s.shared(), s.host_shared(), shared.size_bytes(),
+                                          cudaMemcpyHostToDevice, m_.stream.get()),
+                          "upload of shared hits");
 }
 
-Status CudaModel::share_hits(const KvLedger& ledger, std::span<const uint32_t>,
-                             ScoreScratch& scratch, CompactTables& tables) const {
+Status Choosing::share_hits(const KvLedger& ledger, std::span<const uint32_t>,
+                            ScoreScratch& scratch, CompactTables& tables) const {
   const std::span<float> shared = tables.shared();
   auto& s = static_cast<CudaScoreScratch&>(scratch);
   if (s.layers.empty()) return Status::ok();
-  const DeviceScope scope(*device_);
+  const DeviceScope scope(*m_.device);
   SHARPI_TRY(send_hits(shared, s));
   for (const Layer& l : s.layers) {
     if (!l.held) return not_held(l.layer);
     RowPositions at;
     SHARPI_TRY(send_positions(ledger, s, l, &at));
-    SHARPI_TRY(device_->settle(
-        launch_share_hits(terms_of(s, l, ledger.n_slots(l.layer)), at, s.shared(), stream_.get())));
+    SHARPI_TRY(m_.device->settle(launch_share_hits(terms_of(s, l, ledger.n_slots(l.layer)), at,
+                                                   s.shared(), m_.stream.get())));
   }
-  SHARPI_TRY(device_->check(cudaMemcpyAsync(s.host_shared(), s.shared(), shared.size_bytes(),
-                                            cudaMemcpyDeviceToHost, stream_.get()),
-                            "reading shared hits"));
-  SHARPI_TRY(stream_.wait());
+  SHARPI_TRY(m_.device->check(cudaMemcpyAsync(s.host_shared(), s.shared(), shared.size_bytes(),
+                                              cudaMemcpyDeviceToHost, m_.stream.get()),
+                              "reading shared hits"));
+  SHARPI_TRY(m_.stream.wait());
   std::copy_n(s.host_shared(), shared.size(), shared.begin());
   return Status::ok();
 }
 
-Status CudaModel::send_lists(const KvLedger& ledger, std::span<const ChooseRequest> layers,
-                             CudaScoreScratch& s, SelectParams* out) const {
+Status Choosing::send_lists(const KvLedger& ledger, std::span<const ChooseRequest> layers,
+                            CudaScoreScratch& s, SelectParams* out) const {
   auto* lists = reinterpret_cast<SelectList*>(s.host_lists());
   for (const ChooseRequest& r : layers) {
     const Layer* layer = s.find(r.layer);
@@ -125,14 +124,14 @@ Status CudaModel::send_lists(const KvLedger& ledger, std::span<const ChooseReque
   const bool pools = policy_row(p.policy).smoothing == PolicySmoothing::kPool;
   out->smooth = pools ? Smooth::kPool : Smooth::kSpread;
   out->reach = pools ? p.pool_kernel : p.span;
-  return device_->check(cudaMemcpyAsync(s.lists(), lists, out->n_lists * sizeof(SelectList),
-                                        cudaMemcpyHostToDevice, stream_.get()),
-                        "upload of lists");
+  return m_.device->check(cudaMemcpyAsync(s.lists(), lists, out->n_lists * sizeof(SelectList),
+                                          cudaMemcpyHostToDevice, m_.stream.get()),
+                          "upload of lists");
 }
 
 /// As many layers at a time as the pinned results have room for.
-Status CudaModel::read_lists(const KvLedger& ledger, std::span<const ChooseRequest> layers,
-                             CudaScoreScratch& s, CompactTables& tables) const {
+Status Choosing::read_lists(const KvLedger& ledger, std::span<const ChooseRequest> layers,
+                            CudaScoreScratch& s, CompactTables& tables) const {
   for (size_t begin = 0, end = 0; begin < layers.size(); begin = end) {
     uint64_t used = 0;
     const auto bytes_of = [&](const ChooseRequest& r) {
@@ -144,13 +143,14 @@ Status CudaModel::read_lists(const KvLedger& ledger, std::span<const ChooseReque
       const uint64_t row = bytes_of(r), bytes = row * l.n_heads;
       if (used + bytes > s.sizes.results()) break;
       if (bytes == 0) continue;
-      SHARPI_TRY(device_->check(cudaMemcpy2DAsync(s.host.data() + used, row, s.held(l),
-                                                  ledger.n_slots(r.layer) * sizeof(uint32_t), row,
-                                                  l.n_heads, cudaMemcpyDeviceToHost, stream_.get()),
-                                "reading kept rows"));
+      SHARPI_TRY(
+          m_.device->check(cudaMemcpy2DAsync(s.host.data() + used, row, s.held(l),
+                                             ledger.n_slots(r.layer) * sizeof(uint32_t), row,
+                                             l.n_heads, cudaMemcpyDeviceToHost, m_.stream.get()),
+                           "reading kept rows"));
       used += bytes;
     }
-    SHARPI_TRY(stream_.wait());
+    SHARPI_TRY(m_.stream.wait());
     const std::byte* from = s.host.data();
     for (size_t i = begin; i < end; ++i) {
       const uint64_t row = bytes_of(layers[i]);
@@ -161,11 +161,11 @@ Status CudaModel::read_lists(const KvLedger& ledger, std::span<const ChooseReque
   return Status::ok();
 }
 
-Status CudaModel::choose(const KvLedger& ledger, std::span<const ChooseRequest> layers,
-                         ScoreScratch& scratch, CompactTables& tables) const {
+Status Choosing::choose(const KvLedger& ledger, std::span<const ChooseRequest> layers,
+                        ScoreScratch& scratch, CompactTables& tables) const {
   auto& s = static_cast<CudaScoreScratch&>(scratch);
   if (layers.empty()) return Status::ok();
-  const DeviceScope scope(*device_);
+  const DeviceScope scope(*m_.device);
   if (policy_row(layers[0].policy.policy).shares_hits) {
     SHARPI_TRY(send_hits(tables.shared(), s));
     for (const ChooseRequest& r : layers) {
@@ -173,13 +173,13 @@ Status CudaModel::choose(const KvLedger& ledger, std::span<const ChooseRequest> 
       if (l == nullptr || !l->held) return not_held(r.layer);
       RowPositions at;
       SHARPI_TRY(send_positions(ledger, s, *l, &at));
-      SHARPI_TRY(device_->settle(launch_take_hits(terms_of(s, *l, ledger.n_slots(r.layer)), at,
-                                                  s.shared(), stream_.get())));
+      SHARPI_TRY(m_.device->settle(launch_take_hits(terms_of(s, *l, ledger.n_slots(r.layer)), at,
+                                                    s.shared(), m_.stream.get())));
     }
   }
   SelectParams p;
   SHARPI_TRY(send_lists(ledger, layers, s, &p));
-  SHARPI_TRY(device_->settle(launch_select(p, stream_.get())));
+  SHARPI_TRY(m_.device->settle(launch_select(p, m_.stream.get())));
   for (Layer& l : s.layers) l.held = false;  // their place has lists now
   return read_lists(ledger, layers, s, tables);
 }

@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: MIT
-// Scoring of a session's rows on the device: the observed queries of every layer that reads an
-// owner's rows, in place. Results stay there for choosing rows (cuda_choose.cc), or go to pinned
-// host memory, where the engine reads them.
+#include "cuda/cuda_score.h"
+
 #include <algorithm>
 
 #include "base/checked.h"
-#include "cuda/cuda_model.h"
+#include "cuda/kernels/kv/kv_select.h"
 
 namespace sharpi::cuda {
 namespace {
@@ -92,37 +91,35 @@ std::vector<MemoryRow> score_rows(uint32_t device, const ModelSpec& spec,
   return rows_of(device, s.device(), s.host());
 }
 
-Result<std::unique_ptr<ScoreScratch>> CudaModel::create_score_scratch(
-    const ScoreShape& shape) const {
+Result<std::unique_ptr<ScoreScratch>> Scoring::create_scratch(const ScoreShape& shape) const {
   auto out = std::make_unique<CudaScoreScratch>();
   Widest w;
-  out->device = device_->index();
-  out->stream = &stream_;
+  out->device = m_.device->index();
+  out->stream = &m_.stream;
   out->shape = shape;
-  out->layers = own_layers(spec(), plan_->placement, &w);
+  out->layers = own_layers(m_.spec(), m_.plan->placement, &w);
   out->sizes = score_sizes(w, out->layers, shape);
   SHARPI_TRY_ASSIGN(out->memory,
-                    DeviceBuffer::allocate(*device_, out->sizes.device(), "scoring scratch"));
-  SHARPI_TRY_ASSIGN(out->host, PinnedBuffer::allocate(*device_, out->sizes.host(), "scores"));
+                    DeviceBuffer::allocate(*m_.device, out->sizes.device(), "scoring scratch"));
+  SHARPI_TRY_ASSIGN(out->host, PinnedBuffer::allocate(*m_.device, out->sizes.host(), "scores"));
   return std::unique_ptr<ScoreScratch>(std::move(out));
 }
 
 /// Visible rows and weights of the queries, on their way to the device.
-Status CudaModel::send_queries(const ScoreRequest& request, CudaScoreScratch& s,
-                               const CudaScoreScratch::Layer& layer, ScoreParams* t) const {
+Status Scoring::send_queries(const ScoreRequest& request, CudaScoreScratch& s,
+                             const CudaScoreScratch::Layer& layer, ScoreParams* t) const {
   std::byte* host = s.host_inputs(static_cast<size_t>(&layer - s.layers.data()));
   describe_queries(request, layer.n_heads, reinterpret_cast<uint32_t*>(host),
                    reinterpret_cast<float*>(host + s.sizes.visible));
   t->visible = reinterpret_cast<const uint32_t*>(s.inputs());
   t->weight = reinterpret_cast<const float*>(s.inputs() + s.sizes.visible);
-  return device_->check(
-      cudaMemcpyAsync(s.inputs(), host, s.sizes.inputs(), cudaMemcpyHostToDevice, stream_.get()),
+  return m_.device->check(
+      cudaMemcpyAsync(s.inputs(), host, s.sizes.inputs(), cudaMemcpyHostToDevice, m_.stream.get()),
       "upload of visible rows");
 }
 
-/// Sums, maxima and, if wanted, norms of a layer, on their way into device memory.
-Status CudaModel::start_score(CudaSession& own, const ScoreRequest& request, CudaScoreScratch& s,
-                              const ScoreOut& out) const {
+Status Scoring::start(CudaSession& own, const ScoreRequest& request, CudaScoreScratch& s,
+                      const ScoreOut& out) const {
   CudaScoreScratch::Layer* layer = s.find(request.layer);
   const uint32_t n_slots = request.ledger->n_slots(request.layer);
   if (layer == nullptr || n_slots > s.shape.n_slots || request.n_queries > s.shape.n_queries ||
@@ -130,8 +127,8 @@ Status CudaModel::start_score(CudaSession& own, const ScoreRequest& request, Cud
     return Status::error(Code::kInternal, "scoring scratch is too small for %u rows and %u queries",
                          n_slots, request.n_queries);
   }
-  SHARPI_TRY(device_->usable());
-  const cudaStream_t stream = stream_.get();
+  SHARPI_TRY(m_.device->usable());
+  const cudaStream_t stream = m_.stream.get();
   ScoreParams t;
   t.kv = own.view(request.layer);
   t.n_slots = n_slots;
@@ -144,8 +141,8 @@ Status CudaModel::start_score(CudaSession& own, const ScoreRequest& request, Cud
   t.first_query = request.source == Capture::kRing ? request.first_position : 0;
   SHARPI_TRY(send_queries(request, s, *layer, &t));
   uint32_t n_readers = 0;
-  for (uint32_t l = request.layer; l < spec().n_layers(); ++l) {
-    const LayerSpec& reader = spec().layers[l];
+  for (uint32_t l = request.layer; l < m_.spec().n_layers(); ++l) {
+    const LayerSpec& reader = m_.spec().layers[l];
     const bool reads =
         l == request.layer || (reader.mixer == MixerKind::kAttention &&
                                reader.attention.kv_source == static_cast<int32_t>(request.layer));
@@ -156,38 +153,38 @@ Status CudaModel::start_score(CudaSession& own, const ScoreRequest& request, Cud
     t.n_heads = reader.attention.n_heads;
     t.scale = reader.attention.scale;
     t.add = n_readers != 0;
-    SHARPI_TRY(device_->settle(launch_score(device_->profile(), t, stream)));
+    SHARPI_TRY(m_.device->settle(launch_score(m_.device->profile(), t, stream)));
     ++n_readers;
   }
-  const AttentionSpec& a = spec().layers[request.layer].attention;
+  const AttentionSpec& a = m_.spec().layers[request.layer].attention;
   layer->n_observed = n_readers * (a.n_heads / a.n_kv_heads) * request.n_queries;
   if (!request.values) return Status::ok();
   ValueNormParams v;
   v.kv = t.kv;
   v.n_slots = n_slots;
   v.n_heads = a.n_heads;
-  v.o = matrix(a.o);
+  v.o = m_.matrix(a.o);
   v.norms = out.norms;
   v.workspace = t.workspace;
   v.workspace_bytes = t.workspace_bytes;
-  return device_->settle(launch_value_norms(device_->profile(), v, stream));
+  return m_.device->settle(launch_value_norms(m_.device->profile(), v, stream));
 }
 
-Status CudaModel::score(TierSession& session, const ScoreRequest& request, ScoreScratch& scratch,
-                        LayerScores* out) const {
+Status Scoring::score(TierSession& session, const ScoreRequest& request, ScoreScratch& scratch,
+                      LayerScores* out) const {
   auto& s = static_cast<CudaScoreScratch&>(scratch);
-  const DeviceScope scope(*device_);
-  SHARPI_TRY(start_score(static_cast<CudaSession&>(session), request, s, s.result_rows()));
+  const DeviceScope scope(*m_.device);
+  SHARPI_TRY(start(static_cast<CudaSession&>(session), request, s, s.result_rows()));
   const CudaScoreScratch::Layer& layer = *s.find(request.layer);
   const uint32_t n_slots = request.ledger->n_slots(request.layer);
   const uint64_t bytes = uint64_t{layer.n_heads} * n_slots * sizeof(float);
   for (uint64_t i = 0; i < (request.values ? 3u : 2u); ++i) {
     const uint64_t at = i * s.sizes.row;
-    SHARPI_TRY(device_->check(cudaMemcpyAsync(s.host.data() + at, s.results() + at, bytes,
-                                              cudaMemcpyDeviceToHost, stream_.get()),
-                              "reading scores"));
+    SHARPI_TRY(m_.device->check(cudaMemcpyAsync(s.host.data() + at, s.results() + at, bytes,
+                                                cudaMemcpyDeviceToHost, m_.stream.get()),
+                                "reading scores"));
   }
-  SHARPI_TRY(stream_.wait());
+  SHARPI_TRY(m_.stream.wait());
   const auto row = [&](uint64_t i) {
     return reinterpret_cast<const float*>(s.host.data() + i * s.sizes.row);
   };

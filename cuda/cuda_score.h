@@ -1,12 +1,17 @@
 // SPDX-License-Identifier: MIT
-// Scratch of a compaction on the device: what scoring and choosing rows need, sized once for a
-// session's largest.
-// Thread rule: one owner (a compaction).
+// Scoring of a session's rows on the device: the observed queries of every layer that reads an
+// owner's rows, in place. Results stay there for choosing rows (cuda_choose.h), or go to pinned
+// host memory, where the engine reads them. The scratch of a compaction holds what both need, sized
+// once for a session's largest.
+// Thread rule: a scratch has one owner (a compaction).
 #pragma once
 
 #include <vector>
 
+#include "cuda/cuda_store.h"
 #include "cuda/device_memory.h"
+#include "cuda/kernels/kv/kv_score.h"
+#include "cuda/loaded_model.h"
 #include "cuda/stream.h"
 #include "tier/tier.h"
 
@@ -77,6 +82,28 @@ class CudaScoreScratch final : public ScoreScratch {
   PinnedBuffer host;
   ScoreShape shape;
   std::vector<Layer> layers;
+};
+
+/// What a scoring scratch takes.
+std::vector<MemoryRow> score_rows(uint32_t device, const ModelSpec& spec,
+                                  const Placement& placement, const ScoreShape& shape);
+
+class Scoring {
+ public:
+  explicit Scoring(const LoadedModel& model) : m_(model) {}
+  Result<std::unique_ptr<ScoreScratch>> create_scratch(const ScoreShape& shape) const;
+  /// TierModel::score().
+  Status score(TierSession& session, const ScoreRequest& request, ScoreScratch& scratch,
+               LayerScores* out) const;
+  /// Sums, maxima and, if wanted, norms of a layer, on their way into device memory.
+  Status start(CudaSession& own, const ScoreRequest& request, CudaScoreScratch& s,
+               const ScoreOut& out) const;
+
+ private:
+  Status send_queries(const ScoreRequest& request, CudaScoreScratch& s,
+                      const CudaScoreScratch::Layer& layer, ScoreParams* t) const;
+
+  const LoadedModel& m_;
 };
 
 }  // namespace sharpi::cuda

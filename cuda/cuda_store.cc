@@ -304,4 +304,14 @@ Status CudaSession::load_checkpoint(uint32_t index) {
               "loading a checkpoint");
 }
 
+BatchSequence pending_sequence(const CudaSession& session) {
+  BatchSequence s;
+  s.state_in = session.state_base(false);
+  s.state_out = session.state_base(true);
+  s.n_pending = session.pending();
+  s.kept_rows = session.draft_layout().n_rows;
+  if (s.kept_rows != 0) s.kept = session.draft_plane(0, false);
+  return s;
+}
+
 }  // namespace sharpi::cuda

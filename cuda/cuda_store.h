@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "cuda/device_memory.h"
+#include "cuda/kernels/batch.h"
 #include "cuda/kernels/kv/kv_move.h"
 #include "cuda/stream.h"
 #include "tier/stored_session.h"
@@ -94,5 +95,8 @@ class CudaSession final : public StoredSession<DeviceBuffer, PinnedBuffer, Devic
   const KvMoveJob* jobs_ = nullptr;  // staged, in one of the two
   uint32_t n_moves_ = 0, move_bytes_ = 0;
 };
+
+/// A session's recurrent state and what it has to apply to it.
+BatchSequence pending_sequence(const CudaSession& session);
 
 }  // namespace sharpi::cuda

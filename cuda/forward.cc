@@ -1,12 +1,10 @@
 // SPDX-License-Identifier: MIT
-// The forward pass of the CUDA tier: its loop over a list of launches, and those of the ends and of
-// products.
+#include "cuda/forward.h"
+
 #include <cmath>
 #include <optional>
 
-#include "cuda/cuda_model.h"
-#include "cuda/kernels/attention/qkv.h"
-#include "cuda/step_binding.h"
+#include "cuda/layers_ahead.h"
 
 namespace sharpi::cuda {
 namespace {
@@ -25,12 +23,10 @@ bool is_watched(const Pass& p, const std::atomic<bool>* cancel) {
   return p.rows->progress != nullptr || (cancel != nullptr && p.n_rows() >= kWatchedRows);
 }
 
-}  // namespace
-
 /// What a list of launches names, where it is for a pass.
-class CudaModel::PassBinding final : public Binding {
+class PassBinding final : public Binding {
  public:
-  PassBinding(const CudaModel& model, const Pass& p)
+  PassBinding(const LoadedModel& model, const Pass& p)
       : Binding(model.spec(), p.n_rows(), p.n_head_rows), model_(model), ws_(p.ws) {}
   std::byte* at(Buf b) const override { return ws_.get<std::byte>(b); }
   uint64_t size(Buf b) const override { return ws_.size(b); }
@@ -38,14 +34,16 @@ class CudaModel::PassBinding final : public Binding {
   const float* floats(const TensorRef& w) const override { return model_.floats(w); }
 
  private:
-  const CudaModel& model_;
+  const LoadedModel& model_;
   const CudaWorkspace& ws_;
 };
 
-StepFacts CudaModel::facts(const Pass& p) const {
+}  // namespace
+
+StepFacts Forward::facts(const Pass& p) const {
   StepFacts f;
-  f.spec = &spec();
-  f.placement = &plan_->placement;
+  f.spec = &m_.spec();
+  f.placement = &m_.plan->placement;
   f.config = p.config;
   f.n_rows = p.n_rows();
   f.fuses = p.fuses;
@@ -53,13 +51,13 @@ StepFacts CudaModel::facts(const Pass& p) const {
   f.rows_to_ring = p.single_rows && !p.transient;
   const bool in_order = p.head_rows_in_order && !p.config.deterministic;
   f.head = p.n_head_rows == 0 ? HeadRows::kNone : in_order ? HeadRows::kInOrder : HeadRows::kPicked;
-  f.expert_slots = uses_slots(p.n_rows());
-  f.chain_bytes = device_->chain_bytes();
-  f.moe_sync_bytes = workspace_layout_.size_of(Buf::kMoeSync);
+  f.expert_slots = m_.uses_slots(p.n_rows());
+  f.chain_bytes = m_.device->chain_bytes();
+  f.moe_sync_bytes = m_.workspace_layout.size_of(Buf::kMoeSync);
   return f;
 }
 
-Status CudaModel::run_program(const Segment& segment, Pass& p) const {
+Status Forward::run(const Segment& segment, Pass& p) const {
   const LaunchList list = fuse(segment.program, facts(p));
   if (list.unknown != nullptr) {
     return Status::error(Code::kInternal, "no operation of this tier: %s", list.unknown);
@@ -68,10 +66,10 @@ Status CudaModel::run_program(const Segment& segment, Pass& p) const {
   chains_apart_.fetch_add(list.n_apart, std::memory_order_relaxed);
   const std::atomic<bool>* cancel = p.rows == nullptr ? nullptr : p.rows->cancel;
   // A ring row that was overwritten cannot be brought back, so windowed models finish their chunk.
-  if (!p.transient && spec().has_window()) cancel = nullptr;
+  if (!p.transient && m_.spec().has_window()) cancel = nullptr;
   std::optional<LayersAhead<LayerEvents>> ahead;
   if (is_watched(p, cancel)) ahead.emplace(LayerEvents{&p.ws}, cancel, p.rows->progress);
-  const PassBinding at(*this, p);
+  const PassBinding at(m_, p);
   for (const Launch& l : list.launches) {
     if (l.opens && cancel != nullptr && cancel->load(std::memory_order_relaxed)) {
       return Status::error(Code::kCancelled, "cancelled");
@@ -83,8 +81,7 @@ Status CudaModel::run_program(const Segment& segment, Pass& p) const {
   return ahead ? ahead->finish() : Status::ok();
 }
 
-Status CudaModel::launch(Pass& p, const Binding& at, const LaunchList& list,
-                         const Launch& l) const {
+Status Forward::launch(Pass& p, const Binding& at, const LaunchList& list, const Launch& l) const {
   switch (l.kind) {
     case LaunchKind::kEmbed:
       return embed(p);
@@ -101,13 +98,13 @@ Status CudaModel::launch(Pass& p, const Binding& at, const LaunchList& list,
     case LaunchKind::kResidual:
       return add_sum(p, l.sum);
     case LaunchKind::kKeepRing:
-      return flush_ring(p);
+      return mixers_.flush_ring(p);
     case LaunchKind::kRows:
-      return store_rows(p, l.layer);
+      return mixers_.store_rows(p, l.layer);
     case LaunchKind::kAttention:
-      return attend(p, l.layer);
+      return mixers_.attend(p, l.layer);
     case LaunchKind::kDeltaNet:
-      return delta_net(p, l.layer);
+      return mixers_.delta_net(p, l.layer);
     case LaunchKind::kRouter:
     case LaunchKind::kSharedGate:
     case LaunchKind::kExperts:
@@ -115,46 +112,46 @@ Status CudaModel::launch(Pass& p, const Binding& at, const LaunchList& list,
     case LaunchKind::kSendRows:
     case LaunchKind::kSlotExperts:
     case LaunchKind::kAnswers:
-      return launch_experts(p, at, list, l);
+      return ffn_.launch(p, at, list, l);
     case LaunchKind::kPerLayerGate:
-      return per_layer_gate(p, l.layer);
+      return ffn_.per_layer_gate(p, l.layer);
     case LaunchKind::kHeadRows:
       return pick_head_rows(p);
     case LaunchKind::kLogits:
       return send_logits(p);
     case LaunchKind::kFetchWeights:
-      if (!stream_weights_->has(l.layer)) return Status::ok();
-      return stream_weights_->load(l.layer, experts_.get(), p.ws.lane());
+      if (!m_.stream_weights->has(l.layer)) return Status::ok();
+      return m_.stream_weights->load(l.layer, m_.experts.get(), p.ws.lane());
     case LaunchKind::kReleaseWeights:
-      if (!stream_weights_->has(l.layer)) return Status::ok();
-      return stream_weights_->done(l.layer, p.ws.lane());
+      if (!m_.stream_weights->has(l.layer)) return Status::ok();
+      return m_.stream_weights->done(l.layer, p.ws.lane());
     case LaunchKind::kLayerEnd:
       return Status::ok();
   }
   return Status::error(Code::kInternal, "no such launch");
 }
 
-std::vector<std::string> CudaModel::step_text(const Segment& segment) const {
-  StepFacts f = step_facts(spec(), plan_->placement, config_);
-  f.chain_bytes = device_->chain_bytes();
-  f.expert_slots = uses_slots(1);
-  f.moe_sync_bytes = workspace_layout_.size_of(Buf::kMoeSync);
+std::vector<std::string> Forward::step_text(const Segment& segment) const {
+  StepFacts f = step_facts(m_.spec(), m_.plan->placement, m_.config);
+  f.chain_bytes = m_.device->chain_bytes();
+  f.expert_slots = m_.uses_slots(1);
+  f.moe_sync_bytes = m_.workspace_layout.size_of(Buf::kMoeSync);
   return launch_text(fuse(segment.program, f));
 }
 
-Status CudaModel::embed(Pass& p) const {
+Status Forward::embed(Pass& p) const {
   EmbedRowsParams e;
-  e.table = matrix(spec().token_embd);
+  e.table = m_.matrix(m_.spec().token_embd);
   e.ids = p.ws.tokens();
   e.n_rows = p.n_rows();
-  e.scale = spec().embedding_scale;
+  e.scale = m_.spec().embedding_scale;
   e.y = p.ws.get(Buf::kX);
-  e.y_stride = spec().n_embd;
+  e.y_stride = m_.spec().n_embd;
   return launch_embed_rows(e, p.ws.lane());
 }
 
-Status CudaModel::per_layer_table(Pass& p) const {
-  const ModelSpec& s = spec();
+Status Forward::per_layer_table(Pass& p) const {
+  const ModelSpec& s = m_.spec();
   const uint32_t width = s.n_layers() * s.d_ple;
   // The rows came with the table, as file bytes: row r of the "matrix" is row r of the call.
   DeviceMatrix raw;
@@ -170,12 +167,12 @@ Status CudaModel::per_layer_table(Pass& p) const {
   return launch_dequantize(d, p.ws.lane());
 }
 
-Status CudaModel::combine_per_layer(Pass& p) const {
-  const ModelSpec& s = spec();
+Status Forward::combine_per_layer(Pass& p) const {
+  const ModelSpec& s = m_.spec();
   PleCombineParams c;
   c.c = p.ws.get(Buf::kPle);
   c.table = p.ws.get(Buf::kPleTable);
-  c.weight = floats(s.ple_proj_norm);
+  c.weight = m_.floats(s.ple_proj_norm);
   c.n_rows = p.n_rows();
   c.n_slices = s.n_layers();
   c.width = s.d_ple;
@@ -183,40 +180,40 @@ Status CudaModel::combine_per_layer(Pass& p) const {
   c.to_unit = 1.0f / std::sqrt(static_cast<float>(s.n_embd));
   c.table_scale = std::sqrt(static_cast<float>(s.d_ple));
   c.half = 1.0f / std::sqrt(2.0f);
-  return launch_ple_combine(c, lane(p));
+  return launch_ple_combine(c, lane_of(p));
 }
 
-Status CudaModel::pick_head_rows(Pass& p) const {
-  const ModelSpec& s = spec();
+Status Forward::pick_head_rows(Pass& p) const {
+  const ModelSpec& s = m_.spec();
   NormRowsParams n;
   n.x = p.ws.get(Buf::kX);
   n.ids = p.ws.head_rows();
   n.n_rows = p.n_head_rows;
   n.width = s.n_embd;
-  n.weight = floats(s.output_norm);
+  n.weight = m_.floats(s.output_norm);
   n.eps = s.rms_eps;
   n.y = p.ws.get(Buf::kHead);
-  return launch_norm_rows(n, lane(p));
+  return launch_norm_rows(n, lane_of(p));
 }
 
-Status CudaModel::send_logits(Pass& p) const {
+Status Forward::send_logits(Pass& p) const {
   LogitRowsParams l;
   l.logits = p.ws.get(Buf::kLogits);
   l.to = p.ws.logits();
   l.n_rows = p.n_head_rows;
-  l.n_vocab = spec().n_vocab;
-  l.softcap = spec().logit_softcap;
-  return launch_logit_rows(l, lane(p));
+  l.n_vocab = m_.spec().n_vocab;
+  l.softcap = m_.spec().logit_softcap;
+  return launch_logit_rows(l, lane_of(p));
 }
 
-Status CudaModel::rope_tables(Pass& p) const {
+Status Forward::rope_tables(Pass& p) const {
   const uint64_t stride = uint64_t{p.ws.layout().max_rows} * p.ws.layout().n_half;
-  for (size_t i = 0; i < ropes_.size(); ++i) {
+  for (size_t i = 0; i < m_.ropes.size(); ++i) {
     RopeTableParams r;
     r.batch = p.batch;
-    r.inv_freq = rope_memory_.as<double>() + rope_offset_[i];
-    r.n_half = ropes_[i].spec.n_rot / 2;
-    r.mscale = ropes_[i].mscale;
+    r.inv_freq = m_.rope_memory.as<double>() + m_.rope_offset[i];
+    r.n_half = m_.ropes[i].spec.n_rot / 2;
+    r.mscale = m_.ropes[i].mscale;
     r.cos = p.ws.get(Buf::kCos) + i * stride;
     r.sin = p.ws.get(Buf::kSin) + i * stride;
     if (r.n_half != 0) SHARPI_TRY(launch_rope_table(r, p.config.pdl, p.ws.lane()));
@@ -224,31 +221,30 @@ Status CudaModel::rope_tables(Pass& p) const {
   return Status::ok();
 }
 
-Status CudaModel::launch_steps(Pass& p, const Binding& at, const LaunchList& list,
-                               const Launch& l) const {
+Status Forward::launch_steps(Pass& p, const Binding& at, const LaunchList& list,
+                             const Launch& l) const {
   ChainStep steps[kMaxChainSteps];
   for (uint32_t i = 0; i < l.n_steps; ++i) steps[i] = at.step(list.steps[l.first_step + i]);
   ChainTuning tuning;
-  tuning.shared_bytes = device_->chain_bytes();
+  tuning.shared_bytes = m_.device->chain_bytes();
   return launch_chain(p.config, steps, l.n_steps, p.ws.get<std::byte>(Buf::kChainSync), p.ws.lane(),
                       tuning);
 }
 
-Status CudaModel::add_sum(Pass& p, const RowSum& sum) const {
+Status Forward::add_sum(Pass& p, const RowSum& sum) const {
   ResidualParams r;
   r.x = p.ws.get(sum.x);
   r.to = p.ws.get(sum.to);
   r.y = sum.adds ? p.ws.get(Buf::kY) : nullptr;
   r.n_rows = p.n_rows();
-  r.width = spec().n_embd;
-  r.weight = sum.norm == nullptr ? nullptr : floats(*sum.norm);
-  r.eps = spec().rms_eps;
+  r.width = m_.spec().n_embd;
+  r.weight = sum.norm == nullptr ? nullptr : m_.floats(*sum.norm);
+  r.eps = m_.spec().rms_eps;
   r.scale = sum.scale;
-  return launch_residual(r, lane(p));
+  return launch_residual(r, lane_of(p));
 }
 
-/// Whether steps of one row go in chains, in words.
-std::string CudaModel::chain_path() const {
+std::string Forward::chain_path() const {
   const bool launched = chains_launched_.load(std::memory_order_relaxed) != 0,
              apart = chains_apart_.load(std::memory_order_relaxed) != 0;
   if (!launched && !apart) return {};

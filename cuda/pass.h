@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "cuda/cuda_workspace.h"
+#include "cuda/kernels/elementwise.h"
 #include "tier/tier.h"
 
 namespace sharpi::cuda {
@@ -37,5 +38,10 @@ struct Pass {
   bool recorded = false;  // a graph is being captured
   uint32_t n_rows() const { return batch.n_rows; }
 };
+
+/// Where the small kernels of a pass run.
+inline Lane lane_of(const Pass& p) {
+  return {p.ws.lane(), p.config.pdl};
+}
 
 }  // namespace sharpi::cuda

@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: MIT
-// Which kernels the blocks of a model on the device go to: calls of one row / of as many as there
-// can be.
-#include "cuda/kernels/paths.h"
+#include "cuda/paths.h"
 
-#include "cuda/cuda_model.h"
 #include "cuda/kernels/attention/attention.h"
 #include "cuda/kernels/delta/delta_net.h"
+#include "cuda/kernels/paths.h"
+#include "cuda/step_binding.h"
 #include "tier/block_tensors.h"
 #include "tier/kernel_paths.h"
 
@@ -33,32 +32,41 @@ void add_delta(const MatmulConfig& c, const DeltaNetSpec& d, KernelPaths* out) {
   out->add("delta net", "recurrence", delta_net_path(c, shape));
 }
 
+/// Whether one row's router and experts go in one launch.
+bool takes_moe_step(const LoadedModel& model, uint32_t layer) {
+  const LayerSpec& l = model.spec().layers[layer];
+  const bool add = !l.ffn_post_norm;
+  const PaperBinding paper(model.spec(), 1, model.workspace_layout.size_of(Buf::kMoeSync));
+  const MoeStepParams step = paper.moe_step(layer, add ? Buf::kX : Buf::kY, add, nullptr, nullptr);
+  return (add || l.ffn.d_shared == 0) && moe_step_takes(model.config, step);
+}
+
 }  // namespace
 
-std::string CudaModel::block_paths() const {
+std::string block_paths(const LoadedModel& model) {
   KernelPaths out;
-  const uint32_t most = plan_->model.max_rows();
-  const std::lock_guard<std::mutex> lock(formats_mutex_);
-  each_block(spec(), plan_->placement, [&](const Block& block, TierId tier) {
-    const LayerSpec& l = spec().layers[block.layer];
+  const uint32_t most = model.plan->model.max_rows();
+  each_block(model.spec(), model.plan->placement, [&](const Block& block, TierId tier) {
+    const LayerSpec& l = model.spec().layers[block.layer];
     const bool here = tier == TierId::kCuda;
     const bool experts = block.kind == BlockKind::kExperts;
-    for (const TensorRef& w : block_products(spec(), block)) {
-      const DeviceMatrix m = matrix(w);  // also of blocks that stream
-      if (m && !experts) add_product(config_, m, most, &out);
+    for (const TensorRef& w : block_products(model.spec(), block)) {
+      const DeviceMatrix m = model.matrix(w);  // also of blocks that stream
+      if (m && !experts) add_product(model.config, m, most, &out);
     }
-    const bool slots = experts && parts_experts(block.layer) && uses_slots(1);
+    const bool slots = experts && model.parts_experts(block.layer) && model.uses_slots(1);
     if ((here && experts) || slots) {
-      const bool at_once = here && takes_moe_step(block.layer);
-      const std::string many = std::string("grouped ") + moe_path(config_, most);
-      out.add(slots ? "experts in slots" : "experts", at_once ? "one launch" : moe_path(config_, 1),
-              here || uses_slots(most) ? many : "none");
+      const bool at_once = here && takes_moe_step(model, block.layer);
+      const std::string many = std::string("grouped ") + moe_path(model.config, most);
+      out.add(slots ? "experts in slots" : "experts",
+              at_once ? "one launch" : moe_path(model.config, 1),
+              here || model.uses_slots(most) ? many : "none");
     }
     if (!here || block.kind != BlockKind::kMixer) return;
-    if (l.mixer == MixerKind::kGatedDeltaNet) return add_delta(config_, l.delta, &out);
+    if (l.mixer == MixerKind::kGatedDeltaNet) return add_delta(model.config, l.delta, &out);
     const int32_t source = l.attention.kv_source;
     const uint32_t owner = source < 0 ? block.layer : static_cast<uint32_t>(source);
-    add_attention(config_, formats_[0]->layers[owner], &out);
+    add_attention(model.config, model.format(0).layers[owner], &out);
   });
   return out.text();
 }

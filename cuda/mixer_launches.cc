@@ -1,23 +1,20 @@
 // SPDX-License-Identifier: MIT
-// The mixers of the CUDA tier: attention over stored rows (full or windowed, own or shared KV) and
-// the gated delta net.
-#include "cuda/cuda_model.h"
+#include "cuda/mixer_launches.h"
+
 #include "cuda/kernels/attention/attention.h"
-#include "cuda/kernels/attention/qkv.h"
-#include "cuda/kernels/delta/delta_net.h"
 
 namespace sharpi::cuda {
 
-KvLayer CudaModel::kv_layer(Pass& p, uint32_t layer) const {
-  const AttentionSpec& a = spec().layers[layer].attention;
+KvLayer MixerLaunches::kv_layer(Pass& p, uint32_t layer) const {
+  const AttentionSpec& a = m_.spec().layers[layer].attention;
   const auto source = a.kv_source < 0 ? layer : static_cast<uint32_t>(a.kv_source);
   KvLayer kv = p.format.layers[source];
   if (a.window != 0) kv.chunk = p.ws.get<std::byte>(Buf::kKvChunk);
   return kv;
 }
 
-Status CudaModel::store_rows(Pass& p, uint32_t layer) const {
-  const AttentionSpec& a = spec().layers[layer].attention;
+Status MixerLaunches::store_rows(Pass& p, uint32_t layer) const {
+  const AttentionSpec& a = m_.spec().layers[layer].attention;
   QkvParams rows = describe_rows(p, layer);
   const bool own_ring = a.kv_source < 0 && a.window != 0;
   rows.to_ring = own_ring && p.single_rows && !p.transient;
@@ -25,11 +22,11 @@ Status CudaModel::store_rows(Pass& p, uint32_t layer) const {
   return launch_qkv(rows, p.config.pdl, p.ws.lane());
 }
 
-QkvParams CudaModel::describe_rows(Pass& p, uint32_t layer) const {
-  const AttentionSpec& a = spec().layers[layer].attention;
+QkvParams MixerLaunches::describe_rows(Pass& p, uint32_t layer) const {
+  const AttentionSpec& a = m_.spec().layers[layer].attention;
   const bool own = a.kv_source < 0;
-  const uint64_t table =
-      static_cast<uint64_t>(rope_of_layer_[layer]) * p.ws.layout().max_rows * p.ws.layout().n_half;
+  const uint64_t table = static_cast<uint64_t>(m_.rope_of_layer[layer]) * p.ws.layout().max_rows *
+                         p.ws.layout().n_half;
   QkvParams q;
   q.batch = p.batch;
   q.kv = kv_layer(p, layer);
@@ -42,25 +39,25 @@ QkvParams CudaModel::describe_rows(Pass& p, uint32_t layer) const {
     q.v = a.v_from_k ? nullptr : p.ws.get(Buf::kV);
     q.kv_stride = uint64_t{a.n_kv_heads} * a.head_dim;
   }
-  q.q_bias = floats(a.q_bias);
-  q.k_bias = floats(a.k_bias);
-  q.v_bias = floats(a.v_bias);
+  q.q_bias = m_.floats(a.q_bias);
+  q.k_bias = m_.floats(a.k_bias);
+  q.v_bias = m_.floats(a.v_bias);
   q.norm = static_cast<HeadNorm>(a.qk_norm);
-  q.q_norm = floats(a.q_norm);
-  q.k_norm = floats(a.k_norm);
+  q.q_norm = m_.floats(a.q_norm);
+  q.k_norm = m_.floats(a.k_norm);
   q.v_norm = a.v_norm;
-  q.eps = spec().rms_eps;
+  q.eps = m_.spec().rms_eps;
   q.cos = p.ws.get(Buf::kCos) + table;
   q.sin = p.ws.get(Buf::kSin) + table;
   q.n_half = a.rope.n_rot / 2;
   q.neighbours = a.rope.pairs == RopePairs::kNeighbours;
   q.q_out = p.ws.get(Buf::kQuery);
-  q.query_offset = query_layout_.offset_of_layer[layer];
+  q.query_offset = m_.query_layout.offset_of_layer[layer];
   return q;
 }
 
-Status CudaModel::attend(Pass& p, uint32_t layer) const {
-  const AttentionSpec& a = spec().layers[layer].attention;
+Status MixerLaunches::attend(Pass& p, uint32_t layer) const {
+  const AttentionSpec& a = m_.spec().layers[layer].attention;
   const uint64_t q_dim = uint64_t{a.n_heads} * a.head_dim;
   AttentionParams t;
   t.batch = p.batch;
@@ -78,11 +75,11 @@ Status CudaModel::attend(Pass& p, uint32_t layer) const {
   t.o_stride = q_dim;
   t.workspace = p.ws.get<std::byte>(Buf::kAttention);
   t.workspace_bytes = p.ws.size(Buf::kAttention);
-  t.may_wait = p.n_rows() == 1 && blocks_meet_;
+  t.may_wait = p.n_rows() == 1 && m_.blocks_meet;
   return launch_attention(p.config, t, p.ws.lane());
 }
 
-Status CudaModel::flush_ring(Pass& p) const {
+Status MixerLaunches::flush_ring(Pass& p) const {
   if (p.ws.pending_ring < 0) return Status::ok();
   const auto layer = static_cast<uint32_t>(p.ws.pending_ring);
   p.ws.pending_ring = -1;
@@ -91,47 +88,47 @@ Status CudaModel::flush_ring(Pass& p) const {
 }
 
 /// What follows from the layer; rows and sequences are missing.
-DeltaNetParams CudaModel::delta_net(uint32_t layer) const {
-  const DeltaNetSpec& d = spec().layers[layer].delta;
-  const StateLayout::Layer& at = *state_layout_.find(layer);
+DeltaNetParams MixerLaunches::delta_params(uint32_t layer) const {
+  const DeltaNetSpec& d = m_.spec().layers[layer].delta;
+  const StateLayout::Layer& at = *m_.state_layout.find(layer);
   DeltaNetParams t;
   t.shape = DeltaNetShape{d.n_k_heads, d.n_v_heads, d.head_dim, d.conv_kernel};
   t.state_offset = at.state_offset;
   t.conv_offset = at.conv_offset;
-  t.conv1d = floats(d.conv1d);
-  t.dt_bias = floats(d.dt_bias);
-  t.a = floats(d.a);
-  t.norm = floats(d.norm);
-  t.eps = spec().rms_eps;
-  t.drafts = draft_layout_.n_rows != 0;
+  t.conv1d = m_.floats(d.conv1d);
+  t.dt_bias = m_.floats(d.dt_bias);
+  t.a = m_.floats(d.a);
+  t.norm = m_.floats(d.norm);
+  t.eps = m_.spec().rms_eps;
+  t.drafts = m_.draft_layout.n_rows != 0;
   if (t.drafts) {
     // Planes have as many rows as the session says, so a layer's place counts in rows.
-    const auto index = static_cast<size_t>(state_layout_.index_of_layer[layer]);
-    t.kept_unit = draft_layout_.layers[index].qkv / draft_layout_.n_rows;
+    const auto index = static_cast<size_t>(m_.state_layout.index_of_layer[layer]);
+    t.kept_unit = m_.draft_layout.layers[index].qkv / m_.draft_layout.n_rows;
   }
   return t;
 }
 
-Status CudaModel::replay(const CudaSession& session, uint32_t layer) const {
-  DeltaNetParams t = delta_net(layer);
+Status MixerLaunches::replay(const CudaSession& session, uint32_t layer) const {
+  DeltaNetParams t = delta_params(layer);
   t.sequence = pending_sequence(session);
-  return device_->settle(launch_delta_replay(config_, t, stream_.get()));
+  return m_.device->settle(launch_delta_replay(m_.config, t, m_.stream.get()));
 }
 
-Status CudaModel::delta_net(Pass& p, uint32_t layer) const {
-  const LayerSpec& l = spec().layers[layer];
-  DeltaNetParams t = delta_net(layer);
+Status MixerLaunches::delta_net(Pass& p, uint32_t layer) const {
+  const LayerSpec& l = m_.spec().layers[layer];
+  DeltaNetParams t = delta_params(layer);
   t.batch = p.batch;
   t.drafted = p.drafted;
   t.qkv = p.ws.get(Buf::kQkv);
   t.z = p.ws.get(Buf::kZ);
   t.alpha = p.ws.get(Buf::kAlpha);
   t.beta = p.ws.get(Buf::kBeta);
-  const auto next = static_cast<size_t>(state_layout_.index_of_layer[layer]) + 1;
-  if (l.ffn.kind == FfnKind::kMoe && p.single_rows && next < state_layout_.layers.size()) {
+  const auto next = static_cast<size_t>(m_.state_layout.index_of_layer[layer]) + 1;
+  if (l.ffn.kind == FfnKind::kMoe && p.single_rows && next < m_.state_layout.layers.size()) {
     // Experts' weights leave memory time over, and do not drive what comes early out of the cache.
-    const StateLayout::Layer& to = state_layout_.layers[next];
-    t.next_conv1d = floats(spec().layers[to.layer].delta.conv1d);
+    const StateLayout::Layer& to = m_.state_layout.layers[next];
+    t.next_conv1d = m_.floats(m_.spec().layers[to.layer].delta.conv1d);
     t.next_state_offset = to.state_offset;
     t.next_conv_offset = to.conv_offset;
   }

@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: MIT
+// The forward pass of the CUDA tier: a segment's operations as a list of launches, the loop over
+// it, and the launches of the ends and of products. Thread rule: as the pass; what was counted is
+// atomic.
+#pragma once
+
+#include <atomic>
+#include <string>
+#include <vector>
+
+#include "cuda/ffn_launches.h"
+#include "cuda/kernels/elementwise.h"
+#include "cuda/loaded_model.h"
+#include "cuda/mixer_launches.h"
+#include "cuda/step_launches.h"
+
+namespace sharpi::cuda {
+
+class Forward {
+ public:
+  explicit Forward(const LoadedModel& model) : m_(model), mixers_(model), ffn_(model) {}
+  Status run(const Segment& segment, Pass& p) const;
+  /// TierModel::step_text().
+  std::vector<std::string> step_text(const Segment& segment) const;
+  /// Whether steps of one row go in chains, in words.
+  std::string chain_path() const;
+  const MixerLaunches& mixers() const { return mixers_; }
+
+ private:
+  StepFacts facts(const Pass& p) const;
+  Status launch(Pass& p, const Binding& at, const LaunchList& list, const Launch& l) const;
+  Status embed(Pass& p) const;
+  Status per_layer_table(Pass& p) const;
+  Status combine_per_layer(Pass& p) const;
+  Status pick_head_rows(Pass& p) const;
+  Status send_logits(Pass& p) const;
+  Status rope_tables(Pass& p) const;
+  Status launch_steps(Pass& p, const Binding& at, const LaunchList& list, const Launch& l) const;
+  Status add_sum(Pass& p, const RowSum& sum) const;
+
+  const LoadedModel& m_;
+  MixerLaunches mixers_;
+  FfnLaunches ffn_;
+  mutable std::atomic<uint32_t> chains_launched_{0}, chains_apart_{0};  // of all recordings
+};
+
+}  // namespace sharpi::cuda

@@ -1,0 +1,153 @@
+// SPDX-License-Identifier: MIT
+#include "cuda/loaded_model.h"
+
+#include <algorithm>
+
+#include "cuda/kernels/attention/attention.h"
+#include "cuda/kernels/delta/delta_net.h"
+#include "cuda/kernels/moe/moe_step.h"
+#include "cuda/kernels/moe/router.h"
+#include "cuda/kernels/products/gemm.h"
+
+namespace sharpi::cuda {
+namespace {
+
+KvFormat make_format(const ModelSpec& spec, const KvLayout& layout) {
+  KvFormat f;
+  f.layers.resize(spec.n_layers());
+  uint32_t entry = 0;
+  for (uint32_t l = 0; l < spec.n_layers(); ++l) {
+    const KvLayerLayout* from = layout.find(l);
+    if (from == nullptr) continue;
+    const auto g = static_cast<size_t>(layout.group_of_layer[l]);
+    KvLayer& to = f.layers[l];
+    to.group = entry++;  // of a sequence's table: one for each layer (calls.cc)
+    to.n_heads = from->n_heads;
+    to.head_dim = from->head_dim;
+    to.window = layout.groups[g].window;
+    to.k_dtype = from->k_dtype;
+    to.v_dtype = from->v_dtype;
+    to.k_row_bytes = from->k_row_bytes;
+    to.v_row_bytes = from->v_row_bytes;
+    to.block_stride = layout.groups[g].block_stride;
+    to.k_offset = from->k_offset;
+    to.v_offset = from->v_offset;
+  }
+  return f;
+}
+
+/// Steps of dense models without chains are faster without programmatic dependent launch: blocks of
+/// the next grid that wait take room from the products that stream the weights
+/// (docs/performance.md).
+bool has_experts(const ModelSpec& spec) {
+  return std::any_of(spec.layers.begin(), spec.layers.end(),
+                     [](const LayerSpec& l) { return l.ffn.kind == FfnKind::kMoe; });
+}
+
+bool same_format(const KvFormat& a, const KvFormat& b) {
+  const auto same = [](const KvLayer& x, const KvLayer& y) {
+    return x.group == y.group && x.k_dtype == y.k_dtype && x.v_dtype == y.v_dtype &&
+           x.block_stride == y.block_stride && x.k_offset == y.k_offset && x.v_offset == y.v_offset;
+  };
+  return std::equal(a.layers.begin(), a.layers.end(), b.layers.begin(), b.layers.end(), same);
+}
+
+}  // namespace
+
+MatmulConfig matmul_config(const Device& device, const ModelShape& model) {
+  MatmulConfig c;
+  c.exact = model.exact;
+  c.deterministic = model.deterministic;
+  c.device = device.profile();
+  c.pdl = c.device.pdl;
+  c.cublas_lt = device.cublas_lt();
+  return c;
+}
+
+Result<std::unique_ptr<LoadedModel>> LoadedModel::load(std::shared_ptr<Device> device,
+                                                       std::shared_ptr<const Plan> plan,
+                                                       const LoadProgress& progress) {
+  std::unique_ptr<LoadedModel> m(new LoadedModel());
+  m->device = std::move(device);
+  m->plan = std::move(plan);
+  SHARPI_TRY(m->device->open());
+  const DeviceScope scope(*m->device);
+  const Plan& p = *m->plan;
+  m->config = matmul_config(*m->device, p.model);
+  m->launches_config = m->config;
+  m->launches_config.pdl = m->config.pdl && has_experts(*p.spec);
+  // Where products of many rows are not by warpgroups, blocks that come early crowd a few
+  // multiprocessors: a mixture of experts lost a third, dense models nothing.
+  m->call_config = m->config;
+  m->call_config.pdl = m->config.pdl && have_gemm_sm90(m->config);
+  m->blocks_meet = has_chains(m->config) || (has_experts(*p.spec) && has_moe_steps(m->config));
+  SHARPI_TRY(m->device->settle(prepare_matmul(m->config)));
+  SHARPI_TRY(m->device->settle(prepare_attention(m->config)));
+  SHARPI_TRY(m->device->settle(prepare_delta_net(m->config)));
+  m->workspace_layout = make_workspace_layout(*p.spec, p.placement, p.model, p.session, m->config);
+  m->query_layout = make_query_layout(*p.spec, p.placement, TierId::kCuda);
+  m->state_layout = make_state_layout(*p.spec, p.placement, TierId::kCuda);
+  m->draft_layout = make_draft_layout(*p.spec, p.placement, TierId::kCuda, p.session.n_draft);
+  m->segments = make_segments(*p.spec, p.placement);
+  SHARPI_TRY_ASSIGN(m->stream, Stream::create(*m->device));
+  SHARPI_TRY_ASSIGN(m->weights,
+                    Weights::load(*m->device, make_weight_plan(*p.spec, p.placement), progress));
+  StreamPlan streamed = make_stream_plan(*p.spec, p.placement, p.model);
+  if (!streamed.empty()) {
+    SHARPI_TRY_ASSIGN(m->stream_weights, WeightStream::create(*m->device, std::move(streamed)));
+  }
+  SHARPI_TRY_ASSIGN(m->experts, ExpertSlots::create(*m->device, m->plan));
+  SHARPI_TRY(m->upload_ropes());
+  m->format_of(p.session);
+  return m;
+}
+
+Status LoadedModel::upload_ropes() {
+  ropes = make_rope_tables(spec(), &rope_of_layer);
+  std::vector<double> all;
+  for (const RopeTable& r : ropes) {
+    rope_offset.push_back(all.size());
+    all.insert(all.end(), r.inv_freq.begin(), r.inv_freq.end());
+  }
+  const uint64_t bytes = all.size() * sizeof(double);
+  SHARPI_TRY_ASSIGN(rope_memory, DeviceBuffer::allocate(*device, bytes, "rope frequencies"));
+  if (bytes == 0) return Status::ok();
+  SHARPI_TRY(device->check(
+      cudaMemcpyAsync(rope_memory.data(), all.data(), bytes, cudaMemcpyHostToDevice, stream.get()),
+      "upload of rope frequencies"));
+  return stream.wait();
+}
+
+uint32_t LoadedModel::format_of(const SessionShape& shape) {
+  KvFormat f = make_format(
+      spec(), make_tier_kv_layout(spec(), plan->placement, TierId::kCuda, plan->model, shape));
+  const std::lock_guard<std::mutex> lock(formats_mutex_);
+  for (uint32_t i = 0; i < formats_.size(); ++i) {
+    if (same_format(*formats_[i], f)) return i;
+  }
+  formats_.push_back(std::make_unique<KvFormat>(std::move(f)));
+  return static_cast<uint32_t>(formats_.size() - 1);
+}
+
+const KvFormat& LoadedModel::format(uint32_t index) const {
+  const std::lock_guard<std::mutex> lock(formats_mutex_);
+  return *formats_[index];
+}
+
+bool LoadedModel::asks_for_experts(const Segment& segment) const {
+  if (experts == nullptr || segment.streamed) return false;
+  for (const Block& b : segment.blocks) {
+    if (b.kind == BlockKind::kFfn && parts_experts(b.layer)) return true;
+  }
+  return false;
+}
+
+/// Products of many rows (deterministic: of any) sort rows by matrix, and sort no more than
+/// kMaxExperts.
+bool LoadedModel::uses_slots(uint32_t n_rows) const {
+  const uint32_t n = plan->placement.n_expert_slots;
+  if (n == 0) return false;
+  return n < kMaxExperts || (n_rows <= kStreamedRows && !config.deterministic);
+}
+
+}  // namespace sharpi::cuda

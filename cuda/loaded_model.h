@@ -1,0 +1,88 @@
+// SPDX-License-Identifier: MIT
+// What a model has on its device once it is loaded: weights, tables, layouts, settings of kernels.
+// The parts of the tier that work with it (forward.h, calls.h, cuda_score.h, cuda_choose.h) hold a
+// reference. Thread rule: immutable after load() but for the list of KV formats, which a mutex
+// guards.
+#pragma once
+
+#include <memory>
+#include <mutex>
+#include <vector>
+
+#include "cuda/cuda_experts.h"
+#include "cuda/cuda_workspace.h"
+#include "cuda/kernels/products/chain.h"
+#include "cuda/kernels/products/matmul.h"
+#include "cuda/pass.h"
+#include "cuda/weight_stream.h"
+#include "cuda/weights.h"
+#include "tier/rope_tables.h"
+#include "tier/session_layout.h"
+#include "tier/tier.h"
+
+namespace sharpi::cuda {
+
+/// The kernels' settings of a model: what its plan asks for on this device.
+MatmulConfig matmul_config(const Device& device, const ModelShape& model);
+
+class LoadedModel {
+ public:
+  static Result<std::unique_ptr<LoadedModel>> load(std::shared_ptr<Device> device,
+                                                   std::shared_ptr<const Plan> plan,
+                                                   const LoadProgress& progress);
+  const ModelSpec& spec() const { return *plan->spec; }
+  /// A resident weight, or where a streamed one is while it is here; empty for any other.
+  const std::byte* weight(const TensorRef& w) const {
+    const std::byte* data = weights->at(w);
+    return data == nullptr && stream_weights ? stream_weights->at(w) : data;
+  }
+  DeviceMatrix matrix(const TensorRef& w) const {
+    const std::byte* data = weight(w);
+    if (data == nullptr) return {};
+    return make_device_matrix(w.tensor->type, w.n_in, w.n_out, w.n_experts, data);
+  }
+  const float* floats(const TensorRef& w) const {
+    return reinterpret_cast<const float*>(weight(w));
+  }
+  /// Of a captured step. Chains fetch weights while what comes before them still runs, so their
+  /// steps overlap.
+  const MatmulConfig& step_config(uint32_t n_rows) const {
+    return n_rows == 1 && has_chains(config) ? config : launches_config;
+  }
+  /// Experts of the layer are on the CPU; a segment has such a layer and asks for them; calls of so
+  /// many rows use expert slots.
+  bool parts_experts(uint32_t layer) const { return plan->placement.parts_experts(spec(), layer); }
+  bool asks_for_experts(const Segment& segment) const;
+  bool uses_slots(uint32_t n_rows) const;
+  /// The number of the sessions' format, and the format of a number.
+  uint32_t format_of(const SessionShape& shape);
+  const KvFormat& format(uint32_t index) const;
+
+  std::shared_ptr<Device> device;
+  std::shared_ptr<const Plan> plan;
+  MatmulConfig config;
+  MatmulConfig launches_config;  // of captured decode steps without chains
+  MatmulConfig call_config;      // of calls that are no steps
+  bool blocks_meet = false;      // in kernels of one row: Device::turn()
+  std::unique_ptr<Weights> weights;
+  std::unique_ptr<WeightStream> stream_weights;  // null when nothing streams
+  std::unique_ptr<ExpertSlots> experts;
+  WorkspaceLayout workspace_layout;
+  QueryLayout query_layout;
+  StateLayout state_layout;
+  DraftLayout draft_layout;  // of sessions with as many drafts as the plan priced
+  std::vector<RopeTable> ropes;
+  std::vector<int32_t> rope_of_layer;
+  std::vector<uint64_t> rope_offset;  // in doubles
+  DeviceBuffer rope_memory;
+  Stream stream;  // of sessions' own work
+  std::vector<Segment> segments;
+
+ private:
+  LoadedModel() = default;
+  Status upload_ropes();
+  mutable std::mutex formats_mutex_;
+  std::vector<std::unique_ptr<KvFormat>> formats_;
+};
+
+}  // namespace sharpi::cuda

@@ -1,0 +1,33 @@
+// SPDX-License-Identifier: MIT
+// The launches of mixers that are no products: attention over stored rows (full or windowed, own or
+// shared KV) and the gated delta net. Thread rule: as the pass.
+#pragma once
+
+#include "cuda/cuda_store.h"
+#include "cuda/kernels/attention/qkv.h"
+#include "cuda/kernels/delta/delta_net.h"
+#include "cuda/loaded_model.h"
+
+namespace sharpi::cuda {
+
+class MixerLaunches {
+ public:
+  explicit MixerLaunches(const LoadedModel& model) : m_(model) {}
+  /// Queries, keys and values of a layer: norms, RoPE, to where they are kept.
+  Status store_rows(Pass& p, uint32_t layer) const;
+  Status attend(Pass& p, uint32_t layer) const;
+  /// Rows of a windowed layer that wait in the chunk scratch go to their rings, if any wait.
+  Status flush_ring(Pass& p) const;
+  Status delta_net(Pass& p, uint32_t layer) const;
+  /// The rows that a session accepted after its committed state, into its working state.
+  Status replay(const CudaSession& session, uint32_t layer) const;
+
+ private:
+  KvLayer kv_layer(Pass& p, uint32_t layer) const;
+  QkvParams describe_rows(Pass& p, uint32_t layer) const;
+  DeltaNetParams delta_params(uint32_t layer) const;
+
+  const LoadedModel& m_;
+};
+
+}  // namespace sharpi::cuda

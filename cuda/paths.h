@@ -1,0 +1,14 @@
+// SPDX-License-Identifier: MIT
+// Which kernels the blocks of a model on the device go to: calls of one row / of as many as there
+// can be. Thread rule: pure functions.
+#pragma once
+
+#include <string>
+
+#include "cuda/loaded_model.h"
+
+namespace sharpi::cuda {
+
+std::string block_paths(const LoadedModel& model);
+
+}  // namespace sharpi::cuda

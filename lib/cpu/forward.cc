@@ -27,12 +27,12 @@ Status CpuModel::run_program(const Segment& segment, Pass& p) const {
   const Submission& rows = p.rows;
   // A ring row that was overwritten cannot be brought back, so windowed models finish their chunk.
   const bool may_stop = rows.cancel != nullptr && (rows.transient || !spec().has_window());
-  const Status cancelled = Status::error(Code::kCancelled, "cancelled");
+  const auto cancelled = [] { return Status::error(Code::kCancelled, "cancelled"); };
   for (const Op& op : segment.program) {
-    if (op.opens && may_stop && rows.cancel->load(std::memory_order_relaxed)) return cancelled;
+    if (op.opens && may_stop && rows.cancel->load(std::memory_order_relaxed)) return cancelled();
     SHARPI_TRY(run_op(op, p));
     if (op.kind != OpKind::kLayerEnd || rows.progress == nullptr) continue;
-    if (!rows.progress->layer_done(op.layer) && may_stop) return cancelled;
+    if (!rows.progress->layer_done(op.layer) && may_stop) return cancelled();
   }
   return Status::ok();
 }

@@ -49,8 +49,7 @@ StepFacts Forward::facts(const Pass& p) const {
   f.fuses = p.fuses;
   f.streamed = p.streamed;
   f.rows_to_ring = p.single_rows && !p.transient;
-  const bool in_order = p.head_rows_in_order && !p.config.deterministic;
-  f.head = p.n_head_rows == 0 ? HeadRows::kNone : in_order ? HeadRows::kInOrder : HeadRows::kPicked;
+  f.head = head_rows(p.config, p.n_head_rows, p.head_rows_in_order);
   f.expert_slots = m_.uses_slots(p.n_rows());
   f.chain_bytes = m_.device->chain_bytes();
   f.moe_sync_bytes = m_.workspace_layout.size_of(Buf::kMoeSync);

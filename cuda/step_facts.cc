@@ -13,6 +13,12 @@ std::atomic<LaunchWatch> g_watch{nullptr};
 
 }  // namespace
 
+/// Deterministic models take the head's rows out one by one, whatever their number.
+HeadRows head_rows(const MatmulConfig& config, uint32_t n, bool in_order) {
+  if (n == 0) return HeadRows::kNone;
+  return in_order && !config.deterministic ? HeadRows::kInOrder : HeadRows::kPicked;
+}
+
 StepFacts step_facts(const ModelSpec& spec, const Placement& placement,
                      const MatmulConfig& config) {
   StepFacts f;
@@ -20,6 +26,7 @@ StepFacts step_facts(const ModelSpec& spec, const Placement& placement,
   f.placement = &placement;
   f.config = config;
   f.fuses = f.rows_to_ring = true;
+  f.head = head_rows(config, 1, true);
   uint32_t hidden = 0, shared = 0;
   for (uint32_t l = 0; l < spec.n_layers(); ++l) {
     const FfnSpec& ffn = spec.layers[l].ffn;

@@ -112,6 +112,9 @@ struct StepFacts {
   uint64_t moe_sync_bytes = 0;  // size of kMoeSync
 };
 
+/// How n rows of the head are taken that stand in the order of the call's rows, or do not.
+HeadRows head_rows(const MatmulConfig& config, uint32_t n, bool in_order);
+
 LaunchList fuse(const StepProgram& program, const StepFacts& facts);
 
 /// The facts of a captured step of one row that no workspace has to be made for.

@@ -34,7 +34,8 @@ class RecordedStep : public ModelTest {
     g_device.reset();
   }
 
-  Status load_model(uint32_t n_layers, uint32_t n_ffn, std::shared_ptr<Model>* out) {
+  Status load_model(uint32_t n_layers, uint32_t n_ffn, bool deterministic,
+                    std::shared_ptr<Model>* out) {
     sharpi_context_params c;
     sharpi_context_params_init(&c, sizeof c);
     SHARPI_TRY_ASSIGN(auto context, Context::create(c, &only_device));
@@ -47,16 +48,17 @@ class RecordedStep : public ModelTest {
     p.n_gpu_layers = static_cast<int32_t>(n_layers);
     p.n_gpu_ffn = static_cast<int32_t>(n_ffn);
     p.arithmetic = SHARPI_ARITHMETIC_FAST;
+    p.deterministic = deterministic ? 1 : 0;
     p.host_budget = 1ull << 32;
     SHARPI_TRY_ASSIGN(auto plan, make_plan(spec_, context->sizers(), p, {}));
     SHARPI_TRY_ASSIGN(*out, Model::load(context, plan, {}));
     return Status::ok();
   }
 
-  void expect_printed(uint32_t n_layers, uint32_t n_ffn) {
+  void expect_printed(uint32_t n_layers, uint32_t n_ffn, bool deterministic = false) {
     g_seen.clear();
     std::shared_ptr<Model> model;
-    const Status loaded = load_model(n_layers, n_ffn, &model);
+    const Status loaded = load_model(n_layers, n_ffn, deterministic, &model);
     ASSERT_TRUE(loaded.is_ok()) << loaded.text();
     const std::string json = model->json();
     ASSERT_FALSE(g_seen.empty());
@@ -82,6 +84,7 @@ TEST_P(RecordedStep, IsTheListThatIsPrinted) {
   const uint32_t n = spec_->n_layers();
   expect_printed(n, n);
   expect_printed(n, n / 2);
+  expect_printed(n, n, true);
   g_device->limit_chains(1 << 10);
   expect_printed(n, n);
 }

@@ -74,8 +74,9 @@ void each_list(F&& visit) {
       for (const Placement& place : placements(*m.spec)) {
         for (int way = 0; way < 5; ++way) {
           SCOPED_TRACE(m.name + ", way " + std::to_string(way));
-          StepFacts f = step_facts(*m.spec, place, config_of(device));
-          f.config.deterministic = way == 1;
+          MatmulConfig config = config_of(device);
+          config.deterministic = way == 1;
+          StepFacts f = step_facts(*m.spec, place, config);
           f.chain_bytes = way == 2 ? 1 << 10 : f.chain_bytes;
           f.fuses = way < 3;
           f.n_rows = way == 4 ? 3 : 1;
@@ -280,6 +281,24 @@ TEST(StepLaunches, FollowTheHiddenRow) {
     EXPECT_EQ(row, Buf::kX);
   });
   EXPECT_GT(n_moved, 0u);
+}
+
+/// Deterministic models take every row of the head by itself, and nothing goes together.
+TEST(StepLaunches, OfDeterministicModelsAreKernelByKernel) {
+  for (const NamedSpec& m : specs()) {
+    MatmulConfig config = config_of(named_card(3).profile);
+    config.deterministic = true;
+    const Placement all = Placement::all(*m.spec, TierId::kCuda);
+    const LaunchList list =
+        fuse(make_segments(*m.spec, all)[0].program, step_facts(*m.spec, all, config));
+    uint32_t n_picked = 0;
+    for (const Launch& l : list.launches) {
+      EXPECT_NE(l.kind, LaunchKind::kChain) << m.name;
+      EXPECT_NE(l.kind, LaunchKind::kMoeStep) << m.name;
+      n_picked += l.kind == LaunchKind::kHeadRows ? 1 : 0;
+    }
+    EXPECT_EQ(n_picked, 1u) << m.name;
+  }
 }
 
 /// Without room for a chain its products are launches, in the same order.

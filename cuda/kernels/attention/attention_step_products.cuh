@@ -3,6 +3,8 @@
 // Thread rule: device code.
 #pragma once
 
+#include <type_traits>
+
 #include "cuda/kernels/attention/attention_step_sums.cuh"
 
 namespace sharpi::cuda::step {
@@ -112,32 +114,39 @@ __device__ __forceinline__ void spread_codes(uint32_t first, uint32_t other, uin
   x[2] = __byte_perm(hi, 0, 0x4140), x[3] = __byte_perm(hi, 0, 0x4342);
 }
 
+/// The same of two keys' indices of levels, four or (kAll) eight columns: those of two columns lie
+/// side by side before they are looked up, so that half of each word of levels is a pair.
+template <bool kAll>
+__device__ __forceinline__ void spread_levels(uint32_t first, uint32_t other, uint32_t* x) {
+#pragma unroll
+  for (int i = 0; i < (kAll ? 2 : 1); ++i) {
+    const uint2 v = biased_levels_of(__byte_perm(first, other, i == 0 ? 0x5140u : 0x7362u));
+    x[4 * i] = v.x & 0x00FF00FFu, x[4 * i + 1] = __byte_perm(v.x, 0, 0x4341);
+    x[4 * i + 2] = v.y & 0x00FF00FFu, x[4 * i + 3] = __byte_perm(v.y, 0, 0x4341);
+  }
+}
+
 /// The lane's codes of chunk c of two neighbouring rows, the first row's first: eight columns, or
 /// four (!kPairs). rows: of the pair, or of those eight behind it.
 template <class T, bool kPairs>
 __device__ __forceinline__ void spread_rows(const uint8_t* rows, const LaneRead& lane, int c,
                                             uint32_t (&x)[8]) {
-  uint2 first = {}, other = {};
   if constexpr (kIndices<T::kType>) {
     const int at = kPairs ? 2 * c : c / 2 * 2;
     const uint8_t* from[2] = {rows + lane.v[at] + (kPairs ? 0 : c % 2 * 16),
                               rows + lane.v[at + 1] + (kPairs ? 0 : c % 2 * 16)};
-    if constexpr (kPairs) {
-      first = levels_of(*reinterpret_cast<const uint32_t*>(from[0]));
-      other = levels_of(*reinterpret_cast<const uint32_t*>(from[1]));
-    } else {
-      first.x = levels_of(*reinterpret_cast<const uint16_t*>(from[0])).x;
-      other.x = levels_of(*reinterpret_cast<const uint16_t*>(from[1])).x;
-    }
+    using Word = std::conditional_t<kPairs, uint32_t, uint16_t>;
+    spread_levels<kPairs>(*reinterpret_cast<const Word*>(from[0]),
+                          *reinterpret_cast<const Word*>(from[1]), x);
   } else if constexpr (kPairs) {
-    first = *reinterpret_cast<const uint2*>(rows + lane.v[c]);
-    other = *reinterpret_cast<const uint2*>(rows + lane.v[c] + T::kRow);
+    const auto first = *reinterpret_cast<const uint2*>(rows + lane.v[c]);
+    const auto other = *reinterpret_cast<const uint2*>(rows + lane.v[c] + T::kRow);
+    spread_codes(first.x, other.x, x);
+    spread_codes(first.y, other.y, x + 4);
   } else {
-    first.x = *reinterpret_cast<const uint32_t*>(rows + lane.v[c]);
-    other.x = *reinterpret_cast<const uint32_t*>(rows + lane.v[c] + T::kRow);
+    spread_codes(*reinterpret_cast<const uint32_t*>(rows + lane.v[c]),
+                 *reinterpret_cast<const uint32_t*>(rows + lane.v[c] + T::kRow), x);
   }
-  spread_codes(first.x, other.x, x);
-  if constexpr (kPairs) spread_codes(first.y, other.y, x + 4);
 }
 
 /// o += weights * codes of 16 keys, the part-th of the tile; weights take the scales. `bias`

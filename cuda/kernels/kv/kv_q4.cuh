@@ -25,14 +25,51 @@ constexpr uint32_t four_levels(uint32_t first) {
 constexpr uint32_t kLevels0 = four_levels(0), kLevels4 = four_levels(4), kLevels8 = four_levels(8),
                    kLevels12 = four_levels(12);
 
-/// Eight codes, the first one lowest, to their levels as signed bytes, four a word.
-__device__ __forceinline__ uint2 levels_of(uint32_t codes) {
+/// Eight codes, the first one lowest, to the bytes of a table of sixteen, four a word.
+__device__ __forceinline__ uint2 looked_up(uint32_t codes, uint32_t t0, uint32_t t4, uint32_t t8,
+                                           uint32_t t12) {
   const uint32_t in = codes & 0x77777777u;  // a set upper bit would ask for the sign
   const uint32_t upper = 0x32103210u | (codes & 0x88888888u) >> 1;
+  return {__byte_perm(__byte_perm(t0, t4, in), __byte_perm(t8, t12, in), upper),
+          __byte_perm(__byte_perm(t0, t4, in >> 16), __byte_perm(t8, t12, in >> 16), upper >> 16)};
+}
+/// Eight codes to their levels as signed bytes.
+__device__ __forceinline__ uint2 levels_of(uint32_t codes) {
+  return looked_up(codes, kLevels0, kLevels4, kLevels8, kLevels12);
+}
+/// The same to levels + 128.
+__device__ __forceinline__ uint2 biased_levels_of(uint32_t codes) {
+  constexpr uint32_t kBias = 0x80808080u;
+  return looked_up(codes, kLevels0 ^ kBias, kLevels4 ^ kBias, kLevels8 ^ kBias, kLevels12 ^ kBias);
+}
+
+/// prmt as it is: a selector's upper bit asks for eight times the byte's sign.
+__device__ __forceinline__ uint32_t bytes_or_signs(uint32_t low, uint32_t high, uint32_t select) {
+  uint32_t r;
+  asm("prmt.b32 %0, %1, %2, %3;" : "=r"(r) : "r"(low), "r"(high), "r"(select));
+  return r;
+}
+constexpr bool levels_change_sign() {
+  for (uint32_t i = 0; i < kQ4LevelCount; ++i) {
+    if (i < 8 ? kQ4Levels[i] >= 0 : kQ4Levels[i] < 0 || kQ4Levels[i] == 127) return false;
+  }
+  return true;
+}
+static_assert(levels_change_sign());
+
+/// Signed bytes whose sums are the levels of eight codes, for integer products that are added up
+/// anyway: choosing between the halves of the table would take half as many instructions again.
+/// The lower half's bytes are negative, so that codes of the other one get -1 from it; those are
+/// one larger for that, and not negative, so that codes of the lower half get 0.
+struct LevelTerms {
+  uint2 lower, upper;
+};
+__device__ __forceinline__ LevelTerms level_terms(uint32_t codes) {
+  constexpr uint32_t k8 = kLevels8 + 0x01010101u, k12 = kLevels12 + 0x01010101u;
+  const uint32_t other = codes ^ 0x88888888u;
   return {
-      __byte_perm(__byte_perm(kLevels0, kLevels4, in), __byte_perm(kLevels8, kLevels12, in), upper),
-      __byte_perm(__byte_perm(kLevels0, kLevels4, in >> 16),
-                  __byte_perm(kLevels8, kLevels12, in >> 16), upper >> 16)};
+      {bytes_or_signs(kLevels0, kLevels4, codes), bytes_or_signs(kLevels0, kLevels4, codes >> 16)},
+      {bytes_or_signs(k8, k12, other), bytes_or_signs(k8, k12, other >> 16)}};
 }
 
 /// Within what f16 products of levels stay finite; scales have signs.

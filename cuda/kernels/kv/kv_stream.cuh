@@ -39,6 +39,23 @@ __device__ __forceinline__ void mma_s8(int32_t (&d)[4], const uint32_t (&a)[4], 
   }
 }
 
+/// The same, d += a * b.
+template <int kDepth>
+__device__ __forceinline__ void add_mma_s8(int32_t (&d)[4], const uint32_t (&a)[4], uint32_t b0,
+                                           uint32_t b1) {
+  if constexpr (kDepth == 32) {
+    asm("mma.sync.aligned.m16n8k32.row.col.s32.s8.s8.s32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, "
+        "{%0,%1,%2,%3};"
+        : "+r"(d[0]), "+r"(d[1]), "+r"(d[2]), "+r"(d[3])
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+  } else {
+    asm("mma.sync.aligned.m16n8k16.row.col.s32.s8.s8.s32 {%0,%1,%2,%3}, {%4,%5}, {%6}, "
+        "{%0,%1,%2,%3};"
+        : "+r"(d[0]), "+r"(d[1]), "+r"(d[2]), "+r"(d[3])
+        : "r"(a[0]), "r"(a[1]), "r"(b0));
+  }
+}
+
 /// Elements of a chunk of keys that are multiplied as codes: of one block each.
 template <int kSlice>
 constexpr int kCodeDepth = kSlice % 32 != 0 ? 16 : 32;
@@ -128,9 +145,11 @@ struct KeyCodec {
         }
       }
       uint32_t b0 = raw[c * kWords], b1 = raw[c * kWords + kWords - 1];
+      uint2 more = {};
       if constexpr (kLevels) {
-        const uint2 levels = levels_of(b0);
-        b0 = levels.x, b1 = levels.y;
+        const LevelTerms terms = level_terms(b0);
+        b0 = terms.lower.x, b1 = terms.lower.y;
+        more = terms.upper;
       }
       int32_t sum[2][4];
 #pragma unroll
@@ -141,6 +160,7 @@ struct KeyCodec {
           a[i] = q[((kPairs ? c : 2 * c + term) * kRegs + i) % kQueries];
         }
         mma_s8<kDepth>(sum[term], a, b0, b1);
+        if constexpr (kLevels) add_mma_s8<kDepth>(sum[term], a, more.x, more.y);
       }
 #pragma unroll
       for (int i = 0; i < (kPairs ? 2 : 4); ++i) {

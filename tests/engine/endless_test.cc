@@ -5,6 +5,7 @@
 #include "cpu/ops.h"
 #include "engine_case.h"
 #include "inner_engine.h"
+#include "kv/codec.h"
 #include "kv/rotation.h"
 #include "tier/turn_keys.h"
 
@@ -155,10 +156,32 @@ TEST_P(TurnedKeys, AreThoseOfTheirNewPositions) {
       ASSERT_TRUE(kv_encode_row(one.k_dtype, row.data(), n, stored.data()).is_ok());
       ASSERT_TRUE(store.write_rows(1, false, i, 1, stored.data()).is_ok());
     }
+    std::vector<std::byte> rows_before(kRows * one.k_row_bytes), rows_after(rows_before.size());
+    ASSERT_TRUE(store.read_rows(1, false, 0, kRows, rows_before.data()).is_ok());
     KeyTurner turner;
     turner.reserve(*e.spec, kCtx);
     const Status turned = turner.turn(&store, 1, ledger, kShift);
     ASSERT_TRUE(turned.is_ok()) << turned.text();
+    // What stays is not encoded again: it would be rounded again whenever a context ends.
+    ASSERT_TRUE(store.read_rows(1, false, 0, kRows, rows_after.data()).is_ok());
+    const bool whole_blocks = one.head_dim % kv_codec(one.k_dtype)->block == 0;
+    for (uint32_t i = 0; i < kRows; ++i) {
+      const std::byte* rows[2] = {rows_before.data() + i * one.k_row_bytes,
+                                  rows_after.data() + i * one.k_row_bytes};
+      for (uint32_t h = 0; h < one.n_heads; ++h) {
+        const bool stays = ledger.left_behind(1, h, i, kShift) == 0;
+        EXPECT_EQ(stays, h == 1 || i >= 25);
+        if (!stays || (!whole_blocks && i < 25)) continue;
+        std::vector<float> was(one.head_dim), is(one.head_dim);
+        for (const auto& [row, to] : {std::pair{rows[0], &was}, std::pair{rows[1], &is}}) {
+          ASSERT_TRUE(kv_decode_row(one.k_dtype, row, n, h * one.head_dim, one.head_dim, to->data())
+                          .is_ok());
+        }
+        EXPECT_EQ(was, is) << "row " << i << ", head " << h << ", kv " << kv;
+      }
+      if (i < 25) continue;
+      EXPECT_EQ(std::memcmp(rows[0], rows[1], one.k_row_bytes), 0) << i << ", " << kv;
+    }
     ledger.rebase(kShift);
     EXPECT_EQ(ledger.n_tokens(), 200u);
     EXPECT_EQ(ledger.position(1, 0, 3), 3u);     // was 27

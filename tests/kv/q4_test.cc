@@ -120,6 +120,25 @@ TEST(Q4, TheRotationOfAHeadIsItsPowerOfTwo) {
   }
 }
 
+/// What is read and stored again, as a session does with rows beside those that it turns to other
+/// positions, is not rounded again, however often: the scale is found again from what it gave.
+TEST(Q4, RowsThatWereStoredAreStoredAsTheyWere) {
+  const size_t n = 128;
+  const std::vector<float> all = gaussian(256 * n, 8);
+  for (size_t at = 0; at < all.size(); at += n) {
+    std::vector<float> x(all.begin() + static_cast<std::ptrdiff_t>(at),
+                         all.begin() + static_cast<std::ptrdiff_t>(at + n));
+    const std::vector<std::byte> first = encode(rotated(x, n));
+    std::vector<std::byte> row = first;
+    for (int i = 0; i < 8; ++i) {
+      std::vector<float> y(n);
+      ASSERT_TRUE(kv_decode_row(kQ4, row.data(), n, 0, n, y.data()).is_ok());
+      row = encode(rotated(unrotated(y, n), n));
+    }
+    ASSERT_TRUE(row == first) << "row " << at / n;
+  }
+}
+
 /// Every code is the nearest level for some scale that the block's own comes close to, and the
 /// scale leaves nothing of the levels in what remains.
 TEST(Q4, BlocksAreNearestLevelsWithALeastSquaresScale) {

@@ -88,6 +88,35 @@ TEST_F(Scenario, Coder30BTurnsNarrowRowsIntoExpertSlots) {
   }
 }
 
+TEST_F(Scenario, RowsOfFourBitsHoldAllOfGemma12BsContext) {
+  const auto spec = real(test::real_gemma4_12b(), GgmlType::kQ4_0);
+  const auto p = must(spec, request(10854 * kMiB, 262144, SHARPI_KV_Q4));
+  const sharpi_plan_summary s = p->summary();
+  EXPECT_EQ(s.n_gpu_layers, 48u);
+  EXPECT_EQ(s.n_gpu_ffn, 48u);
+  EXPECT_EQ(p->placement.head, TierId::kCuda);
+  EXPECT_EQ(p->placement.embedding, TierId::kCuda);
+  EXPECT_TRUE(p->fallbacks.empty());
+  EXPECT_LE(s.device_held_bytes, 10854 * kMiB);
+  const uint64_t elements = 8ull * 262144 * 1024 + 40ull * 1088 * 4096;
+  EXPECT_EQ(s.kv_payload_bytes, elements / 32 * 18);
+}
+
+TEST_F(Scenario, RowsOfFourBitsAreExpertSlotsOfCoder30B) {
+  const auto spec = real(test::real_qwen3_coder_30b_a3b());
+  for (const uint64_t budget : kBudgets) {
+    const auto wide = must(spec, request(budget, 32768, SHARPI_KV_Q8_0))->summary();
+    const auto narrow = must(spec, request(budget, 32768, SHARPI_KV_Q4))->summary();
+    EXPECT_EQ(narrow.kv_payload_bytes, 6144 * kMiB / 64 * 9);  // 4.5 of 32 bits
+    EXPECT_EQ(narrow.n_gpu_layers, 48u);
+    EXPECT_LE(narrow.device_held_bytes, budget);
+    const uint64_t slot = narrow.expert_slot_bytes, less = 1632 * kMiB - narrow.kv_payload_bytes;
+    EXPECT_GT(narrow.device_held_bytes + slot, budget) << "one more slot would fit";
+    EXPECT_GE(narrow.n_expert_slots - wide.n_expert_slots, less / slot);
+    EXPECT_LE(narrow.n_expert_slots - wide.n_expert_slots, less / slot + 1);
+  }
+}
+
 TEST_F(Scenario, Hybrid27BTurnsNarrowRowsIntoFfnBlocks) {
   const auto spec = real(test::real_qwen36_27b());
   const uint64_t block = ffn_bytes(spec->layers[0]);

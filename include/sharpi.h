@@ -287,7 +287,22 @@ typedef uint32_t sharpi_policy;
                                                     UNSUPPORTED when planned: a file without the block,
                                                     and, in this version, a head on a GPU. */
 #define SHARPI_DRAFT_AUTO  4u                  /**< NGRAM, and MTP where file and placement have it and the
-                                                    budgets hold it; otherwise a fallback says why not. */
+                                                    budgets hold it, and MODEL where the plan has a
+                                                    draft_path and the budgets hold it; otherwise a
+                                                    fallback says why not. */
+#define SHARPI_DRAFT_MODEL 8u                  /**< A smaller model of the same vocabulary, the plan's
+                                                    draft_path, has a session of its own inside and drafts
+                                                    what it takes to be most probable; asked last. It runs
+                                                    on the CPU in this version. Its weights, KV rows (its
+                                                    architecture's own dtype, as many as the session
+                                                    stores of full attention, at most its context) and
+                                                    scratch are rows of the plan. Before it drafts, it
+                                                    reads what the session has read since: nothing while
+                                                    it does not pay, all of it again behind a restore, in
+                                                    a fork, and where recurrent layers cannot go back to
+                                                    where the texts part. With its rows full it goes on
+                                                    from the last half of them. Compaction leaves it
+                                                    alone; saved sessions do not have its rows. */
 
 #define SHARPI_BUDGET_AUTO 0xFFFFFFFEu         /**< clamp(n_ctx/4, 1024, 4096); off below 256 MiB of KV. */
 
@@ -337,9 +352,11 @@ typedef struct sharpi_session_params {
   const int32_t *probe;                        /**< n_probe token ids, copied. */
   uint32_t drafters;                           /**< SHARPI_DRAFT_*: who drafts in sharpi_session_step();
                                                     default 0: only the host, by
-                                                    sharpi_session_verify(). Needs n_draft. NGRAM
-                                                    and MTP together or one of them, or AUTO. A
-                                                    session has MTP only if its plan priced it. */
+                                                    sharpi_session_verify(). Needs n_draft. NGRAM,
+                                                    MTP and MODEL, one or several added up, which are
+                                                    asked in this order until one has something to
+                                                    offer; or AUTO. A session has MTP and MODEL only
+                                                    if its plan priced them. */
   uint32_t reserved;
 } sharpi_session_params;
 
@@ -415,6 +432,11 @@ typedef struct sharpi_plan_params {
                                                     loaded (default), UNSET = never. With `deterministic`
                                                     nothing streams. */
   sharpi_load_mode load_mode;                  /**< Default MAP. */
+  const char *draft_path;                      /**< GGUF file of the model that drafts, for drafters with
+                                                    MODEL, or AUTO; default null. Its tokens must be the
+                                                    model's, one by one, else MISMATCH. Opened by
+                                                    sharpi_plan_create() and, by the same name, by
+                                                    sharpi_model_load(); not used in between. */
 } sharpi_plan_params;
 
 /** Writes the defaults. @param size sizeof(*p) at the caller. @thread any. @since 1.0 */
@@ -423,7 +445,8 @@ SHARPI_API void sharpi_plan_params_init(sharpi_plan_params *p, size_t size) SHAR
 /** Plans a model: reads and checks the header, decides placement, context and dtypes, prices every
  *  allocation. Loads no weights. @param params null = defaults.
  *  @return SHARPI_OK; NOT_FOUND, IO, FORMAT (file), UNSUPPORTED (model or request), INVALID_ARGUMENT,
- *  DOES_NOT_FIT (the text names the row that is short, by how many bytes, and what would fit).
+ *  DOES_NOT_FIT (the text names the row that is short, by how many bytes, and what would fit), MISMATCH
+ *  (the model of draft_path has another vocabulary).
  *  @thread any; one call per context at a time. @since 1.0 */
 SHARPI_API sharpi_status sharpi_plan_create(sharpi_context *context, const char *gguf_path,
                                             const sharpi_plan_params *params, sharpi_plan **out,
@@ -1027,10 +1050,32 @@ SHARPI_API sharpi_status sharpi_session_verify(sharpi_session *session, const in
                                                const sharpi_sample_params *params, uint32_t *out_n,
                                                sharpi_error *err) SHARPI_NOEXCEPT;
 
+/** One session's part of sharpi_verify_batch(). */
+typedef struct sharpi_batch_read {
+  sharpi_session *session;
+  const int32_t *tokens;                       /**< As sharpi_session_verify() takes them. */
+  uint32_t n;                                  /**< 1 + drafts, at most 1 + the session's n_draft. */
+  uint32_t n_read;                             /**< Out: tokens read, 1 to n; 0 = none. */
+  const sharpi_sample_params *params;          /**< As for sharpi_session_verify(); nullable. Without
+                                                    `meanwhile`. */
+} sharpi_batch_read;
+/** sharpi_session_verify() for n distinct sessions of one model, each with as many drafts as it has; weights are
+ *  read once for all. All rows together are at most the plan's max_logit_rows (or max_batch, or the template's
+ *  n_draft + 1, whichever is most): of more, the longest reads try fewer drafts, the first tokens always fit.
+ *  What is refused, cancelled, or a pass that fails leaves every session as it was (but that bounded ones may
+ *  have compacted, as in sharpi_decode_batch()) with n_read 0 everywhere; where a device fails afterwards, while
+ *  the draws are made, n_read says which sessions have read.
+ *  @param read_size sizeof(sharpi_batch_read) at the caller.
+ *  @return SHARPI_OK; INVALID_ARGUMENT (n over the plan's max_batch, a session twice, two models, token id,
+ *  drafts), KV_FULL, CANCELLED (native_code is the index of the session; a cancel of another one is still to
+ *  come), DEVICE. @thread one per session. @since 1.0 */
+SHARPI_API sharpi_status sharpi_verify_batch(sharpi_batch_read *reads, uint32_t read_size, uint32_t n,
+                                             sharpi_error *err) SHARPI_NOEXCEPT;
+
 /** What drafts have brought since the session was created. */
 typedef struct sharpi_draft_stats {
   uint32_t struct_size;
-  uint32_t drafters;                           /**< SHARPI_DRAFT_NGRAM and _MTP: those that it has. */
+  uint32_t drafters;                           /**< SHARPI_DRAFT_NGRAM, _MTP, _MODEL: those that it has. */
   uint64_t n_passes;                           /**< That verified drafts. */
   uint64_t n_drafted, n_accepted;              /**< Tokens. */
   double draft_seconds;                        /**< Finding drafts. */
@@ -1166,10 +1211,10 @@ SHARPI_API sharpi_status sharpi_session_memory(const sharpi_session *session, sh
                                                uint32_t row_size, uint32_t cap, uint32_t *out_n,
                                                sharpi_error *err) SHARPI_NOEXCEPT;
 /** Stops the call that computes on this session: sharpi_session_prefill(), sharpi_session_decode(),
- *  sharpi_decode_batch(), sharpi_session_step(), sharpi_session_compact(). One atomic store, and it sticks:
- *  where none runs, or one is past its last chance to stop, the next one returns ::SHARPI_E_CANCELLED. Then
- *  it is over; the call after that computes again. Every token is a chance to stop, on every model and
- *  tier, and prefill stops within a chunk.
+ *  sharpi_decode_batch(), sharpi_session_step(), sharpi_session_verify(), sharpi_verify_batch(),
+ *  sharpi_session_compact(). It sticks, atomically: where none runs, or one is past its last chance to stop,
+ *  the next one returns ::SHARPI_E_CANCELLED; the call after that computes again. Every token is a chance
+ *  to stop, on every model and tier, and prefill stops within a chunk.
  *
  *  A cancelled call has changed nothing, or has committed whole chunks (prefill, which counts them). What
  *  cannot be taken back is finished first: the chunk or token of a model with sliding windows, of a session

@@ -298,6 +298,8 @@ class Writer:
     def option_type(self, field: Field) -> str:
         if field.name in SEQUENCES:
             return "Optional[Sequence[int]]"
+        if field.type == "char*":
+            return "Union[str, os.PathLike[str], None]"
         if field.name in BUDGETS:
             return 'Union[int, Literal["auto"], None]'
         if enum_of(field):
@@ -390,6 +392,7 @@ TYPES_HEAD = '''"""Enumerations, records and options of sharpi.h."""
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 from enum import IntEnum, IntFlag
 from typing import Dict, Literal, Optional, Sequence, Type, TypedDict, Union

@@ -92,7 +92,7 @@ static_assert(offsetof(sharpi_session_params, probe) == 72);
 static_assert(offsetof(sharpi_session_params, drafters) == 80);
 static_assert(offsetof(sharpi_session_params, reserved) == 84);
 
-static_assert(sizeof(sharpi_plan_params) == 112);
+static_assert(sizeof(sharpi_plan_params) == 120);
 static_assert(offsetof(sharpi_plan_params, struct_size) == 0);
 static_assert(offsetof(sharpi_plan_params, n_gpu_layers) == 4);
 static_assert(offsetof(sharpi_plan_params, n_gpu_ffn) == 8);
@@ -115,6 +115,7 @@ static_assert(offsetof(sharpi_plan_params, n_gpu_experts) == 96);
 static_assert(offsetof(sharpi_plan_params, gpu_ends) == 100);
 static_assert(offsetof(sharpi_plan_params, stream_rows) == 104);
 static_assert(offsetof(sharpi_plan_params, load_mode) == 108);
+static_assert(offsetof(sharpi_plan_params, draft_path) == 112);
 
 static_assert(sizeof(sharpi_plan_summary) == 280);
 static_assert(offsetof(sharpi_plan_summary, struct_size) == 0);
@@ -324,6 +325,13 @@ static_assert(offsetof(sharpi_session_summary, n_decode_tokens) == 96);
 static_assert(offsetof(sharpi_session_summary, prefill_seconds) == 104);
 static_assert(offsetof(sharpi_session_summary, decode_seconds) == 112);
 static_assert(offsetof(sharpi_session_summary, paths) == 120);
+
+static_assert(sizeof(sharpi_batch_read) == 32);
+static_assert(offsetof(sharpi_batch_read, session) == 0);
+static_assert(offsetof(sharpi_batch_read, tokens) == 8);
+static_assert(offsetof(sharpi_batch_read, n) == 16);
+static_assert(offsetof(sharpi_batch_read, n_read) == 20);
+static_assert(offsetof(sharpi_batch_read, params) == 24);
 
 static_assert(sizeof(sharpi_draft_stats) == 48);
 static_assert(offsetof(sharpi_draft_stats, struct_size) == 0);

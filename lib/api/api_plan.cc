@@ -25,9 +25,14 @@ Status create_plan(const sharpi_context& context, const char* path,
   handle->context = context.p;
   SHARPI_TRY_ASSIGN(auto file, sharpi::GgufFile::open(path));
   SHARPI_TRY_ASSIGN(auto spec, sharpi::load_model_spec(std::move(file)));
+  std::shared_ptr<const sharpi::ModelSpec> draft;
+  if (request.params.draft_path != nullptr) {
+    SHARPI_TRY_ASSIGN(auto its_file, sharpi::GgufFile::open(request.params.draft_path));
+    SHARPI_TRY_ASSIGN(draft, sharpi::load_model_spec(std::move(its_file)));
+  }
   SHARPI_TRY_ASSIGN(handle->p,
                     sharpi::make_plan(std::move(spec), context.p->sizers(), request.params,
-                                      context.p->environment(), context.p.get()));
+                                      context.p->environment(), context.p.get(), std::move(draft)));
   sharpi::log_plan(*context.p, *handle->p);
   *out = handle.release();
   return Status::ok();

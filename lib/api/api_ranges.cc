@@ -172,8 +172,13 @@ Status check_params(const sharpi_session_params& p) {
   SHARPI_TRY(is_switch("per_layer_budgets", p.per_layer_budgets));
   SHARPI_TRY(in_range("n_probe", p.n_probe, 0, kMaxCaptureWindow));
   SHARPI_TRY(in_range("n_draft", p.n_draft, 0, kMaxDraft));
-  SHARPI_TRY(one_of("drafters", p.drafters, 0, SHARPI_DRAFT_AUTO,
-                    "0 (the host), 1 (NGRAM), 2 (MTP), 3 (both), 4 (AUTO)"));
+  const uint32_t named = SHARPI_DRAFT_NGRAM | SHARPI_DRAFT_MTP | SHARPI_DRAFT_MODEL;
+  if (p.drafters != SHARPI_DRAFT_AUTO && (p.drafters & ~named) != 0) {
+    return Status::error(Code::kInvalidArgument,
+                         "drafters %u is unknown; allowed are 0 (the host), 1 (NGRAM), 2 (MTP), "
+                         "8 (MODEL) and sums of these, or 4 (AUTO)",
+                         p.drafters);
+  }
   return require_array(p.probe, p.n_probe, "probe");
 }
 

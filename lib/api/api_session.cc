@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT
 // Sessions: creation, reading tokens, sampling.
+#include <algorithm>
 #include <array>
+#include <cstddef>
 #include <memory>
 #include <optional>
 #include <span>
@@ -11,6 +13,7 @@
 #include "api/api_params.h"
 #include "api/session_calls.h"
 #include "base/limits.h"
+#include "engine/batch_read.h"
 
 namespace api = sharpi::api;
 using sharpi::Code;
@@ -69,6 +72,40 @@ Status create_session(const sharpi::Model& model, const std::shared_ptr<const sh
   }
   *out = handle.release();
   return Status::ok();
+}
+
+/// `reads` are n rows of read_size bytes, of which this library knows the first ones.
+Status verify_batch(std::byte* reads, uint32_t read_size, uint32_t n) {
+  std::array<sharpi_session*, sharpi::kMaxBatch> handles{};
+  std::array<sharpi::BatchRead, sharpi::kMaxBatch> parts;
+  const auto row = [&](uint32_t i) {
+    return reinterpret_cast<sharpi_batch_read*>(reads + size_t{i} * read_size);
+  };
+  for (uint32_t i = 0; i < n; ++i) row(i)->n_read = 0;
+  for (uint32_t i = 0; i < n; ++i) {
+    const auto* bytes = reads + size_t{i} * read_size;
+    const bool more = std::any_of(bytes + sizeof(sharpi_batch_read), bytes + read_size,
+                                  [](std::byte b) { return b != std::byte{0}; });
+    if (more) {
+      return Status::error(Code::kUnsupported,
+                           "reads[%u] has bytes set behind the %zu that this library knows", i,
+                           sizeof(sharpi_batch_read));
+    }
+    SHARPI_TRY(api::require(row(i)->tokens, "tokens"));
+    handles[i] = row(i)->session;
+    parts[i].tokens = {row(i)->tokens, row(i)->n};
+    SHARPI_TRY(api::read_params(row(i)->params, &parts[i].params));
+    if (parts[i].params.meanwhile == nullptr) continue;
+    return Status::error(Code::kInvalidArgument,
+                         "reads[%u].params has a meanwhile, which only steps of one session call",
+                         i);
+  }
+  BatchCall call;
+  SHARPI_TRY(call.enter(handles.data(), n));
+  for (uint32_t i = 0; i < n; ++i) parts[i].session = call.sessions()[i];
+  const Status done = sharpi::SessionBatch::verify({parts.data(), n});
+  for (uint32_t i = 0; i < n; ++i) row(i)->n_read = parts[i].n_read;
+  return done;
 }
 
 }  // namespace
@@ -192,6 +229,18 @@ sharpi_status sharpi_session_verify(sharpi_session* session, const int32_t* toke
     sharpi_sample_params complete;
     SHARPI_TRY(api::read_params(params, &complete));
     return s.verify({tokens, n}, complete, out_n);
+  });
+}
+
+sharpi_status sharpi_verify_batch(sharpi_batch_read* reads, uint32_t read_size, uint32_t n,
+                                  sharpi_error* err) SHARPI_NOEXCEPT {
+  return api::guard(err, [&]() -> Status {
+    SHARPI_TRY(api::require(reads, "reads"));
+    SHARPI_TRY(api::check_row_size(read_size, sizeof *reads, "sharpi_batch_read"));
+    if (n == 0 || n > sharpi::kMaxBatch) {
+      return Status::error(Code::kInvalidArgument, "n %u is out of range: 1 to max_batch", n);
+    }
+    return verify_batch(reinterpret_cast<std::byte*>(reads), read_size, n);
   });
 }
 

@@ -3,6 +3,7 @@
 
 #include <utility>
 
+#include "plan/draft_model.h"
 #include "plan/draft_mtp.h"
 
 namespace sharpi::api {
@@ -39,6 +40,7 @@ Result<std::shared_ptr<const Plan>> price_session(const Model& model, const Sess
   const Plan& base = model.plan();
   auto plan = std::make_shared<Plan>();
   plan->spec = base.spec;
+  plan->draft_spec = base.draft_spec;
   plan->placement = base.placement;
   plan->device = base.device;
   plan->model = base.model;
@@ -54,6 +56,8 @@ Result<std::shared_ptr<const Plan>> price_session(const Model& model, const Sess
   }
   const auto mtp = mtp_session_rows(sizers, *base.spec, base.model, shape);
   plan->rows.insert(plan->rows.end(), mtp.begin(), mtp.end());
+  const auto drafter = draft_rows(sizers, base, shape, true);
+  plan->rows.insert(plan->rows.end(), drafter.begin(), drafter.end());
   const auto own = engine_session_rows(*base.spec, shape, base.model.n_chunk);
   plan->rows.insert(plan->rows.end(), own.begin(), own.end());
   plan->capture_bytes = capture_bytes(sizers, *plan);

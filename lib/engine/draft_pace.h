@@ -21,6 +21,7 @@ struct Drafted {
   uint32_t n = 0;
   uint32_t by = 0;     // SHARPI_DRAFT_*
   uint32_t match = 0;  // as DraftPace counts
+  double behind = 0;   // seconds in which the drafter read what it had left out while it was off
 };
 
 class DraftPace {

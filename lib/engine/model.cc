@@ -8,6 +8,7 @@
 #include "base/limits.h"
 #include "engine/log_lines.h"
 #include "engine/seconds.h"
+#include "plan/draft_model.h"
 #include "tier/host_weights.h"
 
 namespace sharpi {
@@ -77,6 +78,7 @@ Result<std::shared_ptr<Model>> Model::load(std::shared_ptr<Context> context,
     m->tier_ids_.push_back(id);
   }
   if (plan->placement.mtp) SHARPI_TRY(m->load_mtp());
+  if (has_draft_model(*plan, plan->session)) SHARPI_TRY(m->load_draft());
   m->placed_ = Route::create(make_segments(*plan->spec, plan->placement));
   SHARPI_TRY(m->create_slots());
   if (streams_weights(*plan->spec, plan->placement, plan->model)) {
@@ -99,6 +101,12 @@ Status Model::load_mtp() {
     return Status::ok();
   }
   return Status::error(Code::kInternal, "no tier on the host for the MTP block");
+}
+
+Status Model::load_draft() {
+  SHARPI_TRY_ASSIGN(
+      draft_, load(context_, make_draft_plan(context_->sizers(), *plan_, plan_->session), nullptr));
+  return Status::ok();
 }
 
 Status Model::check_unchanged() const {
@@ -170,6 +178,9 @@ std::vector<MemoryRow> Model::memory_rows() const {
   }
   if (mtp_ != nullptr) {
     for (const MemoryRow& r : mtp_->memory_rows()) rows.push_back(r);
+  }
+  if (draft_ != nullptr) {
+    for (const MemoryRow& r : draft_->memory_rows()) rows.push_back(draft_row(r, spec()));
   }
   return rows;
 }

@@ -53,6 +53,8 @@ class Model {
   size_t tier_index(TierId id) const;
   /// The block for multi-token prediction; null where the plan has none.
   const MtpModel* mtp() const { return mtp_.get(); }
+  /// The smaller model that drafts for it; null where the plan has none.
+  const std::shared_ptr<const Model>& draft() const { return draft_; }
   /// What its sessions may still take.
   const std::shared_ptr<Allowance>& allowance() const { return allowance_; }
   std::vector<MemoryRow> memory_rows() const;
@@ -81,6 +83,7 @@ class Model {
   Model() = default;
   Result<std::shared_ptr<const Plan>> copy_weights(const Plan& plan, const LoadProgress& progress);
   Status load_mtp();
+  Status load_draft();
   Status create_slots();
   std::string describe_paths() const;
   const Route& route_for(uint32_t n_rows) const {
@@ -102,6 +105,7 @@ class Model {
   std::vector<std::unique_ptr<TierModel>> tiers_;
   std::vector<TierId> tier_ids_;
   std::unique_ptr<MtpModel> mtp_;
+  std::shared_ptr<const Model> draft_;
   Route placed_;    // where the plan put them
   Route streamed_;  // calls of stream_rows_ rows and more; empty when nothing streams
   uint32_t stream_rows_ = SHARPI_UNSET;

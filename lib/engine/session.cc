@@ -10,6 +10,7 @@
 #include "base/limits.h"
 #include "base/no_throw.h"
 #include "engine/seconds.h"
+#include "plan/draft_model.h"
 #include "plan/draft_mtp.h"
 
 namespace sharpi {
@@ -68,6 +69,7 @@ Result<std::unique_ptr<Session>> Session::create(std::shared_ptr<const Model> mo
   for (MemoryRow& r : mtp_session_rows(model->context().sizers(), *plan.spec, plan.model, shape)) {
     wanted.push_back(r);
   }
+  for (MemoryRow& r : draft_rows(model->context().sizers(), plan, shape, true)) wanted.push_back(r);
   SHARPI_TRY(check_within(plan.rows, wanted));
   if (shape.probe.size() > plan.model.n_chunk) {
     return Status::error(Code::kInvalidArgument,
@@ -105,6 +107,9 @@ Result<std::unique_ptr<Session>> Session::create(std::shared_ptr<const Model> mo
   if ((s->shape_.drafters & SHARPI_DRAFT_MTP) != 0) {
     SHARPI_TRY_ASSIGN(
         s->mtp_, MtpDrafter::create(*s->model_->mtp(), s->shape_, s->model_->plan().model.n_chunk));
+  }
+  if (has_draft_model(plan, s->shape_)) {
+    SHARPI_TRY_ASSIGN(s->draft_model_, ModelDrafter::create(*s->model_, s->shape_));
   }
   s->draft_stats_.drafters = s->shape_.drafters;
   s->logits_row_.resize(s->model_->spec().n_vocab);
@@ -227,6 +232,17 @@ Status Session::begin_call() {
 Status Session::end_call(Status done) {
   if (done.code() == Code::kCancelled) resume();
   return done;
+}
+
+/// The drafter's session is cancelled, too, for it computes within this one's calls.
+void Session::cancel() noexcept {
+  cancel_.store(true, std::memory_order_relaxed);
+  if (draft_model_ != nullptr) draft_model_->cancel();
+}
+
+void Session::resume() noexcept {
+  cancel_.store(false, std::memory_order_relaxed);
+  if (draft_model_ != nullptr) draft_model_->resume();
 }
 
 /// What a pass may poll to stop half way. A ring of captured queries that was written over cannot
@@ -388,7 +404,7 @@ Status Session::step(const sharpi_sample_params& params, int32_t* out_tokens, ui
   const Tokenizer* text = model_->text()->tokenizer();
   if (text != nullptr && text->is_end_of_generation(tokens[0])) return Status::ok();
   Drafted drafts;
-  Status read = propose(tokens[0], params, cap - 1, &tokens[1], &drafts);
+  Status read = end_call(propose(tokens[0], params, cap - 1, &tokens[1], &drafts));
   Meanwhile meanwhile{params.meanwhile, params.user_data, tokens[0]};
   sharpi_sample_params rest = params;  // of the tokens behind the first
   if (rest.logprobs != nullptr) rest.logprobs += rest.n_logprobs;
@@ -403,7 +419,7 @@ Status Session::step(const sharpi_sample_params& params, int32_t* out_tokens, ui
     return read;
   }
   std::copy_n(tokens.begin(), *out_n, out_tokens);
-  learn(drafts, *out_n, seconds_since(start));
+  learn(drafts, *out_n, seconds_since(start) - drafts.behind);
   return Status::ok();
 }
 

@@ -17,6 +17,7 @@
 #include "base/limits.h"
 #include "base/status.h"
 #include "engine/compaction.h"
+#include "engine/draft_model.h"
 #include "engine/draft_mtp.h"
 #include "engine/draft_ngram.h"
 #include "engine/draft_pace.h"
@@ -69,8 +70,9 @@ class Session {
   std::vector<uint32_t> reachable() const;
   Result<std::unique_ptr<Session>> fork() const;
   std::span<const int32_t> tokens() const { return history_; }
-  /// The block that reads along; null where the session has none.
+  /// The block that reads along, the smaller model that drafts; null where the session has none.
   MtpDrafter* mtp() const { return mtp_.get(); }
+  ModelDrafter* draft_model() const { return draft_model_.get(); }
   /// Of tokens()[0], as RoPE counts.
   uint64_t first_position() const { return ledger_.base(); }
   Result<uint64_t> save_bytes() const;
@@ -88,8 +90,8 @@ class Session {
   Status layer_info(uint32_t layer, sharpi_layer_info* out) const;
   std::vector<MemoryRow> memory_rows() const;
   /// Stays set until a call has returned kCancelled for it, or resume().
-  void cancel() noexcept { cancel_.store(true, std::memory_order_relaxed); }
-  void resume() noexcept { cancel_.store(false, std::memory_order_relaxed); }
+  void cancel() noexcept;
+  void resume() noexcept;
 
   /// False when another call holds the session.
   bool try_lock() const noexcept { return !busy_.exchange(true, std::memory_order_acquire); }
@@ -108,8 +110,7 @@ class Session {
   Status check_takes_checkpoints(uint64_t n_tokens) const;
   size_t checkpoint_slot(uint64_t n_tokens) const;
   int32_t checkpoint_at(uint32_t n_tokens) const;
-  /// Of a call that computes: from here on it may be cancelled, and a cancel while nothing ran ends
-  /// it at once.
+  /// Of a call that computes: a cancel that came while nothing ran ends it at once.
   Status begin_call();
   Status end_call(Status done);  // a cancel that is answered is over
   bool is_cancelled() const { return !changed_ && cancel_.load(std::memory_order_relaxed); }
@@ -145,6 +146,7 @@ class Session {
   Status propose(int32_t next, const sharpi_sample_params& params, uint32_t most, int32_t* drafts,
                  Drafted* out);
   Status propose_any(int32_t next, uint32_t most, int32_t* drafts, Drafted* out);
+  Status propose_by_model(int32_t next, uint32_t most, int32_t* drafts, Drafted* out);
   void learn(const Drafted& drafts, uint32_t n_read, double seconds);
   Status catch_up();
   Status take_hidden(SequenceRows* rows);
@@ -159,7 +161,6 @@ class Session {
     return checkpoint_logits_.data() + checkpoint * model_->spec().n_vocab;
   }
   void bring_logits_back() noexcept;
-
   // session_compact.cc: one compaction.
   std::vector<uint32_t> compactable_layers() const;
   uint64_t full_cache_bytes() const;
@@ -193,7 +194,6 @@ class Session {
   void settle_share(const HeldBytes& kv_before) noexcept;
   void take_tables();  // may throw std::bad_alloc
   Status run_compaction(const CompactRequest& r, sharpi_compact_report* report);
-
   // session_bounded.cc: who asks for one.
   KvTotals kv_totals() const;
   Status check_budget(const sharpi_compact_params& p, CompactRequest* r) const;
@@ -204,7 +204,6 @@ class Session {
   Status prepare_look_ahead(std::span<const int32_t> prompt);
   Status compact_to_budget();
   Status make_room(uint64_t n);
-
   void forget_all() noexcept;  // an empty session
 
   std::shared_ptr<const Model> model_;
@@ -238,7 +237,8 @@ class Session {
   uint32_t first_logit_row_ = 0;  // of the tier's rows; not 0 after drafts that were rejected
   std::unique_ptr<NgramDrafter> ngram_;
   std::unique_ptr<MtpDrafter> mtp_;
-  DraftPace pace_, mtp_pace_;
+  std::unique_ptr<ModelDrafter> draft_model_;
+  DraftPace pace_, mtp_pace_, model_pace_;
   sharpi_draft_stats draft_stats_{};
   std::array<DraftPlace, kMaxDraft> draft_places_{};
   uint64_t n_prefill_ = 0, n_decode_ = 0;

@@ -28,6 +28,11 @@ void shorten(std::span<BatchRead> reads, size_t most) {
   }
 }
 
+Status cancelled(uint32_t index) {
+  return Status::native_error(Code::kCancelled, static_cast<int32_t>(index),
+                              "reads[%u] was cancelled; no session read a token", index);
+}
+
 }  // namespace
 
 /// What can be refused before anything changes.
@@ -39,7 +44,9 @@ Status SessionBatch::check(const BatchRead& read, uint32_t index, const Model& m
     return Status::error(Code::kInvalidArgument, "session %u reads no token", index);
   }
   SHARPI_TRY(read.session->check_reads(read.tokens, read.params));
-  SHARPI_TRY(read.session->end_call(read.session->begin_call()));
+  const Status begun = read.session->end_call(read.session->begin_call());
+  if (begun.code() == Code::kCancelled) return cancelled(index);
+  SHARPI_TRY(begun);
   SHARPI_TRY(read.session->check_tokens(read.tokens));
   return read.session->check_room(1);
 }
@@ -55,10 +62,13 @@ Status SessionBatch::verify(std::span<BatchRead> reads) {
   }
   for (uint32_t i = 0; i < reads.size(); ++i) SHARPI_TRY(check(reads[i], i, model));
   bool changed = false;  // from the first one that made room on, no cancel ends the call
-  for (const BatchRead& r : reads) {
-    r.session->changed_ = changed;
-    SHARPI_TRY(r.session->end_call(no_throw([&] { return r.session->make_room(1); })));
-    changed = r.session->changed_;
+  for (uint32_t i = 0; i < reads.size(); ++i) {
+    Session& s = *reads[i].session;
+    s.changed_ = changed;
+    const Status room = s.end_call(no_throw([&] { return s.make_room(1); }));
+    if (room.code() == Code::kCancelled) return cancelled(i);
+    SHARPI_TRY(room);
+    changed = s.changed_;
   }
   for (BatchRead& r : reads) r.tokens = r.tokens.first(r.session->most_rows(r.tokens));
   shorten(reads, std::min(shape.head_rows(), shape.max_rows()));

@@ -74,6 +74,11 @@ KvTotals Session::kv_totals() const {
     t.held += kv.held_bytes(0);
     t.payload += kv.layout().groups[0].payload_bytes(mtp_->rows().n_tokens());
   }
+  if (draft_model_ != nullptr) {
+    const KvTotals own = draft_model_->session().kv_totals();
+    t.held += own.held;
+    t.payload += own.payload;
+  }
   return t;
 }
 

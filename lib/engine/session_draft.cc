@@ -9,6 +9,7 @@
 #include <chrono>
 #include <new>
 #include <optional>
+#include <utility>
 
 #include "base/no_throw.h"
 #include "engine/seconds.h"
@@ -162,7 +163,7 @@ Status Session::propose(int32_t next, const sharpi_sample_params& params, uint32
                         int32_t* drafts, Drafted* out) {
   most = std::min(most, shape_.n_draft);
   if (most == 0 || params.allowed_mask != nullptr) return Status::ok();
-  if (ngram_ == nullptr && mtp_ == nullptr) return Status::ok();
+  if (ngram_ == nullptr && mtp_ == nullptr && draft_model_ == nullptr) return Status::ok();
   const auto start = std::chrono::steady_clock::now();
   const Status done = no_throw([&] { return propose_any(next, most, drafts, out); });
   draft_stats_.draft_seconds += seconds_since(start);
@@ -178,21 +179,36 @@ Status Session::propose_any(int32_t next, uint32_t most, int32_t* drafts, Drafte
     *out = {n, SHARPI_DRAFT_NGRAM, match};
     if (n != 0) return Status::ok();
   }
-  if (mtp_ == nullptr) return Status::ok();
-  // Drafts of a model cost time before anybody sees them, so their number is chosen first.
+  return propose_by_model(next, most, drafts, out);
+}
+
+/// Drafts of a model cost time before anybody sees them, so their number is chosen first.
+Status Session::propose_by_model(int32_t next, uint32_t most, int32_t* drafts, Drafted* out) {
   const uint64_t room = room_of_pass();
   most = static_cast<uint32_t>(std::min<uint64_t>(most, room > 1 ? room - 1 : 0));
-  const uint32_t n = most == 0 ? 0 : mtp_pace_.choose(DraftPace::kOfModel, most);
-  *out = {0, SHARPI_DRAFT_MTP, DraftPace::kOfModel};
-  return mtp_->propose(history_, ledger_.base(), next, n, logits_row_.data(), drafts, &out->n);
+  if (most == 0) return Status::ok();
+  if (mtp_ != nullptr) {
+    const uint32_t n = mtp_pace_.choose(DraftPace::kOfModel, most);
+    *out = {0, SHARPI_DRAFT_MTP, DraftPace::kOfModel};
+    SHARPI_TRY(
+        mtp_->propose(history_, ledger_.base(), next, n, logits_row_.data(), drafts, &out->n));
+    if (out->n != 0) return Status::ok();
+  }
+  if (draft_model_ == nullptr) return Status::ok();
+  const uint32_t n = model_pace_.choose(DraftPace::kOfModel, most);
+  *out = {0, SHARPI_DRAFT_MODEL, DraftPace::kOfModel};
+  if (n == 0) return Status::ok();
+  return draft_model_->propose(history_, ledger_.base(), next, n, drafts, &out->n, &out->behind);
 }
 
 /// After a step with these drafts that read so many tokens. A step without any is what all drafters
 /// are held against.
 void Session::learn(const Drafted& drafts, uint32_t n_read, double seconds) {
-  for (const uint32_t by : {SHARPI_DRAFT_NGRAM, SHARPI_DRAFT_MTP}) {
+  const std::pair<uint32_t, DraftPace&> all[] = {{SHARPI_DRAFT_NGRAM, pace_},
+                                                 {SHARPI_DRAFT_MTP, mtp_pace_},
+                                                 {SHARPI_DRAFT_MODEL, model_pace_}};
+  for (const auto& [by, pace] : all) {
     if ((shape_.drafters & by) == 0) continue;
-    DraftPace& pace = by == SHARPI_DRAFT_NGRAM ? pace_ : mtp_pace_;
     if (drafts.n != 0 && drafts.by != by) continue;
     if (drafts.n != 0) pace.verified(drafts.match, drafts.n, n_read - 1);
     pace.took(drafts.n, seconds);

@@ -276,6 +276,9 @@ std::vector<MemoryRow> Session::memory_rows() const {
     for (const MemoryRow& r : mtp_->memory_rows()) rows.push_back(r);
     b.mtp_queue = mtp_->bytes();
   }
+  if (draft_model_ != nullptr) {
+    for (const MemoryRow& r : draft_model_->memory_rows()) rows.push_back(r);
+  }
   b.history = history_.capacity() * sizeof(int32_t);
   b.sampler = logits_row_.capacity() * sizeof(float) + sampler_.bytes();
   b.checkpoint_logits = checkpoint_logits_.capacity() * sizeof(float);

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <array>
 
+#include "plan/draft_model.h"
 #include "plan/draft_mtp.h"
 #include "plan/placement.h"
 #include "plan/plan.h"
@@ -102,29 +103,49 @@ Solved choose_chunk(const Plan& request, uint32_t least, const SolveWith& solve_
   return usual;
 }
 
+/// Which of the drafters that `auto` has go first, where the plan with them was refused so; 0 =
+/// none of them is the reason.
+uint32_t first_to_go(uint32_t drafters, Code why) {
+  const uint32_t mtp = drafters & SHARPI_DRAFT_MTP, model = drafters & SHARPI_DRAFT_MODEL;
+  if (why == Code::kUnsupported) return mtp;  // where its block cannot be fed
+  if (why != Code::kDoesNotFit) return 0;
+  return model != 0 ? model : mtp;
+}
+
 /// The plan with the drafters that it asks for. Those that it leaves to the library are all that
-/// fit: without the MTP block where the file, the placement or the budgets do not have it.
+/// fit: without the MTP block where the file, the placement or the budgets do not have it, and
+/// without the draft model where the budgets do not.
 template <class Solve>
 Solved choose_drafters(Plan* request, const Solve& solve_all) {
   uint32_t& drafters = request->session.drafters;
+  const ModelSpec* draft = request->draft_spec.get();
+  SHARPI_TRY(check_draft_model(*request->spec, draft, drafters));
   if (drafters != SHARPI_DRAFT_AUTO) {
     if ((drafters & SHARPI_DRAFT_MTP) != 0) SHARPI_TRY(check_mtp(*request->spec));
     return solve_all();
   }
-  drafters = SHARPI_DRAFT_NGRAM | SHARPI_DRAFT_MTP;
-  Status why = check_mtp(*request->spec);
-  if (why.is_ok()) {
-    Solved whole = solve_all();
-    why = whole.status();
-    const bool left_out = why.code() == Code::kDoesNotFit || why.code() == Code::kUnsupported;
-    if (!left_out) return whole;
+  std::vector<std::string> left_out;
+  const auto leave_out = [&](uint32_t one, const Status& why) {
+    drafters &= ~one;
+    left_out.push_back(std::string("the ") + (one == SHARPI_DRAFT_MTP ? "MTP" : "MODEL") +
+                       " drafter is left out: " + why.text());
+  };
+  drafters = SHARPI_DRAFT_NGRAM | SHARPI_DRAFT_MTP | (draft == nullptr ? 0 : SHARPI_DRAFT_MODEL);
+  const Status has_block = check_mtp(*request->spec);
+  if (!has_block.is_ok()) leave_out(SHARPI_DRAFT_MTP, has_block);
+  while (true) {
+    Solved solved = solve_all();
+    const uint32_t goes = solved.is_ok() ? 0 : first_to_go(drafters, solved.status().code());
+    if (goes != 0) {
+      leave_out(goes, solved.status());
+      continue;
+    }
+    if (solved.is_ok()) {
+      auto& to = solved.value()->fallbacks;
+      to.insert(to.end(), left_out.begin(), left_out.end());
+    }
+    return solved;
   }
-  drafters = SHARPI_DRAFT_NGRAM;
-  Solved without = solve_all();
-  if (without.is_ok()) {
-    without.value()->fallbacks.push_back("the MTP drafter is left out: " + why.text());
-  }
-  return without;
 }
 
 }  // namespace
@@ -133,9 +154,11 @@ Result<std::shared_ptr<const Plan>> make_plan(std::shared_ptr<const ModelSpec> s
                                               const std::vector<const TierSizer*>& sizers,
                                               const sharpi_plan_params& params,
                                               const PlanEnvironment& environment,
-                                              const PlanMachine* machine) {
+                                              const PlanMachine* machine,
+                                              std::shared_ptr<const ModelSpec> draft) {
   auto plan = std::make_shared<Plan>();
   plan->spec = spec;
+  plan->draft_spec = std::move(draft);
   plan->file_fingerprint = spec->file->fingerprint();
   plan->model = ModelShape{params.arithmetic == SHARPI_ARITHMETIC_EXACT,
                            params.deterministic != 0,

@@ -146,6 +146,7 @@ class PlanMachine {
 
 struct Plan {
   std::shared_ptr<const ModelSpec> spec;
+  std::shared_ptr<const ModelSpec> draft_spec;  // of the model that drafts for it; null = none
   Placement placement;
   uint32_t device = 0;  // of the CUDA blocks; 0 = there are none
   ModelShape model;
@@ -175,13 +176,14 @@ const char* tier_name(uint32_t tier);
 Status describe_layer(const Plan& plan, uint32_t layer, sharpi_layer_info* out);
 
 /// Solves a plan. `sizers`: the tiers of this context, CPU first. `params` is complete and of
-/// current size. Without a machine rates that are not given stay unknown. Fails as
-/// sharpi_plan_create() documents.
+/// current size. Without a machine rates that are not given stay unknown. `draft`: the model of
+/// draft_path, null = none. Fails as sharpi_plan_create() documents.
 Result<std::shared_ptr<const Plan>> make_plan(std::shared_ptr<const ModelSpec> spec,
                                               const std::vector<const TierSizer*>& sizers,
                                               const sharpi_plan_params& params,
                                               const PlanEnvironment& environment,
-                                              const PlanMachine* machine = nullptr);
+                                              const PlanMachine* machine = nullptr,
+                                              std::shared_ptr<const ModelSpec> draft = nullptr);
 
 /// KV dtypes of every layer, and whether `auto` decided any of them.
 struct SessionDtypes {

@@ -237,12 +237,18 @@ Result<SessionShape> resolve_session(const ModelSpec& spec, const Placement& pla
                          s.n_draft, priced.n_draft);
   }
   if (s.drafters == SHARPI_DRAFT_AUTO) {
-    s.drafters = SHARPI_DRAFT_NGRAM | (priced.drafters & SHARPI_DRAFT_MTP);
+    const uint32_t loaded = SHARPI_DRAFT_MTP | SHARPI_DRAFT_MODEL;
+    s.drafters = SHARPI_DRAFT_NGRAM | (priced.drafters & loaded);
   }
   if ((s.drafters & ~priced.drafters & SHARPI_DRAFT_MTP) != 0) {
     return Status::error(Code::kDoesNotFit,
                          "drafters has MTP, but the plan priced a template without it: its block "
                          "is not loaded");
+  }
+  if ((s.drafters & ~priced.drafters & SHARPI_DRAFT_MODEL) != 0) {
+    return Status::error(Code::kDoesNotFit,
+                         "drafters has MODEL, but the plan priced a template without it: the draft "
+                         "model is not loaded");
   }
   SHARPI_TRY(check_drafts(spec, placement, s));
   if (s.n_ctx > priced.n_ctx) {

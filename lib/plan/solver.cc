@@ -8,6 +8,7 @@
 #include <cstring>
 #include <optional>
 
+#include "plan/draft_model.h"
 #include "plan/draft_mtp.h"
 
 namespace sharpi {
@@ -36,6 +37,10 @@ void price(const std::vector<const TierSizer*>& sizers, Plan* plan) {
     plan->rows.push_back(r);
   for (const auto rows_of : {mtp_model_rows, mtp_session_rows}) {
     for (MemoryRow& r : rows_of(sizers, *plan->spec, plan->model, plan->session))
+      plan->rows.push_back(r);
+  }
+  for (const bool per_session : {false, true}) {
+    for (MemoryRow& r : draft_rows(sizers, *plan, plan->session, per_session))
       plan->rows.push_back(r);
   }
 }

@@ -51,7 +51,8 @@ rust() {
     }'
 }
 csharp() {
-  sed -E 's#//.*##; s/^ *\[.*\]( |$)/ /' "$file" | tr '\n' ' ' |
+  # An @ lets a keyword be a name.
+  sed -E 's#//.*##; s/@//g; s/^ *\[.*\]( |$)/ /' "$file" | tr '\n' ' ' |
     sed -E 's/[[:space:]]+/ /g; s/[;{}]/&\n/g' | sed -E 's/^ +//' | awk '
     function type(t) { gsub(/^ +| +$/, "", t); return t ~ /\*/ ? "*" : t }
     function signature(what, text,   name, list, result, n, i, line) {

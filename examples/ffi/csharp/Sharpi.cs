@@ -83,6 +83,7 @@ namespace LibSharpi
         public sharpi_session_params* session;
         public int n_gpu_experts, gpu_ends;
         public uint stream_rows, load_mode;
+        public byte* draft_path;
     }
 
     [StructLayout(LayoutKind.Sequential)]
@@ -142,6 +143,15 @@ namespace LibSharpi
             n_ffn, n_experts, n_streamed;
         public ulong n_calls, n_rows, streamed_bytes;
         public double seconds;
+    }
+
+    [StructLayout(LayoutKind.Sequential)]
+    public unsafe struct sharpi_batch_read
+    {
+        public IntPtr session;
+        public int* tokens;
+        public uint n, n_read;
+        public sharpi_sample_params* @params;
     }
 
     [StructLayout(LayoutKind.Sequential)]
@@ -307,6 +317,7 @@ namespace LibSharpi
             SHARPI_POLICY_SNAPKV = 2, SHARPI_POLICY_DEFENSIVE = 3, SHARPI_POLICY_VALUE = 4,
             SHARPI_POLICY_SPAN = 5, SHARPI_POLICY_RETRIEVAL = 6, SHARPI_POLICY_KEEP = 7,
             SHARPI_DRAFT_NGRAM = 1, SHARPI_DRAFT_MTP = 2, SHARPI_DRAFT_AUTO = 4,
+            SHARPI_DRAFT_MODEL = 8,
             SHARPI_BUDGET_AUTO = 0xFFFFFFFE, SHARPI_ARITHMETIC_FAST = 0,
             SHARPI_ARITHMETIC_EXACT = 1, SHARPI_LOAD_MAP = 0, SHARPI_LOAD_COPY = 1,
             SHARPI_ROW_DEVICE = 1, SHARPI_ROW_PINNED = 2,
@@ -455,6 +466,8 @@ namespace LibSharpi
         [DllImport(Library)] public static extern int sharpi_session_verify(
             IntPtr session, int* tokens, uint n, sharpi_sample_params* parameters, uint* n_read,
             sharpi_error* err);
+        [DllImport(Library)] public static extern int sharpi_verify_batch(
+            sharpi_batch_read* reads, uint read_size, uint n, sharpi_error* err);
         [DllImport(Library)] public static extern int sharpi_session_drafts(
             IntPtr session, sharpi_draft_stats* result, sharpi_error* err);
         [DllImport(Library)] public static extern int sharpi_session_draft_places(

@@ -222,6 +222,7 @@ constants! {
         SHARPI_POLICY_DEFENSIVE = 3; SHARPI_POLICY_VALUE = 4; SHARPI_POLICY_SPAN = 5;
         SHARPI_POLICY_RETRIEVAL = 6; SHARPI_POLICY_KEEP = 7; SHARPI_BUDGET_AUTO = 0xFFFF_FFFE;
         SHARPI_DRAFT_NGRAM = 1; SHARPI_DRAFT_MTP = 2; SHARPI_DRAFT_AUTO = 4;
+        SHARPI_DRAFT_MODEL = 8;
         SHARPI_ARITHMETIC_FAST = 0; SHARPI_ARITHMETIC_EXACT = 1;
         SHARPI_LOAD_MAP = 0; SHARPI_LOAD_COPY = 1; SHARPI_ROW_DEVICE = 1;
         SHARPI_ROW_PINNED = 2; SHARPI_ROW_ANONYMOUS = 3; SHARPI_ROW_MAPPED = 4;
@@ -276,6 +277,7 @@ structs! {
         max_concurrent: u32, n_sessions: u32, device: u32, device_budget: u64, host_budget: u64,
         device_rate: f64, pcie_rate: f64, host_rate: f64, session: *const sharpi_session_params,
         n_gpu_experts: i32, gpu_ends: i32, stream_rows: u32, load_mode: u32,
+        draft_path: *const c_char,
     }
     struct sharpi_plan_summary {
         struct_size: u32, n_ctx: u32, n_layers: u32, n_gpu_layers: u32, n_gpu_ffn: u32,
@@ -312,6 +314,10 @@ structs! {
         tier: u32, list: u32, first_layer: u32, n_layers: u32, has_embedding: u32, has_head: u32,
         n_mixers: u32, n_ffn: u32, n_experts: u32, n_streamed: u32, n_calls: u64, n_rows: u64,
         streamed_bytes: u64, seconds: f64,
+    }
+    struct sharpi_batch_read {
+        session: *mut sharpi_session, tokens: *const i32, n: u32, n_read: u32,
+        params: *const sharpi_sample_params,
     }
     struct sharpi_draft_stats {
         struct_size: u32, drafters: u32, n_passes: u64, n_drafted: u64, n_accepted: u64,
@@ -515,6 +521,8 @@ functions! {
     fn sharpi_session_verify(
         session: *mut sharpi_session, tokens: *const i32, n: u32,
         params: *const sharpi_sample_params, out_n: *mut u32, err: *mut sharpi_error) -> i32;
+    fn sharpi_verify_batch(
+        reads: *mut sharpi_batch_read, read_size: u32, n: u32, err: *mut sharpi_error) -> i32;
     fn sharpi_session_drafts(
         session: *const sharpi_session, out: *mut sharpi_draft_stats,
         err: *mut sharpi_error) -> i32;

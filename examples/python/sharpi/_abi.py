@@ -62,6 +62,7 @@ SHARPI_POLICY_KEEP = 7
 SHARPI_DRAFT_NGRAM = 1
 SHARPI_DRAFT_MTP = 2
 SHARPI_DRAFT_AUTO = 4
+SHARPI_DRAFT_MODEL = 8
 SHARPI_BUDGET_AUTO = 0xFFFFFFFE
 SHARPI_ARITHMETIC_FAST = 0
 SHARPI_ARITHMETIC_EXACT = 1
@@ -227,6 +228,7 @@ class sharpi_plan_params(Structure):
         ("gpu_ends", c_int32),
         ("stream_rows", c_uint32),
         ("load_mode", c_uint32),
+        ("draft_path", c_char_p),
     ]
 
 
@@ -485,6 +487,16 @@ class sharpi_sample_params(Structure):
     ]
 
 
+class sharpi_batch_read(Structure):
+    _fields_ = [
+        ("session", c_void_p),
+        ("tokens", c_void_p),
+        ("n", c_uint32),
+        ("n_read", c_uint32),
+        ("params", c_void_p),
+    ]
+
+
 class sharpi_draft_stats(Structure):
     _fields_ = [
         ("struct_size", c_uint32),
@@ -621,6 +633,7 @@ FUNCTIONS = {
     "sharpi_session_sample": (c_int32, (c_void_p, c_void_p, c_void_p, c_void_p)),
     "sharpi_session_step": (c_int32, (c_void_p, c_void_p, c_void_p, c_uint32, c_void_p, c_void_p)),
     "sharpi_session_verify": (c_int32, (c_void_p, c_void_p, c_uint32, c_void_p, c_void_p, c_void_p)),
+    "sharpi_verify_batch": (c_int32, (c_void_p, c_uint32, c_uint32, c_void_p)),
     "sharpi_session_drafts": (c_int32, (c_void_p, c_void_p, c_void_p)),
     "sharpi_session_draft_places": (c_int32, (c_void_p, c_void_p, c_void_p, c_uint32, c_void_p, c_void_p)),
     "sharpi_session_reserve": (c_int32, (c_void_p, c_uint32, c_void_p)),

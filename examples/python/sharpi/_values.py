@@ -30,6 +30,7 @@ Words = Union[Sequence[int], Buffer]
 _SPELLINGS = {"FP32": "F32", "Q8": "Q8_0", "TQ4": "Q4"}
 _FLOATS = (ctypes.c_float, ctypes.c_double)
 _BUDGETS = ("budget", "prompt_budget")
+_PATHS = ("draft_path",)
 
 
 def number(value: object, kind: Any, name: str) -> int:
@@ -116,6 +117,8 @@ def fill(struct: Any, options: Mapping[str, object], keep: List[object]) -> None
             setattr(struct, "n_" + name, n)
         elif name in _BUDGETS and value == "auto":
             setattr(struct, name, _abi.SHARPI_BUDGET_AUTO)
+        elif name in _PATHS:
+            setattr(struct, name, path_bytes(value))  # type: ignore[arg-type]
         elif name in OPTION_ENUMS:
             setattr(struct, name, enum_of(OPTION_ENUMS[name], value))
         elif kinds[name] in _FLOATS:

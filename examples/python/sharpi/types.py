@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 from enum import IntEnum, IntFlag
 from typing import Dict, Literal, Optional, Sequence, Type, TypedDict, Union
@@ -258,8 +259,17 @@ class Drafters(IntFlag):
     No layer index is theirs. UNSUPPORTED when planned: a file without the block, and, in this
     version, a head on a GPU."""
     AUTO = 4
-    """NGRAM, and MTP where file and placement have it and the budgets hold it; otherwise a fallback
-    says why not."""
+    """NGRAM, and MTP where file and placement have it and the budgets hold it, and MODEL where the
+    plan has a draft_path and the budgets hold it; otherwise a fallback says why not."""
+    MODEL = 8
+    """A smaller model of the same vocabulary, the plan's draft_path, has a session of its own
+    inside and drafts what it takes to be most probable; asked last. It runs on the CPU in this
+    version. Its weights, KV rows (its architecture's own dtype, as many as the session stores of
+    full attention, at most its context) and scratch are rows of the plan. Before it drafts, it
+    reads what the session has read since: nothing while it does not pay, all of it again behind a
+    restore, in a fork, and where recurrent layers cannot go back to where the texts part. With its
+    rows full it goes on from the last half of them. Compaction leaves it alone; saved sessions do
+    not have its rows."""
 
 
 class KVFullReason(_Number):
@@ -675,7 +685,7 @@ class SegmentInfo:
 class DraftStats:
     """What drafts have brought since the session was created."""
     drafters: Drafters
-    """SHARPI_DRAFT_NGRAM and _MTP: those that it has."""
+    """SHARPI_DRAFT_NGRAM, _MTP, _MODEL: those that it has."""
     n_passes: int
     """That verified drafts."""
     n_drafted: int
@@ -912,8 +922,9 @@ class SessionOptions(TypedDict, total=False):
     """n_probe token ids, copied."""
     drafters: Union[Drafters, str, None]
     """SHARPI_DRAFT_*: who drafts in sharpi_session_step(); default 0: only the host, by
-    sharpi_session_verify(). Needs n_draft. NGRAM and MTP together or one of them, or AUTO. A
-    session has MTP only if its plan priced it."""
+    sharpi_session_verify(). Needs n_draft. NGRAM, MTP and MODEL, one or several added up, which are
+    asked in this order until one has something to offer; or AUTO. A session has MTP and MODEL only
+    if its plan priced them."""
 
 
 class PlanOptions(SessionOptions, total=False):
@@ -983,6 +994,10 @@ class PlanOptions(SessionOptions, total=False):
     With `deterministic` nothing streams."""
     load_mode: Union[LoadMode, str, None]
     """Default MAP."""
+    draft_path: Union[str, os.PathLike[str], None]
+    """GGUF file of the model that drafts, for drafters with MODEL, or AUTO; default null. Its
+    tokens must be the model's, one by one, else MISMATCH. Opened by sharpi_plan_create() and, by
+    the same name, by sharpi_model_load(); not used in between."""
 
 
 class SamplerOptions(TypedDict, total=False):

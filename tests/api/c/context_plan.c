@@ -121,7 +121,8 @@ static void test_plan_ranges(const fixture* f) {
   REFUSED(s.lookahead = 2, "lookahead 2");
   REFUSED(s.per_layer_budgets = 2, "per_layer_budgets 2");
   REFUSED(s.n_draft = 33, "n_draft 33");
-  REFUSED((s.n_draft = 1, s.drafters = 8), "drafters 8");
+  REFUSED((s.n_draft = 1, s.drafters = 12), "drafters 12");
+  REFUSED((s.n_draft = 1, s.drafters = 16), "drafters 16");
   REFUSED(s.n_probe = 2, "probe");
   REFUSED((s.n_probe = 65537, s.probe = probe), "n_probe 65537");
   /* What nothing would read is not taken. */

@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: MIT
+// Drafts by a smaller model of the same vocabulary: a session of its own inside, which reads what
+// the session has read and goes on by itself. It keeps no record of what became of its drafts:
+// before it drafts, its tokens are compared with the session's, and what differs is taken back.
+// So whatever happens to the session (truncate, restore, a fork, a context that moves on) needs no
+// word from anybody, and while it is not asked it costs nothing.
+// Thread rule: one owner (the session); cancel() and resume() from anywhere.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "base/status.h"
+#include "plan/plan.h"
+
+namespace sharpi {
+
+class Model;
+class Session;
+
+class ModelDrafter {
+ public:
+  /// For a session of this shape. `whole`: the model that it drafts for, with one that drafts. May
+  /// throw std::bad_alloc.
+  static Result<std::unique_ptr<ModelDrafter>> create(const Model& whole,
+                                                      const SessionShape& shape);
+  ~ModelDrafter();
+  const Session& session() const { return *session_; }
+  std::vector<MemoryRow> memory_rows() const;  // as rows of the whole
+
+  /// What it takes to follow `next`, which follows the history: up to `most` tokens, to out[].
+  /// history[0] stands at position `base`. *behind: the seconds that it took to read what it had
+  /// not read while nobody asked. kCancelled leaves it able to go on.
+  Status propose(std::span<const int32_t> history, uint64_t base, int32_t next, uint32_t most,
+                 int32_t* out, uint32_t* out_n, double* behind);
+  void cancel() noexcept;
+  void resume() noexcept;
+
+ private:
+  ModelDrafter() = default;
+  void choose_beginning(uint64_t n_history, uint64_t base, uint32_t most);
+  Status cut_back(std::span<const int32_t> text);
+  Status read(std::span<const int32_t> tokens);
+  Status read_up_to(std::span<const int32_t> text, int32_t next, double* behind);
+  Status draft_on(uint32_t most, int32_t* out, uint32_t* out_n);
+
+  std::shared_ptr<const ModelSpec> whole_;
+  std::unique_ptr<Session> session_;
+  uint32_t n_ctx_ = 0;
+  bool is_hybrid_ = false;
+  uint64_t base_ = 0;        // of the history when first_ was chosen
+  uint64_t first_ = 0;       // its token 0 is history[first_]
+  uint32_t checkpoint_ = 0;  // a length that recurrent layers can go back to; 0 = none
+};
+
+}  // namespace sharpi

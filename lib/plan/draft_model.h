@@ -1,0 +1,29 @@
+// SPDX-License-Identifier: MIT
+// A second, smaller model of the same vocabulary, which drafts: a plan of its own beside the
+// model's, on the host, whose rows are among those of the model that it drafts for.
+// Thread rule: pure functions.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "plan/plan.h"
+
+namespace sharpi {
+
+/// Whether a plan, or a session of it, has such a drafter. kInvalidArgument: a drafter is asked for
+/// and no file is given, or the other way round. kMismatch: the two models' tokens differ.
+Status check_draft_model(const ModelSpec& spec, const ModelSpec* draft, uint32_t drafters);
+bool has_draft_model(const Plan& plan, const SessionShape& session);
+
+/// What is asked for in its name, with its rows. Pre: plan.draft_spec.
+std::shared_ptr<const Plan> make_draft_plan(const std::vector<const TierSizer*>& sizers,
+                                            const Plan& plan, const SessionShape& session);
+/// A row of that plan as one of the whole: it says whose it is.
+MemoryRow draft_row(MemoryRow row, const ModelSpec& whole);
+/// Those of the model (per_session false), or of a session of this shape (true); nothing where
+/// there is no such drafter.
+std::vector<MemoryRow> draft_rows(const std::vector<const TierSizer*>& sizers, const Plan& plan,
+                                  const SessionShape& session, bool per_session);
+
+}  // namespace sharpi

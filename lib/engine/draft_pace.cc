@@ -11,6 +11,8 @@ constexpr double kTimeWeight = 0.2;  // of a new time
 /// Until passes with drafts were timed, a row more is taken to cost this much of a step.
 constexpr double kRowShare = 0.03;
 constexpr uint32_t kTrial = 4, kMostPatience = 256;
+/// Steps without drafts before those of a model are tried: one alone may have been slow.
+constexpr uint32_t kPlainSteps = 4;
 
 }  // namespace
 
@@ -20,7 +22,10 @@ DraftPace::Rate& DraftPace::rate(uint32_t match) {
 
 void DraftPace::took(uint32_t n, double seconds) {
   double& mean = seconds_[n];
-  mean = mean == 0 ? seconds : mean + kTimeWeight * (seconds - mean);
+  // A pause of the machine is no price.
+  mean = mean == 0 ? seconds : mean + kTimeWeight * (std::min(seconds, 2 * mean) - mean);
+  most_timed_ = std::max(most_timed_, n);
+  if (n == 0 && n_plain_ < kPlainSteps) ++n_plain_;
 }
 
 void DraftPace::verified(uint32_t match, uint32_t n, uint32_t accepted) {
@@ -58,18 +63,34 @@ uint32_t DraftPace::best(double accepted, uint32_t most) const {
   return best;
 }
 
-uint32_t DraftPace::choose(uint32_t match, uint32_t most) {
-  most = std::min(most, kMaxDraft);
-  if (seconds_[0] == 0) return 0;  // nothing to compare with yet
-  const uint32_t n = best(rate(match).value(), most);
-  if (n != 0) {
-    patience_ = 16;
-    return n;
-  }
+/// None, but a trial of so many when it has been refused for long.
+uint32_t DraftPace::refuse(uint32_t trial) {
   if (++n_refused_ < patience_) return 0;
   n_refused_ = 0;
   patience_ = std::min(2 * patience_, kMostPatience);
-  return std::min(most, kTrial);
+  return trial;
+}
+
+/// Drafts of a model may cost as much as a step each, which nobody knows before they are timed: so
+/// the first one is alone, and there are at most twice as many as were ever timed.
+uint32_t DraftPace::choose_of_model(uint32_t most) {
+  if (n_plain_ < kPlainSteps) return 0;
+  if (most_timed_ == 0) rate(kOfModel) = {1.6, 2};  // a guess that is soon forgotten
+  most = std::min(most, std::max(1u, 2 * most_timed_));
+  const uint32_t n = best(rate(kOfModel).value(), most);
+  if (n == 0) return refuse(1);
+  patience_ = 16;
+  return n;
+}
+
+uint32_t DraftPace::choose(uint32_t match, uint32_t most) {
+  most = std::min(most, kMaxDraft);
+  if (seconds_[0] == 0) return 0;  // nothing to compare with yet
+  if (match == kOfModel) return choose_of_model(most);
+  const uint32_t n = best(rate(match).value(), most);
+  if (n == 0) return refuse(std::min(most, kTrial));
+  patience_ = 16;
+  return n;
 }
 
 }  // namespace sharpi

@@ -43,9 +43,12 @@ class DraftPace {
   Rate& rate(uint32_t match);
   double seconds(uint32_t n) const;
   uint32_t best(double accepted, uint32_t most) const;
+  uint32_t choose_of_model(uint32_t most);
+  uint32_t refuse(uint32_t trial);
 
   std::array<Rate, 3> rates_{{{6, 10}, {8, 10}, {9.5, 10}}};  // short, medium, long agreement
   std::array<double, kMaxDraft + 1> seconds_{};               // by drafts; 0 = not seen yet
+  uint32_t n_plain_ = 0, most_timed_ = 0;  // steps without drafts; the most drafts of a timed pass
   uint32_t n_refused_ = 0, patience_ = 16;
 };
 

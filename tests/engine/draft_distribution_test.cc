@@ -1,10 +1,13 @@
 // SPDX-License-Identifier: MIT
 // Drafts do not change what is drawn: the token behind a token has the distribution of the model's
 // row under the sampler's settings, whatever the host guessed, and a guess is accepted as often as
-// the model would draw it. By chi-square over many passes from the same place.
+// the model would draw it. By chi-square over many passes from the same place, whoever guesses: the
+// host, the session's own text, another model.
 #include <numeric>
 
-#include "engine_case.h"
+#include "api/api_handles.h"
+#include "draft_case.h"
+#include "engine/draft_ngram.h"
 
 namespace sharpi::testing {
 namespace {
@@ -37,16 +40,27 @@ std::vector<double> target_of(const Logits& logits, const Settings& s) {
   return out;
 }
 
-/// Counts against what is expected; rare tokens count together. Within four deviations.
-void expect_drawn_from(const std::vector<uint32_t>& counts, const std::vector<double>& target) {
-  double chi = 0, rare_expected = 0, rare_seen = 0;
+/// Chi-square of counts against what is expected, and its bound: four deviations. Rare tokens count
+/// together.
+struct Fit {
+  double chi = 0;
   int cells = -1;
+  double bound() const {  // by the cube root, which is nearly normal (Wilson and Hilferty 1931)
+    const double v = 2.0 / (9.0 * cells);
+    return cells * std::pow(1 - v + 4 * std::sqrt(v), 3);
+  }
+};
+
+Fit fit_of(const std::vector<uint32_t>& counts, const std::vector<double>& target) {
+  Fit fit;
+  const double all = std::accumulate(counts.begin(), counts.end(), 0.0);
+  double rare_expected = 0, rare_seen = 0;
   const auto add = [&](double seen, double expected) {
-    chi += (seen - expected) * (seen - expected) / expected;
-    ++cells;
+    fit.chi += (seen - expected) * (seen - expected) / expected;
+    ++fit.cells;
   };
   for (size_t t = 0; t < counts.size(); ++t) {
-    const double expected = target[t] * kDraws;
+    const double expected = target[t] * all;
     EXPECT_TRUE(target[t] != 0 || counts[t] == 0) << "token " << t << " is never drawn";
     if (expected >= 20) {
       add(counts[t], expected);
@@ -55,8 +69,13 @@ void expect_drawn_from(const std::vector<uint32_t>& counts, const std::vector<do
     }
   }
   if (rare_expected >= 20) add(rare_seen, rare_expected);
-  ASSERT_GE(cells, 2);
-  EXPECT_LT(chi, cells + 4 * std::sqrt(2.0 * cells)) << cells + 1 << " kinds of tokens";
+  return fit;
+}
+
+void expect_drawn_from(const std::vector<uint32_t>& counts, const std::vector<double>& target) {
+  const Fit fit = fit_of(counts, target);
+  ASSERT_GE(fit.cells, 2);
+  EXPECT_LT(fit.chi, fit.bound()) << fit.cells + 1 << " kinds of tokens";
 }
 
 TEST(DraftDistribution, IsTheTargetsWhateverIsGuessed) {
@@ -113,6 +132,166 @@ TEST(DraftDistribution, IsTheTargetsWhateverIsGuessed) {
       EXPECT_NEAR(n_accepted, right * kDraws, 4 * std::sqrt(kDraws * right * (1 - right)) + 1e-9);
     }
   }
+}
+
+// Drafters of the library. All texts are of seven tokens, and the sampler draws no others, so that
+// the session's own text has something to say about every three of them.
+constexpr std::array<int32_t, 7> kWords = {3, 17, 40, 77, 101, 150, 222};
+constexpr uint32_t kText = 60;
+
+std::vector<int32_t> text_of_words(uint32_t seed) {
+  std::vector<int32_t> out;
+  uint64_t x = seed;
+  while (out.size() < kText) {
+    x = x * 6364136223846793005ull + 1442695040888963407ull;
+    out.push_back(kWords[(x >> 33) % kWords.size()]);
+  }
+  // Behind the last two and kToken it has 77 and 101.
+  out.insert(out.end(), {40, 3, kToken, 77, 101, 40, 3});
+  return out;
+}
+
+/// words_only: every token that is not among the words is forbidden.
+void use_words(const Chat& chat, const Settings& s, bool words_only, uint64_t seed) {
+  std::vector<int32_t> ids;
+  for (int32_t t = 0; words_only && t < static_cast<int32_t>(chat.n_vocab()); ++t) {
+    if (std::find(kWords.begin(), kWords.end(), t) == kWords.end()) ids.push_back(t);
+  }
+  const std::vector<float> never(ids.size(), -INFINITY);
+  sharpi_sampler_params p;
+  sharpi_sampler_params_init(&p, sizeof p);
+  p.temperature = s.temperature, p.top_k = s.top_k, p.top_p = s.top_p, p.min_p = 0;
+  p.repeat_penalty = 1, p.seed = seed;
+  p.n_bias = static_cast<uint32_t>(ids.size());
+  p.bias_tokens = ids.data(), p.bias_values = never.data();
+  sharpi_error e = SHARPI_ERROR_INIT;
+  ASSERT_EQ(sharpi_session_set_sampler(chat.get(), &p, &e), SHARPI_OK) << e.text;
+}
+
+/// What may be drawn behind the session's tokens and these, and how often.
+std::vector<double> target_behind(Chat& chat, const std::vector<int32_t>& tokens, const Settings& s,
+                                  bool words_only) {
+  const uint32_t before = chat.info().n_tokens;
+  for (const int32_t t : tokens) chat.decode(t);
+  Logits row = chat.logits();
+  for (size_t t = 0; words_only && t < row.size(); ++t) {
+    if (std::find(kWords.begin(), kWords.end(), static_cast<int32_t>(t)) == kWords.end()) {
+      row[t] = -INFINITY;
+    }
+  }
+  sharpi_error e = SHARPI_ERROR_INIT;
+  EXPECT_EQ(sharpi_session_truncate(chat.get(), before, &e), SHARPI_OK) << e.text;
+  return target_of(row, s);
+}
+
+/// Guesses behind kToken.
+using Drafter = std::function<std::vector<int32_t>()>;
+
+/// kDraws passes over kToken and two guesses: what is drawn behind the first, and, where the first
+/// guess was right, behind the second.
+void expect_targets(Chat& chat, const Drafter& draft, const Settings& s, bool words_only,
+                    uint64_t seed) {
+  use_words(chat, s, words_only, seed);
+  const uint32_t before = chat.info().n_tokens;
+  const std::vector<int32_t> guess = draft();
+  ASSERT_EQ(guess.size(), 2u);
+  const std::vector<double> target = target_behind(chat, {kToken}, s, words_only);
+  std::vector<uint32_t> first(chat.n_vocab()), second(chat.n_vocab());
+  uint32_t n_accepted = 0;
+  for (uint32_t i = 0; i < kDraws; ++i) {
+    const std::vector<int32_t> drafts = draft();
+    ASSERT_EQ(drafts, guess) << "the text is the same";
+    std::vector<int32_t> read = verified(chat, {kToken, drafts[0], drafts[1]});
+    if (read.size() < 3) read.push_back(drawn(chat));
+    ++first[static_cast<size_t>(read[1])];
+    if (read[1] == guess[0]) {
+      ++n_accepted;
+      ++second[static_cast<size_t>(read.at(2))];
+    }
+    sharpi_error e = SHARPI_ERROR_INIT;
+    ASSERT_EQ(sharpi_session_truncate(chat.get(), before, &e), SHARPI_OK) << e.text;
+  }
+  expect_drawn_from(first, target);
+  const double right = target[static_cast<size_t>(guess[0])];
+  EXPECT_NEAR(n_accepted, right * kDraws, 4 * std::sqrt(kDraws * right * (1 - right)) + 1e-9);
+  if (n_accepted >= 1000)
+    expect_drawn_from(second, target_behind(chat, {kToken, guess[0]}, s, words_only));
+  // Guesses that were accepted once more in fifty draws would be noticed.
+  if (right == 0) return;
+  std::vector<uint32_t> wrong = first;
+  for (uint32_t& n : wrong) n -= n / 50;
+  wrong[static_cast<size_t>(guess[0])] += kDraws / 50;
+  const Fit fit = fit_of(wrong, target);
+  EXPECT_GT(fit.chi, fit.bound());
+}
+
+Edit for_drafts(const std::string& drafter) {
+  return [=](sharpi_plan_params* p, sharpi_session_params* s) {
+    p->deterministic = 1, p->n_chunk = 64, p->n_sessions = 1, p->n_gpu_layers = 0;
+    s->n_ctx = 160, s->n_draft = 2;
+    if (drafter.empty()) return;
+    p->draft_path = drafter.c_str();
+    s->drafters = SHARPI_DRAFT_MODEL;
+  };
+}
+
+TEST(DraftDistribution, IsTheTargetsWhereTheTextDrafts) {
+  const MadeModel file(test::tiny_qwen3());
+  const Loaded loaded = load(file.path(), setup_with(for_drafts(""), 1));
+  ASSERT_TRUE(loaded.model);
+  Chat chat(loaded.model.get());
+  chat.prefill(text_of_words(5));
+  NgramDrafter drafter(160);
+  const auto draft = [&] {
+    std::vector<int32_t> out(2);
+    uint32_t match = 0;
+    out.resize(drafter.propose(chat.get()->p->tokens(), kToken, 2, out.data(), &match));
+    return out;
+  };
+  uint64_t seed = 100;
+  for (const Settings& s : {Settings{1.0f, 0, 1.0f}, Settings{0.7f, 5, 1.0f},
+                            Settings{1.5f, 0, 0.8f}, Settings{0.9f, 6, 0.95f}}) {
+    SCOPED_TRACE("temperature " + std::to_string(s.temperature) + ", top_k " +
+                 std::to_string(s.top_k) + ", top_p " + std::to_string(s.top_p));
+    expect_targets(chat, draft, s, true, seed++);
+  }
+}
+
+/// `drafter`: the file of the model that drafts for `model`.
+void expect_targets_of_model(const std::string& model, const std::string& drafter) {
+  const Loaded loaded = load(model, setup_with(for_drafts(drafter), 1));
+  ASSERT_TRUE(loaded.model);
+  Chat chat(loaded.model.get());
+  chat.prefill(text_of_words(6));
+  const auto draft = [&] {
+    Session& s = *chat.get()->p;
+    std::vector<int32_t> out(2);
+    uint32_t n = 0;
+    double behind = 0;
+    EXPECT_TRUE(s.draft_model()
+                    ->propose(s.tokens(), s.first_position(), kToken, 2, out.data(), &n, &behind)
+                    .is_ok());
+    out.resize(n);
+    return out;
+  };
+  uint64_t seed = 200;
+  for (const Settings& s : {Settings{1.0f, 0, 1.0f}, Settings{0.6f, 20, 0.9f}}) {
+    SCOPED_TRACE("temperature " + std::to_string(s.temperature));
+    expect_targets(chat, draft, s, false, seed++);
+  }
+}
+
+TEST(DraftDistribution, IsTheTargetsWhereAModelDraftsForItself) {
+  const MadeModel file(test::tiny_qwen3());
+  expect_targets_of_model(file.path(), file.path());
+}
+
+TEST(DraftDistribution, IsTheTargetsWhereAnotherModelDrafts) {
+  const MadeModel file(test::tiny_qwen3());
+  auto recipe = test::tiny_qwen3();
+  recipe.seed += 1000;
+  const MadeModel other(recipe);
+  expect_targets_of_model(file.path(), other.path());
 }
 
 }  // namespace

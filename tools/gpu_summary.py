@@ -82,7 +82,7 @@ def read_job(base):
     if status not in (0, 77) and not failed:
         last = [line for line in log.strip().splitlines() if line.strip()][-1:] or [""]
         what = "ran past its time" if status in (124, 137) else "ended with %d" % status
-        failed.append((name, what + ": " + last[0]))
+        failed.append((name, ": ".join(filter(None, (what, last[0])))))
     return passed, failed, skipped, seconds, skip_reason(log) if skipped else ""
 
 

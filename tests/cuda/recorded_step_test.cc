@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 // On a GPU: what the capture of a decode step launches, launch by launch, is the list that
 // sharpi_model_json() prints, for whole models and split ones, with and without room for chains.
+#include "cpu/cpu_backend.h"
 #include "cuda/one_device.h"
 #include "cuda/step_launches.h"
 #include "engine/engine_case.h"
@@ -21,6 +22,17 @@ void see(const cuda::LaunchList& list, const cuda::Launch& launch, bool recorded
   g_seen.back().launches.push_back(launch);
 }
 
+/// Split models need the host as well: the factory of tests that have the device alone does not do.
+Result<std::vector<std::unique_ptr<Backend>>> host_and_device(const BackendOptions&) {
+  cpu::CpuBackendOptions options;
+  options.n_threads = 2;
+  SHARPI_TRY_ASSIGN(std::unique_ptr<Backend> host, cpu::make_backend(options));
+  std::vector<std::unique_ptr<Backend>> out;
+  out.push_back(std::move(host));
+  out.push_back(cuda::make_backend(g_device));
+  return out;
+}
+
 class RecordedStep : public ModelTest {
  protected:
   void SetUp() override {
@@ -38,7 +50,7 @@ class RecordedStep : public ModelTest {
                     std::shared_ptr<Model>* out) {
     sharpi_context_params c;
     sharpi_context_params_init(&c, sizeof c);
-    SHARPI_TRY_ASSIGN(auto context, Context::create(c, &only_device));
+    SHARPI_TRY_ASSIGN(auto context, Context::create(c, &host_and_device));
     sharpi_session_params s;
     sharpi_session_params_init(&s, sizeof s);
     s.n_ctx = 512;

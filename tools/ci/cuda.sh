@@ -12,7 +12,8 @@ fi
 # Into the folder of `make test`, whose library and tests are compiled already.
 quietly cmake --preset release -DSHARPI_WERROR=ON -DSHARPI_TESTS=ON -DSHARPI_CUDA=ON \
   -DCMAKE_CUDA_ARCHITECTURES=90
-build build sharpi sharpi_static tests_cuda cuda_checks
+build build sharpi sharpi_static tests_cuda cuda_checks api_misuse_test
+build/tests/api/api_misuse_test > /dev/null  # among others that the library names this tier
 tests/abi/dynamic.sh readelf build/lib/libsharpi.so
 tests/abi/exports.sh cc nm include/sharpi.h build/lib/libsharpi.so
 # Every compiled kernel can be launched: registers, threads, static shared memory. The disassembler is

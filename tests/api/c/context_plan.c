@@ -57,6 +57,7 @@ void test_context(const fixture* f) {
   CHECK(sharpi_version() == SHARPI_VERSION);
   CHECK(strstr(sharpi_build_info(), "libsharpi 1.0.0") != NULL);
   CHECK(strstr(sharpi_build_info(), "cpu") != NULL);
+  CHECK((strstr(sharpi_build_info(), "cuda") != NULL) == SHARPI_TEST_HAS_CUDA);
   CHECK(strcmp(sharpi_status_name(SHARPI_OK), "SHARPI_OK") == 0);
   CHECK(strcmp(sharpi_status_name(1), "SHARPI_E_?") == 0);
   CHECK(strcmp(sharpi_status_name(-17), "SHARPI_E_?") == 0);

@@ -451,7 +451,7 @@ TEST(DraftModel, AnotherVocabularyIsRefusedByItsContent) {
 TEST(DraftModel, ABudgetThatHoldsTheModelAlone) {
   const MadeModel file(test::tiny_qwen3()), drafter(other(test::tiny_qwen3()));
   const auto within = [&](uint32_t drafters, uint64_t budget) {
-    return [&file, &drafter, drafters, budget](sharpi_plan_params* p, sharpi_session_params* s) {
+    return [&drafter, drafters, budget](sharpi_plan_params* p, sharpi_session_params* s) {
       const bool has_file = (drafters & (SHARPI_DRAFT_MODEL | SHARPI_DRAFT_AUTO)) != 0;
       drafting("", drafters)(p, s);
       p->draft_path = has_file ? drafter.path().c_str() : nullptr;

@@ -35,6 +35,10 @@ std::vector<MemoryRow> ModelDrafter::memory_rows() const {
   return rows;
 }
 
+size_t ModelDrafter::n_tokens() const {
+  return session_->tokens().size();
+}
+
 void ModelDrafter::cancel() noexcept {
   session_->cancel();
 }
@@ -77,13 +81,14 @@ Status ModelDrafter::read(std::span<const int32_t> tokens) {
 }
 
 /// The rest of the text and `next`. Recurrent layers keep the state behind that.
-Status ModelDrafter::read_up_to(std::span<const int32_t> text, int32_t next, double* behind) {
+Status ModelDrafter::read_up_to(std::span<const int32_t> text, int32_t next, Drafted* out) {
   std::array<int32_t, kMaxDraft + 2> tokens;
   std::span<const int32_t> rest = text.subspan(session_->tokens().size());
   if (rest.size() >= tokens.size()) {
     const auto start = std::chrono::steady_clock::now();
     SHARPI_TRY(read(rest));
-    *behind = seconds_since(start);
+    out->lag = static_cast<uint32_t>(rest.size());
+    out->behind = seconds_since(start);
     rest = {};
   }
   std::copy(rest.begin(), rest.end(), tokens.begin());
@@ -108,17 +113,17 @@ Status ModelDrafter::draft_on(uint32_t most, int32_t* out, uint32_t* out_n) {
 }
 
 Status ModelDrafter::propose(std::span<const int32_t> history, uint64_t base, int32_t next,
-                             uint32_t most, int32_t* out, uint32_t* out_n, double* behind) {
-  *out_n = 0;
-  *behind = 0;
+                             uint32_t most, int32_t* drafts, Drafted* out) {
+  out->n = out->lag = 0;
+  out->behind = 0;
   most = std::min(most, n_ctx_ - n_ctx_ / 2 - 1);
   if (most == 0) return Status::ok();
   choose_beginning(history.size(), base, most);
   const std::span<const int32_t> text = history.subspan(first_);
   Status done = cut_back(text);
-  if (done.is_ok()) done = read_up_to(text, next, behind);
-  if (done.is_ok()) done = draft_on(most, out, out_n);
-  if (!done.is_ok()) *out_n = 0;
+  if (done.is_ok()) done = read_up_to(text, next, out);
+  if (done.is_ok()) done = draft_on(most, drafts, &out->n);
+  if (!done.is_ok()) out->n = 0;
   return done;
 }
 

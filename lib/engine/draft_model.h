@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "base/status.h"
+#include "engine/draft_pace.h"
 #include "plan/plan.h"
 
 namespace sharpi {
@@ -29,12 +30,13 @@ class ModelDrafter {
   ~ModelDrafter();
   const Session& session() const { return *session_; }
   std::vector<MemoryRow> memory_rows() const;  // as rows of the whole
+  size_t n_tokens() const;                     // that it has read
 
   /// What it takes to follow `next`, which follows the history: up to `most` tokens, to out[].
-  /// history[0] stands at position `base`. *behind: the seconds that it took to read what it had
-  /// not read while nobody asked. kCancelled leaves it able to go on.
+  /// history[0] stands at position `base`. out->lag, out->behind: the tokens that it had not read
+  /// while nobody asked, and the seconds that it took. kCancelled leaves it able to go on.
   Status propose(std::span<const int32_t> history, uint64_t base, int32_t next, uint32_t most,
-                 int32_t* out, uint32_t* out_n, double* behind);
+                 int32_t* drafts, Drafted* out);
   void cancel() noexcept;
   void resume() noexcept;
 
@@ -43,7 +45,7 @@ class ModelDrafter {
   void choose_beginning(uint64_t n_history, uint64_t base, uint32_t most);
   Status cut_back(std::span<const int32_t> text);
   Status read(std::span<const int32_t> tokens);
-  Status read_up_to(std::span<const int32_t> text, int32_t next, double* behind);
+  Status read_up_to(std::span<const int32_t> text, int32_t next, Drafted* out);
   Status draft_on(uint32_t most, int32_t* out, uint32_t* out_n);
 
   std::shared_ptr<const ModelSpec> whole_;

@@ -13,6 +13,9 @@ constexpr double kRowShare = 0.03;
 constexpr uint32_t kTrial = 4, kMostPatience = 256;
 /// Steps without drafts before those of a model are tried: one alone may have been slow.
 constexpr uint32_t kPlainSteps = 4;
+/// What drafts may lose: so many steps in the beginning, then this share of what steps without them
+/// take. What they win is kept for harder times, up to so many steps.
+constexpr double kFirstSteps = 4, kAllowance = 0.01, kMostSteps = 16;
 
 }  // namespace
 
@@ -20,11 +23,23 @@ DraftPace::Rate& DraftPace::rate(uint32_t match) {
   return rates_[match < 6 ? 0 : match < 16 ? 1 : 2];
 }
 
-void DraftPace::took(uint32_t n, double seconds) {
+void DraftPace::took(const Drafted& drafts, uint32_t n_read, double seconds) {
+  const uint32_t n = drafts.n;
   double& mean = seconds_[n];
-  // A pause of the machine is no price.
-  mean = mean == 0 ? seconds : mean + kTimeWeight * (std::min(seconds, 2 * mean) - mean);
+  if (mean == 0) mean = seconds;
+  const double price = std::min(seconds, 2 * mean);  // a pause of the machine is none
+  mean += kTimeWeight * (price - mean);
   most_timed_ = std::max(most_timed_, n);
+  if (n != 0) {
+    // Without drafts the tokens would have taken a step each. What a drafter reads before its first
+    // drafts is as a prompt is: it would be the same for the best of drafters.
+    balance_ += n_read * seconds_[0] - price - (has_read_ ? drafts.behind : 0);
+    has_read_ = true;
+    if (drafts.lag != 0) lag_price_ = drafts.behind / drafts.lag;
+  } else {
+    balance_ += n_plain_ == 0 ? kFirstSteps * seconds : kAllowance * price;
+  }
+  balance_ = std::min(balance_, kMostSteps * seconds_[0]);
   if (n == 0 && n_plain_ < kPlainSteps) ++n_plain_;
 }
 
@@ -63,9 +78,10 @@ uint32_t DraftPace::best(double accepted, uint32_t most) const {
   return best;
 }
 
-/// None, but a trial of so many when it has been refused for long.
-uint32_t DraftPace::refuse(uint32_t trial) {
-  if (++n_refused_ < patience_) return 0;
+/// None, but a trial of so many when it has been refused for long, earlier ones are paid for, and
+/// there is enough for what catching up is expected to take.
+uint32_t DraftPace::refuse(uint32_t trial, double expected) {
+  if (++n_refused_ < patience_ || balance_ < expected) return 0;
   n_refused_ = 0;
   patience_ = std::min(2 * patience_, kMostPatience);
   return trial;
@@ -73,22 +89,26 @@ uint32_t DraftPace::refuse(uint32_t trial) {
 
 /// Drafts of a model may cost as much as a step each, which nobody knows before they are timed: so
 /// the first one is alone, and there are at most twice as many as were ever timed.
-uint32_t DraftPace::choose_of_model(uint32_t most) {
+uint32_t DraftPace::choose_of_model(uint32_t most, double expected) {
   if (n_plain_ < kPlainSteps) return 0;
   if (most_timed_ == 0) rate(kOfModel) = {1.6, 2};  // a guess that is soon forgotten
   most = std::min(most, std::max(1u, 2 * most_timed_));
   const uint32_t n = best(rate(kOfModel).value(), most);
-  if (n == 0) return refuse(1);
+  if (n == 0 || balance_ < expected) return refuse(1, expected);
   patience_ = 16;
   return n;
 }
 
-uint32_t DraftPace::choose(uint32_t match, uint32_t most) {
+uint32_t DraftPace::choose(uint32_t match, uint32_t most, uint64_t lag) {
   most = std::min(most, kMaxDraft);
   if (seconds_[0] == 0) return 0;  // nothing to compare with yet
-  if (match == kOfModel) return choose_of_model(most);
+  if (match == kOfModel) {
+    // So few tokens are read with the next one, in the same pass.
+    const bool follows = lag < kMaxDraft + 2;
+    return choose_of_model(most, follows || !has_read_ ? 0 : lag_price_ * static_cast<double>(lag));
+  }
   const uint32_t n = best(rate(match).value(), most);
-  if (n == 0) return refuse(std::min(most, kTrial));
+  if (n == 0 || balance_ < 0) return refuse(std::min(most, kTrial), 0);
   patience_ = 16;
   return n;
 }

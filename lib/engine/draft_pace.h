@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT
 // How many drafts a step takes: the number that promises most tokens a second, from how often
 // drafts of this kind were accepted and what passes of so many rows took. A drafter that loses time
-// gets none, and is tried again now and then. Thread rule: one owner (the session).
+// gets none, and is tried again now and then, as far as a hundredth of the time of steps without
+// drafts pays for what it lost. Thread rule: one owner (the session).
 #pragma once
 
 #include <array>
@@ -21,17 +22,20 @@ struct Drafted {
   uint32_t n = 0;
   uint32_t by = 0;     // SHARPI_DRAFT_*
   uint32_t match = 0;  // as DraftPace counts
-  double behind = 0;   // seconds in which the drafter read what it had left out while it was off
+  uint32_t lag = 0;    // tokens that the drafter had not followed while it was off
+  double behind = 0;   // seconds in which it read them
 };
 
 class DraftPace {
  public:
   /// As `match`: drafts of a model, which agree with no place.
   static constexpr uint32_t kOfModel = 8;
-  /// How many drafts to take of a place that `match` tokens agree with; at most `most`.
-  uint32_t choose(uint32_t match, uint32_t most);
-  /// A pass with n drafts took so many seconds, drawing included; n = 0: a step without drafts.
-  void took(uint32_t n, double seconds);
+  /// How many drafts to take of a place that `match` tokens agree with; at most `most`. `lag`: the
+  /// tokens that the drafter would have to read first.
+  uint32_t choose(uint32_t match, uint32_t most, uint64_t lag = 0);
+  /// A step with these drafts that read n_read tokens took so many seconds, drawing included,
+  /// besides those in which the drafter caught up; no drafts: a step without.
+  void took(const Drafted& drafts, uint32_t n_read, double seconds);
   /// n drafts of such a place were verified, the first `accepted` of them were right.
   void verified(uint32_t match, uint32_t n, uint32_t accepted);
 
@@ -43,13 +47,16 @@ class DraftPace {
   Rate& rate(uint32_t match);
   double seconds(uint32_t n) const;
   uint32_t best(double accepted, uint32_t most) const;
-  uint32_t choose_of_model(uint32_t most);
-  uint32_t refuse(uint32_t trial);
+  uint32_t choose_of_model(uint32_t most, double expected);
+  uint32_t refuse(uint32_t trial, double expected);
 
   std::array<Rate, 3> rates_{{{6, 10}, {8, 10}, {9.5, 10}}};  // short, medium, long agreement
   std::array<double, kMaxDraft + 1> seconds_{};               // by drafts; 0 = not seen yet
   uint32_t n_plain_ = 0, most_timed_ = 0;  // steps without drafts; the most drafts of a timed pass
   uint32_t n_refused_ = 0, patience_ = 16;
+  double balance_ = 0;     // seconds that drafts won, and what they are allowed to lose
+  double lag_price_ = 0;   // of a token that was not followed, in seconds
+  bool has_read_ = false;  // what was there before the first drafts
 };
 
 }  // namespace sharpi

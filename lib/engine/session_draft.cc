@@ -195,14 +195,15 @@ Status Session::propose_by_model(int32_t next, uint32_t most, int32_t* drafts, D
     if (out->n != 0) return Status::ok();
   }
   if (draft_model_ == nullptr) return Status::ok();
-  const uint32_t n = model_pace_.choose(DraftPace::kOfModel, most);
+  const uint64_t lag = history_.size() - std::min(history_.size(), draft_model_->n_tokens());
+  const uint32_t n = model_pace_.choose(DraftPace::kOfModel, most, lag);
   *out = {0, SHARPI_DRAFT_MODEL, DraftPace::kOfModel};
   if (n == 0) return Status::ok();
-  return draft_model_->propose(history_, ledger_.base(), next, n, drafts, &out->n, &out->behind);
+  return draft_model_->propose(history_, ledger_.base(), next, n, drafts, out);
 }
 
-/// After a step with these drafts that read so many tokens. A step without any is what all drafters
-/// are held against.
+/// After a step with these drafts that read so many tokens, in so many seconds besides those in
+/// which the drafter caught up. A step without any is what all drafters are held against.
 void Session::learn(const Drafted& drafts, uint32_t n_read, double seconds) {
   const std::pair<uint32_t, DraftPace&> all[] = {{SHARPI_DRAFT_NGRAM, pace_},
                                                  {SHARPI_DRAFT_MTP, mtp_pace_},
@@ -211,7 +212,7 @@ void Session::learn(const Drafted& drafts, uint32_t n_read, double seconds) {
     if ((shape_.drafters & by) == 0) continue;
     if (drafts.n != 0 && drafts.by != by) continue;
     if (drafts.n != 0) pace.verified(drafts.match, drafts.n, n_read - 1);
-    pace.took(drafts.n, seconds);
+    pace.took(drafts, n_read, seconds);
   }
 }
 

@@ -220,11 +220,7 @@ class Session(Closing):
         after tokens[i]. Raises InvalidArgument (token, too many), KVFull, Cancelled.
         """
         block, n = int_array(tokens, "i", "tokens")
-        p, _, keep = self._sample_params(mask, bias, 0, 1)
-        if mask is not None:
-            if n < 2 or p.mask_words % (n - 1) != 0:
-                raise ValueError("mask is not one row of words for each draft")
-            p.mask_words //= n - 1
+        p, keep = self._verify_params(n, mask, bias)
         read, address = ctypes.c_uint32(), p and ctypes.byref(p)
 
         def body(session: int) -> None:
@@ -233,6 +229,15 @@ class Session(Closing):
         self._compute(body)
         del keep
         return read.value
+
+    def _verify_params(self, n: int, mask: Optional[Words], bias: Optional[Bias]) -> Tuple[Any, Any]:
+        """Of a read of n tokens: (struct or None, what it points to)."""
+        p, _, keep = self._sample_params(mask, bias, 0, 1)
+        if mask is not None:
+            if n < 2 or p.mask_words % (n - 1) != 0:
+                raise ValueError("mask is not one row of words for each draft")
+            p.mask_words //= n - 1
+        return p, keep
 
     @property
     def drafts(self) -> DraftStats:
@@ -461,39 +466,3 @@ def _reader(file: BinaryIO) -> Callable[[int, int], bytes]:
         return file.read(size)
 
     return read
-
-
-def decode_batch(pairs: Iterable[Tuple[Session, int]]) -> None:
-    """Reads one token in each of several sessions of one model: weights are read once for all.
-
-    All or nothing: on failure no session read a token. After Cancelled, `native_code` is the index of the
-    session that was cancelled. Raises as Session.decode(), and InvalidArgument (more than the plan's
-    max_batch, a session twice, two models).
-    """
-    sessions, tokens = [], []
-    for session, token in pairs:
-        sessions.append(session)
-        tokens.append(i32(token, "token"))
-    ids, n = int_array(tokens, "i", "tokens")
-
-    def body() -> None:
-        block = (ctypes.c_void_p * n)()
-        entered: List[Handle] = []
-        try:
-            for i, session in enumerate(sessions):
-                block[i] = session._handle.__enter__()
-                entered.append(session._handle)
-            call(lib.sharpi_decode_batch, block, ids, n)
-        finally:
-            for handle in entered:
-                handle.__exit__()
-
-    def cancel() -> None:
-        for session in sessions:
-            session.cancel()
-
-    def resume() -> None:
-        for session in sessions:
-            session.resume()
-
-    run(body, cancel, resume)

@@ -430,3 +430,32 @@ def test_drafts_leave_what_steps_leave(context, path, prompt):
             session.verify([1] * 6)
         with pytest.raises(ValueError):
             session.verify([1, 2], mask=masks[: 2 * words - 1] if words % 2 else b"")
+
+
+def test_a_batch_verifies_what_single_sessions_verify(context, path, prompt):
+    with sharpi.Model(path, context=context, n_ctx=256, n_draft=4, n_sessions=3, deterministic=True,
+                      max_batch=2, max_logit_rows=8) as model:
+        plain, a, b = (model.session() for _ in range(3))
+        for one in (plain, a, b):
+            one.set_sampler(temperature=0)
+            one.prefill(prompt)
+        want = greedy(plain)
+        wrong = (want[2] + 1) % 256
+        assert sharpi.verify_batch([(a, want[:4]), (b, [*want[:2], wrong])]) == [4, 2]
+        words = (model.info.n_vocab + 31) // 32
+        mask = array.array("I", [0xFFFFFFFF] * words)
+        mask[want[5] // 32] &= ~(1 << want[5] % 32) & 0xFFFFFFFF
+        assert sharpi.verify_batch([(a, want[4:6]), (b, want[2:5])], masks=[mask, None]) == [1, 3]
+        assert a.tokens() == b.tokens() == plain.tokens()[: len(prompt) + 5]
+        assert bytes(a.logits()) == bytes(b.logits())
+        with pytest.raises(sharpi.InvalidArgument):
+            sharpi.verify_batch([(a, [1]), (a, [2])])
+        with pytest.raises(sharpi.InvalidArgument, match="n_draft 4"):
+            sharpi.verify_batch([(a, [1] * 6)])
+        with pytest.raises(ValueError, match="one entry for each session"):
+            sharpi.verify_batch([(a, [1])], masks=[])
+        b.cancel()
+        with pytest.raises(sharpi.Cancelled) as caught:
+            sharpi.verify_batch([(a, [1]), (b, [2])])
+        assert caught.value.native_code == 1
+        assert a.info.n_tokens == b.info.n_tokens == len(prompt) + 5

@@ -266,12 +266,11 @@ void expect_targets_of_model(const std::string& model, const std::string& drafte
   const auto draft = [&] {
     Session& s = *chat.get()->p;
     std::vector<int32_t> out(2);
-    uint32_t n = 0;
-    double behind = 0;
+    Drafted drafted;
     EXPECT_TRUE(s.draft_model()
-                    ->propose(s.tokens(), s.first_position(), kToken, 2, out.data(), &n, &behind)
+                    ->propose(s.tokens(), s.first_position(), kToken, 2, out.data(), &drafted)
                     .is_ok());
-    out.resize(n);
+    out.resize(drafted.n);
     return out;
   };
   uint64_t seed = 200;

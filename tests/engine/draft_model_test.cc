@@ -57,12 +57,11 @@ std::vector<int32_t> decoded(Chat& chat, size_t n) {
 std::vector<int32_t> drafts_of(const Chat& chat, int32_t next, uint32_t n) {
   Session& s = *chat.get()->p;
   std::vector<int32_t> out(n);
-  uint32_t got = 0;
-  double behind = 0;
+  Drafted drafted;
   const Status done =
-      s.draft_model()->propose(s.tokens(), s.first_position(), next, n, out.data(), &got, &behind);
+      s.draft_model()->propose(s.tokens(), s.first_position(), next, n, out.data(), &drafted);
   EXPECT_TRUE(done.is_ok()) << done.text();
-  out.resize(got);
+  out.resize(drafted.n);
   return out;
 }
 
@@ -278,15 +277,14 @@ TEST(DraftModel, ACancelledStepChangesNothing) {
     // A cancel that comes while the drafter reads ends the step, and the drafter's part in it.
     chat.get()->p->draft_model()->cancel();
     std::array<int32_t, 4> drafts{};
-    uint32_t got = 1;
-    double behind = 0;
+    Drafted drafted;
+    drafted.n = 1;
     Session& s = *chat.get()->p;
-    EXPECT_EQ(
-        s.draft_model()
-            ->propose(s.tokens(), s.first_position(), drawn(chat), 4, drafts.data(), &got, &behind)
-            .code(),
-        Code::kCancelled);
-    EXPECT_EQ(got, 0u);
+    EXPECT_EQ(s.draft_model()
+                  ->propose(s.tokens(), s.first_position(), drawn(chat), 4, drafts.data(), &drafted)
+                  .code(),
+              Code::kCancelled);
+    EXPECT_EQ(drafted.n, 0u);
     ASSERT_EQ(sharpi_session_step(chat.get(), nullptr, tokens.data(), 9, &n, &e), SHARPI_OK)
         << e.text;
     EXPECT_EQ(std::vector<int32_t>(tokens.begin(), tokens.begin() + n), decoded(plain, n));

@@ -107,7 +107,8 @@ std::vector<MemoryRow> draft_rows(const std::vector<const TierSizer*>& sizers, c
                                   const SessionShape& session, bool per_session) {
   std::vector<MemoryRow> rows;
   if (!has_draft_model(plan, session)) return rows;
-  for (const MemoryRow& r : make_draft_plan(sizers, plan, session)->rows) {
+  const std::shared_ptr<const Plan> own = make_draft_plan(sizers, plan, session);
+  for (const MemoryRow& r : own->rows) {
     if ((r.per_session != 0) == per_session) rows.push_back(draft_row(r, *plan.spec));
   }
   return rows;

@@ -32,8 +32,10 @@ void DraftPace::took(const Drafted& drafts, uint32_t n_read, double seconds) {
   most_timed_ = std::max(most_timed_, n);
   if (n != 0) {
     // Without drafts the tokens would have taken a step each. What a drafter reads before its first
-    // drafts is as a prompt is: it would be the same for the best of drafters.
-    balance_ += n_read * seconds_[0] - price - (has_read_ ? drafts.behind : 0);
+    // drafts is as a prompt is: it would be the same for the best of drafters. A pass that was
+    // quicker than a step of one row says that those were slow, not that drafts won something.
+    balance_ +=
+        n_read * seconds_[0] - std::max(price, seconds_[0]) - (has_read_ ? drafts.behind : 0);
     has_read_ = true;
     if (drafts.lag != 0) lag_price_ = drafts.behind / drafts.lag;
   } else {
@@ -69,10 +71,12 @@ double DraftPace::seconds(uint32_t n) const {
 uint32_t DraftPace::best(double accepted, uint32_t most) const {
   uint32_t best = 0;
   double tokens = 1, reach = 1, most_a_second = 1 / seconds(0);
+  // More rows never take less time. While drafts are taken nobody times a step without: one that
+  // was slow by chance would make drafts that are never right look like a gain for good.
   for (uint32_t n = 1; n <= most; ++n) {
     reach *= accepted;
     tokens += reach;
-    const double a_second = tokens / seconds(n);
+    const double a_second = tokens / std::max(seconds(n), seconds(0));
     if (a_second > most_a_second) most_a_second = a_second, best = n;
   }
   return best;

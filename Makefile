@@ -59,13 +59,14 @@ demo:
 	@echo "The KV cache of $$(wc -w < examples/compact_prompt.txt) words, compacted: $$(tail -n 1 examples/compact_prompt.txt)"
 	@"$(BUILD)/examples/compact" $(demo_compact)
 
+# SmolLM2 is so small that the rounding of `fast` arithmetic changes what it says: hence --exact.
 # CHAT has further options of the program, for example CHAT="--system 'Be brief.' --temp 0".
 CHAT ?=
 chat:
 	$(packages) build
 	$(configure)
 	$(build) --target chat
-	@model=$$(tools/models/fetch.sh smollm2-135m) && exec "$(BUILD)/examples/chat" -m "$$model" $(CHAT)
+	@model=$$(tools/models/fetch.sh smollm2-135m) && exec "$(BUILD)/examples/chat" -m "$$model" --exact $(CHAT)
 
 # SmolLM2 where `make chat` or tools/models/fetch.sh has fetched it, else a small model of this tree.
 # SERVE has further options of the server, for example SERVE="--port 9000".

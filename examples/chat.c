@@ -24,6 +24,7 @@ static const char kHelp[] =
     "  --kv-type T|K,V    KV rows: auto, fp32, bf16, q8_0, q4 (auto)\n"
     "  --temp X --top-k N --top-p X --min-p X --repeat-penalty X --seed N\n"
     "                     sampling (0.7, 40, 0.95, 0.05, 1, 0); --temp 0 is greedy\n"
+    "  --exact            f32 activations: slower, and what very small models need to answer well\n"
     "  --speeds           tokens per second after each answer\n"
     "  --ignore-env       do not read SHARPI_KV_DTYPE and SHARPI_SNAPKV_*, as is done otherwise\n";
 
@@ -52,6 +53,8 @@ static void parse_flag(int argc, char** argv, int* i, options* o) {
     o->chat_flags |= SHARPI_CHAT_NO_THINKING;
   } else if (strcmp(flag, "--speeds") == 0) {
     o->speeds = 1;
+  } else if (strcmp(flag, "--exact") == 0) {
+    o->exact = 1;
   } else if (strcmp(flag, "--ignore-env") == 0) {
     o->ignore_env = 1;
   } else if (strcmp(flag, "-n") == 0) {
@@ -110,6 +113,7 @@ static int open_model(chat* c) {
   sharpi_plan_params plan;
   sharpi_plan_params_init(&plan, sizeof plan);
   plan.n_gpu_layers = o->n_gpu_layers;
+  plan.arithmetic = o->exact ? SHARPI_ARITHMETIC_EXACT : SHARPI_ARITHMETIC_FAST;
   plan.session = &session;
   if (sharpi_plan_create(c->context, o->model_path, &plan, &c->plan, &err) ||
       sharpi_model_load(c->plan, show_progress, o, &c->model, &err)) {

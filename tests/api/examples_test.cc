@@ -370,7 +370,7 @@ TEST(ChatProgram, CompactsPlansAndGoesOn) {
 TEST(ChatProgram, SmolLm2StillAnswersFromFewRows) {
   const std::string model = find_real_file(kSmolLm2);
   if (model.empty()) GTEST_SKIP() << absent_text(kSmolLm2);
-  const Output o = chat("-n 30 -c 2048 --system 'You are a helpful assistant.'",
+  const Output o = chat("--exact -n 30 -c 2048 --system 'You are a helpful assistant.'",
                         "What is 2 + 2?\nMy name is Clara.\nWhat is my name?\n/compact 60\n"
                         "What is the capital of France?\n",
                         model);

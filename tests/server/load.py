@@ -71,11 +71,12 @@ async def patient(port, data, seconds=60):
 
 
 async def right_answer(port, name):
-    """A question of its own, so that answers of others cannot be taken for it."""
-    code = random.randrange(10000, 99999)
+    """A question of its own, so that answers of others cannot be taken for it. Its digits differ: of
+    33337 the small model makes 33333, also where nobody else asks."""
+    code = "".join(random.sample("123456789", 5))
     body, refusals = await patient(port, ask(f"The code of {name} is {code}. What is the code of {name}?"))
     text = body["choices"][0]["message"]["content"]
-    assert text == f"The code of {name} is {code}.", text
+    assert text == f"The code of {name} is {code}.", f"asked for {code}: {text}"
     return refusals
 
 

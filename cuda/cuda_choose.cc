@@ -19,6 +19,32 @@ PolicyTerm term_of(sharpi_policy policy) {
   return policy_row(policy).term;
 }
 
+/// Whether the kernels here can do what a row of the table of policies combines. A combination that
+/// they lack is refused by name: it would keep other rows than the CPU tier does.
+Status check_kernels(const PolicyRow& row) {
+  switch (row.term) {
+    case PolicyTerm::kSum:
+      return Status::error(Code::kUnsupported, "the GPU holds no sums of a head's own: %s",
+                           row.name);
+    case PolicyTerm::kMean:  // they become means as lists are made, behind the sharing of hits
+      if (!row.shares_hits) break;
+      return Status::error(Code::kUnsupported, "the GPU shares no hits of means: %s", row.name);
+    case PolicyTerm::kTop:
+    case PolicyTerm::kTopOrMean:
+    case PolicyTerm::kMeanByValue:
+      break;
+  }
+  switch (row.smoothing) {
+    case PolicySmoothing::kNone:
+      return Status::error(Code::kUnsupported, "the GPU averages or spreads scores: %s does not",
+                           row.name);
+    case PolicySmoothing::kPool:
+    case PolicySmoothing::kSpread:
+      break;
+  }
+  return Status::ok();
+}
+
 Status not_held(uint32_t layer) {
   return Status::error(Code::kInternal, "layer %u holds no scores", layer);
 }
@@ -30,6 +56,7 @@ Status Choosing::hold_terms(TierSession& session, const ScoreRequest& request, s
   auto& s = static_cast<CudaScoreScratch&>(scratch);
   Layer* layer = s.find(request.layer);
   if (layer == nullptr) return not_held(request.layer);
+  SHARPI_TRY(check_kernels(policy_row(policy)));
   const DeviceScope scope(*m_.device);
   const HeldTerms held = terms_of(s, *layer, request.ledger->n_slots(request.layer));
   ScoreOut out = s.result_rows();

@@ -8,6 +8,10 @@ namespace {
 
 constexpr double kFade = 0.9;        // what older verifications count beside a new one
 constexpr double kTimeWeight = 0.2;  // of a new time
+/// A new time counts at most so many times the mean: a pause of the machine in a step without
+/// drafts would else make drafts look cheap, and while they are taken nobody times such a step
+/// again.
+constexpr double kMostSlower = 1.25;
 /// Until passes with drafts were timed, a row more is taken to cost this much of a step.
 constexpr double kRowShare = 0.03;
 constexpr uint32_t kTrial = 4, kMostPatience = 256;
@@ -28,7 +32,11 @@ void DraftPace::took(const Drafted& drafts, uint32_t n_read, double seconds) {
   double& mean = seconds_[n];
   if (mean == 0) mean = seconds;
   const double price = std::min(seconds, 2 * mean);  // a pause of the machine is none
-  mean += kTimeWeight * (price - mean);
+  if (n == 0 && n_plain_ < kPlainSteps) {
+    mean = std::min(mean, seconds);
+  } else {
+    mean += kTimeWeight * (std::min(seconds, kMostSlower * mean) - mean);
+  }
   most_timed_ = std::max(most_timed_, n);
   if (n != 0) {
     // Without drafts the tokens would have taken a step each. What a drafter reads before its first

@@ -23,6 +23,7 @@ template <class Row>
 inline void decode_row(const TileRows& t, const Row& row, uint32_t padded, float* out) {
   uint32_t i = 0;
   if (t.dim % V::kWidth == 0 && t.first % V::kWidth == 0) {
+    if constexpr (requires { row.whole_blocks(t.dim, out); }) i = row.whole_blocks(t.dim, out);
     for (; i < t.dim; i += V::kWidth) V::store(out + i, row.vector(i));
   }
   for (; i < t.dim; ++i) out[i] = row.element(i);

@@ -95,6 +95,23 @@ struct StoredRow<KvDtype::kQ4> {
   V::R vector(uint32_t i) const {
     return V::mul(V::set1(scale(i)), V::load_levels(codes, first + i));
   }
+  /// The elements up to `dim` that are whole blocks, where vectors look 32 levels up at once;
+  /// returns how many. Bits as those of vector().
+  template <class Vectors = V>
+  uint32_t whole_blocks(uint32_t dim, float* out) const {
+    uint32_t i = 0;
+    if constexpr (requires(V::R * levels) { Vectors::load_32_levels(codes, levels); }) {
+      for (; skip == 0 && i + kQ8Block <= dim; i += kQ8Block) {
+        V::R levels[kQ8Block / V::kWidth];
+        Vectors::load_32_levels(codes + (first + i) / 2, levels);
+        const V::R factor = V::set1(scale(i));
+        for (uint32_t j = 0; j < kQ8Block / V::kWidth; ++j) {
+          V::store(out + i + j * V::kWidth, V::mul(factor, levels[j]));
+        }
+      }
+    }
+    return i;
+  }
   float element(uint32_t i) const {
     const uint64_t e = first + i;
     return scale(i) * static_cast<float>(kQ4Levels[codes[e / 2] >> e % 2 * 4 & 15]);

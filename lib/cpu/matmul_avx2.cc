@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Row-dot products with int8 activations in AVX2, for any number of rows in blocks of 4, and the
-// activation quantiser.
+// Row-dot products with int8 activations in AVX2, for any number of rows in blocks of up to 4, and
+// the activation quantiser.
 //   y = sum_g s_g * d_g * (sum_i code_i * q_i) + m_g * (d_g * sum_i q_i)
 // The sums of a unit of 256 are formed on their own and added to the row's accumulator in unit
 // order, whatever the number of rows. Bound: the weights' bytes (1 row), vpmaddubsw (more).
@@ -97,7 +97,7 @@ void dot_rows(const MatmulJob& job, const int8_t* const* q, float* y) {
 template <class Format>
 void dot_job(const MatmulJob& job) {
   for (uint32_t r0 = 0; r0 < job.n_rows;) {
-    const uint32_t left = job.n_rows - r0, n = left >= 4 ? 4 : left >= 2 ? 2 : 1;
+    const uint32_t left = job.n_rows - r0, n = left < 4 ? left : 4;
     const int8_t* q[4] = {};
     for (uint32_t r = 0; r < n; ++r) {
       const uint64_t id = job.ids != nullptr ? job.ids[r0 + r] : r0 + r;
@@ -107,6 +107,9 @@ void dot_job(const MatmulJob& job) {
     switch (n) {
       case 4:
         dot_rows<Format, 4>(job, q, y);
+        break;
+      case 3:  // passes over a token and two guesses: the weights are read once
+        dot_rows<Format, 3>(job, q, y);
         break;
       case 2:
         dot_rows<Format, 2>(job, q, y);

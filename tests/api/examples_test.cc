@@ -370,13 +370,15 @@ TEST(ChatProgram, CompactsPlansAndGoesOn) {
 TEST(ChatProgram, SmolLm2StillAnswersFromFewRows) {
   const std::string model = find_real_file(kSmolLm2);
   if (model.empty()) GTEST_SKIP() << absent_text(kSmolLm2);
+  // Without the first rows of the conversation it says that the capital of Spain is Spain.
   const Output o = chat("--exact -n 30 -c 2048 --system 'You are a helpful assistant.'",
-                        "What is 2 + 2?\nMy name is Clara.\nWhat is my name?\n/compact 60\n"
-                        "What is the capital of France?\n",
+                        "What is the capital of France?\nWhat is the capital of Italy?\n"
+                        "What is the capital of Germany?\nWhat is the capital of Austria?\n"
+                        "/compact 60\nWhat is the capital of Spain?\n",
                         model);
   ASSERT_EQ(o.exit_code, 0) << o.err;
   EXPECT_NE(o.err.find("60 of "), std::string::npos) << o.err;
-  EXPECT_NE(o.out.find("The capital of France is Paris."), std::string::npos) << o.out;
+  EXPECT_NE(o.out.find("The capital of Spain is Madrid."), std::string::npos) << o.out;
 }
 
 TEST(ChatProgram, WrongFlagsAreNamed) {

@@ -30,6 +30,26 @@ inline std::vector<int32_t> verified(const Chat& chat, std::vector<int32_t> toke
   return tokens;
 }
 
+/// No token ends these texts: steps return such a token without reading it.
+inline void use_endless_sampler(const Chat& chat, const sharpi_model* model, float temperature,
+                                float penalty = 1.0f) {
+  std::vector<int32_t> ends;
+  for (int32_t t = 0; t < static_cast<int32_t>(chat.n_vocab()); ++t) {
+    if (sharpi_token_is_end(model, t) != 0) ends.push_back(t);
+  }
+  const std::vector<float> never(ends.size(), -INFINITY);
+  sharpi_sampler_params p;
+  sharpi_sampler_params_init(&p, sizeof p);
+  p.temperature = temperature;
+  p.seed = 7;
+  p.repeat_penalty = penalty;
+  p.n_bias = static_cast<uint32_t>(ends.size());
+  p.bias_tokens = ends.data();
+  p.bias_values = never.data();
+  sharpi_error e = SHARPI_ERROR_INIT;
+  ASSERT_EQ(sharpi_session_set_sampler(chat.get(), &p, &e), SHARPI_OK) << e.text;
+}
+
 inline void expect_same(const Chat& got, const Chat& want, const std::string& what) {
   EXPECT_TRUE(same_bits(got.logits(), want.logits())) << what;
   EXPECT_EQ(reachable(got), reachable(want)) << what;

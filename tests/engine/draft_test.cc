@@ -63,26 +63,6 @@ ModelSetup setup_for(const Case& c, uint32_t n_draft, uint32_t drafters = 0) {
       });
 }
 
-/// No token ends these texts: steps return such a token without reading it.
-void use_sampler(const Chat& chat, const sharpi_model* model, float temperature,
-                 float penalty = 1.0f) {
-  std::vector<int32_t> ends;
-  for (int32_t t = 0; t < static_cast<int32_t>(chat.n_vocab()); ++t) {
-    if (sharpi_token_is_end(model, t) != 0) ends.push_back(t);
-  }
-  const std::vector<float> never(ends.size(), -INFINITY);
-  sharpi_sampler_params p;
-  sharpi_sampler_params_init(&p, sizeof p);
-  p.temperature = temperature;
-  p.seed = 7;
-  p.repeat_penalty = penalty;
-  p.n_bias = static_cast<uint32_t>(ends.size());
-  p.bias_tokens = ends.data();
-  p.bias_values = never.data();
-  sharpi_error e = SHARPI_ERROR_INIT;
-  ASSERT_EQ(sharpi_session_set_sampler(chat.get(), &p, &e), SHARPI_OK) << e.text;
-}
-
 std::vector<int32_t> step_by_step(const Chat& chat, uint32_t n) {
   std::vector<int32_t> out(n);
   for (int32_t& t : out) {
@@ -119,7 +99,7 @@ TEST(Drafts, LeaveTheSessionThatDecodingLeaves) {
     for (const float temperature : {0.0f, 0.9f}) {
       Chat plain(loaded.model.get());
       plain.prefill(file.tokens(kPrompt));
-      use_sampler(plain, loaded.model.get(), temperature, 1.1f);
+      use_endless_sampler(plain, loaded.model.get(), temperature, 1.1f);
       const std::vector<int32_t> want = step_by_step(plain, kTokens);
       for (const uint32_t n : {1u, 2u, 4u, kDrafts}) {
         for (const uint32_t wrong : {1u, 3u, 5u, 1000u}) {
@@ -127,7 +107,7 @@ TEST(Drafts, LeaveTheSessionThatDecodingLeaves) {
                        std::to_string(n) + " drafts, every " + std::to_string(wrong) + "th wrong");
           Chat chat(loaded.model.get());
           chat.prefill(file.tokens(kPrompt));
-          use_sampler(chat, loaded.model.get(), temperature, 1.1f);
+          use_endless_sampler(chat, loaded.model.get(), temperature, 1.1f);
           const auto got = with_drafts(chat, want, n, wrong, kTokens);
           ASSERT_EQ(got, want);
           expect_same(chat, plain, "at the end");
@@ -146,11 +126,11 @@ TEST(Drafts, RejectedRowsLeaveNoTraceInForksCheckpointsAndLengths) {
     ASSERT_TRUE(loaded.model);
     Chat plain(loaded.model.get()), chat(loaded.model.get());
     for (Chat* s : {&plain, &chat}) s->prefill(file.tokens(kPrompt));
-    use_sampler(plain, loaded.model.get(), 0);
-    use_sampler(chat, loaded.model.get(), 0);
+    use_endless_sampler(plain, loaded.model.get(), 0);
+    use_endless_sampler(chat, loaded.model.get(), 0);
     Chat ahead(loaded.model.get());
     ahead.prefill(file.tokens(kPrompt));
-    use_sampler(ahead, loaded.model.get(), 0);
+    use_endless_sampler(ahead, loaded.model.get(), 0);
     const std::vector<int32_t> want = step_by_step(ahead, 16);
     ASSERT_EQ(step_by_step(plain, 8), slice(want, 0, 8));
     // Passes of five rows, of which three are read: the last one rejects two rows.
@@ -198,7 +178,7 @@ TEST(Drafts, AreFoundInTheSessionsOwnText) {
     for (int i = 0; i < 14; ++i) text.push_back(text[text.size() - 7]);
     for (Chat* s : {&plain, &chat}) {
       s->prefill(text);
-      use_sampler(*s, loaded.model.get(), 0);
+      use_endless_sampler(*s, loaded.model.get(), 0);
     }
     const std::vector<int32_t> want = step_by_step(plain, 90);
     std::vector<int32_t> got;
@@ -246,7 +226,7 @@ TEST(Drafts, MasksAndLogProbabilitiesAreThoseOfTheirRow) {
   Chat plain(loaded.model.get()), chat(loaded.model.get());
   for (Chat* s : {&plain, &chat}) {
     s->prefill(file.tokens(kPrompt));
-    use_sampler(*s, loaded.model.get(), 0);
+    use_endless_sampler(*s, loaded.model.get(), 0);
   }
   const std::vector<int32_t> want = step_by_step(plain, 4);
   constexpr uint32_t kWords = 10;
@@ -297,7 +277,7 @@ TEST(Drafts, ADrawWithoutMemoryEndsWhatIsRead) {
   const Loaded loaded = load(file.path(), setup_for(c, 4));
   Chat plain(loaded.model.get());
   plain.prefill(file.tokens(kPrompt));
-  use_sampler(plain, loaded.model.get(), 0);
+  use_endless_sampler(plain, loaded.model.get(), 0);
   const std::vector<char> start = saved(plain);
   const std::vector<int32_t> want = step_by_step(plain, 4);
   constexpr uint32_t kWords = 10;

@@ -1,0 +1,245 @@
+// SPDX-License-Identifier: MIT
+// Drafts on split models, seen without a GPU: a second CPU backend plays the GPU. Whoever drafts
+// and however the layers are split, a session ends up where decoding token by token leaves it:
+// tokens, logits, reachable lengths and saved bytes.
+#include "api/api_handles.h"
+#include "cpu/cpu_backend.h"
+#include "draft_case.h"
+#include "support/second_tier.h"
+
+namespace sharpi::testing {
+namespace {
+
+using test::ModelRecipe;
+
+constexpr uint32_t kPrompt = 21, kTokens = 40, kDrafts = 32;
+
+Result<std::vector<std::unique_ptr<Backend>>> two_backends(const BackendOptions&) {
+  cpu::CpuBackendOptions options;
+  options.n_threads = 1;
+  std::vector<std::unique_ptr<Backend>> out;
+  SHARPI_TRY_ASSIGN(std::unique_ptr<Backend> host, cpu::make_backend(options));
+  SHARPI_TRY_ASSIGN(std::unique_ptr<Backend> other, cpu::make_backend(options));
+  out.push_back(std::move(host));
+  out.push_back(std::make_unique<SecondBackend>(std::move(other)));
+  return out;
+}
+
+/// One for all: a context measures the rates of its tiers once, which takes a second.
+sharpi_context* split_context() {
+  static const ContextPtr kContext = [] {
+    sharpi_context_params c;
+    sharpi_context_params_init(&c, sizeof c);
+    auto made = Context::create(c, &two_backends);
+    EXPECT_TRUE(made.is_ok()) << made.status().text();
+    auto handle = std::make_unique<sharpi_context>();
+    if (made.is_ok()) handle->p = made.take();
+    return ContextPtr(handle.release());
+  }();
+  return kContext.get();
+}
+
+struct Where {
+  int32_t layers, ffn, ends;
+};
+
+/// A model whose first layers the second backend has. What is refused leaves no model, and the
+/// reason.
+Loaded load_split(const std::string& path, const Where& where, uint32_t drafters,
+                  sharpi_kv_dtype kv, sharpi_error* why, const Edit& edit = {}) {
+  Loaded l;
+  const ModelSetup setup = setup_with([&](sharpi_plan_params* p, sharpi_session_params* s) {
+    p->deterministic = 1;
+    p->n_chunk = 48;
+    p->n_sessions = 4;
+    p->n_gpu_layers = where.layers;
+    p->n_gpu_ffn = where.ffn;
+    p->gpu_ends = where.ends;
+    p->stream_rows = SHARPI_UNSET;
+    if ((drafters & SHARPI_DRAFT_MODEL) != 0) p->draft_path = path.c_str();
+    s->n_ctx = 160;
+    s->n_checkpoints = 2;
+    s->n_draft = kDrafts;
+    s->drafters = drafters;
+    s->k_dtype = s->v_dtype = s->tail_k_dtype = s->tail_v_dtype = kv;
+    if (edit) edit(p, s);
+  });
+  sharpi_model* model = nullptr;
+  if (try_plan(split_context(), path, setup, &l.plan, why) != SHARPI_OK ||
+      sharpi_model_load(l.plan.get(), nullptr, nullptr, &model, why) != SHARPI_OK) {
+    return l;
+  }
+  l.model.reset(model);
+  return l;
+}
+
+Chat plain_chat(const Loaded& l, sharpi_kv_dtype kv) {
+  sharpi_session_params s;
+  sharpi_session_params_init(&s, sizeof s);
+  s.n_ctx = 160, s.n_checkpoints = 2;
+  s.k_dtype = s.v_dtype = s.tail_k_dtype = s.tail_v_dtype = kv;
+  return Chat(l.model.get(), &s);
+}
+
+/// Passes over up to n drafts of the host, every `wrong`-th of which is wrong.
+std::vector<int32_t> by_the_host(const Chat& chat, const std::vector<int32_t>& want, uint32_t n,
+                                 uint32_t wrong) {
+  std::vector<int32_t> got;
+  uint32_t count = 0;
+  while (got.size() < want.size() && !::testing::Test::HasFailure()) {
+    std::vector<int32_t> tokens = {drawn(chat)};
+    for (size_t i = got.size() + 1; i < want.size() && tokens.size() <= n; ++i) {
+      tokens.push_back(++count % wrong == 0 ? (want[i] + 1) % 300 : want[i]);
+    }
+    const std::vector<int32_t> read = verified(chat, tokens);
+    got.insert(got.end(), read.begin(), read.end());
+  }
+  return got;
+}
+
+/// Steps in which the library drafts.
+std::vector<int32_t> by_steps(const Chat& chat, size_t n_tokens) {
+  std::vector<int32_t> got;
+  while (got.size() < n_tokens && !::testing::Test::HasFailure()) {
+    std::array<int32_t, kDrafts + 1> tokens{};
+    uint32_t n = 0;
+    sharpi_error e = SHARPI_ERROR_INIT;
+    const auto cap = static_cast<uint32_t>(std::min(tokens.size(), n_tokens - got.size()));
+    EXPECT_EQ(sharpi_session_step(chat.get(), nullptr, tokens.data(), cap, &n, &e), SHARPI_OK)
+        << e.text;
+    got.insert(got.end(), tokens.begin(), tokens.begin() + n);
+  }
+  return got;
+}
+
+uint64_t n_drafted(const Chat& chat) {
+  sharpi_draft_stats stats{};
+  stats.struct_size = sizeof stats;
+  EXPECT_EQ(sharpi_session_drafts(chat.get(), &stats, nullptr), SHARPI_OK);
+  return stats.n_drafted;
+}
+
+/// The first layer; all mixers and one FFN, with the ends; all layers without the ends.
+std::vector<Where> splits(const ModelRecipe& recipe) {
+  const auto all = static_cast<int32_t>(recipe.n_layers);
+  return {{1, 1, 0}, {all, 1, 1}, {all, all, 0}};
+}
+
+std::vector<std::pair<std::string, ModelRecipe>> recipes() {
+  return {{"qwen3", test::tiny_qwen3()},   {"qwen3moe", test::tiny_qwen3moe()},
+          {"gemma3", test::tiny_gemma3()}, {"gemma4kv", test::tiny_gemma4kv()},
+          {"qwen35", test::tiny_qwen35()}, {"qwen35moe", test::tiny_qwen35moe()}};
+}
+
+std::string text_of(const std::string& name, const Where& w, sharpi_kv_dtype kv) {
+  return name + ", " + std::to_string(w.layers) + " layers and " + std::to_string(w.ffn) +
+         " FFNs there, ends " + std::to_string(w.ends) + ", " + dtype_text(kv);
+}
+
+void expect_hosts_drafts_leave_no_trace(const MadeModel& file, const Where& where,
+                                        sharpi_kv_dtype kv) {
+  sharpi_error why = SHARPI_ERROR_INIT;
+  const Loaded loaded = load_split(file.path(), where, 0, kv, &why);
+  ASSERT_TRUE(loaded.model) << why.text;
+  Chat plain = plain_chat(loaded, kv);
+  plain.prefill(file.tokens(kPrompt));
+  use_endless_sampler(plain, loaded.model.get(), 0.9f);
+  const std::vector<int32_t> want = by_steps(plain, kTokens);
+  for (const uint32_t n : {1u, 2u, 4u, 8u, kDrafts}) {
+    for (const uint32_t wrong : {3u, 1000u}) {
+      SCOPED_TRACE(std::to_string(n) + " drafts, every " + std::to_string(wrong) + "th wrong");
+      Chat chat(loaded.model.get());
+      chat.prefill(file.tokens(kPrompt));
+      use_endless_sampler(chat, loaded.model.get(), 0.9f);
+      ASSERT_EQ(by_the_host(chat, want, n, wrong), want);
+      expect_same(chat, plain, "at the end");
+    }
+  }
+}
+
+TEST(DraftSplits, TheHostsDraftsLeaveTheSessionThatDecodingLeaves) {
+  for (const auto& [name, recipe] : recipes()) {
+    const MadeModel file(recipe);
+    for (const Where& where : splits(recipe)) {
+      for (const sharpi_kv_dtype kv : stored_dtypes()) {
+        SCOPED_TRACE(text_of(name, where, kv));
+        expect_hosts_drafts_leave_no_trace(file, where, kv);
+        if (HasFailure()) return;
+      }
+    }
+  }
+}
+
+TEST(DraftSplits, TheLibrarysDraftsLeaveTheSessionThatDecodingLeaves) {
+  uint64_t by_block = 0, by_model = 0, by_text = 0;
+  for (const auto& [name, recipe] : recipes()) {
+    const MadeModel file(recipe);
+    for (const Where& where : splits(recipe)) {
+      for (const uint32_t drafters : {SHARPI_DRAFT_NGRAM, SHARPI_DRAFT_MTP, SHARPI_DRAFT_MODEL,
+                                      SHARPI_DRAFT_NGRAM | SHARPI_DRAFT_MODEL}) {
+        const bool by_mtp = (drafters & SHARPI_DRAFT_MTP) != 0;
+        if (by_mtp && recipe.n_mtp == 0) continue;
+        const sharpi_kv_dtype kv = where.layers == 1 ? SHARPI_KV_Q4 : SHARPI_KV_F32;
+        SCOPED_TRACE(text_of(name, where, kv) + ", drafters " + std::to_string(drafters));
+        sharpi_error why = SHARPI_ERROR_INIT;
+        const Loaded loaded = load_split(file.path(), where, drafters, kv, &why);
+        if (by_mtp && where.ends == 1) {  // the block needs the head beside it
+          EXPECT_EQ(why.status, SHARPI_E_UNSUPPORTED) << why.text;
+          EXPECT_NE(std::string(why.text).find("head"), std::string::npos) << why.text;
+          continue;
+        }
+        ASSERT_TRUE(loaded.model) << why.text;
+        Chat plain = plain_chat(loaded, kv), chat(loaded.model.get());
+        // A text that repeats itself makes most of these models go on repeating.
+        std::vector<int32_t> text = file.tokens(7);
+        for (int i = 0; i < 14; ++i) text.push_back(text[text.size() - 7]);
+        for (Chat* s : {&plain, &chat}) {
+          s->prefill(text);
+          use_endless_sampler(*s, loaded.model.get(), 0);
+        }
+        ASSERT_EQ(by_steps(chat, 60), by_steps(plain, 60));
+        expect_same(chat, plain, "at the end");
+        if (HasFailure()) return;
+        (by_mtp                           ? by_block
+         : drafters == SHARPI_DRAFT_NGRAM ? by_text
+                                          : by_model) += n_drafted(chat);
+      }
+    }
+  }
+  EXPECT_GT(by_block, 0u);
+  EXPECT_GT(by_model, 0u);
+  EXPECT_GT(by_text, 0u);
+}
+
+/// A pass over drafts has rows enough for weights to stream, where a single row has not. What is
+/// committed then are the rows of the other route, so sessions agree as far as the routes do.
+TEST(DraftSplits, PassesThatStreamWeightsTakeRowsBack) {
+  for (const auto& [name, recipe] : recipes()) {
+    const MadeModel file(recipe);
+    SCOPED_TRACE(name);
+    sharpi_error why = SHARPI_ERROR_INIT;
+    const Where mixers{static_cast<int32_t>(recipe.n_layers), 0, 0};
+    const Loaded loaded = load_split(file.path(), mixers, 0, SHARPI_KV_F32, &why,
+                                     [](sharpi_plan_params* p, sharpi_session_params*) {
+                                       p->deterministic = 0;
+                                       p->arithmetic = SHARPI_ARITHMETIC_EXACT;
+                                       p->stream_rows = 4;
+                                     });
+    ASSERT_TRUE(loaded.model) << why.text;
+    Chat plain = plain_chat(loaded, SHARPI_KV_F32), chat(loaded.model.get());
+    for (Chat* s : {&plain, &chat}) {
+      s->prefill(file.tokens(kPrompt));
+      use_endless_sampler(*s, loaded.model.get(), 0);
+    }
+    const std::vector<int32_t> want = by_steps(plain, kTokens);
+    const std::vector<int32_t> got = by_the_host(chat, want, 8, 5);
+    ASSERT_EQ(got, want);
+    EXPECT_EQ(reachable(chat), reachable(plain));
+    EXPECT_EQ(saved(chat).size(), saved(plain).size());
+    const Logits a = chat.logits(), b = plain.logits();
+    for (size_t i = 0; i < a.size(); ++i) ASSERT_NEAR(a[i], b[i], 2e-3) << i;
+  }
+}
+
+}  // namespace
+}  // namespace sharpi::testing

@@ -24,11 +24,14 @@ PolicyTerm term_of(sharpi_policy policy) {
 Status check_kernels(const PolicyRow& row) {
   switch (row.term) {
     case PolicyTerm::kSum:
-      return Status::error(Code::kUnsupported, "the GPU holds no sums of a head's own: %s",
-                           row.name);
+      return Status::error(Code::kUnsupported,
+                           "policy %u counts the sums of each head, which the GPU does not hold",
+                           row.policy);
     case PolicyTerm::kMean:  // they become means as lists are made, behind the sharing of hits
       if (!row.shares_hits) break;
-      return Status::error(Code::kUnsupported, "the GPU shares no hits of means: %s", row.name);
+      return Status::error(Code::kUnsupported,
+                           "policy %u shares hits that are means, which the GPU does not do",
+                           row.policy);
     case PolicyTerm::kTop:
     case PolicyTerm::kTopOrMean:
     case PolicyTerm::kMeanByValue:
@@ -36,8 +39,9 @@ Status check_kernels(const PolicyRow& row) {
   }
   switch (row.smoothing) {
     case PolicySmoothing::kNone:
-      return Status::error(Code::kUnsupported, "the GPU averages or spreads scores: %s does not",
-                           row.name);
+      return Status::error(Code::kUnsupported,
+                           "policy %u takes scores as they are; the GPU averages or spreads them",
+                           row.policy);
     case PolicySmoothing::kPool:
     case PolicySmoothing::kSpread:
       break;

@@ -32,7 +32,7 @@ void DraftPace::took(const Drafted& drafts, uint32_t n_read, double seconds) {
   double& mean = seconds_[n];
   if (mean == 0) mean = seconds;
   const double price = std::min(seconds, 2 * mean);  // a pause of the machine is none
-  if (n == 0 && n_plain_ < kPlainSteps) {
+  if (n == 0 && n_plain_ < kPlainSteps) {            // too few for a mean: the fastest of them
     mean = std::min(mean, seconds);
   } else {
     mean += kTimeWeight * (std::min(seconds, kMostSlower * mean) - mean);

@@ -50,6 +50,24 @@ inline void use_endless_sampler(const Chat& chat, const sharpi_model* model, flo
   ASSERT_EQ(sharpi_session_set_sampler(chat.get(), &p, &e), SHARPI_OK) << e.text;
 }
 
+/// Reads `want` by passes over up to n drafts, of which the host gets every `wrong`-th wrong.
+/// Ends after at least `stop` tokens; the tokens that were read.
+inline std::vector<int32_t> with_drafts(const Chat& chat, const std::vector<int32_t>& want,
+                                        uint32_t n, uint32_t wrong, size_t stop) {
+  std::vector<int32_t> got;
+  uint32_t count = 0;
+  while (got.size() < stop && !::testing::Test::HasFailure()) {
+    std::vector<int32_t> tokens = {drawn(chat)};
+    for (size_t i = got.size() + 1; i < want.size() && tokens.size() <= n; ++i) {
+      const bool bad = ++count % wrong == 0;
+      tokens.push_back(bad ? (want[i] + 1) % 300 : want[i]);
+    }
+    const std::vector<int32_t> read = verified(chat, tokens);
+    got.insert(got.end(), read.begin(), read.end());
+  }
+  return got;
+}
+
 inline void expect_same(const Chat& got, const Chat& want, const std::string& what) {
   EXPECT_TRUE(same_bits(got.logits(), want.logits())) << what;
   EXPECT_EQ(reachable(got), reachable(want)) << what;

@@ -81,22 +81,6 @@ Chat plain_chat(const Loaded& l, sharpi_kv_dtype kv) {
   return Chat(l.model.get(), &s);
 }
 
-/// Passes over up to n drafts of the host, every `wrong`-th of which is wrong.
-std::vector<int32_t> by_the_host(const Chat& chat, const std::vector<int32_t>& want, uint32_t n,
-                                 uint32_t wrong) {
-  std::vector<int32_t> got;
-  uint32_t count = 0;
-  while (got.size() < want.size() && !::testing::Test::HasFailure()) {
-    std::vector<int32_t> tokens = {drawn(chat)};
-    for (size_t i = got.size() + 1; i < want.size() && tokens.size() <= n; ++i) {
-      tokens.push_back(++count % wrong == 0 ? (want[i] + 1) % 300 : want[i]);
-    }
-    const std::vector<int32_t> read = verified(chat, tokens);
-    got.insert(got.end(), read.begin(), read.end());
-  }
-  return got;
-}
-
 /// Steps in which the library drafts.
 std::vector<int32_t> by_steps(const Chat& chat, size_t n_tokens) {
   std::vector<int32_t> got;
@@ -151,7 +135,7 @@ void expect_hosts_drafts_leave_no_trace(const MadeModel& file, const Where& wher
       Chat chat(loaded.model.get());
       chat.prefill(file.tokens(kPrompt));
       use_endless_sampler(chat, loaded.model.get(), 0.9f);
-      ASSERT_EQ(by_the_host(chat, want, n, wrong), want);
+      ASSERT_EQ(with_drafts(chat, want, n, wrong, kTokens), want);
       expect_same(chat, plain, "at the end");
     }
   }
@@ -232,7 +216,7 @@ TEST(DraftSplits, PassesThatStreamWeightsTakeRowsBack) {
       use_endless_sampler(*s, loaded.model.get(), 0);
     }
     const std::vector<int32_t> want = by_steps(plain, kTokens);
-    const std::vector<int32_t> got = by_the_host(chat, want, 8, 5);
+    const std::vector<int32_t> got = with_drafts(chat, want, 8, 5, kTokens);
     ASSERT_EQ(got, want);
     EXPECT_EQ(reachable(chat), reachable(plain));
     EXPECT_EQ(saved(chat).size(), saved(plain).size());

@@ -11,8 +11,8 @@ export ASAN_OPTIONS=allocator_may_return_null=1:strict_string_checks=1:detect_st
 export UBSAN_OPTIONS=print_stacktrace=1
 # Left out: checks of the source text; real models, whose thousands of tokens take a quarter of an hour
 # in this build and run the code of the fixtures; the needle prompts, the codecs along whole trajectories and in
-# long calls, drafts on splits, most models' long prompts and chunk sizes, the keep sets of long prompts, and 200 000 draws behind drafts, which run
-# the code of shorter tests over thousands of tokens.
+# long calls, the host's drafts on splits, most models' long prompts and chunk sizes, the keep sets of long
+# prompts, and 200 000 draws behind drafts, which run the code of shorter tests over thousands of tokens.
 long='*Needle*:*DefaultPolicyKeeps*:*AProbeAims*:*BoundedSessionsNever*:*ReadInBatches*'
 long+=':*AreKeptUpToScoreTies*:*OfOneLongCall*'
 long+=':*LongChat*:DraftDistribution*'

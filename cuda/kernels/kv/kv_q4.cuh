@@ -80,20 +80,26 @@ __device__ __forceinline__ __half2 bounded_scales(__half2 s) {
 
 // --- rotation ---
 
-__device__ __forceinline__ float rotation_sign(uint32_t i) {
+/// x, with the sign that element i of every 128 is given.
+__device__ __forceinline__ float signed_at(float x, uint32_t i) {
   constexpr uint32_t kWords[4] = {kRotationSigns[0], kRotationSigns[1], kRotationSigns[2],
                                   kRotationSigns[3]};
   const uint32_t w = i < 32 ? kWords[0] : i < 64 ? kWords[1] : i < 96 ? kWords[2] : kWords[3];
-  return (w >> i % 32 & 1u) != 0 ? -1.0f : 1.0f;
+  return __uint_as_float(__float_as_uint(x) ^ ((w >> i % 32) << 31));
 }
 /// 1 / sqrt(b) as kv/rotation.cc rounds it, without a root and a division in every kernel.
 __device__ __forceinline__ float rotation_norm(uint32_t b) {
   return b == 128 ? 0x1.6a09e6p-4f : b == 64 ? 0x1p-3f : b == 32 ? 0x1.6a09e6p-3f : 0x1p-2f;
 }
-/// One stage between lanes `step` apart.
-__device__ __forceinline__ float across(float x, uint32_t step) {
-  const float other = __shfl_xor_sync(0xFFFFFFFFu, x, static_cast<int>(step));
-  return (threadIdx.x % 32 & step) != 0 ? __fsub_rn(other, x) : __fadd_rn(x, other);
+/// One stage between lanes `step` apart: the sum in the lower lane, the difference in the upper
+/// one. The product with 1 or -1 is exact, so one instruction rounds as the sum alone would.
+template <int kPer>
+__device__ __forceinline__ void across(float (&x)[kPer], uint32_t step) {
+  const float sign = (threadIdx.x & step) != 0 ? -1.0f : 1.0f;
+#pragma unroll
+  for (int i = 0; i < kPer; ++i) {
+    x[i] = fmaf(x[i], sign, __shfl_xor_sync(0xFFFFFFFFu, x[i], static_cast<int>(step)));
+  }
 }
 __device__ __forceinline__ void within(float& low, float& high) {
   const float a = low, b = high;
@@ -107,6 +113,8 @@ __device__ __forceinline__ uint32_t element_of(int i) {
   const uint32_t lane = threadIdx.x % 32, n = static_cast<uint32_t>(i);
   return kFours ? n / 4 * 128 + 4 * lane + n % 4 : lane + 32 * n;
 }
+/// Stages are a loop, because a step of one row executes them once: fetching what unrolled stages
+/// are made of would take longer than executing it.
 template <bool kFours, int kPer>
 __device__ __forceinline__ void hadamard(float (&x)[kPer], uint32_t b) {
   if constexpr (kFours) {
@@ -114,17 +122,12 @@ __device__ __forceinline__ void hadamard(float (&x)[kPer], uint32_t b) {
     for (int i = 0; i < kPer; i += 4) {
       within(x[i], x[i + 1]), within(x[i + 2], x[i + 3]);
       within(x[i], x[i + 2]), within(x[i + 1], x[i + 3]);
-#pragma unroll
-      for (uint32_t step = 1; step < 32; step *= 2) {
-#pragma unroll
-        for (int j = 0; j < 4; ++j) x[i + j] = across(x[i + j], step);
-      }
     }
+#pragma unroll 1
+    for (uint32_t step = 1; step < 32; step *= 2) across(x, step);
   } else {
-#pragma unroll
-    for (int i = 0; i < kPer; ++i) {
-      for (uint32_t step = 1; step < 32 && step < b; step *= 2) x[i] = across(x[i], step);
-    }
+#pragma unroll 1
+    for (uint32_t step = 1; step < 32 && step < b; step *= 2) across(x, step);
 #pragma unroll
     for (int apart = 1; apart < 4; apart *= 2) {
       if (32u * static_cast<uint32_t>(apart) >= b) continue;
@@ -141,7 +144,7 @@ __device__ __forceinline__ void hadamard(float (&x)[kPer], uint32_t b) {
 template <bool kFours, int kPer>
 __device__ __forceinline__ void rotation_signs(float (&x)[kPer], uint32_t b) {
 #pragma unroll
-  for (int i = 0; i < kPer; ++i) x[i] *= rotation_sign(element_of<kFours, kPer>(i) % b);
+  for (int i = 0; i < kPer; ++i) x[i] = signed_at(x[i], element_of<kFours, kPer>(i) % b);
 }
 /// A head in a warp's registers, as above.
 template <bool kFours, int kPer>
@@ -239,7 +242,6 @@ struct Q4Block {
 
   __device__ __forceinline__ explicit Q4Block(const float* x) {
     constexpr uint32_t kLanes = 32 / kEach;
-    const uint32_t lane = threadIdx.x % kLanes;
     uint32_t most = 0;
 #pragma unroll
     for (int j = 0; j < kEach; ++j) most = max(most, __float_as_uint(x[j]) & 0x7FFFFFFFu);
@@ -247,25 +249,29 @@ struct Q4Block {
     for (uint32_t d = 1; d < kLanes; d *= 2) {
       most = max(most, __shfl_xor_sync(0xFFFFFFFFu, most, static_cast<int>(d)));
     }
-    // The first of the largest: its place, and behind it its sign.
-    uint32_t first = 64;
+    // The sign of the first of the largest.
+    bool has = false;
+    uint32_t sign = 0;
 #pragma unroll
     for (int j = kEach - 1; j >= 0; --j) {
       const uint32_t bits = __float_as_uint(x[j]);
-      const uint32_t at = lane * kEach + static_cast<uint32_t>(j);
-      if ((bits & 0x7FFFFFFFu) == most) first = 2 * at + (bits >> 31);
+      if ((bits & 0x7FFFFFFFu) == most) has = true, sign = bits & 0x80000000u;
     }
-#pragma unroll
-    for (uint32_t d = 1; d < kLanes; d *= 2) {
-      first = min(first, __shfl_xor_sync(0xFFFFFFFFu, first, static_cast<int>(d)));
-    }
+    const uint32_t group = threadIdx.x % 32 - threadIdx.x % kLanes;
+    const uint32_t lanes = __ballot_sync(0xFFFFFFFFu, has) >> group;  // the lowest: of the group
+    sign = __shfl_sync(0xFFFFFFFFu, sign,
+                       static_cast<int>(group) + __ffs(static_cast<int>(lanes)) - 1);
     const float magnitude = __uint_as_float(most);
     const bool zeros = magnitude < kQ4LeastMagnitude;
     const bool odd = most >= 0x7F800000u;
-    const float top = first % 2 != 0 ? -magnitude : magnitude;
     const Q4Search search;
-    const float first_fit = fit(x, __fdiv_rn(127.0f, top), search);
-    const float d = fit(x, __fdiv_rn(1.0f, first_fit), search);
+    // From the largest element's scale to the codes' own, twice.
+    float d = __uint_as_float(most | sign), of = 127.0f;
+#pragma unroll 1
+    for (int pass = 0; pass < 2; ++pass) {
+      d = fit(x, __fdiv_rn(of, d), search);
+      of = 1.0f;
+    }
     scale = zeros ? uint16_t{0} : odd || d != d ? uint16_t{0x7E00} : half_bits_of(d);
     if (!zeros && !odd) return;
 #pragma unroll
@@ -284,7 +290,7 @@ struct Q4Block {
       up[j] = __fmul_rn(x[j], c);
       down = fmaf(c, c, down);
     }
-#pragma unroll
+#pragma unroll 1
     for (int d = 16 / kEach; d > 0; d /= 2) {
 #pragma unroll
       for (int j = 0; j < kEach; ++j) {

@@ -47,13 +47,10 @@ __device__ __forceinline__ uint64_t image_place(const ImageArgs& a, uint32_t all
 __device__ __forceinline__ float4 rotated_four(float4 v, uint32_t d, uint32_t b) {
   float x[4] = {v.x, v.y, v.z, v.w};
 #pragma unroll
-  for (uint32_t j = 0; j < 4; ++j) x[j] *= rotation_sign((d + j) % b);
+  for (uint32_t j = 0; j < 4; ++j) x[j] = signed_at(x[j], (d + j) % b);
   within(x[0], x[1]), within(x[2], x[3]);
   within(x[0], x[2]), within(x[1], x[3]);
-  for (uint32_t step = 1; 4 * step < b; step *= 2) {
-#pragma unroll
-    for (uint32_t j = 0; j < 4; ++j) x[j] = across(x[j], step);
-  }
+  for (uint32_t step = 1; 4 * step < b; step *= 2) across(x, step);
   const float norm = rotation_norm(b);
   return {x[0] * norm, x[1] * norm, x[2] * norm, x[3] * norm};
 }

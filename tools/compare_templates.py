@@ -3,15 +3,16 @@
 """Holds the template interpreter against jinja2, set up as HF transformers sets it up, over the
 published templates that this machine has:
 
-    compare_templates.py RENDER_TEMPLATE [-v] FILE_OR_FOLDER...
+    compare_templates.py RENDER_TEMPLATE [-v] [--least N] FILE_OR_FOLDER...
 
 RENDER_TEMPLATE is the program of that name in the build folder. Templates are *.jinja files, also
 inside *.tar.gz (the source package of llama-cpp-python carries many), and the templates of *.gguf
 files (needs: gguf), also inside wheels. Each is rendered over conversations with system messages,
 tools, calls and results, thinking on and off, empty contents, and orders that templates refuse.
-Exit 1: a text differs, or only one of the two refuses and no feature is named for it. Exit 77: no
-jinja2, or no template was found.
+Exit 1: a text differs, or only one of the two refuses and no feature is named for it, or fewer than N
+different templates were found. Exit 77: no jinja2, or no template was found and N is 0.
 """
+import argparse
 import datetime
 import glob
 import io
@@ -145,6 +146,8 @@ def gguf_templates(path, label):
     fields = GGUFReader(path).fields
     if "tokenizer.chat_template" in fields:
         yield label, fields["tokenizer.chat_template"].contents()
+    else:
+        print(f"{os.path.basename(label)} has no template")
 
 
 def templates(paths):
@@ -183,13 +186,22 @@ def reference(env, source, variables, compiled={}):
 
 
 def main():
-    verbose = "-v" in sys.argv
-    arguments = [a for a in sys.argv[1:] if a != "-v"]
+    parser = argparse.ArgumentParser()
+    parser.add_argument("render_template")
+    parser.add_argument("paths", nargs="+")
+    parser.add_argument("-v", action="store_true")
+    parser.add_argument("--least", type=int, default=0)
+    options = parser.parse_args()
     found = {}
-    for name, source in templates(arguments[1:]):
+    for name, source in templates(options.paths):
         found.setdefault(source, name)
+        if name.endswith(".gguf"):
+            print(f"the template of {os.path.basename(name)}")
+    if len(found) < options.least:
+        print(f"{len(found)} different templates were found, expected {options.least} at least")
+        sys.exit(1)
     if not found:
-        print("skipped: no template was found in", *arguments[1:])
+        print("skipped: no template was found in", *options.paths)
         sys.exit(77)
     env = environment()
     cases = []
@@ -198,7 +210,7 @@ def main():
             variables = {"messages": messages, "add_generation_prompt": True,
                          "bos_token": "<bos>", "eos_token": "</s>", **variant}
             cases.append((name, i, source, variables))
-    with subprocess.Popen([arguments[0]], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+    with subprocess.Popen([options.render_template], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
         lines = "".join(json.dumps({"template": s, "variables": v, "now": NOW}) + "\n"
                         for _, _, s, v in cases)
         answers = io.BytesIO(process.communicate(lines.encode())[0])
@@ -217,7 +229,7 @@ def main():
             seen.add((name, ours["error"]))
         else:
             wrong += 1
-            if verbose or wrong <= 20:
+            if options.v or wrong <= 20:
                 print(f"WRONG: {name} case {i}\n  ours:   {ours}\n  jinja2: {theirs}")
     print(f"{len(found)} templates, {len(cases)} cases: {equal} equal, {refused} refused by both, "
           f"{named} refused by name, {wrong} wrong")

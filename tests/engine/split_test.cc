@@ -261,7 +261,7 @@ TEST_P(TailSplit, NarrowRowsOfTheTailGiveTheBitsOfOneTier) {
   size_t n_compared = 0;
   for (int32_t layers = 1; layers < n_layers(); ++layers) {
     if (!has_rows_on_both(*spec_, layers)) continue;
-    for (const KvDtype narrow : {KvDtype::kBf16, KvDtype::kQ8_0}) {
+    for (const KvDtype narrow : {KvDtype::kBf16, KvDtype::kQ8_0, KvDtype::kQ4}) {
       auto split = open(layers, layers, {}, {}, narrow);
       ASSERT_TRUE(split.is_ok()) << split.status().text();
       SessionShape same = one.value()->plan().session;
@@ -300,7 +300,8 @@ INSTANTIATE_TEST_SUITE_P(Engine, TailSplit,
                                            test::tiny_gemma4(), test::tiny_gemma4kv(),
                                            with_layers(test::tiny_qwen35(), 8),
                                            with_layers(test::tiny_qwen35moe(), 8),
-                                           test::tiny_llama(), test::tiny_gemma3()),
+                                           test::tiny_llama(), test::tiny_qwen2(),
+                                           test::tiny_gemma3()),
                          recipe_name);
 
 }  // namespace

@@ -26,7 +26,10 @@ class RealModel : public ::testing::TestWithParam<RealFile> {
     golden_ = golden.take();
     ASSERT_EQ(golden_.model, GetParam().file);
   }
-  Loaded open(sharpi_arithmetic arithmetic, sharpi_kv_dtype kv = SHARPI_KV_F32,
+  Loaded open(sharpi_arithmetic arithmetic, sharpi_kv_dtype kv = SHARPI_KV_F32) const {
+    return open(arithmetic, kv, kv);
+  }
+  Loaded open(sharpi_arithmetic arithmetic, sharpi_kv_dtype k, sharpi_kv_dtype v,
               bool deterministic = false, uint32_t n_chunk = 256) const {
     ModelSetup setup;
     setup.edit = [=](sharpi_plan_params* p, sharpi_session_params* s) {
@@ -35,7 +38,8 @@ class RealModel : public ::testing::TestWithParam<RealFile> {
       p->n_chunk = n_chunk;
       p->deterministic = deterministic ? 1 : 0;
       s->n_ctx = 2048;
-      s->k_dtype = s->v_dtype = kv;
+      s->k_dtype = k;
+      s->v_dtype = v;
     };
     return load(path_, setup);
   }
@@ -173,31 +177,74 @@ std::vector<double> probabilities(const std::vector<float>& logits) {
   return p;
 }
 
+/// How far predictions are from others of the same tokens.
+struct Nearness {
+  double divergence = 0;  // mean KL in nats
+  double same_best = 0;   // share of positions with the same likeliest token
+};
+Nearness nearness(const std::vector<std::vector<float>>& want,
+                  const std::vector<std::vector<float>>& got) {
+  Nearness sum;
+  for (size_t r = 0; r < want.size(); ++r) {
+    const std::vector<double> p = probabilities(want[r]), q = probabilities(got.at(r));
+    for (size_t i = 0; i < p.size(); ++i) {
+      if (p[i] > 0) sum.divergence += p[i] * std::log(p[i] / std::max(q[i], 1e-300));
+    }
+    const auto best = [](const std::vector<double>& x) {
+      return std::max_element(x.begin(), x.end()) - x.begin();
+    };
+    sum.same_best += best(p) == best(q) ? 1 : 0;
+  }
+  const auto n = static_cast<double>(want.size());
+  return {sum.divergence / n, sum.same_best / n};
+}
+
 /// What int8 activations cost: bench/quality_bench has 0.003 and 0.002 nats, and 96%
 /// (docs/real_models.md).
 TEST_P(RealModel, FastPredictionsStayNearTheExactOnes) {
   const Loaded exact = open(SHARPI_ARITHMETIC_EXACT), fast = open(SHARPI_ARITHMETIC_FAST);
   const std::vector<int32_t>& tokens = golden_.cases[0].tokens;
   Chat a(exact.model.get()), b(fast.model.get());
-  const auto want = a.all_logits(tokens, kRows), got = b.all_logits(tokens, kRows);
-  double divergence = 0;
-  size_t same = 0;
-  for (size_t r = 0; r < want.size(); ++r) {
-    const std::vector<double> p = probabilities(want[r]), q = probabilities(got[r]);
-    for (size_t i = 0; i < p.size(); ++i) {
-      if (p[i] > 0) divergence += p[i] * std::log(p[i] / std::max(q[i], 1e-300));
-    }
-    const auto best = [](const std::vector<double>& x) {
-      return std::max_element(x.begin(), x.end()) - x.begin();
-    };
-    same += best(p) == best(q) ? 1 : 0;
+  const Nearness near = nearness(a.all_logits(tokens, kRows), b.all_logits(tokens, kRows));
+  RecordProperty("mean_divergence", std::to_string(near.divergence));
+  RecordProperty("same_best", std::to_string(near.same_best));
+  EXPECT_GT(near.divergence, 0) << "fast arithmetic is not used";
+  EXPECT_LE(near.divergence, 0.006);
+  EXPECT_GE(near.same_best, 0.92);
+}
+
+/// K and V rows, and between which bounds the mean KL from f32 rows lies, around what
+/// bench/quality_bench has over 4096 tokens of either model (docs/real_models.md). They are apart,
+/// so that rows of another codec are found.
+struct CodecBound {
+  const char* name;
+  sharpi_kv_dtype k, v;
+  double least, most, same_best;
+};
+constexpr CodecBound kCodecBounds[] = {
+    {"bf16", SHARPI_KV_BF16, SHARPI_KV_BF16, 1e-5, 3e-4, 0.96},
+    {"q8_0", SHARPI_KV_Q8_0, SHARPI_KV_Q8_0, 4e-4, 3e-3, 0.95},
+    {"q8_0_q4", SHARPI_KV_Q8_0, SHARPI_KV_Q4, 3.2e-3, 0.022, 0.85},
+    {"q4", SHARPI_KV_Q4, SHARPI_KV_Q4, 0.025, 0.25, 0.65},
+};
+
+TEST_P(RealModel, RowsOfEveryCodecStayNearThoseOfF32) {
+  std::vector<int32_t> tokens = golden_.cases[0].tokens;
+  tokens.resize(96);
+  std::vector<std::vector<float>> want;
+  {
+    const Loaded wide = open(SHARPI_ARITHMETIC_EXACT);
+    want = Chat(wide.model.get()).all_logits(tokens, kRows);
   }
-  const auto n = static_cast<double>(want.size());
-  RecordProperty("mean_divergence", std::to_string(divergence / n));
-  RecordProperty("same_best", std::to_string(static_cast<double>(same) / n));
-  EXPECT_GT(divergence, 0) << "fast arithmetic is not used";
-  EXPECT_LE(divergence / n, 0.006);
-  EXPECT_GE(static_cast<double>(same) / n, 0.92);
+  for (const CodecBound& c : kCodecBounds) {
+    const Loaded narrow = open(SHARPI_ARITHMETIC_EXACT, c.k, c.v);
+    const Nearness near = nearness(want, Chat(narrow.model.get()).all_logits(tokens, kRows));
+    RecordProperty(std::string("divergence_") + c.name, std::to_string(near.divergence));
+    RecordProperty(std::string("same_best_") + c.name, std::to_string(near.same_best));
+    EXPECT_GE(near.divergence, c.least) << c.name;
+    EXPECT_LE(near.divergence, c.most) << c.name;
+    EXPECT_GE(near.same_best, c.same_best) << c.name;
+  }
 }
 
 /// bench/text_needles has longer texts and all policies.
@@ -238,7 +285,8 @@ TEST_P(RealModel, CompactionKeepsANumberThatABookHides) {
 TEST_P(RealModel, DecodePrefillAndChunksAreOneComputation) {
   const std::vector<int32_t> tokens(golden_.cases[0].tokens.begin(),
                                     golden_.cases[0].tokens.begin() + 48);
-  const Loaded whole = open(SHARPI_ARITHMETIC_FAST, SHARPI_KV_F32, /*deterministic=*/true);
+  const Loaded whole =
+      open(SHARPI_ARITHMETIC_FAST, SHARPI_KV_F32, SHARPI_KV_F32, /*deterministic=*/true);
   Chat a(whole.model.get());
   const auto want = a.all_logits(tokens, kRows);
   const auto expect_same = [&](const std::vector<std::vector<float>>& got, const char* how) {
@@ -249,8 +297,8 @@ TEST_P(RealModel, DecodePrefillAndChunksAreOneComputation) {
   expect_same(b.all_logits(tokens, 7), "calls of 7 tokens");
   Chat c(whole.model.get());
   expect_same(c.all_logits(tokens, 1), "calls of one token");
-  const Loaded chunks =
-      open(SHARPI_ARITHMETIC_FAST, SHARPI_KV_F32, /*deterministic=*/true, /*n_chunk=*/16);
+  const Loaded chunks = open(SHARPI_ARITHMETIC_FAST, SHARPI_KV_F32, SHARPI_KV_F32,
+                             /*deterministic=*/true, /*n_chunk=*/16);
   Chat d(chunks.model.get());
   d.prefill(tokens, 16);
   for (uint32_t i = 0; i < 16; ++i) {

@@ -155,5 +155,49 @@ TEST(PreTokenizer, CharactersThatAreNewerThanPcre2AreLettersAndNumbers) {
   EXPECT_EQ(pieces_of("qwen35", "a\U00011F00b"), (Pieces{"a\U00011F00b"}));
 }
 
+struct Names {
+  const char* family;
+  std::vector<const char*> aliases;
+};
+const Names kNames[] = {
+    {"qwen2", {"deepseek-r1-qwen", "megrez", "kormo", "f2llmv2"}},
+    {"qwen35", {}},
+    {"olmo", {}},
+    {"llama-bpe", {"llama3", "llama-v3"}},
+    {"smollm", {}},
+};
+/// Every two families split it into other pieces, or treat the pieces in another way.
+constexpr const char* kTelling =
+    "It'S 12345 caf\u00E9s,  e\u0301\u0915\u093F\n\n  x\t'll we'LL\r\n!!";
+
+bool same_family(const char* a, const char* b) {
+  const auto one = PreTokenizer::create(a), other = PreTokenizer::create(b);
+  EXPECT_TRUE(one.is_ok() && other.is_ok()) << a << " " << b;
+  if (!one.is_ok() || !other.is_ok()) return false;
+  return pieces_of(a, kTelling) == pieces_of(b, kTelling) &&
+         one.value().nfc() == other.value().nfc() &&
+         one.value().whole_pieces() == other.value().whole_pieces() &&
+         one.value().default_bos() == other.value().default_bos();
+}
+
+TEST(PreTokenizer, AliasesAreTheFamilyThatTheyName) {
+  std::string listed;
+  for (const Names& n : kNames) {
+    listed += std::string(listed.empty() ? "" : " ") + n.family;
+    for (const char* alias : n.aliases) {
+      EXPECT_TRUE(same_family(alias, n.family)) << alias;
+      listed += std::string(" ") + alias;
+    }
+    for (const Names& other : kNames) {
+      EXPECT_EQ(same_family(n.family, other.family), &n == &other) << n.family << other.family;
+    }
+  }
+  // The refusal lists all names that are known, so none is left out above.
+  const auto unknown = PreTokenizer::create("llama");
+  ASSERT_FALSE(unknown.is_ok());
+  EXPECT_EQ(unknown.status().code(), Code::kUnsupported);
+  EXPECT_EQ(unknown.status().text(), "pre-tokenizer \"llama\" is not one of: " + listed);
+}
+
 }  // namespace
 }  // namespace sharpi

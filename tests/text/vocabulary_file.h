@@ -59,15 +59,20 @@ struct Loaded {
   std::shared_ptr<const Tokenizer> tokenizer;
 };
 
-inline Loaded load(const VocabularyFile& v) {
+/// The file's bytes: keys, and no tensor.
+inline test::Bytes bytes_of(const VocabularyFile& v) {
   test::GgufWriter writer = v.writer;
   writer.value("tokenizer.ggml.model", v.model);
   if (!v.pre.empty()) writer.value("tokenizer.ggml.pre", v.pre);
   writer.array("tokenizer.ggml.tokens", v.tokens);
   writer.array("tokenizer.ggml.token_type", v.types);
   writer.array("tokenizer.ggml.merges", v.merges);
+  return writer.bytes();
+}
+
+inline Loaded load(const VocabularyFile& v) {
   Loaded out;
-  out.bytes = std::make_unique<test::Bytes>(writer.bytes());
+  out.bytes = std::make_unique<test::Bytes>(bytes_of(v));
   auto file = GgufFile::open_memory(out.bytes->data(), out.bytes->size(), "vocabulary");
   EXPECT_TRUE(file.is_ok()) << file.status().text();
   auto tokenizer = Tokenizer::create(file.take());

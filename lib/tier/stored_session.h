@@ -162,7 +162,7 @@ class StoredSession : public StoredRows<Range> {
   uint64_t logit_row_bytes() const { return uint64_t{plan_->spec->n_vocab} * sizeof(float); }
   Status check_logits_row(uint32_t row) const {
     if (logits_.bytes() >= (row + 1ull) * logit_row_bytes()) return Status::ok();
-    return Status::error(Code::kInternal, "logits row %u is not on this tier", row);
+    return Status::error(Code::kInternal, "row %u of the logits is not on this tier", row);
   }
   Status check_queries(uint32_t layer, uint32_t n) const {
     const bool here = queries(layer, Capture::kRing) != nullptr && n <= query_rows(Capture::kRing);
@@ -172,11 +172,12 @@ class StoredSession : public StoredRows<Range> {
   }
   Status check_state(uint32_t layer, StatePart part) const {
     if (state_bytes(layer, part) != 0) return Status::ok();
-    return Status::error(Code::kInternal, "layer %u has no recurrent state here", layer);
+    return Status::error(Code::kInternal, "layer %u has no recurrent state on this tier", layer);
   }
   Result<std::byte*> checkpoint_at(uint32_t index) const {
     if (index < shape_.n_checkpoints) return checkpoints_.data() + index * state_layout_.bytes;
-    return Status::error(Code::kInternal, "checkpoint slot %u of %u", index, shape_.n_checkpoints);
+    return Status::error(Code::kInternal, "checkpoint slot %u does not exist; the session has %u",
+                         index, shape_.n_checkpoints);
   }
   /// The committed state is replaced.
   void drop_pending() noexcept { pending_ = 0; }

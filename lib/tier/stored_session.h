@@ -58,10 +58,10 @@ class StoredSession : public StoredRows<Range> {
     kept_ ^= 1;
     pending_ = draft_layout_.n_rows == 0 ? 0 : n_rows;
   }
-  /// Rows that were accepted but that the committed state does not have yet.
+  /// Rows that were accepted, but that the committed state does not contain yet.
   uint32_t pending() const { return pending_; }
-  /// What the last pass with drafts left of a recurrent layer, or (working) what the one under way
-  /// leaves.
+  /// What the last pass with drafts left for a recurrent layer, or (working) where the pass under
+  /// way leaves it.
   float* draft_plane(uint64_t offset, bool working) const {
     const uint64_t copy = working ? kept_ ^ 1u : kept_;
     return drafts_.template as<float>() + copy * draft_layout_.copy_floats + offset;
@@ -138,8 +138,8 @@ class StoredSession : public StoredRows<Range> {
     return Rows::reserve_groups(range_of_bytes, shape_.n_ctx, shape_.first_slots);
   }
 
-  /// The first n slots of a group, but for those that are shared already. On the host row by row in
-  /// the last block, whose rest may be guarded.
+  /// Copies the first n slots of a group, except those that are shared already. On the host the
+  /// last block is copied row by row, because the rest of it may be guarded.
   Status copy_slots(uint32_t group, const StoredSession& from, uint32_t n) const {
     const KvGroup& g = layout_.groups[group];
     const uint32_t rest = Range::kOfHost ? n % kKvBlockSlots : 0, first = n - rest;
@@ -156,7 +156,8 @@ class StoredSession : public StoredRows<Range> {
     return Status::ok();
   }
 
-  /// Between sessions, in the memory that the tier's kernels use; done on return. Nothing for none.
+  /// Copies between sessions, in the memory that the tier's kernels use; done on return. 0 bytes =
+  /// nothing to do.
   virtual Status copy_within(void* to, const void* from, uint64_t bytes) const = 0;
 
   uint64_t logit_row_bytes() const { return uint64_t{plan_->spec->n_vocab} * sizeof(float); }
@@ -179,7 +180,7 @@ class StoredSession : public StoredRows<Range> {
     return Status::error(Code::kInternal, "checkpoint slot %u does not exist; the session has %u",
                          index, shape_.n_checkpoints);
   }
-  /// The committed state is replaced.
+  /// The committed state was replaced, so that accepted rows no longer have to be applied to it.
   void drop_pending() noexcept { pending_ = 0; }
   const Buffer& query_memory(Capture which) const {
     return which == Capture::kRing ? ring_ : observer_;

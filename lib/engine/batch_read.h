@@ -21,7 +21,7 @@ struct BatchRead {
   uint32_t n_read = 0;
 };
 
-/// What a batch may do with sessions.
+/// Runs such passes. A class of its own, because it is a friend of Session.
 class SessionBatch {
  public:
   /// 1 to max_batch sessions of one model, no one twice, each with as many drafts as it likes. All

@@ -73,8 +73,8 @@ Result<std::unique_ptr<Session>> Session::create(std::shared_ptr<const Model> mo
   SHARPI_TRY(check_within(plan.rows, wanted));
   if (shape.probe.size() > plan.model.n_chunk) {
     return Status::error(Code::kInvalidArgument,
-                         "the probe has %zu tokens, more than a chunk of %u", shape.probe.size(),
-                         plan.model.n_chunk);
+                         "the probe has %zu tokens, which is more than a chunk of %u",
+                         shape.probe.size(), plan.model.n_chunk);
   }
   const auto own = engine_session_rows(*plan.spec, shape, plan.model.n_chunk);
   wanted.insert(wanted.end(), own.begin(), own.end());
@@ -159,8 +159,9 @@ Status Session::check_tokens(std::span<const int32_t> tokens, size_t first) cons
   const auto n_vocab = static_cast<int64_t>(model_->spec().n_vocab);
   for (size_t i = 0; i < tokens.size(); ++i) {
     if (tokens[i] < 0 || tokens[i] >= n_vocab) {
-      return Status::error(Code::kInvalidArgument, "token %zu is %d, the vocabulary has %lld ids",
-                           first + i, tokens[i], static_cast<long long>(n_vocab));
+      return Status::error(Code::kInvalidArgument,
+                           "token %zu is %d, but the vocabulary has %lld ids", first + i, tokens[i],
+                           static_cast<long long>(n_vocab));
     }
   }
   return Status::ok();
@@ -226,7 +227,7 @@ Status Session::begin_call() {
   look_ahead_ = 0;  // a prompt that ended early may have left them
   prompt_end_ = 0;
   if (!is_cancelled()) return Status::ok();
-  return Status::error(Code::kCancelled, "cancelled before it began; nothing changed");
+  return Status::error(Code::kCancelled, "the call was cancelled before it began; nothing changed");
 }
 
 Status Session::end_call(Status done) {
@@ -283,8 +284,8 @@ Status Session::decode_batch(std::span<Session* const> sessions, std::span<const
   const uint32_t most = model.plan().model.max_batch;
   if (sessions.size() > most || sessions.size() > kMost) {
     return Status::error(Code::kInvalidArgument,
-                         "%zu sessions in one batch, the plan's max_batch is %u", sessions.size(),
-                         most);
+                         "the batch has %zu sessions, but the plan's max_batch is %u",
+                         sessions.size(), most);
   }
   std::array<SequenceRows, kMost> rows;
   std::array<std::span<TierSession* const>, kMost> lists;
@@ -330,11 +331,13 @@ Status Session::decode_batch(std::span<Session* const> sessions, std::span<const
 
 Status Session::check_logits(uint32_t row) const {
   if (n_logit_rows_ == 0) {
-    return Status::error(Code::kState,
-                         "no logits: no tokens were read since creation, truncate or cancel");
+    return Status::error(
+        Code::kState,
+        "there are no logits: no tokens were read since creation, truncate or cancel");
   }
   if (row >= n_logit_rows_) {
-    return Status::error(Code::kInvalidArgument, "logits row %u of %u", row, n_logit_rows_);
+    return Status::error(Code::kInvalidArgument,
+                         "row %u of the logits does not exist; there are %u", row, n_logit_rows_);
   }
   return Status::ok();
 }
@@ -393,7 +396,7 @@ Status Session::step(const sharpi_sample_params& params, int32_t* out_tokens, ui
                      uint32_t* out_n) {
   *out_n = 0;
   if (cap == 0)
-    return Status::error(Code::kBufferTooSmall, "a step gives at least one token, cap is 0");
+    return Status::error(Code::kBufferTooSmall, "cap is 0, but a step gives at least one token");
   SHARPI_TRY(end_call(begin_call()));
   const auto start = std::chrono::steady_clock::now();
   const SamplerMark mark = sampler_.mark();

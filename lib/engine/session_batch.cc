@@ -57,7 +57,7 @@ Status SessionBatch::verify(std::span<BatchRead> reads) {
   for (BatchRead& r : reads) r.n_read = 0;
   if (reads.size() > shape.max_batch || reads.size() > kMaxBatch) {
     return Status::error(Code::kInvalidArgument,
-                         "%zu sessions in one batch, the plan's max_batch is %u", reads.size(),
+                         "the batch has %zu sessions, but the plan's max_batch is %u", reads.size(),
                          shape.max_batch);
   }
   for (uint32_t i = 0; i < reads.size(); ++i) SHARPI_TRY(check(reads[i], i, model));

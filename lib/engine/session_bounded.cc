@@ -14,12 +14,15 @@ namespace {
 Status check_keep(const sharpi_compact_params& p, uint32_t n_slots,
                   std::span<const uint32_t>* out) {
   if (p.n_keep == 0 || p.keep == nullptr) {
-    return Status::error(Code::kInvalidArgument, "policy KEEP needs rows: n_keep is %u", p.n_keep);
+    return Status::error(
+        Code::kInvalidArgument,
+        "policy KEEP needs a list of rows to keep, but n_keep is %u or keep is null", p.n_keep);
   }
   for (uint32_t i = 0; i < p.n_keep; ++i) {
     if (p.keep[i] >= n_slots) {
-      return Status::error(Code::kInvalidArgument, "keep[%u] is slot %u, the session has %u rows",
-                           i, p.keep[i], n_slots);
+      return Status::error(Code::kInvalidArgument,
+                           "keep[%u] is slot %u, but the session has %u rows", i, p.keep[i],
+                           n_slots);
     }
     if (i > 0 && p.keep[i] <= p.keep[i - 1]) {
       return Status::error(Code::kInvalidArgument, "keep[%u] is %u after %u; slots must ascend", i,
@@ -34,8 +37,9 @@ Status check_sizes(const CompactRequest& r) {
   if (r.budget == 0)
     return Status::error(Code::kInvalidArgument, "budget is 0; at least 1 row must stay");
   if (r.recency > r.budget) {
-    return Status::error(Code::kInvalidArgument, "recency %u is more than the budget of %u rows",
-                         r.recency, r.budget);
+    return Status::error(Code::kInvalidArgument,
+                         "recency is %u, which is more than the budget of %u rows", r.recency,
+                         r.budget);
   }
   if (uint64_t{r.sinks} + r.recency > r.budget) {
     return Status::error(Code::kInvalidArgument,
@@ -48,7 +52,8 @@ Status check_sizes(const CompactRequest& r) {
                          kMaxPoolKernel);
   }
   if (r.span > kMaxSpan)
-    return Status::error(Code::kInvalidArgument, "span is %u; at most %u", r.span, kMaxSpan);
+    return Status::error(Code::kInvalidArgument, "span is %u; at most %u is allowed", r.span,
+                         kMaxSpan);
   return Status::ok();
 }
 
@@ -89,7 +94,7 @@ Status Session::check_budget(const sharpi_compact_params& p, CompactRequest* r) 
   }
   if (p.layer_budget > SHARPI_LAYER_BUDGET_ENTROPY) {
     return Status::error(Code::kInvalidArgument,
-                         "layer_budget is %u; EQUAL (0), PYRAMID (1) or ENTROPY (2)",
+                         "layer_budget is %u; allowed are EQUAL (0), PYRAMID (1) and ENTROPY (2)",
                          p.layer_budget);
   }
   r->policy = p.policy == SHARPI_POLICY_AUTO ? kDefaultPolicy : p.policy;
@@ -103,13 +108,15 @@ Status Session::check_budget(const sharpi_compact_params& p, CompactRequest* r) 
   r->user_data = p.user_data;
   if (r->policy == SHARPI_POLICY_KEEP) {
     if (ledger_.min_slots() != ledger_.max_slots()) {
-      return Status::error(Code::kState, "policy KEEP needs layers of equal length (%u to %u rows)",
+      return Status::error(Code::kState,
+                           "policy KEEP needs layers of equal length, but they hold %u to %u rows",
                            ledger_.min_slots(), ledger_.max_slots());
     }
     return check_keep(p, ledger_.max_slots(), &r->keep);
   }
   if (p.budget == SHARPI_UNSET) {
-    return Status::error(Code::kInvalidArgument, "budget is required: rows that a layer keeps");
+    return Status::error(Code::kInvalidArgument,
+                         "budget is unset; it is required and says how many rows a layer keeps");
   }
   r->budget = p.budget;
   if (p.budget == SHARPI_BUDGET_AUTO) {
@@ -132,18 +139,20 @@ Status Session::use_captured(uint32_t window, CompactRequest* r) const {
         Code::kState, "the session captures no queries (capture_window 0) and no probe is given");
   }
   if (captured == 0) {
-    return Status::error(Code::kState,
-                         "no queries are captured: none since a failed chunk, or none were saved");
+    return Status::error(
+        Code::kState,
+        "there are no captured queries: none came since a chunk failed, or none were saved");
   }
   if (window == 0)
     return Status::error(Code::kInvalidArgument, "window is 0; at least 1 query is needed");
   if (window != SHARPI_UNSET && window > shape_.capture_window) {
-    return Status::error(Code::kInvalidArgument, "window is %u, the session captures %u queries",
-                         window, shape_.capture_window);
+    return Status::error(Code::kInvalidArgument,
+                         "window is %u, but the session captures %u queries", window,
+                         shape_.capture_window);
   }
   if (window != SHARPI_UNSET && window > captured) {
-    return Status::error(Code::kState, "window is %u, only %u queries were captured so far", window,
-                         captured);
+    return Status::error(Code::kState, "window is %u, but only %u queries were captured so far",
+                         window, captured);
   }
   r->source = Capture::kRing;
   r->n_queries = std::min(window, captured);
@@ -155,7 +164,7 @@ Status Session::use_probe(std::span<const int32_t> probe, CompactRequest* r) {
   const ModelShape& model = model_->plan().model;
   if (probe.size() > model.n_chunk) {
     return Status::error(Code::kInvalidArgument,
-                         "the probe has %zu tokens, more than a chunk of %u", probe.size(),
+                         "the probe has %zu tokens, which is more than a chunk of %u", probe.size(),
                          model.n_chunk);
   }
   SHARPI_TRY(check_tokens(probe));

@@ -45,8 +45,8 @@ uint64_t Session::full_cache_bytes() const {
 Status Session::check_sight(std::span<const int32_t> tokens) const {
   if (tokens.size() <= free_slots()) return Status::ok();
   return Status::error(Code::kState,
-                       "%zu tokens cannot be looked at: %u of %u slots are in use; reserve more, "
-                       "or truncate so many tokens first",
+                       "%zu tokens cannot be observed: %u of %u slots are in use; reserve more, or "
+                       "truncate as many tokens first",
                        tokens.size(), full_capacity() - free_slots(), full_capacity());
 }
 
@@ -148,7 +148,7 @@ Status Session::select_global(const CompactRequest& r, std::span<const uint32_t>
     const bool same = std::equal(own.begin(), own.end(), first.begin(), first.end());
     if (ledger_.n_slots(l) == n && ledger_.rows(l).n_lists <= 1 && same) continue;
     return Status::error(Code::kState,
-                         "one keep set for all layers and heads needs rows that line up; an "
+                         "one keep set for all layers and heads needs rows that line up, but an "
                          "earlier compaction kept others in layer %u (%u of %u rows)",
                          l, ledger_.n_slots(l), n);
   }
@@ -213,11 +213,10 @@ Status Session::check_heads_apart(std::span<const uint32_t> layers) const {
     const KvLayerLayout& one = *store(l).layout().find(l);
     for (const KvDtype d : {one.k_dtype, one.v_dtype}) {
       if (one.head_dim % kv_codec(d)->block == 0) continue;
-      return Status::error(
-          Code::kUnsupported,
-          "layer %u: heads of %u elements cannot be kept one by one in %s blocks of %u; the "
-          "global policy works",
-          l, one.head_dim, kv_codec(d)->name, kv_codec(d)->block);
+      return Status::error(Code::kUnsupported,
+                           "layer %u has heads of %u elements, which cannot be kept one by one in "
+                           "%s blocks of %u; the global policy works",
+                           l, one.head_dim, kv_codec(d)->name, kv_codec(d)->block);
     }
   }
   return Status::ok();

@@ -63,7 +63,7 @@ size_t Session::most_rows(std::span<const int32_t> tokens) const {
 Status Session::verify(std::span<const int32_t> tokens, const sharpi_sample_params& params,
                        uint32_t* out_n) {
   *out_n = 0;
-  if (tokens.empty()) return Status::error(Code::kInvalidArgument, "n is 0; 1 or more is expected");
+  if (tokens.empty()) return Status::error(Code::kInvalidArgument, "n is 0; at least 1 is needed");
   SHARPI_TRY(check_reads(tokens, params));
   Meanwhile meanwhile{params.meanwhile, params.user_data, tokens[0]};
   return end_call(no_throw([&] { return read_drafts(tokens, params, &meanwhile, out_n); }));
@@ -73,9 +73,10 @@ Status Session::verify(std::span<const int32_t> tokens, const sharpi_sample_para
 Status Session::check_reads(std::span<const int32_t> tokens,
                             const sharpi_sample_params& params) const {
   if (tokens.size() - 1 > shape_.n_draft) {
-    return Status::error(Code::kInvalidArgument,
-                         "%zu drafts behind the first token, the session was made for n_draft %u",
-                         tokens.size() - 1, shape_.n_draft);
+    return Status::error(
+        Code::kInvalidArgument,
+        "there are %zu drafts behind the first token, but the session was made for n_draft %u",
+        tokens.size() - 1, shape_.n_draft);
   }
   for (size_t i = 0; i + 1 < tokens.size(); ++i) {
     Draw draw;  // refused before anything is read

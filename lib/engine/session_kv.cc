@@ -40,8 +40,9 @@ void Session::settle_share(const HeldBytes& kv_before) noexcept {
 
 Status Session::reserve(uint32_t n_slots) {
   if (n_slots > shape_.capacity(model_->plan().model.n_chunk)) {
-    return Status::error(Code::kDoesNotFit, "%u slots are asked for, the session was priced for %u",
-                         n_slots, shape_.capacity(model_->plan().model.n_chunk));
+    return Status::error(Code::kDoesNotFit,
+                         "%u slots are asked for, but the session was priced for %u", n_slots,
+                         shape_.capacity(model_->plan().model.n_chunk));
   }
   const HeldBytes share = share_.held();
   SHARPI_TRY(share_.take(kv_growth(n_slots)));
@@ -106,7 +107,7 @@ Status Session::check_state_at(uint32_t n_tokens) const {
                       return c.used && c.n_tokens == n_tokens;
                     });
   if (kept || !model_->spec().is_hybrid()) return Status::ok();
-  return Status::error(Code::kState, "length %u is no checkpoint of this hybrid model; %s",
+  return Status::error(Code::kState, "length %u has no checkpoint, which a hybrid model needs; %s",
                        n_tokens, nearest_text(reachable(), n_tokens).c_str());
 }
 
@@ -126,8 +127,8 @@ Status Session::load_state_at(uint32_t n_tokens) {
 Status Session::truncate(uint32_t n_tokens) {
   const uint32_t now = ledger_.n_tokens();
   if (n_tokens > now) {
-    return Status::error(Code::kInvalidArgument, "length %u is more than the session's %u",
-                         n_tokens, now);
+    return Status::error(Code::kInvalidArgument,
+                         "length %u is more than the %u tokens of the session", n_tokens, now);
   }
   if (n_tokens == now) return Status::ok();
   if (n_tokens != 0 && n_tokens < ledger_.evicted_floor()) {
@@ -292,14 +293,16 @@ std::vector<MemoryRow> Session::memory_rows() const {
 Status Session::kept(uint32_t layer, uint32_t kv_head, std::vector<uint32_t>* out) const {
   const ModelSpec& spec = model_->spec();
   if (layer >= spec.n_layers()) {
-    return Status::error(Code::kInvalidArgument, "layer %u of %u", layer, spec.n_layers());
+    return Status::error(Code::kInvalidArgument, "layer %u does not exist; the model has %u layers",
+                         layer, spec.n_layers());
   }
   const LayerSpec& l = spec.layers[layer];
   if (l.mixer != MixerKind::kAttention || l.attention.window != 0) {
     return Status::error(Code::kUnsupported, "layer %u stores no slots of its own length", layer);
   }
   if (kv_head >= l.attention.n_kv_heads) {
-    return Status::error(Code::kInvalidArgument, "KV head %u of %u in layer %u", kv_head,
+    return Status::error(Code::kInvalidArgument,
+                         "KV head %u does not exist; there are %u in layer %u", kv_head,
                          l.attention.n_kv_heads, layer);
   }
   const uint32_t n = ledger_.n_slots(layer);

@@ -30,7 +30,7 @@ class PromptProgress final : public PassProgress {
   bool stopped() const { return stopped_; }
   Status cancelled(uint64_t committed) const {
     return Status::error(
-        Code::kCancelled, "cancelled by the progress callback after %llu of %llu tokens",
+        Code::kCancelled, "the progress callback cancelled the call after %llu of %llu tokens",
         static_cast<unsigned long long>(committed), static_cast<unsigned long long>(total_));
   }
 
@@ -57,16 +57,17 @@ Status Session::read_prompt(std::span<const int32_t> tokens, const sharpi_prefil
   SHARPI_TRY(check_tokens(tokens));
   const ModelShape& shape = model_->plan().model;
   if (params.n_logit_rows > shape.max_logit_rows) {
-    return Status::error(Code::kInvalidArgument, "n_logit_rows is %u, the plan's max_logit_rows %u",
+    return Status::error(Code::kInvalidArgument,
+                         "n_logit_rows is %u, but the plan's max_logit_rows is %u",
                          params.n_logit_rows, shape.max_logit_rows);
   }
   if (params.n_logit_rows > tokens.size()) {
-    return Status::error(Code::kInvalidArgument, "n_logit_rows is %u for %zu tokens",
+    return Status::error(Code::kInvalidArgument, "n_logit_rows is %u, but there are %zu tokens",
                          params.n_logit_rows, tokens.size());
   }
   if (params.n_chunk > shape.n_chunk) {
-    return Status::error(Code::kInvalidArgument, "n_chunk is %u, the plan's %u", params.n_chunk,
-                         shape.n_chunk);
+    return Status::error(Code::kInvalidArgument, "n_chunk is %u, but the plan's n_chunk is %u",
+                         params.n_chunk, shape.n_chunk);
   }
   SHARPI_TRY(check_room(tokens.size()));
   const bool take_checkpoint = (params.flags & SHARPI_PREFILL_CHECKPOINT) != 0;
@@ -89,7 +90,7 @@ Status Session::read_chunks(std::span<const int32_t> tokens, const sharpi_prefil
   size_t done = 0;
   while (done < tokens.size()) {
     if (is_cancelled()) {
-      return Status::error(Code::kCancelled, "cancelled after %zu of %zu tokens", done,
+      return Status::error(Code::kCancelled, "the call was cancelled after %zu of %zu tokens", done,
                            tokens.size());
     }
     const auto start = std::chrono::steady_clock::now();

@@ -13,7 +13,7 @@
 #include "api/api_params.h"
 #include "api/session_calls.h"
 #include "base/limits.h"
-#include "engine/batch_read.h"
+#include "engine/session_batch.h"
 
 namespace api = sharpi::api;
 using sharpi::Code;
@@ -163,7 +163,7 @@ sharpi_status sharpi_decode_batch(sharpi_session* const* sessions, const int32_t
     }
     BatchCall call;
     SHARPI_TRY(call.enter(sessions, n));
-    return Session::decode_batch(call.sessions(), {tokens, n});
+    return sharpi::SessionBatch::decode(call.sessions(), {tokens, n});
   });
 }
 

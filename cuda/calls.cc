@@ -94,15 +94,16 @@ Status Calls::run(const Segment& segment, const Submission& rows, Workspace& wor
   SHARPI_TRY(m_.device->usable());
   if (rows.sequences.size() > kMaxSequences || rows.sequences.size() > m_.plan->model.max_batch ||
       rows.n_rows > ws.layout().max_rows) {
-    return Status::error(Code::kInternal, "%u rows of %zu sequences in one call", rows.n_rows,
-                         rows.sequences.size());
+    return Status::error(Code::kInternal, "a call cannot read %u rows of %zu sequences at once",
+                         rows.n_rows, rows.sequences.size());
   }
   const DeviceScope scope(*m_.device);
   std::unique_lock<std::mutex> turn(m_.device->turn(), std::defer_lock);
   if (takes_turn(segment, rows)) turn.lock();
   SlotUse slots;
   if (m_.asks_for_experts(segment)) {
-    if (ws.experts.host == nullptr) return Status::error(Code::kInternal, "no host for experts");
+    if (ws.experts.host == nullptr)
+      return Status::error(Code::kInternal, "the workspace has no host for experts");
     SHARPI_TRY(m_.experts->begin(ws.lane()));
     slots.of = m_.experts.get();
   } else if (segment.streamed && m_.experts != nullptr) {
@@ -240,7 +241,7 @@ Status Calls::run_format(const Segment& segment, const Submission& rows, CudaWor
   if (!step) return run_segment(segment, p);
   if (rows.cancel != nullptr && rows.cancel->load(std::memory_order_relaxed) &&
       !m_.spec().has_window()) {
-    return Status::error(Code::kCancelled, "cancelled");
+    return Status::error(Code::kCancelled, "the call was cancelled");
   }
   return run_graph(segment, p, format);
 }

@@ -39,9 +39,9 @@ Status check_kernels(const PolicyRow& row) {
   }
   switch (row.smoothing) {
     case PolicySmoothing::kNone:
-      return Status::error(Code::kUnsupported,
-                           "policy %u takes scores as they are; the GPU averages or spreads them",
-                           row.policy);
+      return Status::error(
+          Code::kUnsupported,
+          "policy %u takes scores as they are, but the GPU averages or spreads them", row.policy);
     case PolicySmoothing::kPool:
     case PolicySmoothing::kSpread:
       break;

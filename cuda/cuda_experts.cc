@@ -333,15 +333,16 @@ Status ExpertSlots::pin(std::span<const ExpertId> experts) {
                        e.expert < spec().layers[e.layer].ffn.n_experts;
     if (!known) {
       return Status::error(Code::kInvalidArgument,
-                           "expert %u of layer %u is none that is on the CPU beside a router on "
-                           "the GPU",
+                           "expert %u of layer %u cannot be pinned: only experts on the CPU whose "
+                           "router is on the GPU can",
                            e.expert, e.layer);
     }
   }
   std::unique_lock<std::mutex> lock(mutex_);
   idle_.wait(lock, [&] { return n_running_ == 0; });
   if (cache_->n_pinned() + experts.size() > cache_->n_slots()) {
-    return Status::error(Code::kDoesNotFit, "%zu experts to pin beside %u pinned ones: %u slots",
+    return Status::error(Code::kDoesNotFit,
+                         "%zu experts cannot be pinned beside the %u that are: there are %u slots",
                          experts.size(), cache_->n_pinned(), cache_->n_slots());
   }
   const DeviceScope scope(*device_);

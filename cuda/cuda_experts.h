@@ -51,7 +51,7 @@ struct HandoverLayout {
 HandoverLayout make_handover_layout(const ModelSpec& spec, const Placement& placement,
                                     const ModelShape& model);
 
-/// Slots, tables, staging; n_workspaces times the hand-over.
+/// The memory rows of slots, tables and staging, and of the hand-over of each of n_workspaces.
 std::vector<MemoryRow> expert_rows(const ModelSpec& spec, const Placement& placement,
                                    const ModelShape& model, uint32_t n_workspaces, uint32_t device);
 
@@ -63,16 +63,16 @@ class ExpertSlots {
                                                      std::shared_ptr<const Plan> plan);
   ~ExpertSlots();
 
-  /// Before a call's first kernel: what has arrived enters the table, what is ready sets out. The
-  /// work of `lane` from now on sees the table of this call.
+  /// Comes before a call's first kernel: experts that have arrived enter the table, and staged ones
+  /// are sent. Work that is enqueued on `lane` from now on sees the table of this call.
   Status begin(cudaStream_t lane);
-  /// After its last kernel has ended; `step`: it asked for experts, which ages what they were
-  /// used.
+  /// Comes after the call's last kernel has ended. `step`: the call asked for experts, so that the
+  /// counts of their uses age.
   void end(bool step = true);
   /// Copies a piece of an expert to staging; false when nothing waits. Takes some microseconds.
   bool copy_piece();
-  /// Rows of a layer were routed to ids, or to ~id; `served`: those with a slot are computed from
-  /// it.
+  /// Counts uses: rows of a layer were routed to these experts, given as id or as ~id. `served`:
+  /// those with a slot are computed from it.
   void note(uint32_t layer, const int32_t* ids, uint32_t n, bool served);
   /// Brings experts in now and keeps them. Waits for running calls to end.
   Status pin(std::span<const ExpertId> experts);

@@ -72,10 +72,11 @@ Result<std::unique_ptr<TierSession>> CudaModel::create_session(const SessionShap
       make_tier_kv_layout(m_->spec(), m_->plan->placement, TierId::kCuda, m_->plan->model, shape)
           .chunk_slot_bytes;
   if (slot_bytes > m_->workspace_layout.chunk_slot_bytes) {
-    return Status::error(Code::kDoesNotFit,
-                         "a KV row of windowed layers takes %llu bytes, the plan priced %llu",
-                         static_cast<unsigned long long>(slot_bytes),
-                         static_cast<unsigned long long>(m_->workspace_layout.chunk_slot_bytes));
+    return Status::error(
+        Code::kDoesNotFit,
+        "a KV row of the sliding-window layers takes %llu bytes, but the plan priced %llu",
+        static_cast<unsigned long long>(slot_bytes),
+        static_cast<unsigned long long>(m_->workspace_layout.chunk_slot_bytes));
   }
   SHARPI_TRY_ASSIGN(std::unique_ptr<CudaSession> s,
                     CudaSession::create(*m_->device, m_->stream, m_->plan, shape, *this));

@@ -124,8 +124,9 @@ Status Scoring::start(CudaSession& own, const ScoreRequest& request, CudaScoreSc
   const uint32_t n_slots = request.ledger->n_slots(request.layer);
   if (layer == nullptr || n_slots > s.shape.n_slots || request.n_queries > s.shape.n_queries ||
       (request.values && !s.shape.values)) {
-    return Status::error(Code::kInternal, "scoring scratch is too small for %u rows and %u queries",
-                         n_slots, request.n_queries);
+    return Status::error(Code::kInternal,
+                         "the scratch of scoring is too small for %u rows and %u queries", n_slots,
+                         request.n_queries);
   }
   SHARPI_TRY(m_.device->usable());
   const cudaStream_t stream = m_.stream.get();

@@ -171,7 +171,9 @@ uint32_t CudaSession::max_best() const {
 Status CudaSession::read_best(uint32_t row, uint32_t k, const std::span<const uint32_t>* allowed,
                               float* values, int32_t* ids) const {
   SHARPI_TRY(check_logits_row(row));
-  if (k == 0 || k > max_best()) return Status::error(Code::kInternal, "the %u best logits", k);
+  if (k == 0 || k > max_best())
+    return Status::error(Code::kInternal, "the %u best logits cannot be read; 1 to %u can", k,
+                         max_best());
   SHARPI_TRY(device_->usable());
   const std::lock_guard lock(way_out_);
   const DeviceScope scope(*device_);
@@ -189,8 +191,8 @@ Status CudaSession::read_best(uint32_t row, uint32_t k, const std::span<const ui
   if (allowed != nullptr) {
     std::byte* mask = best_.data() + best_.bytes() - mask_bytes(n_vocab);
     if (allowed->size_bytes() > mask_bytes(n_vocab)) {
-      return Status::error(Code::kInternal, "a mask of %zu words for %u tokens", allowed->size(),
-                           n_vocab);
+      return Status::error(Code::kInternal, "the mask has %zu words, which do not fit %u tokens",
+                           allowed->size(), n_vocab);
     }
     // From pinned memory, so that the copy does not wait. The logits' way out is as large.
     std::memcpy(logits_host_.data(), allowed->data(), allowed->size_bytes());

@@ -23,12 +23,12 @@ uint64_t move_list_bytes(const KvLayout& layout);
 
 class CudaSession;
 
-/// Knows the weights that a recurrent layer's state goes on by.
+/// Applies rows to the state of a recurrent layer, whose weights it knows.
 class StateReplay {
  public:
   virtual ~StateReplay() = default;
   /// The state of a layer after the session's pending rows, to its working copy. Enqueued on the
-  /// model's stream. Thread rule: any; reads the session but for that copy.
+  /// model's stream. Thread rule: any thread; of the session it writes that copy only.
   virtual Status replay(const CudaSession& session, uint32_t layer) const = 0;
 };
 
@@ -96,7 +96,7 @@ class CudaSession final : public StoredSession<DeviceBuffer, PinnedBuffer, Devic
   uint32_t n_moves_ = 0, move_bytes_ = 0;
 };
 
-/// A session's recurrent state and what it has to apply to it.
+/// A session's recurrent state, and the pending rows that have to be applied to it.
 BatchSequence pending_sequence(const CudaSession& session);
 
 }  // namespace sharpi::cuda

@@ -60,7 +60,7 @@ class CudaWorkspace final : public Workspace {
   const WorkspaceLayout& layout() const { return layout_; }
   const Stream& stream() const { return stream_; }
   cudaStream_t lane() const { return stream_.get(); }
-  /// For LayersAhead: the end of one of the layers under way.
+  /// For LayersAhead: records the end of one of the layers under way.
   Status record(uint32_t event) const {
     return device_->check(cudaEventRecord(layers_[event].get(), lane()), "cudaEventRecord");
   }

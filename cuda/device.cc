@@ -53,10 +53,10 @@ Status Device::check(cudaError_t error, const char* call) const {
   cudaGetLastError();  // errors that do not stay are forgotten here
   const auto native = static_cast<int32_t>(error);
   if (error == cudaErrorMemoryAllocation) {
-    return Status::native_error(Code::kOutOfMemory, native, "no memory for %s", call);
+    return Status::native_error(Code::kOutOfMemory, native, "there is no memory for %s", call);
   }
   return settle(
-      Status::native_error(Code::kDevice, native, "%s: %s", call, describe(error).c_str()));
+      Status::native_error(Code::kDevice, native, "%s failed: %s", call, describe(error).c_str()));
 }
 
 Status Device::settle(Status status) const {
@@ -101,7 +101,8 @@ Status Device::open() {
   static_assert(sizeof(void*) == sizeof(uint64_t));
   if (opened_.load(std::memory_order_acquire)) return usable();
   if (ordinal_ < 0) {
-    return Status::error(Code::kUnsupported, "%s is a device to plan for, not one of this machine",
+    return Status::error(Code::kUnsupported,
+                         "%s is a device to plan for; this machine does not have it",
                          name_.c_str());
   }
   const std::lock_guard<std::mutex> lock(opening_);
@@ -143,8 +144,8 @@ Status Device::admit(uint64_t bytes, const char* what) const {
     fail_in_.store(left - 1, std::memory_order_relaxed);
     if (left == 1) {
       return Status::native_error(Code::kOutOfMemory, cudaErrorMemoryAllocation,
-                                  "no memory for %s: %llu bytes on device %u", what,
-                                  static_cast<unsigned long long>(bytes), index_);
+                                  "there is no memory for %s: %llu bytes are needed on device %u",
+                                  what, static_cast<unsigned long long>(bytes), index_);
     }
   }
   live_.fetch_add(bytes, std::memory_order_relaxed);

@@ -17,7 +17,7 @@ using ull = unsigned long long;
 
 Status no_memory(const Device& device, const char* what, uint64_t bytes, int native) {
   return Status::native_error(Code::kOutOfMemory, native,
-                              "no memory for %s: %llu bytes on device %u", what,
+                              "there is no memory for %s: %llu bytes are needed on device %u", what,
                               static_cast<ull>(bytes), device.index());
 }
 
@@ -82,8 +82,9 @@ Result<PinnedBuffer> PinnedBuffer::allocate(const Device& device, uint64_t bytes
   const cudaError_t error = cudaHostAlloc(&p, pinned_held_bytes(bytes), cudaHostAllocPortable);
   if (error == cudaErrorMemoryAllocation) {
     cudaGetLastError();
-    return Status::native_error(Code::kOutOfMemory, error, "no memory for %s: %llu pinned bytes",
-                                what, static_cast<ull>(bytes));
+    return Status::native_error(Code::kOutOfMemory, error,
+                                "there is no memory for %s: %llu pinned bytes are needed", what,
+                                static_cast<ull>(bytes));
   }
   SHARPI_TRY(device.check(error, "cudaHostAlloc"));
   b.data_ = static_cast<std::byte*>(p);
@@ -194,9 +195,10 @@ Result<DeviceRange> DeviceRange::reserve(const Device& device, uint64_t bytes, c
   const CUresult got = entry<PFN_cuMemAddressReserve_v10020>(device.driver().reserve)(
       &address, reserved, kDeviceGranule, 0, 0);
   if (got != CUDA_SUCCESS) {
-    return Status::native_error(Code::kOutOfMemory, got,
-                                "no addresses for %s: cuMemAddressReserve of %llu bytes", what,
-                                static_cast<ull>(reserved));
+    return Status::native_error(
+        Code::kOutOfMemory, got,
+        "there is no address space for %s: cuMemAddressReserve failed for %llu bytes", what,
+        static_cast<ull>(reserved));
   }
   r.address_ = address;
   r.reserved_ = reserved;

@@ -28,7 +28,7 @@ struct ModuleCalls {
 
 Status load_error(int native, const char* kernel, const char* what) {
   const Code code = native == cudaErrorMemoryAllocation ? Code::kOutOfMemory : Code::kDevice;
-  return Status::native_error(code, native, "kernel %s: %s", kernel, what);
+  return Status::native_error(code, native, "kernel %s cannot be loaded: %s", kernel, what);
 }
 
 /// All kernels of a module.
@@ -46,13 +46,14 @@ Status load_module(const ModuleCalls& c, const KernelModule& m) {
   if (got == CUDA_SUCCESS) {
     got = entry<PFN_cuModuleEnumerateFunctions_v12040>(c.list)(all.data(), n, module);
   }
-  if (got != CUDA_SUCCESS) return load_error(got, m.name(), "the driver does not list its module");
+  if (got != CUDA_SUCCESS)
+    return load_error(got, m.name(), "the driver does not list the functions of its module");
   for (CUfunction f : all) {
     got = entry<PFN_cuFuncLoad_v12040>(c.load)(f);
     if (got == CUDA_SUCCESS) continue;
     const char* name = "";
     (void)entry<PFN_cuFuncGetName_v12030>(c.name)(&name, f);
-    return load_error(got, name, "its code was not loaded");
+    return load_error(got, name, "the driver did not load its code");
   }
   return Status::ok();
 }
@@ -94,7 +95,7 @@ Status find_entry(const char* name, unsigned version, void** out) {
   if (error == cudaSuccess && found == cudaDriverEntryPointSuccess && *out != nullptr)
     return Status::ok();
   return Status::native_error(Code::kUnsupported, static_cast<int32_t>(error),
-                              "the CUDA driver has no %s", name);
+                              "the CUDA driver lacks the function %s", name);
 }
 
 Status load_kernels(int capability) {

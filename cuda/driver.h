@@ -17,14 +17,14 @@ std::string driver_refusal(int version);
 
 /// The address of a driver function in its form of `version` (1000 * major + 10 * minor).
 Status find_entry(const char* name, unsigned version, void** out);
-/// The function there; F: its PFN_ type.
+/// The function at an address from find_entry(); F is its PFN_ type.
 template <class F>
 F entry(void* address) {
   return reinterpret_cast<F>(address);
 }
 
-/// Brings the code of every kernel to the current device, of this compute capability (10 * major +
-/// minor). Again: does nothing.
+/// Brings the code of every kernel to the current device, which has this compute capability (10 *
+/// major + minor). A second call does nothing.
 Status load_kernels(int capability);
 
 }  // namespace sharpi::cuda

@@ -55,8 +55,9 @@ GraphLine::~GraphLine() {
 Status GraphLine::status() const {
   const bool finished = at_ == segment_.blocks.size() && !unanswered_;
   if (!status_.is_ok() || finished) return status_;
-  return Status::error(Code::kInternal, "the experts' host left a decode step at block %zu of %zu",
-                       at_, segment_.blocks.size());
+  return Status::error(Code::kInternal,
+                       "the host of the experts left a decode step at block %zu of %zu", at_,
+                       segment_.blocks.size());
 }
 
 void GraphLine::publish(uint32_t number) {

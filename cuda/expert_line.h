@@ -7,7 +7,7 @@
 
 namespace sharpi::cuda {
 
-/// Of one workspace.
+/// The hand-over of one workspace.
 struct ExpertHandover {
   HandoverLayout layout;
   PinnedBuffer memory;
@@ -37,7 +37,7 @@ class GraphLine final : public ExpertLine {
   GraphLine(const Device& device, ExpertHandover& handover, ExpertSlots& slots,
             const ModelSpec& spec, const Segment& segment, uint32_t n_rows, bool use_slots,
             cudaStream_t lane);
-  /// Nothing on the device waits any longer.
+  /// Afterwards nothing on the device waits for this line any longer.
   ~GraphLine() override;
   const ExpertRequest* next() override;
   void answer() override;
@@ -65,7 +65,7 @@ class GraphLine final : public ExpertLine {
   Status status_;
 };
 
-/// Ids of experts that have a slot become ~id. False: none is left.
+/// Replaces the id of each expert that has a slot by ~id. False: no other expert is left.
 bool leave_out_resident(const ExpertSlots& slots, uint32_t layer, int32_t* ids, uint32_t n);
 
 }  // namespace sharpi::cuda

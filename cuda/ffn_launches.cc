@@ -30,7 +30,7 @@ Status FfnLaunches::launch(Pass& p, const Binding& at, const LaunchList& list,
     case LaunchKind::kAnswers:
       return answered_experts(p, l.layer, l.to, l.add);
     default:
-      return Status::error(Code::kInternal, "no launch of experts");
+      return Status::error(Code::kInternal, "a launch of another kind was given to the experts");
   }
 }
 

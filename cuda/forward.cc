@@ -59,7 +59,8 @@ StepFacts Forward::facts(const Pass& p) const {
 Status Forward::run(const Segment& segment, Pass& p) const {
   const LaunchList list = fuse(segment.program, facts(p));
   if (list.unknown != nullptr) {
-    return Status::error(Code::kInternal, "no operation of this tier: %s", list.unknown);
+    return Status::error(Code::kInternal, "the CUDA tier does not know the operation \"%s\"",
+                         list.unknown);
   }
   chains_launched_.fetch_add(list.n_chains, std::memory_order_relaxed);
   chains_apart_.fetch_add(list.n_apart, std::memory_order_relaxed);
@@ -71,7 +72,7 @@ Status Forward::run(const Segment& segment, Pass& p) const {
   const PassBinding at(m_, p);
   for (const Launch& l : list.launches) {
     if (l.opens && cancel != nullptr && cancel->load(std::memory_order_relaxed)) {
-      return Status::error(Code::kCancelled, "cancelled");
+      return Status::error(Code::kCancelled, "the call was cancelled");
     }
     SHARPI_TRY(launch(p, at, list, l));
     if (const LaunchWatch seen = launch_watch()) seen(list, l, p.fuses && p.recorded);
@@ -127,7 +128,7 @@ Status Forward::launch(Pass& p, const Binding& at, const LaunchList& list, const
     case LaunchKind::kLayerEnd:
       return Status::ok();
   }
-  return Status::error(Code::kInternal, "no such launch");
+  return Status::error(Code::kInternal, "a launch has a kind that does not exist");
 }
 
 std::vector<std::string> Forward::step_text(const Segment& segment) const {

@@ -84,13 +84,15 @@ void Granules::make_shared(uint64_t bytes, const std::function<void(uint64_t)>& 
 
 Status Granules::share_from(const Granules& other, uint64_t bytes) {
   if (granule_ != other.granule_ || !entries_.empty())
-    return Status::error(Code::kInternal, "a fork's rows lie otherwise than their origin's");
+    return Status::error(Code::kInternal,
+                         "the rows of a fork do not lie as those of its origin do");
   const std::lock_guard<std::mutex> lock(other.mutex_);
   const size_t n = std::min(bytes, other.locked_) / granule_;
   for (size_t i = 0; i < n; ++i) {
     if (other.entries_[i].shared == nullptr) {  // an own() that failed half way left a copy
       while (!entries_.empty()) drop();
-      return Status::error(Code::kInternal, "a granule of a fork's origin is not shared");
+      return Status::error(Code::kInternal,
+                           "a granule that a fork should read is not shared by its origin");
     }
     const Status mapped = driver_->map(address_of(i), other.entries_[i].handle);
     if (!mapped.is_ok()) {

@@ -18,7 +18,7 @@
 
 namespace sharpi::cuda {
 
-/// What a driver does with memory. Handles and addresses are its own numbers.
+/// The driver's functions for memory. Handles and addresses are numbers of its own.
 class GranuleDriver {
  public:
   virtual ~GranuleDriver() = default;
@@ -31,7 +31,7 @@ class GranuleDriver {
   virtual Status clear(uint64_t address, uint64_t bytes) const = 0;
   /// Copies what is mapped at `from` into a granule that is mapped nowhere. Done on return.
   virtual Status copy(uint64_t handle, uint64_t from) const = 0;
-  /// An address lost its memory and does not get it back.
+  /// An address lost its memory and could not get it back.
   virtual void lose(const Status& why) const noexcept = 0;
 };
 
@@ -46,9 +46,9 @@ class SharedGranule {
   void adopt(std::shared_ptr<const GranuleDriver> driver, uint64_t handle, uint64_t bytes,
              std::function<void(uint64_t)> on_free) noexcept;
   void add_user() { users_.fetch_add(1, std::memory_order_relaxed); }
-  /// Who drops out has unmapped it.
+  /// Pre: the range that drops out has unmapped it.
   void drop_user() { users_.fetch_sub(1, std::memory_order_release); }
-  /// More than one range maps it. Of a range that is not forked meanwhile this only becomes false.
+  /// More than one range maps it. While the range is not forked, this can only change to false.
   bool has_others() const { return users_.load(std::memory_order_acquire) > 1; }
 
  private:
@@ -86,7 +86,7 @@ class Granules {
   Status own(uint64_t from);
   /// First byte that can be written.
   uint64_t writable_from() const;
-  /// What no SharedGranule holds; what others map too.
+  /// Bytes that no SharedGranule holds, and bytes that others map too.
   uint64_t private_bytes() const;
   uint64_t shared_bytes() const;
 

@@ -44,13 +44,13 @@ class LoadedModel {
   const float* floats(const TensorRef& w) const {
     return reinterpret_cast<const float*>(weight(w));
   }
-  /// Of a captured step. Chains fetch weights while what comes before them still runs, so their
-  /// steps overlap.
+  /// The kernels' settings of a captured step of n_rows rows. Chains fetch weights while what comes
+  /// before them still runs, so their steps overlap.
   const MatmulConfig& step_config(uint32_t n_rows) const {
     return n_rows == 1 && has_chains(config) ? config : launches_config;
   }
-  /// Experts of the layer are on the CPU; a segment has such a layer and asks for them; calls of so
-  /// many rows use expert slots.
+  /// Whether the routed experts of a layer are on the CPU; whether a segment has such a layer and
+  /// asks for them; whether calls of n_rows rows use expert slots.
   bool parts_experts(uint32_t layer) const { return plan->placement.parts_experts(spec(), layer); }
   bool asks_for_experts(const Segment& segment) const;
   bool uses_slots(uint32_t n_rows) const;

@@ -19,7 +19,8 @@ class MixerLaunches {
   /// Rows of a windowed layer that wait in the chunk scratch go to their rings, if any wait.
   Status flush_ring(Pass& p) const;
   Status delta_net(Pass& p, uint32_t layer) const;
-  /// The rows that a session accepted after its committed state, into its working state.
+  /// Applies the rows that a session has accepted since its committed state, and leaves the result
+  /// in its working state.
   Status replay(const CudaSession& session, uint32_t layer) const;
 
  private:

@@ -70,7 +70,8 @@ Result<uint64_t> StagedCopy::piece_bytes(const TensorRef& tensor, bool* tiles) c
   const uint64_t unit = *tiles ? kPanelRows * tensor.row_bytes() : 1;
   const uint64_t most = shape_.slot_bytes / unit * unit;
   if (most != 0) return most;
-  return Status::error(Code::kUnsupported, "a row of %.*s has %llu bytes",
+  return Status::error(Code::kUnsupported,
+                       "tensor %.*s cannot be copied to the GPU: a row of it has %llu bytes",
                        static_cast<int>(tensor.tensor->name.size()), tensor.tensor->name.data(),
                        static_cast<unsigned long long>(tensor.row_bytes()));
 }

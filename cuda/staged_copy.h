@@ -42,7 +42,7 @@ class StagedCopy {
   /// Sends a tensor to `to`, in its device layout, once `after` has happened (null = at once).
   /// Returns when the last piece is on its way. The threads fill one slot after the other together.
   Status send(const TensorRef& tensor, std::byte* to, cudaEvent_t after);
-  /// Bytes [first, last) of it alone: whole panels, to `to` + first.
+  /// Sends only bytes [first, last) of the tensor, which are whole panels, to `to` + first.
   Status send_part(const TensorRef& tensor, uint64_t first, uint64_t last, std::byte* to,
                    cudaEvent_t after);
   /// Sends many tensors. The threads do not meet: whoever finishes a slot sends it, and the others

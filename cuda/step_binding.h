@@ -12,7 +12,7 @@
 
 namespace sharpi::cuda {
 
-/// Where things are.
+/// Where buffers and weights are.
 class Binding {
  public:
   Binding(const ModelSpec& spec, uint32_t n_rows, uint32_t n_head_rows)
@@ -40,7 +40,7 @@ class Binding {
   uint32_t n_rows_, n_head_rows_;
 };
 
-/// Addresses that nobody reads: the buffers lie apart, and every weight is there.
+/// Made-up addresses that nobody reads: buffers do not overlap, and no weight is missing.
 class PaperBinding final : public Binding {
  public:
   PaperBinding(const ModelSpec& spec, uint32_t n_rows, uint64_t moe_sync_bytes)

@@ -91,7 +91,7 @@ struct LaunchList {
   std::vector<RowStep> steps;
   /// Chains, and those that went launch by launch because there is no room for them.
   uint32_t n_chains = 0, n_apart = 0;
-  /// An operation that this tier does not have; nullptr: it has all of them.
+  /// The name of an operation that this tier does not have; nullptr: it has all of them.
   const char* unknown = nullptr;
 };
 
@@ -117,7 +117,7 @@ HeadRows head_rows(const MatmulConfig& config, uint32_t n, bool in_order);
 
 LaunchList fuse(const StepProgram& program, const StepFacts& facts);
 
-/// The facts of a captured step of one row that no workspace has to be made for.
+/// The facts of a captured step of one row, as far as they are known without a workspace.
 StepFacts step_facts(const ModelSpec& spec, const Placement& placement, const MatmulConfig& config);
 
 /// The list for people, equal layers together; what is in brackets is one launch:

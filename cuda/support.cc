@@ -35,11 +35,11 @@ uint32_t least_attention_bytes(uint32_t dim) {
 
 Status no_room(const std::string& device, const DeviceProfile& profile, const std::string& what,
                uint32_t bytes) {
-  return Status::error(Code::kUnsupported,
-                       "%s takes %u bytes of shared memory a block; %s (compute capability %d.%d) "
-                       "has %d",
-                       what.c_str(), bytes, device.c_str(), profile.capability / 10,
-                       profile.capability % 10, profile.shared_per_block);
+  return Status::error(
+      Code::kUnsupported,
+      "%s takes %u bytes of shared memory a block, but %s (compute capability %d.%d) has %d",
+      what.c_str(), bytes, device.c_str(), profile.capability / 10, profile.capability % 10,
+      profile.shared_per_block);
 }
 
 Status check_room(uint32_t layer, const DeviceProfile& device, const std::string& name,
@@ -56,29 +56,29 @@ Status check_room(uint32_t layer, const DeviceProfile& device, const std::string
 
 Status check_attention(uint32_t layer, const AttentionSpec& a) {
   if (std::find(std::begin(kHeadDims), std::end(kHeadDims), a.head_dim) == std::end(kHeadDims)) {
-    return Status::error(Code::kUnsupported,
-                         "layer %u: heads of %u elements; the GPU takes 64, 80, 96, 128, 256 and "
-                         "512",
-                         layer, a.head_dim);
+    return Status::error(
+        Code::kUnsupported,
+        "layer %u has heads of %u elements; the GPU takes 64, 80, 96, 128, 256 and 512", layer,
+        a.head_dim);
   }
   if (a.n_heads % a.n_kv_heads != 0 || a.n_heads / a.n_kv_heads > kMaxQueryGroup) {
-    return Status::error(Code::kUnsupported,
-                         "layer %u: %u query heads over %u KV heads; the GPU takes groups of up to "
-                         "%u",
-                         layer, a.n_heads, a.n_kv_heads, kMaxQueryGroup);
+    return Status::error(
+        Code::kUnsupported,
+        "layer %u has %u query heads over %u KV heads; the GPU takes whole groups of up to %u",
+        layer, a.n_heads, a.n_kv_heads, kMaxQueryGroup);
   }
   const uint64_t heads = qkv_bytes(a.n_kv_heads, a.head_dim);
   if (a.kv_source < 0 && !qkv_in_registers(a.head_dim, a.rope.n_rot / 2) && heads > kMostQkvBytes) {
     return Status::error(Code::kUnsupported,
-                         "layer %u: %u KV heads of %u elements, of which %u are rotated, are %llu "
-                         "bytes; the GPU takes %u",
+                         "layer %u has %u KV heads of %u elements, of which %u are rotated: %llu "
+                         "bytes, but the GPU takes at most %u",
                          layer, a.n_kv_heads, a.head_dim, a.rope.n_rot,
                          static_cast<unsigned long long>(heads), kMostQkvBytes);
   }
   if (a.qk_norm == QkNorm::kWholeVector && (a.q_bias || a.k_bias || a.v_bias)) {
     return Status::error(Code::kUnsupported,
-                         "layer %u: norms of whole query and key vectors behind biases, which the "
-                         "GPU does not take",
+                         "layer %u has norms of whole query and key vectors behind biases, which "
+                         "the GPU does not take",
                          layer);
   }
   return Status::ok();
@@ -88,21 +88,22 @@ Status check_delta(uint32_t layer, const DeltaNetSpec& d) {
   const bool dim = d.head_dim == 32 || d.head_dim == 64 || d.head_dim == 128;
   if (dim && d.conv_kernel >= 2 && d.conv_kernel <= kMaxConvKernel) return Status::ok();
   return Status::error(Code::kUnsupported,
-                       "layer %u: a gated delta net with heads of %u and a convolution of %u taps; "
-                       "the GPU takes 32, 64 or 128 and 2 to %u",
+                       "layer %u has a gated delta net with heads of %u elements and a convolution "
+                       "of %u taps; the GPU takes 32, 64 or 128 elements and 2 to %u taps",
                        layer, d.head_dim, d.conv_kernel, kMaxConvKernel);
 }
 
 Status check_experts(uint32_t layer, const FfnSpec& f) {
   if (f.n_experts > kMaxExperts || f.n_used > kMaxExpertsUsed) {
     return Status::error(Code::kUnsupported,
-                         "layer %u: %u experts, %u used; the GPU takes up to %u and %u", layer,
-                         f.n_experts, f.n_used, kMaxExperts, kMaxExpertsUsed);
+                         "layer %u has %u experts, of which %u are used; the GPU takes up to %u, "
+                         "of which %u are used",
+                         layer, f.n_experts, f.n_used, kMaxExperts, kMaxExpertsUsed);
   }
   if (f.fused_gate_up && f.d_ff % kPanelRows != 0) {
     return Status::error(Code::kUnsupported,
-                         "layer %u: gate and up of experts in one matrix, %u rows each; the GPU "
-                         "takes multiples of %u",
+                         "layer %u has gate and up of experts in one matrix, with %u rows each; "
+                         "the GPU takes multiples of %u",
                          layer, f.d_ff, kPanelRows);
   }
   return Status::ok();

@@ -105,7 +105,7 @@ Result<std::unique_ptr<Weights>> Weights::load(Device& device, WeightPlan plan,
   const auto advance = [&](uint64_t n) {
     done += n;
     if (progress && !progress(done, w->plan_.bytes))
-      return Status::error(Code::kCancelled, "load cancelled");
+      return Status::error(Code::kCancelled, "loading the model was cancelled");
     return Status::ok();
   };
   std::vector<StagedItem> items;

@@ -36,7 +36,7 @@ struct WeightPlan {
 };
 WeightPlan make_weight_plan(const ModelSpec& spec, const Placement& placement);
 std::vector<MemoryRow> weight_rows(const WeightPlan& plan, uint32_t device);
-/// What load() holds besides until it returns.
+/// The memory rows that load() takes besides, until it returns.
 std::vector<MemoryRow> load_rows(const WeightPlan& plan, uint32_t device);
 
 class Weights {

@@ -93,14 +93,14 @@ int code_for(std::string_view architectures, int capability) {
 Result<int> code_of_device(const std::string& name, std::string_view architectures,
                            int capability) {
   if (capability < kLeastCapability) {
-    return Status::error(Code::kUnsupported, "%s has compute capability %s; 8.0 is the least",
+    return Status::error(Code::kUnsupported, "%s has compute capability %s; at least 8.0 is needed",
                          name.c_str(), version(capability).c_str());
   }
   if (architectures.empty()) return capability;
   const int code = code_for(architectures, capability);
   if (code != 0) return code;
   return Status::error(
-      Code::kUnsupported, "%s has compute capability %s; this build has machine code of %s",
+      Code::kUnsupported, "%s has compute capability %s, but this build has machine code of %s",
       name.c_str(), version(capability).c_str(), architectures_text(architectures).c_str());
 }
 

@@ -37,7 +37,8 @@ struct DeviceProfile {
 /// Machine code runs on its major version from its minor one on, PTX on everything later.
 int code_for(std::string_view architectures, int capability);
 /// The same of a device by its name; kUnsupported: it is too old, or the build has nothing for it.
-/// Builds that do not say what they have: code of its own architecture.
+/// A build that does not say what it contains counts as having code of the device's own
+/// architecture.
 Result<int> code_of_device(const std::string& name, std::string_view architectures, int capability);
 /// The architectures of this build; empty where it does not say (programs built by hand).
 std::string_view built_architectures();

@@ -16,8 +16,8 @@ namespace sharpi::cuda {
 
 inline Status kernel_status(cudaError_t error, const char* kernel) {
   if (error == cudaSuccess) return Status::ok();
-  return Status::native_error(Code::kDevice, static_cast<int32_t>(error), "kernel %s: %s", kernel,
-                              cudaGetErrorString(error));
+  return Status::native_error(Code::kDevice, static_cast<int32_t>(error), "kernel %s failed: %s",
+                              kernel, cudaGetErrorString(error));
 }
 
 struct LaunchShape {

@@ -11,11 +11,11 @@ struct DeltaNetShape;
 struct KvLayer;
 struct MatmulConfig;
 
-/// Of launch_moe with n_rows rows.
+/// The kernels of launch_moe with n_rows rows.
 const char* moe_path(const MatmulConfig& config, uint32_t n_rows);
-/// Of launch_attention with few rows (and decode of any batch) or with many.
+/// The kernels of launch_attention with few rows (and in decode of any batch) or with many.
 const char* attention_path(const MatmulConfig& config, const KvLayer& kv, bool few_rows);
-/// Of launch_delta_net on a prompt; steps are always the recurrence.
+/// The kernels of launch_delta_net on a prompt; a step is always the recurrence.
 const char* delta_net_path(const MatmulConfig& config, const DeltaNetShape& shape);
 
 }  // namespace sharpi::cuda

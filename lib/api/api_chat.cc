@@ -62,8 +62,8 @@ Status read_messages(const sharpi_chat_params& p, std::vector<sharpi::ChatMessag
     for (size_t at = sizeof(sharpi_message); at < p.message_size; ++at) {
       if (from[at] == 0) continue;
       return Status::error(Code::kUnsupported,
-                           "messages[%u] has byte %zu set; this library knows %zu bytes", i, at,
-                           sizeof(sharpi_message));
+                           "messages[%u] has byte %zu set, but this library knows only %zu bytes",
+                           i, at, sizeof(sharpi_message));
     }
     sharpi_message message{};
     std::memcpy(&message, from, std::min<size_t>(p.message_size, sizeof message));
@@ -86,7 +86,7 @@ Status render(const sharpi_model* model, const sharpi_chat_params* params,
   const bool off = (p.flags & SHARPI_CHAT_NO_THINKING) != 0;
   if (on && off) {
     return Status::error(Code::kInvalidArgument,
-                         "flags ask for SHARPI_CHAT_THINKING and SHARPI_CHAT_NO_THINKING");
+                         "flags ask for both SHARPI_CHAT_THINKING and SHARPI_CHAT_NO_THINKING");
   }
   std::vector<sharpi::ChatMessage> messages;
   SHARPI_TRY(read_messages(p, &messages));

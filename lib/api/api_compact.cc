@@ -93,7 +93,8 @@ class CallbackSink final : public sharpi::BlobSink {
   Status write(const void* data, uint64_t bytes) override {
     const int32_t said = write_(user_data_, data, bytes);
     if (said == 0) return Status::ok();
-    return Status::native_error(Code::kIo, said, "the write callback refused a piece: %d", said);
+    return Status::native_error(Code::kIo, said,
+                                "the write callback refused a piece: it returned %d", said);
   }
 
  private:
@@ -107,7 +108,8 @@ class CallbackSource final : public sharpi::BlobSource {
   Status read(uint64_t at, void* out, uint64_t bytes) override {
     const int32_t said = read_(user_data_, at, out, bytes);
     if (said == 0) return Status::ok();
-    return Status::native_error(Code::kIo, said, "the read callback failed at byte %llu: %d",
+    return Status::native_error(Code::kIo, said,
+                                "the read callback failed at byte %llu: it returned %d",
                                 static_cast<unsigned long long>(at), said);
   }
 

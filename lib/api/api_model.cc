@@ -90,7 +90,7 @@ Status copy_meta_key(const sharpi::GgufFile& file, uint32_t index, char* out, si
   SHARPI_TRY(api::check_out(out, cap, out_len));
   const auto& values = file.values();
   if (index >= values.size()) {
-    return Status::error(Code::kNotFound, "metadata key %u is past the last of %zu", index,
+    return Status::error(Code::kNotFound, "metadata key %u does not exist; the file has %zu", index,
                          values.size());
   }
   return api::copy_text(values[index].key, out, cap, out_len);
@@ -107,7 +107,8 @@ sharpi_status sharpi_model_load(const sharpi_plan* plan, sharpi_progress_fn prog
     SHARPI_TRY(api::require(plan, "plan"));
     if (plan->p->session_only) {
       return Status::error(Code::kInvalidArgument,
-                           "the plan prices a session of a loaded model; it places no weights");
+                           "the plan prices only a session of a loaded model; it places no "
+                           "weights, so no model can be loaded from it");
     }
     sharpi::LoadProgress report;
     if (progress != nullptr) {
@@ -244,7 +245,8 @@ sharpi_status sharpi_model_expert_uses(const sharpi_model* model, uint32_t layer
     SHARPI_TRY(api::require_weights(model));
     const uint32_t n = model->p->spec().n_layers();
     if (layer >= n) {
-      return Status::error(Code::kInvalidArgument, "layer %u: the model has %u", layer, n);
+      return Status::error(Code::kInvalidArgument,
+                           "layer %u does not exist; the model has %u layers", layer, n);
     }
     const std::vector<uint64_t> uses = model->p->expert_uses(layer);
     return api::copy_array(std::span<const uint64_t>(uses), out, cap, out_n);

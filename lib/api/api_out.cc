@@ -12,7 +12,7 @@ constexpr uint32_t kMaxRowBytes = 4096;
 }  // namespace
 
 Status too_small(uint64_t cap, uint64_t needed, const char* unit) {
-  return Status::error(Code::kBufferTooSmall, "the buffer holds %llu %s, %llu are needed",
+  return Status::error(Code::kBufferTooSmall, "the buffer holds %llu %s, but %llu are needed",
                        static_cast<unsigned long long>(cap), unit,
                        static_cast<unsigned long long>(needed));
 }
@@ -20,7 +20,8 @@ Status too_small(uint64_t cap, uint64_t needed, const char* unit) {
 Status check_out(const void* out, uint64_t cap, const void* out_n) {
   SHARPI_TRY(require(out_n, "the out-length"));
   if (out == nullptr && cap > 0) {
-    return Status::error(Code::kInvalidArgument, "the buffer is null but has room for %llu",
+    return Status::error(Code::kInvalidArgument,
+                         "the buffer is null, but its capacity is given as %llu",
                          static_cast<unsigned long long>(cap));
   }
   return Status::ok();
@@ -37,8 +38,8 @@ Status copy_text(std::string_view text, char* out, size_t cap, size_t* out_len) 
 Status check_row_size(uint32_t row_size, size_t known, const char* name) {
   if (row_size >= known && row_size <= kMaxRowBytes && row_size % 8 == 0) return Status::ok();
   return Status::error(Code::kInvalidArgument,
-                       "row_size %u is not a sizeof(%s): %zu or, from a newer header, a larger "
-                       "multiple of 8 up to %u",
+                       "row_size %u is no sizeof(%s): that is %zu or, from a newer header, a "
+                       "larger multiple of 8 up to %u",
                        row_size, name, known, kMaxRowBytes);
 }
 
@@ -52,9 +53,10 @@ Status check_out_struct(const void* out, size_t v1_size, const char* name) {
   uint32_t size = 0;
   std::memcpy(&size, out, sizeof size);
   if (size >= v1_size) return Status::ok();
-  return Status::error(Code::kInvalidArgument,
-                       "%s has struct_size %u, the first version has %zu (struct_size not set?)",
-                       name, size, v1_size);
+  return Status::error(
+      Code::kInvalidArgument,
+      "%s has struct_size %u, but the first version has %zu bytes (was struct_size not set?)", name,
+      size, v1_size);
 }
 
 }  // namespace sharpi::api

@@ -20,7 +20,7 @@ Status too_small(uint64_t cap, uint64_t needed, const char* unit);
 /// The checks of every (out, cap, out_n) triple: out_n present, out present unless cap is 0.
 Status check_out(const void* out, uint64_t cap, const void* out_n);
 
-/// A row of `known` bytes, or a larger one of a newer header.
+/// kInvalidArgument unless row_size is `known`, or larger as newer headers may have it.
 Status check_row_size(uint32_t row_size, size_t known, const char* name);
 
 Status copy_text(std::string_view text, char* out, size_t cap, size_t* out_len);

@@ -31,14 +31,16 @@ Status adopt_struct(const StructInfo& info, const void* in, void* out) {
   std::memcpy(&given, bytes, sizeof given);
   if (given < info.v1_size || given > kMaxStructBytes) {
     return Status::error(Code::kInvalidArgument,
-                         "%s has struct_size %u, the first version has %zu (forgotten init?)",
+                         "%s has struct_size %u, but the first version has %zu bytes (was its init "
+                         "function not called?)",
                          info.name, given, info.v1_size);
   }
   for (size_t i = info.size; i < given; ++i) {
     if (bytes[i] != 0) {
-      return Status::error(Code::kUnsupported,
-                           "%s is %u bytes and byte %zu is set; this library knows %zu bytes",
-                           info.name, given, i, info.size);
+      return Status::error(
+          Code::kUnsupported,
+          "%s has %u bytes and byte %zu is set, but this library knows only %zu bytes", info.name,
+          given, i, info.size);
     }
   }
   std::memcpy(out, bytes, std::min<size_t>(given, info.size));

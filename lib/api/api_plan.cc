@@ -94,7 +94,8 @@ sharpi_status sharpi_plan_fallback(const sharpi_plan* plan, uint32_t index, char
     SHARPI_TRY(api::require(plan, "plan"));
     const auto& list = plan->p->fallbacks;
     if (index < list.size()) return api::copy_text(list[index], out, cap, out_len);
-    return Status::error(Code::kNotFound, "fallback %u of %zu", index, list.size());
+    return Status::error(Code::kNotFound, "fallback %u does not exist; the plan has %zu", index,
+                         list.size());
   });
 }
 

@@ -23,16 +23,16 @@ constexpr uint32_t kMaxCheckpoints = 1024;
 
 Status in_range(const char* name, int64_t value, int64_t low, int64_t high) {
   if (value >= low && value <= high) return Status::ok();
-  return Status::error(Code::kInvalidArgument, "%s %lld is out of range: %lld to %lld", name,
-                       static_cast<long long>(value), static_cast<long long>(low),
+  return Status::error(Code::kInvalidArgument, "%s %lld is out of range; it must be %lld to %lld",
+                       name, static_cast<long long>(value), static_cast<long long>(low),
                        static_cast<long long>(high));
 }
 
 Status in_range_or(const char* name, uint32_t value, uint32_t low, uint32_t high, uint32_t special,
                    const char* special_name) {
   if (value == special || (value >= low && value <= high)) return Status::ok();
-  return Status::error(Code::kInvalidArgument, "%s %u is out of range: %u to %u, or %s", name,
-                       value, low, high, special_name);
+  return Status::error(Code::kInvalidArgument, "%s %u is out of range; it must be %u to %u, or %s",
+                       name, value, low, high, special_name);
 }
 
 Status one_of(const char* name, uint32_t value, uint32_t low, uint32_t high, const char* list) {
@@ -65,24 +65,26 @@ Status is_dtype(const char* name, sharpi_kv_dtype value) {
 
 Status is_rate(const char* name, double value) {
   if (std::isfinite(value) && value >= 0.0) return Status::ok();
-  return Status::error(Code::kInvalidArgument,
-                       "%s %g is out of range: 0 (measure) or a finite number of bytes per second",
-                       name, value);
+  return Status::error(
+      Code::kInvalidArgument,
+      "%s %g is out of range; it must be 0 (measure) or a finite number of bytes per second", name,
+      value);
 }
 
 Status is_reserved(const char* name, uint32_t value) {
   if (value == 0) return Status::ok();
-  return Status::error(Code::kUnsupported, "%s is %u; this library knows no use of it", name,
-                       value);
+  return Status::error(Code::kUnsupported,
+                       "%s is %u, but this library has no use for it; it must be 0", name, value);
 }
 
 Status check_prompt_budget(uint32_t value) {
   if (value <= kMaxTokens || value == SHARPI_BUDGET_AUTO || value == SHARPI_UNSET) {
     return Status::ok();
   }
-  return Status::error(Code::kInvalidArgument,
-                       "prompt_budget %u is out of range: 0 to %u, UNSET, or BUDGET_AUTO", value,
-                       kMaxTokens);
+  return Status::error(
+      Code::kInvalidArgument,
+      "prompt_budget %u is out of range; it must be 0 to %u, UNSET, or BUDGET_AUTO", value,
+      kMaxTokens);
 }
 
 /// Settings of scoring that a policy does not read; their defaults ask for nothing.
@@ -92,12 +94,13 @@ Status check_scoring(const sharpi_compact_params& p) {
   const bool pools = smoothing == PolicySmoothing::kPool;
   const bool marks = smoothing == PolicySmoothing::kSpread;
   if (!pools && p.pool_kernel != defaults.pool_kernel) {
-    return Status::error(Code::kInvalidArgument, "pool_kernel is %u: policy %u averages no rows",
-                         p.pool_kernel, p.policy);
+    return Status::error(Code::kInvalidArgument,
+                         "pool_kernel is %u, but policy %u averages no rows", p.pool_kernel,
+                         p.policy);
   }
   if (!marks && p.span != defaults.span) {
-    return Status::error(Code::kInvalidArgument, "span is %u: policy %u marks no rows after a hit",
-                         p.span, p.policy);
+    return Status::error(Code::kInvalidArgument,
+                         "span is %u, but policy %u marks no rows after a hit", p.span, p.policy);
   }
   return Status::ok();
 }
@@ -111,21 +114,23 @@ Status check_used(const sharpi_compact_params& p) {
     uint32_t value;
     const char* why;
   } fields[] = {
-      {keeps && p.budget != SHARPI_UNSET, "budget", p.budget, "policy 7 (KEEP) keeps n_keep rows"},
-      {keeps && p.sinks != 0, "sinks", p.sinks, "policy 7 (KEEP) keeps the rows of keep"},
+      {keeps && p.budget != SHARPI_UNSET, "budget", p.budget,
+       "policy 7 (KEEP) keeps just the n_keep rows of keep"},
+      {keeps && p.sinks != 0, "sinks", p.sinks, "policy 7 (KEEP) keeps just the rows of keep"},
       {keeps && p.window != SHARPI_UNSET, "window", p.window, "policy 7 (KEEP) scores nothing"},
       {keeps && p.n_probe != 0, "n_probe", p.n_probe, "policy 7 (KEEP) scores nothing"},
       {p.n_probe != 0 && p.window != SHARPI_UNSET, "window", p.window,
-       "a probe's queries are all used"},
+       "the queries of a probe are all used"},
       {(keeps || policy_row(p.policy).scope == PolicyScope::kModel) &&
            p.layer_budget != SHARPI_LAYER_BUDGET_EQUAL,
-       "layer_budget", p.layer_budget, "policies 1 (GLOBAL) and 7 (KEEP) keep the same everywhere"},
+       "layer_budget", p.layer_budget,
+       "policies 1 (GLOBAL) and 7 (KEEP) keep the same rows in every layer"},
       {keeps && p.recency != 0 && p.recency != SHARPI_UNSET, "recency", p.recency,
-       "policy 7 (KEEP) keeps the rows of keep"},
+       "policy 7 (KEEP) keeps just the rows of keep"},
   };
   for (const auto& f : fields) {
     if (!f.unused) continue;
-    return Status::error(Code::kInvalidArgument, "%s is %u: %s", f.name, f.value, f.why);
+    return Status::error(Code::kInvalidArgument, "%s is %u, but %s", f.name, f.value, f.why);
   }
   return Status::ok();
 }
@@ -214,15 +219,15 @@ Status check_params(const sharpi_compact_params& p) {
   if (!keeps) SHARPI_TRY(is_policy(p.policy, policy_names() + ", 7 (KEEP)"));
   if (keeps != (p.n_keep > 0)) {
     return Status::error(Code::kInvalidArgument,
-                         "n_keep is %u with policy %u; rows to keep and "
-                         "policy 7 (KEEP) go together",
+                         "n_keep is %u with policy %u; rows to keep are given with policy 7 "
+                         "(KEEP), and only with it",
                          p.n_keep, p.policy);
   }
   SHARPI_TRY(require_array(p.keep, p.n_keep, "keep"));
   for (uint32_t i = 1; i < p.n_keep; ++i) {
     if (p.keep[i] <= p.keep[i - 1]) {
-      return Status::error(Code::kInvalidArgument, "keep[%u] = %u does not ascend from %u", i,
-                           p.keep[i], p.keep[i - 1]);
+      return Status::error(Code::kInvalidArgument, "keep[%u] is %u after %u; the rows must ascend",
+                           i, p.keep[i], p.keep[i - 1]);
     }
   }
   SHARPI_TRY(check_used(p));

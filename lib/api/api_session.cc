@@ -52,8 +52,8 @@ Status BatchCall::enter(sharpi_session* const* sessions, uint32_t n) {
     }
     sessions_[i] = sessions[i]->p.get();
     if (&sessions_[i]->model() != &sessions_[0]->model()) {
-      return Status::error(Code::kInvalidArgument, "sessions[%u] and sessions[0] are of two models",
-                           i);
+      return Status::error(Code::kInvalidArgument,
+                           "sessions[%u] and sessions[0] belong to different models", i);
     }
   }
   n_ = n;
@@ -88,8 +88,8 @@ Status verify_batch(std::byte* reads, uint32_t read_size, uint32_t n) {
                                   [](std::byte b) { return b != std::byte{0}; });
     if (more) {
       return Status::error(Code::kUnsupported,
-                           "reads[%u] has bytes set behind the %zu that this library knows", i,
-                           sizeof(sharpi_batch_read));
+                           "reads[%u] has bytes set behind the %zu bytes that this library knows",
+                           i, sizeof(sharpi_batch_read));
     }
     SHARPI_TRY(api::require(row(i)->tokens, "tokens"));
     handles[i] = row(i)->session;
@@ -97,7 +97,7 @@ Status verify_batch(std::byte* reads, uint32_t read_size, uint32_t n) {
     SHARPI_TRY(api::read_params(row(i)->params, &parts[i].params));
     if (parts[i].params.meanwhile == nullptr) continue;
     return Status::error(Code::kInvalidArgument,
-                         "reads[%u].params has a meanwhile, which only steps of one session call",
+                         "reads[%u].params has a meanwhile, but only steps of one session call it",
                          i);
   }
   BatchCall call;
@@ -159,7 +159,8 @@ sharpi_status sharpi_decode_batch(sharpi_session* const* sessions, const int32_t
     SHARPI_TRY(api::require(sessions, "sessions"));
     SHARPI_TRY(api::require(tokens, "tokens"));
     if (n == 0 || n > sharpi::kMaxBatch) {
-      return Status::error(Code::kInvalidArgument, "n %u is out of range: 1 to max_batch", n);
+      return Status::error(Code::kInvalidArgument,
+                           "n %u is out of range; it must be 1 to max_batch", n);
     }
     BatchCall call;
     SHARPI_TRY(call.enter(sessions, n));
@@ -197,7 +198,7 @@ sharpi_status sharpi_session_sample(sharpi_session* session, const sharpi_sample
     SHARPI_TRY(api::read_params(params, &complete));
     if (complete.meanwhile != nullptr) {
       return Status::error(Code::kInvalidArgument,
-                           "meanwhile is set, but drawing a token reads none: steps call it");
+                           "meanwhile is set, but only steps call it: drawing a token reads none");
     }
     return s.sample(complete, out_token);
   });
@@ -238,7 +239,8 @@ sharpi_status sharpi_verify_batch(sharpi_batch_read* reads, uint32_t read_size, 
     SHARPI_TRY(api::require(reads, "reads"));
     SHARPI_TRY(api::check_row_size(read_size, sizeof *reads, "sharpi_batch_read"));
     if (n == 0 || n > sharpi::kMaxBatch) {
-      return Status::error(Code::kInvalidArgument, "n %u is out of range: 1 to max_batch", n);
+      return Status::error(Code::kInvalidArgument,
+                           "n %u is out of range; it must be 1 to max_batch", n);
     }
     return verify_batch(reinterpret_cast<std::byte*>(reads), read_size, n);
   });

@@ -27,7 +27,8 @@ Status check_stream(const sharpi_text_stream* stream) {
   SHARPI_TRY(api::require(stream, "stream"));
   if (stream->n_held < sizeof stream->held) return Status::ok();
   return Status::error(Code::kInvalidArgument,
-                       "stream holds %u bytes; at most 3 are possible (not zero-initialised?)",
+                       "the stream says that it holds %u bytes, but at most 3 are possible (was it "
+                       "not zero-initialised?)",
                        stream->n_held);
 }
 

@@ -44,7 +44,7 @@ Status read_stops(const char* const* stops, uint32_t n, std::vector<std::string_
     }
     const size_t length = strnlen(stops[i], SHARPI_STOP_BYTES + 1);
     if (length == 0 || length > SHARPI_STOP_BYTES) {
-      return Status::error(Code::kInvalidArgument, "stops[%u] has %s: 1 to %u are allowed", i,
+      return Status::error(Code::kInvalidArgument, "stops[%u] has %s; 1 to %u are allowed", i,
                            length == 0 ? "no bytes" : "too many bytes", SHARPI_STOP_BYTES);
     }
     out->push_back({stops[i], length});
@@ -56,7 +56,8 @@ Status check_stop_stream(const sharpi_stop_stream* stream) {
   SHARPI_TRY(api::require(stream, "stream"));
   if (stream->n_held < sizeof stream->held && stream->stopped <= 1) return Status::ok();
   return Status::error(Code::kInvalidArgument,
-                       "stream holds %u bytes; less than %u are possible (not zero-initialised?)",
+                       "the stream says that it holds %u bytes, but fewer than %u are possible "
+                       "(was it not zero-initialised?)",
                        stream->n_held, SHARPI_STOP_BYTES);
 }
 

@@ -26,8 +26,8 @@ Status check_free(const std::vector<MemoryRow>& rows, const TierSizer& sizer) {
   const uint64_t free_now = sizer.free_bytes();
   if (largest == nullptr || total <= free_now) return Status::ok();
   return Status::error(Code::kDoesNotFit,
-                       "a session needs %llu bytes of %s, %llu are free: %llu short; the largest "
-                       "row is \"%s\" with %llu",
+                       "a session needs %llu bytes of %s, but %llu are free: %llu are missing; the "
+                       "largest row is \"%s\" with %llu",
                        static_cast<unsigned long long>(total), sizer.device_name().c_str(),
                        static_cast<unsigned long long>(free_now),
                        static_cast<unsigned long long>(total - free_now), largest->label,

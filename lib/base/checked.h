@@ -19,6 +19,7 @@ namespace sharpi {
 constexpr uint64_t round_up(uint64_t n, uint64_t unit) {
   return (n + unit - 1) / unit * unit;
 }
+/// n / unit, rounded up; `unit` > 0; n + unit must not overflow.
 constexpr uint64_t div_up(uint64_t n, uint64_t unit) {
   return (n + unit - 1) / unit;
 }

@@ -14,6 +14,7 @@ constexpr uint16_t bf16_from_f32(float f) {
   if ((u & 0x7FFFFFFFu) > 0x7F800000u) return static_cast<uint16_t>((u >> 16) | 0x40u);
   return static_cast<uint16_t>((u + 0x7FFFu + ((u >> 16) & 1u)) >> 16);
 }
+/// f32 from bfloat16, exact for every input.
 constexpr float f32_from_bf16(uint16_t h) {
   return std::bit_cast<float>(static_cast<uint32_t>(h) << 16);
 }

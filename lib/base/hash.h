@@ -30,6 +30,7 @@ class Hash64 {
   std::array<std::byte, kStripe> tail_{};  // total_ % kStripe bytes wait here
 };
 
+/// The hash of one piece, as Hash64 gives it.
 uint64_t hash64(const void* data, uint64_t bytes, uint64_t seed = 0);
 
 }  // namespace sharpi

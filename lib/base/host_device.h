@@ -5,7 +5,8 @@
 
 #ifdef __CUDACC__
 #define SHARPI_HOST_DEVICE __host__ __device__
-// Before a template that calls what it is given, functions of either side.
+// Stands in front of a template that calls a function object, which may be one of the host or one
+// of the device: nvcc does not check which.
 #define SHARPI_CALLS_EITHER_SIDE _Pragma("nv_exec_check_disable")
 #else
 #define SHARPI_HOST_DEVICE

@@ -34,7 +34,7 @@ Result<MappedFile> MappedFile::open(const std::string& path) {
   if (fstat(mapped.fd_, &info) != 0) return io_error(path, "examine", errno);
   if (S_ISDIR(info.st_mode)) return io_error(path, "map", EISDIR);
   if (!S_ISREG(info.st_mode)) {
-    return Status::native_error(Code::kIo, ENODEV, "cannot map %s: not a regular file",
+    return Status::native_error(Code::kIo, ENODEV, "cannot map %s: it is not a regular file",
                                 path.c_str());
   }
   mapped.mtime_ns_ = mtime_of(info);

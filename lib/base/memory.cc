@@ -70,10 +70,10 @@ Result<HostBuffer> HostBuffer::allocate(MemoryMeter& meter, uint64_t bytes, cons
   if (buffer.data_ == nullptr) return out_of_memory(what, bytes, ENOMEM, meter);
   if (reinterpret_cast<uintptr_t>(buffer.data_) % alignment_of(bytes) != 0) {
     free_block(host, std::exchange(buffer.data_, nullptr), bytes);
-    return Status::error(Code::kInvalidArgument,
-                         "host allocator returned memory for %s that is not aligned to %" PRIu64
-                         " bytes",
-                         what, alignment_of(bytes));
+    return Status::error(
+        Code::kInvalidArgument,
+        "the host's allocator returned memory for %s that is not aligned to %" PRIu64 " bytes",
+        what, alignment_of(bytes));
   }
   // Host memory is zeroed only now: what a broken allocator returned is not written.
   if (host.allocate != nullptr) std::memset(buffer.data_, 0, bytes);

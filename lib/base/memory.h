@@ -22,6 +22,8 @@ struct HostAllocator {
   void* user = nullptr;
 };
 
+/// Counts the memory of one context. live_bytes() is what is taken now, peak_bytes() the most that
+/// ever was, n_requests() how often memory was asked for.
 class MemoryMeter {
  public:
   explicit MemoryMeter(HostAllocator allocator = {}) : allocator_(allocator) {}
@@ -81,7 +83,7 @@ class Reservation {
  public:
   /// Commit unit: a multiple of every x86-64 page size but the huge ones.
   static constexpr uint64_t kGranule = 65536;
-  /// The host's own code reads and writes it, so what lies past its use can be poisoned.
+  /// Host code reads and writes this memory, so AddressSanitizer can guard what lies past its use.
   static constexpr bool kOfHost = true;
   static constexpr bool kShares = true;
   Reservation() = default;
@@ -107,20 +109,22 @@ class Reservation {
   void reset() noexcept;
 
   /// Makes the first `bytes` (a multiple of the granule, committed) pages that share_from() of
-  /// another range can map. They can only be read from now on, and have the same contents at every
-  /// time: others may read them meanwhile. On failure some may be such pages, which makes no
-  /// difference but to writers. `on_free` hears of what goes back to the system one day.
+  /// another range can map. From then on they can only be read. Their contents never change on the
+  /// way, so other threads may read them meanwhile. On failure some of the pages may be shared
+  /// already, which only a writer notices: it has to call own(). `on_free` hears of what goes back
+  /// to the system one day.
   Status make_shared(uint64_t bytes, const std::function<void(uint64_t)>& on_free);
   /// Maps the first `bytes` of a range that made them shared. Pre: nothing is committed here.
   Status share_from(const Reservation& other, uint64_t bytes);
-  /// Bytes of memory that own(from, live) takes: what is read-only from there on and others map.
+  /// The memory that own(from, live) takes, in bytes: a copy of each read-only page from byte
+  /// `from` on that other ranges map too.
   uint64_t own_bytes_of(uint64_t from) const;
-  /// From the granule of byte `from` on everything can be written, and what was there before `live`
-  /// is. On failure nothing changed.
+  /// Makes everything from the granule of byte `from` on writable; bytes below `live` keep their
+  /// contents. On failure nothing changes.
   Status own(uint64_t from, uint64_t live);
   /// First byte that can be written.
   uint64_t writable_from() const;
-  /// What is committed as memory of this range's alone, and what others map too.
+  /// The committed bytes that are this range's alone, and those that other ranges map too.
   uint64_t private_bytes() const;
   uint64_t shared_bytes() const;
 

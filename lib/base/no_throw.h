@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Want of memory as a Status: for what has to be undone by hand when a call fails half way.
+// Turns std::bad_alloc into a Status, for calls that have to undo something by hand when they fail
+// half way.
 // Thread rule: pure functions.
 #pragma once
 
@@ -9,6 +10,7 @@
 
 namespace sharpi {
 
+/// Calls work(), which returns a Status; kOutOfMemory where it throws std::bad_alloc.
 template <class Work>
 Status no_throw(const Work& work) {
   try {

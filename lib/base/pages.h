@@ -59,7 +59,8 @@ inline void release_pages(std::byte* p, uint64_t bytes) {
 
 inline Status out_of_memory(const char* what, uint64_t bytes, int error, const MemoryMeter& meter) {
   return Status::native_error(Code::kOutOfMemory, error,
-                              "no memory for %s: %" PRIu64 " bytes, %" PRIu64 " bytes are held",
+                              "there is no memory for %s: %" PRIu64 " bytes are needed, %" PRIu64
+                              " bytes are held",
                               what, bytes, meter.live_bytes());
 }
 

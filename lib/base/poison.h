@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Memory that is mapped and must not be touched: AddressSanitizer reports who does. Without it
-// these functions do nothing.
-// Thread rule: of whoever owns the memory.
+// Marks memory that is mapped but must not be touched, so that AddressSanitizer reports whoever
+// touches it. In builds without it these functions do nothing.
+// Thread rule: whoever owns the memory calls them.
 #pragma once
 
 #include <cstddef>

@@ -58,7 +58,8 @@ Result<Reservation> Reservation::reserve(MemoryMeter& meter, uint64_t bytes, con
   range.data_ = map_huge_aligned(rounded, PROT_NONE, MAP_NORESERVE);
   if (range.data_ == nullptr) {
     return Status::native_error(Code::kOutOfMemory, errno,
-                                "no address space for %s: %" PRIu64 " bytes", what, rounded);
+                                "there is no address space for %s: %" PRIu64 " bytes are needed",
+                                what, rounded);
   }
   range.reserved_ = rounded;
   return range;
@@ -67,8 +68,8 @@ Result<Reservation> Reservation::reserve(MemoryMeter& meter, uint64_t bytes, con
 Status Reservation::commit(uint64_t bytes) {
   if (bytes > reserved_) {
     return Status::error(Code::kInvalidArgument,
-                         "commit of %" PRIu64 " bytes exceeds the %" PRIu64
-                         " bytes reserved for %s",
+                         "%" PRIu64 " bytes were to be committed, but only %" PRIu64
+                         " bytes are reserved for %s",
                          bytes, reserved_, what_);
   }
   const uint64_t wanted = round_up(bytes, kGranule);

@@ -15,7 +15,8 @@ namespace {
 
 Status no_pages(const char* what, uint64_t bytes, int error) {
   return Status::native_error(Code::kOutOfMemory, error,
-                              "no shared memory for %s: %" PRIu64 " bytes", what, bytes);
+                              "there is no shared memory for %s: %" PRIu64 " bytes are needed",
+                              what, bytes);
 }
 
 }  // namespace

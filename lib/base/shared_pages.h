@@ -16,8 +16,8 @@ namespace sharpi {
 
 class SharedPages {
  public:
-  /// Pages for bytes [begin, begin + bytes) of ranges, none of them there yet. `on_free` hears how
-  /// many bytes went back.
+  /// Makes room for pages of bytes [begin, begin + bytes) of ranges, without any pages yet.
+  /// `on_free` is told how many bytes went back to the system.
   static Result<std::shared_ptr<SharedPages>> create(MemoryMeter& meter, uint64_t begin,
                                                      uint64_t bytes, const char* what,
                                                      std::function<void(uint64_t)> on_free);
@@ -26,17 +26,18 @@ class SharedPages {
   SharedPages& operator=(const SharedPages&) = delete;
 
   uint64_t begin() const { return begin_; }
-  /// Appends the bytes at `from`; they are there as pages afterwards, or nothing changed.
+  /// Appends pages with the bytes at `from`. On failure nothing changes.
   Status append(const std::byte* from, uint64_t bytes);
-  /// Takes back what append() brought from `end` on and nobody maps: as if it had not come.
+  /// Takes back pages from `end` on that append() brought and that nobody maps yet.
   void take_back(uint64_t end) noexcept;
   /// Maps bytes [from, to) of the range whose first byte is `base` there, read-only.
   Status map(std::byte* base, uint64_t from, uint64_t to) const;
-  /// A user maps up to `end`. May throw std::bad_alloc, but for the first one.
+  /// Another range maps the pages up to `end`. May throw std::bad_alloc, except for the first
+  /// range.
   void add_user(uint64_t end);
-  /// It maps up to `now` instead; begin() = nothing.
+  /// A range that mapped up to `before` maps up to `now` instead; begin() = nothing any more.
   void move_user(uint64_t before, uint64_t now) noexcept;
-  /// How far others than one user with this end map.
+  /// The end up to which ranges other than one that maps up to `own` map.
   uint64_t end_of_others(uint64_t own) const;
 
  private:

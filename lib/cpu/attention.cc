@@ -407,7 +407,8 @@ Status run_split(const Call& c) {
         n = 0;
         used = 0;
       }
-      if (bytes > c.n_held) return Status::error(Code::kInternal, "attention scratch is too small");
+      if (bytes > c.n_held)
+        return Status::error(Code::kInternal, "the scratch of attention is too small");
       round[n++] = {b, c.held + used,
                     reinterpret_cast<uint32_t*>(c.held + used + bytes -
                                                 round_up(c.n_heads * sizeof(uint32_t), kAlign))};
@@ -473,7 +474,7 @@ Status attention(ThreadPool& pool, Isa isa, bool exact, std::span<const Attentio
   const uint64_t skip = round_up(address, kAlign) - address;
   const uint64_t fixed = skip + one.used() * pool.size();
   if (fixed > scratch_bytes)
-    return Status::error(Code::kInternal, "attention scratch is too small");
+    return Status::error(Code::kInternal, "the scratch of attention is too small");
   const Call call{pool,
                   g,
                   tasks,

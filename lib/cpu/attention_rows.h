@@ -71,7 +71,7 @@ struct StoredRow<KvDtype::kQ8_0> {
   float element(uint32_t i) const { return scale(i) * static_cast<float>(q[i]); }
 };
 
-/// Rotated, as products want them.
+/// Rotated rows, which products take as they are: queries are rotated too.
 template <>
 struct StoredRow<KvDtype::kQ4> {
   struct Head {

@@ -64,14 +64,15 @@ Status check_attention(const AttentionTable& table, std::span<const AttentionTas
   const uint32_t n_kv = first.kv.n_heads;
   if (n_kv == 0 || first.n_heads == 0 || first.n_heads % n_kv != 0 || first.kv.head_dim == 0 ||
       first.kv.head_dim > kMaxHeadDim) {
-    return Status::error(Code::kInternal, "attention over %u query heads, %u KV heads of %u",
+    return Status::error(Code::kInternal,
+                         "attention cannot compute %u query heads over %u KV heads of %u elements",
                          first.n_heads, n_kv, first.kv.head_dim);
   }
   for (const AttentionTask& t : tasks) {
     if (t.n_heads != first.n_heads || !same_layout(t.kv, first.kv) ||
         (t.window != 0 && !same_layout(t.chunk, t.kv)) ||
         (t.window != 0 && t.pos0 != 0 && t.ring_slots == 0)) {
-      return Status::error(Code::kInternal, "attention tasks of one call differ in layout");
+      return Status::error(Code::kInternal, "the attention tasks of one call differ in layout");
     }
   }
   return {};

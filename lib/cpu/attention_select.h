@@ -10,15 +10,16 @@
 
 namespace sharpi::cpu {
 
-/// exact = f32 throughout.
+/// The kernels for blocks of query rows. exact = f32 throughout.
 const AttentionTable& attention_table(Isa isa, bool exact);
-/// For tasks of one row each, whose bits need not be those of a chunk; not exact.
+/// The kernels for tasks of one row each, whose bits need not be those of a chunk. Never for exact
+/// arithmetic.
 const AttentionTable& attention_row_table(Isa isa, const KvView& kv, uint32_t group);
 
-/// kInternal unless all tasks (at least one) have one layout that the kernels know.
-/// Row `row` of the tasks, rotated, to where its results will be: whoever writes a head's results
-/// has read its queries, and so has everybody else who does.
+/// Writes the rotated queries of row `row` of the tasks to where its results will be: whoever
+/// writes results of a head has read its queries before.
 void rotate_query(Isa isa, std::span<const AttentionTask> tasks, uint64_t row, uint32_t rotation);
+/// kInternal unless all tasks (at least one) have one layout that the kernels know.
 Status check_attention(const AttentionTable& table, std::span<const AttentionTask> tasks);
 
 }  // namespace sharpi::cpu

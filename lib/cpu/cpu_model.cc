@@ -51,7 +51,7 @@ Status page_in(const ModelSpec& spec, const Placement& placement, const LoadProg
         populate_read(t->data + at, piece);
         done += piece;
         if (progress && !progress(done, total))
-          return Status::error(Code::kCancelled, "load cancelled");
+          return Status::error(Code::kCancelled, "loading the model was cancelled");
       }
     }
   }

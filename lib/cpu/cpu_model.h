@@ -29,7 +29,8 @@ struct Pass {
 /// Slot of a (row, choice) that no expert here serves.
 constexpr uint32_t kNoSlot = 0xFFFFFFFFu;
 
-/// Of a scoring scratch for up to n_slots rows and n_queries queries (cpu_score.cc).
+/// The memory rows of a scoring scratch for up to n_slots rows and n_queries queries
+/// (cpu_score.cc).
 std::vector<MemoryRow> score_rows(const ModelSpec& spec, const Placement& placement,
                                   uint32_t n_threads, uint32_t n_slots, uint32_t n_queries,
                                   bool values);

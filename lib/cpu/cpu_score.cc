@@ -132,8 +132,9 @@ Status CpuModel::score(TierSession& session, const ScoreRequest& request, ScoreS
   const AttentionSpec& a = spec().layers[request.layer].attention;
   const uint32_t n_slots = request.ledger->n_slots(request.layer);
   if (n_slots > s.n_slots || request.n_queries > s.n_queries || (request.values && !s.values)) {
-    return Status::error(Code::kInternal, "scoring scratch is too small for %u rows and %u queries",
-                         n_slots, request.n_queries);
+    return Status::error(Code::kInternal,
+                         "the scratch of scoring is too small for %u rows and %u queries", n_slots,
+                         request.n_queries);
   }
   const KvView view = own.view(request.layer);
   prepare(request, view, n_slots, &s);

@@ -15,12 +15,12 @@ namespace sharpi::cpu {
 
 class CpuSession;
 
-/// Knows the weights that a recurrent layer's state goes on by.
+/// Applies rows to the state of a recurrent layer, whose weights it knows.
 class StateReplay {
  public:
   virtual ~StateReplay() = default;
   /// The state of a layer after the session's pending rows, to state[] and conv[]. May throw
-  /// std::bad_alloc. Thread rule: any; reads the session.
+  /// std::bad_alloc. Thread rule: any thread; reads the session.
   virtual void replay(const CpuSession& session, uint32_t layer, float* state,
                       float* conv) const = 0;
 };

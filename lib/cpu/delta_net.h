@@ -46,7 +46,7 @@ struct DeltaNetTask {
   uint32_t n_rows = 0;
 };
 
-/// What n_rows rows go to, for statistics: "recurrence-avx512", "chunks-avx512", ...
+/// The path that n_rows rows take, for statistics: "recurrence-avx512", "chunks-avx512", ...
 std::string delta_net_path(Isa isa, uint32_t head_dim, bool sequential, uint32_t n_rows);
 uint64_t delta_net_scratch_bytes(const DeltaNetShape& shape, uint32_t n_threads, uint32_t max_rows);
 /// sequential = the recurrence row by row whatever n_rows is.

@@ -27,7 +27,7 @@ Status CpuModel::run_program(const Segment& segment, Pass& p) const {
   const Submission& rows = p.rows;
   // A ring row that was overwritten cannot be brought back, so windowed models finish their chunk.
   const bool may_stop = rows.cancel != nullptr && (rows.transient || !spec().has_window());
-  const auto cancelled = [] { return Status::error(Code::kCancelled, "cancelled"); };
+  const auto cancelled = [] { return Status::error(Code::kCancelled, "the call was cancelled"); };
   for (const Op& op : segment.program) {
     if (op.opens && may_stop && rows.cancel->load(std::memory_order_relaxed)) return cancelled();
     SHARPI_TRY(run_op(op, p));
@@ -83,7 +83,7 @@ Status CpuModel::run_op(const Op& op, Pass& p) const {
       if (!p.rows.transient) head(p);
       return Status::ok();
   }
-  return Status::error(Code::kInternal, "no such operation");
+  return Status::error(Code::kInternal, "an operation has a kind that does not exist");
 }
 
 MatmulInput CpuModel::input(Pass& p, Buf rows, uint64_t width, uint32_t n_rows,

@@ -62,7 +62,8 @@ Status CpuModel::run_ffn_op(const Op& op, Pass& p) const {
       scale_layer(p, l);
       break;
     default:
-      return Status::error(Code::kInternal, "%s is no FFN's operation", op_name(op.kind));
+      return Status::error(Code::kInternal, "operation \"%s\" does not belong to an FFN block",
+                           op_name(op.kind));
   }
   return Status::ok();
 }

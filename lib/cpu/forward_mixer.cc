@@ -42,7 +42,8 @@ Status CpuModel::run_mixer_op(const Op& op, Pass& p) const {
       delta_out(p, op.layer);
       break;
     default:
-      return Status::error(Code::kInternal, "%s is no mixer's operation", op_name(op.kind));
+      return Status::error(Code::kInternal, "operation \"%s\" does not belong to a mixer",
+                           op_name(op.kind));
   }
   return Status::ok();
 }
@@ -171,7 +172,8 @@ Status CpuModel::append_rows(Pass& p, uint32_t layer) const {
                                  kv_dim, to.v_row(slot0 + i));
       if (!k.is_ok() || !v.is_ok()) bad.store(true, std::memory_order_relaxed);
     });
-    if (bad.load()) return Status::error(Code::kInternal, "layer %u: unknown KV codec", layer);
+    if (bad.load())
+      return Status::error(Code::kInternal, "layer %u stores KV rows in an unknown codec", layer);
   }
   return Status::ok();
 }
@@ -203,7 +205,8 @@ Status CpuModel::attend(Pass& p, uint32_t layer) const {
   const uint32_t source = a.kv_source < 0 ? layer : static_cast<uint32_t>(a.kv_source);
   std::array<AttentionTask, kMaxBatch> tasks;
   const size_t n = p.rows.sequences.size();
-  if (n > kMaxBatch) return Status::error(Code::kInternal, "%zu sequences in one call", n);
+  if (n > kMaxBatch)
+    return Status::error(Code::kInternal, "a call cannot read %zu sequences at once", n);
   const uint64_t q_dim = uint64_t{a.n_heads} * a.head_dim;
   for (uint32_t s = 0; s < n; ++s) {
     const SequenceRows& q = p.rows.sequences[s];

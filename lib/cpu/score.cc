@@ -195,13 +195,13 @@ uint64_t score_scratch_bytes(uint32_t n_threads, uint32_t max_queries, uint32_t 
 Status score_rows(ThreadPool& pool, Isa isa, const ScoreTask& task, std::byte* scratch,
                   uint64_t scratch_bytes) {
   if (kv_codec(task.kv.k_dtype) == nullptr) {
-    return Status::error(Code::kInternal, "scoring met KV codec %u",
+    return Status::error(Code::kInternal, "scoring does not know KV codec %u",
                          static_cast<uint32_t>(task.kv.k_dtype));
   }
   if (task.n_slots == 0) return Status::ok();
   if (scratch_bytes < score_scratch_bytes(pool.size(), task.n_queries, task.n_heads,
                                           task.kv.head_dim, task.n_slots)) {
-    return Status::error(Code::kInternal, "scoring scratch of %llu bytes is too small",
+    return Status::error(Code::kInternal, "the scratch of scoring, %llu bytes, is too small",
                          static_cast<unsigned long long>(scratch_bytes));
   }
   const uint32_t group = task.n_heads / task.kv.n_heads;
@@ -270,7 +270,7 @@ Status value_norms(ThreadPool& pool, Isa isa, const ValueNormTask& task, std::by
   const uint64_t tile = tile_floats(task.kv.head_dim);
   const uint64_t weights = uint64_t{task.n_heads} * task.kv.head_dim;
   if (scratch_bytes < pool.size() * (tile + weights) * sizeof(float)) {
-    return Status::error(Code::kInternal, "value scratch of %llu bytes is too small",
+    return Status::error(Code::kInternal, "the scratch of value norms, %llu bytes, is too small",
                          static_cast<unsigned long long>(scratch_bytes));
   }
   TilePool tiles(scratch, pool.size(), task.kv.head_dim);

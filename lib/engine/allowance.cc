@@ -11,8 +11,8 @@ Status check_one(uint64_t more, uint64_t held, uint64_t limit, const char* memor
     return Status::ok();
   }
   return Status::error(Code::kDoesNotFit,
-                       "the session takes %llu bytes of %s memory more; the model and its sessions "
-                       "hold %llu of the plan's %s_budget of %llu: %llu short",
+                       "the session would take %llu more bytes of %s memory, but the model and its "
+                       "sessions hold %llu of the plan's %s_budget of %llu: %llu are missing",
                        static_cast<ull>(more), memory, static_cast<ull>(held), memory,
                        static_cast<ull>(limit), static_cast<ull>(held + more - limit));
 }

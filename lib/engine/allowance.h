@@ -20,7 +20,7 @@ struct HeldBytes {
   uint64_t device = 0, host = 0;
   /// The memory that a tier's rows are in.
   uint64_t& of_tier(TierId tier) { return is_host(tier) ? host : device; }
-  /// Of one session's rows.
+  /// The bytes that the rows of one session hold.
   static HeldBytes of(const std::vector<MemoryRow>& rows);
 };
 
@@ -29,7 +29,7 @@ class Allowance {
   explicit Allowance(const Plan& plan);
   /// kDoesNotFit with the bytes that are short when `more` is over a budget.
   Status check(const HeldBytes& more) const;
-  /// What a Share lent came back.
+  /// Bytes that a share had lent (Share::lend()) came back.
   void give(const HeldBytes& less) noexcept;
 
  private:
@@ -49,7 +49,8 @@ class Share {
   Share& operator=(const Share&) = delete;
   /// Asks for `more` bytes.
   Status take(const HeldBytes& more);
-  /// The session holds `now`, which is no more than it asked for.
+  /// Ends a take(): the session holds `now` bytes, which is no more than it asked for, and the rest
+  /// goes back.
   void settle(const HeldBytes& now) noexcept;
   /// Bytes that are no longer this session's alone: whoever holds them last gives them back.
   void lend(const HeldBytes& bytes) noexcept {

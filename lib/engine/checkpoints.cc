@@ -50,7 +50,7 @@ std::string nearest_text(const std::vector<uint32_t>& reachable, uint32_t wanted
 Status Checkpoints::check_state_at(uint32_t n_tokens) const {
   const bool kept = n_tokens == 0 || of_length(n_tokens) >= 0;
   if (kept || !core_.spec().is_hybrid()) return Status::ok();
-  return Status::error(Code::kState, "length %u is no checkpoint of this hybrid model; %s",
+  return Status::error(Code::kState, "length %u has no checkpoint, which a hybrid model needs; %s",
                        n_tokens, nearest_text(reachable(), n_tokens).c_str());
 }
 
@@ -70,8 +70,8 @@ Status Checkpoints::truncate(uint32_t n_tokens) {
   KvLedger& ledger = core_.ledger;
   const uint32_t now = ledger.n_tokens();
   if (n_tokens > now) {
-    return Status::error(Code::kInvalidArgument, "length %u is more than the session's %u",
-                         n_tokens, now);
+    return Status::error(Code::kInvalidArgument,
+                         "length %u is more than the %u tokens of the session", n_tokens, now);
   }
   if (n_tokens == now) return Status::ok();
   if (n_tokens != 0 && n_tokens < ledger.evicted_floor()) {

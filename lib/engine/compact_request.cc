@@ -10,13 +10,14 @@ namespace {
 Status check_keep(const sharpi_compact_params& p, const KvLedger& ledger) {
   const uint32_t n_slots = ledger.max_slots();
   if (ledger.min_slots() != n_slots) {
-    return Status::error(Code::kState, "policy KEEP needs layers of equal length (%u to %u rows)",
+    return Status::error(Code::kState,
+                         "policy KEEP needs layers of equal length, but they hold %u to %u rows",
                          ledger.min_slots(), n_slots);
   }
   for (uint32_t i = 0; i < p.n_keep; ++i) {
     if (p.keep[i] < n_slots) continue;
-    return Status::error(Code::kInvalidArgument, "keep[%u] is slot %u, the session has %u rows", i,
-                         p.keep[i], n_slots);
+    return Status::error(Code::kInvalidArgument, "keep[%u] is slot %u, but the session has %u rows",
+                         i, p.keep[i], n_slots);
   }
   return Status::ok();
 }

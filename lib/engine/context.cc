@@ -40,7 +40,9 @@ std::string Context::why_no_device() const {
 
 Result<Rates> Context::measured_rates(uint32_t device) const {
   if (device == 0 || device >= backends_.size()) {
-    return Status::error(Code::kInternal, "rates of device %u", device);
+    return Status::error(
+        Code::kInternal,
+        "the rates of device %u cannot be measured: it is no device of this context", device);
   }
   const std::lock_guard<std::mutex> lock(rates_mutex_);
   Rates& known = rates_[device];
@@ -55,7 +57,8 @@ Result<Rates> Context::measured_rates(uint32_t device) const {
 Status Context::device_info(uint32_t index, uint32_t flags, sharpi_device* out) const {
   if (index >= backends_.size()) {
     const std::string why = backends_.size() > 1 ? "" : "; there is " + why_no_device();
-    return Status::error(Code::kNotFound, "device %u does not exist; this context has %zu%s", index,
+    return Status::error(Code::kNotFound,
+                         "device %u does not exist; this context has %zu devices%s", index,
                          backends_.size(), why.c_str());
   }
   out->n_devices = static_cast<uint32_t>(backends_.size());

@@ -2,8 +2,8 @@
 // Drafts by a smaller model of the same vocabulary: a session of its own inside, which reads what
 // the session has read and goes on by itself. It keeps no record of what became of its drafts:
 // before it drafts, its tokens are compared with the session's, and what differs is taken back.
-// So whatever happens to the session (truncate, restore, a fork, a context that moves on) needs no
-// word from anybody, and while it is not asked it costs nothing.
+// So nobody has to report to it what happens to the session (truncate, restore, a fork, a context
+// that moves on), and it costs nothing while it is not asked.
 // Thread rule: one owner (the session); cancel() and resume() from anywhere.
 #pragma once
 

@@ -57,7 +57,9 @@ void MtpDrafter::committed(std::span<const int32_t> tokens) noexcept {
 Status MtpDrafter::make_room(uint32_t n) {
   const uint32_t held = rows_.n_tokens(), most = capacity();
   if (kv_budget_ == 0 || held + n <= most) return Status::ok();
-  if (n > most) return Status::error(Code::kInternal, "%u rows of the MTP block's %u", n, most);
+  if (n > most)
+    return Status::error(Code::kInternal, "%u rows do not fit the %u rows of the MTP block", n,
+                         most);
   const uint32_t kept = std::min(most - n, kv_budget_), gone = held - kept;
   std::iota(kept_.begin(), kept_.begin() + kept, gone);
   const KvMove move{0, {kept_.data(), 1, kept, kept}};

@@ -30,9 +30,10 @@ class MtpDrafter {
 
   /// Where the hidden rows of the next pass go; room for a chunk. Pre: !is_behind().
   float* hidden_rows() { return queue_.data() + uint64_t{waiting_} * n_embd_; }
-  /// So many hidden rows wait that the next pass needs their room.
+  /// True when so many hidden rows wait that the next pass has no room for its own: then catch_up()
+  /// comes first.
   bool is_behind() const;
-  /// That pass was over these tokens, and they count now.
+  /// The pass that left its rows in hidden_rows() was over these tokens, and they are committed.
   void committed(std::span<const int32_t> tokens) noexcept;
   /// Builds the rows of all tokens but the last one. history[0] stands at position `first`. Failing
   /// costs nothing: the rows are built another time.
@@ -42,7 +43,7 @@ class MtpDrafter {
   Status propose(std::span<const int32_t> history, uint64_t first, int32_t next, uint32_t most,
                  float* scratch, int32_t* out, uint32_t* out_n);
 
-  /// Nothing is known of the tokens before position n.
+  /// Forgets everything about the tokens before position n.
   void restart(uint64_t n) noexcept;
   /// Tokens from position n on are no longer what they were; `checkpoint`: the one of that length,
   /// -1 = none.

@@ -12,7 +12,7 @@
 
 namespace sharpi {
 
-/// Drafts that stood so many tokens behind the first one of a pass.
+/// Counts of the drafts that stood at one distance behind the first token of a pass.
 struct DraftPlace {
   uint64_t drafted = 0, accepted = 0;
 };
@@ -28,13 +28,14 @@ struct Drafted {
 
 class DraftPace {
  public:
-  /// As `match`: drafts of a model, which agree with no place.
+  /// The value of `match` for drafts of a model, which come from no place in the text.
   static constexpr uint32_t kOfModel = 8;
   /// How many drafts to take of a place that `match` tokens agree with; at most `most`. `lag`: the
   /// tokens that the drafter would have to read first.
   uint32_t choose(uint32_t match, uint32_t most, uint64_t lag = 0);
-  /// A step with these drafts that read n_read tokens took so many seconds, drawing included,
-  /// besides those in which the drafter caught up; no drafts: a step without.
+  /// Reports a step: its drafts (drafts.n = 0 for a step without any), the n_read tokens that it
+  /// read, and the seconds that it took, drawing included but not those in which the drafter caught
+  /// up.
   void took(const Drafted& drafts, uint32_t n_read, double seconds);
   /// n drafts of such a place were verified, the first `accepted` of them were right.
   void verified(uint32_t match, uint32_t n, uint32_t accepted);

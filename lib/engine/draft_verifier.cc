@@ -24,9 +24,10 @@ constexpr int32_t kNoToken = -1;
 Status DraftVerifier::check(std::span<const int32_t> tokens,
                             const sharpi_sample_params& params) const {
   if (tokens.size() - 1 > core_.shape.n_draft) {
-    return Status::error(Code::kInvalidArgument,
-                         "%zu drafts behind the first token, the session was made for n_draft %u",
-                         tokens.size() - 1, core_.shape.n_draft);
+    return Status::error(
+        Code::kInvalidArgument,
+        "there are %zu drafts behind the first token, but the session was made for n_draft %u",
+        tokens.size() - 1, core_.shape.n_draft);
   }
   for (size_t i = 0; i + 1 < tokens.size(); ++i) {
     Draw draw;  // refused before anything is read

@@ -30,12 +30,12 @@ Status check_bias(std::span<const int32_t> tokens, std::span<const float> values
   for (size_t i = 0; i < tokens.size(); ++i) {
     if (tokens[i] < 0 || static_cast<uint32_t>(tokens[i]) >= n_vocab) {
       return Status::error(Code::kInvalidArgument,
-                           "bias_tokens[%zu] = %d is outside the vocabulary of %u tokens", i,
-                           tokens[i], n_vocab);
+                           "bias_tokens[%zu] is %d, which is outside the vocabulary of %u tokens",
+                           i, tokens[i], n_vocab);
     }
     if (!(values[i] <= kLargest)) {  // NaN and +inf; -inf forbids the token
       return Status::error(Code::kInvalidArgument,
-                           "bias_values[%zu] = %g is neither finite nor -inf", i,
+                           "bias_values[%zu] is %g, which is neither finite nor -inf", i,
                            static_cast<double>(values[i]));
     }
   }
@@ -57,8 +57,9 @@ Status read_draw(const sharpi_sample_params& p, uint32_t n_vocab, Draw* out) {
                          p.logprobs == nullptr ? "null" : "set", p.n_logprobs);
   }
   if (p.n_logprobs > n_vocab) {
-    return Status::error(Code::kInvalidArgument, "n_logprobs %u is more than the %u tokens",
-                         p.n_logprobs, n_vocab);
+    return Status::error(Code::kInvalidArgument,
+                         "n_logprobs is %u, which is more than the %u tokens", p.n_logprobs,
+                         n_vocab);
   }
   if (p.n_bias != 0) {
     out->bias_tokens = {p.bias_tokens, p.n_bias};

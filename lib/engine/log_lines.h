@@ -16,7 +16,8 @@ void log_devices(const Context& context);
 void log_plan(const Context& context, const Plan& plan);
 /// Which kernels run, and from how many rows on weights stream.
 void log_loaded(const Model& model, double seconds);
-/// What a model with experts beside a GPU has brought there, when it goes.
+/// When a model goes away: how many of its routed experts came to the GPU, and how often they were
+/// found there.
 void log_experts(const Model& model);
 
 }  // namespace sharpi

@@ -34,11 +34,11 @@ Status check_memory(const Context& context, const Plan& plan) {
     if (!is_host(sizer->tier()) && !plan.uses(*sizer)) continue;
     const uint64_t need = model_bytes(plan.rows, sizer->tier()), free = sizer->free_bytes();
     if (need <= free) continue;
-    return Status::error(Code::kOutOfMemory,
-                         "the model takes %llu bytes of %s, of which %llu are free now: %llu short",
-                         static_cast<unsigned long long>(need), sizer->device_name().c_str(),
-                         static_cast<unsigned long long>(free),
-                         static_cast<unsigned long long>(need - free));
+    return Status::error(
+        Code::kOutOfMemory,
+        "the model takes %llu bytes of %s, of which %llu are free now: %llu are missing",
+        static_cast<unsigned long long>(need), sizer->device_name().c_str(),
+        static_cast<unsigned long long>(free), static_cast<unsigned long long>(need - free));
   }
   return Status::ok();
 }
@@ -56,7 +56,8 @@ Result<std::shared_ptr<Model>> Model::load(std::shared_ptr<Context> context,
                                            std::shared_ptr<const Plan> plan,
                                            const LoadProgress& progress) {
   if (plan->session_only) {
-    return Status::error(Code::kInvalidArgument, "the plan prices a session, not a model");
+    return Status::error(Code::kInvalidArgument,
+                         "the plan prices only a session, so no model can be loaded from it");
   }
   const auto start = std::chrono::steady_clock::now();
   SHARPI_TRY(check_file(*plan->spec->file));
@@ -98,7 +99,7 @@ Status Model::load_mtp() {
     SHARPI_TRY_ASSIGN(mtp_, MtpModel::load(*backend, *plan_));
     return Status::ok();
   }
-  return Status::error(Code::kInternal, "no tier on the host for the MTP block");
+  return Status::error(Code::kInternal, "there is no tier on the host for the MTP block");
 }
 
 Status Model::load_draft() {
@@ -233,7 +234,8 @@ void Model::release(CallSlot* slot) const {
 
 Status Model::run(const Submission& rows, TierSessions tier_sessions) const {
   if (rows.sequences.size() > kMaxBatch) {
-    return Status::error(Code::kInternal, "%zu sequences in one call", rows.sequences.size());
+    return Status::error(Code::kInternal, "a call cannot read %zu sequences at once",
+                         rows.sequences.size());
   }
   struct SlotLease {
     const Model* model;

@@ -15,7 +15,8 @@ Result<std::unique_ptr<MtpModel>> MtpModel::load(Backend& host, const Plan& whol
   SHARPI_TRY_ASSIGN(m->tier_, host.load(m->plan_, nullptr));
   m->segments_ = make_segments(m->spec(), m->plan_->placement);
   if (m->segments_.size() != 1) {
-    return Status::error(Code::kInternal, "the MTP block is in %zu segments", m->segments_.size());
+    return Status::error(Code::kInternal, "the MTP block was cut into %zu segments; it must be one",
+                         m->segments_.size());
   }
   for (uint32_t i = 0; i < whole.model.max_concurrent; ++i) {
     SHARPI_TRY_ASSIGN(std::unique_ptr<Workspace> w, m->tier_->create_workspace());

@@ -23,7 +23,7 @@ class MtpModel {
   uint32_t n_chunk() const { return plan_->model.n_chunk; }
   /// For a session of this shape.
   Result<std::unique_ptr<TierSession>> create_session(const SessionShape& shape) const;
-  /// As TierModel::run(), over all blocks, from hidden_in and the tokens.
+  /// Like TierModel::run(), over all blocks, from hidden_in and the tokens.
   Status run(const Submission& rows) const;
   /// As rows of the model that it belongs to.
   std::vector<MemoryRow> memory_rows() const { return as_own(tier_->memory_rows()); }

@@ -7,7 +7,7 @@
 
 namespace sharpi {
 
-/// PCG32 (XSH-RR): 64 bits of state, one fixed stream, so that the state is the whole mark.
+/// PCG32 (XSH-RR): 64 bits of state, one fixed stream, so that the state alone says how to go on.
 class Pcg32 {
  public:
   explicit Pcg32(uint64_t seed) {

@@ -29,7 +29,7 @@ class PromptProgress final : public PassProgress {
   bool stopped() const { return stopped_; }
   Status cancelled(uint64_t committed) const {
     return Status::error(
-        Code::kCancelled, "cancelled by the progress callback after %llu of %llu tokens",
+        Code::kCancelled, "the progress callback cancelled the call after %llu of %llu tokens",
         static_cast<unsigned long long>(committed), static_cast<unsigned long long>(total_));
   }
 
@@ -48,16 +48,17 @@ Status Prompter::check(std::span<const int32_t> tokens, const sharpi_prefill_par
   SHARPI_TRY(core_.check_tokens(tokens));
   const ModelShape& limits = core_.limits();
   if (params.n_logit_rows > limits.max_logit_rows) {
-    return Status::error(Code::kInvalidArgument, "n_logit_rows is %u, the plan's max_logit_rows %u",
+    return Status::error(Code::kInvalidArgument,
+                         "n_logit_rows is %u, but the plan's max_logit_rows is %u",
                          params.n_logit_rows, limits.max_logit_rows);
   }
   if (params.n_logit_rows > tokens.size()) {
-    return Status::error(Code::kInvalidArgument, "n_logit_rows is %u for %zu tokens",
+    return Status::error(Code::kInvalidArgument, "n_logit_rows is %u, but there are %zu tokens",
                          params.n_logit_rows, tokens.size());
   }
   if (params.n_chunk > limits.n_chunk) {
-    return Status::error(Code::kInvalidArgument, "n_chunk is %u, the plan's %u", params.n_chunk,
-                         limits.n_chunk);
+    return Status::error(Code::kInvalidArgument, "n_chunk is %u, but the plan's n_chunk is %u",
+                         params.n_chunk, limits.n_chunk);
   }
   SHARPI_TRY(bounded_.check_room(tokens.size()));
   const bool take_checkpoint = (params.flags & SHARPI_PREFILL_CHECKPOINT) != 0;
@@ -89,7 +90,7 @@ Status Prompter::read_chunks(std::span<const int32_t> tokens, const sharpi_prefi
   size_t done = 0;
   while (done < tokens.size()) {
     if (core_.is_cancelled()) {
-      return Status::error(Code::kCancelled, "cancelled after %zu of %zu tokens", done,
+      return Status::error(Code::kCancelled, "the call was cancelled after %zu of %zu tokens", done,
                            tokens.size());
     }
     const auto start = std::chrono::steady_clock::now();

@@ -7,16 +7,17 @@ namespace sharpi {
 
 Status QueryObserver::check_length(size_t n_probe, const ModelShape& limits) {
   if (n_probe <= limits.n_chunk) return Status::ok();
-  return Status::error(Code::kInvalidArgument, "the probe has %zu tokens, more than a chunk of %u",
-                       n_probe, limits.n_chunk);
+  return Status::error(Code::kInvalidArgument,
+                       "the probe has %zu tokens, which is more than a chunk of %u", n_probe,
+                       limits.n_chunk);
 }
 
 Status QueryObserver::check_sight(size_t n_tokens) const {
   const uint32_t room = core_.free_slots(), capacity = core_.full_capacity();
   if (n_tokens <= room) return Status::ok();
   return Status::error(Code::kState,
-                       "%zu tokens cannot be looked at: %u of %u slots are in use; reserve more, "
-                       "or truncate so many tokens first",
+                       "%zu tokens cannot be observed: %u of %u slots are in use; reserve more, or "
+                       "truncate as many tokens first",
                        n_tokens, capacity - room, capacity);
 }
 
@@ -51,16 +52,17 @@ Status QueryObserver::use_captured(uint32_t window, CompactRequest* r) const {
         Code::kState, "the session captures no queries (capture_window 0) and no probe is given");
   }
   if (captured == 0) {
-    return Status::error(Code::kState,
-                         "no queries are captured: none since a failed chunk, or none were saved");
+    return Status::error(
+        Code::kState,
+        "there are no captured queries: none came since a chunk failed, or none were saved");
   }
   if (window != SHARPI_UNSET && window > most) {
-    return Status::error(Code::kInvalidArgument, "window is %u, the session captures %u queries",
-                         window, most);
+    return Status::error(Code::kInvalidArgument,
+                         "window is %u, but the session captures %u queries", window, most);
   }
   if (window != SHARPI_UNSET && window > captured) {
-    return Status::error(Code::kState, "window is %u, only %u queries were captured so far", window,
-                         captured);
+    return Status::error(Code::kState, "window is %u, but only %u queries were captured so far",
+                         window, captured);
   }
   r->source = Capture::kRing;
   r->n_queries = std::min(window, captured);

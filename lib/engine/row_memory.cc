@@ -53,8 +53,9 @@ HeldBytes RowMemory::growth(uint32_t n_slots) const {
 
 Status RowMemory::reserve(uint32_t n_slots) {
   if (n_slots > core_.priced_slots()) {
-    return Status::error(Code::kDoesNotFit, "%u slots are asked for, the session was priced for %u",
-                         n_slots, core_.priced_slots());
+    return Status::error(Code::kDoesNotFit,
+                         "%u slots are asked for, but the session was priced for %u", n_slots,
+                         core_.priced_slots());
   }
   const HeldBytes share = core_.share.held();
   SHARPI_TRY(core_.share.take(growth(n_slots)));

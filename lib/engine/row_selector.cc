@@ -122,7 +122,7 @@ Status RowSelector::select_global(const CompactRequest& r, std::span<const uint3
     const bool same = std::equal(own.begin(), own.end(), first.begin(), first.end());
     if (core_.ledger.n_slots(l) == n && core_.ledger.rows(l).n_lists <= 1 && same) continue;
     return Status::error(Code::kState,
-                         "one keep set for all layers and heads needs rows that line up; an "
+                         "one keep set for all layers and heads needs rows that line up, but an "
                          "earlier compaction kept others in layer %u (%u of %u rows)",
                          l, core_.ledger.n_slots(l), n);
   }
@@ -187,11 +187,10 @@ Status RowSelector::check_heads_apart(std::span<const uint32_t> layers) const {
     const KvLayerLayout& one = *core_.store(l).layout().find(l);
     for (const KvDtype d : {one.k_dtype, one.v_dtype}) {
       if (one.head_dim % kv_codec(d)->block == 0) continue;
-      return Status::error(
-          Code::kUnsupported,
-          "layer %u: heads of %u elements cannot be kept one by one in %s blocks of %u; the "
-          "global policy works",
-          l, one.head_dim, kv_codec(d)->name, kv_codec(d)->block);
+      return Status::error(Code::kUnsupported,
+                           "layer %u has heads of %u elements, which cannot be kept one by one in "
+                           "%s blocks of %u; the global policy works",
+                           l, one.head_dim, kv_codec(d)->name, kv_codec(d)->block);
     }
   }
   return Status::ok();

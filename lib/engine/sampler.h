@@ -30,9 +30,9 @@ class Sampler {
   Sampler(uint32_t n_vocab, std::span<const int32_t> never);
   /// kInvalidArgument names the field that no sampler can have.
   static Status check(const sharpi_sampler_params& params, uint32_t n_vocab);
-  /// check(), then the settings hold. Restarts the random sequence from the seed.
+  /// Checks the settings (check()) and then uses them. Restarts the random sequence from the seed.
   Status configure(const sharpi_sampler_params& params);
-  /// What it is configured with; the bias lists are its own.
+  /// The settings in use; the bias lists that they point to are the sampler's own.
   sharpi_sampler_params params() const;
   /// `logits` [n_vocab] is used as scratch; `recent` = the tokens read so far, oldest first (the
   /// last repeat_last_n count). kState when bias or mask forbid what has a logit, kFormat when
@@ -42,15 +42,15 @@ class Sampler {
   /// row is needed (a bias, a penalty, no top-k).
   uint32_t n_best(const Draw& draw) const;
   /// sample() from the n best logits of a row alone, descending, equal ones by id: the same token
-  /// and the same random numbers. What a mask forbids has -inf among them, and so has nothing
-  /// behind it. `row` [n_vocab] is scratch. *enough = false: n were too few (some are forbidden or
-  /// no numbers); nothing was drawn, and sample() must see the row.
+  /// and the same random numbers. Tokens that a mask forbids have -inf; if one is among the n, no
+  /// token outside of them is allowed. `row` [n_vocab] is scratch. *enough = false: n were too few
+  /// (some are forbidden or no numbers); nothing was drawn, and sample() must see the row.
   void sample_best(const float* values, const int32_t* ids, uint32_t n, float* row, int32_t* out,
                    bool* enough);
   SamplerMark mark() const;
   void restore(SamplerMark mark);
   uint32_t repeat_last_n() const;
-  /// Of its own buffers, the bias list excepted: 4 bytes and a bit per token, and 16 KiB.
+  /// Bytes of its own buffers without the bias list: 4 bytes and a bit per token, and 16 KiB.
   uint64_t bytes() const;
   /// Takes over settings that passed check(), their bias lists (those pointed to are not read) and
   /// a random state.

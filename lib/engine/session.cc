@@ -82,7 +82,7 @@ Status Session::decode(int32_t token, Meanwhile* meanwhile) {
 Status Session::verify(std::span<const int32_t> tokens, const sharpi_sample_params& params,
                        uint32_t* out_n) {
   *out_n = 0;
-  if (tokens.empty()) return Status::error(Code::kInvalidArgument, "n is 0; 1 or more is expected");
+  if (tokens.empty()) return Status::error(Code::kInvalidArgument, "n is 0; at least 1 is needed");
   SHARPI_TRY(state_->verifier.check(tokens, params));
   Meanwhile meanwhile{params.meanwhile, params.user_data, tokens[0]};
   return state_->end_call(
@@ -114,7 +114,7 @@ Status Session::step(const sharpi_sample_params& params, int32_t* out_tokens, ui
   SessionState& s = *state_;
   *out_n = 0;
   if (cap == 0)
-    return Status::error(Code::kBufferTooSmall, "a step gives at least one token, cap is 0");
+    return Status::error(Code::kBufferTooSmall, "cap is 0, but a step gives at least one token");
   SHARPI_TRY(s.end_call(s.core.begin_call()));
   const auto start = std::chrono::steady_clock::now();
   Sampler& sampler = s.drawer.sampler();

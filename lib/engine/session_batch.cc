@@ -38,7 +38,7 @@ Status check_size(size_t n, const Model& model) {
   const uint32_t most = model.plan().model.max_batch;
   if (n <= most && n <= kMaxBatch) return Status::ok();
   return Status::error(Code::kInvalidArgument,
-                       "%zu sessions in one batch, the plan's max_batch is %u", n, most);
+                       "the batch has %zu sessions, but the plan's max_batch is %u", n, most);
 }
 
 Status check_model(const Session& session, uint32_t index, const Model& model) {

@@ -129,7 +129,7 @@ class BlobCursor {
   Status read(void* out, uint64_t bytes) {
     if (bytes > end_ - at_) {
       return Status::error(Code::kFormat,
-                           "the saved session is damaged: what it announces is longer than it is");
+                           "the saved session is damaged: it announces more than it holds");
     }
     if (bytes == 0) return Status::ok();
     SHARPI_TRY(source_->read(at_, out, bytes));

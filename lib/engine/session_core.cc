@@ -103,7 +103,7 @@ uint64_t SessionCore::full_cache_bytes() const {
 Status SessionCore::begin_call() {
   changed = false;
   if (!is_cancelled()) return Status::ok();
-  return Status::error(Code::kCancelled, "cancelled before it began; nothing changed");
+  return Status::error(Code::kCancelled, "the call was cancelled before it began; nothing changed");
 }
 
 /// A ring of captured queries that was written over cannot be brought back, so with one the chunk
@@ -116,8 +116,9 @@ Status SessionCore::check_tokens(std::span<const int32_t> tokens, size_t first) 
   const auto n_vocab = static_cast<int64_t>(spec().n_vocab);
   for (size_t i = 0; i < tokens.size(); ++i) {
     if (tokens[i] < 0 || tokens[i] >= n_vocab) {
-      return Status::error(Code::kInvalidArgument, "token %zu is %d, the vocabulary has %lld ids",
-                           first + i, tokens[i], static_cast<long long>(n_vocab));
+      return Status::error(Code::kInvalidArgument,
+                           "token %zu is %d, but the vocabulary has %lld ids", first + i, tokens[i],
+                           static_cast<long long>(n_vocab));
     }
   }
   return Status::ok();

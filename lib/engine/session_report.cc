@@ -79,14 +79,16 @@ Status kept_positions(const SessionCore& core, uint32_t layer, uint32_t kv_head,
                       std::vector<uint32_t>* out) {
   const ModelSpec& spec = core.spec();
   if (layer >= spec.n_layers()) {
-    return Status::error(Code::kInvalidArgument, "layer %u of %u", layer, spec.n_layers());
+    return Status::error(Code::kInvalidArgument, "layer %u does not exist; the model has %u layers",
+                         layer, spec.n_layers());
   }
   const LayerSpec& l = spec.layers[layer];
   if (l.mixer != MixerKind::kAttention || l.attention.window != 0) {
     return Status::error(Code::kUnsupported, "layer %u stores no slots of its own length", layer);
   }
   if (kv_head >= l.attention.n_kv_heads) {
-    return Status::error(Code::kInvalidArgument, "KV head %u of %u in layer %u", kv_head,
+    return Status::error(Code::kInvalidArgument,
+                         "KV head %u does not exist; there are %u in layer %u", kv_head,
                          l.attention.n_kv_heads, layer);
   }
   const uint32_t n = core.ledger.n_slots(layer);

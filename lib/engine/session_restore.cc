@@ -38,7 +38,7 @@ class SessionRestorer {
     SHARPI_TRY(check_sum(len));
     BlobCursor in(source_, total_ - kBlobSumBytes);
     SHARPI_TRY(read_head(&in));
-    if (in.left() != body_bytes()) return damaged("length");
+    if (in.left() != body_bytes()) return damaged("its parts do not add up to its length");
     SHARPI_TRY(take_memory());
     s_->forget_all();
     Status written = write_body(&in);
@@ -57,10 +57,12 @@ class SessionRestorer {
   Status check_fixed(const BlobHeader& h) const {
     if (h.magic != kBlobMagic) return Status::error(Code::kFormat, "this is no saved session");
     if (h.version != kBlobVersion) {
-      return Status::error(Code::kMismatch, "saved session of version %u, this library reads %u",
+      return Status::error(Code::kMismatch,
+                           "the saved session has version %u, but this library reads version %u",
                            h.version, kBlobVersion);
     }
-    if (h.total_bytes < sizeof h + sizeof(BlobSampler) + kBlobSumBytes) return damaged("length");
+    if (h.total_bytes < sizeof h + sizeof(BlobSampler) + kBlobSumBytes)
+      return damaged("its parts do not add up to its length");
     return Status::ok();
   }
 
@@ -77,7 +79,7 @@ class SessionRestorer {
     sum_ = in.sum();
     uint64_t said = 0;
     SHARPI_TRY(source_->read(total_ - kBlobSumBytes, &said, sizeof said));
-    return said == sum_ ? Status::ok() : damaged("checksum");
+    return said == sum_ ? Status::ok() : damaged("its checksum is wrong");
   }
 
   Status read_head(BlobCursor* in) {
@@ -86,7 +88,8 @@ class SessionRestorer {
     SHARPI_TRY(check_header());
     SHARPI_TRY(read_list(in, h_.n_tokens, &tokens_));
     for (const int32_t t : tokens_) {
-      if (t < 0 || static_cast<uint32_t>(t) >= spec_.n_vocab) return damaged("token id");
+      if (t < 0 || static_cast<uint32_t>(t) >= spec_.n_vocab)
+        return damaged("a token id is outside of the vocabulary");
     }
     SHARPI_TRY(read_sampler(in));
     layers_.resize(h_.n_layers);
@@ -105,33 +108,36 @@ class SessionRestorer {
       return Status::error(Code::kMismatch, "the session was saved with another model");
     }
     if (h_.n_layers != spec_.n_layers()) {
-      return Status::error(Code::kMismatch, "the saved session has %u layers, the model %u",
+      return Status::error(Code::kMismatch, "the saved session has %u layers, but the model has %u",
                            h_.n_layers, spec_.n_layers());
     }
     if (h_.n_tokens > core_.shape.n_ctx) {
-      return Status::native_error(Code::kKvFull, SHARPI_KV_FULL_CONTEXT,
-                                  "the saved session has %u tokens, this one a context of %u",
-                                  h_.n_tokens, core_.shape.n_ctx);
+      return Status::native_error(
+          Code::kKvFull, SHARPI_KV_FULL_CONTEXT,
+          "the saved session has %u tokens, but this session has a context of %u", h_.n_tokens,
+          core_.shape.n_ctx);
     }
-    if (h_.flags > 1 || h_.reserved != 0) return damaged("unknown flags");
+    if (h_.flags > 1 || h_.reserved != 0) return damaged("it has unknown flags");
     // Only a session that has evicted rows has gone on past its context.
-    if (h_.base > kBlobMaxBase || (h_.base != 0 && h_.n_tokens == 0)) return damaged("base");
+    if (h_.base > kBlobMaxBase || (h_.base != 0 && h_.n_tokens == 0))
+      return damaged("its base of positions is impossible");
     const uint32_t window = LedgerCodec::window(core_.ledger);
     if (h_.ring_low != 0 && (window == 0 || uint64_t{h_.ring_low} + window > h_.n_tokens)) {
-      return damaged("ring bounds");
+      return damaged("the bounds of its rings are impossible");
     }
-    if (h_.n_queries > h_.n_tokens) return damaged("captured queries");
-    if (h_.n_logit_rows > h_.n_tokens) return damaged("logit rows");
+    if (h_.n_queries > h_.n_tokens) return damaged("it has more captured queries than tokens");
+    if (h_.n_logit_rows > h_.n_tokens) return damaged("it has more rows of logits than tokens");
     const uint32_t most = core_.limits().max_logit_rows;
     if (h_.n_logit_rows > most) {
       return Status::error(Code::kMismatch,
-                           "the saved session has %u logit rows, the plan allows %u",
+                           "the saved session has %u rows of logits, but the plan allows %u",
                            h_.n_logit_rows, most);
     }
     if (h_.n_checkpoints > s_->checkpoints.all().size()) {
-      return Status::error(Code::kMismatch,
-                           "the saved session has %u checkpoints, this one room for %zu",
-                           h_.n_checkpoints, s_->checkpoints.all().size());
+      return Status::error(
+          Code::kMismatch,
+          "the saved session has %u checkpoints, but this session has room for %zu",
+          h_.n_checkpoints, s_->checkpoints.all().size());
     }
     return Status::ok();
   }
@@ -154,7 +160,7 @@ class SessionRestorer {
     sampler_.bias_values = bias_values_.data();
     random_ = {b.random_state};
     const bool good = b.reserved == 0 && Sampler::check(sampler_, spec_.n_vocab).is_ok();
-    return good ? Status::ok() : damaged("sampler settings");
+    return good ? Status::ok() : damaged("its sampler settings are impossible");
   }
 
   static Status check_dtype(uint32_t saved, KvDtype here, uint32_t l) {
@@ -163,9 +169,10 @@ class SessionRestorer {
     if ((saved & 0xFFFFu) != (want & 0xFFFFu)) {
       return Status::error(Code::kMismatch, "layer %u was saved with other KV dtypes", l);
     }
-    return Status::error(Code::kMismatch,
-                         "layer %u was saved with version %u of %s's levels; this library has %u",
-                         l, saved >> 16, kv_dtype_name(here), want >> 16);
+    return Status::error(
+        Code::kMismatch,
+        "layer %u was saved with version %u of the levels of %s, but this library has version %u",
+        l, saved >> 16, kv_dtype_name(here), want >> 16);
   }
 
   Status check_layer(uint32_t l) const {
@@ -175,11 +182,12 @@ class SessionRestorer {
     if (group < 0) {
       BlobLayerHeader want;
       if (kv.state_bytes(l, StatePart::kState) != 0) want.kind = BlobLayer::kRecurrent;
-      return h == want ? Status::ok() : damaged("layer kind");
+      return h == want ? Status::ok() : damaged("a layer is of another kind than the model's");
     }
     const KvGroup& g = kv.layout().groups[static_cast<size_t>(group)];
     const KvLayerLayout& one = *kv.layout().find(l);
-    if (h.kind != (g.ring ? BlobLayer::kRing : BlobLayer::kRows)) return damaged("layer kind");
+    if (h.kind != (g.ring ? BlobLayer::kRing : BlobLayer::kRows))
+      return damaged("a layer is of another kind than the model's");
     SHARPI_TRY(check_dtype(h.k_dtype, one.k_dtype, l));
     SHARPI_TRY(check_dtype(h.v_dtype, one.v_dtype, l));
     return g.ring ? check_ring(h, l, g)
@@ -188,10 +196,10 @@ class SessionRestorer {
 
   Status check_ring(const BlobLayerHeader& h, uint32_t l, const KvGroup& g) const {
     if (h.n_lists != 0 || h.n_compacted != 0 || h.tail_position != 0) {
-      return damaged("compacted rows of a ring");
+      return damaged("a ring has compacted rows");
     }
     if (h.first_position != h_.ring_low || h.n_rows != h_.n_tokens - h_.ring_low) {
-      return damaged("ring rows");
+      return damaged("the rows of a ring do not fit its bounds");
     }
     if (h_.ring_low != 0 && h.n_rows < g.window) {
       return Status::error(Code::kMismatch, "the saved ring of layer %u does not cover its window",
@@ -203,19 +211,20 @@ class SessionRestorer {
   Status check_rows(const BlobLayerHeader& h, const KvLayerLayout& one, uint32_t committed) const {
     const uint32_t capacity = std::min(committed, core_.priced_slots());
     if (h.n_rows > capacity) {
-      return Status::native_error(Code::kKvFull, SHARPI_KV_FULL_SLOTS,
-                                  "layer %u was saved with %u rows, the capacity is %u", one.layer,
-                                  h.n_rows, capacity);
+      return Status::native_error(
+          Code::kKvFull, SHARPI_KV_FULL_SLOTS,
+          "layer %u was saved with %u rows, but this session has a capacity of %u", one.layer,
+          h.n_rows, capacity);
     }
     const bool none = h.n_lists == 0 && h.n_compacted == 0 && h.tail_position == 0;
     const bool some = (h.n_lists == 1 || h.n_lists == one.n_heads) && h.n_compacted != 0;
     if (!(none || some) || h.n_compacted > h.n_rows || h.first_position != 0) {
-      return damaged("compacted rows");
+      return damaged("the compacted rows of a layer are impossible");
     }
     // Rows that no compaction placed belong to the tokens from tail_position on, one each.
     if (h.tail_position > h_.n_tokens ||
         h.n_rows - h.n_compacted != h_.n_tokens - h.tail_position) {
-      return damaged("rows of a layer");
+      return damaged("the rows of a layer do not fit its tokens");
     }
     return Status::ok();
   }
@@ -227,7 +236,7 @@ class SessionRestorer {
       const uint32_t at = positions_[l][i];
       const bool first = i % h.n_compacted == 0;
       if (at >= h.tail_position || (!first && at <= positions_[l][i - 1])) {
-        return damaged("positions");
+        return damaged("positions of rows do not ascend");
       }
     }
     return Status::ok();
@@ -242,8 +251,9 @@ class SessionRestorer {
       compacted = true;
       floor = std::max(floor, h.tail_position);
     }
-    return h_.flags == (compacted ? 1u : 0u) && h_.evicted_floor == floor ? Status::ok()
-                                                                          : damaged("evicted rows");
+    return h_.flags == (compacted ? 1u : 0u) && h_.evicted_floor == floor
+               ? Status::ok()
+               : damaged("its evicted rows do not follow from its layers");
   }
 
   Status read_checkpoints(BlobCursor* in) {
@@ -255,7 +265,7 @@ class SessionRestorer {
       for (size_t j = 0; j < i; ++j) {
         good = good && checkpoints_[j].n_tokens != c.n_tokens && checkpoints_[j].age != c.age;
       }
-      if (!good) return damaged("checkpoint");
+      if (!good) return damaged("a checkpoint is impossible");
     }
     return Status::ok();
   }

@@ -34,10 +34,13 @@ Status TokenDrawer::set_sampler(const sharpi_sampler_params& params) {
 Status TokenDrawer::check_row(uint32_t row) const {
   const uint32_t n = core_.logit_rows.n;
   if (n == 0) {
-    return Status::error(Code::kState,
-                         "no logits: no tokens were read since creation, truncate or cancel");
+    return Status::error(
+        Code::kState,
+        "there are no logits: no tokens were read since creation, truncate or cancel");
   }
-  if (row >= n) return Status::error(Code::kInvalidArgument, "logits row %u of %u", row, n);
+  if (row >= n)
+    return Status::error(Code::kInvalidArgument,
+                         "row %u of the logits does not exist; there are %u", row, n);
   return Status::ok();
 }
 

@@ -169,7 +169,7 @@ Status GgufFile::add_split_files(uint64_t n_shards) {
   const Result<uint64_t> no = uint_of(impl.values, "split.no", 0);
   if (!no.is_ok()) return in_file(first, no.status());
   if (no.value() != 0) {
-    return refuse(first, "this is part " + std::to_string(no.value() + 1) + " of " + number +
+    return refuse(first, "this file is part " + std::to_string(no.value() + 1) + " of " + number +
                              " of a split file; open the first part");
   }
   const std::string suffix = split_suffix(0, n_shards);
@@ -195,7 +195,7 @@ Status GgufFile::add_split_files(uint64_t n_shards) {
   if (!announced.is_ok()) return in_file(first, announced.status());
   if (announced.value() != impl.tensors.size()) {
     return refuse(first, "split.tensors.count is " + std::to_string(announced.value()) +
-                             ", the parts have " + std::to_string(impl.tensors.size()) +
+                             ", but the parts have " + std::to_string(impl.tensors.size()) +
                              " tensors");
   }
   return Status::ok();

@@ -48,7 +48,7 @@ Status read_string(GgufCursor& in, const Entry& e, const char* part, std::string
   if (!in.read(&length)) return ends_inside(e, part);
   if (!in.read_bytes(length, out)) {
     return Status::error(Code::kFormat,
-                         "%s: length %" PRIu64 " of %s exceeds the %" PRIu64
+                         "%s: the length %" PRIu64 " of %s exceeds the %" PRIu64
                          " bytes that are left in the file",
                          text_of(e).c_str(), length, part, in.remaining());
   }
@@ -158,7 +158,7 @@ Status ShardParser::parse_value(Entry e) {
   int32_t id = 0;
   if (!in_.read(&id)) return ends_inside(e, "its type");
   if (!is_value_type(id)) {
-    return Status::error(Code::kFormat, "%s: unknown value type %d", text_of(e).c_str(), id);
+    return Status::error(Code::kFormat, "%s: its value type %d is unknown", text_of(e).c_str(), id);
   }
   value.type = value.element = static_cast<GgufValueType>(id);
   value.data = in_.here();
@@ -180,8 +180,8 @@ Status ShardParser::parse_array(const Entry& e, GgufValue* value) {
   int32_t id = 0;
   if (!in_.read(&id) || !in_.read(&value->count)) return ends_inside(e, "its array header");
   if (!is_value_type(id)) {
-    return Status::error(Code::kFormat, "%s: unknown array element type %d", text_of(e).c_str(),
-                         id);
+    return Status::error(Code::kFormat, "%s: its array element type %d is unknown",
+                         text_of(e).c_str(), id);
   }
   value->element = static_cast<GgufValueType>(id);
   if (value->element == GgufValueType::kArray) {
@@ -213,7 +213,7 @@ Status ShardParser::parse_array(const Entry& e, GgufValue* value) {
     if (!in_.read(&length)) return ends_inside(e, "the length of a string of its array");
     if (!in_.skip(length)) {
       return Status::error(Code::kFormat,
-                           "%s: length %" PRIu64 " of string %" PRIu64 " of %" PRIu64
+                           "%s: the length %" PRIu64 " of string %" PRIu64 " of %" PRIu64
                            " exceeds the %" PRIu64 " bytes that are left in the file",
                            text_of(e).c_str(), length, i, value->count, in_.remaining());
     }
@@ -223,7 +223,7 @@ Status ShardParser::parse_array(const Entry& e, GgufValue* value) {
 
 Status ShardParser::take_alignment(const Entry& e, const GgufValue& value) {
   if (value.type != GgufValueType::kU32) {
-    return Status::error(Code::kFormat, "%s: is %s, expected u32", text_of(e).c_str(),
+    return Status::error(Code::kFormat, "%s: it is %s, but u32 is expected", text_of(e).c_str(),
                          gguf_type_name(value).c_str());
   }
   const uint64_t alignment = load_unaligned<uint32_t>(value.data);
@@ -252,7 +252,8 @@ Status ShardParser::parse_tensor(Entry e) {
   if (!in_.read(&type_id)) return ends_inside(e, "its type");
   const GgmlTypeTraits* traits = ggml_type_traits(type_id);
   if (traits == nullptr) {
-    return Status::error(Code::kFormat, "%s: unknown tensor type %u", text_of(e).c_str(), type_id);
+    return Status::error(Code::kFormat, "%s: its tensor type %u is unknown", text_of(e).c_str(),
+                         type_id);
   }
   tensor.type = static_cast<GgmlType>(type_id);
   if (tensor.ne[0] % traits->block_elements != 0) {
@@ -272,8 +273,8 @@ Status ShardParser::parse_tensor(Entry e) {
 Status ShardParser::parse_shape(const Entry& e, GgufTensor* tensor) {
   if (!in_.read(&tensor->n_dims)) return ends_inside(e, "its number of dimensions");
   if (tensor->n_dims < 1 || tensor->n_dims > 4) {
-    return Status::error(Code::kFormat, "%s: %u dimensions, expected 1 to 4", text_of(e).c_str(),
-                         tensor->n_dims);
+    return Status::error(Code::kFormat, "%s: it has %u dimensions, expected 1 to 4",
+                         text_of(e).c_str(), tensor->n_dims);
   }
   uint64_t elements = 1;
   for (uint32_t d = 0; d < tensor->n_dims; ++d) {

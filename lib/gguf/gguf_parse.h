@@ -15,11 +15,13 @@
 
 namespace sharpi {
 
+/// The metadata and the tensor table of one file.
 struct GgufShard {
   std::vector<GgufValue> values;    // file order; views into the bytes
   std::vector<GgufTensor> tensors;  // file order; `shard` is left at 0
   uint64_t header_bytes = 0;        // end of the tensor table
-  uint64_t needed = 0;  // the first bytes that it takes to go on; 0 = not stopped by that
+  /// Bytes from the file's beginning that must be seen to go on; 0 = enough were.
+  uint64_t needed = 0;
 };
 
 /// The most bytes that the headers of a model's files may have together: an order of magnitude more

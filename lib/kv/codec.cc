@@ -195,7 +195,7 @@ constexpr auto kCodecs = [] {
 }();
 
 Status unknown_codec(KvDtype dtype) {
-  return Status::error(Code::kInternal, "unknown KV codec %u", static_cast<uint32_t>(dtype));
+  return Status::error(Code::kInternal, "KV codec %u does not exist", static_cast<uint32_t>(dtype));
 }
 
 constexpr bool is_space(char c) {

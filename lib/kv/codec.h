@@ -13,8 +13,8 @@
 //         gives; a signed fp16. Planar too: n/2 bytes of codes, then n/32 scales. A block with an
 //         infinity or NaN decodes to NaN alone, one beyond fp16's range (8.3e6) to infinities or
 //         NaN.
-// Functions here take and give rows as they are stored: who stores rows of a codec that rotates
-// rotates them before, who wants the values rotates back.
+// Functions here take and give rows as they are stored. For a codec that rotates, the caller
+// rotates a row before encoding it, and rotates it back after decoding it.
 // Source of the q8_0 arithmetic: ggml block_q8_0, with the 1e-30 guard against subnormal scales; of
 // least-squares scales: ggml's IQ4_NL.
 // Thread rule: pure functions.

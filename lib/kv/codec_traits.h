@@ -21,7 +21,7 @@ struct KvPlane {
   constexpr uint64_t bytes_of(uint64_t n) const { return n / elements * bytes; }
 };
 
-/// In what form tensor cores and dot products take a codec's values.
+/// The form in which tensor cores and dot products take a codec's values.
 enum class KvProduct : uint8_t {
   kF16,     // rounded to f16
   kBf16,    // as they are
@@ -86,8 +86,8 @@ struct KvCodecTraits<KvDtype::kQ4> {
 };
 
 /// f.operator()<codec>() of a codec, otherwise() of kAuto and of values outside the enumeration.
-/// With with_kv_codec() and any_kv_codec(), which count them up, the only branch over codecs there
-/// is.
+/// The only branches over codecs are this one and those of with_kv_codec() and any_kv_codec(),
+/// which go through their numbers.
 SHARPI_CALLS_EITHER_SIDE
 template <class F, class Otherwise>
 SHARPI_HOST_DEVICE constexpr auto visit_kv_codec(KvDtype type, F&& f, Otherwise&& otherwise) {
@@ -142,8 +142,8 @@ constexpr KvDtype last_kv_codec() {
 }
 
 /// f.operator()<codec>() of a codec where the caller has checked that it is one, and one that f
-/// takes: as visit_kv_codec(), but what is none of the others is taken for kWanted, or the last
-/// one, which kernels then need not compare.
+/// takes. Unlike visit_kv_codec() it takes a value that is none of the others for kWanted (or for
+/// the last codec), which saves kernels a comparison.
 SHARPI_CALLS_EITHER_SIDE
 template <KvDtype kWanted = KvDtype::kAuto, uint32_t kFirst = 1, class F>
 SHARPI_HOST_DEVICE constexpr auto with_kv_codec(KvDtype type, const F& f) {

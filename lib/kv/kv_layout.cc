@@ -107,20 +107,20 @@ Status check_kv_geometry(const ModelSpec& spec, const std::vector<bool>& on_tier
     for (const KvDtype dtype : {dtypes[l].k, dtypes[l].v}) {
       const KvCodec* codec = kv_codec(dtype);
       if (codec == nullptr) {
-        return Status::error(Code::kInternal, "layer %u: KV dtype %u is no codec", l,
+        return Status::error(Code::kInternal, "layer %u: KV dtype %u does not exist", l,
                              static_cast<uint32_t>(dtype));
       }
       if (n % codec->block != 0) {
         return Status::error(Code::kUnsupported,
-                             "layer %u: a KV row has %llu elements, not a multiple of the %u that "
-                             "%s stores together; %s",
+                             "layer %u: a KV row has %llu elements, which is no multiple of the %u "
+                             "that %s stores together; %s",
                              l, static_cast<unsigned long long>(n), codec->block, codec->name,
                              that_store(n, a.head_dim).c_str());
       }
       if (codec->rotated && rotation_of(a.head_dim) < kLeastRotated) {
         return Status::error(Code::kUnsupported,
-                             "layer %u: heads of %u elements have %u for their largest power of "
-                             "two, and %s rotates at least %u together; %s",
+                             "layer %u: the largest power of two that divides a head of %u "
+                             "elements is %u, but %s rotates at least %u together; %s",
                              l, a.head_dim, rotation_of(a.head_dim), codec->name, kLeastRotated,
                              that_store(n, a.head_dim).c_str());
       }

@@ -37,7 +37,7 @@ struct KvGroup {
   uint64_t block_bytes(uint64_t slots) const { return div_up(slots, kKvBlockSlots) * block_stride; }
 };
 
-/// What a session wants of its KV, resolved (no AUTO left).
+/// The sizes that a session wants of its KV, resolved: no AUTO is left.
 struct KvShape {
   uint32_t n_ctx = 0;
   uint32_t capacity = 0;  // slots of full-attention layers
@@ -46,6 +46,7 @@ struct KvShape {
   bool per_layer_groups = false;
 };
 
+/// The groups of a session on one tier, and where each layer is among them.
 struct KvLayout {
   std::vector<KvGroup> groups;          // full-attention groups first, then rings
   std::vector<int32_t> group_of_layer;  // -1: stores nothing on this tier

@@ -12,10 +12,11 @@ namespace sharpi {
 Status KvStore::check_rows(uint32_t layer, uint32_t first, uint32_t n) const {
   const KvLayout& l = layout();
   const int32_t g = layer < l.group_of_layer.size() ? l.group_of_layer[layer] : -1;
-  if (g < 0) return Status::error(Code::kInternal, "layer %u stores no KV rows here", layer);
+  if (g < 0)
+    return Status::error(Code::kInternal, "layer %u stores no KV rows on this tier", layer);
   const uint32_t slots = capacity(static_cast<uint32_t>(g));
   if (uint64_t{first} + n > slots) {
-    return Status::error(Code::kInternal, "KV rows %u to %u of layer %u exceed its capacity %u",
+    return Status::error(Code::kInternal, "KV rows %u to %u of layer %u exceed its capacity of %u",
                          first, first + n, layer, slots);
   }
   return Status::ok();
@@ -40,7 +41,8 @@ Status KvStore::check_moves(std::span<const KvMove> moves) const {
     for (size_t h = 0; h < m.keep.size(); ++h) {
       const std::span<const uint32_t> keep = m.keep[h];
       if (std::adjacent_find(keep.begin(), keep.end(), std::greater_equal<>()) != keep.end()) {
-        return Status::error(Code::kInternal, "keep rows of layer %u do not ascend", m.layer);
+        return Status::error(Code::kInternal, "the rows to keep of layer %u do not ascend",
+                             m.layer);
       }
       if (!keep.empty()) SHARPI_TRY(check_rows(m.layer, keep.back(), 1));
     }

@@ -40,6 +40,8 @@ struct KvMove {
   KeepLists keep;
 };
 
+/// The two parts of a recurrent layer: the state of its heads, and the last rows in front of its
+/// convolution.
 enum class StatePart : uint8_t { kState, kConv };
 
 class KvStore {
@@ -48,10 +50,10 @@ class KvStore {
   virtual const KvLayout& layout() const = 0;
   /// Rows of an owning layer of this tier.
   virtual KvView view(uint32_t layer) const = 0;
-  /// Slots committed in a group / bytes held by it.
+  /// The slots that are committed in a group, and the bytes that it holds.
   virtual uint32_t capacity(uint32_t group) const = 0;
   virtual uint64_t held_bytes(uint32_t group) const = 0;
-  /// Bytes that it would hold with n_slots.
+  /// The bytes that a group would hold with n_slots.
   virtual uint64_t held_bytes_of(uint32_t group, uint32_t n_slots) const = 0;
 
   /// The slot of the first of n_rows rows that a call writes behind those of a full-attention
@@ -63,19 +65,19 @@ class KvStore {
   /// at once, and not be written before own_rows().
   virtual uint32_t read_only_slots(uint32_t) const { return 0; }
   virtual uint64_t read_only_bytes(uint32_t) const { return 0; }
-  /// Of held_bytes(): what is this store's alone; what others hold too.
+  /// The part of held_bytes() that is this store's alone, and the part that other stores hold too.
   virtual uint64_t own_bytes(uint32_t group) const { return held_bytes(group); }
   virtual uint64_t shared_bytes(uint32_t) const { return 0; }
-  /// Makes the blocks of n_slots rows (whole blocks) ones that take_shared() of another store
-  /// takes. No row changes, and others may read them meanwhile. `on_free` hears of bytes that go
-  /// back.
+  /// Prepares the whole blocks of n_slots rows for take_shared() of another store. No row changes,
+  /// and others may read them meanwhile. `on_free` is told of bytes that go back to the system.
   virtual Status share_rows(uint32_t, uint32_t, const std::function<void(uint64_t)>&) const {
     return Status::ok();
   }
-  /// Pre: nothing is committed in the group, and `from` has shared n_slots rows.
+  /// Takes n_slots rows of another store in place. Pre: nothing is committed in the group, and that
+  /// store has shared n_slots rows (share_rows()).
   virtual Status take_shared(const KvStore&, uint32_t, uint32_t) { return Status::ok(); }
-  /// From `slot` on rows can be written; the first n_live rows are as they were. May fail, then
-  /// nothing changed. It takes own_rows_bytes() at most.
+  /// Makes rows from `slot` on writable; the first n_live rows keep their contents. May fail, then
+  /// nothing changed. Takes at most own_rows_bytes() of memory.
   virtual Status own_rows(uint32_t, uint32_t, uint32_t) { return Status::ok(); }
   virtual uint64_t own_rows_bytes(uint32_t, uint32_t) const { return 0; }
 
@@ -104,8 +106,8 @@ class KvStore {
   virtual Status write_state(uint32_t layer, StatePart part, const void* in) = 0;
   /// The working state becomes the committed one (a chunk is done).
   virtual void commit_state() noexcept = 0;
-  /// The same of a pass whose rows may be taken back (SequenceRows::drafted): the first n_rows of
-  /// them count. Pre: n_rows >= 1.
+  /// The same after a pass whose rows may be taken back (SequenceRows::drafted): the first n_rows
+  /// of them are kept. Pre: n_rows >= 1.
   virtual void commit_rows(uint32_t n_rows) noexcept = 0;
   /// Zeroes the committed state (an empty session).
   virtual void clear_state() noexcept = 0;

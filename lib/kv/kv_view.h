@@ -39,6 +39,7 @@ struct KvView {
 struct KvPart {
   uint32_t offset = 0, bytes = 0;
 };
+/// The parts of one KV head in a row of K (or of V, if `value`), one per plane.
 class KvHeadParts {
  public:
   KvHeadParts(const KvView& v, bool value, uint32_t head) {

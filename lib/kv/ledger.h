@@ -22,6 +22,8 @@ struct LayerRows {
   uint32_t n_lists = 0;  // of positions of the compacted rows: 0, 1 (all heads agree), n_heads
 };
 
+/// Lengths and positions of one session. Positions are those of tokens, slots those of rows; they
+/// are equal until a compaction.
 class KvLedger {
  public:
   KvLedger() = default;
@@ -29,8 +31,9 @@ class KvLedger {
   KvLedger(const ModelSpec& spec, uint32_t window, uint32_t ring_slots);
 
   uint32_t n_tokens() const { return n_tokens_; }
-  /// What RoPE, rings of rows and rings of queries count, which never start again: the position of
-  /// token 0, and of the next one. All other positions here count from the base.
+  /// Positions as RoPE and the rings of rows and queries count them, which never start again at 0:
+  /// that of the ledger's token 0, and that of the next token. All other positions in this class
+  /// count from the base.
   uint64_t base() const { return base_; }
   uint64_t next_position() const { return base_ + n_tokens_; }
   bool is_compacted() const { return compacted_; }
@@ -39,7 +42,8 @@ class KvLedger {
   uint32_t n_slots(uint32_t layer) const { return rows_[source_[layer]].n_slots; }
   uint32_t min_slots() const;
   uint32_t max_slots() const;
-  /// Live rows of the fullest layer of a group that is no ring: its memory holds so many for all.
+  /// Live rows of the fullest layer of a group that is no ring; the group has memory for as many
+  /// rows of each of its layers.
   uint32_t fullest(const KvGroup& group) const;
   const LayerRows& rows(uint32_t layer) const { return rows_[source_[layer]]; }
   bool is_full_owner(uint32_t layer) const { return full_owner_[layer]; }
@@ -63,8 +67,8 @@ class KvLedger {
   /// After compaction of one layer: slots that stayed, per head or one list for all. No-op if all
   /// rows stayed.
   void set_compacted(uint32_t layer, const KeepLists& keep) noexcept;
-  /// Lowest length that the rings still allow: any while nothing was overwritten, else back by the
-  /// rewind. Evicted rows and recurrent layers are the engine's business.
+  /// The lowest length to which the rings can be truncated: 0 while nothing was overwritten, else
+  /// as far back as the rewind. The engine knows about evicted rows and recurrent layers.
   uint32_t ring_floor() const { return ring_low_ == 0 ? 0 : ring_low_ + window_; }
   /// Lowest position whose row the rings still hold.
   uint32_t ring_low() const { return ring_low_; }
@@ -75,10 +79,11 @@ class KvLedger {
   /// Moves the base on by `shift` tokens: positions become smaller by it, but those of compacted
   /// rows no smaller than their slot. Pre: n_tokens() - shift >= max_slots().
   void rebase(uint32_t shift) noexcept;
-  /// As if n tokens from position `base` on had been read, and none of their rows evicted.
-  /// Positions and bounds of rings and captured queries start anew.
+  /// Makes the ledger one of a session that has read n tokens from position `base` on and evicted
+  /// no rows. Positions and the bounds of rings and captured queries start anew.
   void restart(uint64_t base, uint32_t n) noexcept;
-  /// By how much less than `shift` that moves a row: how far RoPE has to turn it.
+  /// By how many positions less than `shift` rebase(shift) moves this row; RoPE has to turn its K
+  /// by as many.
   uint32_t left_behind(uint32_t layer, uint32_t head, uint32_t slot, uint32_t shift) const {
     const uint64_t least = uint64_t{slot} + shift, now = position(layer, head, slot);
     return least > now ? static_cast<uint32_t>(least - now) : 0;

@@ -30,17 +30,17 @@ Status check_same_tokens(const ModelSpec& spec, const ModelSpec& draft) {
   SHARPI_TRY_ASSIGN(const Tokens other, tokens_of(draft));
   if (own.size() != other.size() || spec.n_vocab != draft.n_vocab) {
     return Status::error(Code::kMismatch,
-                         "the draft model has another vocabulary: %zu tokens and %u logits, the "
-                         "model %zu and %u",
+                         "the draft model has another vocabulary: it has %zu tokens and %u logits, "
+                         "the model has %zu and %u",
                          other.size(), draft.n_vocab, own.size(), spec.n_vocab);
   }
   const auto [mine, its] = std::mismatch(own.begin(), own.end(), other.begin());
   if (mine == own.end()) return Status::ok();
   const auto shown = [](std::string_view s) { return std::string(s.substr(0, 40)); };
-  return Status::error(Code::kMismatch,
-                       "the draft model has another vocabulary: its token %td is \"%s\", the "
-                       "model's \"%s\"",
-                       mine - own.begin(), shown(*its).c_str(), shown(*mine).c_str());
+  return Status::error(
+      Code::kMismatch,
+      "the draft model has another vocabulary: its token %td is \"%s\", the model's is \"%s\"",
+      mine - own.begin(), shown(*its).c_str(), shown(*mine).c_str());
 }
 
 }  // namespace

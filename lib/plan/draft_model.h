@@ -16,13 +16,13 @@ namespace sharpi {
 Status check_draft_model(const ModelSpec& spec, const ModelSpec* draft, uint32_t drafters);
 bool has_draft_model(const Plan& plan, const SessionShape& session);
 
-/// What is asked for in its name, with its rows. Pre: plan.draft_spec.
+/// The plan of the draft model: what is asked for it, and its rows. Pre: plan.draft_spec.
 std::shared_ptr<const Plan> make_draft_plan(const std::vector<const TierSizer*>& sizers,
                                             const Plan& plan, const SessionShape& session);
-/// A row of that plan as one of the whole: it says whose it is.
+/// A row of the draft model's plan as a row of the whole plan: its label names the draft model.
 MemoryRow draft_row(MemoryRow row, const ModelSpec& whole);
-/// Those of the model (per_session false), or of a session of this shape (true); nothing where
-/// there is no such drafter.
+/// The draft model's rows: those of the model itself (per_session false), or of one session of this
+/// shape (true); empty where there is no such drafter.
 std::vector<MemoryRow> draft_rows(const std::vector<const TierSizer*>& sizers, const Plan& plan,
                                   const SessionShape& session, bool per_session);
 

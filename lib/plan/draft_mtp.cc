@@ -51,18 +51,18 @@ Status check_mtp(const ModelSpec& spec) {
   }
   if (spec.n_mtp_layers == 1) return Status::ok();
   return Status::error(Code::kUnsupported,
-                       "drafters has MTP, and the file %u blocks for multi-token prediction; one "
-                       "is supported",
+                       "drafters has MTP, but the file has %u blocks for multi-token prediction; "
+                       "only one is supported",
                        spec.n_mtp_layers);
 }
 
 Status check_mtp(const ModelSpec& spec, const Placement& placement) {
   SHARPI_TRY(check_mtp(spec));
   if (placement.head == TierId::kCpu) return Status::ok();
-  return Status::error(Code::kUnsupported,
-                       "drafters has MTP, but its block runs on the CPU in this version, where the "
-                       "head is on the GPU: place the head on the CPU (gpu_ends 0, or n_gpu_layers "
-                       "0), or take other drafters");
+  return Status::error(
+      Code::kUnsupported,
+      "drafters has MTP, whose block runs on the CPU in this version, but the head is on the GPU: "
+      "place the head on the CPU (gpu_ends 0, or n_gpu_layers 0), or take other drafters");
 }
 
 Plan make_mtp_plan(const ModelSpec& spec, const ModelShape& model, const SessionShape& session) {

@@ -15,22 +15,24 @@ namespace sharpi {
 /// before the next pass.
 inline constexpr uint32_t kMtpWaiting = kMaxDraft + 1;
 
-/// Ok where the file has such a block, and the placement one that can feed it. kUnsupported says
-/// why not.
+/// Ok where the file has such a block, and where the placement can feed it, which takes the head on
+/// the CPU. kUnsupported says why not.
 Status check_mtp(const ModelSpec& spec);
 Status check_mtp(const ModelSpec& spec, const Placement& placement);
 
-/// What the tier is asked for: spec, placement, shapes. Pre: check_mtp().
+/// The block's plan: spec, placement and shapes that the host's tier is asked for. Pre:
+/// check_mtp().
 Plan make_mtp_plan(const ModelSpec& spec, const ModelShape& model, const SessionShape& session);
-/// A row of that plan as one of the whole: it says whose it is.
+/// A row of the block's plan as a row of the whole plan: its label names the block.
 MemoryRow mtp_row(MemoryRow row, const ModelSpec& spec);
 
-/// Hidden rows that wait at most, when a pass of n_chunk rows has left its own.
+/// The most hidden rows that can wait, right after a pass of n_chunk rows has left its own.
 uint32_t mtp_queue_rows(uint32_t n_chunk);
-/// Those, those of checkpoints, the block's own, and the list that a bounded session drops rows by.
+/// Bytes of those rows, of the rows that checkpoints keep, of the block's own row, and of the list
+/// by which a bounded session drops rows.
 uint64_t mtp_queue_bytes(const ModelSpec& spec, const SessionShape& session, uint32_t n_chunk);
 
-/// Everything that a model, and a session, takes for the block besides weights; nothing if the
+/// The rows that a model and that a session take for the block besides its weights; empty if the
 /// session has no such drafter.
 std::vector<MemoryRow> mtp_model_rows(const std::vector<const TierSizer*>& sizers,
                                       const ModelSpec& spec, const ModelShape& model,

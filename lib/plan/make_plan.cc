@@ -27,7 +27,7 @@ Result<const TierSizer*> find_device(const std::vector<const TierSizer*>& sizers
     if (p.device != 0 && (!named || s->device_index() == p.device)) return s;
   }
   if (named && any) {
-    return Status::error(Code::kNotFound, "device %u does not exist; this context has %zu",
+    return Status::error(Code::kNotFound, "device %u does not exist; this context has %zu devices",
                          p.device, sizers.size());
   }
   return static_cast<const TierSizer*>(nullptr);
@@ -37,8 +37,8 @@ Result<const TierSizer*> find_device(const std::vector<const TierSizer*>& sizers
 Status check_exists(const TierSizer* sizer, uint64_t param, const char* memory) {
   if (sizer == nullptr || param == SHARPI_ALL_FREE || param <= sizer->total_bytes())
     return Status::ok();
-  return Status::error(Code::kInvalidArgument, "%s_budget is %llu bytes, %s has %llu", memory,
-                       static_cast<ull>(param), sizer->device_name().c_str(),
+  return Status::error(Code::kInvalidArgument, "%s_budget is %llu bytes, but %s has only %llu",
+                       memory, static_cast<ull>(param), sizer->device_name().c_str(),
                        static_cast<ull>(sizer->total_bytes()));
 }
 
@@ -190,8 +190,10 @@ Result<std::shared_ptr<const Plan>> make_plan(std::shared_ptr<const ModelSpec> s
   plan->n_ctx_is_auto = plan->session.n_ctx == SHARPI_UNSET;
   const uint32_t draft_rows = plan->session.n_draft + 1;  // a pass over them wants all their logits
   if (draft_rows > params.n_chunk) {
-    return Status::error(Code::kInvalidArgument, "n_draft is %u, but a chunk has %u rows",
-                         plan->session.n_draft, params.n_chunk);
+    return Status::error(
+        Code::kInvalidArgument,
+        "n_draft is %u, but a chunk has only %u rows, one of which is the token before the drafts",
+        plan->session.n_draft, params.n_chunk);
   }
   plan->model.max_logit_rows = std::max(plan->model.max_logit_rows, draft_rows);
   const SolveInputs inputs{sizers, params, environment, device, machine};

@@ -7,16 +7,16 @@ namespace sharpi {
 namespace {
 
 Status above(const char* name, int32_t value, uint32_t n, const char* what) {
-  return Status::error(Code::kInvalidArgument, "%s is %d, the model has %u %s", name, value, n,
-                       what);
+  return Status::error(Code::kInvalidArgument, "%s is %d, but the model has only %u %s", name,
+                       value, n, what);
 }
 
 /// `inner` blocks can only be on the GPU with the `outer` blocks of their layers.
 Status check_nested(const char* inner, int32_t n_inner, const char* outer, int32_t n_outer,
                     const char* why) {
   if (n_outer < 0 || n_inner <= n_outer) return Status::ok();
-  return Status::error(Code::kInvalidArgument, "%s is %d and %s %d: %s", inner, n_inner, outer,
-                       n_outer, why);
+  return Status::error(Code::kInvalidArgument, "%s is %d and %s is %d, but %s", inner, n_inner,
+                       outer, n_outer, why);
 }
 
 Status check_counts(const ModelSpec& spec, const sharpi_plan_params& p) {
@@ -33,8 +33,8 @@ Status check_counts(const ModelSpec& spec, const sharpi_plan_params& p) {
   SHARPI_TRY(check_nested("n_gpu_experts", p.n_gpu_experts, "n_gpu_ffn", p.n_gpu_ffn, with_ffn));
   if (p.gpu_ends == 1 && p.n_gpu_layers == 0) {
     return Status::error(Code::kInvalidArgument,
-                         "gpu_ends is 1 and n_gpu_layers 0: the embedding and the head can only be "
-                         "on the GPU with layers");
+                         "gpu_ends is 1 and n_gpu_layers is 0, but the embedding and the head can "
+                         "only be on the GPU with layers");
   }
   return Status::ok();
 }
@@ -44,7 +44,7 @@ Status check_expert_pins(const ModelSpec& spec, const sharpi_plan_params& p) {
   const bool wanted = p.n_expert_slots > 0 || p.n_gpu_experts > 0;
   if (n == 0 && wanted) {
     const bool slots = p.n_expert_slots > 0;
-    return Status::error(Code::kUnsupported, "%s is %d: the model has no routed experts",
+    return Status::error(Code::kUnsupported, "%s is %d, but the model has no routed experts",
                          slots ? "n_expert_slots" : "n_gpu_experts",
                          slots ? p.n_expert_slots : p.n_gpu_experts);
   }
@@ -52,17 +52,19 @@ Status check_expert_pins(const ModelSpec& spec, const sharpi_plan_params& p) {
   if (p.n_expert_slots > static_cast<int64_t>(n)) {
     return above("n_expert_slots", p.n_expert_slots, n, "routed experts");
   }
-  const char* nothing = "slots serve experts on the CPU whose FFN block is on the GPU";
+  const char* nothing =
+      "slots serve experts that are on the CPU while their FFN block is on the GPU";
   for (const auto& [name, value] :
        {std::pair{"n_gpu_layers", p.n_gpu_layers}, std::pair{"n_gpu_ffn", p.n_gpu_ffn}}) {
     if (value != 0 && (value < 0 || value != p.n_gpu_experts)) continue;
-    return Status::error(Code::kInvalidArgument, "n_expert_slots is %d and %s %d: %s",
+    return Status::error(Code::kInvalidArgument, "n_expert_slots is %d and %s is %d, but %s",
                          p.n_expert_slots, name, value, nothing);
   }
   if (p.n_gpu_experts == static_cast<int64_t>(spec.n_layers())) {
-    return Status::error(Code::kInvalidArgument,
-                         "n_expert_slots is %d and n_gpu_experts %d: no expert is left for a slot",
-                         p.n_expert_slots, p.n_gpu_experts);
+    return Status::error(
+        Code::kInvalidArgument,
+        "n_expert_slots is %d and n_gpu_experts is %d, but then no expert is left for a slot",
+        p.n_expert_slots, p.n_gpu_experts);
   }
   return Status::ok();
 }
@@ -72,16 +74,17 @@ Status check_device(const sharpi_plan_params& p, const DeviceAbility& device) {
   if (pin == nullptr) return Status::ok();
   if (p.device == 0) {
     return Status::error(Code::kInvalidArgument,
-                         "device is 0, the host, and %s asks for blocks on a GPU", pin);
+                         "device is 0, which is the host, but %s asks for blocks on a GPU", pin);
   }
   if (!device.exists) {
     return Status::error(Code::kUnsupported, "%s asks for blocks on a GPU, but there is %s", pin,
                          device.why_none.c_str());
   }
   if (device.expert_slots || p.n_expert_slots <= 0) return Status::ok();
-  return Status::error(Code::kUnsupported,
-                       "n_expert_slots is %d: the device computes no single experts of this model",
-                       p.n_expert_slots);
+  return Status::error(
+      Code::kUnsupported,
+      "n_expert_slots is %d, but the device cannot compute single experts of this model",
+      p.n_expert_slots);
 }
 
 Status no_such_split(const ModelSpec& spec, uint32_t n) {
@@ -89,8 +92,9 @@ Status no_such_split(const ModelSpec& spec, uint32_t n) {
   while (!is_layer_split(spec, below)) --below;  // 0 always is one
   while (!is_layer_split(spec, over)) ++over;    // and so is the number of layers
   return Status::error(Code::kUnsupported,
-                       "n_gpu_layers %u would part layers that share KV rows; %u and %u do not", n,
-                       below, over);
+                       "n_gpu_layers %u would put layers that share KV rows on different devices; "
+                       "%u and %u would not",
+                       n, below, over);
 }
 
 /// Least FFN blocks that leave `slots` experts from layer `first` on to slots.
@@ -103,8 +107,8 @@ Result<uint32_t> ffn_for_slots(const ModelSpec& spec, uint32_t slots, uint32_t f
   }
   if (n >= slots) return slots == 0 ? 0u : f;
   return Status::error(Code::kInvalidArgument,
-                       "n_expert_slots is %u: only %u routed experts are on the CPU with their FFN "
-                       "block on the GPU",
+                       "n_expert_slots is %u, but only %u routed experts are on the CPU with their "
+                       "FFN block on the GPU",
                        slots, n);
 }
 

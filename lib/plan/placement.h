@@ -17,7 +17,7 @@
 
 namespace sharpi {
 
-/// What the device of a plan can do.
+/// The abilities of a plan's device, as far as placing depends on them.
 struct DeviceAbility {
   bool exists = false;
   bool expert_slots = false;  // computes single routed experts beside those on the CPU

@@ -224,7 +224,8 @@ sharpi_plan_summary Plan::summary() const {
 Status describe_layer(const Plan& plan, uint32_t layer, sharpi_layer_info* out) {
   const ModelSpec& spec = *plan.spec;
   if (layer >= spec.n_layers()) {
-    return Status::error(Code::kInvalidArgument, "layer %u of %u", layer, spec.n_layers());
+    return Status::error(Code::kInvalidArgument, "layer %u does not exist; the model has %u layers",
+                         layer, spec.n_layers());
   }
   const LayerSpec& l = spec.layers[layer];
   out->tier = static_cast<uint32_t>(plan.placement.mixer[layer]);

@@ -16,6 +16,7 @@
 
 namespace sharpi {
 
+/// The tiers; the numbers are those of SHARPI_TIER_*.
 enum class TierId : uint32_t { kCpu = SHARPI_TIER_CPU, kCuda = SHARPI_TIER_CUDA };
 /// Whether a tier's memory is the host's; every other tier has memory of its own.
 constexpr bool is_host(TierId tier) {
@@ -57,8 +58,8 @@ struct SessionShape {
   uint32_t capacity(uint32_t n_chunk) const;
 };
 
-/// Rows of the observer buffer (look-ahead or probe) that a template asks for; queries that its
-/// scoring scratch must take, 0 = it asks for none.
+/// Rows of the observer buffer (look-ahead or probe) that a template asks for, and queries that its
+/// scoring scratch must take; 0 = it asks for none.
 uint32_t observer_rows(const SessionShape& session);
 uint32_t score_queries(const SessionShape& session);
 
@@ -95,8 +96,8 @@ struct TokenBytes {
 };
 TokenBytes token_bytes(const ModelSpec& spec, const Placement& placement,
                        const SessionShape& session);
-/// How long reading the weights takes, `full`: and the rows; 0 = a rate that it depends on is not
-/// known.
+/// Seconds that a token takes to read its weights and, with `full`, its rows too; 0 = a rate that
+/// this depends on is not known.
 double token_seconds(const TokenBytes& bytes, const Rates& rates, bool full);
 
 using MemoryRow = sharpi_memory_row;
@@ -159,7 +160,7 @@ struct Plan {
   std::vector<std::string> fallbacks;  // what `auto` gave up to fit, one sentence each
   Rates rates;                         // used; 0 = not needed by this plan
   uint64_t expert_slot_bytes = 0;      // of one slot; 0 = there can be none
-  /// What all that is made of this plan may hold; SHARPI_ALL_FREE = what is there.
+  /// The bytes that everything made of this plan may hold; SHARPI_ALL_FREE = whatever is free.
   uint64_t device_budget = SHARPI_ALL_FREE, host_budget = SHARPI_ALL_FREE;
   bool n_ctx_is_auto = false, narrowed = false;
   uint64_t capture_bytes = 0;  // of capture_bytes() below
@@ -184,7 +185,7 @@ constexpr char tier_letter(TierId tier) {
 Status describe_layer(const Plan& plan, uint32_t layer, sharpi_layer_info* out);
 
 /// Solves a plan. `sizers`: the tiers of this context, CPU first. `params` is complete and of
-/// current size. Without a machine rates that are not given stay unknown. `draft`: the model of
+/// current size. Without a `machine`, rates that are not given stay unknown. `draft`: the model of
 /// draft_path, null = none. Fails as sharpi_plan_create() documents.
 Result<std::shared_ptr<const Plan>> make_plan(std::shared_ptr<const ModelSpec> spec,
                                               const std::vector<const TierSizer*>& sizers,
@@ -215,19 +216,20 @@ Result<SessionShape> resolve_session(const ModelSpec& spec, const Placement& pla
                                      const SessionShape& priced,
                                      const sharpi_session_params& params,
                                      const PlanEnvironment& environment);
-/// Rows that the engine itself takes for a session (token history, sampler).
-/// `n_chunk` of the plan: what a bounded session holds besides its budget.
-/// What the engine itself takes for a session; 0 = none of it.
+/// Bytes that the engine itself takes for a session, by what they are for; 0 = none.
 struct EngineBytes {
   uint64_t history = 0, sampler = 0, checkpoint_logits = 0, compaction_tables = 0, ngram_index = 0,
            mtp_queue = 0;
 };
 std::vector<MemoryRow> engine_rows(const EngineBytes& bytes);
-/// Of the n-gram drafter: heads of its chains, a power of two, and one entry a token.
+/// Sizes of the n-gram drafter: the heads of its chains are a power of two, and it has one entry a
+/// token.
 inline uint64_t ngram_buckets(uint32_t n_ctx) {
   return std::bit_ceil(std::max<uint64_t>(64, n_ctx));
 }
 uint64_t ngram_index_bytes(uint32_t n_ctx);
+/// The rows of what the engine takes for a session (token history, sampler, tables). n_chunk is the
+/// plan's: a bounded session holds as many rows beside its budget.
 std::vector<MemoryRow> engine_session_rows(const ModelSpec& spec, const SessionShape& session,
                                            uint32_t n_chunk);
 /// The engine's tables of a session that may compact: row scores, keep lists and kept positions for

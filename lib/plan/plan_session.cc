@@ -96,14 +96,15 @@ namespace {
 /// What only the compactions that a budget brings about would read.
 Status check_has_budget(const SessionShape& s, const sharpi_session_params& p) {
   if (p.n_probe != 0 && s.kv_budget == 0) {
-    return Status::error(Code::kInvalidArgument, "n_probe is %u without a kv_budget", p.n_probe);
+    return Status::error(Code::kInvalidArgument, "n_probe is %u, but there is no kv_budget",
+                         p.n_probe);
   }
   if (s.kv_budget != 0 || s.prompt_budget != 0) return Status::ok();
   const bool has_policy = p.policy != SHARPI_POLICY_AUTO, has_sinks = p.sinks != 0;
   if (!has_policy && !has_sinks && p.recency == SHARPI_UNSET) return Status::ok();
   return Status::error(Code::kInvalidArgument,
-                       "%s is %u without a kv_budget or prompt_budget; sharpi_session_compact() "
-                       "takes its own",
+                       "%s is %u, but there is no kv_budget or prompt_budget to use it; "
+                       "sharpi_session_compact() takes its own",
                        has_policy  ? "policy"
                        : has_sinks ? "sinks"
                                    : "recency",
@@ -119,7 +120,7 @@ Status check_compaction_request(const SessionShape& s, const sharpi_session_para
   }
   SHARPI_TRY(check_has_budget(s, p));
   if (s.capture_window > kMaxCaptureWindow) {  // the environment's
-    return Status::error(Code::kInvalidArgument, "capture_window is %u; at most %u",
+    return Status::error(Code::kInvalidArgument, "capture_window is %u; at most %u is allowed",
                          s.capture_window, kMaxCaptureWindow);
   }
   if ((s.kv_budget != 0 || s.prompt_budget != 0) && s.capture_window == 0) {
@@ -139,8 +140,9 @@ Result<SessionShape> resolve_session_shape(const ModelSpec& spec, const sharpi_s
   SessionShape s;
   s.n_ctx = p.n_ctx;
   if (p.n_ctx != SHARPI_UNSET && p.n_ctx > spec.n_ctx_train) {
-    return Status::error(Code::kInvalidArgument, "n_ctx is %u, more than the model's context of %u",
-                         p.n_ctx, spec.n_ctx_train);
+    return Status::error(Code::kInvalidArgument,
+                         "n_ctx is %u, which is more than the model's context of %u", p.n_ctx,
+                         spec.n_ctx_train);
   }
   s.rewind = p.rewind;
   s.n_checkpoints = spec.is_hybrid() ? p.n_checkpoints : 0;
@@ -197,27 +199,29 @@ Result<SessionShape> resolve_session(const ModelSpec& spec, const Placement& pla
   const std::vector<bool> all(spec.layers.size(), true);
   SHARPI_TRY(check_kv_geometry(spec, all, s.dtypes));
   if (s.n_draft > priced.n_draft) {
-    return Status::error(Code::kDoesNotFit, "n_draft is %u, more than the %u that the plan priced",
-                         s.n_draft, priced.n_draft);
+    return Status::error(Code::kDoesNotFit,
+                         "n_draft is %u, which is more than the %u that the plan priced", s.n_draft,
+                         priced.n_draft);
   }
   if (s.drafters == SHARPI_DRAFT_AUTO) {
     const uint32_t loaded = SHARPI_DRAFT_MTP | SHARPI_DRAFT_MODEL;
     s.drafters = SHARPI_DRAFT_NGRAM | (priced.drafters & loaded);
   }
   if ((s.drafters & ~priced.drafters & SHARPI_DRAFT_MTP) != 0) {
-    return Status::error(Code::kDoesNotFit,
-                         "drafters has MTP, but the plan priced a template without it: its block "
-                         "is not loaded");
+    return Status::error(
+        Code::kDoesNotFit,
+        "drafters has MTP, but the plan priced sessions without it, so its block is not loaded");
   }
   if ((s.drafters & ~priced.drafters & SHARPI_DRAFT_MODEL) != 0) {
     return Status::error(Code::kDoesNotFit,
-                         "drafters has MODEL, but the plan priced a template without it: the draft "
-                         "model is not loaded");
+                         "drafters has MODEL, but the plan priced sessions without it, so the "
+                         "draft model is not loaded");
   }
   SHARPI_TRY(check_drafts(spec, placement, s));
   if (s.n_ctx > priced.n_ctx) {
-    return Status::error(Code::kDoesNotFit, "n_ctx is %u, more than the %u that the plan priced",
-                         s.n_ctx, priced.n_ctx);
+    return Status::error(Code::kDoesNotFit,
+                         "n_ctx is %u, which is more than the %u that the plan priced", s.n_ctx,
+                         priced.n_ctx);
   }
   return s;
 }

@@ -99,13 +99,13 @@ Status check_budget(const Plan& plan, const Budget& budget, bool device) {
   if (need <= budget.bytes) return Status::ok();
   uint64_t bytes = 0;
   const MemoryRow* row = short_row(plan, device, need - budget.bytes, &bytes);
-  return Status::error(
-      Code::kDoesNotFit,
-      "the plan takes %llu bytes of %s memory%s, %llu more than the %s of %llu; row "
-      "\"%s\" with %llu is short by so many",
-      static_cast<ull>(need), budget.memory, budget.where.c_str(),
-      static_cast<ull>(need - budget.bytes), budget.name().c_str(), static_cast<ull>(budget.bytes),
-      row ? row->label : "?", static_cast<ull>(bytes));
+  return Status::error(Code::kDoesNotFit,
+                       "the plan takes %llu bytes of %s memory%s, %llu more than the %s of %llu; "
+                       "the row that lacks them is \"%s\" with %llu bytes",
+                       static_cast<ull>(need), budget.memory, budget.where.c_str(),
+                       static_cast<ull>(need - budget.bytes), budget.name().c_str(),
+                       static_cast<ull>(budget.bytes), row ? row->label : "?",
+                       static_cast<ull>(bytes));
 }
 
 // An automatic context must not drive blocks off the device: the placement is the one for this many
@@ -371,7 +371,7 @@ class Solver {
     if (list.empty()) return fits;
     const std::string what =
         plan_->n_ctx_is_auto ? " for n_ctx " + std::to_string(asked) + ", the least of auto" : "";
-    return Status::error(Code::kDoesNotFit, "%s%s; would fit: %s", fits.text().c_str(),
+    return Status::error(Code::kDoesNotFit, "%s%s; what would fit: %s", fits.text().c_str(),
                          what.c_str(), list.c_str());
   }
 

@@ -77,13 +77,14 @@ class Builder {
   /// The list for a template that looks into it, else the texts one behind the other.
   Status parts(std::string_view json, Value* out) {
     SHARPI_TRY(jinja::parse_json(json, "parts", &heap_, out));
-    if (!out->is(Kind::kList)) return Status::error(Code::kInvalidArgument, "parts is no array");
+    if (!out->is(Kind::kList))
+      return Status::error(Code::kInvalidArgument, "parts is not an array");
     std::string all;
     for (const Value& part : out->list->items) {
       const Value* type = part.is(Kind::kDict) ? part.dict->find("type") : nullptr;
       const Value* text = part.is(Kind::kDict) ? part.dict->find("text") : nullptr;
       if (type == nullptr || !type->is_string()) {
-        return Status::error(Code::kInvalidArgument, "a part is no object with a type");
+        return Status::error(Code::kInvalidArgument, "a part is not an object with a type");
       }
       const bool is_text = type->bytes() == "text";
       if (is_text && (text == nullptr || !text->is_string())) {
@@ -115,8 +116,8 @@ Status add_thinking(Thinking thinking, Heap* heap, jinja::Dict* variables) {
   // The two names that templates have for it.
   for (const char* name : {"enable_thinking", "thinking"}) {
     if (variables->find(name) != nullptr) {
-      return Status::error(Code::kInvalidArgument, "\"%s\" is a variable and asked for by a flag",
-                           name);
+      return Status::error(Code::kInvalidArgument,
+                           "\"%s\" is given as a variable and asked for by a flag as well", name);
     }
     variables->set(heap->text(name, false), Value::of(thinking == Thinking::kOn));
   }
@@ -210,7 +211,8 @@ Result<jinja::MarkedText> ChatTemplate::render(const ChatRequest& request) const
   if (has_eos_) all.emplace_back("eos_token", heap.text(eos_, false));
   for (const auto& [name, value] : named.dict->items) {
     if (name.bytes() == "messages" || name.bytes() == "tools") {
-      return Status::error(Code::kInvalidArgument, "\"%s\" is no variable: it has a field",
+      return Status::error(Code::kInvalidArgument,
+                           "\"%s\" cannot be given as a variable: it has a field of its own",
                            name.text->bytes().c_str());
     }
     all.emplace_back(name.bytes(), value);

@@ -54,7 +54,7 @@ struct ChatRequest {
 
 class ChatTemplate {
  public:
-  /// Never fails for what a template is: render() then says what is wrong with it.
+  /// Does not fail where the template is bad: render() then says what is wrong with it.
   static std::shared_ptr<const ChatTemplate> create(const Tokenizer& tokenizer,
                                                     std::string_view architecture);
   /// For tests: a template by its source, with the texts of BOS and EOS (null: none).

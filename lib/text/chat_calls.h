@@ -13,8 +13,8 @@ struct ToolCall {
   jinja::Value name, arguments, id;  // id: none where the spelling has none
 };
 
-/// What stands at the beginning of a text that goes on. Longer texts never change kComplete or
-/// kBroken.
+/// What is known of a call from the beginning of a text that may still grow. Once it is kComplete
+/// or kBroken, more text does not change that.
 enum class CallState { kComplete, kIncomplete, kBroken };
 
 /// Text without the blanks around it.

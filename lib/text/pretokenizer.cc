@@ -135,7 +135,7 @@ Result<PreTokenizer> PreTokenizer::create(std::string_view name) {
   const auto* family = std::find_if(std::begin(kFamilies), std::end(kFamilies),
                                     [&](const Family& f) { return is_among(name, f.names); });
   if (family == std::end(kFamilies)) {
-    return Status::error(Code::kUnsupported, "pre-tokenizer \"%.*s\" is not one of: %s",
+    return Status::error(Code::kUnsupported, "pre-tokenizer \"%.*s\" is not one of these: %s",
                          static_cast<int>(std::min<size_t>(name.size(), 64)), name.data(),
                          all_names().c_str());
   }
@@ -150,8 +150,9 @@ Result<PreTokenizer> PreTokenizer::create(std::string_view name) {
   out.pattern_->code = pcre2_compile(reinterpret_cast<PCRE2_SPTR>(pattern.c_str()), pattern.size(),
                                      PCRE2_UTF | PCRE2_ANCHORED, &error, &error_at, nullptr);
   if (out.pattern_->code == nullptr) {
-    return Status::error(code_of(error), "pre-tokenizer pattern, byte %zu: %s", error_at,
-                         error_text(error).c_str());
+    return Status::error(code_of(error),
+                         "the pre-tokenizer's pattern cannot be compiled, at byte %zu: %s",
+                         error_at, error_text(error).c_str());
   }
   // Without executable memory the interpreter runs the same pattern, only slower.
   (void)pcre2_jit_compile(out.pattern_->code, PCRE2_JIT_COMPLETE);
@@ -181,7 +182,7 @@ Result<PreTokenizer::Matcher> PreTokenizer::Matcher::create(const PreTokenizer& 
   out.state_->data = pcre2_match_data_create(1, nullptr);
   out.state_->context = pcre2_match_context_create(nullptr);
   if (out.state_->data == nullptr || out.state_->context == nullptr) {
-    return Status::error(Code::kOutOfMemory, "no memory for pre-tokenizer match state");
+    return Status::error(Code::kOutOfMemory, "there is no memory for the state of a pre-tokenizer");
   }
   return out;
 }
@@ -205,13 +206,13 @@ Status PreTokenizer::Matcher::next(std::string_view* piece) {
   const int rc = pcre2_match(s.pattern, reinterpret_cast<PCRE2_SPTR>(s.text.data()), s.text.size(),
                              s.at, PCRE2_NO_UTF_CHECK, s.data, s.context);
   if (rc < 0) {
-    return Status::error(code_of(rc), "pre-tokenizer failed at byte %zu of %zu: %s", s.at,
+    return Status::error(code_of(rc), "the pre-tokenizer failed at byte %zu of %zu: %s", s.at,
                          s.text.size(), error_text(rc).c_str());
   }
   const size_t end = pcre2_get_ovector_pointer(s.data)[1];
   if (end <= s.at || end > s.text.size()) {
-    return Status::error(Code::kInternal, "pre-tokenizer matched nothing at byte %zu of %zu", s.at,
-                         s.text.size());
+    return Status::error(Code::kInternal, "the pre-tokenizer matched nothing at byte %zu of %zu",
+                         s.at, s.text.size());
   }
   *piece = s.text.substr(s.at, end - s.at);
   s.at = end;

@@ -35,7 +35,7 @@ class SpecialTokens {
   explicit SpecialTokens(std::vector<Entry> entries);
   /// The first match at or after `from`; with none, {text.size(), 0, -1}.
   Match next(std::string_view text, size_t from) const { return next(text, from, {}); }
-  /// The same where `foreign`, ascending, is not to contain any part of other tokens.
+  /// The same, but tokens that are not for anywhere must not touch a span of `foreign` (ascending).
   Match next(std::string_view text, size_t from, std::span<const Span> foreign) const;
 
  private:

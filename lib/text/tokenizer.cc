@@ -115,8 +115,8 @@ Status Tokenizer::Impl::index_special() {
     if (!is_user && kind != TokenKind::kControl && kind != TokenKind::kUnknown) continue;
     const std::string_view text = vocabulary.text(id);
     if (text.size() > SpecialTokens::kMaxBytes) {
-      return Status::error(Code::kFormat, "special token %u has %zu bytes, more than %zu", id,
-                           text.size(), SpecialTokens::kMaxBytes);
+      return Status::error(Code::kFormat, "special token %u has %zu bytes, which is more than %zu",
+                           id, text.size(), SpecialTokens::kMaxBytes);
     }
     if (text.empty()) continue;
     all.push_back({text, static_cast<int32_t>(id), is_user});
@@ -342,7 +342,7 @@ uint32_t Tokenizer::n_vocab() const {
 Status Tokenizer::encode(std::string_view text, bool add_special, bool parse_special,
                          std::vector<int32_t>* out) const {
   if (text.size() > kMaxTextBytes) {
-    return Status::error(Code::kInvalidArgument, "a text of %zu bytes is longer than %zu",
+    return Status::error(Code::kInvalidArgument, "the text has %zu bytes, which is more than %zu",
                          text.size(), kMaxTextBytes);
   }
   const Vocabulary& vocabulary = impl_->vocabulary;

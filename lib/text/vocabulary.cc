@@ -67,7 +67,8 @@ struct MergeLine {
   Status split(std::string_view line, uint32_t rank, const TextTable& table) {
     const size_t space = line.find(' ', 1);  // the left part may itself be a space
     if (space == std::string_view::npos || space + 1 == line.size()) {
-      return Status::error(Code::kFormat, "tokenizer.ggml.merges[%u] is not two parts", rank);
+      return Status::error(Code::kFormat, "tokenizer.ggml.merges[%u] does not consist of two parts",
+                           rank);
     }
     joined.assign(line, 0, space);
     joined.append(line, space + 1);
@@ -106,7 +107,8 @@ Status Vocabulary::load(const GgufFile& file, const Rules& rules) {
     return Status::error(Code::kFormat, "tokenizer.ggml.tokens is absent or empty");
   }
   if (tokens->size() > INT32_MAX) {
-    return Status::error(Code::kFormat, "tokenizer.ggml.tokens has %zu entries, ids have 31 bits",
+    return Status::error(Code::kFormat,
+                         "tokenizer.ggml.tokens has %zu entries, but ids have 31 bits",
                          tokens->size());
   }
   texts_ = std::move(*tokens);
@@ -124,7 +126,8 @@ Status Vocabulary::load_kinds(const GgufFile& file) {
   SHARPI_TRY_ASSIGN(const auto types, file.get_int_array("tokenizer.ggml.token_type"));
   if (!types) return Status::ok();
   if (types->size() != texts_.size()) {
-    return Status::error(Code::kFormat, "tokenizer.ggml.token_type has %zu entries for %zu tokens",
+    return Status::error(Code::kFormat,
+                         "tokenizer.ggml.token_type has %zu entries, but there are %zu tokens",
                          types->size(), texts_.size());
   }
   for (size_t i = 0; i < types->size(); ++i) {
@@ -164,7 +167,8 @@ Status Vocabulary::load_merges(const GgufFile& file) {
   SHARPI_TRY_ASSIGN(const auto merges, file.get_string_array("tokenizer.ggml.merges"));
   if (!merges) return Status::error(Code::kFormat, "tokenizer.ggml.merges is absent");
   if (merges->size() >= UINT32_MAX / 4) {
-    return Status::error(Code::kFormat, "tokenizer.ggml.merges has %zu entries", merges->size());
+    return Status::error(Code::kFormat, "tokenizer.ggml.merges has %zu entries, which is too many",
+                         merges->size());
   }
   const auto n = static_cast<uint32_t>(merges->size());
   merges_.reset(n, seed_);
@@ -194,7 +198,8 @@ Status Vocabulary::load_scores(const GgufFile& file) {
   SHARPI_TRY_ASSIGN(auto scores, file.get_float_array("tokenizer.ggml.scores"));
   if (!scores) return Status::error(Code::kFormat, "tokenizer.ggml.scores is absent");
   if (scores->size() != texts_.size()) {
-    return Status::error(Code::kFormat, "tokenizer.ggml.scores has %zu entries for %zu tokens",
+    return Status::error(Code::kFormat,
+                         "tokenizer.ggml.scores has %zu entries, but there are %zu tokens",
                          scores->size(), texts_.size());
   }
   for (size_t i = 0; i < scores->size(); ++i) {

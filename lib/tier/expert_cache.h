@@ -18,7 +18,7 @@ struct ExpertId {
   bool operator==(const ExpertId&) const = default;
 };
 
-/// An expert on its way into a slot, and who was there.
+/// An expert on its way into a slot, and the expert that it replaces there.
 struct ExpertFill {
   ExpertId id;
   uint32_t slot = 0;

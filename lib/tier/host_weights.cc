@@ -123,7 +123,7 @@ Result<std::unique_ptr<HostWeights>> HostWeights::create(MemoryMeter& meter, con
         SHARPI_TRY(file.read_tensor(*t, at, to + at, n));
         done += n;
         if (progress && !progress(done, own.bytes())) {
-          return Status::error(Code::kCancelled, "load cancelled");
+          return Status::error(Code::kCancelled, "loading the model was cancelled");
         }
       }
       copies[static_cast<size_t>(t - file.tensors().data())] = to;

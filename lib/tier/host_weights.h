@@ -26,10 +26,10 @@ class HostTensors {
   enum Use : uint32_t { kEmbedding, kMixers, kFfn, kExperts, kHead, kMtp, kUses };
   HostTensors(const ModelSpec& spec, const Placement& placement);
   const std::vector<const GgufTensor*>& of(Use use) const { return tensors_[use]; }
-  /// Of the tensors.
+  /// Bytes of the tensors, of one use or of all.
   uint64_t bytes(Use use) const;
   uint64_t bytes() const;
-  /// Of a block of memory for them, each at a multiple of 64.
+  /// Bytes of a block of memory for the tensors of a use, each at a multiple of 64.
   uint64_t block_bytes(Use use) const;
   static const char* label(Use use);
 
@@ -40,10 +40,10 @@ class HostTensors {
   std::unordered_set<const GgufTensor*> seen_;
 };
 
-/// The rows of copies.
+/// The memory rows that the copies take.
 std::vector<MemoryRow> host_weight_rows(const ModelSpec& spec, const Placement& placement);
 
-/// Copies of all of them.
+/// Copies of all tensors that host memory serves.
 class HostWeights {
  public:
   /// kMismatch if the file became shorter, kCancelled by the progress.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// What tiers say about the kernels that they use: one entry per kind of work, what few rows take
-// and what many take. Thread rule: a value.
+// What tiers say about the kernels that they use: one entry per kind of work, with the kernel for
+// few rows and the one for many. Thread rule: a value.
 #pragma once
 
 #include <set>

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: MIT
-// How a pass tells its caller how far it is. Thread rule: of the thread that makes the call.
+// How a pass tells its caller how far it is. Thread rule: the thread that makes the call runs it.
 #pragma once
 
 #include <cstdint>
 
 namespace sharpi {
 
-/// Hears of layers of a pass once they are computed, in order, on the calling thread. Of passes
-/// that compute one token a session, a tier that computes asynchronously tells nothing.
+/// Is told of each layer of a pass once it is computed, in order, on the calling thread. A tier
+/// that computes asynchronously does not report on passes of one token a session.
 class PassProgress {
  public:
   virtual ~PassProgress() = default;

@@ -67,7 +67,7 @@ struct QueryLayout {
   }
 };
 QueryLayout make_query_layout(const ModelSpec& spec, const Placement& placement, TierId tier);
-/// Addresses that a group's rows may come to need.
+/// Bytes of address space that a group's rows may come to need.
 uint64_t range_bytes(const KvGroup& group, uint32_t n_ctx);
 KvLayout make_tier_kv_layout(const ModelSpec& spec, const Placement& placement, TierId tier,
                              const ModelShape& model, const SessionShape& session);

@@ -119,7 +119,7 @@ class StoredRows : public TierSession, public KvStore {
     }
   }
 
-  /// Of the block that a slot is in: its rows of all layers are in no byte before it.
+  /// First byte of the block that holds a slot. The rows of this slot of all layers lie behind it.
   uint64_t first_byte(uint32_t group, uint32_t slot) const {
     return slot / kKvBlockSlots * layout_.groups[group].block_stride;
   }

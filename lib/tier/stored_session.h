@@ -58,10 +58,10 @@ class StoredSession : public StoredRows<Range> {
     kept_ ^= 1;
     pending_ = draft_layout_.n_rows == 0 ? 0 : n_rows;
   }
-  /// Rows that were accepted but that the committed state does not have yet.
+  /// Rows that were accepted, but that the committed state does not contain yet.
   uint32_t pending() const { return pending_; }
-  /// What the last pass with drafts left of a recurrent layer, or (working) what the one under way
-  /// leaves.
+  /// What the last pass with drafts left for a recurrent layer, or (working) where the pass under
+  /// way leaves it.
   float* draft_plane(uint64_t offset, bool working) const {
     const uint64_t copy = working ? kept_ ^ 1u : kept_;
     return drafts_.template as<float>() + copy * draft_layout_.copy_floats + offset;
@@ -138,8 +138,8 @@ class StoredSession : public StoredRows<Range> {
     return Rows::reserve_groups(range_of_bytes, shape_.n_ctx, shape_.first_slots);
   }
 
-  /// The first n slots of a group, but for those that are shared already. On the host row by row in
-  /// the last block, whose rest may be guarded.
+  /// Copies the first n slots of a group, except those that are shared already. On the host the
+  /// last block is copied row by row, because the rest of it may be guarded.
   Status copy_slots(uint32_t group, const StoredSession& from, uint32_t n) const {
     const KvGroup& g = layout_.groups[group];
     const uint32_t rest = Range::kOfHost ? n % kKvBlockSlots : 0, first = n - rest;
@@ -156,13 +156,14 @@ class StoredSession : public StoredRows<Range> {
     return Status::ok();
   }
 
-  /// Between sessions, in the memory that the tier's kernels use; done on return. Nothing for none.
+  /// Copies between sessions, in the memory that the tier's kernels use; done on return. 0 bytes =
+  /// nothing to do.
   virtual Status copy_within(void* to, const void* from, uint64_t bytes) const = 0;
 
   uint64_t logit_row_bytes() const { return uint64_t{plan_->spec->n_vocab} * sizeof(float); }
   Status check_logits_row(uint32_t row) const {
     if (logits_.bytes() >= (row + 1ull) * logit_row_bytes()) return Status::ok();
-    return Status::error(Code::kInternal, "logits row %u is not on this tier", row);
+    return Status::error(Code::kInternal, "row %u of the logits is not on this tier", row);
   }
   Status check_queries(uint32_t layer, uint32_t n) const {
     const bool here = queries(layer, Capture::kRing) != nullptr && n <= query_rows(Capture::kRing);
@@ -172,13 +173,14 @@ class StoredSession : public StoredRows<Range> {
   }
   Status check_state(uint32_t layer, StatePart part) const {
     if (state_bytes(layer, part) != 0) return Status::ok();
-    return Status::error(Code::kInternal, "layer %u has no recurrent state here", layer);
+    return Status::error(Code::kInternal, "layer %u has no recurrent state on this tier", layer);
   }
   Result<std::byte*> checkpoint_at(uint32_t index) const {
     if (index < shape_.n_checkpoints) return checkpoints_.data() + index * state_layout_.bytes;
-    return Status::error(Code::kInternal, "checkpoint slot %u of %u", index, shape_.n_checkpoints);
+    return Status::error(Code::kInternal, "checkpoint slot %u does not exist; the session has %u",
+                         index, shape_.n_checkpoints);
   }
-  /// The committed state is replaced.
+  /// The committed state was replaced, so that accepted rows no longer have to be applied to it.
   void drop_pending() noexcept { pending_ = 0; }
   const Buffer& query_memory(Capture which) const {
     return which == Capture::kRing ? ring_ : observer_;

@@ -25,7 +25,7 @@ void describe_queries(const ScoreRequest& request, uint32_t n_heads, uint32_t* v
 
 Status TierSession::read_best(uint32_t, uint32_t k, const std::span<const uint32_t>*, float*,
                               int32_t*) const {
-  return Status::error(Code::kInternal, "the %u best logits: this tier does not find them", k);
+  return Status::error(Code::kInternal, "this tier cannot find the %u best logits", k);
 }
 
 Result<std::unique_ptr<ExpertHost>> TierModel::create_expert_host(Workspace&) {
@@ -33,7 +33,8 @@ Result<std::unique_ptr<ExpertHost>> TierModel::create_expert_host(Workspace&) {
 }
 
 Status TierModel::pin_experts(std::span<const ExpertId> experts) {
-  return Status::error(Code::kUnsupported, "%zu experts to pin: the plan has no expert slots",
+  return Status::error(Code::kUnsupported,
+                       "%zu experts cannot be pinned: the plan has no expert slots",
                        experts.size());
 }
 
@@ -72,11 +73,11 @@ std::vector<Segment> make_segments(const ModelSpec& spec, const Placement& place
 }
 
 Status TierSession::read_queries(uint32_t layer, uint64_t, uint32_t, float*) const {
-  return Status::error(Code::kInternal, "this tier captures no queries (layer %u)", layer);
+  return Status::error(Code::kInternal, "this tier captures no queries of layer %u", layer);
 }
 
 Status TierSession::write_queries(uint32_t layer, uint64_t, uint32_t, const float*) {
-  return Status::error(Code::kInternal, "this tier captures no queries (layer %u)", layer);
+  return Status::error(Code::kInternal, "this tier captures no queries of layer %u", layer);
 }
 
 Result<std::unique_ptr<HostWeights>> Backend::copy_weights(const Plan&, const LoadProgress&) {

@@ -105,7 +105,7 @@ struct Submission {
   float* hidden_out = nullptr;
 };
 
-/// Observed queries of one layer: a look at the rows of `layer`, the layer that owns them.
+/// A request to score the rows of `layer`, which owns them, by observed queries.
 struct ScoreRequest {
   uint32_t layer = 0;
   const KvLedger* ledger = nullptr;
@@ -153,7 +153,7 @@ class TierSession {
   virtual std::vector<MemoryRow> memory_rows() const = 0;
 };
 
-/// What a scoring scratch is for, at most.
+/// The most that a scoring scratch has to take.
 struct ScoreShape {
   uint32_t n_slots = 0, n_queries = 0;
   uint32_t n_positions = 0;  // of the session: n_ctx

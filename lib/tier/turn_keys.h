@@ -20,7 +20,7 @@ class KeyTurner {
   /// positions; turn() takes none. Throws std::bad_alloc.
   void reserve(const ModelSpec& spec, uint32_t n_ctx);
   /// Turns the rows of a layer whose positions KvLedger::rebase(shift) will move by less than the
-  /// others. A device that fails on the way leaves rows of both kinds.
+  /// others. If a device fails on the way, some rows are turned and some are not.
   Status turn(KvStore* store, uint32_t layer, const KvLedger& ledger, uint32_t shift);
 
  private:

@@ -419,9 +419,9 @@ TEST(Reservation, FailedCommitLeavesEverythingAsItWas) {
   meter.fail_request(1);
   const Status failed = kv.commit(2 * kMiB);
   EXPECT_EQ(failed.code(), Code::kOutOfMemory);
-  EXPECT_NE(
-      failed.text().find("no memory for kv of layer 3: 1048576 bytes, 1048576 bytes are held"),
-      std::string::npos)
+  EXPECT_NE(failed.text().find(
+                "no memory for kv of layer 3: 1048576 bytes are needed, 1048576 bytes are held"),
+            std::string::npos)
       << failed.text();
   EXPECT_EQ(kv.committed(), kMiB);
   EXPECT_EQ(meter.live_bytes(), kMiB);
@@ -437,7 +437,8 @@ TEST(Reservation, CommitBeyondTheRangeIsRefusedWithBothSizes) {
   ASSERT_TRUE(range.is_ok());
   const Status failed = range.value().commit(65537);
   EXPECT_EQ(failed.code(), Code::kInvalidArgument);
-  EXPECT_NE(failed.text().find("65537 bytes exceeds the 65536 bytes reserved for kv"),
+  EXPECT_NE(failed.text().find(
+                "65537 bytes were to be committed, but only 65536 bytes are reserved for kv"),
             std::string::npos);
 }
 

@@ -286,9 +286,10 @@ TEST(Families, WhatDoesNotFitIsRefusedWhenPlanned) {
   a.n_heads = a.n_kv_heads = 151;  // 320 bytes more than 47 KiB
   Status can = cuda::check_support(card, "Some Card", spec, all);
   EXPECT_EQ(can.code(), Code::kUnsupported);
-  EXPECT_EQ(can.text(),
-            "layer 3: 151 KV heads of 80 elements, of which 80 are rotated, are 48320 bytes; the "
-            "GPU takes 48128");
+  EXPECT_EQ(
+      can.text(),
+      "layer 3 has 151 KV heads of 80 elements, of which 80 are rotated: 48320 bytes, but the "
+      "GPU takes at most 48128");
   // Enough for attention and too little for scores of its rows.
   DeviceProfile little = card;
   little.shared_per_block = 85000;
@@ -297,7 +298,7 @@ TEST(Families, WhatDoesNotFitIsRefusedWhenPlanned) {
   EXPECT_EQ(can.code(), Code::kUnsupported);
   EXPECT_EQ(can.text(),
             "layer 0: scoring for compaction with heads of 256 takes 90624 bytes of shared memory "
-            "a block; Small Card (compute capability 8.9) has 85000");
+            "a block, but Small Card (compute capability 8.9) has 85000");
 }
 
 }  // namespace

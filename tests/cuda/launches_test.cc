@@ -194,7 +194,7 @@ TEST(Launches, ADeviceWithoutRoomIsRefusedByNameWhenPlanned) {
   EXPECT_EQ(can.code(), Code::kUnsupported);
   EXPECT_EQ(
       can.text(),
-      "a product of many rows takes 78336 bytes of shared memory a block; Small Card (compute "
+      "a product of many rows takes 78336 bytes of shared memory a block, but Small Card (compute "
       "capability 8.6) has 49152");
   const auto& heads = published_models()[5].spec;
   little.shared_per_block = 80000;

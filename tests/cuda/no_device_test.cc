@@ -76,7 +76,7 @@ TEST(SkippedTests, AGpuThatDoesNotWorkIsNotAbsent) {
   for (const char* broken :
        {"no CUDA device", "no CUDA device (CUDA: the NVIDIA driver reports cudaErrorUnknown)",
         "no CUDA device (CUDA: the NVIDIA driver is for CUDA 12.2; this build needs one for 12.4)",
-        "no CUDA device (CUDA: Tesla V100 has compute capability 70 / 10; 8.0 is the least)",
+        "no CUDA device (CUDA: Tesla V100 has compute capability 70 / 10; at least 8.0 is needed)",
         "device 1 is lost: cudaErrorLaunchFailure"}) {
     EXPECT_FALSE(says_no_gpu(broken)) << broken;
   }

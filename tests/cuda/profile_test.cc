@@ -43,11 +43,13 @@ TEST(Profile, ADeviceWithoutCodeIsRefusedByName) {
     return code.status().text();
   };
   EXPECT_EQ(text("80-real,90-real", 130),
-            "Some Card has compute capability 13.0; this build has machine code of 8.0, 9.0");
-  EXPECT_EQ(text("80-real,120", 75), "Some Card has compute capability 7.5; 8.0 is the least");
-  EXPECT_EQ(text(kAll, 110),
-            "Some Card has compute capability 11.0; this build has machine code of 8.0, 8.6, 8.9, "
-            "9.0, 10.0, 12.0 and PTX of 12.0");
+            "Some Card has compute capability 13.0, but this build has machine code of 8.0, 9.0");
+  EXPECT_EQ(text("80-real,120", 75),
+            "Some Card has compute capability 7.5; at least 8.0 is needed");
+  EXPECT_EQ(
+      text(kAll, 110),
+      "Some Card has compute capability 11.0, but this build has machine code of 8.0, 8.6, 8.9, "
+      "9.0, 10.0, 12.0 and PTX of 12.0");
   EXPECT_EQ(cuda::code_of_device("Some Card", kAll, 130).value(), 120);
 }
 

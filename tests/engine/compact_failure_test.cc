@@ -265,15 +265,15 @@ std::vector<Bad> bad_requests() {
       {"rows without KEEP", [=](P p) { keep(fine)(p), p->policy = SHARPI_POLICY_SPAN; }, invalid,
        "n_keep is 2 with policy 5"},
       {"null rows", [=](P p) { keep(fine)(p), p->keep = nullptr; }, invalid, "keep is null"},
-      {"unsorted rows", keep(unsorted), invalid, "keep[1] = 2 does not ascend from 3"},
-      {"a row twice", keep(twice), invalid, "keep[1] = 5 does not ascend from 5"},
+      {"unsorted rows", keep(unsorted), invalid, "keep[1] is 2 after 3; the rows must ascend"},
+      {"a row twice", keep(twice), invalid, "keep[1] is 5 after 5; the rows must ascend"},
       {"a row outside", keep(outside), invalid, "keep[1] is slot 200, the session has 150 rows"},
       {"null probe", [](P p) { p->n_probe = 3; }, invalid, "probe"},
       {"negative id", probe(wrong_id), invalid, "token 1 is -1"},
       {"large id", probe(large_id), invalid, "token 1 is 1073741824"},
       {"probe > chunk", probe(overlong), invalid, "more than a chunk of 32"},
       {"endless probe", probe(endless), invalid, "70000"},
-      {"no room for the probe", nullptr, state, "cannot be looked at"},
+      {"no room for the probe", nullptr, state, "cannot be observed"},
   };
 }
 

@@ -136,15 +136,16 @@ TEST(DraftBatches, WhatIsRefusedChangesNoSession) {
     EXPECT_TRUE(same_bits(before, logits_of(*pairs[0].together, *l.engine.spec)));
   };
   refused(unknown, "token 1 is 320");
-  refused(many, "7 drafts behind the first token, the session was made for n_draft 6");
+  refused(many, "7 drafts behind the first token, but the session was made for n_draft 6");
   refused({}, "session 1 reads no token");
   std::vector<BatchRead> reads;
   for (uint32_t i = 0; i <= kSessions; ++i) {
     reads.push_back({pairs[i % kSessions].together.get(), fine, default_sample_params(), 0});
   }
   const Status done = SessionBatch::verify(reads);
-  EXPECT_NE(std::string(done.text()).find("5 sessions in one batch, the plan's max_batch is 4"),
-            std::string::npos)
+  EXPECT_NE(
+      std::string(done.text()).find("the batch has 5 sessions, but the plan's max_batch is 4"),
+      std::string::npos)
       << done.text();
 }
 

@@ -312,7 +312,7 @@ TEST(Drafts, RefusalsNameWhatIsWrong) {
     EXPECT_TRUE(before == saved(chat));
   };
   refused({1, 2, 3, 4}, SHARPI_E_INVALID_ARGUMENT,
-          "3 drafts behind the first token, the session was made for n_draft 2");
+          "3 drafts behind the first token, but the session was made for n_draft 2");
   refused({1, 320}, SHARPI_E_INVALID_ARGUMENT, "token 1 is 320");
   refused({-1, 2}, SHARPI_E_INVALID_ARGUMENT, "token 0 is -1");
   sharpi_session_cancel(chat.get());

@@ -41,8 +41,8 @@ inline bool is_expected_refusal(const ModelSpec& spec, int32_t n_gpu_layers, boo
   EXPECT_EQ(unsupported, parted) << what << ": " << text;
   EXPECT_EQ(ok, !parted) << what << ": " << text;
   if (!parted) return false;
-  const std::string want =
-      "n_gpu_layers " + std::to_string(n_gpu_layers) + " would part layers that share KV rows";
+  const std::string want = "n_gpu_layers " + std::to_string(n_gpu_layers) +
+                           " would put layers that share KV rows on different devices";
   EXPECT_NE(text.find(want), std::string::npos) << what << ": " << text;
   return true;
 }

@@ -167,9 +167,11 @@ TEST_F(Restore, EveryFieldOfTheHeaderIsCheckedAgainstTheOthers) {
       {"flags", offsetof(BlobHeader, flags), 3, SHARPI_E_FORMAT, "unknown flags"},
       {"reserved", offsetof(BlobHeader, reserved), 1, SHARPI_E_FORMAT, "unknown flags"},
       {"a ring that is not there", offsetof(BlobHeader, ring_low), 4, SHARPI_E_FORMAT,
-       "ring bounds"},
-      {"queries", offsetof(BlobHeader, n_queries), n + 1, SHARPI_E_FORMAT, "captured queries"},
-      {"logits", offsetof(BlobHeader, n_logit_rows), n + 1, SHARPI_E_FORMAT, "logit rows"},
+       "the bounds of its rings"},
+      {"queries", offsetof(BlobHeader, n_queries), n + 1, SHARPI_E_FORMAT,
+       "more captured queries than tokens"},
+      {"logits", offsetof(BlobHeader, n_logit_rows), n + 1, SHARPI_E_FORMAT,
+       "more rows of logits than tokens"},
       {"more logits", offsetof(BlobHeader, n_logit_rows), 9, SHARPI_E_MISMATCH,
        "the plan allows 8"},
       {"checkpoints", offsetof(BlobHeader, n_checkpoints), 1, SHARPI_E_MISMATCH, "room for 0"},
@@ -194,16 +196,20 @@ TEST_F(Restore, EveryFieldOfALayerIsCheckedAgainstTheOthers) {
   ASSERT_EQ(h.tail_position, 90u);
   const size_t list = at + sizeof h;
   const Forgery cases[] = {
-      {"kind", at + offsetof(BlobLayerHeader, kind), 2, SHARPI_E_FORMAT, "layer kind"},
+      {"kind", at + offsetof(BlobLayerHeader, kind), 2, SHARPI_E_FORMAT,
+       "a layer is of another kind"},
       {"dtype", at + offsetof(BlobLayerHeader, k_dtype), 2, SHARPI_E_MISMATCH, "KV dtypes"},
       {"first", at + offsetof(BlobLayerHeader, first_position), 1, SHARPI_E_FORMAT, "compacted"},
       {"fewer rows", at + offsetof(BlobLayerHeader, n_rows), 51, SHARPI_E_FORMAT,
        "rows of a layer"},
       {"more rows", at + offsetof(BlobLayerHeader, n_rows), 0xFFFFFFFBu, SHARPI_E_KV_FULL,
        "capacity"},
-      {"no lists", at + offsetof(BlobLayerHeader, n_lists), 0, SHARPI_E_FORMAT, "compacted rows"},
-      {"lists", at + offsetof(BlobLayerHeader, n_lists), 3, SHARPI_E_FORMAT, "compacted rows"},
-      {"tail", at + offsetof(BlobLayerHeader, tail_position), 91, SHARPI_E_FORMAT, "rows of a"},
+      {"no lists", at + offsetof(BlobLayerHeader, n_lists), 0, SHARPI_E_FORMAT,
+       "compacted rows of a layer"},
+      {"lists", at + offsetof(BlobLayerHeader, n_lists), 3, SHARPI_E_FORMAT,
+       "compacted rows of a layer"},
+      {"tail", at + offsetof(BlobLayerHeader, tail_position), 91, SHARPI_E_FORMAT,
+       "the rows of a layer"},
       {"compacted", at + offsetof(BlobLayerHeader, n_compacted), 53, SHARPI_E_FORMAT, "compacted"},
       {"a position past the tail", list + 39 * 4, 90, SHARPI_E_FORMAT, "positions"},
       {"a position twice", list + 4, get<uint32_t>(good, list), SHARPI_E_FORMAT, "positions"}};
@@ -223,10 +229,11 @@ TEST_F(Restore, RowsOfOtherLevelsAreRefusedByTheirVersion) {
   EXPECT_EQ(get<uint32_t>(good, at), SHARPI_KV_Q4 | 1u << 16);
   Chat chat = read(9, 2);
   EXPECT_EQ(restore(chat, good).status, SHARPI_OK);
-  const Forgery cases[] = {{"later levels", at, SHARPI_KV_Q4 | 2u << 16, SHARPI_E_MISMATCH,
-                            "layer 1 was saved with version 2 of q4's levels; this library has 1"},
-                           {"no levels", at, SHARPI_KV_Q4, SHARPI_E_MISMATCH, "version 0 of q4's"},
-                           {"a dtype", at, SHARPI_KV_Q8_0, SHARPI_E_MISMATCH, "KV dtypes"}};
+  const Forgery cases[] = {
+      {"later levels", at, SHARPI_KV_Q4 | 2u << 16, SHARPI_E_MISMATCH,
+       "layer 1 was saved with version 2 of the levels of q4, but this library has version 1"},
+      {"no levels", at, SHARPI_KV_Q4, SHARPI_E_MISMATCH, "version 0 of the levels of q4"},
+      {"a dtype", at, SHARPI_KV_Q8_0, SHARPI_E_MISMATCH, "KV dtypes"}};
   for (const Forgery& f : cases) {
     Blob bad = good;
     set(&bad, f.at, f.value);
@@ -244,12 +251,13 @@ TEST_F(Restore, SamplerRingsAndCheckpointsAreChecked) {
     Blob bad = good;
     set(&bad, offsetof(BlobHeader, ring_low), forged);
     seal(&bad);
-    expect_refused(bad, SHARPI_E_FORMAT, "ring bounds", "ring_low " + std::to_string(forged));
+    expect_refused(bad, SHARPI_E_FORMAT, "the bounds of its rings",
+                   "ring_low " + std::to_string(forged));
   }
   Blob bad = good;
   set(&bad, offsetof(BlobHeader, ring_low), low - 1);
   seal(&bad);
-  expect_refused(bad, SHARPI_E_FORMAT, "ring rows", "a lower ring_low");
+  expect_refused(bad, SHARPI_E_FORMAT, "the rows of a ring", "a lower ring_low");
   for (const float temperature : {-1.0f, NAN}) {
     bad = good;
     set(&bad, HeadMap(good).sampler + offsetof(BlobSampler, temperature), temperature);

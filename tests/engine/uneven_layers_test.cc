@@ -231,7 +231,7 @@ TEST_F(AppendSlot, RefusesWhatWouldPassCommittedMemory) {
   const auto past = store.append_slot(2, ledger_, 11);
   ASSERT_FALSE(past.is_ok());
   EXPECT_EQ(past.status().code(), Code::kInternal);
-  EXPECT_EQ(past.status().text(), "KV rows 90 to 101 of layer 2 exceed its capacity 100");
+  EXPECT_EQ(past.status().text(), "KV rows 90 to 101 of layer 2 exceed its capacity of 100");
 #else
   EXPECT_DEATH({ (void)store.append_slot(2, ledger_, 11).is_ok(); }, "past committed memory");
 #endif

@@ -156,7 +156,7 @@ TEST(VerifyBatch, WhatIsRefusedChangesNoSession) {
   refused(row(second, unknown), bad, "token 1 is 1073741824");
   refused(row(second, many), bad, "7 drafts behind the first token");
   refused(row(pairs[0].together, fine), bad, "sessions[0] and sessions[1] are the same");
-  refused(row(stranger, fine), bad, "of two models");
+  refused(row(stranger, fine), bad, "belong to different models");
   sharpi_batch_read one = row(second, fine);
   one.n = 0;
   refused(one, bad, "session 1 reads no token");

@@ -216,9 +216,9 @@ const std::vector<Malformed>& value_rows() {
       {"key_too_long", [] { return good().value(std::string(65537, 'k'), 1u).bytes(); },
        Code::kFormat, "metadata 5 of 6: the key has 65537 bytes, the limit is 65536"},
       {"value_type_thirteen", [] { return patched(at_n_type, int32_t{13}); }, Code::kFormat,
-       "metadata 1 of 5 (\"n\"): unknown value type 13"},
+       "metadata 1 of 5 (\"n\"): its value type 13 is unknown"},
       {"value_type_negative", [] { return patched(at_n_type, int32_t{-1}); }, Code::kFormat,
-       "metadata 1 of 5 (\"n\"): unknown value type -1"},
+       "metadata 1 of 5 (\"n\"): its value type -1 is unknown"},
       {"value_type_cut",
        [] {
          Bytes bytes = GgufWriter().value("some key", 1u).bytes();
@@ -253,7 +253,7 @@ const std::vector<Malformed>& value_rows() {
       {"nested_array", [] { return patched(at_list_type, int32_t{9}); }, Code::kFormat,
        "metadata 3 of 5 (\"list\"): nested arrays are not part of the format"},
       {"array_type_unknown", [] { return patched(at_list_type, int32_t{77}); }, Code::kFormat,
-       "(\"list\"): unknown array element type 77"},
+       "(\"list\"): its array element type 77 is unknown"},
       {"array_header_cut",
        [] {
          return with_value(9, payload<uint32_t>({4, 1}));
@@ -294,7 +294,7 @@ const std::vector<Malformed>& value_rows() {
       {"key_repeated", [] { return good().value("n", 1u).bytes(); }, Code::kFormat,
        "metadata 5 repeats the key \"n\" of metadata 1"},
       {"alignment_type", [] { return good().value("general.alignment", uint64_t{32}).bytes(); },
-       Code::kFormat, "(\"general.alignment\"): is u64, expected u32"},
+       Code::kFormat, "(\"general.alignment\"): it is u64, but u32 is expected"},
       {"alignment_zero", [] { return with_alignment(0); }, Code::kFormat,
        "alignment 0 is not a power of two of at least 8"},
       {"alignment_odd", [] { return with_alignment(48); }, Code::kFormat,
@@ -345,9 +345,9 @@ const std::vector<Malformed>& tensor_rows() {
       {"bytes_wrap_to_a_small_number", [] { return with_shape({(uint64_t{1} << 62) + 4}); },
        Code::kFormat, "(\"huge\"): its size in bytes overflows"},
       {"removed_type", [] { return patched(at_norm_type, uint32_t{4}); }, Code::kFormat,
-       "(\"norm\"): unknown tensor type 4"},
+       "(\"norm\"): its tensor type 4 is unknown"},
       {"absurd_type", [] { return patched(at_norm_type, UINT32_MAX); }, Code::kFormat,
-       "(\"norm\"): unknown tensor type 4294967295"},
+       "(\"norm\"): its tensor type 4294967295 is unknown"},
       {"row_no_multiple_of_the_block", [] { return patched(at_weight_ne0, uint64_t{33}); },
        Code::kFormat,
        "(\"weight\"): a row of 33 elements is no multiple of the 32 of a q8_0 block"},

@@ -122,7 +122,7 @@ TEST_F(SplitFile, WrongTensorTotalIsRefused) {
   write_all();
   parts_[1].tensor_f32("extra", {1}, {9});
   write_part(parts_[1], 1);
-  expect_refused(path(0), Code::kFormat, "split.tensors.count is 3, the parts have 4 tensors");
+  expect_refused(path(0), Code::kFormat, "split.tensors.count is 3, but the parts have 4 tensors");
 }
 
 TEST_F(SplitFile, NameUsedByTwoPartsIsRefused) {
@@ -135,7 +135,7 @@ TEST_F(SplitFile, MalformedPartIsNamed) {
   write_all();
   parts_[2].tensors()[0].type_id = 99;
   write_part(parts_[2], 2);
-  expect_refused(path(0), Code::kFormat, path(2) + ": tensor 0 of 1 (\"third\"): unknown tensor");
+  expect_refused(path(0), Code::kFormat, path(2) + ": tensor 0 of 1 (\"third\"): its tensor type");
 }
 
 TEST_F(SplitFile, SplitKeysOfTheWrongTypeAreRefused) {

@@ -246,17 +246,18 @@ TEST(Q4, HeadsWithoutAPowerOfTwoAreRefusedByName) {
   dtypes[1].v = kQ4;
   const Status refused = check_kv_geometry(spec, all, dtypes);
   EXPECT_EQ(refused.code(), Code::kUnsupported);
-  EXPECT_EQ(
-      refused.text(),
-      "layer 1: heads of 24 elements have 8 for their largest power of two, and q4 rotates at "
-      "least 16 together; f32 and bf16 and q8_0 work");
+  EXPECT_EQ(refused.text(),
+            "layer 1: the largest power of two that divides a head of 24 elements is 8, but q4 "
+            "rotates at "
+            "least 16 together; f32 and bf16 and q8_0 work");
   EXPECT_TRUE(check_kv_geometry(spec, {true, false}, dtypes).is_ok());
   spec.layers[1].attention.head_dim = 48;
   EXPECT_TRUE(check_kv_geometry(spec, all, dtypes).is_ok());
   spec.layers[1].attention.n_kv_heads = 1;
-  EXPECT_EQ(check_kv_geometry(spec, all, dtypes).text(),
-            "layer 1: a KV row has 48 elements, not a multiple of the 32 that q4 stores together; "
-            "f32 and bf16 work");
+  EXPECT_EQ(
+      check_kv_geometry(spec, all, dtypes).text(),
+      "layer 1: a KV row has 48 elements, which is no multiple of the 32 that q4 stores together; "
+      "f32 and bf16 work");
 }
 
 }  // namespace

@@ -16,7 +16,8 @@ TEST_F(MtpPlan, GoesWithAHeadOnTheCpuOnly) {
   EXPECT_EQ(by_itself->session.drafters, SHARPI_DRAFT_NGRAM);
   EXPECT_FALSE(by_itself->placement.mtp);
   ASSERT_EQ(by_itself->fallbacks.size(), 1u);
-  EXPECT_EQ(by_itself->fallbacks[0].find("the MTP drafter is left out: drafters has MTP, but"), 0u)
+  EXPECT_EQ(by_itself->fallbacks[0].find("the MTP drafter is left out: drafters has MTP, whose"),
+            0u)
       << by_itself->fallbacks[0];
   const uint32_t both = SHARPI_DRAFT_MTP | SHARPI_DRAFT_NGRAM;
   for (const uint32_t drafters : {both, SHARPI_DRAFT_AUTO}) {

@@ -205,8 +205,8 @@ TEST(Chat, PartsThatNobodyReadsAreRefusedByTheirType) {
   EXPECT_EQ(seen.value(), "texta,image,");
   const std::pair<const char*, const char*> refused[] = {
       {image, "message 0: the template takes text only, not a part \"image\""},
-      {"{}", "message 0: parts is no array"},
-      {"[1]", "message 0: a part is no object with a type"},
+      {"{}", "message 0: parts is not an array"},
+      {"[1]", "message 0: a part is not an object with a type"},
       {R"([{"type": "text"}])", "message 0: a part of type text has no text"},
   };
   for (const auto& [parts, words] : refused) {

@@ -23,17 +23,19 @@ Status check(const AttentionParams& p) {
   const KvLayer& l = p.kv;
   if (p.batch.n_rows == 0 || p.batch.n_sequences == 0 || l.n_heads == 0 ||
       p.n_heads % l.n_heads != 0 || p.n_heads / l.n_heads > kSplitVectors || p.n_heads == 0) {
-    return Status::error(Code::kUnsupported,
-                         "kernel attention: %u rows of %u sequences, %u query heads, %u KV heads",
-                         p.batch.n_rows, p.batch.n_sequences, p.n_heads, l.n_heads);
+    return Status::error(
+        Code::kUnsupported,
+        "kernel attention cannot take %u rows of %u sequences with %u query heads over %u KV heads",
+        p.batch.n_rows, p.batch.n_sequences, p.n_heads, l.n_heads);
   }
   if (p.o == nullptr || (l.window != 0 && l.chunk == nullptr) || p.q == nullptr ||
       p.q_stride % 4 != 0 || reinterpret_cast<uintptr_t>(p.q) % 16 != 0) {
-    return Status::error(Code::kInternal, "kernel attention: operands are missing or unaligned");
+    return Status::error(Code::kInternal,
+                         "kernel attention lacks an operand, or one is not aligned");
   }
   for (const KvDtype d : {l.k_dtype, l.v_dtype}) {
     if (!is_kv_codec(d)) {
-      return Status::error(Code::kInternal, "kernel attention: unknown KV codec %u",
+      return Status::error(Code::kInternal, "kernel attention does not know KV codec %u",
                            static_cast<uint32_t>(d));
     }
   }
@@ -83,7 +85,8 @@ Status plan_splits(const MatmulConfig& config, const AttentionParams& p, Attenti
   if (a->max_splits == 1) return Status::ok();
   if (p.workspace == nullptr || n * sizeof(uint32_t) > kAttentionCounterBytes ||
       kAttentionCounterBytes + floats * sizeof(float) > p.workspace_bytes) {
-    return Status::error(Code::kInternal, "kernel attention: workspace of %llu bytes is too small",
+    return Status::error(Code::kInternal,
+                         "kernel attention needs a workspace of more than %llu bytes",
                          static_cast<unsigned long long>(p.workspace_bytes));
   }
   return Status::ok();

@@ -385,7 +385,8 @@ Status launch_attention_f32(const AttentionArgs& a, bool pdl, cudaStream_t strea
     case 512:
       return launch<512>(a, pdl, stream);
     default:
-      return Status::error(Code::kUnsupported, "kernel attention_f32: heads of %u elements",
+      return Status::error(Code::kUnsupported,
+                           "kernel attention_f32 cannot take heads of %u elements",
                            a.p.kv.head_dim);
   }
 }

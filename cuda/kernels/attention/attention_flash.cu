@@ -211,7 +211,8 @@ Status prepare_attention_flash(const MatmulConfig& config) {
 Status launch_attention_flash(const MatmulConfig& config, const AttentionArgs& a,
                               cudaStream_t stream) {
   const Status none =
-      Status::error(Code::kUnsupported, "kernel attention_flash: heads of %u", a.p.kv.head_dim);
+      Status::error(Code::kUnsupported, "kernel attention_flash cannot take heads of %u elements",
+                    a.p.kv.head_dim);
   return with_shape(config, a.p.kv, none,
                     [&]<class S>(Tag<S>) { return launch<S>(a, config.pdl, stream); });
 }

@@ -227,7 +227,9 @@ Status launch_attention_flash_sm90(const MatmulConfig& config, const AttentionAr
   const KvLayer& l = a.p.kv;
   const FlashChoice c = choose_warpgroups(config.device, l.k_dtype, l.v_dtype, l.head_dim);
   if (c.keys == 0) {
-    return Status::error(Code::kInternal, "attention_flash_sm90: heads of %u", l.head_dim);
+    return Status::error(Code::kInternal,
+                         "kernel attention_flash_sm90 cannot take heads of %u elements",
+                         l.head_dim);
   }
   return with_shape(l.head_dim, c.keys, [&]<int kHeadDim, int kTileKeys>() {
     using S = Shape<kHeadDim, kTileKeys>;
@@ -255,7 +257,7 @@ bool have_attention_flash_sm90(const MatmulConfig&, const KvLayer&) {
   return false;
 }
 Status launch_attention_flash_sm90(const MatmulConfig&, const AttentionArgs&, cudaStream_t) {
-  return Status::error(Code::kInternal, "attention_flash_sm90: not in this build");
+  return Status::error(Code::kInternal, "kernel attention_flash_sm90 is not in this build");
 }
 Status prepare_attention_flash_sm90(const MatmulConfig&) {
   return Status::ok();

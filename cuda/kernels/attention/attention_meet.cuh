@@ -13,8 +13,9 @@ namespace sharpi::cuda {
 constexpr uint32_t kMeetAhead = 9;      // a thread's splits on their way together
 constexpr uint32_t kMostMeetShift = 3;  // groups of threads that take splits in turn: 8 at most
 
-/// Blocks of a unit that merge, at most: blocks have 128 threads or more. The other blocks find
-/// room if those that wait, of all units together, are fewer than multiprocessors.
+/// The most blocks of a unit that merge; blocks have 128 threads or more. The blocks that wait, of
+/// all units together, have to be fewer than the multiprocessors, so that the other blocks find
+/// room.
 constexpr uint64_t most_mergers(uint64_t vectors, uint64_t dim) {
   return ((vectors * dim / 4 << kMostMeetShift) + 127) / 128;
 }
@@ -50,7 +51,7 @@ __device__ __forceinline__ uint32_t join_meeting(uint32_t* counter, uint32_t n, 
   __syncthreads();
   return *shared;
 }
-/// Of a block that merged, when it will not look at the counter again: the last one clears it.
+/// Called by a block that merged and will not look at the counter again; the last one clears it.
 __device__ __forceinline__ void leave_meeting(uint32_t* counter, uint32_t n, uint32_t mergers) {
   if (threadIdx.x == 0 && atomicAdd(counter, 1u) + 1 == n + mergers) *counter = 0;
 }

@@ -280,7 +280,8 @@ Status launch_parts(const SplitArgs& s, uint32_t shared_bytes, bool pdl, cudaStr
     case 512:
       return launch_codec<4>(s, shared_bytes, pdl, stream);
     default:
-      return Status::error(Code::kUnsupported, "kernel attention_ring: heads of %u elements",
+      return Status::error(Code::kUnsupported,
+                           "kernel attention_ring cannot take heads of %u elements",
                            s.a.p.kv.head_dim);
   }
 }
@@ -332,8 +333,10 @@ Status launch_attention_ring(const MatmulConfig& config, const AttentionArgs& a,
   const KvLayer& l = a.p.kv;
   const RingForm ring = form_of(config, l);
   if (ring.n_stages == 0) {
-    return Status::error(Code::kUnsupported,
-                         "kernel attention_ring: no room for rows of heads of %u", l.head_dim);
+    return Status::error(
+        Code::kUnsupported,
+        "kernel attention_ring has no room in shared memory for rows of heads of %u elements",
+        l.head_dim);
   }
   SplitArgs s = {};
   s.a = a;

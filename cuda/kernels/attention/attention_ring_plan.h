@@ -79,10 +79,10 @@ struct RingForm {
   constexpr uint32_t all_bytes() const { return shared_bytes + static_bytes; }
 };
 
-/// Two blocks a multiprocessor where
-/// rings of three stages fit in half of it; else one, with up to three stages. One stage alone does
-/// not overlap a warp's copies with its products, those of the other warps only: that is what f32
-/// rows of wide heads have room for on devices of 99 KiB.
+/// Two blocks a multiprocessor where rings of three stages fit in half of its shared memory; else
+/// one, with up to three stages. One stage alone does not overlap a warp's copies with its
+/// products, those of the other warps only: that is what f32 rows of wide heads have room for on
+/// devices of 99 KiB.
 constexpr RingForm ring_form(const DeviceProfile& device, KvDtype k, KvDtype v, uint32_t dim) {
   RingForm f = {};
   f.static_bytes = ring_static_bytes(k, v, dim);

@@ -249,7 +249,7 @@ Status with_team(uint32_t room, uint32_t dim, bool pairs, const Fn& f) {
 template <class Fn>
 Status with_launch(uint32_t room, KvDtype type, uint32_t dim, bool pairs, const Fn& f) {
   const auto none = [&] {
-    return Status::error(Code::kInternal, "kernel attention_step: no form for KV codec %u",
+    return Status::error(Code::kInternal, "kernel attention_step has no form for KV codec %u",
                          static_cast<uint32_t>(type));
   };
   return visit_kv_codec(

@@ -16,8 +16,8 @@ constexpr uint32_t kStepWarps = 8, kStepThreads = kStepWarps * 32;
 constexpr uint32_t kMostStepStages = 4;
 /// Query vectors of a KV head that the forms with pairs take, and the others.
 constexpr uint32_t kStepPairs = 8;
-/// Shared memory of a block: what devices have a multiprocessor, less 1 KiB each for the block and
-/// for what the system takes of it. The kernels are compiled for these two.
+/// Shared memory of a block: what devices have in a multiprocessor, less 1 KiB for the block and 1
+/// KiB for the system. The kernels are compiled for these two sizes.
 constexpr uint32_t kStepRoom = 226 * 1024, kSmallStepRoom = 98 * 1024;
 
 /// The room of a device's blocks: 0 where no form fits.
@@ -27,7 +27,8 @@ constexpr uint32_t step_room(const DeviceProfile& device) {
   }
   return 0;
 }
-/// Rows that have a form: of one number or code an element, heads of one or two slices.
+/// Whether such rows have a form of the kernel: rows with one number or code an element, and heads
+/// of one or two slices.
 constexpr bool step_takes(KvDtype type, uint32_t dim) {
   return (uses_codes(type) || uses_bf16(type)) && (dim == kStepSlice || dim == 2 * kStepSlice);
 }

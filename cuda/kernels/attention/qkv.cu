@@ -342,7 +342,7 @@ __global__ void ring_flush_kernel(const __grid_constant__ RingFlushParams p) {
 Status check_codecs(const KvLayer& l, const char* kernel) {
   for (const KvDtype d : {l.k_dtype, l.v_dtype}) {
     if (!is_kv_codec(d)) {
-      return Status::error(Code::kInternal, "kernel %s: unknown KV codec %u", kernel,
+      return Status::error(Code::kInternal, "kernel %s does not know KV codec %u", kernel,
                            static_cast<uint32_t>(d));
     }
   }
@@ -367,22 +367,27 @@ Status check_qkv(const QkvParams& p) {
   if (p.batch.n_rows == 0 || p.n_heads == 0 || dim == 0 || dim % 8 != 0 || dim > 512 ||
       2 * p.n_half > dim || p.q == nullptr || p.q_out == nullptr || p.q == p.q_out ||
       p.q_head_stride < dim) {
-    return Status::error(Code::kInternal, "kernel qkv: %u rows of %u heads of %u, %u rotated",
-                         p.batch.n_rows, p.n_heads, dim, 2 * p.n_half);
+    return Status::error(
+        Code::kInternal,
+        "kernel qkv cannot take %u rows of %u heads of %u elements, of which %u are rotated",
+        p.batch.n_rows, p.n_heads, dim, 2 * p.n_half);
   }
   if (p.norm != HeadNorm::kNone && (p.q_norm == nullptr || (p.k != nullptr && !p.k_norm))) {
-    return Status::error(Code::kInternal, "kernel qkv: norm weights are missing");
+    return Status::error(Code::kInternal, "kernel qkv lacks the weights of a norm");
   }
   if (p.norm == HeadNorm::kWholeVector && p.q_head_stride != dim) {
-    return Status::error(Code::kInternal, "kernel qkv: a whole-vector norm of gated queries");
+    return Status::error(Code::kInternal,
+                         "kernel qkv cannot take a norm of whole vectors of gated queries");
   }
   if (p.norm == HeadNorm::kWholeVector && (p.q_bias || p.k_bias || p.v_bias)) {
-    return Status::error(Code::kInternal, "kernel qkv: a whole-vector norm behind biases");
+    return Status::error(Code::kInternal,
+                         "kernel qkv cannot take a norm of whole vectors behind biases");
   }
   if (p.k == nullptr) return Status::ok();
   const bool fits = fits_registers(p) || qkv_bytes(p.kv.n_heads, dim) <= kMostQkvBytes;
   if (p.kv.n_heads == 0 || !fits || (p.kv.window != 0 && !p.kv.chunk)) {
-    return Status::error(Code::kInternal, "kernel qkv: %u KV heads of %u", p.kv.n_heads, dim);
+    return Status::error(Code::kInternal, "kernel qkv cannot take %u KV heads of %u elements",
+                         p.kv.n_heads, dim);
   }
   return check_codecs(p.kv, "qkv");
 }
@@ -409,8 +414,9 @@ Status launch_heads(const QkvParams& p, bool pdl, cudaStream_t stream) {
 Status launch_rope_table(const RopeTableParams& p, bool pdl, cudaStream_t stream) {
   if (p.batch.n_rows == 0 || p.n_half == 0 || p.inv_freq == nullptr || p.cos == nullptr ||
       p.sin == nullptr) {
-    return Status::error(Code::kInternal, "kernel rope_table: %u rows of %u angles", p.batch.n_rows,
-                         p.n_half);
+    return Status::error(Code::kInternal,
+                         "kernel rope_table cannot take %u rows of %u angles, or lacks an operand",
+                         p.batch.n_rows, p.n_half);
   }
   const uint32_t threads = p.n_half < 128 ? (p.n_half + 31) / 32 * 32 : 128;
   const LaunchShape shape = {dim3(p.batch.n_rows), dim3(threads), 0, stream, pdl};
@@ -441,7 +447,9 @@ Status launch_qkv(const QkvParams& p, bool pdl, cudaStream_t stream) {
 
 Status launch_ring_flush(const RingFlushParams& p, bool pdl, cudaStream_t stream) {
   if (p.batch.n_rows == 0 || p.kv.window == 0 || p.kv.chunk == nullptr) {
-    return Status::error(Code::kInternal, "kernel ring_flush: window %u", p.kv.window);
+    return Status::error(Code::kInternal,
+                         "kernel ring_flush cannot take a window of %u, or lacks rows",
+                         p.kv.window);
   }
   SHARPI_TRY(check_codecs(p.kv, "ring_flush"));
   const LaunchShape shape = {dim3(p.batch.n_rows), dim3(128), 0, stream, pdl};

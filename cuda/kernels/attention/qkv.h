@@ -31,9 +31,9 @@ enum class HeadNorm : uint8_t { kNone, kPerHead, kWholeVector };
 /// Per row: biases added, q, k normed (norm weights of head_dim, or of the whole vector), rotated
 /// over the first 2 * n_half dims of each head (pairs j, j + n_half, or neighbours); v = v or raw
 /// k, normed without weight if v_norm. The rotated q goes to q_out and, if the sequence captures,
-/// to its query rows; to q_out with the rotation of a codec that rotates keys, which comes last and
-/// is of K and V as well. K and V are encoded into the store at slot n_slots + index (full) or into
-/// the chunk scratch (windowed).
+/// to its query rows; what goes to q_out is then rotated as a codec of keys that rotates asks, and
+/// so are K and V before they are encoded. K and V are encoded into the store at slot n_slots +
+/// index (full) or into the chunk scratch (windowed).
 struct QkvParams {
   Batch batch;
   KvLayer kv;
@@ -46,8 +46,8 @@ struct QkvParams {
   const float* k = nullptr;  // [n_rows][kv_stride]; nullptr = the layer reads another's rows
   const float* v = nullptr;  // nullptr = raw k
   uint64_t kv_stride = 0;
-  /// Added to q, k and v, which they lie like (but for the stride between rows); nullptr = none.
-  /// Not with a norm of the whole vector.
+  /// Biases of q, k and v, each laid out like one row of them; nullptr = none. Not with a norm of
+  /// the whole vector.
   const float* q_bias = nullptr;
   const float* k_bias = nullptr;
   const float* v_bias = nullptr;

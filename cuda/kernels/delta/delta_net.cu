@@ -334,25 +334,29 @@ Status check(const DeltaNetParams& p) {
   const DeltaNetShape& s = p.shape;
   if (s.n_k_heads == 0 || s.n_v_heads == 0 || s.n_v_heads % s.n_k_heads != 0 || s.conv_kernel < 2 ||
       s.conv_kernel > 4) {
-    return Status::error(Code::kUnsupported,
-                         "kernel delta_net: %u key heads, %u value heads, convolution over %u",
-                         s.n_k_heads, s.n_v_heads, s.conv_kernel);
+    return Status::error(
+        Code::kUnsupported,
+        "kernel delta_net cannot take %u key heads and %u value heads with a convolution over %u",
+        s.n_k_heads, s.n_v_heads, s.conv_kernel);
   }
   if (p.batch.n_rows == 0 || p.batch.n_sequences == 0 || p.qkv == nullptr || p.z == nullptr ||
       p.out == nullptr || p.state_offset % 16 != 0 || p.conv_offset % 16 != 0) {
-    return Status::error(Code::kInternal, "kernel delta_net: operands are missing or unaligned");
+    return Status::error(Code::kInternal,
+                         "kernel delta_net lacks an operand, or one is not aligned");
   }
   if (p.batch.n_rows != p.batch.n_sequences &&
       (p.workspace == nullptr ||
        p.workspace_bytes < delta_net_workspace_bytes(s, p.batch.n_rows))) {
-    return Status::error(Code::kInternal, "kernel delta_net: workspace of %llu bytes is too small",
+    return Status::error(Code::kInternal,
+                         "kernel delta_net needs a workspace of more than %llu bytes",
                          static_cast<unsigned long long>(p.workspace_bytes));
   }
   return Status::ok();
 }
 
 Status no_heads_of(const DeltaNetShape& s) {
-  return Status::error(Code::kUnsupported, "kernel delta_net: heads of %u elements", s.head_dim);
+  return Status::error(Code::kUnsupported, "kernel delta_net cannot take heads of %u elements",
+                       s.head_dim);
 }
 
 bool takes_chunks(const MatmulConfig& config, const DeltaNetShape& shape) {

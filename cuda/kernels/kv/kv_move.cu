@@ -108,7 +108,8 @@ Status launch_kv_move(const KvMoveJob* jobs, uint32_t n_jobs, uint32_t max_bytes
                       cudaStream_t stream) {
   if (n_jobs == 0 || max_bytes == 0) return Status::ok();
   if (jobs == nullptr || n_jobs > 65535) {
-    return Status::error(Code::kInternal, "kernel kv_move: %u jobs", n_jobs);
+    return Status::error(Code::kInternal, "kernel kv_move cannot take %u jobs, or lacks their list",
+                         n_jobs);
   }
   const LaunchShape shape = {dim3((max_bytes + kColumnBytes - 1) / kColumnBytes, n_jobs),
                              dim3(kThreads), 0, stream, false};
@@ -119,7 +120,9 @@ Status launch_kv_canonical(const KvCanonicalParams& p, cudaStream_t stream) {
   if (p.n == 0) return Status::ok();
   if (p.rows == nullptr || p.canonical == nullptr || kv_codec(p.dtype) == nullptr ||
       p.row_bytes != kv_row_bytes(p.dtype, p.n_elements)) {
-    return Status::error(Code::kInternal, "kernel kv_canonical: rows of %u bytes", p.row_bytes);
+    return Status::error(Code::kInternal,
+                         "kernel kv_canonical cannot take rows of %u bytes, or lacks an operand",
+                         p.row_bytes);
   }
   const LaunchShape shape = {dim3(p.n), dim3(kThreads), 0, stream, false};
   return launch_kernel("kv_canonical", shape, kv_canonical_kernel, p);

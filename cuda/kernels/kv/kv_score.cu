@@ -180,18 +180,19 @@ ImageKind image_kind(bool warpgroups) {
 Status check_view(const char* name, const KvView& kv, uint32_t n_heads, KvDtype dtype) {
   if (kv.n_heads == 0 || n_heads == 0 || n_heads % kv.n_heads != 0 || kv.head_dim == 0 ||
       kv.head_dim % 16 != 0 || kv.head_dim > 512) {
-    return Status::error(Code::kUnsupported, "kernel %s: %u query heads, %u KV heads of %u", name,
-                         n_heads, kv.n_heads, kv.head_dim);
+    return Status::error(Code::kUnsupported,
+                         "kernel %s cannot take %u query heads over %u KV heads of %u elements",
+                         name, n_heads, kv.n_heads, kv.head_dim);
   }
   if (!is_kv_codec(dtype)) {
-    return Status::error(Code::kInternal, "kernel %s: unknown KV codec %u", name,
+    return Status::error(Code::kInternal, "kernel %s does not know KV codec %u", name,
                          static_cast<uint32_t>(dtype));
   }
   return Status::ok();
 }
 
 Status small_workspace(const char* name, uint64_t bytes) {
-  return Status::error(Code::kInternal, "kernel %s: workspace of %llu bytes is too small", name,
+  return Status::error(Code::kInternal, "kernel %s needs a workspace of more than %llu bytes", name,
                        static_cast<unsigned long long>(bytes));
 }
 
@@ -208,7 +209,7 @@ Status launch_score(const DeviceProfile& device, const ScoreParams& p, cudaStrea
   SHARPI_TRY(check_view("score", p.kv, p.n_heads, p.kv.k_dtype));
   if (p.n_slots == 0) return Status::ok();
   if (p.queries == nullptr || p.n_queries == 0 || p.query_rows == 0 || p.visible == nullptr) {
-    return Status::error(Code::kInternal, "kernel score: %u queries of %u", p.n_queries,
+    return Status::error(Code::kInternal, "kernel score cannot take %u queries of %u", p.n_queries,
                          p.query_rows);
   }
   const uint32_t dim = p.kv.head_dim;
@@ -258,7 +259,8 @@ Status launch_value_norms(const DeviceProfile& device, const ValueNormParams& p,
   if (p.n_slots == 0) return Status::ok();
   const uint32_t dim = p.kv.head_dim;
   if (!p.o || p.o.n_in != p.n_heads * dim) {
-    return Status::error(Code::kInternal, "kernel value_norms: projection of %u columns", p.o.n_in);
+    return Status::error(Code::kInternal,
+                         "kernel value_norms cannot take a projection of %u columns", p.o.n_in);
   }
   if (p.workspace_bytes < value_norm_workspace_bytes(p.n_heads, p.kv.n_heads, dim)) {
     return small_workspace("value_norms", p.workspace_bytes);

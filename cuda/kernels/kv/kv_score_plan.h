@@ -33,8 +33,8 @@ constexpr ScoreTile kDeepScores = {64, 4, 64};     // wider heads
 constexpr ScoreTile kWideScoresFew = {64, 4, 32};  // the same for devices of little shared memory
 constexpr ScoreTile kDeepScoresFew = {32, 2, 32};
 
-/// Rows (first numbers, then second ones unless `exact`: bf16 rows are one number), stages of
-/// terms, what a step knows of its terms.
+/// Bytes of a block: its rows (their first numbers, then their second ones unless `exact`, because
+/// bf16 rows are one number each), the stages of terms, and what a step knows of its terms.
 constexpr uint32_t score_bytes(const ScoreTile& t, uint32_t dim, bool exact, uint32_t n_stages) {
   return (exact ? 1 : 2) * t.slots * score_pitch(dim) + n_stages * t.stage_bytes() +
          3 * kScoreTerms * 4;
@@ -66,7 +66,7 @@ constexpr ScoreChoice choose_scores(const DeviceProfile& device, bool exact, uin
 constexpr uint32_t least_score_bytes(uint32_t dim) {
   return score_bytes(dim <= 256 ? kWideScoresFew : kDeepScoresFew, dim, false, 1) + kScoreReserve;
 }
-/// Rows that a maximum and a sum are of, at least.
+/// The least number of rows over which one maximum and one sum are formed.
 constexpr uint32_t score_part_slots(uint32_t dim) {
   return 16 * (dim <= 256 ? kWideScores : kDeepScoresFew).row_tiles;
 }
@@ -74,7 +74,7 @@ constexpr uint32_t score_part_slots(uint32_t dim) {
 // --- Hopper's warpgroups ---
 
 constexpr uint32_t kScoreRing = 3, kMostScoreBlocks = 4;  // stages of terms, blocks of 64 dims
-/// Of a block of rows or of terms, both numbers.
+/// Bytes of a block of rows or of terms, both numbers.
 constexpr uint32_t kScoreBlockBytes = 2 * kScoreTerms * kScoreColumns * 2;
 constexpr uint32_t kScoreBarrierBytes = 2 * (kScoreRing + kMostScoreBlocks) * 8;
 constexpr uint32_t kScoreKnownHeads = 64;  // KV heads whose first masked row a block keeps
@@ -89,7 +89,7 @@ constexpr uint32_t score_warpgroup_bytes(uint32_t dim) {
   return 1024 + dim / kScoreColumns * kScoreBlockBytes + kScoreRing * kScoreBlockBytes +
          kScoreBarrierBytes;
 }
-/// The most of any heads that fit.
+/// The dynamic memory of the widest heads that fit.
 constexpr uint32_t score_warpgroup_room(const DeviceProfile& device) {
   const auto room = static_cast<uint32_t>(device.shared_per_block) - kScoreStaticBytes;
   return std::min(score_warpgroup_bytes(kMostScoreBlocks * kScoreColumns), room);

@@ -417,7 +417,7 @@ bool score_on_warpgroups(const DeviceProfile& device, uint32_t head_dim) {
 
 template <ScoreMode kMode>
 Status launch_score_warpgroups(const DeviceProfile&, const char* name, ScoreArgs*, cudaStream_t) {
-  return Status::error(Code::kInternal, "kernel %s: no image for sm_90a", name);
+  return Status::error(Code::kInternal, "kernel %s is not in this build for sm_90a", name);
 }
 bool score_on_warpgroups(const DeviceProfile&, uint32_t) {
   return false;

@@ -369,8 +369,10 @@ Status launch_score_tiles(const DeviceProfile& device, const char* name, ScoreAr
                           cudaStream_t stream) {
   const ScoreChoice choice = choose_scores(device, uses_bf16(a->dtype(kMode)), a->kv.head_dim);
   if (choice.n_stages == 0) {
-    return Status::error(Code::kUnsupported, "kernel %s: heads of %u do not fit %d bytes", name,
-                         a->kv.head_dim, device.shared_per_block);
+    return Status::error(
+        Code::kUnsupported,
+        "kernel %s cannot take heads of %u elements: they do not fit %d bytes of shared memory",
+        name, a->kv.head_dim, device.shared_per_block);
   }
   return with_tile(choice.tile, [&]<class T>(Tag<T>) {
     return launch_tiles_of<kMode, T>(device, name, a, choice, stream);

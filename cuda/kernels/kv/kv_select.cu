@@ -242,8 +242,9 @@ __global__ void __launch_bounds__(kThreads) select_kernel(const __grid_constant_
 
 Status check_terms(const char* name, const HeldTerms& t, const void* other) {
   if (t.terms != nullptr && other != nullptr && t.n_heads <= 65535) return Status::ok();
-  return Status::error(Code::kInternal, "kernel %s: %u heads of %u rows", name, t.n_heads,
-                       t.n_slots);
+  return Status::error(Code::kInternal,
+                       "kernel %s cannot take %u heads of %u rows, or lacks an operand", name,
+                       t.n_heads, t.n_slots);
 }
 
 LaunchShape row_shape(const HeldTerms& t, cudaStream_t stream) {
@@ -279,7 +280,10 @@ Status launch_join_terms(const JoinParams& p, cudaStream_t stream) {
 Status launch_select(const SelectParams& p, cudaStream_t stream) {
   if (p.n_lists == 0) return Status::ok();
   if (p.lists == nullptr || (p.smooth == Smooth::kPool && p.reach == 0)) {
-    return Status::error(Code::kInternal, "kernel select: %u lists, reach %u", p.n_lists, p.reach);
+    return Status::error(
+        Code::kInternal,
+        "kernel select cannot take %u lists with a reach of %u, or lacks the lists", p.n_lists,
+        p.reach);
   }
   const LaunchShape shape = {dim3(p.n_lists), dim3(kThreads), 0, stream, false};
   return launch_kernel("select", shape, select_kernel, p);

@@ -92,7 +92,10 @@ bool misaligned(const void* p) {
 Status launch_send_experts(const SendExpertsParams& p, cudaStream_t stream) {
   if (p.n_rows == 0 || p.n_used == 0 || p.n_embd % 4 != 0 || misaligned(p.x) ||
       misaligned(p.to_x) || p.state == nullptr || p.sent == nullptr) {
-    return Status::error(Code::kInternal, "send_experts: %u rows of %u", p.n_rows, p.n_embd);
+    return Status::error(
+        Code::kInternal,
+        "kernel send_experts cannot take %u rows of %u, or an operand is missing or not aligned",
+        p.n_rows, p.n_embd);
   }
   LaunchShape shape;
   shape.grid = dim3(1);
@@ -105,7 +108,10 @@ Status launch_send_experts(const SendExpertsParams& p, cudaStream_t stream) {
 Status launch_add_answer(const AddAnswerParams& p, cudaStream_t stream) {
   if (p.n_rows == 0 || p.n_rows > 65535 || p.n_embd % 4 != 0 || misaligned(p.answer) ||
       misaligned(p.y) || (p.state != nullptr && p.done == nullptr)) {
-    return Status::error(Code::kInternal, "add_answer: %u rows of %u", p.n_rows, p.n_embd);
+    return Status::error(
+        Code::kInternal,
+        "kernel add_answer cannot take %u rows of %u, or an operand is missing or not aligned",
+        p.n_rows, p.n_embd);
   }
   LaunchShape shape;
   shape.grid = dim3((p.n_embd / 4 + kThreads - 1) / kThreads, p.n_rows);

@@ -14,7 +14,7 @@
 
 namespace sharpi::cuda {
 
-/// On the device.
+/// The counters of one workspace, in device memory.
 struct HandoverState {
   uint32_t sent = 0;   // requests so far
   uint32_t waits = 0;  // the last one wants an answer

@@ -340,8 +340,10 @@ Status launch_grouped_moe(const MatmulConfig& config, const MoeParams& p, cudaSt
   if (p.gate.n_experts > kMaxExperts || p.n_rows > 65535 || p.workspace_bytes < r.space.bytes ||
       reinterpret_cast<uintptr_t>(p.workspace) % 256 != 0) {
     return Status::error(Code::kInternal,
-                         "moe: %u rows, %u experts, workspace of %llu bytes, %llu needed", p.n_rows,
-                         p.gate.n_experts, static_cast<unsigned long long>(p.workspace_bytes),
+                         "the experts cannot take %u rows of %u experts with a workspace of %llu "
+                         "bytes; %llu are needed",
+                         p.n_rows, p.gate.n_experts,
+                         static_cast<unsigned long long>(p.workspace_bytes),
                          static_cast<unsigned long long>(r.space.bytes));
   }
   SHARPI_TRY(group(r));

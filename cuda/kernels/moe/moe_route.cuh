@@ -46,11 +46,11 @@ struct Chosen {
   float logit;
 };
 
-/// An expert's number and where it is (0: nowhere).
+/// An expert's number and the place of its matrices as one number (0: it has no place).
 __device__ __forceinline__ uint32_t tag_of(uint32_t id, int32_t slot) {
   return static_cast<uint32_t>(slot + 1) << 10 | id;
 }
-/// Those of the experts lane * kPerLane ...
+/// The tags of the experts lane * kPerLane ...
 template <uint32_t kPerLane>
 __device__ __forceinline__ void load_tags(const StepArgs& p, uint32_t lane,
                                           uint32_t (&tag)[kPerLane]) {

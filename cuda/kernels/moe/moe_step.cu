@@ -243,13 +243,15 @@ Status launch_moe_step(const MatmulConfig& config, const MoeStepParams& m, cudaS
   const MoeParams& e = m.moe;
   if (!moe_step_takes(config, m) || reinterpret_cast<uintptr_t>(e.x) % 16 != 0 ||
       reinterpret_cast<uintptr_t>(m.sync) % 128 != 0) {
-    return Status::error(Code::kInternal, "moe_step: %u of %u experts, %u x %u", e.n_used,
-                         m.router.n_out, e.gate.n_out, e.gate.n_in);
+    return Status::error(Code::kInternal,
+                         "kernel moe_step cannot take %u of %u experts of %u x %u weights",
+                         e.n_used, m.router.n_out, e.gate.n_out, e.gate.n_in);
   }
   StepArgs p = {};
   LaunchShape shape;
   shape.shared_bytes = shape_step(config, m, tuning, &p);
-  if (shape.shared_bytes == 0) return Status::error(Code::kInternal, "moe_step: no room");
+  if (shape.shared_bytes == 0)
+    return Status::error(Code::kInternal, "kernel moe_step has no room in shared memory");
   place_step(m, m.sync, &p);
   p.x = e.x;
   p.norm_weight = e.norm_weight;

@@ -20,8 +20,8 @@ namespace sharpi::cuda {
 uint64_t moe_step_sync_bytes(uint32_t n_embd, uint32_t hidden, uint32_t shared_hidden);
 
 struct MoeStepParams {
-  /// As there, but n_rows is 1, with `add` x and y are the same, ids, weights and workspace are not
-  /// looked at.
+  /// As launch_moe takes them (matmul.h), but n_rows is 1, with `add` x and y are the same, and
+  /// ids, weights and workspace are not read.
   MoeParams moe;
   int32_t* ids = nullptr;    // [n_used], written
   float* weights = nullptr;  // [n_used], written
@@ -37,11 +37,11 @@ struct MoeStepParams {
   uint64_t sync_bytes = 0;
 };
 
-/// Whether there are such launches at all.
+/// Whether a model with this configuration has such launches at all.
 bool has_moe_steps(const MatmulConfig& config);
-/// Whether launch_moe_step does this; the pointers do not matter.
+/// Whether launch_moe_step takes these parameters; the addresses in them do not matter.
 bool moe_step_takes(const MatmulConfig& config, const MoeStepParams& p);
-/// What is measured, and not meant to be chosen otherwise.
+/// Settings that measurements vary; the library uses the defaults.
 struct MoeStepTuning {
   bool cooperative = false;       // the launch itself sees to it that all blocks run at once
   uint32_t spare = 0;             // bytes of shared memory left to other kernels

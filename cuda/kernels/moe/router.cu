@@ -78,8 +78,10 @@ Status launch_router(const RouterParams& p, cudaStream_t stream) {
   if (p.n_rows == 0 || p.n_experts == 0 || p.n_experts > kMaxExperts || p.n_used == 0 ||
       p.n_used > kMaxExpertsUsed || p.n_used > p.n_experts || p.logits == nullptr ||
       p.ids == nullptr || p.weights == nullptr) {
-    return Status::error(Code::kInternal, "router: %u of %u experts, %u rows", p.n_used,
-                         p.n_experts, p.n_rows);
+    return Status::error(
+        Code::kInternal,
+        "kernel router cannot choose %u of %u experts for %u rows, or lacks an operand", p.n_used,
+        p.n_experts, p.n_rows);
   }
   LaunchShape shape;
   shape.grid = dim3((p.n_rows + kRouterWarps - 1) / kRouterWarps);
@@ -96,7 +98,10 @@ Status launch_router(const RouterParams& p, cudaStream_t stream) {
 Status launch_sigmoid_gate(const SigmoidGateParams& p, cudaStream_t stream) {
   if (p.n_rows == 0 || p.n_in == 0 || p.n_in % 4 != 0 || p.x_stride % 4 != 0 || p.y == nullptr ||
       !aligned_16(p.x) || !aligned_16(p.w) || !aligned_16(p.norm_weight)) {
-    return Status::error(Code::kInternal, "sigmoid_gate: %u rows of %u", p.n_rows, p.n_in);
+    return Status::error(
+        Code::kInternal,
+        "kernel sigmoid_gate cannot take %u rows of %u, or an operand is missing or not aligned",
+        p.n_rows, p.n_in);
   }
   LaunchShape shape;
   shape.grid = dim3(p.n_rows);

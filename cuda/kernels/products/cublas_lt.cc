@@ -23,8 +23,8 @@ uint32_t alignment(const void* p) {
 
 Status cublas_status(cublasStatus_t s, const char* what) {
   if (s == CUBLAS_STATUS_SUCCESS) return Status::ok();
-  return Status::native_error(Code::kDevice, static_cast<int32_t>(s), "cuBLASLt %s: status %d",
-                              what, static_cast<int>(s));
+  return Status::native_error(Code::kDevice, static_cast<int32_t>(s),
+                              "cuBLASLt failed at %s with status %d", what, static_cast<int>(s));
 }
 
 }  // namespace
@@ -132,11 +132,12 @@ CublasLt::~CublasLt() = default;
 Result<std::unique_ptr<CublasLt>> CublasLt::open() {
   auto impl = std::make_unique<Impl>();
   if (!impl->library.open({"libcublasLt.so.13", "libcublasLt.so.12", "libcublasLt.so"})) {
-    return Status::error(Code::kNotFound, "no libcublasLt.so (.13, .12): own kernels run");
+    return Status::error(Code::kNotFound,
+                         "there is no libcublasLt.so (.13, .12), so own kernels run");
   }
   const char* name = impl->library.name();
   if (!impl->load_functions()) {
-    return Status::error(Code::kNotFound, "%s lacks functions: own kernels run", name);
+    return Status::error(Code::kNotFound, "%s lacks functions, so own kernels run", name);
   }
   const std::string text = std::string(name) + " " + std::to_string(impl->get_version());
   SHARPI_TRY(cublas_status(impl->create(&impl->handle), "handle"));

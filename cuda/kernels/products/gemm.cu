@@ -243,14 +243,15 @@ Status launch_gemm(const MatmulConfig& config, const GemmParams& params, uint32_
   GemmParams p = params;
   const bool gated = is_gated_epilogue(p.epilogue);
   if (gated && p.tasks[0].type != p.tasks[1].type) {
-    return Status::error(Code::kInternal, "gemm: gate and up of different types");
+    return Status::error(Code::kInternal, "kernel gemm cannot take gate and up of different types");
   }
   if (row_tile == 0) row_tile = choose_row_tile(config, p);
   uint32_t tiles = 0, bytes = 0;
   const uint32_t rows_per_tile = kPanels * kPanelRows / (gated ? 2 : 1);
   for (uint32_t t = 0; t < p.n_tasks; ++t) {
     if (p.tasks[t].layout != WeightLayout::kTiles) {
-      return Status::error(Code::kInternal, "gemm: task %u is not in tiles", t);
+      return Status::error(Code::kInternal,
+                           "kernel gemm cannot take task %u, whose weights are not in tiles", t);
     }
     p.tasks[t].first_tile = tiles;
     if (!gated || t == 0) tiles += (p.tasks[t].n_out + rows_per_tile - 1) / rows_per_tile;
@@ -266,7 +267,8 @@ Status launch_gemm(const MatmulConfig& config, const GemmParams& params, uint32_
   shape.pdl = config.pdl;
   if (shape.grid.y > 65535 ||
       shape.shared_bytes > static_cast<size_t>(config.device.shared_per_block)) {
-    return Status::error(Code::kInternal, "gemm: %u tiles, %zu bytes of shared memory", tiles,
+    return Status::error(Code::kInternal,
+                         "kernel gemm cannot take %u tiles with %zu bytes of shared memory", tiles,
                          shape.shared_bytes);
   }
   return launch_kernel("gemm", shape, gemm_instance(row_tile), p);

@@ -165,7 +165,9 @@ Status run_cublas(const CublasRun& r, const MatmulParams& p, cudaStream_t stream
                                      kPanelRows * kPanelRows);
   if (gated) slice = std::min(slice, kCublasGatedSlice);
   if (slice == 0) {
-    return Status::error(Code::kInternal, "matmul: no room for rows of %u columns", r.in.n_in);
+    return Status::error(Code::kInternal,
+                         "the product has no room in its workspace for rows of %u columns",
+                         r.in.n_in);
   }
   for (uint32_t t = 0; t < (gated ? 1 : p.n_tasks); ++t) {
     const MatmulTask& task = p.tasks[t];

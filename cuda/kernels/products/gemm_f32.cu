@@ -262,7 +262,9 @@ Status launch_gemm_f32(const MatmulConfig& config, const GemmParams& params, uin
   shape.stream = stream;
   shape.pdl = config.pdl;
   if (shape.grid.y > 65535 || p.factor == nullptr) {
-    return Status::error(Code::kInternal, "gemm_f32: %u tiles", tiles);
+    return Status::error(Code::kInternal,
+                         "kernel gemm_f32 cannot take %u tiles, or lacks the factors of rows",
+                         tiles);
   }
   bool plain = !gated && p.n_in % 4 == 0;
   for (uint32_t t = 0; t < p.n_tasks; ++t) {

@@ -112,7 +112,8 @@ Status launch_plain_tiles(const F16TilesParams& f, cudaStream_t stream) {
   const Kernel kernel = kernel_of(f.type);
   if (kernel == nullptr || f.layout != WeightLayout::kTiles || f.n_in % 32 != 0 || f.n_rows == 0 ||
       f.n_experts != 1) {
-    return Status::error(Code::kInternal, "plain_tiles: %u rows of %u", f.n_rows, f.n_in);
+    return Status::error(Code::kInternal, "kernel plain_tiles cannot take %u rows of %u", f.n_rows,
+                         f.n_in);
   }
   PlainTiles p = {};
   p.data = f.data;

@@ -347,7 +347,8 @@ Status launch_gemm_sm90(const MatmulConfig& config, const GemmParams& params, ui
   shape.stream = stream;
   shape.pdl = config.pdl;
   if (shape.grid.y > 65535 || p.x_stages < 2 || row_tile > kWarpgroupRowTile) {
-    return Status::error(Code::kInternal, "gemm_sm90: %u tiles of %u rows, %u stages", tiles,
+    return Status::error(Code::kInternal,
+                         "kernel gemm_sm90 cannot take %u tiles of %u rows with %u stages", tiles,
                          row_tile, p.x_stages);
   }
   return launch_kernel("gemm_sm90", shape, gemm_sm90_kernel, p);
@@ -369,7 +370,7 @@ bool have_gemm_sm90(const MatmulConfig&) {
   return false;
 }
 Status launch_gemm_sm90(const MatmulConfig&, const GemmParams&, uint32_t, uint32_t, cudaStream_t) {
-  return Status::error(Code::kInternal, "gemm_sm90: not in this build");
+  return Status::error(Code::kInternal, "kernel gemm_sm90 is not in this build");
 }
 Status prepare_gemm_sm90(const MatmulConfig&) {
   return Status::ok();

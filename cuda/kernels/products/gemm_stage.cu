@@ -243,7 +243,10 @@ __global__ void __launch_bounds__(kTileWarps * 32)
 
 Status launch_stage_image(const StageParams& p, bool pdl, cudaStream_t stream) {
   if (p.n_rows == 0 || p.x_stride % 4 != 0 || p.n_in % 4 != 0 || p.factor == nullptr) {
-    return Status::error(Code::kInternal, "stage_image: %u rows of %u", p.n_rows, p.n_in);
+    return Status::error(
+        Code::kInternal,
+        "kernel stage_image cannot take %u rows of %u, or lacks the factors of rows", p.n_rows,
+        p.n_in);
   }
   LaunchShape shape;
   shape.grid = dim3(p.n_rows);
@@ -255,7 +258,9 @@ Status launch_stage_image(const StageParams& p, bool pdl, cudaStream_t stream) {
 
 Status launch_f16_tiles(const F16TilesParams& p, cudaStream_t stream) {
   if (p.n_rows == 0 || p.n_in % 8 != 0 || p.dst == nullptr || p.n_experts == 0) {
-    return Status::error(Code::kInternal, "f16_tiles: %u rows of %u", p.n_rows, p.n_in);
+    return Status::error(Code::kInternal,
+                         "kernel f16_tiles cannot take %u rows of %u, or lacks a place for them",
+                         p.n_rows, p.n_in);
   }
   const uint32_t n_panels = (p.n_rows + kPanelRows - 1) / kPanelRows;
   LaunchShape shape;

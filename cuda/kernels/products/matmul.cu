@@ -22,22 +22,25 @@ uint64_t align_up(uint64_t n) {
 Status check_tasks(const MatmulParams& p) {
   const bool gated = is_gated_epilogue(p.epilogue);
   if (p.n_tasks == 0 || p.n_tasks > kMaxMatmulTasks || (gated && p.n_tasks != 2)) {
-    return Status::error(Code::kInternal, "matmul of %u tasks", p.n_tasks);
+    return Status::error(Code::kInternal, "a product cannot have %u tasks", p.n_tasks);
   }
   const uint32_t n_in = p.tasks[0].w.n_in;
   for (uint32_t t = 0; t < p.n_tasks; ++t) {
     const DeviceMatrix& w = p.tasks[t].w;
     if (!w || w.n_in != n_in || n_in % 8 != 0 || w.n_out == 0 || !ggml_traits(w.type).computable) {
-      return Status::error(Code::kInternal, "matmul: task %u is %u x %u of %s", t, w.n_out, w.n_in,
-                           ggml_traits(w.type).name);
+      return Status::error(
+          Code::kInternal,
+          "task %u of a product cannot be computed: its matrix is %u x %u of type %s", t, w.n_out,
+          w.n_in, ggml_traits(w.type).name);
     }
   }
   if (gated && p.tasks[0].w.n_out != p.tasks[1].w.n_out) {
-    return Status::error(Code::kInternal, "matmul: gate of %u rows, up of %u", p.tasks[0].w.n_out,
-                         p.tasks[1].w.n_out);
+    return Status::error(Code::kInternal, "a gated product has a gate of %u rows, but up has %u",
+                         p.tasks[0].w.n_out, p.tasks[1].w.n_out);
   }
   if (p.n_rows == 0 || p.x_stride % 4 != 0 || reinterpret_cast<uintptr_t>(p.x) % 16 != 0) {
-    return Status::error(Code::kInternal, "matmul: rows are not aligned to 16 bytes");
+    return Status::error(Code::kInternal,
+                         "the rows of a product are missing or not aligned to 16 bytes");
   }
   return Status::ok();
 }
@@ -52,8 +55,9 @@ Status check_moe(const MoeParams& p) {
   if (!shapes || !kinds || p.n_rows == 0 || p.n_used == 0 || p.n_used > 32 || p.x_stride % 4 != 0 ||
       p.gate.n_in % 8 != 0 || p.gate.n_out % 8 != 0 || p.workspace == nullptr ||
       reinterpret_cast<uintptr_t>(p.x) % 16 != 0) {
-    return Status::error(Code::kInternal, "moe: %u of %u experts, %u x %u, %u rows", p.n_used,
-                         p.gate.n_experts, p.gate.n_out, p.gate.n_in, p.n_rows);
+    return Status::error(Code::kInternal,
+                         "%u of %u experts of %u x %u weights cannot be computed for %u rows",
+                         p.n_used, p.gate.n_experts, p.gate.n_out, p.gate.n_in, p.n_rows);
   }
   return Status::ok();
 }
@@ -228,7 +232,9 @@ Status run_converted(const MatmulConfig& config, const MatmulParams& p, GemmPara
   auto slice = static_cast<uint32_t>(
       std::min<uint64_t>(space.tile_bytes / (panel * n), panels_of(n_out)) * kPanelRows);
   if (slice == 0) {
-    return Status::error(Code::kInternal, "matmul: no room for a panel of %u columns", g.n_in);
+    return Status::error(Code::kInternal,
+                         "the product has no room in its workspace for a panel of %u columns",
+                         g.n_in);
   }
   auto* area = reinterpret_cast<uint8_t*>(p.workspace) + space.tiles;
   for (uint32_t first = 0; first < n_out; first += slice) {
@@ -256,7 +262,8 @@ Status run_gemm(const MatmulConfig& config, const MatmulParams& p, cudaStream_t 
   const bool room = p.workspace_bytes >= needed;
   space.tile_bytes = room ? std::min(space.tile_bytes, p.workspace_bytes - needed) : 0;
   if (!room || reinterpret_cast<uintptr_t>(p.workspace) % 256 != 0) {
-    return Status::error(Code::kInternal, "matmul: workspace of %llu bytes, %llu needed",
+    return Status::error(Code::kInternal,
+                         "the product has a workspace of %llu bytes, but %llu are needed",
                          static_cast<unsigned long long>(p.workspace_bytes),
                          static_cast<unsigned long long>(needed));
   }
@@ -403,7 +410,8 @@ Status launch_moe(const MatmulConfig& config, const MoeParams& p, cudaStream_t s
   if (!streams_weights(config, p.n_rows)) return launch_grouped_moe(config, p, stream);
   const uint64_t needed = uint64_t{p.n_rows} * p.n_used * p.gate.n_out * sizeof(float);
   if (p.workspace_bytes < needed) {
-    return Status::error(Code::kInternal, "moe: workspace of %llu bytes, %llu needed",
+    return Status::error(Code::kInternal,
+                         "the experts have a workspace of %llu bytes, but %llu are needed",
                          static_cast<unsigned long long>(p.workspace_bytes),
                          static_cast<unsigned long long>(needed));
   }

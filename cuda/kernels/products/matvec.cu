@@ -313,7 +313,8 @@ Status launch_matvec(const MatmulConfig& config, StreamParams p, uint32_t grid_r
                      std::byte* workspace, uint64_t workspace_bytes, cudaStream_t stream) {
   for (uint32_t t = 0; t < p.n_tasks; ++t) {
     if (p.tasks[t].layout != WeightLayout::kTiles) {
-      return Status::error(Code::kInternal, "matvec: task %u is not in tiles", t);
+      return Status::error(Code::kInternal,
+                           "kernel matvec cannot take task %u, whose weights are not in tiles", t);
     }
   }
   LaunchShape shape;
@@ -339,7 +340,8 @@ Status launch_matvec(const MatmulConfig& config, StreamParams p, uint32_t grid_r
   if (p.n_rows == 1) return launch_kernel("matvec", shape, stream_kernel<true, false>, p);
 
   if (workspace_bytes < image.bytes) {
-    return Status::error(Code::kInternal, "matvec: workspace of %llu bytes, %u needed",
+    return Status::error(Code::kInternal,
+                         "kernel matvec has a workspace of %llu bytes, but %u are needed",
                          static_cast<unsigned long long>(workspace_bytes), image.bytes);
   }
   auto* staged = reinterpret_cast<uint8_t*>(workspace);

@@ -252,8 +252,8 @@ TileRowsKernel tile_rows_instance(GgmlType type) {
 
 Status launch_rows(const DeviceMatrix& w, const RowsOut& o, const char* name, cudaStream_t stream) {
   if (!w || o.n_rows == 0 || w.n_in % 8 != 0) {
-    return Status::error(Code::kInternal, "%s: matrix %u x %u, %u rows", name, w.n_out, w.n_in,
-                         o.n_rows);
+    return Status::error(Code::kInternal, "kernel %s cannot take %u rows of a matrix of %u x %u",
+                         name, w.n_out, w.n_in, o.n_rows);
   }
   const auto* data = reinterpret_cast<const uint8_t*>(w.data);
   const uint64_t row_bytes = ggml_row_bytes(w.type, w.n_in);
@@ -297,9 +297,9 @@ RepackKernel repack_kernel_of(GgmlType type) {
 Status launch_repack(const RepackParams& p, cudaStream_t stream) {
   const RepackKernel kernel = repack_kernel_of(p.type);
   if (kernel == nullptr || p.n_rows % kPanelRows != 0 || p.n_in % 32 != 0) {
-    return Status::error(Code::kInternal, "repack: type %s, %llu rows of %u",
-                         ggml_traits(p.type).name, static_cast<unsigned long long>(p.n_rows),
-                         p.n_in);
+    return Status::error(
+        Code::kInternal, "kernel repack cannot take weights of type %s with %llu rows of %u",
+        ggml_traits(p.type).name, static_cast<unsigned long long>(p.n_rows), p.n_in);
   }
   if (p.n_rows == 0) return Status::ok();
   const auto n_panels = static_cast<uint32_t>(p.n_rows / kPanelRows);
@@ -324,8 +324,10 @@ Status launch_dequantize(const DequantizeParams& p, cudaStream_t stream) {
                   p.w.n_out, 1.0f,        p.y_f32,  static_cast<__half*>(p.y_f16),
                   p.w.n_in};
   if ((p.y_f32 == nullptr) == (p.y_f16 == nullptr) || p.first_row + p.n_rows > p.w.n_out) {
-    return Status::error(Code::kInternal, "dequantize: rows %u to %u of %u", p.first_row,
-                         p.first_row + p.n_rows, p.w.n_out);
+    return Status::error(
+        Code::kInternal,
+        "kernel dequantize cannot take rows %u to %u of %u, or has not exactly one place for them",
+        p.first_row, p.first_row + p.n_rows, p.w.n_out);
   }
   return launch_rows(p.w, o, "dequantize", stream);
 }

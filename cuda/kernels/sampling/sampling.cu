@@ -196,8 +196,9 @@ Status check(const char* name, const float* logits, uint32_t n_rows, uint32_t n_
   if (logits == nullptr || ids == nullptr || n_rows == 0 || n_rows > 65535 || n_vocab == 0 ||
       k == 0 || k > most_best(n_vocab) || workspace_bytes < needed) {
     return Status::error(Code::kInternal,
-                         "%s: %u of %u logits, %u rows, workspace of %llu bytes, %llu needed", name,
-                         k, n_vocab, n_rows, static_cast<unsigned long long>(workspace_bytes),
+                         "kernel %s cannot take the best %u of %u logits of %u rows with a "
+                         "workspace of %llu bytes; %llu are needed",
+                         name, k, n_vocab, n_rows, static_cast<unsigned long long>(workspace_bytes),
                          static_cast<unsigned long long>(needed));
   }
   return Status::ok();
@@ -233,7 +234,8 @@ Status launch_top_k(const TopKParams& p, cudaStream_t stream) {
   shape.shared_bytes = s.length * sizeof(Key);
   shape.stream = stream;
   shape.pdl = p.pdl;
-  if (p.values == nullptr) return Status::error(Code::kInternal, "top_k: no place for values");
+  if (p.values == nullptr)
+    return Status::error(Code::kInternal, "kernel top_k has no place for values");
   SHARPI_TRY(launch_kernel("top_k_part", shape, top_k_part_kernel, p));
   shape.grid = dim3(p.n_rows);
   shape.shared_bytes = 0;

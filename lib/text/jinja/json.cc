@@ -115,16 +115,16 @@ class Reader {
       out->push_back(kTo[i]);
       return Status::ok();
     }
-    if (c != 'u') return fail("an unknown escape");
+    if (c != 'u') return fail("an escape is unknown");
     uint32_t cp = 0;
     SHARPI_TRY(hex(&cp));
     if (cp >= 0xD800 && cp < 0xDC00 && skip("\\u")) {
       uint32_t low = 0;
       SHARPI_TRY(hex(&low));
-      if (low < 0xDC00 || low > 0xDFFF) return fail("half of a surrogate pair");
+      if (low < 0xDC00 || low > 0xDFFF) return fail("half of a surrogate pair stands alone");
       cp = 0x10000 + ((cp - 0xD800) << 10) + (low - 0xDC00);
     }
-    if (cp >= 0xD800 && cp < 0xE000) return fail("half of a surrogate pair");
+    if (cp >= 0xD800 && cp < 0xE000) return fail("half of a surrogate pair stands alone");
     utf8_append(cp, out);
     return Status::ok();
   }
@@ -132,7 +132,8 @@ class Reader {
   Status string(Value* out) {
     std::string text;
     while (at_ < s_.size() && s_[at_] != '"') {
-      if (static_cast<unsigned char>(s_[at_]) < 0x20) return fail("a control character");
+      if (static_cast<unsigned char>(s_[at_]) < 0x20)
+        return fail("a string contains a control character");
       const char c = s_[at_++];
       if (c == '\\')
         SHARPI_TRY(escape(&text));
@@ -151,7 +152,8 @@ class Reader {
     bool real = false;
     if (p < end && *p == '-') ++p;
     if (!digit()) return fail("a value is expected");
-    if (*p == '0' && p + 1 < end && p[1] >= '0' && p[1] <= '9') return fail("a leading zero");
+    if (*p == '0' && p + 1 < end && p[1] >= '0' && p[1] <= '9')
+      return fail("a number begins with 0");
     while (digit()) ++p;
     if (p < end && *p == '.') {
       real = true;
@@ -175,7 +177,7 @@ class Reader {
     } else {
       int64_t i = 0;
       if (std::from_chars(begin, p, i).ec != std::errc())
-        return fail("an integer of more than 63 bits");
+        return fail("an integer has more than 63 bits");
       *out = Value::of(i);
     }
     at_ += static_cast<size_t>(p - begin);

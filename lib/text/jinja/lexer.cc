@@ -152,7 +152,7 @@ bool Lexer::raw_tag(size_t begin, const char* name, size_t* end, bool trims) con
 Status Lexer::raw(size_t begin, size_t content) {
   for (size_t end = content;; ++end) {
     end = s_.find("{%", end);
-    if (end == s_.npos) return fail(begin, "raw has no endraw");
+    if (end == s_.npos) return fail(begin, "a raw block has no endraw");
     size_t after = 0;
     if (!raw_tag(end, "endraw", &after, true)) continue;
     push_data(content, end, end + 2 < s_.size() ? s_[end + 2] : '\0', true);
@@ -212,7 +212,7 @@ Status Lexer::token() {
   const std::string_view pair = s_.substr(at_, 2);
   size_t n = std::find(std::begin(kTwo), std::end(kTwo), pair) != std::end(kTwo) ? 2 : 1;
   if (n == 1 && std::string_view("+-/*%~[](){}><=.:|,;").find(c) == std::string_view::npos) {
-    return fail(at_, "a character that has no meaning in a template");
+    return fail(at_, "this character has no meaning in a template");
   }
   if (c == '(' || c == '[' || c == '{') {
     open_.push_back(c == '(' ? ')' : c == '[' ? ']' : '}');
@@ -313,7 +313,7 @@ Status Lexer::escape(std::string* out) {
   const bool hex = digits.size() == n && end == digits.c_str() + n &&
                    digits.find_first_not_of("0123456789abcdefABCDEF") == digits.npos;
   if (!hex || cp > 0x10FFFF || (cp >= 0xD800 && cp < 0xE000)) {
-    return fail(begin, "an escape that is no character");
+    return fail(begin, "this escape stands for no character");
   }
   at_ += n;
   utf8_append(static_cast<uint32_t>(cp), out);

@@ -185,7 +185,7 @@ Status format(const Value& self, const Arguments& arguments, Heap* heap, Value* 
     }
     const size_t end = s.find('}', at);
     if (c == '}' || end == s.npos) {
-      return Status::error(Code::kInvalidArgument, "a single brace in a format string");
+      return Status::error(Code::kInvalidArgument, "a format string contains a single brace");
     }
     const std::string field = s.substr(at + 1, end - at - 1);
     const Value* value = nullptr;

@@ -38,7 +38,7 @@ Status integer_power(int64_t base, int64_t exponent, Value* out) {
   for (; exponent > 0 && !overflow; --exponent) {
     overflow = __builtin_mul_overflow(result, base, &result);
   }
-  if (overflow) return Status::error(Code::kInvalidArgument, "an integer of more than 63 bits");
+  if (overflow) return Status::error(Code::kInvalidArgument, "an integer has more than 63 bits");
   *out = Value::of(result);
   return Status::ok();
 }
@@ -75,7 +75,7 @@ Status integers(Op op, int64_t a, int64_t b, Value* out) {
     default:
       return integer_power(a, b, out);
   }
-  if (overflow) return Status::error(Code::kInvalidArgument, "an integer of more than 63 bits");
+  if (overflow) return Status::error(Code::kInvalidArgument, "an integer has more than 63 bits");
   *out = Value::of(result);
   return Status::ok();
 }

@@ -179,11 +179,11 @@ Status Parser::statement(const Node** out) {
   if (skip_name("generation")) return scope_statement(out);
   if (skip_name("break")) return loop_control(NodeKind::kBreak, out);
   if (skip_name("continue")) return loop_control(NodeKind::kContinue, out);
-  return fail("an unknown tag:", now().text);
+  return fail("there is no such tag:", now().text);
 }
 
 Status Parser::loop_control(NodeKind kind, const Node** out) {
-  if (loops_ == 0) return fail("break and continue belong into a loop");
+  if (loops_ == 0) return fail("break or continue stands outside of a loop");
   *out = make(kind);
   return Status::ok();
 }
@@ -239,7 +239,7 @@ Status Parser::one_target(bool with_namespace, const Node** out) {
   std::string name;
   SHARPI_TRY(expect_name(&name));
   for (const char* word : {"true", "false", "none", "True", "False", "None"}) {
-    if (name == word) return fail("this cannot be assigned to:", name);
+    if (name == word) return fail("nothing can be assigned to", name);
   }
   Node* node = make(NodeKind::kName);
   node->name = intern(name);
@@ -333,7 +333,7 @@ Status Parser::call_statement(const Node** out) {
   node->text = keep("caller");
   if (at_operator("(")) SHARPI_TRY(signature(node));
   SHARPI_TRY(expression(&node->a));
-  if (node->a->kind != NodeKind::kCall) return fail("call wants a call of a macro");
+  if (node->a->kind != NodeKind::kCall) return fail("a call block needs a call of a macro");
   const uint32_t loops = std::exchange(loops_, 0);
   SHARPI_TRY(body_until({"endcall"}, &node->body));
   loops_ = loops;
@@ -379,13 +379,15 @@ Status Parser::scope_statement(const Node** out) {
 
 Status Parser::run() {
   SHARPI_TRY(until({}, &program_.body));
-  return now().type == TokenType::kEnd ? Status::ok() : fail("a tag that nothing opened");
+  return now().type == TokenType::kEnd ? Status::ok()
+                                       : fail("this tag ends nothing that was opened");
 }
 
 Result<std::unique_ptr<const Program>> parse_template(std::string_view source) {
   if (source.size() > kMaxTemplateBytes) {
-    return Status::error(Code::kDoesNotFit, "the chat template has %zu bytes, more than %zu",
-                         source.size(), kMaxTemplateBytes);
+    return Status::error(Code::kDoesNotFit,
+                         "the chat template has %zu bytes, which is more than %zu", source.size(),
+                         kMaxTemplateBytes);
   }
   auto program = std::make_unique<Program>();
   program->source = normalize_newlines(source);

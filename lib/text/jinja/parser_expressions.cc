@@ -228,7 +228,7 @@ Status Parser::number(const Node** out) {
   if (token.type == TokenType::kFloat) {
     double real = 0;
     const auto result = std::from_chars(text, text + token.text.size(), real);
-    if (result.ec != std::errc()) return fail("a number that no float holds");
+    if (result.ec != std::errc()) return fail("this number does not fit a float");
     value = Value::of(real);
   } else {
     const char mark = token.text.size() > 1 ? static_cast<char>(text[1] | 0x20) : '\0';
@@ -238,7 +238,7 @@ Status Parser::number(const Node** out) {
     int64_t integer = 0;
     const auto result = std::from_chars(digits, end, integer, base);
     if (result.ec != std::errc() || result.ptr != end) {
-      return fail("a number that is malformed or has more than 63 bits");
+      return fail("this number is malformed or has more than 63 bits");
     }
     value = Value::of(integer);
   }
@@ -375,7 +375,7 @@ Status Parser::subscribed(const Node** out) {
       if (++n > 2) return fail("a slice has three parts at most");
       continue;
     }
-    if (parts[n] != nullptr) return fail("an index ends here");
+    if (parts[n] != nullptr) return fail("the index should end here");
     SHARPI_TRY(expression(&parts[n]));
   }
   if (!slice) {

@@ -127,10 +127,10 @@ static void test_plan_ranges(const fixture* f) {
   REFUSED(s.n_probe = 2, "probe");
   REFUSED((s.n_probe = 65537, s.probe = probe), "n_probe 65537");
   /* What nothing would read is not taken. */
-  REFUSED((s.n_probe = 1, s.probe = probe), "n_probe is 1 without a kv_budget");
+  REFUSED((s.n_probe = 1, s.probe = probe), "n_probe is 1, but there is no kv_budget");
   REFUSED((s.n_probe = 1, s.probe = probe, s.prompt_budget = 64),
-          "n_probe is 1 without a kv_budget");
-  REFUSED(s.policy = SHARPI_POLICY_SPAN, "policy is 5 without a kv_budget or prompt_budget");
+          "n_probe is 1, but there is no kv_budget");
+  REFUSED(s.policy = SHARPI_POLICY_SPAN, "policy is 5, but there is no kv_budget or prompt_budget");
   REFUSED(s.sinks = 3, "sinks is 3 without");
   REFUSED(s.recency = 9, "recency is 9 without");
 #undef REFUSED

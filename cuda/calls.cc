@@ -5,12 +5,9 @@
 #include <cstring>
 
 #include "base/checked.h"
-#include "base/limits.h"
 
 namespace sharpi::cuda {
 namespace {
-
-static_assert(kMaxSequences == kMaxBatch, "the kernels' tables hold every batch");
 
 CudaSession* session_of(const SequenceRows& q) {
   return static_cast<CudaSession*>(q.session);

@@ -14,12 +14,13 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "base/limits.h"
 #include "kv/kv_view.h"
 
 namespace sharpi::cuda {
 
-/// Sessions of one call, as the boundary limits decode_batch.
-constexpr uint32_t kMaxSequences = 64;
+/// Sessions of one call.
+constexpr uint32_t kMaxSequences = kMaxBatch;
 /// BatchRow::sequence of a row that pads the batch: kernels leave its outputs alone.
 constexpr uint32_t kNoSequence = 0xFFFFFFFFu;
 

@@ -13,7 +13,7 @@
 #include "api/api_params.h"
 #include "api/session_calls.h"
 #include "base/limits.h"
-#include "engine/batch_read.h"
+#include "engine/session_batch.h"
 
 namespace api = sharpi::api;
 using sharpi::Code;
@@ -33,6 +33,13 @@ class BatchCall {
   std::array<Session*, sharpi::kMaxBatch> sessions_{};
   uint32_t n_ = 0;
 };
+
+/// That the handles of a batch fit BatchCall; the engine knows how many the plan allows.
+Status check_batch(uint32_t n) {
+  if (n != 0 && n <= sharpi::kMaxBatch) return Status::ok();
+  return Status::error(Code::kInvalidArgument, "n %u is out of range; it must be 1 to max_batch",
+                       n);
+}
 
 Status BatchCall::enter(sharpi_session* const* sessions, uint32_t n) {
   for (uint32_t i = 0; i < n; ++i) {
@@ -158,13 +165,10 @@ sharpi_status sharpi_decode_batch(sharpi_session* const* sessions, const int32_t
   return api::guard(err, [&]() -> Status {
     SHARPI_TRY(api::require(sessions, "sessions"));
     SHARPI_TRY(api::require(tokens, "tokens"));
-    if (n == 0 || n > sharpi::kMaxBatch) {
-      return Status::error(Code::kInvalidArgument,
-                           "n %u is out of range; it must be 1 to max_batch", n);
-    }
+    SHARPI_TRY(check_batch(n));
     BatchCall call;
     SHARPI_TRY(call.enter(sessions, n));
-    return Session::decode_batch(call.sessions(), {tokens, n});
+    return sharpi::SessionBatch::decode(call.sessions(), {tokens, n});
   });
 }
 
@@ -238,10 +242,7 @@ sharpi_status sharpi_verify_batch(sharpi_batch_read* reads, uint32_t read_size, 
   return api::guard(err, [&]() -> Status {
     SHARPI_TRY(api::require(reads, "reads"));
     SHARPI_TRY(api::check_row_size(read_size, sizeof *reads, "sharpi_batch_read"));
-    if (n == 0 || n > sharpi::kMaxBatch) {
-      return Status::error(Code::kInvalidArgument,
-                           "n %u is out of range; it must be 1 to max_batch", n);
-    }
+    SHARPI_TRY(check_batch(n));
     return verify_batch(reinterpret_cast<std::byte*>(reads), read_size, n);
   });
 }

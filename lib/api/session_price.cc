@@ -11,8 +11,8 @@ namespace {
 
 bool takes_from(const MemoryRow& row, TierId tier) {
   if (row.kind == SHARPI_ROW_DEVICE) return row.tier == static_cast<uint32_t>(tier);
-  const bool is_host = row.kind == SHARPI_ROW_PINNED || row.kind == SHARPI_ROW_ANONYMOUS;
-  return is_host && tier == TierId::kCpu;
+  const bool in_host = row.kind == SHARPI_ROW_PINNED || row.kind == SHARPI_ROW_ANONYMOUS;
+  return in_host && is_host(tier);
 }
 
 Status check_free(const std::vector<MemoryRow>& rows, const TierSizer& sizer) {
@@ -63,8 +63,7 @@ Result<std::shared_ptr<const Plan>> price_session(const Model& model, const Sess
   plan->capture_bytes = capture_bytes(sizers, *plan);
   SHARPI_TRY(model.allowance()->check(HeldBytes::of(plan->rows)));
   for (const TierSizer* sizer : sizers) {
-    if (sizer->tier() == TierId::kCpu || base.uses(*sizer))
-      SHARPI_TRY(check_free(plan->rows, *sizer));
+    if (is_host(sizer->tier()) || base.uses(*sizer)) SHARPI_TRY(check_free(plan->rows, *sizer));
   }
   return std::shared_ptr<const Plan>(std::move(plan));
 }

@@ -7,7 +7,8 @@
 
 namespace sharpi {
 
-/// Sessions of one decode call: the most that a plan's max_batch may say.
+/// Sessions of one decode call: the most that a plan's max_batch may say, and that the tables of a
+/// call have room for.
 inline constexpr uint32_t kMaxBatch = 64;
 /// Queries that a session captures, and tokens of a probe.
 inline constexpr uint32_t kMaxCaptureWindow = 65536;

@@ -18,8 +18,6 @@ const float* f32_weights(const TensorRef& w) {
   return w ? reinterpret_cast<const float*>(w.tensor->data) : nullptr;
 }
 
-/// Sessions of one submission; decode_batch is limited to 64 by the boundary.
-
 }  // namespace
 
 Status CpuModel::run_mixer_op(const Op& op, Pass& p) const {

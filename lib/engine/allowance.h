@@ -18,6 +18,8 @@ namespace sharpi {
 /// Bytes of a GPU, and of the host (anonymous and pinned).
 struct HeldBytes {
   uint64_t device = 0, host = 0;
+  /// The memory that a tier's rows are in.
+  uint64_t& of_tier(TierId tier) { return is_host(tier) ? host : device; }
   /// The bytes that the rows of one session hold.
   static HeldBytes of(const std::vector<MemoryRow>& rows);
 };

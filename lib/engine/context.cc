@@ -35,7 +35,7 @@ PlanEnvironment Context::environment() const {
 }
 
 std::string Context::why_no_device() const {
-  return "no CUDA device" + (why_no_device_.empty() ? "" : " (" + why_no_device_ + ")");
+  return PlanMachine::why_no_device() + (why_no_device_.empty() ? "" : " (" + why_no_device_ + ")");
 }
 
 Result<Rates> Context::measured_rates(uint32_t device) const {

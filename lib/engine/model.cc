@@ -14,8 +14,6 @@
 namespace sharpi {
 namespace {
 
-/// A whole row of sequences fits on the stack: decode_batch takes at most this many.
-
 Status check_file(const GgufFile& planned) {
   SHARPI_TRY_ASSIGN(std::shared_ptr<const GgufFile> now, GgufFile::open(planned.path()));
   if (now->fingerprint() != planned.fingerprint()) {
@@ -33,7 +31,7 @@ bool same_formats(std::span<TierSession* const> a, std::span<TierSession* const>
 /// Memory that was free at planning may be gone: said before anything is taken.
 Status check_memory(const Context& context, const Plan& plan) {
   for (const TierSizer* sizer : context.sizers()) {
-    if (sizer->tier() == TierId::kCuda && !plan.uses(*sizer)) continue;
+    if (!is_host(sizer->tier()) && !plan.uses(*sizer)) continue;
     const uint64_t need = model_bytes(plan.rows, sizer->tier()), free = sizer->free_bytes();
     if (need <= free) continue;
     return Status::error(
@@ -97,7 +95,7 @@ Result<std::shared_ptr<Model>> Model::load(std::shared_ptr<Context> context,
 
 Status Model::load_mtp() {
   for (const auto& backend : context_->backends()) {
-    if (backend->sizer().tier() != TierId::kCpu) continue;
+    if (!is_host(backend->sizer().tier())) continue;
     SHARPI_TRY_ASSIGN(mtp_, MtpModel::load(*backend, *plan_));
     return Status::ok();
   }

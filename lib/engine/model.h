@@ -23,7 +23,7 @@ namespace sharpi {
 struct CallSlot {
   std::vector<std::unique_ptr<Workspace>> workspaces;  // parallel to Model::tiers()
   float* handover = nullptr;            // a workspace's, for [max_rows][n_embd]; null with one tier
-  std::unique_ptr<ExpertHost> experts;  // of the CPU's workspace, for routed experts of GPU layers
+  std::unique_ptr<ExpertHost> experts;  // of one tier's workspace, for layers of the other
 };
 
 /// What one segment has cost so far.
@@ -62,7 +62,7 @@ class Model {
   Status check_unchanged() const;
   /// Which kernels run, and what streams.
   const std::string& paths() const { return paths_; }
-  /// Rows of a call from which CPU-placed weights stream to the GPU; SHARPI_UNSET = never.
+  /// Rows of a call from which weights stream to another tier; SHARPI_UNSET = never.
   uint32_t stream_rows() const { return stream_rows_; }
   /// Segments with their times, and the same with placement and paths as JSON (model_stats.cc).
   std::vector<sharpi_segment_info> segment_stats() const;

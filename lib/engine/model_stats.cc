@@ -75,10 +75,10 @@ std::string step_json(TierId tier, const std::vector<std::string>& lines) {
   return out;
 }
 
-/// One letter a layer: c = CPU, g = GPU.
+/// One letter a layer.
 std::string letters(const std::vector<TierId>& tiers) {
   std::string out;
-  for (const TierId t : tiers) out += t == TierId::kCpu ? 'c' : 'g';
+  for (const TierId t : tiers) out += tier_letter(t);
   return out;
 }
 
@@ -101,11 +101,11 @@ std::string experts_json(const sharpi_expert_stats& e) {
 std::string placement_json(const Placement& p) {
   std::string out;
   JsonObject o(&out);
-  o.text("embedding", p.embedding == TierId::kCpu ? "c" : "g");
+  o.text("embedding", letters({p.embedding}));
   o.text("mixers", letters(p.mixer));
   o.text("ffn", letters(p.ffn));
   o.text("experts", letters(p.experts));
-  o.text("head", p.head == TierId::kCpu ? "c" : "g");
+  o.text("head", letters({p.head}));
   o.close();
   return out;
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Drafts of several sessions in one pass: each reads a token and as many drafts behind it as it
-// brought, and draws for itself. Sessions without drafts take part with their one row.
+#include "engine/session_batch.h"
+
 #include <algorithm>
 #include <array>
 #include <chrono>
@@ -8,9 +8,9 @@
 
 #include "base/limits.h"
 #include "base/no_throw.h"
-#include "engine/batch_read.h"
 #include "engine/seconds.h"
 #include "engine/session.h"
+#include "engine/session_state.h"
 
 namespace sharpi {
 namespace {
@@ -28,49 +28,108 @@ void shorten(std::span<BatchRead> reads, size_t most) {
   }
 }
 
-Status cancelled(uint32_t index) {
+/// `list`: what the caller calls the sessions.
+Status cancelled(const char* list, uint32_t index) {
   return Status::native_error(Code::kCancelled, static_cast<int32_t>(index),
-                              "reads[%u] was cancelled; no session read a token", index);
+                              "%s[%u] was cancelled; no session read a token", list, index);
+}
+
+Status check_size(size_t n, const Model& model) {
+  const uint32_t most = model.plan().model.max_batch;
+  if (n <= most && n <= kMaxBatch) return Status::ok();
+  return Status::error(Code::kInvalidArgument,
+                       "the batch has %zu sessions, but the plan's max_batch is %u", n, most);
+}
+
+Status check_model(const Session& session, uint32_t index, const Model& model) {
+  if (&session.model() == &model) return Status::ok();
+  return Status::error(Code::kInvalidArgument, "session %u belongs to another model", index);
+}
+
+/// Asks one session to make room for a row. From the first one that did on, no cancel ends the
+/// call: *changed.
+Status make_room(SessionState* s, const char* list, uint32_t index, bool* changed) {
+  s->core.changed = *changed;
+  const Status room = s->end_call(no_throw([&] { return s->bounded.make_room(1); }));
+  if (room.code() == Code::kCancelled) return cancelled(list, index);
+  SHARPI_TRY(room);
+  *changed = s->core.changed;
+  return Status::ok();
 }
 
 }  // namespace
 
+SessionState& SessionBatch::state_of(Session& session) {
+  return *session.state_;
+}
+
+/// The session's share of the pass; its rows begin at rows->first_row.
+Status SessionBatch::begin_rows(SessionState* s, SequenceRows* rows) {
+  rows->ledger = &s->core.ledger;
+  rows->position = s->core.ledger.next_position();
+  return s->drafters.take_hidden(rows);
+}
+
+Status SessionBatch::decode(std::span<Session* const> sessions, std::span<const int32_t> tokens) {
+  const Model& model = sessions[0]->model();
+  SHARPI_TRY(check_size(sessions.size(), model));
+  std::array<SequenceRows, kMaxBatch> rows;
+  std::array<std::span<TierSession* const>, kMaxBatch> lists;
+  for (uint32_t i = 0; i < sessions.size(); ++i) {
+    SHARPI_TRY(check_model(*sessions[i], i, model));
+    SessionState& s = state_of(*sessions[i]);
+    if (!s.end_call(s.core.begin_call()).is_ok()) return cancelled("sessions", i);
+    SHARPI_TRY(s.core.check_tokens(tokens.subspan(i, 1), i));
+    SHARPI_TRY(s.bounded.check_room(1));
+    rows[i].first_row = i;
+    rows[i].n_rows = 1;
+    lists[i] = s.core.tier_list;
+    SHARPI_TRY(begin_rows(&s, &rows[i]));
+  }
+  bool changed = false;
+  for (uint32_t i = 0; i < sessions.size(); ++i) {  // after every check that can refuse
+    SHARPI_TRY(make_room(&state_of(*sessions[i]), "sessions", i, &changed));
+  }
+  Submission all;
+  all.tokens = tokens.data();
+  all.n_rows = static_cast<uint32_t>(sessions.size());
+  all.sequences = {rows.data(), sessions.size()};
+  const auto start = std::chrono::steady_clock::now();
+  const Status read = no_throw([&] { return model.run(all, {lists.data(), sessions.size()}); });
+  const double seconds = seconds_since(start);
+  for (Session* s : sessions) state_of(*s).runner.failed(read, 1);
+  SHARPI_TRY(read);
+  for (size_t i = 0; i < sessions.size(); ++i)
+    state_of(*sessions[i]).verifier.settle_one(tokens[i], seconds);
+  return Status::ok();
+}
+
 /// What can be refused before anything changes.
 Status SessionBatch::check(const BatchRead& read, uint32_t index, const Model& model) {
-  if (read.session->model_.get() != &model) {
-    return Status::error(Code::kInvalidArgument, "session %u belongs to another model", index);
-  }
+  SHARPI_TRY(check_model(*read.session, index, model));
   if (read.tokens.empty()) {
     return Status::error(Code::kInvalidArgument, "session %u reads no token", index);
   }
-  SHARPI_TRY(read.session->check_reads(read.tokens, read.params));
-  const Status begun = read.session->end_call(read.session->begin_call());
-  if (begun.code() == Code::kCancelled) return cancelled(index);
+  SessionState& s = state_of(*read.session);
+  SHARPI_TRY(s.verifier.check(read.tokens, read.params));
+  const Status begun = s.end_call(s.core.begin_call());
+  if (begun.code() == Code::kCancelled) return cancelled("reads", index);
   SHARPI_TRY(begun);
-  SHARPI_TRY(read.session->check_tokens(read.tokens));
-  return read.session->check_room(1);
+  SHARPI_TRY(s.core.check_tokens(read.tokens));
+  return s.bounded.check_room(1);
 }
 
 Status SessionBatch::verify(std::span<BatchRead> reads) {
-  const Model& model = *reads[0].session->model_;
+  const Model& model = reads[0].session->model();
   const ModelShape& shape = model.plan().model;
   for (BatchRead& r : reads) r.n_read = 0;
-  if (reads.size() > shape.max_batch || reads.size() > kMaxBatch) {
-    return Status::error(Code::kInvalidArgument,
-                         "the batch has %zu sessions, but the plan's max_batch is %u", reads.size(),
-                         shape.max_batch);
-  }
+  SHARPI_TRY(check_size(reads.size(), model));
   for (uint32_t i = 0; i < reads.size(); ++i) SHARPI_TRY(check(reads[i], i, model));
-  bool changed = false;  // from the first one that made room on, no cancel ends the call
+  bool changed = false;
   for (uint32_t i = 0; i < reads.size(); ++i) {
-    Session& s = *reads[i].session;
-    s.changed_ = changed;
-    const Status room = s.end_call(no_throw([&] { return s.make_room(1); }));
-    if (room.code() == Code::kCancelled) return cancelled(i);
-    SHARPI_TRY(room);
-    changed = s.changed_;
+    SHARPI_TRY(make_room(&state_of(*reads[i].session), "reads", i, &changed));
   }
-  for (BatchRead& r : reads) r.tokens = r.tokens.first(r.session->most_rows(r.tokens));
+  for (BatchRead& r : reads) r.tokens = state_of(*r.session).verifier.fitting(r.tokens);
   shorten(reads, std::min(shape.head_rows(), shape.max_rows()));
   return no_throw([&] { return run(reads); });
 }
@@ -78,20 +137,18 @@ Status SessionBatch::verify(std::span<BatchRead> reads) {
 /// One pass over all rows, then every session's draws. The pass fails for all; a draw that the
 /// device fails ends the call, and the sessions before it have read.
 Status SessionBatch::run(std::span<BatchRead> reads) {
-  const Model& model = *reads[0].session->model_;
+  const Model& model = reads[0].session->model();
   std::array<SequenceRows, kMaxBatch> rows;
   std::array<std::span<TierSession* const>, kMaxBatch> lists;
   std::vector<int32_t> tokens;
   for (size_t i = 0; i < reads.size(); ++i) {
-    Session& s = *reads[i].session;
+    SessionState& s = state_of(*reads[i].session);
     SequenceRows& q = rows[i];
-    q.ledger = &s.ledger_;
     q.first_row = static_cast<uint32_t>(tokens.size());
     q.n_rows = static_cast<uint32_t>(reads[i].tokens.size());
-    q.position = s.ledger_.next_position();
     q.drafted = q.n_rows > 1;
-    SHARPI_TRY(s.take_hidden(&q));
-    lists[i] = s.tier_list_;
+    SHARPI_TRY(begin_rows(&s, &q));
+    lists[i] = s.core.tier_list;
     tokens.insert(tokens.end(), reads[i].tokens.begin(), reads[i].tokens.end());
   }
   Submission all;
@@ -100,23 +157,11 @@ Status SessionBatch::run(std::span<BatchRead> reads) {
   all.sequences = {rows.data(), reads.size()};
   const auto start = std::chrono::steady_clock::now();
   const Status done = model.run(all, {lists.data(), reads.size()});
-  for (size_t i = 0; i < reads.size(); ++i) reads[i].session->pass_failed(done, rows[i].n_rows);
+  for (size_t i = 0; i < reads.size(); ++i)
+    state_of(*reads[i].session).runner.failed(done, rows[i].n_rows);
   SHARPI_TRY(done);
   for (BatchRead& r : reads) {
-    Session& s = *r.session;
-    s.first_logit_row_ = 0;
-    const auto n = static_cast<uint32_t>(r.tokens.size());
-    if (n == 1) {
-      r.n_read = 1;
-      s.commit(r.tokens);
-    } else {
-      SHARPI_TRY(s.accept(r.tokens, r.params, &r.n_read));
-      s.count_drafts(n - 1, r.n_read - 1);
-      s.draft_stats_.verify_seconds += seconds_since(start);
-    }
-    s.n_decode_ += r.n_read;
-    s.decode_seconds_ += seconds_since(start);
-    s.n_logit_rows_ = 1;
+    SHARPI_TRY(state_of(*r.session).verifier.settle(r.tokens, r.params, start, &r.n_read));
   }
   return Status::ok();
 }

@@ -1,14 +1,12 @@
 // SPDX-License-Identifier: MIT
-// Restoring a session (format: session_blob.h). No field of a blob is trusted: a checksum tells
-// damage, not intent. The blob is read once for its checksum, then its head is taken over and every
-// field checked against every other and against this session, then everything is taken that the
-// rest needs. Only then the session changes, and from there on nothing fails but a device, or a
-// source that gives other bytes than before.
+#include "engine/session_restore.h"
+
 #include <algorithm>
 #include <cstring>
+#include <vector>
 
-#include "engine/session.h"
-#include "engine/session_parts.h"
+#include "engine/blob_parts.h"
+#include "engine/session_state.h"
 
 namespace sharpi {
 namespace {
@@ -31,12 +29,10 @@ Status read_list(BlobCursor* from, uint64_t n, std::vector<T>* out) {
   return Status::ok();
 }
 
-}  // namespace
-
 class SessionRestorer {
  public:
-  SessionRestorer(Session* s, BlobSource* source)
-      : s_(s), spec_(s->model_->spec()), source_(source) {}
+  SessionRestorer(SessionState* s, BlobSource* source)
+      : s_(s), core_(s->core), spec_(s->core.spec()), source_(source) {}
 
   Status run(std::optional<uint64_t> len) {
     SHARPI_TRY(check_sum(len));
@@ -115,33 +111,33 @@ class SessionRestorer {
       return Status::error(Code::kMismatch, "the saved session has %u layers, but the model has %u",
                            h_.n_layers, spec_.n_layers());
     }
-    if (h_.n_tokens > s_->shape_.n_ctx) {
+    if (h_.n_tokens > core_.shape.n_ctx) {
       return Status::native_error(
           Code::kKvFull, SHARPI_KV_FULL_CONTEXT,
           "the saved session has %u tokens, but this session has a context of %u", h_.n_tokens,
-          s_->shape_.n_ctx);
+          core_.shape.n_ctx);
     }
     if (h_.flags > 1 || h_.reserved != 0) return damaged("it has unknown flags");
     // Only a session that has evicted rows has gone on past its context.
     if (h_.base > kBlobMaxBase || (h_.base != 0 && h_.n_tokens == 0))
       return damaged("its base of positions is impossible");
-    const uint32_t window = LedgerCodec::window(s_->ledger_);
+    const uint32_t window = LedgerCodec::window(core_.ledger);
     if (h_.ring_low != 0 && (window == 0 || uint64_t{h_.ring_low} + window > h_.n_tokens)) {
       return damaged("the bounds of its rings are impossible");
     }
     if (h_.n_queries > h_.n_tokens) return damaged("it has more captured queries than tokens");
     if (h_.n_logit_rows > h_.n_tokens) return damaged("it has more rows of logits than tokens");
-    const uint32_t most = s_->model_->plan().model.max_logit_rows;
+    const uint32_t most = core_.limits().max_logit_rows;
     if (h_.n_logit_rows > most) {
       return Status::error(Code::kMismatch,
                            "the saved session has %u rows of logits, but the plan allows %u",
                            h_.n_logit_rows, most);
     }
-    if (h_.n_checkpoints > s_->checkpoints_.size()) {
+    if (h_.n_checkpoints > s_->checkpoints.all().size()) {
       return Status::error(
           Code::kMismatch,
           "the saved session has %u checkpoints, but this session has room for %zu",
-          h_.n_checkpoints, s_->checkpoints_.size());
+          h_.n_checkpoints, s_->checkpoints.all().size());
     }
     return Status::ok();
   }
@@ -181,7 +177,7 @@ class SessionRestorer {
 
   Status check_layer(uint32_t l) const {
     const BlobLayerHeader& h = layers_[l];
-    const KvStore& kv = s_->store(l);
+    const KvStore& kv = core_.store(l);
     const int32_t group = kv.layout().group_of_layer[l];
     if (group < 0) {
       BlobLayerHeader want;
@@ -213,8 +209,7 @@ class SessionRestorer {
   }
 
   Status check_rows(const BlobLayerHeader& h, const KvLayerLayout& one, uint32_t committed) const {
-    const uint32_t capacity =
-        std::min(committed, s_->shape_.capacity(s_->model_->plan().model.n_chunk));
+    const uint32_t capacity = std::min(committed, core_.priced_slots());
     if (h.n_rows > capacity) {
       return Status::native_error(
           Code::kKvFull, SHARPI_KV_FULL_SLOTS,
@@ -279,7 +274,7 @@ class SessionRestorer {
   uint64_t body_bytes() const {
     uint64_t bytes = 0, state = 0;
     for (uint32_t l = 0; l < h_.n_layers; ++l) {
-      const KvStore& kv = s_->store(l);
+      const KvStore& kv = core_.store(l);
       const KvLayerLayout* one = kv.layout().find(l);
       if (one != nullptr)
         bytes += layers_[l].n_rows * (uint64_t{one->k_row_bytes} + one->v_row_bytes);
@@ -294,7 +289,7 @@ class SessionRestorer {
   Status take_memory() {  // may throw std::bad_alloc
     uint64_t piece = uint64_t{spec_.n_vocab} * sizeof(float), row = 0;
     for (uint32_t l = 0; l < h_.n_layers; ++l) {
-      const KvStore& kv = s_->store(l);
+      const KvStore& kv = core_.store(l);
       for (const StatePart part : {StatePart::kState, StatePart::kConv})
         piece = std::max(piece, kv.state_bytes(l, part));
       piece = std::max(piece, query_dim(spec_.layers[l]) * sizeof(float));
@@ -302,9 +297,9 @@ class SessionRestorer {
       if (one != nullptr) row = std::max<uint64_t>({row, one->k_row_bytes, one->v_row_bytes});
     }
     scratch_.reserve(std::max(piece, row), row);
-    s_->history_.reserve(h_.n_tokens);  // the session has it already, of n_ctx tokens
-    if ((h_.flags & 1u) != 0) s_->take_tables();
-    return s_->own_rows([](uint32_t) { return 0; });
+    core_.history.reserve(h_.n_tokens);  // the session has it already, of n_ctx tokens
+    if ((h_.flags & 1u) != 0) s_->selector.take_tables();
+    return s_->memory.own_rows([](uint32_t) { return 0; });
   }
 
   Status write_body(BlobCursor* in) {
@@ -312,14 +307,14 @@ class SessionRestorer {
     for (uint32_t l = 0; l < h_.n_layers; ++l) SHARPI_TRY(queries(in, l));
     for (uint32_t i = 0; i < h_.n_logit_rows; ++i) {
       SHARPI_TRY(in->read(scratch_.piece(), uint64_t{spec_.n_vocab} * sizeof(float)));
-      SHARPI_TRY(s_->head().write_logits(i, scratch_.floats()));
+      SHARPI_TRY(core_.head().write_logits(i, scratch_.floats()));
     }
     for (uint32_t i = 0; i < h_.n_checkpoints; ++i) SHARPI_TRY(checkpoint(in, i));
     return Status::ok();
   }
 
   Status layer(BlobCursor* in, uint32_t l) {
-    KvStore& kv = s_->store(l);
+    KvStore& kv = core_.store(l);
     const int32_t group = kv.layout().group_of_layer[l];
     if (group < 0) {
       for (const StatePart part : {StatePart::kState, StatePart::kConv}) {
@@ -362,7 +357,7 @@ class SessionRestorer {
     const uint64_t row = query_dim(spec_.layers[l]) * sizeof(float);
     if (row == 0) return Status::ok();
     const auto most = static_cast<uint32_t>(std::max<uint64_t>(1, kBlobPiece / row));
-    const uint32_t kept = std::min(h_.n_queries, s_->shape_.capture_window),
+    const uint32_t kept = std::min(h_.n_queries, core_.shape.capture_window),
                    skipped = h_.n_queries - kept;
     const uint64_t first = h_.base + h_.n_tokens - h_.n_queries;
     for (uint32_t i = 0; i < h_.n_queries;) {
@@ -370,7 +365,7 @@ class SessionRestorer {
       if (i < skipped) n = std::min(n, skipped - i);
       SHARPI_TRY(in->read(scratch_.piece(), n * row));
       if (i >= skipped) {
-        SHARPI_TRY(s_->tier_of(l).write_queries(l, first + i, n, scratch_.floats()));
+        SHARPI_TRY(core_.tier_of(l).write_queries(l, first + i, n, scratch_.floats()));
       }
       i += n;
     }
@@ -379,7 +374,7 @@ class SessionRestorer {
 
   Status checkpoint(BlobCursor* in, uint32_t index) {
     for (uint32_t l = 0; l < h_.n_layers; ++l) {
-      KvStore& kv = s_->store(l);
+      KvStore& kv = core_.store(l);
       for (const StatePart part : {StatePart::kState, StatePart::kConv}) {
         const uint64_t bytes = kv.state_bytes(l, part);
         if (bytes == 0) continue;
@@ -388,31 +383,30 @@ class SessionRestorer {
       }
     }
     if (checkpoints_[index].has_logits == 0) return Status::ok();
-    return in->read(s_->logits_of(index), uint64_t{spec_.n_vocab} * sizeof(float));
+    return in->read(s_->checkpoints.logits(index), uint64_t{spec_.n_vocab} * sizeof(float));
   }
 
   void settle() noexcept {
     for (uint32_t l = 0; l < h_.n_layers; ++l) {
       const BlobLayerHeader& h = layers_[l];
       if (h.kind != BlobLayer::kRows) continue;
-      LedgerCodec::set_rows(&s_->ledger_, l,
+      LedgerCodec::set_rows(&core_.ledger, l,
                             LayerRows{h.n_rows, h.n_compacted, h.tail_position, h.n_lists},
                             positions_[l]);
     }
-    LedgerCodec::set_header(h_, &s_->ledger_);
-    s_->history_.assign(tokens_.begin(), tokens_.end());
-    s_->n_logit_rows_ = h_.n_logit_rows;
-    if (s_->mtp_ != nullptr) s_->mtp_->restart(s_->ledger_.next_position());
+    LedgerCodec::set_header(h_, &core_.ledger);
+    core_.history.assign(tokens_.begin(), tokens_.end());
+    core_.logit_rows.n = h_.n_logit_rows;
+    s_->drafters.restart(core_.ledger.next_position());
     for (uint32_t i = 0; i < h_.n_checkpoints; ++i) {
       const BlobCheckpointHeader& c = checkpoints_[i];
-      s_->checkpoints_[i] =
-          Session::Checkpoint{c.n_tokens, true, c.pinned != 0, c.has_logits != 0, c.age};
+      s_->checkpoints.adopt(i, {c.n_tokens, true, c.pinned != 0, c.has_logits != 0, c.age});
     }
-    s_->checkpoint_clock_ = h_.n_checkpoints;
-    s_->sampler_.adopt(sampler_, &bias_tokens_, &bias_values_, random_);
+    s_->drawer.sampler().adopt(sampler_, &bias_tokens_, &bias_values_, random_);
   }
 
-  Session* s_;
+  SessionState* s_;
+  SessionCore& core_;
   const ModelSpec& spec_;
   BlobSource* source_;
   uint64_t total_ = 0, sum_ = 0;
@@ -428,22 +422,10 @@ class SessionRestorer {
   BlobScratch scratch_;
 };
 
-void Session::forget_all() noexcept {
-  if (model_->spec().is_hybrid()) {
-    for (const auto& tier : tiers_) tier->store().clear_state();
-  }
-  ledger_.truncate(0);
-  history_.clear();
-  if (ngram_ != nullptr) ngram_->truncate(0);
-  if (mtp_ != nullptr) mtp_->restart(0);
-  n_logit_rows_ = first_logit_row_ = 0;
-  std::fill(checkpoints_.begin(), checkpoints_.end(), Checkpoint{});
-  checkpoint_clock_ = 0;
-  probe_seen_ = false;
-}
+}  // namespace
 
-Status Session::restore(BlobSource* from, std::optional<uint64_t> len) {
-  return SessionRestorer(this, from).run(len);
+Status restore_session(SessionState* session, BlobSource* from, std::optional<uint64_t> len) {
+  return SessionRestorer(session, from).run(len);
 }
 
 }  // namespace sharpi

@@ -1,17 +1,21 @@
 // SPDX-License-Identifier: MIT
-// Saving and forking a session (format: session_blob.h).
+#include "engine/session_save.h"
+
 #include <algorithm>
 #include <cstring>
+#include <vector>
 
-#include "engine/session.h"
-#include "engine/session_parts.h"
+#include "engine/blob_parts.h"
+#include "engine/session_state.h"
 
 namespace sharpi {
+namespace {
 
 /// Writes a session to a sink, or only counts when there is none: one code path for both.
 class SessionSaver {
  public:
-  SessionSaver(const Session& s, BlobSink* sink) : s_(s), spec_(s.model_->spec()), sink_(sink) {}
+  SessionSaver(const SessionState& s, BlobSink* sink)
+      : s_(s), core_(s.core), spec_(s.core.spec()), sink_(sink) {}
 
   /// `total` is what an earlier run without a sink gave.
   Status run(uint64_t total) {
@@ -31,7 +35,7 @@ class SessionSaver {
     uint64_t piece = uint64_t{spec_.n_vocab} * sizeof(float), row = 0;
     for (uint32_t l = 0; l < spec_.n_layers(); ++l) {
       piece = std::max(piece, query_dim(spec_.layers[l]) * sizeof(float));
-      const KvStore& kv = s_.store(l);
+      const KvStore& kv = core_.store(l);
       for (const StatePart part : {StatePart::kState, StatePart::kConv})
         piece = std::max(piece, kv.state_bytes(l, part));
       const KvLayerLayout* one = kv.layout().find(l);
@@ -53,23 +57,23 @@ class SessionSaver {
   }
 
   Status head(uint64_t total) {
-    LedgerCodec::header(s_.ledger_, &h_);
+    LedgerCodec::header(core_.ledger, &h_);
     h_.n_layers = spec_.n_layers();
     h_.content_id = spec_.file->content_id();
     h_.total_bytes = total;
-    h_.n_logit_rows = s_.n_logit_rows_;
-    for (uint32_t i = 0; i < s_.checkpoints_.size(); ++i)
-      if (s_.checkpoints_[i].used) checkpoints_.push_back(i);
+    h_.n_logit_rows = core_.logit_rows.n;
+    const std::vector<Checkpoint>& all = s_.checkpoints.all();
+    for (uint32_t i = 0; i < all.size(); ++i)
+      if (all[i].used) checkpoints_.push_back(i);
     h_.n_checkpoints = static_cast<uint32_t>(checkpoints_.size());
     SHARPI_TRY(put(&h_, sizeof h_));
-    SHARPI_TRY(put(s_.history_.data(), s_.history_.size() * sizeof(int32_t)));
+    SHARPI_TRY(put(core_.history.data(), core_.history.size() * sizeof(int32_t)));
     SHARPI_TRY(sampler());
     for (uint32_t l = 0; l < spec_.n_layers(); ++l) SHARPI_TRY(layer_header(l));
     for (const uint32_t i : checkpoints_) {
-      const auto& c = s_.checkpoints_[i];
-      const auto age = std::count_if(checkpoints_.begin(), checkpoints_.end(), [&](uint32_t other) {
-        return s_.checkpoints_[other].age <= c.age;
-      });
+      const Checkpoint& c = all[i];
+      const auto age = std::count_if(checkpoints_.begin(), checkpoints_.end(),
+                                     [&](uint32_t other) { return all[other].age <= c.age; });
       const BlobCheckpointHeader one{c.n_tokens, c.pinned, c.has_logits,
                                      static_cast<uint64_t>(age)};
       SHARPI_TRY(put(&one, sizeof one));
@@ -78,7 +82,7 @@ class SessionSaver {
   }
 
   Status sampler() {
-    const sharpi_sampler_params p = s_.sampler_.params();
+    const sharpi_sampler_params p = s_.drawer.sampler().params();
     BlobSampler b;
     b.temperature = p.temperature;
     b.top_p = p.top_p;
@@ -88,14 +92,14 @@ class SessionSaver {
     b.repeat_last_n = p.repeat_last_n;
     b.n_bias = p.n_bias;
     b.seed = p.seed;
-    b.random_state = s_.sampler_.mark().state;
+    b.random_state = s_.drawer.sampler().mark().state;
     SHARPI_TRY(put(&b, sizeof b));
     SHARPI_TRY(put(p.bias_tokens, uint64_t{p.n_bias} * sizeof(int32_t)));
     return put(p.bias_values, uint64_t{p.n_bias} * sizeof(float));
   }
 
   Status layer_header(uint32_t l) {
-    const KvStore& kv = s_.store(l);
+    const KvStore& kv = core_.store(l);
     BlobLayerHeader h;
     if (kv.state_bytes(l, StatePart::kState) != 0) h.kind = BlobLayer::kRecurrent;
     const int32_t group = kv.layout().group_of_layer[l];
@@ -109,7 +113,7 @@ class SessionSaver {
       h.n_rows = h_.n_tokens - h_.ring_low;
       return put(&h, sizeof h);
     }
-    const LayerRows& rows = s_.ledger_.rows(l);
+    const LayerRows& rows = core_.ledger.rows(l);
     h.kind = BlobLayer::kRows;
     h.n_rows = rows.n_slots;
     h.n_compacted = rows.n_compacted;
@@ -117,14 +121,14 @@ class SessionSaver {
     h.n_lists = rows.n_lists;
     SHARPI_TRY(put(&h, sizeof h));
     for (uint32_t i = 0; i < h.n_lists; ++i) {
-      const std::span<const uint32_t> list = s_.ledger_.positions(l, i);
+      const std::span<const uint32_t> list = core_.ledger.positions(l, i);
       SHARPI_TRY(put(list.data(), list.size_bytes()));
     }
     return Status::ok();
   }
 
   Status layer(uint32_t l) {
-    const KvStore& kv = s_.store(l);
+    const KvStore& kv = core_.store(l);
     const int32_t group = kv.layout().group_of_layer[l];
     if (group < 0) {
       for (const StatePart part : {StatePart::kState, StatePart::kConv}) {
@@ -137,7 +141,7 @@ class SessionSaver {
     }
     const KvGroup& g = kv.layout().groups[static_cast<size_t>(group)];
     const uint32_t first = g.ring ? h_.ring_low : 0,
-                   n = g.ring ? h_.n_tokens - first : s_.ledger_.n_slots(l);
+                   n = g.ring ? h_.n_tokens - first : core_.ledger.n_slots(l);
     for (const bool value : {false, true})
       SHARPI_TRY(rows(kv, RowSide(*kv.layout().find(l), value), l, first, n, g.ring_slots));
     return Status::ok();
@@ -168,7 +172,7 @@ class SessionSaver {
     const uint64_t first = h_.base + h_.n_tokens - h_.n_queries;
     for (uint32_t i = 0; i < h_.n_queries;) {
       const uint32_t n = std::min(most, h_.n_queries - i);
-      SHARPI_TRY(s_.tier_of(l).read_queries(l, first + i, n, scratch_.floats()));
+      SHARPI_TRY(core_.tier_of(l).read_queries(l, first + i, n, scratch_.floats()));
       SHARPI_TRY(put_piece(n * row));
       i += n;
     }
@@ -178,13 +182,13 @@ class SessionSaver {
   Status logits(uint32_t i) {
     const uint64_t bytes = uint64_t{spec_.n_vocab} * sizeof(float);
     if (only_counts(bytes)) return Status::ok();
-    SHARPI_TRY(s_.logits(i, scratch_.floats()));
+    SHARPI_TRY(s_.drawer.logits(i, scratch_.floats()));
     return put_piece(bytes);
   }
 
   Status checkpoint(uint32_t index) {
     for (uint32_t l = 0; l < spec_.n_layers(); ++l) {
-      const KvStore& kv = s_.store(l);
+      const KvStore& kv = core_.store(l);
       for (const StatePart part : {StatePart::kState, StatePart::kConv}) {
         const uint64_t bytes = kv.state_bytes(l, part);
         if (bytes == 0 || only_counts(bytes)) continue;
@@ -193,11 +197,12 @@ class SessionSaver {
       }
     }
     const uint64_t bytes = uint64_t{spec_.n_vocab} * sizeof(float);
-    if (!s_.checkpoints_[index].has_logits || only_counts(bytes)) return Status::ok();
-    return put(&s_.checkpoint_logits_[uint64_t{index} * spec_.n_vocab], bytes);
+    if (!s_.checkpoints.all()[index].has_logits || only_counts(bytes)) return Status::ok();
+    return put(s_.checkpoints.logits(index), bytes);
   }
 
-  const Session& s_;
+  const SessionState& s_;
+  const SessionCore& core_;
   const ModelSpec& spec_;
   BlobSink* sink_;
   BlobHeader h_;
@@ -207,14 +212,16 @@ class SessionSaver {
   uint64_t bytes_ = 0;
 };
 
-Result<uint64_t> Session::save_bytes() const {
-  SessionSaver counter(*this, nullptr);
+}  // namespace
+
+Result<uint64_t> saved_bytes(const SessionState& session) {
+  SessionSaver counter(session, nullptr);
   SHARPI_TRY(counter.run(0));
   return counter.bytes();
 }
 
-Status Session::save(BlobSink* to, uint64_t bytes) const {
-  return SessionSaver(*this, to).run(bytes);
+Status save_session(const SessionState& session, BlobSink* to, uint64_t bytes) {
+  return SessionSaver(session, to).run(bytes);
 }
 
 }  // namespace sharpi

@@ -169,6 +169,13 @@ void policy_scores(const PolicyParams& p, const LayerScores& s, uint32_t kv_head
   smooth_terms(p, scratch, s.n_slots, out);
 }
 
+Status check_kept_rows(uint32_t recency, uint32_t sinks, uint32_t budget) {
+  if (uint64_t{recency} + sinks <= budget) return Status::ok();
+  return Status::error(Code::kInvalidArgument,
+                       "recency %u and sinks %u are more than the budget of %u rows", recency,
+                       sinks, budget);
+}
+
 KeepParts keep_parts(const PolicyParams& p, uint32_t n_slots) {
   const uint32_t budget = std::min(p.budget, n_slots);
   const uint32_t recent = std::min(p.recency, budget);

@@ -96,6 +96,9 @@ void smooth_terms(const PolicyParams& p, const float* terms, uint32_t n, float* 
 void policy_scores(const PolicyParams& p, const LayerScores& s, uint32_t kv_head, float* out,
                    float* scratch);
 
+/// kInvalidArgument where the rows that stay without being scored are more than the budget.
+Status check_kept_rows(uint32_t recency, uint32_t sinks, uint32_t budget);
+
 /// Slots below `first` and from `last` on stay, and `take` of those between.
 struct KeepParts {
   uint32_t first = 0, last = 0, take = 0;

@@ -18,6 +18,10 @@ namespace sharpi {
 
 /// The tiers; the numbers are those of SHARPI_TIER_*.
 enum class TierId : uint32_t { kCpu = SHARPI_TIER_CPU, kCuda = SHARPI_TIER_CUDA };
+/// Whether a tier's memory is the host's; every other tier has memory of its own.
+constexpr bool is_host(TierId tier) {
+  return tier == TierId::kCpu;
+}
 
 /// Block -> tier. A block is the unit of placement.
 struct Placement {
@@ -172,6 +176,10 @@ struct Plan {
 
 /// "cpu" or "cuda" for SHARPI_TIER_*; "none" for 0.
 const char* tier_name(uint32_t tier);
+/// For a line with one letter a layer: c = the host, g = a device.
+constexpr char tier_letter(TierId tier) {
+  return is_host(tier) ? 'c' : 'g';
+}
 /// What a layer stores by a plan: its kind, tiers, dtypes and capacity. kInvalidArgument: no such
 /// layer.
 Status describe_layer(const Plan& plan, uint32_t layer, sharpi_layer_info* out);
@@ -198,7 +206,8 @@ Result<SessionDtypes> resolve_dtypes(const ModelSpec& spec, const Placement& pla
                                      const PlanEnvironment& environment, KvDtype automatic);
 /// kUnsupported when no tier can run a drafter that a template asks for.
 Status check_drafts(const ModelSpec& spec, const Placement& placement, const SessionShape& session);
-/// Everything of a template but dtypes; n_ctx may stay SHARPI_UNSET.
+/// Everything of a template but dtypes; n_ctx may stay SHARPI_UNSET. Pre: the boundary has checked
+/// the range of every field.
 Result<SessionShape> resolve_session_shape(const ModelSpec& spec,
                                            const sharpi_session_params& params,
                                            const PlanEnvironment& environment);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Resolving a session template: explicit parameter over environment over auto, every bad value
-// refused.
+// Resolving a session template: explicit parameter over environment over auto. The boundary has
+// checked the range of every parameter (api_ranges.cc); what the environment says, and what
+// parameters mean together and for this model, is checked here.
 #include <algorithm>
 #include <cctype>
 #include <cerrno>
@@ -34,14 +35,6 @@ Result<uint32_t> resolve_count(uint32_t param, const std::string& env, const cha
   return static_cast<uint32_t>(std::strtoul(text.c_str(), nullptr, 10));
 }
 
-Result<KvDtype> explicit_dtype(sharpi_kv_dtype value, const char* field) {
-  if (value > kKvCodecs) {
-    return Status::error(Code::kInvalidArgument, "%s is %u; allowed are %s", field, value,
-                         kv_dtype_numbers().c_str());
-  }
-  return static_cast<KvDtype>(value);
-}
-
 struct DtypeWishes {
   KvDtype k, v, tail_k, tail_v, env;
   bool env_set = false;
@@ -49,11 +42,12 @@ struct DtypeWishes {
 
 Result<DtypeWishes> read_wishes(const sharpi_session_params& p,
                                 const PlanEnvironment& environment) {
+  const auto named = [](sharpi_kv_dtype value) { return static_cast<KvDtype>(value); };
   DtypeWishes w{};
-  SHARPI_TRY_ASSIGN(w.k, explicit_dtype(p.k_dtype, "k_dtype"));
-  SHARPI_TRY_ASSIGN(w.v, explicit_dtype(p.v_dtype, "v_dtype"));
-  SHARPI_TRY_ASSIGN(w.tail_k, explicit_dtype(p.tail_k_dtype, "tail_k_dtype"));
-  SHARPI_TRY_ASSIGN(w.tail_v, explicit_dtype(p.tail_v_dtype, "tail_v_dtype"));
+  w.k = named(p.k_dtype);
+  w.v = named(p.v_dtype);
+  w.tail_k = named(p.tail_k_dtype);
+  w.tail_v = named(p.tail_v_dtype);
   auto env = kv_dtype_parse(environment.kv_dtype.c_str(), &w.env_set);
   if (!env.is_ok()) {
     return Status::error(Code::kInvalidArgument, "SHARPI_KV_DTYPE: %s",
@@ -120,41 +114,18 @@ Status check_has_budget(const SessionShape& s, const sharpi_session_params& p) {
 }
 
 Status check_compaction_request(const SessionShape& s, const sharpi_session_params& p) {
-  if (p.policy != SHARPI_POLICY_KEEP && policy_row(p.policy).name == nullptr) {
-    return Status::error(Code::kInvalidArgument, "policy is %u, which is none of SHARPI_POLICY_*",
-                         p.policy);
-  }
-  if (p.n_probe != 0 && p.probe == nullptr) {
-    return Status::error(Code::kInvalidArgument, "n_probe is %u but probe is null", p.n_probe);
-  }
-  if (p.n_probe > kMaxCaptureWindow) {
-    return Status::error(Code::kInvalidArgument, "n_probe is %u; at most %u are allowed", p.n_probe,
-                         kMaxCaptureWindow);
-  }
   for (const uint32_t budget : {s.kv_budget, s.prompt_budget}) {
     if (budget == 0 || budget == SHARPI_BUDGET_AUTO) continue;
-    if (uint64_t{s.recency} + s.sinks > budget) {
-      return Status::error(Code::kInvalidArgument,
-                           "recency %u and sinks %u are more than the budget of %u rows", s.recency,
-                           s.sinks, budget);
-    }
+    SHARPI_TRY(check_kept_rows(s.recency, s.sinks, budget));
   }
   SHARPI_TRY(check_has_budget(s, p));
-  if (s.kv_budget == SHARPI_BUDGET_AUTO || s.kv_budget == SHARPI_UNSET) {
-    return Status::error(Code::kInvalidArgument,
-                         "kv_budget must be a count of rows, or 0 for an unbounded session");
-  }
-  if (s.capture_window > kMaxCaptureWindow) {
+  if (s.capture_window > kMaxCaptureWindow) {  // the environment's
     return Status::error(Code::kInvalidArgument, "capture_window is %u; at most %u is allowed",
                          s.capture_window, kMaxCaptureWindow);
   }
   if ((s.kv_budget != 0 || s.prompt_budget != 0) && s.capture_window == 0) {
     return Status::error(Code::kInvalidArgument,
                          "a KV budget needs a capture_window of at least 1");
-  }
-  if (s.policy == SHARPI_POLICY_KEEP) {
-    return Status::error(Code::kInvalidArgument,
-                         "policy is KEEP, which only sharpi_session_compact() takes");
   }
   if (p.drafters != 0 && p.n_draft == 0) {
     return Status::error(Code::kInvalidArgument, "drafters is %u but n_draft is 0", p.drafters);
@@ -168,20 +139,10 @@ Result<SessionShape> resolve_session_shape(const ModelSpec& spec, const sharpi_s
                                            const PlanEnvironment& environment) {
   SessionShape s;
   s.n_ctx = p.n_ctx;
-  if (p.n_ctx == 0)
-    return Status::error(Code::kInvalidArgument, "n_ctx is 0; at least 1 is needed");
   if (p.n_ctx != SHARPI_UNSET && p.n_ctx > spec.n_ctx_train) {
     return Status::error(Code::kInvalidArgument,
                          "n_ctx is %u, which is more than the model's context of %u", p.n_ctx,
                          spec.n_ctx_train);
-  }
-  if (p.rewind > kMaxRewind) {
-    return Status::error(Code::kInvalidArgument, "rewind is %u; at most %u is allowed", p.rewind,
-                         kMaxRewind);
-  }
-  if (p.n_checkpoints > 1024) {
-    return Status::error(Code::kInvalidArgument, "n_checkpoints is %u; at most 1024 are allowed",
-                         p.n_checkpoints);
   }
   s.rewind = p.rewind;
   s.n_checkpoints = spec.is_hybrid() ? p.n_checkpoints : 0;

@@ -253,7 +253,7 @@ std::vector<Bad> bad_requests() {
       {"recency > budget", [](P p) { p->recency = 51; }, invalid, "recency"},
       {"recency -2", [=](P p) { p->recency = minus_one - 1; }, invalid, "4294967294"},
       {"sinks > budget", [](P p) { p->sinks = 51; }, invalid, "sinks"},
-      {"sinks + recency > budget", [](P p) { p->sinks = 43; }, invalid, "sinks 43 and recency 8"},
+      {"sinks + recency > budget", [](P p) { p->sinks = 43; }, invalid, "recency 8 and sinks 43"},
       {"headroom -1", [=](P p) { p->headroom = minus_one; }, invalid, "headroom"},
       {"even kernel", [](P p) { p->pool_kernel = 8; }, invalid, "pool_kernel 8 is even"},
       {"kernel 0", [](P p) { p->pool_kernel = 0; }, invalid, "pool_kernel"},

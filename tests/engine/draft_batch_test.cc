@@ -2,8 +2,8 @@
 // Drafts of several sessions in one pass, each with a number of its own: every session ends up
 // where decoding alone leaves it, bit for bit; what is refused changes none.
 #include "api/backends.h"
-#include "engine/batch_read.h"
 #include "engine/inner_engine.h"
+#include "engine/session_batch.h"
 
 namespace sharpi::testing {
 namespace {

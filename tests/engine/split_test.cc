@@ -5,6 +5,7 @@
 #include "cpu/cpu_backend.h"
 #include "engine/expected_refusals.h"
 #include "engine/inner_engine.h"
+#include "engine/session_batch.h"
 #include "support/faulty_tier.h"
 #include "support/second_tier.h"
 #include "support/session_rows.h"
@@ -226,7 +227,7 @@ TEST_P(Split, FormatsTakeTurnsInOneBatch) {
       list.push_back(all[i].get());
       tokens.push_back(static_cast<int32_t>(7 + i));
     }
-    const Status read = Session::decode_batch(list, tokens);
+    const Status read = SessionBatch::decode(list, tokens);
     ASSERT_TRUE(read.is_ok()) << read.text();
   };
   for (int n = 0; n < 3; ++n) {

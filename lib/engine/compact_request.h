@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: MIT
-// What one compaction shall do, with every default resolved and every field checked.
-// Thread rule: plain values.
+// What one compaction shall do, with every default resolved, checked against the session.
+// Thread rule: plain values; the functions read the session and change nothing.
 #pragma once
 
 #include <cstdint>
 #include <span>
 
+#include "engine/session_core.h"
 #include "kv/policy.h"
 #include "sharpi.h"
 #include "tier/tier.h"
@@ -35,9 +36,11 @@ struct CompactRequest {
   }
 };
 
-/// Live and committed KV bytes of a session.
-struct KvTotals {
-  uint64_t payload = 0, held = 0, shared = 0;
-};
+/// The host's, but for the queries. Pre: the boundary has checked the range of every field
+/// (api_ranges.cc); here is checked what depends on the session.
+Result<CompactRequest> resolve_compaction(const SessionCore& session,
+                                          const sharpi_compact_params& params);
+/// One that the session's template asks for. Pre: budget != 0.
+CompactRequest standing_compaction(const SessionShape& shape, uint32_t budget);
 
 }  // namespace sharpi

@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: MIT
-// Reading a prompt: chunk by chunk, with progress, to whole committed chunks.
+#include "engine/prompter.h"
+
 #include <algorithm>
 #include <chrono>
 
-#include "base/no_throw.h"
 #include "engine/seconds.h"
-#include "engine/session.h"
 
 namespace sharpi {
 namespace {
@@ -45,70 +44,75 @@ class PromptProgress final : public PassProgress {
 
 }  // namespace
 
-Status Session::prefill(std::span<const int32_t> tokens, const sharpi_prefill_params& params,
-                        uint32_t* out_committed) {
-  return end_call(no_throw([&] { return read_prompt(tokens, params, out_committed); }));
-}
-
-Status Session::read_prompt(std::span<const int32_t> tokens, const sharpi_prefill_params& params,
-                            uint32_t* out_committed) {
-  *out_committed = 0;
-  SHARPI_TRY(begin_call());
-  SHARPI_TRY(check_tokens(tokens));
-  const ModelShape& shape = model_->plan().model;
-  if (params.n_logit_rows > shape.max_logit_rows) {
+Status Prompter::check(std::span<const int32_t> tokens, const sharpi_prefill_params& params) const {
+  SHARPI_TRY(core_.check_tokens(tokens));
+  const ModelShape& limits = core_.limits();
+  if (params.n_logit_rows > limits.max_logit_rows) {
     return Status::error(Code::kInvalidArgument,
                          "n_logit_rows is %u, but the plan's max_logit_rows is %u",
-                         params.n_logit_rows, shape.max_logit_rows);
+                         params.n_logit_rows, limits.max_logit_rows);
   }
   if (params.n_logit_rows > tokens.size()) {
     return Status::error(Code::kInvalidArgument, "n_logit_rows is %u, but there are %zu tokens",
                          params.n_logit_rows, tokens.size());
   }
-  if (params.n_chunk > shape.n_chunk) {
+  if (params.n_chunk > limits.n_chunk) {
     return Status::error(Code::kInvalidArgument, "n_chunk is %u, but the plan's n_chunk is %u",
-                         params.n_chunk, shape.n_chunk);
+                         params.n_chunk, limits.n_chunk);
   }
-  SHARPI_TRY(check_room(tokens.size()));
+  SHARPI_TRY(bounded_.check_room(tokens.size()));
   const bool take_checkpoint = (params.flags & SHARPI_PREFILL_CHECKPOINT) != 0;
-  if (take_checkpoint) SHARPI_TRY(check_takes_checkpoints(ledger_.n_tokens() + tokens.size()));
-  SHARPI_TRY(prepare_look_ahead(tokens));
-  prompt_end_ = ledger_.next_position() + tokens.size();
-  const Status read = read_chunks(tokens, params, out_committed);
-  look_ahead_ = 0;
-  prompt_end_ = 0;
-  SHARPI_TRY(read);
-  if (take_checkpoint) SHARPI_TRY(checkpoint(false));
-  if ((params.flags & SHARPI_PREFILL_MORE) == 0) SHARPI_TRY(compact_after_prompt());
-  return Status::ok();
+  return take_checkpoint ? checkpoints_.check_takes(core_.ledger.n_tokens() + tokens.size())
+                         : Status::ok();
 }
 
-Status Session::read_chunks(std::span<const int32_t> tokens, const sharpi_prefill_params& params,
-                            uint32_t* out_committed) {
-  const uint32_t n_chunk = params.n_chunk != 0 ? params.n_chunk : model_->plan().model.n_chunk;
-  PromptProgress progress(params, model_->spec().n_layers(), tokens.size());
+Status Prompter::read(std::span<const int32_t> tokens, const sharpi_prefill_params& params,
+                      uint32_t* out_committed) {
+  *out_committed = 0;
+  SHARPI_TRY(core_.begin_call());
+  SHARPI_TRY(check(tokens, params));
+  {
+    const struct EndOfPrompt {
+      BoundedKeeper& bounded;
+      ~EndOfPrompt() { bounded.end_prompt(); }
+    } end{bounded_};
+    SHARPI_TRY(bounded_.begin_prompt(tokens));
+    SHARPI_TRY(read_chunks(tokens, params, out_committed));
+  }
+  if ((params.flags & SHARPI_PREFILL_CHECKPOINT) != 0) SHARPI_TRY(checkpoints_.make(false));
+  return (params.flags & SHARPI_PREFILL_MORE) == 0 ? bounded_.compact_after_prompt() : Status::ok();
+}
+
+Status Prompter::read_chunks(std::span<const int32_t> tokens, const sharpi_prefill_params& params,
+                             uint32_t* out_committed) {
+  const uint32_t n_chunk = params.n_chunk != 0 ? params.n_chunk : core_.limits().n_chunk;
+  PromptProgress progress(params, core_.spec().n_layers(), tokens.size());
   size_t done = 0;
   while (done < tokens.size()) {
-    if (is_cancelled()) {
+    if (core_.is_cancelled()) {
       return Status::error(Code::kCancelled, "the call was cancelled after %zu of %zu tokens", done,
                            tokens.size());
     }
     const auto start = std::chrono::steady_clock::now();
     const size_t n = std::min<size_t>(n_chunk, tokens.size() - done);
     const auto chunk = tokens.subspan(done, n);
-    SHARPI_TRY(make_room(n));
+    SHARPI_TRY(bounded_.make_room(n));
     progress.begin_chunk(done, n);
-    const Status ran = run_chunk(chunk, static_cast<uint32_t>(tokens.size() - done - n),
-                                 params.n_logit_rows, nullptr, false, progress.hook());
+    PassRequest pass;
+    pass.tokens = chunk;
+    pass.rows_to_end = static_cast<uint32_t>(tokens.size() - done - n);
+    pass.want_rows = params.n_logit_rows;
+    pass.progress = progress.hook();
+    const Status ran = runner_.run(pass);
     if (ran.code() == Code::kCancelled && progress.stopped()) return progress.cancelled(done);
     SHARPI_TRY(ran);
-    commit(chunk);
+    runner_.commit(chunk);
     done += n;
     *out_committed = static_cast<uint32_t>(done);
-    n_prefill_ += n;
-    prefill_seconds_ += seconds_since(start);
-    n_logit_rows_ = done == tokens.size() ? params.n_logit_rows : 0;
-    SHARPI_TRY(catch_up());
+    n_read_ += n;
+    seconds_ += seconds_since(start);
+    core_.logit_rows.n = done == tokens.size() ? params.n_logit_rows : 0;
+    SHARPI_TRY(drafters_.catch_up());
     if (!progress.report(done) && done < tokens.size()) return progress.cancelled(done);
   }
   return Status::ok();

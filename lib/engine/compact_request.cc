@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: MIT
+#include "engine/compact_request.h"
+
+#include <algorithm>
+
+namespace sharpi {
+namespace {
+
+/// Policy KEEP: the host's rows.
+Status check_keep(const sharpi_compact_params& p, const KvLedger& ledger) {
+  const uint32_t n_slots = ledger.max_slots();
+  if (ledger.min_slots() != n_slots) {
+    return Status::error(Code::kState,
+                         "policy KEEP needs layers of equal length, but they hold %u to %u rows",
+                         ledger.min_slots(), n_slots);
+  }
+  for (uint32_t i = 0; i < p.n_keep; ++i) {
+    if (p.keep[i] < n_slots) continue;
+    return Status::error(Code::kInvalidArgument, "keep[%u] is slot %u, but the session has %u rows",
+                         i, p.keep[i], n_slots);
+  }
+  return Status::ok();
+}
+
+}  // namespace
+
+Result<CompactRequest> resolve_compaction(const SessionCore& session,
+                                          const sharpi_compact_params& p) {
+  const SessionShape& shape = session.shape;
+  CompactRequest r;
+  r.policy = p.policy == SHARPI_POLICY_AUTO ? kDefaultPolicy : p.policy;
+  r.recency = p.recency == SHARPI_UNSET ? kDefaultRecency : p.recency;
+  r.sinks = p.sinks;
+  r.headroom = p.headroom;
+  r.pool_kernel = p.pool_kernel;
+  r.span = p.span;
+  r.layer_budget = p.layer_budget;
+  r.progress = p.progress;
+  r.user_data = p.user_data;
+  r.shrink = shape.kv_budget == 0;  // a bounded session keeps what it was priced for
+  if (r.policy == SHARPI_POLICY_KEEP) {
+    SHARPI_TRY(check_keep(p, session.ledger));
+    r.keep = {p.keep, p.n_keep};
+    return r;
+  }
+  r.budget = p.budget;
+  if (p.budget == SHARPI_BUDGET_AUTO) {
+    const uint32_t rows = auto_budget(shape.n_ctx, session.full_cache_bytes());
+    r.budget = rows == 0 ? std::max(1u, session.ledger.max_slots()) : rows;
+    r.recency = std::min(r.recency, r.budget);
+  }
+  if (shape.kv_budget != 0) r.budget = std::min(r.budget, shape.kv_budget);
+  if (p.recency == SHARPI_UNSET) {
+    r.recency = std::min(r.recency, r.budget - std::min(r.sinks, r.budget));
+  }
+  SHARPI_TRY(check_kept_rows(r.recency, r.sinks, r.budget));
+  return r;
+}
+
+CompactRequest standing_compaction(const SessionShape& shape, uint32_t budget) {
+  CompactRequest r;
+  r.policy = shape.policy == SHARPI_POLICY_AUTO ? kDefaultPolicy : shape.policy;
+  r.budget = budget;
+  r.recency = std::min(shape.recency, budget);
+  r.sinks = std::min(shape.sinks, budget - r.recency);
+  return r;
+}
+
+}  // namespace sharpi

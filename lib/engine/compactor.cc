@@ -1,0 +1,117 @@
+// SPDX-License-Identifier: MIT
+#include "engine/compactor.h"
+
+#include <algorithm>
+#include <chrono>
+
+#include "base/no_throw.h"
+
+namespace sharpi {
+namespace {
+
+double since(std::chrono::steady_clock::time_point start) {
+  return std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start)
+      .count();
+}
+
+/// The first slot that a move writes, or that is free after it.
+uint32_t first_moved(const KvMove& m) {
+  uint32_t first = UINT32_MAX;
+  for (size_t h = 0; h < m.keep.size(); ++h) {
+    const std::span<const uint32_t> keep = m.keep[h];
+    uint32_t i = 0;
+    while (i < keep.size() && keep[i] == i) ++i;
+    first = std::min(first, i);
+  }
+  return first;
+}
+
+}  // namespace
+
+KvTotals Compactor::totals() const {
+  KvTotals t = memory_.totals();
+  drafters_.add_totals(&t);
+  return t;
+}
+
+Status Compactor::compact(const sharpi_compact_params& p, sharpi_compact_report* report) {
+  const bool held_probe = observer_.holds_probe();
+  const Status done = no_throw([&] { return compact_now(p, report); });
+  // Nothing has changed but the observer rows, and those depend on nothing but the probe.
+  if (!done.is_ok() && held_probe && !observer_.holds_probe()) observer_.look_again();
+  return done;
+}
+
+Status Compactor::compact_now(const sharpi_compact_params& p, sharpi_compact_report* report) {
+  SHARPI_TRY(core_.begin_call());
+  if (core_.compactable_layers().empty()) {
+    return Status::error(Code::kUnsupported, "this model has no full-attention layers to compact");
+  }
+  if (core_.ledger.n_tokens() == 0) return Status::error(Code::kState, "the session is empty");
+  SHARPI_TRY_ASSIGN(CompactRequest r, resolve_compaction(core_, p));
+  if (r.policy != SHARPI_POLICY_KEEP) {
+    SHARPI_TRY(p.n_probe != 0 ? observer_.use_probe({p.probe, p.n_probe}, &r)
+                              : observer_.use_captured(p.window, &r));
+  }
+  return run(r, report);
+}
+
+Status Compactor::move_rows(const CompactRequest& r, const std::vector<KvMove>& moves) {
+  std::vector<std::vector<KvMove>> by_tier(core_.tiers.size());
+  for (const KvMove& m : moves) {
+    by_tier[core_.tier_index(m.layer)].push_back(m);
+  }
+  for (size_t t = 0; t < core_.tiers.size(); ++t) {
+    const Status staged = core_.tiers[t]->store().stage_moves(by_tier[t]);
+    if (staged.is_ok()) continue;
+    for (size_t u = 0; u <= t; ++u) core_.tiers[u]->store().discard_moves();
+    return staged;
+  }
+  const auto first_written = [&](uint32_t layer) {
+    const auto m = std::find_if(moves.begin(), moves.end(),
+                                [&](const KvMove& one) { return one.layer == layer; });
+    return m == moves.end() ? core_.ledger.n_slots(layer) : first_moved(*m);
+  };
+  const Status owned = no_throw([&] { return memory_.own_rows(first_written); });
+  if (!owned.is_ok()) {
+    for (const auto& tier : core_.tiers) tier->store().discard_moves();
+    return owned;
+  }
+  for (const auto& tier : core_.tiers) tier->store().apply_moves();
+  for (const KvMove& m : moves) core_.ledger.set_compacted(m.layer, m.keep);
+  if (r.shrink) memory_.shrink_to(r.headroom);
+  return Status::ok();
+}
+
+Status Compactor::run(const CompactRequest& r, sharpi_compact_report* report) {
+  const KvTotals before = totals();
+  const uint32_t rows_before = core_.ledger.max_slots();
+  const auto start = std::chrono::steady_clock::now();
+  std::vector<KvMove> moves;
+  const Status selected = no_throw([&] {
+    selector_.take_tables();
+    return selector_.select(r, &moves);
+  });
+  selector_.finish();
+  SHARPI_TRY(selected);
+  const double score_ms = since(start);
+  const auto n_layers = static_cast<uint32_t>(core_.compactable_layers().size());
+  const auto moving = std::chrono::steady_clock::now();
+  SHARPI_TRY(move_rows(r, moves));
+  if (report == nullptr) return Status::ok();
+  const KvTotals after = totals();
+  report->policy = r.policy;
+  report->rows_before = rows_before;
+  report->rows_after = core_.ledger.max_slots();
+  report->n_layers = n_layers;
+  report->capacity = core_.full_capacity();
+  report->payload_before = before.payload;
+  report->payload_after = after.payload;
+  report->held_before = before.held;
+  report->held_after = after.held;
+  report->score_ms = score_ms;
+  report->move_ms = since(moving);
+  return Status::ok();
+}
+
+}  // namespace sharpi

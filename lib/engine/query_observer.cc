@@ -1,0 +1,100 @@
+// SPDX-License-Identifier: MIT
+#include "engine/query_observer.h"
+
+#include <algorithm>
+
+namespace sharpi {
+
+Status QueryObserver::check_length(size_t n_probe, const ModelShape& limits) {
+  if (n_probe <= limits.n_chunk) return Status::ok();
+  return Status::error(Code::kInvalidArgument,
+                       "the probe has %zu tokens, which is more than a chunk of %u", n_probe,
+                       limits.n_chunk);
+}
+
+Status QueryObserver::check_sight(size_t n_tokens) const {
+  const uint32_t room = core_.free_slots(), capacity = core_.full_capacity();
+  if (n_tokens <= room) return Status::ok();
+  return Status::error(Code::kState,
+                       "%zu tokens cannot be observed: %u of %u slots are in use; reserve more, or "
+                       "truncate as many tokens first",
+                       n_tokens, capacity - room, capacity);
+}
+
+Status QueryObserver::observe(std::span<const int32_t> tokens, uint64_t position, bool no_context) {
+  SHARPI_TRY(check_sight(tokens.size()));
+  for (const auto& tier : core_.tiers)
+    SHARPI_TRY(tier->reserve_observer(static_cast<uint32_t>(tokens.size())));
+  SequenceRows q;
+  q.ledger = &core_.ledger;
+  q.n_rows = static_cast<uint32_t>(tokens.size());
+  q.position = position;
+  q.first_logit_row = q.n_rows;
+  Submission rows;
+  rows.tokens = tokens.data();
+  rows.n_rows = q.n_rows;
+  rows.sequences = {&q, 1};
+  rows.cancel = core_.changed ? nullptr : &core_.cancelled;
+  rows.transient = true;
+  rows.no_context = no_context;
+  rows.capture = Capture::kObserver;
+  const std::span<TierSession* const> list(core_.tier_list);
+  probe_seen_ = false;  // the observer rows are of these tokens from now on
+  return core_.model->run(rows, {&list, 1});
+}
+
+Status QueryObserver::use_captured(uint32_t window, CompactRequest* r) const {
+  const KvLedger& ledger = core_.ledger;
+  const uint32_t captured = ledger.n_tokens() - ledger.capture_low();
+  const uint32_t most = core_.shape.capture_window;
+  if (most == 0) {
+    return Status::error(
+        Code::kState, "the session captures no queries (capture_window 0) and no probe is given");
+  }
+  if (captured == 0) {
+    return Status::error(
+        Code::kState,
+        "there are no captured queries: none came since a chunk failed, or none were saved");
+  }
+  if (window != SHARPI_UNSET && window > most) {
+    return Status::error(Code::kInvalidArgument,
+                         "window is %u, but the session captures %u queries", window, most);
+  }
+  if (window != SHARPI_UNSET && window > captured) {
+    return Status::error(Code::kState, "window is %u, but only %u queries were captured so far",
+                         window, captured);
+  }
+  r->source = Capture::kRing;
+  r->n_queries = std::min(window, captured);
+  r->first_position = ledger.next_position() - r->n_queries;
+  return Status::ok();
+}
+
+Status QueryObserver::use_probe(std::span<const int32_t> probe, CompactRequest* r) {
+  SHARPI_TRY(check_length(probe.size(), core_.limits()));
+  SHARPI_TRY(core_.check_tokens(probe));
+  // The template's probe is looked at again if this compaction fails.
+  if (probe_seen_) SHARPI_TRY(check_sight(core_.shape.probe.size()));
+  SHARPI_TRY(observe(probe, core_.ledger.next_position(), false));
+  r->source = Capture::kObserver;
+  r->n_queries = static_cast<uint32_t>(probe.size());
+  r->first_position = core_.ledger.next_position();
+  return Status::ok();
+}
+
+void QueryObserver::set_probe_seen(uint64_t position) {
+  probe_seen_ = !core_.shape.probe.empty();
+  probe_position_ = position;
+}
+
+void QueryObserver::look_again() {
+  core_.changed = true;
+  probe_seen_ = observe(core_.shape.probe, probe_position_, true).is_ok();
+}
+
+void QueryObserver::copy_from(const QueryObserver& from) {
+  probe_seen_ = from.probe_seen_;
+  probe_position_ = from.probe_position_;
+}
+
+}  // namespace sharpi

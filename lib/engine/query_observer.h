@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: MIT
+// Whose queries look at the rows when a compaction scores them: those that were captured while the
+// session read, or those of a probe, which runs now and leaves nothing but its queries. Owns what
+// is known about the observer rows, which are in the tiers' sessions. Thread rule: as Session.
+#pragma once
+
+#include <cstdint>
+#include <span>
+
+#include "base/status.h"
+#include "engine/compact_request.h"
+#include "engine/session_core.h"
+
+namespace sharpi {
+
+class QueryObserver {
+ public:
+  explicit QueryObserver(SessionCore& core) : core_(core) {}
+  /// kInvalidArgument for a probe that is longer than a chunk.
+  static Status check_length(size_t n_probe, const ModelShape& limits);
+
+  /// The last queries that were captured, as many as there are up to `window`.
+  Status use_captured(uint32_t window, CompactRequest* r) const;
+  /// Those of tokens that are looked at now, as if they came next.
+  Status use_probe(std::span<const int32_t> probe, CompactRequest* r);
+  /// Looks at tokens at a position: `no_context` without the rows that are there. The observer rows
+  /// are theirs from now on.
+  Status observe(std::span<const int32_t> tokens, uint64_t position, bool no_context);
+
+  /// The observer rows hold the template's probe, seen by observe() with no_context there.
+  bool holds_probe() const { return probe_seen_; }
+  void set_probe_seen(uint64_t position);
+  void forget_probe() noexcept { probe_seen_ = false; }
+  /// Another look at that probe, after one at something else. The call goes on from here.
+  void look_again();
+  void copy_from(const QueryObserver& from);
+
+ private:
+  Status check_sight(size_t n_tokens) const;
+
+  SessionCore& core_;
+  bool probe_seen_ = false;
+  uint64_t probe_position_ = 0;
+};
+
+}  // namespace sharpi

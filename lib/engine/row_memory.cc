@@ -1,0 +1,188 @@
+// SPDX-License-Identifier: MIT
+#include "engine/row_memory.h"
+
+#include <algorithm>
+#include <vector>
+
+#include "base/no_throw.h"
+
+namespace sharpi {
+
+KvTotals RowMemory::totals() const {
+  KvTotals t;
+  for (const auto& tier : core_.tiers) {
+    const KvStore& kv = tier->store();
+    for (uint32_t g = 0; g < kv.layout().groups.size(); ++g) {
+      const KvGroup& group = kv.layout().groups[g];
+      t.held += kv.held_bytes(g);
+      t.shared += kv.shared_bytes(g);
+      for (const KvLayerLayout& l : group.layers) {
+        const uint64_t rows = group.ring ? std::min(core_.ledger.n_tokens(), group.ring_slots)
+                                         : core_.ledger.n_slots(l.layer);
+        t.payload += rows * (uint64_t{l.k_row_bytes} + l.v_row_bytes);
+      }
+    }
+  }
+  return t;
+}
+
+/// What the session alone holds.
+HeldBytes RowMemory::held() const {
+  HeldBytes b;
+  for (size_t t = 0; t < core_.tiers.size(); ++t) {
+    uint64_t& to = b.of_tier(core_.model->tier_ids()[t]);
+    const KvStore& kv = core_.tiers[t]->store();
+    for (uint32_t g = 0; g < kv.layout().groups.size(); ++g) to += kv.own_bytes(g);
+  }
+  return b;
+}
+
+/// What growing every full-attention group to n_slots adds.
+HeldBytes RowMemory::growth(uint32_t n_slots) const {
+  HeldBytes b;
+  for (size_t t = 0; t < core_.tiers.size(); ++t) {
+    uint64_t& to = b.of_tier(core_.model->tier_ids()[t]);
+    const KvStore& kv = core_.tiers[t]->store();
+    for (uint32_t g = 0; g < kv.layout().groups.size(); ++g) {
+      if (kv.layout().groups[g].ring || kv.capacity(g) >= n_slots) continue;
+      to += kv.held_bytes_of(g, n_slots) - kv.held_bytes(g);
+    }
+  }
+  return b;
+}
+
+Status RowMemory::reserve(uint32_t n_slots) {
+  if (n_slots > core_.priced_slots()) {
+    return Status::error(Code::kDoesNotFit,
+                         "%u slots are asked for, but the session was priced for %u", n_slots,
+                         core_.priced_slots());
+  }
+  const HeldBytes share = core_.share.held();
+  SHARPI_TRY(core_.share.take(growth(n_slots)));
+  struct Grown {
+    KvStore* store;
+    uint32_t group, before;
+  };
+  std::vector<Grown> grown;
+  for (const auto& tier : core_.tiers) {
+    KvStore& kv = tier->store();
+    for (uint32_t g = 0; g < kv.layout().groups.size(); ++g) {
+      if (kv.layout().groups[g].ring || kv.capacity(g) >= n_slots) continue;
+      grown.push_back({&kv, g, kv.capacity(g)});
+      const Status got = kv.reserve(g, n_slots);
+      if (got.is_ok()) continue;
+      for (const Grown& one : grown) one.store->shrink(one.group, one.before);
+      core_.share.settle(share);
+      return got;
+    }
+  }
+  return Status::ok();
+}
+
+void RowMemory::shrink_to(uint32_t headroom) noexcept {
+  const HeldBytes before = held();
+  for (const auto& tier : core_.tiers) {
+    KvStore& kv = tier->store();
+    for (uint32_t g = 0; g < kv.layout().groups.size(); ++g) {
+      const KvGroup& group = kv.layout().groups[g];
+      if (group.ring) continue;
+      const auto want =
+          std::min<uint64_t>(core_.shape.n_ctx, uint64_t{core_.ledger.fullest(group)} + headroom);
+      kv.shrink(g, static_cast<uint32_t>(want));
+    }
+  }
+  const HeldBytes now = held(), &all = core_.share.held();
+  core_.share.settle({all.device - before.device + now.device, all.host - before.host + now.host});
+}
+
+/// Rows of a group that are complete in all of its layers, in whole blocks. A bounded session moves
+/// its rows whenever it makes room, and must not need memory for it.
+uint32_t RowMemory::shareable_slots(const KvGroup& group) const {
+  if (group.ring || core_.shape.kv_budget != 0) return 0;
+  uint32_t least = UINT32_MAX;
+  for (const KvLayerLayout& l : group.layers)
+    least = std::min(least, core_.ledger.n_slots(l.layer));
+  return least / kKvBlockSlots * kKvBlockSlots;
+}
+
+Status RowMemory::share_rows() const {
+  const HeldBytes before = held();
+  Status done = Status::ok();
+  for (size_t t = 0; t < core_.tiers.size() && done.is_ok(); ++t) {
+    const TierId id = core_.model->tier_ids()[t];
+    const auto on_free = [of = core_.model->allowance(), id](uint64_t bytes) {
+      HeldBytes back;
+      back.of_tier(id) = bytes;
+      of->give(back);
+    };
+    const KvStore& kv = core_.tiers[t]->store();
+    for (uint32_t g = 0; g < kv.layout().groups.size() && done.is_ok(); ++g) {
+      const uint32_t n = shareable_slots(kv.layout().groups[g]);
+      // What was shared before a refusal stays so, and is counted below.
+      if (n != 0) done = no_throw([&] { return kv.share_rows(g, n, on_free); });
+    }
+  }
+  const HeldBytes now = held();
+  core_.share.lend({before.device - now.device, before.host - now.host});
+  return done;
+}
+
+HeldBytes RowMemory::fork_share() const {
+  HeldBytes b = core_.share.held();
+  for (size_t t = 0; t < core_.tiers.size(); ++t) {
+    uint64_t& to = b.of_tier(core_.model->tier_ids()[t]);
+    const KvStore& kv = core_.tiers[t]->store();
+    for (uint32_t g = 0; g < kv.layout().groups.size(); ++g)
+      to += kv.held_bytes(g) - kv.read_only_bytes(g) - kv.own_bytes(g);
+  }
+  return b;
+}
+
+Status RowMemory::take_shared(const RowMemory& from) {
+  for (size_t t = 0; t < core_.tiers.size(); ++t) {
+    const KvStore& theirs = from.core_.tiers[t]->store();
+    KvStore& kv = core_.tiers[t]->store();
+    for (uint32_t g = 0; g < theirs.layout().groups.size(); ++g) {
+      const KvGroup& group = theirs.layout().groups[g];
+      if (!group.ring) SHARPI_TRY(kv.take_shared(theirs, g, from.shareable_slots(group)));
+      SHARPI_TRY(kv.reserve(g, theirs.capacity(g)));
+    }
+  }
+  return Status::ok();
+}
+
+Status RowMemory::own_rows(const std::function<uint32_t(uint32_t layer)>& first_written) {
+  struct Part {
+    KvStore* store;
+    uint32_t group, slot;
+  };
+  std::vector<Part> parts;
+  HeldBytes cost;
+  for (size_t t = 0; t < core_.tiers.size(); ++t) {
+    KvStore& kv = core_.tiers[t]->store();
+    for (uint32_t g = 0; g < kv.layout().groups.size(); ++g) {
+      if (kv.read_only_slots(g) == 0) continue;
+      uint32_t slot = UINT32_MAX;
+      for (const KvLayerLayout& l : kv.layout().groups[g].layers)
+        slot = std::min(slot, first_written(l.layer));
+      if (slot >= kv.read_only_slots(g)) continue;
+      parts.push_back({&kv, g, slot});
+      cost.of_tier(core_.model->tier_ids()[t]) += kv.own_rows_bytes(g, slot);
+    }
+  }
+  if (parts.empty()) return Status::ok();
+  const HeldBytes share = core_.share.held(), before = held();
+  SHARPI_TRY(core_.share.take(cost));
+  Status done = Status::ok();
+  for (const Part& p : parts) {
+    if (!done.is_ok()) break;
+    done =
+        p.store->own_rows(p.group, p.slot, core_.ledger.fullest(p.store->layout().groups[p.group]));
+  }
+  const HeldBytes now = held();
+  core_.share.settle(
+      {share.device - before.device + now.device, share.host - before.host + now.host});
+  return done;
+}
+
+}  // namespace sharpi

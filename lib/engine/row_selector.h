@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: MIT
+// Which rows a compaction keeps: scores layers on the tiers that have them, and has the policy
+// choose. Owns the scratch for scoring, one a tier, and the tables that the choice is held in; both
+// are taken when the session is made where the template asks for compactions, else by the first
+// one. Thread rule: as Session. Changes neither rows nor ledger.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "base/status.h"
+#include "engine/compact_request.h"
+#include "engine/session_core.h"
+#include "kv/kv_store.h"
+#include "tier/compact_tables.h"
+
+namespace sharpi {
+
+class RowSelector {
+ public:
+  explicit RowSelector(SessionCore& core) : core_(core) {}
+  /// What the template was priced for. May throw std::bad_alloc.
+  Status create();
+  /// The tables, and the ledger's room for positions. May throw std::bad_alloc.
+  void take_tables();
+  bool has_tables() const { return tables_.is_reserved(); }
+
+  /// The moves that leave what the request keeps: none where everything fits. They point into the
+  /// tables and the request. Ok or not, finish() follows. May throw std::bad_alloc.
+  Status select(const CompactRequest& r, std::vector<KvMove>* moves);
+  /// Waits for what scores, and gives scratch back that was not priced.
+  void finish() noexcept;
+
+  std::vector<MemoryRow> scratch_rows() const;
+  uint64_t table_bytes() const { return has_tables() ? tables_.bytes() : 0; }
+
+ private:
+  Result<ScoreScratch*> scratch_for(const CompactRequest& r, size_t tier);
+  ScoreRequest score_request(const CompactRequest& r, uint32_t layer) const;
+  Status score_layer(const CompactRequest& r, uint32_t layer, LayerScores* out);
+  Status layer_budgets(const CompactRequest& r, std::span<const uint32_t> layers,
+                       std::vector<uint32_t>* out);
+  Status select_global(const CompactRequest& r, std::span<const uint32_t> layers,
+                       std::vector<KvMove>* moves);
+  std::vector<uint32_t> layers_of(size_t tier, std::span<const uint32_t> layers) const;
+  Status hold_all_terms(const CompactRequest& r, std::span<const uint32_t> layers);
+  Status choose_rows(const CompactRequest& r, std::span<const uint32_t> layers,
+                     std::span<const uint32_t> budgets);
+  Status check_heads_apart(std::span<const uint32_t> layers) const;
+  Status select_per_head(const CompactRequest& r, std::span<const uint32_t> layers,
+                         std::vector<KvMove>* moves);
+  Status keep_going(const CompactRequest& r, size_t done, size_t total) const;
+
+  SessionCore& core_;
+  CompactTables tables_;
+  std::vector<std::unique_ptr<ScoreScratch>> priced_;   // per tier, for the template's compactions
+  std::vector<std::unique_ptr<ScoreScratch>> of_call_;  // per tier, of a compaction not priced
+  uint32_t priced_queries_ = 0;
+  bool priced_values_ = false;
+};
+
+}  // namespace sharpi

@@ -1,0 +1,76 @@
+// SPDX-License-Identifier: MIT
+// What every part of a session works on: the model, the resolved template, the session's sessions
+// on the tiers, the ledger, the tokens read, which rows of logits there are, and whether the call
+// in progress may still end. The parts (session_state.h) refer to it; it knows none of them. Thread
+// rule: as Session; `cancelled` is written from anywhere.
+#pragma once
+
+#include <atomic>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "base/status.h"
+#include "engine/allowance.h"
+#include "engine/model.h"
+#include "kv/ledger.h"
+#include "tier/tier.h"
+
+namespace sharpi {
+
+/// Rows of logits that the head's tier holds: row 0 is the last token's.
+struct LogitRows {
+  uint32_t n = 0;
+  uint32_t first = 0;  // of the tier's rows; not 0 after drafts that were rejected
+};
+
+struct SessionCore {
+  SessionCore(std::shared_ptr<const Model> of, SessionShape resolved);
+  ~SessionCore();
+  SessionCore(const SessionCore&) = delete;
+  SessionCore& operator=(const SessionCore&) = delete;
+  /// Sessions on the tiers, the ledger, and memory for n_ctx tokens. May throw std::bad_alloc.
+  Status create();
+
+  const ModelSpec& spec() const { return model->spec(); }
+  const ModelShape& limits() const { return model->plan().model; }
+  /// Slots of full-attention layers that the template was priced for.
+  uint32_t priced_slots() const { return shape.capacity(limits().n_chunk); }
+  size_t tier_index(uint32_t layer) const;  // of the tier that runs the layer's mixer
+  TierSession& tier_of(uint32_t layer) const { return *tiers[tier_index(layer)]; }
+  KvStore& store(uint32_t layer) const { return tier_of(layer).store(); }
+  TierSession& head() const;
+  uint32_t full_capacity() const;  // of the full-attention layer that has most
+  uint32_t free_slots() const;     // rows that every full-attention layer still takes
+  /// Tokens that one pass may read before the session has to make room.
+  uint64_t room_of_pass() const;
+  std::vector<uint32_t> compactable_layers() const;
+  /// Payload of full-attention layers at n_ctx rows each.
+  uint64_t full_cache_bytes() const;
+
+  /// A cancel that came while nothing ran ends the call at once.
+  Status begin_call();
+  bool is_cancelled() const { return !changed && cancelled.load(std::memory_order_relaxed); }
+  /// What a pass may poll to stop half way; null = it is finished.
+  const std::atomic<bool>* stop_flag() const;
+  /// `first`: what the caller calls token 0.
+  Status check_tokens(std::span<const int32_t> tokens, size_t first = 0) const;
+  Status no_room(uint64_t n) const;
+  /// Tokens, ledger and logits of another session of the same template. For forks.
+  void copy_from(const SessionCore& from);
+
+  const std::shared_ptr<const Model> model;
+  SessionShape shape;
+  mutable Share share;  // of the model's allowance; outlives what it counts
+  std::vector<std::unique_ptr<TierSession>> tiers;  // parallel to model->tiers()
+  std::vector<TierSession*> tier_list;              // the same, as the model wants it
+  KvLedger ledger;
+  std::vector<int32_t> history;  // tokens read; capacity n_ctx from the start
+  LogitRows logit_rows;
+  /// The call has changed something that only its next commit makes good: rows that made room, or
+  /// observer rows. It goes on to that commit before it answers a cancel.
+  bool changed = false;
+  std::atomic<bool> cancelled{false};
+};
+
+}  // namespace sharpi

@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: MIT
+#include "engine/session_state.h"
+
+namespace sharpi {
+
+Status SessionState::create(const HeldBytes& share) {
+  SHARPI_TRY(core.share.take(share));
+  SHARPI_TRY(core.create());
+  SHARPI_TRY(selector.create());
+  SHARPI_TRY(drawer.create());
+  bounded.create();
+  SHARPI_TRY(drafters.create());
+  checkpoints.create();
+  return Status::ok();
+}
+
+void SessionState::forget_all() noexcept {
+  if (core.spec().is_hybrid()) {
+    for (const auto& tier : core.tiers) tier->store().clear_state();
+  }
+  core.ledger.truncate(0);
+  core.history.clear();
+  core.logit_rows = {};
+  drafters.restart(0);
+  checkpoints.clear();
+  observer.forget_probe();
+}
+
+Status SessionState::copy_from(const SessionState& from) {
+  SHARPI_TRY(memory.take_shared(from.memory));
+  for (size_t t = 0; t < core.tiers.size(); ++t)
+    SHARPI_TRY(core.tiers[t]->copy_from(*from.core.tiers[t], from.core.ledger.max_slots()));
+  SHARPI_TRY(drafters.copy_from(from.drafters));
+  if (from.selector.has_tables()) selector.take_tables();
+  core.copy_from(from.core);
+  checkpoints.copy_from(from.checkpoints);
+  drawer.sampler().copy_from(from.drawer.sampler());
+  observer.copy_from(from.observer);
+  return Status::ok();
+}
+
+void SessionState::cancel() noexcept {
+  core.cancelled.store(true, std::memory_order_relaxed);
+  drafters.cancel();
+}
+
+void SessionState::resume() noexcept {
+  core.cancelled.store(false, std::memory_order_relaxed);
+  drafters.resume();
+}
+
+Status SessionState::end_call(Status done) {
+  if (done.code() == Code::kCancelled) resume();
+  return done;
+}
+
+}  // namespace sharpi

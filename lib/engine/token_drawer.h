@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: MIT
+// Draws tokens from the session's logits. Owns the sampler and one row of logits, [n_vocab] f32, as
+// scratch, which others of the session may use between draws.
+// Thread rule: as Session. Nothing allocates after create() but the sampler's list of biases.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "base/status.h"
+#include "engine/sampler.h"
+#include "engine/session_core.h"
+
+namespace sharpi {
+
+class TokenDrawer {
+ public:
+  explicit TokenDrawer(SessionCore& core);
+  /// Default settings with a seed of its own. May throw std::bad_alloc.
+  Status create();
+  Status set_sampler(const sharpi_sampler_params& params);
+  Sampler& sampler() { return sampler_; }
+  const Sampler& sampler() const { return sampler_; }
+  std::vector<float>& scratch() { return row_; }
+
+  /// One row of the last call, to out[n_vocab].
+  Status logits(uint32_t row, float* out) const;
+  /// `params` as sharpi_sample_params says; logprobs are those of row 0. What fails draws nothing.
+  Status sample(const sharpi_sample_params& params, int32_t* out);
+
+  /// Of the sampler and the scratch.
+  uint64_t bytes() const { return row_.capacity() * sizeof(float) + sampler_.bytes(); }
+
+ private:
+  Status check_row(uint32_t row) const;
+  Status draw(const Draw& draw, int32_t* out);
+
+  SessionCore& core_;
+  Sampler sampler_;
+  std::vector<float> row_;
+};
+
+}  // namespace sharpi

@@ -236,12 +236,13 @@ void add_all() {
                             GgmlType::kQ2_K, GgmlType::kQ3_K,  GgmlType::kIQ4_NL, GgmlType::kIQ4_XS,
                             GgmlType::kBF16, GgmlType::kMXFP4, GgmlType::kF16,    GgmlType::kF32};
   for (const GgmlType type : types) {
-    for (const uint32_t n_rows : {1u, 2u, 3u, 4u, 8u, 16u, 32u, 64u, 256u, 512u})
+    for (const uint32_t n_rows : {1u, 2u, 3u, 4u, 5u, 6u, 7u, 8u, 9u, 16u, 32u, 64u, 256u, 512u})
       add(type, kWide, n_rows);
     add(type, kTall, 1);
     add(type, kTall, 512);
-    for (const uint32_t n_rows : {1u, 8u, 256u}) {
-      add(type, kWide, n_rows, true);
+    for (const uint32_t n_rows : {1u, 8u, 256u}) add(type, kWide, n_rows, true);
+    // Few rows as dots, where the fast way takes panels.
+    for (const uint32_t n_rows : {1u, 2u, 3u, 4u, 5u, 6u, 7u, 8u, 9u, 10u, 12u, 256u}) {
       add(type, kWide, n_rows, false, true);
     }
   }

@@ -219,33 +219,27 @@ void dot_rows(const MatmulJob& job, const int8_t* const* q, float* y) {
   for (uint64_t o = 0; o < job.n_out; ++o) dot_output<Format, kRows>(job, x, last, o, ahead, y);
 }
 
+/// Of 1 to kInt8DotRows rows.
+template <class Format>
+constexpr void (*kDotRows[])(const MatmulJob& job, const int8_t* const* q, float* y) = {
+    dot_rows<Format, 1>, dot_rows<Format, 2>, dot_rows<Format, 3>, dot_rows<Format, 4>,
+    dot_rows<Format, 5>, dot_rows<Format, 6>, dot_rows<Format, 7>, dot_rows<Format, 8>};
+
 template <class Format>
 void dot_job(const MatmulJob& job) {
-  // A block of 8 activation rows at a time against the whole chunk of weights; the rest in powers
-  // of two.
+  // Each block of up to 8 activation rows is a pass over the weights: as few of them as there can
+  // be. They are of about the same size, because the registers hold the sums of 5 rows, not of 8.
+  constexpr uint32_t kMost = kInt8DotRows;
   for (uint32_t r0 = 0; r0 < job.n_rows;) {
-    const uint32_t left = job.n_rows - r0;
-    const uint32_t n = left >= 8 ? 8 : left >= 4 ? 4 : left >= 2 ? 2 : 1;
-    const int8_t* q[8] = {};
+    const uint32_t left = job.n_rows - r0, blocks = (left + kMost - 1) / kMost;
+    const uint32_t n = (left + blocks - 1) / blocks;
+    const int8_t* q[kMost] = {};
     for (uint32_t r = 0; r < n; ++r) {
       const uint64_t id = job.ids != nullptr ? job.ids[r0 + r] : r0 + r;
       q[r] = reinterpret_cast<const int8_t*>(job.x + id * job.x_stride);
     }
     float* y = job.y + r0 * job.y_stride;
-    switch (n) {
-      case 8:
-        dot_rows<Format, 8>(job, q, y);
-        break;
-      case 4:
-        dot_rows<Format, 4>(job, q, y);
-        break;
-      case 2:
-        dot_rows<Format, 2>(job, q, y);
-        break;
-      default:
-        dot_rows<Format, 1>(job, q, y);
-        break;
-    }
+    kDotRows<Format>[n - 1](job, q, y);
     r0 += n;
   }
 }

@@ -6,7 +6,12 @@
 namespace sharpi {
 namespace {
 
-constexpr double kFade = 0.9;        // what older verifications count beside a new one
+constexpr double kFade = 0.9;  // what older verifications count beside a new one
+/// The same of one place, which is tried less often. A place that is not tried any more is
+/// forgotten likewise, and taken to be as the others are: so it is tried again.
+constexpr double kPlaceFade = 0.97;
+/// What all places together say weighs so many tries of a place.
+constexpr double kSmoothing = 4;
 constexpr double kTimeWeight = 0.2;  // of a new time
 /// A new time counts at most so many times the mean: a pause of the machine in a step without
 /// drafts would else make drafts look cheap, and while they are taken nobody times such a step
@@ -24,7 +29,22 @@ constexpr double kFirstSteps = 4, kAllowance = 0.01, kMostSteps = 16;
 }  // namespace
 
 DraftPace::Rate& DraftPace::rate(uint32_t match) {
-  return rates_[match < 6 ? 0 : match < 16 ? 1 : 2];
+  return rates_[match == kOfModel ? 3 : match < 6 ? 0 : match < 16 ? 1 : 2];
+}
+
+void DraftPace::Rate::count(uint32_t n, uint32_t accepted) {
+  const uint32_t n_tried = std::min(n, accepted + 1);
+  right = kFade * right + accepted;
+  tried = kFade * tried + n_tried;
+  for (uint32_t i = 0; i < kMaxDraft; ++i) {
+    right_at[i] = kPlaceFade * right_at[i] + (i < accepted ? 1 : 0);
+    tried_at[i] = kPlaceFade * tried_at[i] + (i < n_tried ? 1 : 0);
+  }
+}
+
+/// Of drafts that so many others stand before, where all of those are right.
+double DraftPace::Rate::value(uint32_t place) const {
+  return (right_at[place] + kSmoothing * right / tried) / (tried_at[place] + kSmoothing);
 }
 
 void DraftPace::took(const Drafted& drafts, uint32_t n_read, double seconds) {
@@ -54,9 +74,7 @@ void DraftPace::took(const Drafted& drafts, uint32_t n_read, double seconds) {
 }
 
 void DraftPace::verified(uint32_t match, uint32_t n, uint32_t accepted) {
-  Rate& r = rate(match);
-  r.right = kFade * r.right + accepted;
-  r.tried = kFade * r.tried + std::min(n, accepted + 1);
+  rate(match).count(n, accepted);
 }
 
 /// Of n drafts; between those that were timed on a straight line, behind them as steep as before.
@@ -76,13 +94,14 @@ double DraftPace::seconds(uint32_t n) const {
   return at_low + slope * (n - low);
 }
 
-uint32_t DraftPace::best(double accepted, uint32_t most) const {
+/// A pass of n drafts gives 1 + sum over i < n of the product of the first i + 1 places' rates.
+uint32_t DraftPace::best(const Rate& accepted, uint32_t most) const {
   uint32_t best = 0;
   double tokens = 1, reach = 1, most_a_second = 1 / seconds(0);
   // More rows never take less time. While drafts are taken nobody times a step without: one that
   // was slow by chance would make drafts that are never right look like a gain for good.
   for (uint32_t n = 1; n <= most; ++n) {
-    reach *= accepted;
+    reach *= accepted.value(n - 1);
     tokens += reach;
     const double a_second = tokens / std::max(seconds(n), seconds(0));
     if (a_second > most_a_second) most_a_second = a_second, best = n;
@@ -103,9 +122,8 @@ uint32_t DraftPace::refuse(uint32_t trial, double expected) {
 /// the first one is alone, and there are at most twice as many as were ever timed.
 uint32_t DraftPace::choose_of_model(uint32_t most, double expected) {
   if (n_plain_ < kPlainSteps) return 0;
-  if (most_timed_ == 0) rate(kOfModel) = {1.6, 2};  // a guess that is soon forgotten
   most = std::min(most, std::max(1u, 2 * most_timed_));
-  const uint32_t n = best(rate(kOfModel).value(), most);
+  const uint32_t n = best(rate(kOfModel), most);
   if (n == 0 || balance_ < expected) return refuse(1, expected);
   patience_ = 16;
   return n;
@@ -119,7 +137,7 @@ uint32_t DraftPace::choose(uint32_t match, uint32_t most, uint64_t lag) {
     const bool follows = lag < kMaxDraft + 2;
     return choose_of_model(most, follows || !has_read_ ? 0 : lag_price_ * static_cast<double>(lag));
   }
-  const uint32_t n = best(rate(match).value(), most);
+  const uint32_t n = best(rate(match), most);
   if (n == 0 || balance_ < 0) return refuse(std::min(most, kTrial), 0);
   patience_ = 16;
   return n;

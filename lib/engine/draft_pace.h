@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 // How many drafts a step takes: the number that promises most tokens a second, from how often
-// drafts of this kind were accepted and what passes of so many rows took. A drafter that loses time
-// gets none, and is tried again now and then, as far as a hundredth of the time of steps without
-// drafts pays for what it lost. Thread rule: one owner (the session).
+// drafts of this kind were accepted at each place and what passes of so many rows took. A drafter
+// that loses time gets none, and is tried again now and then, as far as a hundredth of the time of
+// steps without drafts pays for what it lost. Thread rule: one owner (the session).
 #pragma once
 
 #include <array>
@@ -29,7 +29,7 @@ struct Drafted {
 class DraftPace {
  public:
   /// The value of `match` for drafts of a model, which come from no place in the text.
-  static constexpr uint32_t kOfModel = 8;
+  static constexpr uint32_t kOfModel = UINT32_MAX;
   /// How many drafts to take of a place that `match` tokens agree with; at most `most`. `lag`: the
   /// tokens that the drafter would have to read first.
   uint32_t choose(uint32_t match, uint32_t most, uint64_t lag = 0);
@@ -41,18 +41,23 @@ class DraftPace {
   void verified(uint32_t match, uint32_t n, uint32_t accepted);
 
  private:
+  /// How often drafts of a kind were right, the places before them having been so; all fade.
   struct Rate {
-    double right = 0, tried = 0;  // both fade
-    double value() const { return tried > 0 ? right / tried : 0; }
+    double right = 0, tried = 0;  // over all places
+    std::array<double, kMaxDraft> right_at{}, tried_at{};
+    Rate(double first_right, double first_tried) : right(first_right), tried(first_tried) {}
+    void count(uint32_t n, uint32_t accepted);
+    double value(uint32_t place) const;
   };
   Rate& rate(uint32_t match);
   double seconds(uint32_t n) const;
-  uint32_t best(double accepted, uint32_t most) const;
+  uint32_t best(const Rate& accepted, uint32_t most) const;
   uint32_t choose_of_model(uint32_t most, double expected);
   uint32_t refuse(uint32_t trial, double expected);
 
-  std::array<Rate, 3> rates_{{{6, 10}, {8, 10}, {9.5, 10}}};  // short, medium, long agreement
-  std::array<double, kMaxDraft + 1> seconds_{};               // by drafts; 0 = not seen yet
+  // Short, medium, long agreement; of a model, a guess that is soon forgotten.
+  std::array<Rate, 4> rates_{{{6, 10}, {8, 10}, {9.5, 10}, {1.6, 2}}};
+  std::array<double, kMaxDraft + 1> seconds_{};  // by drafts; 0 = not seen yet
   uint32_t n_plain_ = 0, most_timed_ = 0;  // steps without drafts; the most drafts of a timed pass
   uint32_t n_refused_ = 0, patience_ = 16;
   double balance_ = 0;     // seconds that drafts won, and what they are allowed to lose

@@ -354,7 +354,7 @@ TEST_P(MatmulOn, DeterministicRowsDoNotDependOnTheOtherRows) {
       all.check(e.matmul);
       if (HasFatalFailure()) return;
       for (const uint32_t row : {0u, 7u, 8u, 40u}) {
-        for (const uint32_t count : {1u, 2u, 3u, 5u}) {
+        for (const uint32_t count : {1u, 2u, 3u, 4u, 5u, 6u, 7u, 8u, 9u, 10u}) {
           if (row + count > 41) continue;
           std::vector<float> some(count * 37);
           std::vector<uint32_t> ids;

@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <utility>
 #include <vector>
 
 #include "engine/draft_ngram.h"
@@ -88,8 +89,15 @@ TEST(Ngram, RandomTextsAndCutsGiveOnlyWhatTheTextHas) {
   }
 }
 
+/// How often a draft is right by its place, if those before it are; the last one also behind.
+using Accepted = std::vector<double>;
+
+double at(const Accepted& accepted, uint32_t place) {
+  return accepted[std::min<size_t>(place, accepted.size() - 1)];
+}
+
 /// Steps with made-up times: seconds with drafts over seconds without, per token.
-double speed_up(double accepted, double per_row, uint32_t match, uint32_t* most_drafts) {
+double speed_up(const Accepted& accepted, double per_row, uint32_t match, uint32_t* most_drafts) {
   DraftPace pace;
   Pcg32 random(9);
   double with = 0, tokens = 0;
@@ -97,7 +105,7 @@ double speed_up(double accepted, double per_row, uint32_t match, uint32_t* most_
   for (int step = 0; step < 20000; ++step) {
     const uint32_t n = pace.choose(match, 32);
     uint32_t right = 0;
-    while (right < n && random.uniform() < accepted) ++right;
+    while (right < n && random.uniform() < at(accepted, right)) ++right;
     const double seconds = 1 + per_row * n;
     pace.took({n}, right + 1, seconds);
     if (n != 0) pace.verified(match, n, right);
@@ -111,7 +119,7 @@ double speed_up(double accepted, double per_row, uint32_t match, uint32_t* most_
 TEST(Pace, LosesNextToNothingOnTextThatAcceptsNothing) {
   uint32_t most = 0;
   for (const double per_row : {0.02, 0.1, 0.3}) {
-    EXPECT_GT(speed_up(0.0, per_row, 4, &most), 0.98) << per_row;
+    EXPECT_GT(speed_up({0.0}, per_row, 4, &most), 0.98) << per_row;
   }
 }
 
@@ -188,23 +196,75 @@ TEST(Pace, WhatADrafterReadsToCatchUpIsPaidFor) {
 
 TEST(Pace, TakesAllWhereRowsAreCheapAndDraftsRight) {
   uint32_t most = 0;
-  EXPECT_GT(speed_up(1.0, 0.01, 30, &most), 20.0);
+  EXPECT_GT(speed_up({1.0}, 0.01, 30, &most), 20.0);
   EXPECT_EQ(most, 32u);
+}
+
+/// Against the best number, if it were known and always taken.
+double of_the_best(const Accepted& accepted, double per_row, uint32_t match) {
+  double best = 1, tokens = 1, reach = 1;
+  for (uint32_t n = 1; n <= 32; ++n) {
+    tokens += reach *= at(accepted, n - 1);
+    best = std::max(best, tokens / (1 + per_row * n));
+  }
+  uint32_t most = 0;
+  return speed_up(accepted, per_row, match, &most) / best;
 }
 
 TEST(Pace, ComesNearTheBestFixedNumber) {
   for (const double accepted : {0.4, 0.7, 0.9}) {
     for (const double per_row : {0.03, 0.15, 0.4}) {
-      double best = 1;
-      for (uint32_t n = 1; n <= 32; ++n) {
-        double tokens = 1, reach = 1;
-        for (uint32_t i = 0; i < n; ++i) tokens += reach *= accepted;
-        best = std::max(best, tokens / (1 + per_row * n));
+      for (const uint32_t match : {8u, DraftPace::kOfModel}) {
+        EXPECT_GT(of_the_best({accepted}, per_row, match), 0.9) << accepted << ", " << per_row;
       }
-      uint32_t most = 0;
-      EXPECT_GT(speed_up(accepted, per_row, 8, &most), 0.9 * best) << accepted << ", " << per_row;
     }
   }
+}
+
+/// What one rate for all places cannot say: a second draft that is seldom right where the first
+/// one is, or the reverse, and rates that fall from place to place.
+TEST(Pace, ComesNearTheBestFixedNumberWhereRatesDifferByPlace) {
+  const std::pair<Accepted, double> all[] = {{{.76, .62, .46, .40}, 0.985},
+                                             {{.99, .94, .88, .80, .70}, 0.985},
+                                             {{.9, .1}, 0.96},
+                                             {{.6, .95}, 0.96}};
+  for (const auto& [accepted, share] : all) {
+    for (const double per_row : {0.03, 0.15, 0.4}) {
+      for (const uint32_t match : {8u, DraftPace::kOfModel}) {
+        EXPECT_GT(of_the_best(accepted, per_row, match), share) << accepted[0] << ", " << per_row;
+      }
+    }
+  }
+}
+
+TEST(Pace, APlaceThatWasWrongForAWhileIsTriedAgain) {
+  for (const uint32_t match : {8u, DraftPace::kOfModel}) {
+    DraftPace pace;
+    pace.took({}, 1, 1.0);
+    uint32_t n = 0, n_alone = 0;
+    for (int step = 0; step < 400; ++step) {
+      n = pace.choose(match, 8);
+      const uint32_t right = std::min(n, step < 200 ? 1u : 8u);  // the second one is always wrong
+      pace.took({n}, right + 1, 1 + 0.1 * n);
+      if (n != 0) pace.verified(match, n, right);
+      if (step >= 100 && step < 200 && n == 1) ++n_alone;
+    }
+    EXPECT_GT(n_alone, 50u);
+    EXPECT_EQ(n, 8u);
+  }
+}
+
+/// However many tokens agree: drafts of a text cost nothing, those of a model wait for steps
+/// without any to be timed.
+TEST(Pace, NoNumberOfTokensThatAgreeIsAModel) {
+  for (uint32_t match = 1; match < 100; ++match) {
+    DraftPace pace;
+    pace.took({}, 1, 1.0);
+    EXPECT_GT(pace.choose(match, 32), 1u) << match;
+  }
+  DraftPace pace;
+  pace.took({}, 1, 1.0);
+  EXPECT_EQ(pace.choose(DraftPace::kOfModel, 32), 0u);
 }
 
 }  // namespace

@@ -119,7 +119,6 @@ TEST(Launches, TilesOfManyRowsFitEveryDevice) {
 
 /// One row through a matrix of so many columns (segments of so many), as matmul.cu describes it.
 cuda::StreamParams row_through(GgmlType type, uint64_t n_in, uint64_t n_out, uint32_t n_segments) {
-  const GgmlTypeTraits& traits = ggml_traits(type);
   cuda::StreamParams p = {};
   p.n_rows = p.n_used = p.n_tasks = 1;
   p.n_segments = n_segments;
@@ -127,8 +126,8 @@ cuda::StreamParams row_through(GgmlType type, uint64_t n_in, uint64_t n_out, uin
   p.units = (p.n_in + cuda::kUnitColumns - 1) / cuda::kUnitColumns;
   p.n_groups = static_cast<uint32_t>(n_out / cuda::kPanelRows);
   cuda::StreamTask& t = p.tasks[0];
-  t.panel_bytes = static_cast<uint32_t>(ggml_row_bytes(type, n_in) * cuda::kPanelRows);
-  t.unit_bytes = cuda::kUnitColumns / traits.block_elements * traits.block_bytes * cuda::kPanelRows;
+  t.panel_bytes = cuda::panel_bytes_of(type, n_in);
+  t.unit_bytes = cuda::unit_bytes_of(type);
   return p;
 }
 

@@ -49,6 +49,10 @@ struct DeviceMatrix {
   explicit operator bool() const { return data != nullptr; }
 };
 
+/// kUnsupported, naming kernel and type, unless matrices of the type and layout have a form in the
+/// kernels (weight_types.h): what launchers ask before they launch.
+Status check_weights(const char* kernel, GgmlType type, WeightLayout layout);
+
 /// Fills in everything from the shape; `data` holds the matrix in weight_layout()'s layout.
 DeviceMatrix make_device_matrix(GgmlType type, uint64_t n_in, uint64_t n_out, uint64_t n_experts,
                                 const void* data);

@@ -4,7 +4,7 @@
 // own.
 #pragma once
 
-#include "cuda/cuda_store.h"
+#include "cuda/cuda_session.h"
 #include "cuda/forward.h"
 #include "cuda/loaded_model.h"
 

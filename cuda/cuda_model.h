@@ -15,7 +15,7 @@
 #include "cuda/calls.h"
 #include "cuda/cuda_choose.h"
 #include "cuda/cuda_score.h"
-#include "cuda/cuda_store.h"
+#include "cuda/cuda_session.h"
 #include "cuda/forward.h"
 #include "cuda/loaded_model.h"
 #include "tier/tier.h"

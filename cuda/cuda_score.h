@@ -8,7 +8,7 @@
 
 #include <vector>
 
-#include "cuda/cuda_store.h"
+#include "cuda/cuda_session.h"
 #include "cuda/device_memory.h"
 #include "cuda/kernels/kv/kv_score.h"
 #include "cuda/loaded_model.h"

@@ -3,7 +3,7 @@
 // shared KV) and the gated delta net. Thread rule: as the pass.
 #pragma once
 
-#include "cuda/cuda_store.h"
+#include "cuda/cuda_session.h"
 #include "cuda/kernels/attention/qkv.h"
 #include "cuda/kernels/delta/delta_net.h"
 #include "cuda/loaded_model.h"

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Attention of one row (decode) with one tile of keys in integers: of q8_0, or of q4, whose codes
-// become its levels, signed bytes too, on the way. Columns c = block * kHeads
+// Attention of one row (decode) with one tile of keys in integers: of codecs that store signed
+// bytes (q8_0), or codes of them, which become bytes on the way (q4). Columns c = block * kHeads
 // + head hold the heads of a group (as many as fit 16 columns) with each block of 32 dims:
 //   C[16 keys][16 c] = K[16][64 dims] Q[64][16 c]       int8 tiles, K read where it lies; Q, in
 //   int8
@@ -117,6 +117,46 @@ inline __m512i levels_of(__m256i codes) {
   return _mm512_shuffle_epi8(table, apart);
 }
 
+/// A codec's values as signed bytes: those of a head as a row for a tile, and 32 at once, widened
+/// to 16 bits. kInPlace: tiles are read where rows lie.
+template <KvDtype kType>
+struct SignedBytes;
+template <>
+struct SignedBytes<KvDtype::kQ8_0> {
+  static constexpr bool kInPlace = true;
+  static void copy(const std::byte* p, uint32_t dim, int8_t* to) { __builtin_memcpy(to, p, dim); }
+  static __m512i load_32_wide(const std::byte* p) {
+    return _mm512_cvtepi8_epi16(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)));
+  }
+};
+template <>
+struct SignedBytes<KvDtype::kQ4> {
+  static constexpr bool kInPlace = false;
+  static void copy(const std::byte* p, uint32_t dim, int8_t* to) {
+    for (uint32_t d = 0; d < dim; d += kDepth) {
+      const auto* at = reinterpret_cast<const __m256i*>(p + d / 2);
+      _mm512_storeu_si512(to + d, levels_of(_mm256_loadu_si256(at)));
+    }
+  }
+  static __m512i load_32_wide(const std::byte* p) {
+    const __m128i codes = _mm_loadu_si128(reinterpret_cast<const __m128i*>(p));
+    return _mm512_cvtepi8_epi16(_mm512_castsi512_si256(levels_of(_mm256_castsi128_si256(codes))));
+  }
+};
+
+/// Whether products take the codec's values as signed bytes. Such a codec needs SignedBytes.
+template <KvDtype kType>
+constexpr bool kTakesIntegers = KvCodecTraits<kType>::kProduct == KvProduct::kCodes ||
+                                KvCodecTraits<kType>::kProduct == KvProduct::kLevels;
+/// f.operator()<codec>() of one of those (has_codec).
+template <class F>
+inline auto with_integer_codec(KvDtype dtype, const F& f) {
+  return with_kv_codec(
+      dtype, [&]<KvDtype kType>() requires(kTakesIntegers<kType>) {
+        return f.template operator()<kType>();
+      });
+}
+
 /// Rows of a head's part of a tile; kWhole: all 64, evenly spaced.
 template <bool kWhole>
 struct HeadRows {
@@ -133,7 +173,7 @@ struct HeadRows {
         begin(kWhole ? 0 : t.begin),
         end(kWhole ? kTileKeys : t.end) {}
   static uint64_t value_bytes(KvDtype dtype, uint64_t n) {
-    return dtype == KvDtype::kQ4 ? n / 2 : n;
+    return with_integer_codec(dtype, [&]<KvDtype kType>() { return kv_value_bytes<kType>(n); });
   }
   static bool is_whole(const TileRows& t) {
     return t.pitch != 0 && t.begin == 0 && t.end == kTileKeys;
@@ -166,10 +206,11 @@ inline V::R sum_blocks(V::R x) {
 
 /// 16 keys' rows for a tile: where they lie, or a copy with zeros for the missing ones, or their
 /// levels.
-inline const int8_t* piece_rows(const AttentionStep& a, const Buffers& b, uint32_t key,
-                                uint64_t* pitch) {
-  const bool coded = a.k.dtype == KvDtype::kQ4;
-  if (!coded && a.k.pitch != 0 && key >= a.k.begin && key + kPiece <= a.k.end) {
+template <KvDtype kType>
+inline const int8_t* piece_rows_of(const AttentionStep& a, const Buffers& b, uint32_t key,
+                                   uint64_t* pitch) {
+  using Values = SignedBytes<kType>;
+  if (Values::kInPlace && a.k.pitch != 0 && key >= a.k.begin && key + kPiece <= a.k.end) {
     *pitch = a.k.pitch;
     return reinterpret_cast<const int8_t*>(a.k.rows[key]) + a.k.first;
   }
@@ -178,17 +219,16 @@ inline const int8_t* piece_rows(const AttentionStep& a, const Buffers& b, uint32
     int8_t* to = b.keys + i * a.padded;
     if (key + i < a.k.begin || key + i >= a.k.end) {
       __builtin_memset(to, 0, a.padded);
-    } else if (coded) {
-      const std::byte* codes = a.k.rows[key + i] + a.k.first / 2;
-      for (uint32_t d = 0; d < a.k.dim; d += kDepth) {
-        const auto* at = reinterpret_cast<const __m256i*>(codes + d / 2);
-        _mm512_storeu_si512(to + d, levels_of(_mm256_loadu_si256(at)));
-      }
     } else {
-      __builtin_memcpy(to, a.k.rows[key + i] + a.k.first, a.k.dim);
+      Values::copy(a.k.rows[key + i] + kv_value_bytes<kType>(a.k.first), a.k.dim, to);
     }
   }
   return b.keys;
+}
+inline const int8_t* piece_rows(const AttentionStep& a, const Buffers& b, uint32_t key,
+                                uint64_t* pitch) {
+  return with_integer_codec(
+      a.k.dtype, [&]<KvDtype kType>() { return piece_rows_of<kType>(a, b, key, pitch); });
 }
 
 template <uint32_t kBlocks, bool kWhole>
@@ -307,7 +347,7 @@ inline void group_weights(const AttentionStep& a, const Buffers& b, uint32_t g, 
 
 /// o of kN vectors from v0 on += their weights times kM blocks of 32 dims. Two keys' dims are
 /// interleaved within 128-bit lanes, and so lie in o: see column_of.
-template <uint32_t kBlocks, bool kWhole, bool kCoded, uint32_t kN, uint32_t kM>
+template <uint32_t kBlocks, bool kWhole, KvDtype kType, uint32_t kN, uint32_t kM>
 inline void weigh_blocks(const AttentionStep& a, const Buffers& b, uint32_t v0, uint32_t block,
                          Prefetcher& ahead) {
   constexpr uint32_t kHeads = Columns<kBlocks>::kHeads;
@@ -325,14 +365,8 @@ inline void weigh_blocks(const AttentionStep& a, const Buffers& b, uint32_t v0, 
     at[i] = uint64_t{(v0 + i) / kHeads} * kPairs * kColumns + block * kHeads + (v0 + i) % kHeads;
   }
   const auto words = [&](uint32_t key, uint32_t m) {
-    const std::byte* p = rows.row(key) + rows.offset;
-    if constexpr (kCoded) {
-      const auto* codes = reinterpret_cast<const __m128i*>(p + (block + m) * (kQ8Block / 2));
-      const __m256i both = _mm256_castsi128_si256(_mm_loadu_si128(codes));
-      return _mm512_cvtepi8_epi16(_mm512_castsi512_si256(levels_of(both)));
-    }
-    p += (block + m) * kQ8Block;
-    return _mm512_cvtepi8_epi16(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)));
+    return SignedBytes<kType>::load_32_wide(rows.row(key) + rows.offset +
+                                            (block + m) * kv_value_bytes<kType>(kQ8Block));
   };
   const uint32_t* weights = b.pairs + uint64_t{rows.begin} / 2 * kColumns;
   for (uint32_t t = rows.begin / 2 * 2; t < rows.end; t += 2, weights += kColumns) {
@@ -363,18 +397,18 @@ inline void weigh_blocks(const AttentionStep& a, const Buffers& b, uint32_t v0, 
   }
 }
 
-template <uint32_t kBlocks, bool kWhole, bool kCoded>
+template <uint32_t kBlocks, bool kWhole, KvDtype kType>
 void weigh_values_of(const AttentionStep& a, const Buffers& b, Prefetcher& ahead) {
   for (uint32_t block = 0; block < kBlocks; block += 2) {
     uint32_t v = 0;
     for (; v + 4 <= a.n_vectors; v += 4) {
-      weigh_blocks<kBlocks, kWhole, kCoded, 4, 2>(a, b, v, block, ahead);
+      weigh_blocks<kBlocks, kWhole, kType, 4, 2>(a, b, v, block, ahead);
     }
     if (a.n_vectors - v >= 2) {
-      weigh_blocks<kBlocks, kWhole, kCoded, 2, 2>(a, b, v, block, ahead);
+      weigh_blocks<kBlocks, kWhole, kType, 2, 2>(a, b, v, block, ahead);
       v += 2;
     }
-    if (v < a.n_vectors) weigh_blocks<kBlocks, kWhole, kCoded, 1, 2>(a, b, v, block, ahead);
+    if (v < a.n_vectors) weigh_blocks<kBlocks, kWhole, kType, 1, 2>(a, b, v, block, ahead);
   }
 }
 
@@ -388,11 +422,8 @@ void run_step(const AttentionStep& a) {
   for (uint32_t g = 0; g < groups_of(a.n_vectors, a.padded); ++g) {
     group_weights<kBlocks, kWhole>(a, b, g, v_top);
   }
-  if (a.v.dtype == KvDtype::kQ4) {
-    weigh_values_of<kBlocks, kWhole, true>(a, b, ahead_v);
-  } else {
-    weigh_values_of<kBlocks, kWhole, false>(a, b, ahead_v);
-  }
+  with_integer_codec(
+      a.v.dtype, [&]<KvDtype kType>() { weigh_values_of<kBlocks, kWhole, kType>(a, b, ahead_v); });
 }
 
 template <uint32_t kBlocks>
@@ -438,7 +469,7 @@ void q8_finish(const float* o, float l, uint32_t dim, float* out) {
 }
 
 bool q8_codec(KvDtype dtype) {
-  return dtype == KvDtype::kQ8_0 || dtype == KvDtype::kQ4;
+  return any_kv_codec(dtype, []<KvDtype kType>() { return kTakesIntegers<kType>; });
 }
 
 }  // namespace

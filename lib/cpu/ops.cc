@@ -51,9 +51,18 @@ void unrotate(Isa isa, float* x, uint64_t n, uint32_t b) {
 }
 Status store_row(Isa isa, KvDtype dtype, uint32_t head_dim, float* x, uint64_t n, void* row) {
   rotate(isa, x, n, kv_rotation(dtype, head_dim));
-  if (dtype != KvDtype::kQ4) return kv_encode_row(dtype, x, n, row);
-  ops_table(isa).encode_q4(x, n, static_cast<uint8_t*>(row));
-  return Status::ok();
+  return visit_kv_codec(
+      dtype,
+      [&]<KvDtype kType>() {
+        if constexpr (KvCodecTraits<kType>::kProduct == KvProduct::kLevels) {
+          static_assert(kType == KvDtype::kQ4, "how vectors find the levels of this codec");
+          ops_table(isa).encode_q4(x, n, static_cast<uint8_t*>(row));
+          return Status::ok();
+        } else {
+          return kv_encode_row(kType, x, n, row);
+        }
+      },
+      [&] { return kv_encode_row(dtype, x, n, row); });  // which refuses it
 }
 
 void add_inplace(Isa isa, float* y, const float* x, uint64_t n) {

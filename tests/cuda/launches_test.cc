@@ -119,7 +119,6 @@ TEST(Launches, TilesOfManyRowsFitEveryDevice) {
 
 /// One row through a matrix of so many columns (segments of so many), as matmul.cu describes it.
 cuda::StreamParams row_through(GgmlType type, uint64_t n_in, uint64_t n_out, uint32_t n_segments) {
-  const GgmlTypeTraits& traits = ggml_traits(type);
   cuda::StreamParams p = {};
   p.n_rows = p.n_used = p.n_tasks = 1;
   p.n_segments = n_segments;
@@ -127,9 +126,35 @@ cuda::StreamParams row_through(GgmlType type, uint64_t n_in, uint64_t n_out, uin
   p.units = (p.n_in + cuda::kUnitColumns - 1) / cuda::kUnitColumns;
   p.n_groups = static_cast<uint32_t>(n_out / cuda::kPanelRows);
   cuda::StreamTask& t = p.tasks[0];
-  t.panel_bytes = static_cast<uint32_t>(ggml_row_bytes(type, n_in) * cuda::kPanelRows);
-  t.unit_bytes = cuda::kUnitColumns / traits.block_elements * traits.block_bytes * cuda::kPanelRows;
+  t.panel_bytes = cuda::panel_bytes_of(type, n_in);
+  t.unit_bytes = cuda::unit_bytes_of(type);
   return p;
+}
+
+/// Kernels read every type that the library computes with, as rows of the file or in tiles, and
+/// launchers name the type that they refuse.
+TEST(Launches, KernelsHaveEveryComputableTypeAndRefuseTheOthersByName) {
+  uint32_t n_refused = 0;
+  for (uint32_t id = 0; id < 64; ++id) {
+    const GgmlTypeTraits* traits = ggml_type_traits(id);
+    if (traits == nullptr) continue;
+    const auto type = static_cast<GgmlType>(id);
+    const Status rows = cuda::check_weights("matvec_f32", type, cuda::WeightLayout::kRows),
+                 tiles = cuda::check_weights("matvec", type, cuda::WeightLayout::kTiles);
+    EXPECT_EQ(rows.is_ok(), traits->computable) << traits->name;
+    if (!rows.is_ok()) {
+      ++n_refused;
+      EXPECT_EQ(rows.code(), Code::kUnsupported);
+      EXPECT_EQ(rows.text(),
+                std::string("kernel matvec_f32: no weights of type ") + traits->name + " in rows");
+    }
+    // What is laid out in tiles has kernels for them.
+    EXPECT_EQ(tiles.is_ok(), cuda::weight_layout(type, 256, 16) == cuda::WeightLayout::kTiles);
+    if (tiles.is_ok()) continue;
+    EXPECT_EQ(tiles.text(),
+              std::string("kernel matvec: no weights of type ") + traits->name + " in tiles");
+  }
+  EXPECT_GT(n_refused, 0u);
 }
 
 /// Every product of every published model, with weights of every type that lies in tiles: the

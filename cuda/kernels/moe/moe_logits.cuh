@@ -46,7 +46,7 @@ __device__ __forceinline__ void keep_router(const StepArgs& p, const View& v) {
 #pragma unroll 1
     for (uint32_t k = 0; k < panels; ++k) {
 #pragma unroll 1
-      for (uint32_t i = threadIdx.x; i < all; i += kThreads)
+      for (uint32_t i = threadIdx.x; i < all; i += kShareThreads)
         cp_async_16(shared_address(kept_router(p, v) + k * all + i), router_columns(p, k, i));
     }
   }
@@ -54,7 +54,7 @@ __device__ __forceinline__ void keep_router(const StepArgs& p, const View& v) {
 #pragma unroll 1
     for (uint32_t k = 0; k < panels && !p.keeps; ++k) {
 #pragma unroll 1
-      for (uint32_t row = threadIdx.x; row < p.router_rows; row += kThreads)
+      for (uint32_t row = threadIdx.x; row < p.router_rows; row += kShareThreads)
         prefetch_l2(router_columns(p, k, row * 4));
     }
   }
@@ -66,7 +66,7 @@ __device__ __forceinline__ void add_to_logits(const StepArgs& p, const View& v, 
   const uint32_t panels = groups_of(p.out_panels), all = p.router_rows * 4;
   if (panels == 0) return;
 #pragma unroll 1
-  for (uint32_t first = v.warp * 32; first < all; first += kThreads) {
+  for (uint32_t first = v.warp * 32; first < all; first += kShareThreads) {
     const uint32_t i = first + v.lane;
     float sum = 0.0f;
 #pragma unroll 1

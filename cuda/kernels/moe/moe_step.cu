@@ -26,13 +26,6 @@ namespace {
 
 using namespace step;
 
-__device__ __forceinline__ float4 times(float4 a, float4 b) {
-  return {a.x * b.x, a.y * b.y, a.z * b.z, a.w * b.w};
-}
-__device__ __forceinline__ void scale_by(LaneInputs& in, const LaneInputs& w) {
-#pragma unroll
-  for (int k = 0; k < 2; ++k) in.v[k] = times(in.v[k], w.v[k]);
-}
 /// For the norm's factor, which sums are multiplied by: what a warp's units of the row have.
 __device__ __forceinline__ void keep_squares(const View& v, float lane_sum) {
   const float sum = warp_sum(lane_sum);
@@ -81,9 +74,9 @@ __device__ __forceinline__ void take_row(const StepArgs& p, const View& v, uint3
   const uint32_t units = units_of(p, phase);
   float squares = 0.0f;
 #pragma unroll 1
-  for (uint32_t u = v.warp; u < units; u += kWarps) {
+  for (uint32_t u = v.warp; u < units; u += kShareWarps) {
     LaneWords now = next;
-    if (u + kWarps < units) next.look(row, u + kWarps, v.lane);
+    if (u + kShareWarps < units) next.look(row, u + kShareWarps, v.lane);
     LaneInputs times_by = {{{1.0f, 1.0f, 1.0f, 1.0f}, {1.0f, 1.0f, 1.0f, 1.0f}}};
     if (phase == kDown) {
       const float w =
@@ -108,7 +101,7 @@ __device__ __forceinline__ void leave_hidden(const StepArgs& p, const View& v, f
                                              uint32_t number) {
   const uint32_t pairs = groups_of(p.pairs);
 #pragma unroll 1
-  for (uint32_t k = v.warp; k < pairs; k += kWarps) {
+  for (uint32_t k = v.warp; k < pairs; k += kShareWarps) {
     const float sum = whole_sum(p, v, 2 * k + v.lane / kPanelRows) * norm,
                 up = __shfl_xor_sync(~0u, sum, 16);
     const float h = gated_value(p.activation, sum, up);
@@ -120,7 +113,7 @@ __device__ __forceinline__ void leave_hidden(const StepArgs& p, const View& v, f
 __device__ __forceinline__ void store_after(const StepArgs& p, const View& v, float norm) {
   const uint32_t panels = groups_of(p.after_panels);
 #pragma unroll 1
-  for (uint32_t k = v.warp; k < panels; k += kWarps) {
+  for (uint32_t k = v.warp; k < panels; k += kShareWarps) {
     const uint32_t panel = blockIdx.x + k * gridDim.x;
     const uint32_t t = after_task(p, panel);
     const float sum = group_sum(p, v, k) * norm;
@@ -200,7 +193,7 @@ __device__ __forceinline__ void compute(const StepArgs& p, const View& v) {
 /// kSmall: for devices whose blocks have no room for two units of every warp, or that cannot copy
 /// in bulk.
 template <uint32_t kPerLane, bool kSmall>
-__global__ void __launch_bounds__(kThreads + 32, 1)
+__global__ void __launch_bounds__(kShareThreads + 32, 1)
     moe_step_kernel(const __grid_constant__ StepArgs p) {
   if constexpr (!kHasBulkCopy && !kSmall) return;  // the host never launches it there
   extern __shared__ __align__(128) uint8_t shared[];
@@ -210,15 +203,15 @@ __global__ void __launch_bounds__(kThreads + 32, 1)
   v.slots = reinterpret_cast<Slots*>(shared + p.slots);
   v.warp = threadIdx.x / 32;
   v.lane = threadIdx.x % 32;
-  if (threadIdx.x == kThreads) {
+  if (threadIdx.x == kShareThreads) {
     mbarrier_init(shared_address(&v.slots->chosen), 32);
     mbarrier_init(shared_address(&v.slots->weighed), 32);
-    mbarrier_init(shared_address(&v.slots->added), kWarps);
-    mbarrier_init(shared_address(&v.slots->squared), kWarps);
+    mbarrier_init(shared_address(&v.slots->added), kShareWarps);
+    mbarrier_init(shared_address(&v.slots->squared), kShareWarps);
     keep_rows(p, v);
   }
   __syncthreads();
-  if (v.warp < kWarps) {
+  if (v.warp < kShareWarps) {
     compute<kSmall>(p, v);
   } else {
     __syncwarp();
@@ -271,7 +264,7 @@ Status launch_moe_step(const MatmulConfig& config, const MoeStepParams& m, cudaS
   p.after_eps = m.after.norm_eps;
   for (uint32_t t = 0; t < m.after.n_tasks; ++t) p.after_y[t] = m.after.tasks[t].y;
   shape.grid = dim3(static_cast<uint32_t>(config.device.n_sm));
-  shape.block = dim3(kThreads + 32);
+  shape.block = dim3(kShareThreads + 32);
   shape.stream = stream;
   shape.pdl = config.pdl;
   shape.cooperative = tuning.cooperative;

@@ -7,9 +7,8 @@
 #include "cuda/kernels/moe/moe_exchange.cuh"
 #include "cuda/kernels/moe/moe_step_plan.h"
 #include "cuda/kernels/moe/route_row.cuh"
-#include "cuda/kernels/products/fixed_product.cuh"
 #include "cuda/kernels/products/matvec.h"
-#include "cuda/kernels/products/weight_types.h"
+#include "cuda/kernels/products/unit_shares.cuh"
 #include "cuda/kernels/ptx.cuh"
 
 namespace sharpi::cuda::step {
@@ -27,10 +26,6 @@ struct View {
   uint32_t warp, lane;
 };
 
-/// A warp's units of a phase.
-struct Share {
-  uint32_t begin, count;
-};
 /// Groups of a block: panels, pairs of them, panels of all tasks.
 __device__ __forceinline__ uint32_t groups_of(const Groups& all) {
   return all.each + (blockIdx.x < all.more ? 1 : 0);
@@ -41,9 +36,9 @@ __device__ __forceinline__ uint32_t block_units(const StepArgs& p, uint32_t phas
   if (phase == kDown) return groups_of(p.out_panels) * p.row_units;
   return groups_of(p.after_panels) * p.units;
 }
+/// A warp's units of a phase.
 __device__ __forceinline__ Share share_of(const StepArgs& p, uint32_t phase, uint32_t warp) {
-  const uint32_t all = block_units(p, phase), each = all / kWarps, more = all % kWarps;
-  return {warp * each + min(warp, more), each + (warp < more ? 1 : 0)};
+  return cuda::share_of(block_units(p, phase), warp);
 }
 
 /// A unit: where it is, and what it multiplies.
@@ -112,7 +107,7 @@ __device__ __forceinline__ Line line_of(const StepArgs& p, const View& v, uint32
 template <bool kSmall>
 struct Ring {
   static constexpr bool kBulk = kHasBulkCopy;
-  uint32_t slot = 0, parity = 0;                                // of the next unit to use
+  SlotTurn turn;                                                // of the next unit to use
   uint32_t head = 0, in_use = 0, next_slot = 0, under_way = 0;  // bytes in use: lost ones counted
   uint32_t phase = kNoPhase, begin = 0, next = 0, count = 0, looked = 0;
   uint32_t wants = kNothing;  // bytes of the next unit to fetch, kNothing: not looked up
@@ -131,7 +126,7 @@ struct Ring {
           if (phase == last) return;
           phase = phase == kNoPhase ? kBefore : phase + 1;
           const Share s = share_of(p, phase, v.warp);
-          begin = s.begin;
+          begin = s.first;
           count = s.count;
           next = looked = 0;
         }
@@ -142,8 +137,8 @@ struct Ring {
         wants = __shfl_sync(~0u, line.bytes, static_cast<int>(next % 32));
       }
       if (kSmall && under_way == 0) head = 0;
-      const bool wraps = head + wants > p.ring_bytes;
-      const uint32_t taken = wants + (wraps ? p.ring_bytes - head : 0);
+      const bool wraps = ring_wraps(head, wants, p.ring_bytes);
+      const uint32_t taken = ring_taken(wraps, head, wants, p.ring_bytes);
       if (in_use + taken > p.ring_bytes) return;
       const uint32_t at = wraps ? 0 : head;
       if (v.lane == next % 32) {
@@ -179,9 +174,9 @@ struct Ring {
   }
   /// The next unit; it is there.
   __device__ __forceinline__ Note take(const View& v) const {
-    const Note note = v.slots->note[v.warp][slot];
+    const Note note = v.slots->note[v.warp][turn.slot];
     if constexpr (kBulk) {
-      mbarrier_wait(full(v, slot), parity);
+      mbarrier_wait(full(v, turn.slot), turn.parity);
     } else {
       if (under_way == 1) {
         cp_async_wait<0>();
@@ -198,40 +193,24 @@ struct Ring {
     __syncwarp();
     in_use -= taken;
     --under_way;
-    slot = (slot + 1) % kSlots;
-    parity ^= slot == 0 ? 1u : 0u;
+    turn.next();
   }
 };
 
-/// The warps that compute meet.
-__device__ __forceinline__ void meet() {
-  asm volatile("bar.sync 1, %0;" ::"n"(kThreads) : "memory");
-}
-
-/// What a lane has of a warp's piece of a group: for rows g and g + 8, to be added up over four
-/// lanes.
+/// What a lane has of a warp's piece of a group.
 struct Piece {
   FixedSums sums;
   bool first;  // it begins the group
 };
-/// Group and warp only ever grow along the units, and never stay both: their sum is a place of its
-/// own.
 __device__ __forceinline__ void leave_piece(const StepArgs& p, const View& v, uint32_t group,
                                             bool last, const Piece& piece) {
-  float* to =
-      reinterpret_cast<float*>(v.shared + p.part) + (group + v.warp) * kPanelRows + v.lane / 4;
+  float* to = piece_at(v.shared + p.part, group + v.warp) + v.lane / 4;
 #pragma unroll
   for (int h = 0; h < 2; ++h) {
-    float sum = piece.sums.part[h];
-    sum += __shfl_xor_sync(~0u, sum, 1);
-    sum += __shfl_xor_sync(~0u, sum, 2);
+    const float sum = row_sum(piece.sums.part[h]);
     if (v.lane % 4 == 0) to[8 * h] = sum;
   }
-  if (v.lane == 0) {
-    auto* range = reinterpret_cast<uint32_t*>(v.shared + p.range) + 2 * group;
-    if (piece.first) range[0] = v.warp;
-    if (last) range[1] = v.warp;
-  }
+  if (v.lane == 0) mark_piece(v.shared + p.range, group, v.warp, piece.first, last);
 }
 
 /// One copy of every type's arithmetic serves all phases: code runs once per launch here, so it is
@@ -296,8 +275,8 @@ __device__ __forceinline__ void run_phase(const StepArgs& p, const View& v, Ring
 __device__ __forceinline__ float group_sum(const StepArgs& p, const View& v, uint32_t group) {
   const float* part =
       reinterpret_cast<const float*>(v.shared + p.part) + group * kPanelRows + v.lane % kPanelRows;
-  const uint2 range = reinterpret_cast<const uint2*>(v.shared + p.range)[group];
-  constexpr uint32_t kOfHalf = kWarps / 2;
+  const uint2 range = warps_of(v.shared + p.range, group);
+  constexpr uint32_t kOfHalf = kShareWarps / 2;
   float piece[kOfHalf], sum = 0.0f;
 #pragma unroll
   for (uint32_t k = 0; k < kOfHalf; ++k) {
@@ -313,7 +292,7 @@ __device__ __forceinline__ float group_sum(const StepArgs& p, const View& v, uin
 __device__ __forceinline__ float whole_sum(const StepArgs& p, const View& v, uint32_t group) {
   const float* part =
       reinterpret_cast<const float*>(v.shared + p.part) + group * kPanelRows + v.lane % kPanelRows;
-  const uint2 range = reinterpret_cast<const uint2*>(v.shared + p.range)[group];
+  const uint2 range = warps_of(v.shared + p.range, group);
   float sum = 0.0f;
 #pragma unroll 1
   for (uint32_t first = range.x; first <= range.y; first += 4) {
@@ -333,7 +312,7 @@ __device__ __forceinline__ float norm_factor(const StepArgs& p, const View& v, b
   if (!norm) return 1.0f;
   float sum = 0.0f;
 #pragma unroll
-  for (uint32_t w = 0; w < kWarps; ++w) sum += v.misc->squares[w];
+  for (uint32_t w = 0; w < kShareWarps; ++w) sum += v.misc->squares[w];
   return rsqrtf(sum / static_cast<float>(p.n_embd) + eps);
 }
 

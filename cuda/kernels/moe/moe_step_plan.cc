@@ -5,7 +5,6 @@
 
 #include "cuda/kernels/products/fixed_map.h"
 #include "cuda/kernels/products/gemm.h"
-#include "cuda/kernels/products/weight_types.h"
 
 namespace sharpi::cuda {
 namespace {
@@ -15,11 +14,10 @@ using namespace step;
 Slab make_slab(const DeviceMatrix& w) {
   Slab s = {};
   if (!w) return s;
-  const GgmlTypeTraits& traits = ggml_traits(w.type);
   s.data = reinterpret_cast<const uint8_t*>(w.data);
   s.expert_bytes = w.expert_bytes;
-  s.panel_bytes = static_cast<uint32_t>(ggml_row_bytes(w.type, w.n_in) * kPanelRows);
-  s.unit_bytes = kUnitColumns / traits.block_elements * traits.block_bytes * kPanelRows;
+  s.panel_bytes = panel_bytes_of(w.type, w.n_in);
+  s.unit_bytes = unit_bytes_of(w.type);
   s.type = w.type;
   return s;
 }
@@ -89,17 +87,12 @@ void shape_work(const MatmulConfig& config, const MoeStepParams& m, StepArgs* p)
 
 constexpr uint32_t kWishedRing = 9u << 10;  // bytes of a ring that the rest leaves, if it can
 
-bool in_tiles(const DeviceMatrix& w) {
-  return w && w.layout == WeightLayout::kTiles && has_fixed_product(w.type) &&
-         w.n_out % kPanelRows == 0 && w.n_in % kUnitColumns == 0;
-}
-
 /// The products in front and behind.
 bool neighbours_agree(const MoeStepParams& m) {
   const MatmulParams &b = m.before, &a = m.after;
   bool ok = b.n_tasks <= 1 && a.n_tasks <= kMaxMatmulTasks;
   if (b.n_tasks != 0) {
-    ok = ok && in_tiles(b.tasks[0].w) && b.tasks[0].w.n_out == m.moe.gate.n_in &&
+    ok = ok && has_unit_shares(b.tasks[0].w) && b.tasks[0].w.n_out == m.moe.gate.n_in &&
          b.epilogue == Epilogue::kAdd && b.tasks[0].y == m.moe.x && b.norm_weight == nullptr &&
          b.row_scale == nullptr && b.n_rows == 1 && !b.force_f32 && m.moe.add;
   }
@@ -108,7 +101,7 @@ bool neighbours_agree(const MoeStepParams& m) {
          a.n_rows == 1 && !a.force_f32;
   }
   for (uint32_t t = 0; ok && t < a.n_tasks; ++t)
-    ok = in_tiles(a.tasks[t].w) && a.tasks[t].w.n_in == m.moe.gate.n_in;
+    ok = has_unit_shares(a.tasks[t].w) && a.tasks[t].w.n_in == m.moe.gate.n_in;
   return ok && (!m.moe.add || m.moe.x == m.moe.y);
 }
 
@@ -120,8 +113,9 @@ bool shapes_agree(const MoeStepParams& m) {
             e.n_used <= m.router.n_out && m.router.n_out <= kMaxExperts;
   const auto expert = [&](const DeviceMatrix& gate, const DeviceMatrix& up,
                           const DeviceMatrix& down) {
-    ok = ok && in_tiles(gate) && in_tiles(up) && in_tiles(down) && gate.n_out == up.n_out &&
-         gate.n_in == up.n_in && down.n_in == gate.n_out && down.n_out == gate.n_in;
+    ok = ok && has_unit_shares(gate) && has_unit_shares(up) && has_unit_shares(down) &&
+         gate.n_out == up.n_out && gate.n_in == up.n_in && down.n_in == gate.n_out &&
+         down.n_out == gate.n_in;
   };
   expert(e.gate, e.up, e.down);
   if (m.shared_down) {
@@ -151,19 +145,19 @@ uint32_t step::shape_step(const MatmulConfig& config, const MoeStepParams& m,
     bytes += (n + 15) / 16 * 16;
   };
   take(&p->image, fixed_map(most_units).bytes);
-  take(&p->part, (groups + kWarps) * kPanelRows * 4);
-  take(&p->range, groups * 8);
+  take(&p->part, piece_bytes(groups));
+  take(&p->range, piece_range_bytes(groups));
   take(&p->misc, sizeof(Misc));
   take(&p->slots, sizeof(Slots));
   const auto limit = static_cast<uint32_t>(config.device.shared_per_block) - tuning.spare;
   const bool bulk = config.device.bulk_copies;
-  p->small = !bulk || bytes + kWarps * 2 * widest > limit;
-  if (bytes + kWarps * widest > limit) return 0;
+  p->small = !bulk || bytes + kShareWarps * 2 * widest > limit;
+  if (bytes + kShareWarps * widest > limit) return 0;
   // Constant rows and columns of the router, if they leave enough to the rings.
   const uint32_t panels = p->out_panels.each + (p->out_panels.more != 0 ? 1 : 0),
                  rows = kKeptNorms * p->n_embd * 4,
                  router = panels * p->router_rows * kPanelRows * 4;
-  p->keeps = bulk && bytes + rows + router + kWarps * kWishedRing <= limit;
+  p->keeps = bulk && bytes + rows + router + kShareWarps * kWishedRing <= limit;
   if (p->keeps) {
     take(&p->rows, rows);
     take(&p->router_at, router);
@@ -171,9 +165,9 @@ uint32_t step::shape_step(const MatmulConfig& config, const MoeStepParams& m,
   // Rings have room for a unit at least, whatever is asked for.
   const uint32_t least = (widest + 127) / 128 * 128;
   p->ring_bytes =
-      std::max(std::min((limit - bytes) / kWarps, tuning.ring_bytes) / 128 * 128, least);
-  if (bytes + kWarps * p->ring_bytes > limit) return 0;
-  const uint32_t rings = kWarps * p->ring_bytes;
+      std::max(std::min((limit - bytes) / kShareWarps, tuning.ring_bytes) / 128 * 128, least);
+  if (bytes + kShareWarps * p->ring_bytes > limit) return 0;
+  const uint32_t rings = kShareWarps * p->ring_bytes;
   for (uint32_t* at :
        {&p->image, &p->part, &p->range, &p->misc, &p->slots, &p->rows, &p->router_at})
     *at += rings;
@@ -198,7 +192,7 @@ bool moe_step_takes(const MatmulConfig& config, const MoeStepParams& m) {
   if (!has_moe_steps(config) || !shapes_agree(m)) return false;
   StepArgs p = {};
   const auto grid = static_cast<uint32_t>(config.device.n_sm);
-  return grid <= kMostSm && shape_step(config, m, {}, &p) != 0 && p.out_panels.each < kWarps &&
+  return grid <= kMostSm && shape_step(config, m, {}, &p) != 0 && p.out_panels.each < kShareWarps &&
          m.sync_bytes >= place_step(m, nullptr, &p);
 }
 

@@ -6,12 +6,10 @@
 #include "cuda/kernels/moe/moe_step.h"
 #include "cuda/kernels/moe/router.h"
 #include "cuda/kernels/products/matvec.h"
+#include "cuda/kernels/products/unit_shares.h"
 
 namespace sharpi::cuda::step {
 
-constexpr uint32_t kWarps = 16;  // that compute; one more chooses the experts
-constexpr uint32_t kThreads = kWarps * 32;
-constexpr uint32_t kSlots = 8;      // units of a warp that are under way or not yet used
 constexpr uint32_t kKeptNorms = 2;  // constant rows kept before x is known
 constexpr uint32_t kMostSm = 1024;  // multiprocessors
 constexpr uint32_t kHeadBytes = kMostSm * 4;
@@ -88,9 +86,9 @@ struct StepArgs {
 };
 
 struct alignas(16) Misc {
-  float squares[kWarps];          // of the row of n_embd, each warp's part
-  float own[kWarps][kPanelRows];  // the block's panels of x, times the norm's weights
-  int32_t slot[kMaxExpertsUsed];  // where the experts' matrices are
+  float squares[kShareWarps];          // of the row of n_embd, each warp's part
+  float own[kShareWarps][kPanelRows];  // the block's panels of x, times the norm's weights
+  int32_t slot[kMaxExpertsUsed];       // where the experts' matrices are
   float weight[kMaxExpertsUsed];
   float shared_weight;
 };
@@ -102,11 +100,11 @@ struct alignas(16) Note {
 };
 constexpr uint32_t kNothing = ~0u;
 struct Slots {
-  uint64_t full[kWarps][kSlots];
+  uint64_t full[kShareWarps][kSlots];
   uint64_t kept;             // constant rows are there
   uint64_t added, squared;   // the block has added to the logits; squares are there
   uint64_t chosen, weighed;  // slots and weights of the experts are there
-  Note note[kWarps][kSlots];
+  Note note[kShareWarps][kSlots];
 };
 
 /// The division of work and of shared memory; returns the bytes of a block, 0: it does not fit.

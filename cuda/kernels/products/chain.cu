@@ -20,7 +20,8 @@ namespace {
 
 /// Where the warp reads its ring.
 struct Take {
-  uint32_t tail, slot, parity;
+  uint32_t tail = 0;
+  SlotTurn turn;
 };
 
 /// Products of the warp's next units, as long as their panels are of this type.
@@ -44,17 +45,15 @@ __device__ __forceinline__ void take_units(const ChainLaunch& p, const ChainProd
     const uint32_t begin = at.u, end = min(q.units, begin + at.left);
 #pragma unroll 1
     for (uint32_t u = begin; u < end; ++u) {
-      const bool wraps = take.tail + bytes > p.ring_bytes;
-      const uint32_t from = wraps ? 0 : take.tail;
+      const uint32_t from = ring_wraps(take.tail, bytes, p.ring_bytes) ? 0 : take.tail;
       const FixedInputs in = {x + u * 512, sums + u * 8, inverse[u]};
-      mbarrier_wait(full + take.slot * 8, take.parity);
+      mbarrier_wait(full + take.turn.slot * 8, take.turn.parity);
       const auto lane = static_cast<int>(view.lane);
       FixedProduct<kType>::add(MemoryUnit<kType>{ring + from, lane}, in, lane, acc);
       __syncwarp();
-      if (view.lane < p.arrivals) mbarrier_arrive(empty + take.slot * 8);
+      if (view.lane < p.arrivals) mbarrier_arrive(empty + take.turn.slot * 8);
       take.tail = from + bytes;
-      take.slot = (take.slot + 1) % kSlots;
-      take.parity ^= take.slot == 0 ? 1u : 0u;
+      take.turn.next();
     }
     leave_piece(p, view, at.v, begin == 0, end == q.units, acc);
     at.left -= end - begin;
@@ -68,7 +67,7 @@ __device__ __forceinline__ void take_panels(const ChainLaunch& p, uint32_t k, co
                                             const Work& work, Take& take) {
   const ChainProduct& q = p.products[k];
   const ChainPanel* panels = panel_table(p, view.shared) + work.base;
-  const Share s = share_of(work.n_panels, q.units, view.warp);
+  const Share s = share_of(work.n_panels * q.units, view.warp);
   Position at;
   at.left = s.count;
   at.v = s.first / q.units;
@@ -79,8 +78,8 @@ __device__ __forceinline__ void take_panels(const ChainLaunch& p, uint32_t k, co
   }
 }
 
-/// kChainWarps warps compute, kFeeders more copy.
-__global__ void __launch_bounds__((kChainWarps + kFeeders) * 32, 1)
+/// kShareWarps warps compute, kFeeders more copy.
+__global__ void __launch_bounds__((kShareWarps + kFeeders) * 32, 1)
     chain_kernel(const __grid_constant__ ChainLaunch p) {
   if constexpr (!kHasBulkCopy) return;  // the host never launches it there
   extern __shared__ __align__(128) uint8_t shared_bytes[];
@@ -88,7 +87,7 @@ __global__ void __launch_bounds__((kChainWarps + kFeeders) * 32, 1)
   view.shared = shared_bytes;
   view.warp = threadIdx.x / 32;
   view.lane = threadIdx.x % 32;
-  if (view.warp < kChainWarps && view.lane < kSlots) {
+  if (view.warp < kShareWarps && view.lane < kSlots) {
     ChainSlots& slots = slots_of(p, view);
     mbarrier_init(shared_address(&slots.full[view.warp][view.lane]), 1);
     mbarrier_init(shared_address(&slots.empty[view.warp][view.lane]), p.arrivals);
@@ -97,11 +96,11 @@ __global__ void __launch_bounds__((kChainWarps + kFeeders) * 32, 1)
   tell_multiplies(p, view, 0);
   lay_out(p, view);
   __syncthreads();
-  if (view.warp >= kChainWarps) {
+  if (view.warp >= kShareWarps) {
     feed_rings(p, view);
     return;
   }
-  Take take = {};
+  Take take;
   prefetch_norms(p.products[0]);
   grid_dependency_wait();
   grid_dependents_launch();
@@ -161,7 +160,7 @@ Status launch_chain(const MatmulConfig& config, const ChainStep* steps, uint32_t
     return Status::error(Code::kInternal, "chain: no launch for these %u products", n_steps);
   LaunchShape shape;
   shape.grid = dim3(static_cast<uint32_t>(config.device.n_sm));
-  shape.block = dim3((kChainWarps + kFeeders) * 32);
+  shape.block = dim3((kShareWarps + kFeeders) * 32);
   shape.shared_bytes = l.shared_bytes;
   shape.stream = stream;
   shape.pdl = config.pdl;

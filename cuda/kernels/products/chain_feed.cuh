@@ -26,7 +26,7 @@ struct Feed {
     for (; product < p.n_products; ++product) {
       const uint32_t n = p.products[product].units;
       const Work& work = work_of(p, view.shared, product);
-      const Share s = share_of(work.n_panels, n, warp);
+      const Share s = share_of(work.n_panels * n, warp);
       if (s.count == 0) continue;
       const uint32_t v = s.first / n, u = s.first - v * n;
       panel = work.base + v;
@@ -61,8 +61,8 @@ struct Feed {
     }
     if (landed != units && mbarrier_done(full + landed % kSlots * 8, landed / kSlots % 2)) ++landed;
     if (units - landed >= (multiplies != 0 ? 2 : 1)) return;
-    const bool wraps = head + bytes > p.ring_bytes;
-    const uint32_t more = bytes + (wraps ? p.ring_bytes - head : 0);
+    const bool wraps = ring_wraps(head, bytes, p.ring_bytes);
+    const uint32_t more = ring_taken(wraps, head, bytes, p.ring_bytes);
     if (in_use + more > p.ring_bytes || units - freed == kSlots) return;
     const uint32_t to = wraps ? 0 : head, slot = units % kSlots;
     mbarrier_expect(full + slot * 8, bytes);
@@ -76,9 +76,9 @@ struct Feed {
 };
 
 __device__ __forceinline__ void feed_rings(const ChainLaunch& p, const ChainView& view) {
-  if (view.lane >= kChainWarps / kFeeders) return;
+  if (view.lane >= kShareWarps / kFeeders) return;
   Feed feed = {};
-  feed.warp = view.warp - kChainWarps + view.lane * kFeeders;
+  feed.warp = view.warp - kShareWarps + view.lane * kFeeders;
   feed.enter(p, view);
   ChainSlots& slots = slots_of(p, view);
   const uint32_t full = shared_address(slots.full[feed.warp]),

@@ -4,15 +4,14 @@
 #pragma once
 
 #include "cuda/kernels/products/chain.h"
+#include "cuda/kernels/products/unit_shares.h"
 
 namespace sharpi::cuda {
 
-constexpr uint32_t kSlots = 8;           // units of a warp under way or not yet used
 constexpr uint32_t kBranchUnits = 2;     // units of a branch that a warp has in registers
 constexpr uint32_t kStagedUnits = 4;     // units of a row that a warp waits for at once
 constexpr uint32_t kMaxColumns = 32768;  // of a product
 constexpr uint32_t kMaxPanels = 512;     // of a block, over all products
-constexpr uint32_t kChainWarps = 16;     // of a block that compute
 constexpr uint32_t kFeeders = 4;         // that copy
 constexpr uint32_t kTakenUnit = 64;      // bytes: sizes of units are multiples of it
 constexpr uint32_t kMaxChainBlocks = 512;
@@ -101,7 +100,7 @@ struct alignas(16) ChainProgress {
 
 /// Per warp and slot: barriers of arrived units and of freed ones.
 struct ChainSlots {
-  uint64_t full[kChainWarps][kSlots], empty[kChainWarps][kSlots];
+  uint64_t full[kShareWarps][kSlots], empty[kShareWarps][kSlots];
 };
 
 /// The form of the kernel that a device's launches have.

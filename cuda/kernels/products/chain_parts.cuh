@@ -38,26 +38,16 @@ struct Position {
   uint32_t v, u, left;  // unit u of panel v of the block's part; units to go
 };
 
-/// Leaves the warp's piece of panel v. Panel and warp only ever grow along the units, and never
-/// stay both: their sum is a slot of its own for every piece.
+/// Leaves the warp's piece of panel v.
 __device__ __forceinline__ void leave_piece(const ChainLaunch& p, const ChainView& view, uint32_t v,
                                             bool first, bool last, const FixedSums& acc) {
-  float sum[2];
-#pragma unroll
-  for (int h = 0; h < 2; ++h) {
-    sum[h] = acc.part[h] + __shfl_xor_sync(~0u, acc.part[h], 1);
-    sum[h] += __shfl_xor_sync(~0u, sum[h], 2);
-  }
-  float* part = reinterpret_cast<float*>(view.shared + p.part) + (v + view.warp) * kPanelRows;
+  const float sum[2] = {row_sum(acc.part[0]), row_sum(acc.part[1])};
+  float* part = piece_at(view.shared + p.part, v + view.warp);
   if (view.lane % 4 == 0) {
     part[view.lane / 4] = sum[0];
     part[view.lane / 4 + 8] = sum[1];
   }
-  if (view.lane == 0) {
-    auto* range = reinterpret_cast<uint32_t*>(view.shared + p.range) + 2 * v;
-    if (first) range[0] = view.warp;
-    if (last) range[1] = view.warp;
-  }
+  if (view.lane == 0) mark_piece(view.shared + p.range, v, view.warp, first, last);
 }
 
 /// The block's part of each product, and the table of its panels: a product each warp.
@@ -116,7 +106,7 @@ __device__ __forceinline__ float input_norm(const ChainLaunch& p, const ChainPro
 __device__ __forceinline__ float piece_sum(const ChainLaunch& p, const ChainView& view, uint32_t v,
                                            uint32_t e) {
   const float* part = reinterpret_cast<const float*>(view.shared + p.part) + v * kPanelRows + e;
-  const uint2 range = reinterpret_cast<const uint2*>(view.shared + p.range)[v];
+  const uint2 range = warps_of(view.shared + p.range, v);
   float sum = 0.0f;
 #pragma unroll 4
   for (uint32_t w = range.x; w <= range.y; ++w) sum += part[w * kPanelRows];
@@ -135,7 +125,7 @@ __device__ __forceinline__ void leave(const ChainLaunch& p, const ChainProduct& 
                                       float scale, float old) {
   const ChainPanel* panels = panel_table(p, view.shared) + work.base;
   float* handed = handed_set(p, view);
-  for (uint32_t at = threadIdx.x; at < work.n_groups * kPanelRows; at += kChainWarps * 32) {
+  for (uint32_t at = threadIdx.x; at < work.n_groups * kPanelRows; at += kShareThreads) {
     const uint32_t group = at / kPanelRows, e = at % kPanelRows;
     const ChainPanel& panel = panels[group];
     const float first = piece_sum(p, view, group, e) * norm;
@@ -157,8 +147,8 @@ __device__ __forceinline__ void leave(const ChainLaunch& p, const ChainProduct& 
 __device__ __forceinline__ void clear_other_set(const ChainLaunch& p, const ChainView& view) {
   const ChainState state = state_of(p, view);
   float* other = p.handed + (~state.launches & 1) * kHandedFloats;
-  for (uint32_t at = blockIdx.x * kChainWarps * 32 + threadIdx.x; at < state.handed / 4;
-       at += gridDim.x * kChainWarps * 32)
+  for (uint32_t at = blockIdx.x * kShareThreads + threadIdx.x; at < state.handed / 4;
+       at += gridDim.x * kShareThreads)
     reinterpret_cast<float4*>(other)[at] = {};
 }
 

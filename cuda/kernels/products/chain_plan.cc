@@ -5,7 +5,6 @@
 #include "cuda/kernels/products/chain_launch.h"
 #include "cuda/kernels/products/fixed_map.h"
 #include "cuda/kernels/products/gemm.h"
-#include "cuda/kernels/products/weight_types.h"
 
 namespace sharpi::cuda {
 namespace {
@@ -18,12 +17,11 @@ uint32_t groups_of(const MatmulParams& m) {
 }
 
 ChainTask chain_task(const MatmulTask& t, uint32_t first_group) {
-  const GgmlTypeTraits& traits = ggml_traits(t.w.type);
   ChainTask c = {};
   c.data = reinterpret_cast<const uint8_t*>(t.w.data);
   c.y = t.y;
-  c.panel_bytes = static_cast<uint32_t>(ggml_row_bytes(t.w.type, t.w.n_in) * kPanelRows);
-  c.unit_bytes = kUnitColumns / traits.block_elements * traits.block_bytes * kPanelRows;
+  c.panel_bytes = panel_bytes_of(t.w.type, t.w.n_in);
+  c.unit_bytes = unit_bytes_of(t.w.type);
   c.first_group = first_group;
   c.type = t.w.type;
   c.hand = c.before = kNotHanded;
@@ -69,20 +67,19 @@ bool divide_memory(ChainLaunch* l, uint32_t limit, bool rings) {
     for (uint32_t t = 0; t < q.n_tasks; ++t) widest = std::max(widest, q.tasks[t].unit_bytes);
   }
   const uint32_t image = (fixed_map(units).bytes + 127) / 128 * 128;
-  const uint32_t part = (panels + kChainWarps) * kPanelRows * 4,
-                 range = (panels * 8 + 15) / 16 * 16,
+  const uint32_t part = piece_bytes(panels), range = (piece_range_bytes(panels) + 15) / 16 * 16,
                  table = all_panels * static_cast<uint32_t>(sizeof(ChainPanel)),
                  works = kMaxChainSteps * static_cast<uint32_t>(sizeof(Work)) +
                          static_cast<uint32_t>(sizeof(ChainProgress));
   const uint32_t slots = rings ? sizeof(ChainSlots) : 0,
-                 rest = image + part + range + table + kChainWarps * 4 + works + slots;
-  l->ring_bytes = rings && limit > rest ? (limit - rest) / kChainWarps / 128 * 128 : 0;
-  l->image = l->ring_bytes * kChainWarps;
+                 rest = image + part + range + table + kShareWarps * 4 + works + slots;
+  l->ring_bytes = rings && limit > rest ? (limit - rest) / kShareWarps / 128 * 128 : 0;
+  l->image = l->ring_bytes * kShareWarps;
   l->part = l->image + image;
   l->range = l->part + part;
   l->panels = l->range + range;
   l->sums = l->panels + table;
-  l->works = l->sums + kChainWarps * 4;
+  l->works = l->sums + kShareWarps * 4;
   l->slots = l->works + works;
   l->shared_bytes = l->slots + slots;
   return l->shared_bytes <= limit && (!rings || l->ring_bytes >= 2 * widest);
@@ -221,16 +218,15 @@ bool chain_takes(const MatmulConfig& config, const ChainStep& step) {
   const MatmulParams& m = step.product;
   if (!has_chains(config) || m.force_f32 || m.n_rows != 1 || m.n_tasks == 0) return false;
   // Columns that the warps have in registers at once.
-  const uint32_t n_in = m.tasks[0].w.n_in, at_once = kChainWarps * kUnitColumns;
+  const uint32_t n_in = m.tasks[0].w.n_in, at_once = kShareWarps * kUnitColumns;
   const bool branch = step.branch.y != nullptr;
   bool tiles = true;
   for (uint32_t t = 0; t < m.n_tasks; ++t) {
-    tiles = tiles && m.tasks[t].w && m.tasks[t].w.layout == WeightLayout::kTiles &&
-            has_fixed_product(m.tasks[t].w.type) && m.tasks[t].w.n_in == n_in;
+    tiles = tiles && has_unit_shares(m.tasks[t].w) && m.tasks[t].w.n_in == n_in;
   }
   const uint32_t panels = groups_of(m) / static_cast<uint32_t>(config.device.n_sm) + 1;
-  return tiles && n_in % kUnitColumns == 0 && (!branch || n_in <= at_once * kBranchUnits) &&
-         n_in <= kMaxColumns && panels <= kMaxPanels / 4;
+  return tiles && (!branch || n_in <= at_once * kBranchUnits) && n_in <= kMaxColumns &&
+         panels <= kMaxPanels / 4;
 }
 
 bool make_chain_launch(const MatmulConfig& config, const ChainStep* steps, uint32_t n_steps,

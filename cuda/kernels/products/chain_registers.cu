@@ -14,13 +14,11 @@
 namespace sharpi::cuda {
 namespace {
 
-constexpr uint32_t kThreads = kChainWarps * 32;
-
 /// Where the warp's units of product k begin.
 __device__ __forceinline__ Position first_of(const ChainLaunch& p, const ChainView& view,
                                              uint32_t k) {
   const uint32_t units = p.products[k].units;
-  const Share s = share_of(work_of(p, view.shared, k).n_panels, units, view.warp);
+  const Share s = share_of(work_of(p, view.shared, k).n_panels * units, view.warp);
   const uint32_t v = s.first / units;
   return {v, s.first - v * units, s.count};
 }
@@ -88,7 +86,7 @@ __device__ __forceinline__ void take_panels(const ChainLaunch& p, uint32_t k, co
   }
 }
 
-__global__ void __launch_bounds__(kThreads, 1)
+__global__ void __launch_bounds__(kShareThreads, 1)
     chain_registers_kernel(const __grid_constant__ ChainLaunch p) {
   extern __shared__ __align__(128) uint8_t shared_bytes[];
   ChainView view;
@@ -145,7 +143,7 @@ __global__ void __launch_bounds__(kThreads, 1)
 
 Status launch_chain_registers(const LaunchShape& base, const ChainLaunch& l) {
   LaunchShape shape = base;
-  shape.block = dim3(kThreads);
+  shape.block = dim3(kShareThreads);
   return launch_kernel("chain_registers", shape, chain_registers_kernel, l);
 }
 

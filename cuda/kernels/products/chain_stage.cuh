@@ -5,24 +5,10 @@
 #pragma once
 
 #include "cuda/kernels/products/chain_launch.h"
-#include "cuda/kernels/products/fixed_product.cuh"
+#include "cuda/kernels/products/unit_shares.cuh"
 #include "cuda/kernels/ptx.cuh"
 
 namespace sharpi::cuda {
-
-/// A warp's part of a block's part: units [first, first + count), panel after panel.
-struct Share {
-  uint32_t first, count;
-};
-__device__ __forceinline__ Share share_of(uint32_t n_panels, uint32_t units, uint32_t warp) {
-  const uint32_t all = n_panels * units, each = all / kChainWarps, more = all % kChainWarps;
-  return {warp * each + min(warp, more), each + (warp < more ? 1 : 0)};
-}
-
-/// The warps that compute meet; the one that copies goes on.
-__device__ __forceinline__ void meet() {
-  asm volatile("bar.sync 1, %0;" ::"n"(kChainWarps * 32) : "memory");
-}
 
 struct ChainView {
   uint8_t* shared;
@@ -129,7 +115,7 @@ __device__ __forceinline__ RowView row_view(const ChainLaunch& p, const ChainVie
   return {handed_set(p, view) + row.handed, true};
 }
 
-/// The lane's inputs of `kUnits` units from `first` on, every kChainWarps-th; past the last unit,
+/// The lane's inputs of `kUnits` units from `first` on, every kShareWarps-th; past the last unit,
 /// zeros. What has not come yet is asked for again, until all of it is there.
 template <uint32_t kUnits>
 __device__ __forceinline__ void fetch(const RowView& row, uint32_t first, uint32_t units,
@@ -143,43 +129,26 @@ __device__ __forceinline__ void fetch(const RowView& row, uint32_t first, uint32
     for (uint32_t i = 0; i < kUnits; ++i) {
 #pragma unroll
       for (uint32_t h = 0; h < 2; ++h) {
-        if (first + i * kChainWarps < units && is_missing(in[i].v[h]))
-          in[i].v[h] = load_fresh_4(from + i * kChainWarps * kUnitColumns + h * 128);
+        if (first + i * kShareWarps < units && is_missing(in[i].v[h]))
+          in[i].v[h] = load_fresh_4(from + i * kShareWarps * kUnitColumns + h * 128);
       }
     }
     again = false;
 #pragma unroll
     for (uint32_t i = 0; i < kUnits; ++i) {
-      if (first + i * kChainWarps < units)
+      if (first + i * kShareWarps < units)
         again = again || is_missing(in[i].v[0]) || is_missing(in[i].v[1]);
     }
   } while (__any_sync(~0u, row.handed && again));
 }
 
-__device__ __forceinline__ float squares_of(const float4& v) {
-  return v.x * v.x + v.y * v.y + v.z * v.z + v.w * v.w;
-}
-__device__ __forceinline__ float lanes_sum(float v) {
-#pragma unroll
-  for (int d = 16; d > 0; d /= 2) v += __shfl_xor_sync(~0u, v, d);
-  return v;
-}
-
 /// Brings the weights of a step's norms near while the one before it runs.
 __device__ __forceinline__ void prefetch_norms(const ChainProduct& q) {
-  for (uint32_t at = threadIdx.x * 32; at < q.n_in; at += kChainWarps * 32 * 32) {
+  for (uint32_t at = threadIdx.x * 32; at < q.n_in; at += kShareThreads * 32) {
     if (q.norm_weight != nullptr)
       asm volatile("prefetch.global.L2 [%0];" ::"l"(q.norm_weight + at));
     if (q.branch_weight != nullptr)
       asm volatile("prefetch.global.L2 [%0];" ::"l"(q.branch_weight + at));
-  }
-}
-__device__ __forceinline__ void scale_by(LaneInputs& in, const LaneInputs& weight) {
-#pragma unroll
-  for (int i = 0; i < 2; ++i) {
-    float4& v = in.v[i];
-    const float4 w = weight.v[i];
-    v = {v.x * w.x, v.y * w.y, v.z * w.z, v.w * w.w};
   }
 }
 /// For the norm's factor, which the product's sums are multiplied by.
@@ -195,7 +164,7 @@ __device__ __forceinline__ LaneInputs weights_of(const float* w, const ChainProd
   return load_inputs(w, u * kUnitColumns + lane * 4, q.n_in);
 }
 
-/// A warp's units of the input, warp, warp + kChainWarps, ..., kStagedUnits under way at once.
+/// A warp's units of the input, warp, warp + kShareWarps, ..., kStagedUnits under way at once.
 __device__ __forceinline__ void stage_row(const ChainLaunch& p, const ChainProduct& q,
                                           const ChainView& view) {
   const FixedMap map = fixed_map(q.units);
@@ -203,16 +172,16 @@ __device__ __forceinline__ void stage_row(const ChainLaunch& p, const ChainProdu
   const bool norm = q.norm_weight != nullptr;
   const RowView row = row_view(p, view, q.x);
 #pragma unroll 1
-  for (uint32_t first = view.warp; first < q.units; first += kStagedUnits * kChainWarps) {
+  for (uint32_t first = view.warp; first < q.units; first += kStagedUnits * kShareWarps) {
     LaneInputs w = weights_of(q.norm_weight, q, first, view.lane), x[kStagedUnits];
     fetch<kStagedUnits>(row, first, q.units, view.lane, x);
-    const uint32_t end = min(q.units, first + kStagedUnits * kChainWarps);
+    const uint32_t end = min(q.units, first + kStagedUnits * kShareWarps);
 #pragma unroll 1
-    for (uint32_t u = first; u < end; u += kChainWarps) {
+    for (uint32_t u = first; u < end; u += kShareWarps) {
       if (norm) {
         keep_squares(image, map, u, x[0], view.lane);
         scale_by(x[0], w);
-        w = weights_of(q.norm_weight, q, u + kChainWarps, view.lane);
+        w = weights_of(q.norm_weight, q, u + kShareWarps, view.lane);
       }
       stage_fixed(image, map, u, x[0], view.lane);
 #pragma unroll
@@ -252,11 +221,11 @@ __device__ __forceinline__ void stage_branch(const ChainLaunch& p, const ChainPr
     squares = lanes_sum(squares);
     if (view.lane == 0) sums[view.warp] = squares;
     meet();
-    const float sum = lanes_sum(view.lane < kChainWarps ? sums[view.lane] : 0.0f);
+    const float sum = lanes_sum(view.lane < kShareWarps ? sums[view.lane] : 0.0f);
     factor = rsqrtf(sum / static_cast<float>(q.n_in) + q.branch_eps);
   }
 #pragma unroll 1
-  for (uint32_t u = view.warp; u < q.units; u += kChainWarps) {
+  for (uint32_t u = view.warp; u < q.units; u += kShareWarps) {
     if (q.branch_weight != nullptr) scale_by(y[0], weights_of(q.branch_weight, q, u, view.lane));
 #pragma unroll
     for (int i = 0; i < 2; ++i) {

@@ -10,6 +10,7 @@
 #include "cuda/kernels/launch.h"
 #include "cuda/kernels/products/gemm.h"
 #include "cuda/kernels/products/gemm_tile.cuh"
+#include "cuda/kernels/products/weight_types.h"
 #include "cuda/kernels/ptx.cuh"
 
 namespace sharpi::cuda {
@@ -146,35 +147,8 @@ __global__ void __launch_bounds__(kThreads, 2) gemm_kernel(const __grid_constant
   const WarpPanel panel[2] = {find_warp_panel(p, at.y, v.warp, 0, v.rows.expert),
                               find_warp_panel(p, at.y, v.warp, 1, v.rows.expert)};
   float acc[2][kRows / 8][4] = {};
-  switch (panel[0].task->type) {
-    case GgmlType::kQ8_0:
-      main_loop<GgmlType::kQ8_0, kRows>(p, v, panel, acc);
-      break;
-    case GgmlType::kQ4_0:
-      main_loop<GgmlType::kQ4_0, kRows>(p, v, panel, acc);
-      break;
-    case GgmlType::kQ4_1:
-      main_loop<GgmlType::kQ4_1, kRows>(p, v, panel, acc);
-      break;
-    case GgmlType::kQ5_0:
-      main_loop<GgmlType::kQ5_0, kRows>(p, v, panel, acc);
-      break;
-    case GgmlType::kQ5_1:
-      main_loop<GgmlType::kQ5_1, kRows>(p, v, panel, acc);
-      break;
-    case GgmlType::kQ4_K:
-      main_loop<GgmlType::kQ4_K, kRows>(p, v, panel, acc);
-      break;
-    case GgmlType::kQ5_K:
-      main_loop<GgmlType::kQ5_K, kRows>(p, v, panel, acc);
-      break;
-    case GgmlType::kQ6_K:
-      main_loop<GgmlType::kQ6_K, kRows>(p, v, panel, acc);
-      break;
-    default:
-      main_loop<GgmlType::kF16, kRows>(p, v, panel, acc);
-      break;
-  }
+  with_gemm_type(panel[0].task->type,
+                 [&]<GgmlType kType>() { main_loop<kType, kRows>(p, v, panel, acc); });
   __syncthreads();  // the stages of x are used up
   auto* factor = reinterpret_cast<float*>(shared);
   if (threadIdx.x < v.rows.n_rows) factor[threadIdx.x] = p.factor[v.rows.first + threadIdx.x];
@@ -252,6 +226,10 @@ Status launch_gemm(const MatmulConfig& config, const GemmParams& params, uint32_
     if (p.tasks[t].layout != WeightLayout::kTiles) {
       return Status::error(Code::kInternal,
                            "kernel gemm cannot take task %u, whose weights are not in tiles", t);
+    }
+    if (!GemmTypes::has(p.tasks[t].type)) {
+      return Status::error(Code::kUnsupported, "kernel gemm: no tiles of type %s",
+                           ggml_traits(p.tasks[t].type).name);
     }
     p.tasks[t].first_tile = tiles;
     if (!gated || t == 0) tiles += (p.tasks[t].n_out + rows_per_tile - 1) / rows_per_tile;

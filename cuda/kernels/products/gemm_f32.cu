@@ -9,6 +9,7 @@
 #include "cuda/kernels/products/gemm_tile.cuh"
 #include "cuda/kernels/products/rows.cuh"
 #include "cuda/kernels/products/tiles.cuh"
+#include "cuda/kernels/products/weight_types.h"
 #include "cuda/kernels/ptx.cuh"
 
 namespace sharpi::cuda {
@@ -77,24 +78,8 @@ __device__ __forceinline__ void load_weights(const Outputs& o, uint32_t n_in, ui
     return;
   }
   const uint8_t* panel = o.data + (o.first + row) / kPanelRows * o.task->panel_bytes;
-  switch (o.task->type) {
-    case GgmlType::kQ8_0:
-      return tile_piece<GgmlType::kQ8_0>(panel, block, lane, row, w);
-    case GgmlType::kQ4_0:
-      return tile_piece<GgmlType::kQ4_0>(panel, block, lane, row, w);
-    case GgmlType::kQ4_1:
-      return tile_piece<GgmlType::kQ4_1>(panel, block, lane, row, w);
-    case GgmlType::kQ5_0:
-      return tile_piece<GgmlType::kQ5_0>(panel, block, lane, row, w);
-    case GgmlType::kQ5_1:
-      return tile_piece<GgmlType::kQ5_1>(panel, block, lane, row, w);
-    case GgmlType::kQ4_K:
-      return tile_piece<GgmlType::kQ4_K>(panel, block, lane, row, w);
-    case GgmlType::kQ5_K:
-      return tile_piece<GgmlType::kQ5_K>(panel, block, lane, row, w);
-    default:
-      return tile_piece<GgmlType::kQ6_K>(panel, block, lane, row, w);
-  }
+  with_tiled_type(o.task->type,
+                  [&]<GgmlType kType>() { tile_piece<kType>(panel, block, lane, row, w); });
 }
 
 /// The same columns of the tile's rows of x, norm weights applied.
@@ -252,6 +237,7 @@ Status launch_gemm_f32(const MatmulConfig& config, const GemmParams& params, uin
   const bool gated = p.epilogue == Epilogue::kSwiGlu || p.epilogue == Epilogue::kGeGlu;
   uint32_t tiles = 0;
   for (uint32_t t = 0; t < p.n_tasks; ++t) {
+    SHARPI_TRY(check_weights("gemm_f32", p.tasks[t].type, p.tasks[t].layout));
     p.tasks[t].first_tile = tiles;
     if (!gated || t == 0) tiles += (p.tasks[t].n_out + kOut - 1) / kOut;
   }

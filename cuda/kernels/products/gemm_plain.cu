@@ -8,6 +8,7 @@
 #include "cuda/kernels/products/gemm_tile.cuh"
 #include "cuda/kernels/products/rows.cuh"
 #include "cuda/kernels/products/tiles.cuh"
+#include "cuda/kernels/products/weight_types.h"
 #include "cuda/kernels/ptx.cuh"
 
 namespace sharpi::cuda {
@@ -82,36 +83,17 @@ __global__ void __launch_bounds__(kWarps * 32)
 }
 
 using Kernel = void (*)(PlainTiles);
-/// nullptr: the type has no tiles.
 Kernel kernel_of(GgmlType type) {
-  switch (type) {
-    case GgmlType::kQ8_0:
-      return plain_tiles_kernel<GgmlType::kQ8_0>;
-    case GgmlType::kQ4_0:
-      return plain_tiles_kernel<GgmlType::kQ4_0>;
-    case GgmlType::kQ4_1:
-      return plain_tiles_kernel<GgmlType::kQ4_1>;
-    case GgmlType::kQ5_0:
-      return plain_tiles_kernel<GgmlType::kQ5_0>;
-    case GgmlType::kQ5_1:
-      return plain_tiles_kernel<GgmlType::kQ5_1>;
-    case GgmlType::kQ4_K:
-      return plain_tiles_kernel<GgmlType::kQ4_K>;
-    case GgmlType::kQ5_K:
-      return plain_tiles_kernel<GgmlType::kQ5_K>;
-    case GgmlType::kQ6_K:
-      return plain_tiles_kernel<GgmlType::kQ6_K>;
-    default:
-      return nullptr;
-  }
+  Kernel kernel = nullptr;
+  TiledTypes::visit(type, [&]<GgmlType kType>() { kernel = plain_tiles_kernel<kType>; });
+  return kernel;
 }
 
 }  // namespace
 
 Status launch_plain_tiles(const F16TilesParams& f, cudaStream_t stream) {
-  const Kernel kernel = kernel_of(f.type);
-  if (kernel == nullptr || f.layout != WeightLayout::kTiles || f.n_in % 32 != 0 || f.n_rows == 0 ||
-      f.n_experts != 1) {
+  SHARPI_TRY(check_weights("plain_tiles", f.type, WeightLayout::kTiles));
+  if (f.layout != WeightLayout::kTiles || f.n_in % 32 != 0 || f.n_rows == 0 || f.n_experts != 1) {
     return Status::error(Code::kInternal, "kernel plain_tiles cannot take %u rows of %u", f.n_rows,
                          f.n_in);
   }
@@ -127,7 +109,7 @@ Status launch_plain_tiles(const F16TilesParams& f, cudaStream_t stream) {
   shape.grid = dim3((p.n_units + kWarps - 1) / kWarps);
   shape.block = dim3(kWarps * 32);
   shape.stream = stream;
-  return launch_kernel("plain_tiles", shape, kernel, p);
+  return launch_kernel("plain_tiles", shape, kernel_of(f.type), p);
 }
 
 }  // namespace sharpi::cuda

@@ -13,6 +13,7 @@
 #include "cuda/kernels/launch.h"
 #include "cuda/kernels/products/gemm.h"
 #include "cuda/kernels/products/gemm_tile.cuh"
+#include "cuda/kernels/products/weight_types.h"
 #include "cuda/kernels/ptx.cuh"
 #include "cuda/kernels/wgmma.cuh"
 
@@ -192,6 +193,11 @@ __device__ __forceinline__ void run_panel(const GemmParams& p, const BlockView& 
 __device__ __forceinline__ void run_any_panel(const GemmParams& p, const BlockView& v,
                                               const WarpPanel& panel, uint32_t n_rows,
                                               float (&acc)[kGroups][4]) {
+  // Not by with_gemm_type(): through its function the compiler makes this kernel three times as
+  // long.
+  static_assert(kBranchIsWhole<GemmTypes, GgmlType::kQ8_0, GgmlType::kQ4_0, GgmlType::kQ4_1,
+                               GgmlType::kQ5_0, GgmlType::kQ5_1, GgmlType::kQ4_K, GgmlType::kQ5_K,
+                               GgmlType::kQ6_K, GgmlType::kF16>);
   switch (panel.task->type) {
     case GgmlType::kQ8_0:
       return run_panel<GgmlType::kQ8_0>(p, v, panel, n_rows, acc);
@@ -209,7 +215,7 @@ __device__ __forceinline__ void run_any_panel(const GemmParams& p, const BlockVi
       return run_panel<GgmlType::kQ5_K>(p, v, panel, n_rows, acc);
     case GgmlType::kQ6_K:
       return run_panel<GgmlType::kQ6_K>(p, v, panel, n_rows, acc);
-    default:
+    default:  // the last of the list; launch_gemm refuses others
       return run_panel<GgmlType::kF16>(p, v, panel, n_rows, acc);
   }
 }

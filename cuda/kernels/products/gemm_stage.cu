@@ -10,6 +10,7 @@
 #include "cuda/kernels/products/gemm_tile.cuh"
 #include "cuda/kernels/products/rows.cuh"
 #include "cuda/kernels/products/tiles.cuh"
+#include "cuda/kernels/products/weight_types.h"
 #include "cuda/kernels/ptx.cuh"
 
 namespace sharpi::cuda {
@@ -172,24 +173,7 @@ __device__ __forceinline__ void tile_block(const uint8_t* panel, uint32_t block,
 
 __device__ __noinline__ void any_tile_block(GgmlType type, const uint8_t* panel, uint32_t block,
                                             uint32_t lane, float4 (&v)[2][2]) {
-  switch (type) {
-    case GgmlType::kQ8_0:
-      return tile_block<GgmlType::kQ8_0>(panel, block, lane, v);
-    case GgmlType::kQ4_0:
-      return tile_block<GgmlType::kQ4_0>(panel, block, lane, v);
-    case GgmlType::kQ4_1:
-      return tile_block<GgmlType::kQ4_1>(panel, block, lane, v);
-    case GgmlType::kQ5_0:
-      return tile_block<GgmlType::kQ5_0>(panel, block, lane, v);
-    case GgmlType::kQ5_1:
-      return tile_block<GgmlType::kQ5_1>(panel, block, lane, v);
-    case GgmlType::kQ4_K:
-      return tile_block<GgmlType::kQ4_K>(panel, block, lane, v);
-    case GgmlType::kQ5_K:
-      return tile_block<GgmlType::kQ5_K>(panel, block, lane, v);
-    default:
-      return tile_block<GgmlType::kQ6_K>(panel, block, lane, v);
-  }
+  with_tiled_type(type, [&]<GgmlType kType>() { tile_block<kType>(panel, block, lane, v); });
 }
 
 /// Grid (blocks of 32 columns / warps, panels).
@@ -262,6 +246,7 @@ Status launch_f16_tiles(const F16TilesParams& p, cudaStream_t stream) {
                          "kernel f16_tiles cannot take %u rows of %u, or lacks a place for them",
                          p.n_rows, p.n_in);
   }
+  SHARPI_TRY(check_weights("f16_tiles", p.type, p.layout));
   const uint32_t n_panels = (p.n_rows + kPanelRows - 1) / kPanelRows;
   LaunchShape shape;
   shape.grid = dim3((gemm_steps(p.n_in) * 2 + kTileWarps - 1) / kTileWarps,

@@ -64,14 +64,12 @@ Status check_moe(const MoeParams& p) {
 
 StreamTask stream_task(const MatmulTask& t) {
   StreamTask s = {};
-  const uint64_t row_bytes = ggml_row_bytes(t.w.type, t.w.n_in);
-  const GgmlTypeTraits& traits = ggml_traits(t.w.type);
   s.data = reinterpret_cast<const uint8_t*>(t.w.data);
   s.expert_bytes = t.w.expert_bytes;
   s.y = t.y;
   s.y_stride = t.y_stride;
-  s.panel_bytes = static_cast<uint32_t>(row_bytes * kPanelRows);
-  s.unit_bytes = kUnitColumns / traits.block_elements * traits.block_bytes * kPanelRows;
+  s.panel_bytes = panel_bytes_of(t.w.type, t.w.n_in);
+  s.unit_bytes = unit_bytes_of(t.w.type);
   s.n_out = t.w.n_out;
   s.tail_bytes =
       s.panel_bytes - (t.w.n_in + kUnitColumns - 1) / kUnitColumns * s.unit_bytes + s.unit_bytes;

@@ -90,37 +90,10 @@ __device__ __forceinline__ void run_units(const StreamParams& p, const View& vie
 template <bool kOne>
 __device__ __forceinline__ void run_panels(const StreamParams& p, const View& view, Ring& ring,
                                            Position at) {
-  static_assert(
-      kBranchIsWhole<TiledTypes, GgmlType::kQ8_0, GgmlType::kQ4_0, GgmlType::kQ4_1, GgmlType::kQ5_0,
-                     GgmlType::kQ5_1, GgmlType::kQ4_K, GgmlType::kQ5_K, GgmlType::kQ6_K>);
   const auto* panels = reinterpret_cast<const Panel*>(view.shared + view.map.panels);
   while (at.left != 0) {
-    switch (panels[at.v].type) {
-      case GgmlType::kQ8_0:
-        run_units<GgmlType::kQ8_0, kOne>(p, view, ring, at);
-        break;
-      case GgmlType::kQ4_0:
-        run_units<GgmlType::kQ4_0, kOne>(p, view, ring, at);
-        break;
-      case GgmlType::kQ4_1:
-        run_units<GgmlType::kQ4_1, kOne>(p, view, ring, at);
-        break;
-      case GgmlType::kQ5_0:
-        run_units<GgmlType::kQ5_0, kOne>(p, view, ring, at);
-        break;
-      case GgmlType::kQ5_1:
-        run_units<GgmlType::kQ5_1, kOne>(p, view, ring, at);
-        break;
-      case GgmlType::kQ4_K:
-        run_units<GgmlType::kQ4_K, kOne>(p, view, ring, at);
-        break;
-      case GgmlType::kQ5_K:
-        run_units<GgmlType::kQ5_K, kOne>(p, view, ring, at);
-        break;
-      default:
-        run_units<GgmlType::kQ6_K, kOne>(p, view, ring, at);
-        break;
-    }
+    with_tiled_type(panels[at.v].type,
+                    [&]<GgmlType kType>() { run_units<kType, kOne>(p, view, ring, at); });
   }
 }
 
@@ -316,6 +289,7 @@ Status launch_matvec(const MatmulConfig& config, StreamParams p, uint32_t grid_r
       return Status::error(Code::kInternal,
                            "kernel matvec cannot take task %u, whose weights are not in tiles", t);
     }
+    SHARPI_TRY(check_weights("matvec", p.tasks[t].type, WeightLayout::kTiles));
   }
   LaunchShape shape;
   uint32_t bytes = 0;

@@ -104,27 +104,8 @@ __device__ __forceinline__ void panel_sums(const StreamParams& p, const PanelRef
   if (ref.task->layout == WeightLayout::kRows) {
     return row_sums<kRows>(p, ref, warp, lane, s);
   }
-  static_assert(
-      kBranchIsWhole<TiledTypes, GgmlType::kQ8_0, GgmlType::kQ4_0, GgmlType::kQ4_1, GgmlType::kQ5_0,
-                     GgmlType::kQ5_1, GgmlType::kQ4_K, GgmlType::kQ5_K, GgmlType::kQ6_K>);
-  switch (ref.task->type) {
-    case GgmlType::kQ8_0:
-      return tile_sums<GgmlType::kQ8_0, kRows>(p, ref, warp, lane, s);
-    case GgmlType::kQ4_0:
-      return tile_sums<GgmlType::kQ4_0, kRows>(p, ref, warp, lane, s);
-    case GgmlType::kQ4_1:
-      return tile_sums<GgmlType::kQ4_1, kRows>(p, ref, warp, lane, s);
-    case GgmlType::kQ5_0:
-      return tile_sums<GgmlType::kQ5_0, kRows>(p, ref, warp, lane, s);
-    case GgmlType::kQ5_1:
-      return tile_sums<GgmlType::kQ5_1, kRows>(p, ref, warp, lane, s);
-    case GgmlType::kQ4_K:
-      return tile_sums<GgmlType::kQ4_K, kRows>(p, ref, warp, lane, s);
-    case GgmlType::kQ5_K:
-      return tile_sums<GgmlType::kQ5_K, kRows>(p, ref, warp, lane, s);
-    default:
-      return tile_sums<GgmlType::kQ6_K, kRows>(p, ref, warp, lane, s);
-  }
+  with_tiled_type(ref.task->type,
+                  [&]<GgmlType kType>() { tile_sums<kType, kRows>(p, ref, warp, lane, s); });
 }
 
 /// Sum over all lanes, or over the four lanes of a quad.
@@ -274,6 +255,8 @@ bool all_f32_rows(const StreamParams& p) {
 
 Status launch_matvec_f32(const MatmulConfig& config, const StreamParams& p, uint32_t grid_rows,
                          cudaStream_t stream) {
+  for (uint32_t t = 0; t < p.n_tasks; ++t)
+    SHARPI_TRY(check_weights("matvec_f32", p.tasks[t].type, p.tasks[t].layout));
   LaunchShape shape;
   shape.grid = dim3(p.n_groups, grid_rows);
   shape.block = dim3(kThreads);

@@ -11,6 +11,7 @@
 #include <cstdint>
 #include <cstring>
 
+#include "cuda/kernels/products/weight_types.h"
 #include "gguf/ggml_type.h"
 
 namespace sharpi::cuda {
@@ -56,6 +57,8 @@ SHARPI_HD constexpr BlockShape block_shape(GgmlType type) {
       return {0, 0};
   }
 }
+
+static_assert(RowTypes::all([](GgmlType type) { return block_shape(type).elements != 0; }));
 
 /// Blocks lie at odd addresses for some types: bytes only.
 SHARPI_HD uint32_t load_u16(const uint8_t* p) {
@@ -136,6 +139,11 @@ __device__ __forceinline__ float mxfp4_scale(uint32_t e) {
 /// v = elements [k, k + 8) of a row; k is a multiple of 8.
 __device__ __noinline__ static void row_values(GgmlType type, const uint8_t* row, uint32_t k,
                                                float (&v)[8]) {
+  static_assert(
+      kBranchIsWhole<RowTypes, GgmlType::kF32, GgmlType::kF16, GgmlType::kBF16, GgmlType::kQ8_0,
+                     GgmlType::kQ4_0, GgmlType::kQ4_1, GgmlType::kQ5_0, GgmlType::kQ5_1,
+                     GgmlType::kIQ4_NL, GgmlType::kMXFP4, GgmlType::kIQ4_XS, GgmlType::kQ2_K,
+                     GgmlType::kQ3_K, GgmlType::kQ4_K, GgmlType::kQ5_K, GgmlType::kQ6_K>);
   const BlockShape shape = block_shape(type);
   const uint8_t* b = row + uint64_t{k / shape.elements} * shape.bytes;
   const uint32_t e = k % shape.elements;
@@ -271,7 +279,7 @@ __device__ __noinline__ static void row_values(GgmlType type, const uint8_t* row
       }
       return;
     }
-    default:
+    default:  // launchers refuse it
 #pragma unroll
       for (int n = 0; n < 8; ++n) v[n] = __int_as_float(0x7FC00000);
   }

@@ -228,26 +228,9 @@ __global__ void __launch_bounds__(kRowThreads)
 
 using TileRowsKernel = void (*)(const uint8_t*, uint64_t, RowsOut);
 TileRowsKernel tile_rows_instance(GgmlType type) {
-  switch (type) {
-    case GgmlType::kQ8_0:
-      return tile_rows_kernel<GgmlType::kQ8_0>;
-    case GgmlType::kQ4_0:
-      return tile_rows_kernel<GgmlType::kQ4_0>;
-    case GgmlType::kQ4_1:
-      return tile_rows_kernel<GgmlType::kQ4_1>;
-    case GgmlType::kQ5_0:
-      return tile_rows_kernel<GgmlType::kQ5_0>;
-    case GgmlType::kQ5_1:
-      return tile_rows_kernel<GgmlType::kQ5_1>;
-    case GgmlType::kQ4_K:
-      return tile_rows_kernel<GgmlType::kQ4_K>;
-    case GgmlType::kQ5_K:
-      return tile_rows_kernel<GgmlType::kQ5_K>;
-    case GgmlType::kQ6_K:
-      return tile_rows_kernel<GgmlType::kQ6_K>;
-    default:
-      return nullptr;
-  }
+  TileRowsKernel kernel = nullptr;
+  TiledTypes::visit(type, [&]<GgmlType kType>() { kernel = tile_rows_kernel<kType>; });
+  return kernel;
 }
 
 Status launch_rows(const DeviceMatrix& w, const RowsOut& o, const char* name, cudaStream_t stream) {
@@ -255,6 +238,7 @@ Status launch_rows(const DeviceMatrix& w, const RowsOut& o, const char* name, cu
     return Status::error(Code::kInternal, "kernel %s cannot take %u rows of a matrix of %u x %u",
                          name, w.n_out, w.n_in, o.n_rows);
   }
+  SHARPI_TRY(check_weights(name, w.type, w.layout));
   const auto* data = reinterpret_cast<const uint8_t*>(w.data);
   const uint64_t row_bytes = ggml_row_bytes(w.type, w.n_in);
   const uint32_t threads = w.n_in / 8;
@@ -270,33 +254,16 @@ Status launch_rows(const DeviceMatrix& w, const RowsOut& o, const char* name, cu
 
 using RepackKernel = void (*)(const uint8_t*, uint8_t*, uint64_t, uint32_t, uint32_t);
 RepackKernel repack_kernel_of(GgmlType type) {
-  switch (type) {
-    case GgmlType::kQ8_0:
-      return repack_kernel<GgmlType::kQ8_0>;
-    case GgmlType::kQ4_0:
-      return repack_kernel<GgmlType::kQ4_0>;
-    case GgmlType::kQ4_1:
-      return repack_kernel<GgmlType::kQ4_1>;
-    case GgmlType::kQ5_0:
-      return repack_kernel<GgmlType::kQ5_0>;
-    case GgmlType::kQ5_1:
-      return repack_kernel<GgmlType::kQ5_1>;
-    case GgmlType::kQ4_K:
-      return repack_kernel<GgmlType::kQ4_K>;
-    case GgmlType::kQ5_K:
-      return repack_kernel<GgmlType::kQ5_K>;
-    case GgmlType::kQ6_K:
-      return repack_kernel<GgmlType::kQ6_K>;
-    default:
-      return {};
-  }
+  RepackKernel kernel = nullptr;
+  TiledTypes::visit(type, [&]<GgmlType kType>() { kernel = repack_kernel<kType>; });
+  return kernel;
 }
 
 }  // namespace
 
 Status launch_repack(const RepackParams& p, cudaStream_t stream) {
-  const RepackKernel kernel = repack_kernel_of(p.type);
-  if (kernel == nullptr || p.n_rows % kPanelRows != 0 || p.n_in % 32 != 0) {
+  SHARPI_TRY(check_weights("repack", p.type, WeightLayout::kTiles));
+  if (p.n_rows % kPanelRows != 0 || p.n_in % 32 != 0) {
     return Status::error(
         Code::kInternal, "kernel repack cannot take weights of type %s with %llu rows of %u",
         ggml_traits(p.type).name, static_cast<unsigned long long>(p.n_rows), p.n_in);
@@ -308,9 +275,9 @@ Status launch_repack(const RepackParams& p, cudaStream_t stream) {
   shape.grid = dim3((n_blocks + per_grid - 1) / per_grid, std::min(n_panels, kMaxGridY));
   shape.block = dim3(kRepackThreads);
   shape.stream = stream;
-  return launch_kernel("repack", shape, kernel, reinterpret_cast<const uint8_t*>(p.src),
-                       reinterpret_cast<uint8_t*>(p.dst), ggml_row_bytes(p.type, p.n_in), n_panels,
-                       n_blocks);
+  return launch_kernel("repack", shape, repack_kernel_of(p.type),
+                       reinterpret_cast<const uint8_t*>(p.src), reinterpret_cast<uint8_t*>(p.dst),
+                       ggml_row_bytes(p.type, p.n_in), n_panels, n_blocks);
 }
 
 Status launch_embed_rows(const EmbedRowsParams& p, cudaStream_t stream) {

@@ -26,6 +26,15 @@ constexpr uint32_t kUnitColumns = 256;
 /// What matrices must be aligned to in device memory (bulk copies need 16).
 constexpr uint64_t kWeightAlign = 256;
 
+/// Bytes of a whole unit, and of a panel of rows of n_in columns.
+inline uint32_t unit_bytes_of(GgmlType type) {
+  const GgmlTypeTraits& traits = ggml_traits(type);
+  return kUnitColumns / traits.block_elements * traits.block_bytes * kPanelRows;
+}
+inline uint32_t panel_bytes_of(GgmlType type, uint64_t n_in) {
+  return static_cast<uint32_t>(ggml_row_bytes(type, n_in) * kPanelRows);
+}
+
 /// The layout that a matrix of this shape gets. Experts: n_out rows of one expert.
 WeightLayout weight_layout(GgmlType type, uint64_t n_in, uint64_t n_out);
 
@@ -39,6 +48,10 @@ struct DeviceMatrix {
   uint64_t expert_bytes = 0;  // between slabs; 0 with one expert
   explicit operator bool() const { return data != nullptr; }
 };
+
+/// kUnsupported, naming kernel and type, unless matrices of the type and layout have a form in the
+/// kernels (weight_types.h): what launchers ask before they launch.
+Status check_weights(const char* kernel, GgmlType type, WeightLayout layout);
 
 /// Fills in everything from the shape; `data` holds the matrix in weight_layout()'s layout.
 DeviceMatrix make_device_matrix(GgmlType type, uint64_t n_in, uint64_t n_out, uint64_t n_experts,

@@ -10,6 +10,13 @@ WeightLayout weight_layout(GgmlType type, uint64_t n_in, uint64_t n_out) {
   return tiles ? WeightLayout::kTiles : WeightLayout::kRows;
 }
 
+Status check_weights(const char* kernel, GgmlType type, WeightLayout layout) {
+  const bool tiles = layout == WeightLayout::kTiles;
+  if (tiles ? TiledTypes::has(type) : RowTypes::has(type)) return Status::ok();
+  return Status::error(Code::kUnsupported, "kernel %s: no weights of type %s in %s", kernel,
+                       ggml_traits(type).name, tiles ? "tiles" : "rows");
+}
+
 DeviceMatrix make_device_matrix(GgmlType type, uint64_t n_in, uint64_t n_out, uint64_t n_experts,
                                 const void* data) {
   DeviceMatrix m;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Lists of weight types that kernels have forms for. Launchers refuse others, and a type that joins
-// a list does not compile where a kernel's branch leaves it out. Thread rule: pure functions.
+// Lists of weight types that kernels have forms for, and the one branch over each. Launchers refuse
+// other types by a status, and a list that a type joins does not compile until the branches below
+// have it. Thread rule: pure functions.
 #pragma once
 
 #include <cstdint>
@@ -17,6 +18,15 @@ struct WeightTypes {
   static constexpr bool are_all_in() {
     return (Others::has(kTypes) && ...);
   }
+  template <class F>
+  static constexpr bool all(const F& f) {
+    return (f(kTypes) && ...);
+  }
+  /// Calls f.operator()<t>() for the type t of the list that `type` is; false: it is none of them.
+  template <class F>
+  static bool visit(GgmlType type, const F& f) {
+    return ((type == kTypes && (f.template operator()<kTypes>(), true)) || ...);
+  }
 };
 
 /// The types that have a fixed-point product (fixed_product.cuh).
@@ -30,10 +40,76 @@ constexpr bool has_fixed_product(GgmlType type) {
 using TiledTypes = WeightTypes<GgmlType::kQ8_0, GgmlType::kQ4_0, GgmlType::kQ4_1, GgmlType::kQ5_0,
                                GgmlType::kQ5_1, GgmlType::kQ4_K, GgmlType::kQ5_K, GgmlType::kQ6_K>;
 
+/// The types that tiles of gemm.cu have: those, and f16 (gemm_stage.cu makes such tiles of others).
+using GemmTypes =
+    WeightTypes<GgmlType::kQ8_0, GgmlType::kQ4_0, GgmlType::kQ4_1, GgmlType::kQ5_0, GgmlType::kQ5_1,
+                GgmlType::kQ4_K, GgmlType::kQ5_K, GgmlType::kQ6_K, GgmlType::kF16>;
+
+/// The types whose rows are read as the file has them (rows.cuh).
+using RowTypes = WeightTypes<GgmlType::kF32, GgmlType::kF16, GgmlType::kBF16, GgmlType::kQ4_0,
+                             GgmlType::kQ4_1, GgmlType::kQ5_0, GgmlType::kQ5_1, GgmlType::kQ8_0,
+                             GgmlType::kIQ4_NL, GgmlType::kMXFP4, GgmlType::kQ2_K, GgmlType::kQ3_K,
+                             GgmlType::kQ4_K, GgmlType::kQ5_K, GgmlType::kQ6_K, GgmlType::kIQ4_XS>;
+
 /// Whether a branch has a case for every type of the list: what such branches assert. Their last
 /// case needs no comparison, for launchers refuse types that are not in the list.
 template <class List, GgmlType... kCases>
 inline constexpr bool kBranchIsWhole =
     List::kCount == sizeof...(kCases) && List::template are_all_in<WeightTypes<kCases...>>();
+
+#ifdef __CUDACC__
+/// f.operator()<type>() of a type that lies in tiles; launchers refuse others.
+template <class F>
+__device__ __forceinline__ void with_tiled_type(GgmlType type, const F& f) {
+  static_assert(
+      kBranchIsWhole<TiledTypes, GgmlType::kQ8_0, GgmlType::kQ4_0, GgmlType::kQ4_1, GgmlType::kQ5_0,
+                     GgmlType::kQ5_1, GgmlType::kQ4_K, GgmlType::kQ5_K, GgmlType::kQ6_K>);
+  switch (type) {
+    case GgmlType::kQ8_0:
+      return f.template operator()<GgmlType::kQ8_0>();
+    case GgmlType::kQ4_0:
+      return f.template operator()<GgmlType::kQ4_0>();
+    case GgmlType::kQ4_1:
+      return f.template operator()<GgmlType::kQ4_1>();
+    case GgmlType::kQ5_0:
+      return f.template operator()<GgmlType::kQ5_0>();
+    case GgmlType::kQ5_1:
+      return f.template operator()<GgmlType::kQ5_1>();
+    case GgmlType::kQ4_K:
+      return f.template operator()<GgmlType::kQ4_K>();
+    case GgmlType::kQ5_K:
+      return f.template operator()<GgmlType::kQ5_K>();
+    default:  // the last of the list
+      return f.template operator()<GgmlType::kQ6_K>();
+  }
+}
+/// The same of a type that gemm.cu has tiles of.
+template <class F>
+__device__ __forceinline__ void with_gemm_type(GgmlType type, const F& f) {
+  static_assert(kBranchIsWhole<GemmTypes, GgmlType::kQ8_0, GgmlType::kQ4_0, GgmlType::kQ4_1,
+                               GgmlType::kQ5_0, GgmlType::kQ5_1, GgmlType::kQ4_K, GgmlType::kQ5_K,
+                               GgmlType::kQ6_K, GgmlType::kF16>);
+  switch (type) {
+    case GgmlType::kQ8_0:
+      return f.template operator()<GgmlType::kQ8_0>();
+    case GgmlType::kQ4_0:
+      return f.template operator()<GgmlType::kQ4_0>();
+    case GgmlType::kQ4_1:
+      return f.template operator()<GgmlType::kQ4_1>();
+    case GgmlType::kQ5_0:
+      return f.template operator()<GgmlType::kQ5_0>();
+    case GgmlType::kQ5_1:
+      return f.template operator()<GgmlType::kQ5_1>();
+    case GgmlType::kQ4_K:
+      return f.template operator()<GgmlType::kQ4_K>();
+    case GgmlType::kQ5_K:
+      return f.template operator()<GgmlType::kQ5_K>();
+    case GgmlType::kQ6_K:
+      return f.template operator()<GgmlType::kQ6_K>();
+    default:  // the last of the list
+      return f.template operator()<GgmlType::kF16>();
+  }
+}
+#endif
 
 }  // namespace sharpi::cuda

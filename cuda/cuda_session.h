@@ -12,14 +12,12 @@
 
 #include "cuda/device_memory.h"
 #include "cuda/kernels/batch.h"
-#include "cuda/kernels/kv/kv_move.h"
+#include "cuda/kv_moves.h"
+#include "cuda/session_copies.h"
 #include "cuda/stream.h"
 #include "tier/stored_session.h"
 
 namespace sharpi::cuda {
-
-/// Bytes of the lists that the largest compaction of such a session uploads.
-uint64_t move_list_bytes(const KvLayout& layout);
 
 class CudaSession;
 
@@ -69,31 +67,26 @@ class CudaSession final : public StoredSession<DeviceBuffer, PinnedBuffer, Devic
   Status load_checkpoint(uint32_t index) override;
 
  private:
-  enum class Way : uint8_t { kToHost, kToDevice };
   CudaSession(const Device& device, const Stream& stream, std::shared_ptr<const Plan> plan,
               const SessionShape& shape, const StateReplay& replay)
       : StoredSession(TierId::kCuda, std::move(plan), shape),
         device_(&device),
         stream_(&stream),
-        replay_(&replay) {}
+        replay_(&replay),
+        copies_(device, stream),
+        moves_(device, stream) {}
   Status allocate();
   Status apply_pending(uint32_t layer) const;
   Status copy_within(void* to, const void* from, uint64_t bytes) const override;
-  Status copy(void* to, const void* from, uint64_t bytes, cudaMemcpyKind kind,
-              const char* what) const;
-  Status copy_queries(uint32_t layer, uint64_t first, uint32_t n, std::byte* host, Way way) const;
-  Status copy_rows(uint32_t layer, bool value, uint32_t first, uint32_t n, std::byte* host,
-                   Way way) const;
+  QueryRing query_ring(uint32_t layer) const;
   const Device* device_;
   const Stream* stream_;
   const StateReplay* replay_;
-  mutable std::mutex way_out_;       // of what const calls share: the next three
-  PinnedBuffer logits_host_;         // one row on its way out
-  DeviceBuffer best_;                // scratch of the best logits, and they themselves
-  DeviceBuffer move_lists_;          // room for jobs and keep lists, priced by the template
-  DeviceBuffer call_moves_;          // the same for moves that were not priced, until they are done
-  const KvMoveJob* jobs_ = nullptr;  // staged, in one of the two
-  uint32_t n_moves_ = 0, move_bytes_ = 0;
+  SessionCopies copies_;
+  KvMoves moves_;
+  mutable std::mutex way_out_;  // of what const calls share: the next two
+  PinnedBuffer logits_host_;    // one row on its way out
+  DeviceBuffer best_;           // scratch of the best logits, and they themselves
 };
 
 /// A session's recurrent state, and the pending rows that have to be applied to it.

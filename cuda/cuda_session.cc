@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-#include "cuda/cuda_store.h"
+#include "cuda/cuda_session.h"
 
 #include <algorithm>
 #include <cstring>
@@ -131,29 +131,19 @@ Status CudaSession::allocate() {
   SHARPI_TRY_ASSIGN(logits_host_, PinnedBuffer::allocate(*device_, b.logits_host, "logits"));
   SHARPI_TRY_ASSIGN(ring_, DeviceBuffer::allocate(*device_, b.ring, "query ring"));
   SHARPI_TRY_ASSIGN(observer_, DeviceBuffer::allocate(*device_, b.observer, "observer queries"));
-  SHARPI_TRY_ASSIGN(move_lists_, DeviceBuffer::allocate(*device_, b.moves, "lists of kept rows"));
-  return Status::ok();
-}
-
-Status CudaSession::copy(void* to, const void* from, uint64_t bytes, cudaMemcpyKind kind,
-                         const char* what) const {
-  if (bytes == 0) return Status::ok();
-  SHARPI_TRY(device_->usable());
-  const DeviceScope scope(*device_);
-  SHARPI_TRY(device_->check(cudaMemcpyAsync(to, from, bytes, kind, stream_->get()), what));
-  return stream_->wait();
+  return moves_.allocate(b.moves);
 }
 
 Status CudaSession::copy_within(void* to, const void* from, uint64_t bytes) const {
-  return copy(to, from, bytes, cudaMemcpyDeviceToDevice, "copying a session");
+  return copies_.bytes(to, from, bytes, cudaMemcpyDeviceToDevice, "copying a session");
 }
 
 Status CudaSession::read_logits(uint32_t row, float* out) const {
   SHARPI_TRY(check_logits_row(row));
   const std::lock_guard lock(way_out_);
   const uint64_t n = plan_->spec->n_vocab;
-  SHARPI_TRY(copy(logits_host_.data(), logits() + row * n, logit_row_bytes(),
-                  cudaMemcpyDeviceToHost, "reading logits"));
+  SHARPI_TRY(copies_.bytes(logits_host_.data(), logits() + row * n, logit_row_bytes(),
+                           cudaMemcpyDeviceToHost, "reading logits"));
   std::memcpy(out, logits_host_.data(), logit_row_bytes());
   return Status::ok();
 }
@@ -161,7 +151,8 @@ Status CudaSession::read_logits(uint32_t row, float* out) const {
 Status CudaSession::write_logits(uint32_t row, const float* in) {
   SHARPI_TRY(check_logits_row(row));
   const uint64_t n = plan_->spec->n_vocab;
-  return copy(logits() + row * n, in, logit_row_bytes(), cudaMemcpyHostToDevice, "writing logits");
+  return copies_.bytes(logits() + row * n, in, logit_row_bytes(), cudaMemcpyHostToDevice,
+                       "writing logits");
 }
 
 uint32_t CudaSession::max_best() const {
@@ -215,8 +206,8 @@ Status CudaSession::read_best(uint32_t row, uint32_t k, const std::span<const ui
   a.workspace_bytes = t.workspace_bytes;
   SHARPI_TRY(
       device_->settle(k == 1 ? launch_argmax(a, stream_->get()) : launch_top_k(t, stream_->get())));
-  SHARPI_TRY(copy(logits_host_.data(), best_.data(), kBestBytes, cudaMemcpyDeviceToHost,
-                  "reading the best logits"));
+  SHARPI_TRY(copies_.bytes(logits_host_.data(), best_.data(), kBestBytes, cudaMemcpyDeviceToHost,
+                           "reading the best logits"));
   std::memcpy(values, logits_host_.data(), k * sizeof(float));
   std::memcpy(ids, logits_host_.as<float>() + kMaxTopK, k * sizeof(int32_t));
   return Status::ok();
@@ -238,7 +229,7 @@ std::vector<MemoryRow> CudaSession::memory_rows() const {
   b.best = best_.bytes();
   b.ring = ring_.bytes();
   b.observer = observer_.bytes();
-  b.moves = move_lists_.bytes();
+  b.moves = moves_.bytes();
   b.n_recurrent = static_cast<uint32_t>(state_layout_.layers.size());
   push_fixed(&rows, b);
   return out;
@@ -262,8 +253,8 @@ Status CudaSession::read_state(uint32_t layer, StatePart part, void* out) const 
   const std::lock_guard lock(way_out_);
   const bool applied = pending() != 0;
   if (applied) SHARPI_TRY(apply_pending(layer));
-  return copy(out, state(layer, part, applied), state_bytes(layer, part), cudaMemcpyDeviceToHost,
-              "reading state");
+  return copies_.bytes(out, state(layer, part, applied), state_bytes(layer, part),
+                       cudaMemcpyDeviceToHost, "reading state");
 }
 
 /// Between passes the working copy is scratch.
@@ -276,8 +267,8 @@ Status CudaSession::apply_pending(uint32_t layer) const {
 Status CudaSession::write_state(uint32_t layer, StatePart part, const void* in) {
   SHARPI_TRY(check_state(layer, part));
   drop_pending();
-  return copy(state(layer, part, false), in, state_bytes(layer, part), cudaMemcpyHostToDevice,
-              "writing state");
+  return copies_.bytes(state(layer, part, false), in, state_bytes(layer, part),
+                       cudaMemcpyHostToDevice, "writing state");
 }
 
 void CudaSession::clear_state() noexcept {
@@ -295,15 +286,61 @@ Status CudaSession::save_checkpoint(uint32_t index) {
   for (const StateLayout::Layer& l : state_layout_.layers) {
     if (applied) SHARPI_TRY(apply_pending(l.layer));
   }
-  return copy(to, state_base(applied), state_layout_.bytes, cudaMemcpyDeviceToHost,
-              "saving a checkpoint");
+  return copies_.bytes(to, state_base(applied), state_layout_.bytes, cudaMemcpyDeviceToHost,
+                       "saving a checkpoint");
 }
 
 Status CudaSession::load_checkpoint(uint32_t index) {
   SHARPI_TRY_ASSIGN(const std::byte* from, checkpoint_at(index));
   drop_pending();
-  return copy(state_base(false), from, state_layout_.bytes, cudaMemcpyHostToDevice,
-              "loading a checkpoint");
+  return copies_.bytes(state_base(false), from, state_layout_.bytes, cudaMemcpyHostToDevice,
+                       "loading a checkpoint");
+}
+
+Status CudaSession::read_rows(uint32_t layer, bool value, uint32_t first, uint32_t n,
+                              void* out) const {
+  SHARPI_TRY(check_rows(layer, first, n));
+  return copies_.rows(view(layer), value, first, n, static_cast<std::byte*>(out), Way::kToHost);
+}
+
+Status CudaSession::write_rows(uint32_t layer, bool value, uint32_t first, uint32_t n,
+                               const void* in) {
+  SHARPI_TRY(check_rows(layer, first, n));
+  auto* from = static_cast<std::byte*>(const_cast<void*>(in));  // only read
+  return copies_.rows(view(layer), value, first, n, from, Way::kToDevice);
+}
+
+QueryRing CudaSession::query_ring(uint32_t layer) const {
+  return {reinterpret_cast<std::byte*>(queries(layer, Capture::kRing)), query_rows(Capture::kRing),
+          uint64_t{query_layout_.dim_of_layer[layer]} * sizeof(float)};
+}
+
+Status CudaSession::read_queries(uint32_t layer, uint64_t first, uint32_t n, float* out) const {
+  SHARPI_TRY(check_queries(layer, n));
+  return copies_.queries(query_ring(layer), first, n, reinterpret_cast<std::byte*>(out),
+                         Way::kToHost);
+}
+
+Status CudaSession::write_queries(uint32_t layer, uint64_t first, uint32_t n, const float* in) {
+  auto* from = reinterpret_cast<std::byte*>(const_cast<float*>(in));  // only read
+  SHARPI_TRY(check_queries(layer, n));
+  return copies_.queries(query_ring(layer), first, n, from, Way::kToDevice);
+}
+
+Status CudaSession::stage_moves(std::span<const KvMove> moves) {
+  discard_moves();
+  SHARPI_TRY(check_moves(moves));
+  MoveList list;
+  for (const KvMove& m : moves) list.add(view(m.layer), m);
+  return moves_.stage(&list);
+}
+
+void CudaSession::apply_moves() noexcept {
+  moves_.apply();
+}
+
+void CudaSession::discard_moves() noexcept {
+  moves_.discard();
 }
 
 BatchSequence pending_sequence(const CudaSession& session) {

@@ -44,10 +44,14 @@ class LoadedModel {
   const float* floats(const TensorRef& w) const {
     return reinterpret_cast<const float*>(weight(w));
   }
+  /// Whether captured steps of so many rows go in few launches, whose blocks meet.
+  bool fuses(uint32_t n_rows) const {
+    return n_rows == 1 || (n_rows <= kMaxChainRows && has_chains(config));
+  }
   /// Of a captured step. Chains fetch weights while what comes before them still runs, so their
   /// steps overlap.
   const MatmulConfig& step_config(uint32_t n_rows) const {
-    return n_rows == 1 && has_chains(config) ? config : launches_config;
+    return fuses(n_rows) && has_chains(config) ? config : launches_config;
   }
   /// Experts of the layer are on the CPU; a segment has such a layer and asks for them; calls of so
   /// many rows use expert slots.
@@ -63,7 +67,7 @@ class LoadedModel {
   MatmulConfig config;
   MatmulConfig launches_config;  // of captured decode steps without chains
   MatmulConfig call_config;      // of calls that are no steps
-  bool blocks_meet = false;      // in kernels of one row: Device::turn()
+  bool blocks_meet = false;      // in kernels of steps that fuse: Device::turn()
   std::unique_ptr<Weights> weights;
   std::unique_ptr<WeightStream> stream_weights;  // null when nothing streams
   std::unique_ptr<ExpertSlots> experts;

@@ -18,7 +18,7 @@ class Fuser {
       : facts_(facts),
         spec_(*facts.spec),
         paper_(spec_, facts.n_rows, facts.moe_sync_bytes),
-        chains_(facts.fuses && has_chains(facts.config)) {}
+        chains_(facts.fuses && facts.n_rows <= kMaxChainRows && has_chains(facts.config)) {}
 
   LaunchList run(const StepProgram& program) {
     for (const Op& op : program) {
@@ -75,7 +75,10 @@ class Fuser {
   void chain(const RowProduct& p);
   void sum_before_next(const TensorRef& norm, float scale);
   void launch_chain();
-  void launch_apart();
+  void launch_longest();
+  bool fits(size_t n_steps) const;
+  void emit_chain(size_t n_steps);
+  void launch_apart(size_t n_steps);
   void end_chain();
   bool chain_waits() const { return !waiting_.empty() || sum_.adds; }
 
@@ -253,26 +256,59 @@ void Fuser::launch_chain() {
     return waiting_.clear();
   }
   sum_layer_ = sum_.adds ? sum_layer_ : waiting_.back().layer;
+  if (facts_.n_rows > 1) return launch_longest();
+  if (fits(waiting_.size())) return emit_chain(waiting_.size());
+  ++list_.n_apart;
+  launch_apart(waiting_.size());
+}
+
+/// Several rows have less room: as many of the steps as have it are a chain, and those behind them
+/// begin another.
+void Fuser::launch_longest() {
+  bool apart = false;
+  while (!waiting_.empty()) {
+    size_t n = waiting_.size();
+    while (n > 1 && !fits(n)) --n;
+    apart = apart || (n == 1 && !fits(1));
+    if (n > 1) {
+      emit_chain(n);
+    } else {
+      launch_apart(1);
+    }
+    if (waiting_.empty() || !waiting_[0].sum.adds) continue;
+    // What a launch begins with is there already.
+    emit_sum(waiting_[0].sum, waiting_[0].layer);
+    waiting_[0].product.x = waiting_[0].sum.to;
+    waiting_[0].sum = {};
+  }
+  list_.n_apart += apart ? 1 : 0;
+}
+
+/// Whether one launch has room for the first of the steps that wait.
+bool Fuser::fits(size_t n_steps) const {
   std::vector<ChainStep> steps;
-  for (const RowStep& s : waiting_) steps.push_back(paper_.step(s));
+  for (size_t i = 0; i < n_steps; ++i) steps.push_back(paper_.step(waiting_[i]));
   ChainTuning tuning;
   tuning.shared_bytes = facts_.chain_bytes;
-  if (!chain_fits(facts_.config, steps.data(), static_cast<uint32_t>(steps.size()), tuning))
-    return launch_apart();
+  return chain_fits(facts_.config, steps.data(), static_cast<uint32_t>(n_steps), tuning);
+}
+
+void Fuser::emit_chain(size_t n_steps) {
   ++list_.n_chains;
+  const auto end = waiting_.begin() + static_cast<std::ptrdiff_t>(n_steps);
   const auto first = static_cast<uint32_t>(list_.steps.size());
-  list_.steps.insert(list_.steps.end(), waiting_.begin(), waiting_.end());
+  list_.steps.insert(list_.steps.end(), waiting_.begin(), end);
   Launch& l = emit(LaunchKind::kChain);
   l.layer = waiting_[0].layer;
   l.first_step = first;
-  l.n_steps = static_cast<uint32_t>(waiting_.size());
-  waiting_.clear();
+  l.n_steps = static_cast<uint32_t>(n_steps);
+  waiting_.erase(waiting_.begin(), end);
 }
 
-/// Without room for a chain: its steps one after the other.
-void Fuser::launch_apart() {
-  ++list_.n_apart;
-  for (const RowStep& s : std::exchange(waiting_, {})) {
+/// Without room for a chain: steps one after the other.
+void Fuser::launch_apart(size_t n_steps) {
+  for (size_t i = 0; i < n_steps; ++i) {
+    const RowStep& s = waiting_[i];
     RowProduct p = s.product;
     if (s.sum.adds) {
       emit_sum(s.sum, s.layer);
@@ -280,6 +316,7 @@ void Fuser::launch_apart() {
     }
     emit_product(p, s.layer);
   }
+  waiting_.erase(waiting_.begin(), waiting_.begin() + static_cast<std::ptrdiff_t>(n_steps));
 }
 
 /// Launches all that waits; the hidden row is in kX after it.

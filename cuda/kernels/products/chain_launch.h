@@ -17,6 +17,7 @@ constexpr uint32_t kTakenUnit = 64;      // bytes: sizes of units are multiples 
 constexpr uint32_t kMaxChainBlocks = 512;
 constexpr uint32_t kHandedFloats = 131072;  // of the rows that the steps of a launch hand on
 constexpr uint32_t kMostColumnParts = 4;    // of a product of several rows
+constexpr uint32_t kCarriedOutputs = 2;     // that a thread sums over parts of the columns
 constexpr uint32_t kNotHanded = ~0u;
 
 /// What a block remembers from launch to launch.

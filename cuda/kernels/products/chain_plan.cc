@@ -92,15 +92,15 @@ bool divide_memory(ChainLaunch* l, uint32_t limit, bool rings) {
   return l->shared_bytes <= limit && (!rings || l->ring_bytes >= 2 * widest);
 }
 
-/// Whether a product of several rows may go in parts of its columns: a thread carries the sum of
-/// one output, and norms and branches are of whole rows.
+/// Whether a product of several rows may go in parts of its columns: a thread carries few sums, and
+/// norms and branches are of whole rows.
 bool has_parts(const ChainLaunch& l, uint32_t k) {
   const ChainProduct& q = l.products[k];
   const ChainSplit& split = l.splits[k];
   const uint32_t outputs =
       (split.groups + (split.more != 0 ? 1 : 0)) * kPanelRows * chain_kernel_rows(l.n_rows);
   return !q.has_branch && q.norm_weight == nullptr && split.members == 1 &&
-         outputs <= kShareThreads;
+         outputs <= kCarriedOutputs * kShareThreads;
 }
 
 /// Takes products of more than `units` units in parts if it may: products of their own behind each
@@ -130,14 +130,21 @@ bool part_columns(ChainLaunch* l, uint32_t units) {
   return true;
 }
 
-/// Memory for several rows: as few parts as have room.
+/// Memory for several rows: as few parts as have room, of the widest product alone if that does.
 bool divide_rows(ChainLaunch* l, uint32_t limit, bool rings, uint32_t least_parts) {
   const ChainLaunch whole = *l;
-  uint32_t widest = 0;
-  for (uint32_t k = 0; k < l->n_products; ++k) widest = std::max(widest, l->products[k].units);
+  uint32_t widest = 0, next = 0;
+  for (uint32_t k = 0; k < l->n_products; ++k) {
+    const uint32_t units = l->products[k].units;
+    next = std::max(next, std::min(widest, units));
+    widest = std::max(widest, units);
+  }
   for (uint32_t n = std::max(least_parts, 1u); n <= kMostColumnParts; ++n) {
-    *l = whole;
-    if (part_columns(l, (widest + n - 1) / n) && divide_memory(l, limit, rings)) return true;
+    const uint32_t units = (widest + n - 1) / n;
+    for (const uint32_t most : {std::max(units, next), units}) {
+      *l = whole;
+      if (part_columns(l, most) && divide_memory(l, limit, rings)) return true;
+    }
   }
   return false;
 }

@@ -35,7 +35,7 @@ struct RingUnits {
       const uint32_t begin = at.u, end = min(q.units, begin + at.left);
 #pragma unroll 1
       for (uint32_t u = begin; u < end; ++u) {
-        const uint32_t from = ring_place(tail, bytes, p.ring_bytes);
+        const uint32_t from = ring_wraps(tail, bytes, p.ring_bytes) ? 0 : tail;
         const RowInputs in = staged_unit<kRows>(image, map, u);
         mbarrier_wait(full + turn.slot * 8, turn.parity);
         const auto lane = static_cast<int>(view.lane);
@@ -45,7 +45,7 @@ struct RingUnits {
         tail = from + bytes;
         turn.next();
       }
-      leave_rows_piece<kRows>(pieces_of(p, view), at.v, view, begin == 0, end == q.units, acc);
+      leave_rows_piece<kRows>(p, view, at.v, begin == 0, end == q.units, acc);
       at.left -= end - begin;
       at.u = 0;
       ++at.v;

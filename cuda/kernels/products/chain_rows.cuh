@@ -198,8 +198,8 @@ __device__ __forceinline__ RowInputs staged_unit(const uint8_t* image, const Fix
 
 /// Leaves the warp's piece of a panel (unit_shares.cuh): [panel + warp][row][row of the panel].
 template <uint32_t kRows>
-__device__ __forceinline__ void leave_rows_piece(const Pieces& pieces, uint32_t panel,
-                                                 const ChainView& view, bool first, bool last,
+__device__ __forceinline__ void leave_rows_piece(const ChainLaunch& p, const ChainView& view,
+                                                 uint32_t panel, bool first, bool last,
                                                  const RowSums<kRows>& acc) {
   float sum[2];
 #pragma unroll
@@ -215,22 +215,19 @@ __device__ __forceinline__ void leave_rows_piece(const Pieces& pieces, uint32_t 
   }
   const uint32_t row = view.lane % 4;
   if (row < kRows) {
-    float* to = pieces.part + ((panel + view.warp) * kRows + row) * kPanelRows + view.lane / 4;
+    float* to = piece_at(view.shared + p.part, (panel + view.warp) * kRows + row) + view.lane / 4;
     to[0] = sum[0];
     to[8] = sum[1];
   }
-  if (view.lane == 0) {
-    if (first) pieces.range[2 * panel] = view.warp;
-    if (last) pieces.range[2 * panel + 1] = view.warp;
-  }
+  if (view.lane == 0) mark_piece(view.shared + p.range, panel, view.warp, first, last);
 }
 
 /// Sum over the warps, in order, of output e of panel v for a row.
 template <uint32_t kRows>
-__device__ __forceinline__ float rows_piece_sum(const Pieces& pieces, uint32_t v, uint32_t row,
-                                                uint32_t e) {
-  const float* part = pieces.part + (v * kRows + row) * kPanelRows + e;
-  const uint2 range = pieces.warps_of(v);
+__device__ __forceinline__ float rows_piece_sum(const ChainLaunch& p, const ChainView& view,
+                                                uint32_t v, uint32_t row, uint32_t e) {
+  const float* part = piece_at(view.shared + p.part, v * kRows + row) + e;
+  const uint2 range = warps_of(view.shared + p.range, v);
   float sum = 0.0f;
 #pragma unroll 4
   for (uint32_t w = range.x; w <= range.y; ++w) sum += part[w * (kRows * kPanelRows)];
@@ -268,25 +265,30 @@ __device__ __forceinline__ const float* before_of(const ChainPanel& panel, const
   return (panel.before == kNotHanded ? panel.y : handed + panel.before) + o.offset(panel);
 }
 
-/// The outputs of the block leave; of a thread's first one, `old` is what kAdd adds to and
-/// `carried` what the columns before have summed up to.
+/// The sums of a thread's first outputs over the columns before those under way.
+struct Carried {
+  float sum[kCarriedOutputs] = {};
+};
+
+/// The outputs of the block leave; `old` is what kAdd adds to in a thread's first one.
 template <uint32_t kRows>
 __device__ __forceinline__ void leave_rows(const ChainLaunch& p, const ChainProduct& q,
                                            const ChainView& view, const Work& work, float old,
-                                           float carried) {
+                                           const Carried& carried) {
   const ChainPanel* panels = panel_table(p, view.shared) + work.base;
-  const Pieces pieces = pieces_of(p, view);
   float* handed = handed_set(p, view);
   for (uint32_t at = threadIdx.x; at < work.n_groups * (kPanelRows * kRows); at += kShareThreads) {
     const RowOutput<kRows> o(at);
     if (o.row >= p.n_rows) continue;
     const ChainPanel& panel = panels[o.group];
     const float norm = q.norm_weight == nullptr ? 1.0f : norms_of<kRows>(p, view)[o.row];
-    float y = rows_piece_sum<kRows>(pieces, o.group, o.row, o.e) * norm;
-    if (at == threadIdx.x) y += carried;
+    float y = rows_piece_sum<kRows>(p, view, o.group, o.row, o.e) * norm;
+#pragma unroll
+    for (uint32_t i = 0; i < kCarriedOutputs; ++i)
+      y += at == threadIdx.x + i * kShareThreads ? carried.sum[i] : 0.0f;
     if (is_gated(q.epilogue)) {
       const uint32_t up = work.n_groups + o.group;
-      y = gated_value(q.epilogue, y, rows_piece_sum<kRows>(pieces, up, o.row, o.e) * norm);
+      y = gated_value(q.epilogue, y, rows_piece_sum<kRows>(p, view, up, o.row, o.e) * norm);
     } else if (q.epilogue == Epilogue::kAdd) {
       const float* from = before_of(panel, handed, o);
       float before = at == threadIdx.x ? old : load_fresh(from);
@@ -308,13 +310,15 @@ __device__ __forceinline__ float first_before(const ChainLaunch& p, const ChainP
   return load_fresh(before_of(panels[o.group], handed_set(p, view), o));
 }
 
-/// What a thread's first output has so far.
 template <uint32_t kRows>
-__device__ __forceinline__ float first_sum(const ChainLaunch& p, const ChainView& view,
-                                           const Work& work) {
-  const RowOutput<kRows> o(threadIdx.x);
-  if (o.group >= work.n_groups) return 0.0f;
-  return rows_piece_sum<kRows>(pieces_of(p, view), o.group, o.row, o.e);
+__device__ __forceinline__ void carry_on(const ChainLaunch& p, const ChainView& view,
+                                         const Work& work, Carried& carried) {
+#pragma unroll
+  for (uint32_t i = 0; i < kCarriedOutputs; ++i) {
+    const RowOutput<kRows> o(threadIdx.x + i * kShareThreads);
+    if (o.group < work.n_groups)
+      carried.sum[i] += rows_piece_sum<kRows>(p, view, o.group, o.row, o.e);
+  }
 }
 
 /// All products of a launch; `units` says where a warp's units of weights come from.
@@ -328,7 +332,7 @@ __device__ __forceinline__ void multiply_rows(const ChainLaunch& p, const ChainV
     state_of(p, view) = {load_fresh(&p.states[blockIdx.x].launches),
                          load_fresh(&p.states[blockIdx.x].handed)};
   }
-  float carried = 0.0f;
+  Carried carried;
 #pragma unroll 1
   for (uint32_t k = 0; k < p.n_products; ++k) {
     const ChainProduct& q = p.products[k];
@@ -350,10 +354,10 @@ __device__ __forceinline__ void multiply_rows(const ChainLaunch& p, const ChainV
     keep_norms<kRows>(p, q, view);
     meet();
     if (carries) {
-      carried += first_sum<kRows>(p, view, work);
+      carry_on<kRows>(p, view, work, carried);
     } else {
       leave_rows<kRows>(p, q, view, work, old, carried);
-      carried = 0.0f;
+      carried = {};
     }
   }
   if (threadIdx.x == 0) p.states[blockIdx.x] = {state_of(p, view).launches + 1, p.n_handed};

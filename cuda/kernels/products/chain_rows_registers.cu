@@ -57,7 +57,7 @@ struct HeldUnits {
                                      staged_unit<kRows>(image, map, u), lane, acc);
         next += bytes;
       }
-      leave_rows_piece<kRows>(pieces_of(p, view), at.v, view, begin == 0, end == q.units, acc);
+      leave_rows_piece<kRows>(p, view, at.v, begin == 0, end == q.units, acc);
       at.u = 0;
       ++at.v;
     }

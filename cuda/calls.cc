@@ -145,10 +145,12 @@ uint32_t Calls::fill_head_rows(const Submission& rows, CudaWorkspace& ws, bool* 
   if (rows.transient) return 0;
   uint32_t* ids = ws.host_head_rows();
   float** to = ws.host_logits();
-  // Sessions' logit rows are newest first within each sequence.
+  // The wanted rows. Sessions' logit rows are newest first within each sequence, and so are these,
+  // but those of drafts: in the order of the call they go through the head as they are.
   for (const SequenceRows& q : rows.sequences) {
     float* newest = session_of(q)->logits() + uint64_t{q.last_logit_row} * m_.spec().n_vocab;
-    for (uint32_t i = q.first_logit_row; i < q.n_rows; ++i) {
+    for (uint32_t back = 0; back < q.n_rows - q.first_logit_row; ++back) {
+      const uint32_t i = q.drafted ? q.first_logit_row + back : q.n_rows - 1 - back;
       *in_order = *in_order && q.first_row + i == n;
       ids[n] = q.first_row + i;
       to[n] = newest + uint64_t{q.n_rows - 1 - i} * m_.spec().n_vocab;

@@ -65,6 +65,7 @@ struct ChainProduct {
 struct ChainColumns {
   uint32_t stride;  // floats from row to row
   bool carries;     // its sums wait for those of the next product, which reads more columns
+  bool sums;        // a matrix has minima, which are multiplied by sums of columns
 };
 
 /// A block's panels (or pairs) of a product: `groups`, one more for `more` blocks from `first` on.

@@ -103,6 +103,13 @@ bool has_parts(const ChainLaunch& l, uint32_t k) {
          outputs <= kCarriedOutputs * kShareThreads;
 }
 
+bool has_minima(const ChainProduct& q) {
+  bool minima = false;
+  for (uint32_t t = 0; t < q.n_tasks; ++t)
+    minima = minima || q.tasks[t].type == GgmlType::kQ4_K || q.tasks[t].type == GgmlType::kQ5_K;
+  return minima;
+}
+
 /// Takes products of more than `units` units in parts if it may: products of their own behind each
 /// other, of which a block multiplies the same panels. false: there are too many.
 bool part_columns(ChainLaunch* l, uint32_t units) {
@@ -115,7 +122,7 @@ bool part_columns(ChainLaunch* l, uint32_t units) {
       if (l->n_products == kMaxChainSteps) return false;
       const uint32_t first = i * q.units / n, at = l->n_products++;
       l->splits[at] = whole.splits[k];
-      l->columns[at] = {q.n_in, i + 1 < n};
+      l->columns[at] = {q.n_in, i + 1 < n, has_minima(q)};
       ChainProduct& part = l->products[at] = q;
       part.units = (i + 1) * q.units / n - first;
       if (part.x.handed == kNotHanded) {

@@ -85,7 +85,7 @@ __device__ __forceinline__ void stage_rows(const ChainLaunch& p, uint32_t k,
         scale_by(x[0], w);
         w = weights_of(q.norm_weight, q, it.u, view.lane);
       }
-      stage_fixed<kRows>(image, map, now.u, x[0], view.lane, now.row);
+      stage_fixed<kRows>(image, map, now.u, x[0], view.lane, now.row, columns.sums);
 #pragma unroll
       for (uint32_t j = 0; j + 1 < kStagedUnits; ++j) x[j] = x[j + 1];
     }
@@ -179,7 +179,7 @@ __device__ __forceinline__ void stage_branches(const ChainLaunch& p, uint32_t k,
           keep_squares(image, map, of_all, x[0], view.lane);
           scale_by(x[0], v);
         }
-        stage_fixed<kRows>(image, map, u, x[0], view.lane, row);
+        stage_fixed<kRows>(image, map, u, x[0], view.lane, row, p.columns[k].sums);
         x[0] = x[1];
         y[0] = y[1];
       }

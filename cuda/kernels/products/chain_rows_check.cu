@@ -8,12 +8,19 @@
 namespace sharpi::cuda::check {
 namespace {
 
-/// Parts of columns that the widest product of a launch has; 0: there is no room for it.
-uint32_t parts_of(const Bench& b, const std::vector<ChainStep>& steps, const ChainTuning& tuning) {
+/// Parts of columns that the widest product of a launch has; 0: there is no room for it. And the
+/// bytes of a warp's ring.
+struct Shape {
+  uint32_t parts = 0, ring_bytes = 0;
+};
+Shape shape_of(const Bench& b, const std::vector<ChainStep>& steps, const ChainTuning& tuning) {
   ChainLaunch l;
   const auto n = static_cast<uint32_t>(steps.size());
-  if (!make_chain_launch(b.config, steps.data(), n, nullptr, tuning, &l)) return 0;
-  return l.n_products - n + 1;
+  if (!make_chain_launch(b.config, steps.data(), n, nullptr, tuning, &l)) return {};
+  return {l.n_products - n + 1, l.ring_bytes};
+}
+uint32_t parts_of(const Bench& b, const std::vector<ChainStep>& steps, const ChainTuning& tuning) {
+  return shape_of(b, steps, tuning).parts;
 }
 
 void launch(Bench& b, const std::vector<ChainStep>& steps, Sync& sync, cudaStream_t stream,
@@ -138,7 +145,7 @@ constexpr LayerShape kOdd[] = {
 void report(const LayerShape& s, const Rotations& w, uint32_t n_rows, const std::string& what,
             double ms) {
   const double us = ms * 1000 / kLayers, bytes = layer_bytes(s, w);
-  std::printf("%-10s %u rows  %-30s %7.2f us/layer %5.2f TB/s\n", s.name, n_rows, what.c_str(), us,
+  std::printf("%-10s %u rows  %-36s %7.2f us/layer %5.2f TB/s\n", s.name, n_rows, what.c_str(), us,
               bytes / us / 1e6);
 }
 
@@ -171,14 +178,15 @@ void bench_rows(Bench& b, const LayerShape& s, const Rotations& w, uint32_t n_ro
       uint32_t before = 0;
       for (uint32_t parts = 1; parts <= (n_rows == 1 ? 1 : 3); ++parts) {
         tuning.column_parts = parts;
-        const uint32_t has = parts_of(b, chain_steps(s, matrices(w, 0), r.all()), tuning);
-        if (has == 0 || has == before) continue;
-        before = has;
+        const Shape shape = shape_of(b, chain_steps(s, matrices(w, 0), r.all()), tuning);
+        if (shape.parts == 0 || shape.parts == before) continue;
+        before = shape.parts;
         const auto chained = [&](const std::vector<ChainStep>& steps, cudaStream_t stream) {
           launch(b, steps, sync, stream, tuning);
         };
-        const std::string what =
-            std::string(name_of(tuning)) + with + ", " + std::to_string(has) + " parts";
+        const std::string what = std::string(name_of(tuning)) + with + ", " +
+                                 std::to_string(shape.parts) + " parts, " +
+                                 std::to_string(shape.ring_bytes);
         report(s, w, n_rows, what, layers(chained, false));
         report(s, w, n_rows, what + " +kernel", layers(chained, true));
       }

@@ -25,11 +25,12 @@ __device__ __forceinline__ uint32_t rounded_bits(float v, float scale) {
 }
 
 /// Writes unit u of row `row` of kRows: per 32 columns, row after row, high bytes then low bytes,
-/// each in the order in which a lane's nibbles of a block come; `map` is of all rows' units. All 32
-/// lanes of a warp.
+/// each in the order in which a lane's nibbles of a block come; `map` is of all rows' units. Sums of
+/// columns are for types with minima. All 32 lanes of a warp.
 template <uint32_t kRows = 1>
 __device__ __forceinline__ void stage_fixed(uint8_t* image, const FixedMap& map, uint32_t u,
-                                            const LaneInputs& in, uint32_t lane, uint32_t row = 0) {
+                                            const LaneInputs& in, uint32_t lane, uint32_t row = 0,
+                                            bool with_sums = true) {
   float amax = 0.0f;
 #pragma unroll
   for (int k = 0; k < 2; ++k) {
@@ -57,8 +58,10 @@ __device__ __forceinline__ void stage_fixed(uint8_t* image, const FixedMap& map,
                    high = __byte_perm(__byte_perm(n[0] + 128, n[1] + 128, 0x0051),
                                       __byte_perm(n[2] + 128, n[3] + 128, 0x0051), 0x5410);
     int sum = static_cast<int>((n[0] + n[1]) + (n[2] + n[3]) - 4 * kRoundingBits);
+    if (with_sums) {
 #pragma unroll
-    for (int d = 1; d < 8; d *= 2) sum += __shfl_xor_sync(~0u, sum, d);
+      for (int d = 1; d < 8; d *= 2) sum += __shfl_xor_sync(~0u, sum, d);
+    }
     // Lanes of the first half of a block write the high bytes of both halves, the others the low.
     const uint32_t other = __shfl_xor_sync(~0u, second ? high : low, 4);
     const uint32_t first = second ? other : high, next = second ? low : other;
@@ -66,7 +69,7 @@ __device__ __forceinline__ void stage_fixed(uint8_t* image, const FixedMap& map,
     *reinterpret_cast<uint2*>(image + u * (512 * kRows) + block * (64 * kRows) + row * 64 +
                               (second ? 32 : 0) + t * 8) = {__byte_perm(first, next, 0x5140),
                                                             __byte_perm(first, next, 0x7362)};
-    if (q == 0) {
+    if (with_sums && q == 0) {
       *reinterpret_cast<float*>(image + map.sums + (u * kRows + row) * 32 + block * 4) =
           static_cast<float>(sum);
     }

@@ -255,8 +255,7 @@ std::string Forward::chain_path() const {
     return text + "fixed point, chained" +
            (apart ? ", in part launch by launch for want of room" : "");
   };
-  static_assert(kMaxChainRows == 4, "its name in the text");
-  return text_of("one row", chains_of_one_) + text_of("two to four", chains_of_several_);
+  return text_of("one row", chains_of_one_) + text_of("several rows", chains_of_several_);
 }
 
 }  // namespace sharpi::cuda

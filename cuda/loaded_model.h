@@ -45,9 +45,7 @@ class LoadedModel {
     return reinterpret_cast<const float*>(weight(w));
   }
   /// Whether captured steps of so many rows go in few launches, whose blocks meet.
-  bool fuses(uint32_t n_rows) const {
-    return n_rows == 1 || (n_rows <= kMaxChainRows && has_chains(config));
-  }
+  bool fuses(uint32_t n_rows) const { return n_rows == 1 || n_rows <= max_chain_rows(config); }
   /// Of a captured step. Chains fetch weights while what comes before them still runs, so their
   /// steps overlap.
   const MatmulConfig& step_config(uint32_t n_rows) const {

@@ -18,7 +18,7 @@ class Fuser {
       : facts_(facts),
         spec_(*facts.spec),
         paper_(spec_, facts.n_rows, facts.moe_sync_bytes),
-        chains_(facts.fuses && facts.n_rows <= kMaxChainRows && has_chains(facts.config)) {}
+        chains_(facts.fuses && facts.n_rows <= max_chain_rows(facts.config)) {}
 
   LaunchList run(const StepProgram& program) {
     for (const Op& op : program) {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // What a pass launches, as a list: fuse() makes it of a segment's operations (tier/step_program.h)
 // from the device's profile, the matrices' types and the number of rows alone, and the model goes
-// through it (forward.cc). In a captured step of one to four rows, products that follow each other
+// through it (forward.cc). In a captured step of few rows, products that follow each other
 // become chains (kernels/products/chain.h), and of one row a mixture of experts becomes one launch
 // with the products in front and behind (kernels/moe/moe_step.h); elsewhere each product is a
 // launch. Plain C++, so that tests

@@ -148,17 +148,19 @@ TEST_P(Chains, GiveTheGoldensWithAndWithoutRoom) {
 }
 
 TEST_P(Chains, OfSeveralRowsGiveTheGoldensWithAndWithoutRoom) {
+  cuda::MatmulConfig config;
+  config.device = g_device->profile();
+  const uint32_t most = cuda::max_chain_rows(config);
   for (const bool room : {true, false}) {
     if (!room) g_device->limit_chains(1 << 10);
     std::shared_ptr<Model> model;
-    const Status loaded = load_model(&model, cuda::kMaxChainRows);
+    const Status loaded = load_model(&model, most);
     ASSERT_TRUE(loaded.is_ok()) << loaded.text();
-    EXPECT_NE(model->paths().find(room ? "steps of two to four: fixed point, chained"
-                                       : "steps of two to four: launch by launch, no room"),
+    EXPECT_NE(model->paths().find(room ? "steps of several rows: fixed point, chained"
+                                       : "steps of several rows: launch by launch, no room"),
               std::string::npos)
         << model->paths();
-    for (uint32_t n = 2; n <= cuda::kMaxChainRows; ++n)
-      expect_together(model, n, room ? "chained" : "apart");
+    for (uint32_t n = 2; n <= most; ++n) expect_together(model, n, room ? "chained" : "apart");
   }
 }
 

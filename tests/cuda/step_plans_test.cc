@@ -153,12 +153,17 @@ TEST(StepPlans, ChainsOfSeveralRowsHaveRoomOnEveryDevice) {
   for (const Card& card : kCards) {
     const MatmulConfig config = config_of(card);
     for (const Layer& l : kLayers) {
-      for (uint32_t n_rows = 2; n_rows <= kMaxChainRows; ++n_rows) {
+      for (uint32_t n_rows = 2; n_rows <= max_chain_rows(config); ++n_rows) {
         SCOPED_TRACE(std::string(card.name) + ", " + l.name + ", rows " + std::to_string(n_rows));
         const std::vector<ChainStep> steps = steps_of(l, n_rows);
         for (const ChainStep& s : steps) EXPECT_TRUE(chain_takes(config, s));
         ChainLaunch launch;
-        ASSERT_TRUE(make_chain_launch(config, steps.data(), 4, nullptr, {}, &launch));
+        // Eight rows of 5 120 columns, which a norm keeps together, leave no two units of q8_0 a
+        // warp.
+        const bool too_wide = n_rows > 4 && l.type == GgmlType::kQ8_0 && l.d == 5120;
+        const bool fits = make_chain_launch(config, steps.data(), 4, nullptr, {}, &launch);
+        EXPECT_EQ(fits, !too_wide);
+        if (!fits) continue;
         EXPECT_EQ(launch.n_rows, n_rows);
         EXPECT_LE(launch.shared_bytes, static_cast<uint32_t>(card.shared));
         EXPECT_EQ(launch.ring_bytes != 0, chain_form(config, {}) == ChainForm::kRings);

@@ -79,12 +79,14 @@ class Together {
 };
 
 TEST_F(Turn, PromptsAndBatchesOfManyRowsNeedNone) {
-  constexpr uint32_t kMany = cuda::kMaxChainRows + 1;
+  cuda::MatmulConfig config;
+  config.device = device_->profile();
+  const uint32_t many = cuda::max_chain_rows(config) + 1;
   const MadeModel file(recipe());
   const Loaded l = load_on_gpu(
-      file, [](sharpi_plan_params* p, sharpi_session_params*) { p->n_sessions = kMany; });
+      file, [&](sharpi_plan_params* p, sharpi_session_params*) { p->n_sessions = many; });
   std::unique_ptr<Together> all;
-  EXPECT_TRUE(ends_beside([&] { all = std::make_unique<Together>(l, file, kMany); }, kLong));
+  EXPECT_TRUE(ends_beside([&] { all = std::make_unique<Together>(l, file, many); }, kLong));
   EXPECT_TRUE(ends_beside([&] { all->decode(); }, kLong));
 }
 
@@ -92,12 +94,12 @@ TEST_F(Turn, ChainsOfSeveralRowsWaitForIt) {
   cuda::MatmulConfig config;
   config.device = device_->profile();
   const MadeModel file(recipe());
-  const Loaded l = load_on_gpu(file, [](sharpi_plan_params* p, sharpi_session_params*) {
-    p->n_sessions = cuda::kMaxChainRows;
-  });
-  for (const uint32_t n : {2u, cuda::kMaxChainRows}) {
+  const uint32_t most = cuda::max_chain_rows(config);
+  const Loaded l = load_on_gpu(
+      file, [&](sharpi_plan_params* p, sharpi_session_params*) { p->n_sessions = most; });
+  for (const uint32_t n : {2u, most}) {
     Together some(l, file, n);
-    EXPECT_EQ(ends_beside([&] { some.decode(); }, kShort), !cuda::has_chains(config)) << n;
+    EXPECT_FALSE(ends_beside([&] { some.decode(); }, kShort)) << n;
   }
 }
 

@@ -15,7 +15,8 @@ constexpr uint32_t kMaxPanels = 512;     // of a block, over all products
 constexpr uint32_t kFeeders = 4;         // that copy
 constexpr uint32_t kTakenUnit = 64;      // bytes: sizes of units are multiples of it
 constexpr uint32_t kMaxChainBlocks = 512;
-constexpr uint32_t kHandedFloats = 131072;  // of the rows that the steps of a launch hand on
+constexpr uint32_t kHandedFloats = 262144;  // of the rows that the steps of a launch hand on
+constexpr uint32_t kMaxChainProducts = 8;   // steps, and parts of them
 constexpr uint32_t kMostColumnParts = 4;    // of a product of several rows
 constexpr uint32_t kCarriedOutputs = 2;     // that a thread sums over parts of the columns
 constexpr uint32_t kNotHanded = ~0u;
@@ -82,10 +83,10 @@ struct ChainLaunch {
   uint32_t image, part, range, panels, sums, works, slots;  // offsets in shared memory
   uint32_t shared_bytes;
   uint32_t arrivals;  // that free a slot: 1 of a warp, or 32
-  ChainSplit splits[kMaxChainSteps];
-  ChainProduct products[kMaxChainSteps];
+  ChainSplit splits[kMaxChainProducts];
+  ChainProduct products[kMaxChainProducts];
   uint32_t n_rows;
-  ChainColumns columns[kMaxChainSteps];  // of several rows
+  ChainColumns columns[kMaxChainProducts];  // of several rows
 };
 static_assert(sizeof(ChainLaunch) <= 4096, "parameters of a kernel");
 
@@ -127,7 +128,7 @@ bool make_chain_launch(const MatmulConfig& config, const ChainStep* steps, uint3
 
 /// Rows that the kernel of a launch of n_rows has room for.
 constexpr uint32_t chain_kernel_rows(uint32_t n_rows) {
-  return n_rows <= 2 ? n_rows : kMaxChainRows;
+  return n_rows <= 2 ? n_rows : n_rows <= 4 ? 4 : kMaxChainRows;
 }
 
 /// chain_rows.cu; chain_registers.cu and chain_rows_registers.cu: `shape` without its block.

@@ -76,7 +76,7 @@ bool divide_memory(ChainLaunch* l, uint32_t limit, bool rings) {
   const uint32_t part = piece_bytes(panels) * rows,
                  range = (piece_range_bytes(panels) + 15) / 16 * 16,
                  table = all_panels * static_cast<uint32_t>(sizeof(ChainPanel)),
-                 works = kMaxChainSteps * static_cast<uint32_t>(sizeof(Work)) +
+                 works = kMaxChainProducts * static_cast<uint32_t>(sizeof(Work)) +
                          static_cast<uint32_t>(sizeof(ChainProgress));
   const uint32_t slots = rings ? sizeof(ChainSlots) : 0,
                  rest = image + part + range + table + sums + works + slots;
@@ -119,7 +119,7 @@ bool part_columns(ChainLaunch* l, uint32_t units) {
     const ChainProduct& q = whole.products[k];
     const uint32_t n = has_parts(whole, k) ? (q.units + units - 1) / units : 1;
     for (uint32_t i = 0; i < n; ++i) {
-      if (l->n_products == kMaxChainSteps) return false;
+      if (l->n_products == kMaxChainProducts) return false;
       const uint32_t first = i * q.units / n, at = l->n_products++;
       l->splits[at] = whole.splits[k];
       l->columns[at] = {q.n_in, i + 1 < n, has_minima(q)};
@@ -288,6 +288,11 @@ bool has_chains(const MatmulConfig& config) {
          !config.deterministic;
 }
 
+uint32_t max_chain_rows(const MatmulConfig& config) {
+  if (!has_chains(config)) return 0;
+  return chain_form(config, {}) == ChainForm::kRings ? kMaxChainRows : kMaxRegisterRows;
+}
+
 bool chain_takes(const MatmulConfig& config, const ChainStep& step) {
   const MatmulParams& m = step.product;
   if (!has_chains(config) || m.force_f32 || m.n_rows == 0 || m.n_rows > kMaxChainRows ||
@@ -332,7 +337,8 @@ bool make_chain_launch(const MatmulConfig& config, const ChainStep* steps, uint3
   l.arrivals = tuning.every_lane_arrives ? 32 : 1;
   const int limit = std::min(config.device.shared_per_block, tuning.shared_bytes);
   const bool rings = chain_form(config, tuning) == ChainForm::kRings;
-  if (rings && !config.device.bulk_copies) return false;  // it copies in bulk
+  if (rings && !config.device.bulk_copies) return false;    // it copies in bulk
+  if (!rings && l.n_rows > kMaxRegisterRows) return false;  // a unit is multiplied once
   const auto room = static_cast<uint32_t>(std::max(limit, 0));
   if (!Wiring(steps, &l).run()) return false;
   return l.n_rows == 1 ? divide_memory(&l, room, rings)

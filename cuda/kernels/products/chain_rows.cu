@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// chain.cu with two to four rows: the same rings, which the staged rows leave less room for, and
+// chain.cu with two to eight rows: the same rings, which the staged rows leave less room for, and
 // the same hand-over; a row has the bits that it has alone, but for products that go in parts of
 // their columns.
 // Bound: W bytes / memory bandwidth, while what lies in the rings outlasts what is waited for.
@@ -22,24 +22,28 @@ struct RingUnits {
   template <GgmlType kType>
   __device__ __forceinline__ void take_units(const ChainProduct& q, const ChainPanel* panels,
                                              Position& at) {
-    const FixedMap map = fixed_map(q.units * kRows);
-    const uint8_t* image = view.shared + p.image;
+    const StagedRows<kRows> staged(p, q, view);
     const uint8_t* ring = view.shared + view.warp * p.ring_bytes;
     const uint32_t full = shared_address(slots_of(p, view).full[view.warp]),
                    empty = shared_address(slots_of(p, view).empty[view.warp]);
     bool same = true;
 #pragma unroll 1
     while (same) {
-      RowSums<kRows> acc;
+      GroupSums<kRows> acc;
       const uint32_t bytes = panels[at.v].unit_bytes;
       const uint32_t begin = at.u, end = min(q.units, begin + at.left);
 #pragma unroll 1
       for (uint32_t u = begin; u < end; ++u) {
         const uint32_t from = ring_wraps(tail, bytes, p.ring_bytes) ? 0 : tail;
-        const RowInputs in = staged_unit<kRows>(image, map, u);
         mbarrier_wait(full + turn.slot * 8, turn.parity);
         const auto lane = static_cast<int>(view.lane);
-        FixedRows<kType, kRows>::add(MemoryUnit<kType>{ring + from, lane}, in, lane, acc);
+#pragma unroll
+        for (uint32_t g = 0; g < kGroups<kRows>; ++g) {
+          // The unit is read again: there are no registers to keep it.
+          if (g != 0) asm volatile("" ::: "memory");
+          FixedRows<kType, kGroupRows<kRows>>::add(MemoryUnit<kType>{ring + from, lane},
+                                                   staged.unit(g, u), lane, acc[g]);
+        }
         __syncwarp();
         if (view.lane < p.arrivals) mbarrier_arrive(empty + turn.slot * 8);
         tail = from + bytes;
@@ -99,12 +103,14 @@ __global__ void __launch_bounds__((kShareWarps + kFeeders) * 32, 1)
 }  // namespace
 
 Status launch_chain_rows(const LaunchShape& shape, const ChainLaunch& l) {
-  if (l.n_rows <= 2) return launch_kernel("chain_rows", shape, chain_rows_kernel<2>, l);
-  return launch_kernel("chain_rows", shape, chain_rows_kernel<4>, l);
+  const auto kernel = l.n_rows <= 2   ? chain_rows_kernel<2>
+                      : l.n_rows <= 4 ? chain_rows_kernel<4>
+                                      : chain_rows_kernel<8>;
+  return launch_kernel("chain_rows", shape, kernel, l);
 }
 
 Status prepare_chain_rows(int max_shared_bytes) {
-  for (const auto kernel : {chain_rows_kernel<2>, chain_rows_kernel<4>}) {
+  for (const auto kernel : {chain_rows_kernel<2>, chain_rows_kernel<4>, chain_rows_kernel<8>}) {
     SHARPI_TRY(kernel_status(
         cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, max_shared_bytes),
         "chain_rows"));

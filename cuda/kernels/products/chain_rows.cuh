@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT
-// What both forms of a chain of two to four rows do (chain_rows.cu, chain_rows_registers.cu): rows
-// are staged beside each other, units are multiplied with all of them at once, and their outputs
-// leave row by row. A product whose rows have no room goes in parts: consecutive products of the
-// launch that read some columns each, whose sums a block keeps until the last.
-// Thread rule: device code.
+// What both forms of a chain of two to eight rows do (chain_rows.cu, chain_rows_registers.cu): rows
+// are staged beside each other, units are multiplied with all of them, four at a time, and their
+// outputs leave row by row. A product whose rows have no room goes in parts: consecutive products
+// of the launch that read some columns each, whose sums a block keeps until the last. Thread rule:
+// device code.
 #pragma once
 
 #include "cuda/kernels/products/chain_parts.cuh"
@@ -12,6 +12,46 @@
 namespace sharpi::cuda {
 
 constexpr uint32_t kNowhere = ~0u;
+
+/// Rows are staged and multiplied in groups: as many as a product of tensor cores takes, at most.
+template <uint32_t kRows>
+constexpr uint32_t kGroupRows = kRows < 4 ? kRows : 4;
+template <uint32_t kRows>
+constexpr uint32_t kGroups = kRows / kGroupRows<kRows>;
+
+/// The staged rows: groups behind each other, each as fixed_rows.cuh reads it.
+template <uint32_t kRows>
+struct StagedRows {
+  static constexpr uint32_t kGroup = kGroupRows<kRows>;
+  uint8_t* image;
+  FixedMap map;  // of a group
+
+  __device__ __forceinline__ StagedRows(const ChainLaunch& p, const ChainProduct& q,
+                                        const ChainView& view)
+      : image(view.shared + p.image), map(fixed_map(q.units * kGroup)) {}
+  __device__ __forceinline__ uint8_t* group(uint32_t g) const { return image + g * map.bytes; }
+  /// Squares of a row's units.
+  __device__ __forceinline__ float* squares(uint32_t row, uint32_t units) const {
+    return reinterpret_cast<float*>(group(row / kGroup) + map.squares) + row % kGroup * units;
+  }
+  __device__ __forceinline__ void stage(uint32_t row, uint32_t u, const LaneInputs& in,
+                                        uint32_t lane, bool with_sums) const {
+    stage_fixed<kGroup>(group(row / kGroup), map, u, in, lane, row % kGroup, with_sums);
+  }
+  /// Unit u of a group.
+  __device__ __forceinline__ RowInputs unit(uint32_t g, uint32_t u) const {
+    const uint8_t* at = group(g);
+    return {at + u * (512 * kGroup),
+            reinterpret_cast<const float*>(at + map.sums) + u * (8 * kGroup),
+            reinterpret_cast<const float*>(at + map.inverse) + u * kGroup};
+  }
+};
+
+/// For the norm's factor, which the product's sums are multiplied by.
+__device__ __forceinline__ void keep_squares(float* to, const LaneInputs& in, uint32_t lane) {
+  const float sum = lanes_sum(squares_of(in.v[0]) + squares_of(in.v[1]));
+  if (lane == 0) *to = sum;
+}
 
 /// The lane's inputs of the units at `at` (floats from the row's beginning), zeros for kNowhere.
 /// What has not come yet is asked for again, until all of it is there.
@@ -59,8 +99,7 @@ __device__ __forceinline__ void stage_rows(const ChainLaunch& p, uint32_t k,
                                            const ChainView& view) {
   const ChainProduct& q = p.products[k];
   const ChainColumns& columns = p.columns[k];
-  const FixedMap map = fixed_map(q.units * kRows);
-  uint8_t* image = view.shared + p.image;
+  const StagedRows<kRows> staged(p, q, view);
   const bool norm = q.norm_weight != nullptr;
   const RowView rows = row_view(p, view, q.x);
   UnitOfRow it = {0, view.warp};
@@ -81,11 +120,11 @@ __device__ __forceinline__ void stage_rows(const ChainLaunch& p, uint32_t k,
       const UnitOfRow now = it;
       it.next(q.units);
       if (norm) {
-        keep_squares(image, map, now.row * q.units + now.u, x[0], view.lane);
+        keep_squares(staged.squares(now.row, q.units) + now.u, x[0], view.lane);
         scale_by(x[0], w);
         w = weights_of(q.norm_weight, q, it.u, view.lane);
       }
-      stage_fixed<kRows>(image, map, now.u, x[0], view.lane, now.row, columns.sums);
+      staged.stage(now.row, now.u, x[0], view.lane, columns.sums);
 #pragma unroll
       for (uint32_t j = 0; j + 1 < kStagedUnits; ++j) x[j] = x[j + 1];
     }
@@ -138,8 +177,7 @@ template <uint32_t kRows>
 __device__ __forceinline__ void stage_branches(const ChainLaunch& p, uint32_t k,
                                                const ChainView& view) {
   const ChainProduct& q = p.products[k];
-  const FixedMap map = fixed_map(q.units * kRows);
-  uint8_t* image = view.shared + p.image;
+  const StagedRows<kRows> staged(p, q, view);
   const RowView rows = row_view(p, view, q.x), branch = row_view(p, view, q.branch);
   const bool norm = q.branch_weight != nullptr;
   if (norm) {
@@ -176,10 +214,10 @@ __device__ __forceinline__ void stage_branches(const ChainLaunch& p, uint32_t k,
         const uint32_t of_all = row * q.units + u;
         if (of_all % gridDim.x == blockIdx.x) store_sum(p, q, view, of_all, x[0]);
         if (q.norm_weight != nullptr) {
-          keep_squares(image, map, of_all, x[0], view.lane);
+          keep_squares(staged.squares(row, q.units) + u, x[0], view.lane);
           scale_by(x[0], v);
         }
-        stage_fixed<kRows>(image, map, u, x[0], view.lane, row, p.columns[k].sums);
+        staged.stage(row, u, x[0], view.lane, p.columns[k].sums);
         x[0] = x[1];
         y[0] = y[1];
       }
@@ -187,37 +225,37 @@ __device__ __forceinline__ void stage_branches(const ChainLaunch& p, uint32_t k,
   }
 }
 
-/// Unit u of the staged rows.
+/// What a warp sums up over a panel's units.
 template <uint32_t kRows>
-__device__ __forceinline__ RowInputs staged_unit(const uint8_t* image, const FixedMap& map,
-                                                 uint32_t u) {
-  return {image + u * (512 * kRows),
-          reinterpret_cast<const float*>(image + map.sums) + u * (8 * kRows),
-          reinterpret_cast<const float*>(image + map.inverse) + u * kRows};
-}
+using GroupSums = RowSums<kGroupRows<kRows>>[kGroups<kRows>];
 
 /// Leaves the warp's piece of a panel (unit_shares.cuh): [panel + warp][row][row of the panel].
 template <uint32_t kRows>
 __device__ __forceinline__ void leave_rows_piece(const ChainLaunch& p, const ChainView& view,
                                                  uint32_t panel, bool first, bool last,
-                                                 const RowSums<kRows>& acc) {
-  float sum[2];
+                                                 const GroupSums<kRows>& sums) {
+  constexpr uint32_t kGroup = kGroupRows<kRows>;
+  float* to = piece_at(view.shared + p.part, (panel + view.warp) * kRows) + view.lane / 4;
 #pragma unroll
-  for (int h = 0; h < 2; ++h) {
-    // In the order of one row's lanes.
-    if constexpr (kRows == 4) {
-      sum[h] = (acc.part[h][0] + acc.part[h][1]) + (acc.part[h][2] + acc.part[h][3]);
-    } else {
-      const float a = acc.part[h][0] + __shfl_xor_sync(~0u, acc.part[h][0], 2),
-                  b = acc.part[h][1] + __shfl_xor_sync(~0u, acc.part[h][1], 2);
-      sum[h] = a + b;
+  for (uint32_t g = 0; g < kGroups<kRows>; ++g) {
+    const RowSums<kGroup>& acc = sums[g];
+    float sum[2];
+#pragma unroll
+    for (int h = 0; h < 2; ++h) {
+      // In the order of one row's lanes.
+      if constexpr (kGroup == 4) {
+        sum[h] = (acc.part[h][0] + acc.part[h][1]) + (acc.part[h][2] + acc.part[h][3]);
+      } else {
+        const float a = acc.part[h][0] + __shfl_xor_sync(~0u, acc.part[h][0], 2),
+                    b = acc.part[h][1] + __shfl_xor_sync(~0u, acc.part[h][1], 2);
+        sum[h] = a + b;
+      }
     }
-  }
-  const uint32_t row = view.lane % 4;
-  if (row < kRows) {
-    float* to = piece_at(view.shared + p.part, (panel + view.warp) * kRows + row) + view.lane / 4;
-    to[0] = sum[0];
-    to[8] = sum[1];
+    const uint32_t row = view.lane % 4;
+    if (row < kGroup) {
+      to[(g * kGroup + row) * kPanelRows] = sum[0];
+      to[(g * kGroup + row) * kPanelRows + 8] = sum[1];
+    }
   }
   if (view.lane == 0) mark_piece(view.shared + p.range, panel, view.warp, first, last);
 }
@@ -239,10 +277,9 @@ template <uint32_t kRows>
 __device__ __forceinline__ void keep_norms(const ChainLaunch& p, const ChainProduct& q,
                                            const ChainView& view) {
   if (q.norm_weight == nullptr || view.warp >= p.n_rows) return;
-  const FixedMap map = fixed_map(q.units * kRows);
-  const auto* squares = reinterpret_cast<const float*>(view.shared + p.image + map.squares);
+  const float* squares = StagedRows<kRows>(p, q, view).squares(view.warp, q.units);
   float sum = 0.0f;
-  for (uint32_t u = view.lane; u < q.units; u += 32) sum += squares[view.warp * q.units + u];
+  for (uint32_t u = view.lane; u < q.units; u += 32) sum += squares[u];
   sum = rsqrtf(lanes_sum(sum) / static_cast<float>(q.n_in) + q.norm_eps);
   if (view.lane == 0) norms_of<kRows>(p, view)[view.warp] = sum;
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Part of chain_check: chains of two to four rows against chains of one row, row after row, bit for
-// bit where no product goes in parts of its columns, else against exact arithmetic; outputs begin
-// as NaN, and what lies behind the last row must stay as it was. And the time of all of them.
+// Part of chain_check: chains of two to eight rows against chains of one row, row after row, bit
+// for bit where no product goes in parts of its columns, else against exact arithmetic; outputs
+// begin as NaN, and what lies behind the last row must stay as it was. And the time of all of them.
 #include "cuda/kernels/products/chain_cases.cuh"
 #include "cuda/kernels/products/chain_launch.h"
 
@@ -21,6 +21,10 @@ Shape shape_of(const Bench& b, const std::vector<ChainStep>& steps, const ChainT
 }
 uint32_t parts_of(const Bench& b, const std::vector<ChainStep>& steps, const ChainTuning& tuning) {
   return shape_of(b, steps, tuning).parts;
+}
+
+uint32_t most_rows(const ChainTuning& t) {
+  return t.form == ChainForm::kRings ? kMaxChainRows : kMaxRegisterRows;
 }
 
 void launch(Bench& b, const std::vector<ChainStep>& steps, Sync& sync, cudaStream_t stream,
@@ -88,7 +92,7 @@ void check_layer(Bench& b, const LayerShape& s, const ChainTuning& tuning, int r
   });
   const LayerMatrices m = {w.o->m, w.gate->m, w.up->m, w.down->m,
                            w.q->m, w.k->m,    w.v->m,  w.small->m};
-  for (uint32_t n_rows = 2; n_rows <= kMaxChainRows; ++n_rows) {
+  for (uint32_t n_rows = 2; n_rows <= most_rows(tuning); ++n_rows) {
     for (uint32_t parts = 1; parts <= 2; ++parts) {
       ChainTuning t = tuning;
       t.column_parts = parts;
@@ -104,7 +108,7 @@ void check_single(Bench& b, GgmlType t, uint32_t n_in, uint32_t n_out, const Cha
       norm(random_floats(n_in, 1.0f));
   Buffer<float> y(size_t{n_out} * kMaxChainRows), z(y.n);
   Sync sync;
-  for (uint32_t n_rows = 2; n_rows <= kMaxChainRows; ++n_rows) {
+  for (uint32_t n_rows = 2; n_rows <= most_rows(tuning); ++n_rows) {
     must(cudaMemset(y.p, 0xFF, y.n * 4), "poison");
     must(cudaMemset(z.p, 0xFF, z.n * 4), "poison");
     ChainStep step;

@@ -11,6 +11,7 @@ namespace {
 /// Units in the warp's registers, the next one always under way.
 template <uint32_t kRows>
 struct HeldUnits {
+  static_assert(kGroups<kRows> == 1, "a part of a unit is asked for once");
   const ChainLaunch& p;
   const ChainView& view;
   HeldUnit held = {};
@@ -37,13 +38,12 @@ struct HeldUnits {
   template <GgmlType kType>
   __device__ __forceinline__ void take_units(const ChainProduct& q, const ChainPanel* panels,
                                              Position& at) {
-    const FixedMap map = fixed_map(q.units * kRows);
-    const uint8_t* image = view.shared + p.image;
+    const StagedRows<kRows> staged(p, q, view);
     const auto lane = static_cast<int>(view.lane);
     bool same = true;
 #pragma unroll 1
     while (same) {
-      RowSums<kRows> acc;
+      GroupSums<kRows> acc;
       const uint32_t bytes = panels[at.v].unit_bytes;
       const uint32_t begin = at.u, end = min(q.units, begin + at.left);
       at.left -= end - begin;
@@ -53,8 +53,8 @@ struct HeldUnits {
 #pragma unroll 1
       for (uint32_t u = begin; u < end; ++u) {
         if (u + 1 == end) next = behind;
-        FixedRows<kType, kRows>::add(RegisterUnit<kType>{held, next, lane},
-                                     staged_unit<kRows>(image, map, u), lane, acc);
+        FixedRows<kType, kRows>::add(RegisterUnit<kType>{held, next, lane}, staged.unit(0, u), lane,
+                                     acc[0]);
         next += bytes;
       }
       leave_rows_piece<kRows>(p, view, at.v, begin == 0, end == q.units, acc);

@@ -75,10 +75,8 @@ class Fuser {
   void chain(const RowProduct& p);
   void sum_before_next(const TensorRef& norm, float scale);
   void launch_chain();
-  void launch_longest();
-  bool fits(size_t n_steps) const;
-  void emit_chain(size_t n_steps);
-  void launch_apart(size_t n_steps);
+  void emit_steps(size_t n_steps);
+  void begin_apart();
   void end_chain();
   bool chain_waits() const { return !waiting_.empty() || sum_.adds; }
 
@@ -249,74 +247,40 @@ void Fuser::sum_before_next(const TensorRef& norm, float scale) {
   if (!chains_ || waiting_.empty()) end_chain();
 }
 
+/// As many steps as have room are a chain, and those behind them another, or launches of their own.
 void Fuser::launch_chain() {
-  if (waiting_.empty()) return;
-  if (waiting_.size() == 1 && !waiting_[0].sum.adds) {
-    emit_product(waiting_[0].product, waiting_[0].layer);
-    return waiting_.clear();
-  }
-  sum_layer_ = sum_.adds ? sum_layer_ : waiting_.back().layer;
-  if (facts_.n_rows > 1) return launch_longest();
-  if (fits(waiting_.size())) return emit_chain(waiting_.size());
-  ++list_.n_apart;
-  launch_apart(waiting_.size());
-}
-
-/// Several rows have less room: as many of the steps as have it are a chain, and those behind them
-/// begin another.
-void Fuser::launch_longest() {
-  bool apart = false;
+  if (waiting_.size() > 1) sum_layer_ = sum_.adds ? sum_layer_ : waiting_.back().layer;
+  bool cut = false;
   while (!waiting_.empty()) {
     size_t n = waiting_.size();
-    while (n > 1 && !fits(n)) --n;
-    apart = apart || (n == 1 && !fits(1));
-    if (n > 1) {
-      emit_chain(n);
-    } else {
-      launch_apart(1);
-    }
-    if (waiting_.empty() || !waiting_[0].sum.adds) continue;
-    // What a launch begins with is there already.
-    emit_sum(waiting_[0].sum, waiting_[0].layer);
-    waiting_[0].product.x = waiting_[0].sum.to;
-    waiting_[0].sum = {};
+    while (n > 1 && !have_room(facts_, paper_, {waiting_.data(), n})) --n;
+    cut = cut || n < waiting_.size();
+    emit_steps(n);
   }
-  list_.n_apart += apart ? 1 : 0;
+  list_.n_apart += cut ? 1 : 0;
 }
 
-/// Whether one launch has room for the first of the steps that wait.
-bool Fuser::fits(size_t n_steps) const {
-  std::vector<ChainStep> steps;
-  for (size_t i = 0; i < n_steps; ++i) steps.push_back(paper_.step(waiting_[i]));
-  ChainTuning tuning;
-  tuning.shared_bytes = facts_.chain_bytes;
-  return chain_fits(facts_.config, steps.data(), static_cast<uint32_t>(n_steps), tuning);
-}
-
-void Fuser::emit_chain(size_t n_steps) {
-  ++list_.n_chains;
+/// The first of the steps that wait, in one launch.
+void Fuser::emit_steps(size_t n_steps) {
+  begin_apart();
+  list_.n_chains += n_steps > 1 ? 1 : 0;
   const auto end = waiting_.begin() + static_cast<std::ptrdiff_t>(n_steps);
   const auto first = static_cast<uint32_t>(list_.steps.size());
   list_.steps.insert(list_.steps.end(), waiting_.begin(), end);
-  Launch& l = emit(LaunchKind::kChain);
+  Launch& l = emit(n_steps > 1 ? LaunchKind::kChain : LaunchKind::kProduct);
   l.layer = waiting_[0].layer;
   l.first_step = first;
   l.n_steps = static_cast<uint32_t>(n_steps);
   waiting_.erase(waiting_.begin(), end);
 }
 
-/// Without room for a chain: steps one after the other.
-void Fuser::launch_apart(size_t n_steps) {
-  for (size_t i = 0; i < n_steps; ++i) {
-    const RowStep& s = waiting_[i];
-    RowProduct p = s.product;
-    if (s.sum.adds) {
-      emit_sum(s.sum, s.layer);
-      p.x = s.sum.to;
-    }
-    emit_product(p, s.layer);
-  }
-  waiting_.erase(waiting_.begin(), waiting_.begin() + static_cast<std::ptrdiff_t>(n_steps));
+/// The sum that a launch would begin with is one of its own.
+void Fuser::begin_apart() {
+  RowStep& s = waiting_[0];
+  if (!s.sum.adds) return;
+  emit_sum(s.sum, s.layer);
+  s.product.x = s.sum.to;
+  s.sum = {};
 }
 
 /// Launches all that waits; the hidden row is in kX after it.

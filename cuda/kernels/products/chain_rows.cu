@@ -37,12 +37,13 @@ struct RingUnits {
         const uint32_t from = ring_wraps(tail, bytes, p.ring_bytes) ? 0 : tail;
         mbarrier_wait(full + turn.slot * 8, turn.parity);
         const auto lane = static_cast<int>(view.lane);
-#pragma unroll
+        // Group after group: there are no registers to keep the unit, nor is there need of more
+        // code.
+#pragma unroll 1
         for (uint32_t g = 0; g < kGroups<kRows>; ++g) {
-          // The unit is read again: there are no registers to keep it.
-          if (g != 0) asm volatile("" ::: "memory");
           FixedRows<kType, kGroupRows<kRows>>::add(MemoryUnit<kType>{ring + from, lane},
-                                                   staged.unit(g, u), lane, acc[g]);
+                                                   staged.unit(g, u), lane, acc[0]);
+          rotate<kRows>(acc);
         }
         __syncwarp();
         if (view.lane < p.arrivals) mbarrier_arrive(empty + turn.slot * 8);

@@ -228,6 +228,14 @@ __device__ __forceinline__ void stage_branches(const ChainLaunch& p, uint32_t k,
 /// What a warp sums up over a panel's units.
 template <uint32_t kRows>
 using GroupSums = RowSums<kGroupRows<kRows>>[kGroups<kRows>];
+/// The next group's in front; after as many turns as there are groups all is as before.
+template <uint32_t kRows>
+__device__ __forceinline__ void rotate(GroupSums<kRows>& sums) {
+  const RowSums<kGroupRows<kRows>> first = sums[0];
+#pragma unroll
+  for (uint32_t g = 0; g + 1 < kGroups<kRows>; ++g) sums[g] = sums[g + 1];
+  sums[kGroups<kRows> - 1] = first;
+}
 
 /// Leaves the warp's piece of a panel (unit_shares.cuh): [panel + warp][row][row of the panel].
 template <uint32_t kRows>

@@ -25,8 +25,8 @@ __device__ __forceinline__ uint32_t rounded_bits(float v, float scale) {
 }
 
 /// Writes unit u of row `row` of kRows: per 32 columns, row after row, high bytes then low bytes,
-/// each in the order in which a lane's nibbles of a block come; `map` is of all rows' units. Sums of
-/// columns are for types with minima. All 32 lanes of a warp.
+/// each in the order in which a lane's nibbles of a block come; `map` is of all rows' units. Sums
+/// of columns are for types with minima. All 32 lanes of a warp.
 template <uint32_t kRows = 1>
 __device__ __forceinline__ void stage_fixed(uint8_t* image, const FixedMap& map, uint32_t u,
                                             const LaneInputs& in, uint32_t lane, uint32_t row = 0,

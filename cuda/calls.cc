@@ -83,9 +83,9 @@ struct Abandon {
 
 }  // namespace
 
-/// Kernels whose blocks meet are of one row; only recorded steps wait for the host.
+/// Kernels whose blocks meet are of few rows; only recorded steps wait for the host.
 bool Calls::takes_turn(const Segment& segment, const Submission& rows) const {
-  if (rows.n_rows == 1 && m_.blocks_meet) return true;
+  if (m_.fuses(rows.n_rows) && m_.blocks_meet) return true;
   return rows.n_rows == rows.sequences.size() && m_.asks_for_experts(segment);
 }
 
@@ -143,14 +143,15 @@ uint32_t Calls::fill_head_rows(const Submission& rows, CudaWorkspace& ws, bool* 
   if (rows.transient) return 0;
   uint32_t* ids = ws.host_head_rows();
   float** to = ws.host_logits();
-  // The wanted rows, newest first within each sequence: the order of the sessions' logit rows.
+  // The wanted rows. Sessions' logit rows are newest first within each sequence, and so are these,
+  // but those of drafts: in the order of the call they go through the head as they are.
   for (const SequenceRows& q : rows.sequences) {
-    float* logits = session_of(q)->logits() + uint64_t{q.last_logit_row} * m_.spec().n_vocab;
-    for (uint32_t i = q.n_rows; i-- > q.first_logit_row;) {
+    float* newest = session_of(q)->logits() + uint64_t{q.last_logit_row} * m_.spec().n_vocab;
+    for (uint32_t back = 0; back < q.n_rows - q.first_logit_row; ++back) {
+      const uint32_t i = q.drafted ? q.first_logit_row + back : q.n_rows - 1 - back;
       *in_order = *in_order && q.first_row + i == n;
       ids[n] = q.first_row + i;
-      to[n] = logits;
-      logits += m_.spec().n_vocab;
+      to[n] = newest + uint64_t{q.n_rows - 1 - i} * m_.spec().n_vocab;
       ++n;
     }
   }
@@ -234,7 +235,7 @@ Status Calls::run_format(const Segment& segment, const Submission& rows, CudaWor
   p.drafted = drafted;
   p.n_head_rows = n_head_rows;
   p.head_rows_in_order = in_order;
-  p.fuses = step && rows.n_rows == 1;
+  p.fuses = step && m_.fuses(rows.n_rows);
   place(segment, rows.hidden_in, rows.hidden_out, &p);
   if (p.brings_table) SHARPI_TRY(fill_table(rows, ws));
   if (p.per_layer) fill_ple(rows, ws);
@@ -318,7 +319,7 @@ Status Calls::warm_up_rows(CudaWorkspace& ws, uint32_t n, bool drafted) const {
   const BatchTable t = ws.host_batch();
   for (uint32_t r = 0; r < n; ++r) {
     ws.host_tokens()[r] = 0;
-    ws.host_head_rows()[r] = n - 1 - r;
+    ws.host_head_rows()[r] = r;
     ws.host_logits()[r] = nullptr;
     if (!drafted || r == 0) t.sequences[r] = BatchSequence{};
     t.rows[r] = BatchRow{};
@@ -327,10 +328,11 @@ Status Calls::warm_up_rows(CudaWorkspace& ws, uint32_t n, bool drafted) const {
     if (segment.tier != TierId::kCuda || (drafted && !records(segment))) continue;
     Pass p{nullptr, ws, m_.format(0), m_.step_config(n)};
     p.batch = Batch{ws.batch(), n, drafted ? 1 : n};
-    p.single_rows = p.head_rows_in_order = !drafted;
+    p.single_rows = !drafted;
+    p.head_rows_in_order = true;
     p.drafted = drafted;
     p.n_head_rows = n;
-    p.fuses = n == 1;
+    p.fuses = m_.fuses(n);
     const bool starts = segment.index == 0, ends = segment.index + 1 == m_.segments.size();
     place(segment, starts ? nullptr : ws.handover(), ends ? nullptr : ws.handover(), &p);
     SHARPI_TRY(run_graph(segment, p, 0));

@@ -183,7 +183,7 @@ WorkspaceLayout make_workspace_layout(const ModelSpec& spec, const Placement& pl
           w.attn_heads == 0 ? 0 : attention_workspace_bytes(config, w.attn_heads, w.attn_dim));
   out.add(Buf::kKernel, kernel_bytes(spec, model, config, w, rows, head_rows));
   if (has_chains(config)) {
-    out.add_floats(Buf::kOtherX, e);
+    out.add_floats(Buf::kOtherX, std::min(rows, max_chain_rows(config)) * e);
     out.add(Buf::kChainSync, kChainSyncBytes);
   }
   return out;

@@ -62,8 +62,9 @@ Status Forward::run(const Segment& segment, Pass& p) const {
     return Status::error(Code::kInternal, "the CUDA tier does not know the operation \"%s\"",
                          list.unknown);
   }
-  chains_launched_.fetch_add(list.n_chains, std::memory_order_relaxed);
-  chains_apart_.fetch_add(list.n_apart, std::memory_order_relaxed);
+  ChainCounts& counts = p.n_rows() == 1 ? chains_of_one_ : chains_of_several_;
+  counts.launched.fetch_add(list.n_chains, std::memory_order_relaxed);
+  counts.apart.fetch_add(list.n_apart, std::memory_order_relaxed);
   const std::atomic<bool>* cancel = p.rows == nullptr ? nullptr : p.rows->cancel;
   // A ring row that was overwritten cannot be brought back, so windowed models finish their chunk.
   if (!p.transient && m_.spec().has_window()) cancel = nullptr;
@@ -75,7 +76,8 @@ Status Forward::run(const Segment& segment, Pass& p) const {
       return Status::error(Code::kCancelled, "the call was cancelled");
     }
     SHARPI_TRY(launch(p, at, list, l));
-    if (const LaunchWatch seen = launch_watch()) seen(list, l, p.fuses && p.recorded);
+    if (const LaunchWatch seen = launch_watch())
+      seen(list, l, p.n_rows() == 1 && p.fuses && p.recorded);
     if (ahead && l.kind == LaunchKind::kLayerEnd) SHARPI_TRY(ahead->submitted(l.layer));
   }
   return ahead ? ahead->finish() : Status::ok();
@@ -245,13 +247,16 @@ Status Forward::add_sum(Pass& p, const RowSum& sum) const {
 }
 
 std::string Forward::chain_path() const {
-  const bool launched = chains_launched_.load(std::memory_order_relaxed) != 0,
-             apart = chains_apart_.load(std::memory_order_relaxed) != 0;
-  if (!launched && !apart) return {};
-  const std::string text = "; steps of one row: ";
-  if (!launched) return text + "launch by launch, no room for chains";
-  return text + "fixed point, chained" +
-         (apart ? ", in part launch by launch for want of room" : "");
+  const auto text_of = [](const char* rows, const ChainCounts& counts) -> std::string {
+    const bool launched = counts.launched.load(std::memory_order_relaxed) != 0,
+               apart = counts.apart.load(std::memory_order_relaxed) != 0;
+    if (!launched && !apart) return {};
+    const std::string text = std::string("; steps of ") + rows + ": ";
+    if (!launched) return text + "launch by launch, no room for chains";
+    return text + "fixed point, chained" +
+           (apart ? ", in part launch by launch for want of room" : "");
+  };
+  return text_of("one row", chains_of_one_) + text_of("several rows", chains_of_several_);
 }
 
 }  // namespace sharpi::cuda

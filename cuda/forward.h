@@ -22,7 +22,7 @@ class Forward {
   Status run(const Segment& segment, Pass& p) const;
   /// TierModel::step_text().
   std::vector<std::string> step_text(const Segment& segment) const;
-  /// Whether steps of one row go in chains, in words.
+  /// Whether steps of few rows go in chains, in words.
   std::string chain_path() const;
   const MixerLaunches& mixers() const { return mixers_; }
 
@@ -41,7 +41,10 @@ class Forward {
   const LoadedModel& m_;
   MixerLaunches mixers_;
   FfnLaunches ffn_;
-  mutable std::atomic<uint32_t> chains_launched_{0}, chains_apart_{0};  // of all recordings
+  struct ChainCounts {  // of all recordings
+    std::atomic<uint32_t> launched{0}, apart{0};
+  };
+  mutable ChainCounts chains_of_one_, chains_of_several_;
 };
 
 }  // namespace sharpi::cuda

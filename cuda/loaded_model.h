@@ -44,10 +44,12 @@ class LoadedModel {
   const float* floats(const TensorRef& w) const {
     return reinterpret_cast<const float*>(weight(w));
   }
+  /// Whether captured steps of n_rows rows go in few launches, whose blocks wait for each other.
+  bool fuses(uint32_t n_rows) const { return n_rows == 1 || n_rows <= max_chain_rows(config); }
   /// The kernels' settings of a captured step of n_rows rows. Chains fetch weights while what comes
   /// before them still runs, so their steps overlap.
   const MatmulConfig& step_config(uint32_t n_rows) const {
-    return n_rows == 1 && has_chains(config) ? config : launches_config;
+    return fuses(n_rows) && has_chains(config) ? config : launches_config;
   }
   /// Whether the routed experts of a layer are on the CPU; whether a segment has such a layer and
   /// asks for them; whether calls of n_rows rows use expert slots.
@@ -63,7 +65,7 @@ class LoadedModel {
   MatmulConfig config;
   MatmulConfig launches_config;  // of captured decode steps without chains
   MatmulConfig call_config;      // of calls that are no steps
-  bool blocks_meet = false;      // in kernels of one row: Device::turn()
+  bool blocks_meet = false;      // in kernels of steps that fuse: Device::turn()
   std::unique_ptr<Weights> weights;
   std::unique_ptr<WeightStream> stream_weights;  // null when nothing streams
   std::unique_ptr<ExpertSlots> experts;

@@ -75,7 +75,7 @@ Status MixerLaunches::attend(Pass& p, uint32_t layer) const {
   t.o_stride = q_dim;
   t.workspace = p.ws.get<std::byte>(Buf::kAttention);
   t.workspace_bytes = p.ws.size(Buf::kAttention);
-  t.may_wait = p.n_rows() == 1 && m_.blocks_meet;
+  t.may_wait = m_.fuses(p.n_rows()) && m_.blocks_meet;
   return launch_attention(p.config, t, p.ws.lane());
 }
 

@@ -86,6 +86,14 @@ MoeStepParams Binding::moe_step(uint32_t layer, Buf to, bool add, const RowProdu
   return m;
 }
 
+bool have_room(const StepFacts& facts, const Binding& binding, std::span<const RowStep> steps) {
+  std::vector<ChainStep> made;
+  for (const RowStep& s : steps) made.push_back(binding.step(s));
+  ChainTuning tuning;
+  tuning.shared_bytes = facts.chain_bytes;
+  return chain_fits(facts.config, made.data(), static_cast<uint32_t>(made.size()), tuning);
+}
+
 std::byte* PaperBinding::at(Buf b) const {
   constexpr int kApart = 36;  // bits of a buffer's bytes
   return reinterpret_cast<std::byte*>((uintptr_t{1} + static_cast<uintptr_t>(b)) << kApart);

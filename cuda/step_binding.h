@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 
 #include "cuda/kernels/moe/moe_step.h"
 #include "cuda/kernels/products/chain.h"
@@ -53,6 +54,9 @@ class PaperBinding final : public Binding {
  private:
   uint64_t moe_sync_bytes_;
 };
+
+/// Whether one launch takes the steps: chain_fits().
+bool have_room(const StepFacts& facts, const Binding& binding, std::span<const RowStep> steps);
 
 /// How the hidden rows of an FFN become one: kSwiGlu or kGeGlu.
 Epilogue gated(const FfnSpec& f);

@@ -19,14 +19,15 @@ HeadRows head_rows(const MatmulConfig& config, uint32_t n, bool in_order) {
   return in_order && !config.deterministic ? HeadRows::kInOrder : HeadRows::kPicked;
 }
 
-StepFacts step_facts(const ModelSpec& spec, const Placement& placement,
-                     const MatmulConfig& config) {
+StepFacts step_facts(const ModelSpec& spec, const Placement& placement, const MatmulConfig& config,
+                     uint32_t n_rows) {
   StepFacts f;
   f.spec = &spec;
   f.placement = &placement;
   f.config = config;
   f.fuses = f.rows_to_ring = true;
-  f.head = head_rows(config, 1, true);
+  f.n_rows = n_rows;
+  f.head = head_rows(config, n_rows, true);
   uint32_t hidden = 0, shared = 0;
   for (uint32_t l = 0; l < spec.n_layers(); ++l) {
     const FfnSpec& ffn = spec.layers[l].ffn;

@@ -18,7 +18,7 @@ class Fuser {
       : facts_(facts),
         spec_(*facts.spec),
         paper_(spec_, facts.n_rows, facts.moe_sync_bytes),
-        chains_(facts.fuses && has_chains(facts.config)) {}
+        chains_(facts.fuses && facts.n_rows <= max_chain_rows(facts.config)) {}
 
   LaunchList run(const StepProgram& program) {
     for (const Op& op : program) {
@@ -75,7 +75,8 @@ class Fuser {
   void chain(const RowProduct& p);
   void sum_before_next(const TensorRef& norm, float scale);
   void launch_chain();
-  void launch_apart();
+  void emit_steps(size_t n_steps);
+  void begin_apart();
   void end_chain();
   bool chain_waits() const { return !waiting_.empty() || sum_.adds; }
 
@@ -246,40 +247,40 @@ void Fuser::sum_before_next(const TensorRef& norm, float scale) {
   if (!chains_ || waiting_.empty()) end_chain();
 }
 
+/// As many steps as have room are a chain, and those behind them another, or launches of their own.
 void Fuser::launch_chain() {
-  if (waiting_.empty()) return;
-  if (waiting_.size() == 1 && !waiting_[0].sum.adds) {
-    emit_product(waiting_[0].product, waiting_[0].layer);
-    return waiting_.clear();
+  if (waiting_.size() > 1) sum_layer_ = sum_.adds ? sum_layer_ : waiting_.back().layer;
+  bool cut = false;
+  while (!waiting_.empty()) {
+    size_t n = waiting_.size();
+    while (n > 1 && !have_room(facts_, paper_, {waiting_.data(), n})) --n;
+    cut = cut || n < waiting_.size();
+    emit_steps(n);
   }
-  sum_layer_ = sum_.adds ? sum_layer_ : waiting_.back().layer;
-  std::vector<ChainStep> steps;
-  for (const RowStep& s : waiting_) steps.push_back(paper_.step(s));
-  ChainTuning tuning;
-  tuning.shared_bytes = facts_.chain_bytes;
-  if (!chain_fits(facts_.config, steps.data(), static_cast<uint32_t>(steps.size()), tuning))
-    return launch_apart();
-  ++list_.n_chains;
-  const auto first = static_cast<uint32_t>(list_.steps.size());
-  list_.steps.insert(list_.steps.end(), waiting_.begin(), waiting_.end());
-  Launch& l = emit(LaunchKind::kChain);
-  l.layer = waiting_[0].layer;
-  l.first_step = first;
-  l.n_steps = static_cast<uint32_t>(waiting_.size());
-  waiting_.clear();
+  list_.n_apart += cut ? 1 : 0;
 }
 
-/// Without room for a chain: its steps one after the other.
-void Fuser::launch_apart() {
-  ++list_.n_apart;
-  for (const RowStep& s : std::exchange(waiting_, {})) {
-    RowProduct p = s.product;
-    if (s.sum.adds) {
-      emit_sum(s.sum, s.layer);
-      p.x = s.sum.to;
-    }
-    emit_product(p, s.layer);
-  }
+/// The first of the steps that wait, in one launch.
+void Fuser::emit_steps(size_t n_steps) {
+  begin_apart();
+  list_.n_chains += n_steps > 1 ? 1 : 0;
+  const auto end = waiting_.begin() + static_cast<std::ptrdiff_t>(n_steps);
+  const auto first = static_cast<uint32_t>(list_.steps.size());
+  list_.steps.insert(list_.steps.end(), waiting_.begin(), end);
+  Launch& l = emit(n_steps > 1 ? LaunchKind::kChain : LaunchKind::kProduct);
+  l.layer = waiting_[0].layer;
+  l.first_step = first;
+  l.n_steps = static_cast<uint32_t>(n_steps);
+  waiting_.erase(waiting_.begin(), end);
+}
+
+/// The sum that a launch would begin with is one of its own.
+void Fuser::begin_apart() {
+  RowStep& s = waiting_[0];
+  if (!s.sum.adds) return;
+  emit_sum(s.sum, s.layer);
+  s.product.x = s.sum.to;
+  s.sum = {};
 }
 
 /// Launches all that waits; the hidden row is in kX after it.

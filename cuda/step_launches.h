@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: MIT
 // What a pass launches, as a list: fuse() makes it of a segment's operations (tier/step_program.h)
 // from the device's profile, the matrices' types and the number of rows alone, and the model goes
-// through it (forward.cc). In a captured step of one row, products that follow each other become
-// chains (kernels/products/chain.h), and a mixture of experts one launch with the products in front
-// and behind (kernels/moe/moe_step.h); elsewhere each product is a launch. Plain C++, so that tests
+// through it (forward.cc). In a captured step of few rows, products that follow each other
+// become chains (kernels/products/chain.h), and of one row a mixture of experts becomes one launch
+// with the products in front and behind (kernels/moe/moe_step.h); elsewhere each product is a
+// launch. Plain C++, so that tests
 // read the list where there is no device. Thread rule: plain values, pure functions.
 #pragma once
 
@@ -103,8 +104,8 @@ struct StepFacts {
   const Placement* placement = nullptr;
   MatmulConfig config;
   uint32_t n_rows = 1;
-  bool fuses = false;     // a captured step of one row: launches whose blocks wait for each other
-  bool streamed = false;  // what is placed elsewhere comes over for the pass
+  bool fuses = false;         // a captured step: launches whose blocks wait for each other
+  bool streamed = false;      // what is placed elsewhere comes over for the pass
   bool rows_to_ring = false;  // of windowed layers, at once
   HeadRows head = HeadRows::kInOrder;
   bool expert_slots = false;    // there are such, and calls of so many rows use them
@@ -117,8 +118,9 @@ HeadRows head_rows(const MatmulConfig& config, uint32_t n, bool in_order);
 
 LaunchList fuse(const StepProgram& program, const StepFacts& facts);
 
-/// The facts of a captured step of one row, as far as they are known without a workspace.
-StepFacts step_facts(const ModelSpec& spec, const Placement& placement, const MatmulConfig& config);
+/// The facts of a captured step of n_rows rows, as far as they are known without a workspace.
+StepFacts step_facts(const ModelSpec& spec, const Placement& placement, const MatmulConfig& config,
+                     uint32_t n_rows = 1);
 
 /// The list for people, equal layers together; what is in brackets is one launch:
 /// "layers 1-2: rows; attention; [attn_output | ffn_gate, ffn_up | ffn_down | attn_q, attn_k]".

@@ -65,21 +65,35 @@ std::vector<Placement> placements(const ModelSpec& spec) {
   return out;
 }
 
-/// visit(list, facts, segment) of a captured step of one row and of calls of one and of three rows,
-/// for every model, card, placement and arithmetic, with and without room for chains.
+/// The ways in which lists are made: captured steps and calls, of how many rows, with how much room
+/// for chains.
+struct Way {
+  bool fuses;
+  uint32_t n_rows;
+  int chain_bytes;
+  bool deterministic;
+};
+constexpr int kAllRoom = 1 << 30;
+constexpr Way kWays[] = {
+    {true, 1, kAllRoom, false},  {true, 1, kAllRoom, true},   {true, 1, 1 << 10, false},
+    {false, 1, kAllRoom, false}, {false, 3, kAllRoom, false}, {true, 2, kAllRoom, false},
+    {true, 3, kAllRoom, true},   {true, 3, 48 << 10, false},  {true, 4, kAllRoom, false},
+    {true, 4, 1 << 10, false},   {true, 7, kAllRoom, false},
+};
+
+/// visit(list, facts, segment) for every model, card, placement and way.
 template <class F>
 void each_list(F&& visit) {
   each_card([&](const NamedCard&, const DeviceProfile& device) {
     for (const NamedSpec& m : specs()) {
       for (const Placement& place : placements(*m.spec)) {
-        for (int way = 0; way < 5; ++way) {
-          SCOPED_TRACE(m.name + ", way " + std::to_string(way));
+        for (const Way& way : kWays) {
+          SCOPED_TRACE(m.name + ", way " + std::to_string(&way - kWays));
           MatmulConfig config = config_of(device);
-          config.deterministic = way == 1;
-          StepFacts f = step_facts(*m.spec, place, config);
-          f.chain_bytes = way == 2 ? 1 << 10 : f.chain_bytes;
-          f.fuses = way < 3;
-          f.n_rows = way == 4 ? 3 : 1;
+          config.deterministic = way.deterministic;
+          StepFacts f = step_facts(*m.spec, place, config, way.n_rows);
+          f.chain_bytes = way.chain_bytes;
+          f.fuses = way.fuses;
           for (const Segment& s : make_segments(*m.spec, place)) {
             if (s.tier == TierId::kCuda) visit(fuse(s.program, f), f, s);
           }
@@ -95,8 +109,9 @@ std::string recorded_path() {
   return test::source_path("tests/cuda/step_launches.txt");
 }
 
-/// Cards with equal lists are named together.
-std::string lists_text() {
+/// Cards with equal lists are named together; steps of several rows have their own where products
+/// are chained differently.
+std::string lists_text(uint32_t n_rows) {
   std::string text;
   for (const NamedSpec& m : specs()) {
     std::vector<std::pair<std::string, std::string>> lists;  // cards, list
@@ -104,7 +119,8 @@ std::string lists_text() {
       const Placement all = Placement::all(*m.spec, TierId::kCuda);
       std::string list;
       for (const Segment& s : make_segments(*m.spec, all)) {
-        const LaunchList made = fuse(s.program, step_facts(*m.spec, all, config_of(device)));
+        const LaunchList made =
+            fuse(s.program, step_facts(*m.spec, all, config_of(device), n_rows));
         for (const std::string& line : launch_text(made)) list += "  " + line + "\n";
       }
       for (auto& [cards, other] : lists) {
@@ -115,14 +131,16 @@ std::string lists_text() {
       }
       lists.push_back({card.name, list});
     });
-    for (const auto& [cards, list] : lists) text += m.name + " on " + cards + "\n" + list;
+    const std::string rows = n_rows == 1 ? "" : ", " + std::to_string(n_rows) + " rows";
+    for (const auto& [cards, list] : lists) text += m.name + rows + " on " + cards + "\n" + list;
   }
   return text;
 }
 
 /// SHARPI_RENEW_LISTS=1 records them anew, to be read with git diff.
 TEST(StepLaunches, AreTheRecordedOnes) {
-  const std::string made = lists_text();
+  std::string made;
+  for (const uint32_t n_rows : {1u, 2u, 4u, 8u}) made += lists_text(n_rows);
   if (std::getenv("SHARPI_RENEW_LISTS") != nullptr) std::ofstream(recorded_path()) << made;
   std::ifstream file(recorded_path());
   ASSERT_TRUE(file.good()) << recorded_path();

@@ -71,6 +71,29 @@ const Layer kLayers[] = {
     {"27B in q8_0", 5120, 6144, 17408, 10240, 6144, GgmlType::kQ8_0, GgmlType::kQ8_0},
 };
 
+/// A layer from its mixer's output on, up to the next one's projections, of so many rows.
+std::vector<ChainStep> steps_of(const Layer& l, uint32_t n_rows) {
+  Addresses at;
+  float *mix = at.row(), *x = at.row(), *ffn = at.row(), *norm = at.row();
+  std::vector<ChainStep> steps(4);
+  steps[0].product = product(mix, nullptr, {{at.matrix(l.type, l.mix, l.d), x, l.d}});
+  steps[0].product.epilogue = Epilogue::kAdd;
+  steps[1].product = product(
+      x, norm,
+      {{at.matrix(l.type, l.d, l.ff), ffn, l.ff}, {at.matrix(l.type, l.d, l.ff), ffn, l.ff}});
+  steps[1].product.epilogue = Epilogue::kSwiGlu;
+  steps[2].product = product(ffn, nullptr, {{at.matrix(l.down, l.ff, l.d), x, l.d}});
+  steps[2].product.epilogue = Epilogue::kAdd;
+  steps[3].product = product(x, norm,
+                             {{at.matrix(l.type, l.d, l.q), at.row(), l.q},
+                              {at.matrix(l.down, l.d, l.kv), at.row(), l.kv}});
+  for (ChainStep& s : steps) {
+    s.product.n_rows = n_rows;
+    s.product.x_stride = s.product.tasks[0].w.n_in;
+  }
+  return steps;
+}
+
 TEST(StepPlans, ChainsHaveRoomOnEveryDevice) {
   for (const Card& card : kCards) {
     const MatmulConfig config = config_of(card);
@@ -79,23 +102,10 @@ TEST(StepPlans, ChainsHaveRoomOnEveryDevice) {
     EXPECT_EQ(chain_form(config, {}), rings ? ChainForm::kRings : ChainForm::kRegisters)
         << card.name;
     for (const Layer& l : kLayers) {
-      Addresses at;
-      float *mix = at.row(), *x = at.row(), *ffn = at.row(), *norm = at.row();
-      ChainStep steps[4];
-      steps[0].product = product(mix, nullptr, {{at.matrix(l.type, l.mix, l.d), x, l.d}});
-      steps[0].product.epilogue = Epilogue::kAdd;
-      steps[1].product = product(
-          x, norm,
-          {{at.matrix(l.type, l.d, l.ff), ffn, l.ff}, {at.matrix(l.type, l.d, l.ff), ffn, l.ff}});
-      steps[1].product.epilogue = Epilogue::kSwiGlu;
-      steps[2].product = product(ffn, nullptr, {{at.matrix(l.down, l.ff, l.d), x, l.d}});
-      steps[2].product.epilogue = Epilogue::kAdd;
-      steps[3].product = product(x, norm,
-                                 {{at.matrix(l.type, l.d, l.q), at.row(), l.q},
-                                  {at.matrix(l.down, l.d, l.kv), at.row(), l.kv}});
+      const std::vector<ChainStep> steps = steps_of(l, 1);
       for (const ChainStep& s : steps) EXPECT_TRUE(chain_takes(config, s)) << card.name << l.name;
       ChainLaunch launch;
-      ASSERT_TRUE(make_chain_launch(config, steps, 4, nullptr, {}, &launch))
+      ASSERT_TRUE(make_chain_launch(config, steps.data(), 4, nullptr, {}, &launch))
           << card.name << ", " << l.name;
       EXPECT_LE(launch.shared_bytes, static_cast<uint32_t>(card.shared))
           << card.name << ", " << l.name;
@@ -103,10 +113,90 @@ TEST(StepPlans, ChainsHaveRoomOnEveryDevice) {
       ChainTuning tight;
       tight.shared_bytes = static_cast<int>(launch.shared_bytes) - 1;
       if (!rings) {
-        EXPECT_FALSE(chain_fits(config, steps, 4, tight)) << card.name << ", " << l.name;
+        EXPECT_FALSE(chain_fits(config, steps.data(), 4, tight)) << card.name << ", " << l.name;
       }
     }
   }
+}
+
+/// Every column of a product is in one of its parts, which begin where the ones before end; all but
+/// the last carry their sums on.
+void expect_parts(const std::vector<ChainStep>& steps, const ChainLaunch& launch) {
+  uint32_t at = 0;
+  for (const ChainStep& s : steps) {
+    const MatmulParams& m = s.product;
+    const uint32_t all = m.tasks[0].w.n_in / kUnitColumns;
+    uint32_t units = 0;
+    do {
+      ASSERT_LT(at, launch.n_products);
+      const ChainProduct& q = launch.products[at];
+      EXPECT_EQ(launch.columns[at].stride, m.tasks[0].w.n_in);
+      for (uint32_t t = 0; t < m.n_tasks; ++t) {
+        EXPECT_EQ(q.tasks[t].data, reinterpret_cast<const uint8_t*>(m.tasks[t].w.data) +
+                                       uint64_t{units} * q.tasks[t].unit_bytes);
+        EXPECT_EQ(q.tasks[t].width * kPanelRows, m.tasks[t].w.n_out);
+      }
+      if (q.x.handed == kNotHanded) {
+        EXPECT_EQ(q.x.plain, m.x + uint64_t{units} * kUnitColumns);
+      }
+      units += q.units;
+      EXPECT_EQ(launch.columns[at].carries, units < all);
+      EXPECT_TRUE(!launch.columns[at].carries || q.norm_weight == nullptr);
+    } while (++at, units < all);
+    EXPECT_EQ(units, all);
+  }
+  EXPECT_EQ(at, launch.n_products);
+}
+
+TEST(StepPlans, ChainsOfSeveralRowsHaveRoomOnEveryDevice) {
+  uint32_t n_parted = 0, n_whole = 0;
+  for (const Card& card : kCards) {
+    const MatmulConfig config = config_of(card);
+    for (const Layer& l : kLayers) {
+      for (uint32_t n_rows = 2; n_rows <= max_chain_rows(config); ++n_rows) {
+        SCOPED_TRACE(std::string(card.name) + ", " + l.name + ", rows " + std::to_string(n_rows));
+        const std::vector<ChainStep> steps = steps_of(l, n_rows);
+        for (const ChainStep& s : steps) EXPECT_TRUE(chain_takes(config, s));
+        ChainLaunch launch;
+        // Eight rows of 5 120 columns, which a norm keeps together, leave no two units of q8_0 a
+        // warp.
+        const bool too_wide = n_rows > 4 && l.type == GgmlType::kQ8_0 && l.d == 5120;
+        const bool fits = make_chain_launch(config, steps.data(), 4, nullptr, {}, &launch);
+        EXPECT_EQ(fits, !too_wide);
+        if (!fits) continue;
+        EXPECT_EQ(launch.n_rows, n_rows);
+        EXPECT_LE(launch.shared_bytes, static_cast<uint32_t>(card.shared));
+        EXPECT_EQ(launch.ring_bytes != 0, chain_form(config, {}) == ChainForm::kRings);
+        EXPECT_LE(launch.n_handed, kHandedFloats);
+        EXPECT_EQ(launch.n_handed, n_rows * (l.d + l.ff + l.d));
+        expect_parts(steps, launch);
+        (launch.n_products == 4 ? n_whole : n_parted) += 1;
+      }
+    }
+  }
+  EXPECT_GT(n_parted, 0u);  // else a kind of launch is not tested here
+  EXPECT_GT(n_whole, 0u);
+}
+
+TEST(StepPlans, RowsOfAChainFollowEachOther) {
+  const MatmulConfig config = config_of(kCards[5]);
+  const std::vector<ChainStep> good = steps_of(kLayers[0], 4);
+  const auto takes = [&](auto edit) {
+    ChainStep s = good[3];
+    edit(&s.product);
+    return chain_takes(config, s);
+  };
+  const float scale = 1.0f;
+  EXPECT_TRUE(takes([](MatmulParams*) {}));
+  EXPECT_FALSE(takes([](MatmulParams* m) { m->n_rows = kMaxChainRows + 1; }));
+  EXPECT_FALSE(takes([](MatmulParams* m) { m->n_rows = 0; }));
+  EXPECT_FALSE(takes([](MatmulParams* m) { m->x_stride += 4; }));
+  EXPECT_FALSE(takes([](MatmulParams* m) { m->tasks[1].y_stride += 16; }));
+  EXPECT_FALSE(takes([&](MatmulParams* m) { m->row_scale = &scale; }));
+  std::vector<ChainStep> mixed = good;
+  mixed[2].product.n_rows = 3;
+  EXPECT_TRUE(chain_fits(config, good.data(), 4));
+  EXPECT_FALSE(chain_fits(config, mixed.data(), 4));
 }
 
 TEST(StepPlans, RingsNeedBulkCopies) {

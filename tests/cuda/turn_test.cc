@@ -53,25 +53,54 @@ TEST_F(Turn, ExactStepsNeedNone) {
   EXPECT_TRUE(ends_beside([&] { chat.decode(3); }, kLong));
 }
 
-TEST_F(Turn, BatchesAndPromptsNeedNone) {
+/// Steps of so many sessions together.
+class Together {
+ public:
+  Together(const Loaded& l, const MadeModel& file, uint32_t n) {
+    for (uint32_t i = 0; i < n; ++i) {
+      chats_.push_back(std::make_unique<Chat>(l.model.get()));
+      chats_.back()->prefill(file.tokens(20, i + 1));
+      sessions_.push_back(chats_.back()->get());
+      tokens_.push_back(static_cast<int32_t>(3 + i));
+    }
+  }
+  void decode() {
+    sharpi_error e = SHARPI_ERROR_INIT;
+    EXPECT_EQ(sharpi_decode_batch(sessions_.data(), tokens_.data(),
+                                  static_cast<uint32_t>(sessions_.size()), &e),
+              SHARPI_OK)
+        << text_of(e);
+  }
+
+ private:
+  std::vector<std::unique_ptr<Chat>> chats_;
+  std::vector<sharpi_session*> sessions_;
+  std::vector<int32_t> tokens_;
+};
+
+TEST_F(Turn, PromptsAndBatchesOfManyRowsNeedNone) {
+  cuda::MatmulConfig config;
+  config.device = device_->profile();
+  const uint32_t many = cuda::max_chain_rows(config) + 1;
   const MadeModel file(recipe());
-  const Loaded l =
-      load_on_gpu(file, [](sharpi_plan_params* p, sharpi_session_params*) { p->n_sessions = 2; });
-  Chat a(l.model.get()), b(l.model.get());
-  EXPECT_TRUE(ends_beside(
-      [&] {
-        a.prefill(file.tokens(20));
-        b.prefill(file.tokens(20, 2));
-      },
-      kLong));
-  sharpi_session* both[] = {a.get(), b.get()};
-  const int32_t tokens[] = {3, 4};
-  EXPECT_TRUE(ends_beside(
-      [&] {
-        sharpi_error e = SHARPI_ERROR_INIT;
-        EXPECT_EQ(sharpi_decode_batch(both, tokens, 2, &e), SHARPI_OK) << text_of(e);
-      },
-      kLong));
+  const Loaded l = load_on_gpu(
+      file, [&](sharpi_plan_params* p, sharpi_session_params*) { p->n_sessions = many; });
+  std::unique_ptr<Together> all;
+  EXPECT_TRUE(ends_beside([&] { all = std::make_unique<Together>(l, file, many); }, kLong));
+  EXPECT_TRUE(ends_beside([&] { all->decode(); }, kLong));
+}
+
+TEST_F(Turn, ChainsOfSeveralRowsWaitForIt) {
+  cuda::MatmulConfig config;
+  config.device = device_->profile();
+  const MadeModel file(recipe());
+  const uint32_t most = cuda::max_chain_rows(config);
+  const Loaded l = load_on_gpu(
+      file, [&](sharpi_plan_params* p, sharpi_session_params*) { p->n_sessions = most; });
+  for (const uint32_t n : {2u, most}) {
+    Together some(l, file, n);
+    EXPECT_FALSE(ends_beside([&] { some.decode(); }, kShort)) << n;
+  }
 }
 
 TEST_F(Turn, ChainsWaitForIt) {

@@ -165,12 +165,16 @@ Status launch_chain(const MatmulConfig& config, const ChainStep* steps, uint32_t
   shape.stream = stream;
   shape.pdl = config.pdl;
   shape.cooperative = tuning.cooperative;
-  if (chain_form(config, tuning) == ChainForm::kRegisters) return launch_chain_registers(shape, l);
-  return launch_kernel("chain", shape, chain_kernel, l);
+  const bool rings = chain_form(config, tuning) == ChainForm::kRings;
+  if (l.n_rows > 1)
+    return rings ? launch_chain_rows(shape, l) : launch_chain_rows_registers(shape, l);
+  return rings ? launch_kernel("chain", shape, chain_kernel, l) : launch_chain_registers(shape, l);
 }
 
 Status prepare_chain(const MatmulConfig& config) {
   SHARPI_TRY(prepare_chain_registers(config.device.shared_per_block));
+  SHARPI_TRY(prepare_chain_rows_registers(config.device.shared_per_block));
+  SHARPI_TRY(prepare_chain_rows(config.device.shared_per_block));
   return kernel_status(
       cudaFuncSetAttribute(chain_kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
                            config.device.shared_per_block),

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: MIT
-// Products of one row that follow each other, in one launch: one block a multiprocessor, every warp
-// streams its units of all the products, whatever it waits for meanwhile: through a ring in shared
-// memory (chain.cu; compute capability 9.0 and 200 KB a block), elsewhere through registers
-// (chain_registers.cu). docs/architecture.md says how and when. The row is rounded to 16 bits in
-// fixed point (fixed_product.cuh), codes and their sums under integer scales are exact. Thread
-// rule: pure functions. Blocks wait for each other: there is one for each multiprocessor, none of
-// which asks for more than a multiprocessor has; two chains must not run on a device at once
-// (Device::turn()), and nothing else that runs there may wait for a chain.
+// Products of one to eight rows that follow each other, in one launch: one block a multiprocessor,
+// every warp streams its units of all the products, whatever it waits for meanwhile: through a ring
+// in shared memory (chain.cu; compute capability 9.0 and 200 KB a block), elsewhere through
+// registers (chain_registers.cu). docs/architecture.md says how and when. The row is rounded to 16
+// bits in fixed point (fixed_product.cuh), codes and their sums under integer scales are exact.
+// Thread rule: pure functions. Blocks wait for each other: there is one for each multiprocessor,
+// none of which asks for more than a multiprocessor has; two chains must not run on a device at
+// once (Device::turn()), and nothing else that runs there may wait for a chain.
 #pragma once
 
 #include <cstdint>
@@ -18,20 +18,23 @@
 namespace sharpi::cuda {
 
 constexpr uint32_t kMaxChainSteps = 6;
+/// Rows that a chain takes: with rings, and without; more go launch by launch.
+constexpr uint32_t kMaxChainRows = 8, kMaxRegisterRows = 4;
 /// Device memory that launches on one stream share (chain_launch.h says for what); zero before the
 /// first.
-constexpr uint64_t kChainSyncBytes = 4096 + 2 * 65536 * 4;
+constexpr uint64_t kChainSyncBytes = 4096 + 2 * 262144 * 4;
 
 /// What a step adds to its input row first: x_out = scale * (x + y), y RMS-normalised when there is
-/// a weight; the product reads x_out.
+/// a weight; the product reads x_out. Of several rows each is n_in floats behind the one before.
 struct ChainBranch {
-  const float* y = nullptr;  // [n_in]; nullptr: the step has no branch
+  const float* y = nullptr;  // [n_rows][n_in]; nullptr: the step has no branch
   const float* weight = nullptr;
   float eps = 0.0f, scale = 1.0f;
-  float* x_out = nullptr;  // [n_in]; neither x nor y, nor what the step before reads
+  float* x_out = nullptr;  // [n_rows][n_in]; neither x nor y, nor what the step before reads
 };
 
-/// `product` as launch_matmul takes it, without workspace. Steps may read what earlier ones wrote.
+/// `product` as launch_matmul takes it, without workspace, all steps of as many rows, which follow
+/// each other without gaps. Steps may read what earlier ones wrote.
 struct ChainStep {
   MatmulParams product;
   ChainBranch branch;
@@ -53,9 +56,14 @@ struct ChainTuning {
   // between lanes of a warp, or relaxed accesses.
   bool every_lane_arrives = false;
   ChainForm form = ChainForm::kByDevice;
+  // Several rows: parts that the columns of the widest product are taken in at least; more where
+  // all of them have no room.
+  uint32_t column_parts = 1;
 };
 
 bool has_chains(const MatmulConfig& config);
+/// Rows up to which steps are chained on the device; 0: none are.
+uint32_t max_chain_rows(const MatmulConfig& config);
 bool chain_takes(const MatmulConfig& config, const ChainStep& step);
 /// Every step must be one that chain_takes(). config.pdl: weights are fetched while the preceding
 /// grid still runs.

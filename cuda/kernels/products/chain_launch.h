@@ -15,7 +15,10 @@ constexpr uint32_t kMaxPanels = 512;     // of a block, over all products
 constexpr uint32_t kFeeders = 4;         // that copy
 constexpr uint32_t kTakenUnit = 64;      // bytes: sizes of units are multiples of it
 constexpr uint32_t kMaxChainBlocks = 512;
-constexpr uint32_t kHandedFloats = 65536;  // of the rows that the steps of a launch hand on
+constexpr uint32_t kHandedFloats = 262144;  // of the rows that the steps of a launch hand on
+constexpr uint32_t kMaxChainProducts = 8;   // steps, and parts of them
+constexpr uint32_t kMostColumnParts = 4;    // of a product of several rows
+constexpr uint32_t kCarriedOutputs = 2;     // that a thread sums over parts of the columns
 constexpr uint32_t kNotHanded = ~0u;
 
 /// What a block remembers from launch to launch.
@@ -41,6 +44,7 @@ struct ChainTask {
   uint32_t hand;    // where the outputs are handed on, or kNotHanded
   uint32_t before;  // kAdd: where what is added to was handed on; kNotHanded: it is in y
   bool stores;      // to y; else a later step does
+  uint16_t width;   // panels of the matrix: what a row of y is long
 };
 
 struct ChainProduct {
@@ -58,6 +62,13 @@ struct ChainProduct {
   ChainTask tasks[kMaxMatmulTasks];
 };
 
+/// Of a product of several rows: which columns of its input it reads.
+struct ChainColumns {
+  uint32_t stride;  // floats from row to row
+  bool carries;     // its sums wait for those of the next product, which reads more columns
+  bool sums;        // a matrix has minima, which are multiplied by sums of columns
+};
+
 /// A block's panels (or pairs) of a product: `groups`, one more for `more` blocks from `first` on.
 struct ChainSplit {
   uint32_t groups, more, first, members;  // members: 2 of pairs, 1
@@ -72,9 +83,12 @@ struct ChainLaunch {
   uint32_t image, part, range, panels, sums, works, slots;  // offsets in shared memory
   uint32_t shared_bytes;
   uint32_t arrivals;  // that free a slot: 1 of a warp, or 32
-  ChainSplit splits[kMaxChainSteps];
-  ChainProduct products[kMaxChainSteps];
+  ChainSplit splits[kMaxChainProducts];
+  ChainProduct products[kMaxChainProducts];
+  uint32_t n_rows;
+  ChainColumns columns[kMaxChainProducts];  // of several rows
 };
+static_assert(sizeof(ChainLaunch) <= 4096, "parameters of a kernel");
 
 struct alignas(16) ChainPanel {
   const uint8_t* data;
@@ -83,6 +97,7 @@ struct alignas(16) ChainPanel {
   uint32_t unit_bytes;
   uint8_t type;  // GgmlType
   bool stores;
+  uint16_t width;  // several rows: as of the task
 };
 static_assert(sizeof(ChainPanel) == 32);
 
@@ -111,9 +126,18 @@ ChainForm chain_form(const MatmulConfig& config, const ChainTuning& tuning);
 bool make_chain_launch(const MatmulConfig& config, const ChainStep* steps, uint32_t n_steps,
                        std::byte* sync, const ChainTuning& tuning, ChainLaunch* out);
 
-/// chain_registers.cu; `shape` without its block.
+/// Rows that the kernel of a launch of n_rows has room for.
+constexpr uint32_t chain_kernel_rows(uint32_t n_rows) {
+  return n_rows <= 2 ? n_rows : n_rows <= 4 ? 4 : kMaxChainRows;
+}
+
+/// chain_rows.cu; chain_registers.cu and chain_rows_registers.cu: `shape` without its block.
 struct LaunchShape;
+Status launch_chain_rows(const LaunchShape& shape, const ChainLaunch& l);
+Status prepare_chain_rows(int max_shared_bytes);
 Status launch_chain_registers(const LaunchShape& shape, const ChainLaunch& l);
 Status prepare_chain_registers(int max_shared_bytes);
+Status launch_chain_rows_registers(const LaunchShape& shape, const ChainLaunch& l);
+Status prepare_chain_rows_registers(int max_shared_bytes);
 
 }  // namespace sharpi::cuda

@@ -51,6 +51,7 @@ __device__ __forceinline__ void leave_piece(const ChainLaunch& p, const ChainVie
 }
 
 /// The block's part of each product, and the table of its panels: a product each warp.
+template <bool kSeveralRows = false>
 __device__ __forceinline__ void lay_out(const ChainLaunch& p, const ChainView& view) {
   if (view.warp >= p.n_products) return;
   const auto turn_of = [&](const ChainSplit& s) {
@@ -87,6 +88,7 @@ __device__ __forceinline__ void lay_out(const ChainLaunch& p, const ChainView& v
     e.unit_bytes = task.unit_bytes;
     e.type = static_cast<uint8_t>(task.type);
     e.stores = task.stores;
+    if constexpr (kSeveralRows) e.width = task.width;
     table[base + v] = e;
   }
 }

@@ -9,6 +9,8 @@
 namespace sharpi::cuda {
 namespace {
 
+constexpr uint32_t kMostRowOutputs = 65535 * kPanelRows;
+
 uint32_t groups_of(const MatmulParams& m) {
   uint32_t n = 0;
   const uint32_t counted = is_gated_epilogue(m.epilogue) ? 1 : m.n_tasks;
@@ -26,6 +28,7 @@ ChainTask chain_task(const MatmulTask& t, uint32_t first_group) {
   c.type = t.w.type;
   c.hand = c.before = kNotHanded;
   c.stores = true;
+  c.width = static_cast<uint16_t>(t.w.n_out / kPanelRows);
   return c;
 }
 
@@ -66,26 +69,94 @@ bool divide_memory(ChainLaunch* l, uint32_t limit, bool rings) {
     all_panels += n;
     for (uint32_t t = 0; t < q.n_tasks; ++t) widest = std::max(widest, q.tasks[t].unit_bytes);
   }
-  const uint32_t image = (fixed_map(units).bytes + 127) / 128 * 128;
-  const uint32_t part = piece_bytes(panels), range = (piece_range_bytes(panels) + 15) / 16 * 16,
+  const uint32_t rows = chain_kernel_rows(l->n_rows);
+  const uint32_t image = (fixed_map(units * rows).bytes + 127) / 128 * 128;
+  // Squares of branches, of several rows their norms too.
+  const uint32_t sums = (rows * (kShareWarps + (rows > 1 ? 1 : 0)) * 4 + 15) / 16 * 16;
+  const uint32_t part = piece_bytes(panels) * rows,
+                 range = (piece_range_bytes(panels) + 15) / 16 * 16,
                  table = all_panels * static_cast<uint32_t>(sizeof(ChainPanel)),
-                 works = kMaxChainSteps * static_cast<uint32_t>(sizeof(Work)) +
+                 works = kMaxChainProducts * static_cast<uint32_t>(sizeof(Work)) +
                          static_cast<uint32_t>(sizeof(ChainProgress));
   const uint32_t slots = rings ? sizeof(ChainSlots) : 0,
-                 rest = image + part + range + table + kShareWarps * 4 + works + slots;
+                 rest = image + part + range + table + sums + works + slots;
   l->ring_bytes = rings && limit > rest ? (limit - rest) / kShareWarps / 128 * 128 : 0;
   l->image = l->ring_bytes * kShareWarps;
   l->part = l->image + image;
   l->range = l->part + part;
   l->panels = l->range + range;
   l->sums = l->panels + table;
-  l->works = l->sums + kShareWarps * 4;
+  l->works = l->sums + sums;
   l->slots = l->works + works;
   l->shared_bytes = l->slots + slots;
   return l->shared_bytes <= limit && (!rings || l->ring_bytes >= 2 * widest);
 }
 
-/// A row of floats that a step reads or writes.
+/// Whether a product of several rows may go in parts of its columns: a thread carries few sums, and
+/// norms and branches are of whole rows.
+bool has_parts(const ChainLaunch& l, uint32_t k) {
+  const ChainProduct& q = l.products[k];
+  const ChainSplit& split = l.splits[k];
+  const uint32_t outputs =
+      (split.groups + (split.more != 0 ? 1 : 0)) * kPanelRows * chain_kernel_rows(l.n_rows);
+  return !q.has_branch && q.norm_weight == nullptr && split.members == 1 &&
+         outputs <= kCarriedOutputs * kShareThreads;
+}
+
+bool has_minima(const ChainProduct& q) {
+  bool minima = false;
+  for (uint32_t t = 0; t < q.n_tasks; ++t)
+    minima = minima || q.tasks[t].type == GgmlType::kQ4_K || q.tasks[t].type == GgmlType::kQ5_K;
+  return minima;
+}
+
+/// Takes products of more than `units` units in parts if it may: products of their own behind each
+/// other, of which a block multiplies the same panels. false: there are too many.
+bool part_columns(ChainLaunch* l, uint32_t units) {
+  const ChainLaunch whole = *l;
+  l->n_products = 0;
+  for (uint32_t k = 0; k < whole.n_products; ++k) {
+    const ChainProduct& q = whole.products[k];
+    const uint32_t n = has_parts(whole, k) ? (q.units + units - 1) / units : 1;
+    for (uint32_t i = 0; i < n; ++i) {
+      if (l->n_products == kMaxChainProducts) return false;
+      const uint32_t first = i * q.units / n, at = l->n_products++;
+      l->splits[at] = whole.splits[k];
+      l->columns[at] = {q.n_in, i + 1 < n, has_minima(q)};
+      ChainProduct& part = l->products[at] = q;
+      part.units = (i + 1) * q.units / n - first;
+      if (part.x.handed == kNotHanded) {
+        part.x.plain += uint64_t{first} * kUnitColumns;
+      } else {
+        part.x.handed += first * kUnitColumns;
+      }
+      for (uint32_t t = 0; t < part.n_tasks; ++t)
+        part.tasks[t].data += uint64_t{first} * part.tasks[t].unit_bytes;
+    }
+  }
+  return true;
+}
+
+/// Memory for several rows: as few parts as have room, of the widest product alone if that does.
+bool divide_rows(ChainLaunch* l, uint32_t limit, bool rings, uint32_t least_parts) {
+  const ChainLaunch whole = *l;
+  uint32_t widest = 0, next = 0;
+  for (uint32_t k = 0; k < l->n_products; ++k) {
+    const uint32_t units = l->products[k].units;
+    next = std::max(next, std::min(widest, units));
+    widest = std::max(widest, units);
+  }
+  for (uint32_t n = std::max(least_parts, 1u); n <= kMostColumnParts; ++n) {
+    const uint32_t units = (widest + n - 1) / n;
+    for (const uint32_t most : {std::max(units, next), units}) {
+      *l = whole;
+      if (part_columns(l, most) && divide_memory(l, limit, rings)) return true;
+    }
+  }
+  return false;
+}
+
+/// Rows of floats that a step reads or writes.
 struct RowRef {
   const float* data;
   uint32_t n;
@@ -119,11 +190,14 @@ class Wiring {
  private:
   RowRef output(uint32_t k, uint32_t t) const {
     const MatmulTask& task = steps_[k].product.tasks[t];
-    return {task.y, task.w.n_out};
+    return {task.y, task.w.n_out * l_->n_rows};
   }
-  RowRef sum(uint32_t k) const { return {steps_[k].branch.x_out, l_->products[k].n_in}; }
-  RowRef x(uint32_t k) const { return {steps_[k].product.x, l_->products[k].n_in}; }
-  RowRef branch(uint32_t k) const { return {steps_[k].branch.y, l_->products[k].n_in}; }
+  RowRef input(uint32_t k, const float* data) const {
+    return {data, l_->products[k].n_in * l_->n_rows};
+  }
+  RowRef sum(uint32_t k) const { return input(k, steps_[k].branch.x_out); }
+  RowRef x(uint32_t k) const { return input(k, steps_[k].product.x); }
+  RowRef branch(uint32_t k) const { return input(k, steps_[k].branch.y); }
 
   bool follows(uint32_t k) const {
     return outputs_of(l_->products[k - 1]) == 1 &&
@@ -214,16 +288,27 @@ bool has_chains(const MatmulConfig& config) {
          !config.deterministic;
 }
 
+uint32_t max_chain_rows(const MatmulConfig& config) {
+  if (!has_chains(config)) return 0;
+  return chain_form(config, {}) == ChainForm::kRings ? kMaxChainRows : kMaxRegisterRows;
+}
+
 bool chain_takes(const MatmulConfig& config, const ChainStep& step) {
   const MatmulParams& m = step.product;
-  if (!has_chains(config) || m.force_f32 || m.n_rows != 1 || m.n_tasks == 0) return false;
+  if (!has_chains(config) || m.force_f32 || m.n_rows == 0 || m.n_rows > kMaxChainRows ||
+      m.n_tasks == 0)
+    return false;
   // Columns that the warps have in registers at once.
   const uint32_t n_in = m.tasks[0].w.n_in, at_once = kShareWarps * kUnitColumns;
   const bool branch = step.branch.y != nullptr;
   bool tiles = true;
   for (uint32_t t = 0; t < m.n_tasks; ++t) {
     tiles = tiles && has_unit_shares(m.tasks[t].w) && m.tasks[t].w.n_in == n_in;
+    // Rows without gaps, whose length a panel knows.
+    const uint32_t n_out = m.tasks[t].w.n_out;
+    tiles = tiles && (m.n_rows == 1 || (m.tasks[t].y_stride == n_out && n_out <= kMostRowOutputs));
   }
+  tiles = tiles && (m.n_rows == 1 || (m.x_stride == n_in && m.row_scale == nullptr));
   const uint32_t panels = groups_of(m) / static_cast<uint32_t>(config.device.n_sm) + 1;
   return tiles && (!branch || n_in <= at_once * kBranchUnits) && n_in <= kMaxColumns &&
          panels <= kMaxPanels / 4;
@@ -235,12 +320,14 @@ bool make_chain_launch(const MatmulConfig& config, const ChainStep* steps, uint3
   ChainLaunch& l = *out;
   l = {};
   if (n_steps == 0 || n_steps > kMaxChainSteps) return false;
+  l.n_rows = steps[0].product.n_rows;
   if (sync != nullptr) {  // null where it is only asked whether there is room
     l.states = reinterpret_cast<ChainState*>(sync);
     l.handed = reinterpret_cast<float*>(sync + kMaxChainBlocks * sizeof(ChainState));
   }
   uint32_t first_more = 0;
   for (uint32_t k = 0; k < n_steps; ++k) {
+    if (steps[k].product.n_rows != l.n_rows) return false;
     l.products[l.n_products++] = chain_product(steps[k]);
     const uint32_t n = groups_of(steps[k].product);
     const bool gated = is_gated_epilogue(steps[k].product.epilogue);
@@ -250,8 +337,12 @@ bool make_chain_launch(const MatmulConfig& config, const ChainStep* steps, uint3
   l.arrivals = tuning.every_lane_arrives ? 32 : 1;
   const int limit = std::min(config.device.shared_per_block, tuning.shared_bytes);
   const bool rings = chain_form(config, tuning) == ChainForm::kRings;
-  if (rings && !config.device.bulk_copies) return false;  // it copies in bulk
-  return divide_memory(&l, static_cast<uint32_t>(limit), rings) && Wiring(steps, &l).run();
+  if (rings && !config.device.bulk_copies) return false;    // it copies in bulk
+  if (!rings && l.n_rows > kMaxRegisterRows) return false;  // a unit is multiplied once
+  const auto room = static_cast<uint32_t>(std::max(limit, 0));
+  if (!Wiring(steps, &l).run()) return false;
+  return l.n_rows == 1 ? divide_memory(&l, room, rings)
+                       : divide_rows(&l, room, rings, tuning.column_parts);
 }
 
 bool chain_fits(const MatmulConfig& config, const ChainStep* steps, uint32_t n_steps,

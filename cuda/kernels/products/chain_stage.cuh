@@ -25,7 +25,8 @@ __device__ __forceinline__ ChainSlots& slots_of(const ChainLaunch& p, const Chai
   return *reinterpret_cast<ChainSlots*>(view.shared + p.slots);
 }
 __device__ __forceinline__ ChainProgress& progress_of(const ChainLaunch& p, const ChainView& view) {
-  return *reinterpret_cast<ChainProgress*>(view.shared + p.works + kMaxChainSteps * sizeof(Work));
+  return *reinterpret_cast<ChainProgress*>(view.shared + p.works +
+                                           kMaxChainProducts * sizeof(Work));
 }
 /// What the block does, for its warps that copy: thread 0 tells.
 __device__ __forceinline__ void tell_multiplies(const ChainLaunch& p, const ChainView& view,

@@ -24,10 +24,13 @@ __device__ __forceinline__ uint32_t rounded_bits(float v, float scale) {
   return __float_as_uint(fmaf(v, scale, __uint_as_float(kRoundingBits)));
 }
 
-/// Writes unit u of a row: per 32 columns, high bytes then low bytes, each in the order in which a
-/// lane's nibbles of a block come. All 32 lanes of a warp.
+/// Writes unit u of row `row` of kRows: per 32 columns, row after row, high bytes then low bytes,
+/// each in the order in which a lane's nibbles of a block come; `map` is of all rows' units. Sums
+/// of columns are for types with minima. All 32 lanes of a warp.
+template <uint32_t kRows = 1>
 __device__ __forceinline__ void stage_fixed(uint8_t* image, const FixedMap& map, uint32_t u,
-                                            const LaneInputs& in, uint32_t lane) {
+                                            const LaneInputs& in, uint32_t lane, uint32_t row = 0,
+                                            bool with_sums = true) {
   float amax = 0.0f;
 #pragma unroll
   for (int k = 0; k < 2; ++k) {
@@ -38,7 +41,8 @@ __device__ __forceinline__ void stage_fixed(uint8_t* image, const FixedMap& map,
   // Far below what a row holds, the scale stays finite.
   const float most = fmaxf(amax, 0x1p-100f), scale = __fdividef(kFixedMost, most);
   if (lane == 0) {
-    *reinterpret_cast<float*>(image + map.inverse + u * 4) = most * (1.0f / kFixedMost);
+    *reinterpret_cast<float*>(image + map.inverse + (u * kRows + row) * 4) =
+        most * (1.0f / kFixedMost);
   }
   const uint32_t q = lane % 8, t = q % 4;
   const bool second = q >= 4;  // columns 16 .. 31 of the block
@@ -54,16 +58,20 @@ __device__ __forceinline__ void stage_fixed(uint8_t* image, const FixedMap& map,
                    high = __byte_perm(__byte_perm(n[0] + 128, n[1] + 128, 0x0051),
                                       __byte_perm(n[2] + 128, n[3] + 128, 0x0051), 0x5410);
     int sum = static_cast<int>((n[0] + n[1]) + (n[2] + n[3]) - 4 * kRoundingBits);
+    if (with_sums) {
 #pragma unroll
-    for (int d = 1; d < 8; d *= 2) sum += __shfl_xor_sync(~0u, sum, d);
+      for (int d = 1; d < 8; d *= 2) sum += __shfl_xor_sync(~0u, sum, d);
+    }
     // Lanes of the first half of a block write the high bytes of both halves, the others the low.
     const uint32_t other = __shfl_xor_sync(~0u, second ? high : low, 4);
     const uint32_t first = second ? other : high, next = second ? low : other;
     const uint32_t block = 4 * k + lane / 8;
-    *reinterpret_cast<uint2*>(image + u * 512 + block * 64 + (second ? 32 : 0) + t * 8) = {
-        __byte_perm(first, next, 0x5140), __byte_perm(first, next, 0x7362)};
-    if (q == 0) {
-      *reinterpret_cast<float*>(image + map.sums + u * 32 + block * 4) = static_cast<float>(sum);
+    *reinterpret_cast<uint2*>(image + u * (512 * kRows) + block * (64 * kRows) + row * 64 +
+                              (second ? 32 : 0) + t * 8) = {__byte_perm(first, next, 0x5140),
+                                                            __byte_perm(first, next, 0x7362)};
+    if (with_sums && q == 0) {
+      *reinterpret_cast<float*>(image + map.sums + (u * kRows + row) * 32 + block * 4) =
+          static_cast<float>(sum);
     }
   }
 }
@@ -111,11 +119,62 @@ __device__ __forceinline__ uint32_t is_own(int n, int i) {
   return 0x01u << (8 * n) >> (8 * i) & 1u;
 }
 
+/// Block b of a unit as the first operand of a product (fixed_rows.cuh has several rows as the
+/// second one), and whether its bytes are signed.
+template <GgmlType kType>
+struct UnitOperand {
+  static constexpr bool kSigned = kType != GgmlType::kQ4_K && kType != GgmlType::kQ5_K;
+  template <class Unit>
+  static __device__ __forceinline__ void get(const Unit& unit, int b, uint32_t (&a)[4]) {
+    const auto w = unit.codes(b);
+    if constexpr (kType == GgmlType::kQ4_K) {  // sixteen times as much
+      a[0] = (w.x << 4) & 0xF0F0F0F0u;
+      a[1] = (w.y << 4) & 0xF0F0F0F0u;
+      a[2] = w.x & 0xF0F0F0F0u;
+      a[3] = w.y & 0xF0F0F0F0u;
+    } else if constexpr (kType == GgmlType::kQ5_K) {
+      a[0] = w.x & 0x0F0F0F0Fu;
+      a[1] = w.y & 0x0F0F0F0Fu;
+      a[2] = (w.x >> 4) & 0x0F0F0F0Fu;
+      a[3] = (w.y >> 4) & 0x0F0F0F0Fu;
+      // Bit 2 h + i + 4 (j / 2) of each half-word belongs to half i of register (h, j / 2).
+      const uint32_t bits = unit.extra(b) >> (b % 2 * 8);
+      const uint32_t wide = bits & 0x00FF00FFu;
+      a[0] |= ((wide << 4) & 0x00100010u) | ((wide << 11) & 0x10001000u);
+      a[1] |= ((wide << 2) & 0x00100010u) | ((wide << 9) & 0x10001000u);
+      a[2] |= (wide & 0x00100010u) | ((wide << 7) & 0x10001000u);
+      a[3] |= ((wide >> 2) & 0x00100010u) | ((wide << 5) & 0x10001000u);
+    } else if constexpr (kType == GgmlType::kQ6_K) {
+      const uint32_t v = unit.extra(b);
+      // 4 (code - 32) as signed bytes; pairs 4 h + 2 (j / 2) + i of each half-word of v.
+      a[0] = ((w.x << 2) & 0x3C3C3C3Cu) ^ 0x80808080u;
+      a[1] = ((w.y << 2) & 0x3C3C3C3Cu) ^ 0x80808080u;
+      a[2] = ((w.x >> 2) & 0x3C3C3C3Cu) ^ 0x80808080u;
+      a[3] = ((w.y >> 2) & 0x3C3C3C3Cu) ^ 0x80808080u;
+      a[0] ^= ((v << 6) & 0x00C000C0u) ^ ((v << 12) & 0xC000C000u);
+      a[1] ^= ((v >> 2) & 0x00C000C0u) ^ ((v << 4) & 0xC000C000u);
+      a[2] ^= ((v << 2) & 0x00C000C0u) ^ ((v << 8) & 0xC000C000u);
+      a[3] ^= ((v >> 6) & 0x00C000C0u) ^ (v & 0xC000C000u);
+    } else if constexpr (kType == GgmlType::kQ8_0) {
+      // Bytes j = 0, 2, 1, 3 of (row half, column half), to the order of the nibbles.
+      a[0] = __byte_perm(w.x, w.y, 0x6240) ^ 0x80808080u;
+      a[1] = __byte_perm(w.z, w.w, 0x6240) ^ 0x80808080u;
+      a[2] = __byte_perm(w.x, w.y, 0x7351) ^ 0x80808080u;
+      a[3] = __byte_perm(w.z, w.w, 0x7351) ^ 0x80808080u;
+    } else {  // Q4_0: 16 (code - 8)
+      a[0] = ((w.x << 4) & 0xF0F0F0F0u) ^ 0x80808080u;
+      a[1] = ((w.y << 4) & 0xF0F0F0F0u) ^ 0x80808080u;
+      a[2] = (w.x & 0xF0F0F0F0u) ^ 0x80808080u;
+      a[3] = (w.y & 0xF0F0F0F0u) ^ 0x80808080u;
+    }
+  }
+};
+
 /// Four blocks of 32 columns, each in columns of its own of the second operand (high and low
 /// parts), zeros in the others: so their products come apart, lane t of a row gets the t-th.
-template <bool kSigned, class Codes>
-__device__ __forceinline__ void four_blocks(const FixedInputs& in, int half, int lane,
-                                            const Codes& codes, int (&d)[4]) {
+template <GgmlType kType, class Unit>
+__device__ __forceinline__ void four_blocks(const Unit& unit, const FixedInputs& in, int half,
+                                            int lane, int (&d)[4]) {
   const int own = lane / 8;
   const auto x = load_as<uint2>(in.x + (4 * half + own) * 64);
 #pragma unroll
@@ -123,8 +182,8 @@ __device__ __forceinline__ void four_blocks(const FixedInputs& in, int half, int
 #pragma unroll
   for (int j = 0; j < 4; ++j) {
     uint32_t a[4];
-    codes(4 * half + j, a);
-    mma_bytes<kSigned>(d, a, if_so(is_own(own, j), x));
+    UnitOperand<kType>::get(unit, 4 * half + j, a);
+    mma_bytes<UnitOperand<kType>::kSigned>(d, a, if_so(is_own(own, j), x));
   }
 }
 
@@ -138,32 +197,7 @@ struct FixedSuperMin {
     const int t = lane % 4;
     int d[2][4];
 #pragma unroll
-    for (int half = 0; half < 2; ++half) {
-      four_blocks<false>(
-          in, half, lane,
-          [&](int b, uint32_t(&a)[4]) {
-            const uint2 w = unit.codes(b);
-            if constexpr (!kFive) {  // sixteen times as much
-              a[0] = (w.x << 4) & 0xF0F0F0F0u;
-              a[1] = (w.y << 4) & 0xF0F0F0F0u;
-              a[2] = w.x & 0xF0F0F0F0u;
-              a[3] = w.y & 0xF0F0F0F0u;
-            } else {
-              a[0] = w.x & 0x0F0F0F0Fu;
-              a[1] = w.y & 0x0F0F0F0Fu;
-              a[2] = (w.x >> 4) & 0x0F0F0F0Fu;
-              a[3] = (w.y >> 4) & 0x0F0F0F0Fu;
-              // Bit 2 h + i + 4 (j / 2) of each half-word belongs to half i of register (h, j / 2).
-              const uint32_t bits = unit.extra(b) >> (b % 2 * 8);
-              const uint32_t wide = bits & 0x00FF00FFu;
-              a[0] |= ((wide << 4) & 0x00100010u) | ((wide << 11) & 0x10001000u);
-              a[1] |= ((wide << 2) & 0x00100010u) | ((wide << 9) & 0x10001000u);
-              a[2] |= (wide & 0x00100010u) | ((wide << 7) & 0x10001000u);
-              a[3] |= ((wide >> 2) & 0x00100010u) | ((wide << 5) & 0x10001000u);
-            }
-          },
-          d[half]);
-    }
+    for (int half = 0; half < 2; ++half) four_blocks<kType>(unit, in, half, lane, d[half]);
     const float2 sums = *reinterpret_cast<const float2*>(in.sums + 2 * t);
 #pragma unroll
     for (int h = 0; h < 2; ++h) {
@@ -223,17 +257,8 @@ struct FixedProduct<GgmlType::kQ6_K> {
       int d[4] = {};
 #pragma unroll
       for (int i = 0; i < 2; ++i) {
-        const int b = 2 * k + i;
-        const uint2 w = unit.codes(b);
-        const uint32_t v = unit.extra(b);
-        // 4 (code - 32) as signed bytes; pairs 4 h + 2 (j / 2) + i of each half-word of v.
-        uint32_t a[4] = {
-            ((w.x << 2) & 0x3C3C3C3Cu) ^ 0x80808080u, ((w.y << 2) & 0x3C3C3C3Cu) ^ 0x80808080u,
-            ((w.x >> 2) & 0x3C3C3C3Cu) ^ 0x80808080u, ((w.y >> 2) & 0x3C3C3C3Cu) ^ 0x80808080u};
-        a[0] ^= ((v << 6) & 0x00C000C0u) ^ ((v << 12) & 0xC000C000u);
-        a[1] ^= ((v >> 2) & 0x00C000C0u) ^ ((v << 4) & 0xC000C000u);
-        a[2] ^= ((v << 2) & 0x00C000C0u) ^ ((v << 8) & 0xC000C000u);
-        a[3] ^= ((v >> 6) & 0x00C000C0u) ^ (v & 0xC000C000u);
+        uint32_t a[4];
+        UnitOperand<GgmlType::kQ6_K>::get(unit, 2 * k + i, a);
         mma_bytes<true>(d, a, if_so(is_own(own, i), x));
       }
 #pragma unroll
@@ -264,24 +289,7 @@ struct FixedSmall {
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
       int d[4];
-      four_blocks<true>(
-          in, half, lane,
-          [&](int b, uint32_t(&a)[4]) {
-            const auto w = unit.codes(b);
-            if constexpr (kBytes) {
-              // Bytes j = 0, 2, 1, 3 of (row half, column half), to the order of the nibbles.
-              a[0] = __byte_perm(w.x, w.y, 0x6240) ^ 0x80808080u;
-              a[1] = __byte_perm(w.z, w.w, 0x6240) ^ 0x80808080u;
-              a[2] = __byte_perm(w.x, w.y, 0x7351) ^ 0x80808080u;
-              a[3] = __byte_perm(w.z, w.w, 0x7351) ^ 0x80808080u;
-            } else {  // 16 (code - 8)
-              a[0] = ((w.x << 4) & 0xF0F0F0F0u) ^ 0x80808080u;
-              a[1] = ((w.y << 4) & 0xF0F0F0F0u) ^ 0x80808080u;
-              a[2] = (w.x & 0xF0F0F0F0u) ^ 0x80808080u;
-              a[3] = (w.y & 0xF0F0F0F0u) ^ 0x80808080u;
-            }
-          },
-          d);
+      four_blocks<kType>(unit, in, half, lane, d);
       const uint32_t scales = unit.scales(half);
       sum[0] = fmaf(half_bits(scales & 0xFFFFu), static_cast<float>(d[0] * 256 + d[1]), sum[0]);
       sum[1] = fmaf(half_bits(scales >> 16), static_cast<float>(d[2] * 256 + d[3]), sum[1]);

@@ -1,0 +1,116 @@
+// SPDX-License-Identifier: MIT
+// chain_registers.cu with two to four rows: units come straight from device memory into registers,
+// and the staged rows have all of a block's shared memory.
+// Bound: W bytes / memory bandwidth, plus what a product's meeting takes beyond a unit a warp.
+#include "cuda/kernels/launch.h"
+#include "cuda/kernels/products/chain_rows.cuh"
+
+namespace sharpi::cuda {
+namespace {
+
+/// Units in the warp's registers, the next one always under way.
+template <uint32_t kRows>
+struct HeldUnits {
+  static_assert(kGroups<kRows> == 1, "a part of a unit is asked for once");
+  const ChainLaunch& p;
+  const ChainView& view;
+  HeldUnit held = {};
+
+  __device__ __forceinline__ Position first_of(uint32_t k) const {
+    const uint32_t units = p.products[k].units;
+    const Share s = share_of(work_of(p, view.shared, k).n_panels * units, view.warp);
+    const uint32_t v = s.first / units;
+    return {v, s.first - v * units, s.count};
+  }
+  /// Asks for the warp's first unit of product k.
+  __device__ __forceinline__ void ask_ahead(uint32_t k) {
+    const Position at = first_of(k);
+    if (at.left == 0) return;
+    const ChainPanel& panel = panel_table(p, view.shared)[work_of(p, view.shared, k).base + at.v];
+    const uint8_t* unit = panel.data + at.u * panel.unit_bytes;
+    with_chain_type(panel.type, [&]<GgmlType kType>() {
+      hold_unit<kType>(unit, static_cast<int>(view.lane), held);
+    });
+  }
+
+  /// Products of the warp's next units, as long as their panels are of this type; the first one is
+  /// held.
+  template <GgmlType kType>
+  __device__ __forceinline__ void take_units(const ChainProduct& q, const ChainPanel* panels,
+                                             Position& at) {
+    const StagedRows<kRows> staged(p, q, view);
+    const auto lane = static_cast<int>(view.lane);
+    bool same = true;
+#pragma unroll 1
+    while (same) {
+      GroupSums<kRows> acc;
+      const uint32_t bytes = panels[at.v].unit_bytes;
+      const uint32_t begin = at.u, end = min(q.units, begin + at.left);
+      at.left -= end - begin;
+      same = at.left != 0 && panels[at.v + 1].type == static_cast<uint8_t>(kType);
+      const uint8_t* next = panels[at.v].data + (begin + 1) * bytes;
+      const uint8_t* behind = same ? panels[at.v + 1].data : nullptr;
+#pragma unroll 1
+      for (uint32_t u = begin; u < end; ++u) {
+        if (u + 1 == end) next = behind;
+        FixedRows<kType, kRows>::add(RegisterUnit<kType>{held, next, lane}, staged.unit(0, u), lane,
+                                     acc[0]);
+        next += bytes;
+      }
+      leave_rows_piece<kRows>(p, view, at.v, begin == 0, end == q.units, acc);
+      at.u = 0;
+      ++at.v;
+    }
+  }
+
+  __device__ __forceinline__ void take(uint32_t k, const Work& work) {
+    const ChainPanel* panels = panel_table(p, view.shared) + work.base;
+    Position at = first_of(k);
+    bool first = true;
+#pragma unroll 1
+    while (at.left != 0) {
+      with_chain_type(panels[at.v].type, [&]<GgmlType kType>() {
+        if (!first) hold_unit<kType>(panels[at.v].data, static_cast<int>(view.lane), held);
+        take_units<kType>(p.products[k], panels, at);
+      });
+      first = false;
+    }
+    if (k + 1 < p.n_products) ask_ahead(k + 1);
+  }
+};
+
+template <uint32_t kRows>
+__global__ void __launch_bounds__(kShareThreads, 1)
+    chain_rows_registers_kernel(const __grid_constant__ ChainLaunch p) {
+  extern __shared__ __align__(128) uint8_t shared_bytes[];
+  ChainView view;
+  view.shared = shared_bytes;
+  view.warp = threadIdx.x / 32;
+  view.lane = threadIdx.x % 32;
+  lay_out<true>(p, view);
+  __syncthreads();
+  HeldUnits<kRows> units{p, view};
+  units.ask_ahead(0);
+  multiply_rows<kRows>(p, view, units);
+}
+
+}  // namespace
+
+Status launch_chain_rows_registers(const LaunchShape& base, const ChainLaunch& l) {
+  LaunchShape shape = base;
+  shape.block = dim3(kShareThreads);
+  if (l.n_rows <= 2)
+    return launch_kernel("chain_rows_registers", shape, chain_rows_registers_kernel<2>, l);
+  return launch_kernel("chain_rows_registers", shape, chain_rows_registers_kernel<4>, l);
+}
+
+Status prepare_chain_rows_registers(int max_shared_bytes) {
+  for (const auto kernel : {chain_rows_registers_kernel<2>, chain_rows_registers_kernel<4>}) {
+    SHARPI_TRY(kernel_status(
+        cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, max_shared_bytes),
+        "chain_rows_registers"));
+  }
+  return Status::ok();
+}
+
+}  // namespace sharpi::cuda

@@ -55,7 +55,7 @@ def test_a_full_session_says_what_is_full(model):
 
 def test_a_plan_that_does_not_fit_says_by_how_much(path, context):
     with pytest.raises(sharpi.DoesNotFit, match="bytes|MiB|KiB"):
-        sharpi.Plan(path, context=context, n_ctx=1024, host_budget=1 << 16)
+        sharpi.Plan(path, context=context, n_ctx=1024, device=0, host_budget=1 << 16)
 
 
 def test_numbers_are_not_cut_off(session, path):

@@ -54,8 +54,8 @@ def test_a_model_takes_what_its_plan_says(path, context):
 
 
 def test_auto_says_what_it_gave_up(path, context):
-    whole = sharpi.Plan(path, context=context, n_ctx=4096, kv="f32").info
-    tight = sharpi.Plan(path, context=context, n_ctx=4096,
+    whole = sharpi.Plan(path, context=context, n_ctx=4096, kv="f32", device=0).info
+    tight = sharpi.Plan(path, context=context, n_ctx=4096, device=0,
                         host_budget=whole.host_peak_bytes - whole.kv_payload_bytes // 4)
     assert tight.info.narrowed and tight.info.k_dtype != sharpi.KVType.F32
     (sentence,) = tight.fallbacks()
@@ -89,7 +89,7 @@ def test_sessions_are_priced(model):
 def test_reports_of_a_model(model, session):
     session.prefill([1, 2, 3])
     segments = model.segments()
-    assert segments[0].n_calls > 0 and segments[0].tier == sharpi.Tier.CPU
+    assert segments[0].n_calls > 0 and segments[0].tier == model.plan.layer(0).tier
     assert "segments" in model.json()
     assert model.experts().n_slots == 0
     assert model.expert_uses(0) == []
@@ -156,7 +156,8 @@ def test_large_blocks_can_be_the_callers(path):
         assert blocks.pop(address)[1] == size
 
     with sharpi.Context(n_threads=1, alloc=alloc, free=free) as context:
-        with sharpi.Model(path, context=context, n_ctx=64) as model, model.session() as session:
+        with sharpi.Model(path, context=context, n_ctx=64, device=0) as model, \
+                model.session() as session:
             session.prefill([1, 2, 3])
             assert blocks
     assert not blocks

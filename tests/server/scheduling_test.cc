@@ -3,6 +3,7 @@
 // sessions that have to make room.
 #include <arpa/inet.h>
 #include <gtest/gtest.h>
+#include <netinet/tcp.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -39,6 +40,13 @@ class Socket {
     fd_ = -1;
   }
   void close_half() { shutdown(fd_, SHUT_WR); }
+  /// The other end knows that no more comes.
+  bool is_half_closed() const {
+    tcp_info info{};
+    socklen_t size = sizeof info;
+    return getsockopt(fd_, IPPROTO_TCP, TCP_INFO, &info, &size) == 0 &&
+           info.tcpi_state == TCP_FIN_WAIT2;
+  }
 
  private:
   int fd_;
@@ -144,6 +152,25 @@ TEST(Scheduling, AReaderThatGoesAwayEndsItsAnswer) {
   EXPECT_EQ(served.get("/v1/sharpi/sessions").body["sessions"][0]["state"], "idle");
 }
 
+// Counted from a moment between two steps at which the server's end of the connection is closed.
+TEST(Scheduling, AReaderThatGoesAwayCostsAtMostOneTokenMore) {
+  Served served(large);
+  for (const bool stream : {true, false}) {
+    const double before = served.metric("sharpi_cancelled_total");
+    Socket reader(served.port(), endless(served, stream));
+    ASSERT_TRUE(served.becomes([&] { return served.metric("sharpi_requests_writing") == 1; }));
+    double written = 0;
+    served.between_steps([&] {
+      reader.close_half();
+      ASSERT_TRUE(served.becomes([&] { return reader.is_half_closed(); }));
+      written = served.metric("sharpi_generated_tokens_total");
+    });
+    ASSERT_TRUE(
+        served.becomes([&] { return served.metric("sharpi_cancelled_total") == before + 1; }));
+    EXPECT_LE(served.metric("sharpi_generated_tokens_total"), written + 1);
+  }
+}
+
 TEST(Scheduling, AFullQueueIsSaidAtOnceAndALongWaitInTheEnd) {
   const Served served([](Settings& s) {
     large(s);
@@ -166,45 +193,6 @@ TEST(Scheduling, AFullQueueIsSaidAtOnceAndALongWaitInTheEnd) {
   EXPECT_EQ(full.body["error"]["message"], "the queue is full: 1 requests wait");
   EXPECT_EQ(full.headers.count("Retry-After"), 1u);
   waiter.join();
-}
-
-// The deadline is for places. While the compute thread is long over something else (memory for
-// another session, say), who has a place waits on.
-TEST(Scheduling, OnlyWhoWaitsForAPlaceIsSentAway) {
-  Settings settings = read_settings({"--model", fixture_path("tiny-qwen3-q8_0.gguf"), "--context",
-                                     "512", "--threads", "1", "--slots", "2", "--ignore-env"},
-                                    {});
-  const Engine engine(settings);
-  Metrics metrics;
-  Scheduler scheduler(engine, settings, metrics);
-  std::promise<void> busy, go_on;
-  std::thread holder([&] {
-    scheduler.run([&](SessionCache&) {
-      busy.set_value();
-      go_on.get_future().wait();
-    });
-  });
-  busy.get_future().wait();
-  std::vector<std::shared_ptr<Job>> jobs;
-  for (int i = 0; i < 3; ++i) {
-    Generation generation;
-    generation.prompt = {300, 301 + i, 302};
-    generation.max_tokens = 2;
-    jobs.push_back(scheduler.submit(std::move(generation)));
-  }
-  EXPECT_FALSE(jobs[0]->expire());
-  EXPECT_FALSE(jobs[1]->expire());
-  EXPECT_TRUE(jobs[2]->expire());
-  go_on.set_value();
-  holder.join();
-  for (const auto& job : jobs) {
-    std::vector<Piece> pieces;
-    while (job->take(&pieces, std::chrono::milliseconds(100))) {
-    }
-  }
-  EXPECT_EQ(jobs[0]->outcome().finish, Finish::kLength);
-  EXPECT_EQ(jobs[1]->outcome().finish, Finish::kLength);
-  EXPECT_EQ(jobs[2]->outcome().finish, Finish::kCancelled);
 }
 
 TEST(Scheduling, ASessionIsCompactedBetweenTwoSteps) {
@@ -322,10 +310,14 @@ TEST(Scheduling, DraftsChangeNothingButTheSpeed) {
   const json other = plain.chat(words("snow", 30), how)["choices"];
   const json next = plain.chat(text + "more", how)["choices"];
   const uint32_t both = SHARPI_DRAFT_NGRAM | SHARPI_DRAFT_MTP;
-  const std::pair<uint32_t, const char*> drafters[] = {{SHARPI_DRAFT_NGRAM, "ngram"},
-                                                       {SHARPI_DRAFT_MTP, "mtp"},
-                                                       {both, "ngram,mtp"},
-                                                       {SHARPI_DRAFT_AUTO, "ngram,mtp"}};
+  const std::pair<uint32_t, const char*> drafters[] = {
+      {SHARPI_DRAFT_NGRAM, "ngram"},
+      {SHARPI_DRAFT_MTP, "mtp"},
+      {both, "ngram,mtp"},
+      {SHARPI_DRAFT_AUTO, "ngram,mtp"},
+      {SHARPI_DRAFT_MODEL, "model"},
+      {SHARPI_UNSET, "ngram,model"},
+      {both | SHARPI_DRAFT_MODEL, "ngram,mtp,model"}};
   for (const auto& each : drafters) {
     const auto drafter = each.first;  // clang 14 takes no binding into a lambda
     const auto& name = each.second;
@@ -334,6 +326,8 @@ TEST(Scheduling, DraftsChangeNothingButTheSpeed) {
         [&](Settings& s) {
           s.draft = drafter;
           s.drafts = 4;
+          // It drafts for itself: a smaller one of its vocabulary is not in the tree.
+          if (std::string(name).find("model") != std::string::npos) s.draft_model = s.model;
         },
         hybrid);
     EXPECT_EQ(served.chat(text, how)["choices"], expected);
@@ -403,6 +397,19 @@ TEST(Start, WhatCannotBeMetIsRefusedWithTheSentenceOfThePlan) {
               s.drafts = 0;
             }),
             "drafters is 1 but n_draft is 0");
+  EXPECT_EQ(refusal([](Settings& s) { s.draft = SHARPI_DRAFT_MODEL; }),
+            "drafters has MODEL, but draft_path is null");
+  EXPECT_EQ(refusal([](Settings& s) {
+              s.draft = SHARPI_DRAFT_NGRAM;
+              s.draft_model = s.model;
+            }),
+            "draft_path is given, but drafters is 1: only 8 (MODEL) and 4 (AUTO) use it");
+  EXPECT_EQ(refusal([](Settings& s) {
+              s.draft_model = fixture_path("tiny-gemma4kv-q8_0.gguf");
+            }).rfind("the draft model has another vocabulary: ", 0),
+            0u);
+  EXPECT_NE(refusal([](Settings& s) { s.draft_model = "no-such-drafter"; }).find("no-such-drafter"),
+            std::string::npos);
   EXPECT_NE(refusal([](Settings& s) { s.host_budget = 1 << 20; }).find("short"), std::string::npos);
   EXPECT_NE(refusal([](Settings& s) { s.model = "no-such-file"; }).find("no-such-file"),
             std::string::npos);

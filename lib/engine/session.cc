@@ -66,9 +66,7 @@ Result<std::unique_ptr<Session>> Session::create(std::shared_ptr<const Model> mo
       wanted.push_back(r);
     }
   }
-  for (MemoryRow& r : mtp_session_rows(model->context().sizers(), *plan.spec, plan.model, shape)) {
-    wanted.push_back(r);
-  }
+  for (MemoryRow& r : mtp_session_rows(model->context().sizers(), plan, shape)) wanted.push_back(r);
   for (MemoryRow& r : draft_rows(model->context().sizers(), plan, shape, true)) wanted.push_back(r);
   SHARPI_TRY(check_within(plan.rows, wanted));
   if (shape.probe.size() > plan.model.n_chunk) {

@@ -10,7 +10,8 @@
 namespace sharpi {
 
 /// The tensors of one block, present ones only, small ones first. The embedding's are its table and
-/// what makes per-layer embeddings of it, without their table, of which a call reads a few rows.
+/// what makes per-layer embeddings or pairs of it, without the per-layer table, of which a call
+/// reads a few rows.
 std::vector<TensorRef> block_tensors(const ModelSpec& spec, const Block& block);
 
 /// Those of the block for multi-token prediction and of its own ends, if it has some.

@@ -127,7 +127,7 @@ struct PaperRequest {
   const char* cannot = nullptr;            // why the device cannot compute the model
   uint32_t drafters = 0;                   // with four drafts
   uint64_t token_bytes = 0;                // of activations on the device
-  std::shared_ptr<const ModelSpec> draft;  // of the model that drafts
+  std::shared_ptr<const ModelSpec> draft = nullptr;  // of the model that drafts
 };
 
 class Solving : public ::testing::Test {

@@ -173,14 +173,15 @@ std::vector<sharpi_memory_row> planned_rows(const Loaded& l) {
   });
 }
 
-/// What drafters store is on the tier of the head.
+/// What drafters hold is on the tier of the head, and nowhere else.
 void expect_drafters_beside_the_head(const Loaded& l, uint32_t drafters, const Where& where) {
   const uint32_t tier = where.ends == 1 ? SHARPI_TIER_CUDA : SHARPI_TIER_CPU;
   uint32_t n_found = 0;
   for (const sharpi_memory_row& r : planned_rows(l)) {
     const std::string label = r.label;
-    if (label != "MTP KV rows" && label != "drafter KV rows" && label != "drafter KV rings")
-      continue;
+    const bool weights = label == "MTP block" || label == "drafter mixers";
+    const bool kv = label == "MTP KV rows" || label.starts_with("drafter KV r");
+    if (!weights && !kv) continue;
     EXPECT_EQ(r.tier, tier) << label;
     ++n_found;
   }
@@ -334,6 +335,44 @@ TEST(DraftSplits, DraftersBesideAHeadThereGoOnWhereRowsGo) {
       expect_same(chat, plain, "far past the context");
       EXPECT_GT(n_drafted(chat), 0u);
       expect_every_byte_planned(loaded, chat);
+    }
+  }
+}
+
+std::vector<int32_t> drafts_of_block(const Chat& chat, uint32_t n) {
+  Session& s = *chat.get()->p;
+  std::vector<int32_t> out(n);
+  Logits scratch(chat.n_vocab());
+  uint32_t got = 0;
+  const Status done = s.mtp()->propose(s.tokens(), s.first_position(), drawn(chat), n,
+                                       scratch.data(), out.data(), &got);
+  EXPECT_TRUE(done.is_ok()) << done.text();
+  out.resize(got);
+  return out;
+}
+
+/// It gets the same hidden rows, however it was read, and lends the same embedding and head.
+TEST(DraftSplits, AnMtpBlockBesideAHeadThereDraftsTheSame) {
+  for (const auto& recipe : {test::tiny_qwen35(), test::tiny_qwen35moe()}) {
+    SCOPED_TRACE(recipe.arch);
+    const MadeModel file(recipe);
+    std::vector<std::vector<int32_t>> want;
+    for (const Where& where : splits(recipe)) {
+      sharpi_error why = SHARPI_ERROR_INIT;
+      const Loaded loaded = load_split(file.path(), where, SHARPI_DRAFT_MTP, SHARPI_KV_F32, &why);
+      ASSERT_TRUE(loaded.model) << why.text;
+      Chat chat(loaded.model.get());
+      chat.prefill(file.tokens(60));
+      use_endless_sampler(chat, loaded.model.get(), 0);
+      std::vector<std::vector<int32_t>> got;
+      for (int32_t i = 0; i < 6; ++i) {
+        got.push_back(drafts_of_block(chat, 5));
+        EXPECT_EQ(got.back().size(), 5u);
+        for (int32_t t = 0; t <= i; ++t) chat.decode(3 * t + i);
+      }
+      if (want.empty()) want = got;
+      EXPECT_EQ(got, want) << text_of(recipe.arch, where, SHARPI_KV_F32);
+      EXPECT_NE(got[1], got[2]) << "its drafts say nothing";
     }
   }
 }

@@ -29,6 +29,10 @@ uint64_t device_bytes(const Plan& plan) {
   return plan.summary().device_held_bytes;
 }
 
+bool says(const Plan& plan, const std::string& key, const std::string& value) {
+  return plan.json().find("\"" + key + "\": \"" + value + "\"") != std::string::npos;
+}
+
 std::string sentences(const Plan& plan) {
   std::string all;
   for (const std::string& text : plan.fallbacks) all += text + "\n";
@@ -59,6 +63,7 @@ TEST_F(DraftPlaces, TheMtpBlockGoesWithTheHead) {
       EXPECT_TRUE(there->placement.mtp);
       EXPECT_EQ(there->placement.head, TierId::kCuda);
       EXPECT_EQ(there->session.drafters, both);
+      EXPECT_TRUE(says(*there, "mtp_tier", "cuda"));
       EXPECT_EQ(there->fallbacks.size(), 0u);
       const auto [device, host] = held_by(*there, "MTP ");
       EXPECT_EQ(device_bytes(*there), device_bytes(*plain) + device);
@@ -70,6 +75,8 @@ TEST_F(DraftPlaces, TheMtpBlockGoesWithTheHead) {
       EXPECT_EQ(host, mtp_queue_row(*there)) << "hidden rows wait in the engine";
       const auto split = must(spec, {.ends = 0, .device = kPlenty, .drafters = drafters});
       EXPECT_TRUE(split->placement.mtp);
+      EXPECT_TRUE(says(*split, "mtp_tier", "cpu"));
+      EXPECT_TRUE(says(*split, "draft_model_tier", "none"));
       EXPECT_EQ(split->session.drafters, both);
       EXPECT_EQ(held_by(*split, "MTP ").first, 0u);
       EXPECT_GT(held_by(*split, "MTP ").second, mtp_queue_row(*split));
@@ -96,6 +103,7 @@ TEST_F(DraftPlaces, ADraftModelGoesWithTheHead) {
   for (const uint32_t drafters : {SHARPI_DRAFT_MODEL, SHARPI_DRAFT_AUTO}) {
     const auto there = must(spec, {.device = kPlenty, .drafters = drafters, .draft = draft});
     EXPECT_EQ(there->placement.draft, TierId::kCuda);
+    EXPECT_TRUE(says(*there, "draft_model_tier", "cuda"));
     EXPECT_EQ(sentences(*there).find("draft model"), std::string::npos) << sentences(*there);
     const auto [device, host] = held_by(*there, "drafter ");
     const auto alone = must(spec, {.device = kPlenty, .drafters = SHARPI_DRAFT_NGRAM});

@@ -60,6 +60,15 @@ Status fill_sequence(const Submission& rows, uint32_t s, uint32_t chunk_block, B
   return fill_layers(q, t.groups + uint64_t{s} * t.n_groups);
 }
 
+bool has_head(const Segment& segment) {
+  return segment.blocks.back().kind == BlockKind::kHead;
+}
+
+bool wants_hidden(const Submission& rows) {
+  return std::any_of(rows.sequences.begin(), rows.sequences.end(),
+                     [](const SequenceRows& q) { return q.hidden != nullptr; });
+}
+
 /// From begin() to the end of a call's last kernel.
 struct SlotUse {
   ExpertSlots* of = nullptr;
@@ -119,7 +128,9 @@ Status Calls::run(const Segment& segment, const Submission& rows, Workspace& wor
   if (done.is_ok()) {
     if (rows.meanwhile != nullptr) rows.meanwhile->run();
     SHARPI_TRY(ws.stream().wait());
-    return m_.device->usable();  // it may have been lost meanwhile
+    SHARPI_TRY(m_.device->usable());  // it may have been lost meanwhile
+    hand_out_hidden(segment, rows, ws);
+    return Status::ok();
   }
   ws.pending_ring = -1;  // the rows of a failed chunk must not reach a ring later
   const Status drained = ws.stream().wait();  // nothing runs on when the call returns
@@ -204,28 +215,44 @@ Status Calls::upload(Pass& p) const {
 Status Calls::run_segment(const Segment& segment, Pass& p) const {
   SHARPI_TRY(upload(p));
   SHARPI_TRY(forward_.run(segment, p));
-  if (p.hidden_out == nullptr) return Status::ok();
-  return m_.device->check(cudaMemcpyAsync(p.hidden_out, p.ws.get(Buf::kX),
+  float* to = p.keeps_hidden ? p.ws.handover() : p.hidden_out;
+  if (to == nullptr) return Status::ok();
+  return m_.device->check(cudaMemcpyAsync(to, p.ws.get(p.keeps_hidden ? Buf::kY : Buf::kX),
                                           uint64_t{p.n_rows()} * m_.spec().n_embd * sizeof(float),
                                           cudaMemcpyDeviceToHost, p.ws.lane()),
                           "hidden rows on their way out");
 }
 
+/// Those that the head has read, from where its segment left them to whoever wants them.
+void Calls::hand_out_hidden(const Segment& segment, const Submission& rows,
+                            CudaWorkspace& ws) const {
+  if (!has_head(segment)) return;
+  const uint64_t e = m_.spec().n_embd;
+  for (const SequenceRows& q : rows.sequences) {
+    if (q.hidden == nullptr) continue;
+    const float* from = ws.handover() + (q.first_row + q.first_hidden_row) * e;
+    std::copy_n(from, (q.n_rows - q.first_hidden_row) * e, q.hidden);
+  }
+}
+
 Status Calls::run_format(const Segment& segment, const Submission& rows, CudaWorkspace& ws,
                          uint32_t format) const {
-  const bool has_head = segment.blocks.back().kind == BlockKind::kHead;
+  const bool ends = has_head(segment), keeps = ends && wants_hidden(rows);
+  if (keeps && !m_.leaves_hidden) {
+    return Status::error(Code::kInternal, "hidden rows of a model without an MTP block");
+  }
   uint32_t n_head_rows = 0;
   bool in_order = true;
   if (m_.plan->placement.head == TierId::kCuda) n_head_rows = fill_head_rows(rows, ws, &in_order);
   const bool single_rows = rows.n_rows == rows.sequences.size();
-  const bool whole_rows = !has_head || (in_order && n_head_rows == rows.n_rows);
+  const bool whole_rows = !ends || (in_order && n_head_rows == rows.n_rows);
   const bool own_rows = (rows.hidden_in == nullptr || rows.hidden_in == ws.handover()) &&
                         (rows.hidden_out == nullptr || rows.hidden_out == ws.handover());
   const bool drafted = std::any_of(rows.sequences.begin(), rows.sequences.end(),
                                    [](const SequenceRows& q) { return q.drafted; });
   const bool recorded = single_rows ? whole_rows
                                     : drafted && rows.sequences.size() == 1 && records(segment) &&
-                                          (!has_head || n_head_rows == rows.n_rows);
+                                          (!ends || n_head_rows == rows.n_rows);
   const bool step = !segment.streamed && recorded && own_rows && !rows.transient &&
                     !rows.no_context && rows.capture == Capture::kRing;
   Pass p{&rows, ws, m_.format(format), step ? m_.step_config(rows.n_rows) : m_.call_config};
@@ -236,6 +263,7 @@ Status Calls::run_format(const Segment& segment, const Submission& rows, CudaWor
   p.n_head_rows = n_head_rows;
   p.head_rows_in_order = in_order;
   p.fuses = step && m_.fuses(rows.n_rows);
+  p.keeps_hidden = step ? ends && m_.leaves_hidden : keeps;  // a recorded step serves all sessions
   place(segment, rows.hidden_in, rows.hidden_out, &p);
   if (p.brings_table) SHARPI_TRY(fill_table(rows, ws));
   if (p.per_layer) fill_ple(rows, ws);
@@ -333,7 +361,9 @@ Status Calls::warm_up_rows(CudaWorkspace& ws, uint32_t n, bool drafted) const {
     p.drafted = drafted;
     p.n_head_rows = n;
     p.fuses = m_.fuses(n);
-    const bool starts = segment.index == 0, ends = segment.index + 1 == m_.segments.size();
+    p.keeps_hidden = has_head(segment) && m_.leaves_hidden;
+    const bool starts = segment.index == 0 && !m_.spec().pair;
+    const bool ends = segment.index + 1 == m_.segments.size();
     place(segment, starts ? nullptr : ws.handover(), ends ? nullptr : ws.handover(), &p);
     SHARPI_TRY(run_graph(segment, p, 0));
   }

@@ -76,6 +76,13 @@ class CudaBackend final : public Backend, public TierSizer {
                       CudaModel::create(device_, std::move(plan), progress));
     return std::unique_ptr<TierModel>(std::move(m));
   }
+  Result<std::unique_ptr<TierModel>> load_beside(TierModel& lender,
+                                                 std::shared_ptr<const Plan> plan) override {
+    SHARPI_TRY_ASSIGN(
+        std::unique_ptr<CudaModel> m,
+        CudaModel::create(device_, std::move(plan), nullptr, static_cast<CudaModel*>(&lender)));
+    return std::unique_ptr<TierModel>(std::move(m));
+  }
 
  private:
   std::shared_ptr<Device> device_;

@@ -61,9 +61,11 @@ std::vector<MemoryRow> CudaModel::plan_rows(const Device& device, const ModelSpe
 
 Result<std::unique_ptr<CudaModel>> CudaModel::create(std::shared_ptr<Device> device,
                                                      std::shared_ptr<const Plan> plan,
-                                                     const LoadProgress& progress) {
+                                                     const LoadProgress& progress,
+                                                     const CudaModel* lender) {
   SHARPI_TRY_ASSIGN(std::unique_ptr<LoadedModel> loaded,
-                    LoadedModel::load(std::move(device), std::move(plan), progress));
+                    LoadedModel::load(std::move(device), std::move(plan), progress,
+                                      lender == nullptr ? nullptr : lender->m_.get()));
   return std::unique_ptr<CudaModel>(new CudaModel(std::move(loaded)));
 }
 

@@ -26,7 +26,8 @@ class CudaModel final : public TierModel, public StateReplay {
  public:
   static Result<std::unique_ptr<CudaModel>> create(std::shared_ptr<Device> device,
                                                    std::shared_ptr<const Plan> plan,
-                                                   const LoadProgress& progress);
+                                                   const LoadProgress& progress,
+                                                   const CudaModel* lender = nullptr);
   static std::vector<MemoryRow> plan_rows(const Device& device, const ModelSpec& spec,
                                           const Placement& placement, const ModelShape& model,
                                           const SessionShape& session);

@@ -62,7 +62,9 @@ uint64_t mask_bytes(uint32_t n_vocab) {
 FixedBytes fixed_bytes(const ModelSpec& spec, const Placement& placement, const ModelShape& model,
                        const SessionShape& session, const KvLayout& layout) {
   FixedBytes b;
-  if (score_queries(session) != 0) b.moves = move_list_bytes(layout);
+  // An MTP block of a bounded session drops rows and scores none.
+  const bool moves = score_queries(session) != 0 || session.kv_budget != 0;
+  if (moves) b.moves = move_list_bytes(layout);
   const StateLayout state = make_state_layout(spec, placement, TierId::kCuda);
   const QueryLayout queries = make_query_layout(spec, placement, TierId::kCuda);
   b.n_recurrent = static_cast<uint32_t>(state.layers.size());

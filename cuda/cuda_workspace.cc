@@ -2,6 +2,7 @@
 #include "cuda/cuda_workspace.h"
 
 #include <algorithm>
+#include <cstring>
 
 #include "base/checked.h"
 #include "cuda/kernels/attention/attention.h"
@@ -10,6 +11,7 @@
 #include "cuda/kernels/moe/moe_step.h"
 #include "cuda/kernels/moe/router.h"
 #include "cuda/kernels/products/chain.h"
+#include "cuda/step_launches.h"
 #include "tier/session_layout.h"
 
 namespace sharpi::cuda {
@@ -70,7 +72,7 @@ void add_ffn(Widths* w, const FfnSpec& f) {
 /// `home`: where weights are; `placement`: what a call may run here.
 Widths measure(const ModelSpec& spec, const Placement& placement, const Placement& home) {
   Widths w;
-  take(&w.widest_in, uint64_t{spec.n_embd});
+  take(&w.widest_in, uint64_t{spec.n_embd} * (spec.pair ? 2 : 1));
   take(&w.widest_out, uint64_t{spec.n_embd});
   for (uint32_t l = 0; l < spec.n_layers(); ++l) {
     const LayerSpec& layer = spec.layers[l];
@@ -146,9 +148,11 @@ WorkspaceLayout make_workspace_layout(const ModelSpec& spec, const Placement& pl
   out.table = make_call_table(model, static_cast<uint32_t>(n_groups));
   const uint32_t head_rows = placement.head == TierId::kCuda ? out.table.max_head_rows : 0;
   out.max_rows = rows;
-  out.handover_bytes = placement.uses(TierId::kCpu) ? rows * e * sizeof(float) : 0;
+  const bool hands_over = placement.uses(TierId::kCpu) || keeps_hidden(spec, placement);
+  out.handover_bytes = hands_over ? rows * e * sizeof(float) : 0;
   out.n_half = w.n_half;
   out.add_floats(Buf::kX, rows * e);
+  out.add_floats(Buf::kPair, spec.pair ? rows * 2 * e : 0);
   out.add_floats(Buf::kHead, head_rows * e);
   out.add_floats(Buf::kQ, rows * w.q);
   out.add_floats(Buf::kK, rows * w.kv);
@@ -214,6 +218,8 @@ Result<std::unique_ptr<CudaWorkspace>> CudaWorkspace::create(const Device& devic
                     PinnedBuffer::allocate(device, layout.pinned_bytes(), "call tables"));
   SHARPI_TRY_ASSIGN(w->handover_, PinnedBuffer::allocate(device, layout.handover_bytes,
                                                          "hidden rows between tiers"));
+  // warm_up() starts from these rows before anybody has written them.
+  if (layout.handover_bytes != 0) std::memset(w->handover(), 0, layout.handover_bytes);
   SHARPI_TRY_ASSIGN(w->stream_, Stream::create(device));
   for (Event& e : w->layers_) {
     SHARPI_TRY_ASSIGN(e, Event::create(device, cudaEventDisableTiming));

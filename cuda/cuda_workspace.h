@@ -37,7 +37,7 @@ struct WorkspaceLayout : BufferLayout<Buf, 256> {
   uint64_t chunk_slot_bytes = 0;
   uint64_t ple_row_bytes = 0;  // of the raw per-layer table
   CallTable table;
-  uint64_t handover_bytes = 0;  // pinned: hidden rows between tiers
+  uint64_t handover_bytes = 0;  // pinned: hidden rows between tiers, and to and from an MTP block
   uint64_t pinned_bytes() const { return table.bytes + size_of(Buf::kPleRaw); }
 };
 

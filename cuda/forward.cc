@@ -49,6 +49,7 @@ StepFacts Forward::facts(const Pass& p) const {
   f.fuses = p.fuses;
   f.streamed = p.streamed;
   f.rows_to_ring = p.single_rows && !p.transient;
+  f.keeps_hidden = p.keeps_hidden;
   f.head = head_rows(p.config, p.n_head_rows, p.head_rows_in_order);
   f.expert_slots = m_.uses_slots(p.n_rows());
   f.chain_bytes = m_.device->chain_bytes();
@@ -87,6 +88,8 @@ Status Forward::launch(Pass& p, const Binding& at, const LaunchList& list, const
   switch (l.kind) {
     case LaunchKind::kEmbed:
       return embed(p);
+    case LaunchKind::kEmbedPairs:
+      return embed_pairs(p);
     case LaunchKind::kPerLayerTable:
       return per_layer_table(p);
     case LaunchKind::kPerLayerCombine:
@@ -121,6 +124,8 @@ Status Forward::launch(Pass& p, const Binding& at, const LaunchList& list, const
       return pick_head_rows(p);
     case LaunchKind::kLogits:
       return send_logits(p);
+    case LaunchKind::kHiddenRows:
+      return hidden_rows(p);
     case LaunchKind::kFetchWeights:
       if (!m_.stream_weights->has(l.layer)) return Status::ok();
       return m_.stream_weights->load(l.layer, m_.experts.get(), p.ws.lane());
@@ -141,15 +146,39 @@ std::vector<std::string> Forward::step_text(const Segment& segment) const {
   return launch_text(fuse(segment.program, f));
 }
 
-Status Forward::embed(Pass& p) const {
+namespace {
+
+EmbedRowsParams embedding_of(const LoadedModel& model, const Pass& p, Buf to) {
   EmbedRowsParams e;
-  e.table = m_.matrix(m_.spec().token_embd);
+  e.table = model.matrix(model.spec().token_embd);
   e.ids = p.ws.tokens();
   e.n_rows = p.n_rows();
-  e.scale = m_.spec().embedding_scale;
-  e.y = p.ws.get(Buf::kX);
-  e.y_stride = m_.spec().n_embd;
-  return launch_embed_rows(e, p.ws.lane());
+  e.scale = model.spec().embedding_scale;
+  e.y = p.ws.get(to);
+  e.y_stride = model.spec().n_embd;
+  return e;
+}
+
+}  // namespace
+
+Status Forward::embed(Pass& p) const {
+  return launch_embed_rows(embedding_of(m_, p, Buf::kX), p.ws.lane());
+}
+
+/// Of the hidden rows that came in and the tokens behind them.
+Status Forward::embed_pairs(Pass& p) const {
+  const PairInput& s = m_.spec().pair;
+  SHARPI_TRY(launch_embed_rows(embedding_of(m_, p, Buf::kY), p.ws.lane()));
+  PairRowsParams pair;
+  pair.first = p.ws.get(Buf::kY);
+  pair.second = p.ws.get(Buf::kX);
+  pair.first_weight = m_.floats(s.embd_norm);
+  pair.second_weight = m_.floats(s.hidden_norm);
+  pair.n_rows = p.n_rows();
+  pair.width = m_.spec().n_embd;
+  pair.eps = m_.spec().rms_eps;
+  pair.y = p.ws.get(Buf::kPair);
+  return launch_pair_rows(pair, lane_of(p));
 }
 
 Status Forward::per_layer_table(Pass& p) const {
@@ -195,6 +224,18 @@ Status Forward::pick_head_rows(Pass& p) const {
   n.weight = m_.floats(s.output_norm);
   n.eps = s.rms_eps;
   n.y = p.ws.get(Buf::kHead);
+  return launch_norm_rows(n, lane_of(p));
+}
+
+/// As the head reads them.
+Status Forward::hidden_rows(Pass& p) const {
+  NormRowsParams n;
+  n.x = p.ws.get(Buf::kX);
+  n.n_rows = p.n_rows();
+  n.width = m_.spec().n_embd;
+  n.weight = m_.floats(m_.spec().output_norm);
+  n.eps = m_.spec().rms_eps;
+  n.y = p.ws.get(Buf::kY);
   return launch_norm_rows(n, lane_of(p));
 }
 

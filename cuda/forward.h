@@ -30,10 +30,12 @@ class Forward {
   StepFacts facts(const Pass& p) const;
   Status launch(Pass& p, const Binding& at, const LaunchList& list, const Launch& l) const;
   Status embed(Pass& p) const;
+  Status embed_pairs(Pass& p) const;
   Status per_layer_table(Pass& p) const;
   Status combine_per_layer(Pass& p) const;
   Status pick_head_rows(Pass& p) const;
   Status send_logits(Pass& p) const;
+  Status hidden_rows(Pass& p) const;
   Status rope_tables(Pass& p) const;
   Status launch_steps(Pass& p, const Binding& at, const LaunchList& list, const Launch& l) const;
   Status add_sum(Pass& p, const RowSum& sum) const;

@@ -8,6 +8,7 @@
 #include "cuda/kernels/moe/moe_step.h"
 #include "cuda/kernels/moe/router.h"
 #include "cuda/kernels/products/gemm.h"
+#include "cuda/step_launches.h"
 
 namespace sharpi::cuda {
 namespace {
@@ -66,8 +67,10 @@ MatmulConfig matmul_config(const Device& device, const ModelShape& model) {
 
 Result<std::unique_ptr<LoadedModel>> LoadedModel::load(std::shared_ptr<Device> device,
                                                        std::shared_ptr<const Plan> plan,
-                                                       const LoadProgress& progress) {
+                                                       const LoadProgress& progress,
+                                                       const LoadedModel* lender) {
   std::unique_ptr<LoadedModel> m(new LoadedModel());
+  m->lender = lender;
   m->device = std::move(device);
   m->plan = std::move(plan);
   SHARPI_TRY(m->device->open());
@@ -81,6 +84,7 @@ Result<std::unique_ptr<LoadedModel>> LoadedModel::load(std::shared_ptr<Device> d
   m->call_config = m->config;
   m->call_config.pdl = m->config.pdl && have_gemm_sm90(m->config);
   m->blocks_meet = has_chains(m->config) || (has_experts(*p.spec) && has_moe_steps(m->config));
+  m->leaves_hidden = keeps_hidden(*p.spec, p.placement);
   SHARPI_TRY(m->device->settle(prepare_matmul(m->config)));
   SHARPI_TRY(m->device->settle(prepare_attention(m->config)));
   SHARPI_TRY(m->device->settle(prepare_delta_net(m->config)));

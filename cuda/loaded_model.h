@@ -27,13 +27,17 @@ MatmulConfig matmul_config(const Device& device, const ModelShape& model);
 
 class LoadedModel {
  public:
+  /// `lender`: has ModelSpec::lent; outlives the model. nullptr: nothing is lent.
   static Result<std::unique_ptr<LoadedModel>> load(std::shared_ptr<Device> device,
                                                    std::shared_ptr<const Plan> plan,
-                                                   const LoadProgress& progress);
+                                                   const LoadProgress& progress,
+                                                   const LoadedModel* lender);
   const ModelSpec& spec() const { return *plan->spec; }
-  /// A resident weight, or where a streamed one is while it is here; empty for any other.
+  /// A resident weight, its own or lent, or where a streamed one is while it is here; empty for any
+  /// other.
   const std::byte* weight(const TensorRef& w) const {
     const std::byte* data = weights->at(w);
+    if (data == nullptr && lender != nullptr) data = lender->weights->at(w);
     return data == nullptr && stream_weights ? stream_weights->at(w) : data;
   }
   DeviceMatrix matrix(const TensorRef& w) const {
@@ -66,7 +70,9 @@ class LoadedModel {
   MatmulConfig launches_config;  // of captured decode steps without chains
   MatmulConfig call_config;      // of calls that are no steps
   bool blocks_meet = false;      // in kernels of steps that fuse: Device::turn()
+  bool leaves_hidden = false;    // keeps_hidden()
   std::unique_ptr<Weights> weights;
+  const LoadedModel* lender = nullptr;
   std::unique_ptr<WeightStream> stream_weights;  // null when nothing streams
   std::unique_ptr<ExpertSlots> experts;
   WorkspaceLayout workspace_layout;

@@ -34,8 +34,9 @@ struct Pass {
   bool per_layer = false;     // per-layer inputs are made in this segment, of its first rows
   const float* hidden_in = nullptr;  // rows handed over before and after the segment
   float* hidden_out = nullptr;
-  bool fuses = false;     // a captured step of few rows: its products go in few launches
-  bool recorded = false;  // a graph is being captured
+  bool keeps_hidden = false;  // the rows that the head reads go to the workspace's handover()
+  bool fuses = false;         // a captured step of few rows: its products go in few launches
+  bool recorded = false;      // a graph is being captured
   uint32_t n_rows() const { return batch.n_rows; }
 };
 

@@ -19,6 +19,10 @@ HeadRows head_rows(const MatmulConfig& config, uint32_t n, bool in_order) {
   return in_order && !config.deterministic ? HeadRows::kInOrder : HeadRows::kPicked;
 }
 
+bool keeps_hidden(const ModelSpec& spec, const Placement& placement) {
+  return placement.head == TierId::kCuda && (placement.mtp || spec.pair);
+}
+
 StepFacts step_facts(const ModelSpec& spec, const Placement& placement, const MatmulConfig& config,
                      uint32_t n_rows) {
   StepFacts f;
@@ -27,6 +31,7 @@ StepFacts step_facts(const ModelSpec& spec, const Placement& placement, const Ma
   f.config = config;
   f.fuses = f.rows_to_ring = true;
   f.n_rows = n_rows;
+  f.keeps_hidden = keeps_hidden(spec, placement);
   f.head = head_rows(config, n_rows, true);
   uint32_t hidden = 0, shared = 0;
   for (uint32_t l = 0; l < spec.n_layers(); ++l) {

@@ -69,6 +69,11 @@ class Fuser {
   static void add_task(RowProduct* p, const TensorRef& w, Buf y) {
     p->tasks[p->n_tasks++] = {&w, y};
   }
+  RowProduct product(Buf x, const TensorRef& w, Buf y) const {
+    RowProduct p = product(x, nullptr);
+    add_task(&p, w, y);
+    return p;
+  }
 
   // Chains. The hidden row moves between kX and kOtherX, because blocks that are ahead must not
   // overwrite what others still read; between chains it is in kX.
@@ -131,6 +136,10 @@ void Fuser::add(const Op& op) {
   switch (op.kind) {
     case OpKind::kEmbed:
       emit(LaunchKind::kEmbed);
+      break;
+    case OpKind::kEmbedPairs:
+      emit(LaunchKind::kEmbedPairs);
+      emit_product(product(Buf::kPair, spec_.pair.proj, Buf::kX));
       break;
     case OpKind::kPerLayerInputs:
       per_layer_inputs();
@@ -337,17 +346,15 @@ void Fuser::mixer_out(const TensorRef& w) {
   if (!facts_.fuses || chained || l.ffn.kind != FfnKind::kMoe || l.mixer_post_norm || !ffn_here ||
       parts_experts(layer_))
     return project_back(Buf::kMix, w, l.mixer_post_norm, 1.0f);
-  RowProduct p = product(Buf::kMix, nullptr);
-  add_task(&p, w, Buf::kX);
+  RowProduct p = product(Buf::kMix, w, Buf::kX);
   p.epilogue = Epilogue::kAdd;
   before_ = p;
 }
 
 /// x += W y, through kY when a norm or a scale comes in between.
 void Fuser::project_back(Buf from, const TensorRef& w, const TensorRef& post_norm, float scale) {
-  RowProduct p = product(from, nullptr);
   const bool direct = !post_norm && scale == 1.0f;
-  add_task(&p, w, direct ? hidden_ : Buf::kY);
+  RowProduct p = product(from, w, direct ? hidden_ : Buf::kY);
   if (direct) p.epilogue = Epilogue::kAdd;
   chain(p);
   if (!direct) sum_before_next(post_norm, scale);
@@ -443,8 +450,7 @@ void Fuser::shared_expert_in() {
 
 void Fuser::shared_expert_out() {
   const FfnSpec& f = layer().ffn;
-  RowProduct p = product(Buf::kFfn, nullptr);
-  add_task(&p, f.shared_down, Buf::kX);
+  RowProduct p = product(Buf::kFfn, f.shared_down, Buf::kX);
   p.epilogue = Epilogue::kAdd;
   p.shared_scale = static_cast<bool>(f.shared_gate_inp);
   emit_product(p);
@@ -454,38 +460,32 @@ void Fuser::shared_expert_out() {
 
 void Fuser::per_layer_inputs() {
   emit(LaunchKind::kPerLayerTable);
-  RowProduct p = product(Buf::kX, nullptr);
-  add_task(&p, spec_.ple_model_proj, Buf::kPle);
-  emit_product(p);
+  emit_product(product(Buf::kX, spec_.ple_model_proj, Buf::kPle));
   emit(LaunchKind::kPerLayerCombine);
 }
 
 void Fuser::inject_per_layer() {
   const LayerSpec& l = layer();
   end_chain();
-  RowProduct p = product(Buf::kX, nullptr);
-  add_task(&p, l.ple_gate, Buf::kPleTmp);
-  emit_product(p);
+  emit_product(product(Buf::kX, l.ple_gate, Buf::kPleTmp));
   emit(LaunchKind::kPerLayerGate);
   project_back(Buf::kPleTmp, l.ple_proj, l.ple_post_norm, l.output_scale);
 }
 
 void Fuser::head() {
-  if (facts_.head == HeadRows::kNone) return;  // transient: nothing is wanted
   end_experts();
-  RowProduct p;
-  if (facts_.head == HeadRows::kInOrder) {
-    p = product(Buf::kX, &spec_.output_norm);
-  } else {
+  if (facts_.head != HeadRows::kInOrder) end_chain();
+  if (facts_.head != HeadRows::kNone) {  // transient: nothing is wanted
+    const bool picked = facts_.head == HeadRows::kPicked;
+    if (picked) emit(LaunchKind::kHeadRows);
+    RowProduct p = picked ? product(Buf::kHead, nullptr) : product(Buf::kX, &spec_.output_norm);
+    p.of_head = true;
+    add_task(&p, spec_.output, Buf::kLogits);
+    chain(p);
     end_chain();
-    emit(LaunchKind::kHeadRows);
-    p = product(Buf::kHead, nullptr);
+    emit(LaunchKind::kLogits);
   }
-  p.of_head = true;
-  add_task(&p, spec_.output, Buf::kLogits);
-  chain(p);
-  end_chain();
-  emit(LaunchKind::kLogits);
+  if (facts_.keeps_hidden) emit(LaunchKind::kHiddenRows);
 }
 
 }  // namespace

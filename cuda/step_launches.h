@@ -20,6 +20,7 @@ namespace sharpi::cuda {
 
 enum class LaunchKind : uint8_t {
   kEmbed,
+  kEmbedPairs,       // a token's embedding and the hidden row that came in, both normalised
   kPerLayerTable,    // rows of the per-layer table in f32
   kPerLayerCombine,  // with their projection
   kRopeTables,
@@ -38,8 +39,9 @@ enum class LaunchKind : uint8_t {
   kSlotExperts,
   kAnswers,  // the host's sum
   kPerLayerGate,
-  kHeadRows,  // norm of the rows that logits are wanted of
-  kLogits,    // to the sessions
+  kHeadRows,    // norm of the rows that logits are wanted of
+  kLogits,      // to the sessions
+  kHiddenRows,  // the head's norm of all rows, for an MTP block
   kFetchWeights,
   kReleaseWeights,
   kLayerEnd,
@@ -107,6 +109,7 @@ struct StepFacts {
   bool fuses = false;         // a captured step: launches whose blocks wait for each other
   bool streamed = false;      // what is placed elsewhere comes over for the pass
   bool rows_to_ring = false;  // of windowed layers, at once
+  bool keeps_hidden = false;  // the pass leaves hidden rows for an MTP block
   HeadRows head = HeadRows::kInOrder;
   bool expert_slots = false;    // there are such, and calls of so many rows use them
   int chain_bytes = 1 << 30;    // of a chain's shared memory at most (tests)
@@ -115,6 +118,10 @@ struct StepFacts {
 
 /// How n rows of the head are taken that stand in the order of the call's rows, or do not.
 HeadRows head_rows(const MatmulConfig& config, uint32_t n, bool in_order);
+
+/// Whether a model's captured steps leave their hidden rows, in kY: it has its head here and an MTP
+/// block beside it, or is such a block.
+bool keeps_hidden(const ModelSpec& spec, const Placement& placement);
 
 LaunchList fuse(const StepProgram& program, const StepFacts& facts);
 

@@ -48,6 +48,8 @@ std::string text_of(const LaunchList& list, const Launch& l) {
   switch (l.kind) {
     case LaunchKind::kEmbed:
       return "embed";
+    case LaunchKind::kEmbedPairs:
+      return "embed pairs";
     case LaunchKind::kPerLayerTable:
       return "per-layer table";
     case LaunchKind::kPerLayerCombine:
@@ -88,6 +90,8 @@ std::string text_of(const LaunchList& list, const Launch& l) {
       return "pick rows";
     case LaunchKind::kLogits:
       return "logits";
+    case LaunchKind::kHiddenRows:
+      return "hidden rows";
     case LaunchKind::kFetchWeights:
       return "fetch weights";
     case LaunchKind::kReleaseWeights:
@@ -101,15 +105,18 @@ std::string text_of(const LaunchList& list, const Launch& l) {
 bool belongs_to_a_layer(const LaunchList& list, const Launch& l) {
   switch (l.kind) {
     case LaunchKind::kEmbed:
+    case LaunchKind::kEmbedPairs:
     case LaunchKind::kPerLayerTable:
     case LaunchKind::kPerLayerCombine:
     case LaunchKind::kRopeTables:
     case LaunchKind::kHeadRows:
     case LaunchKind::kLogits:
+    case LaunchKind::kHiddenRows:
       return false;
-    case LaunchKind::kProduct:
-      return !list.steps[l.first_step].product.of_head &&
-             list.steps[l.first_step].product.tasks[0].y != Buf::kPle;
+    case LaunchKind::kProduct: {
+      const RowProduct& p = list.steps[l.first_step].product;
+      return !p.of_head && p.tasks[0].y != Buf::kPle && p.x != Buf::kPair;
+    }
     default:
       return true;
   }

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT
 #include "cuda/weights.h"
 
+#include <algorithm>
+
 #include "base/checked.h"
 #include "tier/block_tensors.h"
 
@@ -17,9 +19,10 @@ StagedCopyShape load_shape(const WeightPlan& plan) {
 
 class PlanBuilder {
  public:
-  explicit PlanBuilder(WeightPlan* plan) : plan_(plan) {}
+  PlanBuilder(const ModelSpec& spec, WeightPlan* plan) : spec_(spec), plan_(plan) {}
   void add(const TensorRef& ref, WeightPart part) {
     if (!ref || plan_->offset_of.contains(ref.tensor)) return;
+    if (std::find(spec_.lent.begin(), spec_.lent.end(), ref.tensor) != spec_.lent.end()) return;
     plan_->offset_of[ref.tensor] = plan_->aligned;
     plan_->items.push_back({ref, part, plan_->aligned});
     plan_->part_bytes[static_cast<size_t>(part)] += ref.bytes();
@@ -32,6 +35,7 @@ class PlanBuilder {
   }
 
  private:
+  const ModelSpec& spec_;
   WeightPlan* plan_;
 };
 
@@ -55,7 +59,7 @@ WeightPart part_of(BlockKind kind) {
 
 WeightPlan make_weight_plan(const ModelSpec& spec, const Placement& placement) {
   WeightPlan plan;
-  PlanBuilder b(&plan);
+  PlanBuilder b(spec, &plan);
   if (spec.d_ple != 0 && placement.uses(TierId::kCuda)) {
     // Layers here make their per-layer inputs of the embedded rows, wherever those come from.
     b.add(spec.ple_model_proj, WeightPart::kEmbedding);

@@ -25,7 +25,7 @@ struct WeightItem {
   uint64_t offset = 0;
 };
 
-/// The tensors of the blocks that `placement` puts on the GPU, each once.
+/// The tensors of the blocks that `placement` puts on the GPU, each once, but for lent ones.
 struct WeightPlan {
   std::vector<WeightItem> items;
   std::unordered_map<const GgufTensor*, uint64_t> offset_of;

@@ -52,6 +52,17 @@ __global__ void __launch_bounds__(kNormThreads) norm_rows_kernel(NormRowsParams 
   for (uint32_t i = threadIdx.x; i < p.width; i += blockDim.x) y[i] = x[i] * scale * p.weight[i];
 }
 
+__global__ void __launch_bounds__(kNormThreads) pair_rows_kernel(PairRowsParams p) {
+  grid_dependents_launch();
+  grid_dependency_wait();
+  const bool second = blockIdx.y != 0;
+  const float* x = (second ? p.second : p.first) + uint64_t{blockIdx.x} * p.width;
+  const float* weight = second ? p.second_weight : p.first_weight;
+  float* y = p.y + (uint64_t{blockIdx.x} * 2 + blockIdx.y) * p.width;
+  const float scale = rms_scale(x, p.width, p.eps);
+  for (uint32_t i = threadIdx.x; i < p.width; i += blockDim.x) y[i] = x[i] * scale * weight[i];
+}
+
 __global__ void __launch_bounds__(kNormThreads) residual_kernel(ResidualParams p) {
   grid_dependents_launch();
   grid_dependency_wait();
@@ -149,6 +160,12 @@ Status launch_norm_rows(const NormRowsParams& p, const Lane& lane) {
   if (p.n_rows == 0) return Status::ok();
   return launch_kernel("norm_rows", shape_of(lane, dim3(p.n_rows), kNormThreads), norm_rows_kernel,
                        p);
+}
+
+Status launch_pair_rows(const PairRowsParams& p, const Lane& lane) {
+  if (p.n_rows == 0) return Status::ok();
+  return launch_kernel("pair_rows", shape_of(lane, dim3(p.n_rows, 2), kNormThreads),
+                       pair_rows_kernel, p);
 }
 
 Status launch_residual(const ResidualParams& p, const Lane& lane) {

@@ -31,6 +31,17 @@ struct NormRowsParams {
 };
 Status launch_norm_rows(const NormRowsParams& p, const Lane& lane);
 
+/// y[r] = {rms_norm(first[r]) * first_weight, rms_norm(second[r]) * second_weight}, a row of twice
+/// the width.
+struct PairRowsParams {
+  const float *first = nullptr, *second = nullptr;
+  const float *first_weight = nullptr, *second_weight = nullptr;
+  uint32_t n_rows = 0, width = 0;
+  float eps = 0.0f;
+  float* y = nullptr;
+};
+Status launch_pair_rows(const PairRowsParams& p, const Lane& lane);
+
 /// to[r] = scale * (x[r] + y[r]), y RMS-normalised first when there is a weight.
 struct ResidualParams {
   float* x = nullptr;

@@ -54,7 +54,7 @@ Result<std::shared_ptr<const Plan>> price_session(const Model& model, const Sess
     auto rows = sizer->session_rows(*base.spec, base.placement, plan->model, shape);
     plan->rows.insert(plan->rows.end(), rows.begin(), rows.end());
   }
-  const auto mtp = mtp_session_rows(sizers, *base.spec, base.model, shape);
+  const auto mtp = mtp_session_rows(sizers, base, shape);
   plan->rows.insert(plan->rows.end(), mtp.begin(), mtp.end());
   const auto drafter = draft_rows(sizers, base, shape, true);
   plan->rows.insert(plan->rows.end(), drafter.begin(), drafter.end());

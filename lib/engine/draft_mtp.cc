@@ -111,7 +111,13 @@ Status MtpDrafter::catch_up(std::span<const int32_t> history, uint64_t first) {
   return read(history.subspan(from, waiting_ - 1), false);
 }
 
+/// Of equal ones the first.
 int32_t MtpDrafter::best(float* scratch, Status* status) const {
+  if (tier_->max_best() != 0) {
+    int32_t id = 0;
+    *status = tier_->read_best(0, 1, nullptr, scratch, &id);
+    return id;
+  }
   *status = tier_->read_logits(0, scratch);
   return static_cast<int32_t>(std::max_element(scratch, scratch + model_->spec().n_vocab) -
                               scratch);

@@ -94,12 +94,13 @@ Result<std::shared_ptr<Model>> Model::load(std::shared_ptr<Context> context,
 }
 
 Status Model::load_mtp() {
+  const TierId at = plan_->placement.head;
   for (const auto& backend : context_->backends()) {
-    if (!is_host(backend->sizer().tier())) continue;
-    SHARPI_TRY_ASSIGN(mtp_, MtpModel::load(*backend, *plan_));
+    if (backend->sizer().tier() != at || !plan_->uses(backend->sizer())) continue;
+    SHARPI_TRY_ASSIGN(mtp_, MtpModel::load(*backend, *tiers_[tier_index(at)], plan_));
     return Status::ok();
   }
-  return Status::error(Code::kInternal, "there is no tier on the host for the MTP block");
+  return Status::error(Code::kInternal, "there is no tier for the MTP block");
 }
 
 Status Model::load_draft() {
@@ -149,7 +150,7 @@ Status Model::create_slots() {
     free_.push_back(slot.get());
     slots_.push_back(std::move(slot));
   }
-  return Status::ok();
+  return mtp_ == nullptr ? Status::ok() : mtp_->create_workspaces();
 }
 
 /// Layers whose router is on one tier ask the other for the experts that are there. There are two

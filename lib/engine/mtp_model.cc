@@ -1,32 +1,37 @@
 // SPDX-License-Identifier: MIT
 #include "engine/mtp_model.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "plan/draft_mtp.h"
 
 namespace sharpi {
 
-Result<std::unique_ptr<MtpModel>> MtpModel::load(Backend& host, const Plan& whole) {
+Result<std::unique_ptr<MtpModel>> MtpModel::load(Backend& backend, TierModel& trunk,
+                                                 std::shared_ptr<const Plan> whole) {
   std::unique_ptr<MtpModel> m(new MtpModel);
-  m->whole_spec_ = whole.spec;
-  m->whole_shape_ = whole.model;
-  m->plan_ = std::make_shared<Plan>(make_mtp_plan(*whole.spec, whole.model, whole.session));
-  SHARPI_TRY_ASSIGN(m->tier_, host.load(m->plan_, nullptr));
+  m->whole_ = std::move(whole);
+  m->plan_ = std::make_shared<Plan>(make_mtp_plan(*m->whole_, m->whole_->session));
+  SHARPI_TRY_ASSIGN(m->tier_, backend.load_beside(trunk, m->plan_));
   m->segments_ = make_segments(m->spec(), m->plan_->placement);
   if (m->segments_.size() != 1) {
     return Status::error(Code::kInternal, "the MTP block was cut into %zu segments; it must be one",
                          m->segments_.size());
   }
-  for (uint32_t i = 0; i < whole.model.max_concurrent; ++i) {
-    SHARPI_TRY_ASSIGN(std::unique_ptr<Workspace> w, m->tier_->create_workspace());
-    m->free_.push_back(std::move(w));
-  }
   return m;
 }
 
+Status MtpModel::create_workspaces() {
+  for (uint32_t i = 0; i < plan_->model.max_concurrent; ++i) {
+    SHARPI_TRY_ASSIGN(std::unique_ptr<Workspace> w, tier_->create_workspace());
+    free_.push_back(std::move(w));
+  }
+  return Status::ok();
+}
+
 Result<std::unique_ptr<TierSession>> MtpModel::create_session(const SessionShape& shape) const {
-  return tier_->create_session(make_mtp_plan(*whole_spec_, whole_shape_, shape).session);
+  return tier_->create_session(make_mtp_plan(*whole_, shape).session);
 }
 
 Status MtpModel::run(const Submission& rows) const {
@@ -35,7 +40,12 @@ Status MtpModel::run(const Submission& rows) const {
   std::unique_ptr<Workspace> w = std::move(free_.back());
   free_.pop_back();
   lock.unlock();
-  const Status done = tier_->run(segments_[0], rows, *w);
+  Submission here = rows;
+  if (float* ours = w->handover(); ours != nullptr) {  // where the tier can take them from
+    std::copy_n(rows.hidden_in, uint64_t{rows.n_rows} * spec().n_embd, ours);
+    here.hidden_in = ours;
+  }
+  const Status done = tier_->run(segments_[0], here, *w);
   lock.lock();
   free_.push_back(std::move(w));
   lock.unlock();
@@ -44,7 +54,7 @@ Status MtpModel::run(const Submission& rows) const {
 }
 
 std::vector<MemoryRow> MtpModel::as_own(std::vector<MemoryRow> rows) const {
-  for (MemoryRow& r : rows) r = mtp_row(r, *whole_spec_);
+  for (MemoryRow& r : rows) r = mtp_row(r, *whole_->spec);
   return rows;
 }
 

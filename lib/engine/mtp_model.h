@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// The block for multi-token prediction, loaded: a model of one layer on the host beside the model
-// that it belongs to, with scratch for as many calls at once.
+// The block for multi-token prediction, loaded: a model of one layer on the tier of the head of the
+// model that it belongs to, with scratch for as many calls at once.
 // Thread rule: immutable; run() blocks until one of its workspaces is free.
 #pragma once
 
@@ -16,9 +16,12 @@ namespace sharpi {
 
 class MtpModel {
  public:
-  /// `host`: the host's backend. `whole`: the plan of the model, with the spec that it is loaded
-  /// by.
-  static Result<std::unique_ptr<MtpModel>> load(Backend& host, const Plan& whole);
+  /// `backend`: of the head's tier. `trunk`: the model there, which lends weights and outlives the
+  /// block. `whole`: the plan of the model, with the spec that it is loaded by. Without scratch.
+  static Result<std::unique_ptr<MtpModel>> load(Backend& backend, TierModel& trunk,
+                                                std::shared_ptr<const Plan> whole);
+  /// Once, when all weights that share the tier's memory are loaded.
+  Status create_workspaces();
   const ModelSpec& spec() const { return *plan_->spec; }
   uint32_t n_chunk() const { return plan_->model.n_chunk; }
   /// For a session of this shape.
@@ -31,9 +34,7 @@ class MtpModel {
 
  private:
   MtpModel() = default;
-  std::shared_ptr<const ModelSpec> whole_spec_;
-  ModelShape whole_shape_;
-  std::shared_ptr<const Plan> plan_;
+  std::shared_ptr<const Plan> whole_, plan_;
   std::unique_ptr<TierModel> tier_;
   std::vector<Segment> segments_;
   mutable std::mutex mutex_;

@@ -29,7 +29,7 @@ std::vector<MemoryRow> tier_rows(const Model& model, const SessionShape& shape) 
   for (const TierSizer* s : sizers) {
     if (plan.uses(*s)) add(s->session_rows(*plan.spec, plan.placement, plan.model, shape));
   }
-  add(mtp_session_rows(sizers, *plan.spec, plan.model, shape));
+  add(mtp_session_rows(sizers, plan, shape));
   add(draft_rows(sizers, plan, shape, true));
   return out;
 }

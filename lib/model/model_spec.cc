@@ -41,6 +41,9 @@ std::shared_ptr<const ModelSpec> make_mtp_spec(const ModelSpec& spec) {
   own->tied_output = own->output.tensor == own->token_embd.tensor;
   own->default_kv_dtype = spec.default_kv_dtype;
   own->pair = m.pair;
+  if (!m.embd) own->lent.push_back(own->token_embd.tensor);
+  if (!m.head_norm) own->lent.push_back(own->output_norm.tensor);
+  if (!m.head) own->lent.push_back(own->output.tensor);
   return own;
 }
 

@@ -134,6 +134,7 @@ struct ModelSpec {
   uint64_t mtp_bytes = 0;                    // of their tensors
   MtpSpec mtp;                               // the first of them
   PairInput pair;                            // of a model that make_mtp_spec() made
+  std::vector<const GgufTensor*> lent;       // its tensors that are the trunk's, loaded with that
   KvDtype default_kv_dtype = KvDtype::kF32;  // what `auto` means before any narrowing
 
   uint32_t n_layers() const { return static_cast<uint32_t>(layers.size()); }

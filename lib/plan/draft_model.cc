@@ -10,7 +10,7 @@
 namespace sharpi {
 namespace {
 
-/// Rows that the drafter reads at a time: what pays on a CPU.
+/// Rows that the drafter reads at a time: what pays on a CPU, and few activations on a GPU.
 constexpr uint32_t kDraftChunk = 512;
 
 using Tokens = std::vector<std::string_view>;
@@ -69,7 +69,8 @@ std::shared_ptr<const Plan> make_draft_plan(const std::vector<const TierSizer*>&
   auto own = std::make_shared<Plan>();
   Plan& p = *own;
   p.spec = plan.draft_spec;
-  p.placement = Placement::all(*p.spec, TierId::kCpu);
+  p.placement = Placement::all(*p.spec, plan.placement.draft);
+  p.device = plan.placement.draft == TierId::kCuda ? plan.device : 0;
   p.model.exact = plan.model.exact;
   p.model.deterministic = plan.model.deterministic;
   p.model.n_chunk = std::min(plan.model.n_chunk, kDraftChunk);
@@ -87,8 +88,10 @@ std::shared_ptr<const Plan> make_draft_plan(const std::vector<const TierSizer*>&
     p.rows.insert(p.rows.end(), rows.begin(), rows.end());
   };
   for (const TierSizer* s : sizers) {
-    if (!p.uses(*s)) continue;
     if (p.model.copy_weights) add(s->copied_weight_rows(*p.spec, p.placement));
+  }
+  for (const TierSizer* s : sizers) {
+    if (!p.uses(*s)) continue;
     add(s->model_rows(*p.spec, p.placement, p.model, p.session));
     add(s->session_rows(*p.spec, p.placement, p.model, p.session));
   }

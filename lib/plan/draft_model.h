@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT
 // A second, smaller model of the same vocabulary, which drafts: a plan of its own beside the
-// model's, on the host, whose rows are among those of the model that it drafts for.
+// model's, all of it on one tier, whose rows are among those of the model that it drafts for. It
+// goes where the head is. On a GPU it takes the room of blocks of the model, if need be, for a step
+// reads it once for every draft, and them once; where it does not fit at all it is on the host.
 // Thread rule: pure functions.
 #pragma once
 

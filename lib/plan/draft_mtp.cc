@@ -10,75 +10,71 @@ namespace {
 /// enough that its activations are small beside the model's.
 constexpr uint32_t kMtpChunk = 128;
 
-const TierSizer* host_of(const std::vector<const TierSizer*>& sizers) {
-  for (const TierSizer* s : sizers) {
-    if (s->tier() == TierId::kCpu) return s;
-  }
-  return nullptr;
-}
-
 bool wants_mtp(const SessionShape& session) {
   return (session.drafters & SHARPI_DRAFT_MTP) != 0;
 }
 
-/// As the last layer that stores rows of full attention.
-KvDtypePair dtypes_of_last(const ModelSpec& spec, const SessionShape& session) {
+/// As the last layer of the same tier that stores rows of full attention, or the last of any.
+KvDtypePair dtypes_of_last(const Plan& whole, const SessionShape& session) {
+  const ModelSpec& spec = *whole.spec;
   KvDtypePair last{spec.default_kv_dtype, spec.default_kv_dtype};
+  bool is_here = false;
   for (uint32_t l = 0; l < spec.n_layers(); ++l) {
-    if (spec.layers[l].owns_kv()) last = session.dtypes[l];
+    const bool here = whole.placement.mixer[l] == whole.placement.head;
+    if (!spec.layers[l].owns_kv() || (is_here && !here)) continue;
+    last = session.dtypes[l];
+    is_here = here;
   }
   return last;
 }
 
 template <class RowsOf>
-std::vector<MemoryRow> rows_of(const std::vector<const TierSizer*>& sizers, const ModelSpec& spec,
-                               const ModelShape& model, const SessionShape& session,
-                               const RowsOf& ask) {
+std::vector<MemoryRow> rows_of(const std::vector<const TierSizer*>& sizers, const Plan& whole,
+                               const SessionShape& session, const RowsOf& ask) {
   std::vector<MemoryRow> rows;
-  const TierSizer* host = host_of(sizers);
-  if (!wants_mtp(session) || host == nullptr) return rows;
-  const Plan own = make_mtp_plan(spec, model, session);
-  for (const MemoryRow& r : ask(*host, own)) rows.push_back(mtp_row(r, spec));
+  if (!wants_mtp(session)) return rows;
+  const Plan own = make_mtp_plan(whole, session);
+  for (const TierSizer* s : sizers) {
+    if (!own.uses(*s)) continue;
+    for (const MemoryRow& r : ask(*s, own)) rows.push_back(mtp_row(r, *whole.spec));
+  }
   return rows;
 }
 
 }  // namespace
 
-Status check_mtp(const ModelSpec& spec) {
+Status check_mtp(const ModelSpec& spec, const TierSizer* device) {
   if (!spec.mtp) {
     return Status::error(Code::kUnsupported,
                          "drafters has MTP, but the file has no block for multi-token prediction");
   }
-  if (spec.n_mtp_layers == 1) return Status::ok();
-  return Status::error(Code::kUnsupported,
-                       "drafters has MTP, but the file has %u blocks for multi-token prediction; "
-                       "only one is supported",
-                       spec.n_mtp_layers);
+  if (spec.n_mtp_layers != 1) {
+    return Status::error(Code::kUnsupported,
+                         "drafters has MTP, but the file has %u blocks for multi-token prediction; "
+                         "only one is supported",
+                         spec.n_mtp_layers);
+  }
+  if (device == nullptr) return Status::ok();
+  const std::shared_ptr<const ModelSpec> own = make_mtp_spec(spec);
+  return device->check_model(*own, Placement::all(*own, TierId::kCuda));
 }
 
-Status check_mtp(const ModelSpec& spec, const Placement& placement) {
-  SHARPI_TRY(check_mtp(spec));
-  if (placement.head == TierId::kCpu) return Status::ok();
-  return Status::error(
-      Code::kUnsupported,
-      "drafters has MTP, whose block runs on the CPU in this version, but the head is on the GPU: "
-      "place the head on the CPU (gpu_ends 0, or n_gpu_layers 0), or take other drafters");
-}
-
-Plan make_mtp_plan(const ModelSpec& spec, const ModelShape& model, const SessionShape& session) {
+Plan make_mtp_plan(const Plan& whole, const SessionShape& session) {
+  const ModelShape& model = whole.model;
   Plan p;
-  p.spec = make_mtp_spec(spec);
-  p.placement = Placement::all(*p.spec, TierId::kCpu);
+  p.spec = make_mtp_spec(*whole.spec);
+  p.placement = Placement::all(*p.spec, whole.placement.head);
+  p.device = whole.device;
   p.model.exact = model.exact;
   p.model.deterministic = model.deterministic;
   p.model.n_chunk = std::min(model.n_chunk, kMtpChunk);
   p.model.max_batch = p.model.max_logit_rows = 1;
   p.model.max_concurrent = model.max_concurrent;
   p.model.n_sessions = model.n_sessions;
-  p.model.copy_weights = true;  // they are another plan's rows
+  p.model.copy_weights = true;  // of the host's: they are another plan's rows
   p.session.n_ctx = session.n_ctx;
   p.session.kv_budget = session.kv_budget;
-  p.session.dtypes = {dtypes_of_last(spec, session)};
+  p.session.dtypes = {dtypes_of_last(whole, session)};
   p.session.rewind = 0;
   p.session.lookahead = false;
   return p;
@@ -102,18 +98,16 @@ uint64_t mtp_queue_bytes(const ModelSpec& spec, const SessionShape& session, uin
 }
 
 std::vector<MemoryRow> mtp_model_rows(const std::vector<const TierSizer*>& sizers,
-                                      const ModelSpec& spec, const ModelShape& model,
-                                      const SessionShape& session) {
-  return rows_of(sizers, spec, model, session, [](const TierSizer& host, const Plan& p) {
-    return host.model_rows(*p.spec, p.placement, p.model, p.session);
+                                      const Plan& whole, const SessionShape& session) {
+  return rows_of(sizers, whole, session, [](const TierSizer& tier, const Plan& p) {
+    return tier.model_rows(*p.spec, p.placement, p.model, p.session);
   });
 }
 
 std::vector<MemoryRow> mtp_session_rows(const std::vector<const TierSizer*>& sizers,
-                                        const ModelSpec& spec, const ModelShape& model,
-                                        const SessionShape& session) {
-  return rows_of(sizers, spec, model, session, [](const TierSizer& host, const Plan& p) {
-    return host.session_rows(*p.spec, p.placement, p.model, p.session);
+                                        const Plan& whole, const SessionShape& session) {
+  return rows_of(sizers, whole, session, [](const TierSizer& tier, const Plan& p) {
+    return tier.session_rows(*p.spec, p.placement, p.model, p.session);
   });
 }
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 // The block for multi-token prediction as a plan of its own beside the model's: a model of one
-// layer on the host, whose weights are among the rows of the model that it belongs to.
+// layer where the head is, which serves both. On the host its weights are among the rows of the
+// model that it belongs to; on a device they are its own, but for what the model lends it.
 // Thread rule: pure functions.
 #pragma once
 
@@ -15,14 +16,13 @@ namespace sharpi {
 /// before the next pass.
 inline constexpr uint32_t kMtpWaiting = kMaxDraft + 1;
 
-/// Ok where the file has such a block, and where the placement can feed it, which takes the head on
-/// the CPU. kUnsupported says why not.
-Status check_mtp(const ModelSpec& spec);
-Status check_mtp(const ModelSpec& spec, const Placement& placement);
+/// Ok where the file has such a block, and `device` can compute it (null = there is none).
+/// kUnsupported says why not.
+Status check_mtp(const ModelSpec& spec, const TierSizer* device);
 
-/// The block's plan: spec, placement and shapes that the host's tier is asked for. Pre:
+/// The block's plan: spec, placement and shapes that the head's tier is asked for. Pre:
 /// check_mtp().
-Plan make_mtp_plan(const ModelSpec& spec, const ModelShape& model, const SessionShape& session);
+Plan make_mtp_plan(const Plan& whole, const SessionShape& session);
 /// A row of the block's plan as a row of the whole plan: its label names the block.
 MemoryRow mtp_row(MemoryRow row, const ModelSpec& spec);
 
@@ -32,13 +32,11 @@ uint32_t mtp_queue_rows(uint32_t n_chunk);
 /// by which a bounded session drops rows.
 uint64_t mtp_queue_bytes(const ModelSpec& spec, const SessionShape& session, uint32_t n_chunk);
 
-/// The rows that a model and that a session take for the block besides its weights; empty if the
-/// session has no such drafter.
+/// The rows that a model and that a session take for the block besides its weights in host memory;
+/// empty if the session has no such drafter.
 std::vector<MemoryRow> mtp_model_rows(const std::vector<const TierSizer*>& sizers,
-                                      const ModelSpec& spec, const ModelShape& model,
-                                      const SessionShape& session);
+                                      const Plan& whole, const SessionShape& session);
 std::vector<MemoryRow> mtp_session_rows(const std::vector<const TierSizer*>& sizers,
-                                        const ModelSpec& spec, const ModelShape& model,
-                                        const SessionShape& session);
+                                        const Plan& whole, const SessionShape& session);
 
 }  // namespace sharpi

@@ -103,25 +103,48 @@ Solved choose_chunk(const Plan& request, uint32_t least, const SolveWith& solve_
   return usual;
 }
 
-/// Which of the drafters that `auto` has go first, where the plan with them was refused so; 0 =
-/// none of them is the reason.
+/// Which of the drafters that `auto` has go first, where the plan with them does not fit; 0 = none
+/// of them is the reason.
 uint32_t first_to_go(uint32_t drafters, Code why) {
   const uint32_t mtp = drafters & SHARPI_DRAFT_MTP, model = drafters & SHARPI_DRAFT_MODEL;
-  if (why == Code::kUnsupported) return mtp;  // where its block cannot be fed
   if (why != Code::kDoesNotFit) return 0;
   return model != 0 ? model : mtp;
 }
 
-/// The plan with the drafters that it asks for. Those that it leaves to the library are all that
-/// fit: without the MTP block where the file, the placement or the budgets do not have it, and
-/// without the draft model where the budgets do not.
+bool has_head_on_device(const Solved& solved) {
+  return solved.is_ok() && solved.value()->placement.head == TierId::kCuda;
+}
+
+/// The plan with the draft model where the head is. Where the head is on the device only without
+/// it, or nothing fits with it, it is on the host.
 template <class Solve>
-Solved choose_drafters(Plan* request, const Solve& solve_all) {
+Solved place_draft_model(Plan* request, const TierSizer* device, const Solve& solve_all) {
+  if (device == nullptr || !has_draft_model(*request, request->session)) return solve_all();
+  const ModelSpec& spec = *request->draft_spec;
+  const Status can = device->check_model(spec, Placement::all(spec, TierId::kCuda));
+  Solved beside = can.is_ok() ? solve_all() : Solved(can);
+  if (has_head_on_device(beside)) return beside;
+  request->draft_on_host =
+      beside.is_ok() ? "beside it the head would not fit the GPU" : beside.status().text();
+  Solved apart = solve_all();
+  if (has_head_on_device(apart)) {
+    apart.value()->fallbacks.push_back("the draft model is on the CPU: " + request->draft_on_host);
+  }
+  request->draft_on_host.clear();
+  return has_head_on_device(apart) || !can.is_ok() ? apart : beside;
+}
+
+/// The plan with the drafters that it asks for. Those that it leaves to the library are all that
+/// fit: without the MTP block where the file or the budgets do not have it, and without the draft
+/// model where the budgets do not.
+template <class Solve>
+Solved choose_drafters(Plan* request, const TierSizer* device, const Solve& solve_one) {
   uint32_t& drafters = request->session.drafters;
   const ModelSpec* draft = request->draft_spec.get();
+  const auto solve_all = [&] { return place_draft_model(request, device, solve_one); };
   SHARPI_TRY(check_draft_model(*request->spec, draft, drafters));
   if (drafters != SHARPI_DRAFT_AUTO) {
-    if ((drafters & SHARPI_DRAFT_MTP) != 0) SHARPI_TRY(check_mtp(*request->spec));
+    if ((drafters & SHARPI_DRAFT_MTP) != 0) SHARPI_TRY(check_mtp(*request->spec, device));
     return solve_all();
   }
   std::vector<std::string> left_out;
@@ -131,7 +154,7 @@ Solved choose_drafters(Plan* request, const Solve& solve_all) {
                        " drafter is left out: " + why.text());
   };
   drafters = SHARPI_DRAFT_NGRAM | SHARPI_DRAFT_MTP | (draft == nullptr ? 0 : SHARPI_DRAFT_MODEL);
-  const Status has_block = check_mtp(*request->spec);
+  const Status has_block = check_mtp(*request->spec, device);
   if (!has_block.is_ok()) leave_out(SHARPI_DRAFT_MTP, has_block);
   while (true) {
     Solved solved = solve_all();
@@ -204,7 +227,7 @@ Result<std::shared_ptr<const Plan>> make_plan(std::shared_ptr<const ModelSpec> s
     SHARPI_TRY(solve(inputs, &own, one.get()));
     return one;
   };
-  Solved solved = choose_drafters(plan.get(), [&]() -> Solved {
+  Solved solved = choose_drafters(plan.get(), device, [&]() -> Solved {
     if (params.n_chunk != SHARPI_UNSET) return solve_with(params.n_chunk);
     const auto probe = static_cast<uint32_t>(plan->session.probe.size());
     return choose_chunk(*plan, std::max(plan->model.max_logit_rows, probe), solve_with);

@@ -32,7 +32,8 @@ struct Placement {
   /// Slots on the GPU for routed experts of layers whose `experts` are on the CPU and whose `ffn`
   /// is on the GPU; one pool for the model, a slot takes the largest expert.
   uint32_t n_expert_slots = 0;
-  bool mtp = false;  // the block for multi-token prediction is loaded, on the CPU
+  bool mtp = false;             // the block for multi-token prediction is loaded, where the head is
+  TierId draft = TierId::kCpu;  // a smaller model that drafts, all of it
   bool uses(TierId tier) const;
   bool operator==(const Placement&) const = default;
   /// Router and shared expert on the GPU, routed experts on the CPU.
@@ -152,6 +153,8 @@ class PlanMachine {
 struct Plan {
   std::shared_ptr<const ModelSpec> spec;
   std::shared_ptr<const ModelSpec> draft_spec;  // of the model that drafts for it; null = none
+  /// Why that one is on the CPU though the head may be on a GPU; empty = it is where the head is.
+  std::string draft_on_host;
   Placement placement;
   uint32_t device = 0;  // of the CUDA blocks; 0 = there are none
   ModelShape model;
@@ -204,8 +207,6 @@ struct SessionDtypes {
 Result<SessionDtypes> resolve_dtypes(const ModelSpec& spec, const Placement& placement,
                                      const sharpi_session_params& params,
                                      const PlanEnvironment& environment, KvDtype automatic);
-/// kUnsupported when no tier can run a drafter that a template asks for.
-Status check_drafts(const ModelSpec& spec, const Placement& placement, const SessionShape& session);
 /// Everything of a template but dtypes; n_ctx may stay SHARPI_UNSET. Pre: the boundary has checked
 /// the range of every field.
 Result<SessionShape> resolve_session_shape(const ModelSpec& spec,

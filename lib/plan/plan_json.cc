@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 // A plan as JSON.
 #include "base/json.h"
+#include "plan/draft_model.h"
 #include "plan/plan.h"
 
 namespace sharpi {
@@ -90,6 +91,11 @@ void add_placement(const Plan& plan, const sharpi_plan_summary& s, JsonObject* o
   o->number("expert_slot_bytes", s.expert_slot_bytes);
   o->text("embedding_tier", tier_name(static_cast<uint32_t>(plan.placement.embedding)));
   o->text("head_tier", tier_name(static_cast<uint32_t>(plan.placement.head)));
+  const auto tier_if = [](bool is_there, TierId tier) {
+    return tier_name(is_there ? static_cast<uint32_t>(tier) : 0);
+  };
+  o->text("mtp_tier", tier_if(plan.placement.mtp, plan.placement.head));
+  o->text("draft_model_tier", tier_if(has_draft_model(plan, plan.session), plan.placement.draft));
   o->number("device", plan.device);
   o->text("placement_reason", plan.placement_reason);
   std::string list;

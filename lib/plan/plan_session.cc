@@ -10,7 +10,6 @@
 
 #include "base/limits.h"
 #include "kv/policy.h"
-#include "plan/draft_mtp.h"
 #include "plan/plan.h"
 
 namespace sharpi {
@@ -167,10 +166,6 @@ Result<SessionShape> resolve_session_shape(const ModelSpec& spec, const sharpi_s
   return s;
 }
 
-Status check_drafts(const ModelSpec& spec, const Placement& placement, const SessionShape& s) {
-  return (s.drafters & SHARPI_DRAFT_MTP) != 0 ? check_mtp(spec, placement) : Status::ok();
-}
-
 Result<SessionShape> resolve_session(const ModelSpec& spec, const Placement& placement,
                                      const SessionShape& priced,
                                      const sharpi_session_params& params,
@@ -217,7 +212,6 @@ Result<SessionShape> resolve_session(const ModelSpec& spec, const Placement& pla
                          "drafters has MODEL, but the plan priced sessions without it, so the "
                          "draft model is not loaded");
   }
-  SHARPI_TRY(check_drafts(spec, placement, s));
   if (s.n_ctx > priced.n_ctx) {
     return Status::error(Code::kDoesNotFit,
                          "n_ctx is %u, which is more than the %u that the plan priced", s.n_ctx,

@@ -36,8 +36,7 @@ void price(const std::vector<const TierSizer*>& sizers, Plan* plan) {
   for (MemoryRow& r : engine_session_rows(*plan->spec, plan->session, plan->model.n_chunk))
     plan->rows.push_back(r);
   for (const auto rows_of : {mtp_model_rows, mtp_session_rows}) {
-    for (MemoryRow& r : rows_of(sizers, *plan->spec, plan->model, plan->session))
-      plan->rows.push_back(r);
+    for (MemoryRow& r : rows_of(sizers, *plan, plan->session)) plan->rows.push_back(r);
   }
   for (const bool per_session : {false, true}) {
     for (MemoryRow& r : draft_rows(sizers, *plan, plan->session, per_session))
@@ -205,6 +204,8 @@ class Solver {
     const int32_t pinned = ladder_.pinned_slots();
     plan_->placement = ladder_.at(rung, pinned >= 0 ? static_cast<uint32_t>(pinned) : n_slots);
     plan_->placement.mtp = (plan_->session.drafters & SHARPI_DRAFT_MTP) != 0;
+    if (has_draft_model(*plan_, plan_->session) && plan_->draft_on_host.empty())
+      plan_->placement.draft = plan_->placement.head;
     SHARPI_TRY_ASSIGN(SessionDtypes d, resolve_dtypes(*plan_->spec, plan_->placement, session_,
                                                       environment_, automatic_));
     any_auto_ = d.any_auto;
@@ -434,7 +435,6 @@ Status solve(const SolveInputs& in, PlacementLadder* ladder, Plan* plan) {
     ladder->order_by(give_order(*plan->spec, plan->session, solver.tail_dtypes(), plan->rates));
   }
   SHARPI_TRY(solver.solve());
-  SHARPI_TRY(check_drafts(*plan->spec, plan->placement, plan->session));
   plan->capture_bytes = capture_bytes(in.sizers, *plan);
   const bool split = plan->placement.uses(TierId::kCpu) && plan->placement.uses(TierId::kCuda);
   return set_rates(in.params, in.machine, split, plan);

@@ -54,7 +54,7 @@ void add_products(std::vector<TensorRef>* out, const LayerSpec& l, BlockKind kin
 std::vector<TensorRef> block_products(const ModelSpec& spec, const Block& block) {
   std::vector<TensorRef> out;
   if (block.kind == BlockKind::kEmbedding) {
-    add(&out, {&spec.ple_model_proj});
+    add(&out, {&spec.ple_model_proj, &spec.pair.proj});
   } else if (block.kind == BlockKind::kHead) {
     add(&out, {&spec.output});
   } else {
@@ -68,7 +68,8 @@ std::vector<TensorRef> block_tensors(const ModelSpec& spec, const Block& block) 
   const LayerSpec& l = spec.layers[block.layer];
   switch (block.kind) {
     case BlockKind::kEmbedding:
-      add(&out, {&spec.token_embd, &spec.ple_model_proj, &spec.ple_proj_norm});
+      add(&out, {&spec.token_embd, &spec.ple_model_proj, &spec.ple_proj_norm, &spec.pair.proj,
+                 &spec.pair.embd_norm, &spec.pair.hidden_norm});
       break;
     case BlockKind::kMixer:
       add_mixer(&out, l);

@@ -10,8 +10,8 @@
 namespace sharpi {
 
 /// The tensors of one block, present ones only, small ones first. Those of the embedding are its
-/// table and what makes per-layer inputs of it, but not the table of per-layer embeddings, of which
-/// a call reads only a few rows.
+/// table and what makes per-layer inputs or pairs of it, but not the table of per-layer embeddings,
+/// of which a call reads only a few rows.
 std::vector<TensorRef> block_tensors(const ModelSpec& spec, const Block& block);
 
 /// Those of the block for multi-token prediction and of its own ends, if it has some.

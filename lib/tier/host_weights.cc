@@ -41,7 +41,7 @@ HostTensors::HostTensors(const ModelSpec& s, const Placement& p) {
   each_block(s, p, [&](const Block& block, TierId tier) {
     if (tier == TierId::kCpu) add(s, block);
   });
-  if (!p.mtp) return;
+  if (!p.mtp || p.head != TierId::kCpu) return;
   for (const TensorRef& t : mtp_tensors(s)) add(t, kMtp);
 }
 

@@ -80,6 +80,11 @@ Status TierSession::write_queries(uint32_t layer, uint64_t, uint32_t, const floa
   return Status::error(Code::kInternal, "this tier captures no queries of layer %u", layer);
 }
 
+Result<std::unique_ptr<TierModel>> Backend::load_beside(TierModel&,
+                                                        std::shared_ptr<const Plan> plan) {
+  return load(std::move(plan), nullptr);
+}
+
 Result<std::unique_ptr<HostWeights>> Backend::copy_weights(const Plan&, const LoadProgress&) {
   return std::unique_ptr<HostWeights>();
 }

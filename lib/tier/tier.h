@@ -25,35 +25,11 @@
 #include "tier/expert_host.h"
 #include "tier/meanwhile.h"
 #include "tier/pass_progress.h"
-#include "tier/step_program.h"
+#include "tier/segment.h"
 
 namespace sharpi {
 
 class HostWeights;
-
-enum class BlockKind : uint8_t { kEmbedding, kMixer, kFfn, kExperts, kHead };
-
-struct Block {
-  BlockKind kind = BlockKind::kEmbedding;
-  uint32_t layer = 0;
-  bool streamed = false;  // its weights are placed on another tier and come over for the call
-};
-
-/// A maximal run of blocks on one tier, in execution order.
-struct Segment {
-  TierId tier = TierId::kCpu;
-  std::vector<Block> blocks;
-  StepProgram program;      // make_program() of the blocks
-  uint32_t index = 0;       // in its list
-  bool first_here = false;  // the first of its tier: brings the call's tables along
-  bool streamed = false;    // has such a block; a list with one is not the placement's own
-};
-
-/// The segments of a call whose blocks run where `placement` says. A layer's routed experts are
-/// computed by the tier of its FFN block, wherever their weights are. `home`: where the weights
-/// are, when that differs; blocks that run elsewhere are marked as streamed.
-std::vector<Segment> make_segments(const ModelSpec& spec, const Placement& placement,
-                                   const Placement* home = nullptr);
 
 class CompactTables;
 class TierSession;
@@ -73,7 +49,7 @@ struct SequenceRows {
   bool drafted = false;
   /// Where the hidden rows of this share go, as the head's norm leaves them, from row
   /// first_hidden_row (index in the share) on: [n_rows - first_hidden_row][n_embd]. Null = nobody
-  /// wants them. The tier of the head writes them; the host's can.
+  /// wants them. The tier of the head writes them; a GPU's has to be loaded with Placement::mtp.
   float* hidden = nullptr;
   uint32_t first_hidden_row = 0;
 };
@@ -240,6 +216,10 @@ class Backend {
   virtual Status describe(uint32_t flags, sharpi_device* out) const = 0;
   virtual Result<std::unique_ptr<TierModel>> load(std::shared_ptr<const Plan> plan,
                                                   const LoadProgress& progress) = 0;
+  /// The same of a model with ModelSpec::lent tensors, which `lender`, loaded here, has; it
+  /// outlives the other. Where all tensors are in the file's memory there is nothing to lend.
+  virtual Result<std::unique_ptr<TierModel>> load_beside(TierModel& lender,
+                                                         std::shared_ptr<const Plan> plan);
   /// Copies of the weights that host memory serves (host_weights.h). Null: another backend's
   /// business.
   virtual Result<std::unique_ptr<HostWeights>> copy_weights(const Plan& plan,

@@ -4,6 +4,7 @@
 // where there is neither a device nor a CUDA compiler.
 #include "cuda/step_launches.h"
 
+#include <algorithm>
 #include <cstdlib>
 #include <fstream>
 #include <map>
@@ -25,7 +26,7 @@ struct NamedSpec {
   std::shared_ptr<const ModelSpec> spec;
 };
 
-/// All fixtures that are at hand and the published models, made once.
+/// All fixtures that are at hand with their MTP blocks, and the published models, made once.
 const std::vector<NamedSpec>& specs() {
   static const std::vector<NamedSpec> specs = [] {
     std::vector<NamedSpec> made;
@@ -37,6 +38,8 @@ const std::vector<NamedSpec>& specs() {
       auto spec = load_model_spec(file.take());
       EXPECT_TRUE(spec.is_ok()) << spec.status().text();
       made.push_back({name, spec.take()});
+      const ModelSpec& whole = *made.back().spec;
+      if (whole.mtp) made.push_back({name + ", MTP block", make_mtp_spec(whole)});
     }
     for (const PublishedModel& m : published_models()) made.push_back({m.name, m.spec});
     return made;
@@ -62,6 +65,7 @@ std::vector<Placement> placements(const ModelSpec& spec) {
     if (l >= n / 2) out[3].mixer[l] = out[3].ffn[l] = out[3].experts[l] = TierId::kCpu;
     out[4].experts[l] = TierId::kCpu;
   }
+  for (Placement& p : out) p.mtp = static_cast<bool>(spec.mtp);
   return out;
 }
 
@@ -205,6 +209,7 @@ std::multiset<const GgufTensor*> wanted(const Segment& segment, const StepFacts&
     const LayerSpec& l = s.layers[op.layer];
     const FfnSpec& f = l.ffn;
     if (op.kind == OpKind::kPerLayerInputs) add({&s.ple_model_proj});
+    if (op.kind == OpKind::kEmbedPairs) add({&s.pair.proj});
     if (op.kind == OpKind::kHead) add({&s.output});
     if (op.kind == OpKind::kAttentionIn) {
       add({&l.attention.q});
@@ -342,19 +347,35 @@ TEST(StepLaunches, WithoutRoomStepsGoOneByOne) {
   EXPECT_GT(n_apart, 0u);
 }
 
-TEST(StepLaunches, NameAnOperationThatTheTierDoesNotHave) {
-  const auto mtp = [] {
-    for (const NamedSpec& m : specs()) {
-      if (m.spec->mtp) return make_mtp_spec(*m.spec);
+/// What an MTP block starts from is left last, with and without logits, and by nobody else.
+TEST(StepLaunches, LeaveHiddenRowsLast) {
+  uint32_t n_left = 0;
+  each_list([&](const LaunchList& with, const StepFacts& facts, const Segment& segment) {
+    StepFacts silent = facts;
+    silent.head = HeadRows::kNone;
+    const LaunchList without = fuse(segment.program, silent);
+    const bool ends = segment.blocks.back().kind == BlockKind::kHead;
+    for (const LaunchList* list : {&with, &without}) {
+      uint32_t n = 0;
+      for (const Launch& l : list->launches) n += l.kind == LaunchKind::kHiddenRows ? 1 : 0;
+      EXPECT_EQ(n, ends && facts.keeps_hidden ? 1u : 0u);
+      if (n == 0) continue;
+      EXPECT_EQ(list->launches.back().kind, LaunchKind::kHiddenRows);
+      ++n_left;
     }
-    return std::shared_ptr<const ModelSpec>();
-  }();
-  if (mtp == nullptr) GTEST_SKIP() << missing_fixtures_text(list_fixtures());
-  const Placement all = Placement::all(*mtp, TierId::kCuda);
-  const StepFacts f = step_facts(*mtp, all, config_of(named_card(0).profile));
-  const LaunchList list = fuse(make_segments(*mtp, all)[0].program, f);
+  });
+  const bool any = std::any_of(specs().begin(), specs().end(),
+                               [](const NamedSpec& m) { return m.spec->mtp || m.spec->pair; });
+  EXPECT_EQ(n_left != 0, any);
+}
+
+TEST(StepLaunches, NameAnOperationThatTheTierDoesNotHave) {
+  const NamedSpec& m = specs().back();
+  const StepFacts f =
+      step_facts(*m.spec, Placement::all(*m.spec, TierId::kCuda), config_of(named_card(0).profile));
+  const LaunchList list = fuse({{OpKind::kPerLayerInputsAgain, 0, true}}, f);
   ASSERT_NE(list.unknown, nullptr);
-  EXPECT_STREQ(list.unknown, "embed pairs");
+  EXPECT_STREQ(list.unknown, "per-layer inputs of tokens embedded again");
 }
 
 }  // namespace

@@ -41,12 +41,17 @@ struct Wish {
   int32_t layers = 0, ffn = -1, experts = -1, slots = -1;
   uint64_t device_budget = SHARPI_ALL_FREE, host_budget = SHARPI_ALL_FREE;
   uint32_t n_ctx = 512, window = 0;
+  int32_t ends = -1;
+  uint32_t drafters = 0;
+  uint32_t kv_budget = 0;
 };
 
 std::string describe(const Wish& w) {
   return std::string(dtype_text(w.kv)) + " layers " + std::to_string(w.layers) + " ffn " +
          std::to_string(w.ffn) + " experts " + std::to_string(w.experts) + " slots " +
-         std::to_string(w.slots) + " window " + std::to_string(w.window);
+         std::to_string(w.slots) + " window " + std::to_string(w.window) + " ends " +
+         std::to_string(w.ends) + " drafters " + std::to_string(w.drafters) + " KV budget " +
+         std::to_string(w.kv_budget);
 }
 
 uint64_t held_by_context(const sharpi_context* context) {
@@ -65,8 +70,8 @@ class Truth : public ModelTest {
     spec_ = spec_of(path());
     ASSERT_TRUE(spec_);
   }
-  static ModelSetup setup_of(const Wish& w) {
-    return setup_with([=](sharpi_plan_params* p, sharpi_session_params* s) {
+  ModelSetup setup_of(const Wish& w) const {
+    return setup_with([=, this](sharpi_plan_params* p, sharpi_session_params* s) {
       s->k_dtype = s->v_dtype = w.kv;
       s->tail_k_dtype = s->tail_v_dtype = w.tail;
       s->n_ctx = w.n_ctx;
@@ -79,6 +84,12 @@ class Truth : public ModelTest {
       p->device_budget = w.device_budget;
       p->host_budget = w.host_budget;
       p->n_chunk = 64;
+      p->gpu_ends = w.ends;
+      s->kv_budget = w.kv_budget;
+      s->drafters = w.drafters;
+      s->n_draft = w.drafters == 0 ? 0 : 4;
+      // A model drafts for itself: the vocabulary is the same, and so are the bytes twice.
+      if ((w.drafters & SHARPI_DRAFT_MODEL) != 0) p->draft_path = path().c_str();
     });
   }
   /// The plan's summary when what was taken could be compared with it; n_rows 0 when refused.
@@ -218,6 +229,34 @@ TEST_P(Truth, OverDeviceBudgets) {
     before = s.device_held_bytes;
   }
   EXPECT_EQ(before, 0u) << "a budget of nothing takes nothing";
+}
+
+/// Drafters go with the head: everything there, some layers, no ends; and on the host.
+TEST_P(Truth, OverDrafters) {
+  const auto n = static_cast<int32_t>(n_layers());
+  const bool has_gpu = why_no_gpu(context_.get()).empty();
+  std::vector<uint32_t> drafters = {SHARPI_DRAFT_MODEL, SHARPI_DRAFT_NGRAM | SHARPI_DRAFT_MODEL};
+  if (spec_->mtp) drafters.push_back(SHARPI_DRAFT_MTP);
+  for (const uint32_t d : drafters) {
+    for (const uint32_t budget : {0u, 128u}) {
+      const uint32_t window = budget == 0 ? 0 : 16;
+      const auto with = [&](int32_t layers, int32_t ends) {
+        return Wish{.kv = SHARPI_KV_BF16,
+                    .tail = SHARPI_KV_BF16,
+                    .layers = layers,
+                    .window = window,
+                    .ends = ends,
+                    .drafters = d,
+                    .kv_budget = budget};
+      };
+      EXPECT_EQ(compare(with(0, -1)).device_held_bytes, 0u);
+      if (!has_gpu) continue;
+      const uint64_t there = compare(with(n, 1)).device_held_bytes;
+      const uint64_t parted = compare(with(n, 0)).device_held_bytes;
+      if (n > 1) compare(with(n - 1, 1));
+      EXPECT_GT(there, parted);
+    }
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(Cuda, Truth, ::testing::ValuesIn(all_models()), model_name);

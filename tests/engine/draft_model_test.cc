@@ -16,7 +16,6 @@ Edit drafting(const std::string& path, uint32_t drafters = SHARPI_DRAFT_MODEL,
     p->deterministic = 1;
     p->n_chunk = 48;
     p->n_sessions = 4;
-    p->n_gpu_layers = 0;
     p->draft_path = path.empty() ? nullptr : path.c_str();
     s->n_ctx = 160;
     s->n_checkpoints = 2;
@@ -118,7 +117,7 @@ TEST(DraftModel, LeavesTheSessionThatDecodingLeaves) {
       plain.prefill(file.tokens(kPrompt));
       use_temperature(plain, temperature);
       const std::vector<int32_t> want = decoded(plain, kTokens);
-      for (const uint32_t n : {1u, 2u, 8u}) {
+      for (const uint32_t n : {1u, 2u, 4u, 8u}) {
         SCOPED_TRACE(two.what + ", temperature " + std::to_string(temperature) + ", " +
                      std::to_string(n) + " drafts");
         Chat chat(loaded.model.get());
@@ -452,6 +451,7 @@ TEST(DraftModel, ABudgetThatHoldsTheModelAlone) {
     return [&drafter, drafters, budget](sharpi_plan_params* p, sharpi_session_params* s) {
       const bool has_file = (drafters & (SHARPI_DRAFT_MODEL | SHARPI_DRAFT_AUTO)) != 0;
       drafting("", drafters)(p, s);
+      p->n_gpu_layers = 0;  // budgets of a device: draft_places_test
       p->draft_path = has_file ? drafter.path().c_str() : nullptr;
       p->host_budget = budget;
       s->k_dtype = s->v_dtype = SHARPI_KV_BF16;

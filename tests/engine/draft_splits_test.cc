@@ -2,6 +2,9 @@
 // Drafts on split models, seen without a GPU: a second CPU backend plays the GPU. Whoever drafts
 // and however the layers are split, a session ends up where decoding token by token leaves it:
 // tokens, logits, reachable lengths and saved bytes.
+#include <functional>
+#include <map>
+
 #include "api/api_handles.h"
 #include "cpu/cpu_backend.h"
 #include "draft_case.h"
@@ -103,10 +106,10 @@ uint64_t n_drafted(const Chat& chat) {
   return stats.n_drafted;
 }
 
-/// The first layer; all mixers and one FFN, with the ends; all layers without the ends.
+/// The first layer; all mixers and one FFN, with the ends; all layers without the ends; everything.
 std::vector<Where> splits(const ModelRecipe& recipe) {
   const auto all = static_cast<int32_t>(recipe.n_layers);
-  return {{1, 1, 0}, {all, 1, 1}, {all, all, 0}};
+  return {{1, 1, 0}, {all, 1, 1}, {all, all, 0}, {all, all, 1}};
 }
 
 std::vector<std::pair<std::string, ModelRecipe>> recipes() {
@@ -154,6 +157,54 @@ TEST(DraftSplits, TheHostsDraftsLeaveTheSessionThatDecodingLeaves) {
   }
 }
 
+std::vector<sharpi_memory_row> rows_by(
+    const std::function<sharpi_status(sharpi_memory_row*, uint32_t*, sharpi_error*)>& ask) {
+  std::vector<sharpi_memory_row> rows(128);
+  uint32_t n = 0;
+  sharpi_error e = SHARPI_ERROR_INIT;
+  EXPECT_EQ(ask(rows.data(), &n, &e), SHARPI_OK) << e.text;
+  rows.resize(n);
+  return rows;
+}
+
+std::vector<sharpi_memory_row> planned_rows(const Loaded& l) {
+  return rows_by([&](sharpi_memory_row* to, uint32_t* n, sharpi_error* e) {
+    return sharpi_plan_rows(l.plan.get(), to, sizeof *to, 128, n, e);
+  });
+}
+
+/// What drafters hold is on the tier of the head, and nowhere else.
+void expect_drafters_beside_the_head(const Loaded& l, uint32_t drafters, const Where& where) {
+  const uint32_t tier = where.ends == 1 ? SHARPI_TIER_CUDA : SHARPI_TIER_CPU;
+  uint32_t n_found = 0;
+  for (const sharpi_memory_row& r : planned_rows(l)) {
+    const std::string label = r.label;
+    const bool weights = label == "MTP block" || label == "drafter mixers";
+    const bool kv = label == "MTP KV rows" || label.starts_with("drafter KV r");
+    if (!weights && !kv) continue;
+    EXPECT_EQ(r.tier, tier) << label;
+    ++n_found;
+  }
+  const bool any = (drafters & (SHARPI_DRAFT_MTP | SHARPI_DRAFT_MODEL)) != 0;
+  EXPECT_EQ(n_found != 0, any);
+}
+
+/// By label: the second backend's rows do not say whose they are once they are taken.
+void expect_every_byte_planned(const Loaded& l, const Chat& chat) {
+  std::map<std::string, uint64_t> want, got;
+  for (const sharpi_memory_row& r : planned_rows(l)) want[r.label] += r.held_bytes;
+  const auto taken = [&](const std::vector<sharpi_memory_row>& rows) {
+    for (const sharpi_memory_row& r : rows) got[r.label] += r.held_bytes;
+  };
+  taken(rows_by([&](sharpi_memory_row* to, uint32_t* n, sharpi_error* e) {
+    return sharpi_model_memory(l.model.get(), to, sizeof *to, 128, n, e);
+  }));
+  taken(rows_by([&](sharpi_memory_row* to, uint32_t* n, sharpi_error* e) {
+    return sharpi_session_memory(chat.get(), to, sizeof *to, 128, n, e);
+  }));
+  EXPECT_EQ(got, want);
+}
+
 TEST(DraftSplits, TheLibrarysDraftsLeaveTheSessionThatDecodingLeaves) {
   uint64_t by_block = 0, by_model = 0, by_text = 0;
   for (const auto& [name, recipe] : recipes()) {
@@ -167,13 +218,10 @@ TEST(DraftSplits, TheLibrarysDraftsLeaveTheSessionThatDecodingLeaves) {
         SCOPED_TRACE(text_of(name, where, kv) + ", drafters " + std::to_string(drafters));
         sharpi_error why = SHARPI_ERROR_INIT;
         const Loaded loaded = load_split(file.path(), where, drafters, kv, &why);
-        if (by_mtp && where.ends == 1) {  // the block needs the head beside it
-          EXPECT_EQ(why.status, SHARPI_E_UNSUPPORTED) << why.text;
-          EXPECT_NE(std::string(why.text).find("head"), std::string::npos) << why.text;
-          continue;
-        }
         ASSERT_TRUE(loaded.model) << why.text;
+        expect_drafters_beside_the_head(loaded, drafters, where);
         Chat plain = plain_chat(loaded, kv), chat(loaded.model.get());
+        expect_every_byte_planned(loaded, chat);
         // A text that repeats itself makes most of these models go on repeating.
         std::vector<int32_t> text = file.tokens(7);
         for (int i = 0; i < 14; ++i) text.push_back(text[text.size() - 7]);
@@ -193,6 +241,140 @@ TEST(DraftSplits, TheLibrarysDraftsLeaveTheSessionThatDecodingLeaves) {
   EXPECT_GT(by_block, 0u);
   EXPECT_GT(by_model, 0u);
   EXPECT_GT(by_text, 0u);
+}
+
+/// Steps with the library's drafts beside steps without, then the same of whatever a host does to
+/// both.
+void expect_in_step(const Chat& chat, const Chat& plain, const std::string& what) {
+  SCOPED_TRACE(what);
+  ASSERT_EQ(by_steps(chat, 24), by_steps(plain, 24));
+  expect_same(chat, plain, what);
+}
+
+void expect_composes(const MadeModel& file, const Loaded& loaded) {
+  Chat plain = plain_chat(loaded, SHARPI_KV_F32), chat(loaded.model.get());
+  sharpi_error e = SHARPI_ERROR_INIT;
+  for (Chat* s : {&plain, &chat}) {
+    s->prefill(file.tokens(kPrompt));
+    use_endless_sampler(*s, loaded.model.get(), 0);
+  }
+  expect_in_step(chat, plain, "behind the prompt");
+  const uint32_t mark = chat.info().n_tokens;
+  for (Chat* s : {&plain, &chat}) {
+    const sharpi_status kept = sharpi_session_checkpoint(s->get(), 0, &e);
+    EXPECT_TRUE(kept == SHARPI_OK || kept == SHARPI_E_UNSUPPORTED) << e.text;
+  }
+  const std::vector<char> blob = saved(plain);
+  sharpi_session* twin = nullptr;
+  ASSERT_EQ(sharpi_session_fork(chat.get(), &twin, &e), SHARPI_OK) << e.text;
+  Chat fork(SessionPtr(twin), chat.n_vocab());
+  expect_in_step(chat, plain, "further on");
+  const std::vector<char> before = saved(chat);
+  std::array<int32_t, kDrafts + 1> tokens{};
+  uint32_t n = 0;
+  sharpi_session_cancel(chat.get());
+  EXPECT_EQ(sharpi_session_step(chat.get(), nullptr, tokens.data(), 8, &n, &e), SHARPI_E_CANCELLED);
+  EXPECT_TRUE(saved(chat) == before);
+  for (Chat* s : {&plain, &chat})
+    ASSERT_EQ(sharpi_session_truncate(s->get(), mark, &e), SHARPI_OK) << e.text;
+  for (Chat* s : {&plain, &chat}) s->decode(7);
+  expect_in_step(chat, plain, "cut back and on by another token");
+  ASSERT_EQ(sharpi_session_restore(plain.get(), blob.data(), blob.size(), &e), SHARPI_OK);
+  expect_in_step(fork, plain, "a fork");
+  for (Chat* s : {&plain, &chat})
+    ASSERT_EQ(sharpi_session_restore(s->get(), blob.data(), blob.size(), &e), SHARPI_OK);
+  expect_in_step(chat, plain, "restored");
+}
+
+TEST(DraftSplits, DraftersBesideAHeadThereFollowTheSession) {
+  for (const auto& [name, recipe] : recipes()) {
+    const MadeModel file(recipe);
+    for (const Where& where : splits(recipe)) {
+      for (const uint32_t drafters : {SHARPI_DRAFT_MTP, SHARPI_DRAFT_MODEL}) {
+        if (where.ends == 0 || (drafters == SHARPI_DRAFT_MTP && recipe.n_mtp == 0)) continue;
+        SCOPED_TRACE(text_of(name, where, SHARPI_KV_F32) + ", drafters " +
+                     std::to_string(drafters));
+        sharpi_error why = SHARPI_ERROR_INIT;
+        const Loaded loaded = load_split(file.path(), where, drafters, SHARPI_KV_F32, &why);
+        ASSERT_TRUE(loaded.model) << why.text;
+        expect_composes(file, loaded);
+        if (HasFailure()) return;
+      }
+    }
+  }
+}
+
+/// Bounded sessions drop the oldest rows of a block there; compacted ones leave them alone.
+TEST(DraftSplits, DraftersBesideAHeadThereGoOnWhereRowsGo) {
+  const auto bounded = [](sharpi_session_params* s) {
+    s->n_ctx = 96, s->kv_budget = 32, s->capture_window = 6, s->recency = 4;
+  };
+  for (const auto& recipe : {test::tiny_qwen35(), test::tiny_qwen35moe()}) {
+    const MadeModel file(recipe);
+    const Where all{static_cast<int32_t>(recipe.n_layers), 1, 1};
+    for (const uint32_t drafters : {SHARPI_DRAFT_MTP, SHARPI_DRAFT_MODEL}) {
+      SCOPED_TRACE(text_of(recipe.arch, all, SHARPI_KV_F32) + ", drafters " +
+                   std::to_string(drafters));
+      sharpi_error why = SHARPI_ERROR_INIT;
+      const Loaded loaded =
+          load_split(file.path(), all, drafters, SHARPI_KV_F32, &why,
+                     [&](sharpi_plan_params*, sharpi_session_params* s) { bounded(s); });
+      ASSERT_TRUE(loaded.model) << why.text;
+      sharpi_session_params p;
+      sharpi_session_params_init(&p, sizeof p);
+      bounded(&p);
+      p.n_checkpoints = 2;
+      p.k_dtype = p.v_dtype = p.tail_k_dtype = p.tail_v_dtype = SHARPI_KV_F32;
+      Chat plain(loaded.model.get(), &p), chat(loaded.model.get());
+      expect_every_byte_planned(loaded, chat);
+      for (Chat* s : {&plain, &chat}) {
+        s->prefill(file.tokens(70));
+        use_endless_sampler(*s, loaded.model.get(), 0);
+      }
+      ASSERT_EQ(by_steps(chat, 200), by_steps(plain, 200));
+      expect_same(chat, plain, "far past the context");
+      EXPECT_GT(n_drafted(chat), 0u);
+      expect_every_byte_planned(loaded, chat);
+    }
+  }
+}
+
+std::vector<int32_t> drafts_of_block(const Chat& chat, uint32_t n) {
+  Session& s = *chat.get()->p;
+  std::vector<int32_t> out(n);
+  Logits scratch(chat.n_vocab());
+  uint32_t got = 0;
+  const Status done = s.mtp()->propose(s.tokens(), s.first_position(), drawn(chat), n,
+                                       scratch.data(), out.data(), &got);
+  EXPECT_TRUE(done.is_ok()) << done.text();
+  out.resize(got);
+  return out;
+}
+
+/// It gets the same hidden rows, however it was read, and lends the same embedding and head.
+TEST(DraftSplits, AnMtpBlockBesideAHeadThereDraftsTheSame) {
+  for (const auto& recipe : {test::tiny_qwen35(), test::tiny_qwen35moe()}) {
+    SCOPED_TRACE(recipe.arch);
+    const MadeModel file(recipe);
+    std::vector<std::vector<int32_t>> want;
+    for (const Where& where : splits(recipe)) {
+      sharpi_error why = SHARPI_ERROR_INIT;
+      const Loaded loaded = load_split(file.path(), where, SHARPI_DRAFT_MTP, SHARPI_KV_F32, &why);
+      ASSERT_TRUE(loaded.model) << why.text;
+      Chat chat(loaded.model.get());
+      chat.prefill(file.tokens(60));
+      use_endless_sampler(chat, loaded.model.get(), 0);
+      std::vector<std::vector<int32_t>> got;
+      for (int32_t i = 0; i < 6; ++i) {
+        got.push_back(drafts_of_block(chat, 5));
+        EXPECT_EQ(got.back().size(), 5u);
+        for (int32_t t = 0; t <= i; ++t) chat.decode(3 * t + i);
+      }
+      if (want.empty()) want = got;
+      EXPECT_EQ(got, want) << text_of(recipe.arch, where, SHARPI_KV_F32);
+      EXPECT_NE(got[1], got[2]) << "its drafts say nothing";
+    }
+  }
 }
 
 /// A pass over drafts has rows enough for weights to stream, where a single row has not. What is

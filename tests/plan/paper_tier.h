@@ -68,8 +68,12 @@ class PaperTier final : public TierSizer {
       if (p.ffn[l] == id_) n += ffn_bytes(spec.layers[l]);
       if (p.experts[l] == id_) n += routed_bytes(spec.layers[l]);
     }
-    if (p.embedding == id_) n += spec.token_embd.bytes();
-    if (p.head == id_ && !spec.tied_output) n += spec.output.bytes();
+    const auto own = [&](const TensorRef& w) {
+      const bool lent = std::find(spec.lent.begin(), spec.lent.end(), w.tensor) != spec.lent.end();
+      return lent ? 0 : w.bytes();
+    };
+    if (p.embedding == id_) n += own(spec.token_embd) + spec.pair.proj.bytes();
+    if (p.head == id_ && !spec.tied_output) n += own(spec.output);
     std::vector<MemoryRow> rows{row(SHARPI_ROW_WEIGHTS, "weights", n)};
     const uint64_t slots = p.n_expert_slots * expert_slot_bytes(spec, p);
     if (slots != 0) rows.push_back(row(SHARPI_ROW_EXPERTS, "expert slots", slots));
@@ -120,9 +124,10 @@ struct PaperRequest {
   sharpi_kv_dtype kv = SHARPI_KV_AUTO, tail = SHARPI_KV_AUTO;
   uint32_t n_sessions = 1, on_device = SHARPI_UNSET;
   double device_rate = 0, pcie_rate = 0, host_rate = 0;
-  const char* cannot = nullptr;  // why the device cannot compute the model
-  uint32_t drafters = 0;         // with four drafts
-  uint64_t token_bytes = 0;      // of activations on the device
+  const char* cannot = nullptr;            // why the device cannot compute the model
+  uint32_t drafters = 0;                   // with four drafts
+  uint64_t token_bytes = 0;                // of activations on the device
+  std::shared_ptr<const ModelSpec> draft = nullptr;  // of the model that drafts
 };
 
 class Solving : public ::testing::Test {
@@ -162,7 +167,7 @@ class Solving : public ::testing::Test {
     p.pcie_rate = r.pcie_rate;
     p.host_rate = r.host_rate;
     p.session = &s;
-    return make_plan(spec, sizers, p, {}, machine);
+    return make_plan(spec, sizers, p, {}, machine, r.draft);
   }
   static std::shared_ptr<const Plan> must(const std::shared_ptr<const ModelSpec>& spec,
                                           const PaperRequest& r,

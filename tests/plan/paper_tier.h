@@ -124,9 +124,9 @@ struct PaperRequest {
   sharpi_kv_dtype kv = SHARPI_KV_AUTO, tail = SHARPI_KV_AUTO;
   uint32_t n_sessions = 1, on_device = SHARPI_UNSET;
   double device_rate = 0, pcie_rate = 0, host_rate = 0;
-  const char* cannot = nullptr;            // why the device cannot compute the model
-  uint32_t drafters = 0;                   // with four drafts
-  uint64_t token_bytes = 0;                // of activations on the device
+  const char* cannot = nullptr;                      // why the device cannot compute the model
+  uint32_t drafters = 0;                             // with four drafts
+  uint64_t token_bytes = 0;                          // of activations on the device
   std::shared_ptr<const ModelSpec> draft = nullptr;  // of the model that drafts
 };
 

@@ -24,6 +24,10 @@ static const char kHelp[] =
     "  --kv-type T|K,V    KV rows: auto, fp32, bf16, q8_0, q4 (auto)\n"
     "  --temp X --top-k N --top-p X --min-p X --repeat-penalty X --seed N\n"
     "                     sampling (0.7, 40, 0.95, 0.05, 1, 0); --temp 0 is greedy\n"
+    "  --draft N          guess up to N tokens, from the text so far and by the file's MTP\n"
+    "                     block where it has one and it fits, 0 to 32 (0)\n"
+    "  --draft-model FILE a smaller model of the same vocabulary guesses, too, if it fits;\n"
+    "                     without --draft up to 8 tokens\n"
     "  --exact            f32 activations: slower, and what very small models need to answer well\n"
     "  --speeds           tokens per second after each answer\n"
     "  --ignore-env       do not read SHARPI_KV_DTYPE and SHARPI_SNAPKV_*, as is done otherwise\n";
@@ -43,6 +47,7 @@ enum { kLeastRows = 256 };
 static void parse_flag(int argc, char** argv, int* i, options* o) {
   const char* flag = argv[*i];
   if (parse_sampling(flag, argc, argv, i, &o->sampler)) return;
+  if (parse_drafts(flag, argc, argv, i, &o->draft)) return;
   if (strcmp(flag, "-m") == 0) {
     o->model_path = flag_value(argc, argv, i);
   } else if (strcmp(flag, "--system") == 0) {
@@ -115,6 +120,7 @@ static int open_model(chat* c) {
   plan.n_gpu_layers = o->n_gpu_layers;
   plan.arithmetic = o->exact ? SHARPI_ARITHMETIC_EXACT : SHARPI_ARITHMETIC_FAST;
   plan.session = &session;
+  ask_for_drafts(&o->draft, &plan, &session);
   if (sharpi_plan_create(c->context, o->model_path, &plan, &c->plan, &err) ||
       sharpi_model_load(c->plan, show_progress, o, &c->model, &err)) {
     return report_error(o->model_path, &err);

@@ -12,6 +12,7 @@ typedef struct {
   int32_t n_gpu_layers;
   sharpi_kv_dtype k_dtype, v_dtype;
   sharpi_sampler_params sampler;
+  draft_flags draft;
   int exact, speeds, ignore_env, show_progress;
 } options;
 

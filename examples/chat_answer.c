@@ -179,6 +179,11 @@ static void print_speeds(const sharpi_session_summary* was, const sharpi_session
   if (read < 0 || wrote < 0) return; /* the session was begun anew in between */
   fprintf(stderr, "read %.0f tokens, %.1f tokens/s; wrote %.0f, %.1f tokens/s\n", n_read,
           read > 0 ? n_read / read : 0.0, n_wrote, wrote > 0 ? n_wrote / wrote : 0.0);
+  sharpi_draft_stats d = {.struct_size = sizeof d};
+  if (sharpi_session_drafts(session, &d, NULL) != SHARPI_OK || d.n_passes == 0) return;
+  fprintf(stderr, "drafts so far: %llu of %llu accepted in %llu passes\n",
+          (unsigned long long)d.n_accepted, (unsigned long long)d.n_drafted,
+          (unsigned long long)d.n_passes);
 }
 
 /* Answers the last message. What failed or was stopped before its first token leaves no answer. */

@@ -12,8 +12,9 @@
 #include "util.h"
 
 typedef struct {
-  const char *model_path, *draft_path, *prompt, *prompt_file, *system, *expect;
-  uint32_t n_ctx, n_predict, n_threads, n_draft;
+  const char *model_path, *prompt, *prompt_file, *system, *expect;
+  uint32_t n_ctx, n_predict, n_threads;
+  draft_flags draft;
   int32_t n_gpu_layers;
   sharpi_kv_dtype k_dtype, v_dtype;
   sharpi_sampler_params sampler;
@@ -47,8 +48,8 @@ static const char kHelp[] =
     "                     sampling (0.7, 40, 0.95, 0.05, 1, 0); --temp 0 is greedy\n"
     "  --draft N          guess up to N tokens, from the text so far and by the file's MTP\n"
     "                     block where it has one and it fits, 0 to 32 (0)\n"
-    "  --draft model=FILE a smaller model of the same vocabulary guesses, too, if it fits;\n"
-    "                     without another --draft up to 8 tokens\n"
+    "  --draft-model FILE a smaller model of the same vocabulary guesses, too, if it fits;\n"
+    "                     without --draft up to 8 tokens\n"
     "  --exact            f32 activations\n"
     "  --deterministic    the same bits for any chunking and number of threads\n"
     "  --ignore-env       do not read SHARPI_KV_DTYPE and SHARPI_SNAPKV_*, as is done otherwise\n"
@@ -79,19 +80,10 @@ static int parse_switch(const char* flag, options* o) {
   return 0;
 }
 
-static void parse_draft(const char* flag, const char* value, options* o) {
-  const char file[] = "model=";
-  if (strncmp(value, file, sizeof file - 1) == 0) {
-    o->draft_path = value + sizeof file - 1;
-    if (o->n_draft == 0) o->n_draft = 8;
-  } else {
-    o->n_draft = parse_count(flag, value, 0, 32);
-  }
-}
-
 static void parse_flag(int argc, char** argv, int* i, options* o) {
   const char* flag = argv[*i];
   if (parse_switch(flag, o) || parse_sampling(flag, argc, argv, i, &o->sampler)) return;
+  if (parse_drafts(flag, argc, argv, i, &o->draft)) return;
   if (strcmp(flag, "-m") == 0) {
     o->model_path = flag_value(argc, argv, i);
   } else if (strcmp(flag, "-p") == 0) {
@@ -108,8 +100,6 @@ static void parse_flag(int argc, char** argv, int* i, options* o) {
     o->n_ctx = parse_context(flag, flag_value(argc, argv, i));
   } else if (strcmp(flag, "-t") == 0) {
     o->n_threads = parse_count(flag, flag_value(argc, argv, i), 0, 1024);
-  } else if (strcmp(flag, "--draft") == 0) {
-    parse_draft(flag, flag_value(argc, argv, i), o);
   } else if (strcmp(flag, "-g") == 0) {
     o->n_gpu_layers = parse_layers(flag, flag_value(argc, argv, i));
   } else if (strcmp(flag, "--kv-type") == 0) {
@@ -179,15 +169,13 @@ static int open_model(options* o, objects* x) {
   session.n_ctx = o->n_ctx;
   session.k_dtype = session.tail_k_dtype = o->k_dtype;
   session.v_dtype = session.tail_v_dtype = o->v_dtype;
-  session.n_draft = o->n_draft;
-  session.drafters = o->n_draft != 0 ? SHARPI_DRAFT_AUTO : 0;
   sharpi_plan_params plan;
   sharpi_plan_params_init(&plan, sizeof plan);
   plan.n_gpu_layers = o->n_gpu_layers;
   plan.arithmetic = o->exact ? SHARPI_ARITHMETIC_EXACT : SHARPI_ARITHMETIC_FAST;
   plan.deterministic = o->deterministic ? 1 : 0;
   plan.session = &session;
-  plan.draft_path = o->n_draft != 0 ? o->draft_path : NULL;
+  ask_for_drafts(&o->draft, &plan, &session);
   if (sharpi_plan_create(x->context, o->model_path, &plan, &x->plan, &err)) {
     return report_error(o->model_path, &err);
   }

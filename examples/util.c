@@ -21,6 +21,27 @@ static void wrong_value(const char* flag, const char* text, const char* allowed)
   exit(EXIT_USAGE);
 }
 
+int parse_drafts(const char* flag, int argc, char** argv, int* i, draft_flags* d) {
+  enum { kUsual = 8, kMost = 32 };
+  if (strcmp(flag, "--draft") == 0) {
+    d->n = parse_count(flag, flag_value(argc, argv, i), 0, kMost);
+    d->is_set = 1;
+  } else if (strcmp(flag, "--draft-model") == 0) {
+    d->model_path = flag_value(argc, argv, i);
+  } else {
+    return 0;
+  }
+  if (!d->is_set) d->n = kUsual;
+  return 1;
+}
+
+void ask_for_drafts(const draft_flags* d, sharpi_plan_params* plan,
+                    sharpi_session_params* session) {
+  session->n_draft = d->n;
+  session->drafters = d->n != 0 ? SHARPI_DRAFT_AUTO : 0;
+  plan->draft_path = d->model_path; /* with no drafts the plan refuses it */
+}
+
 void unknown_flag(const char* flag) {
   fprintf(stderr, "%s: unknown flag %s; --help lists the flags\n", program_name, flag);
   exit(EXIT_USAGE);

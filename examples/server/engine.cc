@@ -42,6 +42,7 @@ sharpi_plan_params plan_template(const Settings& s) {
   p.n_sessions = s.slots;  // idle ones live on what the budgets have room for besides
   p.device_budget = s.device_budget;
   p.host_budget = s.host_budget;
+  p.draft_path = s.draft_model.empty() ? nullptr : s.draft_model.c_str();
   return p;
 }
 

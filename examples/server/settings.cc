@@ -105,12 +105,14 @@ const Option kOptions[] = {
      [](const Settings& s) -> json {
        return s.gpu_ends < 0 ? "auto" : s.gpu_ends == 0 ? "off" : "on";
      }},
-    {"draft", "none|ngram|mtp|ngram,mtp|auto",
-     "who drafts: what followed the same words before, the file's block for it, both, what there "
-     "is (ngram with --drafts, else none)",
+    {"draft", "none|auto|ngram,mtp,model",
+     "who drafts: nobody, what there is, or some of: what followed the same words before, the "
+     "file's block for it, --draft-model (ngram with --drafts, ngram,model with --draft-model)",
      [](Settings& s, const std::string& t) { s.draft = parse_draft(t); },
      [](const Settings& s) -> json { return draft_name(s.drafters()); }},
-    {"drafts", "N", "tokens drafted a step at most (8 with --draft, else 0)",
+    {"draft-model", "FILE", "a smaller model of the same vocabulary, which drafts (none)",
+     TEXT(draft_model)},
+    {"drafts", "N", "tokens drafted a step at most (8 where somebody drafts, else 0)",
      [](Settings& s, const std::string& t) { s.drafts = parse_count(t, 0, 64); },
      [](const Settings& s) -> json { return s.n_draft(); }},
     {"threads", "N", "threads that compute, 0 = one per CPU (0)", COUNT(threads, 0, 4096)},
@@ -241,6 +243,7 @@ void check_together(const Settings& s) {
 
 uint32_t Settings::drafters() const {
   if (draft != SHARPI_UNSET) return draft;
+  if (!draft_model.empty()) return SHARPI_DRAFT_NGRAM | SHARPI_DRAFT_MODEL;
   return drafts == SHARPI_UNSET || drafts == 0 ? 0 : SHARPI_DRAFT_NGRAM;
 }
 

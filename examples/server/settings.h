@@ -31,7 +31,9 @@ struct Settings {
   uint32_t checkpoints = 4;
   int32_t gpu_layers = -1, gpu_ffn = -1, gpu_experts = -1, expert_slots = -1, gpu_ends = -1;
   uint64_t device_budget = SHARPI_ALL_FREE, host_budget = SHARPI_ALL_FREE;
-  uint32_t draft = SHARPI_UNSET;   // SHARPI_DRAFT_*; not set: NGRAM where `drafts` asks for some
+  // SHARPI_DRAFT_*; not set: NGRAM where `drafts` asks for some, and MODEL where there is one.
+  uint32_t draft = SHARPI_UNSET;
+  std::string draft_model;         // a GGUF file; empty: none
   uint32_t drafts = SHARPI_UNSET;  // not set: kDrafts where `draft` names a drafter
   uint32_t threads = 0;
   uint32_t chunk = 512;
@@ -79,7 +81,7 @@ nlohmann::ordered_json settings_json(const Settings& settings);
 std::string settings_help();
 /// A KV dtype as text: "auto", "f32", "bf16", "q8_0", "q4".
 const char* kv_dtype_name(sharpi_kv_dtype dtype);
-/// SHARPI_DRAFT_* as text: "none", "ngram", "mtp", "ngram,mtp", "auto".
+/// SHARPI_DRAFT_* as text: "none", "auto", "ngram", "ngram,mtp", "ngram,model" and so on.
 const char* draft_name(uint32_t drafters);
 /// A policy by its name; throws SettingsError for a wrong one.
 sharpi_policy policy_of(const std::string& name);

@@ -31,11 +31,16 @@ struct NamedDraft {
   const char* name;
   uint32_t drafters;
 };
-const NamedDraft kDrafters[] = {{"none", 0},
-                                {"ngram", SHARPI_DRAFT_NGRAM},
-                                {"mtp", SHARPI_DRAFT_MTP},
-                                {"ngram,mtp", SHARPI_DRAFT_NGRAM | SHARPI_DRAFT_MTP},
-                                {"auto", SHARPI_DRAFT_AUTO}};
+const NamedDraft kDrafters[] = {
+    {"none", 0},
+    {"ngram", SHARPI_DRAFT_NGRAM},
+    {"mtp", SHARPI_DRAFT_MTP},
+    {"ngram,mtp", SHARPI_DRAFT_NGRAM | SHARPI_DRAFT_MTP},
+    {"model", SHARPI_DRAFT_MODEL},
+    {"ngram,model", SHARPI_DRAFT_NGRAM | SHARPI_DRAFT_MODEL},
+    {"mtp,model", SHARPI_DRAFT_MTP | SHARPI_DRAFT_MODEL},
+    {"ngram,mtp,model", SHARPI_DRAFT_NGRAM | SHARPI_DRAFT_MTP | SHARPI_DRAFT_MODEL},
+    {"auto", SHARPI_DRAFT_AUTO}};
 
 bool parse_whole(const std::string& text, uint64_t* out, std::string* rest) {
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), *out);
@@ -124,7 +129,7 @@ uint32_t parse_draft(const std::string& text) {
   for (const NamedDraft& draft : kDrafters) {
     if (text == draft.name) return draft.drafters;
   }
-  throw SettingsError("none, ngram, mtp, ngram,mtp, auto");
+  throw SettingsError("none, auto, or of ngram,mtp,model one or several in this order");
 }
 
 const char* draft_name(uint32_t drafters) {

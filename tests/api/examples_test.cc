@@ -185,6 +185,23 @@ INSTANTIATE_TEST_SUITE_P(
         WrongCase{"--system hi", "--chat"}, WrongCase{"--no-such-flag", "--help"},
         WrongCase{"--seed", "needs a value"}, WrongCase{"-f also.txt", "one of -p and -f"}));
 
+/// The model drafts for itself: a smaller one of its vocabulary is not in the tree.
+TEST(Generate, ADraftModelLeavesTheText) {
+  const std::string arguments = "-p 'def f(x):' -n 40 -c 256 -g 0 --deterministic --temp 0 ";
+  const Output plain = generate(arguments);
+  const Output drafted = generate(arguments + "--draft 4 --draft-model '" + kModel + "'");
+  ASSERT_EQ(drafted.exit_code, 0) << drafted.err;
+  EXPECT_EQ(drafted.out, plain.out);
+  EXPECT_EQ(plain.err.find("accepted in"), std::string::npos) << plain.err;
+  EXPECT_NE(drafted.err.find("accepted in"), std::string::npos) << drafted.err;
+  const Output none = generate(arguments + "--draft 0 --draft-model '" + kModel + "'");
+  EXPECT_EQ(none.exit_code, 1);
+  EXPECT_NE(none.err.find("draft_path is given, but drafters is 0"), std::string::npos) << none.err;
+  const Output absent = generate(arguments + "--draft-model no-such-drafter.gguf");
+  EXPECT_EQ(absent.exit_code, 1);
+  EXPECT_NE(absent.err.find("no-such-drafter.gguf"), std::string::npos) << absent.err;
+}
+
 TEST(Generate, AFailureIsOneSentenceAndExitOne) {
   const Output o = run(kGenerate, "-m no-such-file.gguf -p x");
   EXPECT_EQ(o.exit_code, 1);
@@ -349,6 +366,20 @@ TEST(ChatProgram, AnswersRemembersAndSaves) {
       << json;
   EXPECT_NE(json.find("{\"role\": \"user\", \"content\": \"hello\"}"), std::string::npos) << json;
   EXPECT_EQ(json.find("never"), std::string::npos) << json;
+}
+
+TEST(ChatProgram, ADraftModelLeavesTheAnswers) {
+  const std::string script = "The code of snow is 12345. What is the code of snow?\nagain\n";
+  const Output plain = chat("-c 1024 -n 24 --exact --speeds", script);
+  const Output drafted =
+      chat("-c 1024 -n 24 --exact --speeds --draft 4 --draft-model '" + kModel + "'", script);
+  ASSERT_EQ(drafted.exit_code, 0) << drafted.err;
+  EXPECT_EQ(drafted.out, plain.out);
+  EXPECT_EQ(plain.err.find("drafts so far"), std::string::npos) << plain.err;
+  EXPECT_NE(drafted.err.find("drafts so far"), std::string::npos) << drafted.err;
+  const Output absent = chat("--draft-model no-such-drafter.gguf", script);
+  EXPECT_EQ(absent.exit_code, 1);
+  EXPECT_NE(absent.err.find("no-such-drafter.gguf"), std::string::npos) << absent.err;
 }
 
 TEST(ChatProgram, CompactsPlansAndGoesOn) {

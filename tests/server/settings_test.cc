@@ -86,14 +86,21 @@ TEST_F(ServerSettings, WhoDraftsAndHowMuchCanBeSaidApart) {
     const char* shown;
   };
   const uint32_t both = SHARPI_DRAFT_NGRAM | SHARPI_DRAFT_MTP;
-  const Case cases[] = {{{}, 0, 0, "none"},
-                        {{"--drafts", "5"}, SHARPI_DRAFT_NGRAM, 5, "ngram"},
-                        {{"--drafts", "0"}, 0, 0, "none"},
-                        {{"--draft", "ngram"}, SHARPI_DRAFT_NGRAM, 8, "ngram"},
-                        {{"--draft", "mtp", "--drafts", "3"}, SHARPI_DRAFT_MTP, 3, "mtp"},
-                        {{"--draft", "ngram,mtp"}, both, 8, "ngram,mtp"},
-                        {{"--draft=auto"}, SHARPI_DRAFT_AUTO, 8, "auto"},
-                        {{"--draft", "none", "--drafts", "5"}, 0, 0, "none"}};
+  const uint32_t with_model = SHARPI_DRAFT_NGRAM | SHARPI_DRAFT_MODEL;
+  const Case cases[] = {
+      {{}, 0, 0, "none"},
+      {{"--drafts", "5"}, SHARPI_DRAFT_NGRAM, 5, "ngram"},
+      {{"--drafts", "0"}, 0, 0, "none"},
+      {{"--draft", "ngram"}, SHARPI_DRAFT_NGRAM, 8, "ngram"},
+      {{"--draft", "mtp", "--drafts", "3"}, SHARPI_DRAFT_MTP, 3, "mtp"},
+      {{"--draft", "ngram,mtp"}, both, 8, "ngram,mtp"},
+      {{"--draft=auto"}, SHARPI_DRAFT_AUTO, 8, "auto"},
+      {{"--draft", "model"}, SHARPI_DRAFT_MODEL, 8, "model"},
+      {{"--draft", "ngram,mtp,model"}, both | SHARPI_DRAFT_MODEL, 8, "ngram,mtp,model"},
+      {{"--draft-model", "d"}, with_model, 8, "ngram,model"},
+      {{"--draft-model", "d", "--drafts", "3"}, with_model, 3, "ngram,model"},
+      {{"--draft-model", "d", "--draft", "auto"}, SHARPI_DRAFT_AUTO, 8, "auto"},
+      {{"--draft", "none", "--drafts", "5"}, 0, 0, "none"}};
   for (Case c : cases) {
     c.flags.insert(c.flags.begin(), {"-m", "x"});
     const Settings s = read_settings(c.flags, {});
@@ -113,7 +120,23 @@ TEST_F(ServerSettings, WhoDraftsAndHowMuchCanBeSaidApart) {
   EXPECT_EQ(flagged.drafters(), SHARPI_DRAFT_AUTO);
   EXPECT_EQ(flagged.sources.at("draft"), "flag");
   EXPECT_EQ(refusal({"-m", "x", "--draft", "best"}),
-            "--draft: \"best\" is not allowed; allowed: none, ngram, mtp, ngram,mtp, auto");
+            "--draft: \"best\" is not allowed; allowed: none, auto, or of ngram,mtp,model one or "
+            "several in this order");
+}
+
+TEST_F(ServerSettings, TheDraftModelIsNamedByFlagOverFileOverEnvironment) {
+  const Environment environment = {{"SHARPI_SERVER_DRAFT_MODEL", "env.gguf"}};
+  EXPECT_EQ(read_settings({"-m", "x"}, {}).draft_model, "");
+  const Settings of_environment = read_settings({"-m", "x"}, environment);
+  EXPECT_EQ(of_environment.draft_model, "env.gguf");
+  EXPECT_EQ(of_environment.sources.at("draft-model"), "environment");
+  const std::string config = file(R"({"draft-model": "file.gguf"})");
+  EXPECT_EQ(read_settings({"-m", "x", "--config", config}, environment).draft_model, "file.gguf");
+  const Settings flagged =
+      read_settings({"-m", "x", "--config", config, "--draft-model=flag.gguf"}, environment);
+  EXPECT_EQ(flagged.draft_model, "flag.gguf");
+  EXPECT_EQ(settings_json(flagged)["draft-model"]["value"], "flag.gguf");
+  EXPECT_EQ(settings_json(flagged)["draft-model"]["source"], "flag");
 }
 
 TEST_F(ServerSettings, TheEndsOfTheModelCanBePlaced) {

@@ -4,6 +4,7 @@ import io
 import math
 
 import pytest
+from conftest import find
 
 import sharpi
 
@@ -353,6 +354,8 @@ def test_progress_of_a_prefill(path, context, prompt):
     (3, sharpi.Drafters.NGRAM | sharpi.Drafters.MTP),
     ("ngram, mtp", sharpi.Drafters.NGRAM | sharpi.Drafters.MTP),
     ("auto", sharpi.Drafters.NGRAM | sharpi.Drafters.MTP),
+    ("model", sharpi.Drafters.MODEL),
+    ("ngram,model", sharpi.Drafters.NGRAM | sharpi.Drafters.MODEL),
 ])
 def test_every_drafter_leaves_the_tokens_of_plain_steps(context, hybrid_path, prompt, asked, who):
     def steps(n=48, **options):
@@ -369,7 +372,8 @@ def test_every_drafter_leaves_the_tokens_of_plain_steps(context, hybrid_path, pr
 
     want, none = steps()
     assert none.drafters == 0 and none.n_drafted == 0
-    got, stats = steps(n_draft=4, drafters=asked)
+    # It drafts for itself: a smaller model of its vocabulary is not in the tree.
+    got, stats = steps(n_draft=4, drafters=asked, draft_path=hybrid_path if who & sharpi.Drafters.MODEL else None)
     assert got == want
     assert stats.drafters == who and isinstance(stats.drafters, sharpi.Drafters)
     assert 0 <= stats.n_accepted <= stats.n_drafted and stats.n_drafted > 0
@@ -381,6 +385,11 @@ def test_drafters_that_cannot_be_had_are_refused_with_the_plans_sentence(context
         sharpi.Plan(path, context=context, n_ctx=256, n_draft=4, drafters="mtp")
     with sharpi.Plan(path, context=context, n_ctx=256, n_draft=4, drafters="auto") as plan:
         assert plan.fallbacks() == ["the MTP drafter is left out: " + block]
+    with pytest.raises(sharpi.InvalidArgument, match="drafters has MODEL, but draft_path is null"):
+        sharpi.Plan(path, context=context, n_ctx=256, n_draft=4, drafters="model")
+    with pytest.raises(sharpi.Mismatch, match="the draft model has another vocabulary"):
+        sharpi.Plan(path, context=context, n_ctx=256, n_draft=4, drafters="model",
+                    draft_path=find("tiny-gemma4kv-q8_0.gguf"))
     with pytest.raises(sharpi.InvalidArgument, match="drafters is 2 but n_draft is 0"):
         sharpi.Plan(hybrid_path, context=context, n_ctx=256, drafters="mtp")
     for wrong in ("best", "ngram,best", ","):

@@ -26,6 +26,7 @@ bool Job::take(std::vector<Piece>* out, std::chrono::milliseconds patience) {
 void Job::cancel() {
   const std::lock_guard lock(mutex_);
   cancelled_ = true;
+  gone_ = nullptr;
   if (computing_ != nullptr) sharpi_session_cancel(computing_);
 }
 
@@ -61,8 +62,9 @@ void Job::leave() {
   computing_ = nullptr;
 }
 
-bool Job::cancelled() const {
+bool Job::abandoned() {
   const std::lock_guard lock(mutex_);
+  if (!cancelled_ && gone_ && gone_()) cancelled_ = true;
   return cancelled_;
 }
 

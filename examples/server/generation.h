@@ -7,6 +7,7 @@
 #include <chrono>
 #include <condition_variable>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -66,7 +67,10 @@ struct Outcome {
 
 class Job {
  public:
-  explicit Job(Generation generation) : generation_(std::move(generation)) {}
+  /// @param gone whether nobody is there any more to take the answer; looked up by the compute
+  /// thread between two steps, until cancel().
+  explicit Job(Generation generation, std::function<bool()> gone = {})
+      : generation_(std::move(generation)), gone_(std::move(gone)) {}
   const Generation& generation() const { return generation_; }
 
   /// Connection: waits until the answer was begun, or is over. False: the time was up before.
@@ -75,7 +79,8 @@ class Job {
   bool expire();
   /// Connection: takes what came; waits for it a while. False: nothing more will come.
   bool take(std::vector<Piece>* out, std::chrono::milliseconds patience);
-  /// Connection: the answer is not wanted any more. Stops a prompt that is being read, too.
+  /// Connection: the answer is not wanted any more. Stops a prompt that is being read, too. What
+  /// `gone` refers to is not used afterwards.
   void cancel();
   /// Connection: final once take() was false.
   Outcome outcome() const;
@@ -87,7 +92,8 @@ class Job {
   /// Compute: between these two, cancel() reaches into the call that runs on the session.
   void enter(sharpi_session* session);
   void leave();
-  bool cancelled() const;
+  /// Compute: it was cancelled, or nobody is there any more.
+  bool abandoned();
   void push(Piece piece);
   void finish(Finish finish, uint32_t completion_tokens);
   void fail(int http_status, const std::string& sentence);
@@ -102,6 +108,7 @@ class Job {
   Outcome outcome_;
   bool placed_ = false, begun_ = false, finished_ = false, cancelled_ = false;
   sharpi_session* computing_ = nullptr;
+  std::function<bool()> gone_;
 };
 
 }  // namespace server

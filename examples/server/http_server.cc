@@ -15,7 +15,8 @@
 namespace server {
 namespace {
 
-// How often a thread that waits looks whether its client is still there.
+// How often a thread that waits for a place, or while a prompt is read, looks whether its client is
+// still there. Between two steps the thread that computes looks itself.
 constexpr std::chrono::milliseconds kLook{25};
 
 bool same_text(const std::string& a, const std::string& b) {
@@ -47,15 +48,17 @@ void send(httplib::Response& response, const json& body, int status = 200) {
 
 // An answer on its way; when nobody holds it any more, the answer is not wanted any more.
 struct Delivery {
-  Delivery(std::shared_ptr<Job> j, std::unique_ptr<AnswerFormat> f, const httplib::Request& request)
-      : job(std::move(j)), format(std::move(f)), peer(request) {}
-  ~Delivery() { job->cancel(); }
+  Delivery(Scheduler& scheduler, Asked& asked, const httplib::Request& request)
+      : peer(request),
+        format(std::move(asked.format)),
+        job(scheduler.submit(std::move(asked.generation), [this] { return peer.gone(); })) {}
+  ~Delivery() { job->cancel(); }  // from here on nobody looks at the peer
   Delivery(const Delivery&) = delete;
   Delivery& operator=(const Delivery&) = delete;
 
-  std::shared_ptr<Job> job;
+  const Peer peer;
   std::unique_ptr<AnswerFormat> format;
-  Peer peer;
+  const std::shared_ptr<Job> job;
   bool begun = false;
 };
 
@@ -156,8 +159,7 @@ void HttpServer::answer(const httplib::Request& request, httplib::Response& resp
     throw RequestError(415, "the body has to be of type application/json");
   }
   Asked asked = read(parse_body(request.body), engine_, settings_);
-  auto delivery = std::make_shared<Delivery>(scheduler_.submit(std::move(asked.generation)),
-                                             std::move(asked.format), request);
+  auto delivery = std::make_shared<Delivery>(scheduler_, asked, request);
   Job& job = *delivery->job;
   const auto late = Clock::now() + std::chrono::seconds(settings_.queue_timeout);
   while (!job.wait_begun(kLook)) {
@@ -179,6 +181,7 @@ void HttpServer::answer(const httplib::Request& request, httplib::Response& resp
     delivery->format->pieces(pieces);
   }
   const Outcome outcome = job.outcome();
+  if (outcome.finish == Finish::kCancelled) return;
   if (outcome.finish == Finish::kFailed) throw RequestError(outcome.http_status, outcome.error);
   delivery->format->end(outcome);
   send(response, delivery->format->whole(outcome));

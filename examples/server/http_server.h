@@ -36,6 +36,8 @@ class HttpServer {
   void listen();
   void stop();
   std::string address(int port) const;
+  /// The thread that computes, for what is to run between two of its steps.
+  Scheduler& scheduler() { return scheduler_; }
 
  private:
   using Read = Asked (*)(const json& body, const Engine& engine, const Settings& settings);

@@ -2,7 +2,7 @@
 // The other end of a request's connection. The HTTP library says nothing of it while a handler
 // runs, so its socket is looked up by its two addresses. A connection that was reset has but one of
 // them left, so what is not found is gone.
-// Thread rule: the thread that serves the connection, while it does.
+// Thread rule: made by the thread that serves the connection; gone() by any while that serves it.
 #pragma once
 
 #include <httplib.h>

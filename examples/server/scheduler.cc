@@ -47,8 +47,8 @@ Scheduler::~Scheduler() {
   thread_.join();
 }
 
-std::shared_ptr<Job> Scheduler::submit(Generation generation) {
-  auto job = std::make_shared<Job>(std::move(generation));
+std::shared_ptr<Job> Scheduler::submit(Generation generation, std::function<bool()> gone) {
+  auto job = std::make_shared<Job>(std::move(generation), std::move(gone));
   const std::lock_guard lock(mutex_);
   if (ending_) throw Busy("the server ends");
   if (queue_.size() + n_answers_ >= settings_.queue + settings_.slots) {
@@ -75,7 +75,7 @@ void Scheduler::run(const std::function<void(SessionCache&)>& work) {
 void Scheduler::loop() {
   while (wait_for_work()) {
     run_errands();
-    drop_cancelled();
+    drop_abandoned();
     admit();
     read_prompts();
     step();
@@ -125,7 +125,7 @@ void Scheduler::admit() {
   }
   std::vector<std::shared_ptr<Job>> gone;
   for (const auto& job : waiting) {
-    if (job->cancelled()) {
+    if (job->abandoned()) {
       job->finish(Finish::kCancelled, 0);
       metrics_.cancelled++;
     } else if (answers_.size() >= settings_.slots) {
@@ -173,9 +173,9 @@ bool Scheduler::admit_one(const std::shared_ptr<Job>& job) {
   return true;
 }
 
-void Scheduler::drop_cancelled() {
+void Scheduler::drop_abandoned() {
   for (auto& a : answers_) {
-    if (a->job().cancelled()) end(*a, Finish::kCancelled);
+    if (a->job().abandoned()) end(*a, Finish::kCancelled);
   }
   erase_ended();
 }

@@ -32,8 +32,8 @@ class Scheduler {
   Scheduler(const Engine& engine, const Settings& settings, Metrics& metrics);
   ~Scheduler();
 
-  /// Queues an answer. Throws Busy where the queue is full.
-  std::shared_ptr<Job> submit(Generation generation);
+  /// Queues an answer. @param gone as Job has it. Throws Busy where the queue is full.
+  std::shared_ptr<Job> submit(Generation generation, std::function<bool()> gone = {});
   /// Runs a function on the compute thread, between two steps, and waits for it. What it throws
   /// comes out here. Throws Busy where the server ends.
   void run(const std::function<void(SessionCache&)>& work);
@@ -51,7 +51,7 @@ class Scheduler {
   void admit();
   bool admit_one(const std::shared_ptr<Job>& job);
   bool better_to_wait(const Tokens& prompt) const;
-  void drop_cancelled();
+  void drop_abandoned();
   void read_prompts();
   void read_chunk(Answering& a);
   void step();

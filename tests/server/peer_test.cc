@@ -99,14 +99,34 @@ TEST(ServerPeer, IsGoneIfItWasGoneBeforeAnybodyLooked) {
 TEST(ServerJob, ExpiresOnlyWhereNothingHasBegun) {
   Job waiting{Generation{}};
   EXPECT_TRUE(waiting.expire());
-  EXPECT_TRUE(waiting.cancelled());
+  EXPECT_TRUE(waiting.abandoned());
   Job begun{Generation{}};
   begun.begin("s1", 0);
   EXPECT_FALSE(begun.expire());
-  EXPECT_FALSE(begun.cancelled());
+  EXPECT_FALSE(begun.abandoned());
   Job refused{Generation{}};
   refused.fail(400, "no");
   EXPECT_FALSE(refused.expire());
+}
+
+TEST(ServerJob, WhoWaitsIsLookedUpUntilItIsCancelled) {
+  int looks = 0;
+  bool gone = false;
+  const auto look = [&] {
+    ++looks;
+    return gone;
+  };
+  Job left({}, look);
+  EXPECT_FALSE(left.abandoned());
+  gone = true;
+  EXPECT_TRUE(left.abandoned());
+  gone = false;
+  EXPECT_TRUE(left.abandoned());
+  EXPECT_EQ(looks, 2);  // not once more when that is known
+  Job cancelled({}, look);
+  cancelled.cancel();
+  EXPECT_TRUE(cancelled.abandoned());
+  EXPECT_EQ(looks, 2);  // whom to look up may be no more
 }
 
 }  // namespace

@@ -6,11 +6,9 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include <atomic>
 #include <cstdlib>
-#include <future>
 
-#include "scheduler.h"
+#include "peer.h"
 #include "served.h"
 
 namespace server {
@@ -39,6 +37,17 @@ class Socket {
     fd_ = -1;
   }
   void close_half() { shutdown(fd_, SHUT_WR); }
+  /// The server's end of it, which is in this process, too.
+  Peer others_end(int port) const {
+    sockaddr_in address{};
+    socklen_t size = sizeof address;
+    getsockname(fd_, reinterpret_cast<sockaddr*>(&address), &size);
+    httplib::Request request;
+    request.remote_addr = "127.0.0.1";
+    request.remote_port = ntohs(address.sin_port);
+    request.local_port = port;
+    return Peer(request);
+  }
 
  private:
   int fd_;
@@ -144,6 +153,28 @@ TEST(Scheduling, AReaderThatGoesAwayEndsItsAnswer) {
   EXPECT_EQ(served.get("/v1/sharpi/sessions").body["sessions"][0]["state"], "idle");
 }
 
+// Counted from a moment between two steps at which the server's end of the connection is closed.
+TEST(Scheduling, AReaderThatGoesAwayCostsAtMostOneTokenMore) {
+  Served served(large);
+  for (const bool stream : {true, false}) {
+    const double before = served.metric("sharpi_cancelled_total");
+    Socket reader(served.port(), endless(served, stream));
+    ASSERT_TRUE(served.becomes([&] { return served.metric("sharpi_requests_writing") == 1; }));
+    size_t held = 0;
+    served.between_steps([&](SessionCache& sessions) {
+      const Peer end = reader.others_end(served.port());
+      reader.close_half();
+      ASSERT_TRUE(served.becomes([&] { return end.gone(); }));
+      held = sessions.find("s1")->tokens.size();
+    });
+    ASSERT_TRUE(
+        served.becomes([&] { return served.metric("sharpi_cancelled_total") == before + 1; }));
+    const json session = served.get("/v1/sharpi/sessions").body["sessions"][0];
+    EXPECT_EQ(session["id"], "s1");
+    EXPECT_LE(session["n_tokens"].get<size_t>(), held + 1);
+  }
+}
+
 TEST(Scheduling, AFullQueueIsSaidAtOnceAndALongWaitInTheEnd) {
   const Served served([](Settings& s) {
     large(s);
@@ -166,45 +197,6 @@ TEST(Scheduling, AFullQueueIsSaidAtOnceAndALongWaitInTheEnd) {
   EXPECT_EQ(full.body["error"]["message"], "the queue is full: 1 requests wait");
   EXPECT_EQ(full.headers.count("Retry-After"), 1u);
   waiter.join();
-}
-
-// The deadline is for places. While the compute thread is long over something else (memory for
-// another session, say), who has a place waits on.
-TEST(Scheduling, OnlyWhoWaitsForAPlaceIsSentAway) {
-  Settings settings = read_settings({"--model", fixture_path("tiny-qwen3-q8_0.gguf"), "--context",
-                                     "512", "--threads", "1", "--slots", "2", "--ignore-env"},
-                                    {});
-  const Engine engine(settings);
-  Metrics metrics;
-  Scheduler scheduler(engine, settings, metrics);
-  std::promise<void> busy, go_on;
-  std::thread holder([&] {
-    scheduler.run([&](SessionCache&) {
-      busy.set_value();
-      go_on.get_future().wait();
-    });
-  });
-  busy.get_future().wait();
-  std::vector<std::shared_ptr<Job>> jobs;
-  for (int i = 0; i < 3; ++i) {
-    Generation generation;
-    generation.prompt = {300, 301 + i, 302};
-    generation.max_tokens = 2;
-    jobs.push_back(scheduler.submit(std::move(generation)));
-  }
-  EXPECT_FALSE(jobs[0]->expire());
-  EXPECT_FALSE(jobs[1]->expire());
-  EXPECT_TRUE(jobs[2]->expire());
-  go_on.set_value();
-  holder.join();
-  for (const auto& job : jobs) {
-    std::vector<Piece> pieces;
-    while (job->take(&pieces, std::chrono::milliseconds(100))) {
-    }
-  }
-  EXPECT_EQ(jobs[0]->outcome().finish, Finish::kLength);
-  EXPECT_EQ(jobs[1]->outcome().finish, Finish::kLength);
-  EXPECT_EQ(jobs[2]->outcome().finish, Finish::kCancelled);
 }
 
 TEST(Scheduling, ASessionIsCompactedBetweenTwoSteps) {
@@ -322,10 +314,14 @@ TEST(Scheduling, DraftsChangeNothingButTheSpeed) {
   const json other = plain.chat(words("snow", 30), how)["choices"];
   const json next = plain.chat(text + "more", how)["choices"];
   const uint32_t both = SHARPI_DRAFT_NGRAM | SHARPI_DRAFT_MTP;
-  const std::pair<uint32_t, const char*> drafters[] = {{SHARPI_DRAFT_NGRAM, "ngram"},
-                                                       {SHARPI_DRAFT_MTP, "mtp"},
-                                                       {both, "ngram,mtp"},
-                                                       {SHARPI_DRAFT_AUTO, "ngram,mtp"}};
+  const std::pair<uint32_t, const char*> drafters[] = {
+      {SHARPI_DRAFT_NGRAM, "ngram"},
+      {SHARPI_DRAFT_MTP, "mtp"},
+      {both, "ngram,mtp"},
+      {SHARPI_DRAFT_AUTO, "ngram,mtp"},
+      {SHARPI_DRAFT_MODEL, "model"},
+      {SHARPI_UNSET, "ngram,model"},
+      {both | SHARPI_DRAFT_MODEL, "ngram,mtp,model"}};
   for (const auto& each : drafters) {
     const auto drafter = each.first;  // clang 14 takes no binding into a lambda
     const auto& name = each.second;
@@ -334,6 +330,8 @@ TEST(Scheduling, DraftsChangeNothingButTheSpeed) {
         [&](Settings& s) {
           s.draft = drafter;
           s.drafts = 4;
+          // It drafts for itself: a smaller one of its vocabulary is not in the tree.
+          if (std::string(name).find("model") != std::string::npos) s.draft_model = s.model;
         },
         hybrid);
     EXPECT_EQ(served.chat(text, how)["choices"], expected);
@@ -403,6 +401,19 @@ TEST(Start, WhatCannotBeMetIsRefusedWithTheSentenceOfThePlan) {
               s.drafts = 0;
             }),
             "drafters is 1 but n_draft is 0");
+  EXPECT_EQ(refusal([](Settings& s) { s.draft = SHARPI_DRAFT_MODEL; }),
+            "drafters has MODEL, but draft_path is null");
+  EXPECT_EQ(refusal([](Settings& s) {
+              s.draft = SHARPI_DRAFT_NGRAM;
+              s.draft_model = s.model;
+            }),
+            "draft_path is given, but drafters is 1: only 8 (MODEL) and 4 (AUTO) use it");
+  EXPECT_EQ(refusal([](Settings& s) {
+              s.draft_model = fixture_path("tiny-gemma4kv-q8_0.gguf");
+            }).rfind("the draft model has another vocabulary: ", 0),
+            0u);
+  EXPECT_NE(refusal([](Settings& s) { s.draft_model = "no-such-drafter"; }).find("no-such-drafter"),
+            std::string::npos);
   EXPECT_NE(refusal([](Settings& s) { s.host_budget = 1 << 20; }).find("short"), std::string::npos);
   EXPECT_NE(refusal([](Settings& s) { s.model = "no-such-file"; }).find("no-such-file"),
             std::string::npos);

@@ -233,6 +233,28 @@ TEST_F(Routes, ResponsesComeWholeInEventsAndAreReadAgain) {
           "their items again");
 }
 
+TEST_F(Routes, TheFormatOfAResponseIsItsText) {
+  const json format = {{"type", "json_schema"}, {"name", "x"}, {"schema", object_schema()}};
+  for (int seed = 0; seed < 4; ++seed) {
+    const Answered whole = served_->post("/v1/responses", {{"input", "hi"},
+                                                           {"temperature", 1.5},
+                                                           {"top_k", 0},
+                                                           {"seed", seed},
+                                                           {"max_output_tokens", 400},
+                                                           {"text", {{"format", format}}}});
+    ASSERT_EQ(whole.status, 200) << whole.body.dump();
+    EXPECT_EQ(whole.body["status"], "completed");
+    EXPECT_EQ(whole.body["text"]["format"], format);
+    const json value =
+        json::parse(whole.body["output"][0]["content"][0]["text"].get<std::string>());
+    EXPECT_TRUE(value["name"].is_string());
+    EXPECT_GE(value["tags"].size(), 1u);
+    EXPECT_EQ(value.begin().key(), "name");
+  }
+  refused("/v1/responses", {{"input", "x"}, {"text", {{"format", {{"type", "yaml"}}}}}},
+          "text.format.type is not text, json_object or json_schema");
+}
+
 TEST_F(Routes, WhatIsNotSupportedIsRefusedByName) {
   const std::string path = "/v1/chat/completions";
   refused(path, asked({{"n", 2}}), "n is not supported, except as 1: one answer a request");

@@ -8,9 +8,12 @@ import json
 import os
 import selectors
 import shutil
+import struct
 import subprocess
 import tempfile
 import time
+import zlib
+from collections import Counter
 
 NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 
@@ -22,6 +25,38 @@ def find_browser():
 
 class DevToolsError(Exception):
     pass
+
+
+def pixels_of(png):
+    """(width, colours row by row, each (red, green, blue)) of a PNG as browsers write it: 8 bits a
+    channel, not interlaced."""
+    at, kind, data = 8, b"", b""
+    while kind != b"IEND":
+        size, kind = struct.unpack(">I4s", png[at:at + 8])
+        body = png[at + 8:at + 8 + size]
+        if kind == b"IHDR":
+            width, height, depth, colour_type, *_, interlaced = struct.unpack(">IIBBBBB", body)
+            assert (depth, interlaced) == (8, 0) and colour_type in (2, 6), "not as browsers write it"
+        elif kind == b"IDAT":
+            data += body
+        at += 12 + size
+    step = 3 if colour_type == 2 else 4
+    raw, before, colours = zlib.decompress(data), bytes(width * step), []
+    for row in range(height):
+        start = row * (width * step + 1)
+        line = unfiltered(raw[start], bytearray(raw[start + 1:start + 1 + width * step]), before, step)
+        colours += zip(line[0::step], line[1::step], line[2::step])
+        before = line
+    return width, colours
+
+
+def unfiltered(kind, line, above, step):
+    """A row of a PNG from its differences (the format's filters 0 to 4)."""
+    for i in range(len(line)) if kind else ():
+        left, up, corner = (line[i - step], above[i], above[i - step]) if i >= step else (0, above[i], 0)
+        ahead = left + up - corner
+        line[i] = (line[i] + (left, up, (left + up) // 2, min((left, up, corner), key=lambda one: abs(ahead - one)))[kind - 1]) & 255
+    return line
 
 
 class Browser:
@@ -202,7 +237,19 @@ class Page:
         """What has the focus: its id, or its text."""
         return self.run("(() => { const e = document.activeElement; return e.id || e.textContent.trim().slice(0, 40); })()")
 
+    def screenshot(self, box=None):
+        """A PNG of the window, or of a box in it: [left, top, width, height]."""
+        clip = {"clip": {"x": box[0], "y": box[1], "width": box[2], "height": box[3], "scale": 1}} if box else {}
+        return base64.b64decode(self.call("Page.captureScreenshot", format="png", **clip)["data"])
+
+    def colours(self, selector, inset=0):
+        """How often each colour is seen where an element is, without its edge: Counter of (red, green, blue)."""
+        self.run(f"document.querySelector({json.dumps(selector)}).scrollIntoView({{block: 'nearest'}})")
+        left, top, width, height = self.box(selector)
+        box = [left + inset, top + inset, width - 2 * inset, height - 2 * inset]
+        assert box[2] >= 1 and box[3] >= 1, f"{selector} cannot be seen"
+        return Counter(pixels_of(self.screenshot(box))[1])
+
     def picture(self, path):
-        data = self.call("Page.captureScreenshot", format="png")["data"]
         with open(path, "wb") as file:
-            file.write(base64.b64decode(data))
+            file.write(self.screenshot())

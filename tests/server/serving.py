@@ -31,8 +31,12 @@ class Server:
     def __init__(self, model="tiny-qwen3-q8_0.gguf", *flags, environment=None, program=None, seconds=60):
         model = str(FIXTURES / model) if "/" not in str(model) else str(model)
         command = [*(program or [str(find_server())]), "--model", model, "--port", "0", "--context", "4096", *map(str, flags)]
+        self.run(command, seconds, env={**os.environ, **(environment or {})})
+
+    def run(self, command, seconds, **how):
+        """Starts it and waits until it says its address."""
         self.process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-                                        text=True, errors="replace", env={**os.environ, **(environment or {})})
+                                        text=True, errors="replace", **how)
         self.lines, self.port = [], None
         self.heard = threading.Event()
         threading.Thread(target=self.listen, daemon=True).start()

@@ -153,6 +153,21 @@ def test_responses(client, model):
     assert again.output_text == ANSWER and again.usage.input_tokens > answer.usage.input_tokens
 
 
+def test_the_format_of_responses_holds_whatever_the_temperature(client, model):
+    form = {"format": {"type": "json_schema", "name": "city", "strict": True, "schema": CITY}}
+    for seed in range(4):
+        how = {"model": model, "input": QUESTION, "temperature": 1.5, "max_output_tokens": 200, "text": form, "extra_body": {"seed": seed}}
+        answer = client.responses.create(**how)
+        city = json.loads(answer.output_text)
+        assert answer.status == "completed" and answer.text.format.type == "json_schema" and answer.text.format.schema_ == CITY
+        assert set(city) == {"city", "mild", "population"}
+        assert city["city"] in ("Bern", "Oslo") and isinstance(city["mild"], bool) and isinstance(city["population"], int)
+        with client.responses.stream(**how) as stream:
+            assert "".join(event.delta for event in stream if event.type == "response.output_text.delta") == answer.output_text
+    with pytest.raises(openai.BadRequestError, match="text.format.schema.pattern is not supported here"):
+        client.responses.create(model=model, input=QUESTION, text={"format": {**form["format"], "schema": {"type": "string", "pattern": "a"}}})
+
+
 def test_streamed_responses(client, model):
     events = list(client.responses.create(model=model, input=QUESTION, temperature=0, stream=True))
     kinds = [event.type for event in events]

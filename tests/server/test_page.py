@@ -293,6 +293,64 @@ def test_text_can_be_read_in_light_and_dark(tab, dark):
         assert (light + 0.05) / (heavy + 0.05) >= 4.5, f"{selector}: {text} on {behind}"
 
 
+def colour_of(page, selector, property="backgroundColor"):
+    """What the style says, as (red, green, blue)."""
+    said = page.run(f"getComputedStyle(document.querySelector({json.dumps(selector)})).{property}")
+    return tuple(int(part) for part in said.split("(")[1].rstrip(")").split(",")[:3])
+
+
+def share(seen, colour, slack=6):
+    """Of the points that have a colour, or nearly."""
+    return sum(n for one, n in seen.items() if max(abs(a - b) for a, b in zip(one, colour)) <= slack) / sum(seen.values())
+
+
+def inked(page, selector):
+    """Whether a text can be seen: points of its own colour, and mostly others."""
+    return 0.002 < share(page.colours(selector), colour_of(page, selector, "color"), 40) < 0.5
+
+
+@pytest.mark.parametrize("looks", ("light", "dark", "phone"))
+def test_the_picture_shows_what_the_page_has(tab, looks):
+    """Screenshots, by what is in them: every text and bar is seen where it stands, in its colour."""
+    page = tab(PHONE if looks == "phone" else WIDE, dark=looks == "dark", mobile=looks == "phone")
+    ask(page, " ".join(["The code of maple is 31415."] * 20) + " " + QUESTION)
+    for selector in (".message.user .body", ".message.assistant .body p", ".bar h1", "#model", ".note"):
+        assert inked(page, selector), selector
+    assert share(page.colours("#send", 12), colour_of(page, "#send", "color"), 40) > 0.05, "the arrow of the button"
+    if looks == "phone":
+        page.click("#memory-toggle")
+    page.wait("document.querySelector('#rows .attention .live').getBoundingClientRect().width > 20", "drawn rows")
+    time.sleep(0.4)  # bars move for a moment
+    for selector in ("#plan-title", "#tokens", "#held", "#rows-title", "#plan-key .name", ".place-name"):
+        assert inked(page, selector), selector
+    # The bars of the plan: each piece as wide as its bytes, in its colour.
+    # They are drawn anew now and then, so they are named by their places.
+    pieces = page.run("[...document.querySelectorAll('#plan .piece')].map((e) => [`#plan .place:nth-child(${[...e.closest('#plan').children].indexOf(e.closest('.place')) + 1})"
+                      " .piece:nth-child(${[...e.parentElement.children].indexOf(e) + 1})`, e.className, e.getBoundingClientRect().width])")
+    plain = [selector for selector, classes, width in pieces if width >= 8 and "has-live" not in classes]
+    assert len(plain) >= 2, pieces
+    for selector in plain:
+        assert share(page.colours(selector, 2), colour_of(page, selector)) > 0.9, selector
+    # Rows a layer: of attention layers as long as they are, of others the mark of a state.
+    live = colour_of(page, "#rows .attention .live", "fill")
+    assert share(page.colours("#rows .attention .live", 3), live, 20) > 0.6
+    track = page.colours("#rows .attention .track", 3)
+    expected = page.run("['live', 'track'].map((c) => document.querySelector(`#rows .attention .${c}`).getBoundingClientRect().width)")
+    assert abs(share(track, live, 20) - expected[0] / expected[1]) < 0.1, (expected, share(track, live, 20))
+    ground = colour_of(page, "#rows .attention .track", "fill")
+    assert share(page.colours("#rows .state .track", 3), ground, 6) < 0.1
+    # Compaction: what is gone is hatched, between the two colours.
+    page.run("document.querySelector('#budget').focus()")
+    page.press("Home")
+    page.click("#compact")
+    page.wait("document.querySelector('#report').textContent.startsWith('Kept ')", "the report")
+    time.sleep(0.5)
+    after = page.colours("#rows .attention .gone", 3)
+    assert share(after, live, 20) < 0.3 and share(after, ground, 6) > 0.2 and len(after) > 8, "hatched"
+    kept = page.colours("#kept")
+    assert share(kept, ground, 6) > 0.2 and share(kept, ground, 6) < 0.99, "kept and dropped positions"
+
+
 HOSTILE = ("<script>window.harmed = 1</script><img src=x onerror='window.harmed = 2'><iframe src='https://other.example'></iframe>"
            "[x](javascript:window.harmed=3) <svg onload=window.harmed=4> **<b onclick=window.harmed=5>b</b>** `<i>`\n\n```<u>\n</code></pre><script>window.harmed=6</script>\n```\n")
 

@@ -3,15 +3,12 @@
 // sessions that have to make room.
 #include <arpa/inet.h>
 #include <gtest/gtest.h>
-#include <netinet/tcp.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include <atomic>
 #include <cstdlib>
-#include <future>
 
-#include "scheduler.h"
+#include "peer.h"
 #include "served.h"
 
 namespace server {
@@ -40,12 +37,16 @@ class Socket {
     fd_ = -1;
   }
   void close_half() { shutdown(fd_, SHUT_WR); }
-  /// The other end knows that no more comes.
-  bool is_half_closed() const {
-    tcp_info info{};
-    socklen_t size = sizeof info;
-    return getsockopt(fd_, IPPROTO_TCP, TCP_INFO, &info, &size) == 0 &&
-           info.tcpi_state == TCP_FIN_WAIT2;
+  /// The server's end of it, which is in this process, too.
+  Peer others_end(int port) const {
+    sockaddr_in address{};
+    socklen_t size = sizeof address;
+    getsockname(fd_, reinterpret_cast<sockaddr*>(&address), &size);
+    httplib::Request request;
+    request.remote_addr = "127.0.0.1";
+    request.remote_port = ntohs(address.sin_port);
+    request.local_port = port;
+    return Peer(request);
   }
 
  private:
@@ -159,15 +160,18 @@ TEST(Scheduling, AReaderThatGoesAwayCostsAtMostOneTokenMore) {
     const double before = served.metric("sharpi_cancelled_total");
     Socket reader(served.port(), endless(served, stream));
     ASSERT_TRUE(served.becomes([&] { return served.metric("sharpi_requests_writing") == 1; }));
-    double written = 0;
-    served.between_steps([&] {
+    size_t held = 0;
+    served.between_steps([&](SessionCache& sessions) {
+      const Peer end = reader.others_end(served.port());
       reader.close_half();
-      ASSERT_TRUE(served.becomes([&] { return reader.is_half_closed(); }));
-      written = served.metric("sharpi_generated_tokens_total");
+      ASSERT_TRUE(served.becomes([&] { return end.gone(); }));
+      held = sessions.find("s1")->tokens.size();
     });
     ASSERT_TRUE(
         served.becomes([&] { return served.metric("sharpi_cancelled_total") == before + 1; }));
-    EXPECT_LE(served.metric("sharpi_generated_tokens_total"), written + 1);
+    const json session = served.get("/v1/sharpi/sessions").body["sessions"][0];
+    EXPECT_EQ(session["id"], "s1");
+    EXPECT_LE(session["n_tokens"].get<size_t>(), held + 1);
   }
 }
 

@@ -86,8 +86,8 @@ double Served::metric(const std::string& name) const {
   return at == std::string::npos ? -1 : std::stod(result->body.substr(at + name.size() + 2));
 }
 
-void Served::between_steps(const std::function<void()>& work) {
-  http_->scheduler().run([&](SessionCache&) { work(); });
+void Served::between_steps(const std::function<void(SessionCache&)>& work) {
+  http_->scheduler().run(work);
 }
 
 bool Served::becomes(const std::function<bool()>& condition) const {

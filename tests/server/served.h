@@ -40,8 +40,9 @@ class Served {
   double metric(const std::string& name) const;
   /// Asks again until it holds; false after many times.
   bool becomes(const std::function<bool()>& condition) const;
-  /// Runs it on the thread that computes, between two steps, and waits for it.
-  void between_steps(const std::function<void()>& work);
+  /// Runs it on the thread that computes, between two steps, and waits for it. Routes that tell of
+  /// sessions wait for that thread, too, so it may not ask them.
+  void between_steps(const std::function<void(SessionCache&)>& work);
   int port() const { return port_; }
   const Engine& engine() const { return *engine_; }
 

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: MIT
 """`make serve` as somebody types it: it builds, starts, says where, answers, and ends by Ctrl-C."""
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -21,8 +22,14 @@ class MadeServer(Server):
     """The process group of `make serve`."""
 
     def __init__(self, folder, options):
-        command = ["make", "--no-print-directory", "serve", f"BUILD={folder}", f"SERVE={options}"]
-        self.run(command, 240, cwd=ROOT, start_new_session=True, env={**os.environ, "MAKEFLAGS": ""})
+        # As it is configured, so that nothing is built anew.
+        flags = re.findall(r"^(?:SHARPI_(?:WERROR|CUDA|BENCH|SANITIZE)|CMAKE_BUILD_TYPE|CMAKE_CUDA_ARCHITECTURES):\w+=.+$", (folder / "CMakeCache.txt").read_text(), re.M)
+        command = ["make", "--no-print-directory", "serve", f"BUILD={folder}", f"SERVE={options}", "CMAKE_FLAGS=" + " ".join(f"'-D{flag}'" for flag in flags)]
+        try:
+            self.run(command, 200, cwd=ROOT, start_new_session=True, env={**os.environ, "MAKEFLAGS": ""})
+        except AssertionError:
+            os.killpg(self.process.pid, signal.SIGKILL)
+            raise
 
     def stop(self, seconds=30):
         """Ctrl-C in a terminal: the group gets it."""

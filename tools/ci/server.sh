@@ -10,4 +10,4 @@ configure release -DSHARPI_EXAMPLES=ON
 has_server build || exit "$kSkipped"
 build build server
 SHARPI_SERVER=$PWD/build/examples/server/server \
-  timeout 300 "$venv/bin/python3" -m pytest -q -rs -p no:cacheprovider tests/server "$@"
+  timeout 600 "$venv/bin/python3" -m pytest -q -rs -p no:cacheprovider tests/server "$@"

@@ -373,7 +373,7 @@ def test_every_drafter_leaves_the_tokens_of_plain_steps(context, hybrid_path, pr
     want, none = steps()
     assert none.drafters == 0 and none.n_drafted == 0
     # It drafts for itself: a smaller model of its vocabulary is not in the tree.
-    got, stats = steps(n_draft=4, drafters=asked, draft_path=hybrid_path if "model" in asked else None)
+    got, stats = steps(n_draft=4, drafters=asked, draft_path=hybrid_path if who & sharpi.Drafters.MODEL else None)
     assert got == want
     assert stats.drafters == who and isinstance(stats.drafters, sharpi.Drafters)
     assert 0 <= stats.n_accepted <= stats.n_drafted and stats.n_drafted > 0
@@ -396,7 +396,7 @@ def test_drafters_that_cannot_be_had_are_refused_with_the_plans_sentence(context
         with pytest.raises(sharpi.InvalidArgument, match="is none of ngram, mtp, auto"):
             sharpi.Plan(path, context=context, n_ctx=256, n_draft=4, drafters=wrong)
     model = sharpi.Model(hybrid_path, context=context, n_ctx=256, n_draft=4, drafters="ngram", n_sessions=1)
-    with model, pytest.raises(sharpi.DoesNotFit, match="drafters has MTP, but the plan priced sessions without"):
+    with model, pytest.raises(sharpi.DoesNotFit, match="drafters has MTP, but the plan priced a template without"):
         model.session(n_draft=4, drafters="mtp")
 
 

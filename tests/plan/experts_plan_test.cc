@@ -102,24 +102,26 @@ TEST_F(Experts, PinnedOnesMakeOtherBlocksGiveWay) {
 TEST_F(Experts, PinsThatContradictEachOtherAreRefusedByName) {
   const auto bad = Code::kInvalidArgument;
   const auto total = static_cast<int32_t>(n_experts_);
-  refused(spec_, {.experts = 9, .device = kPlenty}, bad, "n_gpu_experts is 9, the model has 8");
+  refused(spec_, {.experts = 9, .device = kPlenty}, bad,
+          "n_gpu_experts is 9, but the model has only 8");
   refused(spec_, {.layers = 4, .experts = 5, .device = kPlenty}, bad,
-          "n_gpu_experts is 5 and n_gpu_layers 4");
+          "n_gpu_experts is 5 and n_gpu_layers is 4");
   refused(spec_, {.ffn = 4, .experts = 5, .device = kPlenty}, bad,
-          "n_gpu_experts is 5 and n_gpu_ffn 4");
+          "n_gpu_experts is 5 and n_gpu_ffn is 4");
   refused(spec_, {.slots = total + 1, .device = kPlenty}, bad, "routed experts");
   refused(spec_, {.experts = 8, .slots = 1, .device = kPlenty}, bad, "no expert is left");
   refused(spec_, {.layers = 0, .slots = 1, .device = kPlenty}, bad,
-          "n_expert_slots is 1 and n_gpu_layers 0");
+          "n_expert_slots is 1 and n_gpu_layers is 0");
   refused(spec_, {.ffn = 0, .slots = 1, .device = kPlenty}, bad,
-          "n_expert_slots is 1 and n_gpu_ffn 0");
+          "n_expert_slots is 1 and n_gpu_ffn is 0");
   refused(spec_, {.ffn = 3, .experts = 3, .slots = 1, .device = kPlenty}, bad,
-          "n_expert_slots is 1 and n_gpu_ffn 3");
+          "n_expert_slots is 1 and n_gpu_ffn is 3");
   refused(spec_, {.ffn = 1, .slots = total, .device = kPlenty}, bad, "only 8 routed experts");
   refused(spec_, {.layers = 0, .ends = 1, .device = kPlenty}, bad, "gpu_ends is 1");
   refused(spec_, {.slots = 1}, Code::kUnsupported, "no CUDA device");
   refused(spec_, {.experts = 1}, Code::kUnsupported, "no CUDA device");
-  refused(spec_, {.layers = 2, .device = kPlenty, .on_device = 0}, bad, "device is 0, the host");
+  refused(spec_, {.layers = 2, .device = kPlenty, .on_device = 0}, bad,
+          "device is 0, which is the host");
   refused(spec_, {.device = kPlenty, .on_device = 7}, Code::kNotFound, "device 7 does not exist");
 }
 

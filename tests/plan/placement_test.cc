@@ -90,11 +90,11 @@ TEST_F(Solving, PinsAreHonouredOrRefused) {
   refused(spec, {.layers = 9, .device = kPlenty}, Code::kInvalidArgument, "n_gpu_layers is 9");
   refused(spec, {.ffn = 9, .device = kPlenty}, Code::kInvalidArgument, "n_gpu_ffn is 9");
   refused(spec, {.layers = 2, .ffn = 3, .device = kPlenty}, Code::kInvalidArgument,
-          "n_gpu_ffn is 3 and n_gpu_layers 2");
+          "n_gpu_ffn is 3 and n_gpu_layers is 2");
   refused(spec, {.slots = 4, .device = kPlenty}, Code::kUnsupported,
-          "n_expert_slots is 4: the model has no routed experts");
+          "n_expert_slots is 4, but the model has no routed experts");
   refused(spec, {.experts = 2, .device = kPlenty}, Code::kUnsupported,
-          "n_gpu_experts is 2: the model has no routed experts");
+          "n_gpu_experts is 2, but the model has no routed experts");
 }
 
 TEST_F(Solving, AnAutomaticDtypeNarrowsWhereThatKeepsEveryBlockOnTheDevice) {

@@ -131,8 +131,8 @@ static void test_plan_ranges(const fixture* f) {
   REFUSED((s.n_probe = 1, s.probe = probe, s.prompt_budget = 64),
           "n_probe is 1, but there is no kv_budget");
   REFUSED(s.policy = SHARPI_POLICY_SPAN, "policy is 5, but there is no kv_budget or prompt_budget");
-  REFUSED(s.sinks = 3, "sinks is 3 without");
-  REFUSED(s.recency = 9, "recency is 9 without");
+  REFUSED(s.sinks = 3, "sinks is 3, but there is no kv_budget");
+  REFUSED(s.recency = 9, "recency is 9, but there is no kv_budget");
 #undef REFUSED
 }
 

@@ -185,7 +185,7 @@ void test_sampling(const fixture* f) {
   EXPECT(SHARPI_E_INVALID_ARGUMENT, sharpi_session_set_sampler(NULL, &p, &err));
   p.top_p = 1.5f;
   EXPECT(SHARPI_E_INVALID_ARGUMENT, sharpi_session_set_sampler(s, &p, &err));
-  NAMES("top_p 1.5");
+  NAMES("top_p is 1.5");
   sharpi_sampler_params_init(&p, sizeof p);
   p.n_bias = 1;
   EXPECT(SHARPI_E_INVALID_ARGUMENT, sharpi_session_set_sampler(s, &p, &err));

@@ -86,13 +86,16 @@ void check_layer(Bench& b, const LayerShape& s, const LayerMatrices& m, uint32_t
   }
 }
 
-void check_layer(Bench& b, const LayerShape& s, const ChainTuning& tuning, int repeats) {
+/// quick: one number of rows for each kernel, two of them with room for more.
+void check_layer(Bench& b, const LayerShape& s, const ChainTuning& tuning, int repeats,
+                 bool quick) {
   const Layer<std::unique_ptr<Matrix>> w(s, [](GgmlType t, uint32_t n_in, uint32_t n_out) {
     return std::make_unique<Matrix>(t, n_in, n_out, 1, false);
   });
   const LayerMatrices m = {w.o->m, w.gate->m, w.up->m, w.down->m,
                            w.q->m, w.k->m,    w.v->m,  w.small->m};
   for (uint32_t n_rows = 2; n_rows <= most_rows(tuning); ++n_rows) {
+    if (quick && n_rows != 2 && n_rows != 3 && n_rows != 7) continue;
     for (uint32_t parts = 1; parts <= 2; ++parts) {
       ChainTuning t = tuning;
       t.column_parts = parts;
@@ -203,7 +206,7 @@ void bench_rows(Bench& b, const LayerShape& s, const Rotations& w, uint32_t n_ro
 void check_chain_rows(Bench& b, int mode, const ChainTuning& tuning, bool quick, bool race) {
   b.config.pdl = mode % 2 != 0;
   for (const LayerShape& s : kOdd) {
-    if (!race || &s - kOdd < 2) check_layer(b, s, tuning, race ? 1 : quick ? 2 : 6);
+    if (!race || &s - kOdd < 2) check_layer(b, s, tuning, race ? 1 : quick ? 2 : 6, quick);
   }
   if (quick) return;
   for (const GgmlType t : {q80, q40, q4k, q5k, q6k}) {
@@ -212,7 +215,7 @@ void check_chain_rows(Bench& b, int mode, const ChainTuning& tuning, bool quick,
     check_single(b, t, 4096, 20480, tuning);
   }
   if (mode % 3 == 0) {
-    for (const LayerShape& s : kPublished) check_layer(b, s, tuning, 3);
+    for (const LayerShape& s : kPublished) check_layer(b, s, tuning, 3, false);
   }
 }
 

@@ -78,8 +78,7 @@ float largest(const float* values, uint32_t n) {
 }
 
 Status out_of_range(const char* name, double value, const char* range) {
-  return Status::error(Code::kInvalidArgument, "%s %g is out of range; it must be %s", name, value,
-                       range);
+  return Status::error(Code::kInvalidArgument, "%s is %g; allowed is %s", name, value, range);
 }
 
 Status check_own_bias(const sharpi_sampler_params& p, uint32_t n_vocab) {

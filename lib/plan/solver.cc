@@ -101,7 +101,7 @@ Status check_budget(const Plan& plan, const Budget& budget, bool device) {
   const MemoryRow* row = short_row(plan, device, need - budget.bytes, &bytes);
   return Status::error(Code::kDoesNotFit,
                        "the plan takes %llu bytes of %s memory%s, %llu more than the %s of %llu; "
-                       "the row that lacks them is \"%s\" with %llu bytes",
+                       "row \"%s\" with %llu bytes lacks them",
                        static_cast<ull>(need), budget.memory, budget.where.c_str(),
                        static_cast<ull>(need - budget.bytes), budget.name().c_str(),
                        static_cast<ull>(budget.bytes), row ? row->label : "?",

@@ -122,7 +122,7 @@ TEST_P(Cancel, SmallerChunksOfACallLoseLess) {
   p.n_chunk = kChunk + 1;
   EXPECT_EQ(sharpi_session_prefill(chat.get(), tokens_.data(), kPrompt, &p, &committed, &e),
             SHARPI_E_INVALID_ARGUMENT);
-  EXPECT_STREQ(e.text, "n_chunk is 17, the plan's 16");
+  EXPECT_STREQ(e.text, "n_chunk is 17, but the plan's n_chunk is 16");
 }
 
 TEST_P(Cancel, TheLastChunkIsNoLongerCancelled) {

@@ -324,7 +324,7 @@ TEST(Drafts, RefusalsNameWhatIsWrong) {
   sharpi_session* raw = nullptr;
   sharpi_error e = SHARPI_ERROR_INIT;
   EXPECT_EQ(sharpi_session_create(loaded.model.get(), &more, &raw, &e), SHARPI_E_DOES_NOT_FIT);
-  EXPECT_NE(std::string(e.text).find("n_draft is 3, more than the 2 that the plan priced"),
+  EXPECT_NE(std::string(e.text).find("n_draft is 3, which is more than the 2 that the plan priced"),
             std::string::npos)
       << e.text;
 
@@ -340,7 +340,7 @@ TEST(Drafts, RefusalsNameWhatIsWrong) {
       [](sharpi_plan_params* p, sharpi_session_params* s) {
         p->n_chunk = 4, p->max_logit_rows = 4, s->n_draft = 4;
       },
-      SHARPI_E_INVALID_ARGUMENT, "n_draft is 4, but a chunk has 4 rows");
+      SHARPI_E_INVALID_ARGUMENT, "n_draft is 4, but a chunk has only 4 rows");
   plan_refused([](sharpi_plan_params*, sharpi_session_params* s) { s->drafters = 1; },
                SHARPI_E_INVALID_ARGUMENT, "drafters is 1 but n_draft is 0");
 }

@@ -196,9 +196,9 @@ const std::vector<Malformed>& header_rows() {
        },
        Code::kFormat, "3 tensors do not fit in the 0 bytes"},
       {"one_value_too_many", [] { return with_forced(2, 6); }, Code::kFormat,
-       "tensor 0 of 2: length 562949953421312 of its name exceeds"},
+       "tensor 0 of 2: the length 562949953421312 of its name exceeds"},
       {"one_value_too_few", [] { return with_forced(2, 4); }, Code::kFormat,
-       "tensor 0 of 2 (\"names\"): 9 dimensions, expected 1 to 4"},
+       "tensor 0 of 2 (\"names\"): it has 9 dimensions, expected 1 to 4"},
       {"one_tensor_too_many", [] { return with_forced(3, 5); }, Code::kFormat,
        "tensor 2 of 3: the name is empty"},
   };
@@ -208,7 +208,7 @@ const std::vector<Malformed>& header_rows() {
 const std::vector<Malformed>& value_rows() {
   static const auto* rows = new std::vector<Malformed>{
       {"key_length_negative", [] { return patched(at_first_key, INT64_MIN); }, Code::kFormat,
-       "metadata 0 of 5: length 9223372036854775808 of its key exceeds"},
+       "metadata 0 of 5: the length 9223372036854775808 of its key exceeds"},
       {"key_length_wraps", [] { return patched(at_first_key, UINT64_MAX); }, Code::kFormat,
        "length 18446744073709551615 of its key exceeds"},
       {"key_empty", [] { return good().value("", 1u).bytes(); }, Code::kFormat,
@@ -280,7 +280,7 @@ const std::vector<Malformed>& value_rows() {
       {"string_array_count_absurd", [] { return patched(at_names_count, uint64_t{1} << 60); },
        Code::kFormat, "1152921504606846976 array elements of type string do not fit"},
       {"string_in_array_too_long", [] { return patched(at_second_name, uint64_t{4096}); },
-       Code::kFormat, "(\"names\"): length 4096 of string 1 of 2 exceeds"},
+       Code::kFormat, "(\"names\"): the length 4096 of string 1 of 2 exceeds"},
       {"string_in_array_wraps", [] { return patched(at_second_name, UINT64_MAX); }, Code::kFormat,
        "length 18446744073709551615 of string 1 of 2 exceeds"},
       {"string_array_cut",
@@ -312,15 +312,15 @@ const std::vector<Malformed>& value_rows() {
 const std::vector<Malformed>& tensor_rows() {
   static const auto* rows = new std::vector<Malformed>{
       {"name_length_wraps", [] { return patched(at_norm_name, UINT64_MAX); }, Code::kFormat,
-       "tensor 0 of 2: length 18446744073709551615 of its name exceeds"},
+       "tensor 0 of 2: the length 18446744073709551615 of its name exceeds"},
       {"name_empty", [] { return good().tensor_f32("", {1}, {1}).bytes(); }, Code::kFormat,
        "tensor 2 of 3: the name is empty"},
       {"name_too_long", [] { return good().tensor_f32(std::string(64, 'x'), {1}, {1}).bytes(); },
        Code::kFormat, "the name has 64 bytes, the limit is 63"},
       {"no_dimensions", [] { return patched(at_norm_dims, uint32_t{0}); }, Code::kFormat,
-       "tensor 0 of 2 (\"norm\"): 0 dimensions, expected 1 to 4"},
+       "tensor 0 of 2 (\"norm\"): it has 0 dimensions, expected 1 to 4"},
       {"five_dimensions", [] { return patched(at_norm_dims, uint32_t{5}); }, Code::kFormat,
-       "(\"norm\"): 5 dimensions, expected 1 to 4"},
+       "(\"norm\"): it has 5 dimensions, expected 1 to 4"},
       {"absurd_dimensions", [] { return patched(at_norm_dims, UINT32_MAX); }, Code::kFormat,
        "4294967295 dimensions"},
       {"zero_extent", [] { return patched(at_norm_ne1, uint64_t{0}); }, Code::kFormat,

@@ -119,7 +119,8 @@ TEST_F(Experts, PinsThatContradictEachOtherAreRefusedByName) {
   refused(spec_, {.layers = 0, .ends = 1, .device = kPlenty}, bad, "gpu_ends is 1");
   refused(spec_, {.slots = 1}, Code::kUnsupported, "no CUDA device");
   refused(spec_, {.experts = 1}, Code::kUnsupported, "no CUDA device");
-  refused(spec_, {.layers = 2, .device = kPlenty, .on_device = 0}, bad, "device is 0, the host");
+  refused(spec_, {.layers = 2, .device = kPlenty, .on_device = 0}, bad,
+          "device is 0, which is the host");
   refused(spec_, {.device = kPlenty, .on_device = 7}, Code::kNotFound, "device 7 does not exist");
 }
 

@@ -89,7 +89,7 @@ TEST(Scores, ListsThatDoNotFitAreMalformed) {
   few.piece("a", 0);
   few.scores.pop_back();
   few.done(false);
-  expect_refused(few, Code::kFormat, "1 entries for 2");
+  expect_refused(few, Code::kFormat, "1 entries, but there are 2");
   ScoredFile nan;
   nan.piece("a", NAN);
   nan.done(false);

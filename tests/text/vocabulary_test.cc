@@ -50,7 +50,7 @@ TEST(Vocabulary, ArraysThatDoNotFitAreMalformed) {
   expect_refused(empty, Code::kFormat, "tokenizer.ggml.tokens");
   VocabularyFile types;
   types.add_bytes().types.pop_back();
-  expect_refused(types, Code::kFormat, "255 entries for 256");
+  expect_refused(types, Code::kFormat, "255 entries, but there are 256");
   types.types.push_back(7);
   expect_refused(types, Code::kFormat, "token_type[255] is 7");
   for (const char* merge : {"", "ab", " ", "a ", " a"}) {

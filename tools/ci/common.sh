@@ -25,14 +25,24 @@ build() {
   quietly cmake --build "$folder" -j "$jobs" ${1:+--target "$@"}
 }
 
-# The folder of a virtual environment with the clients that test the server; they are fetched once,
-# into the user's cache. False where they cannot be had.
-server_clients() {
-  local at=${XDG_CACHE_HOME:-$HOME/.cache}/sharpi/server-venv wanted=(openai httpx httpx-sse pytest prometheus_client)
-  "$at/bin/python3" -c 'import openai, httpx, httpx_sse, pytest' 2> /dev/null ||
+# What steps fetch is kept here, so that only the first run of a machine fetches it, whatever checkout
+# it runs in.
+readonly kFetched=${XDG_CACHE_HOME:-$HOME/.cache}/sharpi
+
+# fetched_python <name> <modules> <packages...>: prints the folder of a virtual environment in which
+# the modules (separated by commas) can be imported; the packages are fetched if they cannot. False
+# where they cannot be had.
+fetched_python() {
+  local at=$kFetched/$1 modules=$2 wanted=("${@:3}")
+  "$at/bin/python3" -c "import $modules" 2> /dev/null ||
     { python3 -m venv "$at" && "$at/bin/pip" -q --disable-pip-version-check install "${wanted[@]}"; } >&2 ||
     { echo "skipped: ${wanted[*]} could not be fetched" >&2; return 1; }
   echo "$at"
+}
+# The clients that test the server.
+server_clients() {
+  fetched_python server-venv openai,httpx,httpx_sse,pytest \
+    openai httpx httpx-sse pytest prometheus_client
 }
 # Whether the build in a folder has the server: it needs libraries of its own.
 has_server() {

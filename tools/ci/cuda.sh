@@ -20,7 +20,7 @@ tests/abi/exports.sh cc nm include/sharpi.h build/lib/libsharpi.so
 # no part of every toolkit; the oldest one that is promised has it, and reads images of later ones.
 disassembler=$(command -v cuobjdump || true)
 if [[ -z $disassembler ]]; then
-  toolkit=${XDG_CACHE_HOME:-$HOME/.cache}/sharpi/oldest-cuda
+  toolkit=$kFetched/oldest-cuda
   tools/setup/oldest_cuda.sh "$toolkit" && disassembler=$toolkit/bin/cuobjdump
 fi
 if [[ -n $disassembler ]]; then

@@ -6,7 +6,7 @@
 # kept beside the compiler cache, so only the first run of a machine fetches it.
 source "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 
-toolkit=${XDG_CACHE_HOME:-$HOME/.cache}/sharpi/oldest-cuda
+toolkit=$kFetched/oldest-cuda
 tools/setup/oldest_cuda.sh "$toolkit"
 export CUDACXX=$toolkit/bin/nvcc
 

@@ -2,15 +2,15 @@
 # SPDX-License-Identifier: MIT
 # Makes the Python wheel, and tests it where a user has it: installed into fresh virtual environments,
 # with the oldest CPython (from 3.9 on) that is at hand and with the newest; wheel.sh --all: with every
-# one. The newest also gets what is optional (numpy, llguidance, llm, matplotlib) and mypy. Without
-# PyPI the step is skipped.
+# one. The newest also sees what is optional (numpy, llguidance, llm, matplotlib) and mypy. What is not
+# ours is fetched once for each version, into the user's cache. Without PyPI the step is skipped.
 source "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 unset LD_LIBRARY_PATH PYTHONPATH SHARPI_LIBRARY SHARPI_WHEEL_LIBRARY
 readonly folder=build tree=$PWD
 empty=$(mktemp -d)
 trap 'rm -rf "$empty"' EXIT
 # What is imported is compiled once, what is only installed never.
-export PIP_DISABLE_PIP_VERSION_CHECK=1 PYTHONPYCACHEPREFIX="$empty/bytecode"
+export PIP_DISABLE_PIP_VERSION_CHECK=1 PYTHONPYCACHEPREFIX="$kFetched/bytecode"
 
 # One line "3.9 /path/of/python" for each version, oldest first.
 interpreters() {
@@ -33,11 +33,18 @@ if [[ ${1:-} != --all && ${#all[@]} -gt 2 ]]; then
   chosen=("${all[0]}" "$newest")
 fi
 
-environment() {  # version, python, packages...: a fresh virtual environment with them
-  local at="$tree/$folder/wheel-python$1"
-  "$2" -m venv --clear "$at" && "$at/bin/pip" install --quiet --no-compile "${@:3}" || return
+environment() {  # version, python, packages...: a fresh virtual environment that sees these packages
+  local at="$tree/$folder/wheel-python$1" packages="$kFetched/wheel-packages-$1" wanted="${*:3}"
+  "$2" -m venv --clear "$at" || return
+  if [[ $(cat "$packages/wanted" 2> /dev/null) != "$wanted" ]]; then
+    rm -rf "$packages"
+    "$at/bin/pip" install --quiet --no-compile --target "$packages" "${@:3}" || return
+    echo "$wanted" > "$packages/wanted"
+  fi
+  echo "$packages" > "$("$at/bin/python" -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/fetched.pth"
 }
-if ! quietly environment "${newest%% *}" "${newest#* }" hatchling; then
+if ! quietly environment "${newest%% *}" "${newest#* }" \
+  pytest auditwheel numpy llguidance llm matplotlib mypy; then
   echo "skipped: the Python package index cannot be reached"
   exit "$kSkipped"
 fi
@@ -49,17 +56,19 @@ echo "${wheel##*/}: $(stat -c %s "$wheel") bytes"
 
 # The tag says what auditwheel finds that the library needs.
 bin=$tree/$folder/wheel-python${newest%% *}/bin
-quietly "$bin/pip" install --quiet --no-compile auditwheel
 tag=$(sed -E 's/.*-(manylinux_[0-9_]+_x86_64)\.whl/\1/' <<< "${wheel##*/}")
-"$bin/auditwheel" show "$wheel" | tr '\n' ' ' | grep -q "following platform tag: \"$tag\"" ||
-  { "$bin/auditwheel" show "$wheel"; echo "the wheel is tagged $tag"; exit 1; }
+"$bin/python" -m auditwheel show "$wheel" | tr '\n' ' ' | grep -q "following platform tag: \"$tag\"" ||
+  { "$bin/python" -m auditwheel show "$wheel"; echo "the wheel is tagged $tag"; exit 1; }
 
 mkdir "$empty/folder"
 run_version() {  # version, python
-  local at="$tree/$folder/wheel-python$1" packages=("$wheel" pytest)
-  [[ "$1 $2" != "$newest" ]] ||
-    packages+=(numpy llguidance llm matplotlib mypy "$tree/examples/python/llm-sharpi")
-  environment "$1" "$2" "${packages[@]}" && cd "$empty/folder" &&
+  local at="$tree/$folder/wheel-python$1" ours=("$wheel")
+  if [[ "$1 $2" == "$newest" ]]; then  # its environment is there
+    ours+=("$tree/examples/python/llm-sharpi")
+  else
+    environment "$1" "$2" pytest || return
+  fi
+  "$at/bin/pip" install --quiet --no-compile "${ours[@]}" && cd "$empty/folder" &&
     "$at/bin/python" -m pytest -q -p no:cacheprovider "$tree/examples/python/tests"
 }
 # Two at a time; one that is done says so by the file of its status.
@@ -79,7 +88,7 @@ bin=$tree/$folder/wheel-python${newest%% *}/bin
 for checked in "-p sharpi" "$tree/examples/python/tests/typed_program.py"; do
   # shellcheck disable=SC2086
   (cd "$empty/folder" &&
-    quietly "$bin/mypy" --strict --python-executable "$bin/python" --cache-dir "$empty/mypy" $checked) ||
+    quietly "$bin/python" -m mypy --strict --python-executable "$bin/python" --cache-dir "$empty/mypy" $checked) ||
     failed=1
 done
 ((failed)) || echo "mypy --strict: no complaint"

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Products of one to eight rows that follow each other, in one launch: one block a multiprocessor,
+// Products of one to four rows that follow each other, in one launch: one block a multiprocessor,
 // every warp streams its units of all the products, whatever it waits for meanwhile: through a ring
 // in shared memory (chain.cu; compute capability 9.0 and 200 KB a block), elsewhere through
 // registers (chain_registers.cu). docs/architecture.md says how and when. The row is rounded to 16
@@ -19,10 +19,10 @@ namespace sharpi::cuda {
 
 constexpr uint32_t kMaxChainSteps = 6;
 /// Rows that a chain takes: with rings, and without; more go launch by launch.
-constexpr uint32_t kMaxChainRows = 8, kMaxRegisterRows = 4;
+constexpr uint32_t kMaxChainRows = 4, kMaxRegisterRows = 4;
 /// Device memory that launches on one stream share (chain_launch.h says for what); zero before the
 /// first.
-constexpr uint64_t kChainSyncBytes = 4096 + 2 * 262144 * 4;
+constexpr uint64_t kChainSyncBytes = 4096 + 2 * 131072 * 4;
 
 /// What a step adds to its input row first: x_out = scale * (x + y), y RMS-normalised when there is
 /// a weight; the product reads x_out. Of several rows each is n_in floats behind the one before.

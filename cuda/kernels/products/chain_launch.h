@@ -15,7 +15,7 @@ constexpr uint32_t kMaxPanels = 512;     // of a block, over all products
 constexpr uint32_t kFeeders = 4;         // that copy
 constexpr uint32_t kTakenUnit = 64;      // bytes: sizes of units are multiples of it
 constexpr uint32_t kMaxChainBlocks = 512;
-constexpr uint32_t kHandedFloats = 262144;  // of the rows that the steps of a launch hand on
+constexpr uint32_t kHandedFloats = 131072;  // of the rows that the steps of a launch hand on
 constexpr uint32_t kMaxChainProducts = 8;   // steps, and parts of them
 constexpr uint32_t kMostColumnParts = 4;    // of a product of several rows
 constexpr uint32_t kCarriedOutputs = 2;     // that a thread sums over parts of the columns
@@ -128,7 +128,7 @@ bool make_chain_launch(const MatmulConfig& config, const ChainStep* steps, uint3
 
 /// Rows that the kernel of a launch of n_rows has room for.
 constexpr uint32_t chain_kernel_rows(uint32_t n_rows) {
-  return n_rows <= 2 ? n_rows : n_rows <= 4 ? 4 : kMaxChainRows;
+  return n_rows <= 2 ? n_rows : kMaxChainRows;
 }
 
 /// chain_rows.cu; chain_registers.cu and chain_rows_registers.cu: `shape` without its block.

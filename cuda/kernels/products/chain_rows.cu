@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// chain.cu with two to eight rows: the same rings, which the staged rows leave less room for, and
+// chain.cu with two to four rows: the same rings, which the staged rows leave less room for, and
 // the same hand-over; a row has the bits that it has alone, but for products that go in parts of
 // their columns.
 // Bound: W bytes / memory bandwidth, while what lies in the rings outlasts what is waited for.
@@ -104,14 +104,12 @@ __global__ void __launch_bounds__((kShareWarps + kFeeders) * 32, 1)
 }  // namespace
 
 Status launch_chain_rows(const LaunchShape& shape, const ChainLaunch& l) {
-  const auto kernel = l.n_rows <= 2   ? chain_rows_kernel<2>
-                      : l.n_rows <= 4 ? chain_rows_kernel<4>
-                                      : chain_rows_kernel<8>;
+  const auto kernel = l.n_rows <= 2 ? chain_rows_kernel<2> : chain_rows_kernel<kMaxChainRows>;
   return launch_kernel("chain_rows", shape, kernel, l);
 }
 
 Status prepare_chain_rows(int max_shared_bytes) {
-  for (const auto kernel : {chain_rows_kernel<2>, chain_rows_kernel<4>, chain_rows_kernel<8>}) {
+  for (const auto kernel : {chain_rows_kernel<2>, chain_rows_kernel<kMaxChainRows>}) {
     SHARPI_TRY(kernel_status(
         cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, max_shared_bytes),
         "chain_rows"));

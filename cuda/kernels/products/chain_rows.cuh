@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// What both forms of a chain of two to eight rows do (chain_rows.cu, chain_rows_registers.cu): rows
+// What both forms of a chain of two to four rows do (chain_rows.cu, chain_rows_registers.cu): rows
 // are staged beside each other, units are multiplied with all of them, four at a time, and their
 // outputs leave row by row. A product whose rows have no room goes in parts: consecutive products
 // of the launch that read some columns each, whose sums a block keeps until the last. Thread rule:

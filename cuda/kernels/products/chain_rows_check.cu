@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Part of chain_check: chains of two to eight rows against chains of one row, row after row, bit
+// Part of chain_check: chains of two to four rows against chains of one row, row after row, bit
 // for bit where no product goes in parts of its columns, else against exact arithmetic; outputs
 // begin as NaN, and what lies behind the last row must stay as it was. And the time of all of them.
 #include "cuda/kernels/products/chain_cases.cuh"

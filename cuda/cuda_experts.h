@@ -64,8 +64,8 @@ class ExpertSlots {
   ~ExpertSlots();
 
   /// Before a call's first kernel: what has arrived enters the table, what is ready sets out. The
-  /// work of `lane` from now on sees the table of this call.
-  Status begin(cudaStream_t lane);
+  /// work of `stream` from now on sees the table of this call.
+  Status begin(cudaStream_t stream);
   /// After its last kernel has ended; `step`: it asked for experts, which ages what they were
   /// used.
   void end(bool step = true);

@@ -23,7 +23,7 @@
 namespace sharpi::cuda {
 
 /// The kernels' settings of a model: what its plan asks for on this device.
-MatmulConfig matmul_config(const Device& device, const ModelShape& model);
+KernelConfig matmul_config(const Device& device, const ModelShape& model);
 
 class LoadedModel {
  public:
@@ -46,7 +46,7 @@ class LoadedModel {
   }
   /// Of a captured step. Chains fetch weights while what comes before them still runs, so their
   /// steps overlap.
-  const MatmulConfig& step_config(uint32_t n_rows) const {
+  const KernelConfig& step_config(uint32_t n_rows) const {
     return n_rows == 1 && has_chains(config) ? config : launches_config;
   }
   /// Experts of the layer are on the CPU; a segment has such a layer and asks for them; calls of so
@@ -60,9 +60,9 @@ class LoadedModel {
 
   std::shared_ptr<Device> device;
   std::shared_ptr<const Plan> plan;
-  MatmulConfig config;
-  MatmulConfig launches_config;  // of captured decode steps without chains
-  MatmulConfig call_config;      // of calls that are no steps
+  KernelConfig config;
+  KernelConfig launches_config;  // of captured decode steps without chains
+  KernelConfig call_config;      // of calls that are no steps
   bool blocks_meet = false;      // in kernels of one row: Device::turn()
   std::unique_ptr<Weights> weights;
   std::unique_ptr<WeightStream> stream_weights;  // null when nothing streams

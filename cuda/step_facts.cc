@@ -14,13 +14,13 @@ std::atomic<LaunchWatch> g_watch{nullptr};
 }  // namespace
 
 /// Deterministic models take the head's rows out one by one, whatever their number.
-HeadRows head_rows(const MatmulConfig& config, uint32_t n, bool in_order) {
+HeadRows head_rows(const KernelConfig& config, uint32_t n, bool in_order) {
   if (n == 0) return HeadRows::kNone;
   return in_order && !config.deterministic ? HeadRows::kInOrder : HeadRows::kPicked;
 }
 
 StepFacts step_facts(const ModelSpec& spec, const Placement& placement,
-                     const MatmulConfig& config) {
+                     const KernelConfig& config) {
   StepFacts f;
   f.spec = &spec;
   f.placement = &placement;

@@ -75,7 +75,7 @@ TEST_F(Turn, BatchesAndPromptsNeedNone) {
 }
 
 TEST_F(Turn, ChainsWaitForIt) {
-  cuda::MatmulConfig config;
+  cuda::KernelConfig config;
   config.device = device_->profile();
   const MadeModel file(recipe());
   const Loaded l = load_on_gpu(file, [](sharpi_plan_params*, sharpi_session_params*) {});

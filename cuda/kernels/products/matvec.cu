@@ -282,7 +282,7 @@ uint64_t stream_workspace_bytes(uint32_t n_rows, uint32_t n_in) {
   return n_rows == 1 ? 0 : image_map(n_rows, (n_in + kUnitColumns - 1) / kUnitColumns).bytes;
 }
 
-Status launch_matvec(const MatmulConfig& config, StreamParams p, uint32_t grid_rows,
+Status launch_matvec(const KernelConfig& config, StreamParams p, uint32_t grid_rows,
                      std::byte* workspace, uint64_t workspace_bytes, cudaStream_t stream) {
   for (uint32_t t = 0; t < p.n_tasks; ++t) {
     if (p.tasks[t].layout != WeightLayout::kTiles) {

@@ -113,10 +113,10 @@ Status Calls::run(const Segment& segment, const Submission& rows, Workspace& wor
   if (m_.asks_for_experts(segment)) {
     if (ws.experts.host == nullptr)
       return Status::error(Code::kInternal, "the workspace has no host for experts");
-    SHARPI_TRY(m_.experts->begin(ws.lane()));
+    SHARPI_TRY(m_.experts->begin(ws.raw_stream()));
     slots.of = m_.experts.get();
   } else if (segment.streamed && m_.experts != nullptr) {
-    SHARPI_TRY(m_.experts->begin(ws.lane()));  // what has a slot is copied from it
+    SHARPI_TRY(m_.experts->begin(ws.raw_stream()));  // what has a slot is copied from it
     slots.of = m_.experts.get();
     slots.step = false;
   }
@@ -194,20 +194,20 @@ Status Calls::upload(Pass& p) const {
   if (p.brings_table) {
     SHARPI_TRY(m_.device->check(cudaMemcpyAsync(ws.get<std::byte>(Buf::kTable), ws.host_tokens(),
                                                 ws.layout().table.upload_bytes(p.n_rows()),
-                                                cudaMemcpyHostToDevice, ws.lane()),
+                                                cudaMemcpyHostToDevice, ws.raw_stream()),
                                 "upload of the call table"));
   }
   if (p.hidden_in != nullptr) {
     SHARPI_TRY(
         m_.device->check(cudaMemcpyAsync(ws.get(Buf::kX), p.hidden_in,
                                          uint64_t{p.n_rows()} * m_.spec().n_embd * sizeof(float),
-                                         cudaMemcpyHostToDevice, ws.lane()),
+                                         cudaMemcpyHostToDevice, ws.raw_stream()),
                          "upload of hidden rows"));
   }
   const uint64_t ple = p.per_layer ? p.n_rows() * ws.layout().ple_row_bytes : 0;
   if (ple == 0) return Status::ok();
   return m_.device->check(cudaMemcpyAsync(ws.get<std::byte>(Buf::kPleRaw), ws.host_ple(), ple,
-                                          cudaMemcpyHostToDevice, ws.lane()),
+                                          cudaMemcpyHostToDevice, ws.raw_stream()),
                           "upload of per-layer embeddings");
 }
 
@@ -219,7 +219,7 @@ Status Calls::run_segment(const Segment& segment, Pass& p) const {
   if (to == nullptr) return Status::ok();
   return m_.device->check(cudaMemcpyAsync(to, p.ws.get(p.keeps_hidden ? Buf::kY : Buf::kX),
                                           uint64_t{p.n_rows()} * m_.spec().n_embd * sizeof(float),
-                                          cudaMemcpyDeviceToHost, p.ws.lane()),
+                                          cudaMemcpyDeviceToHost, p.ws.raw_stream()),
                           "hidden rows on their way out");
 }
 
@@ -300,20 +300,20 @@ Status Calls::run_graph(const Segment& segment, Pass& p, uint32_t format) const 
     return capture(segment, p, &graph);
   }
   if (m_.asks_for_experts(segment)) return serve_graph(segment, p, graph);
-  return m_.device->check(cudaGraphLaunch(graph, p.ws.lane()), "cudaGraphLaunch");
+  return m_.device->check(cudaGraphLaunch(graph, p.ws.raw_stream()), "cudaGraphLaunch");
 }
 
 /// Under the device's turn().
 Status Calls::serve_graph(const Segment& segment, Pass& p, cudaGraphExec_t graph) const {
   GraphLine line(*m_.device, p.ws.experts, *m_.experts, m_.spec(), segment, p.n_rows(),
-                 m_.uses_slots(p.n_rows()), p.ws.lane());
-  SHARPI_TRY(m_.device->check(cudaGraphLaunch(graph, p.ws.lane()), "cudaGraphLaunch"));
+                 m_.uses_slots(p.n_rows()), p.ws.raw_stream());
+  SHARPI_TRY(m_.device->check(cudaGraphLaunch(graph, p.ws.raw_stream()), "cudaGraphLaunch"));
   SHARPI_TRY(p.ws.experts.host->serve(line));
   return line.status();
 }
 
 Status Calls::capture(const Segment& segment, Pass& p, cudaGraphExec_t* out) const {
-  const cudaStream_t stream = p.ws.lane();
+  const cudaStream_t stream = p.ws.raw_stream();
   SHARPI_TRY(m_.device->check(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal),
                               "cudaStreamBeginCapture"));
   const Submission* rows = p.rows;

@@ -260,18 +260,18 @@ Status ExpertSlots::settle_arrivals() {
   return Status::ok();
 }
 
-Status ExpertSlots::begin(cudaStream_t lane) {
+Status ExpertSlots::begin(cudaStream_t stream) {
   const std::lock_guard<std::mutex> lock(mutex_);
   if (!staged_experts_.empty()) {
     if (n_running_ == 0 && !frozen_) SHARPI_TRY(settle_arrivals());
     if (dirty_ && n_running_ == 0) {
       SHARPI_TRY(device_->check(cudaMemcpyAsync(table_.data(), host_table_.data(), table_.bytes(),
-                                                cudaMemcpyHostToDevice, lane),
+                                                cudaMemcpyHostToDevice, stream),
                                 "upload of expert tables"));
-      SHARPI_TRY(device_->check(cudaEventRecord(table_ready_.get(), lane), "expert tables"));
+      SHARPI_TRY(device_->check(cudaEventRecord(table_ready_.get(), stream), "expert tables"));
       dirty_ = false;
     }
-    SHARPI_TRY(device_->check(cudaStreamWaitEvent(lane, table_ready_.get(), 0), "expert tables"));
+    SHARPI_TRY(device_->check(cudaStreamWaitEvent(stream, table_ready_.get(), 0), "expert tables"));
   }
   ++n_running_;
   return Status::ok();

@@ -64,8 +64,8 @@ class ExpertSlots {
   ~ExpertSlots();
 
   /// Comes before a call's first kernel: experts that have arrived enter the table, and staged ones
-  /// are sent. Work that is enqueued on `lane` from now on sees the table of this call.
-  Status begin(cudaStream_t lane);
+  /// are sent. Work that is enqueued on `stream` from now on sees the table of this call.
+  Status begin(cudaStream_t stream);
   /// Comes after the call's last kernel has ended. `step`: the call asked for experts, so that the
   /// counts of their uses age.
   void end(bool step = true);

@@ -109,7 +109,7 @@ CallTable make_call_table(const ModelShape& model, uint32_t n_groups) {
   return t;
 }
 
-uint64_t kernel_bytes(const ModelSpec& spec, const ModelShape& model, const MatmulConfig& config,
+uint64_t kernel_bytes(const ModelSpec& spec, const ModelShape& model, const KernelConfig& config,
                       const Widths& w, uint32_t rows, uint32_t head_rows) {
   const auto in = static_cast<uint32_t>(w.widest_in);
   uint64_t n = matmul_workspace_bytes(config, rows, in, static_cast<uint32_t>(w.widest_out));
@@ -135,7 +135,7 @@ void add_ple_buffers(const ModelSpec& spec, uint32_t rows, WorkspaceLayout* out)
 
 WorkspaceLayout make_workspace_layout(const ModelSpec& spec, const Placement& placement,
                                       const ModelShape& model, const SessionShape& session,
-                                      const MatmulConfig& config) {
+                                      const KernelConfig& config) {
   WorkspaceLayout out;
   if (!placement.uses(TierId::kCuda)) return out;
   const Widths w = measure(spec, streamed_placement(spec, placement, model), placement);
@@ -226,7 +226,7 @@ Result<std::unique_ptr<CudaWorkspace>> CudaWorkspace::create(const Device& devic
   }
   for (const Buf b : {Buf::kMoeSync, Buf::kChainSync}) {
     if (w->size(b) == 0) continue;
-    SHARPI_TRY(device.check(cudaMemsetAsync(w->get<std::byte>(b), 0, w->size(b), w->lane()),
+    SHARPI_TRY(device.check(cudaMemsetAsync(w->get<std::byte>(b), 0, w->size(b), w->raw_stream()),
                             "cudaMemsetAsync"));
   }
   SHARPI_TRY(w->stream_.wait());

@@ -43,7 +43,7 @@ struct WorkspaceLayout : BufferLayout<Buf, 256> {
 
 WorkspaceLayout make_workspace_layout(const ModelSpec& spec, const Placement& placement,
                                       const ModelShape& model, const SessionShape& session,
-                                      const MatmulConfig& config);
+                                      const KernelConfig& config);
 std::vector<MemoryRow> workspace_rows(const WorkspaceLayout& layout, uint32_t n, uint32_t device);
 
 class CudaWorkspace final : public Workspace {
@@ -59,10 +59,10 @@ class CudaWorkspace final : public Workspace {
   uint64_t size(Buf b) const { return layout_.size_of(b); }
   const WorkspaceLayout& layout() const { return layout_; }
   const Stream& stream() const { return stream_; }
-  cudaStream_t lane() const { return stream_.get(); }
+  cudaStream_t stream() const { return stream_.get(); }
   /// For LayersAhead: records the end of one of the layers under way.
   Status record(uint32_t event) const {
-    return device_->check(cudaEventRecord(layers_[event].get(), lane()), "cudaEventRecord");
+    return device_->check(cudaEventRecord(layers_[event].get(), raw_stream()), "cudaEventRecord");
   }
   Status wait(uint32_t event) const {
     return device_->check(cudaEventSynchronize(layers_[event].get()), "waiting for a layer");

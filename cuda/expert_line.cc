@@ -34,7 +34,7 @@ bool leave_out_resident(const ExpertSlots& slots, uint32_t layer, int32_t* ids, 
 
 GraphLine::GraphLine(const Device& device, ExpertHandover& handover, ExpertSlots& slots,
                      const ModelSpec& spec, const Segment& segment, uint32_t n_rows, bool use_slots,
-                     cudaStream_t lane)
+                     cudaStream_t stream)
     : device_(device),
       handover_(handover),
       slots_(slots),
@@ -43,7 +43,7 @@ GraphLine::GraphLine(const Device& device, ExpertHandover& handover, ExpertSlots
       n_rows_(n_rows),
       use_slots_(use_slots),
       number_(*handover.at<uint32_t>(handover.layout.sent)),
-      lane_(lane) {
+      stream_(stream) {
   publish(number_);  // what a call that failed had answered in advance
 }
 
@@ -77,7 +77,7 @@ bool GraphLine::wait_for(uint32_t number) {
     if (std::chrono::steady_clock::now() - asked < kPatience) continue;
     asked = std::chrono::steady_clock::now();
     const DeviceScope scope(device_);
-    const cudaError_t error = cudaStreamQuery(lane_);
+    const cudaError_t error = cudaStreamQuery(stream_);
     if (error == cudaErrorNotReady) {
       cudaGetLastError();
       continue;

@@ -33,10 +33,10 @@ struct ExpertHandover {
 /// holds the driver's locks may be waiting for this graph.
 class GraphLine final : public ExpertLine {
  public:
-  /// The graph runs `segment` on n_rows rows on `lane`.
+  /// The graph runs `segment` on n_rows rows on `stream`.
   GraphLine(const Device& device, ExpertHandover& handover, ExpertSlots& slots,
             const ModelSpec& spec, const Segment& segment, uint32_t n_rows, bool use_slots,
-            cudaStream_t lane);
+            cudaStream_t stream);
   /// Afterwards nothing on the device waits for this line any longer.
   ~GraphLine() override;
   const ExpertRequest* next() override;
@@ -59,7 +59,7 @@ class GraphLine final : public ExpertLine {
   const bool use_slots_;
   uint32_t number_ = 0;  // of the last request that was looked at
   size_t at_ = 0;        // block
-  const cudaStream_t lane_;
+  const cudaStream_t stream_;
   ExpertRequest request_;
   bool unanswered_ = false;  // request_ is
   Status status_;

@@ -14,14 +14,14 @@ Status FfnLaunches::launch(Pass& p, const Binding& at, const LaunchList& list,
     case LaunchKind::kSharedGate:
       return shared_gate(p, m_.spec().layers[l.layer]);
     case LaunchKind::kExperts:
-      return launch_moe(p.config, at.experts(l.layer, l.to, l.add), p.ws.lane());
+      return launch_moe(p.config, at.experts(l.layer, l.to, l.add), p.ws.raw_stream());
     case LaunchKind::kMoeStep: {
       const RowStep* step = list.steps.data() + l.first_step;
       const RowProduct* before = l.has_before ? &step++->product : nullptr;
       const bool has_after = l.n_steps > (l.has_before ? 1u : 0u);
       const RowProduct* after = has_after ? &step->product : nullptr;
       return launch_moe_step(p.config, at.moe_step(l.layer, l.to, l.add, before, after),
-                             p.ws.lane());
+                             p.ws.raw_stream());
     }
     case LaunchKind::kSendRows:
       return send_rows(p, l.layer);
@@ -45,7 +45,7 @@ Status FfnLaunches::choose_experts(Pass& p, const FfnSpec& f) const {
   r.ids = p.ws.get<int32_t>(Buf::kMoeIds);
   r.weights = p.ws.get(Buf::kMoeWeight);
   r.pdl = p.config.pdl;
-  return launch_router(r, p.ws.lane());
+  return launch_router(r, p.ws.raw_stream());
 }
 
 Status FfnLaunches::shared_gate(Pass& p, const LayerSpec& l) const {
@@ -59,7 +59,7 @@ Status FfnLaunches::shared_gate(Pass& p, const LayerSpec& l) const {
   g.w = m_.floats(l.ffn.shared_gate_inp);
   g.y = p.ws.get(Buf::kSharedGate);
   g.pdl = p.config.pdl;
-  return launch_sigmoid_gate(g, p.ws.lane());
+  return launch_sigmoid_gate(g, p.ws.raw_stream());
 }
 
 Status FfnLaunches::per_layer_gate(Pass& p, uint32_t layer) const {
@@ -70,7 +70,7 @@ Status FfnLaunches::per_layer_gate(Pass& p, uint32_t layer) const {
   g.stride = uint64_t{m_.spec().n_layers()} * width;
   g.n_rows = p.n_rows();
   g.width = width;
-  return launch_ple_gate(g, lane_of(p));
+  return launch_ple_gate(g, stream_of(p));
 }
 
 Status FfnLaunches::send_rows(Pass& p, uint32_t layer) const {
@@ -91,18 +91,18 @@ Status FfnLaunches::send_rows(Pass& p, uint32_t layer) const {
     s.to_weights = h.layer_weights(layer);
     s.sent = h.at<uint32_t>(h.layout.sent);
     s.pdl = p.config.pdl;
-    return launch_send_experts(s, p.ws.lane());
+    return launch_send_experts(s, p.ws.raw_stream());
   }
   const auto fetch = [&](uint64_t to, const void* from, uint64_t bytes) {
-    return m_.device->check(
-        cudaMemcpyAsync(h.memory.data() + to, from, bytes, cudaMemcpyDeviceToHost, p.ws.lane()),
-        "rows for experts");
+    return m_.device->check(cudaMemcpyAsync(h.memory.data() + to, from, bytes,
+                                            cudaMemcpyDeviceToHost, p.ws.raw_stream()),
+                            "rows for experts");
   };
   const uint64_t n = p.n_rows();
   SHARPI_TRY(fetch(h.layout.x, p.ws.get(Buf::kX), n * m_.spec().n_embd * sizeof(float)));
   SHARPI_TRY(fetch(h.layout.ids, p.ws.get(Buf::kMoeIds), n * n_used * sizeof(int32_t)));
   SHARPI_TRY(fetch(h.layout.weights, p.ws.get(Buf::kMoeWeight), n * n_used * sizeof(float)));
-  return m_.device->check(cudaEventRecord(h.sent.get(), p.ws.lane()), "rows for experts");
+  return m_.device->check(cudaEventRecord(h.sent.get(), p.ws.raw_stream()), "rows for experts");
 }
 
 Status FfnLaunches::resident_experts(Pass& p, uint32_t layer, MoeParams m) const {
@@ -112,7 +112,7 @@ Status FfnLaunches::resident_experts(Pass& p, uint32_t layer, MoeParams m) const
   m.up = f.fused_gate_up ? row_slice(w.gate, f.d_ff, f.d_ff) : w.up;
   m.down = w.down;
   m.slot_of_expert = m_.experts->table(layer);
-  return launch_moe(p.config, m, p.ws.lane());
+  return launch_moe(p.config, m, p.ws.raw_stream());
 }
 
 Status FfnLaunches::answered_experts(Pass& p, uint32_t layer, Buf to, bool add) const {
@@ -127,7 +127,7 @@ Status FfnLaunches::answered_experts(Pass& p, uint32_t layer, Buf to, bool add) 
   if (p.recorded) {
     a.state = p.ws.get<HandoverState>(Buf::kHandover);
     a.done = h.at<uint32_t>(h.layout.done);
-    return launch_add_answer(a, p.ws.lane());
+    return launch_add_answer(a, p.ws.raw_stream());
   }
   // Rows of no session (a warm-up) want no answer.
   if (p.rows != nullptr) {
@@ -140,7 +140,7 @@ Status FfnLaunches::answered_experts(Pass& p, uint32_t layer, Buf to, bool add) 
     SHARPI_TRY(h.host->compute({layer, p.n_rows(), h.at<float>(h.layout.x), ids,
                                 h.at<float>(h.layout.weights), h.at<float>(h.layout.y)}));
   }
-  return launch_add_answer(a, p.ws.lane());
+  return launch_add_answer(a, p.ws.raw_stream());
 }
 
 }  // namespace sharpi::cuda

@@ -97,7 +97,8 @@ Status Forward::launch(Pass& p, const Binding& at, const LaunchList& list, const
     case LaunchKind::kRopeTables:
       return rope_tables(p);
     case LaunchKind::kProduct:
-      return launch_matmul(p.config, at.product(list.steps[l.first_step].product), p.ws.lane());
+      return launch_matmul(p.config, at.product(list.steps[l.first_step].product),
+                           p.ws.raw_stream());
     case LaunchKind::kChain:
       return launch_steps(p, at, list, l);
     case LaunchKind::kResidual:
@@ -128,10 +129,10 @@ Status Forward::launch(Pass& p, const Binding& at, const LaunchList& list, const
       return hidden_rows(p);
     case LaunchKind::kFetchWeights:
       if (!m_.stream_weights->has(l.layer)) return Status::ok();
-      return m_.stream_weights->load(l.layer, m_.experts.get(), p.ws.lane());
+      return m_.stream_weights->load(l.layer, m_.experts.get(), p.ws.raw_stream());
     case LaunchKind::kReleaseWeights:
       if (!m_.stream_weights->has(l.layer)) return Status::ok();
-      return m_.stream_weights->done(l.layer, p.ws.lane());
+      return m_.stream_weights->done(l.layer, p.ws.raw_stream());
     case LaunchKind::kLayerEnd:
       return Status::ok();
   }
@@ -162,13 +163,13 @@ EmbedRowsParams embedding_of(const LoadedModel& model, const Pass& p, Buf to) {
 }  // namespace
 
 Status Forward::embed(Pass& p) const {
-  return launch_embed_rows(embedding_of(m_, p, Buf::kX), p.ws.lane());
+  return launch_embed_rows(embedding_of(m_, p, Buf::kX), p.ws.raw_stream());
 }
 
 /// Of the hidden rows that came in and the tokens behind them.
 Status Forward::embed_pairs(Pass& p) const {
   const PairInput& s = m_.spec().pair;
-  SHARPI_TRY(launch_embed_rows(embedding_of(m_, p, Buf::kY), p.ws.lane()));
+  SHARPI_TRY(launch_embed_rows(embedding_of(m_, p, Buf::kY), p.ws.raw_stream()));
   PairRowsParams pair;
   pair.first = p.ws.get(Buf::kY);
   pair.second = p.ws.get(Buf::kX);
@@ -178,7 +179,7 @@ Status Forward::embed_pairs(Pass& p) const {
   pair.width = m_.spec().n_embd;
   pair.eps = m_.spec().rms_eps;
   pair.y = p.ws.get(Buf::kPair);
-  return launch_pair_rows(pair, lane_of(p));
+  return launch_pair_rows(pair, stream_of(p));
 }
 
 Status Forward::per_layer_table(Pass& p) const {
@@ -195,7 +196,7 @@ Status Forward::per_layer_table(Pass& p) const {
   d.w = raw;
   d.n_rows = p.n_rows();
   d.y_f32 = p.ws.get(Buf::kPleTable);
-  return launch_dequantize(d, p.ws.lane());
+  return launch_dequantize(d, p.ws.raw_stream());
 }
 
 Status Forward::combine_per_layer(Pass& p) const {
@@ -211,7 +212,7 @@ Status Forward::combine_per_layer(Pass& p) const {
   c.to_unit = 1.0f / std::sqrt(static_cast<float>(s.n_embd));
   c.table_scale = std::sqrt(static_cast<float>(s.d_ple));
   c.half = 1.0f / std::sqrt(2.0f);
-  return launch_ple_combine(c, lane_of(p));
+  return launch_ple_combine(c, stream_of(p));
 }
 
 Status Forward::pick_head_rows(Pass& p) const {
@@ -224,7 +225,7 @@ Status Forward::pick_head_rows(Pass& p) const {
   n.weight = m_.floats(s.output_norm);
   n.eps = s.rms_eps;
   n.y = p.ws.get(Buf::kHead);
-  return launch_norm_rows(n, lane_of(p));
+  return launch_norm_rows(n, stream_of(p));
 }
 
 /// As the head reads them.
@@ -236,7 +237,7 @@ Status Forward::hidden_rows(Pass& p) const {
   n.weight = m_.floats(m_.spec().output_norm);
   n.eps = m_.spec().rms_eps;
   n.y = p.ws.get(Buf::kY);
-  return launch_norm_rows(n, lane_of(p));
+  return launch_norm_rows(n, stream_of(p));
 }
 
 Status Forward::send_logits(Pass& p) const {
@@ -246,7 +247,7 @@ Status Forward::send_logits(Pass& p) const {
   l.n_rows = p.n_head_rows;
   l.n_vocab = m_.spec().n_vocab;
   l.softcap = m_.spec().logit_softcap;
-  return launch_logit_rows(l, lane_of(p));
+  return launch_logit_rows(l, stream_of(p));
 }
 
 Status Forward::rope_tables(Pass& p) const {
@@ -259,7 +260,7 @@ Status Forward::rope_tables(Pass& p) const {
     r.mscale = m_.ropes[i].mscale;
     r.cos = p.ws.get(Buf::kCos) + i * stride;
     r.sin = p.ws.get(Buf::kSin) + i * stride;
-    if (r.n_half != 0) SHARPI_TRY(launch_rope_table(r, p.config.pdl, p.ws.lane()));
+    if (r.n_half != 0) SHARPI_TRY(launch_rope_table(r, p.config.pdl, p.ws.raw_stream()));
   }
   return Status::ok();
 }
@@ -270,8 +271,8 @@ Status Forward::launch_steps(Pass& p, const Binding& at, const LaunchList& list,
   for (uint32_t i = 0; i < l.n_steps; ++i) steps[i] = at.step(list.steps[l.first_step + i]);
   ChainTuning tuning;
   tuning.shared_bytes = m_.device->chain_bytes();
-  return launch_chain(p.config, steps, l.n_steps, p.ws.get<std::byte>(Buf::kChainSync), p.ws.lane(),
-                      tuning);
+  return launch_chain(p.config, steps, l.n_steps, p.ws.get<std::byte>(Buf::kChainSync),
+                      p.ws.raw_stream(), tuning);
 }
 
 Status Forward::add_sum(Pass& p, const RowSum& sum) const {
@@ -284,7 +285,7 @@ Status Forward::add_sum(Pass& p, const RowSum& sum) const {
   r.weight = sum.norm == nullptr ? nullptr : m_.floats(*sum.norm);
   r.eps = m_.spec().rms_eps;
   r.scale = sum.scale;
-  return launch_residual(r, lane_of(p));
+  return launch_residual(r, stream_of(p));
 }
 
 std::string Forward::chain_path() const {

@@ -55,8 +55,8 @@ bool same_format(const KvFormat& a, const KvFormat& b) {
 
 }  // namespace
 
-MatmulConfig matmul_config(const Device& device, const ModelShape& model) {
-  MatmulConfig c;
+KernelConfig matmul_config(const Device& device, const ModelShape& model) {
+  KernelConfig c;
   c.exact = model.exact;
   c.deterministic = model.deterministic;
   c.device = device.profile();

@@ -23,7 +23,7 @@
 namespace sharpi::cuda {
 
 /// The kernels' settings of a model: what its plan asks for on this device.
-MatmulConfig matmul_config(const Device& device, const ModelShape& model);
+KernelConfig matmul_config(const Device& device, const ModelShape& model);
 
 class LoadedModel {
  public:
@@ -52,7 +52,7 @@ class LoadedModel {
   bool fuses(uint32_t n_rows) const { return n_rows == 1 || n_rows <= max_chain_rows(config); }
   /// The kernels' settings of a captured step of n_rows rows. Chains fetch weights while what comes
   /// before them still runs, so their steps overlap.
-  const MatmulConfig& step_config(uint32_t n_rows) const {
+  const KernelConfig& step_config(uint32_t n_rows) const {
     return fuses(n_rows) && has_chains(config) ? config : launches_config;
   }
   /// Whether the routed experts of a layer are on the CPU; whether a segment has such a layer and
@@ -66,9 +66,9 @@ class LoadedModel {
 
   std::shared_ptr<Device> device;
   std::shared_ptr<const Plan> plan;
-  MatmulConfig config;
-  MatmulConfig launches_config;  // of captured decode steps without chains
-  MatmulConfig call_config;      // of calls that are no steps
+  KernelConfig config;
+  KernelConfig launches_config;  // of captured decode steps without chains
+  KernelConfig call_config;      // of calls that are no steps
   bool blocks_meet = false;      // in kernels of steps that fuse: Device::turn()
   bool leaves_hidden = false;    // keeps_hidden()
   std::unique_ptr<Weights> weights;

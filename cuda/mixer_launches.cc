@@ -19,7 +19,7 @@ Status MixerLaunches::store_rows(Pass& p, uint32_t layer) const {
   const bool own_ring = a.kv_source < 0 && a.window != 0;
   rows.to_ring = own_ring && p.single_rows && !p.transient;
   if (own_ring && !rows.to_ring) p.ws.pending_ring = static_cast<int32_t>(layer);
-  return launch_qkv(rows, p.config.pdl, p.ws.lane());
+  return launch_qkv(rows, p.config.pdl, p.ws.raw_stream());
 }
 
 QkvParams MixerLaunches::describe_rows(Pass& p, uint32_t layer) const {
@@ -76,7 +76,7 @@ Status MixerLaunches::attend(Pass& p, uint32_t layer) const {
   t.workspace = p.ws.get<std::byte>(Buf::kAttention);
   t.workspace_bytes = p.ws.size(Buf::kAttention);
   t.may_wait = m_.fuses(p.n_rows()) && m_.blocks_meet;
-  return launch_attention(p.config, t, p.ws.lane());
+  return launch_attention(p.config, t, p.ws.raw_stream());
 }
 
 Status MixerLaunches::flush_ring(Pass& p) const {
@@ -84,7 +84,7 @@ Status MixerLaunches::flush_ring(Pass& p) const {
   const auto layer = static_cast<uint32_t>(p.ws.pending_ring);
   p.ws.pending_ring = -1;
   if (p.transient) return Status::ok();
-  return launch_ring_flush({p.batch, kv_layer(p, layer)}, p.config.pdl, p.ws.lane());
+  return launch_ring_flush({p.batch, kv_layer(p, layer)}, p.config.pdl, p.ws.raw_stream());
 }
 
 /// What follows from the layer; rows and sequences are missing.
@@ -135,7 +135,7 @@ Status MixerLaunches::delta_net(Pass& p, uint32_t layer) const {
   t.out = p.ws.get(Buf::kMix);
   t.workspace = p.ws.get<std::byte>(Buf::kKernel);
   t.workspace_bytes = p.ws.size(Buf::kKernel);
-  return launch_delta_net(p.config, t, p.ws.lane());
+  return launch_delta_net(p.config, t, p.ws.raw_stream());
 }
 
 }  // namespace sharpi::cuda

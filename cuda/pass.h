@@ -22,7 +22,7 @@ struct Pass {
   const Submission* rows = nullptr;  // null while a graph of padding rows is captured
   CudaWorkspace& ws;
   const KvFormat& format;
-  const MatmulConfig& config;
+  const KernelConfig& config;
   Batch batch{};
   uint32_t n_head_rows = 0;
   bool head_rows_in_order = false;  // head row i is row i
@@ -41,8 +41,8 @@ struct Pass {
 };
 
 /// Where the small kernels of a pass run.
-inline Lane lane_of(const Pass& p) {
-  return {p.ws.lane(), p.config.pdl};
+inline OnStream stream_of(const Pass& p) {
+  return {p.ws.raw_stream(), p.config.pdl};
 }
 
 }  // namespace sharpi::cuda

@@ -12,7 +12,7 @@ namespace sharpi::cuda {
 namespace {
 
 /// Matrices that are not in tiles are streamed in f32, and become f16 tiles for many rows.
-void add_product(const MatmulConfig& c, const DeviceMatrix& m, uint32_t most, KernelPaths* out) {
+void add_product(const KernelConfig& c, const DeviceMatrix& m, uint32_t most, KernelPaths* out) {
   std::string few = matmul_path(c, 1), many = matmul_path(c, most), name = ggml_traits(m.type).name;
   if (m.layout != WeightLayout::kTiles) {
     name += " rows";
@@ -22,12 +22,12 @@ void add_product(const MatmulConfig& c, const DeviceMatrix& m, uint32_t most, Ke
   out->add(name, few, many);
 }
 
-void add_attention(const MatmulConfig& c, const KvLayer& kv, KernelPaths* out) {
+void add_attention(const KernelConfig& c, const KvLayer& kv, KernelPaths* out) {
   out->add("attention, heads of " + std::to_string(kv.head_dim), attention_path(c, kv, true),
            attention_path(c, kv, false));
 }
 
-void add_delta(const MatmulConfig& c, const DeltaNetSpec& d, KernelPaths* out) {
+void add_delta(const KernelConfig& c, const DeltaNetSpec& d, KernelPaths* out) {
   const DeltaNetShape shape{d.n_k_heads, d.n_v_heads, d.head_dim, d.conv_kernel};
   out->add("delta net", "recurrence", delta_net_path(c, shape));
 }

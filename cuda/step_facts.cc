@@ -14,7 +14,7 @@ std::atomic<LaunchWatch> g_watch{nullptr};
 }  // namespace
 
 /// Deterministic models take the head's rows out one by one, whatever their number.
-HeadRows head_rows(const MatmulConfig& config, uint32_t n, bool in_order) {
+HeadRows head_rows(const KernelConfig& config, uint32_t n, bool in_order) {
   if (n == 0) return HeadRows::kNone;
   return in_order && !config.deterministic ? HeadRows::kInOrder : HeadRows::kPicked;
 }
@@ -23,7 +23,7 @@ bool keeps_hidden(const ModelSpec& spec, const Placement& placement) {
   return placement.head == TierId::kCuda && (placement.mtp || spec.pair);
 }
 
-StepFacts step_facts(const ModelSpec& spec, const Placement& placement, const MatmulConfig& config,
+StepFacts step_facts(const ModelSpec& spec, const Placement& placement, const KernelConfig& config,
                      uint32_t n_rows) {
   StepFacts f;
   f.spec = &spec;

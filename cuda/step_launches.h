@@ -104,7 +104,7 @@ enum class HeadRows : uint8_t { kNone, kInOrder, kPicked };  // kInOrder: row i 
 struct StepFacts {
   const ModelSpec* spec = nullptr;
   const Placement* placement = nullptr;
-  MatmulConfig config;
+  KernelConfig config;
   uint32_t n_rows = 1;
   bool fuses = false;         // a captured step: launches whose blocks wait for each other
   bool streamed = false;      // what is placed elsewhere comes over for the pass
@@ -117,7 +117,7 @@ struct StepFacts {
 };
 
 /// How n rows of the head are taken that stand in the order of the call's rows, or do not.
-HeadRows head_rows(const MatmulConfig& config, uint32_t n, bool in_order);
+HeadRows head_rows(const KernelConfig& config, uint32_t n, bool in_order);
 
 /// Whether a model's captured steps leave their hidden rows, in kY: it has its head here and an MTP
 /// block beside it, or is such a block.
@@ -126,7 +126,7 @@ bool keeps_hidden(const ModelSpec& spec, const Placement& placement);
 LaunchList fuse(const StepProgram& program, const StepFacts& facts);
 
 /// The facts of a captured step of n_rows rows, as far as they are known without a workspace.
-StepFacts step_facts(const ModelSpec& spec, const Placement& placement, const MatmulConfig& config,
+StepFacts step_facts(const ModelSpec& spec, const Placement& placement, const KernelConfig& config,
                      uint32_t n_rows = 1);
 
 /// The list for people, equal layers together; what is in brackets is one launch:

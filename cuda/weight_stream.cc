@@ -93,7 +93,7 @@ Result<std::unique_ptr<WeightStream>> WeightStream::create(const Device& device,
   return s;
 }
 
-Status WeightStream::load(uint32_t layer, const ExpertSlots* experts, cudaStream_t lane) {
+Status WeightStream::load(uint32_t layer, const ExpertSlots* experts, cudaStream_t stream) {
   const StreamPlan::Layer& l = plan_.layers.at(layer);
   const Half& half = halves_[l.half];
   cudaEvent_t after = half.used ? half.free.get() : nullptr;
@@ -105,8 +105,8 @@ Status WeightStream::load(uint32_t layer, const ExpertSlots* experts, cudaStream
     SHARPI_TRY(send(t, slabs ? experts->residents(layer, t) : ExpertSlots::Residents{}, after));
   }
   SHARPI_TRY(device_->check(cudaEventRecord(gathered_.get(), gather_.get()), "experts from slots"));
-  SHARPI_TRY(device_->check(cudaStreamWaitEvent(lane, gathered_.get(), 0), "experts from slots"));
-  return copy_->join(lane);
+  SHARPI_TRY(device_->check(cudaStreamWaitEvent(stream, gathered_.get(), 0), "experts from slots"));
+  return copy_->join(stream);
 }
 
 /// What is resident is copied on the device; what lies between goes over the bus in one piece.
@@ -134,9 +134,9 @@ Status WeightStream::send(const TensorRef& t, const ExpertSlots::Residents& resi
   return Status::ok();
 }
 
-Status WeightStream::done(uint32_t layer, cudaStream_t lane) {
+Status WeightStream::done(uint32_t layer, cudaStream_t stream) {
   Half& half = halves_[plan_.layers.at(layer).half];
-  SHARPI_TRY(device_->check(cudaEventRecord(half.free.get(), lane), "weight staging"));
+  SHARPI_TRY(device_->check(cudaEventRecord(half.free.get(), stream), "weight staging"));
   half.used = true;
   return Status::ok();
 }

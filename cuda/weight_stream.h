@@ -44,10 +44,10 @@ class WeightStream {
   std::unique_lock<std::mutex> turn() { return std::unique_lock(turn_); }
   bool has(uint32_t layer) const { return plan_.layers.contains(layer); }
   /// Sends a layer's tensors, those of `experts` (null = none has a slot) from their slots; work
-  /// enqueued on `lane` afterwards finds them in place.
-  Status load(uint32_t layer, const ExpertSlots* experts, cudaStream_t lane);
-  /// The work enqueued on `lane` so far is the last that reads the layer.
-  Status done(uint32_t layer, cudaStream_t lane);
+  /// enqueued on `stream` afterwards finds them in place.
+  Status load(uint32_t layer, const ExpertSlots* experts, cudaStream_t stream);
+  /// The work enqueued on `stream` so far is the last that reads the layer.
+  Status done(uint32_t layer, cudaStream_t stream);
   /// Waits for everything under way (after a failure).
   Status drain() const;
   /// Where a streamed tensor is while its layer is loaded; null for any other.

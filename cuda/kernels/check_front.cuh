@@ -42,7 +42,7 @@ __global__ void __launch_bounds__(kFrontThreads, 1)
 class Front {
  public:
   static constexpr uint32_t kWeights = (8u << 20) / sizeof(uint4), kPlaces = 64;
-  explicit Front(const MatmulConfig& config) : n_sm_(static_cast<uint32_t>(config.device.n_sm)) {
+  explicit Front(const KernelConfig& config) : n_sm_(static_cast<uint32_t>(config.device.n_sm)) {
     must(
         cudaFuncSetAttribute(front_kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kFrontRoom),
         "front");

@@ -214,7 +214,7 @@ constexpr double kFast = 1e-3, kExact = 1e-5;
 constexpr double kFastMany = 2e-3, kFastMoe = 5e-3;
 
 struct Bench {
-  MatmulConfig config;
+  KernelConfig config;
   Buffer<std::byte> workspace{768u << 20};
 };
 /// What a launch leaves unwritten is NaN.

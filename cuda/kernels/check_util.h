@@ -214,14 +214,14 @@ constexpr double kBandwidth = 4.2e12;  // bytes per second, measured copy rate o
 
 // The parts of the program.
 void check_qkvs();
-void bench_qkvs(const MatmulConfig& config);
-void check_deltas(const MatmulConfig& config);
+void bench_qkvs(const KernelConfig& config);
+void check_deltas(const KernelConfig& config);
 void check_states();  // scoring, moves
 void check_selections(bool small);
-void bench_deltas(const MatmulConfig& config);
+void bench_deltas(const KernelConfig& config);
 void bench_states();
 void bench_selections();
-void bench_attentions(const MatmulConfig& config);
-void bench_attention_one(const MatmulConfig& config, int which);  // for a profiler
+void bench_attentions(const KernelConfig& config);
+void bench_attention_one(const KernelConfig& config, int which);  // for a profiler
 
 }  // namespace sharpi::cuda::check

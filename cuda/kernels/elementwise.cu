@@ -140,12 +140,12 @@ __global__ void read_stream_kernel(const uint4* data, uint64_t n, uint32_t* sink
   if (sum == 0x9E3779B9u) *sink = sum;  // practically never: the sums are not to be optimised away
 }
 
-LaunchShape shape_of(const Lane& lane, dim3 grid, uint32_t threads) {
+LaunchShape shape_of(const OnStream& on, dim3 grid, uint32_t threads) {
   LaunchShape s;
   s.grid = grid;
   s.block = dim3(threads);
-  s.stream = lane.stream;
-  s.pdl = lane.pdl;
+  s.stream = on.stream;
+  s.pdl = on.pdl;
   return s;
 }
 
@@ -156,40 +156,39 @@ dim3 blocks_for(uint64_t n) {
 
 }  // namespace
 
-Status launch_norm_rows(const NormRowsParams& p, const Lane& lane) {
+Status launch_norm_rows(const NormRowsParams& p, const OnStream& on) {
   if (p.n_rows == 0) return Status::ok();
-  return launch_kernel("norm_rows", shape_of(lane, dim3(p.n_rows), kNormThreads), norm_rows_kernel,
+  return launch_kernel("norm_rows", shape_of(on, dim3(p.n_rows), kNormThreads), norm_rows_kernel,
                        p);
 }
 
-Status launch_pair_rows(const PairRowsParams& p, const Lane& lane) {
+Status launch_pair_rows(const PairRowsParams& p, const OnStream& on) {
   if (p.n_rows == 0) return Status::ok();
-  return launch_kernel("pair_rows", shape_of(lane, dim3(p.n_rows, 2), kNormThreads),
+  return launch_kernel("pair_rows", shape_of(on, dim3(p.n_rows, 2), kNormThreads),
                        pair_rows_kernel, p);
 }
 
-Status launch_residual(const ResidualParams& p, const Lane& lane) {
+Status launch_residual(const ResidualParams& p, const OnStream& on) {
   if (p.n_rows == 0) return Status::ok();
-  return launch_kernel("residual", shape_of(lane, dim3(p.n_rows), kNormThreads), residual_kernel,
-                       p);
+  return launch_kernel("residual", shape_of(on, dim3(p.n_rows), kNormThreads), residual_kernel, p);
 }
 
-Status launch_logit_rows(const LogitRowsParams& p, const Lane& lane) {
+Status launch_logit_rows(const LogitRowsParams& p, const OnStream& on) {
   if (p.n_rows == 0) return Status::ok();
   const dim3 grid(std::min((p.n_vocab + kThreads - 1) / kThreads, 256u), p.n_rows);
-  return launch_kernel("logit_rows", shape_of(lane, grid, kThreads), logit_rows_kernel, p);
+  return launch_kernel("logit_rows", shape_of(on, grid, kThreads), logit_rows_kernel, p);
 }
 
-Status launch_ple_combine(const PleCombineParams& p, const Lane& lane) {
+Status launch_ple_combine(const PleCombineParams& p, const OnStream& on) {
   if (p.n_rows == 0 || p.n_slices == 0) return Status::ok();
-  return launch_kernel("ple_combine", shape_of(lane, dim3(p.n_slices, p.n_rows), 128),
+  return launch_kernel("ple_combine", shape_of(on, dim3(p.n_slices, p.n_rows), 128),
                        ple_combine_kernel, p);
 }
 
-Status launch_ple_gate(const PleGateParams& p, const Lane& lane) {
+Status launch_ple_gate(const PleGateParams& p, const OnStream& on) {
   const uint64_t n = uint64_t{p.n_rows} * p.width;
   if (n == 0) return Status::ok();
-  return launch_kernel("ple_gate", shape_of(lane, blocks_for(n), kThreads), ple_gate_kernel, p);
+  return launch_kernel("ple_gate", shape_of(on, blocks_for(n), kThreads), ple_gate_kernel, p);
 }
 
 Status launch_read_stream(const std::byte* data, uint64_t bytes, uint32_t* sink, int n_sm,

@@ -15,7 +15,7 @@
 namespace sharpi::cuda {
 
 /// Where a small kernel runs, and whether it may start before the preceding grid has ended.
-struct Lane {
+struct OnStream {
   cudaStream_t stream = nullptr;
   bool pdl = false;
 };
@@ -29,7 +29,7 @@ struct NormRowsParams {
   float eps = 0.0f;
   float* y = nullptr;
 };
-Status launch_norm_rows(const NormRowsParams& p, const Lane& lane);
+Status launch_norm_rows(const NormRowsParams& p, const OnStream& on);
 
 /// y[r] = {rms_norm(first[r]) * first_weight, rms_norm(second[r]) * second_weight}, a row of twice
 /// the width.
@@ -40,7 +40,7 @@ struct PairRowsParams {
   float eps = 0.0f;
   float* y = nullptr;
 };
-Status launch_pair_rows(const PairRowsParams& p, const Lane& lane);
+Status launch_pair_rows(const PairRowsParams& p, const OnStream& on);
 
 /// to[r] = scale * (x[r] + y[r]), y RMS-normalised first when there is a weight.
 struct ResidualParams {
@@ -51,7 +51,7 @@ struct ResidualParams {
   const float* weight = nullptr;
   float eps = 0.0f, scale = 1.0f;
 };
-Status launch_residual(const ResidualParams& p, const Lane& lane);
+Status launch_residual(const ResidualParams& p, const OnStream& on);
 
 /// to[i][v] = softcap(logits[i][v]); rows without a target are dropped.
 struct LogitRowsParams {
@@ -60,7 +60,7 @@ struct LogitRowsParams {
   uint32_t n_rows = 0, n_vocab = 0;
   float softcap = 0.0f;  // 0 = none
 };
-Status launch_logit_rows(const LogitRowsParams& p, const Lane& lane);
+Status launch_logit_rows(const LogitRowsParams& p, const OnStream& on);
 
 /// Per-layer embeddings of a token: c = (rms_norm(c * to_unit) * weight + table * table_scale) *
 /// half, slice by slice of `width`.
@@ -71,7 +71,7 @@ struct PleCombineParams {
   uint32_t n_rows = 0, n_slices = 0, width = 0;
   float eps = 0.0f, to_unit = 1.0f, table_scale = 1.0f, half = 1.0f;
 };
-Status launch_ple_combine(const PleCombineParams& p, const Lane& lane);
+Status launch_ple_combine(const PleCombineParams& p, const OnStream& on);
 
 /// t[r][i] = gelu_tanh(t[r][i]) * c[r * stride + i].
 struct PleGateParams {
@@ -80,7 +80,7 @@ struct PleGateParams {
   uint64_t stride = 0;
   uint32_t n_rows = 0, width = 0;
 };
-Status launch_ple_gate(const PleGateParams& p, const Lane& lane);
+Status launch_ple_gate(const PleGateParams& p, const OnStream& on);
 
 /// Reads a block once; what it sums goes to *sink so that the reads are not dropped.
 Status launch_read_stream(const std::byte* data, uint64_t bytes, uint32_t* sink, int n_sm,

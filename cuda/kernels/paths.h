@@ -9,13 +9,13 @@ namespace sharpi::cuda {
 
 struct DeltaNetShape;
 struct KvLayer;
-struct MatmulConfig;
+struct KernelConfig;
 
 /// The kernels of launch_moe with n_rows rows.
-const char* moe_path(const MatmulConfig& config, uint32_t n_rows);
+const char* moe_path(const KernelConfig& config, uint32_t n_rows);
 /// The kernels of launch_attention with few rows (and in decode of any batch) or with many.
-const char* attention_path(const MatmulConfig& config, const KvLayer& kv, bool few_rows);
+const char* attention_path(const KernelConfig& config, const KvLayer& kv, bool few_rows);
 /// The kernels of launch_delta_net on a prompt; a step is always the recurrence.
-const char* delta_net_path(const MatmulConfig& config, const DeltaNetShape& shape);
+const char* delta_net_path(const KernelConfig& config, const DeltaNetShape& shape);
 
 }  // namespace sharpi::cuda

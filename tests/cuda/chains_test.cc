@@ -148,7 +148,7 @@ TEST_P(Chains, GiveTheGoldensWithAndWithoutRoom) {
 }
 
 TEST_P(Chains, OfSeveralRowsGiveTheGoldensWithAndWithoutRoom) {
-  cuda::MatmulConfig config;
+  cuda::KernelConfig config;
   config.device = g_device->profile();
   const uint32_t most = cuda::max_chain_rows(config);
   for (const bool room : {true, false}) {

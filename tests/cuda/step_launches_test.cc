@@ -47,8 +47,8 @@ const std::vector<NamedSpec>& specs() {
   return specs;
 }
 
-MatmulConfig config_of(const DeviceProfile& device) {
-  MatmulConfig c;
+KernelConfig config_of(const DeviceProfile& device) {
+  KernelConfig c;
   c.device = device;
   return c;
 }
@@ -93,7 +93,7 @@ void each_list(F&& visit) {
       for (const Placement& place : placements(*m.spec)) {
         for (const Way& way : kWays) {
           SCOPED_TRACE(m.name + ", way " + std::to_string(&way - kWays));
-          MatmulConfig config = config_of(device);
+          KernelConfig config = config_of(device);
           config.deterministic = way.deterministic;
           StepFacts f = step_facts(*m.spec, place, config, way.n_rows);
           f.chain_bytes = way.chain_bytes;
@@ -309,7 +309,7 @@ TEST(StepLaunches, FollowTheHiddenRow) {
 /// Deterministic models take every row of the head by itself, and nothing goes together.
 TEST(StepLaunches, OfDeterministicModelsAreKernelByKernel) {
   for (const NamedSpec& m : specs()) {
-    MatmulConfig config = config_of(named_card(3).profile);
+    KernelConfig config = config_of(named_card(3).profile);
     config.deterministic = true;
     const Placement all = Placement::all(*m.spec, TierId::kCuda);
     const LaunchList list =

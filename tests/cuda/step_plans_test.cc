@@ -22,8 +22,8 @@ constexpr Card kCards[] = {
     {"10.0, 148", 100, 148, 232448}, {"12.0, 70", 120, 70, 101376}, {"12.0, 188", 120, 188, 101376},
 };
 
-MatmulConfig config_of(const Card& card) {
-  MatmulConfig c;
+KernelConfig config_of(const Card& card) {
+  KernelConfig c;
   for (int i = 0; i < kNamedCards; ++i) {
     if (named_card(i).profile.capability == card.capability) c.device = named_card(i).profile;
   }
@@ -96,7 +96,7 @@ std::vector<ChainStep> steps_of(const Layer& l, uint32_t n_rows) {
 
 TEST(StepPlans, ChainsHaveRoomOnEveryDevice) {
   for (const Card& card : kCards) {
-    const MatmulConfig config = config_of(card);
+    const KernelConfig config = config_of(card);
     EXPECT_TRUE(has_chains(config)) << card.name;
     const bool rings = card.capability >= 90 && card.shared >= 200 << 10;
     EXPECT_EQ(chain_form(config, {}), rings ? ChainForm::kRings : ChainForm::kRegisters)
@@ -151,7 +151,7 @@ void expect_parts(const std::vector<ChainStep>& steps, const ChainLaunch& launch
 TEST(StepPlans, ChainsOfSeveralRowsHaveRoomOnEveryDevice) {
   uint32_t n_parted = 0, n_whole = 0;
   for (const Card& card : kCards) {
-    const MatmulConfig config = config_of(card);
+    const KernelConfig config = config_of(card);
     for (const Layer& l : kLayers) {
       for (uint32_t n_rows = 2; n_rows <= max_chain_rows(config); ++n_rows) {
         SCOPED_TRACE(std::string(card.name) + ", " + l.name + ", rows " + std::to_string(n_rows));
@@ -179,7 +179,7 @@ TEST(StepPlans, ChainsOfSeveralRowsHaveRoomOnEveryDevice) {
 }
 
 TEST(StepPlans, RowsOfAChainFollowEachOther) {
-  const MatmulConfig config = config_of(kCards[5]);
+  const KernelConfig config = config_of(kCards[5]);
   const std::vector<ChainStep> good = steps_of(kLayers[0], 4);
   const auto takes = [&](auto edit) {
     ChainStep s = good[3];
@@ -200,7 +200,7 @@ TEST(StepPlans, RowsOfAChainFollowEachOther) {
 }
 
 TEST(StepPlans, RingsNeedBulkCopies) {
-  const MatmulConfig config = config_of(kCards[0]);
+  const KernelConfig config = config_of(kCards[0]);
   Addresses at;
   ChainStep step;
   step.product =
@@ -224,7 +224,7 @@ const Mixture kMixtures[] = {
 
 TEST(StepPlans, ExpertsOfOneRowHaveRoomOnEveryDevice) {
   for (const Card& card : kCards) {
-    const MatmulConfig config = config_of(card);
+    const KernelConfig config = config_of(card);
     EXPECT_TRUE(has_moe_steps(config)) << card.name;
     for (const Mixture& l : kMixtures) {
       Addresses at;
@@ -246,7 +246,7 @@ TEST(StepPlans, ExpertsOfOneRowHaveRoomOnEveryDevice) {
       p.after = product(p.moe.y, at.row(), {{at.matrix(l.type, l.d, 8192), at.row(), 8192}});
       p.sync_bytes = moe_step_sync_bytes(l.d, l.n_used * l.ff, l.shared);
       EXPECT_TRUE(moe_step_takes(config, p)) << card.name << ", " << l.name;
-      MatmulConfig small = config;
+      KernelConfig small = config;
       small.device.shared_per_block = 48 << 10;
       EXPECT_FALSE(moe_step_takes(small, p)) << "no room for a unit a warp: " << l.name;
     }
@@ -331,7 +331,7 @@ class LayerOnPaper {
 };
 
 /// The layer's products as a step of one row asks for them: true if one launch takes them all.
-bool chain_of(const MatmulConfig& config, LayerOnPaper layer, ChainLaunch* launch) {
+bool chain_of(const KernelConfig& config, LayerOnPaper layer, ChainLaunch* launch) {
   float *mix = layer.row(), *x = layer.row(), *ffn = layer.row(), *norm = layer.row();
   ChainStep steps[4];
   steps[0].product = layer.mixer_out(mix, x);
@@ -346,7 +346,7 @@ bool chain_of(const MatmulConfig& config, LayerOnPaper layer, ChainLaunch* launc
 
 TEST(StepPlans, EveryDenseLayerIsAChainThatFits) {
   each_card([](const NamedCard&, const DeviceProfile& device) {
-    MatmulConfig config;
+    KernelConfig config;
     config.device = device;
     for (const PublishedModel& model : published_models()) {
       for (uint32_t l = 0; l < model.spec->n_layers(); ++l) {
@@ -368,7 +368,7 @@ TEST(StepPlans, EveryDenseLayerIsAChainThatFits) {
 TEST(StepPlans, EveryLayerOfExpertsIsALaunchThatFits) {
   uint32_t n_small = 0, n_large = 0;
   each_card([&](const NamedCard&, const DeviceProfile& device) {
-    MatmulConfig config;
+    KernelConfig config;
     config.device = device;
     for (const PublishedModel& model : published_models()) {
       for (uint32_t l = 0; l < model.spec->n_layers(); ++l) {

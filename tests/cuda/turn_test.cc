@@ -79,7 +79,7 @@ class Together {
 };
 
 TEST_F(Turn, PromptsAndBatchesOfManyRowsNeedNone) {
-  cuda::MatmulConfig config;
+  cuda::KernelConfig config;
   config.device = device_->profile();
   const uint32_t many = cuda::max_chain_rows(config) + 1;
   const MadeModel file(recipe());
@@ -91,7 +91,7 @@ TEST_F(Turn, PromptsAndBatchesOfManyRowsNeedNone) {
 }
 
 TEST_F(Turn, ChainsOfSeveralRowsWaitForIt) {
-  cuda::MatmulConfig config;
+  cuda::KernelConfig config;
   config.device = device_->profile();
   const MadeModel file(recipe());
   const uint32_t most = cuda::max_chain_rows(config);
@@ -104,7 +104,7 @@ TEST_F(Turn, ChainsOfSeveralRowsWaitForIt) {
 }
 
 TEST_F(Turn, ChainsWaitForIt) {
-  cuda::MatmulConfig config;
+  cuda::KernelConfig config;
   config.device = device_->profile();
   const MadeModel file(recipe());
   const Loaded l = load_on_gpu(file, [](sharpi_plan_params*, sharpi_session_params*) {});

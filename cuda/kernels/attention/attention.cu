@@ -15,7 +15,7 @@ constexpr uint32_t kBlocksPerSm = 2;
 // of their own.
 constexpr uint64_t kMergeAlone = 16 * 1024;
 
-uint32_t target_blocks(const MatmulConfig& config, uint32_t per_sm) {
+uint32_t target_blocks(const KernelConfig& config, uint32_t per_sm) {
   return static_cast<uint32_t>(std::max(config.device.n_sm, 1)) * per_sm;
 }
 
@@ -44,7 +44,7 @@ Status check(const AttentionParams& p) {
 
 enum class Kernel : uint8_t { kF32, kRing, kFlash, kWarpgroups };
 
-Kernel choose(const MatmulConfig& config, const KvLayer& kv, bool few_rows) {
+Kernel choose(const KernelConfig& config, const KvLayer& kv, bool few_rows) {
   if (config.exact || config.deterministic) return Kernel::kF32;
   if (few_rows) return Kernel::kRing;
   if (have_attention_flash_sm90(config, kv)) return Kernel::kWarpgroups;
@@ -52,13 +52,13 @@ Kernel choose(const MatmulConfig& config, const KvLayer& kv, bool few_rows) {
 }
 
 /// One row a sequence, of a shape that has a kernel of its own.
-bool takes_step(const MatmulConfig& config, const AttentionParams& p) {
+bool takes_step(const KernelConfig& config, const AttentionParams& p) {
   return !config.exact && p.batch.n_rows == p.batch.n_sequences &&
          attention_step_fits(config, p.kv);
 }
 
 /// Row blocks and splits of a call of few rows.
-Status plan_splits(const MatmulConfig& config, const AttentionParams& p, AttentionArgs* a) {
+Status plan_splits(const KernelConfig& config, const AttentionParams& p, AttentionArgs* a) {
   const bool single = p.batch.n_rows == p.batch.n_sequences;
   a->block_rows = single ? 1 : std::max(1u, kSplitVectors / a->group);
   a->n_blocks = single ? p.batch.n_rows : p.batch.n_rows / a->block_rows + p.batch.n_sequences;
@@ -94,7 +94,7 @@ Status plan_splits(const MatmulConfig& config, const AttentionParams& p, Attenti
 
 }  // namespace
 
-uint64_t attention_workspace_bytes(const MatmulConfig& config, uint32_t max_heads,
+uint64_t attention_workspace_bytes(const KernelConfig& config, uint32_t max_heads,
                                    uint32_t max_head_dim) {
   // Blocks times splits stay under the target, or there is one split; a block has up to
   // kSplitVectors vectors, a call up to 2 * kSplitRows blocks per KV head.
@@ -102,7 +102,7 @@ uint64_t attention_workspace_bytes(const MatmulConfig& config, uint32_t max_head
   return kAttentionCounterBytes + blocks * part_floats(kSplitVectors, max_head_dim) * sizeof(float);
 }
 
-Status prepare_attention(const MatmulConfig& config) {
+Status prepare_attention(const KernelConfig& config) {
   SHARPI_TRY(prepare_attention_f32());
   SHARPI_TRY(prepare_attention_ring(config));
   SHARPI_TRY(prepare_attention_step(config));
@@ -112,7 +112,7 @@ Status prepare_attention(const MatmulConfig& config) {
 
 namespace {
 
-Status launch_stored(const MatmulConfig& config, const AttentionParams& p, cudaStream_t stream) {
+Status launch_stored(const KernelConfig& config, const AttentionParams& p, cudaStream_t stream) {
   AttentionArgs a = {};
   a.p = p;
   a.group = p.n_heads / p.kv.n_heads;
@@ -137,7 +137,7 @@ Status launch_stored(const MatmulConfig& config, const AttentionParams& p, cudaS
 
 }  // namespace
 
-Status launch_attention(const MatmulConfig& config, const AttentionParams& p, cudaStream_t stream) {
+Status launch_attention(const KernelConfig& config, const AttentionParams& p, cudaStream_t stream) {
   SHARPI_TRY(check(p));
   const bool step = !config.deterministic && takes_step(config, p);  // turns its sums itself
   if (step || !is_rotated(p.kv.v_dtype)) return launch_stored(config, p, stream);
@@ -147,7 +147,7 @@ Status launch_attention(const MatmulConfig& config, const AttentionParams& p, cu
   return launch_attention_back(p, config.pdl, stream);
 }
 
-const char* attention_path(const MatmulConfig& config, const KvLayer& kv, bool few_rows) {
+const char* attention_path(const KernelConfig& config, const KvLayer& kv, bool few_rows) {
   switch (choose(config, kv, few_rows)) {
     case Kernel::kRing:
       return attention_step_fits(config, kv) ? "split, rings, steps apart" : "split, rings";

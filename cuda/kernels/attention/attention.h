@@ -50,17 +50,17 @@ struct AttentionParams {
 };
 
 /// Raises the shared-memory limits of the kernels, once per device before the first launch.
-Status prepare_attention(const MatmulConfig& config);
+Status prepare_attention(const KernelConfig& config);
 
 /// The workspace's first kAttentionCounterBytes must be zero before the first launch that uses it;
 /// every launch leaves them zero. One call at a time.
 constexpr uint64_t kAttentionCounterBytes = 8192;
 /// For every layer of up to max_heads query heads of up to max_head_dim, any number of rows.
-uint64_t attention_workspace_bytes(const MatmulConfig& config, uint32_t max_heads,
+uint64_t attention_workspace_bytes(const KernelConfig& config, uint32_t max_heads,
                                    uint32_t max_head_dim);
 
 /// config: exact, deterministic (f32, one split: a row's bits do not depend on the chunking or on
 /// other rows), pdl, n_sm are read.
-Status launch_attention(const MatmulConfig& config, const AttentionParams& p, cudaStream_t stream);
+Status launch_attention(const KernelConfig& config, const AttentionParams& p, cudaStream_t stream);
 
 }  // namespace sharpi::cuda

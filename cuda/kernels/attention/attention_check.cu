@@ -29,7 +29,7 @@ struct AttentionCase {
   float spread = 1.0f;  // of the queries
 };
 
-std::string describe(const MatmulConfig& c, const AttentionCase& k) {
+std::string describe(const KernelConfig& c, const AttentionCase& k) {
   char text[256];
   std::snprintf(text, sizeof text, "%s heads %u/%u x %u %s/%s window %u ring %u%s:",
                 c.deterministic ? "deterministic"
@@ -136,7 +136,7 @@ Reference reference(const AttentionCase& c, const std::vector<StoredRows>& store
 }
 
 /// Unit roundoff of what the kernel rounds: scores err by it times their size, values by it once.
-double tolerance(const MatmulConfig& c, uint32_t rows, const AttentionCase& k, double top) {
+double tolerance(const KernelConfig& c, uint32_t rows, const AttentionCase& k, double top) {
   if (c.exact || c.deterministic) return 2e-6 * (4 + top);
   const bool bf16 = k.k == KvDtype::kBf16 || k.v == KvDtype::kBf16;
   const bool few = rows <= kSplitRows || rows == k.sequences.size();
@@ -148,7 +148,7 @@ double tolerance(const MatmulConfig& c, uint32_t rows, const AttentionCase& k, d
   return u * (1.5 + 0.5 * top);
 }
 
-void check_attention(const MatmulConfig& config, const AttentionCase& c) {
+void check_attention(const KernelConfig& config, const AttentionCase& c) {
   KvLayer l = make_layer(c.n_kv, c.dim, c.k, c.v, c.window);
   uint32_t n_rows = 0, n_blocks = 0;
   for (const SequenceCase& s : c.sequences) n_rows += s.n_rows, n_blocks += blocks_of(s.n_rows) + 1;
@@ -290,8 +290,8 @@ int main(int argc, char** argv) {
   if (wants("small")) g_extent = Extent::kSmall;
   if (wants("least")) g_extent = Extent::kLeast;
   sharpi::cuda::check::require_device();
-  MatmulConfig config;
-  must(make_matmul_config(&config), "config");
+  KernelConfig config;
+  must(make_kernel_config(&config), "config");
   must(prepare_attention(config), "prepare");
   must(prepare_delta_net(config), "prepare");
   config.pdl = true;
@@ -301,7 +301,7 @@ int main(int argc, char** argv) {
     for (const AttentionCase& c : attention_cases()) {
       for (const int mode : {0, 1, 2}) {
         if (mode != 0 && g_extent == Extent::kLeast && c.window == 0) continue;
-        MatmulConfig m = config;
+        KernelConfig m = config;
         m.exact = mode == 1;
         m.deterministic = mode == 2;
         if (mode == 2 && c.dim != 128) continue;

@@ -187,28 +187,28 @@ __device__ __forceinline__ void load_splits(const float* column, const float* to
 Status launch_attention_f32(const AttentionArgs& a, bool pdl, cudaStream_t stream);
 Status prepare_attention_f32();
 /// Calls of few rows on tensor cores: rows through rings in shared memory.
-Status launch_attention_ring(const MatmulConfig& config, const AttentionArgs& a,
+Status launch_attention_ring(const KernelConfig& config, const AttentionArgs& a,
                              cudaStream_t stream);
-uint32_t attention_ring_blocks_per_sm(const MatmulConfig& config, const KvLayer& l);
-Status prepare_attention_ring(const MatmulConfig& config);
+uint32_t attention_ring_blocks_per_sm(const KernelConfig& config, const KvLayer& l);
+Status prepare_attention_ring(const KernelConfig& config);
 /// A step's rows, one a sequence, of the usual shapes: in fewer instructions.
-bool attention_step_fits(const MatmulConfig& config, const KvLayer& l);
-Status launch_attention_step(const MatmulConfig& config, const AttentionArgs& a,
+bool attention_step_fits(const KernelConfig& config, const KvLayer& l);
+Status launch_attention_step(const KernelConfig& config, const AttentionArgs& a,
                              cudaStream_t stream);
-Status prepare_attention_step(const MatmulConfig& config);
+Status prepare_attention_step(const KernelConfig& config);
 Status launch_attention_merge(const AttentionArgs& a, bool pdl, cudaStream_t stream);
 /// Sums of rotated values rotated back, then gated.
 Status launch_attention_back(const AttentionParams& p, bool pdl, cudaStream_t stream);
 /// Blocks of query rows on tensor cores; false if this layer does not fit the device's shared
 /// memory.
-bool attention_flash_fits(const MatmulConfig& config, const KvLayer& l);
-Status launch_attention_flash(const MatmulConfig& config, const AttentionArgs& a,
+bool attention_flash_fits(const KernelConfig& config, const KvLayer& l);
+Status launch_attention_flash(const KernelConfig& config, const AttentionArgs& a,
                               cudaStream_t stream);
-Status prepare_attention_flash(const MatmulConfig& config);
+Status prepare_attention_flash(const KernelConfig& config);
 /// The same with warpgroups (9.0, heads of 64, 128, 256 and 512), where the build has them.
-bool have_attention_flash_sm90(const MatmulConfig& config, const KvLayer& l);
-Status launch_attention_flash_sm90(const MatmulConfig& config, const AttentionArgs& a,
+bool have_attention_flash_sm90(const KernelConfig& config, const KvLayer& l);
+Status launch_attention_flash_sm90(const KernelConfig& config, const AttentionArgs& a,
                                    cudaStream_t stream);
-Status prepare_attention_flash_sm90(const MatmulConfig& config);
+Status prepare_attention_flash_sm90(const KernelConfig& config);
 
 }  // namespace sharpi::cuda

@@ -168,7 +168,7 @@ struct Tag {
 
 /// f(Tag<S>{}) with the shape that choose_flash() says; `none` if there is none.
 template <class R, class F>
-R with_shape(const MatmulConfig& config, const KvLayer& l, R none, const F& f) {
+R with_shape(const KernelConfig& config, const KvLayer& l, R none, const F& f) {
   const FlashChoice c = choose_flash(config.device, l.k_dtype, l.v_dtype, l.head_dim);
   if (c.keys == 0) return none;
   switch (l.head_dim) {
@@ -191,11 +191,11 @@ R with_shape(const MatmulConfig& config, const KvLayer& l, R none, const F& f) {
 
 }  // namespace
 
-bool attention_flash_fits(const MatmulConfig& config, const KvLayer& l) {
+bool attention_flash_fits(const KernelConfig& config, const KvLayer& l) {
   return with_shape(config, l, false, [](auto) { return true; });
 }
 
-Status prepare_attention_flash(const MatmulConfig& config) {
+Status prepare_attention_flash(const KernelConfig& config) {
   const int most = config.device.shared_per_block;
   SHARPI_TRY(prepare<Whole<64>>(most));
   SHARPI_TRY(prepare<Whole<80>>(most));
@@ -208,7 +208,7 @@ Status prepare_attention_flash(const MatmulConfig& config) {
   return prepare<InTurn<512, 16>>(most);
 }
 
-Status launch_attention_flash(const MatmulConfig& config, const AttentionArgs& a,
+Status launch_attention_flash(const KernelConfig& config, const AttentionArgs& a,
                               cudaStream_t stream) {
   const Status none =
       Status::error(Code::kUnsupported, "kernel attention_flash cannot take heads of %u elements",

@@ -218,11 +218,11 @@ Status prepare(int most) {
 
 }  // namespace
 
-bool have_attention_flash_sm90(const MatmulConfig& config, const KvLayer& l) {
+bool have_attention_flash_sm90(const KernelConfig& config, const KvLayer& l) {
   return choose_warpgroups(config.device, l.k_dtype, l.v_dtype, l.head_dim).keys != 0;
 }
 
-Status launch_attention_flash_sm90(const MatmulConfig& config, const AttentionArgs& a,
+Status launch_attention_flash_sm90(const KernelConfig& config, const AttentionArgs& a,
                                    cudaStream_t stream) {
   const KvLayer& l = a.p.kv;
   const FlashChoice c = choose_warpgroups(config.device, l.k_dtype, l.v_dtype, l.head_dim);
@@ -242,7 +242,7 @@ Status launch_attention_flash_sm90(const MatmulConfig& config, const AttentionAr
   });
 }
 
-Status prepare_attention_flash_sm90(const MatmulConfig& config) {
+Status prepare_attention_flash_sm90(const KernelConfig& config) {
   if (!config.device.wgmma) return Status::ok();
   SHARPI_TRY((prepare<64, 64>(config.device.shared_per_block)));
   SHARPI_TRY((prepare<128, 64>(config.device.shared_per_block)));
@@ -253,13 +253,13 @@ Status prepare_attention_flash_sm90(const MatmulConfig& config) {
 
 #else  // built without that architecture: attention_flash.cu runs everywhere
 
-bool have_attention_flash_sm90(const MatmulConfig&, const KvLayer&) {
+bool have_attention_flash_sm90(const KernelConfig&, const KvLayer&) {
   return false;
 }
-Status launch_attention_flash_sm90(const MatmulConfig&, const AttentionArgs&, cudaStream_t) {
+Status launch_attention_flash_sm90(const KernelConfig&, const AttentionArgs&, cudaStream_t) {
   return Status::error(Code::kInternal, "kernel attention_flash_sm90 is not in this build");
 }
-Status prepare_attention_flash_sm90(const MatmulConfig&) {
+Status prepare_attention_flash_sm90(const KernelConfig&) {
   return Status::ok();
 }
 

@@ -229,7 +229,7 @@ __global__ void __launch_bounds__(kThreads, 2)
 
 // --- host ---
 
-RingForm form_of(const MatmulConfig& config, const KvLayer& l) {
+RingForm form_of(const KernelConfig& config, const KvLayer& l) {
   return ring_form(config.device, l.k_dtype, l.v_dtype, l.head_dim);
 }
 
@@ -314,11 +314,11 @@ Status prepare_codecs(int most) {
 
 }  // namespace
 
-uint32_t attention_ring_blocks_per_sm(const MatmulConfig& config, const KvLayer& l) {
+uint32_t attention_ring_blocks_per_sm(const KernelConfig& config, const KvLayer& l) {
   return form_of(config, l).blocks_per_sm;
 }
 
-Status prepare_attention_ring(const MatmulConfig& config) {
+Status prepare_attention_ring(const KernelConfig& config) {
   const int most = config.device.shared_per_block;
   SHARPI_TRY((prepare_either<KvDtype::kAuto, 64, 1>(most)));
   SHARPI_TRY((prepare_either<KvDtype::kAuto, 80, 1>(most)));
@@ -328,7 +328,7 @@ Status prepare_attention_ring(const MatmulConfig& config) {
   return prepare_codecs<4>(most);
 }
 
-Status launch_attention_ring(const MatmulConfig& config, const AttentionArgs& a,
+Status launch_attention_ring(const KernelConfig& config, const AttentionArgs& a,
                              cudaStream_t stream) {
   const KvLayer& l = a.p.kv;
   const RingForm ring = form_of(config, l);

@@ -88,7 +88,7 @@ void print_speed(const Span& m, const KvLayer& l, uint32_t past, uint32_t rows, 
 
 /// `rows` rows after `past` keys, several layers so that the caches do not help. One row: also from
 /// what was projected to the output, as a decode step does it.
-void bench_attention(const MatmulConfig& config, const Span& m, KvDtype d, uint32_t past,
+void bench_attention(const KernelConfig& config, const Span& m, KvDtype d, uint32_t past,
                      uint32_t rows) {
   KvLayer l = make_layer(m.n_kv, m.dim, d, d, m.window);
   const uint32_t ring = m.window != 0 ? m.window + 64 : 0;
@@ -149,7 +149,7 @@ constexpr Span kHybrid = {"35B-A3B", 16, 2, 256, 0}, kOlmoe = {"OLMoE", 16, 16, 
 
 }  // namespace
 
-void bench_attentions(const MatmulConfig& config) {
+void bench_attentions(const KernelConfig& config) {
   for (const KvDtype d : {kB, kQ, kF}) {
     for (const uint32_t past : {100u, 2048u, 16384u, 65536u, 131072u}) {
       bench_attention(config, kDense8, d, past, 1);
@@ -177,7 +177,7 @@ void bench_attentions(const MatmulConfig& config) {
   bench_attention(config, kDense8, kB, 16384, 2048);
 }
 
-void bench_attention_one(const MatmulConfig& config, int which) {
+void bench_attention_one(const KernelConfig& config, int which) {
   if (which == 1) bench_attention(config, kDense8, kB, 65536, 1);
   if (which == 2) bench_attention(config, kDense8, kQ, 65536, 1);
   if (which == 3) {

@@ -273,14 +273,14 @@ bool has_form(KvDtype type) {
 
 }  // namespace
 
-bool attention_step_fits(const MatmulConfig& config, const KvLayer& l) {
+bool attention_step_fits(const KernelConfig& config, const KvLayer& l) {
   // Heads of 512 in two teams of four warps gave right results and took 58 instead of 66 us at 128K
   // (q8_0), but racecheck reports accesses there that a barrier of the block lies between.
   return l.k_dtype == l.v_dtype && step_takes(l.k_dtype, l.head_dim) && has_form(l.k_dtype) &&
          l.k_row_bytes % 16 == 0 && l.k_row_bytes == l.v_row_bytes && step_room(config.device) != 0;
 }
 
-Status prepare_attention_step(const MatmulConfig& config) {
+Status prepare_attention_step(const KernelConfig& config) {
   const uint32_t room = step_room(config.device);
   if (room == 0) return Status::ok();
   for (const KvCodec& codec : kv_codecs()) {
@@ -294,7 +294,7 @@ Status prepare_attention_step(const MatmulConfig& config) {
   return Status::ok();
 }
 
-Status launch_attention_step(const MatmulConfig& config, const AttentionArgs& a,
+Status launch_attention_step(const KernelConfig& config, const AttentionArgs& a,
                              cudaStream_t stream) {
   SHARPI_TRY(with_launch(step_room(config.device), a.p.kv.k_dtype, a.p.kv.head_dim,
                          a.group <= kStepPairs,

@@ -353,7 +353,7 @@ void bench_qkv(Front& front, const QkvModel& m, KvDtype type) {
 
 }  // namespace
 
-void bench_qkvs(const MatmulConfig& config) {
+void bench_qkvs(const KernelConfig& config) {
   Front front(config);
   const QkvModel models[] = {{"8B", 32, 8, 128, 128, HeadNorm::kPerHead, false, false, 0},
                              {"Coder-30B", 32, 4, 128, 128, HeadNorm::kPerHead, false, false, 0},

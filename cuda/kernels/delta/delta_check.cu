@@ -91,7 +91,7 @@ void delta_reference(const DeltaNetShape& s, const DeltaWeights& w, const float*
   });
 }
 
-void check_delta(const MatmulConfig& config, const DeltaCase& c) {
+void check_delta(const KernelConfig& config, const DeltaCase& c) {
   const DeltaNetShape& s = c.shape;
   const DeltaWeights w = random_weights(s);
   const auto n_seq = static_cast<uint32_t>(c.rows.size());
@@ -240,7 +240,7 @@ struct DraftPass {
 
 class DraftRun {
  public:
-  DraftRun(const MatmulConfig& config, const DraftText& text)
+  DraftRun(const KernelConfig& config, const DraftText& text)
       : config_(config),
         text_(text),
         conv1d_(text.weights.conv1d),
@@ -319,7 +319,7 @@ class DraftRun {
   }
 
  private:
-  MatmulConfig config_;
+  KernelConfig config_;
   const DraftText& text_;
   Buffer<float> conv1d_, dt_bias_, a_, norm_;
 };
@@ -330,7 +330,7 @@ bool equal_bits(const std::vector<float>& a, const std::vector<float>& b) {
 
 /// Rows that were drafts leave the outputs and the state of rows that were read one by one, bit for
 /// bit, beside a session that drafts nothing.
-void check_drafts(const MatmulConfig& config, const DeltaNetShape& shape) {
+void check_drafts(const KernelConfig& config, const DeltaNetShape& shape) {
   constexpr uint32_t kRows = 40;
   const DraftText text(shape, kRows);
   const DraftRun run(config, text);
@@ -361,7 +361,7 @@ void check_drafts(const MatmulConfig& config, const DeltaNetShape& shape) {
 }
 
 /// A prompt behind drafts, against the reference: 1 row of 3 is read, then all that follows.
-void check_prompt_behind_drafts(const MatmulConfig& config, const DeltaNetShape& s, uint32_t n) {
+void check_prompt_behind_drafts(const KernelConfig& config, const DeltaNetShape& s, uint32_t n) {
   const DraftText text(s, n + 3);
   const DraftRun run(config, text);
   DraftSession chat(s, text.start);
@@ -382,7 +382,7 @@ void check_prompt_behind_drafts(const MatmulConfig& config, const DeltaNetShape&
 }
 
 /// Layers one after the other, so that the caches do not help.
-void bench_delta(const MatmulConfig& config, const char* name, const DeltaNetShape& shape,
+void bench_delta(const KernelConfig& config, const char* name, const DeltaNetShape& shape,
                  uint32_t rows) {
   const uint64_t floats = uint64_t{shape.n_v_heads} * shape.head_dim * shape.head_dim +
                           uint64_t{shape.conv_kernel - 1} * shape.conv_dim();
@@ -446,7 +446,7 @@ void bench_delta(const MatmulConfig& config, const char* name, const DeltaNetSha
 
 }  // namespace
 
-void check_deltas(const MatmulConfig& config) {
+void check_deltas(const KernelConfig& config) {
   if (g_extent == Extent::kLeast) {
     for (const uint32_t rows : {1u, 3u, 70u}) check_delta(config, {{1, 2, 128, 4}, {rows}});
     check_drafts(config, {1, 2, 128, 4});
@@ -454,7 +454,7 @@ void check_deltas(const MatmulConfig& config) {
     return;
   }
   for (const bool deterministic : {false, true}) {
-    MatmulConfig m = config;
+    KernelConfig m = config;
     m.deterministic = deterministic;
     for (const uint32_t dim : {32u, 64u, 128u}) {
       check_drafts(m, {2, 6, dim, 4});
@@ -465,7 +465,7 @@ void check_deltas(const MatmulConfig& config) {
     check_drafts(m, {4, 8, 128, 3});
   }
   for (const bool exact : {true, false}) {
-    MatmulConfig m = config;
+    KernelConfig m = config;
     m.exact = exact;
     for (const uint32_t dim : {32u, 64u, 128u}) {
       const DeltaNetShape s = {2, 6, dim, 4};
@@ -484,7 +484,7 @@ void check_deltas(const MatmulConfig& config) {
   }
 }
 
-void bench_deltas(const MatmulConfig& config) {
+void bench_deltas(const KernelConfig& config) {
   for (const uint32_t rows : {1u, 2048u}) {
     bench_delta(config, "27B", {16, 48, 128, 4}, rows);
     bench_delta(config, "35B-A3B", {16, 32, 128, 4}, rows);

@@ -395,7 +395,7 @@ __global__ void __launch_bounds__(kThreads, 1)
 
 }  // namespace
 
-Status prepare_delta_chunks(const MatmulConfig& config) {
+Status prepare_delta_chunks(const KernelConfig& config) {
   if (!delta_chunks_fit(config.device)) return Status::ok();
   SHARPI_TRY(kernel_status(
       cudaFuncSetAttribute(delta_prepare_kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,

@@ -28,7 +28,7 @@ struct DeltaArgs {
   float* sums;        // [chunk][v head][64]: G
 };
 
-Status prepare_delta_chunks(const MatmulConfig& config);
+Status prepare_delta_chunks(const KernelConfig& config);
 /// Heads of 128; n_chunks: of all sequences, at least.
 Status launch_delta_chunks(const DeltaArgs& a, uint32_t n_chunks, bool pdl, cudaStream_t stream);
 

@@ -246,7 +246,7 @@ uint32_t chunks_of(const Batch& batch) {
 
 /// One row per session, drafts of sessions, or only what is pending: a block per head.
 template <int kDim>
-Status run_few(const MatmulConfig& config, const DeltaNetParams& p, cudaStream_t stream) {
+Status run_few(const KernelConfig& config, const DeltaNetParams& p, cudaStream_t stream) {
   const bool pdl =
       config.pdl && !p.replay;  // what follows a replay must not overtake what is before
   const LaunchShape shape = {dim3(p.shape.n_v_heads, p.alone ? 1 : p.batch.n_sequences),
@@ -256,7 +256,7 @@ Status run_few(const MatmulConfig& config, const DeltaNetParams& p, cudaStream_t
 
 /// In the arithmetic of the steps that the rows would have been.
 template <int kDim>
-Status run_replay(const MatmulConfig& config, DeltaNetParams p, cudaStream_t stream) {
+Status run_replay(const KernelConfig& config, DeltaNetParams p, cudaStream_t stream) {
   p.replay = true;
   if (!config.deterministic) return run_few<kDim>(config, p, stream);
   const LaunchShape shape = {
@@ -266,7 +266,7 @@ Status run_replay(const MatmulConfig& config, DeltaNetParams p, cudaStream_t str
 }
 
 template <int kDim>
-Status run_rows(const MatmulConfig& config, const DeltaArgs& a, cudaStream_t stream) {
+Status run_rows(const KernelConfig& config, const DeltaArgs& a, cudaStream_t stream) {
   const DeltaNetParams& p = a.p;
   const uint32_t n_v = p.shape.n_v_heads;
   if (p.drafts) SHARPI_TRY(run_replay<kDim>(config, p, stream));
@@ -290,7 +290,7 @@ Status run_rows(const MatmulConfig& config, const DeltaArgs& a, cudaStream_t str
 }
 
 template <int kDim>
-Status run(const MatmulConfig& config, const DeltaArgs& a, cudaStream_t stream) {
+Status run(const KernelConfig& config, const DeltaArgs& a, cudaStream_t stream) {
   const DeltaNetParams& p = a.p;
   // One kernel family for every row count where a row's bits must not depend on it.
   const bool single = p.batch.n_rows == p.batch.n_sequences;
@@ -359,18 +359,18 @@ Status no_heads_of(const DeltaNetShape& s) {
                        s.head_dim);
 }
 
-bool takes_chunks(const MatmulConfig& config, const DeltaNetShape& shape) {
+bool takes_chunks(const KernelConfig& config, const DeltaNetShape& shape) {
   return shape.head_dim == 128 && !config.exact && !config.deterministic &&
          delta_chunks_fit(config.device);
 }
 
 }  // namespace
 
-const char* delta_net_path(const MatmulConfig& config, const DeltaNetShape& shape) {
+const char* delta_net_path(const KernelConfig& config, const DeltaNetShape& shape) {
   return takes_chunks(config, shape) ? "chunks on tensor cores" : "recurrence";
 }
 
-Status prepare_delta_net(const MatmulConfig& config) {
+Status prepare_delta_net(const KernelConfig& config) {
   return prepare_delta_chunks(config);
 }
 
@@ -381,7 +381,7 @@ uint64_t delta_net_workspace_bytes(const DeltaNetShape& s, uint32_t max_rows) {
                            : rows;
 }
 
-Status launch_delta_replay(const MatmulConfig& config, const DeltaNetParams& p,
+Status launch_delta_replay(const KernelConfig& config, const DeltaNetParams& p,
                            cudaStream_t stream) {
   DeltaNetParams alone = p;
   alone.drafts = alone.replay = alone.alone = true;
@@ -399,7 +399,7 @@ Status launch_delta_replay(const MatmulConfig& config, const DeltaNetParams& p,
   }
 }
 
-Status launch_delta_net(const MatmulConfig& config, const DeltaNetParams& p, cudaStream_t stream) {
+Status launch_delta_net(const KernelConfig& config, const DeltaNetParams& p, cudaStream_t stream) {
   SHARPI_TRY(check(p));
   DeltaArgs a = {};
   a.p = p;

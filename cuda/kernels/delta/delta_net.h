@@ -64,14 +64,14 @@ struct DeltaNetParams {
 };
 
 /// Raises the shared-memory limits of the kernels, once per device before the first launch.
-Status prepare_delta_net(const MatmulConfig& config);
+Status prepare_delta_net(const KernelConfig& config);
 uint64_t delta_net_workspace_bytes(const DeltaNetShape& shape, uint32_t max_rows);
 /// One launch when no sequence has more than one row (n_rows == n_sequences), else a few.
 /// config: exact, deterministic (the recurrence whatever n_rows is), pdl are read.
-Status launch_delta_net(const MatmulConfig& config, const DeltaNetParams& p, cudaStream_t stream);
+Status launch_delta_net(const KernelConfig& config, const DeltaNetParams& p, cudaStream_t stream);
 /// The pending rows of p.sequence alone: writes state and conv tail after them to the working copy.
 /// Of p are read: shape, offsets, weights, kept_unit, sequence. n_pending 0: nothing is written.
-Status launch_delta_replay(const MatmulConfig& config, const DeltaNetParams& p,
+Status launch_delta_replay(const KernelConfig& config, const DeltaNetParams& p,
                            cudaStream_t stream);
 
 }  // namespace sharpi::cuda

@@ -155,7 +155,7 @@ struct Space {
   uint64_t slot_of, row_of, tiles, n_tiles, factor, h_image, x_image, h, out, area, area_bytes,
       bytes;
 };
-Space make_space(const MatmulConfig& config, bool exact, uint32_t n_rows, uint32_t n_embd,
+Space make_space(const KernelConfig& config, bool exact, uint32_t n_rows, uint32_t n_embd,
                  uint32_t d_ff, uint32_t n_experts, uint32_t n_used) {
   Space s = {};
   s.n_pairs = n_rows * n_used;
@@ -193,7 +193,7 @@ Space make_space(const MatmulConfig& config, bool exact, uint32_t n_rows, uint32
 }
 
 struct Run {
-  const MatmulConfig& config;
+  const KernelConfig& config;
   const MoeParams& p;
   Space space;
   bool exact;
@@ -324,12 +324,12 @@ Status weighted_sum(const Run& r) {
 
 }  // namespace
 
-uint64_t grouped_moe_bytes(const MatmulConfig& config, uint32_t max_rows, uint32_t n_embd,
+uint64_t grouped_moe_bytes(const KernelConfig& config, uint32_t max_rows, uint32_t n_embd,
                            uint32_t d_ff, uint32_t n_experts, uint32_t n_used) {
   return make_space(config, config.exact, max_rows, n_embd, d_ff, n_experts, n_used).bytes;
 }
 
-Status launch_grouped_moe(const MatmulConfig& config, const MoeParams& p, cudaStream_t stream) {
+Status launch_grouped_moe(const KernelConfig& config, const MoeParams& p, cudaStream_t stream) {
   const Run r = {config,
                  p,
                  make_space(config, config.exact, p.n_rows, p.gate.n_in, p.gate.n_out,

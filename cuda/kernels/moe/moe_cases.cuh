@@ -27,7 +27,7 @@ struct StepBuffers {
   Buffer<float> weights;
   Buffer<int32_t> ids;
   Buffer<std::byte> sync;
-  StepBuffers(const MatmulConfig& config, const StepCase& c)
+  StepBuffers(const KernelConfig& config, const StepCase& c)
       : weights(c.n_used),
         ids(c.n_used),
         sync(moe_step_sync_bytes(c.n_embd, c.n_used * c.d_ff, c.d_shared)) {

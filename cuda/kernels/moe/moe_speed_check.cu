@@ -18,7 +18,7 @@ struct Block {
   std::vector<std::unique_ptr<Buffer<float>>> y;
   StepBuffers buffers;
   std::vector<std::unique_ptr<Buffer<int32_t>>> slots;
-  Block(const MatmulConfig& config, const StepCase& c)
+  Block(const KernelConfig& config, const StepCase& c)
       : shape(c),
         router(GgmlType::kF32, c.n_embd, c.n_experts, 40u << 20),
         gate(c.up, c.n_embd, c.d_ff, 600u << 20, c.n_experts),
@@ -101,7 +101,7 @@ struct Block {
 };
 
 /// What forward_ffn.cc launches without moe_step.
-void launch_apart(const MatmulConfig& config, const Block& k, const MoeStepParams& s,
+void launch_apart(const KernelConfig& config, const Block& k, const MoeStepParams& s,
                   cudaStream_t stream) {
   MatmulParams m;
   m.x = s.moe.x;
@@ -158,7 +158,7 @@ void launch_apart(const MatmulConfig& config, const Block& k, const MoeStepParam
 /// What is in the launch.
 enum class Fused { kNothing, kBlock, kBefore, kAll };
 
-void launch_layer(const MatmulConfig& config, const Block& k, uint32_t layer, Fused fused,
+void launch_layer(const KernelConfig& config, const Block& k, uint32_t layer, Fused fused,
                   bool near, const MoeStepTuning& tuning, cudaStream_t s) {
   MoeStepParams p = k.params(layer);
   const MatmulParams before = p.before, after = p.after;
@@ -177,7 +177,7 @@ void launch_layer(const MatmulConfig& config, const Block& k, uint32_t layer, Fu
 
 constexpr uint32_t kLayers = 32;
 
-double layer_us(const MatmulConfig& config, const Block& k, Fused fused, bool near,
+double layer_us(const KernelConfig& config, const Block& k, Fused fused, bool near,
                 const MoeStepTuning& tuning) {
   return time_graph([&](cudaStream_t s) {
            for (uint32_t l = 0; l < kLayers; ++l)

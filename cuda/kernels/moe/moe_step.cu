@@ -231,7 +231,7 @@ Kernel kernel_for(const StepArgs& p) {
 
 }  // namespace
 
-Status launch_moe_step(const MatmulConfig& config, const MoeStepParams& m, cudaStream_t stream,
+Status launch_moe_step(const KernelConfig& config, const MoeStepParams& m, cudaStream_t stream,
                        const MoeStepTuning& tuning) {
   const MoeParams& e = m.moe;
   if (!moe_step_takes(config, m) || reinterpret_cast<uintptr_t>(e.x) % 16 != 0 ||
@@ -271,7 +271,7 @@ Status launch_moe_step(const MatmulConfig& config, const MoeStepParams& m, cudaS
   return launch_kernel("moe_step", shape, kernel_for(p), p);
 }
 
-Status prepare_moe_step(const MatmulConfig& config) {
+Status prepare_moe_step(const KernelConfig& config) {
   for (const auto& kernels : {kKernels<false>, kKernels<true>}) {
     for (int i = 0; i < 4; ++i) {
       SHARPI_TRY(kernel_status(

@@ -38,18 +38,18 @@ struct MoeStepParams {
 };
 
 /// Whether a model with this configuration has such launches at all.
-bool has_moe_steps(const MatmulConfig& config);
+bool has_moe_steps(const KernelConfig& config);
 /// Whether launch_moe_step takes these parameters; the addresses in them do not matter.
-bool moe_step_takes(const MatmulConfig& config, const MoeStepParams& p);
+bool moe_step_takes(const KernelConfig& config, const MoeStepParams& p);
 /// Settings that measurements vary; the library uses the defaults.
 struct MoeStepTuning {
   bool cooperative = false;       // the launch itself sees to it that all blocks run at once
   uint32_t spare = 0;             // bytes of shared memory left to other kernels
   uint32_t ring_bytes = 1 << 20;  // of a warp, at most
 };
-Status launch_moe_step(const MatmulConfig& config, const MoeStepParams& p, cudaStream_t stream,
+Status launch_moe_step(const KernelConfig& config, const MoeStepParams& p, cudaStream_t stream,
                        const MoeStepTuning& tuning = {});
 /// Raises the shared-memory limit of the kernel to what the device has.
-Status prepare_moe_step(const MatmulConfig& config);
+Status prepare_moe_step(const KernelConfig& config);
 
 }  // namespace sharpi::cuda

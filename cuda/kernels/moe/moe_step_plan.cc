@@ -54,7 +54,7 @@ uint64_t shape_memory(uint32_t n_embd, uint32_t hidden, uint32_t shared_hidden, 
   return at;
 }
 
-void shape_work(const MatmulConfig& config, const MoeStepParams& m, StepArgs* p) {
+void shape_work(const KernelConfig& config, const MoeStepParams& m, StepArgs* p) {
   const MoeParams& e = m.moe;
   const auto grid = static_cast<uint32_t>(config.device.n_sm);
   p->n_embd = e.gate.n_in;
@@ -129,7 +129,7 @@ bool shapes_agree(const MoeStepParams& m) {
 
 }  // namespace
 
-uint32_t step::shape_step(const MatmulConfig& config, const MoeStepParams& m,
+uint32_t step::shape_step(const KernelConfig& config, const MoeStepParams& m,
                           const MoeStepTuning& tuning, StepArgs* p) {
   set_slabs(m, p);
   shape_work(config, m, p);
@@ -184,11 +184,11 @@ uint64_t moe_step_sync_bytes(uint32_t n_embd, uint32_t hidden, uint32_t shared_h
   return shape_memory(n_embd, hidden, shared_hidden, nullptr, &p);
 }
 
-bool has_moe_steps(const MatmulConfig& config) {
+bool has_moe_steps(const KernelConfig& config) {
   return !config.exact && !config.deterministic;
 }
 
-bool moe_step_takes(const MatmulConfig& config, const MoeStepParams& m) {
+bool moe_step_takes(const KernelConfig& config, const MoeStepParams& m) {
   if (!has_moe_steps(config) || !shapes_agree(m)) return false;
   StepArgs p = {};
   const auto grid = static_cast<uint32_t>(config.device.n_sm);

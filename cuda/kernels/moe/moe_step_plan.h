@@ -108,7 +108,7 @@ struct Slots {
 };
 
 /// The division of work and of shared memory; returns the bytes of a block, 0: it does not fit.
-uint32_t shape_step(const MatmulConfig& config, const MoeStepParams& m, const MoeStepTuning& tuning,
+uint32_t shape_step(const KernelConfig& config, const MoeStepParams& m, const MoeStepTuning& tuning,
                     StepArgs* p);
 /// Where values are behind the words that all launches use; returns the bytes of all.
 uint64_t place_step(const MoeStepParams& m, std::byte* sync, StepArgs* p);

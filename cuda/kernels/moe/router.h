@@ -27,7 +27,7 @@ struct RouterParams {
   bool renormalize = false;
   int32_t* ids = nullptr;    // [n_rows][n_used]; in range and distinct whatever the logits are
   float* weights = nullptr;  // [n_rows][n_used]
-  bool pdl = false;          // as MatmulConfig::pdl
+  bool pdl = false;          // as KernelConfig::pdl
 };
 Status launch_router(const RouterParams& p, cudaStream_t stream);
 

@@ -146,7 +146,7 @@ __global__ void __launch_bounds__((kShareWarps + kFeeders) * 32, 1)
 
 }  // namespace
 
-Status launch_chain(const MatmulConfig& config, const ChainStep* steps, uint32_t n_steps,
+Status launch_chain(const KernelConfig& config, const ChainStep* steps, uint32_t n_steps,
                     std::byte* sync, cudaStream_t stream, const ChainTuning& tuning) {
   if (n_steps == 0 || n_steps > kMaxChainSteps || sync == nullptr) {
     return Status::error(Code::kInternal, "chain of %u products", n_steps);
@@ -171,7 +171,7 @@ Status launch_chain(const MatmulConfig& config, const ChainStep* steps, uint32_t
   return rings ? launch_kernel("chain", shape, chain_kernel, l) : launch_chain_registers(shape, l);
 }
 
-Status prepare_chain(const MatmulConfig& config) {
+Status prepare_chain(const KernelConfig& config) {
   SHARPI_TRY(prepare_chain_registers(config.device.shared_per_block));
   SHARPI_TRY(prepare_chain_rows_registers(config.device.shared_per_block));
   SHARPI_TRY(prepare_chain_rows(config.device.shared_per_block));

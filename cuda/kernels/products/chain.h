@@ -61,19 +61,19 @@ struct ChainTuning {
   uint32_t column_parts = 1;
 };
 
-bool has_chains(const MatmulConfig& config);
+bool has_chains(const KernelConfig& config);
 /// Rows up to which steps are chained on the device; 0: none are.
-uint32_t max_chain_rows(const MatmulConfig& config);
-bool chain_takes(const MatmulConfig& config, const ChainStep& step);
+uint32_t max_chain_rows(const KernelConfig& config);
+bool chain_takes(const KernelConfig& config, const ChainStep& step);
 /// Every step must be one that chain_takes(). config.pdl: weights are fetched while the preceding
 /// grid still runs.
-Status launch_chain(const MatmulConfig& config, const ChainStep* steps, uint32_t n_steps,
+Status launch_chain(const KernelConfig& config, const ChainStep* steps, uint32_t n_steps,
                     std::byte* sync, cudaStream_t stream, const ChainTuning& tuning = {});
 /// Whether one launch has room for these steps, each of which chain_takes(), and their rows can be
 /// handed on within it.
-bool chain_fits(const MatmulConfig& config, const ChainStep* steps, uint32_t n_steps,
+bool chain_fits(const KernelConfig& config, const ChainStep* steps, uint32_t n_steps,
                 const ChainTuning& tuning = {});
 /// Raises the shared-memory limit of the kernels that the device can run.
-Status prepare_chain(const MatmulConfig& config);
+Status prepare_chain(const KernelConfig& config);
 
 }  // namespace sharpi::cuda

@@ -217,7 +217,7 @@ int main(int argc, char** argv) {
   };
   sharpi::cuda::check::require_device();
   Bench b;
-  must(make_matmul_config(&b.config), "config");
+  must(make_kernel_config(&b.config), "config");
   must(prepare_chain(b.config), "prepare");
   if (wants("test")) run_tests(b, false, false);
   if (wants("quick") || wants("race")) run_tests(b, true, wants("race"));

@@ -119,11 +119,11 @@ struct ChainSlots {
 };
 
 /// The form of the kernel that a device's launches have.
-ChainForm chain_form(const MatmulConfig& config, const ChainTuning& tuning);
+ChainForm chain_form(const KernelConfig& config, const ChainTuning& tuning);
 
 /// The steps as a launch takes them; false: they do not hand on rows as a launch can, or there is
 /// no room.
-bool make_chain_launch(const MatmulConfig& config, const ChainStep* steps, uint32_t n_steps,
+bool make_chain_launch(const KernelConfig& config, const ChainStep* steps, uint32_t n_steps,
                        std::byte* sync, const ChainTuning& tuning, ChainLaunch* out);
 
 /// Rows that the kernel of a launch of n_rows has room for.

@@ -274,7 +274,7 @@ class Wiring {
 
 }  // namespace
 
-ChainForm chain_form(const MatmulConfig& config, const ChainTuning& tuning) {
+ChainForm chain_form(const KernelConfig& config, const ChainTuning& tuning) {
   if (tuning.form != ChainForm::kByDevice) return tuning.form;
   // Rings of less shared memory would not outlast a meeting.
   constexpr int kLeastShared = 200 << 10;
@@ -283,17 +283,17 @@ ChainForm chain_form(const MatmulConfig& config, const ChainTuning& tuning) {
              : ChainForm::kRegisters;
 }
 
-bool has_chains(const MatmulConfig& config) {
+bool has_chains(const KernelConfig& config) {
   return config.device.n_sm <= static_cast<int>(kMaxChainBlocks) && !config.exact &&
          !config.deterministic;
 }
 
-uint32_t max_chain_rows(const MatmulConfig& config) {
+uint32_t max_chain_rows(const KernelConfig& config) {
   if (!has_chains(config)) return 0;
   return chain_form(config, {}) == ChainForm::kRings ? kMaxChainRows : kMaxRegisterRows;
 }
 
-bool chain_takes(const MatmulConfig& config, const ChainStep& step) {
+bool chain_takes(const KernelConfig& config, const ChainStep& step) {
   const MatmulParams& m = step.product;
   if (!has_chains(config) || m.force_f32 || m.n_rows == 0 || m.n_rows > kMaxChainRows ||
       m.n_tasks == 0)
@@ -314,7 +314,7 @@ bool chain_takes(const MatmulConfig& config, const ChainStep& step) {
          panels <= kMaxPanels / 4;
 }
 
-bool make_chain_launch(const MatmulConfig& config, const ChainStep* steps, uint32_t n_steps,
+bool make_chain_launch(const KernelConfig& config, const ChainStep* steps, uint32_t n_steps,
                        std::byte* sync, const ChainTuning& tuning, ChainLaunch* out) {
   const auto blocks = static_cast<uint32_t>(config.device.n_sm);
   ChainLaunch& l = *out;
@@ -345,7 +345,7 @@ bool make_chain_launch(const MatmulConfig& config, const ChainStep* steps, uint3
                        : divide_rows(&l, room, rings, tuning.column_parts);
 }
 
-bool chain_fits(const MatmulConfig& config, const ChainStep* steps, uint32_t n_steps,
+bool chain_fits(const KernelConfig& config, const ChainStep* steps, uint32_t n_steps,
                 const ChainTuning& tuning) {
   ChainLaunch launch;
   return make_chain_launch(config, steps, n_steps, nullptr, tuning, &launch);

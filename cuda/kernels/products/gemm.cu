@@ -173,13 +173,13 @@ GemmKernel gemm_instance(uint32_t row_tile) {
 }
 
 /// deterministic: one kernel on every device, and equal bits with every row tile.
-bool use_sm90(const MatmulConfig& config) {
+bool use_sm90(const KernelConfig& config) {
   return have_gemm_sm90(config) && !config.deterministic && config.gemm_path != GemmPath::kMma;
 }
 
 /// The row tile whose waves of blocks take least. What a tile costs besides its rows is unpacking
 /// its weights and filling its pipeline.
-uint32_t choose_row_tile(const MatmulConfig& config, const GemmParams& p) {
+uint32_t choose_row_tile(const KernelConfig& config, const GemmParams& p) {
   if (!use_sm90(config)) {
     uint32_t rows = gemm_tile_rows(config.device, p.n_rows, p.tasks[0].type);
     for (uint32_t t = 1; t < p.n_tasks; ++t)
@@ -207,12 +207,12 @@ uint32_t choose_row_tile(const MatmulConfig& config, const GemmParams& p) {
 
 }  // namespace
 
-uint32_t gemm_row_tile(const MatmulConfig& config, uint64_t rows_per_expert) {
+uint32_t gemm_row_tile(const KernelConfig& config, uint64_t rows_per_expert) {
   if (use_sm90(config)) return kWarpgroupRowTile;
   return gemm_tile_rows(config.device, rows_per_expert, kWidestGemmType);
 }
 
-Status launch_gemm(const MatmulConfig& config, const GemmParams& params, uint32_t row_tile,
+Status launch_gemm(const KernelConfig& config, const GemmParams& params, uint32_t row_tile,
                    uint32_t max_tiles, cudaStream_t stream) {
   GemmParams p = params;
   const bool gated = is_gated_epilogue(p.epilogue);
@@ -252,7 +252,7 @@ Status launch_gemm(const MatmulConfig& config, const GemmParams& params, uint32_
   return launch_kernel("gemm", shape, gemm_instance(row_tile), p);
 }
 
-Status prepare_gemm(const MatmulConfig& config) {
+Status prepare_gemm(const KernelConfig& config) {
   for (const uint32_t rows : {32u, 64u, 128u}) {
     SHARPI_TRY(kernel_status(
         cudaFuncSetAttribute(gemm_instance(rows), cudaFuncAttributeMaxDynamicSharedMemorySize,

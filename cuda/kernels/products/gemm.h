@@ -105,25 +105,25 @@ inline uint64_t f16_panel_bytes(uint32_t n_in) {
 
 /// Columns (rows of x) of a tile for a number of rows per expert: what a table is made for,
 /// whatever the type of the weights.
-uint32_t gemm_row_tile(const MatmulConfig& config, uint64_t rows_per_expert);
+uint32_t gemm_row_tile(const KernelConfig& config, uint64_t rows_per_expert);
 
 /// All tasks in tiles of one type per gated pair. Without a table row_tile may be 0: chosen here.
 /// max_tiles: upper bound of *n_tiles.
-Status launch_gemm(const MatmulConfig& config, const GemmParams& p, uint32_t row_tile,
+Status launch_gemm(const KernelConfig& config, const GemmParams& p, uint32_t row_tile,
                    uint32_t max_tiles, cudaStream_t stream);
 /// The row tile of the f32 kernel.
 constexpr uint32_t kF32RowTile = 64;
-Status launch_gemm_f32(const MatmulConfig& config, const GemmParams& p, uint32_t max_tiles,
+Status launch_gemm_f32(const KernelConfig& config, const GemmParams& p, uint32_t max_tiles,
                        cudaStream_t stream);
-Status prepare_gemm(const MatmulConfig& config);
+Status prepare_gemm(const KernelConfig& config);
 
 /// gemm_sm90.cu: the same with any row tile up to this, where the build and the device have it. A
 /// tile costs what its rows need, so that tables are made with the largest.
 constexpr uint32_t kWarpgroupRowTile = 256;
-bool have_gemm_sm90(const MatmulConfig& config);
-Status launch_gemm_sm90(const MatmulConfig& config, const GemmParams& p, uint32_t row_tile,
+bool have_gemm_sm90(const KernelConfig& config);
+Status launch_gemm_sm90(const KernelConfig& config, const GemmParams& p, uint32_t row_tile,
                         uint32_t max_tiles, cudaStream_t stream);
-Status prepare_gemm_sm90(const MatmulConfig& config);
+Status prepare_gemm_sm90(const KernelConfig& config);
 
 /// What matmul.cu and moe.cu make of a matrix and of the rows.
 GemmTask gemm_task(const DeviceMatrix& w, float* y, uint64_t y_stride);
@@ -150,8 +150,8 @@ struct CublasRun {
 Status run_cublas(const CublasRun& r, const MatmulParams& p, cudaStream_t stream);
 
 /// moe.cu: rows grouped by expert, any number of them.
-uint64_t grouped_moe_bytes(const MatmulConfig& config, uint32_t max_rows, uint32_t n_embd,
+uint64_t grouped_moe_bytes(const KernelConfig& config, uint32_t max_rows, uint32_t n_embd,
                            uint32_t d_ff, uint32_t n_experts, uint32_t n_used);
-Status launch_grouped_moe(const MatmulConfig& config, const MoeParams& p, cudaStream_t stream);
+Status launch_grouped_moe(const KernelConfig& config, const MoeParams& p, cudaStream_t stream);
 
 }  // namespace sharpi::cuda

@@ -231,7 +231,7 @@ __global__ void __launch_bounds__(kThreads) gemm_f32_kernel(const __grid_constan
 
 }  // namespace
 
-Status launch_gemm_f32(const MatmulConfig& config, const GemmParams& params, uint32_t max_tiles,
+Status launch_gemm_f32(const KernelConfig& config, const GemmParams& params, uint32_t max_tiles,
                        cudaStream_t stream) {
   GemmParams p = params;
   const bool gated = p.epilogue == Epilogue::kSwiGlu || p.epilogue == Epilogue::kGeGlu;

@@ -326,11 +326,11 @@ __global__ void __launch_bounds__(kThreads, 1)
 bool warpgroups_built() {
   return true;
 }
-bool have_gemm_sm90(const MatmulConfig& config) {
+bool have_gemm_sm90(const KernelConfig& config) {
   return warpgroup_gemm_fits(config.device);
 }
 
-Status launch_gemm_sm90(const MatmulConfig& config, const GemmParams& params, uint32_t row_tile,
+Status launch_gemm_sm90(const KernelConfig& config, const GemmParams& params, uint32_t row_tile,
                         uint32_t max_tiles, cudaStream_t stream) {
   GemmParams p = params;
   const bool gated = is_gated_epilogue(p.epilogue);
@@ -360,7 +360,7 @@ Status launch_gemm_sm90(const MatmulConfig& config, const GemmParams& params, ui
   return launch_kernel("gemm_sm90", shape, gemm_sm90_kernel, p);
 }
 
-Status prepare_gemm_sm90(const MatmulConfig& config) {
+Status prepare_gemm_sm90(const KernelConfig& config) {
   return kernel_status(
       cudaFuncSetAttribute(gemm_sm90_kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
                            config.device.shared_per_block),
@@ -372,13 +372,13 @@ Status prepare_gemm_sm90(const MatmulConfig& config) {
 bool warpgroups_built() {
   return false;
 }
-bool have_gemm_sm90(const MatmulConfig&) {
+bool have_gemm_sm90(const KernelConfig&) {
   return false;
 }
-Status launch_gemm_sm90(const MatmulConfig&, const GemmParams&, uint32_t, uint32_t, cudaStream_t) {
+Status launch_gemm_sm90(const KernelConfig&, const GemmParams&, uint32_t, uint32_t, cudaStream_t) {
   return Status::error(Code::kInternal, "kernel gemm_sm90 is not in this build");
 }
-Status prepare_gemm_sm90(const MatmulConfig&) {
+Status prepare_gemm_sm90(const KernelConfig&) {
   return Status::ok();
 }
 

@@ -110,16 +110,16 @@ void add_task(StreamParams* s, const MatmulTask& t) {
   if (!second) s->n_groups += panels_of(t.w.n_out);
 }
 
-bool streams_in_f16(const MatmulConfig& config, const DeviceMatrix& w, bool force_f32) {
+bool streams_in_f16(const KernelConfig& config, const DeviceMatrix& w, bool force_f32) {
   return w.layout == WeightLayout::kTiles && !config.exact && !force_f32;
 }
 
-bool streams_weights(const MatmulConfig& config, uint32_t n_rows) {
+bool streams_weights(const KernelConfig& config, uint32_t n_rows) {
   return n_rows <= kStreamedRows && !config.deterministic;
 }
 
 /// Up to kMatvecRows rows: the tasks in tiles in one launch, the others in another.
-Status run_streams(const MatmulConfig& config, const MatmulParams& p, cudaStream_t stream) {
+Status run_streams(const KernelConfig& config, const MatmulParams& p, cudaStream_t stream) {
   StreamParams f16 = stream_params(p), f32 = f16;
   bool all = true;
   for (uint32_t t = 0; t < p.n_tasks; ++t) {
@@ -137,7 +137,7 @@ Status run_streams(const MatmulConfig& config, const MatmulParams& p, cudaStream
 }
 
 /// Routed experts of a few rows: every row by itself.
-Status run_expert_streams(const MatmulConfig& config, const MoeParams& p, cudaStream_t stream) {
+Status run_expert_streams(const KernelConfig& config, const MoeParams& p, cudaStream_t stream) {
   auto* h = reinterpret_cast<float*>(p.workspace);
   MatmulParams up = {};
   up.x = p.x;
@@ -190,13 +190,13 @@ struct GemmSpace {
 /// From how many rows cuBLASLt, for weights in tiles: it wins where there is no warpgroup kernel.
 constexpr uint32_t kCublasRows = 192;
 
-bool use_cublas(const MatmulConfig& config, uint32_t n_rows) {
+bool use_cublas(const KernelConfig& config, uint32_t n_rows) {
   if (config.cublas_lt == nullptr || config.deterministic || config.exact) return false;
   if (config.gemm_path == GemmPath::kCublasLt) return true;
   return config.gemm_path == GemmPath::kAuto && n_rows >= kCublasRows && !have_gemm_sm90(config);
 }
 
-GemmSpace gemm_space(const MatmulConfig& config, uint32_t n_rows, uint32_t n_in, uint32_t n_out) {
+GemmSpace gemm_space(const KernelConfig& config, uint32_t n_rows, uint32_t n_in, uint32_t n_out) {
   GemmSpace s = {};
   s.image_rows = (uint64_t{n_rows} + 7) / 8 * 8;
   s.image = align_up(s.image_rows * sizeof(float));
@@ -223,7 +223,7 @@ bool has_fragments(const MatmulParams& p, uint32_t t) {
 }
 
 /// Tasks (one, or gate and up) whose weights have to become f16 tiles first, slice by slice.
-Status run_converted(const MatmulConfig& config, const MatmulParams& p, GemmParams g, uint32_t t,
+Status run_converted(const KernelConfig& config, const MatmulParams& p, GemmParams g, uint32_t t,
                      const GemmSpace& space, cudaStream_t stream) {
   const uint32_t n = is_gated_epilogue(p.epilogue) ? 2 : 1, n_out = p.tasks[t].w.n_out;
   const uint64_t panel = f16_panel_bytes(g.n_in);
@@ -250,7 +250,7 @@ Status run_converted(const MatmulConfig& config, const MatmulParams& p, GemmPara
 }
 
 /// Any number of rows: tensor cores, or f32.
-Status run_gemm(const MatmulConfig& config, const MatmulParams& p, cudaStream_t stream) {
+Status run_gemm(const KernelConfig& config, const MatmulParams& p, cudaStream_t stream) {
   uint32_t max_out = 0;
   for (uint32_t t = 0; t < p.n_tasks; ++t) max_out = std::max(max_out, p.tasks[t].w.n_out);
   const uint32_t n_in = p.tasks[0].w.n_in;
@@ -347,21 +347,21 @@ Status convert_task(const DeviceMatrix& w, uint32_t first, uint32_t n, uint32_t 
   return launch_f16_tiles(p, stream);
 }
 
-Status prepare_matmul(const MatmulConfig& config) {
+Status prepare_matmul(const KernelConfig& config) {
   SHARPI_TRY(prepare_gemm(config));
   SHARPI_TRY(prepare_moe_step(config));
   if (has_chains(config)) SHARPI_TRY(prepare_chain(config));
   return prepare_matvec(config.device.shared_per_block);
 }
 
-Status make_matmul_config(MatmulConfig* config) {
+Status make_kernel_config(KernelConfig* config) {
   int device = 0;
   SHARPI_TRY(kernel_status(cudaGetDevice(&device), "device"));
   SHARPI_TRY(query_profile(device, "the device", &config->device));
   return prepare_matmul(*config);
 }
 
-uint64_t matmul_workspace_bytes(const MatmulConfig& config, uint32_t max_rows, uint32_t max_in,
+uint64_t matmul_workspace_bytes(const KernelConfig& config, uint32_t max_rows, uint32_t max_in,
                                 uint32_t max_out) {
   uint64_t bytes = stream_workspace_bytes(std::min(max_rows, kMatvecRows), max_in);
   if (!streams_weights(config, max_rows))
@@ -369,7 +369,7 @@ uint64_t matmul_workspace_bytes(const MatmulConfig& config, uint32_t max_rows, u
   return align_up(bytes);
 }
 
-Status launch_matmul(const MatmulConfig& config, const MatmulParams& p, cudaStream_t stream) {
+Status launch_matmul(const KernelConfig& config, const MatmulParams& p, cudaStream_t stream) {
   SHARPI_TRY(check_tasks(p));
   if (!streams_weights(config, p.n_rows)) return run_gemm(config, p, stream);
   for (uint32_t first = 0; first < p.n_rows; first += kMatvecRows) {
@@ -383,11 +383,11 @@ Status launch_matmul(const MatmulConfig& config, const MatmulParams& p, cudaStre
   return Status::ok();
 }
 
-const char* matmul_path(const MatmulConfig& config, uint32_t n_rows) {
+const char* matmul_path(const KernelConfig& config, uint32_t n_rows) {
   return use_cublas(config, n_rows) ? "f16 weights and cuBLASLt" : moe_path(config, n_rows);
 }
 
-const char* moe_path(const MatmulConfig& config, uint32_t n_rows) {
+const char* moe_path(const KernelConfig& config, uint32_t n_rows) {
   if (streams_weights(config, n_rows)) return config.exact ? "f32 streaming" : "f16 streaming";
   if (config.exact) return "f32 tiles";
   const bool warpgroups =
@@ -395,7 +395,7 @@ const char* moe_path(const MatmulConfig& config, uint32_t n_rows) {
   return warpgroups ? "f16 warpgroup tensor cores" : "f16 tensor cores";
 }
 
-uint64_t moe_workspace_bytes(const MatmulConfig& config, uint32_t max_rows, uint32_t n_embd,
+uint64_t moe_workspace_bytes(const KernelConfig& config, uint32_t max_rows, uint32_t n_embd,
                              uint32_t d_ff, uint32_t n_experts, uint32_t n_used) {
   const uint64_t few = uint64_t{std::min(max_rows, kStreamedRows)} * n_used * d_ff * sizeof(float);
   const bool many = !streams_weights(config, max_rows);
@@ -403,7 +403,7 @@ uint64_t moe_workspace_bytes(const MatmulConfig& config, uint32_t max_rows, uint
       few, many ? grouped_moe_bytes(config, max_rows, n_embd, d_ff, n_experts, n_used) : 0));
 }
 
-Status launch_moe(const MatmulConfig& config, const MoeParams& p, cudaStream_t stream) {
+Status launch_moe(const KernelConfig& config, const MoeParams& p, cudaStream_t stream) {
   SHARPI_TRY(check_moe(p));
   if (!streams_weights(config, p.n_rows)) return launch_grouped_moe(config, p, stream);
   const uint64_t needed = uint64_t{p.n_rows} * p.n_used * p.gate.n_out * sizeof(float);

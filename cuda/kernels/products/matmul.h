@@ -15,7 +15,7 @@
 #include <cstdint>
 
 #include "base/status.h"
-#include "cuda/kernels/device_profile.h"
+#include "cuda/kernels/kernel_config.h"
 #include "cuda/kernels/products/weight_layout.h"
 #include "cuda/kernels/stream_handle.h"
 
@@ -34,25 +34,14 @@ enum class Epilogue : uint8_t {
   kGeGlu,   // the same with gelu (tanh form)
 };
 
-/// Which kernel products of many rows go to; kAuto is what measured fastest.
-enum class GemmPath : uint8_t { kAuto, kMma, kWarpgroup, kCublasLt };
+/// The name that files about chains know it by.
+using KernelConfig = KernelConfig;
 
-class CublasLt;
-
-/// What is the same for all products of a model on one device; made once per model.
-struct MatmulConfig {
-  bool exact = false;
-  bool deterministic = false;
-  bool pdl = false;  // launch with programmatic stream serialization
-  DeviceProfile device;
-  GemmPath gemm_path = GemmPath::kAuto;  // for tests and measurements
-  CublasLt* cublas_lt = nullptr;         // the model's (cublas_lt.h); nullptr: own kernels only
-};
 /// Raises the shared-memory limits of the kernels to what the profile has, so that the first launch
 /// may be inside a capture. On the current device.
-Status prepare_matmul(const MatmulConfig& config);
+Status prepare_matmul(const KernelConfig& config);
 /// The same after it has filled in the profile of the current device.
-Status make_matmul_config(MatmulConfig* config);
+Status make_kernel_config(KernelConfig* config);
 
 struct MatmulTask {
   DeviceMatrix w;
@@ -78,13 +67,13 @@ struct MatmulParams {
 
 /// Workspace of products of up to max_rows rows of up to max_in elements and up to max_out outputs
 /// per task. 0 is possible.
-uint64_t matmul_workspace_bytes(const MatmulConfig& config, uint32_t max_rows, uint32_t max_in,
+uint64_t matmul_workspace_bytes(const KernelConfig& config, uint32_t max_rows, uint32_t max_in,
                                 uint32_t max_out);
 
-Status launch_matmul(const MatmulConfig& config, const MatmulParams& p, cudaStream_t stream);
+Status launch_matmul(const KernelConfig& config, const MatmulParams& p, cudaStream_t stream);
 
 /// The kernel that a product of n_rows rows of tile weights goes to, in words (statistics).
-const char* matmul_path(const MatmulConfig& config, uint32_t n_rows);
+const char* matmul_path(const KernelConfig& config, uint32_t n_rows);
 
 /// Routed experts: y[r] (+)= sum_j weight[r][j] * down[e](act(gate[e] x[r]) * up[e] x[r]),
 /// e = ids[r][j], j ascending.
@@ -108,9 +97,9 @@ struct MoeParams {
   std::byte* workspace = nullptr;  // moe_workspace_bytes(), aligned to 256
   uint64_t workspace_bytes = 0;
 };
-uint64_t moe_workspace_bytes(const MatmulConfig& config, uint32_t max_rows, uint32_t n_embd,
+uint64_t moe_workspace_bytes(const KernelConfig& config, uint32_t max_rows, uint32_t n_embd,
                              uint32_t d_ff, uint32_t n_experts, uint32_t n_used);
 /// Two launches for up to kStreamedRows rows, six for more.
-Status launch_moe(const MatmulConfig& config, const MoeParams& p, cudaStream_t stream);
+Status launch_moe(const KernelConfig& config, const MoeParams& p, cudaStream_t stream);
 
 }  // namespace sharpi::cuda

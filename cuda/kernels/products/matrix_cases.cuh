@@ -16,7 +16,7 @@ struct Case {
   bool norm = false, scale = false, force_f32 = false;
 };
 
-inline std::string describe(const MatmulConfig& c, const Case& k) {
+inline std::string describe(const KernelConfig& c, const Case& k) {
   std::string s = c.exact ? "exact " : "fast ";
   for (size_t t = 0; t < k.types.size(); ++t) {
     s += std::string(ggml_traits(k.types[t]).name) + "[" + std::to_string(k.n_out[t]) + "x" +

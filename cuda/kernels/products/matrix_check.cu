@@ -243,7 +243,7 @@ int main(int argc, char** argv) {
   };
   sharpi::cuda::check::require_device();
   Bench b;
-  must(make_matmul_config(&b.config), "config");
+  must(make_kernel_config(&b.config), "config");
   std::printf("%d multiprocessors, compute capability %d, %d bytes of shared memory\n",
               b.config.device.n_sm, b.config.device.capability, b.config.device.shared_per_block);
   for (int i = 1; i < argc; ++i) {

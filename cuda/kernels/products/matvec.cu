@@ -90,10 +90,38 @@ __device__ __forceinline__ void run_units(const StreamParams& p, const View& vie
 template <bool kOne>
 __device__ __forceinline__ void run_panels(const StreamParams& p, const View& view, Ring& ring,
                                            Position at) {
+  // Not by with_tiled_type(), through whose function the compiler orders this kernel otherwise.
+  static_assert(
+      kBranchIsWhole<TiledTypes, GgmlType::kQ8_0, GgmlType::kQ4_0, GgmlType::kQ4_1, GgmlType::kQ5_0,
+                     GgmlType::kQ5_1, GgmlType::kQ4_K, GgmlType::kQ5_K, GgmlType::kQ6_K>);
   const auto* panels = reinterpret_cast<const Panel*>(view.shared + view.map.panels);
   while (at.left != 0) {
-    with_tiled_type(panels[at.v].type,
-                    [&]<GgmlType kType>() { run_units<kType, kOne>(p, view, ring, at); });
+    switch (panels[at.v].type) {
+      case GgmlType::kQ8_0:
+        run_units<GgmlType::kQ8_0, kOne>(p, view, ring, at);
+        break;
+      case GgmlType::kQ4_0:
+        run_units<GgmlType::kQ4_0, kOne>(p, view, ring, at);
+        break;
+      case GgmlType::kQ4_1:
+        run_units<GgmlType::kQ4_1, kOne>(p, view, ring, at);
+        break;
+      case GgmlType::kQ5_0:
+        run_units<GgmlType::kQ5_0, kOne>(p, view, ring, at);
+        break;
+      case GgmlType::kQ5_1:
+        run_units<GgmlType::kQ5_1, kOne>(p, view, ring, at);
+        break;
+      case GgmlType::kQ4_K:
+        run_units<GgmlType::kQ4_K, kOne>(p, view, ring, at);
+        break;
+      case GgmlType::kQ5_K:
+        run_units<GgmlType::kQ5_K, kOne>(p, view, ring, at);
+        break;
+      default:  // the last of the list
+        run_units<GgmlType::kQ6_K, kOne>(p, view, ring, at);
+        break;
+    }
   }
 }
 
@@ -282,7 +310,7 @@ uint64_t stream_workspace_bytes(uint32_t n_rows, uint32_t n_in) {
   return n_rows == 1 ? 0 : image_map(n_rows, (n_in + kUnitColumns - 1) / kUnitColumns).bytes;
 }
 
-Status launch_matvec(const MatmulConfig& config, StreamParams p, uint32_t grid_rows,
+Status launch_matvec(const KernelConfig& config, StreamParams p, uint32_t grid_rows,
                      std::byte* workspace, uint64_t workspace_bytes, cudaStream_t stream) {
   for (uint32_t t = 0; t < p.n_tasks; ++t) {
     if (p.tasks[t].layout != WeightLayout::kTiles) {

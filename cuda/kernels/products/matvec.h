@@ -69,11 +69,11 @@ struct StreamParams {
 Divider make_divider(uint32_t divisor);
 
 /// Every task in tiles. `workspace` (stream_workspace_bytes) is needed for several rows.
-Status launch_matvec(const MatmulConfig& config, StreamParams p, uint32_t grid_rows,
+Status launch_matvec(const KernelConfig& config, StreamParams p, uint32_t grid_rows,
                      std::byte* workspace, uint64_t workspace_bytes, cudaStream_t stream);
 uint64_t stream_workspace_bytes(uint32_t n_rows, uint32_t n_in);
 /// Any type, any layout.
-Status launch_matvec_f32(const MatmulConfig& config, const StreamParams& p, uint32_t grid_rows,
+Status launch_matvec_f32(const KernelConfig& config, const StreamParams& p, uint32_t grid_rows,
                          cudaStream_t stream);
 /// Raises the shared-memory limit of the kernels to what the device has.
 Status prepare_matvec(int max_shared_bytes);

@@ -253,7 +253,7 @@ bool all_f32_rows(const StreamParams& p) {
 
 }  // namespace
 
-Status launch_matvec_f32(const MatmulConfig& config, const StreamParams& p, uint32_t grid_rows,
+Status launch_matvec_f32(const KernelConfig& config, const StreamParams& p, uint32_t grid_rows,
                          cudaStream_t stream) {
   for (uint32_t t = 0; t < p.n_tasks; ++t)
     SHARPI_TRY(check_weights("matvec_f32", p.tasks[t].type, p.tasks[t].layout));

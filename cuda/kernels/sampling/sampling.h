@@ -32,7 +32,7 @@ struct ArgmaxParams {
   float* values = nullptr;         // [n_rows], or nullptr
   std::byte* workspace = nullptr;  // sampling_workspace_bytes(), aligned to 256
   uint64_t workspace_bytes = 0;
-  bool pdl = false;  // as MatmulConfig::pdl
+  bool pdl = false;  // as KernelConfig::pdl
 };
 /// Two launches.
 Status launch_argmax(const ArgmaxParams& p, cudaStream_t stream);

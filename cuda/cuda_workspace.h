@@ -59,7 +59,7 @@ class CudaWorkspace final : public Workspace {
   uint64_t size(Buf b) const { return layout_.size_of(b); }
   const WorkspaceLayout& layout() const { return layout_; }
   const Stream& stream() const { return stream_; }
-  cudaStream_t stream() const { return stream_.get(); }
+  cudaStream_t raw_stream() const { return stream_.get(); }
   /// For LayersAhead: records the end of one of the layers under way.
   Status record(uint32_t event) const {
     return device_->check(cudaEventRecord(layers_[event].get(), raw_stream()), "cudaEventRecord");

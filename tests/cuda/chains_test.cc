@@ -108,7 +108,7 @@ class Chains : public ModelTest {
     Logits row(spec_->n_vocab);
     for (size_t p = 0; p < length; ++p) {
       for (uint32_t i = 0; i < n; ++i) tokens[i] = case_of(i).tokens[p];
-      const Status done = Session::decode_batch(sessions, tokens);
+      const Status done = SessionBatch::decode(sessions, tokens);
       ASSERT_TRUE(done.is_ok()) << done.text();
       for (uint32_t i = 0; i < n; ++i) {
         ASSERT_TRUE(sessions[i]->logits(0, row.data()).is_ok());

@@ -5,6 +5,7 @@
 #include "cuda/kernels/kernel_limits.h"
 #include "cuda/kernels/moe/moe_step_plan.h"
 #include "cuda/kernels/products/chain_launch.h"
+#include "cuda/kernels/products/unit_shares.h"
 #include "cuda/published_models.h"
 
 namespace sharpi::testing {
@@ -391,6 +392,30 @@ TEST(StepPlans, EveryLayerOfExpertsIsALaunchThatFits) {
   });
   EXPECT_GT(n_small, 0u);  // else a kind of launch is not tested here
   EXPECT_GT(n_large, 0u);
+}
+
+/// A ring that is just large enough goes on for ever: what units take of it all comes back, also of
+/// those whose bytes are no whole pieces (Q6_K), with whatever is lost at the ring's end.
+TEST(RingUse, AllOfItComesBack) {
+  for (const GgmlType widest : {GgmlType::kQ6_K, GgmlType::kQ8_0}) {
+    const uint32_t ring = (2 * unit_bytes_of(widest) + 127) / 128 * 128;
+    for (const GgmlType type : {GgmlType::kQ4_0, GgmlType::kQ4_K, GgmlType::kQ5_K, widest}) {
+      RingUse use;
+      uint32_t head = 0;
+      const uint32_t bytes = unit_bytes_of(type);
+      for (uint32_t n = 0; n < 10000; ++n) {
+        const bool wraps = ring_wraps(head, bytes, ring);
+        const uint32_t taken = ring_taken(wraps, head, bytes, ring);
+        while (use.units != 0 && !use.has_room(taken, ring)) use.give_back();
+        ASSERT_TRUE(use.has_room(taken, ring)) << "unit " << n << " of " << bytes << " bytes";
+        use.take(taken);
+        head = (wraps ? 0 : head) + bytes;
+      }
+      while (use.units != 0) use.give_back();
+      EXPECT_EQ(use.bytes, 0u);
+      EXPECT_EQ(use.pieces, 0u);
+    }
+  }
 }
 
 }  // namespace

@@ -13,12 +13,12 @@ namespace sharpi::cuda {
 /// enough for memory to be busy, and whatever else the block reads would wait behind more.
 struct Feed {
   const uint8_t* next;
-  uint64_t taken;           // of the ring by units not yet freed, a byte each, in kTakenUnit
+  RingUse use;              // of the ring by units not yet freed
   uint32_t bytes;           // of the next unit; 0 = no more
   uint32_t panel;           // in the table
   uint32_t in_panel, left;  // units left, the next one counted, in the panel and in the product
   uint32_t product, warp;
-  uint32_t head, in_use;          // of the ring; bytes (lost ones counted)
+  uint32_t head;                  // of the ring
   uint32_t units, freed, landed;  // so far
 
   __device__ __forceinline__ void enter(const ChainLaunch& p, const ChainView& view) {
@@ -55,20 +55,18 @@ struct Feed {
   __device__ __forceinline__ void round(const ChainLaunch& p, const ChainView& view, uint32_t full,
                                         uint32_t empty, uint32_t multiplies) {
     if (freed != units && mbarrier_done(empty + freed % kSlots * 8, freed / kSlots % 2)) {
-      in_use -= static_cast<uint32_t>(taken & 255) * kTakenUnit;
-      taken >>= 8;
+      use.give_back();
       ++freed;
     }
     if (landed != units && mbarrier_done(full + landed % kSlots * 8, landed / kSlots % 2)) ++landed;
     if (units - landed >= (multiplies != 0 ? 2 : 1)) return;
     const bool wraps = ring_wraps(head, bytes, p.ring_bytes);
     const uint32_t more = ring_taken(wraps, head, bytes, p.ring_bytes);
-    if (in_use + more > p.ring_bytes || units - freed == kSlots) return;
+    if (!use.has_room(more, p.ring_bytes)) return;
     const uint32_t to = wraps ? 0 : head, slot = units % kSlots;
     mbarrier_expect(full + slot * 8, bytes);
     bulk_copy(shared_address(view.shared) + warp * p.ring_bytes + to, next, bytes, full + slot * 8);
-    taken |= static_cast<uint64_t>(more / kTakenUnit) << (units - freed) * 8;
-    in_use += more;
+    use.take(more);
     head = to + bytes;
     ++units;
     advance(p, view);

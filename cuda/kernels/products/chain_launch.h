@@ -13,7 +13,6 @@ constexpr uint32_t kStagedUnits = 4;     // units of a row that a warp waits for
 constexpr uint32_t kMaxColumns = 32768;  // of a product
 constexpr uint32_t kMaxPanels = 512;     // of a block, over all products
 constexpr uint32_t kFeeders = 4;         // that copy
-constexpr uint32_t kTakenUnit = 64;      // bytes: sizes of units are multiples of it
 constexpr uint32_t kMaxChainBlocks = 512;
 constexpr uint32_t kHandedFloats = 131072;  // of the rows that the steps of a launch hand on
 constexpr uint32_t kMaxChainProducts = 8;   // steps, and parts of them

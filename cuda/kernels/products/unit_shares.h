@@ -43,4 +43,32 @@ SHARPI_HOST_DEVICE inline uint32_t ring_taken(bool wraps, uint32_t head, uint32_
   return bytes + (wraps ? ring_bytes - head : 0);
 }
 
+/// What units that are not given back yet take of a ring, oldest first, eight of them at most. A
+/// byte for each in pieces of 64 bytes, rounded up: units of Q6_K are half a piece longer than
+/// whole ones. Rings have room for two of their largest units, which stays enough: what a unit
+/// takes with the end of a ring that it does not fit into is less than two units, and they are
+/// whole pieces.
+struct RingUse {
+  static constexpr uint32_t kPiece = 64;
+  uint64_t pieces = 0;
+  uint32_t bytes = 0, units = 0;
+
+  static SHARPI_HOST_DEVICE constexpr uint32_t rounded(uint32_t taken) {
+    return (taken + kPiece - 1) / kPiece * kPiece;
+  }
+  SHARPI_HOST_DEVICE bool has_room(uint32_t taken, uint32_t ring_bytes) const {
+    return units < kSlots && bytes + rounded(taken) <= ring_bytes;
+  }
+  SHARPI_HOST_DEVICE void take(uint32_t taken) {
+    pieces |= static_cast<uint64_t>(rounded(taken) / kPiece) << units * 8;
+    bytes += rounded(taken);
+    ++units;
+  }
+  SHARPI_HOST_DEVICE void give_back() {
+    bytes -= static_cast<uint32_t>(pieces & 255) * kPiece;
+    pieces >>= 8;
+    --units;
+  }
+};
+
 }  // namespace sharpi::cuda

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Drafts of several sessions in one pass. Thread rule: one call at a time a session.
+// Steps and drafts of several sessions in one pass. Thread rule: one call at a time a session.
 #pragma once
 
 #include <cstdint>
@@ -21,6 +21,16 @@ struct BatchRead {
   uint32_t n_read = 0;
 };
 
+/// One session's part, as sharpi_session_step() takes it.
+struct BatchStep {
+  Session* session = nullptr;
+  sharpi_sample_params params{};
+  std::span<int32_t> out;  // 1 or more: the step gives at most so many tokens
+  uint32_t n = 0;          // tokens that it gave
+};
+
+struct BatchDraw;
+
 /// What a batch may do with sessions.
 class SessionBatch {
  public:
@@ -29,8 +39,16 @@ class SessionBatch {
   /// What is refused and a pass that fails leave every session as it was; a draw that the device
   /// fails ends the call, and n_read says who has read what.
   static Status verify(std::span<BatchRead> reads);
+  /// 1 to max_batch sessions of one model, no one twice. Each draws a token and gets drafts from
+  /// its own drafters; one pass reads all, but tokens that end a generation. As verify(): unless
+  /// the device fails behind the pass, all sessions step or none.
+  static Status step(std::span<BatchStep> steps);
 
  private:
+  static Status check(std::span<const BatchStep> steps);
+  static Status draw(BatchStep* step, BatchDraw* out);
+  static Status read_drawn(std::span<BatchStep> steps, std::span<BatchDraw> drawn);
+  static void learn(std::span<BatchStep> steps, std::span<BatchDraw> drawn, double seconds);
   static Status check(const BatchRead& read, uint32_t index, const Model& model);
   static Status run(std::span<BatchRead> reads);
 };

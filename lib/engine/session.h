@@ -147,7 +147,7 @@ class Session {
                  Drafted* out);
   Status propose_any(int32_t next, uint32_t most, int32_t* drafts, Drafted* out);
   Status propose_by_model(int32_t next, uint32_t most, int32_t* drafts, Drafted* out);
-  void learn(const Drafted& drafts, uint32_t n_read, double seconds);
+  void learn(const Drafted& drafts, uint32_t n_read, double seconds, uint32_t n_sessions = 1);
   Status catch_up();
   Status take_hidden(SequenceRows* rows);
   TierSession& tier_of(uint32_t layer) const;  // that runs the layer's mixer
@@ -233,12 +233,12 @@ class Session {
   std::vector<Checkpoint> checkpoints_;
   std::vector<float> checkpoint_logits_;  // [n_checkpoints][n_vocab]: logits row 0 at each
   uint64_t checkpoint_clock_ = 0;
-  uint32_t n_logit_rows_ = 0;
-  uint32_t first_logit_row_ = 0;  // of the tier's rows; not 0 after drafts that were rejected
+  uint32_t n_logit_rows_ = 0, first_logit_row_ = 0;  // the first is not 0 after rejected drafts
   std::unique_ptr<NgramDrafter> ngram_;
   std::unique_ptr<MtpDrafter> mtp_;
   std::unique_ptr<ModelDrafter> draft_model_;
   DraftPace pace_, mtp_pace_, model_pace_;
+  SharedPass shared_pass_;
   sharpi_draft_stats draft_stats_{};
   std::array<DraftPlace, kMaxDraft> draft_places_{};
   uint64_t n_prefill_ = 0, n_decode_ = 0;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Drafts of several sessions in one pass: each reads a token and as many drafts behind it as it
-// brought, and draws for itself. Sessions without drafts take part with their one row.
+// Several sessions in one pass: each reads a token and as many drafts behind it as the host brought
+// or its drafters found, and draws for itself. Sessions without drafts take part with their one
+// row.
 #include <algorithm>
 #include <array>
 #include <chrono>
@@ -28,12 +29,27 @@ void shorten(std::span<BatchRead> reads, size_t most) {
   }
 }
 
-Status cancelled(uint32_t index) {
+Status cancelled(const char* list, uint32_t index) {
   return Status::native_error(Code::kCancelled, static_cast<int32_t>(index),
-                              "reads[%u] was cancelled; no session read a token", index);
+                              "%s[%u] was cancelled; no session read a token", list, index);
+}
+
+Status too_many(size_t n, uint32_t most) {
+  return Status::error(Code::kInvalidArgument,
+                       "%zu sessions in one batch, the plan's max_batch is %u", n, most);
 }
 
 }  // namespace
+
+/// A session's step before its tokens are read: what was drawn, the drafts behind it, and what puts
+/// the draw back.
+struct BatchDraw {
+  SamplerMark mark;
+  Drafted drafts;
+  std::array<int32_t, kMaxDraft + 1> tokens{};
+  bool drawn = false, ends = false;
+  double seconds = 0;  // of its drafter
+};
 
 /// What can be refused before anything changes.
 Status SessionBatch::check(const BatchRead& read, uint32_t index, const Model& model) {
@@ -45,7 +61,7 @@ Status SessionBatch::check(const BatchRead& read, uint32_t index, const Model& m
   }
   SHARPI_TRY(read.session->check_reads(read.tokens, read.params));
   const Status begun = read.session->end_call(read.session->begin_call());
-  if (begun.code() == Code::kCancelled) return cancelled(index);
+  if (begun.code() == Code::kCancelled) return cancelled("reads", index);
   SHARPI_TRY(begun);
   SHARPI_TRY(read.session->check_tokens(read.tokens));
   return read.session->check_room(1);
@@ -56,9 +72,7 @@ Status SessionBatch::verify(std::span<BatchRead> reads) {
   const ModelShape& shape = model.plan().model;
   for (BatchRead& r : reads) r.n_read = 0;
   if (reads.size() > shape.max_batch || reads.size() > kMaxBatch) {
-    return Status::error(Code::kInvalidArgument,
-                         "%zu sessions in one batch, the plan's max_batch is %u", reads.size(),
-                         shape.max_batch);
+    return too_many(reads.size(), shape.max_batch);
   }
   for (uint32_t i = 0; i < reads.size(); ++i) SHARPI_TRY(check(reads[i], i, model));
   bool changed = false;  // from the first one that made room on, no cancel ends the call
@@ -66,7 +80,7 @@ Status SessionBatch::verify(std::span<BatchRead> reads) {
     Session& s = *reads[i].session;
     s.changed_ = changed;
     const Status room = s.end_call(no_throw([&] { return s.make_room(1); }));
-    if (room.code() == Code::kCancelled) return cancelled(i);
+    if (room.code() == Code::kCancelled) return cancelled("reads", i);
     SHARPI_TRY(room);
     changed = s.changed_;
   }
@@ -119,6 +133,117 @@ Status SessionBatch::run(std::span<BatchRead> reads) {
     s.n_logit_rows_ = 1;
   }
   return Status::ok();
+}
+
+Status SessionBatch::check(std::span<const BatchStep> steps) {
+  const Model& model = *steps[0].session->model_;
+  const uint32_t most = model.plan().model.max_batch;
+  if (steps.size() > most || steps.size() > kMaxBatch) return too_many(steps.size(), most);
+  for (uint32_t i = 0; i < steps.size(); ++i) {
+    Session& s = *steps[i].session;
+    if (s.model_.get() != &model) {
+      return Status::error(Code::kInvalidArgument, "session %u belongs to another model", i);
+    }
+    if (steps[i].out.empty()) {
+      return Status::error(Code::kBufferTooSmall,
+                           "steps[%u]: a step gives at least one token, cap is 0", i);
+    }
+    const Status begun = s.end_call(s.begin_call());
+    if (begun.code() == Code::kCancelled) return cancelled("steps", i);
+    SHARPI_TRY(begun);
+  }
+  return Status::ok();
+}
+
+Status SessionBatch::step(std::span<BatchStep> steps) {
+  for (BatchStep& s : steps) s.n = 0;
+  SHARPI_TRY(check(steps));
+  std::array<BatchDraw, kMaxBatch> drawn;
+  const Status done = no_throw([&]() -> Status {
+    for (uint32_t i = 0; i < steps.size(); ++i) {
+      const Status one = draw(&steps[i], &drawn[i]);
+      if (one.code() == Code::kCancelled) return cancelled("steps", i);
+      if (!one.is_ok()) {
+        return Status::native_error(one.code(), one.native(), "steps[%u]: %s", i,
+                                    one.text().c_str());
+      }
+    }
+    return read_drawn(steps, {drawn.data(), steps.size()});
+  });
+  for (size_t i = 0; i < steps.size(); ++i) {
+    if (steps[i].n == 0 && drawn[i].drawn) steps[i].session->sampler_.restore(drawn[i].mark);
+  }
+  return done;
+}
+
+/// Draws a token, and has drafts made behind it, as Session::step().
+Status SessionBatch::draw(BatchStep* step, BatchDraw* out) {
+  Session& s = *step->session;
+  out->mark = s.sampler_.mark();
+  out->drawn = true;
+  SHARPI_TRY(s.sample(step->params, out->tokens.data()));
+  const Tokenizer* text = s.model_->text()->tokenizer();
+  out->ends = text != nullptr && text->is_end_of_generation(out->tokens[0]);
+  if (out->ends) return Status::ok();
+  const auto start = std::chrono::steady_clock::now();
+  const auto most = static_cast<uint32_t>(std::min<size_t>(step->out.size() - 1, kMaxDraft));
+  SHARPI_TRY(
+      s.end_call(s.propose(out->tokens[0], step->params, most, &out->tokens[1], &out->drafts)));
+  out->seconds = seconds_since(start) - out->drafts.behind;
+  return Status::ok();
+}
+
+/// One pass over the tokens that do not end a generation; those that do are given as they are.
+Status SessionBatch::read_drawn(std::span<BatchStep> steps, std::span<BatchDraw> drawn) {
+  std::array<BatchRead, kMaxBatch> reads;
+  std::array<uint32_t, kMaxBatch> who{};
+  uint32_t n = 0;
+  for (uint32_t i = 0; i < steps.size(); ++i) {
+    if (drawn[i].ends) continue;
+    sharpi_sample_params rest = steps[i].params;  // of the tokens behind the first
+    if (rest.logprobs != nullptr) rest.logprobs += rest.n_logprobs;
+    reads[n] = {steps[i].session, {drawn[i].tokens.data(), drawn[i].drafts.n + 1}, rest, 0};
+    who[n++] = i;
+  }
+  const auto start = std::chrono::steady_clock::now();
+  const Status done = n == 0 ? Status::ok() : verify({reads.data(), n});
+  const double seconds = seconds_since(start);
+  for (uint32_t k = 0; k < n; ++k) {
+    BatchStep& s = steps[who[k]];
+    s.n = reads[k].n_read;
+    std::copy_n(drawn[who[k]].tokens.begin(), s.n, s.out.begin());
+    drawn[who[k]].drafts.n = static_cast<uint32_t>(reads[k].tokens.size()) - 1;  // that were tried
+  }
+  if (done.code() == Code::kCancelled) {
+    return cancelled("steps", who[static_cast<uint32_t>(done.native())]);
+  }
+  SHARPI_TRY(done);
+  learn(steps, drawn, seconds);
+  for (size_t i = 0; i < steps.size(); ++i) {
+    if (!drawn[i].ends) continue;
+    steps[i].n = 1;
+    steps[i].out[0] = drawn[i].tokens[0];
+  }
+  return Status::ok();
+}
+
+/// After a pass of so many seconds over all that was read.
+void SessionBatch::learn(std::span<BatchStep> steps, std::span<BatchDraw> drawn, double seconds) {
+  uint32_t n_rows = 0, n_sessions = 0;
+  for (const BatchDraw& d : drawn) {
+    if (d.ends) continue;
+    n_rows += d.drafts.n + 1;
+    ++n_sessions;
+  }
+  for (size_t i = 0; i < steps.size(); ++i) {
+    const BatchDraw& d = drawn[i];
+    if (d.ends) continue;
+    Session& s = *steps[i].session;
+    s.shared_pass_.took(n_rows, seconds);
+    s.learn(d.drafts, steps[i].n,
+            s.shared_pass_.price(n_sessions, n_rows, seconds, d.drafts.n + 1, d.seconds),
+            n_sessions);
+  }
 }
 
 }  // namespace sharpi

@@ -202,13 +202,16 @@ Status Session::propose_by_model(int32_t next, uint32_t most, int32_t* drafts, D
   return draft_model_->propose(history_, ledger_.base(), next, n, drafts, out);
 }
 
-/// After a step with these drafts that read so many tokens, in so many seconds besides those in
-/// which the drafter caught up. A step without any is what all drafters are held against.
-void Session::learn(const Drafted& drafts, uint32_t n_read, double seconds) {
+/// After a step of n_sessions, this one with these drafts, that read so many tokens of it, at this
+/// price in seconds besides those in which the drafter caught up. A step without any is what all
+/// drafters are held against.
+void Session::learn(const Drafted& drafts, uint32_t n_read, double seconds, uint32_t n_sessions) {
   const std::pair<uint32_t, DraftPace&> all[] = {{SHARPI_DRAFT_NGRAM, pace_},
                                                  {SHARPI_DRAFT_MTP, mtp_pace_},
                                                  {SHARPI_DRAFT_MODEL, model_pace_}};
+  const double factor = shared_pass_.enter(n_sessions);
   for (const auto& [by, pace] : all) {
+    pace.rescale(factor);
     if ((shape_.drafters & by) == 0) continue;
     if (drafts.n != 0 && drafts.by != by) continue;
     if (drafts.n != 0) pace.verified(drafts.match, drafts.n, n_read - 1);

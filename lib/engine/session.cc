@@ -405,6 +405,8 @@ Status Session::step(const sharpi_sample_params& params, int32_t* out_tokens, ui
   if (text != nullptr && text->is_end_of_generation(tokens[0])) return Status::ok();
   Drafted drafts;
   Status read = end_call(propose(tokens[0], params, cap - 1, &tokens[1], &drafts));
+  // Those that the pass will not try say nothing about their drafter.
+  drafts.n = static_cast<uint32_t>(most_rows({tokens.data(), drafts.n + 1})) - 1;
   Meanwhile meanwhile{params.meanwhile, params.user_data, tokens[0]};
   sharpi_sample_params rest = params;  // of the tokens behind the first
   if (rest.logprobs != nullptr) rest.logprobs += rest.n_logprobs;

@@ -11,8 +11,7 @@ from ._handles import Handle
 from ._interrupt import run
 from ._library import call, lib
 from ._values import Tokens, Words, i32, int_array, u32
-from .session import Bias, Session, _sampled
-from .types import Sampled
+from .session import Bias, Sampled, Session, _sampled
 
 
 def _compute(sessions: Sequence[Session], body: Callable[[List[int]], None]) -> None:

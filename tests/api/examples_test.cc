@@ -160,19 +160,14 @@ class GenerateWithDrafts : public ::testing::TestWithParam<DraftCase> {};
 /// In a text that repeats itself, so that it has something to say, too.
 TEST_P(GenerateWithDrafts, PrintsTheTextThatItPrintsWithout) {
   const DraftCase& c = GetParam();
-  for (const char* sampling : {"--temp 0", "--temp 0.8 --seed 3"}) {
-    const std::string common = "-m '" + c.model +
-                               "' -t 2 -g 0 -c 512 -n 64 --deterministic "
-                               "-p 'a = 1; b = 2; a = 1; b = 2; a = 1; b = 2; a =' " +
-                               sampling;
+  for (const char* sampling : {" --temp 0", " --temp 0.8 --seed 3"}) {
+    const std::string common = "-m '" + c.model + "' -t 2 -g 0 -c 512 -n 64 --deterministic -p '" +
+                               "a = 1; b = 2; a = 1; b = 2; a = 1; b = 2; a ='" + sampling;
     const Output plain = run(kGenerate, common), with = run(kGenerate, common + c.arguments);
-    ASSERT_EQ(plain.exit_code, 0) << plain.err;
-    ASSERT_EQ(with.exit_code, 0) << with.err;
+    ASSERT_EQ(plain.exit_code + with.exit_code, 0) << plain.err << with.err;
     EXPECT_EQ(with.out, plain.out) << sampling;
     EXPECT_EQ(plain.err.find("drafts:"), std::string::npos) << plain.err;
-    if (sampling[7] == '0' && sampling[8] == '\0') {  // greedy: there are drafts to speak of
-      EXPECT_NE(with.err.find(" accepted in "), std::string::npos) << with.err;
-    }
+    EXPECT_NE(with.err.find(" accepted in "), std::string::npos) << sampling << with.err;
   }
 }
 

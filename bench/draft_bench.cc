@@ -5,8 +5,11 @@
 // taking back are the real ones.
 //   draft_bench MODEL.gguf [--threads 0] [--gpu-layers -1] [--kv auto|f32|bf16|q8_0] [--depth 64]
 //               [--accept .76,.62,.46,.40] [--drafts 1,2,3,4,8,16,32] [--rounds 24]
-//               [--batch 1,2,4,8]
+//               [--batch 1,2,4,8] [--taking-back] [--csv FILE] [--name NAME]
 // --batch: also steps of so many sessions that decode together, one row each.
+// --taking-back: what the step behind a pass takes longer because drafts were wrong, or had to be
+// applied to recurrent state, than behind the same tokens read one by one; as a share of the pass.
+// --csv: appends "name,drafts,ms" for docs/plot_drafts.py, which draws speed against acceptance.
 // Passes of every size take turns, because such machines are noisy; medians are given.
 #include <algorithm>
 #include <chrono>
@@ -45,7 +48,8 @@ std::vector<double> numbers(const std::string& text) {
 }
 
 struct Settings {
-  std::string model, kv = "auto";
+  std::string model, kv = "auto", csv, name = "model";
+  bool taking_back = false;
   uint32_t n_threads = 0, depth = 64, rounds = 24;
   int32_t gpu_layers = -1;
   std::vector<double> accept = {.76, .62, .46, .40}, drafts = {1, 2, 3, 4, 8, 16, 32}, batches;
@@ -57,6 +61,10 @@ Settings read_settings(int argc, char** argv) {
     const std::string flag = argv[i];
     if (flag.rfind("--", 0) != 0) {
       s.model = flag;
+      continue;
+    }
+    if (flag == "--taking-back") {
+      s.taking_back = true;
       continue;
     }
     if (i + 1 == argc) die(flag + " needs a value");
@@ -78,6 +86,10 @@ Settings read_settings(int argc, char** argv) {
       s.accept = numbers(value);
     } else if (flag == "--drafts") {
       s.drafts = numbers(value);
+    } else if (flag == "--csv") {
+      s.csv = value;
+    } else if (flag == "--name") {
+      s.name = value;
     } else if (flag == "--batch") {
       s.batches = numbers(value);
     } else {
@@ -164,6 +176,21 @@ class Passes {
     return std::chrono::duration<double>(Clock::now() - start).count();
   }
 
+  /// Seconds of a step of one row behind a pass over n drafts of which n_right were right, or
+  /// behind the same tokens, read one by one.
+  double step_behind(uint32_t n, uint32_t n_right, bool one_by_one) {
+    sharpi_error e = SHARPI_ERROR_INIT;
+    must(sharpi_session_truncate(session_, s_.depth, &e), e, "truncate");
+    if (one_by_one) {
+      for (uint32_t i = 0; i <= n_right; ++i) pass(0, 0);
+    } else {
+      pass(n, n_right);
+    }
+    const auto start = Clock::now();
+    pass(0, 0);
+    return std::chrono::duration<double>(Clock::now() - start).count();
+  }
+
   /// Seconds of a step of the first n sessions, behind one that is not timed.
   double step_together(uint32_t n) {
     sharpi_error e = SHARPI_ERROR_INIT;
@@ -229,6 +256,38 @@ void print_batches(const Settings& s, Passes* passes) {
   }
 }
 
+/// `pass_seconds`: of passes over so many drafts.
+void print_taking_back(const Settings& s, Passes* passes, const std::vector<uint32_t>& sizes,
+                       const std::vector<double>& pass_seconds) {
+  std::printf("drafts  ms a pass  step behind it longer, ms: all wrong  all right  of the pass\n");
+  for (size_t i = 1; i < sizes.size(); ++i) {
+    std::vector<double> more[2];
+    for (uint32_t round = 0; round <= s.rounds; ++round) {
+      for (const bool right : {false, true}) {
+        const uint32_t n_right = right ? sizes[i] : 0;
+        const double plain = passes->step_behind(sizes[i], n_right, true);
+        const double behind = passes->step_behind(sizes[i], n_right, false);
+        if (round != 0) more[right ? 1 : 0].push_back(behind - plain);
+      }
+    }
+    const double wrong = median(more[0]), right = median(more[1]);
+    std::printf("%6u  %9.3f  %36.4f  %9.4f  %9.2f%%\n", sizes[i], 1e3 * pass_seconds[i],
+                1e3 * wrong, 1e3 * right, 100 * std::max(wrong, right) / pass_seconds[i]);
+  }
+}
+
+void write_csv(const Settings& s, const std::vector<uint32_t>& sizes,
+               const std::vector<double>& seconds) {
+  std::FILE* file = std::fopen(s.csv.c_str(), "a");
+  if (file == nullptr) die("cannot write " + s.csv);
+  std::fseek(file, 0, SEEK_END);
+  if (std::ftell(file) == 0) std::fputs("name,drafts,ms\n", file);
+  for (size_t i = 0; i < sizes.size(); ++i) {
+    std::fprintf(file, "%s,%u,%.4f\n", s.name.c_str(), sizes[i], 1e3 * seconds[i]);
+  }
+  std::fclose(file);
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -245,17 +304,21 @@ int main(int argc, char** argv) {
   }
   std::printf(
       "drafts  ms a pass  of one row's  tokens a pass  t/s  speed-up  t/s if all are right\n");
-  const double one = median(seconds[0]);
+  std::vector<double> medians;
+  for (const std::vector<double>& v : seconds) medians.push_back(median(v));
+  const double one = medians[0];
   for (size_t i = 0; i < sizes.size(); ++i) {
     double tokens = 1, reach = 1;
     for (uint32_t n = 0; n < sizes[i]; ++n) {
       reach *= s.accept[std::min<size_t>(n, s.accept.size() - 1)];
       tokens += reach;
     }
-    const double t = median(seconds[i]);
+    const double t = medians[i];
     std::printf("%6u  %9.3f  %12.2f  %13.2f  %6.1f  %8.2f  %8.1f\n", sizes[i], 1e3 * t, t / one,
                 tokens, tokens / t, tokens / t * one, (sizes[i] + 1) / t);
   }
+  if (!s.csv.empty()) write_csv(s, sizes, medians);
+  if (s.taking_back) print_taking_back(s, &passes, sizes, medians);
   if (!s.batches.empty()) print_batches(s, &passes);
   return 0;
 }

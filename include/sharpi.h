@@ -352,7 +352,8 @@ typedef struct sharpi_session_params {
                                                     default 0. The plan prices what taking them back
                                                     needs. */
   const int32_t *probe;                        /**< n_probe token ids, copied. */
-  uint32_t drafters;                           /**< SHARPI_DRAFT_*: who drafts in sharpi_session_step();
+  uint32_t drafters;                           /**< SHARPI_DRAFT_*: who drafts in sharpi_session_step() and
+                                                    sharpi_step_batch();
                                                     default 0: only the host, by
                                                     sharpi_session_verify(). Needs n_draft. NGRAM,
                                                     MTP and MODEL, one or several added up, which are
@@ -404,7 +405,8 @@ typedef struct sharpi_plan_params {
                                                     512, or fewer where n_ctx or memory is short. Where
                                                     weights stream to the GPU each chunk sends them once:
                                                     2048 reads prompts about three times as fast there. */
-  uint32_t max_batch;                          /**< Sessions of one decode_batch; default 8. */
+  uint32_t max_batch;                          /**< Sessions of one decode_batch, verify_batch or
+                                                    step_batch; default 8. */
   uint32_t max_logit_rows;                     /**< Logit rows one call can leave readable; default 8. */
   uint32_t max_concurrent;                     /**< Calls that compute at once on the model; default 1. */
   uint32_t n_sessions;                         /**< Sessions of the template to price; default 1. */
@@ -1074,6 +1076,31 @@ typedef struct sharpi_batch_read {
 SHARPI_API sharpi_status sharpi_verify_batch(sharpi_batch_read *reads, uint32_t read_size, uint32_t n,
                                              sharpi_error *err) SHARPI_NOEXCEPT;
 
+/** One session's part of sharpi_step_batch(). */
+typedef struct sharpi_batch_step {
+  sharpi_session *session;
+  const sharpi_sample_params *params;          /**< As for sharpi_session_step(); nullable. Without
+                                                    `meanwhile`. */
+  int32_t *out_tokens;                         /**< Out: the tokens of the step. */
+  uint32_t cap;                                /**< Entries of out_tokens, 1 or more: the step gives at most
+                                                    so many tokens. */
+  uint32_t n_tokens;                           /**< Out: 1 to cap; 0 = the session made no step. */
+} sharpi_batch_step;
+/** sharpi_session_step() for n distinct sessions of one model: each draws a token, its own drafters add drafts (one
+ *  session after the other), and one pass reads all; weights are read once. A session whose token ends
+ *  its generation gets it and takes no part in the pass. The tokens are those that steps alone give, as far as
+ *  sharpi_session_verify() says so. Rows are limited as in sharpi_verify_batch(). Drafts follow what they bring in
+ *  the company that they are in: of a pass, each session is charged its rows and an equal share of the rest.
+ *  Where the call is refused or cancelled, a draw gives no token, or the pass fails, all draws are undone and every
+ *  session is as it was (but that bounded ones may have compacted, as in sharpi_decode_batch()) with n_tokens 0
+ *  everywhere; where a device fails afterwards, while drafts are compared, n_tokens says which sessions have stepped.
+ *  @param step_size sizeof(sharpi_batch_step) at the caller.
+ *  @return SHARPI_OK; INVALID_ARGUMENT (n over the plan's max_batch, a session twice, two models), STATE and FORMAT
+ *  (as sharpi_session_sample()), BUFFER_TOO_SMALL (cap 0), KV_FULL, CANCELLED (native_code is the index of the
+ *  session; a cancel of another one is still to come), DEVICE. @thread one per session. @since 1.0 */
+SHARPI_API sharpi_status sharpi_step_batch(sharpi_batch_step *steps, uint32_t step_size, uint32_t n,
+                                           sharpi_error *err) SHARPI_NOEXCEPT;
+
 /** What drafts have brought since the session was created. */
 typedef struct sharpi_draft_stats {
   uint32_t struct_size;
@@ -1214,7 +1241,7 @@ SHARPI_API sharpi_status sharpi_session_memory(const sharpi_session *session, sh
                                                sharpi_error *err) SHARPI_NOEXCEPT;
 /** Stops the call that computes on this session: sharpi_session_prefill(), sharpi_session_decode(),
  *  sharpi_decode_batch(), sharpi_session_step(), sharpi_session_verify(), sharpi_verify_batch(),
- *  sharpi_session_compact(). It sticks, atomically: where none runs, or one is past its last chance to stop,
+ *  sharpi_step_batch(), sharpi_session_compact(). It sticks, atomically: where none runs, or one is past its last chance to stop,
  *  the next one returns ::SHARPI_E_CANCELLED; the call after that computes again. Every token is a chance
  *  to stop, on every model and tier, and prefill stops within a chunk.
  *

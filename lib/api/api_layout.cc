@@ -333,6 +333,13 @@ static_assert(offsetof(sharpi_batch_read, n) == 16);
 static_assert(offsetof(sharpi_batch_read, n_read) == 20);
 static_assert(offsetof(sharpi_batch_read, params) == 24);
 
+static_assert(sizeof(sharpi_batch_step) == 32);
+static_assert(offsetof(sharpi_batch_step, session) == 0);
+static_assert(offsetof(sharpi_batch_step, params) == 8);
+static_assert(offsetof(sharpi_batch_step, out_tokens) == 16);
+static_assert(offsetof(sharpi_batch_step, cap) == 24);
+static_assert(offsetof(sharpi_batch_step, n_tokens) == 28);
+
 static_assert(sizeof(sharpi_draft_stats) == 48);
 static_assert(offsetof(sharpi_draft_stats, struct_size) == 0);
 static_assert(offsetof(sharpi_draft_stats, drafters) == 4);

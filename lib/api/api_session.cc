@@ -22,7 +22,7 @@ using sharpi::Status;
 
 namespace {
 
-/// The handles of one decode_batch call, all entered or none.
+/// The handles of one call on several sessions, all entered or none.
 class BatchCall {
  public:
   Status enter(sharpi_session* const* sessions, uint32_t n);
@@ -81,37 +81,78 @@ Status create_session(const sharpi::Model& model, const std::shared_ptr<const sh
   return Status::ok();
 }
 
-/// `reads` are n rows of read_size bytes, of which this library knows the first ones.
-Status verify_batch(std::byte* reads, uint32_t read_size, uint32_t n) {
+/// Of n rows of row_size bytes this library knows the first ones; `list` is what the caller calls
+/// them.
+template <class Row>
+class BatchRows {
+ public:
+  BatchRows(Row* rows, uint32_t row_size, uint32_t n, const char* list)
+      : bytes_(reinterpret_cast<std::byte*>(rows)), row_size_(row_size), n_(n), list_(list) {}
+  Row& operator[](uint32_t i) const {
+    return *reinterpret_cast<Row*>(bytes_ + size_t{i} * row_size_);
+  }
+  uint32_t size() const { return n_; }
+  /// A newer caller's row may say what this library would not do.
+  Status check(uint32_t i) const {
+    const std::byte* row = bytes_ + size_t{i} * row_size_;
+    const bool more = std::any_of(row + sizeof(Row), row + row_size_,
+                                  [](std::byte b) { return b != std::byte{0}; });
+    if (!more) return Status::ok();
+    return Status::error(Code::kUnsupported,
+                         "%s[%u] has bytes set behind the %zu bytes that this library knows", list_,
+                         i, sizeof(Row));
+  }
+  Status read_params(uint32_t i, sharpi_sample_params* out) const {
+    SHARPI_TRY(api::read_params((*this)[i].params, out));
+    if (out->meanwhile == nullptr) return Status::ok();
+    return Status::error(Code::kInvalidArgument,
+                         "%s[%u].params has a meanwhile, but only steps of one session call it",
+                         list_, i);
+  }
+
+ private:
+  std::byte* bytes_;
+  uint32_t row_size_, n_;
+  const char* list_;
+};
+
+Status verify_batch(const BatchRows<sharpi_batch_read>& rows) {
+  const uint32_t n = rows.size();
   std::array<sharpi_session*, sharpi::kMaxBatch> handles{};
   std::array<sharpi::BatchRead, sharpi::kMaxBatch> parts;
-  const auto row = [&](uint32_t i) {
-    return reinterpret_cast<sharpi_batch_read*>(reads + size_t{i} * read_size);
-  };
-  for (uint32_t i = 0; i < n; ++i) row(i)->n_read = 0;
+  for (uint32_t i = 0; i < n; ++i) rows[i].n_read = 0;
   for (uint32_t i = 0; i < n; ++i) {
-    const auto* bytes = reads + size_t{i} * read_size;
-    const bool more = std::any_of(bytes + sizeof(sharpi_batch_read), bytes + read_size,
-                                  [](std::byte b) { return b != std::byte{0}; });
-    if (more) {
-      return Status::error(Code::kUnsupported,
-                           "reads[%u] has bytes set behind the %zu bytes that this library knows",
-                           i, sizeof(sharpi_batch_read));
-    }
-    SHARPI_TRY(api::require(row(i)->tokens, "tokens"));
-    handles[i] = row(i)->session;
-    parts[i].tokens = {row(i)->tokens, row(i)->n};
-    SHARPI_TRY(api::read_params(row(i)->params, &parts[i].params));
-    if (parts[i].params.meanwhile == nullptr) continue;
-    return Status::error(Code::kInvalidArgument,
-                         "reads[%u].params has a meanwhile, but only steps of one session call it",
-                         i);
+    SHARPI_TRY(rows.check(i));
+    SHARPI_TRY(api::require(rows[i].tokens, "tokens"));
+    handles[i] = rows[i].session;
+    parts[i].tokens = {rows[i].tokens, rows[i].n};
+    SHARPI_TRY(rows.read_params(i, &parts[i].params));
   }
   BatchCall call;
   SHARPI_TRY(call.enter(handles.data(), n));
   for (uint32_t i = 0; i < n; ++i) parts[i].session = call.sessions()[i];
   const Status done = sharpi::SessionBatch::verify({parts.data(), n});
-  for (uint32_t i = 0; i < n; ++i) row(i)->n_read = parts[i].n_read;
+  for (uint32_t i = 0; i < n; ++i) rows[i].n_read = parts[i].n_read;
+  return done;
+}
+
+Status step_batch(const BatchRows<sharpi_batch_step>& rows) {
+  const uint32_t n = rows.size();
+  std::array<sharpi_session*, sharpi::kMaxBatch> handles{};
+  std::array<sharpi::BatchStep, sharpi::kMaxBatch> parts;
+  for (uint32_t i = 0; i < n; ++i) rows[i].n_tokens = 0;
+  for (uint32_t i = 0; i < n; ++i) {
+    SHARPI_TRY(rows.check(i));
+    SHARPI_TRY(api::require(rows[i].out_tokens, "out_tokens"));
+    handles[i] = rows[i].session;
+    parts[i].out = {rows[i].out_tokens, rows[i].cap};
+    SHARPI_TRY(rows.read_params(i, &parts[i].params));
+  }
+  BatchCall call;
+  SHARPI_TRY(call.enter(handles.data(), n));
+  for (uint32_t i = 0; i < n; ++i) parts[i].session = call.sessions()[i];
+  const Status done = sharpi::SessionBatch::step({parts.data(), n});
+  for (uint32_t i = 0; i < n; ++i) rows[i].n_tokens = parts[i].n;
   return done;
 }
 
@@ -243,7 +284,17 @@ sharpi_status sharpi_verify_batch(sharpi_batch_read* reads, uint32_t read_size, 
     SHARPI_TRY(api::require(reads, "reads"));
     SHARPI_TRY(api::check_row_size(read_size, sizeof *reads, "sharpi_batch_read"));
     SHARPI_TRY(check_batch(n));
-    return verify_batch(reinterpret_cast<std::byte*>(reads), read_size, n);
+    return verify_batch({reads, read_size, n, "reads"});
+  });
+}
+
+sharpi_status sharpi_step_batch(sharpi_batch_step* steps, uint32_t step_size, uint32_t n,
+                                sharpi_error* err) SHARPI_NOEXCEPT {
+  return api::guard(err, [&]() -> Status {
+    SHARPI_TRY(api::require(steps, "steps"));
+    SHARPI_TRY(api::check_row_size(step_size, sizeof *steps, "sharpi_batch_step"));
+    SHARPI_TRY(check_batch(n));
+    return step_batch({steps, step_size, n, "steps"});
   });
 }
 

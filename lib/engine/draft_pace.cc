@@ -17,14 +17,14 @@ constexpr double kTimeWeight = 0.2;  // of a new time
 /// drafts would else make drafts look cheap, and while they are taken nobody times such a step
 /// again.
 constexpr double kMostSlower = 1.25;
-/// Until passes with drafts were timed, a row more is taken to cost this much of a step.
-constexpr double kRowShare = 0.03;
 constexpr uint32_t kTrial = 4, kMostPatience = 256;
 /// Steps without drafts before those of a model are tried: one alone may have been slow.
 constexpr uint32_t kPlainSteps = 4;
 /// What drafts may lose: so many steps in the beginning, then this share of what steps without them
 /// take. What they win is kept for harder times, up to so many steps.
 constexpr double kFirstSteps = 4, kAllowance = 0.01, kMostSteps = 16;
+/// Of passes over several sessions: what older ones count beside a new one.
+constexpr double kPassFade = 0.95, kPriorRows = 1;
 
 }  // namespace
 
@@ -71,6 +71,11 @@ void DraftPace::took(const Drafted& drafts, uint32_t n_read, double seconds) {
   }
   balance_ = std::min(balance_, kMostSteps * seconds_[0]);
   if (n == 0 && n_plain_ < kPlainSteps) ++n_plain_;
+}
+
+void DraftPace::rescale(double factor) {
+  for (double& s : seconds_) s *= factor;
+  balance_ *= factor;
 }
 
 void DraftPace::verified(uint32_t match, uint32_t n, uint32_t accepted) {
@@ -141,6 +146,37 @@ uint32_t DraftPace::choose(uint32_t match, uint32_t most, uint64_t lag) {
   if (n == 0 || balance_ < 0) return refuse(std::min(most, kTrial), 0);
   patience_ = 16;
   return n;
+}
+
+/// The slope of a straight line through the passes, in which what was known before weighs as much
+/// as kPriorRows rows of spread: passes of one size say nothing about it.
+void SharedPass::took(uint32_t n_rows, double seconds) {
+  const double rows = n_rows;
+  if (n_ > 0) seconds = std::min(seconds, 2 * seconds_ / n_);  // a pause of the machine is none
+  n_ = kPassFade * n_ + 1;
+  rows_ = kPassFade * rows_ + rows;
+  squares_ = kPassFade * squares_ + rows * rows;
+  seconds_ = kPassFade * seconds_ + seconds;
+  products_ = kPassFade * products_ + rows * seconds;
+  const double mean_rows = rows_ / n_, mean = seconds_ / n_;
+  const double spread = squares_ / n_ - mean_rows * mean_rows;
+  const double known = row_ * mean / (1 - row_ + row_ * mean_rows);
+  const double slope =
+      (products_ / n_ - mean_rows * mean + kPriorRows * known) / (spread + kPriorRows);
+  const double row = std::clamp(slope, 0.0, mean / mean_rows);
+  row_ = row / (mean - row * (mean_rows - 1));
+}
+
+double SharedPass::price(uint32_t n_sessions, uint32_t n_rows, double seconds, uint32_t own_rows,
+                         double own_seconds) const {
+  const double one = seconds / (1 - row_ + row_ * n_rows);  // a pass over one row
+  return one * (1 - row_ + row_ * n_sessions * own_rows) + n_sessions * own_seconds;
+}
+
+double SharedPass::enter(uint32_t n_sessions) {
+  const double before = 1 - row_ + row_ * n_sessions_;
+  n_sessions_ = n_sessions;
+  return (1 - row_ + row_ * n_sessions) / before;
 }
 
 }  // namespace sharpi

@@ -12,6 +12,9 @@
 
 namespace sharpi {
 
+/// Until passes with drafts were timed, a row more is taken to cost this much of a step.
+inline constexpr double kRowShare = 0.03;
+
 /// Counts of the drafts that stood at one distance behind the first token of a pass.
 struct DraftPlace {
   uint64_t drafted = 0, accepted = 0;
@@ -37,6 +40,8 @@ class DraftPace {
   /// read, and the seconds that it took, drawing included but not those in which the drafter caught
   /// up.
   void took(const Drafted& drafts, uint32_t n_read, double seconds);
+  /// From now on steps take so many times as long, whatever their drafts.
+  void rescale(double factor);
   /// n drafts of such a place were verified, the first `accepted` of them were right.
   void verified(uint32_t match, uint32_t n, uint32_t accepted);
 
@@ -63,6 +68,27 @@ class DraftPace {
   double balance_ = 0;     // seconds that drafts won, and what they are allowed to lose
   double lag_price_ = 0;   // of a token that was not followed, in seconds
   bool has_read_ = false;  // what was there before the first drafts
+};
+
+/// What a session's drafts cost in a pass over several sessions: what the pass would take if all of
+/// them had as many rows, and drafters as slow. So each session finds the number of drafts that is
+/// best for all, where one that saw only what its own rows add would take too many. A pass is taken
+/// to cost an amount that all share and one for each row, fitted to passes that were timed.
+class SharedPass {
+ public:
+  void took(uint32_t n_rows, double seconds);
+  /// Of a pass over n_rows rows of n_sessions that took so many seconds, own_rows of them this
+  /// session's, behind own_seconds of its drafter.
+  double price(uint32_t n_sessions, uint32_t n_rows, double seconds, uint32_t own_rows,
+               double own_seconds) const;
+  /// What prices are to be multiplied with that were found in other company: without that, a step
+  /// in larger company would look as if drafts had lost its time.
+  double enter(uint32_t n_sessions);
+
+ private:
+  double n_ = 0, rows_ = 0, squares_ = 0, seconds_ = 0, products_ = 0;  // sums, older ones fade
+  double row_ = kRowShare;  // what a row costs, as a share of a step of one
+  uint32_t n_sessions_ = 1;
 };
 
 }  // namespace sharpi

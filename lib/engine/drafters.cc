@@ -82,11 +82,22 @@ Status Drafters::propose_by_model(int32_t next, uint32_t most, float* scratch, i
   return draft_model_->propose(history, core_.ledger.base(), next, n, drafts, out);
 }
 
-void Drafters::learn(const Drafted& drafts, uint32_t n_read, double seconds) {
+void Drafters::learn_shared(const Drafted& drafts, uint32_t n_read, const TimedPass& pass,
+                            double own_seconds) {
+  shared_pass_.took(pass.n_rows, pass.seconds);
+  const double price =
+      shared_pass_.price(pass.n_sessions, pass.n_rows, pass.seconds, drafts.n + 1, own_seconds);
+  learn(drafts, n_read, price, pass.n_sessions);
+}
+
+/// `seconds`: the price of a step in the company of n_sessions, this one included.
+void Drafters::learn(const Drafted& drafts, uint32_t n_read, double seconds, uint32_t n_sessions) {
   const std::pair<uint32_t, DraftPace&> all[] = {{SHARPI_DRAFT_NGRAM, pace_},
                                                  {SHARPI_DRAFT_MTP, mtp_pace_},
                                                  {SHARPI_DRAFT_MODEL, model_pace_}};
+  const double factor = shared_pass_.enter(n_sessions);
   for (const auto& [by, pace] : all) {
+    pace.rescale(factor);
     if ((core_.shape.drafters & by) == 0) continue;
     if (drafts.n != 0 && drafts.by != by) continue;
     if (drafts.n != 0) pace.verified(drafts.match, drafts.n, n_read - 1);

@@ -22,6 +22,12 @@
 
 namespace sharpi {
 
+/// A pass over rows of several sessions.
+struct TimedPass {
+  uint32_t n_sessions = 0, n_rows = 0;
+  double seconds = 0;
+};
+
 class Drafters {
  public:
   explicit Drafters(SessionCore& core) : core_(core) {}
@@ -37,7 +43,13 @@ class Drafters {
                  int32_t* drafts, Drafted* out);
   /// After a step with these drafts that read so many tokens, in so many seconds besides those in
   /// which the drafter caught up. A step without any is what all drafters are held against.
-  void learn(const Drafted& drafts, uint32_t n_read, double seconds);
+  void learn(const Drafted& drafts, uint32_t n_read, double seconds) {
+    learn(drafts, n_read, seconds, 1);
+  }
+  /// The same after a step in a pass that several sessions shared, behind own_seconds in which this
+  /// session's drafters worked.
+  void learn_shared(const Drafted& drafts, uint32_t n_read, const TimedPass& pass,
+                    double own_seconds);
   /// A pass over the host's or a drafter's drafts, in so many seconds with its draws.
   void count(uint32_t n_drafts, uint32_t n_accepted, double seconds);
   const sharpi_draft_stats& stats() const { return draft_stats_; }
@@ -68,12 +80,14 @@ class Drafters {
   Status propose_any(int32_t next, uint32_t most, float* scratch, int32_t* drafts, Drafted* out);
   Status propose_by_model(int32_t next, uint32_t most, float* scratch, int32_t* drafts,
                           Drafted* out);
+  void learn(const Drafted& drafts, uint32_t n_read, double seconds, uint32_t n_sessions);
 
   SessionCore& core_;
   std::unique_ptr<NgramDrafter> ngram_;
   std::unique_ptr<MtpDrafter> mtp_;
   std::unique_ptr<ModelDrafter> draft_model_;
   DraftPace pace_, mtp_pace_, model_pace_;
+  SharedPass shared_pass_;
   sharpi_draft_stats draft_stats_{};
   std::array<DraftPlace, kMaxDraft> draft_places_{};
 };

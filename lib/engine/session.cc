@@ -128,6 +128,8 @@ Status Session::step(const sharpi_sample_params& params, int32_t* out_tokens, ui
   Drafted drafts;
   Status read = s.end_call(s.drafters.propose(tokens[0], params, cap - 1, s.drawer.scratch().data(),
                                               &tokens[1], &drafts));
+  // Those that the pass will not try say nothing about their drafter.
+  drafts.n = static_cast<uint32_t>(s.verifier.fitting({tokens.data(), drafts.n + 1}).size()) - 1;
   Meanwhile meanwhile{params.meanwhile, params.user_data, tokens[0]};
   sharpi_sample_params rest = params;  // of the tokens behind the first
   if (rest.logprobs != nullptr) rest.logprobs += rest.n_logprobs;

@@ -59,6 +59,16 @@ Status make_room(SessionState* s, const char* list, uint32_t index, bool* change
 
 }  // namespace
 
+/// A session's step before its tokens are read: what was drawn, the drafts behind it, and what puts
+/// the draw back.
+struct BatchDraw {
+  SamplerMark mark;
+  Drafted drafts;
+  std::array<int32_t, kMaxDraft + 1> tokens{};
+  bool drawn = false, ends = false;
+  double seconds = 0;  // of its drafter
+};
+
 SessionState& SessionBatch::state_of(Session& session) {
   return *session.state_;
 }
@@ -164,6 +174,113 @@ Status SessionBatch::run(std::span<BatchRead> reads) {
     SHARPI_TRY(state_of(*r.session).verifier.settle(r.tokens, r.params, start, &r.n_read));
   }
   return Status::ok();
+}
+
+Status SessionBatch::check(std::span<const BatchStep> steps) {
+  const Model& model = steps[0].session->model();
+  SHARPI_TRY(check_size(steps.size(), model));
+  for (uint32_t i = 0; i < steps.size(); ++i) {
+    SHARPI_TRY(check_model(*steps[i].session, i, model));
+    if (steps[i].out.empty()) {
+      return Status::error(Code::kBufferTooSmall,
+                           "steps[%u]: cap is 0, but a step gives at least one token", i);
+    }
+    SessionState& s = state_of(*steps[i].session);
+    const Status begun = s.end_call(s.core.begin_call());
+    if (begun.code() == Code::kCancelled) return cancelled("steps", i);
+    SHARPI_TRY(begun);
+  }
+  return Status::ok();
+}
+
+Status SessionBatch::step(std::span<BatchStep> steps) {
+  for (BatchStep& s : steps) s.n = 0;
+  SHARPI_TRY(check(steps));
+  std::array<BatchDraw, kMaxBatch> drawn;
+  const Status done = no_throw([&]() -> Status {
+    for (uint32_t i = 0; i < steps.size(); ++i) {
+      const Status one = draw(&steps[i], &drawn[i]);
+      if (one.code() == Code::kCancelled) return cancelled("steps", i);
+      if (!one.is_ok()) {
+        return Status::native_error(one.code(), one.native(), "steps[%u]: %s", i,
+                                    one.text().c_str());
+      }
+    }
+    return read_drawn(steps, {drawn.data(), steps.size()});
+  });
+  for (size_t i = 0; i < steps.size(); ++i) {
+    if (steps[i].n != 0 || !drawn[i].drawn) continue;
+    state_of(*steps[i].session).drawer.sampler().restore(drawn[i].mark);
+  }
+  return done;
+}
+
+/// Draws a token, and has drafts made behind it, as Session::step().
+Status SessionBatch::draw(BatchStep* step, BatchDraw* out) {
+  SessionState& s = state_of(*step->session);
+  out->mark = s.drawer.sampler().mark();
+  out->drawn = true;
+  SHARPI_TRY(s.drawer.sample(step->params, out->tokens.data()));
+  const Tokenizer* text = s.core.model->text()->tokenizer();
+  out->ends = text != nullptr && text->is_end_of_generation(out->tokens[0]);
+  if (out->ends) return Status::ok();
+  const auto start = std::chrono::steady_clock::now();
+  const auto most = static_cast<uint32_t>(std::min<size_t>(step->out.size() - 1, kMaxDraft));
+  SHARPI_TRY(
+      s.end_call(s.drafters.propose(out->tokens[0], step->params, most, s.drawer.scratch().data(),
+                                    &out->tokens[1], &out->drafts)));
+  out->seconds = seconds_since(start) - out->drafts.behind;
+  return Status::ok();
+}
+
+/// One pass over the tokens that do not end a generation; those that do are given as they are.
+Status SessionBatch::read_drawn(std::span<BatchStep> steps, std::span<BatchDraw> drawn) {
+  std::array<BatchRead, kMaxBatch> reads;
+  std::array<uint32_t, kMaxBatch> who{};
+  uint32_t n = 0;
+  for (uint32_t i = 0; i < steps.size(); ++i) {
+    if (drawn[i].ends) continue;
+    sharpi_sample_params rest = steps[i].params;  // of the tokens behind the first
+    if (rest.logprobs != nullptr) rest.logprobs += rest.n_logprobs;
+    reads[n] = {steps[i].session, {drawn[i].tokens.data(), drawn[i].drafts.n + 1}, rest, 0};
+    who[n++] = i;
+  }
+  const auto start = std::chrono::steady_clock::now();
+  const Status done = n == 0 ? Status::ok() : verify({reads.data(), n});
+  const double seconds = seconds_since(start);
+  for (uint32_t k = 0; k < n; ++k) {
+    BatchStep& s = steps[who[k]];
+    s.n = reads[k].n_read;
+    std::copy_n(drawn[who[k]].tokens.begin(), s.n, s.out.begin());
+    drawn[who[k]].drafts.n = static_cast<uint32_t>(reads[k].tokens.size()) - 1;  // that were tried
+  }
+  if (done.code() == Code::kCancelled) {
+    return cancelled("steps", who[static_cast<uint32_t>(done.native())]);
+  }
+  SHARPI_TRY(done);
+  learn(steps, drawn, seconds);
+  for (size_t i = 0; i < steps.size(); ++i) {
+    if (!drawn[i].ends) continue;
+    steps[i].n = 1;
+    steps[i].out[0] = drawn[i].tokens[0];
+  }
+  return Status::ok();
+}
+
+/// After a pass of so many seconds over all that was read.
+void SessionBatch::learn(std::span<BatchStep> steps, std::span<BatchDraw> drawn, double seconds) {
+  TimedPass pass;
+  pass.seconds = seconds;
+  for (const BatchDraw& d : drawn) {
+    if (d.ends) continue;
+    pass.n_rows += d.drafts.n + 1;
+    ++pass.n_sessions;
+  }
+  for (size_t i = 0; i < steps.size(); ++i) {
+    const BatchDraw& d = drawn[i];
+    if (d.ends) continue;
+    state_of(*steps[i].session).drafters.learn_shared(d.drafts, steps[i].n, pass, d.seconds);
+  }
 }
 
 }  // namespace sharpi

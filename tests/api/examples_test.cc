@@ -147,6 +147,47 @@ TEST(Generate, EqualSeedsPrintEqualText) {
   EXPECT_NE(a.out, c.out);
 }
 
+struct DraftCase {
+  const char* name;
+  std::string model, arguments;
+};
+void PrintTo(const DraftCase& c, std::ostream* os) {
+  *os << c.name;
+}
+
+class GenerateWithDrafts : public ::testing::TestWithParam<DraftCase> {};
+
+/// In a text that repeats itself, so that it has something to say, too.
+TEST_P(GenerateWithDrafts, PrintsTheTextThatItPrintsWithout) {
+  const DraftCase& c = GetParam();
+  for (const char* sampling : {" --temp 0", " --temp 0.8 --seed 3"}) {
+    const std::string common = "-m '" + c.model + "' -t 2 -g 0 -c 512 -n 64 --deterministic -p '" +
+                               "a = 1; b = 2; a = 1; b = 2; a = 1; b = 2; a ='" + sampling;
+    const Output plain = run(kGenerate, common), with = run(kGenerate, common + c.arguments);
+    ASSERT_EQ(plain.exit_code + with.exit_code, 0) << plain.err << with.err;
+    EXPECT_EQ(with.out, plain.out) << sampling;
+    EXPECT_EQ(plain.err.find("drafts:"), std::string::npos) << plain.err;
+    EXPECT_NE(with.err.find(" accepted in "), std::string::npos) << sampling << with.err;
+  }
+}
+
+const std::string kHybrid = kFixtures + "/tiny-qwen35-q8_0.gguf";
+
+INSTANTIATE_TEST_SUITE_P(
+    Drafters, GenerateWithDrafts,
+    ::testing::Values(DraftCase{"the text", kModel, " --draft 8"},
+                      DraftCase{"the text and the MTP block", kHybrid, " --draft 4"},
+                      DraftCase{"a model", kModel, " --draft model='" + kModel + "'"},
+                      DraftCase{"all", kHybrid, " --draft 6 --draft model='" + kHybrid + "'"}));
+
+TEST(Generate, RefusesAModelOfOtherTokensThatDrafts) {
+  const std::string gemma = kFixtures + "/tiny-gemma4kv-q8_0.gguf";
+  const Output o = generate("-p x -n 4 -c 256 -g 0 --draft model='" + gemma + "'");
+  EXPECT_NE(o.exit_code, 0);
+  EXPECT_EQ(o.out, "");
+  EXPECT_NE(o.err.find("vocabulary"), std::string::npos) << o.err;
+}
+
 TEST(Generate, StopsAtTheEndOfTheContext) {
   const Output o = generate("-p 'def f(x):' -n 400 -c 32 --seed 3 --temp 2");
   EXPECT_EQ(o.exit_code, 0) << o.err;

@@ -2,7 +2,7 @@
 // Drafts do not change what is drawn: the token behind a token has the distribution of the model's
 // row under the sampler's settings, whatever the host guessed, and a guess is accepted as often as
 // the model would draw it. By chi-square over many passes from the same place, whoever guesses: the
-// host, the session's own text, another model.
+// host, the session's own text, the MTP block, another model.
 #include <numeric>
 
 #include "api/api_handles.h"
@@ -274,6 +274,41 @@ void expect_targets_of_model(const std::string& model, const std::string& drafte
     return out;
   };
   uint64_t seed = 200;
+  for (const Settings& s : {Settings{1.0f, 0, 1.0f}, Settings{0.6f, 20, 0.9f}}) {
+    SCOPED_TRACE("temperature " + std::to_string(s.temperature));
+    expect_targets(chat, draft, s, false, seed++);
+  }
+}
+
+TEST(DraftDistribution, IsTheTargetsWhereTheMtpBlockDrafts) {
+  auto recipe = test::tiny_qwen35();
+  recipe.n_mtp = 1;
+  const MadeModel file(recipe);
+  const Loaded loaded = load(file.path(), setup_with(
+                                              [](sharpi_plan_params* p, sharpi_session_params* s) {
+                                                for_drafts("")(p, s);
+                                                s->n_checkpoints = 1;
+                                                s->drafters = SHARPI_DRAFT_MTP;
+                                              },
+                                              1));
+  ASSERT_TRUE(loaded.model);
+  Chat chat(loaded.model.get());
+  chat.prefill(text_of_words(7));
+  sharpi_error e = SHARPI_ERROR_INIT;
+  ASSERT_EQ(sharpi_session_checkpoint(chat.get(), 1, &e), SHARPI_OK) << e.text;
+  std::vector<float> scratch(chat.n_vocab());
+  const auto draft = [&] {
+    Session& s = *chat.get()->p;
+    std::vector<int32_t> out(2);
+    uint32_t n = 0;
+    EXPECT_TRUE(
+        s.mtp()
+            ->propose(s.tokens(), s.first_position(), kToken, 2, scratch.data(), out.data(), &n)
+            .is_ok());
+    out.resize(n);
+    return out;
+  };
+  uint64_t seed = 300;
   for (const Settings& s : {Settings{1.0f, 0, 1.0f}, Settings{0.6f, 20, 0.9f}}) {
     SCOPED_TRACE("temperature " + std::to_string(s.temperature));
     expect_targets(chat, draft, s, false, seed++);

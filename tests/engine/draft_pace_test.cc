@@ -254,6 +254,83 @@ TEST(Pace, APlaceThatWasWrongForAWhileIsTriedAgain) {
   }
 }
 
+/// Passes of four sessions that take 0.9 and 0.1 for each row.
+TEST(SharedPass, APriceIsThatOfAllSessionsDoingTheSame) {
+  Pcg32 random(4);
+  SharedPass passes;
+  for (int i = 0; i < 400; ++i) {
+    const auto rows = 4 + static_cast<uint32_t>(random.uniform() * 9);
+    passes.took(rows, 0.9 + 0.1 * rows);
+  }
+  EXPECT_NEAR(passes.price(1, 5, 1.4, 5, 0.25), 1.65, 1e-6);  // alone: its own pass
+  EXPECT_NEAR(passes.price(4, 4, 1.3, 1, 0.0), 1.3, 0.01);
+  EXPECT_NEAR(passes.price(4, 8, 1.7, 5, 0.0), 0.9 + 4 * 0.5, 0.1);
+  EXPECT_NEAR(passes.price(4, 8, 1.7, 1, 0.0), 1.3, 0.02);  // the drafts of others cost it nothing
+  EXPECT_NEAR(passes.price(4, 4, 1.3, 1, 0.25), 1.3 + 4 * 0.25, 0.01);
+  EXPECT_NEAR(passes.enter(4), 1.3, 0.02);
+  EXPECT_NEAR(passes.enter(4), 1.0, 1e-9);
+  EXPECT_NEAR(passes.enter(1), 1 / 1.3, 0.02);
+}
+
+TEST(SharedPass, PassesOfOneSizeSayNothingAboutRows) {
+  SharedPass passes;
+  const double before = passes.price(4, 8, 1.0, 5, 0);
+  for (int i = 0; i < 100; ++i) passes.took(8, 1.0);
+  EXPECT_NEAR(passes.price(4, 8, 1.0, 5, 0), before, 1e-6);
+  EXPECT_GT(before, passes.price(4, 8, 1.0, 1, 0));
+}
+
+/// Tokens a second of n sessions that draft so many each, where a pass takes 1 - row and `row` for
+/// each of its rows.
+double speed_of_all(const Accepted& accepted, double row, uint32_t n_sessions, uint32_t n) {
+  double tokens = 1, reach = 1;
+  for (uint32_t i = 0; i < n; ++i) tokens += reach *= at(accepted, i);
+  return n_sessions * tokens / (1 - row + row * n_sessions * (n + 1));
+}
+
+/// Steps of sessions, of which so many take part in each span of 50; their speed over that of the
+/// best number of drafts, if it were known.
+double together(const Accepted& accepted, double row, std::vector<uint32_t> company) {
+  std::vector<DraftPace> paces(8);
+  std::vector<SharedPass> passes(8);
+  Pcg32 random(5);
+  double seconds = 0, best_seconds = 0;
+  for (uint32_t step = 0; step < 4000; ++step) {
+    const uint32_t n_sessions = company[step / 50 % company.size()];
+    uint32_t n[8] = {}, right[8] = {}, rows = 0, given = 0;
+    for (uint32_t i = 0; i < n_sessions; ++i) {
+      n[i] = paces[i].choose(DraftPace::kOfModel, 8);
+      while (right[i] < n[i] && random.uniform() < at(accepted, right[i])) ++right[i];
+      rows += n[i] + 1;
+      given += right[i] + 1;
+    }
+    const double pass = 1 - row + row * rows;
+    for (uint32_t i = 0; i < n_sessions; ++i) {
+      passes[i].took(rows, pass);
+      paces[i].rescale(passes[i].enter(n_sessions));
+      if (n[i] != 0) paces[i].verified(DraftPace::kOfModel, n[i], right[i]);
+      paces[i].took({n[i]}, right[i] + 1, passes[i].price(n_sessions, rows, pass, n[i] + 1, 0));
+    }
+    double best = 0;
+    for (uint32_t k = 0; k <= 8; ++k) {
+      best = std::max(best, speed_of_all(accepted, row, n_sessions, k));
+    }
+    seconds += pass;
+    best_seconds += given / best;
+  }
+  return best_seconds / seconds;
+}
+
+TEST(SharedPass, DraftsInCompanyComeNearTheBestNumberForAll) {
+  const Accepted accepted = {.76, .62, .46, .40};
+  for (const double row : {0.02, 0.06, 0.15, 0.5}) {
+    EXPECT_GT(together(accepted, row, {8}), 0.97) << row;
+    EXPECT_GT(together({0.0}, row, {8}), 0.98) << row;
+    EXPECT_GT(together(accepted, row, {1, 8}), 0.95) << row;
+    EXPECT_GT(together(accepted, row, {1, 5, 2, 8, 3}), 0.95) << row;
+  }
+}
+
 /// However many tokens agree: drafts of a text cost nothing, those of a model wait for steps
 /// without any to be timed.
 TEST(Pace, NoNumberOfTokensThatAgreeIsAModel) {

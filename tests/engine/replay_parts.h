@@ -3,8 +3,10 @@
 // refuse. Thread rule: one thread.
 #pragma once
 
+#include <array>
 #include <cmath>
 #include <functional>
+#include <span>
 #include <vector>
 
 #include "replay_sequence.h"
@@ -42,6 +44,20 @@ struct Draw {
     return p;
   }
 };
+
+/// Settings of a sampler; `token` and `value` are what its bias points to.
+inline sharpi_sampler_params make_sampler(const Below& below, int32_t* token, float* value) {
+  const auto chance = [&](uint32_t percent) { return below(100) < percent; };
+  sharpi_sampler_params p;
+  sharpi_sampler_params_init(&p, sizeof p);
+  p.seed = below(1000);
+  p.temperature = chance(30) ? 0.0f : 0.9f;
+  p.repeat_penalty = chance(50) ? 1.3f : 1.0f;
+  *token = static_cast<int32_t>(below(kReplayVocab));
+  *value = 2.0f;
+  if (chance(20)) p.bias_tokens = token, p.bias_values = value, p.n_bias = 1;
+  return p;
+}
 
 struct Stopper {
   sharpi_session* session = nullptr;
@@ -103,6 +119,65 @@ inline void expect_same_logprobs(const std::vector<sharpi_logprob>& got,
     EXPECT_EQ(got[i].logprob, want[i].logprob) << i;
   }
 }
+/// A session draws and reads one by one what a step of another one gave and told; a token that ends
+/// a generation is not read.
+inline sharpi_status read_again(sharpi_session* session, const sharpi_model* model,
+                                std::span<const int32_t> tokens, const Draw& d,
+                                const std::vector<sharpi_logprob>& told, sharpi_error* e) {
+  std::vector<sharpi_logprob> again;
+  for (size_t k = 0; k < tokens.size(); ++k) {
+    const sharpi_sample_params p = d.params(0, 1, &again);
+    int32_t token = -1;
+    const sharpi_status drew = sharpi_session_sample(session, &p, &token, e);
+    if (drew != SHARPI_OK) return drew;
+    EXPECT_EQ(token, tokens[k]);
+    const auto from = told.begin() + static_cast<std::ptrdiff_t>(k * d.n_logprobs);
+    expect_same_logprobs({from, from + d.n_logprobs}, again);
+    if (sharpi_token_is_end(model, token) != 0) continue;
+    if (sharpi_session_decode(session, token, e) != SHARPI_OK) return e->status;
+  }
+  return SHARPI_OK;
+}
+
+/// A session and its mate step in one call; another session and its mate read what those gave.
+class StepsTogether {
+ public:
+  using Call = std::function<sharpi_status(sharpi_session*, sharpi_error*)>;
+  StepsTogether(const Below& below, sharpi_session* mate, sharpi_session* other,
+                const sharpi_model* model)
+      : draw_(make_draw(below, 1)), other_(other), model_(model) {
+    for (size_t i = 0; i < 2; ++i) {
+      tokens_[i].assign(1 + below(6), -1);
+      const auto cap = static_cast<uint32_t>(tokens_[i].size());
+      params_[i] = draw_.params(0, cap, &told_[i]);
+      steps_[i] = {mate, &params_[i], tokens_[i].data(), cap, 0};
+    }
+  }
+  Call give() {
+    return [this](sharpi_session* s, sharpi_error* e) {
+      steps_[0].session = s;
+      return sharpi_step_batch(steps_.data(), sizeof steps_[0], 2, e);
+    };
+  }
+  Call read() {
+    return [this](sharpi_session* s, sharpi_error* e) {
+      const sharpi_status one = read_one(0, s, e);
+      return one != SHARPI_OK ? one : read_one(1, other_, e);
+    };
+  }
+
+ private:
+  sharpi_status read_one(size_t i, sharpi_session* s, sharpi_error* e) const {
+    return read_again(s, model_, {tokens_[i].data(), steps_[i].n_tokens}, draw_, told_[i], e);
+  }
+  Draw draw_;
+  sharpi_session* other_;
+  const sharpi_model* model_;
+  std::array<std::vector<int32_t>, 2> tokens_;
+  std::array<std::vector<sharpi_logprob>, 2> told_;
+  std::array<sharpi_sample_params, 2> params_{};
+  std::array<sharpi_batch_step, 2> steps_{};
+};
 
 inline void expect_same(const State& x, const State& y, const std::string& what) {
   EXPECT_TRUE(x.blob == y.blob) << what << ": the saved form changed";

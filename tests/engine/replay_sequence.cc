@@ -185,14 +185,9 @@ class Sequence {
   }
 
   void set_sampler() {
-    sharpi_sampler_params p;
-    sharpi_sampler_params_init(&p, sizeof p);
-    p.seed = below(1000);
-    p.temperature = chance(30) ? 0.0f : 0.9f;
-    p.repeat_penalty = chance(50) ? 1.3f : 1.0f;
-    const int32_t token = static_cast<int32_t>(below(kReplayVocab));
-    const float value = 2.0f;
-    if (chance(20)) p.bias_tokens = &token, p.bias_values = &value, p.n_bias = 1;
+    int32_t token = 0;
+    float value = 0;
+    const sharpi_sampler_params p = make_sampler(below_, &token, &value);
     both("sampler", [&](auto* s, auto* e) { return sharpi_session_set_sampler(s, &p, e); });
   }
 
@@ -204,25 +199,14 @@ class Sequence {
       const Draw d = make_draw(below_, 1);
       const uint32_t cap = 1 + below(6);
       std::vector<int32_t> got(cap, -1);
-      std::vector<sharpi_logprob> told, told_again;
+      std::vector<sharpi_logprob> told;
       uint32_t n = 0;
       const sharpi_sample_params all = d.params(0, cap, &told);
       const Call a = [&](auto* s, auto* e) {
         return sharpi_session_step(s, &all, got.data(), cap, &n, e);
       };
       const Call b = [&](auto* s, auto* e) {
-        for (uint32_t k = 0; k < n; ++k) {
-          const sharpi_sample_params p = d.params(0, 1, &told_again);
-          int32_t token = -1;
-          const sharpi_status drew = sharpi_session_sample(s, &p, &token, e);
-          if (drew != SHARPI_OK) return drew;
-          EXPECT_EQ(token, got[k]);
-          const auto from = told.begin() + k * d.n_logprobs;
-          expect_same_logprobs({from, from + d.n_logprobs}, told_again);
-          if (sharpi_token_is_end(ready_.loaded.model.get(), token) != 0) continue;
-          if (sharpi_session_decode(s, token, e) != SHARPI_OK) return e->status;
-        }
-        return SHARPI_OK;
+        return read_again(s, ready_.loaded.model.get(), {got.data(), n}, d, told, e);
       };
       if (both("step of " + std::to_string(cap), a, b) != SHARPI_OK) return;
     }
@@ -413,7 +397,11 @@ class Sequence {
       const sharpi_status one = sharpi_session_decode(s, t[0], err);
       return one != SHARPI_OK ? one : sharpi_session_decode(y, t[1], err);
     };
-    if (both("batch", a, b, !ready_.bounded) != SHARPI_OK) {
+    StepsTogether steps(below_, x, y, ready_.loaded.model.get());
+    const sharpi_status s = ready_.drafts && chance(60) ? both("steps together", steps.give(),
+                                                               steps.read(), !ready_.bounded)
+                                                        : both("batch", a, b, !ready_.bounded);
+    if (s != SHARPI_OK) {
       return expect_same(mate_before, State(mate), "a batch");
     }
     EXPECT_TRUE(saved(mate) == saved(other)) << "mates of a batch differ";

@@ -75,6 +75,14 @@ std::vector<Template> replay_templates() {
        true, 192},
       {"qwen35 bounded, drafts by MTP", with_mtp,
        [=](P s) { bounded(s), s->n_checkpoints = 2, s->drafters = SHARPI_DRAFT_MTP; }, true},
+      {"qwen3 forks, drafts by a model", qwen,
+       [=](P s) { watching(s), s->drafters = SHARPI_DRAFT_MODEL; }, true, 192},
+      {"qwen35 bounded, drafts by all", with_mtp,
+       [=](P s) {
+         bounded(s), s->n_checkpoints = 2;
+         s->drafters = SHARPI_DRAFT_NGRAM | SHARPI_DRAFT_MTP | SHARPI_DRAFT_MODEL;
+       },
+       true},
   };
 }
 
@@ -90,6 +98,7 @@ Ready prepare_replay(const Template& s) {
         session->n_ctx = s.n_ctx;
         session->rewind = 5;
         s.edit(session);
+        if ((session->drafters & SHARPI_DRAFT_MODEL) != 0) p->draft_path = r.file->path().c_str();
         if (s.drafts) p->deterministic = 1, session->n_draft = 4;
         r.drafts = s.drafts;
         r.n_ctx = s.n_ctx;

@@ -155,6 +155,15 @@ namespace LibSharpi
     }
 
     [StructLayout(LayoutKind.Sequential)]
+    public unsafe struct sharpi_batch_step
+    {
+        public IntPtr session;
+        public sharpi_sample_params* @params;
+        public int* out_tokens;
+        public uint cap, n_tokens;
+    }
+
+    [StructLayout(LayoutKind.Sequential)]
     public unsafe struct sharpi_draft_stats
     {
         public uint struct_size, drafters;
@@ -468,6 +477,8 @@ namespace LibSharpi
             sharpi_error* err);
         [DllImport(Library)] public static extern int sharpi_verify_batch(
             sharpi_batch_read* reads, uint read_size, uint n, sharpi_error* err);
+        [DllImport(Library)] public static extern int sharpi_step_batch(
+            sharpi_batch_step* steps, uint step_size, uint n, sharpi_error* err);
         [DllImport(Library)] public static extern int sharpi_session_drafts(
             IntPtr session, sharpi_draft_stats* result, sharpi_error* err);
         [DllImport(Library)] public static extern int sharpi_session_draft_places(

@@ -319,6 +319,10 @@ structs! {
         session: *mut sharpi_session, tokens: *const i32, n: u32, n_read: u32,
         params: *const sharpi_sample_params,
     }
+    struct sharpi_batch_step {
+        session: *mut sharpi_session, params: *const sharpi_sample_params, out_tokens: *mut i32,
+        cap: u32, n_tokens: u32,
+    }
     struct sharpi_draft_stats {
         struct_size: u32, drafters: u32, n_passes: u64, n_drafted: u64, n_accepted: u64,
         draft_seconds: f64, verify_seconds: f64,
@@ -523,6 +527,8 @@ functions! {
         params: *const sharpi_sample_params, out_n: *mut u32, err: *mut sharpi_error) -> i32;
     fn sharpi_verify_batch(
         reads: *mut sharpi_batch_read, read_size: u32, n: u32, err: *mut sharpi_error) -> i32;
+    fn sharpi_step_batch(
+        steps: *mut sharpi_batch_step, step_size: u32, n: u32, err: *mut sharpi_error) -> i32;
     fn sharpi_session_drafts(
         session: *const sharpi_session, out: *mut sharpi_draft_stats,
         err: *mut sharpi_error) -> i32;

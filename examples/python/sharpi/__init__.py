@@ -16,7 +16,7 @@ from . import errors, types
 from ._library import build_info, status_name, version
 from ._abi import SHARPI_ALL_FREE as ALL_FREE
 from ._abi import SHARPI_UNSET as UNSET
-from .batch import decode_batch, verify_batch
+from .batch import decode_batch, step_batch, verify_batch
 from .chat import Chat, Reply, read_prompt
 from .context import Context, default_context
 from .errors import (BadFormat, BadState, BufferTooSmall, Busy, Cancelled, Closed, DeviceError,
@@ -44,5 +44,5 @@ __all__ = [
     "Policy", "Reply", "RowKind", "RowPurpose", "Sampled", "SegmentInfo", "Session", "SessionSummary",
     "Status", "StopStream", "TextModel", "TextStream", "Tier", "TokenAttributes", "Unsupported",
     "build_info", "chat_parse", "decode_batch", "default_context", "errors", "read_prompt",
-    "status_name", "types", "verify_batch", "version",
+    "status_name", "step_batch", "types", "verify_batch", "version",
 ]

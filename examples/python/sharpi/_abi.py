@@ -497,6 +497,16 @@ class sharpi_batch_read(Structure):
     ]
 
 
+class sharpi_batch_step(Structure):
+    _fields_ = [
+        ("session", c_void_p),
+        ("params", c_void_p),
+        ("out_tokens", c_void_p),
+        ("cap", c_uint32),
+        ("n_tokens", c_uint32),
+    ]
+
+
 class sharpi_draft_stats(Structure):
     _fields_ = [
         ("struct_size", c_uint32),
@@ -634,6 +644,7 @@ FUNCTIONS = {
     "sharpi_session_step": (c_int32, (c_void_p, c_void_p, c_void_p, c_uint32, c_void_p, c_void_p)),
     "sharpi_session_verify": (c_int32, (c_void_p, c_void_p, c_uint32, c_void_p, c_void_p, c_void_p)),
     "sharpi_verify_batch": (c_int32, (c_void_p, c_uint32, c_uint32, c_void_p)),
+    "sharpi_step_batch": (c_int32, (c_void_p, c_uint32, c_uint32, c_void_p)),
     "sharpi_session_drafts": (c_int32, (c_void_p, c_void_p, c_void_p)),
     "sharpi_session_draft_places": (c_int32, (c_void_p, c_void_p, c_void_p, c_uint32, c_void_p, c_void_p)),
     "sharpi_session_reserve": (c_int32, (c_void_p, c_uint32, c_void_p)),

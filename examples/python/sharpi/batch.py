@@ -10,8 +10,8 @@ from . import _abi
 from ._handles import Handle
 from ._interrupt import run
 from ._library import call, lib
-from ._values import Tokens, Words, i32, int_array
-from .session import Bias, Session
+from ._values import Tokens, Words, i32, int_array, u32
+from .session import Bias, Sampled, Session, _sampled
 
 
 def _compute(sessions: Sequence[Session], body: Callable[[List[int]], None]) -> None:
@@ -93,3 +93,44 @@ def verify_batch(
     _compute([session for session, _ in pairs], body)
     del keep
     return [row.n_read for row in rows]
+
+
+def step_batch(
+    sessions: Iterable[Session],
+    *,
+    masks: Optional[Sequence[Optional[Words]]] = None,
+    bias: Optional[Bias] = None,
+    logprobs: int = 0,
+    max_tokens: int = 16,
+) -> List[List[Sampled]]:
+    """Session.step() in several sessions of one model: the tokens of each, with drafts at most max_tokens.
+
+    masks: for each session None or its mask, as Session.step() takes it. bias and logprobs hold for all. A
+    token that ends a generation is returned and not read. After Cancelled, `native_code` is the index of the
+    session that was cancelled. Raises as Session.step(), and InvalidArgument (more sessions than the plan's
+    max_batch, a session twice, two models); then no session made a step.
+    """
+    all_of = list(sessions)
+    if masks is not None and len(masks) != len(all_of):
+        raise ValueError("masks has one entry for each session")
+    cap = u32(max_tokens, "max_tokens")
+    rows = (_abi.sharpi_batch_step * len(all_of))()
+    keep: List[Any] = []
+    outs: List[Tuple[Any, Any]] = []
+    for i, session in enumerate(all_of):
+        mask = None if masks is None else masks[i]
+        p, probabilities, held = session._sample_params(mask, bias, logprobs, cap)
+        tokens = (ctypes.c_int32 * cap)()
+        keep += [p, held]
+        outs.append((tokens, probabilities))
+        rows[i].params = None if p is None else ctypes.addressof(p)
+        rows[i].out_tokens, rows[i].cap = ctypes.addressof(tokens), cap
+
+    def body(handles: List[int]) -> None:
+        for i, handle in enumerate(handles):
+            rows[i].session = handle
+        call(lib.sharpi_step_batch, rows, ctypes.sizeof(_abi.sharpi_batch_step), len(all_of))
+
+    _compute(all_of, body)
+    del keep
+    return [_sampled(tokens[: row.n_tokens], ps, logprobs) for row, (tokens, ps) in zip(rows, outs)]

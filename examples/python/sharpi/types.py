@@ -921,10 +921,10 @@ class SessionOptions(TypedDict, total=False):
     probe: Optional[Sequence[int]]
     """n_probe token ids, copied."""
     drafters: Union[Drafters, str, None]
-    """SHARPI_DRAFT_*: who drafts in sharpi_session_step(); default 0: only the host, by
-    sharpi_session_verify(). Needs n_draft. NGRAM, MTP and MODEL, one or several added up, which are
-    asked in this order until one has something to offer; or AUTO. A session has MTP and MODEL only
-    if its plan priced them."""
+    """SHARPI_DRAFT_*: who drafts in sharpi_session_step() and sharpi_step_batch(); default 0: only
+    the host, by sharpi_session_verify(). Needs n_draft. NGRAM, MTP and MODEL, one or several added
+    up, which are asked in this order until one has something to offer; or AUTO. A session has MTP
+    and MODEL only if its plan priced them."""
 
 
 class PlanOptions(SessionOptions, total=False):
@@ -949,7 +949,7 @@ class PlanOptions(SessionOptions, total=False):
     gives way for it; otherwise 512, or fewer where n_ctx or memory is short. Where weights stream
     to the GPU each chunk sends them once: 2048 reads prompts about three times as fast there."""
     max_batch: Optional[int]
-    """Sessions of one decode_batch; default 8."""
+    """Sessions of one decode_batch, verify_batch or step_batch; default 8."""
     max_logit_rows: Optional[int]
     """Logit rows one call can leave readable; default 8."""
     max_concurrent: Optional[int]

@@ -71,7 +71,7 @@ def test_use_after_close_is_an_exception(path):
         lambda: session.info, session.cancel, session.resume, lambda: session.truncate(0),
         lambda: session.compact(budget=4), lambda: session.logits(), lambda: session.kept(0),
         lambda: next(session.generate("x")), lambda: sharpi.decode_batch([(session, 1)]),
-        lambda: sharpi.verify_batch([(session, [1])]),
+        lambda: sharpi.verify_batch([(session, [1])]), lambda: sharpi.step_batch([session]),
         session.__enter__, context.__enter__,
     ]
     for call in calls:

@@ -441,6 +441,37 @@ def test_drafts_leave_what_steps_leave(context, path, prompt):
             session.verify([1, 2], mask=masks[: 2 * words - 1] if words % 2 else b"")
 
 
+def test_a_batch_steps_as_single_sessions_do(context, path, prompt):
+    with sharpi.Model(path, context=context, n_ctx=256, n_draft=4, drafters=sharpi.Drafters.NGRAM,
+                      n_sessions=3, deterministic=True, max_batch=2, max_logit_rows=10) as model:
+        plain, a, b = (model.session() for _ in range(3))
+        for one in (plain, a, b):
+            one.set_sampler(temperature=0)
+            one.prefill(prompt)
+        want = [plain.step(max_tokens=1)[0].token for _ in range(N)]
+        got = [[], []]
+        while min(len(got[0]), len(got[1])) < 6:
+            for tokens, new in zip(got, sharpi.step_batch([a, b], logprobs=1, max_tokens=5)):
+                assert all(s.logprobs[0][0] == s.token for s in new)
+                    tokens += [s.token for s in new]
+        assert got[0][:6] == got[1][:6] == want[:6]
+        words = (model.info.n_vocab + 31) // 32
+        only = array.array("I", [0] * words)
+        only[1] = 1 << 7  # token 39
+        masked = sharpi.step_batch([a, b], masks=[only, None])
+        assert [s.token for s in masked[0]] == [39]
+        with pytest.raises(sharpi.InvalidArgument):
+            sharpi.step_batch([a, a])
+        with pytest.raises(ValueError, match="one entry for each session"):
+            sharpi.step_batch([a], masks=[])
+        before = a.info.n_tokens
+        b.cancel()
+        with pytest.raises(sharpi.Cancelled) as caught:
+            sharpi.step_batch([a, b])
+        assert caught.value.native_code == 1
+        assert a.info.n_tokens == before
+
+
 def test_a_batch_verifies_what_single_sessions_verify(context, path, prompt):
     with sharpi.Model(path, context=context, n_ctx=256, n_draft=4, n_sessions=3, deterministic=True,
                       max_batch=2, max_logit_rows=8) as model:

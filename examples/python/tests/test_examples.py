@@ -3,7 +3,6 @@
 
 import json
 import os
-import pathlib
 import re
 import signal
 import subprocess
@@ -82,18 +81,18 @@ def test_compaction_plot(path, tmp_path):
 def test_llm_plugin(path, tmp_path):
     pytest.importorskip("llm", reason="llm is not installed")
     pytest.importorskip("llm_sharpi", reason="llm-sharpi is not installed")
-    llm = pathlib.Path(sys.executable).with_name("llm")
+    llm = (sys.executable, "-m", "llm")
     environment = {**os.environ, "LLM_USER_PATH": str(tmp_path)}
     options = ["-o", "n_ctx", "512", "-o", "temperature", "0", "-o", "max_tokens", "16"]
     question = "What is the code of snow?"
-    answer = run(llm, "-m", "sharpi", "-o", "path", path, *options, question, env=environment)
+    answer = run(*llm, "-m", "sharpi", "-o", "path", path, *options, question, env=environment)
     assert re.fullmatch(r"The code of snow is \d+\.\n", answer)
     environment["SHARPI_MODEL"] = path
-    assert run(llm, "-m", "sharpi", *options, "--no-stream", question, env=environment) == answer
-    again = run(llm, "-c", *options, "And again?", env=environment)
+    assert run(*llm, "-m", "sharpi", *options, "--no-stream", question, env=environment) == answer
+    again = run(*llm, "-c", *options, "And again?", env=environment)
     assert again.strip()
-    logged = json.loads(run(llm, "logs", "--json", env=environment))
+    logged = json.loads(run(*llm, "logs", "--json", env=environment))
     assert [entry["input_tokens"] > 0 for entry in logged] == [True] * len(logged)
-    failed = subprocess.run([str(llm), "-m", "sharpi", "-o", "path", str(tmp_path / "no.gguf"), "x"],
+    failed = subprocess.run([*llm, "-m", "sharpi", "-o", "path", str(tmp_path / "no.gguf"), "x"],
                             capture_output=True, text=True, env=environment)
     assert failed.returncode == 1 and "no.gguf" in failed.stderr and "Traceback" not in failed.stderr

@@ -6,6 +6,7 @@
 #include "cuda/one_device.h"
 #include "engine/engine_case.h"
 #include "engine/session.h"
+#include "engine/session_batch.h"
 
 namespace sharpi::testing {
 namespace {

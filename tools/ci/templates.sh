@@ -13,6 +13,6 @@ if ! compgen -G "$templates/*.tar.gz" > /dev/null; then
     exit "$kSkipped"
   fi
 fi
-configure release -DSHARPI_TESTS=ON
+configure_tested
 build build render_template
 "$venv/bin/python3" tools/compare_templates.py build/tests/text/render_template "$templates"

@@ -18,6 +18,9 @@ quietly() {
 
 # configure <preset> [cmake arguments]: into the preset's folder, which is build-<preset>.
 configure() { quietly cmake --preset "$1" "${@:2}"; }
+# The folder of `make test`, as CI configures it. A step that gave another set of flags, of which the
+# preset's own WERROR=OFF would be one, would have everything compiled again, and so would the next.
+configure_tested() { configure release -DSHARPI_WERROR=ON -DSHARPI_TESTS=ON "$@"; }
 # build <folder> [targets...]
 build() {
   local folder=$1

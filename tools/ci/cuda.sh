@@ -10,8 +10,7 @@ if ! command -v nvcc > /dev/null && [[ ! -x /usr/local/cuda/bin/nvcc ]]; then
   exit "$kSkipped"
 fi
 # Into the folder of `make test`, whose library and tests are compiled already.
-quietly cmake --preset release -DSHARPI_WERROR=ON -DSHARPI_TESTS=ON -DSHARPI_CUDA=ON \
-  -DCMAKE_CUDA_ARCHITECTURES=90
+configure_tested -DSHARPI_CUDA=ON -DCMAKE_CUDA_ARCHITECTURES=90
 build build sharpi sharpi_static tests_cuda cuda_checks api_misuse_test
 build/tests/api/api_misuse_test > /dev/null  # among others that the library names this tier
 tests/abi/dynamic.sh readelf build/lib/libsharpi.so

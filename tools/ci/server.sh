@@ -6,7 +6,7 @@
 source "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 
 venv=$(server_clients) || exit "$kSkipped"
-configure release -DSHARPI_EXAMPLES=ON
+configure_tested -DSHARPI_EXAMPLES=ON
 has_server build || exit "$kSkipped"
 build build server
 SHARPI_SERVER=$PWD/build/examples/server/server \

@@ -20,7 +20,7 @@ if ! sha256sum --quiet -c <<< "832db0699007f1be95a7e41ef12e88926b02ba836461e36a3
   echo "$package is not the package that this tree was tested with; remove it"
   exit 1
 fi
-configure release -DSHARPI_TESTS=ON
+configure_tested
 build build render_template
 models=${SHARPI_MODELS:-${XDG_CACHE_HOME:-$HOME/.cache}/sharpi/models}
 shopt -s nullglob

@@ -7,7 +7,7 @@ source "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 
 venv=$(fetched_python tokenizers-venv tokenizers,gguf 'tokenizers>=0.20' 'gguf>=0.17') || exit "$kSkipped"
 python=$venv/bin/python3
-configure release -DSHARPI_TESTS=ON
+configure_tested
 build build sharpi
 models=${SHARPI_MODELS:-$kFetched/models}
 shopt -s nullglob

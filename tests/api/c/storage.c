@@ -119,7 +119,8 @@ static void test_compaction(const fixture* f) {
   REFUSED((p.policy = SHARPI_POLICY_KEEP, p.n_keep = 3, p.keep = keep, p.budget = SHARPI_UNSET,
            p.n_probe = 1, p.probe = probe),
           "n_probe is 1");
-  REFUSED((p.n_probe = 1, p.probe = probe, p.window = 2), "window is 2, but the queries of a probe");
+  REFUSED((p.n_probe = 1, p.probe = probe, p.window = 2),
+          "window is 2, but the queries of a probe");
   REFUSED((p.policy = SHARPI_POLICY_GLOBAL, p.layer_budget = SHARPI_LAYER_BUDGET_PYRAMID),
           "layer_budget is 1");
   REFUSED((p.policy = SHARPI_POLICY_KEEP, p.n_keep = 3, p.keep = keep, p.budget = SHARPI_UNSET,

@@ -246,8 +246,12 @@ class Sequence {
     const sharpi_sample_params p = d.params(0, t.size() - 1, &told);
     const uint32_t nth = chance(8) ? 1 + below(30) : 0;
     fail_new(static_cast<int>(nth));
-    const sharpi_status s =
-        sharpi_session_verify(a_.get(), t.data(), static_cast<uint32_t>(t.size()), &p, &read, &e);
+    const auto n = static_cast<uint32_t>(t.size());
+    sharpi_batch_read one{a_.get(), t.data(), n, 0, &p};
+    const bool batch = chance(40) && !ready_.bounded;  // these stay compacted, as the header says
+    const sharpi_status s = batch ? sharpi_verify_batch(&one, sizeof one, 1, &e)
+                                  : sharpi_session_verify(a_.get(), t.data(), n, &p, &read, &e);
+    if (batch) read = one.n_read;
     fail_new(0);
     note("verify " + std::to_string(t.size()) + " " + std::to_string(s) + " of it " +
          std::to_string(read));

@@ -453,7 +453,7 @@ def test_a_batch_steps_as_single_sessions_do(context, path, prompt):
         while min(len(got[0]), len(got[1])) < 6:
             for tokens, new in zip(got, sharpi.step_batch([a, b], logprobs=1, max_tokens=5)):
                 assert all(s.logprobs[0][0] == s.token for s in new)
-                    tokens += [s.token for s in new]
+                tokens += [s.token for s in new]
         assert got[0][:6] == got[1][:6] == want[:6]
         words = (model.info.n_vocab + 31) // 32
         only = array.array("I", [0] * words)

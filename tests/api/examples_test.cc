@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "models/real_files.h"
+#include "run_program.h"
 #include "support/abi.h"
 #include "support/golden.h"
 #include "support/paths.h"
@@ -31,33 +32,6 @@ const std::string kCompact = test::build_path("examples/compact");
 const std::string kGenerate = test::build_path("examples/generate");
 const std::string kPlan = test::build_path("examples/plan");
 const std::string kPrompt = test::source_path("examples/demo_prompt.txt");
-
-struct Output {
-  int exit_code = -1;
-  std::string out, err;
-};
-
-std::string read_all(const std::string& path) {
-  std::ifstream in(path, std::ios::binary);
-  std::stringstream text;
-  text << in.rdbuf();
-  return text.str();
-}
-
-/// Runs a program with its environment cleared of our variables; arguments are one shell line.
-Output run(const std::string& program, const std::string& arguments) {
-  const std::string base = ::testing::TempDir() + "sharpi_example_" + std::to_string(::getpid());
-  const std::string line = "env -u SHARPI_KV_DTYPE '" + program + "' " + arguments + " >'" + base +
-                           ".out' 2>'" + base + ".err'";
-  Output o;
-  const int status = std::system(line.c_str());
-  o.exit_code = WIFEXITED(status) ? WEXITSTATUS(status) : -1;
-  o.out = read_all(base + ".out");
-  o.err = read_all(base + ".err");
-  std::remove((base + ".out").c_str());
-  std::remove((base + ".err").c_str());
-  return o;
-}
 
 Output generate(const std::string& arguments) {
   return run(kGenerate, "-m '" + kModel + "' -t 2 " + arguments);
@@ -147,47 +121,6 @@ TEST(Generate, EqualSeedsPrintEqualText) {
   EXPECT_NE(a.out, c.out);
 }
 
-struct DraftCase {
-  const char* name;
-  std::string model, arguments;
-};
-void PrintTo(const DraftCase& c, std::ostream* os) {
-  *os << c.name;
-}
-
-class GenerateWithDrafts : public ::testing::TestWithParam<DraftCase> {};
-
-/// In a text that repeats itself, so that it has something to say, too.
-TEST_P(GenerateWithDrafts, PrintsTheTextThatItPrintsWithout) {
-  const DraftCase& c = GetParam();
-  for (const char* sampling : {" --temp 0", " --temp 0.8 --seed 3"}) {
-    const std::string common = "-m '" + c.model + "' -t 2 -g 0 -c 512 -n 64 --deterministic -p '" +
-                               "a = 1; b = 2; a = 1; b = 2; a = 1; b = 2; a ='" + sampling;
-    const Output plain = run(kGenerate, common), with = run(kGenerate, common + c.arguments);
-    ASSERT_EQ(plain.exit_code + with.exit_code, 0) << plain.err << with.err;
-    EXPECT_EQ(with.out, plain.out) << sampling;
-    EXPECT_EQ(plain.err.find("drafts:"), std::string::npos) << plain.err;
-    EXPECT_NE(with.err.find(" accepted in "), std::string::npos) << sampling << with.err;
-  }
-}
-
-const std::string kHybrid = kFixtures + "/tiny-qwen35-q8_0.gguf";
-
-INSTANTIATE_TEST_SUITE_P(
-    Drafters, GenerateWithDrafts,
-    ::testing::Values(DraftCase{"the text", kModel, " --draft 8"},
-                      DraftCase{"the text and the MTP block", kHybrid, " --draft 4"},
-                      DraftCase{"a model", kModel, " --draft model='" + kModel + "'"},
-                      DraftCase{"all", kHybrid, " --draft 6 --draft model='" + kHybrid + "'"}));
-
-TEST(Generate, RefusesAModelOfOtherTokensThatDrafts) {
-  const std::string gemma = kFixtures + "/tiny-gemma4kv-q8_0.gguf";
-  const Output o = generate("-p x -n 4 -c 256 -g 0 --draft model='" + gemma + "'");
-  EXPECT_NE(o.exit_code, 0);
-  EXPECT_EQ(o.out, "");
-  EXPECT_NE(o.err.find("vocabulary"), std::string::npos) << o.err;
-}
-
 TEST(Generate, StopsAtTheEndOfTheContext) {
   const Output o = generate("-p 'def f(x):' -n 400 -c 32 --seed 3 --temp 2");
   EXPECT_EQ(o.exit_code, 0) << o.err;
@@ -225,23 +158,6 @@ INSTANTIATE_TEST_SUITE_P(
         WrongCase{"--seed -1", "from 0"}, WrongCase{"--repeat-penalty 0", "from 0.001"},
         WrongCase{"--system hi", "--chat"}, WrongCase{"--no-such-flag", "--help"},
         WrongCase{"--seed", "needs a value"}, WrongCase{"-f also.txt", "one of -p and -f"}));
-
-/// The model drafts for itself: a smaller one of its vocabulary is not in the tree.
-TEST(Generate, ADraftModelLeavesTheText) {
-  const std::string arguments = "-p 'def f(x):' -n 40 -c 256 -g 0 --deterministic --temp 0 ";
-  const Output plain = generate(arguments);
-  const Output drafted = generate(arguments + "--draft 4 --draft-model '" + kModel + "'");
-  ASSERT_EQ(drafted.exit_code, 0) << drafted.err;
-  EXPECT_EQ(drafted.out, plain.out);
-  EXPECT_EQ(plain.err.find("accepted in"), std::string::npos) << plain.err;
-  EXPECT_NE(drafted.err.find("accepted in"), std::string::npos) << drafted.err;
-  const Output none = generate(arguments + "--draft 0 --draft-model '" + kModel + "'");
-  EXPECT_EQ(none.exit_code, 1);
-  EXPECT_NE(none.err.find("draft_path is given, but drafters is 0"), std::string::npos) << none.err;
-  const Output absent = generate(arguments + "--draft-model no-such-drafter.gguf");
-  EXPECT_EQ(absent.exit_code, 1);
-  EXPECT_NE(absent.err.find("no-such-drafter.gguf"), std::string::npos) << absent.err;
-}
 
 TEST(Generate, AFailureIsOneSentenceAndExitOne) {
   const Output o = run(kGenerate, "-m no-such-file.gguf -p x");

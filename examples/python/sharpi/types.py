@@ -252,21 +252,22 @@ class Drafters(IntFlag):
     """What followed the last tokens where they stood before in this session. As many drafts as pay,
     by how often they are right and what passes take; none in steps with a mask."""
     MTP = 2
-    """The file's block for multi-token prediction reads along and drafts, asked after NGRAM. Its
-    weights, KV rows (as the last attention layer stores them) and scratch are rows of the plan. As
-    many drafts as pay. sharpi_session_compact() leaves its rows alone, a bounded session keeps the
-    last kv_budget of them; saved sessions do not have them, so after a restore it starts with none.
-    No layer index is theirs. UNSUPPORTED when planned: a file without the block, and, in this
-    version, a head on a GPU."""
+    """The file's block for multi-token prediction reads along and drafts, asked after NGRAM. It is
+    on the tier of the head, which serves both. Its weights, KV rows (as that tier's last attention
+    layer stores them, or the last of any) and scratch are rows of the plan. As many drafts as pay.
+    sharpi_session_compact() leaves its rows alone, a bounded session keeps the last kv_budget of
+    them; saved sessions do not have them, so after a restore it starts with none. No layer index is
+    theirs. UNSUPPORTED when planned: a file without the block."""
     AUTO = 4
-    """NGRAM, and MTP where file and placement have it and the budgets hold it, and MODEL where the
-    plan has a draft_path and the budgets hold it; otherwise a fallback says why not."""
+    """NGRAM, and MTP where the file has it and the budgets hold it, and MODEL where the plan has a
+    draft_path and the budgets hold it; otherwise a fallback says why not."""
     MODEL = 8
     """A smaller model of the same vocabulary, the plan's draft_path, has a session of its own
-    inside and drafts what it takes to be most probable; asked last. It runs on the CPU in this
-    version. Its weights, KV rows (its architecture's own dtype, as many as the session stores of
-    full attention, at most its context) and scratch are rows of the plan. Before it drafts, it
-    reads what the session has read since: nothing while it does not pay, all of it again behind a
+    inside and drafts what it takes to be most probable; asked last. All of it is on the tier of the
+    head; where it does not fit beside the head on a GPU it is on the CPU, and a fallback says so.
+    Its weights, KV rows (its architecture's own dtype, as many as the session stores of full
+    attention, at most its context) and scratch are rows of the plan. Before it drafts, it reads
+    what the session has read since: nothing while it does not pay, all of it again behind a
     restore, in a fork, and where recurrent layers cannot go back to where the texts part. With its
     rows full it goes on from the last half of them. Compaction leaves it alone; saved sessions do
     not have its rows."""

@@ -396,7 +396,7 @@ def test_drafters_that_cannot_be_had_are_refused_with_the_plans_sentence(context
         with pytest.raises(sharpi.InvalidArgument, match="is none of ngram, mtp, auto"):
             sharpi.Plan(path, context=context, n_ctx=256, n_draft=4, drafters=wrong)
     model = sharpi.Model(hybrid_path, context=context, n_ctx=256, n_draft=4, drafters="ngram", n_sessions=1)
-    with model, pytest.raises(sharpi.DoesNotFit, match="drafters has MTP, but the plan priced a template without"):
+    with model, pytest.raises(sharpi.DoesNotFit, match="drafters has MTP, but the plan priced sessions without it"):
         model.session(n_draft=4, drafters="mtp")
 
 

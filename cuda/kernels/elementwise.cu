@@ -164,8 +164,8 @@ Status launch_norm_rows(const NormRowsParams& p, const OnStream& on) {
 
 Status launch_pair_rows(const PairRowsParams& p, const OnStream& on) {
   if (p.n_rows == 0) return Status::ok();
-  return launch_kernel("pair_rows", shape_of(on, dim3(p.n_rows, 2), kNormThreads),
-                       pair_rows_kernel, p);
+  return launch_kernel("pair_rows", shape_of(on, dim3(p.n_rows, 2), kNormThreads), pair_rows_kernel,
+                       p);
 }
 
 Status launch_residual(const ResidualParams& p, const OnStream& on) {

@@ -62,7 +62,8 @@ class AllowanceTest : public ::testing::Test {
     const std::string text = e.text;
     EXPECT_NE(text.find(on_gpu() ? "device_budget" : "host_budget"), std::string::npos) << text;
     if (short_by != 0) {
-      EXPECT_NE(text.find(": " + std::to_string(short_by) + " are missing"), std::string::npos) << text;
+      EXPECT_NE(text.find(": " + std::to_string(short_by) + " are missing"), std::string::npos)
+          << text;
     }
   }
   void one_more_is_refused(uint64_t short_by) const {

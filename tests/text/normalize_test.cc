@@ -196,7 +196,7 @@ TEST(PreTokenizer, AliasesAreTheFamilyThatTheyName) {
   const auto unknown = PreTokenizer::create("llama");
   ASSERT_FALSE(unknown.is_ok());
   EXPECT_EQ(unknown.status().code(), Code::kUnsupported);
-  EXPECT_EQ(unknown.status().text(), "pre-tokenizer \"llama\" is not one of: " + listed);
+  EXPECT_EQ(unknown.status().text(), "pre-tokenizer \"llama\" is not one of these: " + listed);
 }
 
 }  // namespace

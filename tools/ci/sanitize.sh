@@ -15,7 +15,7 @@ export UBSAN_OPTIONS=print_stacktrace=1
 # prompts, and 200 000 draws behind drafts, which run the code of shorter tests over thousands of tokens.
 long='*Needle*:*DefaultPolicyKeeps*:*AProbeAims*:*BoundedSessionsNever*:*ReadInBatches*'
 long+=':*AreKeptUpToScoreTies*:*OfOneLongCall*'
-long+=':*LongChat*:DraftDistribution*'
+long+=':*LongChat*:DraftDistribution*:*SmolLm2*'
 long+=':*LongPromptsDoNotDependOnChunks*/gemma4kv'
 long+=':*LongOracle*/qwen3*:*LongOracle*/gemma4:*LongOracle*/olmoe:*TheSameRowsStayWithAny*'
 long+=':DraftSplits.TheHosts*'

@@ -102,7 +102,7 @@ TEST_F(MemoryGone, BetweenPlanAndLoadIsRefusedWithTheNumbersAndTheRetryWorks) {
       EXPECT_EQ(refused.status().code(), Code::kOutOfMemory);
       const std::string want = std::to_string(need[tier]) + " bytes of " + names[tier] +
                                ", of which " + std::to_string(free_now[tier]) +
-                               " are free now: " + std::to_string(gone) + " short";
+                               " are free now: " + std::to_string(gone) + " are missing";
       EXPECT_NE(refused.status().text().find(want), std::string::npos) << refused.status().text();
       EXPECT_EQ(n_loads[0] + n_loads[1], 0u) << "nothing was taken";
     }

@@ -414,7 +414,8 @@ TEST(Start, WhatCannotBeMetIsRefusedWithTheSentenceOfThePlan) {
             0u);
   EXPECT_NE(refusal([](Settings& s) { s.draft_model = "no-such-drafter"; }).find("no-such-drafter"),
             std::string::npos);
-  EXPECT_NE(refusal([](Settings& s) { s.host_budget = 1 << 20; }).find("more than the host_budget"), std::string::npos);
+  EXPECT_NE(refusal([](Settings& s) { s.host_budget = 1 << 20; }).find("more than the host_budget"),
+            std::string::npos);
   EXPECT_NE(refusal([](Settings& s) { s.model = "no-such-file"; }).find("no-such-file"),
             std::string::npos);
 }

@@ -38,6 +38,27 @@ struct Position {
   uint32_t v, u, left;  // unit u of panel v of the block's part; units to go
 };
 
+/// Where the warp's units of product k begin.
+__device__ __forceinline__ Position first_of(const ChainLaunch& p, const ChainView& view,
+                                             uint32_t k) {
+  const uint32_t units = p.products[k].units;
+  const Share s = share_of(work_of(p, view.shared, k).n_panels * units, view.warp);
+  const uint32_t v = s.first / units;
+  return {v, s.first - v * units, s.count};
+}
+
+/// Asks for the warp's first unit of product k.
+__device__ __forceinline__ void ask_ahead(const ChainLaunch& p, const ChainView& view, uint32_t k,
+                                          HeldUnit& held) {
+  const Position at = first_of(p, view, k);
+  if (at.left == 0) return;
+  const ChainPanel& panel = panel_table(p, view.shared)[work_of(p, view.shared, k).base + at.v];
+  const uint8_t* unit = panel.data + at.u * panel.unit_bytes;
+  with_chain_type(panel.type, [&]<GgmlType kType>() {
+    hold_unit<kType>(unit, static_cast<int>(view.lane), held);
+  });
+}
+
 /// Leaves the warp's piece of panel v.
 __device__ __forceinline__ void leave_piece(const ChainLaunch& p, const ChainView& view, uint32_t v,
                                             bool first, bool last, const FixedSums& acc) {

@@ -16,23 +16,6 @@ struct HeldUnits {
   const ChainView& view;
   HeldUnit held = {};
 
-  __device__ __forceinline__ Position first_of(uint32_t k) const {
-    const uint32_t units = p.products[k].units;
-    const Share s = share_of(work_of(p, view.shared, k).n_panels * units, view.warp);
-    const uint32_t v = s.first / units;
-    return {v, s.first - v * units, s.count};
-  }
-  /// Asks for the warp's first unit of product k.
-  __device__ __forceinline__ void ask_ahead(uint32_t k) {
-    const Position at = first_of(k);
-    if (at.left == 0) return;
-    const ChainPanel& panel = panel_table(p, view.shared)[work_of(p, view.shared, k).base + at.v];
-    const uint8_t* unit = panel.data + at.u * panel.unit_bytes;
-    with_chain_type(panel.type, [&]<GgmlType kType>() {
-      hold_unit<kType>(unit, static_cast<int>(view.lane), held);
-    });
-  }
-
   /// Products of the warp's next units, as long as their panels are of this type; the first one is
   /// held.
   template <GgmlType kType>
@@ -65,7 +48,7 @@ struct HeldUnits {
 
   __device__ __forceinline__ void take(uint32_t k, const Work& work) {
     const ChainPanel* panels = panel_table(p, view.shared) + work.base;
-    Position at = first_of(k);
+    Position at = first_of(p, view, k);
     bool first = true;
 #pragma unroll 1
     while (at.left != 0) {
@@ -75,7 +58,7 @@ struct HeldUnits {
       });
       first = false;
     }
-    if (k + 1 < p.n_products) ask_ahead(k + 1);
+    if (k + 1 < p.n_products) ask_ahead(p, view, k + 1, held);
   }
 };
 
@@ -90,7 +73,7 @@ __global__ void __launch_bounds__(kShareThreads, 1)
   lay_out<true>(p, view);
   __syncthreads();
   HeldUnits<kRows> units{p, view};
-  units.ask_ahead(0);
+  ask_ahead(p, view, 0, units.held);
   multiply_rows<kRows>(p, view, units);
 }
 

@@ -6,6 +6,8 @@
 #include "chat.h"
 
 #include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -96,9 +98,32 @@ static options parse_options(int argc, char** argv) {
   return o;
 }
 
+/* Ctrl-C while nothing runs comes to the reader of lines through a pipe. A signal alone could come
+ * between the prompt and the wait for a key, and would then end neither. */
+static int interrupt_pipe[2];
+
 static void on_interrupt(int number) {
   (void)number;
-  if (running != NULL) sharpi_session_cancel(running);
+  if (running != NULL) {
+    sharpi_session_cancel(running);
+    return;
+  }
+  const int before = errno;
+  if (write(interrupt_pipe[1], "", 1) < 0) { /* full: the reader has been told */
+  }
+  errno = before;
+}
+
+static int catch_interrupts(void) {
+  struct sigaction action;
+  memset(&action, 0, sizeof action);
+  action.sa_handler = on_interrupt;
+  if (pipe(interrupt_pipe) != 0 || fcntl(interrupt_pipe[0], F_SETFL, O_NONBLOCK) != 0 ||
+      fcntl(interrupt_pipe[1], F_SETFL, O_NONBLOCK) != 0 || sigaction(SIGINT, &action, NULL) != 0) {
+    fprintf(stderr, "%s: no pipe for Ctrl-C: %s\n", program_name, strerror(errno));
+    return EXIT_FAILED;
+  }
+  return 0;
 }
 
 static int open_model(chat* c) {
@@ -255,6 +280,27 @@ static int command(chat* c, const char* line) {
   return 0;
 }
 
+enum { kInterrupted = -2 };
+
+/* The next byte of the input, EOF, or kInterrupted for a Ctrl-C while waiting for it. */
+static int next_byte(void) {
+  static unsigned char bytes[4096];
+  static ssize_t n, at;
+  while (at >= n) {
+    struct pollfd waits[2] = {{.fd = interrupt_pipe[0], .events = POLLIN},
+                              {.fd = STDIN_FILENO, .events = POLLIN}};
+    if (poll(waits, 2, -1) < 0 && errno != EINTR) return EOF;
+    int interrupted = 0;
+    while (read(interrupt_pipe[0], bytes, sizeof bytes) > 0) interrupted = 1;
+    if (interrupted) return kInterrupted;
+    if (waits[1].revents == 0) continue;
+    at = 0;
+    n = read(STDIN_FILENO, bytes, sizeof bytes);
+    if (n == 0 || (n < 0 && errno != EINTR)) return EOF;
+  }
+  return bytes[at++];
+}
+
 /* The next line without its end, malloc'ed; null at the end of the input. */
 static char* read_line(void) {
   const int asks = isatty(STDIN_FILENO);
@@ -262,10 +308,8 @@ static char* read_line(void) {
   char* line = checked_malloc(room);
   if (asks) fprintf(stderr, "> ");
   for (;;) {
-    errno = 0;
-    const int byte = getchar();
-    if (byte == EOF && errno == EINTR) { /* Ctrl-C while nothing runs */
-      clearerr(stdin);
+    const int byte = next_byte();
+    if (byte == kInterrupted) {
       len = 0;
       fprintf(stderr, "\n(/exit leaves)\n> ");
       continue;
@@ -307,12 +351,9 @@ int main(int argc, char** argv) {
   program_name = "chat";
   chat c = {0};
   c.o = parse_options(argc, argv);
-  struct sigaction action;
-  memset(&action, 0, sizeof action);
-  action.sa_handler = on_interrupt; /* without SA_RESTART: a read of the next line ends, too */
   int result = open_model(&c);
+  if (result == 0) result = catch_interrupts();
   if (result == 0) {
-    sigaction(SIGINT, &action, NULL);
     reset(&c);
     result = talk(&c);
   }

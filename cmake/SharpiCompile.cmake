@@ -8,5 +8,6 @@ target_compile_options(sharpi_compile INTERFACE
 if(SHARPI_SANITIZE)
   target_compile_options(sharpi_compile INTERFACE
     -fsanitize=${SHARPI_SANITIZE} -fno-sanitize-recover=all -fno-omit-frame-pointer)
+  target_compile_definitions(sharpi_compile INTERFACE SHARPI_SANITIZED)
   target_link_options(sharpi_compile INTERFACE -fsanitize=${SHARPI_SANITIZE})
 endif()

@@ -8,6 +8,7 @@
 
 #include <algorithm>
 
+#include "cpu/flatten.h"
 #include "cpu/matmul_kernels.h"
 #include "cpu/quant_avx512_dot.h"
 
@@ -33,7 +34,7 @@ class Ahead {
   void begin_step() { far_ = line_ < end_ ? kFarBytes : 0; }
   template <int kLines>
   void take() {
-#pragma GCC unroll 8
+    SHARPI_UNROLL(8)
     for (int i = 0; i < kLines; ++i) next();
   }
   void up_to(const uint8_t* end) {
@@ -70,7 +71,7 @@ struct Sums {
 };
 
 template <class Format>
-[[gnu::always_inline]] inline void add_unit(const __m512i* u, __m512 s, __m512 m,
+SHARPI_FLATTEN void add_unit(const __m512i* u, __m512 s, __m512 m,
                                             const Activations& x, Sums& sums) {
   using Form = DotForm<Format>;
   __m512i q[4];
@@ -85,7 +86,7 @@ template <class Format>
     scale = _mm512_mul_ps(s, _mm512_loadu_ps(x.meta));  // s * d | m * sum32
     sums.mins = _mm512_add_ps(sums.mins, scale);
   }
-#pragma GCC unroll 4
+  SHARPI_UNROLL(4)
   for (int j = 0; j < Form::kVectors; ++j) {
     const __m512 w = _mm512_permutexvar_ps(Form::spread(j), scale);
     sums.dots[j % 2] =
@@ -96,14 +97,14 @@ template <class Format>
 /// kUnits units of a weight row (kUnits = kStep: with prefetch) against kRows activation rows,
 /// which move on.
 template <class Format, int kRows, int kUnits>
-[[gnu::always_inline]] inline void add_units(const uint8_t* p, Ahead& ahead, Activations* x,
+SHARPI_FLATTEN void add_units(const uint8_t* p, Ahead& ahead, Activations* x,
                                              Sums* sums) {
   using Form = DotForm<Format>;
   constexpr int kLines = static_cast<int>(kStep * Format::kUnitBytes / 64 / kStep);
   typename Form::Scales scales;
   if constexpr (kUnits == kStep) ahead.begin_step();
   if constexpr (Form::kScaleUnits > 1) scales.load(p, kUnits);
-#pragma GCC unroll 4
+  SHARPI_UNROLL(4)
   for (int i = 0; i < kUnits; ++i, p += Format::kUnitBytes) {
     if constexpr (kUnits == kStep) {
       ahead.take<kLines>();
@@ -118,7 +119,7 @@ template <class Format, int kRows, int kUnits>
     } else {
       s = scales.get(static_cast<uint32_t>(i));
     }
-#pragma GCC unroll 8
+    SHARPI_UNROLL(8)
     for (int r = 0; r < kRows; ++r) {
       add_unit<Format>(u, s, m, x[r], sums[r]);
       x[r].q += kInt8RowUnit;
@@ -163,7 +164,7 @@ struct LastUnit {
 };
 
 template <class Format, int kRows>
-[[gnu::always_inline]] inline void dot_output(const MatmulJob& job, const Activations* rows,
+SHARPI_FLATTEN void dot_output(const MatmulJob& job, const Activations* rows,
                                               const LastUnit* last, uint64_t o, Ahead& ahead,
                                               float* y) {
   const uint64_t n_units = job.n_in / kInt8RowUnit, n_left = job.n_in % kInt8RowUnit;

@@ -1,3 +1,11 @@
+# sharpi_unity(<target>): its sources that have no flags of their own are compiled several at a time,
+# if SHARPI_UNITY says so.
+function(sharpi_unity target)
+  if(SHARPI_UNITY)
+    set_target_properties(${target} PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE 8)
+  endif()
+endfunction()
+
 # The one set of compile settings that every target of the project takes.
 add_library(sharpi_compile INTERFACE)
 target_compile_features(sharpi_compile INTERFACE cxx_std_20 c_std_11)

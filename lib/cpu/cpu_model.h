@@ -26,6 +26,11 @@ struct Pass {
   MatmulInput normed = {};  // rows that an FFN's operations share: x under its norm
 };
 
+/// A tensor that every file stores as f32; null where there is none.
+inline const float* f32_weights(const TensorRef& w) {
+  return w ? reinterpret_cast<const float*>(w.tensor->data) : nullptr;
+}
+
 /// Slot of a (row, choice) that no expert here serves.
 constexpr uint32_t kNoSlot = 0xFFFFFFFFu;
 

@@ -15,7 +15,7 @@ namespace {
 constexpr uint32_t kFewRows = 8;
 /// Weight rows of a unit, and of a job: long ones stream better, but in the end the threads must
 /// finish together. Units of several rows a job go by panels of kPanelUnit weight rows.
-constexpr uint32_t kUnitRows = 8, kJobRows = 128, kPanelUnit = 32;
+constexpr uint32_t kUnitRows = 8, kJobRows = 128;
 /// From how many rows of one expert its products go by panels of kPanelUnit weight rows.
 constexpr uint32_t kPanelRows = 5;
 

@@ -114,12 +114,6 @@ MatmulTask CpuModel::task(const TensorRef& w, const MatmulInput& in, float* y, u
   return t;
 }
 
-namespace {
-const float* f32_weights(const TensorRef& w) {
-  return w ? reinterpret_cast<const float*>(w.tensor->data) : nullptr;
-}
-}  // namespace
-
 void CpuModel::norm_rows(Pass& p, const float* x, const TensorRef& w, float* y) const {
   const uint64_t e = spec().n_embd;
   each_row(p.rows.n_rows, [&](uint64_t r) {

@@ -9,14 +9,6 @@
 #include "cpu/ops.h"
 
 namespace sharpi::cpu {
-namespace {
-
-const float* f32_weights(const TensorRef& w) {
-  return w ? reinterpret_cast<const float*>(w.tensor->data) : nullptr;
-}
-
-}  // namespace
-
 void CpuModel::activate(Pass&, const FfnSpec& f, const float* gate, const float* up,
                         uint64_t stride_in, uint64_t width, uint64_t n_rows, float* out) const {
   const auto apply = f.activation == Activation::kSilu ? swiglu : geglu;

@@ -12,14 +12,6 @@
 #include "cpu/ops.h"
 
 namespace sharpi::cpu {
-namespace {
-
-const float* f32_weights(const TensorRef& w) {
-  return w ? reinterpret_cast<const float*>(w.tensor->data) : nullptr;
-}
-
-}  // namespace
-
 Status CpuModel::run_mixer_op(const Op& op, Pass& p) const {
   switch (op.kind) {
     case OpKind::kAttentionIn:

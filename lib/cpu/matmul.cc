@@ -17,7 +17,7 @@ namespace {
 constexpr uint64_t kMinChunkBytes = 64 * 1024, kMaxChunkBytes = 256 * 1024;
 constexpr uint64_t kChunksPerThread = 4;
 // Rows that the kernels take together.
-constexpr uint64_t kRowUnit = 4, kPanelUnit = 32;
+constexpr uint64_t kRowUnit = 4;
 // Rows that cost about as much arithmetic as reading their weights costs time.
 constexpr uint64_t kRowsPerRead = 4;
 
@@ -90,7 +90,8 @@ struct Split {
   }
   uint64_t chunk_rows(const MatmulTask& task, MatmulPath path) const {
     const uint64_t cost = std::max<uint64_t>(1, row_cost(task));
-    if (is_panel(path)) return std::max(kPanelUnit, target / cost / kPanelUnit * kPanelUnit);
+    if (is_panel(path))
+      return std::max<uint64_t>(kPanelUnit, target / cost / kPanelUnit * kPanelUnit);
     return std::max(kRowUnit, std::min(target, kMaxChunkBytes) / cost / kRowUnit * kRowUnit);
   }
 };

@@ -55,6 +55,9 @@ struct MatmulTask {
   bool force_f32 = false;
 };
 
+/// Products by panels take weight rows in blocks of this many.
+constexpr uint32_t kPanelUnit = 32;
+
 class Matmul {
  public:
   /// Bytes of MatmulInput::prepared for up to n_rows rows of n_in elements. 0 is possible (exact).
@@ -74,7 +77,7 @@ class Matmul {
   /// Parts of the same, on the calling thread: rows [first, first + n) of in.prepared (no tiles, so
   /// for products of less than kMinTileRows rows); outputs [first, first + n) of a task, with the
   /// scratch of `worker`, one of the pool's threads at a time. Products by panels: `first` must be
-  /// a multiple of 32.
+  /// a multiple of kPanelUnit.
   void prepare_rows(const MatmulInput& in, uint32_t first, uint32_t n) const;
   void run_rows(const MatmulTask& task, uint64_t first, uint64_t n, uint32_t worker) const;
   /// Asks for the first weights of a run_rows() to come, as far as the kernels ask ahead.

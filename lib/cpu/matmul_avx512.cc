@@ -42,9 +42,7 @@ class Ahead {
   }
 
  private:
-  static void far(const uint8_t* p) {
-    _mm_prefetch(reinterpret_cast<const char*>(p), _MM_HINT_T1);
-  }
+  static void far(const uint8_t* p) { _mm_prefetch(reinterpret_cast<const char*>(p), _MM_HINT_T1); }
   static void near(const uint8_t* p) {
     _mm_prefetch(reinterpret_cast<const char*>(p), _MM_HINT_T0);
   }
@@ -71,8 +69,8 @@ struct Sums {
 };
 
 template <class Format>
-SHARPI_FLATTEN void add_unit(const __m512i* u, __m512 s, __m512 m,
-                                            const Activations& x, Sums& sums) {
+SHARPI_FLATTEN void add_unit(const __m512i* u, __m512 s, __m512 m, const Activations& x,
+                             Sums& sums) {
   using Form = DotForm<Format>;
   __m512i q[4];
   for (int j = 0; j < 4; ++j) q[j] = _mm512_loadu_si512(x.q + 64 * j);
@@ -97,8 +95,7 @@ SHARPI_FLATTEN void add_unit(const __m512i* u, __m512 s, __m512 m,
 /// kUnits units of a weight row (kUnits = kStep: with prefetch) against kRows activation rows,
 /// which move on.
 template <class Format, int kRows, int kUnits>
-SHARPI_FLATTEN void add_units(const uint8_t* p, Ahead& ahead, Activations* x,
-                                             Sums* sums) {
+SHARPI_FLATTEN void add_units(const uint8_t* p, Ahead& ahead, Activations* x, Sums* sums) {
   using Form = DotForm<Format>;
   constexpr int kLines = static_cast<int>(kStep * Format::kUnitBytes / 64 / kStep);
   typename Form::Scales scales;
@@ -164,9 +161,8 @@ struct LastUnit {
 };
 
 template <class Format, int kRows>
-SHARPI_FLATTEN void dot_output(const MatmulJob& job, const Activations* rows,
-                                              const LastUnit* last, uint64_t o, Ahead& ahead,
-                                              float* y) {
+SHARPI_FLATTEN void dot_output(const MatmulJob& job, const Activations* rows, const LastUnit* last,
+                               uint64_t o, Ahead& ahead, float* y) {
   const uint64_t n_units = job.n_in / kInt8RowUnit, n_left = job.n_in % kInt8RowUnit;
   const uint8_t* p = reinterpret_cast<const uint8_t*>(job.w) + o * job.row_bytes;
   Activations x[kRows];

@@ -8,13 +8,10 @@
 namespace sharpi {
 namespace {
 
-constexpr float kForbidden = -std::numeric_limits<float>::infinity();
-constexpr float kLargest = std::numeric_limits<float>::max();
-
 /// A logit as the softmax counts it: no number is nothing, +inf the largest number.
 float counted(float logit) {
-  if (logit != logit) return kForbidden;
-  return std::min(logit, kLargest);
+  if (logit != logit) return kForbiddenLogit;
+  return std::min(logit, kLargestLogit);
 }
 
 }  // namespace
@@ -33,7 +30,7 @@ Status check_bias(std::span<const int32_t> tokens, std::span<const float> values
                            "bias_tokens[%zu] is %d, which is outside the vocabulary of %u tokens",
                            i, tokens[i], n_vocab);
     }
-    if (!(values[i] <= kLargest)) {  // NaN and +inf; -inf forbids the token
+    if (!(values[i] <= kLargestLogit)) {  // NaN and +inf; -inf forbids the token
       return Status::error(Code::kInvalidArgument,
                            "bias_values[%zu] is %g, which is neither finite nor -inf", i,
                            static_cast<double>(values[i]));
@@ -79,7 +76,7 @@ void apply_mask(const Draw& draw, std::span<float> logits) {
     const uint32_t bits = word < draw.allowed.size() ? draw.allowed[word] : 0;
     if (bits == ~0u) continue;
     for (size_t i = 0; i < n; ++i) {
-      if ((bits >> i & 1u) == 0) logits[first + i] = kForbidden;
+      if ((bits >> i & 1u) == 0) logits[first + i] = kForbiddenLogit;
     }
   }
 }
@@ -91,7 +88,7 @@ void write_logprobs(std::span<const float> logits, int32_t token, std::span<shar
   const auto better = [](const sharpi_logprob& a, const sharpi_logprob& b) {
     return a.logprob > b.logprob || (a.logprob == b.logprob && a.token < b.token);
   };
-  float top = kForbidden;
+  float top = kForbiddenLogit;
   for (size_t i = 0; i < logits.size(); ++i) {
     const sharpi_logprob mine{static_cast<int32_t>(i), counted(logits[i])};
     top = std::max(top, mine.logprob);

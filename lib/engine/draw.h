@@ -4,12 +4,16 @@
 #pragma once
 
 #include <cstdint>
+#include <limits>
 #include <span>
 
 #include "base/status.h"
 #include "sharpi.h"
 
 namespace sharpi {
+
+constexpr float kForbiddenLogit = -std::numeric_limits<float>::infinity();
+constexpr float kLargestLogit = std::numeric_limits<float>::max();
 
 /// What sharpi_sample_params_init() writes: the sampler alone decides.
 sharpi_sample_params default_sample_params() noexcept;

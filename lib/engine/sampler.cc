@@ -12,8 +12,6 @@
 namespace sharpi {
 namespace {
 
-constexpr float kForbidden = -std::numeric_limits<float>::infinity();
-constexpr float kLargest = std::numeric_limits<float>::max();
 // Logits are looked at in blocks of this many: one compare tells whether any can matter.
 constexpr uint32_t kBlock = 32;
 // Of the best token's weight; 2^21 tokens as heavy still sum below 2^63.
@@ -66,7 +64,7 @@ float value_of_key(uint32_t key) {
 
 float largest(const float* values, uint32_t n) {
   std::array<float, kBlock> lanes;
-  lanes.fill(kForbidden);
+  lanes.fill(kForbiddenLogit);
   uint32_t i = 0;
   for (; i + kBlock <= n; i += kBlock) {
     for (uint32_t j = 0; j < kBlock; ++j) {
@@ -170,8 +168,9 @@ struct Sampler::Impl {
 void Sampler::Impl::prepare(std::span<const int32_t> recent, const Draw& draw) {
   for (uint32_t i = 0; i < n_vocab; ++i) {
     const float x = values[i];
-    const float finite = x < kLargest ? x : kLargest;  // also for NaN, which the next line drops
-    values[i] = x == x ? finite : kForbidden;
+    const float finite =
+        x < kLargestLogit ? x : kLargestLogit;  // also for NaN, which the next line drops
+    values[i] = x == x ? finite : kForbiddenLogit;
   }
   add_bias(bias_tokens, bias_values);
   add_bias(draw.bias_tokens, draw.bias_values);
@@ -179,7 +178,7 @@ void Sampler::Impl::prepare(std::span<const int32_t> recent, const Draw& draw) {
   apply_mask(draw, {values, n_vocab});
   for (const int32_t token : never) {
     if (token >= 0 && static_cast<uint32_t>(token) < n_vocab) {
-      values[static_cast<size_t>(token)] = kForbidden;
+      values[static_cast<size_t>(token)] = kForbiddenLogit;
     }
   }
 }
@@ -187,7 +186,7 @@ void Sampler::Impl::prepare(std::span<const int32_t> recent, const Draw& draw) {
 void Sampler::Impl::add_bias(std::span<const int32_t> tokens, std::span<const float> worth) {
   for (size_t i = 0; i < tokens.size(); ++i) {
     float& value = values[static_cast<size_t>(tokens[i])];
-    value = std::min(value + worth[i], kLargest);
+    value = std::min(value + worth[i], kLargestLogit);
   }
 }
 
@@ -204,9 +203,9 @@ void Sampler::Impl::penalise(std::span<const int32_t> recent) {
     if ((seen[id / 64] & bit) != 0) continue;
     seen[id / 64] |= bit;
     float& value = values[id];
-    if (value == kForbidden) continue;
+    if (value == kForbiddenLogit) continue;
     value = value > 0.0f ? value / params.repeat_penalty : value * params.repeat_penalty;
-    value = std::clamp(value, -kLargest, kLargest);
+    value = std::clamp(value, -kLargestLogit, kLargestLogit);
   }
   for (const int32_t token : last) {
     if (token >= 0 && static_cast<uint32_t>(token) < n_vocab) {
@@ -226,7 +225,7 @@ size_t Sampler::Impl::select_top_k() {
   const Better better{values};
   const auto begin = chosen.begin();
   size_t n = 0;
-  float threshold = kForbidden;
+  float threshold = kForbiddenLogit;
   const auto keep_best = [&] {
     if (n <= k) return;
     std::nth_element(begin, begin + static_cast<ptrdiff_t>(k - 1),
@@ -252,7 +251,7 @@ size_t Sampler::Impl::take_best(const float* best, const int32_t* ids, size_t n)
   const size_t k = n_wanted();
   size_t taken = 0;
   for (size_t i = 0; i < n && taken < k; ++i) {
-    if (best[i] == kForbidden) return taken;  // and so is everything behind it
+    if (best[i] == kForbiddenLogit) return taken;  // and so is everything behind it
     if (!std::isfinite(best[i])) return 0;
     if (std::binary_search(never.begin(), never.end(), ids[i])) continue;
     values[ids[i]] = best[i];
@@ -369,7 +368,7 @@ Sampler::~Sampler() = default;
 Sampler::Sampler(Sampler&&) noexcept = default;
 
 Status Sampler::check(const sharpi_sampler_params& p, uint32_t n_vocab) {
-  if (!(p.temperature >= 0.0f && p.temperature <= kLargest)) {
+  if (!(p.temperature >= 0.0f && p.temperature <= kLargestLogit)) {
     return out_of_range("temperature", static_cast<double>(p.temperature), "0 (greedy) or more");
   }
   if (!(p.top_p >= 0.0f && p.top_p <= 1.0f)) {
@@ -378,7 +377,7 @@ Status Sampler::check(const sharpi_sampler_params& p, uint32_t n_vocab) {
   if (!(p.min_p >= 0.0f && p.min_p <= 1.0f)) {
     return out_of_range("min_p", static_cast<double>(p.min_p), "0 (off) to 1");
   }
-  if (!(p.repeat_penalty > 0.0f && p.repeat_penalty <= kLargest)) {
+  if (!(p.repeat_penalty > 0.0f && p.repeat_penalty <= kLargestLogit)) {
     return out_of_range("repeat_penalty", static_cast<double>(p.repeat_penalty),
                         "more than 0, 1 = off");
   }
@@ -418,13 +417,13 @@ Status Sampler::sample(float* logits, std::span<const int32_t> recent, const Dra
   s.values = logits;
   s.prepare(recent, draw);
   const float top = largest(logits, s.n_vocab);
-  if (top == kForbidden && draw.has_mask) {
+  if (top == kForbiddenLogit && draw.has_mask) {
     return Status::error(Code::kState, "allowed_mask leaves none of the %u tokens", s.n_vocab);
   }
-  if (top == kForbidden && (!s.bias_values.empty() || !draw.bias_values.empty())) {
+  if (top == kForbiddenLogit && (!s.bias_values.empty() || !draw.bias_values.empty())) {
     return Status::error(Code::kState, "the bias leaves none of the %u tokens", s.n_vocab);
   }
-  if (top == kForbidden) {
+  if (top == kForbiddenLogit) {
     return Status::error(Code::kFormat,
                          "no logit of the %u tokens can be drawn: each is not a number, or its "
                          "token is one that the file forbids; the weights are damaged",

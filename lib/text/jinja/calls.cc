@@ -10,7 +10,6 @@ namespace sharpi::jinja {
 namespace {
 
 constexpr int64_t kMaxRange = 100000;  // as in Jinja's sandbox
-constexpr uint32_t kNoName = UINT32_MAX;
 
 Status not_callable(const Value& value) {
   if (value.is(Kind::kUndefined)) {

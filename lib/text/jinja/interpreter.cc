@@ -10,8 +10,6 @@
 namespace sharpi::jinja {
 namespace {
 
-constexpr uint32_t kNoName = UINT32_MAX;
-
 constexpr std::pair<const char*, Function> kFunctions[] = {
     {"range", Function::kRange},
     {"dict", Function::kDict},

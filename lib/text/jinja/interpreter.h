@@ -15,6 +15,8 @@
 
 namespace sharpi::jinja {
 
+constexpr uint32_t kNoName = UINT32_MAX;  // of a name that the template does not have
+
 /// Variables of one block. Inner scopes see outer ones; assignments stay in the innermost.
 struct Scope {
   Scope* parent = nullptr;

@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "api/api_guard.h"
+#include "base/limits.h"
 #include "engine/draw.h"
 #include "engine/sampler.h"
 
@@ -70,7 +71,7 @@ sharpi_session_params default_session_params() noexcept {
   sharpi_session_params p{};
   p.struct_size = sizeof p;
   p.n_ctx = SHARPI_UNSET;
-  p.rewind = 64;
+  p.rewind = kDefaultRewind;
   p.prompt_budget = SHARPI_UNSET;
   p.capture_window = SHARPI_UNSET;
   p.recency = SHARPI_UNSET;
@@ -89,8 +90,8 @@ sharpi_plan_params default_plan_params() noexcept {
   p.gpu_ends = -1;
   p.arithmetic = SHARPI_ARITHMETIC_FAST;
   p.n_chunk = SHARPI_UNSET;
-  p.max_batch = 8;
-  p.max_logit_rows = 8;
+  p.max_batch = kDefaultMaxBatch;
+  p.max_logit_rows = kDefaultMaxLogitRows;
   p.max_concurrent = 1;
   p.n_sessions = 1;
   p.device = SHARPI_UNSET;
@@ -115,9 +116,9 @@ sharpi_compact_params default_compact_params() noexcept {
   p.budget = SHARPI_UNSET;
   p.window = SHARPI_UNSET;
   p.recency = SHARPI_UNSET;
-  p.headroom = 1024;
-  p.pool_kernel = 13;
-  p.span = 12;
+  p.headroom = kDefaultHeadroom;
+  p.pool_kernel = kDefaultPoolKernel;
+  p.span = kDefaultSpan;
   p.layer_budget = SHARPI_LAYER_BUDGET_EQUAL;
   return p;
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Limits that more than one layer checks, or sizes arrays by. sharpi.h names them where a caller
-// meets them. Thread rule: constants.
+// Limits that more than one layer checks, or sizes arrays by, and what is meant where nothing is
+// said. sharpi.h names both where a caller meets them. Thread rule: constants.
 #pragma once
 
 #include <cstdint>
@@ -10,14 +10,23 @@ namespace sharpi {
 /// Sessions of one decode call: the most that a plan's max_batch may say, and that the tables of a
 /// call have room for.
 inline constexpr uint32_t kMaxBatch = 64;
+inline constexpr uint32_t kDefaultMaxBatch = 8;
+/// Rows of a call that may want logits.
+inline constexpr uint32_t kDefaultMaxLogitRows = 8;
 /// Queries that a session captures, and tokens of a probe.
 inline constexpr uint32_t kMaxCaptureWindow = 65536;
 inline constexpr uint32_t kDefaultCaptureWindow = 64;
 /// Rows that a windowed layer keeps beyond its window.
 inline constexpr uint32_t kMaxRewind = 65536;
+inline constexpr uint32_t kDefaultRewind = 64;
+/// Last rows that a compaction keeps, and slots that it leaves committed beside the kept ones.
+inline constexpr uint32_t kDefaultRecency = 64;
+inline constexpr uint32_t kDefaultHeadroom = 1024;
 /// Neighbours that a score is averaged over (odd), and rows that a hit marks.
 inline constexpr uint32_t kMaxPoolKernel = 1023;
+inline constexpr uint32_t kDefaultPoolKernel = 13;
 inline constexpr uint32_t kMaxSpan = 65536;
+inline constexpr uint32_t kDefaultSpan = 12;
 /// Draft tokens that one step verifies.
 inline constexpr uint32_t kMaxDraft = 32;
 

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <span>
 
+#include "base/limits.h"
 #include "engine/session_core.h"
 #include "kv/policy.h"
 #include "sharpi.h"
@@ -13,15 +14,12 @@
 
 namespace sharpi {
 
-/// Last rows that a compaction keeps when its caller does not say.
-constexpr uint32_t kDefaultRecency = 64;
-
 struct CompactRequest {
   sharpi_policy policy = kDefaultPolicy;  // resolved; KEEP allowed
   uint32_t budget = 0;
   uint32_t recency = kDefaultRecency, sinks = 0;
-  uint32_t headroom = 1024;
-  uint32_t pool_kernel = 13, span = 12;
+  uint32_t headroom = kDefaultHeadroom;
+  uint32_t pool_kernel = kDefaultPoolKernel, span = kDefaultSpan;
   sharpi_layer_budget layer_budget = SHARPI_LAYER_BUDGET_EQUAL;
   Capture source = Capture::kRing;
   uint32_t n_queries = 0;

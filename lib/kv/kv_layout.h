@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "base/checked.h"
+#include "base/limits.h"
 #include "kv/kv_view.h"
 #include "model/model_spec.h"
 
@@ -41,7 +42,7 @@ struct KvGroup {
 struct KvShape {
   uint32_t n_ctx = 0;
   uint32_t capacity = 0;  // slots of full-attention layers
-  uint32_t rewind = 64;
+  uint32_t rewind = kDefaultRewind;
   uint32_t n_chunk = 0;  // rows of the chunk scratch of windowed layers
   bool per_layer_groups = false;
 };

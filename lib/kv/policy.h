@@ -10,6 +10,7 @@
 #include <span>
 #include <vector>
 
+#include "base/limits.h"
 #include "base/status.h"
 #include "sharpi.h"
 
@@ -29,9 +30,9 @@ struct LayerScores {
 struct PolicyParams {
   sharpi_policy policy = SHARPI_POLICY_RETRIEVAL;  // resolved, never AUTO or KEEP
   uint32_t budget = 0;                             // rows of this layer, <= n_slots
-  uint32_t recency = 64, sinks = 0;
-  uint32_t pool_kernel = 13;  // odd
-  uint32_t span = 12;
+  uint32_t recency = kDefaultRecency, sinks = 0;
+  uint32_t pool_kernel = kDefaultPoolKernel;  // odd
+  uint32_t span = kDefaultSpan;
 };
 
 /// What AUTO means: the policy that docs/performance.md's needle tables favour.

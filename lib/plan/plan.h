@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "base/limits.h"
 #include "base/status.h"
 #include "kv/kv_layout.h"
 #include "model/model_spec.h"
@@ -47,8 +48,9 @@ struct Placement {
 struct SessionShape {
   uint32_t n_ctx = 0;
   std::vector<KvDtypePair> dtypes;  // per layer
-  uint32_t rewind = 64, n_checkpoints = 0;
-  uint32_t kv_budget = 0, prompt_budget = 0, capture_window = 0, recency = 64, sinks = 0;
+  uint32_t rewind = kDefaultRewind, n_checkpoints = 0;
+  uint32_t kv_budget = 0, prompt_budget = 0, capture_window = 0, recency = kDefaultRecency;
+  uint32_t sinks = 0;
   sharpi_policy policy = SHARPI_POLICY_AUTO;
   bool lookahead = true, per_layer_budgets = false;
   std::vector<int32_t> probe;
@@ -67,7 +69,8 @@ uint32_t score_queries(const SessionShape& session);
 /// Inputs of a plan that do not belong to a session.
 struct ModelShape {
   bool exact = false, deterministic = false;
-  uint32_t n_chunk = 512, max_batch = 8, max_logit_rows = 8, max_concurrent = 1, n_sessions = 1;
+  uint32_t n_chunk = 512, max_batch = kDefaultMaxBatch, max_logit_rows = kDefaultMaxLogitRows;
+  uint32_t max_concurrent = 1, n_sessions = 1;
   /// Rows of a call from which weights stream; 0 = measured at load, SHARPI_UNSET = never.
   uint32_t stream_rows = SHARPI_UNSET;
   bool copy_weights = false;  // those in host memory are copies, not pages of the file

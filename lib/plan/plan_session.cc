@@ -153,8 +153,8 @@ Result<SessionShape> resolve_session_shape(const ModelSpec& spec, const sharpi_s
                     resolve_count(p.capture_window, environment.window, "SHARPI_SNAPKV_WINDOW",
                                   kDefaultCaptureWindow));
   s.capture_window = scored || p.capture_window != SHARPI_UNSET ? window : 0;
-  SHARPI_TRY_ASSIGN(s.recency,
-                    resolve_count(p.recency, environment.recency, "SHARPI_SNAPKV_RECENCY", 64));
+  SHARPI_TRY_ASSIGN(s.recency, resolve_count(p.recency, environment.recency,
+                                             "SHARPI_SNAPKV_RECENCY", kDefaultRecency));
   s.sinks = p.sinks;
   s.policy = p.policy;
   s.lookahead = p.lookahead != 0;

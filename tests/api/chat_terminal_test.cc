@@ -11,20 +11,16 @@
 #include <termios.h>
 #include <unistd.h>
 
-#include <fstream>
-#include <sstream>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "models/real_files.h"
-#include "support/paths.h"
+#include "run_program.h"
 
 namespace sharpi::testing {
 namespace {
 
-const std::string kFixtures = test::source_path("tests/fixtures");
-const std::string kChat = test::build_path("examples/chat");
 constexpr char kInterrupt = 3;  // what the key sends
 
 /// The program on a terminal of its own, which does not echo.
@@ -112,13 +108,6 @@ class Terminal {
   std::string unread_;
 };
 
-std::string read_all(const std::string& path) {
-  std::ifstream in(path, std::ios::binary);
-  std::stringstream text;
-  text << in.rdbuf();
-  return text.str();
-}
-
 /// What /save writes.
 std::string saved_by(Terminal& terminal) {
   const std::string path =
@@ -149,9 +138,8 @@ void expect_left(Terminal& terminal) {
 
 TEST(ChatTerminal, TheInterruptKeyStopsAnswersAndNotTheProgram) {
   // Drawn so that an answer does not end by itself.
-  Terminal terminal(
-      with(kFixtures + "/tiny-qwen3-q8_0.gguf", {"-c", "8192", "-n", "100000", "--temp", "3",
-                                                 "--top-k", "0", "--top-p", "1", "--min-p", "0"}));
+  Terminal terminal(with(kModel, {"-c", "8192", "-n", "100000", "--temp", "3", "--top-k", "0",
+                                  "--top-p", "1", "--min-p", "0"}));
   terminal.until("> ");
   for (int answers = 1; answers <= 2; ++answers) {
     terminal.begin("hello");
@@ -173,8 +161,7 @@ TEST(ChatTerminal, TheInterruptKeyStopsAnswersAndNotTheProgram) {
 }
 
 TEST(ChatTerminal, EarlierTurnsAreRememberedUntilReset) {
-  Terminal terminal(
-      with(kFixtures + "/tiny-qwen3-q8_0.gguf", {"-c", "2048", "-n", "24", "--temp", "0"}));
+  Terminal terminal(with(kModel, {"-c", "2048", "-n", "24", "--temp", "0"}));
   terminal.until("> ");
   terminal.ask("The code of ember is 97697.");
   const std::string question = "What is the code of ember?", code = "97697";
@@ -193,9 +180,8 @@ TEST(ChatTerminal, EarlierTurnsAreRememberedUntilReset) {
 }
 
 TEST(ChatTerminal, AnotherAnswerTakesThePlaceOfTheLastOne) {
-  Terminal terminal(with(kFixtures + "/tiny-qwen3-q8_0.gguf",
-                         {"-c", "2048", "-n", "12", "--temp", "3", "--top-k", "0", "--top-p", "1",
-                          "--min-p", "0", "--seed", "5"}));
+  Terminal terminal(with(kModel, {"-c", "2048", "-n", "12", "--temp", "3", "--top-k", "0",
+                                  "--top-p", "1", "--min-p", "0", "--seed", "5"}));
   terminal.until("> ");
   terminal.ask("one");
   terminal.ask("two");

@@ -25,17 +25,9 @@
 namespace sharpi::testing {
 namespace {
 
-const std::string kFixtures = test::source_path("tests/fixtures");
-const std::string kModel = kFixtures + "/tiny-qwen3-q8_0.gguf";
-const std::string kChat = test::build_path("examples/chat");
 const std::string kCompact = test::build_path("examples/compact");
-const std::string kGenerate = test::build_path("examples/generate");
 const std::string kPlan = test::build_path("examples/plan");
 const std::string kPrompt = test::source_path("examples/demo_prompt.txt");
-
-Output generate(const std::string& arguments) {
-  return run(kGenerate, "-m '" + kModel + "' -t 2 " + arguments);
-}
 
 /// key=value of the one banner line.
 std::map<std::string, std::string> banner(const Output& o) {

@@ -10,14 +10,7 @@
 namespace sharpi::testing {
 namespace {
 
-const std::string kFixtures = test::source_path("tests/fixtures");
-const std::string kModel = kFixtures + "/tiny-qwen3-q8_0.gguf";
 const std::string kHybrid = kFixtures + "/tiny-qwen35-q8_0.gguf";
-const std::string kGenerate = test::build_path("examples/generate");
-
-Output generate(const std::string& arguments) {
-  return run(kGenerate, "-m '" + kModel + "' -t 2 " + arguments);
-}
 
 struct DraftCase {
   const char* name;

@@ -12,7 +12,14 @@
 #include <sstream>
 #include <string>
 
+#include "support/paths.h"
+
 namespace sharpi::testing {
+
+inline const std::string kFixtures = test::source_path("tests/fixtures");
+inline const std::string kModel = kFixtures + "/tiny-qwen3-q8_0.gguf";
+inline const std::string kChat = test::build_path("examples/chat");
+inline const std::string kGenerate = test::build_path("examples/generate");
 
 struct Output {
   int exit_code = -1;
@@ -39,6 +46,11 @@ inline Output run(const std::string& program, const std::string& arguments) {
   std::remove((base + ".out").c_str());
   std::remove((base + ".err").c_str());
   return o;
+}
+
+/// The program of that name with the small model.
+inline Output generate(const std::string& arguments) {
+  return run(kGenerate, "-m '" + kModel + "' -t 2 " + arguments);
 }
 
 }  // namespace sharpi::testing

@@ -19,7 +19,7 @@ std::vector<uint8_t> ramp(size_t n) {
 struct Vector {
   uint64_t bytes, plain, seeded;  // of ramp(bytes); from the reference implementation of XXH64
 };
-class Hash64Vector : public testing::TestWithParam<Vector> {};
+class Hash64Vector : public ::testing::TestWithParam<Vector> {};
 
 TEST_P(Hash64Vector, EqualsThePublishedAlgorithm) {
   const auto data = ramp(GetParam().bytes);
@@ -28,20 +28,20 @@ TEST_P(Hash64Vector, EqualsThePublishedAlgorithm) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Lengths, Hash64Vector,
-                         testing::Values(Vector{0, 0xef46db3751d8e999, 0xac75fda2929b17ef},
-                                         Vector{1, 0xa96c7f0ce858bbb7, 0x84e535b36672440d},
-                                         Vector{3, 0xbed43740ee6332bb, 0x00b77b485431ce5d},
-                                         Vector{4, 0xfa212ae44b3bb23d, 0x60492c4bfcb70cac},
-                                         Vector{5, 0xd339dcc9ac8e6776, 0xdb92b23c2ba23485},
-                                         Vector{8, 0x994b676b71ce94dd, 0xf424edebfea8d23f},
-                                         Vector{12, 0xb92f588ce720786e, 0xddd89bdbf8aa26e0},
-                                         Vector{31, 0x6711d55e306b5d8f, 0xfa1259cc8b20eb58},
-                                         Vector{32, 0x07f7b8e3bc5d6e25, 0x920f3e10a5db09c6},
-                                         Vector{33, 0x09f85eeb4e1cbe9f, 0x3d805e8712cb4890},
-                                         Vector{63, 0xb7c9968c066cb6a5, 0x184bc5097530bb9a},
-                                         Vector{64, 0x50d4159a0411632e, 0x94667e10d68b3991},
-                                         Vector{100, 0x9ddada11d3dc2d8f, 0x5766be6782b96389},
-                                         Vector{256, 0xa2dbe913965256fc, 0xdee9b4bc37766333}),
+                         ::testing::Values(Vector{0, 0xef46db3751d8e999, 0xac75fda2929b17ef},
+                                           Vector{1, 0xa96c7f0ce858bbb7, 0x84e535b36672440d},
+                                           Vector{3, 0xbed43740ee6332bb, 0x00b77b485431ce5d},
+                                           Vector{4, 0xfa212ae44b3bb23d, 0x60492c4bfcb70cac},
+                                           Vector{5, 0xd339dcc9ac8e6776, 0xdb92b23c2ba23485},
+                                           Vector{8, 0x994b676b71ce94dd, 0xf424edebfea8d23f},
+                                           Vector{12, 0xb92f588ce720786e, 0xddd89bdbf8aa26e0},
+                                           Vector{31, 0x6711d55e306b5d8f, 0xfa1259cc8b20eb58},
+                                           Vector{32, 0x07f7b8e3bc5d6e25, 0x920f3e10a5db09c6},
+                                           Vector{33, 0x09f85eeb4e1cbe9f, 0x3d805e8712cb4890},
+                                           Vector{63, 0xb7c9968c066cb6a5, 0x184bc5097530bb9a},
+                                           Vector{64, 0x50d4159a0411632e, 0x94667e10d68b3991},
+                                           Vector{100, 0x9ddada11d3dc2d8f, 0x5766be6782b96389},
+                                           Vector{256, 0xa2dbe913965256fc, 0xdee9b4bc37766333}),
                          [](const auto& param) {
                            return "Bytes" + std::to_string(param.param.bytes);
                          });

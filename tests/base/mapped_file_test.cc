@@ -15,7 +15,7 @@ namespace sharpi {
 namespace {
 
 std::string temp_path(const char* name) {
-  return testing::TempDir() + "sharpi-mapped-" + std::to_string(getpid()) + "-" + name;
+  return ::testing::TempDir() + "sharpi-mapped-" + std::to_string(getpid()) + "-" + name;
 }
 
 std::string write_file(const char* name, const std::string& text) {
@@ -109,7 +109,7 @@ TEST(MappedFile, MissingFileIsNotFoundWithErrno) {
 }
 
 TEST(MappedFile, DirectoryIsAnIoError) {
-  const auto file = MappedFile::open(testing::TempDir());
+  const auto file = MappedFile::open(::testing::TempDir());
   ASSERT_FALSE(file.is_ok());
   EXPECT_EQ(file.status().code(), Code::kIo);
   EXPECT_EQ(file.status().native(), EISDIR);

@@ -27,7 +27,7 @@ struct PoolShape {
   const char* name;
   uint32_t n_threads;
 };
-class ThreadPoolOf : public testing::TestWithParam<PoolShape> {};
+class ThreadPoolOf : public ::testing::TestWithParam<PoolShape> {};
 
 TEST_P(ThreadPoolOf, RunsEveryTaskExactlyOnceInManyRegionsInARow) {
   const auto pool = make_pool(GetParam().n_threads);
@@ -99,8 +99,8 @@ TEST_P(ThreadPoolOf, AwakensWorkersThatWentToSleep) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Sizes, ThreadPoolOf,
-                         testing::Values(PoolShape{"one", 1}, PoolShape{"two", 2},
-                                         PoolShape{"more_than_cpus", 9}),
+                         ::testing::Values(PoolShape{"one", 1}, PoolShape{"two", 2},
+                                           PoolShape{"more_than_cpus", 9}),
                          [](const auto& param) { return std::string(param.param.name); });
 
 TEST(ThreadPool, TwoTasksThatNeedEachOtherRunOnTwoThreads) {

@@ -47,7 +47,7 @@ std::vector<int32_t> draw(const sharpi_sampler_params& p, const std::vector<floa
   return out;
 }
 
-sharpi_sampler_params plain(uint64_t seed) {
+sharpi_sampler_params seeded(uint64_t seed) {
   sharpi_sampler_params p = default_sampler_params();
   p.temperature = 1.0f;
   p.top_k = 0;
@@ -61,7 +61,7 @@ TEST(SamplerLarge, TopKKeepsWhatASortPutsFirst) {
   const std::vector<float> logits = make_logits(3.0f, 6);
   const std::vector<uint32_t> order = sorted(logits);
   for (const uint32_t k : {1u, 2u, 40u, 999u, 30000u}) {
-    sharpi_sampler_params p = plain(k);
+    sharpi_sampler_params p = seeded(k);
     p.top_k = k;
     p.temperature = 50.0f;  // nearly flat, so that the last of the k come as well
     const std::set<uint32_t> best(order.begin(), order.begin() + k);
@@ -100,7 +100,7 @@ TEST_P(SamplerNucleus, KeepsWhatASortKeeps) {
   }
   mean /= kept_mass;
   const double deviation = std::sqrt(std::max(0.0, square / kept_mass - mean * mean));
-  sharpi_sampler_params p = plain(3);
+  sharpi_sampler_params p = seeded(3);
   p.top_p = c.top_p;
   p.min_p = c.min_p;
   constexpr int kDraws = 150;
@@ -122,7 +122,7 @@ INSTANTIATE_TEST_SUITE_P(Shapes, SamplerNucleus,
 TEST(SamplerLarge, TiesAtTheEndOfTheNucleusGoToTheLowestIds) {
   std::vector<float> logits(kVocab, 0.0f);
   for (uint32_t i = 0; i < kVocab; i += 2) logits[i] = -0.0f;  // equal to 0
-  sharpi_sampler_params p = plain(5);
+  sharpi_sampler_params p = seeded(5);
   p.top_p = 0.00379f;  // 152 of the equal tokens
   std::set<int32_t> seen;
   for (const int32_t token : draw(p, logits, 400)) {
@@ -152,7 +152,7 @@ TEST(SamplerBest, DrawsWhatTheWholeRowWouldGive) {
     const std::vector<uint32_t> order = sorted(logits);
     const std::vector<int32_t> never{static_cast<int32_t>(order[3]),
                                      static_cast<int32_t>(order[seed % 2])};
-    sharpi_sampler_params p = plain(seed);
+    sharpi_sampler_params p = seeded(seed);
     p.temperature = seed % 5 == 0 ? 0.0f : 0.8f;
     p.top_k = 1 + seed * 5;
     p.top_p = seed % 3 == 0 ? 0.9f : 1.0f;
@@ -182,7 +182,7 @@ TEST(SamplerBest, WhatAMaskForbidsComesAsNothingAndTheRestDecides) {
     for (uint32_t i = 0; i < kVocab; ++i) {
       if (!draw.allows(i)) masked[i] = -std::numeric_limits<float>::infinity();
     }
-    sharpi_sampler_params p = plain(4);
+    sharpi_sampler_params p = seeded(4);
     p.top_k = 20;
     Sampler whole(kVocab, {}), best(kVocab, {});
     ASSERT_TRUE(whole.configure(p).is_ok());
@@ -200,7 +200,7 @@ TEST(SamplerBest, WhatAMaskForbidsComesAsNothingAndTheRestDecides) {
 TEST(SamplerBest, NeedsTheRowWhenTooFewAreLeft) {
   std::vector<float> logits = make_logits(1.0f, 7);
   const std::vector<uint32_t> order = sorted(logits);
-  sharpi_sampler_params p = plain(1);
+  sharpi_sampler_params p = seeded(1);
   p.top_k = 4;
   const std::vector<int32_t> never{static_cast<int32_t>(order[0]), static_cast<int32_t>(order[2])};
   Sampler sampler(kVocab, never);
@@ -217,7 +217,7 @@ TEST(SamplerBest, NeedsTheRowWhenTooFewAreLeft) {
 TEST(SamplerBest, BiasPenaltyAndOpenEndsNeedTheRow) {
   Sampler sampler(kVocab, {});
   const auto n_best = [&](auto edit) {
-    sharpi_sampler_params p = plain(1);
+    sharpi_sampler_params p = seeded(1);
     p.top_k = 40;
     edit(&p);
     EXPECT_TRUE(sampler.configure(p).is_ok());

@@ -128,7 +128,7 @@ void PrintTo(const TypeRow& row, std::ostream* out) {
   *out << ggml_traits(row.type).name;
 }
 
-class Dequantize : public testing::TestWithParam<TypeRow> {
+class Dequantize : public ::testing::TestWithParam<TypeRow> {
  protected:
   void expect_formula(const std::vector<uint8_t>& rows, uint64_t n) {
     const GgmlType type = GetParam().type;
@@ -211,14 +211,14 @@ TEST_P(Dequantize, RandomRowsOfTheTestSupportAreFiniteCentredAndOfTheAskedSpread
 
 INSTANTIATE_TEST_SUITE_P(
     Types, Dequantize,
-    testing::Values(TypeRow{GgmlType::kF32, {}}, TypeRow{GgmlType::kF16, {0}},
-                    TypeRow{GgmlType::kBF16, {0}}, TypeRow{GgmlType::kQ8_0, {0}},
-                    TypeRow{GgmlType::kQ4_0, {0}}, TypeRow{GgmlType::kQ4_1, {0, 2}},
-                    TypeRow{GgmlType::kQ5_0, {0}}, TypeRow{GgmlType::kQ5_1, {0, 2}},
-                    TypeRow{GgmlType::kIQ4_NL, {0}}, TypeRow{GgmlType::kMXFP4, {}},
-                    TypeRow{GgmlType::kQ2_K, {80, 82}}, TypeRow{GgmlType::kQ3_K, {108}},
-                    TypeRow{GgmlType::kQ4_K, {0, 2}}, TypeRow{GgmlType::kQ5_K, {0, 2}},
-                    TypeRow{GgmlType::kQ6_K, {208}}, TypeRow{GgmlType::kIQ4_XS, {0}}),
+    ::testing::Values(TypeRow{GgmlType::kF32, {}}, TypeRow{GgmlType::kF16, {0}},
+                      TypeRow{GgmlType::kBF16, {0}}, TypeRow{GgmlType::kQ8_0, {0}},
+                      TypeRow{GgmlType::kQ4_0, {0}}, TypeRow{GgmlType::kQ4_1, {0, 2}},
+                      TypeRow{GgmlType::kQ5_0, {0}}, TypeRow{GgmlType::kQ5_1, {0, 2}},
+                      TypeRow{GgmlType::kIQ4_NL, {0}}, TypeRow{GgmlType::kMXFP4, {}},
+                      TypeRow{GgmlType::kQ2_K, {80, 82}}, TypeRow{GgmlType::kQ3_K, {108}},
+                      TypeRow{GgmlType::kQ4_K, {0, 2}}, TypeRow{GgmlType::kQ5_K, {0, 2}},
+                      TypeRow{GgmlType::kQ6_K, {208}}, TypeRow{GgmlType::kIQ4_XS, {0}}),
     [](const auto& param) { return std::string(ggml_traits(param.param.type).name); });
 
 TEST(DequantizeMxfp4, EveryExponentGivesItsPowerOfTwo) {

@@ -22,7 +22,7 @@ using test::GgufLayout;
 using test::GgufWriter;
 
 std::string temp_path(const std::string& name) {
-  return testing::TempDir() + "sharpi-gguf-" + std::to_string(getpid()) + "-" + name;
+  return ::testing::TempDir() + "sharpi-gguf-" + std::to_string(getpid()) + "-" + name;
 }
 
 /// An open file and the bytes it reads from.
@@ -165,7 +165,7 @@ struct WrongType {
 void PrintTo(const WrongType& row, std::ostream* out) {
   *out << row.name;
 }
-class GgufWrongType : public testing::TestWithParam<WrongType> {};
+class GgufWrongType : public ::testing::TestWithParam<WrongType> {};
 
 Status call_getter(const GgufFile& f, const std::string& getter, const char* key) {
   if (getter == "uint") return f.get_uint(key).status();
@@ -189,7 +189,7 @@ TEST_P(GgufWrongType, NamesTheKeyWhatWasFoundAndWhatIsExpected) {
 
 INSTANTIATE_TEST_SUITE_P(
     Getters, GgufWrongType,
-    testing::Values(
+    ::testing::Values(
         WrongType{"uint_string", "text", "uint",
                   "metadata \"text\" is string, expected an unsigned integer"},
         WrongType{"uint_float", "f32", "uint",
@@ -305,7 +305,7 @@ TEST(GgufFile, VersionTwoReadsLikeVersionThree) {
   EXPECT_EQ(two.file->tensors()[1].file_offset, three.file->tensors()[1].file_offset);
 }
 
-class GgufAlignment : public testing::TestWithParam<uint32_t> {};
+class GgufAlignment : public ::testing::TestWithParam<uint32_t> {};
 
 TEST_P(GgufAlignment, IsHonoured) {
   GgufWriter w;
@@ -319,7 +319,7 @@ TEST_P(GgufAlignment, IsHonoured) {
   EXPECT_EQ(b, 2.0f);
 }
 
-INSTANTIATE_TEST_SUITE_P(PowersOfTwo, GgufAlignment, testing::Values(8u, 16u, 32u, 64u, 4096u));
+INSTANTIATE_TEST_SUITE_P(PowersOfTwo, GgufAlignment, ::testing::Values(8u, 16u, 32u, 64u, 4096u));
 
 TEST(GgufFile, KnownTypesThatCannotBeComputedAreSized) {
   GgufWriter w;

@@ -19,7 +19,7 @@ using test::Bytes;
 using test::GgufWriter;
 
 std::string temp_path(const char* name) {
-  return testing::TempDir() + "sharpi-header-" + std::to_string(getpid()) + "-" + name;
+  return ::testing::TempDir() + "sharpi-header-" + std::to_string(getpid()) + "-" + name;
 }
 
 TEST(GgufHeader, ALargeHeaderIsReadInStepsAndKeptAsACopy) {

@@ -148,7 +148,7 @@ void PrintTo(const Malformed& row, std::ostream* out) {
   *out << row.name;
 }
 
-class GgufMalformed : public testing::TestWithParam<Malformed> {};
+class GgufMalformed : public ::testing::TestWithParam<Malformed> {};
 
 TEST_P(GgufMalformed, IsRefusedWithItsOwnCodeAndText) {
   const auto file = open_bytes(GetParam().make());
@@ -395,9 +395,9 @@ const std::vector<Malformed>& tensor_rows() {
 }
 
 const auto kRowName = [](const auto& param) { return std::string(param.param.name); };
-INSTANTIATE_TEST_SUITE_P(Header, GgufMalformed, testing::ValuesIn(header_rows()), kRowName);
-INSTANTIATE_TEST_SUITE_P(Metadata, GgufMalformed, testing::ValuesIn(value_rows()), kRowName);
-INSTANTIATE_TEST_SUITE_P(Tensors, GgufMalformed, testing::ValuesIn(tensor_rows()), kRowName);
+INSTANTIATE_TEST_SUITE_P(Header, GgufMalformed, ::testing::ValuesIn(header_rows()), kRowName);
+INSTANTIATE_TEST_SUITE_P(Metadata, GgufMalformed, ::testing::ValuesIn(value_rows()), kRowName);
+INSTANTIATE_TEST_SUITE_P(Tensors, GgufMalformed, ::testing::ValuesIn(tensor_rows()), kRowName);
 
 TEST(GgufMalformedBase, IsWellFormedItself) {
   const auto file = open_bytes(good().bytes());

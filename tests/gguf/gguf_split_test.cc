@@ -15,10 +15,10 @@ namespace {
 using test::GgufWriter;
 
 /// Three parts with one tensor each, written to files that live as long as the fixture.
-class SplitFile : public testing::Test {
+class SplitFile : public ::testing::Test {
  protected:
   void SetUp() override {
-    prefix_ = testing::TempDir() + "sharpi-split-" + std::to_string(getpid());
+    prefix_ = ::testing::TempDir() + "sharpi-split-" + std::to_string(getpid());
     parts_[0].value("general.architecture", "test").split(0, 3, 3);
     parts_[0].tensor_f32("first", {1}, {1});
     parts_[1].value("long key that moves the data of this part", 1u).split(1, 3, 3);

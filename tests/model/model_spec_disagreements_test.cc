@@ -382,14 +382,14 @@ const Refusal kKeys[] = {
      {"gemma4.attention.shared_kv_layers", "global block 3"}},
 };
 
-class Disagreements : public testing::TestWithParam<Refusal> {};
+class Disagreements : public ::testing::TestWithParam<Refusal> {};
 
 TEST_P(Disagreements, NamesWhatIsWrong) {
   expect_refused(GetParam());
 }
 
-INSTANTIATE_TEST_SUITE_P(Shapes, Disagreements, testing::ValuesIn(kShapes), refusal_name);
-INSTANTIATE_TEST_SUITE_P(Keys, Disagreements, testing::ValuesIn(kKeys), refusal_name);
+INSTANTIATE_TEST_SUITE_P(Shapes, Disagreements, ::testing::ValuesIn(kShapes), refusal_name);
+INSTANTIATE_TEST_SUITE_P(Keys, Disagreements, ::testing::ValuesIn(kKeys), refusal_name);
 
 }  // namespace
 }  // namespace sharpi

@@ -463,14 +463,14 @@ const Refusal kUnsupported[] = {
      {"\"blk.0.ffn_down_exps.scale\"", "qwen3moe"}},
 };
 
-class Limits : public testing::TestWithParam<Refusal> {};
+class Limits : public ::testing::TestWithParam<Refusal> {};
 
 TEST_P(Limits, NamesWhatIsWrong) {
   expect_refused(GetParam());
 }
 
-INSTANTIATE_TEST_SUITE_P(Absurd, Limits, testing::ValuesIn(kAbsurd), refusal_name);
-INSTANTIATE_TEST_SUITE_P(Unsupported, Limits, testing::ValuesIn(kUnsupported), refusal_name);
+INSTANTIATE_TEST_SUITE_P(Absurd, Limits, ::testing::ValuesIn(kAbsurd), refusal_name);
+INSTANTIATE_TEST_SUITE_P(Unsupported, Limits, ::testing::ValuesIn(kUnsupported), refusal_name);
 
 }  // namespace
 }  // namespace sharpi

@@ -40,7 +40,7 @@ const Published kModels[] = {
     {"qwen36_35b_a3b", test::real_qwen36_35b_a3b, 753, 34.661, 0.845, 10240, 0, 62.8125},
 };
 
-class PublishedModels : public testing::TestWithParam<Published> {
+class PublishedModels : public ::testing::TestWithParam<Published> {
  protected:
   void SetUp() override {
     test::ModelRecipe recipe = GetParam().recipe();
@@ -95,7 +95,7 @@ TEST_P(PublishedModels, KeepThePublishedRecurrentState) {
   EXPECT_EQ(static_cast<double>(floats) * 4 / (1 << 20), GetParam().state_mib);
 }
 
-INSTANTIATE_TEST_SUITE_P(ModelSpec, PublishedModels, testing::ValuesIn(kModels),
+INSTANTIATE_TEST_SUITE_P(ModelSpec, PublishedModels, ::testing::ValuesIn(kModels),
                          [](const auto& info) { return info.param.name; });
 
 TEST(ModelSpecReal, Gemma4E4bFileHasThePublishedParameterCount) {

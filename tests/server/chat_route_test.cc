@@ -20,7 +20,7 @@ json weather_tool() {
       "required": ["city"], "additionalProperties": false}}}])");
 }
 
-class Routes : public testing::Test {
+class Routes : public ::testing::Test {
  protected:
   static void SetUpTestSuite() { served_ = new Served; }
   static void TearDownTestSuite() {

@@ -233,7 +233,7 @@ TEST(Scheduling, ASessionIsCompactedBetweenTwoSteps) {
 }
 
 TEST(Scheduling, IdleSessionsAreSavedAndComeBack) {
-  const std::string folder = testing::TempDir() + "sharpi_server_sessions";
+  const std::string folder = ::testing::TempDir() + "sharpi_server_sessions";
   const Served served([&](Settings& s) {
     s.slots = s.sessions = 1;
     s.idle = "save";
@@ -262,7 +262,7 @@ void short_of_memory(Settings& s) {
 }
 
 TEST(Scheduling, IdleSessionsAreSavedWhereMemoryRunsShort) {
-  const std::string folder = testing::TempDir() + "sharpi_server_short";
+  const std::string folder = ::testing::TempDir() + "sharpi_server_short";
   const Served served([&](Settings& s) {
     short_of_memory(s);
     s.idle = "save";

@@ -11,10 +11,10 @@
 namespace server {
 namespace {
 
-class ServerSettings : public testing::Test {
+class ServerSettings : public ::testing::Test {
  protected:
   std::string file(const std::string& text) {
-    path_ = testing::TempDir() + "sharpi_server_settings.json";
+    path_ = ::testing::TempDir() + "sharpi_server_settings.json";
     std::ofstream(path_) << text;
     return path_;
   }

@@ -33,48 +33,59 @@ uint32_t Answering::next_boundary(uint32_t from) const {
   return static_cast<uint32_t>(prompt().size());
 }
 
-std::optional<Finish> Answering::draw() {
+// For the draws of so many tokens, with the mask of the first one.
+sharpi_sample_params Answering::draw_params(std::vector<sharpi_logprob>* logprobs,
+                                            uint32_t n_tokens) const {
   const Generation& g = job_->generation();
-  std::vector<sharpi_logprob> logprobs(g.n_logprobs);
+  logprobs->assign(size_t{n_tokens} * g.n_logprobs, {});
   sharpi_sample_params p;
   sharpi_sample_params_init(&p, sizeof p);
   p.n_logprobs = g.n_logprobs;
-  p.logprobs = logprobs.data();
+  p.logprobs = logprobs->data();
   const std::vector<uint32_t>* mask = g.constraint != nullptr ? g.constraint->mask() : nullptr;
   if (mask != nullptr) {
     p.allowed_mask = mask->data();
     p.mask_words = static_cast<uint32_t>(mask->size());
   }
+  return p;
+}
+
+std::optional<Finish> Answering::draw() {
+  std::vector<sharpi_logprob> logprobs;
+  const sharpi_sample_params p = draw_params(&logprobs, 1);
   sharpi_error err = SHARPI_ERROR_INIT;
   check(sharpi_session_sample(conversation_->session.get(), &p, &token_, &err), err);
   return take(token_, std::move(logprobs));
 }
 
-bool Answering::can_draft() const {
-  const Generation& g = job_->generation();
-  return g.constraint == nullptr && (g.max_tokens == 0 || n_drawn_ + 1 < g.max_tokens);
+bool Answering::at_last_token() const {
+  const uint32_t most = job_->generation().max_tokens;
+  return most != 0 && n_drawn_ + 1 >= most;
 }
 
-std::optional<Finish> Answering::draw_drafted(uint32_t n_draft) {
-  const Generation& g = job_->generation();
-  const uint32_t left = g.max_tokens == 0 ? n_draft + 1 : g.max_tokens - n_drawn_;
-  Tokens tokens(std::min(n_draft + 1, left));
-  std::vector<sharpi_logprob> logprobs(tokens.size() * g.n_logprobs);
-  sharpi_sample_params p;
-  sharpi_sample_params_init(&p, sizeof p);
-  p.n_logprobs = g.n_logprobs;
-  p.logprobs = logprobs.data();
-  uint32_t n = 0;
-  sharpi_error err = SHARPI_ERROR_INIT;
-  check(sharpi_session_step(conversation_->session.get(), &p, tokens.data(),
-                            static_cast<uint32_t>(tokens.size()), &n, &err),
-        err);
+bool Answering::can_draft() const {
+  return job_->generation().constraint == nullptr && !at_last_token();
+}
+
+sharpi_batch_step Answering::begin_step(uint32_t n_draft) {
+  const uint32_t most = job_->generation().max_tokens;
+  const uint32_t left = most == 0 ? n_draft + 1 : most - n_drawn_;
+  // A mask is known for the next token alone, and a thought that ends has one behind it.
+  const uint32_t cap = can_draft() ? std::min(n_draft + 1, left) : 1;
+  step_tokens_.assign(cap, -1);
+  step_params_ = draw_params(&step_logprobs_, cap);
+  return {conversation_->session.get(), &step_params_, step_tokens_.data(), cap, 0};
+}
+
+std::optional<Finish> Answering::take_step(uint32_t n) {
+  const uint32_t n_logprobs = job_->generation().n_logprobs;
   std::optional<Finish> finish;
   for (uint32_t i = 0; i < n; ++i) {
-    const auto* first = logprobs.data() + size_t{i} * g.n_logprobs;
+    const int32_t token = step_tokens_[i];
+    const auto* first = step_logprobs_.data() + size_t{i} * n_logprobs;
     // What stands behind a stop string was read, too, but is no part of the answer.
-    if (!finish) finish = take(tokens[i], {first, first + g.n_logprobs});
-    if (!engine_.ends(tokens[i])) was_read(tokens[i]);
+    if (!finish) finish = take(token, {first, first + n_logprobs});
+    if (!engine_.ends(token)) was_read(token);
   }
   return finish;
 }

@@ -30,11 +30,15 @@ class Answering {
   /// Draws the next token and passes its text on. A value: the answer is complete, and why.
   /// Throws LibraryError.
   std::optional<Finish> draw();
-  /// Draws and reads several tokens at once, drafts among them: for an answer that is written
-  /// alone. Throws LibraryError.
-  std::optional<Finish> draw_drafted(uint32_t n_draft);
-  /// No mask and room for a draft: draw_drafted() may bring more than draw().
+  /// No schema and room for a draft: a step may bring more than draw().
   bool can_draft() const;
+  /// The next token is the last one that was asked for, so nobody needs it to be read.
+  bool at_last_token() const;
+  /// A step that draws a token and reads it, with as many drafts as there is room for. It points
+  /// into this answer, until the next one.
+  sharpi_batch_step begin_step(uint32_t n_draft);
+  /// Passes on the first n tokens of the step, which were read. As draw().
+  std::optional<Finish> take_step(uint32_t n);
   /// The token to be read next.
   int32_t token() const { return token_; }
   uint32_t n_drawn() const { return n_drawn_; }
@@ -51,6 +55,7 @@ class Answering {
 
  private:
   void was_read(int32_t token);
+  sharpi_sample_params draw_params(std::vector<sharpi_logprob>* logprobs, uint32_t n_tokens) const;
   std::optional<Finish> take(int32_t token, std::vector<sharpi_logprob> logprobs);
   void push(int32_t token, std::vector<sharpi_logprob> logprobs);
   std::string stopped_text(const std::string& text);
@@ -64,6 +69,10 @@ class Answering {
   int32_t token_ = -1;
   uint32_t n_drawn_ = 0;
   bool read_ = false;
+  // Of the step.
+  sharpi_sample_params step_params_{};
+  Tokens step_tokens_;
+  std::vector<sharpi_logprob> step_logprobs_;
   Clock::time_point first_drawn_;
 };
 

@@ -26,6 +26,16 @@ sharpi_session_params session_template(const Settings& s) {
   return p;
 }
 
+// The most that a plan takes.
+constexpr uint32_t kMaxBatch = 64;
+
+// Sessions of one pass. Drafts of several sessions have as many rows together, so there is room for
+// those of all: rows of a batch are memory that the sessions share.
+uint32_t max_batch(const Settings& s) {
+  if (s.slots == 1) return 1;
+  return std::max(s.slots, std::min(kMaxBatch, s.slots * (s.n_draft() + 1)));
+}
+
 sharpi_plan_params plan_template(const Settings& s) {
   sharpi_plan_params p;
   sharpi_plan_params_init(&p, sizeof p);
@@ -37,7 +47,7 @@ sharpi_plan_params plan_template(const Settings& s) {
   p.arithmetic = s.exact ? SHARPI_ARITHMETIC_EXACT : SHARPI_ARITHMETIC_FAST;
   p.deterministic = s.deterministic ? 1 : 0;
   p.n_chunk = s.chunk;
-  p.max_batch = s.slots;
+  p.max_batch = max_batch(s);
   p.max_logit_rows = 1;
   p.n_sessions = s.slots;  // idle ones live on what the budgets have room for besides
   p.device_budget = s.device_budget;

@@ -38,6 +38,7 @@ class HttpServer {
   std::string address(int port) const;
   /// The thread that computes, for what is to run between two of its steps.
   Scheduler& scheduler() { return scheduler_; }
+  const Metrics& metrics() const { return metrics_; }
 
  private:
   using Read = Asked (*)(const json& body, const Engine& engine, const Settings& settings);

@@ -32,7 +32,7 @@ struct Metrics {
   std::atomic<uint64_t> cached_tokens{0};     // of prompts, held already
   std::atomic<uint64_t> generated_tokens{0};  // drawn
   std::atomic<uint64_t> drafted_tokens{0}, accepted_tokens{0};
-  std::atomic<uint64_t> steps{0};      // decode_batch calls
+  std::atomic<uint64_t> steps{0};      // rounds of all answers that are written
   std::atomic<uint64_t> cancelled{0};  // answers whose reader went away
   std::atomic<uint64_t> refused_full{0}, refused_late{0};
   std::atomic<uint64_t> forks{0}, sessions_dropped{0}, sessions_compacted{0}, sessions_saved{0},

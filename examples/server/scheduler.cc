@@ -237,8 +237,8 @@ void Scheduler::read_chunk(Answering& a) {
   }
 }
 
-// Every answer draws a token; those that go on read theirs together. One that is written alone may
-// read drafts with it.
+// Every answer draws a token; those that go on read theirs together. Where one of them may have
+// drafts, one call draws and reads for all, so that the drafts of all are in one pass.
 void Scheduler::step() {
   std::vector<Answering*> writing, batch;
   for (auto& a : answers_) {
@@ -247,44 +247,32 @@ void Scheduler::step() {
   if (writing.empty()) return;
   const Clock::time_point begun = Clock::now();
   const bool drafts =
-      settings_.n_draft() != 0 && writing.size() == 1 && writing.front()->can_draft();
+      settings_.n_draft() != 0 &&
+      std::any_of(writing.begin(), writing.end(), [](const auto* a) { return a->can_draft(); });
   for (Answering* a : writing) {
-    try {
-      const std::optional<Finish> finish = draw(*a, drafts);
-      if (finish) {
-        end(*a, *finish);
-      } else if (!drafts) {
-        batch.push_back(a);
-      }
-    } catch (const LibraryError& e) {
-      a->flush();
-      e.status() == SHARPI_E_KV_FULL ? end(*a, Finish::kLength) : fail(*a, 500, e.what());
-    } catch (const std::exception& e) {
-      fail(*a, 500, e.what());
-    }
+    if ((drafts && !a->at_last_token()) || draws(*a, [a] { return a->draw(); })) batch.push_back(a);
   }
-  if (!batch.empty()) decode(batch);
+  if (!batch.empty()) drafts ? step_together(batch) : decode(batch);
   metrics_.steps++;
   metrics_.between_tokens.observe(seconds_since(begun));
   erase_ended();
 }
 
-std::optional<Finish> Scheduler::draw(Answering& a, bool with_drafts) {
+// True: the answer goes on.
+bool Scheduler::draws(Answering& a, const std::function<std::optional<Finish>()>& draw) {
   const uint32_t before = a.n_drawn();
-  const std::optional<Finish> finish = with_drafts ? draw_drafted(a) : a.draw();
-  if (before == 0) metrics_.time_to_first_token.observe(seconds_since(a.job().asked_at));
-  metrics_.generated_tokens += a.n_drawn() - before;
-  return finish;
-}
-
-std::optional<Finish> Scheduler::draw_drafted(Answering& a) {
-  const sharpi_session* session = a.conversation()->session.get();
-  const sharpi_draft_stats before = draft_stats(session);
-  const std::optional<Finish> finish = a.draw_drafted(settings_.n_draft());
-  const sharpi_draft_stats after = draft_stats(session);
-  metrics_.drafted_tokens += after.n_drafted - before.n_drafted;
-  metrics_.accepted_tokens += after.n_accepted - before.n_accepted;
-  return finish;
+  try {
+    const std::optional<Finish> finish = draw();
+    if (before == 0) metrics_.time_to_first_token.observe(seconds_since(a.job().asked_at));
+    metrics_.generated_tokens += a.n_drawn() - before;
+    if (finish) end(a, *finish);
+  } catch (const LibraryError& e) {
+    a.flush();
+    fail(a, 500, e.what());
+  } catch (const std::exception& e) {
+    fail(a, 500, e.what());
+  }
+  return !a.ended;
 }
 
 void Scheduler::decode(std::vector<Answering*>& batch) {
@@ -307,26 +295,81 @@ void Scheduler::decode(std::vector<Answering*>& batch) {
   }
 }
 
+// A call that reads, once more where the session had to get rows for it.
+sharpi_status Scheduler::with_rows(Conversation* c, sharpi_error* err,
+                                   const std::function<sharpi_status()>& read) {
+  const sharpi_status status = read();
+  if (status != SHARPI_E_KV_FULL || err->native_code != SHARPI_KV_FULL_SLOTS) return status;
+  try {
+    const auto rows = static_cast<uint32_t>(c->tokens.size());
+    sessions_.grow(c, std::min(engine_.n_ctx(), rows + kMoreSlots));
+  } catch (const LibraryError&) {
+    return status;
+  }
+  return read();
+}
+
 void Scheduler::decode_alone(Answering& a) {
   Conversation* c = a.conversation();
   sharpi_error err = SHARPI_ERROR_INIT;
-  sharpi_status status = sharpi_session_decode(c->session.get(), a.token(), &err);
-  if (status == SHARPI_E_KV_FULL && err.native_code == SHARPI_KV_FULL_SLOTS) {
-    try {
-      const auto rows = static_cast<uint32_t>(c->tokens.size());
-      sessions_.grow(c, std::min(engine_.n_ctx(), rows + kMoreSlots));
-      status = sharpi_session_decode(c->session.get(), a.token(), &err);
-    } catch (const LibraryError&) {
-      end(a, Finish::kLength);
-      return;
-    }
-  }
+  const sharpi_status status =
+      with_rows(c, &err, [&] { return sharpi_session_decode(c->session.get(), a.token(), &err); });
   if (status == SHARPI_OK) {
     a.was_read();
   } else if (status == SHARPI_E_KV_FULL) {
     a.flush();
     end(a, Finish::kLength);
   } else {
+    fail(a, 500, err.text);
+  }
+}
+
+void Scheduler::step_together(const std::vector<Answering*>& batch) {
+  std::vector<Answering*> who;
+  std::vector<sharpi_batch_step> steps;
+  for (Answering* a : batch) {
+    try {
+      steps.push_back(a->begin_step(settings_.n_draft()));
+      who.push_back(a);
+    } catch (const std::exception& e) {  // no memory for its mask
+      fail(*a, 500, e.what());
+    }
+  }
+  if (who.empty()) return;
+  std::vector<sharpi_draft_stats> before;
+  for (const sharpi_batch_step& s : steps) before.push_back(draft_stats(s.session));
+  sharpi_step_batch(steps.data(), sizeof steps[0], static_cast<uint32_t>(steps.size()), nullptr);
+  for (size_t i = 0; i < who.size(); ++i) {
+    Answering& a = *who[i];
+    // Refused for one, it has failed for all, and each finds out alone whether it was the one.
+    if (steps[i].n_tokens == 0) step_alone(a, &steps[i]);
+    if (steps[i].n_tokens == 0) continue;
+    const sharpi_draft_stats after = draft_stats(steps[i].session);
+    metrics_.drafted_tokens += after.n_drafted - before[i].n_drafted;
+    metrics_.accepted_tokens += after.n_accepted - before[i].n_accepted;
+    draws(a, [&] { return a.take_step(steps[i].n_tokens); });
+  }
+}
+
+// Where it makes no step, the answer has ended.
+void Scheduler::step_alone(Answering& a, sharpi_batch_step* step) {
+  sharpi_error err = SHARPI_ERROR_INIT;
+  const sharpi_status status = with_rows(a.conversation(), &err, [&] {
+    return sharpi_session_step(step->session, step->params, step->out_tokens, step->cap,
+                               &step->n_tokens, &err);
+  });
+  if (status == SHARPI_OK) return;
+  step->n_tokens = 0;
+  if (status == SHARPI_E_KV_FULL) {  // there is no room to read a token, but one to be said
+    draws(a, [&] {
+      const std::optional<Finish> finish = a.draw();
+      if (!finish) a.flush();
+      return finish.value_or(Finish::kLength);
+    });
+  } else if (status == SHARPI_E_CANCELLED) {
+    end(a, Finish::kCancelled);
+  } else {
+    a.flush();
     fail(a, 500, err.text);
   }
 }

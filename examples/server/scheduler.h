@@ -55,10 +55,13 @@ class Scheduler {
   void read_prompts();
   void read_chunk(Answering& a);
   void step();
-  std::optional<Finish> draw(Answering& a, bool with_drafts);
-  std::optional<Finish> draw_drafted(Answering& a);
+  bool draws(Answering& a, const std::function<std::optional<Finish>()>& draw);
   void decode(std::vector<Answering*>& batch);
   void decode_alone(Answering& a);
+  void step_together(const std::vector<Answering*>& batch);
+  void step_alone(Answering& a, sharpi_batch_step* step);
+  sharpi_status with_rows(Conversation* c, sharpi_error* err,
+                          const std::function<sharpi_status()>& read);
   void end(Answering& a, Finish finish);
   void fail(Answering& a, int http_status, const std::string& sentence);
   void erase_ended();

@@ -32,9 +32,14 @@ struct Parts {
     out.max_tokens = max_tokens;
     return out;
   }
-  static Outcome outcome(Job& job) {
+  /// @param tokens gets those of the answer, where it is not null.
+  static Outcome outcome(Job& job, Tokens* tokens = nullptr) {
     std::vector<Piece> pieces;
     while (job.take(&pieces, std::chrono::milliseconds(100))) {
+      if (tokens == nullptr) continue;
+      for (const Piece& piece : pieces) {
+        if (piece.token >= 0) tokens->push_back(piece.token);
+      }
     }
     return job.outcome();
   }
@@ -106,6 +111,26 @@ TEST(Scheduler, OnlyWhoWaitsForAPlaceIsSentAway) {
   EXPECT_EQ(jobs[0]->outcome().finish, Finish::kLength);
   EXPECT_EQ(jobs[1]->outcome().finish, Finish::kLength);
   EXPECT_EQ(jobs[2]->outcome().finish, Finish::kCancelled);
+}
+
+TEST(Scheduler, WhoGoesAwayLeavesTheOthersTheirStepsWithDrafts) {
+  constexpr uint32_t kTokens = 80;
+  Tokens alone, together;
+  const Parts plain({"--deterministic"});
+  Parts::outcome(*plain.scheduler->submit(plain.asked(200, kTokens)), &alone);
+  const Parts parts({"--deterministic", "--draft", "ngram"});
+  std::shared_ptr<Job> stays, leaves;
+  uint32_t looks = 0;
+  parts.scheduler->run([&](SessionCache&) {
+    stays = parts.scheduler->submit(parts.asked(200, kTokens));
+    leaves = parts.scheduler->submit(parts.asked(150, 1000), [&looks] { return ++looks == 9; });
+  });
+  EXPECT_EQ(Parts::outcome(*stays, &together).finish, Finish::kLength);
+  EXPECT_EQ(Parts::outcome(*leaves).finish, Finish::kCancelled);
+  EXPECT_EQ(looks, 9u);
+  EXPECT_EQ(together.size(), kTokens);
+  EXPECT_EQ(together, alone);
+  EXPECT_GT(parts.metrics.accepted_tokens, 0u);
 }
 
 }  // namespace

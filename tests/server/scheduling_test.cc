@@ -53,24 +53,6 @@ class Socket {
   int fd_;
 };
 
-std::string words(const std::string& word, int n) {
-  std::string out;
-  for (int i = 0; i < n; ++i) out += word + " ";
-  return out;
-}
-
-// An answer that only an end of the context ends: no token that ends may be drawn.
-json endless(const Served& served, bool stream) {
-  json bias = json::object();
-  for (int32_t i = 0; i < static_cast<int32_t>(served.engine().info().n_vocab); ++i) {
-    if (served.engine().ends(i)) bias[std::to_string(i)] = -100;
-  }
-  return {{"messages", json::array({{{"role", "user"}, {"content", "go on"}}})},
-          {"stream", stream},
-          {"logit_bias", bias},
-          {"max_tokens", 1000000}};
-}
-
 void large(Settings& s) {
   s.context = 32768;
 }
@@ -301,65 +283,6 @@ TEST(Scheduling, BoundedSessionsGoOnPastTheirContext) {
   EXPECT_GT(answer["usage"]["prompt_tokens"].get<int>(), 512);
   const json session = served.get("/v1/sharpi/sessions").body["sessions"][0];
   EXPECT_LE(session["n_slots_max"].get<int>(), 512);
-}
-
-// Every drafter leaves the tokens that there are without one, also beside another answer, which is
-// written without drafts, and in a turn that goes on from there.
-TEST(Scheduling, DraftsChangeNothingButTheSpeed) {
-  const char* const hybrid = "tiny-qwen35-q8_0.gguf";
-  const Served plain({}, hybrid);
-  const std::string text = words("code of snow", 20);
-  const json how = {{"max_tokens", 60}, {"logit_bias", endless(plain, false)["logit_bias"]}};
-  const json expected = plain.chat(text, how)["choices"];
-  const json other = plain.chat(words("snow", 30), how)["choices"];
-  const json next = plain.chat(text + "more", how)["choices"];
-  const uint32_t both = SHARPI_DRAFT_NGRAM | SHARPI_DRAFT_MTP;
-  const std::pair<uint32_t, const char*> drafters[] = {
-      {SHARPI_DRAFT_NGRAM, "ngram"},
-      {SHARPI_DRAFT_MTP, "mtp"},
-      {both, "ngram,mtp"},
-      {SHARPI_DRAFT_AUTO, "ngram,mtp"},
-      {SHARPI_DRAFT_MODEL, "model"},
-      {SHARPI_UNSET, "ngram,model"},
-      {both | SHARPI_DRAFT_MODEL, "ngram,mtp,model"}};
-  for (const auto& each : drafters) {
-    const auto drafter = each.first;  // clang 14 takes no binding into a lambda
-    const auto& name = each.second;
-    SCOPED_TRACE(name);
-    const Served served(
-        [&](Settings& s) {
-          s.draft = drafter;
-          s.drafts = 4;
-          // It drafts for itself: a smaller one of its vocabulary is not in the tree.
-          if (std::string(name).find("model") != std::string::npos) s.draft_model = s.model;
-        },
-        hybrid);
-    EXPECT_EQ(served.chat(text, how)["choices"], expected);
-    const json session = served.get("/v1/sharpi/sessions").body["sessions"][0];
-    EXPECT_EQ(session["drafters"], name);
-    EXPECT_GT(session["n_drafted"], 0) << session.dump();
-    EXPECT_EQ(served.metric("sharpi_drafted_tokens_total"), session["n_drafted"]);
-    EXPECT_EQ(served.metric("sharpi_accepted_tokens_total"), session["n_accepted"]);
-    EXPECT_EQ(session["acceptance"],
-              session["n_accepted"].get<double>() / session["n_drafted"].get<double>());
-    std::thread beside([&] { EXPECT_EQ(served.chat(words("snow", 30), how)["choices"], other); });
-    EXPECT_EQ(served.chat(text, how)["choices"], expected);
-    beside.join();
-    EXPECT_EQ(served.chat(text + "more", how)["choices"], next);
-  }
-}
-
-TEST(Scheduling, DraftsThatTheFileDoesNotHaveAreLeftOutByAuto) {
-  const Served served([](Settings& s) { s.draft = SHARPI_DRAFT_AUTO; });
-  served.chat("code");
-  EXPECT_EQ(served.get("/v1/sharpi/sessions").body["sessions"][0]["drafters"], "ngram");
-  const json plan = served.get("/v1/sharpi/plan").body;
-  EXPECT_EQ(plan["settings"]["draft"]["value"], "auto");
-  EXPECT_EQ(plan["plan"]["drafters"], SHARPI_DRAFT_NGRAM);
-  EXPECT_EQ(plan["plan"]["n_draft"], 8);
-  EXPECT_EQ(plan["plan"]["fallbacks"],
-            json::array({"the MTP drafter is left out: drafters has MTP, but the file has no block "
-                         "for multi-token prediction"}));
 }
 
 TEST(Start, TheTypesOfKeysAndValuesAreThoseOfTheRows) {

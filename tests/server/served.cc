@@ -98,4 +98,21 @@ bool Served::becomes(const std::function<bool()>& condition) const {
   return false;
 }
 
+std::string words(const std::string& word, int n) {
+  std::string out;
+  for (int i = 0; i < n; ++i) out += word + " ";
+  return out;
+}
+
+json endless(const Served& served, bool stream) {
+  json bias = json::object();
+  for (int32_t i = 0; i < static_cast<int32_t>(served.engine().info().n_vocab); ++i) {
+    if (served.engine().ends(i)) bias[std::to_string(i)] = -100;
+  }
+  return {{"messages", json::array({{{"role", "user"}, {"content", "go on"}}})},
+          {"stream", stream},
+          {"logit_bias", bias},
+          {"max_tokens", 1000000}};
+}
+
 }  // namespace server

@@ -38,6 +38,8 @@ class Served {
   static std::string content(const json& completion);
   /// A counter or gauge of /metrics.
   double metric(const std::string& name) const;
+  /// The counters that /metrics shows, also while the thread that computes is held.
+  const Metrics& metrics() const { return http_->metrics(); }
   /// Asks again until it holds; false after many times.
   bool becomes(const std::function<bool()>& condition) const;
   /// Runs it on the thread that computes, between two steps, and waits for it. Routes that tell of
@@ -56,5 +58,9 @@ class Served {
 
 /// The path of a fixture that lies in the source tree.
 std::string fixture_path(const std::string& name);
+/// A word n times.
+std::string words(const std::string& word, int n);
+/// A chat whose answer only an end of the context ends: no token that ends may be drawn.
+json endless(const Served& served, bool stream);
 
 }  // namespace server

@@ -94,7 +94,7 @@ def test_a_question_is_answered_and_drawn(tab):
     page.wait("Number(document.querySelector('#tokens').textContent) > 20", "the tokens of the session")
     assert page.run("Number(document.querySelector('#speed').textContent) > 0")
     assert page.run("['#acceptance', '#drafts'].map((s) => document.querySelector(s).textContent)") == ["–", "none are made"]
-    page.wait("document.querySelector('#rows .attention .live').getBoundingClientRect().width > 5", "drawn rows")
+    page.wait("document.querySelector('#rows .attention .live')?.getBoundingClientRect().width > 5", "drawn rows")
     boxes = [page.box(selector) for selector in ("#chat", "#memory", "#prompt", "#rows", "#plan")]
     assert all(width > 100 and height > 10 for _, _, width, height in boxes)
     assert boxes[0][0] + boxes[0][2] <= boxes[1][0] + 1, "the panel stands beside the conversation"
@@ -215,7 +215,7 @@ def test_on_a_phone(tab):
     assert page.run("document.querySelector('#memory-toggle').getAttribute('aria-expanded')") == "true"
     left, _, width, _ = page.box("#memory")
     assert left == 0 and width == PHONE[0]
-    page.wait("document.querySelector('#rows .attention .live').getBoundingClientRect().width > 5", "drawn rows")
+    page.wait("document.querySelector('#rows .attention .live')?.getBoundingClientRect().width > 5", "drawn rows")
     fits_the_width(page)
     page.press("Escape")
     assert page.box("#memory")[2] == 0
@@ -319,7 +319,7 @@ def test_the_picture_shows_what_the_page_has(tab, looks):
     assert share(page.colours("#send", 12), colour_of(page, "#send", "color"), 40) > 0.05, "the arrow of the button"
     if looks == "phone":
         page.click("#memory-toggle")
-    page.wait("document.querySelector('#rows .attention .live').getBoundingClientRect().width > 20", "drawn rows")
+    page.wait("document.querySelector('#rows .attention .live')?.getBoundingClientRect().width > 20", "drawn rows")
     time.sleep(0.4)  # bars move for a moment
     for selector in ("#plan-title", "#tokens", "#held", "#rows-title", "#plan-key .name", ".place-name"):
         assert inked(page, selector), selector

@@ -68,18 +68,21 @@ std::vector<MemoryRow> CpuModel::plan_rows(const ModelSpec& spec, const Placemen
   return model_rows(spec, placement, model.copy_weights, w.bytes, model.max_concurrent);
 }
 
+CpuModel::CpuModel(MemoryMeter* meter, ThreadPool* pool, Isa isa, std::shared_ptr<const Plan> plan)
+    : meter_(meter),
+      pool_(pool),
+      plan_(std::move(plan)),
+      isa_(isa),
+      config_(matmul_config(plan_->model, isa)),
+      workspace_layout_(make_workspace_layout(*plan_->spec, plan_->placement, plan_->model,
+                                              plan_->session, config_, pool->size())),
+      scorer_(*meter, *pool, isa, *plan_),
+      ropes_(make_rope_tables(*plan_->spec, &rope_of_layer_)) {}
+
 Result<std::unique_ptr<CpuModel>> CpuModel::create(MemoryMeter* meter, ThreadPool* pool, Isa isa,
                                                    std::shared_ptr<const Plan> plan,
                                                    const LoadProgress& progress) {
-  std::unique_ptr<CpuModel> m(new CpuModel());
-  m->meter_ = meter;
-  m->pool_ = pool;
-  m->isa_ = isa;
-  m->config_ = matmul_config(plan->model, isa);
-  m->plan_ = plan;
-  m->workspace_layout_ = make_workspace_layout(*plan->spec, plan->placement, plan->model,
-                                               plan->session, m->config_, pool->size());
-  m->ropes_ = make_rope_tables(*plan->spec, &m->rope_of_layer_);
+  std::unique_ptr<CpuModel> m(new CpuModel(meter, pool, isa, plan));
   if (plan->placement.uses(TierId::kCpu) && !plan->model.copy_weights) {
     SHARPI_TRY(page_in(*plan->spec, plan->placement, progress));
   }

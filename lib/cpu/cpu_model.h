@@ -12,6 +12,8 @@
 
 #include "base/memory.h"
 #include "base/thread_pool.h"
+#include "cpu/cpu_paths.h"
+#include "cpu/cpu_scorer.h"
 #include "cpu/cpu_store.h"
 #include "cpu/cpu_workspace.h"
 #include "cpu/delta_net.h"
@@ -34,12 +36,6 @@ inline const float* f32_weights(const TensorRef& w) {
 /// Slot of a (row, choice) that no expert here serves.
 constexpr uint32_t kNoSlot = 0xFFFFFFFFu;
 
-/// The memory rows of a scoring scratch for up to n_slots rows and n_queries queries
-/// (cpu_score.cc).
-std::vector<MemoryRow> score_rows(const ModelSpec& spec, const Placement& placement,
-                                  uint32_t n_threads, uint32_t n_slots, uint32_t n_queries,
-                                  bool values);
-
 class CpuModel final : public TierModel, public StateReplay {
  public:
   static Result<std::unique_ptr<CpuModel>> create(MemoryMeter* meter, ThreadPool* pool, Isa isa,
@@ -53,12 +49,16 @@ class CpuModel final : public TierModel, public StateReplay {
   Result<std::unique_ptr<Workspace>> create_workspace() override;
   Status run(const Segment& segment, const Submission& rows, Workspace& workspace) override;
   Status score(TierSession& session, const ScoreRequest& request, ScoreScratch& scratch,
-               LayerScores* out) const override;
+               LayerScores* out) const override {
+    return scorer_.score(session, request, scratch, out);
+  }
   Result<std::unique_ptr<ScoreScratch>> create_score_scratch(
-      const ScoreShape& shape) const override;
+      const ScoreShape& shape) const override {
+    return scorer_.create_scratch(shape);
+  }
   Result<std::unique_ptr<ExpertHost>> create_expert_host(Workspace& workspace) override;
   std::vector<MemoryRow> memory_rows() const override;
-  std::string paths() const override;
+  std::string paths() const override { return kernel_paths(config_, *pool_, *plan_); }
   const ModelSpec& spec() const { return *plan_->spec; }
 
   // Parts of a request for experts, in the workspace's buffers (forward_ffn.cc).
@@ -69,7 +69,7 @@ class CpuModel final : public TierModel, public StateReplay {
   void compute_experts(const ExpertRequest& r, CpuWorkspace& ws) const;
 
  private:
-  CpuModel() = default;
+  CpuModel(MemoryMeter* meter, ThreadPool* pool, Isa isa, std::shared_ptr<const Plan> plan);
   const Matmul& mm(Pass& p) const { return p.ws.matmul(); }
 
   /// Sessions of one batch must store rows alike: attention takes one codec a call.
@@ -139,14 +139,15 @@ class CpuModel final : public TierModel, public StateReplay {
     });
   }
 
-  MemoryMeter* meter_ = nullptr;
-  ThreadPool* pool_ = nullptr;
-  Isa isa_ = Isa::kScalar;
-  MatmulConfig config_;
-  std::shared_ptr<const Plan> plan_;
-  WorkspaceLayout workspace_layout_;
-  std::vector<RopeTable> ropes_;
+  MemoryMeter* const meter_;
+  ThreadPool* const pool_;
+  const std::shared_ptr<const Plan> plan_;
+  const Isa isa_;
+  const MatmulConfig config_;
+  const WorkspaceLayout workspace_layout_;
+  const CpuScorer scorer_;
   std::vector<int32_t> rope_of_layer_;
+  const std::vector<RopeTable> ropes_;
   uint32_t n_workspaces_ = 0;
   std::mutex formats_mutex_;
   std::vector<std::vector<KvDtypePair>> formats_;  // of the layers here that store rows

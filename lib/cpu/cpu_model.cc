@@ -72,12 +72,11 @@ CpuModel::CpuModel(MemoryMeter* meter, ThreadPool* pool, Isa isa, std::shared_pt
     : meter_(meter),
       pool_(pool),
       plan_(std::move(plan)),
-      isa_(isa),
       config_(matmul_config(plan_->model, isa)),
       workspace_layout_(make_workspace_layout(*plan_->spec, plan_->placement, plan_->model,
                                               plan_->session, config_, pool->size())),
-      scorer_(*meter, *pool, isa, *plan_),
-      ropes_(make_rope_tables(*plan_->spec, &rope_of_layer_)) {}
+      forward_(*plan_->spec, *pool, config_),
+      scorer_(*meter, *pool, isa, *plan_) {}
 
 Result<std::unique_ptr<CpuModel>> CpuModel::create(MemoryMeter* meter, ThreadPool* pool, Isa isa,
                                                    std::shared_ptr<const Plan> plan,
@@ -107,7 +106,8 @@ uint32_t CpuModel::format_of(const SessionShape& shape) {
 }
 
 Result<std::unique_ptr<TierSession>> CpuModel::create_session(const SessionShape& shape) {
-  SHARPI_TRY_ASSIGN(std::unique_ptr<CpuSession> s, CpuSession::create(meter_, plan_, shape, this));
+  SHARPI_TRY_ASSIGN(std::unique_ptr<CpuSession> s,
+                    CpuSession::create(meter_, plan_, shape, &forward_.replay()));
   s->format_index = format_of(shape);
   return std::unique_ptr<TierSession>(std::move(s));
 }
@@ -120,8 +120,8 @@ Result<std::unique_ptr<Workspace>> CpuModel::create_workspace() {
 }
 
 Result<std::unique_ptr<ExpertHost>> CpuModel::create_expert_host(Workspace& workspace) {
-  return std::unique_ptr<ExpertHost>(
-      new CpuExpertHost(*this, static_cast<CpuWorkspace&>(workspace), pool_, isa_));
+  return std::unique_ptr<ExpertHost>(new CpuExpertHost(
+      forward_.experts(), static_cast<CpuWorkspace&>(workspace), pool_, config_.isa));
 }
 
 std::vector<MemoryRow> CpuModel::memory_rows() const {

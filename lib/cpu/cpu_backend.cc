@@ -6,6 +6,7 @@
 
 #include "base/host_info.h"
 #include "cpu/cpu_model.h"
+#include "cpu/cpu_scorer.h"
 #include "tier/host_weights.h"
 
 namespace sharpi::cpu {
@@ -34,8 +35,8 @@ class CpuBackend final : public Backend, public TierSizer {
     const uint32_t queries = score_queries(session);
     if (queries == 0) return rows;
     for (const MemoryRow& r :
-         score_rows(spec, placement, pool_->size(), session.capacity(model.n_chunk), queries,
-                    policy_needs_values(session.policy))) {
+         CpuScorer::plan_rows(spec, placement, pool_->size(), session.capacity(model.n_chunk),
+                              queries, policy_needs_values(session.policy))) {
       rows.push_back(r);
     }
     return rows;

@@ -68,18 +68,20 @@ std::vector<MemoryRow> CpuModel::plan_rows(const ModelSpec& spec, const Placemen
   return model_rows(spec, placement, model.copy_weights, w.bytes, model.max_concurrent);
 }
 
+CpuModel::CpuModel(MemoryMeter* meter, ThreadPool* pool, Isa isa, std::shared_ptr<const Plan> plan)
+    : meter_(meter),
+      pool_(pool),
+      plan_(std::move(plan)),
+      config_(matmul_config(plan_->model, isa)),
+      workspace_layout_(make_workspace_layout(*plan_->spec, plan_->placement, plan_->model,
+                                              plan_->session, config_, pool->size())),
+      forward_(*plan_->spec, *pool, config_),
+      scorer_(*meter, *pool, isa, *plan_) {}
+
 Result<std::unique_ptr<CpuModel>> CpuModel::create(MemoryMeter* meter, ThreadPool* pool, Isa isa,
                                                    std::shared_ptr<const Plan> plan,
                                                    const LoadProgress& progress) {
-  std::unique_ptr<CpuModel> m(new CpuModel());
-  m->meter_ = meter;
-  m->pool_ = pool;
-  m->isa_ = isa;
-  m->config_ = matmul_config(plan->model, isa);
-  m->plan_ = plan;
-  m->workspace_layout_ = make_workspace_layout(*plan->spec, plan->placement, plan->model,
-                                               plan->session, m->config_, pool->size());
-  m->ropes_ = make_rope_tables(*plan->spec, &m->rope_of_layer_);
+  std::unique_ptr<CpuModel> m(new CpuModel(meter, pool, isa, plan));
   if (plan->placement.uses(TierId::kCpu) && !plan->model.copy_weights) {
     SHARPI_TRY(page_in(*plan->spec, plan->placement, progress));
   }
@@ -104,7 +106,8 @@ uint32_t CpuModel::format_of(const SessionShape& shape) {
 }
 
 Result<std::unique_ptr<TierSession>> CpuModel::create_session(const SessionShape& shape) {
-  SHARPI_TRY_ASSIGN(std::unique_ptr<CpuSession> s, CpuSession::create(meter_, plan_, shape, this));
+  SHARPI_TRY_ASSIGN(std::unique_ptr<CpuSession> s,
+                    CpuSession::create(meter_, plan_, shape, &forward_.replay()));
   s->format_index = format_of(shape);
   return std::unique_ptr<TierSession>(std::move(s));
 }
@@ -117,8 +120,8 @@ Result<std::unique_ptr<Workspace>> CpuModel::create_workspace() {
 }
 
 Result<std::unique_ptr<ExpertHost>> CpuModel::create_expert_host(Workspace& workspace) {
-  return std::unique_ptr<ExpertHost>(
-      new CpuExpertHost(*this, static_cast<CpuWorkspace&>(workspace), pool_, isa_));
+  return std::unique_ptr<ExpertHost>(new CpuExpertHost(
+      forward_.experts(), static_cast<CpuWorkspace&>(workspace), pool_, config_.isa));
 }
 
 std::vector<MemoryRow> CpuModel::memory_rows() const {

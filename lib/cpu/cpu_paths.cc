@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Which kernels a model's blocks on the CPU go to.
+#include "cpu/cpu_paths.h"
+
 #include "cpu/attention_select.h"
-#include "cpu/cpu_model.h"
 #include "cpu/delta_net.h"
 #include "kv/codec.h"
 #include "tier/block_tensors.h"
@@ -24,37 +24,39 @@ std::string dtype_names(const KvDtypePair& d) {
 
 }  // namespace
 
-std::string CpuModel::paths() const {
+std::string kernel_paths(const MatmulConfig& config, ThreadPool& pool, const Plan& plan) {
   KernelPaths out;
-  const Matmul probe(config_, pool_, nullptr, 0);
-  const uint32_t most = plan_->model.max_rows();
-  each_block(spec(), plan_->placement, [&](const Block& block, TierId tier) {
+  const ModelSpec& spec = *plan.spec;
+  const Isa isa = config.isa;
+  const Matmul probe(config, &pool, nullptr, 0);
+  const uint32_t most = plan.model.max_rows();
+  each_block(spec, plan.placement, [&](const Block& block, TierId tier) {
     if (tier != TierId::kCpu) return;
-    for (const TensorRef& w : block_products(spec(), block)) {
+    for (const TensorRef& w : block_products(spec, block)) {
       const GgmlType type = w.tensor->type;
       out.add(ggml_traits(type).name, probe.path(type, 1, false), probe.path(type, most, false));
     }
     if (block.kind != BlockKind::kMixer) return;
-    const LayerSpec& l = spec().layers[block.layer];
+    const LayerSpec& l = spec.layers[block.layer];
     if (l.mixer == MixerKind::kGatedDeltaNet) {
-      out.add("delta net", delta_net_path(isa_, l.delta.head_dim, config_.deterministic, 1),
-              delta_net_path(isa_, l.delta.head_dim, config_.deterministic, most));
+      out.add("delta net", delta_net_path(isa, l.delta.head_dim, config.deterministic, 1),
+              delta_net_path(isa, l.delta.head_dim, config.deterministic, most));
       return;
     }
     const int32_t source = l.attention.kv_source;
     const KvDtypePair dtypes =
-        plan_->session.dtypes[source < 0 ? block.layer : static_cast<uint32_t>(source)];
+        plan.session.dtypes[source < 0 ? block.layer : static_cast<uint32_t>(source)];
     KvView kv;
     kv.k_dtype = dtypes.k;
     kv.v_dtype = dtypes.v;
     kv.head_dim = l.attention.head_dim;
-    const AttentionTable& many = attention_table(isa_, config_.exact);
-    const bool alone = !config_.exact && !config_.deterministic;
+    const AttentionTable& many = attention_table(isa, config.exact);
+    const bool alone = !config.exact && !config.deterministic;
     const uint32_t group = l.attention.n_heads / l.attention.n_kv_heads;
-    const AttentionTable& row = alone ? attention_row_table(isa_, kv, group) : many;
+    const AttentionTable& row = alone ? attention_row_table(isa, kv, group) : many;
     out.add("attention " + dtype_names(dtypes), attention_name(row), attention_name(many));
   });
-  return std::string("cpu ") + isa_name(isa_) + out.text();
+  return std::string("cpu ") + isa_name(isa) + out.text();
 }
 
 }  // namespace sharpi::cpu

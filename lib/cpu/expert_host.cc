@@ -42,10 +42,11 @@ void wait_until(Done done) {
 
 }  // namespace
 
-CpuExpertHost::CpuExpertHost(const CpuModel& model, CpuWorkspace& ws, ThreadPool* pool, Isa isa)
-    : model_(model), ws_(ws), pool_(pool), isa_(isa) {
+CpuExpertHost::CpuExpertHost(const ExpertBlocks& blocks, CpuWorkspace& ws, ThreadPool* pool,
+                             Isa isa)
+    : blocks_(blocks), ws_(ws), pool_(pool), isa_(isa) {
   uint32_t most = 0;
-  for (const LayerSpec& l : model.spec().layers) {
+  for (const LayerSpec& l : blocks.spec().layers) {
     if (l.ffn.kind != FfnKind::kMoe) continue;
     most = std::max(most, std::min(l.ffn.n_experts, kFewRows * l.ffn.n_used));
   }
@@ -56,7 +57,7 @@ CpuExpertHost::CpuExpertHost(const CpuModel& model, CpuWorkspace& ws, ThreadPool
 
 Status CpuExpertHost::compute(const ExpertRequest& request) {
   if (request.n_rows > kFewRows) {
-    model_.compute_experts(request, ws_);
+    blocks_.compute(request, ws_);
     return Status::ok();
   }
   struct One final : ExpertLine {
@@ -86,7 +87,7 @@ void CpuExpertHost::lead(ExpertLine& line) {
     if (prepare(*r)) {
       const uint32_t round = ++n_rounds_ == 0 ? ++n_rounds_ : n_rounds_;
       round_.store(round, std::memory_order_seq_cst);
-      in_ = model_.norm_request(*r, ws_);
+      in_ = blocks_.norm_request(*r, ws_);
       input_.store(round, std::memory_order_release);
       work(0, round);
       wait_until(
@@ -143,10 +144,10 @@ void CpuExpertHost::set_phase(Phase* phase, std::vector<Share>* shares, uint32_t
 /// wanted).
 bool CpuExpertHost::prepare(const ExpertRequest& r) {
   request_ = r;
-  const FfnSpec& f = model_.spec().layers[r.layer].ffn;
+  const FfnSpec& f = blocks_.spec().layers[r.layer].ffn;
   ffn_ = &f;
-  const uint64_t e = model_.spec().n_embd;
-  const uint32_t n_slots = model_.group_request(r, ws_);
+  const uint64_t e = blocks_.spec().n_embd;
+  const uint32_t n_slots = blocks_.group_request(r, ws_);
   if (n_slots == 0) {
     std::memset(r.y, 0, r.n_rows * e * sizeof(float));
     return false;
@@ -166,8 +167,8 @@ bool CpuExpertHost::prepare(const ExpertRequest& r) {
 }
 
 void CpuExpertHost::prepare_tasks(const ExpertRequest& r, uint32_t n_slots) {
-  const FfnSpec& f = model_.spec().layers[r.layer].ffn;
-  const uint64_t e = model_.spec().n_embd, width = f.d_ff;
+  const FfnSpec& f = blocks_.spec().layers[r.layer].ffn;
+  const uint64_t e = blocks_.spec().n_embd, width = f.d_ff;
   hidden_ = {ws_.get(Buf::kFfnGate), width, n_slots, width, ws_.get<std::byte>(Buf::kActWide)};
   const auto* first = ws_.get<uint32_t>(Buf::kMoeFirst);
   const auto* rows = ws_.get<uint32_t>(Buf::kMoeRows);
@@ -271,7 +272,7 @@ void CpuExpertHost::hidden_units(Units units, uint32_t worker) {
 }
 
 void CpuExpertHost::output_units(Units units, uint32_t worker) {
-  const uint64_t e = model_.spec().n_embd;
+  const uint64_t e = blocks_.spec().n_embd;
   const uint64_t r = uint64_t{units.first} * output_phase_.unit_rows;
   const uint64_t n = std::min(uint64_t{units.n} * output_phase_.unit_rows, e - r);
   const Matmul& mm = ws_.matmul();

@@ -13,15 +13,15 @@
 #include <memory>
 #include <vector>
 
-#include "cpu/cpu_model.h"
+#include "cpu/expert_blocks.h"
 #include "tier/expert_host.h"
 
 namespace sharpi::cpu {
 
 class CpuExpertHost final : public ExpertHost {
  public:
-  /// `ws`: of the same call, which runs no segment meanwhile.
-  CpuExpertHost(const CpuModel& model, CpuWorkspace& ws, ThreadPool* pool, Isa isa);
+  /// All of it outlives the host. `ws`: of the same call, which runs no segment meanwhile.
+  CpuExpertHost(const ExpertBlocks& blocks, CpuWorkspace& ws, ThreadPool* pool, Isa isa);
   uint32_t max_rows() const override { return ws_.layout().max_rows; }
   Status compute(const ExpertRequest& request) override;
   Status serve(ExpertLine& line) override;
@@ -63,7 +63,7 @@ class CpuExpertHost final : public ExpertHost {
   bool take(std::vector<Share>& shares, uint32_t most, uint32_t worker, uint32_t* victim,
             Units* out);
 
-  const CpuModel& model_;
+  const ExpertBlocks& blocks_;
   CpuWorkspace& ws_;
   ThreadPool* pool_;
   const Isa isa_;

@@ -1,18 +1,26 @@
 // SPDX-License-Identifier: MIT
-// The forward pass of the CPU tier: its loop over a segment's operations, embedding, head, and what
-// all operations share.
+#include "cpu/forward.h"
+
 #include <cmath>
 #include <cstring>
 
-#include "cpu/cpu_model.h"
+#include "cpu/cpu_store.h"
 #include "cpu/ops.h"
 
 namespace sharpi::cpu {
 
-Status CpuModel::run(const Segment& segment, const Submission& rows, Workspace& workspace) {
-  auto& ws = static_cast<CpuWorkspace&>(workspace);
+Forward::Forward(const ModelSpec& spec, ThreadPool& pool, const MatmulConfig& config)
+    : ops_(spec, pool, config),
+      spec_(spec),
+      isa_(config.isa),
+      attention_(ops_),
+      delta_(ops_),
+      ffn_(ops_),
+      experts_(ops_) {}
+
+Status Forward::run(const Segment& segment, const Submission& rows, CpuWorkspace& ws) const {
   Pass p{rows, ws};
-  const uint64_t hidden_bytes = uint64_t{rows.n_rows} * spec().n_embd * sizeof(float);
+  const uint64_t hidden_bytes = uint64_t{rows.n_rows} * spec_.n_embd * sizeof(float);
   if (rows.hidden_in != nullptr) std::memcpy(ws.get(Buf::kX), rows.hidden_in, hidden_bytes);
   const Status done = run_program(segment, p);
   if (!done.is_ok()) {
@@ -23,10 +31,10 @@ Status CpuModel::run(const Segment& segment, const Submission& rows, Workspace& 
   return done;
 }
 
-Status CpuModel::run_program(const Segment& segment, Pass& p) const {
+Status Forward::run_program(const Segment& segment, Pass& p) const {
   const Submission& rows = p.rows;
   // A ring row that was overwritten cannot be brought back, so windowed models finish their chunk.
-  const bool may_stop = rows.cancel != nullptr && (rows.transient || !spec().has_window());
+  const bool may_stop = rows.cancel != nullptr && (rows.transient || !spec_.has_window());
   const auto cancelled = [] { return Status::error(Code::kCancelled, "the call was cancelled"); };
   for (const Op& op : segment.program) {
     if (op.opens && may_stop && rows.cancel->load(std::memory_order_relaxed)) return cancelled();
@@ -37,7 +45,7 @@ Status CpuModel::run_program(const Segment& segment, Pass& p) const {
   return Status::ok();
 }
 
-Status CpuModel::run_op(const Op& op, Pass& p) const {
+Status Forward::run_op(const Op& op, Pass& p) const {
   switch (op.kind) {
     case OpKind::kEmbed:
       embed(p, Buf::kX);
@@ -53,26 +61,26 @@ Status CpuModel::run_op(const Op& op, Pass& p) const {
       embed_per_layer(p, Buf::kNorm);
       return Status::ok();
     case OpKind::kRopeTables:
-      rope_tables(p);
-      return Status::ok();
     case OpKind::kKeepRing:
-      return flush_ring(p);
     case OpKind::kAttentionIn:
     case OpKind::kAttentionRows:
     case OpKind::kAttend:
     case OpKind::kAttentionOut:
+      return attention_.run(op, p);
     case OpKind::kDeltaIn:
     case OpKind::kDeltaNet:
     case OpKind::kDeltaOut:
-      return run_mixer_op(op, p);
+      return delta_.run(op, p);
+    case OpKind::kExperts:
+      experts_.run(p, op.layer);
+      return Status::ok();
     case OpKind::kFfnIn:
     case OpKind::kFfnOut:
     case OpKind::kRoute:
-    case OpKind::kExperts:
     case OpKind::kSharedExpert:
     case OpKind::kInjectPerLayer:
     case OpKind::kScaleLayer:
-      return run_ffn_op(op, p);
+      return ffn_.run(op, p);
     case OpKind::kFetchWeights:
     case OpKind::kReleaseWeights:
       return Status::ok();  // all weights of the file are in host memory
@@ -86,106 +94,45 @@ Status CpuModel::run_op(const Op& op, Pass& p) const {
   return Status::error(Code::kInternal, "an operation has a kind that does not exist");
 }
 
-MatmulInput CpuModel::input(Pass& p, Buf rows, uint64_t width, uint32_t n_rows,
-                            Buf prepared) const {
-  MatmulInput in;
-  in.x = p.ws.get(rows);
-  in.stride = width;
-  in.n_rows = n_rows;
-  in.n_in = width;
-  in.prepared = p.ws.get<std::byte>(prepared);
-  mm(p).prepare(in);
-  return in;
-}
-
-MatmulTask CpuModel::task(const TensorRef& w, const MatmulInput& in, float* y, uint64_t y_stride,
-                          bool force_f32) const {
-  MatmulTask t;
-  t.w.type = w.tensor->type;
-  t.w.data = w.tensor->data;
-  t.w.n_in = w.n_in;
-  t.w.n_out = w.n_out;
-  t.w.row_bytes = w.row_bytes();
-  t.in = &in;
-  t.n_rows = in.n_rows;
-  t.y = y;
-  t.y_stride = y_stride;
-  t.force_f32 = force_f32;
-  return t;
-}
-
-void CpuModel::norm_rows(Pass& p, const float* x, const TensorRef& w, float* y) const {
-  const uint64_t e = spec().n_embd;
-  each_row(p.rows.n_rows, [&](uint64_t r) {
-    rms_norm(isa_, x + r * e, f32_weights(w), spec().rms_eps, e, y + r * e);
-  });
-}
-
-void CpuModel::add_residual(Pass& p, const TensorRef& post_norm) const {
-  const uint64_t e = spec().n_embd;
-  float* x = p.ws.get(Buf::kX);
-  float* y = p.ws.get(Buf::kY);
-  each_row(p.rows.n_rows, [&](uint64_t r) {
-    if (post_norm) {
-      rms_norm(isa_, y + r * e, f32_weights(post_norm), spec().rms_eps, e, y + r * e);
-    }
-    add_inplace(isa_, x + r * e, y + r * e, e);
-  });
-}
-
-void CpuModel::embed(Pass& p, Buf to) const {
-  const TensorRef& w = spec().token_embd;
-  const uint64_t e = spec().n_embd;
+void Forward::embed(const Pass& p, Buf to) const {
+  const TensorRef& w = spec_.token_embd;
+  const uint64_t e = spec_.n_embd;
   float* x = p.ws.get(to);
-  each_row(p.rows.n_rows, [&](uint64_t r) {
+  ops_.each_row(p.rows.n_rows, [&](uint64_t r) {
     const auto token = static_cast<uint64_t>(p.rows.tokens[r]);
     dequantize_row(w.tensor->type, w.tensor->data + token * w.row_bytes(), x + r * e, e);
-    if (spec().embedding_scale != 1.0f) scale_inplace(isa_, x + r * e, spec().embedding_scale, e);
+    if (spec_.embedding_scale != 1.0f) scale_inplace(isa_, x + r * e, spec_.embedding_scale, e);
   });
 }
 
 /// From the hidden rows that came in and the tokens behind them.
-void CpuModel::embed_pairs(Pass& p) const {
-  const PairInput& s = spec().pair;
-  const uint64_t e = spec().n_embd;
+void Forward::embed_pairs(const Pass& p) const {
+  const PairInput& s = spec_.pair;
+  const uint64_t e = spec_.n_embd;
   embed(p, Buf::kNorm);
   float* x = p.ws.get(Buf::kX);
   float* to = p.ws.get(Buf::kPair);
-  each_row(p.rows.n_rows, [&](uint64_t r) {
+  ops_.each_row(p.rows.n_rows, [&](uint64_t r) {
     const float* embedded = p.ws.get(Buf::kNorm) + r * e;
     const float* hidden = x + r * e;
-    rms_norm(isa_, embedded, f32_weights(s.embd_norm), spec().rms_eps, e, to + 2 * r * e);
-    rms_norm(isa_, hidden, f32_weights(s.hidden_norm), spec().rms_eps, e, to + (2 * r + 1) * e);
+    rms_norm(isa_, embedded, f32_weights(s.embd_norm), spec_.rms_eps, e, to + 2 * r * e);
+    rms_norm(isa_, hidden, f32_weights(s.hidden_norm), spec_.rms_eps, e, to + (2 * r + 1) * e);
   });
-  const MatmulInput in = input(p, Buf::kPair, 2 * e, p.rows.n_rows, Buf::kActWide);
-  const MatmulTask t = task(s.proj, in, x, e);
-  mm(p).run({&t, 1});
+  const MatmulInput in = p.input(Buf::kPair, 2 * e, p.rows.n_rows, Buf::kActWide);
+  p.product(s.proj, in, x, e);
 }
 
-void CpuModel::keep_hidden(const Pass& p) const {
-  const uint64_t e = spec().n_embd;
-  for (const SequenceRows& q : p.rows.sequences) {
-    if (q.hidden == nullptr) continue;
-    const float* x = p.ws.get(Buf::kX) + (q.first_row + q.first_hidden_row) * e;
-    for (uint64_t r = 0; r < q.n_rows - q.first_hidden_row; ++r) {
-      rms_norm(isa_, x + r * e, f32_weights(spec().output_norm), spec().rms_eps, e,
-               q.hidden + r * e);
-    }
-  }
-}
-
-void CpuModel::embed_per_layer(Pass& p, Buf embedded) const {
-  const ModelSpec& s = spec();
+void Forward::embed_per_layer(const Pass& p, Buf embedded) const {
+  const ModelSpec& s = spec_;
   const uint64_t width = uint64_t{s.n_layers()} * s.d_ple;
-  const MatmulInput in = input(p, embedded, s.n_embd, p.rows.n_rows, Buf::kActE);
+  const MatmulInput in = p.input(embedded, s.n_embd, p.rows.n_rows, Buf::kActE);
   float* ple = p.ws.get(Buf::kPle);
-  const MatmulTask t = task(s.ple_model_proj, in, ple, width);
-  mm(p).run({&t, 1});
+  p.product(s.ple_model_proj, in, ple, width);
   const float to_unit = 1.0f / std::sqrt(static_cast<float>(s.n_embd));
   const float table_scale = std::sqrt(static_cast<float>(s.d_ple));
   const float half = 1.0f / std::sqrt(2.0f);
   float* rows_tmp = p.ws.get(Buf::kPleTmp);
-  each_row(p.rows.n_rows, [&](uint64_t r) {
+  ops_.each_row(p.rows.n_rows, [&](uint64_t r) {
     const auto token = static_cast<uint64_t>(p.rows.tokens[r]);
     const GgmlType type = s.ple_embd.tensor->type;
     const std::byte* table = s.ple_embd.tensor->data + token * s.ple_embd.row_bytes();
@@ -202,8 +149,19 @@ void CpuModel::embed_per_layer(Pass& p, Buf embedded) const {
   });
 }
 
-void CpuModel::head(Pass& p) const {
-  const ModelSpec& s = spec();
+void Forward::keep_hidden(const Pass& p) const {
+  const uint64_t e = spec_.n_embd;
+  for (const SequenceRows& q : p.rows.sequences) {
+    if (q.hidden == nullptr) continue;
+    const float* x = p.ws.get(Buf::kX) + (q.first_row + q.first_hidden_row) * e;
+    for (uint64_t r = 0; r < q.n_rows - q.first_hidden_row; ++r) {
+      rms_norm(isa_, x + r * e, f32_weights(spec_.output_norm), spec_.rms_eps, e, q.hidden + r * e);
+    }
+  }
+}
+
+void Forward::head(const Pass& p) const {
+  const ModelSpec& s = spec_;
   const uint64_t e = s.n_embd, v = s.n_vocab;
   const float* x = p.ws.get(Buf::kX);
   float* n = p.ws.get(Buf::kNorm);
@@ -221,11 +179,10 @@ void CpuModel::head(Pass& p) const {
   const SequenceRows& q0 = p.rows.sequences[0];
   float* y = direct ? static_cast<CpuSession*>(q0.session)->logits() + q0.last_logit_row * v
                     : p.ws.get(Buf::kLogits);
-  const MatmulInput in = input(p, Buf::kNorm, e, n_rows, Buf::kActE);
-  const MatmulTask t = task(s.output, in, y, v);
-  mm(p).run({&t, 1});
+  const MatmulInput in = p.input(Buf::kNorm, e, n_rows, Buf::kActE);
+  p.product(s.output, in, y, v);
   if (s.logit_softcap != 0.0f) {
-    pool_->for_range(n_rows * v, 4096, [&](uint64_t b, uint64_t end) {
+    ops_.pool().for_range(n_rows * v, 4096, [&](uint64_t b, uint64_t end) {
       softcap(isa_, y + b, s.logit_softcap, end - b);
     });
   }
@@ -235,21 +192,6 @@ void CpuModel::head(Pass& p) const {
     std::memcpy(static_cast<CpuSession*>(q.session)->logits() + q.last_logit_row * v, y,
                 count * sizeof(float));
     y += count;
-  }
-}
-
-void CpuModel::rope_tables(Pass& p) const {
-  const uint64_t half = p.ws.size(Buf::kCos) / sizeof(float) /
-                        (std::max<size_t>(1, ropes_.size()) * p.ws.layout().max_rows);
-  for (size_t i = 0; i < ropes_.size(); ++i) {
-    const RopeTable& t = ropes_[i];
-    for (const SequenceRows& q : p.rows.sequences) {
-      for (uint32_t r = 0; r < q.n_rows; ++r) {
-        const uint64_t at = (i * p.ws.layout().max_rows + q.first_row + r) * half;
-        rope_angles(t.inv_freq.data(), t.spec.n_rot / 2, q.position + r, t.mscale,
-                    p.ws.get(Buf::kCos) + at, p.ws.get(Buf::kSin) + at);
-      }
-    }
   }
 }
 

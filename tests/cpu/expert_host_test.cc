@@ -7,9 +7,11 @@
 
 #include <cmath>
 #include <cstring>
+#include <optional>
 #include <random>
 #include <vector>
 
+#include "cpu/cpu_model.h"
 #include "gguf/gguf_file.h"
 #include "isas.h"
 #include "support/tiny_model.h"
@@ -40,11 +42,14 @@ class Host {
     model_ = CpuModel::create(&meter_, pool_.get(), c.isa, plan_, nullptr).take();
     workspace_ = model_->create_workspace().take();
     host_ = model_->create_expert_host(*workspace_).take();
+    ops_.emplace(*plan_->spec, *pool_, MatmulConfig{c.isa, c.exact, plan_->model.deterministic});
+    blocks_.emplace(*ops_);
   }
   ExpertHost& operator*() { return *host_; }
   ExpertHost* operator->() { return host_.get(); }
   const ModelSpec& spec() const { return *plan_->spec; }
-  const CpuModel& model() const { return *model_; }
+  /// The tier's own way to compute the same.
+  const ExpertBlocks& blocks() const { return *blocks_; }
   CpuWorkspace& workspace() { return static_cast<CpuWorkspace&>(*workspace_); }
   uint32_t moe_layer() const {
     uint32_t l = 0;
@@ -60,6 +65,8 @@ class Host {
   std::unique_ptr<CpuModel> model_;
   std::unique_ptr<Workspace> workspace_;
   std::unique_ptr<ExpertHost> host_;
+  std::optional<BlockOps> ops_;
+  std::optional<ExpertBlocks> blocks_;
 };
 
 /// Rows with their experts; some are left out.
@@ -161,7 +168,7 @@ TEST_P(ExpertHosts, BitsAreThoseOfTheTiersOwnBlocks) {
         Rows shared(host.spec(), host.moe_layer(), n, 10 + n),
             apart(host.spec(), host.moe_layer(), n, 10 + n);
         ASSERT_TRUE(host->compute(shared.request).is_ok());
-        host.model().compute_experts(apart.request, host.workspace());
+        host.blocks().compute(apart.request, host.workspace());
         ASSERT_EQ(std::memcmp(shared.y.data(), apart.y.data(), shared.y.size() * sizeof(float)), 0)
             << n << " rows, " << n_threads << " threads, exact " << exact;
       }
@@ -200,7 +207,7 @@ TEST_P(ExpertHosts, ALineIsServedInOrder) {
       r->request.x = r->x.data(), r->request.ids = r->ids.data();
       r->request.weights = r->weights.data(), r->request.y = r->y.data();
     }
-    host.model().compute_experts(want[i].request, host.workspace());
+    host.blocks().compute(want[i].request, host.workspace());
   }
   Line requests(&line);
   ASSERT_TRUE(host->serve(requests).is_ok());

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT
-// Scoring of a session's rows on the CPU tier: gathers the observed queries of every layer that
-// reads an owner's rows, and runs the kernels of score.h.
+#include "cpu/cpu_scorer.h"
+
 #include <algorithm>
 #include <cstring>
 
-#include "cpu/cpu_model.h"
+#include "cpu/cpu_store.h"
 #include "cpu/score.h"
 
 namespace sharpi::cpu {
@@ -73,24 +73,32 @@ ScoreSizes score_sizes(const Widest& w, uint32_t n_threads, uint32_t n_slots, ui
   return s;
 }
 
+/// What a scoring of one layer starts from: empty sums, the rows that each query sees, the weights
+/// of the queries.
+void prepare(const ScoreRequest& request, const KvView& view, uint32_t n_slots,
+             CpuScoreScratch* s) {
+  std::memset(s->sum, 0, uint64_t{view.n_heads} * n_slots * sizeof(float));
+  std::memset(s->max, 0, uint64_t{view.n_heads} * n_slots * sizeof(float));
+  describe_queries(request, view.n_heads, s->visible, s->weights);
+}
+
 }  // namespace
 
-std::vector<MemoryRow> score_rows(const ModelSpec& spec, const Placement& placement,
-                                  uint32_t n_threads, uint32_t n_slots, uint32_t n_queries,
-                                  bool values) {
+std::vector<MemoryRow> CpuScorer::plan_rows(const ModelSpec& spec, const Placement& placement,
+                                            uint32_t n_threads, uint32_t n_slots,
+                                            uint32_t n_queries, bool values) {
   const Widest w = widest(spec, placement);
   return score_rows_of(w.heads == 0 ? 0
                                     : score_sizes(w, n_threads, n_slots, n_queries, values).total);
 }
 
-Result<std::unique_ptr<ScoreScratch>> CpuModel::create_score_scratch(
-    const ScoreShape& shape) const {
+Result<std::unique_ptr<ScoreScratch>> CpuScorer::create_scratch(const ScoreShape& shape) const {
   const auto [n_slots, n_queries, n_positions, values] = shape;
   auto out = std::make_unique<CpuScoreScratch>();
-  const Widest w = widest(spec(), plan_->placement);
-  const ScoreSizes s = score_sizes(w, pool_->size(), n_slots, n_queries, values);
+  const Widest w = widest(*plan_.spec, plan_.placement);
+  const ScoreSizes s = score_sizes(w, pool_.size(), n_slots, n_queries, values);
   SHARPI_TRY_ASSIGN(out->memory,
-                    HostBuffer::allocate(*meter_, w.heads == 0 ? 0 : s.total, "scoring scratch"));
+                    HostBuffer::allocate(meter_, w.heads == 0 ? 0 : s.total, "scoring scratch"));
   out->n_slots = n_slots;
   out->n_queries = n_queries;
   out->values = values;
@@ -112,24 +120,12 @@ Result<std::unique_ptr<ScoreScratch>> CpuModel::create_score_scratch(
   return std::unique_ptr<ScoreScratch>(std::move(out));
 }
 
-namespace {
-
-/// What a scoring of one layer starts from: empty sums, the rows that each query sees, the weights
-/// of the queries.
-void prepare(const ScoreRequest& request, const KvView& view, uint32_t n_slots,
-             CpuScoreScratch* s) {
-  std::memset(s->sum, 0, uint64_t{view.n_heads} * n_slots * sizeof(float));
-  std::memset(s->max, 0, uint64_t{view.n_heads} * n_slots * sizeof(float));
-  describe_queries(request, view.n_heads, s->visible, s->weights);
-}
-
-}  // namespace
-
-Status CpuModel::score(TierSession& session, const ScoreRequest& request, ScoreScratch& scratch,
-                       LayerScores* out) const {
+Status CpuScorer::score(TierSession& session, const ScoreRequest& request, ScoreScratch& scratch,
+                        LayerScores* out) const {
   auto& s = static_cast<CpuScoreScratch&>(scratch);
   const auto& own = static_cast<CpuSession&>(session);
-  const AttentionSpec& a = spec().layers[request.layer].attention;
+  const ModelSpec& spec = *plan_.spec;
+  const AttentionSpec& a = spec.layers[request.layer].attention;
   const uint32_t n_slots = request.ledger->n_slots(request.layer);
   if (n_slots > s.n_slots || request.n_queries > s.n_queries || (request.values && !s.values)) {
     return Status::error(Code::kInternal,
@@ -139,8 +135,8 @@ Status CpuModel::score(TierSession& session, const ScoreRequest& request, ScoreS
   const KvView view = own.view(request.layer);
   prepare(request, view, n_slots, &s);
   uint32_t n_readers = 0;
-  for (uint32_t l = request.layer; l < spec().n_layers(); ++l) {
-    const LayerSpec& layer = spec().layers[l];
+  for (uint32_t l = request.layer; l < spec.n_layers(); ++l) {
+    const LayerSpec& layer = spec.layers[l];
     const bool reads =
         l == request.layer || (layer.mixer == MixerKind::kAttention &&
                                layer.attention.kv_source == static_cast<int32_t>(request.layer));
@@ -166,14 +162,14 @@ Status CpuModel::score(TierSession& session, const ScoreRequest& request, ScoreS
     t.sum = s.sum;
     t.max = s.max;
     t.weight = s.weights;
-    SHARPI_TRY(score_rows(*pool_, isa_, t, s.kernel, s.kernel_bytes));
+    SHARPI_TRY(score_rows(pool_, isa_, t, s.kernel, s.kernel_bytes));
     ++n_readers;
   }
   if (request.values) {
     const ValueNormTask v{
-        view,          n_slots, a.n_heads, a.o.tensor->type, a.o.tensor->data, a.o.row_bytes(),
-        spec().n_embd, s.norms};
-    SHARPI_TRY(value_norms(*pool_, isa_, v, s.kernel, s.kernel_bytes));
+        view,        n_slots, a.n_heads, a.o.tensor->type, a.o.tensor->data, a.o.row_bytes(),
+        spec.n_embd, s.norms};
+    SHARPI_TRY(value_norms(pool_, isa_, v, s.kernel, s.kernel_bytes));
   }
   *out =
       LayerScores{view.n_heads, n_slots, n_readers * (a.n_heads / a.n_kv_heads) * request.n_queries,

@@ -1,0 +1,257 @@
+// SPDX-License-Identifier: MIT
+#include "cpu/attention_blocks.h"
+
+#include <array>
+#include <atomic>
+#include <cstring>
+
+#include "base/limits.h"
+#include "cpu/attention.h"
+#include "cpu/cpu_store.h"
+#include "cpu/ops.h"
+
+namespace sharpi::cpu {
+namespace {
+
+/// Where the chunk's rows of a sequence wait for the ring of a windowed layer; `like`: that ring.
+KvView chunk_view(const Pass& p, const KvView& like, uint32_t sequence) {
+  uint64_t block = 0;
+  for (uint32_t i = 0; i < sequence; ++i)
+    block += div_up(p.rows.sequences[i].n_rows, kKvBlockSlots);
+  KvView v = like;
+  v.block_stride = uint64_t{kKvBlockSlots} * (like.k_row_bytes + like.v_row_bytes);
+  v.k = p.ws.get<std::byte>(Buf::kKvChunk) + block * v.block_stride;
+  v.v = v.k + uint64_t{kKvBlockSlots} * like.k_row_bytes;
+  return v;
+}
+
+}  // namespace
+
+AttentionBlocks::AttentionBlocks(const BlockOps& ops)
+    : ops_(ops),
+      spec_(ops.spec()),
+      isa_(ops.isa()),
+      ropes_(make_rope_tables(spec_, &rope_of_layer_)) {}
+
+Status AttentionBlocks::run(const Op& op, const Pass& p) const {
+  switch (op.kind) {
+    case OpKind::kRopeTables:
+      rope_tables(p);
+      return Status::ok();
+    case OpKind::kKeepRing:
+      return flush_ring(p);
+    case OpKind::kAttentionIn:
+      project_qkv(p, op.layer);
+      return Status::ok();
+    case OpKind::kAttentionRows:
+      return attention_rows(p, op.layer);
+    case OpKind::kAttend:
+      return attend(p, op.layer);
+    case OpKind::kAttentionOut:
+      project_out(p, op.layer);
+      return Status::ok();
+    default:
+      return Status::error(Code::kInternal, "operation \"%s\" does not belong to attention",
+                           op_name(op.kind));
+  }
+}
+
+uint64_t AttentionBlocks::angles_per_row(const CpuWorkspace& ws) const {
+  return ws.size(Buf::kCos) / sizeof(float) / (ropes_.size() * ws.layout().max_rows);
+}
+
+void AttentionBlocks::rope_tables(const Pass& p) const {
+  if (ropes_.empty()) return;
+  const uint64_t half = angles_per_row(p.ws);
+  for (size_t i = 0; i < ropes_.size(); ++i) {
+    const RopeTable& t = ropes_[i];
+    for (const SequenceRows& q : p.rows.sequences) {
+      for (uint32_t r = 0; r < q.n_rows; ++r) {
+        const uint64_t at = (i * p.ws.layout().max_rows + q.first_row + r) * half;
+        rope_angles(t.inv_freq.data(), t.spec.n_rot / 2, q.position + r, t.mscale,
+                    p.ws.get(Buf::kCos) + at, p.ws.get(Buf::kSin) + at);
+      }
+    }
+  }
+}
+
+void AttentionBlocks::project_qkv(const Pass& p, uint32_t layer) const {
+  const LayerSpec& l = spec_.layers[layer];
+  const AttentionSpec& a = l.attention;
+  ops_.norm_rows(p, p.ws.get(Buf::kX), l.mixer_norm, p.ws.get(Buf::kNorm));
+  const MatmulInput in = p.input(Buf::kNorm, spec_.n_embd, p.rows.n_rows, Buf::kActE);
+  const uint64_t kv = uint64_t{a.n_kv_heads} * a.head_dim;
+  std::array<MatmulTask, 3> tasks;
+  size_t n = 0;
+  tasks[n++] = matmul_task(a.q, in, p.ws.get(Buf::kQ), a.q.n_out);
+  if (a.kv_source < 0) {
+    tasks[n++] = matmul_task(a.k, in, p.ws.get(Buf::kK), kv);
+    if (!a.v_from_k) tasks[n++] = matmul_task(a.v, in, p.ws.get(Buf::kV), kv);
+  }
+  p.matmul().run({tasks.data(), n});
+  if (a.kv_source < 0 && a.v_from_k) {
+    std::memcpy(p.ws.get(Buf::kV), p.ws.get(Buf::kK), p.rows.n_rows * kv * sizeof(float));
+  }
+}
+
+Status AttentionBlocks::attention_rows(const Pass& p, uint32_t layer) const {
+  const AttentionSpec& a = spec_.layers[layer].attention;
+  norm_and_rope(p, layer);
+  if (a.window == 0) capture_queries(p, layer);
+  return a.kv_source < 0 ? append_rows(p, layer) : Status::ok();
+}
+
+void AttentionBlocks::norm_and_rope(const Pass& p, uint32_t layer) const {
+  const AttentionSpec& a = spec_.layers[layer].attention;
+  const uint32_t d = a.head_dim;
+  const uint64_t q_dim = uint64_t{a.n_heads} * d, kv_dim = uint64_t{a.n_kv_heads} * d;
+  const uint64_t half = angles_per_row(p.ws);
+  const uint64_t table = static_cast<uint64_t>(rope_of_layer_[layer]) * p.ws.layout().max_rows;
+  const float eps = spec_.rms_eps;
+  const bool own = a.kv_source < 0;
+  ops_.each_row(p.rows.n_rows, [&](uint64_t r) {
+    float* q = p.ws.get(Buf::kQ) + r * a.q.n_out;
+    float* k = p.ws.get(Buf::kK) + r * kv_dim;
+    float* v = p.ws.get(Buf::kV) + r * kv_dim;
+    if (a.q_bias) add_inplace(isa_, q, f32_weights(a.q_bias), a.q.n_out);
+    if (a.k_bias) add_inplace(isa_, k, f32_weights(a.k_bias), kv_dim);
+    if (a.v_bias) add_inplace(isa_, v, f32_weights(a.v_bias), kv_dim);
+    if (a.output_gate) {  // rows are (query, gate) per head: pull them apart
+      float* gate = p.ws.get(Buf::kGate) + r * q_dim;
+      for (uint32_t h = 0; h < a.n_heads; ++h) {
+        std::memcpy(gate + h * d, q + (2 * h + 1) * d, d * sizeof(float));
+        std::memmove(q + h * d, q + 2 * h * d, d * sizeof(float));
+      }
+    }
+    if (a.qk_norm == QkNorm::kPerHead) {
+      rms_norm_heads(isa_, q, f32_weights(a.q_norm), eps, a.n_heads, d);
+      if (own) rms_norm_heads(isa_, k, f32_weights(a.k_norm), eps, a.n_kv_heads, d);
+    } else if (a.qk_norm == QkNorm::kWholeVector) {
+      rms_norm(isa_, q, f32_weights(a.q_norm), eps, q_dim, q);
+      if (own) rms_norm(isa_, k, f32_weights(a.k_norm), eps, kv_dim, k);
+    }
+    const float* cos = p.ws.get(Buf::kCos) + (table + r) * half;
+    const float* sin = p.ws.get(Buf::kSin) + (table + r) * half;
+    rope_apply(isa_, a.rope.pairs, q, a.n_heads, d, a.rope.n_rot, cos, sin);
+    if (!own) return;
+    rope_apply(isa_, a.rope.pairs, k, a.n_kv_heads, d, a.rope.n_rot, cos, sin);
+    if (a.v_norm) rms_norm_heads(isa_, v, nullptr, eps, a.n_kv_heads, d);
+  });
+}
+
+void AttentionBlocks::capture_queries(const Pass& p, uint32_t layer) const {
+  const AttentionSpec& a = spec_.layers[layer].attention;
+  const uint64_t dim = uint64_t{a.n_heads} * a.head_dim;
+  for (const SequenceRows& q : p.rows.sequences) {
+    const auto* session = static_cast<CpuSession*>(q.session);
+    float* to = session->queries(layer, p.rows.capture);
+    if (to == nullptr) continue;
+    const uint32_t room = session->query_rows(p.rows.capture);
+    const uint32_t skip = q.n_rows > room ? q.n_rows - room : 0;
+    for (uint32_t i = skip; i < q.n_rows; ++i) {
+      const uint64_t slot = p.rows.capture == Capture::kRing ? (q.position + i) % room : i - skip;
+      std::memcpy(to + slot * dim, p.ws.get(Buf::kQ) + (q.first_row + i) * a.q.n_out,
+                  dim * sizeof(float));
+    }
+  }
+}
+
+Status AttentionBlocks::append_rows(const Pass& p, uint32_t layer) const {
+  const AttentionSpec& a = spec_.layers[layer].attention;
+  const uint64_t kv_dim = uint64_t{a.n_kv_heads} * a.head_dim;
+  if (a.window != 0) p.ws.pending_ring = static_cast<int32_t>(layer);
+  for (uint32_t s = 0; s < p.rows.sequences.size(); ++s) {
+    const SequenceRows& q = p.rows.sequences[s];
+    const auto* session = static_cast<CpuSession*>(q.session);
+    const KvView store = session->view(layer);
+    const KvView to = a.window != 0 ? chunk_view(p, store, s) : store;
+    uint64_t slot0 = 0;
+    if (a.window == 0) {
+      SHARPI_TRY_ASSIGN(slot0, session->append_slot(layer, *q.ledger, q.n_rows));
+    }
+    std::atomic<bool> bad{false};
+    ops_.each_row(q.n_rows, [&](uint64_t i) {
+      const uint64_t r = q.first_row + i;
+      const Status k = store_row(isa_, to.k_dtype, a.head_dim, p.ws.get(Buf::kK) + r * kv_dim,
+                                 kv_dim, to.k_row(slot0 + i));
+      const Status v = store_row(isa_, to.v_dtype, a.head_dim, p.ws.get(Buf::kV) + r * kv_dim,
+                                 kv_dim, to.v_row(slot0 + i));
+      if (!k.is_ok() || !v.is_ok()) bad.store(true, std::memory_order_relaxed);
+    });
+    if (bad.load())
+      return Status::error(Code::kInternal, "layer %u stores KV rows in an unknown codec", layer);
+  }
+  return Status::ok();
+}
+
+Status AttentionBlocks::flush_ring(const Pass& p) const {
+  if (p.ws.pending_ring < 0) return Status::ok();
+  const auto layer = static_cast<uint32_t>(p.ws.pending_ring);
+  p.ws.pending_ring = -1;
+  if (p.rows.transient) return Status::ok();
+  for (uint32_t s = 0; s < p.rows.sequences.size(); ++s) {
+    const SequenceRows& q = p.rows.sequences[s];
+    const auto* session = static_cast<CpuSession*>(q.session);
+    const KvLayout& layout = session->layout();
+    const uint64_t ring =
+        layout.groups[static_cast<size_t>(layout.group_of_layer[layer])].ring_slots;
+    const KvView store = session->view(layer);
+    const KvView chunk = chunk_view(p, store, s);
+    for (uint64_t i = q.n_rows > ring ? q.n_rows - ring : 0; i < q.n_rows; ++i) {
+      const uint64_t slot = (q.position + i) % ring;
+      std::memcpy(store.k_row(slot), chunk.k_row(i), store.k_row_bytes);
+      std::memcpy(store.v_row(slot), chunk.v_row(i), store.v_row_bytes);
+    }
+  }
+  return Status::ok();
+}
+
+Status AttentionBlocks::attend(const Pass& p, uint32_t layer) const {
+  const AttentionSpec& a = spec_.layers[layer].attention;
+  const uint32_t source = a.kv_source < 0 ? layer : static_cast<uint32_t>(a.kv_source);
+  std::array<AttentionTask, kMaxBatch> tasks;
+  const size_t n = p.rows.sequences.size();
+  if (n > kMaxBatch)
+    return Status::error(Code::kInternal, "a call cannot read %zu sequences at once", n);
+  const uint64_t q_dim = uint64_t{a.n_heads} * a.head_dim;
+  for (uint32_t s = 0; s < n; ++s) {
+    const SequenceRows& q = p.rows.sequences[s];
+    const auto* session = static_cast<CpuSession*>(q.session);
+    AttentionTask& t = tasks[s];
+    t.q = p.ws.get(Buf::kQ) + q.first_row * a.q.n_out;
+    t.q_stride = a.q.n_out;
+    t.o = p.ws.get(Buf::kMix) + q.first_row * q_dim;
+    t.o_stride = q_dim;
+    t.n_rows = q.n_rows;
+    t.n_heads = a.n_heads;
+    t.scale = a.scale;
+    t.kv = session->view(source);
+    t.n_past = q.ledger->n_slots(layer);
+    if (p.rows.no_context) t.first = a.window != 0 ? q.position : t.n_past;
+    t.window = a.window;
+    t.pos0 = q.position;
+    if (a.window != 0) {
+      const KvLayout& layout = session->layout();
+      t.ring_slots = layout.groups[static_cast<size_t>(layout.group_of_layer[source])].ring_slots;
+      t.chunk = chunk_view(p, t.kv, s);
+    }
+  }
+  SHARPI_TRY(attention(ops_.pool(), isa_, ops_.config().exact, {tasks.data(), n},
+                       p.ws.get<std::byte>(Buf::kAttention), p.ws.size(Buf::kAttention),
+                       !ops_.config().deterministic));
+  if (!a.output_gate) return Status::ok();
+  ops_.each_row(p.rows.n_rows, [&](uint64_t r) {
+    sigmoid_gate(isa_, p.ws.get(Buf::kMix) + r * q_dim, p.ws.get(Buf::kGate) + r * q_dim, q_dim);
+  });
+  return Status::ok();
+}
+
+void AttentionBlocks::project_out(const Pass& p, uint32_t layer) const {
+  const AttentionSpec& a = spec_.layers[layer].attention;
+  const uint64_t q = uint64_t{a.n_heads} * a.head_dim;
+  const MatmulInput in = p.input(Buf::kMix, q, p.rows.n_rows, Buf::kActWide);
+  p.product(a.o, in, p.ws.get(Buf::kY), spec_.n_embd);
+  ops_.add_residual(p, spec_.layers[layer].mixer_post_norm);
+}
+
+}  // namespace sharpi::cpu

@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: MIT
+// Attention blocks of the CPU tier: projections, norms and RoPE, attention over stored rows (full
+// or windowed, own or shared KV), and the output. Thread rule: immutable; a pass belongs to one
+// thread.
+#pragma once
+
+#include <vector>
+
+#include "cpu/block_ops.h"
+#include "tier/rope_tables.h"
+
+namespace sharpi::cpu {
+
+class AttentionBlocks {
+ public:
+  /// `ops` outlives it.
+  explicit AttentionBlocks(const BlockOps& ops);
+  /// The operations from kRopeTables to kAttentionOut.
+  Status run(const Op& op, const Pass& p) const;
+
+ private:
+  void rope_tables(const Pass& p) const;
+  /// Cosines (sines) of one row in one table of the workspace. Pre: there are tables.
+  uint64_t angles_per_row(const CpuWorkspace& ws) const;
+  Status flush_ring(const Pass& p) const;
+  void project_qkv(const Pass& p, uint32_t layer) const;
+  Status attention_rows(const Pass& p, uint32_t layer) const;
+  void norm_and_rope(const Pass& p, uint32_t layer) const;
+  void capture_queries(const Pass& p, uint32_t layer) const;
+  Status append_rows(const Pass& p, uint32_t layer) const;
+  Status attend(const Pass& p, uint32_t layer) const;
+  void project_out(const Pass& p, uint32_t layer) const;
+
+  const BlockOps& ops_;
+  const ModelSpec& spec_;
+  const Isa isa_;
+  std::vector<int32_t> rope_of_layer_;
+  const std::vector<RopeTable> ropes_;
+};
+
+}  // namespace sharpi::cpu

@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: MIT
+// What blocks of every kind read and do: the model's facts, the kernels' settings, and operations
+// on the rows of a pass. Thread rule: immutable; rows are spread over the pool.
+#pragma once
+
+#include "base/thread_pool.h"
+#include "cpu/pass.h"
+
+namespace sharpi::cpu {
+
+class BlockOps {
+ public:
+  /// `spec` and `pool` outlive it. config.isa: resolved.
+  BlockOps(const ModelSpec& spec, ThreadPool& pool, const MatmulConfig& config)
+      : spec_(spec), pool_(pool), config_(config) {}
+  const ModelSpec& spec() const { return spec_; }
+  ThreadPool& pool() const { return pool_; }
+  const MatmulConfig& config() const { return config_; }
+  Isa isa() const { return config_.isa; }
+
+  /// body(row) for every row of the submission, spread over the pool when there are several.
+  template <class F>
+  void each_row(uint64_t n_rows, F&& body) const {
+    if (n_rows == 1) {
+      body(uint64_t{0});
+      return;
+    }
+    pool_.for_range(n_rows, 1, [&](uint64_t b, uint64_t e) {
+      for (uint64_t r = b; r < e; ++r) body(r);
+    });
+  }
+  /// y = norm(x), rows of n_embd.
+  void norm_rows(const Pass& p, const float* x, const TensorRef& w, float* y) const;
+  /// x += post_norm(y), row by row; post_norm may be absent.
+  void add_residual(const Pass& p, const TensorRef& post_norm) const;
+  /// out = act(gate) * up, rows of `width` that lie stride_in apart; `out`, whose rows follow each
+  /// other, may be `gate`.
+  void activate(const FfnSpec& f, const float* gate, const float* up, uint64_t stride_in,
+                uint64_t width, uint64_t n_rows, float* out) const;
+
+ private:
+  const ModelSpec& spec_;
+  ThreadPool& pool_;
+  const MatmulConfig config_;
+};
+
+}  // namespace sharpi::cpu

@@ -1,0 +1,16 @@
+// SPDX-License-Identifier: MIT
+// Which kernels a model's blocks on the CPU go to. Thread rule: a pure function.
+#pragma once
+
+#include <string>
+
+#include "base/thread_pool.h"
+#include "cpu/matmul.h"
+#include "plan/plan.h"
+
+namespace sharpi::cpu {
+
+/// TierModel::paths() of a model with this plan.
+std::string kernel_paths(const MatmulConfig& config, ThreadPool& pool, const Plan& plan);
+
+}  // namespace sharpi::cpu

@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: MIT
+// Scoring of a session's rows on the CPU tier: gathers the observed queries of every layer that
+// reads an owner's rows, and runs the kernels of score.h. Thread rule: immutable; one call at a
+// time per scratch.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "base/memory.h"
+#include "base/thread_pool.h"
+#include "cpu/isa.h"
+#include "tier/tier.h"
+
+namespace sharpi::cpu {
+
+class CpuScorer {
+ public:
+  /// All of it outlives the scorer.
+  CpuScorer(MemoryMeter& meter, ThreadPool& pool, Isa isa, const Plan& plan)
+      : meter_(meter), pool_(pool), isa_(isa), plan_(plan) {}
+  /// The memory rows of a scratch for up to n_slots rows and n_queries queries.
+  static std::vector<MemoryRow> plan_rows(const ModelSpec& spec, const Placement& placement,
+                                          uint32_t n_threads, uint32_t n_slots, uint32_t n_queries,
+                                          bool values);
+
+  Result<std::unique_ptr<ScoreScratch>> create_scratch(const ScoreShape& shape) const;
+  /// TierModel::score().
+  Status score(TierSession& session, const ScoreRequest& request, ScoreScratch& scratch,
+               LayerScores* out) const;
+
+ private:
+  MemoryMeter& meter_;
+  ThreadPool& pool_;
+  const Isa isa_;
+  const Plan& plan_;
+};
+
+}  // namespace sharpi::cpu

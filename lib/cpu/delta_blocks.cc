@@ -1,0 +1,119 @@
+// SPDX-License-Identifier: MIT
+#include "cpu/delta_blocks.h"
+
+#include <array>
+#include <cstring>
+#include <vector>
+
+namespace sharpi::cpu {
+
+Status DeltaBlocks::run(const Op& op, const Pass& p) const {
+  switch (op.kind) {
+    case OpKind::kDeltaIn:
+      project(p, op.layer);
+      return Status::ok();
+    case OpKind::kDeltaNet:
+      for (const SequenceRows& q : p.rows.sequences) delta_rows(p, q, op.layer);
+      return Status::ok();
+    case OpKind::kDeltaOut:
+      project_out(p, op.layer);
+      return Status::ok();
+    default:
+      return Status::error(Code::kInternal, "operation \"%s\" does not belong to a delta net",
+                           op_name(op.kind));
+  }
+}
+
+void DeltaBlocks::project(const Pass& p, uint32_t layer) const {
+  const LayerSpec& l = spec_.layers[layer];
+  const DeltaNetSpec& d = l.delta;
+  ops_.norm_rows(p, p.ws.get(Buf::kX), l.mixer_norm, p.ws.get(Buf::kNorm));
+  const MatmulInput in = p.input(Buf::kNorm, spec_.n_embd, p.rows.n_rows, Buf::kActE);
+  const std::array<MatmulTask, 4> tasks = {
+      matmul_task(d.qkv, in, p.ws.get(Buf::kQkv), d.conv_dim()),
+      matmul_task(d.gate, in, p.ws.get(Buf::kGate), d.value_dim()),
+      matmul_task(d.alpha, in, p.ws.get(Buf::kAlpha), d.n_v_heads),
+      matmul_task(d.beta, in, p.ws.get(Buf::kBeta), d.n_v_heads)};
+  p.matmul().run(tasks);
+}
+
+/// What follows from the layer and the session's memory; the rows are missing.
+DeltaNetTask DeltaBlocks::delta_task(const CpuSession& session, uint32_t layer) const {
+  const DeltaNetSpec& d = spec_.layers[layer].delta;
+  DeltaNetTask t;
+  t.shape = DeltaNetShape{d.n_k_heads, d.n_v_heads, d.head_dim, d.conv_kernel};
+  t.conv1d = f32_weights(d.conv1d);
+  t.dt_bias = f32_weights(d.dt_bias);
+  t.a = f32_weights(d.a);
+  t.norm = f32_weights(d.norm);
+  t.eps = spec_.rms_eps;
+  t.state_in = session.state(layer, StatePart::kState, false);
+  t.conv_in = session.state(layer, StatePart::kConv, false);
+  t.state_out = session.state(layer, StatePart::kState, true);
+  t.conv_out = session.state(layer, StatePart::kConv, true);
+  return t;
+}
+
+/// The rows that were accepted after the committed state. They are kept as they were projected, so
+/// they are copied before the convolution, which works in place.
+DeltaNetTask DeltaBlocks::pending_task(const CpuSession& session, uint32_t layer,
+                                       float* scratch) const {
+  const DraftLayout::Layer& at = session.draft_layer(layer);
+  DeltaNetTask t = delta_task(session, layer);
+  t.n_rows = session.pending();
+  t.qkv = scratch;
+  std::memcpy(scratch, session.draft_plane(at.qkv, false),
+              uint64_t{t.n_rows} * t.shape.conv_dim() * sizeof(float));
+  t.alpha = session.draft_plane(at.alpha, false);
+  t.beta = session.draft_plane(at.beta, false);
+  t.out = scratch + session.draft_layout().out_offset;
+  return t;
+}
+
+void DeltaBlocks::delta_rows(const Pass& p, const SequenceRows& q, uint32_t layer) const {
+  const auto& session = *static_cast<CpuSession*>(q.session);
+  DeltaNetTask t = delta_task(session, layer);
+  std::byte* scratch = p.ws.get<std::byte>(Buf::kDelta);
+  const uint64_t scratch_bytes = p.ws.size(Buf::kDelta);
+  if (session.pending() != 0) {
+    delta_net(ops_.pool(), isa_, pending_task(session, layer, session.draft_scratch()),
+              ops_.config().deterministic, scratch, scratch_bytes);
+    t.state_in = t.state_out;
+    t.conv_in = t.conv_out;
+  }
+  const uint64_t width = t.shape.conv_dim(), heads = t.shape.n_v_heads, n = q.n_rows;
+  t.qkv = p.ws.get(Buf::kQkv) + q.first_row * width;
+  t.z = p.ws.get(Buf::kGate) + uint64_t{q.first_row} * t.shape.value_dim();
+  t.alpha = p.ws.get(Buf::kAlpha) + q.first_row * heads;
+  t.beta = p.ws.get(Buf::kBeta) + q.first_row * heads;
+  t.out = p.ws.get(Buf::kMix) + uint64_t{q.first_row} * t.shape.value_dim();
+  t.n_rows = q.n_rows;
+  if (q.drafted) {
+    const DraftLayout::Layer& at = session.draft_layer(layer);
+    std::memcpy(session.draft_plane(at.qkv, true), t.qkv, n * width * sizeof(float));
+    std::memcpy(session.draft_plane(at.alpha, true), t.alpha, n * heads * sizeof(float));
+    std::memcpy(session.draft_plane(at.beta, true), t.beta, n * heads * sizeof(float));
+    t.state_out = t.conv_out = nullptr;
+  }
+  delta_net(ops_.pool(), isa_, t, ops_.config().deterministic, scratch, scratch_bytes);
+}
+
+void DeltaBlocks::project_out(const Pass& p, uint32_t layer) const {
+  const LayerSpec& l = spec_.layers[layer];
+  const DeltaNetSpec& d = l.delta;
+  const MatmulInput mixed = p.input(Buf::kMix, d.value_dim(), p.rows.n_rows, Buf::kActWide);
+  p.product(d.out, mixed, p.ws.get(Buf::kY), spec_.n_embd);
+  ops_.add_residual(p, l.mixer_post_norm);
+}
+
+void DeltaBlocks::replay(const CpuSession& session, uint32_t layer, float* state,
+                         float* conv) const {
+  std::vector<float> rows(session.draft_layout().scratch_floats);
+  DeltaNetTask t = pending_task(session, layer, rows.data());
+  t.state_out = state;
+  t.conv_out = conv;
+  std::vector<std::byte> scratch(delta_net_scratch_bytes(t.shape, 1, t.n_rows));
+  delta_net_alone(isa_, t, ops_.config().deterministic, scratch.data(), scratch.size());
+}
+
+}  // namespace sharpi::cpu

@@ -1,0 +1,117 @@
+// SPDX-License-Identifier: MIT
+#include "cpu/ffn_blocks.h"
+
+#include <algorithm>
+#include <array>
+
+#include "cpu/ops.h"
+
+namespace sharpi::cpu {
+
+Status FfnBlocks::run(const Op& op, Pass& p) const {
+  const LayerSpec& l = spec_.layers[op.layer];
+  const FfnSpec& f = l.ffn;
+  switch (op.kind) {
+    case OpKind::kFfnIn:
+      norm_ffn(p, l);
+      gate_up(p, f, f.gate, f.up, f.d_ff);
+      break;
+    case OpKind::kFfnOut:
+      down(p, f.down, f.d_ff);
+      ops_.add_residual(p, l.ffn_post_norm);
+      break;
+    case OpKind::kRoute:
+      route(p, l);
+      break;
+    case OpKind::kSharedExpert:
+      shared_expert(p, f);
+      break;
+    case OpKind::kInjectPerLayer:
+      per_layer_injection(p, op.layer);
+      break;
+    case OpKind::kScaleLayer:
+      scale_layer(p, l);
+      break;
+    default:
+      return Status::error(Code::kInternal, "operation \"%s\" does not belong to an FFN block",
+                           op_name(op.kind));
+  }
+  return Status::ok();
+}
+
+void FfnBlocks::norm_ffn(Pass& p, const LayerSpec& l) const {
+  ops_.norm_rows(p, p.ws.get(Buf::kX), l.ffn_norm, p.ws.get(Buf::kNorm));
+  p.normed = p.input(Buf::kNorm, spec_.n_embd, p.rows.n_rows, Buf::kActE);
+}
+
+void FfnBlocks::gate_up(const Pass& p, const FfnSpec& f, const TensorRef& gate, const TensorRef& up,
+                        uint64_t width) const {
+  const MatmulInput& in = p.normed;
+  float* g = p.ws.get(Buf::kFfnGate);
+  float* u = p.ws.get(Buf::kFfnUp);
+  const std::array<MatmulTask, 2> tasks = {matmul_task(gate, in, g, width),
+                                           matmul_task(up, in, u, width)};
+  p.matmul().run(tasks);
+  ops_.activate(f, g, u, width, width, p.rows.n_rows, g);
+}
+
+void FfnBlocks::down(const Pass& p, const TensorRef& down, uint64_t width) const {
+  const MatmulInput h = p.input(Buf::kFfnGate, width, p.rows.n_rows, Buf::kActWide);
+  p.product(down, h, p.ws.get(Buf::kY), spec_.n_embd);
+}
+
+void FfnBlocks::route(Pass& p, const LayerSpec& l) const {
+  const FfnSpec& f = l.ffn;
+  norm_ffn(p, l);
+  float* logits = p.ws.get(Buf::kRouter);
+  p.product(f.router, p.normed, logits, f.n_experts, true);
+  auto* ids = p.ws.get<uint32_t>(Buf::kMoeIds);
+  float* weights = p.ws.get(Buf::kMoeWeights);
+  ops_.each_row(p.rows.n_rows, [&](uint64_t r) {
+    float* prob = logits + r * f.n_experts;
+    float* w = weights + r * f.n_used;
+    softmax(isa_, prob, f.n_experts);
+    top_k(prob, f.n_experts, f.n_used, ids + r * f.n_used, w);
+    if (!f.renormalize) return;
+    float sum = 0.0f;
+    for (uint32_t j = 0; j < f.n_used; ++j) sum += w[j];
+    for (uint32_t j = 0; j < f.n_used; ++j) w[j] /= std::max(sum, 0x1p-14f);
+  });
+}
+
+void FfnBlocks::shared_expert(const Pass& p, const FfnSpec& f) const {
+  const uint64_t d = spec_.n_embd;
+  float* x = p.ws.get(Buf::kX);
+  gate_up(p, f, f.shared_gate, f.shared_up, f.d_shared);
+  down(p, f.shared_down, f.d_shared);
+  const float* n = p.ws.get(Buf::kNorm);
+  ops_.each_row(p.rows.n_rows, [&](uint64_t r) {
+    float gate = 1.0f;
+    if (f.shared_gate_inp) {
+      float s = dot(isa_, f32_weights(f.shared_gate_inp), n + r * d, d);
+      sigmoid_gate(isa_, &gate, &s, 1);
+    }
+    add_scaled(isa_, x + r * d, p.ws.get(Buf::kY) + r * d, gate, d);
+  });
+}
+
+void FfnBlocks::scale_layer(const Pass& p, const LayerSpec& l) const {
+  scale_inplace(isa_, p.ws.get(Buf::kX), l.output_scale, uint64_t{p.rows.n_rows} * spec_.n_embd);
+}
+
+void FfnBlocks::per_layer_injection(const Pass& p, uint32_t layer) const {
+  const LayerSpec& l = spec_.layers[layer];
+  const uint64_t width = spec_.d_ple;
+  const uint64_t all = uint64_t{spec_.n_layers()} * width;
+  const MatmulInput in = p.input(Buf::kX, spec_.n_embd, p.rows.n_rows, Buf::kActE);
+  float* t = p.ws.get(Buf::kPleTmp);
+  p.product(l.ple_gate, in, t, width);
+  ops_.each_row(p.rows.n_rows, [&](uint64_t r) {
+    geglu(isa_, t + r * width, p.ws.get(Buf::kPle) + r * all + layer * width, width, t + r * width);
+  });
+  const MatmulInput h = p.input(Buf::kPleTmp, width, p.rows.n_rows, Buf::kActWide);
+  p.product(l.ple_proj, h, p.ws.get(Buf::kY), spec_.n_embd);
+  ops_.add_residual(p, l.ple_post_norm);
+}
+
+}  // namespace sharpi::cpu

@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: MIT
+// The forward pass of the CPU tier: goes through a segment's operations (tier/step_program.h says
+// which, in which order) and gives each to the blocks that it belongs to; embedding and head stand
+// here. Thread rule: immutable; run() needs a workspace of its own.
+#pragma once
+
+#include "cpu/attention_blocks.h"
+#include "cpu/delta_blocks.h"
+#include "cpu/expert_blocks.h"
+#include "cpu/ffn_blocks.h"
+
+namespace sharpi::cpu {
+
+class Forward {
+ public:
+  /// `spec` and `pool` outlive it.
+  Forward(const ModelSpec& spec, ThreadPool& pool, const MatmulConfig& config);
+  Forward(const Forward&) = delete;  // its blocks refer to it
+  Forward& operator=(const Forward&) = delete;
+  /// TierModel::run().
+  Status run(const Segment& segment, const Submission& rows, CpuWorkspace& ws) const;
+  const ExpertBlocks& experts() const { return experts_; }
+  const StateReplay& replay() const { return delta_; }
+
+ private:
+  Status run_program(const Segment& segment, Pass& p) const;
+  Status run_op(const Op& op, Pass& p) const;
+  void embed(const Pass& p, Buf to) const;
+  void embed_pairs(const Pass& p) const;
+  void embed_per_layer(const Pass& p, Buf embedded) const;
+  void keep_hidden(const Pass& p) const;
+  void head(const Pass& p) const;
+
+  const BlockOps ops_;
+  const ModelSpec& spec_;
+  const Isa isa_;
+  const AttentionBlocks attention_;
+  const DeltaBlocks delta_;
+  const FfnBlocks ffn_;
+  const ExpertBlocks experts_;
+};
+
+}  // namespace sharpi::cpu

@@ -1,0 +1,38 @@
+// SPDX-License-Identifier: MIT
+// What every operation of a pass on the CPU gets, and how it makes its products. Thread rule: one
+// thread has a pass; the work of its products is spread over the pool.
+#pragma once
+
+#include "cpu/cpu_workspace.h"
+#include "cpu/matmul.h"
+#include "model/model_spec.h"
+#include "tier/tier.h"
+
+namespace sharpi::cpu {
+
+/// One pass of one submission over one segment.
+struct Pass {
+  const Submission& rows;
+  CpuWorkspace& ws;
+  /// Rows that an FFN's operations share: x under its norm. The first of them (kFfnIn, kRoute)
+  /// makes them.
+  MatmulInput normed = {};
+
+  const Matmul& matmul() const { return ws.matmul(); }
+  /// The first n_rows rows of a buffer, made ready for products in the buffer `prepared`.
+  MatmulInput input(Buf rows_of, uint64_t width, uint32_t n_rows, Buf prepared) const;
+  /// One product of all rows of `in`.
+  void product(const TensorRef& w, const MatmulInput& in, float* y, uint64_t y_stride,
+               bool force_f32 = false) const;
+};
+
+/// A product of all rows of `in`, which the task refers to.
+MatmulTask matmul_task(const TensorRef& w, const MatmulInput& in, float* y, uint64_t y_stride,
+                       bool force_f32 = false);
+
+/// A tensor that every file stores as f32; null where there is none.
+inline const float* f32_weights(const TensorRef& w) {
+  return w ? reinterpret_cast<const float*>(w.tensor->data) : nullptr;
+}
+
+}  // namespace sharpi::cpu

@@ -688,7 +688,9 @@ typedef struct sharpi_segment_info {
 SHARPI_API sharpi_status sharpi_model_segments(const sharpi_model *model, sharpi_segment_info *rows,
                                                uint32_t row_size, uint32_t cap, uint32_t *out_n,
                                                sharpi_error *err) SHARPI_NOEXCEPT;
-/** JSON: placement, paths, "step" (what one row does; on a GPU its launches), experts, streaming, segments.
+/** JSON: placement, paths, "step" (what one row does; on a GPU its launches), experts, streaming, segments;
+ *  "mtp": paths and step of the block for multi-token prediction, or null; "draft": the same JSON of the
+ *  model that drafts, or null.
  *  @return SHARPI_OK; BUFFER_TOO_SMALL. @thread any. @since 1.0 */
 SHARPI_API sharpi_status sharpi_model_json(const sharpi_model *model, char *out, size_t cap,
                                            size_t *out_len, sharpi_error *err) SHARPI_NOEXCEPT;

@@ -75,6 +75,19 @@ std::string step_json(TierId tier, const std::vector<std::string>& lines) {
   return out;
 }
 
+/// The block for multi-token prediction, which drafts.
+std::string mtp_json(const MtpModel& mtp) {
+  std::string out, step;
+  for (const Segment& s : mtp.segments()) {
+    step += (step.empty() ? "" : ", ") + step_json(s.tier, mtp.step_text(s));
+  }
+  JsonObject o(&out);
+  o.text("paths", mtp.paths());
+  o.raw("step", "[" + step + "]");
+  o.close();
+  return out;
+}
+
 /// One letter a layer.
 std::string letters(const std::vector<TierId>& tiers) {
   std::string out;
@@ -152,6 +165,8 @@ std::string Model::json() const {
   o.raw("step", "[" + step + "]");
   o.raw("experts", experts_json(expert_stats()));
   o.raw("segments", "[" + segments + "]");
+  o.raw("mtp", mtp_ ? mtp_json(*mtp_) : "null");
+  o.raw("draft", draft_ ? draft_->json() : "null");
   o.close();
   return out;
 }

@@ -7,6 +7,8 @@
 #include <condition_variable>
 #include <memory>
 #include <mutex>
+#include <span>
+#include <string>
 #include <vector>
 
 #include "plan/plan.h"
@@ -28,6 +30,10 @@ class MtpModel {
   Result<std::unique_ptr<TierSession>> create_session(const SessionShape& shape) const;
   /// Like TierModel::run(), over all blocks, from hidden_in and the tokens.
   Status run(const Submission& rows) const;
+  /// TierModel::paths() and the segments, for what a model says about itself.
+  std::string paths() const { return tier_->paths(); }
+  std::span<const Segment> segments() const { return segments_; }
+  std::vector<std::string> step_text(const Segment& s) const { return tier_->step_text(s); }
   /// As rows of the model that it belongs to.
   std::vector<MemoryRow> memory_rows() const { return as_own(tier_->memory_rows()); }
   std::vector<MemoryRow> as_own(std::vector<MemoryRow> rows) const;

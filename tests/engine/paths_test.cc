@@ -82,6 +82,39 @@ TEST_P(Paths, ASessionsTextIsTheModelsOrItsBeginning) {
   }
 }
 
+/// A model that nothing drafts for says so; whoever drafts has kernels and a step of its own.
+TEST_P(Paths, NameWhoDrafts) {
+  const std::string plain = json_of(open_with(SHARPI_ARITHMETIC_FAST));
+  EXPECT_TRUE(has(plain, "\"mtp\": null, \"draft\": null}")) << plain;
+  const std::string own = path();
+  const std::string drafted =
+      json_of(load(own, setup_with([&](sharpi_plan_params* p, sharpi_session_params* s) {
+                     p->draft_path = own.c_str();
+                     s->n_draft = 4;
+                     s->drafters = SHARPI_DRAFT_MODEL;
+                   })));
+  const size_t at = drafted.find("\"draft\": {\"architecture\": ");
+  ASSERT_NE(at, std::string::npos) << drafted;
+  EXPECT_NE(drafted.find("\"step\": [{\"tier\": ", at), std::string::npos) << drafted;
+}
+
+TEST_P(Paths, NameTheBlockForMultiTokenPrediction) {
+  const std::string name = GetParam();
+  if (name.find("qwen35") == std::string::npos) return;  // the others have none
+  const std::string json =
+      json_of(load(path(), setup_with([](sharpi_plan_params*, sharpi_session_params* s) {
+                     s->n_draft = 4;
+                     s->drafters = SHARPI_DRAFT_MTP;
+                   })));
+  const std::string begin =
+      std::string("\"mtp\": {\"paths\": \"") + (on_gpu() ? "cuda sm_" : "cpu ");
+  const size_t at = json.find(begin);
+  ASSERT_NE(at, std::string::npos) << json;
+  const std::string mtp = json.substr(at, json.find("\"draft\": ", at) - at);
+  EXPECT_TRUE(has(mtp, "; q8_0: ")) << mtp;
+  EXPECT_TRUE(has(mtp, "\"step\": [{\"tier\": ")) << mtp;
+}
+
 INSTANTIATE_TEST_SUITE_P(Engine, Paths, ::testing::ValuesIn(all_models()), model_name);
 
 }  // namespace

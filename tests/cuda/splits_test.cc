@@ -134,20 +134,30 @@ TEST_P(Splits, GreedyGoldensAreExact) {
   }
 }
 
+/// Types of rows below f32, and what is recorded of them.
+struct Narrow {
+  sharpi_kv_dtype kv;
+  size_t recorded;
+};
+constexpr Narrow kNarrow[] = {{SHARPI_KV_BF16, 0}, {SHARPI_KV_Q8_0, 1}, {SHARPI_KV_Q4, 4}};
+
 /// Logits of the same tokens with narrow rows and with f32 ones: the f32 choice stays among the
-/// five best at every position, and distances stay within what is recorded for the model. Returns
-/// the worst.
+/// five best (q4: but for one position), and distances stay within what is recorded for the model.
+/// Returns the worst.
 double expect_near(const std::vector<Logits>& got, const std::vector<Logits>& want,
-                   const RecordedCodecs& recorded, size_t codec, const std::string& what) {
+                   const RecordedCodecs& recorded, Narrow narrow, const std::string& what) {
   EXPECT_EQ(got.size(), want.size()) << what;
   std::vector<double> all;
+  size_t missed = 0;
   for (size_t p = 0; p < std::min(got.size(), want.size()); ++p) {
-    EXPECT_TRUE(in_best_five(got[p], best_of(want[p]))) << what << " position " << p;
+    missed += in_best_five(got[p], best_of(want[p])) ? 0 : 1;
     all.push_back(distance(got[p], want[p]));
   }
+  // Keys in four bits lose one in hundreds, as in oracle_test.
+  EXPECT_LE(missed, narrow.kv == SHARPI_KV_Q4 ? 1u : 0u) << what;
   const Distance d = measure(all);
-  EXPECT_LE(d.median, 1.5 * recorded.median[codec]) << what;  // one prompt of those recorded
-  EXPECT_LE(d.worst, worst_allowed(recorded, codec)) << what;
+  EXPECT_LE(d.median, 1.5 * recorded.median[narrow.recorded]) << what;  // one prompt of several
+  EXPECT_LE(d.worst, worst_allowed(recorded, narrow.recorded)) << what;
   return d.worst;
 }
 
@@ -159,13 +169,13 @@ TEST_P(TrainedSplits, CodecsOfTheTrunkKeepTheChoice) {
     const Loaded base = open(split);
     Chat f32(base.model.get());
     const auto want = f32.all_logits(prompt, 64);
-    for (const sharpi_kv_dtype kv : {SHARPI_KV_BF16, SHARPI_KV_Q8_0}) {
+    for (const Narrow& narrow : kNarrow) {
+      const sharpi_kv_dtype kv = narrow.kv;
       const Loaded l = open(split, [=](sharpi_plan_params*, sharpi_session_params* s) {
         s->k_dtype = s->v_dtype = kv;
       });
       Chat chat(l.model.get());
-      const size_t codec = kv == SHARPI_KV_BF16 ? 0 : 1;
-      const double worst = expect_near(chat.all_logits(prompt, 64), want, *recorded, codec,
+      const double worst = expect_near(chat.all_logits(prompt, 64), want, *recorded, narrow,
                                        split.text() + ", " + dtype_text(kv));
       uint32_t n_trunk = 0;
       for (int32_t i = 0; i < n_; ++i) {
@@ -199,14 +209,14 @@ TEST_P(TrainedSplits, CodecsOfTheTailKeepTheChoice) {
     const Loaded base = open(split);
     Chat f32(base.model.get());
     const auto want = f32.all_logits(prompt, 64);
-    for (const sharpi_kv_dtype kv : {SHARPI_KV_BF16, SHARPI_KV_Q8_0}) {
+    for (const Narrow& narrow : kNarrow) {
+      const sharpi_kv_dtype kv = narrow.kv;
       const Loaded l = open(split, [=](sharpi_plan_params*, sharpi_session_params* s) {
         s->tail_k_dtype = s->tail_v_dtype = kv;
       });
       Chat chat(l.model.get());
-      const size_t codec = kv == SHARPI_KV_BF16 ? 0 : 1;
       const std::string what = split.text() + ", tail " + dtype_text(kv);
-      EXPECT_GT(expect_near(chat.all_logits(prompt, 64), want, *recorded, codec, what), 0.0)
+      EXPECT_GT(expect_near(chat.all_logits(prompt, 64), want, *recorded, narrow, what), 0.0)
           << what << ": the codec is not used";
       for (int32_t i = 0; i < n_; ++i) {
         if (!spec_->layers[static_cast<size_t>(i)].owns_kv()) continue;

@@ -55,12 +55,17 @@ class Prefetcher {
 };
 
 /// Decodes keys [from, to) of a head to f32 [to - from][padded].
-template <class Row>
+template <KvDtype kType>
 void load_rows(const TileRows& t, uint32_t from, uint32_t to, uint32_t padded, float* out,
                Prefetcher& ahead) {
+  using Row = StoredRow<kType>;
   const typename Row::Head head = Row::head(t);
+  const uint32_t asked_end = heads_lie_apart<kType>(t) ? t.end : 0;
   for (uint32_t key = from; key < to; ++key, out += padded) {
     ahead();
+    if constexpr (V::kRowsAhead != 0) {
+      if (key + V::kRowsAhead < asked_end) ask_for<kType>(t, t.rows[key + V::kRowsAhead]);
+    }
     decode_row(t, Row(head, t.rows[key]), padded, out);
   }
 }
@@ -70,7 +75,7 @@ using RowLoader = void (*)(const TileRows&, uint32_t from, uint32_t to, uint32_t
 
 RowLoader row_loader(KvDtype dtype) {
   return visit_kv_codec(
-      dtype, []<KvDtype kType>() -> RowLoader { return load_rows<StoredRow<kType>>; },
+      dtype, []<KvDtype kType>() -> RowLoader { return load_rows<kType>; },
       []() -> RowLoader { return nullptr; });
 }
 

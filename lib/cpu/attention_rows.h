@@ -17,6 +17,48 @@ namespace {
 constexpr uint32_t kQ8Block = 32;
 static_assert(kQ8Block % V::kWidth == 0);
 
+/// Whether a head's parts of neighbouring rows lie too far apart for the hardware to guess the
+/// next.
+template <KvDtype kType>
+inline bool heads_lie_apart(const TileRows& t) {
+  constexpr uint64_t kApart = 256;
+  return kv_value_bytes<kType>(t.row_elems) >= kApart;
+}
+
+/// Asks for a head's part of a stored row, for the cache that products read from. The driver asks
+/// for rows a tile before they are wanted, but for a cache that holds whole tiles: too far from the
+/// products for what they take of a row. Inlined always: GCC 12 drops calls of functions that do
+/// nothing but prefetch.
+template <KvDtype kType, uint32_t kPlane = 0>
+[[gnu::always_inline]] inline void ask_for(const TileRows& t, const std::byte* row) {
+  constexpr uint32_t kLine = 64;
+  constexpr KvPlane plane = KvCodecTraits<kType>::kPlanes[kPlane];
+  const std::byte* from = row + plane.bytes_of(t.first);
+  const auto bytes = static_cast<uint32_t>(plane.bytes_of(t.dim));
+  for (uint32_t at = 0; at < bytes; at += kLine) __builtin_prefetch(from + at, 0, 3);
+  if constexpr (kPlane + 1 < kKvPlanes<kType>) {
+    ask_for<kType, kPlane + 1>(t, row + plane.bytes_of(t.row_elems));
+  }
+}
+
+/// Decodes the blocks of 32 that lie whole before `dim`, where vectors take 32 values at once, by
+/// load_32(element, values), and each block has the factor scale(element). Returns how many
+/// elements that were.
+template <class Load, class Scale>
+inline uint32_t scaled_blocks(uint32_t dim, float* out, Load load_32, Scale scale) {
+  constexpr uint32_t kVectors = kQ8Block / V::kWidth;
+  uint32_t i = 0;
+  for (; i + kQ8Block <= dim; i += kQ8Block) {
+    V::R values[kVectors];
+    load_32(i, values);
+    const V::R factor = V::set1(scale(i));
+    for (uint32_t j = 0; j < kVectors; ++j) {
+      V::store(out + i + j * V::kWidth, V::mul(factor, values[j]));
+    }
+  }
+  return i;
+}
+
 /// A head's part of a stored row of a codec: W elements from i on (`dim`, `first` and i multiples
 /// of W, so that no vector reads past a row or over a block) or one. `Head` is what the rows of a
 /// tile have in common.
@@ -68,6 +110,15 @@ struct StoredRow<KvDtype::kQ8_0> {
   }
   float scale(uint32_t i) const { return scales[(skip + i) / kQ8Block]; }
   V::R vector(uint32_t i) const { return V::mul(V::set1(scale(i)), V::load_i8(q + i)); }
+  /// As q4's below.
+  template <class Vectors = V>
+  uint32_t whole_blocks(uint32_t dim, float* out) const {
+    if constexpr (requires(V::R * values) { Vectors::load_32_i8(q, values); }) {
+      const auto load = [&](uint32_t i, V::R* values) { Vectors::load_32_i8(q + i, values); };
+      return scaled_blocks(skip == 0 ? dim : 0, out, load, [&](uint32_t i) { return scale(i); });
+    }
+    return 0;
+  }
   float element(uint32_t i) const { return scale(i) * static_cast<float>(q[i]); }
 };
 
@@ -99,18 +150,13 @@ struct StoredRow<KvDtype::kQ4> {
   /// returns how many. Bits as those of vector().
   template <class Vectors = V>
   uint32_t whole_blocks(uint32_t dim, float* out) const {
-    uint32_t i = 0;
     if constexpr (requires(V::R * levels) { Vectors::load_32_levels(codes, levels); }) {
-      for (; skip == 0 && i + kQ8Block <= dim; i += kQ8Block) {
-        V::R levels[kQ8Block / V::kWidth];
+      const auto load = [&](uint32_t i, V::R* levels) {
         Vectors::load_32_levels(codes + (first + i) / 2, levels);
-        const V::R factor = V::set1(scale(i));
-        for (uint32_t j = 0; j < kQ8Block / V::kWidth; ++j) {
-          V::store(out + i + j * V::kWidth, V::mul(factor, levels[j]));
-        }
-      }
+      };
+      return scaled_blocks(skip == 0 ? dim : 0, out, load, [&](uint32_t i) { return scale(i); });
     }
-    return i;
+    return 0;
   }
   float element(uint32_t i) const {
     const uint64_t e = first + i;

@@ -18,12 +18,11 @@ namespace {
 
 static_assert(kTileKeys % V::kWidth == 0);
 
-/// A head's part of a row as f32, zeros up to `padded`.
+/// A head's part of a row as f32, from element i on, zeros up to `padded`.
 template <class Row>
-inline void decode_row(const TileRows& t, const Row& row, uint32_t padded, float* out) {
-  uint32_t i = 0;
+inline void decode_row(const TileRows& t, const Row& row, uint32_t padded, float* out,
+                       uint32_t i = 0) {
   if (t.dim % V::kWidth == 0 && t.first % V::kWidth == 0) {
-    if constexpr (requires { row.whole_blocks(t.dim, out); }) i = row.whole_blocks(t.dim, out);
     for (; i < t.dim; i += V::kWidth) V::store(out + i, row.vector(i));
   }
   for (; i < t.dim; ++i) out[i] = row.element(i);
@@ -60,13 +59,18 @@ void load_rows(const TileRows& t, uint32_t from, uint32_t to, uint32_t padded, f
                Prefetcher& ahead) {
   using Row = StoredRow<kType>;
   const typename Row::Head head = Row::head(t);
+  const uint32_t blocks = block_elements<Row>(head, t.dim);
   const uint32_t asked_end = heads_lie_apart<kType>(t) ? t.end : 0;
   for (uint32_t key = from; key < to; ++key, out += padded) {
     ahead();
     if constexpr (V::kRowsAhead != 0) {
       if (key + V::kRowsAhead < asked_end) ask_for<kType>(t, t.rows[key + V::kRowsAhead]);
     }
-    decode_row(t, Row(head, t.rows[key]), padded, out);
+    if constexpr (HasBlocks<Row>) {
+      decode_blocks<Row>(head, t.rows[key], blocks, out);
+      if (blocks == padded) continue;
+    }
+    decode_row(t, Row(head, t.rows[key]), padded, out, blocks);
   }
 }
 

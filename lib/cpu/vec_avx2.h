@@ -94,22 +94,15 @@ struct V {
   static uint16_t half(float x) {
     return static_cast<uint16_t>(_mm_cvtsi128_si32(_mm_cvtps_ph(_mm_set_ss(x), 0)));
   }
-  /// May write two floats beyond the n; reads nothing beyond.
+  static R set1_half(const uint16_t* p) {
+    return _mm256_cvtph_ps(_mm_set1_epi16(static_cast<int16_t>(*p)));
+  }
   static void halves(const uint16_t* p, uint32_t n, float* out) {
     uint32_t i = 0;
     for (; i + 8 <= n; i += 8) {
       store(out + i, _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p + i))));
     }
-    if (n % 8 >= 4) {
-      const __m128i four = _mm_loadl_epi64(reinterpret_cast<const __m128i*>(p + i));
-      _mm_storeu_ps(out + i, _mm_cvtph_ps(four));
-      i += 4;
-    }
-    if (n % 4 >= 2) {
-      _mm_storeu_ps(out + i, _mm_cvtph_ps(_mm_loadu_si32(p + i)));
-      i += 2;
-    }
-    if (n % 2 != 0) out[i] = _cvtsh_ss(p[i]);
+    for (; i < n; ++i) out[i] = _cvtsh_ss(p[i]);
   }
 
   static R add(R a, R b) { return _mm256_add_ps(a, b); }

@@ -18,12 +18,11 @@ namespace {
 
 static_assert(kTileKeys % V::kWidth == 0);
 
-/// A head's part of a row as f32, zeros up to `padded`.
+/// A head's part of a row as f32, from element i on, zeros up to `padded`.
 template <class Row>
-inline void decode_row(const TileRows& t, const Row& row, uint32_t padded, float* out) {
-  uint32_t i = 0;
+inline void decode_row(const TileRows& t, const Row& row, uint32_t padded, float* out,
+                       uint32_t i = 0) {
   if (t.dim % V::kWidth == 0 && t.first % V::kWidth == 0) {
-    if constexpr (requires { row.whole_blocks(t.dim, out); }) i = row.whole_blocks(t.dim, out);
     for (; i < t.dim; i += V::kWidth) V::store(out + i, row.vector(i));
   }
   for (; i < t.dim; ++i) out[i] = row.element(i);
@@ -55,13 +54,23 @@ class Prefetcher {
 };
 
 /// Decodes keys [from, to) of a head to f32 [to - from][padded].
-template <class Row>
+template <KvDtype kType>
 void load_rows(const TileRows& t, uint32_t from, uint32_t to, uint32_t padded, float* out,
                Prefetcher& ahead) {
+  using Row = StoredRow<kType>;
   const typename Row::Head head = Row::head(t);
+  const uint32_t blocks = block_elements<Row>(head, t.dim);
+  const uint32_t asked_end = heads_lie_apart<kType>(t) ? t.end : 0;
   for (uint32_t key = from; key < to; ++key, out += padded) {
     ahead();
-    decode_row(t, Row(head, t.rows[key]), padded, out);
+    if constexpr (V::kRowsAhead != 0) {
+      if (key + V::kRowsAhead < asked_end) ask_for<kType>(t, t.rows[key + V::kRowsAhead]);
+    }
+    if constexpr (HasBlocks<Row>) {
+      decode_blocks<Row>(head, t.rows[key], blocks, out);
+      if (blocks == padded) continue;
+    }
+    decode_row(t, Row(head, t.rows[key]), padded, out, blocks);
   }
 }
 
@@ -70,7 +79,7 @@ using RowLoader = void (*)(const TileRows&, uint32_t from, uint32_t to, uint32_t
 
 RowLoader row_loader(KvDtype dtype) {
   return visit_kv_codec(
-      dtype, []<KvDtype kType>() -> RowLoader { return load_rows<StoredRow<kType>>; },
+      dtype, []<KvDtype kType>() -> RowLoader { return load_rows<kType>; },
       []() -> RowLoader { return nullptr; });
 }
 

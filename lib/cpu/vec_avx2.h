@@ -20,9 +20,28 @@ alignas(32) constexpr float kLevelFloats[kQ4LevelCount] = {
     kQ4Levels[6],  kQ4Levels[7],  kQ4Levels[8],  kQ4Levels[9], kQ4Levels[10], kQ4Levels[11],
     kQ4Levels[12], kQ4Levels[13], kQ4Levels[14], kQ4Levels[15]};
 
+/// Bytes 2 and 3 of the levels' floats, for lookups in either half of a vector.
+struct LevelBytes {
+  alignas(32) uint8_t of[2][32];
+};
+constexpr LevelBytes make_level_bytes() {
+  LevelBytes b{};
+  for (uint32_t i = 0; i < 32; ++i) {
+    const auto bits =
+        __builtin_bit_cast(uint32_t, static_cast<float>(kQ4Levels[i % kQ4LevelCount]));
+    b.of[0][i] = static_cast<uint8_t>(bits >> 16);
+    b.of[1][i] = static_cast<uint8_t>(bits >> 24);
+  }
+  return b;
+}
+constexpr LevelBytes kLevelBytes = make_level_bytes();
+
 struct V {
   using R = __m256;
   static constexpr uint32_t kWidth = 8;
+  /// Stored rows between the one that is decoded and the one that is asked for: 2 and 4 come too
+  /// late, 16 and 24 bring nothing more. 0 = none is.
+  static constexpr uint32_t kRowsAhead = 8;
 
   static R zero() { return _mm256_setzero_ps(); }
   static R set1(float x) { return _mm256_set1_ps(x); }
@@ -33,6 +52,9 @@ struct V {
   static R load_i8(const int8_t* p) {
     const __m128i b = _mm_loadl_epi64(reinterpret_cast<const __m128i*>(p));
     return _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(b));
+  }
+  static void load_32_i8(const int8_t* p, R out[4]) {
+    for (int i = 0; i < 4; ++i) out[i] = load_i8(p + 8 * i);
   }
   static R load_bf16(const uint16_t* p) {
     const __m128i h = _mm_loadu_si128(reinterpret_cast<const __m128i*>(p));
@@ -48,22 +70,32 @@ struct V {
     const R high = _mm256_permutevar8x32_ps(_mm256_load_ps(kLevelFloats + 8), i);
     return _mm256_blendv_ps(low, high, _mm256_castsi256_ps(_mm256_slli_epi32(i, 28)));
   }
-  /// 32 levels of q4 in order, of the 16 bytes of codes at p: looked up as bytes, by 18
-  /// vector operations where four load_levels() have 24.
+  /// 32 levels of q4 in order, of the 16 bytes of codes at p. Levels are whole and small, so the
+  /// upper 16 bits of their floats are all of them: two lookups of bytes give 32, which unpacking
+  /// pairs, and a shift or a mask makes floats of either half of a pair. Codes are laid out so that
+  /// they come in order: dword k of a lane holds elements k and k + 8, then those after them.
   static void load_32_levels(const uint8_t* p, R out[4]) {
-    const __m128i table = _mm_loadu_si128(reinterpret_cast<const __m128i*>(kQ4Levels));
-    const __m128i pairs = _mm_loadu_si128(reinterpret_cast<const __m128i*>(p));
-    const __m128i nibble = _mm_set1_epi8(15);
-    const __m128i even = _mm_shuffle_epi8(table, _mm_and_si128(pairs, nibble));
-    const __m128i odd = _mm_shuffle_epi8(table, _mm_and_si128(_mm_srli_epi16(pairs, 4), nibble));
-    const __m128i bytes[2] = {_mm_unpacklo_epi8(even, odd), _mm_unpackhi_epi8(even, odd)};
-    for (int i = 0; i < 4; ++i) {
-      const __m128i eight = i % 2 == 0 ? bytes[i / 2] : _mm_srli_si128(bytes[i / 2], 8);
-      out[i] = _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(eight));
+    const __m256i spread = _mm256_setr_epi8(0, 4, 0, 4, 1, 5, 1, 5, 8, 12, 8, 12, 9, 13, 9, 13, 2,
+                                            6, 2, 6, 3, 7, 3, 7, 10, 14, 10, 14, 11, 15, 11, 15);
+    const __m256i pairs =
+        _mm256_broadcastsi128_si256(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
+    const __m256i both = _mm256_shuffle_epi8(pairs, spread);
+    const __m256i codes = _mm256_and_si256(
+        _mm256_blend_epi16(both, _mm256_srli_epi32(both, 4), 0xAA), _mm256_set1_epi8(15));
+    const __m256i low = _mm256_shuffle_epi8(level_bytes(0), codes);
+    const __m256i high = _mm256_shuffle_epi8(level_bytes(1), codes);
+    const __m256i halves[2] = {_mm256_unpacklo_epi8(low, high), _mm256_unpackhi_epi8(low, high)};
+    for (int i = 0; i < 2; ++i) {
+      out[2 * i] = _mm256_castsi256_ps(_mm256_slli_epi32(halves[i], 16));
+      out[2 * i + 1] = _mm256_castsi256_ps(
+          _mm256_and_si256(halves[i], _mm256_set1_epi32(static_cast<int>(0xFFFF0000u))));
     }
   }
   static uint16_t half(float x) {
     return static_cast<uint16_t>(_mm_cvtsi128_si32(_mm_cvtps_ph(_mm_set_ss(x), 0)));
+  }
+  static R set1_half(const uint16_t* p) {
+    return _mm256_cvtph_ps(_mm_set1_epi16(static_cast<int16_t>(*p)));
   }
   static void halves(const uint16_t* p, uint32_t n, float* out) {
     uint32_t i = 0;
@@ -136,6 +168,9 @@ struct V {
       v[i] = op(_mm256_shuffle_ps(v[i], v[i + 1], 0x4E), _mm256_blend_ps(v[i], v[i + 1], 0xCC));
     }
     return op(_mm256_shuffle_ps(v[0], v[2], 0x88), _mm256_shuffle_ps(v[0], v[2], 0xDD));
+  }
+  static __m256i level_bytes(uint32_t i) {
+    return _mm256_load_si256(reinterpret_cast<const __m256i*>(kLevelBytes.of[i]));
   }
   static __m256i mask(uint32_t n) {
     return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(kLaneMasks + 8 - n));

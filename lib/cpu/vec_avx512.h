@@ -21,6 +21,7 @@ alignas(64) constexpr float kLevelFloats[kQ4LevelCount] = {
 struct V {
   using R = __m512;
   static constexpr uint32_t kWidth = 16;
+  static constexpr uint32_t kRowsAhead = 0;  // see vec_avx2.h
 
   static R zero() { return _mm512_setzero_ps(); }
   static R set1(float x) { return _mm512_set1_ps(x); }

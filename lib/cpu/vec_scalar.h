@@ -17,6 +17,7 @@ namespace {
 struct V {
   using R = float;
   static constexpr uint32_t kWidth = 1;
+  static constexpr uint32_t kRowsAhead = 0;  // see vec_avx2.h
 
   static R zero() { return 0.0f; }
   static R set1(float x) { return x; }

@@ -50,8 +50,8 @@ MatmulPath choose_path(const MatmulConfig& config, GgmlType type, uint32_t n_row
     return MatmulPath::kBf16Amx;
   }
   if (is_float(type)) return MatmulPath::kF32;
-  const bool panels = config.isa != Isa::kAvx2 && !config.deterministic;
-  return panels && n_rows >= kMinInt8PanelRows ? MatmulPath::kInt8Panel : MatmulPath::kInt8Dot;
+  return !config.deterministic && n_rows >= kMinInt8PanelRows ? MatmulPath::kInt8Panel
+                                                              : MatmulPath::kInt8Dot;
 }
 
 /// Where the parts of MatmulInput::prepared lie.
@@ -151,8 +151,11 @@ uint64_t Matmul::prepared_bytes(const MatmulConfig& config, uint64_t n_in, uint3
 
 uint64_t Matmul::scratch_bytes(const MatmulConfig& config, uint32_t n_threads, uint64_t max_in,
                                uint32_t max_rows) {
-  if (config.exact || config.isa < Isa::kAvx512) return 0;
-  uint64_t bytes = round_up(max_in, kInt8RowUnit) * std::min<uint64_t>(max_rows, kInt8DotRows);
+  if (config.exact || config.isa < Isa::kAvx2) return 0;
+  uint64_t bytes = 0;
+  if (config.isa >= Isa::kAvx512) {
+    bytes = round_up(max_in, kInt8RowUnit) * std::min<uint64_t>(max_rows, kInt8DotRows);
+  }
   if (config.deterministic) return n_threads * bytes;
   if (max_rows >= kMinInt8PanelRows)
     bytes = std::max(bytes, round_up(max_in, kInt8RowUnit) * kInt8PanelBytes);

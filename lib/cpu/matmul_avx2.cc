@@ -187,6 +187,7 @@ void quantize_row(const float* x, uint64_t n, std::byte* row) {
 
 MatmulJobFn find_job(MatmulPath path, GgmlType type) {
   if (path == MatmulPath::kF32) return f32_avx2(type);
+  if (path == MatmulPath::kInt8Panel) return int8_panel_avx2(type);
   if (path != MatmulPath::kInt8Dot) return nullptr;
   return with_format(type, MatmulJobFn{nullptr},
                      [](auto format) -> MatmulJobFn { return dot_job<decltype(format)>; });

@@ -83,6 +83,7 @@ const MatmulKernels& matmul_kernels_avx512();
 const MatmulKernels& matmul_kernels_amx();
 
 MatmulJobFn f32_avx2(GgmlType type);
+MatmulJobFn int8_panel_avx2(GgmlType type);
 MatmulJobFn int8_dot_avx512(GgmlType type);
 MatmulJobFn int8_panel_avx512(GgmlType type);
 MatmulJobFn f32_avx512(GgmlType type);

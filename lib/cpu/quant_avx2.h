@@ -3,7 +3,8 @@
 // byte codes in element order, eight vectors of 32, with a scale and a minimum per group of 32 or
 // 16:
 //   w[i] = s[group(i)] * code[i] + m[group(i)]
-// Codes are below 128 and unsigned, or signed with m = 0 (kSigned), as vpmaddubsw wants them.
+// Codes are below 128 and unsigned, or signed with m = 0 (kSigned), as vpmaddubsw wants them; none
+// is larger than kMostCode.
 // Only for kernel files compiled for AVX2: everything here has internal linkage.
 // Thread rule: pure functions. Reads nothing outside the unit.
 #pragma once
@@ -98,6 +99,7 @@ struct Group16 {
 struct Q8_0 : Group32 {
   static constexpr uint32_t kBlockBytes = 34, kUnitBytes = 8 * kBlockBytes;
   static constexpr bool kSigned = true;
+  static constexpr int kMostCode = 127;
   static void codes(const uint8_t* p, __m256i u[8]) {
     for (uint32_t g = 0; g < 8; ++g) u[g] = load_32(p + g * kBlockBytes + 2);
   }
@@ -108,6 +110,7 @@ struct Q8_0 : Group32 {
 template <uint32_t kHead, bool kHigh>
 struct NibbleBlocks : Group32 {
   static constexpr uint32_t kBlockBytes = kHead + 16, kUnitBytes = 8 * kBlockBytes;
+  static constexpr int kMostCode = kHigh ? 31 : 15;
   static void codes(const uint8_t* p, __m256i u[8]) {
     for (int g = 0; g < 8; ++g, p += kBlockBytes) {
       u[g] = nibbles_16(p + kHead);
@@ -138,6 +141,7 @@ inline __m256i iq4_codes(__m256i nibbles) {
 struct IQ4_NL : Group32 {
   static constexpr uint32_t kBlockBytes = 18, kUnitBytes = 8 * kBlockBytes;
   static constexpr bool kSigned = true;
+  static constexpr int kMostCode = 127;
   static void codes(const uint8_t* p, __m256i u[8]) {
     for (uint32_t g = 0; g < 8; ++g) u[g] = iq4_codes(nibbles_16(p + g * kBlockBytes + 2));
   }
@@ -147,6 +151,7 @@ struct IQ4_NL : Group32 {
 struct MXFP4 : Group32 {
   static constexpr uint32_t kBlockBytes = 17, kUnitBytes = 8 * kBlockBytes;
   static constexpr bool kSigned = true;
+  static constexpr int kMostCode = 12;
   static void codes(const uint8_t* p, __m256i u[8]) {
     const __m256i table = _mm256_broadcastsi128_si256(
         _mm_setr_epi8(0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12));

@@ -30,6 +30,7 @@ inline void k_scales(const uint8_t* p, Scales& v) {
 
 struct Q4_K : Group32 {
   static constexpr uint32_t kBlockBytes = 144, kUnitBytes = kBlockBytes;
+  static constexpr int kMostCode = 15;
   static void codes(const uint8_t* p, __m256i u[8]) {
     for (int j = 0; j < 4; ++j) {
       const __m256i v = load_32(p + 16 + 32 * j);
@@ -42,6 +43,7 @@ struct Q4_K : Group32 {
 
 struct Q5_K : Group32 {
   static constexpr uint32_t kBlockBytes = 176, kUnitBytes = kBlockBytes;
+  static constexpr int kMostCode = 31;
   static void codes(const uint8_t* p, __m256i u[8]) {
     const __m256i high = load_32(p + 16);
     for (int j = 0; j < 4; ++j) {
@@ -63,6 +65,7 @@ inline void signed_scales(__m128i b, const uint8_t* d, Scales& v) {
 
 struct Q6_K : Group16 {
   static constexpr uint32_t kBlockBytes = 210, kUnitBytes = kBlockBytes;
+  static constexpr int kMostCode = 63;
   static void codes(const uint8_t* p, __m256i u[8]) {
     for (int h = 0; h < 2; ++h) {
       const __m256i a = load_32(p + 64 * h), b = load_32(p + 64 * h + 32);
@@ -80,6 +83,7 @@ struct Q6_K : Group16 {
 
 struct Q2_K : Group16 {
   static constexpr uint32_t kBlockBytes = 84, kUnitBytes = kBlockBytes;
+  static constexpr int kMostCode = 3;
   static void codes(const uint8_t* p, __m256i u[8]) {
     for (int g = 0; g < 8; ++g) u[g] = field(load_32(p + 16 + 32 * (g / 4)), 2 * (g % 4), 3);
   }
@@ -95,6 +99,7 @@ struct Q2_K : Group16 {
 
 struct Q3_K : Group16 {
   static constexpr uint32_t kBlockBytes = 110, kUnitBytes = kBlockBytes;
+  static constexpr int kMostCode = 7;
   static void codes(const uint8_t* p, __m256i u[8]) {
     const __m256i high = load_32(p);
     for (int g = 0; g < 8; ++g) {
@@ -117,6 +122,7 @@ struct Q3_K : Group16 {
 struct IQ4_XS : Group32 {
   static constexpr uint32_t kBlockBytes = 136, kUnitBytes = kBlockBytes;
   static constexpr bool kSigned = true;
+  static constexpr int kMostCode = 127;
   static void codes(const uint8_t* p, __m256i u[8]) {
     for (int g = 0; g < 8; ++g) u[g] = iq4_codes(nibbles_16(p + 8 + 16 * g));
   }

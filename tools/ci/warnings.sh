@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: MIT
-# The whole tree compiles without a warning: warnings.sh gcc|clang. Clang compiles the test programs in
-# sanitize.sh, with the same warnings, so here it compiles all but those; the tests of the ABI surface
-# and of the installed package run on what it built.
+# The whole tree compiles without a warning: warnings.sh gcc|clang. Clang compiles the test programs and
+# the server in sanitize.sh, with the same warnings, so here it compiles all but those, each source
+# alone; the tests of the ABI surface and of the installed package run on what it built.
 source "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 
 case "${1:-}" in
@@ -16,7 +16,7 @@ case "${1:-}" in
   clang)
     # Little optimised: Clang finds what it warns about before that.
     configure clang -DCMAKE_C_FLAGS_RELEASE="-O1 -DNDEBUG" -DCMAKE_CXX_FLAGS_RELEASE="-O1 -DNDEBUG"
-    build build-clang lib/all examples/all bench/all
+    build build-clang lib/all bench/all chat compact generate plan
     ctest --test-dir build-clang --output-on-failure -j "$jobs" -R '^(abi|package)\.'
     ;;
   *)

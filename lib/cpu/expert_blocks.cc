@@ -32,6 +32,13 @@ uint32_t group_by_expert(CpuWorkspace& ws, uint32_t n_rows, const FfnSpec& f) {
   return first[f.n_experts];
 }
 
+/// The experts that a request names for each row, and their weights.
+void take_choices(const ExpertRequest& r, const FfnSpec& f, CpuWorkspace& ws) {
+  const uint64_t n = uint64_t{r.n_rows} * f.n_used;
+  std::memcpy(ws.get<uint32_t>(Buf::kMoeIds), r.ids, n * sizeof(uint32_t));
+  std::memcpy(ws.get(Buf::kMoeWeights), r.weights, n * sizeof(float));
+}
+
 /// Products of one matrix of every expert that has slots, behind n_tasks others; how many there are
 /// then. `rows`: the row of the input that each slot takes.
 size_t expert_tasks(const Pass& p, const TensorRef& w, const MatmulInput& in, const uint32_t* rows,
@@ -93,8 +100,7 @@ void ExpertBlocks::experts(const Pass& p, const FfnSpec& f, const MatmulInput& i
 
 uint32_t ExpertBlocks::group_request(const ExpertRequest& r, CpuWorkspace& ws) const {
   const FfnSpec& f = spec_.layers[r.layer].ffn;
-  std::memcpy(ws.get<uint32_t>(Buf::kMoeIds), r.ids, r.n_rows * f.n_used * sizeof(uint32_t));
-  std::memcpy(ws.get(Buf::kMoeWeights), r.weights, r.n_rows * f.n_used * sizeof(float));
+  take_choices(r, f, ws);
   return group_by_expert(ws, r.n_rows, f);
 }
 
@@ -117,9 +123,7 @@ void ExpertBlocks::compute(const ExpertRequest& r, CpuWorkspace& ws) const {
   const LayerSpec& l = spec_.layers[r.layer];
   ops_.norm_rows(p, r.x, l.ffn_norm, ws.get(Buf::kNorm));
   const MatmulInput in = p.input(Buf::kNorm, spec_.n_embd, r.n_rows, Buf::kActE);
-  const uint64_t n = uint64_t{r.n_rows} * l.ffn.n_used;
-  std::memcpy(ws.get<uint32_t>(Buf::kMoeIds), r.ids, n * sizeof(uint32_t));
-  std::memcpy(ws.get(Buf::kMoeWeights), r.weights, n * sizeof(float));
+  take_choices(r, l.ffn, ws);
   experts(p, l.ffn, in);
   std::memcpy(r.y, ws.get(Buf::kY), uint64_t{r.n_rows} * spec_.n_embd * sizeof(float));
 }

@@ -16,8 +16,6 @@ constexpr uint32_t kFewRows = 8;
 /// Weight rows of a unit, and of a job: long ones stream better, but in the end the threads must
 /// finish together. Units of several rows a job go by panels of kPanelUnit weight rows.
 constexpr uint32_t kUnitRows = 8, kJobRows = 128;
-/// From how many rows of one expert its products go by panels of kPanelUnit weight rows.
-constexpr uint32_t kPanelRows = 5;
 
 inline void relax() {
 #if defined(__x86_64__) || defined(__i386__)
@@ -181,7 +179,7 @@ void CpuExpertHost::prepare_tasks(const ExpertRequest& r, uint32_t n_slots) {
     Expert& x = experts_[n_experts_++];
     x.first_slot = first[id];
     x.n_slots = first[id + 1] - first[id];
-    panels = panels || x.n_slots >= kPanelRows;
+    panels = panels || x.n_slots >= kMinPanelRows;
     float* g = ws_.get(Buf::kFfnGate) + x.first_slot * width;
     float* u = ws_.get(Buf::kFfnUp) + x.first_slot * width;
     set_task(&x.gate, f.gate, id * f.gate.n_out, width, in_, g, width);

@@ -38,8 +38,9 @@ bool is_float(GgmlType type) {
   return type == GgmlType::kF32 || type == GgmlType::kF16 || type == GgmlType::kBF16;
 }
 
-// From how many rows on a panel pays for its expansion.
-constexpr uint32_t kMinInt8PanelRows = 5, kMinTileRows = 20;
+// From how many activation rows on it pays to expand weights to bf16 tiles.
+constexpr uint32_t kMinTileRows = 20;
+static_assert(kPanelUnit == kInt8PanelRows);
 
 MatmulPath choose_path(const MatmulConfig& config, GgmlType type, uint32_t n_rows, bool force_f32) {
   if (config.exact || force_f32 || type == GgmlType::kF32 ||
@@ -50,8 +51,8 @@ MatmulPath choose_path(const MatmulConfig& config, GgmlType type, uint32_t n_row
     return MatmulPath::kBf16Amx;
   }
   if (is_float(type)) return MatmulPath::kF32;
-  return !config.deterministic && n_rows >= kMinInt8PanelRows ? MatmulPath::kInt8Panel
-                                                              : MatmulPath::kInt8Dot;
+  return !config.deterministic && n_rows >= kMinPanelRows ? MatmulPath::kInt8Panel
+                                                          : MatmulPath::kInt8Dot;
 }
 
 /// Where the parts of MatmulInput::prepared lie.
@@ -157,7 +158,7 @@ uint64_t Matmul::scratch_bytes(const MatmulConfig& config, uint32_t n_threads, u
     bytes = round_up(max_in, kInt8RowUnit) * std::min<uint64_t>(max_rows, kInt8DotRows);
   }
   if (config.deterministic) return n_threads * bytes;
-  if (max_rows >= kMinInt8PanelRows)
+  if (max_rows >= kMinPanelRows)
     bytes = std::max(bytes, round_up(max_in, kInt8RowUnit) * kInt8PanelBytes);
   if (config.isa == Isa::kAmx && max_rows >= kMinTileRows) {
     const uint64_t packed = std::max(kAmxPackBytes, 2 * div_up(max_in, kTileDepth) * kTileBytes);

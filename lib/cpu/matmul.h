@@ -55,8 +55,9 @@ struct MatmulTask {
   bool force_f32 = false;
 };
 
-/// Products by panels take weight rows in blocks of this many.
-constexpr uint32_t kPanelUnit = 32;
+/// Products of at least kMinPanelRows activation rows go by panels, which take weight rows in
+/// blocks of kPanelUnit: from so many rows on a panel pays for its expansion.
+constexpr uint32_t kMinPanelRows = 5, kPanelUnit = 32;
 
 class Matmul {
  public:

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 // What a model says about itself: segments and their times, effective placement, paths.
 #include <algorithm>
+#include <span>
 
 #include "base/json.h"
 #include "engine/model.h"
@@ -75,15 +76,22 @@ std::string step_json(TierId tier, const std::vector<std::string>& lines) {
   return out;
 }
 
+/// What a step of one row does; text_of(segment): its lines.
+template <class F>
+std::string steps_json(std::span<const Segment> segments, F text_of) {
+  std::string steps;
+  for (const Segment& s : segments) {
+    steps += (steps.empty() ? "" : ", ") + step_json(s.tier, text_of(s));
+  }
+  return "[" + steps + "]";
+}
+
 /// The block for multi-token prediction, which drafts.
 std::string mtp_json(const MtpModel& mtp) {
-  std::string out, step;
-  for (const Segment& s : mtp.segments()) {
-    step += (step.empty() ? "" : ", ") + step_json(s.tier, mtp.step_text(s));
-  }
+  std::string out;
   JsonObject o(&out);
   o.text("paths", mtp.paths());
-  o.raw("step", "[" + step + "]");
+  o.raw("step", steps_json(mtp.segments(), [&](const Segment& s) { return mtp.step_text(s); }));
   o.close();
   return out;
 }
@@ -145,13 +153,9 @@ std::vector<sharpi_segment_info> Model::segment_stats() const {
 }
 
 std::string Model::json() const {
-  std::string out, segments, step;
+  std::string out, segments;
   for (const sharpi_segment_info& s : segment_stats()) {
     segments += (segments.empty() ? "" : ", ") + segment_json(s);
-  }
-  for (const Segment& s : placed_.segments) {
-    const std::vector<std::string> lines = tiers_[tier_index(s.tier)]->step_text(s);
-    step += (step.empty() ? "" : ", ") + step_json(s.tier, lines);
   }
   JsonObject o(&out);
   o.text("architecture", spec().architecture);
@@ -162,7 +166,9 @@ std::string Model::json() const {
     o.number("stream_rows", stream_rows_);
   }
   o.text("paths", paths());
-  o.raw("step", "[" + step + "]");
+  o.raw("step", steps_json(placed_.segments, [&](const Segment& s) {
+          return tiers_[tier_index(s.tier)]->step_text(s);
+        }));
   o.raw("experts", experts_json(expert_stats()));
   o.raw("segments", "[" + segments + "]");
   o.raw("mtp", mtp_ ? mtp_json(*mtp_) : "null");

@@ -175,7 +175,7 @@ def test_a_question_can_be_asked_before_the_model_is_named(tab):
 
 def test_compaction_is_drawn(tab):
     page = tab()
-    ask(page, "The code of ember is 97697. " + "The sky over the hills was grey and nobody spoke. " * 22 + "What is the code of ember?")
+    ask(page, "The code of ember is 97697. " + "The road went down to the river. " * 30 + "What is the code of ember?")
     page.wait("!document.querySelector('#compact').disabled", "something to compact")
     rows = page.run("Number(document.querySelector('#budget').max)")
     assert rows > 400

@@ -7,6 +7,9 @@
 
 #include "chat.h"
 
+/* Rows that are taken at a time where an answer outgrows what a compaction left. */
+enum { kRoomForAnswer = 1024 };
+
 sharpi_session* volatile running;
 
 /* One line that is written over itself, and taken away when it is done. */
@@ -84,6 +87,17 @@ static int32_t* conversation(const chat* c, uint32_t* n) {
   return tokens;
 }
 
+/* A compaction gives memory back that the context may need again: takes enough of it for n rows
+ * more. 0 = the context is full, or the memory is not to be had. */
+static int take_room(chat* c, uint32_t n, const sharpi_error* full) {
+  sharpi_session_summary s = {.struct_size = sizeof s};
+  if (full->native_code != SHARPI_KV_FULL_SLOTS) return 0;
+  if (sharpi_session_info(c->session, &s, NULL) != SHARPI_OK) return 0;
+  const uint64_t rows = (uint64_t)s.n_slots_max + n;
+  return sharpi_session_reserve(c->session, rows < s.n_ctx ? (uint32_t)rows : s.n_ctx, NULL) ==
+         SHARPI_OK;
+}
+
 /* Reads what the session does not hold yet. Templates may change what was said before (thoughts of
  * earlier answers go); what no longer fits is forgotten, or all of it where the model cannot. */
 static sharpi_status read_conversation(chat* c, sharpi_error* err) {
@@ -108,7 +122,9 @@ static sharpi_status read_conversation(chat* c, sharpi_error* err) {
     sharpi_prefill_params_init(&params, sizeof params);
     params.progress = show_progress;
     params.user_data = &c->o;
-    status = sharpi_session_prefill(c->session, tokens + same, n - same, &params, &read, err);
+    do {
+      status = sharpi_session_prefill(c->session, tokens + same, n - same, &params, &read, err);
+    } while (status == SHARPI_E_KV_FULL && take_room(c, n - same + kRoomForAnswer, err));
     hold(c, tokens + same, read);
     if (status != SHARPI_OK && status != SHARPI_E_CANCELLED) report_error("reading", err);
   }
@@ -155,6 +171,7 @@ static int write_answer(chat* c, answer* a) {
       fprintf(stderr, "\n(stopped)");
       break;
     }
+    if (status == SHARPI_E_KV_FULL && take_room(c, kRoomForAnswer, &err)) continue;
     if (status == SHARPI_E_KV_FULL) {
       fprintf(stderr, "\n(the context is full; /compact or /reset)");
       break;

@@ -331,6 +331,17 @@ TEST(ChatProgram, ADraftModelLeavesTheAnswers) {
   EXPECT_NE(absent.err.find("no-such-drafter.gguf"), std::string::npos) << absent.err;
 }
 
+TEST(ChatProgram, GoesOnPastWhatACompactionLeft) {
+  std::string long_message;
+  while (long_message.size() < 8000) long_message += "The road went down to the river. ";
+  const Output o = chat("-c 4096 -n 8", "The code of snow is 12345.\n/compact 8\n" + long_message +
+                                            "\nWhat is the code of snow?\n");
+  ASSERT_EQ(o.exit_code, 0) << o.err;
+  EXPECT_NE(o.err.find("8 of "), std::string::npos) << o.err;
+  EXPECT_EQ(o.err.find("full"), std::string::npos) << o.err;
+  EXPECT_EQ(std::count(o.out.begin(), o.out.end(), '\n'), 3) << o.out;
+}
+
 TEST(ChatProgram, CompactsPlansAndGoesOn) {
   const Output o =
       chat("-c 1024 -n 8 --speeds",

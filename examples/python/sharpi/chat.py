@@ -6,18 +6,21 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Dict, Iterable, Iterator, List, Mapping, Optional, Sequence, Union
 
 from ._callbacks import Progress
-from .errors import BadState, Unsupported
+from .errors import BadState, KVFull, Unsupported
 from .generate import Generation, Grammar
 from .model import Model
 from .session import Session
 from .text import ChatParts, Message, chat_parse
-from .types import Part, SamplerOptions
+from .types import KVFullReason, Part, SamplerOptions
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
 #: Tokens before an answer that decide how it begins: a template may open a think block there.
 _PROMPT_TAIL = 256
+
+#: Rows that are taken at a time where an answer outgrows what a compaction left.
+_ROOM_FOR_ANSWER = 1024
 
 
 def read_prompt(
@@ -39,8 +42,21 @@ def read_prompt(
         same = max((length for length in lengths if length <= same), default=0)
     if same < len(held):
         session.truncate(same)
-    session.prefill(wanted[same:], progress=progress)
+    try:
+        session.prefill(wanted[same:], progress=progress)
+    except KVFull as full:
+        _take_room(session, len(wanted) - same + _ROOM_FOR_ANSWER, full)
+        session.prefill(wanted[same:], progress=progress)
     return len(wanted) - same
+
+
+def _take_room(session: Session, n_rows: int, full: KVFull) -> None:
+    """A compaction gives memory back that the context may need again: takes enough of it for so many
+    rows more. Raises `full` where the context is full, OutOfMemory or DoesNotFit where memory is."""
+    if full.reason is not KVFullReason.SLOTS:
+        raise full
+    info = session.info
+    session.reserve(min(info.n_slots_max + n_rows, info.n_ctx))
 
 
 class Chat:
@@ -184,11 +200,18 @@ class Reply(Iterator[str]):
         if not self._started:
             self._start()
         try:
-            self._text += next(self.generation)
+            self._text += self._next_piece()
         except StopIteration:
             self.stop()
         else:
             self.parts = chat_parse(self._text, prompt=self._prompt, partial=True)
+
+    def _next_piece(self) -> str:
+        try:
+            return next(self.generation)
+        except KVFull as full:
+            _take_room(self._chat.session, _ROOM_FOR_ANSWER, full)
+            return next(self.generation)
 
     def _start(self) -> None:
         chat, session = self._chat, self._chat.session

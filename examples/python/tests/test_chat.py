@@ -87,6 +87,28 @@ def test_a_hybrids_last_answer_can_be_changed_without_reading_all(hybrid):
         assert again.n_read < 10
 
 
+def test_a_compacted_chat_goes_on_through_its_whole_context(chat):
+    chat.ask("The code of snow is 12345. " * 20)
+    session = chat.session
+    session.compact(budget=64, headroom=32)
+    assert session.info.capacity < 128
+    chat.ask("The road went down to the river. " * 20)
+    assert 128 < session.info.n_slots_max <= session.info.capacity
+    with pytest.raises(sharpi.KVFull) as full:
+        chat.ask("The road went down to the river. " * 100)
+    assert full.value.reason is sharpi.KVFullReason.CONTEXT
+
+
+def test_an_answer_outgrows_what_a_compaction_left(chat):
+    chat.ask("The code of snow is 12345. " * 20)
+    session, question = chat.session, {"role": "user", "content": "What is the code of snow?"}
+    n_new = len(session.model.chat_tokenize([*chat.messages, question])) - len(session.tokens())
+    session.compact(budget=64, headroom=n_new + 1)
+    before = session.info.capacity
+    assert chat.ask(question["content"])
+    assert session.info.capacity > before
+
+
 def test_a_session_of_the_callers_stays_open(model):
     with model.session() as session:
         with sharpi.Chat(session, max_tokens=2) as chat:

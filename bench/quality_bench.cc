@@ -51,6 +51,7 @@ struct Options {
 bool settings_of(const Options& o, std::vector<Setting>* out) {
   out->push_back({SHARPI_ARITHMETIC_EXACT, kF32, kF32});
   const auto add = [&](sharpi_arithmetic arithmetic, const std::string& list) {
+    const auto first = static_cast<std::ptrdiff_t>(out->size());
     std::stringstream pairs(list);
     for (std::string pair; std::getline(pairs, pair, ',');) {
       const size_t slash = pair.find('/');
@@ -59,7 +60,10 @@ bool settings_of(const Options& o, std::vector<Setting>* out) {
       const Codec* v = codec_named(pair.substr(slash + 1));
       if (k == nullptr || v == nullptr) return false;
       const bool base = arithmetic == SHARPI_ARITHMETIC_EXACT && k == kF32 && v == kF32;
-      if (!base) out->push_back({arithmetic, k, v});
+      if (base) continue;
+      // What others of the same arithmetic are held against comes before them.
+      const bool leads = k == kF32 && v == kF32;
+      out->insert(leads ? out->begin() + first : out->end(), {arithmetic, k, v});
     }
     return true;
   };

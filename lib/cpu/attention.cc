@@ -425,8 +425,10 @@ Status run_split(const Call& c) {
 uint64_t attention_scratch_bytes(Isa isa, uint32_t n_threads, uint32_t max_rows, uint32_t max_heads,
                                  uint32_t max_head_dim, uint64_t max_slots) {
   uint64_t most = 0;
-  for (const AttentionTable* table : {&attention_table(isa, false), &attention_table(isa, true),
-                                      isa == Isa::kAmx ? &kAttentionQ8Row : nullptr}) {
+  for (const AttentionTable* table :
+       {&attention_table(isa, false), &attention_table(isa, true),
+        isa == Isa::kAmx ? &kAttentionQ8Row : nullptr,
+        isa == Isa::kAvx512 && has_bf16_dots() ? &kAttentionBf16 : nullptr}) {
     if (table == nullptr) continue;
     const AttentionTable& t = *table;
     const uint32_t padded = static_cast<uint32_t>(round_up(max_head_dim, t.pad_to));
@@ -442,19 +444,16 @@ uint64_t attention_scratch_bytes(Isa isa, uint32_t n_threads, uint32_t max_rows,
 }
 
 Status attention(ThreadPool& pool, Isa isa, bool exact, std::span<const AttentionTask> tasks,
-                 std::byte* scratch, uint64_t scratch_bytes, bool alone) {
+                 std::byte* scratch, uint64_t scratch_bytes, bool by_rows) {
   uint64_t n_rows = 0;
   for (const AttentionTask& t : tasks) {
     n_rows += t.n_rows;
-    alone = alone && t.n_rows == 1;
   }
   if (n_rows == 0) return {};
   Geometry g;
   g.table = &attention_table(isa, exact);
   SHARPI_TRY(check_attention(*g.table, tasks));
-  if (alone && !exact) {
-    g.table = &attention_row_table(isa, tasks[0].kv, tasks[0].n_heads / tasks[0].kv.n_heads);
-  }
+  if (by_rows && !exact) g.table = &attention_call_table(isa, tasks, n_rows);
   SHARPI_TRY(check_attention(*g.table, tasks));
   const KvView& kv = tasks[0].kv;
   g.k_dtype = kv.k_dtype;

@@ -3,8 +3,8 @@
 // softmax, one pass over the rows. K and V rows are read in their codec, once per tile for all
 // query heads of a KV head (and for a block of query rows in prefill). Long contexts are split into
 // fixed spans of keys, merged in ascending order: tile and span borders depend on slots (windowed:
-// positions) only, so a row's bits do not depend on chunking, threads or batch mates.
-// Formula: o = sum_t softmax_t(scale * q.k_t) v_t  (FlashAttention / Flash-Decoding, arXiv
+// positions) only, so a row's bits depend on the kernels, and not on chunking, threads or batch
+// mates. Formula: o = sum_t softmax_t(scale * q.k_t) v_t  (FlashAttention / Flash-Decoding, arXiv
 // 2205.14135) Thread rule: one call at a time per scratch; the work is spread over the pool.
 #pragma once
 
@@ -48,9 +48,9 @@ uint64_t attention_scratch_bytes(Isa isa, uint32_t n_threads, uint32_t max_rows,
 
 /// kInternal for an unknown codec. All tasks share head counts, dims and codecs. Allocates nothing.
 /// exact = f32 throughout; otherwise narrower products are allowed where they pay (bf16 tiles).
-/// alone = tasks of one row may take kernels of their own, so that a row's bits depend on whether
-/// it comes alone (decode) or with others (a chunk). Never with exact.
+/// by_rows = tasks of one row and chunks may each take kernels of their own, so that a row's bits
+/// depend on how many come with it. Never with exact.
 Status attention(ThreadPool& pool, Isa isa, bool exact, std::span<const AttentionTask> tasks,
-                 std::byte* scratch, uint64_t scratch_bytes, bool alone = false);
+                 std::byte* scratch, uint64_t scratch_bytes, bool by_rows = false);
 
 }  // namespace sharpi::cpu

@@ -30,6 +30,13 @@ const AttentionTable& attention_table(Isa isa, bool exact) {
   return kAttentionScalar;
 }
 
+// Dot products of pairs do twice as much as f32's. Who stores f32 rows wants them as they are.
+const AttentionTable& attention_chunk_table(Isa isa, const KvView& kv) {
+  const bool wide = kv.k_dtype == KvDtype::kF32 || kv.v_dtype == KvDtype::kF32;
+  return isa == Isa::kAvx512 && !wide && has_bf16_dots() ? kAttentionBf16
+                                                         : attention_table(isa, false);
+}
+
 // Reading is what a single row costs, and tiles of bf16 have it wait for conversions; with more
 // query heads to a KV head than kRowGroup the tiles' arithmetic is worth it.
 const AttentionTable& attention_row_table(Isa isa, const KvView& kv, uint32_t group) {
@@ -42,6 +49,16 @@ const AttentionTable& attention_row_table(Isa isa, const KvView& kv, uint32_t gr
   const bool integers =
       kAttentionQ8Row.has_codec(kv.k_dtype) && kAttentionQ8Row.has_codec(kv.v_dtype);
   return integers && whole ? kAttentionQ8Row : usual;
+}
+
+const AttentionTable& attention_call_table(Isa isa, std::span<const AttentionTask> tasks,
+                                           uint64_t n_rows) {
+  // Rows of a sequence, on average, from which the kernels for chunks pay.
+  constexpr uint64_t kChunkRows = 16;
+  const KvView& kv = tasks[0].kv;
+  if (n_rows == tasks.size()) return attention_row_table(isa, kv, tasks[0].n_heads / kv.n_heads);
+  return n_rows >= tasks.size() * kChunkRows ? attention_chunk_table(isa, kv)
+                                             : attention_table(isa, false);
 }
 
 void rotate_query(Isa isa, std::span<const AttentionTask> tasks, uint64_t row, uint32_t rotation) {

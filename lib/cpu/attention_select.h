@@ -12,9 +12,17 @@ namespace sharpi::cpu {
 
 /// The kernels for blocks of query rows. exact = f32 throughout.
 const AttentionTable& attention_table(Isa isa, bool exact);
+/// The kernels for chunks whose rows' bits need not be those of other calls. Never for exact
+/// arithmetic.
+const AttentionTable& attention_chunk_table(Isa isa, const KvView& kv);
 /// The kernels for tasks of one row each, whose bits need not be those of a chunk. Never for exact
 /// arithmetic.
 const AttentionTable& attention_row_table(Isa isa, const KvView& kv, uint32_t group);
+
+/// The kernels for tasks of n_rows rows in all, of which the two above serve those they are for.
+/// Never for exact arithmetic.
+const AttentionTable& attention_call_table(Isa isa, std::span<const AttentionTask> tasks,
+                                           uint64_t n_rows);
 
 /// Writes the rotated queries of row `row` of the tasks to where its results will be: whoever
 /// writes results of a head has read its queries before.

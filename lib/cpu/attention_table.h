@@ -80,6 +80,8 @@ struct AttentionTable {
 };
 
 extern const AttentionTable kAttentionScalar, kAttentionAvx2, kAttentionAvx512, kAttentionAmx;
+/// For chunks, with AVX-512 BF16.
+extern const AttentionTable kAttentionBf16;
 /// For calls of one row with K and V in q8_0 or q4: heads of 64, 128, 256 or 512 dims.
 extern const AttentionTable kAttentionQ8Row;
 

@@ -12,6 +12,7 @@ namespace {
 
 std::string attention_name(const AttentionTable& t) {
   if (&t == &kAttentionAmx) return "bf16-amx";
+  if (&t == &kAttentionBf16) return "bf16-dot";
   if (&t == &kAttentionQ8Row) return "int8-row";
   if (&t == &kAttentionAvx512) return "f32-avx512";
   return &t == &kAttentionAvx2 ? "f32-avx2" : "f32-scalar";
@@ -50,10 +51,11 @@ std::string kernel_paths(const MatmulConfig& config, ThreadPool& pool, const Pla
     kv.k_dtype = dtypes.k;
     kv.v_dtype = dtypes.v;
     kv.head_dim = l.attention.head_dim;
-    const AttentionTable& many = attention_table(isa, config.exact);
-    const bool alone = !config.exact && !config.deterministic;
+    const bool by_rows = !config.exact && !config.deterministic;
+    const AttentionTable& usual = attention_table(isa, config.exact);
+    const AttentionTable& many = by_rows ? attention_chunk_table(isa, kv) : usual;
     const uint32_t group = l.attention.n_heads / l.attention.n_kv_heads;
-    const AttentionTable& row = alone ? attention_row_table(isa, kv, group) : many;
+    const AttentionTable& row = by_rows ? attention_row_table(isa, kv, group) : usual;
     out.add("attention " + dtype_names(dtypes), attention_name(row), attention_name(many));
   });
   return std::string("cpu ") + isa_name(isa) + out.text();

@@ -13,7 +13,7 @@ namespace sharpi::cpu {
 namespace {
 
 struct Machine {
-  bool avx2 = false, avx512 = false, amx_present = false, amx_permitted = false;
+  bool avx2 = false, avx512 = false, bf16_dots = false, amx_present = false, amx_permitted = false;
 };
 
 #if defined(__x86_64__)
@@ -26,16 +26,20 @@ uint64_t saved_states() {
   return uint64_t{edx} << 32 | eax;
 }
 
+bool has_avx512_bf16() {
+  constexpr uint32_t kEaxAvx512Bf16 = 1u << 5;
+  uint32_t eax = 0, ebx = 0, ecx = 0, edx = 0;
+  return __get_cpuid_count(7, 1, &eax, &ebx, &ecx, &edx) != 0 && (eax & kEaxAvx512Bf16) != 0;
+}
+
 bool has_amx() {
   constexpr uint32_t kEdxAmxBf16 = 1u << 22, kEdxAmxTile = 1u << 24, kEdxAmxInt8 = 1u << 25;
   constexpr uint32_t kEdxAll = kEdxAmxBf16 | kEdxAmxTile | kEdxAmxInt8;
-  constexpr uint32_t kEaxAvx512Bf16 = 1u << 5;
   constexpr uint64_t kTileStates = uint64_t{3} << 17;
   uint32_t eax = 0, ebx = 0, ecx = 0, edx = 0;
   if (__get_cpuid_count(7, 0, &eax, &ebx, &ecx, &edx) == 0) return false;
   if ((edx & kEdxAll) != kEdxAll) return false;
-  if (__get_cpuid_count(7, 1, &eax, &ebx, &ecx, &edx) == 0) return false;
-  return (eax & kEaxAvx512Bf16) != 0 && (saved_states() & kTileStates) == kTileStates;
+  return has_avx512_bf16() && (saved_states() & kTileStates) == kTileStates;
 }
 
 // Linux hands the 8 KiB of tile state out on request only; the grant is for the whole process,
@@ -56,6 +60,7 @@ Machine probe(bool want_amx) {
   m.avx512 = m.avx2 && __builtin_cpu_supports("avx512f") != 0 &&
              __builtin_cpu_supports("avx512bw") != 0 && __builtin_cpu_supports("avx512dq") != 0 &&
              __builtin_cpu_supports("avx512vl") != 0 && __builtin_cpu_supports("avx512vnni") != 0;
+  m.bf16_dots = m.avx512 && has_avx512_bf16();
   m.amx_present = m.avx512 && has_amx();
   m.amx_permitted = want_amx && m.amx_present && request_tile_permission();
   return m;
@@ -85,6 +90,11 @@ const char* isa_name(Isa isa) {
       return "amx";
   }
   return "unknown";
+}
+
+bool has_bf16_dots() {
+  static const bool has = probe(false).bf16_dots;
+  return has;
 }
 
 Result<Isa> resolve_isa(Isa wanted) {

@@ -14,12 +14,14 @@ enum class Isa : uint32_t {
   kAuto = 0,
   kScalar = 1,  // plain C++: the reference
   kAvx2 = 2,    // AVX2 + FMA + F16C
-  kAvx512 = 3,  // AVX-512 F/BW/DQ/VL + VNNI
+  kAvx512 = 3,  // AVX-512 F/BW/DQ/VL + VNNI, and BF16 where the machine has it
   kAmx = 4,     // kAvx512 plus AMX tiles in bf16 and int8 (needs the kernel's permission for this
                 // process)
 };
 
 const char* isa_name(Isa isa);
+/// Whether dot products of bf16 pairs come with kAvx512 here (AVX-512 BF16).
+bool has_bf16_dots();
 /// Resolves kAuto; kUnsupported names what the machine lacks when an explicit one cannot run.
 Result<Isa> resolve_isa(Isa wanted);
 

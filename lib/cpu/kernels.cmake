@@ -5,6 +5,7 @@ set(kernel_sources
   attention_avx2.cc
   attention_avx512.cc
   attention_amx.cc
+  attention_bf16.cc
   attention_q8.cc
   attention_select.cc
   delta_net.cc
@@ -35,6 +36,9 @@ set_source_files_properties(
 set_source_files_properties(
   attention_amx.cc
   PROPERTIES COMPILE_OPTIONS "${kernel_avx512_flags};-mavx512bf16;-mamx-tile;-mamx-bf16")
+set_source_files_properties(
+  attention_bf16.cc
+  PROPERTIES COMPILE_OPTIONS "${kernel_avx512_flags};-mavx512bf16")
 set_source_files_properties(
   attention_q8.cc
   PROPERTIES COMPILE_OPTIONS "${kernel_avx512_flags};-mavx512vnni;-mamx-tile;-mamx-int8")

@@ -96,7 +96,7 @@ struct Run {
   Isa isa = Isa::kScalar;
   bool exact = true;
   uint32_t n_threads = 1;
-  bool alone = false;  // tasks of one row may take kernels of their own
+  bool by_rows = false;  // tasks of one row and chunks may take kernels of their own
 };
 
 Status call(const Run& r, std::span<const AttentionTask> tasks) {
@@ -110,7 +110,7 @@ Status call(const Run& r, std::span<const AttentionTask> tasks) {
                                                  tasks[0].kv.head_dim, slots);
   std::vector<float> scratch(bytes / 4 + 16, std::nanf(""));
   return attention(pool_of(r.n_threads), r.isa, r.exact, tasks,
-                   reinterpret_cast<std::byte*>(scratch.data()), bytes, r.alone);
+                   reinterpret_cast<std::byte*>(scratch.data()), bytes, r.by_rows);
 }
 
 /// Rows and results of one task, with gaps between rows that must stay as they are.

@@ -24,13 +24,14 @@ struct Path {
   bool exact;
   Run run(uint32_t n_threads = 1) const { return {isa, exact, n_threads}; }
   /// Relative error of a product: 0 when f32 throughout.
-  double relative() const { return !exact && isa == Isa::kAmx ? kNarrow : 0.0; }
+  double relative() const { return exact ? 0.0 : kNarrow; }
   static constexpr double kNarrow = 0x1p-8;
 };
 
 std::vector<Path> paths() {
   std::vector<Path> all;
   for (const Isa isa : runnable_isas()) all.push_back({isa, true});
+  if (resolve_isa(Isa::kAvx512).is_ok() && has_bf16_dots()) all.push_back({Isa::kAvx512, false});
   if (resolve_isa(Isa::kAmx).is_ok()) all.push_back({Isa::kAmx, false});
   return all;
 }
@@ -229,7 +230,7 @@ TEST_P(Attention, AnInfiniteLaterRowDoesNotReachEarlierOnes) {
 
 TEST_P(Attention, ARowAloneMatchesDouble) {
   auto run = GetParam().run(2);
-  run.alone = true;
+  run.by_rows = true;
   for (const uint32_t dim : {64u, 128u, 256u, 512u, 96u}) {
     for (const KvDtype dtype : kCodecs) {
       for (const uint32_t group : {1u, 2u, 3u, 4u, 6u, 8u, 9u}) {
@@ -245,7 +246,7 @@ TEST_P(Attention, ARowAloneMatchesDouble) {
 
 TEST_P(Attention, ARowAloneOfTwoCodecsMatchesDouble) {
   auto run = GetParam().run(2);
-  run.alone = true;
+  run.by_rows = true;
   for (const KvDtype k : kCodecs) {
     for (const KvDtype v : kCodecs) {
       const Sequence s({.n_heads = 6, .n_kv = 2, .dim = 128, .k = k, .v = v}, 130, 17);
@@ -258,7 +259,7 @@ TEST_P(Attention, ARowAloneOfTwoCodecsMatchesDouble) {
 
 TEST_P(Attention, RowsAloneInSeveralSpansAndInWindowsMatchDouble) {
   auto run = GetParam().run();
-  run.alone = true;
+  run.by_rows = true;
   for (const KvDtype dtype : kCodecs) {
     const Sequence s({.n_heads = 8, .n_kv = 2, .dim = 128, .k = dtype, .v = dtype}, 2090, 14);
     const Output one = run_full(run, s, 2087, {2088});
@@ -270,6 +271,66 @@ TEST_P(Attention, RowsAloneInSeveralSpansAndInWindowsMatchDouble) {
     for (uint64_t i = 0; i < windowed.size(); ++i) {
       expect_row(s, 150 + i - 76, 150 + i, s.q[150 + i], windowed[i], 2 * GetParam().relative());
     }
+  }
+}
+
+/// Every seventh row of a chunk.
+TEST_P(Attention, AChunkMatchesDouble) {
+  auto run = GetParam().run(2);
+  run.by_rows = true;
+  for (const uint32_t dim : {16u, 24u, 64u, 96u, 128u, 512u}) {
+    for (const KvDtype dtype : kCodecs) {
+      if (kv_rotation(dtype, dim) == 8) continue;
+      for (const uint32_t group : {1u, 3u, 4u}) {
+        const Sequence s({.n_heads = 4 * group, .n_kv = 4, .dim = dim, .k = dtype, .v = dtype}, 100,
+                         dim + group);
+        const Output out = run_full(run, s, 79, {99});
+        for (uint64_t i = 0; i < out.size(); i += 7)
+          expect_row(s, 0, 79 + i, s.q[79 + i], out[i], 2 * GetParam().relative());
+      }
+    }
+  }
+}
+
+TEST_P(Attention, AChunkOfTwoCodecsInSeveralSpansAndInWindowsMatchesDouble) {
+  auto run = GetParam().run(2);
+  run.by_rows = true;
+  for (const KvDtype k : kCodecs) {
+    for (const KvDtype v : kCodecs) {
+      const Sequence s({.n_heads = 6, .n_kv = 2, .dim = 64, .k = k, .v = v}, 1100, 17);
+      const Output out = run_full(run, s, 1070, {1099}),
+                   windowed = run_windowed(run, s, 77, 40, 150, {170, 205});
+      for (uint64_t i = 0; i < out.size(); i += 7)
+        expect_row(s, 0, 1070 + i, s.q[1070 + i], out[i], 2 * GetParam().relative());
+      for (uint64_t i = 0; i < windowed.size(); i += 7)
+        expect_row(s, 74 + i, 150 + i, s.q[150 + i], windowed[i], 2 * GetParam().relative());
+    }
+  }
+}
+
+/// Chunks of one row and of many have kernels of their own; among the many a row has the same bits.
+TEST_P(Attention, ARowOfAChunkDoesNotDependOnTheChunk) {
+  for (const KvDtype dtype : kCodecs) {
+    const Sequence s({.n_heads = 6, .n_kv = 2, .dim = 96, .k = dtype, .v = dtype}, 1150, 19);
+    auto run = GetParam().run();
+    run.by_rows = true;
+    const Output one = run_full(run, s, 1000, {1150});
+    expect_same_bits(run_full(run, s, 1000, {1016, 1033, 1100, 1150}), one);
+    run.n_threads = 3;
+    expect_same_bits(run_full(run, s, 1000, {1060, 1150}), one);
+  }
+}
+
+TEST_P(Attention, AnInfiniteLaterRowDoesNotReachEarlierOnesOfAChunk) {
+  for (const KvDtype dtype : {KvDtype::kF32, KvDtype::kBf16}) {
+    Sequence s({.n_heads = 4, .n_kv = 2, .dim = 32, .k = dtype, .v = dtype}, 80, 14);
+    auto run = GetParam().run();
+    run.by_rows = true;
+    const Output clean = run_full(run, s, 0, {80});
+    std::fill(s.k[79].begin(), s.k[79].end(), INFINITY);
+    std::fill(s.v[79].begin(), s.v[79].end(), INFINITY);
+    const Output out = run_full(run, s, 0, {80});
+    expect_same_bits({out.begin(), out.end() - 1}, {clean.begin(), clean.end() - 1});
   }
 }
 

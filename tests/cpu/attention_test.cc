@@ -321,6 +321,23 @@ TEST_P(Attention, ARowOfAChunkDoesNotDependOnTheChunk) {
   }
 }
 
+/// Rows that are stored in f32 are multiplied in f32, and so are all where chunks have no kernels
+/// of their own (deterministic arithmetic).
+TEST(AttentionPairs, AreForNarrowRowsWhereARowMayDependOnItsChunk) {
+  if (!resolve_isa(Isa::kAvx512).is_ok()) GTEST_SKIP() << "this machine lacks AVX-512";
+  for (const KvDtype dtype : {KvDtype::kF32, KvDtype::kBf16}) {
+    const Sequence s({.n_heads = 4, .n_kv = 2, .dim = 64, .k = dtype, .v = dtype}, 60, 21);
+    const auto exact = Path{Isa::kAvx512, true}.run();
+    auto fast = Path{Isa::kAvx512, false}.run();
+    const Output want = run_full(exact, s, 20, {60});
+    expect_same_bits(run_full(fast, s, 20, {60}), want);
+    fast.by_rows = true;
+    const Output got = run_full(fast, s, 20, {60});
+    const bool same = std::memcmp(got[0].data(), want[0].data(), got[0].size() * 4) == 0;
+    EXPECT_EQ(same, dtype == KvDtype::kF32 || !has_bf16_dots());
+  }
+}
+
 TEST_P(Attention, AnInfiniteLaterRowDoesNotReachEarlierOnesOfAChunk) {
   for (const KvDtype dtype : {KvDtype::kF32, KvDtype::kBf16}) {
     Sequence s({.n_heads = 4, .n_kv = 2, .dim = 32, .k = dtype, .v = dtype}, 80, 14);

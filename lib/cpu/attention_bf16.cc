@@ -112,15 +112,12 @@ struct PairDots {
                     const uint32_t* v) {
     const uint32_t n = a.n_vectors - v0 < kGroup ? a.n_vectors - v0 : kGroup;
     float* o = a.state.o + uint64_t{v0} * a.padded;
+    const auto of = [&](uint32_t i) { return weights + i * sizeof(uint32_t); };
+    const auto to = [&](uint32_t i) { return o + uint64_t{i} * a.padded; };
     uint32_t i = 0;
-    const auto skip = [&](uint32_t vectors) {
-      i += vectors;
-      weights += vectors * sizeof(uint32_t);
-      o += uint64_t{vectors} * a.padded;
-    };
-    for (; i + 4 <= n; skip(4)) weigh_vectors<4>(a, weights, v, o);
-    for (; i + 2 <= n; skip(2)) weigh_vectors<2>(a, weights, v, o);
-    for (; i < n; skip(1)) weigh_vectors<1>(a, weights, v, o);
+    for (; i + 4 <= n; i += 4) weigh_vectors<4>(a, of(i), v, to(i));
+    for (; i + 2 <= n; i += 2) weigh_vectors<2>(a, of(i), v, to(i));
+    for (; i < n; ++i) weigh_vectors<1>(a, of(i), v, to(i));
   }
 };
 

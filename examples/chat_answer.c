@@ -122,9 +122,9 @@ static sharpi_status read_conversation(chat* c, sharpi_error* err) {
     sharpi_prefill_params_init(&params, sizeof params);
     params.progress = show_progress;
     params.user_data = &c->o;
-    do {
+    status = sharpi_session_prefill(c->session, tokens + same, n - same, &params, &read, err);
+    if (status == SHARPI_E_KV_FULL && take_room(c, n - same + kRoomForAnswer, err))
       status = sharpi_session_prefill(c->session, tokens + same, n - same, &params, &read, err);
-    } while (status == SHARPI_E_KV_FULL && take_room(c, n - same + kRoomForAnswer, err));
     hold(c, tokens + same, read);
     if (status != SHARPI_OK && status != SHARPI_E_CANCELLED) report_error("reading", err);
   }
@@ -162,6 +162,7 @@ static int print_tokens(const chat* c, answer* a, const int32_t* tokens, uint32_
 static int write_answer(chat* c, answer* a) {
   sharpi_error err = SHARPI_ERROR_INIT;
   int32_t tokens[32];
+  uint32_t room_taken_at = UINT32_MAX;
   for (uint32_t made = 0; made < c->o.n_predict;) {
     uint32_t n = 0;
     const uint32_t left = c->o.n_predict - made;
@@ -171,7 +172,10 @@ static int write_answer(chat* c, answer* a) {
       fprintf(stderr, "\n(stopped)");
       break;
     }
-    if (status == SHARPI_E_KV_FULL && take_room(c, kRoomForAnswer, &err)) continue;
+    if (status == SHARPI_E_KV_FULL && room_taken_at != made && take_room(c, kRoomForAnswer, &err)) {
+      room_taken_at = made; /* once for a token: what is full then stays so */
+      continue;
+    }
     if (status == SHARPI_E_KV_FULL) {
       fprintf(stderr, "\n(the context is full; /compact or /reset)");
       break;

@@ -198,7 +198,8 @@ typedef uint32_t sharpi_cpu_isa;
 #define SHARPI_ISA_AUTO   0u                   /**< The best the machine has. */
 #define SHARPI_ISA_SCALAR 1u
 #define SHARPI_ISA_AVX2   2u
-#define SHARPI_ISA_AVX512 3u                   /**< With VNNI; bf16 products of prompts where there are any. */
+#define SHARPI_ISA_AVX512 3u                   /**< With VNNI, and for attention over prompts with
+                                                    BF16 where the machine has it. */
 #define SHARPI_ISA_AMX    4u                   /**< AVX-512 and bf16 tiles; asks Linux once for the
                                                     process's permission to use tile registers. */
 

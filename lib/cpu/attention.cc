@@ -6,6 +6,7 @@
 
 #include "base/checked.h"
 #include "cpu/attention_select.h"
+#include "cpu/carver.h"
 #include "cpu/ops.h"
 #include "kv/rotation.h"
 
@@ -29,23 +30,6 @@ constexpr uint32_t min_u32(uint64_t a, uint64_t b) {
 constexpr uint32_t max_u32(uint64_t a, uint64_t b) {
   return static_cast<uint32_t>(a > b ? a : b);
 }
-
-/// Hands out aligned pieces of a block; with no block it only counts.
-class Carver {
- public:
-  explicit Carver(std::byte* base) : base_(base) {}
-  template <class T>
-  T* take(uint64_t n) {
-    std::byte* p = base_ == nullptr ? nullptr : base_ + used_;
-    used_ += round_up(n * sizeof(T), kAlign);
-    return reinterpret_cast<T*>(p);
-  }
-  uint64_t used() const { return used_; }
-
- private:
-  std::byte* base_;
-  uint64_t used_ = 0;
-};
 
 SoftmaxState take_state(Carver& c, uint64_t n, uint32_t padded) {
   return {c.take<float>(n), c.take<float>(n), c.take<float>(n * padded)};
@@ -425,11 +409,7 @@ Status run_split(const Call& c) {
 uint64_t attention_scratch_bytes(Isa isa, uint32_t n_threads, uint32_t max_rows, uint32_t max_heads,
                                  uint32_t max_head_dim, uint64_t max_slots) {
   uint64_t most = 0;
-  for (const AttentionTable* table :
-       {&attention_table(isa, false), &attention_table(isa, true),
-        isa == Isa::kAmx ? &kAttentionQ8Row : nullptr,
-        isa == Isa::kAvx512 && has_bf16_dots() ? &kAttentionBf16 : nullptr}) {
-    if (table == nullptr) continue;
+  for (const AttentionTable* table : attention_tables(isa)) {
     const AttentionTable& t = *table;
     const uint32_t padded = static_cast<uint32_t>(round_up(max_head_dim, t.pad_to));
     Carver c(nullptr);
@@ -453,7 +433,7 @@ Status attention(ThreadPool& pool, Isa isa, bool exact, std::span<const Attentio
   Geometry g;
   g.table = &attention_table(isa, exact);
   SHARPI_TRY(check_attention(*g.table, tasks));
-  if (by_rows && !exact) g.table = &attention_call_table(isa, tasks, n_rows);
+  if (by_rows && !exact) g.table = &attention_call_table(isa, tasks);
   SHARPI_TRY(check_attention(*g.table, tasks));
   const KvView& kv = tasks[0].kv;
   g.k_dtype = kv.k_dtype;

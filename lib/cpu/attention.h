@@ -3,8 +3,8 @@
 // softmax, one pass over the rows. K and V rows are read in their codec, once per tile for all
 // query heads of a KV head (and for a block of query rows in prefill). Long contexts are split into
 // fixed spans of keys, merged in ascending order: tile and span borders depend on slots (windowed:
-// positions) only, so a row's bits depend on the kernels, and not on chunking, threads or batch
-// mates. Formula: o = sum_t softmax_t(scale * q.k_t) v_t  (FlashAttention / Flash-Decoding, arXiv
+// positions) only, so a row's bits depend on its kernels, not on chunks, threads or batch mates.
+// Formula: o = sum_t softmax_t(scale * q.k_t) v_t  (FlashAttention / Flash-Decoding, arXiv
 // 2205.14135) Thread rule: one call at a time per scratch; the work is spread over the pool.
 #pragma once
 

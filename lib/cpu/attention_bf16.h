@@ -15,6 +15,7 @@
 
 #include "cpu/attention_bf16_rows.h"
 #include "cpu/attention_bf16_softmax.h"
+#include "cpu/carver.h"
 #include "cpu/transpose_avx512.h"
 
 namespace sharpi::cpu {
@@ -40,28 +41,21 @@ struct Buffers {
 };
 constexpr uint64_t kScoreFloats = uint64_t{kTileKeys} * kGroup;
 
-Buffers take_buffers(std::byte* work, uint32_t n_vectors, uint32_t padded, uint64_t* used) {
+Buffers take_buffers(Carver& c, uint32_t n_vectors, uint32_t padded) {
   const uint64_t groups = groups_of(n_vectors);
-  uint64_t at = reinterpret_cast<uintptr_t>(work);
-  const auto take = [&](uint64_t bytes) {
-    const uint64_t p = at;
-    at += (bytes + 63) / 64 * 64;
-    return reinterpret_cast<std::byte*>(p);
-  };
   Buffers b{};
-  b.scores = reinterpret_cast<float*>(take(groups * kScoreFloats * sizeof(float)));
-  b.weights = take(groups * 2 * kTileBytes);
-  b.k = reinterpret_cast<uint16_t*>(take(uint64_t{kPiece} * padded * sizeof(uint16_t)));
-  b.v = reinterpret_cast<uint32_t*>(take(uint64_t{kTileKeys} / 2 * padded * sizeof(uint32_t)));
-  b.row = reinterpret_cast<float*>(take(uint64_t{2} * padded * sizeof(float)));
-  *used = at - reinterpret_cast<uintptr_t>(work);
+  b.scores = c.take<float>(groups * kScoreFloats);
+  b.weights = c.take<std::byte>(groups * 2 * kTileBytes);
+  b.k = c.take<uint16_t>(uint64_t{kPiece} * padded);
+  b.v = c.take<uint32_t>(uint64_t{kTileKeys} / 2 * padded);
+  b.row = c.take<float>(uint64_t{2} * padded);
   return b;
 }
 
 uint64_t bf16_work_bytes(uint32_t n, uint32_t padded) {
-  uint64_t used = 0;
-  take_buffers(nullptr, n, padded, &used);
-  return used;
+  Carver c(nullptr);
+  take_buffers(c, n, padded);
+  return c.used();
 }
 
 /// Right operands: per group and 32 dims, 16 rows of dim pairs with one dword per vector.
@@ -149,8 +143,8 @@ bool all_see_all(const AttentionStep& a) {
 template <class Products>
 void bf16_step(const AttentionStep& a) {
   Products::begin(a.n_vectors);
-  uint64_t used = 0;
-  const Buffers b = take_buffers(a.work, a.n_vectors, a.padded, &used);
+  Carver c(a.work);
+  const Buffers b = take_buffers(c, a.n_vectors, a.padded);
   Prefetcher ahead_k(a.ahead_k, kTileKeys), ahead_v(a.ahead_v, kTileKeys / 2);
   const uint32_t groups = groups_of(a.n_vectors);
 

@@ -5,6 +5,7 @@
 #pragma once
 
 #include "cpu/attention_bf16_rows.h"
+#include "cpu/exp2_avx512.h"
 #include "cpu/transpose_avx512.h"
 
 namespace sharpi::cpu {
@@ -12,17 +13,6 @@ namespace {
 
 constexpr uint32_t kGroup = 16;        // query vectors that are multiplied together
 constexpr uint32_t kTileBytes = 1024;  // of their weights of 32 keys
-
-/// 2^t for t <= 0, good to 3e-6: the result is rounded to bf16. 2^t = 2^floor(t) (1 + f q(f)), f
-/// the fraction; minimax fit. 2^-inf is 0 and 2^0 is 1.
-[[gnu::always_inline]] inline V::R exp2_for_bf16(V::R t) {
-  const V::R f = _mm512_reduce_ps(t, _MM_FROUND_TO_NEG_INF | _MM_FROUND_NO_EXC);
-  V::R q = V::set1(1.342668066e-2f);
-  q = V::fma(q, f, V::set1(5.224248144e-2f));
-  q = V::fma(q, f, V::set1(0.2412802003f));
-  q = V::fma(q, f, V::set1(0.6930448457f));
-  return _mm512_scalef_ps(V::fma(q, f, V::set1(1.0f)), t);
-}
 
 /// Which of 16 vectors see key t.
 struct Visible {
@@ -78,8 +68,8 @@ inline void group_softmax(const AttentionStep& a, uint32_t v0, float* scores, st
 #pragma GCC unroll 2
     for (uint32_t i = 0; i < kGroup; ++i) {
       const float* s = scores + (half * kDepth + 2 * i) * kGroup;
-      const V::R p0 = exp2_for_bf16(V::fma(V::load(s), log2e, shift2));
-      const V::R p1 = exp2_for_bf16(V::fma(V::load(s + kGroup), log2e, shift2));
+      const V::R p0 = exp2_for_weights(V::fma(V::load(s), log2e, shift2));
+      const V::R p1 = exp2_for_weights(V::fma(V::load(s + kGroup), log2e, shift2));
       pairs[i] = _mm512_permutexvar_epi16(to_pairs, to_bf16(p0, p1));
       const __m512i high =
           _mm512_and_si512(pairs[i], _mm512_set1_epi32(static_cast<int>(0xFFFF0000u)));

@@ -12,6 +12,8 @@
 #include "cpu/vec_avx512.h"
 // The vectors come first: the kernels are written over them.
 #include "cpu/attention_kernels.h"
+#include "cpu/carver.h"
+#include "cpu/exp2_avx512.h"
 #include "cpu/tiles_amx.h"
 
 namespace sharpi::cpu {
@@ -83,28 +85,21 @@ struct Buffers {
   float* factors;     // [group][16 columns] what a unit of the weights is worth
 };
 
-Buffers take_buffers(std::byte* work, uint32_t n_vectors, uint32_t padded, uint64_t* used) {
+[[gnu::always_inline]] inline Buffers take_buffers(Carver& c, uint32_t n_vectors, uint32_t padded) {
   const uint64_t groups = groups_of(n_vectors, padded);
-  uint64_t at = reinterpret_cast<uintptr_t>(work);
-  const auto take = [&](uint64_t bytes) {
-    const uint64_t p = at;
-    at += (bytes + 63) / 64 * 64;
-    return reinterpret_cast<std::byte*>(p);
-  };
   Buffers b{};
-  b.scores = reinterpret_cast<float*>(take(groups * kTileKeys * 64));
-  b.pairs = reinterpret_cast<uint32_t*>(take(groups * kPairs * 64));
-  b.products = reinterpret_cast<int32_t*>(take(groups * kPiece * 64));
-  b.keys = reinterpret_cast<int8_t*>(take(uint64_t{kPiece} * padded));
-  b.factors = reinterpret_cast<float*>(take(groups * 64));
-  *used = at - reinterpret_cast<uintptr_t>(work);
+  b.scores = c.take<float>(groups * kTileKeys * kColumns);
+  b.pairs = c.take<uint32_t>(groups * kPairs * kColumns);
+  b.products = c.take<int32_t>(groups * kPiece * kColumns);
+  b.keys = c.take<int8_t>(uint64_t{kPiece} * padded);
+  b.factors = c.take<float>(groups * kColumns);
   return b;
 }
 
 uint64_t q8_work_bytes(uint32_t n, uint32_t padded) {
-  uint64_t used = 0;
-  take_buffers(nullptr, n, padded, &used);
-  return used;
+  Carver c(nullptr);
+  take_buffers(c, n, padded);
+  return c.used();
 }
 
 /// Two codes of q4 a byte to their levels, in order.
@@ -271,16 +266,6 @@ inline void all_scores(const AttentionStep& a, const Buffers& b, Prefetcher& ahe
 
 // --- softmax ---
 
-/// 2^t for t <= 0, good to 3e-6, a tenth of what the weights are rounded to. 2^-inf is 0.
-[[gnu::always_inline]] inline V::R exp2_for_weights(V::R t) {
-  const V::R f = _mm512_reduce_ps(t, _MM_FROUND_TO_NEG_INF | _MM_FROUND_NO_EXC);
-  V::R q = V::set1(1.342668066e-2f);
-  q = V::fma(q, f, V::set1(5.224248144e-2f));
-  q = V::fma(q, f, V::set1(0.2412802003f));
-  q = V::fma(q, f, V::set1(0.6930448457f));
-  return _mm512_scalef_ps(V::fma(q, f, V::set1(1.0f)), t);
-}
-
 /// Largest magnitude of the scales of each block of the tile's values, in its columns. Halves of no
 /// sign compare as integers, infinities and NaN last, which so reach the result.
 template <uint32_t kBlocks, bool kWhole>
@@ -414,8 +399,8 @@ void weigh_values_of(const AttentionStep& a, const Buffers& b, Prefetcher& ahead
 
 template <uint32_t kBlocks, bool kWhole>
 void run_step(const AttentionStep& a) {
-  uint64_t used = 0;
-  const Buffers b = take_buffers(a.work, a.n_vectors, a.padded, &used);
+  Carver c(a.work);
+  const Buffers b = take_buffers(c, a.n_vectors, a.padded);
   Prefetcher ahead_k(a.ahead_k, kTileKeys / 4), ahead_v(a.ahead_v, kPairs / 4 * kBlocks / 2);
   all_scores<kBlocks, kWhole>(a, b, ahead_k);
   const V::R v_top = largest_scales<kBlocks, kWhole>(a);

@@ -30,11 +30,15 @@ const AttentionTable& attention_table(Isa isa, bool exact) {
   return kAttentionScalar;
 }
 
+/// The kernels that only chunks take, or the usual ones.
+static const AttentionTable& pairs_table(Isa isa) {
+  return isa == Isa::kAvx512 && has_bf16_dots() ? kAttentionBf16 : attention_table(isa, false);
+}
+
 // Dot products of pairs do twice as much as f32's. Who stores f32 rows wants them as they are.
 const AttentionTable& attention_chunk_table(Isa isa, const KvView& kv) {
   const bool wide = kv.k_dtype == KvDtype::kF32 || kv.v_dtype == KvDtype::kF32;
-  return isa == Isa::kAvx512 && !wide && has_bf16_dots() ? kAttentionBf16
-                                                         : attention_table(isa, false);
+  return wide ? attention_table(isa, false) : pairs_table(isa);
 }
 
 // Reading is what a single row costs, and tiles of bf16 have it wait for conversions; with more
@@ -51,14 +55,25 @@ const AttentionTable& attention_row_table(Isa isa, const KvView& kv, uint32_t gr
   return integers && whole ? kAttentionQ8Row : usual;
 }
 
-const AttentionTable& attention_call_table(Isa isa, std::span<const AttentionTask> tasks,
-                                           uint64_t n_rows) {
+const AttentionTable& attention_call_table(Isa isa, std::span<const AttentionTask> tasks) {
   // Rows of a sequence, on average, from which the kernels for chunks pay.
   constexpr uint64_t kChunkRows = 16;
   const KvView& kv = tasks[0].kv;
-  if (n_rows == tasks.size()) return attention_row_table(isa, kv, tasks[0].n_heads / kv.n_heads);
+  uint64_t n_rows = 0;
+  bool alone = true;
+  for (const AttentionTask& t : tasks) {
+    n_rows += t.n_rows;
+    alone = alone && t.n_rows == 1;
+  }
+  if (alone) return attention_row_table(isa, kv, tasks[0].n_heads / kv.n_heads);
   return n_rows >= tasks.size() * kChunkRows ? attention_chunk_table(isa, kv)
                                              : attention_table(isa, false);
+}
+
+std::array<const AttentionTable*, 4> attention_tables(Isa isa) {
+  const AttentionTable& usual = attention_table(isa, false);
+  return {&usual, &attention_table(isa, true), &pairs_table(isa),
+          isa == Isa::kAmx ? &kAttentionQ8Row : &usual};
 }
 
 void rotate_query(Isa isa, std::span<const AttentionTask> tasks, uint64_t row, uint32_t rotation) {

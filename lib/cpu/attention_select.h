@@ -3,6 +3,7 @@
 // Thread rule: pure functions.
 #pragma once
 
+#include <array>
 #include <span>
 
 #include "cpu/attention.h"
@@ -19,10 +20,11 @@ const AttentionTable& attention_chunk_table(Isa isa, const KvView& kv);
 /// arithmetic.
 const AttentionTable& attention_row_table(Isa isa, const KvView& kv, uint32_t group);
 
-/// The kernels for tasks of n_rows rows in all, of which the two above serve those they are for.
-/// Never for exact arithmetic.
-const AttentionTable& attention_call_table(Isa isa, std::span<const AttentionTask> tasks,
-                                           uint64_t n_rows);
+/// Which of them serve a call: those for one row, for chunks, or the usual. Never for exact
+/// arithmetic.
+const AttentionTable& attention_call_table(Isa isa, std::span<const AttentionTask> tasks);
+/// All that the functions above give for an instruction set; some may be the same.
+std::array<const AttentionTable*, 4> attention_tables(Isa isa);
 
 /// Writes the rotated queries of row `row` of the tasks to where its results will be: whoever
 /// writes results of a head has read its queries before.

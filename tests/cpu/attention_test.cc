@@ -284,9 +284,9 @@ TEST_P(Attention, AChunkMatchesDouble) {
       for (const uint32_t group : {1u, 3u, 4u}) {
         const Sequence s({.n_heads = 4 * group, .n_kv = 4, .dim = dim, .k = dtype, .v = dtype}, 100,
                          dim + group);
-        const Output out = run_full(run, s, 79, {99});
+        const Output out = run_full(run, s, 77, {99});  // the last row is checked
         for (uint64_t i = 0; i < out.size(); i += 7)
-          expect_row(s, 0, 79 + i, s.q[79 + i], out[i], 2 * GetParam().relative());
+          expect_row(s, 0, 77 + i, s.q[77 + i], out[i], 2 * GetParam().relative());
       }
     }
   }

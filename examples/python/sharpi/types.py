@@ -115,7 +115,7 @@ class Isa(_Number):
     SCALAR = 1
     AVX2 = 2
     AVX512 = 3
-    """With VNNI; bf16 products of prompts where there are any."""
+    """With VNNI, and for attention over prompts with BF16 where the machine has it."""
     AMX = 4
     """AVX-512 and bf16 tiles; asks Linux once for the process's permission to use tile
     registers."""

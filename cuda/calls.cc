@@ -64,6 +64,11 @@ bool has_head(const Segment& segment) {
   return segment.blocks.back().kind == BlockKind::kHead;
 }
 
+/// The head's rows of logits are about to change, or have changed.
+bool changes_logits(const Segment& segment, const Submission& rows) {
+  return has_head(segment) && !rows.transient;
+}
+
 bool wants_hidden(const Submission& rows) {
   return std::any_of(rows.sequences.begin(), rows.sequences.end(),
                      [](const SequenceRows& q) { return q.hidden != nullptr; });
@@ -122,13 +127,21 @@ Status Calls::run(const Segment& segment, const Submission& rows, Workspace& wor
   }
   Abandon thrown{&ws};
   const uint32_t format = rows.sequences.empty() ? 0 : session_of(rows.sequences[0])->format_index;
-  const Status done = segment.streamed ? run_streamed(segment, rows, ws, format)
-                                       : run_format(segment, rows, ws, format);
+  const bool logits = changes_logits(segment, rows);
+  for (const SequenceRows& q : rows.sequences) {
+    if (logits) session_of(q)->forget_best();
+  }
+  Status done = segment.streamed ? run_streamed(segment, rows, ws, format)
+                                 : run_format(segment, rows, ws, format);
+  if (done.is_ok() && logits) done = send_best(rows);
   thrown.ws = nullptr;
   if (done.is_ok()) {
     if (rows.meanwhile != nullptr) rows.meanwhile->run();
     SHARPI_TRY(ws.stream().wait());
     SHARPI_TRY(m_.device->usable());  // it may have been lost meanwhile
+    for (const SequenceRows& q : rows.sequences) {
+      if (logits) session_of(q)->best_arrived();
+    }
     hand_out_hidden(segment, rows, ws);
     return Status::ok();
   }
@@ -221,6 +234,16 @@ Status Calls::run_segment(const Segment& segment, Pass& p) const {
                                           uint64_t{p.n_rows()} * m_.spec().n_embd * sizeof(float),
                                           cudaMemcpyDeviceToHost, p.ws.raw_stream()),
                           "hidden rows on their way out");
+}
+
+/// What the sessions' draws are likely to ask for: behind the pass on the stream, so that a draw
+/// need not go to the device.
+Status Calls::send_best(const Submission& rows) const {
+  for (const SequenceRows& q : rows.sequences) {
+    if (q.n_best == 0 || q.last_logit_row != 0) continue;
+    SHARPI_TRY(session_of(q)->send_best(q.n_rows - q.first_logit_row, q.n_best));
+  }
+  return Status::ok();
 }
 
 /// Those that the head has read, from where its segment left them to whoever wants them.

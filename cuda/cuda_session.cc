@@ -5,7 +5,6 @@
 #include <cstring>
 
 #include "base/checked.h"
-#include "cuda/kernels/sampling/sampling.h"
 
 namespace sharpi::cuda {
 namespace {
@@ -46,18 +45,11 @@ class RowList {
 
 /// Sizes of everything but KV rows.
 struct FixedBytes {
-  uint64_t state = 0, drafts = 0, checkpoints = 0, logits = 0, logits_host = 0, best = 0;
+  uint64_t state = 0, drafts = 0, checkpoints = 0, logits = 0, logits_host = 0;
+  BestBytes best;
   uint64_t ring = 0, observer = 0, moves = 0;
   uint32_t n_recurrent = 0;
 };
-
-/// Room for values and ids of the best logits, before their scratch.
-constexpr uint64_t kBestBytes = kMaxTopK * (sizeof(float) + sizeof(int32_t));
-
-/// Room for a mask of allowed tokens, behind the scratch; a multiple of what the scratch is.
-uint64_t mask_bytes(uint32_t n_vocab) {
-  return (uint64_t{n_vocab} + 2047) / 2048 * 256;
-}
 
 FixedBytes fixed_bytes(const ModelSpec& spec, const Placement& placement, const ModelShape& model,
                        const SessionShape& session, const KvLayout& layout) {
@@ -72,10 +64,9 @@ FixedBytes fixed_bytes(const ModelSpec& spec, const Placement& placement, const 
   b.drafts = make_draft_layout(spec, placement, TierId::kCuda, session.n_draft).copies_bytes();
   b.checkpoints = session.n_checkpoints * state.bytes;
   if (placement.head == TierId::kCuda) {
-    b.logits_host = std::max(uint64_t{spec.n_vocab} * sizeof(float), kBestBytes);
+    b.logits_host = uint64_t{spec.n_vocab} * sizeof(float);
     b.logits = model.max_logit_rows * uint64_t{spec.n_vocab} * sizeof(float);
-    b.best = kBestBytes + sampling_workspace_bytes(1, spec.n_vocab, most_best(spec.n_vocab)) +
-             mask_bytes(spec.n_vocab);
+    b.best = best_bytes(spec.n_vocab, session.n_draft + 1);
   }
   b.ring = queries.ring_bytes(session);
   b.observer = queries.bytes(observer_rows(session));
@@ -91,7 +82,8 @@ void push_fixed(RowList* rows, const FixedBytes& b) {
   rows->pinned(SHARPI_ROW_CHECKPOINTS, "recurrent checkpoints", b.checkpoints, b.n_recurrent);
   rows->device(SHARPI_ROW_LOGITS, "logits", b.logits);
   rows->pinned(SHARPI_ROW_LOGITS, "logits on their way out", b.logits_host);
-  rows->device(SHARPI_ROW_LOGITS, "best logits", b.best);
+  rows->device(SHARPI_ROW_LOGITS, "best logits", b.best.device);
+  rows->pinned(SHARPI_ROW_LOGITS, "best logits on their way out", b.best.pinned);
 }
 
 }  // namespace
@@ -129,7 +121,7 @@ Status CudaSession::allocate() {
   SHARPI_TRY_ASSIGN(checkpoints_,
                     PinnedBuffer::allocate(*device_, b.checkpoints, "recurrent checkpoints"));
   SHARPI_TRY_ASSIGN(logits_, DeviceBuffer::allocate(*device_, b.logits, "logits"));
-  SHARPI_TRY_ASSIGN(best_, DeviceBuffer::allocate(*device_, b.best, "best logits"));
+  if (b.best.device != 0) SHARPI_TRY(best_.allocate(plan_->spec->n_vocab, shape_.n_draft + 1));
   SHARPI_TRY_ASSIGN(logits_host_, PinnedBuffer::allocate(*device_, b.logits_host, "logits"));
   SHARPI_TRY_ASSIGN(ring_, DeviceBuffer::allocate(*device_, b.ring, "query ring"));
   SHARPI_TRY_ASSIGN(observer_, DeviceBuffer::allocate(*device_, b.observer, "observer queries"));
@@ -152,13 +144,14 @@ Status CudaSession::read_logits(uint32_t row, float* out) const {
 
 Status CudaSession::write_logits(uint32_t row, const float* in) {
   SHARPI_TRY(check_logits_row(row));
+  best_.forget();
   const uint64_t n = plan_->spec->n_vocab;
   return copies_.bytes(logits() + row * n, in, logit_row_bytes(), cudaMemcpyHostToDevice,
                        "writing logits");
 }
 
 uint32_t CudaSession::max_best() const {
-  return best_.bytes() == 0 ? 0 : most_best(plan_->spec->n_vocab);
+  return best_.most();
 }
 
 Status CudaSession::read_best(uint32_t row, uint32_t k, const std::span<const uint32_t>* allowed,
@@ -167,52 +160,11 @@ Status CudaSession::read_best(uint32_t row, uint32_t k, const std::span<const ui
   if (k == 0 || k > max_best())
     return Status::error(Code::kInternal, "the %u best logits cannot be read; 1 to %u can", k,
                          max_best());
-  SHARPI_TRY(device_->usable());
-  const std::lock_guard lock(way_out_);
-  const DeviceScope scope(*device_);
-  const uint32_t n_vocab = plan_->spec->n_vocab;
-  TopKParams t;
-  t.logits = logits() + uint64_t{row} * n_vocab;
-  t.stride = n_vocab;
-  t.n_rows = 1;
-  t.n_vocab = n_vocab;
-  t.k = k;
-  t.values = best_.as<float>();
-  t.ids = reinterpret_cast<int32_t*>(t.values + kMaxTopK);
-  t.workspace = best_.data() + kBestBytes;
-  t.workspace_bytes = best_.bytes() - kBestBytes - mask_bytes(n_vocab);
-  if (allowed != nullptr) {
-    std::byte* mask = best_.data() + best_.bytes() - mask_bytes(n_vocab);
-    if (allowed->size_bytes() > mask_bytes(n_vocab)) {
-      return Status::error(Code::kInternal, "the mask has %zu words, which do not fit %u tokens",
-                           allowed->size(), n_vocab);
-    }
-    // From pinned memory, so that the copy does not wait. The logits' way out is as large.
-    std::memcpy(logits_host_.data(), allowed->data(), allowed->size_bytes());
-    if (!allowed->empty()) {
-      SHARPI_TRY(device_->check(cudaMemcpyAsync(mask, logits_host_.data(), allowed->size_bytes(),
-                                                cudaMemcpyHostToDevice, stream_->get()),
-                                "upload of the allowed tokens"));
-    }
-    t.allowed = {reinterpret_cast<const uint32_t*>(mask), static_cast<uint32_t>(allowed->size())};
-  }
-  ArgmaxParams a;
-  a.logits = t.logits;
-  a.stride = n_vocab;
-  a.n_rows = 1;
-  a.n_vocab = n_vocab;
-  a.allowed = t.allowed;
-  a.values = t.values;
-  a.ids = t.ids;
-  a.workspace = t.workspace;
-  a.workspace_bytes = t.workspace_bytes;
-  SHARPI_TRY(
-      device_->settle(k == 1 ? launch_argmax(a, stream_->get()) : launch_top_k(t, stream_->get())));
-  SHARPI_TRY(copies_.bytes(logits_host_.data(), best_.data(), kBestBytes, cudaMemcpyDeviceToHost,
-                           "reading the best logits"));
-  std::memcpy(values, logits_host_.data(), k * sizeof(float));
-  std::memcpy(ids, logits_host_.as<float>() + kMaxTopK, k * sizeof(int32_t));
-  return Status::ok();
+  return best_.read({logits(), plan_->spec->n_vocab}, row, k, allowed, values, ids);
+}
+
+Status CudaSession::send_best(uint32_t n, uint32_t k) {
+  return best_.send({logits(), plan_->spec->n_vocab}, n, k);
 }
 
 std::vector<MemoryRow> CudaSession::memory_rows() const {
@@ -228,7 +180,7 @@ std::vector<MemoryRow> CudaSession::memory_rows() const {
   b.checkpoints = checkpoints_.bytes();
   b.logits = logits_.bytes();
   b.logits_host = logits_host_.bytes();
-  b.best = best_.bytes();
+  b.best = {best_.device_bytes(), best_.pinned_bytes()};
   b.ring = ring_.bytes();
   b.observer = observer_.bytes();
   b.moves = moves_.bytes();

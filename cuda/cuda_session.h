@@ -10,6 +10,7 @@
 #include <mutex>
 #include <vector>
 
+#include "cuda/best_logits.h"
 #include "cuda/device_memory.h"
 #include "cuda/kernels/batch.h"
 #include "cuda/kv_moves.h"
@@ -47,6 +48,11 @@ class CudaSession final : public StoredSession<DeviceBuffer, PinnedBuffer, Devic
   uint32_t max_best() const override;
   Status read_best(uint32_t row, uint32_t k, const std::span<const uint32_t>* allowed,
                    float* values, int32_t* ids) const override;
+  /// For the pass under way: the k best of its first n rows of logits go to the host too, where
+  /// read_best() finds them once best_arrived() was called.
+  Status send_best(uint32_t n, uint32_t k);
+  void best_arrived() { best_.arrive(); }
+  void forget_best() { best_.forget(); }
   std::vector<MemoryRow> memory_rows() const override;
   Status reserve_observer(uint32_t n) override;
   Status read_queries(uint32_t layer, uint64_t first, uint32_t n, float* out) const override;
@@ -74,6 +80,7 @@ class CudaSession final : public StoredSession<DeviceBuffer, PinnedBuffer, Devic
         stream_(&stream),
         replay_(&replay),
         copies_(device, stream),
+        best_(device, stream),
         moves_(device, stream) {}
   Status allocate();
   Status apply_pending(uint32_t layer) const;
@@ -83,10 +90,10 @@ class CudaSession final : public StoredSession<DeviceBuffer, PinnedBuffer, Devic
   const Stream* stream_;
   const StateReplay* replay_;
   SessionCopies copies_;
+  BestLogits best_;
   KvMoves moves_;
-  mutable std::mutex way_out_;  // of what const calls share: the next two
+  mutable std::mutex way_out_;  // of what const calls share: the next one
   PinnedBuffer logits_host_;    // one row on its way out
-  DeviceBuffer best_;           // scratch of the best logits, and they themselves
 };
 
 /// A session's recurrent state, and the pending rows that have to be applied to it.

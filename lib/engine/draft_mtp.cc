@@ -79,6 +79,7 @@ Status MtpDrafter::run(std::span<const int32_t> tokens, const float* hidden, boo
   q.n_rows = static_cast<uint32_t>(tokens.size());
   q.position = rows_.next_position();
   q.first_logit_row = draft ? q.n_rows - 1 : q.n_rows;
+  q.n_best = draft ? 1 : 0;
   q.hidden = draft ? last_.data() : nullptr;
   q.first_hidden_row = q.n_rows - 1;
   Submission s;

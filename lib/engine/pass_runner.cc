@@ -14,6 +14,7 @@ Status PassRunner::run(const PassRequest& pass) {
   q.last_logit_row = pass.rows_to_end;
   const uint32_t here = pass.want_rows > pass.rows_to_end ? pass.want_rows - pass.rows_to_end : 0;
   q.first_logit_row = here >= q.n_rows ? 0 : q.n_rows - here;
+  q.n_best = core_.n_best;
   SHARPI_TRY(drafters_.take_hidden(&q));
   Submission rows;
   rows.tokens = pass.tokens.data();

@@ -77,6 +77,7 @@ SessionState& SessionBatch::state_of(Session& session) {
 Status SessionBatch::begin_rows(SessionState* s, SequenceRows* rows) {
   rows->ledger = &s->core.ledger;
   rows->position = s->core.ledger.next_position();
+  rows->n_best = s->core.n_best;
   return s->drafters.take_hidden(rows);
 }
 

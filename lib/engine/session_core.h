@@ -67,6 +67,7 @@ struct SessionCore {
   KvLedger ledger;
   std::vector<int32_t> history;  // tokens read; capacity n_ctx from the start
   LogitRows logit_rows;
+  uint32_t n_best = 0;  // of the best logits that the last draw asked for; 0 = it took a whole row
   /// The call has changed something that only its next commit makes good: rows that made room, or
   /// observer rows. It goes on to that commit before it answers a cancel.
   bool changed = false;

@@ -52,7 +52,9 @@ Status TokenDrawer::logits(uint32_t row, float* out) const {
 /// Draws from logits row 0, from the best of it where those decide.
 Status TokenDrawer::draw(const Draw& draw, int32_t* out) {
   const uint32_t n = sampler_.n_best(draw);
+  core_.n_best = 0;
   if (n != 0 && n <= core_.head().max_best()) {
+    core_.n_best = draw.has_mask ? 0 : n;  // the next draw is probably one like this
     std::array<float, 256> values;
     std::array<int32_t, 256> ids;
     SHARPI_TRY(check_row(0));

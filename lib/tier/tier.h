@@ -44,6 +44,9 @@ struct SequenceRows {
   /// row n_rows-1 goes to logit row last_logit_row, the one before it to last_logit_row + 1, ...
   uint32_t first_logit_row = 0;
   uint32_t last_logit_row = 0;
+  /// How many of the best logits of every wanted row read_best() will be asked for, as far as the
+  /// engine knows; a tier may find them with the pass. 0 = none.
+  uint32_t n_best = 0;
   /// Rows after the first may be taken back: what recurrent layers need for that is kept, and the
   /// engine calls commit_rows() for commit_state(). At most the session's n_draft + 1 rows.
   bool drafted = false;

@@ -81,6 +81,37 @@ TEST_P(Sample, GreedyTakesTheBestAllowedToken) {
 
 /// The same random number decides among the same tokens, whether the mask is read where the logits
 /// are or the row is brought over: a bias of -inf on all others takes the second way.
+/// A tier may find the best logits with the pass that makes them, once a draw has asked for some. A
+/// fork's are read when it draws.
+TEST_P(Sample, DrawsAreOfTheLogitsThatAreThere) {
+  for (const bool greedy : {true, false}) {
+    Chat chat = ready(9, greedy ? 0.0f : 1.0f, greedy ? 0 : 40);
+    const auto expect_same = [&](const char* when) {
+      sharpi_session* copy = nullptr;
+      sharpi_error e = SHARPI_ERROR_INIT;
+      ASSERT_EQ(sharpi_session_fork(chat.get(), &copy, &e), SHARPI_OK) << text_of(e);
+      const Chat fork(SessionPtr(copy), chat.n_vocab());
+      const int32_t drawn = draw(chat, sample_defaults());
+      EXPECT_EQ(drawn, draw(fork, sample_defaults())) << when;
+      if (greedy) {
+        EXPECT_EQ(drawn, chat.argmax()) << when;
+      }
+    };
+    expect_same("behind the prompt");
+    chat.decode(prompt_[0]);
+    expect_same("behind a token");
+    const std::vector<char> blob = saved(chat);
+    chat.prefill({prompt_[1], prompt_[2], prompt_[3]});
+    expect_same("behind three tokens");
+    sharpi_error e = SHARPI_ERROR_INIT;
+    ASSERT_EQ(sharpi_session_restore(chat.get(), blob.data(), blob.size(), &e), SHARPI_OK)
+        << text_of(e);
+    expect_same("behind what was restored");
+    chat.prefill({prompt_[1], prompt_[2], prompt_[3]}, 2);
+    expect_same("of two rows the first");
+  }
+}
+
 TEST_P(Sample, AMaskDrawsWhatABiasOfAllOthersDraws) {
   for (const uint32_t top_k : {40u, 5u, 0u}) {
     const Chat masked = ready(11, 1.0f, top_k), biased = ready(11, 1.0f, top_k);

@@ -51,17 +51,28 @@ Kernel choose(const KernelConfig& config, const KvLayer& kv, bool few_rows) {
   return attention_flash_fits(config, kv) ? Kernel::kFlash : Kernel::kF32;
 }
 
-/// One row a sequence, of a shape that has a kernel of its own.
+/// One row a sequence.
+bool is_step(const AttentionParams& p) {
+  return p.batch.n_rows == p.batch.n_sequences;
+}
+bool has_few_rows(const AttentionParams& p) {
+  return p.batch.n_rows <= kSplitRows || is_step(p);
+}
+/// Few rows, of a shape whose kernels need fewer instructions.
 bool takes_step(const KernelConfig& config, const AttentionParams& p) {
-  return !config.exact && p.batch.n_rows == p.batch.n_sequences &&
-         attention_step_fits(config, p.kv);
+  return !config.exact && has_few_rows(p) && attention_step_fits(config, p.kv);
+}
+
+/// Blocks of rows, at most: sequences may have rows left that fill no block.
+uint32_t row_blocks(const Batch& batch, uint32_t block_rows) {
+  if (batch.n_sequences == 1) return (batch.n_rows + block_rows - 1) / block_rows;
+  return batch.n_rows / block_rows + batch.n_sequences;
 }
 
 /// Row blocks and splits of a call of few rows.
 Status plan_splits(const KernelConfig& config, const AttentionParams& p, AttentionArgs* a) {
-  const bool single = p.batch.n_rows == p.batch.n_sequences;
-  a->block_rows = single ? 1 : std::max(1u, kSplitVectors / a->group);
-  a->n_blocks = single ? p.batch.n_rows : p.batch.n_rows / a->block_rows + p.batch.n_sequences;
+  a->block_rows = is_step(p) ? 1 : std::max(1u, kSplitVectors / a->group);
+  a->n_blocks = is_step(p) ? p.batch.n_rows : row_blocks(p.batch, a->block_rows);
   const uint32_t units = p.kv.n_heads * a->n_blocks;
   const bool step = takes_step(config, p);
   const uint32_t per_sm = config.exact ? kBlocksPerSm
@@ -118,13 +129,13 @@ Status launch_stored(const KernelConfig& config, const AttentionParams& p, cudaS
   a.group = p.n_heads / p.kv.n_heads;
   a.max_splits = 1;
   a.least_tiles = 1;
-  const bool few = p.batch.n_rows <= kSplitRows || p.batch.n_rows == p.batch.n_sequences;
-  const bool split = few && !config.deterministic;
+  const bool split = has_few_rows(p) && !config.deterministic;
   if (split) SHARPI_TRY(plan_splits(config, p, &a));
   switch (choose(config, p.kv, split)) {
     case Kernel::kRing:
-      return takes_step(config, p) ? launch_attention_step(config, a, stream)
-                                   : launch_attention_ring(config, a, stream);
+      if (!takes_step(config, p)) return launch_attention_ring(config, a, stream);
+      return is_step(p) ? launch_attention_step(config, a, stream)
+                        : launch_attention_step_rows(config, a, stream);
     case Kernel::kWarpgroups:
       return launch_attention_flash_sm90(config, a, stream);
     case Kernel::kFlash:
@@ -150,7 +161,7 @@ Status launch_attention(const KernelConfig& config, const AttentionParams& p, cu
 const char* attention_path(const KernelConfig& config, const KvLayer& kv, bool few_rows) {
   switch (choose(config, kv, few_rows)) {
     case Kernel::kRing:
-      return attention_step_fits(config, kv) ? "split, rings, steps apart" : "split, rings";
+      return attention_step_fits(config, kv) ? "split, few instructions" : "split, rings";
     case Kernel::kWarpgroups:
       return "flash, warpgroup tensor cores";
     case Kernel::kFlash:

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // A program of its own: attention, qkv, delta net, scoring and compaction kernels against loops in
 // double, and their speed on the shapes of published models.
-// Usage: attention_check [test] [bench] [small] [least] [one1 .. one9]
+// Usage: attention_check [test] [bench] [small] [least] [one1 .. one10]
 #include <cstring>
 #include <memory>
 
@@ -226,6 +226,8 @@ std::vector<AttentionCase> least_cases() {
     all.push_back({4, 1, 512, d, d, 0, 0, {{300, 1}}});
     all.push_back({2, 1, 512, d, d, 0, 0, {{10, 40}}});
     all.push_back({2, 1, 128, d, d, 0, 0, {{10, 70}}});
+    all.push_back({8, 2, 128, d, d, 48, 112, {{200, 3}, {20, 2}}});
+    all.push_back({4, 2, 256, d, d, 0, 0, {{300, 3}}});
   }
   all.push_back({16, 1, 128, kB, kQ, 0, 0, {{2100, 1}}});
   all.push_back({4, 2, 64, kQ, kB, 48, 112, {{200, 1}, {100, 3}}});
@@ -258,7 +260,22 @@ std::vector<AttentionCase> attention_cases() {
       all.push_back({4, one, dim, d, d, 1, 65, {{200, 3}, {0, 70}}});
     }
   }
+  // Drafts that are verified: rows that see keys of their own call, about the borders of tiles,
+  // of windows and of rings whose slots are whole tiles or not.
+  for (const uint32_t dim : {128u, 256u}) {
+    for (const KvDtype d : {kB, kQ, kT}) {
+      all.push_back({4, 2, dim, d, d, 0, 0, {{14, 4}, {15, 1}, {16, 5}, {0, 3}, {33, 0}, {31, 2}}});
+      all.push_back({8, 1, dim, d, d, 100, 176, {{1000, 3}, {30, 2}, {176, 4}, {5, 1}, {99, 6}}});
+      all.push_back({4, 2, dim, d, d, 100, 164, {{1000, 3}, {164, 4}, {163, 5}}, true});
+      all.push_back({4, 2, dim, d, d, 5, 80, {{1000, 16}}});
+      all.push_back({4, 2, dim, d, d, 0, 0, {{500, 3, true}, {20, 2}, {47, 4, true}}});
+      all.push_back({4, 2, dim, d, d, 64, 128, {{500, 5, true}, {200, 7}}});
+      all.push_back({32, 4, dim, d, d, 0, 0, {{20000, 4}}, true, 4.0f});
+    }
+  }
   for (uint32_t group = 1; group <= 16; ++group) {
+    all.push_back({2 * group, 2, 128, kB, kB, 0, 0, {{700, 4}, {10, 2}}});
+    all.push_back({group, 1, 128, kT, kT, 0, 0, {{100, 3}}});
     all.push_back({2 * group, 2, 128, kB, kB, 0, 0, {{700, 1}, {10, 1}}});
     all.push_back({group, 1, 128, kB, kB, 0, 0, {{100, 60}}});
     all.push_back({group, 1, 256, kQ, kB, 0, 0, {{100, 3}}});
@@ -315,7 +332,7 @@ int main(int argc, char** argv) {
     check_selections(g_extent != Extent::kAll);
     std::printf("all: %d passed, %d failed\n", g_passed, g_failed);
   }
-  for (int i = 1; i <= 9; ++i) {
+  for (int i = 1; i <= 10; ++i) {
     if (wants(("one" + std::to_string(i)).c_str())) bench_attention_one(config, i);
   }
   if (wants("rows")) bench_qkvs(config);

@@ -191,11 +191,15 @@ Status launch_attention_ring(const KernelConfig& config, const AttentionArgs& a,
                              cudaStream_t stream);
 uint32_t attention_ring_blocks_per_sm(const KernelConfig& config, const KvLayer& l);
 Status prepare_attention_ring(const KernelConfig& config);
-/// A step's rows, one a sequence, of the usual shapes: in fewer instructions.
+/// Few rows of the usual shapes in fewer instructions: one a sequence (a decode step), or several.
 bool attention_step_fits(const KernelConfig& config, const KvLayer& l);
 Status launch_attention_step(const KernelConfig& config, const AttentionArgs& a,
                              cudaStream_t stream);
+Status launch_attention_step_rows(const KernelConfig& config, const AttentionArgs& a,
+                                  cudaStream_t stream);
+/// Of both.
 Status prepare_attention_step(const KernelConfig& config);
+Status prepare_attention_step_rows(const KernelConfig& config);
 Status launch_attention_merge(const AttentionArgs& a, bool pdl, cudaStream_t stream);
 /// Sums of rotated values rotated back, then gated.
 Status launch_attention_back(const AttentionParams& p, bool pdl, cudaStream_t stream);

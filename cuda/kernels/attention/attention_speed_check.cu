@@ -130,7 +130,7 @@ void bench_attention(const KernelConfig& config, const Span& m, KvDtype d, uint3
       p.o_stride = own.q_stride;
       p.workspace = workspace.p;
       p.workspace_bytes = bytes;
-      p.may_wait = rows == 1;
+      p.may_wait = rows <= 4;
       must(launch_attention(config, p, stream), m.name);
     }
   };
@@ -194,6 +194,13 @@ void bench_attention_one(const KernelConfig& config, int which) {
       for (const uint32_t past : {10u, 100u, 400u, 2048u}) {
         for (const Span& m : {kDense8, kCoder, kOlmoe, kHybrid, kDense27, kGlobal, kWindow}) {
           bench_attention(config, m, d, past, 1);
+        }
+      }
+    }
+    if (which == 10) {  // drafts that are verified
+      for (const uint32_t past : {100u, 2048u, 16384u}) {
+        for (const Span& m : {kDense8, kHybrid, kDense27, kWindow}) {
+          for (const uint32_t rows : {1u, 2u, 4u, 8u}) bench_attention(config, m, d, past, rows);
         }
       }
     }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
-// A step's attention (one row a sequence) over bf16, q8_0 or q4 rows: the ring of a warp, how tiles
-// of keys get there, and queries as operands. Slices of 128 dims, a warp each; lane (g, t) = (lane
+// Attention of few rows over bf16, q8_0 or q4 rows: the ring of a warp, how tiles of keys get
+// there, and queries as operands. kSeveral: a block may have several rows of a sequence (drafts
+// that are verified); a decode step has one. Slices of 128 dims, a warp each; lane (g, t) = (lane
 // / 4, lane % 4). Instructions of a tile are what long contexts have too many of, so addresses are
 // sums of constants, and values of q8_0, or the levels that those of q4 stand for, are multiplied
 // as codes whose bias is taken off once, at the end. Thread rule: device code.
@@ -53,9 +54,27 @@ struct Tiles {
   uint32_t row_bytes, k_offset, v_offset;
   uint32_t scales;                 // from the slice's bytes to its scales
   uint32_t ring;                   // slots, 0 = not a ring
-  uint32_t begin, newest;          // keys that are seen: [begin, newest]
-  const std::byte *new_k, *new_v;  // windowed layers: where the newest key's rows are
+  uint32_t begin, newest;          // keys that a row of the block sees: [begin, newest]
+  uint32_t own;                    // the first key of this call; of one row the newest
+  const std::byte *new_k, *new_v;  // windowed layers: where its rows are, others behind them
+  // Several rows: the newest key that the block's first row sees, its oldest one or that of all
+  // rows without a window (0), no row's older than `low`; and query heads of a KV head.
+  uint32_t first_newest, window, low, group;
+
+  /// The rows' first key and last key that all of them see.
+  __device__ __forceinline__ uint32_t begin_of(uint32_t row) const {
+    const uint32_t behind = first_newest + row + 1;
+    return window != 0 && behind > low + window ? behind - window : low;
+  }
 };
+
+/// The row of a key of this call in a windowed layer.
+template <bool kSeveral>
+__device__ __forceinline__ const std::byte* new_row(const Tiles& s, uint32_t key, bool value) {
+  const std::byte* first = value ? s.new_v : s.new_k;
+  if constexpr (kSeveral) return first + (key - s.own) * s.row_bytes;
+  return first;
+}
 
 /// The rows of a slot, before k_offset or v_offset.
 __device__ __forceinline__ const std::byte* slot_at(const Tiles& s, uint32_t slot) {
@@ -64,7 +83,7 @@ __device__ __forceinline__ const std::byte* slot_at(const Tiles& s, uint32_t slo
 }
 
 /// A tile of which some keys are not seen, or not side by side: row by row, zeros for the others.
-template <class T>
+template <class T, bool kSeveral>
 __device__ __forceinline__ void fetch_some(const Tiles& s, uint32_t key, uint32_t to) {
   const uint32_t lane = threadIdx.x % 32, column = lane % T::kPieces * 16;
   const uint32_t slot0 = s.ring != 0 ? key % s.ring : key;
@@ -72,7 +91,8 @@ __device__ __forceinline__ void fetch_some(const Tiles& s, uint32_t key, uint32_
     uint32_t slot = slot0 + r;
     if (s.ring != 0 && slot >= s.ring) slot -= s.ring;
     const std::byte* from = slot_at(s, slot) + (value ? s.v_offset : s.k_offset);
-    return s.ring != 0 && key + r == s.newest ? (value ? s.new_v : s.new_k) : from;
+    const bool is_new = kSeveral ? key + r >= s.own : key + r == s.newest;
+    return s.ring != 0 && is_new ? new_row<kSeveral>(s, key + r, value) : from;
   };
 #pragma unroll 1
   for (uint32_t i = 0; i < 2 * T::kEach; ++i) {
@@ -132,9 +152,9 @@ __device__ __forceinline__ uint32_t value_row(const LaneCopy& c, uint32_t i) {
   return (c.to_v ^ (kBytes<T::kType> ? (i & 1u) << 6 : (i & 3u) << 5)) + i * kRow;
 }
 
-/// The tile at `at` that ends with the newest key, which windowed layers have elsewhere; zeros
-/// behind it.
-template <class T>
+/// The tile at `at` with the newest key, or with keys of this call, which windowed layers have
+/// elsewhere; zeros behind the newest.
+template <class T, bool kSeveral>
 __device__ __forceinline__ void fetch_last(const Tiles& s, const LaneCopy& c, const std::byte* at,
                                            uint32_t key, uint32_t to) {
   const uint32_t lane = threadIdx.x % 32, newest = s.newest - key;
@@ -144,25 +164,30 @@ __device__ __forceinline__ void fetch_last(const Tiles& s, const LaneCopy& c, co
     const bool value = i >= T::kEach;
     const uint32_t n = i % T::kEach, r = lane / T::kPieces + n * T::kRows;
     const std::byte* from = at + ((value ? c.v : c.k) + n * c.step);
-    if (s.ring != 0 && r == newest) from = (value ? s.new_v : s.new_k) + column;
+    const bool is_new = kSeveral ? key + r >= s.own : r == newest;
+    if (s.ring != 0 && is_new) from = new_row<kSeveral>(s, key + r, value) + column;
     const uint32_t into = value ? value_row<T>(c, n) : c.to_k + n * T::kRows * T::kRow;
     cp_async_16_zfill(to + into, from, r <= newest ? 16 : 0);
   }
   if constexpr (kBytes<T::kType>) {
     const uint32_t r = lane % T::kKeys;
     const std::byte* from = at + c.scales;
-    if (s.ring != 0 && r == newest) from = (lane < T::kKeys ? s.new_k : s.new_v) + s.scales;
+    const bool is_new = kSeveral ? key + r >= s.own : r == newest;
+    if (s.ring != 0 && is_new) from = new_row<kSeveral>(s, key + r, lane >= T::kKeys) + s.scales;
     cp_async_8_zfill(to + c.to_scales, from, r <= newest ? 8 : 0);
   }
 }
 
 /// Starts the copy of the tile from `key` on into the stage at `to`.
-template <class T>
+template <class T, bool kSeveral>
 __device__ __forceinline__ void fetch(const Tiles& s, const LaneCopy& c, uint32_t key,
                                       uint32_t to) {
-  if (key < s.begin || s.ring % T::kKeys != 0) return fetch_some<T>(s, key, to);
+  if (key < s.begin || s.ring % T::kKeys != 0) return fetch_some<T, kSeveral>(s, key, to);
   const std::byte* at = slot_at(s, s.ring != 0 ? key % s.ring : key);
-  if (key + T::kKeys > s.newest + (s.ring != 0 ? 0 : 1)) return fetch_last<T>(s, c, at, key, to);
+  const uint32_t stored = !kSeveral     ? s.newest + (s.ring != 0 ? 0 : 1)
+                          : s.ring != 0 ? s.own
+                                        : s.newest + 1;
+  if (key + T::kKeys > stored) return fetch_last<T, kSeveral>(s, c, at, key, to);
 #pragma unroll
   for (uint32_t i = 0; i < T::kEach; ++i) {
     cp_async_16(to + c.to_k + i * T::kRows * T::kRow, at + (c.k + i * c.step));

@@ -9,8 +9,9 @@
 
 namespace sharpi::cuda::step {
 
-template <KvDtype kType, int kTeam, bool kPairs, uint32_t kSpace>
+template <KvDtype kType, int kTeam, bool kPairs, uint32_t kSpace, bool kMany>
 struct Form {
+  static constexpr bool kSeveral = kMany;
   static constexpr uint32_t kTeams = kWarps / kTeam, kDim = kTeam * kSlice;
   static constexpr int kHalves = kPairs ? 1 : 2;
   using T = Stage<kType>;
@@ -38,9 +39,26 @@ struct Sums {
 #pragma unroll
     for (int i = 0; i < 4 * kBias; ++i) bias[i / 4][i % 4] = 0.0f;
   }
+  /// What a vector's row does not see, of a tile that not all rows see all of.
+  __device__ __forceinline__ void hide(const Tiles& tiles, uint32_t key, float (&s)[F::kScores]) {
+    const uint32_t last = tiles.newest - tiles.first_newest;
+    if (key >= tiles.begin_of(last) && key + 4 * F::kEach <= tiles.first_newest + 1) return;
+#pragma unroll
+    for (int h = 0; h < F::kHalves; ++h) {
+      const uint32_t vector = threadIdx.x % 32 / 4 + 8u * static_cast<uint32_t>(h);
+      const uint32_t row = min(vector / tiles.group, last), begin = tiles.begin_of(row);
+#pragma unroll
+      for (int i = 0; i < F::kEach; ++i) {
+        const uint32_t at = key + threadIdx.x % 4 * 2 + i % 2 + i / 2 * 8;
+        if (at < begin || at > tiles.first_newest + row) s[F::kEach * h + i] = -INFINITY;
+      }
+    }
+  }
   /// Scores of keys key + 2t + i % 2 + i / 2 * 8 become weights.
   __device__ __forceinline__ void fold(const Tiles& tiles, uint32_t key, float (&s)[F::kScores]) {
-    if (key < tiles.begin || key + 4 * F::kEach > tiles.newest + 1) {
+    if constexpr (F::kSeveral) {
+      hide(tiles, key, s);
+    } else if (key < tiles.begin || key + 4 * F::kEach > tiles.newest + 1) {
 #pragma unroll
       for (int i = 0; i < F::kScores; ++i) {
         const uint32_t at = key + threadIdx.x % 4 * 2 + i % 2 + i % F::kEach / 2 * 8;

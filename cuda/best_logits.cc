@@ -51,7 +51,7 @@ uint32_t BestLogits::most() const {
 
 /// To the device's results: [n][k] values, then ids.
 Status BestLogits::find(const LogitsOnDevice& logits, uint32_t row, Rows rows,
-                        const std::span<const uint32_t>* allowed) const {
+                        const std::span<const uint32_t>* allowed, cudaStream_t stream) const {
   TopKParams t;
   t.logits = logits.first + uint64_t{row} * logits.n_vocab;
   t.stride = t.n_vocab = logits.n_vocab;
@@ -71,13 +71,13 @@ Status BestLogits::find(const LogitsOnDevice& logits, uint32_t row, Rows rows,
     std::byte* host = host_.data() + result_bytes(1, kMaxTopK);
     std::memcpy(host, allowed->data(), allowed->size_bytes());
     if (!allowed->empty()) {
-      SHARPI_TRY(device_->check(cudaMemcpyAsync(mask, host, allowed->size_bytes(),
-                                                cudaMemcpyHostToDevice, stream_->get()),
-                                "upload of the allowed tokens"));
+      SHARPI_TRY(device_->check(
+          cudaMemcpyAsync(mask, host, allowed->size_bytes(), cudaMemcpyHostToDevice, stream),
+          "upload of the allowed tokens"));
     }
     t.allowed = {reinterpret_cast<const uint32_t*>(mask), static_cast<uint32_t>(allowed->size())};
   }
-  if (rows.k != 1) return device_->settle(launch_top_k(t, stream_->get()));
+  if (rows.k != 1) return device_->settle(launch_top_k(t, stream));
   ArgmaxParams a;
   a.logits = t.logits;
   a.stride = t.stride;
@@ -88,7 +88,7 @@ Status BestLogits::find(const LogitsOnDevice& logits, uint32_t row, Rows rows,
   a.ids = t.ids;
   a.workspace = t.workspace;
   a.workspace_bytes = t.workspace_bytes;
-  return device_->settle(launch_argmax(a, stream_->get()));
+  return device_->settle(launch_argmax(a, stream));
 }
 
 Status BestLogits::read(const LogitsOnDevice& logits, uint32_t row, uint32_t k,
@@ -105,7 +105,7 @@ Status BestLogits::read(const LogitsOnDevice& logits, uint32_t row, uint32_t k,
   SHARPI_TRY(device_->usable());
   const std::lock_guard lock(reading_);
   const DeviceScope scope(*device_);
-  SHARPI_TRY(find(logits, row, {1, k}, allowed));
+  SHARPI_TRY(find(logits, row, {1, k}, allowed, stream_->get()));
   SHARPI_TRY(copies_.bytes(host_.data(), memory_.data(), 2 * bytes, cudaMemcpyDeviceToHost,
                            "reading the best logits"));
   std::memcpy(values, host_.data(), bytes);
@@ -113,10 +113,10 @@ Status BestLogits::read(const LogitsOnDevice& logits, uint32_t row, uint32_t k,
   return Status::ok();
 }
 
-Status BestLogits::send(const LogitsOnDevice& logits, uint32_t n, uint32_t k) {
+Status BestLogits::send(const LogitsOnDevice& logits, uint32_t n, uint32_t k, cudaStream_t pass) {
   forget();
   if (n == 0 || n > n_rows_ || k == 0 || k > std::min(most(), kMostSent)) return Status::ok();
-  SHARPI_TRY(find(logits, 0, {n, k}, nullptr));
+  SHARPI_TRY(find(logits, 0, {n, k}, nullptr, pass));
   std::byte* to = host_.data() + result_bytes(1, kMaxTopK) + mask_bytes(n_vocab_);
   SHARPI_TRY(device_->check(cudaMemcpyAsync(to, memory_.data(), uint64_t{n} * k * 2 * sizeof(float),
                                             cudaMemcpyDeviceToHost, stream_->get()),

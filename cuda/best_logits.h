@@ -4,7 +4,7 @@
 // with the pass that computes the rows, which spares a draw its own way to the device and back
 // (send(), arrive()).
 // Thread rule: read() may be called by several threads at once; the others are of the call that
-// computes the rows. Work runs on the model's stream.
+// computes the rows.
 #pragma once
 
 #include <cstdint>
@@ -32,7 +32,7 @@ BestBytes best_bytes(uint32_t n_vocab, uint32_t n_rows);
 
 class BestLogits {
  public:
-  /// `device` and `stream` outlive it.
+  /// `device` and `stream` outlive it. What is read runs on the stream.
   BestLogits(const Device& device, const Stream& stream)
       : device_(&device), stream_(&stream), copies_(device, stream) {}
   Status allocate(uint32_t n_vocab, uint32_t n_rows);
@@ -44,10 +44,10 @@ class BestLogits {
   /// As TierSession::read_best() of row `row`. Pre: 1 <= k <= most().
   Status read(const LogitsOnDevice& logits, uint32_t row, uint32_t k,
               const std::span<const uint32_t>* allowed, float* values, int32_t* ids) const;
-  /// The k best of the first n rows go to the host behind what the stream does. Nothing happens
-  /// where so many are not sent along.
-  Status send(const LogitsOnDevice& logits, uint32_t n, uint32_t k);
-  /// The stream has done what send() asked for, so read() finds it.
+  /// The k best of the first n rows go to the host behind what the pass does on its own stream.
+  /// Nothing happens where so many are not sent along.
+  Status send(const LogitsOnDevice& logits, uint32_t n, uint32_t k, cudaStream_t pass);
+  /// That stream has done what send() asked for, so read() finds it.
   void arrive() { here_ = sent_, sent_ = {}; }
   /// The rows are about to change.
   void forget() { here_ = sent_ = {}; }
@@ -57,7 +57,7 @@ class BestLogits {
     uint32_t n = 0, k = 0;
   };
   Status find(const LogitsOnDevice& logits, uint32_t row, Rows rows,
-              const std::span<const uint32_t>* allowed) const;
+              const std::span<const uint32_t>* allowed, cudaStream_t stream) const;
 
   const Device* device_;
   const Stream* stream_;

@@ -133,7 +133,7 @@ Status Calls::run(const Segment& segment, const Submission& rows, Workspace& wor
   }
   Status done = segment.streamed ? run_streamed(segment, rows, ws, format)
                                  : run_format(segment, rows, ws, format);
-  if (done.is_ok() && logits) done = send_best(rows);
+  if (done.is_ok() && logits) done = send_best(rows, ws);
   thrown.ws = nullptr;
   if (done.is_ok()) {
     if (rows.meanwhile != nullptr) rows.meanwhile->run();
@@ -238,10 +238,10 @@ Status Calls::run_segment(const Segment& segment, Pass& p) const {
 
 /// What the sessions' draws are likely to ask for: behind the pass on the stream, so that a draw
 /// need not go to the device.
-Status Calls::send_best(const Submission& rows) const {
+Status Calls::send_best(const Submission& rows, const CudaWorkspace& ws) const {
   for (const SequenceRows& q : rows.sequences) {
     if (q.n_best == 0 || q.last_logit_row != 0) continue;
-    SHARPI_TRY(session_of(q)->send_best(q.n_rows - q.first_logit_row, q.n_best));
+    SHARPI_TRY(session_of(q)->send_best(q.n_rows - q.first_logit_row, q.n_best, ws.raw_stream()));
   }
   return Status::ok();
 }

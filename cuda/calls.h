@@ -30,7 +30,7 @@ class Calls {
   void fill_ple(const Submission& rows, CudaWorkspace& ws) const;
   Status upload(Pass& p) const;
   Status run_segment(const Segment& segment, Pass& p) const;
-  Status send_best(const Submission& rows) const;
+  Status send_best(const Submission& rows, const CudaWorkspace& ws) const;
   void hand_out_hidden(const Segment& segment, const Submission& rows, CudaWorkspace& ws) const;
   void place(const Segment& segment, const float* in, float* out, Pass* p) const;
   Status run_graph(const Segment& segment, Pass& p, uint32_t format) const;

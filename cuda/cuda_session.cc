@@ -163,8 +163,8 @@ Status CudaSession::read_best(uint32_t row, uint32_t k, const std::span<const ui
   return best_.read({logits(), plan_->spec->n_vocab}, row, k, allowed, values, ids);
 }
 
-Status CudaSession::send_best(uint32_t n, uint32_t k) {
-  return best_.send({logits(), plan_->spec->n_vocab}, n, k);
+Status CudaSession::send_best(uint32_t n, uint32_t k, cudaStream_t pass) {
+  return best_.send({logits(), plan_->spec->n_vocab}, n, k, pass);
 }
 
 std::vector<MemoryRow> CudaSession::memory_rows() const {

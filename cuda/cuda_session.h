@@ -48,9 +48,9 @@ class CudaSession final : public StoredSession<DeviceBuffer, PinnedBuffer, Devic
   uint32_t max_best() const override;
   Status read_best(uint32_t row, uint32_t k, const std::span<const uint32_t>* allowed,
                    float* values, int32_t* ids) const override;
-  /// For the pass under way: the k best of its first n rows of logits go to the host too, where
-  /// read_best() finds them once best_arrived() was called.
-  Status send_best(uint32_t n, uint32_t k);
+  /// For a pass under way on that stream: the k best of its first n rows of logits go to the host
+  /// too, where read_best() finds them once best_arrived() was called.
+  Status send_best(uint32_t n, uint32_t k, cudaStream_t pass);
   void best_arrived() { best_.arrive(); }
   void forget_best() { best_.forget(); }
   std::vector<MemoryRow> memory_rows() const override;

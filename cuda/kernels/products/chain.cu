@@ -87,13 +87,7 @@ __global__ void __launch_bounds__((kShareWarps + kFeeders) * 32, 1)
   view.shared = shared_bytes;
   view.warp = threadIdx.x / 32;
   view.lane = threadIdx.x % 32;
-  if (view.warp < kShareWarps && view.lane < kSlots) {
-    ChainSlots& slots = slots_of(p, view);
-    mbarrier_init(shared_address(&slots.full[view.warp][view.lane]), 1);
-    mbarrier_init(shared_address(&slots.empty[view.warp][view.lane]), p.arrivals);
-    mbarrier_init_fence();
-  }
-  tell_multiplies(p, view, 0);
+  init_rings(p, view);
   lay_out(p, view);
   __syncthreads();
   if (view.warp >= kShareWarps) {

@@ -18,8 +18,9 @@
 namespace sharpi::cuda {
 
 constexpr uint32_t kMaxChainSteps = 6;
-/// Rows that a chain takes: with rings, and without; more go launch by launch.
-constexpr uint32_t kMaxChainRows = 4, kMaxRegisterRows = 4;
+/// Rows that a chain takes, which are the second operand of one product of tensor cores; more go
+/// launch by launch.
+constexpr uint32_t kMaxChainRows = 4;
 /// Device memory that launches on one stream share (chain_launch.h says for what); zero before the
 /// first.
 constexpr uint64_t kChainSyncBytes = 4096 + 2 * 131072 * 4;

@@ -289,8 +289,7 @@ bool has_chains(const KernelConfig& config) {
 }
 
 uint32_t max_chain_rows(const KernelConfig& config) {
-  if (!has_chains(config)) return 0;
-  return chain_form(config, {}) == ChainForm::kRings ? kMaxChainRows : kMaxRegisterRows;
+  return has_chains(config) ? kMaxChainRows : 0;
 }
 
 bool chain_takes(const KernelConfig& config, const ChainStep& step) {
@@ -337,8 +336,7 @@ bool make_chain_launch(const KernelConfig& config, const ChainStep* steps, uint3
   l.arrivals = tuning.every_lane_arrives ? 32 : 1;
   const int limit = std::min(config.device.shared_per_block, tuning.shared_bytes);
   const bool rings = chain_form(config, tuning) == ChainForm::kRings;
-  if (rings && !config.device.bulk_copies) return false;    // it copies in bulk
-  if (!rings && l.n_rows > kMaxRegisterRows) return false;  // a unit is multiplied once
+  if (rings && !config.device.bulk_copies) return false;  // it copies in bulk
   const auto room = static_cast<uint32_t>(std::max(limit, 0));
   if (!Wiring(steps, &l).run()) return false;
   return l.n_rows == 1 ? divide_memory(&l, room, rings)

@@ -23,10 +23,6 @@ uint32_t parts_of(const Bench& b, const std::vector<ChainStep>& steps, const Cha
   return shape_of(b, steps, tuning).parts;
 }
 
-uint32_t most_rows(const ChainTuning& t) {
-  return t.form == ChainForm::kRings ? kMaxChainRows : kMaxRegisterRows;
-}
-
 void launch(Bench& b, const std::vector<ChainStep>& steps, Sync& sync, cudaStream_t stream,
             const ChainTuning& tuning) {
   must(launch_chain(b.config, steps.data(), static_cast<uint32_t>(steps.size()), sync.memory.p,
@@ -94,7 +90,7 @@ void check_layer(Bench& b, const LayerShape& s, const ChainTuning& tuning, int r
   });
   const LayerMatrices m = {w.o->m, w.gate->m, w.up->m, w.down->m,
                            w.q->m, w.k->m,    w.v->m,  w.small->m};
-  for (uint32_t n_rows = 2; n_rows <= most_rows(tuning); ++n_rows) {
+  for (uint32_t n_rows = 2; n_rows <= kMaxChainRows; ++n_rows) {
     if (quick && n_rows != 2 && n_rows != 3 && n_rows != 7) continue;
     for (uint32_t parts = 1; parts <= 2; ++parts) {
       ChainTuning t = tuning;
@@ -111,7 +107,7 @@ void check_single(Bench& b, GgmlType t, uint32_t n_in, uint32_t n_out, const Cha
       norm(random_floats(n_in, 1.0f));
   Buffer<float> y(size_t{n_out} * kMaxChainRows), z(y.n);
   Sync sync;
-  for (uint32_t n_rows = 2; n_rows <= most_rows(tuning); ++n_rows) {
+  for (uint32_t n_rows = 2; n_rows <= kMaxChainRows; ++n_rows) {
     must(cudaMemset(y.p, 0xFF, y.n * 4), "poison");
     must(cudaMemset(z.p, 0xFF, z.n * 4), "poison");
     ChainStep step;

@@ -147,8 +147,8 @@ __global__ void __launch_bounds__(kThreads, 2) gemm_kernel(const __grid_constant
   const WarpPanel panel[2] = {find_warp_panel(p, at.y, v.warp, 0, v.rows.expert),
                               find_warp_panel(p, at.y, v.warp, 1, v.rows.expert)};
   float acc[2][kRows / 8][4] = {};
-  with_gemm_type(panel[0].task->type,
-                 [&]<GgmlType kType>() { main_loop<kType, kRows>(p, v, panel, acc); });
+  with_type_of<GemmTypes>(panel[0].task->type,
+                          [&]<GgmlType kType>() { main_loop<kType, kRows>(p, v, panel, acc); });
   __syncthreads();  // the stages of x are used up
   auto* factor = reinterpret_cast<float*>(shared);
   if (threadIdx.x < v.rows.n_rows) factor[threadIdx.x] = p.factor[v.rows.first + threadIdx.x];

@@ -78,8 +78,8 @@ __device__ __forceinline__ void load_weights(const Outputs& o, uint32_t n_in, ui
     return;
   }
   const uint8_t* panel = o.data + (o.first + row) / kPanelRows * o.task->panel_bytes;
-  with_tiled_type(o.task->type,
-                  [&]<GgmlType kType>() { tile_piece<kType>(panel, block, lane, row, w); });
+  with_type_of<TiledTypes>(
+      o.task->type, [&]<GgmlType kType>() { tile_piece<kType>(panel, block, lane, row, w); });
 }
 
 /// The same columns of the tile's rows of x, norm weights applied.

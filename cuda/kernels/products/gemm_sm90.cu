@@ -193,7 +193,7 @@ __device__ __forceinline__ void run_panel(const GemmParams& p, const BlockView& 
 __device__ __forceinline__ void run_any_panel(const GemmParams& p, const BlockView& v,
                                               const WarpPanel& panel, uint32_t n_rows,
                                               float (&acc)[kGroups][4]) {
-  // Not by with_gemm_type(): through its function the compiler makes this kernel three times as
+  // Not by with_type_of(): through its function the compiler makes this kernel three times as
   // long.
   static_assert(kBranchIsWhole<GemmTypes, GgmlType::kQ8_0, GgmlType::kQ4_0, GgmlType::kQ4_1,
                                GgmlType::kQ5_0, GgmlType::kQ5_1, GgmlType::kQ4_K, GgmlType::kQ5_K,

@@ -173,7 +173,8 @@ __device__ __forceinline__ void tile_block(const uint8_t* panel, uint32_t block,
 
 __device__ __noinline__ void any_tile_block(GgmlType type, const uint8_t* panel, uint32_t block,
                                             uint32_t lane, float4 (&v)[2][2]) {
-  with_tiled_type(type, [&]<GgmlType kType>() { tile_block<kType>(panel, block, lane, v); });
+  with_type_of<TiledTypes>(type,
+                           [&]<GgmlType kType>() { tile_block<kType>(panel, block, lane, v); });
 }
 
 /// Grid (blocks of 32 columns / warps, panels).

@@ -104,8 +104,8 @@ __device__ __forceinline__ void panel_sums(const StreamParams& p, const PanelRef
   if (ref.task->layout == WeightLayout::kRows) {
     return row_sums<kRows>(p, ref, warp, lane, s);
   }
-  with_tiled_type(ref.task->type,
-                  [&]<GgmlType kType>() { tile_sums<kType, kRows>(p, ref, warp, lane, s); });
+  with_type_of<TiledTypes>(
+      ref.task->type, [&]<GgmlType kType>() { tile_sums<kType, kRows>(p, ref, warp, lane, s); });
 }
 
 /// Sum over all lanes, or over the four lanes of a quad.

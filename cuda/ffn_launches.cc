@@ -16,10 +16,10 @@ Status FfnLaunches::launch(Pass& p, const Binding& at, const LaunchList& list,
     case LaunchKind::kExperts:
       return launch_moe(p.config, at.experts(l.layer, l.to, l.add), p.ws.raw_stream());
     case LaunchKind::kMoeStep: {
-      const RowStep* step = list.steps.data() + l.first_step;
-      const RowProduct* before = l.has_before ? &step++->product : nullptr;
-      const bool has_after = l.n_steps > (l.has_before ? 1u : 0u);
-      const RowProduct* after = has_after ? &step->product : nullptr;
+      const RowLink* link = list.links.data() + l.first_link;
+      const RowProduct* before = l.has_before ? &link++->product : nullptr;
+      const bool has_after = l.n_links > (l.has_before ? 1u : 0u);
+      const RowProduct* after = has_after ? &link->product : nullptr;
       return launch_moe_step(p.config, at.moe_step(l.layer, l.to, l.add, before, after),
                              p.ws.raw_stream());
     }

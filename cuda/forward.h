@@ -37,7 +37,7 @@ class Forward {
   Status send_logits(Pass& p) const;
   Status hidden_rows(Pass& p) const;
   Status rope_tables(Pass& p) const;
-  Status launch_steps(Pass& p, const Binding& at, const LaunchList& list, const Launch& l) const;
+  Status launch_links(Pass& p, const Binding& at, const LaunchList& list, const Launch& l) const;
   Status add_sum(Pass& p, const RowSum& sum) const;
 
   const LoadedModel& m_;

@@ -180,8 +180,8 @@ void add_product(const RowProduct& p, std::multiset<const GgufTensor*>* out) {
 std::multiset<const GgufTensor*> multiplied(const LaunchList& list, const StepFacts& facts) {
   std::multiset<const GgufTensor*> out;
   for (const Launch& l : list.launches) {
-    for (uint32_t i = 0; i < l.n_steps; ++i)
-      add_product(list.steps[l.first_step + i].product, &out);
+    for (uint32_t i = 0; i < l.n_links; ++i)
+      add_product(list.links[l.first_link + i].product, &out);
     if (l.kind != LaunchKind::kMoeStep && l.kind != LaunchKind::kExperts) continue;
     const FfnSpec& f = facts.spec->layers[l.layer].ffn;
     std::vector<TensorRef> inside = {f.gate, f.up, f.down};
@@ -240,7 +240,7 @@ TEST(StepLaunches, MultiplyWithEveryMatrixOnce) {
   EXPECT_GT(n, 1000u);
 }
 
-/// A chain takes all its steps and has room for them; experts of one row are taken; nothing waits
+/// A chain takes all its links and has room for them; experts of one row are taken; nothing waits
 /// for anything in calls that take no turn on the device.
 TEST(StepLaunches, AreOnesThatTheKernelsTake) {
   each_list([](const LaunchList& list, const StepFacts& facts, const Segment&) {
@@ -248,21 +248,21 @@ TEST(StepLaunches, AreOnesThatTheKernelsTake) {
     ChainTuning tuning;
     tuning.shared_bytes = facts.chain_bytes;
     for (const Launch& l : list.launches) {
-      const RowStep* at = list.steps.data() + l.first_step;
+      const RowLink* at = list.links.data() + l.first_link;
       if (l.kind == LaunchKind::kProduct) {
-        EXPECT_EQ(l.n_steps, 1u);
+        EXPECT_EQ(l.n_links, 1u);
         EXPECT_FALSE(at->sum.adds);
       }
       if (l.kind == LaunchKind::kChain) {
         EXPECT_TRUE(facts.fuses);
-        std::vector<ChainStep> steps;
-        for (uint32_t i = 0; i < l.n_steps; ++i) steps.push_back(paper.step(at[i]));
-        for (const ChainStep& s : steps) EXPECT_TRUE(chain_takes(facts.config, s));
-        EXPECT_TRUE(chain_fits(facts.config, steps.data(), l.n_steps, tuning));
+        std::vector<ChainLink> links;
+        for (uint32_t i = 0; i < l.n_links; ++i) links.push_back(paper.link(at[i]));
+        for (const ChainLink& s : links) EXPECT_TRUE(chain_takes(facts.config, s));
+        EXPECT_TRUE(chain_fits(facts.config, links.data(), l.n_links, tuning));
       }
       if (l.kind == LaunchKind::kMoeStep) {
         EXPECT_EQ(facts.n_rows, 1u);
-        EXPECT_TRUE(facts.fuses || l.n_steps == 0);
+        EXPECT_TRUE(facts.fuses || l.n_links == 0);
       }
     }
   });
@@ -287,8 +287,8 @@ TEST(StepLaunches, FollowTheHiddenRow) {
     };
     for (const Launch& l : list.launches) {
       if (l.kind == LaunchKind::kResidual) sum(l.sum);
-      for (uint32_t i = 0; i < l.n_steps; ++i) {
-        const RowStep& s = list.steps[l.first_step + i];
+      for (uint32_t i = 0; i < l.n_links; ++i) {
+        const RowLink& s = list.links[l.first_link + i];
         EXPECT_TRUE(s.product.x != (row == Buf::kX ? Buf::kOtherX : Buf::kX));
         if (s.sum.adds) sum(s.sum);
         for (uint32_t t = 0; t < s.product.n_tasks; ++t)
@@ -325,7 +325,7 @@ TEST(StepLaunches, OfDeterministicModelsAreKernelByKernel) {
 }
 
 /// Without room for a chain its products are launches, in the same order.
-TEST(StepLaunches, WithoutRoomStepsGoOneByOne) {
+TEST(StepLaunches, WithoutRoomLinksGoOneByOne) {
   uint32_t n_apart = 0;
   each_card([&](const NamedCard&, const DeviceProfile& device) {
     for (const NamedSpec& m : specs()) {
@@ -337,9 +337,9 @@ TEST(StepLaunches, WithoutRoomStepsGoOneByOne) {
       const LaunchList apart = fuse(program, f);
       EXPECT_EQ(apart.n_chains, 0u);
       EXPECT_EQ(apart.n_apart, chained.n_chains + chained.n_apart) << m.name;
-      ASSERT_EQ(apart.steps.size(), chained.steps.size()) << m.name;
-      for (size_t i = 0; i < apart.steps.size(); ++i) {
-        EXPECT_EQ(apart.steps[i].product.tasks[0].w, chained.steps[i].product.tasks[0].w);
+      ASSERT_EQ(apart.links.size(), chained.links.size()) << m.name;
+      for (size_t i = 0; i < apart.links.size(); ++i) {
+        EXPECT_EQ(apart.links[i].product.tasks[0].w, chained.links[i].product.tasks[0].w);
       }
       n_apart += apart.n_apart;
     }

@@ -140,18 +140,18 @@ __global__ void __launch_bounds__((kShareWarps + kFeeders) * 32, 1)
 
 }  // namespace
 
-Status launch_chain(const KernelConfig& config, const ChainStep* steps, uint32_t n_steps,
+Status launch_chain(const KernelConfig& config, const ChainLink* links, uint32_t n_links,
                     std::byte* sync, cudaStream_t stream, const ChainTuning& tuning) {
-  if (n_steps == 0 || n_steps > kMaxChainSteps || sync == nullptr) {
-    return Status::error(Code::kInternal, "chain of %u products", n_steps);
+  if (n_links == 0 || n_links > kMaxChainLinks || sync == nullptr) {
+    return Status::error(Code::kInternal, "chain of %u products", n_links);
   }
-  for (uint32_t k = 0; k < n_steps; ++k) {
-    if (!chain_takes(config, steps[k]))
+  for (uint32_t k = 0; k < n_links; ++k) {
+    if (!chain_takes(config, links[k]))
       return Status::error(Code::kInternal, "chain: product %u does not fit", k);
   }
   ChainLaunch l;
-  if (!make_chain_launch(config, steps, n_steps, sync, tuning, &l))
-    return Status::error(Code::kInternal, "chain: no launch for these %u products", n_steps);
+  if (!make_chain_launch(config, links, n_links, sync, tuning, &l))
+    return Status::error(Code::kInternal, "chain: no launch for these %u products", n_links);
   LaunchShape shape;
   shape.grid = dim3(static_cast<uint32_t>(config.device.n_sm));
   shape.block = dim3((kShareWarps + kFeeders) * 32);

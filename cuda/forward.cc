@@ -40,8 +40,8 @@ class PassBinding final : public Binding {
 
 }  // namespace
 
-StepFacts Forward::facts(const Pass& p) const {
-  StepFacts f;
+PassFacts Forward::facts(const Pass& p) const {
+  PassFacts f;
   f.spec = &m_.spec();
   f.placement = &m_.plan->placement;
   f.config = p.config;
@@ -140,7 +140,7 @@ Status Forward::launch(Pass& p, const Binding& at, const LaunchList& list, const
 }
 
 std::vector<std::string> Forward::step_text(const Segment& segment) const {
-  StepFacts f = step_facts(m_.spec(), m_.plan->placement, m_.config);
+  PassFacts f = step_facts(m_.spec(), m_.plan->placement, m_.config);
   f.chain_bytes = m_.device->chain_bytes();
   f.expert_slots = m_.uses_slots(1);
   f.moe_sync_bytes = m_.workspace_layout.size_of(Buf::kMoeSync);

@@ -27,7 +27,7 @@ class Forward {
   const MixerLaunches& mixers() const { return mixers_; }
 
  private:
-  StepFacts facts(const Pass& p) const;
+  PassFacts facts(const Pass& p) const;
   Status launch(Pass& p, const Binding& at, const LaunchList& list, const Launch& l) const;
   Status embed(Pass& p) const;
   Status embed_pairs(Pass& p) const;

@@ -86,7 +86,7 @@ MoeStepParams Binding::moe_step(uint32_t layer, Buf to, bool add, const RowProdu
   return m;
 }
 
-bool have_room(const StepFacts& facts, const Binding& binding, std::span<const RowLink> links) {
+bool have_room(const PassFacts& facts, const Binding& binding, std::span<const RowLink> links) {
   std::vector<ChainLink> made;
   for (const RowLink& l : links) made.push_back(binding.link(l));
   ChainTuning tuning;

@@ -56,7 +56,7 @@ class PaperBinding final : public Binding {
 };
 
 /// Whether one launch takes the links: chain_fits().
-bool have_room(const StepFacts& facts, const Binding& binding, std::span<const RowLink> links);
+bool have_room(const PassFacts& facts, const Binding& binding, std::span<const RowLink> links);
 
 /// How the hidden rows of an FFN become one: kSwiGlu or kGeGlu.
 Epilogue gated(const FfnSpec& f);

@@ -14,13 +14,13 @@ namespace {
 /// and the experts until the products behind them are known.
 class Fuser {
  public:
-  explicit Fuser(const StepFacts& facts)
+  explicit Fuser(const PassFacts& facts)
       : facts_(facts),
         spec_(*facts.spec),
         paper_(spec_, facts.n_rows, facts.moe_sync_bytes),
         chains_(facts.fuses && facts.n_rows <= max_chain_rows(facts.config)) {}
 
-  LaunchList run(const StepProgram& program) {
+  LaunchList run(const SegmentProgram& program) {
     for (const Op& op : program) {
       opens_ = opens_ || op.opens;
       layer_ = op.layer;
@@ -115,7 +115,7 @@ class Fuser {
   void inject_per_layer();
   void head();
 
-  const StepFacts& facts_;
+  const PassFacts& facts_;
   const ModelSpec& spec_;
   PaperBinding paper_;
   const bool chains_;
@@ -490,7 +490,7 @@ void Fuser::head() {
 
 }  // namespace
 
-LaunchList fuse(const StepProgram& program, const StepFacts& facts) {
+LaunchList fuse(const SegmentProgram& program, const PassFacts& facts) {
   return Fuser(facts).run(program);
 }
 

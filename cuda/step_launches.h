@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT
-// What a pass launches, as a list: fuse() makes it of a segment's operations (tier/step_program.h)
-// from the device's profile, the matrices' types and the number of rows alone, and the model goes
-// through it (forward.cc). In a captured step of few rows, products that follow each other
-// become chains (kernels/products/chain.h), and of one row a mixture of experts becomes one launch
-// with the products in front and behind (kernels/moe/moe_step.h); elsewhere each product is a
-// launch. Plain C++, so that tests
-// read the list where there is no device. Thread rule: plain values, pure functions.
+// What a pass launches, as a list: fuse() makes it of a segment's operations
+// (tier/segment_program.h) from the device's profile, the matrices' types and the number of rows
+// alone, and the model goes through it (forward.cc). In a captured step of few rows, products that
+// follow each other become chains (kernels/products/chain.h), and of one row a mixture of experts
+// becomes one launch with the products in front and behind (kernels/moe/moe_step.h); elsewhere each
+// product is a launch. Plain C++, so that tests read the list where there is no device. Thread
+// rule: plain values, pure functions.
 #pragma once
 
 #include <cstdint>
@@ -102,7 +102,7 @@ struct LaunchList {
 enum class HeadRows : uint8_t { kNone, kInOrder, kPicked };  // kInOrder: row i is head row i
 
 /// All that a list depends on besides the operations.
-struct StepFacts {
+struct PassFacts {
   const ModelSpec* spec = nullptr;
   const Placement* placement = nullptr;
   KernelConfig config;
@@ -124,10 +124,10 @@ HeadRows head_rows(const KernelConfig& config, uint32_t n, bool in_order);
 /// block beside it, or is such a block.
 bool keeps_hidden(const ModelSpec& spec, const Placement& placement);
 
-LaunchList fuse(const StepProgram& program, const StepFacts& facts);
+LaunchList fuse(const SegmentProgram& program, const PassFacts& facts);
 
 /// The facts of a captured step of n_rows rows, as far as they are known without a workspace.
-StepFacts step_facts(const ModelSpec& spec, const Placement& placement, const KernelConfig& config,
+PassFacts step_facts(const ModelSpec& spec, const Placement& placement, const KernelConfig& config,
                      uint32_t n_rows = 1);
 
 /// The list for people, equal layers together; what is in brackets is one launch:

@@ -108,8 +108,8 @@ Status FfnLaunches::send_rows(Pass& p, uint32_t layer) const {
 Status FfnLaunches::resident_experts(Pass& p, uint32_t layer, MoeParams m) const {
   const ExpertSlots::Matrices w = m_.experts->matrices(layer);
   const FfnSpec& f = m_.spec().layers[layer].ffn;
-  m.gate = f.fused_gate_up ? row_slice(w.gate, 0, f.d_ff) : w.gate;
-  m.up = f.fused_gate_up ? row_slice(w.gate, f.d_ff, f.d_ff) : w.up;
+  m.gate = f.fused_gate_up ? output_slice(w.gate, 0, f.d_ff) : w.gate;
+  m.up = f.fused_gate_up ? output_slice(w.gate, f.d_ff, f.d_ff) : w.up;
   m.down = w.down;
   m.slot_of_expert = m_.experts->table(layer);
   return launch_moe(p.config, m, p.ws.raw_stream());

@@ -194,7 +194,7 @@ Status Forward::per_layer_table(Pass& p) const {
   raw.n_out = p.n_rows();
   DequantizeParams d;
   d.w = raw;
-  d.n_rows = p.n_rows();
+  d.n_out = p.n_rows();
   d.y_f32 = p.ws.get(Buf::kPleTable);
   return launch_dequantize(d, p.ws.raw_stream());
 }

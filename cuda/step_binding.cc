@@ -58,8 +58,8 @@ MoeParams Binding::experts(uint32_t layer, Buf to, bool add) const {
   const FfnSpec& f = spec_.layers[layer].ffn;
   MoeParams m = expert_rows(layer, to, add);
   const DeviceMatrix first = matrix(f.gate);
-  m.gate = f.fused_gate_up ? row_slice(first, 0, f.d_ff) : first;
-  m.up = f.fused_gate_up ? row_slice(first, f.d_ff, f.d_ff) : matrix(f.up);
+  m.gate = f.fused_gate_up ? output_slice(first, 0, f.d_ff) : first;
+  m.up = f.fused_gate_up ? output_slice(first, f.d_ff, f.d_ff) : matrix(f.up);
   m.down = matrix(f.down);
   return m;
 }

@@ -306,8 +306,8 @@ class LayerOnPaper {
     p.moe.add = true;
     p.moe.n_rows = 1;
     p.moe.n_used = f.n_used;
-    p.moe.gate = f.fused_gate_up ? row_slice(matrix(f.gate), 0, f.d_ff) : matrix(f.gate);
-    p.moe.up = f.fused_gate_up ? row_slice(matrix(f.gate), f.d_ff, f.d_ff) : matrix(f.up);
+    p.moe.gate = f.fused_gate_up ? output_slice(matrix(f.gate), 0, f.d_ff) : matrix(f.gate);
+    p.moe.up = f.fused_gate_up ? output_slice(matrix(f.gate), f.d_ff, f.d_ff) : matrix(f.up);
     p.moe.down = matrix(f.down);
     p.router = at_.matrix(GgmlType::kF32, spec_.n_embd, f.n_experts);
     if (f.d_shared != 0) {

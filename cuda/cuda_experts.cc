@@ -220,7 +220,7 @@ Status ExpertSlots::send(uint32_t index) {
     RepackParams r;
     r.type = w.tensor->type;
     r.n_in = static_cast<uint32_t>(w.n_in);
-    r.n_rows = w.n_out;
+    r.n_weight_rows = w.n_out;
     r.src = staged + p.at;
     r.dst = slot + p.at;
     SHARPI_TRY(device_->settle(launch_repack(r, stream_.get())));

@@ -35,7 +35,7 @@ std::vector<MemoryRow> table_rows(const ModelSpec& spec, const Placement& placem
 std::vector<MemoryRow> model_rows(const ModelSpec& spec, const Placement& placement,
                                   const ModelShape& model, const WorkspaceLayout& layout,
                                   uint32_t n_workspaces, uint32_t device) {
-  std::vector<MemoryRow> rows = weight_rows(make_weight_plan(spec, placement), device);
+  std::vector<MemoryRow> rows = weight_plan_rows(make_weight_plan(spec, placement), device);
   for (const auto& more : {stream_rows(make_stream_plan(spec, placement, model), device),
                            table_rows(spec, placement, model, device), rope_rows(spec, device),
                            workspace_rows(layout, n_workspaces, device),

@@ -16,10 +16,10 @@ Status FfnLaunches::launch(Pass& p, const Binding& at, const LaunchList& list,
     case LaunchKind::kExperts:
       return launch_moe(p.config, at.experts(l.layer, l.to, l.add), p.ws.raw_stream());
     case LaunchKind::kMoeStep: {
-      const RowStep* step = list.steps.data() + l.first_step;
-      const RowProduct* before = l.has_before ? &step++->product : nullptr;
-      const bool has_after = l.n_steps > (l.has_before ? 1u : 0u);
-      const RowProduct* after = has_after ? &step->product : nullptr;
+      const RowLink* link = list.links.data() + l.first_link;
+      const RowProduct* before = l.has_before ? &link++->product : nullptr;
+      const bool has_after = l.n_links > (l.has_before ? 1u : 0u);
+      const RowProduct* after = has_after ? &link->product : nullptr;
       return launch_moe_step(p.config, at.moe_step(l.layer, l.to, l.add, before, after),
                              p.ws.raw_stream());
     }
@@ -108,8 +108,8 @@ Status FfnLaunches::send_rows(Pass& p, uint32_t layer) const {
 Status FfnLaunches::resident_experts(Pass& p, uint32_t layer, MoeParams m) const {
   const ExpertSlots::Matrices w = m_.experts->matrices(layer);
   const FfnSpec& f = m_.spec().layers[layer].ffn;
-  m.gate = f.fused_gate_up ? row_slice(w.gate, 0, f.d_ff) : w.gate;
-  m.up = f.fused_gate_up ? row_slice(w.gate, f.d_ff, f.d_ff) : w.up;
+  m.gate = f.fused_gate_up ? output_slice(w.gate, 0, f.d_ff) : w.gate;
+  m.up = f.fused_gate_up ? output_slice(w.gate, f.d_ff, f.d_ff) : w.up;
   m.down = w.down;
   m.slot_of_expert = m_.experts->table(layer);
   return launch_moe(p.config, m, p.ws.raw_stream());

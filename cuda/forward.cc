@@ -40,8 +40,8 @@ class PassBinding final : public Binding {
 
 }  // namespace
 
-StepFacts Forward::facts(const Pass& p) const {
-  StepFacts f;
+PassFacts Forward::facts(const Pass& p) const {
+  PassFacts f;
   f.spec = &m_.spec();
   f.placement = &m_.plan->placement;
   f.config = p.config;
@@ -97,10 +97,10 @@ Status Forward::launch(Pass& p, const Binding& at, const LaunchList& list, const
     case LaunchKind::kRopeTables:
       return rope_tables(p);
     case LaunchKind::kProduct:
-      return launch_matmul(p.config, at.product(list.steps[l.first_step].product),
+      return launch_matmul(p.config, at.product(list.links[l.first_link].product),
                            p.ws.raw_stream());
     case LaunchKind::kChain:
-      return launch_steps(p, at, list, l);
+      return launch_links(p, at, list, l);
     case LaunchKind::kResidual:
       return add_sum(p, l.sum);
     case LaunchKind::kKeepRing:
@@ -140,7 +140,7 @@ Status Forward::launch(Pass& p, const Binding& at, const LaunchList& list, const
 }
 
 std::vector<std::string> Forward::step_text(const Segment& segment) const {
-  StepFacts f = step_facts(m_.spec(), m_.plan->placement, m_.config);
+  PassFacts f = step_facts(m_.spec(), m_.plan->placement, m_.config);
   f.chain_bytes = m_.device->chain_bytes();
   f.expert_slots = m_.uses_slots(1);
   f.moe_sync_bytes = m_.workspace_layout.size_of(Buf::kMoeSync);
@@ -194,7 +194,7 @@ Status Forward::per_layer_table(Pass& p) const {
   raw.n_out = p.n_rows();
   DequantizeParams d;
   d.w = raw;
-  d.n_rows = p.n_rows();
+  d.n_out = p.n_rows();
   d.y_f32 = p.ws.get(Buf::kPleTable);
   return launch_dequantize(d, p.ws.raw_stream());
 }
@@ -265,13 +265,13 @@ Status Forward::rope_tables(Pass& p) const {
   return Status::ok();
 }
 
-Status Forward::launch_steps(Pass& p, const Binding& at, const LaunchList& list,
+Status Forward::launch_links(Pass& p, const Binding& at, const LaunchList& list,
                              const Launch& l) const {
-  ChainStep steps[kMaxChainSteps];
-  for (uint32_t i = 0; i < l.n_steps; ++i) steps[i] = at.step(list.steps[l.first_step + i]);
+  ChainLink links[kMaxChainLinks];
+  for (uint32_t i = 0; i < l.n_links; ++i) links[i] = at.link(list.links[l.first_link + i]);
   ChainTuning tuning;
   tuning.shared_bytes = m_.device->chain_bytes();
-  return launch_chain(p.config, steps, l.n_steps, p.ws.get<std::byte>(Buf::kChainSync),
+  return launch_chain(p.config, links, l.n_links, p.ws.get<std::byte>(Buf::kChainSync),
                       p.ws.raw_stream(), tuning);
 }
 

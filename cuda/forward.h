@@ -27,7 +27,7 @@ class Forward {
   const MixerLaunches& mixers() const { return mixers_; }
 
  private:
-  StepFacts facts(const Pass& p) const;
+  PassFacts facts(const Pass& p) const;
   Status launch(Pass& p, const Binding& at, const LaunchList& list, const Launch& l) const;
   Status embed(Pass& p) const;
   Status embed_pairs(Pass& p) const;
@@ -37,7 +37,7 @@ class Forward {
   Status send_logits(Pass& p) const;
   Status hidden_rows(Pass& p) const;
   Status rope_tables(Pass& p) const;
-  Status launch_steps(Pass& p, const Binding& at, const LaunchList& list, const Launch& l) const;
+  Status launch_links(Pass& p, const Binding& at, const LaunchList& list, const Launch& l) const;
   Status add_sum(Pass& p, const RowSum& sum) const;
 
   const LoadedModel& m_;

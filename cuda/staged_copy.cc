@@ -198,7 +198,7 @@ Status StagedCopy::send_piece(const StagedItem& item, const Piece& piece, Slot* 
     RepackParams p;
     p.type = item.tensor.tensor->type;
     p.n_in = static_cast<uint32_t>(item.tensor.n_in);
-    p.n_rows = piece.bytes / item.tensor.row_bytes();
+    p.n_weight_rows = piece.bytes / item.tensor.row_bytes();
     p.src = first;
     p.dst = to;
     SHARPI_TRY(device_->settle(launch_repack(p, s.stream.get())));

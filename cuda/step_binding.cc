@@ -26,12 +26,12 @@ MatmulParams Binding::product(const RowProduct& p) const {
   return m;
 }
 
-ChainStep Binding::step(const RowStep& s) const {
-  ChainStep step{product(s.product), {}};
-  if (!s.sum.adds) return step;
-  step.product.x = row(s.sum.x);
-  step.branch = {row(Buf::kY), floats(s.sum.norm), spec_.rms_eps, s.sum.scale, row(s.sum.to)};
-  return step;
+ChainLink Binding::link(const RowLink& l) const {
+  ChainLink link{product(l.product), {}};
+  if (!l.sum.adds) return link;
+  link.product.x = row(l.sum.x);
+  link.branch = {row(Buf::kY), floats(l.sum.norm), spec_.rms_eps, l.sum.scale, row(l.sum.to)};
+  return link;
 }
 
 MoeParams Binding::expert_rows(uint32_t layer, Buf to, bool add) const {
@@ -58,8 +58,8 @@ MoeParams Binding::experts(uint32_t layer, Buf to, bool add) const {
   const FfnSpec& f = spec_.layers[layer].ffn;
   MoeParams m = expert_rows(layer, to, add);
   const DeviceMatrix first = matrix(f.gate);
-  m.gate = f.fused_gate_up ? row_slice(first, 0, f.d_ff) : first;
-  m.up = f.fused_gate_up ? row_slice(first, f.d_ff, f.d_ff) : matrix(f.up);
+  m.gate = f.fused_gate_up ? output_slice(first, 0, f.d_ff) : first;
+  m.up = f.fused_gate_up ? output_slice(first, f.d_ff, f.d_ff) : matrix(f.up);
   m.down = matrix(f.down);
   return m;
 }
@@ -86,9 +86,9 @@ MoeStepParams Binding::moe_step(uint32_t layer, Buf to, bool add, const RowProdu
   return m;
 }
 
-bool have_room(const StepFacts& facts, const Binding& binding, std::span<const RowStep> steps) {
-  std::vector<ChainStep> made;
-  for (const RowStep& s : steps) made.push_back(binding.step(s));
+bool have_room(const PassFacts& facts, const Binding& binding, std::span<const RowLink> links) {
+  std::vector<ChainLink> made;
+  for (const RowLink& l : links) made.push_back(binding.link(l));
   ChainTuning tuning;
   tuning.shared_bytes = facts.chain_bytes;
   return chain_fits(facts.config, made.data(), static_cast<uint32_t>(made.size()), tuning);

@@ -28,7 +28,7 @@ class Binding {
   float* row(Buf b) const { return reinterpret_cast<float*>(at(b)); }
 
   MatmulParams product(const RowProduct& p) const;
-  ChainStep step(const RowStep& s) const;
+  ChainLink link(const RowLink& l) const;
   /// Everything but the matrices.
   MoeParams expert_rows(uint32_t layer, Buf to, bool add) const;
   MoeParams experts(uint32_t layer, Buf to, bool add) const;
@@ -55,8 +55,8 @@ class PaperBinding final : public Binding {
   uint64_t moe_sync_bytes_;
 };
 
-/// Whether one launch takes the steps: chain_fits().
-bool have_room(const StepFacts& facts, const Binding& binding, std::span<const RowStep> steps);
+/// Whether one launch takes the links: chain_fits().
+bool have_room(const PassFacts& facts, const Binding& binding, std::span<const RowLink> links);
 
 /// How the hidden rows of an FFN become one: kSwiGlu or kGeGlu.
 Epilogue gated(const FfnSpec& f);

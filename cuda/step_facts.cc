@@ -23,9 +23,9 @@ bool keeps_hidden(const ModelSpec& spec, const Placement& placement) {
   return placement.head == TierId::kCuda && (placement.mtp || spec.pair);
 }
 
-StepFacts step_facts(const ModelSpec& spec, const Placement& placement, const KernelConfig& config,
+PassFacts step_facts(const ModelSpec& spec, const Placement& placement, const KernelConfig& config,
                      uint32_t n_rows) {
-  StepFacts f;
+  PassFacts f;
   f.spec = &spec;
   f.placement = &placement;
   f.config = config;

@@ -9,18 +9,18 @@
 namespace sharpi::cuda {
 namespace {
 
-/// Goes through the operations and keeps back what may join what follows: steps of a chain with the
+/// Goes through the operations and keeps back what may join what follows: links of a chain with the
 /// sum in front of the next one, and in a mixture of experts the product in front of the experts,
 /// and the experts until the products behind them are known.
 class Fuser {
  public:
-  explicit Fuser(const StepFacts& facts)
+  explicit Fuser(const PassFacts& facts)
       : facts_(facts),
         spec_(*facts.spec),
         paper_(spec_, facts.n_rows, facts.moe_sync_bytes),
         chains_(facts.fuses && facts.n_rows <= max_chain_rows(facts.config)) {}
 
-  LaunchList run(const StepProgram& program) {
+  LaunchList run(const SegmentProgram& program) {
     for (const Op& op : program) {
       opens_ = opens_ || op.opens;
       layer_ = op.layer;
@@ -43,12 +43,12 @@ class Fuser {
     return list_.launches.back();
   }
   void emit_product(const RowProduct& p, uint32_t layer) {
-    const auto at = static_cast<uint32_t>(list_.steps.size());
-    list_.steps.push_back({p, {}, layer});
+    const auto at = static_cast<uint32_t>(list_.links.size());
+    list_.links.push_back({p, {}, layer});
     Launch& l = emit(LaunchKind::kProduct);
     l.layer = layer;
-    l.first_step = at;
-    l.n_steps = 1;
+    l.first_link = at;
+    l.n_links = 1;
   }
   void emit_product(const RowProduct& p) { emit_product(p, layer_); }
   void emit_sum(const RowSum& sum, uint32_t layer) {
@@ -80,7 +80,7 @@ class Fuser {
   void chain(const RowProduct& p);
   void sum_before_next(const TensorRef& norm, float scale);
   void launch_chain();
-  void emit_steps(size_t n_steps);
+  void emit_links(size_t n_links);
   void begin_apart();
   void end_chain();
   bool chain_waits() const { return !waiting_.empty() || sum_.adds; }
@@ -115,7 +115,7 @@ class Fuser {
   void inject_per_layer();
   void head();
 
-  const StepFacts& facts_;
+  const PassFacts& facts_;
   const ModelSpec& spec_;
   PaperBinding paper_;
   const bool chains_;
@@ -123,7 +123,7 @@ class Fuser {
   uint32_t layer_ = 0;
   bool opens_ = false;
 
-  std::vector<RowStep> waiting_;  // of a chain
+  std::vector<RowLink> waiting_;  // of a chain
   RowSum sum_;                    // waits to be added to the hidden row
   uint32_t sum_layer_ = 0;
   Buf hidden_ = Buf::kX;
@@ -226,13 +226,13 @@ void Fuser::add_ffn(const Op& op) {
 /// A product that may wait.
 void Fuser::chain(const RowProduct& p) {
   if (!chains_) return emit_product(p);
-  RowStep step{p, {}, layer_};
+  RowLink link{p, {}, layer_};
   if (sum_.adds) {
-    step.sum = sum_;
-    step.sum.x = hidden_;
-    step.sum.to = hidden_ == Buf::kX ? Buf::kOtherX : Buf::kX;
+    link.sum = sum_;
+    link.sum.x = hidden_;
+    link.sum.to = hidden_ == Buf::kX ? Buf::kOtherX : Buf::kX;
   }
-  if ((sum_.adds && p.x != hidden_) || !chain_takes(facts_.config, paper_.step(step))) {
+  if ((sum_.adds && p.x != hidden_) || !chain_takes(facts_.config, paper_.link(link))) {
     const Buf row = hidden_;
     end_chain();  // the hidden row may move
     RowProduct alone = p;
@@ -242,10 +242,10 @@ void Fuser::chain(const RowProduct& p) {
     }
     return emit_product(alone);
   }
-  if (waiting_.size() == kMaxChainSteps) launch_chain();
-  waiting_.push_back(step);
+  if (waiting_.size() == kMaxChainLinks) launch_chain();
+  waiting_.push_back(link);
   if (!sum_.adds) return;
-  hidden_ = step.sum.to;
+  hidden_ = link.sum.to;
   sum_ = {};
 }
 
@@ -256,7 +256,7 @@ void Fuser::sum_before_next(const TensorRef& norm, float scale) {
   if (!chains_ || waiting_.empty()) end_chain();
 }
 
-/// As many steps as have room are a chain, and those behind them another, or launches of their own.
+/// As many links as have room are a chain, and those behind them another, or launches of their own.
 void Fuser::launch_chain() {
   if (waiting_.size() > 1) sum_layer_ = sum_.adds ? sum_layer_ : waiting_.back().layer;
   bool cut = false;
@@ -264,32 +264,32 @@ void Fuser::launch_chain() {
     size_t n = waiting_.size();
     while (n > 1 && !have_room(facts_, paper_, {waiting_.data(), n})) --n;
     cut = cut || n < waiting_.size();
-    emit_steps(n);
+    emit_links(n);
   }
   list_.n_apart += cut ? 1 : 0;
 }
 
-/// The first of the steps that wait, in one launch.
-void Fuser::emit_steps(size_t n_steps) {
+/// The first of the links that wait, in one launch.
+void Fuser::emit_links(size_t n_links) {
   begin_apart();
-  list_.n_chains += n_steps > 1 ? 1 : 0;
-  const auto end = waiting_.begin() + static_cast<std::ptrdiff_t>(n_steps);
-  const auto first = static_cast<uint32_t>(list_.steps.size());
-  list_.steps.insert(list_.steps.end(), waiting_.begin(), end);
-  Launch& l = emit(n_steps > 1 ? LaunchKind::kChain : LaunchKind::kProduct);
+  list_.n_chains += n_links > 1 ? 1 : 0;
+  const auto end = waiting_.begin() + static_cast<std::ptrdiff_t>(n_links);
+  const auto first = static_cast<uint32_t>(list_.links.size());
+  list_.links.insert(list_.links.end(), waiting_.begin(), end);
+  Launch& l = emit(n_links > 1 ? LaunchKind::kChain : LaunchKind::kProduct);
   l.layer = waiting_[0].layer;
-  l.first_step = first;
-  l.n_steps = static_cast<uint32_t>(n_steps);
+  l.first_link = first;
+  l.n_links = static_cast<uint32_t>(n_links);
   waiting_.erase(waiting_.begin(), end);
 }
 
 /// The sum that a launch would begin with is one of its own.
 void Fuser::begin_apart() {
-  RowStep& s = waiting_[0];
-  if (!s.sum.adds) return;
-  emit_sum(s.sum, s.layer);
-  s.product.x = s.sum.to;
-  s.sum = {};
+  RowLink& l = waiting_[0];
+  if (!l.sum.adds) return;
+  emit_sum(l.sum, l.layer);
+  l.product.x = l.sum.to;
+  l.sum = {};
 }
 
 /// Launches all that waits; the hidden row is in kX after it.
@@ -371,16 +371,16 @@ RowProduct Fuser::gate_up(const TensorRef& gate, const TensorRef& up) const {
 }
 
 void Fuser::launch_experts(const Experts& e, const RowProduct* after) {
-  const auto first = static_cast<uint32_t>(list_.steps.size());
-  if (e.before) list_.steps.push_back({*e.before, {}, e.layer});
-  if (after != nullptr) list_.steps.push_back({*after, {}, layer_});
+  const auto first = static_cast<uint32_t>(list_.links.size());
+  if (e.before) list_.links.push_back({*e.before, {}, e.layer});
+  if (after != nullptr) list_.links.push_back({*after, {}, layer_});
   Launch& l = emit(LaunchKind::kMoeStep);
   l.layer = e.layer;
   l.to = e.to;
   l.add = e.add;
   l.has_before = e.before.has_value();
-  l.first_step = first;
-  l.n_steps = static_cast<uint32_t>(list_.steps.size()) - first;
+  l.first_link = first;
+  l.n_links = static_cast<uint32_t>(list_.links.size()) - first;
 }
 
 void Fuser::end_experts() {
@@ -490,7 +490,7 @@ void Fuser::head() {
 
 }  // namespace
 
-LaunchList fuse(const StepProgram& program, const StepFacts& facts) {
+LaunchList fuse(const SegmentProgram& program, const PassFacts& facts) {
   return Fuser(facts).run(program);
 }
 

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT
-// What a pass launches, as a list: fuse() makes it of a segment's operations (tier/step_program.h)
-// from the device's profile, the matrices' types and the number of rows alone, and the model goes
-// through it (forward.cc). In a captured step of few rows, products that follow each other
-// become chains (kernels/products/chain.h), and of one row a mixture of experts becomes one launch
-// with the products in front and behind (kernels/moe/moe_step.h); elsewhere each product is a
-// launch. Plain C++, so that tests
-// read the list where there is no device. Thread rule: plain values, pure functions.
+// What a pass launches, as a list: fuse() makes it of a segment's operations
+// (tier/segment_program.h) from the device's profile, the matrices' types and the number of rows
+// alone, and the model goes through it (forward.cc). In a captured step of few rows, products that
+// follow each other become chains (kernels/products/chain.h), and of one row a mixture of experts
+// becomes one launch with the products in front and behind (kernels/moe/moe_step.h); elsewhere each
+// product is a launch. Plain C++, so that tests read the list where there is no device. Thread
+// rule: plain values, pure functions.
 #pragma once
 
 #include <cstdint>
@@ -24,8 +24,8 @@ enum class LaunchKind : uint8_t {
   kPerLayerTable,    // rows of the per-layer table in f32
   kPerLayerCombine,  // with their projection
   kRopeTables,
-  kProduct,   // one step without a sum
-  kChain,     // steps
+  kProduct,   // one link without a sum
+  kChain,     // links
   kResidual,  // a sum by itself
   kKeepRing,  // if rows wait for their ring
   kRows,      // queries, keys and values: norms, RoPE, to where they are kept
@@ -71,8 +71,9 @@ struct RowSum {
   Buf x = Buf::kX, to = Buf::kX;
 };
 
-/// A product, and what is added to its input before it.
-struct RowStep {
+/// A link of a chain by name (ChainLink): a product, and what is added to its input before it.
+/// Products that go alone, and those around experts, are links without a sum.
+struct RowLink {
   RowProduct product;
   RowSum sum;  // its x is the product's, and the product reads its `to`
   uint32_t layer = 0;
@@ -82,8 +83,8 @@ struct Launch {
   LaunchKind kind = LaunchKind::kEmbed;
   uint32_t layer = 0;
   bool opens = false;                    // begins a block: in front of it a pass may stop
-  uint32_t first_step = 0, n_steps = 0;  // of the list's; kMoeStep: in front, behind
-  bool has_before = false;               // kMoeStep: the first step is in front
+  uint32_t first_link = 0, n_links = 0;  // of the list's; kMoeStep: in front, behind
+  bool has_before = false;               // kMoeStep: the first link is in front
   Buf to = Buf::kX;                      // experts and answers: where they go
   bool add = true;                       // to what is there
   RowSum sum;                            // kResidual
@@ -91,7 +92,7 @@ struct Launch {
 
 struct LaunchList {
   std::vector<Launch> launches;
-  std::vector<RowStep> steps;
+  std::vector<RowLink> links;
   /// Chains, and those that went launch by launch because there is no room for them.
   uint32_t n_chains = 0, n_apart = 0;
   /// The name of an operation that this tier does not have; nullptr: it has all of them.
@@ -101,7 +102,7 @@ struct LaunchList {
 enum class HeadRows : uint8_t { kNone, kInOrder, kPicked };  // kInOrder: row i is head row i
 
 /// All that a list depends on besides the operations.
-struct StepFacts {
+struct PassFacts {
   const ModelSpec* spec = nullptr;
   const Placement* placement = nullptr;
   KernelConfig config;
@@ -123,10 +124,10 @@ HeadRows head_rows(const KernelConfig& config, uint32_t n, bool in_order);
 /// block beside it, or is such a block.
 bool keeps_hidden(const ModelSpec& spec, const Placement& placement);
 
-LaunchList fuse(const StepProgram& program, const StepFacts& facts);
+LaunchList fuse(const SegmentProgram& program, const PassFacts& facts);
 
 /// The facts of a captured step of n_rows rows, as far as they are known without a workspace.
-StepFacts step_facts(const ModelSpec& spec, const Placement& placement, const KernelConfig& config,
+PassFacts step_facts(const ModelSpec& spec, const Placement& placement, const KernelConfig& config,
                      uint32_t n_rows = 1);
 
 /// The list for people, equal layers together; what is in brackets is one launch:

@@ -20,27 +20,27 @@ std::string sum_text(const RowSum& sum) {
   return text;
 }
 
-std::string step_text(const RowStep& step) {
-  std::string text = step.sum.adds ? sum_text(step.sum) : std::string();
-  for (uint32_t t = 0; t < step.product.n_tasks; ++t) {
+std::string link_text(const RowLink& link) {
+  std::string text = link.sum.adds ? sum_text(link.sum) : std::string();
+  for (uint32_t t = 0; t < link.product.n_tasks; ++t) {
     if (!text.empty()) text.append(", ");
-    text.append(weight_name(*step.product.tasks[t].w));
+    text.append(weight_name(*link.product.tasks[t].w));
   }
   return text;
 }
 
-/// Steps of one launch, with what stands between the first `before` of them and the others.
+/// Links of one launch, with what stands between the first `before` of them and the others.
 std::string joined(const LaunchList& list, const Launch& l, const char* between) {
   std::string text;
   const auto append = [&](const std::string& part) {
     text.append(text.empty() ? "[" : " | ").append(part);
   };
   const uint32_t before = l.has_before ? 1 : 0;
-  for (uint32_t i = 0; i < l.n_steps; ++i) {
+  for (uint32_t i = 0; i < l.n_links; ++i) {
     if (between != nullptr && i == before) append(between);
-    append(step_text(list.steps[l.first_step + i]));
+    append(link_text(list.links[l.first_link + i]));
   }
-  if (between != nullptr && before == l.n_steps) append(between);
+  if (between != nullptr && before == l.n_links) append(between);
   return text.append("]");
 }
 
@@ -57,7 +57,7 @@ std::string text_of(const LaunchList& list, const Launch& l) {
     case LaunchKind::kRopeTables:
       return "rope tables";
     case LaunchKind::kProduct:
-      return step_text(list.steps[l.first_step]);
+      return link_text(list.links[l.first_link]);
     case LaunchKind::kChain:
       return joined(list, l, nullptr);
     case LaunchKind::kResidual:
@@ -114,7 +114,7 @@ bool belongs_to_a_layer(const LaunchList& list, const Launch& l) {
     case LaunchKind::kHiddenRows:
       return false;
     case LaunchKind::kProduct: {
-      const RowProduct& p = list.steps[l.first_step].product;
+      const RowProduct& p = list.links[l.first_link].product;
       return !p.of_head && p.tasks[0].y != Buf::kPle && p.x != Buf::kPair;
     }
     default:

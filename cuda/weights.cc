@@ -72,7 +72,7 @@ WeightPlan make_weight_plan(const ModelSpec& spec, const Placement& placement) {
   return plan;
 }
 
-std::vector<MemoryRow> weight_rows(const WeightPlan& plan, uint32_t device) {
+std::vector<MemoryRow> weight_plan_rows(const WeightPlan& plan, uint32_t device) {
   static const char* const kLabels[] = {"embedding", "mixers", "FFN", "routed experts", "head"};
   std::vector<MemoryRow> rows;
   const auto push = [&](const char* label, uint64_t bytes) {

@@ -35,7 +35,7 @@ struct WeightPlan {
   uint64_t stage = 0;    // of each staging area while they are uploaded
 };
 WeightPlan make_weight_plan(const ModelSpec& spec, const Placement& placement);
-std::vector<MemoryRow> weight_rows(const WeightPlan& plan, uint32_t device);
+std::vector<MemoryRow> weight_plan_rows(const WeightPlan& plan, uint32_t device);
 /// The memory rows that load() takes besides, until it returns.
 std::vector<MemoryRow> load_rows(const WeightPlan& plan, uint32_t device);
 

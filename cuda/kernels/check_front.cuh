@@ -25,16 +25,17 @@ __global__ void __launch_bounds__(kFrontThreads, 1)
     front_kernel(const __grid_constant__ FrontArgs a) {
   extern __shared__ __align__(16) uint32_t room[];
   grid_dependents_launch();
-  const uint32_t first = blockIdx.x * kFrontThreads + threadIdx.x, step = gridDim.x * kFrontThreads;
+  const uint32_t first = blockIdx.x * kFrontThreads + threadIdx.x,
+                 stride = gridDim.x * kFrontThreads;
   uint32_t sum = 0;
 #pragma unroll 8
-  for (uint32_t i = first; i < a.n_weights; i += step) {
+  for (uint32_t i = first; i < a.n_weights; i += stride) {
     const uint4 v = __ldcs(a.weights + i);
     sum ^= v.x ^ v.y ^ v.z ^ v.w;
   }
   room[threadIdx.x] = sum;
   grid_dependency_wait();
-  for (uint32_t i = first; i < a.n; i += step) a.to[i] = a.from[i];
+  for (uint32_t i = first; i < a.n; i += stride) a.to[i] = a.from[i];
   if (room[threadIdx.x] == 0x9E3779B9u) *a.sink = sum;
 }
 

@@ -124,16 +124,16 @@ __global__ void ple_gate_kernel(PleGateParams p) {
 __global__ void read_stream_kernel(const uint4* data, uint64_t n, uint32_t* sink) {
   constexpr uint32_t kAhead = 8;  // loads in flight a thread
   uint32_t sum = 0;
-  const uint64_t step = uint64_t{gridDim.x} * blockDim.x;
+  const uint64_t stride = uint64_t{gridDim.x} * blockDim.x;
   uint64_t i = uint64_t{blockIdx.x} * blockDim.x + threadIdx.x;
-  for (; i + (kAhead - 1) * step < n; i += kAhead * step) {
+  for (; i + (kAhead - 1) * stride < n; i += kAhead * stride) {
     uint4 v[kAhead];
 #pragma unroll
-    for (uint32_t j = 0; j < kAhead; ++j) v[j] = __ldcs(data + i + j * step);
+    for (uint32_t j = 0; j < kAhead; ++j) v[j] = __ldcs(data + i + j * stride);
 #pragma unroll
     for (uint32_t j = 0; j < kAhead; ++j) sum ^= v[j].x ^ v[j].y ^ v[j].z ^ v[j].w;
   }
-  for (; i < n; i += step) {
+  for (; i < n; i += stride) {
     const uint4 v = __ldcs(data + i);
     sum ^= v.x ^ v.y ^ v.z ^ v.w;
   }

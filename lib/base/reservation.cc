@@ -18,7 +18,7 @@ namespace {
 
 using namespace pages;
 
-constexpr uint64_t kStep = uint64_t{1} << 20;  // moved at a time: no more is there twice
+constexpr uint64_t kMoved = uint64_t{1} << 20;  // moved at a time: no more is there twice
 
 uint64_t page_floor(uint64_t bytes) {
   return bytes / kPage * kPage;
@@ -165,7 +165,7 @@ Status Reservation::make_shared(uint64_t bytes, const std::function<void(uint64_
                     SharedPages::create(*meter_, there, bytes - there, what_, on_free));
   prefix.pieces.reserve(prefix.pieces.size() + 1);
   for (uint64_t at = there; at < bytes;) {
-    const uint64_t n = std::min(kStep, bytes - at);
+    const uint64_t n = std::min(kMoved, bytes - at);
     SHARPI_TRY(pages->append(data_ + at, n));
     // The same contents take the place of the old ones at once: who reads meanwhile sees no
     // difference.
@@ -245,7 +245,7 @@ Status Reservation::own(uint64_t from, uint64_t live) {
 Status Reservation::make_private(size_t piece, uint64_t from, uint64_t live) {
   Prefix::Piece& p = prefix_->pieces[piece];
   while (p.end > from) {
-    const uint64_t at = std::max(from, p.end > kStep ? p.end - kStep : 0), n = p.end - at;
+    const uint64_t at = std::max(from, p.end > kMoved ? p.end - kMoved : 0), n = p.end - at;
     void* fresh = mmap(nullptr, n, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     int error = fresh == MAP_FAILED ? errno : populate(static_cast<std::byte*>(fresh), n);
     if (error == 0 && !meter_->admit(n)) error = ENOMEM;

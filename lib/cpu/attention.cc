@@ -153,9 +153,9 @@ void prepare_queries(const Geometry& g, const Block& b, const Worker& w, uint32_
   }
 }
 
-/// Row pointers of a tile and what each vector sees of it, to step->k, v, lo and hi.
+/// Row pointers of a tile and what each vector sees of it, to job->k, v, lo and hi.
 void map_tile(const Geometry& g, const Block& b, const Worker& w, uint64_t tile,
-              AttentionStep* step) {
+              AttentionTile* job) {
   const AttentionTask& t = *b.task;
   const uint64_t key0 = tile * kTileKeys, begin = block_begin(b), end = block_end(b);
   TileRows rows{};
@@ -175,23 +175,23 @@ void map_tile(const Geometry& g, const Block& b, const Worker& w, uint64_t tile,
     w.lo[i] = from > key0 ? min_u32(from - key0, kTileKeys) : 0;
     w.hi[i] = to > key0 ? min_u32(to - key0, kTileKeys) : 0;
   }
-  step->lo = w.lo;
-  step->hi = w.hi;
-  step->k = step->v = rows;
-  step->k.rows = w.k_rows;
-  step->v.rows = w.v_rows;
-  step->k.dtype = g.k_dtype;
-  step->v.dtype = g.v_dtype;
+  job->lo = w.lo;
+  job->hi = w.hi;
+  job->k = job->v = rows;
+  job->k.rows = w.k_rows;
+  job->v.rows = w.v_rows;
+  job->k.dtype = g.k_dtype;
+  job->v.dtype = g.v_dtype;
   if (t.window == 0) {  // a tile of slots is a block of the store
-    step->k.pitch = t.kv.k_row_bytes;
-    step->v.pitch = t.kv.v_row_bytes;
+    job->k.pitch = t.kv.k_row_bytes;
+    job->v.pitch = t.kv.v_row_bytes;
   }
 }
 
-/// The share of the next tile's rows that the step of KV head kv asks for: heads of a row lie
+/// The share of the next tile's rows that the job of KV head kv asks for: heads of a row lie
 /// together in memory but are used far apart.
 void look_ahead(const Block& b, uint64_t tile, uint32_t kv, uint32_t kv0, uint32_t kv1,
-                AttentionStep* step) {
+                AttentionTile* job) {
   const AttentionTask& t = *b.task;
   const uint32_t share = kv - kv0, n_shares = kv1 - kv0;
   const uint64_t first = tile * kTileKeys + uint64_t{kTileKeys} * share / n_shares;
@@ -205,17 +205,17 @@ void look_ahead(const Block& b, uint64_t tile, uint32_t kv, uint32_t kv0, uint32
     const uint32_t offset = row_bytes / view.n_heads * kv0;
     return Ahead{row + offset, row_bytes, row_bytes / view.n_heads * n_shares, n_rows};
   };
-  step->ahead_k = part(view.k_row(slot), view.k_row_bytes);
-  step->ahead_v = part(view.v_row(slot), view.v_row_bytes);
+  job->ahead_k = part(view.k_row(slot), view.k_row_bytes);
+  job->ahead_v = part(view.v_row(slot), view.v_row_bytes);
 }
 
-/// Asks for all rows of the first tile of a span, which no step before it does.
+/// Asks for all rows of the first tile of a span, which no tile before it does.
 void fetch_tile(const Block& b, uint64_t tile, uint32_t kv0, uint32_t kv1) {
   constexpr uint32_t kLine = 64;
   for (uint32_t kv = kv0; kv < kv1; ++kv) {
-    AttentionStep step{};
-    look_ahead(b, tile, kv, kv0, kv1, &step);
-    for (const Ahead& a : {step.ahead_k, step.ahead_v}) {
+    AttentionTile job{};
+    look_ahead(b, tile, kv, kv0, kv1, &job);
+    for (const Ahead& a : {job.ahead_k, job.ahead_v}) {
       for (uint32_t r = 0; r < a.n_rows; ++r) {
         for (uint32_t at = 0; at < a.bytes; at += kLine) {
           __builtin_prefetch(a.row + r * a.pitch + at, 0, 2);
@@ -236,18 +236,18 @@ void run_span(const Geometry& g, const Block& b, const Worker& w, uint32_t kv0, 
   const uint64_t tile1 = (span + 1) * kTilesPerSpan < end ? (span + 1) * kTilesPerSpan : end;
   if (ahead && tile0 < tile1) fetch_tile(b, tile0, kv0, kv1);
   for (uint64_t tile = tile0; tile < tile1; ++tile) {
-    AttentionStep step{};
-    map_tile(g, b, w, tile, &step);
-    step.n_vectors = n_vectors;
-    step.padded = g.padded;
-    step.work = w.work;
+    AttentionTile job{};
+    map_tile(g, b, w, tile, &job);
+    job.n_vectors = n_vectors;
+    job.padded = g.padded;
+    job.work = w.work;
     for (uint32_t kv = kv0; kv < kv1; ++kv) {
-      step.ahead_k = step.ahead_v = {};
-      if (ahead && tile + 1 < tile1) look_ahead(b, tile + 1, kv, kv0, kv1, &step);
-      step.q = w.q + (kv - kv0) * q_stride_bytes(g, b);
-      step.k.first = step.v.first = uint64_t{kv} * g.dim;
-      step.state = at_vector(state, uint64_t{kv - kv0} * n_vectors, g.padded);
-      g.table->step(step);
+      job.ahead_k = job.ahead_v = {};
+      if (ahead && tile + 1 < tile1) look_ahead(b, tile + 1, kv, kv0, kv1, &job);
+      job.q = w.q + (kv - kv0) * q_stride_bytes(g, b);
+      job.k.first = job.v.first = uint64_t{kv} * g.dim;
+      job.state = at_vector(state, uint64_t{kv - kv0} * n_vectors, g.padded);
+      g.table->add_tile(job);
     }
   }
 }

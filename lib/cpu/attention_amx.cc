@@ -50,7 +50,7 @@ struct Tiles {
 
   /// O of one group. Tiles: 0 sums, 2 and 3 weights, 4 and 5 values; the last group may have fewer
   /// than 16 vectors, whose tiles are 6 and 7.
-  static void weigh(const AttentionStep& a, uint32_t v0, const std::byte* weights,
+  static void weigh(const AttentionTile& a, uint32_t v0, const std::byte* weights,
                     const uint32_t* v) {
     const uint64_t o_pitch = a.padded * sizeof(float), v_pitch = a.padded * sizeof(uint32_t);
     const bool first = a.v.begin<kDepth, second = a.v.end> kDepth;

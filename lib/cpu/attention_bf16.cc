@@ -83,7 +83,7 @@ inline void weigh_block(const std::byte* weights, const uint32_t* v, uint32_t pa
 }
 
 template <uint32_t kVectors>
-inline void weigh_vectors(const AttentionStep& a, const std::byte* weights, const uint32_t* v,
+inline void weigh_vectors(const AttentionTile& a, const std::byte* weights, const uint32_t* v,
                           float* o) {
   const uint32_t first = a.v.begin / 2, last = (a.v.end + 1) / 2;
   uint32_t d = 0;
@@ -108,7 +108,7 @@ struct PairDots {
   }
 
   /// The halves of the weights lie behind each other, pair after pair.
-  static void weigh(const AttentionStep& a, uint32_t v0, const std::byte* weights,
+  static void weigh(const AttentionTile& a, uint32_t v0, const std::byte* weights,
                     const uint32_t* v) {
     const uint32_t n = a.n_vectors - v0 < kGroup ? a.n_vectors - v0 : kGroup;
     float* o = a.state.o + uint64_t{v0} * a.padded;

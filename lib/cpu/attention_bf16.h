@@ -8,7 +8,7 @@
 // multiplies is a class Products of the file that includes this: tiles, or dot products of pairs.
 //   static constexpr bool kWeightsByVector   P is [16 vectors][16 key pairs], else the other way
 //   round Products(n_vectors)                      what it needs while it multiplies scores(k,
-//   k_pitch, q, groups, padded, scores), weigh(step, v0, weights, values)
+//   k_pitch, q, groups, padded, scores), weigh(tile, v0, weights, values)
 // Bound: decode by memory, with q8_0 by the conversion of rows; prefill by exponentials and
 // products. Thread rule: pure functions with internal linkage.
 #pragma once
@@ -31,7 +31,7 @@ uint64_t bf16_q_bytes(uint32_t n, uint32_t padded) {
   return uint64_t{groups_of(n)} * kGroup * padded * sizeof(uint16_t);
 }
 
-/// One thread's memory of a step.
+/// One thread's memory of a tile.
 struct Buffers {
   float* scores;       // [group][64 keys][16 vectors]
   std::byte* weights;  // [group][two tiles of 16 vectors x 32 keys]
@@ -82,7 +82,7 @@ void bf16_prepare_q(const float* const* vectors, uint32_t n, uint32_t dim, uint3
 }
 
 template <class Products>
-inline void all_scores(const AttentionStep& a, const Buffers& b, Prefetcher& ahead) {
+inline void all_scores(const AttentionTile& a, const Buffers& b, Prefetcher& ahead) {
   const uint32_t groups = groups_of(a.n_vectors);
   const uint64_t q_group = uint64_t{kGroup} * a.padded * sizeof(uint16_t);
   const KeyLoader load = loaders_of(a.k.dtype).keys;
@@ -109,7 +109,7 @@ inline void all_scores(const AttentionStep& a, const Buffers& b, Prefetcher& ahe
 /// Where some vectors do not see some keys, a weight of 0 must not meet an infinity or NaN of a
 /// later token. Such values leave the tile and are added to the vectors that do see them one by
 /// one.
-void lift_non_finite(const AttentionStep& a, const Buffers& b) {
+void lift_non_finite(const AttentionTile& a, const Buffers& b) {
   const __m512i exponent = _mm512_set1_epi16(0x7F80);
   const auto lift = [&](uint32_t key, uint32_t j, uint16_t* at) {
     const uint32_t bits = uint32_t{*at} << 16;
@@ -133,7 +133,7 @@ void lift_non_finite(const AttentionStep& a, const Buffers& b) {
   }
 }
 
-bool all_see_all(const AttentionStep& a) {
+bool all_see_all(const AttentionTile& a) {
   for (uint32_t i = 0; i < a.n_vectors; ++i) {
     if (a.lo[i] > a.v.begin || a.hi[i] < a.v.end) return false;
   }
@@ -141,7 +141,7 @@ bool all_see_all(const AttentionStep& a) {
 }
 
 template <class Products>
-void bf16_step(const AttentionStep& a) {
+void bf16_tile(const AttentionTile& a) {
   Products::begin(a.n_vectors);
   Carver c(a.work);
   const Buffers b = take_buffers(c, a.n_vectors, a.padded);
@@ -185,7 +185,7 @@ constexpr AttentionTable make_bf16_table() {
           .q_bytes = bf16_q_bytes,
           .work_bytes = bf16_work_bytes,
           .prepare_q = bf16_prepare_q,
-          .step = bf16_step<Products>,
+          .add_tile = bf16_tile<Products>,
           .merge = merge,
           .finish = bf16_finish};
 }

@@ -18,7 +18,7 @@ constexpr uint32_t kTileBytes = 1024;  // of their weights of 32 keys
 struct Visible {
   __m512i lo, hi;
   bool all;
-  Visible(const AttentionStep& a, uint32_t v0, uint32_t n) {
+  Visible(const AttentionTile& a, uint32_t v0, uint32_t n) {
     const auto lanes = static_cast<__mmask16>((1u << n) - 1u);
     lo = _mm512_maskz_loadu_epi32(lanes, a.lo + v0);
     hi = _mm512_maskz_loadu_epi32(lanes, a.hi + v0);
@@ -36,7 +36,7 @@ struct Visible {
 /// way round. Four sums take the weights, as rounded, in turn. Keys that nobody sees have no scores
 /// yet.
 template <bool kByVector>
-inline void group_softmax(const AttentionStep& a, uint32_t v0, float* scores, std::byte* weights) {
+inline void group_softmax(const AttentionTile& a, uint32_t v0, float* scores, std::byte* weights) {
   const uint32_t n = a.n_vectors - v0 < kGroup ? a.n_vectors - v0 : kGroup;
   const Visible visible(a, v0, n);
   const V::R masked = V::set1(-__builtin_inff());

@@ -165,7 +165,7 @@ inline void store_first(float* p, V::R v, uint32_t n) {
 /// sums. Updates m and l and rescales o. Lanes are independent, and a key that is not seen is a
 /// weight of 0 in them, so a vector's bits do not depend on its neighbours or on its tile's
 /// borders.
-inline void softmax_rows(const AttentionStep& a, float* scores, uint32_t v0, uint32_t n) {
+inline void softmax_rows(const AttentionTile& a, float* scores, uint32_t v0, uint32_t n) {
   constexpr uint32_t kW = V::kWidth;
   const float masked = -__builtin_inff();
   V::R fold[kW];
@@ -208,7 +208,7 @@ inline void softmax_rows(const AttentionStep& a, float* scores, uint32_t v0, uin
 /// o += p V over keys [p0, p1) for neighbouring vectors: together where all of them see the keys,
 /// alone elsewhere, each with its keys ascending. A key that a vector does not see is never
 /// multiplied in, not even by 0.
-inline void weigh_values(const AttentionStep& a, const float* scores, uint32_t v0, uint32_t n,
+inline void weigh_values(const AttentionTile& a, const float* scores, uint32_t v0, uint32_t n,
                          const float* rows, uint64_t stride, uint32_t base, uint32_t p0,
                          uint32_t p1, Prefetcher& ahead) {
   uint32_t from = p0, to = p1;
@@ -232,7 +232,7 @@ inline void weigh_values(const AttentionStep& a, const float* scores, uint32_t v
   for (uint32_t i = v0; i < v0 + n; ++i) run(i, 1, to, hi(i));
 }
 
-void step(const AttentionStep& a) {
+void add_tile(const AttentionTile& a) {
   constexpr uint32_t kW = V::kWidth;
   float* scores = reinterpret_cast<float*>(a.work);  // [n_vectors][64]
   float* buffer = scores + uint64_t{a.n_vectors} * kTileKeys;
@@ -294,7 +294,7 @@ constexpr AttentionTable make_attention_table() {
           .q_bytes = q_bytes,
           .work_bytes = work_bytes,
           .prepare_q = prepare_q,
-          .step = step,
+          .add_tile = add_tile,
           .merge = merge,
           .finish = finish};
 }

@@ -76,7 +76,7 @@ void q8_prepare_q(const float* const* vectors, uint32_t n, uint32_t dim, uint32_
   }
 }
 
-/// One thread's memory of a step.
+/// One thread's memory of a tile.
 struct Buffers {
   float* scores;      // [group][64 keys][16 columns], every block's columns the same
   uint32_t* pairs;    // [group][32 pairs of keys][16 columns] weights, two in a dword
@@ -202,7 +202,7 @@ inline V::R sum_blocks(V::R x) {
 /// 16 keys' rows for a tile: where they lie, or a copy with zeros for the missing ones, or their
 /// levels.
 template <KvDtype kType>
-inline const int8_t* piece_rows_of(const AttentionStep& a, const Buffers& b, uint32_t key,
+inline const int8_t* piece_rows_of(const AttentionTile& a, const Buffers& b, uint32_t key,
                                    uint64_t* pitch) {
   using Values = SignedBytes<kType>;
   if (Values::kInPlace && a.k.pitch != 0 && key >= a.k.begin && key + kPiece <= a.k.end) {
@@ -220,16 +220,16 @@ inline const int8_t* piece_rows_of(const AttentionStep& a, const Buffers& b, uin
   }
   return b.keys;
 }
-inline const int8_t* piece_rows(const AttentionStep& a, const Buffers& b, uint32_t key,
+inline const int8_t* piece_rows(const AttentionTile& a, const Buffers& b, uint32_t key,
                                 uint64_t* pitch) {
   return with_integer_codec(
       a.k.dtype, [&]<KvDtype kType>() { return piece_rows_of<kType>(a, b, key, pitch); });
 }
 
 template <uint32_t kBlocks, bool kWhole>
-inline void all_scores(const AttentionStep& a, const Buffers& b, Prefetcher& ahead) {
-  constexpr uint32_t kSteps = kBlocks * kQ8Block / kDepth;
-  constexpr uint64_t kGroupBytes = kSteps * kTileBytes + kColumns * sizeof(float);
+inline void all_scores(const AttentionTile& a, const Buffers& b, Prefetcher& ahead) {
+  constexpr uint32_t kTiles = kBlocks * kQ8Block / kDepth;
+  constexpr uint64_t kGroupBytes = kTiles * kTileBytes + kColumns * sizeof(float);
   const uint32_t groups = groups_of(a.n_vectors, a.padded);
   const __m512i block = Columns<kBlocks>::block_of_column();
   const HeadRows<kWhole> k(a.k);
@@ -241,7 +241,7 @@ inline void all_scores(const AttentionStep& a, const Buffers& b, Prefetcher& ahe
     for (uint32_t g = 0; g < groups; ++g) {
       const std::byte* q = a.q + g * kGroupBytes;
       _tile_zero(0);
-      for (uint32_t i = 0; i < kSteps; ++i) {
+      for (uint32_t i = 0; i < kTiles; ++i) {
         _tile_loadd(1, rows + i * kDepth, pitch);
         _tile_loadd(2, q + i * kTileBytes, 64);
         _tile_dpbssd(0, 1, 2);
@@ -251,7 +251,7 @@ inline void all_scores(const AttentionStep& a, const Buffers& b, Prefetcher& ahe
     for (uint32_t i = 0; i < kPiece / 4; ++i) ahead();
     for (uint32_t g = 0; g < groups; ++g) {
       const std::byte* q = a.q + g * kGroupBytes;
-      const V::R q_scale = V::load(reinterpret_cast<const float*>(q + kSteps * kTileBytes));
+      const V::R q_scale = V::load(reinterpret_cast<const float*>(q + kTiles * kTileBytes));
       float* scores = b.scores + uint64_t{g} * kTileKeys * kColumns;
       const int32_t* products = b.products + g * kPiece * kColumns;
       for (uint32_t i = from; i < to; ++i) {
@@ -269,7 +269,7 @@ inline void all_scores(const AttentionStep& a, const Buffers& b, Prefetcher& ahe
 /// Largest magnitude of the scales of each block of the tile's values, in its columns. Halves of no
 /// sign compare as integers, infinities and NaN last, which so reach the result.
 template <uint32_t kBlocks, bool kWhole>
-inline V::R largest_scales(const AttentionStep& a) {
+inline V::R largest_scales(const AttentionTile& a) {
   const HeadRows<kWhole> v(a.v);
   __m256i top = _mm256_setzero_si256();
   const __m256i magnitude = _mm256_set1_epi16(0x7FFF);
@@ -281,7 +281,7 @@ inline V::R largest_scales(const AttentionStep& a) {
 
 /// Scores of a group of columns to pairs of weights. Updates m and l, rescales o.
 template <uint32_t kBlocks, bool kWhole>
-inline void group_weights(const AttentionStep& a, const Buffers& b, uint32_t g, V::R v_top) {
+inline void group_weights(const AttentionTile& a, const Buffers& b, uint32_t g, V::R v_top) {
   constexpr uint32_t kHeads = Columns<kBlocks>::kHeads;
   const HeadRows<kWhole> rows(a.v);
   const uint32_t v0 = g * kHeads;
@@ -333,7 +333,7 @@ inline void group_weights(const AttentionStep& a, const Buffers& b, uint32_t g, 
 /// o of kN vectors from v0 on += their weights times kM blocks of 32 dims. Two keys' dims are
 /// interleaved within 128-bit lanes, and so lie in o: see column_of.
 template <uint32_t kBlocks, bool kWhole, KvDtype kType, uint32_t kN, uint32_t kM>
-inline void weigh_blocks(const AttentionStep& a, const Buffers& b, uint32_t v0, uint32_t block,
+inline void weigh_blocks(const AttentionTile& a, const Buffers& b, uint32_t v0, uint32_t block,
                          Prefetcher& ahead) {
   constexpr uint32_t kHeads = Columns<kBlocks>::kHeads;
   const HeadRows<kWhole> rows(a.v);
@@ -383,7 +383,7 @@ inline void weigh_blocks(const AttentionStep& a, const Buffers& b, uint32_t v0, 
 }
 
 template <uint32_t kBlocks, bool kWhole, KvDtype kType>
-void weigh_values_of(const AttentionStep& a, const Buffers& b, Prefetcher& ahead) {
+void weigh_values_of(const AttentionTile& a, const Buffers& b, Prefetcher& ahead) {
   for (uint32_t block = 0; block < kBlocks; block += 2) {
     uint32_t v = 0;
     for (; v + 4 <= a.n_vectors; v += 4) {
@@ -398,7 +398,7 @@ void weigh_values_of(const AttentionStep& a, const Buffers& b, Prefetcher& ahead
 }
 
 template <uint32_t kBlocks, bool kWhole>
-void run_step(const AttentionStep& a) {
+void run_tile(const AttentionTile& a) {
   Carver c(a.work);
   const Buffers b = take_buffers(c, a.n_vectors, a.padded);
   Prefetcher ahead_k(a.ahead_k, kTileKeys / 4), ahead_v(a.ahead_v, kPairs / 4 * kBlocks / 2);
@@ -412,15 +412,15 @@ void run_step(const AttentionStep& a) {
 }
 
 template <uint32_t kBlocks>
-void run_either(const AttentionStep& a) {
+void run_either(const AttentionTile& a) {
   if (HeadRows<true>::is_whole(a.k)) {
-    run_step<kBlocks, true>(a);
+    run_tile<kBlocks, true>(a);
   } else {
-    run_step<kBlocks, false>(a);
+    run_tile<kBlocks, false>(a);
   }
 }
 
-void q8_step(const AttentionStep& a) {
+void q8_tile(const AttentionTile& a) {
   const TileConfig config;
   _tile_loadconfig(&config);
   switch (a.padded / kQ8Block) {
@@ -465,7 +465,7 @@ const AttentionTable kAttentionQ8Row = {.pad_to = kDepth,
                                         .q_bytes = q8_q_bytes,
                                         .work_bytes = q8_work_bytes,
                                         .prepare_q = q8_prepare_q,
-                                        .step = q8_step,
+                                        .add_tile = q8_tile,
                                         .merge = merge,
                                         .finish = q8_finish};
 

@@ -3,7 +3,7 @@
 // spans and tiles and fills the row pointers; kernels prepare queries, decode K and V rows into the
 // form they like, and fold a tile into the running softmax of a block of query vectors.
 // Kernel files have flags of their own, so only plain data and declarations here.
-// Thread rule: tables are immutable; a step is run by one thread on memory of its own.
+// Thread rule: tables are immutable; a tile is added by one thread on memory of its own.
 #pragma once
 
 #include <cstddef>
@@ -34,7 +34,7 @@ struct TileRows {
   uint64_t pitch = 0;  // bytes between rows when they are evenly spaced, else 0
 };
 
-/// Memory that is wanted soon: a step asks for it a few lines at a time between its products. In
+/// Memory that is wanted soon: a tile asks for it a few lines at a time between its products. In
 /// one burst the requests would fill the line buffers and stop the products.
 struct Ahead {
   const std::byte* row = nullptr;  // n_rows rows, pitch bytes apart, of which the first `bytes`
@@ -50,7 +50,7 @@ struct SoftmaxState {
 };
 
 /// One tile against the vectors of one KV head.
-struct AttentionStep {
+struct AttentionTile {
   const std::byte* q = nullptr;  // as prepare_q left them
   TileRows k, v;
   uint32_t n_vectors = 0;
@@ -71,8 +71,8 @@ struct AttentionTable {
   /// Takes n vectors of `dim`, times scale.
   void (*prepare_q)(const float* const* vectors, uint32_t n_vectors, uint32_t dim, uint32_t padded,
                     float scale, std::byte* q);
-  /// Pre: has_codec of both dtypes.
-  void (*step)(const AttentionStep&);
+  /// Adds the tile to its state. Pre: has_codec of both dtypes.
+  void (*add_tile)(const AttentionTile&);
   /// Folds `part` into `total` for n vectors. An empty state is m = -inf, l = 0, o = 0.
   void (*merge)(const SoftmaxState& total, const SoftmaxState& part, uint32_t n, uint32_t padded);
   /// out = o / l for one vector.

@@ -42,9 +42,9 @@ class CpuBackend final : public Backend, public TierSizer {
     return rows;
   }
 
-  std::vector<MemoryRow> copied_weight_rows(const ModelSpec& spec,
-                                            const Placement& placement) const override {
-    return host_weight_rows(spec, placement);
+  std::vector<MemoryRow> copied_weight_plan_rows(const ModelSpec& spec,
+                                                 const Placement& placement) const override {
+    return host_weight_plan_rows(spec, placement);
   }
 
   Status describe(uint32_t flags, sharpi_device* out) const override {

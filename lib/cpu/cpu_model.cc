@@ -16,7 +16,7 @@ MatmulConfig matmul_config(const ModelShape& model, Isa isa) {
 
 /// Weights in place in the mapped file; copies are another object's (host_weights.h).
 std::vector<MemoryRow> mapped_rows(const ModelSpec& spec, const Placement& placement) {
-  std::vector<MemoryRow> rows = host_weight_rows(spec, placement);
+  std::vector<MemoryRow> rows = host_weight_plan_rows(spec, placement);
   for (MemoryRow& r : rows) {
     r.kind = SHARPI_ROW_MAPPED;
     r.held_bytes = r.payload_bytes;

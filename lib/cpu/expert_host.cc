@@ -256,9 +256,9 @@ void CpuExpertHost::hidden_units(Units units, uint32_t worker) {
   const uint64_t n = std::min(uint64_t{units.n} * hidden_phase_.unit_rows, width - r);
   const Matmul& mm = ws_.matmul();
   Matmul::prefetch(x.up, r, n);
-  mm.run_rows(x.gate, r, n, worker);
+  mm.run_outputs(x.gate, r, n, worker);
   Matmul::prefetch(x.gate, r + n, n);  // most likely what comes next
-  mm.run_rows(x.up, r, n, worker);
+  mm.run_outputs(x.up, r, n, worker);
   const auto apply = ffn_->activation == Activation::kSilu ? swiglu : geglu;
   for (uint64_t s = 0; s < x.n_slots; ++s) {
     float* g = x.gate.y + s * width + r;
@@ -276,7 +276,7 @@ void CpuExpertHost::output_units(Units units, uint32_t worker) {
   const Matmul& mm = ws_.matmul();
   for (uint32_t i = 0; i < n_experts_; ++i) {
     if (i + 1 < n_experts_) Matmul::prefetch(experts_[i + 1].down, r, n);
-    mm.run_rows(experts_[i].down, r, n, worker);
+    mm.run_outputs(experts_[i].down, r, n, worker);
   }
   const float* out = ws_.get(Buf::kMoeOut);
   const float* weights = ws_.get(Buf::kMoeWeights);

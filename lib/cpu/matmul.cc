@@ -82,15 +82,15 @@ bool is_panel(MatmulPath path) {
   return path == MatmulPath::kInt8Panel || path == MatmulPath::kBf16Amx;
 }
 
-/// How output rows are cut into chunks. Results do not depend on it.
+/// How outputs are cut into chunks. Results do not depend on it.
 struct Split {
   uint64_t target = 0;  // cost of one chunk, in bytes of weights read for up to kRowsPerRead rows
 
-  static uint64_t row_cost(const MatmulTask& task) {
+  static uint64_t output_cost(const MatmulTask& task) {
     return task.w.row_bytes * std::max<uint64_t>(1, task.n_rows / kRowsPerRead);
   }
-  uint64_t chunk_rows(const MatmulTask& task, MatmulPath path) const {
-    const uint64_t cost = std::max<uint64_t>(1, row_cost(task));
+  uint64_t chunk_outputs(const MatmulTask& task, MatmulPath path) const {
+    const uint64_t cost = std::max<uint64_t>(1, output_cost(task));
     if (is_panel(path))
       return std::max<uint64_t>(kPanelUnit, target / cost / kPanelUnit * kPanelUnit);
     return std::max(kRowUnit, std::min(target, kMaxChunkBytes) / cost / kRowUnit * kRowUnit);
@@ -105,18 +105,18 @@ struct Run {
   MatmulPath path_of(const MatmulTask& t) const {
     return choose_path(config, t.w.type, t.n_rows, t.force_f32);
   }
-  uint64_t chunk_rows(const MatmulTask& t) const { return split.chunk_rows(t, path_of(t)); }
+  uint64_t chunk_outputs(const MatmulTask& t) const { return split.chunk_outputs(t, path_of(t)); }
   uint64_t n_chunks(const MatmulTask& t) const {
-    return t.n_rows == 0 ? 0 : div_up(t.w.n_out, chunk_rows(t));
+    return t.n_rows == 0 ? 0 : div_up(t.w.n_out, chunk_outputs(t));
   }
   void run_chunk(const MatmulTask& t, uint64_t chunk, std::byte* scratch) const {
-    const uint64_t step = chunk_rows(t), first = chunk * step;
-    run_rows(t, first, std::min(step, t.w.n_out - first), scratch);
+    const uint64_t most = chunk_outputs(t), first = chunk * most;
+    run_outputs(t, first, std::min(most, t.w.n_out - first), scratch);
   }
-  void run_rows(const MatmulTask& t, uint64_t first, uint64_t n, std::byte* scratch) const;
+  void run_outputs(const MatmulTask& t, uint64_t first, uint64_t n, std::byte* scratch) const;
 };
 
-void Run::run_rows(const MatmulTask& t, uint64_t first, uint64_t n, std::byte* scratch) const {
+void Run::run_outputs(const MatmulTask& t, uint64_t first, uint64_t n, std::byte* scratch) const {
   const MatmulPath path = path_of(t);
   const MatmulInput& in = *t.in;
   const Prepared prepared = prepared_layout(config, in.n_in, in.n_rows);
@@ -190,7 +190,7 @@ void Matmul::prepare(const MatmulInput& in) const {
 
 void Matmul::run(std::span<const MatmulTask> tasks) const {
   uint64_t cost = 0;
-  for (const MatmulTask& t : tasks) cost += t.n_rows == 0 ? 0 : Split::row_cost(t) * t.w.n_out;
+  for (const MatmulTask& t : tasks) cost += t.n_rows == 0 ? 0 : Split::output_cost(t) * t.w.n_out;
   const uint64_t n_threads = pool_->size();
   const Run run{config_, tasks, {std::max(cost / (n_threads * kChunksPerThread), kMinChunkBytes)}};
   uint64_t n_chunks = 0;
@@ -219,9 +219,10 @@ void Matmul::prepare_rows(const MatmulInput& in, uint32_t first, uint32_t n) con
   }
 }
 
-void Matmul::run_rows(const MatmulTask& task, uint64_t first, uint64_t n, uint32_t worker) const {
+void Matmul::run_outputs(const MatmulTask& task, uint64_t first, uint64_t n,
+                         uint32_t worker) const {
   const Run run{config_, {&task, 1}, {}};
-  run.run_rows(task, first, n, scratch_ + worker * (scratch_bytes_ / pool_->size() / 64 * 64));
+  run.run_outputs(task, first, n, scratch_ + worker * (scratch_bytes_ / pool_->size() / 64 * 64));
 }
 
 void Matmul::prefetch(const MatmulTask& task, uint64_t first, uint64_t n, uint64_t max_bytes) {

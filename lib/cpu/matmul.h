@@ -80,8 +80,8 @@ class Matmul {
   /// scratch of `worker`, one of the pool's threads at a time. Products by panels: `first` must be
   /// a multiple of kPanelUnit.
   void prepare_rows(const MatmulInput& in, uint32_t first, uint32_t n) const;
-  void run_rows(const MatmulTask& task, uint64_t first, uint64_t n, uint32_t worker) const;
-  /// Asks for the first weights of a run_rows() to come, as far as the kernels ask ahead.
+  void run_outputs(const MatmulTask& task, uint64_t first, uint64_t n, uint32_t worker) const;
+  /// Asks for the first weights of run_outputs() to come, as far as the kernels ask ahead.
   static void prefetch(const MatmulTask& task, uint64_t first, uint64_t n,
                        uint64_t max_bytes = 8192);
   /// Which path a product of n_rows rows of this type takes, for statistics: "f32-dot", "int8-dot",

@@ -65,11 +65,11 @@ inline void transpose(__m256i* v) {
   }
 }
 
-/// Stores lane j of the 8 vectors together at to + j * step.
-inline void store_transposed(__m256i* v, void* to, uint64_t step) {
+/// Stores lane j of the 8 vectors together at to + j * stride.
+inline void store_transposed(__m256i* v, void* to, uint64_t stride) {
   transpose(v);
   for (uint64_t j = 0; j < 8; ++j) {
-    _mm256_store_si256(reinterpret_cast<__m256i*>(static_cast<char*>(to) + j * step), v[j]);
+    _mm256_store_si256(reinterpret_cast<__m256i*>(static_cast<char*>(to) + j * stride), v[j]);
   }
 }
 
@@ -92,10 +92,10 @@ inline void unpack_unit(const uint8_t* const* rows, const Part& part, uint64_t u
   uint8_t* codes = part.codes + unit * 64 * kQuadBytes;
   for (int g = 0; g < 8; ++g, codes += 8 * kQuadBytes) store_transposed(code[g], codes, kQuadBytes);
   float* scales = part.scales + unit * kGroups * kScaleFloats;
-  constexpr uint64_t kStep = kScaleFloats * sizeof(float);
+  constexpr uint64_t kStride = kScaleFloats * sizeof(float);
   for (int h = 0; h < (Format::kGroup16 ? 2 : 1); ++h, scales += 8 * kScaleFloats) {
-    store_transposed(scale[h], scales, kStep);
-    if constexpr (!Format::kSigned) store_transposed(min[h], scales + kLanes, kStep);
+    store_transposed(scale[h], scales, kStride);
+    if constexpr (!Format::kSigned) store_transposed(min[h], scales + kLanes, kStride);
   }
 }
 

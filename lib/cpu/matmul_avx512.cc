@@ -18,7 +18,7 @@ namespace {
 // Weights are asked into the second level cache far ahead, so that a core's whole queue of memory
 // requests is busy whatever the arithmetic does, and into the first level cache a little ahead.
 constexpr uint64_t kFarBytes = 8192, kNearBytes = 4096;
-constexpr int kStep = 4;  // units between two looks at the prefetch pointer
+constexpr int kUnitsAtOnce = 4;  // units between two looks at the prefetch pointer
 
 /// Asks for the weights of a job, each line once: a request for a line that is under way already
 /// takes a buffer from one that is not, and what lies behind the job is another thread's.
@@ -30,8 +30,8 @@ class Ahead {
     const uint64_t first = std::min(kFarBytes, job.n_out * job.row_bytes);
     for (uint64_t i = 0; i < first; i += 64) far(line_ + i);
   }
-  /// For a step from here on: near its end the job has no lines far ahead.
-  void begin_step() { far_ = line_ < end_ ? kFarBytes : 0; }
+  /// For the units from here on: near its end the job has no lines far ahead.
+  void begin_units() { far_ = line_ < end_ ? kFarBytes : 0; }
   template <int kLines>
   void take() {
     SHARPI_UNROLL(8)
@@ -92,20 +92,20 @@ SHARPI_FLATTEN void add_unit(const __m512i* u, __m512 s, __m512 m, const Activat
   }
 }
 
-/// kUnits units of a weight row (kUnits = kStep: with prefetch) against kRows activation rows,
-/// which move on.
+/// kUnits units of a weight row (kUnits = kUnitsAtOnce: with prefetch) against kRows activation
+/// rows, which move on.
 template <class Format, int kRows, int kUnits>
 SHARPI_FLATTEN void add_units(const uint8_t* p, Ahead& ahead, Activations* x, Sums* sums) {
   using Form = DotForm<Format>;
-  constexpr int kLines = static_cast<int>(kStep * Format::kUnitBytes / 64 / kStep);
+  constexpr int kLines = static_cast<int>(kUnitsAtOnce * Format::kUnitBytes / 64 / kUnitsAtOnce);
   typename Form::Scales scales;
-  if constexpr (kUnits == kStep) ahead.begin_step();
+  if constexpr (kUnits == kUnitsAtOnce) ahead.begin_units();
   if constexpr (Form::kScaleUnits > 1) scales.load(p, kUnits);
   SHARPI_UNROLL(4)
   for (int i = 0; i < kUnits; ++i, p += Format::kUnitBytes) {
-    if constexpr (kUnits == kStep) {
+    if constexpr (kUnits == kUnitsAtOnce) {
       ahead.take<kLines>();
-      if (i == kStep - 1) ahead.up_to(p + Format::kUnitBytes);
+      if (i == kUnitsAtOnce - 1) ahead.up_to(p + Format::kUnitBytes);
     }
     if constexpr (Form::kScaleUnits == 1) scales.load(p, 1);
     __m512i u[4];
@@ -172,8 +172,9 @@ SHARPI_FLATTEN void dot_output(const MatmulJob& job, const Activations* rows, co
     sums[r] = {{_mm512_setzero_ps(), _mm512_setzero_ps()}, _mm512_setzero_ps()};
   }
   uint64_t unit = 0;
-  for (; unit + kStep <= n_units; unit += kStep, p += kStep * Format::kUnitBytes) {
-    add_units<Format, kRows, kStep>(p, ahead, x, sums);
+  for (; unit + kUnitsAtOnce <= n_units;
+       unit += kUnitsAtOnce, p += kUnitsAtOnce * Format::kUnitBytes) {
+    add_units<Format, kRows, kUnitsAtOnce>(p, ahead, x, sums);
   }
   for (; unit < n_units; ++unit, p += Format::kUnitBytes) {
     add_units<Format, kRows, 1>(p, ahead, x, sums);

@@ -32,11 +32,11 @@ inline __m512 load_weights(const std::byte* row, uint64_t i, __mmask16 mask) {
   }
 }
 
-/// One step of a tile: 16 elements at i (or the last `mask` ones) of kW weight and kR activation
+/// A part of a tile: 16 elements at i (or the last `mask` ones) of kW weight and kR activation
 /// rows.
 template <GgmlType kType, bool kStream, int kW, int kR>
-inline void step(const std::byte* const* w, const float* const* x, uint64_t w_at, uint64_t x_at,
-                 __mmask16 mask, __m512 (&sum)[kW][kR]) {
+inline void add_columns(const std::byte* const* w, const float* const* x, uint64_t w_at,
+                        uint64_t x_at, __mmask16 mask, __m512 (&sum)[kW][kR]) {
   __m512 xv[kR];
 #pragma GCC unroll 6
   for (int r = 0; r < kR; ++r) xv[r] = _mm512_maskz_loadu_ps(mask, x[r] + x_at);
@@ -63,10 +63,11 @@ inline void tile(const std::byte* const* w, const float* const* x, uint64_t w_at
     for (uint32_t r = 0; r < kR; ++r) sum[a][r] = acc[a * kRowBlock + r];
   }
   uint64_t i = 0;
-  for (; i + 16 <= n; i += 16) step<kType, kStream, kW, kR>(w, x, w_at + i, x_at + i, 0xFFFF, sum);
+  for (; i + 16 <= n; i += 16)
+    add_columns<kType, kStream, kW, kR>(w, x, w_at + i, x_at + i, 0xFFFF, sum);
   if (i < n) {
-    step<kType, kStream, kW, kR>(w, x, w_at + i, x_at + i,
-                                 static_cast<__mmask16>((1u << (n - i)) - 1), sum);
+    add_columns<kType, kStream, kW, kR>(w, x, w_at + i, x_at + i,
+                                        static_cast<__mmask16>((1u << (n - i)) - 1), sum);
   }
 #pragma GCC unroll 4
   for (uint32_t a = 0; a < kW; ++a) {

@@ -25,10 +25,10 @@ struct Panel {
   uint64_t n_units = 0;
 };
 
-/// Stores lane r of 16 vectors as vector r, `step` bytes apart.
-inline void store_transposed(__m512i* v, std::byte* to, uint64_t step) {
+/// Stores lane r of 16 vectors as vector r, `stride` bytes apart.
+inline void store_transposed(__m512i* v, std::byte* to, uint64_t stride) {
   transpose(v);
-  for (uint64_t i = 0; i < 16; ++i) _mm512_store_si512(to + i * step, v[i]);
+  for (uint64_t i = 0; i < 16; ++i) _mm512_store_si512(to + i * stride, v[i]);
 }
 
 /// 256 elements of 16 rows into the lanes at `half` of the panel.

@@ -28,12 +28,12 @@ constexpr SignTable kSigns = make_signs();
 inline void hadamard(float* x, uint32_t b, float norm) {
   constexpr uint32_t kW = V::kWidth;
   for (uint32_t i = 0; i < b; i += kW) V::store(x + i, V::hadamard(V::load(x + i)));
-  for (uint32_t step = kW; step < b; step *= 2) {
-    for (uint32_t i = 0; i < b; i += 2 * step) {
-      for (uint32_t j = i; j < i + step; j += kW) {
-        const V::R low = V::load(x + j), high = V::load(x + j + step);
+  for (uint32_t apart = kW; apart < b; apart *= 2) {
+    for (uint32_t i = 0; i < b; i += 2 * apart) {
+      for (uint32_t j = i; j < i + apart; j += kW) {
+        const V::R low = V::load(x + j), high = V::load(x + j + apart);
         V::store(x + j, V::add(low, high));
-        V::store(x + j + step, V::sub(low, high));
+        V::store(x + j + apart, V::sub(low, high));
       }
     }
   }
@@ -72,8 +72,8 @@ inline void nearest_levels(const float* x, float inverse, V::R* levels, float* c
     V::R level = V::set1(kQ4Levels[0]), code = V::zero();
     for (uint32_t i = 0; i + 1 < kQ4LevelCount; ++i) {
       const V::R middle = V::set1(kQ4Middles[i]);
-      const V::R step = V::set1(static_cast<float>(kQ4Levels[i + 1] - kQ4Levels[i]));
-      level = V::add(level, V::select_lt(middle, y, step, V::zero()));
+      const V::R up = V::set1(static_cast<float>(kQ4Levels[i + 1] - kQ4Levels[i]));
+      level = V::add(level, V::select_lt(middle, y, up, V::zero()));
       if (codes != nullptr) code = V::add(code, V::select_lt(middle, y, one, V::zero()));
     }
     levels[j] = level;

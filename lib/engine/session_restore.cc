@@ -19,10 +19,10 @@ Status damaged(const char* what) {
 template <class T>
 Status read_list(BlobCursor* from, uint64_t n, std::vector<T>* out) {
   if (n > from->left() / sizeof(T)) return damaged("a list is longer than what is left");
-  constexpr uint64_t kStep = kBlobPiece / sizeof(T);
+  constexpr uint64_t kMost = kBlobPiece / sizeof(T);
   out->clear();
   while (out->size() < n) {
-    const uint64_t had = out->size(), more = std::min(kStep, n - had);
+    const uint64_t had = out->size(), more = std::min(kMost, n - had);
     out->resize(had + more);
     SHARPI_TRY(from->read(out->data() + had, more * sizeof(T)));
   }

@@ -14,12 +14,12 @@ void change_signs(float* x, uint32_t b) {
 
 /// Neighbours first, then elements 2, 4, .. apart: the order that every form has.
 void hadamard(float* x, uint32_t b) {
-  for (uint32_t step = 1; step < b; step *= 2) {
-    for (uint32_t i = 0; i < b; i += 2 * step) {
-      for (uint32_t j = i; j < i + step; ++j) {
-        const float low = x[j], high = x[j + step];
+  for (uint32_t apart = 1; apart < b; apart *= 2) {
+    for (uint32_t i = 0; i < b; i += 2 * apart) {
+      for (uint32_t j = i; j < i + apart; ++j) {
+        const float low = x[j], high = x[j + apart];
         x[j] = low + high;
-        x[j + step] = low - high;
+        x[j + apart] = low - high;
       }
     }
   }

@@ -88,7 +88,7 @@ std::shared_ptr<const Plan> make_draft_plan(const std::vector<const TierSizer*>&
     p.rows.insert(p.rows.end(), rows.begin(), rows.end());
   };
   for (const TierSizer* s : sizers) {
-    if (p.model.copy_weights) add(s->copied_weight_rows(*p.spec, p.placement));
+    if (p.model.copy_weights) add(s->copied_weight_plan_rows(*p.spec, p.placement));
   }
   for (const TierSizer* s : sizers) {
     if (!p.uses(*s)) continue;

@@ -129,7 +129,7 @@ class TierSizer {
                                             const ModelShape& model,
                                             const SessionShape& session) const = 0;
   /// With ModelShape::copy_weights: copies of the weights that host memory serves. The host's.
-  virtual std::vector<MemoryRow> copied_weight_rows(const ModelSpec&, const Placement&) const {
+  virtual std::vector<MemoryRow> copied_weight_plan_rows(const ModelSpec&, const Placement&) const {
     return {};
   }
   virtual std::vector<MemoryRow> session_rows(const ModelSpec& spec, const Placement& placement,

@@ -21,7 +21,7 @@ void price(const std::vector<const TierSizer*>& sizers, Plan* plan) {
   plan->rows.clear();
   for (const TierSizer* s : sizers) {
     if (!plan->model.copy_weights) break;
-    for (MemoryRow& r : s->copied_weight_rows(*plan->spec, plan->placement))
+    for (MemoryRow& r : s->copied_weight_plan_rows(*plan->spec, plan->placement))
       plan->rows.push_back(r);
   }
   for (const TierSizer* s : sizers) {

@@ -94,7 +94,7 @@ const char* HostTensors::label(Use use) {
   return kLabels[use];
 }
 
-std::vector<MemoryRow> host_weight_rows(const ModelSpec& spec, const Placement& placement) {
+std::vector<MemoryRow> host_weight_plan_rows(const ModelSpec& spec, const Placement& placement) {
   const HostTensors own(spec, placement);
   std::vector<MemoryRow> rows;
   for (const HostTensors::Use use : kAllUses) {

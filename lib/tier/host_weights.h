@@ -41,7 +41,7 @@ class HostTensors {
 };
 
 /// The memory rows that the copies take.
-std::vector<MemoryRow> host_weight_rows(const ModelSpec& spec, const Placement& placement);
+std::vector<MemoryRow> host_weight_plan_rows(const ModelSpec& spec, const Placement& placement);
 
 /// Copies of all tensors that host memory serves.
 class HostWeights {

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "plan/plan.h"
-#include "tier/step_program.h"
+#include "tier/segment_program.h"
 
 namespace sharpi {
 
@@ -22,7 +22,7 @@ struct Block {
 struct Segment {
   TierId tier = TierId::kCpu;
   std::vector<Block> blocks;
-  StepProgram program;      // make_program() of the blocks
+  SegmentProgram program;   // make_program() of the blocks
   uint32_t index = 0;       // in its list
   bool first_here = false;  // the first of its tier: brings the call's tables along
   bool streamed = false;    // has such a block; a list with one is not the placement's own

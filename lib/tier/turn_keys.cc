@@ -10,7 +10,10 @@
 namespace sharpi {
 namespace {
 
-constexpr uint32_t kStep = 64, kPieceRows = 32;
+// An angle is the sum of one of the low table, which has every position below this number, and one
+// of the high table, which has its multiples.
+constexpr uint32_t kLowPositions = 64;
+constexpr uint32_t kPieceRows = 32;
 
 }  // namespace
 
@@ -23,8 +26,8 @@ void KeyTurner::reserve(const ModelSpec& spec, uint32_t n_ctx) {
     elements = std::max(elements, uint64_t{l.attention.n_kv_heads} * l.attention.head_dim);
     half = std::max<uint64_t>(half, l.attention.rope.n_rot / 2);
   }
-  low_.resize(2 * half * kStep);
-  high_.resize(2 * half * (n_ctx / kStep + 1));
+  low_.resize(2 * half * kLowPositions);
+  high_.resize(2 * half * (n_ctx / kLowPositions + 1));
   values_.resize(elements);
   piece_.resize(kPieceRows * elements * sizeof(float));
 }
@@ -33,17 +36,17 @@ void KeyTurner::use_table(int32_t index) {
   if (index == table_) return;
   table_ = index;
   const std::vector<double>& freq = tables_[static_cast<size_t>(index)].inv_freq;
-  const auto fill = [&](std::vector<float>* to, uint32_t n, uint32_t step) {
+  const auto fill = [&](std::vector<float>* to, uint32_t n, uint32_t apart) {
     for (uint32_t i = 0; i < n; ++i) {
       for (size_t j = 0; j < freq.size(); ++j) {
-        const double angle = static_cast<double>(uint64_t{i} * step) * freq[j];
+        const double angle = static_cast<double>(uint64_t{i} * apart) * freq[j];
         (*to)[2 * (i * freq.size() + j)] = static_cast<float>(std::cos(angle));
         (*to)[2 * (i * freq.size() + j) + 1] = static_cast<float>(std::sin(angle));
       }
     }
   };
-  fill(&low_, kStep, 1);
-  fill(&high_, n_ctx_ / kStep + 1, kStep);
+  fill(&low_, kLowPositions, 1);
+  fill(&high_, n_ctx_ / kLowPositions + 1, kLowPositions);
 }
 
 void KeyTurner::turn_row(float* row, const KvLayerLayout& one, uint32_t head,
@@ -51,8 +54,8 @@ void KeyTurner::turn_row(float* row, const KvLayerLayout& one, uint32_t head,
   const RopeTable& table = tables_[static_cast<size_t>(table_)];
   const size_t half = table.inv_freq.size();
   const bool halves = table.spec.pairs == RopePairs::kHalves;
-  const float* low = low_.data() + 2 * half * (ahead % kStep);
-  const float* high = high_.data() + 2 * half * (ahead / kStep);
+  const float* low = low_.data() + 2 * half * (ahead % kLowPositions);
+  const float* high = high_.data() + 2 * half * (ahead / kLowPositions);
   float* x = row + uint64_t{head} * one.head_dim;
   for (size_t j = 0; j < half; ++j) {
     const float c = high[2 * j] * low[2 * j] - high[2 * j + 1] * low[2 * j + 1];

@@ -17,7 +17,7 @@ void see(const cuda::LaunchList& list, const cuda::Launch& launch, bool recorded
   if (!recorded) return;
   if (&launch == list.launches.data()) {
     g_seen.emplace_back();
-    g_seen.back().steps = list.steps;
+    g_seen.back().links = list.links;
   }
   g_seen.back().launches.push_back(launch);
 }

@@ -95,7 +95,7 @@ void each_list(F&& visit) {
           SCOPED_TRACE(m.name + ", way " + std::to_string(&way - kWays));
           KernelConfig config = config_of(device);
           config.deterministic = way.deterministic;
-          StepFacts f = step_facts(*m.spec, place, config, way.n_rows);
+          PassFacts f = step_facts(*m.spec, place, config, way.n_rows);
           f.chain_bytes = way.chain_bytes;
           f.fuses = way.fuses;
           for (const Segment& s : make_segments(*m.spec, place)) {
@@ -177,11 +177,11 @@ void add_product(const RowProduct& p, std::multiset<const GgufTensor*>* out) {
 }
 
 /// Matrices that a list multiplies with, those inside launches of experts included.
-std::multiset<const GgufTensor*> multiplied(const LaunchList& list, const StepFacts& facts) {
+std::multiset<const GgufTensor*> multiplied(const LaunchList& list, const PassFacts& facts) {
   std::multiset<const GgufTensor*> out;
   for (const Launch& l : list.launches) {
-    for (uint32_t i = 0; i < l.n_steps; ++i)
-      add_product(list.steps[l.first_step + i].product, &out);
+    for (uint32_t i = 0; i < l.n_links; ++i)
+      add_product(list.links[l.first_link + i].product, &out);
     if (l.kind != LaunchKind::kMoeStep && l.kind != LaunchKind::kExperts) continue;
     const FfnSpec& f = facts.spec->layers[l.layer].ffn;
     std::vector<TensorRef> inside = {f.gate, f.up, f.down};
@@ -197,7 +197,7 @@ std::multiset<const GgufTensor*> multiplied(const LaunchList& list, const StepFa
 }
 
 /// What the operations want multiplied, by the specification alone.
-std::multiset<const GgufTensor*> wanted(const Segment& segment, const StepFacts& facts) {
+std::multiset<const GgufTensor*> wanted(const Segment& segment, const PassFacts& facts) {
   std::multiset<const GgufTensor*> out;
   const ModelSpec& s = *facts.spec;
   const auto add = [&](std::initializer_list<const TensorRef*> refs) {
@@ -232,7 +232,7 @@ std::multiset<const GgufTensor*> wanted(const Segment& segment, const StepFacts&
 
 TEST(StepLaunches, MultiplyWithEveryMatrixOnce) {
   uint32_t n = 0;
-  each_list([&](const LaunchList& list, const StepFacts& facts, const Segment& segment) {
+  each_list([&](const LaunchList& list, const PassFacts& facts, const Segment& segment) {
     EXPECT_EQ(list.unknown, nullptr);
     EXPECT_EQ(multiplied(list, facts), wanted(segment, facts));
     ++n;
@@ -240,29 +240,29 @@ TEST(StepLaunches, MultiplyWithEveryMatrixOnce) {
   EXPECT_GT(n, 1000u);
 }
 
-/// A chain takes all its steps and has room for them; experts of one row are taken; nothing waits
+/// A chain takes all its links and has room for them; experts of one row are taken; nothing waits
 /// for anything in calls that take no turn on the device.
 TEST(StepLaunches, AreOnesThatTheKernelsTake) {
-  each_list([](const LaunchList& list, const StepFacts& facts, const Segment&) {
+  each_list([](const LaunchList& list, const PassFacts& facts, const Segment&) {
     const PaperBinding paper(*facts.spec, facts.n_rows, facts.moe_sync_bytes);
     ChainTuning tuning;
     tuning.shared_bytes = facts.chain_bytes;
     for (const Launch& l : list.launches) {
-      const RowStep* at = list.steps.data() + l.first_step;
+      const RowLink* at = list.links.data() + l.first_link;
       if (l.kind == LaunchKind::kProduct) {
-        EXPECT_EQ(l.n_steps, 1u);
+        EXPECT_EQ(l.n_links, 1u);
         EXPECT_FALSE(at->sum.adds);
       }
       if (l.kind == LaunchKind::kChain) {
         EXPECT_TRUE(facts.fuses);
-        std::vector<ChainStep> steps;
-        for (uint32_t i = 0; i < l.n_steps; ++i) steps.push_back(paper.step(at[i]));
-        for (const ChainStep& s : steps) EXPECT_TRUE(chain_takes(facts.config, s));
-        EXPECT_TRUE(chain_fits(facts.config, steps.data(), l.n_steps, tuning));
+        std::vector<ChainLink> links;
+        for (uint32_t i = 0; i < l.n_links; ++i) links.push_back(paper.link(at[i]));
+        for (const ChainLink& s : links) EXPECT_TRUE(chain_takes(facts.config, s));
+        EXPECT_TRUE(chain_fits(facts.config, links.data(), l.n_links, tuning));
       }
       if (l.kind == LaunchKind::kMoeStep) {
         EXPECT_EQ(facts.n_rows, 1u);
-        EXPECT_TRUE(facts.fuses || l.n_steps == 0);
+        EXPECT_TRUE(facts.fuses || l.n_links == 0);
       }
     }
   });
@@ -272,7 +272,7 @@ TEST(StepLaunches, AreOnesThatTheKernelsTake) {
 /// back without a sum is copied as it is: once it was scaled by what had been added before.
 TEST(StepLaunches, FollowTheHiddenRow) {
   uint32_t n_moved = 0;
-  each_list([&](const LaunchList& list, const StepFacts&, const Segment&) {
+  each_list([&](const LaunchList& list, const PassFacts&, const Segment&) {
     Buf row = Buf::kX;
     const auto sum = [&](const RowSum& s) {
       EXPECT_EQ(s.x, row);
@@ -287,8 +287,8 @@ TEST(StepLaunches, FollowTheHiddenRow) {
     };
     for (const Launch& l : list.launches) {
       if (l.kind == LaunchKind::kResidual) sum(l.sum);
-      for (uint32_t i = 0; i < l.n_steps; ++i) {
-        const RowStep& s = list.steps[l.first_step + i];
+      for (uint32_t i = 0; i < l.n_links; ++i) {
+        const RowLink& s = list.links[l.first_link + i];
         EXPECT_TRUE(s.product.x != (row == Buf::kX ? Buf::kOtherX : Buf::kX));
         if (s.sum.adds) sum(s.sum);
         for (uint32_t t = 0; t < s.product.n_tasks; ++t)
@@ -325,21 +325,21 @@ TEST(StepLaunches, OfDeterministicModelsAreKernelByKernel) {
 }
 
 /// Without room for a chain its products are launches, in the same order.
-TEST(StepLaunches, WithoutRoomStepsGoOneByOne) {
+TEST(StepLaunches, WithoutRoomLinksGoOneByOne) {
   uint32_t n_apart = 0;
   each_card([&](const NamedCard&, const DeviceProfile& device) {
     for (const NamedSpec& m : specs()) {
       const Placement all = Placement::all(*m.spec, TierId::kCuda);
-      const StepProgram program = make_segments(*m.spec, all)[0].program;
-      StepFacts f = step_facts(*m.spec, all, config_of(device));
+      const SegmentProgram program = make_segments(*m.spec, all)[0].program;
+      PassFacts f = step_facts(*m.spec, all, config_of(device));
       const LaunchList chained = fuse(program, f);
       f.chain_bytes = 1 << 10;
       const LaunchList apart = fuse(program, f);
       EXPECT_EQ(apart.n_chains, 0u);
       EXPECT_EQ(apart.n_apart, chained.n_chains + chained.n_apart) << m.name;
-      ASSERT_EQ(apart.steps.size(), chained.steps.size()) << m.name;
-      for (size_t i = 0; i < apart.steps.size(); ++i) {
-        EXPECT_EQ(apart.steps[i].product.tasks[0].w, chained.steps[i].product.tasks[0].w);
+      ASSERT_EQ(apart.links.size(), chained.links.size()) << m.name;
+      for (size_t i = 0; i < apart.links.size(); ++i) {
+        EXPECT_EQ(apart.links[i].product.tasks[0].w, chained.links[i].product.tasks[0].w);
       }
       n_apart += apart.n_apart;
     }
@@ -350,8 +350,8 @@ TEST(StepLaunches, WithoutRoomStepsGoOneByOne) {
 /// What an MTP block starts from is left last, with and without logits, and by nobody else.
 TEST(StepLaunches, LeaveHiddenRowsLast) {
   uint32_t n_left = 0;
-  each_list([&](const LaunchList& with, const StepFacts& facts, const Segment& segment) {
-    StepFacts silent = facts;
+  each_list([&](const LaunchList& with, const PassFacts& facts, const Segment& segment) {
+    PassFacts silent = facts;
     silent.head = HeadRows::kNone;
     const LaunchList without = fuse(segment.program, silent);
     const bool ends = segment.blocks.back().kind == BlockKind::kHead;
@@ -371,7 +371,7 @@ TEST(StepLaunches, LeaveHiddenRowsLast) {
 
 TEST(StepLaunches, NameAnOperationThatTheTierDoesNotHave) {
   const NamedSpec& m = specs().back();
-  const StepFacts f =
+  const PassFacts f =
       step_facts(*m.spec, Placement::all(*m.spec, TierId::kCuda), config_of(named_card(0).profile));
   const LaunchList list = fuse({{OpKind::kPerLayerInputsAgain, 0, true}}, f);
   ASSERT_NE(list.unknown, nullptr);

@@ -73,26 +73,26 @@ const Layer kLayers[] = {
 };
 
 /// A layer from its mixer's output on, up to the next one's projections, of so many rows.
-std::vector<ChainStep> steps_of(const Layer& l, uint32_t n_rows) {
+std::vector<ChainLink> links_of(const Layer& l, uint32_t n_rows) {
   Addresses at;
   float *mix = at.row(), *x = at.row(), *ffn = at.row(), *norm = at.row();
-  std::vector<ChainStep> steps(4);
-  steps[0].product = product(mix, nullptr, {{at.matrix(l.type, l.mix, l.d), x, l.d}});
-  steps[0].product.epilogue = Epilogue::kAdd;
-  steps[1].product = product(
+  std::vector<ChainLink> links(4);
+  links[0].product = product(mix, nullptr, {{at.matrix(l.type, l.mix, l.d), x, l.d}});
+  links[0].product.epilogue = Epilogue::kAdd;
+  links[1].product = product(
       x, norm,
       {{at.matrix(l.type, l.d, l.ff), ffn, l.ff}, {at.matrix(l.type, l.d, l.ff), ffn, l.ff}});
-  steps[1].product.epilogue = Epilogue::kSwiGlu;
-  steps[2].product = product(ffn, nullptr, {{at.matrix(l.down, l.ff, l.d), x, l.d}});
-  steps[2].product.epilogue = Epilogue::kAdd;
-  steps[3].product = product(x, norm,
+  links[1].product.epilogue = Epilogue::kSwiGlu;
+  links[2].product = product(ffn, nullptr, {{at.matrix(l.down, l.ff, l.d), x, l.d}});
+  links[2].product.epilogue = Epilogue::kAdd;
+  links[3].product = product(x, norm,
                              {{at.matrix(l.type, l.d, l.q), at.row(), l.q},
                               {at.matrix(l.down, l.d, l.kv), at.row(), l.kv}});
-  for (ChainStep& s : steps) {
+  for (ChainLink& s : links) {
     s.product.n_rows = n_rows;
     s.product.x_stride = s.product.tasks[0].w.n_in;
   }
-  return steps;
+  return links;
 }
 
 TEST(StepPlans, ChainsHaveRoomOnEveryDevice) {
@@ -103,10 +103,10 @@ TEST(StepPlans, ChainsHaveRoomOnEveryDevice) {
     EXPECT_EQ(chain_form(config, {}), rings ? ChainForm::kRings : ChainForm::kRegisters)
         << card.name;
     for (const Layer& l : kLayers) {
-      const std::vector<ChainStep> steps = steps_of(l, 1);
-      for (const ChainStep& s : steps) EXPECT_TRUE(chain_takes(config, s)) << card.name << l.name;
+      const std::vector<ChainLink> links = links_of(l, 1);
+      for (const ChainLink& s : links) EXPECT_TRUE(chain_takes(config, s)) << card.name << l.name;
       ChainLaunch launch;
-      ASSERT_TRUE(make_chain_launch(config, steps.data(), 4, nullptr, {}, &launch))
+      ASSERT_TRUE(make_chain_launch(config, links.data(), 4, nullptr, {}, &launch))
           << card.name << ", " << l.name;
       EXPECT_LE(launch.shared_bytes, static_cast<uint32_t>(card.shared))
           << card.name << ", " << l.name;
@@ -114,7 +114,7 @@ TEST(StepPlans, ChainsHaveRoomOnEveryDevice) {
       ChainTuning tight;
       tight.shared_bytes = static_cast<int>(launch.shared_bytes) - 1;
       if (!rings) {
-        EXPECT_FALSE(chain_fits(config, steps.data(), 4, tight)) << card.name << ", " << l.name;
+        EXPECT_FALSE(chain_fits(config, links.data(), 4, tight)) << card.name << ", " << l.name;
       }
     }
   }
@@ -122,9 +122,9 @@ TEST(StepPlans, ChainsHaveRoomOnEveryDevice) {
 
 /// Every column of a product is in one of its parts, which begin where the ones before end; all but
 /// the last carry their sums on.
-void expect_parts(const std::vector<ChainStep>& steps, const ChainLaunch& launch) {
+void expect_parts(const std::vector<ChainLink>& links, const ChainLaunch& launch) {
   uint32_t at = 0;
-  for (const ChainStep& s : steps) {
+  for (const ChainLink& s : links) {
     const MatmulParams& m = s.product;
     const uint32_t all = m.tasks[0].w.n_in / kUnitColumns;
     uint32_t units = 0;
@@ -156,13 +156,13 @@ TEST(StepPlans, ChainsOfSeveralRowsHaveRoomOnEveryDevice) {
     for (const Layer& l : kLayers) {
       for (uint32_t n_rows = 2; n_rows <= max_chain_rows(config); ++n_rows) {
         SCOPED_TRACE(std::string(card.name) + ", " + l.name + ", rows " + std::to_string(n_rows));
-        const std::vector<ChainStep> steps = steps_of(l, n_rows);
-        for (const ChainStep& s : steps) EXPECT_TRUE(chain_takes(config, s));
+        const std::vector<ChainLink> links = links_of(l, n_rows);
+        for (const ChainLink& s : links) EXPECT_TRUE(chain_takes(config, s));
         ChainLaunch launch;
         // Eight rows of 5 120 columns, which a norm keeps together, leave no two units of q8_0 a
         // warp.
         const bool too_wide = n_rows > 4 && l.type == GgmlType::kQ8_0 && l.d == 5120;
-        const bool fits = make_chain_launch(config, steps.data(), 4, nullptr, {}, &launch);
+        const bool fits = make_chain_launch(config, links.data(), 4, nullptr, {}, &launch);
         EXPECT_EQ(fits, !too_wide);
         if (!fits) continue;
         EXPECT_EQ(launch.n_rows, n_rows);
@@ -170,7 +170,7 @@ TEST(StepPlans, ChainsOfSeveralRowsHaveRoomOnEveryDevice) {
         EXPECT_EQ(launch.ring_bytes != 0, chain_form(config, {}) == ChainForm::kRings);
         EXPECT_LE(launch.n_handed, kHandedFloats);
         EXPECT_EQ(launch.n_handed, n_rows * (l.d + l.ff + l.d));
-        expect_parts(steps, launch);
+        expect_parts(links, launch);
         (launch.n_products == 4 ? n_whole : n_parted) += 1;
       }
     }
@@ -181,9 +181,9 @@ TEST(StepPlans, ChainsOfSeveralRowsHaveRoomOnEveryDevice) {
 
 TEST(StepPlans, RowsOfAChainFollowEachOther) {
   const KernelConfig config = config_of(kCards[5]);
-  const std::vector<ChainStep> good = steps_of(kLayers[0], 4);
+  const std::vector<ChainLink> good = links_of(kLayers[0], 4);
   const auto takes = [&](auto edit) {
-    ChainStep s = good[3];
+    ChainLink s = good[3];
     edit(&s.product);
     return chain_takes(config, s);
   };
@@ -194,7 +194,7 @@ TEST(StepPlans, RowsOfAChainFollowEachOther) {
   EXPECT_FALSE(takes([](MatmulParams* m) { m->x_stride += 4; }));
   EXPECT_FALSE(takes([](MatmulParams* m) { m->tasks[1].y_stride += 16; }));
   EXPECT_FALSE(takes([&](MatmulParams* m) { m->row_scale = &scale; }));
-  std::vector<ChainStep> mixed = good;
+  std::vector<ChainLink> mixed = good;
   mixed[2].product.n_rows = 3;
   EXPECT_TRUE(chain_fits(config, good.data(), 4));
   EXPECT_FALSE(chain_fits(config, mixed.data(), 4));
@@ -203,13 +203,13 @@ TEST(StepPlans, RowsOfAChainFollowEachOther) {
 TEST(StepPlans, RingsNeedBulkCopies) {
   const KernelConfig config = config_of(kCards[0]);
   Addresses at;
-  ChainStep step;
-  step.product =
+  ChainLink link;
+  link.product =
       product(at.row(), nullptr, {{at.matrix(GgmlType::kQ4_K, 4096, 4096), at.row(), 4096}});
   ChainTuning rings;
   rings.form = ChainForm::kRings;
-  EXPECT_TRUE(chain_fits(config, &step, 1));
-  EXPECT_FALSE(chain_fits(config, &step, 1, rings));
+  EXPECT_TRUE(chain_fits(config, &link, 1));
+  EXPECT_FALSE(chain_fits(config, &link, 1, rings));
 }
 
 struct Mixture {
@@ -306,8 +306,8 @@ class LayerOnPaper {
     p.moe.add = true;
     p.moe.n_rows = 1;
     p.moe.n_used = f.n_used;
-    p.moe.gate = f.fused_gate_up ? row_slice(matrix(f.gate), 0, f.d_ff) : matrix(f.gate);
-    p.moe.up = f.fused_gate_up ? row_slice(matrix(f.gate), f.d_ff, f.d_ff) : matrix(f.up);
+    p.moe.gate = f.fused_gate_up ? output_slice(matrix(f.gate), 0, f.d_ff) : matrix(f.gate);
+    p.moe.up = f.fused_gate_up ? output_slice(matrix(f.gate), f.d_ff, f.d_ff) : matrix(f.up);
     p.moe.down = matrix(f.down);
     p.router = at_.matrix(GgmlType::kF32, spec_.n_embd, f.n_experts);
     if (f.d_shared != 0) {
@@ -334,15 +334,15 @@ class LayerOnPaper {
 /// The layer's products as a step of one row asks for them: true if one launch takes them all.
 bool chain_of(const KernelConfig& config, LayerOnPaper layer, ChainLaunch* launch) {
   float *mix = layer.row(), *x = layer.row(), *ffn = layer.row(), *norm = layer.row();
-  ChainStep steps[4];
-  steps[0].product = layer.mixer_out(mix, x);
-  steps[1].product = layer.gate_up(x, norm, ffn);
-  steps[2].product = layer.down(ffn, x);
-  steps[3].product = layer.mixer_in(x, norm);
-  for (const ChainStep& s : steps) {
+  ChainLink links[4];
+  links[0].product = layer.mixer_out(mix, x);
+  links[1].product = layer.gate_up(x, norm, ffn);
+  links[2].product = layer.down(ffn, x);
+  links[3].product = layer.mixer_in(x, norm);
+  for (const ChainLink& s : links) {
     if (!chain_takes(config, s)) return false;
   }
-  return make_chain_launch(config, steps, 4, nullptr, {}, launch);
+  return make_chain_launch(config, links, 4, nullptr, {}, launch);
 }
 
 TEST(StepPlans, EveryDenseLayerIsAChainThatFits) {

@@ -76,13 +76,14 @@ struct FewThread {
     if (has_value) cv.store_tail(p.shape, tail, value);
   }
   /// One row; the output of the state's row j + lane % 2, before the norm. Holds one barrier.
-  __device__ __forceinline__ float step(const DeltaNetParams& p, const FewValues& x,
-                                        DecodeShared<kDim>* sh);
+  __device__ __forceinline__ float advance(const DeltaNetParams& p, const FewValues& x,
+                                           DecodeShared<kDim>* sh);
 };
 
 template <int kDim>
-__device__ __forceinline__ float FewThread<kDim>::step(const DeltaNetParams& p, const FewValues& x,
-                                                       DecodeShared<kDim>* sh) {
+__device__ __forceinline__ float FewThread<kDim>::advance(const DeltaNetParams& p,
+                                                          const FewValues& x,
+                                                          DecodeShared<kDim>* sh) {
   if (has_key) {
     cq.next(x.q), ck.next(x.k);
     const float a = cq.value(), b = ck.value();
@@ -169,7 +170,7 @@ __global__ void __launch_bounds__(kDecodeThreads<kDim>)
     if (t + 1 < end) next = read(t + 1);
     if (t == n_pending && t != 0 && drafted) own.store(p, s);
     DecodeShared<kDim>& sh = shared[t % 2];
-    const float o = own.step(p, x, &sh);
+    const float o = own.advance(p, x, &sh);
     if (t < n_pending) continue;
     const uint32_t index = t - n_pending;
     if (drafted) {

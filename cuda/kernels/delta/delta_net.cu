@@ -207,8 +207,8 @@ __global__ void __launch_bounds__(kScanThreads)
     const uint32_t n = min(static_cast<uint32_t>(kTokens), s.n_rows - t0);
 #pragma unroll 2
     for (uint32_t t = 0; t < n; ++t) {
-      const float o = state.step(stage.k[t], stage.q[t], stage.v[t][j + lane % 4], stage.gate[t][0],
-                                 stage.gate[t][1], stage.kq[t]);
+      const float o = state.advance(stage.k[t], stage.q[t], stage.v[t][j + lane % 4],
+                                    stage.gate[t][0], stage.gate[t][1], stage.kq[t]);
       if (lane >= 4) out[uint64_t{t0 + t} * width] = o;
     }
     __syncthreads();

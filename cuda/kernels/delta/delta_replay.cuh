@@ -80,7 +80,7 @@ __global__ void __launch_bounds__(kScanThreads)
     }
     __syncthreads();
     static_cast<void>(
-        state.step(row.k, row.q, row.v[j + lane % 4], row.gate[0], row.gate[1], row.kq));
+        state.advance(row.k, row.q, row.v[j + lane % 4], row.gate[0], row.gate[1], row.kq));
   }
   state.store(reinterpret_cast<float*>(s.state_out + p.state_offset) + at);
   auto* tail = reinterpret_cast<float*>(s.state_out + p.conv_offset);

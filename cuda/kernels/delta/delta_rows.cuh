@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // What the recurrence of many rows (delta_net.cu) and of rows that are applied later
 // (delta_replay.cuh) have in common: a head's convolution in a warp, a tile of the state in
-// registers and its step. Thread rule: device code.
+// registers and how a row changes it. Thread rule: device code.
 #pragma once
 
 #include "cuda/kernels/delta/delta_common.cuh"
@@ -128,8 +128,8 @@ struct StateTile {
   }
 
   /// One token: returns d in lanes 0-3 of each group, o in lanes 4-7, of rows lane % 4.
-  __device__ __forceinline__ float step(const float* k, const float* q, float v, float decay,
-                                        float beta, float kq) {
+  __device__ __forceinline__ float advance(const float* k, const float* q, float v, float decay,
+                                           float beta, float kq) {
     const uint32_t lane = threadIdx.x % 8;
     float4 kv[kPer];
     float sums[8] = {};

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// A block owns a column of bytes of one job and walks its kept rows upwards in steps: a step reads
-// all its rows into registers, then writes them. keep[i] >= i, so what a step overwrites was read
-// in this step or before, and no other block touches the column.
+// A block owns a column of bytes of one job and walks its kept rows upwards in batches: a batch
+// reads all its rows into registers, then writes them. keep[i] >= i, so what a batch overwrites was
+// read in this batch or before, and no other block touches the column.
 #include "cuda/kernels/kv/kv_codecs.cuh"
 #include "cuda/kernels/kv/kv_move.h"
 #include "cuda/kernels/launch.h"
@@ -11,7 +11,7 @@ namespace {
 
 constexpr uint32_t kThreads = 256;
 constexpr uint32_t kColumnBytes = 128;
-constexpr int kPieces = 8;  // per thread and step
+constexpr int kPieces = 8;  // per thread and batch
 
 /// Largest power of two up to 16 that divides every address of the job.
 __device__ __forceinline__ uint32_t job_granule(const KvMoveJob& j) {
@@ -23,14 +23,14 @@ __device__ __forceinline__ uint32_t job_granule(const KvMoveJob& j) {
 template <class T>
 __device__ __forceinline__ void move_column(const KvMoveJob& j, uint32_t first, uint32_t bytes) {
   const uint32_t per_row = bytes / sizeof(T);
-  const uint32_t step_rows = kThreads * kPieces / per_row;
+  const uint32_t batch_rows = kThreads * kPieces / per_row;
   const auto at = [&](uint32_t slot, uint32_t piece) {
     return reinterpret_cast<T*>(j.rows + slot / kKvBlockSlots * j.block_stride +
                                 uint64_t{slot % kKvBlockSlots} * j.row_bytes + j.offset + first) +
            piece;
   };
-  for (uint32_t i0 = 0; i0 < j.n_keep; i0 += step_rows) {
-    const uint32_t n = min(step_rows, j.n_keep - i0) * per_row;
+  for (uint32_t i0 = 0; i0 < j.n_keep; i0 += batch_rows) {
+    const uint32_t n = min(batch_rows, j.n_keep - i0) * per_row;
     T held[kPieces];
 #pragma unroll
     for (int k = 0; k < kPieces; ++k) {

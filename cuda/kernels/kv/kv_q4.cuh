@@ -91,14 +91,15 @@ __device__ __forceinline__ float signed_at(float x, uint32_t i) {
 __device__ __forceinline__ float rotation_norm(uint32_t b) {
   return b == 128 ? 0x1.6a09e6p-4f : b == 64 ? 0x1p-3f : b == 32 ? 0x1.6a09e6p-3f : 0x1p-2f;
 }
-/// One stage between lanes `step` apart: the sum in the lower lane, the difference in the upper
-/// one. The product with 1 or -1 is exact, so one instruction rounds as the sum alone would.
+/// One stage between lanes `apart` from each other: the sum in the lower lane, the difference in
+/// the upper one. The product with 1 or -1 is exact, so one instruction rounds as the sum alone
+/// would.
 template <int kPer>
-__device__ __forceinline__ void across(float (&x)[kPer], uint32_t step) {
-  const float sign = (threadIdx.x & step) != 0 ? -1.0f : 1.0f;
+__device__ __forceinline__ void across(float (&x)[kPer], uint32_t apart) {
+  const float sign = (threadIdx.x & apart) != 0 ? -1.0f : 1.0f;
 #pragma unroll
   for (int i = 0; i < kPer; ++i) {
-    x[i] = fmaf(x[i], sign, __shfl_xor_sync(0xFFFFFFFFu, x[i], static_cast<int>(step)));
+    x[i] = fmaf(x[i], sign, __shfl_xor_sync(0xFFFFFFFFu, x[i], static_cast<int>(apart)));
   }
 }
 __device__ __forceinline__ void within(float& low, float& high) {
@@ -124,10 +125,10 @@ __device__ __forceinline__ void hadamard(float (&x)[kPer], uint32_t b) {
       within(x[i], x[i + 2]), within(x[i + 1], x[i + 3]);
     }
 #pragma unroll 1
-    for (uint32_t step = 1; step < 32; step *= 2) across(x, step);
+    for (uint32_t apart = 1; apart < 32; apart *= 2) across(x, apart);
   } else {
 #pragma unroll 1
-    for (uint32_t step = 1; step < 32 && step < b; step *= 2) across(x, step);
+    for (uint32_t apart = 1; apart < 32 && apart < b; apart *= 2) across(x, apart);
 #pragma unroll
     for (int apart = 1; apart < 4; apart *= 2) {
       if (32u * static_cast<uint32_t>(apart) >= b) continue;
@@ -153,13 +154,13 @@ __device__ __forceinline__ void rotate_head_by(float (&x)[kPer], uint32_t b) {
   hadamard<kFours>(x, b);
 }
 
-/// n floats in shared or global memory, a multiple of b, by warps `first`, `first` + `step`, ..
+/// n floats in shared or global memory, a multiple of b, by warps `first`, `first` + `stride`, ..
 /// Element lane + 32 i of every 128 in a lane; b divides what is left behind the last whole 128.
 template <bool kBack>
 __device__ __forceinline__ void rotate_floats(float* x, uint32_t n, uint32_t b, uint32_t first,
-                                              uint32_t step) {
+                                              uint32_t stride) {
   const uint32_t lane = threadIdx.x % 32;
-  for (uint32_t at = first * 128; at < n; at += step * 128) {
+  for (uint32_t at = first * 128; at < n; at += stride * 128) {
     float v[4];
 #pragma unroll
     for (uint32_t i = 0; i < 4; ++i) {

@@ -50,7 +50,7 @@ __device__ __forceinline__ float4 rotated_four(float4 v, uint32_t d, uint32_t b)
   for (uint32_t j = 0; j < 4; ++j) x[j] = signed_at(x[j], (d + j) % b);
   within(x[0], x[1]), within(x[2], x[3]);
   within(x[0], x[2]), within(x[1], x[3]);
-  for (uint32_t step = 1; 4 * step < b; step *= 2) across(x, step);
+  for (uint32_t apart = 1; 4 * apart < b; apart *= 2) across(x, apart);
   const float norm = rotation_norm(b);
   return {x[0] * norm, x[1] * norm, x[2] * norm, x[3] * norm};
 }
@@ -273,15 +273,15 @@ Status launch_value_norms(const DeviceProfile& device, const ValueNormParams& p,
   for (uint32_t first = 0; first < p.o.n_out; first += kSlabRows) {
     DequantizeParams d;
     d.w = p.o;
-    d.first_row = first;
-    d.n_rows = p.o.n_out - first < kSlabRows ? p.o.n_out - first : kSlabRows;
+    d.first_out = first;
+    d.n_out = p.o.n_out - first < kSlabRows ? p.o.n_out - first : kSlabRows;
     d.y_f32 = slab;
     SHARPI_TRY(launch_dequantize(d, stream));
-    a.n_terms = a.group * d.n_rows;
-    const TermSource source = {slab, p.o.n_in, a.group, d.n_rows, d.n_rows, 0};
+    a.n_terms = a.group * d.n_out;
+    const TermSource source = {slab, p.o.n_in, a.group, d.n_out, d.n_out, 0};
     SHARPI_TRY(make_image(&a, source, p.kv.v_dtype, image_kind(warpgroups), image, stream));
     a.add = first != 0;
-    a.factor = first + d.n_rows == p.o.n_out ? 1.0f / static_cast<float>(a.group) : 1.0f;
+    a.factor = first + d.n_out == p.o.n_out ? 1.0f / static_cast<float>(a.group) : 1.0f;
     SHARPI_TRY(launch_products<ScoreMode::kNorm>(device, "value_norms", &a, warpgroups, stream));
   }
   return Status::ok();

@@ -49,8 +49,8 @@ struct ScoreArgs {
   }
 };
 
-/// Rows: [kv heads][padded_terms][hi, lo][width]. Blocks: [kv heads][steps of terms][blocks of
-/// columns][hi, lo][kScoreTerms rows of 128 bytes, 16-byte pieces xored with row % 8].
+/// Rows: [kv heads][padded_terms][hi, lo][width]. Blocks: [kv heads][kScoreTerms at a time][blocks
+/// of columns][hi, lo][kScoreTerms rows of 128 bytes, 16-byte pieces xored with row % 8].
 enum class ImageKind : uint8_t { kRows, kBlocks };
 
 /// kv_score_tiles.cu: any device, any rows. kv_score_sm90.cu: Hopper's warpgroups, most heads.

@@ -11,7 +11,7 @@
 
 namespace sharpi::cuda {
 
-constexpr uint32_t kScoreTerms = 128;   // of a step
+constexpr uint32_t kScoreTerms = 128;   // that a tile is multiplied by at a time
 constexpr uint32_t kScoreColumns = 64;  // dims of an image's block
 constexpr uint32_t kScoreThreads = 256;
 
@@ -34,7 +34,7 @@ constexpr ScoreTile kWideScoresFew = {64, 4, 32};  // the same for devices of li
 constexpr ScoreTile kDeepScoresFew = {32, 2, 32};
 
 /// Bytes of a block: its rows (their first numbers, then their second ones unless `exact`, because
-/// bf16 rows are one number each), the stages of terms, and what a step knows of its terms.
+/// bf16 rows are one number each), the stages of terms, and what is known of the terms at work.
 constexpr uint32_t score_bytes(const ScoreTile& t, uint32_t dim, bool exact, uint32_t n_stages) {
   return (exact ? 1 : 2) * t.slots * score_pitch(dim) + n_stages * t.stage_bytes() +
          3 * kScoreTerms * 4;

@@ -4,8 +4,8 @@
 // image's blocks through a ring, and warpgroups multiply, each 64 of a tile's rows by 128 terms, or
 // 64 terms by 128 rows where terms are what is summed over rows. Exponentials of one warpgroup run
 // beside products of the others: the ring lets them drift. A block of rows is refilled for the next
-// tile as soon as the last step is through with it. bf16 rows are copied as they are, 256 a tile;
-// others become two bf16 numbers, 128 a tile.
+// tile as soon as the last product is through with it. bf16 rows are copied as they are, 256 a
+// tile; others become two bf16 numbers, 128 a tile.
 // Shared memory: 32 KiB a block of rows (at most 4), 3 x 32 KiB of terms. Bound: tensor cores.
 #include "cuda/kernels/kv/kv_rows.cuh"
 #include "cuda/kernels/kv/kv_score.cuh"
@@ -160,12 +160,12 @@ __device__ __forceinline__ void split_rows(const ScoreArgs& a, const View& v, co
 template <bool kExact>
 __device__ __forceinline__ void copy_terms(const ScoreArgs& a, const View& v) {
   const uint32_t all = n_tiles<kExact>(a),
-                 steps = a.padded_terms / kScoreTerms * (a.width / kScoreColumns);
+                 n_blocks = a.padded_terms / kScoreTerms * (a.width / kScoreColumns);
   uint32_t stage = 0, parity = 1;
   for (uint32_t tile = blockIdx.x; tile < all; tile += gridDim.x) {
     const auto* from = reinterpret_cast<const uint8_t*>(a.image) +
-                       uint64_t{Place(a, tile, 0).kv} * steps * kTermBlock;
-    for (uint32_t i = 0; i < steps; ++i, from += kTermBlock) {
+                       uint64_t{Place(a, tile, 0).kv} * n_blocks * kTermBlock;
+    for (uint32_t i = 0; i < n_blocks; ++i, from += kTermBlock) {
       mbarrier_wait(v.terms_empty(stage), parity);
       mbarrier_expect(v.terms_full(stage), kTermBlock);
       bulk_copy(v.stage(stage), from, kTermBlock, v.terms_full(stage));

@@ -36,8 +36,8 @@ Status with_tile(const ScoreTile& t, const F& f) {
   return t == kWideScoresFew ? f(Tag<WideFew>{}) : f(Tag<DeepFew>{});
 }
 
-/// What score_bytes() counts: rows (hi, then lo unless they are bf16), stages of terms, what a step
-/// knows of its terms.
+/// What score_bytes() counts: rows (hi, then lo unless they are bf16), stages of terms, and what is
+/// known of the terms at work.
 template <class T>
 struct Layout {
   uint8_t *rows_hi, *rows_lo, *stages;
@@ -86,7 +86,7 @@ __device__ __forceinline__ void load_rows(const ScoreArgs& a, uint32_t kv, uint3
   }
 }
 
-/// Starts copying columns [d0, d0 + kColumns) of a step's terms.
+/// Starts copying columns [d0, d0 + kColumns) of the next terms.
 template <class T>
 __device__ __forceinline__ void fetch_terms(const ScoreArgs& a, uint32_t kv, uint32_t first,
                                             uint32_t d0, uint8_t* stage) {
@@ -101,10 +101,10 @@ __device__ __forceinline__ void fetch_terms(const ScoreArgs& a, uint32_t kv, uin
   cp_async_commit();
 }
 
-/// What add_terms needs of the step's terms.
+/// What add_terms needs to know of the next terms.
 template <class T>
-__device__ __forceinline__ void load_step(const ScoreArgs& a, uint32_t kv, uint32_t first,
-                                          const Layout<T>& to) {
+__device__ __forceinline__ void load_factors(const ScoreArgs& a, uint32_t kv, uint32_t first,
+                                             const Layout<T>& to) {
   if (threadIdx.x >= kScoreTerms) return;
   const uint32_t term = first + threadIdx.x;
   const bool there = term < a.n_terms;
@@ -322,7 +322,7 @@ __global__ void __launch_bounds__(kThreads, 1) score_kernel(const __grid_constan
     __syncthreads();
     if (a.n_stages > 1 && i + 1 < n) fetch(i + 1);
     if (chunk == 0) {
-      if (kMode == ScoreMode::kMass) load_step<T>(a, kv, first, l);
+      if (kMode == ScoreMode::kMass) load_factors<T>(a, kv, first, l);
 #pragma unroll
       for (int m = 0; m < T::kRows; ++m) {
 #pragma unroll

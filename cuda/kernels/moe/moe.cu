@@ -208,7 +208,7 @@ Status run_product(const Run& r, GemmParams g, const DeviceMatrix* const (&w)[2]
   g.factor = reinterpret_cast<const float*>(r.base + r.space.factor);
   g.image_rows = r.space.n_slots;
   g.n_in = w[0]->n_in;
-  g.n_steps = gemm_steps(g.n_in);
+  g.n_image_blocks = image_blocks(g.n_in);
   g.n_experts = w[0]->n_experts;
   if (r.exact) return launch_gemm_f32(r.config, g, r.space.max_tiles, r.stream);
   bool direct = true;

@@ -67,8 +67,8 @@ void check_step(Bench& b, const StepCase& c) {
   p.moe.n_rows = 1;
   p.moe.norm_weight = c.norm ? dn.p : nullptr;
   p.moe.norm_eps = 1e-6f;
-  p.moe.gate = c.fused ? row_slice(gate.m, 0, c.d_ff) : gate.m;
-  p.moe.up = c.fused ? row_slice(gate.m, c.d_ff, c.d_ff) : up->m;
+  p.moe.gate = c.fused ? output_slice(gate.m, 0, c.d_ff) : gate.m;
+  p.moe.up = c.fused ? output_slice(gate.m, c.d_ff, c.d_ff) : up->m;
   p.moe.down = down.m;
   p.moe.n_used = c.n_used;
   p.moe.slot_of_expert = c.slots ? dslot.p : nullptr;

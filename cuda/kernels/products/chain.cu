@@ -87,13 +87,7 @@ __global__ void __launch_bounds__((kShareWarps + kFeeders) * 32, 1)
   view.shared = shared_bytes;
   view.warp = threadIdx.x / 32;
   view.lane = threadIdx.x % 32;
-  if (view.warp < kShareWarps && view.lane < kSlots) {
-    ChainSlots& slots = slots_of(p, view);
-    mbarrier_init(shared_address(&slots.full[view.warp][view.lane]), 1);
-    mbarrier_init(shared_address(&slots.empty[view.warp][view.lane]), p.arrivals);
-    mbarrier_init_fence();
-  }
-  tell_multiplies(p, view, 0);
+  init_rings(p, view);
   lay_out(p, view);
   __syncthreads();
   if (view.warp >= kShareWarps) {
@@ -146,18 +140,18 @@ __global__ void __launch_bounds__((kShareWarps + kFeeders) * 32, 1)
 
 }  // namespace
 
-Status launch_chain(const KernelConfig& config, const ChainStep* steps, uint32_t n_steps,
+Status launch_chain(const KernelConfig& config, const ChainLink* links, uint32_t n_links,
                     std::byte* sync, cudaStream_t stream, const ChainTuning& tuning) {
-  if (n_steps == 0 || n_steps > kMaxChainSteps || sync == nullptr) {
-    return Status::error(Code::kInternal, "chain of %u products", n_steps);
+  if (n_links == 0 || n_links > kMaxChainLinks || sync == nullptr) {
+    return Status::error(Code::kInternal, "chain of %u products", n_links);
   }
-  for (uint32_t k = 0; k < n_steps; ++k) {
-    if (!chain_takes(config, steps[k]))
+  for (uint32_t k = 0; k < n_links; ++k) {
+    if (!chain_takes(config, links[k]))
       return Status::error(Code::kInternal, "chain: product %u does not fit", k);
   }
   ChainLaunch l;
-  if (!make_chain_launch(config, steps, n_steps, sync, tuning, &l))
-    return Status::error(Code::kInternal, "chain: no launch for these %u products", n_steps);
+  if (!make_chain_launch(config, links, n_links, sync, tuning, &l))
+    return Status::error(Code::kInternal, "chain: no launch for these %u products", n_links);
   LaunchShape shape;
   shape.grid = dim3(static_cast<uint32_t>(config.device.n_sm));
   shape.block = dim3((kShareWarps + kFeeders) * 32);

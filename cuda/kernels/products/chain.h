@@ -17,25 +17,28 @@
 
 namespace sharpi::cuda {
 
-constexpr uint32_t kMaxChainSteps = 6;
-/// Rows that a chain takes: with rings, and without; more go launch by launch.
-constexpr uint32_t kMaxChainRows = 4, kMaxRegisterRows = 4;
+/// Links of a chain: products that one launch makes one after the other.
+constexpr uint32_t kMaxChainLinks = 6;
+/// Rows that a chain takes, which are the second operand of one product of tensor cores; more go
+/// launch by launch.
+constexpr uint32_t kMaxChainRows = 4;
 /// Device memory that launches on one stream share (chain_launch.h says for what); zero before the
 /// first.
 constexpr uint64_t kChainSyncBytes = 4096 + 2 * 131072 * 4;
 
-/// What a step adds to its input row first: x_out = scale * (x + y), y RMS-normalised when there is
+/// What a link adds to its input row first: x_out = scale * (x + y), y RMS-normalised when there is
 /// a weight; the product reads x_out. Of several rows each is n_in floats behind the one before.
 struct ChainBranch {
-  const float* y = nullptr;  // [n_rows][n_in]; nullptr: the step has no branch
+  const float* y = nullptr;  // [n_rows][n_in]; nullptr: the link has no branch
   const float* weight = nullptr;
   float eps = 0.0f, scale = 1.0f;
-  float* x_out = nullptr;  // [n_rows][n_in]; neither x nor y, nor what the step before reads
+  float* x_out = nullptr;  // [n_rows][n_in]; neither x nor y, nor what the link before reads
 };
 
-/// `product` as launch_matmul takes it, without workspace, all steps of as many rows, which follow
-/// each other without gaps. Steps may read what earlier ones wrote.
-struct ChainStep {
+/// A product of a chain, with what is added to its input. `product` is as launch_matmul takes it,
+/// without workspace; all links have as many rows, which follow each other without gaps, and may
+/// read what earlier links wrote.
+struct ChainLink {
   MatmulParams product;
   ChainBranch branch;
 };
@@ -62,16 +65,16 @@ struct ChainTuning {
 };
 
 bool has_chains(const KernelConfig& config);
-/// Rows up to which steps are chained on the device; 0: none are.
+/// Rows up to which links are chained on the device; 0: none are.
 uint32_t max_chain_rows(const KernelConfig& config);
-bool chain_takes(const KernelConfig& config, const ChainStep& step);
-/// Every step must be one that chain_takes(). config.pdl: weights are fetched while the preceding
+bool chain_takes(const KernelConfig& config, const ChainLink& link);
+/// Every link must be one that chain_takes(). config.pdl: weights are fetched while the preceding
 /// grid still runs.
-Status launch_chain(const KernelConfig& config, const ChainStep* steps, uint32_t n_steps,
+Status launch_chain(const KernelConfig& config, const ChainLink* links, uint32_t n_links,
                     std::byte* sync, cudaStream_t stream, const ChainTuning& tuning = {});
-/// Whether one launch has room for these steps, each of which chain_takes(), and their rows can be
+/// Whether one launch has room for these links, each of which chain_takes(), and their rows can be
 /// handed on within it.
-bool chain_fits(const KernelConfig& config, const ChainStep* steps, uint32_t n_steps,
+bool chain_fits(const KernelConfig& config, const ChainLink* links, uint32_t n_links,
                 const ChainTuning& tuning = {});
 /// Raises the shared-memory limit of the kernels that the device can run.
 Status prepare_chain(const KernelConfig& config);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 // Layers as chain_check.cu and chain_rows_check.cu run them: shapes, matrices, device rows, and
-// their steps in a chain or one by one. Thread rule: one thread.
+// their links in a chain or one by one. Thread rule: one thread.
 #pragma once
 
 #include "cuda/kernels/check_support.cuh"
@@ -96,55 +96,55 @@ struct LayerMatrices {
 
 constexpr float kOutScale = 0.75f;
 
-/// The steps of a layer, chained.
-inline std::vector<ChainStep> chain_steps(const LayerShape& s, const LayerMatrices& w,
+/// The links of a layer, chained.
+inline std::vector<ChainLink> chain_links(const LayerShape& s, const LayerMatrices& w,
                                           const RowsAt& r) {
-  std::vector<ChainStep> steps(4);
+  std::vector<ChainLink> links(4);
   const bool post = s.post_norms;
   float* x2 = post ? r.x2 : r.x;
-  MatmulParams& o = steps[0].product = product(r.mix, s.mix, nullptr, r.n_rows);
+  MatmulParams& o = links[0].product = product(r.mix, s.mix, nullptr, r.n_rows);
   o.n_tasks = 1;
   o.tasks[0] = {w.o, post ? r.y : r.x, s.d};
   o.epilogue = post ? Epilogue::kStore : Epilogue::kAdd;
-  MatmulParams& up = steps[1].product = product(r.x, s.d, r.n[0], r.n_rows);
+  MatmulParams& up = links[1].product = product(r.x, s.d, r.n[0], r.n_rows);
   up.n_tasks = 2;
   up.tasks[0] = {w.gate, r.ffn, s.ff};
   up.tasks[1] = {w.up, r.ffn, s.ff};
   up.epilogue = s.act;
-  if (post) steps[1].branch = {r.y, r.n[1], 1e-6f, 1.0f, r.x2};
-  MatmulParams& down = steps[2].product = product(r.ffn, s.ff, nullptr, r.n_rows);
+  if (post) links[1].branch = {r.y, r.n[1], 1e-6f, 1.0f, r.x2};
+  MatmulParams& down = links[2].product = product(r.ffn, s.ff, nullptr, r.n_rows);
   down.n_tasks = 1;
   down.tasks[0] = {w.down, post ? r.y : r.x, s.d};
   down.epilogue = post ? Epilogue::kStore : Epilogue::kAdd;
-  MatmulParams& qkv = steps[3].product = product(x2, s.d, r.n[2], r.n_rows);
+  MatmulParams& qkv = links[3].product = product(x2, s.d, r.n[2], r.n_rows);
   qkv.n_tasks = s.small != 0 ? 4 : 3;
   qkv.tasks[0] = {w.q, r.q, s.q};
   qkv.tasks[1] = {w.k, r.k, s.kv};
   qkv.tasks[2] = {w.v, r.v, s.kv};
   if (s.small != 0) qkv.tasks[3] = {w.small, r.small, s.small};
-  if (post) steps[3].branch = {r.y, r.n[3], 1e-6f, kOutScale, r.x};
-  return steps;
+  if (post) links[3].branch = {r.y, r.n[3], 1e-6f, kOutScale, r.x};
+  return links;
 }
 
-/// The same steps one by one; branches by the residual kernel, in place.
-inline void launch_apart(const Bench& b, std::vector<ChainStep> steps, const LayerShape& s,
+/// The same links one by one; branches by the residual kernel, in place.
+inline void launch_apart(const Bench& b, std::vector<ChainLink> links, const LayerShape& s,
                          const RowsAt& r, cudaStream_t stream) {
-  for (ChainStep& step : steps) {
-    if (step.branch.y != nullptr) {
+  for (ChainLink& link : links) {
+    if (link.branch.y != nullptr) {
       ResidualParams p;
       p.x = r.x;
-      p.y = step.branch.y;
+      p.y = link.branch.y;
       p.n_rows = r.n_rows;
       p.width = s.d;
-      p.weight = step.branch.weight;
-      p.eps = step.branch.eps;
-      p.scale = step.branch.scale;
+      p.weight = link.branch.weight;
+      p.eps = link.branch.eps;
+      p.scale = link.branch.scale;
       must(launch_residual(p, {stream, b.config.pdl}), "residual");
-      step.product.x = r.x;
+      link.product.x = r.x;
     }
-    step.product.workspace = b.workspace.p;
-    step.product.workspace_bytes = b.workspace.n;
-    must(launch_matmul(b.config, step.product, stream), "product");
+    link.product.workspace = b.workspace.p;
+    link.product.workspace_bytes = b.workspace.n;
+    must(launch_matmul(b.config, link.product, stream), "product");
   }
 }
 

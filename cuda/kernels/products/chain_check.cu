@@ -27,7 +27,7 @@ void check_layer(Bench& b, const LayerShape& s, const ChainTuning& tuning, int r
   const auto run_apart = [&](bool exact) {
     in.put(apart);
     b.config.exact = exact;
-    launch_apart(b, chain_steps(s, m, apart.all()), s, apart.all(), nullptr);
+    launch_apart(b, chain_links(s, m, apart.all()), s, apart.all(), nullptr);
     b.config.exact = false;
     must(cudaDeviceSynchronize(), s.name);
     return outputs(apart).rows;
@@ -37,8 +37,8 @@ void check_layer(Bench& b, const LayerShape& s, const ChainTuning& tuning, int r
   std::vector<std::vector<float>> first;
   for (int i = 0; i < repeats; ++i) {
     in.put(chained);
-    const std::vector<ChainStep> steps = chain_steps(s, m, chained.all());
-    must(launch_chain(b.config, steps.data(), static_cast<uint32_t>(steps.size()), sync.memory.p,
+    const std::vector<ChainLink> links = chain_links(s, m, chained.all());
+    must(launch_chain(b.config, links.data(), static_cast<uint32_t>(links.size()), sync.memory.p,
                       nullptr, tuning),
          s.name);
     must(cudaDeviceSynchronize(), s.name);
@@ -68,13 +68,13 @@ void check_single(Bench& b, GgmlType t, uint32_t n_in, uint32_t n_out, const Cha
   Buffer<float> y(n_out), z(n_out);
   must(cudaMemset(z.p, 0xFF, n_out * 4), "poison");
   Sync sync;
-  ChainStep step;
-  step.product = product(x.p, n_in, n_in <= 8192 ? norm.p : nullptr, 1);
-  step.product.n_tasks = 1;
-  step.product.tasks[0] = {w.m, y.p, n_out};
-  must(launch_matmul(b.config, step.product, nullptr), "product");
-  step.product.tasks[0].y = z.p;
-  must(launch_chain(b.config, &step, 1, sync.memory.p, nullptr, tuning), "chain");
+  ChainLink link;
+  link.product = product(x.p, n_in, n_in <= 8192 ? norm.p : nullptr, 1);
+  link.product.n_tasks = 1;
+  link.product.tasks[0] = {w.m, y.p, n_out};
+  must(launch_matmul(b.config, link.product, nullptr), "product");
+  link.product.tasks[0].y = z.p;
+  must(launch_chain(b.config, &link, 1, sync.memory.p, nullptr, tuning), "chain");
   must(cudaDeviceSynchronize(), "chain");
   expect_close(std::string("single ") + ggml_traits(t).name + " " + std::to_string(n_out) + "x" +
                    std::to_string(n_in),
@@ -91,12 +91,12 @@ bool mode_works(Bench& b, int mode, const ChainTuning& tuning) {
   const Buffer<float> x(random_floats(256, 1.0f));
   Buffer<float> y(64);
   Sync sync;
-  ChainStep step;
-  step.product = product(x.p, 256, nullptr, 1);
-  step.product.n_tasks = 1;
-  step.product.tasks[0] = {w.m, y.p, 64};
+  ChainLink link;
+  link.product = product(x.p, 256, nullptr, 1);
+  link.product.n_tasks = 1;
+  link.product.tasks[0] = {w.m, y.p, 64};
   b.config.pdl = mode % 2 != 0;
-  const Status s = launch_chain(b.config, &step, 1, sync.memory.p, nullptr, tuning);
+  const Status s = launch_chain(b.config, &link, 1, sync.memory.p, nullptr, tuning);
   const cudaError_t ended = cudaDeviceSynchronize();
   known[mode] = s.is_ok() && ended == cudaSuccess ? 1 : -1;
   if (known[mode] < 0) {
@@ -162,8 +162,8 @@ void bench_chain(Bench& b, const LayerShape& s, const Rotations& w, const Rows& 
   for (int between = 0; between < 2; ++between) {
     const double ms = time_graph([&](cudaStream_t stream) {
       for (uint32_t l = 0; l < kLayers; ++l) {
-        const std::vector<ChainStep> steps = chain_steps(s, matrices(w, l), r.all());
-        must(launch_chain(b.config, steps.data(), static_cast<uint32_t>(steps.size()),
+        const std::vector<ChainLink> links = chain_links(s, matrices(w, l), r.all());
+        must(launch_chain(b.config, links.data(), static_cast<uint32_t>(links.size()),
                           sync.memory.p, stream, tuning),
              "chain");
         if (between == 0) continue;
@@ -193,7 +193,7 @@ void bench_layer(Bench& b, const LayerShape& s, bool tune) {
     b.config.pdl = pdl != 0;
     const double ms = time_graph([&](cudaStream_t stream) {
       for (uint32_t l = 0; l < kLayers; ++l)
-        launch_apart(b, chain_steps(s, matrices(w, l), r.all()), s, r.all(), stream);
+        launch_apart(b, chain_links(s, matrices(w, l), r.all()), s, r.all(), stream);
     });
     report(s, w, pdl != 0 ? "apart, pdl" : "apart", ms);
   }

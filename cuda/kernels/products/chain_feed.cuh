@@ -1,11 +1,23 @@
 // SPDX-License-Identifier: MIT
-// The warps of chain.cu that copy weights into the rings of the others.
+// The rings of chain.cu and chain_rows.cu, and the warps that copy weights into them for the
+// others.
 // Thread rule: device code.
 #pragma once
 
 #include "cuda/kernels/products/chain_stage.cuh"
 
 namespace sharpi::cuda {
+
+/// Makes the barriers of all rings; the caller synchronises the block before anybody uses them.
+__device__ __forceinline__ void init_rings(const ChainLaunch& p, const ChainView& view) {
+  if (view.warp < kShareWarps && view.lane < kSlots) {
+    ChainSlots& slots = slots_of(p, view);
+    mbarrier_init(shared_address(&slots.full[view.warp][view.lane]), 1);
+    mbarrier_init(shared_address(&slots.empty[view.warp][view.lane]), p.arrivals);
+    mbarrier_init_fence();
+  }
+  tell_multiplies(p, view, 0);
+}
 
 /// Warps that copy, one a scheduler: lane i of the f-th keeps the ring of warp f + i * kFeeders
 /// full. A slot's barriers say when a unit has arrived and when its warp is done with it. Two units

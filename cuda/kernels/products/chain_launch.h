@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// A chain as its kernel takes it: what chain_plan.cc makes of the steps and chain.cu launches.
+// A chain as its kernel takes it: what chain_plan.cc makes of the links and chain.cu launches.
 // Thread rule: pure functions.
 #pragma once
 
@@ -14,8 +14,8 @@ constexpr uint32_t kMaxColumns = 32768;  // of a product
 constexpr uint32_t kMaxPanels = 512;     // of a block, over all products
 constexpr uint32_t kFeeders = 4;         // that copy
 constexpr uint32_t kMaxChainBlocks = 512;
-constexpr uint32_t kHandedFloats = 131072;  // of the rows that the steps of a launch hand on
-constexpr uint32_t kMaxChainProducts = 8;   // steps, and parts of them
+constexpr uint32_t kHandedFloats = 131072;  // of the rows that the links of a launch hand on
+constexpr uint32_t kMaxChainProducts = 8;   // links, and parts of them
 constexpr uint32_t kMostColumnParts = 4;    // of a product of several rows
 constexpr uint32_t kCarriedOutputs = 2;     // that a thread sums over parts of the columns
 constexpr uint32_t kNotHanded = ~0u;
@@ -28,7 +28,7 @@ struct ChainState {
 static_assert(kChainSyncBytes ==
               kMaxChainBlocks * sizeof(ChainState) + 2 * kHandedFloats * sizeof(float));
 
-/// A row that a step reads: of an earlier step of the launch, or from before it.
+/// A row that a link reads: of an earlier link of the launch, or from before it.
 struct ChainRow {
   const float* plain;
   uint32_t handed;  // offset in the set, or kNotHanded
@@ -42,7 +42,7 @@ struct ChainTask {
   GgmlType type;
   uint32_t hand;    // where the outputs are handed on, or kNotHanded
   uint32_t before;  // kAdd: where what is added to was handed on; kNotHanded: it is in y
-  bool stores;      // to y; else a later step does
+  bool stores;      // to y; else a later link does
   uint16_t width;   // panels of the matrix: what a row of y is long
 };
 
@@ -51,7 +51,7 @@ struct ChainProduct {
   const float* norm_weight;
   const float* row_scale;
   const float* branch_weight;
-  float* x_out;  // nullptr: a later step overwrites it
+  float* x_out;  // nullptr: a later link overwrites it
   uint32_t x_out_hand;
   float norm_eps, branch_eps, branch_scale;
   uint32_t n_in, units;
@@ -120,9 +120,9 @@ struct ChainSlots {
 /// The form of the kernel that a device's launches have.
 ChainForm chain_form(const KernelConfig& config, const ChainTuning& tuning);
 
-/// The steps as a launch takes them; false: they do not hand on rows as a launch can, or there is
+/// The links as a launch takes them; false: they do not hand on rows as a launch can, or there is
 /// no room.
-bool make_chain_launch(const KernelConfig& config, const ChainStep* steps, uint32_t n_steps,
+bool make_chain_launch(const KernelConfig& config, const ChainLink* links, uint32_t n_links,
                        std::byte* sync, const ChainTuning& tuning, ChainLaunch* out);
 
 /// Rows that the kernel of a launch of n_rows has room for.

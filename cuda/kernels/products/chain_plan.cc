@@ -32,19 +32,19 @@ ChainTask chain_task(const MatmulTask& t, uint32_t first_group) {
   return c;
 }
 
-ChainProduct chain_product(const ChainStep& step) {
-  const MatmulParams& m = step.product;
+ChainProduct chain_product(const ChainLink& link) {
+  const MatmulParams& m = link.product;
   ChainProduct q = {};
   q.x = {m.x, kNotHanded};
-  q.branch = {step.branch.y, kNotHanded};
-  q.has_branch = step.branch.y != nullptr;
+  q.branch = {link.branch.y, kNotHanded};
+  q.has_branch = link.branch.y != nullptr;
   q.norm_weight = m.norm_weight;
   q.norm_eps = m.norm_eps;
   q.row_scale = m.row_scale;
-  q.branch_weight = step.branch.weight;
-  q.branch_eps = step.branch.eps;
-  q.branch_scale = step.branch.scale;
-  q.x_out = step.branch.x_out;
+  q.branch_weight = link.branch.weight;
+  q.branch_eps = link.branch.eps;
+  q.branch_scale = link.branch.scale;
+  q.x_out = link.branch.x_out;
   q.x_out_hand = kNotHanded;
   q.n_in = m.tasks[0].w.n_in;
   q.units = q.n_in / kUnitColumns;
@@ -156,7 +156,7 @@ bool divide_rows(ChainLaunch* l, uint32_t limit, bool rings, uint32_t least_part
   return false;
 }
 
-/// Rows of floats that a step reads or writes.
+/// Rows of floats that a link reads or writes.
 struct RowRef {
   const float* data;
   uint32_t n;
@@ -173,12 +173,12 @@ uint32_t outputs_of(const ChainProduct& q) {
   return is_gated_epilogue(q.epilogue) ? 1 : q.n_tasks;
 }
 
-/// Who reads what of whom. Blocks do not wait for each other but for what they read: a step has to
-/// read all that the one before it puts out, then whoever has a step's input knows that all have
-/// read the inputs of the steps before.
+/// Who reads what of whom. Blocks do not wait for each other but for what they read: a link has to
+/// read all that the one before it puts out, then whoever has a link's input knows that all have
+/// read the inputs of the links before.
 class Wiring {
  public:
-  Wiring(const ChainStep* steps, ChainLaunch* l) : steps_(steps), l_(l) {}
+  Wiring(const ChainLink* links, ChainLaunch* l) : links_(links), l_(l) {}
 
   bool run() {
     for (uint32_t k = 0; k < l_->n_products; ++k) {
@@ -189,22 +189,22 @@ class Wiring {
 
  private:
   RowRef output(uint32_t k, uint32_t t) const {
-    const MatmulTask& task = steps_[k].product.tasks[t];
+    const MatmulTask& task = links_[k].product.tasks[t];
     return {task.y, task.w.n_out * l_->n_rows};
   }
   RowRef input(uint32_t k, const float* data) const {
     return {data, l_->products[k].n_in * l_->n_rows};
   }
-  RowRef sum(uint32_t k) const { return input(k, steps_[k].branch.x_out); }
-  RowRef x(uint32_t k) const { return input(k, steps_[k].product.x); }
-  RowRef branch(uint32_t k) const { return input(k, steps_[k].branch.y); }
+  RowRef sum(uint32_t k) const { return input(k, links_[k].branch.x_out); }
+  RowRef x(uint32_t k) const { return input(k, links_[k].product.x); }
+  RowRef branch(uint32_t k) const { return input(k, links_[k].branch.y); }
 
   bool follows(uint32_t k) const {
     return outputs_of(l_->products[k - 1]) == 1 &&
            equal(l_->products[k].has_branch ? branch(k) : x(k), output(k - 1, 0));
   }
 
-  /// The place where the last of the steps before k that writes `row` hands it on; false: one
+  /// The place where the last of the links before k that writes `row` hands it on; false: one
   /// writes a part of it.
   bool find(uint32_t k, const RowRef& row, uint32_t* at) {
     for (uint32_t j = k; j-- > 0;) {
@@ -238,7 +238,7 @@ class Wiring {
     return true;
   }
 
-  /// What steps before wrote there stays in the set; what they read from there, all have read.
+  /// What links before wrote there stays in the set; what they read from there, all have read.
   bool writes(uint32_t k) {
     for (uint32_t t = 0; t < outputs_of(l_->products[k]); ++t) {
       if (!overwrites(k, output(k, t), true)) return false;
@@ -261,14 +261,14 @@ class Wiring {
       const bool read = (q.x.handed == kNotHanded && overlap(row, x(j))) ||
                         (q.branch.handed == kNotHanded && overlap(row, branch(j)));
       if (!read) continue;
-      // A step's sum is stored while some still read the step before; and blocks without work in a
-      // step read its branch for the units that they store.
+      // A link's sum is stored while some still read the link before; and blocks without work in a
+      // link read its branch for the units that they store.
       if (product ? q.has_branch : k < j + 2 || !equal(row, x(j))) return false;
     }
     return true;
   }
 
-  const ChainStep* steps_;
+  const ChainLink* links_;
   ChainLaunch* l_;
 };
 
@@ -289,18 +289,17 @@ bool has_chains(const KernelConfig& config) {
 }
 
 uint32_t max_chain_rows(const KernelConfig& config) {
-  if (!has_chains(config)) return 0;
-  return chain_form(config, {}) == ChainForm::kRings ? kMaxChainRows : kMaxRegisterRows;
+  return has_chains(config) ? kMaxChainRows : 0;
 }
 
-bool chain_takes(const KernelConfig& config, const ChainStep& step) {
-  const MatmulParams& m = step.product;
+bool chain_takes(const KernelConfig& config, const ChainLink& link) {
+  const MatmulParams& m = link.product;
   if (!has_chains(config) || m.force_f32 || m.n_rows == 0 || m.n_rows > kMaxChainRows ||
       m.n_tasks == 0)
     return false;
   // Columns that the warps have in registers at once.
   const uint32_t n_in = m.tasks[0].w.n_in, at_once = kShareWarps * kUnitColumns;
-  const bool branch = step.branch.y != nullptr;
+  const bool branch = link.branch.y != nullptr;
   bool tiles = true;
   for (uint32_t t = 0; t < m.n_tasks; ++t) {
     tiles = tiles && has_unit_shares(m.tasks[t].w) && m.tasks[t].w.n_in == n_in;
@@ -314,41 +313,40 @@ bool chain_takes(const KernelConfig& config, const ChainStep& step) {
          panels <= kMaxPanels / 4;
 }
 
-bool make_chain_launch(const KernelConfig& config, const ChainStep* steps, uint32_t n_steps,
+bool make_chain_launch(const KernelConfig& config, const ChainLink* links, uint32_t n_links,
                        std::byte* sync, const ChainTuning& tuning, ChainLaunch* out) {
   const auto blocks = static_cast<uint32_t>(config.device.n_sm);
   ChainLaunch& l = *out;
   l = {};
-  if (n_steps == 0 || n_steps > kMaxChainSteps) return false;
-  l.n_rows = steps[0].product.n_rows;
+  if (n_links == 0 || n_links > kMaxChainLinks) return false;
+  l.n_rows = links[0].product.n_rows;
   if (sync != nullptr) {  // null where it is only asked whether there is room
     l.states = reinterpret_cast<ChainState*>(sync);
     l.handed = reinterpret_cast<float*>(sync + kMaxChainBlocks * sizeof(ChainState));
   }
   uint32_t first_more = 0;
-  for (uint32_t k = 0; k < n_steps; ++k) {
-    if (steps[k].product.n_rows != l.n_rows) return false;
-    l.products[l.n_products++] = chain_product(steps[k]);
-    const uint32_t n = groups_of(steps[k].product);
-    const bool gated = is_gated_epilogue(steps[k].product.epilogue);
+  for (uint32_t k = 0; k < n_links; ++k) {
+    if (links[k].product.n_rows != l.n_rows) return false;
+    l.products[l.n_products++] = chain_product(links[k]);
+    const uint32_t n = groups_of(links[k].product);
+    const bool gated = is_gated_epilogue(links[k].product.epilogue);
     l.splits[k] = {n / blocks, n % blocks, first_more, gated ? 2u : 1u};
     first_more = (first_more + n % blocks) % blocks;
   }
   l.arrivals = tuning.every_lane_arrives ? 32 : 1;
   const int limit = std::min(config.device.shared_per_block, tuning.shared_bytes);
   const bool rings = chain_form(config, tuning) == ChainForm::kRings;
-  if (rings && !config.device.bulk_copies) return false;    // it copies in bulk
-  if (!rings && l.n_rows > kMaxRegisterRows) return false;  // a unit is multiplied once
+  if (rings && !config.device.bulk_copies) return false;  // it copies in bulk
   const auto room = static_cast<uint32_t>(std::max(limit, 0));
-  if (!Wiring(steps, &l).run()) return false;
+  if (!Wiring(links, &l).run()) return false;
   return l.n_rows == 1 ? divide_memory(&l, room, rings)
                        : divide_rows(&l, room, rings, tuning.column_parts);
 }
 
-bool chain_fits(const KernelConfig& config, const ChainStep* steps, uint32_t n_steps,
+bool chain_fits(const KernelConfig& config, const ChainLink* links, uint32_t n_links,
                 const ChainTuning& tuning) {
   ChainLaunch launch;
-  return make_chain_launch(config, steps, n_steps, nullptr, tuning, &launch);
+  return make_chain_launch(config, links, n_links, nullptr, tuning, &launch);
 }
 
 }  // namespace sharpi::cuda

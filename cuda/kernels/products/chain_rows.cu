@@ -29,7 +29,7 @@ struct RingUnits {
     bool same = true;
 #pragma unroll 1
     while (same) {
-      GroupSums<kRows> acc;
+      RowSums<kRows> acc;
       const uint32_t bytes = panels[at.v].unit_bytes;
       const uint32_t begin = at.u, end = min(q.units, begin + at.left);
 #pragma unroll 1
@@ -37,14 +37,8 @@ struct RingUnits {
         const uint32_t from = ring_wraps(tail, bytes, p.ring_bytes) ? 0 : tail;
         mbarrier_wait(full + turn.slot * 8, turn.parity);
         const auto lane = static_cast<int>(view.lane);
-        // Group after group: there are no registers to keep the unit, nor is there need of more
-        // code.
-#pragma unroll 1
-        for (uint32_t g = 0; g < kGroups<kRows>; ++g) {
-          FixedRows<kType, kGroupRows<kRows>>::add(MemoryUnit<kType>{ring + from, lane},
-                                                   staged.unit(g, u), lane, acc[0]);
-          rotate<kRows>(acc);
-        }
+        FixedRows<kType, kRows>::add(MemoryUnit<kType>{ring + from, lane}, staged.unit(u), lane,
+                                     acc);
         __syncwarp();
         if (view.lane < p.arrivals) mbarrier_arrive(empty + turn.slot * 8);
         tail = from + bytes;
@@ -84,13 +78,7 @@ __global__ void __launch_bounds__((kShareWarps + kFeeders) * 32, 1)
   view.shared = shared_bytes;
   view.warp = threadIdx.x / 32;
   view.lane = threadIdx.x % 32;
-  if (view.warp < kShareWarps && view.lane < kSlots) {
-    ChainSlots& slots = slots_of(p, view);
-    mbarrier_init(shared_address(&slots.full[view.warp][view.lane]), 1);
-    mbarrier_init(shared_address(&slots.empty[view.warp][view.lane]), p.arrivals);
-    mbarrier_init_fence();
-  }
-  tell_multiplies(p, view, 0);
+  init_rings(p, view);
   lay_out<true>(p, view);
   __syncthreads();
   if (view.warp >= kShareWarps) {

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT
 // What both forms of a chain of two to four rows do (chain_rows.cu, chain_rows_registers.cu): rows
-// are staged beside each other, units are multiplied with all of them, four at a time, and their
-// outputs leave row by row. A product whose rows have no room goes in parts: consecutive products
-// of the launch that read some columns each, whose sums a block keeps until the last. Thread rule:
-// device code.
+// are staged beside each other, a unit is multiplied with all of them at once, and their outputs
+// leave row by row. A product whose rows have no room goes in parts: consecutive products of the
+// launch that read some columns each, whose sums a block keeps until the last.
+// Thread rule: device code.
 #pragma once
 
 #include "cuda/kernels/products/chain_parts.cuh"
@@ -13,37 +13,29 @@ namespace sharpi::cuda {
 
 constexpr uint32_t kNowhere = ~0u;
 
-/// Rows are staged and multiplied in groups: as many as a product of tensor cores takes, at most.
-template <uint32_t kRows>
-constexpr uint32_t kGroupRows = kRows < 4 ? kRows : 4;
-template <uint32_t kRows>
-constexpr uint32_t kGroups = kRows / kGroupRows<kRows>;
-
-/// The staged rows: groups behind each other, each as fixed_rows.cuh reads it.
+/// The staged rows, as fixed_rows.cuh reads them.
 template <uint32_t kRows>
 struct StagedRows {
-  static constexpr uint32_t kGroup = kGroupRows<kRows>;
+  static_assert(kRows <= kMaxChainRows, "one product of tensor cores takes all rows");
   uint8_t* image;
-  FixedMap map;  // of a group
+  FixedMap map;
 
   __device__ __forceinline__ StagedRows(const ChainLaunch& p, const ChainProduct& q,
                                         const ChainView& view)
-      : image(view.shared + p.image), map(fixed_map(q.units * kGroup)) {}
-  __device__ __forceinline__ uint8_t* group(uint32_t g) const { return image + g * map.bytes; }
+      : image(view.shared + p.image), map(fixed_map(q.units * kRows)) {}
   /// Squares of a row's units.
   __device__ __forceinline__ float* squares(uint32_t row, uint32_t units) const {
-    return reinterpret_cast<float*>(group(row / kGroup) + map.squares) + row % kGroup * units;
+    return reinterpret_cast<float*>(image + map.squares) + row * units;
   }
   __device__ __forceinline__ void stage(uint32_t row, uint32_t u, const LaneInputs& in,
                                         uint32_t lane, bool with_sums) const {
-    stage_fixed<kGroup>(group(row / kGroup), map, u, in, lane, row % kGroup, with_sums);
+    stage_fixed<kRows>(image, map, u, in, lane, row, with_sums);
   }
-  /// Unit u of a group.
-  __device__ __forceinline__ RowInputs unit(uint32_t g, uint32_t u) const {
-    const uint8_t* at = group(g);
-    return {at + u * (512 * kGroup),
-            reinterpret_cast<const float*>(at + map.sums) + u * (8 * kGroup),
-            reinterpret_cast<const float*>(at + map.inverse) + u * kGroup};
+  /// Unit u of all rows.
+  __device__ __forceinline__ RowInputs unit(uint32_t u) const {
+    return {image + u * (512 * kRows),
+            reinterpret_cast<const float*>(image + map.sums) + u * (8 * kRows),
+            reinterpret_cast<const float*>(image + map.inverse) + u * kRows};
   }
 };
 
@@ -225,45 +217,28 @@ __device__ __forceinline__ void stage_branches(const ChainLaunch& p, uint32_t k,
   }
 }
 
-/// What a warp sums up over a panel's units.
-template <uint32_t kRows>
-using GroupSums = RowSums<kGroupRows<kRows>>[kGroups<kRows>];
-/// The next group's in front; after as many turns as there are groups all is as before.
-template <uint32_t kRows>
-__device__ __forceinline__ void rotate(GroupSums<kRows>& sums) {
-  const RowSums<kGroupRows<kRows>> first = sums[0];
-#pragma unroll
-  for (uint32_t g = 0; g + 1 < kGroups<kRows>; ++g) sums[g] = sums[g + 1];
-  sums[kGroups<kRows> - 1] = first;
-}
-
 /// Leaves the warp's piece of a panel (unit_shares.cuh): [panel + warp][row][row of the panel].
 template <uint32_t kRows>
 __device__ __forceinline__ void leave_rows_piece(const ChainLaunch& p, const ChainView& view,
                                                  uint32_t panel, bool first, bool last,
-                                                 const GroupSums<kRows>& sums) {
-  constexpr uint32_t kGroup = kGroupRows<kRows>;
+                                                 const RowSums<kRows>& acc) {
   float* to = piece_at(view.shared + p.part, (panel + view.warp) * kRows) + view.lane / 4;
+  float sum[2];
 #pragma unroll
-  for (uint32_t g = 0; g < kGroups<kRows>; ++g) {
-    const RowSums<kGroup>& acc = sums[g];
-    float sum[2];
-#pragma unroll
-    for (int h = 0; h < 2; ++h) {
-      // In the order of one row's lanes.
-      if constexpr (kGroup == 4) {
-        sum[h] = (acc.part[h][0] + acc.part[h][1]) + (acc.part[h][2] + acc.part[h][3]);
-      } else {
-        const float a = acc.part[h][0] + __shfl_xor_sync(~0u, acc.part[h][0], 2),
-                    b = acc.part[h][1] + __shfl_xor_sync(~0u, acc.part[h][1], 2);
-        sum[h] = a + b;
-      }
+  for (int h = 0; h < 2; ++h) {
+    // In the order of one row's lanes.
+    if constexpr (kRows == 4) {
+      sum[h] = (acc.part[h][0] + acc.part[h][1]) + (acc.part[h][2] + acc.part[h][3]);
+    } else {
+      const float a = acc.part[h][0] + __shfl_xor_sync(~0u, acc.part[h][0], 2),
+                  b = acc.part[h][1] + __shfl_xor_sync(~0u, acc.part[h][1], 2);
+      sum[h] = a + b;
     }
-    const uint32_t row = view.lane % 4;
-    if (row < kGroup) {
-      to[(g * kGroup + row) * kPanelRows] = sum[0];
-      to[(g * kGroup + row) * kPanelRows + 8] = sum[1];
-    }
+  }
+  const uint32_t row = view.lane % 4;
+  if (row < kRows) {
+    to[row * kPanelRows] = sum[0];
+    to[row * kPanelRows + 8] = sum[1];
   }
   if (view.lane == 0) mark_piece(view.shared + p.range, panel, view.warp, first, last);
 }

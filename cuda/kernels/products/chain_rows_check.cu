@@ -13,23 +13,19 @@ namespace {
 struct Shape {
   uint32_t parts = 0, ring_bytes = 0;
 };
-Shape shape_of(const Bench& b, const std::vector<ChainStep>& steps, const ChainTuning& tuning) {
+Shape shape_of(const Bench& b, const std::vector<ChainLink>& links, const ChainTuning& tuning) {
   ChainLaunch l;
-  const auto n = static_cast<uint32_t>(steps.size());
-  if (!make_chain_launch(b.config, steps.data(), n, nullptr, tuning, &l)) return {};
+  const auto n = static_cast<uint32_t>(links.size());
+  if (!make_chain_launch(b.config, links.data(), n, nullptr, tuning, &l)) return {};
   return {l.n_products - n + 1, l.ring_bytes};
 }
-uint32_t parts_of(const Bench& b, const std::vector<ChainStep>& steps, const ChainTuning& tuning) {
-  return shape_of(b, steps, tuning).parts;
+uint32_t parts_of(const Bench& b, const std::vector<ChainLink>& links, const ChainTuning& tuning) {
+  return shape_of(b, links, tuning).parts;
 }
 
-uint32_t most_rows(const ChainTuning& t) {
-  return t.form == ChainForm::kRings ? kMaxChainRows : kMaxRegisterRows;
-}
-
-void launch(Bench& b, const std::vector<ChainStep>& steps, Sync& sync, cudaStream_t stream,
+void launch(Bench& b, const std::vector<ChainLink>& links, Sync& sync, cudaStream_t stream,
             const ChainTuning& tuning) {
-  must(launch_chain(b.config, steps.data(), static_cast<uint32_t>(steps.size()), sync.memory.p,
+  must(launch_chain(b.config, links.data(), static_cast<uint32_t>(links.size()), sync.memory.p,
                     stream, tuning),
        "chain");
 }
@@ -52,13 +48,13 @@ void check_layer(Bench& b, const LayerShape& s, const LayerMatrices& m, uint32_t
   const Rows single(s, n_rows), together(s, n_rows), apart(s, n_rows);
   const Inputs in(s, n_rows);
   Sync sync;
-  const std::vector<ChainStep> steps = chain_steps(s, m, together.all());
-  const uint32_t parts = parts_of(b, steps, tuning);
+  const std::vector<ChainLink> links = chain_links(s, m, together.all());
+  const uint32_t parts = parts_of(b, links, tuning);
   expect(parts != 0, "no room", s.name, n_rows, parts);
   if (parts == 0) return;
   in.put(apart);
   b.config.exact = true;
-  launch_apart(b, chain_steps(s, m, apart.all()), s, apart.all(), nullptr);
+  launch_apart(b, chain_links(s, m, apart.all()), s, apart.all(), nullptr);
   b.config.exact = false;
   must(cudaDeviceSynchronize(), s.name);
   const Outputs want = outputs(apart);
@@ -66,9 +62,9 @@ void check_layer(Bench& b, const LayerShape& s, const LayerMatrices& m, uint32_t
   for (int i = 0; i < repeats; ++i) {
     in.put(single);
     for (uint32_t r = 0; r < n_rows; ++r)
-      launch(b, chain_steps(s, m, single.at(r, 1)), sync, nullptr, tuning);
+      launch(b, chain_links(s, m, single.at(r, 1)), sync, nullptr, tuning);
     in.put(together);
-    launch(b, steps, sync, nullptr, tuning);
+    launch(b, links, sync, nullptr, tuning);
     must(cudaDeviceSynchronize(), s.name);
     const Outputs one = outputs(single), got = outputs(together);
     expect(got.kept, "something was written behind the rows", s.name, n_rows, parts);
@@ -94,7 +90,7 @@ void check_layer(Bench& b, const LayerShape& s, const ChainTuning& tuning, int r
   });
   const LayerMatrices m = {w.o->m, w.gate->m, w.up->m, w.down->m,
                            w.q->m, w.k->m,    w.v->m,  w.small->m};
-  for (uint32_t n_rows = 2; n_rows <= most_rows(tuning); ++n_rows) {
+  for (uint32_t n_rows = 2; n_rows <= kMaxChainRows; ++n_rows) {
     if (quick && n_rows != 2 && n_rows != 3 && n_rows != 7) continue;
     for (uint32_t parts = 1; parts <= 2; ++parts) {
       ChainTuning t = tuning;
@@ -111,18 +107,18 @@ void check_single(Bench& b, GgmlType t, uint32_t n_in, uint32_t n_out, const Cha
       norm(random_floats(n_in, 1.0f));
   Buffer<float> y(size_t{n_out} * kMaxChainRows), z(y.n);
   Sync sync;
-  for (uint32_t n_rows = 2; n_rows <= most_rows(tuning); ++n_rows) {
+  for (uint32_t n_rows = 2; n_rows <= kMaxChainRows; ++n_rows) {
     must(cudaMemset(y.p, 0xFF, y.n * 4), "poison");
     must(cudaMemset(z.p, 0xFF, z.n * 4), "poison");
-    ChainStep step;
+    ChainLink link;
     const auto set = [&](uint32_t first, uint32_t n, float* to) {
-      step.product = product(x.p + size_t{first} * n_in, n_in, n_in <= 8192 ? norm.p : nullptr, n);
-      step.product.n_tasks = 1;
-      step.product.tasks[0] = {w.m, to + size_t{first} * n_out, n_out};
-      return std::vector<ChainStep>{step};
+      link.product = product(x.p + size_t{first} * n_in, n_in, n_in <= 8192 ? norm.p : nullptr, n);
+      link.product.n_tasks = 1;
+      link.product.tasks[0] = {w.m, to + size_t{first} * n_out, n_out};
+      return std::vector<ChainLink>{link};
     };
     for (uint32_t r = 0; r < n_rows; ++r) launch(b, set(r, 1, y.p), sync, nullptr, tuning);
-    const std::vector<ChainStep> all = set(0, n_rows, z.p);
+    const std::vector<ChainLink> all = set(0, n_rows, z.p);
     const uint32_t parts = parts_of(b, all, tuning);
     launch(b, all, sync, nullptr, tuning);
     must(cudaDeviceSynchronize(), "chain");
@@ -160,11 +156,11 @@ void bench_rows(Bench& b, const LayerShape& s, const Rotations& w, uint32_t n_ro
   const Rows r(s, n_rows);
   Inputs(s, n_rows).put(r);
   Sync sync;
-  const auto layers = [&](const std::function<void(const std::vector<ChainStep>&, cudaStream_t)>& f,
+  const auto layers = [&](const std::function<void(const std::vector<ChainLink>&, cudaStream_t)>& f,
                           bool between) {
     return time_graph([&](cudaStream_t stream) {
       for (uint32_t l = 0; l < kLayers; ++l) {
-        f(chain_steps(s, matrices(w, l), r.all()), stream);
+        f(chain_links(s, matrices(w, l), r.all()), stream);
         if (!between) continue;
         ResidualParams p;
         p.x = r.x.p;
@@ -177,19 +173,19 @@ void bench_rows(Bench& b, const LayerShape& s, const Rotations& w, uint32_t n_ro
   for (int pdl = 0; pdl < (b.config.device.pdl ? 2 : 1); ++pdl) {
     b.config.pdl = pdl != 0;
     const std::string with = pdl != 0 ? ", pdl" : "";
-    const auto one_by_one = [&](const std::vector<ChainStep>& steps, cudaStream_t stream) {
-      launch_apart(b, steps, s, r.all(), stream);
+    const auto one_by_one = [&](const std::vector<ChainLink>& links, cudaStream_t stream) {
+      launch_apart(b, links, s, r.all(), stream);
     };
     report(s, w, n_rows, "apart" + with, layers(one_by_one, false));
     for (ChainTuning tuning : forms_of(b)) {
       uint32_t before = 0;
       for (uint32_t parts = 1; parts <= (n_rows == 1 ? 1 : 3); ++parts) {
         tuning.column_parts = parts;
-        const Shape shape = shape_of(b, chain_steps(s, matrices(w, 0), r.all()), tuning);
+        const Shape shape = shape_of(b, chain_links(s, matrices(w, 0), r.all()), tuning);
         if (shape.parts == 0 || shape.parts == before) continue;
         before = shape.parts;
-        const auto chained = [&](const std::vector<ChainStep>& steps, cudaStream_t stream) {
-          launch(b, steps, sync, stream, tuning);
+        const auto chained = [&](const std::vector<ChainLink>& links, cudaStream_t stream) {
+          launch(b, links, sync, stream, tuning);
         };
         const std::string what = std::string(name_of(tuning)) + with + ", " +
                                  std::to_string(shape.parts) + " parts, " +

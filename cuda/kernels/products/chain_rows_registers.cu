@@ -11,7 +11,6 @@ namespace {
 /// Units in the warp's registers, the next one always under way.
 template <uint32_t kRows>
 struct HeldUnits {
-  static_assert(kGroups<kRows> == 1, "a part of a unit is asked for once");
   const ChainLaunch& p;
   const ChainView& view;
   HeldUnit held = {};
@@ -26,7 +25,7 @@ struct HeldUnits {
     bool same = true;
 #pragma unroll 1
     while (same) {
-      GroupSums<kRows> acc;
+      RowSums<kRows> acc;
       const uint32_t bytes = panels[at.v].unit_bytes;
       const uint32_t begin = at.u, end = min(q.units, begin + at.left);
       at.left -= end - begin;
@@ -36,8 +35,8 @@ struct HeldUnits {
 #pragma unroll 1
       for (uint32_t u = begin; u < end; ++u) {
         if (u + 1 == end) next = behind;
-        FixedRows<kType, kRows>::add(RegisterUnit<kType>{held, next, lane}, staged.unit(0, u), lane,
-                                     acc[0]);
+        FixedRows<kType, kRows>::add(RegisterUnit<kType>{held, next, lane}, staged.unit(u), lane,
+                                     acc);
         next += bytes;
       }
       leave_rows_piece<kRows>(p, view, at.v, begin == 0, end == q.units, acc);

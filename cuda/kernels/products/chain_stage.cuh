@@ -66,7 +66,7 @@ __device__ __forceinline__ bool mbarrier_done(uint32_t bar, uint32_t parity) {
   return done != 0;
 }
 
-/// Rows that steps hand on lie in two sets that launches use in turn, each clearing the other one.
+/// Rows that links hand on lie in two sets that launches use in turn, each clearing the other one.
 /// Every value is its own sign that it is there: +0 is not, so it travels as -0. A value that was
 /// read is what was written, whatever else of its row may be missing: nothing has to be ordered.
 __device__ __forceinline__ float as_handed(float v) {
@@ -105,7 +105,7 @@ __device__ __forceinline__ uint32_t load_fresh(const uint32_t* from) {
   return v;
 }
 
-/// Where a step reads a row.
+/// Where a link reads a row.
 struct RowView {
   const float* data;
   bool handed;  // may still be on its way
@@ -143,7 +143,7 @@ __device__ __forceinline__ void fetch(const RowView& row, uint32_t first, uint32
   } while (__any_sync(~0u, row.handed && again));
 }
 
-/// Brings the weights of a step's norms near while the one before it runs.
+/// Brings the weights of a link's norms near while the one before it runs.
 __device__ __forceinline__ void prefetch_norms(const ChainProduct& q) {
   for (uint32_t at = threadIdx.x * 32; at < q.n_in; at += kShareThreads * 32) {
     if (q.norm_weight != nullptr)
@@ -191,7 +191,7 @@ __device__ __forceinline__ void stage_row(const ChainLaunch& p, const ChainProdu
   }
 }
 
-/// Leaves the sum of a branch for what comes after the launch, and for its later steps.
+/// Leaves the sum of a branch for what comes after the launch, and for its later links.
 __device__ __forceinline__ void store_sum(const ChainLaunch& p, const ChainProduct& q,
                                           const ChainView& view, uint32_t u, const LaneInputs& x) {
   const uint32_t column = u * kUnitColumns + view.lane * 4;

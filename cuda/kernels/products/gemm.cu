@@ -32,14 +32,14 @@ struct BlockView {
   RowTile rows;
 };
 
-/// Starts the copies of step `step`: image block and, where a unit begins, the warp's unit that
+/// Starts the copies of block `block` of the image and, where a unit begins, the warp's unit that
 /// lies stages - 1 ahead.
 template <GgmlType kType, uint32_t kRows>
-__device__ __forceinline__ void issue_x(const GemmParams& p, const BlockView& v, uint32_t step) {
-  if (step < p.n_steps) {
-    const uint8_t* from = p.image + (step * p.image_rows + v.rows.first) * kStepRowBytes;
-    const uint32_t to = shared_address(v.shared) + step % kXStages * (kRows * kStepRowBytes);
-    const uint32_t bytes = (v.rows.n_rows + 7) / 8 * 8 * kStepRowBytes;
+__device__ __forceinline__ void issue_x(const GemmParams& p, const BlockView& v, uint32_t block) {
+  if (block < p.n_image_blocks) {
+    const uint8_t* from = p.image + (block * p.image_rows + v.rows.first) * kImageRowBytes;
+    const uint32_t to = shared_address(v.shared) + block % kXStages * (kRows * kImageRowBytes);
+    const uint32_t bytes = (v.rows.n_rows + 7) / 8 * 8 * kImageRowBytes;
     for (uint32_t i = threadIdx.x * 16; i < bytes; i += kThreads * 16)
       cp_async_16(to + i, from + i);
   }
@@ -53,7 +53,7 @@ __device__ __forceinline__ void issue_unit(const GemmParams& p, const BlockView&
     const uint64_t at = uint64_t{unit} * kUnit.bytes, all = panel[m].task->panel_bytes;
     if (at >= all) continue;
     const uint32_t bytes = static_cast<uint32_t>(min(uint64_t{kUnit.bytes}, all - at));
-    const uint32_t to = shared_address(v.shared) + kXStages * kRows * kStepRowBytes +
+    const uint32_t to = shared_address(v.shared) + kXStages * kRows * kImageRowBytes +
                         (2 * v.warp + m) * ring_bytes(kType) + unit % kUnit.stages * kUnit.bytes;
     for (uint32_t i = v.lane * 16; i < bytes; i += 512) cp_async_16(to + i, panel[m].data + at + i);
   }
@@ -66,7 +66,7 @@ __device__ __forceinline__ void main_loop(const GemmParams& p, const BlockView& 
   constexpr UnitShape kUnit = unit_shape(kType);
   const auto lane = static_cast<int>(v.lane);
   const uint8_t* ring =
-      v.shared + kXStages * kRows * kStepRowBytes + 2 * v.warp * ring_bytes(kType);
+      v.shared + kXStages * kRows * kImageRowBytes + 2 * v.warp * ring_bytes(kType);
   for (uint32_t u = 0; u + 1 < kUnit.stages; ++u) issue_unit<kType, kRows>(p, v, panel, u);
   issue_x<kType, kRows>(p, v, 0);
   cp_async_commit();
@@ -76,19 +76,19 @@ __device__ __forceinline__ void main_loop(const GemmParams& p, const BlockView& 
   const uint32_t x_row = v.lane / 16 * 8 + v.lane % 8, x_piece = v.lane / 8 % 2;
   uint32_t in_unit = 0, unit = 0;
 #pragma unroll 1
-  for (uint32_t step = 0; step < p.n_steps; ++step) {
+  for (uint32_t block = 0; block < p.n_image_blocks; ++block) {
     cp_async_wait<1>();
-    __syncthreads();  // the step's copies have landed, and the last step's are used up
+    __syncthreads();  // the block's copies have landed, and the last block's are used up
     if (in_unit == 0) issue_unit<kType, kRows>(p, v, panel, unit + kUnit.stages - 1);
-    issue_x<kType, kRows>(p, v, step + 2);
+    issue_x<kType, kRows>(p, v, block + 2);
     cp_async_commit();
 
     const uint8_t* at = ring + unit % kUnit.stages * kUnit.bytes;
-    const uint32_t x = shared_address(v.shared) + step % kXStages * (kRows * kStepRowBytes) +
-                       x_row * kStepRowBytes;
+    const uint32_t x = shared_address(v.shared) + block % kXStages * (kRows * kImageRowBytes) +
+                       x_row * kImageRowBytes;
 #pragma unroll
     for (uint32_t half = 0; half < 2; ++half) {
-      const bool past_end = step * kStepColumns + half * 32 >= p.n_in;
+      const bool past_end = block * kImageColumns + half * 32 >= p.n_in;
       uint32_t w[2][2][4];
 #pragma unroll
       for (uint32_t m = 0; m < 2; ++m) {
@@ -101,7 +101,7 @@ __device__ __forceinline__ void main_loop(const GemmParams& p, const BlockView& 
 #pragma unroll
         for (uint32_t n = 0; n < kRows / 16; ++n) {
           uint32_t b[4];
-          ldmatrix_x4(b, piece + n * 16 * kStepRowBytes);
+          ldmatrix_x4(b, piece + n * 16 * kImageRowBytes);
 #pragma unroll
           for (uint32_t m = 0; m < 2; ++m) {
             mma_f16(acc[m][2 * n], w[m][k], b[0], b[1], acc[m][2 * n]);
@@ -110,7 +110,7 @@ __device__ __forceinline__ void main_loop(const GemmParams& p, const BlockView& 
         }
       }
     }
-    if (++in_unit == kUnit.steps) {
+    if (++in_unit == kUnit.blocks) {
       in_unit = 0;
       ++unit;
     }
@@ -147,8 +147,8 @@ __global__ void __launch_bounds__(kThreads, 2) gemm_kernel(const __grid_constant
   const WarpPanel panel[2] = {find_warp_panel(p, at.y, v.warp, 0, v.rows.expert),
                               find_warp_panel(p, at.y, v.warp, 1, v.rows.expert)};
   float acc[2][kRows / 8][4] = {};
-  with_gemm_type(panel[0].task->type,
-                 [&]<GgmlType kType>() { main_loop<kType, kRows>(p, v, panel, acc); });
+  with_type_of<GemmTypes>(panel[0].task->type,
+                          [&]<GgmlType kType>() { main_loop<kType, kRows>(p, v, panel, acc); });
   __syncthreads();  // the stages of x are used up
   auto* factor = reinterpret_cast<float*>(shared);
   if (threadIdx.x < v.rows.n_rows) factor[threadIdx.x] = p.factor[v.rows.first + threadIdx.x];

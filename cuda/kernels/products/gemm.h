@@ -18,8 +18,8 @@
 
 namespace sharpi::cuda {
 
-constexpr uint32_t kStepColumns = 64;    // columns of an image block
-constexpr uint32_t kStepRowBytes = 128;  // a row of it
+constexpr uint32_t kImageColumns = 64;    // columns of a block of the image
+constexpr uint32_t kImageRowBytes = 128;  // a row of it
 /// Weights are multiplied by this before they are rounded to f16, so that scales of small rows stay
 /// normal numbers; weights up to 1023 are represented.
 constexpr float kWeightUnit = 64.0f;
@@ -51,7 +51,7 @@ struct GemmParams {
   const uint32_t* n_tiles;                  // device; entries of it
   uint32_t first_expert, n_experts;         // of `data`; others are left out
   uint32_t n_rows;                          // without a table
-  uint32_t n_in, n_steps;                   // columns, and blocks of 64
+  uint32_t n_in, n_image_blocks;            // columns, and blocks of the image
   uint32_t row_tile, x_stages, ring_bytes;  // gemm_sm90.cu: shared memory
   uint32_t n_tasks;
   Epilogue epilogue;
@@ -77,22 +77,22 @@ struct StageParams {
   float* factor;
 };
 Status launch_stage_image(const StageParams& p, bool pdl, cudaStream_t stream);
-inline uint32_t gemm_steps(uint32_t n_in) {
-  return (n_in + kStepColumns - 1) / kStepColumns;
+inline uint32_t image_blocks(uint32_t n_in) {
+  return (n_in + kImageColumns - 1) / kImageColumns;
 }
 inline uint64_t image_bytes(uint64_t rows, uint32_t n_in) {
-  return rows * gemm_steps(n_in) * kStepRowBytes;
+  return rows * image_blocks(n_in) * kImageRowBytes;
 }
 
 /// Any type, any layout, to f16 tiles: panels of 16 rows, units of 16 x 64 (2048 bytes), rows and
 /// columns filled up with zeros.
 struct F16TilesParams {
-  const uint8_t* data;  // first row (a multiple of 16 rows for tiles)
+  const uint8_t* data;  // first weight row (a multiple of 16 of them for tiles)
   GgmlType type;
   WeightLayout layout;
-  uint32_t n_in, n_rows;  // of one expert
-  uint8_t* dst;           // experts one after the other
-  bool plain;             // rows of n_in halves instead of tiles, times kWeightUnit as well
+  uint32_t n_in, n_out;  // of one expert
+  uint8_t* dst;          // experts one after the other
+  bool plain;            // rows of n_in halves instead of tiles, times kWeightUnit as well
   uint32_t n_experts;
   uint64_t expert_bytes;
 };
@@ -100,7 +100,7 @@ Status launch_f16_tiles(const F16TilesParams& p, cudaStream_t stream);
 /// The same for one expert in tiles that becomes plain rows; n_in a multiple of 32.
 Status launch_plain_tiles(const F16TilesParams& p, cudaStream_t stream);
 inline uint64_t f16_panel_bytes(uint32_t n_in) {
-  return uint64_t{gemm_steps(n_in)} * kStepColumns * kPanelRows * 2;
+  return uint64_t{image_blocks(n_in)} * kImageColumns * kPanelRows * 2;
 }
 
 /// Columns (rows of x) of a tile for a number of rows per expert: what a table is made for,

@@ -129,7 +129,7 @@ Status slice_product(const CublasRun& r, const DeviceMatrix& w, uint32_t first, 
   f.type = w.type;
   f.layout = w.layout;
   f.n_in = w.n_in;
-  f.n_rows = n;
+  f.n_out = n;
   f.dst = r.weights;
   f.n_experts = 1;
   f.plain = true;

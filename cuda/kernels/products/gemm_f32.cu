@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // y[r][o] = f[r] sum_i W[o][i] x[r][i] for many rows in f32: exact arithmetic, routers. A block
 // computes 64 rows of W (of gate and of up when gated) times 64 rows of x: 256 threads, 4 x 4
-// outputs each (twice when gated), 32 columns per step through shared memory, dequantised on the
+// outputs each (twice when gated), 32 columns at a time through shared memory, dequantised on the
 // way in as dequantize_row does. Every sum runs over the columns in order, one chain.
 // Shared memory: 2 or 3 tiles of 32 x 68 floats. Bound: f32 arithmetic.
 #include "cuda/kernels/launch.h"
@@ -17,7 +17,7 @@ namespace {
 
 constexpr uint32_t kThreads = 256;
 constexpr uint32_t kOut = 64;      // rows of W of a block
-constexpr uint32_t kColumns = 32;  // of a step
+constexpr uint32_t kColumns = 32;  // that are multiplied at a time
 constexpr uint32_t kPitch = 68;
 
 using Tile32 = float[kColumns][kPitch];
@@ -78,8 +78,8 @@ __device__ __forceinline__ void load_weights(const Outputs& o, uint32_t n_in, ui
     return;
   }
   const uint8_t* panel = o.data + (o.first + row) / kPanelRows * o.task->panel_bytes;
-  with_tiled_type(o.task->type,
-                  [&]<GgmlType kType>() { tile_piece<kType>(panel, block, lane, row, w); });
+  with_type_of<TiledTypes>(
+      o.task->type, [&]<GgmlType kType>() { tile_piece<kType>(panel, block, lane, row, w); });
 }
 
 /// The same columns of the tile's rows of x, norm weights applied.
@@ -104,8 +104,8 @@ __device__ __forceinline__ void load_inputs(const GemmParams& p, const float* ro
   }
 }
 
-/// What a thread brings of a step while the step before is multiplied, where W is f32 as it is:
-/// eight columns of a row of x, of the norm's weights and of a row of W.
+/// What a thread brings of the next columns while those before are multiplied, where W is f32 as
+/// it is: eight columns of a row of x, of the norm's weights and of a row of W.
 struct Coming {
   float4 x[2], norm[2], w[2];
 };
@@ -157,7 +157,7 @@ __device__ __forceinline__ Outputs find_outputs(const GemmParams& p, uint32_t ti
   return {&p.tasks[t], p.tasks[t].data + expert * p.tasks[t].expert_bytes, tile * kOut};
 }
 
-/// kAhead: W is f32 as it is (routers), and a step's values come while the one before is
+/// kAhead: W is f32 as it is (routers), and the next values come while those before are
 /// multiplied.
 template <bool kGated, bool kAhead>
 __global__ void __launch_bounds__(kThreads) gemm_f32_kernel(const __grid_constant__ GemmParams p) {

@@ -20,7 +20,7 @@ struct PlainTiles {
   const uint8_t* data;
   uint8_t* dst;
   uint64_t panel_bytes;
-  uint32_t n_in, n_rows, units, n_units;  // units: of a panel
+  uint32_t n_in, n_out, units, n_units;  // units: of a panel
 };
 
 __device__ __forceinline__ uint32_t pack_unit(float a, float b) {
@@ -74,7 +74,7 @@ __global__ void __launch_bounds__(kWarps * 32)
     }
 #pragma unroll
     for (uint32_t h = 0; h < 2; ++h) {
-      if (row + 8 * h >= p.n_rows) continue;
+      if (row + 8 * h >= p.n_out) continue;
 #pragma unroll
       for (uint32_t i = 0; i < 2; ++i)
         *reinterpret_cast<uint2*>(to + h * other + b * 64 + i * 32) = v[h][i];
@@ -93,8 +93,8 @@ Kernel kernel_of(GgmlType type) {
 
 Status launch_plain_tiles(const F16TilesParams& f, cudaStream_t stream) {
   SHARPI_TRY(check_weights("plain_tiles", f.type, WeightLayout::kTiles));
-  if (f.layout != WeightLayout::kTiles || f.n_in % 32 != 0 || f.n_rows == 0 || f.n_experts != 1) {
-    return Status::error(Code::kInternal, "kernel plain_tiles cannot take %u rows of %u", f.n_rows,
+  if (f.layout != WeightLayout::kTiles || f.n_in % 32 != 0 || f.n_out == 0 || f.n_experts != 1) {
+    return Status::error(Code::kInternal, "kernel plain_tiles cannot take %u rows of %u", f.n_out,
                          f.n_in);
   }
   PlainTiles p = {};
@@ -102,9 +102,9 @@ Status launch_plain_tiles(const F16TilesParams& f, cudaStream_t stream) {
   p.dst = f.dst;
   p.panel_bytes = ggml_row_bytes(f.type, f.n_in) * kPanelRows;
   p.n_in = f.n_in;
-  p.n_rows = f.n_rows;
+  p.n_out = f.n_out;
   p.units = (f.n_in + kUnitColumns - 1) / kUnitColumns;
-  p.n_units = p.units * ((f.n_rows + kPanelRows - 1) / kPanelRows);
+  p.n_units = p.units * ((f.n_out + kPanelRows - 1) / kPanelRows);
   LaunchShape shape;
   shape.grid = dim3((p.n_units + kWarps - 1) / kWarps);
   shape.block = dim3(kWarps * 32);

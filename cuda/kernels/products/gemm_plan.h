@@ -9,9 +9,9 @@
 
 namespace sharpi::cuda {
 
-/// What a panel is streamed in: kSteps blocks of 64 columns, kStages of them in shared memory.
+/// What a panel is streamed in: `blocks` of 64 columns, `stages` of such units in shared memory.
 struct UnitShape {
-  uint32_t steps, stages, bytes;
+  uint32_t blocks, stages, bytes;
 };
 SHARPI_HOST_DEVICE constexpr UnitShape unit_shape(GgmlType type) {
   switch (type) {
@@ -44,7 +44,7 @@ constexpr GgmlType kWidestGemmType = GgmlType::kQ6_K;
 
 /// Stages of the rows' image and the panels' rings, for weights of that type.
 constexpr uint32_t gemm_shared_bytes(uint32_t row_tile, GgmlType type) {
-  return kGemmXStages * row_tile * kStepRowBytes +
+  return kGemmXStages * row_tile * kImageRowBytes +
          kGemmPanels * unit_shape(type).stages * unit_shape(type).bytes;
 }
 
@@ -81,7 +81,7 @@ constexpr WarpgroupGemm warpgroup_gemm(const DeviceProfile& device, uint32_t row
                                        uint32_t ring, bool gated) {
   WarpgroupGemm g = {0, kWarpgroupWarps * ring, 0};
   const uint32_t fixed = g.ring_bytes + kGemmFactorBytes + kGemmBarrierBytes,
-                 x_stage = row_tile * kStepRowBytes;
+                 x_stage = row_tile * kImageRowBytes;
   const auto limit = static_cast<uint32_t>(device.shared_per_block);
   const uint32_t stages = limit > fixed ? (limit - fixed) / x_stage : 0;
   g.x_stages = stages < kMostXStages ? stages : kMostXStages;

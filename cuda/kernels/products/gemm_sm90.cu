@@ -43,14 +43,14 @@ struct BlockView {
 /// One thread of the third warpgroup: blocks of x, as far ahead as there are stages.
 __device__ __forceinline__ void copy_x(const GemmParams& p, const BlockView& v,
                                        const RowTile& rows) {
-  const uint32_t bytes = (rows.n_rows + 7) / 8 * 8 * kStepRowBytes;
-  const uint8_t* from = p.image + uint64_t{rows.first} * kStepRowBytes;
+  const uint32_t bytes = (rows.n_rows + 7) / 8 * 8 * kImageRowBytes;
+  const uint8_t* from = p.image + uint64_t{rows.first} * kImageRowBytes;
   uint32_t stage = 0, parity = 1;  // all stages start empty
-  for (uint32_t step = 0; step < p.n_steps; ++step) {
+  for (uint32_t block = 0; block < p.n_image_blocks; ++block) {
     mbarrier_wait(v.x_empty(stage), parity);
     mbarrier_expect(v.x_full(stage), bytes);
     bulk_copy(v.x + stage * v.x_stage, from, bytes, v.x_full(stage));
-    from += p.image_rows * kStepRowBytes;
+    from += p.image_rows * kImageRowBytes;
     if (++stage == v.n_stages) {
       stage = 0;
       parity ^= 1u;
@@ -128,32 +128,32 @@ struct PanelStream {
 template <GgmlType kType, uint32_t kN>
 __device__ __forceinline__ void main_loop(const GemmParams& p, const BlockView& v,
                                           PanelStream<kType>& weights, float (&acc)[kGroups][4]) {
-  constexpr uint32_t kSteps = unit_shape(kType).steps;
+  constexpr uint32_t kBlocks = unit_shape(kType).blocks;
   uint32_t w0[2][4], w1[2][4];
   weights.load(v, 0, false, w0);
   uint32_t stage = 0, parity = 0, last = 0;
 #pragma unroll 1
-  for (uint32_t first = 0; first < p.n_steps; first += kSteps) {
+  for (uint32_t first = 0; first < p.n_image_blocks; first += kBlocks) {
 #pragma unroll
-    for (uint32_t s = 0; s < kSteps; ++s) {
-      const uint32_t step = first + s;
-      if (step >= p.n_steps) break;
+    for (uint32_t s = 0; s < kBlocks; ++s) {
+      const uint32_t block = first + s;
+      if (block >= p.n_image_blocks) break;
       mbarrier_wait(v.x_full(stage), parity);
       const uint64_t x = wgmma_operand(v.x + stage * v.x_stage);
       wgmma_fence();
       wgmma_f16<kN>(acc, w0[0], x);
       wgmma_f16<kN>(acc, w0[1], x + 2);
       wgmma_commit();
-      wgmma_wait<1>();  // the second half of the last step: its registers and its x are free
-      if (step != 0 && v.lane == 0) mbarrier_arrive(v.x_empty(last));
-      weights.load(v, 2 * s + 1, step * kStepColumns + 32 >= p.n_in, w1);
-      if (s + 1 == kSteps) weights.advance(v);
+      wgmma_wait<1>();  // the second half of the last block: its registers and its x are free
+      if (block != 0 && v.lane == 0) mbarrier_arrive(v.x_empty(last));
+      weights.load(v, 2 * s + 1, block * kImageColumns + 32 >= p.n_in, w1);
+      if (s + 1 == kBlocks) weights.advance(v);
       wgmma_fence();
       wgmma_f16<kN>(acc, w1[0], x + 4);
       wgmma_f16<kN>(acc, w1[1], x + 6);
       wgmma_commit();
       wgmma_wait<1>();
-      if (step + 1 < p.n_steps) weights.load(v, (2 * s + 2) % (2 * kSteps), false, w0);
+      if (block + 1 < p.n_image_blocks) weights.load(v, (2 * s + 2) % (2 * kBlocks), false, w0);
       last = stage;
       if (++stage == v.n_stages) {
         stage = 0;
@@ -193,7 +193,7 @@ __device__ __forceinline__ void run_panel(const GemmParams& p, const BlockView& 
 __device__ __forceinline__ void run_any_panel(const GemmParams& p, const BlockView& v,
                                               const WarpPanel& panel, uint32_t n_rows,
                                               float (&acc)[kGroups][4]) {
-  // Not by with_gemm_type(): through its function the compiler makes this kernel three times as
+  // Not by with_type_of(): through its function the compiler makes this kernel three times as
   // long.
   static_assert(kBranchIsWhole<GemmTypes, GgmlType::kQ8_0, GgmlType::kQ4_0, GgmlType::kQ4_1,
                                GgmlType::kQ5_0, GgmlType::kQ5_1, GgmlType::kQ4_K, GgmlType::kQ5_K,
@@ -279,7 +279,7 @@ __global__ void __launch_bounds__(kThreads, 1)
   v.warp = threadIdx.x / 32;
   v.lane = threadIdx.x % 32;
   v.x = shared_address(shared);
-  v.x_stage = p.row_tile * kStepRowBytes;
+  v.x_stage = p.row_tile * kImageRowBytes;
   v.n_stages = p.x_stages;
   v.rings = shared + v.n_stages * v.x_stage;
   auto* factor = reinterpret_cast<float*>(v.rings + p.ring_bytes);

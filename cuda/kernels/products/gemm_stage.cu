@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 // What the products of many rows read: rows of x as an f16 image (gemm.h), and weights of rare
 // types as f16 tiles. Image: one block per row, two passes over it (the second from the caches):
-// squares and largest element, then conversion; 16 columns per thread and step. Tiles: one warp per
-// 16 x 32 piece. Bound: reads and writes everything once.
+// squares and largest element, then conversion; 16 columns per thread at a time. Tiles: one warp
+// per 16 x 32 piece. Bound: reads and writes everything once.
 #include <algorithm>
 
 #include "cuda/kernels/launch.h"
@@ -60,7 +60,7 @@ __device__ __forceinline__ void store_group(const StageParams& p, const Group& g
         pack(g.v[3].x, g.v[3].y)};
   hi = {pack(g.v[0].z, g.v[0].w), pack(g.v[1].z, g.v[1].w), pack(g.v[2].z, g.v[2].w),
         pack(g.v[3].z, g.v[3].w)};
-  uint8_t* line = p.image + (uint64_t{group / 4} * p.image_rows + row) * kStepRowBytes;
+  uint8_t* line = p.image + (uint64_t{group / 4} * p.image_rows + row) * kImageRowBytes;
   const uint32_t piece = group % 4 * 2, swizzle = row % 8;
   *reinterpret_cast<uint4*>(line + (piece ^ swizzle) * 16) = lo;
   *reinterpret_cast<uint4*>(line + ((piece + 1) ^ swizzle) * 16) = hi;
@@ -76,7 +76,7 @@ __global__ void __launch_bounds__(kThreads)
   if (from < 0) return;
   if (p.same_rows) from = row;
   const float* x = p.x + static_cast<uint64_t>(from) * p.x_stride;
-  const uint32_t n_groups = (p.n_in + kStepColumns - 1) / kStepColumns * 4;
+  const uint32_t n_groups = (p.n_in + kImageColumns - 1) / kImageColumns * 4;
 
   float squares = 0.0f, amax = 0.0f;
   Group kept[kKept];
@@ -146,7 +146,7 @@ __device__ __forceinline__ void store_plain(const F16TilesParams& p, uint32_t fi
 #pragma unroll
     for (uint32_t i = 0; i < 2; ++i) {
       const uint32_t c = block * 32 + 16 * i + lane % 4 * 4;
-      if (row >= p.n_rows || c >= p.n_in) continue;
+      if (row >= p.n_out || c >= p.n_in) continue;
       *reinterpret_cast<uint2*>(p.dst + (uint64_t{row} * p.n_in + c) * 2) = {
           pack_unit(v[h][i].x, v[h][i].y), pack_unit(v[h][i].z, v[h][i].w)};
     }
@@ -173,7 +173,8 @@ __device__ __forceinline__ void tile_block(const uint8_t* panel, uint32_t block,
 
 __device__ __noinline__ void any_tile_block(GgmlType type, const uint8_t* panel, uint32_t block,
                                             uint32_t lane, float4 (&v)[2][2]) {
-  with_tiled_type(type, [&]<GgmlType kType>() { tile_block<kType>(panel, block, lane, v); });
+  with_type_of<TiledTypes>(type,
+                           [&]<GgmlType kType>() { tile_block<kType>(panel, block, lane, v); });
 }
 
 /// Grid (blocks of 32 columns / warps, panels).
@@ -184,7 +185,7 @@ __global__ void __launch_bounds__(kTileWarps * 32)
   grid_dependency_wait();
   const uint32_t warp = threadIdx.x / 32, lane = threadIdx.x % 32;
   const uint32_t block = blockIdx.x * kTileWarps + warp;
-  const uint32_t n_blocks = (p.n_in + kStepColumns - 1) / kStepColumns * 2;
+  const uint32_t n_blocks = (p.n_in + kImageColumns - 1) / kImageColumns * 2;
   if (block >= n_blocks) return;
   const uint8_t* data = p.data + blockIdx.z * p.expert_bytes;
   uint8_t* dst = p.dst + blockIdx.z * (uint64_t{n_panels} * n_blocks * 1024);
@@ -199,7 +200,7 @@ __global__ void __launch_bounds__(kTileWarps * 32)
       for (uint32_t k = 0; k < 2; ++k) {
         const uint32_t row = lane / 4 + 8 * k, column = block * 32 + lane % 4 * 8;
         float w[8] = {};
-        if (panel * kPanelRows + row < p.n_rows && column < p.n_in)
+        if (panel * kPanelRows + row < p.n_out && column < p.n_in)
           row_values(p.type, from + row * row_bytes, column, w);
 #pragma unroll
         for (uint32_t n = 0; n < 8; ++n) values[warp][row][lane % 4 * 8 + n] = w[n];
@@ -241,15 +242,15 @@ Status launch_stage_image(const StageParams& p, bool pdl, cudaStream_t stream) {
 }
 
 Status launch_f16_tiles(const F16TilesParams& p, cudaStream_t stream) {
-  if (p.n_rows == 0 || p.n_in % 8 != 0 || p.dst == nullptr || p.n_experts == 0) {
+  if (p.n_out == 0 || p.n_in % 8 != 0 || p.dst == nullptr || p.n_experts == 0) {
     return Status::error(Code::kInternal,
                          "kernel f16_tiles cannot take %u rows of %u, or lacks a place for them",
-                         p.n_rows, p.n_in);
+                         p.n_out, p.n_in);
   }
   SHARPI_TRY(check_weights("f16_tiles", p.type, p.layout));
-  const uint32_t n_panels = (p.n_rows + kPanelRows - 1) / kPanelRows;
+  const uint32_t n_panels = (p.n_out + kPanelRows - 1) / kPanelRows;
   LaunchShape shape;
-  shape.grid = dim3((gemm_steps(p.n_in) * 2 + kTileWarps - 1) / kTileWarps,
+  shape.grid = dim3((image_blocks(p.n_in) * 2 + kTileWarps - 1) / kTileWarps,
                     std::min(n_panels, kMaxGridY), p.n_experts);
   shape.block = dim3(kTileWarps * 32);
   shape.stream = stream;

@@ -292,7 +292,7 @@ Status run_gemm(const KernelConfig& config, const MatmulParams& p, cudaStream_t 
   g.n_experts = 1;
   g.n_rows = p.n_rows;
   g.n_in = n_in;
-  g.n_steps = gemm_steps(n_in);
+  g.n_image_blocks = image_blocks(n_in);
   g.epilogue = p.epilogue;
   g.x = p.x;
   g.x_stride = p.x_stride;
@@ -334,7 +334,7 @@ Status convert_task(const DeviceMatrix& w, uint32_t first, uint32_t n, uint32_t 
   p.type = w.type;
   p.layout = w.layout;
   p.n_in = w.n_in;
-  p.n_rows = n;
+  p.n_out = n;
   p.dst = dst;
   p.n_experts = n_experts;
   p.expert_bytes = w.expert_bytes;

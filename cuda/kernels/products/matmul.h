@@ -83,7 +83,7 @@ struct MoeParams {
   uint32_t n_rows = 0;
   const float* norm_weight = nullptr;  // as in MatmulParams
   float norm_eps = 0.0f;
-  DeviceMatrix gate, up, down;   // slabs; fused gate and up: two row_slice()s of one matrix
+  DeviceMatrix gate, up, down;   // slabs; fused gate and up: two output_slice()s of one matrix
   uint32_t n_used = 0;           // experts per row, <= 32
   const int32_t* ids = nullptr;  // [n_rows][n_used] device; a negative id is skipped
   /// Where the slabs hold some experts only: [expert] device, the matrix of the slabs that is its,

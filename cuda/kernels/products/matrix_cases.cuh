@@ -165,8 +165,8 @@ inline void check_moe(Bench& b, GgmlType type, uint32_t n_embd, uint32_t d_ff, u
   p.n_rows = n_rows;
   p.norm_weight = norm ? dn.p : nullptr;
   p.norm_eps = 1e-6f;
-  p.gate = fused ? row_slice(gate->m, 0, d_ff) : gate->m;
-  p.up = fused ? row_slice(gate->m, d_ff, d_ff) : up->m;
+  p.gate = fused ? output_slice(gate->m, 0, d_ff) : gate->m;
+  p.up = fused ? output_slice(gate->m, d_ff, d_ff) : up->m;
   p.down = down->m;
   p.n_used = n_used;
   p.ids = di.p;

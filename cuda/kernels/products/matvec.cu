@@ -90,7 +90,7 @@ __device__ __forceinline__ void run_units(const StreamParams& p, const View& vie
 template <bool kOne>
 __device__ __forceinline__ void run_panels(const StreamParams& p, const View& view, Ring& ring,
                                            Position at) {
-  // Not by with_tiled_type(), through whose function the compiler orders this kernel otherwise.
+  // Not by with_type_of(), through whose function the compiler orders this kernel otherwise.
   static_assert(
       kBranchIsWhole<TiledTypes, GgmlType::kQ8_0, GgmlType::kQ4_0, GgmlType::kQ4_1, GgmlType::kQ5_0,
                      GgmlType::kQ5_1, GgmlType::kQ4_K, GgmlType::kQ5_K, GgmlType::kQ6_K>);

@@ -76,7 +76,7 @@ __device__ __forceinline__ void tile_sums(const StreamParams& p, const PanelRef&
   }
 }
 
-/// Rows 2 w and 2 w + 1 of the panel, eight columns per lane and step.
+/// Rows 2 w and 2 w + 1 of the panel, eight columns per lane at a time.
 template <int kRows>
 __device__ __forceinline__ void row_sums(const StreamParams& p, const PanelRef& ref, uint32_t warp,
                                          int lane, Sums<kRows>& s) {
@@ -104,8 +104,8 @@ __device__ __forceinline__ void panel_sums(const StreamParams& p, const PanelRef
   if (ref.task->layout == WeightLayout::kRows) {
     return row_sums<kRows>(p, ref, warp, lane, s);
   }
-  with_tiled_type(ref.task->type,
-                  [&]<GgmlType kType>() { tile_sums<kType, kRows>(p, ref, warp, lane, s); });
+  with_type_of<TiledTypes>(
+      ref.task->type, [&]<GgmlType kType>() { tile_sums<kType, kRows>(p, ref, warp, lane, s); });
 }
 
 /// Sum over all lanes, or over the four lanes of a quad.

@@ -21,7 +21,7 @@ template <GgmlType kType, bool kOne>
 __device__ __forceinline__ void unit_product(const uint8_t* unit, int n_blocks, const Inputs& in,
                                              int lane, float (&acc)[4]) {
   using T = Tile<kType>;
-  constexpr int kStep = kOne ? 2 : 1;  // with one row, the columns are copies of each other
+  constexpr int kStride = kOne ? 2 : 1;  // with one row, the columns are copies of each other
   const float zero[4] = {};
   const typename T::Meta meta = T::meta(unit, lane);
   float sum[4] = {};
@@ -41,13 +41,13 @@ __device__ __forceinline__ void unit_product(const uint8_t* unit, int n_blocks, 
     mma_f16(d, a0, x.x, x.y, zero);
     if constexpr (T::kHalves) {  // a scale per 16 columns
 #pragma unroll
-      for (int n = 0; n < 4; n += kStep) sum[n] = fmaf(s.s[n / 2][0], d[n], sum[n]);
+      for (int n = 0; n < 4; n += kStride) sum[n] = fmaf(s.s[n / 2][0], d[n], sum[n]);
       mma_f16(d, a1, x.z, x.w, zero);
     } else {
       mma_f16(d, a1, x.z, x.w, d);
     }
 #pragma unroll
-    for (int n = 0; n < 4; n += kStep) sum[n] = fmaf(s.s[n / 2][1], d[n], sum[n]);
+    for (int n = 0; n < 4; n += kStride) sum[n] = fmaf(s.s[n / 2][1], d[n], sum[n]);
   };
   if (T::kSuper || n_blocks == 8) {
 #pragma unroll
@@ -75,7 +75,7 @@ __device__ __forceinline__ void unit_product(const uint8_t* unit, int n_blocks, 
     inverse = *reinterpret_cast<const float2*>(in.inverse);
   }
 #pragma unroll
-  for (int n = 0; n < 4; n += kStep) {
+  for (int n = 0; n < 4; n += kStride) {
     float factor = T::kFix * kSumUnit;
     if constexpr (T::kSuper) {
       factor *= T::kMins ? meta.dmin[n / 2] : meta.d[n / 2];

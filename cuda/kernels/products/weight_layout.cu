@@ -263,13 +263,13 @@ RepackKernel repack_kernel_of(GgmlType type) {
 
 Status launch_repack(const RepackParams& p, cudaStream_t stream) {
   SHARPI_TRY(check_weights("repack", p.type, WeightLayout::kTiles));
-  if (p.n_rows % kPanelRows != 0 || p.n_in % 32 != 0) {
+  if (p.n_weight_rows % kPanelRows != 0 || p.n_in % 32 != 0) {
     return Status::error(
         Code::kInternal, "kernel repack cannot take weights of type %s with %llu rows of %u",
-        ggml_traits(p.type).name, static_cast<unsigned long long>(p.n_rows), p.n_in);
+        ggml_traits(p.type).name, static_cast<unsigned long long>(p.n_weight_rows), p.n_in);
   }
-  if (p.n_rows == 0) return Status::ok();
-  const auto n_panels = static_cast<uint32_t>(p.n_rows / kPanelRows);
+  if (p.n_weight_rows == 0) return Status::ok();
+  const auto n_panels = static_cast<uint32_t>(p.n_weight_rows / kPanelRows);
   const uint32_t n_blocks = p.n_in / 32, per_grid = kRepackThreads / 32;
   LaunchShape shape;
   shape.grid = dim3((n_blocks + per_grid - 1) / per_grid, std::min(n_panels, kMaxGridY));
@@ -287,14 +287,14 @@ Status launch_embed_rows(const EmbedRowsParams& p, cudaStream_t stream) {
 }
 
 Status launch_dequantize(const DequantizeParams& p, cudaStream_t stream) {
-  const RowsOut o{nullptr,   p.first_row, p.n_rows, p.w.n_in,
-                  p.w.n_out, 1.0f,        p.y_f32,  static_cast<__half*>(p.y_f16),
+  const RowsOut o{nullptr,   p.first_out, p.n_out, p.w.n_in,
+                  p.w.n_out, 1.0f,        p.y_f32, static_cast<__half*>(p.y_f16),
                   p.w.n_in};
-  if ((p.y_f32 == nullptr) == (p.y_f16 == nullptr) || p.first_row + p.n_rows > p.w.n_out) {
+  if ((p.y_f32 == nullptr) == (p.y_f16 == nullptr) || p.first_out + p.n_out > p.w.n_out) {
     return Status::error(
         Code::kInternal,
         "kernel dequantize cannot take rows %u to %u of %u, or has not exactly one place for them",
-        p.first_row, p.first_row + p.n_rows, p.w.n_out);
+        p.first_out, p.first_out + p.n_out, p.w.n_out);
   }
   return launch_rows(p.w, o, "dequantize", stream);
 }

@@ -19,7 +19,7 @@ namespace sharpi::cuda {
 
 enum class WeightLayout : uint8_t { kRows, kTiles };
 
-/// Rows of a panel: the height of a tensor-core fragment.
+/// Weight rows of a panel: the height of a tensor-core fragment.
 constexpr uint32_t kPanelRows = 16;
 /// Columns of a unit: one super-block of the K types.
 constexpr uint32_t kUnitColumns = 256;
@@ -57,16 +57,16 @@ Status check_weights(const char* kernel, GgmlType type, WeightLayout layout);
 DeviceMatrix make_device_matrix(GgmlType type, uint64_t n_in, uint64_t n_out, uint64_t n_experts,
                                 const void* data);
 
-/// Rows [first, first + n) of every expert (fused gate and up slabs). For kTiles both must be
-/// multiples of kPanelRows, else the result is empty.
-DeviceMatrix row_slice(const DeviceMatrix& m, uint32_t first, uint32_t n);
+/// Weight rows [first, first + n) of every expert (fused gate and up slabs). For kTiles both must
+/// be multiples of kPanelRows, else the result is empty.
+DeviceMatrix output_slice(const DeviceMatrix& m, uint32_t first, uint32_t n);
 
 struct RepackParams {
   GgmlType type = GgmlType::kF32;
   uint32_t n_in = 0;
-  uint64_t n_rows = 0;             // multiple of kPanelRows (slabs of experts may be joined)
+  uint64_t n_weight_rows = 0;      // multiple of kPanelRows (slabs of experts may be joined)
   const std::byte* src = nullptr;  // file layout, device memory, aligned to 16
-  std::byte* dst = nullptr;        // n_rows * row bytes; must not overlap src
+  std::byte* dst = nullptr;        // n_weight_rows * row bytes; must not overlap src
 };
 /// kTiles matrices only (kRows ones are copied as they are). Chunks of whole panels can be uploaded
 /// to a staging area and moved from there one after the other: chunk rows [r, r + n) go to
@@ -85,10 +85,10 @@ struct EmbedRowsParams {
 Status launch_embed_rows(const EmbedRowsParams& p, cudaStream_t stream);
 
 struct DequantizeParams {
-  DeviceMatrix w;  // one expert
-  uint32_t first_row = 0, n_rows = 0;
-  float* y_f32 = nullptr;  // [n_rows][n_in], natural column order; or
-  void* y_f16 = nullptr;   // the same as IEEE half
+  DeviceMatrix w;                     // one expert
+  uint32_t first_out = 0, n_out = 0;  // weight rows
+  float* y_f32 = nullptr;             // [n_out][n_in], natural column order; or
+  void* y_f16 = nullptr;              // the same as IEEE half
 };
 /// Exactly one of y_f32 and y_f16 is set.
 Status launch_dequantize(const DequantizeParams& p, cudaStream_t stream);

@@ -30,7 +30,7 @@ DeviceMatrix make_device_matrix(GgmlType type, uint64_t n_in, uint64_t n_out, ui
   return m;
 }
 
-DeviceMatrix row_slice(const DeviceMatrix& m, uint32_t first, uint32_t n) {
+DeviceMatrix output_slice(const DeviceMatrix& m, uint32_t first, uint32_t n) {
   const bool tiles = m.layout == WeightLayout::kTiles;
   if (!m || first + n > m.n_out || (tiles && (first % kPanelRows != 0 || n % kPanelRows != 0)))
     return {};

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstdint>
+#include <type_traits>
 
 #include "gguf/ggml_type.h"
 
@@ -44,6 +45,8 @@ using TiledTypes = WeightTypes<GgmlType::kQ8_0, GgmlType::kQ4_0, GgmlType::kQ4_1
 using GemmTypes =
     WeightTypes<GgmlType::kQ8_0, GgmlType::kQ4_0, GgmlType::kQ4_1, GgmlType::kQ5_0, GgmlType::kQ5_1,
                 GgmlType::kQ4_K, GgmlType::kQ5_K, GgmlType::kQ6_K, GgmlType::kF16>;
+static_assert(TiledTypes::are_all_in<GemmTypes>() && GemmTypes::has(GgmlType::kF16) &&
+              GemmTypes::kCount == TiledTypes::kCount + 1);
 
 /// The types whose rows are read as the file has them (rows.cuh).
 using RowTypes = WeightTypes<GgmlType::kF32, GgmlType::kF16, GgmlType::kBF16, GgmlType::kQ4_0,
@@ -58,9 +61,14 @@ inline constexpr bool kBranchIsWhole =
     List::kCount == sizeof...(kCases) && List::template are_all_in<WeightTypes<kCases...>>();
 
 #ifdef __CUDACC__
-/// f.operator()<type>() of a type that lies in tiles; launchers refuse others.
-template <class F>
-__device__ __forceinline__ void with_tiled_type(GgmlType type, const F& f) {
+/// f.operator()<type>() of a type of the list, which is TiledTypes or GemmTypes; launchers refuse
+/// others. It is a switch because the compiler gives kernels more registers where it is a chain of
+/// comparisons that is unfolded from the list.
+template <class List, class F>
+__device__ __forceinline__ void with_type_of(GgmlType type, const F& f) {
+  constexpr bool kWithF16 = std::is_same_v<List, GemmTypes>;
+  constexpr GgmlType kLast = kWithF16 ? GgmlType::kF16 : GgmlType::kQ6_K;
+  static_assert(kWithF16 || std::is_same_v<List, TiledTypes>);
   static_assert(
       kBranchIsWhole<TiledTypes, GgmlType::kQ8_0, GgmlType::kQ4_0, GgmlType::kQ4_1, GgmlType::kQ5_0,
                      GgmlType::kQ5_1, GgmlType::kQ4_K, GgmlType::kQ5_K, GgmlType::kQ6_K>);
@@ -79,35 +87,11 @@ __device__ __forceinline__ void with_tiled_type(GgmlType type, const F& f) {
       return f.template operator()<GgmlType::kQ4_K>();
     case GgmlType::kQ5_K:
       return f.template operator()<GgmlType::kQ5_K>();
-    default:  // the last of the list
-      return f.template operator()<GgmlType::kQ6_K>();
-  }
-}
-/// The same of a type that gemm.cu has tiles of.
-template <class F>
-__device__ __forceinline__ void with_gemm_type(GgmlType type, const F& f) {
-  static_assert(kBranchIsWhole<GemmTypes, GgmlType::kQ8_0, GgmlType::kQ4_0, GgmlType::kQ4_1,
-                               GgmlType::kQ5_0, GgmlType::kQ5_1, GgmlType::kQ4_K, GgmlType::kQ5_K,
-                               GgmlType::kQ6_K, GgmlType::kF16>);
-  switch (type) {
-    case GgmlType::kQ8_0:
-      return f.template operator()<GgmlType::kQ8_0>();
-    case GgmlType::kQ4_0:
-      return f.template operator()<GgmlType::kQ4_0>();
-    case GgmlType::kQ4_1:
-      return f.template operator()<GgmlType::kQ4_1>();
-    case GgmlType::kQ5_0:
-      return f.template operator()<GgmlType::kQ5_0>();
-    case GgmlType::kQ5_1:
-      return f.template operator()<GgmlType::kQ5_1>();
-    case GgmlType::kQ4_K:
-      return f.template operator()<GgmlType::kQ4_K>();
-    case GgmlType::kQ5_K:
-      return f.template operator()<GgmlType::kQ5_K>();
     case GgmlType::kQ6_K:
-      return f.template operator()<GgmlType::kQ6_K>();
+      if constexpr (kWithF16) return f.template operator()<GgmlType::kQ6_K>();
+      [[fallthrough]];
     default:  // the last of the list
-      return f.template operator()<GgmlType::kF16>();
+      return f.template operator()<kLast>();
   }
 }
 #endif

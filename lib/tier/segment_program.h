@@ -49,17 +49,18 @@ struct Op {
   bool opens = false;  // the first of a block: in front of it a pass may stop
 };
 
-using StepProgram = std::vector<Op>;
+using SegmentProgram = std::vector<Op>;
 
 /// The operations of the segment's blocks. `placement`: where the model's weights are.
-StepProgram make_program(const ModelSpec& spec, const Placement& placement, const Segment& segment);
+SegmentProgram make_program(const ModelSpec& spec, const Placement& placement,
+                            const Segment& segment);
 
 /// "attention in".
 const char* op_name(OpKind kind);
 
 /// The list for people: what a layer does, equal layers together where the first of them stands,
 /// such as "layers 0-2, 4-6: delta in, delta net, delta out, ffn in, ffn out".
-std::vector<std::string> program_text(const StepProgram& program);
+std::vector<std::string> program_text(const SegmentProgram& program);
 
 /// Layers whose texts are equal in one line, and lines of no layer, in the order of the first of
 /// each. An empty text is left out.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 // The operations of a pass: every fixture's list, and what splits over tiers change in it.
-#include "tier/step_program.h"
+#include "tier/segment_program.h"
 
 #include <gtest/gtest.h>
 
@@ -74,7 +74,7 @@ const std::map<std::string, Lines>& lists() {
   return lists;
 }
 
-TEST(StepProgram, EveryFixturesList) {
+TEST(SegmentProgram, EveryFixturesList) {
   for (const std::string& name : all_models()) {
     ASSERT_TRUE(lists().contains(name)) << name << ": say what its list is";
     const auto spec = load(name);
@@ -85,7 +85,7 @@ TEST(StepProgram, EveryFixturesList) {
 }
 
 /// Every block begins with an operation that says so, in front of which a pass may stop.
-TEST(StepProgram, EveryBlockOpens) {
+TEST(SegmentProgram, EveryBlockOpens) {
   for (const std::string& name : all_models()) {
     const auto spec = load(name);
     if (spec == nullptr) continue;
@@ -110,7 +110,7 @@ Placement split(const ModelSpec& spec, uint32_t n, TierId ends) {
 /// Per-layer inputs are made where they are read: of the rows in front of the first layer,
 /// elsewhere of tokens that are embedded again, once. Rings are kept behind the last mixer of each
 /// tier.
-TEST(StepProgram, SplitsMakePerLayerInputsOnBothSides) {
+TEST(SegmentProgram, SplitsMakePerLayerInputsOnBothSides) {
   const auto spec = load("tiny-gemma4");
   if (spec == nullptr) GTEST_SKIP() << missing_fixtures_text(list_fixtures());
   const std::string again = "c per-layer inputs of tokens embedded again";
@@ -128,7 +128,7 @@ TEST(StepProgram, SplitsMakePerLayerInputsOnBothSides) {
 
 /// FFN blocks whose weights are elsewhere have them brought and given back; whoever else has his
 /// own keeps them.
-TEST(StepProgram, StreamedBlocksFetchTheirWeights) {
+TEST(SegmentProgram, StreamedBlocksFetchTheirWeights) {
   const auto spec = load("tiny-qwen3");
   if (spec == nullptr) GTEST_SKIP() << missing_fixtures_text(list_fixtures());
   Placement home = split(*spec, 4, TierId::kCuda), runs = home;
@@ -140,7 +140,7 @@ TEST(StepProgram, StreamedBlocksFetchTheirWeights) {
 }
 
 /// The block for multi-token prediction starts from pairs.
-TEST(StepProgram, TheMtpBlockStartsFromPairs) {
+TEST(SegmentProgram, TheMtpBlockStartsFromPairs) {
   const auto spec = load("tiny-qwen35");
   if (spec == nullptr) GTEST_SKIP() << missing_fixtures_text(list_fixtures());
   const auto mtp = make_mtp_spec(*spec);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-#include "tier/step_program.h"
+#include "tier/segment_program.h"
 
 #include <algorithm>
 
@@ -17,7 +17,7 @@ class ProgramMaker {
     }
   }
 
-  StepProgram make() {
+  SegmentProgram make() {
     for (const Block& b : segment_.blocks) {
       opens_ = true;
       layer_ = b.layer;
@@ -108,7 +108,7 @@ class ProgramMaker {
   const ModelSpec& spec_;
   const Placement& placement_;
   const Segment& segment_;
-  StepProgram program_;
+  SegmentProgram program_;
   uint32_t layer_ = 0;
   uint32_t last_mixer_ = 0;
   bool opens_ = false;
@@ -122,8 +122,8 @@ bool belongs_to_a_layer(OpKind kind) {
 
 }  // namespace
 
-StepProgram make_program(const ModelSpec& spec, const Placement& placement,
-                         const Segment& segment) {
+SegmentProgram make_program(const ModelSpec& spec, const Placement& placement,
+                            const Segment& segment) {
   return ProgramMaker(spec, placement, segment).make();
 }
 
@@ -181,7 +181,7 @@ const char* op_name(OpKind kind) {
   return "";
 }
 
-std::vector<std::string> program_text(const StepProgram& program) {
+std::vector<std::string> program_text(const SegmentProgram& program) {
   std::vector<LayerText> layers;
   for (const Op& op : program) {
     if (op.kind == OpKind::kLayerEnd) continue;

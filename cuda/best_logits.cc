@@ -119,7 +119,7 @@ Status BestLogits::send(const LogitsOnDevice& logits, uint32_t n, uint32_t k, cu
   SHARPI_TRY(find(logits, 0, {n, k}, nullptr, pass));
   std::byte* to = host_.data() + result_bytes(1, kMaxTopK) + mask_bytes(n_vocab_);
   SHARPI_TRY(device_->check(cudaMemcpyAsync(to, memory_.data(), uint64_t{n} * k * 2 * sizeof(float),
-                                            cudaMemcpyDeviceToHost, stream_->get()),
+                                            cudaMemcpyDeviceToHost, pass),
                             "sending the best logits"));
   sent_ = {n, k};
   return Status::ok();

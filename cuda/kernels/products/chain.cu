@@ -161,7 +161,8 @@ Status launch_chain(const KernelConfig& config, const ChainLink* links, uint32_t
   shape.cooperative = tuning.cooperative;
   const bool rings = chain_form(config, tuning) == ChainForm::kRings;
   if (l.n_rows > 1)
-    return rings ? launch_chain_rows(shape, l) : launch_chain_rows_registers(shape, l);
+    return rings ? launch_chain_rows(shape, l, config.device.block_pairs && !tuning.alone)
+                 : launch_chain_rows_registers(shape, l);
   return rings ? launch_kernel("chain", shape, chain_kernel, l) : launch_chain_registers(shape, l);
 }
 

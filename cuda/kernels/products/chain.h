@@ -62,6 +62,7 @@ struct ChainTuning {
   // Several rows: parts that the columns of the widest product are taken in at least; more where
   // all of them have no room.
   uint32_t column_parts = 1;
+  bool alone = false;  // several rows: no block stages rows for its neighbour
 };
 
 bool has_chains(const KernelConfig& config);
@@ -78,5 +79,8 @@ bool chain_fits(const KernelConfig& config, const ChainLink* links, uint32_t n_l
                 const ChainTuning& tuning = {});
 /// Raises the shared-memory limit of the kernels that the device can run.
 Status prepare_chain(const KernelConfig& config);
+/// Whether all multiprocessors have room at once for pairs of blocks that stage rows for each other
+/// (DeviceProfile::block_pairs). Asks the current device.
+bool chain_pairs_fit(const DeviceProfile& device);
 
 }  // namespace sharpi::cuda

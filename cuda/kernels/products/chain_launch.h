@@ -108,8 +108,9 @@ struct alignas(16) Work {
 
 /// Of a block, behind its parts of the products.
 struct alignas(16) ChainProgress {
-  ChainState state;     // as it was before the launch
-  uint32_t multiplies;  // 1: units of a product are being multiplied
+  ChainState state;        // as it was before the launch
+  uint32_t multiplies;     // 1: units of a product are being multiplied
+  uint64_t staged, freed;  // barriers of two blocks that stage rows for each other
 };
 
 /// Per warp and slot: barriers of arrived units and of freed ones.
@@ -132,7 +133,9 @@ constexpr uint32_t chain_kernel_rows(uint32_t n_rows) {
 
 /// chain_rows.cu; chain_registers.cu and chain_rows_registers.cu: `shape` without its block.
 struct LaunchShape;
-Status launch_chain_rows(const LaunchShape& shape, const ChainLaunch& l);
+/// `pairs`: blocks stage rows for their neighbours, which the device has to have room for at once
+/// (DeviceProfile::block_pairs); a cooperative launch has none.
+Status launch_chain_rows(LaunchShape shape, const ChainLaunch& l, bool pairs);
 Status prepare_chain_rows(int max_shared_bytes);
 Status launch_chain_registers(const LaunchShape& shape, const ChainLaunch& l);
 Status prepare_chain_registers(int max_shared_bytes);

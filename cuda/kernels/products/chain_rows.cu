@@ -69,7 +69,8 @@ struct RingUnits {
   }
 };
 
-template <uint32_t kRows>
+/// kPairs: in clusters of two blocks.
+template <uint32_t kRows, bool kPairs>
 __global__ void __launch_bounds__((kShareWarps + kFeeders) * 32, 1)
     chain_rows_kernel(const __grid_constant__ ChainLaunch p) {
   if constexpr (!kHasBulkCopy) return;  // the host never launches it there
@@ -79,30 +80,71 @@ __global__ void __launch_bounds__((kShareWarps + kFeeders) * 32, 1)
   view.warp = threadIdx.x / 32;
   view.lane = threadIdx.x % 32;
   init_rings(p, view);
+  Staging<kPairs> staging;
+  staging.begin(p, view);
   lay_out<true>(p, view);
-  __syncthreads();
+  if constexpr (kPairs) {
+    meet_twin();
+  } else {
+    __syncthreads();
+  }
   if (view.warp >= kShareWarps) {
     feed_rings(p, view);
     return;
   }
   RingUnits<kRows> units{p, view};
-  multiply_rows<kRows>(p, view, units);
+  multiply_rows<kRows, kPairs>(p, view, staging, units);
+}
+
+/// f(kernel) of every form.
+template <class Fn>
+Status for_kernels(const Fn& f) {
+  for (const auto kernel : {chain_rows_kernel<2, false>, chain_rows_kernel<kMaxChainRows, false>,
+                            chain_rows_kernel<2, true>, chain_rows_kernel<kMaxChainRows, true>}) {
+    SHARPI_TRY(f(kernel));
+  }
+  return Status::ok();
 }
 
 }  // namespace
 
-Status launch_chain_rows(const LaunchShape& shape, const ChainLaunch& l) {
-  const auto kernel = l.n_rows <= 2 ? chain_rows_kernel<2> : chain_rows_kernel<kMaxChainRows>;
-  return launch_kernel("chain_rows", shape, kernel, l);
+Status launch_chain_rows(LaunchShape shape, const ChainLaunch& l, bool pairs) {
+  if (pairs && !shape.cooperative) {
+    shape.cluster = 2;
+    return launch_kernel(
+        "chain_rows", shape,
+        l.n_rows <= 2 ? chain_rows_kernel<2, true> : chain_rows_kernel<kMaxChainRows, true>, l);
+  }
+  return launch_kernel(
+      "chain_rows", shape,
+      l.n_rows <= 2 ? chain_rows_kernel<2, false> : chain_rows_kernel<kMaxChainRows, false>, l);
 }
 
 Status prepare_chain_rows(int max_shared_bytes) {
-  for (const auto kernel : {chain_rows_kernel<2>, chain_rows_kernel<kMaxChainRows>}) {
-    SHARPI_TRY(kernel_status(
+  return for_kernels([&](auto kernel) {
+    return kernel_status(
         cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, max_shared_bytes),
-        "chain_rows"));
-  }
-  return Status::ok();
+        "chain_rows");
+  });
+}
+
+bool chain_pairs_fit(const DeviceProfile& device) {
+  if (device.n_sm % 2 != 0 || !prepare_chain_rows(device.shared_per_block).is_ok()) return false;
+  cudaLaunchConfig_t config = {};
+  config.gridDim = dim3(static_cast<uint32_t>(device.n_sm));
+  config.blockDim = dim3((kShareWarps + kFeeders) * 32);
+  config.dynamicSmemBytes = static_cast<size_t>(device.shared_per_block);
+  cudaLaunchAttribute cluster = {};
+  cluster.id = cudaLaunchAttributeClusterDimension;
+  cluster.val.clusterDim.x = 2;
+  cluster.val.clusterDim.y = cluster.val.clusterDim.z = 1;
+  config.attrs = &cluster;
+  config.numAttrs = 1;
+  int most = 0;
+  const cudaError_t asked =
+      cudaOccupancyMaxActiveClusters(&most, chain_rows_kernel<kMaxChainRows, true>, &config);
+  if (asked != cudaSuccess) return cudaGetLastError(), false;
+  return 2 * most >= device.n_sm;
 }
 
 }  // namespace sharpi::cuda

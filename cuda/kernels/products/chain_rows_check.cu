@@ -23,6 +23,11 @@ uint32_t parts_of(const Bench& b, const std::vector<ChainLink>& links, const Cha
   return shape_of(b, links, tuning).parts;
 }
 
+/// Whether blocks of such launches stage rows for each other.
+bool has_pairs(const Bench& b, const ChainTuning& t) {
+  return t.form == ChainForm::kRings && b.config.device.block_pairs && !t.alone && !t.cooperative;
+}
+
 void launch(Bench& b, const std::vector<ChainLink>& links, Sync& sync, cudaStream_t stream,
             const ChainTuning& tuning) {
   must(launch_chain(b.config, links.data(), static_cast<uint32_t>(links.size()), sync.memory.p,
@@ -92,11 +97,13 @@ void check_layer(Bench& b, const LayerShape& s, const ChainTuning& tuning, int r
                            w.q->m, w.k->m,    w.v->m,  w.small->m};
   for (uint32_t n_rows = 2; n_rows <= kMaxChainRows; ++n_rows) {
     if (quick && n_rows != 2 && n_rows != 3 && n_rows != 7) continue;
-    for (uint32_t parts = 1; parts <= 2; ++parts) {
-      ChainTuning t = tuning;
-      t.column_parts = parts;
+    ChainTuning t = tuning;
+    for (t.column_parts = 1; t.column_parts <= 2; ++t.column_parts)
       check_layer(b, s, m, n_rows, t, repeats);
-    }
+    if (!has_pairs(b, tuning)) continue;
+    t = tuning;
+    t.alone = true;
+    check_layer(b, s, m, n_rows, t, repeats);
   }
 }
 
@@ -177,7 +184,12 @@ void bench_rows(Bench& b, const LayerShape& s, const Rotations& w, uint32_t n_ro
       launch_apart(b, links, s, r.all(), stream);
     };
     report(s, w, n_rows, "apart" + with, layers(one_by_one, false));
-    for (ChainTuning tuning : forms_of(b)) {
+    std::vector<ChainTuning> forms = forms_of(b);
+    if (has_pairs(b, forms[0])) {
+      forms.insert(forms.begin(), forms[0]);
+      forms[1].alone = true;
+    }
+    for (ChainTuning tuning : forms) {
       uint32_t before = 0;
       for (uint32_t parts = 1; parts <= (n_rows == 1 ? 1 : 3); ++parts) {
         tuning.column_parts = parts;
@@ -187,9 +199,9 @@ void bench_rows(Bench& b, const LayerShape& s, const Rotations& w, uint32_t n_ro
         const auto chained = [&](const std::vector<ChainLink>& links, cudaStream_t stream) {
           launch(b, links, sync, stream, tuning);
         };
-        const std::string what = std::string(name_of(tuning)) + with + ", " +
-                                 std::to_string(shape.parts) + " parts, " +
-                                 std::to_string(shape.ring_bytes);
+        const std::string what =
+            std::string(name_of(tuning)) + (has_pairs(b, tuning) ? ", pairs" : "") + with + ", " +
+            std::to_string(shape.parts) + " parts, " + std::to_string(shape.ring_bytes);
         report(s, w, n_rows, what, layers(chained, false));
         report(s, w, n_rows, what + " +kernel", layers(chained, true));
       }

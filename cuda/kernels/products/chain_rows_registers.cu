@@ -73,7 +73,7 @@ __global__ void __launch_bounds__(kShareThreads, 1)
   __syncthreads();
   HeldUnits<kRows> units{p, view};
   ask_ahead(p, view, 0, units.held);
-  multiply_rows<kRows>(p, view, units);
+  multiply_rows<kRows, false>(p, view, Staging<false>{}, units);
 }
 
 }  // namespace

@@ -30,7 +30,7 @@ __device__ __forceinline__ uint32_t rounded_bits(float v, float scale) {
 template <uint32_t kRows = 1>
 __device__ __forceinline__ void stage_fixed(uint8_t* image, const FixedMap& map, uint32_t u,
                                             const LaneInputs& in, uint32_t lane, uint32_t row = 0,
-                                            bool with_sums = true) {
+                                            bool with_sums = true, uint8_t* twin = nullptr) {
   float amax = 0.0f;
 #pragma unroll
   for (int k = 0; k < 2; ++k) {
@@ -40,9 +40,11 @@ __device__ __forceinline__ void stage_fixed(uint8_t* image, const FixedMap& map,
   amax = __uint_as_float(__reduce_max_sync(~0u, __float_as_uint(amax)));
   // Far below what a row holds, the scale stays finite.
   const float most = fmaxf(amax, 0x1p-100f), scale = __fdividef(kFixedMost, most);
+  const uint32_t inverse = map.inverse + (u * kRows + row) * 4;
   if (lane == 0) {
-    *reinterpret_cast<float*>(image + map.inverse + (u * kRows + row) * 4) =
-        most * (1.0f / kFixedMost);
+    const float x = most * (1.0f / kFixedMost);
+    *reinterpret_cast<float*>(image + inverse) = x;
+    if (twin != nullptr) *reinterpret_cast<float*>(twin + inverse) = x;
   }
   const uint32_t q = lane % 8, t = q % 4;
   const bool second = q >= 4;  // columns 16 .. 31 of the block
@@ -66,12 +68,15 @@ __device__ __forceinline__ void stage_fixed(uint8_t* image, const FixedMap& map,
     const uint32_t other = __shfl_xor_sync(~0u, second ? high : low, 4);
     const uint32_t first = second ? other : high, next = second ? low : other;
     const uint32_t block = 4 * k + lane / 8;
-    *reinterpret_cast<uint2*>(image + u * (512 * kRows) + block * (64 * kRows) + row * 64 +
-                              (second ? 32 : 0) + t * 8) = {__byte_perm(first, next, 0x5140),
-                                                            __byte_perm(first, next, 0x7362)};
+    const uint32_t at =
+        u * (512 * kRows) + block * (64 * kRows) + row * 64 + (second ? 32 : 0) + t * 8;
+    const uint2 bytes = {__byte_perm(first, next, 0x5140), __byte_perm(first, next, 0x7362)};
+    *reinterpret_cast<uint2*>(image + at) = bytes;
+    if (twin != nullptr) *reinterpret_cast<uint2*>(twin + at) = bytes;
     if (with_sums && q == 0) {
-      *reinterpret_cast<float*>(image + map.sums + (u * kRows + row) * 32 + block * 4) =
-          static_cast<float>(sum);
+      const uint32_t of = map.sums + (u * kRows + row) * 32 + block * 4;
+      *reinterpret_cast<float*>(image + of) = static_cast<float>(sum);
+      if (twin != nullptr) *reinterpret_cast<float*>(twin + of) = static_cast<float>(sum);
     }
   }
 }

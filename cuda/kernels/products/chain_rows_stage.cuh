@@ -1,0 +1,271 @@
+// SPDX-License-Identifier: MIT
+// How rows of a chain of several get into shared memory: taken from those who hand them on, with
+// the branch of an earlier product added, normed and in fixed point. Every block has all rows; of
+// two blocks of a pair each stages half of them for both (chain_pair.cuh). Thread rule: device
+// code.
+#pragma once
+
+#include "cuda/kernels/products/chain_pair.cuh"
+#include "cuda/kernels/products/fixed_rows.cuh"
+
+namespace sharpi::cuda {
+
+constexpr uint32_t kNowhere = ~0u;
+
+/// The staged rows, as fixed_rows.cuh reads them.
+template <uint32_t kRows>
+struct StagedRows {
+  static_assert(kRows <= kMaxChainRows, "one product of tensor cores takes all rows");
+  uint8_t *image, *twin;  // twin: the same place of the pair's other block, or null
+  FixedMap map;
+
+  __device__ __forceinline__ StagedRows(const ChainLaunch& p, const ChainProduct& q,
+                                        const ChainView& view)
+      : image(view.shared + p.image), twin(nullptr), map(fixed_map(q.units * kRows)) {}
+  template <bool kPairs>
+  __device__ __forceinline__ StagedRows(const ChainLaunch& p, const ChainProduct& q,
+                                        const ChainView& view, const Staging<kPairs>& staging)
+      : image(view.shared + p.image), twin(staging.twin(image)), map(fixed_map(q.units * kRows)) {}
+  /// Squares of a row's units.
+  __device__ __forceinline__ float* squares(uint32_t row, uint32_t units) const {
+    return reinterpret_cast<float*>(image + map.squares) + row * units;
+  }
+  __device__ __forceinline__ void stage(uint32_t row, uint32_t u, const LaneInputs& in,
+                                        uint32_t lane, bool with_sums) const {
+    stage_fixed<kRows>(image, map, u, in, lane, row, with_sums, twin);
+  }
+  /// The sum of a unit's squares, for the norm's factor, which the product's sums are multiplied
+  /// by.
+  __device__ __forceinline__ void keep_squares(uint32_t row, uint32_t u, uint32_t units,
+                                               const LaneInputs& in, uint32_t lane) const {
+    const float sum = lanes_sum(squares_of(in.v[0]) + squares_of(in.v[1]));
+    if (lane != 0) return;
+    const uint32_t at = map.squares + (row * units + u) * 4;
+    *reinterpret_cast<float*>(image + at) = sum;
+    if (twin != nullptr) *reinterpret_cast<float*>(twin + at) = sum;
+  }
+  /// Unit u of all rows.
+  __device__ __forceinline__ RowInputs unit(uint32_t u) const {
+    return {image + u * (512 * kRows),
+            reinterpret_cast<const float*>(image + map.sums) + u * (8 * kRows),
+            reinterpret_cast<const float*>(image + map.inverse) + u * kRows};
+  }
+};
+
+/// The lane's inputs of the units at `at` (floats from the row's beginning), zeros for kNowhere.
+/// What has not come yet is asked for again, until all of it is there.
+template <uint32_t kUnits>
+__device__ __forceinline__ void fetch_at(const RowView& row, const uint32_t (&at)[kUnits],
+                                         uint32_t lane, LaneInputs (&in)[kUnits]) {
+#pragma unroll
+  for (uint32_t i = 0; i < kUnits; ++i) in[i] = {};
+  bool again;
+  do {
+#pragma unroll
+    for (uint32_t i = 0; i < kUnits; ++i) {
+#pragma unroll
+      for (uint32_t h = 0; h < 2; ++h) {
+        if (at[i] != kNowhere && is_missing(in[i].v[h]))
+          in[i].v[h] = load_fresh_4(row.data + at[i] + lane * 4 + h * 128);
+      }
+    }
+    again = false;
+#pragma unroll
+    for (uint32_t i = 0; i < kUnits; ++i) {
+      if (at[i] != kNowhere) again = again || is_missing(in[i].v[0]) || is_missing(in[i].v[1]);
+    }
+  } while (__any_sync(~0u, row.handed && again));
+}
+
+/// The same of a row and of the branch that is added to it, all under way at once.
+template <uint32_t kUnits>
+__device__ __forceinline__ void fetch_both(const RowView& row, const RowView& branch,
+                                           const uint32_t (&at)[kUnits], uint32_t lane,
+                                           LaneInputs (&x)[kUnits], LaneInputs (&y)[kUnits]) {
+#pragma unroll
+  for (uint32_t i = 0; i < kUnits; ++i) x[i] = y[i] = {};
+  bool again;
+  do {
+#pragma unroll
+    for (uint32_t i = 0; i < kUnits; ++i) {
+#pragma unroll
+      for (uint32_t h = 0; h < 2; ++h) {
+        if (at[i] == kNowhere) continue;
+        const uint32_t from = at[i] + lane * 4 + h * 128;
+        if (is_missing(y[i].v[h])) y[i].v[h] = load_fresh_4(branch.data + from);
+        if (is_missing(x[i].v[h])) x[i].v[h] = load_fresh_4(row.data + from);
+      }
+    }
+    again = false;
+#pragma unroll
+    for (uint32_t i = 0; i < kUnits; ++i) {
+      if (at[i] == kNowhere) continue;
+      again = again || (branch.handed && (is_missing(y[i].v[0]) || is_missing(y[i].v[1]))) ||
+              (row.handed && (is_missing(x[i].v[0]) || is_missing(x[i].v[1])));
+    }
+  } while (__any_sync(~0u, again));
+}
+
+/// A unit of one of the block's rows; a warp has every kShareWarps-th, row after row.
+template <bool kPairs>
+struct UnitOfRow {
+  uint32_t row, u;
+  __device__ __forceinline__ void settle(uint32_t units) {
+    while (u >= units) {
+      u -= units;
+      row += Staging<kPairs>::kStride;
+    }
+  }
+  __device__ __forceinline__ void next(uint32_t units) {
+    u += kShareWarps;
+    settle(units);
+  }
+};
+
+/// Stages rows; kStagedUnits of a warp's units are under way at once.
+template <uint32_t kRows, bool kPairs>
+__device__ __forceinline__ void stage_rows(const ChainLaunch& p, uint32_t k, const ChainView& view,
+                                           const Staging<kPairs>& staging) {
+  const ChainProduct& q = p.products[k];
+  const ChainColumns& columns = p.columns[k];
+  const StagedRows<kRows> staged(p, q, view, staging);
+  const bool norm = q.norm_weight != nullptr;
+  const RowView rows = row_view(p, view, q.x);
+  UnitOfRow<kPairs> it = {staging.rank, view.warp};
+  it.settle(q.units);
+#pragma unroll 1
+  while (it.row < p.n_rows) {
+    LaneInputs w = weights_of(q.norm_weight, q, it.u, view.lane), x[kStagedUnits];
+    uint32_t at[kStagedUnits];
+    UnitOfRow<kPairs> ahead = it;
+#pragma unroll
+    for (uint32_t i = 0; i < kStagedUnits; ++i) {
+      at[i] = ahead.row < p.n_rows ? ahead.row * columns.stride + ahead.u * kUnitColumns : kNowhere;
+      ahead.next(q.units);
+    }
+    fetch_at<kStagedUnits>(rows, at, view.lane, x);
+#pragma unroll 1
+    for (uint32_t i = 0; i < kStagedUnits && it.row < p.n_rows; ++i) {
+      const UnitOfRow<kPairs> now = it;
+      it.next(q.units);
+      if (norm) {
+        staged.keep_squares(now.row, now.u, q.units, x[0], view.lane);
+        scale_by(x[0], w);
+        w = weights_of(q.norm_weight, q, it.u, view.lane);
+      }
+      staged.stage(now.row, now.u, x[0], view.lane, columns.sums);
+#pragma unroll
+      for (uint32_t j = 0; j + 1 < kStagedUnits; ++j) x[j] = x[j + 1];
+    }
+  }
+}
+
+/// Sums of the warps' squares of the rows' branches, [row][warp].
+__device__ __forceinline__ float* branch_squares(const ChainLaunch& p, const ChainView& view) {
+  return reinterpret_cast<float*>(view.shared + p.sums);
+}
+/// Unit u of n of the block's rows, from its own-th on, as offsets of fetch_at().
+template <uint32_t kRows, bool kPairs>
+struct UnitOfRows {
+  uint32_t at[kRows];
+  __device__ __forceinline__ UnitOfRows(const ChainLaunch& p, const ChainProduct& q, uint32_t u,
+                                        const Staging<kPairs>& staging, uint32_t own) {
+#pragma unroll
+    for (uint32_t i = 0; i < kRows; ++i) {
+      const uint32_t row = staging.rank + (own + i) * Staging<kPairs>::kStride;
+      at[i] = row < p.n_rows && u < q.units ? row * q.n_in + u * kUnitColumns : kNowhere;
+    }
+  }
+};
+
+/// The squares of the branches of some of the block's rows, from its own-th on, whose first units
+/// of the warp are y; a warp has one or two units of a row, and adds them up as chain_stage.cuh
+/// does.
+template <uint32_t kHeld, bool kPairs>
+__device__ __forceinline__ void sum_branches(const ChainLaunch& p, const ChainProduct& q,
+                                             const RowView& branch, const ChainView& view,
+                                             const Staging<kPairs>& staging, uint32_t own,
+                                             const LaneInputs (&y)[kHeld]) {
+  static_assert(kBranchUnits == 2);
+  float squares[kHeld];
+#pragma unroll
+  for (uint32_t i = 0; i < kHeld; ++i) squares[i] = squares_of(y[i].v[0]) + squares_of(y[i].v[1]);
+  if (view.warp + kShareWarps < q.units) {
+    const UnitOfRows<kHeld, kPairs> second(p, q, view.warp + kShareWarps, staging, own);
+    LaneInputs z[kHeld];
+    fetch_at<kHeld>(branch, second.at, view.lane, z);
+#pragma unroll
+    for (uint32_t i = 0; i < kHeld; ++i)
+      squares[i] += squares_of(z[i].v[0]) + squares_of(z[i].v[1]);
+  }
+#pragma unroll
+  for (uint32_t i = 0; i < kHeld; ++i) {
+    const float sum = lanes_sum(squares[i]);
+    if (view.lane == 0) branch_squares(p, view)[(own + i) * kShareWarps + view.warp] = sum;
+  }
+}
+
+/// Rows with the branch of an earlier product added; every block, or every pair of them, computes
+/// all of them, and leaves every n-th unit. What a warp asks for first, a unit of two rows, stays
+/// in registers until the warps have met; there are none for more.
+template <uint32_t kRows, bool kPairs>
+__device__ __forceinline__ void stage_branches(const ChainLaunch& p, uint32_t k,
+                                               const ChainView& view,
+                                               const Staging<kPairs>& staging) {
+  constexpr uint32_t kOwn = kRows / Staging<kPairs>::kStride, kHeld = kOwn < 2 ? kOwn : 2;
+  using Units = UnitOfRows<kHeld, kPairs>;
+  const ChainProduct& q = p.products[k];
+  const StagedRows<kRows> staged(p, q, view, staging);
+  const RowView rows = row_view(p, view, q.x), branch = row_view(p, view, q.branch);
+  const bool norm = q.branch_weight != nullptr;
+  LaneInputs x[kHeld], y[kHeld];
+  fetch_both<kHeld>(rows, branch, Units(p, q, view.warp, staging, 0).at, view.lane, x, y);
+  if (norm) {
+    sum_branches<kHeld, kPairs>(p, q, branch, view, staging, 0, y);
+#pragma unroll 1
+    for (uint32_t own = kHeld; own < kOwn; own += kHeld) {
+      LaneInputs z[kHeld];
+      fetch_at<kHeld>(branch, Units(p, q, view.warp, staging, own).at, view.lane, z);
+      sum_branches<kHeld, kPairs>(p, q, branch, view, staging, own, z);
+    }
+    meet();
+  }
+#pragma unroll 1
+  for (uint32_t i = 0; view.warp + i / (kOwn / kHeld) * kShareWarps < q.units; ++i) {
+    const uint32_t u = view.warp + i / (kOwn / kHeld) * kShareWarps,
+                   first = i % (kOwn / kHeld) * kHeld;
+    if (i != 0) fetch_both<kHeld>(rows, branch, Units(p, q, u, staging, first).at, view.lane, x, y);
+    const LaneInputs w = weights_of(q.branch_weight, q, u, view.lane),
+                     v = weights_of(q.norm_weight, q, u, view.lane);
+#pragma unroll 1
+    for (uint32_t own = first; own < first + kHeld; ++own) {
+      const uint32_t row = staging.rank + own * Staging<kPairs>::kStride;
+      if (row >= p.n_rows) break;
+      float factor = 1.0f;
+      if (norm) {
+        const float* squares = branch_squares(p, view) + own * kShareWarps;
+        const float sum = lanes_sum(view.lane < kShareWarps ? squares[view.lane] : 0.0f);
+        factor = rsqrtf(sum / static_cast<float>(q.n_in) + q.branch_eps);
+        scale_by(y[0], w);
+      }
+#pragma unroll
+      for (int i = 0; i < 2; ++i) {
+        const float4 a = x[0].v[i], b = y[0].v[i];
+        const float s = q.branch_scale;
+        x[0].v[i] = {fmaf(b.x, factor, a.x) * s, fmaf(b.y, factor, a.y) * s,
+                     fmaf(b.z, factor, a.z) * s, fmaf(b.w, factor, a.w) * s};
+      }
+      const uint32_t of_all = row * q.units + u;
+      if (staging.leaves(of_all)) store_sum(p, q, view, of_all, x[0]);
+      if (q.norm_weight != nullptr) {
+        staged.keep_squares(row, u, q.units, x[0], view.lane);
+        scale_by(x[0], v);
+      }
+      staged.stage(row, u, x[0], view.lane, p.columns[k].sums);
+#pragma unroll
+      for (uint32_t i = 0; i + 1 < kHeld; ++i) x[i] = x[i + 1], y[i] = y[i + 1];
+    }
+  }
+}
+
+}  // namespace sharpi::cuda

@@ -2,8 +2,8 @@
 // Two neighbouring blocks (a cluster of two) stage the rows of a chain for each other: each reads
 // half of the rows and writes what it makes of them into the shared memory of both, so that the
 // values that links hand on cross the device's second cache half as often. Reading them is most of
-// what rows behind the first cost. A barrier of each block counts the warps of both that have
-// staged a product, another one says that the other block is done with the last product's rows.
+// what rows behind the first cost. A barrier of each block counts its own warps and the bytes that
+// come from the other block, another one says that the other block is done with the rows before.
 // Thread rule: device code.
 #pragma once
 
@@ -19,15 +19,6 @@ __device__ __forceinline__ uint32_t twin_address(uint32_t shared, uint32_t rank)
 #endif
   return to;
 }
-__device__ __forceinline__ uint8_t* twin_pointer(uint8_t* shared, uint32_t rank) {
-  uint64_t to = 0;
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
-  asm volatile("mapa.u64 %0, %1, %2;"
-               : "=l"(to)
-               : "l"(reinterpret_cast<uint64_t>(shared)), "r"(rank));
-#endif
-  return reinterpret_cast<uint8_t*>(to);
-}
 /// All threads of both blocks; what they wrote before can be read behind it.
 __device__ __forceinline__ void meet_twin() {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
@@ -42,7 +33,8 @@ __device__ __forceinline__ void arrive_in_cluster(uint32_t bar) {
                : "memory");
 #endif
 }
-/// `bar`: of this block.
+
+/// `bar`: of this block. What threads of either block wrote before they arrived can be read then.
 __device__ __forceinline__ void wait_for_cluster(uint32_t bar, uint32_t parity) {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
   asm volatile(
@@ -56,6 +48,30 @@ __device__ __forceinline__ void wait_for_cluster(uint32_t bar, uint32_t parity) 
       : "memory");
 #endif
 }
+
+/// A place in the other block's shared memory, of which a barrier there counts the bytes that
+/// arrive: nobody waits for what is written to have arrived but who waits at that barrier.
+struct TwinImage {
+  uint32_t image, bar;
+  __device__ __forceinline__ void put(uint32_t at, float v) const {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+    asm volatile(
+        "st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.f32 [%0], %1, [%2];" ::"r"(
+            image + at),
+        "f"(v), "r"(bar)
+        : "memory");
+#endif
+  }
+  __device__ __forceinline__ void put(uint32_t at, uint2 v) const {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+    asm volatile(
+        "st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.v2.b32 [%0], {%1, %2}, "
+        "[%3];" ::"r"(image + at),
+        "r"(v.x), "r"(v.y), "r"(bar)
+        : "memory");
+#endif
+  }
+};
 
 /// Whose rows a block stages. Alone (!kPairs): all of them, and the block's warps meet.
 template <bool kPairs>
@@ -71,13 +87,18 @@ struct Staging {
     staged = shared_address(&progress_of(p, view).staged);
     freed = shared_address(&progress_of(p, view).freed);
     if (threadIdx.x == 0) {
-      mbarrier_init(staged, 2 * kShareWarps);
+      mbarrier_init(staged, kShareWarps + 1);
       mbarrier_init(freed, 1);
       mbarrier_init_fence();
     }
   }
-  __device__ __forceinline__ uint8_t* twin(uint8_t* shared) const {
-    return kPairs ? twin_pointer(shared, rank ^ 1) : nullptr;
+  __device__ __forceinline__ TwinImage twin(const uint8_t* image) const {
+    if constexpr (!kPairs) return {};
+    return {twin_address(shared_address(image), rank ^ 1), twin_address(staged, rank ^ 1)};
+  }
+  /// By all warps, before they write: so many bytes of rows come from the other block.
+  __device__ __forceinline__ void expect(uint32_t bytes_of_row, uint32_t n_rows) const {
+    if (kPairs && threadIdx.x == 0) mbarrier_expect(staged, bytes_of_row * ((n_rows + rank) / 2));
   }
   /// The k-th product may be staged: nobody reads the rows of the one before any more.
   __device__ __forceinline__ void wait_free(uint32_t k) const {
@@ -87,7 +108,7 @@ struct Staging {
   __device__ __forceinline__ void wait_staged(uint32_t k, uint32_t lane) const {
     if constexpr (kPairs) {
       __syncwarp();
-      if (lane < 2) arrive_in_cluster(twin_address(staged, lane));
+      if (lane == 0) mbarrier_arrive(staged);
       wait_for_cluster(staged, k % 2);
     } else {
       meet();

@@ -137,7 +137,21 @@ bool part_columns(ChainLaunch* l, uint32_t units) {
   return true;
 }
 
-/// Memory for several rows: as few parts as have room, of the widest product alone if that does.
+/// Whether the rings of several rows are long enough for memory to stay busy while values are
+/// waited for. A product in parts has other bits than its rows have alone, so one that is whole may
+/// have shorter ones. Measured on an H100 with the products of the 8B, 12B and 27B.
+bool has_ample_rings(const ChainLaunch& l, bool whole) {
+  constexpr uint32_t kLeastWhole = 7 << 10, kLeastUnits = 3;
+  uint32_t widest = 0;
+  for (uint32_t k = 0; k < l.n_products; ++k) {
+    const ChainProduct& q = l.products[k];
+    for (uint32_t t = 0; t < q.n_tasks; ++t) widest = std::max(widest, q.tasks[t].unit_bytes);
+  }
+  return l.ring_bytes >= (whole ? kLeastWhole : kLeastUnits * widest);
+}
+
+/// Memory for several rows: as few parts as leave ample rings, else as few as have room; of the
+/// widest product alone if that does.
 bool divide_rows(ChainLaunch* l, uint32_t limit, bool rings, uint32_t least_parts) {
   const ChainLaunch whole = *l;
   uint32_t widest = 0, next = 0;
@@ -146,11 +160,15 @@ bool divide_rows(ChainLaunch* l, uint32_t limit, bool rings, uint32_t least_part
     next = std::max(next, std::min(widest, units));
     widest = std::max(widest, units);
   }
-  for (uint32_t n = std::max(least_parts, 1u); n <= kMostColumnParts; ++n) {
-    const uint32_t units = (widest + n - 1) / n;
-    for (const uint32_t most : {std::max(units, next), units}) {
-      *l = whole;
-      if (part_columns(l, most) && divide_memory(l, limit, rings)) return true;
+  for (const bool ample : {true, false}) {
+    if (ample && !rings) continue;
+    for (uint32_t n = std::max(least_parts, 1u); n <= kMostColumnParts; ++n) {
+      const uint32_t units = (widest + n - 1) / n;
+      for (const uint32_t most : {std::max(units, next), units}) {
+        *l = whole;
+        if (!part_columns(l, most) || !divide_memory(l, limit, rings)) continue;
+        if (!ample || has_ample_rings(*l, l->n_products == whole.n_products)) return true;
+      }
     }
   }
   return false;

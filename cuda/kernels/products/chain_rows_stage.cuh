@@ -5,6 +5,8 @@
 // code.
 #pragma once
 
+#include <type_traits>
+
 #include "cuda/kernels/products/chain_pair.cuh"
 #include "cuda/kernels/products/fixed_rows.cuh"
 
@@ -16,23 +18,46 @@ constexpr uint32_t kNowhere = ~0u;
 template <uint32_t kRows>
 struct StagedRows {
   static_assert(kRows <= kMaxChainRows, "one product of tensor cores takes all rows");
-  uint8_t *image, *twin;  // twin: the same place of the pair's other block, or null
+  uint8_t* image;
   FixedMap map;
 
   __device__ __forceinline__ StagedRows(const ChainLaunch& p, const ChainProduct& q,
                                         const ChainView& view)
-      : image(view.shared + p.image), twin(nullptr), map(fixed_map(q.units * kRows)) {}
-  template <bool kPairs>
-  __device__ __forceinline__ StagedRows(const ChainLaunch& p, const ChainProduct& q,
-                                        const ChainView& view, const Staging<kPairs>& staging)
-      : image(view.shared + p.image), twin(staging.twin(image)), map(fixed_map(q.units * kRows)) {}
+      : image(view.shared + p.image), map(fixed_map(q.units * kRows)) {}
   /// Squares of a row's units.
   __device__ __forceinline__ float* squares(uint32_t row, uint32_t units) const {
     return reinterpret_cast<float*>(image + map.squares) + row * units;
   }
+  /// Unit u of all rows.
+  __device__ __forceinline__ RowInputs unit(uint32_t u) const {
+    return {image + u * (512 * kRows),
+            reinterpret_cast<const float*>(image + map.sums) + u * (8 * kRows),
+            reinterpret_cast<const float*>(image + map.inverse) + u * kRows};
+  }
+};
+
+/// The same while they are staged: what is written goes to the pair's other block too.
+template <uint32_t kRows, bool kPairs>
+struct StagingRows : StagedRows<kRows> {
+  using Twin = std::conditional_t<kPairs, TwinImage, NoTwin>;
+  Twin twin;
+  bool sums, norm;
+
+  __device__ __forceinline__ StagingRows(const ChainLaunch& p, uint32_t k, const ChainView& view,
+                                         const Staging<kPairs>& staging)
+      : StagedRows<kRows>(p, p.products[k], view),
+        twin(),
+        sums(p.columns[k].sums),
+        norm(p.products[k].norm_weight != nullptr) {
+    if constexpr (kPairs) {
+      twin = staging.twin(this->image);
+      const uint32_t unit = 512 + 4 + (sums ? 32 : 0) + (norm ? 4 : 0);
+      staging.expect(p.products[k].units * unit, p.n_rows);
+    }
+  }
   __device__ __forceinline__ void stage(uint32_t row, uint32_t u, const LaneInputs& in,
-                                        uint32_t lane, bool with_sums) const {
-    stage_fixed<kRows>(image, map, u, in, lane, row, with_sums, twin);
+                                        uint32_t lane) const {
+    stage_fixed<kRows>(this->image, this->map, u, in, lane, row, sums, twin);
   }
   /// The sum of a unit's squares, for the norm's factor, which the product's sums are multiplied
   /// by.
@@ -40,15 +65,9 @@ struct StagedRows {
                                                const LaneInputs& in, uint32_t lane) const {
     const float sum = lanes_sum(squares_of(in.v[0]) + squares_of(in.v[1]));
     if (lane != 0) return;
-    const uint32_t at = map.squares + (row * units + u) * 4;
-    *reinterpret_cast<float*>(image + at) = sum;
-    if (twin != nullptr) *reinterpret_cast<float*>(twin + at) = sum;
-  }
-  /// Unit u of all rows.
-  __device__ __forceinline__ RowInputs unit(uint32_t u) const {
-    return {image + u * (512 * kRows),
-            reinterpret_cast<const float*>(image + map.sums) + u * (8 * kRows),
-            reinterpret_cast<const float*>(image + map.inverse) + u * kRows};
+    const uint32_t at = this->map.squares + (row * units + u) * 4;
+    *reinterpret_cast<float*>(this->image + at) = sum;
+    twin.put(at, sum);
   }
 };
 
@@ -128,7 +147,7 @@ __device__ __forceinline__ void stage_rows(const ChainLaunch& p, uint32_t k, con
                                            const Staging<kPairs>& staging) {
   const ChainProduct& q = p.products[k];
   const ChainColumns& columns = p.columns[k];
-  const StagedRows<kRows> staged(p, q, view, staging);
+  const StagingRows<kRows, kPairs> staged(p, k, view, staging);
   const bool norm = q.norm_weight != nullptr;
   const RowView rows = row_view(p, view, q.x);
   UnitOfRow<kPairs> it = {staging.rank, view.warp};
@@ -153,7 +172,7 @@ __device__ __forceinline__ void stage_rows(const ChainLaunch& p, uint32_t k, con
         scale_by(x[0], w);
         w = weights_of(q.norm_weight, q, it.u, view.lane);
       }
-      staged.stage(now.row, now.u, x[0], view.lane, columns.sums);
+      staged.stage(now.row, now.u, x[0], view.lane);
 #pragma unroll
       for (uint32_t j = 0; j + 1 < kStagedUnits; ++j) x[j] = x[j + 1];
     }
@@ -215,7 +234,7 @@ __device__ __forceinline__ void stage_branches(const ChainLaunch& p, uint32_t k,
   constexpr uint32_t kOwn = kRows / Staging<kPairs>::kStride, kHeld = kOwn < 2 ? kOwn : 2;
   using Units = UnitOfRows<kHeld, kPairs>;
   const ChainProduct& q = p.products[k];
-  const StagedRows<kRows> staged(p, q, view, staging);
+  const StagingRows<kRows, kPairs> staged(p, k, view, staging);
   const RowView rows = row_view(p, view, q.x), branch = row_view(p, view, q.branch);
   const bool norm = q.branch_weight != nullptr;
   LaneInputs x[kHeld], y[kHeld];
@@ -261,7 +280,7 @@ __device__ __forceinline__ void stage_branches(const ChainLaunch& p, uint32_t k,
         staged.keep_squares(row, u, q.units, x[0], view.lane);
         scale_by(x[0], v);
       }
-      staged.stage(row, u, x[0], view.lane, p.columns[k].sums);
+      staged.stage(row, u, x[0], view.lane);
 #pragma unroll
       for (uint32_t i = 0; i + 1 < kHeld; ++i) x[i] = x[i + 1], y[i] = y[i + 1];
     }

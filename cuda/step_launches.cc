@@ -106,9 +106,8 @@ class Fuser {
   void launch_experts(const Experts& e, const RowProduct* after);
   void end_experts();
   void experts();
-  void expert_launches(const Experts& e, bool parted);
-  void shared_expert_in();
-  void shared_expert_out();
+  void expert_launches(const Experts& e, bool parted, bool joins);
+  void shared_expert_out(bool joins);
   bool parts_experts(uint32_t layer) const { return facts_.placement->parts_experts(spec_, layer); }
 
   void per_layer_inputs();
@@ -401,7 +400,14 @@ void Fuser::experts() {
   e.add = !l.ffn_post_norm;
   e.to = e.add ? Buf::kX : Buf::kY;
   e.before = std::exchange(before_, std::nullopt);
-  if (e.before && (parted || !takes(e, nullptr))) emit_product(*std::exchange(e.before, {}));
+  // Several rows: the shared expert's products are in chains with the mixers' in front and behind.
+  const bool apart = parted || !takes(e, nullptr);
+  const bool joins = apart && !parted && chains_ && facts_.n_rows > 1 && e.add && scale == 1.0f &&
+                     !l.ple_gate && f.d_shared != 0;
+  if (e.before && apart) {
+    const RowProduct before = *std::exchange(e.before, {});
+    joins ? chain(before) : emit_product(before);
+  }
   const bool at_once = !parted && (e.add || f.d_shared == 0) && takes(e, nullptr);
   if (at_once && facts_.fuses && e.add && scale == 1.0f && !l.ple_gate) {
     experts_ = e;
@@ -410,26 +416,31 @@ void Fuser::experts() {
   if (at_once) {
     launch_experts(e, nullptr);
   } else {
-    expert_launches(e, parted);
+    expert_launches(e, parted, joins);
   }
   const bool scale_last = f.d_shared != 0 || e.add;  // otherwise the residual add takes it along
   if (!e.add)
     emit_sum({true, &l.ffn_post_norm, scale_last ? 1.0f : scale, Buf::kX, Buf::kX}, layer_);
-  if (f.d_shared != 0 && !at_once) shared_expert_out();
+  if (f.d_shared != 0 && !at_once) shared_expert_out(joins);
   if (parted && e.add) emit(LaunchKind::kAnswers);
   if (scale_last && scale != 1.0f) emit_sum({false, nullptr, scale, Buf::kX, Buf::kX}, layer_);
 }
 
-/// What reads the block's input, kernel by kernel.
-void Fuser::expert_launches(const Experts& e, bool parted) {
+/// What reads the block's input, kernel by kernel; joins: the shared expert's products in chains.
+void Fuser::expert_launches(const Experts& e, bool parted, bool joins) {
   const FfnSpec& f = layer().ffn;
+  if (joins) {
+    chain(gate_up(f.shared_gate, f.shared_up));
+    end_chain();
+  }
   RowProduct logits = product(Buf::kX, &layer().ffn_norm);
   add_task(&logits, f.router, Buf::kRouter);
   logits.force_f32 = true;
   emit_product(logits);
   emit(LaunchKind::kRouter);
   if (parted) emit(LaunchKind::kSendRows);
-  if (f.d_shared != 0) shared_expert_in();
+  if (f.shared_gate_inp) emit(LaunchKind::kSharedGate);
+  if (f.d_shared != 0 && !joins) emit_product(gate_up(f.shared_gate, f.shared_up));
   if (!parted || facts_.expert_slots) {
     Launch& l = emit(parted ? LaunchKind::kSlotExperts : LaunchKind::kExperts);
     l.to = e.to;
@@ -441,19 +452,12 @@ void Fuser::expert_launches(const Experts& e, bool parted) {
   l.add = facts_.expert_slots;
 }
 
-/// The part of the shared expert that reads the block's input: its gate and its hidden rows.
-void Fuser::shared_expert_in() {
-  const FfnSpec& f = layer().ffn;
-  if (f.shared_gate_inp) emit(LaunchKind::kSharedGate);
-  emit_product(gate_up(f.shared_gate, f.shared_up));
-}
-
-void Fuser::shared_expert_out() {
+void Fuser::shared_expert_out(bool joins) {
   const FfnSpec& f = layer().ffn;
   RowProduct p = product(Buf::kFfn, f.shared_down, Buf::kX);
   p.epilogue = Epilogue::kAdd;
   p.shared_scale = static_cast<bool>(f.shared_gate_inp);
-  emit_product(p);
+  joins ? chain(p) : emit_product(p);
 }
 
 // --- per-layer inputs, the head ---

@@ -325,7 +325,7 @@ bool chain_takes(const KernelConfig& config, const ChainLink& link) {
     const uint32_t n_out = m.tasks[t].w.n_out;
     tiles = tiles && (m.n_rows == 1 || (m.tasks[t].y_stride == n_out && n_out <= kMostRowOutputs));
   }
-  tiles = tiles && (m.n_rows == 1 || (m.x_stride == n_in && m.row_scale == nullptr));
+  tiles = tiles && (m.n_rows == 1 || m.x_stride == n_in);
   const uint32_t panels = groups_of(m) / static_cast<uint32_t>(config.device.n_sm) + 1;
   return tiles && (!branch || n_in <= at_once * kBranchUnits) && n_in <= kMaxColumns &&
          panels <= kMaxPanels / 4;

@@ -106,6 +106,7 @@ __device__ __forceinline__ void leave_rows(const ChainLaunch& p, const ChainProd
 #pragma unroll
     for (uint32_t i = 0; i < kCarriedOutputs; ++i)
       y += at == threadIdx.x + i * kShareThreads ? carried.sum[i] : 0.0f;
+    if (q.row_scale != nullptr) y *= load_fresh(q.row_scale + o.row);
     if (is_gated(q.epilogue)) {
       const uint32_t up = work.n_groups + o.group;
       y = gated_value(q.epilogue, y, rows_piece_sum<kRows>(p, view, up, o.row, o.e) * norm);

@@ -401,15 +401,14 @@ void Fuser::experts() {
   e.to = e.add ? Buf::kX : Buf::kY;
   e.before = std::exchange(before_, std::nullopt);
   // Several rows: the shared expert's products are in chains with the mixers' in front and behind.
-  const bool apart = parted || !takes(e, nullptr);
-  const bool joins = apart && !parted && chains_ && facts_.n_rows > 1 && e.add && scale == 1.0f &&
-                     !l.ple_gate && f.d_shared != 0;
+  const bool apart = parted || !takes(e, nullptr), plain = e.add && scale == 1.0f && !l.ple_gate;
+  const bool joins = apart && !parted && chains_ && facts_.n_rows > 1 && plain && f.d_shared != 0;
   if (e.before && apart) {
     const RowProduct before = *std::exchange(e.before, {});
     joins ? chain(before) : emit_product(before);
   }
-  const bool at_once = !parted && (e.add || f.d_shared == 0) && takes(e, nullptr);
-  if (at_once && facts_.fuses && e.add && scale == 1.0f && !l.ple_gate) {
+  const bool at_once = !apart && (e.add || f.d_shared == 0);
+  if (at_once && facts_.fuses && plain) {
     experts_ = e;
     return;
   }

@@ -111,7 +111,7 @@ void check_layer(Bench& b, const LayerShape& s, const ChainTuning& tuning, int r
 void check_single(Bench& b, GgmlType t, uint32_t n_in, uint32_t n_out, const ChainTuning& tuning) {
   const Matrix w(t, n_in, n_out, 1, false);
   const Buffer<float> x(random_floats(size_t{n_in} * kMaxChainRows, 1.0f)),
-      norm(random_floats(n_in, 1.0f));
+      norm(random_floats(n_in, 1.0f)), scale(random_floats(kMaxChainRows, 1.0f));
   Buffer<float> y(size_t{n_out} * kMaxChainRows), z(y.n);
   Sync sync;
   for (uint32_t n_rows = 2; n_rows <= kMaxChainRows; ++n_rows) {
@@ -120,6 +120,7 @@ void check_single(Bench& b, GgmlType t, uint32_t n_in, uint32_t n_out, const Cha
     ChainLink link;
     const auto set = [&](uint32_t first, uint32_t n, float* to) {
       link.product = product(x.p + size_t{first} * n_in, n_in, n_in <= 8192 ? norm.p : nullptr, n);
+      link.product.row_scale = n_out == 144 ? scale.p + first : nullptr;
       link.product.n_tasks = 1;
       link.product.tasks[0] = {w.m, to + size_t{first} * n_out, n_out};
       return std::vector<ChainLink>{link};

@@ -193,7 +193,7 @@ TEST(StepPlans, RowsOfAChainFollowEachOther) {
   EXPECT_FALSE(takes([](MatmulParams* m) { m->n_rows = 0; }));
   EXPECT_FALSE(takes([](MatmulParams* m) { m->x_stride += 4; }));
   EXPECT_FALSE(takes([](MatmulParams* m) { m->tasks[1].y_stride += 16; }));
-  EXPECT_FALSE(takes([&](MatmulParams* m) { m->row_scale = &scale; }));
+  EXPECT_TRUE(takes([&](MatmulParams* m) { m->row_scale = &scale; }));
   std::vector<ChainLink> mixed = good;
   mixed[2].product.n_rows = 3;
   EXPECT_TRUE(chain_fits(config, good.data(), 4));

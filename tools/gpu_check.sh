@@ -168,8 +168,14 @@ if [[ -z $host ]]; then
   ((n_gpus || list)) || { echo "no GPU on this machine; --host FOLDER rehearses" >&2; exit 2; }
   export SHARPI_TEST_REQUIRE_GPU=1
   if wants build "$parts" && ((!list)); then
+    # Beside each other: at the end of a build a few long compilations are all that is left of it.
+    builders=()
     for folder in $(for p in ${profiles//,/ }; do folder_of "$p"; done | sort -u); do
-      build_one "$folder"
+      build_one "$folder" &
+      builders+=($!)
+    done
+    for builder in "${builders[@]}"; do
+      wait "$builder"
       case $? in 0) ;; 3) cut=1 ;; *) broken=1 ;; esac
     done
   fi

@@ -131,6 +131,7 @@ void Run::run_rows(const MatmulTask& t, uint64_t first, uint64_t n, std::byte* s
   job.y = t.y + first;
   job.y_stride = t.y_stride;
   job.scratch = scratch;
+  job.ask_once = asks_once();
   if (path == MatmulPath::kInt8Dot || path == MatmulPath::kInt8Panel) {
     job.x = in.prepared;
     job.x_stride = prepared.int8_row_bytes;

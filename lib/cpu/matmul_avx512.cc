@@ -32,7 +32,7 @@ class Ahead {
  public:
   explicit Ahead(const MatmulJob& job)
       : line_(reinterpret_cast<const uint8_t*>(job.w)),
-        end_(line_ + job.n_out * job.row_bytes - kFarBytes),
+        end_(line_ + (job.n_out + job.n_behind) * job.row_bytes - kFarBytes),
         once_(job.ask_once) {
     const uint64_t first = std::min(kFarBytes, job.n_out * job.row_bytes);
     for (uint64_t i = 0; i < first; i += 64) far(line_ + i);

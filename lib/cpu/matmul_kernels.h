@@ -27,6 +27,7 @@ struct MatmulJob {
   uint64_t row_bytes = 0;
   uint64_t n_in = 0;
   uint64_t n_out = 0;
+  uint64_t n_behind = 0;         // rows behind them that the thread most likely takes next
   const std::byte* x = nullptr;  // f32 rows, or int8 rows (below), x_stride bytes apart
   uint64_t x_stride = 0;
   const std::byte* tiles = nullptr;  // kBf16Amx with ids == nullptr: prepared tiles (below)

@@ -83,11 +83,31 @@ struct Sums {
   __m512 dots[2], mins;  // vectors of products by turns, to halve the chain of additions
 };
 
+/// A unit of activations for formats with groups of 32, in registers.
+struct HeldUnit {
+  __m512i q[4];
+  __m512 meta;
+  explicit HeldUnit(const Activations& x) : meta(_mm512_loadu_ps(x.meta)) {
+    for (int j = 0; j < 4; ++j) q[j] = _mm512_loadu_si512(x.q + 64 * j);
+  }
+};
+
+/// The products of a unit with its scales, from vector kFirst on.
+template <class Format, int kFirst>
+SHARPI_FLATTEN void add_dots(const __m512i* u, const __m512i* q, __m512 scale, Sums& sums) {
+  using Form = DotForm<Format>;
+  SHARPI_UNROLL(4)
+  for (int j = kFirst; j < Form::kVectors; ++j) {
+    const __m512 w = _mm512_permutexvar_ps(Form::spread(j), scale);
+    sums.dots[j % 2] =
+        _mm512_fmadd_ps(_mm512_cvtepi32_ps(Form::sums(u, q, j)), w, sums.dots[j % 2]);
+  }
+}
+
 /// From vector kFirst on: the codes in front of it count nothing.
 template <class Format, int kFirst>
 SHARPI_FLATTEN void add_unit(const __m512i* u, __m512 s, __m512 m, const Activations& x,
                              Sums& sums) {
-  using Form = DotForm<Format>;
   __m512i q[4];
   for (int j = 0; j < 4; ++j) q[j] = _mm512_loadu_si512(x.q + 64 * j);
   __m512 scale;
@@ -100,12 +120,17 @@ SHARPI_FLATTEN void add_unit(const __m512i* u, __m512 s, __m512 m, const Activat
     scale = _mm512_mul_ps(s, _mm512_loadu_ps(x.meta));  // s * d | m * sum32
     sums.mins = _mm512_add_ps(sums.mins, scale);
   }
-  SHARPI_UNROLL(4)
-  for (int j = kFirst; j < Form::kVectors; ++j) {
-    const __m512 w = _mm512_permutexvar_ps(Form::spread(j), scale);
-    sums.dots[j % 2] =
-        _mm512_fmadd_ps(_mm512_cvtepi32_ps(Form::sums(u, q, j)), w, sums.dots[j % 2]);
-  }
+  add_dots<Format, kFirst>(u, q, scale, sums);
+}
+
+/// A unit of weights at p against one that is held.
+template <class Format, int kFirst = 0>
+SHARPI_FLATTEN void add_held(const uint8_t* p, const HeldUnit& x, Sums& sums) {
+  __m512i u[4];
+  DotForm<Format>::codes(p, u);
+  const __m512 scale = _mm512_mul_ps(Format::scales(p), x.meta);
+  sums.mins = _mm512_add_ps(sums.mins, scale);
+  add_dots<Format, kFirst>(u, x.q, scale, sums);
 }
 
 /// kUnits units of a weight row (kUnits = kStep: with prefetch) against kRows activation rows,
@@ -213,6 +238,28 @@ SHARPI_FLATTEN void dot_output(const MatmulJob& job, const Activations* rows, co
   }
 }
 
+/// Rows of two units and a rest that one vector of the last unit holds, against one row of
+/// activations, which stays in registers: with loads of both, most of them over the border of two
+/// lines, such rows were bound by loads.
+template <class Format, Ask kAsk>
+SHARPI_FLATTEN void short_outputs(const MatmulJob& job, const Activations& row,
+                                  const LastUnit& last, Ahead<kAsk>& ahead, float* y) {
+  constexpr int kFirst = DotForm<Format>::kVectors - 1;
+  const HeldUnit x0(row), x1({row.q + kInt8RowUnit, row.meta + kInt8UnitFloats});
+  const HeldUnit x2({last.q, last.meta});
+  const uint8_t* p = reinterpret_cast<const uint8_t*>(job.w);
+  for (uint64_t o = 0; o < job.n_out; ++o) {
+    Sums sums{{_mm512_setzero_ps(), _mm512_setzero_ps()}, _mm512_setzero_ps()};
+    ahead.begin_step();
+    add_held<Format>(p, x0, sums);
+    add_held<Format>(p + Format::kUnitBytes, x1, sums);
+    p += job.row_bytes;
+    add_held<Format, kFirst>(p - Format::kUnitBytes, x2, sums);
+    ahead.up_to(p);
+    y[o] = finish<Format>(sums);
+  }
+}
+
 template <class Format, int kRows, Ask kAsk = Ask::kEither>
 void dot_rows(const MatmulJob& job, const int8_t* const* q, float* y) {
   const uint64_t n_units = (job.n_in + kInt8RowUnit - 1) / kInt8RowUnit, k = n_units * kInt8RowUnit;
@@ -244,6 +291,7 @@ void dot_rows(const MatmulJob& job, const int8_t* const* q, float* y) {
     const uint64_t n_last = (n_left + kInt8RowUnit / kVectors - 1) / (kInt8RowUnit / kVectors);
     // Rows that are shorter than a unit have nothing in front of their rest to begin at.
     if constexpr (kRows == 1) {
+      if (n_units == 3 && n_last == 1) return short_outputs<Format>(job, x[0], last[0], ahead, y);
       if (n_units > 1 && n_last == 1) return outputs.template operator()<kVectors - 1>();
       if (n_units > 1 && n_last == 2) return outputs.template operator()<kVectors - 2>();
     }

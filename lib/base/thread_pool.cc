@@ -75,44 +75,49 @@ bool spin_until(Done done, std::chrono::nanoseconds budget) {
 }  // namespace
 
 // One region at a time. The caller writes `call`, `ctx` and `n_tasks`, then publishes them by
-// storing `unclaimed`. A thread owns a task once it has lowered `unclaimed` by compare-exchange,
-// and only then reads the three fields: the region cannot end, so they cannot change, before that
-// thread has also lowered `unfinished`. A worker that wakes late finds unclaimed == 0 and touches
-// nothing, so the caller never waits for threads that took no task.
+// storing `state`. The first task is the caller's own; a thread owns another one once it has
+// lowered the upper half of `state` by compare-exchange, and only then reads the three fields: the
+// region cannot end, so they cannot change, before that thread has also lowered the lower half. A
+// worker that wakes late finds nothing to claim and touches nothing, so the caller never waits for
+// threads that took no task. All that a worker needs to begin lies in one cache line, because a
+// line takes a quarter of a microsecond from one core to another where they share no cache, and a
+// token has hundreds of regions. For the same reason the caller does nothing that waits for its
+// stores to be seen.
 struct ThreadPool::Impl {
-  std::mutex region_mutex;
-  std::chrono::nanoseconds spin{0};
-  std::vector<pthread_t> workers;
+  static constexpr uint64_t kClaim = uint64_t{1} << 32;
 
+  alignas(64) std::atomic<uint64_t> state{
+      0};  // upper half: unclaimed tasks; lower: unfinished ones
   Call call = nullptr;
   void* ctx = nullptr;
   uint32_t n_tasks = 0;
+  std::atomic<uint32_t> epoch{0};  // futex of the sleeping workers
   std::atomic<bool> stop{false};
-
-  alignas(64) std::atomic<uint32_t> epoch{0};  // futex of the sleeping workers
-  std::atomic<uint32_t> n_sleeping{0};
-  alignas(64) std::atomic<uint32_t> unclaimed{0};
-  alignas(64) std::atomic<uint32_t> unfinished{0};  // futex of the sleeping caller
-  std::atomic<bool> caller_sleeps{false};
+  alignas(64) std::atomic<uint32_t> n_sleeping{0};
+  std::atomic<uint32_t> caller_sleeps{0};  // futex of the sleeping caller
+  alignas(64) std::mutex region_mutex;
+  std::chrono::nanoseconds spin{0};
+  std::vector<pthread_t> workers;
 
   uint32_t work();
   void worker_loop();
   void announce(uint32_t max_wake);
+  void finish(uint32_t n_run);
   void wait_for_workers();
 };
 
 /// Takes tasks until none is left; how many this thread ran.
 uint32_t ThreadPool::Impl::work() {
   uint32_t n_run = 0;
-  uint32_t left = unclaimed.load(std::memory_order_acquire);
-  while (left != 0) {
-    if (!unclaimed.compare_exchange_weak(left, left - 1, std::memory_order_acq_rel,
-                                         std::memory_order_acquire)) {
+  uint64_t now = state.load(std::memory_order_acquire);
+  while (now >= kClaim) {
+    if (!state.compare_exchange_weak(now, now - kClaim, std::memory_order_acq_rel,
+                                     std::memory_order_acquire)) {
       continue;
     }
-    call(ctx, n_tasks - left);
+    call(ctx, n_tasks - static_cast<uint32_t>(now / kClaim));
     ++n_run;
-    left = unclaimed.load(std::memory_order_acquire);
+    now = state.load(std::memory_order_acquire);
   }
   return n_run;
 }
@@ -122,37 +127,46 @@ void ThreadPool::Impl::worker_loop() {
   for (;;) {
     const auto changed = [&] { return epoch.load(std::memory_order_acquire) != seen; };
     if (!spin_until(changed, spin)) {
-      // Sequentially consistent against announce(): either it sees this sleeper, or the wait
-      // sees the new epoch.
       n_sleeping.fetch_add(1, std::memory_order_seq_cst);
       while (epoch.load(std::memory_order_seq_cst) == seen) futex_wait(epoch, seen);
       n_sleeping.fetch_sub(1, std::memory_order_relaxed);
     }
     seen = epoch.load(std::memory_order_acquire);
     if (stop.load(std::memory_order_acquire)) return;
-    const uint32_t n_run = work();
-    if (n_run != 0 && unfinished.fetch_sub(n_run, std::memory_order_seq_cst) == n_run &&
-        caller_sleeps.load(std::memory_order_seq_cst)) {
-      futex_wake(unfinished, 1);
-    }
+    finish(work());
   }
 }
 
+/// Wakes workers that sleep, as far as the caller knows: one that is falling asleep just now may be
+/// missed, and finds work in the next region. A region does without it.
 void ThreadPool::Impl::announce(uint32_t max_wake) {
-  epoch.fetch_add(1, std::memory_order_seq_cst);
-  if (n_sleeping.load(std::memory_order_seq_cst) != 0) futex_wake(epoch, max_wake);
+  epoch.store(epoch.load(std::memory_order_relaxed) + 1, std::memory_order_release);
+  if (n_sleeping.load(std::memory_order_relaxed) != 0) futex_wake(epoch, max_wake);
+}
+
+/// After n_run tasks of a worker.
+void ThreadPool::Impl::finish(uint32_t n_run) {
+  if (n_run == 0) return;
+  const uint64_t before = state.fetch_sub(n_run, std::memory_order_seq_cst);
+  if (static_cast<uint32_t>(before) != n_run) return;
+  // Sequentially consistent against wait_for_workers(): either the caller sees the last task
+  // finished, or this thread sees it asleep.
+  if (caller_sleeps.load(std::memory_order_seq_cst) == 0) return;
+  caller_sleeps.store(0, std::memory_order_seq_cst);
+  futex_wake(caller_sleeps, 1);
 }
 
 void ThreadPool::Impl::wait_for_workers() {
-  const auto finished = [&] { return unfinished.load(std::memory_order_acquire) == 0; };
+  const auto finished = [&] {
+    return static_cast<uint32_t>(state.load(std::memory_order_acquire)) == 0;
+  };
   if (spin_until(finished, spin)) return;
-  caller_sleeps.store(true, std::memory_order_seq_cst);
   for (;;) {
-    const uint32_t left = unfinished.load(std::memory_order_seq_cst);
-    if (left == 0) break;
-    futex_wait(unfinished, left);
+    caller_sleeps.store(1, std::memory_order_seq_cst);
+    if (static_cast<uint32_t>(state.load(std::memory_order_seq_cst)) == 0) break;
+    futex_wait(caller_sleeps, 1);
   }
-  caller_sleeps.store(false, std::memory_order_relaxed);
+  caller_sleeps.store(0, std::memory_order_relaxed);
 }
 
 Result<std::unique_ptr<ThreadPool>> ThreadPool::create(uint32_t n_threads) {
@@ -197,7 +211,9 @@ ThreadPool::ThreadPool(uint32_t n_threads) : n_threads_(n_threads), impl_(new Im
 
 ThreadPool::~ThreadPool() {
   impl_->stop.store(true, std::memory_order_release);
-  impl_->announce(UINT32_MAX);
+  // Whoever is falling asleep sees the new epoch, or is woken.
+  impl_->epoch.fetch_add(1, std::memory_order_seq_cst);
+  futex_wake(impl_->epoch, UINT32_MAX);
   for (const pthread_t thread : impl_->workers) pthread_join(thread, nullptr);
 }
 
@@ -212,11 +228,11 @@ void ThreadPool::run_raw(uint32_t n_tasks, Call call, void* ctx) {
   impl.call = call;
   impl.ctx = ctx;
   impl.n_tasks = n_tasks;
-  impl.unfinished.store(n_tasks, std::memory_order_relaxed);
-  impl.unclaimed.store(n_tasks, std::memory_order_release);
+  impl.state.store((n_tasks - 1) * (Impl::kClaim + 1), std::memory_order_release);
   impl.announce(n_tasks - 1);
+  call(ctx, 0);
   const uint32_t n_run = impl.work();
-  if (n_run != 0) impl.unfinished.fetch_sub(n_run, std::memory_order_acq_rel);
+  if (n_run != 0) impl.state.fetch_sub(n_run, std::memory_order_acq_rel);
   impl.wait_for_workers();
 }
 

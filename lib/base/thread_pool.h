@@ -23,7 +23,8 @@ class ThreadPool {
   uint32_t size() const { return n_threads_; }
 
   /// Runs body(task) for every task in [0, n_tasks), each exactly once, on any threads of the pool,
-  /// and returns when all are done. Tasks are handed out in ascending order from a shared counter.
+  /// and returns when all are done. The caller takes the first; the others are handed out in
+  /// ascending order.
   /// body must not throw and must not call run() of the same pool. Allocates nothing.
   template <class F>
   void run(uint32_t n_tasks, F&& body) {

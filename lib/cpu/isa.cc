@@ -14,6 +14,7 @@ namespace {
 
 struct Machine {
   bool avx2 = false, avx512 = false, bf16_dots = false, amx_present = false, amx_permitted = false;
+  bool amd = false;
 };
 
 #if defined(__x86_64__)
@@ -52,6 +53,7 @@ bool request_tile_permission() {
 Machine probe(bool want_amx) {
   __builtin_cpu_init();
   Machine m;
+  m.amd = __builtin_cpu_is("amd") != 0;
   m.avx2 = __builtin_cpu_supports("avx2") != 0 && __builtin_cpu_supports("fma") != 0;
   if (m.avx2) {
     uint32_t eax = 0, ebx = 0, ecx = 0, edx = 0;
@@ -95,6 +97,11 @@ const char* isa_name(Isa isa) {
 bool has_bf16_dots() {
   static const bool has = probe(false).bf16_dots;
   return has;
+}
+
+bool asks_once() {
+  static const bool once = probe(false).amd;
+  return once;
 }
 
 Result<Isa> resolve_isa(Isa wanted) {

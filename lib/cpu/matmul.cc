@@ -11,11 +11,13 @@
 namespace sharpi::cpu {
 namespace {
 
-// Few rows: the weights' bytes are the cost. A chunk of them must be long against the prefetch
-// distance of the kernels, and short enough that the threads finish together: the one that is done
-// first waits for half a chunk, 10 us at 256 KiB.
-constexpr uint64_t kMinChunkBytes = 64 * 1024, kMaxChunkBytes = 256 * 1024;
-constexpr uint64_t kChunksPerThread = 4;
+// Few rows: the weights' bytes are the cost. What a thread takes at once must be long against the
+// prefetch distance of the kernels, and short enough that one that is slowed down is helped.
+// Threads help each other with the smallest parts, so that they finish together.
+constexpr uint64_t kMinUnitBytes = 8 * 1024, kMaxUnitBytes = 64 * 1024, kMaxTakeBytes = 256 * 1024;
+constexpr uint64_t kUnitsPerThread = 32;
+// Panels: parts must be large, because each passes over all activations.
+constexpr uint64_t kMinChunkBytes = 64 * 1024, kChunksPerThread = 4;
 // Rows that the kernels take together.
 constexpr uint64_t kRowUnit = 4;
 // Rows that cost about as much arithmetic as reading their weights costs time.
@@ -82,41 +84,75 @@ bool is_panel(MatmulPath path) {
   return path == MatmulPath::kInt8Panel || path == MatmulPath::kBf16Amx;
 }
 
-/// How outputs are cut into chunks. Results do not depend on it.
-struct Split {
-  uint64_t target = 0;  // cost of one chunk, in bytes of weights read for up to kRowsPerRead rows
+/// What a product costs: bytes of weights, read for up to kRowsPerRead rows.
+uint64_t output_cost(const MatmulTask& task) {
+  return task.w.row_bytes * std::max<uint64_t>(1, task.n_rows / kRowsPerRead);
+}
 
-  static uint64_t output_cost(const MatmulTask& task) {
-    return task.w.row_bytes * std::max<uint64_t>(1, task.n_rows / kRowsPerRead);
-  }
-  uint64_t chunk_outputs(const MatmulTask& task, MatmulPath path) const {
-    const uint64_t cost = std::max<uint64_t>(1, output_cost(task));
-    if (is_panel(path))
-      return std::max<uint64_t>(kPanelUnit, target / cost / kPanelUnit * kPanelUnit);
-    return std::max(kRowUnit, std::min(target, kMaxChunkBytes) / cost / kRowUnit * kRowUnit);
-  }
-};
-
+/// Output rows of all tasks, one task after the other, cut into units. Results do not depend on
+/// how.
 struct Run {
   const MatmulConfig& config;
   std::span<const MatmulTask> tasks;
-  Split split;
+  uint64_t unit_cost = 0;
+  uint64_t most = 1;  // units that a thread takes at once
 
   MatmulPath path_of(const MatmulTask& t) const {
     return choose_path(config, t.w.type, t.n_rows, t.force_f32);
   }
-  uint64_t chunk_outputs(const MatmulTask& t) const { return split.chunk_outputs(t, path_of(t)); }
-  uint64_t n_chunks(const MatmulTask& t) const {
-    return t.n_rows == 0 ? 0 : div_up(t.w.n_out, chunk_outputs(t));
+  uint64_t unit_outputs(const MatmulTask& t) const {
+    const uint64_t whole = is_panel(path_of(t)) ? kPanelUnit : kRowUnit;
+    return std::max(whole, unit_cost / std::max<uint64_t>(1, output_cost(t)) / whole * whole);
   }
-  void run_chunk(const MatmulTask& t, uint64_t chunk, std::byte* scratch) const {
-    const uint64_t most = chunk_outputs(t), first = chunk * most;
-    run_outputs(t, first, std::min(most, t.w.n_out - first), scratch);
+  uint64_t n_units(const MatmulTask& t) const {
+    return t.n_rows == 0 ? 0 : div_up(t.w.n_out, unit_outputs(t));
   }
-  void run_outputs(const MatmulTask& t, uint64_t first, uint64_t n, std::byte* scratch) const;
+  /// Chooses unit_cost and most; how many units there are.
+  uint64_t cut(uint64_t n_threads);
+  /// Units [first, first + n). The same thread most likely takes those up to `end` then.
+  void run_units(uint64_t first, uint64_t n, uint64_t end, std::byte* scratch) const;
+  void run_outputs(const MatmulTask& t, uint64_t first, uint64_t n, uint64_t n_behind,
+                   std::byte* scratch) const;
 };
 
-void Run::run_outputs(const MatmulTask& t, uint64_t first, uint64_t n, std::byte* scratch) const {
+uint64_t Run::cut(uint64_t n_threads) {
+  uint64_t cost = 0;
+  bool panels = false;
+  for (const MatmulTask& t : tasks) {
+    if (t.n_rows == 0) continue;
+    cost += output_cost(t) * t.w.n_out;
+    panels = panels || is_panel(path_of(t));
+  }
+  if (panels) {
+    unit_cost = std::max(cost / (n_threads * kChunksPerThread), kMinChunkBytes);
+  } else {
+    unit_cost = std::clamp(cost / (n_threads * kUnitsPerThread), kMinUnitBytes, kMaxUnitBytes);
+    most = kMaxTakeBytes / unit_cost;
+  }
+  uint64_t n = 0;
+  for (const MatmulTask& t : tasks) n += n_units(t);
+  return n;
+}
+
+void Run::run_units(uint64_t first, uint64_t n, uint64_t end, std::byte* scratch) const {
+  for (const MatmulTask& t : tasks) {
+    const uint64_t here = n_units(t);
+    if (first < here) {
+      const uint64_t step = unit_outputs(t), row = first * step, part = std::min(n, here - first);
+      const uint64_t row_end = std::min((first + part) * step, t.w.n_out);
+      const uint64_t after = std::min(std::max(end, first + part) * step, t.w.n_out);
+      run_outputs(t, row, row_end - row, after - row_end, scratch);
+      n -= part;
+      if (n == 0) return;
+      first += part;
+    }
+    first -= here;
+    end = end < here ? 0 : end - here;
+  }
+}
+
+void Run::run_outputs(const MatmulTask& t, uint64_t first, uint64_t n, uint64_t n_behind,
+                      std::byte* scratch) const {
   const MatmulPath path = path_of(t);
   const MatmulInput& in = *t.in;
   const Prepared prepared = prepared_layout(config, in.n_in, in.n_rows);
@@ -126,11 +162,13 @@ void Run::run_outputs(const MatmulTask& t, uint64_t first, uint64_t n, std::byte
   job.row_bytes = t.w.row_bytes;
   job.n_in = t.w.n_in;
   job.n_out = n;
+  job.n_behind = n_behind;
   job.ids = t.row_ids;
   job.n_rows = t.n_rows;
   job.y = t.y + first;
   job.y_stride = t.y_stride;
   job.scratch = scratch;
+  job.ask_once = asks_once();
   if (path == MatmulPath::kInt8Dot || path == MatmulPath::kInt8Panel) {
     job.x = in.prepared;
     job.x_stride = prepared.int8_row_bytes;
@@ -169,7 +207,11 @@ uint64_t Matmul::scratch_bytes(const MatmulConfig& config, uint32_t n_threads, u
 
 Matmul::Matmul(const MatmulConfig& config, ThreadPool* pool, std::byte* scratch,
                uint64_t scratch_bytes)
-    : config_(config), pool_(pool), scratch_(scratch), scratch_bytes_(scratch_bytes) {}
+    : config_(config),
+      pool_(pool),
+      scratch_(scratch),
+      scratch_bytes_(scratch_bytes),
+      shares_(new Share[pool->size()]) {}
 
 void Matmul::prepare(const MatmulInput& in) const {
   const Prepared p = prepared_layout(config_, in.n_in, in.n_rows);
@@ -189,25 +231,38 @@ void Matmul::prepare(const MatmulInput& in) const {
 }
 
 void Matmul::run(std::span<const MatmulTask> tasks) const {
-  uint64_t cost = 0;
-  for (const MatmulTask& t : tasks) cost += t.n_rows == 0 ? 0 : Split::output_cost(t) * t.w.n_out;
   const uint64_t n_threads = pool_->size();
-  const Run run{config_, tasks, {std::max(cost / (n_threads * kChunksPerThread), kMinChunkBytes)}};
-  uint64_t n_chunks = 0;
-  for (const MatmulTask& t : tasks) n_chunks += run.n_chunks(t);
-
+  Run run{config_, tasks};
+  const uint64_t n_units = run.cut(n_threads);
+  const uint64_t n = std::min(n_threads, n_units);
+  for (uint64_t i = 0; i < n; ++i) {
+    shares_[i].next.store(n_units * i / n, std::memory_order_relaxed);
+    shares_[i].end = n_units * (i + 1) / n;
+  }
   const uint64_t scratch_each = scratch_bytes_ / n_threads / 64 * 64;
-  std::atomic<uint64_t> next{0};
-  const auto work = [&](uint32_t worker) {
+  pool_->run(static_cast<uint32_t>(n), [&](uint32_t worker) {
     std::byte* const scratch = scratch_ + worker * scratch_each;
-    size_t task = 0;  // chunks come in ascending order: the search goes on where it stopped
-    uint64_t task_first = 0;
-    for (uint64_t c = next.fetch_add(1); c < n_chunks; c = next.fetch_add(1)) {
-      while (c >= task_first + run.n_chunks(tasks[task])) task_first += run.n_chunks(tasks[task++]);
-      run.run_chunk(tasks[task], c - task_first, scratch);
+    for (uint64_t i = 0; i < n; ++i) {
+      Share& share = shares_[(worker + i) % n];
+      uint64_t first = 0, count = 0;
+      while (share.take(i == 0, run.most, &first, &count)) {
+        run.run_units(first, count, i == 0 ? share.end : 0, scratch);
+      }
     }
-  };
-  pool_->run(static_cast<uint32_t>(std::min(n_threads, n_chunks)), work);
+  });
+}
+
+/// The owner takes most of what is left, others a quarter: towards the end of a share parts are
+/// small.
+bool Matmul::Share::take(bool own, uint64_t most, uint64_t* first, uint64_t* n) {
+  const uint64_t at = next.load(std::memory_order_relaxed);
+  if (at >= end) return false;
+  const uint64_t left = end - at;
+  const uint64_t want = std::clamp<uint64_t>(own ? left - left / 4 : left / 4, 1, most);
+  *first = next.fetch_add(want, std::memory_order_relaxed);
+  if (*first >= end) return false;
+  *n = std::min(want, end - *first);
+  return true;
 }
 
 void Matmul::prepare_rows(const MatmulInput& in, uint32_t first, uint32_t n) const {
@@ -221,8 +276,9 @@ void Matmul::prepare_rows(const MatmulInput& in, uint32_t first, uint32_t n) con
 
 void Matmul::run_outputs(const MatmulTask& task, uint64_t first, uint64_t n,
                          uint32_t worker) const {
-  const Run run{config_, {&task, 1}, {}};
-  run.run_outputs(task, first, n, scratch_ + worker * (scratch_bytes_ / pool_->size() / 64 * 64));
+  const Run run{config_, {&task, 1}};
+  run.run_outputs(task, first, n, 0,
+                  scratch_ + worker * (scratch_bytes_ / pool_->size() / 64 * 64));
 }
 
 void Matmul::prefetch(const MatmulTask& task, uint64_t first, uint64_t n, uint64_t max_bytes) {

@@ -12,8 +12,10 @@
 // Thread rule: one call at a time per Matmul; the work is spread over the pool.
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <span>
 
 #include "base/thread_pool.h"
@@ -89,10 +91,20 @@ class Matmul {
   const char* path(GgmlType type, uint32_t n_rows, bool force_f32) const;
 
  private:
+  /// The part of a run that a thread works off first; then it helps others. Each thread counts in a
+  /// cache line of its own: a line that two cores write travels between them for as long as
+  /// reading some kilobytes takes.
+  struct alignas(64) Share {
+    std::atomic<uint64_t> next{0};
+    uint64_t end = 0;
+    bool take(bool own, uint64_t most, uint64_t* first, uint64_t* n);
+  };
+
   MatmulConfig config_;
   ThreadPool* pool_;
   std::byte* scratch_;
   uint64_t scratch_bytes_;
+  std::unique_ptr<Share[]> shares_;  // one for each thread of the pool
 };
 
 }  // namespace sharpi::cpu

@@ -25,13 +25,22 @@ inline __m256i dot_32(__m256i code, __m256i q) {
   return _mm256_madd_epi16(pairs, _mm256_set1_epi16(1));
 }
 
-template <class Format, int kRows>
+/// kGroups < 8: the unit's last groups of 32 against the first ones of the activations, whose other
+/// groups are zero. Bits are those of a unit that holds the groups first and zeros behind them.
+template <class Format, int kRows, int kGroups = 8>
 inline void dot_unit(const uint8_t* p, const int8_t* const* q, const float* const* meta,
                      uint64_t unit, __m256* acc) {
   Scales scales;
   Format::scales(p, scales);
   __m256i code[8];
   Format::codes(p, code);
+  if constexpr (kGroups < 8) {
+    const __m256i from = _mm256_and_si256(
+        _mm256_add_epi32(_mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7), _mm256_set1_epi32(8 - kGroups)),
+        _mm256_set1_epi32(7));
+    scales.s[0] = _mm256_permutevar8x32_ps(scales.s[0], from);
+    if (!Format::kSigned) scales.m[0] = _mm256_permutevar8x32_ps(scales.m[0], from);
+  }
   for (int r = 0; r < kRows; ++r) {
     const int8_t* qr = q[r] + unit * kInt8RowUnit;
     const float* mr = meta[r] + unit * kInt8UnitFloats;
@@ -50,9 +59,9 @@ inline void dot_unit(const uint8_t* p, const int8_t* const* q, const float* cons
       if (!Format::kSigned) sum = _mm256_mul_ps(scales.m[0], _mm256_loadu_ps(mr + 8));
     }
     keep_in_memory(scale);
-    for (int g = 0; g < 8; ++g) {
+    for (int g = 0; g < kGroups; ++g) {
       const __m256i x = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(qr + 32 * g));
-      const __m256 dot = _mm256_cvtepi32_ps(dot_32<Format::kSigned>(code[g], x));
+      const __m256 dot = _mm256_cvtepi32_ps(dot_32<Format::kSigned>(code[8 - kGroups + g], x));
       const __m256 s = Format::kGroup16 ? _mm256_set_m128(_mm_set1_ps(scale[2 * g + 1]),
                                                           _mm_set1_ps(scale[2 * g]))
                                         : _mm256_set1_ps(scale[g]);
@@ -68,7 +77,9 @@ inline float sum_of(__m256 v) {
   return _mm_cvtss_f32(_mm_add_ss(s, _mm_movehdup_ps(s)));
 }
 
-template <class Format, int kRows>
+/// kRest: groups behind a row's whole units that are taken where they lie; 0 where they are copied,
+/// which costs short rows as much as their products.
+template <class Format, int kRows, int kRest = 0>
 void dot_rows(const MatmulJob& job, const int8_t* const* q, float* y) {
   const uint64_t n_units = job.n_in / kInt8RowUnit, n_left = job.n_in % kInt8RowUnit;
   const uint64_t k = (n_units + (n_left != 0)) * kInt8RowUnit;
@@ -86,12 +97,26 @@ void dot_rows(const MatmulJob& job, const int8_t* const* q, float* y) {
       }
       dot_unit<Format, kRows>(p, q, meta, unit, acc);
     }
-    if (n_left != 0) {
+    if constexpr (kRest != 0) {
+      const uint8_t* last = p + kRest * Format::kBlockBytes - Format::kUnitBytes;
+      dot_unit<Format, kRows, kRest>(last, q, meta, n_units, acc);
+    } else if (n_left != 0) {
       uint8_t buffer[Format::kUnitBytes];
       dot_unit<Format, kRows>(padded_unit<Format>(p, n_left, buffer), q, meta, n_units, acc);
     }
     for (int r = 0; r < kRows; ++r) y[static_cast<uint64_t>(r) * job.y_stride + o] = sum_of(acc[r]);
   }
+}
+
+template <class Format>
+void dot_row(const MatmulJob& job, const int8_t* const* q, float* y) {
+  if constexpr (Format::kBlockBytes != Format::kUnitBytes) {
+    const uint64_t n_left = job.n_in > kInt8RowUnit ? job.n_in % kInt8RowUnit : 0;
+    if (n_left == 64) return dot_rows<Format, 1, 2>(job, q, y);
+    if (n_left == 128) return dot_rows<Format, 1, 4>(job, q, y);
+    if (n_left == 192) return dot_rows<Format, 1, 6>(job, q, y);
+  }
+  dot_rows<Format, 1>(job, q, y);
 }
 
 template <class Format>
@@ -115,7 +140,7 @@ void dot_job(const MatmulJob& job) {
         dot_rows<Format, 2>(job, q, y);
         break;
       default:
-        dot_rows<Format, 1>(job, q, y);
+        dot_row<Format>(job, q, y);
         break;
     }
     r0 += n;

@@ -15,18 +15,25 @@
 namespace sharpi::cpu {
 namespace {
 
-// Weights are asked into the second level cache far ahead, so that a core's whole queue of memory
-// requests is busy whatever the arithmetic does, and into the first level cache a little ahead.
+// Weights are asked for far ahead, so that a core's whole queue of memory requests is busy whatever
+// the arithmetic does: into the first level cache, or into the second level cache and a little
+// ahead into the first.
 constexpr uint64_t kFarBytes = 8192, kNearBytes = 4096;
 constexpr int kUnitsAtOnce = 4;  // units between two looks at the prefetch pointer
 
-/// Asks for the weights of a job, each line once: a request for a line that is under way already
-/// takes a buffer from one that is not, and what lies behind the job is another thread's.
+/// kEither: as the job says, which costs one row 2% of its time.
+enum class Ask { kOnce, kTwice, kEither };
+
+/// Asks for the weights of a job, and for nothing behind it, which is another thread's. Each line
+/// is asked for once at a level: a request for one that is under way already takes a buffer from
+/// one that is not.
+template <Ask kAsk>
 class Ahead {
  public:
   explicit Ahead(const MatmulJob& job)
       : line_(reinterpret_cast<const uint8_t*>(job.w)),
-        end_(line_ + job.n_out * job.row_bytes - kFarBytes) {
+        end_(line_ + (job.n_out + job.n_behind) * job.row_bytes - kFarBytes),
+        once_(job.ask_once) {
     const uint64_t first = std::min(kFarBytes, job.n_out * job.row_bytes);
     for (uint64_t i = 0; i < first; i += 64) far(line_ + i);
   }
@@ -42,18 +49,26 @@ class Ahead {
   }
 
  private:
-  static void far(const uint8_t* p) { _mm_prefetch(reinterpret_cast<const char*>(p), _MM_HINT_T1); }
+  bool once() const { return kAsk == Ask::kEither ? once_ : kAsk == Ask::kOnce; }
+  void far(const uint8_t* p) const {
+    if (once()) {
+      near(p);
+    } else {
+      _mm_prefetch(reinterpret_cast<const char*>(p), _MM_HINT_T1);
+    }
+  }
   static void near(const uint8_t* p) {
     _mm_prefetch(reinterpret_cast<const char*>(p), _MM_HINT_T0);
   }
   void next() {
     far(line_ + far_);
-    near(line_ + kNearBytes);
+    if (!once()) near(line_ + kNearBytes);
     line_ += 64;
   }
   const uint8_t* line_;
   const uint8_t* end_;
   uint64_t far_ = kFarBytes;
+  const bool once_;
 };
 
 /// What a row of activations contributes to a unit.
@@ -68,10 +83,31 @@ struct Sums {
   __m512 dots[2], mins;  // vectors of products by turns, to halve the chain of additions
 };
 
-template <class Format>
+/// A unit of activations for formats with groups of 32, in registers.
+struct HeldUnit {
+  __m512i q[4];
+  __m512 meta;
+  explicit HeldUnit(const Activations& x) : meta(_mm512_loadu_ps(x.meta)) {
+    for (int j = 0; j < 4; ++j) q[j] = _mm512_loadu_si512(x.q + 64 * j);
+  }
+};
+
+/// The products of a unit with its scales, from vector kFirst on.
+template <class Format, int kFirst>
+SHARPI_FLATTEN void add_dots(const __m512i* u, const __m512i* q, __m512 scale, Sums& sums) {
+  using Form = DotForm<Format>;
+  SHARPI_UNROLL(4)
+  for (int j = kFirst; j < Form::kVectors; ++j) {
+    const __m512 w = _mm512_permutexvar_ps(Form::spread(j), scale);
+    sums.dots[j % 2] =
+        _mm512_fmadd_ps(_mm512_cvtepi32_ps(Form::sums(u, q, j)), w, sums.dots[j % 2]);
+  }
+}
+
+/// From vector kFirst on: the codes in front of it count nothing.
+template <class Format, int kFirst>
 SHARPI_FLATTEN void add_unit(const __m512i* u, __m512 s, __m512 m, const Activations& x,
                              Sums& sums) {
-  using Form = DotForm<Format>;
   __m512i q[4];
   for (int j = 0; j < 4; ++j) q[j] = _mm512_loadu_si512(x.q + 64 * j);
   __m512 scale;
@@ -84,18 +120,23 @@ SHARPI_FLATTEN void add_unit(const __m512i* u, __m512 s, __m512 m, const Activat
     scale = _mm512_mul_ps(s, _mm512_loadu_ps(x.meta));  // s * d | m * sum32
     sums.mins = _mm512_add_ps(sums.mins, scale);
   }
-  SHARPI_UNROLL(4)
-  for (int j = 0; j < Form::kVectors; ++j) {
-    const __m512 w = _mm512_permutexvar_ps(Form::spread(j), scale);
-    sums.dots[j % 2] =
-        _mm512_fmadd_ps(_mm512_cvtepi32_ps(Form::sums(u, q, j)), w, sums.dots[j % 2]);
-  }
+  add_dots<Format, kFirst>(u, q, scale, sums);
+}
+
+/// A unit of weights at p against one that is held.
+template <class Format, int kFirst = 0>
+SHARPI_FLATTEN void add_held(const uint8_t* p, const HeldUnit& x, Sums& sums) {
+  __m512i u[4];
+  DotForm<Format>::codes(p, u);
+  const __m512 scale = _mm512_mul_ps(Format::scales(p), x.meta);
+  sums.mins = _mm512_add_ps(sums.mins, scale);
+  add_dots<Format, kFirst>(u, x.q, scale, sums);
 }
 
 /// kUnits units of a weight row (kUnits = kUnitsAtOnce: with prefetch) against kRows activation
 /// rows, which move on.
-template <class Format, int kRows, int kUnits>
-SHARPI_FLATTEN void add_units(const uint8_t* p, Ahead& ahead, Activations* x, Sums* sums) {
+template <class Format, int kRows, int kUnits, int kFirst = 0, Ask kAsk>
+SHARPI_FLATTEN void add_units(const uint8_t* p, Ahead<kAsk>& ahead, Activations* x, Sums* sums) {
   using Form = DotForm<Format>;
   constexpr int kLines = static_cast<int>(kUnitsAtOnce * Format::kUnitBytes / 64 / kUnitsAtOnce);
   typename Form::Scales scales;
@@ -104,7 +145,7 @@ SHARPI_FLATTEN void add_units(const uint8_t* p, Ahead& ahead, Activations* x, Su
   SHARPI_UNROLL(4)
   for (int i = 0; i < kUnits; ++i, p += Format::kUnitBytes) {
     if constexpr (kUnits == kUnitsAtOnce) {
-      ahead.take<kLines>();
+      ahead.template take<kLines>();
       if (i == kUnitsAtOnce - 1) ahead.up_to(p + Format::kUnitBytes);
     }
     if constexpr (Form::kScaleUnits == 1) scales.load(p, 1);
@@ -118,7 +159,7 @@ SHARPI_FLATTEN void add_units(const uint8_t* p, Ahead& ahead, Activations* x, Su
     }
     SHARPI_UNROLL(8)
     for (int r = 0; r < kRows; ++r) {
-      add_unit<Format>(u, s, m, x[r], sums[r]);
+      add_unit<Format, kFirst>(u, s, m, x[r], sums[r]);
       x[r].q += kInt8RowUnit;
       x[r].meta += kInt8UnitFloats;
     }
@@ -160,9 +201,11 @@ struct LastUnit {
   }
 };
 
-template <class Format, int kRows>
+/// kFirst: the first vector of a row's last unit that holds something of the rest behind its whole
+/// units; kVectors where rows are whole units.
+template <class Format, int kRows, int kFirst, Ask kAsk>
 SHARPI_FLATTEN void dot_output(const MatmulJob& job, const Activations* rows, const LastUnit* last,
-                               uint64_t o, Ahead& ahead, float* y) {
+                               uint64_t o, Ahead<kAsk>& ahead, float* y) {
   const uint64_t n_units = job.n_in / kInt8RowUnit, n_left = job.n_in % kInt8RowUnit;
   const uint8_t* p = reinterpret_cast<const uint8_t*>(job.w) + o * job.row_bytes;
   Activations x[kRows];
@@ -172,6 +215,7 @@ SHARPI_FLATTEN void dot_output(const MatmulJob& job, const Activations* rows, co
     sums[r] = {{_mm512_setzero_ps(), _mm512_setzero_ps()}, _mm512_setzero_ps()};
   }
   uint64_t unit = 0;
+  if (n_units < kUnitsAtOnce) ahead.begin_units();
   for (; unit + kUnitsAtOnce <= n_units;
        unit += kUnitsAtOnce, p += kUnitsAtOnce * Format::kUnitBytes) {
     add_units<Format, kRows, kUnitsAtOnce>(p, ahead, x, sums);
@@ -179,13 +223,15 @@ SHARPI_FLATTEN void dot_output(const MatmulJob& job, const Activations* rows, co
   for (; unit < n_units; ++unit, p += Format::kUnitBytes) {
     add_units<Format, kRows, 1>(p, ahead, x, sums);
   }
-  if (n_left != 0 && n_units != 0) {
-    for (int r = 0; r < kRows; ++r) x[r] = {last[r].q, last[r].meta};
-    add_units<Format, kRows, 1>(p + n_left / 32 * Format::kBlockBytes - Format::kUnitBytes, ahead,
-                                x, sums);
-  } else if (n_left != 0) {
-    uint8_t buffer[Format::kUnitBytes];
-    add_units<Format, kRows, 1>(padded_unit<Format>(p, n_left, buffer), ahead, x, sums);
+  if constexpr (kFirst != DotForm<Format>::kVectors) {
+    if (kFirst != 0 || n_units != 0) {
+      for (int r = 0; r < kRows; ++r) x[r] = {last[r].q, last[r].meta};
+      p += n_left / 32 * Format::kBlockBytes;
+      add_units<Format, kRows, 1, kFirst>(p - Format::kUnitBytes, ahead, x, sums);
+    } else {
+      uint8_t buffer[Format::kUnitBytes];
+      add_units<Format, kRows, 1>(padded_unit<Format>(p, n_left, buffer), ahead, x, sums);
+    }
   }
   ahead.up_to(p);
   for (int r = 0; r < kRows; ++r) {
@@ -193,7 +239,29 @@ SHARPI_FLATTEN void dot_output(const MatmulJob& job, const Activations* rows, co
   }
 }
 
-template <class Format, int kRows>
+/// Rows of two units and a rest that one vector of the last unit holds, against one row of
+/// activations, which stays in registers: with loads of both, most of them over the border of two
+/// lines, such rows were bound by loads.
+template <class Format, Ask kAsk>
+SHARPI_FLATTEN void short_outputs(const MatmulJob& job, const Activations& row,
+                                  const LastUnit& last, Ahead<kAsk>& ahead, float* y) {
+  constexpr int kFirst = DotForm<Format>::kVectors - 1;
+  const HeldUnit x0(row), x1({row.q + kInt8RowUnit, row.meta + kInt8UnitFloats});
+  const HeldUnit x2({last.q, last.meta});
+  const uint8_t* p = reinterpret_cast<const uint8_t*>(job.w);
+  for (uint64_t o = 0; o < job.n_out; ++o) {
+    Sums sums{{_mm512_setzero_ps(), _mm512_setzero_ps()}, _mm512_setzero_ps()};
+    ahead.begin_units();
+    add_held<Format>(p, x0, sums);
+    add_held<Format>(p + Format::kUnitBytes, x1, sums);
+    p += job.row_bytes;
+    add_held<Format, kFirst>(p - Format::kUnitBytes, x2, sums);
+    ahead.up_to(p);
+    y[o] = finish<Format>(sums);
+  }
+}
+
+template <class Format, int kRows, Ask kAsk = Ask::kEither>
 void dot_rows(const MatmulJob& job, const int8_t* const* q, float* y) {
   const uint64_t n_units = (job.n_in + kInt8RowUnit - 1) / kInt8RowUnit, k = n_units * kInt8RowUnit;
   const uint64_t n_left = job.n_in % kInt8RowUnit;
@@ -213,14 +281,39 @@ void dot_rows(const MatmulJob& job, const int8_t* const* q, float* y) {
       x[r].q = to;
     }
   }
-  Ahead ahead(job);
-  for (uint64_t o = 0; o < job.n_out; ++o) dot_output<Format, kRows>(job, x, last, o, ahead, y);
+  Ahead<kAsk> ahead(job);
+  const auto outputs = [&]<int kFirst>() {
+    for (uint64_t o = 0; o < job.n_out; ++o) {
+      dot_output<Format, kRows, kFirst>(job, x, last, o, ahead, y);
+    }
+  };
+  constexpr int kVectors = DotForm<Format>::kVectors;
+  if constexpr (Format::kBlockBytes != Format::kUnitBytes) {
+    const uint64_t n_last = (n_left + kInt8RowUnit / kVectors - 1) / (kInt8RowUnit / kVectors);
+    // Rows that are shorter than a unit have nothing in front of their rest to begin at.
+    if constexpr (kRows == 1) {
+      if (n_units == 3 && n_last == 1) return short_outputs<Format>(job, x[0], last[0], ahead, y);
+      if (n_units > 1 && n_last == 1) return outputs.template operator()<kVectors - 1>();
+      if (n_units > 1 && n_last == 2) return outputs.template operator()<kVectors - 2>();
+    }
+    if (n_last != 0) return outputs.template operator()<0>();
+  }
+  outputs.template operator()<kVectors>();
+}
+
+template <class Format>
+void dot_row(const MatmulJob& job, const int8_t* const* q, float* y) {
+  if (job.ask_once) {
+    dot_rows<Format, 1, Ask::kOnce>(job, q, y);
+  } else {
+    dot_rows<Format, 1, Ask::kTwice>(job, q, y);
+  }
 }
 
 /// Of 1 to kInt8DotRows rows.
 template <class Format>
 constexpr void (*kDotRows[])(const MatmulJob& job, const int8_t* const* q, float* y) = {
-    dot_rows<Format, 1>, dot_rows<Format, 2>, dot_rows<Format, 3>, dot_rows<Format, 4>,
+    dot_row<Format>,     dot_rows<Format, 2>, dot_rows<Format, 3>, dot_rows<Format, 4>,
     dot_rows<Format, 5>, dot_rows<Format, 6>, dot_rows<Format, 7>, dot_rows<Format, 8>};
 
 template <class Format>

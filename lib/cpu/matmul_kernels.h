@@ -27,6 +27,7 @@ struct MatmulJob {
   uint64_t row_bytes = 0;
   uint64_t n_in = 0;
   uint64_t n_out = 0;
+  uint64_t n_behind = 0;         // rows behind them that the thread most likely takes next
   const std::byte* x = nullptr;  // f32 rows, or int8 rows (below), x_stride bytes apart
   uint64_t x_stride = 0;
   const std::byte* tiles = nullptr;  // kBf16Amx with ids == nullptr: prepared tiles (below)
@@ -35,6 +36,7 @@ struct MatmulJob {
   float* y = nullptr;
   uint64_t y_stride = 0;         // floats
   std::byte* scratch = nullptr;  // matmul_scratch_bytes of the path, 64-byte aligned
+  bool ask_once = false;         // kInt8Dot: for lines of weights, see asks_once()
 };
 using MatmulJobFn = void (*)(const MatmulJob&);
 

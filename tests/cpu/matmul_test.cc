@@ -78,6 +78,9 @@ const std::vector<TypeCase>& type_cases() {
       {GgmlType::kQ4_K, {0, 2}, 768},   {GgmlType::kQ5_K, {0, 2}, 768},
       {GgmlType::kQ6_K, {208}, 768},    {GgmlType::kIQ4_XS, {0}, 768},
       {GgmlType::kQ4_K, {0, 2}, 2304},  {GgmlType::kQ8_0, {0}, 2336},
+      {GgmlType::kQ8_0, {0}, 576},      {GgmlType::kQ8_0, {0}, 448},
+      {GgmlType::kQ4_1, {0, 2}, 576},   {GgmlType::kQ4_1, {0, 2}, 448},
+      {GgmlType::kQ5_0, {0}, 320},      {GgmlType::kQ8_0, {0}, 640},
   };
   return cases;
 }

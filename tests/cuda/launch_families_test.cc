@@ -109,7 +109,8 @@ TEST(Families, EveryKernelWithDynamicMemoryHasALimit) {
   const std::filesystem::path root = test::source_path("cuda/kernels");
   for (const auto& entry : std::filesystem::recursive_directory_iterator(root)) {
     const std::string file = entry.path().filename().string();
-    if (!file.ends_with(".cu") || file.ends_with("_check.cu")) continue;
+    const bool device = file.ends_with(".cu") || file.ends_with(".cuh");
+    if (!device || file.ends_with("_check.cu")) continue;
     std::ifstream in(entry.path());
     std::string kernel;
     bool declares = false;

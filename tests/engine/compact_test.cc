@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 // Compaction keeps the answer and gives the memory back, on every model, codec and path; and what
 // goes wrong changes nothing.
-#include <fstream>
 #include <functional>
+#include <map>
 
 #include "engine_case.h"
 #include "support/golden.h"
@@ -20,20 +20,18 @@ std::string name_of(const ::testing::TestParamInfo<Case>& c) {
   return c.param.fixture.substr(5) + "_" + dtype_text(c.param.kv);
 }
 
-/// Every model with f32 rows; one of each kind with narrower ones.
-std::vector<Case> cases() {
-  std::vector<Case> out;
-  for (const std::string& m : trained_models()) out.push_back({m, SHARPI_KV_F32});
-  for (const char* m : {"tiny-qwen3", "tiny-gemma4kv", "tiny-qwen35"}) {
-    for (const sharpi_kv_dtype kv : stored_dtypes()) {
-      if (kv != SHARPI_KV_F32) out.push_back({m, kv});
-    }
-  }
-  return out;
-}
+constexpr uint32_t kQuestion = 24;  // tokens at the end of a needle's prompt
+
+/// A model with the prompts that its tests have read so far, each once and without its question.
+/// The tests of one case follow each other, and take forks.
+struct Shared {
+  Loaded loaded;
+  std::map<size_t, Chat> texts;
+};
 
 class Compaction : public ::testing::TestWithParam<Case> {
  protected:
+  static void TearDownTestSuite() { shared_.reset(); }
   void SetUp() override {
     const auto fixture = find_fixture(GetParam().fixture);
     if (!fixture) GTEST_SKIP() << missing_fixtures_text(list_fixtures());
@@ -41,14 +39,43 @@ class Compaction : public ::testing::TestWithParam<Case> {
     ASSERT_TRUE(golden.is_ok()) << golden.status().text();
     needles_ = golden.value().needles;
     path_ = fixture->gguf_path;
-    loaded_ =
-        load_with([](sharpi_plan_params*, sharpi_session_params* s) { s->capture_window = 64; });
-    ASSERT_TRUE(loaded_.model);
+    if (!shared_) {
+      shared_ = std::make_unique<Shared>();
+      shared_->loaded =
+          load_with([](sharpi_plan_params*, sharpi_session_params* s) { s->capture_window = 64; });
+    }
+    ASSERT_TRUE(shared_->loaded.model);
+  }
+  const Loaded& loaded() const { return shared_->loaded; }
+  const sharpi_model* model() const { return loaded().model.get(); }
+  /// A session that has read a needle's prompt up to its question.
+  Chat without_question(size_t needle) const {
+    const auto& prompt = needles_[needle].prompt;
+    auto found = shared_->texts.find(needle);
+    if (found == shared_->texts.end()) {
+      found = shared_->texts.emplace(needle, Chat(model())).first;
+      found->second.prefill(slice(prompt, 0, prompt.size() - kQuestion));
+    }
+    sharpi_session* fork = nullptr;
+    sharpi_error e = SHARPI_ERROR_INIT;
+    EXPECT_EQ(sharpi_session_fork(found->second.get(), &fork, &e), SHARPI_OK) << text_of(e);
+    return Chat(SessionPtr(fork), found->second.n_vocab());
+  }
+  std::vector<int32_t> question(size_t needle) const {
+    const auto& prompt = needles_[needle].prompt;
+    return slice(prompt, prompt.size() - kQuestion, prompt.size());
+  }
+  /// A session that has read the whole prompt.
+  Chat asked(size_t needle) const {
+    Chat chat = without_question(needle);
+    chat.prefill(question(needle));
+    return chat;
   }
 
   Loaded load_with(
       const std::function<void(sharpi_plan_params*, sharpi_session_params*)>& edit) const {
     ModelSetup setup;
+    setup.n_threads = kThreadsOfNeedles;
     setup.edit = [&](sharpi_plan_params* p, sharpi_session_params* s) {
       s->k_dtype = s->v_dtype = GetParam().kv;
       edit(p, s);
@@ -59,7 +86,7 @@ class Compaction : public ::testing::TestWithParam<Case> {
   /// Layers whose rows can be evicted.
   std::vector<uint32_t> full_layers(const Chat& chat) const {
     std::vector<uint32_t> out;
-    for (uint32_t l = 0; l < loaded_.info.n_layers; ++l) {
+    for (uint32_t l = 0; l < loaded().info.n_layers; ++l) {
       const sharpi_layer_info i = layer(chat, l);
       if (i.mixer == SHARPI_MIXER_ATTENTION && i.kv_source == static_cast<int32_t>(l))
         out.push_back(l);
@@ -92,18 +119,19 @@ class Compaction : public ::testing::TestWithParam<Case> {
   uint32_t score(uint32_t budget, size_t n) {
     uint32_t found = 0;
     for (size_t i = 0; i < n; ++i) {
-      Chat chat(loaded_.model.get());
-      chat.prefill(needles_[i].prompt);
+      Chat chat = asked(i);
       const sharpi_compact_report r = compact(chat, compact_params(SHARPI_POLICY_AUTO, budget));
       EXPECT_EQ(r.rows_after, budget);
-      found += answers(loaded_.model.get(), chat, needles_[i]) ? 1 : 0;
+      found += answers(model(), chat, needles_[i]) ? 1 : 0;
     }
     return found;
   }
 
   std::string path_;
   std::vector<GoldenNeedle> needles_;
-  Loaded loaded_;
+
+ private:
+  static inline std::unique_ptr<Shared> shared_;
 };
 
 TEST_P(Compaction, DefaultPolicyKeepsTheAnswerAtAnEighth) {
@@ -113,7 +141,7 @@ TEST_P(Compaction, DefaultPolicyKeepsTheAnswerAtAnEighth) {
 }
 
 TEST_P(Compaction, ReportLengthsAndMemoryAgree) {
-  Chat chat(loaded_.model.get());
+  Chat chat(model());  // which shares no memory
   chat.prefill(needles_[0].prompt);
   const auto n = static_cast<uint32_t>(needles_[0].prompt.size());
   sharpi_compact_params p = compact_params(SHARPI_POLICY_AUTO, 256);
@@ -143,8 +171,7 @@ TEST_P(Compaction, ReportLengthsAndMemoryAgree) {
 }
 
 TEST_P(Compaction, RecencyThatNobodySetIsWhatASmallBudgetLeaves) {
-  Chat chat(loaded_.model.get());
-  chat.prefill(needles_[0].prompt);
+  Chat chat = asked(0);
   const auto n = static_cast<uint32_t>(needles_[0].prompt.size());
   sharpi_compact_params p = compact_params(SHARPI_POLICY_AUTO, 50);
   p.sinks = 2;
@@ -158,7 +185,7 @@ TEST_P(Compaction, RecencyThatNobodySetIsWhatASmallBudgetLeaves) {
 }
 
 TEST_P(Compaction, KeepingAllRowsChangesNoLogit) {
-  Chat whole(loaded_.model.get()), compacted(loaded_.model.get());
+  Chat whole(model()), compacted(model());
   const std::vector<int32_t> prompt(needles_[0].prompt.begin(), needles_[0].prompt.begin() + 300);
   whole.prefill(prompt);
   compacted.prefill(prompt);
@@ -173,9 +200,9 @@ TEST_P(Compaction, KeepingAllRowsChangesNoLogit) {
 }
 
 TEST_P(Compaction, DecodingAfterwardsEqualsAnEquivalentKeep) {
-  Chat scored(loaded_.model.get()), told(loaded_.model.get());
-  scored.prefill(needles_[1].prompt);
-  told.prefill(needles_[1].prompt);
+  Chat scored = asked(1), told(model());
+  told.prefill(slice(needles_[1].prompt, 0, needles_[1].prompt.size() - kQuestion));
+  told.prefill(question(1));
   compact(scored, compact_params(SHARPI_POLICY_GLOBAL, 200));
   const std::vector<uint32_t> rows = kept(scored, full_layers(scored)[0], 0);
   sharpi_compact_params p = compact_params(SHARPI_POLICY_KEEP, SHARPI_UNSET);
@@ -189,8 +216,7 @@ TEST_P(Compaction, DecodingAfterwardsEqualsAnEquivalentKeep) {
 TEST_P(Compaction, RepeatsAfterDecodeAndIsDeterministic) {
   std::vector<std::vector<float>> last;
   for (int run = 0; run < 2; ++run) {
-    Chat chat(loaded_.model.get());
-    chat.prefill(needles_[2].prompt);
+    Chat chat = asked(2);
     compact(chat, compact_params(SHARPI_POLICY_AUTO, 400));
     for (int i = 0; i < 70; ++i) chat.decode(chat.argmax());
     const sharpi_compact_report r = compact(chat, compact_params(SHARPI_POLICY_AUTO, 200));
@@ -204,19 +230,17 @@ TEST_P(Compaction, RepeatsAfterDecodeAndIsDeterministic) {
 
 TEST_P(Compaction, AProbeAimsAtAQuestionThatComesLater) {
   uint32_t found = 0;
-  constexpr uint32_t kQuestion = 24, kNeedles = 6;
+  constexpr uint32_t kNeedles = 6;
   for (uint32_t i = 0; i < kNeedles; ++i) {
-    const auto& prompt = needles_[i].prompt;
-    const std::vector<int32_t> question(prompt.end() - kQuestion, prompt.end());
-    Chat chat(loaded_.model.get());
-    chat.prefill(std::vector<int32_t>(prompt.begin(), prompt.end() - kQuestion));
+    const std::vector<int32_t> probe = question(i);
+    Chat chat = without_question(i);
     sharpi_compact_params p = compact_params(SHARPI_POLICY_AUTO, 256);
-    p.probe = question.data();
+    p.probe = probe.data();
     p.n_probe = kQuestion;
     compact(chat, p);
-    EXPECT_EQ(chat.info().n_tokens, prompt.size() - kQuestion);
-    chat.prefill(question);
-    found += answers(loaded_.model.get(), chat, needles_[i]) ? 1 : 0;
+    EXPECT_EQ(chat.info().n_tokens, needles_[i].prompt.size() - kQuestion);
+    chat.prefill(probe);
+    found += answers(model(), chat, needles_[i]) ? 1 : 0;
   }
   EXPECT_GE(found, 5u) << "of " << kNeedles;
 }
@@ -232,27 +256,40 @@ TEST_P(Compaction, BoundedSessionsNeverHoldMoreThanBudgetAndChunk) {
   for (uint32_t i = 0; i < kNeedles; ++i) {
     Chat chat(own.model.get());
     const uint64_t held = chat.info().kv_held_bytes;
-    struct Watch {
-      sharpi_session* session;
-      uint32_t most = 0;
-    } watch{chat.get()};
     chat.prefill(needles_[i].prompt);
     const sharpi_session_summary s = chat.info();
-    watch.most = s.n_slots_max;
     EXPECT_EQ(s.n_tokens, needles_[i].prompt.size());
-    EXPECT_LE(watch.most, 256u + 128u);
+    EXPECT_LE(s.n_slots_max, 256u + 128u);
     EXPECT_EQ(s.capacity, 256u + 128u);
     EXPECT_EQ(s.kv_held_bytes, held);
     found += answers(own.model.get(), chat, needles_[i]) ? 1 : 0;
+    if (i > 0) continue;
+    for (int n = 0; n < 300; ++n) chat.decode(chat.argmax());  // stays bounded while it generates
+    EXPECT_LE(chat.info().n_slots_max, 256u + 128u);
   }
   EXPECT_GE(found, 5u) << "of " << kNeedles;
-  Chat chat(own.model.get());
-  chat.prefill(needles_[0].prompt);
-  for (int i = 0; i < 300; ++i) chat.decode(chat.argmax());  // stays bounded while it generates
-  EXPECT_LE(chat.info().n_slots_max, 256u + 128u);
 }
 
-INSTANTIATE_TEST_SUITE_P(Models, Compaction, ::testing::ValuesIn(cases()), name_of);
+// Every model with f32 rows; one of each kind with narrower ones. A suite for each, so that its
+// tests follow each other.
+#define SHARPI_COMPACTION_OF(suite, model, kv) \
+  INSTANTIATE_TEST_SUITE_P(suite, Compaction, ::testing::Values(Case{model, kv}), name_of)
+SHARPI_COMPACTION_OF(Qwen3, "tiny-qwen3", SHARPI_KV_F32);
+SHARPI_COMPACTION_OF(Qwen3Bf16, "tiny-qwen3", SHARPI_KV_BF16);
+SHARPI_COMPACTION_OF(Qwen3Q8, "tiny-qwen3", SHARPI_KV_Q8_0);
+SHARPI_COMPACTION_OF(Qwen3Q4, "tiny-qwen3", SHARPI_KV_Q4);
+SHARPI_COMPACTION_OF(Gemma4Kv, "tiny-gemma4kv", SHARPI_KV_F32);
+SHARPI_COMPACTION_OF(Gemma4KvBf16, "tiny-gemma4kv", SHARPI_KV_BF16);
+SHARPI_COMPACTION_OF(Gemma4KvQ8, "tiny-gemma4kv", SHARPI_KV_Q8_0);
+SHARPI_COMPACTION_OF(Gemma4KvQ4, "tiny-gemma4kv", SHARPI_KV_Q4);
+SHARPI_COMPACTION_OF(Qwen35, "tiny-qwen35", SHARPI_KV_F32);
+SHARPI_COMPACTION_OF(Qwen35Bf16, "tiny-qwen35", SHARPI_KV_BF16);
+SHARPI_COMPACTION_OF(Qwen35Q8, "tiny-qwen35", SHARPI_KV_Q8_0);
+SHARPI_COMPACTION_OF(Qwen35Q4, "tiny-qwen35", SHARPI_KV_Q4);
+SHARPI_COMPACTION_OF(Qwen3Moe, "tiny-qwen3moe", SHARPI_KV_F32);
+SHARPI_COMPACTION_OF(Olmoe, "tiny-olmoe", SHARPI_KV_F32);
+SHARPI_COMPACTION_OF(Gemma4, "tiny-gemma4", SHARPI_KV_F32);
+SHARPI_COMPACTION_OF(Qwen35Moe, "tiny-qwen35moe", SHARPI_KV_F32);
 
 }  // namespace
 }  // namespace sharpi::testing

@@ -4,8 +4,6 @@
 // Thread rule: as sharpi.h.
 #pragma once
 
-#include <cmath>
-#include <cstring>
 #include <optional>
 #include <string>
 #include <utility>
@@ -20,171 +18,63 @@ namespace sharpi::testing {
 using Logits = std::vector<float>;
 
 /// "tiny-qwen3" as a part of a test's name.
-inline std::string short_name(const std::string& model) {
-  std::string name = model.substr(5);
-  std::replace(name.begin(), name.end(), '-', '_');
-  return name;
-}
-inline std::string model_name(const ::testing::TestParamInfo<std::string>& info) {
-  return short_name(info.param);
-}
+std::string short_name(const std::string& model);
+std::string model_name(const ::testing::TestParamInfo<std::string>& info);
 
-inline const char* dtype_text(sharpi_kv_dtype d) {
-  switch (d) {
-    case SHARPI_KV_F32:
-      return "f32";
-    case SHARPI_KV_BF16:
-      return "bf16";
-    case SHARPI_KV_Q8_0:
-      return "q8_0";
-    case SHARPI_KV_Q4:
-      return "q4";
-    default:
-      return "auto";
-  }
-}
+const char* dtype_text(sharpi_kv_dtype d);
 
 /// All that rows can be stored as.
-inline std::vector<sharpi_kv_dtype> stored_dtypes() {
-  return {SHARPI_KV_F32, SHARPI_KV_BF16, SHARPI_KV_Q8_0, SHARPI_KV_Q4};
-}
+std::vector<sharpi_kv_dtype> stored_dtypes();
 
-inline bool same_bits(const Logits& a, const Logits& b) {
-  return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0;
-}
-inline double distance(const Logits& a, const Logits& b) {
-  double most = 0;
-  for (size_t i = 0; i < a.size(); ++i) {
-    most = std::max(most, std::fabs(static_cast<double>(a[i]) - static_cast<double>(b[i])));
-  }
-  return most;
-}
-inline size_t best_of(const Logits& l) {
-  return static_cast<size_t>(std::max_element(l.begin(), l.end()) - l.begin());
-}
+bool same_bits(const Logits& a, const Logits& b);
+double distance(const Logits& a, const Logits& b);
+size_t best_of(const Logits& l);
 /// Best minus second best.
-inline float gap_of(const Logits& l) {
-  const size_t best = best_of(l);
-  float second = -INFINITY;
-  for (size_t i = 0; i < l.size(); ++i) {
-    if (i != best) second = std::max(second, l[i]);
-  }
-  return l[best] - second;
-}
-inline void expect_same_rows(const std::vector<Logits>& got, const std::vector<Logits>& want,
-                             const std::string& what) {
-  ASSERT_EQ(got.size(), want.size()) << what;
-  for (size_t p = 0; p < want.size(); ++p) {
-    ASSERT_TRUE(same_bits(got[p], want[p]))
-        << what << ": row " << p << " differs by " << distance(got[p], want[p]);
-  }
-}
+float gap_of(const Logits& l);
+void expect_same_rows(const std::vector<Logits>& got, const std::vector<Logits>& want,
+                      const std::string& what);
 /// The best token is the same wherever the reference prefers it by more than 0.25.
-inline void expect_same_argmax(const std::vector<Logits>& got, const std::vector<Logits>& want,
-                               const std::string& what) {
-  ASSERT_EQ(got.size(), want.size()) << what;
-  size_t n_wide = 0;
-  for (size_t p = 0; p < want.size(); ++p) {
-    if (gap_of(want[p]) <= 0.25f) continue;
-    ++n_wide;
-    ASSERT_EQ(best_of(got[p]), best_of(want[p])) << what << ": row " << p;
-  }
-  EXPECT_GT(n_wide, want.size() / 4) << "the prompt says too little";
-}
+void expect_same_argmax(const std::vector<Logits>& got, const std::vector<Logits>& want,
+                        const std::string& what);
 
 /// Rows of the last call, oldest first.
-inline std::vector<Logits> rows_of(const Chat& chat, uint32_t n) {
-  std::vector<Logits> out;
-  for (uint32_t i = n; i-- > 0;) out.push_back(chat.logits(i));
-  return out;
-}
+std::vector<Logits> rows_of(const Chat& chat, uint32_t n);
 
 using Edit = std::function<void(sharpi_plan_params*, sharpi_session_params*)>;
 
-inline ModelSetup setup_with(Edit edit, uint32_t n_threads = 2) {
-  ModelSetup s;
-  s.n_threads = n_threads;
-  s.edit = std::move(edit);
-  return s;
-}
+ModelSetup setup_with(Edit edit, uint32_t n_threads = 2);
 
-inline std::vector<int32_t> slice(const std::vector<int32_t>& v, size_t from, size_t to) {
-  return {v.begin() + static_cast<std::ptrdiff_t>(from),
-          v.begin() + static_cast<std::ptrdiff_t>(to)};
-}
+std::vector<int32_t> slice(const std::vector<int32_t>& v, size_t from, size_t to);
 
 /// A trained model by name.
 class ModelTest : public ::testing::TestWithParam<std::string> {
  protected:
   void SetUp() override { open(GetParam()); }
-  void open(const std::string& name) {
-    fixture_ = find_fixture(name);
-    if (!fixture_) GTEST_SKIP() << missing_fixtures_text(list_fixtures());
-    auto golden = load_golden(fixture_->golden_path);
-    ASSERT_TRUE(golden.is_ok()) << golden.status().text();
-    golden_ = golden.take();
-  }
+  void open(const std::string& name);
   const std::string& path() const { return fixture_->gguf_path; }
   /// The longest golden prompt, repeated up to n tokens.
-  std::vector<int32_t> tokens(size_t n) const {
-    const std::vector<int32_t>& from = golden_.cases.back().tokens;
-    std::vector<int32_t> out(n);
-    for (size_t i = 0; i < n; ++i) out[i] = from[i % from.size()];
-    return out;
-  }
+  std::vector<int32_t> tokens(size_t n) const;
   std::optional<Fixture> fixture_;
   Golden golden_;
 };
 
 /// The recipe with heads that the GPU's kernels know, when models of this program go there.
-inline test::ModelRecipe for_tier(test::ModelRecipe recipe) {
-  if (!on_gpu()) return recipe;
-  recipe.head_dim = recipe.head_dim_swa = 64;
-  recipe.delta_dim = 32;
-  return recipe;
-}
+test::ModelRecipe for_tier(test::ModelRecipe recipe);
 
 /// A small random model in a temporary file.
 class MadeModel {
  public:
-  explicit MadeModel(const test::ModelRecipe& recipe) : n_vocab_(recipe.n_vocab) {
-    EXPECT_TRUE(test::ModelFile(for_tier(recipe)).write(file_.path()));
-  }
+  explicit MadeModel(const test::ModelRecipe& recipe);
   const std::string& path() const { return file_.path(); }
-  std::vector<int32_t> tokens(size_t n, uint32_t seed = 1) const {
-    std::vector<int32_t> out(n);
-    uint64_t x = seed * 0x9E3779B97F4A7C15ull;
-    for (int32_t& t : out) {
-      x = x * 6364136223846793005ull + 1442695040888963407ull;
-      t = static_cast<int32_t>((x >> 33) % n_vocab_);
-    }
-    return out;
-  }
+  std::vector<int32_t> tokens(size_t n, uint32_t seed = 1) const;
 
  private:
   test::TempFile file_;
   uint32_t n_vocab_;
 };
 
-inline std::vector<uint32_t> reachable(const Chat& chat) {
-  uint32_t n = 0;
-  sharpi_error e = SHARPI_ERROR_INIT;
-  std::vector<uint32_t> out(1100);
-  EXPECT_EQ(sharpi_session_reachable(chat.get(), out.data(), 1100, &n, &e), SHARPI_OK)
-      << text_of(e);
-  out.resize(n);
-  return out;
-}
+std::vector<uint32_t> reachable(const Chat& chat);
 
-inline std::vector<char> saved(const Chat& chat) {
-  uint64_t n = 0;
-  sharpi_error e = SHARPI_ERROR_INIT;
-  EXPECT_EQ(sharpi_session_save(chat.get(), nullptr, 0, &n, &e), SHARPI_E_BUFFER_TOO_SMALL)
-      << text_of(e);
-  std::vector<char> blob(n);
-  EXPECT_EQ(sharpi_session_save(chat.get(), blob.data(), n, &n, &e), SHARPI_OK) << text_of(e);
-  EXPECT_EQ(n, blob.size());
-  return blob;
-}
+std::vector<char> saved(const Chat& chat);
 
 }  // namespace sharpi::testing

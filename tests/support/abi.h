@@ -7,9 +7,6 @@
 
 #include <algorithm>
 #include <cstdint>
-#include <cstdio>
-#include <cstdlib>
-#include <cstring>
 #include <functional>
 #include <memory>
 #include <string>
@@ -33,62 +30,21 @@ using SessionPtr = std::unique_ptr<sharpi_session, Destroy>;
 
 /// SHARPI_TEST_TIER=cuda: models of this program are loaded on the GPU, whole; without a device
 /// every test is skipped.
-inline bool on_gpu() {
-  const char* tier = std::getenv("SHARPI_TEST_TIER");
-  return tier != nullptr && std::strcmp(tier, "cuda") == 0;
-}
+bool on_gpu();
 /// Free bytes of the first GPU; 0 without one.
-inline uint64_t free_device_bytes(const sharpi_context* context) {
-  sharpi_device d{};
-  d.struct_size = sizeof d;
-  sharpi_error e = SHARPI_ERROR_INIT;
-  return sharpi_device_info(context, 1, 0, &d, &e) == SHARPI_OK ? d.free_bytes : 0;
-}
+uint64_t free_device_bytes(const sharpi_context* context);
 /// Whether a sentence says that there is no GPU, and not that there is one which does not work.
-inline bool says_no_gpu(const std::string& text) {
-  for (const char* reason : {"this build has no CUDA tier", "no NVIDIA driver is installed",
-                             "the NVIDIA driver sees no device"}) {
-    if (text.find(std::string("no CUDA device (") + reason) != std::string::npos) return true;
-    if (text.find(std::string("no CUDA device (CUDA: ") + reason) != std::string::npos) return true;
-  }
-  return false;
-}
+bool says_no_gpu(const std::string& text);
 /// Nothing if the sentence says that there is no GPU, the one reason for which tests of a GPU may
 /// be skipped; anything else fails the test, and so does the absence of a GPU on a machine that was
 /// meant to have one (SHARPI_TEST_REQUIRE_GPU=1).
-inline void expect_absent_gpu(const std::string& text) {
-  EXPECT_TRUE(says_no_gpu(text)) << "not a machine without a GPU: " << text;
-  const char* required = std::getenv("SHARPI_TEST_REQUIRE_GPU");
-  EXPECT_TRUE(required == nullptr || std::strcmp(required, "1") != 0)
-      << "SHARPI_TEST_REQUIRE_GPU is 1: " << text;
-}
+void expect_absent_gpu(const std::string& text);
 /// Empty if the context has a GPU, else the library's sentence, which is judged here.
-inline std::string why_no_gpu(const sharpi_context* context) {
-  sharpi_device d{};
-  d.struct_size = sizeof d;
-  sharpi_error e = SHARPI_ERROR_INIT;
-  const sharpi_status asked = sharpi_device_info(context, 1, 0, &d, &e);
-  if (asked == SHARPI_OK) return {};
-  EXPECT_EQ(asked, SHARPI_E_NOT_FOUND) << e.text;
-  expect_absent_gpu(e.text);
-  return e.text;
-}
-class TierEnvironment : public ::testing::Environment {
- public:
-  void SetUp() override {
-    if (!on_gpu()) return;
-    sharpi_context* raw = nullptr;
-    sharpi_error e = SHARPI_ERROR_INIT;
-    ASSERT_EQ(sharpi_context_create(nullptr, &raw, &e), SHARPI_OK) << e.text;
-    const ContextPtr context(raw);
-    const std::string why = why_no_gpu(raw);
-    if (why.empty() || ::testing::Test::HasFailure()) return;
-    std::printf("skipped as a whole: %s\n", why.c_str());
-    GTEST_SKIP() << why;
-  }
-};
+std::string why_no_gpu(const sharpi_context* context);
+/// Skips all cases of a program whose models are to be on a GPU that is not there.
+::testing::Environment* tier_environment();
 inline ::testing::Environment* const kTierEnvironment =
-    ::testing::AddGlobalTestEnvironment(new TierEnvironment);
+    ::testing::AddGlobalTestEnvironment(tier_environment());
 
 /// Everything a test usually wants to set; the rest has the library's defaults.
 struct ModelSetup {
@@ -99,9 +55,7 @@ struct ModelSetup {
   std::function<void(sharpi_context_params*)> edit_context;
 };
 
-inline std::string text_of(const sharpi_error& e) {
-  return std::string(sharpi_status_name(e.status)) + ": " + e.text;
-}
+std::string text_of(const sharpi_error& e);
 
 /// A loaded model with its context and plan.
 struct Loaded {
@@ -112,137 +66,31 @@ struct Loaded {
   sharpi_model_summary info{};
 };
 
-inline ContextPtr make_context(const ModelSetup& setup) {
-  sharpi_context_params p;
-  sharpi_context_params_init(&p, sizeof p);
-  p.n_threads = setup.n_threads;
-  p.cpu_isa = setup.isa;
-  p.flags = setup.use_env ? SHARPI_CONTEXT_READ_ENV : 0;
-  if (setup.edit_context) setup.edit_context(&p);
-  sharpi_context* out = nullptr;
-  sharpi_error e = SHARPI_ERROR_INIT;
-  EXPECT_EQ(sharpi_context_create(&p, &out, &e), SHARPI_OK) << text_of(e);
-  return ContextPtr(out);
-}
-
+ContextPtr make_context(const ModelSetup& setup);
 /// SHARPI_OK, or the status with its sentence in *err.
-inline sharpi_status try_plan(sharpi_context* context, const std::string& path,
-                              const ModelSetup& setup, PlanPtr* out, sharpi_error* err) {
-  sharpi_plan_params p;
-  sharpi_plan_params_init(&p, sizeof p);
-  sharpi_session_params s;
-  sharpi_session_params_init(&s, sizeof s);
-  p.session = &s;
-  p.n_gpu_layers = on_gpu() ? -1 : 0;
-  s.n_ctx = 4096;
-  if (setup.edit) setup.edit(&p, &s);
-  sharpi_plan* plan = nullptr;
-  const sharpi_status status = sharpi_plan_create(context, path.c_str(), &p, &plan, err);
-  out->reset(plan);
-  if (on_gpu() && plan != nullptr && p.n_gpu_layers == -1) {
-    sharpi_plan_summary info{};
-    info.struct_size = sizeof info;
-    EXPECT_EQ(sharpi_plan_info(plan, &info, err), SHARPI_OK) << text_of(*err);
-    EXPECT_EQ(info.n_gpu_layers, info.n_layers) << "the GPU was left out";
-  }
-  return status;
-}
-
-inline Loaded load(const std::string& path, const ModelSetup& setup = {}) {
-  Loaded l;
-  l.context = make_context(setup);
-  sharpi_error e = SHARPI_ERROR_INIT;
-  EXPECT_EQ(try_plan(l.context.get(), path, setup, &l.plan, &e), SHARPI_OK) << text_of(e);
-  if (!l.plan) return l;
-  sharpi_model* model = nullptr;
-  EXPECT_EQ(sharpi_model_load(l.plan.get(), nullptr, nullptr, &model, &e), SHARPI_OK) << text_of(e);
-  l.model.reset(model);
-  l.plan_info.struct_size = sizeof l.plan_info;
-  l.info.struct_size = sizeof l.info;
-  EXPECT_EQ(sharpi_plan_info(l.plan.get(), &l.plan_info, &e), SHARPI_OK) << text_of(e);
-  if (model == nullptr) return l;
-  EXPECT_EQ(sharpi_model_info(model, &l.info, &e), SHARPI_OK) << text_of(e);
-  return l;
-}
+sharpi_status try_plan(sharpi_context* context, const std::string& path, const ModelSetup& setup,
+                       PlanPtr* out, sharpi_error* err);
+Loaded load(const std::string& path, const ModelSetup& setup = {});
 
 /// One session with verbs.
 class Chat {
  public:
-  explicit Chat(const sharpi_model* model, const sharpi_session_params* params = nullptr)
-      : n_vocab_(vocab_of(model)) {
-    sharpi_session* s = nullptr;
-    sharpi_error e = SHARPI_ERROR_INIT;
-    EXPECT_EQ(sharpi_session_create(model, params, &s, &e), SHARPI_OK) << text_of(e);
-    session_.reset(s);
-    if (s != nullptr) fix_seed(s);
-  }
+  explicit Chat(const sharpi_model* model, const sharpi_session_params* params = nullptr);
   Chat(SessionPtr session, uint32_t n_vocab) : session_(std::move(session)), n_vocab_(n_vocab) {}
 
   sharpi_session* get() const { return session_.get(); }
   uint32_t n_vocab() const { return n_vocab_; }
-  void prefill(const std::vector<int32_t>& tokens, uint32_t n_logit_rows = 1) {
-    prefill(tokens.data(), static_cast<uint32_t>(tokens.size()), n_logit_rows);
-  }
-  void prefill(const int32_t* tokens, uint32_t n, uint32_t n_logit_rows = 1) {
-    sharpi_prefill_params p;
-    sharpi_prefill_params_init(&p, sizeof p);
-    p.n_logit_rows = n_logit_rows;
-    uint32_t committed = 0;
-    sharpi_error e = SHARPI_ERROR_INIT;
-    ASSERT_EQ(sharpi_session_prefill(get(), tokens, n, &p, &committed, &e), SHARPI_OK)
-        << text_of(e);
-    ASSERT_EQ(committed, n);
-  }
-  void decode(int32_t token) {
-    sharpi_error e = SHARPI_ERROR_INIT;
-    ASSERT_EQ(sharpi_session_decode(get(), token, &e), SHARPI_OK) << text_of(e);
-  }
-  std::vector<float> logits(uint32_t row = 0) const {
-    std::vector<float> out(n_vocab_);
-    uint32_t n = 0;
-    sharpi_error e = SHARPI_ERROR_INIT;
-    EXPECT_EQ(sharpi_session_logits(get(), row, out.data(), n_vocab_, &n, &e), SHARPI_OK)
-        << text_of(e);
-    return out;
-  }
-  int32_t argmax(uint32_t row = 0) const {
-    const std::vector<float> l = logits(row);
-    return static_cast<int32_t>(std::max_element(l.begin(), l.end()) - l.begin());
-  }
+  void prefill(const std::vector<int32_t>& tokens, uint32_t n_logit_rows = 1);
+  void prefill(const int32_t* tokens, uint32_t n, uint32_t n_logit_rows = 1);
+  void decode(int32_t token);
+  std::vector<float> logits(uint32_t row = 0) const;
+  int32_t argmax(uint32_t row = 0) const;
   /// Logits after every token of the prompt, read in calls of at most `piece` tokens.
-  std::vector<std::vector<float>> all_logits(const std::vector<int32_t>& tokens, uint32_t piece) {
-    std::vector<std::vector<float>> out;
-    for (size_t at = 0; at < tokens.size(); at += piece) {
-      const auto n = static_cast<uint32_t>(std::min<size_t>(piece, tokens.size() - at));
-      prefill(tokens.data() + at, n, n);
-      for (uint32_t i = n; i-- > 0;) out.push_back(logits(i));
-    }
-    return out;
-  }
-  std::vector<int32_t> greedy(uint32_t n) {
-    std::vector<int32_t> out;
-    for (uint32_t i = 0; i < n; ++i) {
-      out.push_back(argmax());
-      if (i + 1 < n) decode(out.back());
-    }
-    return out;
-  }
-  sharpi_session_summary info() const {
-    sharpi_session_summary s{};
-    s.struct_size = sizeof s;
-    sharpi_error e = SHARPI_ERROR_INIT;
-    EXPECT_EQ(sharpi_session_info(get(), &s, &e), SHARPI_OK) << text_of(e);
-    return s;
-  }
+  std::vector<std::vector<float>> all_logits(const std::vector<int32_t>& tokens, uint32_t piece);
+  std::vector<int32_t> greedy(uint32_t n);
+  sharpi_session_summary info() const;
 
  private:
-  static uint32_t vocab_of(const sharpi_model* model) {
-    sharpi_model_summary m{};
-    m.struct_size = sizeof m;
-    sharpi_error e = SHARPI_ERROR_INIT;
-    EXPECT_EQ(sharpi_model_info(model, &m, &e), SHARPI_OK) << text_of(e);
-    return m.n_vocab;
-  }
   SessionPtr session_;
   uint32_t n_vocab_ = 0;
 };

@@ -22,8 +22,8 @@ std::string name_of(const ::testing::TestParamInfo<Case>& c) {
 
 constexpr uint32_t kQuestion = 24;  // tokens at the end of a needle's prompt
 
-/// A model with the prompts that its tests have read so far, each once and without its question. The
-/// tests of one case follow each other, and take forks.
+/// A model with the prompts that its tests have read so far, each once and without its question.
+/// The tests of one case follow each other, and take forks.
 struct Shared {
   Loaded loaded;
   std::map<size_t, Chat> texts;
@@ -75,6 +75,7 @@ class Compaction : public ::testing::TestWithParam<Case> {
   Loaded load_with(
       const std::function<void(sharpi_plan_params*, sharpi_session_params*)>& edit) const {
     ModelSetup setup;
+    setup.n_threads = kThreadsOfNeedles;
     setup.edit = [&](sharpi_plan_params* p, sharpi_session_params* s) {
       s->k_dtype = s->v_dtype = GetParam().kv;
       edit(p, s);
@@ -269,8 +270,8 @@ TEST_P(Compaction, BoundedSessionsNeverHoldMoreThanBudgetAndChunk) {
   EXPECT_GE(found, 5u) << "of " << kNeedles;
 }
 
-// Every model with f32 rows; one of each kind with narrower ones. A suite for each, so that its tests
-// follow each other.
+// Every model with f32 rows; one of each kind with narrower ones. A suite for each, so that its
+// tests follow each other.
 #define SHARPI_COMPACTION_OF(suite, model, kv) \
   INSTANTIATE_TEST_SUITE_P(suite, Compaction, ::testing::Values(Case{model, kv}), name_of)
 SHARPI_COMPACTION_OF(Qwen3, "tiny-qwen3", SHARPI_KV_F32);

@@ -28,50 +28,72 @@ std::vector<int32_t> stepped(const sharpi_model* model, const Chat& chat, size_t
   return out;
 }
 
+/// The session when it has read the prompt and takes the best token of each row.
+Chat asked(Chat chat, const GoldenNeedle& needle) {
+  sharpi_sampler_params greedy;
+  sharpi_sampler_params_init(&greedy, sizeof greedy);
+  greedy.temperature = 0;
+  sharpi_error e = SHARPI_ERROR_INIT;
+  chat.prefill(needle.prompt);
+  EXPECT_EQ(sharpi_session_set_sampler(chat.get(), &greedy, &e), SHARPI_OK) << e.text;
+  return chat;
+}
+
+Chat compacted_fork(const Chat& chat) {
+  sharpi_session* fork = nullptr;
+  sharpi_error e = SHARPI_ERROR_INIT;
+  EXPECT_EQ(sharpi_session_fork(chat.get(), &fork, &e), SHARPI_OK) << e.text;
+  const sharpi_compact_params p = compact_params(SHARPI_POLICY_AUTO, 256);
+  EXPECT_EQ(sharpi_session_compact(fork, &p, nullptr, &e), SHARPI_OK) << e.text;
+  return Chat(SessionPtr(fork), chat.n_vocab());
+}
+
+uint64_t drafted(const Chat& chat) {
+  sharpi_draft_stats stats{};
+  stats.struct_size = sizeof stats;
+  sharpi_error e = SHARPI_ERROR_INIT;
+  EXPECT_EQ(sharpi_session_drafts(chat.get(), &stats, &e), SHARPI_OK) << e.text;
+  return stats.n_drafted;
+}
+
 class DraftNeedles : public ModelTest {};
 
 TEST_P(DraftNeedles, AreAnsweredAsWithoutDrafts) {
   ASSERT_GE(golden_.needles.size(), kNeedles);
   const Loaded loaded =
-      load(path(), setup_with([&](sharpi_plan_params* p, sharpi_session_params* s) {
-             p->deterministic = 1, p->n_gpu_layers = 0, p->n_sessions = 2;
-             p->draft_path = path().c_str();
-             s->n_ctx = 2304, s->capture_window = 32, s->n_checkpoints = 1;
-             s->n_draft = 8, s->drafters = SHARPI_DRAFT_AUTO;
-           }));
+      load(path(), setup_with(
+                       [&](sharpi_plan_params* p, sharpi_session_params* s) {
+                         p->deterministic = 1, p->n_gpu_layers = 0, p->n_sessions = 4;
+                         p->draft_path = path().c_str();
+                         s->n_ctx = 2304, s->capture_window = 32, s->n_checkpoints = 1;
+                         s->n_draft = 8, s->drafters = SHARPI_DRAFT_AUTO;
+                       },
+                       kThreadsOfNeedles));
   ASSERT_TRUE(loaded.model);
   sharpi_session_params without;
   sharpi_session_params_init(&without, sizeof without);
   without.n_ctx = 2304, without.capture_window = 32;
-  sharpi_sampler_params greedy;
-  sharpi_sampler_params_init(&greedy, sizeof greedy);
-  greedy.temperature = 0;
+  std::array<size_t, 2> right{};
   uint64_t n_drafted = 0;
-  for (const uint32_t budget : {0u, 256u}) {
-    size_t right = 0;
-    for (size_t i = 0; i < kNeedles; ++i) {
-      const GoldenNeedle& needle = golden_.needles[i];
-      Chat plain(loaded.model.get(), &without);
-      Chat drafting(loaded.model.get());
-      sharpi_error e = SHARPI_ERROR_INIT;
-      for (Chat* c : {&plain, &drafting}) {
-        c->prefill(needle.prompt);
-        ASSERT_EQ(sharpi_session_set_sampler(c->get(), &greedy, &e), SHARPI_OK) << e.text;
-        if (budget == 0) continue;
-        const sharpi_compact_params p = compact_params(SHARPI_POLICY_AUTO, budget);
-        ASSERT_EQ(sharpi_session_compact(c->get(), &p, nullptr, &e), SHARPI_OK) << e.text;
-      }
-      const std::vector<int32_t> want = stepped(loaded.model.get(), plain, needle.answer.size());
-      EXPECT_EQ(stepped(loaded.model.get(), drafting, needle.answer.size()), want)
-          << "needle " << i << ", budget " << budget;
-      right += digits_of(loaded.model.get(), want) == digits_of(loaded.model.get(), needle.answer);
-      sharpi_draft_stats stats{};
-      stats.struct_size = sizeof stats;
-      ASSERT_EQ(sharpi_session_drafts(drafting.get(), &stats, &e), SHARPI_OK) << e.text;
-      n_drafted += stats.n_drafted;
+  for (size_t i = 0; i < kNeedles; ++i) {
+    const GoldenNeedle& needle = golden_.needles[i];
+    Chat plain = asked(Chat(loaded.model.get(), &without), needle);
+    Chat drafting = asked(Chat(loaded.model.get()), needle);
+    // The second time, with what forks compacted.
+    Chat plain_fork = compacted_fork(plain), drafting_fork = compacted_fork(drafting);
+    for (size_t pass = 0; pass < right.size(); ++pass) {
+      Chat& with = pass == 0 ? drafting : drafting_fork;
+      const std::vector<int32_t> want =
+          stepped(loaded.model.get(), pass == 0 ? plain : plain_fork, needle.answer.size());
+      EXPECT_EQ(stepped(loaded.model.get(), with, needle.answer.size()), want)
+          << "needle " << i << (pass == 0 ? "" : ", compacted");
+      right[pass] +=
+          digits_of(loaded.model.get(), want) == digits_of(loaded.model.get(), needle.answer);
+      n_drafted += drafted(with);
     }
-    EXPECT_GE(right, kNeedles - 1) << "budget " << budget;
   }
+  EXPECT_GE(right[0], kNeedles - 1);
+  EXPECT_GE(right[1], kNeedles - 1) << "compacted";
   EXPECT_GT(n_drafted, 0u);
 }
 

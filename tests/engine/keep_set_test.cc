@@ -129,12 +129,19 @@ class PlainKeepSets : public ModelTest {
   std::vector<int32_t> prompt(size_t needle, size_t n) const {
     return golden_.needles.empty() ? tokens(n) : slice(golden_.needles[needle].prompt, 0, n);
   }
-  /// The library's keep sets of a fork of `chat` against those of the plain implementation.
-  void expect_equal(const Chat& chat, const PlainRequest& r) {
+  /// The library's keep sets of forks of `chat` against those of the plain implementation.
+  void expect_equal(const Chat& chat, const std::vector<PlainRequest>& requests) {
     const auto spec = spec_of(path());
     ASSERT_TRUE(spec);
     const SessionRows rows = session_rows(*spec, saved(chat));
     ASSERT_EQ(rows.n_queries, 64u);
+    const std::vector<PlainScores> scores = plain_scores(*spec, rows);
+    for (const PlainRequest& r : requests) expect_equal(chat, *spec, rows, scores, r);
+  }
+
+ private:
+  void expect_equal(const Chat& chat, const ModelSpec& spec, const SessionRows& rows,
+                    const std::vector<PlainScores>& scores, const PlainRequest& r) {
     Chat one = fork_of(chat);
     sharpi_compact_params p = compact_params(r.policy, r.budget);
     p.recency = r.recency;
@@ -143,7 +150,7 @@ class PlainKeepSets : public ModelTest {
     if (marks) p.span = r.span;
     if (!marks && r.policy != SHARPI_POLICY_GLOBAL) p.pool_kernel = r.pool_kernel;
     compact(one, p);
-    const auto want = plain_keep_sets(*spec, rows, r);
+    const auto want = plain_keep_sets(spec, rows, scores, r);
     ASSERT_FALSE(want.empty());
     for (const PlainLayer& layer : want) {
       for (uint32_t h = 0; h < layer.slots.size(); ++h) {
@@ -178,7 +185,7 @@ TEST_P(PlainKeepSets, AreKeptUpToScoreTies) {
                           }));
     Chat chat(l.model.get());
     chat.prefill(prompt(0, 500));
-    for (const PlainRequest& r : requests()) expect_equal(chat, r);
+    expect_equal(chat, requests());
   }
 }
 
@@ -191,15 +198,15 @@ TEST_P(PlainKeepSets, AlsoAfterACompactionAndDecoding) {
   chat.prefill(prompt(1, 600));
   compact(chat, compact_params(SHARPI_POLICY_SNAPKV, 300));
   for (int i = 0; i < 20; ++i) chat.decode(chat.argmax());
-  for (const PlainRequest& r : requests()) {
-    if (r.policy != SHARPI_POLICY_GLOBAL) expect_equal(chat, r);
-  }
+  std::vector<PlainRequest> by_head = requests();
+  std::erase_if(by_head, [](const auto& r) { return r.policy == SHARPI_POLICY_GLOBAL; });
+  expect_equal(chat, by_head);
   std::set<std::vector<uint32_t>> lists;
   const auto spec = spec_of(path());
   const SessionRows rows = session_rows(*spec, saved(chat));
   for (const OwnerRows& layer : rows.layers)
     lists.insert(layer.positions.begin(), layer.positions.end());
-  if (lists.size() == 1) return expect_equal(chat, requests()[0]);  // one layer with one KV head
+  if (lists.size() == 1) return expect_equal(chat, {requests()[0]});  // one layer with one KV head
   const sharpi_compact_params p = compact_params(SHARPI_POLICY_GLOBAL, 100);
   sharpi_error e = SHARPI_ERROR_INIT;
   EXPECT_EQ(sharpi_session_compact(chat.get(), &p, nullptr, &e), SHARPI_E_STATE);

@@ -19,12 +19,14 @@ class LongChat : public ModelTest {
 };
 
 void LongChat::talk(uint64_t length, sharpi_kv_dtype kv) {
-  const Loaded l = load(path(), setup_with([&](sharpi_plan_params* p, sharpi_session_params* s) {
-                          p->n_chunk = kChunk;
-                          s->n_ctx = kSlots;
-                          s->kv_budget = kSlots - kChunk;
-                          s->k_dtype = s->v_dtype = kv;
-                        }));
+  const Loaded l = load(path(), setup_with(
+                                    [&](sharpi_plan_params* p, sharpi_session_params* s) {
+                                      p->n_chunk = kChunk;
+                                      s->n_ctx = kSlots;
+                                      s->kv_budget = kSlots - kChunk;
+                                      s->k_dtype = s->v_dtype = kv;
+                                    },
+                                    kThreadsOfNeedles));
   ASSERT_TRUE(l.model);
   const std::vector<GoldenNeedle>& needles = golden_.needles;
   ASSERT_GT(needles.size(), 8u);

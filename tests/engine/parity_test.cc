@@ -28,6 +28,7 @@ std::string name_of(const ::testing::TestParamInfo<Variant>& v) {
 
 class OnFixture : public ::testing::TestWithParam<Variant> {
  protected:
+  explicit OnFixture(uint32_t n_threads = 2) : n_threads_(n_threads) {}
   void SetUp() override {
     fixture_ = find_fixture(GetParam().fixture);
     if (!fixture_) GTEST_SKIP() << missing_fixtures_text(list_fixtures());
@@ -35,6 +36,7 @@ class OnFixture : public ::testing::TestWithParam<Variant> {
     ASSERT_TRUE(golden.is_ok()) << golden.status().text();
     golden_ = golden.take();
     ModelSetup setup;
+    setup.n_threads = n_threads_;
     setup.edit = [](sharpi_plan_params* p, sharpi_session_params* s) {
       p->arithmetic = GetParam().arithmetic;
       p->max_logit_rows = kRows;
@@ -49,6 +51,9 @@ class OnFixture : public ::testing::TestWithParam<Variant> {
   std::optional<Fixture> fixture_;
   Golden golden_;
   Loaded loaded_;
+
+ private:
+  uint32_t n_threads_;
 };
 
 class Goldens : public OnFixture {};
@@ -105,7 +110,10 @@ TEST_P(FastGoldens, ArgmaxFollowsTheGoldens) {
   EXPECT_GE(static_cast<double>(wide_equal), 0.995 * static_cast<double>(wide));
 }
 
-class Needles : public OnFixture {};
+class Needles : public OnFixture {
+ protected:
+  Needles() : OnFixture(kThreadsOfNeedles) {}
+};
 
 TEST_P(Needles, AreFoundFarBack) {
   size_t found = 0;

@@ -29,10 +29,12 @@ uint64_t row_bytes(sharpi_kv_dtype d, uint64_t elements) {
 class SnapKv : public ModelTest {
  protected:
   Loaded loaded(sharpi_kv_dtype kv, uint32_t n_ctx) const {
-    ModelSetup setup = setup_with([=](sharpi_plan_params*, sharpi_session_params* s) {
-      s->n_ctx = n_ctx;
-      s->k_dtype = s->v_dtype = kv;
-    });
+    ModelSetup setup = setup_with(
+        [=](sharpi_plan_params*, sharpi_session_params* s) {
+          s->n_ctx = n_ctx;
+          s->k_dtype = s->v_dtype = kv;
+        },
+        kThreadsOfNeedles);
     setup.use_env = true;
     return load(path(), setup);
   }

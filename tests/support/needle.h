@@ -10,6 +10,11 @@
 
 namespace sharpi::testing {
 
+/// Prompts that take long are read by one thread: tests run beside each other, and threads that
+/// wait for each other take the time of all. What depends on the number of threads is tested
+/// elsewhere.
+constexpr uint32_t kThreadsOfNeedles = 1;
+
 /// Digits in the text of some tokens.
 inline std::string digits_of(const sharpi_model* model, const std::vector<int32_t>& tokens) {
   std::string text(1024, '\0');

@@ -8,11 +8,7 @@
 namespace sharpi::testing {
 namespace {
 
-using Rows = std::vector<std::vector<double>>;  // [n_kv_heads][n_rows]
-
-struct Raw {
-  Rows mean, top, faded;
-};
+using Rows = std::vector<std::vector<double>>;
 
 /// Softmax of one query head over the rows it sees; unseen rows get 0.
 std::vector<double> attention(const AttentionSpec& a, const OwnerRows& rows, uint32_t kv,
@@ -36,10 +32,11 @@ std::vector<double> attention(const AttentionSpec& a, const OwnerRows& rows, uin
   return p;
 }
 
-Raw raw_scores(const ModelSpec& spec, const SessionRows& all, uint32_t owner) {
+PlainScores layer_scores(const ModelSpec& spec, const SessionRows& all, uint32_t owner) {
   const AttentionSpec& own = spec.layers[owner].attention;
   const OwnerRows& rows = all.layers[owner];
-  Raw out;
+  PlainScores out;
+  out.layer = owner;
   out.mean = out.top = out.faded = Rows(own.n_kv_heads, std::vector<double>(rows.n_rows, 0.0));
   uint32_t terms = 0;
   for (uint32_t l = owner; l < spec.n_layers(); ++l) {
@@ -115,9 +112,9 @@ std::vector<double> value_sizes(const ModelSpec& spec, const OwnerRows& rows, ui
   return out;
 }
 
-std::vector<double> head_scores(const ModelSpec& spec, const SessionRows& rows, const Raw& raw,
+std::vector<double> head_scores(const SessionRows& rows, const PlainScores& raw,
                                 const std::vector<double>& shared, const PlainRequest& r,
-                                uint32_t layer, uint32_t kv) {
+                                uint32_t kv) {
   std::vector<double> s = raw.mean[kv];
   switch (r.policy) {
     case SHARPI_POLICY_SNAPKV:
@@ -127,17 +124,15 @@ std::vector<double> head_scores(const ModelSpec& spec, const SessionRows& rows, 
       for (size_t t = 0; t < s.size(); ++t) s[t] = std::max(raw.top[kv][t], floor);
       return pooled(s, r.pool_kernel);
     }
-    case SHARPI_POLICY_VALUE: {
-      const auto size = value_sizes(spec, rows.layers[layer], layer, kv);
-      for (size_t t = 0; t < s.size(); ++t) s[t] = (s[t] + 1e-4) * size[t];
+    case SHARPI_POLICY_VALUE:
+      for (size_t t = 0; t < s.size(); ++t) s[t] = (s[t] + 1e-4) * raw.sizes[kv][t];
       return pooled(s, r.pool_kernel);
-    }
     case SHARPI_POLICY_SPAN:
       return spread(s, r.span);
     case SHARPI_POLICY_RETRIEVAL:
       s = raw.faded[kv];
       for (size_t t = 0; t < s.size(); ++t)
-        s[t] = std::max(s[t], shared[rows.layers[layer].positions[kv][t]]);
+        s[t] = std::max(s[t], shared[rows.layers[raw.layer].positions[kv][t]]);
       return spread(s, r.span);
     default:
       return s;
@@ -158,38 +153,42 @@ std::vector<uint32_t> best_slots(const std::vector<double>& s, const PlainReques
 
 }  // namespace
 
-std::vector<PlainLayer> plain_keep_sets(const ModelSpec& spec, const SessionRows& rows,
-                                        const PlainRequest& r) {
-  std::vector<uint32_t> owners;
+std::vector<PlainScores> plain_scores(const ModelSpec& spec, const SessionRows& rows) {
+  std::vector<PlainScores> out;
   for (uint32_t l = 0; l < spec.n_layers(); ++l) {
-    if (rows.layers[l].n_rows != 0) owners.push_back(l);
+    if (rows.layers[l].n_rows == 0) continue;
+    out.push_back(layer_scores(spec, rows, l));
+    for (uint32_t h = 0; h < out.back().mean.size(); ++h)
+      out.back().sizes.push_back(value_sizes(spec, rows.layers[l], l, h));
   }
-  std::vector<Raw> raw;
-  for (const uint32_t l : owners) raw.push_back(raw_scores(spec, rows, l));
+  return out;
+}
+
+std::vector<PlainLayer> plain_keep_sets(const ModelSpec& spec, const SessionRows& rows,
+                                        const std::vector<PlainScores>& raw,
+                                        const PlainRequest& r) {
   std::vector<double> shared, total;
   if (r.policy == SHARPI_POLICY_RETRIEVAL || r.policy == SHARPI_POLICY_GLOBAL) {
     shared.assign(rows.n_tokens, 0.0);  // by position
-    total.assign(rows.layers[owners[0]].n_rows, 0.0);
-    for (size_t i = 0; i < owners.size(); ++i) {
-      const uint32_t group =
-          spec.layers[owners[i]].attention.n_heads / spec.layers[owners[i]].attention.n_kv_heads;
-      for (size_t h = 0; h < raw[i].mean.size(); ++h) {
+    total.assign(rows.layers[raw[0].layer].n_rows, 0.0);
+    for (const PlainScores& layer : raw) {
+      const AttentionSpec& a = spec.layers[layer.layer].attention;
+      for (size_t h = 0; h < layer.mean.size(); ++h) {
         for (size_t t = 0; t < total.size(); ++t) {
-          double& at = shared[rows.layers[owners[i]].positions[h][t]];
-          at = std::max(at, raw[i].faded[h][t]);
-          total[t] += raw[i].mean[h][t] * group * rows.n_queries;
+          double& at = shared[rows.layers[layer.layer].positions[h][t]];
+          at = std::max(at, layer.faded[h][t]);
+          total[t] += layer.mean[h][t] * (a.n_heads / a.n_kv_heads) * rows.n_queries;
         }
       }
     }
   }
   std::vector<PlainLayer> out;
-  for (size_t i = 0; i < owners.size(); ++i) {
+  for (const PlainScores& layer : raw) {
     PlainLayer one;
-    one.layer = owners[i];
-    for (uint32_t h = 0; h < raw[i].mean.size(); ++h) {
-      one.scores.push_back(r.policy == SHARPI_POLICY_GLOBAL
-                               ? total
-                               : head_scores(spec, rows, raw[i], shared, r, owners[i], h));
+    one.layer = layer.layer;
+    for (uint32_t h = 0; h < layer.mean.size(); ++h) {
+      one.scores.push_back(
+          r.policy == SHARPI_POLICY_GLOBAL ? total : head_scores(rows, layer, shared, r, h));
       one.slots.push_back(best_slots(one.scores.back(), r));
     }
     out.push_back(std::move(one));

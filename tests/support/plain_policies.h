@@ -27,8 +27,19 @@ struct PlainLayer {
   std::vector<std::vector<uint32_t>> slots;  // [n_kv_heads][budget], ascending
 };
 
-/// Every full-attention layer that owns rows, looked at by all captured queries.
+/// What the policies choose by, of one layer: the attention that all captured queries pay to each
+/// row (their mean, the most, the most where older queries count less), and the size of its value.
+/// All are [n_kv_heads][n_rows].
+struct PlainScores {
+  uint32_t layer = 0;
+  std::vector<std::vector<double>> mean, top, faded, sizes;
+};
+/// Every full-attention layer that owns rows. It takes long, and serves any number of requests.
+std::vector<PlainScores> plain_scores(const ModelSpec& spec, const SessionRows& rows);
+
+/// The keep sets of one request, by the scores of the same rows.
 std::vector<PlainLayer> plain_keep_sets(const ModelSpec& spec, const SessionRows& rows,
+                                        const std::vector<PlainScores>& scores,
                                         const PlainRequest& request);
 
 /// Rows in only one of two keep sets whose score is not within `tolerance` (relative) of the lowest

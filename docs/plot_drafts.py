@@ -68,7 +68,7 @@ def plot(models):
     out += text(left, 20, "Speed against the share of drafts that are right", extra=' font-size="14"')
     counts = sorted({n for times in models.values() for n in times if n})
     for i, n in enumerate(counts[:len(COLOURS)]):
-        x = left + 70 * i
+        x = left + 84 * i
         out += f'<path d="M{x} 36h18" stroke="{COLOURS[i]}" stroke-width="2.5"/>\n' + text(x + 23, 40, f"{n} drafts")
     for i, (name, times) in enumerate(models.items()):
         out += panel(left + i % across * (width + 45), top + i // across * (height + 60), width, height, name, times,

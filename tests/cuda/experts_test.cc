@@ -2,6 +2,7 @@
 // Routed experts on the CPU while router, shared expert and the rest of the layer are on the GPU:
 // goldens with no, few and all slots, every KV dtype, batches; what is counted, kept and pinned;
 // memory as planned. Skipped where there is no CUDA device.
+#include <cmath>
 #include <thread>
 
 #include "cuda/device_test.h"

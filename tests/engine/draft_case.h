@@ -3,6 +3,7 @@
 // and two sessions that must not differ. Thread rule: one thread.
 #pragma once
 
+#include <cmath>
 #include <string>
 #include <vector>
 

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT
 // Bounded sessions that go on past their context: recent rows stay what they were, older ones are
 // turned to where they move, and sessions that cannot go on say why.
+#include <cmath>
+
 #include "api/backends.h"
 #include "cpu/ops.h"
 #include "engine_case.h"

@@ -2,6 +2,8 @@
 // KV codecs against f32 KV: the same tokens are read with each codec, and at every position the
 // variant must be finite, keep the f32 choice among its five best, and stay within a recorded
 // distance.
+#include <cmath>
+
 #include "engine_case.h"
 #include "recorded_codecs.h"
 

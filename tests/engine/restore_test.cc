@@ -2,6 +2,7 @@
 // Blobs that somebody forged: the checksum is right, one field is not. Every such blob is refused
 // with the session untouched, or says the same in other words and leaves a session that works. And
 // restoring is atomic: no allocation that fails leaves half a session.
+#include <cmath>
 #include <cstddef>
 #include <new>
 

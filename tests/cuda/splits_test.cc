@@ -282,13 +282,6 @@ void compact_to(Chat* chat, uint32_t budget) {
   ASSERT_EQ(sharpi_session_compact(chat->get(), &p, nullptr, &e), SHARPI_OK) << text_of(e);
 }
 
-Chat fork_of(const Chat& chat) {
-  sharpi_session* out = nullptr;
-  sharpi_error e = SHARPI_ERROR_INIT;
-  EXPECT_EQ(sharpi_session_fork(chat.get(), &out, &e), SHARPI_OK) << text_of(e);
-  return Chat(SessionPtr(out), chat.n_vocab());
-}
-
 /// Whatever a session can do is done to one on the CPU and one that is split.
 TEST_P(TrainedSplits, SessionsDoWhatTheyDoOnOneTier) {
   const auto prompt = tokens(300);
@@ -319,7 +312,7 @@ TEST_P(TrainedSplits, SessionsDoWhatTheyDoOnOneTier) {
     ASSERT_EQ(sharpi_session_restore(moved.get(), blob.data(), blob.size(), &e), SHARPI_OK)
         << text_of(e);
     EXPECT_EQ(saved(moved), blob) << split.text() << ": the blob changed on its way";
-    Chat other = fork_of(b);
+    Chat other = b.fork();
     other.decode(prompt[3]), a.decode(prompt[3]), moved.decode(prompt[3]);
     EXPECT_LE(distance(a.logits(), other.logits()), 2e-3) << split.text() << ", forked";
     EXPECT_LE(distance(moved.logits(), other.logits()), 2e-3) << split.text() << ", moved";

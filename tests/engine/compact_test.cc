@@ -3,6 +3,7 @@
 // goes wrong changes nothing.
 #include <functional>
 #include <map>
+#include <set>
 
 #include "engine_case.h"
 #include "support/golden.h"
@@ -56,10 +57,7 @@ class Compaction : public ::testing::TestWithParam<Case> {
       found = shared_->texts.emplace(needle, Chat(model())).first;
       found->second.prefill(slice(prompt, 0, prompt.size() - kQuestion));
     }
-    sharpi_session* fork = nullptr;
-    sharpi_error e = SHARPI_ERROR_INIT;
-    EXPECT_EQ(sharpi_session_fork(found->second.get(), &fork, &e), SHARPI_OK) << text_of(e);
-    return Chat(SessionPtr(fork), found->second.n_vocab());
+    return found->second.fork();
   }
   std::vector<int32_t> question(size_t needle) const {
     const auto& prompt = needles_[needle].prompt;
@@ -272,24 +270,38 @@ TEST_P(Compaction, BoundedSessionsNeverHoldMoreThanBudgetAndChunk) {
 
 // Every model with f32 rows; one of each kind with narrower ones. A suite for each, so that its
 // tests follow each other.
-#define SHARPI_COMPACTION_OF(suite, model, kv) \
-  INSTANTIATE_TEST_SUITE_P(suite, Compaction, ::testing::Values(Case{model, kv}), name_of)
-SHARPI_COMPACTION_OF(Qwen3, "tiny-qwen3", SHARPI_KV_F32);
-SHARPI_COMPACTION_OF(Qwen3Bf16, "tiny-qwen3", SHARPI_KV_BF16);
-SHARPI_COMPACTION_OF(Qwen3Q8, "tiny-qwen3", SHARPI_KV_Q8_0);
-SHARPI_COMPACTION_OF(Qwen3Q4, "tiny-qwen3", SHARPI_KV_Q4);
-SHARPI_COMPACTION_OF(Gemma4Kv, "tiny-gemma4kv", SHARPI_KV_F32);
-SHARPI_COMPACTION_OF(Gemma4KvBf16, "tiny-gemma4kv", SHARPI_KV_BF16);
-SHARPI_COMPACTION_OF(Gemma4KvQ8, "tiny-gemma4kv", SHARPI_KV_Q8_0);
-SHARPI_COMPACTION_OF(Gemma4KvQ4, "tiny-gemma4kv", SHARPI_KV_Q4);
-SHARPI_COMPACTION_OF(Qwen35, "tiny-qwen35", SHARPI_KV_F32);
-SHARPI_COMPACTION_OF(Qwen35Bf16, "tiny-qwen35", SHARPI_KV_BF16);
-SHARPI_COMPACTION_OF(Qwen35Q8, "tiny-qwen35", SHARPI_KV_Q8_0);
-SHARPI_COMPACTION_OF(Qwen35Q4, "tiny-qwen35", SHARPI_KV_Q4);
-SHARPI_COMPACTION_OF(Qwen3Moe, "tiny-qwen3moe", SHARPI_KV_F32);
-SHARPI_COMPACTION_OF(Olmoe, "tiny-olmoe", SHARPI_KV_F32);
-SHARPI_COMPACTION_OF(Gemma4, "tiny-gemma4", SHARPI_KV_F32);
-SHARPI_COMPACTION_OF(Qwen35Moe, "tiny-qwen35moe", SHARPI_KV_F32);
+#define SHARPI_COMPACTION_CASES(OF)                 \
+  OF(Qwen3, "tiny-qwen3", SHARPI_KV_F32)            \
+  OF(Qwen3Bf16, "tiny-qwen3", SHARPI_KV_BF16)       \
+  OF(Qwen3Q8, "tiny-qwen3", SHARPI_KV_Q8_0)         \
+  OF(Qwen3Q4, "tiny-qwen3", SHARPI_KV_Q4)           \
+  OF(Gemma4Kv, "tiny-gemma4kv", SHARPI_KV_F32)      \
+  OF(Gemma4KvBf16, "tiny-gemma4kv", SHARPI_KV_BF16) \
+  OF(Gemma4KvQ8, "tiny-gemma4kv", SHARPI_KV_Q8_0)   \
+  OF(Gemma4KvQ4, "tiny-gemma4kv", SHARPI_KV_Q4)     \
+  OF(Qwen35, "tiny-qwen35", SHARPI_KV_F32)          \
+  OF(Qwen35Bf16, "tiny-qwen35", SHARPI_KV_BF16)     \
+  OF(Qwen35Q8, "tiny-qwen35", SHARPI_KV_Q8_0)       \
+  OF(Qwen35Q4, "tiny-qwen35", SHARPI_KV_Q4)         \
+  OF(Qwen3Moe, "tiny-qwen3moe", SHARPI_KV_F32)      \
+  OF(Olmoe, "tiny-olmoe", SHARPI_KV_F32)            \
+  OF(Gemma4, "tiny-gemma4", SHARPI_KV_F32)          \
+  OF(Qwen35Moe, "tiny-qwen35moe", SHARPI_KV_F32)
+#define SHARPI_SUITE_OF(suite, model, kv) \
+  INSTANTIATE_TEST_SUITE_P(suite, Compaction, ::testing::Values(Case{model, kv}), name_of);
+SHARPI_COMPACTION_CASES(SHARPI_SUITE_OF)
+
+/// A model or a codec that is added is missed here.
+TEST(CompactionCases, AreOfEveryModelAndCodec) {
+  std::set<std::pair<std::string, sharpi_kv_dtype>> listed, wanted;
+#define SHARPI_LIST(suite, model, kv) listed.emplace(model, kv);
+  SHARPI_COMPACTION_CASES(SHARPI_LIST)
+  for (const std::string& m : trained_models()) wanted.emplace(m, SHARPI_KV_F32);
+  for (const char* m : {"tiny-qwen3", "tiny-gemma4kv", "tiny-qwen35"}) {
+    for (const sharpi_kv_dtype kv : stored_dtypes()) wanted.emplace(m, kv);
+  }
+  EXPECT_EQ(listed, wanted);
+}
 
 }  // namespace
 }  // namespace sharpi::testing

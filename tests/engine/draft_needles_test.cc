@@ -40,12 +40,11 @@ Chat asked(Chat chat, const GoldenNeedle& needle) {
 }
 
 Chat compacted_fork(const Chat& chat) {
-  sharpi_session* fork = nullptr;
+  Chat fork = chat.fork();
   sharpi_error e = SHARPI_ERROR_INIT;
-  EXPECT_EQ(sharpi_session_fork(chat.get(), &fork, &e), SHARPI_OK) << e.text;
   const sharpi_compact_params p = compact_params(SHARPI_POLICY_AUTO, 256);
-  EXPECT_EQ(sharpi_session_compact(fork, &p, nullptr, &e), SHARPI_OK) << e.text;
-  return Chat(SessionPtr(fork), chat.n_vocab());
+  EXPECT_EQ(sharpi_session_compact(fork.get(), &p, nullptr, &e), SHARPI_OK) << e.text;
+  return fork;
 }
 
 uint64_t drafted(const Chat& chat) {

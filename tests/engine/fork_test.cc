@@ -69,13 +69,6 @@ KvBytes kv_bytes(const Chat& chat) {
   return b;
 }
 
-Chat fork(const Chat& of) {
-  sharpi_session* out = nullptr;
-  sharpi_error e = SHARPI_ERROR_INIT;
-  EXPECT_EQ(sharpi_session_fork(of.get(), &out, &e), SHARPI_OK) << text_of(e);
-  return Chat(SessionPtr(out), of.n_vocab());
-}
-
 void compact(const Chat& chat, uint32_t budget) {
   sharpi_compact_params p;
   sharpi_compact_params_init(&p, sizeof p);
@@ -149,7 +142,7 @@ TEST_F(Fork, ThreeForksOfSixteenMegabytesHoldThemOnce) {
   all.push_back(read(kPrefix));
   EXPECT_EQ(kv_bytes(all[0]).shared, 0u);
   const uint64_t before = device_bytes();
-  for (int i = 0; i < 3; ++i) all.push_back(fork(all[0]));
+  for (int i = 0; i < 3; ++i) all.push_back(all[0].fork());
   if (on_gpu()) {
     EXPECT_EQ(device_bytes() - before, 3 * own) << "the prefix is on the device once";
   } else {
@@ -170,7 +163,7 @@ TEST_F(Fork, ThreeForksOfSixteenMegabytesHoldThemOnce) {
 /// Decode takes no memory, whatever is shared: captured steps go on at the same addresses.
 TEST_F(Fork, AppendingTakesNothing) {
   use(wide_rows(), [](sharpi_plan_params*, sharpi_session_params* s) { s->n_ctx = 512; });
-  Chat a = read(300), twin = read(300), b = fork(a);
+  Chat a = read(300), twin = read(300), b = a.fork();
   ASSERT_EQ(kv_bytes(a).shared, 256 * kRow);
   const uint64_t before = device_bytes();
   for (uint32_t i = 0; i < 100; ++i) {
@@ -204,8 +197,8 @@ TEST_F(Fork, WhatOneDoesNoOtherSees) {
     });
     // Twins that were never forked get the same calls.
     Chat a = read(300), a_twin = read(300), b_twin = read(300), c_twin = read(300);
-    Chat b = fork(a);
-    Chat c = fork(b);
+    Chat b = a.fork();
+    Chat c = b.fork();
     EXPECT_TRUE(same_bits(c.logits(), a.logits()));
     compact(a, 100);
     compact(a_twin, 100);
@@ -241,11 +234,11 @@ TEST_F(Fork, TheLastOneOwnsTheRowsAndChangesThemInPlace) {
   use(wide_rows(), [](sharpi_plan_params*, sharpi_session_params* s) { s->n_ctx = 320; });
   Chat a = read(300);
   {
-    const Chat b = fork(a);
+    const Chat b = a.fork();
     EXPECT_EQ(kv_bytes(a).shared, 256 * kRow);
   }
   EXPECT_EQ(kv_bytes(a).shared, 0u);
-  const Chat other = fork(a), another = fork(other);
+  const Chat other = a.fork(), another = other.fork();
   EXPECT_EQ(kv_bytes(another).shared, 256 * kRow);
   EXPECT_EQ(shared_pages(), on_gpu() ? 0 : 256 * kRow);
   ASSERT_EQ(sharpi_session_truncate(a.get(), 128, nullptr), SHARPI_OK);
@@ -266,7 +259,7 @@ TEST_F(Fork, WithoutMemoryForItsOwnRowsACallIsRefusedAndChangesNothing) {
   budget_ = planned_bytes() + session_bytes() - 256 * kRow + 2 * kMiB;
   use(wide_rows(), edit);
   Chat a = read(300);
-  const Chat b = fork(a);
+  const Chat b = a.fork();
   const std::vector<char> before = saved(a);
   sharpi_error e = SHARPI_ERROR_INIT;
   EXPECT_EQ(sharpi_session_truncate(a.get(), 10, &e), SHARPI_E_DOES_NOT_FIT) << text_of(e);
@@ -322,7 +315,7 @@ TEST_F(Fork, BoundedSessionsShareNothing) {
     s->n_ctx = 512;
     s->kv_budget = 128;
   });
-  Chat a = read(192), twin = read(192), b = fork(a);
+  Chat a = read(192), twin = read(192), b = a.fork();
   EXPECT_EQ(kv_bytes(a).shared, 0u);
   b.prefill(tokens_.data(), 300);
   a.decode(1);

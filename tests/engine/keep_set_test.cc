@@ -28,13 +28,6 @@ void compact(Chat& chat, const sharpi_compact_params& p) {
   ASSERT_EQ(sharpi_session_compact(chat.get(), &p, nullptr, &e), SHARPI_OK) << text_of(e);
 }
 
-Chat fork_of(const Chat& chat) {
-  sharpi_session* out = nullptr;
-  sharpi_error e = SHARPI_ERROR_INIT;
-  EXPECT_EQ(sharpi_session_fork(chat.get(), &out, &e), SHARPI_OK) << text_of(e);
-  return Chat(SessionPtr(out), chat.n_vocab());
-}
-
 /// One line of a reference file.
 struct Reference {
   uint32_t needle = 0, budget = 0, layer = 0, head = 0;
@@ -93,7 +86,7 @@ TEST_P(OracleKeepSets, AreKeptUpToScoreTies) {
       read.emplace(r.needle, Chat(l.model.get())).first->second.prefill(prompt);
     const auto key = std::make_pair(r.needle, r.policy);
     if (compacted.count(key) == 0) {
-      Chat chat = fork_of(read.at(r.needle));
+      Chat chat = read.at(r.needle).fork();
       compact(chat, params_of(r));
       compacted.emplace(key, std::move(chat));
     }
@@ -142,7 +135,7 @@ class PlainKeepSets : public ModelTest {
  private:
   void expect_equal(const Chat& chat, const ModelSpec& spec, const SessionRows& rows,
                     const std::vector<PlainScores>& scores, const PlainRequest& r) {
-    Chat one = fork_of(chat);
+    Chat one = chat.fork();
     sharpi_compact_params p = compact_params(r.policy, r.budget);
     p.recency = r.recency;
     p.sinks = r.sinks;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
 // What single draws take besides the sampler: masks, biases, log-probabilities, work meanwhile.
+#include <cmath>
 #include <numeric>
 
 #include "engine/engine_case.h"
@@ -87,10 +88,7 @@ TEST_P(Sample, DrawsAreOfTheLogitsThatAreThere) {
   for (const bool greedy : {true, false}) {
     Chat chat = ready(9, greedy ? 0.0f : 1.0f, greedy ? 0 : 40);
     const auto expect_same = [&](const char* when) {
-      sharpi_session* copy = nullptr;
-      sharpi_error e = SHARPI_ERROR_INIT;
-      ASSERT_EQ(sharpi_session_fork(chat.get(), &copy, &e), SHARPI_OK) << text_of(e);
-      const Chat fork(SessionPtr(copy), chat.n_vocab());
+      const Chat fork = chat.fork();
       const int32_t drawn = draw(chat, sample_defaults());
       EXPECT_EQ(drawn, draw(fork, sample_defaults())) << when;
       if (greedy) {

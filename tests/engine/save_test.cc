@@ -21,13 +21,6 @@ Answer restore(const Chat& chat, const std::vector<char>& blob) {
   return restore(chat, blob, blob.size());
 }
 
-Chat fork(const Chat& chat) {
-  sharpi_session* out = nullptr;
-  sharpi_error e = SHARPI_ERROR_INIT;
-  EXPECT_EQ(sharpi_session_fork(chat.get(), &out, &e), SHARPI_OK) << text_of(e);
-  return Chat(SessionPtr(out), chat.n_vocab());
-}
-
 /// Both read the same: the present logits and those of the next tokens, in bits.
 void expect_twins(Chat& a, Chat& b, const std::vector<int32_t>& next) {
   ASSERT_EQ(a.info().n_tokens, b.info().n_tokens);
@@ -89,7 +82,7 @@ TEST_P(SaveFixture, AForkContinuesWithTheSameBitsAndOnItsOwn) {
   const Loaded l = load(path(), setup_with(with(SHARPI_KV_F32, SHARPI_KV_BF16)));
   Chat from(l.model.get());
   from.prefill(tokens(400));
-  Chat a = fork(from), b = fork(from);
+  Chat a = from.fork(), b = from.fork();
   const Logits before = from.logits();
   a.prefill(tokens(100));
   EXPECT_TRUE(same_bits(from.logits(), before));
@@ -265,7 +258,7 @@ TEST_F(Save, CapturedQueriesComeBackWithARestoreAndAFork) {
     for (const uint32_t n : {9u, 100u}) {
       Chat other = read(n, 2);
       for (int i = 0; i < 3; ++i) other.decode(i);  // decoded queries are in the ring as well
-      Chat restored = read(61, 3), twin = fork(other);
+      Chat restored = read(61, 3), twin = other.fork();
       ASSERT_EQ(restore(restored, saved(other)).status, SHARPI_OK) << recipe.arch;
       if (n < 32) continue;
       const std::vector<char> want = compacted(other);

@@ -202,4 +202,11 @@ sharpi_session_summary Chat::info() const {
   return s;
 }
 
+Chat Chat::fork() const {
+  sharpi_session* out = nullptr;
+  sharpi_error e = SHARPI_ERROR_INIT;
+  EXPECT_EQ(sharpi_session_fork(get(), &out, &e), SHARPI_OK) << text_of(e);
+  return Chat(SessionPtr(out), n_vocab_);
+}
+
 }  // namespace sharpi::testing

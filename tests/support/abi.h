@@ -89,6 +89,7 @@ class Chat {
   std::vector<std::vector<float>> all_logits(const std::vector<int32_t>& tokens, uint32_t piece);
   std::vector<int32_t> greedy(uint32_t n);
   sharpi_session_summary info() const;
+  Chat fork() const;
 
  private:
   SessionPtr session_;

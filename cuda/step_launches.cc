@@ -100,6 +100,8 @@ class Fuser {
     std::optional<RowProduct> before;
   };
   bool takes(const Experts& e, const RowProduct* after) const {
+    // Blocks of such a launch wait for each other: only steps take turns on the device.
+    if (facts_.n_rows != 1 && !facts_.fuses) return false;
     const RowProduct* before = e.before ? &*e.before : nullptr;
     return moe_step_takes(facts_.config, paper_.moe_step(e.layer, e.to, e.add, before, after));
   }

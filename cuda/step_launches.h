@@ -2,9 +2,9 @@
 // What a pass launches, as a list: fuse() makes it of a segment's operations
 // (tier/segment_program.h) from the device's profile, the matrices' types and the number of rows
 // alone, and the model goes through it (forward.cc). In a captured step of few rows, products that
-// follow each other become chains (kernels/products/chain.h), and of one row a mixture of experts
-// becomes one launch with the products in front and behind (kernels/moe/moe_step.h); elsewhere each
-// product is a launch. Plain C++, so that tests read the list where there is no device. Thread
+// follow each other become chains (kernels/products/chain.h), and a mixture of experts becomes one
+// launch with the products in front and behind (kernels/moe/moe_step.h); elsewhere each product is
+// a launch. Plain C++, so that tests read the list where there is no device. Thread
 // rule: plain values, pure functions.
 #pragma once
 
@@ -34,7 +34,7 @@ enum class LaunchKind : uint8_t {
   kRouter,      // choice and shares of the experts, from the logits
   kSharedGate,  // of the shared expert
   kExperts,     // routed ones
-  kMoeStep,     // router, routed and shared experts of one row, products in front and behind
+  kMoeStep,     // router, routed and shared experts of few rows, products in front and behind
   kSendRows,    // to the host that computes experts
   kSlotExperts,
   kAnswers,  // the host's sum

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Shapes of mixture-of-experts blocks of one row and their neighbours: what moe_check.cu and
+// Shapes of mixture-of-experts blocks of few rows and their neighbours: what moe_check.cu and
 // moe_speed_check.cu launch. Thread rule: one thread.
 #pragma once
 
@@ -20,6 +20,8 @@ struct StepCase {
   bool fused = false;   // gate and up in one matrix
   uint32_t before = 0;  // inputs of the product in front, 0: none
   std::vector<std::pair<GgmlType, uint32_t>> after{};
+  uint32_t rows = 1;
+  float alike = 0.0f;  // 1: all rows are the first one
 };
 
 /// Device memory that every case needs besides its matrices.
@@ -28,8 +30,8 @@ struct StepBuffers {
   Buffer<int32_t> ids;
   Buffer<std::byte> sync;
   StepBuffers(const KernelConfig& config, const StepCase& c)
-      : weights(c.n_used),
-        ids(c.n_used),
+      : weights(uint64_t{c.rows} * c.n_used),
+        ids(uint64_t{c.rows} * c.n_used),
         sync(moe_step_sync_bytes(c.n_embd, c.n_used * c.d_ff, c.d_shared)) {
     must(cudaMemset(sync.p, 0, sync.n), "sync");
   }
@@ -49,40 +51,48 @@ struct Neighbours {
   Buffer<float> dm, dnorm;
   std::vector<std::unique_ptr<Buffer<float>>> y;
   explicit Neighbours(const StepCase& c)
-      : m(random_floats(c.before, 1.0f)), norm(random_floats(c.n_embd, 1.0f)), dm(m), dnorm(norm) {
+      : m(random_floats(uint64_t{c.rows} * c.before, 1.0f)), norm(random_floats(c.n_embd, 1.0f)), dm(m), dnorm(norm) {
     if (c.before != 0) before = std::make_unique<Matrix>(c.up, c.before, c.n_embd);
     for (const auto& [type, n_out] : c.after) {
       after.push_back(std::make_unique<Matrix>(type, c.n_embd, n_out));
-      y.push_back(std::make_unique<Buffer<float>>(n_out));
+      y.push_back(std::make_unique<Buffer<float>>(uint64_t{c.rows} * n_out));
     }
   }
   void put(const StepCase& c, MoeStepParams* p) const {
     if (before != nullptr) {
       p->before.x = dm.p;
       p->before.x_stride = c.before;
-      p->before.n_rows = p->before.n_tasks = 1;
+      p->before.n_rows = c.rows;
+      p->before.n_tasks = 1;
       p->before.tasks[0] = {before->m, p->moe.y, c.n_embd};
       p->before.epilogue = Epilogue::kAdd;
     }
     p->after.x = p->moe.y;
     p->after.x_stride = c.n_embd;
-    p->after.n_rows = 1;
+    p->after.n_rows = c.rows;
     p->after.norm_weight = dnorm.p;
     p->after.norm_eps = 1e-6f;
     for (size_t t = 0; t < after.size(); ++t)
       p->after.tasks[p->after.n_tasks++] = {after[t]->m, y[t]->p, after[t]->m.n_out};
   }
-  void add_before(std::vector<double>* x) const {
+  void add_before(uint32_t row, std::vector<double>* x) const {
     if (before == nullptr) return;
-    const std::vector<double> in(m.begin(), m.end());
+    const uint32_t n_in = before->m.n_in;
+    const std::vector<double> in(m.begin() + row * n_in, m.begin() + (row + 1) * n_in);
     for (size_t o = 0; o < x->size(); ++o) (*x)[o] += before->dot(0, o, in.data());
   }
-  void expect_after(const std::string& name, const std::vector<float>& got) const {
-    const std::vector<double> row =
-        norm_row(got.data(), static_cast<uint32_t>(got.size()), norm.data(), 1e-6);
+  /// got: the outputs of the block, row after row.
+  void expect_after(const std::string& name, const std::vector<float>& got, uint32_t rows) const {
+    const auto n_embd = static_cast<uint32_t>(got.size() / rows);
     for (size_t t = 0; t < after.size(); ++t) {
-      std::vector<double> want(after[t]->m.n_out);
-      for (size_t o = 0; o < want.size(); ++o) want[o] = after[t]->dot(0, o, row.data());
+      const uint32_t n_out = after[t]->m.n_out;
+      std::vector<double> want(uint64_t{rows} * n_out);
+      for (uint32_t r = 0; r < rows; ++r) {
+        const std::vector<double> row =
+            norm_row(got.data() + uint64_t{r} * n_embd, n_embd, norm.data(), 1e-6);
+        for (uint32_t o = 0; o < n_out; ++o)
+          want[uint64_t{r} * n_out + o] = after[t]->dot(0, o, row.data());
+      }
       expect_close(name + " after " + std::to_string(t), y[t]->host(), want, kFast);
       must(cudaMemset(y[t]->p, 0xFF, want.size() * 4), "poison");
     }

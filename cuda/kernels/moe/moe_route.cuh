@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// The experts of one row inside moe_step.cu, by one warp: which they are, as soon as possible; what
-// they weigh, a little later.
+// The experts of a row inside moe_step.cu, by one warp each: which they are, as soon as possible;
+// what they weigh, a little later.
 // Thread rule: device code.
 #pragma once
 
@@ -19,17 +19,17 @@ __device__ __forceinline__ float key_value(uint32_t key) {
   return __uint_as_float(key ^ ((key >> 31) != 0 ? 0x80000000u : ~0u));
 }
 /// Logits of experts lane * kPerLane ...; -inf where there are no more.
-template <uint32_t kPerLane>
-__device__ __forceinline__ void await_logits(const StepArgs& p, uint32_t lane, uint32_t number,
-                                             float (&logit)[kPerLane]) {
-  const uint32_t first = lane * kPerLane;
+template <uint32_t kPerLane, uint32_t kRows>
+__device__ __forceinline__ void await_logits(const StepArgs& p, const View<kRows>& v,
+                                             uint32_t number, float (&logit)[kPerLane]) {
+  const uint32_t first = v.lane * kPerLane;
   bool there;
   do {
     uint64_t word[kPerLane];
 #pragma unroll
     for (uint32_t k = 0; k < kPerLane; ++k) {
       word[k] = 0;
-      if (first + k < p.n_experts) word[k] = look_at(logit_of(p, first + k, number));
+      if (first + k < p.n_experts) word[k] = look_at(logit_of(p, v, first + k, number));
     }
     there = true;
 #pragma unroll
@@ -63,8 +63,8 @@ __device__ __forceinline__ void load_tags(const StepArgs& p, uint32_t lane,
   }
 }
 /// The n_used largest, of equals the lower id first: the j-th in lane j.
-template <uint32_t kPerLane>
-__device__ __forceinline__ Chosen choose_experts(const StepArgs& p, const View& v,
+template <uint32_t kPerLane, uint32_t kRows>
+__device__ __forceinline__ Chosen choose_experts(const StepArgs& p, const View<kRows>& v,
                                                  const float (&logit)[kPerLane],
                                                  uint32_t (&tag)[kPerLane]) {
   uint32_t key[kPerLane];
@@ -100,16 +100,45 @@ __device__ __forceinline__ Chosen choose_experts(const StepArgs& p, const View& 
     }
     if (v.lane == j) {
       chosen = {its & 1023u, key_value(best)};
-      v.misc->slot[j] = static_cast<int32_t>(its >> 10) - 1;
+      if constexpr (kRows == 1) {
+        v.misc->slot[j] = static_cast<int32_t>(its >> 10) - 1;
+      } else {
+        v.misc->tag[v.row() * p.n_used + j] = its;
+      }
     }
   }
-  mbarrier_arrive(shared_address(&v.slots->chosen));
+  if constexpr (kRows == 1) mbarrier_arrive(shared_address(&v.slots->chosen));
   return chosen;
 }
 
+/// The warps that choose meet.
+template <uint32_t kRows>
+__device__ __forceinline__ void routers_meet() {
+  asm volatile("bar.sync 2, %0;" ::"n"(kRows * 32) : "memory");
+}
+/// One of these warps: numbers the experts that the rows chose, each once, by the first who did.
+template <uint32_t kRows>
+__device__ __forceinline__ void number_experts(const StepArgs& p, const View<kRows>& v) {
+  const uint32_t n = p.n_rows * p.n_used, mine = v.lane;
+  reinterpret_cast<uint32_t*>(v.misc->own_number)[mine] = kNobody * 0x01010101u;
+  const uint32_t tag = mine < n ? v.misc->tag[mine] : ~0u;
+  const uint32_t same = __match_any_sync(~0u, tag),
+                 leader = static_cast<uint32_t>(__ffs(static_cast<int>(same))) - 1;
+  const uint32_t leaders = __ballot_sync(~0u, mine < n && leader == mine);
+  const auto expert = static_cast<uint32_t>(__popc(leaders & ((1u << leader) - 1)));
+  __syncwarp();
+  if (mine < n) {
+    if (leader == mine) v.misc->slot[expert] = static_cast<int32_t>(tag >> 10) - 1;
+    const uint32_t row = mine / p.n_used;
+    v.misc->own_number[expert][row] = static_cast<uint8_t>(mine - row * p.n_used);
+  }
+  if (mine == 0) v.misc->n_experts = static_cast<uint32_t>(__popc(leaders));
+  mbarrier_arrive(shared_address(&v.slots->chosen));
+}
+
 /// Softmax over all logits times the norm's factor: weights of the experts, and of the shared one.
-template <uint32_t kPerLane>
-__device__ __forceinline__ void weigh_experts(const StepArgs& p, const View& v,
+template <uint32_t kPerLane, uint32_t kRows>
+__device__ __forceinline__ void weigh_experts(const StepArgs& p, const View<kRows>& v,
                                               const float (&logit)[kPerLane], const Chosen& chosen,
                                               uint32_t number) {
   mbarrier_wait(shared_address(&v.slots->squared), 0);
@@ -126,10 +155,11 @@ __device__ __forceinline__ void weigh_experts(const StepArgs& p, const View& v,
   float weight = v.lane < p.n_used ? __fdividef(part(chosen.logit), sum) : 0.0f;
   if (p.renormalize) weight = __fdividef(weight, fmaxf(warp_sum(weight), 0x1p-14f));
   if (v.lane < p.n_used) {
-    v.misc->weight[v.lane] = weight;
+    const uint32_t at = v.row() * p.n_used + v.lane;
+    v.misc->weight[at] = weight;
     if (blockIdx.x == 0) {
-      p.ids[v.lane] = static_cast<int32_t>(chosen.id);
-      p.weights[v.lane] = weight;
+      p.ids[at] = static_cast<int32_t>(chosen.id);
+      p.weights[at] = weight;
     }
   }
   if (v.lane == 0) {
@@ -137,30 +167,44 @@ __device__ __forceinline__ void weigh_experts(const StepArgs& p, const View& v,
     if (p.shared_gate != nullptr) {
       uint64_t word;
       do {
-        word = look_at(logit_of(p, p.n_experts, number));
+        word = look_at(logit_of(p, v, p.n_experts, number));
       } while (!has_parts(word, p.n_parts));
       shared = 1.0f / (1.0f + __expf(-sum_of_parts(word) * norm));
     }
-    v.misc->shared_weight = shared;
+    v.misc->shared_weight[v.row()] = shared;
   }
   mbarrier_arrive(shared_address(&v.slots->weighed));
 }
 
-/// The warp that chooses.
-template <uint32_t kPerLane>
-__device__ __forceinline__ void route(const StepArgs& p, const View& v) {
-  grid_dependency_wait();
-  const uint32_t number = __ldcg(p.sync + blockIdx.x) + 1;
+/// The warp that chooses for a row.
+template <uint32_t kPerLane, uint32_t kRows>
+__device__ __forceinline__ void route_own_row(const StepArgs& p, const View<kRows>& v) {
+  const uint32_t number = __ldcg(of_row(p, v, p.sync) + blockIdx.x) + 1;
   // The next launch's sums begin at nothing.
-  for (uint32_t row = blockIdx.x + v.lane * gridDim.x; row < kLogits; row += 32 * gridDim.x)
-    store_word(logit_of(p, row, number + 1), 0);
+  for (uint32_t o = blockIdx.x + v.lane * gridDim.x; o < kLogits; o += 32 * gridDim.x)
+    store_word(logit_of(p, v, o, number + 1), 0);
   uint32_t tag[kPerLane];
   load_tags<kPerLane>(p, v.lane, tag);
   mbarrier_wait(shared_address(&v.slots->added), 0);
   float logit[kPerLane];
-  await_logits<kPerLane>(p, v.lane, number, logit);
+  await_logits<kPerLane>(p, v, number, logit);
   const Chosen chosen = choose_experts<kPerLane>(p, v, logit, tag);
+  if constexpr (kRows != 1) {
+    routers_meet<kRows>();
+    if (v.row() == 0) number_experts(p, v);
+  }
   weigh_experts<kPerLane>(p, v, logit, chosen, number);
+}
+/// The warps that choose.
+template <uint32_t kPerLane, uint32_t kRows>
+__device__ __forceinline__ void route(const StepArgs& p, const View<kRows>& v) {
+  grid_dependency_wait();
+  if (v.has_row(p)) {
+    route_own_row<kPerLane>(p, v);
+  } else {
+    routers_meet<kRows>();
+    mbarrier_arrive(shared_address(&v.slots->weighed));
+  }
   grid_dependents_launch();  // all blocks have begun
 }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Speed of a mixture-of-experts block of one row in one launch, next to the same block kernel by
-// kernel.
+// Speed of a mixture-of-experts block of few rows in one launch, that of one row next to the same
+// block kernel by kernel.
 #include <numeric>
 
 #include "cuda/kernels/moe/moe_cases.cuh"
@@ -28,18 +28,18 @@ struct Block {
         shared_up(c.shared, c.n_embd, std::max(c.d_shared, 16u), 20u << 20),
         shared_down(c.down, std::max(c.d_shared, 256u), c.n_embd, 20u << 20),
         before(c.up, c.before, c.n_embd, 100u << 20),
-        x(random_floats(c.n_embd, 1.0f)),
+        x(random_floats(uint64_t{c.rows} * c.n_embd, 1.0f)),
         norm(random_floats(c.n_embd, 1.0f)),
         gate_inp(random_floats(c.n_embd, 0.05f)),
         ffn(std::max(c.d_shared, 16u)),
         logits(c.n_experts),
         scale(1),
         h(uint64_t{c.n_used} * c.d_ff),
-        m(random_floats(c.before, 1.0f)),
+        m(random_floats(uint64_t{c.rows} * c.before, 1.0f)),
         buffers(config, c) {
     for (const auto& [type, n_out] : c.after) {
       after.push_back(std::make_unique<Rotation>(type, c.n_embd, n_out, 60u << 20));
-      y.push_back(std::make_unique<Buffer<float>>(n_out));
+      y.push_back(std::make_unique<Buffer<float>>(uint64_t{c.rows} * n_out));
     }
     std::vector<int32_t> order(c.n_experts);
     std::iota(order.begin(), order.end(), 0);
@@ -52,7 +52,7 @@ struct Block {
     MoeStepParams p;
     p.moe.x = p.moe.y = x.p;
     p.moe.x_stride = p.moe.y_stride = shape.n_embd;
-    p.moe.n_rows = 1;
+    p.moe.n_rows = shape.rows;
     p.moe.norm_weight = norm.p;
     p.moe.norm_eps = 1e-6f;
     p.moe.gate = gate.at(layer);
@@ -70,12 +70,13 @@ struct Block {
     buffers.put(&p);
     p.before.x = m.p;
     p.before.x_stride = shape.before;
-    p.before.n_rows = p.before.n_tasks = 1;
+    p.before.n_rows = shape.rows;
+    p.before.n_tasks = 1;
     p.before.tasks[0] = {before.at(layer), x.p, shape.n_embd};
     p.before.epilogue = Epilogue::kAdd;
     p.after.x = x.p;
     p.after.x_stride = shape.n_embd;
-    p.after.n_rows = 1;
+    p.after.n_rows = shape.rows;
     p.after.norm_weight = norm.p;
     p.after.norm_eps = 1e-6f;
     for (size_t t = 0; t < after.size(); ++t)
@@ -217,6 +218,22 @@ void bench_tuning(Bench& b, const char* name, const StepCase& c) {
   row("leaves 32 KiB of shared memory", {.spare = 32u << 10});
 }
 
+/// Blocks of several rows, with the products in front and behind.
+void bench_rows(Bench& b, const char* name, StepCase c) {
+  b.config.pdl = true;
+  for (uint32_t rows = 1; rows <= kMaxMoeStepRows; ++rows) {
+    c.rows = rows;
+    const Block k(b.config, c);
+    if (!moe_step_takes(b.config, k.params(0))) {
+      std::printf("%u rows %-10s does not fit\n", rows, name);
+      continue;
+    }
+    std::printf("%u rows %-10s block %7.2f us, with both %7.2f us\n", rows, name,
+                layer_us(b.config, k, Fused::kBlock, false, {}),
+                layer_us(b.config, k, Fused::kAll, true, {}));
+  }
+}
+
 const StepCase k35b = {.d_ff = 512,
                        .n_experts = 256,
                        .n_used = 8,
@@ -237,10 +254,17 @@ const StepCase kOlmoe = {.d_ff = 1024,
 
 }  // namespace
 
+void run_moe_rows_bench(Bench& b) {
+  bench_rows(b, "35B-A3B", k35b);
+  bench_rows(b, "Coder-30B", kCoder);
+  bench_rows(b, "OLMoE", kOlmoe);
+}
+
 void run_moe_bench(Bench& b) {
   bench_step(b, "35B-A3B", k35b, {});
   bench_step(b, "Coder-30B", kCoder, {});
   bench_step(b, "OLMoE", kOlmoe, {});
+  run_moe_rows_bench(b);
 }
 
 void run_moe_tuning(Bench& b) {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// A mixture-of-experts block of one row: y (+)= sum_j w_j down_j(act(gate_j x) * up_j x), the
-// shared expert among the j; before it the mixer's output product, after it the next mixer's input
-// products, if the caller has them. One block per multiprocessor, all of them at once:
+// A mixture-of-experts block of up to four rows: y (+)= sum_j w_j down_j(act(gate_j x) * up_j x),
+// the shared expert among the j; before it the mixer's output product, after it the next mixer's
+// input products, if the caller has them. One block per multiprocessor, all of them at once:
 //   x += W m | x -> logits | top-k in every block, so that nobody waits for one | pairs
 //   of gate and up panels -> h | panels of down over all experts as one long row -> y | products of
 //   y
@@ -12,6 +12,11 @@
 // of their own: constant weights from before the grid dependency resolves, experts' from the moment
 // they are known; copies run ahead through all phases. One more warp finds out which experts.
 // Arithmetic as in chain.cu, fixed point.
+// Several rows: each warp stages, adds up and stores for one of them, and each row has a warp that
+// chooses. An expert that several chose is read once; a product of tensor cores takes all rows at
+// once, of which those that did not choose the expert have zeros. Each row's words have a number of
+// their own, of the launches that had such a row, so that none of them is ever older than the
+// launch before.
 // Bound: weights of the active experts / memory bandwidth, and a chain of latencies.
 #include <algorithm>
 
@@ -27,13 +32,15 @@ namespace {
 using namespace step;
 
 /// For the norm's factor, which sums are multiplied by: what a warp's units of the row have.
-__device__ __forceinline__ void keep_squares(const View& v, float lane_sum) {
+template <uint32_t kRows>
+__device__ __forceinline__ void keep_squares(const View<kRows>& v, float lane_sum) {
   const float sum = warp_sum(lane_sum);
   if (v.lane == 0) v.misc->squares[v.warp] = sum;
 }
 /// Columns of unit u of a norm's weights: those in front (0) or behind (1).
-__device__ __forceinline__ LaneInputs columns_of(const StepArgs& p, const View& v, uint32_t k,
-                                                 uint32_t u) {
+template <uint32_t kRows>
+__device__ __forceinline__ LaneInputs columns_of(const StepArgs& p, const View<kRows>& v,
+                                                 uint32_t k, uint32_t u) {
   if (!p.keeps) {
     return load_inputs(k == 0 ? p.norm_weight : p.after_norm, u * kUnitColumns + v.lane * 4,
                        p.n_embd);
@@ -43,7 +50,8 @@ __device__ __forceinline__ LaneInputs columns_of(const StepArgs& p, const View& 
   return {{row[v.lane], row[v.lane + 32]}};
 }
 /// One thread: has the norms' weights brought into shared memory.
-__device__ __forceinline__ void keep_rows(const StepArgs& p, const View& v) {
+template <uint32_t kRows>
+__device__ __forceinline__ void keep_rows(const StepArgs& p, const View<kRows>& v) {
   const uint32_t bar = shared_address(&v.slots->kept), bytes = p.n_embd * 4,
                  to = shared_address(v.shared) + p.rows;
   mbarrier_init(bar, 1);
@@ -55,32 +63,41 @@ __device__ __forceinline__ void keep_rows(const StepArgs& p, const View& v) {
   if (behind) bulk_copy(to + bytes, p.after_norm, bytes, bar);
 }
 
-/// What the words of a phase's row are.
-__device__ __forceinline__ const void* row_of(const StepArgs& p, uint32_t phase) {
-  if (phase == kBefore) return p.before_x;
-  if (phase == kUp) return p.before_x == nullptr ? static_cast<const void*>(p.x) : p.x1;
-  return phase == kDown ? p.h : p.y1;
+/// What the words of a phase's row are, the warp's.
+template <uint32_t kRows>
+__device__ __forceinline__ const void* row_of(const StepArgs& p, const View<kRows>& v,
+                                              uint32_t phase) {
+  if (phase == kBefore) return p.before_x + uint64_t{v.row()} * p.before_stride;
+  if (phase == kUp) {
+    if (p.before_x == nullptr) return p.x + uint64_t{v.row()} * p.x_stride;
+    return of_row(p, v, p.x1);
+  }
+  return of_row(p, v, phase == kDown ? p.h : p.y1);
 }
 __device__ __forceinline__ uint32_t units_of(const StepArgs& p, uint32_t phase) {
   return phase == kBefore ? p.before_units : phase == kDown ? p.row_units : p.units;
 }
 
-/// A phase's row, as it comes, times its norm's weights or those of the experts, into the image.
-__device__ __forceinline__ void take_row(const StepArgs& p, const View& v, uint32_t phase,
+/// A phase's row, as it comes, times its norm's weights or those of the experts, into its image.
+template <uint32_t kRows>
+__device__ __forceinline__ void take_row(const StepArgs& p, const View<kRows>& v, uint32_t phase,
                                          LaneWords next, uint32_t number) {
+  if (!v.has_row(p)) return;
   const bool plain =
       phase == kBefore || (phase == kUp && p.before_x == nullptr);  // an earlier one's
-  const void* row = row_of(p, phase);
+  const void* row = row_of(p, v, phase);
   const uint32_t units = units_of(p, phase);
+  uint8_t* image = v.shared + p.image + v.row() * p.image_bytes;
+  const float* weights = v.misc->weight + v.row() * p.n_used;
   float squares = 0.0f;
 #pragma unroll 1
-  for (uint32_t u = v.warp; u < units; u += kShareWarps) {
+  for (uint32_t u = v.part(); u < units; u += kRowWarps<kRows>) {
     LaneWords now = next;
-    if (u + kShareWarps < units) next.look(row, u + kShareWarps, v.lane);
+    if (u + kRowWarps<kRows> < units) next.look(row, u + kRowWarps<kRows>, v.lane);
     LaneInputs times_by = {{{1.0f, 1.0f, 1.0f, 1.0f}, {1.0f, 1.0f, 1.0f, 1.0f}}};
     if (phase == kDown) {
-      const float w =
-          u < p.routed_units ? v.misc->weight[divide(u, p.by_ff_units)] : v.misc->shared_weight;
+      const float w = u < p.routed_units ? weights[divide(u, p.by_ff_units)]
+                                         : v.misc->shared_weight[v.row()];
       times_by = {{{w, w, w, w}, {w, w, w, w}}};
     } else if (phase == kUp ? p.norm_weight != nullptr
                             : phase == kAfter && p.after_norm != nullptr) {
@@ -91,33 +108,52 @@ __device__ __forceinline__ void take_row(const StepArgs& p, const View& v, uint3
     LaneInputs in = plain ? now.floats() : now.values();
     squares += dot(in, in);
     if (phase != kBefore) scale_by(in, times_by);
-    stage_fixed(v.shared + p.image, fixed_map(units), u, in, v.lane);
+    stage_fixed(image, fixed_map(units), u, in, v.lane);
   }
   if (phase == kAfter || phase == kUp) keep_squares(v, squares);
 }
 
+/// Where h of a pair of panels goes in the warp's row; kNothing: the row did not choose its expert.
+template <uint32_t kRows>
+__device__ __forceinline__ uint32_t hidden_column(const StepArgs& p, const View<kRows>& v,
+                                                  uint32_t pair) {
+  if constexpr (kRows == 1) return pair * kPanelRows;
+  const uint32_t routed = routed_pairs(p, v);
+  if (pair >= routed) return (p.routed_pairs + pair - routed) * kPanelRows;
+  const uint32_t expert = divide(pair, p.by_panels), j = v.misc->own_number[expert][v.row()];
+  if (j == kNobody) return kNothing;
+  return (j * p.expert_panels + pair - expert * p.expert_panels) * kPanelRows;
+}
 /// act(gate) * up of the block's pairs: half of a warp each.
-__device__ __forceinline__ void leave_hidden(const StepArgs& p, const View& v, float norm,
+template <uint32_t kRows>
+__device__ __forceinline__ void leave_hidden(const StepArgs& p, const View<kRows>& v, float norm,
                                              uint32_t number) {
-  const uint32_t pairs = groups_of(p.pairs);
+  if (!v.has_row(p)) return;
+  const uint32_t pairs = block_pairs(p, v);
 #pragma unroll 1
-  for (uint32_t k = v.warp; k < pairs; k += kShareWarps) {
+  for (uint32_t k = v.part(); k < pairs; k += kRowWarps<kRows>) {
+    const uint32_t column = hidden_column(p, v, blockIdx.x + k * gridDim.x);
+    if (kRows != 1 && column == kNothing) continue;
     const float sum = whole_sum(p, v, 2 * k + v.lane / kPanelRows) * norm,
                 up = __shfl_xor_sync(~0u, sum, 16);
     const float h = gated_value(p.activation, sum, up);
-    if (v.lane < kPanelRows)
-      put_value(p.h, (blockIdx.x + k * gridDim.x) * kPanelRows + v.lane, h, number);
+    if (v.lane < kPanelRows) put_value(of_row(p, v, p.h), column + v.lane, h, number);
   }
 }
 /// The products of y.
-__device__ __forceinline__ void store_after(const StepArgs& p, const View& v, float norm) {
+template <uint32_t kRows>
+__device__ __forceinline__ void store_after(const StepArgs& p, const View<kRows>& v, float norm) {
+  if (!v.has_row(p)) return;
   const uint32_t panels = groups_of(p.after_panels);
 #pragma unroll 1
-  for (uint32_t k = v.warp; k < panels; k += kShareWarps) {
+  for (uint32_t k = v.part(); k < panels; k += kRowWarps<kRows>) {
     const uint32_t panel = blockIdx.x + k * gridDim.x;
     const uint32_t t = after_task(p, panel);
     const float sum = group_sum(p, v, k) * norm;
-    if (v.lane < kPanelRows) p.after_y[t][(panel - p.first_panel[t]) * kPanelRows + v.lane] = sum;
+    if (v.lane < kPanelRows) {
+      p.after_y[t][uint64_t{v.row()} * p.after_stride[t] +
+                   (panel - p.first_panel[t]) * kPanelRows + v.lane] = sum;
+    }
   }
 }
 
@@ -128,35 +164,42 @@ __device__ __forceinline__ uint32_t after(uint32_t n) {
 }
 
 /// The warps that compute.
-template <bool kSmall>
-__device__ __forceinline__ void compute(const StepArgs& p, const View& v) {
+template <uint32_t kRows, bool kSmall>
+__device__ __forceinline__ void compute(const StepArgs& p, const View<kRows>& v) {
   if (v.lane < kSlots) mbarrier_init(shared_address(&v.slots->full[v.warp][v.lane]), 1);
   mbarrier_init_fence();
   __syncwarp();
-  Ring<kSmall> ring;
+  Ring<kRows, kSmall> ring;
   ring.fetch(p, v, kBefore);
   keep_router<kSmall>(p, v);
+  if constexpr (kRows != 1) {
+    auto* zeros = reinterpret_cast<uint32_t*>(v.shared + p.zeros);
+    for (uint32_t i = threadIdx.x; i < fixed_map(1).bytes / 4; i += kShareThreads) zeros[i] = 0;
+  }
   grid_dependency_wait();
   const uint32_t first = p.before_x != nullptr ? kBefore : kUp,
                  last = p.n_after != 0 ? kAfter : kDown;
+  const bool present = v.has_row(p);
+  const auto stages = [&](uint32_t phase) { return present && v.part() < units_of(p, phase); };
   LaneWords words = {};
-  if (v.warp < units_of(p, first)) words.look(row_of(p, first), v.warp, v.lane);
-  const uint32_t r = v.lane % kPanelRows, o = (blockIdx.x + v.warp * gridDim.x) * kPanelRows + r;
-  const bool mine = v.warp < groups_of(p.out_panels), half = v.lane < kPanelRows;
-  float value = mine ? __ldcg(p.x + o) : 0.0f;  // of x, which with `add` is y
-  const uint32_t launches = __ldcg(p.sync + blockIdx.x);
+  if (stages(first)) words.look(row_of(p, v, first), v.part(), v.lane);
+  const uint32_t r = v.lane % kPanelRows, o = (blockIdx.x + v.part() * gridDim.x) * kPanelRows + r;
+  const bool mine = present && v.part() < groups_of(p.out_panels), half = v.lane < kPanelRows;
+  // Of x, which with `add` is y.
+  float value = mine ? __ldcg(p.x + uint64_t{v.row()} * p.x_stride + o) : 0.0f;
+  const uint32_t launches = present ? __ldcg(of_row(p, v, p.sync) + blockIdx.x) : 0;
   uint32_t number = 0;
 #pragma unroll 1
   for (uint32_t phase = first;; ++phase) {
-    if (phase != first && v.warp < units_of(p, phase)) words.look(row_of(p, phase), v.warp, v.lane);
+    if (phase != first && stages(phase)) words.look(row_of(p, v, phase), v.part(), v.lane);
     if (phase == kUp) {
       if (phase == first) number = after(launches);
       // x is known: its words, and its part of the logits. Every launch writes every word, so that
       // no word is older than the launch before.
-      if (mine && half) put_value(p.x1, o, value, number);
+      if (mine && half) put_value(of_row(p, v, p.x1), o, value, number);
       leave_own(p, v, mine && half, r, o, value);
       meet();
-      add_to_logits(p, v, number);
+      if (present) add_to_logits(p, v, number);
       if (v.lane == 0) mbarrier_arrive(shared_address(&v.slots->added));
     }
     float norm = 1.0f;
@@ -179,25 +222,25 @@ __device__ __forceinline__ void compute(const StepArgs& p, const View& v) {
       store_after(p, v, norm);
     } else if (mine) {
       if (phase == kDown && !p.add) value = 0.0f;
-      value += group_sum(p, v, v.warp);
+      value += group_sum(p, v, v.part());
       if (phase == kDown && half) {
-        p.y[o] = value;
-        put_value(p.y1, o, value, number);
+        p.y[uint64_t{v.row()} * p.y_stride + o] = value;
+        put_value(of_row(p, v, p.y1), o, value, number);
       }
     }
     if (phase == last) break;
   }
-  if (threadIdx.x == 0) p.sync[blockIdx.x] = number;
+  if (v.part() == 0 && v.lane == 0 && present) of_row(p, v, p.sync)[blockIdx.x] = number;
 }
 
 /// kSmall: for devices whose blocks have no room for two units of every warp, or that cannot copy
 /// in bulk.
-template <uint32_t kPerLane, bool kSmall>
-__global__ void __launch_bounds__(kShareThreads + 32, 1)
+template <uint32_t kRows, uint32_t kPerLane, bool kSmall>
+__global__ void __launch_bounds__(kShareThreads + 32 * kRows, 1)
     moe_step_kernel(const __grid_constant__ StepArgs p) {
   if constexpr (!kHasBulkCopy && !kSmall) return;  // the host never launches it there
   extern __shared__ __align__(128) uint8_t shared[];
-  View v;
+  View<kRows> v;
   v.shared = shared;
   v.misc = reinterpret_cast<Misc*>(shared + p.misc);
   v.slots = reinterpret_cast<Slots*>(shared + p.slots);
@@ -205,14 +248,14 @@ __global__ void __launch_bounds__(kShareThreads + 32, 1)
   v.lane = threadIdx.x % 32;
   if (threadIdx.x == kShareThreads) {
     mbarrier_init(shared_address(&v.slots->chosen), 32);
-    mbarrier_init(shared_address(&v.slots->weighed), 32);
+    mbarrier_init(shared_address(&v.slots->weighed), 32 * kRows);
     mbarrier_init(shared_address(&v.slots->added), kShareWarps);
     mbarrier_init(shared_address(&v.slots->squared), kShareWarps);
     keep_rows(p, v);
   }
   __syncthreads();
   if (v.warp < kShareWarps) {
-    compute<kSmall>(p, v);
+    compute<kRows, kSmall>(p, v);
   } else {
     __syncwarp();
     route<kPerLane>(p, v);
@@ -220,13 +263,17 @@ __global__ void __launch_bounds__(kShareThreads + 32, 1)
 }
 
 using Kernel = void (*)(StepArgs);
-template <bool kSmall>
-constexpr Kernel kKernels[] = {moe_step_kernel<2, kSmall>, moe_step_kernel<4, kSmall>,
-                               moe_step_kernel<8, kSmall>,
-                               moe_step_kernel<kMaxExperts / 32, kSmall>};
-Kernel kernel_for(const StepArgs& p) {
-  const uint32_t n = p.n_experts, i = n <= 64 ? 0 : n <= 128 ? 1 : n <= 256 ? 2 : 3;
-  return p.small ? kKernels<true>[i] : kKernels<false>[i];
+template <uint32_t kRows, bool kSmall>
+constexpr Kernel kKernels[] = {
+    moe_step_kernel<kRows, 2, kSmall>, moe_step_kernel<kRows, 4, kSmall>,
+    moe_step_kernel<kRows, 8, kSmall>, moe_step_kernel<kRows, kMaxExperts / 32, kSmall>};
+/// f(kernels, rows that they are for): by the number of experts.
+template <bool kSmall, class Fn>
+Status with_kernels(uint32_t n_rows, const Fn& f) {
+  static_assert(kMaxMoeStepRows == 4);
+  if (n_rows <= 1) return f(kKernels<1, kSmall>, 1u);
+  if (n_rows == 2) return f(kKernels<2, kSmall>, 2u);
+  return f(kKernels<4, kSmall>, 4u);
 }
 
 }  // namespace
@@ -247,6 +294,9 @@ Status launch_moe_step(const KernelConfig& config, const MoeStepParams& m, cudaS
     return Status::error(Code::kInternal, "kernel moe_step has no room in shared memory");
   place_step(m, m.sync, &p);
   p.x = e.x;
+  p.x_stride = static_cast<uint32_t>(e.x_stride);
+  p.y_stride = static_cast<uint32_t>(e.y_stride);
+  p.before_stride = static_cast<uint32_t>(m.before.x_stride);
   p.norm_weight = e.norm_weight;
   p.norm_eps = e.norm_eps;
   p.renormalize = m.renormalize;
@@ -262,23 +312,35 @@ Status launch_moe_step(const KernelConfig& config, const MoeStepParams& m, cudaS
   if (m.before.n_tasks != 0) p.before_x = m.before.x;
   p.after_norm = m.after.norm_weight;
   p.after_eps = m.after.norm_eps;
-  for (uint32_t t = 0; t < m.after.n_tasks; ++t) p.after_y[t] = m.after.tasks[t].y;
+  for (uint32_t t = 0; t < m.after.n_tasks; ++t) {
+    p.after_y[t] = m.after.tasks[t].y;
+    p.after_stride[t] = static_cast<uint32_t>(m.after.tasks[t].y_stride);
+  }
   shape.grid = dim3(static_cast<uint32_t>(config.device.n_sm));
-  shape.block = dim3(kShareThreads + 32);
   shape.stream = stream;
   shape.pdl = config.pdl;
   shape.cooperative = tuning.cooperative;
-  return launch_kernel("moe_step", shape, kernel_for(p), p);
+  const auto launch = [&](const auto& kernels, uint32_t rows) {
+    const uint32_t n = p.n_experts, i = n <= 64 ? 0 : n <= 128 ? 1 : n <= 256 ? 2 : 3;
+    shape.block = dim3(kShareThreads + 32 * rows);
+    return launch_kernel("moe_step", shape, kernels[i], p);
+  };
+  return p.small ? with_kernels<true>(p.n_rows, launch) : with_kernels<false>(p.n_rows, launch);
 }
 
 Status prepare_moe_step(const KernelConfig& config) {
-  for (const auto& kernels : {kKernels<false>, kKernels<true>}) {
-    for (int i = 0; i < 4; ++i) {
+  const auto prepare = [&](const auto& kernels, uint32_t) {
+    for (const Kernel kernel : kernels) {
       SHARPI_TRY(kernel_status(
-          cudaFuncSetAttribute(kernels[i], cudaFuncAttributeMaxDynamicSharedMemorySize,
+          cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
                                config.device.shared_per_block),
           "moe_step"));
     }
+    return Status::ok();
+  };
+  for (uint32_t rows = 1; rows <= kMaxMoeStepRows; rows *= 2) {
+    SHARPI_TRY(with_kernels<false>(rows, prepare));
+    SHARPI_TRY(with_kernels<true>(rows, prepare));
   }
   return Status::ok();
 }

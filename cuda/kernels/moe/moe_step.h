@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
-// A mixture-of-experts block of one row in one launch: router, its softmax and top-k, the routed
-// and the shared experts, weighting, residual; also the products in front and behind (moe_step.cu).
+// A mixture-of-experts block of up to four rows in one launch: router, its softmax and top-k, the
+// routed and the shared experts, weighting, residual; also the products in front and behind
+// (moe_step.cu). Of several rows, an expert's weights are read once for all that chose it.
 // Weights in tiles; everything else goes through matmul.h and router.h kernel by kernel. The blocks
 // of a launch wait for each other: no other launch whose blocks do so may run on the device at once
 // (Device::turn()), and nothing else that runs there may wait for one. Thread rule: pure functions;
@@ -15,16 +16,18 @@
 
 namespace sharpi::cuda {
 
-/// Device memory of a stream of launches, for the largest of them; zero before the first. hidden:
-/// n_used * d_ff.
+constexpr uint32_t kMaxMoeStepRows = 4;
+
+/// Device memory of a stream of launches, for the largest of them and as many rows as there can be;
+/// zero before the first. hidden: n_used * d_ff.
 uint64_t moe_step_sync_bytes(uint32_t n_embd, uint32_t hidden, uint32_t shared_hidden);
 
 struct MoeStepParams {
-  /// As launch_moe takes them (matmul.h), but n_rows is 1, with `add` x and y are the same, and
-  /// ids, weights and workspace are not read.
+  /// As launch_moe takes them (matmul.h), but with `add` x and y are the same, and ids, weights and
+  /// workspace are not read.
   MoeParams moe;
-  int32_t* ids = nullptr;    // [n_used], written
-  float* weights = nullptr;  // [n_used], written
+  int32_t* ids = nullptr;    // [n_rows][n_used], written
+  float* weights = nullptr;  // [n_rows][n_used], written
   DeviceMatrix router;       // f32, [n_experts of the model]
   bool renormalize = false;
   /// Shared expert; none when shared_down is empty. Scaled by sigmoid(dot(shared_gate_inp, x)).
@@ -37,8 +40,8 @@ struct MoeStepParams {
   uint64_t sync_bytes = 0;
 };
 
-/// Whether a model with this configuration has such launches at all.
-bool has_moe_steps(const KernelConfig& config);
+/// Rows that such launches of a model with this configuration take at most; 0: it has none.
+uint32_t max_moe_step_rows(const KernelConfig& config);
 /// Whether launch_moe_step takes these parameters; the addresses in them do not matter.
 bool moe_step_takes(const KernelConfig& config, const MoeStepParams& p);
 /// Settings that measurements vary; the library uses the defaults.

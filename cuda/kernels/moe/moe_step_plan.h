@@ -14,6 +14,7 @@ constexpr uint32_t kKeptNorms = 2;  // constant rows kept before x is known
 constexpr uint32_t kMostSm = 1024;  // multiprocessors
 constexpr uint32_t kHeadBytes = kMostSm * 4;
 constexpr uint32_t kMostGroups = 4096, kMostUnits = 4096;  // of a block, of a row
+constexpr uint8_t kNobody = 255;  // a row that does not use an expert
 
 /// A logit is a sum of parts that blocks add in any order, so in integers: how many there are in
 /// the lower bits, above them their sum in units of 2^-28. Two sets of sums take turns: each launch
@@ -64,16 +65,20 @@ struct StepArgs {
   const float* after_norm;
   float *y, *weights;
   int32_t* ids;
-  uint32_t* sync;                  // each block's number of launches
+  // Of a row, `area` bytes behind those of the row before:
+  uint32_t* sync;                  // each block's number of launches that had the row
   uint64_t *logits, *x1, *h, *y1;  // behind it; h: the routed experts', then the shared one's
+  uint64_t area;
+  uint32_t n_rows, x_stride, y_stride, before_stride, after_stride[kMaxMatmulTasks];
   uint32_t n_embd, n_experts, n_used;
   uint32_t router_rows;                                             // all rows
   uint32_t units, ff_units, routed_units, row_units, before_units;  // row_units: all of down
-  uint32_t routed_pairs;
+  uint32_t routed_pairs, expert_panels, shared_pairs;  // routed_pairs: of one row's experts
   Groups pairs, out_panels, after_panels;
   Divider by_units, by_panels, by_row_units, by_ff_units, by_before;  // by_panels: of an expert
   uint32_t ring_bytes;                                                // of a warp
   uint32_t image, part, range, misc, slots, rows;  // shared memory, behind the rings
+  uint32_t image_bytes, zeros;  // several rows: from image to image; a unit of zeros
   uint32_t router_at;                              // [panel][row][16]
   bool keeps;        // norms' weights at `rows`, columns of the router at `router_at`
   uint32_t n_parts;  // of a logit
@@ -86,11 +91,15 @@ struct StepArgs {
 };
 
 struct alignas(16) Misc {
-  float squares[kShareWarps];          // of the row of n_embd, each warp's part
+  float squares[kShareWarps];          // of the rows of n_embd, each warp's part
   float own[kShareWarps][kPanelRows];  // the block's panels of x, times the norm's weights
-  int32_t slot[kMaxExpertsUsed];       // where the experts' matrices are
-  float weight[kMaxExpertsUsed];
-  float shared_weight;
+  int32_t slot[kMaxExpertsUsed];       // where the experts' matrices are, each expert once
+  float weight[kMaxExpertsUsed];       // [row][n_used]
+  float shared_weight[kMaxMoeStepRows];
+  // Several rows: what each chose, how many experts that is, and which of its own a row has in one.
+  uint32_t tag[kMaxExpertsUsed];  // [row][n_used]
+  uint32_t n_experts;
+  uint8_t own_number[kMaxExpertsUsed][kMaxMoeStepRows];  // kNobody: none
 };
 
 /// A unit in a ring.
@@ -110,7 +119,8 @@ struct Slots {
 /// The division of work and of shared memory; returns the bytes of a block, 0: it does not fit.
 uint32_t shape_step(const KernelConfig& config, const MoeStepParams& m, const MoeStepTuning& tuning,
                     StepArgs* p);
-/// Where values are behind the words that all launches use; returns the bytes of all.
+/// Where the first row's values are behind the words that all launches use; returns the bytes that
+/// as many rows as there can be take.
 uint64_t place_step(const MoeStepParams& m, std::byte* sync, StepArgs* p);
 
 }  // namespace sharpi::cuda::step

@@ -22,24 +22,8 @@ template <uint32_t kRows>
 __device__ __forceinline__ void leave_rows_piece(const ChainLaunch& p, const ChainView& view,
                                                  uint32_t panel, bool first, bool last,
                                                  const RowSums<kRows>& acc) {
-  float* to = piece_at(view.shared + p.part, (panel + view.warp) * kRows) + view.lane / 4;
-  float sum[2];
-#pragma unroll
-  for (int h = 0; h < 2; ++h) {
-    // In the order of one row's lanes.
-    if constexpr (kRows == 4) {
-      sum[h] = (acc.part[h][0] + acc.part[h][1]) + (acc.part[h][2] + acc.part[h][3]);
-    } else {
-      const float a = acc.part[h][0] + __shfl_xor_sync(~0u, acc.part[h][0], 2),
-                  b = acc.part[h][1] + __shfl_xor_sync(~0u, acc.part[h][1], 2);
-      sum[h] = a + b;
-    }
-  }
-  const uint32_t row = view.lane % 4;
-  if (row < kRows) {
-    to[row * kPanelRows] = sum[0];
-    to[row * kPanelRows + 8] = sum[1];
-  }
+  leave_row_sums<kRows>(piece_at(view.shared + p.part, (panel + view.warp) * kRows),
+                        static_cast<int>(view.lane), acc);
   if (view.lane == 0) mark_piece(view.shared + p.range, panel, view.warp, first, last);
 }
 

@@ -29,7 +29,7 @@ struct StagedRows {
     return reinterpret_cast<float*>(image + map.squares) + row * units;
   }
   /// Unit u of all rows.
-  __device__ __forceinline__ RowInputs unit(uint32_t u) const {
+  __device__ __forceinline__ RowInputs<kRows> unit(uint32_t u) const {
     return {image + u * (512 * kRows),
             reinterpret_cast<const float*>(image + map.sums) + u * (8 * kRows),
             reinterpret_cast<const float*>(image + map.inverse) + u * kRows};

@@ -28,11 +28,64 @@ struct RowSums {
   float part[2][kRows] = {};
 };
 
-/// One unit of the staged rows.
+/// Leaves sums of a panel at to[row][row of the panel], in the order in which one row's lanes are
+/// added up (unit_shares.cuh). All lanes.
+template <uint32_t kRows>
+__device__ __forceinline__ void leave_row_sums(float* to, int lane, const RowSums<kRows>& acc) {
+  float sum[2];
+#pragma unroll
+  for (int h = 0; h < 2; ++h) {
+    if constexpr (kRows == 4) {
+      sum[h] = (acc.part[h][0] + acc.part[h][1]) + (acc.part[h][2] + acc.part[h][3]);
+    } else {
+      const float a = acc.part[h][0] + __shfl_xor_sync(~0u, acc.part[h][0], 2),
+                  b = acc.part[h][1] + __shfl_xor_sync(~0u, acc.part[h][1], 2);
+      sum[h] = a + b;
+    }
+  }
+  const int row = lane % 4;
+  if (row >= static_cast<int>(kRows)) return;
+  to[row * static_cast<int>(kPanelRows) + lane / 4] = sum[0];
+  to[row * static_cast<int>(kPanelRows) + lane / 4 + 8] = sum[1];
+}
+
+/// One unit of rows that are staged beside each other.
+template <uint32_t kRows>
 struct RowInputs {
-  const uint8_t* x;      // [block of 32 columns][row][high, low]
-  const float* sums;     // [row][block]
-  const float* inverse;  // [row]
+  const uint8_t* x;       // [block of 32 columns][row][high, low]
+  const float* sums;      // [row][block]
+  const float* inverses;  // [row]
+
+  using C = RowColumns<kRows>;
+
+  /// The lane's columns of kApart blocks, and of one block.
+  __device__ __forceinline__ uint2 columns_of_apart(int first, int lane) const {
+    return load_as<uint2>(x + first * (64 * C::kCount) + lane * 8);
+  }
+  __device__ __forceinline__ uint2 columns(int block, int lane) const {
+    return load_as<uint2>(x + lane % (8 * C::kCount) * 8 + block * (64 * C::kCount));
+  }
+  /// Of the row whose sums the lane has.
+  __device__ __forceinline__ const float* sums_of(int row) const { return sums + row * 8; }
+  __device__ __forceinline__ float inverse(int row) const { return inverses[row]; }
+};
+
+/// One unit of rows that are staged apart: the lane's own places. Rows that a matrix is not for
+/// have zeros there.
+template <uint32_t kRows>
+struct ApartInputs {
+  const uint8_t* x;   // of row lane / 8 % kRows: [block][high, low], from the lane's bytes on
+  const float* sums;  // of row lane % 4 % kRows: [block]
+  const float* of_unit;
+
+  __device__ __forceinline__ uint2 columns_of_apart(int first, int lane) const {
+    return load_as<uint2>(x + (first + lane / (8 * RowColumns<kRows>::kCount)) * 64);
+  }
+  __device__ __forceinline__ uint2 columns(int block, int) const {
+    return load_as<uint2>(x + block * 64);
+  }
+  __device__ __forceinline__ const float* sums_of(int) const { return sums; }
+  __device__ __forceinline__ float inverse(int) const { return *of_unit; }
 };
 
 /// acc += unit * in.
@@ -40,12 +93,12 @@ template <GgmlType kType, uint32_t kRows>
 struct FixedRows;
 
 /// d[half] += blocks 4 half + kApart i and on, each times its columns.
-template <GgmlType kType, uint32_t kRows, class Unit>
-__device__ __forceinline__ void apart_blocks(const Unit& unit, const RowInputs& in, int half, int i,
+template <GgmlType kType, uint32_t kRows, class Unit, class Inputs>
+__device__ __forceinline__ void apart_blocks(const Unit& unit, const Inputs& in, int half, int i,
                                              int lane, int (&d)[4]) {
   using C = RowColumns<kRows>;
   const int first = 4 * half + C::kApart * i;
-  const auto x = load_as<uint2>(in.x + first * (64 * C::kCount) + lane * 8);
+  const uint2 x = in.columns_of_apart(first, lane);
 #pragma unroll
   for (int n = 0; n < 4; ++n) d[n] = 0;
 #pragma unroll
@@ -60,14 +113,14 @@ __device__ __forceinline__ void apart_blocks(const Unit& unit, const RowInputs& 
 /// Q4_K and Q5_K.
 template <GgmlType kType, uint32_t kRows>
 struct FixedRowsSuperMin {
-  template <class Unit>
-  static __device__ __forceinline__ void add(const Unit& unit, const RowInputs& in, int lane,
+  template <class Unit, class Inputs>
+  static __device__ __forceinline__ void add(const Unit& unit, const Inputs& in, int lane,
                                              RowSums<kRows>& acc) {
     using C = RowColumns<kRows>;
     constexpr bool kFive = kType == GgmlType::kQ5_K;
     const int t = lane % 4, row = t % C::kCount;
-    const float* sums_of_row = in.sums + row * 8;
-    const float inverse = in.inverse[row];
+    const float* sums_of_row = in.sums_of(row);
+    const float inverse = in.inverse(row);
     float scale[2], min[2];
     uint32_t scales[2][2], mins[2][2];  // of blocks 0 to 3 and 4 to 7
 #pragma unroll
@@ -113,13 +166,12 @@ struct FixedRows<GgmlType::kQ5_K, kRows> : FixedRowsSuperMin<GgmlType::kQ5_K, kR
 /// block, those of four rows a half.
 template <uint32_t kRows>
 struct FixedRows<GgmlType::kQ6_K, kRows> {
-  template <class Unit>
-  static __device__ __forceinline__ void add(const Unit& unit, const RowInputs& in, int lane,
+  template <class Unit, class Inputs>
+  static __device__ __forceinline__ void add(const Unit& unit, const Inputs& in, int lane,
                                              RowSums<kRows>& acc) {
     using C = RowColumns<kRows>;
     constexpr int kHalves = 2 / C::kApart;  // a product each
     const int t = lane % 4, row = t % C::kCount, half_of_lane = C::kApart == 2 ? t / 2 : 0;
-    const uint8_t* x_of_lane = in.x + lane % (8 * C::kCount) * 8;
     uint32_t scale[2][4];
 #pragma unroll
     for (int h = 0; h < 2; ++h) {
@@ -132,7 +184,7 @@ struct FixedRows<GgmlType::kQ6_K, kRows> {
     int high[2][C::kCount] = {}, low[2][C::kCount] = {};
 #pragma unroll
     for (int b = 0; b < 8; ++b) {
-      const auto x = load_as<uint2>(x_of_lane + b * (64 * C::kCount));
+      const uint2 x = in.columns(b, lane);
       uint32_t a[4];
       UnitOperand<GgmlType::kQ6_K>::get(unit, b, a);
 #pragma unroll
@@ -152,7 +204,7 @@ struct FixedRows<GgmlType::kQ6_K, kRows> {
       }
     }
     const uint32_t ds = unit.scales(0);
-    const float inverse = in.inverse[row];
+    const float inverse = in.inverse(row);
 #pragma unroll
     for (int h = 0; h < 2; ++h) {
       const float d = half_bits(h == 0 ? ds & 0xFFFFu : ds >> 16) * 0.25f;
@@ -170,8 +222,8 @@ struct FixedRows<GgmlType::kQ6_K, kRows> {
 /// the others of its neighbours.
 template <GgmlType kType, uint32_t kRows>
 struct FixedRowsSmall {
-  template <class Unit>
-  static __device__ __forceinline__ void add(const Unit& unit, const RowInputs& in, int lane,
+  template <class Unit, class Inputs>
+  static __device__ __forceinline__ void add(const Unit& unit, const Inputs& in, int lane,
                                              RowSums<kRows>& acc) {
     using C = RowColumns<kRows>;
     constexpr bool kBytes = kType == GgmlType::kQ8_0;
@@ -191,7 +243,7 @@ struct FixedRowsSmall {
         sum[1][i] = fmaf(half_bits(scales >> 16), static_cast<float>(d[2] * 256 + d[3]), sum[1][i]);
       }
     }
-    const float inverse = in.inverse[t % C::kCount];
+    const float inverse = in.inverse(t % C::kCount);
     const float unit_scale = kBytes ? inverse : inverse * 0.0625f;
 #pragma unroll
     for (int h = 0; h < 2; ++h) {

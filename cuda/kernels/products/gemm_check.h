@@ -12,6 +12,7 @@ void run_gemm_bench(Bench& b);
 /// moe_check.cu, moe_speed_check.cu: experts of one row in one launch. quick: two shapes.
 void run_moe_tests(Bench& b, bool quick);
 void run_moe_bench(Bench& b);
+void run_moe_rows_bench(Bench& b);
 void run_moe_tuning(Bench& b);
 /// One launch of some shapes each, for a profiler.
 void run_gemm_profile(Bench& b);

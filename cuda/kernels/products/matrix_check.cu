@@ -263,6 +263,7 @@ int main(int argc, char** argv) {
   if (wants("bench")) run_bench_streams(b);
   if (wants("gemm-bench")) run_gemm_bench(b);
   if (wants("moe-bench")) run_moe_bench(b);
+  if (wants("moe-rows-bench")) run_moe_rows_bench(b);
   if (wants("moe-tuning")) run_moe_tuning(b);
   if (wants("profile")) run_gemm_profile(b);
   return g_failed == 0 ? 0 : 1;

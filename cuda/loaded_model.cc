@@ -83,7 +83,8 @@ Result<std::unique_ptr<LoadedModel>> LoadedModel::load(std::shared_ptr<Device> d
   // multiprocessors: a mixture of experts lost a third, dense models nothing.
   m->call_config = m->config;
   m->call_config.pdl = m->config.pdl && have_gemm_sm90(m->config);
-  m->blocks_meet = has_chains(m->config) || (has_experts(*p.spec) && max_moe_step_rows(m->config) != 0);
+  m->blocks_meet =
+      has_chains(m->config) || (has_experts(*p.spec) && max_moe_step_rows(m->config) != 0);
   m->leaves_hidden = keeps_hidden(*p.spec, p.placement);
   SHARPI_TRY(m->device->settle(prepare_matmul(m->config)));
   SHARPI_TRY(m->device->settle(prepare_attention(m->config)));

@@ -9,9 +9,8 @@
 namespace sharpi::cuda {
 namespace {
 
-/// Goes through the operations and keeps back what may join what follows: links of a chain with the
-/// sum in front of the next one, and in a mixture of experts the product in front of the experts,
-/// and the experts until the products behind them are known.
+/// Goes through the operations and keeps back what may join what follows: links of a chain, sums in
+/// front of them, the product in front of experts, and experts until what follows them is known.
 class Fuser {
  public:
   explicit Fuser(const PassFacts& facts)
@@ -100,8 +99,7 @@ class Fuser {
     std::optional<RowProduct> before;
   };
   bool takes(const Experts& e, const RowProduct* after) const {
-    // Blocks of such a launch wait for each other: only steps take turns on the device.
-    if (facts_.n_rows != 1 && !facts_.fuses) return false;
+    if (facts_.n_rows != 1 && !facts_.fuses) return false;  // no turn for blocks that wait
     const RowProduct* before = e.before ? &*e.before : nullptr;
     return moe_step_takes(facts_.config, paper_.moe_step(e.layer, e.to, e.add, before, after));
   }

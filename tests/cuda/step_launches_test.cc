@@ -264,8 +264,10 @@ TEST(StepLaunches, AreOnesThatTheKernelsTake) {
         EXPECT_LE(facts.n_rows, kMaxMoeStepRows);
         EXPECT_TRUE(facts.fuses || (facts.n_rows == 1 && l.n_links == 0));
         const RowProduct* before = l.has_before ? &at->product : nullptr;
-        const RowProduct* after = l.n_links > (l.has_before ? 1u : 0u) ? &at[l.has_before].product : nullptr;
-        EXPECT_TRUE(moe_step_takes(facts.config, paper.moe_step(l.layer, l.to, l.add, before, after)));
+        const RowProduct* after =
+            l.n_links > (l.has_before ? 1u : 0u) ? &at[l.has_before].product : nullptr;
+        EXPECT_TRUE(
+            moe_step_takes(facts.config, paper.moe_step(l.layer, l.to, l.add, before, after)));
       }
     }
   });

@@ -394,6 +394,45 @@ TEST(StepPlans, EveryLayerOfExpertsIsALaunchThatFits) {
   EXPECT_GT(n_large, 0u);
 }
 
+/// Several rows: all of them where a block has room, fewer where it has not, and then the launch
+/// does not say that it could. Rows lie as far apart whatever a layer takes.
+TEST(StepPlans, ExpertsOfSeveralRowsFitOrAreNotTaken) {
+  uint32_t n_taken[kMaxMoeStepRows + 1] = {}, n_refused = 0;
+  each_card([&](const NamedCard&, const DeviceProfile& device) {
+    KernelConfig config;
+    config.device = device;
+    for (const PublishedModel& model : published_models()) {
+      for (uint32_t l = 0; l < model.spec->n_layers(); ++l) {
+        const LayerSpec& layer = model.spec->layers[l];
+        if (layer.ffn.kind != FfnKind::kMoe) continue;
+        for (const GgmlType type : kTypes) {
+          MoeStepParams p = LayerOnPaper(*model.spec, layer, type).experts();
+          for (uint32_t rows = 2; rows <= kMaxMoeStepRows + 1; ++rows) {
+            SCOPED_TRACE(std::string(model.name) + ", layer " + std::to_string(l) + ", " +
+                         ggml_traits(type).name + ", rows " + std::to_string(rows));
+            p.moe.n_rows = p.before.n_rows = p.after.n_rows = rows;
+            if (!moe_step_takes(config, p)) {
+              n_refused += 1;
+              EXPECT_TRUE(rows > kMaxMoeStepRows || device.shared_per_block < (200 << 10));
+              continue;
+            }
+            ASSERT_LE(rows, kMaxMoeStepRows);
+            n_taken[rows] += 1;
+            cuda::step::StepArgs args = {};
+            const uint32_t bytes = cuda::step::shape_step(config, p, {}, &args);
+            EXPECT_LE(bytes, static_cast<uint32_t>(device.shared_per_block));
+            EXPECT_GE(args.ring_bytes, unit_bytes_of(type));
+            EXPECT_EQ(cuda::step::place_step(p, nullptr, &args), p.sync_bytes);
+            EXPECT_EQ(args.area * kMaxMoeStepRows, p.sync_bytes);
+          }
+        }
+      }
+    }
+  });
+  for (uint32_t rows = 2; rows <= kMaxMoeStepRows; ++rows) EXPECT_GT(n_taken[rows], 0u);
+  EXPECT_GT(n_refused, 0u);
+}
+
 /// A ring that is just large enough goes on for ever: what units take of it all comes back, also of
 /// those whose bytes are no whole pieces (Q6_K), with whatever is lost at the ring's end.
 TEST(RingUse, AllOfItComesBack) {

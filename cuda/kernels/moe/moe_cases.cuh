@@ -51,7 +51,10 @@ struct Neighbours {
   Buffer<float> dm, dnorm;
   std::vector<std::unique_ptr<Buffer<float>>> y;
   explicit Neighbours(const StepCase& c)
-      : m(random_floats(uint64_t{c.rows} * c.before, 1.0f)), norm(random_floats(c.n_embd, 1.0f)), dm(m), dnorm(norm) {
+      : m(random_floats(uint64_t{c.rows} * c.before, 1.0f)),
+        norm(random_floats(c.n_embd, 1.0f)),
+        dm(m),
+        dnorm(norm) {
     if (c.before != 0) before = std::make_unique<Matrix>(c.up, c.before, c.n_embd);
     for (const auto& [type, n_out] : c.after) {
       after.push_back(std::make_unique<Matrix>(type, c.n_embd, n_out));

@@ -18,8 +18,8 @@ __device__ __forceinline__ float dot(const LaneInputs& a, const LaneInputs& b) {
 
 /// The value of column o of the warp's row of x, times the norm's weight, to the block.
 template <uint32_t kRows>
-__device__ __forceinline__ void leave_own(const StepArgs& p, const View<kRows>& v, bool own, uint32_t r,
-                                          uint32_t o, float value) {
+__device__ __forceinline__ void leave_own(const StepArgs& p, const View<kRows>& v, bool own,
+                                          uint32_t r, uint32_t o, float value) {
   if (p.keeps) mbarrier_wait(shared_address(&v.slots->kept), 0);
   cp_async_wait<0>();  // of the router's columns, which the meeting behind this shows to all
   if (!own) return;
@@ -62,8 +62,8 @@ __device__ __forceinline__ void keep_router(const StepArgs& p, const View<kRows>
   }
   cp_async_commit();
 }
-/// What the block's columns of the warp's row of x add to its logits, before the norm's factor, which changes no
-/// order: to everybody.
+/// What the block's columns of the warp's row of x add to its logits, before the norm's factor,
+/// which changes no order: to everybody.
 template <uint32_t kRows>
 __device__ __forceinline__ void add_to_logits(const StepArgs& p, const View<kRows>& v,
                                               uint32_t number) {

@@ -96,8 +96,8 @@ __device__ __forceinline__ void take_row(const StepArgs& p, const View<kRows>& v
     if (u + kRowWarps<kRows> < units) next.look(row, u + kRowWarps<kRows>, v.lane);
     LaneInputs times_by = {{{1.0f, 1.0f, 1.0f, 1.0f}, {1.0f, 1.0f, 1.0f, 1.0f}}};
     if (phase == kDown) {
-      const float w = u < p.routed_units ? weights[divide(u, p.by_ff_units)]
-                                         : v.misc->shared_weight[v.row()];
+      const float w =
+          u < p.routed_units ? weights[divide(u, p.by_ff_units)] : v.misc->shared_weight[v.row()];
       times_by = {{{w, w, w, w}, {w, w, w, w}}};
     } else if (phase == kUp ? p.norm_weight != nullptr
                             : phase == kAfter && p.after_norm != nullptr) {
@@ -151,8 +151,8 @@ __device__ __forceinline__ void store_after(const StepArgs& p, const View<kRows>
     const uint32_t t = after_task(p, panel);
     const float sum = group_sum(p, v, k) * norm;
     if (v.lane < kPanelRows) {
-      p.after_y[t][uint64_t{v.row()} * p.after_stride[t] +
-                   (panel - p.first_panel[t]) * kPanelRows + v.lane] = sum;
+      p.after_y[t][uint64_t{v.row()} * p.after_stride[t] + (panel - p.first_panel[t]) * kPanelRows +
+                   v.lane] = sum;
     }
   }
 }
@@ -264,9 +264,9 @@ __global__ void __launch_bounds__(kShareThreads + 32 * kRows, 1)
 
 using Kernel = void (*)(StepArgs);
 template <uint32_t kRows, bool kSmall>
-constexpr Kernel kKernels[] = {
-    moe_step_kernel<kRows, 2, kSmall>, moe_step_kernel<kRows, 4, kSmall>,
-    moe_step_kernel<kRows, 8, kSmall>, moe_step_kernel<kRows, kMaxExperts / 32, kSmall>};
+constexpr Kernel kKernels[] = {moe_step_kernel<kRows, 2, kSmall>, moe_step_kernel<kRows, 4, kSmall>,
+                               moe_step_kernel<kRows, 8, kSmall>,
+                               moe_step_kernel<kRows, kMaxExperts / 32, kSmall>};
 /// f(kernels, rows that they are for): by the number of experts.
 template <bool kSmall, class Fn>
 Status with_kernels(uint32_t n_rows, const Fn& f) {
@@ -331,10 +331,10 @@ Status launch_moe_step(const KernelConfig& config, const MoeStepParams& m, cudaS
 Status prepare_moe_step(const KernelConfig& config) {
   const auto prepare = [&](const auto& kernels, uint32_t) {
     for (const Kernel kernel : kernels) {
-      SHARPI_TRY(kernel_status(
-          cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                               config.device.shared_per_block),
-          "moe_step"));
+      SHARPI_TRY(
+          kernel_status(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                             config.device.shared_per_block),
+                        "moe_step"));
     }
     return Status::ok();
   };

@@ -122,10 +122,10 @@ bool neighbours_agree(const MoeStepParams& m) {
 bool shapes_agree(const MoeStepParams& m) {
   const MoeParams& e = m.moe;
   bool ok = e.n_rows != 0 && e.n_rows <= kMaxMoeStepRows && e.n_used != 0 &&
-            e.n_rows * e.n_used <= kMaxExpertsUsed &&
-            is_gated_epilogue(e.activation) && m.router.type == GgmlType::kF32 &&
-            m.router.layout == WeightLayout::kRows && m.router.n_in == e.gate.n_in &&
-            e.n_used <= m.router.n_out && m.router.n_out <= kMaxExperts;
+            e.n_rows * e.n_used <= kMaxExpertsUsed && is_gated_epilogue(e.activation) &&
+            m.router.type == GgmlType::kF32 && m.router.layout == WeightLayout::kRows &&
+            m.router.n_in == e.gate.n_in && e.n_used <= m.router.n_out &&
+            m.router.n_out <= kMaxExperts;
   const auto expert = [&](const DeviceMatrix& gate, const DeviceMatrix& up,
                           const DeviceMatrix& down) {
     ok = ok && has_unit_shares(gate) && has_unit_shares(up) && has_unit_shares(down) &&
@@ -217,8 +217,7 @@ bool moe_step_takes(const KernelConfig& config, const MoeStepParams& m) {
   if (grid > kMostSm || shape_step(config, m, {}, &p) == 0) return false;
   // A warp has a panel of a row.
   const uint32_t panels = p.out_panels.each + (p.out_panels.more != 0 ? 1 : 0);
-  return panels * image_rows(p.n_rows) <= kShareWarps &&
-         m.sync_bytes >= place_step(m, nullptr, &p);
+  return panels * image_rows(p.n_rows) <= kShareWarps && m.sync_bytes >= place_step(m, nullptr, &p);
 }
 
 }  // namespace sharpi::cuda

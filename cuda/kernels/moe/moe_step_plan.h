@@ -14,7 +14,7 @@ constexpr uint32_t kKeptNorms = 2;  // constant rows kept before x is known
 constexpr uint32_t kMostSm = 1024;  // multiprocessors
 constexpr uint32_t kHeadBytes = kMostSm * 4;
 constexpr uint32_t kMostGroups = 4096, kMostUnits = 4096;  // of a block, of a row
-constexpr uint8_t kNobody = 255;  // a row that does not use an expert
+constexpr uint8_t kNobody = 255;                           // a row that does not use an expert
 
 /// A logit is a sum of parts that blocks add in any order, so in integers: how many there are in
 /// the lower bits, above them their sum in units of 2^-28. Two sets of sums take turns: each launch
@@ -79,10 +79,10 @@ struct StepArgs {
   uint32_t ring_bytes;                                                // of a warp
   uint32_t image, part, range, misc, slots, rows;  // shared memory, behind the rings
   uint32_t image_bytes, zeros;  // several rows: from image to image; a unit of zeros
-  uint32_t router_at;                              // [panel][row][16]
-  bool keeps;        // norms' weights at `rows`, columns of the router at `router_at`
-  uint32_t n_parts;  // of a logit
-  float part_limit;  // of one of them, in its unit
+  uint32_t router_at;           // [panel][row][16]
+  bool keeps;                   // norms' weights at `rows`, columns of the router at `router_at`
+  uint32_t n_parts;             // of a logit
+  float part_limit;             // of one of them, in its unit
   uint32_t n_after;
   uint32_t first_panel[kMaxMatmulTasks];  // of the tasks of the last phase
   float* after_y[kMaxMatmulTasks];

@@ -29,11 +29,19 @@ uint64_t scratch_bytes(uint32_t n_vocab, uint32_t n_rows) {
                   sampling_workspace_bytes(n_rows, n_vocab, std::min(most, kMostSent)));
 }
 
+/// Pinned memory: what was read alone, a mask on its way, what was sent along.
+uint64_t mask_at() {
+  return result_bytes(1, kMaxTopK);
+}
+uint64_t sent_at(uint32_t n_vocab) {
+  return mask_at() + mask_bytes(n_vocab);
+}
+
 }  // namespace
 
 BestBytes best_bytes(uint32_t n_vocab, uint32_t n_rows) {
   return {results(n_rows) + scratch_bytes(n_vocab, n_rows) + mask_bytes(n_vocab),
-          result_bytes(1, kMaxTopK) + mask_bytes(n_vocab) + result_bytes(n_rows, kMostSent)};
+          sent_at(n_vocab) + result_bytes(n_rows, kMostSent)};
 }
 
 Status BestLogits::allocate(uint32_t n_vocab, uint32_t n_rows) {
@@ -68,7 +76,7 @@ Status BestLogits::find(const LogitsOnDevice& logits, uint32_t row, Rows rows,
                            allowed->size(), n_vocab_);
     }
     // From pinned memory, so that the copy does not wait.
-    std::byte* host = host_.data() + result_bytes(1, kMaxTopK);
+    std::byte* host = host_.data() + mask_at();
     std::memcpy(host, allowed->data(), allowed->size_bytes());
     if (!allowed->empty()) {
       SHARPI_TRY(device_->check(
@@ -96,8 +104,7 @@ Status BestLogits::read(const LogitsOnDevice& logits, uint32_t row, uint32_t k,
                         int32_t* ids) const {
   const uint64_t bytes = uint64_t{k} * sizeof(float);
   if (allowed == nullptr && row < here_.n && k <= here_.k) {
-    const auto* sent = reinterpret_cast<const float*>(host_.data() + result_bytes(1, kMaxTopK) +
-                                                      mask_bytes(n_vocab_));
+    const auto* sent = reinterpret_cast<const float*>(host_.data() + sent_at(n_vocab_));
     std::memcpy(values, sent + uint64_t{row} * here_.k, bytes);
     std::memcpy(ids, sent + uint64_t{here_.n + row} * here_.k, bytes);
     return Status::ok();
@@ -117,7 +124,7 @@ Status BestLogits::send(const LogitsOnDevice& logits, uint32_t n, uint32_t k, cu
   forget();
   if (n == 0 || n > n_rows_ || k == 0 || k > std::min(most(), kMostSent)) return Status::ok();
   SHARPI_TRY(find(logits, 0, {n, k}, nullptr, pass));
-  std::byte* to = host_.data() + result_bytes(1, kMaxTopK) + mask_bytes(n_vocab_);
+  std::byte* to = host_.data() + sent_at(n_vocab_);
   SHARPI_TRY(device_->check(cudaMemcpyAsync(to, memory_.data(), uint64_t{n} * k * 2 * sizeof(float),
                                             cudaMemcpyDeviceToHost, pass),
                             "sending the best logits"));

@@ -57,9 +57,19 @@ ChainProduct chain_product(const ChainLink& link) {
   return q;
 }
 
+/// Bytes of the launch's widest unit of weights.
+uint32_t widest_unit(const ChainLaunch& l) {
+  uint32_t widest = 0;
+  for (uint32_t k = 0; k < l.n_products; ++k) {
+    const ChainProduct& q = l.products[k];
+    for (uint32_t t = 0; t < q.n_tasks; ++t) widest = std::max(widest, q.tasks[t].unit_bytes);
+  }
+  return widest;
+}
+
 /// Offsets in shared memory, and what is left for the rings; false when it is too little.
 bool divide_memory(ChainLaunch* l, uint32_t limit, bool rings) {
-  uint32_t units = 0, panels = 0, all_panels = 0, widest = 0;
+  uint32_t units = 0, panels = 0, all_panels = 0;
   for (uint32_t k = 0; k < l->n_products; ++k) {
     const ChainProduct& q = l->products[k];
     const uint32_t n =
@@ -67,8 +77,8 @@ bool divide_memory(ChainLaunch* l, uint32_t limit, bool rings) {
     units = std::max(units, q.units);
     panels = std::max(panels, n);
     all_panels += n;
-    for (uint32_t t = 0; t < q.n_tasks; ++t) widest = std::max(widest, q.tasks[t].unit_bytes);
   }
+  const uint32_t widest = widest_unit(*l);
   const uint32_t rows = chain_kernel_rows(l->n_rows);
   const uint32_t image = (fixed_map(units * rows).bytes + 127) / 128 * 128;
   // Squares of branches, of several rows their norms too.
@@ -142,12 +152,7 @@ bool part_columns(ChainLaunch* l, uint32_t units) {
 /// have shorter ones. Measured on an H100 with the products of the 8B, 12B and 27B.
 bool has_ample_rings(const ChainLaunch& l, bool whole) {
   constexpr uint32_t kLeastWhole = 7 << 10, kLeastUnits = 3;
-  uint32_t widest = 0;
-  for (uint32_t k = 0; k < l.n_products; ++k) {
-    const ChainProduct& q = l.products[k];
-    for (uint32_t t = 0; t < q.n_tasks; ++t) widest = std::max(widest, q.tasks[t].unit_bytes);
-  }
-  return l.ring_bytes >= (whole ? kLeastWhole : kLeastUnits * widest);
+  return l.ring_bytes >= (whole ? kLeastWhole : kLeastUnits * widest_unit(l));
 }
 
 /// Memory for several rows: as few parts as leave ample rings, else as few as have room; of the

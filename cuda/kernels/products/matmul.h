@@ -34,9 +34,6 @@ enum class Epilogue : uint8_t {
   kGeGlu,   // the same with gelu (tanh form)
 };
 
-/// The name that files about chains know it by.
-using KernelConfig = KernelConfig;
-
 /// Raises the shared-memory limits of the kernels to what the profile has, so that the first launch
 /// may be inside a capture. On the current device.
 Status prepare_matmul(const KernelConfig& config);

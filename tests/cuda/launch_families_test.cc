@@ -251,7 +251,7 @@ TEST(Families, ThreadsOfProductsAreWhatTheirKernelsAreCompiledFor) {
   EXPECT_EQ(limit_of("chain_registers_kernel").threads, cuda::kShareWarps * 32);
   EXPECT_EQ(limit_of("chain_rows_kernel").threads, limit_of("chain_kernel").threads);
   EXPECT_EQ(limit_of("chain_rows_registers_kernel").threads, cuda::kShareWarps * 32);
-  EXPECT_EQ(limit_of("moe_step_kernel").threads, cuda::kShareThreads + 32);
+  EXPECT_EQ(limit_of("moe_step_kernel").threads, cuda::kShareThreads + 32 * cuda::kMaxMoeStepRows);
 }
 
 TEST(Families, TheBestOfEveryVocabularyAreFound) {

@@ -27,7 +27,7 @@ demo = -m tests/fixtures/tiny-qwen3-q8_0.gguf -f examples/demo_prompt.txt --chat
 demo_compact = -m tests/fixtures/tiny-qwen35-q8_0.gguf -f examples/compact_prompt.txt \
   --budget 256 --expect 80293
 
-.PHONY: help demo chat serve test bench docs format check install wheel clean
+.PHONY: help demo chat serve test test-apart bench docs format check install wheel clean
 .DEFAULT_GOAL := help
 
 help:
@@ -35,6 +35,7 @@ help:
 	@echo "make chat     build, get SmolLM2 (93 MB, asks first), and talk with it"
 	@echo "make serve    build a server with a page to chat on, and start it"
 	@echo "make test     build everything and run the tests"
+	@echo "make test-apart  the tests that compute for minutes: real models over a whole text"
 	@echo "make bench    build and run the benchmarks"
 	@echo "make docs     HTML documentation of sharpi.h in $(BUILD)/docs/html"
 	@echo "make format   format the sources in place"
@@ -45,7 +46,7 @@ help:
 
 # A fresh folder for what only users need has no tests, and so needs no GoogleTest.
 demo chat serve docs install wheel: flags = $(if $(wildcard $(BUILD)/CMakeCache.txt),,-DSHARPI_TESTS=OFF)
-test bench: flags = -DSHARPI_TESTS=ON
+test test-apart bench: flags = -DSHARPI_TESTS=ON
 bench: flags += -DSHARPI_BENCH=ON
 install: flags += -DCMAKE_INSTALL_PREFIX="$(PREFIX)"
 
@@ -86,8 +87,14 @@ test:
 	$(configure)
 	$(build)
 	@rm -rf "$(BUILD)/tests/results"
-	@$(CTEST) --test-dir "$(BUILD)" --output-on-failure -j $(JOBS); status=$$?; \
+	@$(CTEST) --test-dir "$(BUILD)" --output-on-failure -j $(JOBS) -LE apart; status=$$?; \
 	  tools/ci/cases.sh "$(BUILD)" || status=1; "$(BUILD)/tests/list_fixtures"; exit $$status
+
+test-apart:
+	$(packages) test
+	$(configure)
+	$(build) --target perplexity_test
+	@$(CTEST) --test-dir "$(BUILD)" --output-on-failure -j $(JOBS) -L apart
 
 bench:
 	$(packages) bench

@@ -23,7 +23,7 @@ long+=':*Invariance*/qwen3:*Invariance*/olmoe:*Invariance*/gemma4:*Invariance*/q
 export GTEST_FILTER="-$long"
 rm -rf build-sanitize/tests/results
 status=0
-ctest --test-dir build-sanitize --output-on-failure -j "$jobs" -E '^source\.|_fuzz$|^real_files_test' || status=$?
+ctest --test-dir build-sanitize --output-on-failure -j "$jobs" -E '^source\.|_fuzz$|^(real_files|perplexity)_test' || status=$?
 tools/ci/cases.sh build-sanitize
 sanitized_server build-sanitize || status=1
 exit "$status"

@@ -15,7 +15,8 @@
 //   swizzles    pieces of 16 bytes in shared memory are xored with this, so that a warp's loads of
 //               keys (eight rows by four columns of lanes) or of values (rows 2t, columns g) hit
 //               all banks
-//   kStep       whether attention_step.cu has a form for rows of this codec
+//   kStep       whether attention_step.cu has a form for K and V in this codec; kStepCodecs has it
+//               then, and may pair it with others
 #pragma once
 
 #include <cuda_fp16.h>

@@ -212,7 +212,9 @@ __device__ __forceinline__ float whole_inverse_rms(const float* x, uint32_t n, f
 /// preceding launch is read before the wait; all that does is asked for at once after it. kMore:
 /// with biases, or pairs of neighbours.
 template <int kPer, bool kWhole, bool kMore>
-__global__ void __launch_bounds__(kHeadThreads, kPer <= 4 ? (kWhole ? 10 : 12) : 1)
+__global__ void __launch_bounds__(kHeadThreads, kPer > 4                         ? 1
+                                                : kWhole || (kPer == 3 && kMore) ? 10
+                                                                                 : 12)
     qkv_heads_kernel(const __grid_constant__ QkvParams p) {
   constexpr uint32_t kDim = kPer * 32;
   constexpr bool kFours = kPer % 4 == 0;

@@ -222,6 +222,7 @@ void bench_deltas(const KernelConfig& config);
 void bench_states();
 void bench_selections();
 void bench_attentions(const KernelConfig& config);
+void bench_attention_q4(const KernelConfig& config);
 void bench_attention_one(const KernelConfig& config, int which);  // for a profiler
 
 }  // namespace sharpi::cuda::check

@@ -147,10 +147,10 @@ TEST(Families, AttentionFitsEveryDevice) {
         if (hopper.keys != 0)
           expect_fits(p, "attention_flash_sm90_kernel", cuda::flash::kWarpgroupThreads,
                       hopper.bytes);
-        if (k != v || !cuda::step_takes(k, dim)) return;
         const uint32_t room = cuda::step_room(p);
         EXPECT_NE(room, 0u);
-        const cuda::StepForm f = cuda::step_form(k, dim, group <= cuda::kStepPairs, room);
+        if (!cuda::step_takes(k, v) || !cuda::step_takes(dim, room)) return;
+        const cuda::StepForm f = cuda::step_form(k, v, dim, group <= cuda::kStepPairs, room);
         EXPECT_GE(f.stages, 1u);
         EXPECT_LE(f.static_bytes, limit_of("attention_step_kernel").static_bytes);
         expect_all_fits(p, "attention_step_kernel", cuda::kStepThreads,
@@ -158,6 +158,35 @@ TEST(Families, AttentionFitsEveryDevice) {
       });
     });
   });
+}
+
+/// The pairs that a step's attention takes; all others go through rings. docs/cuda.md names them.
+TEST(Families, StepTakesTheseCodecs) {
+  std::set<std::pair<KvDtype, KvDtype>> taken;
+  each_pair([&](KvDtype k, KvDtype v) {
+    if (cuda::step_takes(k, v)) taken.emplace(k, v);
+  });
+  for (const uint32_t dim : kHeadDims) {
+    const bool narrow = dim == 128 || dim == 256;
+    EXPECT_EQ(cuda::step_takes(dim, cuda::kSmallStepRoom), narrow) << dim;
+    EXPECT_EQ(cuda::step_takes(dim, cuda::kStepRoom), narrow || dim == 512) << dim;
+    EXPECT_FALSE(cuda::step_takes(dim, 0)) << "no room: " << dim;
+  }
+  const std::set<std::pair<KvDtype, KvDtype>> expected = {{KvDtype::kBf16, KvDtype::kBf16},
+                                                          {KvDtype::kQ8_0, KvDtype::kQ8_0},
+                                                          {KvDtype::kQ4, KvDtype::kQ4},
+                                                          {KvDtype::kQ8_0, KvDtype::kQ4}};
+  EXPECT_EQ(taken, expected);
+  // Values in q4 leave room for as many stages as keys and values in q8_0, or more.
+  for (const bool pairs : {false, true}) {
+    const auto form = [&](KvDtype k, KvDtype v) {
+      return cuda::step_form(k, v, 128, pairs, cuda::kSmallStepRoom);
+    };
+    const cuda::StepForm mixed = form(KvDtype::kQ8_0, KvDtype::kQ4);
+    EXPECT_EQ(2 * mixed.ring_bytes, form(KvDtype::kQ8_0, KvDtype::kQ8_0).ring_bytes +
+                                        form(KvDtype::kQ4, KvDtype::kQ4).ring_bytes);
+    EXPECT_GE(mixed.stages, form(KvDtype::kQ8_0, KvDtype::kQ8_0).stages);
+  }
 }
 
 TEST(Families, HeadsOfARowAreInRegistersOrFit) {

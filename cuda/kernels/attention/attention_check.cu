@@ -1,14 +1,16 @@
 // SPDX-License-Identifier: MIT
 // A program of its own: attention, qkv, delta net, scoring and compaction kernels against loops in
 // double, and their speed on the shapes of published models.
-// Usage: attention_check [test] [bench] [small] [least] [one1 .. one10]
+// Usage: attention_check [test] [bench] [q4] [rows] [small] [least] [one1 .. one10]
 #include <cstring>
 #include <memory>
 
 #include "cuda/kernels/attention/attention.h"
+#include "cuda/kernels/attention/attention_step_plan.h"
 #include "cuda/kernels/check_device.h"
 #include "cuda/kernels/check_util.h"
 #include "cuda/kernels/delta/delta_net.h"
+#include "cuda/kernels/paths.h"
 #include "kv/codec.h"
 
 namespace sharpi::cuda::check {
@@ -229,10 +231,41 @@ std::vector<AttentionCase> least_cases() {
     all.push_back({8, 2, 128, d, d, 48, 112, {{200, 3}, {20, 2}}});
     all.push_back({4, 2, 256, d, d, 0, 0, {{300, 3}}});
   }
+  all.push_back({4, 2, 128, kQ, kT, 0, 0, {{300, 1}}, true});
+  // Blocks of which only one team has keys.
+  all.push_back({4, 2, 256, kB, kB, 0, 0, {{5, 1}}});
+  all.push_back({4, 2, 512, kB, kB, 0, 0, {{5, 1}}});
+  all.push_back({8, 2, 128, kQ, kT, 48, 112, {{200, 3}, {20, 2}}});
+  all.push_back({4, 2, 256, kQ, kT, 0, 0, {{300, 3}}});
   all.push_back({16, 1, 128, kB, kQ, 0, 0, {{2100, 1}}});
   all.push_back({4, 2, 64, kQ, kB, 48, 112, {{200, 1}, {100, 3}}});
   all.push_back({4, 2, 80, kB, kQ, 0, 0, {{0, 40}}});
   return all;
+}
+
+/// Shapes of the step's kernels for the rows of a call: one or two slices a head, up to eight
+/// vectors of a KV head or more, windows whose rings are whole tiles or not, rows that see keys of
+/// their own call, about the borders of tiles and of windows, several blocks a head and their
+/// merge. Behind the newest key of every sequence lie rows that are not numbers; rows of two KV
+/// heads are whole pieces of 16 bytes in every codec, as the kernels want them.
+void add_step_cases(KvDtype k, KvDtype v, std::vector<AttentionCase>* all) {
+  const std::vector<SequenceCase> decode = {{0, 1}, {1, 1}, {64, 1}, {63, 1}, {1000, 1}, {333, 1}};
+  for (const uint32_t dim : {128u, 256u, 512u}) {
+    all->push_back({6, 2, dim, k, v, 0, 0, decode});
+    all->push_back({24, 2, dim, k, v, 0, 0, decode, true});
+    all->push_back({32, 2, dim, k, v, 0, 0, {{5000, 1}}});
+    const uint32_t most = dim == 512 ? 6000 : 20000;
+    all->push_back({8, 2, dim, k, v, 0, 0, {{most, 1}}, false, 4.0f});
+    all->push_back({4, 2, dim, k, v, 100, 164, {{1000, 1}, {30, 1}, {164, 1}}});
+    all->push_back({24, 2, dim, k, v, 100, 176, {{1000, 1}, {30, 1}, {176, 1}}});
+    all->push_back({4, 2, dim, k, v, 0, 0, {{14, 4}, {15, 1}, {16, 5}, {0, 3}, {33, 0}, {31, 2}}});
+    all->push_back({16, 2, dim, k, v, 100, 176, {{1000, 3}, {30, 2}, {176, 4}, {5, 1}, {99, 6}}});
+    all->push_back({4, 2, dim, k, v, 100, 164, {{1000, 3}, {164, 4}, {163, 5}}, true});
+    all->push_back({4, 2, dim, k, v, 5, 80, {{1000, 16}}});
+    all->push_back({4, 2, dim, k, v, 0, 0, {{500, 3, true}, {20, 2}, {47, 4, true}}});
+    all->push_back({4, 2, dim, k, v, 64, 128, {{500, 5, true}, {200, 7}}});
+    all->push_back({32, 4, dim, k, v, 0, 0, {{most, 4}}, true, 4.0f});
+  }
 }
 
 std::vector<AttentionCase> attention_cases() {
@@ -260,28 +293,19 @@ std::vector<AttentionCase> attention_cases() {
       all.push_back({4, one, dim, d, d, 1, 65, {{200, 3}, {0, 70}}});
     }
   }
-  // Drafts that are verified: rows that see keys of their own call, about the borders of tiles,
-  // of windows and of rings whose slots are whole tiles or not.
-  for (const uint32_t dim : {128u, 256u}) {
-    for (const KvDtype d : {kB, kQ, kT}) {
-      all.push_back({4, 2, dim, d, d, 0, 0, {{14, 4}, {15, 1}, {16, 5}, {0, 3}, {33, 0}, {31, 2}}});
-      all.push_back({8, 1, dim, d, d, 100, 176, {{1000, 3}, {30, 2}, {176, 4}, {5, 1}, {99, 6}}});
-      all.push_back({4, 2, dim, d, d, 100, 164, {{1000, 3}, {164, 4}, {163, 5}}, true});
-      all.push_back({4, 2, dim, d, d, 5, 80, {{1000, 16}}});
-      all.push_back({4, 2, dim, d, d, 0, 0, {{500, 3, true}, {20, 2}, {47, 4, true}}});
-      all.push_back({4, 2, dim, d, d, 64, 128, {{500, 5, true}, {200, 7}}});
-      all.push_back({32, 4, dim, d, d, 0, 0, {{20000, 4}}, true, 4.0f});
-    }
-  }
+  for (const StepCodecs& d : kStepCodecs) add_step_cases(d.k, d.v, &all);
   for (uint32_t group = 1; group <= 16; ++group) {
     all.push_back({2 * group, 2, 128, kB, kB, 0, 0, {{700, 4}, {10, 2}}});
     all.push_back({group, 1, 128, kT, kT, 0, 0, {{100, 3}}});
+    all.push_back({2 * group, 2, 128, kQ, kT, 0, 0, {{700, 4}, {10, 2}}});
+    all.push_back({2 * group, 2, 128, kQ, kT, 0, 0, {{700, 1}, {10, 1}}});
     all.push_back({2 * group, 2, 128, kB, kB, 0, 0, {{700, 1}, {10, 1}}});
     all.push_back({group, 1, 128, kB, kB, 0, 0, {{100, 60}}});
     all.push_back({group, 1, 256, kQ, kB, 0, 0, {{100, 3}}});
   }
   all.push_back({32, 8, 128, kB, kB, 0, 0, {{20000, 1}}, false, 4.0f});
   all.push_back({32, 8, 128, kQ, kQ, 0, 0, {{20000, 1}}, false, 4.0f});
+  all.push_back({32, 8, 128, kQ, kT, 0, 0, {{20000, 1}}, false, 4.0f});
   all.push_back({8, 4, 256, kB, kB, 1024, 1088, {{5000, 1}, {1087, 1}, {1088, 1}, {1089, 1}}});
   all.push_back({8, 4, 256, kB, kB, 1024, 1088, {{5000, 500}}});
   all.push_back({4, 2, 128, kB, kB, 512, 512, {{0, 700}}});
@@ -290,6 +314,45 @@ std::vector<AttentionCase> attention_cases() {
   all.push_back({4, 2, 128, kB, kF, 0, 0, {{500, 1, true}, {20, 1}}});
   all.push_back({4, 2, 128, kF, kF, 0, 0, {{3, 1}, {700, 0}, {20, 1}}});
   return all;
+}
+
+/// Every case in every mode that has kernels of its own for it.
+void check_attentions(const KernelConfig& config) {
+  for (const AttentionCase& c : attention_cases()) {
+    for (const int mode : {0, 1, 2}) {
+      if (mode != 0 && g_extent == Extent::kLeast && c.window == 0) continue;
+      KernelConfig m = config;
+      m.exact = mode == 1;
+      m.deterministic = mode == 2;
+      if (mode == 2 && c.dim != 128) continue;
+      check_attention(m, c);
+    }
+  }
+}
+
+/// That the cases of the step's kernels are theirs: elsewhere they would pass as well.
+void check_step_paths(const KernelConfig& config) {
+  for (const StepCodecs& d : kStepCodecs) {
+    for (const uint32_t dim : kStepDims) {
+      if (!step_takes(dim, step_room(config.device))) continue;
+      const char* path = attention_path(config, make_layer(2, dim, d.k, d.v, 0), true);
+      expect(std::strcmp(path, "split, few instructions") == 0,
+             std::string("path of ") + name_of(d.k) + "/" + name_of(d.v) + ": " + path);
+    }
+  }
+}
+
+/// The step's kernels once more as they are where a block has 99 KiB of shared memory: other forms
+/// of them, with fewer stages.
+void check_small_rooms(const KernelConfig& config) {
+  KernelConfig small = config;
+  small.device.shared_per_block = static_cast<int>(kSmallStepRoom) + 1024;
+  if (g_extent == Extent::kLeast || step_room(config.device) == step_room(small.device)) return;
+  must(prepare_attention(small), "prepare");
+  std::vector<AttentionCase> all;
+  for (const StepCodecs& d : kStepCodecs) add_step_cases(d.k, d.v, &all);
+  for (const AttentionCase& c : all) check_attention(small, c);
+  must(prepare_attention(config), "prepare");
 }
 
 }  // namespace
@@ -315,16 +378,9 @@ int main(int argc, char** argv) {
   if (wants("test")) {
     check_qkvs();
     std::printf("qkv: %d passed, %d failed\n", g_passed, g_failed);
-    for (const AttentionCase& c : attention_cases()) {
-      for (const int mode : {0, 1, 2}) {
-        if (mode != 0 && g_extent == Extent::kLeast && c.window == 0) continue;
-        KernelConfig m = config;
-        m.exact = mode == 1;
-        m.deterministic = mode == 2;
-        if (mode == 2 && c.dim != 128) continue;
-        check_attention(m, c);
-      }
-    }
+    check_step_paths(config);
+    check_attentions(config);
+    check_small_rooms(config);
     std::printf("attention: %d passed, %d failed\n", g_passed, g_failed);
     check_deltas(config);
     std::printf("delta net: %d passed, %d failed\n", g_passed, g_failed);
@@ -336,6 +392,7 @@ int main(int argc, char** argv) {
     if (wants(("one" + std::to_string(i)).c_str())) bench_attention_one(config, i);
   }
   if (wants("rows")) bench_qkvs(config);
+  if (wants("q4")) bench_attention_q4(config);
   if (wants("bench")) {
     bench_qkvs(config);
     bench_deltas(config);

@@ -68,7 +68,9 @@ QkvParams make_qkv(const Batch& batch, const KvLayer& l, const Span& m, const Pr
 
 void print_speed(const Span& m, const KvLayer& l, uint32_t past, uint32_t rows, double us,
                  double with_row_us) {
-  std::printf("attention %-14s %-4s past %6u rows %4u: %9.2f us", m.name, name_of(l.k_dtype), past,
+  std::string codecs = name_of(l.k_dtype);
+  if (l.v_dtype != l.k_dtype) codecs += std::string("/") + name_of(l.v_dtype);
+  std::printf("attention %-14s %-7s past %6u rows %4u: %9.2f us", m.name, codecs.c_str(), past,
               rows, us);
   if (rows == 1) std::printf(", with its row %9.2f us", with_row_us);
   if (rows <= kSplitRows) {
@@ -88,9 +90,9 @@ void print_speed(const Span& m, const KvLayer& l, uint32_t past, uint32_t rows, 
 
 /// `rows` rows after `past` keys, several layers so that the caches do not help. One row: also from
 /// what was projected to the output, as a decode step does it.
-void bench_attention(const KernelConfig& config, const Span& m, KvDtype d, uint32_t past,
+void bench_attention(const KernelConfig& config, const Span& m, KvDtype k, KvDtype v, uint32_t past,
                      uint32_t rows) {
-  KvLayer l = make_layer(m.n_kv, m.dim, d, d, m.window);
+  KvLayer l = make_layer(m.n_kv, m.dim, k, v, m.window);
   const uint32_t ring = m.window != 0 ? m.window + 64 : 0;
   const uint32_t slots = m.window != 0 ? ring : past + rows;
   const std::vector<std::byte> pattern = make_store(l, slots);
@@ -141,6 +143,11 @@ void bench_attention(const KernelConfig& config, const Span& m, KvDtype d, uint3
   print_speed(m, l, past, rows, time(false), with_row_us);
 }
 
+void bench_attention(const KernelConfig& config, const Span& m, KvDtype d, uint32_t past,
+                     uint32_t rows) {
+  bench_attention(config, m, d, d, past, rows);
+}
+
 constexpr Span kDense8 = {"Qwen3-8B", 32, 8, 128, 0}, kDense27 = {"27B", 24, 4, 256, 0};
 constexpr Span kCoder = {"Qwen3-Coder", 32, 4, 128, 0};
 constexpr Span kGlobal = {"Gemma12B glob", 16, 1, 512, 0},
@@ -148,6 +155,21 @@ constexpr Span kGlobal = {"Gemma12B glob", 16, 1, 512, 0},
 constexpr Span kHybrid = {"35B-A3B", 16, 2, 256, 0}, kOlmoe = {"OLMoE", 16, 16, 128, 0};
 
 }  // namespace
+
+/// Rows in q4, values alone or keys too, beside those that they take less memory than.
+void bench_attention_q4(const KernelConfig& config) {
+  for (const uint32_t past : {100u, 2048u, 16384u}) {
+    bench_attention(config, kDense8, kB, past, 1);
+    bench_attention(config, kDense8, kQ, past, 1);
+    bench_attention(config, kDense8, kQ, kT, past, 1);
+    bench_attention(config, kDense8, kT, past, 1);
+  }
+  for (const uint32_t rows : {1u, 4u}) {
+    bench_attention(config, kDense27, kQ, 16384, rows);
+    bench_attention(config, kDense27, kQ, kT, 16384, rows);
+    bench_attention(config, kDense27, kT, 16384, rows);
+  }
+}
 
 void bench_attentions(const KernelConfig& config) {
   for (const KvDtype d : {kB, kQ, kF}) {
@@ -167,6 +189,7 @@ void bench_attentions(const KernelConfig& config) {
     bench_attention(config, kOlmoe, d, 4096, 1);
   }
   bench_attention(config, kDense8, kB, 16384, 4);
+  bench_attention_q4(config);
   for (const KvDtype d : {kB, kQ, kF}) {
     bench_attention(config, kDense8, d, 0, 2048);
     bench_attention(config, kDense27, d, 0, 2048);

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
-// Attention of few rows, bf16, q8_0 or q4 rows whose heads are whole slices of 128 dims: what
-// attention_ring.cu does for all, in few instructions. attention_step.cu has the kernels for one
-// row a sequence (a decode step), attention_step_rows.cu those for several (drafts that are
-// verified).
+// Attention of few rows, bf16, q8_0 or q4 rows (or keys in q8_0 and values in q4) whose heads are
+// whole slices of 128 dims: what attention_ring.cu does for all, in few instructions.
+// attention_step.cu has the kernels for one row a sequence (a decode step), attention_step_rows.cu
+// those for several (drafts that are verified).
 //   A block takes one KV head, its query vectors (rows times group) and a span of keys; its eight
 //   warps form teams that take tiles in turn, a warp for each slice of a head. Queries become
 //   operands once a block, in shared memory.
@@ -52,17 +52,18 @@ __device__ __forceinline__ float4 rotated_back(float4 sum) {
 }
 
 /// The teams' sums together to where they go; shared: F::kForm.parked floats.
-template <KvDtype kType, class F, bool kPairs>
-__device__ __forceinline__ void finish(Sums<F, kBytes<kType>>& s, uint32_t team, uint32_t member,
-                                       float* shared, const Target<F::kSeveral>& to) {
+template <class F, bool kPairs>
+__device__ __forceinline__ void finish(Sums<F>& s, uint32_t team, uint32_t member, float* shared,
+                                       const Target<F::kSeveral>& to) {
 #pragma unroll
   for (int h = 0; h < F::kHalves; ++h) {
     s.l[h] += __shfl_xor_sync(0xFFFFFFFFu, s.l[h], 1);
     s.l[h] += __shfl_xor_sync(0xFFFFFFFFu, s.l[h], 2);
   }
   float *m = shared, *l = shared + F::kTeams * 16, *sums = shared + 2 * F::kTeams * 16;
-  for_sums<kType, F, kPairs>(s, [&](uint32_t v, uint32_t d, int h, float4 x) {
-    if (d == 0) m[team * 16 + v] = s.m[h], l[team * 16 + v] = s.l[h];
+  for_sums<F, kPairs>(s, [&](uint32_t v, uint32_t d, int h, float4 x) {
+    // All of a team have the same maxima and weights.
+    if (member == 0 && d == 0) m[team * 16 + v] = s.m[h], l[team * 16 + v] = s.l[h];
     *reinterpret_cast<float4*>(sums + (team * F::kMost + v) * F::kParkedPitch + member * kSlice +
                                d) = x;
   });
@@ -83,15 +84,15 @@ __device__ __forceinline__ void finish(Sums<F, kBytes<kType>>& s, uint32_t team,
           fma4(f, *reinterpret_cast<const float4*>(sums + (w * F::kMost + v) * F::kParkedPitch + d),
                sum);
     }
-    if constexpr (is_rotated(kType)) sum = rotated_back(sum);
+    if constexpr (is_rotated(F::T::V::kType)) sum = rotated_back(sum);
     to.store(v, d, sum, top, all);
   }
 }
 
-template <KvDtype kType, int kTeam, bool kPairs, uint32_t kSpace, bool kSeveral>
+template <KvDtype kKey, KvDtype kValue, int kTeam, bool kPairs, uint32_t kSpace, bool kSeveral>
 __global__ void __launch_bounds__(kThreads, 1)
     attention_step_kernel(const __grid_constant__ AttentionArgs a) {
-  using F = Form<kType, kTeam, kPairs, kSpace, kSeveral>;
+  using F = Form<kKey, kValue, kTeam, kPairs, kSpace, kSeveral>;
   using T = typename F::T;
   constexpr uint32_t kKeys = T::kKeys;
   extern __shared__ __align__(128) uint8_t shared[];
@@ -114,12 +115,15 @@ __global__ void __launch_bounds__(kThreads, 1)
   const uint64_t row = a.p.batch.table.sequences[b.sequence].first_row + (kSeveral ? b.row0 : 0);
   const uint32_t vectors = kSeveral ? b.n * a.group : a.group;
   Tiles tiles = {};
-  tiles.base = map.group.base + value_bytes(kType, e0);
+  const uint32_t k_first = value_bytes(kKey, e0), v_first = value_bytes(kValue, e0);
+  tiles.base = map.group.base + v_first;
   tiles.block_stride = l.block_stride;
-  tiles.row_bytes = l.k_row_bytes;
-  tiles.k_offset = static_cast<uint32_t>(l.k_offset);
+  tiles.k_row_bytes = l.k_row_bytes;
+  tiles.v_row_bytes = kKey == kValue ? l.k_row_bytes : l.v_row_bytes;
+  tiles.k_offset = static_cast<uint32_t>(l.k_offset) + (k_first - v_first);
   tiles.v_offset = static_cast<uint32_t>(l.v_offset);
-  tiles.scales = value_bytes(kType, row_elements) - value_bytes(kType, e0) + e0 / 16;
+  tiles.k_scales = value_bytes(kKey, row_elements) - k_first + e0 / 16;
+  tiles.v_scales = value_bytes(kValue, row_elements) - v_first + e0 / 16;
   tiles.ring = l.window != 0 ? map.group.ring_slots : 0;
   tiles.begin = static_cast<uint32_t>(b.begin);
   tiles.newest = static_cast<uint32_t>(b.first_key) + (kSeveral ? b.n - 1 : 0);
@@ -129,8 +133,8 @@ __global__ void __launch_bounds__(kThreads, 1)
   tiles.low = static_cast<uint32_t>(b.low);
   tiles.group = a.group;
   if (l.window != 0) {
-    tiles.new_k = chunk_row(l, map.chunk_block, 0, false) + value_bytes(kType, e0);
-    tiles.new_v = chunk_row(l, map.chunk_block, 0, true) + value_bytes(kType, e0);
+    tiles.new_k = chunk_row(l, map.chunk_block, 0, false) + k_first;
+    tiles.new_v = chunk_row(l, map.chunk_block, 0, true) + v_first;
   }
   const LaneCopy copy = make_copy<T>(tiles);
   const LaneRead read = make_read<T, kPairs>();
@@ -143,7 +147,7 @@ __global__ void __launch_bounds__(kThreads, 1)
   const uint32_t ring_address = kept(shared_address(ring));
   uint32_t q[4 * F::kCount];
   float worth[2] = {};
-  Sums<F, kBytes<kType>> sums;
+  Sums<F> sums;
   sums.start();
   float4 x[kTeam];
   const auto load_queries = [&](uint32_t v0) {
@@ -175,7 +179,7 @@ __global__ void __launch_bounds__(kThreads, 1)
           const uint32_t v = v0 + j * F::kTeams;
           if (v >= vectors) break;
           const float of =
-              store_query<kType, kPairs>(fma4(a.p.scale * kLog2E, x[j], {}), v, terms[member]);
+              store_query<kKey, kPairs>(fma4(a.p.scale * kLog2E, x[j], {}), v, terms[member]);
           if (lane == 0) unit[member][v] = of;
         }
         v0 += F::kTeams * kTeam;
@@ -199,10 +203,10 @@ __global__ void __launch_bounds__(kThreads, 1)
     const uint8_t* stage = ring + at;
     at = at == ahead * T::kBytesOf ? 0 : at + T::kBytesOf;
     float scores[F::kScores];
-    score_tile<kType, F, kPairs>(stage, read, q, worth, scores);
+    score_tile<F, kPairs>(stage, read, q, worth, scores);
     share_scores<F, kTeam>(scores, exchange, i - ahead, team, member);
     sums.fold(tiles, coming - ahead * F::kTeams * kKeys, scores);
-    if constexpr (kBytes<kType>) {
+    if constexpr (T::kCodes) {
 #pragma unroll
       for (uint32_t i16 = 0; i16 < kKeys / 16; ++i16) {
         weigh_codes<F, kPairs>(stage, read, i16, scores, sums);
@@ -217,7 +221,7 @@ __global__ void __launch_bounds__(kThreads, 1)
   const uint64_t stride = part_floats(kSeveral ? a.block_rows * a.group : a.group, F::kDim);
   const uint32_t block = blockIdx.y * l.n_heads + kv;
   float* parts = a.parts + uint64_t{block} * a.max_splits * stride;
-  finish<kType, F, kPairs>(
+  finish<F, kPairs>(
       sums, team, member, parked,
       {a, row, kv, F::kDim, vectors, n_splits == 1 ? nullptr : parts + split * stride});
   if (n_splits == 1 || a.merge_later) return;
@@ -226,10 +230,11 @@ __global__ void __launch_bounds__(kThreads, 1)
 
 // --- host ---
 
-template <KvDtype kType, int kTeam, bool kPairs, uint32_t kSpace, bool kSeveral>
+template <KvDtype kKey, KvDtype kValue, int kTeam, bool kPairs, uint32_t kSpace, bool kSeveral>
 struct Launch {
-  using F = Form<kType, kTeam, kPairs, kSpace, kSeveral>;
-  static constexpr auto* kKernel = attention_step_kernel<kType, kTeam, kPairs, kSpace, kSeveral>;
+  using F = Form<kKey, kValue, kTeam, kPairs, kSpace, kSeveral>;
+  static constexpr auto* kKernel =
+      attention_step_kernel<kKey, kValue, kTeam, kPairs, kSpace, kSeveral>;
   static constexpr uint32_t kShared = F::kForm.shared_bytes;
   static_assert(sizeof(MeetShare<kThreads>) <= kShared);
 
@@ -245,46 +250,56 @@ struct Launch {
   }
 };
 
-/// f(Launch) of a layer: one for each codec, width of heads, number of vectors, and room.
-template <bool kSeveral, KvDtype kType, int kTeam, bool kPairs, class Fn>
+/// f(Launch) of a layer: one for each pair of codecs, width of heads, number of vectors, and room.
+template <bool kSeveral, KvDtype kKey, KvDtype kValue, int kTeam, bool kPairs, class Fn>
 Status with_room(uint32_t room, const Fn& f) {
-  return room == kStepRoom ? f(Launch<kType, kTeam, kPairs, kStepRoom, kSeveral>{})
-                           : f(Launch<kType, kTeam, kPairs, kSmallStepRoom, kSeveral>{});
+  if constexpr (step_takes(kTeam * kSlice, kSmallStepRoom)) {
+    if (room == kSmallStepRoom) {
+      return f(Launch<kKey, kValue, kTeam, kPairs, kSmallStepRoom, kSeveral>{});
+    }
+  }
+  return f(Launch<kKey, kValue, kTeam, kPairs, kStepRoom, kSeveral>{});
 }
-template <bool kSeveral, KvDtype kType, int kTeam, class Fn>
+template <bool kSeveral, KvDtype kKey, KvDtype kValue, int kTeam, class Fn>
 Status with_vectors(uint32_t room, bool pairs, const Fn& f) {
-  return pairs ? with_room<kSeveral, kType, kTeam, true>(room, f)
-               : with_room<kSeveral, kType, kTeam, false>(room, f);
+  return pairs ? with_room<kSeveral, kKey, kValue, kTeam, true>(room, f)
+               : with_room<kSeveral, kKey, kValue, kTeam, false>(room, f);
 }
-template <bool kSeveral, KvDtype kType, class Fn>
+template <bool kSeveral, KvDtype kKey, KvDtype kValue, class Fn>
 Status with_team(uint32_t room, uint32_t dim, bool pairs, const Fn& f) {
-  if (dim == kStepSlice) return with_vectors<kSeveral, kType, 1>(room, pairs, f);
-  return with_vectors<kSeveral, kType, 2>(room, pairs, f);
+  // A codec says in one place whether it has forms at all, so that a new one cannot be forgotten.
+  static_assert(step_takes(kKey, kKey) == DeviceCodec<kKey>::kStep &&
+                step_takes(kValue, kValue) == DeviceCodec<kValue>::kStep);
+  if constexpr (step_takes(kKey, kValue)) {
+    if (!step_takes(dim, room)) {
+      return Status::error(Code::kInternal,
+                           "kernel attention_step has no form for heads of %u elements", dim);
+    }
+    if (dim == kSlice) return with_vectors<kSeveral, kKey, kValue, 1>(room, pairs, f);
+    if (dim == 2 * kSlice) return with_vectors<kSeveral, kKey, kValue, 2>(room, pairs, f);
+    return with_vectors<kSeveral, kKey, kValue, 4>(room, pairs, f);
+  } else {
+    return Status::error(Code::kInternal, "kernel attention_step has no form for KV codecs %u, %u",
+                         static_cast<uint32_t>(kKey), static_cast<uint32_t>(kValue));
+  }
 }
 template <bool kSeveral, class Fn>
-Status with_launch(uint32_t room, KvDtype type, uint32_t dim, bool pairs, const Fn& f) {
+Status with_launch(uint32_t room, const StepCodecs& types, uint32_t dim, bool pairs, const Fn& f) {
   const auto none = [&] {
-    return Status::error(Code::kInternal, "kernel attention_step has no form for KV codec %u",
-                         static_cast<uint32_t>(type));
+    return Status::error(Code::kInternal, "kernel attention_step does not know KV codecs %u, %u",
+                         static_cast<uint32_t>(types.k), static_cast<uint32_t>(types.v));
   };
   return visit_kv_codec(
-      type,
-      [&]<KvDtype kType>() {
-        if constexpr (DeviceCodec<kType>::kStep)
-          return with_team<kSeveral, kType>(room, dim, pairs, f);
-        return none();
+      types.k,
+      [&]<KvDtype kKey>() {
+        return visit_kv_codec(
+            types.v,
+            [&]<KvDtype kValue>() {
+              return with_team<kSeveral, kKey, kValue>(room, dim, pairs, f);
+            },
+            none);
       },
       none);
-}
-
-inline bool has_form(KvDtype type) {
-  return visit_kv_codec(
-      type,
-      [&]<KvDtype kType>() {
-        static_assert(!DeviceCodec<kType>::kStep || step_takes(kType, kStepSlice));
-        return DeviceCodec<kType>::kStep;
-      },
-      [] { return false; });
 }
 
 /// The kernels' limits on shared memory.
@@ -292,12 +307,12 @@ template <bool kSeveral>
 Status prepare_all(const KernelConfig& config) {
   const uint32_t room = step_room(config.device);
   if (room == 0) return Status::ok();
-  for (const KvCodec& codec : kv_codecs()) {
-    if (!has_form(codec.dtype)) continue;
-    for (const uint32_t dim : {kStepSlice, 2 * kStepSlice}) {
+  for (const StepCodecs& types : kStepCodecs) {
+    for (const uint32_t dim : kStepDims) {
+      if (!step_takes(dim, room)) continue;
       for (const bool pairs : {true, false}) {
-        SHARPI_TRY(with_launch<kSeveral>(room, codec.dtype, dim, pairs,
-                                         [&](auto f) { return f.prepare(); }));
+        SHARPI_TRY(
+            with_launch<kSeveral>(room, types, dim, pairs, [&](auto f) { return f.prepare(); }));
       }
     }
   }
@@ -307,8 +322,8 @@ Status prepare_all(const KernelConfig& config) {
 template <bool kSeveral>
 Status launch_one(const KernelConfig& config, const AttentionArgs& a, cudaStream_t stream) {
   const uint32_t vectors = kSeveral ? a.block_rows * a.group : a.group;
-  SHARPI_TRY(with_launch<kSeveral>(step_room(config.device), a.p.kv.k_dtype, a.p.kv.head_dim,
-                                   vectors <= kStepPairs,
+  SHARPI_TRY(with_launch<kSeveral>(step_room(config.device), {a.p.kv.k_dtype, a.p.kv.v_dtype},
+                                   a.p.kv.head_dim, vectors <= kStepPairs,
                                    [&](auto f) { return f.launch(a, config.pdl, stream); }));
   return a.merge_later ? launch_attention_merge(a, config.pdl, stream) : Status::ok();
 }

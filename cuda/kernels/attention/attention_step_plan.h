@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <iterator>
 
 #include "cuda/kernels/attention/attention_shapes.h"
 #include "cuda/kernels/device_profile.h"
@@ -27,13 +28,30 @@ constexpr uint32_t step_room(const DeviceProfile& device) {
   }
   return 0;
 }
-/// Whether such rows have a form of the kernel: rows with one number or code an element, and heads
-/// of one or two slices.
-constexpr bool step_takes(KvDtype type, uint32_t dim) {
-  return (uses_codes(type) || uses_bf16(type)) && (dim == kStepSlice || dim == 2 * kStepSlice);
+/// The codecs of keys and values that have forms of the kernel. Both are multiplied as codes, or
+/// neither is: a stage has scales of both or of none.
+struct StepCodecs {
+  KvDtype k, v;
+};
+inline constexpr StepCodecs kStepCodecs[] = {
+    {KvDtype::kBf16, KvDtype::kBf16},
+    {KvDtype::kQ8_0, KvDtype::kQ8_0},
+    {KvDtype::kQ4, KvDtype::kQ4},
+    {KvDtype::kQ8_0, KvDtype::kQ4},
+};
+constexpr bool step_takes(KvDtype k, KvDtype v) {
+  return std::ranges::any_of(kStepCodecs,
+                             [&](const StepCodecs& c) { return c.k == k && c.v == v; });
+}
+/// Widths of heads that have forms: one, two or four slices. In the smaller room four would leave
+/// rings of one stage, so that nothing comes while a tile is multiplied.
+inline constexpr uint32_t kStepDims[] = {kStepSlice, 2 * kStepSlice, 4 * kStepSlice};
+constexpr bool step_takes(uint32_t dim, uint32_t room) {
+  return std::ranges::find(kStepDims, dim) != std::end(kStepDims) &&
+         (room == kStepRoom || (room == kSmallStepRoom && dim <= 2 * kStepSlice));
 }
 
-/// A form of the kernel: for a codec, a width of heads, up to kStepPairs vectors (`pairs`) or
+/// A form of the kernel: for codecs, a width of heads, up to kStepPairs vectors (`pairs`) or
 /// kSplitVectors of them, and a room.
 struct StepForm {
   uint32_t count;         // products of a slice whose operands the queries are
@@ -45,15 +63,15 @@ struct StepForm {
   uint32_t parked;        // floats of them
   uint32_t shared_bytes;  // dynamic
 };
-constexpr StepForm step_form(KvDtype type, uint32_t dim, bool pairs, uint32_t room) {
+constexpr StepForm step_form(KvDtype k, KvDtype v, uint32_t dim, bool pairs, uint32_t room) {
   StepForm f = {};
   const uint32_t team = dim / kStepSlice, teams = kStepWarps / team;
   const uint32_t scores = kSplitTile / 4 * (pairs ? 1 : 2);  // of a thread
-  f.count = uses_codes(type) && pairs ? 4 : 8;
+  f.count = uses_codes(k) && pairs ? 4 : 8;
   f.exchange = team > 1 ? teams * 2 * team * 32 * scores : 4;
   f.static_bytes = team * f.count * 32 * 16 + 512;
-  f.ring_bytes = kStepWarps * (2 * kSplitTile * value_bytes(type, kStepSlice) +
-                               (uses_codes(type) ? 2 * kSplitTile * 8 : 0));
+  const uint32_t values = value_bytes(k, kStepSlice) + value_bytes(v, kStepSlice);
+  f.ring_bytes = kStepWarps * kSplitTile * (values + (uses_codes(k) ? 2 * 8 : 0));
   f.stages = std::min((room - 4 * f.exchange - f.static_bytes) / f.ring_bytes, kMostStepStages);
   f.parked_pitch = dim + 4;
   f.parked = teams * (32 + (pairs ? kStepPairs : kSplitVectors) * f.parked_pitch);

@@ -15,56 +15,71 @@ struct LaneRead {
   uint32_t v[4];  // chunk c of values (bf16: all; q4: 64 dims c / 2 of row c % 2 of a pair)
   uint32_t scales;
 };
-template <class T, bool kPairs>
-__device__ __forceinline__ LaneRead make_read() {
+template <class T>
+__device__ __forceinline__ void read_keys(LaneRead* r) {
+  using K = typename T::K;
   const uint32_t lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
-  const uint32_t values = T::kValues + 2 * t * T::kRow;
-  LaneRead r = {};
-  if constexpr (kIndices<T::kType>) {
+  if constexpr (kIndices<K::kType>) {
 #pragma unroll
-    for (uint32_t c = 0; c < 4; ++c) r.k[c] = kept(T::key_at(g, 16 * c + 4 * t));
+    for (uint32_t c = 0; c < 4; ++c) r->k[c] = kept(T::key_at(g, 16 * c + 4 * t));
+  } else if constexpr (kBytes<K::kType>) {
 #pragma unroll
-    for (uint32_t c = 0; c < 4; ++c) {
-      r.v[c] = kept(T::value_at(2 * t + c % 2, c / 2 * 32 + (kPairs ? 4 : 2) * g));
-    }
-    r.scales = kept(T::kScales + 2 * t * 8);
-  } else if constexpr (kBytes<T::kType>) {
-#pragma unroll
-    for (uint32_t c = 0; c < 4; ++c) r.k[c] = kept(g * T::kRow + 8 * t + 32 * (c ^ (g & 3u)));
-#pragma unroll
-    for (uint32_t c = 0; c < 4; ++c) {
-      r.v[c] = kept(values + (kPairs ? ((8 * g) ^ ((t & 1u) << 5)) + 64 * ((c ^ (t >> 1)) & 1u)
-                                     : 4 * g + 32 * (c ^ t)));
-    }
-    r.scales = kept(T::kScales + 2 * t * 8);
+    for (uint32_t c = 0; c < 4; ++c) r->k[c] = kept(g * K::kRow + 8 * t + 32 * (c ^ (g & 3u)));
   } else {
 #pragma unroll
-    for (uint32_t c = 0; c < 2; ++c) r.k[c] = kept(g * T::kRow + 16 * t + 64 * (c ^ (g & 1u)));
-    r.v[0] = kept(values + ((16 * g) ^ (t << 5)));
+    for (uint32_t c = 0; c < 2; ++c) r->k[c] = kept(g * K::kRow + 16 * t + 64 * (c ^ (g & 1u)));
   }
+}
+template <class T, bool kPairs>
+__device__ __forceinline__ void read_values(LaneRead* r) {
+  using V = typename T::V;
+  const uint32_t lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
+  const uint32_t values = T::kValues + 2 * t * V::kRow;
+  if constexpr (kIndices<V::kType>) {
+#pragma unroll
+    for (uint32_t c = 0; c < 4; ++c) {
+      r->v[c] = kept(T::value_at(2 * t + c % 2, c / 2 * 32 + (kPairs ? 4 : 2) * g));
+    }
+  } else if constexpr (kBytes<V::kType>) {
+#pragma unroll
+    for (uint32_t c = 0; c < 4; ++c) {
+      r->v[c] = kept(values + (kPairs ? ((8 * g) ^ ((t & 1u) << 5)) + 64 * ((c ^ (t >> 1)) & 1u)
+                                      : 4 * g + 32 * (c ^ t)));
+    }
+  } else {
+    r->v[0] = kept(values + ((16 * g) ^ (t << 5)));
+  }
+}
+template <class T, bool kPairs>
+__device__ __forceinline__ LaneRead make_read() {
+  LaneRead r = {};
+  read_keys<T>(&r);
+  read_values<T, kPairs>(&r);
+  if (T::kCodes) r.scales = kept(T::kScales + threadIdx.x % 4 * 2 * 8);
   return r;
 }
 
 /// s[kEach * half + 2 * tile + i] of vector g + 8 * half, key 8 * tile + 2t + i.
-template <KvDtype kType, class F, bool kPairs>
+template <class F, bool kPairs>
 __device__ __forceinline__ void score_tile(const uint8_t* stage, const LaneRead& lane,
                                            const uint32_t (&q)[4 * F::kCount],
                                            const float (&worth)[2], float (&s)[F::kScores]) {
   using T = typename F::T;
-  using Codec = KeyCodec<kType, kSlice>;
+  using K = typename T::K;
+  using Codec = KeyCodec<K::kType, kSlice>;
   const uint8_t* scales = stage + lane.scales;
 #pragma unroll
   for (uint32_t tile = 0; tile < T::kKeys / 8; ++tile) {
     uint32_t raw[Codec::kHalf];
 #pragma unroll
     for (uint32_t c = 0; c < 4; ++c) {
-      if constexpr (kIndices<kType>) {
-        raw[c] = *reinterpret_cast<const uint32_t*>(stage + lane.k[c] + tile * 8 * T::kRow);
-      } else if constexpr (kBytes<kType>) {
-        const auto v = *reinterpret_cast<const uint2*>(stage + lane.k[c] + tile * 8 * T::kRow);
+      if constexpr (kIndices<K::kType>) {
+        raw[c] = *reinterpret_cast<const uint32_t*>(stage + lane.k[c] + tile * 8 * K::kRow);
+      } else if constexpr (kBytes<K::kType>) {
+        const auto v = *reinterpret_cast<const uint2*>(stage + lane.k[c] + tile * 8 * K::kRow);
         raw[c * 2] = v.x, raw[c * 2 + 1] = v.y;
       } else {
-        const uint8_t* at = stage + lane.k[c % 2] + tile * 8 * T::kRow + c / 2 * 128;
+        const uint8_t* at = stage + lane.k[c % 2] + tile * 8 * K::kRow + c / 2 * 128;
         const auto v = *reinterpret_cast<const uint4*>(at);
         raw[c * 4] = v.x, raw[c * 4 + 1] = v.y, raw[c * 4 + 2] = v.z, raw[c * 4 + 3] = v.w;
       }
@@ -74,7 +89,7 @@ __device__ __forceinline__ void score_tile(const uint8_t* stage, const LaneRead&
 #pragma unroll
     for (int i = 0; i < 2 * F::kHalves; ++i) {
       s[i / 2 * F::kEach + 2 * static_cast<int>(tile) + i % 2] =
-          kBytes<kType> ? c[i] * worth[i / 2] : c[i];
+          T::kCodes ? c[i] * worth[i / 2] : c[i];
     }
   }
 }
@@ -101,7 +116,7 @@ struct CodeWeights {
         __byte_perm(block < 2 ? scales[i].x : scales[i].y, block < 2 ? scales[i].z : scales[i].w,
                     block % 2 == 0 ? 0x5410u : 0x7632u);
     const auto scale = reinterpret_cast<const __half2&>(pair);
-    const __half2 x = __hmul2(ValueCodec<F::T::kType, kSlice>::bounded(scale), p[i][h]);
+    const __half2 x = __hmul2(ValueCodec<F::T::V::kType, kSlice>::bounded(scale), p[i][h]);
     return reinterpret_cast<const uint32_t&>(x);
   }
 };
@@ -128,10 +143,10 @@ __device__ __forceinline__ void spread_levels(uint32_t first, uint32_t other, ui
 
 /// The lane's codes of chunk c of two neighbouring rows, the first row's first: eight columns, or
 /// four (!kPairs). rows: of the pair, or of those eight behind it.
-template <class T, bool kPairs>
+template <class V, bool kPairs>
 __device__ __forceinline__ void spread_rows(const uint8_t* rows, const LaneRead& lane, int c,
                                             uint32_t (&x)[8]) {
-  if constexpr (kIndices<T::kType>) {
+  if constexpr (kIndices<V::kType>) {
     const int at = kPairs ? 2 * c : c / 2 * 2;
     const uint8_t* from[2] = {rows + lane.v[at] + (kPairs ? 0 : c % 2 * 16),
                               rows + lane.v[at + 1] + (kPairs ? 0 : c % 2 * 16)};
@@ -140,12 +155,12 @@ __device__ __forceinline__ void spread_rows(const uint8_t* rows, const LaneRead&
                           *reinterpret_cast<const Word*>(from[1]), x);
   } else if constexpr (kPairs) {
     const auto first = *reinterpret_cast<const uint2*>(rows + lane.v[c]);
-    const auto other = *reinterpret_cast<const uint2*>(rows + lane.v[c] + T::kRow);
+    const auto other = *reinterpret_cast<const uint2*>(rows + lane.v[c] + V::kRow);
     spread_codes(first.x, other.x, x);
     spread_codes(first.y, other.y, x + 4);
   } else {
     spread_codes(*reinterpret_cast<const uint32_t*>(rows + lane.v[c]),
-                 *reinterpret_cast<const uint32_t*>(rows + lane.v[c] + T::kRow), x);
+                 *reinterpret_cast<const uint32_t*>(rows + lane.v[c] + V::kRow), x);
   }
 }
 
@@ -156,9 +171,10 @@ __device__ __forceinline__ void spread_rows(const uint8_t* rows, const LaneRead&
 template <class F, bool kPairs>
 __device__ __forceinline__ void weigh_codes(const uint8_t* stage, const LaneRead& lane,
                                             uint32_t part, const float (&w)[F::kScores],
-                                            Sums<F, true>& sums) {
+                                            Sums<F>& sums) {
   using T = typename F::T;
-  const uint8_t* rows = stage + part * 16 * T::kRow;
+  using V = typename T::V;
+  const uint8_t* rows = stage + part * 16 * V::kRow;
   const CodeWeights<F> weights(stage + lane.scales + (T::kKeys + 16 * part) * 8, w + 4 * part);
 #pragma unroll
   for (int c = 0; c < (kPairs ? 2 : 4); ++c) {
@@ -167,7 +183,7 @@ __device__ __forceinline__ void weigh_codes(const uint8_t* stage, const LaneRead
     for (int i = 0; i < 2; ++i) {
       a[2 * i] = weights.scaled(i, 0, kPairs ? 2 * c : c);
       a[2 * i + 1] = weights.scaled(i, kPairs ? 0 : 1, kPairs ? 2 * c + 1 : c);
-      spread_rows<T, kPairs>(rows + static_cast<uint32_t>(i) * 8 * T::kRow, lane, c, x[i]);
+      spread_rows<V, kPairs>(rows + static_cast<uint32_t>(i) * 8 * V::kRow, lane, c, x[i]);
     }
 #pragma unroll
     for (int j = 0; j < (kPairs ? 8 : 4); ++j) {
@@ -179,8 +195,8 @@ __device__ __forceinline__ void weigh_codes(const uint8_t* stage, const LaneRead
 
 template <class F, bool kPairs>
 __device__ __forceinline__ void weigh_wide(const uint8_t* stage, const LaneRead& lane,
-                                           const float (&w)[F::kScores], Sums<F, false>& sums) {
-  using T = typename F::T;
+                                           const float (&w)[F::kScores], Sums<F>& sums) {
+  using V = typename F::T::V;
   const uint8_t* row = stage + lane.v[0];
   uint32_t p[4];
 #pragma unroll
@@ -197,10 +213,10 @@ __device__ __forceinline__ void weigh_wide(const uint8_t* stage, const LaneRead&
     uint32_t raw[16];
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
-      const auto v = *reinterpret_cast<const uint4*>(row + (i % 2 + i / 2 * 8) * T::kRow + c * 128);
+      const auto v = *reinterpret_cast<const uint4*>(row + (i % 2 + i / 2 * 8) * V::kRow + c * 128);
       raw[4 * i] = v.x, raw[4 * i + 1] = v.y, raw[4 * i + 2] = v.z, raw[4 * i + 3] = v.w;
     }
-    ValueCodec<KvDtype::kBf16, kSlice>::template multiply<kPairs>(raw, nullptr, 0, c, p, sums.o[c]);
+    ValueCodec<V::kType, kSlice>::template multiply<kPairs>(raw, nullptr, 0, c, p, sums.o[c]);
   }
 }
 

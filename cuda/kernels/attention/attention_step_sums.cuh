@@ -9,26 +9,27 @@
 
 namespace sharpi::cuda::step {
 
-template <KvDtype kType, int kTeam, bool kPairs, uint32_t kSpace, bool kMany>
+template <KvDtype kKey, KvDtype kValue, int kTeam, bool kPairs, uint32_t kSpace, bool kMany>
 struct Form {
   static constexpr bool kSeveral = kMany;
   static constexpr uint32_t kTeams = kWarps / kTeam, kDim = kTeam * kSlice;
   static constexpr int kHalves = kPairs ? 1 : 2;
-  using T = Stage<kType>;
+  using T = Stage<kKey, kValue>;
+  static constexpr bool kCodes = T::kCodes;
   static constexpr int kEach = T::kKeys / 4, kScores = kEach * kHalves;  // of a thread
-  static constexpr StepForm kForm = step_form(kType, kDim, kPairs, kSpace);
+  static constexpr StepForm kForm = step_form(kKey, kValue, kDim, kPairs, kSpace);
   static constexpr uint32_t kCount = kForm.count;
   static constexpr uint32_t kMost = kPairs ? kStepPairs : kSplitVectors;  // vectors
   static constexpr uint32_t kRing = kForm.ring_bytes, kStages = kForm.stages;
   static constexpr uint32_t kParkedPitch = kForm.parked_pitch;
-  static_assert(kCount == kProducts<kType, kPairs> && kRing == kWarps * T::kBytesOf);
+  static_assert(kCount == kProducts<kKey, kPairs> && kRing == kWarps * T::kBytesOf);
   static_assert(kStages >= 1 && kForm.shared_bytes + kForm.static_bytes <= kSpace);
 };
 
 /// What a warp has summed up: running maxima and sums of weights, values of its slice.
-template <class F, bool kCodes>
+template <class F>
 struct Sums {
-  static constexpr int kBias = !kCodes ? 1 : F::kHalves == 1 ? 2 : 4;
+  static constexpr int kBias = !F::kCodes ? 1 : F::kHalves == 1 ? 2 : 4;
   float m[F::kHalves], l[F::kHalves], o[2][8][4], bias[kBias][4];
 
   __device__ __forceinline__ void start() {
@@ -93,7 +94,7 @@ struct Sums {
 #pragma unroll
     for (int i = 0; i < 64; ++i) o[i / 32][i / 4 % 8][i % 4] *= factor[i % 4 / 2 % F::kHalves];
 #pragma unroll
-    for (int i = 0; i < (kCodes ? 4 * kBias : 0); ++i) {
+    for (int i = 0; i < (F::kCodes ? 4 * kBias : 0); ++i) {
       bias[i / 4][i % 4] *= factor[i % 4 / 2 % F::kHalves];
     }
   }
@@ -126,8 +127,8 @@ __device__ __forceinline__ void share_scores(float (&s)[F::kScores], float* exch
 }
 
 /// f(vector, element of the slice, four sums) for what a thread has.
-template <KvDtype kType, class F, bool kPairs, class Fn>
-__device__ __forceinline__ void for_sums(const Sums<F, kBytes<kType>>& s, const Fn& f) {
+template <class F, bool kPairs, class Fn>
+__device__ __forceinline__ void for_sums(const Sums<F>& s, const Fn& f) {
   const uint32_t lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
 #pragma unroll
   for (int h = 0; h < F::kHalves; ++h) {
@@ -137,7 +138,7 @@ __device__ __forceinline__ void for_sums(const Sums<F, kBytes<kType>>& s, const 
       uint32_t d = 0;
 #pragma unroll
       for (int j = 0; j < 4; ++j) {
-        if constexpr (kBytes<kType> && !kPairs) {  // four elements of half a block
+        if constexpr (F::kCodes && !kPairs) {  // four elements of half a block
           const int k = part / 2, i = part % 2;
           d = static_cast<uint32_t>(32 * k + 4 * i) + 8 * t;
           x[j] = kCodeUnit * (s.o[k / 2][k % 2 * 4 + j][2 * h + i] + s.bias[k][2 * h]);
@@ -147,7 +148,7 @@ __device__ __forceinline__ void for_sums(const Sums<F, kBytes<kType>>& s, const 
         d = static_cast<uint32_t>(64 * c + 4 * i) + 16 * t;
         const float* from = s.o[c][i % 2 * 4 + j];
         const float lo = from[2 * h + i / 2], hi = from[2 + i / 2];
-        if constexpr (kBytes<kType>) {
+        if constexpr (F::kCodes) {
           x[j] = kCodeUnit * (t < 2 ? lo + s.bias[c][0] : hi + s.bias[c][2]);
         } else {
           x[j] = kPairs ? lo + hi : lo;

@@ -250,48 +250,62 @@ void check_qkv(QkvCase c) {
   check_case(c);
 }
 
-/// Rows of awkward floats: bytes must equal the host codec's.
-void check_codec_bytes() {
-  for (const KvDtype d : {kF, kB, kQ, kT}) {
-    const uint32_t n = 128, n_rows = 64;
-    const KvLayer l = make_layer(1, n, d, d, 0);
-    std::vector<float> x(n_rows * n), q(n_rows * n);
-    for (uint32_t r = 0; r < n_rows; ++r) {
-      for (uint32_t i = 0; i < n; ++i) {
-        uint32_t bits = g_rng();
-        if (r % 4 == 0) bits &= 0x807FFFFFu;                        // subnormal
-        if (r % 4 == 1) bits = (bits & 0x83FFFFFFu) | 0x3C000000u;  // around one
-        if (r % 4 == 2 && i % 7 != 0) bits = (bits & 0xBFFFFFFFu);  // below two
-        float f;
-        std::memcpy(&f, &bits, 4);
-        x[r * n + i] = f;
-      }
+/// An awkward float of row r.
+float awkward(uint32_t r, uint32_t i) {
+  uint32_t bits = g_rng();
+  if (r % 8 == 0) bits &= 0x807FFFFFu;                        // subnormal
+  if (r % 8 == 1) bits = (bits & 0x83FFFFFFu) | 0x3C000000u;  // around one
+  if (r % 8 == 2 && i % 7 != 0) bits = (bits & 0xBFFFFFFFu);  // below two
+  if (r % 8 == 4) bits = (bits & 0x80000000u) | 0x3F800000u;  // 1 or -1: several are the largest
+  if (r % 8 == 5) bits = 0;
+  if (r % 8 == 6) bits = (bits & 0x9FFFFFFFu) | 0x18000000u;  // about the least that q4 stores
+  float f;
+  std::memcpy(&f, &bits, 4);
+  return f;
+}
+
+/// n_rows rows of awkward floats, a head each: bytes must equal the host codec's.
+void check_codec_bytes(KvDtype d, uint32_t n, uint32_t n_rows) {
+  const KvLayer l = make_layer(1, n, d, d, 0);
+  std::vector<float> x(n_rows * n), q(n_rows * n);
+  for (uint32_t r = 0; r < n_rows; ++r) {
+    for (uint32_t i = 0; i < n; ++i) x[r * n + i] = awkward(r, i);
+  }
+  TestBatch batch(n_rows, 1, 3);
+  Buffer<std::byte> store(blocks_of(n_rows) * l.block_stride);
+  batch.table.sequences[0].n_rows = n_rows;
+  batch.table.groups[1] = {store.p, 0, 0};
+  const Buffer<float> dx(x), dq(q);
+  Buffer<float> q_out(q.size());
+  QkvParams p;
+  p.batch = batch.finish();
+  p.kv = l;
+  p.n_heads = 1;
+  p.q = dq.p;
+  p.q_stride = p.q_head_stride = n;
+  p.k = dx.p;
+  p.kv_stride = n;
+  p.q_out = q_out.p;
+  must(launch_qkv(p, true, nullptr), "qkv");
+  const std::vector<std::byte> got = store.host();
+  for (uint32_t r = 0; r < n_rows; ++r) {
+    std::vector<std::byte> want(l.k_row_bytes);
+    std::vector<float> values(n);
+    put_row(d, n, x.data() + r * n, n, want.data(), values.data());
+    for (const uint64_t at : {l.k_offset, l.v_offset}) {
+      expect(std::memcmp(want.data(), got.data() + at + r * l.k_row_bytes, want.size()) == 0,
+             std::string("codec bytes ") + name_of(d) + " of " + std::to_string(n) + ", row " +
+                 std::to_string(r) + " of " + std::to_string(n_rows));
     }
-    TestBatch batch(n_rows, 1, 3);
-    Buffer<std::byte> store(blocks_of(n_rows) * l.block_stride);
-    batch.table.sequences[0].n_rows = n_rows;
-    batch.table.groups[1] = {store.p, 0, 0};
-    const Buffer<float> dx(x), dq(q);
-    Buffer<float> q_out(q.size());
-    QkvParams p;
-    p.batch = batch.finish();
-    p.kv = l;
-    p.n_heads = 1;
-    p.q = dq.p;
-    p.q_stride = p.q_head_stride = n;
-    p.k = dx.p;
-    p.kv_stride = n;
-    p.q_out = q_out.p;
-    must(launch_qkv(p, false, nullptr), "qkv");
-    const std::vector<std::byte> got = store.host();
-    for (uint32_t r = 0; r < n_rows; ++r) {
-      std::vector<std::byte> want(l.k_row_bytes);
-      std::vector<float> values(n);
-      put_row(d, n, x.data() + r * n, n, want.data(), values.data());
-      for (const uint64_t at : {l.k_offset, l.v_offset}) {
-        expect(std::memcmp(want.data(), got.data() + at + r * l.k_row_bytes, want.size()) == 0,
-               std::string("codec bytes ") + name_of(d) + " row " + std::to_string(r));
-      }
+  }
+}
+
+/// Heads of every kernel, calls of many and of few rows.
+void check_codec_bytes() {
+  for (const uint32_t n : {64u, 96u, 128u, 160u, 256u, 512u}) {
+    for (const KvDtype d : {kF, kB, kQ, kT}) {
+      check_codec_bytes(d, n, 64);
+      check_codec_bytes(d, n, 8);
     }
   }
 }
@@ -305,11 +319,11 @@ struct QkvModel {
 };
 
 /// The row of one session, layer after layer, each behind the launch that makes it.
-void bench_qkv(Front& front, const QkvModel& m, KvDtype type) {
+void bench_qkv(Front& front, const QkvModel& m, KvDtype k, KvDtype v) {
   const uint32_t n_layers = 32, ring = 1088, n_half = m.n_rot / 2;
   const uint64_t width = uint64_t{m.n_heads} * m.dim, kv_dim = uint64_t{m.n_kv} * m.dim,
                  q_stride = width * (m.gated ? 2 : 1), all = q_stride + 2 * kv_dim;
-  KvLayer l = make_layer(m.n_kv, m.dim, type, type, m.window);
+  KvLayer l = make_layer(m.n_kv, m.dim, k, v, m.window);
   Buffer<std::byte> store(n_layers * l.block_stride * blocks_of(ring)),
       chunk(uint64_t{kKvBlockSlots} * (l.k_row_bytes + l.v_row_bytes));
   l.chunk = chunk.p;
@@ -348,7 +362,7 @@ void bench_qkv(Front& front, const QkvModel& m, KvDtype type) {
   const double us = time_behind_front(
       n_layers, [&](uint32_t, cudaStream_t s) { front.launch(from.p, row.p, all, s); },
       [&](uint32_t i, cudaStream_t s) { must(launch_qkv(layers[i], true, s), m.name); });
-  std::printf("row %-12s %-4s %6.2f us\n", m.name, name_of(type), us);
+  std::printf("row %-12s %-4s %-4s %6.2f us\n", m.name, name_of(k), name_of(v), us);
 }
 
 }  // namespace
@@ -363,7 +377,8 @@ void bench_qkvs(const KernelConfig& config) {
                              {"12B window", 16, 8, 256, 256, HeadNorm::kPerHead, false, true, 1024},
                              {"12B global", 16, 1, 512, 512, HeadNorm::kPerHead, false, true, 0}};
   for (const QkvModel& m : models) {
-    for (const KvDtype type : {kF, kB, kQ}) bench_qkv(front, m, type);
+    for (const KvDtype type : {kF, kB, kQ, kT}) bench_qkv(front, m, type, type);
+    bench_qkv(front, m, kQ, kT);
   }
 }
 

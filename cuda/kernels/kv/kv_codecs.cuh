@@ -15,7 +15,8 @@
 //   swizzles    pieces of 16 bytes in shared memory are xored with this, so that a warp's loads of
 //               keys (eight rows by four columns of lanes) or of values (rows 2t, columns g) hit
 //               all banks
-//   kStep       whether attention_step.cu has a form for rows of this codec
+//   kStep       whether attention_step.cu has a form for K and V in this codec; kStepCodecs has it
+//               then, and may pair it with others
 #pragma once
 
 #include <cuda_fp16.h>
@@ -30,13 +31,14 @@
 
 namespace sharpi::cuda {
 
-/// Where a row goes, and its twin in the ring or null.
+/// Where a row goes, and its twin in the ring or null. Without a row everything is done but the
+/// stores: so a kernel goes through its instructions before its input is there.
 struct StoredTo {
   std::byte *row, *twin;
 };
 template <class T>
 __device__ __forceinline__ void store_both(const StoredTo& to, uint32_t at, T v) {
-  reinterpret_cast<T*>(to.row)[at] = v;
+  if (to.row != nullptr) reinterpret_cast<T*>(to.row)[at] = v;
   if (to.twin != nullptr) reinterpret_cast<T*>(to.twin)[at] = v;
 }
 
@@ -260,36 +262,42 @@ struct DeviceCodec<KvDtype::kQ4> {
     const uint32_t lane = threadIdx.x % 32;
     for (uint32_t b = threadIdx.x / 32; b < n / 32; b += blockDim.x / 32) {
       const float v = x[b * 32 + lane];
-      store_block(b * 32, n, Q4Block<1>(&v), to);
+      const Q4Blocks<1, 1> block(&v);
+      store_block(b * 32, n, block.code[0], block.scale[0], to);
     }
   }
   /// A code in every lane: pairs of lanes share a byte.
-  static __device__ __forceinline__ void store_block(uint32_t at, uint32_t n,
-                                                     const Q4Block<1>& block, const StoredTo& to) {
+  static __device__ __forceinline__ void store_block(uint32_t at, uint32_t n, uint32_t code,
+                                                     uint16_t scale, const StoredTo& to) {
     const uint32_t lane = threadIdx.x % 32;
-    const uint32_t other = __shfl_xor_sync(0xFFFFFFFFu, block.code[0], 1);
-    if (lane % 2 == 0) {
-      store_both(to, (at + lane) / 2, static_cast<uint8_t>(block.code[0] | other << 4));
-    }
-    if (lane == 0) store_both(to, n / 4 + at / 32, block.scale);
+    const uint32_t other = __shfl_xor_sync(0xFFFFFFFFu, code, 1);
+    if (lane % 2 == 0) store_both(to, (at + lane) / 2, static_cast<uint8_t>(code | other << 4));
+    if (lane == 0) store_both(to, n / 4 + at / 32, scale);
   }
   template <int kPer>
   static __device__ __forceinline__ void store_head(uint32_t at, uint32_t n, const float (&x)[kPer],
                                                     const StoredTo& to) {
 #pragma unroll
-    for (uint32_t i = 0; i < kPer; ++i) store_block(at + 32 * i, n, Q4Block<1>(x + i), to);
+    for (uint32_t i = 0; i < kPer; ++i) {
+      const Q4Blocks<1, 1> block(x + i);
+      store_block(at + 32 * i, n, block.code[0], block.scale[0], to);
+    }
   }
   template <int kPer>
   static __device__ __forceinline__ void store_fours(uint32_t at, uint32_t n,
                                                      const float (&x)[kPer], const StoredTo& to) {
     const uint32_t lane = threadIdx.x % 32;
+    constexpr uint32_t kTogether = kPer == 4 ? 1 : 2;  // four would take too many registers
 #pragma unroll
-    for (uint32_t i = 0; i < kPer / 4; ++i) {
-      const Q4Block<4> block(x + 4 * i);
-      const uint32_t codes =
-          block.code[0] | block.code[1] << 4 | block.code[2] << 8 | block.code[3] << 12;
-      store_both(to, at / 4 + 32 * i + lane, static_cast<uint16_t>(codes));
-      if (lane % 8 == 0) store_both(to, n / 4 + at / 32 + 4 * i + lane / 8, block.scale);
+    for (uint32_t i0 = 0; i0 < kPer / 4; i0 += kTogether) {
+      const Q4Blocks<4, kTogether> blocks(x + 4 * i0);
+#pragma unroll
+      for (uint32_t b = 0; b < kTogether; ++b) {
+        const uint32_t i = i0 + b, *code = blocks.code + 4 * b;
+        const uint32_t codes = code[0] | code[1] << 4 | code[2] << 8 | code[3] << 12;
+        store_both(to, at / 4 + 32 * i + lane, static_cast<uint16_t>(codes));
+        if (lane % 8 == 0) store_both(to, n / 4 + at / 32 + 4 * i + lane / 8, blocks.scale[b]);
+      }
     }
   }
   static __device__ __forceinline__ void fragment(const uint8_t* at, uint32_t, const uint8_t* scale,

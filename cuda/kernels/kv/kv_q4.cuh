@@ -80,27 +80,35 @@ __device__ __forceinline__ __half2 bounded_scales(__half2 s) {
 
 // --- rotation ---
 
-/// x, with the sign that element i of every 128 is given.
-__device__ __forceinline__ float signed_at(float x, uint32_t i) {
+/// The signs that elements i, i + 1, .. of every 128 are given, the first one's in the lowest bit;
+/// as many as are left of their 32.
+__device__ __forceinline__ uint32_t signs_from(uint32_t i) {
   constexpr uint32_t kWords[4] = {kRotationSigns[0], kRotationSigns[1], kRotationSigns[2],
                                   kRotationSigns[3]};
   const uint32_t w = i < 32 ? kWords[0] : i < 64 ? kWords[1] : i < 96 ? kWords[2] : kWords[3];
-  return __uint_as_float(__float_as_uint(x) ^ ((w >> i % 32) << 31));
+  return w >> i % 32;
+}
+__device__ __forceinline__ float signed_at(float x, uint32_t i) {
+  return __uint_as_float(__float_as_uint(x) ^ signs_from(i) << 31);
 }
 /// 1 / sqrt(b) as kv/rotation.cc rounds it, without a root and a division in every kernel.
 __device__ __forceinline__ float rotation_norm(uint32_t b) {
   return b == 128 ? 0x1.6a09e6p-4f : b == 64 ? 0x1p-3f : b == 32 ? 0x1.6a09e6p-3f : 0x1p-2f;
 }
 /// One stage between lanes `apart` from each other: the sum in the lower lane, the difference in
-/// the upper one. The product with 1 or -1 is exact, so one instruction rounds as the sum alone
-/// would.
+/// the upper one, whose topmost bit of `upper` is set. The product with 1 or -1 is exact, so one
+/// instruction rounds as the sum alone would.
 template <int kPer>
-__device__ __forceinline__ void across(float (&x)[kPer], uint32_t apart) {
-  const float sign = (threadIdx.x & apart) != 0 ? -1.0f : 1.0f;
+__device__ __forceinline__ void across(float (&x)[kPer], uint32_t apart, uint32_t upper) {
+  const float sign = __uint_as_float(0x3F800000u | (upper & 0x80000000u));
 #pragma unroll
   for (int i = 0; i < kPer; ++i) {
     x[i] = fmaf(x[i], sign, __shfl_xor_sync(0xFFFFFFFFu, x[i], static_cast<int>(apart)));
   }
+}
+template <int kPer>
+__device__ __forceinline__ void across(float (&x)[kPer], uint32_t apart) {
+  across(x, apart, (threadIdx.x & apart) != 0 ? 0x80000000u : 0u);
 }
 __device__ __forceinline__ void within(float& low, float& high) {
   const float a = low, b = high;
@@ -109,15 +117,12 @@ __device__ __forceinline__ void within(float& low, float& high) {
 }
 
 /// kFours: 128 i + 4 lane + j in x[4 i + j], b = 128. Else lane + 32 i in x[i], any b up to 128.
-template <bool kFours, int kPer>
-__device__ __forceinline__ uint32_t element_of(int i) {
-  const uint32_t lane = threadIdx.x % 32, n = static_cast<uint32_t>(i);
-  return kFours ? n / 4 * 128 + 4 * lane + n % 4 : lane + 32 * n;
-}
 /// Stages are a loop, because a step of one row executes them once: fetching what unrolled stages
-/// are made of would take longer than executing it.
+/// are made of would take longer than executing it. The lane's number goes through it backwards, a
+/// bit a stage: else every stage would read the number anew, which takes as long as a shuffle.
 template <bool kFours, int kPer>
 __device__ __forceinline__ void hadamard(float (&x)[kPer], uint32_t b) {
+  uint32_t upper = __brev(threadIdx.x);
   if constexpr (kFours) {
 #pragma unroll
     for (int i = 0; i < kPer; i += 4) {
@@ -125,10 +130,12 @@ __device__ __forceinline__ void hadamard(float (&x)[kPer], uint32_t b) {
       within(x[i], x[i + 2]), within(x[i + 1], x[i + 3]);
     }
 #pragma unroll 1
-    for (uint32_t apart = 1; apart < 32; apart *= 2) across(x, apart);
+    for (uint32_t apart = 1; apart < 32; apart *= 2, upper *= 2) across(x, apart, upper);
   } else {
 #pragma unroll 1
-    for (uint32_t apart = 1; apart < 32 && apart < b; apart *= 2) across(x, apart);
+    for (uint32_t apart = 1; apart < 32 && apart < b; apart *= 2, upper *= 2) {
+      across(x, apart, upper);
+    }
 #pragma unroll
     for (int apart = 1; apart < 4; apart *= 2) {
       if (32u * static_cast<uint32_t>(apart) >= b) continue;
@@ -144,8 +151,16 @@ __device__ __forceinline__ void hadamard(float (&x)[kPer], uint32_t b) {
 }
 template <bool kFours, int kPer>
 __device__ __forceinline__ void rotation_signs(float (&x)[kPer], uint32_t b) {
+  const uint32_t lane = threadIdx.x % 32;
+  [[maybe_unused]] const uint32_t four = kFours ? signs_from(4 * lane) : 0;  // of four neighbours
 #pragma unroll
-  for (int i = 0; i < kPer; ++i) x[i] = signed_at(x[i], element_of<kFours, kPer>(i) % b);
+  for (int i = 0; i < kPer; ++i) {
+    if constexpr (kFours) {
+      x[i] = __uint_as_float(__float_as_uint(x[i]) ^ (four << (31 - i % 4) & 0x80000000u));
+    } else {
+      x[i] = signed_at(x[i], (lane + 32 * static_cast<uint32_t>(i)) % b);
+    }
+  }
 }
 /// A head in a warp's registers, as above.
 template <bool kFours, int kPer>
@@ -220,9 +235,11 @@ class Q4Search {
       : step_(__ldg(kQ4Steps.of + threadIdx.x % 32)),
         level_(static_cast<float>(static_cast<int8_t>(levels_of(threadIdx.x % 16).x))) {}
 
-  /// What rounding puts into the step above its own is below that step's middle, too.
+  /// The step's number is rounded down into the lowest bits of a float, which is where a shuffle
+  /// looks for a lane: so no conversion is waited for. NaN has code 0, as no middle is below it.
   __device__ __forceinline__ uint32_t code(float y) const {
-    const int at = min(max(__float2int_rd(fmaf(y, 0.125f, 16.0f)), 0), 31);
+    const float in = fminf(fmaxf(y, -128.0f), 127.5f);
+    const int at = __float_as_int(__fmaf_rd(in, 0.125f, 0x1p23f + 16.0f));
     const uint32_t found = __shfl_sync(0xFFFFFFFFu, step_, at);
     return (found & 15u) + (y > __uint_as_float(found & ~15u) ? 1 : 0);
   }
@@ -235,76 +252,124 @@ class Q4Search {
   float level_;
 };
 
-/// A block of 32 whose elements kEach lie in each of 32 / kEach lanes side by side.
-template <int kEach>
-struct Q4Block {
-  uint32_t code[kEach];
-  uint16_t scale;
+/// Blocks of 32, kCount of them side by side in their chains of shuffles and divisions: elements of
+/// a block lie kEach in each of 32 / kEach neighbouring lanes, those of block b in x[kEach * b] on.
+template <int kEach, int kCount>
+struct Q4Blocks {
+  uint32_t code[kCount * kEach];
+  uint16_t scale[kCount];
 
-  __device__ __forceinline__ explicit Q4Block(const float* x) {
-    constexpr uint32_t kLanes = 32 / kEach;
-    uint32_t most = 0;
+  __device__ __forceinline__ explicit Q4Blocks(const float* x) {
+    const Q4Search search;  // its table is read meanwhile
+    uint32_t most[kCount], sign[kCount];
+    float d[kCount], inverse[kCount];
+    find_most(x, most);
 #pragma unroll
-    for (int j = 0; j < kEach; ++j) most = max(most, __float_as_uint(x[j]) & 0x7FFFFFFFu);
+    for (int b = 0; b < kCount; ++b) inverse[b] = __fdiv_rn(127.0f, __uint_as_float(most[b]));
+    find_sign(x, most, sign);
 #pragma unroll
-    for (uint32_t d = 1; d < kLanes; d *= 2) {
-      most = max(most, __shfl_xor_sync(0xFFFFFFFFu, most, static_cast<int>(d)));
+    for (int b = 0; b < kCount; ++b) {
+      inverse[b] = __uint_as_float(__float_as_uint(inverse[b]) ^ sign[b]);
     }
-    // The sign of the first of the largest.
-    bool has = false;
-    uint32_t sign = 0;
-#pragma unroll
-    for (int j = kEach - 1; j >= 0; --j) {
-      const uint32_t bits = __float_as_uint(x[j]);
-      if ((bits & 0x7FFFFFFFu) == most) has = true, sign = bits & 0x80000000u;
-    }
-    const uint32_t group = threadIdx.x % 32 - threadIdx.x % kLanes;
-    const uint32_t lanes = __ballot_sync(0xFFFFFFFFu, has) >> group;  // the lowest: of the group
-    sign = __shfl_sync(0xFFFFFFFFu, sign,
-                       static_cast<int>(group) + __ffs(static_cast<int>(lanes)) - 1);
-    const float magnitude = __uint_as_float(most);
-    const bool zeros = magnitude < kQ4LeastMagnitude;
-    const bool odd = most >= 0x7F800000u;
-    const Q4Search search;
     // From the largest element's scale to the codes' own, twice.
-    float d = __uint_as_float(most | sign), of = 127.0f;
 #pragma unroll 1
-    for (int pass = 0; pass < 2; ++pass) {
-      d = fit(x, __fdiv_rn(of, d), search);
-      of = 1.0f;
-    }
-    scale = zeros ? uint16_t{0} : odd || d != d ? uint16_t{0x7E00} : half_bits_of(d);
-    if (!zeros && !odd) return;
+    for (int pass = 0;; ++pass) {
+      fit(x, inverse, search, d);
+      if (pass == 1) break;
 #pragma unroll
-    for (int j = 0; j < kEach; ++j) code[j] = kQ4ZeroCode;
+      for (int b = 0; b < kCount; ++b) inverse[b] = __frcp_rn(d[b]);
+    }
+#pragma unroll
+    for (int b = 0; b < kCount; ++b) {
+      const bool zeros = __uint_as_float(most[b]) < kQ4LeastMagnitude;
+      const bool odd = most[b] >= 0x7F800000u;
+      scale[b] = zeros ? uint16_t{0} : odd || d[b] != d[b] ? uint16_t{0x7E00} : half_bits_of(d[b]);
+#pragma unroll
+      for (int j = 0; j < kEach; ++j) {
+        if (zeros || odd) code[b * kEach + j] = kQ4ZeroCode;
+      }
+    }
   }
 
  private:
-  /// Takes the codes nearest to x * inverse, gives the scale of least squares: sums of elements 16
-  /// apart, then 8, 4, 2, 1. Sums of squares of levels are whole and small, exact in any order.
-  __device__ __forceinline__ float fit(const float* x, float inverse, const Q4Search& search) {
-    float up[kEach], down = 0.0f;
+  static constexpr uint32_t kLanes = 32 / kEach;
+
+  /// The blocks' largest magnitudes, as bits.
+  static __device__ __forceinline__ void find_most(const float* x, uint32_t (&most)[kCount]) {
 #pragma unroll
-    for (int j = 0; j < kEach; ++j) {
-      code[j] = search.code(__fmul_rn(x[j], inverse));
-      const float c = search.level(code[j]);
-      up[j] = __fmul_rn(x[j], c);
-      down = fmaf(c, c, down);
-    }
-#pragma unroll 1
-    for (int d = 16 / kEach; d > 0; d /= 2) {
+    for (int b = 0; b < kCount; ++b) {
+      most[b] = 0;
 #pragma unroll
       for (int j = 0; j < kEach; ++j) {
-        up[j] = __fadd_rn(up[j], __shfl_xor_sync(0xFFFFFFFFu, up[j], d));
+        most[b] = max(most[b], __float_as_uint(x[b * kEach + j]) & 0x7FFFFFFFu);
       }
-      down += __shfl_xor_sync(0xFFFFFFFFu, down, d);
     }
 #pragma unroll
-    for (int half = kEach / 2; half > 0; half /= 2) {
+    for (uint32_t d = 1; d < kLanes; d *= 2) {
 #pragma unroll
-      for (int j = 0; j < half; ++j) up[j] = __fadd_rn(up[j], up[j + half]);
+      for (int b = 0; b < kCount; ++b) {
+        most[b] = max(most[b], __shfl_xor_sync(0xFFFFFFFFu, most[b], static_cast<int>(d)));
+      }
     }
-    return __fdiv_rn(up[0], down);
+  }
+  /// The sign of the first of the largest, in the topmost bit: every lane says whether it has one,
+  /// and its first one's sign; the lowest lane of those that have one counts.
+  static __device__ __forceinline__ void find_sign(const float* x, const uint32_t (&most)[kCount],
+                                                   uint32_t (&sign)[kCount]) {
+    const uint32_t group = threadIdx.x % 32 - threadIdx.x % kLanes;
+#pragma unroll
+    for (int b = 0; b < kCount; ++b) {
+      bool has = false;
+      uint32_t below = 0;
+#pragma unroll
+      for (int j = kEach - 1; j >= 0; --j) {
+        const uint32_t bits = __float_as_uint(x[b * kEach + j]);
+        if ((bits & 0x7FFFFFFFu) == most[b]) has = true, below = bits >> 31;
+      }
+      const uint32_t lanes = __ballot_sync(0xFFFFFFFFu, has) >> group;
+      const uint32_t negative = __ballot_sync(0xFFFFFFFFu, below != 0) >> group;
+      sign[b] = (lanes & (~lanes + 1u) & negative) != 0 ? 0x80000000u : 0u;
+    }
+  }
+  /// Takes the codes nearest to x * inverse, gives the scales of least squares: sums of elements 16
+  /// apart, then 8, 4, 2, 1. Sums of squares of levels are whole and small, exact in any order.
+  /// Five stages are a loop for the sake of registers, three are not.
+  __device__ __forceinline__ void fit(const float* x, const float (&inverse)[kCount],
+                                      const Q4Search& search, float (&d)[kCount]) {
+    float up[kCount * kEach], down[kCount];
+#pragma unroll
+    for (int b = 0; b < kCount; ++b) {
+      down[b] = 0.0f;
+#pragma unroll
+      for (int j = 0; j < kEach; ++j) {
+        const int i = b * kEach + j;
+        code[i] = search.code(__fmul_rn(x[i], inverse[b]));
+        const float c = search.level(code[i]);
+        up[i] = __fmul_rn(x[i], c);
+        down[b] = fmaf(c, c, down[b]);
+      }
+    }
+#pragma unroll kEach == 1 ? 1 : 3
+    for (int apart = 16 / kEach; apart > 0; apart /= 2) {
+#pragma unroll
+      for (int i = 0; i < kCount * kEach; ++i) {
+        up[i] = __fadd_rn(up[i], __shfl_xor_sync(0xFFFFFFFFu, up[i], apart));
+      }
+#pragma unroll
+      for (int b = 0; b < kCount; ++b) {
+        down[b] += __shfl_xor_sync(0xFFFFFFFFu, down[b], apart);
+      }
+    }
+#pragma unroll
+    for (int b = 0; b < kCount; ++b) {
+      float* sum = up + b * kEach;
+#pragma unroll
+      for (int half = kEach / 2; half > 0; half /= 2) {
+#pragma unroll
+        for (int j = 0; j < half; ++j) sum[j] = __fadd_rn(sum[j], sum[j + half]);
+      }
+      d[b] = __fdiv_rn(sum[0], down[b]);
+    }
   }
 };
 

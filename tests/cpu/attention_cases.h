@@ -183,6 +183,7 @@ void expect_row(const Sequence& s, uint64_t from, uint64_t to, const std::vector
     }
     double sum = 0;
     for (double& x : p) sum += x = std::exp(x - top);
+    for (double& x : p) x /= sum;
     // A score is off by at most (dim + 3) roundings of its terms, or by `relative` of them; a
     // weight by twice that plus the exponential's 4 ulp and the shift; the sums by one rounding per
     // key.
@@ -193,8 +194,8 @@ void expect_row(const Sequence& s, uint64_t from, uint64_t to, const std::vector
     for (size_t i = 0; i < h.dim; ++i) {
       double want = 0, size = 0;
       for (size_t t = 0; t < keys.size(); ++t) {
-        want += p[t] / sum * values[t][kv + i];
-        size += p[t] / sum * std::fabs(values[t][kv + i]);
+        want += p[t] * values[t][kv + i];
+        size += p[t] * std::fabs(values[t][kv + i]);
       }
       ASSERT_NEAR(got[head * h.dim + i], want, 2 * weight_error * size)
           << "head " << head << " element " << i << " of keys [" << from << ", " << to << "]";

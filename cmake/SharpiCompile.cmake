@@ -2,7 +2,7 @@
 # if SHARPI_UNITY says so.
 function(sharpi_unity target)
   if(SHARPI_UNITY)
-    set_target_properties(${target} PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE 8)
+    set_target_properties(${target} PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE 16)
   endif()
 endfunction()
 

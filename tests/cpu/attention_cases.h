@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// What the attention tests are made of: stored conversations, runs over them in any chunks, and the
-// plain double loops that they are held against.
+// What the attention tests are made of: runs over stored conversations in any chunks, and the plain
+// double loops that they are held against.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -13,9 +13,9 @@
 #include <string>
 #include <vector>
 
+#include "attention_sequence.h"
 #include "cpu/attention.h"
 #include "isas.h"
-#include "rotated_rows.h"
 
 namespace sharpi::cpu {
 namespace {
@@ -29,24 +29,11 @@ ThreadPool& pool_of(uint32_t n_threads) {
   return *pools[n_threads];
 }
 
-std::vector<float> random_row(size_t n, std::mt19937& rng) {
-  std::normal_distribution<float> normal(0.0f, 1.0f);
-  std::vector<float> x(n);
-  for (float& v : x) v = normal(rng);
-  return x;
-}
-
-struct Shape {
-  uint32_t n_heads = 4, n_kv = 2, dim = 64;
-  KvDtype k = KvDtype::kF32, v = KvDtype::kF32;
-  uint32_t row() const { return n_kv * dim; }
-};
-
 /// Rows in the layout of KvView: blocks of 64 slots, K rows then V rows, a gap of its own after
 /// each block. Everything that was not written is NaN in every codec.
 class Store {
  public:
-  Store(const Shape& s, uint64_t n_slots) : shape_(s) {
+  Store(const Shape& s, uint64_t n_slots) {
     view_.k_row_bytes = static_cast<uint32_t>(kv_row_bytes(s.k, s.row()));
     view_.v_row_bytes = static_cast<uint32_t>(kv_row_bytes(s.v, s.row()));
     view_.block_stride = kKvBlockSlots * (uint64_t{view_.k_row_bytes} + view_.v_row_bytes) + 192;
@@ -60,35 +47,15 @@ class Store {
     view_.head_dim = s.dim;
   }
   const KvView& view() const { return view_; }
-  void put(uint64_t slot, const std::vector<float>& k, const std::vector<float>& v) {
-    encode_rotated(shape_.k, shape_.dim, k, view_.k_row(slot));
-    encode_rotated(shape_.v, shape_.dim, v, view_.v_row(slot));
+  void put(uint64_t slot, const Sequence& s, uint64_t position) {
+    const auto &k = s.k_row(position).bytes, &v = s.v_row(position).bytes;
+    std::copy(k.begin(), k.end(), view_.k_row(slot));
+    std::copy(v.begin(), v.end(), view_.v_row(slot));
   }
 
  private:
-  Shape shape_;
   std::vector<std::byte> bytes_;
   KvView view_;
-};
-
-/// A conversation: queries, keys and values of every position.
-struct Sequence {
-  Shape shape;
-  float scale;
-  std::vector<std::vector<float>> q, k, v;
-
-  Sequence(const Shape& s, uint64_t n, uint32_t seed)
-      : shape(s), scale(1.0f / std::sqrt(static_cast<float>(s.dim))) {
-    std::mt19937 rng(seed);
-    for (uint64_t i = 0; i < n; ++i) {
-      q.push_back(random_row(s.n_heads * s.dim, rng));
-      k.push_back(random_row(s.row(), rng));
-      v.push_back(random_row(s.row(), rng));
-    }
-  }
-  std::vector<float> stored(KvDtype dtype, const std::vector<float>& x) const {
-    return stored_row(dtype, shape.dim, x);
-  }
 };
 
 /// How a run is asked for.
@@ -148,11 +115,11 @@ using Output = std::vector<std::vector<float>>;
 Output run_full(const Run& r, const Sequence& s, uint64_t first,
                 const std::vector<uint64_t>& cuts) {
   Store store(s.shape, cuts.back());
-  for (uint64_t i = 0; i < first; ++i) store.put(i, s.k[i], s.v[i]);
+  for (uint64_t i = 0; i < first; ++i) store.put(i, s, i);
   Output out;
   for (const uint64_t cut : cuts) {
     const uint64_t n = cut - first;
-    for (uint64_t i = first; i < cut; ++i) store.put(i, s.k[i], s.v[i]);
+    for (uint64_t i = first; i < cut; ++i) store.put(i, s, i);
     Rows rows(s, first, n);
     AttentionTask t = task_of(s, rows, n);
     t.kv = store.view();
@@ -169,13 +136,12 @@ Output run_windowed(const Run& r, const Sequence& s, uint32_t window, uint32_t r
                     uint64_t first, const std::vector<uint64_t>& cuts) {
   const uint32_t ring = window + rewind;
   Store store(s.shape, ring);
-  for (uint64_t i = first > ring ? first - ring : 0; i < first; ++i)
-    store.put(i % ring, s.k[i], s.v[i]);
+  for (uint64_t i = first > ring ? first - ring : 0; i < first; ++i) store.put(i % ring, s, i);
   Output out;
   for (const uint64_t cut : cuts) {
     const uint64_t n = cut - first;
     Store chunk(s.shape, n);
-    for (uint64_t i = 0; i < n; ++i) chunk.put(i, s.k[first + i], s.v[first + i]);
+    for (uint64_t i = 0; i < n; ++i) chunk.put(i, s, first + i);
     Rows rows(s, first, n);
     AttentionTask t = task_of(s, rows, n);
     t.kv = store.view();
@@ -185,7 +151,7 @@ Output run_windowed(const Run& r, const Sequence& s, uint32_t window, uint32_t r
     t.ring_slots = ring;
     EXPECT_TRUE(call(r, {&t, 1}).is_ok());
     for (uint64_t i = 0; i < n; ++i) out.push_back(rows.row(i, s.shape));
-    for (uint64_t i = first; i < cut; ++i) store.put(i % ring, s.k[i], s.v[i]);
+    for (uint64_t i = first; i < cut; ++i) store.put(i % ring, s, i);
     first = cut;
   }
   return out;
@@ -195,16 +161,16 @@ Output run_windowed(const Run& r, const Sequence& s, uint32_t window, uint32_t r
 void expect_row(const Sequence& s, uint64_t from, uint64_t to, const std::vector<float>& q,
                 const std::vector<float>& got, double relative) {
   const Shape& h = s.shape;
-  std::vector<std::vector<float>> keys, values;
+  std::vector<const float*> keys, values;
   for (uint64_t t = from; t <= to; ++t) {
-    keys.push_back(s.stored(h.k, s.k[t]));
-    values.push_back(s.stored(h.v, s.v[t]));
+    keys.push_back(s.k_row(t).back.data());
+    values.push_back(s.v_row(t).back.data());
   }
   for (uint32_t head = 0; head < h.n_heads; ++head) {
     const size_t kv = head / (h.n_heads / h.n_kv) * h.dim;
     std::vector<double> p;
     double top = -1e300, worst = 0;
-    for (const auto& key : keys) {
+    for (const float* key : keys) {
       double score = 0, size = 0;
       for (size_t i = 0; i < h.dim; ++i) {
         const double x = double{q[head * h.dim + i]} * key[kv + i] * s.scale;
@@ -217,6 +183,7 @@ void expect_row(const Sequence& s, uint64_t from, uint64_t to, const std::vector
     }
     double sum = 0;
     for (double& x : p) sum += x = std::exp(x - top);
+    for (double& x : p) x /= sum;
     // A score is off by at most (dim + 3) roundings of its terms, or by `relative` of them; a
     // weight by twice that plus the exponential's 4 ulp and the shift; the sums by one rounding per
     // key.
@@ -227,8 +194,8 @@ void expect_row(const Sequence& s, uint64_t from, uint64_t to, const std::vector
     for (size_t i = 0; i < h.dim; ++i) {
       double want = 0, size = 0;
       for (size_t t = 0; t < keys.size(); ++t) {
-        want += p[t] / sum * values[t][kv + i];
-        size += p[t] / sum * std::fabs(values[t][kv + i]);
+        want += p[t] * values[t][kv + i];
+        size += p[t] * std::fabs(values[t][kv + i]);
       }
       ASSERT_NEAR(got[head * h.dim + i], want, 2 * weight_error * size)
           << "head " << head << " element " << i << " of keys [" << from << ", " << to << "]";

@@ -169,7 +169,7 @@ TEST_P(Attention, BatchMatesDoNotChangeARowsBits) {
   for (const Sequence& s : sequences) {
     const uint64_t n = s.q.size();
     stores.emplace_back(shape, n);
-    for (uint64_t i = 0; i < n; ++i) stores.back().put(i, s.k[i], s.v[i]);
+    for (uint64_t i = 0; i < n; ++i) stores.back().put(i, s, i);
     rows.emplace_back(s, n - 1, 1);
   }
   for (size_t i = 0; i < sequences.size(); ++i) {
@@ -190,8 +190,8 @@ TEST_P(Attention, PrefillOfSeveralSequencesGivesEachItsOwnBits) {
   const Output alone_a = run_full(GetParam().run(), a, 0, {70}),
                alone_b = run_full(GetParam().run(), b, 5, {45});
   Store sa(shape, 70), sb(shape, 45);
-  for (uint64_t i = 0; i < 70; ++i) sa.put(i, a.k[i], a.v[i]);
-  for (uint64_t i = 0; i < 45; ++i) sb.put(i, b.k[i], b.v[i]);
+  for (uint64_t i = 0; i < 70; ++i) sa.put(i, a, i);
+  for (uint64_t i = 0; i < 45; ++i) sb.put(i, b, i);
   Rows ra(a, 0, 70), rb(b, 5, 40);
   AttentionTask tasks[2] = {task_of(a, ra, 70), task_of(b, rb, 40)};
   tasks[0].kv = sa.view();

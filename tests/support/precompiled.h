@@ -28,3 +28,6 @@
 #include <thread>
 #include <utility>
 #include <vector>
+
+#define SHARPI_TEST_INSTANCE extern template
+#include "support/instances.h"

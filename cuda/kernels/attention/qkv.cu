@@ -226,15 +226,9 @@ __device__ __forceinline__ float whole_inverse_rms(const float* x, uint32_t n, f
   return 1.0f / sqrtf(all / static_cast<float>(n) + eps);
 }
 
-/// Blocks of a multiprocessor at least, which is a limit of registers. Before 9.0 a multiprocessor
-/// has no 32, and no launch begins before the one in front of it has ended.
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 900
-constexpr uint32_t kMostFewBlocks = 16;
-#else
-constexpr uint32_t kMostFewBlocks = 32;
-#endif
+/// Blocks of a multiprocessor at least, which is a limit of registers.
 constexpr uint32_t heads_at_once(int per, bool whole, bool more, bool few) {
-  if (few) return per >= 8 ? 16 : kMostFewBlocks;
+  if (few) return per >= 8 ? 16 : 32;
   return per > 4 ? 1 : whole || (per == 3 && more) ? 10 : 12;
 }
 
@@ -473,9 +467,8 @@ Status launch_heads_as(const QkvParams& p, bool pdl, cudaStream_t stream) {
 template <int kPer>
 Status launch_heads(const QkvParams& p, bool pdl, cudaStream_t stream) {
   if (p.norm == HeadNorm::kWholeVector) return launch_heads_as<kPer, true, false>(p, pdl, stream);
-  const bool few = pdl && p.batch.n_rows <= kMostRehearsed;
-  return few ? launch_heads_as<kPer, false, true>(p, pdl, stream)
-             : launch_heads_as<kPer, false, false>(p, pdl, stream);
+  return p.batch.n_rows <= kMostRehearsed ? launch_heads_as<kPer, false, true>(p, pdl, stream)
+                                          : launch_heads_as<kPer, false, false>(p, pdl, stream);
 }
 
 }  // namespace

@@ -147,9 +147,9 @@ TEST(Families, AttentionFitsEveryDevice) {
         if (hopper.keys != 0)
           expect_fits(p, "attention_flash_sm90_kernel", cuda::flash::kWarpgroupThreads,
                       hopper.bytes);
+        if (!cuda::step_takes(k, v, dim)) return;
         const uint32_t room = cuda::step_room(p);
         EXPECT_NE(room, 0u);
-        if (!cuda::step_takes(k, v) || !cuda::step_takes(dim, room)) return;
         const cuda::StepForm f = cuda::step_form(k, v, dim, group <= cuda::kStepPairs, room);
         EXPECT_GE(f.stages, 1u);
         EXPECT_LE(f.static_bytes, limit_of("attention_step_kernel").static_bytes);
@@ -164,14 +164,12 @@ TEST(Families, AttentionFitsEveryDevice) {
 TEST(Families, StepTakesTheseCodecs) {
   std::set<std::pair<KvDtype, KvDtype>> taken;
   each_pair([&](KvDtype k, KvDtype v) {
-    if (cuda::step_takes(k, v)) taken.emplace(k, v);
+    for (const uint32_t dim : kHeadDims) {
+      const bool takes = cuda::step_takes(k, v, dim);
+      if (takes) taken.emplace(k, v);
+      EXPECT_TRUE(!takes || dim == 128 || dim == 256) << dim;
+    }
   });
-  for (const uint32_t dim : kHeadDims) {
-    const bool narrow = dim == 128 || dim == 256;
-    EXPECT_EQ(cuda::step_takes(dim, cuda::kSmallStepRoom), narrow) << dim;
-    EXPECT_EQ(cuda::step_takes(dim, cuda::kStepRoom), narrow || dim == 512) << dim;
-    EXPECT_FALSE(cuda::step_takes(dim, 0)) << "no room: " << dim;
-  }
   const std::set<std::pair<KvDtype, KvDtype>> expected = {{KvDtype::kBf16, KvDtype::kBf16},
                                                           {KvDtype::kQ8_0, KvDtype::kQ8_0},
                                                           {KvDtype::kQ4, KvDtype::kQ4},

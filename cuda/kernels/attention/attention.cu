@@ -79,10 +79,10 @@ Status plan_splits(const KernelConfig& config, const AttentionParams& p, Attenti
                           : step       ? 1
                                        : attention_ring_blocks_per_sm(config, p.kv);
   a->max_splits = std::clamp(target_blocks(config, per_sm) / units, 1u, kMostSplits);
-  // Two tiles of 16 keys for each of a block's teams, one where heads are 512 wide, of which a step
-  // has two. A merge costs as much as some five more.
+  // Two tiles of 16 keys for each of a block's teams, one where heads are 512 wide. A merge costs
+  // as much as some five more.
   const uint32_t slices = std::max(1u, p.kv.head_dim / 128), keys = (step ? 256 : 128) / slices;
-  a->least_tiles = slices == 4 ? (step ? 2 : 1) : keys / kSplitTile;
+  a->least_tiles = slices == 4 ? 1 : keys / kSplitTile;
   a->alone_tiles = config.exact || slices == 4 ? 0 : 3 * keys / kSplitTile;
   const uint64_t vectors = uint64_t{a->block_rows} * a->group;
   const uint64_t mergers = std::min<uint64_t>(most_mergers(vectors, p.kv.head_dim), a->max_splits);

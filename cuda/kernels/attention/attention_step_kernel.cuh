@@ -62,8 +62,7 @@ __device__ __forceinline__ void finish(Sums<F>& s, uint32_t team, uint32_t membe
   }
   float *m = shared, *l = shared + F::kTeams * 16, *sums = shared + 2 * F::kTeams * 16;
   for_sums<F, kPairs>(s, [&](uint32_t v, uint32_t d, int h, float4 x) {
-    // All of a team have the same maxima and weights.
-    if (member == 0 && d == 0) m[team * 16 + v] = s.m[h], l[team * 16 + v] = s.l[h];
+    if (d == 0) m[team * 16 + v] = s.m[h], l[team * 16 + v] = s.l[h];
     *reinterpret_cast<float4*>(sums + (team * F::kMost + v) * F::kParkedPitch + member * kSlice +
                                d) = x;
   });
@@ -253,12 +252,8 @@ struct Launch {
 /// f(Launch) of a layer: one for each pair of codecs, width of heads, number of vectors, and room.
 template <bool kSeveral, KvDtype kKey, KvDtype kValue, int kTeam, bool kPairs, class Fn>
 Status with_room(uint32_t room, const Fn& f) {
-  if constexpr (step_takes(kTeam * kSlice, kSmallStepRoom)) {
-    if (room == kSmallStepRoom) {
-      return f(Launch<kKey, kValue, kTeam, kPairs, kSmallStepRoom, kSeveral>{});
-    }
-  }
-  return f(Launch<kKey, kValue, kTeam, kPairs, kStepRoom, kSeveral>{});
+  return room == kStepRoom ? f(Launch<kKey, kValue, kTeam, kPairs, kStepRoom, kSeveral>{})
+                           : f(Launch<kKey, kValue, kTeam, kPairs, kSmallStepRoom, kSeveral>{});
 }
 template <bool kSeveral, KvDtype kKey, KvDtype kValue, int kTeam, class Fn>
 Status with_vectors(uint32_t room, bool pairs, const Fn& f) {
@@ -268,16 +263,11 @@ Status with_vectors(uint32_t room, bool pairs, const Fn& f) {
 template <bool kSeveral, KvDtype kKey, KvDtype kValue, class Fn>
 Status with_team(uint32_t room, uint32_t dim, bool pairs, const Fn& f) {
   // A codec says in one place whether it has forms at all, so that a new one cannot be forgotten.
-  static_assert(step_takes(kKey, kKey) == DeviceCodec<kKey>::kStep &&
-                step_takes(kValue, kValue) == DeviceCodec<kValue>::kStep);
-  if constexpr (step_takes(kKey, kValue)) {
-    if (!step_takes(dim, room)) {
-      return Status::error(Code::kInternal,
-                           "kernel attention_step has no form for heads of %u elements", dim);
-    }
-    if (dim == kSlice) return with_vectors<kSeveral, kKey, kValue, 1>(room, pairs, f);
-    if (dim == 2 * kSlice) return with_vectors<kSeveral, kKey, kValue, 2>(room, pairs, f);
-    return with_vectors<kSeveral, kKey, kValue, 4>(room, pairs, f);
+  static_assert(step_takes(kKey, kKey, kStepSlice) == DeviceCodec<kKey>::kStep &&
+                step_takes(kValue, kValue, kStepSlice) == DeviceCodec<kValue>::kStep);
+  if constexpr (step_takes(kKey, kValue, kStepSlice)) {
+    if (dim == kStepSlice) return with_vectors<kSeveral, kKey, kValue, 1>(room, pairs, f);
+    return with_vectors<kSeveral, kKey, kValue, 2>(room, pairs, f);
   } else {
     return Status::error(Code::kInternal, "kernel attention_step has no form for KV codecs %u, %u",
                          static_cast<uint32_t>(kKey), static_cast<uint32_t>(kValue));
@@ -308,8 +298,7 @@ Status prepare_all(const KernelConfig& config) {
   const uint32_t room = step_room(config.device);
   if (room == 0) return Status::ok();
   for (const StepCodecs& types : kStepCodecs) {
-    for (const uint32_t dim : kStepDims) {
-      if (!step_takes(dim, room)) continue;
+    for (const uint32_t dim : {kStepSlice, 2 * kStepSlice}) {
       for (const bool pairs : {true, false}) {
         SHARPI_TRY(
             with_launch<kSeveral>(room, types, dim, pairs, [&](auto f) { return f.prepare(); }));

@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <cstdint>
-#include <iterator>
 
 #include "cuda/kernels/attention/attention_shapes.h"
 #include "cuda/kernels/device_profile.h"
@@ -39,16 +38,11 @@ inline constexpr StepCodecs kStepCodecs[] = {
     {KvDtype::kQ4, KvDtype::kQ4},
     {KvDtype::kQ8_0, KvDtype::kQ4},
 };
-constexpr bool step_takes(KvDtype k, KvDtype v) {
-  return std::ranges::any_of(kStepCodecs,
+/// Whether such rows have a form of the kernel: heads of one or two slices.
+constexpr bool step_takes(KvDtype k, KvDtype v, uint32_t dim) {
+  return (dim == kStepSlice || dim == 2 * kStepSlice) &&
+         std::ranges::any_of(kStepCodecs,
                              [&](const StepCodecs& c) { return c.k == k && c.v == v; });
-}
-/// Widths of heads that have forms: one, two or four slices. In the smaller room four would leave
-/// rings of one stage, so that nothing comes while a tile is multiplied.
-inline constexpr uint32_t kStepDims[] = {kStepSlice, 2 * kStepSlice, 4 * kStepSlice};
-constexpr bool step_takes(uint32_t dim, uint32_t room) {
-  return std::ranges::find(kStepDims, dim) != std::end(kStepDims) &&
-         (room == kStepRoom || (room == kSmallStepRoom && dim <= 2 * kStepSlice));
 }
 
 /// A form of the kernel: for codecs, a width of heads, up to kStepPairs vectors (`pairs`) or

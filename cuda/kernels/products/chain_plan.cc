@@ -362,11 +362,8 @@ bool make_chain_launch(const KernelConfig& config, const ChainLink* links, uint3
   if (rings && !config.device.bulk_copies) return false;  // it copies in bulk
   const auto room = static_cast<uint32_t>(std::max(limit, 0));
   if (!Wiring(links, &l).run()) return false;
-  if (l.n_rows != 1) return divide_rows(&l, room, rings, tuning.column_parts);
-  // With what a block takes at least left over, the small launch behind a chain (qkv.cu) lies
-  // beside it, and has its instructions there when the chain ends.
-  const bool beside = room > kReservedShared && divide_memory(&l, room - kReservedShared, rings);
-  return beside || divide_memory(&l, room, rings);
+  return l.n_rows == 1 ? divide_memory(&l, room, rings)
+                       : divide_rows(&l, room, rings, tuning.column_parts);
 }
 
 bool chain_fits(const KernelConfig& config, const ChainLink* links, uint32_t n_links,

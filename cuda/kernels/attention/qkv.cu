@@ -153,16 +153,9 @@ __global__ void __launch_bounds__(kThreads) qkv_kernel(const __grid_constant__ Q
 // --- a warp per head, its elements in registers ---
 
 constexpr uint32_t kHeadThreads = 128, kHeadWarps = kHeadThreads / 32;
-/// Rows of a call up to which heads are rehearsed, in small blocks. With 32 registers a thread
-/// these have room beside the blocks of a chain (chain.cu: 20 warps with 96 leave 1024 to every
-/// four warps' part of a multiprocessor), so they wait there already when it ends; heads of 256 and
-/// 512 take more and come when a block of it is gone.
-constexpr uint32_t kMostRehearsed = 16;
-template <int kPer>
-constexpr uint32_t kFewThreads = kPer >= 8 ? 32 : 64;
 
-__host__ __device__ constexpr uint32_t blocks_of_heads(uint32_t n_heads, uint32_t threads) {
-  return (n_heads * 32 + threads - 1) / threads;
+__host__ __device__ constexpr uint32_t blocks_of_heads(uint32_t n_heads) {
+  return (n_heads + kHeadWarps - 1) / kHeadWarps;
 }
 
 /// What the call's table says of a row. In a step every sequence has the row of its own number, so
@@ -194,17 +187,6 @@ __device__ __forceinline__ StoredTo stored_to(const QkvParams& p, const RowPlace
   return to;
 }
 
-/// Where a query goes, and its twin where it is captured or null.
-template <uint32_t kDim>
-__device__ __forceinline__ StoredTo query_to(const QkvParams& p, const RowPlace& at, uint32_t row,
-                                             uint32_t head) {
-  const uint64_t width = uint64_t{p.n_heads} * kDim, first = uint64_t{head} * kDim;
-  float* captured = captured_queries(p, at.row, at.sequence, width);
-  if (captured != nullptr) captured += first;
-  return {reinterpret_cast<std::byte*>(p.q_out + row * width + first),
-          reinterpret_cast<std::byte*>(captured)};
-}
-
 /// 1 / rms of n floats, aligned to 16 bytes; all kHeadThreads threads.
 __device__ __forceinline__ float whole_inverse_rms(const float* x, uint32_t n, float eps) {
   __shared__ float parts[kHeadWarps];
@@ -226,130 +208,91 @@ __device__ __forceinline__ float whole_inverse_rms(const float* x, uint32_t n, f
   return 1.0f / sqrtf(all / static_cast<float>(n) + eps);
 }
 
-/// Blocks of a multiprocessor at least, which is a limit of registers.
-constexpr uint32_t heads_at_once(int per, bool whole, bool more, bool few) {
-  if (few) return per >= 8 ? 16 : 32;
-  return per > 4 ? 1 : whole || (per == 3 && more) ? 10 : 12;
-}
-
-/// The same value, of which the compiler does not know that it is the same every time: what follows
-/// from it is made anew, and takes no registers meanwhile.
-__device__ __forceinline__ uint32_t anew(uint32_t x) {
-  asm volatile("" : "+r"(x));
-  return x;
-}
-
-/// From here on `p` has its value: what it follows from need not be held any longer, nor be waited
-/// for later.
-template <class T>
-__device__ __forceinline__ void known(T*& p) {
-  asm volatile("" : "+l"(p));
-}
-
 /// Heads of a row, those of a block all queries, keys or values. What does not depend on the
 /// preceding launch is read before the wait; all that does is asked for at once after it. kMore:
 /// with biases, or pairs of neighbours.
-///   kFew: a call of few rows. Every warp goes through all of it twice, at first before the wait,
-/// with ones in place of what was projected, and stores nothing: it has nothing else to do then,
-/// and the instructions, which other kernels and their weights have pushed out of all caches since
-/// the layer before, come meanwhile. Fetching them takes several times as long as executing them.
-template <int kPer, bool kWhole, bool kMore, bool kFew>
-__global__ void __launch_bounds__(kFew ? kFewThreads<kPer> : kHeadThreads,
-                                  heads_at_once(kPer, kWhole, kMore, kFew))
+template <int kPer, bool kWhole, bool kMore>
+__global__ void __launch_bounds__(kHeadThreads, kPer > 4                         ? 1
+                                                : kWhole || (kPer == 3 && kMore) ? 10
+                                                                                 : 12)
     qkv_heads_kernel(const __grid_constant__ QkvParams p) {
-  constexpr uint32_t kDim = kPer * 32, kThreads = kFew ? kFewThreads<kPer> : kHeadThreads;
+  constexpr uint32_t kDim = kPer * 32;
   constexpr bool kFours = kPer % 4 == 0;
   constexpr int kAngles = kPer == 16 ? 8 : kFours ? 4 : 1;
-  static_assert(!(kWhole && kFew), "whole_inverse_rms() is of kHeadThreads");
   grid_dependents_launch();
   const KvLayer& l = p.kv;
-  const uint32_t n_query = blocks_of_heads(p.n_heads, kThreads);
-  const uint32_t n_stored = blocks_of_heads(l.n_heads, kThreads);
+  const uint32_t row = blockIdx.x;
+  const uint32_t n_query = blocks_of_heads(p.n_heads), n_stored = blocks_of_heads(l.n_heads);
   const bool query = blockIdx.y < n_query, value = blockIdx.y >= n_query + n_stored;
   const uint32_t block = blockIdx.y - (query ? 0 : n_query + (value ? n_stored : 0));
   const uint32_t n_heads = query ? p.n_heads : l.n_heads;
-  const uint32_t own = block * (kThreads / 32) + threadIdx.x / 32, h = min(own, n_heads - 1);
+  const uint32_t own = block * kHeadWarps + threadIdx.x / 32, h = min(own, n_heads - 1);
   const bool norm = value ? p.v_norm : p.norm != HeadNorm::kNone;
-  const bool turns = !value && p.n_half != 0;
-  const KvDtype type = value ? l.v_dtype : l.k_dtype;
-#pragma unroll 1
-  for (bool there = !kFew;; there = true) {
-    const uint32_t row = kFew ? anew(blockIdx.x) : blockIdx.x;
-    const float* weight = value || !norm ? nullptr : query ? p.q_norm : p.k_norm;
-    if (kWhole && weight != nullptr) weight += h * kDim;
-    const float* all =
-        query ? p.q + row * p.q_stride : (value && p.v != nullptr ? p.v : p.k) + row * p.kv_stride;
-    const uint64_t column = uint64_t{h} * (query ? p.q_head_stride : kDim);
-    const float *from = all + column, *of_cos = p.cos + uint64_t{row} * p.n_half,
-                *of_sin = p.sin + uint64_t{row} * p.n_half;
-    float x[kPer], w[kPer], cos[kAngles], sin[kAngles];
-    [[maybe_unused]] float bias[kMore ? kPer : 1];
-    const RowPlace at = row_place(p.batch, row, l.group);
-    const bool is_row = own < n_heads && at.row.sequence != kNoSequence;
-    StoredTo to = {};
-    const auto find_place = [&] {
-      to = query ? query_to<kDim>(p, at, row, h) : stored_to(p, at, value);
-    };
+  const float* weight = value || !norm ? nullptr : query ? p.q_norm : p.k_norm;
+  if (kWhole && weight != nullptr) weight += h * kDim;
+  const float* all =
+      query ? p.q + row * p.q_stride : (value && p.v != nullptr ? p.v : p.k) + row * p.kv_stride;
+  const float* from = all + uint64_t{h} * (query ? p.q_head_stride : kDim);
+  float x[kPer], w[kPer], cos[kAngles], sin[kAngles];
+  [[maybe_unused]] float bias[kMore ? kPer : 1];
+  const RowPlace at = row_place(p.batch, row, l.group);
+  if (weight != nullptr) {
+    load_head<kPer>(weight, w);
+  } else {
 #pragma unroll
-    for (int i = 0; i < kPer; ++i) x[i] = w[i] = 1.0f;
-#pragma unroll
-    for (int i = 0; i < kAngles; ++i) cos[i] = 1.0f, sin[i] = 0.0f;
-    if (weight != nullptr) load_head<kPer>(weight, w);
-    if constexpr (kMore) {
-      const float* const of = query ? p.q_bias : value && p.v != nullptr ? p.v_bias : p.k_bias;
+    for (int i = 0; i < kPer; ++i) w[i] = 1.0f;
+  }
+  if constexpr (kMore) {
+    const float* const of = query ? p.q_bias : value && p.v != nullptr ? p.v_bias : p.k_bias;
+    if (of != nullptr) {
+      load_head<kPer>(of + uint64_t{h} * (query ? p.q_head_stride : kDim), bias);
+    } else {
 #pragma unroll
       for (int i = 0; i < kPer; ++i) bias[i] = 0.0f;
-      if (of != nullptr) load_head<kPer>(of + column, bias);
     }
-    if (!query && is_rotated(type)) prefetch_q4_steps();
-    if constexpr (kFew) {
-      find_place();
-      known(from), known(of_cos), known(of_sin), known(to.row), known(to.twin);
-    }
-    if (there) {
-      grid_dependency_wait();
-      load_head<kPer>(from, x);
-      if (turns && !(kMore && p.neighbours)) load_angles<kPer>(of_cos, of_sin, p.n_half, cos, sin);
-    } else {
-      to = {};
-    }
-    if constexpr (!kFew) find_place();  // the preceding launch's values come meanwhile
-    if constexpr (kMore) {
-#pragma unroll
-      for (int i = 0; i < kPer; ++i) x[i] += bias[i];
-    }
-    float r = 1.0f;
-    if (kWhole && !value) {
-      r = whole_inverse_rms(all, n_heads * kDim, p.eps);
-    } else if (norm) {
-      float sum = 0.0f;
-#pragma unroll
-      for (int i = 0; i < kPer; ++i) sum = fmaf(x[i], x[i], sum);
-      r = 1.0f / sqrtf(head_sum(sum) / static_cast<float>(kDim) + p.eps);
-    }
-    if (there && !is_row) return;
-    if (norm) {
-#pragma unroll
-      for (int i = 0; i < kPer; ++i) x[i] = x[i] * r * w[i];
-    }
-    if (kMore && p.neighbours) {
-      if (there && turns) rotate_neighbours<kPer>(p, row, x);
-    } else if (turns) {
-      if constexpr (kFours) {
-        rotate_fours(p.n_half, cos, sin, x);
-      } else {
-        rotate_pair(cos[0], sin[0], x);
-      }
-    }
-    if (query && to.twin != nullptr) store_query(reinterpret_cast<float*>(to.twin), x);
-    if (is_rotated(type)) rotate_head_by<kFours>(x, device_rotation(kDim));
-    if (!query) {
-      store_head(type, h * kDim, l.n_heads * kDim, x, to);
-    } else if (there) {
-      store_query(reinterpret_cast<float*>(to.row), x);
-    }
-    if (there) return;
   }
+  if (!query && is_rotated(value ? l.v_dtype : l.k_dtype)) prefetch_q4_steps();
+  grid_dependency_wait();
+  load_head<kPer>(from, x);
+  if (!value && p.n_half != 0 && !(kMore && p.neighbours)) load_angles<kPer>(p, row, cos, sin);
+  if constexpr (kMore) {
+#pragma unroll
+    for (int i = 0; i < kPer; ++i) x[i] += bias[i];
+  }
+  const StoredTo to = query ? StoredTo{} : stored_to(p, at, value);
+  float r = 1.0f;
+  if (kWhole && !value) {
+    r = whole_inverse_rms(all, n_heads * kDim, p.eps);
+  } else if (norm) {
+    float sum = 0.0f;
+#pragma unroll
+    for (int i = 0; i < kPer; ++i) sum = fmaf(x[i], x[i], sum);
+    r = 1.0f / sqrtf(head_sum(sum) / static_cast<float>(kDim) + p.eps);
+  }
+  if (own >= n_heads || at.row.sequence == kNoSequence) return;
+  if (norm) {
+#pragma unroll
+    for (int i = 0; i < kPer; ++i) x[i] = x[i] * r * w[i];
+  }
+  if (kMore && p.neighbours) {
+    if (!value && p.n_half != 0) rotate_neighbours<kPer>(p, row, x);
+  } else if (!value && p.n_half != 0) {
+    if constexpr (kFours) {
+      rotate_fours(p.n_half, cos, sin, x);
+    } else {
+      rotate_pair(cos[0], sin[0], x);
+    }
+  }
+  if (query) {
+    const uint64_t width = uint64_t{p.n_heads} * kDim, first = uint64_t{h} * kDim;
+    float* captured = captured_queries(p, at.row, at.sequence, width);
+    if (captured != nullptr) store_query(captured + first, x);
+    if (is_rotated(l.k_dtype)) rotate_head_by<kFours>(x, device_rotation(kDim));
+    store_query(p.q_out + row * width + first, x);
+    return;
+  }
+  if (is_rotated(value ? l.v_dtype : l.k_dtype)) rotate_head_by<kFours>(x, device_rotation(kDim));
+  store_head(value ? l.v_dtype : l.k_dtype, h * kDim, l.n_heads * kDim, x, to);
 }
 
 /// Reads the call's table only, so it does not wait before its work; the tables it writes have no
@@ -451,24 +394,21 @@ Status check_qkv(const QkvParams& p) {
   return check_codecs(p.kv, "qkv");
 }
 
-template <int kPer, bool kWhole, bool kFew>
-Status launch_heads_as(const QkvParams& p, bool pdl, cudaStream_t stream) {
-  constexpr uint32_t kThreads = kFew ? kFewThreads<kPer> : kHeadThreads;
-  const uint32_t n_stored = p.k != nullptr ? 2 * blocks_of_heads(p.kv.n_heads, kThreads) : 0;
-  const LaunchShape shape = {dim3(p.batch.n_rows, blocks_of_heads(p.n_heads, kThreads) + n_stored),
-                             dim3(kThreads), 0, stream, pdl};
-  const bool more =
-      p.neighbours || p.q_bias != nullptr || p.k_bias != nullptr || p.v_bias != nullptr;
-  return launch_kernel("qkv", shape,
-                       more ? qkv_heads_kernel<kPer, kWhole, true, kFew>
-                            : qkv_heads_kernel<kPer, kWhole, false, kFew>,
-                       p);
-}
 template <int kPer>
 Status launch_heads(const QkvParams& p, bool pdl, cudaStream_t stream) {
-  if (p.norm == HeadNorm::kWholeVector) return launch_heads_as<kPer, true, false>(p, pdl, stream);
-  return p.batch.n_rows <= kMostRehearsed ? launch_heads_as<kPer, false, true>(p, pdl, stream)
-                                          : launch_heads_as<kPer, false, false>(p, pdl, stream);
+  const uint32_t n_stored = p.k != nullptr ? 2 * blocks_of_heads(p.kv.n_heads) : 0;
+  const LaunchShape shape = {dim3(p.batch.n_rows, blocks_of_heads(p.n_heads) + n_stored),
+                             dim3(kHeadThreads), 0, stream, pdl};
+  const bool more =
+      p.neighbours || p.q_bias != nullptr || p.k_bias != nullptr || p.v_bias != nullptr;
+  if (p.norm == HeadNorm::kWholeVector) {
+    return launch_kernel(
+        "qkv", shape,
+        more ? qkv_heads_kernel<kPer, true, true> : qkv_heads_kernel<kPer, true, false>, p);
+  }
+  return launch_kernel(
+      "qkv", shape,
+      more ? qkv_heads_kernel<kPer, false, true> : qkv_heads_kernel<kPer, false, false>, p);
 }
 
 }  // namespace

@@ -49,24 +49,24 @@ __device__ __forceinline__ void store_query(float* to, const float (&x)[kPer]) {
     for (uint32_t i = 0; i < kPer; ++i) to[32 * i + lane] = x[i];
   }
 }
-/// Angles of the pairs that the lane has a part of, of a row's n_half.
+/// Angles of the pairs that the lane has a part of.
 template <int kPer, int kAngles>
-__device__ __forceinline__ void load_angles(const float* of_cos, const float* of_sin,
-                                            uint32_t n_half, float (&cos)[kAngles],
+__device__ __forceinline__ void load_angles(const QkvParams& p, uint32_t row, float (&cos)[kAngles],
                                             float (&sin)[kAngles]) {
   const uint32_t lane = threadIdx.x % 32;
+  const uint64_t first = uint64_t{row} * p.n_half;
   if constexpr (kPer % 4 == 0) {
 #pragma unroll
     for (uint32_t i = 0; i < kAngles / 4; ++i) {
-      const uint32_t at = (i * 128 + lane * 4) & (n_half - 1);
-      const float4 c = *reinterpret_cast<const float4*>(of_cos + at);
-      const float4 s = *reinterpret_cast<const float4*>(of_sin + at);
+      const uint32_t at = (i * 128 + lane * 4) & (p.n_half - 1);
+      const float4 c = *reinterpret_cast<const float4*>(p.cos + first + at);
+      const float4 s = *reinterpret_cast<const float4*>(p.sin + first + at);
       cos[4 * i] = c.x, cos[4 * i + 1] = c.y, cos[4 * i + 2] = c.z, cos[4 * i + 3] = c.w;
       sin[4 * i] = s.x, sin[4 * i + 1] = s.y, sin[4 * i + 2] = s.z, sin[4 * i + 3] = s.w;
     }
   } else {
-    cos[0] = of_cos[lane];
-    sin[0] = of_sin[lane];
+    cos[0] = p.cos[first + lane];
+    sin[0] = p.sin[first + lane];
   }
 }
 

@@ -31,14 +31,13 @@
 
 namespace sharpi::cuda {
 
-/// Where a row goes, and its twin in the ring or null. Without a row everything is done but the
-/// stores: so a kernel goes through its instructions before its input is there.
+/// Where a row goes, and its twin in the ring or null.
 struct StoredTo {
   std::byte *row, *twin;
 };
 template <class T>
 __device__ __forceinline__ void store_both(const StoredTo& to, uint32_t at, T v) {
-  if (to.row != nullptr) reinterpret_cast<T*>(to.row)[at] = v;
+  reinterpret_cast<T*>(to.row)[at] = v;
   if (to.twin != nullptr) reinterpret_cast<T*>(to.twin)[at] = v;
 }
 

@@ -451,7 +451,7 @@ TEST(DraftModel, ABudgetThatHoldsTheModelAlone) {
     return [&drafter, drafters, budget](sharpi_plan_params* p, sharpi_session_params* s) {
       const bool has_file = (drafters & (SHARPI_DRAFT_MODEL | SHARPI_DRAFT_AUTO)) != 0;
       drafting("", drafters)(p, s);
-      p->n_gpu_layers = 0;  // budgets of a device: draft_places_test
+      p->n_gpu_layers = 0;  // budgets of a device: plan_test
       p->draft_path = has_file ? drafter.path().c_str() : nullptr;
       p->host_budget = budget;
       s->k_dtype = s->v_dtype = SHARPI_KV_BF16;

@@ -416,7 +416,7 @@ TEST(Mtp, EveryByteIsPlanned) {
   }
 }
 
-/// Budgets here are the host's; those of a device: draft_places_test.
+/// Budgets here are the host's; those of a device: plan_test.
 Edit on_host(Edit edit) {
   return [=](sharpi_plan_params* p, sharpi_session_params* s) {
     edit(p, s);

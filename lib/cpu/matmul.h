@@ -75,7 +75,7 @@ class Matmul {
   /// Fills in.prepared from in.x (a no-op in exact arithmetic).
   void prepare(const MatmulInput& in) const;
   /// Runs all tasks in one parallel region; y of different tasks must not overlap. Allocates
-  /// nothing.
+  /// nothing. One call at a time: threads share their parts of the tasks in the object.
   void run(std::span<const MatmulTask> tasks) const;
   /// Parts of the same, on the calling thread: rows [first, first + n) of in.prepared (no tiles, so
   /// for products of less than kMinTileRows rows); outputs [first, first + n) of a task, with the

@@ -151,14 +151,17 @@ jobs_of_memcheck() {  # profile folder
   printf '%s|memcheck.parity_test|shared|env SHARPI_TEST_TIER=cuda %s %s %s\n' "$1" "$tool" \
     "$2/tests/engine/parity_test" '--gtest_filter=*GreedyContinuation*/*'
 }
+# The kernels' own checks come first on every card: where a call is cut off, they are what it should have
+# had time for.
 all_jobs() {
-  local p folder
-  for p in ${profiles//,/ }; do
-    folder=$(folder_of "$p")
-    [[ -f $folder/tests_cuda.txt ]] || { echo "$p: no build in $folder" >&2; continue; }
-    wants suites "$parts" && jobs_of_suites "$p" "$folder"
-    wants checks "$parts" && jobs_of_checks "$p" "$folder"
-    wants memcheck "$parts" && jobs_of_memcheck "$p" "$folder"
+  local part p folder
+  for part in checks suites memcheck; do
+    wants "$part" "$parts" || continue
+    for p in ${profiles//,/ }; do
+      folder=$(folder_of "$p")
+      [[ -f $folder/tests_cuda.txt ]] || { echo "$p: no build in $folder" >&2; continue; }
+      "jobs_of_$part" "$p" "$folder"
+    done
   done
 }
 

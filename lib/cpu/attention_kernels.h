@@ -22,6 +22,16 @@ static_assert(kTileKeys % V::kWidth == 0);
 template <class Row>
 inline void decode_row(const TileRows& t, const Row& row, uint32_t padded, float* out,
                        uint32_t i = 0) {
+  if constexpr (ScalesTable<Row>) {
+    if (t.first % kQ8Block == 0) {
+      for (; i + kQ8Block <= t.dim; i += kQ8Block) {
+        V::R values[kQ8Block / V::kWidth];
+        row.block(i, values);
+        for (uint32_t j = 0; j < kQ8Block / V::kWidth; ++j)
+          V::store(out + i + j * V::kWidth, values[j]);
+      }
+    }
+  }
   if (t.dim % V::kWidth == 0 && t.first % V::kWidth == 0) {
     for (; i < t.dim; i += V::kWidth) V::store(out + i, row.vector(i));
   }

@@ -130,6 +130,13 @@ struct StoredRow<KvDtype::kQ4> {
       -> decltype(Vectors::load_32_levels(nullptr, out)) {
     Vectors::load_32_levels(reinterpret_cast<const uint8_t*>(row) + (h.first + i) / 2, out);
   }
+  /// A whole block that begins at element i, as vector() has it, where vectors scale the table of
+  /// levels.
+  template <class Vectors = V>
+  auto block(uint32_t i, V::R* out) const
+      -> decltype(Vectors::load_32_scaled_levels(nullptr, V::R{}, out)) {
+    Vectors::load_32_scaled_levels(codes + (first + i) / 2, V::set1(scale(i)), out);
+  }
   float element(uint32_t i) const {
     const uint64_t e = first + i;
     return scale(i) * static_cast<float>(kQ4Levels[codes[e / 2] >> e % 2 * 4 & 15]);
@@ -139,6 +146,11 @@ struct StoredRow<KvDtype::kQ4> {
 template <class Row>
 concept HasBlocks = requires(const typename Row::Head& h, V::R* out) {
   Row::load_block(h, nullptr, 0, out);
+};
+
+template <class Row>
+concept ScalesTable = requires(const Row& row, V::R* out) {
+  row.block(0, out);
 };
 
 /// Elements of a head that are decoded block by block.

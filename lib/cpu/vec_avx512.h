@@ -47,6 +47,20 @@ struct V {
         words, _mm512_setr_epi32(0, 4, 8, 12, 16, 20, 24, 28, 0, 4, 8, 12, 16, 20, 24, 28));
     return _mm512_permutexvar_ps(codes, _mm512_load_ps(kLevelFloats));
   }
+  /// 32 levels of q4, codes from p on, times a block's scale: the table is multiplied, once. A code
+  /// is the lower four bits of a lane, which are all that a permutation looks at.
+  static void load_32_scaled_levels(const uint8_t* p, R scale, R* out) {
+    const R table = mul(scale, _mm512_load_ps(kLevelFloats));
+    const __m512i shifts =
+        _mm512_setr_epi32(0, 4, 8, 12, 16, 20, 24, 28, 0, 4, 8, 12, 16, 20, 24, 28);
+    int words[4];
+    __builtin_memcpy(words, p, sizeof words);
+    for (uint32_t j = 0; j < 2; ++j) {
+      const __m512i eight = _mm512_set1_epi32(words[2 * j]);
+      const __m512i both = _mm512_mask_set1_epi32(eight, 0xFF00, words[2 * j + 1]);
+      out[j] = _mm512_permutexvar_ps(_mm512_srlv_epi32(both, shifts), table);
+    }
+  }
   static uint16_t half(float x) {
     return static_cast<uint16_t>(_mm_cvtsi128_si32(_mm_cvtps_ph(_mm_set_ss(x), 0)));
   }

@@ -199,12 +199,13 @@ void check_step(Bench& b, const StepCase& c) {
 void check_rows(Bench& b, StepCase c) {
   c.rows = kMaxMoeStepRows;
   const StepBuffers buffers(b.config, c);
-  for (const uint32_t rows : {2u, 4u, 1u, 3u, 1u, 2u, 4u}) {
-    for (const float alike : {0.0f, 0.7f, 1.0f}) {
-      c.rows = rows;
-      c.alike = alike;
-      check_step(b, c, buffers);
-    }
+  constexpr std::pair<uint32_t, float> kLaunches[] = {{2, 0.7f}, {4, 0.0f}, {1, 0.0f}, {3, 0.7f},
+                                                      {4, 1.0f}, {2, 0.0f}, {3, 0.0f}, {1, 0.0f},
+                                                      {2, 1.0f}, {4, 0.7f}, {3, 1.0f}};
+  for (const auto& [rows, alike] : kLaunches) {
+    c.rows = rows;
+    c.alike = alike;
+    check_step(b, c, buffers);
   }
 }
 

@@ -4,7 +4,7 @@
 // Thread rule: device code.
 #pragma once
 
-#include "cuda/kernels/moe/moe_step.cuh"
+#include "cuda/kernels/moe/moe_units.cuh"
 
 namespace sharpi::cuda::step {
 

@@ -136,8 +136,8 @@ jobs_of_suites() {  # profile folder
 jobs_of_checks() {  # profile folder
   local what
   [[ -x $2/tests/cuda/matrix_check ]] || return 0
-  for what in 'matrix_check test' 'matrix_check gemm' 'matrix_check moe' 'attention_check test' \
-    'chain_check test'; do
+  for what in 'attention_check attention' 'matrix_check moe' 'chain_check test' 'attention_check rooms' \
+    'attention_check states' 'matrix_check test' 'matrix_check gemm'; do
     printf '%s|%s|shared|%s\n' "$1" "${what/ /.}" "$2/tests/cuda/$what"
   done
 }

@@ -14,6 +14,7 @@ import atexit
 import collections
 import os
 import threading
+import time
 import weakref
 from types import TracebackType
 from typing import Any, Callable, Deque, Optional, Tuple, Type, TypeVar
@@ -117,6 +118,10 @@ class Handle:
             pointer = self._take() if self._uses == 0 else 0
         self._give_back(pointer)
 
+    @property
+    def in_use(self) -> bool:
+        return self._uses != 0 and self._generation == _generation
+
     def leave_process(self) -> None:
         """close() at the end of the process: what another thread still computes is told to stop."""
         with self._lock:
@@ -162,11 +167,20 @@ def _after_fork() -> None:
     _waiting.clear()
 
 
+#: Seconds that the end of the process waits for calls of other threads, which were told to stop.
+_PATIENCE = 10.0
+
+
 def _at_exit() -> None:
-    """Threads of contexts end before the interpreter does: a log callback needs it."""
+    """Threads of contexts end before the interpreter does: a log callback needs it. So do calls of
+    other threads, whose callbacks need it too: a thread that finds the interpreter gone is ended where
+    it stands, and with frames of the library below it that ends the process by an abort."""
     left: Any = list(_handles)
     for handle in left:
         handle.leave_process()
+    until = time.monotonic() + _PATIENCE
+    while any(handle.in_use for handle in left) and time.monotonic() < until:
+        time.sleep(0.001)
     destroy_waiting()
 
 

@@ -214,6 +214,36 @@ def test_the_process_may_end_during_a_call(path):
     """, path) == "done\n"
 
 
+def test_the_process_may_end_while_a_callback_of_a_call_sleeps(path):
+    # It wakes while the interpreter goes, which `late` makes last, where nobody has waited for the call.
+    assert in_a_child("""
+        import sys, threading, time, sharpi
+
+        class Late:
+            def __del__(self, sleep=time.sleep):
+                sleep(0.6)
+
+        sys.late = Late()
+        model = sharpi.Model(sys.argv[1], n_ctx=4000, n_chunk=4000)
+        session = model.session()
+        computing = threading.Event()
+
+        def progress(*_):
+            computing.set()
+            time.sleep(0.2)
+
+        def read():
+            try:
+                session.prefill([1] * 1000, progress=progress)
+            except (sharpi.Cancelled, sharpi.Closed):
+                pass
+
+        threading.Thread(target=read, daemon=True).start()
+        computing.wait()
+        print("done")
+    """, path) == "done\n"
+
+
 def test_a_forked_child_has_nothing_from_before(path):
     assert in_a_child("""
         import gc, os, sys, sharpi

@@ -366,8 +366,10 @@ TEST(StepPlans, EveryDenseLayerIsAChainThatFits) {
   });
 }
 
-TEST(StepPlans, EveryLayerOfExpertsIsALaunchThatFits) {
-  uint32_t n_small = 0, n_large = 0;
+/// f(config, parameters of one row) for the experts of every layer of every published model, on
+/// every card, with weights of every type.
+template <class F>
+void each_expert_layer(const F& f) {
   each_card([&](const NamedCard&, const DeviceProfile& device) {
     KernelConfig config;
     config.device = device;
@@ -378,17 +380,23 @@ TEST(StepPlans, EveryLayerOfExpertsIsALaunchThatFits) {
         for (const GgmlType type : kTypes) {
           SCOPED_TRACE(std::string(model.name) + ", layer " + std::to_string(l) + ", " +
                        ggml_traits(type).name);
-          const MoeStepParams p = LayerOnPaper(*model.spec, layer, type).experts();
-          ASSERT_TRUE(moe_step_takes(config, p));
-          cuda::step::StepArgs args = {};
-          const uint32_t bytes = cuda::step::shape_step(config, p, {}, &args);
-          EXPECT_GT(bytes, 0u);
-          EXPECT_LE(bytes, static_cast<uint32_t>(device.shared_per_block));
-          EXPECT_EQ(cuda::step::place_step(p, nullptr, &args), p.sync_bytes);
-          (args.small ? n_small : n_large) += 1;
+          f(config, LayerOnPaper(*model.spec, layer, type).experts());
         }
       }
     }
+  });
+}
+
+TEST(StepPlans, EveryLayerOfExpertsIsALaunchThatFits) {
+  uint32_t n_small = 0, n_large = 0;
+  each_expert_layer([&](const KernelConfig& config, const MoeStepParams& p) {
+    ASSERT_TRUE(moe_step_takes(config, p));
+    cuda::step::StepArgs args = {};
+    const uint32_t bytes = cuda::step::shape_step(config, p, {}, &args);
+    EXPECT_GT(bytes, 0u);
+    EXPECT_LE(bytes, static_cast<uint32_t>(config.device.shared_per_block));
+    EXPECT_EQ(cuda::step::place_step(p, nullptr, &args), p.sync_bytes);
+    (args.small ? n_small : n_large) += 1;
   });
   EXPECT_GT(n_small, 0u);  // else a kind of launch is not tested here
   EXPECT_GT(n_large, 0u);
@@ -398,35 +406,23 @@ TEST(StepPlans, EveryLayerOfExpertsIsALaunchThatFits) {
 /// does not say that it could. Rows lie as far apart whatever a layer takes.
 TEST(StepPlans, ExpertsOfSeveralRowsFitOrAreNotTaken) {
   uint32_t n_taken[kMaxMoeStepRows + 1] = {}, n_refused = 0;
-  each_card([&](const NamedCard&, const DeviceProfile& device) {
-    KernelConfig config;
-    config.device = device;
-    for (const PublishedModel& model : published_models()) {
-      for (uint32_t l = 0; l < model.spec->n_layers(); ++l) {
-        const LayerSpec& layer = model.spec->layers[l];
-        if (layer.ffn.kind != FfnKind::kMoe) continue;
-        for (const GgmlType type : kTypes) {
-          MoeStepParams p = LayerOnPaper(*model.spec, layer, type).experts();
-          for (uint32_t rows = 2; rows <= kMaxMoeStepRows + 1; ++rows) {
-            SCOPED_TRACE(std::string(model.name) + ", layer " + std::to_string(l) + ", " +
-                         ggml_traits(type).name + ", rows " + std::to_string(rows));
-            p.moe.n_rows = p.before.n_rows = p.after.n_rows = rows;
-            if (!moe_step_takes(config, p)) {
-              n_refused += 1;
-              EXPECT_TRUE(rows > kMaxMoeStepRows || device.shared_per_block < (200 << 10));
-              continue;
-            }
-            ASSERT_LE(rows, kMaxMoeStepRows);
-            n_taken[rows] += 1;
-            cuda::step::StepArgs args = {};
-            const uint32_t bytes = cuda::step::shape_step(config, p, {}, &args);
-            EXPECT_LE(bytes, static_cast<uint32_t>(device.shared_per_block));
-            EXPECT_GE(args.ring_bytes, unit_bytes_of(type));
-            EXPECT_EQ(cuda::step::place_step(p, nullptr, &args), p.sync_bytes);
-            EXPECT_EQ(args.area * kMaxMoeStepRows, p.sync_bytes);
-          }
-        }
+  each_expert_layer([&](const KernelConfig& config, MoeStepParams p) {
+    for (uint32_t rows = 2; rows <= kMaxMoeStepRows + 1; ++rows) {
+      SCOPED_TRACE("rows " + std::to_string(rows));
+      p.moe.n_rows = p.before.n_rows = p.after.n_rows = rows;
+      if (!moe_step_takes(config, p)) {
+        n_refused += 1;
+        EXPECT_TRUE(rows > kMaxMoeStepRows || config.device.shared_per_block < (200 << 10));
+        continue;
       }
+      ASSERT_LE(rows, kMaxMoeStepRows);
+      n_taken[rows] += 1;
+      cuda::step::StepArgs args = {};
+      const uint32_t bytes = cuda::step::shape_step(config, p, {}, &args);
+      EXPECT_LE(bytes, static_cast<uint32_t>(config.device.shared_per_block));
+      EXPECT_GE(args.ring_bytes, unit_bytes_of(p.moe.gate.type));
+      EXPECT_EQ(cuda::step::place_step(p, nullptr, &args), p.sync_bytes);
+      EXPECT_EQ(args.area * kMaxMoeStepRows, p.sync_bytes);
     }
   });
   for (uint32_t rows = 2; rows <= kMaxMoeStepRows; ++rows) EXPECT_GT(n_taken[rows], 0u);

@@ -1,11 +1,16 @@
 // SPDX-License-Identifier: MIT
 // What drafts bring: the time of a pass over a token and n drafts, and tokens a second when drafts
-// are right with given probabilities by place. Nothing drafts here: right drafts are the tokens
-// that the model was seen to draw before, wrong ones are others, so models of made-up weights
-// serve, and the passes, draws and taking back are the real ones.
+// are right with given probabilities by place. Nothing drafts in these passes: right drafts are the
+// tokens that the model was seen to draw before, wrong ones are others, so models of made-up
+// weights serve, and the passes, draws and taking back are the real ones.
 //   draft_bench MODEL.gguf [--threads 0] [--gpu-layers -1] [--kv auto|f32|bf16|q8_0] [--depth 64]
 //               [--accept .76,.62,.46,.40] [--drafts 1,2,3,4,8,16,32] [--rounds 24]
+//               [--drafter mtp|DRAFTER.gguf]
 //               [--batch 1,2,4,8] [--taking-back] [--csv FILE] [--name NAME]
+// --accept: read in both ways in which such figures are given (draft_table.h), which differ much.
+// --drafter: also what the file's own block, or a smaller model, takes for a draft, and tokens a
+// second with that (drafter_time.h). What a pass takes longer for handing the block its hidden rows
+// is in neither.
 // --batch: also steps of so many sessions that decode together, one row each.
 // --taking-back: what the step behind a pass takes longer because drafts were wrong, or had to be
 // applied to recurrent state, than behind the same tokens read one by one; as a share of the pass.
@@ -17,101 +22,18 @@
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
-#include <cstring>
 #include <string>
 #include <vector>
 
-#include "kv_names.h"
+#include "draft_settings.h"
+#include "draft_table.h"
+#include "drafter_time.h"
 #include "sharpi.h"
 
 namespace {
 
+using namespace sharpi::bench;
 using Clock = std::chrono::steady_clock;
-
-[[noreturn]] void die(const std::string& what) {
-  std::fprintf(stderr, "draft_bench: %s\n", what.c_str());
-  std::exit(1);
-}
-void must(sharpi_status status, const sharpi_error& e, const char* what) {
-  if (status != SHARPI_OK) die(std::string(what) + ": " + e.text);
-}
-
-std::vector<double> numbers(const std::string& text) {
-  std::vector<double> out;
-  for (size_t at = 0; at < text.size(); ++at) {
-    char* end = nullptr;
-    out.push_back(std::strtod(text.c_str() + at, &end));
-    if (end == text.c_str() + at || (*end != ',' && *end != '\0'))
-      die("a list of numbers: " + text);
-    at = static_cast<size_t>(end - text.c_str());
-  }
-  return out;
-}
-
-struct Settings {
-  std::string model, kv = "auto", csv, name = "model";
-  bool taking_back = false;
-  uint32_t n_threads = 0, depth = 64, rounds = 24;
-  int32_t gpu_layers = -1;
-  std::vector<double> accept = {.76, .62, .46, .40}, drafts = {1, 2, 3, 4, 8, 16, 32}, batches;
-};
-
-Settings read_settings(int argc, char** argv) {
-  Settings s;
-  for (int i = 1; i < argc; ++i) {
-    const std::string flag = argv[i];
-    if (flag.rfind("--", 0) != 0) {
-      s.model = flag;
-      continue;
-    }
-    if (flag == "--taking-back") {
-      s.taking_back = true;
-      continue;
-    }
-    if (i + 1 == argc) die(flag + " needs a value");
-    const std::string value = argv[++i];
-    const auto count = [&] {
-      return static_cast<uint32_t>(std::strtoul(value.c_str(), nullptr, 10));
-    };
-    if (flag == "--threads") {
-      s.n_threads = count();
-    } else if (flag == "--gpu-layers") {
-      s.gpu_layers = std::atoi(value.c_str());
-    } else if (flag == "--kv") {
-      s.kv = value;
-    } else if (flag == "--depth") {
-      s.depth = std::max(1u, count());
-    } else if (flag == "--rounds") {
-      s.rounds = std::max(3u, count());
-    } else if (flag == "--accept") {
-      s.accept = numbers(value);
-    } else if (flag == "--drafts") {
-      s.drafts = numbers(value);
-    } else if (flag == "--csv") {
-      s.csv = value;
-    } else if (flag == "--name") {
-      s.name = value;
-    } else if (flag == "--batch") {
-      s.batches = numbers(value);
-    } else {
-      die("unknown flag " + flag);
-    }
-  }
-  if (s.model.empty() || s.accept.empty()) die("a model and acceptances are needed");
-  for (const double n : s.drafts) {
-    if (n < 1 || n > 32) die("--drafts: 1 to 32");
-  }
-  for (const double n : s.batches) {
-    if (n < 1 || n > 64) die("--batch: 1 to 64");
-  }
-  return s;
-}
-
-sharpi_kv_dtype kv_dtype(const std::string& name) {
-  const sharpi::bench::KvName* known = sharpi::bench::kv_of_name(name);
-  if (known == nullptr) die("--kv: auto, f32, bf16, q8_0 or q4");
-  return known->dtype;
-}
 
 /// One session that is always at the same length when a pass begins.
 class Passes {
@@ -270,11 +192,6 @@ class Passes {
   uint32_t words_ = 0, n_passes_ = 0, n_other_ = 0;
 };
 
-double median(std::vector<double> v) {
-  std::nth_element(v.begin(), v.begin() + static_cast<std::ptrdiff_t>(v.size() / 2), v.end());
-  return v[v.size() / 2];
-}
-
 void print_batches(const Settings& s, Passes* passes) {
   std::vector<std::vector<double>> seconds(s.batches.size());
   for (uint32_t round = 0; round <= s.rounds; ++round) {
@@ -323,38 +240,37 @@ void write_csv(const Settings& s, const std::vector<uint32_t>& sizes,
   std::fclose(file);
 }
 
+/// Medians of the seconds of passes over so many drafts.
+std::vector<double> time_passes(const Settings& s, Passes* passes,
+                                const std::vector<uint32_t>& sizes) {
+  std::vector<std::vector<double>> seconds(sizes.size());
+  for (uint32_t round = 0; round <= s.rounds; ++round) {
+    for (size_t i = 0; i < sizes.size(); ++i) {
+      const double t = passes->run(sizes[i], round % (sizes[i] + 1));
+      if (round != 0) seconds[i].push_back(t);  // the first one warms up
+    }
+  }
+  std::vector<double> medians;
+  for (const std::vector<double>& v : seconds) medians.push_back(median(v));
+  return medians;
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
   const Settings s = read_settings(argc, argv);
+  // Before the passes and not beside them: large weights are in memory once.
+  DraftTime draft;
+  if (!s.drafter.empty()) draft = DrafterClock(s).run();
   Passes passes(s);
   std::vector<uint32_t> sizes = {0};
   for (const double n : s.drafts) sizes.push_back(static_cast<uint32_t>(n));
-  std::vector<std::vector<double>> seconds(sizes.size());
-  for (uint32_t round = 0; round <= s.rounds; ++round) {
-    for (size_t i = 0; i < sizes.size(); ++i) {
-      const double t = passes.run(sizes[i], round % (sizes[i] + 1));
-      if (round != 0) seconds[i].push_back(t);  // the first one warms up
-    }
-  }
-  std::printf(
-      "drafts  ms a pass  of one row's  tokens a pass  t/s  speed-up  t/s if all are right\n");
-  std::vector<double> medians;
-  for (const std::vector<double>& v : seconds) medians.push_back(median(v));
-  const double one = medians[0];
-  for (size_t i = 0; i < sizes.size(); ++i) {
-    double tokens = 1, reach = 1;
-    for (uint32_t n = 0; n < sizes[i]; ++n) {
-      reach *= s.accept[std::min<size_t>(n, s.accept.size() - 1)];
-      tokens += reach;
-    }
-    const double t = medians[i];
-    std::printf("%6u  %9.3f  %12.2f  %13.2f  %6.1f  %8.2f  %8.1f\n", sizes[i], 1e3 * t, t / one,
-                tokens, tokens / t, tokens / t * one, (sizes[i] + 1) / t);
-  }
+  const DraftTable table{s.accept, sizes, time_passes(s, &passes, sizes)};
+  table.print();
   passes.print_reads();
-  if (!s.csv.empty()) write_csv(s, sizes, medians);
-  if (s.taking_back) print_taking_back(s, &passes, sizes, medians);
+  if (!s.drafter.empty()) table.print_with(s.drafter, draft);
+  if (!s.csv.empty()) write_csv(s, sizes, table.seconds);
+  if (s.taking_back) print_taking_back(s, &passes, sizes, table.seconds);
   if (!s.batches.empty()) print_batches(s, &passes);
   return 0;
 }

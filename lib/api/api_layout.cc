@@ -90,7 +90,7 @@ static_assert(offsetof(sharpi_session_params, n_probe) == 64);
 static_assert(offsetof(sharpi_session_params, n_draft) == 68);
 static_assert(offsetof(sharpi_session_params, probe) == 72);
 static_assert(offsetof(sharpi_session_params, drafters) == 80);
-static_assert(offsetof(sharpi_session_params, reserved) == 84);
+static_assert(offsetof(sharpi_session_params, n_draft_vocab) == 84);
 
 static_assert(sizeof(sharpi_plan_params) == 120);
 static_assert(offsetof(sharpi_plan_params, struct_size) == 0);

@@ -184,6 +184,11 @@ Status check_params(const sharpi_session_params& p) {
                          "8 (MODEL) and sums of these, or 4 (AUTO)",
                          p.drafters);
   }
+  if (p.n_draft_vocab % kDraftVocabStep != 0) {
+    return Status::error(Code::kInvalidArgument,
+                         "n_draft_vocab %u is no multiple of %u; 0 = all tokens", p.n_draft_vocab,
+                         kDraftVocabStep);
+  }
   return require_array(p.probe, p.n_probe, "probe");
 }
 

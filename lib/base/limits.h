@@ -29,5 +29,8 @@ inline constexpr uint32_t kMaxSpan = 65536;
 inline constexpr uint32_t kDefaultSpan = 12;
 /// Draft tokens that one step verifies.
 inline constexpr uint32_t kMaxDraft = 32;
+/// Tokens that the MTP block drafts are counted in these: the rows of a head that a GPU stores
+/// together.
+inline constexpr uint32_t kDraftVocabStep = 16;
 
 }  // namespace sharpi

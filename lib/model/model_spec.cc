@@ -22,7 +22,7 @@ bool ModelSpec::has_window() const {
   });
 }
 
-std::shared_ptr<const ModelSpec> make_mtp_spec(const ModelSpec& spec) {
+std::shared_ptr<const ModelSpec> make_mtp_spec(const ModelSpec& spec, uint32_t n_draft_vocab) {
   const MtpSpec& m = spec.mtp;
   auto own = std::make_shared<ModelSpec>();
   own->file = spec.file;
@@ -41,6 +41,11 @@ std::shared_ptr<const ModelSpec> make_mtp_spec(const ModelSpec& spec) {
   own->tied_output = own->output.tensor == own->token_embd.tensor;
   own->default_kv_dtype = spec.default_kv_dtype;
   own->pair = m.pair;
+  if (n_draft_vocab != 0 && n_draft_vocab < spec.n_vocab) {
+    own->n_vocab = n_draft_vocab;
+    own->output.n_left_out = own->output.n_out - n_draft_vocab;
+    own->output.n_out = n_draft_vocab;
+  }
   if (!m.embd) own->lent.push_back(own->token_embd.tensor);
   if (!m.head_norm) own->lent.push_back(own->output_norm.tensor);
   if (!m.head) own->lent.push_back(own->output.tensor);

@@ -20,6 +20,7 @@ namespace sharpi {
 struct TensorRef {
   const GgufTensor* tensor = nullptr;  // nullptr = absent (optional weights)
   uint64_t n_in = 0, n_out = 0, n_experts = 1;
+  uint64_t n_left_out = 0;  // rows of the tensor behind n_out that are not of the weight
   explicit operator bool() const { return tensor != nullptr; }
   uint64_t bytes() const { return tensor ? tensor->bytes : 0; }
   uint64_t row_bytes() const { return ggml_row_bytes(tensor->type, n_in); }
@@ -147,8 +148,9 @@ struct ModelSpec {
 /// an unknown architecture or rope scaling; kFormat names the tensor, both shapes and the key.
 Result<std::shared_ptr<const ModelSpec>> load_model_spec(std::shared_ptr<const GgufFile> file);
 
-/// The block for multi-token prediction as a model of one layer, whose embedding is the pair. Pre:
+/// The block for multi-token prediction as a model of one layer, whose embedding is the pair. It
+/// reads all tokens; its head gives logits of those with ids below n_draft_vocab, 0 = of all. Pre:
 /// spec.mtp.
-std::shared_ptr<const ModelSpec> make_mtp_spec(const ModelSpec& spec);
+std::shared_ptr<const ModelSpec> make_mtp_spec(const ModelSpec& spec, uint32_t n_draft_vocab = 0);
 
 }  // namespace sharpi

@@ -62,7 +62,7 @@ Status check_mtp(const ModelSpec& spec, const TierSizer* device) {
 Plan make_mtp_plan(const Plan& whole, const SessionShape& session) {
   const ModelShape& model = whole.model;
   Plan p;
-  p.spec = make_mtp_spec(*whole.spec);
+  p.spec = make_mtp_spec(*whole.spec, whole.session.n_draft_vocab);
   p.placement = Placement::all(*p.spec, whole.placement.head);
   p.device = whole.device;
   p.model.exact = model.exact;

@@ -20,8 +20,8 @@ inline constexpr uint32_t kMtpWaiting = kMaxDraft + 1;
 /// kUnsupported says why not.
 Status check_mtp(const ModelSpec& spec, const TierSizer* device);
 
-/// The block's plan: spec, placement and shapes that the head's tier is asked for. Pre:
-/// check_mtp().
+/// The block's plan: spec, placement and shapes that the head's tier is asked for. The head that it
+/// drafts with is that of the whole plan's session, whichever session asks. Pre: check_mtp().
 Plan make_mtp_plan(const Plan& whole, const SessionShape& session);
 /// A row of the block's plan as a row of the whole plan: its label names the block.
 MemoryRow mtp_row(MemoryRow row, const ModelSpec& spec);

@@ -150,6 +150,7 @@ Solved choose_drafters(Plan* request, const TierSizer* device, const Solve& solv
   std::vector<std::string> left_out;
   const auto leave_out = [&](uint32_t one, const Status& why) {
     drafters &= ~one;
+    if (one == SHARPI_DRAFT_MTP) request->session.n_draft_vocab = 0;
     left_out.push_back(std::string("the ") + (one == SHARPI_DRAFT_MTP ? "MTP" : "MODEL") +
                        " drafter is left out: " + why.text());
   };

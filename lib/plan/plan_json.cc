@@ -123,6 +123,7 @@ std::string Plan::json() const {
   o.number("n_mtp_layers_not_loaded", placement.mtp ? 0 : s.n_mtp_layers);
   o.number("n_draft", session.n_draft);
   o.number("drafters", session.drafters);
+  o.number("n_draft_vocab", session.n_draft_vocab);
   o.text("k_dtype", kv_dtype_name(static_cast<KvDtype>(s.k_dtype)));
   o.text("v_dtype", kv_dtype_name(static_cast<KvDtype>(s.v_dtype)));
   o.text("tail_k_dtype", kv_dtype_name(static_cast<KvDtype>(s.tail_k_dtype)));

@@ -129,6 +129,44 @@ Status check_compaction_request(const SessionShape& s, const sharpi_session_para
   if (p.drafters != 0 && p.n_draft == 0) {
     return Status::error(Code::kInvalidArgument, "drafters is %u but n_draft is 0", p.drafters);
   }
+  if (p.n_draft_vocab != 0 && (p.drafters & (SHARPI_DRAFT_MTP | SHARPI_DRAFT_AUTO)) == 0) {
+    return Status::error(
+        Code::kInvalidArgument,
+        "n_draft_vocab is %u, but drafters is %u: only 2 (MTP) and 4 (AUTO) use it",
+        p.n_draft_vocab, p.drafters);
+  }
+  return Status::ok();
+}
+
+/// Who drafts in a session, of what the plan has loaded.
+Status resolve_drafters(const ModelSpec& spec, const SessionShape& priced, SessionShape* s) {
+  if (s->n_draft > priced.n_draft) {
+    return Status::error(Code::kDoesNotFit,
+                         "n_draft is %u, which is more than the %u that the plan priced",
+                         s->n_draft, priced.n_draft);
+  }
+  if (s->drafters == SHARPI_DRAFT_AUTO) {
+    const uint32_t loaded = SHARPI_DRAFT_MTP | SHARPI_DRAFT_MODEL;
+    s->drafters = SHARPI_DRAFT_NGRAM | (priced.drafters & loaded);
+  }
+  if ((s->drafters & ~priced.drafters & SHARPI_DRAFT_MTP) != 0) {
+    return Status::error(
+        Code::kDoesNotFit,
+        "drafters has MTP, but the plan priced sessions without it, so its block is not loaded");
+  }
+  if ((s->drafters & ~priced.drafters & SHARPI_DRAFT_MODEL) != 0) {
+    return Status::error(Code::kDoesNotFit,
+                         "drafters has MODEL, but the plan priced sessions without it, so the "
+                         "draft model is not loaded");
+  }
+  const uint32_t loaded = priced.n_draft_vocab == 0 ? spec.n_vocab : priced.n_draft_vocab;
+  const bool has_mtp = (s->drafters & SHARPI_DRAFT_MTP) != 0;
+  if (has_mtp && s->n_draft_vocab != 0 && s->n_draft_vocab != loaded) {
+    return Status::error(Code::kDoesNotFit,
+                         "n_draft_vocab is %u, but the plan's MTP block drafts tokens below %u",
+                         s->n_draft_vocab, loaded);
+  }
+  s->n_draft_vocab = has_mtp ? priced.n_draft_vocab : 0;
   return Status::ok();
 }
 
@@ -161,6 +199,7 @@ Result<SessionShape> resolve_session_shape(const ModelSpec& spec, const sharpi_s
   s.per_layer_budgets = p.per_layer_budgets != 0;
   s.n_draft = p.n_draft;
   s.drafters = p.drafters;
+  s.n_draft_vocab = std::min(p.n_draft_vocab, spec.n_vocab);
   SHARPI_TRY(check_compaction_request(s, p));
   if (p.n_probe != 0) s.probe.assign(p.probe, p.probe + p.n_probe);
   return s;
@@ -193,25 +232,7 @@ Result<SessionShape> resolve_session(const ModelSpec& spec, const Placement& pla
   }
   const std::vector<bool> all(spec.layers.size(), true);
   SHARPI_TRY(check_kv_geometry(spec, all, s.dtypes));
-  if (s.n_draft > priced.n_draft) {
-    return Status::error(Code::kDoesNotFit,
-                         "n_draft is %u, which is more than the %u that the plan priced", s.n_draft,
-                         priced.n_draft);
-  }
-  if (s.drafters == SHARPI_DRAFT_AUTO) {
-    const uint32_t loaded = SHARPI_DRAFT_MTP | SHARPI_DRAFT_MODEL;
-    s.drafters = SHARPI_DRAFT_NGRAM | (priced.drafters & loaded);
-  }
-  if ((s.drafters & ~priced.drafters & SHARPI_DRAFT_MTP) != 0) {
-    return Status::error(
-        Code::kDoesNotFit,
-        "drafters has MTP, but the plan priced sessions without it, so its block is not loaded");
-  }
-  if ((s.drafters & ~priced.drafters & SHARPI_DRAFT_MODEL) != 0) {
-    return Status::error(Code::kDoesNotFit,
-                         "drafters has MODEL, but the plan priced sessions without it, so the "
-                         "draft model is not loaded");
-  }
+  SHARPI_TRY(resolve_drafters(spec, priced, &s));
   if (s.n_ctx > priced.n_ctx) {
     return Status::error(Code::kDoesNotFit,
                          "n_ctx is %u, which is more than the %u that the plan priced", s.n_ctx,

@@ -68,7 +68,7 @@ namespace LibSharpi
             rewind, n_checkpoints, kv_budget, prompt_budget, capture_window, recency, sinks,
             policy, lookahead, per_layer_budgets, n_probe, n_draft;
         public int* probe;
-        public uint drafters, reserved;
+        public uint drafters, n_draft_vocab;
     }
 
     [StructLayout(LayoutKind.Sequential)]

@@ -269,7 +269,7 @@ structs! {
         tail_v_dtype: u32, rewind: u32, n_checkpoints: u32, kv_budget: u32, prompt_budget: u32,
         capture_window: u32, recency: u32, sinks: u32, policy: u32, lookahead: u32,
         per_layer_budgets: u32, n_probe: u32, n_draft: u32, probe: *const i32,
-        drafters: u32, reserved: u32,
+        drafters: u32, n_draft_vocab: u32,
     }
     struct sharpi_plan_params {
         struct_size: u32, n_gpu_layers: i32, n_gpu_ffn: i32, n_expert_slots: i32, arithmetic: u32,

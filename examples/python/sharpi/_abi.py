@@ -200,7 +200,7 @@ class sharpi_session_params(Structure):
         ("n_draft", c_uint32),
         ("probe", c_void_p),
         ("drafters", c_uint32),
-        ("reserved", c_uint32),
+        ("n_draft_vocab", c_uint32),
     ]
 
 

@@ -926,6 +926,13 @@ class SessionOptions(TypedDict, total=False):
     the host, by sharpi_session_verify(). Needs n_draft. NGRAM, MTP and MODEL, one or several added
     up, which are asked in this order until one has something to offer; or AUTO. A session has MTP
     and MODEL only if its plan priced them."""
+    n_draft_vocab: Optional[int]
+    """With MTP or AUTO: the block drafts only tokens with ids below this, a multiple of 16; default
+    0 = all tokens, and so is more than there are. A draft then reads that share of the head, which
+    is most of what a draft reads of a large vocabulary. Vocabularies mostly begin with their
+    frequent tokens, so few drafts get worse; what is drawn stays with the whole head. It saves no
+    memory of the head. The block is the model's: in a session's own parameters 0 = what the plan
+    has, and another value than that is refused."""
 
 
 class PlanOptions(SessionOptions, total=False):

@@ -377,6 +377,9 @@ def test_every_drafter_leaves_the_tokens_of_plain_steps(context, hybrid_path, pr
     assert got == want
     assert stats.drafters == who and isinstance(stats.drafters, sharpi.Drafters)
     assert 0 <= stats.n_accepted <= stats.n_drafted and stats.n_drafted > 0
+    if who == sharpi.Drafters.MTP:
+        got, stats = steps(n_draft=4, drafters=asked, n_draft_vocab=512)
+        assert got == want and stats.n_drafted > 0
 
 
 def test_drafters_that_cannot_be_had_are_refused_with_the_plans_sentence(context, path, hybrid_path):
@@ -392,6 +395,8 @@ def test_drafters_that_cannot_be_had_are_refused_with_the_plans_sentence(context
                     draft_path=find("tiny-gemma4kv-q8_0.gguf"))
     with pytest.raises(sharpi.InvalidArgument, match="drafters is 2 but n_draft is 0"):
         sharpi.Plan(hybrid_path, context=context, n_ctx=256, drafters="mtp")
+    with pytest.raises(sharpi.InvalidArgument, match="n_draft_vocab is 512, but drafters is 1"):
+        sharpi.Plan(hybrid_path, context=context, n_ctx=256, n_draft=4, drafters="ngram", n_draft_vocab=512)
     for wrong in ("best", "ngram,best", ","):
         with pytest.raises(sharpi.InvalidArgument, match="is none of ngram, mtp, auto"):
             sharpi.Plan(path, context=context, n_ctx=256, n_draft=4, drafters=wrong)

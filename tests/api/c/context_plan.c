@@ -124,6 +124,8 @@ static void test_plan_ranges(const fixture* f) {
   REFUSED(s.n_draft = 33, "n_draft 33");
   REFUSED((s.n_draft = 1, s.drafters = 12), "drafters 12");
   REFUSED((s.n_draft = 1, s.drafters = 16), "drafters 16");
+  REFUSED((s.n_draft = 1, s.drafters = SHARPI_DRAFT_AUTO, s.n_draft_vocab = 15),
+          "n_draft_vocab 15");
   REFUSED(s.n_probe = 2, "probe");
   REFUSED((s.n_probe = 65537, s.probe = probe), "n_probe 65537");
   /* What nothing would read is not taken. */
@@ -133,6 +135,7 @@ static void test_plan_ranges(const fixture* f) {
   REFUSED(s.policy = SHARPI_POLICY_SPAN, "policy is 5, but there is no kv_budget or prompt_budget");
   REFUSED(s.sinks = 3, "sinks is 3, but there is no kv_budget");
   REFUSED(s.recency = 9, "recency is 9, but there is no kv_budget");
+  REFUSED(s.n_draft_vocab = 16, "n_draft_vocab is 16, but drafters is 0");
 #undef REFUSED
 }
 

@@ -14,6 +14,7 @@
 #include "cuda/kernels/products/chain.h"
 #include "cuda/kernels/products/matmul.h"
 #include "cuda/pass.h"
+#include "cuda/weight_matrix.h"
 #include "cuda/weight_stream.h"
 #include "cuda/weights.h"
 #include "tier/rope_tables.h"
@@ -42,8 +43,7 @@ class LoadedModel {
   }
   DeviceMatrix matrix(const TensorRef& w) const {
     const std::byte* data = weight(w);
-    if (data == nullptr) return {};
-    return make_device_matrix(w.tensor->type, w.n_in, w.n_out, w.n_experts, data);
+    return data == nullptr ? DeviceMatrix() : matrix_of(w, data);
   }
   const float* floats(const TensorRef& w) const {
     return reinterpret_cast<const float*>(weight(w));

@@ -6,6 +6,7 @@
 #include <thread>
 
 #include "base/checked.h"
+#include "cuda/weight_matrix.h"
 
 namespace sharpi::cuda {
 namespace {
@@ -66,7 +67,7 @@ Result<std::unique_ptr<StagedCopy>> StagedCopy::create(const Device& device,
 
 /// The most that a slot takes of the tensor: tiles move in whole panels.
 Result<uint64_t> StagedCopy::piece_bytes(const TensorRef& tensor, bool* tiles) const {
-  *tiles = weight_layout(tensor.tensor->type, tensor.n_in, tensor.n_out) == WeightLayout::kTiles;
+  *tiles = layout_of(tensor) == WeightLayout::kTiles;
   const uint64_t unit = *tiles ? kPanelRows * tensor.row_bytes() : 1;
   const uint64_t most = shape_.slot_bytes / unit * unit;
   if (most != 0) return most;

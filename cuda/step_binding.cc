@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT
 #include "cuda/step_binding.h"
 
+#include "cuda/weight_matrix.h"
+
 namespace sharpi::cuda {
 
 Epilogue gated(const FfnSpec& f) {
@@ -100,7 +102,7 @@ std::byte* PaperBinding::at(Buf b) const {
 }
 
 DeviceMatrix PaperBinding::matrix(const TensorRef& w) const {
-  return make_device_matrix(w.tensor->type, w.n_in, w.n_out, w.n_experts, at(Buf::kCount));
+  return matrix_of(w, at(Buf::kCount));
 }
 
 const float* PaperBinding::floats(const TensorRef& w) const {

@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "base/checked.h"
+#include "cuda/weight_matrix.h"
 #include "tier/block_tensors.h"
 
 namespace sharpi::cuda {
@@ -28,7 +29,7 @@ class PlanBuilder {
     plan_->part_bytes[static_cast<size_t>(part)] += ref.bytes();
     plan_->bytes += ref.bytes();
     plan_->aligned = round_up(plan_->aligned + ref.bytes(), kWeightAlign);
-    const bool tiles = weight_layout(ref.tensor->type, ref.n_in, ref.n_out) == WeightLayout::kTiles;
+    const bool tiles = layout_of(ref) == WeightLayout::kTiles;
     const uint64_t unit = tiles ? kPanelRows * ref.row_bytes() : 1;
     const uint64_t stage = std::min(kStage, round_up(round_up(ref.bytes(), unit), 4096));
     plan_->stage = std::max(plan_->stage, stage);

@@ -153,6 +153,44 @@ TEST_P(Drafters, DraftAsOnTheCpu) {
   }
 }
 
+/// A part of the head drafts the best of its tokens, and sessions are left as without drafts.
+TEST_P(Drafters, DraftWithAPartOfTheHead) {
+  if (!has_mtp()) return;
+  const std::vector<int32_t> text = tokens(120);
+  for (const uint32_t n_vocab : {16u, 256u}) {
+    SCOPED_TRACE(std::to_string(n_vocab) + " tokens");
+    const Edit exact = [=](sharpi_plan_params* p, sharpi_session_params* s) {
+      p->arithmetic = SHARPI_ARITHMETIC_EXACT;
+      s->n_draft_vocab = n_vocab;
+    };
+    const std::vector<int32_t> want =
+        drafts_along(load_at({0, -1, -1, -1}, SHARPI_DRAFT_MTP, exact), text);
+    EXPECT_LT(*std::max_element(want.begin(), want.end()), static_cast<int32_t>(n_vocab));
+    for (const Where& where : with_head()) {
+      const Loaded loaded = load_at(where, SHARPI_DRAFT_MTP, exact);
+      EXPECT_GE(n_equal(drafts_along(loaded, text), want), want.size() * 19 / 20);
+      Chat plain = plain_chat(loaded), chat(loaded.model.get());
+      for (Chat* s : {&plain, &chat}) {
+        s->prefill(tokens(kPrompt));
+        use_endless_sampler(*s, loaded.model.get(), 0);
+      }
+      for (size_t n_read = 0; n_read < kTokens && !HasFailure();) {
+        std::vector<int32_t> pass = {drawn(chat)};
+        for (const int32_t t : drafts_of(chat, pass[0], 4)) {
+          EXPECT_LT(t, static_cast<int32_t>(n_vocab));
+          pass.push_back(t);
+        }
+        for (const int32_t t : verified(chat, pass)) {
+          ASSERT_EQ(drawn(plain), t);
+          plain.decode(t);
+          ++n_read;
+        }
+      }
+      expect_same(chat, plain, "at the end");
+    }
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(Cuda, Drafters,
                          ::testing::Values("tiny-qwen3", "tiny-qwen3moe", "tiny-qwen35",
                                            "tiny-qwen35moe", "tiny-gemma4"),

@@ -242,35 +242,82 @@ TEST(StepLaunches, MultiplyWithEveryMatrixOnce) {
 
 /// A chain takes all its links and has room for them; experts of few rows are taken; nothing waits
 /// for anything in calls that take no turn on the device.
+void expect_taken(const LaunchList& list, const PassFacts& facts) {
+  const PaperBinding paper(*facts.spec, facts.n_rows, facts.moe_sync_bytes);
+  ChainTuning tuning;
+  tuning.shared_bytes = facts.chain_bytes;
+  for (const Launch& l : list.launches) {
+    const RowLink* at = list.links.data() + l.first_link;
+    if (l.kind == LaunchKind::kProduct) {
+      EXPECT_EQ(l.n_links, 1u);
+      EXPECT_FALSE(at->sum.adds);
+    }
+    if (l.kind == LaunchKind::kChain) {
+      EXPECT_TRUE(facts.fuses);
+      std::vector<ChainLink> links;
+      for (uint32_t i = 0; i < l.n_links; ++i) links.push_back(paper.link(at[i]));
+      for (const ChainLink& s : links) EXPECT_TRUE(chain_takes(facts.config, s));
+      EXPECT_TRUE(chain_fits(facts.config, links.data(), l.n_links, tuning));
+    }
+    if (l.kind == LaunchKind::kMoeStep) {
+      EXPECT_LE(facts.n_rows, kMaxMoeStepRows);
+      EXPECT_TRUE(facts.fuses || (facts.n_rows == 1 && l.n_links == 0));
+      const RowProduct* before = l.has_before ? &at->product : nullptr;
+      const RowProduct* after =
+          l.n_links > (l.has_before ? 1u : 0u) ? &at[l.has_before].product : nullptr;
+      EXPECT_TRUE(
+          moe_step_takes(facts.config, paper.moe_step(l.layer, l.to, l.add, before, after)));
+    }
+  }
+}
+
 TEST(StepLaunches, AreOnesThatTheKernelsTake) {
   each_list([](const LaunchList& list, const PassFacts& facts, const Segment&) {
-    const PaperBinding paper(*facts.spec, facts.n_rows, facts.moe_sync_bytes);
-    ChainTuning tuning;
-    tuning.shared_bytes = facts.chain_bytes;
-    for (const Launch& l : list.launches) {
-      const RowLink* at = list.links.data() + l.first_link;
-      if (l.kind == LaunchKind::kProduct) {
-        EXPECT_EQ(l.n_links, 1u);
-        EXPECT_FALSE(at->sum.adds);
-      }
-      if (l.kind == LaunchKind::kChain) {
-        EXPECT_TRUE(facts.fuses);
-        std::vector<ChainLink> links;
-        for (uint32_t i = 0; i < l.n_links; ++i) links.push_back(paper.link(at[i]));
-        for (const ChainLink& s : links) EXPECT_TRUE(chain_takes(facts.config, s));
-        EXPECT_TRUE(chain_fits(facts.config, links.data(), l.n_links, tuning));
-      }
-      if (l.kind == LaunchKind::kMoeStep) {
-        EXPECT_LE(facts.n_rows, kMaxMoeStepRows);
-        EXPECT_TRUE(facts.fuses || (facts.n_rows == 1 && l.n_links == 0));
-        const RowProduct* before = l.has_before ? &at->product : nullptr;
-        const RowProduct* after =
-            l.n_links > (l.has_before ? 1u : 0u) ? &at[l.has_before].product : nullptr;
-        EXPECT_TRUE(
-            moe_step_takes(facts.config, paper.moe_step(l.layer, l.to, l.add, before, after)));
-      }
-    }
+    expect_taken(list, facts);
   });
+}
+
+/// The MTP block of a model with heads of that many rows.
+std::shared_ptr<const ModelSpec> mtp_block(uint32_t n_vocab, GgmlType type, uint32_t n_draft) {
+  test::ModelRecipe r = test::tiny_qwen35();
+  r.n_embd = 256;  // a row of every type
+  r.n_vocab = n_vocab;
+  r.table_type = type;
+  const auto whole = test::load_model(test::ModelFile(r), false);
+  EXPECT_TRUE(whole.is_ok()) << whole.status().text();
+  return make_mtp_spec(*whole.value(), n_draft);
+}
+
+/// A head that drafts with its first rows lies as the whole tensor does, which was stored by its
+/// height: 312 rows are no panels, 144 of them would be. Its launches are those of the whole head.
+TEST(StepLaunches, APartOfTheHeadLiesAsTheWholeDoes) {
+  for (const GgmlType type : {GgmlType::kQ4_K, GgmlType::kQ8_0, GgmlType::kF32}) {
+    for (const uint32_t n_vocab : {320u, 312u}) {
+      const auto whole = mtp_block(n_vocab, type, 0), part = mtp_block(n_vocab, type, 144);
+      const PaperBinding of_whole(*whole, 1, 0), of_part(*part, 1, 0);
+      const DeviceMatrix all = of_whole.matrix(whole->output), few = of_part.matrix(part->output);
+      EXPECT_EQ(few.layout, all.layout);
+      EXPECT_EQ(few.layout == WeightLayout::kTiles, n_vocab == 320 && type != GgmlType::kF32);
+      EXPECT_EQ(few.data, all.data);
+      EXPECT_EQ(all.n_out, n_vocab);
+      EXPECT_EQ(few.n_out, 144u);
+      EXPECT_EQ(of_part.matrix(part->token_embd).n_out, n_vocab) << "it reads all tokens";
+      each_card([&](const NamedCard&, const DeviceProfile& device) {
+        const Placement place = Placement::all(*part, TierId::kCuda);
+        const auto lists = [&](const ModelSpec& spec) {
+          std::vector<std::string> text;
+          const PassFacts facts = step_facts(spec, place, config_of(device), 1);
+          for (const Segment& s : make_segments(spec, place)) {
+            const LaunchList made = fuse(s.program, facts);
+            expect_taken(made, facts);
+            for (const std::string& line : launch_text(made)) text.push_back(line);
+          }
+          return text;
+        };
+        EXPECT_EQ(lists(*part), lists(*whole));
+      });
+    }
+  }
 }
 
 /// Who reads the hidden row reads where it is, and it is in kX when a list ends. A row that moved

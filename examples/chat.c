@@ -30,6 +30,8 @@ static const char kHelp[] =
     "                     block where it has one and it fits, 0 to 32 (0)\n"
     "  --draft-model FILE a smaller model of the same vocabulary guesses, too, if it fits;\n"
     "                     without --draft up to 8 tokens\n"
+    "  --draft-vocab N    the MTP block guesses only tokens with ids below N, a multiple of 16,\n"
+    "                     which makes a guess cheaper; 0 = all (0)\n"
     "  --exact            f32 activations: slower, and what very small models need to answer well\n"
     "  --speeds           tokens per second after each answer\n"
     "  --ignore-env       do not read SHARPI_KV_DTYPE and SHARPI_SNAPKV_*, as is done otherwise\n";

@@ -28,10 +28,12 @@ int parse_drafts(const char* flag, int argc, char** argv, int* i, draft_flags* d
     d->is_set = 1;
   } else if (strcmp(flag, "--draft-model") == 0) {
     d->model_path = flag_value(argc, argv, i);
+    if (!d->is_set) d->n = kUsual;
+  } else if (strcmp(flag, "--draft-vocab") == 0) {
+    d->n_vocab = parse_count(flag, flag_value(argc, argv, i), 0, 0x7FFFFFFF);
   } else {
     return 0;
   }
-  if (!d->is_set) d->n = kUsual;
   return 1;
 }
 
@@ -39,7 +41,9 @@ void ask_for_drafts(const draft_flags* d, sharpi_plan_params* plan,
                     sharpi_session_params* session) {
   session->n_draft = d->n;
   session->drafters = d->n != 0 ? SHARPI_DRAFT_AUTO : 0;
-  plan->draft_path = d->model_path; /* with no drafts the plan refuses it */
+  /* With no drafts the plan refuses these. */
+  session->n_draft_vocab = d->n_vocab;
+  plan->draft_path = d->model_path;
 }
 
 void unknown_flag(const char* flag) {

@@ -30,10 +30,10 @@ void parse_kv_type(const char* flag, const char* text, sharpi_kv_dtype* k, sharp
 uint32_t parse_context(const char* flag, const char* text);
 /* --temp, --top-k, --top-p, --min-p, --repeat-penalty, --seed: 0 for any other flag. */
 int parse_sampling(const char* flag, int argc, char** argv, int* i, sharpi_sampler_params* s);
-/* --draft N and --draft-model FILE: 0 for any other flag. Both begin as zeros. */
+/* --draft N, --draft-model FILE and --draft-vocab N: 0 for any other flag. All begin as zeros. */
 typedef struct {
   const char* model_path;
-  uint32_t n;
+  uint32_t n, n_vocab;
   int is_set; /* by --draft, which a model leaves alone */
 } draft_flags;
 int parse_drafts(const char* flag, int argc, char** argv, int* i, draft_flags* d);

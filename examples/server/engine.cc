@@ -23,6 +23,7 @@ sharpi_session_params session_template(const Settings& s) {
   p.n_checkpoints = s.checkpoints;
   p.n_draft = s.n_draft();
   p.drafters = s.drafters();
+  p.n_draft_vocab = s.draft_vocab;
   return p;
 }
 

@@ -115,6 +115,10 @@ const Option kOptions[] = {
     {"drafts", "N", "tokens drafted a step at most (8 where somebody drafts, else 0)",
      [](Settings& s, const std::string& t) { s.drafts = parse_count(t, 0, 64); },
      [](const Settings& s) -> json { return s.n_draft(); }},
+    {"draft-vocab", "N",
+     "mtp drafts only tokens with ids below it, a multiple of 16, which makes a draft cheaper; 0 = "
+     "all (0)",
+     COUNT(draft_vocab, 0, INT32_MAX)},
     {"threads", "N", "threads that compute, 0 = one per CPU (0)", COUNT(threads, 0, 4096)},
     {"chunk", "N", "tokens of a prompt read at once while nobody else waits (512)",
      COUNT(chunk, 1, 65536)},

@@ -35,6 +35,7 @@ struct Settings {
   uint32_t draft = SHARPI_UNSET;
   std::string draft_model;         // a GGUF file; empty: none
   uint32_t drafts = SHARPI_UNSET;  // not set: kDrafts where `draft` names a drafter
+  uint32_t draft_vocab = 0;        // 0: all tokens
   uint32_t threads = 0;
   uint32_t chunk = 512;
   uint32_t prefill_chunk = 128;

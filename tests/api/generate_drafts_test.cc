@@ -40,6 +40,8 @@ INSTANTIATE_TEST_SUITE_P(
     Drafters, GenerateWithDrafts,
     ::testing::Values(DraftCase{"the text", kModel, " --draft 8"},
                       DraftCase{"the text and the MTP block", kHybrid, " --draft 4"},
+                      DraftCase{"the MTP block with a part of the head", kHybrid,
+                                " --draft 4 --draft-vocab 512"},
                       DraftCase{"a model", kModel, " --draft-model '" + kModel + "'"},
                       DraftCase{"all", kHybrid, " --draft 6 --draft-model '" + kHybrid + "'"}));
 
@@ -49,6 +51,18 @@ TEST(Generate, RefusesAModelOfOtherTokensThatDrafts) {
   EXPECT_NE(o.exit_code, 0);
   EXPECT_EQ(o.out, "");
   EXPECT_NE(o.err.find("vocabulary"), std::string::npos) << o.err;
+}
+
+TEST(Generate, RefusesAPartOfTheHeadThatNobodyDraftsWith) {
+  const std::string common = "-m '" + kHybrid + "' -p x -n 4 -c 256 -g 0 --draft-vocab ";
+  const Output nobody = run(kGenerate, common + "512");
+  EXPECT_EQ(nobody.exit_code, 1);
+  EXPECT_NE(nobody.err.find("n_draft_vocab is 512, but drafters is 0"), std::string::npos)
+      << nobody.err;
+  const Output odd = run(kGenerate, common + "500 --draft 4");
+  EXPECT_EQ(odd.exit_code, 1);
+  EXPECT_NE(odd.err.find("n_draft_vocab 500 is no multiple of 16"), std::string::npos) << odd.err;
+  EXPECT_EQ(run(kGenerate, common + "many --draft 4").exit_code, 2);
 }
 
 /// The model drafts for itself: a smaller one of its vocabulary is not in the tree.

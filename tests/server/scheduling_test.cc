@@ -328,6 +328,11 @@ TEST(Start, WhatCannotBeMetIsRefusedWithTheSentenceOfThePlan) {
             "drafters has MODEL, but draft_path is null");
   EXPECT_EQ(refusal([](Settings& s) {
               s.draft = SHARPI_DRAFT_NGRAM;
+              s.draft_vocab = 512;
+            }),
+            "n_draft_vocab is 512, but drafters is 1: only 2 (MTP) and 4 (AUTO) use it");
+  EXPECT_EQ(refusal([](Settings& s) {
+              s.draft = SHARPI_DRAFT_NGRAM;
               s.draft_model = s.model;
             }),
             "draft_path is given, but drafters is 1: only 8 (MODEL) and 4 (AUTO) use it");

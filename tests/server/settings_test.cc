@@ -119,6 +119,10 @@ TEST_F(ServerSettings, WhoDraftsAndHowMuchCanBeSaidApart) {
       read_settings({"-m", "x", "--config", config, "--draft", "auto"}, environment);
   EXPECT_EQ(flagged.drafters(), SHARPI_DRAFT_AUTO);
   EXPECT_EQ(flagged.sources.at("draft"), "flag");
+  EXPECT_EQ(read_settings({"-m", "x"}, {}).draft_vocab, 0u);
+  const Settings part = read_settings({"-m", "x", "--draft", "mtp", "--draft-vocab", "512"}, {});
+  EXPECT_EQ(settings_json(part)["draft-vocab"]["value"], 512u);
+  EXPECT_EQ(part.sources.at("draft-vocab"), "flag");
   EXPECT_EQ(refusal({"-m", "x", "--draft", "best"}),
             "--draft: \"best\" is not allowed; allowed: none, auto, or of ngram,mtp,model one or "
             "several in this order");

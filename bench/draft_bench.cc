@@ -5,7 +5,7 @@
 // weights serve, and the passes, draws and taking back are the real ones.
 //   draft_bench MODEL.gguf [--threads 0] [--gpu-layers -1] [--kv auto|f32|bf16|q8_0] [--depth 64]
 //               [--accept .76,.62,.46,.40] [--drafts 1,2,3,4,8,16,32] [--rounds 24]
-//               [--drafter mtp|DRAFTER.gguf]
+//               [--drafter mtp|DRAFTER.gguf] [--draft-vocab N]
 //               [--batch 1,2,4,8] [--taking-back] [--csv FILE] [--name NAME]
 // --accept: read in both ways in which such figures are given (draft_table.h), which differ much.
 // --drafter: also what the file's own block, or a smaller model, takes for a draft, and tokens a

@@ -38,7 +38,7 @@ inline std::vector<double> numbers(const std::string& text) {
 struct Settings {
   std::string model, kv = "auto", csv, name = "model", drafter;
   bool taking_back = false;
-  uint32_t n_threads = 0, depth = 64, rounds = 24;
+  uint32_t n_threads = 0, depth = 64, rounds = 24, draft_vocab = 0;
   int32_t gpu_layers = -1;
   std::vector<double> accept = {.76, .62, .46, .40}, drafts = {1, 2, 3, 4, 8, 16, 32}, batches;
 };
@@ -89,6 +89,8 @@ inline Settings read_settings(int argc, char** argv) {
       s.drafts = numbers(value);
     } else if (flag == "--drafter") {
       s.drafter = value;
+    } else if (flag == "--draft-vocab") {
+      s.draft_vocab = count();
     } else if (flag == "--csv") {
       s.csv = value;
     } else if (flag == "--name") {

@@ -48,6 +48,7 @@ class DrafterClock {
     session.n_ctx = s.depth + kRoom;
     session.k_dtype = session.v_dtype = kv_dtype(s.kv);
     session.drafters = mtp ? SHARPI_DRAFT_MTP : SHARPI_DRAFT_MODEL;
+    session.n_draft_vocab = s.draft_vocab;
     for (const double n : s.drafts)
       session.n_draft = std::max(session.n_draft, static_cast<uint32_t>(n));
     sharpi_plan_params p;

@@ -7,6 +7,7 @@
 
 #include "base/checked.h"
 #include "cpu/matmul_kernels.h"
+#include "cpu/row_peaks.h"
 
 namespace sharpi::cpu {
 namespace {
@@ -69,7 +70,7 @@ Prepared prepared_layout(const MatmulConfig& config, uint64_t n_in, uint32_t n_r
   if (config.exact) return p;
   const MatmulKernels& kernels = kernels_of(config.isa);
   if (kernels.quantize_row != nullptr) {
-    p.int8_row_bytes = div_up(n_in, kInt8RowUnit) * kInt8UnitBytes;
+    p.int8_row_bytes = div_up(n_in, kInt8RowUnit) * kInt8UnitBytes + sizeof(Int8Peaks);
     p.bytes = p.int8_row_bytes * n_rows;
   }
   if (kernels.pack_tiles != nullptr && !config.deterministic && n_rows >= kMinTileRows) {
@@ -78,6 +79,12 @@ Prepared prepared_layout(const MatmulConfig& config, uint64_t n_in, uint32_t n_r
     p.bytes += p.tile_row_bytes * div_up(n_rows, kTileRows);
   }
   return p;
+}
+
+/// One row of in.x in int8, to in.prepared.
+void quantize(const MatmulConfig& config, const Prepared& p, const MatmulInput& in, uint64_t r) {
+  quantize_with_peaks(kernels_of(config.isa).quantize_row, in.x + r * in.stride, in.n_in,
+                      in.prepared + r * p.int8_row_bytes);
 }
 
 bool is_panel(MatmulPath path) {
@@ -220,7 +227,7 @@ void Matmul::prepare(const MatmulInput& in) const {
   // Rows of a tile together, so that they are read from memory once.
   pool_->for_range(in.n_rows, kTileRows, [&](uint64_t begin, uint64_t end) {
     for (uint64_t r = begin; p.int8_row_bytes != 0 && r < end; ++r) {
-      kernels.quantize_row(in.x + r * in.stride, in.n_in, in.prepared + r * p.int8_row_bytes);
+      quantize(config_, p, in, r);
     }
     for (uint64_t r = begin; p.tile_row_bytes != 0 && r < end; r += kTileRows) {
       const float* x[kTileRows] = {};
@@ -268,10 +275,7 @@ bool Matmul::Share::take(bool own, uint64_t most, uint64_t* first, uint64_t* n) 
 void Matmul::prepare_rows(const MatmulInput& in, uint32_t first, uint32_t n) const {
   const Prepared p = prepared_layout(config_, in.n_in, in.n_rows);
   if (p.int8_row_bytes == 0) return;
-  const MatmulKernels& kernels = kernels_of(config_.isa);
-  for (uint64_t r = first; r < uint64_t{first} + n; ++r) {
-    kernels.quantize_row(in.x + r * in.stride, in.n_in, in.prepared + r * p.int8_row_bytes);
-  }
+  for (uint64_t r = first; r < uint64_t{first} + n; ++r) quantize(config_, p, in, r);
 }
 
 void Matmul::run_outputs(const MatmulTask& task, uint64_t first, uint64_t n,

@@ -2,9 +2,10 @@
 // Matrix products of quantised weights with f32 rows: y[r][o] = sum_i W[o][i] * x[r][i]. Weights
 // are read in place, in the file's block format.
 //   exact  f32 activations, weights dequantised to f32.
-//   fast   activations quantised to int8 per 32 elements (few rows: row-dot kernels that stream the
-//          weights once for up to 8 rows), or many rows: weight panels unpacked once into a packed
-//          tile (int8 with AVX2 or VNNI, bf16 with AMX) and multiplied with all rows.
+//   fast   activations quantised to int8 per 32 elements but for a row's few largest, which stay in
+//          f32 (few rows: row-dot kernels that stream the weights once for up to 8 rows), or many
+//          rows: weight panels unpacked once into a packed tile (int8 with AVX2 or VNNI, bf16 with
+//          AMX) and multiplied with all rows.
 // F32 weights, and any matrix flagged `force_f32` (routers), always use f32 activations.
 // deterministic: one kernel family and reduction order for every row count, so a row's result does
 // not depend on the other rows, on chunking, or on the number of threads.

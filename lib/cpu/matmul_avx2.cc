@@ -2,12 +2,14 @@
 // Row-dot products with int8 activations in AVX2, for any number of rows in blocks of up to 4, and
 // the activation quantiser.
 //   y = sum_g s_g * d_g * (sum_i code_i * q_i) + m_g * (d_g * sum_i q_i)
+//       + sum over the row's peaks s_g * code_i * x_i
 // The sums of a unit of 256 are formed on their own and added to the row's accumulator in unit
 // order, whatever the number of rows. Bound: the weights' bytes (1 row), vpmaddubsw (more).
 #include <immintrin.h>
 
 #include "cpu/matmul_kernels.h"
 #include "cpu/quant_avx2_k.h"
+#include "cpu/quant_element.h"
 
 namespace sharpi::cpu {
 namespace {
@@ -84,7 +86,11 @@ void dot_rows(const MatmulJob& job, const int8_t* const* q, float* y) {
   const uint64_t n_units = job.n_in / kInt8RowUnit, n_left = job.n_in % kInt8RowUnit;
   const uint64_t k = (n_units + (n_left != 0)) * kInt8RowUnit;
   const float* meta[kRows];
-  for (int r = 0; r < kRows; ++r) meta[r] = reinterpret_cast<const float*>(q[r] + k);
+  const Int8Peaks* peaks[kRows];
+  for (int r = 0; r < kRows; ++r) {
+    meta[r] = reinterpret_cast<const float*>(q[r] + k);
+    peaks[r] = &peaks_of(q[r], k / kInt8RowUnit);
+  }
   const uint8_t* ahead = reinterpret_cast<const uint8_t*>(job.w) + kFarBytes;
   for (uint64_t o = 0; o < job.n_out; ++o) {
     const uint8_t* p = reinterpret_cast<const uint8_t*>(job.w) + o * job.row_bytes;
@@ -104,7 +110,11 @@ void dot_rows(const MatmulJob& job, const int8_t* const* q, float* y) {
       uint8_t buffer[Format::kUnitBytes];
       dot_unit<Format, kRows>(padded_unit<Format>(p, n_left, buffer), q, meta, n_units, acc);
     }
-    for (int r = 0; r < kRows; ++r) y[static_cast<uint64_t>(r) * job.y_stride + o] = sum_of(acc[r]);
+    const std::byte* weights = job.w + o * job.row_bytes;
+    for (int r = 0; r < kRows; ++r) {
+      y[static_cast<uint64_t>(r) * job.y_stride + o] =
+          add_peaks<Format>(sum_of(acc[r]), *peaks[r], weights);
+    }
   }
 }
 

@@ -2,7 +2,8 @@
 // Products with int8 activations over panels in AVX2: weight rows are unpacked once, 8 at a time,
 // to byte codes [k/4][8 rows][4] with scales and minima [group][8 rows], and multiplied with all
 // activation rows, one output per lane, 4 activation rows at a time.
-//   y = sum_g s_g * d_g * (sum_i code_i * q_i) + m_g * (d_g * sum_i q_i), groups in order
+//   y = sum_g s_g * d_g * (sum_i code_i * q_i) + m_g * (d_g * sum_i q_i), groups in order,
+//       + sum over the row's peaks s_g * code_i * x_i
 // Bound: vpmaddubsw, and the load that brings four elements of an activation row to all lanes.
 #include <immintrin.h>
 
@@ -185,6 +186,23 @@ inline void multiply(const Part& part, uint64_t k, const int8_t* const* rows, __
   }
 }
 
+/// Adds the products of a row's peaks with the codes; those with the minima are in the row's sums.
+template <class Format>
+inline __m256 add_peaks(const Part& part, const Int8Peaks& peaks, __m256 sum) {
+  constexpr uint64_t kGroup = Format::kGroup16 ? 16 : 32;
+  for (uint32_t i = 0; i < peaks.n; ++i) {
+    const uint64_t at = peaks.at[i];
+    // The code's byte moves to the top of its lane and down again, with its sign if it has one.
+    const __m128i up = _mm_cvtsi32_si128(static_cast<int>(24 - 8 * (at % 4)));
+    const __m256i top = _mm256_sll_epi32(load_32(part.codes + at / 4 * kQuadBytes), up);
+    const __m256i code = Format::kSigned ? _mm256_srai_epi32(top, 24) : _mm256_srli_epi32(top, 24);
+    const float* s = part.scales + at / kGroup * kScaleFloats;
+    const __m256 scale = _mm256_mul_ps(_mm256_load_ps(s), _mm256_set1_ps(peaks.x[i]));
+    sum = _mm256_fmadd_ps(_mm256_cvtepi32_ps(code), scale, sum);
+  }
+  return sum;
+}
+
 /// Activation rows r0.. with the whole panel, whose first output is `first`: the rows stay in the
 /// first level cache meanwhile.
 template <class Format, int kRows>
@@ -198,6 +216,10 @@ void tile(const MatmulJob& job, const Panel& panel, uint32_t r0, uint64_t first)
   for (uint64_t o = first, i = 0; o < end; o += kLanes, ++i) {
     __m256 sum[kRows];
     multiply<Format, kRows>(panel.part(i), panel.n_units * kInt8RowUnit, rows, sum);
+    SHARPI_UNROLL(4)
+    for (int r = 0; r < kRows; ++r) {
+      sum[r] = add_peaks<Format>(panel.part(i), peaks_of(rows[r], panel.n_units), sum[r]);
+    }
     for (uint32_t r = 0; r < kRows; ++r) {
       float* y = job.y + (r0 + r) * job.y_stride + o;
       if (end - o >= kLanes) {

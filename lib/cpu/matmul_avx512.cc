@@ -2,6 +2,7 @@
 // Row-dot products with int8 activations: each weight row is streamed once for up to 8 activation
 // rows. Bound: the bytes of the weights (1 row), vpdpbusd and scaling (more rows).
 //   y = sum_g s_g * d_g * (sum_i code_i * q_i) + kMin * sum_g m_g * (d_g * sum_i q_i)
+//       + sum over the row's peaks s_g * code_i * x_i
 // Products and minima have one accumulator each, which takes the groups in one order whatever the
 // number of rows.
 #include <immintrin.h>
@@ -11,6 +12,7 @@
 #include "cpu/flatten.h"
 #include "cpu/matmul_kernels.h"
 #include "cpu/quant_avx512_dot.h"
+#include "cpu/quant_element.h"
 
 namespace sharpi::cpu {
 namespace {
@@ -74,7 +76,8 @@ class Ahead {
 /// What a row of activations contributes to a unit.
 struct Activations {
   const int8_t* q;
-  const float* meta;  // d[8], sum32[8], sum16[16]
+  const float* meta;                 // d[8], sum32[8], sum16[16]
+  const Int8Peaks* peaks = nullptr;  // of the row
 };
 
 /// Sums of one weight row with one activation row: products, and minima (in lanes 8-15 with groups
@@ -175,6 +178,14 @@ inline float finish(const Sums& s) {
   return _mm512_reduce_add_ps(_mm512_fmadd_ps(mins, _mm512_set1_ps(Format::kMin), dots));
 }
 
+/// finish() with the products of the row's peaks.
+template <class Format>
+inline float finish(const Sums& s, const Int8Peaks& peaks, const std::byte* weights) {
+  // Signed codes are moved to unsigned ones, whose minimum that undoes.
+  constexpr int kOffset = kSignedCode<Format> ? -static_cast<int>(Format::kMin) : 0;
+  return add_peaks<Format>(finish<Format>(s), peaks, weights, kOffset);
+}
+
 /// The rest of an activation row behind its whole units, as the end of a unit that begins before it
 /// with zeros: it meets the last 256 weights of a row where they lie, and those that were taken
 /// already count nothing. A copy of the weights' rest, with zeros behind, would cost each weight
@@ -235,7 +246,8 @@ SHARPI_FLATTEN void dot_output(const MatmulJob& job, const Activations* rows, co
   }
   ahead.up_to(p);
   for (int r = 0; r < kRows; ++r) {
-    y[static_cast<uint64_t>(r) * job.y_stride + o] = finish<Format>(sums[r]);
+    y[static_cast<uint64_t>(r) * job.y_stride + o] =
+        finish<Format>(sums[r], *rows[r].peaks, job.w + o * job.row_bytes);
   }
 }
 
@@ -257,7 +269,7 @@ SHARPI_FLATTEN void short_outputs(const MatmulJob& job, const Activations& row,
     p += job.row_bytes;
     add_held<Format, kFirst>(p - Format::kUnitBytes, x2, sums);
     ahead.up_to(p);
-    y[o] = finish<Format>(sums);
+    y[o] = finish<Format>(sums, *row.peaks, job.w + o * job.row_bytes);
   }
 }
 
@@ -268,7 +280,7 @@ void dot_rows(const MatmulJob& job, const int8_t* const* q, float* y) {
   Activations x[kRows];
   LastUnit last[kRows];
   for (uint64_t r = 0; r < kRows; ++r) {
-    x[r] = {q[r], reinterpret_cast<const float*>(q[r] + k)};
+    x[r] = {q[r], reinterpret_cast<const float*>(q[r] + k), &peaks_of(q[r], n_units)};
     if (n_left != 0 && n_units > 1) {
       last[r].template set<Format>(q[r] + k - kInt8RowUnit,
                                    x[r].meta + (n_units - 1) * kInt8UnitFloats, n_left);

@@ -2,7 +2,8 @@
 // Products with int8 activations over panels: 32 weight rows are unpacked once to byte codes
 // [k/4][32 rows][4], with scales and minima [group][32 rows], and multiplied with all activation
 // rows, one output per lane, 6 activation rows at a time.
-//   y = sum_g s_g * d_g * (sum_i code_i * q_i) + min_g * (d_g * sum_i q_i), groups in order
+//   y = sum_g s_g * d_g * (sum_i code_i * q_i) + min_g * (d_g * sum_i q_i), groups in order,
+//       + sum over the row's peaks s_g * code_i * x_i
 // Bound: vpdpbusd (8 per group of 32 and vector of outputs), plus 4 operations of scaling.
 #include <immintrin.h>
 
@@ -144,6 +145,41 @@ inline void multiply(const Panel& panel, const int8_t* const* q, __m512 (&sum)[k
   }
 }
 
+/// Byte i of every lane of 32 bits, in the lowest place.
+inline __m512i byte_of_lanes(__m512i v, uint64_t i) {
+  alignas(16) static constexpr int8_t kFrom[4][16] = {
+      {0, -1, -1, -1, 4, -1, -1, -1, 8, -1, -1, -1, 12, -1, -1, -1},
+      {1, -1, -1, -1, 5, -1, -1, -1, 9, -1, -1, -1, 13, -1, -1, -1},
+      {2, -1, -1, -1, 6, -1, -1, -1, 10, -1, -1, -1, 14, -1, -1, -1},
+      {3, -1, -1, -1, 7, -1, -1, -1, 11, -1, -1, -1, 15, -1, -1, -1}};
+  const __m128i from = _mm_load_si128(reinterpret_cast<const __m128i*>(kFrom[i]));
+  return _mm512_shuffle_epi8(v, _mm512_broadcast_i32x4(from));
+}
+
+/// Adds the products of a row's peaks with the codes; those with the minima are in the row's sums.
+template <bool kGroup16, int kRows>
+inline void add_peaks(const Panel& panel, const int8_t* const* q, __m512 (&sum)[kVectors][kRows]) {
+  constexpr uint64_t kGroup = kGroup16 ? 16 : 32;
+#pragma GCC unroll 6
+  for (int r = 0; r < kRows; ++r) {
+    const Int8Peaks& peaks = peaks_of(q[r], panel.n_units);
+    __m512 row[kVectors];
+    for (int v = 0; v < kVectors; ++v) row[v] = sum[v][r];
+    for (uint32_t i = 0; i < peaks.n; ++i) {
+      const uint64_t at = peaks.at[i];
+      const uint8_t* w = panel.codes + at / 4 * kQuadBytes;
+      const float* s = panel.scales + at / kGroup * 2 * kInt8PanelRows;
+      const __m512 x = _mm512_set1_ps(peaks.x[i]);
+      for (int v = 0; v < kVectors; ++v) {
+        const __m512i code = byte_of_lanes(_mm512_load_si512(w + 64 * v), at % 4);
+        const __m512 scale = _mm512_mul_ps(_mm512_load_ps(s + 16 * v), x);
+        row[v] = _mm512_fmadd_ps(_mm512_cvtepi32_ps(code), scale, row[v]);
+      }
+    }
+    for (int v = 0; v < kVectors; ++v) sum[v][r] = row[v];
+  }
+}
+
 template <bool kGroup16, int kRows>
 inline void tile(const MatmulJob& job, const Panel& panel, uint32_t r0, uint64_t first,
                  uint64_t n_out) {
@@ -154,6 +190,7 @@ inline void tile(const MatmulJob& job, const Panel& panel, uint32_t r0, uint64_t
   }
   __m512 sum[kVectors][kRows];
   multiply<kGroup16, kRows>(panel, q, sum);
+  add_peaks<kGroup16, kRows>(panel, q, sum);
   for (int v = 0; v < kVectors; ++v) {
     const uint64_t at = 16 * static_cast<uint64_t>(v);
     if (at >= n_out) break;

@@ -50,6 +50,23 @@ constexpr uint64_t kInt8UnitBytes = kInt8RowUnit + kInt8UnitFloats * sizeof(floa
 constexpr float kInt8MinAmax = 1e-30f;
 using QuantizeRowFn = void (*)(const float* x, uint64_t n, std::byte* row);
 
+/// Behind the units of an int8 row: elements whose products with the weights' codes are made apart,
+/// in f32. Their int8 value is zero, so the other elements of their groups have a scale that is not
+/// theirs; sum32 and sum16 count them.
+constexpr uint32_t kMaxPeaks = 7;
+struct Int8Peaks {
+  uint32_t n = 0;
+  uint32_t at[kMaxPeaks] = {};  // indices in the row
+  float x[kMaxPeaks] = {};
+  uint32_t padding = 0;
+};
+static_assert(sizeof(Int8Peaks) == 64);
+namespace {  // every kernel file has its own
+inline const Int8Peaks& peaks_of(const int8_t* row, uint64_t n_units) {
+  return *reinterpret_cast<const Int8Peaks*>(row + n_units * kInt8UnitBytes);
+}
+}  // namespace
+
 /// Activation tiles in bf16: tile (t, c) holds rows 16t.. and elements 32c.. as [16 pairs][16 rows]
 /// [2] (1024 bytes), at ((t * n_in_tiles) + c) * 1024; missing rows and elements are zero.
 constexpr uint64_t kTileRows = 16, kTileDepth = 32, kTileBytes = 1024;

@@ -1,0 +1,119 @@
+// SPDX-License-Identifier: MIT
+#include "cpu/row_peaks.h"
+
+#include <emmintrin.h>
+
+#include <algorithm>
+#include <bit>
+#include <cstring>
+
+namespace sharpi::cpu {
+namespace {
+
+constexpr uint64_t kGroup = 32, kGroupsOfUnit = kInt8RowUnit / kGroup;
+constexpr int kVectors = 8;  // of a group
+
+/// The groups with the largest scales, largest first, the first of equal ones.
+struct Groups {
+  uint32_t n = 0;
+  uint64_t index[kMaxPeaks] = {};
+  float scale[kMaxPeaks] = {};
+
+  void offer(uint64_t group, float d, uint32_t most) {
+    // Neither zero nor NaN, which compares with nothing.
+    if (!(d > 0) || (n == most && !(d > scale[n - 1]))) return;
+    uint32_t at = n < most ? n++ : n - 1;
+    for (; at > 0 && d > scale[at - 1]; --at) {
+      index[at] = index[at - 1];
+      scale[at] = scale[at - 1];
+    }
+    index[at] = group;
+    scale[at] = d;
+  }
+};
+
+__m128 magnitude(__m128 v) {
+  return _mm_and_ps(v, _mm_castsi128_ps(_mm_set1_epi32(0x7FFFFFFF)));
+}
+
+/// The largest magnitude of a group of finite elements, in all lanes.
+__m128 amax_of(const float* x) {
+  __m128 m = magnitude(_mm_load_ps(x));
+  for (int i = 1; i < kVectors; ++i) m = _mm_max_ps(m, magnitude(_mm_load_ps(x + 4 * i)));
+  m = _mm_max_ps(m, _mm_shuffle_ps(m, m, _MM_SHUFFLE(1, 0, 3, 2)));
+  return _mm_max_ps(m, _mm_shuffle_ps(m, m, _MM_SHUFFLE(2, 3, 0, 1)));
+}
+
+/// Where a group's first element of that magnitude is.
+uint64_t first_of(const float* x, __m128 amax) {
+  uint32_t equal = 0;
+  for (int i = 0; i < kVectors; ++i) {
+    const __m128 here = _mm_cmpeq_ps(magnitude(_mm_load_ps(x + 4 * i)), amax);
+    equal |= static_cast<uint32_t>(_mm_movemask_ps(here)) << (4 * i);
+  }
+  return static_cast<uint64_t>(std::countr_zero(equal));
+}
+
+int32_t sum_of(const int8_t* q, uint64_t n) {
+  int32_t sum = 0;
+  for (uint64_t i = 0; i < n; ++i) sum += q[i];
+  return sum;
+}
+
+/// A group of finite elements, as QuantizeRowFn does it, to q[32] and the floats of its unit. `x`
+/// is what the sums count besides, of the element at `at`.
+void quantize_group(const float* v, uint64_t group, uint64_t at, float x, int8_t* q, float* meta) {
+  const float amax = _mm_cvtss_f32(amax_of(v));
+  const bool used = amax >= kInt8MinAmax;
+  const __m128 inverse = _mm_set1_ps(used ? 127.0f / amax : 0.0f);
+  const float d = used ? amax / 127.0f : 0.0f;
+  for (int i = 0; i < 2; ++i) {
+    __m128i n[4];
+    for (int j = 0; j < 4; ++j) {
+      n[j] = _mm_cvtps_epi32(_mm_mul_ps(_mm_load_ps(v + 16 * i + 4 * j), inverse));
+    }
+    _mm_storeu_si128(reinterpret_cast<__m128i*>(q + 16 * i),
+                     _mm_packs_epi16(_mm_packs_epi32(n[0], n[1]), _mm_packs_epi32(n[2], n[3])));
+  }
+  const float low = d * static_cast<float>(sum_of(q, 16));
+  const float high = d * static_cast<float>(sum_of(q + 16, 16));
+  meta[group] = d;
+  meta[8 + group] = low + high + x;
+  meta[16 + 2 * group] = at < 16 ? low + x : low;
+  meta[17 + 2 * group] = at < 16 ? high : high + x;
+}
+
+}  // namespace
+
+uint32_t peaks_of_row(uint64_t n) {
+  return static_cast<uint32_t>(std::clamp<uint64_t>(n / 2048, 1, kMaxPeaks));
+}
+
+void quantize_with_peaks(QuantizeRowFn quantize, const float* x, uint64_t n, std::byte* row) {
+  quantize(x, n, row);
+  const uint64_t n_units = (n + kInt8RowUnit - 1) / kInt8RowUnit;
+  auto* const q = reinterpret_cast<int8_t*>(row);
+  auto* const meta = reinterpret_cast<float*>(row + n_units * kInt8RowUnit);
+  const uint32_t most = peaks_of_row(n);
+  Groups groups;
+  for (uint64_t unit = 0; unit < n_units; ++unit) {
+    for (uint64_t g = 0; g < kGroupsOfUnit; ++g) {
+      groups.offer(unit * kGroupsOfUnit + g, meta[unit * kInt8UnitFloats + g], most);
+    }
+  }
+  Int8Peaks peaks;
+  for (; peaks.n < groups.n; ++peaks.n) {
+    const uint64_t group = groups.index[peaks.n], first = group * kGroup;
+    alignas(16) float v[kGroup] = {};
+    std::copy(x + first, x + std::min(first + kGroup, n), v);
+    const uint64_t at = first_of(v, amax_of(v));
+    peaks.at[peaks.n] = static_cast<uint32_t>(first + at);
+    peaks.x[peaks.n] = v[at];
+    v[at] = 0;
+    quantize_group(v, group % kGroupsOfUnit, at, peaks.x[peaks.n], q + first,
+                   meta + group / kGroupsOfUnit * kInt8UnitFloats);
+  }
+  std::memcpy(meta + n_units * kInt8UnitFloats, &peaks, sizeof peaks);
+}
+
+}  // namespace sharpi::cpu

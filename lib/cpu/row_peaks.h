@@ -1,0 +1,26 @@
+// SPDX-License-Identifier: MIT
+// Activation rows in int8 whose largest elements are kept in f32. What transformers multiply has a
+// few elements that are many times as large as their neighbours; in int8 they decide the scale of
+// their group of 32, and its other elements lose their bits. One element apart halves the error of
+// a model with rows of 576. Products of few and of many rows share these rows, so they agree.
+// Thread rule: pure functions.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "cpu/matmul_kernels.h"
+
+namespace sharpi::cpu {
+
+/// How many elements of a row of n are multiplied apart: one, or in proportion to the row, because
+/// each costs a product of a panel as much as half a group, and one of few rows some 20 scalar
+/// instructions.
+uint32_t peaks_of_row(uint64_t n);
+
+/// Quantises a row of n elements with up to peaks_of_row(n) of them apart: the largest elements of
+/// the groups with the largest scales, one of a group, the first of equal ones. `row`: an int8 row
+/// with Int8Peaks behind it. Groups with an element that is not finite have none.
+void quantize_with_peaks(QuantizeRowFn quantize, const float* x, uint64_t n, std::byte* row);
+
+}  // namespace sharpi::cpu

@@ -11,6 +11,7 @@
 // --drafter: also what the file's own block, or a smaller model, takes for a draft, and tokens a
 // second with that (drafter_time.h). What a pass takes longer for handing the block its hidden rows
 // is in neither.
+// --draft-vocab: the block drafts only tokens with ids below N, with that share of the head.
 // --batch: also steps of so many sessions that decode together, one row each.
 // --taking-back: what the step behind a pass takes longer because drafts were wrong, or had to be
 // applied to recurrent state, than behind the same tokens read one by one; as a share of the pass.

@@ -46,12 +46,12 @@ struct Settings {
 /// No place has more accepted drafts than the one before, where all drafts at a place are counted;
 /// and nothing tells such a list from one of the other meaning, so both keep to it.
 inline void check_accept(const Settings& s) {
-  if (s.model.empty() || s.accept.empty()) die("a model and acceptances are needed");
   for (size_t i = 0; i < s.accept.size(); ++i) {
     if (!(s.accept[i] >= 0 && s.accept[i] <= 1)) die("--accept: probabilities are 0 to 1");
     if (i > 0 && s.accept[i] > s.accept[i - 1]) {
       die("--accept: place " + std::to_string(i + 1) +
-          " is larger than the one before: no such share of all drafts can be right");
+          " is larger than the one before: no such share of all drafts can be right, and lists of "
+          "shares that are given the ones before are not told apart");
     }
   }
 }
@@ -101,6 +101,8 @@ inline Settings read_settings(int argc, char** argv) {
       die("unknown flag " + flag);
     }
   }
+  if (s.model.empty() || s.accept.empty()) die("a model and acceptances are needed");
+  if (s.draft_vocab != 0 && s.drafter != "mtp") die("--draft-vocab needs --drafter mtp");
   check_accept(s);
   for (const double n : s.drafts) {
     if (n < 1 || n > 32) die("--drafts: 1 to 32");

@@ -6,6 +6,7 @@
 #include <cstring>
 
 #include "base/checked.h"
+#include "cuda/weight_matrix.h"
 
 namespace sharpi::cuda {
 namespace {
@@ -211,7 +212,7 @@ Status ExpertSlots::send(uint32_t index) {
   for (const Part& p : parts_of(spec().layers[l].ffn, layout_.layers[l])) {
     const TensorRef& w = *p.ref;
     if (!w) continue;
-    if (weight_layout(w.tensor->type, w.n_in, w.n_out) != WeightLayout::kTiles) {
+    if (layout_of(w) != WeightLayout::kTiles) {
       SHARPI_TRY(device_->check(cudaMemcpyAsync(slot + p.at, staged + p.at, p.bytes,
                                                 cudaMemcpyDeviceToDevice, stream_.get()),
                                 "placing an expert"));

@@ -148,8 +148,13 @@ static int open_model(chat* c) {
   plan.arithmetic = o->exact ? SHARPI_ARITHMETIC_EXACT : SHARPI_ARITHMETIC_FAST;
   plan.session = &session;
   ask_for_drafts(&o->draft, &plan, &session);
+  sharpi_plan_summary summary = {.struct_size = sizeof summary};
   if (sharpi_plan_create(c->context, o->model_path, &plan, &c->plan, &err) ||
-      sharpi_model_load(c->plan, show_progress, o, &c->model, &err)) {
+      sharpi_plan_info(c->plan, &summary, &err)) {
+    return report_error(o->model_path, &err);
+  }
+  print_fallbacks(c->plan, summary.n_fallbacks, stderr);
+  if (sharpi_model_load(c->plan, show_progress, o, &c->model, &err)) {
     return report_error(o->model_path, &err);
   }
   return new_session(c);

@@ -187,6 +187,7 @@ static int open_model(options* o, objects* x) {
     sharpi_memory_row* rows = fetch_rows(x->plan, &n);
     if (rows == NULL || sharpi_plan_info(x->plan, &summary, &err)) return EXIT_FAILED;
     print_plan(&summary, rows, n, 1);
+    print_fallbacks(x->plan, summary.n_fallbacks, stderr);
     free(rows);
   }
   if (sharpi_model_load(x->plan, show_progress, o, &x->model, &err)) {

@@ -150,16 +150,6 @@ static void print_prediction(const sharpi_plan_summary* s) {
   putchar('\n');
 }
 
-static void print_fallbacks(const sharpi_plan* plan, uint32_t n) {
-  for (uint32_t i = 0; i < n; ++i) {
-    sharpi_error err = SHARPI_ERROR_INIT;
-    char text[1024];
-    size_t len = 0;
-    if (sharpi_plan_fallback(plan, i, text, sizeof text, &len, &err) == SHARPI_OK)
-      printf("%.*s\n", (int)len, text);
-  }
-}
-
 static uint64_t bytes_of(const sharpi_memory_row* row, const sharpi_plan_summary* s) {
   if (row->transient) return 0; /* gone when the model is loaded */
   return row->held_bytes * (row->per_session ? s->n_sessions : 1);
@@ -261,7 +251,7 @@ static int show(const options* o, const sharpi_plan* plan) {
     result = print_json(plan);
   } else {
     print_summary(o, &summary);
-    print_fallbacks(plan, summary.n_fallbacks);
+    print_fallbacks(plan, summary.n_fallbacks, stdout);
     print_plan(&summary, rows, n, 0);
     print_prediction(&summary);
   }

@@ -260,6 +260,16 @@ void print_plan(const sharpi_plan_summary* s, const sharpi_memory_row* rows, uin
           human_bytes(s->mapped_bytes).text, human_bytes(s->session_held_bytes).text);
 }
 
+void print_fallbacks(const sharpi_plan* plan, uint32_t n, FILE* to) {
+  for (uint32_t i = 0; i < n; ++i) {
+    sharpi_error err = SHARPI_ERROR_INIT;
+    char text[1024];
+    size_t len = 0;
+    if (sharpi_plan_fallback(plan, i, text, sizeof text, &len, &err) == SHARPI_OK)
+      fprintf(to, "%.*s\n", (int)len, text);
+  }
+}
+
 int32_t* chat_tokens(const sharpi_model* model, const sharpi_chat_params* chat, uint32_t* n) {
   sharpi_error err = SHARPI_ERROR_INIT;
   int32_t* tokens = NULL;

@@ -6,6 +6,7 @@
 
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
 
 #include "sharpi.h"
 
@@ -60,6 +61,9 @@ sharpi_memory_row* fetch_rows(const sharpi_plan* plan, uint32_t* n);
 /* The itemised table on stderr or stdout: 0 = stdout, 1 = stderr. */
 void print_plan(const sharpi_plan_summary* summary, const sharpi_memory_row* rows, uint32_t n,
                 int to_stderr);
+
+/* What the plan could not do as asked, a line each. */
+void print_fallbacks(const sharpi_plan* plan, uint32_t n, FILE* to);
 
 /* A conversation as tokens. malloc'ed; null after an error, which is reported. */
 int32_t* chat_tokens(const sharpi_model* model, const sharpi_chat_params* chat, uint32_t* n);

@@ -362,13 +362,14 @@ typedef struct sharpi_session_params {
                                                     offer; or AUTO. A session has MTP and MODEL only
                                                     if its plan priced them. */
   uint32_t n_draft_vocab;                      /**< With MTP or AUTO: the block drafts only tokens with ids
-                                                    below this, a multiple of 16; default 0 = all tokens,
-                                                    and so is more than there are. A draft then reads that
-                                                    share of the head, which is most of what a draft reads
-                                                    of a large vocabulary. Vocabularies mostly begin with
-                                                    their frequent tokens, so few drafts get worse; what
-                                                    is drawn stays with the whole head. It saves no
-                                                    memory of the head. The block is the model's: in a
+                                                    below this, a multiple of 16; default 0 = all tokens.
+                                                    Values above the vocabulary's size mean all, too.
+                                                    A draft then reads that share of the head, which
+                                                    is most of what a draft reads of a large vocabulary.
+                                                    Vocabularies mostly begin with their frequent tokens,
+                                                    so few drafts get worse; what is drawn stays with the
+                                                    whole head. It saves no memory of the head. The
+                                                    block is the model's: in a
                                                     session's own parameters 0 = what the plan has, and
                                                     another value than that is refused. */
 } sharpi_session_params;
@@ -381,7 +382,7 @@ SHARPI_API void sharpi_session_params_init(sharpi_session_params *p, size_t size
  *  Placement and every byte, from the file's header alone.
  *  @{ */
 typedef uint32_t sharpi_arithmetic;
-#define SHARPI_ARITHMETIC_FAST  0u             /**< int8 or bf16 activations where they pay. */
+#define SHARPI_ARITHMETIC_FAST  0u             /**< Activations of 8 or 16 bits where they pay. */
 #define SHARPI_ARITHMETIC_EXACT 1u             /**< f32 activations. */
 
 /** How weights that run on the CPU come from the file. Metadata and what the tokenizer reads are copied by

@@ -181,9 +181,7 @@ inline float finish(const Sums& s) {
 /// finish() with the products of the row's peaks.
 template <class Format>
 inline float finish(const Sums& s, const Int8Peaks& peaks, const std::byte* weights) {
-  // Signed codes are moved to unsigned ones, whose minimum that undoes.
-  constexpr int kOffset = kSignedCode<Format> ? -static_cast<int>(Format::kMin) : 0;
-  return add_peaks<Format>(finish<Format>(s), peaks, weights, kOffset);
+  return add_peaks<Format>(finish<Format>(s), peaks, weights, Format::kCodeOffset);
 }
 
 /// The rest of an activation row behind its whole units, as the end of a unit that begins before it

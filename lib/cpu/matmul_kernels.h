@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // What cpu/matmul.cc and the kernels of one instruction set agree on. Kernel files are compiled
-// with flags that the rest of the library must not see, so this header declares plain data and
-// functions only: nothing here may be compiled into two of them. Owner: cpu/matmul.cc. Thread rule:
+// with flags that the rest of the library must not see, so this header has plain data and
+// declarations only, and what it defines has internal linkage. Owner: cpu/matmul.cc. Thread rule:
 // a job is run by one thread, with scratch of its own.
 #pragma once
 
@@ -51,8 +51,8 @@ constexpr float kInt8MinAmax = 1e-30f;
 using QuantizeRowFn = void (*)(const float* x, uint64_t n, std::byte* row);
 
 /// Behind the units of an int8 row: elements whose products with the weights' codes are made apart,
-/// in f32. Their int8 value is zero, so the other elements of their groups have a scale that is not
-/// theirs; sum32 and sum16 count them.
+/// in f32. Their int8 value is zero, and the scale of their group is that of its other elements;
+/// sum32 and sum16 count them with the rest.
 constexpr uint32_t kMaxPeaks = 7;
 struct Int8Peaks {
   uint32_t n = 0;
@@ -61,7 +61,7 @@ struct Int8Peaks {
   uint32_t padding = 0;
 };
 static_assert(sizeof(Int8Peaks) == 64);
-namespace {  // every kernel file has its own
+namespace {  // NOLINT: internal linkage, every kernel file has its own
 inline const Int8Peaks& peaks_of(const int8_t* row, uint64_t n_units) {
   return *reinterpret_cast<const Int8Peaks*>(row + n_units * kInt8UnitBytes);
 }

@@ -126,16 +126,19 @@ inline __m512i add_where(__m512i v, __mmask64 bits, int value) {
 }
 struct Group32 {  // scales() gives s of the 8 groups in lanes 0-7 and m in lanes 8-15
   static constexpr bool kGroup16 = false;
+  static constexpr int kCodeOffset = 0;  // what signed codes of the format are moved up by
   static constexpr Times16 kTimes16 = Times16::kNone;
 };
 struct Group16 {  // scales() gives s and m of the 16 groups
   static constexpr bool kGroup16 = true;
+  static constexpr int kCodeOffset = 0;
   static constexpr Times16 kTimes16 = Times16::kNone;
 };
 
 struct Q8_0 : Group32 {
   static constexpr uint32_t kBlockBytes = 34, kUnitBytes = 8 * kBlockBytes;
   static constexpr float kMin = -128;
+  static constexpr int kCodeOffset = 128;
   template <bool>
   static void codes(const uint8_t* p, __m512i u[4]) {
     for (int j = 0; j < 4; ++j) {
@@ -209,6 +212,7 @@ inline __m512i iq4_codes(__m512i nibbles) {
 
 struct IQ4_NL : NibbleBlocks<2> {
   static constexpr float kMin = -128;
+  static constexpr int kCodeOffset = 128;
   template <bool>
   static void codes(const uint8_t* p, __m512i u[4]) {
     for (int j = 0; j < 4; ++j) u[j] = iq4_codes(pair<false>(p, j));
@@ -218,6 +222,7 @@ struct IQ4_NL : NibbleBlocks<2> {
 
 struct MXFP4 : NibbleBlocks<1> {
   static constexpr float kMin = -12;
+  static constexpr int kCodeOffset = 12;
   template <bool>
   static void codes(const uint8_t* p, __m512i u[4]) {
     const __m128i table = _mm_setr_epi8(12, 13, 14, 15, 16, 18, 20, 24, 12, 11, 10, 9, 8, 6, 4, 0);

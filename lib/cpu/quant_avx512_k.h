@@ -144,6 +144,7 @@ struct Q3_K : Group16 {
 struct IQ4_XS : Group32 {
   static constexpr uint32_t kBlockBytes = 136, kUnitBytes = kBlockBytes;
   static constexpr float kMin = -128;
+  static constexpr int kCodeOffset = 128;
   template <bool>
   static void codes(const uint8_t* p, __m512i u[4]) {
     for (int j = 0; j < 4; ++j) {

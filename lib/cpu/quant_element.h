@@ -8,7 +8,7 @@
 #include <immintrin.h>
 
 #include <cstdint>
-#include <type_traits>
+#include <cstring>
 
 #include "cpu/matmul_kernels.h"
 
@@ -16,15 +16,11 @@ namespace sharpi::cpu {
 namespace {  // NOLINT: internal linkage keeps code of one instruction set out of other files
 
 /// scale * code is the weight, or what its group's minimum is added to. Codes are those of
-/// quant_avx2.h: below 128 and unsigned, or signed (kSignedCode).
+/// quant_avx2.h: below 128 and unsigned, or signed.
 struct Element {
   float scale;
   int code;
 };
-template <class Format>
-constexpr bool kSignedCode = std::is_same_v<Format, Q8_0> || std::is_same_v<Format, IQ4_NL> ||
-                             std::is_same_v<Format, MXFP4> || std::is_same_v<Format, IQ4_XS>;
-
 inline float half_at(const uint8_t* p) {
   return _cvtsh_ss(load_u16(p));
 }
@@ -38,11 +34,12 @@ inline int iq4_level(int nibble) {
   return kLevels[nibble];
 }
 
-// Blocks of 32. kHead: bytes in front of the nibbles; fifth bits are the last 4 of them.
+// Blocks of 32.
 template <class Format>
 inline const uint8_t* block_at(const uint8_t* row, uint64_t at) {
   return row + at / 32 * Format::kBlockBytes;
 }
+/// kHead: bytes in front of the nibbles; fifth bits are the last 4 of them.
 template <class Format, uint64_t kHead, bool kFifth>
 inline Element nibble_element(const uint8_t* row, uint64_t at) {
   const uint8_t* b = block_at<Format>(row, at);
@@ -137,8 +134,8 @@ inline Element element_of(IQ4_XS, const uint8_t* row, uint64_t at) {
           iq4_level(nibble_of(b + 8 + 16 * g, at % 32))};
 }
 
-/// The products of a row's peaks with the codes of a weight row. `offset`: of the codes that the
-/// kernel's sums and minima are of, from these. The same bits wherever it is inlined.
+/// The products of a row's peaks with the codes of a weight row. `offset`: what the kernel's codes
+/// are larger by than those of element_of(). The same bits wherever it is inlined.
 template <class Format>
 inline float add_peaks(float sum, const Int8Peaks& peaks, const void* weights, int offset = 0) {
   for (uint32_t i = 0; i < peaks.n; ++i) {

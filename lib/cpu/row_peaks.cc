@@ -60,8 +60,8 @@ int32_t sum_of(const int8_t* q, uint64_t n) {
   return sum;
 }
 
-/// A group of finite elements, as QuantizeRowFn does it, to q[32] and the floats of its unit. `x`
-/// is what the sums count besides, of the element at `at`.
+/// A group of finite elements with the scale and rounding of QuantizeRowFn, to q[32] and the floats
+/// of its unit. `x`: the element at `at`, which the sums count besides.
 void quantize_group(const float* v, uint64_t group, uint64_t at, float x, int8_t* q, float* meta) {
   const float amax = _mm_cvtss_f32(amax_of(v));
   const bool used = amax >= kInt8MinAmax;

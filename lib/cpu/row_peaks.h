@@ -13,9 +13,9 @@
 
 namespace sharpi::cpu {
 
-/// How many elements of a row of n are multiplied apart: one, or in proportion to the row, because
-/// each costs a product of a panel as much as half a group, and one of few rows some 20 scalar
-/// instructions.
+/// How many elements of a row of n are multiplied apart: one in 2048, at least one, at most
+/// kMaxPeaks. Each costs a panel's product as much as half a group, and a product of few rows some
+/// 20 scalar instructions.
 uint32_t peaks_of_row(uint64_t n);
 
 /// Quantises a row of n elements with up to peaks_of_row(n) of them apart: the largest elements of

@@ -126,6 +126,10 @@ Status check_compaction_request(const SessionShape& s, const sharpi_session_para
     return Status::error(Code::kInvalidArgument,
                          "a KV budget needs a capture_window of at least 1");
   }
+  return Status::ok();
+}
+
+Status check_draft_request(const sharpi_session_params& p) {
   if (p.drafters != 0 && p.n_draft == 0) {
     return Status::error(Code::kInvalidArgument, "drafters is %u but n_draft is 0", p.drafters);
   }
@@ -159,12 +163,17 @@ Status resolve_drafters(const ModelSpec& spec, const SessionShape& priced, Sessi
                          "drafters has MODEL, but the plan priced sessions without it, so the "
                          "draft model is not loaded");
   }
-  const uint32_t loaded = priced.n_draft_vocab == 0 ? spec.n_vocab : priced.n_draft_vocab;
+  const uint32_t below = priced.n_draft_vocab == 0 ? spec.n_vocab : priced.n_draft_vocab;
   const bool has_mtp = (s->drafters & SHARPI_DRAFT_MTP) != 0;
-  if (has_mtp && s->n_draft_vocab != 0 && s->n_draft_vocab != loaded) {
+  if (!has_mtp && s->n_draft_vocab != 0) {
+    return Status::error(Code::kDoesNotFit,
+                         "n_draft_vocab is %u, but the plan has no MTP block that drafts",
+                         s->n_draft_vocab);
+  }
+  if (has_mtp && s->n_draft_vocab != 0 && s->n_draft_vocab != below) {
     return Status::error(Code::kDoesNotFit,
                          "n_draft_vocab is %u, but the plan's MTP block drafts tokens below %u",
-                         s->n_draft_vocab, loaded);
+                         s->n_draft_vocab, below);
   }
   s->n_draft_vocab = has_mtp ? priced.n_draft_vocab : 0;
   return Status::ok();
@@ -201,6 +210,7 @@ Result<SessionShape> resolve_session_shape(const ModelSpec& spec, const sharpi_s
   s.drafters = p.drafters;
   s.n_draft_vocab = std::min(p.n_draft_vocab, spec.n_vocab);
   SHARPI_TRY(check_compaction_request(s, p));
+  SHARPI_TRY(check_draft_request(p));
   if (p.n_probe != 0) s.probe.assign(p.probe, p.probe + p.n_probe);
   return s;
 }

@@ -2,8 +2,6 @@
 #include "cpu/matmul.h"
 
 #include <gtest/gtest.h>
-#include <sys/mman.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <cmath>
@@ -15,99 +13,11 @@
 #include <string>
 #include <vector>
 
-#include "base/checked.h"
-#include "base/half.h"
 #include "cpu/row_peaks.h"
+#include "weight_cases.h"
 
 namespace sharpi::cpu {
 namespace {
-
-/// Bytes that end exactly at an unreadable page.
-class Guarded {
- public:
-  explicit Guarded(uint64_t bytes) {
-    const auto page = static_cast<uint64_t>(sysconf(_SC_PAGESIZE));
-    mapped_ = round_up(std::max<uint64_t>(bytes, 1), page) + page;
-    void* p = mmap(nullptr, mapped_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    base_ = static_cast<std::byte*>(p);
-    mprotect(base_ + mapped_ - page, page, PROT_NONE);
-    data_ = base_ + (mapped_ - page - bytes);
-  }
-  ~Guarded() { munmap(base_, mapped_); }
-  Guarded(const Guarded&) = delete;
-  Guarded& operator=(const Guarded&) = delete;
-  std::byte* data() const { return data_; }
-  template <class T>
-  T* as() const {
-    return reinterpret_cast<T*>(data_);
-  }
-
- private:
-  std::byte* base_ = nullptr;
-  std::byte* data_ = nullptr;
-  uint64_t mapped_ = 0;
-};
-
-struct Aligned {
-  explicit Aligned(uint64_t bytes)
-      : p(static_cast<std::byte*>(std::aligned_alloc(64, round_up(bytes + 1, 64))), &std::free) {
-    std::memset(p.get(), 0xFF, round_up(bytes + 1, 64));
-  }
-  std::unique_ptr<std::byte, decltype(&std::free)> p;
-};
-
-/// A tensor type, and where its blocks keep half floats.
-struct TypeCase {
-  GgmlType type;
-  std::vector<uint32_t> halves;
-  uint64_t n_in;
-};
-
-// Block types: whole vectors of blocks, a few blocks, one block.
-const std::vector<TypeCase>& type_cases() {
-  static const std::vector<TypeCase> cases = {
-      {GgmlType::kF32, {}, 333},        {GgmlType::kF32, {}, 7},
-      {GgmlType::kF16, {}, 333},        {GgmlType::kF16, {}, 64},
-      {GgmlType::kBF16, {}, 333},       {GgmlType::kBF16, {}, 1},
-      {GgmlType::kQ8_0, {0}, 608},      {GgmlType::kQ8_0, {0}, 32},
-      {GgmlType::kQ4_0, {0}, 608},      {GgmlType::kQ4_0, {0}, 96},
-      {GgmlType::kQ4_1, {0, 2}, 608},   {GgmlType::kQ4_1, {0, 2}, 32},
-      {GgmlType::kQ5_0, {0}, 608},      {GgmlType::kQ5_0, {0}, 224},
-      {GgmlType::kQ5_1, {0, 2}, 608},   {GgmlType::kQ5_1, {0, 2}, 64},
-      {GgmlType::kIQ4_NL, {0}, 608},    {GgmlType::kIQ4_NL, {0}, 32},
-      {GgmlType::kMXFP4, {}, 608},      {GgmlType::kMXFP4, {}, 160},
-      {GgmlType::kQ2_K, {80, 82}, 768}, {GgmlType::kQ3_K, {108}, 768},
-      {GgmlType::kQ4_K, {0, 2}, 768},   {GgmlType::kQ5_K, {0, 2}, 768},
-      {GgmlType::kQ6_K, {208}, 768},    {GgmlType::kIQ4_XS, {0}, 768},
-      {GgmlType::kQ4_K, {0, 2}, 2304},  {GgmlType::kQ8_0, {0}, 2336},
-      {GgmlType::kQ8_0, {0}, 576},      {GgmlType::kQ8_0, {0}, 448},
-      {GgmlType::kQ4_1, {0, 2}, 576},   {GgmlType::kQ4_1, {0, 2}, 448},
-      {GgmlType::kQ5_0, {0}, 320},      {GgmlType::kQ8_0, {0}, 640},
-  };
-  return cases;
-}
-
-/// Random bytes make valid blocks once the scales are ordinary numbers.
-void fill_weights(const TypeCase& c, uint64_t n_out, std::mt19937& rng, std::byte* data) {
-  const GgmlTypeTraits& t = ggml_traits(c.type);
-  std::normal_distribution<float> normal(0.0f, 0.05f);
-  const uint64_t n_blocks = n_out * c.n_in / t.block_elements;
-  for (uint64_t b = 0; b < n_blocks; ++b) {
-    std::byte* block = data + b * t.block_bytes;
-    const auto put_half = [&](uint32_t at, float v) {
-      const uint16_t h = f16_from_f32(v);
-      std::memcpy(block + at, &h, sizeof h);
-    };
-    for (uint32_t i = 0; i < t.block_bytes; ++i) block[i] = static_cast<std::byte>(rng());
-    for (const uint32_t at : c.halves) put_half(at, normal(rng));
-    const float v = normal(rng);
-    const uint16_t bf16 = bf16_from_f32(v);
-    if (c.type == GgmlType::kF32) std::memcpy(block, &v, sizeof v);
-    if (c.type == GgmlType::kF16) put_half(0, v);
-    if (c.type == GgmlType::kBF16) std::memcpy(block, &bf16, sizeof bf16);
-    if (c.type == GgmlType::kMXFP4) block[0] = static_cast<std::byte>(120 + rng() % 8);
-  }
-}
 
 /// One product with everything it needs, and its reference.
 struct Product {
@@ -447,6 +357,38 @@ TEST_P(MatmulOn, LargeElementsDoNotCoarsenTheirGroups) {
     EXPECT_LT(error_of_peaked_rows(e.matmul, n_rows, 1), 1.1 * plain) << path;
     EXPECT_LT(error_of_peaked_rows(e.matmul, n_rows, 2), 1.1 * plain) << path;
     EXPECT_GT(error_of_peaked_rows(e.matmul, n_rows, 3), 4 * plain) << path;
+  }
+}
+
+// The one element of a row is apart, so its products are the weights themselves: every place of a
+// block, by products of few rows and by panels.
+TEST_P(MatmulOn, ARowOfOneElementGivesItsWeights) {
+  const Engine e(config(false, false), 1);
+  const auto is_int8 = [&](GgmlType type) {
+    return std::string(e.matmul.path(type, 1, false)).starts_with("int8");
+  };
+  if (!is_int8(GgmlType::kQ8_0)) GTEST_SKIP() << "products are made in f32 here";
+  for (const TypeCase& c : type_cases()) {
+    for (const uint32_t n_rows : {1u, 6u}) {
+      if (!is_int8(c.type)) continue;
+      Product p(c, 37, n_rows, 9100);
+      std::vector<float> w(c.n_in);
+      for (uint64_t first = 0; first < c.n_in; first += n_rows) {
+        std::fill_n(p.x.as<float>(), (n_rows - 1) * p.x_stride + c.n_in, 0.0f);
+        const auto place = [&](uint64_t r) { return (first + r) % c.n_in; };
+        for (uint64_t r = 0; r < n_rows; ++r) p.x.as<float>()[r * p.x_stride + place(r)] = 1;
+        p.run(e.matmul);
+        for (uint64_t o = 0; o < p.n_out; ++o) {
+          dequantize_row(c.type, p.w.data() + o * p.row_bytes, w.data(), c.n_in);
+          float most = 0;
+          for (const float v : w) most = std::max(most, std::fabs(v));
+          for (uint64_t r = 0; r < n_rows; ++r) {
+            ASSERT_NEAR(p.y[r * (p.n_out + 2) + o], w[place(r)], 0x1p-17f * most)
+                << ggml_traits(c.type).name << " element " << place(r) << " of " << c.n_in;
+          }
+        }
+      }
+    }
   }
 }
 

@@ -240,8 +240,8 @@ TEST(StepLaunches, MultiplyWithEveryMatrixOnce) {
   EXPECT_GT(n, 1000u);
 }
 
-/// A chain takes all its links and has room for them; experts of few rows are taken; nothing waits
-/// for anything in calls that take no turn on the device.
+/// What the kernels take of a list: a chain takes all its links and has room for them; experts of
+/// few rows are taken; nothing waits for anything in calls that take no turn on the device.
 void expect_taken(const LaunchList& list, const PassFacts& facts) {
   const PaperBinding paper(*facts.spec, facts.n_rows, facts.moe_sync_bytes);
   ChainTuning tuning;

@@ -286,8 +286,9 @@ TEST(MtpVocab, SessionsTakeWhatThePlanHas) {
   // AUTO takes what is loaded, which is no block here.
   const Loaded ngram = load(file.path(), setup_with(drafting(SHARPI_DRAFT_NGRAM)));
   const Asked none = ask_for(ngram, 32, SHARPI_DRAFT_AUTO);
-  ASSERT_EQ(none.status, SHARPI_OK) << none.text;
-  EXPECT_EQ(logits_of_block(none.session.get()), 0u);
+  EXPECT_EQ(none.status, SHARPI_E_DOES_NOT_FIT);
+  EXPECT_EQ(none.text, "n_draft_vocab is 32, but the plan has no MTP block that drafts");
+  EXPECT_EQ(logits_of_block(ask_for(ngram, 0, SHARPI_DRAFT_AUTO).session.get()), 0u);
 }
 
 }  // namespace

@@ -54,8 +54,7 @@ struct SessionShape {
   sharpi_policy policy = SHARPI_POLICY_AUTO;
   bool lookahead = true, per_layer_budgets = false;
   std::vector<int32_t> probe;
-  uint32_t n_draft = 0;                 // drafts that one pass verifies at most
-  uint32_t drafters = 0;                // SHARPI_DRAFT_*: the session's own
+  uint32_t n_draft = 0, drafters = 0;   // most drafts of a pass; SHARPI_DRAFT_*: its own drafters
   uint32_t n_draft_vocab = 0;           // MTP drafts tokens with ids below it; 0 = all
   uint32_t first_slots = SHARPI_UNSET;  // of capacity(), committed at first; a fork needs no more
   /// Slots of full-attention layers committed at creation.

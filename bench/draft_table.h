@@ -66,7 +66,7 @@ struct DraftTable {
     std::printf("drafter %s: ", drafter.c_str());
     if (!draft.is_enough()) {
       std::printf(
-          "only %u drafts behind others were timed in %u sessions, too few for a figure (at least "
+          "only %u drafts were timed in %u sessions, too few for a figure (at least "
           "%u): it is switched off too soon\n",
           draft.n_drafts, draft.n_sessions, DraftTime::kFewest);
       return;

@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: MIT
 // What a drafter takes for a draft, from sharpi_session_drafts(). Sessions take as many drafts as
-// pay, and those of made-up weights hardly ever do: such a drafter is off after a few steps. So
-// there are many short sessions, each with a prompt of its own, and each ends where its drafter
-// paused. The first session warms up. Of the others a step counts whose step before drafted, too:
-// the drafter then reads no more than that step brought, and neither the prompt nor what it missed
-// while it was off. A step's first draft takes longest, for the drafter reads with it: where steps
-// have few drafts, the time of one is too long for many. Thread rule: one thread.
+// pay, and those of made-up weights hardly ever do: such a drafter is off after a step or a few. So
+// there are many short sessions, each with another prompt of two tokens, and each ends where its
+// drafter paused. The first session warms up. Of the others a step counts whose drafter had few
+// tokens to read, which it does in the pass of its first draft. Where steps have few drafts, the
+// time of one is too long for many. Thread rule: one thread.
 #pragma once
 
 #include <algorithm>
@@ -34,7 +33,7 @@ struct DraftTime {
 
 class DrafterClock {
  public:
-  explicit DrafterClock(const Settings& s) : depth_(s.depth) {
+  explicit DrafterClock(const Settings& s) {
     sharpi_error e = SHARPI_ERROR_INIT;
     sharpi_context_params c;
     sharpi_context_params_init(&c, sizeof c);
@@ -45,7 +44,7 @@ class DrafterClock {
     const bool mtp = s.drafter == "mtp";
     sharpi_session_params session;
     sharpi_session_params_init(&session, sizeof session);
-    session.n_ctx = s.depth + kRoom;
+    session.n_ctx = kPrompt + kRoom;
     session.k_dtype = session.v_dtype = kv_dtype(s.kv);
     session.drafters = mtp ? SHARPI_DRAFT_MTP : SHARPI_DRAFT_MODEL;
     session.n_draft_vocab = s.draft_vocab;
@@ -77,8 +76,9 @@ class DrafterClock {
   }
 
  private:
-  static constexpr uint32_t kRoom = 160;  // tokens behind the prompt
-  static constexpr uint32_t kPause = 16;  // steps without drafts that end a session
+  static constexpr uint32_t kPrompt = 2, kRoom = 160;  // tokens, and those behind them
+  static constexpr uint32_t kMostUnread = 8;           // tokens that a drafter reads in one pass
+  static constexpr uint32_t kPause = 16;               // steps without drafts that end a session
   static constexpr uint32_t kEnough = 120, kMostSessions = 64;
 
   SessionPtr open(uint32_t number) {
@@ -90,10 +90,10 @@ class DrafterClock {
     sharpi_sampler_params_init(&sampler, sizeof sampler);
     sampler.temperature = 0;
     must(sharpi_session_set_sampler(session, &sampler, &e), e, "sampler");
-    std::vector<int32_t> prompt(depth_);
-    for (uint32_t i = 0; i < depth_; ++i)
+    int32_t prompt[kPrompt];
+    for (uint32_t i = 0; i < kPrompt; ++i)
       prompt[i] = static_cast<int32_t>(7 + (i * 31 + number * 17) % 190);
-    must(sharpi_session_prefill(session, prompt.data(), depth_, nullptr, nullptr, &e), e, "prompt");
+    must(sharpi_session_prefill(session, prompt, kPrompt, nullptr, nullptr, &e), e, "prompt");
     return owner;
   }
 
@@ -102,28 +102,29 @@ class DrafterClock {
     sharpi_error e = SHARPI_ERROR_INIT;
     sharpi_draft_stats before{}, after{};
     before.struct_size = after.struct_size = sizeof before;
-    bool drafts = false;
-    uint32_t made = 0, n = 0;
+    uint32_t made = 0, n = 0, unread = kPrompt;
+    bool has_drafted = false;
     int32_t tokens[kMostTokens];
     for (uint32_t paused = 0; paused < kPause && made + kMostTokens < kRoom; made += n) {
       must(sharpi_session_step(session.get(), nullptr, tokens, kMostTokens, &n, &e), e, "step");
       if (sharpi_token_is_end(model_.get(), tokens[n - 1]) != 0) return;
       must(sharpi_session_drafts(session.get(), &after, &e), e, "drafts");
       const uint64_t n_new = after.n_drafted - before.n_drafted;
-      if (n_new == 0 && drafts) return;
-      if (n_new != 0 && drafts) {
+      if (n_new == 0 && has_drafted) return;
+      if (n_new != 0 && unread <= kMostUnread) {
         seconds_.push_back((after.draft_seconds - before.draft_seconds) /
                            static_cast<double>(n_new));
         n_drafts_ += static_cast<uint32_t>(n_new);
       }
-      drafts = n_new != 0;
-      paused = drafts ? 0 : paused + 1;
+      has_drafted = n_new != 0;
+      unread = has_drafted ? n : unread + n;
+      paused = has_drafted ? 0 : paused + 1;
       before = after;
     }
   }
 
   static constexpr uint32_t kMostTokens = 33;  // of a step
-  uint32_t depth_, n_drafts_ = 0;
+  uint32_t n_drafts_ = 0;
   std::vector<double> seconds_;  // of a draft, by step
   ContextPtr context_;
   PlanPtr plan_;

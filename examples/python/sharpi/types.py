@@ -929,10 +929,10 @@ class SessionOptions(TypedDict, total=False):
     n_draft_vocab: Optional[int]
     """With MTP or AUTO: the block drafts only tokens with ids below this, a multiple of 16; default
     0 = all tokens. Values above the vocabulary's size mean all, too. A draft then reads that share
-    of the head, which is most of what a draft reads of a large vocabulary. Vocabularies mostly begin
-    with their frequent tokens, so few drafts get worse; what is drawn stays with the whole head. It
-    saves no memory of the head. The block is the model's: in a session's own parameters 0 = what the
-    plan has, and another value than that is refused."""
+    of the head, which is most of what a draft reads of a large vocabulary. Vocabularies mostly
+    begin with their frequent tokens, so few drafts get worse; what is drawn stays with the whole
+    head. It saves no memory of the head. The block is the model's: in a session's own parameters 0
+    = what the plan has, and another value than that is refused."""
 
 
 class PlanOptions(SessionOptions, total=False):

@@ -24,9 +24,12 @@
 
 #include "cpu/attention.h"
 #include "cpu/delta_net.h"
+#include "median.h"
 
 namespace sharpi::cpu {
 namespace {
+
+using sharpi::bench::median;
 
 using Clock = std::chrono::steady_clock;
 
@@ -82,12 +85,6 @@ double stream_seconds(const Arena& a) {
   });
   benchmark::DoNotOptimize(sums.data());
   return seconds_since(start);
-}
-
-double median(std::vector<double> x) {
-  if (x.empty()) return 0;
-  std::nth_element(x.begin(), x.begin() + static_cast<ptrdiff_t>(x.size() / 2), x.end());
-  return x[x.size() / 2];
 }
 
 struct Shape {

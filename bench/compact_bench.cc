@@ -26,10 +26,13 @@
 
 #include "gguf/gguf_file.h"
 #include "handles.h"
+#include "median.h"
 #include "model/model_spec.h"
 #include "sharpi.h"
 
 namespace {
+
+using sharpi::bench::median;
 
 using sharpi::bench::ContextPtr;
 using sharpi::bench::ModelPtr;
@@ -167,12 +170,6 @@ class Reader {
 const Reader& reader() {
   static const Reader r;
   return r;
-}
-
-double median(std::vector<double> v) {
-  const auto middle = v.begin() + static_cast<std::ptrdiff_t>(v.size() / 2);
-  std::nth_element(v.begin(), middle, v.end());
-  return *middle;
 }
 
 /// What gives memory back is the driver's, and now and then takes much longer: medians and the

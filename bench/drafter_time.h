@@ -14,14 +14,10 @@
 
 #include "draft_settings.h"
 #include "handles.h"
+#include "median.h"
 #include "sharpi.h"
 
 namespace sharpi::bench {
-
-inline double median(std::vector<double> v) {
-  std::nth_element(v.begin(), v.begin() + static_cast<std::ptrdiff_t>(v.size() / 2), v.end());
-  return v[v.size() / 2];
-}
 
 struct DraftTime {
   /// Fewer drafts say nothing.

@@ -23,9 +23,12 @@
 #include "base/checked.h"
 #include "base/half.h"
 #include "cpu/matmul.h"
+#include "median.h"
 
 namespace sharpi::cpu {
 namespace {
+
+using sharpi::bench::median;
 
 using Clock = std::chrono::steady_clock;
 
@@ -151,11 +154,6 @@ double read_pass(ThreadPool& pool, const std::byte* data, uint64_t bytes) {
   pool.run(static_cast<uint32_t>(bytes / kChunk),
            [&](uint32_t c) { read(data + c * kChunk, kChunk); });
   return seconds_since(start);
-}
-
-double median(std::vector<double> v) {
-  std::nth_element(v.begin(), v.begin() + static_cast<std::ptrdiff_t>(v.size() / 2), v.end());
-  return v[v.size() / 2];
 }
 
 void bench_product(benchmark::State& state, GgmlType type, Shape shape, uint32_t n_rows, bool exact,

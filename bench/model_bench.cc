@@ -32,11 +32,14 @@
 
 #include "gguf/gguf_file.h"
 #include "kv_names.h"
+#include "median.h"
 #include "model/model_spec.h"
 #include "read_stream.h"
 #include "sharpi.h"
 
 namespace {
+
+using sharpi::bench::median;
 
 using Clock = std::chrono::steady_clock;
 
@@ -326,11 +329,6 @@ class Bench {
   std::vector<sharpi_session*> sessions_;
   std::unique_ptr<ReadStream> stream_;
 };
-
-double median(std::vector<double> values) {
-  std::sort(values.begin(), values.end());
-  return values[values.size() / 2];
-}
 
 void decode_share(benchmark::State& state, Bench* bench) {
   const Settings& s = bench->settings();

@@ -369,9 +369,9 @@ typedef struct sharpi_session_params {
                                                     Vocabularies mostly begin with their frequent tokens,
                                                     so few drafts get worse; what is drawn stays with the
                                                     whole head. It saves no memory of the head. The
-                                                    block is the model's: in a
-                                                    session's own parameters 0 = what the plan has, and
-                                                    another value than that is refused. */
+                                                    block is the model's: in a session's own parameters
+                                                    0 = what the plan has, and another value than that
+                                                    is refused. */
 } sharpi_session_params;
 
 /** Writes the defaults. @param size sizeof(*p) at the caller. @thread any. @since 1.0 */

@@ -76,4 +76,35 @@ inline void expect_same(const Chat& got, const Chat& want, const std::string& wh
   EXPECT_TRUE(saved(got) == saved(want)) << what << ": the saved forms differ";
 }
 
+/// Bytes that rows hold whose label has the word, of sessions or of all else, and to stay.
+inline uint64_t sum_of(const std::vector<sharpi_memory_row>& rows, const char* word, bool session) {
+  uint64_t n = 0;
+  for (const sharpi_memory_row& r : rows) {
+    if (std::string(r.label).find(word) != std::string::npos && (r.per_session != 0) == session &&
+        r.transient == 0)
+      n += r.held_bytes;
+  }
+  return n;
+}
+
+template <class Ask>
+inline std::vector<sharpi_memory_row> rows_by(const Ask& ask) {
+  std::vector<sharpi_memory_row> rows(96);
+  uint32_t n = 0;
+  sharpi_error e = SHARPI_ERROR_INIT;
+  EXPECT_EQ(ask(rows.data(), static_cast<uint32_t>(sizeof rows[0]), 96u, &n, &e), SHARPI_OK)
+      << e.text;
+  rows.resize(n);
+  return rows;
+}
+
+/// Rows of a plan, of the model that was loaded by it, and of a session.
+struct AllRows {
+  AllRows(const Loaded& l, const Chat& chat)
+      : planned(rows_by([&](auto... a) { return sharpi_plan_rows(l.plan.get(), a...); })),
+        model(rows_by([&](auto... a) { return sharpi_model_memory(l.model.get(), a...); })),
+        session(rows_by([&](auto... a) { return sharpi_session_memory(chat.get(), a...); })) {}
+  std::vector<sharpi_memory_row> planned, model, session;
+};
+
 }  // namespace sharpi::testing

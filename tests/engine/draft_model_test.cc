@@ -326,27 +326,6 @@ TEST(DraftModel, StepsAskItLast) {
   }
 }
 
-uint64_t sum_of(const std::vector<sharpi_memory_row>& rows, const char* word, bool session) {
-  uint64_t n = 0;
-  for (const sharpi_memory_row& r : rows) {
-    if (std::string(r.label).find(word) != std::string::npos && (r.per_session != 0) == session &&
-        r.transient == 0)
-      n += r.held_bytes;
-  }
-  return n;
-}
-
-template <class Ask>
-std::vector<sharpi_memory_row> rows_by(const Ask& ask) {
-  std::vector<sharpi_memory_row> rows(96);
-  uint32_t n = 0;
-  sharpi_error e = SHARPI_ERROR_INIT;
-  EXPECT_EQ(ask(rows.data(), static_cast<uint32_t>(sizeof rows[0]), 96u, &n, &e), SHARPI_OK)
-      << e.text;
-  rows.resize(n);
-  return rows;
-}
-
 TEST(DraftModel, EveryByteIsPlanned) {
   const auto bounded = [](sharpi_session_params* s) {
     s->n_ctx = 96, s->kv_budget = 32, s->capture_window = 6, s->recency = 4;
@@ -367,12 +346,7 @@ TEST(DraftModel, EveryByteIsPlanned) {
                  }));
         ASSERT_TRUE(loaded.model);
         Chat chat(loaded.model.get());
-        const auto planned =
-            rows_by([&](auto... a) { return sharpi_plan_rows(loaded.plan.get(), a...); });
-        const auto model =
-            rows_by([&](auto... a) { return sharpi_model_memory(loaded.model.get(), a...); });
-        const auto session =
-            rows_by([&](auto... a) { return sharpi_session_memory(chat.get(), a...); });
+        const auto [planned, model, session] = AllRows(loaded, chat);
         for (const char* word : {"", "drafter"}) {
           EXPECT_EQ(sum_of(planned, word, false), sum_of(model, word, false)) << word;
           EXPECT_EQ(sum_of(planned, word, true), sum_of(session, word, true)) << word;

@@ -139,27 +139,6 @@ inline std::vector<int32_t> first_tokens(const Golden& g, size_t n) {
   return slice(g.cases.back().tokens, 0, n);
 }
 
-inline uint64_t sum_of(const std::vector<sharpi_memory_row>& rows, const char* word, bool session) {
-  uint64_t n = 0;
-  for (const sharpi_memory_row& r : rows) {
-    if (std::string(r.label).find(word) != std::string::npos && (r.per_session != 0) == session &&
-        r.transient == 0)
-      n += r.held_bytes;
-  }
-  return n;
-}
-
-template <class Ask>
-inline std::vector<sharpi_memory_row> rows_by(const Ask& ask) {
-  std::vector<sharpi_memory_row> rows(64);
-  uint32_t n = 0;
-  sharpi_error e = SHARPI_ERROR_INIT;
-  EXPECT_EQ(ask(rows.data(), static_cast<uint32_t>(sizeof rows[0]), 64u, &n, &e), SHARPI_OK)
-      << e.text;
-  rows.resize(n);
-  return rows;
-}
-
 /// Budgets here are the host's; those of a device: plan_test.
 inline Edit on_host(Edit edit) {
   return [=](sharpi_plan_params* p, sharpi_session_params* s) {

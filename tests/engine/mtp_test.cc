@@ -257,12 +257,7 @@ TEST(Mtp, EveryByteIsPlanned) {
                  }));
         ASSERT_TRUE(loaded.model);
         Chat chat(loaded.model.get());
-        const auto planned =
-            rows_by([&](auto... a) { return sharpi_plan_rows(loaded.plan.get(), a...); });
-        const auto model =
-            rows_by([&](auto... a) { return sharpi_model_memory(loaded.model.get(), a...); });
-        const auto session =
-            rows_by([&](auto... a) { return sharpi_session_memory(chat.get(), a...); });
+        const auto [planned, model, session] = AllRows(loaded, chat);
         EXPECT_EQ(sum_of(planned, "", false), sum_of(model, "", false));
         EXPECT_EQ(sum_of(planned, "", true), sum_of(session, "", true));
         for (const char* label : {on_gpu() ? "MTP mixers" : "MTP block", "MTP activations"})

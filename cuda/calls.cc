@@ -278,7 +278,7 @@ Status Calls::run_format(const Segment& segment, const Submission& rows, CudaWor
                                           (!ends || n_head_rows == rows.n_rows);
   const bool step = !segment.streamed && recorded && own_rows && !rows.transient &&
                     !rows.no_context && rows.capture == Capture::kRing;
-  Pass p{&rows, ws, m_.format(format), step ? m_.step_config(rows.n_rows) : m_.call_config};
+  Pass p{&rows, ws, m_.format(format), step ? m_.config : m_.call_config};
   p.batch = Batch{ws.batch(), rows.n_rows, static_cast<uint32_t>(rows.sequences.size())};
   p.transient = rows.transient;
   p.single_rows = single_rows;
@@ -377,7 +377,7 @@ Status Calls::warm_up_rows(CudaWorkspace& ws, uint32_t n, bool drafted) const {
   }
   for (const Segment& segment : m_.segments) {
     if (segment.tier != TierId::kCuda || (drafted && !records(segment))) continue;
-    Pass p{nullptr, ws, m_.format(0), m_.step_config(n)};
+    Pass p{nullptr, ws, m_.format(0), m_.config};
     p.batch = Batch{ws.batch(), n, drafted ? 1 : n};
     p.single_rows = !drafted;
     p.head_rows_in_order = true;

@@ -97,8 +97,7 @@ Status Forward::launch(Pass& p, const Binding& at, const LaunchList& list, const
     case LaunchKind::kRopeTables:
       return rope_tables(p);
     case LaunchKind::kProduct:
-      return launch_matmul(p.config, at.product(list.links[l.first_link].product),
-                           p.ws.raw_stream());
+      return launch_link(p.config, at.link(list.links[l.first_link]), p.ws.raw_stream());
     case LaunchKind::kChain:
       return launch_links(p, at, list, l);
     case LaunchKind::kResidual:

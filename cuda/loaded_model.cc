@@ -77,8 +77,6 @@ Result<std::unique_ptr<LoadedModel>> LoadedModel::load(std::shared_ptr<Device> d
   const DeviceScope scope(*m->device);
   const Plan& p = *m->plan;
   m->config = matmul_config(*m->device, p.model);
-  m->launches_config = m->config;
-  m->launches_config.pdl = m->config.pdl && has_experts(*p.spec);
   // Where products of many rows are not by warpgroups, blocks that come early crowd a few
   // multiprocessors: a mixture of experts lost a third, dense models nothing.
   m->call_config = m->config;

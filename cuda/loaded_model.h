@@ -48,13 +48,9 @@ class LoadedModel {
   const float* floats(const TensorRef& w) const {
     return reinterpret_cast<const float*>(weight(w));
   }
-  /// Whether captured steps of n_rows rows go in few launches, whose blocks wait for each other.
-  bool fuses(uint32_t n_rows) const { return n_rows == 1 || n_rows <= max_chain_rows(config); }
-  /// The kernels' settings of a captured step of n_rows rows. Chains fetch weights while what comes
-  /// before them still runs, so their steps overlap.
-  const KernelConfig& step_config(uint32_t n_rows) const {
-    return fuses(n_rows) && has_chains(config) ? config : launches_config;
-  }
+  /// Whether captured steps of n_rows rows go in few launches, whose blocks may wait for each
+  /// other.
+  bool fuses(uint32_t n_rows) const { return n_rows == 1 || n_rows <= max_fused_rows(config); }
   /// Whether the routed experts of a layer are on the CPU; whether a segment has such a layer and
   /// asks for them; whether calls of n_rows rows use expert slots.
   bool parts_experts(uint32_t layer) const { return plan->placement.parts_experts(spec(), layer); }
@@ -67,10 +63,9 @@ class LoadedModel {
   std::shared_ptr<Device> device;
   std::shared_ptr<const Plan> plan;
   KernelConfig config;
-  KernelConfig launches_config;  // of captured decode steps without chains
-  KernelConfig call_config;      // of calls that are no steps
-  bool blocks_meet = false;      // in kernels of steps that fuse: Device::turn()
-  bool leaves_hidden = false;    // keeps_hidden()
+  KernelConfig call_config;    // of calls that are no captured steps
+  bool blocks_meet = false;    // in kernels of steps that fuse: Device::turn()
+  bool leaves_hidden = false;  // keeps_hidden()
   std::unique_ptr<Weights> weights;
   const LoadedModel* lender = nullptr;
   std::unique_ptr<WeightStream> stream_weights;  // null when nothing streams

@@ -17,7 +17,8 @@ class Fuser {
       : facts_(facts),
         spec_(*facts.spec),
         paper_(spec_, facts.n_rows, facts.moe_sync_bytes),
-        chains_(facts.fuses && facts.n_rows <= max_chain_rows(facts.config)) {}
+        chains_(facts.fuses && facts.n_rows <= max_chain_rows(facts.config)),
+        sums_wait_(facts.fuses && facts.n_rows > 1 && !chains_) {}
 
   LaunchList run(const SegmentProgram& program) {
     for (const Op& op : program) {
@@ -41,14 +42,15 @@ class Fuser {
     list_.launches.push_back(l);
     return list_.launches.back();
   }
-  void emit_product(const RowProduct& p, uint32_t layer) {
+  void emit_link(const RowLink& link) {
     const auto at = static_cast<uint32_t>(list_.links.size());
-    list_.links.push_back({p, {}, layer});
+    list_.links.push_back(link);
     Launch& l = emit(LaunchKind::kProduct);
-    l.layer = layer;
+    l.layer = link.layer;
     l.first_link = at;
     l.n_links = 1;
   }
+  void emit_product(const RowProduct& p, uint32_t layer) { emit_link({p, {}, layer}); }
   void emit_product(const RowProduct& p) { emit_product(p, layer_); }
   void emit_sum(const RowSum& sum, uint32_t layer) {
     Launch& l = emit(LaunchKind::kResidual);
@@ -117,7 +119,8 @@ class Fuser {
   const PassFacts& facts_;
   const ModelSpec& spec_;
   PaperBinding paper_;
-  const bool chains_;
+  const bool chains_;     // products wait for those that follow
+  const bool sums_wait_;  // and where none do, sums of several rows for the product that reads them
   LaunchList list_;
   uint32_t layer_ = 0;
   bool opens_ = false;
@@ -224,7 +227,12 @@ void Fuser::add_ffn(const Op& op) {
 
 /// A product that may wait.
 void Fuser::chain(const RowProduct& p) {
-  if (!chains_) return emit_product(p);
+  if (!chains_) {
+    RowSum sum;
+    if (p.x == hidden_) sum = std::exchange(sum_, {});
+    end_chain();
+    return emit_link({p, sum, layer_});
+  }
   RowLink link{p, {}, layer_};
   if (sum_.adds) {
     link.sum = sum_;
@@ -252,7 +260,7 @@ void Fuser::chain(const RowProduct& p) {
 void Fuser::sum_before_next(const TensorRef& norm, float scale) {
   sum_ = {true, &norm, scale, Buf::kX, Buf::kX};
   sum_layer_ = layer_;
-  if (!chains_ || waiting_.empty()) end_chain();
+  if (!sums_wait_ && waiting_.empty()) end_chain();
 }
 
 /// As many links as have room are a chain, and those behind them another, or launches of their own.

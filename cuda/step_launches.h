@@ -24,7 +24,7 @@ enum class LaunchKind : uint8_t {
   kPerLayerTable,    // rows of the per-layer table in f32
   kPerLayerCombine,  // with their projection
   kRopeTables,
-  kProduct,   // one link without a sum
+  kProduct,   // one link
   kChain,     // links
   kResidual,  // a sum by itself
   kKeepRing,  // if rows wait for their ring
@@ -72,10 +72,10 @@ struct RowSum {
 };
 
 /// A link of a chain by name (ChainLink): a product, and what is added to its input before it.
-/// Products that go alone, and those around experts, are links without a sum.
+/// Products around experts are links without a sum.
 struct RowLink {
   RowProduct product;
-  RowSum sum;  // its x is the product's, and the product reads its `to`
+  RowSum sum;  // the product reads its `to`
   uint32_t layer = 0;
 };
 

@@ -67,7 +67,7 @@ __global__ void __launch_bounds__(kNormThreads) residual_kernel(ResidualParams p
   grid_dependents_launch();
   grid_dependency_wait();
   const float* x = p.x + uint64_t{blockIdx.x} * p.width;
-  float* to = (p.to != nullptr ? p.to : p.x) + uint64_t{blockIdx.x} * p.width;
+  float* to = p.to + uint64_t{blockIdx.x} * p.width;
   if (p.y == nullptr) {
     for (uint32_t i = threadIdx.x; i < p.width; i += blockDim.x) to[i] = x[i] * p.scale;
     return;

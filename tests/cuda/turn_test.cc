@@ -81,7 +81,7 @@ class Together {
 TEST_F(Turn, PromptsAndBatchesOfManyRowsNeedNone) {
   cuda::KernelConfig config;
   config.device = device_->profile();
-  const uint32_t many = cuda::max_chain_rows(config) + 1;
+  const uint32_t many = cuda::max_fused_rows(config) + 1;
   const MadeModel file(recipe());
   const Loaded l = load_on_gpu(
       file, [&](sharpi_plan_params* p, sharpi_session_params*) { p->n_sessions = many; });
@@ -90,11 +90,11 @@ TEST_F(Turn, PromptsAndBatchesOfManyRowsNeedNone) {
   EXPECT_TRUE(ends_beside([&] { all->decode(); }, kLong));
 }
 
-TEST_F(Turn, ChainsOfSeveralRowsWaitForIt) {
+TEST_F(Turn, StepsOfSeveralRowsWaitForIt) {
   cuda::KernelConfig config;
   config.device = device_->profile();
   const MadeModel file(recipe());
-  const uint32_t most = cuda::max_chain_rows(config);
+  const uint32_t most = cuda::max_fused_rows(config);
   const Loaded l = load_on_gpu(
       file, [&](sharpi_plan_params* p, sharpi_session_params*) { p->n_sessions = most; });
   for (const uint32_t n : {2u, most}) {

@@ -32,7 +32,8 @@ struct ChainBranch {
   const float* y = nullptr;  // [n_rows][n_in]; nullptr: the link has no branch
   const float* weight = nullptr;
   float eps = 0.0f, scale = 1.0f;
-  float* x_out = nullptr;  // [n_rows][n_in]; neither x nor y, nor what the link before reads
+  float* x_out =
+      nullptr;  // [n_rows][n_in]; in chains neither x nor y, nor what the link before reads
 };
 
 /// A product of a chain, with what is added to its input. `product` is as launch_matmul takes it,
@@ -65,9 +66,17 @@ struct ChainTuning {
   bool alone = false;  // several rows: no block stages rows for its neighbour
 };
 
+/// A link by itself: what launch_matmul does, behind the sum, which may go where x is. The sum of
+/// two to kMatvecRows rows of weights in tiles is in the launch that stages them.
+Status launch_link(const KernelConfig& config, const ChainLink& link, cudaStream_t stream);
+
 bool has_chains(const KernelConfig& config);
-/// Rows up to which links are chained on the device; 0: none are.
+/// Rows up to which links are chained on the device; 0: none are. One where blocks have rings:
+/// several rows are faster launch by launch there (docs/experiments.md).
 uint32_t max_chain_rows(const KernelConfig& config);
+/// Rows up to which the launches of a captured step are as few as can be, and their blocks may wait
+/// for each other, so that only one such step may run on a device at a time; 0: of none.
+uint32_t max_fused_rows(const KernelConfig& config);
 bool chain_takes(const KernelConfig& config, const ChainLink& link);
 /// Every link must be one that chain_takes(). config.pdl: weights are fetched while the preceding
 /// grid still runs.

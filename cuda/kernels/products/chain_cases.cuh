@@ -132,7 +132,7 @@ inline void launch_apart(const Bench& b, std::vector<ChainLink> links, const Lay
   for (ChainLink& link : links) {
     if (link.branch.y != nullptr) {
       ResidualParams p;
-      p.x = r.x;
+      p.x = p.to = r.x;
       p.y = link.branch.y;
       p.n_rows = r.n_rows;
       p.width = s.d;

@@ -168,7 +168,7 @@ void bench_chain(Bench& b, const LayerShape& s, const Rotations& w, const Rows& 
              "chain");
         if (between == 0) continue;
         ResidualParams p;
-        p.x = r.x.p;
+        p.x = p.to = r.x.p;
         p.n_rows = 1;
         p.width = s.d;
         must(launch_residual(p, {stream, b.config.pdl}), "residual");

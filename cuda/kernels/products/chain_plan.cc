@@ -312,7 +312,12 @@ bool has_chains(const KernelConfig& config) {
 }
 
 uint32_t max_chain_rows(const KernelConfig& config) {
-  return has_chains(config) ? kMaxChainRows : 0;
+  if (!has_chains(config)) return 0;
+  return chain_form(config, {}) == ChainForm::kRegisters ? kMaxChainRows : 1;
+}
+
+uint32_t max_fused_rows(const KernelConfig& config) {
+  return has_chains(config) ? kMatvecRows : 0;
 }
 
 bool chain_takes(const KernelConfig& config, const ChainLink& link) {

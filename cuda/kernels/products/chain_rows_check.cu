@@ -171,7 +171,7 @@ void bench_rows(Bench& b, const LayerShape& s, const Rotations& w, uint32_t n_ro
         f(chain_links(s, matrices(w, l), r.all()), stream);
         if (!between) continue;
         ResidualParams p;
-        p.x = r.x.p;
+        p.x = p.to = r.x.p;
         p.n_rows = n_rows;
         p.width = s.d;
         must(launch_residual(p, {stream, b.config.pdl}), "residual");

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "cuda/kernels/device_query.h"
+#include "cuda/kernels/elementwise.h"
 #include "cuda/kernels/launch.h"
 #include "cuda/kernels/moe/moe_step.h"
 #include "cuda/kernels/paths.h"
@@ -118,8 +119,10 @@ bool streams_weights(const KernelConfig& config, uint32_t n_rows) {
   return n_rows <= kStreamedRows && !config.deterministic;
 }
 
-/// Up to kMatvecRows rows: the tasks in tiles in one launch, the others in another.
-Status run_streams(const KernelConfig& config, const MatmulParams& p, cudaStream_t stream) {
+/// Up to kMatvecRows rows: the tasks in tiles in one launch, the others in another. `branch`: only
+/// where all are in tiles.
+Status run_streams(const KernelConfig& config, const MatmulParams& p, cudaStream_t stream,
+                   const ChainBranch* branch = nullptr) {
   StreamParams f16 = stream_params(p), f32 = f16;
   bool all = true;
   for (uint32_t t = 0; t < p.n_tasks; ++t) {
@@ -131,7 +134,7 @@ Status run_streams(const KernelConfig& config, const MatmulParams& p, cudaStream
     add_task(half ? &f16 : &f32, p.tasks[t]);
   }
   if (f16.n_tasks != 0)
-    SHARPI_TRY(launch_matvec(config, f16, 1, p.workspace, p.workspace_bytes, stream));
+    SHARPI_TRY(launch_matvec(config, f16, 1, p.workspace, p.workspace_bytes, stream, branch));
   if (f32.n_tasks != 0) SHARPI_TRY(launch_matvec_f32(config, f32, 1, stream));
   return Status::ok();
 }
@@ -382,6 +385,35 @@ Status launch_matmul(const KernelConfig& config, const MatmulParams& p, cudaStre
     SHARPI_TRY(run_streams(config, some, stream));
   }
   return Status::ok();
+}
+
+Status launch_branch_sum(const KernelConfig& config, const float* x, const ChainBranch& branch,
+                         uint32_t n_rows, uint32_t width, cudaStream_t stream) {
+  ResidualParams r;
+  r.x = x;
+  r.to = branch.x_out;
+  r.y = branch.y;
+  r.weight = branch.weight;
+  r.eps = branch.eps;
+  r.scale = branch.scale;
+  r.n_rows = n_rows;
+  r.width = width;
+  return launch_residual(r, {stream, config.pdl});
+}
+
+Status launch_link(const KernelConfig& config, const ChainLink& link, cudaStream_t stream) {
+  MatmulParams p = link.product;
+  if (link.branch.y == nullptr) return launch_matmul(config, p, stream);
+  SHARPI_TRY(check_tasks(p));
+  const uint32_t n_in = p.tasks[0].w.n_in;
+  bool together = streams_weights(config, p.n_rows) && p.n_rows > 1 && p.n_rows <= kMatvecRows &&
+                  stages_sums(n_in) && p.x_stride == n_in;
+  for (uint32_t t = 0; t < p.n_tasks; ++t)
+    together = together && streams_in_f16(config, p.tasks[t].w, p.force_f32);
+  if (together) return run_streams(config, p, stream, &link.branch);
+  SHARPI_TRY(launch_branch_sum(config, p.x, link.branch, p.n_rows, n_in, stream));
+  p.x = link.branch.x_out;
+  return launch_matmul(config, p, stream);
 }
 
 const char* matmul_path(const KernelConfig& config, uint32_t n_rows) {

@@ -4,6 +4,7 @@
 #pragma once
 
 #include "cuda/kernels/check_support.cuh"
+#include "cuda/kernels/products/chain.h"
 
 namespace sharpi::cuda::check {
 
@@ -111,6 +112,60 @@ inline void check_case(Bench& b, const Case& k) {
           describe(b.config, k) + " task " + std::to_string(t) + " row " + std::to_string(r),
           {got.begin() + at, got.begin() + at + k.n_out[t]},
           {want.begin() + at, want.begin() + at + k.n_out[t]}, tolerance);
+    }
+  }
+}
+
+/// A product behind a sum, by itself (launch_link): `post`: what is added is normalised first;
+/// `in_place`: the sum goes where its row is.
+inline void check_link(Bench& b, const Case& k, bool post, bool in_place) {
+  const uint64_t n = uint64_t{k.n_rows} * k.n_in;
+  const std::vector<float> x = random_floats(n, 1.0f), add = random_floats(n, 3.0f),
+                           weight = random_floats(k.n_in, 1.0f), norm = random_floats(k.n_in, 1.0f);
+  Buffer<float> dx(x), dadd(add), dweight(weight), dnorm(norm), dsum(std::vector<float>(n, NAN));
+  ChainLink link;
+  MatmulParams& p = link.product;
+  p.x = dx.p;
+  p.x_stride = k.n_in;
+  p.n_rows = k.n_rows;
+  p.norm_weight = k.norm ? dnorm.p : nullptr;
+  p.norm_eps = 1e-6f;
+  p.n_tasks = static_cast<uint32_t>(k.types.size());
+  p.epilogue = k.epilogue;
+  p.workspace = b.workspace.p;
+  p.workspace_bytes = matmul_workspace_bytes(b.config, k.n_rows, k.n_in, k.n_out[0]);
+  link.branch = {dadd.p, post ? dweight.p : nullptr, 1e-5f, 0.75f, in_place ? dx.p : dsum.p};
+  poison(b.workspace);
+  std::vector<std::unique_ptr<Matrix>> w;
+  std::vector<std::unique_ptr<Buffer<float>>> y;
+  for (size_t t = 0; t < k.types.size(); ++t) {
+    w.push_back(std::make_unique<Matrix>(k.types[t], k.n_in, k.n_out[t]));
+    y.push_back(
+        std::make_unique<Buffer<float>>(std::vector<float>(uint64_t{k.n_rows} * k.n_out[t], NAN)));
+    p.tasks[t] = {w[t]->m, y[t]->p, k.n_out[t]};
+  }
+  const std::string name = "link " + describe(b.config, k) + (post ? " post" : "");
+  must(launch_link(b.config, link, nullptr), name.c_str());
+  must(cudaDeviceSynchronize(), name.c_str());
+  const std::vector<float> sums = (in_place ? dx : dsum).host();
+  const double tolerance = b.config.exact ? kExact : k.n_rows > kStreamedRows ? kFastMany : kFast;
+  for (uint32_t r = 0; r < k.n_rows; ++r) {
+    const auto at = static_cast<ptrdiff_t>(uint64_t{r} * k.n_in);
+    const std::vector<double> added =
+        norm_row(add.data() + at, k.n_in, post ? weight.data() : nullptr, 1e-5);
+    std::vector<double> want(k.n_in);
+    for (uint32_t i = 0; i < k.n_in; ++i) want[i] = (x[at + i] + added[i]) * 0.75;
+    const std::vector<float> got(sums.begin() + at, sums.begin() + at + k.n_in);
+    expect_close(name + " sum of row " + std::to_string(r), got, want, kExact);
+    const std::vector<double> row =
+        norm_row(got.data(), k.n_in, k.norm ? norm.data() : nullptr, 1e-6);
+    for (size_t t = 0; t < k.types.size(); ++t) {
+      const std::vector<float> all = y[t]->host();
+      const auto from = all.begin() + static_cast<ptrdiff_t>(uint64_t{r} * k.n_out[t]);
+      std::vector<double> out(k.n_out[t]);
+      for (uint32_t o = 0; o < k.n_out[t]; ++o) out[o] = w[t]->dot(0, o, row.data());
+      expect_close(name + " task " + std::to_string(t) + " row " + std::to_string(r),
+                   {from, from + k.n_out[t]}, out, tolerance);
     }
   }
 }

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 // A program of its own: every matrix kernel against double loops over dequantize_row on the host,
-// and their speed on the shapes of published models. Usage: matrix_check [test] [bench] [gemm]
-// [gemm-bench] [moe] [moe-bench] [moe-tuning] [quick] [moe-quick] (small parts of gemm and moe, for
-// slow tools) [mma] (no kernels of newer architectures) [cublas] [profile]
+// and their speed on the shapes of published models. Usage: matrix_check [test] [bench]
+// [rows-bench] [gemm] [gemm-bench] [moe] [moe-bench] [moe-tuning] [quick] [moe-quick] (small parts
+// of gemm and moe, for slow tools) [mma] (no kernels of newer architectures) [cublas] [profile]
 #include "cuda/kernels/check_device.h"
 #include "cuda/kernels/products/cublas_lt.h"
 #include "cuda/kernels/products/gemm_check.h"
@@ -63,6 +63,27 @@ void run_tests(Bench& b, const std::vector<uint32_t>& row_counts) {
       check_case(b, {{q4}, 12288, {64}, rows, Epilogue::kAdd});
       check_case(b, {{q8}, 17408, {48}, rows, Epilogue::kStore, true});
       check_case(b, {{GgmlType::kF32}, 2048, {128}, rows, Epilogue::kStore, true, false, true});
+    }
+    // Sums in front: staged with the rows, or apart (one row, many, rows too long, not in tiles).
+    for (uint32_t rows : {1u, 2u, 5u, 8u, 9u}) {
+      for (const bool post : {false, true}) {
+        check_link(b, {{q4, q6}, 3840, {144, 32}, rows, Epilogue::kStore, post}, post,
+                   rows % 2 == 0);
+        check_link(b, {{q8}, 672, {48}, rows, Epilogue::kStore, true}, post, true);
+        check_link(b, {{q4}, 8448, {48}, rows, Epilogue::kStore, false}, post, false);
+        check_link(b, {{GgmlType::kF32, q4}, 512, {80, 64}, rows, Epilogue::kStore, true}, post,
+                   true);
+      }
+    }
+    // Blocks of several panels, whose columns are multiplied in parts where rows leave little room.
+    const auto q40 = GgmlType::kQ4_0;
+    for (uint32_t rows : {2u, 4u, 7u, 8u}) {
+      if (exact != 0) break;
+      check_case(b, {{q6}, 12288, {4160}, rows, Epilogue::kAdd});
+      check_case(b, {{q40}, 15360, {2128}, rows, Epilogue::kStore, true});
+      check_case(b, {{q4, q6}, 17408, {2064, 2048}, rows, Epilogue::kStore, true, true});
+      check_case(b, {{q4, q6}, 5120, {4368, 4368}, rows, Epilogue::kSwiGlu, true});
+      check_case(b, {{q8, q8}, 3840, {4368, 4368}, rows, Epilogue::kGeGlu, true});
     }
     for (uint32_t rows : row_counts) {
       check_moe(b, q8, 96, 64, 8, 3, rows, true, rows % 2 != 0);
@@ -203,17 +224,26 @@ void bench_moe(Bench& b, Io& io, const char* name, GgmlType t, GgmlType td, uint
   }
 }
 
+/// The products of a layer for one to eight rows, launch by launch.
+void run_bench_rows(Bench& b, Io& io) {
+  const auto q4 = GgmlType::kQ4_K, q6 = GgmlType::kQ6_K;
+  for (int mode = 0; mode < 2; ++mode) {
+    b.config.pdl = mode == 0 && b.config.device.pdl;
+    for (uint32_t rows : {1u, 2u, 4u, 5u, 6u, 8u}) {
+      bench_chain(b, io, "Qwen3-8B", 4096, 4096, 1024, 12288, q4, q6, rows);
+      bench_chain(b, io, "Gemma-12B-like Q4_0", 3840, 4096, 2048, 15360, GgmlType::kQ4_0,
+                  GgmlType::kQ4_0, rows);
+      bench_chain(b, io, "Qwen3.6-27B-like", 5120, 6144, 1024, 17408, q4, q6, rows);
+    }
+    if (!b.config.device.pdl) break;
+  }
+  b.config.pdl = b.config.device.pdl;
+}
+
 void run_bench_streams(Bench& b) {
   Io io;
   const auto q4 = GgmlType::kQ4_K, q6 = GgmlType::kQ6_K;
-  for (int mode = 0; mode < 2; ++mode) {
-    b.config.pdl = mode == 0;
-    for (uint32_t rows : {1u, 2u, 4u, 8u})
-      bench_chain(b, io, "Qwen3-8B", 4096, 4096, 1024, 12288, q4, q6, rows);
-  }
-  b.config.pdl = true;
-  bench_chain(b, io, "Gemma-12B-like Q4_0", 3840, 4096, 2048, 15360, GgmlType::kQ4_0,
-              GgmlType::kQ4_0, 1);
+  run_bench_rows(b, io);
   bench_stream(b, io, "qkv-like", q4, 4096, 6144, Epilogue::kStore, true);
   bench_stream(b, io, "o", q4, 4096, 4096, Epilogue::kAdd, false);
   bench_stream(b, io, "gate+up", q4, 4096, 12288, Epilogue::kSwiGlu, true);
@@ -260,6 +290,10 @@ int main(int argc, char** argv) {
   if (wants("quick")) run_gemm_tests(b, true);
   if (wants("moe")) run_moe_tests(b, false);
   if (wants("moe-quick")) run_moe_tests(b, true);
+  if (wants("rows-bench")) {
+    Io io;
+    run_bench_rows(b, io);
+  }
   if (wants("bench")) run_bench_streams(b);
   if (wants("gemm-bench")) run_gemm_bench(b);
   if (wants("moe-bench")) run_moe_bench(b);

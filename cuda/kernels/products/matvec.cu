@@ -23,22 +23,25 @@ using namespace matvec;
 
 /// Leaves the warp's piece of panel v for finish(). Panel and warp only ever grow along the units,
 /// and never stay both: their sum is a slot of its own for every piece.
+/// Later parts of the columns add to what the same lane stored.
 template <bool kOne>
 __device__ __forceinline__ void store_piece(const StreamParams& p, const View& view, uint32_t v,
-                                            bool first, bool last, const float (&acc)[4]) {
+                                            bool first, bool last, bool later,
+                                            const float (&acc)[4]) {
   const uint32_t rows = kOne ? 1 : p.n_rows, g = view.lane / 4, t = view.lane % 4;
-  float* part =
-      reinterpret_cast<float*>(view.shared + view.map.part) + (v + view.warp) * kPanelRows * rows;
+  float* piece =
+      reinterpret_cast<float*>(view.shared + view.map.sums) + (v + view.warp) * kPanelRows * rows;
   if constexpr (kOne) {
     if (t == 0) {
-      part[g] = acc[0];
-      part[g + 8] = acc[2];
+      piece[g] = acc[0];
+      piece[g + 8] = acc[2];
     }
   } else {
 #pragma unroll
     for (uint32_t k = 0; k < 4; ++k) {
       const uint32_t column = 2 * t + k % 2;
-      if (column < rows) part[column * kPanelRows + g + k / 2 * 8] = acc[k];
+      float* to = piece + column * kPanelRows + g + k / 2 * 8;
+      if (column < rows) *to = later ? *to + acc[k] : acc[k];
     }
   }
   if (view.lane == 0) {
@@ -48,17 +51,18 @@ __device__ __forceinline__ void store_piece(const StreamParams& p, const View& v
   }
 }
 
-/// Products of the warp's next units, as long as their panels are of this type.
+/// Products of the warp's next units, as long as their panels are of this type. `part`: the staged
+/// part of the columns; `later`: it is not the first.
 template <GgmlType kType, bool kOne>
 __device__ __forceinline__ void run_units(const StreamParams& p, const View& view, Ring& ring,
-                                          Position& at) {
+                                          Position& at, const uint8_t* part, bool later) {
   const uint32_t rows = kOne ? 1 : p.n_rows, t = view.lane % 4,
                  row = kOne ? 0 : min(view.lane / 4, rows - 1);
   constexpr uint32_t kSumBytes = Tile<kType>::kHalves ? 64 : 32;
-  const uint8_t* x = view.shared + view.map.image + row * view.image.row_bytes + t * 16;
-  const uint8_t* sums = view.shared + view.map.image + row * kSumBytes + t * (kSumBytes / 4) +
+  const uint8_t* x = part + row * view.image.row_bytes + t * 16;
+  const uint8_t* sums = part + row * kSumBytes + t * (kSumBytes / 4) +
                         (Tile<kType>::kHalves ? view.image.sums16 : view.image.sums32);
-  const uint8_t* inverse = view.shared + view.map.image + view.image.inverse + (kOne ? 0 : t * 8);
+  const uint8_t* inverse = part + view.image.inverse + (kOne ? 0 : t * 8);
   const uint8_t* stages = view.shared + view.warp * p.n_stages * p.stage_bytes;
   const auto* panels = reinterpret_cast<const Panel*>(view.shared + view.map.panels);
   bool same = true;
@@ -77,9 +81,9 @@ __device__ __forceinline__ void run_units(const StreamParams& p, const View& vie
       unit_product<kType, kOne>(stages + stage * p.stage_bytes, n_blocks, in,
                                 static_cast<int>(view.lane), acc);
       __syncwarp();
-      ring.issue(p, stage, view.lane);
+      ring.issue<kOne>(p, panels, stage, view.warp, view.lane);
     }
-    store_piece<kOne>(p, view, at.v, begin == 0, end == p.units, acc);
+    store_piece<kOne>(p, view, at.v, begin == 0, end == p.units, later, acc);
     at.left -= end - begin;
     at.u = 0;
     ++at.v;
@@ -89,7 +93,7 @@ __device__ __forceinline__ void run_units(const StreamParams& p, const View& vie
 
 template <bool kOne>
 __device__ __forceinline__ void run_panels(const StreamParams& p, const View& view, Ring& ring,
-                                           Position at) {
+                                           Position at, const uint8_t* part, bool later) {
   // Not by with_type_of(), through whose function the compiler orders this kernel otherwise.
   static_assert(
       kBranchIsWhole<TiledTypes, GgmlType::kQ8_0, GgmlType::kQ4_0, GgmlType::kQ4_1, GgmlType::kQ5_0,
@@ -98,28 +102,28 @@ __device__ __forceinline__ void run_panels(const StreamParams& p, const View& vi
   while (at.left != 0) {
     switch (panels[at.v].type) {
       case GgmlType::kQ8_0:
-        run_units<GgmlType::kQ8_0, kOne>(p, view, ring, at);
+        run_units<GgmlType::kQ8_0, kOne>(p, view, ring, at, part, later);
         break;
       case GgmlType::kQ4_0:
-        run_units<GgmlType::kQ4_0, kOne>(p, view, ring, at);
+        run_units<GgmlType::kQ4_0, kOne>(p, view, ring, at, part, later);
         break;
       case GgmlType::kQ4_1:
-        run_units<GgmlType::kQ4_1, kOne>(p, view, ring, at);
+        run_units<GgmlType::kQ4_1, kOne>(p, view, ring, at, part, later);
         break;
       case GgmlType::kQ5_0:
-        run_units<GgmlType::kQ5_0, kOne>(p, view, ring, at);
+        run_units<GgmlType::kQ5_0, kOne>(p, view, ring, at, part, later);
         break;
       case GgmlType::kQ5_1:
-        run_units<GgmlType::kQ5_1, kOne>(p, view, ring, at);
+        run_units<GgmlType::kQ5_1, kOne>(p, view, ring, at, part, later);
         break;
       case GgmlType::kQ4_K:
-        run_units<GgmlType::kQ4_K, kOne>(p, view, ring, at);
+        run_units<GgmlType::kQ4_K, kOne>(p, view, ring, at, part, later);
         break;
       case GgmlType::kQ5_K:
-        run_units<GgmlType::kQ5_K, kOne>(p, view, ring, at);
+        run_units<GgmlType::kQ5_K, kOne>(p, view, ring, at, part, later);
         break;
       default:  // the last of the list
-        run_units<GgmlType::kQ6_K, kOne>(p, view, ring, at);
+        run_units<GgmlType::kQ6_K, kOne>(p, view, ring, at, part, later);
         break;
     }
   }
@@ -129,21 +133,21 @@ __device__ __forceinline__ void run_panels(const StreamParams& p, const View& vi
 __device__ __forceinline__ float panel_sum(const StreamParams& p, const View& view, uint32_t v,
                                            uint32_t e) {
   const uint32_t stride = kPanelRows * p.n_rows;
-  const float* part = reinterpret_cast<const float*>(view.shared + view.map.part) + v * stride + e;
+  const float* piece = reinterpret_cast<const float*>(view.shared + view.map.sums) + v * stride + e;
   const uint2 warps = reinterpret_cast<const uint2*>(view.shared + view.map.warps)[v];
   float sum = 0.0f;
 #pragma unroll 4
-  for (uint32_t w = warps.x; w <= warps.y; ++w) sum += part[w * stride];
+  for (uint32_t w = warps.x; w <= warps.y; ++w) sum += piece[w * stride];
   return sum;
 }
 
 /// 1 / rms of row r, from the squares of its units.
 __device__ __forceinline__ float norm_factor(const StreamParams& p, const View& view, uint32_t r) {
-  const auto* squares =
-      reinterpret_cast<const float*>(view.shared + view.map.image + view.image.squares) + r;
+  const auto* squares = reinterpret_cast<const float*>(view.shared + view.map.image) + r;
+  const uint32_t units = p.units * p.n_parts;
   float sum = 0.0f;
 #pragma unroll 8
-  for (uint32_t u = 0; u < p.units; ++u) sum += squares[u * p.n_rows];
+  for (uint32_t u = 0; u < units; ++u) sum += squares[u * p.n_rows];
   return rsqrtf(sum / static_cast<float>(p.n_in) + p.norm_eps);
 }
 
@@ -197,13 +201,14 @@ __device__ __forceinline__ Panel make_panel(const StreamParams& p, uint32_t firs
 /// kOne: one row, staged by the block; else several, staged by stage_rows_kernel. kMoe: expert ids
 /// say which matrices are read, so nothing can be read ahead of the dependency.
 template <bool kOne, bool kMoe>
-__global__ void __launch_bounds__(kMaxThreads, 2)
+__global__ void __launch_bounds__(kMaxThreads, kMoe ? 2 : 1)
     stream_kernel(const __grid_constant__ StreamParams p) {
   extern __shared__ __align__(128) uint8_t shared_bytes[];
   View view;
   view.shared = shared_bytes;
-  view.image = image_map(kOne ? 1 : p.n_rows, kMoe ? p.units * p.n_segments : p.units);
-  view.map = shared_map(p, view.image.bytes);
+  view.image =
+      image_map(kOne ? 1 : p.n_rows, kMoe ? p.units * p.n_segments : p.units, kOne ? 1 : p.n_parts);
+  view.map = shared_map(p, view.image);
   view.warp = threadIdx.x / 32;
   view.lane = threadIdx.x % 32;
   RowShare row;
@@ -220,25 +225,22 @@ __global__ void __launch_bounds__(kMaxThreads, 2)
     panels[threadIdx.x] = make_panel<kMoe>(p, first, n_groups, threadIdx.x);
   }
   const uint32_t barriers = shared_address(shared_bytes) + view.map.barriers;
+  Parts parts(p, view, barriers + p.n_warps * p.n_stages * 8);
   if (kHasBulkCopy && view.lane == 0) {
     for (uint32_t s = 0; s < p.n_stages; ++s)
       mbarrier_init(barriers + (view.warp * p.n_stages + s) * 8, 1);
-    if (view.warp == 0) mbarrier_init(barriers + p.n_warps * p.n_stages * 8, 1);
+    if (!kOne && view.warp == 0) parts.init();
     mbarrier_init_fence();
   }
   __syncthreads();
 
-  Position at;
-  const uint32_t begin = view.warp * p.share[extra] + min(view.warp, p.more_share[extra]);
-  at.left = p.share[extra] + (view.warp < p.more_share[extra] ? 1 : 0);
-  at.v = divide(begin, p.by_units);
-  at.u = begin - at.v * p.units;
+  const Position at = first_position(p, view.warp);
   Ring ring;
   ring.base = shared_address(shared_bytes) + view.warp * p.n_stages * p.stage_bytes;
   ring.barriers = barriers + view.warp * p.n_stages * 8;
   ring.ahead = reinterpret_cast<Ahead*>(shared_bytes + view.map.ahead) + view.warp;
   ring.stage = ring.parity = 0;
-  fill_ring(p, view, ring, at);
+  fill_ring<kOne>(p, view, ring, at);
 
   float old = 0.0f;
   if constexpr (kOne) {
@@ -254,26 +256,25 @@ __global__ void __launch_bounds__(kMaxThreads, 2)
     }
   } else {
     grid_dependency_wait();
-    fetch_image(p, view, barriers + p.n_warps * p.n_stages * 8);
-    if constexpr (!kHasBulkCopy) __syncthreads();
+    parts.begin();
   }
   // Not earlier: the next launch's weights would hold up this one's input.
-  grid_dependents_launch();
+  if constexpr (kOne) grid_dependents_launch();
 
-  run_panels<kOne>(p, view, ring, at);
+  if constexpr (kOne) {
+    run_panels<true>(p, view, ring, at, view.shared + view.map.image + view.image.first_part,
+                     false);
+  } else {
+#pragma unroll 1
+    for (uint32_t part = 0; part < p.n_parts; ++part) {
+      const uint8_t* columns = parts.wait(part);
+      if (part == 0) grid_dependents_launch();
+      run_panels<false>(p, view, ring, at, columns, part != 0);
+      parts.done(part);
+    }
+  }
   __syncthreads();
   finish<kOne>(p, view, n_groups, old);
-}
-
-/// Stages several rows in global memory. Grid (units, rows), one warp each.
-__global__ void __launch_bounds__(32)
-    stage_rows_kernel(const __grid_constant__ StreamParams p, uint8_t* image) {
-  grid_dependents_launch();
-  const uint32_t u = blockIdx.x, row = blockIdx.y, c = u * kUnitColumns + threadIdx.x * 4;
-  const LaneInputs weight = load_input_weights(p, 0, c);
-  grid_dependency_wait();
-  const LaneInputs in = load_inputs(p.x + row * p.x_stride, c, p.n_in);
-  stage_unit(image, image_map(p.n_rows, p.units), p.n_rows, u, row, in, weight, threadIdx.x);
 }
 
 template <bool kOne, bool kMoe>
@@ -307,11 +308,17 @@ Status prepare_matvec(int max_shared_bytes) {
 }
 
 uint64_t stream_workspace_bytes(uint32_t n_rows, uint32_t n_in) {
-  return n_rows == 1 ? 0 : image_map(n_rows, (n_in + kUnitColumns - 1) / kUnitColumns).bytes;
+  if (n_rows == 1) return 0;
+  const uint32_t units = (n_in + kUnitColumns - 1) / kUnitColumns;
+  uint32_t bytes = 0;
+  for (uint32_t n = 1; n <= kMaxParts; ++n)
+    bytes = std::max(bytes, image_map(n_rows, (units + n - 1) / n, n).bytes);
+  return bytes;
 }
 
 Status launch_matvec(const KernelConfig& config, StreamParams p, uint32_t grid_rows,
-                     std::byte* workspace, uint64_t workspace_bytes, cudaStream_t stream) {
+                     std::byte* workspace, uint64_t workspace_bytes, cudaStream_t stream,
+                     const ChainBranch* branch) {
   for (uint32_t t = 0; t < p.n_tasks; ++t) {
     if (p.tasks[t].layout != WeightLayout::kTiles) {
       return Status::error(Code::kInternal,
@@ -326,12 +333,16 @@ Status launch_matvec(const KernelConfig& config, StreamParams p, uint32_t grid_r
     // A row that leaves no room for rings of such weights is read by the kernel that stages
     // nothing.
     if (p.n_rows == 1) return launch_matvec_f32(config, p, grid_rows, stream);
+    if (branch != nullptr) {
+      SHARPI_TRY(launch_branch_sum(config, p.x, *branch, p.n_rows, p.n_in, stream));
+      p.x = branch->x_out;
+    }
     const uint32_t half = p.n_rows / 2;
     SHARPI_TRY(launch_matvec(config, some_rows(p, 0, half), 1, workspace, workspace_bytes, stream));
     return launch_matvec(config, some_rows(p, half, p.n_rows - half), 1, workspace, workspace_bytes,
                          stream);
   }
-  const ImageMap image = image_map(p.n_rows, p.units * p.n_segments);
+  const ImageMap image = image_map(p.n_rows, p.units * p.n_segments, p.n_parts);
   shape.grid = dim3(blocks, grid_rows);
   shape.block = dim3(p.n_warps * 32);
   shape.shared_bytes = bytes;
@@ -347,12 +358,7 @@ Status launch_matvec(const KernelConfig& config, StreamParams p, uint32_t grid_r
                          static_cast<unsigned long long>(workspace_bytes), image.bytes);
   }
   auto* staged = reinterpret_cast<uint8_t*>(workspace);
-  LaunchShape stage;
-  stage.grid = dim3(p.units, p.n_rows);
-  stage.block = dim3(32);
-  stage.stream = stream;
-  stage.pdl = config.pdl;
-  SHARPI_TRY(launch_kernel("stage_rows", stage, stage_rows_kernel, p, staged));
+  SHARPI_TRY(launch_stage_rows(config, p, branch, staged, stream));
   p.image = staged;
   return launch_kernel("matvec", shape, stream_kernel<false, false>, p);
 }

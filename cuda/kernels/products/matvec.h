@@ -7,6 +7,7 @@
 #include <cstdint>
 
 #include "base/status.h"
+#include "cuda/kernels/products/chain.h"
 #include "cuda/kernels/products/matmul.h"
 #include "cuda/kernels/stream_handle.h"
 
@@ -54,7 +55,9 @@ struct StreamParams {
   uint32_t n_used;
   uint32_t n_tasks;
   uint32_t n_groups;  // panels, or pairs of panels when gated
-  uint32_t units;     // of one segment
+  uint32_t units;     // of one segment, and once planned of one part
+  uint32_t n_parts;   // several rows: their columns are multiplied in so many parts, one by one
+  uint32_t buffers;   // that a block has for the parts
   Epilogue epilogue;
   StreamMode mode;
   Divider by_units, by_panels;  // by_panels: panels of one expert
@@ -68,9 +71,19 @@ struct StreamParams {
 
 Divider make_divider(uint32_t divisor);
 
-/// Every task in tiles. `workspace` (stream_workspace_bytes) is needed for several rows.
+/// Every task in tiles. `workspace` (stream_workspace_bytes) is needed for several rows. `branch`:
+/// added to several rows first, as in a chain, but that x_out may be x.
 Status launch_matvec(const KernelConfig& config, StreamParams p, uint32_t grid_rows,
-                     std::byte* workspace, uint64_t workspace_bytes, cudaStream_t stream);
+                     std::byte* workspace, uint64_t workspace_bytes, cudaStream_t stream,
+                     const ChainBranch* branch = nullptr);
+/// Stages the rows of a planned launch of several, `branch` added first unless it is null, for
+/// which rows must be one that stages_sums() (stage_rows.cu).
+Status launch_stage_rows(const KernelConfig& config, const StreamParams& p,
+                         const ChainBranch* branch, uint8_t* image, cudaStream_t stream);
+bool stages_sums(uint32_t n_in);
+/// The sum of a branch as a launch of its own.
+Status launch_branch_sum(const KernelConfig& config, const float* x, const ChainBranch& branch,
+                         uint32_t n_rows, uint32_t width, cudaStream_t stream);
 uint64_t stream_workspace_bytes(uint32_t n_rows, uint32_t n_in);
 /// Any type, any layout.
 Status launch_matvec_f32(const KernelConfig& config, const StreamParams& p, uint32_t grid_rows,

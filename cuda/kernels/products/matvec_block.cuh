@@ -17,8 +17,23 @@ struct alignas(16) Ahead {
   const uint8_t* next;
   uint32_t in_panel, left;  // units left in the panel and altogether
   const Panel* panel;
-  uint32_t pad[2];
+  uint32_t part, in_part;  // of several rows: the part of the columns, and units left in it
 };
+
+/// Where a warp's arithmetic is: unit u of panel v, `left` units to go in this part.
+struct Position {
+  uint32_t v, u, left;
+};
+/// Where a warp begins, in every part alike.
+__device__ __forceinline__ Position first_position(const StreamParams& p, uint32_t warp) {
+  const uint32_t extra = blockIdx.x < p.more_groups ? 1 : 0;
+  const uint32_t begin = warp * p.share[extra] + min(warp, p.more_share[extra]);
+  Position at;
+  at.left = p.share[extra] + (warp < p.more_share[extra] ? 1 : 0);
+  at.v = divide(begin, p.by_units);
+  at.u = begin - at.v * p.units;
+  return at;
+}
 
 /// The warp's ring of units.
 struct Ring {
@@ -27,7 +42,9 @@ struct Ring {
   uint32_t stage, parity;  // of the next unit to use; copies go where units were used
 
   /// Starts the copy of the next unit, if there is one, into stage `to`.
-  __device__ __forceinline__ void issue(const StreamParams& p, uint32_t to, uint32_t lane) {
+  template <bool kOne>
+  __device__ __forceinline__ void issue(const StreamParams& p, const Panel* panels, uint32_t to,
+                                        uint32_t warp, uint32_t lane) {
     if constexpr (kHasBulkCopy) {
       if (lane != 0) return;
     }
@@ -37,10 +54,25 @@ struct Ring {
     if constexpr (!kHasBulkCopy) __syncwarp();
     if (left != 0) {
       const Panel* panel = ahead->panel;
-      if (in_panel == 0) {
+      uint32_t in_part = kOne ? 1 : ahead->in_part;
+      if (!kOne && in_part == 0) {
+        const Position at = first_position(p, warp);
+        const uint32_t part = ahead->part + 1;
+        panel = panels + at.v;
+        next = panel->data + (part * p.units + at.u) * panel->unit_bytes;
+        in_panel = p.units - at.u;
+        in_part = at.left;
+        if constexpr (!kHasBulkCopy) __syncwarp();
+        if (lane == 0) {
+          ahead->panel = panel;
+          ahead->part = part;
+        }
+      } else if (in_panel == 0) {
         ++panel;
         next = panel->data;
+        if constexpr (!kOne) next += ahead->part * p.units * panel->unit_bytes;
         in_panel = p.units;
+        if constexpr (!kHasBulkCopy) __syncwarp();
         if (lane == 0) ahead->panel = panel;
       }
       const uint32_t bytes = in_panel == 1 ? panel->tail_bytes : panel->unit_bytes;
@@ -56,6 +88,7 @@ struct Ring {
         ahead->next = next + bytes;
         ahead->in_panel = in_panel - 1;
         ahead->left = left - 1;
+        if constexpr (!kOne) ahead->in_part = in_part - 1;
       }
     }
     if constexpr (!kHasBulkCopy) {
@@ -90,24 +123,24 @@ struct View {
   uint32_t warp, lane;
 };
 
-/// Where a warp's arithmetic is: unit u of panel v, `left` units to go.
-struct Position {
-  uint32_t v, u, left;
-};
-
 /// The first copies of a warp, one lane each, and the state that the later ones start from.
+template <bool kOne>
 __device__ __forceinline__ void fill_ring(const StreamParams& p, const View& view, Ring& ring,
                                           const Position& at) {
   const auto* panels = reinterpret_cast<const Panel*>(view.shared + view.map.panels);
   const uint32_t v = at.v, first = at.v * p.units + at.u;
-  const uint32_t now = min(at.left, p.n_stages);
+  const uint32_t all = kOne ? at.left : at.left * p.n_parts, now = min(all, p.n_stages);
   // Lane k < n_stages: unit k of the warp; lane n_stages: where issue() goes on.
-  const uint32_t n = first + min(view.lane, now), to = divide(n, p.by_units), u = n - to * p.units;
+  const uint32_t k = min(view.lane, now), part = kOne || at.left == 0 ? 0 : k / at.left,
+                 in_part = k - part * at.left;
+  const uint32_t n = first + in_part, to = divide(n, p.by_units), u = n - to * p.units;
   // A warp without units has no panel: it looks at the first, for nothing.
-  const Panel& panel = panels[at.left == 0 ? 0 : view.lane < now || at.left > now ? to : v];
-  const uint8_t* next = panel.data + u * panel.unit_bytes;
+  const Panel& panel = panels[at.left == 0 ? 0 : view.lane < now || all > now ? to : v];
+  const uint8_t* next = panel.data + (kOne ? u : part * p.units + u) * panel.unit_bytes;
   const uint32_t bytes = u + 1 == p.units ? panel.tail_bytes : panel.unit_bytes;
-  if (view.lane == p.n_stages) *ring.ahead = {next, p.units - u, at.left - now, panels + to, {}};
+  if (view.lane == p.n_stages) {
+    *ring.ahead = {next, p.units - u, all - now, panels + to, part, at.left - in_part};
+  }
   if constexpr (kHasBulkCopy) {
     if (view.lane < now) {
       mbarrier_expect(ring.barriers + view.lane * 8, bytes);
@@ -159,7 +192,9 @@ struct RowShare {
     const uint32_t n = p.units * (kMoe ? p.n_segments : 1);
 #pragma unroll 1
     for (; u < n; u += p.n_warps) {
-      stage_unit(view.shared + view.map.image, view.image, 1, u, 0, x[0], w[0], view.lane);
+      uint8_t* image = view.shared + view.map.image;
+      stage_unit(reinterpret_cast<float*>(image), image + view.image.first_part, view.image, 1, 0,
+                 u, 0, x[0], w[0], view.lane);
 #pragma unroll
       for (int k = 1; k < kBatch; ++k) x[k - 1] = x[k];
       w[0] = w[1];
@@ -169,22 +204,80 @@ struct RowShare {
   }
 };
 
-/// Fetches the rows that stage_rows_kernel left in global memory.
-__device__ __forceinline__ void fetch_image(const StreamParams& p, const View& view,
-                                            uint32_t barrier) {
-  const uint32_t to = shared_address(view.shared) + view.map.image;
-  if constexpr (kHasBulkCopy) {
-    if (threadIdx.x == 0) {
-      mbarrier_expect(barrier, view.image.bytes);
-      bulk_copy(to, p.image, view.image.bytes, barrier);
-    }
-    mbarrier_wait(barrier, 0);
-  } else {
-    for (uint32_t i = threadIdx.x * 16; i < view.image.bytes; i += blockDim.x * 16) {
-      *reinterpret_cast<uint4*>(view.shared + view.map.image + i) =
-          *reinterpret_cast<const uint4*>(p.image + i);
+/// The parts of several rows on their way from where stage_rows_kernel left them into the block's
+/// buffers. With bulk copies the warp that is the last to be done with a part sends for the one
+/// that takes its place; without them all warps copy, between two barriers.
+class Parts {
+ public:
+  __device__ __forceinline__ Parts(const StreamParams& p, const View& view, uint32_t barriers)
+      : p_(p),
+        view_(view),
+        barriers_(barriers),
+        n_done_(reinterpret_cast<uint32_t*>(view.shared + view.map.barriers +
+                                            (p.n_warps * p.n_stages + 2) * 8)) {}
+
+  /// Once, by one thread and before the block's first barrier.
+  __device__ __forceinline__ void init() {
+    mbarrier_init(barriers_, 1);
+    mbarrier_init(barriers_ + 8, 1);
+    n_done_[0] = n_done_[1] = 0;
+  }
+  /// Sends for the squares and the first parts. All threads, when the rows are staged.
+  __device__ __forceinline__ void begin() {
+    if constexpr (kHasBulkCopy) {
+      if (threadIdx.x != 0) return;
+      fetch(0, 0, view_.image.first_part + view_.image.part_bytes);
+      if (p_.buffers > 1) fetch(1, offset(1), view_.image.part_bytes);
     }
   }
-}
+  /// Waits for a part; returns where it is. All threads.
+  __device__ __forceinline__ const uint8_t* wait(uint32_t part) {
+    const uint32_t buffer = part % p_.buffers;
+    uint8_t* to = view_.shared + view_.map.image + offset(buffer);
+    if constexpr (kHasBulkCopy) {
+      mbarrier_wait(barriers_ + buffer * 8, part / p_.buffers % 2);
+    } else {
+      if (part != 0) __syncthreads();
+      if (part == 0) copy(view_.shared + view_.map.image, p_.image, view_.image.first_part);
+      copy(to, p_.image + offset(part), view_.image.part_bytes);
+      __syncthreads();
+    }
+    return to;
+  }
+  /// The warp needs the part no more.
+  __device__ __forceinline__ void done(uint32_t part) {
+    if constexpr (kHasBulkCopy) {
+      const uint32_t buffer = part % p_.buffers;
+      if (part + p_.buffers >= p_.n_parts) return;
+      __syncwarp();
+      if (view_.lane != 0) return;
+      __threadfence_block();
+      if (atomicAdd(n_done_ + buffer, 1) != p_.n_warps - 1) return;
+      __threadfence_block();
+      n_done_[buffer] = 0;
+      fetch(buffer, offset(part + p_.buffers), view_.image.part_bytes);
+    }
+  }
+
+ private:
+  __device__ __forceinline__ uint32_t offset(uint32_t part) const {
+    return view_.image.first_part + part * view_.image.part_bytes;
+  }
+  __device__ __forceinline__ void fetch(uint32_t buffer, uint32_t from, uint32_t bytes) {
+    const uint32_t to = shared_address(view_.shared) + view_.map.image;
+    mbarrier_expect(barriers_ + buffer * 8, bytes);
+    bulk_copy(to + (from == 0 ? 0 : offset(buffer)), p_.image + from, bytes,
+              barriers_ + buffer * 8);
+  }
+  __device__ __forceinline__ void copy(uint8_t* to, const uint8_t* from, uint32_t bytes) {
+    for (uint32_t i = threadIdx.x * 16; i < bytes; i += blockDim.x * 16)
+      *reinterpret_cast<uint4*>(to + i) = *reinterpret_cast<const uint4*>(from + i);
+  }
+
+  const StreamParams& p_;
+  const View& view_;
+  uint32_t barriers_;
+  uint32_t* n_done_;
+};
 
 }  // namespace sharpi::cuda::matvec

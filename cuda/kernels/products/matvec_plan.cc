@@ -8,10 +8,14 @@ namespace {
 
 using namespace matvec;
 
+uint32_t panels_per_group(const StreamParams& p) {
+  const bool gated = p.epilogue == Epilogue::kSwiGlu || p.epilogue == Epilogue::kGeGlu;
+  return gated ? 2 : p.n_segments;
+}
+
 /// Who computes what; returns the number of blocks.
 uint32_t divide_work(StreamParams* p, uint32_t n_sm) {
-  const bool gated = p->epilogue == Epilogue::kSwiGlu || p->epilogue == Epilogue::kGeGlu;
-  const uint32_t per_group = gated ? 2 : p->n_segments;
+  const uint32_t per_group = panels_per_group(*p);
   const uint32_t limit = std::max(1u, (p->n_rows == 1 ? kMaxPanels : kMaxPanels / 2) / per_group);
   uint32_t blocks = std::min(n_sm, p->n_groups);
   // Two blocks fit on a multiprocessor: whole waves of both.
@@ -24,13 +28,71 @@ uint32_t divide_work(StreamParams* p, uint32_t n_sm) {
 }
 
 void share_units(StreamParams* p) {
-  const bool gated = p->epilogue == Epilogue::kSwiGlu || p->epilogue == Epilogue::kGeGlu;
-  const uint32_t per_group = gated ? 2 : p->n_segments;
   for (uint32_t extra = 0; extra < 2; ++extra) {
-    const uint32_t all = (p->groups + extra) * per_group * p->units;
+    const uint32_t all = (p->groups + extra) * panels_per_group(*p) * p->units;
     p->share[extra] = all / p->n_warps;
     p->more_share[extra] = all % p->n_warps;
   }
+}
+
+uint32_t block_bytes(const StreamParams& p) {
+  return shared_map(p, image_map(p.n_rows, p.units * p.n_segments, p.n_parts)).bytes;
+}
+
+/// The launch with its columns in so many parts, for which a block has so many buffers.
+StreamParams in_parts(const StreamParams& p, uint32_t n_parts, uint32_t buffers) {
+  StreamParams s = p;
+  s.n_parts = n_parts;
+  s.units = p.units / n_parts;
+  s.by_units = make_divider(s.units);
+  s.buffers = std::min(buffers, n_parts);
+  return s;
+}
+
+/// How many units the busiest warp multiplies, one after another.
+uint32_t longest_share(const StreamParams& p) {
+  return p.n_parts * ((p.max_panels * p.units + p.n_warps - 1) / p.n_warps);
+}
+
+/// What parts and warps cost beside the fewest and the most, in units of one another part that
+/// arrives while the one before is multiplied (measured, see docs/experiments.md): a part in the
+/// only buffer, a part that the warps copy themselves, two thirds of the warps, a third of them.
+uint32_t cost_of_shape(const StreamParams& p, const DeviceProfile& device, uint32_t most_warps) {
+  const uint32_t part = !device.bulk_copies ? 7 : p.buffers == 1 ? 3 : 1;
+  const uint32_t fewer = (most_warps - p.n_warps) / 4;
+  return (p.n_parts - 1) * part + (fewer == 0 ? 0 : fewer == 1 ? 6 : 24);
+}
+
+/// Parts, buffers and warps for several rows. Warps have about equal shares of each part, of which
+/// the busiest sets the time.
+bool choose_parts(const DeviceProfile& device, StreamParams* p) {
+  const auto room = static_cast<uint32_t>(device.shared_per_block);
+  const uint32_t most_parts = p->n_in % kUnitColumns == 0 ? std::min(kMaxParts, p->units) : 1;
+  StreamParams one = in_parts(*p, 1, 1);
+  uint32_t least = UINT32_MAX;
+  const uint32_t most_warps = p->n_warps;
+  for (; one.n_warps >= 4; one.n_warps -= 4) {
+    for (uint32_t n = 1; n <= most_parts; ++n) {
+      if (one.units % n != 0) continue;
+      for (uint32_t buffers = n > 1 && device.bulk_copies ? 2 : 1; buffers > 0; --buffers) {
+        const StreamParams s = in_parts(one, n, buffers);
+        if (block_bytes(s) > room || 4 * longest_share(s) > 5 * longest_share(one)) continue;
+        const uint32_t cost = cost_of_shape(s, device, most_warps);
+        if (cost >= least) continue;
+        least = cost;
+        *p = s;
+      }
+    }
+  }
+  return least != UINT32_MAX;
+}
+
+/// One row is in one part; a long one leaves room for fewer warps.
+bool choose_warps(const DeviceProfile& device, StreamParams* p) {
+  *p = in_parts(*p, 1, 1);
+  const auto whole = static_cast<uint32_t>(device.shared_per_block);
+  while (block_bytes(*p) > whole && p->n_warps > 4) p->n_warps -= 4;
+  return block_bytes(*p) <= whole;
 }
 
 }  // namespace
@@ -40,20 +102,20 @@ Divider make_divider(uint32_t divisor) {
 }
 
 uint32_t matvec::plan_matvec(const DeviceProfile& device, StreamParams* p, uint32_t* shared_bytes) {
-  p->stage_bytes = 0;
-  for (uint32_t t = 0; t < p->n_tasks; ++t) {
-    p->stage_bytes =
-        std::max(p->stage_bytes, std::min(p->tasks[t].unit_bytes, p->tasks[t].panel_bytes));
+  StreamParams s = *p;
+  s.stage_bytes = 0;
+  for (uint32_t t = 0; t < s.n_tasks; ++t) {
+    s.stage_bytes =
+        std::max(s.stage_bytes, std::min(s.tasks[t].unit_bytes, s.tasks[t].panel_bytes));
   }
-  const uint32_t image = image_map(p->n_rows, p->units * p->n_segments).bytes;
-  const auto limit = static_cast<uint32_t>(device.shared_per_block);
-  const uint32_t blocks = divide_work(p, static_cast<uint32_t>(device.n_sm));
-  p->n_warps = std::clamp(kRingBytes / (2 * p->stage_bytes) / 4 * 4, 4u, kMaxWarps);
-  p->n_stages = std::clamp(kRingBytes / (p->n_warps * p->stage_bytes), 2u, kMaxStages);
-  while (shared_map(*p, image).bytes > limit && p->n_warps > 4) p->n_warps -= 4;
-  *shared_bytes = shared_map(*p, image).bytes;
-  if (*shared_bytes > limit) return 0;
-  share_units(p);
+  const uint32_t blocks = divide_work(&s, static_cast<uint32_t>(device.n_sm));
+  s.n_warps = std::clamp(kRingBytes / (2 * s.stage_bytes) / 4 * 4, 4u, kMaxWarps);
+  s.n_stages = std::clamp(kRingBytes / (s.n_warps * s.stage_bytes), 2u, kMaxStages);
+  const bool fits = s.n_rows == 1 ? choose_warps(device, &s) : choose_parts(device, &s);
+  *shared_bytes = block_bytes(s);
+  if (!fits) return 0;
+  share_units(&s);
+  *p = s;
   return blocks;
 }
 

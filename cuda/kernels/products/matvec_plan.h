@@ -10,20 +10,26 @@
 
 namespace sharpi::cuda {
 
-/// Byte offsets of the parts; units counts all segments.
+/// The staged rows: the squares of all units, then part by part what the products read. Byte
+/// offsets; those of x, sums and inverses are from the start of a part. `units` of a part, all
+/// segments counted.
 struct ImageMap {
   uint32_t row_bytes;  // between rows of x; 64 more than a multiple of 128
-  uint32_t sums16, sums32, inverse, squares, bytes;
+  uint32_t sums16, sums32, inverse;
+  uint32_t part_bytes;
+  uint32_t first_part;  // from the start of the image, where [unit of all][row] f32 squares are
+  uint32_t bytes;       // of squares and n_parts parts
 };
-SHARPI_HOST_DEVICE inline ImageMap image_map(uint32_t n_rows, uint32_t units) {
+SHARPI_HOST_DEVICE inline ImageMap image_map(uint32_t n_rows, uint32_t units, uint32_t n_parts) {
   const uint32_t cols = n_rows == 1 ? 1 : 8;
   ImageMap m;
   m.row_bytes = units * kUnitColumns * 2 + 64;
   m.sums16 = n_rows * m.row_bytes;             // [unit][row][32 halves]
   m.sums32 = m.sums16 + units * n_rows * 64;   // [unit][row][16 halves]
   m.inverse = m.sums32 + units * n_rows * 32;  // [unit][cols] f32
-  m.squares = m.inverse + units * cols * 4;    // [unit][row] f32
-  m.bytes = (m.squares + units * n_rows * 4 + 15) / 16 * 16;
+  m.part_bytes = (m.inverse + units * cols * 4 + 15) / 16 * 16;
+  m.first_part = (units * n_parts * n_rows * 4 + 15) / 16 * 16;
+  m.bytes = m.first_part + n_parts * m.part_bytes;
   return m;
 }
 
@@ -34,6 +40,7 @@ constexpr uint32_t kMaxThreads = kMaxWarps * 32;  // next's) fit on a multiproce
 constexpr uint32_t kMaxStages = 4;                // units in flight per warp
 constexpr uint32_t kRingBytes = 82u << 10;
 constexpr uint32_t kMaxPanels = 64;  // of a block; more panels make more blocks
+constexpr uint32_t kMaxParts = 20;   // of the columns of several rows
 
 /// A panel of the block, ready for use.
 struct Panel {
@@ -45,20 +52,21 @@ struct Panel {
   GgmlType type;
 };
 
-/// Shared memory of a block, in order: ring, staged input, partial sums, panels, first and last
-/// warps.
+/// Shared memory of a block, in order: ring, staged input (the squares and `buffers` parts),
+/// partial sums, panels, first and last warps, where copies are, barriers of the rings and of the
+/// parts, and how many warps are done with a part.
 struct SharedMap {
-  uint32_t image, part, panels, warps, ahead, barriers, bytes;
+  uint32_t image, sums, panels, warps, ahead, barriers, bytes;
 };
-SHARPI_HOST_DEVICE inline SharedMap shared_map(const StreamParams& p, uint32_t image_bytes) {
+SHARPI_HOST_DEVICE inline SharedMap shared_map(const StreamParams& p, const ImageMap& image) {
   SharedMap m;
   m.image = p.n_warps * p.n_stages * p.stage_bytes;
-  m.part = m.image + image_bytes;
-  m.panels = m.part + (p.max_panels + p.n_warps) * kPanelRows * p.n_rows * 4;
+  m.sums = m.image + image.first_part + p.buffers * image.part_bytes;
+  m.panels = m.sums + (p.max_panels + p.n_warps) * kPanelRows * p.n_rows * 4;
   m.warps = m.panels + p.max_panels * static_cast<uint32_t>(sizeof(Panel));
   m.ahead = (m.warps + p.max_panels * 8 + 15) / 16 * 16;
   m.barriers = m.ahead + p.n_warps * 32;
-  m.bytes = m.barriers + (p.n_warps * p.n_stages + 1) * 8;
+  m.bytes = m.barriers + (p.n_warps * p.n_stages + 3) * 8;
   return m;
 }
 

@@ -49,8 +49,10 @@ __device__ __forceinline__ uint32_t pack_halves(float a, float b) {
   return reinterpret_cast<const uint32_t&>(h);
 }
 
-/// Writes unit u of one row. All 32 lanes of a warp.
-__device__ __forceinline__ void stage_unit(uint8_t* image, const ImageMap& map, uint32_t n_rows,
+/// Writes unit u of a part of one row. `part`: where the part begins, with `before` units of others
+/// in front of it. All 32 lanes of a warp.
+__device__ __forceinline__ void stage_unit(float* squares_of_all, uint8_t* part,
+                                           const ImageMap& map, uint32_t n_rows, uint32_t before,
                                            uint32_t u, uint32_t row, LaneInputs in,
                                            const LaneInputs& weight, uint32_t lane) {
   float squares = 0.0f, amax = 0.0f;
@@ -70,12 +72,12 @@ __device__ __forceinline__ void stage_unit(uint8_t* image, const ImageMap& map, 
   const float2 scale = input_scale(amax);
   const uint32_t at = u * n_rows + row;
   if (lane == 0) {
-    *reinterpret_cast<float*>(image + map.inverse + (n_rows == 1 ? u : u * 8 + row) * 4) = scale.y;
-    *reinterpret_cast<float*>(image + map.squares + at * 4) = squares;
+    *reinterpret_cast<float*>(part + map.inverse + (n_rows == 1 ? u : u * 8 + row) * 4) = scale.y;
+    squares_of_all[before * n_rows + at] = squares;
   }
   const uint32_t q = lane % 8;  // columns 16 (q / 4) + 4 (q % 4) of a block
   uint8_t* x =
-      image + row * map.row_bytes + u * kUnitColumns * 2 + lane / 8 * 64 + q % 4 * 16 + q / 4 * 8;
+      part + row * map.row_bytes + u * kUnitColumns * 2 + lane / 8 * 64 + q % 4 * 16 + q / 4 * 8;
 #pragma unroll
   for (uint32_t k = 0; k < 2; ++k) {
     const float4 v = in.v[k];
@@ -93,15 +95,14 @@ __device__ __forceinline__ void stage_unit(uint8_t* image, const ImageMap& map, 
     const uint32_t block = 4 * k + lane / 8;
     if (q % 4 == 0) {
       const uint32_t j = 2 * block + q / 4;
-      auto* to = reinterpret_cast<__half*>(image + map.sums16 + at * 64) + j % 8 / 2 * 8 +
+      auto* to = reinterpret_cast<__half*>(part + map.sums16 + at * 64) + j % 8 / 2 * 8 +
                  j / 8 * 2 + j % 2;
       const __half high = __float2half_rn(s16);
       to[0] = high;
       to[4] = __float2half_rn(s16 - __half2float(high));
     }
     if (q == 0) {
-      auto* to =
-          reinterpret_cast<__half*>(image + map.sums32 + at * 32) + block / 2 * 4 + block % 2;
+      auto* to = reinterpret_cast<__half*>(part + map.sums32 + at * 32) + block / 2 * 4 + block % 2;
       const __half high = __float2half_rn(s32);
       to[0] = high;
       to[2] = __float2half_rn(s32 - __half2float(high));

@@ -36,7 +36,7 @@ inline constexpr KernelLimit kKernelLimits[] = {
     {"qkv_kernel", 256, 1024, 1},
     {"score_kernel", 256, 1024, 1},
     {"score_warpgroup_kernel", 640, 256, 1},
-    {"stream_kernel", 384, 0, 2},
+    {"stream_kernel", 384, 0, 1},
     {"top_k_part_kernel", 512, 4096, 1},
 };
 // clang-format on

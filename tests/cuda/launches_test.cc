@@ -197,6 +197,46 @@ TEST(Launches, RowsOfEveryModelFitEveryDeviceOrAreReadInF32) {
   EXPECT_GT(n_in_f32, 0u);  // else that way is not tested here
 }
 
+/// Two to eight rows of every model with weights of four types: the columns of long rows are taken
+/// in parts, so that each weight is read once, on cards with 99 KiB too. Before, those that had no
+/// room were read once for every half of the rows: `down` of the 27B eight times for eight rows
+/// there.
+TEST(Launches, SeveralRowsReadEveryWeightOnceOnEveryDevice) {
+  uint32_t n_parted = 0, n_whole = 0;
+  for (const PublishedModel& model : published_models()) {
+    const auto& spec = model.spec;
+    each_block(*spec, Placement::all(*spec, TierId::kCuda), [&](const Block& block, TierId) {
+      if (block.kind == BlockKind::kExperts) return;
+      for (const TensorRef& w : block_products(*spec, block)) {
+        for (const GgmlType type :
+             {GgmlType::kQ4_K, GgmlType::kQ6_K, GgmlType::kQ8_0, GgmlType::kQ4_0}) {
+          if (w.n_in % ggml_traits(type).block_elements != 0 || w.n_out % 16 != 0) continue;
+          for (int i = 0; i < cuda::kNamedCards; ++i) {
+            const cuda::NamedCard& card = cuda::named_card(i);
+            for (uint32_t n_rows = 2; n_rows <= cuda::kMatvecRows; ++n_rows) {
+              SCOPED_TRACE(std::string(model.name) + ", " + card.name + ", columns " +
+                           std::to_string(w.n_in) + ", rows " + std::to_string(n_rows));
+              cuda::StreamParams p = row_through(type, w.n_in, w.n_out, 1);
+              p.n_rows = n_rows;
+              const uint32_t all = p.units;
+              uint32_t bytes = 0;
+              EXPECT_NE(cuda::matvec::plan_matvec(card.profile, &p, &bytes), 0u);
+              EXPECT_LE(bytes, static_cast<uint32_t>(card.profile.shared_per_block));
+              EXPECT_EQ(p.units * p.n_parts, all);
+              EXPECT_TRUE(p.n_parts == 1 || w.n_in % cuda::kUnitColumns == 0);
+              EXPECT_LE(p.buffers, card.profile.bulk_copies ? 2u : 1u);
+              EXPECT_GE(p.n_stages, 2u);
+              (p.n_parts == 1 ? n_whole : n_parted) += 1;
+            }
+          }
+        }
+      }
+    });
+  }
+  EXPECT_GT(n_parted, 1000u);
+  EXPECT_GT(n_whole, 1000u);
+}
+
 TEST(Launches, EveryModelIsTakenByEveryCard) {
   for (const PublishedModel& model : published_models()) {
     const auto& spec = model.spec;

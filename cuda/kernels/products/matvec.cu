@@ -2,7 +2,9 @@
 // y[r][o] = sum_i W[o][i] x[r][i] for 1 to 8 rows, W in tiles, x rounded to f16.
 // A block owns a contiguous range of panels (16 rows); its warps share the panels' units (16 x 256)
 // evenly, each streaming them through a ring of its own in shared memory that runs ahead of the
-// arithmetic, and from before the grid dependency resolves. The input is staged once (stage.cuh).
+// arithmetic, and from before the grid dependency resolves. The input is staged once (stage.cuh);
+// several rows that are too long for shared memory come in parts of their columns
+// (matvec_parts.cuh), whose sums are added up.
 // Integer codes times f16 on tensor cores are exact; scales and minima are applied in f32, the RMS
 // norm's factor to the sums, so that staging needs no sum over the row.
 // Bound: reads W once, W bytes / memory bandwidth. What is left is latency: code outside of the
@@ -11,7 +13,7 @@
 #include <algorithm>
 
 #include "cuda/kernels/launch.h"
-#include "cuda/kernels/products/matvec_block.cuh"
+#include "cuda/kernels/products/matvec_parts.cuh"
 #include "cuda/kernels/products/tiles.cuh"
 #include "cuda/kernels/products/unit_product.cuh"
 #include "cuda/kernels/products/weight_types.h"
@@ -199,9 +201,13 @@ __device__ __forceinline__ Panel make_panel(const StreamParams& p, uint32_t firs
 }
 
 /// kOne: one row, staged by the block; else several, staged by stage_rows_kernel. kMoe: expert ids
-/// say which matrices are read, so nothing can be read ahead of the dependency.
-template <bool kOne, bool kMoe>
-__global__ void __launch_bounds__(kMaxThreads, kMoe ? 2 : 1)
+/// say which matrices are read, so nothing can be read ahead of the dependency. kBlocks: of a
+/// multiprocessor. Where blocks of the next launch have room beside this one's, they ask for their
+/// weights while this one still waits for its last ones, which then come behind those; that cost a
+/// tenth of the time of a layer. Experts of several rows are many small blocks, and a launch whose
+/// weights are all asked for at once loses nothing: these have registers for two.
+template <bool kOne, bool kMoe, int kBlocks>
+__global__ void __launch_bounds__(kMaxThreads, kBlocks)
     stream_kernel(const __grid_constant__ StreamParams p) {
   extern __shared__ __align__(128) uint8_t shared_bytes[];
   View view;
@@ -277,10 +283,10 @@ __global__ void __launch_bounds__(kMaxThreads, kMoe ? 2 : 1)
   finish<kOne>(p, view, n_groups, old);
 }
 
-template <bool kOne, bool kMoe>
+template <bool kOne, bool kMoe, int kBlocks>
 Status prepare_instance(int max_shared_bytes) {
   const auto set = [](cudaFuncAttribute attribute, int value) {
-    return kernel_status(cudaFuncSetAttribute(stream_kernel<kOne, kMoe>, attribute, value),
+    return kernel_status(cudaFuncSetAttribute(stream_kernel<kOne, kMoe, kBlocks>, attribute, value),
                          "matvec");
   };
   SHARPI_TRY(set(cudaFuncAttributeMaxDynamicSharedMemorySize, max_shared_bytes));
@@ -302,9 +308,10 @@ StreamParams some_rows(const StreamParams& p, uint32_t first, uint32_t n) {
 }  // namespace
 
 Status prepare_matvec(int max_shared_bytes) {
-  SHARPI_TRY((prepare_instance<true, false>(max_shared_bytes)));
-  SHARPI_TRY((prepare_instance<true, true>(max_shared_bytes)));
-  return prepare_instance<false, false>(max_shared_bytes);
+  SHARPI_TRY((prepare_instance<true, false, 1>(max_shared_bytes)));
+  SHARPI_TRY((prepare_instance<true, false, 2>(max_shared_bytes)));
+  SHARPI_TRY((prepare_instance<true, true, 2>(max_shared_bytes)));
+  return prepare_instance<false, false, 1>(max_shared_bytes);
 }
 
 uint64_t stream_workspace_bytes(uint32_t n_rows, uint32_t n_in) {
@@ -349,9 +356,11 @@ Status launch_matvec(const KernelConfig& config, StreamParams p, uint32_t grid_r
   shape.stream = stream;
   shape.pdl = config.pdl;
   if (p.mode != StreamMode::kDense)
-    return launch_kernel("matvec", shape, stream_kernel<true, true>, p);
-  if (p.n_rows == 1) return launch_kernel("matvec", shape, stream_kernel<true, false>, p);
-
+    return launch_kernel("matvec", shape, stream_kernel<true, true, 2>, p);
+  if (p.n_rows == 1) {
+    return rings_hold_all(p) ? launch_kernel("matvec", shape, stream_kernel<true, false, 2>, p)
+                             : launch_kernel("matvec", shape, stream_kernel<true, false, 1>, p);
+  }
   if (workspace_bytes < image.bytes) {
     return Status::error(Code::kInternal,
                          "kernel matvec has a workspace of %llu bytes, but %u are needed",
@@ -360,7 +369,7 @@ Status launch_matvec(const KernelConfig& config, StreamParams p, uint32_t grid_r
   auto* staged = reinterpret_cast<uint8_t*>(workspace);
   SHARPI_TRY(launch_stage_rows(config, p, branch, staged, stream));
   p.image = staged;
-  return launch_kernel("matvec", shape, stream_kernel<false, false>, p);
+  return launch_kernel("matvec", shape, stream_kernel<false, false, 1>, p);
 }
 
 }  // namespace sharpi::cuda

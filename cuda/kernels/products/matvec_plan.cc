@@ -18,7 +18,7 @@ uint32_t divide_work(StreamParams* p, uint32_t n_sm) {
   const uint32_t per_group = panels_per_group(*p);
   const uint32_t limit = std::max(1u, (p->n_rows == 1 ? kMaxPanels : kMaxPanels / 2) / per_group);
   uint32_t blocks = std::min(n_sm, p->n_groups);
-  // Two blocks fit on a multiprocessor: whole waves of both.
+  // Whole waves, of two blocks a multiprocessor where two fit.
   for (uint32_t m = 2; (p->n_groups + blocks - 1) / blocks > std::min(limit, 32u); m += 2)
     blocks = n_sm * m;
   p->groups = p->n_groups / blocks;

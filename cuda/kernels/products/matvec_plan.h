@@ -35,9 +35,9 @@ SHARPI_HOST_DEVICE inline ImageMap image_map(uint32_t n_rows, uint32_t units, ui
 
 namespace matvec {
 
-constexpr uint32_t kMaxWarps = 12;  // 80 registers each, so that two blocks (this launch's and the
-constexpr uint32_t kMaxThreads = kMaxWarps * 32;  // next's) fit on a multiprocessor
-constexpr uint32_t kMaxStages = 4;                // units in flight per warp
+constexpr uint32_t kMaxWarps = 12;
+constexpr uint32_t kMaxThreads = kMaxWarps * 32;
+constexpr uint32_t kMaxStages = 4;  // units in flight per warp
 constexpr uint32_t kRingBytes = 82u << 10;
 constexpr uint32_t kMaxPanels = 64;  // of a block; more panels make more blocks
 constexpr uint32_t kMaxParts = 20;   // of the columns of several rows
@@ -68,6 +68,11 @@ SHARPI_HOST_DEVICE inline SharedMap shared_map(const StreamParams& p, const Imag
   m.barriers = m.ahead + p.n_warps * 32;
   m.bytes = m.barriers + (p.n_warps * p.n_stages + 3) * 8;
   return m;
+}
+
+/// Whether a block's weights fill half of its rings at most, so that all are asked for at once.
+inline bool rings_hold_all(const StreamParams& p) {
+  return 2 * p.max_panels * p.units * p.n_segments <= p.n_warps * p.n_stages;
 }
 
 /// Work and shared memory of a launch on the device; 0 if a block has no room for its row, else the

@@ -5,7 +5,8 @@
 # Builds the CUDA tier (PTX of 8.0 and of 8.9, which the driver compiles, and machine code of 9.0),
 # runs every test program that has a part on a GPU, the kernels' check programs, and memcheck on a
 # reduced set of both, each as capability 8.0, 8.9, 9.0 and 12.0, and writes docs/gpu_run.md. All GPUs
-# of the machine are used side by side; what measures free memory has a GPU alone. Results are kept
+# of the machine are used side by side; what measures free memory has a GPU alone, the last one, where
+# there are several. Results are kept
 # in build-gpu, so a run that was cut off goes on where it ended as long as the sources are the same.
 #
 #   --only PARTS      of build,suites,checks,memcheck (default: all)
@@ -219,30 +220,35 @@ run_job() {
   printf '%-4s %-34s %s, %d s\n' "$profile" "$name" "$status" $((SECONDS - start))
 }
 
-# run_all KIND SLOTS: jobs of a kind, as many as there are slots beside each other on each GPU. Slots
-# are numbers of GPUs in a pipe: a job takes one and puts it back.
-run_all() {
-  local kind=$1 slots=$2 line profile name rest gpu slot
+# Slots are numbers of GPUs in a pipe: a job takes one and puts it back.
+open_slots() {  # descriptor
   mkfifo "$state/slots.$$"
-  exec 9<> "$state/slots.$$"
+  eval "exec $1<> '$state/slots.$$'"
   rm "$state/slots.$$"
-  for ((slot = 0; slot < slots; ++slot)); do
-    for ((gpu = 0; gpu < n_gpus; ++gpu)); do echo "$gpu" >&9; done
+}
+add_slots() {  # descriptor, slots of each GPU, first and last GPU
+  local slot gpu
+  for ((slot = 0; slot < $2; ++slot)); do
+    for ((gpu = $3; gpu <= $4; ++gpu)); do echo "$gpu" >&"$1"; done
   done
+}
+# Jobs of a kind, as many beside each other as there are slots.
+run_all() {  # kind, descriptor
+  local kind=$1 slots=$2 line profile name rest gpu jobs=()
   while IFS= read -r line; do
     IFS='|' read -r profile name rest <<< "$line"
     [[ $rest == "$kind|"* ]] || continue
     [[ -z $suite || $name =~ $suite ]] || continue
     [[ -f $state/results/$profile/$name.status ]] && continue
-    read -r gpu <&9
+    read -r gpu <&"$slots"
     (($(left "$job_limit") > 5)) || break
     {
       run_job "$gpu" "$line"
-      echo "$gpu" >&9
+      echo "$gpu" >&"$slots"
     } &
+    jobs+=($!)
   done <<< "$all"
-  wait
-  exec 9>&-
+  wait "${jobs[@]}"
 }
 
 all=$(all_jobs)
@@ -250,8 +256,24 @@ if ((list)); then
   cut -d '|' -f 1-3 <<< "$all" | { grep -E "[|]${suite:-.}" || true; } | tr '|' '\t'
   exit 0
 fi
-run_all shared "$per_gpu"
-run_all alone 1
+# Several GPUs: the last one is for the jobs that want a GPU alone, and the others help with what is
+# left of these when they are done, so that the processors do not wait for a few small programs.
+open_slots 8
+open_slots 9
+if ((n_gpus > 1)); then
+  add_slots 8 1 $((n_gpus - 1)) $((n_gpus - 1))
+  add_slots 9 "$per_gpu" 0 $((n_gpus - 2))
+  run_all alone 8 &
+  loners=$!
+  run_all shared 9
+  add_slots 8 1 0 $((n_gpus - 2))
+  wait "$loners"
+else
+  add_slots 8 1 0 0
+  add_slots 9 "$per_gpu" 0 0
+  run_all shared 9
+  run_all alone 8
+fi
 
 while IFS='|' read -r profile name _; do
   [[ -n $profile && ( -z $suite || $name =~ $suite ) ]] || continue

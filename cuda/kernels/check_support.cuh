@@ -209,6 +209,14 @@ inline void expect_close(const std::string& name, const std::vector<float>& got,
 // f16 inputs: 2^-12 relative per element, averaged; gated outputs add the derivative of the
 // activation.
 constexpr double kFast = 1e-3, kExact = 1e-5;
+// Codes that all have one sign add up the row: rounding is then off by the same in all outputs, and
+// a row whose sum cancels leaves little to hold against it.
+inline double fast_tolerance(const std::vector<GgmlType>& types) {
+  bool one_sign = false;
+  for (const GgmlType t : types)
+    one_sign = one_sign || t == GgmlType::kQ4_1 || t == GgmlType::kQ5_1;
+  return one_sign ? 2 * kFast : kFast;
+}
 // Of many rows the weights are rounded as well: scale, minimum and value, 2^-12 each. Experts:
 // three products and an activation in a row, of rows whose sums may cancel.
 constexpr double kFastMany = 2e-3, kFastMoe = 5e-3;

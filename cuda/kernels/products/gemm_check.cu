@@ -48,7 +48,7 @@ void check_products(Bench& b, bool quick) {
     check_case(b, {{t}, 256, {150}, 100, Epilogue::kAdd, false, true});
     check_case(b, {{t, t}, 256, {65, 65}, 40, Epilogue::kGeGlu, true});
   }
-  for (const uint32_t rows : {9u, 16u, 17u, 64u, 100u, 513u, 2048u}) {
+  for (const uint32_t rows : {9u, 16u, 17u, 40u, 64u, 100u, 513u, 2048u}) {
     if (quick && rows > 64) continue;
     check_case(b, {{q4, q4, q6}, 512, {512, 144, 144}, rows, Epilogue::kStore, true, true});
     check_case(b, {{q4, q8}, 256, {96, 96}, rows, Epilogue::kSwiGlu, true});

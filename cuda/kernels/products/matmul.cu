@@ -119,23 +119,36 @@ bool streams_weights(const KernelConfig& config, uint32_t n_rows) {
   return n_rows <= kStreamedRows && !config.deterministic;
 }
 
-/// Up to kMatvecRows rows: the tasks in tiles in one launch, the others in another. `branch`: only
-/// where all are in tiles.
+/// Whether all tasks go to the kernel of weights in tiles.
+bool all_in_f16(const KernelConfig& config, const MatmulParams& p) {
+  bool all = true;
+  for (uint32_t t = 0; t < p.n_tasks; ++t)
+    all = all && streams_in_f16(config, p.tasks[t].w, p.force_f32);
+  return all;
+}
+
+bool streams_product(const KernelConfig& config, const MatmulParams& p) {
+  return !config.deterministic && p.n_rows <= kStreamedTileRows &&
+         (p.n_rows <= kStreamedRows || all_in_f16(config, p));
+}
+
+/// Up to kMatvecRows rows: the tasks in tiles in one launch, the others in their own. `branch`:
+/// only where all are in tiles.
 Status run_streams(const KernelConfig& config, const MatmulParams& p, cudaStream_t stream,
                    const ChainBranch* branch = nullptr) {
   StreamParams f16 = stream_params(p), f32 = f16;
-  bool all = true;
-  for (uint32_t t = 0; t < p.n_tasks; ++t) {
-    all = all && streams_in_f16(config, p.tasks[t].w, p.force_f32);
-  }
-  const bool together = is_gated_epilogue(p.epilogue);
+  const bool all = all_in_f16(config, p), together = is_gated_epilogue(p.epilogue);
   for (uint32_t t = 0; t < p.n_tasks; ++t) {
     const bool half = together ? all : streams_in_f16(config, p.tasks[t].w, p.force_f32);
     add_task(half ? &f16 : &f32, p.tasks[t]);
   }
   if (f16.n_tasks != 0)
     SHARPI_TRY(launch_matvec(config, f16, 1, p.workspace, p.workspace_bytes, stream, branch));
-  if (f32.n_tasks != 0) SHARPI_TRY(launch_matvec_f32(config, f32, 1, stream));
+  if (f32.n_tasks == 0) return Status::ok();
+  for (uint32_t first = 0; first < p.n_rows; first += kMatvecF32Rows) {
+    const uint32_t n = std::min(kMatvecF32Rows, p.n_rows - first);
+    SHARPI_TRY(launch_matvec_f32(config, some_rows(f32, first, n), 1, stream));
+  }
   return Status::ok();
 }
 
@@ -368,18 +381,21 @@ Status make_kernel_config(KernelConfig* config) {
 uint64_t matmul_workspace_bytes(const KernelConfig& config, uint32_t max_rows, uint32_t max_in,
                                 uint32_t max_out) {
   uint64_t bytes = stream_workspace_bytes(std::min(max_rows, kMatvecRows), max_in);
-  if (!streams_weights(config, max_rows))
+  if (!streams_weights(config, max_rows))  // some go another way
     bytes = std::max(bytes, gemm_space(config, max_rows, max_in, max_out).bytes);
   return align_up(bytes);
 }
 
 Status launch_matmul(const KernelConfig& config, const MatmulParams& p, cudaStream_t stream) {
   SHARPI_TRY(check_tasks(p));
-  if (!streams_weights(config, p.n_rows)) return run_gemm(config, p, stream);
-  for (uint32_t first = 0; first < p.n_rows; first += kMatvecRows) {
+  if (!streams_product(config, p)) return run_gemm(config, p, stream);
+  // Launches of about as many rows each.
+  const uint32_t n_launches = (p.n_rows + kMatvecRows - 1) / kMatvecRows;
+  const uint32_t each = (p.n_rows + n_launches - 1) / n_launches;
+  for (uint32_t first = 0; first < p.n_rows; first += each) {
     MatmulParams some = p;
     some.x += first * p.x_stride;
-    some.n_rows = std::min(kMatvecRows, p.n_rows - first);
+    some.n_rows = std::min(each, p.n_rows - first);
     if (p.row_scale != nullptr) some.row_scale += first;
     for (uint32_t t = 0; t < p.n_tasks; ++t) some.tasks[t].y += first * p.tasks[t].y_stride;
     SHARPI_TRY(run_streams(config, some, stream));
@@ -406,10 +422,8 @@ Status launch_link(const KernelConfig& config, const ChainLink& link, cudaStream
   if (link.branch.y == nullptr) return launch_matmul(config, p, stream);
   SHARPI_TRY(check_tasks(p));
   const uint32_t n_in = p.tasks[0].w.n_in;
-  bool together = streams_weights(config, p.n_rows) && p.n_rows > 1 && p.n_rows <= kMatvecRows &&
-                  stages_sums(n_in) && p.x_stride == n_in;
-  for (uint32_t t = 0; t < p.n_tasks; ++t)
-    together = together && streams_in_f16(config, p.tasks[t].w, p.force_f32);
+  const bool together = streams_product(config, p) && all_in_f16(config, p) && p.n_rows > 1 &&
+                        p.n_rows <= kMatvecRows && stages_sums(n_in) && p.x_stride == n_in;
   if (together) return run_streams(config, p, stream, &link.branch);
   SHARPI_TRY(launch_branch_sum(config, p.x, link.branch, p.n_rows, n_in, stream));
   p.x = link.branch.x_out;
@@ -417,6 +431,7 @@ Status launch_link(const KernelConfig& config, const ChainLink& link, cudaStream
 }
 
 const char* matmul_path(const KernelConfig& config, uint32_t n_rows) {
+  if (!config.exact && !config.deterministic && n_rows <= kStreamedTileRows) return "f16 streaming";
   return use_cublas(config, n_rows) ? "f16 weights and cuBLASLt" : moe_path(config, n_rows);
 }
 

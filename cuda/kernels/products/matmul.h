@@ -21,10 +21,11 @@
 
 namespace sharpi::cuda {
 
-/// Rows that the weight-streaming kernels take in one launch.
-constexpr uint32_t kMatvecRows = 8;
-/// Rows up to which they are used, several launches if need be.
-constexpr uint32_t kStreamedRows = 24;
+/// Rows that the weight-streaming kernels take in one launch: of weights in tiles, and in f32.
+constexpr uint32_t kMatvecRows = 16, kMatvecF32Rows = 8;
+/// Rows up to which they are used, several launches if need be: of products of weights in tiles
+/// alone, and of all others (experts, too).
+constexpr uint32_t kStreamedTileRows = 48, kStreamedRows = 24;
 constexpr uint32_t kMaxMatmulTasks = 4;
 
 enum class Epilogue : uint8_t {

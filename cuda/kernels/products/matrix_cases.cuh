@@ -104,8 +104,11 @@ inline void check_case(Bench& b, const Case& k) {
     const std::vector<float> got = y[t]->host();
     expect_finite(describe(b.config, k), got);
     const bool fast = !b.config.exact && !k.force_f32;
-    const bool many = k.n_rows > kStreamedRows || b.config.deterministic;
-    const double tolerance = !fast ? kExact : many ? kFastMany : kFast;
+    bool tiles = true;
+    for (const std::unique_ptr<Matrix>& m : w) tiles = tiles && m->m.layout == WeightLayout::kTiles;
+    const bool many =
+        k.n_rows > (tiles ? kStreamedTileRows : kStreamedRows) || b.config.deterministic;
+    const double tolerance = !fast ? kExact : many ? kFastMany : fast_tolerance(k.types);
     for (const uint32_t r : rows) {
       const auto at = static_cast<ptrdiff_t>(r * k.n_out[t]);
       expect_close(
@@ -148,7 +151,9 @@ inline void check_link(Bench& b, const Case& k, bool post, bool in_place) {
   must(launch_link(b.config, link, nullptr), name.c_str());
   must(cudaDeviceSynchronize(), name.c_str());
   const std::vector<float> sums = (in_place ? dx : dsum).host();
-  const double tolerance = b.config.exact ? kExact : k.n_rows > kStreamedRows ? kFastMany : kFast;
+  const double tolerance = b.config.exact             ? kExact
+                           : k.n_rows > kStreamedRows ? kFastMany
+                                                      : fast_tolerance(k.types);
   for (uint32_t r = 0; r < k.n_rows; ++r) {
     const auto at = static_cast<ptrdiff_t>(uint64_t{r} * k.n_in);
     const std::vector<double> added =

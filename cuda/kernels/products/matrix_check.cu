@@ -65,7 +65,7 @@ void run_tests(Bench& b, const std::vector<uint32_t>& row_counts) {
       check_case(b, {{GgmlType::kF32}, 2048, {128}, rows, Epilogue::kStore, true, false, true});
     }
     // Sums in front: staged with the rows, or apart (one row, many, rows too long, not in tiles).
-    for (uint32_t rows : {1u, 2u, 5u, 8u, 9u}) {
+    for (uint32_t rows : {1u, 2u, 5u, 8u, 13u, 16u, 17u}) {
       for (const bool post : {false, true}) {
         check_link(b, {{q4, q6}, 3840, {144, 32}, rows, Epilogue::kStore, post}, post,
                    rows % 2 == 0);
@@ -77,7 +77,7 @@ void run_tests(Bench& b, const std::vector<uint32_t>& row_counts) {
     }
     // Blocks of several panels, whose columns are multiplied in parts where rows leave little room.
     const auto q40 = GgmlType::kQ4_0;
-    for (uint32_t rows : {2u, 4u, 7u, 8u}) {
+    for (uint32_t rows : {2u, 4u, 7u, 8u, 9u, 16u}) {
       if (exact != 0) break;
       check_case(b, {{q6}, 12288, {4160}, rows, Epilogue::kAdd});
       check_case(b, {{q40}, 15360, {2128}, rows, Epilogue::kStore, true});
@@ -224,12 +224,12 @@ void bench_moe(Bench& b, Io& io, const char* name, GgmlType t, GgmlType td, uint
   }
 }
 
-/// The products of a layer for one to eight rows, launch by launch.
+/// The products of a layer for few rows, launch by launch.
 void run_bench_rows(Bench& b, Io& io) {
   const auto q4 = GgmlType::kQ4_K, q6 = GgmlType::kQ6_K;
   for (int mode = 0; mode < 2; ++mode) {
     b.config.pdl = mode == 0 && b.config.device.pdl;
-    for (uint32_t rows : {1u, 2u, 4u, 5u, 6u, 8u}) {
+    for (uint32_t rows : {1u, 2u, 4u, 6u, 8u, 9u, 12u, 16u, 24u, 32u, 40u, 48u, 56u, 64u}) {
       bench_chain(b, io, "Qwen3-8B", 4096, 4096, 1024, 12288, q4, q6, rows);
       bench_chain(b, io, "Gemma-12B-like Q4_0", 3840, 4096, 2048, 15360, GgmlType::kQ4_0,
                   GgmlType::kQ4_0, rows);
@@ -285,7 +285,7 @@ int main(int argc, char** argv) {
   std::printf("%s; 2048 rows: %s\n",
               library.is_ok() ? library.value()->text().c_str() : library.status().text().c_str(),
               matmul_path(b.config, 2048));
-  if (wants("test")) run_tests(b, {1, 2, 3, 5, 8});
+  if (wants("test")) run_tests(b, {1, 2, 3, 5, 8, 11, 16});
   if (wants("gemm")) run_gemm_tests(b, false);
   if (wants("quick")) run_gemm_tests(b, true);
   if (wants("moe")) run_moe_tests(b, false);

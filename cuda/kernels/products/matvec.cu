@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// y[r][o] = sum_i W[o][i] x[r][i] for 1 to 8 rows, W in tiles, x rounded to f16.
+// y[r][o] = sum_i W[o][i] x[r][i] for 1 to 16 rows, W in tiles, x rounded to f16.
 // A block owns a contiguous range of panels (16 rows); its warps share the panels' units (16 x 256)
 // evenly, each streaming them through a ring of its own in shared memory that runs ahead of the
 // arithmetic, and from before the grid dependency resolves. The input is staged once (stage.cuh);
@@ -26,24 +26,26 @@ using namespace matvec;
 /// Leaves the warp's piece of panel v for finish(). Panel and warp only ever grow along the units,
 /// and never stay both: their sum is a slot of its own for every piece.
 /// Later parts of the columns add to what the same lane stored.
-template <bool kOne>
+template <RowCount kRows>
 __device__ __forceinline__ void store_piece(const StreamParams& p, const View& view, uint32_t v,
                                             bool first, bool last, bool later,
-                                            const float (&acc)[4]) {
+                                            const float (&acc)[kEightsOf<kRows>][4]) {
+  constexpr bool kOne = kRows == RowCount::kOne;
   const uint32_t rows = kOne ? 1 : p.n_rows, g = view.lane / 4, t = view.lane % 4;
   float* piece =
       reinterpret_cast<float*>(view.shared + view.map.sums) + (v + view.warp) * kPanelRows * rows;
   if constexpr (kOne) {
     if (t == 0) {
-      piece[g] = acc[0];
-      piece[g + 8] = acc[2];
+      piece[g] = acc[0][0];
+      piece[g + 8] = acc[0][2];
     }
   } else {
 #pragma unroll
-    for (uint32_t k = 0; k < 4; ++k) {
-      const uint32_t column = 2 * t + k % 2;
+    for (uint32_t i = 0; i < 4 * kEightsOf<kRows>; ++i) {
+      const uint32_t k = i % 4, column = i / 4 * 8 + 2 * t + k % 2;
+      const float sum = acc[i / 4][k];
       float* to = piece + column * kPanelRows + g + k / 2 * 8;
-      if (column < rows) *to = later ? *to + acc[k] : acc[k];
+      if (column < rows) *to = later ? *to + sum : sum;
     }
   }
   if (view.lane == 0) {
@@ -55,11 +57,14 @@ __device__ __forceinline__ void store_piece(const StreamParams& p, const View& v
 
 /// Products of the warp's next units, as long as their panels are of this type. `part`: the staged
 /// part of the columns; `later`: it is not the first.
-template <GgmlType kType, bool kOne>
+template <GgmlType kType, RowCount kRows>
 __device__ __forceinline__ void run_units(const StreamParams& p, const View& view, Ring& ring,
                                           Position& at, const uint8_t* part, bool later) {
+  constexpr bool kOne = kRows == RowCount::kOne;
   const uint32_t rows = kOne ? 1 : p.n_rows, t = view.lane % 4,
                  row = kOne ? 0 : min(view.lane / 4, rows - 1);
+  // The lane's row of the second eight, as far as there is one.
+  const uint32_t step = kRows == RowCount::kSixteen ? min(row + 8, rows - 1) - row : 0;
   constexpr uint32_t kSumBytes = Tile<kType>::kHalves ? 64 : 32;
   const uint8_t* x = part + row * view.image.row_bytes + t * 16;
   const uint8_t* sums = part + row * kSumBytes + t * (kSumBytes / 4) +
@@ -70,7 +75,7 @@ __device__ __forceinline__ void run_units(const StreamParams& p, const View& vie
   bool same = true;
 #pragma unroll 1
   while (same) {
-    float acc[4] = {};
+    float acc[kEightsOf<kRows>][4] = {};
     const uint32_t first_unit = panels[at.v].first_unit, begin = at.u,
                    end = min(p.units, begin + at.left);
 #pragma unroll 1
@@ -79,13 +84,14 @@ __device__ __forceinline__ void run_units(const StreamParams& p, const View& vie
       if constexpr (!Tile<kType>::kSuper) n_blocks = static_cast<int>(min(8u, p.n_in / 32 - u * 8));
       const uint32_t unit = first_unit + u, stage = ring.wait(p.n_stages);
       const Inputs in = {x + unit * kUnitColumns * 2, sums + unit * rows * kSumBytes,
-                         reinterpret_cast<const float*>(inverse + unit * (kOne ? 4 : 32))};
-      unit_product<kType, kOne>(stages + stage * p.stage_bytes, n_blocks, in,
-                                static_cast<int>(view.lane), acc);
+                         reinterpret_cast<const float*>(inverse + unit * view.image.columns * 4),
+                         step * view.image.row_bytes, step * kSumBytes};
+      unit_product<kType, kRows>(stages + stage * p.stage_bytes, n_blocks, in,
+                                 static_cast<int>(view.lane), acc);
       __syncwarp();
       ring.issue<kOne>(p, panels, stage, view.warp, view.lane);
     }
-    store_piece<kOne>(p, view, at.v, begin == 0, end == p.units, later, acc);
+    store_piece<kRows>(p, view, at.v, begin == 0, end == p.units, later, acc);
     at.left -= end - begin;
     at.u = 0;
     ++at.v;
@@ -93,7 +99,7 @@ __device__ __forceinline__ void run_units(const StreamParams& p, const View& vie
   }
 }
 
-template <bool kOne>
+template <RowCount kRows>
 __device__ __forceinline__ void run_panels(const StreamParams& p, const View& view, Ring& ring,
                                            Position at, const uint8_t* part, bool later) {
   // Not by with_type_of(), through whose function the compiler orders this kernel otherwise.
@@ -104,28 +110,28 @@ __device__ __forceinline__ void run_panels(const StreamParams& p, const View& vi
   while (at.left != 0) {
     switch (panels[at.v].type) {
       case GgmlType::kQ8_0:
-        run_units<GgmlType::kQ8_0, kOne>(p, view, ring, at, part, later);
+        run_units<GgmlType::kQ8_0, kRows>(p, view, ring, at, part, later);
         break;
       case GgmlType::kQ4_0:
-        run_units<GgmlType::kQ4_0, kOne>(p, view, ring, at, part, later);
+        run_units<GgmlType::kQ4_0, kRows>(p, view, ring, at, part, later);
         break;
       case GgmlType::kQ4_1:
-        run_units<GgmlType::kQ4_1, kOne>(p, view, ring, at, part, later);
+        run_units<GgmlType::kQ4_1, kRows>(p, view, ring, at, part, later);
         break;
       case GgmlType::kQ5_0:
-        run_units<GgmlType::kQ5_0, kOne>(p, view, ring, at, part, later);
+        run_units<GgmlType::kQ5_0, kRows>(p, view, ring, at, part, later);
         break;
       case GgmlType::kQ5_1:
-        run_units<GgmlType::kQ5_1, kOne>(p, view, ring, at, part, later);
+        run_units<GgmlType::kQ5_1, kRows>(p, view, ring, at, part, later);
         break;
       case GgmlType::kQ4_K:
-        run_units<GgmlType::kQ4_K, kOne>(p, view, ring, at, part, later);
+        run_units<GgmlType::kQ4_K, kRows>(p, view, ring, at, part, later);
         break;
       case GgmlType::kQ5_K:
-        run_units<GgmlType::kQ5_K, kOne>(p, view, ring, at, part, later);
+        run_units<GgmlType::kQ5_K, kRows>(p, view, ring, at, part, later);
         break;
       default:  // the last of the list
-        run_units<GgmlType::kQ6_K, kOne>(p, view, ring, at, part, later);
+        run_units<GgmlType::kQ6_K, kRows>(p, view, ring, at, part, later);
         break;
     }
   }
@@ -200,15 +206,16 @@ __device__ __forceinline__ Panel make_panel(const StreamParams& p, uint32_t firs
   return panel;
 }
 
-/// kOne: one row, staged by the block; else several, staged by stage_rows_kernel. kMoe: expert ids
+/// One row is staged by the block, several by a launch before (stage_rows.cu). kMoe: expert ids
 /// say which matrices are read, so nothing can be read ahead of the dependency. kBlocks: of a
 /// multiprocessor. Where blocks of the next launch have room beside this one's, they ask for their
 /// weights while this one still waits for its last ones, which then come behind those; that cost a
 /// tenth of the time of a layer. Experts of several rows are many small blocks, and a launch whose
 /// weights are all asked for at once loses nothing: these have registers for two.
-template <bool kOne, bool kMoe, int kBlocks>
+template <RowCount kRows, bool kMoe, int kBlocks>
 __global__ void __launch_bounds__(kMaxThreads, kBlocks)
     stream_kernel(const __grid_constant__ StreamParams p) {
+  constexpr bool kOne = kRows == RowCount::kOne;
   extern __shared__ __align__(128) uint8_t shared_bytes[];
   View view;
   view.shared = shared_bytes;
@@ -268,14 +275,14 @@ __global__ void __launch_bounds__(kMaxThreads, kBlocks)
   if constexpr (kOne) grid_dependents_launch();
 
   if constexpr (kOne) {
-    run_panels<true>(p, view, ring, at, view.shared + view.map.image + view.image.first_part,
-                     false);
+    run_panels<kRows>(p, view, ring, at, view.shared + view.map.image + view.image.first_part,
+                      false);
   } else {
 #pragma unroll 1
     for (uint32_t part = 0; part < p.n_parts; ++part) {
       const uint8_t* columns = parts.wait(part);
       if (part == 0) grid_dependents_launch();
-      run_panels<false>(p, view, ring, at, columns, part != 0);
+      run_panels<kRows>(p, view, ring, at, columns, part != 0);
       parts.done(part);
     }
   }
@@ -283,11 +290,11 @@ __global__ void __launch_bounds__(kMaxThreads, kBlocks)
   finish<kOne>(p, view, n_groups, old);
 }
 
-template <bool kOne, bool kMoe, int kBlocks>
+template <RowCount kRows, bool kMoe, int kBlocks>
 Status prepare_instance(int max_shared_bytes) {
   const auto set = [](cudaFuncAttribute attribute, int value) {
-    return kernel_status(cudaFuncSetAttribute(stream_kernel<kOne, kMoe, kBlocks>, attribute, value),
-                         "matvec");
+    return kernel_status(
+        cudaFuncSetAttribute(stream_kernel<kRows, kMoe, kBlocks>, attribute, value), "matvec");
   };
   SHARPI_TRY(set(cudaFuncAttributeMaxDynamicSharedMemorySize, max_shared_bytes));
   // Launches of different sizes overlap only while the multiprocessor keeps one split of its
@@ -295,23 +302,14 @@ Status prepare_instance(int max_shared_bytes) {
   return set(cudaFuncAttributePreferredSharedMemoryCarveout, cudaSharedmemCarveoutMaxShared);
 }
 
-/// The rows [first, first + n) of a dense launch.
-StreamParams some_rows(const StreamParams& p, uint32_t first, uint32_t n) {
-  StreamParams s = p;
-  s.x += first * p.x_stride;
-  if (p.row_scale != nullptr) s.row_scale += first;
-  for (uint32_t t = 0; t < p.n_tasks; ++t) s.tasks[t].y += first * p.tasks[t].y_stride;
-  s.n_rows = n;
-  return s;
-}
-
 }  // namespace
 
 Status prepare_matvec(int max_shared_bytes) {
-  SHARPI_TRY((prepare_instance<true, false, 1>(max_shared_bytes)));
-  SHARPI_TRY((prepare_instance<true, false, 2>(max_shared_bytes)));
-  SHARPI_TRY((prepare_instance<true, true, 2>(max_shared_bytes)));
-  return prepare_instance<false, false, 1>(max_shared_bytes);
+  SHARPI_TRY((prepare_instance<RowCount::kOne, false, 1>(max_shared_bytes)));
+  SHARPI_TRY((prepare_instance<RowCount::kOne, false, 2>(max_shared_bytes)));
+  SHARPI_TRY((prepare_instance<RowCount::kOne, true, 2>(max_shared_bytes)));
+  SHARPI_TRY((prepare_instance<RowCount::kEight, false, 1>(max_shared_bytes)));
+  return prepare_instance<RowCount::kSixteen, false, 1>(max_shared_bytes);
 }
 
 uint64_t stream_workspace_bytes(uint32_t n_rows, uint32_t n_in) {
@@ -356,10 +354,11 @@ Status launch_matvec(const KernelConfig& config, StreamParams p, uint32_t grid_r
   shape.stream = stream;
   shape.pdl = config.pdl;
   if (p.mode != StreamMode::kDense)
-    return launch_kernel("matvec", shape, stream_kernel<true, true, 2>, p);
+    return launch_kernel("matvec", shape, stream_kernel<RowCount::kOne, true, 2>, p);
   if (p.n_rows == 1) {
-    return rings_hold_all(p) ? launch_kernel("matvec", shape, stream_kernel<true, false, 2>, p)
-                             : launch_kernel("matvec", shape, stream_kernel<true, false, 1>, p);
+    return rings_hold_all(p)
+               ? launch_kernel("matvec", shape, stream_kernel<RowCount::kOne, false, 2>, p)
+               : launch_kernel("matvec", shape, stream_kernel<RowCount::kOne, false, 1>, p);
   }
   if (workspace_bytes < image.bytes) {
     return Status::error(Code::kInternal,
@@ -369,7 +368,9 @@ Status launch_matvec(const KernelConfig& config, StreamParams p, uint32_t grid_r
   auto* staged = reinterpret_cast<uint8_t*>(workspace);
   SHARPI_TRY(launch_stage_rows(config, p, branch, staged, stream));
   p.image = staged;
-  return launch_kernel("matvec", shape, stream_kernel<false, false, 1>, p);
+  return p.n_rows <= 8
+             ? launch_kernel("matvec", shape, stream_kernel<RowCount::kEight, false, 1>, p)
+             : launch_kernel("matvec", shape, stream_kernel<RowCount::kSixteen, false, 1>, p);
 }
 
 }  // namespace sharpi::cuda

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Products of 1 to 8 rows: the parameters that matvec.cu (f16 activations, tensor cores) and
-// matvec_f32.cu (f32 everywhere) share. Callers outside use matmul.h.
+// Products of few rows: the parameters that matvec.cu (f16 activations, tensor cores) and
+// matvec_f32.cu (f32 everywhere, up to kMatvecF32Rows) share. Callers outside use matmul.h.
 // Thread rule: pure functions.
 #pragma once
 
@@ -70,6 +70,8 @@ struct StreamParams {
 };
 
 Divider make_divider(uint32_t divisor);
+/// The rows [first, first + n) of a dense launch.
+StreamParams some_rows(const StreamParams& p, uint32_t first, uint32_t n);
 
 /// Every task in tiles. `workspace` (stream_workspace_bytes) is needed for several rows. `branch`:
 /// added to several rows first, as in a chain, but that x_out may be x.

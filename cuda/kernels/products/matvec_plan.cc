@@ -97,6 +97,15 @@ bool choose_warps(const DeviceProfile& device, StreamParams* p) {
 
 }  // namespace
 
+StreamParams some_rows(const StreamParams& p, uint32_t first, uint32_t n) {
+  StreamParams s = p;
+  s.x += first * p.x_stride;
+  if (p.row_scale != nullptr) s.row_scale += first;
+  for (uint32_t t = 0; t < p.n_tasks; ++t) s.tasks[t].y += first * p.tasks[t].y_stride;
+  s.n_rows = n;
+  return s;
+}
+
 Divider make_divider(uint32_t divisor) {
   return {divisor, static_cast<uint32_t>((uint64_t{1} << 32) / std::max(divisor, 2u)) + 1};
 }

@@ -16,18 +16,19 @@ namespace sharpi::cuda {
 struct ImageMap {
   uint32_t row_bytes;  // between rows of x; 64 more than a multiple of 128
   uint32_t sums16, sums32, inverse;
+  uint32_t columns;  // of inverses: one, or the eights of rows whole
   uint32_t part_bytes;
   uint32_t first_part;  // from the start of the image, where [unit of all][row] f32 squares are
   uint32_t bytes;       // of squares and n_parts parts
 };
 SHARPI_HOST_DEVICE inline ImageMap image_map(uint32_t n_rows, uint32_t units, uint32_t n_parts) {
-  const uint32_t cols = n_rows == 1 ? 1 : 8;
   ImageMap m;
+  m.columns = n_rows == 1 ? 1 : (n_rows + 7) / 8 * 8;
   m.row_bytes = units * kUnitColumns * 2 + 64;
   m.sums16 = n_rows * m.row_bytes;             // [unit][row][32 halves]
   m.sums32 = m.sums16 + units * n_rows * 64;   // [unit][row][16 halves]
-  m.inverse = m.sums32 + units * n_rows * 32;  // [unit][cols] f32
-  m.part_bytes = (m.inverse + units * cols * 4 + 15) / 16 * 16;
+  m.inverse = m.sums32 + units * n_rows * 32;  // [unit][columns] f32
+  m.part_bytes = (m.inverse + units * m.columns * 4 + 15) / 16 * 16;
   m.first_part = (units * n_parts * n_rows * 4 + 15) / 16 * 16;
   m.bytes = m.first_part + n_parts * m.part_bytes;
   return m;

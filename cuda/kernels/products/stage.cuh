@@ -72,7 +72,7 @@ __device__ __forceinline__ void stage_unit(float* squares_of_all, uint8_t* part,
   const float2 scale = input_scale(amax);
   const uint32_t at = u * n_rows + row;
   if (lane == 0) {
-    *reinterpret_cast<float*>(part + map.inverse + (n_rows == 1 ? u : u * 8 + row) * 4) = scale.y;
+    *reinterpret_cast<float*>(part + map.inverse + (u * map.columns + row) * 4) = scale.y;
     squares_of_all[before * n_rows + at] = squares;
   }
   const uint32_t q = lane % 8;  // columns 16 (q / 4) + 4 (q % 4) of a block

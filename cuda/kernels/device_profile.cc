@@ -19,7 +19,7 @@ constexpr DeviceProfile make(int capability, int n_sm, int shared_per_sm, int th
   p.shared_per_block = shared_per_sm - static_cast<int>(kReservedShared);
   p.registers_per_sm = kRegisters;
   p.threads_per_sm = threads_per_sm;
-  p.bulk_copies = p.pdl = p.block_pairs = capability >= 90;
+  p.bulk_copies = p.pdl = capability >= 90;
   p.wgmma = capability == 90;
   return p;
 }
@@ -123,8 +123,7 @@ std::string architectures_text(std::string_view architectures) {
 }
 
 void set_features(int code, bool warpgroups, DeviceProfile* profile) {
-  profile->bulk_copies = profile->pdl = profile->block_pairs =
-      std::min(code, profile->capability) >= 90;
+  profile->bulk_copies = profile->pdl = std::min(code, profile->capability) >= 90;
   profile->wgmma = warpgroups && profile->capability == 90;
 }
 

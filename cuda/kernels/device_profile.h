@@ -30,7 +30,6 @@ struct DeviceProfile {
   bool bulk_copies = false;  // copies of the memory unit with barriers (9.0)
   bool pdl = false;          // programmatic dependent launch (9.0)
   bool wgmma = false;        // Hopper's warpgroup products (9.0 alone)
-  bool block_pairs = false;  // neighbouring blocks reach each other's shared memory (9.0)
 };
 
 /// Which of a build's images the driver runs on a device: the number of its architecture (89), or 0

@@ -26,7 +26,6 @@ inline constexpr KernelLimit kKernelLimits[] = {
     {"attention_step_kernel", 256, 8704, 1},
     {"chain_kernel", 640, 0, 1},
     {"chain_registers_kernel", 512, 0, 1},
-    {"chain_rows_kernel", 640, 0, 1},
     {"chain_rows_registers_kernel", 512, 0, 1},
     {"delta_prepare_kernel", 256, 0, 1},
     {"delta_scan_kernel", 256, 0, 1},

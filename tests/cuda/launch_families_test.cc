@@ -276,7 +276,6 @@ TEST(Families, ThreadsOfProductsAreWhatTheirKernelsAreCompiledFor) {
   EXPECT_EQ(limit_of("stream_kernel").threads, cuda::matvec::kMaxThreads);
   EXPECT_EQ(limit_of("chain_kernel").threads, (cuda::kShareWarps + cuda::kFeeders) * 32);
   EXPECT_EQ(limit_of("chain_registers_kernel").threads, cuda::kShareWarps * 32);
-  EXPECT_EQ(limit_of("chain_rows_kernel").threads, limit_of("chain_kernel").threads);
   EXPECT_EQ(limit_of("chain_rows_registers_kernel").threads, cuda::kShareWarps * 32);
   EXPECT_EQ(limit_of("moe_step_kernel").threads, cuda::kShareThreads + 32 * cuda::kMaxMoeStepRows);
 }

@@ -146,7 +146,7 @@ Status launch_chain(const KernelConfig& config, const ChainLink* links, uint32_t
     return Status::error(Code::kInternal, "chain of %u products", n_links);
   }
   for (uint32_t k = 0; k < n_links; ++k) {
-    if (!chain_takes(config, links[k]))
+    if (!chain_takes(config, links[k], tuning))
       return Status::error(Code::kInternal, "chain: product %u does not fit", k);
   }
   ChainLaunch l;
@@ -159,17 +159,14 @@ Status launch_chain(const KernelConfig& config, const ChainLink* links, uint32_t
   shape.stream = stream;
   shape.pdl = config.pdl;
   shape.cooperative = tuning.cooperative;
-  const bool rings = chain_form(config, tuning) == ChainForm::kRings;
-  if (l.n_rows > 1)
-    return rings ? launch_chain_rows(shape, l, config.device.block_pairs && !tuning.alone)
-                 : launch_chain_rows_registers(shape, l);
-  return rings ? launch_kernel("chain", shape, chain_kernel, l) : launch_chain_registers(shape, l);
+  if (l.n_rows > 1) return launch_chain_rows_registers(shape, l);
+  if (chain_form(config, tuning) == ChainForm::kRegisters) return launch_chain_registers(shape, l);
+  return launch_kernel("chain", shape, chain_kernel, l);
 }
 
 Status prepare_chain(const KernelConfig& config) {
   SHARPI_TRY(prepare_chain_registers(config.device.shared_per_block));
   SHARPI_TRY(prepare_chain_rows_registers(config.device.shared_per_block));
-  SHARPI_TRY(prepare_chain_rows(config.device.shared_per_block));
   return kernel_status(
       cudaFuncSetAttribute(chain_kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
                            config.device.shared_per_block),

@@ -2,11 +2,12 @@
 // Products of one to four rows that follow each other, in one launch: one block a multiprocessor,
 // every warp streams its units of all the products, whatever it waits for meanwhile: through a ring
 // in shared memory (chain.cu; compute capability 9.0 and 200 KB a block), elsewhere through
-// registers (chain_registers.cu). docs/architecture.md says how and when. The row is rounded to 16
-// bits in fixed point (fixed_product.cuh), codes and their sums under integer scales are exact.
-// Thread rule: pure functions. Blocks wait for each other: there is one for each multiprocessor,
-// none of which asks for more than a multiprocessor has; two chains must not run on a device at
-// once (Device::turn()), and nothing else that runs there may wait for a chain.
+// registers (chain_registers.cu; several rows chain_rows_registers.cu). docs/architecture.md says
+// how and when. A row is rounded to 16 bits in fixed point (fixed_product.cuh), codes and their
+// sums under integer scales are exact. Thread rule: pure functions. Blocks wait for each other:
+// there is one for each multiprocessor, none of which asks for more than a multiprocessor has; two
+// chains must not run on a device at once (Device::turn()), and nothing else that runs there may
+// wait for a chain.
 #pragma once
 
 #include <cstdint>
@@ -19,8 +20,8 @@ namespace sharpi::cuda {
 
 /// Links of a chain: products that one launch makes one after the other.
 constexpr uint32_t kMaxChainLinks = 6;
-/// Rows that a chain takes, which are the second operand of one product of tensor cores; more go
-/// launch by launch.
+/// Rows that a chain in registers takes, which are the second operand of one product of tensor
+/// cores; more go launch by launch.
 constexpr uint32_t kMaxChainRows = 4;
 /// Device memory that launches on one stream share (chain_launch.h says for what); zero before the
 /// first.
@@ -47,8 +48,8 @@ struct ChainLink {
 /// Where a warp's next units of weights wait.
 enum class ChainForm : uint8_t {
   kByDevice,   // as the device has room
-  kRings,      // in shared memory, copied in bulk (chain.cu)
-  kRegisters,  // in registers (chain_registers.cu)
+  kRings,      // in shared memory, copied in bulk (chain.cu): of one row
+  kRegisters,  // in registers (chain_registers.cu, chain_rows_registers.cu)
 };
 
 /// Shapes of launches, to measure and to test; the defaults are what was fastest.
@@ -63,7 +64,6 @@ struct ChainTuning {
   // Several rows: parts that the columns of the widest product are taken in at least; more where
   // all of them have no room.
   uint32_t column_parts = 1;
-  bool alone = false;  // several rows: no block stages rows for its neighbour
 };
 
 /// A link by itself: what launch_matmul does, behind the sum, which may go where x is. The sum of
@@ -73,11 +73,11 @@ Status launch_link(const KernelConfig& config, const ChainLink& link, cudaStream
 bool has_chains(const KernelConfig& config);
 /// Rows up to which links are chained on the device; 0: none are. One where blocks have rings:
 /// several rows are faster launch by launch there (docs/experiments.md).
-uint32_t max_chain_rows(const KernelConfig& config);
+uint32_t max_chain_rows(const KernelConfig& config, const ChainTuning& tuning = {});
 /// Rows up to which the launches of a captured step are as few as can be, and their blocks may wait
 /// for each other, so that only one such step may run on a device at a time; 0: of none.
 uint32_t max_fused_rows(const KernelConfig& config);
-bool chain_takes(const KernelConfig& config, const ChainLink& link);
+bool chain_takes(const KernelConfig& config, const ChainLink& link, const ChainTuning& tuning = {});
 /// Every link must be one that chain_takes(). config.pdl: weights are fetched while the preceding
 /// grid still runs.
 Status launch_chain(const KernelConfig& config, const ChainLink* links, uint32_t n_links,
@@ -88,8 +88,5 @@ bool chain_fits(const KernelConfig& config, const ChainLink* links, uint32_t n_l
                 const ChainTuning& tuning = {});
 /// Raises the shared-memory limit of the kernels that the device can run.
 Status prepare_chain(const KernelConfig& config);
-/// Whether all multiprocessors have room at once for pairs of blocks that stage rows for each other
-/// (DeviceProfile::block_pairs). Asks the current device.
-bool chain_pairs_fit(const DeviceProfile& device);
 
 }  // namespace sharpi::cuda

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: MIT
-// The rings of chain.cu and chain_rows.cu, and the warps that copy weights into them for the
-// others.
+// The rings of chain.cu, and the warps that copy weights into them for the others.
 // Thread rule: device code.
 #pragma once
 

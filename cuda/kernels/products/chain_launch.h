@@ -108,9 +108,8 @@ struct alignas(16) Work {
 
 /// Of a block, behind its parts of the products.
 struct alignas(16) ChainProgress {
-  ChainState state;        // as it was before the launch
-  uint32_t multiplies;     // 1: units of a product are being multiplied
-  uint64_t staged, freed;  // barriers of two blocks that stage rows for each other
+  ChainState state;     // as it was before the launch
+  uint32_t multiplies;  // 1: units of a product are being multiplied
 };
 
 /// Per warp and slot: barriers of arrived units and of freed ones.
@@ -121,8 +120,8 @@ struct ChainSlots {
 /// The form of the kernel that a device's launches have.
 ChainForm chain_form(const KernelConfig& config, const ChainTuning& tuning);
 
-/// The links as a launch takes them; false: they do not hand on rows as a launch can, or there is
-/// no room.
+/// The links as a launch takes them; false: they do not hand on rows as a launch can, they have
+/// more rows than the form takes, or there is no room.
 bool make_chain_launch(const KernelConfig& config, const ChainLink* links, uint32_t n_links,
                        std::byte* sync, const ChainTuning& tuning, ChainLaunch* out);
 
@@ -131,12 +130,8 @@ constexpr uint32_t chain_kernel_rows(uint32_t n_rows) {
   return n_rows <= 2 ? n_rows : kMaxChainRows;
 }
 
-/// chain_rows.cu; chain_registers.cu and chain_rows_registers.cu: `shape` without its block.
+/// chain_registers.cu and chain_rows_registers.cu: `shape` without its block.
 struct LaunchShape;
-/// `pairs`: blocks stage rows for their neighbours, which the device has to have room for at once
-/// (DeviceProfile::block_pairs); a cooperative launch has none.
-Status launch_chain_rows(LaunchShape shape, const ChainLaunch& l, bool pairs);
-Status prepare_chain_rows(int max_shared_bytes);
 Status launch_chain_registers(const LaunchShape& shape, const ChainLaunch& l);
 Status prepare_chain_registers(int max_shared_bytes);
 Status launch_chain_rows_registers(const LaunchShape& shape, const ChainLaunch& l);

@@ -147,17 +147,9 @@ bool part_columns(ChainLaunch* l, uint32_t units) {
   return true;
 }
 
-/// Whether the rings of several rows are long enough for memory to stay busy while values are
-/// waited for. A product in parts has other bits than its rows have alone, so one that is whole may
-/// have shorter ones. Measured on an H100 with the products of the 8B, 12B and 27B.
-bool has_ample_rings(const ChainLaunch& l, bool whole) {
-  constexpr uint32_t kLeastWhole = 7 << 10, kLeastUnits = 3;
-  return l.ring_bytes >= (whole ? kLeastWhole : kLeastUnits * widest_unit(l));
-}
-
-/// Memory for several rows: as few parts as leave ample rings, else as few as have room; of the
-/// widest product alone if that does.
-bool divide_rows(ChainLaunch* l, uint32_t limit, bool rings, uint32_t least_parts) {
+/// Memory for several rows, which have no rings: as few parts as have room; of the widest product
+/// alone if that does.
+bool divide_rows(ChainLaunch* l, uint32_t limit, uint32_t least_parts) {
   const ChainLaunch whole = *l;
   uint32_t widest = 0, next = 0;
   for (uint32_t k = 0; k < l->n_products; ++k) {
@@ -165,15 +157,11 @@ bool divide_rows(ChainLaunch* l, uint32_t limit, bool rings, uint32_t least_part
     next = std::max(next, std::min(widest, units));
     widest = std::max(widest, units);
   }
-  for (const bool ample : {true, false}) {
-    if (ample && !rings) continue;
-    for (uint32_t n = std::max(least_parts, 1u); n <= kMostColumnParts; ++n) {
-      const uint32_t units = (widest + n - 1) / n;
-      for (const uint32_t most : {std::max(units, next), units}) {
-        *l = whole;
-        if (!part_columns(l, most) || !divide_memory(l, limit, rings)) continue;
-        if (!ample || has_ample_rings(*l, l->n_products == whole.n_products)) return true;
-      }
+  for (uint32_t n = std::max(least_parts, 1u); n <= kMostColumnParts; ++n) {
+    const uint32_t units = (widest + n - 1) / n;
+    for (const uint32_t most : {std::max(units, next), units}) {
+      *l = whole;
+      if (part_columns(l, most) && divide_memory(l, limit, false)) return true;
     }
   }
   return false;
@@ -311,19 +299,18 @@ bool has_chains(const KernelConfig& config) {
          !config.deterministic;
 }
 
-uint32_t max_chain_rows(const KernelConfig& config) {
+uint32_t max_chain_rows(const KernelConfig& config, const ChainTuning& tuning) {
   if (!has_chains(config)) return 0;
-  return chain_form(config, {}) == ChainForm::kRegisters ? kMaxChainRows : 1;
+  return chain_form(config, tuning) == ChainForm::kRegisters ? kMaxChainRows : 1;
 }
 
 uint32_t max_fused_rows(const KernelConfig& config) {
   return has_chains(config) ? kMatvecRows : 0;
 }
 
-bool chain_takes(const KernelConfig& config, const ChainLink& link) {
+bool chain_takes(const KernelConfig& config, const ChainLink& link, const ChainTuning& tuning) {
   const MatmulParams& m = link.product;
-  if (!has_chains(config) || m.force_f32 || m.n_rows == 0 || m.n_rows > kMaxChainRows ||
-      m.n_tasks == 0)
+  if (m.force_f32 || m.n_rows == 0 || m.n_rows > max_chain_rows(config, tuning) || m.n_tasks == 0)
     return false;
   // Columns that the warps have in registers at once.
   const uint32_t n_in = m.tasks[0].w.n_in, at_once = kShareWarps * kUnitColumns;
@@ -348,6 +335,7 @@ bool make_chain_launch(const KernelConfig& config, const ChainLink* links, uint3
   l = {};
   if (n_links == 0 || n_links > kMaxChainLinks) return false;
   l.n_rows = links[0].product.n_rows;
+  if (l.n_rows > max_chain_rows(config, tuning)) return false;
   if (sync != nullptr) {  // null where it is only asked whether there is room
     l.states = reinterpret_cast<ChainState*>(sync);
     l.handed = reinterpret_cast<float*>(sync + kMaxChainBlocks * sizeof(ChainState));
@@ -368,7 +356,7 @@ bool make_chain_launch(const KernelConfig& config, const ChainLink* links, uint3
   const auto room = static_cast<uint32_t>(std::max(limit, 0));
   if (!Wiring(links, &l).run()) return false;
   return l.n_rows == 1 ? divide_memory(&l, room, rings)
-                       : divide_rows(&l, room, rings, tuning.column_parts);
+                       : divide_rows(&l, room, tuning.column_parts);
 }
 
 bool chain_fits(const KernelConfig& config, const ChainLink* links, uint32_t n_links,

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT
-// What both forms of a chain of two to four rows do (chain_rows.cu, chain_rows_registers.cu): rows
-// are staged beside each other (chain_rows_stage.cuh), a unit is multiplied with all of them at
-// once, and their outputs leave row by row. A product whose rows have no room goes in parts:
-// consecutive products of the launch that read some columns each, whose sums a block keeps until
-// the last. Thread rule: device code.
+// What becomes of the sums of a chain of two to four rows (chain_rows_registers.cu): rows are
+// staged beside each other (chain_rows_stage.cuh), a unit is multiplied with all of them at once,
+// and their outputs leave row by row. A product whose rows have no room goes in parts: consecutive
+// products of the launch that read some columns each, whose sums a block keeps until the last.
+// Thread rule: device code.
 #pragma once
 
 #include "cuda/kernels/products/chain_parts.cuh"
@@ -124,50 +124,6 @@ __device__ __forceinline__ void carry_on(const ChainLaunch& p, const ChainView& 
     if (o.group < work.n_groups)
       carried.sum[i] += rows_piece_sum<kRows>(p, view, o.group, o.row, o.e);
   }
-}
-
-/// All products of a launch; `units` says where a warp's units of weights come from.
-template <uint32_t kRows, bool kPairs, class Units>
-__device__ __forceinline__ void multiply_rows(const ChainLaunch& p, const ChainView& view,
-                                              const Staging<kPairs>& staging, Units& units) {
-  prefetch_norms(p.products[0]);
-  grid_dependency_wait();
-  grid_dependents_launch();
-  if (threadIdx.x == 0) {
-    state_of(p, view) = {load_fresh(&p.states[blockIdx.x].launches),
-                         load_fresh(&p.states[blockIdx.x].handed)};
-  }
-  Carried carried;
-#pragma unroll 1
-  for (uint32_t k = 0; k < p.n_products; ++k) {
-    const ChainProduct& q = p.products[k];
-    const Work& work = work_of(p, view.shared, k);
-    staging.wait_free(k);
-    if (q.has_branch) {
-      stage_branches<kRows, kPairs>(p, k, view, staging);
-    } else {
-      stage_rows<kRows, kPairs>(p, k, view, staging);
-    }
-    staging.wait_staged(k, view.lane);
-    const bool last = k + 1 == p.n_products, carries = p.columns[k].carries;
-    const float old = carries ? 0.0f : first_before<kRows>(p, q, view, work);
-    if (last) {
-      clear_other_set(p, view);
-    } else {
-      prefetch_norms(p.products[k + 1]);
-    }
-    units.take(k, work);
-    keep_norms<kRows>(p, q, view);
-    meet();
-    if (!last) staging.set_free();
-    if (carries) {
-      carry_on<kRows>(p, view, work, carried);
-    } else {
-      leave_rows<kRows>(p, q, view, work, old, carried);
-      carried = {};
-    }
-  }
-  if (threadIdx.x == 0) p.states[blockIdx.x] = {state_of(p, view).launches + 1, p.n_handed};
 }
 
 }  // namespace sharpi::cuda

@@ -23,11 +23,6 @@ uint32_t parts_of(const Bench& b, const std::vector<ChainLink>& links, const Cha
   return shape_of(b, links, tuning).parts;
 }
 
-/// Whether blocks of such launches stage rows for each other.
-bool has_pairs(const Bench& b, const ChainTuning& t) {
-  return t.form == ChainForm::kRings && b.config.device.block_pairs && !t.alone && !t.cooperative;
-}
-
 void launch(Bench& b, const std::vector<ChainLink>& links, Sync& sync, cudaStream_t stream,
             const ChainTuning& tuning) {
   must(launch_chain(b.config, links.data(), static_cast<uint32_t>(links.size()), sync.memory.p,
@@ -87,7 +82,7 @@ void check_layer(Bench& b, const LayerShape& s, const LayerMatrices& m, uint32_t
   }
 }
 
-/// quick: one number of rows for each kernel, two of them with room for more.
+/// quick: one number of rows for each kernel, of which one has room for more.
 void check_layer(Bench& b, const LayerShape& s, const ChainTuning& tuning, int repeats,
                  bool quick) {
   const Layer<std::unique_ptr<Matrix>> w(s, [](GgmlType t, uint32_t n_in, uint32_t n_out) {
@@ -96,14 +91,10 @@ void check_layer(Bench& b, const LayerShape& s, const ChainTuning& tuning, int r
   const LayerMatrices m = {w.o->m, w.gate->m, w.up->m, w.down->m,
                            w.q->m, w.k->m,    w.v->m,  w.small->m};
   for (uint32_t n_rows = 2; n_rows <= kMaxChainRows; ++n_rows) {
-    if (quick && n_rows != 2 && n_rows != 3 && n_rows != 7) continue;
+    if (quick && n_rows != 2 && n_rows != 3) continue;
     ChainTuning t = tuning;
     for (t.column_parts = 1; t.column_parts <= 2; ++t.column_parts)
       check_layer(b, s, m, n_rows, t, repeats);
-    if (!has_pairs(b, tuning)) continue;
-    t = tuning;
-    t.alone = true;
-    check_layer(b, s, m, n_rows, t, repeats);
   }
 }
 
@@ -185,12 +176,7 @@ void bench_rows(Bench& b, const LayerShape& s, const Rotations& w, uint32_t n_ro
       launch_apart(b, links, s, r.all(), stream);
     };
     report(s, w, n_rows, "apart" + with, layers(one_by_one, false));
-    std::vector<ChainTuning> forms = forms_of(b);
-    if (has_pairs(b, forms[0])) {
-      forms.insert(forms.begin(), forms[0]);
-      forms[1].alone = true;
-    }
-    for (ChainTuning tuning : forms) {
+    for (ChainTuning tuning : forms_of(b)) {
       uint32_t before = 0;
       for (uint32_t parts = 1; parts <= (n_rows == 1 ? 1 : 3); ++parts) {
         tuning.column_parts = parts;
@@ -200,9 +186,9 @@ void bench_rows(Bench& b, const LayerShape& s, const Rotations& w, uint32_t n_ro
         const auto chained = [&](const std::vector<ChainLink>& links, cudaStream_t stream) {
           launch(b, links, sync, stream, tuning);
         };
-        const std::string what =
-            std::string(name_of(tuning)) + (has_pairs(b, tuning) ? ", pairs" : "") + with + ", " +
-            std::to_string(shape.parts) + " parts, " + std::to_string(shape.ring_bytes);
+        const std::string what = std::string(name_of(tuning)) + with + ", " +
+                                 std::to_string(shape.parts) + " parts, " +
+                                 std::to_string(shape.ring_bytes);
         report(s, w, n_rows, what, layers(chained, false));
         report(s, w, n_rows, what + " +kernel", layers(chained, true));
       }

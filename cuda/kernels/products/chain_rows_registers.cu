@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 // chain_registers.cu with two to four rows: units come straight from device memory into registers,
-// and the staged rows have all of a block's shared memory.
+// and the staged rows have all of a block's shared memory. There is no such form of chain.cu:
+// where blocks have rings, several rows are faster launch by launch (docs/experiments.md).
 // Bound: W bytes / memory bandwidth, plus what a product's meeting takes beyond a unit a warp.
 #include "cuda/kernels/launch.h"
 #include "cuda/kernels/products/chain_rows.cuh"
@@ -73,7 +74,42 @@ __global__ void __launch_bounds__(kShareThreads, 1)
   __syncthreads();
   HeldUnits<kRows> units{p, view};
   ask_ahead(p, view, 0, units.held);
-  multiply_rows<kRows, false>(p, view, Staging<false>{}, units);
+  prefetch_norms(p.products[0]);
+  grid_dependency_wait();
+  grid_dependents_launch();
+  if (threadIdx.x == 0) {
+    state_of(p, view) = {load_fresh(&p.states[blockIdx.x].launches),
+                         load_fresh(&p.states[blockIdx.x].handed)};
+  }
+  Carried carried;
+#pragma unroll 1
+  for (uint32_t k = 0; k < p.n_products; ++k) {
+    const ChainProduct& q = p.products[k];
+    const Work& work = work_of(p, view.shared, k);
+    if (q.has_branch) {
+      stage_branches<kRows>(p, k, view);
+    } else {
+      stage_rows<kRows>(p, k, view);
+    }
+    meet();
+    const bool last = k + 1 == p.n_products, carries = p.columns[k].carries;
+    const float old = carries ? 0.0f : first_before<kRows>(p, q, view, work);
+    if (last) {
+      clear_other_set(p, view);
+    } else {
+      prefetch_norms(p.products[k + 1]);
+    }
+    units.take(k, work);
+    keep_norms<kRows>(p, q, view);
+    meet();
+    if (carries) {
+      carry_on<kRows>(p, view, work, carried);
+    } else {
+      leave_rows<kRows>(p, q, view, work, old, carried);
+      carried = {};
+    }
+  }
+  if (threadIdx.x == 0) p.states[blockIdx.x] = {state_of(p, view).launches + 1, p.n_handed};
 }
 
 }  // namespace

@@ -1,13 +1,10 @@
 // SPDX-License-Identifier: MIT
 // How rows of a chain of several get into shared memory: taken from those who hand them on, with
-// the branch of an earlier product added, normed and in fixed point. Every block has all rows; of
-// two blocks of a pair each stages half of them for both (chain_pair.cuh). Thread rule: device
-// code.
+// the branch of an earlier product added, normed and in fixed point. Every block has all rows.
+// Thread rule: device code.
 #pragma once
 
-#include <type_traits>
-
-#include "cuda/kernels/products/chain_pair.cuh"
+#include "cuda/kernels/products/chain_stage.cuh"
 #include "cuda/kernels/products/fixed_rows.cuh"
 
 namespace sharpi::cuda {
@@ -36,28 +33,16 @@ struct StagedRows {
   }
 };
 
-/// The same while they are staged: what is written goes to the pair's other block too.
-template <uint32_t kRows, bool kPairs>
+/// The same while they are staged.
+template <uint32_t kRows>
 struct StagingRows : StagedRows<kRows> {
-  using Twin = std::conditional_t<kPairs, TwinImage, NoTwin>;
-  Twin twin;
-  bool sums, norm;
+  bool sums;
 
-  __device__ __forceinline__ StagingRows(const ChainLaunch& p, uint32_t k, const ChainView& view,
-                                         const Staging<kPairs>& staging)
-      : StagedRows<kRows>(p, p.products[k], view),
-        twin(),
-        sums(p.columns[k].sums),
-        norm(p.products[k].norm_weight != nullptr) {
-    if constexpr (kPairs) {
-      twin = staging.twin(this->image);
-      const uint32_t unit = 512 + 4 + (sums ? 32 : 0) + (norm ? 4 : 0);
-      staging.expect(p.products[k].units * unit, p.n_rows);
-    }
-  }
+  __device__ __forceinline__ StagingRows(const ChainLaunch& p, uint32_t k, const ChainView& view)
+      : StagedRows<kRows>(p, p.products[k], view), sums(p.columns[k].sums) {}
   __device__ __forceinline__ void stage(uint32_t row, uint32_t u, const LaneInputs& in,
                                         uint32_t lane) const {
-    stage_fixed<kRows>(this->image, this->map, u, in, lane, row, sums, twin);
+    stage_fixed<kRows>(this->image, this->map, u, in, lane, row, sums);
   }
   /// The sum of a unit's squares, for the norm's factor, which the product's sums are multiplied
   /// by.
@@ -67,7 +52,6 @@ struct StagingRows : StagedRows<kRows> {
     if (lane != 0) return;
     const uint32_t at = this->map.squares + (row * units + u) * 4;
     *reinterpret_cast<float*>(this->image + at) = sum;
-    twin.put(at, sum);
   }
 };
 
@@ -125,14 +109,13 @@ __device__ __forceinline__ void fetch_both(const RowView& row, const RowView& br
   } while (__any_sync(~0u, again));
 }
 
-/// A unit of one of the block's rows; a warp has every kShareWarps-th, row after row.
-template <bool kPairs>
+/// A unit of one of the rows; a warp has every kShareWarps-th, row after row.
 struct UnitOfRow {
   uint32_t row, u;
   __device__ __forceinline__ void settle(uint32_t units) {
     while (u >= units) {
       u -= units;
-      row += Staging<kPairs>::kStride;
+      ++row;
     }
   }
   __device__ __forceinline__ void next(uint32_t units) {
@@ -142,21 +125,21 @@ struct UnitOfRow {
 };
 
 /// Stages rows; kStagedUnits of a warp's units are under way at once.
-template <uint32_t kRows, bool kPairs>
-__device__ __forceinline__ void stage_rows(const ChainLaunch& p, uint32_t k, const ChainView& view,
-                                           const Staging<kPairs>& staging) {
+template <uint32_t kRows>
+__device__ __forceinline__ void stage_rows(const ChainLaunch& p, uint32_t k,
+                                           const ChainView& view) {
   const ChainProduct& q = p.products[k];
   const ChainColumns& columns = p.columns[k];
-  const StagingRows<kRows, kPairs> staged(p, k, view, staging);
+  const StagingRows<kRows> staged(p, k, view);
   const bool norm = q.norm_weight != nullptr;
   const RowView rows = row_view(p, view, q.x);
-  UnitOfRow<kPairs> it = {staging.rank, view.warp};
+  UnitOfRow it = {0, view.warp};
   it.settle(q.units);
 #pragma unroll 1
   while (it.row < p.n_rows) {
     LaneInputs w = weights_of(q.norm_weight, q, it.u, view.lane), x[kStagedUnits];
     uint32_t at[kStagedUnits];
-    UnitOfRow<kPairs> ahead = it;
+    UnitOfRow ahead = it;
 #pragma unroll
     for (uint32_t i = 0; i < kStagedUnits; ++i) {
       at[i] = ahead.row < p.n_rows ? ahead.row * columns.stride + ahead.u * kUnitColumns : kNowhere;
@@ -165,7 +148,7 @@ __device__ __forceinline__ void stage_rows(const ChainLaunch& p, uint32_t k, con
     fetch_at<kStagedUnits>(rows, at, view.lane, x);
 #pragma unroll 1
     for (uint32_t i = 0; i < kStagedUnits && it.row < p.n_rows; ++i) {
-      const UnitOfRow<kPairs> now = it;
+      const UnitOfRow now = it;
       it.next(q.units);
       if (norm) {
         staged.keep_squares(now.row, now.u, q.units, x[0], view.lane);
@@ -183,34 +166,32 @@ __device__ __forceinline__ void stage_rows(const ChainLaunch& p, uint32_t k, con
 __device__ __forceinline__ float* branch_squares(const ChainLaunch& p, const ChainView& view) {
   return reinterpret_cast<float*>(view.shared + p.sums);
 }
-/// Unit u of n of the block's rows, from its own-th on, as offsets of fetch_at().
-template <uint32_t kRows, bool kPairs>
+/// Unit u of kCount rows, from `first` on, as offsets of fetch_at().
+template <uint32_t kCount>
 struct UnitOfRows {
-  uint32_t at[kRows];
+  uint32_t at[kCount];
   __device__ __forceinline__ UnitOfRows(const ChainLaunch& p, const ChainProduct& q, uint32_t u,
-                                        const Staging<kPairs>& staging, uint32_t own) {
+                                        uint32_t first) {
 #pragma unroll
-    for (uint32_t i = 0; i < kRows; ++i) {
-      const uint32_t row = staging.rank + (own + i) * Staging<kPairs>::kStride;
+    for (uint32_t i = 0; i < kCount; ++i) {
+      const uint32_t row = first + i;
       at[i] = row < p.n_rows && u < q.units ? row * q.n_in + u * kUnitColumns : kNowhere;
     }
   }
 };
 
-/// The squares of the branches of some of the block's rows, from its own-th on, whose first units
-/// of the warp are y; a warp has one or two units of a row, and adds them up as chain_stage.cuh
-/// does.
-template <uint32_t kHeld, bool kPairs>
+/// The squares of the branches of kHeld rows, from `first` on, whose first units of the warp are y;
+/// a warp has one or two units of a row, and adds them up as chain_stage.cuh does.
+template <uint32_t kHeld>
 __device__ __forceinline__ void sum_branches(const ChainLaunch& p, const ChainProduct& q,
                                              const RowView& branch, const ChainView& view,
-                                             const Staging<kPairs>& staging, uint32_t own,
-                                             const LaneInputs (&y)[kHeld]) {
+                                             uint32_t first, const LaneInputs (&y)[kHeld]) {
   static_assert(kBranchUnits == 2);
   float squares[kHeld];
 #pragma unroll
   for (uint32_t i = 0; i < kHeld; ++i) squares[i] = squares_of(y[i].v[0]) + squares_of(y[i].v[1]);
   if (view.warp + kShareWarps < q.units) {
-    const UnitOfRows<kHeld, kPairs> second(p, q, view.warp + kShareWarps, staging, own);
+    const UnitOfRows<kHeld> second(p, q, view.warp + kShareWarps, first);
     LaneInputs z[kHeld];
     fetch_at<kHeld>(branch, second.at, view.lane, z);
 #pragma unroll
@@ -220,49 +201,48 @@ __device__ __forceinline__ void sum_branches(const ChainLaunch& p, const ChainPr
 #pragma unroll
   for (uint32_t i = 0; i < kHeld; ++i) {
     const float sum = lanes_sum(squares[i]);
-    if (view.lane == 0) branch_squares(p, view)[(own + i) * kShareWarps + view.warp] = sum;
+    if (view.lane == 0) branch_squares(p, view)[(first + i) * kShareWarps + view.warp] = sum;
   }
 }
 
-/// Rows with the branch of an earlier product added; every block, or every pair of them, computes
-/// all of them, and leaves every n-th unit. What a warp asks for first, a unit of two rows, stays
-/// in registers until the warps have met; there are none for more.
-template <uint32_t kRows, bool kPairs>
+/// Rows with the branch of an earlier product added; every block computes all of them, and leaves
+/// every n-th unit. What a warp asks for first, a unit of two rows, stays in registers until the
+/// warps have met; there are none for more.
+template <uint32_t kRows>
 __device__ __forceinline__ void stage_branches(const ChainLaunch& p, uint32_t k,
-                                               const ChainView& view,
-                                               const Staging<kPairs>& staging) {
-  constexpr uint32_t kOwn = kRows / Staging<kPairs>::kStride, kHeld = kOwn < 2 ? kOwn : 2;
-  using Units = UnitOfRows<kHeld, kPairs>;
+                                               const ChainView& view) {
+  constexpr uint32_t kHeld = 2;
+  static_assert(kRows % kHeld == 0);
+  using Units = UnitOfRows<kHeld>;
   const ChainProduct& q = p.products[k];
-  const StagingRows<kRows, kPairs> staged(p, k, view, staging);
+  const StagingRows<kRows> staged(p, k, view);
   const RowView rows = row_view(p, view, q.x), branch = row_view(p, view, q.branch);
   const bool norm = q.branch_weight != nullptr;
   LaneInputs x[kHeld], y[kHeld];
-  fetch_both<kHeld>(rows, branch, Units(p, q, view.warp, staging, 0).at, view.lane, x, y);
+  fetch_both<kHeld>(rows, branch, Units(p, q, view.warp, 0).at, view.lane, x, y);
   if (norm) {
-    sum_branches<kHeld, kPairs>(p, q, branch, view, staging, 0, y);
+    sum_branches<kHeld>(p, q, branch, view, 0, y);
 #pragma unroll 1
-    for (uint32_t own = kHeld; own < kOwn; own += kHeld) {
+    for (uint32_t row = kHeld; row < kRows; row += kHeld) {
       LaneInputs z[kHeld];
-      fetch_at<kHeld>(branch, Units(p, q, view.warp, staging, own).at, view.lane, z);
-      sum_branches<kHeld, kPairs>(p, q, branch, view, staging, own, z);
+      fetch_at<kHeld>(branch, Units(p, q, view.warp, row).at, view.lane, z);
+      sum_branches<kHeld>(p, q, branch, view, row, z);
     }
     meet();
   }
 #pragma unroll 1
-  for (uint32_t i = 0; view.warp + i / (kOwn / kHeld) * kShareWarps < q.units; ++i) {
-    const uint32_t u = view.warp + i / (kOwn / kHeld) * kShareWarps,
-                   first = i % (kOwn / kHeld) * kHeld;
-    if (i != 0) fetch_both<kHeld>(rows, branch, Units(p, q, u, staging, first).at, view.lane, x, y);
+  for (uint32_t i = 0; view.warp + i / (kRows / kHeld) * kShareWarps < q.units; ++i) {
+    const uint32_t u = view.warp + i / (kRows / kHeld) * kShareWarps,
+                   first = i % (kRows / kHeld) * kHeld;
+    if (i != 0) fetch_both<kHeld>(rows, branch, Units(p, q, u, first).at, view.lane, x, y);
     const LaneInputs w = weights_of(q.branch_weight, q, u, view.lane),
                      v = weights_of(q.norm_weight, q, u, view.lane);
 #pragma unroll 1
-    for (uint32_t own = first; own < first + kHeld; ++own) {
-      const uint32_t row = staging.rank + own * Staging<kPairs>::kStride;
+    for (uint32_t row = first; row < first + kHeld; ++row) {
       if (row >= p.n_rows) break;
       float factor = 1.0f;
       if (norm) {
-        const float* squares = branch_squares(p, view) + own * kShareWarps;
+        const float* squares = branch_squares(p, view) + row * kShareWarps;
         const float sum = lanes_sum(view.lane < kShareWarps ? squares[view.lane] : 0.0f);
         factor = rsqrtf(sum / static_cast<float>(q.n_in) + q.branch_eps);
         scale_by(y[0], w);
@@ -275,7 +255,7 @@ __device__ __forceinline__ void stage_branches(const ChainLaunch& p, uint32_t k,
                      fmaf(b.z, factor, a.z) * s, fmaf(b.w, factor, a.w) * s};
       }
       const uint32_t of_all = row * q.units + u;
-      if (staging.leaves(of_all)) store_sum(p, q, view, of_all, x[0]);
+      if (of_all % gridDim.x == blockIdx.x) store_sum(p, q, view, of_all, x[0]);
       if (q.norm_weight != nullptr) {
         staged.keep_squares(row, u, q.units, x[0], view.lane);
         scale_by(x[0], v);

@@ -26,16 +26,11 @@ __device__ __forceinline__ uint32_t rounded_bits(float v, float scale) {
 
 /// Writes unit u of row `row` of kRows: per 32 columns, row after row, high bytes then low bytes,
 /// each in the order in which a lane's nibbles of a block come; `map` is of all rows' units. Sums
-/// of columns are for types with minima. `twin`: a second place where all of it goes, at the same
-/// offsets. All 32 lanes of a warp.
-struct NoTwin {
-  __device__ __forceinline__ void put(uint32_t, float) const {}
-  __device__ __forceinline__ void put(uint32_t, uint2) const {}
-};
-template <uint32_t kRows = 1, class Twin = NoTwin>
+/// of columns are for types with minima. All 32 lanes of a warp.
+template <uint32_t kRows = 1>
 __device__ __forceinline__ void stage_fixed(uint8_t* image, const FixedMap& map, uint32_t u,
                                             const LaneInputs& in, uint32_t lane, uint32_t row = 0,
-                                            bool with_sums = true, const Twin& twin = {}) {
+                                            bool with_sums = true) {
   float amax = 0.0f;
 #pragma unroll
   for (int k = 0; k < 2; ++k) {
@@ -46,11 +41,7 @@ __device__ __forceinline__ void stage_fixed(uint8_t* image, const FixedMap& map,
   // Far below what a row holds, the scale stays finite.
   const float most = fmaxf(amax, 0x1p-100f), scale = __fdividef(kFixedMost, most);
   const uint32_t inverse = map.inverse + (u * kRows + row) * 4;
-  if (lane == 0) {
-    const float x = most * (1.0f / kFixedMost);
-    *reinterpret_cast<float*>(image + inverse) = x;
-    twin.put(inverse, x);
-  }
+  if (lane == 0) *reinterpret_cast<float*>(image + inverse) = most * (1.0f / kFixedMost);
   const uint32_t q = lane % 8, t = q % 4;
   const bool second = q >= 4;  // columns 16 .. 31 of the block
 #pragma unroll
@@ -77,11 +68,9 @@ __device__ __forceinline__ void stage_fixed(uint8_t* image, const FixedMap& map,
         u * (512 * kRows) + block * (64 * kRows) + row * 64 + (second ? 32 : 0) + t * 8;
     const uint2 bytes = {__byte_perm(first, next, 0x5140), __byte_perm(first, next, 0x7362)};
     *reinterpret_cast<uint2*>(image + at) = bytes;
-    twin.put(at, bytes);
     if (with_sums && q == 0) {
       const uint32_t of = map.sums + (u * kRows + row) * 32 + block * 4;
       *reinterpret_cast<float*>(image + of) = static_cast<float>(sum);
-      twin.put(of, static_cast<float>(sum));
     }
   }
 }

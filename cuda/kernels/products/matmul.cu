@@ -374,7 +374,6 @@ Status make_kernel_config(KernelConfig* config) {
   int device = 0;
   SHARPI_TRY(kernel_status(cudaGetDevice(&device), "device"));
   SHARPI_TRY(query_profile(device, "the device", &config->device));
-  config->device.block_pairs = config->device.block_pairs && chain_pairs_fit(config->device);
   return prepare_matmul(*config);
 }
 

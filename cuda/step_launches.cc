@@ -2,6 +2,7 @@
 #include "cuda/step_launches.h"
 
 #include <optional>
+#include <span>
 #include <utility>
 
 #include "cuda/step_binding.h"
@@ -42,14 +43,15 @@ class Fuser {
     list_.launches.push_back(l);
     return list_.launches.back();
   }
-  void emit_link(const RowLink& link) {
-    const auto at = static_cast<uint32_t>(list_.links.size());
-    list_.links.push_back(link);
-    Launch& l = emit(LaunchKind::kProduct);
-    l.layer = link.layer;
-    l.first_link = at;
-    l.n_links = 1;
+  /// All of them in one launch.
+  void emit_links(std::span<const RowLink> links) {
+    Launch& l = emit(links.size() > 1 ? LaunchKind::kChain : LaunchKind::kProduct);
+    l.layer = links[0].layer;
+    l.first_link = static_cast<uint32_t>(list_.links.size());
+    l.n_links = static_cast<uint32_t>(links.size());
+    list_.links.insert(list_.links.end(), links.begin(), links.end());
   }
+  void emit_link(const RowLink& link) { emit_links({&link, 1}); }
   void emit_product(const RowProduct& p, uint32_t layer) { emit_link({p, {}, layer}); }
   void emit_product(const RowProduct& p) { emit_product(p, layer_); }
   void emit_sum(const RowSum& sum, uint32_t layer) {
@@ -81,7 +83,6 @@ class Fuser {
   void chain(const RowProduct& p);
   void sum_before_next(const TensorRef& norm, float scale);
   void launch_chain();
-  void emit_links(size_t n_links);
   void begin_apart();
   void end_chain();
   bool chain_waits() const { return !waiting_.empty() || sum_.adds; }
@@ -271,23 +272,12 @@ void Fuser::launch_chain() {
     size_t n = waiting_.size();
     while (n > 1 && !have_room(facts_, paper_, {waiting_.data(), n})) --n;
     cut = cut || n < waiting_.size();
-    emit_links(n);
+    begin_apart();
+    list_.n_chains += n > 1 ? 1 : 0;
+    emit_links({waiting_.data(), n});
+    waiting_.erase(waiting_.begin(), waiting_.begin() + static_cast<std::ptrdiff_t>(n));
   }
   list_.n_apart += cut ? 1 : 0;
-}
-
-/// The first of the links that wait, in one launch.
-void Fuser::emit_links(size_t n_links) {
-  begin_apart();
-  list_.n_chains += n_links > 1 ? 1 : 0;
-  const auto end = waiting_.begin() + static_cast<std::ptrdiff_t>(n_links);
-  const auto first = static_cast<uint32_t>(list_.links.size());
-  list_.links.insert(list_.links.end(), waiting_.begin(), end);
-  Launch& l = emit(n_links > 1 ? LaunchKind::kChain : LaunchKind::kProduct);
-  l.layer = waiting_[0].layer;
-  l.first_link = first;
-  l.n_links = static_cast<uint32_t>(n_links);
-  waiting_.erase(waiting_.begin(), end);
 }
 
 /// The sum that a launch would begin with is one of its own.

@@ -75,11 +75,10 @@ void DeltaBlocks::delta_rows(const Pass& p, const SequenceRows& q, uint32_t laye
   DeltaNetTask t = delta_task(session, layer);
   std::byte* scratch = p.ws.get<std::byte>(Buf::kDelta);
   const uint64_t scratch_bytes = p.ws.size(Buf::kDelta);
+  DeltaNetTask pending;
   if (session.pending() != 0) {
-    delta_net(ops_.pool(), isa_, pending_task(session, layer, session.draft_scratch()),
-              ops_.config().deterministic, scratch, scratch_bytes);
-    t.state_in = t.state_out;
-    t.conv_in = t.conv_out;
+    pending = pending_task(session, layer, session.draft_scratch());
+    t.before = &pending;
   }
   const uint64_t width = t.shape.conv_dim(), heads = t.shape.n_v_heads, n = q.n_rows;
   t.qkv = p.ws.get(Buf::kQkv) + q.first_row * width;
@@ -95,7 +94,15 @@ void DeltaBlocks::delta_rows(const Pass& p, const SequenceRows& q, uint32_t laye
     std::memcpy(session.draft_plane(at.beta, true), t.beta, n * heads * sizeof(float));
     t.state_out = t.conv_out = nullptr;
   }
-  delta_net(ops_.pool(), isa_, t, ops_.config().deterministic, scratch, scratch_bytes);
+  const bool sequential = ops_.config().deterministic;
+  if (t.before != nullptr &&
+      !goes_with(pending, t, sequential, ops_.pool().size(), scratch_bytes)) {
+    delta_net(ops_.pool(), isa_, pending, sequential, scratch, scratch_bytes);
+    t.state_in = pending.state_out;
+    t.conv_in = pending.conv_out;
+    t.before = nullptr;
+  }
+  delta_net(ops_.pool(), isa_, t, sequential, scratch, scratch_bytes);
 }
 
 void DeltaBlocks::project_out(const Pass& p, uint32_t layer) const {

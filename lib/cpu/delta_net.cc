@@ -60,15 +60,20 @@ void spread(ThreadPool& pool, uint32_t n, float* memory, uint64_t stride, Body b
   });
 }
 
+uint32_t all_rows(const DeltaNetTask& t) {
+  return t.n_rows + (t.before == nullptr ? 0 : t.before->n_rows);
+}
+
 /// Heads of the convolution in order: query heads, key heads, value heads.
 void run_conv(const DeltaTable& table, const DeltaNetTask& t, uint32_t head, float* memory) {
+  if (t.before != nullptr) run_conv(table, *t.before, head, memory);
   const DeltaNetShape& s = t.shape;
   const uint64_t c0 = uint64_t{head} * s.head_dim;
   DeltaConv job;
   job.x = t.qkv + c0;
   job.x_stride = s.conv_dim();
   job.taps = t.conv1d + c0 * s.conv_kernel;
-  job.tail_in = t.conv_in + c0;
+  job.tail_in = (t.before == nullptr ? t.conv_in : t.before->conv_out) + c0;
   job.tail_out = t.conv_out == nullptr ? nullptr : t.conv_out + c0;
   job.tail_stride = s.conv_dim();
   job.dim = s.head_dim;
@@ -85,8 +90,8 @@ float softplus(float x) {
   return x > 20.0f ? x : std::log1p(std::exp(x));
 }
 
-void run_head(const DeltaTable& table, const DeltaNetTask& t, bool sequential, uint32_t head,
-              float* memory) {
+/// The gates of a head's rows, to memory, where the rest of the job's work comes behind.
+DeltaHead head_job(const DeltaNetTask& t, uint32_t head, float* memory) {
   const DeltaNetShape& s = t.shape;
   float* g = memory;
   float* beta = g + aligned_floats(t.n_rows);
@@ -97,7 +102,6 @@ void run_head(const DeltaTable& table, const DeltaNetTask& t, bool sequential, u
   }
   const uint64_t key = uint64_t{head % s.n_k_heads} * s.head_dim;
   const uint64_t value = uint64_t{head} * s.head_dim;
-  const uint64_t state = value * s.head_dim;
   DeltaHead job;
   job.q = t.qkv + key;
   job.k = t.qkv + s.key_dim() + key;
@@ -105,15 +109,29 @@ void run_head(const DeltaTable& table, const DeltaNetTask& t, bool sequential, u
   job.stride = s.conv_dim();
   job.g = g;
   job.beta = beta;
-  job.state_in = t.state_in + state;
-  job.state_out = t.state_out == nullptr
-                      ? beta + aligned_floats(t.n_rows) + work_floats(s, t.n_rows)
-                      : t.state_out + state;
-  job.out = t.out + value;
-  job.out_stride = s.value_dim();
+  job.state_in = t.state_in == nullptr ? nullptr : t.state_in + value * s.head_dim;
+  job.state_out = t.state_out == nullptr ? nullptr : t.state_out + value * s.head_dim;
   job.dim = s.head_dim;
   job.n_rows = t.n_rows;
   job.work = beta + aligned_floats(t.n_rows);
+  return job;
+}
+
+void run_head(const DeltaTable& table, const DeltaNetTask& t, bool sequential, uint32_t head,
+              float* memory) {
+  const DeltaNetShape& s = t.shape;
+  float* state = memory + 2 * aligned_floats(all_rows(t)) + work_floats(s, all_rows(t));
+  DeltaHead before;
+  if (t.before != nullptr) {
+    before = head_job(*t.before, head, memory);
+    memory = before.work + aligned_floats(before.n_rows);
+  }
+  DeltaHead job = head_job(t, head, memory);
+  const uint64_t value = uint64_t{head} * s.head_dim;
+  if (t.before != nullptr) job.before = &before;
+  if (job.state_out == nullptr) job.state_out = state;
+  job.out = t.out + value;
+  job.out_stride = s.value_dim();
   if (takes_chunks(sequential, t.n_rows)) {
     table.chunks(job);
   } else {
@@ -143,6 +161,14 @@ uint64_t delta_net_scratch_bytes(const DeltaNetShape& shape, uint32_t n_threads,
   return worker_floats(shape, max_rows) * n_threads * sizeof(float) + kAlign;
 }
 
+bool goes_with(const DeltaNetTask& before, const DeltaNetTask& task, bool sequential,
+               uint32_t n_threads, uint64_t scratch_bytes) {
+  const uint32_t n = before.n_rows + task.n_rows;
+  return task.n_rows != 0 && !takes_chunks(sequential, before.n_rows) &&
+         !takes_chunks(sequential, task.n_rows) &&
+         scratch_bytes >= delta_net_scratch_bytes(task.shape, n_threads, n);
+}
+
 namespace {
 
 /// No rows: the state goes on as it is.
@@ -167,7 +193,9 @@ void run_rows(Isa isa, const DeltaNetTask& task, bool sequential, uint32_t n_thr
   if (task.n_rows == 0) return copy_state(task);
   const DeltaTable& table = table_for(isa, s.head_dim);
   float* memory = aligned_memory(scratch);
-  assert(scratch_bytes >= delta_net_scratch_bytes(s, n_threads, task.n_rows));
+  assert(scratch_bytes >= delta_net_scratch_bytes(s, n_threads, all_rows(task)));
+  assert(task.before == nullptr ||
+         goes_with(*task.before, task, sequential, n_threads, scratch_bytes));
   static_cast<void>(n_threads);
   static_cast<void>(scratch_bytes);
   each(2 * s.n_k_heads + s.n_v_heads, memory,
@@ -180,7 +208,7 @@ void run_rows(Isa isa, const DeltaNetTask& task, bool sequential, uint32_t n_thr
 
 void delta_net(ThreadPool& pool, Isa isa, const DeltaNetTask& task, bool sequential,
                std::byte* scratch, uint64_t scratch_bytes) {
-  const uint64_t stride = worker_floats(task.shape, task.n_rows);
+  const uint64_t stride = worker_floats(task.shape, all_rows(task));
   run_rows(
       isa, task, sequential, pool.size(), scratch, scratch_bytes,
       [&](uint32_t n, float* memory, const auto& body) { spread(pool, n, memory, stride, body); });

@@ -44,7 +44,15 @@ struct DeltaNetTask {
   float* conv_out = nullptr;   // these rows do to the state is not kept (drafts)
   float* out = nullptr;        // [n_rows][value_dim]: rms(o, norm) * silu(z)
   uint32_t n_rows = 0;
+  /// Rows of the same layer in front of these, of which only the state is wanted (drafts that were
+  /// accepted): it is read once for both. They have states in and out, and these begin at what they
+  /// leave; state_in and conv_in are not read then. `out` and `z` of theirs are not used.
+  const DeltaNetTask* before = nullptr;
 };
+/// Whether the rows in front of a task may go with it: both take the recurrence, and scratch for
+/// so many rows is there.
+bool goes_with(const DeltaNetTask& before, const DeltaNetTask& task, bool sequential,
+               uint32_t n_threads, uint64_t scratch_bytes);
 
 /// The path that n_rows rows take, for statistics: "recurrence-avx512", "chunks-avx512", ...
 std::string delta_net_path(Isa isa, uint32_t head_dim, bool sequential, uint32_t n_rows);

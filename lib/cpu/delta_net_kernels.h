@@ -76,18 +76,20 @@ void conv(const DeltaConv& a) {
 
 // --- recurrence ---
 
-/// S_j.k and S_j.q of kStateRows rows to sums[0, kStateRows) and sums[kStateRows, ...).
+/// S_j.k and S_j.q of kStateRows rows to sums[0, kStateRows) and sums[kStateRows, ...); the latter
+/// are zero where nobody wants outputs. Either way the former have the same bits.
+template <bool kOut>
 inline void state_dots(const float* s, const float* k, const float* q, uint32_t dim, float* sums) {
   V::R acc[2 * kStateRows];
 #pragma GCC unroll 16
   for (uint32_t r = 0; r < 2 * kStateRows; ++r) acc[r] = V::zero();
   for (uint32_t c = 0; c < dim; c += kW) {
-    const V::R kv = V::load(k + c), qv = V::load(q + c);
+    const V::R kv = V::load(k + c), qv = kOut ? V::load(q + c) : V::zero();
 #pragma GCC unroll 8
     for (uint32_t r = 0; r < kStateRows; ++r) {
       const V::R sv = V::load(s + uint64_t{r} * dim + c);
       acc[r] = V::fma(sv, kv, acc[r]);
-      acc[kStateRows + r] = V::fma(sv, qv, acc[kStateRows + r]);
+      if constexpr (kOut) acc[kStateRows + r] = V::fma(sv, qv, acc[kStateRows + r]);
     }
   }
   if constexpr (kW >= 8) {
@@ -97,35 +99,52 @@ inline void state_dots(const float* s, const float* k, const float* q, uint32_t 
   }
 }
 
-void recurrence(const DeltaHead& a) {
-  float* kq = a.work;
-  float* decay = a.work + a.n_rows;
-  for (uint32_t t = 0; t < a.n_rows; ++t) {
-    kq[t] = dot_rows(a.k + t * a.stride, a.q + t * a.stride, a.dim);
-    decay[t] = exp1(a.g[t]);
-  }
-  for (uint32_t j = 0; j < a.dim; j += kStateRows) {
-    const float* from = a.state_in + uint64_t{j} * a.dim;
-    float* to = a.state_out + uint64_t{j} * a.dim;
-    for (uint32_t t = 0; t < a.n_rows; ++t, from = to) {
-      const float* k = a.k + t * a.stride;
-      alignas(64) float sums[2 * kStateRows];
-      state_dots(from, k, a.q + t * a.stride, a.dim, sums);
-      float d[kStateRows];
-      for (uint32_t r = 0; r < kStateRows; ++r) {
-        d[r] = a.beta[t] * (a.v[t * a.stride + j + r] - decay[t] * sums[r]);
+/// kStateRows rows of the state, from row j on, over all tokens; they stay in L1. `from` is where
+/// they are before the first.
+template <bool kOut>
+inline void advance_rows(const DeltaHead& a, uint32_t j, const float* from) {
+  const float *decay = a.work, *kq = a.work + a.n_rows;
+  float* to = a.state_out + uint64_t{j} * a.dim;
+  for (uint32_t t = 0; t < a.n_rows; ++t, from = to) {
+    const float* k = a.k + t * a.stride;
+    alignas(64) float sums[2 * kStateRows];
+    state_dots<kOut>(from, k, a.q + t * a.stride, a.dim, sums);
+    float d[kStateRows];
+    for (uint32_t r = 0; r < kStateRows; ++r) {
+      d[r] = a.beta[t] * (a.v[t * a.stride + j + r] - decay[t] * sums[r]);
+      if constexpr (kOut)
         a.out[t * a.out_stride + j + r] = decay[t] * sums[kStateRows + r] + d[r] * kq[t];
-      }
-      const V::R f = V::set1(decay[t]);
-      for (uint32_t c = 0; c < a.dim; c += kW) {
-        const V::R kv = V::load(k + c);
+    }
+    const V::R f = V::set1(decay[t]);
+    for (uint32_t c = 0; c < a.dim; c += kW) {
+      const V::R kv = V::load(k + c);
 #pragma GCC unroll 8
-        for (uint32_t r = 0; r < kStateRows; ++r) {
-          const uint64_t at = uint64_t{r} * a.dim + c;
-          V::store(to + at, V::fma(V::set1(d[r]), kv, V::mul(V::load(from + at), f)));
-        }
+      for (uint32_t r = 0; r < kStateRows; ++r) {
+        const uint64_t at = uint64_t{r} * a.dim + c;
+        V::store(to + at, V::fma(V::set1(d[r]), kv, V::mul(V::load(from + at), f)));
       }
     }
+  }
+}
+
+inline void recurrence_gates(const DeltaHead& a, bool outputs) {
+  for (uint32_t t = 0; t < a.n_rows; ++t) {
+    a.work[t] = exp1(a.g[t]);
+    if (outputs) a.work[a.n_rows + t] = dot_rows(a.k + t * a.stride, a.q + t * a.stride, a.dim);
+  }
+}
+
+void recurrence(const DeltaHead& a) {
+  recurrence_gates(a, true);
+  if (a.before != nullptr) recurrence_gates(*a.before, false);
+  for (uint32_t j = 0; j < a.dim; j += kStateRows) {
+    const uint64_t at = uint64_t{j} * a.dim;
+    if (a.before == nullptr) {
+      advance_rows<true>(a, j, a.state_in + at);
+      continue;
+    }
+    advance_rows<false>(*a.before, j, a.before->state_in + at);
+    advance_rows<true>(a, j, a.before->state_out + at);
   }
 }
 

@@ -38,6 +38,9 @@ struct DeltaHead {
   uint64_t out_stride = 0;
   uint32_t dim = 0, n_rows = 0;
   float* work = nullptr;  // work_floats(dim, n_rows)
+  // Rows in front of these that want no outputs: what they make of their state_in is their
+  // state_out, where these begin; state_in is not read then. Recurrence only.
+  const DeltaHead* before = nullptr;
 };
 
 /// out = rms(out, norm) * silu(z), row by row.

@@ -302,6 +302,65 @@ TEST_P(DeltaNet, AnySplitGivesTheSameState) {
   }
 }
 
+/// Rows in front whose outputs nobody wants, and the rows behind them, in one call: bit by bit what
+/// two calls make of the states and outputs, also where the states of the rows behind are not kept.
+TEST_P(DeltaNet, RowsInFrontGoWithTheRest) {
+  for (const uint32_t n_before : {1u, 2u, 7u, 15u}) {
+    for (const uint32_t n : {1u, 3u, 15u}) {
+      for (const bool kept : {true, false}) {
+        SCOPED_TRACE(std::to_string(n_before) + " and " + std::to_string(n) + " rows");
+        const Layer l(kSmall, n_before + n, 14);
+        const State start(kSmall, 606);
+        State apart = start;
+        run(GetParam().run(2), l, 0, n_before, &apart);
+        const State between = apart;
+        const std::vector<float> want = run(GetParam().run(2), l, n_before, n_before + n, &apart);
+
+        State left = start, end = start;
+        std::vector<float> qkv = l.qkv, out(size_t{n} * kSmall.value_dim());
+        const auto task = [&](uint32_t from, uint32_t rows) {
+          DeltaNetTask t;
+          t.shape = kSmall;
+          t.qkv = qkv.data() + size_t{from} * kSmall.conv_dim();
+          t.alpha = l.alpha.data() + size_t{from} * kSmall.n_v_heads;
+          t.beta = l.beta.data() + size_t{from} * kSmall.n_v_heads;
+          t.conv1d = l.conv.data(), t.dt_bias = l.bias.data(), t.a = l.a.data();
+          t.norm = l.norm.data(), t.eps = l.eps, t.n_rows = rows;
+          return t;
+        };
+        DeltaNetTask before = task(0, n_before), t = task(n_before, n);
+        before.state_in = start.s.data(), before.conv_in = start.conv.data();
+        before.state_out = left.s.data(), before.conv_out = left.conv.data();
+        t.before = &before;
+        t.z = l.z.data() + size_t{n_before} * kSmall.value_dim();
+        t.out = out.data();
+        if (kept) t.state_out = end.s.data(), t.conv_out = end.conv.data();
+        const bool sequential = GetParam().sequential;
+        const uint64_t bytes = delta_net_scratch_bytes(kSmall, 2, n_before + n);
+        ASSERT_TRUE(goes_with(before, t, sequential, 2, bytes));
+        EXPECT_FALSE(goes_with(before, t, sequential, 2, bytes - 1));
+        std::vector<float> scratch(bytes / 4 + 16, std::nanf(""));
+        delta_net(pool_of(2), GetParam().isa, t, sequential,
+                  reinterpret_cast<std::byte*>(scratch.data()), bytes);
+        EXPECT_EQ(out, want);
+        EXPECT_EQ(left.s, between.s);
+        EXPECT_EQ(left.conv, between.conv);
+        if (!kept) continue;
+        EXPECT_EQ(end.s, apart.s);
+        EXPECT_EQ(end.conv, apart.conv);
+      }
+    }
+  }
+  // Chunks do not go with rows in front.
+  const Layer l(kSmall, 1, 15);
+  DeltaNetTask one, many;
+  one.shape = many.shape = kSmall;
+  one.n_rows = 1, many.n_rows = 16;
+  const uint64_t bytes = delta_net_scratch_bytes(kSmall, 1, 17);
+  EXPECT_EQ(goes_with(one, many, GetParam().sequential, 1, bytes), GetParam().sequential);
+  EXPECT_EQ(goes_with(many, one, GetParam().sequential, 1, bytes), GetParam().sequential);
+}
+
 TEST_P(DeltaNet, NoRowsCopyTheState) {
   const Layer l(kSmall, 1, 13);
   State state(kSmall, 605);

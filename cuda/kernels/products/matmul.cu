@@ -128,8 +128,8 @@ bool all_in_f16(const KernelConfig& config, const MatmulParams& p) {
 }
 
 bool streams_product(const KernelConfig& config, const MatmulParams& p) {
-  return !config.deterministic && p.n_rows <= kStreamedTileRows &&
-         (p.n_rows <= kStreamedRows || all_in_f16(config, p));
+  return !config.deterministic &&
+         p.n_rows <= (all_in_f16(config, p) ? streamed_tile_rows(config) : kStreamedRows);
 }
 
 /// Up to kMatvecRows rows: the tasks in tiles in one launch, the others in their own. `branch`:
@@ -385,6 +385,11 @@ uint64_t matmul_workspace_bytes(const KernelConfig& config, uint32_t max_rows, u
   return align_up(bytes);
 }
 
+uint32_t streamed_tile_rows(const KernelConfig& config) {
+  constexpr int kRoomForSixteen = 200 << 10;
+  return config.device.shared_per_block >= kRoomForSixteen ? 48 : kStreamedRows;
+}
+
 Status launch_matmul(const KernelConfig& config, const MatmulParams& p, cudaStream_t stream) {
   SHARPI_TRY(check_tasks(p));
   if (!streams_product(config, p)) return run_gemm(config, p, stream);
@@ -430,7 +435,8 @@ Status launch_link(const KernelConfig& config, const ChainLink& link, cudaStream
 }
 
 const char* matmul_path(const KernelConfig& config, uint32_t n_rows) {
-  if (!config.exact && !config.deterministic && n_rows <= kStreamedTileRows) return "f16 streaming";
+  if (!config.exact && !config.deterministic && n_rows <= streamed_tile_rows(config))
+    return "f16 streaming";
   return use_cublas(config, n_rows) ? "f16 weights and cuBLASLt" : moe_path(config, n_rows);
 }
 

@@ -23,9 +23,8 @@ namespace sharpi::cuda {
 
 /// Rows that the weight-streaming kernels take in one launch: of weights in tiles, and in f32.
 constexpr uint32_t kMatvecRows = 16, kMatvecF32Rows = 8;
-/// Rows up to which they are used, several launches if need be: of products of weights in tiles
-/// alone, and of all others (experts, too).
-constexpr uint32_t kStreamedTileRows = 48, kStreamedRows = 24;
+/// Rows up to which they are used, several launches if need be.
+constexpr uint32_t kStreamedRows = 24;
 constexpr uint32_t kMaxMatmulTasks = 4;
 
 enum class Epilogue : uint8_t {
@@ -67,6 +66,11 @@ struct MatmulParams {
 /// per task. 0 is possible.
 uint64_t matmul_workspace_bytes(const KernelConfig& config, uint32_t max_rows, uint32_t max_in,
                                 uint32_t max_out);
+
+/// The same of products of weights in tiles alone: more where a block has room for sixteen rows
+/// beside its rings (9.0). Cards with less memory bandwidth would pay for reading the weights
+/// twice.
+uint32_t streamed_tile_rows(const KernelConfig& config);
 
 Status launch_matmul(const KernelConfig& config, const MatmulParams& p, cudaStream_t stream);
 

@@ -107,7 +107,7 @@ inline void check_case(Bench& b, const Case& k) {
     bool tiles = true;
     for (const std::unique_ptr<Matrix>& m : w) tiles = tiles && m->m.layout == WeightLayout::kTiles;
     const bool many =
-        k.n_rows > (tiles ? kStreamedTileRows : kStreamedRows) || b.config.deterministic;
+        k.n_rows > (tiles ? streamed_tile_rows(b.config) : kStreamedRows) || b.config.deterministic;
     const double tolerance = !fast ? kExact : many ? kFastMany : fast_tolerance(k.types);
     for (const uint32_t r : rows) {
       const auto at = static_cast<ptrdiff_t>(r * k.n_out[t]);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 // Matrix products of the CUDA tier: y[r][o] = sum_i W[o][i] * x[r][i], x and y f32 in device
-// memory. launch_matmul streams the weights once for every 8 rows of few (matvec.cu): x rounded to
+// memory. launch_matmul streams the weights once for every 16 rows of few (matvec.cu): x rounded to
 // f16 under powers of two, integer weights exact on tensor cores, f32 accumulation; nothing but the
 // weights is read before the grid dependency resolves, so launches chained with `pdl` overlap. More
 // rows: x as an f16 image under a power of two per row, weights to f16 on the way (gemm.h), or

@@ -101,7 +101,8 @@ Status Forward::launch(Pass& p, const Binding& at, const LaunchList& list, const
     case LaunchKind::kChain:
       return launch_links(p, at, list, l);
     case LaunchKind::kResidual:
-      return add_sum(p, l.sum);
+      return launch_branch_sum(p.config, at.row(l.sum.x), at.branch(l.sum), p.n_rows(),
+                               m_.spec().n_embd, p.ws.raw_stream());
     case LaunchKind::kKeepRing:
       return mixers_.flush_ring(p);
     case LaunchKind::kRows:
@@ -272,19 +273,6 @@ Status Forward::launch_links(Pass& p, const Binding& at, const LaunchList& list,
   tuning.shared_bytes = m_.device->chain_bytes();
   return launch_chain(p.config, links, l.n_links, p.ws.get<std::byte>(Buf::kChainSync),
                       p.ws.raw_stream(), tuning);
-}
-
-Status Forward::add_sum(Pass& p, const RowSum& sum) const {
-  ResidualParams r;
-  r.x = p.ws.get(sum.x);
-  r.to = p.ws.get(sum.to);
-  r.y = sum.adds ? p.ws.get(Buf::kY) : nullptr;
-  r.n_rows = p.n_rows();
-  r.width = m_.spec().n_embd;
-  r.weight = sum.norm == nullptr ? nullptr : m_.floats(*sum.norm);
-  r.eps = m_.spec().rms_eps;
-  r.scale = sum.scale;
-  return launch_residual(r, stream_of(p));
 }
 
 std::string Forward::chain_path() const {

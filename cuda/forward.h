@@ -38,7 +38,6 @@ class Forward {
   Status hidden_rows(Pass& p) const;
   Status rope_tables(Pass& p) const;
   Status launch_links(Pass& p, const Binding& at, const LaunchList& list, const Launch& l) const;
-  Status add_sum(Pass& p, const RowSum& sum) const;
 
   const LoadedModel& m_;
   MixerLaunches mixers_;

@@ -32,8 +32,13 @@ ChainLink Binding::link(const RowLink& l) const {
   ChainLink link{product(l.product), {}};
   if (!l.sum.adds) return link;
   link.product.x = row(l.sum.x);
-  link.branch = {row(Buf::kY), floats(l.sum.norm), spec_.rms_eps, l.sum.scale, row(l.sum.to)};
+  link.branch = branch(l.sum);
   return link;
+}
+
+ChainBranch Binding::branch(const RowSum& sum) const {
+  return {sum.adds ? row(Buf::kY) : nullptr, floats(sum.norm), spec_.rms_eps, sum.scale,
+          row(sum.to)};
 }
 
 MoeParams Binding::expert_rows(uint32_t layer, Buf to, bool add) const {

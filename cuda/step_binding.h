@@ -29,6 +29,8 @@ class Binding {
 
   MatmulParams product(const RowProduct& p) const;
   ChainLink link(const RowLink& l) const;
+  /// Without y where nothing is added.
+  ChainBranch branch(const RowSum& sum) const;
   /// Everything but the matrices.
   MoeParams expert_rows(uint32_t layer, Buf to, bool add) const;
   MoeParams experts(uint32_t layer, Buf to, bool add) const;

@@ -73,8 +73,6 @@ DeltaNetTask DeltaBlocks::pending_task(const CpuSession& session, uint32_t layer
 void DeltaBlocks::delta_rows(const Pass& p, const SequenceRows& q, uint32_t layer) const {
   const auto& session = *static_cast<CpuSession*>(q.session);
   DeltaNetTask t = delta_task(session, layer);
-  std::byte* scratch = p.ws.get<std::byte>(Buf::kDelta);
-  const uint64_t scratch_bytes = p.ws.size(Buf::kDelta);
   DeltaNetTask pending;
   if (session.pending() != 0) {
     pending = pending_task(session, layer, session.draft_scratch());
@@ -94,15 +92,8 @@ void DeltaBlocks::delta_rows(const Pass& p, const SequenceRows& q, uint32_t laye
     std::memcpy(session.draft_plane(at.beta, true), t.beta, n * heads * sizeof(float));
     t.state_out = t.conv_out = nullptr;
   }
-  const bool sequential = ops_.config().deterministic;
-  if (t.before != nullptr &&
-      !goes_with(pending, t, sequential, ops_.pool().size(), scratch_bytes)) {
-    delta_net(ops_.pool(), isa_, pending, sequential, scratch, scratch_bytes);
-    t.state_in = pending.state_out;
-    t.conv_in = pending.conv_out;
-    t.before = nullptr;
-  }
-  delta_net(ops_.pool(), isa_, t, sequential, scratch, scratch_bytes);
+  delta_net(ops_.pool(), isa_, t, ops_.config().deterministic, p.ws.get<std::byte>(Buf::kDelta),
+            p.ws.size(Buf::kDelta));
 }
 
 void DeltaBlocks::project_out(const Pass& p, uint32_t layer) const {

@@ -208,6 +208,15 @@ void run_rows(Isa isa, const DeltaNetTask& task, bool sequential, uint32_t n_thr
 
 void delta_net(ThreadPool& pool, Isa isa, const DeltaNetTask& task, bool sequential,
                std::byte* scratch, uint64_t scratch_bytes) {
+  const DeltaNetTask* before = task.before;
+  if (before != nullptr && !goes_with(*before, task, sequential, pool.size(), scratch_bytes)) {
+    DeltaNetTask rest = task;
+    rest.before = nullptr;
+    rest.state_in = before->state_out;
+    rest.conv_in = before->conv_out;
+    delta_net(pool, isa, *before, sequential, scratch, scratch_bytes);
+    return delta_net(pool, isa, rest, sequential, scratch, scratch_bytes);
+  }
   const uint64_t stride = worker_floats(task.shape, all_rows(task));
   run_rows(
       isa, task, sequential, pool.size(), scratch, scratch_bytes,

@@ -45,12 +45,12 @@ struct DeltaNetTask {
   float* out = nullptr;        // [n_rows][value_dim]: rms(o, norm) * silu(z)
   uint32_t n_rows = 0;
   /// Rows of the same layer in front of these, of which only the state is wanted (drafts that were
-  /// accepted): it is read once for both. They have states in and out, and these begin at what they
-  /// leave; state_in and conv_in are not read then. `out` and `z` of theirs are not used.
+  /// accepted). They have states in and out, and these begin at what they leave; state_in and
+  /// conv_in are not read then. `z` of theirs is null, and `out` scratch.
   const DeltaNetTask* before = nullptr;
 };
-/// Whether the rows in front of a task may go with it: both take the recurrence, and scratch for
-/// so many rows is there.
+/// Whether the rows in front of a task go with it in one call, which reads the state once: both
+/// take the recurrence, and scratch for so many rows is there. Else they go before it.
 bool goes_with(const DeltaNetTask& before, const DeltaNetTask& task, bool sequential,
                uint32_t n_threads, uint64_t scratch_bytes);
 

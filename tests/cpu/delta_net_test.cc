@@ -303,11 +303,12 @@ TEST_P(DeltaNet, AnySplitGivesTheSameState) {
 }
 
 /// Rows in front whose outputs nobody wants, and the rows behind them, in one call: bit by bit what
-/// two calls make of the states and outputs, also where the states of the rows behind are not kept.
+/// two calls make of the states and outputs, also where the states of the rows behind are not kept,
+/// and where scratch for both is not there, so that one goes before the other.
 TEST_P(DeltaNet, RowsInFrontGoWithTheRest) {
   for (const uint32_t n_before : {1u, 2u, 7u, 15u}) {
     for (const uint32_t n : {1u, 3u, 15u}) {
-      for (const bool kept : {true, false}) {
+      for (const auto& [kept, room] : {std::pair(true, true), {false, true}, {true, false}}) {
         SCOPED_TRACE(std::to_string(n_before) + " and " + std::to_string(n) + " rows");
         const Layer l(kSmall, n_before + n, 14);
         const State start(kSmall, 606);
@@ -331,14 +332,17 @@ TEST_P(DeltaNet, RowsInFrontGoWithTheRest) {
         DeltaNetTask before = task(0, n_before), t = task(n_before, n);
         before.state_in = start.s.data(), before.conv_in = start.conv.data();
         before.state_out = left.s.data(), before.conv_out = left.conv.data();
+        std::vector<float> unused(size_t{n_before} * kSmall.value_dim());
+        before.out = unused.data();
         t.before = &before;
         t.z = l.z.data() + size_t{n_before} * kSmall.value_dim();
         t.out = out.data();
         if (kept) t.state_out = end.s.data(), t.conv_out = end.conv.data();
         const bool sequential = GetParam().sequential;
-        const uint64_t bytes = delta_net_scratch_bytes(kSmall, 2, n_before + n);
+        uint64_t bytes = delta_net_scratch_bytes(kSmall, 2, n_before + n);
         ASSERT_TRUE(goes_with(before, t, sequential, 2, bytes));
         EXPECT_FALSE(goes_with(before, t, sequential, 2, bytes - 1));
+        if (!room) bytes -= 1;
         std::vector<float> scratch(bytes / 4 + 16, std::nanf(""));
         delta_net(pool_of(2), GetParam().isa, t, sequential,
                   reinterpret_cast<std::byte*>(scratch.data()), bytes);

@@ -157,87 +157,88 @@ TEST(Launches, KernelsHaveEveryComputableTypeAndRefuseTheOthersByName) {
   EXPECT_GT(n_refused, 0u);
 }
 
+/// visit(experts, used, matrix, type, card) for every product of the published models, on every
+/// card, with weights of each of the types that fit its columns: whether it is of routed experts,
+/// how many of which a row uses.
+template <class F>
+void each_product(std::initializer_list<GgmlType> types, F&& visit) {
+  for (const PublishedModel& model : published_models()) {
+    const auto& spec = model.spec;
+    each_block(*spec, Placement::all(*spec, TierId::kCuda), [&](const Block& block, TierId) {
+      const bool experts = block.kind == BlockKind::kExperts;
+      const uint32_t used = experts ? spec->layers[block.layer].ffn.n_used : 1;
+      for (const TensorRef& w : block_products(*spec, block)) {
+        for (const GgmlType type : types) {
+          if (w.n_in % ggml_traits(type).block_elements != 0 || w.n_out % 16 != 0) continue;
+          for (int i = 0; i < cuda::kNamedCards; ++i) {
+            const cuda::NamedCard& card = cuda::named_card(i);
+            SCOPED_TRACE(std::string(model.name) + ", " + card.name + ", columns " +
+                         std::to_string(w.n_in));
+            visit(experts, used, w, type, card.profile);
+          }
+        }
+      }
+    });
+  }
+}
+
 /// Every product of every published model, with weights of every type that lies in tiles: the
 /// launch fits, or the device says that it does not and the row goes to the kernel that stages
 /// nothing, which is so for 16-bit weights of very long rows and 99 KiB only.
 TEST(Launches, RowsOfEveryModelFitEveryDeviceOrAreReadInF32) {
   uint32_t n_in_f32 = 0;
-  for (const PublishedModel& model : published_models()) {
-    const auto& spec = model.spec;
-    each_block(*spec, Placement::all(*spec, TierId::kCuda), [&](const Block& block, TierId) {
-      for (const TensorRef& w : block_products(*spec, block)) {
-        const bool experts = block.kind == BlockKind::kExperts;
-        const uint32_t used = experts ? spec->layers[block.layer].ffn.n_used : 1;
-        for (const GgmlType type :
-             {GgmlType::kQ4_K, GgmlType::kQ6_K, GgmlType::kQ8_0, GgmlType::kQ4_0, GgmlType::kF16}) {
-          if (w.n_in % ggml_traits(type).block_elements != 0 || w.n_out % 16 != 0) continue;
-          for (const uint32_t segments : {1u, used}) {
-            for (int i = 0; i < cuda::kNamedCards; ++i) {
-              const cuda::NamedCard& card = cuda::named_card(i);
-              cuda::StreamParams p = row_through(type, w.n_in, w.n_out, segments);
-              uint32_t bytes = 0;
-              const uint32_t blocks = cuda::matvec::plan_matvec(card.profile, &p, &bytes);
-              const auto room = static_cast<uint32_t>(card.profile.shared_per_block);
-              if (blocks == 0) {
-                ++n_in_f32;
-                EXPECT_EQ(type, GgmlType::kF16)
-                    << model.name << ", " << card.name << ", " << w.n_in;
-                EXPECT_EQ(room, 101376u) << model.name;
-                continue;
-              }
-              EXPECT_LE(bytes, room) << model.name << ", " << card.name << ", " << w.n_in;
-              EXPECT_LE(p.n_warps, cuda::matvec::kMaxWarps);
-              EXPECT_GE(p.n_stages, 2u);
-            }
+  each_product(
+      {GgmlType::kQ4_K, GgmlType::kQ6_K, GgmlType::kQ8_0, GgmlType::kQ4_0, GgmlType::kF16},
+      [&](bool, uint32_t used, const TensorRef& w, GgmlType type, const cuda::DeviceProfile& card) {
+        for (const uint32_t segments : {1u, used}) {
+          cuda::StreamParams p = row_through(type, w.n_in, w.n_out, segments);
+          uint32_t bytes = 0;
+          const auto room = static_cast<uint32_t>(card.shared_per_block);
+          if (cuda::matvec::plan_matvec(card, &p, &bytes) == 0) {
+            ++n_in_f32;
+            EXPECT_EQ(type, GgmlType::kF16);
+            EXPECT_EQ(room, 101376u);
+            continue;
           }
+          EXPECT_LE(bytes, room);
+          EXPECT_LE(p.n_warps, cuda::matvec::kMaxWarps);
+          EXPECT_GE(p.n_stages, 2u);
         }
-      }
-    });
-  }
+      });
   EXPECT_GT(n_in_f32, 0u);  // else that way is not tested here
 }
 
-/// Two to eight rows of every model with weights of four types: the columns of long rows are taken
-/// in parts, so that each weight is read once, on cards with 99 KiB too. Before, those that had no
-/// room were read once for every half of the rows: `down` of the 27B eight times for eight rows
-/// there.
+/// Few rows of every model with weights of four types: the columns of long rows are taken in parts,
+/// so that each weight is read once, for up to eight rows on cards with 99 KiB too, which read some
+/// twice for more. Before, those that had no room were read once for every half of the rows: `down`
+/// of the 27B eight times for eight rows there. What is staged has room in the workspace.
 TEST(Launches, FewRowsReadEveryWeightOnceOnEveryDevice) {
   uint32_t n_parted = 0, n_whole = 0, n_halved = 0;
-  for (const PublishedModel& model : published_models()) {
-    const auto& spec = model.spec;
-    each_block(*spec, Placement::all(*spec, TierId::kCuda), [&](const Block& block, TierId) {
-      if (block.kind == BlockKind::kExperts) return;
-      for (const TensorRef& w : block_products(*spec, block)) {
-        for (const GgmlType type :
-             {GgmlType::kQ4_K, GgmlType::kQ6_K, GgmlType::kQ8_0, GgmlType::kQ4_0}) {
-          if (w.n_in % ggml_traits(type).block_elements != 0 || w.n_out % 16 != 0) continue;
-          for (int i = 0; i < cuda::kNamedCards; ++i) {
-            const cuda::NamedCard& card = cuda::named_card(i);
-            for (uint32_t n_rows = 2; n_rows <= cuda::kMatvecRows; ++n_rows) {
-              SCOPED_TRACE(std::string(model.name) + ", " + card.name + ", columns " +
-                           std::to_string(w.n_in) + ", rows " + std::to_string(n_rows));
-              cuda::StreamParams p = row_through(type, w.n_in, w.n_out, 1);
-              p.n_rows = n_rows;
-              const uint32_t all = p.units;
-              uint32_t bytes = 0;
-              if (cuda::matvec::plan_matvec(card.profile, &p, &bytes) == 0) {
-                ++n_halved;
-                EXPECT_EQ(card.profile.shared_per_block, 101376);
-                EXPECT_GT(n_rows, 8u);
-                continue;
-              }
-              EXPECT_LE(bytes, static_cast<uint32_t>(card.profile.shared_per_block));
-              EXPECT_EQ(p.units * p.n_parts, all);
-              EXPECT_TRUE(p.n_parts == 1 || w.n_in % cuda::kUnitColumns == 0);
-              EXPECT_LE(p.buffers, card.profile.bulk_copies ? 2u : 1u);
-              EXPECT_GE(p.n_stages, 2u);
-              (p.n_parts == 1 ? n_whole : n_parted) += 1;
-            }
-          }
-        }
-      }
-    });
-  }
+  each_product({GgmlType::kQ4_K, GgmlType::kQ6_K, GgmlType::kQ8_0, GgmlType::kQ4_0},
+               [&](bool experts, uint32_t, const TensorRef& w, GgmlType type,
+                   const cuda::DeviceProfile& card) {
+                 for (uint32_t n_rows = 2; n_rows <= cuda::kMatvecRows && !experts; ++n_rows) {
+                   SCOPED_TRACE("rows " + std::to_string(n_rows));
+                   cuda::StreamParams p = row_through(type, w.n_in, w.n_out, 1);
+                   p.n_rows = n_rows;
+                   const uint32_t all = p.units;
+                   uint32_t bytes = 0;
+                   if (cuda::matvec::plan_matvec(card, &p, &bytes) == 0) {
+                     ++n_halved;
+                     EXPECT_EQ(card.shared_per_block, 101376);
+                     EXPECT_GT(n_rows, 8u);
+                     continue;
+                   }
+                   EXPECT_LE(bytes, static_cast<uint32_t>(card.shared_per_block));
+                   EXPECT_EQ(p.units * p.n_parts, all);
+                   EXPECT_TRUE(p.n_parts == 1 || w.n_in % cuda::kUnitColumns == 0);
+                   EXPECT_LE(p.buffers, card.bulk_copies ? 2u : 1u);
+                   EXPECT_GE(p.n_stages, 2u);
+                   EXPECT_LE(cuda::image_map(n_rows, p.units, p.n_parts).bytes,
+                             cuda::stream_workspace_bytes(n_rows, static_cast<uint32_t>(w.n_in)));
+                   (p.n_parts == 1 ? n_whole : n_parted) += 1;
+                 }
+               });
   EXPECT_GT(n_parted, 1000u);
   EXPECT_GT(n_whole, 1000u);
   EXPECT_LT(n_halved, n_whole / 20);

@@ -69,6 +69,9 @@ struct ChainTuning {
 /// A link by itself: what launch_matmul does, behind the sum, which may go where x is. The sum of
 /// two to kMatvecRows rows of weights in tiles is in the launch that stages them.
 Status launch_link(const KernelConfig& config, const ChainLink& link, cudaStream_t stream);
+/// The sum of a branch and rows of `width` as a launch of its own; without y the rows are scaled.
+Status launch_branch_sum(const KernelConfig& config, const float* x, const ChainBranch& branch,
+                         uint32_t n_rows, uint32_t width, cudaStream_t stream);
 
 bool has_chains(const KernelConfig& config);
 /// Rows up to which links are chained on the device; 0: none are. One where blocks have rings:

@@ -131,15 +131,9 @@ inline void launch_apart(const Bench& b, std::vector<ChainLink> links, const Lay
                          const RowsAt& r, cudaStream_t stream) {
   for (ChainLink& link : links) {
     if (link.branch.y != nullptr) {
-      ResidualParams p;
-      p.x = p.to = r.x;
-      p.y = link.branch.y;
-      p.n_rows = r.n_rows;
-      p.width = s.d;
-      p.weight = link.branch.weight;
-      p.eps = link.branch.eps;
-      p.scale = link.branch.scale;
-      must(launch_residual(p, {stream, b.config.pdl}), "residual");
+      ChainBranch in_place = link.branch;
+      in_place.x_out = r.x;
+      must(launch_branch_sum(b.config, r.x, in_place, r.n_rows, s.d, stream), "residual");
       link.product.x = r.x;
     }
     link.product.workspace = b.workspace.p;

@@ -153,7 +153,7 @@ __device__ __forceinline__ void leave(const ChainLaunch& p, const ChainProduct& 
     const ChainPanel& panel = panels[group];
     const float first = piece_sum(p, view, group, e) * norm;
     float y = first * scale;
-    if (is_gated(q.epilogue)) {
+    if (is_gated_epilogue(q.epilogue)) {
       y = gated_value(q.epilogue, first, piece_sum(p, view, work.n_groups + group, e) * norm);
     } else if (q.epilogue == Epilogue::kAdd) {
       const float* from = before_of(panel, handed, e);

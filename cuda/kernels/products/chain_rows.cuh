@@ -91,7 +91,7 @@ __device__ __forceinline__ void leave_rows(const ChainLaunch& p, const ChainProd
     for (uint32_t i = 0; i < kCarriedOutputs; ++i)
       y += at == threadIdx.x + i * kShareThreads ? carried.sum[i] : 0.0f;
     if (q.row_scale != nullptr) y *= load_fresh(q.row_scale + o.row);
-    if (is_gated(q.epilogue)) {
+    if (is_gated_epilogue(q.epilogue)) {
       const uint32_t up = work.n_groups + o.group;
       y = gated_value(q.epilogue, y, rows_piece_sum<kRows>(p, view, up, o.row, o.e) * norm);
     } else if (q.epilogue == Epilogue::kAdd) {

@@ -122,7 +122,8 @@ __device__ __forceinline__ void main_loop(const GemmParams& p, const BlockView& 
 __device__ __forceinline__ WarpPanel find_warp_panel(const GemmParams& p, uint32_t tile,
                                                      uint32_t warp, uint32_t which,
                                                      uint32_t expert) {
-  if (is_gated(p.epilogue)) return make_warp_panel(&p.tasks[which], tile * kWarps + warp, expert);
+  if (is_gated_epilogue(p.epilogue))
+    return make_warp_panel(&p.tasks[which], tile * kWarps + warp, expert);
   uint32_t t = 0;
 #pragma unroll
   for (uint32_t k = 1; k < kMaxMatmulTasks; ++k) {
@@ -155,7 +156,7 @@ __global__ void __launch_bounds__(kThreads, 2) gemm_kernel(const __grid_constant
   __syncthreads();
 #pragma unroll
   for (uint32_t m = 0; m < 2; ++m) scale_rows(factor, acc[m], v.lane);
-  if (is_gated(p.epilogue)) {
+  if (is_gated_epilogue(p.epilogue)) {
 #pragma unroll
     for (uint32_t n = 0; n < kRows / 8; ++n) {
 #pragma unroll
@@ -164,7 +165,8 @@ __global__ void __launch_bounds__(kThreads, 2) gemm_kernel(const __grid_constant
     }
   }
   store_panel(p, panel[0], v.rows, acc[0], 0, kRows / 8, v.lane);
-  if (!is_gated(p.epilogue)) store_panel(p, panel[1], v.rows, acc[1], 0, kRows / 8, v.lane);
+  if (!is_gated_epilogue(p.epilogue))
+    store_panel(p, panel[1], v.rows, acc[1], 0, kRows / 8, v.lane);
 }
 
 using GemmKernel = void (*)(GemmParams);

@@ -131,9 +131,6 @@ GemmTask gemm_task(const DeviceMatrix& w, float* y, uint64_t y_stride);
 /// task that reads them.
 Status convert_task(const DeviceMatrix& w, uint32_t first, uint32_t n, uint32_t e,
                     uint32_t n_experts, uint8_t* dst, GemmTask* task, cudaStream_t stream);
-inline bool is_gated_epilogue(Epilogue e) {
-  return e == Epilogue::kSwiGlu || e == Epilogue::kGeGlu;
-}
 
 /// gemm_cublas.cu: a product through cuBLASLt. Outputs of a gated slice, which bounds `up`.
 constexpr uint32_t kCublasGatedSlice = 4096;

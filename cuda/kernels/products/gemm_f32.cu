@@ -147,7 +147,7 @@ __device__ __forceinline__ void store(const GemmParams& p, Coming& v, Tile32& x,
 __device__ __forceinline__ Outputs find_outputs(const GemmParams& p, uint32_t tile, uint32_t which,
                                                 uint32_t expert) {
   uint32_t t = which;
-  if (!is_gated(p.epilogue)) {
+  if (!is_gated_epilogue(p.epilogue)) {
 #pragma unroll
     for (uint32_t k = 1; k < kMaxMatmulTasks; ++k) {
       if (k < p.n_tasks && tile >= p.tasks[k].first_tile) t = k;

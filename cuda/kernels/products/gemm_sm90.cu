@@ -259,7 +259,7 @@ __device__ __forceinline__ void exchange(const GemmParams& p, uint8_t* shared, b
 __device__ __forceinline__ WarpPanel find_panel_sm90(const GemmParams& p, uint32_t tile,
                                                      uint32_t warp, uint32_t expert) {
   uint32_t t = 0, panel = 0;
-  if (is_gated(p.epilogue)) {
+  if (is_gated_epilogue(p.epilogue)) {
     t = warp / 4;
     panel = tile * 4 + warp % 4;
   } else {
@@ -309,7 +309,7 @@ __global__ void __launch_bounds__(kThreads, 1)
   float acc[kGroups][4] = {};
   run_any_panel(p, v, panel, rows.n_rows, acc);
   scale_rows(factor, acc, v.lane);
-  if (is_gated(p.epilogue)) {
+  if (is_gated_epilogue(p.epilogue)) {
     const bool second = v.warp >= kWarps / 2;
     consumer_barrier();  // the stages of x are used up
     exchange(p, shared, second, acc);

@@ -426,7 +426,7 @@ Status launch_link(const KernelConfig& config, const ChainLink& link, cudaStream
   if (link.branch.y == nullptr) return launch_matmul(config, p, stream);
   SHARPI_TRY(check_tasks(p));
   const uint32_t n_in = p.tasks[0].w.n_in;
-  const bool together = streams_product(config, p) && all_in_f16(config, p) && p.n_rows > 1 &&
+  const bool together = !config.deterministic && all_in_f16(config, p) && p.n_rows > 1 &&
                         p.n_rows <= kMatvecRows && stages_sums(n_in) && p.x_stride == n_in;
   if (together) return run_streams(config, p, stream, &link.branch);
   SHARPI_TRY(launch_branch_sum(config, p.x, link.branch, p.n_rows, n_in, stream));

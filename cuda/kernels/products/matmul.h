@@ -14,6 +14,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "base/host_device.h"
 #include "base/status.h"
 #include "cuda/kernels/kernel_config.h"
 #include "cuda/kernels/products/weight_layout.h"
@@ -33,6 +34,10 @@ enum class Epilogue : uint8_t {
   kSwiGlu,  // two tasks, gate and up: tasks[0].y = silu(gate) * up; tasks[1].y unused
   kGeGlu,   // the same with gelu (tanh form)
 };
+
+SHARPI_HOST_DEVICE inline bool is_gated_epilogue(Epilogue e) {
+  return e == Epilogue::kSwiGlu || e == Epilogue::kGeGlu;
+}
 
 /// Raises the shared-memory limits of the kernels to what the profile has, so that the first launch
 /// may be inside a capture. On the current device.

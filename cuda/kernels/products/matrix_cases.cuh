@@ -45,6 +45,16 @@ inline void expect_finite(const std::string& name, const std::vector<float>& v) 
     std::printf("FAIL %s: %zu of %zu outputs not finite\n", name.c_str(), bad, v.size());
 }
 
+/// By the kernel that the product goes to.
+inline double tolerance_of(const KernelConfig& config, const Case& k,
+                           const std::vector<std::unique_ptr<Matrix>>& w) {
+  if (config.exact || k.force_f32) return kExact;
+  bool tiles = true;
+  for (const std::unique_ptr<Matrix>& m : w) tiles = tiles && m->m.layout == WeightLayout::kTiles;
+  const uint32_t most = tiles ? streamed_tile_rows(config) : kStreamedRows;
+  return k.n_rows > most || config.deterministic ? kFastMany : fast_tolerance(k.types);
+}
+
 inline void check_case(Bench& b, const Case& k) {
   const bool gated = k.epilogue == Epilogue::kSwiGlu || k.epilogue == Epilogue::kGeGlu;
   const uint64_t stride = k.n_in + 8;
@@ -103,12 +113,7 @@ inline void check_case(Bench& b, const Case& k) {
     }
     const std::vector<float> got = y[t]->host();
     expect_finite(describe(b.config, k), got);
-    const bool fast = !b.config.exact && !k.force_f32;
-    bool tiles = true;
-    for (const std::unique_ptr<Matrix>& m : w) tiles = tiles && m->m.layout == WeightLayout::kTiles;
-    const bool many =
-        k.n_rows > (tiles ? streamed_tile_rows(b.config) : kStreamedRows) || b.config.deterministic;
-    const double tolerance = !fast ? kExact : many ? kFastMany : fast_tolerance(k.types);
+    const double tolerance = tolerance_of(b.config, k, w);
     for (const uint32_t r : rows) {
       const auto at = static_cast<ptrdiff_t>(r * k.n_out[t]);
       expect_close(
@@ -151,9 +156,7 @@ inline void check_link(Bench& b, const Case& k, bool post, bool in_place) {
   must(launch_link(b.config, link, nullptr), name.c_str());
   must(cudaDeviceSynchronize(), name.c_str());
   const std::vector<float> sums = (in_place ? dx : dsum).host();
-  const double tolerance = b.config.exact             ? kExact
-                           : k.n_rows > kStreamedRows ? kFastMany
-                                                      : fast_tolerance(k.types);
+  const double tolerance = tolerance_of(b.config, k, w);
   for (uint32_t r = 0; r < k.n_rows; ++r) {
     const auto at = static_cast<ptrdiff_t>(uint64_t{r} * k.n_in);
     const std::vector<double> added =

@@ -170,7 +170,7 @@ __device__ __forceinline__ void finish(const StreamParams& p, const View& view, 
     float first = panel_sum(p, view, group, e), second = 0.0f;
     for (uint32_t j = 1; j < p.n_segments; ++j)
       first += panel_sum(p, view, j * n_groups + group, e);
-    if (is_gated(p.epilogue)) second = panel_sum(p, view, n_groups + group, e);
+    if (is_gated_epilogue(p.epilogue)) second = panel_sum(p, view, n_groups + group, e);
     if (p.norm_weight != nullptr) {
       const float norm = norm_factor(p, view, r);
       first *= norm;
@@ -182,17 +182,13 @@ __device__ __forceinline__ void finish(const StreamParams& p, const View& view, 
   }
 }
 
-__device__ __forceinline__ uint32_t panels_per_group(const StreamParams& p) {
-  return is_gated(p.epilogue) ? 2 : p.n_segments;
-}
-
 /// Panel v of a block that owns groups [first, first + n_groups): all gates then all ups; all
 /// panels of the first expert, then of the second, ...
 template <bool kMoe>
 __device__ __forceinline__ Panel make_panel(const StreamParams& p, uint32_t first,
                                             uint32_t n_groups, uint32_t v) {
   const uint32_t member = v / n_groups, group = first + v - member * n_groups;
-  const bool gated = is_gated(p.epilogue);
+  const bool gated = is_gated_epilogue(p.epilogue);
   const PanelRef ref = find_panel<kMoe>(p, group, gated ? member : 0);
   Panel panel;
   panel.data = ref.data + (!kMoe || gated ? 0 : segment_offset(p, *ref.task, member));
@@ -271,10 +267,9 @@ __global__ void __launch_bounds__(kMaxThreads, kBlocks)
     grid_dependency_wait();
     parts.begin();
   }
-  // Not earlier: the next launch's weights would hold up this one's input.
-  if constexpr (kOne) grid_dependents_launch();
-
+  // The next launch may start, not earlier: its weights would hold up this one's input.
   if constexpr (kOne) {
+    grid_dependents_launch();
     run_panels<kRows>(p, view, ring, at, view.shared + view.map.image + view.image.first_part,
                       false);
   } else {
@@ -310,15 +305,6 @@ Status prepare_matvec(int max_shared_bytes) {
   SHARPI_TRY((prepare_instance<RowCount::kOne, true, 2>(max_shared_bytes)));
   SHARPI_TRY((prepare_instance<RowCount::kEight, false, 1>(max_shared_bytes)));
   return prepare_instance<RowCount::kSixteen, false, 1>(max_shared_bytes);
-}
-
-uint64_t stream_workspace_bytes(uint32_t n_rows, uint32_t n_in) {
-  if (n_rows == 1) return 0;
-  const uint32_t units = (n_in + kUnitColumns - 1) / kUnitColumns;
-  uint32_t bytes = 0;
-  for (uint32_t n = 1; n <= kMaxParts; ++n)
-    bytes = std::max(bytes, image_map(n_rows, (units + n - 1) / n, n).bytes);
-  return bytes;
 }
 
 Status launch_matvec(const KernelConfig& config, StreamParams p, uint32_t grid_rows,

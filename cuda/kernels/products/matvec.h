@@ -83,9 +83,6 @@ Status launch_matvec(const KernelConfig& config, StreamParams p, uint32_t grid_r
 Status launch_stage_rows(const KernelConfig& config, const StreamParams& p,
                          const ChainBranch* branch, uint8_t* image, cudaStream_t stream);
 bool stages_sums(uint32_t n_in);
-/// The sum of a branch as a launch of its own.
-Status launch_branch_sum(const KernelConfig& config, const float* x, const ChainBranch& branch,
-                         uint32_t n_rows, uint32_t width, cudaStream_t stream);
 uint64_t stream_workspace_bytes(uint32_t n_rows, uint32_t n_in);
 /// Any type, any layout.
 Status launch_matvec_f32(const KernelConfig& config, const StreamParams& p, uint32_t grid_rows,

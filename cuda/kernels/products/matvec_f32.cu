@@ -119,7 +119,7 @@ __global__ void __launch_bounds__(kThreads)
     stream_f32_kernel(const __grid_constant__ StreamParams p) {
   __shared__ float part[2][kWarps][kRows][kPanelRows];
   __shared__ float squares[kWarps][kRows];
-  const uint32_t warp = threadIdx.x / 32, members = is_gated(p.epilogue) ? 2 : 1;
+  const uint32_t warp = threadIdx.x / 32, members = is_gated_epilogue(p.epilogue) ? 2 : 1;
   const int lane = static_cast<int>(threadIdx.x % 32), g = lane / 4;
   grid_dependents_launch();
   grid_dependency_wait();

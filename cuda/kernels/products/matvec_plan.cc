@@ -8,11 +8,6 @@ namespace {
 
 using namespace matvec;
 
-uint32_t panels_per_group(const StreamParams& p) {
-  const bool gated = p.epilogue == Epilogue::kSwiGlu || p.epilogue == Epilogue::kGeGlu;
-  return gated ? 2 : p.n_segments;
-}
-
 /// Who computes what; returns the number of blocks.
 uint32_t divide_work(StreamParams* p, uint32_t n_sm) {
   const uint32_t per_group = panels_per_group(*p);
@@ -96,6 +91,13 @@ bool choose_warps(const DeviceProfile& device, StreamParams* p) {
 }
 
 }  // namespace
+
+uint64_t stream_workspace_bytes(uint32_t n_rows, uint32_t n_in) {
+  if (n_rows == 1) return 0;
+  const uint32_t units = (n_in + kUnitColumns - 1) / kUnitColumns;
+  // Each part more leaves room behind every row and rounds its size up.
+  return image_map(n_rows, units, 1).bytes + (kMaxParts - 1) * (kRowGap * n_rows + 16);
+}
 
 StreamParams some_rows(const StreamParams& p, uint32_t first, uint32_t n) {
   StreamParams s = p;

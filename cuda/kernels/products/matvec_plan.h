@@ -10,11 +10,13 @@
 
 namespace sharpi::cuda {
 
+constexpr uint32_t kRowGap = 64;  // lets the rows of a column lie in different banks
+
 /// The staged rows: the squares of all units, then part by part what the products read. Byte
 /// offsets; those of x, sums and inverses are from the start of a part. `units` of a part, all
 /// segments counted.
 struct ImageMap {
-  uint32_t row_bytes;  // between rows of x; 64 more than a multiple of 128
+  uint32_t row_bytes;  // between rows of x; kRowGap more than a multiple of 128
   uint32_t sums16, sums32, inverse;
   uint32_t columns;  // of inverses: one, or the eights of rows whole
   uint32_t part_bytes;
@@ -24,7 +26,7 @@ struct ImageMap {
 SHARPI_HOST_DEVICE inline ImageMap image_map(uint32_t n_rows, uint32_t units, uint32_t n_parts) {
   ImageMap m;
   m.columns = n_rows == 1 ? 1 : (n_rows + 7) / 8 * 8;
-  m.row_bytes = units * kUnitColumns * 2 + 64;
+  m.row_bytes = units * kUnitColumns * 2 + kRowGap;
   m.sums16 = n_rows * m.row_bytes;             // [unit][row][32 halves]
   m.sums32 = m.sums16 + units * n_rows * 64;   // [unit][row][16 halves]
   m.inverse = m.sums32 + units * n_rows * 32;  // [unit][columns] f32
@@ -32,6 +34,11 @@ SHARPI_HOST_DEVICE inline ImageMap image_map(uint32_t n_rows, uint32_t units, ui
   m.first_part = (units * n_parts * n_rows * 4 + 15) / 16 * 16;
   m.bytes = m.first_part + n_parts * m.part_bytes;
   return m;
+}
+
+/// Panels of a block's group: a gate and its up, or the segments' panels of one output.
+SHARPI_HOST_DEVICE inline uint32_t panels_per_group(const StreamParams& p) {
+  return is_gated_epilogue(p.epilogue) ? 2 : p.n_segments;
 }
 
 namespace matvec {

@@ -37,6 +37,15 @@ __device__ __forceinline__ LaneInputs load_input_weights(const StreamParams& p, 
   return {{{w, w, w, w}, {w, w, w, w}}};
 }
 
+__device__ __forceinline__ float lanes_sum(float v) {
+#pragma unroll
+  for (int d = 16; d > 0; d /= 2) v += __shfl_xor_sync(~0u, v, d);
+  return v;
+}
+__device__ __forceinline__ float squares_of(const float4& v) {
+  return v.x * v.x + v.y * v.y + v.z * v.z + v.w * v.w;
+}
+
 /// The power of two that brings `amax` to [2^14, 2^15), and what undoes it and the unit of the
 /// codes.
 __device__ __forceinline__ float2 input_scale(float amax) {

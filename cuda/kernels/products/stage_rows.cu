@@ -3,7 +3,9 @@
 // same of rows that something is added to first, which would else be a launch more.
 // Bound: latency; the rows come from the second cache. Thread rule: any.
 #include "cuda/kernels/launch.h"
-#include "cuda/kernels/products/matvec_block.cuh"
+#include "cuda/kernels/products/matvec_plan.h"
+#include "cuda/kernels/products/stage.cuh"
+#include "cuda/kernels/ptx.cuh"
 
 namespace sharpi::cuda {
 namespace {
@@ -55,18 +57,11 @@ __global__ void __launch_bounds__(kMaxSumUnits * 32)
   const LaneInputs y = load_inputs(b.y + row * uint64_t{p.n_in}, c, p.n_in);
   float factor = 1.0f;
   if (b.weight != nullptr) {
-    float s = 0.0f;
-#pragma unroll
-    for (int k = 0; k < 2; ++k)
-      s += y.v[k].x * y.v[k].x + y.v[k].y * y.v[k].y + y.v[k].z * y.v[k].z + y.v[k].w * y.v[k].w;
-#pragma unroll
-    for (int d = 16; d > 0; d /= 2) s += __shfl_xor_sync(~0u, s, d);
-    if (lane == 0) squares[u] = s;
+    const float of_unit = lanes_sum(squares_of(y.v[0]) + squares_of(y.v[1]));
+    if (lane == 0) squares[u] = of_unit;
     __syncthreads();
-    s = lane < blockDim.x / 32 ? squares[lane] : 0.0f;
-#pragma unroll
-    for (int d = 16; d > 0; d /= 2) s += __shfl_xor_sync(~0u, s, d);
-    factor = rsqrtf(s / static_cast<float>(p.n_in) + b.eps);
+    const float sum = lanes_sum(lane < blockDim.x / 32 ? squares[lane] : 0.0f);
+    factor = rsqrtf(sum / static_cast<float>(p.n_in) + b.eps);
   }
 #pragma unroll
   for (uint32_t k = 0; k < 2; ++k) {

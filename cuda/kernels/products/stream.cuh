@@ -9,10 +9,6 @@
 
 namespace sharpi::cuda {
 
-__device__ __forceinline__ bool is_gated(Epilogue e) {
-  return e == Epilogue::kSwiGlu || e == Epilogue::kGeGlu;
-}
-
 __device__ __forceinline__ uint32_t divide(uint32_t n, const Divider& d) {
   return d.divisor == 1 ? n : __umulhi(n, d.multiplier);
 }
@@ -52,7 +48,7 @@ __device__ __forceinline__ PanelRef find_panel(const StreamParams& p, uint32_t g
   if (kMoe && p.mode == StreamMode::kExpertsUp) {
     r.slot = divide(group, p.by_panels);
     r.panel = group - r.slot * p.by_panels.divisor;
-  } else if (!is_gated(p.epilogue)) {
+  } else if (!is_gated_epilogue(p.epilogue)) {
 #pragma unroll
     for (uint32_t k = 1; k < kMaxMatmulTasks; ++k) {
       if (k < p.n_tasks && group >= p.tasks[k].first_group) t = k;
@@ -94,7 +90,7 @@ __device__ __forceinline__ uint32_t output_row(const StreamParams& p, const Pane
 /// where kAdd finds what it adds to.
 __device__ __forceinline__ void store_output(const StreamParams& p, float* y, uint32_t row,
                                              float first, float second, const float* old) {
-  if (is_gated(p.epilogue)) {
+  if (is_gated_epilogue(p.epilogue)) {
     *y = gated_value(p.epilogue, first, second);
     return;
   }

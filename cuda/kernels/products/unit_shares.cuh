@@ -59,14 +59,6 @@ __device__ __forceinline__ float row_sum(float part) {
   return sum;
 }
 
-__device__ __forceinline__ float lanes_sum(float v) {
-#pragma unroll
-  for (int d = 16; d > 0; d /= 2) v += __shfl_xor_sync(~0u, v, d);
-  return v;
-}
-__device__ __forceinline__ float squares_of(const float4& v) {
-  return v.x * v.x + v.y * v.y + v.z * v.z + v.w * v.w;
-}
 __device__ __forceinline__ void scale_by(LaneInputs& in, const LaneInputs& weight) {
 #pragma unroll
   for (int i = 0; i < 2; ++i) {

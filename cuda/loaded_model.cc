@@ -37,9 +37,6 @@ KvFormat make_format(const ModelSpec& spec, const KvLayout& layout) {
   return f;
 }
 
-/// Steps of dense models without chains are faster without programmatic dependent launch: blocks of
-/// the next grid that wait take room from the products that stream the weights
-/// (docs/performance.md).
 bool has_experts(const ModelSpec& spec) {
   return std::any_of(spec.layers.begin(), spec.layers.end(),
                      [](const LayerSpec& l) { return l.ffn.kind == FfnKind::kMoe; });

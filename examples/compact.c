@@ -41,7 +41,8 @@ static const char kHelp[] =
     "  -t N              threads, 0 = one per CPU (0)\n"
     "  --kv-type T|K,V   KV rows: auto, fp32, bf16, q8_0, q4 (auto)\n"
     "  --expect TEXT     exit 1 unless the answer contains TEXT\n"
-    "Options left out are read from SHARPI_KV_DTYPE and SHARPI_SNAPKV_* where these are set.\n";
+    "KV types that are left out are read from SHARPI_KV_DTYPE where it is set; with\n"
+    "SHARPI_SNAPKV_BUDGET the prompt is compacted to that budget before it is to --budget.\n";
 
 static const char* const kPolicies[] = {"auto",  "global", "snapkv",   "defensive",
                                         "value", "span",   "retrieval"};

@@ -45,7 +45,7 @@ static const char kHelp[] =
     "  -g N|auto          layers on the GPU (auto)\n"
     "  --kv-type T|K,V    KV rows: auto, fp32, bf16, q8_0, q4 (auto)\n"
     "  --temp X --top-k N --top-p X --min-p X --repeat-penalty X --seed N\n"
-    "                     sampling (0.7, 40, 0.95, 0.05, 1, 0); --temp 0 is greedy\n"
+    "                     sampling (0.7, 40, 0.95, 0.05, 1, random); --temp 0 is greedy\n"
     "  --draft N          guess up to N tokens, from the text so far and by the file's MTP\n"
     "                     block where it has one and it fits, 0 to 32 (0)\n"
     "  --draft-model FILE a smaller model of the same vocabulary guesses, too, if it fits;\n"

@@ -18,8 +18,8 @@
  * exception cross this boundary. A failed call leaves its object as it was, with two exceptions. Prefill
  * keeps the whole chunks it committed, and says how many tokens that is; the logits are then gone. A
  * pass over the model that a tier could not finish (::SHARPI_E_DEVICE, ::SHARPI_E_INTERNAL and
- * ::SHARPI_E_OUT_OF_MEMORY of prefill, decode, decode_batch and step) commits nothing, but it costs the
- * logits and the captured queries that it may have written over, and a bounded session may have been
+ * ::SHARPI_E_OUT_OF_MEMORY of prefill, decode, verify, step and the calls of batches) commits nothing, but
+ * it costs the logits and the captured queries that it may have written over, and a bounded session may have been
  * compacted to make room for it.
  *
  * **Parameter structs** begin with `uint32_t struct_size` and are filled by their `_init` function,
@@ -331,7 +331,7 @@ typedef struct sharpi_session_params {
   uint32_t kv_budget;                          /**< Bounded session: rows a layer keeps at most, however it
                                                     is compacted; default 0 = off. It goes on past n_ctx
                                                     if kv_budget and a chunk fit n_ctx, and so do a
-                                                    sliding window, rewind and a chunk. */
+                                                    sliding window, rewind, n_draft and a chunk. */
   uint32_t prompt_budget;                      /**< Compact to this at the end of a prompt; default UNSET
                                                     (env SHARPI_SNAPKV_BUDGET, else off); 0 = off;
                                                     or ::SHARPI_BUDGET_AUTO. */
@@ -412,10 +412,11 @@ typedef struct sharpi_plan_params {
   uint32_t n_chunk;                            /**< Tokens of one prefill chunk; default UNSET = as many as
                                                     pay and fit: 2048 or 1024 where blocks are on a GPU
                                                     and no block, KV dtype or more than an eighth of
-                                                    context or expert slots gives way for it; otherwise
-                                                    512, or fewer where n_ctx or memory is short. Where
-                                                    weights stream to the GPU each chunk sends them once:
-                                                    2048 reads prompts about three times as fast there. */
+                                                    context or expert slots gives way for it; otherwise,
+                                                    and for bounded sessions, 512, or fewer where n_ctx
+                                                    or memory is short. Where weights stream to the
+                                                    GPU each chunk sends them once: 2048 reads prompts
+                                                    about three times as fast there. */
   uint32_t max_batch;                          /**< Sessions of one decode_batch, verify_batch or
                                                     step_batch; default 8. */
   uint32_t max_logit_rows;                     /**< Logit rows one call can leave readable; default 8. */
@@ -963,8 +964,8 @@ SHARPI_API sharpi_status sharpi_session_decode(sharpi_session *session, int32_t 
 /** One token for each of n distinct sessions of one model; weights are read once for all.
  *  All or nothing: on failure no session read a token. Where bounded ones among them had to compact and
  *  a later one cannot, the former stay compacted.
- *  @return SHARPI_OK; INVALID_ARGUMENT (n over the
- *  plan's max_batch, a session twice, two models, token id), KV_FULL, CANCELLED (native_code is the index of
+ *  @return SHARPI_OK; INVALID_ARGUMENT (n over the plan's max_batch, a session twice, two models, token id),
+ *  STATE (as sharpi_session_prefill()), KV_FULL, CANCELLED (native_code is the index of
  *  the session; a cancel of another one is still to come), DEVICE.
  *  @thread one per session. @since 1.0 */
 SHARPI_API sharpi_status sharpi_decode_batch(sharpi_session *const *sessions, const int32_t *tokens,
@@ -1008,9 +1009,9 @@ typedef struct sharpi_logprob {
   float logprob;
 } sharpi_logprob;
 /** What the host can do while a step's token is being read: for example the next step's mask. Called once, on
- *  the caller's thread, with the token that was drawn, unless that ends the generation and is not read: while the
- *  device computes where there is one (other calls on the same device wait until it returns), otherwise before the
- *  call returns. The step may fail afterwards. Must not use the session of the call. */
+ *  the caller's thread, with the token that was drawn (sharpi_session_verify(): with tokens[0]), unless that ends
+ *  the generation and is not read: while the device computes where there is one (other calls on the same device
+ *  wait until it returns), otherwise before the call returns. The call may fail afterwards. Must not use the session of the call. */
 typedef void (*sharpi_meanwhile_fn)(void *user_data, int32_t token);
 /** What one draw takes besides the session's sampler. Neither the sampler nor its random sequence changes. */
 typedef struct sharpi_sample_params {
@@ -1027,7 +1028,8 @@ typedef struct sharpi_sample_params {
   sharpi_logprob *logprobs;                    /**< Out: for every token of the call n_logprobs entries, the token
                                                     itself and then the most probable ones, descending, equal ones
                                                     by id. For a step: cap * n_logprobs entries. */
-  sharpi_meanwhile_fn meanwhile;               /**< Steps only; default null. */
+  sharpi_meanwhile_fn meanwhile;               /**< Steps and verify of one session only;
+                                                    default null. */
   void *user_data;                             /**< Of `meanwhile`. */
 } sharpi_sample_params;
 /** Writes the defaults. @param size sizeof(*p) at the caller. @thread any. @since 1.0 */
@@ -1043,8 +1045,8 @@ SHARPI_API sharpi_status sharpi_session_sample(sharpi_session *session, const sh
  *  drafts (n_draft) one step may give several tokens. A token that ends the generation is returned and
  *  not read. @param params null = the sampler alone; bias holds for every token of the step, and with a mask
  *  the step gives one token.
- *  @return SHARPI_OK; STATE (as sharpi_session_sample()), INVALID_ARGUMENT, KV_FULL, CANCELLED, DEVICE (the
- *  draw is undone), BUFFER_TOO_SMALL (cap 0).
+ *  @return SHARPI_OK; STATE, FORMAT and MISMATCH (as sharpi_session_sample()), INVALID_ARGUMENT, KV_FULL,
+ *  CANCELLED, DEVICE (the draw is undone), BUFFER_TOO_SMALL (cap 0).
  *  @thread one per session. @since 1.0 */
 SHARPI_API sharpi_status sharpi_session_step(sharpi_session *session, const sharpi_sample_params *params,
                                              int32_t *out_tokens, uint32_t cap, uint32_t *out_n,
@@ -1061,7 +1063,8 @@ SHARPI_API sharpi_status sharpi_session_step(sharpi_session *session, const shar
  *  allowed_mask has n - 1 rows of mask_words words, row i for the draw after tokens[i], and logprobs n - 1
  *  times n_logprobs entries, written for accepted drafts.
  *  @param out_n tokens read: 1 to n.
- *  @return SHARPI_OK; INVALID_ARGUMENT (token id, n), KV_FULL, CANCELLED, DEVICE.
+ *  @return SHARPI_OK; INVALID_ARGUMENT (token id, n), STATE (as sharpi_session_prefill()), KV_FULL, CANCELLED,
+ *  DEVICE.
  *  @thread one per session. @since 1.0 */
 SHARPI_API sharpi_status sharpi_session_verify(sharpi_session *session, const int32_t *tokens, uint32_t n,
                                                const sharpi_sample_params *params, uint32_t *out_n,
@@ -1080,12 +1083,13 @@ typedef struct sharpi_batch_read {
  *  read once for all. All rows together are at most the plan's max_logit_rows (or max_batch, or the template's
  *  n_draft + 1, whichever is most): of more, the longest reads try fewer drafts, the first tokens always fit.
  *  What is refused, cancelled, or a pass that fails leaves every session as it was (but that bounded ones may
- *  have compacted, as in sharpi_decode_batch()) with n_read 0 everywhere; where a device fails afterwards, while
- *  the draws are made, n_read says which sessions have read.
+ *  have compacted, as in sharpi_decode_batch(), and that a failed pass costs logits and captured queries) with
+ *  n_read 0 everywhere; where a device fails afterwards, while the draws are made, n_read says which sessions have
+ *  read.
  *  @param read_size sizeof(sharpi_batch_read) at the caller.
  *  @return SHARPI_OK; INVALID_ARGUMENT (n over the plan's max_batch, a session twice, two models, token id,
- *  drafts), KV_FULL, CANCELLED (native_code is the index of the session; a cancel of another one is still to
- *  come), DEVICE. @thread one per session. @since 1.0 */
+ *  drafts), STATE (as sharpi_session_prefill()), KV_FULL, CANCELLED (native_code is the index of the session; a
+ *  cancel of another one is still to come), DEVICE. @thread one per session. @since 1.0 */
 SHARPI_API sharpi_status sharpi_verify_batch(sharpi_batch_read *reads, uint32_t read_size, uint32_t n,
                                              sharpi_error *err) SHARPI_NOEXCEPT;
 
@@ -1105,12 +1109,12 @@ typedef struct sharpi_batch_step {
  *  sharpi_session_verify() says so. Rows are limited as in sharpi_verify_batch(). Drafts follow what they bring in
  *  the company that they are in: of a pass, each session is charged its rows and an equal share of the rest.
  *  Where the call is refused or cancelled, a draw gives no token, or the pass fails, all draws are undone and every
- *  session is as it was (but that bounded ones may have compacted, as in sharpi_decode_batch()) with n_tokens 0
- *  everywhere; where a device fails afterwards, while drafts are compared, n_tokens says which sessions have stepped.
+ *  session is as it was (but as sharpi_verify_batch() says) with n_tokens 0 everywhere; where a device fails
+ *  afterwards, while drafts are compared, n_tokens says which sessions have stepped.
  *  @param step_size sizeof(sharpi_batch_step) at the caller.
- *  @return SHARPI_OK; INVALID_ARGUMENT (n over the plan's max_batch, a session twice, two models), STATE and FORMAT
- *  (as sharpi_session_sample()), BUFFER_TOO_SMALL (cap 0), KV_FULL, CANCELLED (native_code is the index of the
- *  session; a cancel of another one is still to come), DEVICE. @thread one per session. @since 1.0 */
+ *  @return SHARPI_OK; INVALID_ARGUMENT (n over the plan's max_batch, a session twice, two models), STATE, FORMAT
+ *  and MISMATCH (as sharpi_session_sample()), BUFFER_TOO_SMALL (cap 0), KV_FULL, CANCELLED (native_code is the
+ *  index of the session; a cancel of another one is still to come), DEVICE. @thread one per session. @since 1.0 */
 SHARPI_API sharpi_status sharpi_step_batch(sharpi_batch_step *steps, uint32_t step_size, uint32_t n,
                                            sharpi_error *err) SHARPI_NOEXCEPT;
 

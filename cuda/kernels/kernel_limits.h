@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT
 // What the compiled kernels that are launched with dynamic shared memory may have: the plans beside
-// the kernels count on it, tests/cuda/launches_test.cc adds it to what the plans say, and
-// tools/ci/cuda_images.py reads these lines and holds every compiled image against them. A kernel
-// whose limit is raised to all that a block has must have none of its own, or the call fails on
-// devices that have no more. Plain C++. Thread rule: none.
+// the kernels count on it, launch_families_test and step_plans_test add it to what the plans say,
+// and tools/ci/cuda_images.py reads these lines and holds every compiled image against them. A
+// kernel whose limit is raised to all that a block has must have none of its own, or the call fails
+// on devices that have no more. Plain C++. Thread rule: none.
 #pragma once
 
 #include <cstdint>

@@ -64,8 +64,13 @@ TEST_F(ServerSettings, WhatIsWrongIsNamed) {
   EXPECT_EQ(refusal({}), "--model is needed; --help lists the options");
   EXPECT_EQ(refusal({"--modle", "x"}), "unknown option --modle; --help lists the options");
   EXPECT_EQ(refusal({"-m", "x", "--slots"}), "--slots needs a value");
-  EXPECT_EQ(refusal({"-m", "x", "--slots", "0"}),
-            "--slots: \"0\" is not allowed; allowed: a number from 1 to 256");
+  for (const char* slots : {"0", "65"}) {
+    EXPECT_EQ(
+        refusal({"-m", "x", "--slots", slots}),
+        "--slots: \"" + std::string(slots) + "\" is not allowed; allowed: a number from 1 to 64");
+  }
+  EXPECT_EQ(refusal({"-m", "x", "--drafts", "33"}),
+            "--drafts: \"33\" is not allowed; allowed: a number from 0 to 32");
   EXPECT_EQ(refusal({"-m", "x", "--kv-type", "q7"}),
             "--kv-type: \"q7\" is not allowed; allowed: auto, f32, bf16, q8_0, q4");
   EXPECT_EQ(refusal({"-m", "x"}, {{"SHARPI_SERVER_POLICY", "best"}}),

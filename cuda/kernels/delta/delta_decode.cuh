@@ -114,7 +114,8 @@ __global__ void __launch_bounds__(kDecodeThreads<kDim>)
   grid_dependents_launch();
   const uint32_t head = blockIdx.x, thread = threadIdx.x, warp = thread / 32, lane = thread % 8;
   const BatchSequence& s = p.batch.table.sequences[blockIdx.y];
-  if (s.n_rows == 0) return;
+  // Waits without rows, too: what is launched behind this waits for this alone.
+  if (s.n_rows == 0) return grid_dependency_wait();
   const auto* tail = reinterpret_cast<const float*>(s.state_in + p.conv_offset);
   const uint32_t j = thread / 8 * 2;  // first of the lane's rows
   const uint64_t at = (uint64_t{head} * kDim + j) * kDim;

@@ -106,18 +106,21 @@ class Session(Closing):
         logit_rows: int = 1,
         checkpoint: bool = False,
         more: bool = False,
+        n_chunk: int = 0,
         progress: Optional[Progress] = None,
     ) -> int:
         """Reads tokens after those already there; returns how many.
 
         logit_rows: last rows whose logits stay readable. checkpoint: keep the recurrent state at the
-        end. more: the prompt goes on in the next call. progress(phase, done, total) after every chunk.
+        end. more: the prompt goes on in the next call. n_chunk: tokens of a chunk, at most the plan's; 0 =
+        the plan's. progress(phase, done, total) after every chunk.
         On failure whole chunks stay, and `info.n_tokens` says how many tokens there are.
         Raises InvalidArgument, Unsupported, BadState, KVFull, Cancelled, DeviceError.
         """
         block, n = int_array(tokens, "i", "tokens")
         p = params(_abi.sharpi_prefill_params, lib.sharpi_prefill_params_init)
         p.n_logit_rows = u32(logit_rows, "logit_rows")
+        p.n_chunk = u32(n_chunk, "n_chunk")
         p.flags = _abi.SHARPI_PREFILL_CHECKPOINT if checkpoint else 0
         p.flags |= _abi.SHARPI_PREFILL_MORE if more else 0
         told = ProgressCallback(progress)

@@ -895,8 +895,8 @@ class SessionOptions(TypedDict, total=False):
     back)."""
     kv_budget: Optional[int]
     """Bounded session: rows a layer keeps at most, however it is compacted; default 0 = off. It
-    goes on past n_ctx if kv_budget and a chunk fit n_ctx, and so do a sliding window, rewind and a
-    chunk."""
+    goes on past n_ctx if kv_budget and a chunk fit n_ctx, and so do a sliding window, rewind,
+    n_draft and a chunk."""
     prompt_budget: Union[int, Literal["auto"], None]
     """Compact to this at the end of a prompt; default UNSET (env SHARPI_SNAPKV_BUDGET, else off); 0
     = off; or SHARPI_BUDGET_AUTO."""
@@ -954,8 +954,9 @@ class PlanOptions(SessionOptions, total=False):
     n_chunk: Optional[int]
     """Tokens of one prefill chunk; default UNSET = as many as pay and fit: 2048 or 1024 where
     blocks are on a GPU and no block, KV dtype or more than an eighth of context or expert slots
-    gives way for it; otherwise 512, or fewer where n_ctx or memory is short. Where weights stream
-    to the GPU each chunk sends them once: 2048 reads prompts about three times as fast there."""
+    gives way for it; otherwise, and for bounded sessions, 512, or fewer where n_ctx or memory is
+    short. Where weights stream to the GPU each chunk sends them once: 2048 reads prompts about
+    three times as fast there."""
     max_batch: Optional[int]
     """Sessions of one decode_batch, verify_batch or step_batch; default 8."""
     max_logit_rows: Optional[int]

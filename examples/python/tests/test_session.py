@@ -339,6 +339,12 @@ def test_progress_of_a_prefill(path, context, prompt):
         with pytest.raises(sharpi.Cancelled):
             session.prefill(prompt, progress=lambda phase, done, total: done < 64)
         assert session.info.n_tokens == 64
+        session.truncate(0)
+        with pytest.raises(sharpi.Cancelled):
+            session.prefill(prompt, n_chunk=16, progress=lambda phase, done, total: done < 48)
+        assert session.info.n_tokens == 48
+        with pytest.raises(sharpi.InvalidArgument, match="n_chunk"):
+            session.prefill(prompt, n_chunk=33)
 
         def broken(*_):
             raise RuntimeError("mine")

@@ -56,6 +56,10 @@ void check_products(Bench& b, bool quick) {
     check_case(b, {{GgmlType::kF32, q4}, 512, {80, 64}, rows, Epilogue::kAdd, false, true});
     check_case(b, {{GgmlType::kF32}, 520, {128}, rows, Epilogue::kStore, true, false, true});
   }
+  // Rows whose columns come in parts, the last one shorter.
+  check_case(b, {{q8}, 11008, {48}, 12, Epilogue::kStore, true});
+  check_case(b, {{q4}, 18944, {2128}, 8, Epilogue::kAdd});
+  check_link(b, {{q4, q6}, 3840, {144, 32}, 5, Epilogue::kStore, true}, true, false);
   if (quick) return;
   check_case(b, {{q4}, 12288, {64}, 70, Epilogue::kAdd});
   check_case(b, {{q8}, 17408, {48}, 20, Epilogue::kStore, true});

@@ -84,6 +84,10 @@ void run_tests(Bench& b, const std::vector<uint32_t>& row_counts) {
       check_case(b, {{q4, q6}, 17408, {2064, 2048}, rows, Epilogue::kStore, true, true});
       check_case(b, {{q4, q6}, 5120, {4368, 4368}, rows, Epilogue::kSwiGlu, true});
       check_case(b, {{q8, q8}, 3840, {4368, 4368}, rows, Epilogue::kGeGlu, true});
+      // The last part is shorter.
+      check_case(b, {{q6}, 11008, {2128}, rows, Epilogue::kAdd});
+      check_case(b, {{q4, q6}, 18944, {1040, 1088}, rows, Epilogue::kStore, true, true});
+      check_case(b, {{q40, q8}, 9728, {2128, 2128}, rows, Epilogue::kSwiGlu, true});
     }
     for (uint32_t rows : row_counts) {
       check_moe(b, q8, 96, 64, 8, 3, rows, true, rows % 2 != 0);

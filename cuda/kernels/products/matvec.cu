@@ -56,10 +56,11 @@ __device__ __forceinline__ void store_piece(const StreamParams& p, const View& v
 }
 
 /// Products of the warp's next units, as long as their panels are of this type. `part`: the staged
-/// part of the columns; `later`: it is not the first.
+/// part of the columns, of which a panel has `n_units`; `later`: it is not the first.
 template <GgmlType kType, RowCount kRows>
 __device__ __forceinline__ void run_units(const StreamParams& p, const View& view, Ring& ring,
-                                          Position& at, const uint8_t* part, bool later) {
+                                          Position& at, const uint8_t* part, uint32_t n_units,
+                                          bool later) {
   constexpr bool kOne = kRows == RowCount::kOne;
   const uint32_t rows = kOne ? 1 : p.n_rows, t = view.lane % 4,
                  row = kOne ? 0 : min(view.lane / 4, rows - 1);
@@ -77,9 +78,9 @@ __device__ __forceinline__ void run_units(const StreamParams& p, const View& vie
   while (same) {
     float acc[kEightsOf<kRows>][4] = {};
     const uint32_t first_unit = panels[at.v].first_unit, begin = at.u,
-                   end = min(p.units, begin + at.left);
+                   end = min(p.units, begin + at.left), stop = kOne ? end : min(end, n_units);
 #pragma unroll 1
-    for (uint32_t u = begin; u < end; ++u) {
+    for (uint32_t u = begin; u < stop; ++u) {
       int n_blocks = 8;
       if constexpr (!Tile<kType>::kSuper) n_blocks = static_cast<int>(min(8u, p.n_in / 32 - u * 8));
       const uint32_t unit = first_unit + u, stage = ring.wait(p.n_stages);
@@ -101,7 +102,8 @@ __device__ __forceinline__ void run_units(const StreamParams& p, const View& vie
 
 template <RowCount kRows>
 __device__ __forceinline__ void run_panels(const StreamParams& p, const View& view, Ring& ring,
-                                           Position at, const uint8_t* part, bool later) {
+                                           Position at, const uint8_t* part, uint32_t n_units,
+                                           bool later) {
   // Not by with_type_of(), through whose function the compiler orders this kernel otherwise.
   static_assert(
       kBranchIsWhole<TiledTypes, GgmlType::kQ8_0, GgmlType::kQ4_0, GgmlType::kQ4_1, GgmlType::kQ5_0,
@@ -110,28 +112,28 @@ __device__ __forceinline__ void run_panels(const StreamParams& p, const View& vi
   while (at.left != 0) {
     switch (panels[at.v].type) {
       case GgmlType::kQ8_0:
-        run_units<GgmlType::kQ8_0, kRows>(p, view, ring, at, part, later);
+        run_units<GgmlType::kQ8_0, kRows>(p, view, ring, at, part, n_units, later);
         break;
       case GgmlType::kQ4_0:
-        run_units<GgmlType::kQ4_0, kRows>(p, view, ring, at, part, later);
+        run_units<GgmlType::kQ4_0, kRows>(p, view, ring, at, part, n_units, later);
         break;
       case GgmlType::kQ4_1:
-        run_units<GgmlType::kQ4_1, kRows>(p, view, ring, at, part, later);
+        run_units<GgmlType::kQ4_1, kRows>(p, view, ring, at, part, n_units, later);
         break;
       case GgmlType::kQ5_0:
-        run_units<GgmlType::kQ5_0, kRows>(p, view, ring, at, part, later);
+        run_units<GgmlType::kQ5_0, kRows>(p, view, ring, at, part, n_units, later);
         break;
       case GgmlType::kQ5_1:
-        run_units<GgmlType::kQ5_1, kRows>(p, view, ring, at, part, later);
+        run_units<GgmlType::kQ5_1, kRows>(p, view, ring, at, part, n_units, later);
         break;
       case GgmlType::kQ4_K:
-        run_units<GgmlType::kQ4_K, kRows>(p, view, ring, at, part, later);
+        run_units<GgmlType::kQ4_K, kRows>(p, view, ring, at, part, n_units, later);
         break;
       case GgmlType::kQ5_K:
-        run_units<GgmlType::kQ5_K, kRows>(p, view, ring, at, part, later);
+        run_units<GgmlType::kQ5_K, kRows>(p, view, ring, at, part, n_units, later);
         break;
       default:  // the last of the list
-        run_units<GgmlType::kQ6_K, kRows>(p, view, ring, at, part, later);
+        run_units<GgmlType::kQ6_K, kRows>(p, view, ring, at, part, n_units, later);
         break;
     }
   }
@@ -150,9 +152,10 @@ __device__ __forceinline__ float panel_sum(const StreamParams& p, const View& vi
 }
 
 /// 1 / rms of row r, from the squares of its units.
+template <bool kOne>
 __device__ __forceinline__ float norm_factor(const StreamParams& p, const View& view, uint32_t r) {
   const auto* squares = reinterpret_cast<const float*>(view.shared + view.map.image) + r;
-  const uint32_t units = p.units * p.n_parts;
+  const uint32_t units = p.units * p.n_parts - (kOne ? 0 : p.n_absent);
   float sum = 0.0f;
 #pragma unroll 8
   for (uint32_t u = 0; u < units; ++u) sum += squares[u * p.n_rows];
@@ -172,7 +175,7 @@ __device__ __forceinline__ void finish(const StreamParams& p, const View& view, 
       first += panel_sum(p, view, j * n_groups + group, e);
     if (is_gated_epilogue(p.epilogue)) second = panel_sum(p, view, n_groups + group, e);
     if (p.norm_weight != nullptr) {
-      const float norm = norm_factor(p, view, r);
+      const float norm = norm_factor<kOne>(p, view, r);
       first *= norm;
       second *= norm;
     }
@@ -271,13 +274,14 @@ __global__ void __launch_bounds__(kMaxThreads, kBlocks)
   if constexpr (kOne) {
     grid_dependents_launch();
     run_panels<kRows>(p, view, ring, at, view.shared + view.map.image + view.image.first_part,
-                      false);
+                      p.units, false);
   } else {
 #pragma unroll 1
     for (uint32_t part = 0; part < p.n_parts; ++part) {
       const uint8_t* columns = parts.wait(part);
       if (part == 0) grid_dependents_launch();
-      run_panels<kRows>(p, view, ring, at, columns, part != 0);
+      const uint32_t n_units = part + 1 == p.n_parts ? p.units - p.n_absent : p.units;
+      run_panels<kRows>(p, view, ring, at, columns, n_units, part != 0);
       parts.done(part);
     }
   }

@@ -67,6 +67,8 @@ struct StreamParams {
   uint32_t max_panels;  // of a block, both of a pair (or all experts' parts) counted
   uint32_t n_warps, n_stages, stage_bytes;
   StreamTask tasks[kMaxMatmulTasks];
+  // Last, so that the code of one row finds the others where it had them, two at a time.
+  uint32_t n_absent;  // units that the last part has fewer
 };
 
 Divider make_divider(uint32_t divisor);

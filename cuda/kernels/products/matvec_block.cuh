@@ -41,7 +41,8 @@ struct Ring {
   Ahead* ahead;
   uint32_t stage, parity;  // of the next unit to use; copies go where units were used
 
-  /// Starts the copy of the next unit, if there is one, into stage `to`.
+  /// Starts the copy of the next unit, if there is one, into stage `to`. The last units of panels
+  /// that the last part lacks are passed over.
   template <bool kOne>
   __device__ __forceinline__ void issue(const StreamParams& p, const Panel* panels, uint32_t to,
                                         uint32_t warp, uint32_t lane) {
@@ -55,40 +56,57 @@ struct Ring {
     if (left != 0) {
       const Panel* panel = ahead->panel;
       uint32_t in_part = kOne ? 1 : ahead->in_part;
-      if (!kOne && in_part == 0) {
-        const Position at = first_position(p, warp);
-        const uint32_t part = ahead->part + 1;
-        panel = panels + at.v;
-        next = panel->data + (part * p.units + at.u) * panel->unit_bytes;
-        in_panel = p.units - at.u;
-        in_part = at.left;
+      if constexpr (kOne) {
+        if (in_panel == 0) {
+          ++panel;
+          next = panel->data;
+          in_panel = p.units;
+          if constexpr (!kHasBulkCopy) __syncwarp();
+          if (lane == 0) ahead->panel = panel;
+        }
+      } else if (in_part == 0 || in_panel <= p.n_absent) {
+        uint32_t part = ahead->part;
+        if (in_part == 0) {
+          const Position at = first_position(p, warp);
+          ++part;
+          panel = panels + at.v;
+          in_panel = p.units - at.u;
+          in_part = at.left;
+        } else if (in_panel == 0) {
+          ++panel;
+          in_panel = p.units;
+        }
+        if (part + 1 == p.n_parts && in_panel <= p.n_absent) {
+          const uint32_t n_skipped = min(in_panel, left);
+          left -= n_skipped;
+          in_part -= n_skipped;
+          panel += left == 0 ? 0 : 1;
+          in_panel = p.units;
+        }
+        next = panel->data + (part * p.units + p.units - in_panel) * panel->unit_bytes;
         if constexpr (!kHasBulkCopy) __syncwarp();
         if (lane == 0) {
           ahead->panel = panel;
           ahead->part = part;
+          ahead->left = left;
         }
-      } else if (in_panel == 0) {
-        ++panel;
-        next = panel->data;
-        if constexpr (!kOne) next += ahead->part * p.units * panel->unit_bytes;
-        in_panel = p.units;
-        if constexpr (!kHasBulkCopy) __syncwarp();
-        if (lane == 0) ahead->panel = panel;
       }
-      const uint32_t bytes = in_panel == 1 ? panel->tail_bytes : panel->unit_bytes;
-      const uint32_t at = base + to * p.stage_bytes;
-      if constexpr (kHasBulkCopy) {
-        mbarrier_expect(barriers + to * 8, bytes);
-        bulk_copy(at, next, bytes, barriers + to * 8);
-      } else {
-        for (uint32_t i = lane * 16; i < bytes; i += 512) cp_async_16(at + i, next + i);
-        __syncwarp();
-      }
-      if (lane == 0) {
-        ahead->next = next + bytes;
-        ahead->in_panel = in_panel - 1;
-        ahead->left = left - 1;
-        if constexpr (!kOne) ahead->in_part = in_part - 1;
+      if (kOne || left != 0) {
+        const uint32_t bytes = in_panel == 1 ? panel->tail_bytes : panel->unit_bytes;
+        const uint32_t at = base + to * p.stage_bytes;
+        if constexpr (kHasBulkCopy) {
+          mbarrier_expect(barriers + to * 8, bytes);
+          bulk_copy(at, next, bytes, barriers + to * 8);
+        } else {
+          for (uint32_t i = lane * 16; i < bytes; i += 512) cp_async_16(at + i, next + i);
+          __syncwarp();
+        }
+        if (lane == 0) {
+          ahead->next = next + bytes;
+          ahead->in_panel = in_panel - 1;
+          ahead->left = left - 1;
+          if constexpr (!kOne) ahead->in_part = in_part - 1;
+        }
       }
     }
     if constexpr (!kHasBulkCopy) {
@@ -123,7 +141,8 @@ struct View {
   uint32_t warp, lane;
 };
 
-/// The first copies of a warp, one lane each, and the state that the later ones start from.
+/// The first copies of a warp, one lane each, and the state that the later ones start from. None of
+/// them is of a part that is shorter than the first (matvec_plan.cc).
 template <bool kOne>
 __device__ __forceinline__ void fill_ring(const StreamParams& p, const View& view, Ring& ring,
                                           const Position& at) {

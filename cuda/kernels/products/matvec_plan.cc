@@ -38,7 +38,8 @@ uint32_t block_bytes(const StreamParams& p) {
 StreamParams in_parts(const StreamParams& p, uint32_t n_parts, uint32_t buffers) {
   StreamParams s = p;
   s.n_parts = n_parts;
-  s.units = p.units / n_parts;
+  s.units = (p.units + n_parts - 1) / n_parts;
+  s.n_absent = s.units * n_parts - p.units;
   s.by_units = make_divider(s.units);
   s.buffers = std::min(buffers, n_parts);
   return s;
@@ -49,13 +50,22 @@ uint32_t longest_share(const StreamParams& p) {
   return p.n_parts * ((p.max_panels * p.units + p.n_warps - 1) / p.n_warps);
 }
 
+/// Whether the last part may be as short: few units are waited for in vain, and the first copies of
+/// a warp, which know of equal parts only, end before that part.
+bool may_be_short(const StreamParams& p) {
+  if (p.n_absent == 0) return true;
+  const uint32_t least = std::max(p.groups * panels_per_group(p) * p.units / p.n_warps, 1u);
+  return p.n_absent <= kMaxAbsent && p.n_absent < p.units && p.n_stages < (p.n_parts - 1) * least;
+}
+
 /// What parts and warps cost beside the fewest and the most, in units of one another part that
 /// arrives while the one before is multiplied (measured, see docs/experiments.md): a part in the
-/// only buffer, a part that the warps copy themselves, two thirds of the warps, a third of them.
+/// only buffer, a part that the warps copy themselves, two thirds of the warps, a third of them;
+/// and units that the last part lacks (not measured).
 uint32_t cost_of_shape(const StreamParams& p, const DeviceProfile& device, uint32_t most_warps) {
   const uint32_t part = !device.bulk_copies ? 7 : p.buffers == 1 ? 3 : 1;
   const uint32_t fewer = (most_warps - p.n_warps) / 4;
-  return (p.n_parts - 1) * part + (fewer == 0 ? 0 : fewer == 1 ? 6 : 24);
+  return (p.n_parts - 1) * part + 3 * p.n_absent + (fewer == 0 ? 0 : fewer == 1 ? 6 : 24);
 }
 
 /// Parts, buffers and warps for several rows. Warps have about equal shares of each part, of which
@@ -68,7 +78,7 @@ bool choose_parts(const DeviceProfile& device, StreamParams* p) {
   const uint32_t most_warps = p->n_warps;
   for (; one.n_warps >= 4; one.n_warps -= 4) {
     for (uint32_t n = 1; n <= most_parts; ++n) {
-      if (one.units % n != 0) continue;
+      if (!may_be_short(in_parts(one, n, 1))) continue;
       for (uint32_t buffers = n > 1 && device.bulk_copies ? 2 : 1; buffers > 0; --buffers) {
         const StreamParams s = in_parts(one, n, buffers);
         if (block_bytes(s) > room || 4 * longest_share(s) > 5 * longest_share(one)) continue;
@@ -95,8 +105,8 @@ bool choose_warps(const DeviceProfile& device, StreamParams* p) {
 uint64_t stream_workspace_bytes(uint32_t n_rows, uint32_t n_in) {
   if (n_rows == 1) return 0;
   const uint32_t units = (n_in + kUnitColumns - 1) / kUnitColumns;
-  // Each part more leaves room behind every row and rounds its size up.
-  return image_map(n_rows, units, 1).bytes + (kMaxParts - 1) * (kRowGap * n_rows + 16);
+  // Each part more leaves room behind every row and rounds its size up; the last one may be short.
+  return image_map(n_rows, units + kMaxAbsent, 1).bytes + (kMaxParts - 1) * (kRowGap * n_rows + 16);
 }
 
 StreamParams some_rows(const StreamParams& p, uint32_t first, uint32_t n) {

@@ -49,6 +49,7 @@ constexpr uint32_t kMaxStages = 4;  // units in flight per warp
 constexpr uint32_t kRingBytes = 82u << 10;
 constexpr uint32_t kMaxPanels = 64;  // of a block; more panels make more blocks
 constexpr uint32_t kMaxParts = 20;   // of the columns of several rows
+constexpr uint32_t kMaxAbsent = 2;   // units that the last part may have fewer than the others
 
 /// A panel of the block, ready for use.
 struct Panel {

@@ -81,7 +81,7 @@ bool stages_sums(uint32_t n_in) {
 
 Status launch_stage_rows(const KernelConfig& config, const StreamParams& p,
                          const ChainBranch* branch, uint8_t* image, cudaStream_t stream) {
-  const uint32_t units = p.units * p.n_parts;
+  const uint32_t units = p.units * p.n_parts - p.n_absent;
   LaunchShape shape;
   shape.stream = stream;
   shape.pdl = config.pdl;

@@ -78,7 +78,16 @@ archive exits <<< '#include <vector>
 std::vector<int> v{1, 2};'
 archive hooks <<< '#include <csignal>
 void f() { std::signal(SIGINT, SIG_IGN); }'
+archive kernel.cu <<< '#include <cstdlib>
+void f() { std::atexit(f); std::exit(std::atoi("1")); }'
+archive kernel_aborts.cu <<< '#include <cstdlib>
+void f() { std::atexit(f); std::abort(); }'
+archive kernel_of_no.cu_at_all <<< '#include <cstdlib>
+void f() { std::atexit(f); }'
 "$here/imports.sh" "$nm" clean.a
+"$here/imports.sh" "$nm" kernel.cu.a
+expect_refusal "ends the process" "$here/imports.sh" "$nm" kernel_aborts.cu.a
+expect_refusal "hooks into the process" "$here/imports.sh" "$nm" kernel_of_no.cu_at_all.a
 expect_refusal "ends the process" "$here/imports.sh" "$nm" ends.a
 expect_refusal "prints" "$here/imports.sh" "$nm" prints.a
 expect_refusal "throws" "$here/imports.sh" "$nm" throws.a

@@ -13,8 +13,7 @@ fi
 configure_tested -DSHARPI_CUDA=ON -DCMAKE_CUDA_ARCHITECTURES=90
 build build sharpi sharpi_static tests_cuda cuda_checks api_misuse_test
 build/tests/api/api_misuse_test > /dev/null  # among others that the library names this tier
-tests/abi/dynamic.sh readelf build/lib/libsharpi.so
-tests/abi/exports.sh cc nm include/sharpi.h build/lib/libsharpi.so
+ctest --test-dir build --output-on-failure -j "$jobs" -R '^abi\.' | tail -n 3
 # Every compiled kernel can be launched: registers, threads, static shared memory. The disassembler is
 # no part of every toolkit; the oldest one that is promised has it, and reads images of later ones.
 disassembler=$(command -v cuobjdump || true)

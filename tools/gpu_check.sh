@@ -123,8 +123,6 @@ build_one() {  # folder
   echo "$sources" > "$folder/gpu_check.stamp"
 }
 
-# Programs that look at the device's free memory, take it all, or wait for short times.
-alone='^(memory_taken|memory|compact_memory|tiers|allowance|truth|turn)_test$'
 # Long ones go in pieces, first.
 declare -A pieces=([splits_test]=7 [settings_test]=7 [oracle_test]=6 [experts_test]=4 [keep_set_test]=4
   [parity_test]=4 [snapkv_test]=3 [compact_test]=3 [fault_settings_test]=4 [tiers_test]=3)
@@ -134,7 +132,7 @@ jobs_of_suites() {  # profile folder
   while read -r program; do
     program=$2/tests/${program##*/tests/} name=${program##*/} n=${pieces[${program##*/}]:-1}
     kind=shared tier=
-    [[ $name =~ $alone ]] && kind=alone
+    grep -qx "$name" "$2/tests_alone.txt" && kind=alone
     [[ $program == */tests/engine/* || $program == */tests/models/* ]] && tier=SHARPI_TEST_TIER=cuda
     for ((i = 0; i < n; ++i)); do
       printf '%s|%s|%s|env %s GTEST_TOTAL_SHARDS=%d GTEST_SHARD_INDEX=%d %s\n' "$1" \

@@ -288,7 +288,10 @@ Status Calls::run_format(const Segment& segment, const Submission& rows, CudaWor
   p.fuses = step && m_.fuses(rows.n_rows);
   p.keeps_hidden = step ? ends && m_.leaves_hidden : keeps;  // a recorded step serves all sessions
   place(segment, rows.hidden_in, rows.hidden_out, &p);
-  if (p.brings_table) SHARPI_TRY(fill_table(rows, ws));
+  if (p.brings_table) {
+    ws.pending_ring = -1;  // of a call that another tier ended
+    SHARPI_TRY(fill_table(rows, ws));
+  }
   if (p.per_layer) fill_ple(rows, ws);
   if (!step) return run_segment(segment, p);
   if (rows.cancel != nullptr && rows.cancel->load(std::memory_order_relaxed) &&
@@ -322,6 +325,7 @@ Status Calls::run_graph(const Segment& segment, Pass& p, uint32_t format) const 
     SHARPI_TRY(p.ws.stream().wait());
     return capture(segment, p, &graph);
   }
+  if (m_.spec().has_window() && !p.transient) p.writes_rings();
   if (m_.asks_for_experts(segment)) return serve_graph(segment, p, graph);
   return m_.device->check(cudaGraphLaunch(graph, p.ws.raw_stream()), "cudaGraphLaunch");
 }

@@ -73,13 +73,7 @@ Result<std::unique_ptr<TierSession>> CudaModel::create_session(const SessionShap
   const uint64_t slot_bytes =
       make_tier_kv_layout(m_->spec(), m_->plan->placement, TierId::kCuda, m_->plan->model, shape)
           .chunk_slot_bytes;
-  if (slot_bytes > m_->workspace_layout.chunk_slot_bytes) {
-    return Status::error(
-        Code::kDoesNotFit,
-        "a KV row of the sliding-window layers takes %llu bytes, but the plan priced %llu",
-        static_cast<unsigned long long>(slot_bytes),
-        static_cast<unsigned long long>(m_->workspace_layout.chunk_slot_bytes));
-  }
+  SHARPI_TRY(check_chunk_rows(slot_bytes, m_->workspace_layout.chunk_slot_bytes));
   SHARPI_TRY_ASSIGN(std::unique_ptr<CudaSession> s,
                     CudaSession::create(*m_->device, m_->stream, m_->plan, shape, *this));
   s->format_index = m_->format_of(shape);

@@ -19,6 +19,7 @@ Status MixerLaunches::store_rows(Pass& p, uint32_t layer) const {
   const bool own_ring = a.kv_source < 0 && a.window != 0;
   rows.to_ring = own_ring && p.single_rows && !p.transient;
   if (own_ring && !rows.to_ring) p.ws.pending_ring = static_cast<int32_t>(layer);
+  if (rows.to_ring) p.writes_rings();
   return launch_qkv(rows, p.config.pdl, p.ws.raw_stream());
 }
 
@@ -84,6 +85,7 @@ Status MixerLaunches::flush_ring(Pass& p) const {
   const auto layer = static_cast<uint32_t>(p.ws.pending_ring);
   p.ws.pending_ring = -1;
   if (p.transient) return Status::ok();
+  p.writes_rings();
   return launch_ring_flush({p.batch, kv_layer(p, layer)}, p.config.pdl, p.ws.raw_stream());
 }
 

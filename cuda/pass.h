@@ -38,6 +38,10 @@ struct Pass {
   bool fuses = false;         // a captured step of few rows: its products go in few launches
   bool recorded = false;      // a graph is being captured
   uint32_t n_rows() const { return batch.n_rows; }
+  /// What is launched next puts rows into rings.
+  void writes_rings() const {
+    if (rows != nullptr && rows->rings_written != nullptr) *rows->rings_written = true;
+  }
 };
 
 /// Where the small kernels of a pass run.

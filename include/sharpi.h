@@ -20,7 +20,9 @@
  * pass over the model that a tier could not finish (::SHARPI_E_DEVICE, ::SHARPI_E_INTERNAL and
  * ::SHARPI_E_OUT_OF_MEMORY of prefill, decode, verify, step and the calls of batches) commits nothing, but
  * it costs the logits and the captured queries that it may have written over, and a bounded session may have been
- * compacted to make room for it.
+ * compacted to make room for it. Of a model with sliding windows a pass over more tokens than `rewind` may have
+ * written over rows that the windows still need: then calls that compute and save are refused with
+ * ::SHARPI_E_STATE until the session is truncated to 0 or a saved one is restored.
  *
  * **Parameter structs** begin with `uint32_t struct_size` and are filled by their `_init` function,
  * which writes every default as a value. Zero is therefore an ordinary value. A library newer than
@@ -35,7 +37,8 @@
  * **Threads.** An argument that points to `const` may be used by several calls at once. A non-const
  * object argument means one call at a time for that object (a second one gets ::SHARPI_E_BUSY).
  * sharpi_session_cancel() and sharpi_session_resume() are the exception: any thread, any time, also
- * from a signal handler.
+ * from a signal handler. A child of fork() may destroy the objects that it inherited, and can do nothing else
+ * with them.
  *
  * **Sizes.** Counts are uint32_t, bytes uint64_t, token ids int32_t. Text is UTF-8 with an explicit
  * length. When a buffer is too small the call returns ::SHARPI_E_BUFFER_TOO_SMALL, writes nothing to
@@ -165,7 +168,8 @@ typedef uint32_t sharpi_tier;
 #define SHARPI_TIER_CPU  1u
 #define SHARPI_TIER_CUDA 2u
 
-/** Progress of a long call, on the caller's thread, never after the call returned.
+/** Progress of a long call, on the caller's thread, never after the call returned. While a model
+ *  computes it must not compute itself: calls that do get ::SHARPI_E_BUSY.
  *  @return 0 to go on, non-zero to cancel. */
 typedef int32_t (*sharpi_progress_fn)(void *user_data, uint32_t phase, uint64_t done, uint64_t total);
 #define SHARPI_PHASE_LOAD    1u                /**< Bytes of weights made ready. */
@@ -1011,7 +1015,8 @@ typedef struct sharpi_logprob {
 /** What the host can do while a step's token is being read: for example the next step's mask. Called once, on
  *  the caller's thread, with the token that was drawn (sharpi_session_verify(): with tokens[0]), unless that ends
  *  the generation and is not read: while the device computes where there is one (other calls on the same device
- *  wait until it returns), otherwise before the call returns. The call may fail afterwards. Must not use the session of the call. */
+ *  wait until it returns), otherwise before the call returns. The call may fail afterwards. Like a
+ *  sharpi_progress_fn it must not compute. Must not use the session of the call. */
 typedef void (*sharpi_meanwhile_fn)(void *user_data, int32_t token);
 /** What one draw takes besides the session's sampler. Neither the sampler nor its random sequence changes. */
 typedef struct sharpi_sample_params {

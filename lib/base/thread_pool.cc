@@ -98,6 +98,7 @@ struct ThreadPool::Impl {
   alignas(64) std::mutex region_mutex;
   std::chrono::nanoseconds spin{0};
   std::vector<pthread_t> workers;
+  pid_t process = getpid();  // that has them
 
   uint32_t work();
   void worker_loop();
@@ -210,6 +211,7 @@ Result<std::unique_ptr<ThreadPool>> ThreadPool::create(uint32_t n_threads) {
 ThreadPool::ThreadPool(uint32_t n_threads) : n_threads_(n_threads), impl_(new Impl) {}
 
 ThreadPool::~ThreadPool() {
+  if (getpid() != impl_->process) return;  // a child has no copy of the threads
   impl_->stop.store(true, std::memory_order_release);
   // Whoever is falling asleep sees the new epoch, or is woken.
   impl_->epoch.fetch_add(1, std::memory_order_seq_cst);

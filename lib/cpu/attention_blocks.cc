@@ -189,6 +189,7 @@ Status AttentionBlocks::flush_ring(const Pass& p) const {
   const auto layer = static_cast<uint32_t>(p.ws.pending_ring);
   p.ws.pending_ring = -1;
   if (p.rows.transient) return Status::ok();
+  if (p.rows.rings_written != nullptr) *p.rows.rings_written = true;
   for (uint32_t s = 0; s < p.rows.sequences.size(); ++s) {
     const SequenceRows& q = p.rows.sequences[s];
     const auto* session = static_cast<CpuSession*>(q.session);

@@ -62,14 +62,24 @@ void q8_prepare_q(const float* const* vectors, uint32_t n, uint32_t dim, uint32_
       const uint32_t block = c / n_heads, v = v0 + c % n_heads;
       if (v >= n || block * kQ8Block >= dim) continue;
       const float* x = vectors[v] + block * kQ8Block;
+      // As integers magnitudes have the order of floats, and NaN is above all of them.
+      uint32_t top_bits = 0;
+      for (uint32_t i = 0; i < kQ8Block; ++i) {
+        uint32_t bits = 0;
+        __builtin_memcpy(&bits, x + i, 4);
+        bits &= 0x7FFFFFFFu;
+        top_bits = bits > top_bits ? bits : top_bits;
+      }
       float top = 0.0f;
-      for (uint32_t i = 0; i < kQ8Block; ++i) top = __builtin_fmaxf(top, __builtin_fabsf(x[i]));
-      const float inverse = top < 1e-30f ? 0.0f : 127.0f / top;
-      scales[c] = top / 127.0f * scale;
+      __builtin_memcpy(&top, &top_bits, 4);
+      const bool finite = top_bits < 0x7F800000u;
+      const float inverse = top < 1e-30f || !finite ? 0.0f : 127.0f / top;
+      // What is no number makes all that it is multiplied with none.
+      scales[c] = finite ? top / 127.0f * scale : __builtin_nanf("");
       // Dword d of a block's 32 dims is row d of the first or second half of its tile.
       std::byte* at = q + block / 2 * kTileBytes + block % 2 * (kTileBytes / 2) + c * 4;
       for (uint32_t i = 0; i < kQ8Block; ++i) {
-        const auto code = static_cast<int8_t>(__builtin_rintf(x[i] * inverse));
+        const auto code = finite ? static_cast<int8_t>(__builtin_rintf(x[i] * inverse)) : int8_t{0};
         __builtin_memcpy(at + i / 4 * 64 + i % 4, &code, 1);
       }
     }

@@ -106,6 +106,10 @@ uint32_t CpuModel::format_of(const SessionShape& shape) {
 }
 
 Result<std::unique_ptr<TierSession>> CpuModel::create_session(const SessionShape& shape) {
+  SHARPI_TRY(check_chunk_rows(
+      make_tier_kv_layout(spec(), plan_->placement, TierId::kCpu, plan_->model, shape)
+          .chunk_slot_bytes,
+      workspace_layout_.chunk_slot_bytes));
   SHARPI_TRY_ASSIGN(std::unique_ptr<CpuSession> s,
                     CpuSession::create(meter_, plan_, shape, &forward_.replay()));
   s->format_index = format_of(shape);

@@ -45,9 +45,13 @@ uint64_t work_floats(const DeltaNetShape& s, uint32_t n_rows) {
   most = rows > most ? rows : most;
   return aligned_floats(most);
 }
+/// Where that state is. Rows in front and those of the call each have gates, which are rounded up.
+uint64_t spare_state_offset(const DeltaNetShape& s, uint32_t n_rows) {
+  constexpr uint64_t kRounding = 3 * (kAlign / sizeof(float));
+  return 2 * aligned_floats(n_rows) + kRounding + work_floats(s, n_rows);
+}
 uint64_t worker_floats(const DeltaNetShape& s, uint32_t n_rows) {
-  return 2 * aligned_floats(n_rows) + work_floats(s, n_rows) +
-         aligned_floats(uint64_t{s.head_dim} * s.head_dim);
+  return spare_state_offset(s, n_rows) + aligned_floats(uint64_t{s.head_dim} * s.head_dim);
 }
 
 /// Runs body(item, thread's memory) for n items over the pool.
@@ -120,7 +124,7 @@ DeltaHead head_job(const DeltaNetTask& t, uint32_t head, float* memory) {
 void run_head(const DeltaTable& table, const DeltaNetTask& t, bool sequential, uint32_t head,
               float* memory) {
   const DeltaNetShape& s = t.shape;
-  float* state = memory + 2 * aligned_floats(all_rows(t)) + work_floats(s, all_rows(t));
+  float* state = memory + spare_state_offset(s, all_rows(t));
   DeltaHead before;
   if (t.before != nullptr) {
     before = head_job(*t.before, head, memory);

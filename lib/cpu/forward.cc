@@ -20,6 +20,7 @@ Forward::Forward(const ModelSpec& spec, ThreadPool& pool, const MatmulConfig& co
 
 Status Forward::run(const Segment& segment, const Submission& rows, CpuWorkspace& ws) const {
   Pass p{rows, ws};
+  if (segment.first_here) ws.pending_ring = -1;  // of a call that another tier ended
   const uint64_t hidden_bytes = uint64_t{rows.n_rows} * spec_.n_embd * sizeof(float);
   if (rows.hidden_in != nullptr) std::memcpy(ws.get(Buf::kX), rows.hidden_in, hidden_bytes);
   const Status done = run_program(segment, p);

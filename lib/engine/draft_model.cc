@@ -60,6 +60,7 @@ void ModelDrafter::choose_beginning(uint64_t n_history, uint64_t base, uint32_t 
 
 /// Takes back what is not the beginning of the text.
 Status ModelDrafter::cut_back(std::span<const int32_t> text) {
+  if (!session_->is_whole()) text = {};
   const std::span<const int32_t> own = session_->tokens();
   const auto parted = std::mismatch(own.begin(), own.end(), text.begin(), text.end()).first;
   const auto same = static_cast<uint32_t>(parted - own.begin());

@@ -238,11 +238,21 @@ Status Model::run(const Submission& rows, TierSessions tier_sessions) const {
     return Status::error(Code::kInternal, "a call cannot read %zu sequences at once",
                          rows.sequences.size());
   }
+  // It would wait for a slot or a device that the call waits with, which goes on when it returns.
+  static thread_local bool computes = false;
+  if (computes) {
+    return Status::error(Code::kBusy, "a callback of a call that computes cannot compute itself");
+  }
   struct SlotLease {
     const Model* model;
     CallSlot* slot;
-    ~SlotLease() { model->release(slot); }
-  } lease{this, acquire()};
+    SlotLease(const Model* of, CallSlot* taken) : model(of), slot(taken) { computes = true; }
+    ~SlotLease() {
+      computes = false;
+      model->release(slot);
+    }
+  };
+  const SlotLease lease(this, acquire());
   const bool alike = std::all_of(tier_sessions.begin(), tier_sessions.end(),
                                  [&](const auto& s) { return same_formats(s, tier_sessions[0]); });
   return alike ? run_route(rows, tier_sessions, *lease.slot)

@@ -34,23 +34,36 @@ Result<std::unique_ptr<TierSession>> MtpModel::create_session(const SessionShape
   return tier_->create_session(make_mtp_plan(*whole_, shape).session);
 }
 
-Status MtpModel::run(const Submission& rows) const {
+std::unique_ptr<Workspace> MtpModel::acquire() const {
   std::unique_lock<std::mutex> lock(mutex_);
   freed_.wait(lock, [&] { return !free_.empty(); });
   std::unique_ptr<Workspace> w = std::move(free_.back());
   free_.pop_back();
-  lock.unlock();
+  return w;
+}
+
+/// free_ has room for all that there are.
+void MtpModel::release(std::unique_ptr<Workspace> w) const noexcept {
+  {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    free_.push_back(std::move(w));
+  }
+  freed_.notify_one();
+}
+
+Status MtpModel::run(const Submission& rows) const {
+  struct Lease {
+    const MtpModel* model;
+    std::unique_ptr<Workspace> workspace;
+    ~Lease() { model->release(std::move(workspace)); }
+  } lease{this, acquire()};
+  Workspace& w = *lease.workspace;
   Submission here = rows;
-  if (float* ours = w->handover(); ours != nullptr) {  // where the tier can take them from
+  if (float* ours = w.handover(); ours != nullptr) {  // where the tier can take them from
     std::copy_n(rows.hidden_in, uint64_t{rows.n_rows} * spec().n_embd, ours);
     here.hidden_in = ours;
   }
-  const Status done = tier_->run(segments_[0], here, *w);
-  lock.lock();
-  free_.push_back(std::move(w));
-  lock.unlock();
-  freed_.notify_one();
-  return done;
+  return tier_->run(segments_[0], here, w);
 }
 
 std::vector<MemoryRow> MtpModel::as_own(std::vector<MemoryRow> rows) const {

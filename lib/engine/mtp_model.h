@@ -40,6 +40,8 @@ class MtpModel {
 
  private:
   MtpModel() = default;
+  std::unique_ptr<Workspace> acquire() const;
+  void release(std::unique_ptr<Workspace> w) const noexcept;
   std::shared_ptr<const Plan> whole_, plan_;
   std::unique_ptr<TierModel> tier_;
   std::vector<Segment> segments_;

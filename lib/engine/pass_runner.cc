@@ -23,18 +23,21 @@ Status PassRunner::run(const PassRequest& pass) {
   rows.cancel = core_.stop_flag();
   rows.meanwhile = pass.meanwhile;
   rows.progress = pass.progress;
+  bool rings_written = false;
+  rows.rings_written = &rings_written;
   const std::span<TierSession* const> list(core_.tier_list);
   Status done = no_throw([&] { return core_.model->run(rows, {&list, 1}); });
   if (done.is_ok()) core_.logit_rows.first = 0;
-  failed(done, q.n_rows);
+  failed(done, q.n_rows, rings_written);
   return done;
 }
 
 /// A pass that stopped where it was asked to has written nothing that is read later; one that
-/// failed may have reached captured queries and logits.
-void PassRunner::failed(const Status& why, uint32_t n_rows) {
+/// failed may have reached captured queries, logits and rings.
+void PassRunner::failed(const Status& why, uint32_t n_rows, bool rings_written) {
   if (why.is_ok() || why.code() == Code::kCancelled) return;
   core_.ledger.spoil_capture(n_rows);
+  if (rings_written) core_.ledger.spoil_rings(n_rows);
   core_.logit_rows.n = 0;
 }
 

@@ -28,7 +28,8 @@ class PassRunner {
   PassRunner(SessionCore& core, Drafters& drafters) : core_(core), drafters_(drafters) {}
   Status run(const PassRequest& pass);
   /// Of a pass over n_rows rows of the session, also one that others took part in.
-  void failed(const Status& why, uint32_t n_rows);
+  /// `rings_written`: as the submission says.
+  void failed(const Status& why, uint32_t n_rows, bool rings_written);
   /// The tokens of the pass were read.
   void commit(std::span<const int32_t> tokens);
   /// The same after a drafted pass; the history has them already.

@@ -79,6 +79,10 @@ Status Session::decode(int32_t token, Meanwhile* meanwhile) {
   }));
 }
 
+bool Session::is_whole() const {
+  return state_->core.ledger.rings_are_whole();
+}
+
 Status Session::verify(std::span<const int32_t> tokens, const sharpi_sample_params& params,
                        uint32_t* out_n) {
   *out_n = 0;

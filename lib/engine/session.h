@@ -41,6 +41,8 @@ class Session {
   Status prefill(std::span<const int32_t> tokens, const sharpi_prefill_params& params,
                  uint32_t* out_committed);
   Status decode(int32_t token, Meanwhile* meanwhile = nullptr);
+  /// Whether it can read on: a failed call may have cost it rows of a sliding window.
+  bool is_whole() const;
   /// Pre: cap checked by the caller against spec().n_vocab.
   Status logits(uint32_t row, float* out) const;
   /// sharpi_session_verify(): tokens[0] is read, those behind it as far as the sampler draws them.

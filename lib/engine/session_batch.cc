@@ -89,7 +89,9 @@ Status SessionBatch::decode(std::span<Session* const> sessions, std::span<const 
   for (uint32_t i = 0; i < sessions.size(); ++i) {
     SHARPI_TRY(check_model(*sessions[i], i, model));
     SessionState& s = state_of(*sessions[i]);
-    if (!s.end_call(s.core.begin_call()).is_ok()) return cancelled("sessions", i);
+    const Status begun = s.end_call(s.core.begin_call());
+    if (begun.code() == Code::kCancelled) return cancelled("sessions", i);
+    SHARPI_TRY(begun);
     SHARPI_TRY(s.core.check_tokens(tokens.subspan(i, 1), i));
     SHARPI_TRY(s.bounded.check_room(1));
     rows[i].first_row = i;
@@ -105,10 +107,12 @@ Status SessionBatch::decode(std::span<Session* const> sessions, std::span<const 
   all.tokens = tokens.data();
   all.n_rows = static_cast<uint32_t>(sessions.size());
   all.sequences = {rows.data(), sessions.size()};
+  bool rings_written = false;
+  all.rings_written = &rings_written;
   const auto start = std::chrono::steady_clock::now();
   const Status read = no_throw([&] { return model.run(all, {lists.data(), sessions.size()}); });
   const double seconds = seconds_since(start);
-  for (Session* s : sessions) state_of(*s).runner.failed(read, 1);
+  for (Session* s : sessions) state_of(*s).runner.failed(read, 1, rings_written);
   SHARPI_TRY(read);
   for (size_t i = 0; i < sessions.size(); ++i)
     state_of(*sessions[i]).verifier.settle_one(tokens[i], seconds);
@@ -166,10 +170,12 @@ Status SessionBatch::run(std::span<BatchRead> reads) {
   all.tokens = tokens.data();
   all.n_rows = static_cast<uint32_t>(tokens.size());
   all.sequences = {rows.data(), reads.size()};
+  bool rings_written = false;
+  all.rings_written = &rings_written;
   const auto start = std::chrono::steady_clock::now();
   const Status done = model.run(all, {lists.data(), reads.size()});
   for (size_t i = 0; i < reads.size(); ++i)
-    state_of(*reads[i].session).runner.failed(done, rows[i].n_rows);
+    state_of(*reads[i].session).runner.failed(done, rows[i].n_rows, rings_written);
   SHARPI_TRY(done);
   for (BatchRead& r : reads) {
     SHARPI_TRY(state_of(*r.session).verifier.settle(r.tokens, r.params, start, &r.n_read));

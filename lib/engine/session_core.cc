@@ -102,8 +102,15 @@ uint64_t SessionCore::full_cache_bytes() const {
 
 Status SessionCore::begin_call() {
   changed = false;
-  if (!is_cancelled()) return Status::ok();
+  if (!is_cancelled()) return check_rings();
   return Status::error(Code::kCancelled, "the call was cancelled before it began; nothing changed");
+}
+
+Status SessionCore::check_rings() const {
+  if (ledger.rings_are_whole()) return Status::ok();
+  return Status::error(Code::kState,
+                       "a call that failed has written over rows that the sliding window still needs; "
+                       "truncate the session to 0, or restore a saved one");
 }
 
 /// A ring of captured queries that was written over cannot be brought back, so with one the chunk

@@ -48,8 +48,10 @@ struct SessionCore {
   /// Payload of full-attention layers at n_ctx rows each.
   uint64_t full_cache_bytes() const;
 
-  /// A cancel that came while nothing ran ends the call at once.
+  /// A cancel that came while nothing ran ends the call at once, and nothing is computed from rings
+  /// that are not whole.
   Status begin_call();
+  Status check_rings() const;
   bool is_cancelled() const { return !changed && cancelled.load(std::memory_order_relaxed); }
   /// What a pass may poll to stop half way; null = it is finished.
   const std::atomic<bool>* stop_flag() const;

@@ -50,15 +50,19 @@ uint32_t KvLedger::fullest(const KvGroup& group) const {
 
 void KvLedger::commit(uint32_t n) {
   n_tokens_ += n;
-  ring_high_ = std::max(ring_high_, n_tokens_);
-  if (ring_slots_ != 0 && ring_high_ > ring_slots_) {
-    ring_low_ = std::max(ring_low_, ring_high_ - ring_slots_);
-  }
+  store_in_rings(n_tokens_);
   for (size_t l = 0; l < rows_.size(); ++l) {
     if (full_owner_[l]) rows_[l].n_slots += n;
   }
   if (n_tokens_ > capture_window_)
     capture_low_ = std::max(capture_low_, n_tokens_ - capture_window_);
+}
+
+void KvLedger::store_in_rings(uint32_t end) {
+  ring_high_ = std::max(ring_high_, end);
+  if (ring_slots_ != 0 && ring_high_ > ring_slots_) {
+    ring_low_ = std::max(ring_low_, ring_high_ - ring_slots_);
+  }
 }
 
 void KvLedger::spoil_capture(uint32_t n) {

@@ -53,6 +53,12 @@ class KvLedger {
   void commit(uint32_t n);
   /// A chunk of n tokens failed: it may have written over captured queries.
   void spoil_capture(uint32_t n);
+  /// It wrote rings before it failed: they hold rows of tokens that were not read.
+  void spoil_rings(uint32_t n) {
+    if (n_tokens_ != 0) store_in_rings(n_tokens_ + n);
+  }
+  /// Whether the rings hold every row that the next token sees.
+  bool rings_are_whole() const { return ring_low_ == 0 || ring_low_ + window_ <= n_tokens_ + 1; }
   /// Captured queries: positions [capture_low, n_tokens).
   uint32_t capture_low() const { return capture_low_; }
   void set_capture_window(uint32_t window) { capture_window_ = window; }
@@ -93,6 +99,8 @@ class KvLedger {
 
  private:
   friend class LedgerCodec;  // save and restore
+  /// Rings hold rows of positions up to `end` now.
+  void store_in_rings(uint32_t end);
   uint64_t base_ = 0;
   uint32_t n_tokens_ = 0;
   uint32_t ring_high_ = 0;  // highest position ever stored in rings, plus one

@@ -6,6 +6,8 @@
 #include <cstdlib>
 #include <cstring>
 
+#include "base/checked.h"
+
 namespace sharpi {
 
 bool Placement::uses(TierId tier) const {
@@ -120,14 +122,17 @@ void add_totals(const Plan& plan, sharpi_plan_summary* s) {
     if (loading) (row.kind == SHARPI_ROW_DEVICE ? device_loading : host_loading) += row.held_bytes;
     if (row.transient != 0) continue;
     const uint64_t times = row.per_session ? (plan.session_only ? 1 : plan.model.n_sessions) : 1;
+    const auto add = [times](uint64_t* to, uint64_t bytes) {
+      *to = saturating_add(*to, saturating_mul(times, bytes));
+    };
     if (row.kind == SHARPI_ROW_DEVICE) {
-      s->device_payload_bytes += times * row.payload_bytes;
-      s->device_held_bytes += times * row.held_bytes;
+      add(&s->device_payload_bytes, row.payload_bytes);
+      add(&s->device_held_bytes, row.held_bytes);
     } else if (row.kind == SHARPI_ROW_MAPPED) {
-      s->mapped_bytes += times * row.held_bytes;
+      add(&s->mapped_bytes, row.held_bytes);
     } else {
-      s->host_payload_bytes += times * row.payload_bytes;
-      s->host_held_bytes += times * row.held_bytes;
+      add(&s->host_payload_bytes, row.payload_bytes);
+      add(&s->host_held_bytes, row.held_bytes);
     }
     if (row.purpose == SHARPI_ROW_KV) s->kv_payload_bytes += row.payload_bytes;
     if (row.per_session) s->session_held_bytes += row.held_bytes;

@@ -8,6 +8,7 @@
 #include <cstring>
 #include <optional>
 
+#include "base/checked.h"
 #include "plan/draft_model.h"
 #include "plan/draft_mtp.h"
 
@@ -84,7 +85,7 @@ const MemoryRow* short_row(const Plan& plan, bool device, uint64_t short_by, uin
   uint64_t most[2] = {};
   for (const MemoryRow& r : plan.rows) {
     if (r.kind == SHARPI_ROW_MAPPED || (r.kind == SHARPI_ROW_DEVICE) != device) continue;
-    const uint64_t n = r.held_bytes * (r.per_session ? plan.model.n_sessions : 1);
+    const uint64_t n = saturating_mul(r.held_bytes, r.per_session ? plan.model.n_sessions : 1);
     const bool fixed = r.purpose == SHARPI_ROW_WEIGHTS || n < short_by;
     if (n > most[fixed]) most[fixed] = n, found[fixed] = &r;
   }
@@ -411,9 +412,10 @@ MemoryShares host_shares(const Plan& plan) {
   MemoryShares shares;
   for (const MemoryRow& r : plan.rows) {
     if (r.kind == SHARPI_ROW_DEVICE || r.kind == SHARPI_ROW_MAPPED || r.transient != 0) continue;
-    const uint64_t bytes = r.held_bytes * (r.per_session != 0 ? plan.model.n_sessions : 1);
-    shares.all += bytes;
-    if (r.per_session != 0) shares.sessions += bytes;
+    const uint64_t bytes =
+        saturating_mul(r.held_bytes, r.per_session != 0 ? plan.model.n_sessions : 1);
+    shares.all = saturating_add(shares.all, bytes);
+    if (r.per_session != 0) shares.sessions = saturating_add(shares.sessions, bytes);
   }
   return shares;
 }

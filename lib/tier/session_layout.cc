@@ -79,4 +79,12 @@ KvLayout make_tier_kv_layout(const ModelSpec& spec, const Placement& placement, 
   return make_kv_layout(spec, here, session.dtypes, shape);
 }
 
+Status check_chunk_rows(uint64_t slot_bytes, uint64_t priced) {
+  if (slot_bytes <= priced) return Status::ok();
+  return Status::error(
+      Code::kDoesNotFit,
+      "a KV row of the sliding-window layers takes %llu bytes, but the plan priced %llu",
+      static_cast<unsigned long long>(slot_bytes), static_cast<unsigned long long>(priced));
+}
+
 }  // namespace sharpi

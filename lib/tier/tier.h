@@ -75,6 +75,9 @@ struct Submission {
   Capture capture = Capture::kRing;
   const std::atomic<bool>* cancel = nullptr;  // polled between blocks where a tear is impossible
   PassProgress* progress = nullptr;
+  /// Set by a tier before rows of the pass take the place of others in a ring: from then on a pass
+  /// that fails has cost the sessions of it rows. Null = nobody asks.
+  bool* rings_written = nullptr;
   /// A tier that computes asynchronously calls run() between submitting its work and waiting for
   /// it.
   Meanwhile* meanwhile = nullptr;

@@ -22,7 +22,8 @@ struct InnerEngine {
     SHARPI_TRY_ASSIGN(e.spec, load_model_spec(std::move(file)));
     return e;
   }
-  Result<std::shared_ptr<const Plan>> plan(const Edit& edit) const {
+  Result<std::shared_ptr<const Plan>> plan(const Edit& edit,
+                                           std::shared_ptr<const ModelSpec> draft = nullptr) const {
     sharpi_session_params s;
     sharpi_session_params_init(&s, sizeof s);
     s.n_ctx = 256;
@@ -30,7 +31,7 @@ struct InnerEngine {
     sharpi_plan_params_init(&p, sizeof p);
     p.session = &s;
     edit(&p, &s);
-    return make_plan(spec, context->sizers(), p, {});
+    return make_plan(spec, context->sizers(), p, {}, nullptr, std::move(draft));
   }
 };
 

@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: MIT
 #include "base/thread_pool.h"
 
+#include <sys/wait.h>
+#include <unistd.h>
+
 #include <gtest/gtest.h>
 #include <sched.h>
 #include <signal.h>
@@ -170,6 +173,25 @@ TEST(ThreadPool, WorkersBlockTheSignalsOfTheHost) {
     if (sigismember(&mask, SIGINT) == 1 && sigismember(&mask, SIGPROF) == 1) n_blocked.fetch_add(1);
   });
   EXPECT_EQ(n_blocked.load(), 1);
+}
+
+/// Before, the child waited for threads that it did not have, by numbers that meant nothing there.
+TEST(ThreadPool, AChildOfForkMayDestroyAPool) {
+  for (const uint32_t n : {1u, 2u, 4u, 8u}) {
+    auto pool = make_pool(n);
+    const pid_t child = fork();
+    ASSERT_GE(child, 0);
+    if (child == 0) {
+      pool.reset();
+      _exit(0);
+    }
+    int status = -1;
+    ASSERT_EQ(waitpid(child, &status, 0), child);
+    EXPECT_EQ(status, 0) << n << " threads";
+    std::atomic<uint32_t> n_run{0};  // the parent's pool is as it was
+    pool->run(16, [&](uint32_t) { n_run.fetch_add(1); });
+    EXPECT_EQ(n_run.load(), 16u);
+  }
 }
 
 TEST(ThreadPool, CreatingAndDestroyingManyPoolsLeavesNoThreadBehind) {

@@ -305,6 +305,16 @@ TEST_P(DeltaNet, AnySplitGivesTheSameState) {
 /// Rows in front whose outputs nobody wants, and the rows behind them, in one call: bit by bit what
 /// two calls make of the states and outputs, also where the states of the rows behind are not kept,
 /// and where scratch for both is not there, so that one goes before the other.
+/// A call that reserves scratch by the rows of both has room for the gates of each, which are
+/// rounded up by themselves. With heads as small as this nothing behind them has room to spare.
+TEST(DeltaNetScratch, HoldsTheGatesOfRowsInFrontAndOfTheRest) {
+  const DeltaNetShape shape{1, 1, 4, 4};
+  constexpr uint32_t kBefore = 2, kRows = 8190;
+  const uint64_t bytes = delta_net_scratch_bytes(shape, 1, kBefore + kRows);
+  const uint64_t lines = kBefore + kRows + 14 + 16;  // gates of 2 rows take 16 floats
+  EXPECT_GE(bytes / sizeof(float), 2 * 16 + 2 * lines - 32 + 2 * kRows + 16);
+}
+
 TEST_P(DeltaNet, RowsInFrontGoWithTheRest) {
   uint32_t n_apart = 0;
   for (const uint32_t n_before : {1u, 2u, 7u, 15u}) {

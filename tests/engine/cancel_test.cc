@@ -366,6 +366,31 @@ std::vector<Logits> conversation(const Loaded& l, const std::vector<int32_t>& to
   return out;
 }
 
+/// It would wait for what the call that it is called from holds. Before, it did, for ever.
+TEST_P(Cancel, ACallbackThatComputesIsRefused) {
+  const Logits want = uncut();
+  Chat chat(loaded_.model.get()), other(loaded_.model.get());
+  struct Inner {
+    sharpi_session* session;
+    uint32_t n_refused = 0, n_calls = 0;
+  } inner{other.get()};
+  const auto compute = [](void* user, uint32_t, uint64_t, uint64_t) -> int32_t {
+    auto* in = static_cast<Inner*>(user);
+    sharpi_error e = SHARPI_ERROR_INIT;
+    ++in->n_calls;
+    if (sharpi_session_decode(in->session, 3, &e) == SHARPI_E_BUSY) {
+      EXPECT_STREQ(e.text, "a callback of a call that computes cannot compute itself");
+      ++in->n_refused;
+    }
+    return 0;
+  };
+  uint32_t committed = 0;
+  ASSERT_EQ(prefill(chat.get(), tokens_, 0, compute, &inner, &committed), SHARPI_OK);
+  EXPECT_GT(inner.n_refused, 0u);
+  EXPECT_TRUE(same_bits(chat.logits(), want));
+  EXPECT_LT(other.info().n_tokens, inner.n_calls);
+}
+
 TEST_P(Cancel, SessionsOfOneModelRunBesideEachOtherAndKeepTheirBits) {
   for (const uint32_t max_concurrent : {1u, 2u}) {
     const Loaded l = load(file_->path(), setup_with(chunked(max_concurrent)));

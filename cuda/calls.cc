@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "base/checked.h"
+#include "base/no_throw.h"
 
 namespace sharpi::cuda {
 namespace {
@@ -153,7 +154,7 @@ Status Calls::run(const Segment& segment, const Submission& rows, Workspace& wor
 Status Calls::run_streamed(const Segment& segment, const Submission& rows, CudaWorkspace& ws,
                            uint32_t format) const {
   const auto turn = m_.stream_weights->turn();
-  const Status done = run_format(segment, rows, ws, format);
+  const Status done = no_throw([&] { return run_format(segment, rows, ws, format); });
   // The staging area belongs to the next call once nothing of this one is under way.
   const Status computed = ws.stream().wait(), sent = m_.stream_weights->drain();
   SHARPI_TRY(done);
@@ -323,7 +324,9 @@ Status Calls::run_graph(const Segment& segment, Pass& p, uint32_t format) const 
     // The first step of a kind runs as it is: every kernel of it is loaded before the capture.
     SHARPI_TRY(run_segment(segment, p));
     SHARPI_TRY(p.ws.stream().wait());
-    return capture(segment, p, &graph);
+    const Status recorded = capture(segment, p, &graph);
+    // The step has been made; where there is no memory for its graph, the next runs as this did.
+    return recorded.code() == Code::kOutOfMemory ? Status::ok() : recorded;
   }
   if (m_.spec().has_window() && !p.transient) p.writes_rings();
   if (m_.asks_for_experts(segment)) return serve_graph(segment, p, graph);
@@ -346,7 +349,8 @@ Status Calls::capture(const Segment& segment, Pass& p, cudaGraphExec_t* out) con
   const Submission* rows = p.rows;
   p.rows = nullptr;  // a cancel must not end a capture half way
   p.recorded = true;
-  Status recorded = run_segment(segment, p);
+  // Whatever comes of it, the stream must not be left capturing.
+  Status recorded = no_throw([&] { return run_segment(segment, p); });
   p.rows = rows;
   p.recorded = false;
   cudaGraph_t graph = nullptr;
@@ -356,7 +360,10 @@ Status Calls::capture(const Segment& segment, Pass& p, cudaGraphExec_t* out) con
     recorded = m_.device->check(cudaGraphInstantiate(out, graph, 0), "cudaGraphInstantiate");
   }
   if (graph != nullptr) cudaGraphDestroy(graph);
-  cudaGetLastError();
+  if (!recorded.is_ok()) {
+    cudaGetLastError();
+    *out = nullptr;
+  }
   return recorded;
 }
 

@@ -21,6 +21,7 @@ class CudaBackend final : public Backend, public TierSizer {
   uint64_t total_bytes() const override { return device_->total_bytes(); }
   std::string device_name() const override { return device_->name(); }
   Status check_model(const ModelSpec& spec, const Placement& placement) const override {
+    SHARPI_TRY(device_->usable());  // else its memory would be 0, and no reason be given
     return check_support(device_->profile(), device_->name(), spec, placement);
   }
 

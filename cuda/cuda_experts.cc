@@ -169,12 +169,18 @@ Status ExpertSlots::fill() {
 /// Through staging area `index`, whose last use may still be under way.
 Status ExpertSlots::load_now(const ExpertFill& fill, uint32_t index) {
   Staged& s = staged_experts_[index];
-  SHARPI_TRY(device_->check(cudaEventSynchronize(s.moved.get()), "expert staging"));
-  s.fill = fill;
-  s.copied = 0;
-  copy_bytes(s, index, UINT64_MAX);
-  SHARPI_TRY(send(index));
+  Status sent = device_->check(cudaEventSynchronize(s.moved.get()), "expert staging");
+  if (sent.is_ok()) {
+    s.fill = fill;
+    s.copied = 0;
+    copy_bytes(s, index, UINT64_MAX);
+    sent = send(index);
+  }
   s.state = Staged::State::kFree;
+  if (!sent.is_ok()) {
+    cache_->abandoned(fill);
+    return sent;
+  }
   cache_->filled(fill);
   put(fill.id, static_cast<int32_t>(fill.slot));
   return Status::ok();
@@ -348,15 +354,18 @@ Status ExpertSlots::pin(std::span<const ExpertId> experts) {
   }
   const DeviceScope scope(*device_);
   SHARPI_TRY(finish_arrivals());
-  for (const ExpertId& e : experts) {
+  Status done = Status::ok();
+  for (size_t i = 0; i < experts.size() && done.is_ok(); ++i) {
     ExpertFill fill;
-    if (cache_->force_fill(e, &fill)) {
+    if (cache_->force_fill(experts[i], &fill)) {
       if (fill.replaces) put(fill.victim, -1);
-      SHARPI_TRY(load_now(fill, 0));
+      done = load_now(fill, 0);
     }
-    cache_->pin(e);
+    if (done.is_ok()) cache_->pin(experts[i]);
   }
-  return stream_.wait();
+  const Status arrived = stream_.wait();  // those in front of one that failed are in the table
+  SHARPI_TRY(done);
+  return arrived;
 }
 
 const int32_t* ExpertSlots::table(uint32_t layer) const {

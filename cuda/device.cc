@@ -14,9 +14,17 @@ std::string describe(cudaError_t error) {
   return std::string(cudaGetErrorName(error)) + ": " + cudaGetErrorString(error);
 }
 
-/// Faults after which every later call of the process's context fails too.
+/// Faults after which every later call of the process's context fails too. Those that the oldest
+/// toolkit has no name for are given by their numbers.
 bool is_sticky(int native) {
-  switch (static_cast<cudaError_t>(native)) {
+  constexpr int kNvlinkUncorrectable = 220, kContained = 226, kTensorMemoryLeak = 721,
+                kMpsClientTerminated = 810, kExternalDevice = 911;
+  switch (native) {
+    case kNvlinkUncorrectable:
+    case kContained:
+    case kTensorMemoryLeak:
+    case kMpsClientTerminated:
+    case kExternalDevice:
     case cudaErrorIllegalAddress:
     case cudaErrorLaunchTimeout:
     case cudaErrorAssert:
@@ -28,7 +36,6 @@ bool is_sticky(int native) {
     case cudaErrorLaunchFailure:
     case cudaErrorECCUncorrectable:
     case cudaErrorContextIsDestroyed:
-    case cudaErrorDevicesUnavailable:
     case cudaErrorUnknown:
       return true;
     default:
@@ -43,9 +50,14 @@ Device::Device(int ordinal, uint32_t index) : ordinal_(ordinal), index_(index) {
 Device::Device(uint32_t index, const DeviceProperties& p)
     : ordinal_(-1), index_(index), profile_(p.profile), total_(p.total_bytes), name_(p.name) {}
 
+/// A device that was never opened is left alone: to make it current would create its context.
 Device::~Device() {
+  if (cublas_lt_ == nullptr && memory_stream_ == nullptr) return;
   const DeviceScope scope(*this);
   cublas_lt_.reset();
+  if (memory_stream_ != nullptr && cudaStreamDestroy(memory_stream_) != cudaSuccess) {
+    cudaGetLastError();
+  }
 }
 
 Status Device::check(cudaError_t error, const char* call) const {
@@ -68,6 +80,9 @@ Status Device::settle(Status status) const {
     return Status::native_error(Code::kUnsupported, status.native(),
                                 "%s (this build has no image for sm_%d)", status.text().c_str(),
                                 capability());
+  }
+  if (error == cudaErrorMemoryAllocation) {
+    return Status::native_error(Code::kOutOfMemory, status.native(), "%s", status.text().c_str());
   }
   if (!is_sticky(status.native())) return status;
   lost_.store(status.native(), std::memory_order_relaxed);
@@ -108,7 +123,12 @@ Status Device::open() {
   const std::lock_guard<std::mutex> lock(opening_);
   if (opened_.load(std::memory_order_relaxed)) return usable();
   const DeviceScope scope(*this);
+  SHARPI_TRY(check(scope.error(), "cudaSetDevice"));
   SHARPI_TRY(check(cudaFree(nullptr), "opening the device"));
+  if (memory_stream_ == nullptr) {
+    SHARPI_TRY(check(cudaStreamCreateWithFlags(&memory_stream_, cudaStreamNonBlocking),
+                     "cudaStreamCreateWithFlags"));
+  }
   DriverMemory d;
   SHARPI_TRY(find_entry("cuMemAddressReserve", 10020, &d.reserve));
   SHARPI_TRY(find_entry("cuMemAddressFree", 10020, &d.unreserve));
@@ -134,6 +154,7 @@ uint64_t Device::free_bytes() const {
   if (ordinal_ < 0) return total_;
   const DeviceScope scope(*this);
   size_t free = 0, total = 0;
+  if (!check(scope.error(), "cudaSetDevice").is_ok()) return 0;
   return check(cudaMemGetInfo(&free, &total), "cudaMemGetInfo").is_ok() ? free : 0;
 }
 
@@ -157,8 +178,12 @@ DeviceScope::DeviceScope(const Device& device) {
   int now = -1;
   if (cudaGetDevice(&now) != cudaSuccess) cudaGetLastError();
   if (now == device.ordinal()) return;
-  before_ = now;
-  if (cudaSetDevice(device.ordinal()) != cudaSuccess) cudaGetLastError();  // the next call says it
+  error_ = cudaSetDevice(device.ordinal());
+  if (error_ == cudaSuccess) {
+    before_ = now;
+  } else {
+    cudaGetLastError();
+  }
 }
 
 DeviceScope::~DeviceScope() {

@@ -56,6 +56,9 @@ class Device {
   /// Device memory that this context's buffers and ranges hold.
   uint64_t live_bytes() const { return live_.load(std::memory_order_relaxed); }
   const DriverMemory& driver() const { return driver_; }
+  /// Where new memory is cleared and rows are copied that become a session's own. None of the
+  /// host's streams waits for it, as they would for the legacy stream. Of an open device.
+  cudaStream_t memory_stream() const { return memory_stream_; }
   /// cuBLASLt where it was found and wins over own kernels; open() looks for it.
   CublasLt* cublas_lt() const { return cublas_lt_.get(); }
   /// Its name and version, or why it is not used. Of an open device.
@@ -99,6 +102,7 @@ class Device {
   std::string name_;
   DriverMemory driver_;
   std::unique_ptr<CublasLt> cublas_lt_;
+  cudaStream_t memory_stream_ = nullptr;
   std::string library_;
   std::mutex opening_;
   std::atomic<bool> opened_{false};
@@ -112,11 +116,14 @@ class DeviceScope {
  public:
   explicit DeviceScope(const Device& device);
   ~DeviceScope();
+  /// Why the device is not the current one. Of an open device it is.
+  cudaError_t error() const { return error_; }
   DeviceScope(const DeviceScope&) = delete;
   DeviceScope& operator=(const DeviceScope&) = delete;
 
  private:
   int before_ = -1;
+  cudaError_t error_ = cudaSuccess;
 };
 
 /// The usable devices of this machine, index 1 upwards. None is no error: *why says it.

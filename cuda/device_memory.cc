@@ -21,6 +21,12 @@ Status no_memory(const Device& device, const char* what, uint64_t bytes, int nat
                               static_cast<ull>(bytes), device.index());
 }
 
+Status clear_now(const Device& device, void* p, uint64_t bytes) {
+  const cudaStream_t stream = device.memory_stream();
+  SHARPI_TRY(device.check(cudaMemsetAsync(p, 0, bytes, stream), "cudaMemsetAsync"));
+  return device.check(cudaStreamSynchronize(stream), "cudaMemsetAsync");
+}
+
 CUmemAllocationProp properties(const Device& device) {
   CUmemAllocationProp p = {};
   p.type = CU_MEM_ALLOCATION_TYPE_PINNED;
@@ -57,9 +63,7 @@ Result<DeviceBuffer> DeviceBuffer::allocate(const Device& device, uint64_t bytes
   b.data_ = static_cast<std::byte*>(p);
   b.bytes_ = bytes;
   b.device_ = &device;
-  // Zeroed on the legacy stream, which waits for nothing of ours: done before anybody uses it.
-  SHARPI_TRY(device.check(cudaMemset(p, 0, held), "cudaMemset"));
-  SHARPI_TRY(device.check(cudaStreamSynchronize(nullptr), "cudaMemset"));
+  SHARPI_TRY(clear_now(device, p, held));  // before anybody uses it
   return b;
 }
 
@@ -138,21 +142,22 @@ class DeviceGranules final : public GranuleDriver {
     entry<PFN_cuMemUnmap_v10020>(device_.driver().unmap)(address, bytes_);
   }
   Status clear(uint64_t address, uint64_t bytes) const override {
-    // On the legacy stream, which waits for nothing of ours: done before anybody uses it.
-    SHARPI_TRY(device_.check(cudaMemset(pointer(address), 0, bytes), "cudaMemset"));
-    return device_.check(cudaStreamSynchronize(nullptr), "cudaMemset");
+    return clear_now(device_, pointer(address), bytes);  // before anybody uses it
   }
   Status copy(uint64_t handle, uint64_t from) const override {
     // A copy has to have an address of its own until it takes the other one's place.
     CUdeviceptr to = 0;
     const CUresult got = entry<PFN_cuMemAddressReserve_v10020>(device_.driver().reserve)(
         &to, bytes_, kDeviceGranule, 0, 0);
-    if (got != CUDA_SUCCESS) return no_memory(device_, what_, bytes_, got);
+    if (got == CUDA_ERROR_OUT_OF_MEMORY) return no_memory(device_, what_, bytes_, got);
+    if (got != CUDA_SUCCESS) return failed("cuMemAddressReserve", got);
     Status done = map(to, handle);
     if (done.is_ok()) {
-      done = device_.check(cudaMemcpy(pointer(to), pointer(from), bytes_, cudaMemcpyDeviceToDevice),
-                           "cudaMemcpy");
-      if (done.is_ok()) done = device_.check(cudaStreamSynchronize(nullptr), "cudaMemcpy");
+      const cudaStream_t stream = device_.memory_stream();
+      done = device_.check(
+          cudaMemcpyAsync(pointer(to), pointer(from), bytes_, cudaMemcpyDeviceToDevice, stream),
+          "cudaMemcpyAsync");
+      if (done.is_ok()) done = device_.check(cudaStreamSynchronize(stream), "cudaMemcpyAsync");
       unmap(to);
     }
     entry<PFN_cuMemAddressFree_v10020>(device_.driver().unreserve)(to, bytes_);
@@ -195,10 +200,10 @@ Result<DeviceRange> DeviceRange::reserve(const Device& device, uint64_t bytes, c
   const CUresult got = entry<PFN_cuMemAddressReserve_v10020>(device.driver().reserve)(
       &address, reserved, kDeviceGranule, 0, 0);
   if (got != CUDA_SUCCESS) {
-    return Status::native_error(
-        Code::kOutOfMemory, got,
+    return device.settle(Status::native_error(
+        got == CUDA_ERROR_OUT_OF_MEMORY ? Code::kOutOfMemory : Code::kDevice, got,
         "there is no address space for %s: cuMemAddressReserve failed for %llu bytes", what,
-        static_cast<ull>(reserved));
+        static_cast<ull>(reserved)));
   }
   r.address_ = address;
   r.reserved_ = reserved;

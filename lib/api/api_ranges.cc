@@ -16,7 +16,7 @@ namespace {
 constexpr uint32_t kMaxThreads = 1024;
 // Positions are 32-bit and are added to windows and chunks.
 constexpr uint32_t kMaxTokens = 0x7FFFFFFFu;
-constexpr uint32_t kMaxChunk = 65536;
+constexpr uint32_t kMaxChunk = 65535;  // rows of a CUDA grid
 constexpr uint32_t kMaxConcurrent = 16;
 constexpr uint32_t kMaxSessions = 4096;
 constexpr uint32_t kMaxCheckpoints = 1024;

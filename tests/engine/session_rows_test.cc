@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Sessions whose KV rows have other types than the plan's: narrower ones are what a plan of their own
-// gives, wider ones fit only where workspaces, which all sessions share, have room for their rows.
+// Sessions whose KV rows have other types than the plan's: narrower ones are what a plan of their
+// own gives, wider ones fit only where workspaces, which all sessions share, have room for their
+// rows.
 #include "engine/engine_case.h"
 
 namespace sharpi::testing {

@@ -92,29 +92,27 @@ Expr Grammar::rule() {
 }
 
 bool Grammar::settle(Expr root) {
-  for (Node& node : nodes_) node.possible = node.kind <= Kind::kSet;
-  for (bool changed = true; changed;) {
-    changed = false;
-    for (Node& node : nodes_) {
+  // Which expressions contain each, so that one that turns out possible is told to those alone:
+  // going over all of them again would take a round for each link of a chain of rules.
+  std::vector<std::vector<Expr>> users(nodes_.size());
+  std::vector<Expr> to_do;
+  for (Expr e = 0; e < nodes_.size(); ++e) {
+    Node& node = nodes_[e];
+    node.possible = node.kind <= Kind::kSet || (node.kind == Kind::kRepeat && node.low == 0);
+    if (node.possible) to_do.push_back(e);
+    if (node.kind <= Kind::kSet) continue;
+    users[node.a].push_back(e);
+    if (node.kind == Kind::kSequence || node.kind == Kind::kEither) users[node.b].push_back(e);
+  }
+  while (!to_do.empty()) {
+    const Expr known = to_do.back();
+    to_do.pop_back();
+    for (const Expr user : users[known]) {
+      Node& node = nodes_[user];
       if (node.possible) continue;
-      switch (node.kind) {
-        case Kind::kEmpty:
-        case Kind::kSet:
-          break;
-        case Kind::kSequence:
-          node.possible = nodes_[node.a].possible && nodes_[node.b].possible;
-          break;
-        case Kind::kEither:
-          node.possible = nodes_[node.a].possible || nodes_[node.b].possible;
-          break;
-        case Kind::kRepeat:
-          node.possible = node.low == 0 || nodes_[node.a].possible;
-          break;
-        case Kind::kRule:
-          node.possible = nodes_[node.a].possible;
-          break;
-      }
-      changed = changed || node.possible;
+      node.possible =
+          node.kind != Kind::kSequence || (nodes_[node.a].possible && nodes_[node.b].possible);
+      if (node.possible) to_do.push_back(user);
     }
   }
   return nodes_[root].possible;

@@ -2,6 +2,7 @@
 #include "json_schema.h"
 
 #include <algorithm>
+#include <deque>
 
 #include "sse.h"
 
@@ -31,9 +32,17 @@ class Compiler {
   Compiler(Grammar& grammar, JsonGrammar& parts, const json& root, std::string where)
       : g_(grammar), parts_(parts), root_(root), root_where_(std::move(where)) {}
 
-  Expr any(const json& schema, const std::string& where);
+  Expr whole();
 
  private:
+  // What was referred to and is not compiled yet. Each is compiled by itself, not where it was
+  // first met: chains of references are as long as somebody likes, and calls within calls are not.
+  struct Definition {
+    Expr rule;
+    const json* schema;
+    std::string where;
+  };
+  Expr any(const json& schema, const std::string& where);
   [[noreturn]] static void refuse(const std::string& where, const std::string& what) {
     throw RequestError(400, where + " " + what, where, "unsupported_schema");
   }
@@ -56,6 +65,7 @@ class Compiler {
   const json& root_;
   const std::string root_where_;
   std::map<std::string, Expr> rules_;
+  std::deque<Definition> to_do_;
 };
 
 // Beside annotations only these keywords may stand in the schema.
@@ -68,6 +78,15 @@ void Compiler::only(const json& schema, const std::string& where,
       refuse(where + "." + name, "is not supported here");
     }
   }
+}
+
+Expr Compiler::whole() {
+  const Expr out = any(root_, root_where_);
+  for (; !to_do_.empty(); to_do_.pop_front()) {
+    const Definition& next = to_do_.front();
+    g_.define(next.rule, any(*next.schema, next.where));
+  }
+  return out;
 }
 
 Expr Compiler::any(const json& schema, const std::string& where) {
@@ -86,6 +105,8 @@ Expr Compiler::reference(const json& schema, const std::string& where) {
   only(schema, where, {"$ref"});
   const json& target = schema["$ref"];
   const std::string name = target.is_string() ? target.get<std::string>() : "";
+  const auto known = rules_.find(name);
+  if (known != rules_.end()) return known->second;
   const json* found = nullptr;
   for (const std::string folder : {"$defs", "definitions"}) {
     const std::string prefix = "#/" + folder + "/";
@@ -95,11 +116,9 @@ Expr Compiler::reference(const json& schema, const std::string& where) {
   }
   if (name == "#") found = &root_;
   if (found == nullptr) refuse(where + ".$ref", "is not \"#\" or an entry of #/$defs");
-  const auto known = rules_.find(name);
-  if (known != rules_.end()) return known->second;
   const Expr rule = g_.rule();
   rules_[name] = rule;
-  g_.define(rule, any(*found, root_where_ + name.substr(1)));
+  to_do_.push_back({rule, found, root_where_ + name.substr(1)});
   return rule;
 }
 
@@ -263,7 +282,7 @@ Expr schema_grammar(Grammar& grammar, JsonGrammar& parts, const json& schema,
                     const std::string& where) {
   Expr out = 0;
   try {
-    out = Compiler(grammar, parts, schema, where).any(schema, where);
+    out = Compiler(grammar, parts, schema, where).whole();
   } catch (const std::length_error&) {
     throw RequestError(400, where + " is too large", where, "unsupported_schema");
   }

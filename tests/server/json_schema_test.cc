@@ -4,6 +4,7 @@
 #include "json_schema.h"
 
 #include <gtest/gtest.h>
+#include <pthread.h>
 
 #include <random>
 
@@ -276,6 +277,136 @@ TEST(JsonSchema, AVeryLargeSchemaIsRefused) {
   } catch (const RequestError& e) {
     EXPECT_STREQ(e.what(), "schema is too large");
   }
+}
+
+// Runs a function on a thread with a stack so small that calls within calls would overflow it.
+template <typename Work>
+void on_a_small_stack(Work work) {
+  pthread_attr_t attributes;
+  pthread_attr_init(&attributes);
+  ASSERT_EQ(pthread_attr_setstacksize(&attributes, 256 << 10), 0);
+  pthread_t thread;
+  const auto run = [](void* given) -> void* {
+    (*static_cast<Work*>(given))();
+    return nullptr;
+  };
+  ASSERT_EQ(pthread_create(&thread, &attributes, run, &work), 0);
+  pthread_join(thread, nullptr);
+  pthread_attr_destroy(&attributes);
+}
+
+// `n` definitions, each of which ends in a reference to the next; the last one is `last`.
+json chain(const std::string& folder, const std::string& name, int n, const json& last,
+           json (*wrapped)(json inner)) {
+  json out = json::object();
+  for (int i = 0; i < n; ++i) {
+    json inner = {{"$ref", "#/" + folder + "/" + name + std::to_string(i + 1)}};
+    out[name + std::to_string(i)] = wrapped(std::move(inner));
+  }
+  out[name + std::to_string(n)] = last;
+  return out;
+}
+
+json in_objects(json inner) {
+  for (int i = 0; i < 5; ++i) inner = {{"type", "object"}, {"properties", {{"a", inner}}}};
+  return inner;
+}
+
+json or_null(json inner) {
+  for (int i = 0; i < 12; ++i) inner = {{"anyOf", {{{"type", "null"}}, inner}}};
+  return inner;
+}
+
+TEST(JsonSchema, LongChainsOfReferencesAreCompiled) {
+  on_a_small_stack([] {
+    Compiled c(json{{"$defs", chain("$defs", "d", 1000, {{"type", "null"}}, in_objects)},
+                    {"$ref", "#/$defs/d0"}}
+                   .dump());
+    EXPECT_TRUE(c.allows(R"({"a": {"a": {"a": {"a": {"a": {"a": {}}}}}}})"));
+    EXPECT_FALSE(c.allows(R"({"a": {"a": {"a": {"a": {"a": {"a": 1}}}}}})"));
+  });
+}
+
+TEST(JsonSchema, AChainOfReferencesBeyondAllBoundsIsTooLarge) {
+  const auto in_many = [](json inner) {
+    for (int i = 0; i < 20; ++i) inner = {{"type", "object"}, {"properties", {{"a", inner}}}};
+    return inner;
+  };
+  try {
+    Compiled c(json{{"$defs", chain("$defs", "d", 1000, {{"type", "null"}}, in_many)},
+                    {"$ref", "#/$defs/d0"}}
+                   .dump());
+    ADD_FAILURE() << "was taken";
+  } catch (const RequestError& e) {
+    EXPECT_STREQ(e.what(), "schema is too large");
+    EXPECT_EQ(e.status(), 400);
+    EXPECT_EQ(e.code(), "unsupported_schema");
+  }
+}
+
+TEST(Matcher, LongChainsOfChoicesAreWalked) {
+  on_a_small_stack([] {
+    const json last = {{"$ref", "#/definitions/e0"}}, boolean = {{"type", "boolean"}};
+    Compiled c(json{
+        {"$defs", chain("$defs", "d", 1000, last, or_null)},
+        {"definitions", chain("definitions", "e", 1000, boolean, or_null)},
+        {"type", "object"},
+        {"properties", {{"d0", {{"$ref", "#/$defs/d0"}}}}},
+        {"additionalProperties",
+         false}}.dump());
+    for (const char* good : {R"({"d0":null})", R"({"d0":true})", "{}"}) {
+      EXPECT_TRUE(c.allows(good)) << good;
+    }
+    EXPECT_FALSE(c.allows(R"({"d0":1})"));
+  });
+}
+
+TEST(Matcher, ManyWaysToReadATextAreOneState) {
+  Compiled c(R"({"$ref": "#/$defs/x", "$defs": {"x": {"anyOf": [
+      {"type": "array", "items": {"$ref": "#/$defs/x"}, "minItems": 1, "maxItems": 2},
+      {"type": "array", "items": {"$ref": "#/$defs/x"}, "minItems": 2, "maxItems": 3},
+      {"type": "null"}]}}})");
+  Matcher& m = *c.matcher;
+  const size_t before = m.n_cells();
+  const Matcher::State open = m.walk(m.start(), std::string(40, '['));
+  EXPECT_LT(m.n_cells(), before + 40 * 20) << "as many at each level";
+  const std::string close(40, ']');
+  EXPECT_TRUE(m.is_final(m.walk(open, "null" + close)));
+  EXPECT_TRUE(m.is_final(m.walk(open, "null,null,null" + close))) << "the second kind";
+  EXPECT_EQ(m.walk(open, "null,null,null,"), Matcher::kDead) << "no list is that long";
+  EXPECT_EQ(m.walk(open, close), Matcher::kDead);
+  EXPECT_EQ(m.walk(open, "null" + close + "]"), Matcher::kDead);
+}
+
+TEST(Matcher, WhatWasReadOneWayDoesNotGoOnAnother) {
+  // Both lists begin alike; what follows each is told by how it was read.
+  Compiled c(R"({"anyOf": [
+      {"type": "object", "properties": {"a": {"type": "array", "items": {"type": "null"}},
+       "b": {"const": 1}}, "required": ["a", "b"], "additionalProperties": false},
+      {"type": "object", "properties": {"a": {"type": "array", "items": {"type": "boolean"}},
+       "c": {"const": 2}}, "required": ["a", "c"], "additionalProperties": false}]})");
+  EXPECT_TRUE(c.allows(R"({"a":[null],"b":1})"));
+  EXPECT_TRUE(c.allows(R"({"a":[true],"c":2})"));
+  EXPECT_TRUE(c.allows(R"({"a":[],"b":1})"));
+  EXPECT_TRUE(c.allows(R"({"a":[],"c":2})"));
+  EXPECT_FALSE(c.allows(R"({"a":[null],"c":2})"));
+  EXPECT_FALSE(c.allows(R"({"a":[true],"b":1})"));
+  EXPECT_FALSE(c.allows(R"({"a":[null,true],"b":1})"));
+}
+
+TEST(Matcher, AStateKeepsItsMeaningWhenOthersAreForgotten) {
+  Compiled c(R"({"type": "array", "items": {"type": "array"}})");
+  const std::string deep(40000, '[');
+  Matcher::State state = c.matcher->start();
+  size_t tidied = 0;
+  for (const char byte : deep) {
+    const size_t known = c.matcher->n_states();
+    state = c.matcher->tidy(c.matcher->step(state, static_cast<unsigned char>(byte)));
+    tidied += c.matcher->n_states() < known ? 1 : 0;
+  }
+  EXPECT_GT(tidied, 0u);
+  EXPECT_TRUE(c.matcher->is_final(c.matcher->walk(state, std::string(deep.size(), ']'))));
+  EXPECT_EQ(c.matcher->walk(state, std::string(deep.size() + 1, ']')), Matcher::kDead);
 }
 
 TEST(Matcher, WhatItRemembersIsBounded) {

@@ -344,6 +344,66 @@ TEST(JsonSchema, AChainOfReferencesBeyondAllBoundsIsTooLarge) {
   }
 }
 
+TEST(JsonSchema, TypesThatAreNamedAgainAreOne) {
+  json schema = {{"type", "string"}};
+  for (int i = 0; i < 30; ++i) {
+    schema = {{"type", json(std::vector<std::string>(8, "object"))},
+              {"properties", {{"a", schema}}},
+              {"additionalProperties", false}};
+  }
+  Compiled c(schema.dump());
+  EXPECT_TRUE(c.allows(R"({"a":{"a":{}}})"));
+  EXPECT_FALSE(c.allows(R"({"a":{"b":{}}})"));
+}
+
+TEST(JsonSchema, KeywordsStandBesideTheTypesThatTheyAreOf) {
+  Compiled c(R"({"type": ["object", "array", "null"], "properties": {"a": {"type": "null"}},
+      "additionalProperties": false, "items": {"type": "boolean"}, "minItems": 1})");
+  for (const char* good : {R"({"a":null})", "{}", "[true]", "null"}) {
+    EXPECT_TRUE(c.allows(good)) << good;
+  }
+  for (const char* bad : {R"({"a":true})", "[]", "[null]", "1"}) {
+    EXPECT_FALSE(c.allows(bad)) << bad;
+  }
+}
+
+TEST(JsonSchema, LongListsOfValuesAndTypesAreGoneThroughOnce) {
+  // Each value with each type would be hours.
+  json schema = {{"enum", json(std::vector<std::string>(90000, "a"))},
+                 {"type", json(std::vector<std::string>(90000, "string"))}};
+  Compiled c(schema.dump());
+  EXPECT_TRUE(c.allows("\"a\""));
+}
+
+TEST(JsonSchema, LongListsOfRequiredNamesAreGoneThroughOnce) {
+  json properties = json::object();
+  for (int i = 0; i < 1000; ++i) properties["p" + std::to_string(i)] = {{"type", "null"}};
+  Compiled c(json{{"type", "object"},
+                  {"properties", properties},
+                  {"additionalProperties", false},
+                  {"required", json(std::vector<std::string>(190000, "p999"))}}
+                 .dump());
+  EXPECT_TRUE(c.allows(R"({"p3":null,"p999":null})"));
+  EXPECT_FALSE(c.allows(R"({"p3":null})"));
+}
+
+TEST(JsonSchema, ListsBeyondAllBoundsAreTooLarge) {
+  const json many(std::vector<std::string>(200001, "null"));
+  const json lists[] = {{{"enum", many}},
+                        {{"type", many}},
+                        {{"anyOf", json(std::vector<json>(200001, true))}},
+                        {{"properties", {{"null", true}}}, {"required", many}}};
+  for (const json& schema : lists) {
+    try {
+      Compiled c(schema.dump());
+      ADD_FAILURE() << "was taken";
+    } catch (const RequestError& e) {
+      EXPECT_STREQ(e.what(), "schema is too large");
+      EXPECT_EQ(e.code(), "unsupported_schema");
+    }
+  }
+}
+
 TEST(Matcher, LongChainsOfChoicesAreWalked) {
   on_a_small_stack([] {
     const json last = {{"$ref", "#/definitions/e0"}}, boolean = {{"type", "boolean"}};

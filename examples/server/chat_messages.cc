@@ -24,9 +24,7 @@ std::string read_tool_calls(const json& calls, const std::string& where) {
     const std::string id = call.text("id").value_or("");
     call.only("type", "function", "only functions are called");
     Fields function(call.need("function"), at + ".function");
-    json arguments = function.text("arguments").value_or("{}");
-    json object = json::parse(arguments.get<std::string>(), nullptr, false);
-    if (object.is_object()) arguments = std::move(object);
+    json arguments = function.object_in_text("arguments");
     const std::string name = function.need("name").is_string()
                                  ? function.text("name").value()
                                  : throw RequestError(400, at + ".function.name is not a text");

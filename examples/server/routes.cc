@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 // Which path is answered by what.
 #include <httplib.h>
+#include <strings.h>
 
 #include <ctime>
 
@@ -39,6 +40,16 @@ sharpi_compact_params compact_params(const json& body) {
   return p;
 }
 
+// What a browser sends to other sites without asking them first is never of this type, whatever
+// parameters it has.
+bool is_json(const httplib::Request& request) {
+  const std::string type = request.get_header_value("Content-Type");
+  const std::string name = type.substr(0, type.find(';'));
+  const size_t begin = name.find_first_not_of(" \t"), end = name.find_last_not_of(" \t");
+  if (begin == std::string::npos) return false;
+  return strcasecmp(name.substr(begin, end + 1 - begin).c_str(), "application/json") == 0;
+}
+
 }  // namespace
 
 void HttpServer::get(const std::string& pattern, const Handler& handler) {
@@ -55,7 +66,7 @@ void HttpServer::post(const std::string& pattern, const BodyHandler& handler) {
   const httplib::Server::HandlerWithContentReader whole =
       [this, handler](const auto& request, auto& response, const auto& read) {
         try {
-          if (request.get_header_value("Content-Type").find("json") == std::string::npos) {
+          if (!is_json(request)) {
             throw RequestError(415, "the body has to be of type application/json");
           }
           handler(request, response, parse_body(read_body(request, read, settings_.max_body)));

@@ -4,30 +4,13 @@
 #include "json_schema.h"
 
 #include <gtest/gtest.h>
-#include <pthread.h>
 
 #include <random>
 
-#include "matcher.h"
+#include "compiled_schema.h"
 
 namespace server {
 namespace {
-
-struct Compiled {
-  explicit Compiled(const std::string& schema) : parts(grammar) {
-    const json parsed = json::parse(schema);
-    root = schema_grammar(grammar, parts, parsed, "schema");
-    matcher = std::make_unique<Matcher>(grammar, root);
-  }
-  bool allows(const std::string& text) {
-    const Matcher::State state = matcher->walk(matcher->start(), text);
-    return state != Matcher::kDead && matcher->accepts(state);
-  }
-  Grammar grammar;
-  JsonGrammar parts;
-  Expr root = 0;
-  std::unique_ptr<Matcher> matcher;
-};
 
 const json& resolve(const json& schema, const json& root) {
   if (!schema.is_object() || !schema.contains("$ref")) return schema;
@@ -123,6 +106,8 @@ const char* const kSchemas[] = {
         "required": ["z", "a"], "additionalProperties": false})",
     R"({"type": "object", "properties": {"ab": {"type": "integer"}, "abc": {"type": "null"},
         "\u00fcber": {"type": "null"}}, "additionalProperties": {"type": "boolean"}})",
+    R"({"type": "object", "properties": {"\u00fc": {"type": "integer"}, "\u20ac": {"type": "null"},
+        "q\"": {"type": "null"}}, "additionalProperties": {"type": "boolean"}})",
     R"({"type": "object", "additionalProperties": {"type": "array",
         "items": {"type": "integer"}}})",
     R"({"properties": {"a": {"items": {"type": "null"}}}, "required": ["a"]})",
@@ -227,6 +212,35 @@ TEST(JsonSchema, OtherMembersNeverHaveANameOfTheirOwnSchema) {
                "ber\": true}"));
 }
 
+TEST(JsonSchema, OtherMembersHaveNamesOfWholeCharacters) {
+  // é C3 A9, € E2 82 AC, 𝄞 F0 9D 84 9E
+  Compiled c(R"({"type": "object", "properties": {"\u00e9": {"type": "null"},
+      "\u20ac": {"type": "null"}, "\ud834\udd1e": {"type": "null"}, "a\"b": {"type": "null"},
+      "c\\": {"type": "null"}, "d\n": {"type": "null"}}})");
+  const auto member = [](const std::string& name) { return "{\"" + name + "\":1}"; };
+  for (const char* own : {"\xC3\xA9", "\xE2\x82\xAC", "\xF0\x9D\x84\x9E"}) {
+    EXPECT_FALSE(c.allows(member(own))) << own;
+    EXPECT_TRUE(c.allows(member(std::string(own) + "x"))) << own;
+    EXPECT_TRUE(c.allows("{\"" + std::string(own) + "\":null}")) << own;
+  }
+  for (const char* other : {"\xC3\xA8", "\xC2\xA9", "\xE2\x82\xAD", "\xE2\x81\x81", "\xE3\x81\x82",
+                            "\xF0\x9D\x84\x9F", "\xF0\x9F\x98\x80", "\xC3\xBC\xC3\xA9", "b", ""}) {
+    EXPECT_TRUE(c.allows(member(other))) << other;
+  }
+  for (const char* cut : {"\xC3",
+                          "\xC3"
+                          "a",
+                          "\xE2", "\xE2\x82",
+                          "\xE2\x82"
+                          "a",
+                          "\xF0\x9D\x84", "\xF0\x9D\x84\xC3", "\xC3\xC3", "\xA9", "\xC0\xA9",
+                          "\xE0\x80\x80", "\xED\xA0\x80", "\xF0\x80\x80\x80", "\xF4\x90\x80\x80",
+                          "\xFF", "a\"b", "a\"", "c\\", "d\n"}) {
+    EXPECT_FALSE(c.allows(member(cut))) << cut;
+  }
+  EXPECT_TRUE(c.allows("{\"a\\\"b\":null,\"c\\\\\":null,\"d\\n\":null,\"a\":1}"));
+}
+
 TEST(JsonSchema, WhatIsNotSupportedIsRefusedByName) {
   const struct {
     const char* schema;
@@ -279,41 +293,8 @@ TEST(JsonSchema, AVeryLargeSchemaIsRefused) {
   }
 }
 
-// Runs a function on a thread with a stack so small that calls within calls would overflow it.
-template <typename Work>
-void on_a_small_stack(Work work) {
-  pthread_attr_t attributes;
-  pthread_attr_init(&attributes);
-  ASSERT_EQ(pthread_attr_setstacksize(&attributes, 256 << 10), 0);
-  pthread_t thread;
-  const auto run = [](void* given) -> void* {
-    (*static_cast<Work*>(given))();
-    return nullptr;
-  };
-  ASSERT_EQ(pthread_create(&thread, &attributes, run, &work), 0);
-  pthread_join(thread, nullptr);
-  pthread_attr_destroy(&attributes);
-}
-
-// `n` definitions, each of which ends in a reference to the next; the last one is `last`.
-json chain(const std::string& folder, const std::string& name, int n, const json& last,
-           json (*wrapped)(json inner)) {
-  json out = json::object();
-  for (int i = 0; i < n; ++i) {
-    json inner = {{"$ref", "#/" + folder + "/" + name + std::to_string(i + 1)}};
-    out[name + std::to_string(i)] = wrapped(std::move(inner));
-  }
-  out[name + std::to_string(n)] = last;
-  return out;
-}
-
 json in_objects(json inner) {
   for (int i = 0; i < 5; ++i) inner = {{"type", "object"}, {"properties", {{"a", inner}}}};
-  return inner;
-}
-
-json or_null(json inner) {
-  for (int i = 0; i < 12; ++i) inner = {{"anyOf", {{{"type", "null"}}, inner}}};
   return inner;
 }
 
@@ -402,84 +383,6 @@ TEST(JsonSchema, ListsBeyondAllBoundsAreTooLarge) {
       EXPECT_EQ(e.code(), "unsupported_schema");
     }
   }
-}
-
-TEST(Matcher, LongChainsOfChoicesAreWalked) {
-  on_a_small_stack([] {
-    const json last = {{"$ref", "#/definitions/e0"}}, boolean = {{"type", "boolean"}};
-    Compiled c(json{
-        {"$defs", chain("$defs", "d", 1000, last, or_null)},
-        {"definitions", chain("definitions", "e", 1000, boolean, or_null)},
-        {"type", "object"},
-        {"properties", {{"d0", {{"$ref", "#/$defs/d0"}}}}},
-        {"additionalProperties",
-         false}}.dump());
-    for (const char* good : {R"({"d0":null})", R"({"d0":true})", "{}"}) {
-      EXPECT_TRUE(c.allows(good)) << good;
-    }
-    EXPECT_FALSE(c.allows(R"({"d0":1})"));
-  });
-}
-
-TEST(Matcher, ManyWaysToReadATextAreOneState) {
-  Compiled c(R"({"$ref": "#/$defs/x", "$defs": {"x": {"anyOf": [
-      {"type": "array", "items": {"$ref": "#/$defs/x"}, "minItems": 1, "maxItems": 2},
-      {"type": "array", "items": {"$ref": "#/$defs/x"}, "minItems": 2, "maxItems": 3},
-      {"type": "null"}]}}})");
-  Matcher& m = *c.matcher;
-  const size_t before = m.n_cells();
-  const Matcher::State open = m.walk(m.start(), std::string(40, '['));
-  EXPECT_LT(m.n_cells(), before + 40 * 20) << "as many at each level";
-  const std::string close(40, ']');
-  EXPECT_TRUE(m.is_final(m.walk(open, "null" + close)));
-  EXPECT_TRUE(m.is_final(m.walk(open, "null,null,null" + close))) << "the second kind";
-  EXPECT_EQ(m.walk(open, "null,null,null,"), Matcher::kDead) << "no list is that long";
-  EXPECT_EQ(m.walk(open, close), Matcher::kDead);
-  EXPECT_EQ(m.walk(open, "null" + close + "]"), Matcher::kDead);
-}
-
-TEST(Matcher, WhatWasReadOneWayDoesNotGoOnAnother) {
-  // Both lists begin alike; what follows each is told by how it was read.
-  Compiled c(R"({"anyOf": [
-      {"type": "object", "properties": {"a": {"type": "array", "items": {"type": "null"}},
-       "b": {"const": 1}}, "required": ["a", "b"], "additionalProperties": false},
-      {"type": "object", "properties": {"a": {"type": "array", "items": {"type": "boolean"}},
-       "c": {"const": 2}}, "required": ["a", "c"], "additionalProperties": false}]})");
-  EXPECT_TRUE(c.allows(R"({"a":[null],"b":1})"));
-  EXPECT_TRUE(c.allows(R"({"a":[true],"c":2})"));
-  EXPECT_TRUE(c.allows(R"({"a":[],"b":1})"));
-  EXPECT_TRUE(c.allows(R"({"a":[],"c":2})"));
-  EXPECT_FALSE(c.allows(R"({"a":[null],"c":2})"));
-  EXPECT_FALSE(c.allows(R"({"a":[true],"b":1})"));
-  EXPECT_FALSE(c.allows(R"({"a":[null,true],"b":1})"));
-}
-
-TEST(Matcher, AStateKeepsItsMeaningWhenOthersAreForgotten) {
-  Compiled c(R"({"type": "array", "items": {"type": "array"}})");
-  const std::string deep(40000, '[');
-  Matcher::State state = c.matcher->start();
-  size_t tidied = 0;
-  for (const char byte : deep) {
-    const size_t known = c.matcher->n_states();
-    state = c.matcher->tidy(c.matcher->step(state, static_cast<unsigned char>(byte)));
-    tidied += c.matcher->n_states() < known ? 1 : 0;
-  }
-  EXPECT_GT(tidied, 0u);
-  EXPECT_TRUE(c.matcher->is_final(c.matcher->walk(state, std::string(deep.size(), ']'))));
-  EXPECT_EQ(c.matcher->walk(state, std::string(deep.size() + 1, ']')), Matcher::kDead);
-}
-
-TEST(Matcher, WhatItRemembersIsBounded) {
-  Compiled c(R"({"type": "array", "items": {"type": "string", "maxLength": 100000}})");
-  Matcher::State state = c.matcher->walk(c.matcher->start(), "[\"");
-  size_t most = 0;
-  for (int i = 0; i < 30000; ++i) {
-    state = c.matcher->tidy(c.matcher->step(state, 'a'));
-    most = std::max(most, c.matcher->n_states());
-  }
-  EXPECT_LT(most, 8200u);
-  state = c.matcher->walk(state, "\"]");
-  EXPECT_TRUE(c.matcher->is_final(state));
 }
 
 }  // namespace

@@ -193,6 +193,7 @@ Asked read_response(const json& body, const Engine& engine, const Settings& sett
   out.stream = read_common(f, engine, settings, {"max_output_tokens"}, &g);
   Conversational chat;
   chat.messages = read_input(f);
+  chat.param = "input";
   chat.now = static_cast<uint64_t>(std::time(nullptr));
   read_thinking(f, "reasoning.effort", read_effort(f), &chat);
   const Tools tools = read_tools(f, true);

@@ -151,7 +151,7 @@ std::string HttpServer::address(int port) const {
 void HttpServer::admit(const httplib::Request& request) const {
   if (request.path.starts_with("/v1/") || request.path == "/metrics") guard(request);
   if (request.method == "PRI") throw RequestError(405, "HTTP/2 is not spoken");
-  check_length(request, settings_.max_body);
+  check_headers_of_body(request, settings_.max_body);
 }
 
 // False: it is refused.

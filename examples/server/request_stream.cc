@@ -179,7 +179,7 @@ std::string read_body(const httplib::Request& request, const httplib::ContentRea
   return out;
 }
 
-void check_length(const httplib::Request& request, uint64_t most) {
+void check_headers_of_body(const httplib::Request& request, uint64_t most) {
   const size_t lengths = request.get_header_value_count("Content-Length");
   const size_t codings = request.get_header_value_count("Transfer-Encoding");
   if (lengths + codings > 1) {

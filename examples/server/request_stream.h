@@ -68,6 +68,6 @@ std::string read_body(const httplib::Request& request, const httplib::ContentRea
                       uint64_t most);
 /// Refuses heads that do not say clearly where their body ends, and bodies that say that they are
 /// longer. Throws RequestError.
-void check_length(const httplib::Request& request, uint64_t most);
+void check_headers_of_body(const httplib::Request& request, uint64_t most);
 
 }  // namespace server

@@ -118,7 +118,9 @@ void Answering::push(int32_t token, std::vector<sharpi_logprob> logprobs) {
       });
   const auto& constraint = job_->generation().constraint;
   if (constraint != nullptr) constraint->accept(token, text);
-  job_->push({token, stopped_text(text), std::move(logprobs)});
+  const auto begins = [](char c) { return (static_cast<unsigned char>(c) & 0xC0) != 0x80; };
+  const auto n = static_cast<size_t>(std::count_if(text.begin(), text.end(), begins));
+  job_->push({token, stopped_text(text), n, std::move(logprobs)});
 }
 
 // The text up to a stop string; what may become one waits. An empty text asks for what waits.
@@ -138,7 +140,7 @@ void Answering::flush() {
       });
   std::string rest = text.empty() ? std::string() : stopped_text(text);
   if (!stops_.empty()) rest += stopped_text("");
-  if (!rest.empty()) job_->push({-1, rest, {}});
+  if (!rest.empty()) job_->push({-1, rest, 0, {}});
 }
 
 bool Answering::needs_mask() const {

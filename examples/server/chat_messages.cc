@@ -24,9 +24,7 @@ std::string read_tool_calls(const json& calls, const std::string& where) {
     const std::string id = call.text("id").value_or("");
     call.only("type", "function", "only functions are called");
     Fields function(call.need("function"), at + ".function");
-    json arguments = function.text("arguments").value_or("{}");
-    json object = json::parse(arguments.get<std::string>(), nullptr, false);
-    if (object.is_object()) arguments = std::move(object);
+    json arguments = function.object_in_text("arguments");
     const std::string name = function.need("name").is_string()
                                  ? function.text("name").value()
                                  : throw RequestError(400, at + ".function.name is not a text");
@@ -125,8 +123,10 @@ void check_size(const Engine& engine, const Conversational& chat) {
   uint64_t bytes = 0;
   for (const Message& m : chat.messages) bytes += m.content ? m.content->size() : 0;
   if (bytes < engine.n_ctx() || engine.fewest_tokens(bytes) < engine.n_ctx()) return;
-  check_bytes(engine, with_messages(chat, chat.messages.size(), 0,
-                                    [&](const auto& p) { return engine.chat_bytes(p); }));
+  check_bytes(engine,
+              with_messages(chat, chat.messages.size(), 0,
+                            [&](const auto& p) { return engine.chat_bytes(p); }),
+              chat.param);
 }
 
 // Adds what a shorter rendering has in common with the prompt. Templates may refuse a part of a
@@ -200,7 +200,7 @@ void ask_chat(const Engine& engine, const Conversational& chat, const Tools& too
     prompt = rendered(engine, chat, chat.messages.size(), 0);
   } catch (const LibraryError& e) {
     if (e.status() == SHARPI_E_OUT_OF_MEMORY || e.status() == SHARPI_E_INTERNAL) throw;
-    throw RequestError(400, e.what(), "messages");
+    throw RequestError(400, e.what(), chat.param);
   }
   if (engine.info().is_hybrid != 0 && engine.plan().n_checkpoints != 0) {
     size_t n_system = 0;
@@ -209,7 +209,7 @@ void ask_chat(const Engine& engine, const Conversational& chat, const Tools& too
     add_boundary(engine, chat, chat.messages.size(), prompt, &out->boundaries);
     std::sort(out->boundaries.begin(), out->boundaries.end());
   }
-  check_length(engine, prompt);
+  check_length(engine, prompt, chat.param);
   out->text_flags = SHARPI_DETOKENIZE_SPECIAL;
   out->constraint = make_constraint(engine, prompt, tools, format);
 }

@@ -20,10 +20,11 @@ struct Message {
 
 struct Conversational {
   std::vector<Message> messages;
-  std::string tools;      // JSON array; empty = none
-  std::string variables;  // JSON object for the template; empty = none
-  uint32_t flags = 0;     // SHARPI_CHAT_*
-  uint64_t now = 0;       // one time for all renderings of the request
+  std::string tools;               // JSON array; empty = none
+  std::string variables;           // JSON object for the template; empty = none
+  uint32_t flags = 0;              // SHARPI_CHAT_*
+  uint64_t now = 0;                // one time for all renderings of the request
+  const char* param = "messages";  // the field that the messages come from
 };
 
 /// The messages of a chat completion. Throws RequestError.

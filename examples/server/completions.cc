@@ -30,9 +30,10 @@ class CompletionFormat : public AnswerFormat {
     json lists = no_logprobs();
     for (const Piece& piece : pieces) {
       if (logprobs_ && piece.token >= 0) {
-        add(piece, text_.size() + text.size(), &lists);
-        add(piece, text_.size() + text.size(), &all_logprobs_);
+        add(piece, offset_, &lists);
+        add(piece, offset_, &all_logprobs_);
       }
+      offset_ += piece.n_characters;
       text += piece.text;
     }
     text_ += text;
@@ -97,6 +98,7 @@ class CompletionFormat : public AnswerFormat {
   const std::time_t created_;
   const bool logprobs_, usage_;
   std::string session_, text_;
+  size_t offset_ = 0;  // in characters of all text that was drawn, before stop strings are cut off
   json all_logprobs_ = no_logprobs();
 };
 
@@ -107,7 +109,7 @@ Tokens read_prompt(Fields& f, const Engine& engine) {
     prompt = &(*prompt)[0];
   }
   if (prompt->is_string()) {
-    check_bytes(engine, prompt->get_ref<const std::string&>().size());
+    check_bytes(engine, prompt->get_ref<const std::string&>().size(), "prompt");
     return engine.tokenize(prompt->get<std::string>(),
                            SHARPI_TOKENIZE_ADD_SPECIAL | SHARPI_TOKENIZE_PARSE_SPECIAL);
   }
@@ -149,7 +151,7 @@ Asked read_completion(const json& body, const Engine& engine, const Settings& se
   f.only("suffix", "", "nothing is filled in");
   g.prompt = read_prompt(f, engine);
   f.finish();
-  check_length(engine, g.prompt);
+  check_length(engine, g.prompt, "prompt");
   out.format = std::make_unique<CompletionFormat>(engine, g.n_logprobs > 0, usage);
   return out;
 }

@@ -9,6 +9,7 @@
 #include <deque>
 #include <functional>
 #include <mutex>
+#include <system_error>
 #include <thread>
 #include <vector>
 
@@ -19,14 +20,15 @@ class Connections : public httplib::TaskQueue {
   using Enqueued = decltype(std::declval<httplib::TaskQueue&>().enqueue({}));
 
  public:
-  explicit Connections(size_t most) : most_(most) {}
+  /// Throws std::system_error where not even one thread can be had.
+  explicit Connections(size_t most) : most_(most) {
+    threads_.emplace_back([this] { work(); });
+  }
 
   Enqueued enqueue(std::function<void()> task) override {
     const std::lock_guard lock(mutex_);
     tasks_.push_back(std::move(task));
-    if (idle_ < tasks_.size() && threads_.size() < most_) {
-      threads_.emplace_back([this] { work(); });
-    }
+    if (idle_ < tasks_.size() && threads_.size() < most_) add_thread();
     changed_.notify_one();
     return static_cast<Enqueued>(true);
   }
@@ -41,6 +43,14 @@ class Connections : public httplib::TaskQueue {
   }
 
  private:
+  // Where there is none to be had, the connection waits for one of those that there are.
+  void add_thread() {
+    try {
+      threads_.emplace_back([this] { work(); });
+    } catch (const std::system_error&) {
+    }
+  }
+
   void work() {
     std::unique_lock lock(mutex_);
     for (;;) {

@@ -6,16 +6,18 @@
 namespace server {
 namespace {
 
-// Deeper documents are refused before they are parsed: what walks them later goes down by calls.
+// Deeper documents are refused before they are parsed.
 constexpr size_t kMaxDepth = 100;
 // Names of an object are compared with each other.
 constexpr size_t kMaxMembers = 1024;
 
-void check_shape(const std::string& body) {
+}  // namespace
+
+std::string shape_fault(const std::string& text) {
   std::vector<size_t> members;  // of each list or object that is open
   bool in_text = false;
-  for (size_t i = 0; i < body.size(); ++i) {
-    const char c = body[i];
+  for (size_t i = 0; i < text.size(); ++i) {
+    const char c = text[i];
     if (in_text) {
       if (c == '\\') ++i;
       if (c == '"') in_text = false;
@@ -24,19 +26,18 @@ void check_shape(const std::string& body) {
     } else if (c == '{' || c == '[') {
       members.push_back(0);
       if (members.size() > kMaxDepth) {
-        throw RequestError(400, "the body is nested more than " + std::to_string(kMaxDepth) +
-                                    " levels deep at byte " + std::to_string(i + 1));
+        return "is nested more than " + std::to_string(kMaxDepth) + " levels deep at byte " +
+               std::to_string(i + 1);
       }
     } else if ((c == '}' || c == ']') && !members.empty()) {
       members.pop_back();
     } else if (c == ':' && !members.empty() && ++members.back() > kMaxMembers) {
-      throw RequestError(400, "an object has more than " + std::to_string(kMaxMembers) +
-                                  " members at byte " + std::to_string(i + 1));
+      return "has an object with more than " + std::to_string(kMaxMembers) + " members at byte " +
+             std::to_string(i + 1);
     }
   }
+  return "";
 }
-
-}  // namespace
 
 json error_json(int status, const std::string& sentence, const std::string& param,
                 const std::string& code) {
@@ -52,7 +53,8 @@ json error_json(int status, const std::string& sentence, const std::string& para
 }
 
 json parse_body(const std::string& body) {
-  check_shape(body);
+  const std::string fault = shape_fault(body);
+  if (!fault.empty()) throw RequestError(400, "the body " + fault);
   json out;
   try {
     out = json::parse(body);
@@ -131,6 +133,14 @@ std::optional<std::string> Fields::text(const char* name) {
   if (value == nullptr) return std::nullopt;
   if (!value->is_string()) refuse(name, "is not a text");
   return value->get<std::string>();
+}
+
+json Fields::object_in_text(const char* name) {
+  const std::string given = text(name).value_or("{}");
+  const std::string fault = shape_fault(given);
+  if (!fault.empty()) refuse(name, fault);
+  json object = json::parse(given, nullptr, false);
+  return object.is_object() ? object : json(given);
 }
 
 void Fields::ignore(std::initializer_list<const char*> names) {

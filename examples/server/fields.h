@@ -37,6 +37,9 @@ class RequestError : public std::runtime_error {
 json error_json(int status, const std::string& sentence, const std::string& param = "",
                 const std::string& code = "");
 
+/// What is wrong with the shape of a JSON text: what walks it goes down by calls, and compares
+/// names with each other, so both are bounded. Empty: nothing.
+std::string shape_fault(const std::string& text);
 /// Parses a request's body; errors say where. Throws RequestError.
 json parse_body(const std::string& body);
 
@@ -52,6 +55,8 @@ class Fields {
   std::optional<int64_t> integer(const char* name, int64_t low, int64_t high);
   std::optional<bool> boolean(const char* name);
   std::optional<std::string> text(const char* name);
+  /// Text that holds JSON, as a call's arguments come: the object, or the text where it is none.
+  json object_in_text(const char* name);
   /// These do not change the answer: they are allowed, whatever they hold.
   void ignore(std::initializer_list<const char*> names);
   /// The one value that changes nothing is allowed; any other is refused by name.

@@ -48,6 +48,9 @@ struct Generation {
 struct Piece {
   int32_t token = -1;  // -1: text that was held back, no token of its own
   std::string text;    // whole characters
+  // Characters that the token added, also where they are held back as the beginning of a stop
+  // string or left out as one.
+  size_t n_characters = 0;
   std::vector<sharpi_logprob> logprobs;
 };
 

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT
 #include "grammar.h"
 
-#include <algorithm>
 #include <stdexcept>
 
 namespace server {
@@ -25,10 +24,10 @@ Expr Grammar::byte(unsigned char value) {
 }
 
 Expr Grammar::set(const ByteSet& bytes) {
-  auto found = std::find(sets_.begin(), sets_.end(), bytes);
-  if (found == sets_.end()) found = sets_.insert(sets_.end(), bytes);
+  const auto [found, is_new] = known_sets_.try_emplace(bytes, static_cast<Expr>(sets_.size()));
+  if (is_new) sets_.push_back(bytes);
   Node node{Kind::kSet};
-  node.a = static_cast<Expr>(found - sets_.begin());
+  node.a = found->second;
   return intern(node);
 }
 
@@ -91,31 +90,49 @@ Expr Grammar::rule() {
   return static_cast<Expr>(nodes_.size() - 1);
 }
 
+bool Grammar::is_possible(const Node& node) const {
+  switch (node.kind) {
+    case Kind::kEmpty:
+    case Kind::kSet:
+      return true;
+    case Kind::kSequence:
+      return nodes_[node.a].possible && nodes_[node.b].possible;
+    case Kind::kEither:
+      return nodes_[node.a].possible || nodes_[node.b].possible;
+    case Kind::kRepeat:
+      return node.low == 0 || nodes_[node.a].possible;
+    case Kind::kRule:
+      return nodes_[node.a].possible;
+  }
+  return false;
+}
+
 bool Grammar::settle(Expr root) {
-  for (Node& node : nodes_) node.possible = node.kind <= Kind::kSet;
-  for (bool changed = true; changed;) {
-    changed = false;
-    for (Node& node : nodes_) {
-      if (node.possible) continue;
-      switch (node.kind) {
-        case Kind::kEmpty:
-        case Kind::kSet:
-          break;
-        case Kind::kSequence:
-          node.possible = nodes_[node.a].possible && nodes_[node.b].possible;
-          break;
-        case Kind::kEither:
-          node.possible = nodes_[node.a].possible || nodes_[node.b].possible;
-          break;
-        case Kind::kRepeat:
-          node.possible = node.low == 0 || nodes_[node.a].possible;
-          break;
-        case Kind::kRule:
-          node.possible = nodes_[node.a].possible;
-          break;
-      }
-      changed = changed || node.possible;
-    }
+  // Which expressions contain each, so that one that turns out possible is told to those alone:
+  // going over all of them again would take a round for each link of a chain of rules. What was
+  // settled before stays as it is.
+  const Expr first = n_settled_;
+  n_settled_ = static_cast<Expr>(nodes_.size());
+  std::vector<std::vector<Expr>> users(n_settled_ - first);
+  for (Expr e = first; e < n_settled_; ++e) {
+    Node& node = nodes_[e];
+    node.possible = false;
+    if (node.kind <= Kind::kSet) continue;
+    if (node.a >= first) users[node.a - first].push_back(e);
+    const bool is_pair = node.kind == Kind::kSequence || node.kind == Kind::kEither;
+    if (is_pair && node.b >= first) users[node.b - first].push_back(e);
+  }
+  std::vector<Expr> to_do;
+  const auto look_at = [&](Expr e) {
+    if (nodes_[e].possible || !is_possible(nodes_[e])) return;
+    nodes_[e].possible = true;
+    to_do.push_back(e);
+  };
+  for (Expr e = first; e < n_settled_; ++e) look_at(e);
+  while (!to_do.empty()) {
+    const Expr known = to_do.back();
+    to_do.pop_back();
+    for (const Expr user : users[known - first]) look_at(user);
   }
   return nodes_[root].possible;
 }

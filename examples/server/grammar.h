@@ -11,6 +11,7 @@
 #include <map>
 #include <string_view>
 #include <tuple>
+#include <unordered_map>
 #include <vector>
 
 namespace server {
@@ -45,8 +46,8 @@ class Grammar {
   Expr rule();
   void define(Expr rule, Expr body) { nodes_[rule].a = body; }
 
-  /// Finds out which expressions no string matches, once all rules so far are defined. False: this
-  /// one is such.
+  /// Finds out which expressions no string matches, once all rules so far are defined, for good.
+  /// False: this one is such.
   bool settle(Expr root);
   /// From here on expressions are made while matching: there is no limit any more.
   void seal() { sealed_ = true; }
@@ -60,10 +61,13 @@ class Grammar {
  private:
   using Key = std::tuple<Kind, Expr, Expr, uint32_t, uint32_t>;
   Expr intern(const Node& node);
+  bool is_possible(const Node& node) const;
 
   std::vector<Node> nodes_;
   std::vector<ByteSet> sets_;
+  std::unordered_map<ByteSet, Expr> known_sets_;  // their indices
   std::map<Key, Expr> known_;
+  Expr n_settled_ = 0;
   bool sealed_ = false;
 };
 

@@ -10,6 +10,7 @@
 #include "listening.h"
 #include "page.h"
 #include "peer.h"
+#include "request_stream.h"
 #include "sse.h"
 
 namespace server {
@@ -66,9 +67,8 @@ HttpServer::HttpServer(const Engine& engine, const Settings& settings)
     : engine_(engine),
       settings_(settings),
       scheduler_(engine, settings, metrics_),
-      http_(std::make_unique<Listening>()) {
+      http_(std::make_unique<Listening>(std::chrono::seconds(settings.receive_timeout))) {
   http_->new_task_queue = [this] { return new Connections(settings_.connections); };
-  http_->set_payload_max_length(settings.max_body);
   http_->set_keep_alive_max_count(1000);
   http_->set_keep_alive_timeout(5);
   http_->set_read_timeout(10);
@@ -76,21 +76,43 @@ HttpServer::HttpServer(const Engine& engine, const Settings& settings)
   http_->set_tcp_nodelay(true);
   http_->set_logger(
       [this](const auto&, const auto& response) { metrics_.count_response(response.status); });
-  http_->set_error_handler([](const httplib::Request&, httplib::Response& response) {
-    if (!response.body.empty()) return;
-    const std::string name = std::to_string(response.status);
-    response.set_content(
-        dump(error_json(response.status, response.status == 404   ? "there is no such page"
-                                         : response.status == 413 ? "the request is too long"
-                                                                  : "HTTP status " + name)),
-        "application/json");
-  });
+  set_limits();
   add_routes();
   add_session_routes();
   add_page();
+  add_rest();
 }
 
 HttpServer::~HttpServer() = default;
+
+// What is refused before a body is read, and connections that end with the answer.
+void HttpServer::set_limits() {
+  http_->set_pre_routing_handler([this](const auto& request, auto& response) {
+    return admits(request, response) ? httplib::Server::HandlerResponse::Unhandled
+                                     : httplib::Server::HandlerResponse::Handled;
+  });
+  http_->set_expect_100_continue_handler([this](const auto& request, auto& response) {
+    return admits(request, response) ? 100 : response.status;
+  });
+  http_->set_post_routing_handler([](const auto&, auto& response) {
+    if (RequestStream::current()->may_go_on()) return;
+    response.headers.erase("Keep-Alive");
+    response.headers.erase("Connection");
+    response.set_header("Connection", "close");
+  });
+  http_->set_error_handler([](const httplib::Request&, httplib::Response& response) {
+    if (!response.body.empty()) return;
+    const RequestStream& stream = *RequestStream::current();
+    if (stream.late()) response.status = 408;
+    if (stream.too_long()) response.status = 431;
+    const std::string sentence = response.status == 404   ? "there is no such page"
+                                 : response.status == 408 ? "the request did not arrive in time"
+                                 : response.status == 431
+                                     ? "the headers are too long"
+                                     : "HTTP status " + std::to_string(response.status);
+    send(response, error_json(response.status, sentence), response.status);
+  });
+}
 
 int HttpServer::bind() {
   const int port = static_cast<int>(settings_.port);
@@ -125,11 +147,29 @@ std::string HttpServer::address(int port) const {
          std::to_string(port);
 }
 
+// All that can be said of a request by its head.
+void HttpServer::admit(const httplib::Request& request) const {
+  if (request.path.starts_with("/v1/") || request.path == "/metrics") guard(request);
+  if (request.method == "PRI") throw RequestError(405, "HTTP/2 is not spoken");
+  check_headers_of_body(request, settings_.max_body);
+}
+
+// False: it is refused.
+bool HttpServer::admits(const httplib::Request& request, httplib::Response& response) const {
+  try {
+    admit(request);
+    return true;
+  } catch (...) {
+    refuse_failure(response);
+    return false;
+  }
+}
+
 // The key, and pages of other sites that a browser sends here: they say so in Origin, or their name
 // was made to point to this machine and stands in Host.
 void HttpServer::guard(const httplib::Request& request) const {
   const std::string origin = request.get_header_value("Origin");
-  if (!origin.empty() && origin != "null") {
+  if (!origin.empty()) {  // "null" is what a page says that hides where it is from
     const size_t host = origin.find("://");
     if (host == std::string::npos || origin.substr(host + 3) != request.get_header_value("Host")) {
       throw RequestError(403, "requests from pages of other sites are not served");
@@ -154,11 +194,27 @@ void HttpServer::refuse(httplib::Response& response, int status, const json& bod
   send(response, body, status);
 }
 
-void HttpServer::answer(const httplib::Request& request, httplib::Response& response, Read read) {
-  if (request.get_header_value("Content-Type").find("json") == std::string::npos) {
-    throw RequestError(415, "the body has to be of type application/json");
+// Failures of any handler become JSON with the status that fits.
+void HttpServer::refuse_failure(httplib::Response& response) const {
+  try {
+    throw;
+  } catch (const RequestError& e) {
+    refuse(response, e.status(), error_json(e.status(), e.what(), e.param(), e.code()));
+  } catch (const Busy& e) {
+    refuse(response, 429, error_json(429, e.what()));
+  } catch (const LibraryError& e) {
+    const bool theirs = e.status() == SHARPI_E_INVALID_ARGUMENT || e.status() == SHARPI_E_STATE ||
+                        e.status() == SHARPI_E_UNSUPPORTED;
+    refuse(response, theirs ? 400 : 500,
+           error_json(theirs ? 400 : 500, e.what(), "", sharpi_status_name(e.status())));
+  } catch (const std::exception& e) {
+    refuse(response, 500, error_json(500, e.what()));
   }
-  Asked asked = read(parse_body(request.body), engine_, settings_);
+}
+
+void HttpServer::answer(const httplib::Request& request, httplib::Response& response, json body,
+                        Read read) {
+  Asked asked = read(std::exchange(body, {}), engine_, settings_);
   auto delivery = std::make_shared<Delivery>(scheduler_, asked, request);
   Job& job = *delivery->job;
   const auto late = Clock::now() + std::chrono::seconds(settings_.queue_timeout);

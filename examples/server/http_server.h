@@ -4,6 +4,7 @@
 #pragma once
 
 #include <atomic>
+#include <functional>
 #include <memory>
 #include <string>
 #include <thread>
@@ -42,14 +43,23 @@ class HttpServer {
 
  private:
   using Read = Asked (*)(const json& body, const Engine& engine, const Settings& settings);
+  using Handler = std::function<void(const httplib::Request&, httplib::Response&)>;
+  using BodyHandler = std::function<void(const httplib::Request&, httplib::Response&, json body)>;
+  void set_limits();
+  void get(const std::string& pattern, const Handler& handler);
+  void post(const std::string& pattern, const BodyHandler& handler);
   void add_routes();
   void add_session_routes();
   void add_page();
+  void add_rest();
+  void admit(const httplib::Request& request) const;
+  bool admits(const httplib::Request& request, httplib::Response& response) const;
   void guard(const httplib::Request& request) const;
-  void answer(const httplib::Request& request, httplib::Response& response, Read read);
+  void answer(const httplib::Request& request, httplib::Response& response, json body, Read read);
   bool given_up(const Delivery& delivery) const;
   void stream(std::shared_ptr<Delivery> delivery, httplib::Response& response);
   void refuse(httplib::Response& response, int status, const json& body) const;
+  void refuse_failure(httplib::Response& response) const;
 
   const Engine& engine_;
   const Settings& settings_;

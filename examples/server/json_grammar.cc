@@ -25,18 +25,58 @@ ByteSet of(std::string_view bytes) {
   return out;
 }
 
-// Characters beyond ASCII, as well-formed UTF-8 has them.
-Expr long_character(Grammar& g) {
-  const Expr next = g.set(range(0x80, 0xBF));
-  const auto bytes = [&](int first, int last) { return g.set(range(first, last)); };
-  return g.either({g.sequence({bytes(0xC2, 0xDF), next}),
-                   g.sequence({bytes(0xE0, 0xE0), bytes(0xA0, 0xBF), next}),
-                   g.sequence({bytes(0xE1, 0xEC), next, next}),
-                   g.sequence({bytes(0xED, 0xED), bytes(0x80, 0x9F), next}),
-                   g.sequence({bytes(0xEE, 0xEF), next, next}),
-                   g.sequence({bytes(0xF0, 0xF0), bytes(0x90, 0xBF), next, next}),
-                   g.sequence({bytes(0xF1, 0xF3), next, next, next}),
-                   g.sequence({bytes(0xF4, 0xF4), bytes(0x80, 0x8F), next, next})});
+// Characters beyond ASCII, as well-formed UTF-8 has them: the bytes that begin them, what may come
+// second behind these, and how many more come after that.
+struct LongCharacter {
+  int first, last, second_low, second_high, n_after;
+};
+constexpr LongCharacter kLongCharacters[] = {
+    {0xC2, 0xDF, 0x80, 0xBF, 0}, {0xE0, 0xE0, 0xA0, 0xBF, 1}, {0xE1, 0xEC, 0x80, 0xBF, 1},
+    {0xED, 0xED, 0x80, 0x9F, 1}, {0xEE, 0xEF, 0x80, 0xBF, 1}, {0xF0, 0xF0, 0x90, 0xBF, 2},
+    {0xF1, 0xF3, 0x80, 0xBF, 2}, {0xF4, 0xF4, 0x80, 0x8F, 2}};
+
+Expr continuation(Grammar& g, int n) {
+  return g.sequence(std::vector<Expr>(static_cast<size_t>(n), g.set(range(0x80, 0xBF))));
+}
+
+// Those that begin with one of these bytes.
+std::vector<Expr> long_characters(Grammar& g, const ByteSet& beginnings) {
+  std::vector<Expr> out;
+  for (const LongCharacter& one : kLongCharacters) {
+    const ByteSet begin = range(one.first, one.last) & beginnings;
+    if (begin.none()) continue;
+    out.push_back(g.sequence({g.set(begin), g.set(range(one.second_low, one.second_high)),
+                              continuation(g, one.n_after)}));
+  }
+  return out;
+}
+
+// The bytes that may go on a character in the middle of which a text ends, and how many come after
+// one of them. No bytes: the text ends with a whole character.
+struct Cut {
+  ByteSet next;
+  int n_after = 0;
+};
+Cut cut_of(std::string_view text) {
+  size_t begin = text.size();
+  while (begin > 0 && (static_cast<unsigned char>(text[begin - 1]) & 0xC0) == 0x80) --begin;
+  if (begin == 0) return {};
+  const int lead = static_cast<unsigned char>(text[begin - 1]);
+  const int n_behind = static_cast<int>(text.size() - begin);
+  for (const LongCharacter& one : kLongCharacters) {
+    if (lead < one.first || lead > one.last || n_behind > one.n_after) continue;
+    if (n_behind == 0) return {range(one.second_low, one.second_high), one.n_after};
+    return {range(0x80, 0xBF), one.n_after - n_behind};
+  }
+  return {};
+}
+
+// What strings have without an escape.
+ByteSet plain_bytes() {
+  ByteSet out = range(0x20, 0x7E);
+  out.reset('"');
+  out.reset('\\');
+  return out;
 }
 
 }  // namespace
@@ -60,16 +100,14 @@ JsonGrammar::JsonGrammar(Grammar& grammar) : g_(grammar) {
 }
 
 void JsonGrammar::make_string() {
-  ByteSet plain = range(0x20, 0x7E);
-  plain.reset('"');
-  plain.reset('\\');
   const Expr hex = g_.set(of("0123456789abcdefABCDEF"));
   // Halves of surrogate pairs are left out: a lone one is no character.
   const Expr code = g_.either({g_.sequence({g_.set(of("0123456789abcefABCEF")), hex, hex, hex}),
                                g_.sequence({g_.set(of("dD")), g_.set(of("01234567")), hex, hex})});
   const Expr escape = g_.sequence(
       {g_.byte('\\'), g_.either({g_.set(of("\"\\/bfnrt")), g_.sequence({g_.byte('u'), code})})});
-  plain_character_ = g_.either({g_.set(plain), long_character(g_)});
+  plain_character_ =
+      g_.either({g_.set(plain_bytes()), g_.either(long_characters(g_, range(0x80, 0xFF)))});
   character_ = g_.either({plain_character_, escape});
   string_ = string_of_length(0, Grammar::kAnyNumber);
 }
@@ -108,31 +146,45 @@ Expr JsonGrammar::literal(const json& value) {
   return g_.bytes(dump(value));
 }
 
-// Such keys are written without escapes, so that no other spelling of a name gets through.
-Expr JsonGrammar::other_key(const std::vector<std::string>& keys) {
+// Such keys are written without escapes, so that no other spelling of a name gets through. Names
+// that cannot be written so are none of them anyway.
+Expr JsonGrammar::other_key(std::vector<std::string> keys) {
+  const ByteSet plain = plain_bytes() | range(0x80, 0xFF);
+  std::erase_if(keys, [&](const std::string& key) {
+    return std::any_of(key.begin(), key.end(),
+                       [&](char c) { return !plain[static_cast<unsigned char>(c)]; });
+  });
+  std::sort(keys.begin(), keys.end());
   return g_.sequence({g_.byte('"'), key_from(keys, 0)});
 }
 
-// What may follow the first `n` bytes that the keys have in common, with the closing mark.
-Expr JsonGrammar::key_from(const std::vector<std::string>& keys, size_t n) {
-  std::map<unsigned char, std::vector<std::string>> next;
-  bool is_key = false;
-  for (const std::string& key : keys) {
-    is_key = is_key || key.size() == n;
-    if (key.size() > n) next[static_cast<unsigned char>(key[n])].push_back(key);
-  }
+// What may follow the first `n` bytes, which the keys have in common, with the closing mark. The
+// keys are sorted. Within a character nothing is offered but what goes on with it.
+Expr JsonGrammar::key_from(std::span<const std::string> keys, size_t n) {
+  const bool is_key = !keys.empty() && keys.front().size() == n;
+  const Cut cut = keys.empty() ? Cut{} : cut_of(std::string_view(keys.front()).substr(0, n));
   const Expr end = g_.byte('"');
-  std::vector<Expr> choices;
-  if (!is_key) choices.push_back(end);
-  ByteSet other = range(0x20, 0x7E);
-  other.reset('"');
-  other.reset('\\');
-  for (const auto& [byte, longer] : next) {
-    other.reset(byte);
-    choices.push_back(g_.sequence({g_.byte(byte), key_from(longer, n + 1)}));
-  }
   const Expr rest = g_.sequence({g_.repeat(plain_character_, 0, Grammar::kAnyNumber), end});
-  if (other.any()) choices.push_back(g_.sequence({g_.set(other), rest}));
+  ByteSet others = cut.next.any() ? cut.next : plain_bytes() | range(0x80, 0xFF);
+  std::vector<Expr> choices;
+  for (size_t i = is_key ? 1 : 0; i < keys.size();) {
+    size_t after = i;
+    while (after < keys.size() && keys[after][n] == keys[i][n]) ++after;
+    const auto byte = static_cast<unsigned char>(keys[i][n]);
+    others.reset(byte);
+    choices.push_back(g_.sequence({g_.byte(byte), key_from(keys.subspan(i, after - i), n + 1)}));
+    i = after;
+  }
+  if (cut.next.any()) {
+    if (others.any()) {
+      choices.push_back(g_.sequence({g_.set(others), continuation(g_, cut.n_after), rest}));
+    }
+    return g_.either(choices);
+  }
+  if (!is_key) choices.push_back(end);
+  const ByteSet short_ones = others & plain_bytes();
+  if (short_ones.any()) choices.push_back(g_.sequence({g_.set(short_ones), rest}));
+  for (const Expr one : long_characters(g_, others)) choices.push_back(g_.sequence({one, rest}));
   return g_.either(choices);
 }
 

@@ -2,6 +2,8 @@
 #include "json_schema.h"
 
 #include <algorithm>
+#include <deque>
+#include <set>
 
 #include "sse.h"
 
@@ -9,36 +11,46 @@ namespace server {
 namespace {
 
 constexpr size_t kMaxName = 256;
+// Schemas, values, names and types in all. Expressions have the same bound, but those that say the
+// same again are one and the same expression.
+constexpr size_t kMaxParts = Grammar::kMaxNodes;
 
 // What says something about the values of one type, and nothing about others.
-const struct {
-  const char* type;
-  std::vector<const char*> keywords;
-} kKeywords[] = {{"object", {"properties", "required", "additionalProperties"}},
-                 {"array", {"items", "minItems", "maxItems"}},
-                 {"string", {"minLength", "maxLength"}}};
+const std::map<std::string, std::vector<std::string>> kKeywords = {
+    {"object", {"properties", "required", "additionalProperties"}},
+    {"array", {"items", "minItems", "maxItems"}},
+    {"string", {"minLength", "maxLength"}}};
 
 const char* const kAnnotations[] = {"title",    "description", "default",  "examples",
                                     "$schema",  "$id",         "$comment", "deprecated",
                                     "readOnly", "writeOnly",   "$defs",    "definitions"};
 
-bool contains(std::initializer_list<const char*> names, const std::string& name) {
-  return std::find(names.begin(), names.end(), name) != names.end();
-}
+using Names = std::set<std::string>;
+const Names kTypes = {"object", "array", "string", "number", "integer", "boolean", "null"};
 
 class Compiler {
  public:
   Compiler(Grammar& grammar, JsonGrammar& parts, const json& root, std::string where)
       : g_(grammar), parts_(parts), root_(root), root_where_(std::move(where)) {}
 
-  Expr any(const json& schema, const std::string& where);
+  Expr whole();
 
  private:
+  // What was referred to and is not compiled yet. Each is compiled by itself, not where it was
+  // first met: chains of references are as long as somebody likes, and calls within calls are not.
+  struct Definition {
+    Expr rule;
+    const json* schema;
+    std::string where;
+  };
+  Expr any(const json& schema, const std::string& where);
   [[noreturn]] static void refuse(const std::string& where, const std::string& what) {
     throw RequestError(400, where + " " + what, where, "unsupported_schema");
   }
-  static void only(const json& schema, const std::string& where,
-                   std::initializer_list<const char*> allowed);
+  static void only(const json& schema, const std::string& where, const Names& allowed);
+  // These are all that may be there.
+  static void only_of_types(const json& schema, const std::string& where, const Names& types);
+  void count_parts(size_t n);
   Expr reference(const json& schema, const std::string& where);
   Expr one_of(const json& schema, const std::string& where);
   Expr values(const json& schema, const std::string& where);
@@ -47,30 +59,56 @@ class Compiler {
   Expr object(const json& schema, const std::string& where);
   Expr array(const json& schema, const std::string& where);
   Expr string(const json& schema, const std::string& where);
+  Names required(const json& schema, const std::string& where);
   static uint32_t count(const json& schema, const char* name, uint32_t otherwise,
                         const std::string& where);
-  static std::vector<std::string> types_of(const json& schema, const std::string& where);
+  std::vector<std::string> types_of(const json& schema, const std::string& where);
 
   Grammar& g_;
   JsonGrammar& parts_;
   const json& root_;
   const std::string root_where_;
+  size_t n_parts_ = 0;
   std::map<std::string, Expr> rules_;
+  std::deque<Definition> to_do_;
 };
 
 // Beside annotations only these keywords may stand in the schema.
-void Compiler::only(const json& schema, const std::string& where,
-                    std::initializer_list<const char*> allowed) {
+void Compiler::only(const json& schema, const std::string& where, const Names& allowed) {
   for (const auto& [name, value] : schema.items()) {
     const bool annotation =
         std::find(std::begin(kAnnotations), std::end(kAnnotations), name) != std::end(kAnnotations);
-    if (!annotation && !contains(allowed, name)) {
+    if (!annotation && !allowed.contains(name)) {
       refuse(where + "." + name, "is not supported here");
     }
   }
 }
 
+Expr Compiler::whole() {
+  const Expr out = any(root_, root_where_);
+  for (; !to_do_.empty(); to_do_.pop_front()) {
+    const Definition& next = to_do_.front();
+    g_.define(next.rule, any(*next.schema, next.where));
+  }
+  return out;
+}
+
+void Compiler::only_of_types(const json& schema, const std::string& where, const Names& types) {
+  Names allowed = {"type"};
+  for (const std::string& type : types) {
+    const auto found = kKeywords.find(type);
+    if (found != kKeywords.end()) allowed.insert(found->second.begin(), found->second.end());
+  }
+  only(schema, where, allowed);
+}
+
+void Compiler::count_parts(size_t n) {
+  n_parts_ += n;
+  if (n_parts_ > kMaxParts) throw std::length_error("too many parts");
+}
+
 Expr Compiler::any(const json& schema, const std::string& where) {
+  count_parts(1);
   if (schema.is_boolean()) {
     if (!schema.get<bool>()) refuse(where, "is false: nothing would match");
     return parts_.value();
@@ -86,6 +124,8 @@ Expr Compiler::reference(const json& schema, const std::string& where) {
   only(schema, where, {"$ref"});
   const json& target = schema["$ref"];
   const std::string name = target.is_string() ? target.get<std::string>() : "";
+  const auto known = rules_.find(name);
+  if (known != rules_.end()) return known->second;
   const json* found = nullptr;
   for (const std::string folder : {"$defs", "definitions"}) {
     const std::string prefix = "#/" + folder + "/";
@@ -95,11 +135,9 @@ Expr Compiler::reference(const json& schema, const std::string& where) {
   }
   if (name == "#") found = &root_;
   if (found == nullptr) refuse(where + ".$ref", "is not \"#\" or an entry of #/$defs");
-  const auto known = rules_.find(name);
-  if (known != rules_.end()) return known->second;
   const Expr rule = g_.rule();
   rules_[name] = rule;
-  g_.define(rule, any(*found, root_where_ + name.substr(1)));
+  to_do_.push_back({rule, found, root_where_ + name.substr(1)});
   return rule;
 }
 
@@ -123,33 +161,37 @@ bool has_type(const json& value, const std::string& type) {
 
 Expr Compiler::values(const json& schema, const std::string& where) {
   only(schema, where, {"enum", "const", "type"});
-  json list = schema.contains("const") ? json::array({schema["const"]}) : schema["enum"];
+  const json list = schema.contains("const") ? json::array({schema["const"]}) : schema["enum"];
   if (schema.contains("const") && schema.contains("enum")) {
     refuse(where + ".const", "is not supported beside enum");
   }
   if (!list.is_array() || list.empty()) refuse(where + ".enum", "is not a list of values");
+  count_parts(list.size());
+  const bool is_typed = schema.contains("type");
+  const std::vector<std::string> types =
+      is_typed ? types_of(schema, where) : std::vector<std::string>();
   std::vector<Expr> choices;
   for (const json& value : list) {
-    bool fits = !schema.contains("type");
-    if (!fits) {
-      for (const std::string& type : types_of(schema, where)) fits = fits || has_type(value, type);
-    }
+    const bool fits = !is_typed || std::any_of(types.begin(), types.end(), [&](const auto& type) {
+      return has_type(value, type);
+    });
     if (fits) choices.push_back(parts_.literal(value));
   }
   if (choices.empty()) refuse(where + ".enum", "has no value of the type");
   return g_.either(choices);
 }
 
+// Each once, in the order of the schema.
 std::vector<std::string> Compiler::types_of(const json& schema, const std::string& where) {
   const json& type = schema["type"];
+  const json list = type.is_array() ? type : json::array({type});
+  count_parts(list.size());
   std::vector<std::string> out;
-  for (const json& name : type.is_array() ? type : json::array({type})) {
-    if (!name.is_string() ||
-        !contains({"object", "array", "string", "number", "integer", "boolean", "null"},
-                  name.get<std::string>())) {
+  for (const json& name : list) {
+    if (!name.is_string() || !kTypes.contains(name.get<std::string>())) {
       refuse(where + ".type", "is not a JSON type or a list of them");
     }
-    out.push_back(name.get<std::string>());
+    if (std::find(out.begin(), out.end(), name) == out.end()) out.push_back(name);
   }
   if (out.empty()) refuse(where + ".type", "is empty");
   return out;
@@ -158,24 +200,16 @@ std::vector<std::string> Compiler::types_of(const json& schema, const std::strin
 Expr Compiler::typed(const json& schema, const std::string& where) {
   if (schema.contains("type")) {
     const std::vector<std::string> types = types_of(schema, where);
-    if (types.size() == 1) return of_type(types[0], schema, where);
+    only_of_types(schema, where, {types.begin(), types.end()});
     std::vector<Expr> choices;
-    for (const std::string& type : types) {
-      json single = schema;
-      single["type"] = type;
-      for (const auto& other : kKeywords) {
-        if (type == other.type ||
-            std::find(types.begin(), types.end(), other.type) == types.end()) {
-          continue;
-        }
-        for (const char* name : other.keywords) single.erase(name);
-      }
-      choices.push_back(of_type(type, single, where));
-    }
+    for (const std::string& type : types) choices.push_back(of_type(type, schema, where));
     return g_.either(choices);
   }
-  if (schema.contains("properties")) return of_type("object", schema, where);
-  if (schema.contains("items")) return of_type("array", schema, where);
+  for (const auto& [keyword, type] : {std::pair("properties", "object"), {"items", "array"}}) {
+    if (!schema.contains(keyword)) continue;
+    only_of_types(schema, where, {type});
+    return of_type(type, schema, where);
+  }
   only(schema, where, {});
   return parts_.value();
 }
@@ -184,7 +218,6 @@ Expr Compiler::of_type(const std::string& type, const json& schema, const std::s
   if (type == "object") return object(schema, where);
   if (type == "array") return array(schema, where);
   if (type == "string") return string(schema, where);
-  only(schema, where, {"type"});
   if (type == "number") return parts_.number();
   if (type == "integer") return parts_.integer();
   return type == "boolean" ? parts_.boolean() : parts_.null();
@@ -201,7 +234,6 @@ uint32_t Compiler::count(const json& schema, const char* name, uint32_t otherwis
 }
 
 Expr Compiler::string(const json& schema, const std::string& where) {
-  only(schema, where, {"type", "minLength", "maxLength"});
   const uint32_t low = count(schema, "minLength", 0, where);
   const uint32_t high = count(schema, "maxLength", Grammar::kAnyNumber, where);
   if (low > high) refuse(where + ".minLength", "is more than maxLength");
@@ -209,7 +241,6 @@ Expr Compiler::string(const json& schema, const std::string& where) {
 }
 
 Expr Compiler::array(const json& schema, const std::string& where) {
-  only(schema, where, {"type", "items", "minItems", "maxItems"});
   const uint32_t low = count(schema, "minItems", 0, where);
   const uint32_t high = count(schema, "maxItems", Grammar::kAnyNumber, where);
   if (low > high) refuse(where + ".minItems", "is more than maxItems");
@@ -218,26 +249,39 @@ Expr Compiler::array(const json& schema, const std::string& where) {
   return parts_.list(item, low, high);
 }
 
+Names Compiler::required(const json& schema, const std::string& where) {
+  Names out;
+  const auto list = schema.find("required");
+  if (list == schema.end()) return out;
+  if (!list->is_array()) refuse(where + ".required", "is not a list");
+  count_parts(list->size());
+  Names described;
+  if (schema.contains("properties")) {
+    for (const auto& [name, value] : schema["properties"].items()) described.insert(name);
+  }
+  for (const json& name : *list) {
+    if (!name.is_string() || !described.contains(name.get<std::string>())) {
+      refuse(where + ".required", "has " + dump(name) + ", which properties does not describe");
+    }
+    out.insert(name.get<std::string>());
+  }
+  return out;
+}
+
 // Properties come in the order of the schema, then others. What is written so far decides whether
 // a comma comes first, so each place has two expressions; they are made from the end.
 Expr Compiler::object(const json& schema, const std::string& where) {
-  only(schema, where, {"type", "properties", "required", "additionalProperties"});
-  const json none = json::object(), nobody = json::array();
+  const json none = json::object(), anything = true;
   const json& properties = schema.contains("properties") ? schema["properties"] : none;
-  const json& required = schema.contains("required") ? schema["required"] : nobody;
   if (!properties.is_object()) refuse(where + ".properties", "is not an object");
-  if (!required.is_array()) refuse(where + ".required", "is not a list");
-  for (const json& name : required) {
-    if (!name.is_string() || !properties.contains(name.get<std::string>())) {
-      refuse(where + ".required", "has " + dump(name) + ", which properties does not describe");
-    }
-  }
+  const Names must = required(schema, where);
   std::vector<std::string> names;
   for (const auto& [name, value] : properties.items()) {
     if (name.size() > kMaxName) refuse(where + ".properties", "has a name of more than 256 bytes");
     names.push_back(name);
   }
-  const json others = schema.value("additionalProperties", json(true));
+  const json& others =
+      schema.contains("additionalProperties") ? schema["additionalProperties"] : anything;
   const Expr comma = g_.sequence({g_.byte(','), parts_.blank()});
   Expr first = g_.empty(), later = g_.empty();
   if (others != json(false)) {
@@ -250,9 +294,9 @@ Expr Compiler::object(const json& schema, const std::string& where) {
     const Expr value = any(properties[names[i]], where + ".properties." + names[i]);
     const Expr pair = parts_.pair(parts_.literal(names[i]), value);
     const Expr here = g_.sequence({pair, later}), here_later = g_.sequence({comma, pair, later});
-    const bool must = std::find(required.begin(), required.end(), names[i]) != required.end();
-    first = must ? here : g_.either({here, first});
-    later = must ? here_later : g_.either({here_later, later});
+    const bool needed = must.contains(names[i]);
+    first = needed ? here : g_.either({here, first});
+    later = needed ? here_later : g_.either({here_later, later});
   }
   return g_.sequence({g_.byte('{'), parts_.blank(), first, parts_.blank(), g_.byte('}')});
 }
@@ -263,7 +307,7 @@ Expr schema_grammar(Grammar& grammar, JsonGrammar& parts, const json& schema,
                     const std::string& where) {
   Expr out = 0;
   try {
-    out = Compiler(grammar, parts, schema, where).any(schema, where);
+    out = Compiler(grammar, parts, schema, where).whole();
   } catch (const std::length_error&) {
     throw RequestError(400, where + " is too large", where, "unsupported_schema");
   }

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <map>
+#include <span>
 #include <string>
 
 #include "fields.h"
@@ -33,12 +34,12 @@ class JsonGrammar {
   Expr pair(Expr key, Expr value);
   Expr literal(const json& value);
   /// A key that is none of these.
-  Expr other_key(const std::vector<std::string>& keys);
+  Expr other_key(std::vector<std::string> keys);
 
  private:
   void make_string();
   void make_number();
-  Expr key_from(const std::vector<std::string>& keys, size_t n);
+  Expr key_from(std::span<const std::string> keys, size_t n);
 
   Grammar& g_;
   Expr character_ = 0, plain_character_ = 0, blank_ = 0;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// The HTTP library's server with two things that it leaves out: places enough for connections that
-// wait to be accepted, and an end that does not wait for connections at rest.
-// Thread rule: that of httplib::Server; stop_all() from any thread.
+// The HTTP library's server with three things that it leaves out: places enough for connections
+// that wait to be accepted, bounds on what a request takes to arrive, and an end that does not wait
+// for connections at rest. Thread rule: that of httplib::Server; stop_all() from any thread.
 #pragma once
 
 #include <httplib.h>
@@ -10,11 +10,17 @@
 #include <sys/socket.h>
 
 #include <algorithm>
+#include <chrono>
+
+#include "request_stream.h"
 
 namespace server {
 
 class Listening : public httplib::Server {
  public:
+  /// @param arrival how long a request may take to arrive.
+  explicit Listening(std::chrono::seconds arrival) : arrival_(arrival) {}
+
   /// Once it is bound. The library asks for 5 places; what comes beyond them is dropped by the
   /// kernel and comes again after 1, 3 and 7 seconds.
   void widen_queue() { ::listen(svr_sock_, kPlaces); }
@@ -35,6 +41,21 @@ class Listening : public httplib::Server {
  private:
   static constexpr int kPlaces = 1024;
 
+  // As the library does it, but a connection on which something of a request was left unread takes
+  // no other request: it would be read from what was left.
+  bool process_and_close_socket(socket_t socket) override {
+    RequestStream stream(socket, arrival_);
+    bool well = false;
+    for (size_t left = keep_alive_max_count_; left > 0 && svr_sock_ != INVALID_SOCKET; --left) {
+      if (!stream.begin_request(std::chrono::seconds(keep_alive_timeout_sec_))) break;
+      bool closes = false;
+      well = process_request(stream, left == 1, closes,
+                             [&](auto& request) { stream.head_is_read(request); });
+      if (!well || closes || !stream.may_go_on()) break;
+    }
+    return well;
+  }
+
   // -1 for what is no socket of an IP address.
   static int local_port(int fd) {
     sockaddr_storage address{};
@@ -48,6 +69,8 @@ class Listening : public httplib::Server {
     }
     return -1;
   }
+
+  const std::chrono::seconds arrival_;
 };
 
 }  // namespace server

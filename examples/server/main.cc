@@ -11,11 +11,24 @@
 namespace {
 
 // Waits for Ctrl-C or a request to end in a thread of its own; all others have them blocked.
-void stop_on_signal(server::HttpServer& http, const sigset_t& signals) {
-  int number = 0;
-  sigwait(&signals, &number);
-  http.stop();
-}
+class Waiter {
+ public:
+  Waiter(server::HttpServer& http, const sigset_t& signals)
+      : thread_([&http, signals] {
+          int number = 0;
+          sigwait(&signals, &number);
+          http.stop();
+        }) {}
+  ~Waiter() {
+    pthread_kill(thread_.native_handle(), SIGTERM);
+    thread_.join();
+  }
+  Waiter(const Waiter&) = delete;
+  Waiter& operator=(const Waiter&) = delete;
+
+ private:
+  std::thread thread_;
+};
 
 void print_settings(const server::Settings& settings, const server::Engine& engine) {
   const nlohmann::ordered_json all = server::settings_json(settings);
@@ -50,10 +63,8 @@ int serve(const server::Settings& settings) {
   const int port = http.bind();
   std::printf("listening on %s\n", http.address(port).c_str());
   std::fflush(stdout);
-  std::thread waiter([&] { stop_on_signal(http, signals); });
+  const Waiter waiter(http, signals);
   http.listen();
-  pthread_kill(waiter.native_handle(), SIGTERM);
-  waiter.join();
   return 0;
 }
 

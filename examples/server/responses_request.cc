@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: MIT
 // /v1/responses: reading the request.
+#include <map>
+
 #include "chat_messages.h"
 #include "responses_format.h"
 #include "sampling_request.h"
@@ -19,21 +21,28 @@ class Items {
  public:
   void add(const json& item, const std::string& where);
   std::vector<Message> messages;
+  /// Once all items are added.
+  void finish();
 
  private:
   void add_message(Fields& f);
   void add_call(Fields& f);
   void add_output(Fields& f);
   void add_reasoning(Fields& f);
-  Message& assistant();
+  void assistant();
+  bool has_calls() const { return calls_.contains(messages.size() - 1); }
+
+  std::map<size_t, json> calls_;  // of the messages by their places: lists, written out at the end
 };
 
-Message& Items::assistant() {
-  if (messages.empty() || messages.back().role != "assistant") {
-    messages.emplace_back();
-    messages.back().role = "assistant";
-  }
-  return messages.back();
+void Items::finish() {
+  for (const auto& [i, calls] : calls_) messages[i].tool_calls = dump(calls);
+}
+
+void Items::assistant() {
+  if (!messages.empty() && messages.back().role == "assistant") return;
+  messages.emplace_back();
+  messages.back().role = "assistant";
 }
 
 void Items::add(const json& item, const std::string& where) {
@@ -66,7 +75,7 @@ void Items::add_message(Fields& f) {
   // Thoughts that came before belong to this message.
   const bool goes_on = role == "assistant" && !messages.empty() &&
                        messages.back().role == "assistant" && !messages.back().content &&
-                       !messages.back().tool_calls;
+                       !has_calls();
   if (!goes_on) messages.emplace_back();
   messages.back().role = role;
   messages.back().content = std::move(content);
@@ -75,16 +84,13 @@ void Items::add_message(Fields& f) {
 void Items::add_call(Fields& f) {
   f.need("name");
   f.need("call_id");
-  const std::string text = f.text("arguments").value_or("{}");
-  json arguments = json::parse(text, nullptr, false);
-  if (!arguments.is_object()) arguments = text;
-  Message& message = assistant();
-  json calls = message.tool_calls ? json::parse(*message.tool_calls) : empty_list();
-  calls.push_back(
+  json arguments = f.object_in_text("arguments");
+  assistant();
+  const auto [calls, is_new] = calls_.try_emplace(messages.size() - 1, empty_list());
+  calls->second.push_back(
       {{"id", f.text("call_id").value()},
        {"type", "function"},
        {"function", {{"name", f.text("name").value()}, {"arguments", std::move(arguments)}}}});
-  message.tool_calls = dump(calls);
 }
 
 void Items::add_output(Fields& f) {
@@ -128,6 +134,7 @@ std::vector<Message> read_input(Fields& f) {
   } else {
     f.refuse("input", "is not a text or a list with at least one item");
   }
+  items.finish();
   for (Message& message : items.messages) {
     if (!message.content) message.content = "";  // many templates add it to a text
   }
@@ -186,6 +193,7 @@ Asked read_response(const json& body, const Engine& engine, const Settings& sett
   out.stream = read_common(f, engine, settings, {"max_output_tokens"}, &g);
   Conversational chat;
   chat.messages = read_input(f);
+  chat.param = "input";
   chat.now = static_cast<uint64_t>(std::time(nullptr));
   read_thinking(f, "reasoning.effort", read_effort(f), &chat);
   const Tools tools = read_tools(f, true);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 // Which path is answered by what.
 #include <httplib.h>
+#include <strings.h>
 
 #include <ctime>
 
@@ -8,6 +9,7 @@
 #include "http_server.h"
 #include "listening.h"
 #include "page.h"
+#include "request_stream.h"
 #include "sse.h"
 
 namespace server {
@@ -38,49 +40,49 @@ sharpi_compact_params compact_params(const json& body) {
   return p;
 }
 
+// What a browser sends to other sites without asking them first is never of this type, whatever
+// parameters it has.
+bool is_json(const httplib::Request& request) {
+  const std::string type = request.get_header_value("Content-Type");
+  const std::string name = type.substr(0, type.find(';'));
+  const size_t begin = name.find_first_not_of(" \t"), end = name.find_last_not_of(" \t");
+  if (begin == std::string::npos) return false;
+  return strcasecmp(name.substr(begin, end + 1 - begin).c_str(), "application/json") == 0;
+}
+
 }  // namespace
 
-// Failures of any handler become JSON with the status that fits.
-template <typename Handler>
-static auto guarded(Handler handler, auto refuse) {
-  return [handler, refuse](const httplib::Request& request, httplib::Response& response) {
+void HttpServer::get(const std::string& pattern, const Handler& handler) {
+  http_->Get(pattern, [this, handler](const auto& request, auto& response) {
     try {
       handler(request, response);
-    } catch (const RequestError& e) {
-      refuse(response, e.status(), error_json(e.status(), e.what(), e.param(), e.code()));
-    } catch (const Busy& e) {
-      refuse(response, 429, error_json(429, e.what()));
-    } catch (const LibraryError& e) {
-      const bool theirs = e.status() == SHARPI_E_INVALID_ARGUMENT || e.status() == SHARPI_E_STATE ||
-                          e.status() == SHARPI_E_UNSUPPORTED;
-      refuse(response, theirs ? 400 : 500,
-             error_json(theirs ? 400 : 500, e.what(), "", sharpi_status_name(e.status())));
-    } catch (const std::exception& e) {
-      refuse(response, 500, error_json(500, e.what()));
+    } catch (...) {
+      refuse_failure(response);
     }
-  };
+  });
+}
+
+void HttpServer::post(const std::string& pattern, const BodyHandler& handler) {
+  const httplib::Server::HandlerWithContentReader whole =
+      [this, handler](const auto& request, auto& response, const auto& read) {
+        try {
+          if (!is_json(request)) {
+            throw RequestError(415, "the body has to be of type application/json");
+          }
+          handler(request, response, parse_body(read_body(request, read, settings_.max_body)));
+        } catch (...) {
+          refuse_failure(response);
+        }
+      };
+  http_->Post(pattern, whole);
 }
 
 void HttpServer::add_routes() {
-  const auto refusal = [this](auto& response, int status, const json& body) {
-    refuse(response, status, body);
-  };
-  const auto open = [&](auto handler) { return guarded(handler, refusal); };
-  const auto keyed = [&](auto handler) {
-    return guarded(
-        [this, handler](const auto& request, auto& response) {
-          guard(request);
-          handler(request, response);
-        },
-        refusal);
-  };
-  http_->Get("/health", open([](const auto&, auto& response) {
-               send(response, {{"status", "ok"}});
-             }));
-  http_->Get("/metrics", keyed([this](const auto&, auto& response) {
-               scheduler_.run([](SessionCache& sessions) { sessions.count(); });
-               response.set_content(metrics_.text(), "text/plain; version=0.0.4");
-             }));
+  get("/health", [](const auto&, auto& response) { send(response, {{"status", "ok"}}); });
+  get("/metrics", [this](const auto&, auto& response) {
+    scheduler_.run([](SessionCache& sessions) { sessions.count(); });
+    response.set_content(metrics_.text(), "text/plain; version=0.0.4");
+  });
   const std::time_t created = std::time(nullptr);
   const json model = {{"id", engine_.name()},
                       {"object", "model"},
@@ -91,75 +93,73 @@ void HttpServer::add_routes() {
                         {"n_ctx_train", engine_.info().n_ctx_train},
                         {"n_vocab", engine_.info().n_vocab},
                         {"n_parameters", engine_.info().n_parameters}}}};
-  http_->Get("/v1/models", keyed([model](const auto&, auto& response) {
-               send(response, {{"object", "list"}, {"data", json::array({model})}});
-             }));
-  http_->Get(R"(/v1/models/(.+))", keyed([this, model](const auto& request, auto& response) {
-               if (request.matches[1] != engine_.name()) {
-                 throw RequestError(404, "no such model is served", "model", "model_not_found");
-               }
-               send(response, model);
-             }));
-  http_->Post("/v1/chat/completions", keyed([this](const auto& request, auto& response) {
-                answer(request, response, read_chat);
-              }));
-  http_->Post("/v1/completions", keyed([this](const auto& request, auto& response) {
-                answer(request, response, read_completion);
-              }));
-  http_->Post("/v1/responses", keyed([this](const auto& request, auto& response) {
-                answer(request, response, read_response);
-              }));
+  get("/v1/models", [model](const auto&, auto& response) {
+    send(response, {{"object", "list"}, {"data", json::array({model})}});
+  });
+  get(R"(/v1/models/(.+))", [this, model](const auto& request, auto& response) {
+    if (request.matches[1] != engine_.name()) {
+      throw RequestError(404, "no such model is served", "model", "model_not_found");
+    }
+    send(response, model);
+  });
+  post("/v1/chat/completions", [this](const auto& request, auto& response, json body) {
+    answer(request, response, std::move(body), read_chat);
+  });
+  post("/v1/completions", [this](const auto& request, auto& response, json body) {
+    answer(request, response, std::move(body), read_completion);
+  });
+  post("/v1/responses", [this](const auto& request, auto& response, json body) {
+    answer(request, response, std::move(body), read_response);
+  });
 }
 
 void HttpServer::add_session_routes() {
-  const auto refusal = [this](auto& response, int status, const json& body) {
-    refuse(response, status, body);
+  get("/v1/sharpi/plan", [this](const auto&, auto& response) {
+    send(response, {{"settings", settings_json(settings_)},
+                    {"model", engine_.model_json()},
+                    {"plan", engine_.plan_json()}});
+  });
+  get("/v1/sharpi/sessions", [this](const auto&, auto& response) {
+    json out;
+    scheduler_.run([&](SessionCache& sessions) { out = sessions.describe(); });
+    send(response, out);
+  });
+  get(R"(/v1/sharpi/sessions/([^/]+)/kept)", [this](const auto& request, auto& response) {
+    const std::string id = request.matches[1], text = request.get_param_value("bins");
+    if (text.size() > 4 || text.find_first_not_of("0123456789") != std::string::npos) {
+      throw RequestError(400, "bins is not a number from 1 to 9999", "bins");
+    }
+    const auto bins = static_cast<uint32_t>(text.empty() ? 96 : std::stoul(text));
+    nlohmann::ordered_json out;
+    scheduler_.run([&](SessionCache& sessions) {
+      const Conversation* c = sessions.find(id);
+      if (c == nullptr) throw RequestError(404, "there is no session " + id);
+      out = kept_json(c->session.get(), engine_.info().n_layers, bins);
+    });
+    send(response, out);
+  });
+  post(R"(/v1/sharpi/sessions/([^/]+)/compact)",
+       [this](const auto& request, auto& response, const json& body) {
+         const sharpi_compact_params params = compact_params(body);
+         const std::string id = request.matches[1];
+         json out;
+         scheduler_.run([&](SessionCache& sessions) {
+           Conversation* c = sessions.find(id);
+           if (c == nullptr) throw RequestError(404, "there is no session " + id);
+           out = sessions.compact(c, params);
+         });
+         send(response, out);
+       });
+}
+
+// The HTTP library reads the body of what has no other handler, however long it is.
+void HttpServer::add_rest() {
+  const std::string any = R"([\s\S]*)";
+  const httplib::Server::HandlerWithContentReader nothing = [this](const auto&, auto& response,
+                                                                   const auto&) {
+    refuse(response, 404, error_json(404, "there is no such page"));
   };
-  const auto keyed = [&](auto handler) {
-    return guarded(
-        [this, handler](const auto& request, auto& response) {
-          guard(request);
-          handler(request, response);
-        },
-        refusal);
-  };
-  http_->Get("/v1/sharpi/plan", keyed([this](const auto&, auto& response) {
-               send(response, {{"settings", settings_json(settings_)},
-                               {"model", engine_.model_json()},
-                               {"plan", engine_.plan_json()}});
-             }));
-  http_->Get("/v1/sharpi/sessions", keyed([this](const auto&, auto& response) {
-               json out;
-               scheduler_.run([&](SessionCache& sessions) { out = sessions.describe(); });
-               send(response, out);
-             }));
-  http_->Get(R"(/v1/sharpi/sessions/([^/]+)/kept)",
-             keyed([this](const auto& request, auto& response) {
-               const std::string id = request.matches[1], text = request.get_param_value("bins");
-               if (text.size() > 4 || text.find_first_not_of("0123456789") != std::string::npos) {
-                 throw RequestError(400, "bins is not a number from 1 to 9999", "bins");
-               }
-               const auto bins = static_cast<uint32_t>(text.empty() ? 96 : std::stoul(text));
-               nlohmann::ordered_json out;
-               scheduler_.run([&](SessionCache& sessions) {
-                 const Conversation* c = sessions.find(id);
-                 if (c == nullptr) throw RequestError(404, "there is no session " + id);
-                 out = kept_json(c->session.get(), engine_.info().n_layers, bins);
-               });
-               send(response, out);
-             }));
-  http_->Post(R"(/v1/sharpi/sessions/([^/]+)/compact)",
-              keyed([this](const auto& request, auto& response) {
-                const sharpi_compact_params params = compact_params(parse_body(request.body));
-                const std::string id = request.matches[1];
-                json out;
-                scheduler_.run([&](SessionCache& sessions) {
-                  Conversation* c = sessions.find(id);
-                  if (c == nullptr) throw RequestError(404, "there is no session " + id);
-                  out = sessions.compact(c, params);
-                });
-                send(response, out);
-              }));
+  http_->Post(any, nothing).Put(any, nothing).Patch(any, nothing).Delete(any, nothing);
 }
 
 void HttpServer::add_page() {

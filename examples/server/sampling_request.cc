@@ -102,24 +102,24 @@ std::string new_id(const char* prefix) {
   return out;
 }
 
-void check_length(const Engine& engine, const Tokens& prompt) {
-  if (prompt.empty()) throw RequestError(400, "the prompt has no tokens");
+void check_length(const Engine& engine, const Tokens& prompt, const char* param) {
+  if (prompt.empty()) throw RequestError(400, "the prompt has no tokens", param);
   if (!engine.bounded() && prompt.size() >= engine.n_ctx()) {
     throw RequestError(400,
                        "the prompt has " + std::to_string(prompt.size()) + " tokens, the context " +
                            std::to_string(engine.n_ctx()) + ": none would be left for an answer",
-                       "messages", "context_length_exceeded");
+                       param, "context_length_exceeded");
   }
 }
 
-void check_bytes(const Engine& engine, uint64_t bytes) {
+void check_bytes(const Engine& engine, uint64_t bytes, const char* param) {
   if (engine.bounded() || bytes < engine.n_ctx()) return;
   const uint64_t fewest = engine.fewest_tokens(bytes);
   if (fewest < engine.n_ctx()) return;
   throw RequestError(400,
                      "the prompt has at least " + std::to_string(fewest) + " tokens, the context " +
                          std::to_string(engine.n_ctx()) + ": none would be left for an answer",
-                     "messages", "context_length_exceeded");
+                     param, "context_length_exceeded");
 }
 
 bool read_common(Fields& fields, const Engine& engine, const Settings& settings,

@@ -8,11 +8,12 @@
 
 namespace server {
 
-/// Throws RequestError where the prompt leaves no room for an answer.
-void check_length(const Engine& engine, const Tokens& prompt);
+/// Throws RequestError where the prompt leaves no room for an answer. @param param the field that
+/// it comes from.
+void check_length(const Engine& engine, const Tokens& prompt, const char* param);
 /// The same of a text that is not taken apart into tokens yet: throws where so many bytes cannot
 /// fit. A long prompt is refused by this before the second that its tokens would take.
-void check_bytes(const Engine& engine, uint64_t bytes);
+void check_bytes(const Engine& engine, uint64_t bytes, const char* param);
 /// What every route takes: the model's name, which must be the served one; sampling, stop strings,
 /// the first of `limits` that is given as most tokens of the answer; and what changes nothing here
 /// or is refused everywhere. @return whether the answer is streamed.

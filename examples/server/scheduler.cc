@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <future>
+#include <system_error>
 
 namespace server {
 namespace {
@@ -11,16 +12,21 @@ double seconds_since(Clock::time_point then) {
   return std::chrono::duration<double>(Clock::now() - then).count();
 }
 
-// The masks of the next draws, made on a thread beside the one that computes.
+// The masks of the next draws, made on a thread beside the one that computes. Where there is no
+// thread to be had, each draw makes its own.
 std::future<void> prepare_masks(const std::vector<Answering*>& batch) {
   std::vector<Answering*> constrained;
   for (Answering* a : batch) {
     if (a->needs_mask()) constrained.push_back(a);
   }
   if (constrained.empty()) return {};
-  return std::async(std::launch::async, [constrained] {
-    for (Answering* a : constrained) a->prepare();
-  });
+  try {
+    return std::async(std::launch::async, [constrained] {
+      for (Answering* a : constrained) a->prepare();
+    });
+  } catch (const std::system_error&) {
+    return {};
+  }
 }
 
 // Rows that a session which ran out of them gets more of.

@@ -135,6 +135,8 @@ const Option kOptions[] = {
     {"connections", "N", "connections served at once; more wait (256)",
      COUNT(connections, 1, 16384)},
     {"max-body", "BYTES", "longest request; longer ones get 413 (16M)", BYTES(max_body)},
+    {"receive-timeout", "SECONDS", "how long a request may take to arrive; then it gets 408 (60)",
+     COUNT(receive_timeout, 1, 86400)},
     {"max-tokens", "N", "tokens of an answer that names no limit, 0 = what fits (0)",
      COUNT(max_tokens, 0, 0x7FFFFFFF)},
     {"temp", "X", "temperature where a request has none (0.7)", REAL(temperature, 0, 1e6)},

@@ -46,6 +46,7 @@ struct Settings {
   uint32_t queue_timeout = 60;
   uint32_t connections = 256;
   uint64_t max_body = 16ull << 20;
+  uint32_t receive_timeout = 60;
   uint32_t max_tokens = 0;  // 0: as many as the context has room for
   float temperature = 0.7f, top_p = 0.95f, min_p = 0.05f;
   uint32_t top_k = 40;

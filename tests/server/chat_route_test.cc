@@ -186,6 +186,44 @@ TEST_F(Routes, CompletionsGoOn) {
           "echo is not supported, except as false: the prompt is not repeated");
 }
 
+TEST_F(Routes, OffsetsOfTokensAreInCharactersOfAllTheirText) {
+  const Engine& engine = served_->engine();
+  const auto find = [&](auto fits) {
+    for (uint32_t id = 0; id < engine.info().n_vocab; ++id) {
+      const auto token = static_cast<int32_t>(id);
+      if (!engine.ends(token) && fits(engine.token_bytes(token))) return token;
+    }
+    return -1;
+  };
+  const auto offsets = [&](int32_t token, const json& more) {
+    json body = {{"prompt", "The code of"},
+                 {"max_tokens", 4},
+                 {"temperature", 0},
+                 {"logprobs", 0},
+                 {"logit_bias", {{std::to_string(token), 100}}}};
+    body.update(more);
+    const json whole = served_->post("/v1/completions", body).body["choices"][0];
+    json parts = json::array();
+    for (const std::string& event : served_->stream("/v1/completions", body)) {
+      const json lists = event == "[DONE]" ? json() : json::parse(event)["choices"][0]["logprobs"];
+      if (lists.is_null()) continue;
+      for (const json& offset : lists["text_offset"]) parts.push_back(offset);
+    }
+    EXPECT_EQ(parts, whole["logprobs"]["text_offset"]);
+    return whole["logprobs"]["text_offset"];
+  };
+  const int32_t half = find([](const std::string& bytes) { return bytes == "\xC3"; });
+  ASSERT_GE(half, 0);
+  EXPECT_EQ(offsets(half, json::object()), json({0, 0, 1, 2}))
+      << "each is known to be half a character, which is shown as one of three bytes, by the next";
+  const int32_t word = find([](const std::string& bytes) { return bytes == "code"; });
+  ASSERT_GE(word, 0);
+  EXPECT_EQ(offsets(word, json::object()), json({0, 4, 8, 12}));
+  EXPECT_EQ(offsets(word, {{"stop", "codecodecodecodecodeX"}}), json({0, 4, 8, 12}))
+      << "all of it is held back";
+  EXPECT_EQ(offsets(word, {{"stop", "decodecod"}}), json({0, 4, 8})) << "the text ends before";
+}
+
 TEST_F(Routes, ResponsesComeWholeInEventsAndAreReadAgain) {
   const json ask = {{"input", "where is the code?"},
                     {"instructions", "be brief"},
@@ -284,12 +322,27 @@ TEST_F(Routes, WhatIsNotSupportedIsRefusedByName) {
                    {"json_schema",
                     {{"name", "x"}, {"schema", {{"type", "string"}, {"pattern", "a"}}}}}}}}),
           "response_format.json_schema.schema.pattern is not supported here");
-  std::string words;
-  for (int i = 0; i < 600; ++i) words += "code ";
-  const Answered late =
-      served_->post(path, {{"messages", json::array({{{"role", "user"}, {"content", words}}})}});
-  EXPECT_EQ(late.status, 400);
-  EXPECT_EQ(late.body["error"]["code"], "context_length_exceeded");
+}
+
+TEST_F(Routes, PromptsWithoutRoomForAnAnswerAreRefusedByTheirField) {
+  for (const int n : {600, 600000}) {  // by their tokens, and by their bytes
+    const std::string text = words("code", n);
+    const struct {
+      const char* path;
+      json body;
+      const char* param;
+    } cases[] = {{"/v1/chat/completions",
+                  {{"messages", json::array({{{"role", "user"}, {"content", text}}})}},
+                  "messages"},
+                 {"/v1/completions", {{"prompt", text}}, "prompt"},
+                 {"/v1/responses", {{"input", text}}, "input"}};
+    for (const auto& one : cases) {
+      const Answered late = served_->post(one.path, one.body);
+      EXPECT_EQ(late.status, 400) << one.path;
+      EXPECT_EQ(late.body["error"]["code"], "context_length_exceeded") << one.path;
+      EXPECT_EQ(late.body["error"]["param"], one.param) << one.path;
+    }
+  }
 }
 
 TEST_F(Routes, BodiesThatAreNoJsonAreRefusedWithTheirPlace) {

@@ -7,26 +7,10 @@
 
 #include <random>
 
-#include "matcher.h"
+#include "compiled_schema.h"
 
 namespace server {
 namespace {
-
-struct Compiled {
-  explicit Compiled(const std::string& schema) : parts(grammar) {
-    const json parsed = json::parse(schema);
-    root = schema_grammar(grammar, parts, parsed, "schema");
-    matcher = std::make_unique<Matcher>(grammar, root);
-  }
-  bool allows(const std::string& text) {
-    const Matcher::State state = matcher->walk(matcher->start(), text);
-    return state != Matcher::kDead && matcher->accepts(state);
-  }
-  Grammar grammar;
-  JsonGrammar parts;
-  Expr root = 0;
-  std::unique_ptr<Matcher> matcher;
-};
 
 const json& resolve(const json& schema, const json& root) {
   if (!schema.is_object() || !schema.contains("$ref")) return schema;
@@ -122,6 +106,8 @@ const char* const kSchemas[] = {
         "required": ["z", "a"], "additionalProperties": false})",
     R"({"type": "object", "properties": {"ab": {"type": "integer"}, "abc": {"type": "null"},
         "\u00fcber": {"type": "null"}}, "additionalProperties": {"type": "boolean"}})",
+    R"({"type": "object", "properties": {"\u00fc": {"type": "integer"}, "\u20ac": {"type": "null"},
+        "q\"": {"type": "null"}}, "additionalProperties": {"type": "boolean"}})",
     R"({"type": "object", "additionalProperties": {"type": "array",
         "items": {"type": "integer"}}})",
     R"({"properties": {"a": {"items": {"type": "null"}}}, "required": ["a"]})",
@@ -226,6 +212,35 @@ TEST(JsonSchema, OtherMembersNeverHaveANameOfTheirOwnSchema) {
                "ber\": true}"));
 }
 
+TEST(JsonSchema, OtherMembersHaveNamesOfWholeCharacters) {
+  // é C3 A9, € E2 82 AC, 𝄞 F0 9D 84 9E
+  Compiled c(R"({"type": "object", "properties": {"\u00e9": {"type": "null"},
+      "\u20ac": {"type": "null"}, "\ud834\udd1e": {"type": "null"}, "a\"b": {"type": "null"},
+      "c\\": {"type": "null"}, "d\n": {"type": "null"}}})");
+  const auto member = [](const std::string& name) { return "{\"" + name + "\":1}"; };
+  for (const char* own : {"\xC3\xA9", "\xE2\x82\xAC", "\xF0\x9D\x84\x9E"}) {
+    EXPECT_FALSE(c.allows(member(own))) << own;
+    EXPECT_TRUE(c.allows(member(std::string(own) + "x"))) << own;
+    EXPECT_TRUE(c.allows("{\"" + std::string(own) + "\":null}")) << own;
+  }
+  for (const char* other : {"\xC3\xA8", "\xC2\xA9", "\xE2\x82\xAD", "\xE2\x81\x81", "\xE3\x81\x82",
+                            "\xF0\x9D\x84\x9F", "\xF0\x9F\x98\x80", "\xC3\xBC\xC3\xA9", "b", ""}) {
+    EXPECT_TRUE(c.allows(member(other))) << other;
+  }
+  for (const char* cut : {"\xC3",
+                          "\xC3"
+                          "a",
+                          "\xE2", "\xE2\x82",
+                          "\xE2\x82"
+                          "a",
+                          "\xF0\x9D\x84", "\xF0\x9D\x84\xC3", "\xC3\xC3", "\xA9", "\xC0\xA9",
+                          "\xE0\x80\x80", "\xED\xA0\x80", "\xF0\x80\x80\x80", "\xF4\x90\x80\x80",
+                          "\xFF", "a\"b", "a\"", "c\\", "d\n"}) {
+    EXPECT_FALSE(c.allows(member(cut))) << cut;
+  }
+  EXPECT_TRUE(c.allows("{\"a\\\"b\":null,\"c\\\\\":null,\"d\\n\":null,\"a\":1}"));
+}
+
 TEST(JsonSchema, WhatIsNotSupportedIsRefusedByName) {
   const struct {
     const char* schema;
@@ -278,17 +293,96 @@ TEST(JsonSchema, AVeryLargeSchemaIsRefused) {
   }
 }
 
-TEST(Matcher, WhatItRemembersIsBounded) {
-  Compiled c(R"({"type": "array", "items": {"type": "string", "maxLength": 100000}})");
-  Matcher::State state = c.matcher->walk(c.matcher->start(), "[\"");
-  size_t most = 0;
-  for (int i = 0; i < 30000; ++i) {
-    state = c.matcher->tidy(c.matcher->step(state, 'a'));
-    most = std::max(most, c.matcher->n_states());
+json in_objects(json inner) {
+  for (int i = 0; i < 5; ++i) inner = {{"type", "object"}, {"properties", {{"a", inner}}}};
+  return inner;
+}
+
+TEST(JsonSchema, LongChainsOfReferencesAreCompiled) {
+  on_a_small_stack([] {
+    Compiled c(json{{"$defs", chain("$defs", "d", 1000, {{"type", "null"}}, in_objects)},
+                    {"$ref", "#/$defs/d0"}}
+                   .dump());
+    EXPECT_TRUE(c.allows(R"({"a": {"a": {"a": {"a": {"a": {"a": {}}}}}}})"));
+    EXPECT_FALSE(c.allows(R"({"a": {"a": {"a": {"a": {"a": {"a": 1}}}}}})"));
+  });
+}
+
+TEST(JsonSchema, AChainOfReferencesBeyondAllBoundsIsTooLarge) {
+  const auto in_many = [](json inner) {
+    for (int i = 0; i < 20; ++i) inner = {{"type", "object"}, {"properties", {{"a", inner}}}};
+    return inner;
+  };
+  try {
+    Compiled c(json{{"$defs", chain("$defs", "d", 1000, {{"type", "null"}}, in_many)},
+                    {"$ref", "#/$defs/d0"}}
+                   .dump());
+    ADD_FAILURE() << "was taken";
+  } catch (const RequestError& e) {
+    EXPECT_STREQ(e.what(), "schema is too large");
+    EXPECT_EQ(e.status(), 400);
+    EXPECT_EQ(e.code(), "unsupported_schema");
   }
-  EXPECT_LT(most, 8200u);
-  state = c.matcher->walk(state, "\"]");
-  EXPECT_TRUE(c.matcher->is_final(state));
+}
+
+TEST(JsonSchema, TypesThatAreNamedAgainAreOne) {
+  json schema = {{"type", "string"}};
+  for (int i = 0; i < 30; ++i) {
+    schema = {{"type", json(std::vector<std::string>(8, "object"))},
+              {"properties", {{"a", schema}}},
+              {"additionalProperties", false}};
+  }
+  Compiled c(schema.dump());
+  EXPECT_TRUE(c.allows(R"({"a":{"a":{}}})"));
+  EXPECT_FALSE(c.allows(R"({"a":{"b":{}}})"));
+}
+
+TEST(JsonSchema, KeywordsStandBesideTheTypesThatTheyAreOf) {
+  Compiled c(R"({"type": ["object", "array", "null"], "properties": {"a": {"type": "null"}},
+      "additionalProperties": false, "items": {"type": "boolean"}, "minItems": 1})");
+  for (const char* good : {R"({"a":null})", "{}", "[true]", "null"}) {
+    EXPECT_TRUE(c.allows(good)) << good;
+  }
+  for (const char* bad : {R"({"a":true})", "[]", "[null]", "1"}) {
+    EXPECT_FALSE(c.allows(bad)) << bad;
+  }
+}
+
+TEST(JsonSchema, LongListsOfValuesAndTypesAreGoneThroughOnce) {
+  // Each value with each type would be hours.
+  json schema = {{"enum", json(std::vector<std::string>(90000, "a"))},
+                 {"type", json(std::vector<std::string>(90000, "string"))}};
+  Compiled c(schema.dump());
+  EXPECT_TRUE(c.allows("\"a\""));
+}
+
+TEST(JsonSchema, LongListsOfRequiredNamesAreGoneThroughOnce) {
+  json properties = json::object();
+  for (int i = 0; i < 1000; ++i) properties["p" + std::to_string(i)] = {{"type", "null"}};
+  Compiled c(json{{"type", "object"},
+                  {"properties", properties},
+                  {"additionalProperties", false},
+                  {"required", json(std::vector<std::string>(190000, "p999"))}}
+                 .dump());
+  EXPECT_TRUE(c.allows(R"({"p3":null,"p999":null})"));
+  EXPECT_FALSE(c.allows(R"({"p3":null})"));
+}
+
+TEST(JsonSchema, ListsBeyondAllBoundsAreTooLarge) {
+  const json many(std::vector<std::string>(200001, "null"));
+  const json lists[] = {{{"enum", many}},
+                        {{"type", many}},
+                        {{"anyOf", json(std::vector<json>(200001, true))}},
+                        {{"properties", {{"null", true}}}, {"required", many}}};
+  for (const json& schema : lists) {
+    try {
+      Compiled c(schema.dump());
+      ADD_FAILURE() << "was taken";
+    } catch (const RequestError& e) {
+      EXPECT_STREQ(e.what(), "schema is too large");
+      EXPECT_EQ(e.code(), "unsupported_schema");
+    }
+  }
 }
 
 }  // namespace

@@ -218,11 +218,21 @@ def test_wrong_paths_and_methods(server):
 
 def test_other_sites_are_refused(server):
     """A page of another site that a browser shows on this machine can send requests here."""
-    status, headers, _ = server.request("POST", CHAT, ASK, {"Origin": "http://other.example"})
-    assert status == 403 and "access-control-allow-origin" not in headers
-    status, _, _ = server.request("POST", CHAT, json.dumps(ASK).encode(), {"Content-Type": "text/plain"})
-    assert status == 415  # what a browser sends to other sites without asking first
-    assert server.request("POST", CHAT, ASK, {"Origin": server.url})[0] == 200
+    compact = f"/v1/sharpi/sessions/{server.chat()['sharpi_session']}/compact"
+    for path, body in ((CHAT, ASK), (compact, {"budget": 64})):
+        for origin in ("http://other.example", "null", "http://127.0.0.1:1", server.url + ".other.example"):
+            status, headers, _ = server.request("POST", path, body, {"Origin": origin})
+            assert status == 403 and "access-control-allow-origin" not in headers, (path, origin)
+        data = json.dumps(body).encode()
+        # What a browser sends to other sites without asking first, and types that only have the name in them.
+        for kind in ("text/plain", "text/plain; a=json", "text/plain; application/json", "application/x-www-form-urlencoded", "json",
+                     "multipart/form-data; boundary=application/json", "application/jsonp", "application/x-ndjson", ""):
+            status, _, answer = server.request("POST", path, data, {"Content-Type": kind})
+            assert status == 415 and "application/json" in json.loads(answer)["error"]["message"], (path, kind)
+        assert server.request("POST", path, data)[0] == 415
+        for kind in ("application/json; charset=utf-8", "Application/JSON", " application/json ;a=b"):
+            assert server.request("POST", path, data, {"Content-Type": kind})[0] == 200, (path, kind)
+        assert server.request("POST", path, body, {"Origin": server.url})[0] == 200
 
 
 def test_names_that_point_here_are_refused(server):

@@ -2,11 +2,17 @@
 """Load that a server has to bear: nobody is forgotten, nothing is left over. Loopback only."""
 import asyncio
 import os
+import pathlib
+import re
+import resource
+import shutil
+import socket
 import threading
 import time
 
 import load
-from serving import ENDLESS, Server
+import pytest
+from serving import ENDLESS, Server, find_server
 
 MIB = 1 << 20
 # A server under a sanitizer holds freed memory back on purpose: it looks for leaks itself, at its end.
@@ -98,3 +104,44 @@ def test_long_bodies_at_once_are_forgotten():
         grown = server.resident_bytes() - before
         assert grown < 2 * SLACK or SANITIZED, f"{grown / MIB:.1f} MiB more after four bodies of 2.5"
         assert server.chat()["usage"]["completion_tokens"] > 5
+
+
+@pytest.fixture
+def crowded():
+    """A server, and what gives it room for so many MiB more: a thread takes 8 of them for its stack."""
+    if SANITIZED or not shutil.which("prlimit"):
+        pytest.skip("prlimit is not installed" if not SANITIZED else "a sanitizer takes address space as it likes")
+    with Server("tiny-qwen3-q8_0.gguf", "--threads", 1, program=["prlimit", f"--stack={8 * MIB}:", str(find_server())]) as server:
+        def give_room(mib):
+            status = pathlib.Path(f"/proc/{server.process.pid}/status").read_text()
+            taken = int(re.search(r"VmSize:\s+(\d+) kB", status)[1]) * 1024
+            limit = resource.RLIM_INFINITY if mib is None else taken + mib * MIB
+            resource.prlimit(server.process.pid, resource.RLIMIT_AS, (limit, resource.RLIM_INFINITY))
+        yield server, give_room
+
+
+def test_connections_wait_where_there_is_no_thread_for_them(crowded):
+    server, give_room = crowded
+    server.chat()
+    give_room(20)
+    connections = [socket.create_connection(("127.0.0.1", server.port), timeout=60) for _ in range(20)]
+    for connection in connections:
+        connection.sendall(b"GET /health HTTP/1.1\r\nHost: 127.0.0.1\r\n")
+    for connection in connections:  # those that have a thread first, the others after them
+        connection.sendall(b"Connection: close\r\n\r\n")
+    for connection in connections:
+        assert connection.recv(15) == b"HTTP/1.1 200 OK"
+        connection.close()
+    assert server.threads() < 10
+    give_room(None)
+    assert server.chat()["usage"]["completion_tokens"] > 5
+
+
+def test_masks_are_made_where_there_is_no_thread_for_them(crowded):
+    server, give_room = crowded
+    form = {"type": "json_object"}
+    server.chat(max_tokens=1, response_format=form)  # the one mask is needed before there is a step to make it beside
+    give_room(7)
+    answer = server.chat(max_tokens=20, response_format=form)["choices"][0]["message"]["content"]
+    give_room(None)
+    assert answer == server.chat(max_tokens=20, response_format=form)["choices"][0]["message"]["content"]

@@ -153,6 +153,30 @@ def test_responses(client, model):
     assert again.output_text == ANSWER and again.usage.input_tokens > answer.usage.input_tokens
 
 
+def test_long_lists_of_calls_are_read_once(server):
+    """Each was once read again for each that follows: this was minutes."""
+    call = {"type": "function_call", "call_id": "c", "name": "f", "arguments": '{"a": 1}'}
+    body = {"input": [{"role": "user", "content": QUESTION}, *[call] * 20000], "max_output_tokens": 1}
+    status, _, data = server.request("POST", "/v1/responses", body)
+    assert status == 200, data[:300]
+
+
+@pytest.mark.parametrize("arguments, status", [('{"a": 1}', 200), ("no JSON", 200), ('{"a":' * 40 + "1" + "}" * 40, 200),
+                                               ('{"a":' * 500000 + "1" + "}" * 500000, 400), ('{"a":' + "[" * 3000000, 400)])
+def test_arguments_nest_as_deep_as_requests(server, arguments, status):
+    calls = [{"id": "c", "type": "function", "function": {"name": "f", "arguments": arguments}}]
+    chat = {"messages": [{"role": "user", "content": QUESTION}, {"role": "assistant", "tool_calls": calls}], "max_tokens": 1}
+    flat = {"input": [{"role": "user", "content": QUESTION}, {"type": "function_call", "call_id": "c", "name": "f", "arguments": arguments}],
+            "max_output_tokens": 1}
+    for path, body, param in (("/v1/chat/completions", chat, "messages[1].tool_calls[0].function.arguments"),
+                              ("/v1/responses", flat, "input[1].arguments")):
+        got, _, data = server.request("POST", path, body)
+        assert got == status, data[:300]
+        if status == 400:
+            error = json.loads(data)["error"]
+            assert error["param"] == param and "nested more than 100 levels deep" in error["message"]
+
+
 def test_the_format_of_responses_holds_whatever_the_temperature(client, model):
     form = {"format": {"type": "json_schema", "name": "city", "strict": True, "schema": CITY}}
     for seed in range(4):

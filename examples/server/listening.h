@@ -11,6 +11,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <string>
 
 #include "request_stream.h"
 
@@ -49,11 +50,27 @@ class Listening : public httplib::Server {
     for (size_t left = keep_alive_max_count_; left > 0 && svr_sock_ != INVALID_SOCKET; --left) {
       if (!stream.begin_request(std::chrono::seconds(keep_alive_timeout_sec_))) break;
       bool closes = false;
-      well = process_request(stream, left == 1, closes,
-                             [&](auto& request) { stream.head_is_read(request); });
+      well = process(stream, left == 1, closes);
       if (!well || closes || !stream.may_go_on()) break;
     }
     return well;
+  }
+
+  // Later versions of the library are told the addresses, too. A template, for what a version does
+  // not have is only then no error.
+  template <class Stream>
+  bool process(Stream& stream, bool last, bool& closes) {
+    const auto setup = [&](httplib::Request& request) { stream.head_is_read(request); };
+    if constexpr (requires { this->process_request(stream, last, closes, setup); }) {
+      return this->process_request(stream, last, closes, setup);
+    } else {
+      std::string remote, local;
+      int remote_port = 0, local_port = 0;
+      stream.get_remote_ip_and_port(remote, remote_port);
+      stream.get_local_ip_and_port(local, local_port);
+      return this->process_request(stream, remote, remote_port, local, local_port, last, closes,
+                                   setup);
+    }
   }
 
   // -1 for what is no socket of an IP address.

@@ -59,9 +59,9 @@ sanitized_server() {
   local folder=$1 clients
   shift
   has_server "$folder" && clients=$(server_clients) || return 0
-  SHARPI_SERVER=$PWD/$folder/examples/server/server SHARPI_SERVER_SANITIZED=1 timeout 300 "$@" \
+  SHARPI_SERVER=$PWD/$folder/examples/server/server SHARPI_SERVER_SANITIZED=1 timeout 400 "$@" \
     "$clients/bin/python3" -m pytest -q -rs -p no:cacheprovider tests/server/test_load.py \
-    tests/server/test_http.py tests/server/test_openai.py
+    tests/server/test_http.py tests/server/test_openai.py tests/server/test_arrival.py
 }
 
 # Runs the test programs that carry a label in the given build folder, as many at a time as there are

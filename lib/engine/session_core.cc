@@ -108,9 +108,10 @@ Status SessionCore::begin_call() {
 
 Status SessionCore::check_rings() const {
   if (ledger.rings_are_whole()) return Status::ok();
-  return Status::error(Code::kState,
-                       "a call that failed has written over rows that the sliding window still needs; "
-                       "truncate the session to 0, or restore a saved one");
+  return Status::error(
+      Code::kState,
+      "a call that failed has written over rows that the sliding window still needs; "
+      "truncate the session to 0, or restore a saved one");
 }
 
 /// A ring of captured queries that was written over cannot be brought back, so with one the chunk

@@ -71,8 +71,8 @@ QueryLayout make_query_layout(const ModelSpec& spec, const Placement& placement,
 uint64_t range_bytes(const KvGroup& group, uint32_t n_ctx);
 KvLayout make_tier_kv_layout(const ModelSpec& spec, const Placement& placement, TierId tier,
                              const ModelShape& model, const SessionShape& session);
-/// kDoesNotFit: a session's rows of sliding-window layers, KvLayout::chunk_slot_bytes, are wider than
-/// those that the plan made room for in the workspaces, which sessions of any KV type share.
+/// kDoesNotFit: a session's rows of sliding-window layers, KvLayout::chunk_slot_bytes, are wider
+/// than those that the plan made room for in the workspaces, which sessions of any KV type share.
 Status check_chunk_rows(uint64_t slot_bytes, uint64_t priced);
 
 }  // namespace sharpi

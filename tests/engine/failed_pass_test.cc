@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Passes that a tier could not finish, or that were stopped where another tier had left work behind:
-// nothing of them is read later, and what they cost is said and refused, never computed with.
+// Passes that a tier could not finish, or that were stopped where another tier had left work
+// behind: nothing of them is read later, and what they cost is said and refused, never computed
+// with.
 #include <functional>
 #include <new>
 
@@ -14,11 +15,11 @@ namespace {
 
 /// What is to go wrong in the runs of one tier.
 struct RunFaults {
-  int fail_at = 0;         // counted down by runs of at least `least_rows` rows
+  int fail_at = 0;  // counted down by runs of at least `least_rows` rows
   uint32_t least_rows = 0;
-  bool throws = false;     // std::bad_alloc instead of a status
-  bool behind = false;     // when the run has done its work
-  uint32_t n_layers = 0;   // of models of so many layers only; 0 = of all
+  bool throws = false;                 // std::bad_alloc instead of a status
+  bool behind = false;                 // when the run has done its work
+  uint32_t n_layers = 0;               // of models of so many layers only; 0 = of all
   std::function<void()> at_transient;  // called in front of runs that leave nothing behind
 };
 RunFaults g_run;
@@ -312,8 +313,8 @@ TEST_F(FailedPass, ADraftModelThatLostRowsReadsTheTextAgain) {
   const auto drafts = [](Session& of, std::vector<int32_t>* out) {
     out->assign(4, -1);
     Drafted drafted;
-    const Status done = of.draft_model()->propose(of.tokens(), of.first_position(), 7, 4,
-                                                  out->data(), &drafted);
+    const Status done =
+        of.draft_model()->propose(of.tokens(), of.first_position(), 7, 4, out->data(), &drafted);
     out->resize(drafted.n);
     return done;
   };

@@ -3,6 +3,7 @@
 // happens to templates that are malformed or mean harm.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <string>
 #include <vector>
 
@@ -142,6 +143,49 @@ TEST(Jinja, HarmfulTemplatesEndWithALimit) {
     EXPECT_TRUE(r.status.code() == c.code || either) << source.substr(0, 90) << r.status.text();
     EXPECT_TRUE(r.status.text().find(c.text) != std::string::npos || either)
         << source.substr(0, 90) << ": " << r.status.text();
+  }
+}
+
+/// {0: 1, 1: 1, ...} with n items, or with keys that are strings.
+std::string dict_literal(size_t n, bool strings) {
+  std::string out = "{";
+  for (size_t i = 0; i < n; ++i) {
+    const std::string key = std::to_string(i);
+    out.append(strings ? "'k" + key + "'" : key).append(": 1, ");
+  }
+  return out + "}";
+}
+
+/// Runs `body` with the loop variables j and i, `times` times 1000 rounds.
+std::string rounds(size_t times, const std::string& body) {
+  return "{% for j in range(" + std::to_string(times) + ") %}{% for i in range(1000) %}" + body +
+         "{% endfor %}{% endfor %}";
+}
+
+TEST(Jinja, WhateverATemplateKeepsCountsAsItsBytes) {
+  const std::string ints = "{% set d = " + dict_literal(5000, false) + " %}";
+  const std::string texts = "{% set d = " + dict_literal(2000, true) + " %}";
+  const std::string sources[] = {
+      ints + rounds(4, "{% set x = dict(d) %}"),
+      ints + rounds(4, "{% set x = namespace(d) %}"),
+      texts + rounds(4, "{% set x = dict(**d) %}"),
+      "{% macro m() %}{{ kwargs|length }}{% endmacro %}" + texts + rounds(4, "{{ m(**d) }}"),
+      rounds(1000, "{% for x in [] %}{% endfor %}"),
+      rounds(1000, "{% for x in '' %}{% endfor %}"),
+      rounds(1000, "{% with a = 1, b = 2, c = 3, e = 4, f = 5 %}{% endwith %}"),
+      "{{ ('a ' * 8000000).split()|length }}",
+      "{{ ('a,' * 8000000).split(',')|length }}",
+      "{{ ('a\n' * 8000000).splitlines()|length }}",
+      "{{ ('a' * 8000000)|list|length }}",
+      "{{ ('a' * 80000000)[::-1]|length }}",
+      "{{ ((u ~ 'y') * 40000000)[0] }}",
+  };
+  for (const std::string& source : sources) {
+    const std::string end = source.substr(source.size() - std::min<size_t>(source.size(), 90));
+    const Rendered r = render(source, R"({"u": "x"})");
+    EXPECT_EQ(r.status.code(), Code::kDoesNotFit) << end;
+    EXPECT_NE(r.status.text().find("builds more text"), std::string::npos)
+        << end << r.status.text();
   }
 }
 

@@ -80,6 +80,7 @@ Status Interpreter::bind_macro(const Macro& macro, const Arguments& given, bool 
     values[i] = &given.positional[i];
   List* more = heap_.list();
   Dict* named = heap_.dict();
+  SHARPI_TRY(heap_.charge(given.size() * 2 * sizeof(Value)));
   for (size_t i = n; i < given.positional.size(); ++i) more->items.push_back(given.positional[i]);
   bool caller_given = false;
   for (const auto& [name, value] : given.keywords) {
@@ -207,7 +208,8 @@ Status Interpreter::call_function(Function function, const Arguments& given, Val
           (given.positional.size() == 1 && !given.positional[0].is(Kind::kDict))) {
         return Status::error(Code::kUnsupported, "dict and namespace take names and one dict");
       }
-      SHARPI_TRY(heap_.charge(given.size() * 2 * sizeof(Value)));
+      const size_t copied = given.positional.empty() ? 0 : given.positional[0].dict->items.size();
+      SHARPI_TRY(heap_.charge((given.size() + copied) * 2 * sizeof(Value)));
       if (!given.positional.empty()) dict->items = given.positional[0].dict->items;
       for (const auto& [name, value] : given.keywords) dict->set(heap_.text(name, false), value);
       *out = Value::of(function == Function::kDict ? Kind::kDict : Kind::kNamespace, dict);
@@ -231,7 +233,7 @@ Status Interpreter::call_function(Function function, const Arguments& given, Val
 
 Status Interpreter::loop_attribute(Loop* loop, const Node& node, Value* out) {
   const std::string_view name = node.text->bytes();
-  bool has = !loop->ahead.empty();
+  bool has = loop->n_ahead() != 0;
   const bool counts = name == "length" || name == "revindex" || name == "revindex0";
   if (counts && loop->node->b == nullptr) {
     has = false;  // known without walking
@@ -242,7 +244,7 @@ Status Interpreter::loop_attribute(Loop* loop, const Node& node, Value* out) {
   const bool peeks = name == "last" || name == "nextitem";
   if (peeks && !has) SHARPI_TRY(fetch(loop, &has));
   const int64_t behind =
-      static_cast<int64_t>(loop->ahead.size()) +
+      static_cast<int64_t>(loop->n_ahead()) +
       (loop->node->b == nullptr ? static_cast<int64_t>(loop->source.size() - loop->next_source)
                                 : 0);
   const int64_t length = loop->index0 + 1 + behind;
@@ -267,7 +269,7 @@ Status Interpreter::loop_attribute(Loop* loop, const Node& node, Value* out) {
   else if (name == "previtem")
     *out = loop->has_previous ? loop->previous : heap_.undefined("there is no previous item");
   else if (name == "nextitem")
-    *out = has ? loop->ahead.front() : heap_.undefined("there is no next item");
+    *out = has ? loop->ahead[loop->next_ahead] : heap_.undefined("there is no next item");
   else
     *out = heap_.undefined("'loop' has no such attribute");
   return Status::ok();
@@ -292,6 +294,7 @@ Status Interpreter::call_loop(Loop* loop, std::string_view method, const Argumen
     same = equal(loop->last_changed[i + 1], given.positional[i]);
   }
   *out = Value::of(!same);
+  heap_.owe(given.size() * sizeof(Value));
   loop->last_changed.assign(1, Value::none());  // it has been asked before
   loop->last_changed.insert(loop->last_changed.end(), given.positional.begin(),
                             given.positional.end());

@@ -251,6 +251,7 @@ Status Interpreter::arguments(const Node& node, Arguments* out) {
     if (!dict.is(Kind::kDict)) {
       return Status::error(Code::kInvalidArgument, "** wants a dict, not %s", type_name(dict));
     }
+    SHARPI_TRY(heap_.charge(dict.dict->items.size() * 2 * sizeof(*out->keywords.data())));
     for (const auto& [key, value] : dict.dict->items) {
       if (!key.is_string())
         return Status::error(Code::kInvalidArgument, "keywords must be strings");

@@ -141,7 +141,7 @@ class Reader {
         text.push_back(c);
     }
     if (!skip("\"")) return fail("a string has no end");
-    SHARPI_TRY(heap_.charge(sizeof(MarkedText) + text.size()));
+    SHARPI_TRY(heap_.charge(text.size()));
     *out = heap_.text(text, true);
     return Status::ok();
   }

@@ -16,6 +16,9 @@ Status wrong_type(const char* function, const char* wants, const Value& got) {
                        type_name(got));
 }
 
+/// Whoever makes many parts of a text charges each.
+constexpr uint64_t kPartBytes = 2 * sizeof(Value);
+
 Value part_of(const Value& text, size_t from, size_t to, Heap* heap) {
   MarkedText part;
   part.append(*text.text, from, to);
@@ -34,6 +37,7 @@ Status split_words(const Value& text, int64_t most, Heap* heap, List* out) {
       word = at;
       if (most >= 0 && static_cast<int64_t>(out->items.size()) >= most) break;
     } else if (is_blank(cp) && word != std::string::npos) {
+      SHARPI_TRY(heap->charge(kPartBytes));
       out->items.push_back(part_of(text, word, at, heap));
       word = std::string::npos;
     }
@@ -82,9 +86,9 @@ Status split(const Value& self, Method method, const Arguments& arguments, Heap*
     else
       cuts.erase(cuts.begin() + keep, cuts.end());
   }
-  SHARPI_TRY(heap->charge(cuts.size() * (sizeof(Value) + sizeof(MarkedText))));
   size_t from = 0;
   for (const size_t cut : cuts) {
+    SHARPI_TRY(heap->charge(kPartBytes));
     list->items.push_back(part_of(self, from, cut, heap));
     from = cut + separator.size();
   }
@@ -101,7 +105,7 @@ Status split_lines(const Value& self, const Arguments& arguments, Heap* heap, Va
   Value keep_ends = Value::of(false);
   SHARPI_TRY(bind(arguments, "splitlines", {"keepends"}, &keep_ends));
   const std::string& s = self.text->bytes();
-  SHARPI_TRY(heap->charge(s.size() * (1 + sizeof(Value))));
+  SHARPI_TRY(heap->charge(s.size()));
   List* list = heap->list();
   size_t from = 0;
   for (size_t at = 0; at < s.size();) {
@@ -111,6 +115,7 @@ Status split_lines(const Value& self, const Arguments& arguments, Heap* heap, Va
     at += n;
     if (!ends_line(cp)) continue;
     if (cp == '\r' && at < s.size() && s[at] == '\n') ++at;
+    SHARPI_TRY(heap->charge(kPartBytes));
     list->items.push_back(part_of(self, from, truthy(keep_ends) ? at : end, heap));
     from = at;
   }

@@ -113,7 +113,8 @@ Status reals(Op op, double a, double b, Value* out) {
 
 /// Two strings. Where one is safe, the other one is escaped, and the result is safe.
 Status add_texts(const Value& a, const Value& b, Heap* heap, Value* out) {
-  SHARPI_TRY(heap->charge(a.text->size() + b.text->size()));
+  SHARPI_TRY(
+      heap->charge(a.text->size() + b.text->size() + a.text->mark_bytes() + b.text->mark_bytes()));
   MarkedText text;
   text.reserve(a.text->size() + b.text->size());
   const bool safe = a.safe || b.safe;
@@ -140,7 +141,8 @@ Status add_lists(const Value& a, const Value& b, Heap* heap, Value* out) {
 /// A string or a list, n times.
 Status repeat(const Value& v, int64_t n, Heap* heap, Value* out) {
   const auto times = static_cast<uint64_t>(std::max<int64_t>(n, 0));
-  const uint64_t each = v.is_string() ? v.text->size() : v.list->items.size() * sizeof(Value);
+  const uint64_t each =
+      v.is_string() ? v.text->size() + v.text->mark_bytes() : v.list->items.size() * sizeof(Value);
   uint64_t bytes = 0;
   if (__builtin_mul_overflow(times, each, &bytes)) bytes = UINT64_MAX;
   SHARPI_TRY(heap->charge(bytes));
@@ -212,7 +214,7 @@ Value slice_text(const Value& object, int64_t from, int64_t to, int64_t step, He
     }
     return heap->text(std::move(out), object.safe);
   }
-  std::vector<size_t> starts;
+  std::vector<size_t> starts;  // charged by slice_of()
   for (size_t at = 0; at < s.size(); at += std::max(utf8_character(s, at), 1u))
     starts.push_back(at);
   for (int64_t i = from; step > 0 ? i < to : i > to; i += step) {
@@ -334,8 +336,9 @@ Status slice_of(const Value& object, const Value& from, const Value& to, const V
   if (end < 0 && !to.is(Kind::kNone)) end += n;
   begin = std::clamp(begin, low, high);
   end = std::clamp(end, low, high);
-  SHARPI_TRY(heap->charge(object.is_string() ? object.text->size() : 0));
   if (object.is_string()) {
+    const uint64_t each = stride == 1 ? 1 : 1 + sizeof(size_t);
+    SHARPI_TRY(heap->charge(object.text->size() * each));
     *out = slice_text(object, begin, end, stride, heap);
     return Status::ok();
   }

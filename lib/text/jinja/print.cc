@@ -173,7 +173,7 @@ Status print(const Value& value, Heap* heap, MarkedText* out) {
       out->append(represent_real(value.real), false);
       return Status::ok();
     case Kind::kString:
-      SHARPI_TRY(heap->charge(value.text->size()));
+      SHARPI_TRY(heap->charge(value.text->size() + value.text->mark_bytes()));
       out->append(*value.text);
       return Status::ok();
     case Kind::kList:

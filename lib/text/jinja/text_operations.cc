@@ -107,7 +107,8 @@ Status replace_text(const Value& text, const Value& from, const Value& to, int64
   while (left > 0 && at <= s.size()) {
     const size_t found = s.find(old, at);
     if (found == s.npos) break;
-    SHARPI_TRY(heap->charge(to.text->size()));
+    // Two changes of origin, where one comes from a value.
+    SHARPI_TRY(heap->charge(to.text->size() + to.text->mark_bytes() + 8));
     result.append(*text.text, at, found);
     result.append(*to.text);
     at = found + old.size();
@@ -132,7 +133,7 @@ Status join_texts(const MarkedText& separator, const std::vector<Value>& items, 
                            "sequence item %zu: expected str instance, %s found", i,
                            type_name(items[i]));
     }
-    SHARPI_TRY(heap->charge(separator.size()));
+    SHARPI_TRY(heap->charge(separator.size() + separator.mark_bytes() + 8));
     if (i > 0) out->append(separator);
     SHARPI_TRY(print(items[i], heap, out));
   }

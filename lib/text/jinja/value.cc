@@ -72,12 +72,14 @@ Status Heap::charge(uint64_t bytes) {
 }
 
 Value Heap::undefined(std::string what) {
+  owe(sizeof(Undefined) + kAllocation + what.size());
   Value v;
   v.undefined = &undefined_.emplace_back(Undefined{std::move(what)});
   return v;
 }
 
 Value Heap::method(const Value& self, uint32_t method, std::string_view name) {
+  owe(sizeof(BoundMethod));
   Value v;
   v.kind = Kind::kMethod;
   v.method = &methods_.emplace_back(BoundMethod{self, method, name});
@@ -244,9 +246,9 @@ Status walk(const Value& value, Heap* heap, std::vector<Value>* out) {
       return Status::ok();
     case Kind::kString: {
       const std::string& s = value.text->bytes();
-      SHARPI_TRY(heap->charge(s.size() * (sizeof(Value) + sizeof(MarkedText))));
       for (size_t at = 0; at < s.size();) {
         const size_t n = std::max(utf8_character(s, at), 1u);
+        SHARPI_TRY(heap->charge(n + 2 * sizeof(Value)));
         MarkedText one;
         one.append(*value.text, at, at + n);
         out->push_back(heap->text(std::move(one)));

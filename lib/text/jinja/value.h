@@ -155,27 +155,39 @@ struct BoundMethod {
   std::string_view name;
 };
 
-/// Owns every value of one rendering, and bounds the bytes that all of them take together.
+/// Owns every value of one rendering, and bounds the bytes that all of them take together. What the
+/// functions below make is priced by them, but for the bytes of texts and the items of lists and
+/// dicts: those are charged by whoever makes them large, before they become large.
 class Heap {
  public:
   explicit Heap(uint64_t max_bytes) : left_(max_bytes) {}
   Heap(const Heap&) = delete;
   Heap& operator=(const Heap&) = delete;
 
-  /// kDoesNotFit once more than the bound was asked for. Texts and lists are charged by whoever
-  /// makes them large, before they become large.
+  /// kDoesNotFit once more than the bound was asked for.
   Status charge(uint64_t bytes);
+  /// Prices small things where nothing can fail: the charge after them does.
+  void owe(uint64_t bytes) { left_ -= bytes < left_ ? bytes : left_; }
 
   Value text(std::string_view bytes, bool foreign) { return text(MarkedText(bytes, foreign)); }
   Value text(MarkedText text, bool safe = false) {
+    owe(sizeof(MarkedText) + kAllocation + text.mark_bytes());
     return Value::of(&texts_.emplace_back(std::move(text)), safe);
   }
-  List* list() { return &lists_.emplace_back(); }
-  Dict* dict() { return &dicts_.emplace_back(); }
+  List* list() {
+    owe(sizeof(List) + kAllocation);
+    return &lists_.emplace_back();
+  }
+  Dict* dict() {
+    owe(sizeof(Dict) + kAllocation);
+    return &dicts_.emplace_back();
+  }
   Value undefined(std::string what);
   Value method(const Value& self, uint32_t method, std::string_view name);
 
  private:
+  static constexpr uint64_t kAllocation = 32;  // what a block of memory takes besides its bytes
+
   uint64_t left_;
   std::deque<MarkedText> texts_;
   std::deque<List> lists_;

@@ -31,6 +31,12 @@ Value argument(std::string_view text, Heap* heap) {
   return json && !value.is_string() ? value : heap->text(text, true);
 }
 
+bool add_argument(std::string_view key, std::string_view value, Heap* heap, ToolCall* out) {
+  return jinja::set_key(out->arguments.dict, heap->text(strip_blanks(key), true),
+                        argument(value, heap), heap)
+      .is_ok();
+}
+
 /// <function=NAME><parameter=KEY>VALUE</parameter>...</function>, as Qwen3-Coder writes calls.
 bool read_xml(std::string_view body, Heap* heap, ToolCall* out) {
   size_t at = 0;
@@ -43,7 +49,7 @@ bool read_xml(std::string_view body, Heap* heap, ToolCall* out) {
     std::string_view value = body.substr(at, end - at);
     if (value.starts_with('\n')) value.remove_prefix(1);
     if (value.ends_with('\n')) value.remove_suffix(1);
-    out->arguments.dict->set(heap->text(strip_blanks(key), true), argument(value, heap));
+    if (!add_argument(key, value, heap, out)) return false;
     at = end;
   }
   return true;
@@ -57,7 +63,7 @@ bool read_keys(std::string_view body, Heap* heap, ToolCall* out) {
   size_t at = 0;
   for (std::string_view key, value; between(body, "<arg_key>", "</arg_key>", &at, &key);) {
     if (!between(body, "<arg_value>", "</arg_value>", &at, &value)) return false;
-    out->arguments.dict->set(heap->text(strip_blanks(key), true), argument(value, heap));
+    if (!add_argument(key, value, heap, out)) return false;
   }
   return true;
 }

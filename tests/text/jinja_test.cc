@@ -164,12 +164,12 @@ std::string rounds(size_t times, const std::string& body) {
 
 TEST(Jinja, WhateverATemplateKeepsCountsAsItsBytes) {
   const std::string ints = "{% set d = " + dict_literal(5000, false) + " %}";
-  const std::string texts = "{% set d = " + dict_literal(2000, true) + " %}";
+  const std::string texts = "{% set d = " + dict_literal(200, true) + " %}";
   const std::string sources[] = {
       ints + rounds(4, "{% set x = dict(d) %}"),
       ints + rounds(4, "{% set x = namespace(d) %}"),
-      texts + rounds(4, "{% set x = dict(**d) %}"),
-      "{% macro m() %}{{ kwargs|length }}{% endmacro %}" + texts + rounds(4, "{{ m(**d) }}"),
+      texts + rounds(40, "{% set x = dict(**d) %}"),
+      "{% macro m() %}{{ kwargs|length }}{% endmacro %}" + texts + rounds(40, "{{ m(**d) }}"),
       rounds(1000, "{% for x in [] %}{% endfor %}"),
       rounds(1000, "{% for x in '' %}{% endfor %}"),
       rounds(1000, "{% with a = 1, b = 2, c = 3, e = 4, f = 5 %}{% endwith %}"),
@@ -187,6 +187,90 @@ TEST(Jinja, WhateverATemplateKeepsCountsAsItsBytes) {
     EXPECT_NE(r.status.text().find("builds more text"), std::string::npos)
         << end << r.status.text();
   }
+}
+
+/// Lists a and b of a namespace that are equal and share their items: n deep, 2 to the n wide.
+std::string shared_lists(size_t n) {
+  return "{% set ns = namespace(a=[1], b=[1]) %}{% for i in range(" + std::to_string(n) +
+         ") %}{% set ns.a = [ns.a, ns.a] %}{% set ns.b = [ns.b, ns.b] %}{% endfor %}";
+}
+
+TEST(Jinja, WorkThatATemplateHidesInAStepIsBounded) {
+  const std::string long_text = "{% set s = 'a' * 4000000 %}{% set t = 'a' * 4000000 %}";
+  const std::string many_keys = "{% set d = " + dict_literal(5000, true) + " %}";
+  const std::string many_names = [] {
+    std::string out;
+    for (int i = 0; i < 5000; ++i) out += "{% set v" + std::to_string(i) + " = 1 %}";
+    return out;
+  }();
+  const std::string sources[] = {
+      shared_lists(60) + "{{ ns.a == ns.b }}",
+      shared_lists(60) + "{{ ns.a != ns.b }}",
+      shared_lists(60) + "{{ ns.a < ns.b }}",
+      shared_lists(60) + "{{ ns.a in [ns.b] }}",
+      shared_lists(60) + "{{ [ns.a].index(ns.b) }}",
+      shared_lists(60) + "{{ [ns.a, ns.b]|unique|list }}",
+      shared_lists(60) + "{{ [ns.a, ns.b]|sort }}",
+      shared_lists(60) + "{{ [ns.a, ns.b]|max }}",
+      shared_lists(60) + "{% for x in [ns.a, ns.b] %}{{ loop.changed(x) }}{% endfor %}",
+      "{% set ns = namespace(a={}, b={}) %}{% for i in range(60) %}"
+      "{% set ns.a = {1: ns.a, 2: ns.a} %}{% set ns.b = {1: ns.b, 2: ns.b} %}{% endfor %}"
+      "{{ ns.a == ns.b }}",
+      long_text + rounds(10, "{% if s|length %}{% endif %}"),
+      long_text + rounds(10, "{% if s[5000000] %}{% endif %}"),
+      long_text + rounds(100, "{% if s == t %}{% endif %}"),
+      long_text + rounds(100, "{% if s <= t %}{% endif %}"),
+      long_text + rounds(10, "{% if s.endswith(t) %}{% endif %}"),
+      long_text + rounds(10, "{% if s.count('b') %}{% endif %}"),
+      long_text + rounds(10, "{% if s is lower %}{% endif %}"),
+      long_text + rounds(10, "{% if s|int %}{% endif %}"),
+      "{% set s = 'a' * 100000 %}" + rounds(1, "{{ s.strip('b' * 100000 ~ 'a') }}"),
+      many_keys + rounds(200, "{% if d.get('zzz') %}{% endif %}"),
+      many_keys + rounds(200, "{% if d.zzz %}{% endif %}"),
+      many_keys + rounds(200, "{% if 'zzz' in d %}{% endif %}"),
+      many_keys + "{% set n = namespace(d) %}" + rounds(200, "{% if n.zzz %}{% endif %}"),
+      many_keys + rounds(4, "{% set x = '{k4999}'.format(**d) %}{% set y = namespace(**d) %}"),
+      many_names + rounds(400, "{% if zzz %}{% endif %}"),
+  };
+  for (const std::string& source : sources) {
+    const std::string end = source.substr(source.size() - std::min<size_t>(source.size(), 90));
+    const Rendered r = render(source);
+    EXPECT_EQ(r.status.code(), Code::kDoesNotFit) << end;
+    EXPECT_NE(r.status.text().find("than it is allowed to"), std::string::npos)
+        << end << r.status.text();
+  }
+}
+
+TEST(Jinja, TextsAreFoundInLinearTime) {
+  // Each of these would take hours if every place were compared from its beginning.
+  const std::string texts =
+      "{% set h = 'a' * 4000000 %}{% set n = 'a' * 2000000 %}"
+      "{% set b = n ~ 'b' %}{% set c = 'b' ~ n %}";
+  const std::pair<const char*, const char*> cases[] = {
+      {"{{ b in h }}{{ c in h }}{{ n in h }}", "FalseFalseTrue"},
+      {"{{ h.find(b) }}{{ h.rfind(c) }} {{ h.rfind(n) }} {{ h.count(n) }}", "-1-1 2000000 2"},
+      {"{{ h.split(b)|length }}{{ h.rsplit(c, 1)|length }}{{ h.rsplit(n, 1)[0]|length }}",
+       "112000000"},
+      {"{{ h.replace(b, '')|length }} {{ h|replace(c, '')|length }}", "4000000 4000000"},
+      {"{{ ('ab' * 400000).rsplit('ab', 300000)|length }}", "300001"},
+  };
+  for (const auto& [source, expected] : cases) {
+    const Rendered r = render(texts + source);
+    ASSERT_TRUE(r.status.is_ok()) << source << r.status.text();
+    EXPECT_EQ(r.text.bytes(), expected) << source;
+  }
+}
+
+TEST(Jinja, BytesThatAreNoCharactersAreStrippedInLinearTime) {
+  // 0x85 is a blank where it stands alone, and looks like the middle of a character.
+  auto parsed = Template::parse("{{ u.strip() }}|{{ (u ~ 'x').rstrip()|length }}");
+  ASSERT_TRUE(parsed.is_ok());
+  Heap heap(uint64_t{256} << 20);
+  MarkedText text;
+  const Variable u{"u", heap.text(std::string(4000000, '\x85'), true)};
+  const Status status = parsed.value()->render({&u, 1}, 0, {}, &heap, &text);
+  ASSERT_TRUE(status.is_ok()) << status.text();
+  EXPECT_EQ(text.bytes(), "|4000001");
 }
 
 TEST(Jinja, ValuesMayReferToThemselves) {

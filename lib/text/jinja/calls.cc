@@ -39,7 +39,9 @@ Status Interpreter::call(const Node& node, Value* out) {
       return call_loop(self.loop, name, given, out);
     }
     if (self.is(Kind::kDict) || self.is(Kind::kNamespace)) {
-      if (const Value* found = self.dict->find(name)) callee = *found;
+      const Value* found = nullptr;
+      SHARPI_TRY(find_key(*self.dict, Value::of(attribute.text), &heap_, &found));
+      if (found != nullptr) callee = *found;
     }
     if (callee.is(Kind::kUndefined)) {
       return Status::error(Code::kInvalidArgument, "'%s' object has no method '%.*s'",
@@ -86,10 +88,11 @@ Status Interpreter::bind_macro(const Macro& macro, const Arguments& given, bool 
   for (const auto& [name, value] : given.keywords) {
     size_t i = 0;
     while (i < n && program_.names[node.arguments[i].name] != name) ++i;
+    SHARPI_TRY(heap_.work(2 * i));
     if (i < n && values[i] == nullptr) {
       values[i] = &value;
     } else if (i == n && node.wants_kwargs) {
-      named->set(heap_.text(name, false), value);
+      SHARPI_TRY(set_key(named, heap_.text(name, false), value, &heap_));
     } else if (i == n && name == "caller" && !has_caller) {
       caller_given = true;
       if (caller_name_ != kNoName) assign(caller_name_, value);
@@ -211,7 +214,9 @@ Status Interpreter::call_function(Function function, const Arguments& given, Val
       const size_t copied = given.positional.empty() ? 0 : given.positional[0].dict->items.size();
       SHARPI_TRY(heap_.charge((given.size() + copied) * 2 * sizeof(Value)));
       if (!given.positional.empty()) dict->items = given.positional[0].dict->items;
-      for (const auto& [name, value] : given.keywords) dict->set(heap_.text(name, false), value);
+      for (const auto& [name, value] : given.keywords) {
+        SHARPI_TRY(set_key(dict, heap_.text(name, false), value, &heap_));
+      }
       *out = Value::of(function == Function::kDict ? Kind::kDict : Kind::kNamespace, dict);
       return Status::ok();
     }
@@ -291,7 +296,7 @@ Status Interpreter::call_loop(Loop* loop, std::string_view method, const Argumen
   }
   bool same = loop->last_changed.size() == given.positional.size() + 1;
   for (size_t i = 0; same && i < given.positional.size(); ++i) {
-    same = equal(loop->last_changed[i + 1], given.positional[i]);
+    SHARPI_TRY(equal(loop->last_changed[i + 1], given.positional[i], &heap_, &same));
   }
   *out = Value::of(!same);
   heap_.owe(given.size() * sizeof(Value));

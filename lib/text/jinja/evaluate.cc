@@ -104,11 +104,10 @@ Status Interpreter::evaluate_dict(const Node& node, Value* out) {
     Value key, value;
     SHARPI_TRY(evaluate(*node.children[i], &key));
     SHARPI_TRY(evaluate(*node.children[i + 1], &value));
-    SHARPI_TRY(heap_.charge(dict->items.size() / 8));
     if (key.is(Kind::kList) || key.is(Kind::kDict)) {
       return Status::error(Code::kInvalidArgument, "unhashable type: '%s'", type_name(key));
     }
-    dict->set(key, value);
+    SHARPI_TRY(set_key(dict, key, value, &heap_));
   }
   *out = Value::of(Kind::kDict, dict);
   return Status::ok();
@@ -163,7 +162,8 @@ Status Interpreter::evaluate_attribute(const Node& node, Value* out) {
     case Kind::kLoop:
       return loop_attribute(object.loop, node, out);
     case Kind::kNamespace: {
-      const Value* found = object.dict->find(name);
+      const Value* found = nullptr;
+      SHARPI_TRY(find_key(*object.dict, Value::of(node.text), &heap_, &found));
       *out = found != nullptr ? *found : heap_.undefined("the namespace has no such attribute");
       return Status::ok();
     }
@@ -191,7 +191,8 @@ Status Interpreter::evaluate_item(const Node& node, Value* out) {
   }
   SHARPI_TRY(evaluate(*node.b, &key));
   if (object.is(Kind::kNamespace) && key.is_string()) {
-    const Value* found = object.dict->find(key.bytes());
+    const Value* found = nullptr;
+    SHARPI_TRY(find_key(*object.dict, key, &heap_, &found));
     *out = found != nullptr ? *found : heap_.undefined("the namespace has no such attribute");
     return Status::ok();
   }

@@ -28,7 +28,7 @@ Status Interpreter::step() {
     return Status::error(Code::kDoesNotFit, "the template takes more than %llu steps",
                          static_cast<unsigned long long>(limits_.max_steps));
   }
-  return Status::ok();
+  return heap_.work(1);
 }
 
 /// The innermost node that failed says where.
@@ -51,8 +51,9 @@ uint32_t Interpreter::name_id(std::string_view name) const {
   return it == program_.names.end() ? kNoName : static_cast<uint32_t>(it - program_.names.begin());
 }
 
-const Value* Interpreter::find(const Scope* scope, uint32_t name) const {
+const Value* Interpreter::find(const Scope* scope, uint32_t name) {
   for (; scope != nullptr; scope = scope->parent) {
+    heap_.owe_work(1 + scope->variables.size());
     for (const auto& [id, value] : scope->variables) {
       if (id == name) return &value;
     }
@@ -61,6 +62,7 @@ const Value* Interpreter::find(const Scope* scope, uint32_t name) const {
 }
 
 void Interpreter::assign(uint32_t name, const Value& value) {
+  heap_.owe_work(scope_->variables.size());
   for (auto& [id, there] : scope_->variables) {
     if (id == name) {
       there = value;
@@ -85,9 +87,7 @@ Status Interpreter::assign_target(const Node& target, const Value& value) {
       return located(target, Status::error(Code::kInvalidArgument,
                                            "cannot assign attribute on non-namespace object"));
     }
-    SHARPI_TRY(heap_.charge(ns->dict->items.size() / 8));
-    ns->dict->set(Value::of(target.text), value);
-    return Status::ok();
+    return located(target, set_key(ns->dict, Value::of(target.text), value, &heap_));
   }
   std::vector<Value> items;
   if (value.is(Kind::kUndefined)) {

@@ -60,7 +60,7 @@ class Interpreter {
   Status located(const Node& node, Status status);
   Scope* push_scope(Scope* parent);
   uint32_t name_id(std::string_view name) const;
-  const Value* find(const Scope* scope, uint32_t name) const;
+  const Value* find(const Scope* scope, uint32_t name);
   void assign(uint32_t name, const Value& value);
   Status assign_target(const Node& target, const Value& value);
 

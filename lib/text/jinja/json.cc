@@ -72,8 +72,7 @@ class Reader {
       blanks();
       if (!skip(":")) return fail("a colon is expected");
       SHARPI_TRY(value(&item, depth + 1));
-      SHARPI_TRY(heap_.charge(sizeof(Value) * 2 + dict->items.size() / 4));
-      dict->set(key, item);
+      SHARPI_TRY(set_key(dict, key, item, &heap_));
       blanks();
       if (skip("}")) return Status::ok();
       if (!skip(",")) return fail("a comma or a closing brace is expected");

@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "text/jinja/methods.h"
+#include "text/jinja/text_search.h"
 #include "text/utf8.h"
 
 namespace sharpi::jinja {
@@ -171,13 +172,15 @@ Status contains(const Value& container, const Value& v, Heap* heap, bool* out) {
       return Status::error(Code::kInvalidArgument,
                            "'in <string>' requires string as left operand, not %s", type_name(v));
     }
-    SHARPI_TRY(heap->charge(container.text->size() / 16));
-    *out = container.bytes().find(v.bytes()) != std::string_view::npos;
+    TextSearch search(container.bytes(), v.bytes());
+    SHARPI_TRY(search.prepare(heap));
+    *out = search.next(0) != std::string_view::npos;
     return Status::ok();
   }
   if (container.is(Kind::kDict)) {
-    SHARPI_TRY(heap->charge(container.dict->items.size()));
-    *out = container.dict->find(v) != nullptr;
+    const Value* found = nullptr;
+    SHARPI_TRY(find_key(*container.dict, v, heap, &found));
+    *out = found != nullptr;
     return Status::ok();
   }
   if (container.is(Kind::kUndefined)) return Status::ok();
@@ -185,9 +188,10 @@ Status contains(const Value& container, const Value& v, Heap* heap, bool* out) {
     return Status::error(Code::kInvalidArgument, "argument of type '%s' is not iterable",
                          type_name(container));
   }
-  const auto& items = container.list->items;
-  SHARPI_TRY(heap->charge(items.size()));
-  *out = std::any_of(items.begin(), items.end(), [&](const Value& x) { return equal(x, v); });
+  for (const Value& item : container.list->items) {
+    SHARPI_TRY(equal(item, v, heap, out));
+    if (*out) break;
+  }
   return Status::ok();
 }
 
@@ -246,23 +250,21 @@ Status binary(Op op, const Value& a, const Value& b, Heap* heap, Value* out) {
 }
 
 Status compare(Op op, const Value& a, const Value& b, Heap* heap, bool* out) {
-  SHARPI_TRY(heap->charge(1));
   switch (op) {
     case Op::kEq:
-      *out = equal(a, b);
-      return Status::ok();
+      return equal(a, b, heap, out);
     case Op::kNe:
-      *out = !equal(a, b);
+      SHARPI_TRY(equal(a, b, heap, out));
+      *out = !*out;
       return Status::ok();
     case Op::kLt:
-      return less(a, b, out);
+      return less(a, b, heap, out);
     case Op::kGt:
-      return less(b, a, out);
+      return less(b, a, heap, out);
     case Op::kLe:
     case Op::kGe:
-      SHARPI_TRY(op == Op::kLe ? less(a, b, out) : less(b, a, out));
-      *out = *out || equal(a, b);
-      return Status::ok();
+      SHARPI_TRY(op == Op::kLe ? less(a, b, heap, out) : less(b, a, heap, out));
+      return *out ? Status::ok() : equal(a, b, heap, out);
     case Op::kIn:
       return contains(b, a, heap, out);
     case Op::kNotIn:
@@ -277,8 +279,9 @@ Status compare(Op op, const Value& a, const Value& b, Heap* heap, bool* out) {
 Status item_of(const Value& object, const Value& key, Heap* heap, Value* out) {
   if (object.is(Kind::kUndefined)) return needs(object);
   if (object.is(Kind::kDict)) {
-    SHARPI_TRY(heap->charge(object.dict->items.size() / 8));
-    if (const Value* found = object.dict->find(key)) {
+    const Value* found = nullptr;
+    SHARPI_TRY(find_key(*object.dict, key, heap, &found));
+    if (found != nullptr) {
       *out = *found;
       return Status::ok();
     }
@@ -287,13 +290,13 @@ Status item_of(const Value& object, const Value& key, Heap* heap, Value* out) {
   if ((key.is(Kind::kInt) || key.is(Kind::kBool)) && (indexed || object.is_string())) {
     int64_t i = integer_of(key);
     int64_t n = 0;
-    SHARPI_TRY(length(object, &n));
+    SHARPI_TRY(length(object, heap, &n));
     if (i < 0) i += n;
     if (i >= 0 && i < n) {
       if (indexed) {
         *out = object.list->items[static_cast<size_t>(i)];
       } else {
-        SHARPI_TRY(heap->charge(object.text->size()));
+        SHARPI_TRY(heap->work(object.text->size()));
         *out = slice_text(object, i, i + 1, 1, heap);
       }
       return Status::ok();
@@ -307,7 +310,6 @@ Status item_of(const Value& object, const Value& key, Heap* heap, Value* out) {
     }
   }
   MarkedText name;
-  SHARPI_TRY(heap->charge(64));
   if (key.is_string() || key.is_number()) SHARPI_TRY(represent(key, heap, &name));
   *out = heap->undefined(std::string("'") + type_name(object) + " object' has no attribute " +
                          name.bytes().substr(0, 64));
@@ -323,7 +325,7 @@ Status slice_of(const Value& object, const Value& from, const Value& to, const V
     return Status::ok();
   }
   int64_t n = 0, stride = 1;
-  SHARPI_TRY(length(object, &n));
+  SHARPI_TRY(length(object, heap, &n));
   SHARPI_TRY(bound(step, 1, &stride));
   if (stride == 0) return Status::error(Code::kInvalidArgument, "slice step cannot be zero");
   stride = std::clamp(stride, -n - 1, n + 1);

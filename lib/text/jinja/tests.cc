@@ -68,8 +68,10 @@ Status divides(const Value& value, int64_t divisor, bool* out) {
 Status compare_test(Test test, const Value& a, const Value& b, Heap* heap, bool* out) {
   switch (test) {
     case Test::kSameas:
-      *out = a.kind == b.kind &&
-             (a.is_string() || a.is_listed() || a.is(Kind::kDict) ? a.list == b.list : equal(a, b));
+      *out = false;
+      if (a.kind != b.kind) return Status::ok();
+      if (!a.is_string() && !a.is_listed() && !a.is(Kind::kDict)) return equal(a, b, heap, out);
+      *out = a.list == b.list;
       return Status::ok();
     case Test::kIn:
       return compare(Op::kIn, a, b, heap, out);

@@ -105,24 +105,17 @@ bool read_separated(std::string_view body, Heap* heap, ToolCall* out) {
   return read_arguments(rest, heap, &out->arguments);
 }
 
-/// Bytes of the JSON object or array that the text begins with; 0: its end is not there.
-size_t json_extent(std::string_view text) {
-  size_t depth = 0;
-  bool quoted = false;
-  for (size_t i = 0; i < text.size(); ++i) {
-    const char c = text[i];
-    if (quoted) {
-      if (c == '\\') ++i;
-      quoted = c != '"';
-    } else if (c == '"') {
-      quoted = true;
-    } else if (c == '{' || c == '[') {
-      ++depth;
-    } else if ((c == '}' || c == ']') && --depth == 0) {
-      return i + 1;
-    }
+/// The JSON that the text begins with.
+CallState read_prefix(std::string_view text, Heap* heap, Value* out, size_t* used) {
+  switch (jinja::read_json_prefix(text, heap, out, used)) {
+    case jinja::JsonPrefix::kWhole:
+      return CallState::kComplete;
+    case jinja::JsonPrefix::kOpen:
+      return CallState::kIncomplete;
+    case jinja::JsonPrefix::kNone:
+      break;
   }
-  return 0;
+  return CallState::kBroken;
 }
 
 size_t skip_blanks(std::string_view text, size_t at) {
@@ -146,13 +139,10 @@ ToolCall empty_call(Heap* heap) {
 }
 
 CallState read_array(std::string_view text, Heap* heap, std::vector<ToolCall>* out, size_t* used) {
-  *used = json_extent(text);
-  if (*used == 0) return CallState::kIncomplete;
   Value list;
-  if (!jinja::parse_json(text.substr(0, *used), "calls", heap, &list).is_ok() ||
-      list.list->items.empty()) {
-    return CallState::kBroken;
-  }
+  const CallState state = read_prefix(text, heap, &list, used);
+  if (state != CallState::kComplete) return state;
+  if (list.list->items.empty()) return CallState::kBroken;
   std::vector<ToolCall> calls;
   for (const Value& item : list.list->items) {
     calls.push_back(empty_call(heap));
@@ -214,9 +204,9 @@ CallState read_mistral(std::string_view text, Heap* heap, std::vector<ToolCall>*
   at = skip_blanks(text, at + std::string_view("[ARGS]").size());
   if (at == text.size()) return CallState::kIncomplete;
   if (text[at] != '{') return CallState::kBroken;
-  const size_t n = json_extent(text.substr(at));
-  if (n == 0) return CallState::kIncomplete;
-  if (!read_arguments(text.substr(at, n), heap, &call.arguments)) return CallState::kBroken;
+  size_t n = 0;
+  const CallState state = read_prefix(text.substr(at), heap, &call.arguments, &n);
+  if (state != CallState::kComplete) return state;
   out->push_back(call);
   *used = at + n;
   return CallState::kComplete;
@@ -233,13 +223,11 @@ CallState read_bare(std::string_view text, Heap* heap, std::vector<ToolCall>* ou
     if (key == CallState::kBroken) key = begins(first, name);
   }
   if (key != CallState::kComplete) return key;
-  const size_t n = json_extent(text.substr(open));
-  if (n == 0) return CallState::kIncomplete;
   Value value;
+  size_t n = 0;
+  const CallState state = read_prefix(text.substr(open), heap, &value, &n);
+  if (state != CallState::kComplete) return state;
   ToolCall call = empty_call(heap);
-  if (!jinja::parse_json(text.substr(open, n), "call", heap, &value).is_ok()) {
-    return CallState::kBroken;
-  }
   bool has_arguments = false;
   for (const auto& [name, given] : value.dict->items) {
     const std::string_view k = name.bytes();

@@ -3,6 +3,9 @@
 
 #include <gtest/gtest.h>
 
+#include <string>
+#include <utility>
+
 namespace sharpi {
 namespace {
 
@@ -147,6 +150,36 @@ TEST(ChatParse, WhileTextComesPartsOnlyGrow) {
     }
     EXPECT_TRUE(whole.reasoning.starts_with(before.reasoning)) << text;
     EXPECT_TRUE(whole.content.starts_with(before.content)) << text;
+  }
+}
+
+TEST(ChatParse, TextOfNothingButMarksIsReadInLinearTime) {
+  // A megabyte of each would take minutes if every mark had the rest of the text looked through.
+  const std::pair<const char*, const char*> units[] = {
+      {"<think></think>", ""},
+      {"<tool_call>{</tool_call>", ""},
+      {"[TOOL_CALLS]x ", ""},
+      {"[TOOL_CALLS][1 ", ""},
+      {"[TOOL_CALLS][\"", ""},
+      {"[TOOL_CALLS][[", ""},
+      {"[TOOL_CALLS]f[ARGS]{\"", ""},
+      {"<|python_tag|>{\"name\" ", ""},
+      {"<|python_tag|>{\"name\": \"", ""},
+      {"<|start|> a ", ""},
+      {"<|start|>x<|message|>", ""},
+      {"<|channel|>a<|message|>b", ""},
+      {"<|start|>\n", "<|start|>assistant"},
+      {"<｜tool▁calls▁begin｜>", ""},
+      {"{\"name\":1} ", ""},
+  };
+  for (const auto& [unit, prompt] : units) {
+    std::string text;
+    while (text.size() < size_t{1} << 20) text += unit;
+    for (const bool partial : {false, true}) {
+      ParsedChat p;
+      EXPECT_TRUE(parse_chat(prompt, text, partial, &p).is_ok()) << unit;
+      EXPECT_EQ(p.n_tool_calls, 0u) << unit;
+    }
   }
 }
 

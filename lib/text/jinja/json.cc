@@ -25,7 +25,17 @@ class Reader {
     return at_ == s_.size() ? Status::ok() : fail("something follows the value");
   }
 
+  JsonPrefix prefix(Value* out, size_t* used) {
+    const bool whole = value(out, 0).is_ok();
+    *used = at_;
+    if (whole) return JsonPrefix::kWhole;
+    return s_.size() - at_ <= kLongestWord ? JsonPrefix::kOpen : JsonPrefix::kNone;
+  }
+
  private:
+  /// What a failure is about begins where the reader stands: it is no longer than this.
+  static constexpr size_t kLongestWord = 8;
+
   Status fail(const char* why) const {
     return Status::error(Code::kInvalidArgument, "%s is not JSON at byte %zu: %s", what_, at_, why);
   }
@@ -148,6 +158,10 @@ class Reader {
   Status number(Value* out) {
     const char *begin = s_.data() + at_, *end = s_.data() + s_.size(), *p = begin;
     const auto digit = [&] { return p < end && *p >= '0' && *p <= '9'; };
+    const auto wants_digit = [&] {
+      at_ += static_cast<size_t>(p - begin);
+      return fail("a digit is expected");
+    };
     bool real = false;
     if (p < end && *p == '-') ++p;
     if (!digit()) return fail("a value is expected");
@@ -157,14 +171,14 @@ class Reader {
     if (p < end && *p == '.') {
       real = true;
       ++p;
-      if (!digit()) return fail("a digit is expected");
+      if (!digit()) return wants_digit();
       while (digit()) ++p;
     }
     if (p < end && (*p == 'e' || *p == 'E')) {
       real = true;
       ++p;
       if (p < end && (*p == '+' || *p == '-')) ++p;
-      if (!digit()) return fail("a digit is expected");
+      if (!digit()) return wants_digit();
       while (digit()) ++p;
     }
     if (real) {
@@ -310,6 +324,10 @@ Status write_array(const List& list, const JsonLayout& layout, Heap* heap, Marke
 
 Status parse_json(std::string_view text, const char* what, Heap* heap, Value* out) {
   return Reader(text, what, heap).document(out);
+}
+
+JsonPrefix read_json_prefix(std::string_view text, Heap* heap, Value* out, size_t* used) {
+  return Reader(text, "a call", heap).prefix(out, used);
 }
 
 Status write_json(const Value& value, const JsonLayout& layout, Heap* heap, MarkedText* out,

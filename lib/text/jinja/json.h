@@ -13,6 +13,15 @@ namespace sharpi::jinja {
 /// Every string of the value is foreign. kInvalidArgument names `what` and the byte.
 Status parse_json(std::string_view text, const char* what, Heap* heap, Value* out);
 
+enum class JsonPrefix : uint8_t {
+  kWhole,  // the value is there
+  kOpen,   // more text may make one of it
+  kNone,
+};
+/// The value that a text begins with; *used: its bytes. Never says kNone where more text may make
+/// it kWhole, and reads no further than where that is known.
+JsonPrefix read_json_prefix(std::string_view text, Heap* heap, Value* out, size_t* used);
+
 struct JsonLayout {
   bool ensure_ascii = false;
   bool sort_keys = false;

@@ -24,10 +24,15 @@ bool between(std::string_view text, std::string_view open, std::string_view clos
   return true;
 }
 
+/// Numbers stay as they are written: what comes out is JSON again.
+bool read_json(std::string_view text, Heap* heap, Value* out) {
+  return jinja::parse_json(text, "call", heap, out, jinja::JsonNumbers::kAsWritten).is_ok();
+}
+
 /// An argument that is written as text: JSON where it is a number, a list and so on.
 Value argument(std::string_view text, Heap* heap) {
   Value value;
-  const bool json = jinja::parse_json(text, "argument", heap, &value).is_ok();
+  const bool json = read_json(text, heap, &value);
   return json && !value.is_string() ? value : heap->text(text, true);
 }
 
@@ -84,7 +89,7 @@ bool read_object(const Value& call, ToolCall* out) {
 
 bool read_json_call(std::string_view body, Heap* heap, ToolCall* out) {
   Value call;
-  return jinja::parse_json(body, "call", heap, &call).is_ok() && read_object(call, out);
+  return read_json(body, heap, &call) && read_object(call, out);
 }
 
 /// DeepSeek's NAME<sep>{...}, and before V3.1 function<sep>NAME with the arguments in a fence.
@@ -162,7 +167,7 @@ std::string_view strip_blanks(std::string_view text) {
 
 bool read_arguments(std::string_view text, Heap* heap, Value* out) {
   Value value;
-  if (!jinja::parse_json(strip_blanks(text), "arguments", heap, &value).is_ok()) return false;
+  if (!read_json(strip_blanks(text), heap, &value)) return false;
   if (!value.is(Kind::kDict)) return false;
   *out = value;
   return true;

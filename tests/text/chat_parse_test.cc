@@ -68,6 +68,19 @@ constexpr ParseCase kCases[] = {
      "", "", SHARPI_CALL("{\"x\": 1}")},
     {"", "<｜tool▁call▁begin｜>f<｜tool▁sep｜>[1]<｜tool▁call▁end｜>", "",
      "<｜tool▁call▁begin｜>f<｜tool▁sep｜>[1]<｜tool▁call▁end｜>", ""},
+    // What 64 bits do not hold stays as it is written, half of a character becomes a character.
+    {"", "<tool_call>{\"name\":\"f\",\"arguments\":{\"x\":1e400,\"y\":-1e999}}</tool_call>", "", "",
+     SHARPI_CALL("{\"x\": 1e400, \"y\": -1e999}")},
+    {"", "<tool_call>{\"name\":\"f\",\"arguments\":{\"id\":12345678901234567890}}</tool_call>", "",
+     "", SHARPI_CALL("{\"id\": 12345678901234567890}")},
+    {"", "[TOOL_CALLS]f[ARGS]{\"x\": [-99999999999999999999, 1e400]}", "", "",
+     SHARPI_CALL("{\"x\": [-99999999999999999999, 1e400]}")},
+    {"", "<tool_call><function=f><parameter=x>\n12345678901234567890\n</parameter></function>", "",
+     "", SHARPI_CALL("{\"x\": 12345678901234567890}")},
+    {"", "<tool_call>{\"name\":\"f\",\"arguments\":{\"s\":\"\\ud83d\"}}</tool_call>", "", "",
+     SHARPI_CALL("{\"s\": \"\xEF\xBF\xBD\"}")},
+    {"", "<tool_call>{\"name\":\"f\",\"arguments\":{\"s\":\"\\ud83dx\\ud83d\\ud83d\\ude42\"}}", "",
+     "", SHARPI_CALL("{\"s\": \"\xEF\xBF\xBDx\xEF\xBF\xBD\U0001F642\"}")},
     // gpt-oss.
     {"<|start|>assistant",
      "<|channel|>analysis<|message|>hm<|end|><|start|>assistant<|channel|>final<|message|>Yes.<|"

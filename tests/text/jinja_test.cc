@@ -329,11 +329,40 @@ TEST(Jinja, TimeIsTheOneGiven) {
             std::string::npos);
 }
 
+TEST(Jinja, IntegersBeyond64BitsStayAsTheyAreWritten) {
+  const char* variables = R"({"big": 18446744073709551615, "low": -99999999999999999999, "n": 1,
+                              "half": "a\ud83d", "inf": 1e400})";
+  const std::pair<const char*, const char*> cases[] = {
+      {"{{ big }} {{ [low] }} {{ {'maximum': big}|tojson }}",
+       "18446744073709551615 [-99999999999999999999] {\"maximum\": 18446744073709551615}"},
+      {"{{ big is number }}{{ big is integer }}{{ big is float }}{{ big is string }}",
+       "TrueTrueFalseFalse"},
+      {"{{ big == big }}{{ big == n }}{{ big > n }}{{ low < n }}{{ low < big }}",
+       "TrueFalseTrueTrueTrue"},
+      {"{{ big|int }} {{ big|string|length }} {{ '%d' % big }} {{ big|float }} {{ 'x' if big }}",
+       "18446744073709551615 20 18446744073709551615 1.8446744073709552e+19 x"},
+      {"{{ half }} {{ inf }} {{ inf|tojson }}", "a\xEF\xBF\xBD inf Infinity"},
+  };
+  for (const auto& [source, expected] : cases) {
+    const Rendered r = render(source, variables);
+    ASSERT_TRUE(r.status.is_ok()) << source << r.status.text();
+    EXPECT_EQ(r.text.bytes(), expected) << source;
+  }
+  for (const char* source : {"{{ big + 1 }}", "{{ -big }}", "{{ big|abs }}", "{{ big is odd }}",
+                             "{{ [n, big]|sum }}", "{{ 'x' * big }}"}) {
+    const Rendered r = render(source, variables);
+    EXPECT_EQ(r.status.code(), Code::kInvalidArgument) << source;
+    EXPECT_NE(r.status.text().find("an integer has more than 63 bits"), std::string::npos)
+        << source << r.status.text();
+  }
+}
+
 TEST(Jinja, JsonThatIsNoneIsRefusedWithItsPlace) {
   Heap heap(1 << 20);
   Value value;
-  for (const char* text : {"", "{", "[1,]", "{\"a\":}", "nul", "01", "\"\\x\"", "\"\\ud800\"",
-                           "1 2", "{1: 2}", "\"a\nb\"", "99999999999999999999", "-", "1.", "[1}"}) {
+  const std::string many_digits(4301, '9');
+  for (const char* text : {"", "{", "[1,]", "{\"a\":}", "nul", "01", "\"\\x\"", "\"\\ud80\"", "1 2",
+                           "{1: 2}", "\"a\nb\"", many_digits.c_str(), "-", "1.", "[1}"}) {
     const Status status = parse_json(text, "tools", &heap, &value);
     EXPECT_EQ(status.code(), Code::kInvalidArgument) << text;
     EXPECT_EQ(status.text().rfind("tools is not JSON at byte ", 0), 0u) << status.text();

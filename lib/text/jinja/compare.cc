@@ -2,6 +2,7 @@
 // Comparing values, and finding them in dicts. All of it is charged as work: lists that share their
 // items are compared in a time that has nothing to do with the bytes that they take.
 #include <algorithm>
+#include <cstdlib>
 
 #include "text/jinja/value.h"
 
@@ -14,9 +15,18 @@ constexpr uint64_t kLookWork = 2;       // of one key of a dict
 constexpr uint64_t kBytesPerWork = 16;  // of texts that are compared
 
 double as_real(const Value& v) {
+  if (v.is(Kind::kNumeral)) return std::strtod(v.text->bytes().c_str(), nullptr);
   return v.is(Kind::kFloat) ? v.real
          : v.is(Kind::kInt) ? static_cast<double>(v.integer)
                             : static_cast<double>(v.boolean);
+}
+
+/// A number that may be compared as a real one; exact is what 64 bits hold.
+bool is_real(const Value& v) {
+  return v.is(Kind::kFloat) || v.is(Kind::kNumeral);
+}
+bool is_ordered(const Value& v) {
+  return v.is_number() || v.is(Kind::kNumeral);
 }
 
 int64_t as_integer(const Value& v) {
@@ -59,6 +69,7 @@ Status equal(const Value& a, const Value& b, Heap* heap, bool* out, int depth) {
     case Kind::kNone:
       *out = true;
       return Status::ok();
+    case Kind::kNumeral:
     case Kind::kString:
       if (a.text->size() != b.text->size()) return Status::ok();
       SHARPI_TRY(heap->work(a.text->size() / kBytesPerWork));
@@ -93,8 +104,8 @@ Status equal(const Value& a, const Value& b, Heap* heap, bool* out, int depth) {
 
 Status less(const Value& a, const Value& b, Heap* heap, bool* out, int depth) {
   SHARPI_TRY(heap->work(kPairWork));
-  if (a.is_number() && b.is_number()) {
-    const bool real = a.is(Kind::kFloat) || b.is(Kind::kFloat);
+  if (is_ordered(a) && is_ordered(b)) {
+    const bool real = is_real(a) || is_real(b);
     *out = real ? as_real(a) < as_real(b) : as_integer(a) < as_integer(b);
     return Status::ok();
   }

@@ -144,7 +144,7 @@ Status Interpreter::evaluate_sign(const Node& node, Value* out) {
   if (value.is(Kind::kUndefined)) {
     return Status::error(Code::kInvalidArgument, "%s", value.undefined->what.c_str());
   }
-  if (!value.is_number()) {
+  if (!value.is_number() && !value.is(Kind::kNumeral)) {
     return Status::error(Code::kInvalidArgument, "bad operand type for unary %c: '%s'",
                          node.kind == NodeKind::kNegate ? '-' : '+', type_name(value));
   }

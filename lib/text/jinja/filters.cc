@@ -95,7 +95,7 @@ Status int_filter(const Value& value, const Arguments& arguments, Heap* heap, Va
   if (value.is(Kind::kUndefined)) {
     return Status::error(Code::kInvalidArgument, "%s", value.undefined->what.c_str());
   }
-  *out = p[0];
+  *out = value.is(Kind::kNumeral) ? value : p[0];
   double real = 0;
   int64_t integer = 0;
   if (value.is(Kind::kInt) || value.is(Kind::kBool)) {
@@ -130,6 +130,12 @@ Status float_filter(const Value& value, const Arguments& arguments, Heap* heap, 
     return Status::error(Code::kInvalidArgument, "%s", value.undefined->what.c_str());
   }
   if (value.is_string()) SHARPI_TRY(heap->work(value.text->size()));
+  if (value.is(Kind::kNumeral)) {
+    *out = Value::of(std::strtod(value.text->bytes().c_str(), nullptr));
+    if (std::isinf(out->real)) {
+      return Status::error(Code::kInvalidArgument, "int too large to convert to float");
+    }
+  }
   if (value.is(Kind::kFloat)) *out = value;
   if (value.is(Kind::kInt)) *out = Value::of(static_cast<double>(value.integer));
   if (value.is(Kind::kBool)) *out = Value::of(value.boolean ? 1.0 : 0.0);
@@ -144,6 +150,8 @@ Status abs_filter(const Value& value, Value* out) {
     *out = Value::of(int64_t{value.boolean});
   } else if (value.is(Kind::kInt) && value.integer != INT64_MIN) {
     *out = Value::of(value.integer < 0 ? -value.integer : value.integer);
+  } else if (value.is(Kind::kNumeral) || value.is(Kind::kInt)) {
+    return too_large();
   } else {
     return Status::error(Code::kInvalidArgument, "bad operand type for abs(): '%s'",
                          type_name(value));

@@ -13,11 +13,12 @@ namespace sharpi::jinja {
 namespace {
 
 constexpr int kMaxJsonDepth = 64;
+constexpr size_t kMaxDigits = 4300;  // of an integer, as in Python
 
 class Reader {
  public:
-  Reader(std::string_view text, const char* what, Heap* heap)
-      : s_(text), what_(what), heap_(*heap) {}
+  Reader(std::string_view text, const char* what, JsonNumbers numbers, Heap* heap)
+      : s_(text), what_(what), numbers_(numbers), heap_(*heap) {}
 
   Status document(Value* out) {
     SHARPI_TRY(value(out, 0));
@@ -127,14 +128,16 @@ class Reader {
     if (c != 'u') return fail("an escape is unknown");
     uint32_t cp = 0;
     SHARPI_TRY(hex(&cp));
-    if (cp >= 0xD800 && cp < 0xDC00 && skip("\\u")) {
+    if (const size_t after = at_; cp >= 0xD800 && cp < 0xDC00 && skip("\\u")) {
       uint32_t low = 0;
       SHARPI_TRY(hex(&low));
-      if (low < 0xDC00 || low > 0xDFFF) return fail("half of a surrogate pair stands alone");
-      cp = 0x10000 + ((cp - 0xD800) << 10) + (low - 0xDC00);
+      if (low >= 0xDC00 && low <= 0xDFFF) {
+        cp = 0x10000 + ((cp - 0xD800) << 10) + (low - 0xDC00);
+      } else {
+        at_ = after;  // it is a character of its own
+      }
     }
-    if (cp >= 0xD800 && cp < 0xE000) return fail("half of a surrogate pair stands alone");
-    utf8_append(cp, out);
+    utf8_append(cp >= 0xD800 && cp < 0xE000 ? 0xFFFD : cp, out);
     return Status::ok();
   }
 
@@ -187,18 +190,31 @@ class Reader {
         d = std::strtod(std::string(begin, p).c_str(), nullptr);
       }
       *out = Value::of(d);
+      if (std::isinf(d) && numbers_ == JsonNumbers::kAsWritten) SHARPI_TRY(numeral(begin, p, out));
     } else {
       int64_t i = 0;
-      if (std::from_chars(begin, p, i).ec != std::errc())
-        return fail("an integer has more than 63 bits");
       *out = Value::of(i);
+      if (static_cast<size_t>(p - begin) > kMaxDigits + (*begin == '-' ? 1 : 0))
+        return fail("an integer has more than 4300 digits");
+      if (std::from_chars(begin, p, i).ec == std::errc())
+        *out = Value::of(i);
+      else
+        SHARPI_TRY(numeral(begin, p, out));
     }
     at_ += static_cast<size_t>(p - begin);
     return Status::ok();
   }
 
+  Status numeral(const char* begin, const char* end, Value* out) {
+    const std::string_view text(begin, static_cast<size_t>(end - begin));
+    SHARPI_TRY(heap_.charge(text.size()));
+    *out = Value::numeral(heap_.text(text, true));
+    return Status::ok();
+  }
+
   std::string_view s_;
   const char* what_;
+  JsonNumbers numbers_;
   Heap& heap_;
   size_t at_ = 0;
 };
@@ -267,6 +283,9 @@ Status write_key(const Value& key, const JsonLayout& layout, MarkedText* out) {
     case Kind::kInt:
       text = std::to_string(key.integer);
       break;
+    case Kind::kNumeral:
+      text = key.bytes();
+      break;
     case Kind::kFloat:
       text = real_text(key.real);
       break;
@@ -322,12 +341,13 @@ Status write_array(const List& list, const JsonLayout& layout, Heap* heap, Marke
 
 }  // namespace
 
-Status parse_json(std::string_view text, const char* what, Heap* heap, Value* out) {
-  return Reader(text, what, heap).document(out);
+Status parse_json(std::string_view text, const char* what, Heap* heap, Value* out,
+                  JsonNumbers numbers) {
+  return Reader(text, what, numbers, heap).document(out);
 }
 
 JsonPrefix read_json_prefix(std::string_view text, Heap* heap, Value* out, size_t* used) {
-  return Reader(text, "a call", heap).prefix(out, used);
+  return Reader(text, "a call", JsonNumbers::kAsWritten, heap).prefix(out, used);
 }
 
 Status write_json(const Value& value, const JsonLayout& layout, Heap* heap, MarkedText* out,
@@ -349,6 +369,10 @@ Status write_json(const Value& value, const JsonLayout& layout, Heap* heap, Mark
       return Status::ok();
     case Kind::kFloat:
       out->append(real_text(value.real), false);
+      return Status::ok();
+    case Kind::kNumeral:
+      SHARPI_TRY(heap->charge(value.text->size() + 8));
+      out->append(*value.text);
       return Status::ok();
     case Kind::kString:
       SHARPI_TRY(heap->charge(value.text->size() * 2));

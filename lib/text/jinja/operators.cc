@@ -39,7 +39,7 @@ Status integer_power(int64_t base, int64_t exponent, Value* out) {
   for (; exponent > 0 && !overflow; --exponent) {
     overflow = __builtin_mul_overflow(result, base, &result);
   }
-  if (overflow) return Status::error(Code::kInvalidArgument, "an integer has more than 63 bits");
+  if (overflow) return too_large();
   *out = Value::of(result);
   return Status::ok();
 }
@@ -76,7 +76,7 @@ Status integers(Op op, int64_t a, int64_t b, Value* out) {
     default:
       return integer_power(a, b, out);
   }
-  if (overflow) return Status::error(Code::kInvalidArgument, "an integer has more than 63 bits");
+  if (overflow) return too_large();
   *out = Value::of(result);
   return Status::ok();
 }
@@ -230,10 +230,15 @@ Value slice_text(const Value& object, int64_t from, int64_t to, int64_t step, He
 
 }  // namespace
 
+Status too_large() {
+  return Status::error(Code::kInvalidArgument, "an integer has more than 63 bits");
+}
+
 Status binary(Op op, const Value& a, const Value& b, Heap* heap, Value* out) {
   if (a.is(Kind::kUndefined)) return needs(a);
   if (op == Op::kMod && a.is_string()) return format_percent(a, b, heap, out);
   if (b.is(Kind::kUndefined)) return needs(b);
+  if (a.is(Kind::kNumeral) || b.is(Kind::kNumeral)) return too_large();
   if (a.is_number() && b.is_number()) {
     if (a.is(Kind::kFloat) || b.is(Kind::kFloat)) return reals(op, real_of(a), real_of(b), out);
     return integers(op, integer_of(a), integer_of(b), out);

@@ -56,6 +56,7 @@ bool compares(Test test) {
 
 Status divides(const Value& value, int64_t divisor, bool* out) {
   if (divisor == 0) return Status::error(Code::kInvalidArgument, "division by zero");
+  if (value.is(Kind::kNumeral)) return too_large();
   if (!value.is(Kind::kInt) && !value.is(Kind::kBool)) {
     return Status::error(Code::kInvalidArgument, "a test of divisibility wants an integer, not %s",
                          type_name(value));
@@ -122,11 +123,11 @@ bool is_of_kind(Test test, const Value& v) {
     case Test::kFalse:
       return v.is(Kind::kBool) && !v.boolean;
     case Test::kInteger:
-      return v.is(Kind::kInt);
+      return v.is(Kind::kInt) || v.is(Kind::kNumeral);
     case Test::kFloat:
       return v.is(Kind::kFloat);
     case Test::kNumber:
-      return v.is_number();
+      return v.is_number() || v.is(Kind::kNumeral);
     case Test::kString:
       return v.is_string();
     case Test::kMapping:

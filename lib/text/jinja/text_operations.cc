@@ -203,17 +203,17 @@ Status format_percent(const Value& text, const Value& values, Heap* heap, Value*
     const Value& value = tuple ? values.list->items[used] : values;
     ++used;
     const bool number = type == 'd' || type == 'i';
-    if (number && !value.is_number()) {
+    if (number && !value.is_number() && !value.is(Kind::kNumeral)) {
       return Status::error(Code::kInvalidArgument, "%%%c format: a real number is required, not %s",
                            type, type_name(value));
     }
-    if (number) {
+    if (number && !value.is(Kind::kNumeral)) {
       const int64_t integer = value.is(Kind::kInt)    ? value.integer
                               : value.is(Kind::kBool) ? value.boolean
                                                       : static_cast<int64_t>(value.real);
       result.append(std::to_string(integer), false);
     } else {
-      SHARPI_TRY(type == 's' ? print(value, heap, &result) : represent(value, heap, &result));
+      SHARPI_TRY(type != 'r' ? print(value, heap, &result) : represent(value, heap, &result));
     }
   }
   if (used < n_values && !values.is(Kind::kDict)) {

@@ -62,6 +62,7 @@ const char* type_name(const Value& value) {
     case Kind::kBool:
       return "bool";
     case Kind::kInt:
+    case Kind::kNumeral:
       return "int";
     case Kind::kFloat:
       return "float";
@@ -113,6 +114,7 @@ bool truthy(const Value& v) {
       return !v.list->items.empty();
     case Kind::kDict:
       return !v.dict->items.empty();
+    case Kind::kNumeral:
     case Kind::kGenerator:
     case Kind::kNamespace:
     case Kind::kMacro:

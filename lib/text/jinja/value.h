@@ -30,6 +30,7 @@ enum class Kind : uint8_t {
   kBool,
   kInt,
   kFloat,
+  kNumeral,  // a number that 64 bits do not hold, as it was written; there is no arithmetic with it
   kString,
   kList,
   kTuple,
@@ -101,6 +102,11 @@ struct Value {
     v.text = text;
     return v;
   }
+  static Value numeral(const Value& text) {
+    Value v = text;
+    v.kind = Kind::kNumeral;
+    return v;
+  }
   static Value of(Kind kind, List* list) {
     Value v;
     v.kind = kind;
@@ -127,7 +133,7 @@ struct Value {
   }
   /// Whether `list` is what it holds.
   bool is_listed() const { return kind >= Kind::kList && kind <= Kind::kGenerator; }
-  std::string_view bytes() const { return text->bytes(); }  // pre: is_string()
+  std::string_view bytes() const { return text->bytes(); }  // pre: is_string() or kNumeral
 };
 
 struct List {

@@ -312,10 +312,16 @@ TEST(Jinja, EveryOperationKeepsWhereTextComesFrom) {
       {"{{ u | e }}{{ ('&' | safe) + u }}", "[&lt;U&gt;x y]&[&lt;U&gt;x y]"},
       {"{{ ('a\n' ~ u) | indent(1) }}{{ u | string }}{{ u | title }}", "a\n [<U>x y<U>x y<U>x Y]"},
       {"{% filter upper %}a{{ u }}{% endfilter %}", "A[<U>X Y]"},
+      {"{% for k in dict(**d) %}{{ k }}{% endfor %}{% for k in dict(a=1, **d) %}{{ k }}{% endfor "
+       "%}",
+       "[<k>]a[<k>]"},
+      {"{% macro m() %}{{ kwargs|list|join(',') }}{% endmacro %}{{ m(a=1, **d) }}", "a,[<k>]"},
+      {"{{ strftime_now(u) }}{{ strftime_now('<%%>') }}", "[<U>x y]<%>"},
+      {"{{ (u ~ '%%') % () }}{{ ('' ~ p) % () }}", "[<U>x y]%[%]"},
       {"{{ u | default('z') }}{{ n | default('z') }}{{ u | length }}", "[<U>x y]z6"},
   };
   for (const auto& [source, expected] : cases) {
-    const Rendered r = render(source, "{\"u\": \"<U>x y\"}");
+    const Rendered r = render(source, R"({"u": "<U>x y", "d": {"<k>": 1}, "p": "%%"})");
     ASSERT_TRUE(r.status.is_ok()) << source << ": " << r.status.text();
     EXPECT_EQ(marked(r.text), expected) << source;
   }

@@ -18,6 +18,11 @@ Status not_callable(const Value& value) {
   return Status::error(Code::kInvalidArgument, "'%s' object is not callable", type_name(value));
 }
 
+/// A keyword's name as the key of a dict.
+Value key_of(const Keyword& keyword, Heap* heap) {
+  return keyword.key != nullptr ? Value::of(keyword.key) : heap->text(keyword.name, false);
+}
+
 }  // namespace
 
 Status Interpreter::call(const Node& node, Value* out) {
@@ -85,14 +90,15 @@ Status Interpreter::bind_macro(const Macro& macro, const Arguments& given, bool 
   SHARPI_TRY(heap_.charge(given.size() * 2 * sizeof(Value)));
   for (size_t i = n; i < given.positional.size(); ++i) more->items.push_back(given.positional[i]);
   bool caller_given = false;
-  for (const auto& [name, value] : given.keywords) {
+  for (const Keyword& keyword : given.keywords) {
+    const auto& [name, value, key] = keyword;
     size_t i = 0;
     while (i < n && program_.names[node.arguments[i].name] != name) ++i;
     SHARPI_TRY(heap_.work(2 * i));
     if (i < n && values[i] == nullptr) {
       values[i] = &value;
     } else if (i == n && node.wants_kwargs) {
-      SHARPI_TRY(set_key(named, heap_.text(name, false), value, &heap_));
+      SHARPI_TRY(set_key(named, key_of(keyword, &heap_), value, &heap_));
     } else if (i == n && name == "caller" && !has_caller) {
       caller_given = true;
       if (caller_name_ != kNoName) assign(caller_name_, value);
@@ -196,7 +202,7 @@ Status Interpreter::strftime_now(const Arguments& given, Value* out) {
   format.append(p.bytes());
   const size_t n = std::strftime(text, sizeof text, format.c_str(), &parts);
   if (n == 0) return Status::error(Code::kDoesNotFit, "strftime_now gives more than 1023 bytes");
-  *out = heap_.text(std::string_view(text + 1, n - 1), false);
+  *out = heap_.text(std::string_view(text + 1, n - 1), p.text->has_foreign());
   return Status::ok();
 }
 
@@ -214,8 +220,8 @@ Status Interpreter::call_function(Function function, const Arguments& given, Val
       const size_t copied = given.positional.empty() ? 0 : given.positional[0].dict->items.size();
       SHARPI_TRY(heap_.charge((given.size() + copied) * 2 * sizeof(Value)));
       if (!given.positional.empty()) dict->items = given.positional[0].dict->items;
-      for (const auto& [name, value] : given.keywords) {
-        SHARPI_TRY(set_key(dict, heap_.text(name, false), value, &heap_));
+      for (const Keyword& keyword : given.keywords) {
+        SHARPI_TRY(set_key(dict, key_of(keyword, &heap_), keyword.value, &heap_));
       }
       *out = Value::of(function == Function::kDict ? Kind::kDict : Kind::kNamespace, dict);
       return Status::ok();

@@ -234,8 +234,8 @@ Status Interpreter::arguments(const Node& node, Arguments* out) {
     SHARPI_TRY(evaluate(*node.children[i], &out->positional[i]));
   }
   for (const auto& [name, value] : node.keywords) {
-    out->keywords.emplace_back(name, Value{});
-    SHARPI_TRY(evaluate(*value, &out->keywords.back().second));
+    out->keywords.push_back({name, {}});
+    SHARPI_TRY(evaluate(*value, &out->keywords.back().value));
   }
   const bool call = node.kind == NodeKind::kCall || node.kind == NodeKind::kFilter ||
                     node.kind == NodeKind::kTest;
@@ -256,7 +256,7 @@ Status Interpreter::arguments(const Node& node, Arguments* out) {
     for (const auto& [key, value] : dict.dict->items) {
       if (!key.is_string())
         return Status::error(Code::kInvalidArgument, "keywords must be strings");
-      out->keywords.emplace_back(key.bytes(), value);
+      out->keywords.push_back({key.bytes(), value, key.text});
     }
   }
   return Status::ok();

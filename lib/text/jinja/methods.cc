@@ -218,7 +218,7 @@ Status format(const Value& self, const Arguments& arguments, Heap* heap, Value* 
                            field.c_str());
     }
     SHARPI_TRY(heap->work(2 * arguments.keywords.size()));
-    for (const auto& [name, v] : arguments.keywords) {
+    for (const auto& [name, v, key] : arguments.keywords) {
       if (name == field) value = &v;
     }
     if (value == nullptr) {

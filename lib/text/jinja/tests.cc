@@ -165,7 +165,7 @@ Status apply_test(Test test, std::string_view name, const Value& value, const Ar
   }
   if (wants == 1) {
     const Value& operand =
-        arguments.positional.empty() ? arguments.keywords[0].second : arguments.positional[0];
+        arguments.positional.empty() ? arguments.keywords[0].value : arguments.positional[0];
     return compare_test(test, value, operand, heap, out);
   }
   if (test == Test::kOdd || test == Test::kEven) {

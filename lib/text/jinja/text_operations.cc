@@ -191,7 +191,7 @@ Status format_percent(const Value& text, const Value& values, Heap* heap, Value*
     }
     const char type = at + 1 < s.size() ? s[++at] : '\0';
     if (type == '%') {
-      result.append("%", false);
+      result.append(*text.text, at, at + 1);
       continue;
     }
     if (type != 's' && type != 'd' && type != 'i' && type != 'r') {

@@ -71,7 +71,7 @@ uint32_t sharpi_token_attributes(const sharpi_model* model, int32_t token) SHARP
   uint32_t attributes = attribute_of(tokenizer->kind(token));
   if (tokenizer->is_end_of_generation(token)) attributes |= SHARPI_TOKEN_END;
   const std::vector<int32_t>& never = tokenizer->never_sample();
-  if (std::find(never.begin(), never.end(), token) != never.end()) {
+  if (std::binary_search(never.begin(), never.end(), token)) {
     attributes |= SHARPI_TOKEN_NEVER;
   }
   return attributes;

@@ -24,11 +24,22 @@ bool between(std::string_view text, std::string_view open, std::string_view clos
   return true;
 }
 
+/// Numbers stay as they are written: what comes out is JSON again.
+bool read_json(std::string_view text, Heap* heap, Value* out) {
+  return jinja::parse_json(text, "call", heap, out, jinja::JsonNumbers::kAsWritten).is_ok();
+}
+
 /// An argument that is written as text: JSON where it is a number, a list and so on.
 Value argument(std::string_view text, Heap* heap) {
   Value value;
-  const bool json = jinja::parse_json(text, "argument", heap, &value).is_ok();
+  const bool json = read_json(text, heap, &value);
   return json && !value.is_string() ? value : heap->text(text, true);
+}
+
+bool add_argument(std::string_view key, std::string_view value, Heap* heap, ToolCall* out) {
+  return jinja::set_key(out->arguments.dict, heap->text(strip_blanks(key), true),
+                        argument(value, heap), heap)
+      .is_ok();
 }
 
 /// <function=NAME><parameter=KEY>VALUE</parameter>...</function>, as Qwen3-Coder writes calls.
@@ -43,7 +54,7 @@ bool read_xml(std::string_view body, Heap* heap, ToolCall* out) {
     std::string_view value = body.substr(at, end - at);
     if (value.starts_with('\n')) value.remove_prefix(1);
     if (value.ends_with('\n')) value.remove_suffix(1);
-    out->arguments.dict->set(heap->text(strip_blanks(key), true), argument(value, heap));
+    if (!add_argument(key, value, heap, out)) return false;
     at = end;
   }
   return true;
@@ -57,7 +68,7 @@ bool read_keys(std::string_view body, Heap* heap, ToolCall* out) {
   size_t at = 0;
   for (std::string_view key, value; between(body, "<arg_key>", "</arg_key>", &at, &key);) {
     if (!between(body, "<arg_value>", "</arg_value>", &at, &value)) return false;
-    out->arguments.dict->set(heap->text(strip_blanks(key), true), argument(value, heap));
+    if (!add_argument(key, value, heap, out)) return false;
   }
   return true;
 }
@@ -78,7 +89,7 @@ bool read_object(const Value& call, ToolCall* out) {
 
 bool read_json_call(std::string_view body, Heap* heap, ToolCall* out) {
   Value call;
-  return jinja::parse_json(body, "call", heap, &call).is_ok() && read_object(call, out);
+  return read_json(body, heap, &call) && read_object(call, out);
 }
 
 /// DeepSeek's NAME<sep>{...}, and before V3.1 function<sep>NAME with the arguments in a fence.
@@ -99,24 +110,17 @@ bool read_separated(std::string_view body, Heap* heap, ToolCall* out) {
   return read_arguments(rest, heap, &out->arguments);
 }
 
-/// Bytes of the JSON object or array that the text begins with; 0: its end is not there.
-size_t json_extent(std::string_view text) {
-  size_t depth = 0;
-  bool quoted = false;
-  for (size_t i = 0; i < text.size(); ++i) {
-    const char c = text[i];
-    if (quoted) {
-      if (c == '\\') ++i;
-      quoted = c != '"';
-    } else if (c == '"') {
-      quoted = true;
-    } else if (c == '{' || c == '[') {
-      ++depth;
-    } else if ((c == '}' || c == ']') && --depth == 0) {
-      return i + 1;
-    }
+/// The JSON that the text begins with.
+CallState read_prefix(std::string_view text, Heap* heap, Value* out, size_t* used) {
+  switch (jinja::read_json_prefix(text, heap, out, used)) {
+    case jinja::JsonPrefix::kWhole:
+      return CallState::kComplete;
+    case jinja::JsonPrefix::kOpen:
+      return CallState::kIncomplete;
+    case jinja::JsonPrefix::kNone:
+      break;
   }
-  return 0;
+  return CallState::kBroken;
 }
 
 size_t skip_blanks(std::string_view text, size_t at) {
@@ -140,13 +144,10 @@ ToolCall empty_call(Heap* heap) {
 }
 
 CallState read_array(std::string_view text, Heap* heap, std::vector<ToolCall>* out, size_t* used) {
-  *used = json_extent(text);
-  if (*used == 0) return CallState::kIncomplete;
   Value list;
-  if (!jinja::parse_json(text.substr(0, *used), "calls", heap, &list).is_ok() ||
-      list.list->items.empty()) {
-    return CallState::kBroken;
-  }
+  const CallState state = read_prefix(text, heap, &list, used);
+  if (state != CallState::kComplete) return state;
+  if (list.list->items.empty()) return CallState::kBroken;
   std::vector<ToolCall> calls;
   for (const Value& item : list.list->items) {
     calls.push_back(empty_call(heap));
@@ -166,7 +167,7 @@ std::string_view strip_blanks(std::string_view text) {
 
 bool read_arguments(std::string_view text, Heap* heap, Value* out) {
   Value value;
-  if (!jinja::parse_json(strip_blanks(text), "arguments", heap, &value).is_ok()) return false;
+  if (!read_json(strip_blanks(text), heap, &value)) return false;
   if (!value.is(Kind::kDict)) return false;
   *out = value;
   return true;
@@ -208,9 +209,9 @@ CallState read_mistral(std::string_view text, Heap* heap, std::vector<ToolCall>*
   at = skip_blanks(text, at + std::string_view("[ARGS]").size());
   if (at == text.size()) return CallState::kIncomplete;
   if (text[at] != '{') return CallState::kBroken;
-  const size_t n = json_extent(text.substr(at));
-  if (n == 0) return CallState::kIncomplete;
-  if (!read_arguments(text.substr(at, n), heap, &call.arguments)) return CallState::kBroken;
+  size_t n = 0;
+  const CallState state = read_prefix(text.substr(at), heap, &call.arguments, &n);
+  if (state != CallState::kComplete) return state;
   out->push_back(call);
   *used = at + n;
   return CallState::kComplete;
@@ -227,13 +228,11 @@ CallState read_bare(std::string_view text, Heap* heap, std::vector<ToolCall>* ou
     if (key == CallState::kBroken) key = begins(first, name);
   }
   if (key != CallState::kComplete) return key;
-  const size_t n = json_extent(text.substr(open));
-  if (n == 0) return CallState::kIncomplete;
   Value value;
+  size_t n = 0;
+  const CallState state = read_prefix(text.substr(open), heap, &value, &n);
+  if (state != CallState::kComplete) return state;
   ToolCall call = empty_call(heap);
-  if (!jinja::parse_json(text.substr(open, n), "call", heap, &value).is_ok()) {
-    return CallState::kBroken;
-  }
   bool has_arguments = false;
   for (const auto& [name, given] : value.dict->items) {
     const std::string_view k = name.bytes();

@@ -2,6 +2,8 @@
 #include "text/chat_parse.h"
 
 #include <algorithm>
+#include <cstdint>
+#include <iterator>
 
 #include "text/chat_calls.h"
 
@@ -46,6 +48,21 @@ constexpr std::string_view kTurn = "<|start|>", kChannel = "<|channel|>", kBody 
 constexpr size_t kMaxHeader = 256;
 /// What ends a message of gpt-oss; the last two begin another one and are read again.
 constexpr std::string_view kMessageEnds[] = {"<|end|>", "<|return|>", "<|call|>", kTurn, kChannel};
+
+/// Where a mark stands next. Questions go forward through the text, so each byte is looked at once.
+class NextPlace {
+ public:
+  size_t of(std::string_view mark, std::string_view text, size_t at) {
+    if (at < asked_ || at > found_) {
+      found_ = std::min(text.find(mark, at), text.size());
+      asked_ = at;
+    }
+    return found_;
+  }
+
+ private:
+  size_t asked_ = SIZE_MAX, found_ = 0;
+};
 
 /// Bytes at the end of `text` that are a beginning of `mark`, but not all of it.
 size_t begun(std::string_view text, std::string_view mark) {
@@ -139,13 +156,14 @@ class Parser {
     if (out_.content.empty() && from_ == at_ && n_plain_ == 0 && bare_call()) return nullptr;
     const Marks* next = nullptr;
     size_t begin = text_.size(), held = 0;
-    for (const Marks& m : kMarks) {
-      const size_t found = text_.find(m.open, at_ + n_plain_);
-      if (found < begin) {
-        begin = found;
-        next = &m;
-      }
-      held = std::max(held, begun(rest().substr(n_plain_), m.open));
+    for (size_t i = 0; i < std::size(kMarks); ++i) {
+      const size_t found = opens_[i].of(kMarks[i].open, text_, at_ + n_plain_);
+      if (found >= begin) continue;
+      begin = found;
+      next = &kMarks[i];
+    }
+    if (next == nullptr) {
+      for (const Marks& m : kMarks) held = std::max(held, begun(rest().substr(n_plain_), m.open));
     }
     n_plain_ = 0;
     if (next == nullptr && partial_) {
@@ -233,8 +251,10 @@ class Parser {
 
   /// A message of gpt-oss: its header says whether it is thought, said or a call.
   bool message(size_t begin) {
-    const size_t body = text_.find(kBody, at_);
-    const size_t line = std::min(text_.find('\n', begin), text_.size());
+    const std::string_view near = text_.substr(begin, kMaxHeader + kBody.size());
+    const size_t found_body = near.find(kBody);
+    const size_t body = found_body == near.npos ? text_.npos : begin + found_body;
+    const size_t line = begin + std::min(near.find('\n'), near.size());
     if (std::min(line, body) - begin > kMaxHeader) return false;
     if (body > line) {
       if (!partial_ || line < text_.size()) return false;
@@ -245,9 +265,10 @@ class Parser {
     flush(begin);
     at_ = body + kBody.size();
     size_t end = text_.size(), end_size = 0, held = 0;
-    for (const std::string_view mark : kMessageEnds) {
+    for (size_t i = 0; i < std::size(kMessageEnds); ++i) {
+      const std::string_view mark = kMessageEnds[i];
+      const size_t found = ends_[i].of(mark, text_, at_);
       held = std::max(held, begun(rest(), mark));
-      const size_t found = text_.find(mark, at_);
       if (found >= end) continue;
       end = found;
       end_size = mark == kTurn || mark == kChannel ? 0 : mark.size();
@@ -310,6 +331,7 @@ class Parser {
   size_t at_ = 0;       // what comes before is read
   size_t from_ = 0;     // where content begins that is not in its part yet
   size_t n_plain_ = 0;  // bytes from at_ on in which no mark begins
+  NextPlace opens_[std::size(kMarks)], ends_[std::size(kMessageEnds)];
   Heap heap_{uint64_t{256} << 20};
   std::vector<ToolCall> calls_;
 };

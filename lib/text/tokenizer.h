@@ -58,7 +58,7 @@ class Tokenizer {
   int32_t bos() const;                             // -1 if none
   int32_t eos() const;                             // -1 if none
   bool is_end_of_generation(int32_t token) const;
-  /// Tokens a sampler must never pick: unused kind and the file's suppress list.
+  /// Tokens a sampler must never pick: unused kind and the file's suppress list; ascending.
   const std::vector<int32_t>& never_sample() const;
   /// The raw Jinja template; empty if the file has none.
   std::string_view chat_template() const;

@@ -3,6 +3,9 @@
 
 #include <gtest/gtest.h>
 
+#include <string>
+#include <utility>
+
 namespace sharpi {
 namespace {
 
@@ -65,6 +68,19 @@ constexpr ParseCase kCases[] = {
      "", "", SHARPI_CALL("{\"x\": 1}")},
     {"", "<｜tool▁call▁begin｜>f<｜tool▁sep｜>[1]<｜tool▁call▁end｜>", "",
      "<｜tool▁call▁begin｜>f<｜tool▁sep｜>[1]<｜tool▁call▁end｜>", ""},
+    // What 64 bits do not hold stays as it is written, half of a character becomes a character.
+    {"", "<tool_call>{\"name\":\"f\",\"arguments\":{\"x\":1e400,\"y\":-1e999}}</tool_call>", "", "",
+     SHARPI_CALL("{\"x\": 1e400, \"y\": -1e999}")},
+    {"", "<tool_call>{\"name\":\"f\",\"arguments\":{\"id\":12345678901234567890}}</tool_call>", "",
+     "", SHARPI_CALL("{\"id\": 12345678901234567890}")},
+    {"", "[TOOL_CALLS]f[ARGS]{\"x\": [-99999999999999999999, 1e400]}", "", "",
+     SHARPI_CALL("{\"x\": [-99999999999999999999, 1e400]}")},
+    {"", "<tool_call><function=f><parameter=x>\n12345678901234567890\n</parameter></function>", "",
+     "", SHARPI_CALL("{\"x\": 12345678901234567890}")},
+    {"", "<tool_call>{\"name\":\"f\",\"arguments\":{\"s\":\"\\ud83d\"}}</tool_call>", "", "",
+     SHARPI_CALL("{\"s\": \"\xEF\xBF\xBD\"}")},
+    {"", "<tool_call>{\"name\":\"f\",\"arguments\":{\"s\":\"\\ud83dx\\ud83d\\ud83d\\ude42\"}}", "",
+     "", SHARPI_CALL("{\"s\": \"\xEF\xBF\xBDx\xEF\xBF\xBD\U0001F642\"}")},
     // gpt-oss.
     {"<|start|>assistant",
      "<|channel|>analysis<|message|>hm<|end|><|start|>assistant<|channel|>final<|message|>Yes.<|"
@@ -147,6 +163,36 @@ TEST(ChatParse, WhileTextComesPartsOnlyGrow) {
     }
     EXPECT_TRUE(whole.reasoning.starts_with(before.reasoning)) << text;
     EXPECT_TRUE(whole.content.starts_with(before.content)) << text;
+  }
+}
+
+TEST(ChatParse, TextOfNothingButMarksIsReadInLinearTime) {
+  // A megabyte of each would take minutes if every mark had the rest of the text looked through.
+  const std::pair<const char*, const char*> units[] = {
+      {"<think></think>", ""},
+      {"<tool_call>{</tool_call>", ""},
+      {"[TOOL_CALLS]x ", ""},
+      {"[TOOL_CALLS][1 ", ""},
+      {"[TOOL_CALLS][\"", ""},
+      {"[TOOL_CALLS][[", ""},
+      {"[TOOL_CALLS]f[ARGS]{\"", ""},
+      {"<|python_tag|>{\"name\" ", ""},
+      {"<|python_tag|>{\"name\": \"", ""},
+      {"<|start|> a ", ""},
+      {"<|start|>x<|message|>", ""},
+      {"<|channel|>a<|message|>b", ""},
+      {"<|start|>\n", "<|start|>assistant"},
+      {"<｜tool▁calls▁begin｜>", ""},
+      {"{\"name\":1} ", ""},
+  };
+  for (const auto& [unit, prompt] : units) {
+    std::string text;
+    while (text.size() < size_t{1} << 20) text += unit;
+    for (const bool partial : {false, true}) {
+      ParsedChat p;
+      EXPECT_TRUE(parse_chat(prompt, text, partial, &p).is_ok()) << unit;
+      EXPECT_EQ(p.n_tool_calls, 0u) << unit;
+    }
   }
 }
 

@@ -3,6 +3,7 @@
 // happens to templates that are malformed or mean harm.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <string>
 #include <vector>
 
@@ -145,6 +146,133 @@ TEST(Jinja, HarmfulTemplatesEndWithALimit) {
   }
 }
 
+/// {0: 1, 1: 1, ...} with n items, or with keys that are strings.
+std::string dict_literal(size_t n, bool strings) {
+  std::string out = "{";
+  for (size_t i = 0; i < n; ++i) {
+    const std::string key = std::to_string(i);
+    out.append(strings ? "'k" + key + "'" : key).append(": 1, ");
+  }
+  return out + "}";
+}
+
+/// Runs `body` with the loop variables j and i, `times` times 1000 rounds.
+std::string rounds(size_t times, const std::string& body) {
+  return "{% for j in range(" + std::to_string(times) + ") %}{% for i in range(1000) %}" + body +
+         "{% endfor %}{% endfor %}";
+}
+
+TEST(Jinja, WhateverATemplateKeepsCountsAsItsBytes) {
+  const std::string ints = "{% set d = " + dict_literal(5000, false) + " %}";
+  const std::string texts = "{% set d = " + dict_literal(200, true) + " %}";
+  const std::string sources[] = {
+      ints + rounds(4, "{% set x = dict(d) %}"),
+      ints + rounds(4, "{% set x = namespace(d) %}"),
+      texts + rounds(40, "{% set x = dict(**d) %}"),
+      "{% macro m() %}{{ kwargs|length }}{% endmacro %}" + texts + rounds(40, "{{ m(**d) }}"),
+      rounds(1000, "{% for x in [] %}{% endfor %}"),
+      rounds(1000, "{% for x in '' %}{% endfor %}"),
+      rounds(1000, "{% with a = 1, b = 2, c = 3, e = 4, f = 5 %}{% endwith %}"),
+      "{{ ('a ' * 8000000).split()|length }}",
+      "{{ ('a,' * 8000000).split(',')|length }}",
+      "{{ ('a\n' * 8000000).splitlines()|length }}",
+      "{{ ('a' * 8000000)|list|length }}",
+      "{{ ('a' * 80000000)[::-1]|length }}",
+      "{{ ((u ~ 'y') * 40000000)[0] }}",
+  };
+  for (const std::string& source : sources) {
+    const std::string end = source.substr(source.size() - std::min<size_t>(source.size(), 90));
+    const Rendered r = render(source, R"({"u": "x"})");
+    EXPECT_EQ(r.status.code(), Code::kDoesNotFit) << end;
+    EXPECT_NE(r.status.text().find("builds more text"), std::string::npos)
+        << end << r.status.text();
+  }
+}
+
+/// Lists a and b of a namespace that are equal and share their items: n deep, 2 to the n wide.
+std::string shared_lists(size_t n) {
+  return "{% set ns = namespace(a=[1], b=[1]) %}{% for i in range(" + std::to_string(n) +
+         ") %}{% set ns.a = [ns.a, ns.a] %}{% set ns.b = [ns.b, ns.b] %}{% endfor %}";
+}
+
+TEST(Jinja, WorkThatATemplateHidesInAStepIsBounded) {
+  const std::string long_text = "{% set s = 'a' * 4000000 %}{% set t = 'a' * 4000000 %}";
+  const std::string many_keys = "{% set d = " + dict_literal(5000, true) + " %}";
+  const std::string many_names = [] {
+    std::string out;
+    for (int i = 0; i < 5000; ++i) out += "{% set v" + std::to_string(i) + " = 1 %}";
+    return out;
+  }();
+  const std::string sources[] = {
+      shared_lists(60) + "{{ ns.a == ns.b }}",
+      shared_lists(60) + "{{ ns.a != ns.b }}",
+      shared_lists(60) + "{{ ns.a < ns.b }}",
+      shared_lists(60) + "{{ ns.a in [ns.b] }}",
+      shared_lists(60) + "{{ [ns.a].index(ns.b) }}",
+      shared_lists(60) + "{{ [ns.a, ns.b]|unique|list }}",
+      shared_lists(60) + "{{ [ns.a, ns.b]|sort }}",
+      shared_lists(60) + "{{ [ns.a, ns.b]|max }}",
+      shared_lists(60) + "{% for x in [ns.a, ns.b] %}{{ loop.changed(x) }}{% endfor %}",
+      "{% set ns = namespace(a={}, b={}) %}{% for i in range(60) %}"
+      "{% set ns.a = {1: ns.a, 2: ns.a} %}{% set ns.b = {1: ns.b, 2: ns.b} %}{% endfor %}"
+      "{{ ns.a == ns.b }}",
+      long_text + rounds(10, "{% if s|length %}{% endif %}"),
+      long_text + rounds(10, "{% if s[5000000] %}{% endif %}"),
+      long_text + rounds(100, "{% if s == t %}{% endif %}"),
+      long_text + rounds(100, "{% if s <= t %}{% endif %}"),
+      long_text + rounds(10, "{% if s.endswith(t) %}{% endif %}"),
+      long_text + rounds(10, "{% if s.count('b') %}{% endif %}"),
+      long_text + rounds(10, "{% if s is lower %}{% endif %}"),
+      long_text + rounds(10, "{% if s|int %}{% endif %}"),
+      "{% set s = 'a' * 100000 %}" + rounds(1, "{{ s.strip('b' * 100000 ~ 'a') }}"),
+      many_keys + rounds(200, "{% if d.get('zzz') %}{% endif %}"),
+      many_keys + rounds(200, "{% if d.zzz %}{% endif %}"),
+      many_keys + rounds(200, "{% if 'zzz' in d %}{% endif %}"),
+      many_keys + "{% set n = namespace(d) %}" + rounds(200, "{% if n.zzz %}{% endif %}"),
+      many_keys + rounds(4, "{% set x = '{k4999}'.format(**d) %}{% set y = namespace(**d) %}"),
+      many_names + rounds(400, "{% if zzz %}{% endif %}"),
+  };
+  for (const std::string& source : sources) {
+    const std::string end = source.substr(source.size() - std::min<size_t>(source.size(), 90));
+    const Rendered r = render(source);
+    EXPECT_EQ(r.status.code(), Code::kDoesNotFit) << end;
+    EXPECT_NE(r.status.text().find("than it is allowed to"), std::string::npos)
+        << end << r.status.text();
+  }
+}
+
+TEST(Jinja, TextsAreFoundInLinearTime) {
+  // Each of these would take hours if every place were compared from its beginning.
+  const std::string texts =
+      "{% set h = 'a' * 4000000 %}{% set n = 'a' * 2000000 %}"
+      "{% set b = n ~ 'b' %}{% set c = 'b' ~ n %}";
+  const std::pair<const char*, const char*> cases[] = {
+      {"{{ b in h }}{{ c in h }}{{ n in h }}", "FalseFalseTrue"},
+      {"{{ h.find(b) }}{{ h.rfind(c) }} {{ h.rfind(n) }} {{ h.count(n) }}", "-1-1 2000000 2"},
+      {"{{ h.split(b)|length }}{{ h.rsplit(c, 1)|length }}{{ h.rsplit(n, 1)[0]|length }}",
+       "112000000"},
+      {"{{ h.replace(b, '')|length }} {{ h|replace(c, '')|length }}", "4000000 4000000"},
+      {"{{ ('ab' * 400000).rsplit('ab', 300000)|length }}", "300001"},
+  };
+  for (const auto& [source, expected] : cases) {
+    const Rendered r = render(texts + source);
+    ASSERT_TRUE(r.status.is_ok()) << source << r.status.text();
+    EXPECT_EQ(r.text.bytes(), expected) << source;
+  }
+}
+
+TEST(Jinja, BytesThatAreNoCharactersAreStrippedInLinearTime) {
+  // 0x85 is a blank where it stands alone, and looks like the middle of a character.
+  auto parsed = Template::parse("{{ u.strip() }}|{{ (u ~ 'x').rstrip()|length }}");
+  ASSERT_TRUE(parsed.is_ok());
+  Heap heap(uint64_t{256} << 20);
+  MarkedText text;
+  const Variable u{"u", heap.text(std::string(4000000, '\x85'), true)};
+  const Status status = parsed.value()->render({&u, 1}, 0, {}, &heap, &text);
+  ASSERT_TRUE(status.is_ok()) << status.text();
+  EXPECT_EQ(text.bytes(), "|4000001");
+}
+
 TEST(Jinja, ValuesMayReferToThemselves) {
   const Rendered r =
       render("{% set ns = namespace() %}{% set ns.me = ns %}{{ ns.me.me is defined }}");
@@ -184,10 +312,16 @@ TEST(Jinja, EveryOperationKeepsWhereTextComesFrom) {
       {"{{ u | e }}{{ ('&' | safe) + u }}", "[&lt;U&gt;x y]&[&lt;U&gt;x y]"},
       {"{{ ('a\n' ~ u) | indent(1) }}{{ u | string }}{{ u | title }}", "a\n [<U>x y<U>x y<U>x Y]"},
       {"{% filter upper %}a{{ u }}{% endfilter %}", "A[<U>X Y]"},
+      {"{% for k in dict(**d) %}{{ k }}{% endfor %}{% for k in dict(a=1, **d) %}{{ k }}{% endfor "
+       "%}",
+       "[<k>]a[<k>]"},
+      {"{% macro m() %}{{ kwargs|list|join(',') }}{% endmacro %}{{ m(a=1, **d) }}", "a,[<k>]"},
+      {"{{ strftime_now(u) }}{{ strftime_now('<%%>') }}", "[<U>x y]<%>"},
+      {"{{ (u ~ '%%') % () }}{{ ('' ~ p) % () }}", "[<U>x y]%[%]"},
       {"{{ u | default('z') }}{{ n | default('z') }}{{ u | length }}", "[<U>x y]z6"},
   };
   for (const auto& [source, expected] : cases) {
-    const Rendered r = render(source, "{\"u\": \"<U>x y\"}");
+    const Rendered r = render(source, R"({"u": "<U>x y", "d": {"<k>": 1}, "p": "%%"})");
     ASSERT_TRUE(r.status.is_ok()) << source << ": " << r.status.text();
     EXPECT_EQ(marked(r.text), expected) << source;
   }
@@ -201,11 +335,40 @@ TEST(Jinja, TimeIsTheOneGiven) {
             std::string::npos);
 }
 
+TEST(Jinja, IntegersBeyond64BitsStayAsTheyAreWritten) {
+  const char* variables = R"({"big": 18446744073709551615, "low": -99999999999999999999, "n": 1,
+                              "half": "a\ud83d", "inf": 1e400})";
+  const std::pair<const char*, const char*> cases[] = {
+      {"{{ big }} {{ [low] }} {{ {'maximum': big}|tojson }}",
+       "18446744073709551615 [-99999999999999999999] {\"maximum\": 18446744073709551615}"},
+      {"{{ big is number }}{{ big is integer }}{{ big is float }}{{ big is string }}",
+       "TrueTrueFalseFalse"},
+      {"{{ big == big }}{{ big == n }}{{ big > n }}{{ low < n }}{{ low < big }}",
+       "TrueFalseTrueTrueTrue"},
+      {"{{ big|int }} {{ big|string|length }} {{ '%d' % big }} {{ big|float }} {{ 'x' if big }}",
+       "18446744073709551615 20 18446744073709551615 1.8446744073709552e+19 x"},
+      {"{{ half }} {{ inf }} {{ inf|tojson }}", "a\xEF\xBF\xBD inf Infinity"},
+  };
+  for (const auto& [source, expected] : cases) {
+    const Rendered r = render(source, variables);
+    ASSERT_TRUE(r.status.is_ok()) << source << r.status.text();
+    EXPECT_EQ(r.text.bytes(), expected) << source;
+  }
+  for (const char* source : {"{{ big + 1 }}", "{{ -big }}", "{{ big|abs }}", "{{ big is odd }}",
+                             "{{ [n, big]|sum }}", "{{ 'x' * big }}"}) {
+    const Rendered r = render(source, variables);
+    EXPECT_EQ(r.status.code(), Code::kInvalidArgument) << source;
+    EXPECT_NE(r.status.text().find("an integer has more than 63 bits"), std::string::npos)
+        << source << r.status.text();
+  }
+}
+
 TEST(Jinja, JsonThatIsNoneIsRefusedWithItsPlace) {
   Heap heap(1 << 20);
   Value value;
-  for (const char* text : {"", "{", "[1,]", "{\"a\":}", "nul", "01", "\"\\x\"", "\"\\ud800\"",
-                           "1 2", "{1: 2}", "\"a\nb\"", "99999999999999999999", "-", "1.", "[1}"}) {
+  const std::string many_digits(4301, '9');
+  for (const char* text : {"", "{", "[1,]", "{\"a\":}", "nul", "01", "\"\\x\"", "\"\\ud80\"", "1 2",
+                           "{1: 2}", "\"a\nb\"", many_digits.c_str(), "-", "1.", "[1}"}) {
     const Status status = parse_json(text, "tools", &heap, &value);
     EXPECT_EQ(status.code(), Code::kInvalidArgument) << text;
     EXPECT_EQ(status.text().rfind("tools is not JSON at byte ", 0), 0u) << status.text();

@@ -6,16 +6,22 @@
 #include <initializer_list>
 #include <string>
 #include <string_view>
-#include <utility>
 #include <vector>
 
 #include "text/jinja/value.h"
 
 namespace sharpi::jinja {
 
+struct Keyword {
+  std::string_view name;
+  Value value;
+  /// Of one that ** took from a dict, the key, which knows where its text comes from; else null.
+  const MarkedText* key = nullptr;
+};
+
 struct Arguments {
   std::vector<Value> positional;
-  std::vector<std::pair<std::string_view, Value>> keywords;
+  std::vector<Keyword> keywords;
 
   size_t size() const { return positional.size() + keywords.size(); }
 };
@@ -32,7 +38,7 @@ inline Status bind(const Arguments& arguments, const char* function,
     out[i] = arguments.positional[i];
     if (given != nullptr) given[i] = true;
   }
-  for (const auto& [name, value] : arguments.keywords) {
+  for (const auto& [name, value, key] : arguments.keywords) {
     size_t i = 0;
     while (i < names.size() && names.begin()[i] != name) ++i;
     if (i == names.size() || i < arguments.positional.size()) {

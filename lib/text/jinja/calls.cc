@@ -18,6 +18,11 @@ Status not_callable(const Value& value) {
   return Status::error(Code::kInvalidArgument, "'%s' object is not callable", type_name(value));
 }
 
+/// A keyword's name as the key of a dict.
+Value key_of(const Keyword& keyword, Heap* heap) {
+  return keyword.key != nullptr ? Value::of(keyword.key) : heap->text(keyword.name, false);
+}
+
 }  // namespace
 
 Status Interpreter::call(const Node& node, Value* out) {
@@ -39,7 +44,9 @@ Status Interpreter::call(const Node& node, Value* out) {
       return call_loop(self.loop, name, given, out);
     }
     if (self.is(Kind::kDict) || self.is(Kind::kNamespace)) {
-      if (const Value* found = self.dict->find(name)) callee = *found;
+      const Value* found = nullptr;
+      SHARPI_TRY(find_key(*self.dict, Value::of(attribute.text), &heap_, &found));
+      if (found != nullptr) callee = *found;
     }
     if (callee.is(Kind::kUndefined)) {
       return Status::error(Code::kInvalidArgument, "'%s' object has no method '%.*s'",
@@ -80,15 +87,18 @@ Status Interpreter::bind_macro(const Macro& macro, const Arguments& given, bool 
     values[i] = &given.positional[i];
   List* more = heap_.list();
   Dict* named = heap_.dict();
+  SHARPI_TRY(heap_.charge(given.size() * 2 * sizeof(Value)));
   for (size_t i = n; i < given.positional.size(); ++i) more->items.push_back(given.positional[i]);
   bool caller_given = false;
-  for (const auto& [name, value] : given.keywords) {
+  for (const Keyword& keyword : given.keywords) {
+    const auto& [name, value, key] = keyword;
     size_t i = 0;
     while (i < n && program_.names[node.arguments[i].name] != name) ++i;
+    SHARPI_TRY(heap_.work(2 * i));
     if (i < n && values[i] == nullptr) {
       values[i] = &value;
     } else if (i == n && node.wants_kwargs) {
-      named->set(heap_.text(name, false), value);
+      SHARPI_TRY(set_key(named, key_of(keyword, &heap_), value, &heap_));
     } else if (i == n && name == "caller" && !has_caller) {
       caller_given = true;
       if (caller_name_ != kNoName) assign(caller_name_, value);
@@ -192,7 +202,7 @@ Status Interpreter::strftime_now(const Arguments& given, Value* out) {
   format.append(p.bytes());
   const size_t n = std::strftime(text, sizeof text, format.c_str(), &parts);
   if (n == 0) return Status::error(Code::kDoesNotFit, "strftime_now gives more than 1023 bytes");
-  *out = heap_.text(std::string_view(text + 1, n - 1), false);
+  *out = heap_.text(std::string_view(text + 1, n - 1), p.text->has_foreign());
   return Status::ok();
 }
 
@@ -207,9 +217,12 @@ Status Interpreter::call_function(Function function, const Arguments& given, Val
           (given.positional.size() == 1 && !given.positional[0].is(Kind::kDict))) {
         return Status::error(Code::kUnsupported, "dict and namespace take names and one dict");
       }
-      SHARPI_TRY(heap_.charge(given.size() * 2 * sizeof(Value)));
+      const size_t copied = given.positional.empty() ? 0 : given.positional[0].dict->items.size();
+      SHARPI_TRY(heap_.charge((given.size() + copied) * 2 * sizeof(Value)));
       if (!given.positional.empty()) dict->items = given.positional[0].dict->items;
-      for (const auto& [name, value] : given.keywords) dict->set(heap_.text(name, false), value);
+      for (const Keyword& keyword : given.keywords) {
+        SHARPI_TRY(set_key(dict, key_of(keyword, &heap_), keyword.value, &heap_));
+      }
       *out = Value::of(function == Function::kDict ? Kind::kDict : Kind::kNamespace, dict);
       return Status::ok();
     }
@@ -231,7 +244,7 @@ Status Interpreter::call_function(Function function, const Arguments& given, Val
 
 Status Interpreter::loop_attribute(Loop* loop, const Node& node, Value* out) {
   const std::string_view name = node.text->bytes();
-  bool has = !loop->ahead.empty();
+  bool has = loop->n_ahead() != 0;
   const bool counts = name == "length" || name == "revindex" || name == "revindex0";
   if (counts && loop->node->b == nullptr) {
     has = false;  // known without walking
@@ -242,7 +255,7 @@ Status Interpreter::loop_attribute(Loop* loop, const Node& node, Value* out) {
   const bool peeks = name == "last" || name == "nextitem";
   if (peeks && !has) SHARPI_TRY(fetch(loop, &has));
   const int64_t behind =
-      static_cast<int64_t>(loop->ahead.size()) +
+      static_cast<int64_t>(loop->n_ahead()) +
       (loop->node->b == nullptr ? static_cast<int64_t>(loop->source.size() - loop->next_source)
                                 : 0);
   const int64_t length = loop->index0 + 1 + behind;
@@ -267,7 +280,7 @@ Status Interpreter::loop_attribute(Loop* loop, const Node& node, Value* out) {
   else if (name == "previtem")
     *out = loop->has_previous ? loop->previous : heap_.undefined("there is no previous item");
   else if (name == "nextitem")
-    *out = has ? loop->ahead.front() : heap_.undefined("there is no next item");
+    *out = has ? loop->ahead[loop->next_ahead] : heap_.undefined("there is no next item");
   else
     *out = heap_.undefined("'loop' has no such attribute");
   return Status::ok();
@@ -289,9 +302,10 @@ Status Interpreter::call_loop(Loop* loop, std::string_view method, const Argumen
   }
   bool same = loop->last_changed.size() == given.positional.size() + 1;
   for (size_t i = 0; same && i < given.positional.size(); ++i) {
-    same = equal(loop->last_changed[i + 1], given.positional[i]);
+    SHARPI_TRY(equal(loop->last_changed[i + 1], given.positional[i], &heap_, &same));
   }
   *out = Value::of(!same);
+  heap_.owe(given.size() * sizeof(Value));
   loop->last_changed.assign(1, Value::none());  // it has been asked before
   loop->last_changed.insert(loop->last_changed.end(), given.positional.begin(),
                             given.positional.end());

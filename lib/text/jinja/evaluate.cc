@@ -104,11 +104,10 @@ Status Interpreter::evaluate_dict(const Node& node, Value* out) {
     Value key, value;
     SHARPI_TRY(evaluate(*node.children[i], &key));
     SHARPI_TRY(evaluate(*node.children[i + 1], &value));
-    SHARPI_TRY(heap_.charge(dict->items.size() / 8));
     if (key.is(Kind::kList) || key.is(Kind::kDict)) {
       return Status::error(Code::kInvalidArgument, "unhashable type: '%s'", type_name(key));
     }
-    dict->set(key, value);
+    SHARPI_TRY(set_key(dict, key, value, &heap_));
   }
   *out = Value::of(Kind::kDict, dict);
   return Status::ok();
@@ -145,7 +144,7 @@ Status Interpreter::evaluate_sign(const Node& node, Value* out) {
   if (value.is(Kind::kUndefined)) {
     return Status::error(Code::kInvalidArgument, "%s", value.undefined->what.c_str());
   }
-  if (!value.is_number()) {
+  if (!value.is_number() && !value.is(Kind::kNumeral)) {
     return Status::error(Code::kInvalidArgument, "bad operand type for unary %c: '%s'",
                          node.kind == NodeKind::kNegate ? '-' : '+', type_name(value));
   }
@@ -163,7 +162,8 @@ Status Interpreter::evaluate_attribute(const Node& node, Value* out) {
     case Kind::kLoop:
       return loop_attribute(object.loop, node, out);
     case Kind::kNamespace: {
-      const Value* found = object.dict->find(name);
+      const Value* found = nullptr;
+      SHARPI_TRY(find_key(*object.dict, Value::of(node.text), &heap_, &found));
       *out = found != nullptr ? *found : heap_.undefined("the namespace has no such attribute");
       return Status::ok();
     }
@@ -191,7 +191,8 @@ Status Interpreter::evaluate_item(const Node& node, Value* out) {
   }
   SHARPI_TRY(evaluate(*node.b, &key));
   if (object.is(Kind::kNamespace) && key.is_string()) {
-    const Value* found = object.dict->find(key.bytes());
+    const Value* found = nullptr;
+    SHARPI_TRY(find_key(*object.dict, key, &heap_, &found));
     *out = found != nullptr ? *found : heap_.undefined("the namespace has no such attribute");
     return Status::ok();
   }
@@ -233,8 +234,8 @@ Status Interpreter::arguments(const Node& node, Arguments* out) {
     SHARPI_TRY(evaluate(*node.children[i], &out->positional[i]));
   }
   for (const auto& [name, value] : node.keywords) {
-    out->keywords.emplace_back(name, Value{});
-    SHARPI_TRY(evaluate(*value, &out->keywords.back().second));
+    out->keywords.push_back({name, {}});
+    SHARPI_TRY(evaluate(*value, &out->keywords.back().value));
   }
   const bool call = node.kind == NodeKind::kCall || node.kind == NodeKind::kFilter ||
                     node.kind == NodeKind::kTest;
@@ -251,10 +252,11 @@ Status Interpreter::arguments(const Node& node, Arguments* out) {
     if (!dict.is(Kind::kDict)) {
       return Status::error(Code::kInvalidArgument, "** wants a dict, not %s", type_name(dict));
     }
+    SHARPI_TRY(heap_.charge(dict.dict->items.size() * 2 * sizeof(*out->keywords.data())));
     for (const auto& [key, value] : dict.dict->items) {
       if (!key.is_string())
         return Status::error(Code::kInvalidArgument, "keywords must be strings");
-      out->keywords.emplace_back(key.bytes(), value);
+      out->keywords.push_back({key.bytes(), value, key.text});
     }
   }
   return Status::ok();

@@ -55,6 +55,10 @@ Status first_or_last(Filter filter, const Value& value, Heap* heap, Value* out) 
     }
   } else if (value.is(Kind::kGenerator)) {
     return Status::error(Code::kInvalidArgument, "'generator' object is not reversible");
+  } else if (value.is_string() && !value.text->empty()) {
+    SHARPI_TRY(item_of(value, Value::of(int64_t{filter == Filter::kFirst ? 0 : -1}), heap, out));
+    out->safe = false;
+    return Status::ok();
   } else {
     std::vector<Value> items;
     SHARPI_TRY(walk(value, heap, &items));
@@ -85,13 +89,13 @@ bool read_real(std::string_view text, double* out) {
   return end != copy.c_str() && *end == '\0' && copy.find_first_of("xXpP") == copy.npos;
 }
 
-Status int_filter(const Value& value, const Arguments& arguments, Value* out) {
+Status int_filter(const Value& value, const Arguments& arguments, Heap* heap, Value* out) {
   Value p[2] = {Value::of(int64_t{0}), Value::of(int64_t{10})};
   SHARPI_TRY(bind(arguments, "int", {"default", "base"}, p));
   if (value.is(Kind::kUndefined)) {
     return Status::error(Code::kInvalidArgument, "%s", value.undefined->what.c_str());
   }
-  *out = p[0];
+  *out = value.is(Kind::kNumeral) ? value : p[0];
   double real = 0;
   int64_t integer = 0;
   if (value.is(Kind::kInt) || value.is(Kind::kBool)) {
@@ -99,6 +103,7 @@ Status int_filter(const Value& value, const Arguments& arguments, Value* out) {
     return Status::ok();
   }
   if (value.is_string()) {
+    SHARPI_TRY(heap->work(value.text->size()));
     const auto base = p[1].is(Kind::kInt) && p[1].integer >= 2 && p[1].integer <= 36
                           ? static_cast<int>(p[1].integer)
                           : 10;
@@ -116,13 +121,20 @@ Status int_filter(const Value& value, const Arguments& arguments, Value* out) {
   return Status::ok();
 }
 
-Status float_filter(const Value& value, const Arguments& arguments, Value* out) {
+Status float_filter(const Value& value, const Arguments& arguments, Heap* heap, Value* out) {
   Value p = Value::of(0.0);
   SHARPI_TRY(bind(arguments, "float", {"default"}, &p));
   double real = 0;
   *out = p;
   if (value.is(Kind::kUndefined)) {
     return Status::error(Code::kInvalidArgument, "%s", value.undefined->what.c_str());
+  }
+  if (value.is_string()) SHARPI_TRY(heap->work(value.text->size()));
+  if (value.is(Kind::kNumeral)) {
+    *out = Value::of(std::strtod(value.text->bytes().c_str(), nullptr));
+    if (std::isinf(out->real)) {
+      return Status::error(Code::kInvalidArgument, "int too large to convert to float");
+    }
   }
   if (value.is(Kind::kFloat)) *out = value;
   if (value.is(Kind::kInt)) *out = Value::of(static_cast<double>(value.integer));
@@ -138,6 +150,8 @@ Status abs_filter(const Value& value, Value* out) {
     *out = Value::of(int64_t{value.boolean});
   } else if (value.is(Kind::kInt) && value.integer != INT64_MIN) {
     *out = Value::of(value.integer < 0 ? -value.integer : value.integer);
+  } else if (value.is(Kind::kNumeral) || value.is(Kind::kInt)) {
+    return too_large();
   } else {
     return Status::error(Code::kInvalidArgument, "bad operand type for abs(): '%s'",
                          type_name(value));
@@ -212,7 +226,9 @@ Status attr_filter(const Value& value, const Arguments& arguments, Heap* heap, V
   Value p;
   SHARPI_TRY(bind(arguments, "attr", {"name"}, &p));
   if (value.is(Kind::kNamespace) && p.is_string()) {
-    if (const Value* found = value.dict->find(p.bytes())) {
+    const Value* found = nullptr;
+    SHARPI_TRY(find_key(*value.dict, p, heap, &found));
+    if (found != nullptr) {
       *out = *found;
       return Status::ok();
     }
@@ -230,16 +246,16 @@ Status value_filter(Filter filter, const Value& value, const Arguments& argument
       return attr_filter(value, arguments, heap, out);
     case Filter::kCount: {
       int64_t n = 0;
-      SHARPI_TRY(length(value, &n));
+      SHARPI_TRY(length(value, heap, &n));
       *out = Value::of(n);
       return Status::ok();
     }
     case Filter::kDefault:
       return default_filter(value, arguments, heap, out);
     case Filter::kFloat:
-      return float_filter(value, arguments, out);
+      return float_filter(value, arguments, heap, out);
     case Filter::kInt:
-      return int_filter(value, arguments, out);
+      return int_filter(value, arguments, heap, out);
     case Filter::kRound:
       return round_filter(value, arguments, out);
     case Filter::kTojson:

@@ -32,7 +32,6 @@ Status merge_sort(std::vector<std::pair<Value, Value>>* keyed, bool reverse, Hea
   const size_t n = keyed->size();
   std::vector<std::pair<Value, Value>> other(n);
   for (size_t width = 1; width < n; width *= 2) {
-    SHARPI_TRY(heap->charge(n * 4));
     for (size_t low = 0; low < n; low += 2 * width) {
       const size_t middle = std::min(low + width, n), high = std::min(low + 2 * width, n);
       size_t a = low, b = middle;
@@ -40,7 +39,7 @@ Status merge_sort(std::vector<std::pair<Value, Value>>* keyed, bool reverse, Hea
         bool take_b = a == middle;
         if (a < middle && b < high) {
           const Value &x = (*keyed)[a].first, &y = (*keyed)[b].first;
-          SHARPI_TRY(reverse ? less(x, y, &take_b) : less(y, x, &take_b));
+          SHARPI_TRY(reverse ? less(x, y, heap, &take_b) : less(y, x, heap, &take_b));
         }
         other[to] = take_b ? (*keyed)[b++] : (*keyed)[a++];
       }
@@ -188,10 +187,11 @@ Status unique_filter(const Value& value, const Arguments& arguments, Heap* heap,
   for (const Value& item : items) {
     Value key;
     SHARPI_TRY(key_of(item, p[1], truthy(p[0]), heap, &key));
-    SHARPI_TRY(heap->charge(seen.size()));
-    if (std::any_of(seen.begin(), seen.end(), [&](const Value& v) { return equal(v, key); })) {
-      continue;
+    bool known = false;
+    for (size_t i = 0; !known && i < seen.size(); ++i) {
+      SHARPI_TRY(equal(seen[i], key, heap, &known));
     }
+    if (known) continue;
     seen.push_back(key);
     list->items.push_back(item);
   }
@@ -211,8 +211,10 @@ Status extreme_filter(Filter filter, const Value& value, const Arguments& argume
     Value key;
     SHARPI_TRY(key_of(items[i], p[1], truthy(p[0]), heap, &key));
     bool better = i == 0;
-    if (i > 0)
-      SHARPI_TRY(filter == Filter::kMin ? less(key, best, &better) : less(best, key, &better));
+    if (i > 0) {
+      SHARPI_TRY(filter == Filter::kMin ? less(key, best, heap, &better)
+                                        : less(best, key, heap, &better));
+    }
     if (!better) continue;
     best = key;
     *out = items[i];

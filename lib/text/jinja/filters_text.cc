@@ -82,8 +82,7 @@ Status trim_filter(const Value& text, const Arguments& arguments, Heap* heap, Va
   if (!p.is(Kind::kNone) && !p.is_string()) {
     return Status::error(Code::kInvalidArgument, "trim wants a string of characters");
   }
-  *out = strip_text(text, p.is_string() ? &p : nullptr, Side::kBoth, heap);
-  return Status::ok();
+  return strip_text(text, p.is_string() ? &p : nullptr, Side::kBoth, heap, out);
 }
 
 }  // namespace
@@ -93,6 +92,7 @@ Status text_filter(Filter filter, const Value& value, const Arguments& arguments
   if (filter == Filter::kJoin) return join_filter(value, arguments, heap, out);
   Value text;
   SHARPI_TRY(as_text(value, heap, &text));
+  SHARPI_TRY(heap->work(text.text->size()));
   SHARPI_TRY(heap->charge(text.text->size()));
   switch (filter) {
     case Filter::kCapitalize:

@@ -28,7 +28,7 @@ Status Interpreter::step() {
     return Status::error(Code::kDoesNotFit, "the template takes more than %llu steps",
                          static_cast<unsigned long long>(limits_.max_steps));
   }
-  return heap_.charge(16);
+  return heap_.work(1);
 }
 
 /// The innermost node that failed says where.
@@ -40,6 +40,7 @@ Status Interpreter::located(const Node& node, Status status) {
 }
 
 Scope* Interpreter::push_scope(Scope* parent) {
+  heap_.owe(sizeof(Scope));
   Scope& scope = scopes_.emplace_back();
   scope.parent = parent;
   return &scope;
@@ -50,8 +51,9 @@ uint32_t Interpreter::name_id(std::string_view name) const {
   return it == program_.names.end() ? kNoName : static_cast<uint32_t>(it - program_.names.begin());
 }
 
-const Value* Interpreter::find(const Scope* scope, uint32_t name) const {
+const Value* Interpreter::find(const Scope* scope, uint32_t name) {
   for (; scope != nullptr; scope = scope->parent) {
+    heap_.owe_work(1 + scope->variables.size());
     for (const auto& [id, value] : scope->variables) {
       if (id == name) return &value;
     }
@@ -60,13 +62,18 @@ const Value* Interpreter::find(const Scope* scope, uint32_t name) const {
 }
 
 void Interpreter::assign(uint32_t name, const Value& value) {
+  heap_.owe_work(scope_->variables.size());
   for (auto& [id, there] : scope_->variables) {
     if (id == name) {
       there = value;
       return;
     }
   }
-  scope_->variables.emplace_back(name, value);
+  auto& variables = scope_->variables;
+  if (variables.size() == variables.capacity()) {
+    heap_.owe((variables.size() + 1) * 2 * sizeof(variables[0]));
+  }
+  variables.emplace_back(name, value);
 }
 
 Status Interpreter::assign_target(const Node& target, const Value& value) {
@@ -80,9 +87,7 @@ Status Interpreter::assign_target(const Node& target, const Value& value) {
       return located(target, Status::error(Code::kInvalidArgument,
                                            "cannot assign attribute on non-namespace object"));
     }
-    SHARPI_TRY(heap_.charge(ns->dict->items.size() / 8));
-    ns->dict->set(Value::of(target.text), value);
-    return Status::ok();
+    return located(target, set_key(ns->dict, Value::of(target.text), value, &heap_));
   }
   std::vector<Value> items;
   if (value.is(Kind::kUndefined)) {
@@ -158,6 +163,7 @@ Status Interpreter::statement(const Node& node) {
       for (Scope* s = scope_; s != nullptr && !s->captured; s = s->parent) s->captured = true;
       Value macro;
       macro.kind = Kind::kMacro;
+      heap_.owe(sizeof(Macro));
       macro.macro = &macros_.emplace_back(Macro{&node, scope_});
       assign(node.name, macro);
       break;
@@ -213,6 +219,12 @@ Status Interpreter::fetch(Loop* loop, bool* has) {
       scope_ = outer;
     }
     if (!passes) continue;
+    if (loop->n_ahead() == 0) {
+      loop->ahead.clear();
+      loop->next_ahead = 0;
+    } else {
+      heap_.owe(2 * sizeof(Value));
+    }
     loop->ahead.push_back(item);
     *has = true;
     return Status::ok();
@@ -224,6 +236,7 @@ Status Interpreter::fetch(Loop* loop, bool* has) {
 Status Interpreter::for_statement(const Node& node) {
   Value iterable;
   SHARPI_TRY(evaluate(*node.a, &iterable));
+  heap_.owe(sizeof(Loop) + 2 * sizeof(Value));  // and the first that is ahead
   Loop& loop = loops_.emplace_back();
   loop.node = &node;
   loop.outer = scope_;
@@ -233,14 +246,13 @@ Status Interpreter::for_statement(const Node& node) {
   self.loop = &loop;
   Scope* scope = push_scope(scope_);
   for (;;) {
-    bool has = !loop.ahead.empty();
+    bool has = loop.n_ahead() != 0;
     if (!has) SHARPI_TRY(fetch(&loop, &has));
     if (!has) break;
     SHARPI_TRY(located(node, step()));
     loop.has_previous = loop.index0 >= 0;
     loop.previous = loop.current;
-    loop.current = loop.ahead.front();
-    loop.ahead.pop_front();
+    loop.current = loop.ahead[loop.next_ahead++];
     ++loop.index0;
     if (scope->captured) scope = push_scope(loop.outer);
     scope->variables.clear();
@@ -273,6 +285,7 @@ Status Interpreter::call_block(const Node& node) {
   SHARPI_TRY(evaluate(*node.a->a, &callee));
   SHARPI_TRY(arguments(*node.a, &given));
   caller.kind = Kind::kMacro;
+  heap_.owe(sizeof(Macro));
   caller.macro = &macros_.emplace_back(Macro{&node, scope});
   if (!callee.is(Kind::kMacro)) {
     return located(

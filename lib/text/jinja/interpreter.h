@@ -36,11 +36,14 @@ struct Loop {
   Scope* outer = nullptr;
   std::vector<Value> source;
   size_t next_source = 0;
-  std::deque<Value> ahead;  // fetched, not yet current
+  std::vector<Value> ahead;  // fetched; those before next_ahead have been current
+  size_t next_ahead = 0;
   int64_t index0 = -1;
   Value previous, current;
   bool has_previous = false;
   std::vector<Value> last_changed;
+
+  size_t n_ahead() const { return ahead.size() - next_ahead; }
 };
 
 class Interpreter {
@@ -57,7 +60,7 @@ class Interpreter {
   Status located(const Node& node, Status status);
   Scope* push_scope(Scope* parent);
   uint32_t name_id(std::string_view name) const;
-  const Value* find(const Scope* scope, uint32_t name) const;
+  const Value* find(const Scope* scope, uint32_t name);
   void assign(uint32_t name, const Value& value);
   Status assign_target(const Node& target, const Value& value);
 

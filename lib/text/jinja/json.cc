@@ -13,11 +13,12 @@ namespace sharpi::jinja {
 namespace {
 
 constexpr int kMaxJsonDepth = 64;
+constexpr size_t kMaxDigits = 4300;  // of an integer, as in Python
 
 class Reader {
  public:
-  Reader(std::string_view text, const char* what, Heap* heap)
-      : s_(text), what_(what), heap_(*heap) {}
+  Reader(std::string_view text, const char* what, JsonNumbers numbers, Heap* heap)
+      : s_(text), what_(what), numbers_(numbers), heap_(*heap) {}
 
   Status document(Value* out) {
     SHARPI_TRY(value(out, 0));
@@ -25,7 +26,17 @@ class Reader {
     return at_ == s_.size() ? Status::ok() : fail("something follows the value");
   }
 
+  JsonPrefix prefix(Value* out, size_t* used) {
+    const bool whole = value(out, 0).is_ok();
+    *used = at_;
+    if (whole) return JsonPrefix::kWhole;
+    return s_.size() - at_ <= kLongestWord ? JsonPrefix::kOpen : JsonPrefix::kNone;
+  }
+
  private:
+  /// What a failure is about begins where the reader stands: it is no longer than this.
+  static constexpr size_t kLongestWord = 8;
+
   Status fail(const char* why) const {
     return Status::error(Code::kInvalidArgument, "%s is not JSON at byte %zu: %s", what_, at_, why);
   }
@@ -72,8 +83,7 @@ class Reader {
       blanks();
       if (!skip(":")) return fail("a colon is expected");
       SHARPI_TRY(value(&item, depth + 1));
-      SHARPI_TRY(heap_.charge(sizeof(Value) * 2 + dict->items.size() / 4));
-      dict->set(key, item);
+      SHARPI_TRY(set_key(dict, key, item, &heap_));
       blanks();
       if (skip("}")) return Status::ok();
       if (!skip(",")) return fail("a comma or a closing brace is expected");
@@ -118,14 +128,16 @@ class Reader {
     if (c != 'u') return fail("an escape is unknown");
     uint32_t cp = 0;
     SHARPI_TRY(hex(&cp));
-    if (cp >= 0xD800 && cp < 0xDC00 && skip("\\u")) {
+    if (const size_t after = at_; cp >= 0xD800 && cp < 0xDC00 && skip("\\u")) {
       uint32_t low = 0;
       SHARPI_TRY(hex(&low));
-      if (low < 0xDC00 || low > 0xDFFF) return fail("half of a surrogate pair stands alone");
-      cp = 0x10000 + ((cp - 0xD800) << 10) + (low - 0xDC00);
+      if (low >= 0xDC00 && low <= 0xDFFF) {
+        cp = 0x10000 + ((cp - 0xD800) << 10) + (low - 0xDC00);
+      } else {
+        at_ = after;  // it is a character of its own
+      }
     }
-    if (cp >= 0xD800 && cp < 0xE000) return fail("half of a surrogate pair stands alone");
-    utf8_append(cp, out);
+    utf8_append(cp >= 0xD800 && cp < 0xE000 ? 0xFFFD : cp, out);
     return Status::ok();
   }
 
@@ -141,7 +153,7 @@ class Reader {
         text.push_back(c);
     }
     if (!skip("\"")) return fail("a string has no end");
-    SHARPI_TRY(heap_.charge(sizeof(MarkedText) + text.size()));
+    SHARPI_TRY(heap_.charge(text.size()));
     *out = heap_.text(text, true);
     return Status::ok();
   }
@@ -149,6 +161,10 @@ class Reader {
   Status number(Value* out) {
     const char *begin = s_.data() + at_, *end = s_.data() + s_.size(), *p = begin;
     const auto digit = [&] { return p < end && *p >= '0' && *p <= '9'; };
+    const auto wants_digit = [&] {
+      at_ += static_cast<size_t>(p - begin);
+      return fail("a digit is expected");
+    };
     bool real = false;
     if (p < end && *p == '-') ++p;
     if (!digit()) return fail("a value is expected");
@@ -158,14 +174,14 @@ class Reader {
     if (p < end && *p == '.') {
       real = true;
       ++p;
-      if (!digit()) return fail("a digit is expected");
+      if (!digit()) return wants_digit();
       while (digit()) ++p;
     }
     if (p < end && (*p == 'e' || *p == 'E')) {
       real = true;
       ++p;
       if (p < end && (*p == '+' || *p == '-')) ++p;
-      if (!digit()) return fail("a digit is expected");
+      if (!digit()) return wants_digit();
       while (digit()) ++p;
     }
     if (real) {
@@ -174,18 +190,31 @@ class Reader {
         d = std::strtod(std::string(begin, p).c_str(), nullptr);
       }
       *out = Value::of(d);
+      if (std::isinf(d) && numbers_ == JsonNumbers::kAsWritten) SHARPI_TRY(numeral(begin, p, out));
     } else {
       int64_t i = 0;
-      if (std::from_chars(begin, p, i).ec != std::errc())
-        return fail("an integer has more than 63 bits");
       *out = Value::of(i);
+      if (static_cast<size_t>(p - begin) > kMaxDigits + (*begin == '-' ? 1 : 0))
+        return fail("an integer has more than 4300 digits");
+      if (std::from_chars(begin, p, i).ec == std::errc())
+        *out = Value::of(i);
+      else
+        SHARPI_TRY(numeral(begin, p, out));
     }
     at_ += static_cast<size_t>(p - begin);
     return Status::ok();
   }
 
+  Status numeral(const char* begin, const char* end, Value* out) {
+    const std::string_view text(begin, static_cast<size_t>(end - begin));
+    SHARPI_TRY(heap_.charge(text.size()));
+    *out = Value::numeral(heap_.text(text, true));
+    return Status::ok();
+  }
+
   std::string_view s_;
   const char* what_;
+  JsonNumbers numbers_;
   Heap& heap_;
   size_t at_ = 0;
 };
@@ -254,6 +283,9 @@ Status write_key(const Value& key, const JsonLayout& layout, MarkedText* out) {
     case Kind::kInt:
       text = std::to_string(key.integer);
       break;
+    case Kind::kNumeral:
+      text = key.bytes();
+      break;
     case Kind::kFloat:
       text = real_text(key.real);
       break;
@@ -309,8 +341,13 @@ Status write_array(const List& list, const JsonLayout& layout, Heap* heap, Marke
 
 }  // namespace
 
-Status parse_json(std::string_view text, const char* what, Heap* heap, Value* out) {
-  return Reader(text, what, heap).document(out);
+Status parse_json(std::string_view text, const char* what, Heap* heap, Value* out,
+                  JsonNumbers numbers) {
+  return Reader(text, what, numbers, heap).document(out);
+}
+
+JsonPrefix read_json_prefix(std::string_view text, Heap* heap, Value* out, size_t* used) {
+  return Reader(text, "a call", JsonNumbers::kAsWritten, heap).prefix(out, used);
 }
 
 Status write_json(const Value& value, const JsonLayout& layout, Heap* heap, MarkedText* out,
@@ -332,6 +369,10 @@ Status write_json(const Value& value, const JsonLayout& layout, Heap* heap, Mark
       return Status::ok();
     case Kind::kFloat:
       out->append(real_text(value.real), false);
+      return Status::ok();
+    case Kind::kNumeral:
+      SHARPI_TRY(heap->charge(value.text->size() + 8));
+      out->append(*value.text);
       return Status::ok();
     case Kind::kString:
       SHARPI_TRY(heap->charge(value.text->size() * 2));

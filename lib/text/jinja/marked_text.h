@@ -27,6 +27,8 @@ class MarkedText {
   size_t size() const { return bytes_.size(); }
   bool empty() const { return bytes_.empty(); }
   bool has_foreign() const { return !flips_.empty(); }
+  /// What knowing the origins takes besides the text: texts of many short parts are large by it.
+  size_t mark_bytes() const { return flips_.size() * sizeof(uint32_t); }
   bool foreign_at(size_t at) const;
   /// Ascending, not touching each other.
   std::vector<ForeignSpan> foreign_spans() const;

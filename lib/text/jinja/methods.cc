@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <iterator>
 
+#include "text/jinja/text_search.h"
 #include "text/utf8.h"
 
 namespace sharpi::jinja {
@@ -15,6 +16,9 @@ Status wrong_type(const char* function, const char* wants, const Value& got) {
   return Status::error(Code::kInvalidArgument, "%s wants %s, not %s", function, wants,
                        type_name(got));
 }
+
+/// Whoever makes many parts of a text charges each.
+constexpr uint64_t kPartBytes = 2 * sizeof(Value);
 
 Value part_of(const Value& text, size_t from, size_t to, Heap* heap) {
   MarkedText part;
@@ -34,6 +38,7 @@ Status split_words(const Value& text, int64_t most, Heap* heap, List* out) {
       word = at;
       if (most >= 0 && static_cast<int64_t>(out->items.size()) >= most) break;
     } else if (is_blank(cp) && word != std::string::npos) {
+      SHARPI_TRY(heap->charge(kPartBytes));
       out->items.push_back(part_of(text, word, at, heap));
       word = std::string::npos;
     }
@@ -43,13 +48,46 @@ Status split_words(const Value& text, int64_t most, Heap* heap, List* out) {
   return Status::ok();
 }
 
+/// The parts between separators, at most `most` of which are cut (below 0: all).
+Status split_at(const Value& text, std::string_view separator, int64_t most, Heap* heap,
+                List* out) {
+  TextSearch search(text.bytes(), separator);
+  SHARPI_TRY(search.prepare(heap));
+  size_t from = 0;
+  for (; most != 0; --most) {
+    const size_t cut = search.next(from);
+    if (cut == std::string::npos) break;
+    SHARPI_TRY(heap->charge(kPartBytes));
+    out->items.push_back(part_of(text, from, cut, heap));
+    from = cut + separator.size();
+  }
+  out->items.push_back(part_of(text, from, text.text->size(), heap));
+  return Status::ok();
+}
+
+/// The same from the other end, where matches that overlap are other ones.
+Status split_from_right(const Value& text, std::string_view separator, int64_t most, Heap* heap,
+                        List* out) {
+  TextSearch search(text.bytes(), separator, TextSearch::From::kBack);
+  SHARPI_TRY(search.prepare(heap));
+  size_t to = text.text->size();
+  for (; most != 0; --most) {
+    const size_t cut = search.next(to);
+    if (cut == std::string::npos) break;
+    SHARPI_TRY(heap->charge(kPartBytes));
+    out->items.push_back(part_of(text, cut + separator.size(), to, heap));
+    to = cut;
+  }
+  out->items.push_back(part_of(text, 0, to, heap));
+  std::reverse(out->items.begin(), out->items.end());
+  return Status::ok();
+}
+
 Status split(const Value& self, Method method, const Arguments& arguments, Heap* heap, Value* out) {
   Value p[2] = {Value::none(), Value::of(int64_t{-1})};
   SHARPI_TRY(bind(arguments, "split", {"sep", "maxsplit"}, p));
   if (!p[1].is(Kind::kInt)) return wrong_type("split", "a number of parts", p[1]);
   const int64_t most = p[1].integer;
-  const std::string& s = self.text->bytes();
-  SHARPI_TRY(heap->charge(s.size() * 2));
   List* list = heap->list();
   *out = Value::of(Kind::kList, list);
   if (p[0].is(Kind::kNone)) {
@@ -61,35 +99,8 @@ Status split(const Value& self, Method method, const Arguments& arguments, Heap*
   if (!p[0].is_string()) return wrong_type("split", "a string", p[0]);
   const std::string_view separator = p[0].bytes();
   if (separator.empty()) return Status::error(Code::kInvalidArgument, "empty separator");
-  std::vector<size_t> cuts;
-  for (size_t at = s.find(separator); at != s.npos; at = s.find(separator, at + separator.size())) {
-    cuts.push_back(at);
-  }
-  const bool from_right = method == Method::kRsplit;
-  if (from_right && separator.size() > 1 && most >= 0) {
-    cuts.clear();  // overlapping matches are found from the other end
-    for (size_t end = s.size(); end >= separator.size();) {
-      const size_t at = s.rfind(separator, end - separator.size());
-      if (at == s.npos) break;
-      cuts.insert(cuts.begin(), at);
-      end = at;
-    }
-  }
-  if (most >= 0 && cuts.size() > static_cast<size_t>(most)) {
-    const auto keep = static_cast<std::ptrdiff_t>(most);
-    if (from_right)
-      cuts.erase(cuts.begin(), cuts.end() - keep);
-    else
-      cuts.erase(cuts.begin() + keep, cuts.end());
-  }
-  SHARPI_TRY(heap->charge(cuts.size() * (sizeof(Value) + sizeof(MarkedText))));
-  size_t from = 0;
-  for (const size_t cut : cuts) {
-    list->items.push_back(part_of(self, from, cut, heap));
-    from = cut + separator.size();
-  }
-  list->items.push_back(part_of(self, from, s.size(), heap));
-  return Status::ok();
+  return method == Method::kSplit ? split_at(self, separator, most, heap, list)
+                                  : split_from_right(self, separator, most, heap, list);
 }
 
 bool ends_line(uint32_t cp) {
@@ -101,7 +112,7 @@ Status split_lines(const Value& self, const Arguments& arguments, Heap* heap, Va
   Value keep_ends = Value::of(false);
   SHARPI_TRY(bind(arguments, "splitlines", {"keepends"}, &keep_ends));
   const std::string& s = self.text->bytes();
-  SHARPI_TRY(heap->charge(s.size() * (1 + sizeof(Value))));
+  SHARPI_TRY(heap->charge(s.size()));
   List* list = heap->list();
   size_t from = 0;
   for (size_t at = 0; at < s.size();) {
@@ -111,6 +122,7 @@ Status split_lines(const Value& self, const Arguments& arguments, Heap* heap, Va
     at += n;
     if (!ends_line(cp)) continue;
     if (cp == '\r' && at < s.size() && s[at] == '\n') ++at;
+    SHARPI_TRY(heap->charge(kPartBytes));
     list->items.push_back(part_of(self, from, truthy(keep_ends) ? at : end, heap));
     from = at;
   }
@@ -119,7 +131,8 @@ Status split_lines(const Value& self, const Arguments& arguments, Heap* heap, Va
   return Status::ok();
 }
 
-Status starts_or_ends(const Value& self, bool at_end, const Arguments& arguments, Value* out) {
+Status starts_or_ends(const Value& self, bool at_end, const Arguments& arguments, Heap* heap,
+                      Value* out) {
   const char* name = at_end ? "endswith" : "startswith";
   if (arguments.size() != 1) {
     return Status::error(Code::kUnsupported, "%s with other than one argument is not supported",
@@ -131,6 +144,7 @@ Status starts_or_ends(const Value& self, bool at_end, const Arguments& arguments
     return at_end ? self.bytes().ends_with(v.bytes()) : self.bytes().starts_with(v.bytes());
   };
   if (p.is_string()) {
+    SHARPI_TRY(heap->work(p.text->size()));
     *out = Value::of(matches(p));
     return Status::ok();
   }
@@ -138,6 +152,7 @@ Status starts_or_ends(const Value& self, bool at_end, const Arguments& arguments
   bool any = false;
   for (const Value& v : p.list->items) {
     if (!v.is_string()) return wrong_type(name, "a tuple of strings", v);
+    SHARPI_TRY(heap->work(4 + v.text->size()));
     any = any || matches(v);
   }
   *out = Value::of(any);
@@ -202,7 +217,8 @@ Status format(const Value& self, const Arguments& arguments, Heap* heap, Value* 
       return Status::error(Code::kUnsupported, "the format field {%.32s} is not supported",
                            field.c_str());
     }
-    for (const auto& [name, v] : arguments.keywords) {
+    SHARPI_TRY(heap->work(2 * arguments.keywords.size()));
+    for (const auto& [name, v, key] : arguments.keywords) {
       if (name == field) value = &v;
     }
     if (value == nullptr) {
@@ -216,23 +232,26 @@ Status format(const Value& self, const Arguments& arguments, Heap* heap, Value* 
   return Status::ok();
 }
 
-Status find_text(const Value& self, Method method, const Arguments& arguments, Value* out) {
+Status find_text(const Value& self, Method method, const Arguments& arguments, Heap* heap,
+                 Value* out) {
   Value p[3] = {{}, Value::none(), Value::none()};
   SHARPI_TRY(bind(arguments, "find", {"sub"}, p));
   if (!p[0].is_string()) return wrong_type("find", "a string", p[0]);
-  const std::string_view s = self.bytes();
+  const std::string_view s = self.bytes(), sub = p[0].bytes();
+  const bool back = method == Method::kRfind;
+  TextSearch search(s, sub, back ? TextSearch::From::kBack : TextSearch::From::kFront);
+  SHARPI_TRY(search.prepare(heap));
   if (method == Method::kCount) {
     int64_t n = 0;
-    const std::string_view sub = p[0].bytes();
     if (sub.empty()) {
       n = static_cast<int64_t>(count_characters(s)) + 1;
     } else {
-      for (size_t at = s.find(sub); at != s.npos; at = s.find(sub, at + sub.size())) ++n;
+      for (size_t at = search.next(0); at != s.npos; at = search.next(at + sub.size())) ++n;
     }
     *out = Value::of(n);
     return Status::ok();
   }
-  const size_t at = method == Method::kRfind ? s.rfind(p[0].bytes()) : s.find(p[0].bytes());
+  const size_t at = search.next(back ? s.size() : 0);
   if (at == s.npos && method == Method::kIndex) {
     return Status::error(Code::kInvalidArgument, "substring not found");
   }
@@ -271,8 +290,7 @@ Status strip(const Value& self, Method method, const Arguments& arguments, Heap*
   const Side side = method == Method::kStrip    ? Side::kBoth
                     : method == Method::kLstrip ? Side::kLeft
                                                 : Side::kRight;
-  *out = strip_text(self, p.is_string() ? &p : nullptr, side, heap);
-  return Status::ok();
+  return strip_text(self, p.is_string() ? &p : nullptr, side, heap, out);
 }
 
 Status remove_end(const Value& self, Method method, const Arguments& arguments, Heap* heap,
@@ -305,6 +323,19 @@ Status fill_zeros(const Value& self, const Arguments& arguments, Heap* heap, Val
 
 Status string_method(const Value& self, Method method, const Arguments& arguments, Heap* heap,
                      Value* out) {
+  // What only looks makes no text.
+  if (method == Method::kStartswith || method == Method::kEndswith) {
+    return starts_or_ends(self, method == Method::kEndswith, arguments, heap, out);
+  }
+  SHARPI_TRY(heap->work(self.text->size()));
+  if (method == Method::kFind || method == Method::kRfind || method == Method::kIndex ||
+      method == Method::kCount) {
+    return find_text(self, method, arguments, heap, out);
+  }
+  if (method >= Method::kIsdigit && method <= Method::kIslower) {
+    *out = Value::of(all_characters(self.bytes(), method));
+    return Status::ok();
+  }
   SHARPI_TRY(heap->charge(self.text->size()));
   switch (method) {
     case Method::kStrip:
@@ -316,9 +347,6 @@ Status string_method(const Value& self, Method method, const Arguments& argument
       return split(self, method, arguments, heap, out);
     case Method::kSplitlines:
       return split_lines(self, arguments, heap, out);
-    case Method::kStartswith:
-    case Method::kEndswith:
-      return starts_or_ends(self, method == Method::kEndswith, arguments, out);
     case Method::kReplace:
       return replace(self, arguments, heap, out);
     case Method::kLower:
@@ -333,26 +361,17 @@ Status string_method(const Value& self, Method method, const Arguments& argument
       return join(self, arguments, heap, out);
     case Method::kFormat:
       return format(self, arguments, heap, out);
-    case Method::kFind:
-    case Method::kRfind:
-    case Method::kIndex:
-    case Method::kCount:
-      return find_text(self, method, arguments, out);
     case Method::kRemoveprefix:
     case Method::kRemovesuffix:
       return remove_end(self, method, arguments, heap, out);
-    case Method::kZfill:
-      return fill_zeros(self, arguments, heap, out);
     default:
-      *out = Value::of(all_characters(self.bytes(), method));
-      return Status::ok();
+      return fill_zeros(self, arguments, heap, out);
   }
 }
 
 Status list_method(const Value& self, Method method, const Arguments& arguments, Heap* heap,
                    Value* out) {
   const std::vector<Value>& items = self.list->items;
-  SHARPI_TRY(heap->charge(items.size()));
   if (method == Method::kCopy) {
     List* list = heap->list();
     SHARPI_TRY(walk(self, heap, &list->items));
@@ -361,14 +380,20 @@ Status list_method(const Value& self, Method method, const Arguments& arguments,
   }
   Value p;
   SHARPI_TRY(bind(arguments, "index", {"value"}, &p));
-  const auto same = [&](const Value& v) { return equal(v, p); };
-  if (method == Method::kCount) {
-    *out = Value::of(static_cast<int64_t>(std::count_if(items.begin(), items.end(), same)));
-    return Status::ok();
+  int64_t n = 0;
+  for (size_t i = 0; i < items.size(); ++i) {
+    bool same = false;
+    SHARPI_TRY(equal(items[i], p, heap, &same));
+    if (same && method == Method::kIndex) {
+      *out = Value::of(static_cast<int64_t>(i));
+      return Status::ok();
+    }
+    n += same ? 1 : 0;
   }
-  const auto it = std::find_if(items.begin(), items.end(), same);
-  if (it == items.end()) return Status::error(Code::kInvalidArgument, "value is not in list");
-  *out = Value::of(static_cast<int64_t>(it - items.begin()));
+  if (method == Method::kIndex) {
+    return Status::error(Code::kInvalidArgument, "value is not in list");
+  }
+  *out = Value::of(n);
   return Status::ok();
 }
 
@@ -378,7 +403,8 @@ Status dict_method(const Value& self, Method method, const Arguments& arguments,
   if (method == Method::kGet) {
     Value p[2] = {{}, Value::none()};
     SHARPI_TRY(bind(arguments, "get", {"key", "default"}, p));
-    const Value* found = dict.find(p[0]);
+    const Value* found = nullptr;
+    SHARPI_TRY(find_key(dict, p[0], heap, &found));
     *out = found != nullptr ? *found : p[1];
     return Status::ok();
   }

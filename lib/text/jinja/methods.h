@@ -65,7 +65,7 @@ Status call_method(const Value& self, Method method, std::string_view name,
 // What filters share with methods.
 enum class Side : uint8_t { kBoth, kLeft, kRight };
 /// Without the characters of `characters` (null: blanks) at its ends.
-Value strip_text(const Value& text, const Value* characters, Side side, Heap* heap);
+Status strip_text(const Value& text, const Value* characters, Side side, Heap* heap, Value* out);
 enum class Case : uint8_t { kLower, kUpper, kTitle, kCapitalize, kTitleFilter };
 Status change_case(const Value& text, Case how, Heap* heap, Value* out);
 Status replace_text(const Value& text, const Value& from, const Value& to, int64_t count,

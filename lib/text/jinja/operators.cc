@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "text/jinja/methods.h"
+#include "text/jinja/text_search.h"
 #include "text/utf8.h"
 
 namespace sharpi::jinja {
@@ -38,7 +39,7 @@ Status integer_power(int64_t base, int64_t exponent, Value* out) {
   for (; exponent > 0 && !overflow; --exponent) {
     overflow = __builtin_mul_overflow(result, base, &result);
   }
-  if (overflow) return Status::error(Code::kInvalidArgument, "an integer has more than 63 bits");
+  if (overflow) return too_large();
   *out = Value::of(result);
   return Status::ok();
 }
@@ -75,7 +76,7 @@ Status integers(Op op, int64_t a, int64_t b, Value* out) {
     default:
       return integer_power(a, b, out);
   }
-  if (overflow) return Status::error(Code::kInvalidArgument, "an integer has more than 63 bits");
+  if (overflow) return too_large();
   *out = Value::of(result);
   return Status::ok();
 }
@@ -113,7 +114,8 @@ Status reals(Op op, double a, double b, Value* out) {
 
 /// Two strings. Where one is safe, the other one is escaped, and the result is safe.
 Status add_texts(const Value& a, const Value& b, Heap* heap, Value* out) {
-  SHARPI_TRY(heap->charge(a.text->size() + b.text->size()));
+  SHARPI_TRY(
+      heap->charge(a.text->size() + b.text->size() + a.text->mark_bytes() + b.text->mark_bytes()));
   MarkedText text;
   text.reserve(a.text->size() + b.text->size());
   const bool safe = a.safe || b.safe;
@@ -140,7 +142,8 @@ Status add_lists(const Value& a, const Value& b, Heap* heap, Value* out) {
 /// A string or a list, n times.
 Status repeat(const Value& v, int64_t n, Heap* heap, Value* out) {
   const auto times = static_cast<uint64_t>(std::max<int64_t>(n, 0));
-  const uint64_t each = v.is_string() ? v.text->size() : v.list->items.size() * sizeof(Value);
+  const uint64_t each =
+      v.is_string() ? v.text->size() + v.text->mark_bytes() : v.list->items.size() * sizeof(Value);
   uint64_t bytes = 0;
   if (__builtin_mul_overflow(times, each, &bytes)) bytes = UINT64_MAX;
   SHARPI_TRY(heap->charge(bytes));
@@ -169,13 +172,15 @@ Status contains(const Value& container, const Value& v, Heap* heap, bool* out) {
       return Status::error(Code::kInvalidArgument,
                            "'in <string>' requires string as left operand, not %s", type_name(v));
     }
-    SHARPI_TRY(heap->charge(container.text->size() / 16));
-    *out = container.bytes().find(v.bytes()) != std::string_view::npos;
+    TextSearch search(container.bytes(), v.bytes());
+    SHARPI_TRY(search.prepare(heap));
+    *out = search.next(0) != std::string_view::npos;
     return Status::ok();
   }
   if (container.is(Kind::kDict)) {
-    SHARPI_TRY(heap->charge(container.dict->items.size()));
-    *out = container.dict->find(v) != nullptr;
+    const Value* found = nullptr;
+    SHARPI_TRY(find_key(*container.dict, v, heap, &found));
+    *out = found != nullptr;
     return Status::ok();
   }
   if (container.is(Kind::kUndefined)) return Status::ok();
@@ -183,9 +188,10 @@ Status contains(const Value& container, const Value& v, Heap* heap, bool* out) {
     return Status::error(Code::kInvalidArgument, "argument of type '%s' is not iterable",
                          type_name(container));
   }
-  const auto& items = container.list->items;
-  SHARPI_TRY(heap->charge(items.size()));
-  *out = std::any_of(items.begin(), items.end(), [&](const Value& x) { return equal(x, v); });
+  for (const Value& item : container.list->items) {
+    SHARPI_TRY(equal(item, v, heap, out));
+    if (*out) break;
+  }
   return Status::ok();
 }
 
@@ -212,7 +218,7 @@ Value slice_text(const Value& object, int64_t from, int64_t to, int64_t step, He
     }
     return heap->text(std::move(out), object.safe);
   }
-  std::vector<size_t> starts;
+  std::vector<size_t> starts;  // charged by slice_of()
   for (size_t at = 0; at < s.size(); at += std::max(utf8_character(s, at), 1u))
     starts.push_back(at);
   for (int64_t i = from; step > 0 ? i < to : i > to; i += step) {
@@ -224,10 +230,15 @@ Value slice_text(const Value& object, int64_t from, int64_t to, int64_t step, He
 
 }  // namespace
 
+Status too_large() {
+  return Status::error(Code::kInvalidArgument, "an integer has more than 63 bits");
+}
+
 Status binary(Op op, const Value& a, const Value& b, Heap* heap, Value* out) {
   if (a.is(Kind::kUndefined)) return needs(a);
   if (op == Op::kMod && a.is_string()) return format_percent(a, b, heap, out);
   if (b.is(Kind::kUndefined)) return needs(b);
+  if (a.is(Kind::kNumeral) || b.is(Kind::kNumeral)) return too_large();
   if (a.is_number() && b.is_number()) {
     if (a.is(Kind::kFloat) || b.is(Kind::kFloat)) return reals(op, real_of(a), real_of(b), out);
     return integers(op, integer_of(a), integer_of(b), out);
@@ -244,23 +255,21 @@ Status binary(Op op, const Value& a, const Value& b, Heap* heap, Value* out) {
 }
 
 Status compare(Op op, const Value& a, const Value& b, Heap* heap, bool* out) {
-  SHARPI_TRY(heap->charge(1));
   switch (op) {
     case Op::kEq:
-      *out = equal(a, b);
-      return Status::ok();
+      return equal(a, b, heap, out);
     case Op::kNe:
-      *out = !equal(a, b);
+      SHARPI_TRY(equal(a, b, heap, out));
+      *out = !*out;
       return Status::ok();
     case Op::kLt:
-      return less(a, b, out);
+      return less(a, b, heap, out);
     case Op::kGt:
-      return less(b, a, out);
+      return less(b, a, heap, out);
     case Op::kLe:
     case Op::kGe:
-      SHARPI_TRY(op == Op::kLe ? less(a, b, out) : less(b, a, out));
-      *out = *out || equal(a, b);
-      return Status::ok();
+      SHARPI_TRY(op == Op::kLe ? less(a, b, heap, out) : less(b, a, heap, out));
+      return *out ? Status::ok() : equal(a, b, heap, out);
     case Op::kIn:
       return contains(b, a, heap, out);
     case Op::kNotIn:
@@ -275,8 +284,9 @@ Status compare(Op op, const Value& a, const Value& b, Heap* heap, bool* out) {
 Status item_of(const Value& object, const Value& key, Heap* heap, Value* out) {
   if (object.is(Kind::kUndefined)) return needs(object);
   if (object.is(Kind::kDict)) {
-    SHARPI_TRY(heap->charge(object.dict->items.size() / 8));
-    if (const Value* found = object.dict->find(key)) {
+    const Value* found = nullptr;
+    SHARPI_TRY(find_key(*object.dict, key, heap, &found));
+    if (found != nullptr) {
       *out = *found;
       return Status::ok();
     }
@@ -285,13 +295,13 @@ Status item_of(const Value& object, const Value& key, Heap* heap, Value* out) {
   if ((key.is(Kind::kInt) || key.is(Kind::kBool)) && (indexed || object.is_string())) {
     int64_t i = integer_of(key);
     int64_t n = 0;
-    SHARPI_TRY(length(object, &n));
+    SHARPI_TRY(length(object, heap, &n));
     if (i < 0) i += n;
     if (i >= 0 && i < n) {
       if (indexed) {
         *out = object.list->items[static_cast<size_t>(i)];
       } else {
-        SHARPI_TRY(heap->charge(object.text->size()));
+        SHARPI_TRY(heap->work(object.text->size()));
         *out = slice_text(object, i, i + 1, 1, heap);
       }
       return Status::ok();
@@ -305,7 +315,6 @@ Status item_of(const Value& object, const Value& key, Heap* heap, Value* out) {
     }
   }
   MarkedText name;
-  SHARPI_TRY(heap->charge(64));
   if (key.is_string() || key.is_number()) SHARPI_TRY(represent(key, heap, &name));
   *out = heap->undefined(std::string("'") + type_name(object) + " object' has no attribute " +
                          name.bytes().substr(0, 64));
@@ -321,7 +330,7 @@ Status slice_of(const Value& object, const Value& from, const Value& to, const V
     return Status::ok();
   }
   int64_t n = 0, stride = 1;
-  SHARPI_TRY(length(object, &n));
+  SHARPI_TRY(length(object, heap, &n));
   SHARPI_TRY(bound(step, 1, &stride));
   if (stride == 0) return Status::error(Code::kInvalidArgument, "slice step cannot be zero");
   stride = std::clamp(stride, -n - 1, n + 1);
@@ -334,8 +343,9 @@ Status slice_of(const Value& object, const Value& from, const Value& to, const V
   if (end < 0 && !to.is(Kind::kNone)) end += n;
   begin = std::clamp(begin, low, high);
   end = std::clamp(end, low, high);
-  SHARPI_TRY(heap->charge(object.is_string() ? object.text->size() : 0));
   if (object.is_string()) {
+    const uint64_t each = stride == 1 ? 1 : 1 + sizeof(size_t);
+    SHARPI_TRY(heap->charge(object.text->size() * each));
     *out = slice_text(object, begin, end, stride, heap);
     return Status::ok();
   }

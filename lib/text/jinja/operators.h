@@ -8,6 +8,8 @@
 
 namespace sharpi::jinja {
 
+/// What arithmetic with integers beyond 64 bits says.
+Status too_large();
 /// a op b for arithmetic. kInvalidArgument for types that do not go together, for a division by
 /// zero and for integers that leave 64 bits.
 Status binary(Op op, const Value& a, const Value& b, Heap* heap, Value* out);

@@ -172,8 +172,9 @@ Status print(const Value& value, Heap* heap, MarkedText* out) {
     case Kind::kFloat:
       out->append(represent_real(value.real), false);
       return Status::ok();
+    case Kind::kNumeral:
     case Kind::kString:
-      SHARPI_TRY(heap->charge(value.text->size()));
+      SHARPI_TRY(heap->charge(value.text->size() + value.text->mark_bytes()));
       out->append(*value.text);
       return Status::ok();
     case Kind::kList:

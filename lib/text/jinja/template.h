@@ -19,7 +19,8 @@ namespace sharpi::jinja {
 struct Program;
 
 struct Limits {
-  uint64_t max_steps = 5'000'000;            // nodes evaluated, rounds of loops
+  uint64_t max_steps =
+      5'000'000;  // nodes evaluated, rounds of loops; the Heap bounds each one's work
   uint64_t max_bytes = uint64_t{256} << 20;  // of all values of a rendering, and its output
   uint32_t max_depth = 400;                  // of nodes and calls
 };

@@ -56,6 +56,7 @@ bool compares(Test test) {
 
 Status divides(const Value& value, int64_t divisor, bool* out) {
   if (divisor == 0) return Status::error(Code::kInvalidArgument, "division by zero");
+  if (value.is(Kind::kNumeral)) return too_large();
   if (!value.is(Kind::kInt) && !value.is(Kind::kBool)) {
     return Status::error(Code::kInvalidArgument, "a test of divisibility wants an integer, not %s",
                          type_name(value));
@@ -68,8 +69,10 @@ Status divides(const Value& value, int64_t divisor, bool* out) {
 Status compare_test(Test test, const Value& a, const Value& b, Heap* heap, bool* out) {
   switch (test) {
     case Test::kSameas:
-      *out = a.kind == b.kind &&
-             (a.is_string() || a.is_listed() || a.is(Kind::kDict) ? a.list == b.list : equal(a, b));
+      *out = false;
+      if (a.kind != b.kind) return Status::ok();
+      if (!a.is_string() && !a.is_listed() && !a.is(Kind::kDict)) return equal(a, b, heap, out);
+      *out = a.list == b.list;
       return Status::ok();
     case Test::kIn:
       return compare(Op::kIn, a, b, heap, out);
@@ -120,11 +123,11 @@ bool is_of_kind(Test test, const Value& v) {
     case Test::kFalse:
       return v.is(Kind::kBool) && !v.boolean;
     case Test::kInteger:
-      return v.is(Kind::kInt);
+      return v.is(Kind::kInt) || v.is(Kind::kNumeral);
     case Test::kFloat:
       return v.is(Kind::kFloat);
     case Test::kNumber:
-      return v.is_number();
+      return v.is_number() || v.is(Kind::kNumeral);
     case Test::kString:
       return v.is_string();
     case Test::kMapping:
@@ -162,7 +165,7 @@ Status apply_test(Test test, std::string_view name, const Value& value, const Ar
   }
   if (wants == 1) {
     const Value& operand =
-        arguments.positional.empty() ? arguments.keywords[0].second : arguments.positional[0];
+        arguments.positional.empty() ? arguments.keywords[0].value : arguments.positional[0];
     return compare_test(test, value, operand, heap, out);
   }
   if (test == Test::kOdd || test == Test::kEven) {

@@ -6,6 +6,7 @@
 #include <cstdio>
 
 #include "text/jinja/methods.h"
+#include "text/jinja/text_search.h"
 #include "text/utf8.h"
 
 namespace sharpi::jinja {
@@ -22,42 +23,49 @@ bool is_cased(uint32_t cp) {
          category == UTF8PROC_CATEGORY_LT;
 }
 
+/// Where the character begins that ends before byte `end`, as far back as one can be. pre: end > 0.
+size_t character_before(std::string_view s, size_t end) {
+  size_t at = end - 1;
+  while (at > 0 && end - at < 4 && (static_cast<unsigned char>(s[at]) & 0xC0) == 0x80) --at;
+  return at;
+}
+
 /// Sigma at the end of a word has a lower case of its own.
 bool is_final_sigma(std::string_view s, size_t at) {
   uint32_t n = 0;
-  size_t before = at;
-  while (before > 0 && (static_cast<unsigned char>(s[before - 1]) & 0xC0) == 0x80) --before;
-  if (before > 0) --before;
-  if (at == 0 || !is_cased(code_point_at(s, before, &n))) return false;
+  if (at == 0 || !is_cased(code_point_at(s, character_before(s, at), &n))) return false;
   const size_t after = at + 2;
   return after >= s.size() || !is_cased(code_point_at(s, after, &n));
 }
 
 }  // namespace
 
-Value strip_text(const Value& text, const Value* characters, Side side, Heap* heap) {
+Status strip_text(const Value& text, const Value* characters, Side side, Heap* heap, Value* out) {
   const std::string& s = text.text->bytes();
   const auto goes = [&](size_t at, uint32_t* n) {
     const uint32_t cp = code_point_at(s, at, n);
     if (characters == nullptr) return is_blank(cp);
+    heap->owe_work(characters->text->size());
     return characters->bytes().find(std::string_view(s).substr(at, *n)) != std::string_view::npos;
   };
   size_t begin = 0, end = s.size();
   uint32_t n = 0;
   if (side != Side::kRight) {
-    while (begin < end && goes(begin, &n)) begin += n;
+    for (; begin < end && goes(begin, &n); begin += n) SHARPI_TRY(heap->work(1));
   }
   while (side != Side::kLeft && end > begin) {
-    size_t last = end - 1;
-    while (last > begin && (static_cast<unsigned char>(s[last]) & 0xC0) == 0x80) --last;
+    SHARPI_TRY(heap->work(1));
+    size_t last = std::max(character_before(s, end), begin);
     if (last + std::max(utf8_character(s, last), 1u) != end) last = end - 1;  // no whole character
     if (!goes(last, &n)) break;
     end = last;
   }
-  if (begin == 0 && end == s.size()) return text;
-  MarkedText out;
-  out.append(*text.text, begin, end);
-  return heap->text(std::move(out), text.safe);
+  *out = text;
+  if (begin == 0 && end == s.size()) return Status::ok();
+  MarkedText rest;
+  rest.append(*text.text, begin, end);
+  *out = heap->text(std::move(rest), text.safe);
+  return Status::ok();
 }
 
 Status change_case(const Value& text, Case how, Heap* heap, Value* out) {
@@ -104,10 +112,13 @@ Status replace_text(const Value& text, const Value& from, const Value& to, int64
   size_t at = 0;
   int64_t left = count < 0 ? INT64_MAX : count;
   SHARPI_TRY(heap->charge(s.size()));
+  TextSearch search(s, old);
+  SHARPI_TRY(search.prepare(heap));
   while (left > 0 && at <= s.size()) {
-    const size_t found = s.find(old, at);
+    const size_t found = search.next(at);
     if (found == s.npos) break;
-    SHARPI_TRY(heap->charge(to.text->size()));
+    // Two changes of origin, where one comes from a value.
+    SHARPI_TRY(heap->charge(to.text->size() + to.text->mark_bytes() + 8));
     result.append(*text.text, at, found);
     result.append(*to.text);
     at = found + old.size();
@@ -132,7 +143,7 @@ Status join_texts(const MarkedText& separator, const std::vector<Value>& items, 
                            "sequence item %zu: expected str instance, %s found", i,
                            type_name(items[i]));
     }
-    SHARPI_TRY(heap->charge(separator.size()));
+    SHARPI_TRY(heap->charge(separator.size() + separator.mark_bytes() + 8));
     if (i > 0) out->append(separator);
     SHARPI_TRY(print(items[i], heap, out));
   }
@@ -180,7 +191,7 @@ Status format_percent(const Value& text, const Value& values, Heap* heap, Value*
     }
     const char type = at + 1 < s.size() ? s[++at] : '\0';
     if (type == '%') {
-      result.append("%", false);
+      result.append(*text.text, at, at + 1);
       continue;
     }
     if (type != 's' && type != 'd' && type != 'i' && type != 'r') {
@@ -192,17 +203,17 @@ Status format_percent(const Value& text, const Value& values, Heap* heap, Value*
     const Value& value = tuple ? values.list->items[used] : values;
     ++used;
     const bool number = type == 'd' || type == 'i';
-    if (number && !value.is_number()) {
+    if (number && !value.is_number() && !value.is(Kind::kNumeral)) {
       return Status::error(Code::kInvalidArgument, "%%%c format: a real number is required, not %s",
                            type, type_name(value));
     }
-    if (number) {
+    if (number && !value.is(Kind::kNumeral)) {
       const int64_t integer = value.is(Kind::kInt)    ? value.integer
                               : value.is(Kind::kBool) ? value.boolean
                                                       : static_cast<int64_t>(value.real);
       result.append(std::to_string(integer), false);
     } else {
-      SHARPI_TRY(type == 's' ? print(value, heap, &result) : represent(value, heap, &result));
+      SHARPI_TRY(type != 'r' ? print(value, heap, &result) : represent(value, heap, &result));
     }
   }
   if (used < n_values && !values.is(Kind::kDict)) {

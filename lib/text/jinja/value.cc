@@ -2,44 +2,10 @@
 #include "text/jinja/value.h"
 
 #include <algorithm>
-#include <cmath>
 
 #include "text/utf8.h"
 
 namespace sharpi::jinja {
-namespace {
-
-constexpr int kMaxCompareDepth = 64;
-
-double as_real(const Value& v) {
-  return v.is(Kind::kFloat) ? v.real
-         : v.is(Kind::kInt) ? static_cast<double>(v.integer)
-                            : static_cast<double>(v.boolean);
-}
-
-int64_t as_integer(const Value& v) {
-  return v.is(Kind::kInt) ? v.integer : static_cast<int64_t>(v.boolean);
-}
-
-bool equal_lists(const List& a, const List& b, int depth) {
-  if (a.items.size() != b.items.size()) return false;
-  for (size_t i = 0; i < a.items.size(); ++i) {
-    if (!equal(a.items[i], b.items[i], depth + 1)) return false;
-  }
-  return true;
-}
-
-bool equal_dicts(const Dict& a, const Dict& b, int depth) {
-  if (a.items.size() != b.items.size()) return false;
-  for (const auto& [key, value] : a.items) {
-    const Value* other = b.find(key);
-    if (other == nullptr || !equal(value, *other, depth + 1)) return false;
-  }
-  return true;
-}
-
-}  // namespace
-
 const Value* Dict::find(std::string_view key) const {
   for (const auto& [k, v] : items) {
     if (k.is_string() && k.bytes() == key) return &v;
@@ -47,16 +13,8 @@ const Value* Dict::find(std::string_view key) const {
   return nullptr;
 }
 
-const Value* Dict::find(const Value& key) const {
-  if (key.is_string()) return find(key.bytes());
-  for (const auto& [k, v] : items) {
-    if (!k.is_string() && equal(k, key)) return &v;
-  }
-  return nullptr;
-}
-
 void Dict::set(const Value& key, const Value& value) {
-  if (const Value* there = find(key)) {
+  if (const Value* there = find(key.bytes())) {
     *const_cast<Value*>(there) = value;
     return;
   }
@@ -71,13 +29,24 @@ Status Heap::charge(uint64_t bytes) {
   return Status::ok();
 }
 
+Status Heap::work(uint64_t units) {
+  if (units > work_left_) {
+    work_left_ = 0;
+    return Status::error(Code::kDoesNotFit, "the template takes more work than it is allowed to");
+  }
+  work_left_ -= units;
+  return Status::ok();
+}
+
 Value Heap::undefined(std::string what) {
+  owe(sizeof(Undefined) + kAllocation + what.size());
   Value v;
   v.undefined = &undefined_.emplace_back(Undefined{std::move(what)});
   return v;
 }
 
 Value Heap::method(const Value& self, uint32_t method, std::string_view name) {
+  owe(sizeof(BoundMethod));
   Value v;
   v.kind = Kind::kMethod;
   v.method = &methods_.emplace_back(BoundMethod{self, method, name});
@@ -93,6 +62,7 @@ const char* type_name(const Value& value) {
     case Kind::kBool:
       return "bool";
     case Kind::kInt:
+    case Kind::kNumeral:
       return "int";
     case Kind::kFloat:
       return "float";
@@ -144,6 +114,7 @@ bool truthy(const Value& v) {
       return !v.list->items.empty();
     case Kind::kDict:
       return !v.dict->items.empty();
+    case Kind::kNumeral:
     case Kind::kGenerator:
     case Kind::kNamespace:
     case Kind::kMacro:
@@ -153,70 +124,6 @@ bool truthy(const Value& v) {
       return true;
   }
   return true;
-}
-
-bool equal(const Value& a, const Value& b, int depth) {
-  if (depth > kMaxCompareDepth) return false;
-  if (a.is_number() && b.is_number()) {
-    if (a.is(Kind::kFloat) || b.is(Kind::kFloat)) return as_real(a) == as_real(b);
-    return as_integer(a) == as_integer(b);
-  }
-  if (a.kind != b.kind) return false;
-  switch (a.kind) {
-    case Kind::kUndefined:
-    case Kind::kNone:
-      return true;
-    case Kind::kString:
-      return a.bytes() == b.bytes();
-    case Kind::kList:
-    case Kind::kTuple:
-    case Kind::kRange:
-    case Kind::kView:
-      return a.list == b.list || equal_lists(*a.list, *b.list, depth);
-    case Kind::kDict:
-      return a.dict == b.dict || equal_dicts(*a.dict, *b.dict, depth);
-    case Kind::kFunction:
-      return a.function == b.function;
-    case Kind::kGenerator:
-    case Kind::kNamespace:
-    case Kind::kMacro:
-    case Kind::kMethod:
-    case Kind::kLoop:
-      return a.list == b.list;  // the same object
-    case Kind::kBool:
-    case Kind::kInt:
-    case Kind::kFloat:
-      break;  // numbers were compared above
-  }
-  return false;
-}
-
-Status less(const Value& a, const Value& b, bool* out, int depth) {
-  if (a.is_number() && b.is_number()) {
-    const bool real = a.is(Kind::kFloat) || b.is(Kind::kFloat);
-    *out = real ? as_real(a) < as_real(b) : as_integer(a) < as_integer(b);
-    return Status::ok();
-  }
-  if (a.is_string() && b.is_string()) {
-    *out = a.bytes() < b.bytes();  // UTF-8 orders as its code points do
-    return Status::ok();
-  }
-  const bool lists = a.kind == b.kind && (a.is(Kind::kList) || a.is(Kind::kTuple));
-  if (lists && depth < kMaxCompareDepth) {
-    const size_t n = std::min(a.list->items.size(), b.list->items.size());
-    for (size_t i = 0; i < n; ++i) {
-      const Value &x = a.list->items[i], &y = b.list->items[i];
-      if (!equal(x, y)) return less(x, y, out, depth + 1);
-    }
-    *out = a.list->items.size() < b.list->items.size();
-    return Status::ok();
-  }
-  if (a.is(Kind::kUndefined))
-    return Status::error(Code::kInvalidArgument, "%s", a.undefined->what.c_str());
-  if (b.is(Kind::kUndefined))
-    return Status::error(Code::kInvalidArgument, "%s", b.undefined->what.c_str());
-  return Status::error(Code::kInvalidArgument, "'%s' and '%s' have no order", type_name(a),
-                       type_name(b));
 }
 
 Status walk(const Value& value, Heap* heap, std::vector<Value>* out) {
@@ -244,9 +151,9 @@ Status walk(const Value& value, Heap* heap, std::vector<Value>* out) {
       return Status::ok();
     case Kind::kString: {
       const std::string& s = value.text->bytes();
-      SHARPI_TRY(heap->charge(s.size() * (sizeof(Value) + sizeof(MarkedText))));
       for (size_t at = 0; at < s.size();) {
         const size_t n = std::max(utf8_character(s, at), 1u);
+        SHARPI_TRY(heap->charge(n + 2 * sizeof(Value)));
         MarkedText one;
         one.append(*value.text, at, at + n);
         out->push_back(heap->text(std::move(one)));
@@ -259,12 +166,13 @@ Status walk(const Value& value, Heap* heap, std::vector<Value>* out) {
   }
 }
 
-Status length(const Value& value, int64_t* out) {
+Status length(const Value& value, Heap* heap, int64_t* out) {
   size_t n = 0;
   switch (value.kind) {
     case Kind::kUndefined:
       break;
     case Kind::kString:
+      SHARPI_TRY(heap->work(value.text->size()));
       n = count_characters(value.bytes());
       break;
     case Kind::kList:

@@ -30,6 +30,7 @@ enum class Kind : uint8_t {
   kBool,
   kInt,
   kFloat,
+  kNumeral,  // a number that 64 bits do not hold, as it was written; there is no arithmetic with it
   kString,
   kList,
   kTuple,
@@ -101,6 +102,11 @@ struct Value {
     v.text = text;
     return v;
   }
+  static Value numeral(const Value& text) {
+    Value v = text;
+    v.kind = Kind::kNumeral;
+    return v;
+  }
   static Value of(Kind kind, List* list) {
     Value v;
     v.kind = kind;
@@ -127,7 +133,7 @@ struct Value {
   }
   /// Whether `list` is what it holds.
   bool is_listed() const { return kind >= Kind::kList && kind <= Kind::kGenerator; }
-  std::string_view bytes() const { return text->bytes(); }  // pre: is_string()
+  std::string_view bytes() const { return text->bytes(); }  // pre: is_string() or kNumeral
 };
 
 struct List {
@@ -136,11 +142,11 @@ struct List {
 };
 
 /// In order of insertion, as Python's. Looked through from the front: the dicts of conversations
-/// have a handful of keys, and the interpreter counts a look through a large one as work.
+/// have a handful of keys, and find_key() charges a look through a large one as work.
 struct Dict {
   std::vector<std::pair<Value, Value>> items;
   const Value* find(std::string_view key) const;
-  const Value* find(const Value& key) const;
+  /// For dicts of few keys. pre: key.is_string().
   void set(const Value& key, const Value& value);
 };
 
@@ -155,28 +161,48 @@ struct BoundMethod {
   std::string_view name;
 };
 
-/// Owns every value of one rendering, and bounds the bytes that all of them take together.
+/// Owns every value of one rendering, and bounds the bytes that all of them take together. What the
+/// functions below make is priced by them, but for the bytes of texts and the items of lists and
+/// dicts: those are charged by whoever makes them large, before they become large. It also bounds
+/// the work that a single step may do in any amount. A unit is about a byte that is looked at, so
+/// that all of them take about a second.
 class Heap {
  public:
-  explicit Heap(uint64_t max_bytes) : left_(max_bytes) {}
+  static constexpr uint64_t kMaxWork = uint64_t{1} << 30;
+  explicit Heap(uint64_t max_bytes, uint64_t max_work = kMaxWork)
+      : left_(max_bytes), work_left_(max_work) {}
   Heap(const Heap&) = delete;
   Heap& operator=(const Heap&) = delete;
 
-  /// kDoesNotFit once more than the bound was asked for. Texts and lists are charged by whoever
-  /// makes them large, before they become large.
+  /// kDoesNotFit once more than the bound was asked for.
   Status charge(uint64_t bytes);
+  /// Prices small things where nothing can fail: the charge after them does.
+  void owe(uint64_t bytes) { left_ -= bytes < left_ ? bytes : left_; }
+  /// kDoesNotFit once more work than the bound was asked for.
+  Status work(uint64_t units);
+  /// The same where nothing can fail: the work after it does.
+  void owe_work(uint64_t units) { work_left_ -= units < work_left_ ? units : work_left_; }
 
   Value text(std::string_view bytes, bool foreign) { return text(MarkedText(bytes, foreign)); }
   Value text(MarkedText text, bool safe = false) {
+    owe(sizeof(MarkedText) + kAllocation + text.mark_bytes());
     return Value::of(&texts_.emplace_back(std::move(text)), safe);
   }
-  List* list() { return &lists_.emplace_back(); }
-  Dict* dict() { return &dicts_.emplace_back(); }
+  List* list() {
+    owe(sizeof(List) + kAllocation);
+    return &lists_.emplace_back();
+  }
+  Dict* dict() {
+    owe(sizeof(Dict) + kAllocation);
+    return &dicts_.emplace_back();
+  }
   Value undefined(std::string what);
   Value method(const Value& self, uint32_t method, std::string_view name);
 
  private:
-  uint64_t left_;
+  static constexpr uint64_t kAllocation = 32;  // what a block of memory takes besides its bytes
+
+  uint64_t left_, work_left_;
   std::deque<MarkedText> texts_;
   std::deque<List> lists_;
   std::deque<Dict> dicts_;
@@ -188,14 +214,18 @@ class Heap {
 const char* type_name(const Value& value);
 bool truthy(const Value& value);
 /// Python's ==. Deep comparisons are cut at a depth no conversation has, as unequal.
-bool equal(const Value& a, const Value& b, int depth = 0);
+Status equal(const Value& a, const Value& b, Heap* heap, bool* out, int depth = 0);
 /// Python's <. kInvalidArgument for types that have no order.
-Status less(const Value& a, const Value& b, bool* out, int depth = 0);
+Status less(const Value& a, const Value& b, Heap* heap, bool* out, int depth = 0);
+/// The value of a key; null: there is none.
+Status find_key(const Dict& dict, const Value& key, Heap* heap, const Value** out);
+/// dict[key] = value; charges what that adds.
+Status set_key(Dict* dict, const Value& key, const Value& value, Heap* heap);
 /// Items of a list-like value, keys of a dict, characters of a string, nothing of undefined; a
 /// generator is used up by it. kInvalidArgument for what cannot be walked.
 Status walk(const Value& value, Heap* heap, std::vector<Value>* out);
 /// len(). kInvalidArgument for what has none.
-Status length(const Value& value, int64_t* out);
+Status length(const Value& value, Heap* heap, int64_t* out);
 /// The text that str() gives.
 Status print(const Value& value, Heap* heap, MarkedText* out);
 /// The text that repr() gives.

@@ -121,6 +121,7 @@ Status verify_batch(const BatchRows<sharpi_batch_read>& rows) {
   std::array<sharpi_session*, sharpi::kMaxBatch> handles{};
   std::array<sharpi::BatchRead, sharpi::kMaxBatch> parts;
   for (uint32_t i = 0; i < n; ++i) rows[i].n_read = 0;
+  SHARPI_TRY(check_batch(n));
   for (uint32_t i = 0; i < n; ++i) {
     SHARPI_TRY(rows.check(i));
     SHARPI_TRY(api::require(rows[i].tokens, "tokens"));
@@ -141,6 +142,7 @@ Status step_batch(const BatchRows<sharpi_batch_step>& rows) {
   std::array<sharpi_session*, sharpi::kMaxBatch> handles{};
   std::array<sharpi::BatchStep, sharpi::kMaxBatch> parts;
   for (uint32_t i = 0; i < n; ++i) rows[i].n_tokens = 0;
+  SHARPI_TRY(check_batch(n));
   for (uint32_t i = 0; i < n; ++i) {
     SHARPI_TRY(rows.check(i));
     SHARPI_TRY(api::require(rows[i].out_tokens, "out_tokens"));
@@ -283,7 +285,6 @@ sharpi_status sharpi_verify_batch(sharpi_batch_read* reads, uint32_t read_size, 
   return api::guard(err, [&]() -> Status {
     SHARPI_TRY(api::require(reads, "reads"));
     SHARPI_TRY(api::check_row_size(read_size, sizeof *reads, "sharpi_batch_read"));
-    SHARPI_TRY(check_batch(n));
     return verify_batch({reads, read_size, n, "reads"});
   });
 }
@@ -293,7 +294,6 @@ sharpi_status sharpi_step_batch(sharpi_batch_step* steps, uint32_t step_size, ui
   return api::guard(err, [&]() -> Status {
     SHARPI_TRY(api::require(steps, "steps"));
     SHARPI_TRY(api::check_row_size(step_size, sizeof *steps, "sharpi_batch_step"));
-    SHARPI_TRY(check_batch(n));
     return step_batch({steps, step_size, n, "steps"});
   });
 }

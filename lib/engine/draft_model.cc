@@ -106,7 +106,10 @@ Status ModelDrafter::draft_on(uint32_t most, int32_t* out, uint32_t* out_n) {
   const Tokenizer* text = session_->model().text()->tokenizer();
   for (uint32_t i = 0; i < most; ++i) {
     if (i != 0) SHARPI_TRY(session_->decode(out[i - 1]));
-    SHARPI_TRY(session_->sample(default_sample_params(), &out[i]));
+    const Status drawn = session_->sample(default_sample_params(), &out[i]);
+    // Without a number among its logits the smaller model is damaged, and has nothing to offer.
+    if (drawn.code() == Code::kFormat || drawn.code() == Code::kMismatch) break;
+    SHARPI_TRY(drawn);
     if (text != nullptr && text->is_end_of_generation(out[i])) break;
     *out_n = i + 1;
   }

@@ -124,7 +124,7 @@ Status DraftVerifier::accept(std::span<const int32_t> tokens, const sharpi_sampl
     if (!status.is_ok()) {  // the device: as if the pass had failed
       history.resize(before);
       sampler.restore(first);
-      core_.logit_rows.n = 0;
+      runner_.failed(status, n, true);
       return status;
     }
     if (drawn != tokens[read]) {

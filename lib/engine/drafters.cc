@@ -79,7 +79,11 @@ Status Drafters::propose_by_model(int32_t next, uint32_t most, float* scratch, i
   const uint32_t n = model_pace_.choose(DraftPace::kOfModel, most, lag);
   *out = {0, SHARPI_DRAFT_MODEL, DraftPace::kOfModel};
   if (n == 0) return Status::ok();
-  return draft_model_->propose(history, core_.ledger.base(), next, n, drafts, out);
+  const Status done = draft_model_->propose(history, core_.ledger.base(), next, n, drafts, out);
+  // A cancel reaches the session first. One that only its drafter sees was answered by a call before.
+  if (done.code() != Code::kCancelled || core_.cancelled.load()) return done;
+  draft_model_->resume();
+  return Status::ok();
 }
 
 void Drafters::learn_shared(const Drafted& drafts, uint32_t n_read, const TimedPass& pass,

@@ -233,16 +233,22 @@ void Model::release(CallSlot* slot) const {
   slots_free_.notify_one();
 }
 
+namespace {
+thread_local bool computes = false;  // a call of this thread, on some model
+}  // namespace
+
+/// It would wait for a slot or a device that the call waits with, which goes on when it returns.
+Status Model::check_may_compute() {
+  if (!computes) return Status::ok();
+  return Status::error(Code::kBusy, "a callback of a call that computes cannot compute itself");
+}
+
 Status Model::run(const Submission& rows, TierSessions tier_sessions) const {
   if (rows.sequences.size() > kMaxBatch) {
     return Status::error(Code::kInternal, "a call cannot read %zu sequences at once",
                          rows.sequences.size());
   }
-  // It would wait for a slot or a device that the call waits with, which goes on when it returns.
-  static thread_local bool computes = false;
-  if (computes) {
-    return Status::error(Code::kBusy, "a callback of a call that computes cannot compute itself");
-  }
+  SHARPI_TRY(check_may_compute());
   struct SlotLease {
     const Model* model;
     CallSlot* slot;

@@ -72,6 +72,8 @@ class Model {
   std::vector<uint64_t> expert_uses(uint32_t layer) const;
   Status pin_experts(std::span<const ExpertId> experts) const;
 
+  /// kBusy: this thread is in a callback of a call that computes.
+  static Status check_may_compute();
   /// Runs all segments for a submission whose sequences hold one TierSession list each
   /// ([sequence][tier]); waits for a workspace. Nothing is committed. Sessions whose formats differ
   /// take turns.

@@ -37,7 +37,7 @@ Status PassRunner::run(const PassRequest& pass) {
 void PassRunner::failed(const Status& why, uint32_t n_rows, bool rings_written) {
   if (why.is_ok() || why.code() == Code::kCancelled) return;
   core_.ledger.spoil_capture(n_rows);
-  if (rings_written) core_.ledger.spoil_rings(n_rows);
+  if (rings_written) core_.ledger.spoil_rings(n_rows, core_.shape.n_draft + 1);
   core_.logit_rows.n = 0;
 }
 

@@ -97,11 +97,14 @@ Status SessionBatch::decode(std::span<Session* const> sessions, std::span<const 
     rows[i].first_row = i;
     rows[i].n_rows = 1;
     lists[i] = s.core.tier_list;
-    SHARPI_TRY(begin_rows(&s, &rows[i]));
   }
   bool changed = false;
   for (uint32_t i = 0; i < sessions.size(); ++i) {  // after every check that can refuse
     SHARPI_TRY(make_room(&state_of(*sessions[i]), "sessions", i, &changed));
+  }
+  // Not before: making room may let drafters catch up, and moves where their hidden rows go.
+  for (uint32_t i = 0; i < sessions.size(); ++i) {
+    SHARPI_TRY(begin_rows(&state_of(*sessions[i]), &rows[i]));
   }
   Submission all;
   all.tokens = tokens.data();
@@ -177,8 +180,15 @@ Status SessionBatch::run(std::span<BatchRead> reads) {
   for (size_t i = 0; i < reads.size(); ++i)
     state_of(*reads[i].session).runner.failed(done, rows[i].n_rows, rings_written);
   SHARPI_TRY(done);
-  for (BatchRead& r : reads) {
-    SHARPI_TRY(state_of(*r.session).verifier.settle(r.tokens, r.params, start, &r.n_read));
+  for (size_t i = 0; i < reads.size(); ++i) {
+    BatchRead& r = reads[i];
+    const Status settled =
+        state_of(*r.session).verifier.settle(r.tokens, r.params, start, &r.n_read);
+    if (settled.is_ok()) continue;
+    // For this session and those behind it the pass has failed: they have not read.
+    for (size_t k = i; k < reads.size(); ++k)
+      state_of(*reads[k].session).runner.failed(settled, rows[k].n_rows, rings_written);
+    return settled;
   }
   return Status::ok();
 }

@@ -101,6 +101,7 @@ uint64_t SessionCore::full_cache_bytes() const {
 }
 
 Status SessionCore::begin_call() {
+  SHARPI_TRY(Model::check_may_compute());  // before anything changes
   changed = false;
   if (!is_cancelled()) return check_rings();
   return Status::error(Code::kCancelled, "the call was cancelled before it began; nothing changed");

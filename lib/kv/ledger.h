@@ -53,12 +53,13 @@ class KvLedger {
   void commit(uint32_t n);
   /// A chunk of n tokens failed: it may have written over captured queries.
   void spoil_capture(uint32_t n);
-  /// It wrote rings before it failed: they hold rows of tokens that were not read.
-  void spoil_rings(uint32_t n) {
-    if (n_tokens_ != 0) store_in_rings(n_tokens_ + n);
+  /// It wrote rings before it failed: they hold rows of tokens that were not read. `n_spare`: rows
+  /// that take the place of none that is still seen, which are those that may be taken back.
+  void spoil_rings(uint32_t n, uint32_t n_spare) {
+    if (n_tokens_ != 0 && n > n_spare) store_in_rings(n_tokens_ + n - n_spare);
   }
   /// Whether the rings hold every row that the next token sees.
-  bool rings_are_whole() const { return ring_low_ == 0 || ring_low_ + window_ <= n_tokens_ + 1; }
+  bool rings_are_whole() const { return ring_low_ == 0 || ring_low_ + window_ <= n_tokens_; }
   /// Captured queries: positions [capture_low, n_tokens).
   uint32_t capture_low() const { return capture_low_; }
   void set_capture_window(uint32_t window) { capture_window_ = window; }

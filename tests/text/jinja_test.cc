@@ -363,6 +363,14 @@ TEST(Jinja, IntegersBeyond64BitsStayAsTheyAreWritten) {
   }
 }
 
+TEST(Jinja, PrecisionsThatPythonWouldComputeForeverRoundToNothing) {
+  const Rendered r = render("{{ 1|round(-9223372036854775807 - 1) }}");
+  ASSERT_TRUE(r.status.is_ok()) << r.status.text();
+  EXPECT_EQ(r.text.bytes(), "0");
+  EXPECT_EQ(render("{{ 1.5|round(-9223372036854775807 - 1) }}").status.code(),
+            Code::kInvalidArgument);
+}
+
 TEST(Jinja, JsonThatIsNoneIsRefusedWithItsPlace) {
   Heap heap(1 << 20);
   Value value;

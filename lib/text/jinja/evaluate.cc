@@ -9,6 +9,30 @@
 #include "text/jinja/tests.h"
 
 namespace sharpi::jinja {
+namespace {
+
+/// Whether Jinja works the expression out before rendering, by rules that are milder in places.
+bool is_constant(const Node* node) {
+  if (node == nullptr || node->kind == NodeKind::kConstant) return true;
+  if (node->kind == NodeKind::kNegate || node->kind == NodeKind::kPlus) return is_constant(node->a);
+  return node->kind == NodeKind::kDict &&
+         std::all_of(node->children.begin(), node->children.end(), is_constant);
+}
+
+/// A slice of what has none is undefined where all of it is constant, and Python's error elsewhere.
+Status check_sliced(const Node& node, const Value& object) {
+  const Node& slice = *node.b;
+  const bool sliced = object.is_string() || object.is(Kind::kList) || object.is(Kind::kTuple) ||
+                      object.is(Kind::kRange) || object.is(Kind::kUndefined);
+  if (sliced || (is_constant(node.a) && is_constant(slice.a) && is_constant(slice.b) &&
+                 is_constant(slice.c))) {
+    return Status::ok();
+  }
+  return Status::error(Code::kInvalidArgument, "'%s' object is not subscriptable",
+                       type_name(object));
+}
+
+}  // namespace
 
 Status Interpreter::evaluate(const Node& node, Value* out) {
   if (node.kind == NodeKind::kConstant) {
@@ -187,6 +211,7 @@ Status Interpreter::evaluate_item(const Node& node, Value* out) {
     for (int i = 0; i < 3; ++i) {
       if (nodes[i] != nullptr) SHARPI_TRY(evaluate(*nodes[i], &parts[i]));
     }
+    SHARPI_TRY(check_sliced(node, object));
     return slice_of(object, parts[0], parts[1], parts[2], &heap_, out);
   }
   SHARPI_TRY(evaluate(*node.b, &key));

@@ -8,6 +8,7 @@
 #include <iterator>
 
 #include "text/jinja/json.h"
+#include "text/jinja/numbers.h"
 #include "text/jinja/operators.h"
 
 namespace sharpi::jinja {
@@ -71,24 +72,6 @@ Status first_or_last(Filter filter, const Value& value, Heap* heap, Value* out) 
   return Status::ok();
 }
 
-/// Python's int(text): digits with blanks around them, or nothing.
-bool read_integer(std::string_view text, int base, int64_t* out) {
-  const auto blank = [](char c) { return c == ' ' || (c >= '\t' && c <= '\r'); };
-  while (!text.empty() && blank(text.front())) text.remove_prefix(1);
-  while (!text.empty() && blank(text.back())) text.remove_suffix(1);
-  if (text.starts_with('+') && !text.starts_with("+-")) text.remove_prefix(1);
-  const auto result = std::from_chars(text.data(), text.data() + text.size(), *out, base);
-  return !text.empty() && result.ec == std::errc() && result.ptr == text.data() + text.size();
-}
-
-bool read_real(std::string_view text, double* out) {
-  const std::string copy(text);
-  char* end = nullptr;
-  *out = std::strtod(copy.c_str(), &end);
-  while (*end == ' ' || (*end >= '\t' && *end <= '\r')) ++end;
-  return end != copy.c_str() && *end == '\0' && copy.find_first_of("xXpP") == copy.npos;
-}
-
 Status int_filter(const Value& value, const Arguments& arguments, Heap* heap, Value* out) {
   Value p[2] = {Value::of(int64_t{0}), Value::of(int64_t{10})};
   SHARPI_TRY(bind(arguments, "int", {"default", "base"}, p));
@@ -97,28 +80,23 @@ Status int_filter(const Value& value, const Arguments& arguments, Heap* heap, Va
   }
   *out = value.is(Kind::kNumeral) ? value : p[0];
   double real = 0;
-  int64_t integer = 0;
   if (value.is(Kind::kInt) || value.is(Kind::kBool)) {
     *out = Value::of(value.is(Kind::kInt) ? value.integer : int64_t{value.boolean});
     return Status::ok();
   }
   if (value.is_string()) {
     SHARPI_TRY(heap->work(value.text->size()));
-    const auto base = p[1].is(Kind::kInt) && p[1].integer >= 2 && p[1].integer <= 36
-                          ? static_cast<int>(p[1].integer)
-                          : 10;
-    if (read_integer(value.bytes(), base, &integer)) {
-      *out = Value::of(integer);
-      return Status::ok();
+    bool found = false;
+    if (p[1].is(Kind::kInt)) {
+      SHARPI_TRY(integer_of_text(value.bytes(), p[1].integer, heap, out, &found));
     }
-    if (!read_real(value.bytes(), &real)) return Status::ok();
-  } else if (value.is(Kind::kFloat)) {
+    if (found || !real_of_text(value.bytes(), &real) || !std::isfinite(real)) return Status::ok();
+  } else if (value.is(Kind::kFloat) && !std::isnan(value.real)) {
     real = value.real;
   } else {
     return Status::ok();
   }
-  if (std::isfinite(real) && std::abs(real) < 9.2e18) *out = Value::of(static_cast<int64_t>(real));
-  return Status::ok();
+  return integer_of_real(real, heap, out);
 }
 
 Status float_filter(const Value& value, const Arguments& arguments, Heap* heap, Value* out) {
@@ -139,7 +117,7 @@ Status float_filter(const Value& value, const Arguments& arguments, Heap* heap, 
   if (value.is(Kind::kFloat)) *out = value;
   if (value.is(Kind::kInt)) *out = Value::of(static_cast<double>(value.integer));
   if (value.is(Kind::kBool)) *out = Value::of(value.boolean ? 1.0 : 0.0);
-  if (value.is_string() && read_real(value.bytes(), &real)) *out = Value::of(real);
+  if (value.is_string() && real_of_text(value.bytes(), &real)) *out = Value::of(real);
   return Status::ok();
 }
 
@@ -162,14 +140,23 @@ Status abs_filter(const Value& value, Value* out) {
 Status round_filter(const Value& value, const Arguments& arguments, Value* out) {
   Value p[2] = {Value::of(int64_t{0}), {}};
   SHARPI_TRY(bind(arguments, "round", {"precision", "method"}, p));
-  if (!value.is_number() || !p[0].is(Kind::kInt) || std::abs(p[0].integer) > 15) {
+  const std::string_view method = p[1].is_string() ? p[1].bytes() : std::string_view("common");
+  const bool common = method == "common";
+  if (!common && method != "ceil" && method != "floor") {
+    return Status::error(Code::kInvalidArgument, "method must be common, ceil or floor");
+  }
+  const bool whole = value.is(Kind::kInt) || value.is(Kind::kBool);
+  if (common && whole && p[0].is(Kind::kInt)) {
+    return round_integer(value.is(Kind::kInt) ? value.integer : value.boolean, p[0].integer, out);
+  }
+  if (value.is(Kind::kNumeral)) return too_large();
+  if (!value.is_number() || !p[0].is(Kind::kInt) || p[0].integer > 15 || p[0].integer < -15) {
     return Status::error(Code::kInvalidArgument, "round wants a number and a precision");
   }
   const double x = value.is(Kind::kFloat) ? value.real
                    : value.is(Kind::kInt) ? static_cast<double>(value.integer)
                                           : static_cast<double>(value.boolean);
   const double scale = std::pow(10.0, static_cast<double>(p[0].integer));
-  const std::string_view method = p[1].is_string() ? p[1].bytes() : "common";
   double result = 0;
   if (method == "ceil") {
     result = std::ceil(x * scale) / scale;
@@ -290,8 +277,9 @@ Status attribute_of(const Value& value, const Value& path, Heap* heap, Value* ou
     const size_t dot = rest.find('.');
     const std::string_view part = rest.substr(0, dot);
     int64_t index = 0;
-    const bool number = !part.empty() && part.find_first_not_of("0123456789") == part.npos &&
-                        read_integer(part, 10, &index);
+    const bool number =
+        !part.empty() && part.find_first_not_of("0123456789") == part.npos &&
+        std::from_chars(part.data(), part.data() + part.size(), index).ec == std::errc();
     const Value object = *out;
     SHARPI_TRY(heap->charge(part.size() + 16));
     SHARPI_TRY(item_of(object, number ? Value::of(index) : heap->text(part, false), heap, out));

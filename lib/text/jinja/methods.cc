@@ -260,6 +260,20 @@ Status find_text(const Value& self, Method method, const Arguments& arguments, H
   return Status::ok();
 }
 
+/// Digits of other categories than decimal ones: superscripts, and what is in circles, in brackets
+/// or with a full stop.
+bool is_other_digit(uint32_t cp) {
+  static constexpr struct {
+    uint32_t first, last;
+  } kRanges[] = {{0x00B2, 0x00B3},   {0x00B9, 0x00B9},   {0x1369, 0x1371},   {0x19DA, 0x19DA},
+                 {0x2070, 0x2070},   {0x2074, 0x2079},   {0x2080, 0x2089},   {0x2460, 0x2468},
+                 {0x2474, 0x247C},   {0x2488, 0x2490},   {0x24EA, 0x24EA},   {0x24F5, 0x24FD},
+                 {0x24FF, 0x24FF},   {0x2776, 0x277E},   {0x2780, 0x2788},   {0x278A, 0x2792},
+                 {0x10A40, 0x10A43}, {0x10E60, 0x10E68}, {0x11052, 0x1105A}, {0x1F100, 0x1F10A}};
+  return std::any_of(std::begin(kRanges), std::end(kRanges),
+                     [cp](const auto& r) { return cp >= r.first && cp <= r.last; });
+}
+
 /// isdigit() and its like: every character is of the kind, and there is one.
 bool all_characters(std::string_view s, Method method) {
   bool cased = false;
@@ -270,12 +284,14 @@ bool all_characters(std::string_view s, Method method) {
     const auto category = utf8proc_category(static_cast<utf8proc_int32_t>(cp));
     const bool letter = category >= UTF8PROC_CATEGORY_LU && category <= UTF8PROC_CATEGORY_LO;
     const bool digit = category == UTF8PROC_CATEGORY_ND;
+    const bool numeric =
+        digit || category == UTF8PROC_CATEGORY_NL || category == UTF8PROC_CATEGORY_NO;
     const bool lower = category == UTF8PROC_CATEGORY_LL;
     const bool upper = category == UTF8PROC_CATEGORY_LU || category == UTF8PROC_CATEGORY_LT;
-    if (method == Method::kIsdigit && !digit) return false;
+    if (method == Method::kIsdigit && !digit && !is_other_digit(cp)) return false;
     if (method == Method::kIsspace && !is_blank(cp)) return false;
     if (method == Method::kIsalpha && !letter) return false;
-    if (method == Method::kIsalnum && !letter && !digit) return false;
+    if (method == Method::kIsalnum && !letter && !numeric) return false;
     if (method == Method::kIsupper && lower) return false;
     if (method == Method::kIslower && upper) return false;
     cased = cased || (method == Method::kIsupper ? upper : lower);

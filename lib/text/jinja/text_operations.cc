@@ -6,6 +6,7 @@
 #include <cstdio>
 
 #include "text/jinja/methods.h"
+#include "text/jinja/numbers.h"
 #include "text/jinja/text_search.h"
 #include "text/utf8.h"
 
@@ -208,10 +209,10 @@ Status format_percent(const Value& text, const Value& values, Heap* heap, Value*
                            type, type_name(value));
     }
     if (number && !value.is(Kind::kNumeral)) {
-      const int64_t integer = value.is(Kind::kInt)    ? value.integer
-                              : value.is(Kind::kBool) ? value.boolean
-                                                      : static_cast<int64_t>(value.real);
-      result.append(std::to_string(integer), false);
+      Value integer = value;
+      if (value.is(Kind::kBool)) integer = Value::of(int64_t{value.boolean});
+      if (value.is(Kind::kFloat)) SHARPI_TRY(integer_of_real(value.real, heap, &integer));
+      SHARPI_TRY(print(integer, heap, &result));
     } else {
       SHARPI_TRY(type != 'r' ? print(value, heap, &result) : represent(value, heap, &result));
     }

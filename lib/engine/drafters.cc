@@ -80,7 +80,8 @@ Status Drafters::propose_by_model(int32_t next, uint32_t most, float* scratch, i
   *out = {0, SHARPI_DRAFT_MODEL, DraftPace::kOfModel};
   if (n == 0) return Status::ok();
   const Status done = draft_model_->propose(history, core_.ledger.base(), next, n, drafts, out);
-  // A cancel reaches the session first. One that only its drafter sees was answered by a call before.
+  // A cancel reaches the session first. One that only its drafter sees was answered by a call
+  // before.
   if (done.code() != Code::kCancelled || core_.cancelled.load()) return done;
   draft_model_->resume();
   return Status::ok();

@@ -291,6 +291,62 @@ TEST(DraftModel, ACancelledStepChangesNothing) {
   expect_same(chat, plain, "at the end");
 }
 
+/// A call that answers a cancel between the session's and its drafter's part of it has answered it.
+TEST(DraftModel, ACancelThatOnlyTheDrafterSeesIsNoCancel) {
+  const MadeModel file(test::tiny_qwen3());
+  const Loaded loaded = load(file.path(), setup_with(drafting(file.path())));
+  Chat plain = plain_chat(loaded), chat(loaded.model.get());
+  for (Chat* s : {&plain, &chat}) {
+    s->prefill(file.tokens(kPrompt));
+    use_temperature(*s, 0);
+  }
+  std::array<int32_t, 9> tokens{};
+  uint32_t n = 0;
+  sharpi_error e = SHARPI_ERROR_INIT;
+  for (int i = 0; i < 6; ++i) {
+    chat.get()->p->draft_model()->cancel();
+    ASSERT_EQ(sharpi_session_step(chat.get(), nullptr, tokens.data(), 9, &n, &e), SHARPI_OK)
+        << e.text;
+    EXPECT_EQ(std::vector<int32_t>(tokens.begin(), tokens.begin() + n), decoded(plain, n));
+  }
+  expect_same(chat, plain, "at the end");
+}
+
+/// Its weights are no numbers: it drafts nothing, and the session is none the worse.
+TEST(DraftModel, ADamagedOneDraftsNothing) {
+  const MadeModel file(test::tiny_qwen3());
+  test::ModelRecipe other = test::tiny_qwen3();
+  other.seed = 9;
+  const MadeModel damaged(other);
+  {
+    const auto opened = GgufFile::open(damaged.path());
+    ASSERT_TRUE(opened.is_ok());
+    const GgufTensor* norm = opened.value()->find_tensor("output_norm.weight");
+    ASSERT_NE(norm, nullptr);
+    const std::vector<float> nan(other.n_embd, NAN);
+    std::FILE* f = std::fopen(damaged.path().c_str(), "r+b");
+    ASSERT_NE(f, nullptr);
+    ASSERT_EQ(std::fseek(f, static_cast<long>(norm->file_offset), SEEK_SET), 0);
+    ASSERT_EQ(std::fwrite(nan.data(), sizeof(float), nan.size(), f), nan.size());
+    std::fclose(f);
+  }
+  const Loaded loaded = load(file.path(), setup_with(drafting(damaged.path())));
+  Chat plain = plain_chat(loaded), chat(loaded.model.get());
+  for (Chat* s : {&plain, &chat}) {
+    s->prefill(file.tokens(kPrompt));
+    use_temperature(*s, 0);
+  }
+  EXPECT_TRUE(drafts_of(chat, 3, 4).empty());
+  std::array<int32_t, 9> tokens{};
+  uint32_t n = 0;
+  sharpi_error e = SHARPI_ERROR_INIT;
+  for (int i = 0; i < 6; ++i) {
+    ASSERT_EQ(sharpi_session_step(chat.get(), nullptr, tokens.data(), 9, &n, &e), SHARPI_OK)
+        << e.text;
+    EXPECT_EQ(std::vector<int32_t>(tokens.begin(), tokens.begin() + n), decoded(plain, n));
+  }
+}
+
 TEST(DraftModel, StepsAskItLast) {
   const MadeModel file(test::tiny_qwen35());
   for (const uint32_t drafters :

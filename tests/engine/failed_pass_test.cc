@@ -8,6 +8,7 @@
 #include "cpu/cpu_backend.h"
 #include "engine/draft_model.h"
 #include "engine/inner_engine.h"
+#include "engine/session_blob.h"
 #include "support/second_tier.h"
 
 namespace sharpi::testing {
@@ -201,6 +202,50 @@ TEST_F(FailedPass, AsFewRowsAsTheRewindCostNothing) {
   }
   prefill(s.get(), {tokens.begin() + 64, tokens.end()});
   EXPECT_TRUE(same_bits(logits(*s), logits(*whole)));
+}
+
+/// A session that goes on behind a failed pass can be saved, too. As many rows as drafts and one
+/// take the place of none that is ever seen again.
+TEST_F(FailedPass, WhatGoesOnIsSavedAndRestored) {
+  struct Case {
+    uint32_t rewind, n_draft, rows;
+  };
+  for (const Case& c : {Case{0, 0, 1}, {5, 0, 6}, {64, 0, 65}, {0, 4, 5}, {2, 4, 5}, {8, 0, 9}}) {
+    SCOPED_TRACE(std::to_string(c.rewind) + ", " + std::to_string(c.n_draft) + ", " +
+                 std::to_string(c.rows));
+    open(
+        test::tiny_gemma3(),
+        [&](sharpi_plan_params* p, sharpi_session_params* s) {
+          p->n_chunk = 128;
+          s->rewind = c.rewind;
+          s->n_draft = c.n_draft;
+        },
+        &one_tier);
+    const std::vector<int32_t> tokens = file_->tokens(200);
+    const auto whole = session(), s = session(), back = session();
+    for (Session* one : {whole.get(), s.get()})
+      prefill(one, {tokens.begin(), tokens.begin() + 100});
+    const std::vector<uint32_t> reachable = s->reachable();
+    g_run.behind = true;
+    g_run.fail_at = 1;
+    uint32_t committed = 0;
+    EXPECT_EQ(read(s.get(), std::span(tokens).subspan(100, c.rows), &committed).text(),
+              "injected failure of a pass");
+    if (c.rows <= c.n_draft + 1) {
+      EXPECT_EQ(s->reachable(), reachable);
+    }
+    std::vector<std::byte> blob(s->save_bytes().value());
+    MemorySink sink(blob.data());
+    ASSERT_TRUE(s->save(&sink, blob.size()).is_ok());
+    MemorySource source(blob.data(), blob.size());
+    const Status restored = back->restore(&source, blob.size());
+    ASSERT_TRUE(restored.is_ok()) << restored.text();
+    for (const int32_t token : {7, 8, 9}) {
+      for (Session* one : {whole.get(), s.get(), back.get()}) decode(one, token);
+      EXPECT_TRUE(same_bits(logits(*s), logits(*whole)));
+      EXPECT_TRUE(same_bits(logits(*back), logits(*whole)));
+    }
+  }
 }
 
 /// Whatever the length, where no ring was reached, or there is none.

@@ -175,6 +175,32 @@ TEST(Mtp, BoundedSessionsGoOnAndCompactedOnesToo) {
   }
 }
 
+/// Hidden rows of a batch were put where they belonged before the session made room.
+TEST(Mtp, BoundedSessionsOfABatchKeepTheRowsOfSingleCalls) {
+  const auto bounded = [](sharpi_session_params* s) {
+    s->n_ctx = 64, s->kv_budget = 24, s->capture_window = 6, s->recency = 4;
+  };
+  for (const Fixture& f : models_with_mtp()) {
+    SCOPED_TRACE(f.name);
+    const Golden golden = golden_of(f);
+    const Loaded loaded = load(f.gguf_path, setup_with([&](auto* p, auto* s) {
+                                 drafting(SHARPI_DRAFT_MTP, bounded)(p, s);
+                                 p->n_chunk = 16;
+                               }));
+    Chat one(loaded.model.get()), many(loaded.model.get());
+    for (Chat* s : {&one, &many}) s->prefill(first_tokens(golden, 20));
+    for (int32_t i = 0; i < 90; ++i) {
+      const int32_t token = 100 + i;
+      one.decode(token);
+      sharpi_session* session = many.get();
+      sharpi_error e = SHARPI_ERROR_INIT;
+      ASSERT_EQ(sharpi_decode_batch(&session, &token, 1, &e), SHARPI_OK) << e.text;
+      ASSERT_TRUE(rows_of_block(many) == rows_of_block(one)) << "behind token " << i;
+      i += 3 * (i % 2);  // some rows wait in the queue together
+    }
+  }
+}
+
 TEST(Mtp, ACallThatEndsEarlyLeavesItsRowsAlone) {
   for (const Fixture& f : models_with_mtp()) {
     SCOPED_TRACE(f.name);

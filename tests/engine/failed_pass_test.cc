@@ -8,7 +8,9 @@
 #include "cpu/cpu_backend.h"
 #include "engine/draft_model.h"
 #include "engine/inner_engine.h"
+#include "engine/session_batch.h"
 #include "engine/session_blob.h"
+#include "support/faulty_tier.h"
 #include "support/second_tier.h"
 
 namespace sharpi::testing {
@@ -378,6 +380,42 @@ TEST_F(FailedPass, ADraftModelThatLostRowsReadsTheTextAgain) {
   ASSERT_TRUE(drafts(*other, &want).is_ok());
   EXPECT_EQ(got.size(), 4u);
   EXPECT_EQ(got, want);
+}
+
+Faults g_faults;
+Result<std::vector<std::unique_ptr<Backend>>> faulty_tier(const BackendOptions&) {
+  cpu::CpuBackendOptions options;
+  options.n_threads = 2;
+  SHARPI_TRY_ASSIGN(std::unique_ptr<Backend> inner, cpu::make_backend(options));
+  std::vector<std::unique_ptr<Backend>> out;
+  out.push_back(std::make_unique<FaultyBackend>(std::move(inner), &g_faults));
+  return out;
+}
+
+/// The pass is over, and the device fails while its first draws are made: no session has read, and
+/// the rows that the pass wrote over are nobody's logits.
+TEST_F(FailedPass, DrawsThatFailBehindItLeaveNoLogitsOfRowsThatWereNotRead) {
+  g_faults = {};
+  open(
+      test::tiny_qwen3(), [](sharpi_plan_params*, sharpi_session_params* s) { s->n_draft = 4; },
+      &faulty_tier);
+  const auto a = session(), b = session(), plain = session();
+  const std::vector<int32_t> tokens = file_->tokens(40), reads = {5, 6, 7};
+  for (Session* s : {a.get(), b.get(), plain.get()}) prefill(s, tokens);
+  std::array<BatchRead, 2> batch;
+  batch[0].session = a.get(), batch[1].session = b.get();
+  batch[0].tokens = batch[1].tokens = reads;
+  g_faults.fail_read = 1;
+  EXPECT_EQ(SessionBatch::verify(batch).text(), "injected failure of reading logits");
+  Logits out(engine_.spec->n_vocab);
+  decode(plain.get(), 9);
+  for (Session* s : {a.get(), b.get()}) {
+    EXPECT_EQ(s->tokens().size(), 40u);
+    EXPECT_EQ(s->logits(0, out.data()).code(), Code::kState);
+    decode(s, 9);
+    EXPECT_TRUE(same_bits(logits(*s), logits(*plain)));
+  }
+  EXPECT_EQ(batch[0].n_read + batch[1].n_read, 0u);
 }
 
 }  // namespace

@@ -195,8 +195,9 @@ TEST(Mtp, BoundedSessionsOfABatchKeepTheRowsOfSingleCalls) {
       sharpi_session* session = many.get();
       sharpi_error e = SHARPI_ERROR_INIT;
       ASSERT_EQ(sharpi_decode_batch(&session, &token, 1, &e), SHARPI_OK) << e.text;
+      // Looking at the rows makes the block catch up; between two looks rows wait.
+      if (i % 30 != 29) continue;
       ASSERT_TRUE(rows_of_block(many) == rows_of_block(one)) << "behind token " << i;
-      i += 3 * (i % 2);  // some rows wait in the queue together
     }
   }
 }

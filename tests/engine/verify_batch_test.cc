@@ -175,13 +175,12 @@ TEST(VerifyBatch, WhatIsRefusedChangesNoSession) {
   WiderRead wide{row(second, fine), 1};
   EXPECT_EQ(sharpi_verify_batch(&wide.known, sizeof wide, 1, &e), SHARPI_E_UNSUPPORTED);
   EXPECT_EQ(sharpi_verify_batch(&wide.known, 8, 1, &e), bad);
-  for (const uint32_t n : {0u, 65u}) {
-    EXPECT_EQ(sharpi_verify_batch(&wide.known, sizeof wide.known, n, &e), bad);
-    EXPECT_NE(std::string(e.text).find("1 to max_batch"), std::string::npos) << e.text;
-  }
   std::vector<sharpi_batch_read> crowd(65, row(second, fine));
   for (sharpi_batch_read& r : crowd) r.n_read = 7;
-  EXPECT_EQ(sharpi_verify_batch(crowd.data(), sizeof crowd[0], 65, &e), bad);
+  for (const uint32_t n : {0u, 65u}) {
+    EXPECT_EQ(sharpi_verify_batch(crowd.data(), sizeof crowd[0], n, &e), bad);
+    EXPECT_NE(std::string(e.text).find("1 to max_batch"), std::string::npos) << e.text;
+  }
   for (const sharpi_batch_read& r : crowd) EXPECT_EQ(r.n_read, 0u);
   std::vector<sharpi_batch_read> five;
   for (const Pair& p : pairs) five.push_back(row(p.together, fine));

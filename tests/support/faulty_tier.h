@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// A backend whose sessions fail when they are told to: scoring, staging rows and committing memory,
-// each at a chosen call. Everything else goes to the backend that it wraps.
+// A backend whose sessions fail when they are told to: scoring, staging rows, committing memory and
+// reading logits, each at a chosen call. Everything else goes to the backend that it wraps.
 // Thread rule: as tier.h; the counters belong to one test.
 #pragma once
 
@@ -14,7 +14,8 @@
 namespace sharpi::testing {
 
 struct Faults {
-  int fail_score = 0, fail_stage = 0, fail_reserve = 0;  // counted down; the call at 1 fails
+  // Counted down; the call at 1 fails.
+  int fail_score = 0, fail_stage = 0, fail_reserve = 0, fail_read = 0;
   int n_staged = 0, n_applied = 0, n_discarded = 0;
   bool formats = false;  // sessions are of one format only when their first layers' K dtypes agree
   static Status hit(int* countdown, const char* what) {
@@ -86,7 +87,7 @@ class FaultyStore final : public KvStore {
 class FaultySession final : public TierSession {
  public:
   FaultySession(std::unique_ptr<TierSession> inner, Faults* faults, uint32_t format = 0)
-      : in_(std::move(inner)), store_(&in_->store(), faults), format_(format) {}
+      : in_(std::move(inner)), faults_(faults), store_(&in_->store(), faults), format_(format) {}
   uint32_t format() const override { return format_ != 0 ? format_ : in_->format(); }
   TierSession* inner() const { return in_.get(); }
   uint32_t query_rows(Capture which) const override { return in_->query_rows(which); }
@@ -98,7 +99,10 @@ class FaultySession final : public TierSession {
     return in_->write_queries(l, first, n, p);
   }
   KvStore& store() override { return store_; }
-  Status read_logits(uint32_t row, float* out) const override { return in_->read_logits(row, out); }
+  Status read_logits(uint32_t row, float* out) const override {
+    SHARPI_TRY(Faults::hit(&faults_->fail_read, "reading logits"));
+    return in_->read_logits(row, out);
+  }
   Status write_logits(uint32_t row, const float* p) override { return in_->write_logits(row, p); }
   Status copy_from(const TierSession& from, uint32_t n_slots) override {
     return in_->copy_from(*static_cast<const FaultySession&>(from).in_, n_slots);
@@ -107,6 +111,7 @@ class FaultySession final : public TierSession {
 
  private:
   std::unique_ptr<TierSession> in_;
+  Faults* faults_;
   FaultyStore store_;
   uint32_t format_ = 0;
 };

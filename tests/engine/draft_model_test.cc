@@ -256,14 +256,29 @@ TEST(DraftModel, BoundedSessionsGoOnAndCompactedOnesToo) {
   }
 }
 
+/// A step gives what the other session's decoding gives.
+void expect_step_of(Chat& chat, Chat& plain) {
+  std::array<int32_t, 9> tokens{};
+  uint32_t n = 0;
+  sharpi_error e = SHARPI_ERROR_INIT;
+  ASSERT_EQ(sharpi_session_step(chat.get(), nullptr, tokens.data(), 9, &n, &e), SHARPI_OK)
+      << e.text;
+  EXPECT_EQ(std::vector<int32_t>(tokens.begin(), tokens.begin() + n), decoded(plain, n));
+}
+
+/// Both read the same prompt and draw the likeliest tokens.
+void begin(const MadeModel& file, std::initializer_list<Chat*> chats) {
+  for (Chat* s : chats) {
+    s->prefill(file.tokens(kPrompt));
+    use_temperature(*s, 0);
+  }
+}
+
 TEST(DraftModel, ACancelledStepChangesNothing) {
   const MadeModel file(test::tiny_qwen3());
   const Loaded loaded = load(file.path(), setup_with(drafting(file.path())));
   Chat plain = plain_chat(loaded), chat(loaded.model.get());
-  for (Chat* s : {&plain, &chat}) {
-    s->prefill(file.tokens(kPrompt));
-    use_temperature(*s, 0);
-  }
+  begin(file, {&plain, &chat});
   sharpi_error e = SHARPI_ERROR_INIT;
   std::array<int32_t, 9> tokens{};
   uint32_t n = 0;
@@ -284,9 +299,7 @@ TEST(DraftModel, ACancelledStepChangesNothing) {
                   .code(),
               Code::kCancelled);
     EXPECT_EQ(drafted.n, 0u);
-    ASSERT_EQ(sharpi_session_step(chat.get(), nullptr, tokens.data(), 9, &n, &e), SHARPI_OK)
-        << e.text;
-    EXPECT_EQ(std::vector<int32_t>(tokens.begin(), tokens.begin() + n), decoded(plain, n));
+    expect_step_of(chat, plain);
   }
   expect_same(chat, plain, "at the end");
 }
@@ -296,18 +309,10 @@ TEST(DraftModel, ACancelThatOnlyTheDrafterSeesIsNoCancel) {
   const MadeModel file(test::tiny_qwen3());
   const Loaded loaded = load(file.path(), setup_with(drafting(file.path())));
   Chat plain = plain_chat(loaded), chat(loaded.model.get());
-  for (Chat* s : {&plain, &chat}) {
-    s->prefill(file.tokens(kPrompt));
-    use_temperature(*s, 0);
-  }
-  std::array<int32_t, 9> tokens{};
-  uint32_t n = 0;
-  sharpi_error e = SHARPI_ERROR_INIT;
+  begin(file, {&plain, &chat});
   for (int i = 0; i < 6; ++i) {
     chat.get()->p->draft_model()->cancel();
-    ASSERT_EQ(sharpi_session_step(chat.get(), nullptr, tokens.data(), 9, &n, &e), SHARPI_OK)
-        << e.text;
-    EXPECT_EQ(std::vector<int32_t>(tokens.begin(), tokens.begin() + n), decoded(plain, n));
+    expect_step_of(chat, plain);
   }
   expect_same(chat, plain, "at the end");
 }
@@ -318,33 +323,12 @@ TEST(DraftModel, ADamagedOneDraftsNothing) {
   test::ModelRecipe other = test::tiny_qwen3();
   other.seed = 9;
   const MadeModel damaged(other);
-  {
-    const auto opened = GgufFile::open(damaged.path());
-    ASSERT_TRUE(opened.is_ok());
-    const GgufTensor* norm = opened.value()->find_tensor("output_norm.weight");
-    ASSERT_NE(norm, nullptr);
-    const std::vector<float> nan(other.n_embd, NAN);
-    std::FILE* f = std::fopen(damaged.path().c_str(), "r+b");
-    ASSERT_NE(f, nullptr);
-    ASSERT_EQ(std::fseek(f, static_cast<long>(norm->file_offset), SEEK_SET), 0);
-    ASSERT_EQ(std::fwrite(nan.data(), sizeof(float), nan.size(), f), nan.size());
-    std::fclose(f);
-  }
+  spoil(damaged.path(), other.n_embd);
   const Loaded loaded = load(file.path(), setup_with(drafting(damaged.path())));
   Chat plain = plain_chat(loaded), chat(loaded.model.get());
-  for (Chat* s : {&plain, &chat}) {
-    s->prefill(file.tokens(kPrompt));
-    use_temperature(*s, 0);
-  }
+  begin(file, {&plain, &chat});
   EXPECT_TRUE(drafts_of(chat, 3, 4).empty());
-  std::array<int32_t, 9> tokens{};
-  uint32_t n = 0;
-  sharpi_error e = SHARPI_ERROR_INIT;
-  for (int i = 0; i < 6; ++i) {
-    ASSERT_EQ(sharpi_session_step(chat.get(), nullptr, tokens.data(), 9, &n, &e), SHARPI_OK)
-        << e.text;
-    EXPECT_EQ(std::vector<int32_t>(tokens.begin(), tokens.begin() + n), decoded(plain, n));
-  }
+  for (int i = 0; i < 6; ++i) expect_step_of(chat, plain);
 }
 
 TEST(DraftModel, StepsAskItLast) {

@@ -157,4 +157,17 @@ std::vector<int32_t> MadeModel::tokens(size_t n, uint32_t seed) const {
   return out;
 }
 
+void spoil(const std::string& path, uint32_t n_embd) {
+  const auto file = GgufFile::open(path);
+  ASSERT_TRUE(file.is_ok()) << file.status().text();
+  const GgufTensor* norm = file.value()->find_tensor("output_norm.weight");
+  ASSERT_NE(norm, nullptr);
+  const std::vector<float> nan(n_embd, NAN);
+  std::FILE* f = std::fopen(path.c_str(), "r+b");
+  ASSERT_NE(f, nullptr);
+  ASSERT_EQ(std::fseek(f, static_cast<long>(norm->file_offset), SEEK_SET), 0);
+  ASSERT_EQ(std::fwrite(nan.data(), sizeof(float), n_embd, f), n_embd);
+  std::fclose(f);
+}
+
 }  // namespace sharpi::testing

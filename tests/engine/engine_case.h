@@ -76,5 +76,7 @@ class MadeModel {
 std::vector<uint32_t> reachable(const Chat& chat);
 
 std::vector<char> saved(const Chat& chat);
+/// Writes NaN over the output norm of a model's file.
+void spoil(const std::string& path, uint32_t n_embd);
 
 }  // namespace sharpi::testing

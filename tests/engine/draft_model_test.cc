@@ -291,8 +291,7 @@ TEST(DraftModel, ACancelledStepChangesNothing) {
     // A cancel that comes while the drafter reads ends the step, and the drafter's part in it.
     chat.get()->p->draft_model()->cancel();
     std::array<int32_t, 4> drafts{};
-    Drafted drafted;
-    drafted.n = 1;
+    Drafted drafted{.n = 1};
     Session& s = *chat.get()->p;
     EXPECT_EQ(s.draft_model()
                   ->propose(s.tokens(), s.first_position(), drawn(chat), 4, drafts.data(), &drafted)

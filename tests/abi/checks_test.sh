@@ -79,7 +79,8 @@ std::vector<int> v{1, 2};'
 archive hooks <<< '#include <csignal>
 void f() { std::signal(SIGINT, SIG_IGN); }'
 archive kernel.cu <<< '#include <cstdlib>
-void f() { std::atexit(f); std::exit(std::atoi("1")); }'
+int g(const char* a) { return std::atoi(a); }
+void f() { std::atexit(f); std::exit(1); }'
 archive kernel_aborts.cu <<< '#include <cstdlib>
 void f() { std::atexit(f); std::abort(); }'
 archive kernel_of_no.cu_at_all <<< '#include <cstdlib>

@@ -3,7 +3,6 @@
 // is bit for bit as before, and goes on.
 #include <cstring>
 
-#include "cpu/cpu_backend.h"
 #include "engine/inner_engine.h"
 #include "engine/session_blob.h"
 #include "support/faulty_tier.h"
@@ -15,9 +14,7 @@ namespace {
 Faults faults;
 
 Result<std::vector<std::unique_ptr<Backend>>> faulty_backends(const BackendOptions&) {
-  cpu::CpuBackendOptions options;
-  options.n_threads = 2;
-  SHARPI_TRY_ASSIGN(std::unique_ptr<Backend> host, cpu::make_backend(options));
+  SHARPI_TRY_ASSIGN(std::unique_ptr<Backend> host, small_cpu());
   std::vector<std::unique_ptr<Backend>> out;
   out.push_back(std::make_unique<FaultyBackend>(std::move(host), &faults));
   return out;

@@ -5,7 +5,6 @@
 #include <functional>
 #include <new>
 
-#include "cpu/cpu_backend.h"
 #include "engine/draft_model.h"
 #include "engine/inner_engine.h"
 #include "engine/session_batch.h"
@@ -79,18 +78,14 @@ class FailingBackend final : public Backend {
 };
 
 Result<std::unique_ptr<Backend>> failing_cpu() {
-  cpu::CpuBackendOptions options;
-  options.n_threads = 2;
-  SHARPI_TRY_ASSIGN(std::unique_ptr<Backend> inner, cpu::make_backend(options));
+  SHARPI_TRY_ASSIGN(std::unique_ptr<Backend> inner, small_cpu());
   return std::unique_ptr<Backend>(new FailingBackend(std::move(inner)));
 }
 
 /// Runs of the CPU fail; behind it is a tier that plays the GPU.
 Result<std::vector<std::unique_ptr<Backend>>> two_tiers(const BackendOptions&) {
-  cpu::CpuBackendOptions options;
-  options.n_threads = 2;
   SHARPI_TRY_ASSIGN(std::unique_ptr<Backend> host, failing_cpu());
-  SHARPI_TRY_ASSIGN(std::unique_ptr<Backend> other, cpu::make_backend(options));
+  SHARPI_TRY_ASSIGN(std::unique_ptr<Backend> other, small_cpu());
   std::vector<std::unique_ptr<Backend>> out;
   out.push_back(std::move(host));
   out.push_back(std::make_unique<SecondBackend>(std::move(other)));
@@ -384,9 +379,7 @@ TEST_F(FailedPass, ADraftModelThatLostRowsReadsTheTextAgain) {
 
 Faults g_faults;
 Result<std::vector<std::unique_ptr<Backend>>> faulty_tier(const BackendOptions&) {
-  cpu::CpuBackendOptions options;
-  options.n_threads = 2;
-  SHARPI_TRY_ASSIGN(std::unique_ptr<Backend> inner, cpu::make_backend(options));
+  SHARPI_TRY_ASSIGN(std::unique_ptr<Backend> inner, small_cpu());
   std::vector<std::unique_ptr<Backend>> out;
   out.push_back(std::make_unique<FaultyBackend>(std::move(inner), &g_faults));
   return out;

@@ -3,10 +3,18 @@
 // the test with the library's own sentence. Thread rule: as the engine's.
 #pragma once
 
+#include "cpu/cpu_backend.h"
 #include "engine/engine_case.h"
 #include "engine/session.h"
 
 namespace sharpi::testing {
+
+/// A CPU tier of two threads.
+inline Result<std::unique_ptr<Backend>> small_cpu() {
+  cpu::CpuBackendOptions options;
+  options.n_threads = 2;
+  return cpu::make_backend(options);
+}
 
 /// A context over the backends of a factory, and the spec of one file.
 struct InnerEngine {

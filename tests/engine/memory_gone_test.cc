@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT
 // Memory that another process takes between plan and load, on either tier, without a GPU: refused
 // with the numbers before anything is taken, and the same plan loads when the memory is back.
-#include "cpu/cpu_backend.h"
 #include "engine/inner_engine.h"
 #include "support/second_tier.h"
 
@@ -53,10 +52,8 @@ class SharedMachine final : public Backend, public TierSizer {
 };
 
 Result<std::vector<std::unique_ptr<Backend>>> shared_machine(const BackendOptions&) {
-  cpu::CpuBackendOptions options;
-  options.n_threads = 2;
-  SHARPI_TRY_ASSIGN(std::unique_ptr<Backend> host, cpu::make_backend(options));
-  SHARPI_TRY_ASSIGN(std::unique_ptr<Backend> other, cpu::make_backend(options));
+  SHARPI_TRY_ASSIGN(std::unique_ptr<Backend> host, small_cpu());
+  SHARPI_TRY_ASSIGN(std::unique_ptr<Backend> other, small_cpu());
   auto device = std::make_unique<SecondBackend>(std::move(other));
   std::vector<std::unique_ptr<Backend>> out;
   out.push_back(std::make_unique<SharedMachine>(std::move(host), 0));

@@ -2,7 +2,6 @@
 // What the engine does with a split model, seen without a GPU: a second CPU backend plays the GPU,
 // so every split must give the very bits of one tier. Routes of few and many rows, the threshold,
 // sessions of several formats in one batch, what the model says about its segments.
-#include "cpu/cpu_backend.h"
 #include "engine/expected_refusals.h"
 #include "engine/inner_engine.h"
 #include "engine/session_batch.h"
@@ -17,10 +16,8 @@ namespace {
 Faults faults;
 
 Result<std::vector<std::unique_ptr<Backend>>> two_backends(const BackendOptions&) {
-  cpu::CpuBackendOptions options;
-  options.n_threads = 2;
-  SHARPI_TRY_ASSIGN(std::unique_ptr<Backend> host, cpu::make_backend(options));
-  SHARPI_TRY_ASSIGN(std::unique_ptr<Backend> other, cpu::make_backend(options));
+  SHARPI_TRY_ASSIGN(std::unique_ptr<Backend> host, small_cpu());
+  SHARPI_TRY_ASSIGN(std::unique_ptr<Backend> other, small_cpu());
   auto watched = std::make_unique<FaultyBackend>(std::move(other), &faults);
   std::vector<std::unique_ptr<Backend>> out;
   out.push_back(std::move(host));

@@ -83,8 +83,9 @@ TEST_F(Turn, PromptsAndBatchesOfManyRowsNeedNone) {
   config.device = device_->profile();
   const uint32_t many = cuda::max_fused_rows(config) + 1;
   const MadeModel file(recipe());
-  const Loaded l = load_on_gpu(
-      file, [&](sharpi_plan_params* p, sharpi_session_params*) { p->n_sessions = many; });
+  const Loaded l = load_on_gpu(file, [&](sharpi_plan_params* p, sharpi_session_params*) {
+    p->n_sessions = p->max_batch = many;
+  });
   std::unique_ptr<Together> all;
   EXPECT_TRUE(ends_beside([&] { all = std::make_unique<Together>(l, file, many); }, kLong));
   EXPECT_TRUE(ends_beside([&] { all->decode(); }, kLong));
@@ -95,8 +96,9 @@ TEST_F(Turn, StepsOfSeveralRowsWaitForIt) {
   config.device = device_->profile();
   const MadeModel file(recipe());
   const uint32_t most = cuda::max_fused_rows(config);
-  const Loaded l = load_on_gpu(
-      file, [&](sharpi_plan_params* p, sharpi_session_params*) { p->n_sessions = most; });
+  const Loaded l = load_on_gpu(file, [&](sharpi_plan_params* p, sharpi_session_params*) {
+    p->n_sessions = p->max_batch = most;
+  });
   for (const uint32_t n : {2u, most}) {
     Together some(l, file, n);
     EXPECT_FALSE(ends_beside([&] { some.decode(); }, kShort)) << n;

@@ -123,7 +123,7 @@ Status Device::open() {
   const std::lock_guard<std::mutex> lock(opening_);
   if (opened_.load(std::memory_order_relaxed)) return usable();
   const DeviceScope scope(*this);
-  SHARPI_TRY(check(scope.error(), "cudaSetDevice"));
+  SHARPI_TRY(check(scope.error(), "making the device current"));
   SHARPI_TRY(check(cudaFree(nullptr), "opening the device"));
   if (memory_stream_ == nullptr) {
     SHARPI_TRY(check(cudaStreamCreateWithFlags(&memory_stream_, cudaStreamNonBlocking),
@@ -154,7 +154,7 @@ uint64_t Device::free_bytes() const {
   if (ordinal_ < 0) return total_;
   const DeviceScope scope(*this);
   size_t free = 0, total = 0;
-  if (!check(scope.error(), "cudaSetDevice").is_ok()) return 0;
+  if (!check(scope.error(), "making the device current").is_ok()) return 0;
   return check(cudaMemGetInfo(&free, &total), "cudaMemGetInfo").is_ok() ? free : 0;
 }
 
@@ -171,23 +171,6 @@ Status Device::admit(uint64_t bytes, const char* what) const {
   }
   live_.fetch_add(bytes, std::memory_order_relaxed);
   return Status::ok();
-}
-
-DeviceScope::DeviceScope(const Device& device) {
-  if (device.ordinal() < 0) return;
-  int now = -1;
-  if (cudaGetDevice(&now) != cudaSuccess) cudaGetLastError();
-  if (now == device.ordinal()) return;
-  error_ = cudaSetDevice(device.ordinal());
-  if (error_ == cudaSuccess) {
-    before_ = now;
-  } else {
-    cudaGetLastError();
-  }
-}
-
-DeviceScope::~DeviceScope() {
-  if (before_ >= 0 && cudaSetDevice(before_) != cudaSuccess) cudaGetLastError();
 }
 
 std::vector<std::shared_ptr<Device>> find_devices(std::string* why) {

@@ -17,6 +17,9 @@
 #include "base/status.h"
 #include "cuda/kernels/device_profile.h"
 
+struct CUctx_st;
+using CUcontext = CUctx_st*;  // as cuda.h has it
+
 namespace sharpi::cuda {
 
 class CublasLt;
@@ -81,6 +84,9 @@ class Device {
   /// The same for a Status of a kernel launcher: marks lost devices, names the architecture when
   /// there is no image for it.
   Status settle(Status status) const;
+  /// The primary context, which the runtime uses as well. The first call makes it; it stays until
+  /// the process ends, because the runtime keeps it too.
+  cudaError_t context(CUcontext* out) const;
   /// From now on every call says kDeviceLost.
   void mark_lost(int native) const { lost_.store(native == 0 ? -1 : native); }
   /// kDeviceLost once a sticky fault was seen.
@@ -105,13 +111,17 @@ class Device {
   cudaStream_t memory_stream_ = nullptr;
   std::string library_;
   std::mutex opening_;
+  mutable std::mutex making_context_;
+  mutable CUcontext context_ = nullptr;
   std::atomic<bool> opened_{false};
   mutable std::atomic<int> lost_{0};  // the native code of the fault
   mutable std::atomic<uint64_t> live_{0}, fail_in_{0};
   std::atomic<int> chain_bytes_{1 << 30};
 };
 
-/// Makes a device the calling thread's current one, and puts the host's back at the end.
+/// Makes a device's primary context the calling thread's current one, and puts back at the end what
+/// the host had: another device's context, one of its own making, or none. A host that captures a
+/// stream goes on with it, for calls that a capture forbids are allowed to this thread meanwhile.
 class DeviceScope {
  public:
   explicit DeviceScope(const Device& device);
@@ -122,7 +132,8 @@ class DeviceScope {
   DeviceScope& operator=(const DeviceScope&) = delete;
 
  private:
-  int before_ = -1;
+  bool pushed_ = false;
+  int capture_mode_ = -1;  // the thread's own, or -1 while it is in force
   cudaError_t error_ = cudaSuccess;
 };
 

@@ -93,12 +93,15 @@ Result<PinnedBuffer> PinnedBuffer::allocate(const Device& device, uint64_t bytes
   SHARPI_TRY(device.check(error, "cudaHostAlloc"));
   b.data_ = static_cast<std::byte*>(p);
   b.bytes_ = bytes;
+  b.device_ = &device;
   std::fill_n(b.data_, bytes, std::byte{0});
   return b;
 }
 
 void PinnedBuffer::reset() noexcept {
-  if (data_ != nullptr && cudaFreeHost(data_) != cudaSuccess) cudaGetLastError();
+  if (data_ == nullptr) return;
+  const DeviceScope scope(*device_);
+  if (cudaFreeHost(data_) != cudaSuccess) cudaGetLastError();
   data_ = nullptr;
   bytes_ = 0;
 }

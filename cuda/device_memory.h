@@ -78,9 +78,11 @@ class PinnedBuffer {
   void swap(PinnedBuffer& o) noexcept {
     std::swap(data_, o.data_);
     std::swap(bytes_, o.bytes_);
+    std::swap(device_, o.device_);
   }
   std::byte* data_ = nullptr;
   uint64_t bytes_ = 0;
+  const Device* device_ = nullptr;
 };
 
 /// A range of device addresses of which a prefix has memory, in granules of one size. The first of

@@ -24,7 +24,9 @@ class Stream {
     return s;
   }
   ~Stream() {
-    if (stream_ != nullptr) cudaStreamDestroy(stream_);
+    if (stream_ == nullptr) return;
+    const DeviceScope scope(*device_);
+    cudaStreamDestroy(stream_);
   }
   Stream(Stream&& o) noexcept { swap(o); }
   Stream& operator=(Stream&& o) noexcept {
@@ -32,7 +34,10 @@ class Stream {
     return *this;
   }
   cudaStream_t get() const { return stream_; }
-  Status wait() const { return device_->check(cudaStreamSynchronize(stream_), "waiting for work"); }
+  Status wait() const {
+    const DeviceScope scope(*device_);
+    return device_->check(cudaStreamSynchronize(stream_), "waiting for work");
+  }
 
  private:
   void swap(Stream& o) noexcept {
@@ -50,20 +55,28 @@ class Event {
     const DeviceScope scope(device);
     Event e;
     SHARPI_TRY(device.check(cudaEventCreateWithFlags(&e.event_, flags), "cudaEventCreate"));
+    e.device_ = &device;
     return e;
   }
   ~Event() {
-    if (event_ != nullptr) cudaEventDestroy(event_);
+    if (event_ == nullptr) return;
+    const DeviceScope scope(*device_);
+    cudaEventDestroy(event_);
   }
-  Event(Event&& o) noexcept { std::swap(event_, o.event_); }
+  Event(Event&& o) noexcept { swap(o); }
   Event& operator=(Event&& o) noexcept {
-    std::swap(event_, o.event_);
+    swap(o);
     return *this;
   }
   cudaEvent_t get() const { return event_; }
 
  private:
+  void swap(Event& o) noexcept {
+    std::swap(event_, o.event_);
+    std::swap(device_, o.device_);
+  }
   cudaEvent_t event_ = nullptr;
+  const Device* device_ = nullptr;
 };
 
 }  // namespace sharpi::cuda

@@ -266,7 +266,7 @@ void expect_taken(const LaunchList& list, const PassFacts& facts) {
       EXPECT_TRUE(chain_fits(facts.config, links.data(), l.n_links, tuning));
     }
     if (l.kind == LaunchKind::kMoeStep) {
-      EXPECT_LE(facts.n_rows, kMaxMoeStepRows);
+      EXPECT_LE(facts.n_rows, max_moe_step_rows(facts.config));
       EXPECT_TRUE(facts.fuses || (facts.n_rows == 1 && l.n_links == 0));
       const RowProduct* before = l.has_before ? &at->product : nullptr;
       const RowProduct* after =

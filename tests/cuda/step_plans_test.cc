@@ -254,7 +254,7 @@ const Mixture kMixtures[] = {
 TEST(StepPlans, ExpertsOfOneRowHaveRoomOnEveryDevice) {
   for (const Card& card : kCards) {
     const KernelConfig config = config_of(card);
-    EXPECT_EQ(max_moe_step_rows(config), kMaxMoeStepRows) << card.name;
+    EXPECT_EQ(max_moe_step_rows(config), kMaxMoeLaunches * kMaxMoeStepRows) << card.name;
     for (const Mixture& l : kMixtures) {
       Addresses at;
       MoeStepParams p;
@@ -430,21 +430,24 @@ TEST(StepPlans, EveryLayerOfExpertsIsALaunchThatFits) {
   EXPECT_GT(n_large, 0u);
 }
 
-/// Several rows: all of them where a block has room, fewer where it has not, and then the launch
-/// does not say that it could. Rows lie as far apart whatever a layer takes.
+/// Several rows: all of them where a block has room, in one launch or two, fewer where it has not,
+/// and then the launch does not say that it could. Rows lie as far apart whatever a layer takes.
 TEST(StepPlans, ExpertsOfSeveralRowsFitOrAreNotTaken) {
-  uint32_t n_taken[kMaxMoeStepRows + 1] = {}, n_refused = 0;
+  constexpr uint32_t kMost = kMaxMoeLaunches * kMaxMoeStepRows;
+  uint32_t n_taken[kMost + 1] = {}, n_refused = 0;
   each_expert_layer([&](const KernelConfig& config, MoeStepParams p) {
-    for (uint32_t rows = 2; rows <= kMaxMoeStepRows + 1; ++rows) {
+    for (uint32_t rows = 2; rows <= kMost + 1; ++rows) {
       SCOPED_TRACE("rows " + std::to_string(rows));
       p.moe.n_rows = p.before.n_rows = p.after.n_rows = rows;
       if (!moe_step_takes(config, p)) {
         n_refused += 1;
-        EXPECT_TRUE(rows > kMaxMoeStepRows || config.device.shared_per_block < (200 << 10));
+        EXPECT_TRUE(rows > kMost || config.device.shared_per_block < (200 << 10));
         continue;
       }
-      ASSERT_LE(rows, kMaxMoeStepRows);
+      ASSERT_LE(rows, kMost);
       n_taken[rows] += 1;
+      // The first launch of them.
+      p.moe.n_rows = p.before.n_rows = p.after.n_rows = std::min(rows, kMaxMoeStepRows);
       cuda::step::StepArgs args = {};
       const uint32_t bytes = cuda::step::shape_step(config, p, {}, &args);
       EXPECT_LE(bytes, static_cast<uint32_t>(config.device.shared_per_block));
@@ -453,7 +456,7 @@ TEST(StepPlans, ExpertsOfSeveralRowsFitOrAreNotTaken) {
       EXPECT_EQ(args.area * kMaxMoeStepRows, p.sync_bytes);
     }
   });
-  for (uint32_t rows = 2; rows <= kMaxMoeStepRows; ++rows) EXPECT_GT(n_taken[rows], 0u);
+  for (uint32_t rows = 2; rows <= kMost; ++rows) EXPECT_GT(n_taken[rows], 0u);
   EXPECT_GT(n_refused, 0u);
 }
 

@@ -194,14 +194,14 @@ void check_step(Bench& b, const StepCase& c) {
   check_step(b, c, StepBuffers(b.config, c));
 }
 
-/// One to four rows, with all sorts of experts in common, one number of rows after another on the
-/// same words.
+/// One to eight rows, with all sorts of experts in common, one number of rows after another on the
+/// same words. More than four are two launches.
 void check_rows(Bench& b, StepCase c) {
-  c.rows = kMaxMoeStepRows;
+  c.rows = kMaxMoeLaunches * kMaxMoeStepRows;
   const StepBuffers buffers(b.config, c);
-  constexpr std::pair<uint32_t, float> kLaunches[] = {{2, 0.7f}, {4, 0.0f}, {1, 0.0f}, {3, 0.7f},
-                                                      {4, 1.0f}, {2, 0.0f}, {3, 0.0f}, {1, 0.0f},
-                                                      {2, 1.0f}, {4, 0.7f}, {3, 1.0f}};
+  constexpr std::pair<uint32_t, float> kLaunches[] = {
+      {2, 0.7f}, {4, 0.0f}, {1, 0.0f}, {3, 0.7f}, {4, 1.0f}, {2, 0.0f}, {3, 0.0f}, {1, 0.0f},
+      {2, 1.0f}, {8, 0.7f}, {4, 0.7f}, {5, 0.0f}, {3, 1.0f}, {7, 0.7f}, {6, 0.7f}};
   for (const auto& [rows, alike] : kLaunches) {
     c.rows = rows;
     c.alike = alike;
@@ -246,7 +246,7 @@ void run_row_tests(Bench& b, const StepCase& all) {
   check_rows(b, {.n_embd = 256, .n_experts = 300, .n_used = 8, .d_shared = 256, .gate = true});
   check_rows(b, {.up = q8, .down = q8, .n_embd = 256, .n_experts = 512, .n_used = 7});
   // As wide as a published model: what devices have room for.
-  for (const uint32_t rows : {2u, 3u, 4u}) {
+  for (const uint32_t rows : {2u, 3u, 4u, 7u}) {
     StepCase c = all;
     c.rows = rows;
     c.alike = 0.5f;
@@ -273,7 +273,7 @@ void run_moe_tests(Bench& b, bool quick) {
                         .before = 4096,
                         .after = {{q4, 8192}, {q6, 512}, {q8, 32}, {q8, 16}}};
   if (quick) {  // a launch each with everything and with nothing
-    for (const uint32_t rows : {1u, 2u, 3u}) {
+    for (const uint32_t rows : {1u, 2u, 3u, 6u}) {
       check_step(b, {.n_embd = 512,
                      .d_shared = 256,
                      .gate = true,

@@ -221,7 +221,7 @@ void bench_tuning(Bench& b, const char* name, const StepCase& c) {
 /// Blocks of several rows, with the products in front and behind.
 void bench_rows(Bench& b, const char* name, StepCase c) {
   b.config.pdl = true;
-  for (uint32_t rows = 1; rows <= kMaxMoeStepRows; ++rows) {
+  for (uint32_t rows = 1; rows <= kMaxMoeLaunches * kMaxMoeStepRows; ++rows) {
     c.rows = rows;
     const Block k(b.config, c);
     if (!moe_step_takes(b.config, k.params(0))) {

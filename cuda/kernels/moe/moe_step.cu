@@ -276,17 +276,26 @@ Status with_kernels(uint32_t n_rows, const Fn& f) {
   return f(kKernels<4, kSmall>, 4u);
 }
 
-}  // namespace
-
-Status launch_moe_step(const KernelConfig& config, const MoeStepParams& m, cudaStream_t stream,
-                       const MoeStepTuning& tuning) {
-  const MoeParams& e = m.moe;
-  if (!moe_step_takes(config, m) || reinterpret_cast<uintptr_t>(e.x) % 16 != 0 ||
-      reinterpret_cast<uintptr_t>(m.sync) % 128 != 0) {
-    return Status::error(Code::kInternal,
-                         "kernel moe_step cannot take %u of %u experts of %u x %u weights",
-                         e.n_used, m.router.n_out, e.gate.n_out, e.gate.n_in);
+/// Rows `first` to `first` + n of a step.
+MoeStepParams some_rows(const MoeStepParams& all, uint32_t first, uint32_t n) {
+  MoeStepParams m = all;
+  m.moe.n_rows = m.before.n_rows = m.after.n_rows = n;
+  m.moe.x += first * all.moe.x_stride;
+  m.moe.y += first * all.moe.y_stride;
+  m.ids += first * all.moe.n_used;
+  m.weights += first * all.moe.n_used;
+  for (MatmulParams* near : {&m.before, &m.after}) {
+    if (near->n_tasks == 0) continue;
+    near->x += first * near->x_stride;
+    for (uint32_t t = 0; t < near->n_tasks; ++t)
+      near->tasks[t].y += first * near->tasks[t].y_stride;
   }
+  return m;
+}
+
+Status launch_rows(const KernelConfig& config, const MoeStepParams& m, cudaStream_t stream,
+                   const MoeStepTuning& tuning) {
+  const MoeParams& e = m.moe;
   StepArgs p = {};
   LaunchShape shape;
   shape.shared_bytes = shape_step(config, m, tuning, &p);
@@ -326,6 +335,26 @@ Status launch_moe_step(const KernelConfig& config, const MoeStepParams& m, cudaS
     return launch_kernel("moe_step", shape, kernels[i], p);
   };
   return p.small ? with_kernels<true>(p.n_rows, launch) : with_kernels<false>(p.n_rows, launch);
+}
+
+}  // namespace
+
+Status launch_moe_step(const KernelConfig& config, const MoeStepParams& m, cudaStream_t stream,
+                       const MoeStepTuning& tuning) {
+  const MoeParams& e = m.moe;
+  const uint32_t n = e.n_rows;
+  if (!moe_step_takes(config, m) || reinterpret_cast<uintptr_t>(e.x) % 16 != 0 ||
+      reinterpret_cast<uintptr_t>(m.sync) % 128 != 0) {
+    return Status::error(
+        Code::kInternal,
+        "kernel moe_step cannot take %u rows for %u of %u experts of %u x %u weights", n, e.n_used,
+        m.router.n_out, e.gate.n_out, e.gate.n_in);
+  }
+  for (uint32_t first = 0; first < n; first += kMaxMoeStepRows) {
+    const MoeStepParams part = some_rows(m, first, std::min(kMaxMoeStepRows, n - first));
+    SHARPI_TRY(launch_rows(config, part, stream, tuning));
+  }
+  return Status::ok();
 }
 
 Status prepare_moe_step(const KernelConfig& config) {

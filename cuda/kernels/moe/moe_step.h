@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT
 // A mixture-of-experts block of up to four rows in one launch: router, its softmax and top-k, the
 // routed and the shared experts, weighting, residual; also the products in front and behind
-// (moe_step.cu). Of several rows, an expert's weights are read once for all that chose it.
+// (moe_step.cu). Of several rows, an expert's weights are read once for all that chose it. Steps of
+// more rows are such launches one after another.
 // Weights in tiles; everything else goes through matmul.h and router.h kernel by kernel. The blocks
 // of a launch wait for each other: no other launch whose blocks do so may run on the device at once
 // (Device::turn()), and nothing else that runs there may wait for one. Thread rule: pure functions;
@@ -16,7 +17,8 @@
 
 namespace sharpi::cuda {
 
-constexpr uint32_t kMaxMoeStepRows = 4;
+constexpr uint32_t kMaxMoeStepRows = 4;  // of a launch
+constexpr uint32_t kMaxMoeLaunches = 2;  // of a step
 
 /// Device memory of a stream of launches, for the largest of them and as many rows as there can be;
 /// zero before the first. hidden: n_used * d_ff.
@@ -40,9 +42,10 @@ struct MoeStepParams {
   uint64_t sync_bytes = 0;
 };
 
-/// Rows that such launches of a model with this configuration take at most; 0: it has none.
+/// Rows of a step that goes in such launches at most, with this configuration; 0: none goes so.
 uint32_t max_moe_step_rows(const KernelConfig& config);
-/// Whether launch_moe_step takes these parameters; the addresses in them do not matter.
+/// Whether launch_moe_step takes these parameters; the addresses in them do not matter. Of more
+/// rows than a launch takes, the neighbours' rows lie as far apart as the block's.
 bool moe_step_takes(const KernelConfig& config, const MoeStepParams& p);
 /// Settings that measurements vary; the library uses the defaults.
 struct MoeStepTuning {
@@ -50,6 +53,7 @@ struct MoeStepTuning {
   uint32_t spare = 0;             // bytes of shared memory left to other kernels
   uint32_t ring_bytes = 1 << 20;  // of a warp, at most
 };
+/// One launch, or one for each kMaxMoeStepRows rows.
 Status launch_moe_step(const KernelConfig& config, const MoeStepParams& p, cudaStream_t stream,
                        const MoeStepTuning& tuning = {});
 /// Raises the shared-memory limit of the kernel to what the device has.

@@ -207,17 +207,31 @@ uint64_t moe_step_sync_bytes(uint32_t n_embd, uint32_t hidden, uint32_t shared_h
 }
 
 uint32_t max_moe_step_rows(const KernelConfig& config) {
-  return config.exact || config.deterministic ? 0 : kMaxMoeStepRows;
+  return config.exact || config.deterministic ? 0 : kMaxMoeLaunches * kMaxMoeStepRows;
 }
 
-bool moe_step_takes(const KernelConfig& config, const MoeStepParams& m) {
-  if (m.moe.n_rows > max_moe_step_rows(config) || !shapes_agree(m)) return false;
+bool step::launch_takes(const KernelConfig& config, const MoeStepParams& m) {
+  if (!shapes_agree(m)) return false;
   StepArgs p = {};
   const auto grid = static_cast<uint32_t>(config.device.n_sm);
   if (grid > kMostSm || shape_step(config, m, {}, &p) == 0) return false;
   // A warp has a panel of a row.
   const uint32_t panels = p.out_panels.each + (p.out_panels.more != 0 ? 1 : 0);
   return panels * image_rows(p.n_rows) <= kShareWarps && m.sync_bytes >= place_step(m, nullptr, &p);
+}
+
+bool moe_step_takes(const KernelConfig& config, const MoeStepParams& m) {
+  const uint32_t n = m.moe.n_rows;
+  if (n == 0 || n > max_moe_step_rows(config)) return false;
+  MoeStepParams part = m;
+  for (uint32_t first = 0; first < n; first += kMaxMoeStepRows) {
+    part.moe.n_rows = std::min(kMaxMoeStepRows, n - first);
+    if (m.before.n_tasks != 0 && m.before.n_rows != n) return false;
+    if (m.after.n_tasks != 0 && m.after.n_rows != n) return false;
+    part.before.n_rows = part.after.n_rows = part.moe.n_rows;
+    if (!step::launch_takes(config, part)) return false;
+  }
+  return true;
 }
 
 }  // namespace sharpi::cuda

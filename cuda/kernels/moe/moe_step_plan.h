@@ -116,6 +116,8 @@ struct Slots {
   Note note[kShareWarps][kSlots];
 };
 
+/// Whether one launch takes these rows.
+bool launch_takes(const KernelConfig& config, const MoeStepParams& m);
 /// The division of work and of shared memory; returns the bytes of a block, 0: it does not fit.
 uint32_t shape_step(const KernelConfig& config, const MoeStepParams& m, const MoeStepTuning& tuning,
                     StepArgs* p);

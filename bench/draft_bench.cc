@@ -12,7 +12,7 @@
 // second with that (drafter_time.h). What a pass takes longer for handing the block its hidden rows
 // is in neither.
 // --draft-vocab: the block drafts only tokens with ids below N, with that share of the head.
-// --batch: also steps of so many sessions that decode together, one row each.
+// --batch: also steps of so many sessions that decode together, one row each, of different texts.
 // --taking-back: what the step behind a pass takes longer because drafts were wrong, or had to be
 // applied to recurrent state, than behind the same tokens read one by one; as a share of the pass.
 // --csv: appends "name,drafts,ms" for docs/plot_drafts.py, which draws speed against acceptance.
@@ -70,8 +70,9 @@ class Passes {
     must(sharpi_model_info(model_, &info, &e), e, "model");
     words_ = (info.n_vocab + 31) / 32;
     std::vector<int32_t> prompt(s.depth);
-    for (uint32_t i = 0; i < s.depth; ++i) prompt[i] = token(i);
-    for (sharpi_session* one : sessions_) {
+    for (uint32_t n = 0; n < together; ++n) {
+      sharpi_session* const one = sessions_[n];
+      for (uint32_t i = 0; i < s.depth; ++i) prompt[i] = token(text(n) + i);
       must(sharpi_session_prefill(one, prompt.data(), s.depth, nullptr, nullptr, &e), e, "prompt");
       if (info.is_hybrid != 0) must(sharpi_session_checkpoint(one, 1, &e), e, "checkpoint");
     }
@@ -123,7 +124,8 @@ class Passes {
   /// Seconds of a step of the first n sessions, behind one that is not timed.
   double step_together(uint32_t n) {
     sharpi_error e = SHARPI_ERROR_INIT;
-    const std::vector<int32_t> tokens(n, token(5));
+    std::vector<int32_t> tokens(n);
+    for (uint32_t i = 0; i < n; ++i) tokens[i] = token(text(i) + 5);
     double seconds = 0;
     for (uint32_t i = 0; i < n; ++i) {
       must(sharpi_session_truncate(sessions_[i], s_.depth, &e), e, "truncate");
@@ -138,6 +140,8 @@ class Passes {
 
  private:
   static int32_t token(uint32_t i) { return static_cast<int32_t>(7 + i * 31 % 190); }
+  /// Where a session's text begins: one text would have the same experts in every session.
+  static uint32_t text(uint32_t session) { return 11 * session; }
   void truncate() {
     sharpi_error e = SHARPI_ERROR_INIT;
     must(sharpi_session_truncate(session_, s_.depth, &e), e, "truncate");

@@ -120,6 +120,9 @@ install:
 	$(configure)
 	$(build) --target sharpi sharpi_static
 	@$(CMAKE) --install "$(BUILD)" --prefix "$(PREFIX)"
+# The loader finds a library in /usr/local/lib through its cache alone.
+	@if [ -z "$$DESTDIR" ] && [ "$$(id -u)" = 0 ]; then ldconfig; \
+	else echo "if programs do not find libsharpi.so.1: sudo ldconfig, or LD_LIBRARY_PATH"; fi
 
 # pip gets the build backend from PyPI, into a virtual environment of its own.
 wheel:

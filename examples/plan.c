@@ -68,7 +68,6 @@ static void parse_flag(int argc, char** argv, int* i, options* o) {
     o->plan.n_sessions = parse_count(flag, flag_value(argc, argv, i), 1, 4096);
   } else if (strcmp(flag, "--chunk") == 0) {
     o->plan.n_chunk = parse_count(flag, flag_value(argc, argv, i), 1, 65536);
-    if (o->plan.max_logit_rows > o->plan.n_chunk) o->plan.max_logit_rows = o->plan.n_chunk;
   } else if (strcmp(flag, "--checkpoints") == 0) {
     o->session.n_checkpoints = parse_count(flag, flag_value(argc, argv, i), 0, 1024);
   } else if (strcmp(flag, "--gpu-mib") == 0) {

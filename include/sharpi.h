@@ -29,7 +29,7 @@
  * its caller gives the fields the caller does not know their defaults; a library older than its
  * caller refuses a non-zero tail it does not know with ::SHARPI_E_UNSUPPORTED, so that no request is
  * silently ignored. A struct_size below the first version's is ::SHARPI_E_INVALID_ARGUMENT (forgotten
- * init). Out-structs begin with struct_size too: the library writes no more than that. A field that nothing
+ * init). Out-structs begin with struct_size too: the library writes no more than that, and 0 where it knows no field. A field that nothing
  * would read is refused by name. What a model or a machine may have no use for is taken and has no effect then:
  * `n_checkpoints` and `rewind` (models without recurrent, without windowed layers), `lookahead` (sessions that are
  * not bounded), `stream_rows` and rates (plans without a GPU). What is effective can be read back.
@@ -38,7 +38,8 @@
  * object argument means one call at a time for that object (a second one gets ::SHARPI_E_BUSY).
  * sharpi_session_cancel() and sharpi_session_resume() are the exception: any thread, any time, also
  * from a signal handler. A child of fork() may destroy the objects that it inherited, and can do nothing else
- * with them.
+ * with them. During a call its thread has the default floating-point environment, in callbacks too, and
+ * pthread_cancel() waits for its end. Callbacks return: they neither end the thread nor jump out of the call.
  *
  * **Sizes.** Counts are uint32_t, bytes uint64_t, token ids int32_t. Text is UTF-8 with an explicit
  * length. When a buffer is too small the call returns ::SHARPI_E_BUFFER_TOO_SMALL, writes nothing to
@@ -172,7 +173,8 @@ typedef uint32_t sharpi_tier;
  *  computes it must not compute itself: calls that do get ::SHARPI_E_BUSY.
  *  @return 0 to go on, non-zero to cancel. */
 typedef int32_t (*sharpi_progress_fn)(void *user_data, uint32_t phase, uint64_t done, uint64_t total);
-#define SHARPI_PHASE_LOAD    1u                /**< Bytes of weights made ready. */
+#define SHARPI_PHASE_LOAD    1u                /**< Bytes of weights made ready; what is loaded one after another
+                                                    (copies, a tier, a draft model) is counted anew. */
 #define SHARPI_PHASE_PREFILL 2u                /**< Tokens read. */
 #define SHARPI_PHASE_COMPACT 3u                /**< Layers scored. */
 /** @} */
@@ -423,7 +425,8 @@ typedef struct sharpi_plan_params {
                                                     about three times as fast there. */
   uint32_t max_batch;                          /**< Sessions of one decode_batch, verify_batch or
                                                     step_batch; default 8. */
-  uint32_t max_logit_rows;                     /**< Logit rows one call can leave readable; default 8. */
+  uint32_t max_logit_rows;                     /**< Logit rows one call can leave readable, at most n_chunk; default
+                                                    UNSET = 8, or n_chunk where that is less. */
   uint32_t max_concurrent;                     /**< Calls that compute at once on the model; default 1. */
   uint32_t n_sessions;                         /**< Sessions of the template to price; default 1. */
   uint32_t device;                             /**< Device index for the trunk; UNSET = first GPU, 0 = none. */

@@ -1,8 +1,12 @@
 // SPDX-License-Identifier: MIT
 #include "api/api_guard.h"
 
+#include <pthread.h>
+
 #include <algorithm>
 #include <cstring>
+
+#include "base/utf8.h"
 
 namespace sharpi::api {
 namespace {
@@ -13,14 +17,33 @@ bool is_continuation(char c) {
 
 }  // namespace
 
+CallEnvironment::CallEnvironment() noexcept {
+  std::fegetenv(&arithmetic_);
+  std::fesetenv(FE_DFL_ENV);
+  pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancel_state_);
+}
+
+CallEnvironment::~CallEnvironment() {
+  std::fesetenv(&arithmetic_);
+  pthread_setcancelstate(cancel_state_, nullptr);
+}
+
 void copy_line(std::string_view text, char* out, size_t cap) noexcept {
   size_t n = std::min(text.size(), cap - 1);
   if (n < text.size()) {
     while (n > 0 && is_continuation(text[n])) --n;
   }
-  for (size_t i = 0; i < n; ++i) {
+  text = text.substr(0, n);
+  for (size_t i = 0; i < n;) {
     const auto c = static_cast<unsigned char>(text[i]);
-    out[i] = c < 0x20u || c == 0x7Fu ? ' ' : text[i];
+    const uint32_t length = utf8_character(text, i);
+    if (length <= 1) {
+      out[i] = length == 0 ? '?' : c < 0x20u || c == 0x7Fu ? ' ' : text[i];
+      ++i;
+    } else {
+      std::memcpy(out + i, text.data() + i, length);
+      i += length;
+    }
   }
   out[n] = '\0';
 }

@@ -4,6 +4,7 @@
 // Thread rule: no state of its own.
 #pragma once
 
+#include <cfenv>
 #include <cstddef>
 #include <exception>
 #include <new>
@@ -21,12 +22,30 @@ inline sharpi_status report(sharpi_error* err, const Status& status) noexcept {
 }
 
 /// Copies text as a NUL-terminated string into `out[cap]`, cut where a UTF-8 character begins.
-/// Control characters become spaces: a text is one line, also when it quotes a file. Pre: cap > 0.
+/// Control characters become spaces, since a text is one line, also when it quotes a file, and
+/// bytes that are part of no character question marks. Pre: cap > 0.
 void copy_line(std::string_view text, char* out, size_t cap) noexcept;
+
+/// While it lives, the thread computes as the library's tests do and cannot be cancelled. A host
+/// may have unmasked floating-point exceptions, which would end the process in a kernel, or another
+/// rounding, which would give other results; pthread_cancel() would unwind half a call. Threads
+/// that are made in a call have the same arithmetic.
+class CallEnvironment {
+ public:
+  CallEnvironment() noexcept;
+  ~CallEnvironment();
+  CallEnvironment(const CallEnvironment&) = delete;
+  CallEnvironment& operator=(const CallEnvironment&) = delete;
+
+ private:
+  std::fenv_t arithmetic_;
+  int cancel_state_ = 0;
+};
 
 /// Runs `body`, a callable that returns Status.
 template <class Body>
 sharpi_status guard(sharpi_error* err, Body&& body) noexcept {
+  const CallEnvironment environment;
   try {
     const Status status = body();
     return status.is_ok() ? SHARPI_OK : report(err, status);

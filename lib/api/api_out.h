@@ -3,6 +3,7 @@
 // is not touched; the out-length always says what is needed. Thread rule: pure functions.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -58,11 +59,14 @@ Status copy_rows(std::span<const MemoryRow> rows, sharpi_memory_row* out, uint32
 /// First-version sizes of the out-structs: less is a forgotten struct_size.
 Status check_out_struct(const void* out, size_t v1_size, const char* name);
 
-/// Writes min(struct_size, sizeof) bytes; struct_size stays the caller's. Pre: check_out_struct().
+/// Writes struct_size bytes, which stays the caller's; fields that only a newer header has are 0.
+/// Pre: check_out_struct().
 template <class T>
 void write_out(T value, T* out) {
-  value.struct_size = out->struct_size;
-  std::memcpy(out, &value, out->struct_size < sizeof value ? out->struct_size : sizeof value);
+  const uint32_t size = value.struct_size = out->struct_size;
+  std::memcpy(out, &value, std::min<size_t>(size, sizeof value));
+  if (size > sizeof value)
+    std::memset(reinterpret_cast<char*>(out) + sizeof value, 0, size - sizeof value);
 }
 
 }  // namespace sharpi::api

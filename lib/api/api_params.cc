@@ -91,7 +91,7 @@ sharpi_plan_params default_plan_params() noexcept {
   p.arithmetic = SHARPI_ARITHMETIC_FAST;
   p.n_chunk = SHARPI_UNSET;
   p.max_batch = kDefaultMaxBatch;
-  p.max_logit_rows = kDefaultMaxLogitRows;
+  p.max_logit_rows = SHARPI_UNSET;
   p.max_concurrent = 1;
   p.n_sessions = 1;
   p.device = SHARPI_UNSET;

@@ -203,7 +203,8 @@ Status check_params(const sharpi_plan_params& p) {
   SHARPI_TRY(is_switch("deterministic", p.deterministic));
   SHARPI_TRY(in_range_or("n_chunk", p.n_chunk, 1, kMaxChunk, SHARPI_UNSET, "UNSET"));
   SHARPI_TRY(in_range("max_batch", p.max_batch, 1, kMaxBatch));
-  SHARPI_TRY(in_range("max_logit_rows", p.max_logit_rows, 1, std::min(p.n_chunk, kMaxChunk)));
+  SHARPI_TRY(in_range_or("max_logit_rows", p.max_logit_rows, 1, std::min(p.n_chunk, kMaxChunk),
+                         SHARPI_UNSET, "UNSET"));
   SHARPI_TRY(in_range("max_concurrent", p.max_concurrent, 1, kMaxConcurrent));
   SHARPI_TRY(in_range("n_sessions", p.n_sessions, 1, kMaxSessions));
   SHARPI_TRY(is_rate("device_rate", p.device_rate));

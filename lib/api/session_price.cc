@@ -38,6 +38,7 @@ Status check_free(const std::vector<MemoryRow>& rows, const TierSizer& sizer) {
 
 Result<std::shared_ptr<const Plan>> price_session(const Model& model, const SessionShape& shape) {
   const Plan& base = model.plan();
+  SHARPI_TRY(check_probe_length(shape.probe.size(), base.model.n_chunk));
   auto plan = std::make_shared<Plan>();
   plan->spec = base.spec;
   plan->draft_spec = base.draft_spec;

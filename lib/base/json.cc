@@ -1,15 +1,23 @@
 // SPDX-License-Identifier: MIT
 #include "base/json.h"
 
+#include <cmath>
 #include <cstdio>
+
+#include "base/utf8.h"
 
 namespace sharpi {
 
 std::string json_string(const std::string& text) {
   std::string out = "\"";
-  for (const char c : text) {
+  for (size_t i = 0; i < text.size(); ++i) {
+    const char c = text[i];
     const auto u = static_cast<unsigned char>(c);
-    if (c == '"' || c == '\\') {
+    if (u >= 0x80) {
+      const uint32_t n = utf8_character(text, i);
+      n == 0 ? utf8_append(0xFFFD, &out) : void(out.append(text, i, n));
+      i += n == 0 ? 0 : n - 1;
+    } else if (c == '"' || c == '\\') {
       out += '\\';
       out += c;
     } else if (u < 0x20) {
@@ -24,6 +32,7 @@ std::string json_string(const std::string& text) {
 }
 
 void JsonObject::real(const char* key, double value) {
+  if (!std::isfinite(value)) return raw(key, "null");
   char digits[40];
   std::snprintf(digits, sizeof digits, "%.17g", value);
   for (char* c = digits; *c != '\0'; ++c) {

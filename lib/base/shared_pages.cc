@@ -61,8 +61,7 @@ Status SharedPages::append(const std::byte* from, uint64_t bytes) {
     return Status::ok();
   }
   // Pages that came are taken away again; that they cannot be is nothing that could be mended here.
-  fallocate(file_, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, static_cast<off_t>(end_ - begin_),
-            static_cast<off_t>(bytes));
+  punch(end_, bytes);
   return no_pages(what_, bytes, error == 0 ? ENOMEM : error);
 }
 
@@ -114,11 +113,18 @@ void SharedPages::give_back_from(uint64_t end) noexcept {
   if (bytes != 0 && on_free_) on_free_(bytes);
 }
 
+/// Gives pages back to the system. Not in a child of the process that made them: the pages are
+/// those that the parent's sessions go on reading.
+void SharedPages::punch(uint64_t end, uint64_t bytes) const noexcept {
+  if (getpid() != process_) return;
+  fallocate(file_, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, static_cast<off_t>(end - begin_),
+            static_cast<off_t>(bytes));
+}
+
 uint64_t SharedPages::drop_from(uint64_t end) noexcept {
   if (end >= end_) return 0;
   const uint64_t bytes = end_ - end;
-  fallocate(file_, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, static_cast<off_t>(end - begin_),
-            static_cast<off_t>(bytes));
+  punch(end, bytes);
   end_ = end;
   meter_->retire(bytes);
   return bytes;

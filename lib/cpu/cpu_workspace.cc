@@ -99,6 +99,12 @@ void add_moe_buffers(WorkspaceLayout* out, const Widths& w, uint64_t rows, uint6
 
 }  // namespace
 
+uint64_t ple_slice_floats(const ModelSpec& spec) {
+  if (!spec.ple_embd) return spec.d_ple;
+  const uint64_t block = ggml_traits(spec.ple_embd.tensor->type).block_elements;
+  return spec.d_ple % block == 0 ? spec.d_ple : spec.d_ple + 2 * block;
+}
+
 WorkspaceLayout make_workspace_layout(const ModelSpec& spec, const Placement& placement,
                                       const ModelShape& model, const SessionShape& session,
                                       const MatmulConfig& matmul, uint32_t n_threads) {
@@ -122,7 +128,7 @@ WorkspaceLayout make_workspace_layout(const ModelSpec& spec, const Placement& pl
   add_moe_buffers(&out, w, rows, e);
   out.add_floats(Buf::kPair, spec.pair ? 2 * rows * e : 0);
   out.add_floats(Buf::kPle, rows * spec.n_layers() * uint64_t{spec.d_ple});
-  out.add_floats(Buf::kPleTmp, rows * uint64_t{spec.d_ple});
+  out.add_floats(Buf::kPleTmp, rows * ple_slice_floats(spec));
   std::vector<int32_t> table_of_layer;
   const uint64_t n_tables = make_rope_tables(spec, &table_of_layer).size();
   out.add_floats(Buf::kCos, n_tables * rows * w.half_rot);

@@ -41,7 +41,7 @@ enum class Buf : uint32_t {
   kMoeTasks,    // MatmulTask[2 * n_experts]
   kPair,        // [rows][2E] normalised embedding and hidden row of an MTP block
   kPle,         // [rows][n_layers * P]
-  kPleTmp,      // [rows][P]
+  kPleTmp,      // [rows][P], or a slice's blocks
   kCos,
   kSin,      // [rope tables][rows][max n_rot / 2]
   kKvChunk,  // chunk scratch of windowed layers, in codec rows
@@ -60,6 +60,10 @@ struct WorkspaceLayout : BufferLayout<Buf, 64> {
   uint32_t chunk_blocks = 0;  // blocks of 64 rows in kKvChunk
   uint64_t chunk_slot_bytes = 0;
 };
+
+/// Floats of a row for one layer's slice of the table of per-layer embeddings: the slice, or the
+/// blocks that hold it where it need not begin or end with one.
+uint64_t ple_slice_floats(const ModelSpec& spec);
 
 WorkspaceLayout make_workspace_layout(const ModelSpec& spec, const Placement& placement,
                                       const ModelShape& model, const SessionShape& session,

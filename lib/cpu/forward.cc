@@ -137,14 +137,18 @@ void Forward::embed_per_layer(const Pass& p, Buf embedded) const {
     const auto token = static_cast<uint64_t>(p.rows.tokens[r]);
     const GgmlType type = s.ple_embd.tensor->type;
     const std::byte* table = s.ple_embd.tensor->data + token * s.ple_embd.row_bytes();
-    const uint64_t slice_bytes = ggml_row_bytes(type, s.d_ple);
-    float* tmp = rows_tmp + r * s.d_ple;
+    const GgmlTypeTraits& traits = ggml_traits(type);
+    const uint64_t block = traits.block_elements;
+    float* tmp = rows_tmp + r * ple_slice_floats(s);
     for (uint32_t l = 0; l < s.n_layers(); ++l) {
       float* c = ple + r * width + uint64_t{l} * s.d_ple;
       scale_inplace(isa_, c, to_unit, s.d_ple);
       rms_norm(isa_, c, f32_weights(s.ple_proj_norm), s.rms_eps, s.d_ple, c);
-      dequantize_row(type, table + l * slice_bytes, tmp, s.d_ple);
-      add_scaled(isa_, c, tmp, table_scale, s.d_ple);
+      // The blocks that hold the slice, which need not begin or end with one.
+      const uint64_t first = uint64_t{l} * s.d_ple, at = first / block;
+      const uint64_t n = (first + s.d_ple + block - 1) / block - at;
+      dequantize_row(type, table + at * traits.block_bytes, tmp, n * block);
+      add_scaled(isa_, c, tmp + (first - at * block), table_scale, s.d_ple);
       scale_inplace(isa_, c, half, s.d_ple);
     }
   });

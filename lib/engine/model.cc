@@ -77,7 +77,7 @@ Result<std::shared_ptr<Model>> Model::load(std::shared_ptr<Context> context,
     m->tier_ids_.push_back(id);
   }
   if (plan->placement.mtp) SHARPI_TRY(m->load_mtp());
-  if (has_draft_model(*plan, plan->session)) SHARPI_TRY(m->load_draft());
+  if (has_draft_model(*plan, plan->session)) SHARPI_TRY(m->load_draft(progress));
   m->placed_ = Route::create(make_segments(*plan->spec, plan->placement));
   SHARPI_TRY(m->create_slots());
   if (streams_weights(*plan->spec, plan->placement, plan->model)) {
@@ -103,9 +103,10 @@ Status Model::load_mtp() {
   return Status::error(Code::kInternal, "there is no tier for the MTP block");
 }
 
-Status Model::load_draft() {
+Status Model::load_draft(const LoadProgress& progress) {
   SHARPI_TRY_ASSIGN(
-      draft_, load(context_, make_draft_plan(context_->sizers(), *plan_, plan_->session), nullptr));
+      draft_,
+      load(context_, make_draft_plan(context_->sizers(), *plan_, plan_->session), progress));
   return Status::ok();
 }
 

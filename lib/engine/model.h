@@ -85,7 +85,7 @@ class Model {
   Model() = default;
   Result<std::shared_ptr<const Plan>> copy_weights(const Plan& plan, const LoadProgress& progress);
   Status load_mtp();
-  Status load_draft();
+  Status load_draft(const LoadProgress& progress);
   Status create_slots();
   std::string describe_paths() const;
   const Route& route_for(uint32_t n_rows) const {

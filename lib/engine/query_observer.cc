@@ -5,13 +5,6 @@
 
 namespace sharpi {
 
-Status QueryObserver::check_length(size_t n_probe, const ModelShape& limits) {
-  if (n_probe <= limits.n_chunk) return Status::ok();
-  return Status::error(Code::kInvalidArgument,
-                       "the probe has %zu tokens, which is more than a chunk of %u", n_probe,
-                       limits.n_chunk);
-}
-
 Status QueryObserver::check_sight(size_t n_tokens) const {
   const uint32_t room = core_.free_slots(), capacity = core_.full_capacity();
   if (n_tokens <= room) return Status::ok();
@@ -71,7 +64,7 @@ Status QueryObserver::use_captured(uint32_t window, CompactRequest* r) const {
 }
 
 Status QueryObserver::use_probe(std::span<const int32_t> probe, CompactRequest* r) {
-  SHARPI_TRY(check_length(probe.size(), core_.limits()));
+  SHARPI_TRY(check_probe_length(probe.size(), core_.limits().n_chunk));
   SHARPI_TRY(core_.check_tokens(probe));
   // The template's probe is looked at again if this compaction fails.
   if (probe_seen_) SHARPI_TRY(check_sight(core_.shape.probe.size()));

@@ -16,9 +16,6 @@ namespace sharpi {
 class QueryObserver {
  public:
   explicit QueryObserver(SessionCore& core) : core_(core) {}
-  /// kInvalidArgument for a probe that is longer than a chunk.
-  static Status check_length(size_t n_probe, const ModelShape& limits);
-
   /// The last queries that were captured, as many as there are up to `window`.
   Status use_captured(uint32_t window, CompactRequest* r) const;
   /// Those of tokens that are looked at now, as if they came next.

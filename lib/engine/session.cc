@@ -54,7 +54,7 @@ Result<std::unique_ptr<Session>> Session::create(std::shared_ptr<const Model> mo
   const Plan& plan = model->plan();
   std::vector<MemoryRow> wanted = tier_rows(*model, shape);
   SHARPI_TRY(check_within(plan.rows, wanted));
-  SHARPI_TRY(QueryObserver::check_length(shape.probe.size(), plan.model));
+  SHARPI_TRY(check_probe_length(shape.probe.size(), plan.model.n_chunk));
   const auto own = engine_session_rows(*plan.spec, shape, plan.model.n_chunk);
   wanted.insert(wanted.end(), own.begin(), own.end());
   auto state = std::make_unique<SessionState>(std::move(model), std::move(shape));

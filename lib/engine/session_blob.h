@@ -30,7 +30,7 @@
 namespace sharpi {
 
 inline constexpr uint64_t kBlobMagic = 0x31564B4950524853ull;  // "SHRPIKV1"
-inline constexpr uint32_t kBlobVersion = 4;
+inline constexpr uint32_t kBlobVersion = 5;
 inline constexpr uint64_t kBlobSumBytes = sizeof(uint64_t);
 enum class BlobLayer : uint32_t { kNone = 0, kRows = 1, kRing = 2, kRecurrent = 3 };
 

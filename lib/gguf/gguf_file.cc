@@ -5,6 +5,9 @@
 #include <cinttypes>
 #include <cstdio>
 #include <cstring>
+#include <map>
+#include <string>
+#include <vector>
 
 #include "base/hash.h"
 #include "base/mapped_file.h"
@@ -201,6 +204,31 @@ Status GgufFile::add_split_files(uint64_t n_shards) {
   return Status::ok();
 }
 
+namespace {
+
+/// Tensors that stand for all: of each kind, which is a name but for its numbers, one in the middle
+/// and the last one, because adapters that were merged into a model change some kinds in all
+/// layers, or in the last ones. Few, because each read may have to wait for a disk.
+std::vector<uint32_t> sampled_tensors(const std::vector<GgufTensor>& tensors) {
+  constexpr size_t kMost = 64;
+  std::map<std::string, std::vector<uint32_t>> kinds;
+  for (uint32_t i = 0; i < tensors.size(); ++i) {
+    std::string kind(tensors[i].name);
+    std::erase_if(kind, [](char c) { return c >= '0' && c <= '9'; });
+    kinds[std::move(kind)].push_back(i);
+  }
+  std::vector<uint32_t> all;
+  for (const auto& [kind, of] : kinds) {
+    all.push_back(of.back());
+    if (of.size() > 1) all.push_back(of[(of.size() - 1) / 2]);
+  }
+  std::vector<uint32_t> some(std::min(kMost, all.size()));
+  for (size_t i = 0; i < some.size(); ++i) some[i] = all[i * all.size() / some.size()];
+  return some;
+}
+
+}  // namespace
+
 /// Indexes names, which must be unique, and hashes the headers.
 Status GgufFile::finish() {
   Impl& impl = *impl_;
@@ -222,13 +250,11 @@ Status GgufFile::finish() {
     }
   }
   Hash64 content, copy;
-  // Fine-tuned siblings have equal headers, so a few weights count too; few, because each may page
-  // in.
-  constexpr size_t kSamples = 16, kSampleBytes = 64;
-  for (size_t i = 0; i < std::min(kSamples, impl.tensors.size()); ++i) {
-    const GgufTensor& t =
-        impl.tensors[i * impl.tensors.size() / std::min(kSamples, impl.tensors.size())];
-    const uint64_t n = std::min<uint64_t>(t.bytes, kSampleBytes);
+  // Fine-tuned siblings have equal headers, so a few weights count too.
+  for (const uint32_t index : sampled_tensors(impl.tensors)) {
+    constexpr uint64_t kSampleBytes = 64;
+    const GgufTensor& t = impl.tensors[index];
+    const uint64_t n = std::min(t.bytes, kSampleBytes);
     std::byte sample[kSampleBytes];
     if (const Status s = read_tensor(t, (t.bytes - n) / 2, sample, n); !s.is_ok()) {
       return in_file(impl.shards[t.shard]->path, s);

@@ -131,10 +131,31 @@ Result<uint32_t> read_n_rot(const SpecBuilder& b, const char* suffix, uint32_t f
 
 namespace {
 
-Status read_yarn(const SpecBuilder& b, double factor, RopeSpec* rope) {
+/// What cos and sin are multiplied by. attention_factor of a published configuration, which
+/// converters write as yarn_attn_factor, is the whole of it; they write 1 where there is none.
+/// yarn_log_multiplier is mscale_all_dim of one: what it multiplies a token's own key by is taken
+/// back. Where nothing is extrapolated there is none of it.
+Status read_yarn_magnitude(const SpecBuilder& b, double factor, RopeSpec* rope) {
+  SHARPI_TRY_ASSIGN(const double attn, b.float_or("rope.scaling.attn_factor", 1.0, 1e-6, 1e6));
+  SHARPI_TRY_ASSIGN(const double whole,
+                    b.float_or("rope.scaling.yarn_attn_factor", 1.0, 1e-6, 1e6));
+  SHARPI_TRY_ASSIGN(const double all_dims,
+                    b.float_or("rope.scaling.yarn_log_multiplier", 0.0, 0.0, 1e6));
+  const auto magnitude = [&](double m) { return 1.0 + 0.1 * m * std::log(factor); };
+  rope->yarn_magnitude = attn;
+  if (whole != 1.0) {
+    rope->yarn_magnitude *= whole;
+  } else if (rope->yarn_ext != 0.0) {
+    rope->yarn_magnitude *= magnitude(1.0) / (all_dims != 0.0 ? magnitude(all_dims) : 1.0);
+  }
+  return Status::ok();
+}
+
+/// `key` is the one that the factor was read from.
+Status read_yarn(const SpecBuilder& b, const char* key, double factor, RopeSpec* rope) {
   if (!(factor >= 1.0)) {
-    return Status::error(Code::kFormat, "%s is %g, yarn needs 1 or more",
-                         b.full_key("rope.scaling.factor").c_str(), factor);
+    return Status::error(Code::kFormat, "%s is %g, yarn needs 1 or more", b.full_key(key).c_str(),
+                         factor);
   }
   rope->yarn = true;
   rope->yarn_factor = factor;
@@ -144,10 +165,7 @@ Status read_yarn(const SpecBuilder& b, double factor, RopeSpec* rope) {
                                                    Range{1, limits::kContext}));
   rope->yarn_orig_ctx = orig;
   SHARPI_TRY_ASSIGN(rope->yarn_ext, b.float_or("rope.scaling.yarn_ext_factor", 1.0, 0.0, 1.0));
-  SHARPI_TRY_ASSIGN(const double attn, b.float_or("rope.scaling.attn_factor", 1.0, 1e-6, 1e6));
-  SHARPI_TRY_ASSIGN(const double yarn_attn,
-                    b.float_or("rope.scaling.yarn_attn_factor", 1.0, 1e-6, 1e6));
-  rope->yarn_attn = attn * yarn_attn;
+  SHARPI_TRY(read_yarn_magnitude(b, factor, rope));
   SHARPI_TRY_ASSIGN(rope->yarn_beta_fast,
                     b.float_or("rope.scaling.yarn_beta_fast", 32.0, 1e-6, 1e6));
   SHARPI_TRY_ASSIGN(rope->yarn_beta_slow,
@@ -184,11 +202,11 @@ Result<RopeSpec> read_rope(const SpecBuilder& b, uint32_t head_dim, bool allow_y
   // scale_linear is the older name; 0 means no scaling in both.
   const char* key = b.has_key("rope.scaling.factor") ? "rope.scaling.factor" : "rope.scale_linear";
   SHARPI_TRY_ASSIGN(double factor, b.float_or(key, 0.0, 0.0, 1e6));
+  if (factor == 0.0) factor = 1.0;
   if (yarn) {
-    SHARPI_TRY(read_yarn(b, factor, &rope));
+    SHARPI_TRY(read_yarn(b, key, factor, &rope));
     return rope;
   }
-  if (factor == 0.0) factor = 1.0;
   if (factor < 1e-6) {
     return Status::error(Code::kFormat, "%s is %g, expected 0 or 1e-06 to 1e+06",
                          b.full_key(key).c_str(), factor);
@@ -220,14 +238,16 @@ Status load_freq_factors(SpecBuilder& b, bool optional, RopeSpec* rope) {
                       optional}}));
   rope->freq_factors = factors.tensor;
   if (!factors) return Status::ok();
-  const float* values = reinterpret_cast<const float*>(factors.tensor->data);
-  for (uint64_t j = 0; j < factors.n_in; ++j) {
-    if (std::isfinite(values[j]) && values[j] > 0.0f) continue;
+  std::vector<float> values(factors.n_in);
+  SHARPI_TRY(b.file().read_tensor(*factors.tensor, 0, values.data(), factors.bytes()));
+  for (const float value : values) {
+    if (std::isfinite(value) && value > 0.0f) continue;
     return Status::error(Code::kFormat,
                          "tensor \"rope_freqs.weight\" holds %g, expected positive "
                          "divisors",
-                         static_cast<double>(values[j]));
+                         static_cast<double>(value));
   }
+  rope->freq_values = std::make_shared<const std::vector<float>>(std::move(values));
   return Status::ok();
 }
 

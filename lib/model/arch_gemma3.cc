@@ -51,8 +51,10 @@ Status read_keys(SpecBuilder& b, ModelSpec& spec, Keys* k) {
   SHARPI_TRY(load_trunk(b, spec, &k->trunk, /*may_tie=*/true));
   const uint32_t n_blocks = k->trunk.n_blocks;
   SHARPI_TRY_ASSIGN(k->windowed, read_windowed(b, n_blocks));
+  // None: every layer sees all keys, as in Rnj-1.
   SHARPI_TRY_ASSIGN(k->window,
-                    b.require_uint("attention.sliding_window", Range{1, limits::kContext}));
+                    b.uint_or("attention.sliding_window", 0, Range{0, limits::kContext}));
+  if (k->window == 0) k->windowed.assign(n_blocks, false);
   SHARPI_TRY_ASSIGN(k->d_ff, b.per_block("feed_forward_length", n_blocks, Range{1, limits::kFf}));
   SHARPI_TRY_ASSIGN(k->head_dim, read_head_dim(b, k->trunk, ""));
   // Scaling (linear by 8 from the 4B model on) is that of the global layers.

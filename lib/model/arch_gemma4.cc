@@ -127,7 +127,7 @@ Status load_output_scale(SpecBuilder& b, uint32_t block, LayerSpec* layer) {
   TensorRef scale;
   SHARPI_TRY(b.load_layer(block, {{&scale, kName, WeightKind::kF32, {}, {}, {}, true}}));
   if (!scale) return Status::ok();
-  layer->output_scale = *reinterpret_cast<const float*>(scale.tensor->data);
+  SHARPI_TRY(b.file().read_tensor(*scale.tensor, 0, &layer->output_scale, sizeof(float)));
   if (std::isfinite(layer->output_scale)) return Status::ok();
   return Status::error(Code::kFormat, "tensor \"%s\" holds %g, expected a finite number",
                        layer_tensor_name(block, kName).c_str(),

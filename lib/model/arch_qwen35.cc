@@ -169,15 +169,6 @@ Status load_mtp_block(SpecBuilder& b, const Keys& k, const FfnLoader& load_ffn, 
              });
 }
 
-uint64_t block_bytes(const GgufFile& file, uint32_t block) {
-  const std::string prefix = layer_tensor_name(block, "");
-  uint64_t bytes = 0;
-  for (const GgufTensor& t : file.tensors()) {
-    if (t.name.starts_with(prefix)) bytes += t.bytes;
-  }
-  return bytes;
-}
-
 Status load_blocks(SpecBuilder& b, ModelSpec& spec, const Keys& k, const FfnLoader& load_ffn) {
   spec.layers.resize(k.n_layers);
   for (uint32_t i = 0; i < k.n_layers; ++i) {
@@ -187,7 +178,10 @@ Status load_blocks(SpecBuilder& b, ModelSpec& spec, const Keys& k, const FfnLoad
     MtpSpec block;
     SHARPI_TRY(load_mtp_block(b, k, load_ffn, i, &block));
     if (i == k.n_layers) spec.mtp = std::move(block);
-    spec.mtp_bytes += block_bytes(b.file(), i);
+  }
+  for (const GgufTensor& t : b.file().tensors()) {
+    const std::optional<uint64_t> block = block_of(t.name);
+    if (block && *block >= k.n_layers && *block < k.trunk.n_blocks) spec.mtp_bytes += t.bytes;
   }
   return Status::ok();
 }

@@ -41,9 +41,11 @@ struct RopeSpec {
   double freq_base = 10000.0;
   double freq_scale = 1.0;                   // 1/factor for linear scaling
   const GgufTensor* freq_factors = nullptr;  // n_rot/2 f32 divisors of the angles
-  /// arXiv 2309.00071; cos and sin are multiplied by yarn_attn * (1 + 0.1 ln yarn_factor).
+  /// Their values, read from the file: sessions ask for them long after it was loaded.
+  std::shared_ptr<const std::vector<float>> freq_values;
+  /// arXiv 2309.00071; cos and sin are multiplied by yarn_magnitude.
   bool yarn = false;
-  double yarn_factor = 1.0, yarn_orig_ctx = 0.0, yarn_ext = 1.0, yarn_attn = 1.0;
+  double yarn_factor = 1.0, yarn_orig_ctx = 0.0, yarn_ext = 1.0, yarn_magnitude = 1.0;
   double yarn_beta_fast = 32.0, yarn_beta_slow = 1.0;
 };
 

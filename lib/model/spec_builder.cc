@@ -34,7 +34,8 @@ std::string shape_text(const std::array<uint64_t, 4>& ne) {
   return shape_text(ne, significant_dims(ne));
 }
 
-/// The N of "blk.N.", or nullopt for other names.
+}  // namespace
+
 std::optional<uint64_t> block_of(std::string_view name) {
   constexpr std::string_view kPrefix = "blk.";
   if (!name.starts_with(kPrefix)) return std::nullopt;
@@ -48,8 +49,6 @@ std::optional<uint64_t> block_of(std::string_view name) {
   }
   return block;
 }
-
-}  // namespace
 
 std::string layer_tensor_name(uint32_t block, std::string_view name) {
   std::string full = "blk." + std::to_string(block) + ".";

@@ -119,6 +119,8 @@ class SpecBuilder {
   std::unordered_set<const GgufTensor*> used_;
 };
 
+/// The N of "blk.N.", or nullopt for other names.
+std::optional<uint64_t> block_of(std::string_view name);
 /// "blk.N.name".
 std::string layer_tensor_name(uint32_t block, std::string_view name);
 

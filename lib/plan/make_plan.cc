@@ -188,7 +188,9 @@ Result<std::shared_ptr<const Plan>> make_plan(std::shared_ptr<const ModelSpec> s
                            params.deterministic != 0,
                            params.n_chunk,
                            params.max_batch,
-                           params.max_logit_rows,
+                           params.max_logit_rows == SHARPI_UNSET
+                               ? std::min(kDefaultMaxLogitRows, params.n_chunk)
+                               : params.max_logit_rows,
                            params.max_concurrent,
                            params.n_sessions,
                            params.stream_rows,
@@ -219,6 +221,7 @@ Result<std::shared_ptr<const Plan>> make_plan(std::shared_ptr<const ModelSpec> s
         "n_draft is %u, but a chunk has only %u rows, one of which is the token before the drafts",
         plan->session.n_draft, params.n_chunk);
   }
+  SHARPI_TRY(check_probe_length(plan->session.probe.size(), params.n_chunk));
   plan->model.max_logit_rows = std::max(plan->model.max_logit_rows, draft_rows);
   const SolveInputs inputs{sizers, params, environment, device, machine};
   const auto solve_with = [&](uint32_t n_chunk) -> Solved {

@@ -179,7 +179,24 @@ Status resolve_drafters(const ModelSpec& spec, const SessionShape& priced, Sessi
   return Status::ok();
 }
 
+Status check_probe_tokens(const ModelSpec& spec, const sharpi_session_params& p) {
+  for (uint32_t i = 0; i < p.n_probe; ++i) {
+    if (p.probe[i] >= 0 && static_cast<uint32_t>(p.probe[i]) < spec.n_vocab) continue;
+    return Status::error(Code::kInvalidArgument,
+                         "token %u of the probe is %d, but the vocabulary has %u ids", i,
+                         p.probe[i], spec.n_vocab);
+  }
+  return Status::ok();
+}
+
 }  // namespace
+
+Status check_probe_length(size_t n_probe, uint32_t n_chunk) {
+  if (n_probe <= n_chunk) return Status::ok();
+  return Status::error(Code::kInvalidArgument,
+                       "the probe has %zu tokens, which is more than a chunk of %u", n_probe,
+                       n_chunk);
+}
 
 Result<SessionShape> resolve_session_shape(const ModelSpec& spec, const sharpi_session_params& p,
                                            const PlanEnvironment& environment) {
@@ -211,6 +228,7 @@ Result<SessionShape> resolve_session_shape(const ModelSpec& spec, const sharpi_s
   s.n_draft_vocab = std::min(p.n_draft_vocab, spec.n_vocab);
   SHARPI_TRY(check_compaction_request(s, p));
   SHARPI_TRY(check_draft_request(p));
+  SHARPI_TRY(check_probe_tokens(spec, p));
   if (p.n_probe != 0) s.probe.assign(p.probe, p.probe + p.n_probe);
   return s;
 }

@@ -6,13 +6,14 @@
 #include <optional>
 #include <span>
 
+#include "base/utf8.h"
 #include "text/bpe.h"
 #include "text/byte_alphabet.h"
 #include "text/normalize.h"
 #include "text/pretokenizer.h"
 #include "text/score_merger.h"
 #include "text/special_tokens.h"
-#include "text/utf8.h"
+#include "text/utf8_stream.h"
 #include "text/vocabulary.h"
 
 namespace sharpi {

@@ -3,7 +3,7 @@
 
 #include <cstring>
 
-#include "text/utf8.h"
+#include "base/utf8.h"
 
 namespace sharpi {
 namespace {

@@ -11,6 +11,9 @@
 
 namespace sharpi {
 
+/// Length of the longest prefix of `text` that consists of whole characters.
+size_t utf8_valid_prefix(std::string_view text);
+
 class Utf8Stream {
  public:
   /// Appends to *out every character that is complete after `bytes` arrived; keeps at most 3 bytes.

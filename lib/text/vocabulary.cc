@@ -6,9 +6,9 @@
 #include <cmath>
 #include <string>
 
+#include "base/utf8.h"
 #include "text/byte_alphabet.h"
 #include "text/hash.h"
-#include "text/utf8.h"
 
 namespace sharpi {
 namespace {

@@ -19,11 +19,9 @@ RopeTable make_table(const RopeSpec& r) {
   };
   const double low = r.yarn ? std::max(0.0, std::floor(corr(r.yarn_beta_fast))) : 0;
   const double high = r.yarn ? std::min(r.n_rot - 1.0, std::ceil(corr(r.yarn_beta_slow))) : 0;
-  const auto* factors =
-      r.freq_factors ? reinterpret_cast<const float*>(r.freq_factors->data) : nullptr;
   for (uint32_t j = 0; j < half; ++j) {
     double f = std::pow(r.freq_base, -2.0 * j / r.n_rot);
-    if (factors != nullptr) f /= static_cast<double>(factors[j]);
+    if (r.freq_values != nullptr) f /= static_cast<double>((*r.freq_values)[j]);
     if (r.yarn) {
       const double ramp = std::clamp((j - low) / std::max(0.001, high - low), 0.0, 1.0);
       const double mix = r.yarn_ext * (1.0 - ramp);
@@ -33,7 +31,7 @@ RopeTable make_table(const RopeSpec& r) {
     }
     t.inv_freq[j] = f;
   }
-  if (r.yarn) t.mscale = static_cast<float>((1.0 + 0.1 * std::log(r.yarn_factor)) * r.yarn_attn);
+  if (r.yarn) t.mscale = static_cast<float>(r.yarn_magnitude);
   return t;
 }
 
@@ -41,7 +39,7 @@ bool same_rope(const RopeSpec& a, const RopeSpec& b) {
   return a.n_rot == b.n_rot && a.freq_base == b.freq_base && a.freq_scale == b.freq_scale &&
          a.freq_factors == b.freq_factors && a.yarn == b.yarn && a.yarn_factor == b.yarn_factor &&
          a.yarn_orig_ctx == b.yarn_orig_ctx && a.yarn_ext == b.yarn_ext &&
-         a.yarn_attn == b.yarn_attn;
+         a.yarn_magnitude == b.yarn_magnitude;
 }
 
 }  // namespace

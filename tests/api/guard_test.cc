@@ -50,6 +50,16 @@ TEST(Guard, TurnsEveryOtherExceptionIntoInternal) {
   EXPECT_GT(std::strlen(err.text), 0u);
 }
 
+TEST(CopyLine, BytesThatAreNoCharacterBecomeQuestionMarks) {
+  char out[16];
+  copy_line(
+      "a\xFF"
+      "b\xE2\x82"
+      "c\xC3\xA9",
+      out, sizeof out);
+  EXPECT_STREQ(out, "a?b??c\xC3\xA9");
+}
+
 TEST(CopyLine, CutsInFrontOfACharacterThatDoesNotFit) {
   const std::string text = "ab\xE2\x82\xAC";  // a, b, euro sign
   for (size_t cap = 1; cap <= 6; ++cap) {

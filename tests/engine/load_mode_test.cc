@@ -103,6 +103,67 @@ TEST_F(LoadMode, AfterACopyNothingTouchesTheFile) {
   }
 }
 
+/// Rotations are asked for by bounded sessions and by drafters, and their divisors are a tensor.
+TEST_F(LoadMode, AfterACopyNewSessionsOfAnyKindDoNotTouchTheFile) {
+  for (const bool drafts : {false, true}) {
+    for (const test::ModelRecipe& recipe : {test::tiny_llama(), test::tiny_gemma4kv()}) {
+      use(recipe);
+      const MadeModel drafter(recipe);
+      const Loaded copy =
+          load(file_->path(), setup_with([&](sharpi_plan_params* p, sharpi_session_params* s) {
+                 with_mode(SHARPI_LOAD_COPY)(p, s);
+                 p->n_chunk = 32;
+                 if (drafts) {
+                   p->draft_path = drafter.path().c_str();
+                   s->n_draft = 4, s->drafters = SHARPI_DRAFT_MODEL;
+                 } else {
+                   s->kv_budget = 64, s->recency = 16, s->capture_window = 16;
+                 }
+               }));
+      for (const std::string& path : {file_->path(), drafter.path()})
+        ASSERT_EQ(truncate(path.c_str(), 0), 0);
+      Chat chat(copy.model.get());
+      chat.prefill(file_->tokens(100));
+      chat.decode(3);
+      EXPECT_EQ(chat.info().n_tokens, 101u);
+    }
+  }
+}
+
+/// What a drafter's load reports comes behind the model's own, and may be cancelled too.
+TEST_F(LoadMode, DraftModelsReportTheirProgress) {
+  use(test::tiny_qwen3());
+  const MadeModel drafter(test::tiny_qwen3());
+  const ModelSetup setup = setup_with([&](sharpi_plan_params* p, sharpi_session_params* s) {
+    with_mode(SHARPI_LOAD_COPY)(p, s);
+    p->draft_path = drafter.path().c_str();
+    s->n_draft = 4, s->drafters = SHARPI_DRAFT_MODEL;
+  });
+  const ContextPtr context = make_context(setup);
+  PlanPtr plan;
+  sharpi_error e = SHARPI_ERROR_INIT;
+  ASSERT_EQ(try_plan(context.get(), file_->path(), setup, &plan, &e), SHARPI_OK) << text_of(e);
+  struct Seen {
+    int ends = 0, cancel_behind = 99;
+  };
+  const auto progress = [](void* user, uint32_t, uint64_t done, uint64_t total) -> int32_t {
+    auto* seen = static_cast<Seen*>(user);
+    if (seen->ends >= seen->cancel_behind) return 1;
+    seen->ends += done == total ? 1 : 0;
+    return 0;
+  };
+  sharpi_model* model = nullptr;
+  Seen whole;
+  ASSERT_EQ(sharpi_model_load(plan.get(), progress, &whole, &model, &e), SHARPI_OK) << text_of(e);
+  sharpi_model_destroy(model);
+  EXPECT_GE(whole.ends, 2);
+  Seen stopped;
+  stopped.cancel_behind = whole.ends - 1;  // in the last thing that is loaded
+  model = nullptr;
+  EXPECT_EQ(sharpi_model_load(plan.get(), progress, &stopped, &model, &e), SHARPI_E_CANCELLED);
+  EXPECT_EQ(model, nullptr);
+}
+
 TEST_F(LoadMode, AHostBudgetCountsCopies) {
   use(test::tiny_qwen3());
   const auto plan_with = [&](sharpi_load_mode mode, uint64_t budget, sharpi_error* e) {

@@ -8,10 +8,10 @@
 #include <string_view>
 #include <vector>
 
+#include "base/utf8.h"
 #include "support/gguf_writer.h"
 #include "text/byte_alphabet.h"
 #include "text/tokenizer.h"
-#include "text/utf8.h"
 #include "text/utf8_stream.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size);

@@ -415,6 +415,34 @@ TEST(GgufFile, OtherMetadataOrShapesChangeBothHashes) {
   EXPECT_NE(a.content, b.content);
 }
 
+/// Adapters that are merged into a model change some kinds of tensors in all layers, or the last.
+TEST(GgufFile, WeightsOfAnyKindChangeTheContentId) {
+  constexpr uint32_t kLayers = 32;
+  const char* const kinds[] = {"attn_norm", "attn_q",   "attn_k",   "attn_v", "attn_output",
+                               "ffn_norm",  "ffn_gate", "ffn_down", "ffn_up"};
+  const auto model = [&](std::string_view changed, uint32_t first_layer) {
+    GgufWriter w;
+    w.value("general.architecture", "test");
+    const auto add = [&](const std::string& name, bool other) {
+      w.tensor_random(name, GgmlType::kQ8_0, {64, 4}, other ? 2 : 1);
+    };
+    add("output.weight", changed == "output");
+    for (uint32_t l = 0; l < kLayers; ++l) {
+      for (const char* kind : kinds)
+        add("blk." + std::to_string(l) + "." + kind + ".weight",
+            changed == kind && l >= first_layer);
+    }
+    return hashes_of(w, 1000).content;
+  };
+  const uint64_t base = model("", 0);
+  EXPECT_EQ(model("", 0), base);
+  EXPECT_NE(model("output", 0), base);
+  for (const char* kind : kinds) {
+    EXPECT_NE(model(kind, 0), base) << kind;
+    EXPECT_NE(model(kind, kLayers - 1), base) << kind << " of the last layer";
+  }
+}
+
 TEST(GgufFile, ShippedModelsOpen) {
   struct Row {
     const char* file;

@@ -148,7 +148,7 @@ TEST(ModelSpec, YarnDefaultsAreThoseOfThePaper) {
     EXPECT_EQ(rope.yarn_factor, 4.0);
     EXPECT_EQ(rope.yarn_orig_ctx, recipe.n_ctx);
     EXPECT_EQ(rope.yarn_ext, 1.0);
-    EXPECT_EQ(rope.yarn_attn, 1.0);
+    EXPECT_DOUBLE_EQ(rope.yarn_magnitude, 1.0 + 0.1 * std::log(4.0));
     EXPECT_EQ(rope.yarn_beta_fast, 32.0);
     EXPECT_EQ(rope.yarn_beta_slow, 1.0);
   }
@@ -163,10 +163,59 @@ TEST(ModelSpec, YarnKeysAreRead) {
   LOAD(s, file);
   const RopeSpec& rope = s->layers[0].attention.rope;
   EXPECT_EQ(rope.yarn_orig_ctx, 1024.0);
-  EXPECT_EQ(rope.yarn_attn, 0.5);
+  EXPECT_DOUBLE_EQ(rope.yarn_magnitude, 0.5 * (1.0 + 0.1 * std::log(8.0)));
   EXPECT_EQ(rope.yarn_ext, 0.25);
   EXPECT_EQ(rope.yarn_beta_fast, 16.0);
   EXPECT_EQ(rope.yarn_beta_slow, 2.0);
+}
+
+/// attention_factor of a configuration is the whole magnitude, not another factor of it; 1 is what
+/// converters write where there is none. mscale_all_dim takes back what it names.
+TEST(ModelSpec, TheMagnitudeOfYarnIsThatOfTheConfiguration) {
+  const double log8 = std::log(8.0), usual = 1.0 + 0.1 * log8;
+  const struct {
+    const char* key;
+    float value;
+    double magnitude;
+  } cases[] = {{"rope.scaling.yarn_attn_factor", 1.25f, 1.25},
+               {"rope.scaling.yarn_attn_factor", 1.0f, usual},
+               {"rope.scaling.attn_factor", 0.5f, 0.5 * usual},
+               {"rope.scaling.yarn_log_multiplier", 1.0f, 1.0},
+               {"rope.scaling.yarn_log_multiplier", 0.5f, usual / (1.0 + 0.05 * log8)},
+               {"rope.scaling.yarn_log_multiplier", 0.0f, usual},
+               {"rope.scaling.yarn_ext_factor", 0.0f, 1.0}};
+  for (const auto& c : cases) {
+    SCOPED_TRACE(std::string(c.key) + " " + std::to_string(c.value));
+    ModelFile file(test::tiny_qwen3());
+    file.set("rope.scaling.type", std::string("yarn")).set("rope.scaling.factor", 8.0f);
+    file.set(c.key, c.value);
+    LOAD(s, file);
+    EXPECT_DOUBLE_EQ(s->layers[0].attention.rope.yarn_magnitude, c.magnitude);
+  }
+}
+
+TEST(ModelSpec, YarnWithoutAFactorScalesNothing) {
+  for (const char* key : {"", "rope.scaling.factor", "rope.scale_linear"}) {
+    ModelFile file(test::tiny_qwen3());
+    file.set("rope.scaling.type", std::string("yarn"));
+    if (*key != '\0') file.set(key, 0.0f);
+    LOAD(s, file);
+    EXPECT_EQ(s->layers[0].attention.rope.yarn_factor, 1.0) << key;
+    EXPECT_EQ(s->layers[0].attention.rope.yarn_magnitude, 1.0) << key;
+  }
+}
+
+/// Rnj-1 is such a file.
+TEST(ModelSpec, Gemma3WithoutAWindowSeesEverything) {
+  for (const bool absent : {false, true}) {
+    ModelFile file(test::tiny_gemma3());
+    absent ? file.erase_key("attention.sliding_window") : file.set("attention.sliding_window", 0u);
+    LOAD(s, file);
+    for (const LayerSpec& layer : s->layers) {
+      EXPECT_EQ(layer.attention.window, 0u);
+      EXPECT_EQ(layer.attention.rope.freq_base, s->layers.back().attention.rope.freq_base);
+    }
+  }
 }
 
 TEST(ModelSpec, FusedGateAndUpExpertsAreAccepted) {

@@ -8,8 +8,8 @@
 #include <memory>
 #include <random>
 
+#include "base/utf8.h"
 #include "text/pretokenizer.h"
-#include "text/utf8.h"
 
 namespace sharpi {
 namespace {

@@ -10,10 +10,10 @@
 #include <string>
 #include <vector>
 
+#include "base/utf8.h"
 #include "support/gguf_writer.h"
 #include "text/byte_alphabet.h"
 #include "text/tokenizer.h"
-#include "text/utf8.h"
 
 namespace sharpi {
 

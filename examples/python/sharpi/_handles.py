@@ -171,10 +171,21 @@ def _after_fork() -> None:
 _PATIENCE = 10.0
 
 
+_ending = False
+
+
+def check_process_goes_on() -> None:
+    """Behind the end of the interpreter nobody would wait for a call that is begun now."""
+    if _ending:
+        raise Closed("the process is ending")
+
+
 def _at_exit() -> None:
     """Threads of contexts end before the interpreter does: a log callback needs it. So do calls of
     other threads, whose callbacks need it too: a thread that finds the interpreter gone is ended where
     it stands, and with frames of the library below it that ends the process by an abort."""
+    global _ending
+    _ending = True
     left: Any = list(_handles)
     for handle in left:
         handle.leave_process()

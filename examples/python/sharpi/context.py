@@ -9,7 +9,7 @@ import threading
 from typing import Any, Callable, List, Optional, Union
 
 from . import _abi
-from ._handles import Closing, InCallback
+from ._handles import Closing, InCallback, check_process_goes_on
 from ._library import call, lib, out_struct, params
 from ._values import enum_of, owned, u32
 from .errors import InvalidArgument
@@ -45,6 +45,7 @@ class Context(Closing):
         alloc: Optional[Callable[[int, int], int]] = None,
         free: Optional[Callable[[int, int], object]] = None,
     ) -> None:
+        check_process_goes_on()
         p = params(_abi.sharpi_context_params, lib.sharpi_context_params_init)
         p.n_threads = u32(n_threads, "n_threads")
         p.cpu_isa = enum_of(Isa, isa)

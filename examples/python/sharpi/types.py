@@ -960,7 +960,8 @@ class PlanOptions(SessionOptions, total=False):
     max_batch: Optional[int]
     """Sessions of one decode_batch, verify_batch or step_batch; default 8."""
     max_logit_rows: Optional[int]
-    """Logit rows one call can leave readable; default 8."""
+    """Logit rows one call can leave readable, at most n_chunk; default UNSET = 8, or n_chunk where
+    that is less."""
     max_concurrent: Optional[int]
     """Calls that compute at once on the model; default 1."""
     n_sessions: Optional[int]

@@ -7,7 +7,7 @@
 #include <cstdio>
 #include <cstdlib>
 
-#include "text/utf8.h"
+#include "base/utf8.h"
 
 namespace sharpi::jinja {
 namespace {

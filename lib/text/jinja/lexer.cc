@@ -4,8 +4,8 @@
 #include <algorithm>
 #include <cstdlib>
 
+#include "base/utf8.h"
 #include "text/jinja/value.h"
-#include "text/utf8.h"
 
 namespace sharpi::jinja {
 namespace {

@@ -6,8 +6,8 @@
 #include <algorithm>
 #include <iterator>
 
+#include "base/utf8.h"
 #include "text/jinja/text_search.h"
-#include "text/utf8.h"
 
 namespace sharpi::jinja {
 namespace {

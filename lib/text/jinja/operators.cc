@@ -4,9 +4,9 @@
 #include <algorithm>
 #include <cmath>
 
+#include "base/utf8.h"
 #include "text/jinja/methods.h"
 #include "text/jinja/text_search.h"
-#include "text/utf8.h"
 
 namespace sharpi::jinja {
 namespace {

@@ -7,8 +7,8 @@
 #include <cmath>
 #include <cstdio>
 
+#include "base/utf8.h"
 #include "text/jinja/value.h"
-#include "text/utf8.h"
 
 namespace sharpi::jinja {
 namespace {

@@ -5,10 +5,10 @@
 #include <algorithm>
 #include <cstdio>
 
+#include "base/utf8.h"
 #include "text/jinja/methods.h"
 #include "text/jinja/numbers.h"
 #include "text/jinja/text_search.h"
-#include "text/utf8.h"
 
 namespace sharpi::jinja {
 namespace {

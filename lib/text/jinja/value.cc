@@ -3,7 +3,7 @@
 
 #include <algorithm>
 
-#include "text/utf8.h"
+#include "base/utf8.h"
 
 namespace sharpi::jinja {
 const Value* Dict::find(std::string_view key) const {

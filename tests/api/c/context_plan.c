@@ -130,6 +130,10 @@ static void test_plan_ranges(const fixture* f) {
   REFUSED((s.n_probe = 65537, s.probe = probe), "n_probe 65537");
   /* What nothing would read is not taken. */
   REFUSED((s.n_probe = 1, s.probe = probe), "n_probe is 1, but there is no kv_budget");
+  const int32_t negative[2] = {1, -1}, beyond[2] = {1, INT32_MAX};
+  REFUSED((s.kv_budget = 128, s.n_probe = 2, s.probe = negative), "token 1 of the probe is -1");
+  REFUSED((s.kv_budget = 128, s.n_probe = 2, s.probe = beyond),
+          "token 1 of the probe is 2147483647");
   REFUSED((s.n_probe = 1, s.probe = probe, s.prompt_budget = 64),
           "n_probe is 1, but there is no kv_budget");
   REFUSED(s.policy = SHARPI_POLICY_SPAN, "policy is 5, but there is no kv_budget or prompt_budget");

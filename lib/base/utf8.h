@@ -82,7 +82,4 @@ inline void utf8_append(uint32_t code_point, std::string* out) {
   put(0x80 | (code_point & 0x3F));
 }
 
-/// Length of the longest prefix of `text` that consists of whole characters.
-size_t utf8_valid_prefix(std::string_view text);
-
 }  // namespace sharpi

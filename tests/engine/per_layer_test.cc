@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: MIT
+// Tables of per-layer embeddings whose slices begin and end anywhere in a block of their type.
+#include "engine_case.h"
+#include "gguf/ggml_type.h"
+
+namespace sharpi::testing {
+namespace {
+
+struct Case {
+  GgmlType type;
+  uint32_t d_ple;
+};
+
+/// Logits of three tokens, read one by one, behind a prompt; some threads have rows of their own.
+std::vector<Logits> logits_of(const std::string& path, const std::vector<int32_t>& prompt) {
+  const Loaded l = load(path, setup_with(
+                                  [](sharpi_plan_params* p, sharpi_session_params* s) {
+                                    p->arithmetic = SHARPI_ARITHMETIC_EXACT;
+                                    s->n_ctx = 128;
+                                  },
+                                  4));
+  Chat chat(l.model.get());
+  chat.prefill(prompt);
+  std::vector<Logits> out = {chat.logits()};
+  for (const int32_t token : {3, 4}) {
+    chat.decode(token);
+    out.push_back(chat.logits());
+  }
+  return out;
+}
+
+TEST(PerLayerEmbeddings, SlicesMayBeginInTheMiddleOfABlock) {
+  for (const Case& c :
+       {Case{GgmlType::kQ8_0, 32}, Case{GgmlType::kQ8_0, 16}, Case{GgmlType::kQ8_0, 48},
+        Case{GgmlType::kQ4_0, 4}, Case{GgmlType::kQ4_K, 256}, Case{GgmlType::kQ4_K, 128},
+        Case{GgmlType::kQ6_K, 64}}) {
+    SCOPED_TRACE(std::string(ggml_traits(c.type).name) + ", slices of " + std::to_string(c.d_ple));
+    test::ModelRecipe recipe = for_tier(test::tiny_gemma4());
+    recipe.d_ple = c.d_ple;
+    recipe.table_type = c.type;
+    recipe.n_embd = 256;
+    const test::TempFile stored, floats;
+    test::ModelFile file(recipe);
+    ASSERT_TRUE(file.write(stored.path()));
+    // The same values as f32.
+    const auto opened = GgufFile::open(stored.path());
+    ASSERT_TRUE(opened.is_ok()) << opened.status().text();
+    const GgufTensor* table = opened.value()->find_tensor("per_layer_token_embd.weight");
+    ASSERT_EQ(table->type, c.type);
+    for (auto& t : file.tensors()) {
+      const GgufTensor* from = opened.value()->find_tensor(t.name);
+      t.values.resize(from->elements());
+      dequantize_row(from->type, from->data, t.values.data(), t.values.size());
+      t.type = GgmlType::kF32;
+    }
+    ASSERT_TRUE(file.write(floats.path()));
+    std::vector<int32_t> prompt(24);
+    for (size_t i = 0; i < prompt.size(); ++i) prompt[i] = static_cast<int32_t>(i * 37 % 300);
+    const auto want = logits_of(floats.path(), prompt), got = logits_of(stored.path(), prompt);
+    ASSERT_EQ(got.size(), want.size());
+    for (size_t i = 0; i < want.size(); ++i) EXPECT_LE(distance(got[i], want[i]), 2e-3) << i;
+  }
+}
+
+}  // namespace
+}  // namespace sharpi::testing

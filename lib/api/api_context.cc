@@ -91,7 +91,7 @@ sharpi_status sharpi_context_create(const sharpi_context_params* params, sharpi_
 }
 
 void sharpi_context_destroy(sharpi_context* context) SHARPI_NOEXCEPT {
-  const api::CallEnvironment environment;
+  const sharpi::CallEnvironment environment;
   delete context;
 }
 

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: MIT
 #include "api/api_guard.h"
 
-#include <pthread.h>
-
 #include <algorithm>
 #include <cstring>
 
@@ -16,17 +14,6 @@ bool is_continuation(char c) {
 }
 
 }  // namespace
-
-CallEnvironment::CallEnvironment() noexcept {
-  std::fegetenv(&arithmetic_);
-  std::fesetenv(FE_DFL_ENV);
-  pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancel_state_);
-}
-
-CallEnvironment::~CallEnvironment() {
-  std::fesetenv(&arithmetic_);
-  pthread_setcancelstate(cancel_state_, nullptr);
-}
 
 void copy_line(std::string_view text, char* out, size_t cap) noexcept {
   size_t n = std::min(text.size(), cap - 1);

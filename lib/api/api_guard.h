@@ -4,12 +4,12 @@
 // Thread rule: no state of its own.
 #pragma once
 
-#include <cfenv>
 #include <cstddef>
 #include <exception>
 #include <new>
 #include <string_view>
 
+#include "base/call_environment.h"
 #include "base/status.h"
 #include "sharpi.h"
 
@@ -25,22 +25,6 @@ inline sharpi_status report(sharpi_error* err, const Status& status) noexcept {
 /// Control characters become spaces, since a text is one line, also when it quotes a file, and
 /// bytes that are part of no character question marks. Pre: cap > 0.
 void copy_line(std::string_view text, char* out, size_t cap) noexcept;
-
-/// While it lives, the thread computes as the library's tests do and cannot be cancelled. A host
-/// may have unmasked floating-point exceptions, which would end the process in a kernel, or another
-/// rounding, which would give other results; pthread_cancel() would unwind half a call. Threads
-/// that are made in a call have the same arithmetic.
-class CallEnvironment {
- public:
-  CallEnvironment() noexcept;
-  ~CallEnvironment();
-  CallEnvironment(const CallEnvironment&) = delete;
-  CallEnvironment& operator=(const CallEnvironment&) = delete;
-
- private:
-  std::fenv_t arithmetic_;
-  int cancel_state_ = 0;
-};
 
 /// Runs `body`, a callable that returns Status.
 template <class Body>

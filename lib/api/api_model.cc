@@ -139,7 +139,7 @@ sharpi_status sharpi_model_open_text(const char* gguf_path, sharpi_model** out,
 }
 
 void sharpi_model_destroy(sharpi_model* model) SHARPI_NOEXCEPT {
-  const api::CallEnvironment environment;
+  const sharpi::CallEnvironment environment;
   delete model;
 }
 

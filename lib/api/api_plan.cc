@@ -55,7 +55,7 @@ sharpi_status sharpi_plan_create(sharpi_context* context, const char* gguf_path,
 }
 
 void sharpi_plan_destroy(sharpi_plan* plan) SHARPI_NOEXCEPT {
-  const api::CallEnvironment environment;
+  const sharpi::CallEnvironment environment;
   delete plan;
 }
 

@@ -171,7 +171,7 @@ sharpi_status sharpi_session_create(const sharpi_model* model, const sharpi_sess
 }
 
 void sharpi_session_destroy(sharpi_session* session) SHARPI_NOEXCEPT {
-  const api::CallEnvironment environment;
+  const sharpi::CallEnvironment environment;
   delete session;
 }
 

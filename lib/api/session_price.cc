@@ -5,6 +5,7 @@
 
 #include "plan/draft_model.h"
 #include "plan/draft_mtp.h"
+#include "plan/probe.h"
 
 namespace sharpi::api {
 namespace {

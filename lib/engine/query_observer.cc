@@ -3,6 +3,8 @@
 
 #include <algorithm>
 
+#include "plan/probe.h"
+
 namespace sharpi {
 
 Status QueryObserver::check_sight(size_t n_tokens) const {

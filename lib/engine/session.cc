@@ -14,6 +14,7 @@
 #include "engine/session_state.h"
 #include "plan/draft_model.h"
 #include "plan/draft_mtp.h"
+#include "plan/probe.h"
 
 namespace sharpi {
 namespace {

@@ -8,6 +8,7 @@
 #include "plan/draft_mtp.h"
 #include "plan/placement.h"
 #include "plan/plan.h"
+#include "plan/probe.h"
 #include "plan/solver.h"
 
 namespace sharpi {

@@ -210,8 +210,6 @@ struct SessionDtypes {
 Result<SessionDtypes> resolve_dtypes(const ModelSpec& spec, const Placement& placement,
                                      const sharpi_session_params& params,
                                      const PlanEnvironment& environment, KvDtype automatic);
-/// kInvalidArgument for a probe that is longer than a chunk.
-Status check_probe_length(size_t n_probe, uint32_t n_chunk);
 /// Everything of a template but dtypes; n_ctx may stay SHARPI_UNSET. Pre: the boundary has checked
 /// the range of every field.
 Result<SessionShape> resolve_session_shape(const ModelSpec& spec,

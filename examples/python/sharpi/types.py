@@ -91,7 +91,8 @@ class Phase(_Number):
     """What a progress callback tells of."""
 
     LOAD = 1
-    """Bytes of weights made ready."""
+    """Bytes of weights made ready; what is loaded one after another (copies, a tier, a draft model)
+    is counted anew."""
     PREFILL = 2
     """Tokens read."""
     COMPACT = 3

@@ -1,0 +1,25 @@
+// SPDX-License-Identifier: MIT
+// What a host's thread is made to be for the time of a call. Thread rule: one owner, on its thread.
+#pragma once
+
+#include <cfenv>
+
+namespace sharpi {
+
+/// While it lives, the thread computes as the library's tests do and cannot be cancelled. A host
+/// may have unmasked floating-point exceptions, which would end the process in a kernel, or another
+/// rounding, which would give other results; pthread_cancel() would unwind half a call. Threads
+/// that are made in a call have the same arithmetic.
+class CallEnvironment {
+ public:
+  CallEnvironment() noexcept;
+  ~CallEnvironment();
+  CallEnvironment(const CallEnvironment&) = delete;
+  CallEnvironment& operator=(const CallEnvironment&) = delete;
+
+ private:
+  std::fenv_t arithmetic_;
+  int cancel_state_ = 0;
+};
+
+}  // namespace sharpi

@@ -7,47 +7,18 @@
 #include <algorithm>
 #include <atomic>
 #include <chrono>
-#include <cstdio>
-#include <cstdlib>
-#include <cstring>
 #include <fstream>
 
+#include "base/host_memory.h"
 #include "base/memory.h"
 
 namespace sharpi {
-namespace {
-
-uint64_t meminfo_bytes(const char* field) {
-  std::ifstream in("/proc/meminfo");
-  std::string line;
-  const size_t n = std::strlen(field);
-  while (std::getline(in, line)) {
-    if (line.compare(0, n, field) == 0) return std::strtoull(line.c_str() + n, nullptr, 10) * 1024;
-  }
-  return 0;
-}
-
-/// A cgroup v2 number; UINT64_MAX for "max" or when there is none.
-uint64_t cgroup_bytes(const char* file) {
-  std::ifstream in(std::string("/sys/fs/cgroup/") + file);
-  std::string text;
-  if (!(in >> text) || text == "max") return UINT64_MAX;
-  return std::strtoull(text.c_str(), nullptr, 10);
-}
-
-}  // namespace
-
 uint64_t host_free_bytes() {
-  const uint64_t available = meminfo_bytes("MemAvailable:");
-  const uint64_t limit = cgroup_bytes("memory.max");
-  if (limit == UINT64_MAX) return available;
-  const uint64_t used = cgroup_bytes("memory.current");
-  const uint64_t left = used == UINT64_MAX || used > limit ? 0 : limit - used;
-  return std::min(available, left);
+  return host_memory("", system_memory()).free;
 }
 
 uint64_t host_total_bytes() {
-  return std::min(meminfo_bytes("MemTotal:"), cgroup_bytes("memory.max"));
+  return host_memory("", system_memory()).total;
 }
 
 uint64_t host_random() {

@@ -12,7 +12,8 @@
 
 namespace sharpi {
 
-/// Memory that can be had without swapping (MemAvailable, and what a cgroup limit leaves).
+/// Memory that can be had without swapping (MemAvailable, and what the limits of cgroups leave);
+/// UINT64_MAX where that cannot be known.
 uint64_t host_free_bytes();
 uint64_t host_total_bytes();
 std::string host_cpu_name();

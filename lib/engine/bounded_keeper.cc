@@ -3,6 +3,8 @@
 
 #include <algorithm>
 
+#include "plan/going_on.h"
+
 namespace sharpi {
 
 void BoundedKeeper::create() {
@@ -92,22 +94,7 @@ Status BoundedKeeper::compact_to_budget() {
 }
 
 std::string BoundedKeeper::why_it_ends() const {
-  const SessionShape& shape = core_.shape;
-  const uint32_t n_chunk = core_.limits().n_chunk;
-  const auto text = [](const char* what, uint64_t least) {
-    return std::string("; a bounded session goes on only if ") + what +
-           " fit n_ctx: " + std::to_string(least) + " tokens";
-  };
-  if (shape.kv_budget == 0) return " or a session with a kv_budget, which goes on";
-  const uint64_t rows = uint64_t{shape.kv_budget} + n_chunk;
-  if (rows > shape.n_ctx) return text("kv_budget and a chunk", rows);
-  for (const LayerSpec& l : core_.spec().layers) {
-    const uint32_t window = l.mixer == MixerKind::kAttention ? l.attention.window : 0;
-    const uint64_t ring = uint64_t{window} + shape.rewind + shape.n_draft + n_chunk;
-    if (window != 0 && ring > shape.n_ctx)
-      return text("its sliding window, rewind, drafts and a chunk", ring);
-  }
-  return {};
+  return why_context_ends(core_.spec(), core_.shape, core_.limits().n_chunk);
 }
 
 /// Makes the last tokens of the context the first ones of it, for n more. Recent rows stay as they

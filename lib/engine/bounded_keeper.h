@@ -30,6 +30,8 @@ class BoundedKeeper {
         drafters_(drafters) {}
   /// What going on past the context takes. May throw std::bad_alloc.
   void create();
+  /// Bytes that create() took.
+  uint64_t bytes() const { return turner_.bytes(); }
 
   /// Refuses n tokens that make_room() could not make room for. Changes nothing.
   Status check_room(uint64_t n) const;

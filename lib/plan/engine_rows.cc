@@ -5,6 +5,7 @@
 #include "base/checked.h"
 #include "base/limits.h"
 #include "plan/draft_mtp.h"
+#include "plan/going_on.h"
 #include "plan/plan.h"
 
 namespace sharpi {
@@ -29,7 +30,8 @@ std::vector<MemoryRow> engine_rows(const EngineBytes& b) {
                                                   {"logits of checkpoints", b.checkpoint_logits},
                                                   {"compaction tables", b.compaction_tables},
                                                   {"n-gram index", b.ngram_index},
-                                                  {"MTP hidden rows", b.mtp_queue}};
+                                                  {"MTP hidden rows", b.mtp_queue},
+                                                  {"key turns", b.key_turns}};
   std::vector<MemoryRow> rows;
   for (const auto& [label, bytes] : all) {
     if (bytes == 0) continue;
@@ -57,6 +59,7 @@ std::vector<MemoryRow> engine_session_rows(const ModelSpec& spec, const SessionS
   if ((session.drafters & SHARPI_DRAFT_MTP) != 0) {
     b.mtp_queue = mtp_queue_bytes(spec, session, n_chunk);
   }
+  b.key_turns = turn_bytes(spec, session, n_chunk);
   return engine_rows(b);
 }
 

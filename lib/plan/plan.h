@@ -223,7 +223,7 @@ Result<SessionShape> resolve_session(const ModelSpec& spec, const Placement& pla
 /// Bytes that the engine itself takes for a session, by what they are for; 0 = none.
 struct EngineBytes {
   uint64_t history = 0, sampler = 0, checkpoint_logits = 0, compaction_tables = 0, ngram_index = 0,
-           mtp_queue = 0;
+           mtp_queue = 0, key_turns = 0;
 };
 std::vector<MemoryRow> engine_rows(const EngineBytes& bytes);
 /// Sizes of the n-gram drafter: the heads of its chains are a power of two, and it has one entry a

@@ -5,14 +5,9 @@
 #include <cmath>
 
 namespace sharpi {
-namespace {
 
-/// f32 angles per position: interpolation and YaRN folded into one frequency per pair.
-RopeTable make_table(const RopeSpec& r) {
-  RopeTable t;
-  t.spec = r;
-  const uint32_t half = r.n_rot / 2;
-  t.inv_freq.resize(half);
+void fill_inv_freq(const RopeSpec& r, std::span<double> inv_freq) {
+  const auto half = static_cast<uint32_t>(inv_freq.size());
   const double kPi = 3.14159265358979323846;
   const auto corr = [&](double beta) {
     return r.n_rot * std::log(r.yarn_orig_ctx / (2 * kPi * beta)) / (2 * std::log(r.freq_base));
@@ -29,10 +24,8 @@ RopeTable make_table(const RopeSpec& r) {
     } else {
       f *= r.freq_scale;
     }
-    t.inv_freq[j] = f;
+    inv_freq[j] = f;
   }
-  if (r.yarn) t.mscale = static_cast<float>(r.yarn_magnitude);
-  return t;
 }
 
 bool same_rope(const RopeSpec& a, const RopeSpec& b) {
@@ -40,6 +33,17 @@ bool same_rope(const RopeSpec& a, const RopeSpec& b) {
          a.freq_factors == b.freq_factors && a.yarn == b.yarn && a.yarn_factor == b.yarn_factor &&
          a.yarn_orig_ctx == b.yarn_orig_ctx && a.yarn_ext == b.yarn_ext &&
          a.yarn_magnitude == b.yarn_magnitude;
+}
+
+namespace {
+
+RopeTable make_table(const RopeSpec& r) {
+  RopeTable t;
+  t.spec = r;
+  t.inv_freq.resize(r.n_rot / 2);
+  fill_inv_freq(r, t.inv_freq);
+  if (r.yarn) t.mscale = static_cast<float>(r.yarn_magnitude);
+  return t;
 }
 
 }  // namespace

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <vector>
 
 #include "model/model_spec.h"
@@ -16,6 +17,10 @@ struct RopeTable {
   std::vector<double> inv_freq;  // [n_rot/2], angle per position, scaling included
   float mscale = 1.0f;
 };
+/// The n_rot / 2 angles per position of such a table.
+void fill_inv_freq(const RopeSpec& rope, std::span<double> inv_freq);
+/// Whether two layers' angles are the same.
+bool same_rope(const RopeSpec& a, const RopeSpec& b);
 /// Distinct tables of a model and which one each layer uses (-1: no attention).
 std::vector<RopeTable> make_rope_tables(const ModelSpec& spec,
                                         std::vector<int32_t>* table_of_layer);

@@ -3,59 +3,72 @@
 
 #include <algorithm>
 #include <cmath>
+#include <span>
 
 #include "kv/codec.h"
 #include "kv/rotation.h"
+#include "plan/going_on.h"
+#include "tier/rope_tables.h"
 
 namespace sharpi {
 namespace {
 
-// An angle is the sum of one of the low table, which has every position below this number, and one
-// of the high table, which has its multiples.
-constexpr uint32_t kLowPositions = 64;
-constexpr uint32_t kPieceRows = 32;
+constexpr uint32_t kNear = TurnSizes::kNear, kPieceRows = TurnSizes::kPieceRows;
+constexpr uint32_t kNothing = UINT32_MAX;  // no far turn has this index
 
 }  // namespace
 
 void KeyTurner::reserve(const ModelSpec& spec, uint32_t n_ctx) {
-  n_ctx_ = n_ctx;
-  tables_ = make_rope_tables(spec, &table_of_layer_);
-  uint64_t elements = 0, half = 0;
-  for (const LayerSpec& l : spec.layers) {
-    if (!l.owns_kv() || l.attention.window != 0) continue;
-    elements = std::max(elements, uint64_t{l.attention.n_kv_heads} * l.attention.head_dim);
-    half = std::max<uint64_t>(half, l.attention.rope.n_rot / 2);
+  const TurnSizes sizes = TurnSizes::of(spec, n_ctx);
+  spec_ = &spec;
+  rope_ = nullptr;
+  freq_.resize(sizes.pairs);
+  near_.resize(2 * sizes.pairs * kNear);
+  far_.resize(2 * sizes.pairs * sizes.n_far);
+  far_index_.resize(sizes.n_far);
+  values_.resize(sizes.elements);
+  piece_.resize(kPieceRows * sizes.elements * sizeof(float));
+}
+
+uint64_t KeyTurner::bytes() const {
+  return freq_.size() * sizeof(double) + far_index_.size() * sizeof(uint32_t) + piece_.size() +
+         (near_.size() + far_.size() + values_.size()) * sizeof(float);
+}
+
+void KeyTurner::use(const RopeSpec& rope) {
+  const bool same = rope_ != nullptr && same_rope(*rope_, rope);
+  rope_ = &rope;
+  if (same) return;
+  pairs_ = rope.n_rot / 2;
+  fill_inv_freq(rope, std::span(freq_).first(pairs_));
+  for (uint32_t i = 0; i < kNear; ++i) fill(i, &near_[2 * pairs_ * i]);
+  std::fill(far_index_.begin(), far_index_.end(), kNothing);
+}
+
+void KeyTurner::fill(uint64_t positions, float* turns) const {
+  for (size_t j = 0; j < pairs_; ++j) {
+    const double angle = static_cast<double>(positions) * freq_[j];
+    turns[2 * j] = static_cast<float>(std::cos(angle));
+    turns[2 * j + 1] = static_cast<float>(std::sin(angle));
   }
-  low_.resize(2 * half * kLowPositions);
-  high_.resize(2 * half * (n_ctx / kLowPositions + 1));
-  values_.resize(elements);
-  piece_.resize(kPieceRows * elements * sizeof(float));
 }
 
-void KeyTurner::use_table(int32_t index) {
-  if (index == table_) return;
-  table_ = index;
-  const std::vector<double>& freq = tables_[static_cast<size_t>(index)].inv_freq;
-  const auto fill = [&](std::vector<float>* to, uint32_t n, uint32_t apart) {
-    for (uint32_t i = 0; i < n; ++i) {
-      for (size_t j = 0; j < freq.size(); ++j) {
-        const double angle = static_cast<double>(uint64_t{i} * apart) * freq[j];
-        (*to)[2 * (i * freq.size() + j)] = static_cast<float>(std::cos(angle));
-        (*to)[2 * (i * freq.size() + j) + 1] = static_cast<float>(std::sin(angle));
-      }
-    }
-  };
-  fill(&low_, kLowPositions, 1);
-  fill(&high_, n_ctx_ / kLowPositions + 1, kLowPositions);
+/// After index * kNear positions.
+const float* KeyTurner::far_turns(uint32_t index) {
+  const uint32_t at = index % static_cast<uint32_t>(far_index_.size());
+  float* turns = &far_[2 * pairs_ * at];
+  if (far_index_[at] != index) {
+    fill(uint64_t{index} * kNear, turns);
+    far_index_[at] = index;
+  }
+  return turns;
 }
 
-void KeyTurner::turn_row(float* row, const KvLayerLayout& one, uint32_t head,
-                         uint32_t ahead) const {
-  const RopeTable& table = tables_[static_cast<size_t>(table_)];
-  const size_t half = table.inv_freq.size();
-  const bool halves = table.spec.pairs == RopePairs::kHalves;
-  const float* low = low_.data() + 2 * half * (ahead % kLowPositions);
-  const float* high = high_.data() + 2 * half * (ahead / kLowPositions);
+void KeyTurner::turn_row(float* row, const KvLayerLayout& one, uint32_t head, uint32_t ahead) {
+  const size_t half = pairs_;
+  const bool halves = rope_->pairs == RopePairs::kHalves;
+  const float* low = &near_[2 * half * (ahead % kNear)];
+  const float* high = far_turns(ahead / kNear);
   float* x = row + uint64_t{head} * one.head_dim;
   for (size_t j = 0; j < half; ++j) {
     const float c = high[2 * j] * low[2 * j] - high[2 * j + 1] * low[2 * j + 1];
@@ -87,9 +100,9 @@ Status KeyTurner::turn_piece(const KvLayerLayout& one, const KvLedger& ledger, u
 }
 
 Status KeyTurner::turn(KvStore* store, uint32_t layer, const KvLedger& ledger, uint32_t shift) {
-  const int32_t table = table_of_layer_[layer];
-  if (table < 0 || tables_[static_cast<size_t>(table)].inv_freq.empty()) return Status::ok();
-  use_table(table);
+  const LayerSpec& l = spec_->layers[layer];
+  if (l.mixer != MixerKind::kAttention || l.attention.rope.n_rot < 2) return Status::ok();
+  use(l.attention.rope);
   const KvLayerLayout& one = *store->layout().find(layer);
   const LayerRows& rows = ledger.rows(layer);
   for (uint32_t first = 0; first < rows.n_compacted; first += kPieceRows) {

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <clocale>
 #include <string>
 #include <vector>
 
@@ -333,6 +334,45 @@ TEST(Jinja, TimeIsTheOneGiven) {
   EXPECT_EQ(r.text.bytes(), "2025||");
   EXPECT_NE(render("{{ strftime_now(1) }}").status.text().find("strftime_now wants a format"),
             std::string::npos);
+}
+
+/// Sets a locale that writes 1,5 for 1.5 until it goes.
+class CommaLocale {
+ public:
+  CommaLocale() {
+    for (const char* name : {"de_DE.UTF-8", "de_DE.utf8", "de_DE", "fr_FR.UTF-8", "es_ES.UTF-8",
+                             "it_IT.UTF-8", "nl_NL.UTF-8", "pt_BR.UTF-8", "ru_RU.UTF-8"}) {
+      found_ = std::setlocale(LC_ALL, name) != nullptr &&
+               std::string(std::localeconv()->decimal_point) == ",";
+      if (found_) return;
+    }
+  }
+  ~CommaLocale() { std::setlocale(LC_ALL, "C"); }
+  bool found() const { return found_; }
+
+ private:
+  bool found_ = false;
+};
+
+TEST(Jinja, TheLocaleOfTheProgramChangesNothing) {
+  const CommaLocale locale;
+  if (!locale.found()) GTEST_SKIP() << "no locale with a decimal comma is on this machine";
+  const std::pair<const char*, const char*> cases[] = {
+      {"{{ '1.5'|float }} {{ '2.75'|int }} {{ ' 1.25e1 '|float }}", "1.5 2 12.5"},
+      {"{{ '1,5'|float }} {{ '1,5'|int }}", "0.0 0"},
+      {"{{ 2.678|round(2) }} {{ 0.125|round(2) }} {{ 2.5|round }}", "2.68 0.12 2.0"},
+      {"{{ real }} {{ inf }} {{ [real]|tojson }} {{ 0.5 < real }}", "1.25 inf [1.25] True"},
+      {"{{ big > 1.5 }} {{ big|float }} {{ 1e20|int }}",
+       "True 1.8446744073709552e+19 "
+       "100000000000000000000"},
+      {"{{ strftime_now('%A %B %p') }}", "Tuesday July "},
+  };
+  for (const auto& [source, expected] : cases) {
+    const Rendered r =
+        render(source, R"({"big": 18446744073709551615, "real": 1.25, "inf": 1.5e400})");
+    ASSERT_TRUE(r.status.is_ok()) << source << r.status.text();
+    EXPECT_EQ(r.text.bytes().rfind(expected, 0), 0u) << source << ": " << r.text.bytes();
+  }
 }
 
 TEST(Jinja, IntegersBeyond64BitsStayAsTheyAreWritten) {

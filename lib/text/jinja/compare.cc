@@ -2,8 +2,8 @@
 // Comparing values, and finding them in dicts. All of it is charged as work: lists that share their
 // items are compared in a time that has nothing to do with the bytes that they take.
 #include <algorithm>
-#include <cstdlib>
 
+#include "text/c_locale.h"
 #include "text/jinja/value.h"
 
 namespace sharpi::jinja {
@@ -15,7 +15,7 @@ constexpr uint64_t kLookWork = 2;       // of one key of a dict
 constexpr uint64_t kBytesPerWork = 16;  // of texts that are compared
 
 double as_real(const Value& v) {
-  if (v.is(Kind::kNumeral)) return std::strtod(v.text->bytes().c_str(), nullptr);
+  if (v.is(Kind::kNumeral)) return real_of_digits(v.text->bytes().c_str());
   return v.is(Kind::kFloat) ? v.real
          : v.is(Kind::kInt) ? static_cast<double>(v.integer)
                             : static_cast<double>(v.boolean);

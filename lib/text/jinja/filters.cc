@@ -4,9 +4,9 @@
 #include <algorithm>
 #include <charconv>
 #include <cmath>
-#include <cstdlib>
 #include <iterator>
 
+#include "text/c_locale.h"
 #include "text/jinja/json.h"
 #include "text/jinja/numbers.h"
 #include "text/jinja/operators.h"
@@ -109,7 +109,7 @@ Status float_filter(const Value& value, const Arguments& arguments, Heap* heap, 
   }
   if (value.is_string()) SHARPI_TRY(heap->work(value.text->size()));
   if (value.is(Kind::kNumeral)) {
-    *out = Value::of(std::strtod(value.text->bytes().c_str(), nullptr));
+    *out = Value::of(real_of_digits(value.text->bytes().c_str()));
     if (std::isinf(out->real)) {
       return Status::error(Code::kInvalidArgument, "int too large to convert to float");
     }
@@ -135,6 +135,16 @@ Status abs_filter(const Value& value, Value* out) {
                          type_name(value));
   }
   return Status::ok();
+}
+
+/// Python rounds the decimal digits of the number half to even; printing them does the same, in any
+/// locale. pre: 0 <= precision <= 15.
+double rounded(double x, int precision) {
+  char digits[400];
+  const auto end =
+      std::to_chars(digits, digits + sizeof digits - 1, x, std::chars_format::fixed, precision);
+  *end.ptr = '\0';
+  return real_of_digits(digits);
 }
 
 Status round_filter(const Value& value, const Arguments& arguments, Value* out) {
@@ -163,11 +173,8 @@ Status round_filter(const Value& value, const Arguments& arguments, Value* out) 
   } else if (method == "floor") {
     result = std::floor(x * scale) / scale;
   } else {
-    // Python rounds the decimal digits of the number half to even; printing them does the same.
-    char digits[400];
-    const int precision = static_cast<int>(std::max<int64_t>(p[0].integer, 0));
-    std::snprintf(digits, sizeof digits, "%.*f", precision, x);
-    result = p[0].integer >= 0 ? std::strtod(digits, nullptr) : std::nearbyint(x * scale) / scale;
+    result = p[0].integer >= 0 ? rounded(x, static_cast<int>(p[0].integer))
+                               : std::nearbyint(x * scale) / scale;
   }
   *out = Value::of(result);
   return Status::ok();

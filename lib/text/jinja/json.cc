@@ -8,6 +8,7 @@
 #include <cstdlib>
 
 #include "base/utf8.h"
+#include "text/c_locale.h"
 
 namespace sharpi::jinja {
 namespace {
@@ -187,7 +188,7 @@ class Reader {
     if (real) {
       double d = 0;
       if (std::from_chars(begin, p, d).ec == std::errc::result_out_of_range) {
-        d = std::strtod(std::string(begin, p).c_str(), nullptr);
+        d = real_of_digits(std::string(begin, p).c_str());
       }
       *out = Value::of(d);
       if (std::isinf(d) && numbers_ == JsonNumbers::kAsWritten) SHARPI_TRY(numeral(begin, p, out));

@@ -1,0 +1,159 @@
+// SPDX-License-Identifier: MIT
+#include "base/host_memory.h"
+
+#include <gtest/gtest.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdio>
+#include <filesystem>
+#include <fstream>
+#include <string>
+
+#include "base/host_info.h"
+
+namespace sharpi {
+namespace {
+
+constexpr uint64_t kMiB = uint64_t{1} << 20;
+
+/// A folder that stands for a machine's root: 1000 MiB, of which 800 can be had.
+class HostFiles : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    root_ = ::testing::TempDir() + "sharpi-host-" + std::to_string(getpid());
+    std::filesystem::remove_all(root_);
+    write("/proc/meminfo",
+          "MemTotal:       1024000 kB\nMemFree:           1024 kB\nMemAvailable:    819200 kB\n");
+  }
+  void TearDown() override { std::filesystem::remove_all(root_); }
+
+  void write(const std::string& path, const std::string& text) {
+    const std::filesystem::path file = root_ + path;
+    std::filesystem::create_directories(file.parent_path());
+    std::ofstream(file) << text;
+  }
+  /// A group of version 2, in MiB; no limit is "max".
+  void group(const std::string& path, uint64_t limit, uint64_t used, uint64_t inactive = 0,
+             uint64_t active = 0) {
+    const std::string folder = "/sys/fs/cgroup" + path;
+    write(folder + "/memory.max",
+          limit == kNoLimit ? "max\n" : std::to_string(limit * kMiB) + "\n");
+    write(folder + "/memory.current", std::to_string(used * kMiB) + "\n");
+    write(folder + "/memory.stat",
+          "anon 4096\nfile 8192\nworkingset_restore_active_file 77\n"
+          "inactive_file " +
+              std::to_string(inactive * kMiB) + "\nactive_file " + std::to_string(active * kMiB) +
+              "\n");
+  }
+  /// A group of version 1, in MiB.
+  void old_group(const std::string& path, uint64_t limit, uint64_t used, uint64_t cache) {
+    const std::string folder = "/sys/fs/cgroup/memory" + path;
+    const uint64_t bytes = limit == kNoLimit ? 9223372036854771712u : limit * kMiB;
+    write(folder + "/memory.limit_in_bytes", std::to_string(bytes) + "\n");
+    write(folder + "/memory.usage_in_bytes", std::to_string(used * kMiB) + "\n");
+    write(folder + "/memory.stat", "inactive_file 1\nactive_file 1\ntotal_inactive_file " +
+                                       std::to_string(cache * kMiB) +
+                                       "\ntotal_active_file 1048576\n");
+  }
+  void expect(uint64_t total, uint64_t free) {
+    const HostMemory memory = host_memory(root_, {50 * kMiB, 5 * kMiB});
+    EXPECT_EQ(memory.total, total * kMiB);
+    EXPECT_EQ(memory.free, free * kMiB);
+  }
+
+  std::string root_;
+};
+
+TEST_F(HostFiles, WithoutGroupsTheMachineIsTheBound) {
+  expect(1000, 800);
+}
+
+TEST_F(HostFiles, WithoutMeminfoTheSystemCallIsAsked) {
+  write("/proc/meminfo", "MemTotal:  1024000 kB\nMemFree:  1024 kB\n");
+  expect(1000, 5);
+  std::filesystem::remove(root_ + "/proc/meminfo");
+  expect(50, 5);
+}
+
+TEST_F(HostFiles, WhatCannotBeKnownIsUnknown) {
+  const HostMemory none = host_memory(root_ + "/nowhere", {});
+  EXPECT_EQ(none.total, kNoLimit);
+  EXPECT_EQ(none.free, kNoLimit);
+  write("/sys/fs/cgroup/memory.max", "");
+  expect(1000, 800);
+  // The limit is known without what is used of it.
+  write("/sys/fs/cgroup/memory.max", "104857600\n");
+  expect(100, 100);
+}
+
+TEST_F(HostFiles, MemAvailableOfZeroIsZero) {
+  write("/proc/meminfo", "MemTotal:  1024000 kB\nMemAvailable:  0 kB\n");
+  expect(1000, 0);
+}
+
+TEST_F(HostFiles, TheRootGroupBoundsContainersThatSeeNoOther) {
+  group("", 500, 300);
+  expect(500, 200);
+  write("/proc/self/cgroup", "0::/docker/that-is-not-here\n");
+  expect(500, 200);
+  write("/proc/self/cgroup", "0::/../../elsewhere\n");
+  expect(500, 200);
+  group("", kNoLimit, 300);
+  expect(1000, 800);
+}
+
+TEST_F(HostFiles, PageCacheOfAGroupIsNotUsed) {
+  group("", 500, 490, 300, 100);
+  expect(500, 410);
+  group("", 500, 490, 300, 900);  // never more than the limit
+  expect(500, 500);
+  group("", 500, 600);
+  expect(500, 0);
+}
+
+TEST_F(HostFiles, TheSmallestGroupAboveTheProcessCounts) {
+  write("/proc/self/cgroup", "0::/system.slice/my:service.service\n");
+  group("", kNoLimit, 900);
+  group("/system.slice", 400, 100, 20, 5);
+  group("/system.slice/my:service.service", kNoLimit, 10);
+  expect(400, 325);
+  group("/system.slice/my:service.service", 64, 24, 10, 2);
+  expect(64, 52);
+  group("/system.slice", 80, 70);  // the smaller limit is not always the smaller rest
+  expect(64, 10);
+}
+
+TEST_F(HostFiles, GroupsOfVersionOneCountAsWell) {
+  write("/proc/self/cgroup", "9:name=systemd:/x\n5:cpuset,memory,pids:/batch/job\n0::/\n");
+  old_group("", kNoLimit, 900, 0);
+  old_group("/batch", 300, 250, 99);
+  old_group("/batch/job", kNoLimit, 1, 0);
+  expect(300, 150);
+  old_group("/batch/job", 100, 90, 19);
+  expect(100, 30);
+  write("/proc/self/cgroup", "5:notmemory:/batch/job\n");
+  expect(1000, 800);
+}
+
+TEST(HostMemoryOfThisMachine, IsKnownWithoutFileDescriptors) {
+  const HostMemory system = system_memory();
+  EXPECT_NE(system.total, kNoLimit);
+  EXPECT_GT(system.free, 0u);
+  EXPECT_GE(system.total, system.free);
+  EXPECT_GT(host_free_bytes(), 0u);
+  rlimit before{};
+  ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &before), 0);
+  rlimit none = before;
+  none.rlim_cur = 0;
+  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &none), 0);
+  const uint64_t free = host_free_bytes(), total = host_total_bytes();
+  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &before), 0);
+  EXPECT_GT(free, 0u);
+  EXPECT_GT(total, 0u);
+  EXPECT_NE(total, kNoLimit);
+}
+
+}  // namespace
+}  // namespace sharpi

@@ -6,8 +6,10 @@
 namespace sharpi {
 namespace {
 
-// Rows of all heads follow each other through the positions, so few far turns are in use at a time:
-// with these, tables do not grow with contexts beyond 32768, and turning takes no longer.
+// Every far turn of a context of 32768, so what is kept does not grow with longer ones. There, a
+// row may need another one than the row before it: heads of 64 pairs take 2 ms more a layer for
+// 131072 tokens that were read, where a table of all far turns would be 34 MB with heads of 512 and
+// a million tokens.
 constexpr uint64_t kMostFar = 256;
 
 }  // namespace

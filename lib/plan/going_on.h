@@ -23,7 +23,7 @@ struct TurnSizes {
 
   uint64_t pairs = 0;     // most that a head has
   uint64_t elements = 0;  // of the widest K row; 0 = no layer has keys to turn
-  uint64_t n_far = 0;     // far turns that are kept at a time
+  uint64_t n_far = 0;     // far turns that are kept; others take their places
   static TurnSizes of(const ModelSpec& spec, uint32_t n_ctx);
   uint64_t bytes() const;
 };

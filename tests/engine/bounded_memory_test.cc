@@ -38,7 +38,7 @@ std::size_t before_of(std::align_val_t a) {
 }
 }  // namespace
 
-// Those of arrays come here, too.
+// Every form that a sanitizer would else bring is here: what it allocates has no size in front.
 void* operator new(std::size_t n) {
   return taken(n, kLeast);
 }
@@ -50,6 +50,12 @@ void* operator new(std::size_t n, const std::nothrow_t&) noexcept {
 }
 void* operator new[](std::size_t n) {
   return taken(n, kLeast);
+}
+void* operator new[](std::size_t n, const std::nothrow_t&) noexcept {
+  return counted(n, kLeast);
+}
+void* operator new[](std::size_t n, std::align_val_t a) {
+  return taken(n, before_of(a));
 }
 void operator delete(void* p) noexcept {
   given(p, kLeast);
@@ -64,6 +70,12 @@ void operator delete[](void* p, std::size_t) noexcept {
   given(p, kLeast);
 }
 void operator delete(void* p, std::align_val_t a) noexcept {
+  given(p, before_of(a));
+}
+void operator delete[](void* p, std::align_val_t a) noexcept {
+  given(p, before_of(a));
+}
+void operator delete[](void* p, std::size_t, std::align_val_t a) noexcept {
   given(p, before_of(a));
 }
 void operator delete(void* p, std::size_t, std::align_val_t a) noexcept {
@@ -157,7 +169,7 @@ TEST(BoundedMemory, RowsOfTablesAreWhatASessionTakes) {
       EXPECT_EQ(t.beside, plain) << recipe.arch << ", n_ctx " << n_ctx;
       EXPECT_EQ(t.turns > 0, n_ctx >= kBudget + kChunk) << recipe.arch << ", n_ctx " << n_ctx;
       if (n_ctx > 32768) {
-        EXPECT_EQ(t.turns, last) << "does not grow with long contexts";
+        EXPECT_EQ(t.turns, last) << "grows with long contexts";
       }
       last = t.turns;
     }

@@ -184,6 +184,15 @@ TEST_P(TurnedKeys, AreThoseOfTheirNewPositions) {
       if (i < 25) continue;
       EXPECT_EQ(std::memcmp(rows[0], rows[1], one.k_row_bytes), 0) << i << ", " << kv;
     }
+    // One that keeps a single far turn computes the others again: the same bits.
+    KeyTurner narrow;
+    narrow.reserve(*e.spec, 64);
+    EXPECT_LT(narrow.bytes(), turner.bytes());
+    std::vector<std::byte> again(rows_after.size());
+    ASSERT_TRUE(store.write_rows(1, false, 0, kRows, rows_before.data()).is_ok());
+    ASSERT_TRUE(narrow.turn(&store, 1, ledger, kShift).is_ok());
+    ASSERT_TRUE(store.read_rows(1, false, 0, kRows, again.data()).is_ok());
+    EXPECT_EQ(again, rows_after);
     ledger.rebase(kShift);
     EXPECT_EQ(ledger.n_tokens(), 200u);
     EXPECT_EQ(ledger.position(1, 0, 3), 3u);     // was 27

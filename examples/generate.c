@@ -2,7 +2,6 @@
 /* Reads a prompt with a GGUF model and prints what follows. Text goes to stdout; the plan, the
  * banner, progress and speed go to stderr. Ctrl-C ends the generation. */
 #define _POSIX_C_SOURCE 200809L
-#include <errno.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -396,7 +395,7 @@ int main(int argc, char** argv) {
     if (!o.quiet) print_speed(x.session);
     result = check_expected(&o, &p);
     if (fflush(stdout) != 0 || ferror(stdout)) {
-      fprintf(stderr, "the text could not be written: %s\n", strerror(errno));
+      fprintf(stderr, "%s: the text could not be written\n", program_name);
       result = 1;
     }
   }

@@ -21,16 +21,13 @@ void copy_line(std::string_view text, char* out, size_t cap) noexcept {
     while (n > 0 && is_continuation(text[n])) --n;
   }
   text = text.substr(0, n);
-  for (size_t i = 0; i < n;) {
+  std::copy(text.begin(), text.end(), out);
+  uint32_t length = 0;
+  for (size_t i = 0; i < n; i += std::max(length, 1u)) {
     const auto c = static_cast<unsigned char>(text[i]);
-    const uint32_t length = utf8_character(text, i);
-    if (length <= 1) {
-      out[i] = length == 0 ? '?' : c < 0x20u || c == 0x7Fu ? ' ' : text[i];
-      ++i;
-    } else {
-      std::memcpy(out + i, text.data() + i, length);
-      i += length;
-    }
+    length = utf8_character(text, i);
+    if (length == 0) out[i] = '?';
+    if (c < 0x20u || c == 0x7Fu) out[i] = ' ';
   }
   out[n] = '\0';
 }

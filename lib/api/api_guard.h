@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <exception>
 #include <new>
 #include <string_view>
@@ -14,6 +15,10 @@
 #include "sharpi.h"
 
 namespace sharpi::api {
+
+/// No structure of this ABI will ever be larger; what claims to be is an uninitialised number, and
+/// to look for its tail, or to clear it, would touch memory that is not the caller's.
+inline constexpr uint32_t kMaxStructBytes = 4096;
 
 /// Writes at most err->struct_size bytes of a sharpi_error. Allocates nothing. err may be null.
 sharpi_status report(sharpi_error* err, Code code, int32_t native, std::string_view text) noexcept;

@@ -4,13 +4,6 @@
 #include <algorithm>
 
 namespace sharpi::api {
-namespace {
-
-// No structure of this ABI will ever be larger; what claims to be is an uninitialised number.
-constexpr uint32_t kMaxRowBytes = 4096;
-
-}  // namespace
-
 Status too_small(uint64_t cap, uint64_t needed, const char* unit) {
   return Status::error(Code::kBufferTooSmall, "the buffer holds %llu %s, but %llu are needed",
                        static_cast<unsigned long long>(cap), unit,
@@ -36,11 +29,11 @@ Status copy_text(std::string_view text, char* out, size_t cap, size_t* out_len) 
 }
 
 Status check_row_size(uint32_t row_size, size_t known, const char* name) {
-  if (row_size >= known && row_size <= kMaxRowBytes && row_size % 8 == 0) return Status::ok();
+  if (row_size >= known && row_size <= kMaxStructBytes && row_size % 8 == 0) return Status::ok();
   return Status::error(Code::kInvalidArgument,
                        "row_size %u is no sizeof(%s): that is %zu or, from a newer header, a "
                        "larger multiple of 8 up to %u",
-                       row_size, name, known, kMaxRowBytes);
+                       row_size, name, known, kMaxStructBytes);
 }
 
 Status copy_rows(std::span<const MemoryRow> rows, sharpi_memory_row* out, uint32_t row_size,
@@ -52,17 +45,11 @@ Status check_out_struct(const void* out, size_t v1_size, const char* name) {
   SHARPI_TRY(require(out, name));
   uint32_t size = 0;
   std::memcpy(&size, out, sizeof size);
-  constexpr uint32_t kMost = 4096;  // no version will have so many: nobody set it
-  if (size >= v1_size && size <= kMost) return Status::ok();
-  if (size > kMost) {
-    return Status::error(Code::kInvalidArgument,
-                         "%s has struct_size %u, more than any version has (was it not set?)", name,
-                         size);
-  }
-  return Status::error(
-      Code::kInvalidArgument,
-      "%s has struct_size %u, but the first version has %zu bytes (was struct_size not set?)", name,
-      size, v1_size);
+  if (size >= v1_size && size <= kMaxStructBytes) return Status::ok();
+  return Status::error(Code::kInvalidArgument,
+                       "%s has struct_size %u, but the first version has %zu bytes and none more "
+                       "than %u (was struct_size not set?)",
+                       name, size, v1_size, kMaxStructBytes);
 }
 
 }  // namespace sharpi::api

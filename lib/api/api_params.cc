@@ -12,10 +12,6 @@
 namespace sharpi::api {
 namespace {
 
-// No structure of this ABI will ever be larger; what claims to be is an uninitialised number, and
-// looking for its tail would read memory that is not the caller's.
-constexpr size_t kMaxStructBytes = 4096;
-
 constexpr StructInfo kContext{"sharpi_context_params", 64, sizeof(sharpi_context_params)};
 constexpr StructInfo kSession{"sharpi_session_params", 88, sizeof(sharpi_session_params)};
 constexpr StructInfo kPlan{"sharpi_plan_params", 112, sizeof(sharpi_plan_params)};

@@ -13,6 +13,7 @@
 #include "base/memory.h"
 
 namespace sharpi {
+
 uint64_t host_free_bytes() {
   return host_memory("", system_memory()).free;
 }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #include "base/json.h"
 
+#include <algorithm>
 #include <cmath>
 #include <cstdio>
 
@@ -10,13 +11,13 @@ namespace sharpi {
 
 std::string json_string(const std::string& text) {
   std::string out = "\"";
-  for (size_t i = 0; i < text.size(); ++i) {
+  uint32_t n = 0;
+  for (size_t i = 0; i < text.size(); i += std::max(n, 1u)) {
+    n = utf8_character(text, i);
     const char c = text[i];
     const auto u = static_cast<unsigned char>(c);
-    if (u >= 0x80) {
-      const uint32_t n = utf8_character(text, i);
-      n == 0 ? utf8_append(0xFFFD, &out) : void(out.append(text, i, n));
-      i += n == 0 ? 0 : n - 1;
+    if (n == 0) {
+      utf8_append(0xFFFD, &out);
     } else if (c == '"' || c == '\\') {
       out += '\\';
       out += c;
@@ -25,7 +26,7 @@ std::string json_string(const std::string& text) {
       std::snprintf(escaped, sizeof escaped, "\\u%04x", u);
       out += escaped;
     } else {
-      out += c;
+      out.append(text, i, n);
     }
   }
   return out + "\"";

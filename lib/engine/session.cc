@@ -53,9 +53,9 @@ Result<std::unique_ptr<Session>> Session::create(std::shared_ptr<const Model> mo
 Result<std::unique_ptr<Session>> Session::create(std::shared_ptr<const Model> model,
                                                  SessionShape shape, const HeldBytes* share) {
   const Plan& plan = model->plan();
+  SHARPI_TRY(check_probe_length(shape.probe.size(), plan.model.n_chunk));
   std::vector<MemoryRow> wanted = tier_rows(*model, shape);
   SHARPI_TRY(check_within(plan.rows, wanted));
-  SHARPI_TRY(check_probe_length(shape.probe.size(), plan.model.n_chunk));
   const auto own = engine_session_rows(*plan.spec, shape, plan.model.n_chunk);
   wanted.insert(wanted.end(), own.begin(), own.end());
   auto state = std::make_unique<SessionState>(std::move(model), std::move(shape));

@@ -3,6 +3,8 @@
 
 #include <algorithm>
 
+#include "plan/probe.h"
+
 namespace sharpi {
 namespace {
 
@@ -122,15 +124,7 @@ const std::atomic<bool>* SessionCore::stop_flag() const {
 }
 
 Status SessionCore::check_tokens(std::span<const int32_t> tokens, size_t first) const {
-  const auto n_vocab = static_cast<int64_t>(spec().n_vocab);
-  for (size_t i = 0; i < tokens.size(); ++i) {
-    if (tokens[i] < 0 || tokens[i] >= n_vocab) {
-      return Status::error(Code::kInvalidArgument,
-                           "token %zu is %d, but the vocabulary has %lld ids", first + i, tokens[i],
-                           static_cast<long long>(n_vocab));
-    }
-  }
-  return Status::ok();
+  return check_token_ids(tokens, spec().n_vocab, first);
 }
 
 Status SessionCore::no_room(uint64_t n) const {

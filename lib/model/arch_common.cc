@@ -131,10 +131,11 @@ Result<uint32_t> read_n_rot(const SpecBuilder& b, const char* suffix, uint32_t f
 
 namespace {
 
-/// What cos and sin are multiplied by. attention_factor of a published configuration, which
-/// converters write as yarn_attn_factor, is the whole of it; they write 1 where there is none.
-/// yarn_log_multiplier is mscale_all_dim of one: what it multiplies a token's own key by is taken
-/// back. Where nothing is extrapolated there is none of it.
+/// What cos and sin are multiplied by. Usually that follows from the factor (arXiv 2309.00071,
+/// section 3.4). attention_factor of a published configuration, which converters write as
+/// yarn_attn_factor, replaces it; they write 1 where there is none. yarn_log_multiplier is the
+/// configuration's mscale_all_dim: the usual magnitude is divided by the one with that multiplier.
+/// Where nothing is extrapolated there is no such magnitude.
 Status read_yarn_magnitude(const SpecBuilder& b, double factor, RopeSpec* rope) {
   SHARPI_TRY_ASSIGN(const double attn, b.float_or("rope.scaling.attn_factor", 1.0, 1e-6, 1e6));
   SHARPI_TRY_ASSIGN(const double whole,
@@ -146,7 +147,7 @@ Status read_yarn_magnitude(const SpecBuilder& b, double factor, RopeSpec* rope) 
   if (whole != 1.0) {
     rope->yarn_magnitude *= whole;
   } else if (rope->yarn_ext != 0.0) {
-    rope->yarn_magnitude *= magnitude(1.0) / (all_dims != 0.0 ? magnitude(all_dims) : 1.0);
+    rope->yarn_magnitude *= magnitude(1.0) / magnitude(all_dims);
   }
   return Status::ok();
 }

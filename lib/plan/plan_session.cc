@@ -180,17 +180,17 @@ Status resolve_drafters(const ModelSpec& spec, const SessionShape& priced, Sessi
   return Status::ok();
 }
 
-Status check_probe_tokens(const ModelSpec& spec, const sharpi_session_params& p) {
-  for (uint32_t i = 0; i < p.n_probe; ++i) {
-    if (p.probe[i] >= 0 && static_cast<uint32_t>(p.probe[i]) < spec.n_vocab) continue;
-    return Status::error(Code::kInvalidArgument,
-                         "token %u of the probe is %d, but the vocabulary has %u ids", i,
-                         p.probe[i], spec.n_vocab);
+}  // namespace
+
+Status check_token_ids(std::span<const int32_t> tokens, uint32_t n_vocab, size_t first,
+                       const char* of) {
+  for (size_t i = 0; i < tokens.size(); ++i) {
+    if (tokens[i] >= 0 && static_cast<uint32_t>(tokens[i]) < n_vocab) continue;
+    return Status::error(Code::kInvalidArgument, "token %zu%s is %d, but the vocabulary has %u ids",
+                         first + i, of, tokens[i], n_vocab);
   }
   return Status::ok();
 }
-
-}  // namespace
 
 Status check_probe_length(size_t n_probe, uint32_t n_chunk) {
   if (n_probe <= n_chunk) return Status::ok();
@@ -229,8 +229,9 @@ Result<SessionShape> resolve_session_shape(const ModelSpec& spec, const sharpi_s
   s.n_draft_vocab = std::min(p.n_draft_vocab, spec.n_vocab);
   SHARPI_TRY(check_compaction_request(s, p));
   SHARPI_TRY(check_draft_request(p));
-  SHARPI_TRY(check_probe_tokens(spec, p));
-  if (p.n_probe != 0) s.probe.assign(p.probe, p.probe + p.n_probe);
+  const std::span<const int32_t> probe(p.probe, p.n_probe);
+  SHARPI_TRY(check_token_ids(probe, spec.n_vocab, 0, " of the probe"));
+  s.probe.assign(probe.begin(), probe.end());
   return s;
 }
 

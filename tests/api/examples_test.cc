@@ -104,6 +104,14 @@ TEST(Generate, FailsWhenWhatIsExpectedDoesNotCome) {
   EXPECT_EQ(o.exit_code, 1) << o.err;
 }
 
+/// Whatever takes the text is full.
+TEST(Generate, FailsWhenItsTextCannotBeWritten) {
+  const Output o = run("/bin/sh", "-c \"'" + kGenerate + "' --quiet -m '" + kModel +
+                                      "' -t 2 -n 4 -p The > /dev/full\"");
+  EXPECT_EQ(o.exit_code, 1) << o.err;
+  EXPECT_EQ(o.err, "generate: the text could not be written\n");
+}
+
 TEST(Generate, EqualSeedsPrintEqualText) {
   const std::string arguments = "-p 'class Node' -n 24 -c 128 --temp 1.2 --seed ";
   const Output a = generate(arguments + "5"), b = generate(arguments + "5"),

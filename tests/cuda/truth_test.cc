@@ -12,19 +12,9 @@
 namespace sharpi::testing {
 namespace {
 
-using Rows = std::vector<sharpi_memory_row>;
+using Rows = MemoryRows;
 using Key = std::tuple<uint32_t, uint32_t, uint32_t, std::string, uint32_t, uint32_t, uint32_t>;
 using Table = std::map<Key, std::pair<uint64_t, uint64_t>>;
-
-template <class Call, class Handle>
-Rows fetch(Call call, const Handle* h) {
-  uint32_t n = 0;
-  sharpi_error e = SHARPI_ERROR_INIT;
-  Rows rows(128);
-  EXPECT_EQ(call(h, rows.data(), sizeof rows[0], 128, &n, &e), SHARPI_OK) << text_of(e);
-  rows.resize(n);
-  return rows;
-}
 
 void add(const Rows& rows, Table* to) {
   for (const sharpi_memory_row& r : rows) {
@@ -114,9 +104,9 @@ class Truth : public ModelTest {
     EXPECT_EQ(sharpi_plan_info(plan.get(), &info, &e), SHARPI_OK) << text_of(e);
     Chat chat(raw);
     Table want, got;
-    add(fetch(sharpi_plan_rows, plan.get()), &want);
-    add(fetch(sharpi_model_memory, raw), &got);
-    add(fetch(sharpi_session_memory, chat.get()), &got);
+    add(rows_of_handle(sharpi_plan_rows, plan.get()), &want);
+    add(rows_of_handle(sharpi_model_memory, raw), &got);
+    add(rows_of_handle(sharpi_session_memory, chat.get()), &got);
     EXPECT_EQ(got, want) << describe(w);
     EXPECT_EQ(held_by_context(context_.get()), info.device_held_bytes) << describe(w);
     uint64_t kv = 0, weights = 0;

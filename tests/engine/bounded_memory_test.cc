@@ -1,86 +1,8 @@
 // SPDX-License-Identifier: MIT
 // What a session takes of the engine's tables is what their rows say, to the byte: whatever the
 // context, only small bookkeeping is beside them. Counts operator new.
-#include <atomic>
-#include <cstdlib>
-#include <cstring>
-#include <new>
-
 #include "engine_case.h"
-
-namespace {
-std::atomic<uint64_t> live_bytes{0};
-// In front of every allocation stands its size.
-constexpr std::size_t kLeast = 16;
-void* counted(std::size_t bytes, std::size_t before) noexcept {
-  const std::size_t whole = (before + bytes + before - 1) / before * before;
-  auto* p = static_cast<char*>(std::aligned_alloc(before, whole));
-  if (p == nullptr) return nullptr;
-  std::memcpy(p, &bytes, sizeof bytes);
-  live_bytes.fetch_add(bytes, std::memory_order_relaxed);
-  return p + before;
-}
-void* taken(std::size_t bytes, std::size_t before) {
-  void* p = counted(bytes, before);
-  if (p == nullptr) throw std::bad_alloc();
-  return p;
-}
-void given(void* at, std::size_t before) noexcept {
-  if (at == nullptr) return;
-  char* p = static_cast<char*>(at) - before;
-  std::size_t bytes = 0;
-  std::memcpy(&bytes, p, sizeof bytes);
-  live_bytes.fetch_sub(bytes, std::memory_order_relaxed);
-  std::free(p);
-}
-std::size_t before_of(std::align_val_t a) {
-  return static_cast<std::size_t>(a) < kLeast ? kLeast : static_cast<std::size_t>(a);
-}
-}  // namespace
-
-// Every form that a sanitizer would else bring is here: what it allocates has no size in front.
-void* operator new(std::size_t n) {
-  return taken(n, kLeast);
-}
-void* operator new(std::size_t n, std::align_val_t a) {
-  return taken(n, before_of(a));
-}
-void* operator new(std::size_t n, const std::nothrow_t&) noexcept {
-  return counted(n, kLeast);
-}
-void* operator new[](std::size_t n) {
-  return taken(n, kLeast);
-}
-void* operator new[](std::size_t n, const std::nothrow_t&) noexcept {
-  return counted(n, kLeast);
-}
-void* operator new[](std::size_t n, std::align_val_t a) {
-  return taken(n, before_of(a));
-}
-void operator delete(void* p) noexcept {
-  given(p, kLeast);
-}
-void operator delete[](void* p) noexcept {
-  given(p, kLeast);
-}
-void operator delete(void* p, std::size_t) noexcept {
-  given(p, kLeast);
-}
-void operator delete[](void* p, std::size_t) noexcept {
-  given(p, kLeast);
-}
-void operator delete(void* p, std::align_val_t a) noexcept {
-  given(p, before_of(a));
-}
-void operator delete[](void* p, std::align_val_t a) noexcept {
-  given(p, before_of(a));
-}
-void operator delete[](void* p, std::size_t, std::align_val_t a) noexcept {
-  given(p, before_of(a));
-}
-void operator delete(void* p, std::size_t, std::align_val_t a) noexcept {
-  given(p, before_of(a));
-}
+#include "support/counted_new.h"
 
 namespace sharpi::testing {
 namespace {
@@ -98,26 +20,14 @@ test::ModelRecipe wide(test::ModelRecipe r) {
   return r;
 }
 
-using Rows = std::vector<sharpi_memory_row>;
-
-template <class Handle, class Call>
-Rows rows_of_handle(Call call, const Handle* h) {
-  Rows rows(64);
-  uint32_t n = 0;
-  sharpi_error e = SHARPI_ERROR_INIT;
-  EXPECT_EQ(call(h, rows.data(), sizeof(sharpi_memory_row), 64, &n, &e), SHARPI_OK) << text_of(e);
-  rows.resize(n);
-  return rows;
-}
-
-uint64_t of_tables(const Rows& rows) {
+uint64_t of_tables(const MemoryRows& rows) {
   uint64_t bytes = 0;
   for (const sharpi_memory_row& r : rows)
     bytes += r.purpose == SHARPI_ROW_TABLES && r.per_session != 0 ? r.held_bytes : 0;
   return bytes;
 }
 
-uint64_t bytes_of(const Rows& rows, const std::string& label) {
+uint64_t bytes_of(const MemoryRows& rows, const std::string& label) {
   uint64_t bytes = 0;
   for (const sharpi_memory_row& r : rows) bytes += label == r.label ? r.held_bytes : 0;
   return bytes;
@@ -138,16 +48,16 @@ Taken take_session(const MadeModel& file, uint32_t n_ctx, uint32_t kv_budget) {
                         }));
   sharpi_error e = SHARPI_ERROR_INIT;
   sharpi_session* raw = nullptr;
-  const uint64_t before = live_bytes.load();
+  const uint64_t before = allocated_bytes();
   EXPECT_EQ(sharpi_session_create(l.model.get(), nullptr, &raw, &e), SHARPI_OK) << text_of(e);
-  const uint64_t taken = live_bytes.load() - before;
+  const uint64_t taken = allocated_bytes() - before;
   const SessionPtr session(raw);
-  const Rows held = rows_of_handle(sharpi_session_memory, raw);
+  const MemoryRows held = rows_of_handle(sharpi_session_memory, raw);
   sharpi_plan* priced = nullptr;
   EXPECT_EQ(sharpi_plan_session(l.model.get(), nullptr, &priced, &e), SHARPI_OK) << text_of(e);
   const PlanPtr one(priced);
   for (const sharpi_plan* plan : {l.plan.get(), one.get()}) {
-    const Rows planned = rows_of_handle(sharpi_plan_rows, plan);
+    const MemoryRows planned = rows_of_handle(sharpi_plan_rows, plan);
     EXPECT_EQ(of_tables(planned), of_tables(held));
     EXPECT_EQ(bytes_of(planned, "key turns"), bytes_of(held, "key turns"));
   }
@@ -157,7 +67,6 @@ Taken take_session(const MadeModel& file, uint32_t n_ctx, uint32_t kv_budget) {
 }
 
 TEST(BoundedMemory, RowsOfTablesAreWhatASessionTakes) {
-  if (on_gpu()) GTEST_SKIP() << "a driver takes host memory of its own";
   for (const test::ModelRecipe& recipe :
        {wide(test::tiny_qwen3()), wide(test::tiny_gemma4kv()), wide(test::tiny_qwen35())}) {
     const MadeModel file(recipe);

@@ -341,8 +341,23 @@ TEST_F(CompactFailure, AProbeLongerThanAChunkIsRefusedWithTheSession) {
   s.n_probe = 33;
   sharpi_session* out = nullptr;
   sharpi_error e = SHARPI_ERROR_INIT;
-  EXPECT_NE(sharpi_session_create(loaded_.model.get(), &s, &out, &e), SHARPI_OK);
+  constexpr const char* kText = "the probe has 33 tokens, which is more than a chunk of 32";
+  EXPECT_EQ(sharpi_session_create(loaded_.model.get(), &s, &out, &e), SHARPI_E_INVALID_ARGUMENT);
+  EXPECT_STREQ(e.text, kText);
   EXPECT_EQ(out, nullptr);
+  // Neither is it priced, nor planned: its model would be loaded in vain.
+  sharpi_plan* plan = nullptr;
+  EXPECT_EQ(sharpi_plan_session(loaded_.model.get(), &s, &plan, &e), SHARPI_E_INVALID_ARGUMENT);
+  EXPECT_STREQ(e.text, kText);
+  EXPECT_EQ(plan, nullptr);
+  const ModelSetup setup = setup_with([&](sharpi_plan_params* p, sharpi_session_params* own) {
+    p->n_chunk = 32;
+    *own = s;
+  });
+  PlanPtr planned;
+  EXPECT_EQ(try_plan(loaded_.context.get(), file_->path(), setup, &planned, &e),
+            SHARPI_E_INVALID_ARGUMENT);
+  EXPECT_STREQ(e.text, kText);
 }
 
 }  // namespace

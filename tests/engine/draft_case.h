@@ -87,23 +87,12 @@ inline uint64_t sum_of(const std::vector<sharpi_memory_row>& rows, const char* w
   return n;
 }
 
-template <class Ask>
-inline std::vector<sharpi_memory_row> rows_by(const Ask& ask) {
-  std::vector<sharpi_memory_row> rows(96);
-  uint32_t n = 0;
-  sharpi_error e = SHARPI_ERROR_INIT;
-  EXPECT_EQ(ask(rows.data(), static_cast<uint32_t>(sizeof rows[0]), 96u, &n, &e), SHARPI_OK)
-      << e.text;
-  rows.resize(n);
-  return rows;
-}
-
 /// Rows of a plan, of the model that was loaded by it, and of a session.
 struct AllRows {
   AllRows(const Loaded& l, const Chat& chat)
-      : planned(rows_by([&](auto... a) { return sharpi_plan_rows(l.plan.get(), a...); })),
-        model(rows_by([&](auto... a) { return sharpi_model_memory(l.model.get(), a...); })),
-        session(rows_by([&](auto... a) { return sharpi_session_memory(chat.get(), a...); })) {}
+      : planned(rows_of_handle(sharpi_plan_rows, l.plan.get())),
+        model(rows_of_handle(sharpi_model_memory, l.model.get())),
+        session(rows_of_handle(sharpi_session_memory, chat.get())) {}
   std::vector<sharpi_memory_row> planned, model, session;
 };
 

@@ -396,14 +396,12 @@ TEST(DraftModel, EveryByteIsPlanned) {
         sharpi_error e = SHARPI_ERROR_INIT;
         ASSERT_EQ(sharpi_plan_session(loaded.model.get(), nullptr, &raw, &e), SHARPI_OK) << e.text;
         const PlanPtr one(raw);
-        const auto priced = rows_by([&](auto... a) { return sharpi_plan_rows(one.get(), a...); });
+        const auto priced = rows_of_handle(sharpi_plan_rows, one.get());
         EXPECT_EQ(sum_of(priced, "", true), sum_of(session, "", true));
         chat.prefill(std::vector<int32_t>(60, 5));
         EXPECT_EQ(drafts_of(chat, 5, 2).size(), 2u);
-        EXPECT_EQ(
-            sum_of(rows_by([&](auto... a) { return sharpi_session_memory(chat.get(), a...); }), "",
-                   true),
-            sum_of(planned, "", true))
+        EXPECT_EQ(sum_of(rows_of_handle(sharpi_session_memory, chat.get()), "", true),
+                  sum_of(planned, "", true))
             << "drafting takes no more";
       }
     }

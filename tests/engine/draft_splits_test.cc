@@ -157,27 +157,11 @@ TEST(DraftSplits, TheHostsDraftsLeaveTheSessionThatDecodingLeaves) {
   }
 }
 
-std::vector<sharpi_memory_row> rows_by(
-    const std::function<sharpi_status(sharpi_memory_row*, uint32_t*, sharpi_error*)>& ask) {
-  std::vector<sharpi_memory_row> rows(128);
-  uint32_t n = 0;
-  sharpi_error e = SHARPI_ERROR_INIT;
-  EXPECT_EQ(ask(rows.data(), &n, &e), SHARPI_OK) << e.text;
-  rows.resize(n);
-  return rows;
-}
-
-std::vector<sharpi_memory_row> planned_rows(const Loaded& l) {
-  return rows_by([&](sharpi_memory_row* to, uint32_t* n, sharpi_error* e) {
-    return sharpi_plan_rows(l.plan.get(), to, sizeof *to, 128, n, e);
-  });
-}
-
 /// What drafters hold is on the tier of the head, and nowhere else.
 void expect_drafters_beside_the_head(const Loaded& l, uint32_t drafters, const Where& where) {
   const uint32_t tier = where.ends == 1 ? SHARPI_TIER_CUDA : SHARPI_TIER_CPU;
   uint32_t n_found = 0;
-  for (const sharpi_memory_row& r : planned_rows(l)) {
+  for (const sharpi_memory_row& r : rows_of_handle(sharpi_plan_rows, l.plan.get())) {
     const std::string label = r.label;
     const bool weights = label == "MTP block" || label == "drafter mixers";
     const bool kv = label == "MTP KV rows" || label.starts_with("drafter KV r");
@@ -192,16 +176,13 @@ void expect_drafters_beside_the_head(const Loaded& l, uint32_t drafters, const W
 /// By label: the second backend's rows do not say whose they are once they are taken.
 void expect_every_byte_planned(const Loaded& l, const Chat& chat) {
   std::map<std::string, uint64_t> want, got;
-  for (const sharpi_memory_row& r : planned_rows(l)) want[r.label] += r.held_bytes;
+  for (const sharpi_memory_row& r : rows_of_handle(sharpi_plan_rows, l.plan.get()))
+    want[r.label] += r.held_bytes;
   const auto taken = [&](const std::vector<sharpi_memory_row>& rows) {
     for (const sharpi_memory_row& r : rows) got[r.label] += r.held_bytes;
   };
-  taken(rows_by([&](sharpi_memory_row* to, uint32_t* n, sharpi_error* e) {
-    return sharpi_model_memory(l.model.get(), to, sizeof *to, 128, n, e);
-  }));
-  taken(rows_by([&](sharpi_memory_row* to, uint32_t* n, sharpi_error* e) {
-    return sharpi_session_memory(chat.get(), to, sizeof *to, 128, n, e);
-  }));
+  taken(rows_of_handle(sharpi_model_memory, l.model.get()));
+  taken(rows_of_handle(sharpi_session_memory, chat.get()));
   EXPECT_EQ(got, want);
 }
 

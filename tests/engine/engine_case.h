@@ -76,6 +76,19 @@ class MadeModel {
 std::vector<uint32_t> reachable(const Chat& chat);
 
 std::vector<char> saved(const Chat& chat);
+using MemoryRows = std::vector<sharpi_memory_row>;
+
+/// Rows of a plan, a model or a session, by the call that lists them.
+template <class Call, class Handle>
+MemoryRows rows_of_handle(Call call, const Handle* handle) {
+  MemoryRows rows(256);
+  uint32_t n = 0;
+  sharpi_error e = SHARPI_ERROR_INIT;
+  EXPECT_EQ(call(handle, rows.data(), sizeof rows[0], 256, &n, &e), SHARPI_OK) << text_of(e);
+  rows.resize(n);
+  return rows;
+}
+
 /// Writes NaN over the output norm of a model's file.
 void spoil(const std::string& path, uint32_t n_embd);
 

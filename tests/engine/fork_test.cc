@@ -44,15 +44,6 @@ uint64_t shared_pages() {
   return bytes;
 }
 
-template <class Call, class Handle>
-std::vector<sharpi_memory_row> rows_of_handle(Call call, const Handle* h) {
-  uint32_t n = 0;
-  std::vector<sharpi_memory_row> rows(64);
-  EXPECT_EQ(call(h, rows.data(), sizeof(sharpi_memory_row), 64, &n, nullptr), SHARPI_OK);
-  rows.resize(n);
-  return rows;
-}
-
 struct KvBytes {
   uint64_t held = 0, shared = 0;
 };

@@ -22,25 +22,6 @@ Edit with_mode(sharpi_load_mode mode) {
   };
 }
 
-std::vector<sharpi_memory_row> rows_of_plan(const sharpi_plan* plan) {
-  uint32_t n = 0;
-  sharpi_error e = SHARPI_ERROR_INIT;
-  sharpi_plan_rows(plan, nullptr, sizeof(sharpi_memory_row), 0, &n, &e);
-  std::vector<sharpi_memory_row> rows(n);
-  EXPECT_EQ(sharpi_plan_rows(plan, rows.data(), sizeof rows[0], n, &n, &e), SHARPI_OK)
-      << text_of(e);
-  return rows;
-}
-std::vector<sharpi_memory_row> rows_of_model(const sharpi_model* model) {
-  uint32_t n = 0;
-  sharpi_error e = SHARPI_ERROR_INIT;
-  sharpi_model_memory(model, nullptr, sizeof(sharpi_memory_row), 0, &n, &e);
-  std::vector<sharpi_memory_row> rows(n);
-  EXPECT_EQ(sharpi_model_memory(model, rows.data(), sizeof rows[0], n, &n, &e), SHARPI_OK)
-      << text_of(e);
-  return rows;
-}
-
 class LoadMode : public ::testing::Test {
  protected:
   void use(const test::ModelRecipe& recipe) { file_.emplace(recipe); }
@@ -67,8 +48,8 @@ TEST_F(LoadMode, CopiesGiveTheSameBitsAndAreInThePlanByteForByte) {
     EXPECT_EQ(copy.plan_info.mapped_bytes, 0u) << recipe.arch;
     EXPECT_GE(copy.plan_info.host_held_bytes,
               map.plan_info.host_held_bytes + (on_gpu() ? 0 : map.plan_info.mapped_bytes));
-    std::vector<sharpi_memory_row> planned = rows_of_plan(copy.plan.get()),
-                                   held = rows_of_model(copy.model.get());
+    MemoryRows planned = rows_of_handle(sharpi_plan_rows, copy.plan.get()),
+               held = rows_of_handle(sharpi_model_memory, copy.model.get());
     std::erase_if(planned, [](const auto& r) { return r.per_session != 0 || r.transient != 0; });
     ASSERT_EQ(planned.size(), held.size()) << recipe.arch;
     for (size_t i = 0; i < held.size(); ++i) {

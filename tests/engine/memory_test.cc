@@ -10,55 +10,7 @@
 #include <tuple>
 
 #include "engine_case.h"
-
-namespace {
-std::atomic<uint64_t> n_allocations{0};
-void* counted(std::size_t bytes, std::size_t alignment) {
-  n_allocations.fetch_add(1, std::memory_order_relaxed);
-  const std::size_t rounded = (bytes + alignment) / alignment * alignment;
-  void* p = std::aligned_alloc(alignment, rounded);
-  if (p == nullptr) std::abort();
-  return p;
-}
-}  // namespace
-
-// Every C++ allocation of the program, the library's included, passes here.
-void* operator new(std::size_t n) {
-  return counted(n, 16);
-}
-void* operator new[](std::size_t n) {
-  return counted(n, 16);
-}
-void* operator new(std::size_t n, std::align_val_t a) {
-  return counted(n, static_cast<std::size_t>(a));
-}
-void* operator new[](std::size_t n, std::align_val_t a) {
-  return counted(n, static_cast<std::size_t>(a));
-}
-void operator delete(void* p) noexcept {
-  std::free(p);
-}
-void operator delete[](void* p) noexcept {
-  std::free(p);
-}
-void operator delete(void* p, std::size_t) noexcept {
-  std::free(p);
-}
-void operator delete[](void* p, std::size_t) noexcept {
-  std::free(p);
-}
-void operator delete(void* p, std::align_val_t) noexcept {
-  std::free(p);
-}
-void operator delete[](void* p, std::align_val_t) noexcept {
-  std::free(p);
-}
-void operator delete(void* p, std::size_t, std::align_val_t) noexcept {
-  std::free(p);
-}
-void operator delete[](void* p, std::size_t, std::align_val_t) noexcept {
-  std::free(p);
-}
+#include "support/counted_new.h"
 
 namespace sharpi::testing {
 namespace {
@@ -88,17 +40,7 @@ struct HostMemory {
   }
 };
 
-using Rows = std::vector<sharpi_memory_row>;
-
-template <class Handle, class Call>
-Rows rows_of_handle(Call call, const Handle* h) {
-  uint32_t n = 0;
-  sharpi_error e = SHARPI_ERROR_INIT;
-  Rows rows(64);
-  EXPECT_EQ(call(h, rows.data(), sizeof(sharpi_memory_row), 64, &n, &e), SHARPI_OK) << text_of(e);
-  rows.resize(n);
-  return rows;
-}
+using Rows = MemoryRows;
 
 using Key = std::tuple<uint32_t, uint32_t, uint32_t, std::string, uint32_t, uint32_t, uint32_t>;
 using Table = std::map<Key, std::pair<uint64_t, uint64_t>>;
@@ -215,13 +157,13 @@ void Memory::expect_decode_allocates_nothing(const Loaded& l) const {
   sharpi_error e = SHARPI_ERROR_INIT;
   int32_t failed = 0, token = 0;
   uint32_t n = 0;
-  const uint64_t before = n_allocations.load();
+  const uint64_t before = allocations();
   for (size_t i = 0; i < 16; ++i) failed |= sharpi_session_decode(handles[0], next[i], &e);
   for (size_t i = 0; i < 4; ++i)
     failed |= sharpi_decode_batch(handles.data(), next.data() + i, 4, &e);
   for (size_t i = 0; i < 4; ++i)
     failed |= sharpi_session_step(handles[1], nullptr, &token, 1, &n, &e);
-  const uint64_t after = n_allocations.load();
+  const uint64_t after = allocations();
   EXPECT_EQ(failed, SHARPI_OK) << text_of(e);
   EXPECT_EQ(after - before, 0u);
   EXPECT_GT(before, 0u) << "nothing is counted";

@@ -235,8 +235,7 @@ TEST(MtpVocab, WhatNothingWouldUseIsRefused) {
 
 /// Bytes of the logits of a session's block; 0 = it has none.
 uint64_t logits_of_block(const sharpi_session* session) {
-  return sum_of(rows_by([&](auto... a) { return sharpi_session_memory(session, a...); }),
-                "MTP logits", true);
+  return sum_of(rows_of_handle(sharpi_session_memory, session), "MTP logits", true);
 }
 
 /// A session of parameters of its own, and why not.

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 // What a host reads back: tokens, blobs in pieces, what a file is before anything is loaded, and a
 // session's summary while a call on it runs.
+#include <algorithm>
 #include <atomic>
 #include <cstddef>
 #include <thread>
@@ -38,6 +39,18 @@ std::vector<int32_t> tokens_of(const Chat& chat) {
   std::vector<int32_t> out(n);
   EXPECT_EQ(sharpi_session_tokens(chat.get(), out.data(), n, &n, &e), SHARPI_OK) << text_of(e);
   return out;
+}
+
+/// Eight, or a chunk where that is less: a host that sets n_chunk alone is not refused.
+TEST_F(ReadingBack, TheDefaultOfLogitRowsIsNoMoreThanAChunk) {
+  for (const uint32_t n_chunk : {1u, 4u, 8u, 64u}) {
+    const Loaded l = load(file_->path(), setup_with([=](sharpi_plan_params* p, auto* s) {
+                            p->n_chunk = n_chunk;
+                            s->n_ctx = 128;
+                          }));
+    EXPECT_EQ(l.plan_info.max_logit_rows, std::min(n_chunk, 8u));
+    EXPECT_TRUE(l.model);
+  }
 }
 
 /// The header lets several calls read a session at once. On a GPU rows leave through one buffer,

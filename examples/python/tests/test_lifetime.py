@@ -332,3 +332,19 @@ def test_hundreds_of_models_leave_no_memory(path):
         context.close()
 
     flat(cycle, 100)
+
+
+def test_nothing_begins_behind_the_end_of_the_process():
+    # What is registered first ends last: behind the library's own end.
+    out = in_a_child("""
+        import atexit
+        def begin():
+            try:
+                sharpi.Context()
+            except sharpi.Closed as e:
+                print(e)
+        atexit.register(begin)
+        import sharpi
+        sharpi.Context().close()
+    """)
+    assert out == "the process is ending\n"

@@ -347,4 +347,4 @@ def test_nothing_begins_behind_the_end_of_the_process():
         import sharpi
         sharpi.Context().close()
     """)
-    assert out == "the process is ending\n"
+    assert out == "the process is ending (STATE)\n"

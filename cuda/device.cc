@@ -52,12 +52,9 @@ Device::Device(uint32_t index, const DeviceProperties& p)
 
 /// A device that was never opened is left alone: to make it current would create its context.
 Device::~Device() {
-  if (cublas_lt_ == nullptr && memory_stream_ == nullptr) return;
+  if (memory_stream_ == nullptr) return;
   const DeviceScope scope(*this);
-  cublas_lt_.reset();
-  if (memory_stream_ != nullptr && cudaStreamDestroy(memory_stream_) != cudaSuccess) {
-    cudaGetLastError();
-  }
+  if (cudaStreamDestroy(memory_stream_) != cudaSuccess) cudaGetLastError();
 }
 
 Status Device::check(cudaError_t error, const char* call) const {
@@ -142,7 +139,9 @@ Status Device::open() {
   if (profile_.wgmma) {  // own kernels for products of many rows are faster than cuBLASLt there
     library_ = "own products";
   } else {
-    auto library = CublasLt::open();
+    uint64_t context = 0;
+    SHARPI_TRY(check(context_number(&context), "cuCtxGetId"));
+    auto library = CublasLt::open(context);
     if (library.is_ok()) cublas_lt_ = library.take();
     library_ = cublas_lt_ ? cublas_lt_->text() : "own products: " + library.status().text();
   }

@@ -87,6 +87,8 @@ class Device {
   /// The primary context, which the runtime uses as well. The first call makes it; it stays until
   /// the process ends, because the runtime keeps it too.
   cudaError_t context(CUcontext* out) const;
+  /// A number that the primary context has alone in this process, even behind cudaDeviceReset().
+  cudaError_t context_number(uint64_t* out) const;
   /// From now on every call says kDeviceLost.
   void mark_lost(int native) const { lost_.store(native == 0 ? -1 : native); }
   /// kDeviceLost once a sticky fault was seen.

@@ -11,7 +11,8 @@ namespace sharpi::cuda {
 namespace {
 
 struct ContextCalls {
-  void *retain = nullptr, *current = nullptr, *push = nullptr, *pop = nullptr, *capture = nullptr;
+  void *retain = nullptr, *current = nullptr, *push = nullptr, *pop = nullptr, *capture = nullptr,
+       *number = nullptr;
   bool found = false;
 
   ContextCalls() {
@@ -19,7 +20,8 @@ struct ContextCalls {
             find_entry("cuCtxGetCurrent", 4000, &current).is_ok() &&
             find_entry("cuCtxPushCurrent", 4000, &push).is_ok() &&
             find_entry("cuCtxPopCurrent", 4000, &pop).is_ok() &&
-            find_entry("cuThreadExchangeStreamCaptureMode", 10010, &capture).is_ok();
+            find_entry("cuThreadExchangeStreamCaptureMode", 10010, &capture).is_ok() &&
+            find_entry("cuCtxGetId", 12000, &number).is_ok();
   }
 };
 
@@ -51,6 +53,16 @@ cudaError_t Device::context(CUcontext* out) const {
   }
   *out = context_;
   return cudaSuccess;
+}
+
+cudaError_t Device::context_number(uint64_t* out) const {
+  CUcontext context = nullptr;
+  if (const cudaError_t error = this->context(&context); error != cudaSuccess) return error;
+  unsigned long long number = 0;
+  const auto get = entry<PFN_cuCtxGetId_v12000>(context_calls().number);
+  const auto error = static_cast<cudaError_t>(get(context, &number));
+  *out = number;
+  return error;
 }
 
 DeviceScope::DeviceScope(const Device& device) {

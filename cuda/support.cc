@@ -109,6 +109,27 @@ Status check_experts(uint32_t layer, const FfnSpec& f) {
   return Status::ok();
 }
 
+Status check_columns(const std::string& what, uint32_t n) {
+  if (n % kColumnStep == 0) return Status::ok();
+  return Status::error(Code::kUnsupported, "%s of %u elements; the GPU takes multiples of %u",
+                       what.c_str(), n, kColumnStep);
+}
+
+/// Products go through the columns of a matrix in steps. Heads have lengths that fit.
+Status check_widths(const ModelSpec& spec, const Placement& placement) {
+  if (!placement.uses(TierId::kCuda)) return Status::ok();
+  SHARPI_TRY(check_columns("the model has embeddings", spec.n_embd));
+  for (uint32_t l = 0; l < spec.n_layers(); ++l) {
+    if (placement.ffn[l] != TierId::kCuda) continue;
+    const LayerSpec& layer = spec.layers[l];
+    const std::string name = "layer " + std::to_string(l) + " has ";
+    SHARPI_TRY(check_columns(name + "an FFN", layer.ffn.d_ff));
+    SHARPI_TRY(check_columns(name + "a shared expert", layer.ffn.d_shared));
+    if (layer.ple_proj) SHARPI_TRY(check_columns(name + "per-layer embeddings", spec.d_ple));
+  }
+  return Status::ok();
+}
+
 }  // namespace
 
 Status check_support(const DeviceProfile& device, const std::string& name, const ModelSpec& spec,
@@ -118,6 +139,7 @@ Status check_support(const DeviceProfile& device, const std::string& name, const
   if (placement.uses(TierId::kCuda) && kProducts > room) {
     return no_room(name, device, "a product of many rows", kProducts);
   }
+  SHARPI_TRY(check_widths(spec, placement));
   for (uint32_t l = 0; l < spec.n_layers(); ++l) {
     const LayerSpec& layer = spec.layers[l];
     if (placement.mixer[l] == TierId::kCuda) {

@@ -300,6 +300,39 @@ TEST(Families, TheBestOfEveryVocabularyAreFound) {
   EXPECT_EQ(cuda::most_best(100), 100u);
 }
 
+/// Columns that no product takes are refused when planned, by what has them.
+TEST(Families, WidthsThatNoProductTakesAreRefusedWhenPlanned) {
+  const DeviceProfile& card = cuda::find_card("8.9")->profile;
+  ModelSpec spec = *published_models()[0].spec;
+  const auto refusal = [&](TierId tier) {
+    const Status can = cuda::check_support(card, "Some Card", spec, Placement::all(spec, tier));
+    EXPECT_EQ(can.code(), can.is_ok() ? Code::kOk : Code::kUnsupported);
+    return can.text();
+  };
+  EXPECT_EQ(refusal(TierId::kCuda), "");
+  spec.layers[2].ffn.d_ff += 4;
+  const std::string width = std::to_string(spec.layers[2].ffn.d_ff);
+  EXPECT_EQ(refusal(TierId::kCuda),
+            "layer 2 has an FFN of " + width + " elements; the GPU takes multiples of 8");
+  EXPECT_EQ(refusal(TierId::kCpu), "");
+  spec.layers[2].ffn.d_ff -= 4;
+  spec.layers[1].ffn.d_shared = 12;
+  EXPECT_EQ(refusal(TierId::kCuda),
+            "layer 1 has a shared expert of 12 elements; the GPU takes multiples of 8");
+  spec.layers[1].ffn.d_shared = 0;
+  spec.d_ple = 4;
+  EXPECT_EQ(refusal(TierId::kCuda), "") << "no layer has any";
+  spec.layers[3].ple_proj = spec.layers[3].ffn.down;
+  EXPECT_EQ(refusal(TierId::kCuda),
+            "layer 3 has per-layer embeddings of 4 elements; the GPU takes multiples of 8");
+  EXPECT_EQ(refusal(TierId::kCpu), "");
+  spec.d_ple = 8;
+  EXPECT_EQ(refusal(TierId::kCuda), "");
+  spec.n_embd = 1020;
+  EXPECT_EQ(refusal(TierId::kCuda),
+            "the model has embeddings of 1020 elements; the GPU takes multiples of 8");
+}
+
 /// Plans refuse what no kernel takes, by name.
 TEST(Families, WhatDoesNotFitIsRefusedWhenPlanned) {
   const auto& models = published_models();

@@ -27,23 +27,15 @@ Status cublas_status(cublasStatus_t s, const char* what) {
                               "cuBLASLt failed at %s with status %d", what, static_cast<int>(s));
 }
 
-}  // namespace
-
-struct CublasLt::Impl {
-  /// What a shape needs: descriptors and the algorithm.
-  struct Plan {
-    cublasLtMatmulDesc_t desc = nullptr;
-    cublasLtMatrixLayout_t w = nullptr, x = nullptr, y = nullptr;
-    cublasLtMatmulAlgo_t algo = {};
-  };
-
-  DynamicLibrary library;
-  cublasLtHandle_t handle = nullptr;
-  std::mutex mutex;
-  std::map<ShapeKey, Plan> plans;
+/// The library's functions, and a handle for every context that a device was opened in. Both stay
+/// until the process ends: to destroy a handle waits for the whole device, and ends what another
+/// thread of the host captures on it.
+struct Library {
+  DynamicLibrary file;
+  bool found = false;
+  std::map<uint64_t, cublasLtHandle_t> handles;
 
   decltype(&cublasLtCreate) create = nullptr;
-  decltype(&cublasLtDestroy) destroy = nullptr;
   decltype(&cublasLtGetVersion) get_version = nullptr;
   decltype(&cublasLtMatmul) matmul = nullptr;
   decltype(&cublasLtMatmulDescCreate) desc_create = nullptr;
@@ -56,69 +48,101 @@ struct CublasLt::Impl {
   decltype(&cublasLtMatmulPreferenceSetAttribute) preference_set = nullptr;
   decltype(&cublasLtMatmulAlgoGetHeuristic) heuristic = nullptr;
 
-  bool load_functions() {
+  /// Once it was found, it is not looked for again.
+  Status find() {
+    if (found) return Status::ok();
+    if (!file.open({"libcublasLt.so.13", "libcublasLt.so.12", "libcublasLt.so"})) {
+      return Status::error(Code::kNotFound,
+                           "there is no libcublasLt.so (.13, .12), so own kernels run");
+    }
     const auto get = [this](auto* to, const char* name) {
-      *reinterpret_cast<void**>(to) = library.symbol(name);
+      *reinterpret_cast<void**>(to) = file.symbol(name);
       return *to != nullptr;
     };
-    return get(&create, "cublasLtCreate") && get(&destroy, "cublasLtDestroy") &&
-           get(&get_version, "cublasLtGetVersion") && get(&matmul, "cublasLtMatmul") &&
-           get(&desc_create, "cublasLtMatmulDescCreate") &&
-           get(&desc_destroy, "cublasLtMatmulDescDestroy") &&
-           get(&desc_set, "cublasLtMatmulDescSetAttribute") &&
-           get(&layout_create, "cublasLtMatrixLayoutCreate") &&
-           get(&layout_destroy, "cublasLtMatrixLayoutDestroy") &&
-           get(&preference_create, "cublasLtMatmulPreferenceCreate") &&
-           get(&preference_destroy, "cublasLtMatmulPreferenceDestroy") &&
-           get(&preference_set, "cublasLtMatmulPreferenceSetAttribute") &&
-           get(&heuristic, "cublasLtMatmulAlgoGetHeuristic");
+    found = get(&create, "cublasLtCreate") && get(&get_version, "cublasLtGetVersion") &&
+            get(&matmul, "cublasLtMatmul") && get(&desc_create, "cublasLtMatmulDescCreate") &&
+            get(&desc_destroy, "cublasLtMatmulDescDestroy") &&
+            get(&desc_set, "cublasLtMatmulDescSetAttribute") &&
+            get(&layout_create, "cublasLtMatrixLayoutCreate") &&
+            get(&layout_destroy, "cublasLtMatrixLayoutDestroy") &&
+            get(&preference_create, "cublasLtMatmulPreferenceCreate") &&
+            get(&preference_destroy, "cublasLtMatmulPreferenceDestroy") &&
+            get(&preference_set, "cublasLtMatmulPreferenceSetAttribute") &&
+            get(&heuristic, "cublasLtMatmulAlgoGetHeuristic");
+    if (found) return Status::ok();
+    return Status::error(Code::kNotFound, "%s lacks functions, so own kernels run", file.name());
   }
+  /// The handle of the current context, which has this number.
+  Result<cublasLtHandle_t> handle_of(uint64_t context) {
+    const auto at = handles.find(context);
+    if (at != handles.end()) return at->second;
+    cublasLtHandle_t made = nullptr;
+    SHARPI_TRY(cublas_status(create(&made), "handle"));
+    handles.emplace(context, made);
+    return made;
+  }
+};
 
+}  // namespace
+
+struct CublasLt::Impl {
+  /// What a shape needs: descriptors and the algorithm.
+  struct Plan {
+    cublasLtMatmulDesc_t desc = nullptr;
+    cublasLtMatrixLayout_t w = nullptr, x = nullptr, y = nullptr;
+    cublasLtMatmulAlgo_t algo = {};
+  };
+
+  const Library& lib;
+  cublasLtHandle_t handle = nullptr;
+  std::mutex mutex;
+  std::map<ShapeKey, Plan> plans;
+
+  Impl(const Library& library, cublasLtHandle_t of_context) : lib(library), handle(of_context) {}
   ~Impl() {
     for (auto& [key, plan] : plans) release(plan);
-    if (handle != nullptr) destroy(handle);
   }
   void release(const Plan& plan) const {
-    if (plan.desc != nullptr) desc_destroy(plan.desc);
+    if (plan.desc != nullptr) lib.desc_destroy(plan.desc);
     for (const auto layout : {plan.w, plan.x, plan.y}) {
-      if (layout != nullptr) layout_destroy(layout);
+      if (layout != nullptr) lib.layout_destroy(layout);
     }
   }
 
   /// Column-major in the library's words: y^T (n_out x n_rows) = W (transposed) * x^T.
   Status fill(Plan* plan, const CublasProduct& p) const {
     SHARPI_TRY(
-        cublas_status(desc_create(&plan->desc, CUBLAS_COMPUTE_32F, CUDA_R_32F), "descriptor"));
+        cublas_status(lib.desc_create(&plan->desc, CUBLAS_COMPUTE_32F, CUDA_R_32F), "descriptor"));
     const cublasOperation_t transposed = CUBLAS_OP_T;
     const cublasLtPointerMode_t mode = CUBLASLT_POINTER_MODE_DEVICE;
     SHARPI_TRY(cublas_status(
-        desc_set(plan->desc, CUBLASLT_MATMUL_DESC_TRANSA, &transposed, sizeof transposed),
+        lib.desc_set(plan->desc, CUBLASLT_MATMUL_DESC_TRANSA, &transposed, sizeof transposed),
         "transposition"));
-    SHARPI_TRY(
-        cublas_status(desc_set(plan->desc, CUBLASLT_MATMUL_DESC_POINTER_MODE, &mode, sizeof mode),
-                      "pointer mode"));
+    SHARPI_TRY(cublas_status(
+        lib.desc_set(plan->desc, CUBLASLT_MATMUL_DESC_POINTER_MODE, &mode, sizeof mode),
+        "pointer mode"));
     const auto n_in = static_cast<int64_t>(p.n_in), ldy = static_cast<int64_t>(p.y_stride);
-    SHARPI_TRY(cublas_status(layout_create(&plan->w, CUDA_R_16F, p.n_in, p.n_out, n_in), "W"));
-    SHARPI_TRY(cublas_status(layout_create(&plan->x, CUDA_R_16F, p.n_in, p.n_rows, n_in), "x"));
-    SHARPI_TRY(cublas_status(layout_create(&plan->y, CUDA_R_32F, p.n_out, p.n_rows, ldy), "y"));
+    SHARPI_TRY(cublas_status(lib.layout_create(&plan->w, CUDA_R_16F, p.n_in, p.n_out, n_in), "W"));
+    SHARPI_TRY(cublas_status(lib.layout_create(&plan->x, CUDA_R_16F, p.n_in, p.n_rows, n_in), "x"));
+    SHARPI_TRY(cublas_status(lib.layout_create(&plan->y, CUDA_R_32F, p.n_out, p.n_rows, ldy), "y"));
     cublasLtMatmulPreference_t preference = nullptr;
-    SHARPI_TRY(cublas_status(preference_create(&preference), "preference"));
+    SHARPI_TRY(cublas_status(lib.preference_create(&preference), "preference"));
     const uint64_t bytes = kCublasWorkspaceBytes;
-    cublasStatus_t status =
-        preference_set(preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &bytes, sizeof bytes);
+    cublasStatus_t status = lib.preference_set(preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES,
+                                               &bytes, sizeof bytes);
     const uint32_t align = alignment(p.y);
     for (const auto what :
          {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES}) {
       if (status == CUBLAS_STATUS_SUCCESS)
-        status = preference_set(preference, what, &align, sizeof align);
+        status = lib.preference_set(preference, what, &align, sizeof align);
     }
     cublasLtMatmulHeuristicResult_t result = {};
     int found = 0;
     if (status == CUBLAS_STATUS_SUCCESS) {
-      status = heuristic(handle, plan->desc, plan->w, plan->x, plan->y, plan->y, preference, 1,
-                         &result, &found);
+      status = lib.heuristic(handle, plan->desc, plan->w, plan->x, plan->y, plan->y, preference, 1,
+                             &result, &found);
     }
-    preference_destroy(preference);
+    lib.preference_destroy(preference);
     SHARPI_TRY(cublas_status(status, "heuristic"));
     if (found == 0) return cublas_status(CUBLAS_STATUS_NOT_SUPPORTED, "heuristic");
     plan->algo = result.algo;
@@ -129,20 +153,14 @@ struct CublasLt::Impl {
 CublasLt::CublasLt(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 CublasLt::~CublasLt() = default;
 
-Result<std::unique_ptr<CublasLt>> CublasLt::open() {
-  auto impl = std::make_unique<Impl>();
-  if (!impl->library.open({"libcublasLt.so.13", "libcublasLt.so.12", "libcublasLt.so"})) {
-    return Status::error(Code::kNotFound,
-                         "there is no libcublasLt.so (.13, .12), so own kernels run");
-  }
-  const char* name = impl->library.name();
-  if (!impl->load_functions()) {
-    return Status::error(Code::kNotFound, "%s lacks functions, so own kernels run", name);
-  }
-  const std::string text = std::string(name) + " " + std::to_string(impl->get_version());
-  SHARPI_TRY(cublas_status(impl->create(&impl->handle), "handle"));
-  std::unique_ptr<CublasLt> result(new CublasLt(std::move(impl)));
-  result->text_ = text;
+Result<std::unique_ptr<CublasLt>> CublasLt::open(uint64_t context) {
+  static std::mutex opening;
+  static auto* const library = new Library;
+  const std::lock_guard<std::mutex> lock(opening);
+  SHARPI_TRY(library->find());
+  SHARPI_TRY_ASSIGN(const cublasLtHandle_t handle, library->handle_of(context));
+  std::unique_ptr<CublasLt> result(new CublasLt(std::make_unique<Impl>(*library, handle)));
+  result->text_ = std::string(library->file.name()) + " " + std::to_string(library->get_version());
   return result;
 }
 
@@ -162,10 +180,10 @@ Status CublasLt::run(const CublasProduct& p, cudaStream_t stream) {
     }
     plan = &at->second;
   }
-  return cublas_status(
-      impl_->matmul(impl_->handle, plan->desc, p.alpha, p.w, plan->w, p.x, plan->x, p.beta, p.y,
-                    plan->y, p.y, plan->y, &plan->algo, p.workspace, kCublasWorkspaceBytes, stream),
-      "product");
+  return cublas_status(impl_->lib.matmul(impl_->handle, plan->desc, p.alpha, p.w, plan->w, p.x,
+                                         plan->x, p.beta, p.y, plan->y, p.y, plan->y, &plan->algo,
+                                         p.workspace, kCublasWorkspaceBytes, stream),
+                       "product");
 }
 
 }  // namespace sharpi::cuda

@@ -32,8 +32,9 @@ struct CublasProduct {
 class CublasLt {
  public:
   /// Looks for the library under its usual names. kNotFound: there is none; the text says what was
-  /// tried. Creates a handle on the current device.
-  static Result<std::unique_ptr<CublasLt>> open();
+  /// tried. `context` is a number that the current CUDA context has alone in this process: it has
+  /// one handle, which stays until the process ends.
+  static Result<std::unique_ptr<CublasLt>> open(uint64_t context);
   ~CublasLt();
   CublasLt(const CublasLt&) = delete;
   CublasLt& operator=(const CublasLt&) = delete;

@@ -28,7 +28,8 @@ Status check_tasks(const MatmulParams& p) {
   const uint32_t n_in = p.tasks[0].w.n_in;
   for (uint32_t t = 0; t < p.n_tasks; ++t) {
     const DeviceMatrix& w = p.tasks[t].w;
-    if (!w || w.n_in != n_in || n_in % 8 != 0 || w.n_out == 0 || !ggml_traits(w.type).computable) {
+    if (!w || w.n_in != n_in || n_in % kColumnStep != 0 || w.n_out == 0 ||
+        !ggml_traits(w.type).computable) {
       return Status::error(
           Code::kInternal,
           "task %u of a product cannot be computed: its matrix is %u x %u of type %s", t, w.n_out,
@@ -54,7 +55,7 @@ Status check_moe(const MoeParams& p) {
   const bool kinds = is_gated_epilogue(p.activation) && ggml_traits(p.gate.type).computable &&
                      ggml_traits(p.up.type).computable && ggml_traits(p.down.type).computable;
   if (!shapes || !kinds || p.n_rows == 0 || p.n_used == 0 || p.n_used > 32 || p.x_stride % 4 != 0 ||
-      p.gate.n_in % 8 != 0 || p.gate.n_out % 8 != 0 || p.workspace == nullptr ||
+      p.gate.n_in % kColumnStep != 0 || p.gate.n_out % kColumnStep != 0 || p.workspace == nullptr ||
       reinterpret_cast<uintptr_t>(p.x) % 16 != 0) {
     return Status::error(Code::kInternal,
                          "%u of %u experts of %u x %u weights cannot be computed for %u rows",

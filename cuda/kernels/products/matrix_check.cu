@@ -284,7 +284,7 @@ int main(int argc, char** argv) {
     if (std::strcmp(argv[i], "mma") == 0) b.config.gemm_path = GemmPath::kMma;
     if (std::strcmp(argv[i], "cublas") == 0) b.config.gemm_path = GemmPath::kCublasLt;
   }
-  Result<std::unique_ptr<CublasLt>> library = CublasLt::open();
+  Result<std::unique_ptr<CublasLt>> library = CublasLt::open(0);
   if (library.is_ok()) b.config.cublas_lt = library.value().get();
   std::printf("%s; 2048 rows: %s\n",
               library.is_ok() ? library.value()->text().c_str() : library.status().text().c_str(),

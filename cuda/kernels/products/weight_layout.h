@@ -23,6 +23,8 @@ enum class WeightLayout : uint8_t { kRows, kTiles };
 constexpr uint32_t kPanelRows = 16;
 /// Columns of a unit: one super-block of the K types.
 constexpr uint32_t kUnitColumns = 256;
+/// What the columns of every matrix are a multiple of.
+constexpr uint32_t kColumnStep = 8;
 /// What matrices must be aligned to in device memory (bulk copies need 16).
 constexpr uint64_t kWeightAlign = 256;
 

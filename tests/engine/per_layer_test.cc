@@ -29,12 +29,13 @@ std::vector<Logits> logits_of(const std::string& path, const std::vector<int32_t
   return out;
 }
 
-/// Whoever plans a model for the GPU reads why it does not go there.
+/// Whoever asks for blocks on the GPU reads why the model does not go there.
 void expect_refusal(const std::string& path, const std::string& want) {
   const ContextPtr context = make_context({});
   PlanPtr plan;
   sharpi_error e = SHARPI_ERROR_INIT;
-  EXPECT_EQ(try_plan(context.get(), path, {}, &plan, &e), SHARPI_E_UNSUPPORTED);
+  const ModelSetup setup = setup_with([](sharpi_plan_params* p, auto) { p->n_gpu_layers = 1; });
+  EXPECT_EQ(try_plan(context.get(), path, setup, &plan, &e), SHARPI_E_UNSUPPORTED);
   EXPECT_NE(std::string(e.text).find(want), std::string::npos) << e.text;
 }
 

@@ -176,7 +176,7 @@ Result<PlacementLadder> PlacementLadder::create(const ModelSpec& spec, const sha
   ladder.together_ = !moe;
   ladder.pinned_ends_ = p.gpu_ends;
   ladder.may_leave_ = p.n_gpu_layers < 0 && p.gpu_ends != 1 && ffn.least == 0;
-  ladder.order_by(kUsualOrder);
+  ladder.keep(ladder.ends().front());
   return ladder;
 }
 
@@ -208,22 +208,40 @@ void PlacementLadder::give(Give kind, Rung* at) {
   }
 }
 
-void PlacementLadder::order_by(const GiveOrder& order) {
+void PlacementLadder::make_rungs() {
   if (layers_.most == 0) return;  // nothing may be on a device
   rungs_.clear();
-  Rung at{layers_.most, ffn_.most, std::min(experts_.most, ffn_.most), pinned_ends_ != 0};
+  Rung at{layers_.most, ffn_.most, std::min(experts_.most, ffn_.most), ends_};
   rungs_.push_back(at);
-  for (const Give kind : order) give(kind, &at);
-  if (pinned_ends_ < 0) {
-    at.ends = false;
+  for (const Give kind : order_) give(kind, &at);
+  if (pinned_ends_ < 0 && ends_ != Ends::kNone) {
+    at.ends = Ends::kNone;
     rungs_.push_back(at);
   }
   if (may_leave_ && pinned_slots_ <= 0) rungs_.push_back({});
 }
 
+void PlacementLadder::order_by(const GiveOrder& order) {
+  order_ = order;
+  make_rungs();
+}
+
+std::vector<Ends> PlacementLadder::ends() const {
+  if (layers_.most == 0 || pinned_ends_ == 0) return {Ends::kNone};
+  if (pinned_ends_ > 0) return {Ends::kBoth};
+  if (spec_->tied_output) return {Ends::kBoth, Ends::kNone};
+  return {Ends::kBoth, Ends::kHead, Ends::kNone};
+}
+
+void PlacementLadder::keep(Ends ends) {
+  ends_ = ends;
+  make_rungs();
+}
+
 bool PlacementLadder::order_matters() const {
   const auto free = [](const Range& r) { return r.most > r.least ? 1 : 0; };
-  return free(layers_) + free(ffn_) + (together_ ? 0 : free(experts_)) > 1;
+  const int ends_may_go = ends().size() > 1 ? 1 : 0;
+  return free(layers_) + free(ffn_) + (together_ ? 0 : free(experts_)) + ends_may_go > 1;
 }
 
 size_t PlacementLadder::least_rung() const {
@@ -237,7 +255,8 @@ Placement PlacementLadder::at(size_t rung, uint32_t n_expert_slots) const {
   std::fill_n(p.mixer.begin(), r.n_mixers, TierId::kCuda);
   std::fill_n(p.ffn.begin(), r.n_ffn, TierId::kCuda);
   std::fill_n(p.experts.begin(), r.n_experts, TierId::kCuda);
-  if (r.ends) p.embedding = p.head = TierId::kCuda;
+  if (r.ends == Ends::kBoth) p.embedding = TierId::kCuda;
+  if (r.ends != Ends::kNone) p.head = TierId::kCuda;
   p.n_expert_slots =
       static_cast<uint32_t>(std::min<uint64_t>(n_expert_slots, p.n_parted_experts(*spec_)));
   return p;
@@ -255,7 +274,9 @@ std::string PlacementLadder::describe(size_t rung) const {
   if (routed_experts(*spec_) != 0) {
     text += ", the routed experts of " + std::to_string(r.n_experts) + " layers";
   }
-  return text + (r.ends ? ", the embedding and the head on the GPU" : " on the GPU");
+  if (r.ends == Ends::kBoth) text += ", the embedding and the head";
+  if (r.ends == Ends::kHead) text += ", the head";
+  return text + " on the GPU";
 }
 
 }  // namespace sharpi

@@ -3,8 +3,9 @@
 // every further one takes less device memory. What gives way first is what costs least for a byte
 // freed (plan/give_way.h), usually the routed experts of all MoE layers (single ones come back as
 // slots, where there is room); then FFN blocks, last layer first; then whole layers from the tail,
-// whose KV rows go with them. The embedding and the head go last. The solver takes the first rung
-// that fits, so equal requests at equal rates give equal placements. Thread rule: plain values.
+// whose KV rows go with them. What of the embedding and the head stays until then is a choice
+// (plan/ends.h): each makes a ladder of its own, of which the solver takes the first rung that
+// fits, so equal requests at equal rates give equal placements. Thread rule: plain values.
 #pragma once
 
 #include <cstdint>
@@ -24,6 +25,9 @@ struct DeviceAbility {
   std::string why_none;       // without one
 };
 
+/// What of the embedding and the head stays on the device while other blocks give way.
+enum class Ends : uint8_t { kBoth, kHead, kNone };
+
 class PlacementLadder {
  public:
   /// The rungs that the pins leave. kInvalidArgument: a pin above what the model has, or pins that
@@ -33,9 +37,16 @@ class PlacementLadder {
                                         const DeviceAbility& device);
   /// Puts the rungs in the order of what gives way; kUsualOrder at first.
   void order_by(const GiveOrder& order);
-  /// Whether more than one kind of blocks may give way.
+  /// The choices that the pins and the model leave, that with the most on the device first. A table
+  /// that is the head's too is one tensor: neither leaves without the other.
+  std::vector<Ends> ends() const;
+  /// Makes the rungs of one of them; those of the first at first.
+  void keep(Ends ends);
+  /// Whether more than one kind of blocks may give way, the ends being one.
   bool order_matters() const;
-  /// The last rung with blocks on the device; it is the same in every order.
+  /// Whether a rung has less on the device than the pins allow.
+  bool gives_way(size_t rung) const { return rung > 0 || ends_ != ends().front(); }
+  /// The last rung with blocks on the device; the same in every order and for all ends that may go.
   size_t least_rung() const;
   size_t size() const { return rungs_.size(); }
   Placement at(size_t rung, uint32_t n_expert_slots) const;
@@ -49,16 +60,19 @@ class PlacementLadder {
  private:
   struct Rung {
     uint32_t n_mixers = 0, n_ffn = 0, n_experts = 0;  // of the first layers
-    bool ends = false;                                // the embedding and the head too
+    Ends ends = Ends::kNone;                          // those that are there too
   };
   struct Range {
     uint32_t most = 0, least = 0;
   };
   explicit PlacementLadder(const ModelSpec& spec) : spec_(&spec) {}
   void give(Give kind, Rung* at);
+  void make_rungs();
   const ModelSpec* spec_;
   std::vector<Rung> rungs_;
   Range layers_, ffn_, experts_;
+  GiveOrder order_ = kUsualOrder;
+  Ends ends_ = Ends::kNone;
   int32_t pinned_slots_ = -1, pinned_ends_ = -1;
   bool together_ = false;   // a layer's routed experts go with its FFN block
   bool may_leave_ = false;  // nothing has to be on the device

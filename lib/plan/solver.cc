@@ -11,6 +11,7 @@
 #include "base/checked.h"
 #include "plan/draft_model.h"
 #include "plan/draft_mtp.h"
+#include "plan/ends.h"
 
 namespace sharpi {
 namespace {
@@ -126,34 +127,33 @@ uint32_t largest(uint32_t low, uint32_t high, const Fits& fits) {
 
 class Solver {
  public:
-  Solver(const SolveInputs& in, const PlacementLadder& ladder, Plan* plan)
+  Solver(const SolveInputs& in, PlacementLadder* ladder, Plan* plan)
       : sizers_(in.sizers),
-        ladder_(ladder),
+        ladder_(*ladder),
         session_(*in.params.session),
         environment_(in.environment),
         plan_(plan),
+        ends_(usable_ends(*ladder, *plan)),
         n_ctx_(plan->session.n_ctx),
         host_(make_budget(find_host(in.sizers), in.params.host_budget, "host")),
         device_(make_budget(in.device, in.params.device_budget, "device")) {}
 
-  /// Whether the first rung fits the device, with the default dtype or a narrower automatic one,
-  /// which is then the one that solve() takes.
-  Result<bool> first_rung_fits() {
-    automatic_ = plan_->spec->default_kv_dtype;
-    while (true) {
-      SHARPI_TRY(set_placement(0));
-      plan_->session.n_ctx = placed_context();
-      price(sizers_, plan_);
-      const bool fits = check_budget(*plan_, device_, true).is_ok();
-      const KvDtype next = narrower(automatic_);
-      if (fits) {
-        whole_ = automatic_;
-        return true;
-      }
-      if (!any_auto_ || plan_->n_ctx_is_auto || next == automatic_) return false;
-      automatic_ = next;
-      if (!set_placement(0).is_ok()) return false;  // rows that this codec cannot store
+  /// Whether all blocks that the pins allow there fit the device, the embedding apart where it may
+  /// leave alone, with the default dtype or a narrower automatic one. What fits first is what
+  /// solve() takes. Narrower rows go before an embedding on the host: a token reads fewer bytes.
+  Result<bool> all_blocks_fit() {
+    const std::vector<Ends> choices = ends_;
+    for (const Ends ends : choices) {
+      if (ends == Ends::kNone && ends != choices.front()) continue;  // the head is a block as well
+      ladder_.keep(ends);
+      SHARPI_TRY_ASSIGN(const bool fits, first_rung_fits());
+      if (!fits) continue;
+      ends_ = {ends};
+      whole_ = automatic_;
+      return true;
     }
+    ladder_.keep(choices.front());
+    return false;
   }
 
   /// What give_order() needs besides rates: the session on the device, and the tail's rows.
@@ -215,6 +215,21 @@ class Solver {
     return check_kv_geometry(*plan_->spec, all, plan_->session.dtypes);
   }
 
+  /// Whether the first rung fits the device, with the default dtype or a narrower automatic one.
+  Result<bool> first_rung_fits() {
+    automatic_ = plan_->spec->default_kv_dtype;
+    while (true) {
+      SHARPI_TRY(set_placement(0));
+      plan_->session.n_ctx = placed_context();
+      price(sizers_, plan_);
+      if (check_budget(*plan_, device_, true).is_ok()) return true;
+      const KvDtype next = narrower(automatic_);
+      if (!any_auto_ || plan_->n_ctx_is_auto || next == automatic_) return false;
+      automatic_ = next;
+      if (!set_placement(0).is_ok()) return false;  // rows that this codec cannot store
+    }
+  }
+
   Status fit(uint32_t n_ctx) {
     plan_->session.n_ctx = n_ctx;
     price(sizers_, plan_);
@@ -226,9 +241,32 @@ class Solver {
     return n_ctx_ == SHARPI_UNSET ? std::min(plan_->spec->n_ctx_train, kPlacedContext) : n_ctx_;
   }
 
-  /// The first rung that fits. Device bytes fall from rung to rung, so it is found by bisection.
+  /// The placement on which a token is fastest, of the first rungs that fit for each choice of
+  /// ends. Where none fits, the first choice stays, for an automatic context to become shorter.
   Status place() {
+    struct Found {
+      Ends ends;
+      size_t rung;
+      uint32_t slots;
+      TokenCost cost;
+    };
     const uint32_t n_ctx = placed_context();
+    std::optional<Found> best;
+    for (const Ends ends : ends_) {
+      ladder_.keep(ends);
+      SHARPI_TRY(find_rung(n_ctx));
+      if (ends_.size() > 1 && !fit(n_ctx).is_ok()) continue;
+      const Found found{ends, rung_, plan_->placement.n_expert_slots, token_cost(*plan_)};
+      if (!best || is_better(ends, found.cost, best->cost)) best = found;
+    }
+    ladder_.keep(best ? best->ends : ends_.front());
+    SHARPI_TRY(best ? set_placement(best->rung, best->slots) : find_rung(n_ctx));
+    return plan_->n_ctx_is_auto ? largest_context() : fit(n_ctx);
+  }
+
+  /// The first rung of a ladder that fits. Device bytes fall from rung to rung, so it is found by
+  /// bisection.
+  Status find_rung(uint32_t n_ctx) {
     size_t low = 0, high = ladder_.size() - 1;
     // The first rungs are tried one by one: with the first layers whose weights stream comes their
     // staging, which can take more than their blocks give back.
@@ -244,8 +282,7 @@ class Solver {
       }
     }
     SHARPI_TRY(set_placement(low));
-    SHARPI_TRY(grow_slots(n_ctx));
-    return plan_->n_ctx_is_auto ? largest_context() : fit(n_ctx);
+    return grow_slots(n_ctx);
   }
 
   /// As many expert slots as fit besides everything else.
@@ -290,7 +327,7 @@ class Solver {
     std::vector<std::string>& to = plan_->fallbacks;
     const std::string ctx = std::to_string(plan_->session.n_ctx);
     if (!plan_->placement_reason.empty()) to.push_back(plan_->placement_reason);
-    if (rung_ > 0) {
+    if (ladder_.gives_way(rung_)) {
       const uint32_t slots = plan_->placement.n_expert_slots;
       to.push_back(ladder_.describe(rung_) +
                    (slots == 0 ? "" : ", with " + std::to_string(slots) + " expert slots") +
@@ -378,15 +415,16 @@ class Solver {
   }
 
   const std::vector<const TierSizer*>& sizers_;
-  const PlacementLadder& ladder_;
+  PlacementLadder& ladder_;
   sharpi_session_params session_;
   const PlanEnvironment& environment_;
   Plan* plan_;
-  const uint32_t n_ctx_;  // as asked for
+  std::vector<Ends> ends_;  // that are tried
+  const uint32_t n_ctx_;    // as asked for
   const Budget host_, device_;
   uint64_t modest_bytes_ = 0;     // of the host, what the sessions take with a modest context
   bool kept_small_ = false;       // an automatic context could be larger
-  std::optional<KvDtype> whole_;  // an automatic dtype with which the first rung fits
+  std::optional<KvDtype> whole_;  // an automatic dtype with which all blocks fit
   size_t rung_ = 0;
   KvDtype automatic_ = KvDtype::kF32;
   bool any_auto_ = false;
@@ -430,8 +468,8 @@ uint64_t weight_bytes(const Plan& plan) {
 }
 
 Status solve(const SolveInputs& in, PlacementLadder* ladder, Plan* plan) {
-  Solver solver(in, *ladder, plan);
-  SHARPI_TRY_ASSIGN(const bool whole, solver.first_rung_fits());
+  Solver solver(in, ladder, plan);
+  SHARPI_TRY_ASSIGN(const bool whole, solver.all_blocks_fit());
   if (!whole && ladder->order_matters() && solver.fits_at_all()) {
     SHARPI_TRY(set_rates(in.params, in.machine, true, plan));
     ladder->order_by(give_order(*plan->spec, plan->session, solver.tail_dtypes(), plan->rates));

@@ -171,8 +171,10 @@ TEST_F(Budget, ExpertSlotsFillWhatIsLeft) {
                                       std::pair{test::real_qwen36_35b_a3b(), 4096u}}) {
     const auto spec = real(recipe);
     for (const uint64_t budget : kBudgets) {
-      const auto wide = must(spec, {.budget = budget, .n_ctx = n_ctx, .kv = SHARPI_KV_F32});
-      const auto narrow = must(spec, {.budget = budget, .n_ctx = n_ctx, .kv = SHARPI_KV_Q8_0});
+      const auto with = [&](sharpi_kv_dtype kv) {
+        return must(spec, {.budget = budget, .n_ctx = n_ctx, .kv = kv, .ends = 1});
+      };
+      const auto wide = with(SHARPI_KV_F32), narrow = with(SHARPI_KV_Q8_0);
       const sharpi_plan_summary w = wide->summary(), n = narrow->summary();
       ASSERT_GT(w.expert_slot_bytes, 0u) << "the device computes no single experts";
       EXPECT_EQ(w.n_gpu_ffn, spec->n_layers());

@@ -54,11 +54,11 @@ KernelConfig config_of(const DeviceProfile& device) {
 }
 
 /// Placements that a plan can have: all, without the ends, without FFN blocks of the second half,
-/// without its layers, without routed experts.
+/// without its layers, without routed experts, without the embedding.
 std::vector<Placement> placements(const ModelSpec& spec) {
   const uint32_t n = spec.n_layers();
   const Placement all = Placement::all(spec, TierId::kCuda);
-  std::vector<Placement> out(5, all);
+  std::vector<Placement> out(6, all);
   out[1].embedding = out[1].head = TierId::kCpu;
   for (uint32_t l = 0; l < n; ++l) {
     if (l >= n / 2) out[2].ffn[l] = out[2].experts[l] = TierId::kCpu;
@@ -66,6 +66,8 @@ std::vector<Placement> placements(const ModelSpec& spec) {
     out[4].experts[l] = TierId::kCpu;
   }
   for (Placement& p : out) p.mtp = static_cast<bool>(spec.mtp);
+  out[5].embedding = TierId::kCpu;
+  out[5].mtp = static_cast<bool>(spec.mtp.embd);  // else the block borrows the table
   return out;
 }
 

@@ -40,7 +40,7 @@ TEST_F(Experts, LeaveFirstAndComeBackAsManySlotsAsFit) {
   const uint64_t rest = all_ - routed_;
   uint32_t most = 0;
   for (uint64_t budget = all_ - 1; budget >= rest; budget -= std::max<uint64_t>(1, slot_ / 3)) {
-    const auto p = must(spec_, {.device = budget, .kv = SHARPI_KV_BF16});
+    const auto p = must(spec_, {.ends = 1, .device = budget, .kv = SHARPI_KV_BF16});
     const sharpi_plan_summary s = p->summary();
     ASSERT_EQ(s.n_gpu_layers, 8u);
     ASSERT_EQ(s.n_gpu_ffn, 8u) << "routers and shared experts stay";
@@ -52,7 +52,7 @@ TEST_F(Experts, LeaveFirstAndComeBackAsManySlotsAsFit) {
     most = std::max(most, s.n_expert_slots);
   }
   EXPECT_EQ(most, n_experts_ - 1);
-  const auto below = must(spec_, {.device = rest - 1, .kv = SHARPI_KV_BF16});
+  const auto below = must(spec_, {.ends = 1, .device = rest - 1, .kv = SHARPI_KV_BF16});
   EXPECT_EQ(below->summary().n_gpu_ffn, 7u) << "then FFN blocks";
   EXPECT_EQ(below->summary().n_gpu_layers, 8u);
 }

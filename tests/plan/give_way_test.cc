@@ -148,12 +148,13 @@ TEST_F(GiveWay, MeasuredRatesDecideWhereNoneAreGiven) {
   const Request plenty{.device = kPlenty, .kv = SHARPI_KV_F32};
   const uint64_t all = must(spec, plenty, &machine)->summary().device_held_bytes;
   EXPECT_EQ(machine.n_calls, 0) << "it fits whole";
-  const Request less{.device = all - 1, .kv = SHARPI_KV_F32};
+  const uint64_t budget = all - spec->token_embd.bytes() - 1;  // what is no block has gone as well
+  const Request less{.device = budget, .kv = SHARPI_KV_F32};
   const auto p = must(spec, less, &machine);
   EXPECT_GT(machine.n_calls, 0);
   EXPECT_EQ(p->summary().n_gpu_layers, 7u);
   EXPECT_EQ(p->summary().pcie_rate, 1e6);
-  EXPECT_EQ(must(spec, with(kCard, all - 1), &machine)->summary().n_gpu_layers, 8u);
+  EXPECT_EQ(must(spec, with(kCard, budget), &machine)->summary().n_gpu_layers, 8u);
   // Nobody asks where the answer changes nothing: no block can be on the device, or one kind gives.
   const SlowLink unused;
   (void)must(spec, {.device = kPlenty, .device_budget = 1, .kv = SHARPI_KV_F32}, &unused);

@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: MIT
+#include "plan/ends.h"
+
+#include <algorithm>
+
+#include "plan/draft_model.h"
+#include "plan/layer_bytes.h"
+
+namespace sharpi {
+namespace {
+
+// What a head on the host must save a token, as a share. Its bytes cost there what those of an FFN
+// block cost, so choices often differ only by how well blocks fill the budget, which rates do not
+// tell apart; and logits on the device are drawn from there.
+constexpr double kClearly = 0.97;
+
+/// Bytes that a token reads of experts on the host, if slots hold as many of them as there are.
+double bytes_from_slots(const ModelSpec& spec, const Placement& placement) {
+  const uint64_t parted = placement.n_parted_experts(spec);
+  if (parted == 0) return 0;
+  uint64_t read = 0;
+  for (uint32_t l = 0; l < spec.n_layers(); ++l) {
+    if (placement.parts_experts(spec, l)) read += layer_bytes(spec, l).experts_read;
+  }
+  return static_cast<double>(read) * placement.n_expert_slots / static_cast<double>(parted);
+}
+
+}  // namespace
+
+std::vector<Ends> usable_ends(const PlacementLadder& ladder, const Plan& plan) {
+  std::vector<Ends> ends = ladder.ends();
+  const ModelSpec& spec = *plan.spec;
+  const bool mtp = (plan.session.drafters & SHARPI_DRAFT_MTP) != 0;
+  const auto drop = [&](Ends which) {
+    if (ends.size() > 1) ends.erase(std::remove(ends.begin(), ends.end(), which), ends.end());
+  };
+  // The block is one segment on the tier of the head, and borrows the table from the model there.
+  if (mtp && !spec.mtp.embd) drop(Ends::kHead);
+  // Drafters are where the head is, and what that is worth to them is not in the cost of a token.
+  if (mtp || has_draft_model(plan, plan.session)) drop(Ends::kNone);
+  return ends;
+}
+
+TokenCost token_cost(const Plan& plan) {
+  const TokenBytes bytes = token_bytes(*plan.spec, plan.placement, plan.session);
+  const double slots = bytes_from_slots(*plan.spec, plan.placement);
+  const Rates& rates = plan.rates;
+  if (rates.device <= 0 || rates.host <= 0) {
+    const double host = static_cast<double>(bytes.host) + static_cast<double>(bytes.host_rows);
+    return {host, host - slots};
+  }
+  const double seconds = token_seconds(bytes, rates, true);
+  return {seconds, seconds - slots / rates.host + slots / rates.device};
+}
+
+bool is_better(Ends ends, const TokenCost& cost, const TokenCost& found) {
+  const double clearly = ends == Ends::kNone ? kClearly : 1;
+  return cost.said <= found.said && cost.served < found.served * clearly;
+}
+
+}  // namespace sharpi

@@ -108,8 +108,9 @@ TEST(Jinja, HarmfulTemplatesEndWithALimit) {
   const ErrorCase cases[] = {
       {"{% for a in range(99999) %}{% for b in range(99999) %}{% endfor %}{% endfor %}",
        Code::kDoesNotFit, "steps"},
-      {"{% macro f() %}{{ f() }}{% endmacro %}{{ f() }}", Code::kDoesNotFit, "levels"},
-      {"{% macro f() %}{{ f() ~ f() }}{% endmacro %}{{ f() }}", Code::kDoesNotFit, "levels"},
+      {"{% macro f() %}{{ f() }}{% endmacro %}{{ f() }}", Code::kDoesNotFit, "goes deeper than"},
+      {"{% macro f() %}{{ f() ~ f() }}{% endmacro %}{{ f() }}", Code::kDoesNotFit,
+       "goes deeper than"},
       {"{{ 'x' * 9999999999 }}", Code::kDoesNotFit, "builds more text"},
       {"{{ [1] * 9999999999 }}", Code::kDoesNotFit, "builds more text"},
       {"{{ 'x' * 9223372036854775807 }}", Code::kDoesNotFit, "builds more text"},

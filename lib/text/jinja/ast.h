@@ -82,6 +82,7 @@ struct Node {
   NodeKind kind{};
   Op op{};
   bool recursive = false;
+  bool is_plain = false;  // a constant, or signs and dicts of nothing else
   bool wants_varargs = false, wants_kwargs = false;  // a macro that names them
   uint8_t id = 0;      // kFilter: Filter; kTest: Test; kAttribute: Method of that name
   uint16_t depth = 1;  // longest way down

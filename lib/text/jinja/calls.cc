@@ -19,6 +19,11 @@ Status not_callable(const Value& value) {
   return Status::error(Code::kInvalidArgument, "'%s' object is not callable", type_name(value));
 }
 
+[[gnu::cold]] Status no_method(const Value& self, std::string_view name) {
+  return Status::error(Code::kInvalidArgument, "'%s' object has no method '%.*s'", type_name(self),
+                       static_cast<int>(std::min<size_t>(name.size(), 64)), name.data());
+}
+
 /// A keyword's name as the key of a dict.
 Value key_of(const Keyword& keyword, Heap* heap) {
   return keyword.key != nullptr ? Value::of(keyword.key) : heap->text(keyword.name, false);
@@ -27,36 +32,34 @@ Value key_of(const Keyword& keyword, Heap* heap) {
 }  // namespace
 
 Status Interpreter::call(const Node& node, Value* out) {
+  const bool named = node.a->kind == NodeKind::kAttribute;
   Value callee;
-  Arguments given;
-  // A method that is called where it is named needs no object of its own.
-  if (node.a->kind == NodeKind::kAttribute) {
-    const Node& attribute = *node.a;
-    Value self;
-    SHARPI_TRY(evaluate(*attribute.a, &self));
-    const std::string_view name = attribute.text->bytes();
-    const auto method = static_cast<Method>(attribute.id);
-    if (has_method(self, method, name)) {
-      SHARPI_TRY(arguments(node, &given));
-      return call_method(self, method, name, given, &heap_, out);
-    }
-    if (self.is(Kind::kLoop)) {
-      SHARPI_TRY(arguments(node, &given));
-      return call_loop(self.loop, name, given, out);
-    }
-    if (self.is(Kind::kDict) || self.is(Kind::kNamespace)) {
-      const Value* found = nullptr;
-      SHARPI_TRY(find_key(*self.dict, Value::of(attribute.text), &heap_, &found));
-      if (found != nullptr) callee = *found;
-    }
-    if (callee.is(Kind::kUndefined)) {
-      return Status::error(Code::kInvalidArgument, "'%s' object has no method '%.*s'",
-                           type_name(self), static_cast<int>(std::min<size_t>(name.size(), 64)),
-                           name.data());
-    }
-  } else {
-    SHARPI_TRY(evaluate(*node.a, &callee));
+  SHARPI_TRY(evaluate(named ? *node.a->a : *node.a, &callee));
+  return named ? call_named(node, callee, out) : call_with(node, callee, out);
+}
+
+/// A method that is called where it is named needs no object of its own.
+Status Interpreter::call_named(const Node& node, const Value& self, Value* out) {
+  const Node& attribute = *node.a;
+  const std::string_view name = attribute.text->bytes();
+  const auto method = static_cast<Method>(attribute.id);
+  const bool has = has_method(self, method, name);
+  if (has || self.is(Kind::kLoop)) {
+    Arguments given;
+    SHARPI_TRY(arguments(node, &given));
+    return has ? call_method(self, method, name, given, &heap_, out)
+               : call_loop(self.loop, name, given, out);
   }
+  const Value* callee = nullptr;
+  if (self.is(Kind::kDict) || self.is(Kind::kNamespace)) {
+    SHARPI_TRY(find_key(*self.dict, Value::of(attribute.text), &heap_, &callee));
+  }
+  return callee != nullptr && !callee->is(Kind::kUndefined) ? call_with(node, Value(*callee), out)
+                                                            : no_method(self, name);
+}
+
+Status Interpreter::call_with(const Node& node, const Value& callee, Value* out) {
+  Arguments given;
   SHARPI_TRY(arguments(node, &given));
   return call_value(callee, given, out);
 }

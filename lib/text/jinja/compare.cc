@@ -9,6 +9,8 @@
 namespace sharpi::jinja {
 namespace {
 
+/// Of lists in lists. Keys of dicts begin at none again, so that only the stack bounds values whose
+/// keys hold dicts.
 constexpr int kMaxCompareDepth = 64;
 constexpr uint64_t kPairWork = 16;      // of two values
 constexpr uint64_t kLookWork = 2;       // of one key of a dict
@@ -58,6 +60,7 @@ Status equal(const Value& a, const Value& b, Heap* heap, bool* out, int depth) {
   SHARPI_TRY(heap->work(kPairWork));
   *out = false;
   if (depth > kMaxCompareDepth) return Status::ok();
+  if (heap->stack().is_spent()) return StackBound::spent();
   if (a.is_number() && b.is_number()) {
     const bool real = a.is(Kind::kFloat) || b.is(Kind::kFloat);
     *out = real ? as_real(a) == as_real(b) : as_integer(a) == as_integer(b);
@@ -102,6 +105,7 @@ Status equal(const Value& a, const Value& b, Heap* heap, bool* out, int depth) {
   return Status::ok();
 }
 
+/// Asks for no room: equal() went as deep into the same lists before.
 Status less(const Value& a, const Value& b, Heap* heap, bool* out, int depth) {
   SHARPI_TRY(heap->work(kPairWork));
   if (is_ordered(a) && is_ordered(b)) {

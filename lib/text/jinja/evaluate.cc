@@ -13,10 +13,11 @@ namespace {
 
 /// Whether Jinja works the expression out before rendering, by rules that are milder in places.
 bool is_constant(const Node* node) {
-  if (node == nullptr || node->kind == NodeKind::kConstant) return true;
-  if (node->kind == NodeKind::kNegate || node->kind == NodeKind::kPlus) return is_constant(node->a);
-  return node->kind == NodeKind::kDict &&
-         std::all_of(node->children.begin(), node->children.end(), is_constant);
+  return node == nullptr || node->is_plain;
+}
+
+[[gnu::cold]] Status slice_alone() {
+  return Status::error(Code::kInvalidArgument, "a slice stands where a value is expected");
 }
 
 /// A slice of what has none is undefined where all of it is constant, and Python's error elsewhere.
@@ -39,18 +40,19 @@ Status Interpreter::evaluate(const Node& node, Value* out) {
     *out = node.constant;
     return Status::ok();
   }
-  if (++depth_ > limits_.max_depth) {
-    return located(node, Status::error(Code::kDoesNotFit, "the template goes deeper than %u levels",
-                                       limits_.max_depth));
-  }
-  SHARPI_TRY(located(node, step()));
-  Status status = evaluate_inner(node, out);
-  --depth_;
-  return status.is_ok() ? status : located(node, std::move(status));
+  return enter() ? evaluate_entered(node, out) : refusal(node);
 }
 
+/// One status for all: it stands where the caller wants it, and takes no place here.
+Status Interpreter::evaluate_entered(const Node& node, Value* out) {
+  Status status = evaluate_inner(node, out);
+  --depth_;
+  if (!status.is_ok()) locate(node, &status);
+  return status;
+}
+
+/// Keeps nothing on the stack: whichever function it is takes its place there.
 Status Interpreter::evaluate_inner(const Node& node, Value* out) {
-  Value a, b;
   switch (node.kind) {
     case NodeKind::kName:
       return evaluate_name(node, out);
@@ -60,25 +62,16 @@ Status Interpreter::evaluate_inner(const Node& node, Value* out) {
     case NodeKind::kDict:
       return evaluate_dict(node, out);
     case NodeKind::kConditional:
-      SHARPI_TRY(evaluate(*node.b, &a));
-      if (truthy(a)) return evaluate(*node.a, out);
-      if (node.c != nullptr) return evaluate(*node.c, out);
-      *out = heap_.undefined("the condition was not met, and there is no else");
-      return Status::ok();
+      return evaluate_conditional(node, out);
     case NodeKind::kOr:
     case NodeKind::kAnd:
-      SHARPI_TRY(evaluate(*node.a, out));
-      return truthy(*out) == (node.kind == NodeKind::kOr) ? Status::ok() : evaluate(*node.b, out);
+      return evaluate_junction(node, out);
     case NodeKind::kNot:
-      SHARPI_TRY(evaluate(*node.a, &a));
-      *out = Value::of(!truthy(a));
-      return Status::ok();
+      return evaluate_not(node, out);
     case NodeKind::kCompare:
       return evaluate_compare(node, out);
     case NodeKind::kBinary:
-      SHARPI_TRY(evaluate(*node.a, &a));
-      SHARPI_TRY(evaluate(*node.b, &b));
-      return binary(node.op, a, b, &heap_, out);
+      return evaluate_binary(node, out);
     case NodeKind::kConcat:
       return evaluate_concat(node, out);
     case NodeKind::kNegate:
@@ -95,8 +88,36 @@ Status Interpreter::evaluate_inner(const Node& node, Value* out) {
     case NodeKind::kTest:
       return evaluate_test(node, out);
     default:
-      return Status::error(Code::kInvalidArgument, "a slice stands where a value is expected");
+      return slice_alone();
   }
+}
+
+Status Interpreter::evaluate_conditional(const Node& node, Value* out) {
+  Value condition;
+  SHARPI_TRY(evaluate(*node.b, &condition));
+  if (truthy(condition)) return evaluate(*node.a, out);
+  if (node.c != nullptr) return evaluate(*node.c, out);
+  *out = heap_.undefined("the condition was not met, and there is no else");
+  return Status::ok();
+}
+
+Status Interpreter::evaluate_junction(const Node& node, Value* out) {
+  SHARPI_TRY(evaluate(*node.a, out));
+  return truthy(*out) == (node.kind == NodeKind::kOr) ? Status::ok() : evaluate(*node.b, out);
+}
+
+Status Interpreter::evaluate_not(const Node& node, Value* out) {
+  Value value;
+  SHARPI_TRY(evaluate(*node.a, &value));
+  *out = Value::of(!truthy(value));
+  return Status::ok();
+}
+
+Status Interpreter::evaluate_binary(const Node& node, Value* out) {
+  Value a, b;
+  SHARPI_TRY(evaluate(*node.a, &a));
+  SHARPI_TRY(evaluate(*node.b, &b));
+  return binary(node.op, a, b, &heap_, out);
 }
 
 Status Interpreter::evaluate_name(const Node& node, Value* out) {
@@ -179,6 +200,10 @@ Status Interpreter::evaluate_sign(const Node& node, Value* out) {
 Status Interpreter::evaluate_attribute(const Node& node, Value* out) {
   Value object;
   SHARPI_TRY(evaluate(*node.a, &object));
+  return attribute(node, object, out);
+}
+
+Status Interpreter::attribute(const Node& node, const Value& object, Value* out) {
   const std::string_view name = node.text->bytes();
   switch (object.kind) {
     case Kind::kUndefined:
@@ -203,17 +228,23 @@ Status Interpreter::evaluate_attribute(const Node& node, Value* out) {
 }
 
 Status Interpreter::evaluate_item(const Node& node, Value* out) {
-  Value object, key;
+  Value object;
   SHARPI_TRY(evaluate(*node.a, &object));
-  if (node.b->kind == NodeKind::kSlice) {
-    Value parts[3] = {Value::none(), Value::none(), Value::none()};
-    const Node* nodes[3] = {node.b->a, node.b->b, node.b->c};
-    for (int i = 0; i < 3; ++i) {
-      if (nodes[i] != nullptr) SHARPI_TRY(evaluate(*nodes[i], &parts[i]));
-    }
-    SHARPI_TRY(check_sliced(node, object));
-    return slice_of(object, parts[0], parts[1], parts[2], &heap_, out);
+  return node.b->kind == NodeKind::kSlice ? slice(node, object, out) : item(node, object, out);
+}
+
+Status Interpreter::slice(const Node& node, const Value& object, Value* out) {
+  Value parts[3] = {Value::none(), Value::none(), Value::none()};
+  const Node* nodes[3] = {node.b->a, node.b->b, node.b->c};
+  for (int i = 0; i < 3; ++i) {
+    if (nodes[i] != nullptr) SHARPI_TRY(evaluate(*nodes[i], &parts[i]));
   }
+  SHARPI_TRY(check_sliced(node, object));
+  return slice_of(object, parts[0], parts[1], parts[2], &heap_, out);
+}
+
+Status Interpreter::item(const Node& node, const Value& object, Value* out) {
+  Value key;
   SHARPI_TRY(evaluate(*node.b, &key));
   if (object.is(Kind::kNamespace) && key.is_string()) {
     const Value* found = nullptr;
@@ -225,6 +256,7 @@ Status Interpreter::evaluate_item(const Node& node, Value* out) {
 }
 
 Status Interpreter::filter_chain(const Node& node, const Value& value, Value* out) {
+  if (heap_.stack().is_spent()) return located(node, StackBound::spent());
   Value input = value;
   if (node.a != nullptr) SHARPI_TRY(filter_chain(*node.a, value, &input));
   Arguments given;
@@ -236,6 +268,10 @@ Status Interpreter::filter_chain(const Node& node, const Value& value, Value* ou
 Status Interpreter::evaluate_filter(const Node& node, Value* out) {
   Value value;
   SHARPI_TRY(evaluate(*node.a, &value));
+  return filter(node, value, out);
+}
+
+Status Interpreter::filter(const Node& node, const Value& value, Value* out) {
   Arguments given;
   SHARPI_TRY(arguments(node, &given));
   return apply_filter(static_cast<Filter>(node.id), node.text->bytes(), value, given, &heap_, out);
@@ -244,6 +280,10 @@ Status Interpreter::evaluate_filter(const Node& node, Value* out) {
 Status Interpreter::evaluate_test(const Node& node, Value* out) {
   Value value;
   SHARPI_TRY(evaluate(*node.a, &value));
+  return test(node, value, out);
+}
+
+Status Interpreter::test(const Node& node, const Value& value, Value* out) {
   Arguments given;
   SHARPI_TRY(arguments(node, &given));
   const auto test = static_cast<Test>(node.id);

@@ -301,6 +301,7 @@ Status apply_filter(Filter filter, std::string_view name, const Value& value,
     return Status::error(Code::kUnsupported, "the filter \"%.*s\" is not supported",
                          static_cast<int>(std::min<size_t>(name.size(), 64)), name.data());
   }
+  if (heap->stack().is_spent()) return StackBound::spent();
   if (depth > kMaxFilterDepth) {
     return Status::error(Code::kDoesNotFit, "filters apply filters more than %d deep",
                          kMaxFilterDepth);

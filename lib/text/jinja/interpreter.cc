@@ -31,12 +31,30 @@ Status Interpreter::step() {
   return heap_.work(1);
 }
 
-/// The innermost node that failed says where.
+bool Interpreter::enter() {
+  return ++depth_ <= limits_.max_depth && !heap_.stack().is_spent() &&
+         ++steps_ <= limits_.max_steps && heap_.takes_work(1);
+}
+
+Status Interpreter::refusal(const Node& node) {
+  if (depth_ > limits_.max_depth) {
+    return located(node, Status::error(Code::kDoesNotFit, "the template goes deeper than %u levels",
+                                       limits_.max_depth));
+  }
+  return located(node, heap_.stack().is_spent() ? StackBound::spent() : step());
+}
+
 Status Interpreter::located(const Node& node, Status status) {
-  if (status.is_ok() || located_) return status;
+  if (!status.is_ok()) locate(node, &status);
+  return status;
+}
+
+/// The innermost node that failed says where.
+void Interpreter::locate(const Node& node, Status* status) {
+  if (located_) return;
   located_ = true;
-  return Status::error(status.code(), "chat template, %s: %s",
-                       position_text(program_.source, node.at).c_str(), status.text().c_str());
+  *status = Status::error(status->code(), "chat template, %s: %s",
+                          position_text(program_.source, node.at).c_str(), status->text().c_str());
 }
 
 Scope* Interpreter::push_scope(Scope* parent) {
@@ -77,6 +95,7 @@ void Interpreter::assign(uint32_t name, const Value& value) {
 }
 
 Status Interpreter::assign_target(const Node& target, const Value& value) {
+  if (heap_.stack().is_spent()) return located(target, StackBound::spent());
   if (target.kind == NodeKind::kName) {
     assign(target.name, value);
     return Status::ok();
@@ -130,62 +149,70 @@ Status Interpreter::captured(const Nodes& nodes, Scope* scope, MarkedText* out) 
 }
 
 Status Interpreter::statement(const Node& node) {
-  SHARPI_TRY(located(node, step()));
-  if (++depth_ > limits_.max_depth) {
-    return located(node, Status::error(Code::kDoesNotFit, "the template goes deeper than %u levels",
-                                       limits_.max_depth));
-  }
-  Status status;
-  switch (node.kind) {
-    case NodeKind::kData:
-      status = located(node, heap_.charge(node.text->size()));
-      if (status.is_ok()) out_->append(*node.text);
-      break;
-    case NodeKind::kOutput:
-      status = output(node);
-      break;
-    case NodeKind::kIf:
-      status = if_statement(node);
-      break;
-    case NodeKind::kFor:
-      status = for_statement(node);
-      break;
-    case NodeKind::kSet: {
-      Value value;
-      status = evaluate(*node.a, &value);
-      if (status.is_ok()) status = assign_target(*node.target, value);
-      break;
-    }
-    case NodeKind::kSetBlock:
-      status = set_block(node);
-      break;
-    case NodeKind::kMacro: {
-      for (Scope* s = scope_; s != nullptr && !s->captured; s = s->parent) s->captured = true;
-      Value macro;
-      macro.kind = Kind::kMacro;
-      heap_.owe(sizeof(Macro));
-      macro.macro = &macros_.emplace_back(Macro{&node, scope_});
-      assign(node.name, macro);
-      break;
-    }
-    case NodeKind::kCallBlock:
-      status = call_block(node);
-      break;
-    case NodeKind::kFilterBlock:
-      status = filter_block(node);
-      break;
-    case NodeKind::kWith:
-      status = with_statement(node);
-      break;
-    case NodeKind::kScope:
-      status = body_in(push_scope(scope_), node.body);
-      break;
-    default:
-      flow_ = node.kind == NodeKind::kBreak ? Flow::kBreak : Flow::kContinue;
-      break;
-  }
+  return enter() ? statement_entered(node) : refusal(node);
+}
+
+Status Interpreter::statement_entered(const Node& node) {
+  Status status = statement_inner(node);
   --depth_;
   return status;
+}
+
+/// Keeps nothing on the stack: whichever function it is takes its place there.
+Status Interpreter::statement_inner(const Node& node) {
+  switch (node.kind) {
+    case NodeKind::kData:
+      return data(node);
+    case NodeKind::kOutput:
+      return output(node);
+    case NodeKind::kIf:
+      return if_statement(node);
+    case NodeKind::kFor:
+      return for_statement(node);
+    case NodeKind::kSet:
+      return set_statement(node);
+    case NodeKind::kSetBlock:
+      return set_block(node);
+    case NodeKind::kMacro:
+      return macro_statement(node);
+    case NodeKind::kCallBlock:
+      return call_block(node);
+    case NodeKind::kFilterBlock:
+      return filter_block(node);
+    case NodeKind::kWith:
+      return with_statement(node);
+    case NodeKind::kScope:
+      return scope_statement(node);
+    default:
+      flow_ = node.kind == NodeKind::kBreak ? Flow::kBreak : Flow::kContinue;
+      return Status::ok();
+  }
+}
+
+Status Interpreter::data(const Node& node) {
+  SHARPI_TRY(located(node, heap_.charge(node.text->size())));
+  out_->append(*node.text);
+  return Status::ok();
+}
+
+Status Interpreter::scope_statement(const Node& node) {
+  return body_in(push_scope(scope_), node.body);
+}
+
+Status Interpreter::set_statement(const Node& node) {
+  Value value;
+  SHARPI_TRY(evaluate(*node.a, &value));
+  return assign_target(*node.target, value);
+}
+
+Status Interpreter::macro_statement(const Node& node) {
+  for (Scope* s = scope_; s != nullptr && !s->captured; s = s->parent) s->captured = true;
+  Value macro;
+  macro.kind = Kind::kMacro;
+  heap_.owe(sizeof(Macro));
+  macro.macro = &macros_.emplace_back(Macro{&node, scope_});
+  assign(node.name, macro);
+  return Status::ok();
 }
 
 Status Interpreter::output(const Node& node) {
@@ -317,6 +344,7 @@ Status Interpreter::with_statement(const Node& node) {
 
 Status Interpreter::run(std::span<const Variable> variables, MarkedText* out) {
   out_ = out;
+  const StackEntry entry(&heap_.stack());
   scope_ = push_scope(nullptr);
   loop_name_ = name_id("loop");
   caller_name_ = name_id("caller");

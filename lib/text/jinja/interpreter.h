@@ -56,8 +56,12 @@ class Interpreter {
   using Nodes = std::vector<const Node*>;
   enum class Flow : uint8_t { kNext, kBreak, kContinue };
 
+  /// Counts a step and a level. False: one of them is too much, and refusal() says which.
+  [[gnu::noinline]] bool enter();
+  [[gnu::cold, gnu::noinline]] Status refusal(const Node& node);
   Status step();
   Status located(const Node& node, Status status);
+  [[gnu::cold, gnu::noinline]] void locate(const Node& node, Status* status);
   Scope* push_scope(Scope* parent);
   uint32_t name_id(std::string_view name) const;
   const Value* find(const Scope* scope, uint32_t name);
@@ -69,6 +73,12 @@ class Interpreter {
   Status body_in(Scope* scope, const Nodes& nodes);
   Status captured(const Nodes& nodes, Scope* scope, MarkedText* out);
   Status statement(const Node& node);
+  Status statement_entered(const Node& node);
+  Status statement_inner(const Node& node);
+  Status scope_statement(const Node& node);
+  Status data(const Node& node);
+  Status set_statement(const Node& node);
+  Status macro_statement(const Node& node);
   Status output(const Node& node);
   Status if_statement(const Node& node);
   Status for_statement(const Node& node);
@@ -81,7 +91,12 @@ class Interpreter {
 
   // Expressions (evaluate.cc).
   Status evaluate(const Node& node, Value* out);
+  Status evaluate_entered(const Node& node, Value* out);
   Status evaluate_inner(const Node& node, Value* out);
+  Status evaluate_conditional(const Node& node, Value* out);
+  Status evaluate_junction(const Node& node, Value* out);
+  Status evaluate_not(const Node& node, Value* out);
+  Status evaluate_binary(const Node& node, Value* out);
   Status evaluate_list(const Node& node, Value* out);
   Status evaluate_dict(const Node& node, Value* out);
   Status evaluate_name(const Node& node, Value* out);
@@ -92,11 +107,19 @@ class Interpreter {
   Status evaluate_item(const Node& node, Value* out);
   Status evaluate_filter(const Node& node, Value* out);
   Status evaluate_test(const Node& node, Value* out);
+  // The rest of some, when what stands before is evaluated. Long chains do without their frames.
+  [[gnu::noinline]] Status attribute(const Node& node, const Value& object, Value* out);
+  [[gnu::noinline]] Status slice(const Node& node, const Value& object, Value* out);
+  [[gnu::noinline]] Status item(const Node& node, const Value& object, Value* out);
+  [[gnu::noinline]] Status filter(const Node& node, const Value& value, Value* out);
+  [[gnu::noinline]] Status test(const Node& node, const Value& value, Value* out);
   Status filter_chain(const Node& node, const Value& value, Value* out);
   Status arguments(const Node& node, Arguments* out);
 
   // Calls (calls.cc).
   Status call(const Node& node, Value* out);
+  [[gnu::noinline]] Status call_named(const Node& node, const Value& self, Value* out);
+  [[gnu::noinline]] Status call_with(const Node& node, const Value& callee, Value* out);
   Status call_value(const Value& callee, const Arguments& arguments, Value* out);
   Status call_macro(const Macro& macro, const Arguments& arguments, const Value* caller,
                     Value* out);

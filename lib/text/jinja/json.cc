@@ -13,7 +13,7 @@
 namespace sharpi::jinja {
 namespace {
 
-constexpr int kMaxJsonDepth = 64;
+constexpr int kMaxJsonDepth = 64;  // reading so many takes 16 KiB of stack, and begins at the host
 constexpr size_t kMaxDigits = 4300;  // of an integer, as in Python
 
 class Reader {
@@ -297,6 +297,9 @@ Status write_key(const Value& key, const JsonLayout& layout, MarkedText* out) {
   return Status::ok();
 }
 
+Status write_value(const Value& value, const JsonLayout& layout, Heap* heap, MarkedText* out,
+                   int depth);
+
 Status write_object(const Dict& dict, const JsonLayout& layout, Heap* heap, MarkedText* out,
                     int depth) {
   auto items = dict.items;
@@ -318,7 +321,7 @@ Status write_object(const Dict& dict, const JsonLayout& layout, Heap* heap, Mark
     new_line(layout, depth + 1, out);
     SHARPI_TRY(write_key(key, layout, out));
     out->append(layout.key_separator, false);
-    SHARPI_TRY(write_json(value, layout, heap, out, depth + 1));
+    SHARPI_TRY(write_value(value, layout, heap, out, depth + 1));
   }
   if (!first) new_line(layout, depth, out);
   out->append("}", false);
@@ -333,29 +336,19 @@ Status write_array(const List& list, const JsonLayout& layout, Heap* heap, Marke
     if (!first) out->append(layout.item_separator, false);
     first = false;
     new_line(layout, depth + 1, out);
-    SHARPI_TRY(write_json(value, layout, heap, out, depth + 1));
+    SHARPI_TRY(write_value(value, layout, heap, out, depth + 1));
   }
   if (!first) new_line(layout, depth, out);
   out->append("]", false);
   return Status::ok();
 }
 
-}  // namespace
-
-Status parse_json(std::string_view text, const char* what, Heap* heap, Value* out,
-                  JsonNumbers numbers) {
-  return Reader(text, what, numbers, heap).document(out);
-}
-
-JsonPrefix read_json_prefix(std::string_view text, Heap* heap, Value* out, size_t* used) {
-  return Reader(text, "a call", JsonNumbers::kAsWritten, heap).prefix(out, used);
-}
-
-Status write_json(const Value& value, const JsonLayout& layout, Heap* heap, MarkedText* out,
-                  int depth) {
+Status write_value(const Value& value, const JsonLayout& layout, Heap* heap, MarkedText* out,
+                   int depth) {
   if (depth > kMaxJsonDepth) {
     return Status::error(Code::kDoesNotFit, "a value is nested deeper than %d", kMaxJsonDepth);
   }
+  if (heap->stack().is_spent()) return StackBound::spent();
   // A line of every level's indentation is the most that a value adds besides itself.
   SHARPI_TRY(heap->charge(8 + layout.indent.size() * static_cast<size_t>(depth + 1)));
   switch (value.kind) {
@@ -388,6 +381,22 @@ Status write_json(const Value& value, const JsonLayout& layout, Heap* heap, Mark
       return Status::error(Code::kInvalidArgument, "Object of type %s is not JSON serializable",
                            type_name(value));
   }
+}
+
+}  // namespace
+
+Status parse_json(std::string_view text, const char* what, Heap* heap, Value* out,
+                  JsonNumbers numbers) {
+  return Reader(text, what, numbers, heap).document(out);
+}
+
+JsonPrefix read_json_prefix(std::string_view text, Heap* heap, Value* out, size_t* used) {
+  return Reader(text, "a call", JsonNumbers::kAsWritten, heap).prefix(out, used);
+}
+
+Status write_json(const Value& value, const JsonLayout& layout, Heap* heap, MarkedText* out) {
+  const StackEntry entry(&heap->stack());
+  return write_value(value, layout, heap, out, 0);
 }
 
 }  // namespace sharpi::jinja

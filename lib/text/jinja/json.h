@@ -40,8 +40,8 @@ struct JsonLayout {
   std::string item_separator = ", ", key_separator = ": ";
 };
 
-/// kInvalidArgument for what JSON cannot say (undefined, functions).
-Status write_json(const Value& value, const JsonLayout& layout, Heap* heap, MarkedText* out,
-                  int depth = 0);
+/// kInvalidArgument for what JSON cannot say (undefined, functions); kDoesNotFit for values nested
+/// too deeply.
+Status write_json(const Value& value, const JsonLayout& layout, Heap* heap, MarkedText* out);
 
 }  // namespace sharpi::jinja

@@ -17,7 +17,7 @@ bool Parser::at_name(std::string_view text) const {
   return now().type == TokenType::kName && now().text == text;
 }
 
-bool Parser::at_one_of(const Names& names) const {
+bool Parser::at_one_of(Names names) const {
   return now().type == TokenType::kName &&
          std::find(names.begin(), names.end(), now().text) != names.end();
 }
@@ -34,10 +34,10 @@ bool Parser::skip_name(std::string_view text) {
   return true;
 }
 
-Status Parser::fail(const char* format, const std::string& what) const {
+Status Parser::fail(const char* format, std::string_view what) const {
   const size_t at = at_ < tokens_.size() ? now().at : program_.source.size();
   std::string sentence(format);
-  if (!what.empty()) sentence += " \"" + what.substr(0, 64) + "\"";
+  if (!what.empty()) sentence.append(" \"").append(what.substr(0, 64)).append("\"");
   return Status::error(Code::kFormat, "chat template, %s: %s",
                        position_text(program_.source, at).c_str(), sentence.c_str());
 }
@@ -67,6 +67,7 @@ Node* Parser::make(NodeKind kind) {
   Node* node = &program_.nodes.emplace_back();
   node->kind = kind;
   node->at = now().at;
+  node->is_plain = kind == NodeKind::kConstant;
   return node;
 }
 
@@ -94,7 +95,9 @@ uint32_t Parser::intern(const std::string& name) {
 }
 
 Status Parser::enter() {
-  return nesting_ <= kMaxNesting ? Status::ok() : fail("the template is nested too deeply here");
+  return nesting_ <= kMaxNesting && !stack_.is_spent()
+             ? Status::ok()
+             : fail("the template is nested too deeply here");
 }
 
 Status Parser::deepen(Node* node, const Nodes& below) {
@@ -105,7 +108,15 @@ Status Parser::deepen(Node* node, const Nodes& below) {
                                         : fail("the template is nested too deeply here");
 }
 
+bool Parser::is_plain(const Node& node) {
+  const auto plain = [](const Node* n) { return n->is_plain; };
+  if (node.kind == NodeKind::kNegate || node.kind == NodeKind::kPlus) return plain(node.a);
+  return node.kind == NodeKind::kDict &&
+         std::all_of(node.children.begin(), node.children.end(), plain);
+}
+
 Status Parser::finish(Node* node) {
+  node->is_plain = is_plain(*node);
   SHARPI_TRY(deepen(node, {node->a, node->b, node->c, node->target}));
   for (const auto& [name, value] : node->keywords) SHARPI_TRY(deepen(node, {value}));
   for (const Argument& argument : node->arguments) SHARPI_TRY(deepen(node, {argument.value}));
@@ -121,7 +132,7 @@ Status Parser::finish(Node* node) {
 // ---- Statements --------------------------------------------------------------------------------
 
 /// Everything up to a tag whose name is one of `ends`, or up to the end of the template.
-Status Parser::until(const Names& ends, Nodes* out) {
+Status Parser::until(Names ends, Nodes* out) {
   ++nesting_;
   SHARPI_TRY(enter());
   while (now().type != TokenType::kEnd) {
@@ -150,11 +161,11 @@ Status Parser::until(const Names& ends, Nodes* out) {
 }
 
 /// The body of a statement whose tag ends here.
-Status Parser::body_until(const Names& ends, Nodes* out) {
+Status Parser::body_until(Names ends, Nodes* out) {
   skip_operator(":");
   SHARPI_TRY(expect(TokenType::kBlockEnd, "%}"));
   SHARPI_TRY(until(ends, out));
-  return now().type == TokenType::kEnd ? fail("the template ends before", std::string(ends.back()))
+  return now().type == TokenType::kEnd ? fail("the template ends before", *(ends.end() - 1))
                                        : Status::ok();
 }
 
@@ -252,7 +263,7 @@ Status Parser::one_target(bool with_namespace, const Node** out) {
   return Status::ok();
 }
 
-Status Parser::target(bool with_tuple, bool with_namespace, const Names& ends, const Node** out) {
+Status Parser::target(bool with_tuple, bool with_namespace, Names ends, const Node** out) {
   Nodes items;
   bool is_tuple = false;
   const bool parentheses = with_tuple && skip_operator("(");
@@ -378,6 +389,7 @@ Status Parser::scope_statement(const Node** out) {
 }
 
 Status Parser::run() {
+  const StackEntry entry(&stack_);
   SHARPI_TRY(until({}, &program_.body));
   return now().type == TokenType::kEnd ? Status::ok()
                                        : fail("this tag ends nothing that was opened");

@@ -9,186 +9,13 @@
 
 namespace sharpi::jinja {
 
-struct Parser::Nesting {
-  explicit Nesting(uint32_t* n) : n_(n) { ++*n_; }
-  ~Nesting() { --*n_; }
-  uint32_t* n_;
-};
-
-Status Parser::expression(const Node** out) {
-  const Nesting nesting(&nesting_);
-  SHARPI_TRY(enter());
-  SHARPI_TRY(disjunction(out));
-  while (skip_name("if")) {
-    Node* node = make(NodeKind::kConditional, *out);
-    SHARPI_TRY(disjunction(&node->b));
-    if (skip_name("else")) SHARPI_TRY(expression(&node->c));
-    SHARPI_TRY(finish(node));
-    *out = node;
-  }
-  return Status::ok();
-}
-
-Status Parser::disjunction(const Node** out) {
-  SHARPI_TRY(conjunction(out));
-  while (skip_name("or")) {
-    Node* node = make(NodeKind::kOr, *out);
-    SHARPI_TRY(conjunction(&node->b));
-    SHARPI_TRY(finish(node));
-    *out = node;
-  }
-  return Status::ok();
-}
-
-Status Parser::conjunction(const Node** out) {
-  SHARPI_TRY(negation(out));
-  while (skip_name("and")) {
-    Node* node = make(NodeKind::kAnd, *out);
-    SHARPI_TRY(negation(&node->b));
-    SHARPI_TRY(finish(node));
-    *out = node;
-  }
-  return Status::ok();
-}
-
-Status Parser::negation(const Node** out) {
-  if (!at_name("not")) return comparison(out);
-  const Nesting nesting(&nesting_);
-  SHARPI_TRY(enter());
-  Node* node = make(NodeKind::kNot);
-  ++at_;
-  SHARPI_TRY(negation(&node->a));
-  *out = node;
-  return finish(node);
-}
-
-bool Parser::comparison_operator(Op* op) {
-  static constexpr std::pair<const char*, Op> kOps[] = {{"==", Op::kEq}, {"!=", Op::kNe},
-                                                        {"<=", Op::kLe}, {">=", Op::kGe},
-                                                        {"<", Op::kLt},  {">", Op::kGt}};
-  for (const auto& [text, value] : kOps) {
-    if (skip_operator(text)) {
-      *op = value;
-      return true;
-    }
-  }
-  if (skip_name("in")) {
-    *op = Op::kIn;
-    return true;
-  }
-  if (at_name("not") && ahead().type == TokenType::kName && ahead().text == "in") {
-    at_ += 2;
-    *op = Op::kNotIn;
-    return true;
-  }
-  return false;
-}
-
-Status Parser::comparison(const Node** out) {
-  SHARPI_TRY(sum(out));
-  Op op{};
-  const uint32_t at = now().at;
-  if (!comparison_operator(&op)) return Status::ok();
-  Node* node = make(NodeKind::kCompare, *out);
-  node->at = at;
-  do {
-    const Node* operand = nullptr;
-    SHARPI_TRY(sum(&operand));
-    node->ops.push_back(op);
-    node->children.push_back(operand);
-  } while (comparison_operator(&op));
-  *out = node;
-  return finish(node);
-}
-
-Status Parser::sum(const Node** out) {
-  SHARPI_TRY(concatenation(out));
-  while (at_operator("+") || at_operator("-")) {
-    Node* node = make(NodeKind::kBinary, *out);
-    node->op = at_operator("+") ? Op::kAdd : Op::kSub;
-    ++at_;
-    SHARPI_TRY(concatenation(&node->b));
-    SHARPI_TRY(finish(node));
-    *out = node;
-  }
-  return Status::ok();
-}
-
-Status Parser::concatenation(const Node** out) {
-  SHARPI_TRY(product(out));
-  if (!at_operator("~")) return Status::ok();
-  Node* node = make(NodeKind::kConcat);
-  node->children.push_back(*out);
-  while (skip_operator("~")) {
-    const Node* part = nullptr;
-    SHARPI_TRY(product(&part));
-    node->children.push_back(part);
-  }
-  *out = node;
-  return finish(node);
-}
-
-Status Parser::product(const Node** out) {
-  SHARPI_TRY(power(out));
-  static constexpr std::pair<const char*, Op> kOps[] = {
-      {"*", Op::kMul}, {"/", Op::kDiv}, {"//", Op::kFloorDiv}, {"%", Op::kMod}};
-  for (;;) {
-    const std::pair<const char*, Op>* found = nullptr;
-    for (const auto& entry : kOps) {
-      if (at_operator(entry.first)) found = &entry;
-    }
-    if (found == nullptr) return Status::ok();
-    Node* node = make(NodeKind::kBinary, *out);
-    node->op = found->second;
-    ++at_;
-    SHARPI_TRY(power(&node->b));
-    SHARPI_TRY(finish(node));
-    *out = node;
-  }
-}
-
-Status Parser::power(const Node** out) {
-  SHARPI_TRY(unary(true, out));
-  while (at_operator("**")) {
-    Node* node = make(NodeKind::kBinary, *out);
-    node->op = Op::kPow;
-    ++at_;
-    SHARPI_TRY(unary(true, &node->b));
-    SHARPI_TRY(finish(node));
-    *out = node;
-  }
-  return Status::ok();
-}
-
-Status Parser::unary(bool with_filters, const Node** out) {
-  if (at_operator("-") || at_operator("+")) {
-    const Nesting nesting(&nesting_);
-    SHARPI_TRY(enter());
-    Node* node = make(at_operator("-") ? NodeKind::kNegate : NodeKind::kPlus);
-    ++at_;
-    SHARPI_TRY(unary(false, &node->a));
-    SHARPI_TRY(finish(node));
-    *out = node;
-  } else {
-    SHARPI_TRY(primary(out));
-  }
-  SHARPI_TRY(postfix(out));
-  return with_filters ? filters_and_tests(out) : Status::ok();
-}
-
 Status Parser::primary(const Node** out) {
   const Token& token = now();
   switch (token.type) {
     case TokenType::kName:
       return named_primary(out);
-    case TokenType::kString: {
-      std::string text;
-      Node* node = make(NodeKind::kConstant);
-      while (now().type == TokenType::kString) text += tokens_[at_++].text;
-      node->constant = Value::of(keep(std::move(text)));
-      *out = node;
-      return Status::ok();
-    }
+    case TokenType::kString:
+      return string(out);
     case TokenType::kInteger:
     case TokenType::kFloat:
       return number(out);
@@ -202,6 +29,15 @@ Status Parser::primary(const Node** out) {
   if (at_operator("[")) return list_display(out);
   if (at_operator("{")) return dict_display(out);
   return fail("an expression is expected here");
+}
+
+Status Parser::string(const Node** out) {
+  std::string text;
+  Node* node = make(NodeKind::kConstant);
+  while (now().type == TokenType::kString) text += tokens_[at_++].text;
+  node->constant = Value::of(keep(std::move(text)));
+  *out = node;
+  return Status::ok();
 }
 
 Status Parser::named_primary(const Node** out) {
@@ -281,7 +117,7 @@ Status Parser::dict_display(const Node** out) {
 }
 
 /// One expression, or several with commas as a tuple. `ends`: names that end it.
-Status Parser::tuple(bool with_conditional, bool parentheses, const Names& ends, const Node** out) {
+Status Parser::tuple(bool with_conditional, bool parentheses, Names ends, const Node** out) {
   Nodes items;
   bool is_tuple = false;
   const uint32_t at = now().at;
@@ -294,7 +130,7 @@ Status Parser::tuple(bool with_conditional, bool parentheses, const Names& ends,
     if (!items.empty()) SHARPI_TRY(expect_operator(","));
     if (ended()) break;
     const Node* item = nullptr;
-    SHARPI_TRY(with_conditional ? expression(&item) : disjunction(&item));
+    SHARPI_TRY(with_conditional ? expression(&item) : operand(Binding::kOr, &item));
     items.push_back(item);
     if (!at_operator(",")) break;
     is_tuple = true;

@@ -3,6 +3,7 @@
 // Thread rule: one owner.
 #pragma once
 
+#include <initializer_list>
 #include <string>
 #include <string_view>
 #include <unordered_map>
@@ -10,6 +11,7 @@
 
 #include "text/jinja/ast.h"
 #include "text/jinja/lexer.h"
+#include "text/jinja/stack_bound.h"
 
 namespace sharpi::jinja {
 
@@ -21,21 +23,33 @@ class Parser {
 
  private:
   using Nodes = std::vector<const Node*>;
-  using Names = std::vector<std::string_view>;
+  using Names = std::initializer_list<std::string_view>;
+  /// What binds tighter comes later.
+  enum class Binding : uint8_t {
+    kOr,
+    kAnd,
+    kNot,
+    kCompare,
+    kSum,
+    kConcat,
+    kProduct,
+    kPower,
+    kUnary,
+  };
 
   // Tokens.
   const Token& now() const { return at_ < tokens_.size() ? tokens_[at_] : end_; }
   const Token& ahead() const { return at_ + 1 < tokens_.size() ? tokens_[at_ + 1] : end_; }
   bool at_operator(std::string_view text) const;
   bool at_name(std::string_view text) const;
-  bool at_one_of(const Names& names) const;
+  bool at_one_of(Names names) const;
   bool skip_operator(std::string_view text);
   bool skip_name(std::string_view text);
   Status expect_operator(const char* text);
   Status expect_name(std::string* out);
   Status expect(TokenType type, const char* what);
-  Status fail(const char* format, const std::string& what = {}) const;
-  Status refuse(const std::string& what) const;
+  [[gnu::cold]] Status fail(const char* format, std::string_view what = {}) const;
+  [[gnu::cold]] Status refuse(const std::string& what) const;
 
   // Nodes.
   Node* make(NodeKind kind);
@@ -45,26 +59,30 @@ class Parser {
   uint32_t intern(const std::string& name);
   /// Bounds the depth of what is evaluated: every node knows the longest way below it.
   Status deepen(Node* node, const Nodes& below);
+  static bool is_plain(const Node& node);
   Status finish(Node* node);
 
   // Expressions.
   Status expression(const Node** out);  // with `a if b else c`
-  Status disjunction(const Node** out);
-  Status conjunction(const Node** out);
+  Status conditionals(const Node** out);
+  Status operand(Binding binding, const Node** out);
+  Status operators(Binding binding, const Node** out);
+  Status junction(NodeKind kind, const char* word, Binding tighter, const Node** out);
   Status negation(const Node** out);
   Status comparison(const Node** out);
   bool comparison_operator(Op* op);
-  Status sum(const Node** out);
   Status concatenation(const Node** out);
-  Status product(const Node** out);
-  Status power(const Node** out);
+  Status arithmetic(Binding binding, const Node** out);
+  bool arithmetic_operator(Binding binding, Op* op) const;
   Status unary(bool with_filters, const Node** out);
+  Status sign(const Node** out);
   Status primary(const Node** out);
   Status named_primary(const Node** out);
+  Status string(const Node** out);
   Status number(const Node** out);
   Status list_display(const Node** out);
   Status dict_display(const Node** out);
-  Status tuple(bool with_conditional, bool parentheses, const Names& ends, const Node** out);
+  Status tuple(bool with_conditional, bool parentheses, Names ends, const Node** out);
   Status postfix(const Node** node);
   Status attribute(const Node** node);
   Status subscript(const Node** node);
@@ -76,8 +94,8 @@ class Parser {
   Status call_arguments(Node* node);
 
   // Statements.
-  Status until(const Names& ends, Nodes* out);  // stands at the name of the ending tag then
-  Status body_until(const Names& ends, Nodes* out);
+  Status until(Names ends, Nodes* out);  // stands at the name of the ending tag then
+  Status body_until(Names ends, Nodes* out);
   Status end_tag(const char* name);
   Status statement(const Node** out);
   Status if_statement(const Node** out);
@@ -91,7 +109,7 @@ class Parser {
   Status loop_control(NodeKind kind, const Node** out);
   Status signature(Node* node);
   Status filter_chain(const Node** out);
-  Status target(bool with_tuple, bool with_namespace, const Names& ends, const Node** out);
+  Status target(bool with_tuple, bool with_namespace, Names ends, const Node** out);
   Status one_target(bool with_namespace, const Node** out);
 
   struct Nesting;
@@ -102,12 +120,14 @@ class Parser {
   size_t at_ = 0;
   Token end_{TokenType::kEnd, 0, {}};
   std::unordered_map<std::string, uint32_t> names_;
+  StackBound stack_;
   uint32_t nesting_ = 0;
   uint32_t loops_ = 0;  // loops that break and continue may mean
   bool uses_varargs_ = false, uses_kwargs_ = false;
 };
 
-/// A template nested deeper than this is refused, so that no stack overflows.
+/// A template nested deeper than this is refused in every build. Where levels take so much stack
+/// that fewer of them fit, StackBound refuses first, and the sentence is the same.
 constexpr uint32_t kMaxNesting = 128;
 
 }  // namespace sharpi::jinja

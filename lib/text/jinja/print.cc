@@ -131,6 +131,7 @@ Status represent(const Value& value, Heap* heap, MarkedText* out, int depth) {
   if (depth > kMaxPrintDepth) {
     return Status::error(Code::kDoesNotFit, "a value is nested deeper than %d", kMaxPrintDepth);
   }
+  if (heap->stack().is_spent()) return StackBound::spent();
   const size_t before = out->size();
   switch (value.kind) {
     case Kind::kString:

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 // A parsed Jinja template, and its rendering. The subset is what chat templates use: it reads no
-// file, runs no code but its own, and is bounded in steps, depth and bytes.
+// file, runs no code but its own, and is bounded in steps, depth, bytes and stack.
 // Thread rule: immutable; any number of renderings at once.
 #pragma once
 
@@ -22,7 +22,9 @@ struct Limits {
   uint64_t max_steps =
       5'000'000;  // nodes evaluated, rounds of loops; the Heap bounds each one's work
   uint64_t max_bytes = uint64_t{256} << 20;  // of all values of a rendering, and its output
-  uint32_t max_depth = 400;                  // of nodes and calls
+  /// Of nodes and calls, in every build. Levels that take more than some 160 bytes of stack, as
+  /// calls of macros do, meet kMaxStackBytes before.
+  uint32_t max_depth = 400;
 };
 
 using Variable = std::pair<std::string_view, Value>;

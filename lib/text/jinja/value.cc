@@ -29,13 +29,15 @@ Status Heap::charge(uint64_t bytes) {
   return Status::ok();
 }
 
+bool Heap::takes_work(uint64_t units) {
+  const bool fits = units <= work_left_;
+  work_left_ = fits ? work_left_ - units : 0;
+  return fits;
+}
+
 Status Heap::work(uint64_t units) {
-  if (units > work_left_) {
-    work_left_ = 0;
-    return Status::error(Code::kDoesNotFit, "the template takes more work than it is allowed to");
-  }
-  work_left_ -= units;
-  return Status::ok();
+  if (takes_work(units)) return Status::ok();
+  return Status::error(Code::kDoesNotFit, "the template takes more work than it is allowed to");
 }
 
 Value Heap::undefined(std::string what) {

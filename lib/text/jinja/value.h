@@ -14,6 +14,7 @@
 
 #include "base/status.h"
 #include "text/jinja/marked_text.h"
+#include "text/jinja/stack_bound.h"
 
 namespace sharpi::jinja {
 
@@ -180,8 +181,13 @@ class Heap {
   void owe(uint64_t bytes) { left_ -= bytes < left_ ? bytes : left_; }
   /// kDoesNotFit once more work than the bound was asked for.
   Status work(uint64_t units);
+  /// The same without a sentence.
+  bool takes_work(uint64_t units);
   /// The same where nothing can fail: the work after it does.
   void owe_work(uint64_t units) { work_left_ -= units < work_left_ ? units : work_left_; }
+
+  /// What walks into values, and what renders, asks it before it goes deeper.
+  StackBound& stack() { return stack_; }
 
   Value text(std::string_view bytes, bool foreign) { return text(MarkedText(bytes, foreign)); }
   Value text(MarkedText text, bool safe = false) {
@@ -203,6 +209,7 @@ class Heap {
   static constexpr uint64_t kAllocation = 32;  // what a block of memory takes besides its bytes
 
   uint64_t left_, work_left_;
+  StackBound stack_;
   std::deque<MarkedText> texts_;
   std::deque<List> lists_;
   std::deque<Dict> dicts_;
@@ -213,7 +220,7 @@ class Heap {
 /// What Python calls the type, for sentences.
 const char* type_name(const Value& value);
 bool truthy(const Value& value);
-/// Python's ==. Deep comparisons are cut at a depth no conversation has, as unequal.
+/// Python's ==. Cut at a depth no conversation has, as unequal; kDoesNotFit: too much stack.
 Status equal(const Value& a, const Value& b, Heap* heap, bool* out, int depth = 0);
 /// Python's <. kInvalidArgument for types that have no order.
 Status less(const Value& a, const Value& b, Heap* heap, bool* out, int depth = 0);

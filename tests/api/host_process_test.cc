@@ -106,5 +106,46 @@ TEST(HostProcess, AThreadIsCancelledBetweenCalls) {
   }
 }
 
+struct Last {
+  Loaded loaded;
+  std::vector<sharpi_session*> sessions;
+  bool destroyed = false;
+};
+
+/// With a cancel that waits for the first place where the thread may end.
+void* destroy_all(void* p) {
+  auto* last = static_cast<Last*>(p);
+  pthread_cancel(pthread_self());
+  for (sharpi_session* s : last->sessions) sharpi_session_destroy(s);
+  sharpi_model_destroy(last->loaded.model.release());
+  sharpi_plan_destroy(last->loaded.plan.release());
+  sharpi_context_destroy(last->loaded.context.release());
+  last->destroyed = true;
+  pthread_testcancel();
+  return nullptr;
+}
+
+/// Files are closed and threads joined there, where a thread may be cancelled.
+TEST(HostProcess, ACancelledThreadDestroysWhatItHas) {
+  const MadeModel file(test::tiny_qwen3());
+  Last last;
+  last.loaded = load_on_host(file);
+  sharpi_session *first = nullptr, *other = nullptr;
+  sharpi_error e = SHARPI_ERROR_INIT;
+  ASSERT_EQ(sharpi_session_create(last.loaded.model.get(), nullptr, &first, &e), SHARPI_OK)
+      << text_of(e);
+  const std::vector<int32_t> tokens = file.tokens(1500);
+  ASSERT_EQ(sharpi_session_prefill(first, tokens.data(), 1500, nullptr, nullptr, &e), SHARPI_OK)
+      << text_of(e);
+  ASSERT_EQ(sharpi_session_fork(first, &other, &e), SHARPI_OK) << text_of(e);
+  last.sessions = {first, other};
+  pthread_t thread;
+  ASSERT_EQ(pthread_create(&thread, nullptr, destroy_all, &last), 0);
+  void* result = nullptr;
+  ASSERT_EQ(pthread_join(thread, &result), 0);
+  EXPECT_TRUE(last.destroyed);
+  EXPECT_EQ(result, PTHREAD_CANCELED);
+}
+
 }  // namespace
 }  // namespace sharpi::testing

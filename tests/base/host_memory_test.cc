@@ -99,6 +99,7 @@ TEST_F(HostFiles, TheRootGroupBoundsContainersThatSeeNoOther) {
   write("/proc/self/cgroup", "0::/docker/that-is-not-here\n");
   expect(500, 200);
   write("/proc/self/cgroup", "0::/../../elsewhere\n");
+  group("/../../elsewhere", 70, 30);  // of whatever it is
   expect(500, 200);
   group("", kNoLimit, 300);
   expect(1000, 800);
@@ -135,6 +136,23 @@ TEST_F(HostFiles, GroupsOfVersionOneCountAsWell) {
   expect(100, 30);
   write("/proc/self/cgroup", "5:notmemory:/batch/job\n");
   expect(1000, 800);
+}
+
+TEST_F(HostFiles, GroupsOfVersionTwoMayLieBesideThoseOfOne) {
+  write("/proc/self/cgroup", "5:memory:/old\n0::/new\n");
+  old_group("/old", 300, 200, 0);
+  group("/unified/new", 400, 370);
+  expect(300, 30);
+}
+
+TEST_F(HostFiles, GroupsWithoutALimitTellNothing) {
+  old_group("", kNoLimit, 900, 0);
+  const HostMemory memory = host_memory(root_, {});
+  EXPECT_EQ(memory.total, 1000 * kMiB);
+  std::filesystem::remove(root_ + "/proc/meminfo");
+  const HostMemory none = host_memory(root_, {});
+  EXPECT_EQ(none.total, kNoLimit);
+  EXPECT_EQ(none.free, kNoLimit);
 }
 
 TEST(HostMemoryOfThisMachine, IsKnownWithoutFileDescriptors) {

@@ -193,6 +193,17 @@ TEST_P(TurnedKeys, AreThoseOfTheirNewPositions) {
     ASSERT_TRUE(narrow.turn(&store, 1, ledger, kShift).is_ok());
     ASSERT_TRUE(store.read_rows(1, false, 0, kRows, again.data()).is_ok());
     EXPECT_EQ(again, rows_after);
+    // Neither do angles of another layer stay, whose rotation is another one.
+    ModelSpec two = *e.spec;
+    two.layers[0].attention.rope.freq_base *= 7;
+    KeyTurner both;
+    both.reserve(two, kCtx);
+    for (const uint32_t layer : {0u, 1u}) {
+      ASSERT_TRUE(store.write_rows(layer, false, 0, kRows, rows_before.data()).is_ok());
+      ASSERT_TRUE(both.turn(&store, layer, ledger, kShift).is_ok());
+    }
+    ASSERT_TRUE(store.read_rows(1, false, 0, kRows, again.data()).is_ok());
+    EXPECT_EQ(again, rows_after);
     ledger.rebase(kShift);
     EXPECT_EQ(ledger.n_tokens(), 200u);
     EXPECT_EQ(ledger.position(1, 0, 3), 3u);     // was 27

@@ -245,6 +245,65 @@ TEST_F(FailedPass, WhatGoesOnIsSavedAndRestored) {
   }
 }
 
+/// One row more than those takes the place of one that the next token sees.
+TEST_F(FailedPass, OneRowMoreThanMayBeLostIsRefused) {
+  struct Case {
+    uint32_t rewind, n_draft, rows;
+  };
+  for (const Case& c : {Case{0, 0, 2}, {5, 0, 7}, {64, 0, 66}, {0, 4, 6}, {2, 4, 8}}) {
+    SCOPED_TRACE(std::to_string(c.rewind) + ", " + std::to_string(c.n_draft) + ", " +
+                 std::to_string(c.rows));
+    open(
+        test::tiny_gemma3(),
+        [&](sharpi_plan_params* p, sharpi_session_params* s) {
+          p->n_chunk = 128;
+          s->rewind = c.rewind;
+          s->n_draft = c.n_draft;
+        },
+        &one_tier);
+    const std::vector<int32_t> tokens = file_->tokens(200);
+    const auto s = session();
+    prefill(s.get(), {tokens.begin(), tokens.begin() + 100});
+    std::vector<std::byte> blob(s->save_bytes().value());
+    g_run.behind = true;
+    g_run.fail_at = 1;
+    uint32_t committed = 0;
+    EXPECT_EQ(read(s.get(), std::span(tokens).subspan(100, c.rows), &committed).text(),
+              "injected failure of a pass");
+    MemorySink sink(blob.data());
+    EXPECT_EQ(s->save(&sink, blob.size()).text(), kWrittenOver);
+    EXPECT_EQ(s->decode(7).text(), kWrittenOver);
+  }
+}
+
+/// The rows of all its sessions are of tokens that none of them has read.
+TEST_F(FailedPass, OfABatchLeavesNoLogits) {
+  open(
+      test::tiny_gemma4(), [](sharpi_plan_params*, sharpi_session_params* s) { s->n_draft = 4; },
+      &one_tier);
+  const auto a = session(), b = session(), plain = session();
+  std::array<Session*, 2> both = {a.get(), b.get()};
+  for (Session* s : {a.get(), b.get(), plain.get()}) prefill(s, file_->tokens(80));
+  const std::vector<int32_t> reads = {5, 6, 7};
+  std::array<BatchRead, 2> batch;
+  g_run.behind = true;
+  Logits out(engine_.spec->n_vocab);
+  for (const bool drafts : {false, true}) {
+    SCOPED_TRACE(drafts);
+    for (size_t i = 0; i < both.size(); ++i) batch[i] = {both[i], reads, {}, 0};
+    g_run.fail_at = 1;
+    const Status failed = drafts ? SessionBatch::verify(batch)
+                                 : SessionBatch::decode(both, std::span(reads).first(2));
+    EXPECT_EQ(failed.text(), "injected failure of a pass");
+    decode(plain.get(), 9);
+    for (Session* s : both) {
+      EXPECT_EQ(s->logits(0, out.data()).code(), Code::kState);
+      decode(s, 9);
+      EXPECT_TRUE(same_bits(logits(*s), logits(*plain)));
+    }
+  }
+}
+
 /// Whatever the length, where no ring was reached, or there is none.
 TEST_F(FailedPass, APassThatReachedNoRingIsReadAgain) {
   test::ModelRecipe deep = test::tiny_qwen3();
@@ -409,6 +468,29 @@ TEST_F(FailedPass, DrawsThatFailBehindItLeaveNoLogitsOfRowsThatWereNotRead) {
     EXPECT_TRUE(same_bits(logits(*s), logits(*plain)));
   }
   EXPECT_EQ(batch[0].n_read + batch[1].n_read, 0u);
+}
+
+/// So for a single session, and the pass wrote over captured queries, too.
+TEST_F(FailedPass, DrawsThatFailBehindItLeaveNoQueriesThatItWroteOver) {
+  g_faults = {};
+  open(
+      test::tiny_qwen3(),
+      [](sharpi_plan_params*, sharpi_session_params* s) { s->n_draft = 4, s->capture_window = 8; },
+      &faulty_tier);
+  const auto s = session(), plain = session();
+  const std::vector<int32_t> tokens = file_->tokens(40), reads = {5, 6, 7};
+  for (Session* one : {s.get(), plain.get()}) prefill(one, tokens);
+  sharpi_sample_params p;
+  sharpi_sample_params_init(&p, sizeof p);
+  uint32_t n_read = 0;
+  g_faults.fail_read = 1;
+  EXPECT_EQ(s->verify(reads, p, &n_read).text(), "injected failure of reading logits");
+  EXPECT_EQ(s->tokens().size(), 40u);
+  Logits out(engine_.spec->n_vocab);
+  EXPECT_EQ(s->logits(0, out.data()).code(), Code::kState);
+  decode(plain.get(), 9), decode(s.get(), 9);
+  EXPECT_TRUE(same_bits(logits(*s), logits(*plain)));
+  EXPECT_LT(s->save_bytes().value(), plain->save_bytes().value());
 }
 
 }  // namespace

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT
 // Tables of per-layer embeddings whose slices begin and end anywhere in a block of their type.
-#include "engine_case.h"
+#include "api/backends.h"
+#include "cpu/cpu_workspace.h"
+#include "engine/inner_engine.h"
 #include "gguf/ggml_type.h"
 
 namespace sharpi::testing {
@@ -10,6 +12,20 @@ struct Case {
   GgmlType type;
   uint32_t d_ple;
 };
+
+/// Slices that are blocks, lie within one, and lie across the end of one.
+constexpr Case kCases[] = {{GgmlType::kQ8_0, 32},  {GgmlType::kQ8_0, 16},  {GgmlType::kQ8_0, 24},
+                           {GgmlType::kQ8_0, 48},  {GgmlType::kQ4_0, 4},   {GgmlType::kQ4_0, 20},
+                           {GgmlType::kQ4_K, 256}, {GgmlType::kQ4_K, 128}, {GgmlType::kQ6_K, 64},
+                           {GgmlType::kQ6_K, 160}};
+
+test::ModelRecipe recipe_of(const Case& c) {
+  test::ModelRecipe recipe = for_tier(test::tiny_gemma4());
+  recipe.d_ple = c.d_ple;
+  recipe.table_type = c.type;
+  recipe.n_embd = 256;
+  return recipe;
+}
 
 /// Logits of three tokens, read one by one, behind a prompt; some threads have rows of their own.
 std::vector<Logits> logits_of(const std::string& path, const std::vector<int32_t>& prompt) {
@@ -40,17 +56,10 @@ void expect_refusal(const std::string& path, const std::string& want) {
 }
 
 TEST(PerLayerEmbeddings, SlicesMayBeginInTheMiddleOfABlock) {
-  for (const Case& c :
-       {Case{GgmlType::kQ8_0, 32}, Case{GgmlType::kQ8_0, 16}, Case{GgmlType::kQ8_0, 48},
-        Case{GgmlType::kQ4_0, 4}, Case{GgmlType::kQ4_K, 256}, Case{GgmlType::kQ4_K, 128},
-        Case{GgmlType::kQ6_K, 64}}) {
+  for (const Case& c : kCases) {
     SCOPED_TRACE(std::string(ggml_traits(c.type).name) + ", slices of " + std::to_string(c.d_ple));
-    test::ModelRecipe recipe = for_tier(test::tiny_gemma4());
-    recipe.d_ple = c.d_ple;
-    recipe.table_type = c.type;
-    recipe.n_embd = 256;
     const test::TempFile stored, floats;
-    test::ModelFile file(recipe);
+    test::ModelFile file(recipe_of(c));
     ASSERT_TRUE(file.write(stored.path()));
     // The same values as f32.
     const auto opened = GgufFile::open(stored.path());
@@ -76,6 +85,28 @@ TEST(PerLayerEmbeddings, SlicesMayBeginInTheMiddleOfABlock) {
     const auto want = logits_of(floats.path(), prompt), got = logits_of(stored.path(), prompt);
     ASSERT_EQ(got.size(), want.size());
     for (size_t i = 0; i < want.size(); ++i) EXPECT_LE(distance(got[i], want[i]), 2e-3) << i;
+  }
+}
+
+/// Logits do not show it: what lies behind the scratch is written before it is read.
+TEST(PerLayerEmbeddings, ScratchOfARowHoldsEveryBlockOfASlice) {
+  for (const Case& c : kCases) {
+    SCOPED_TRACE(std::string(ggml_traits(c.type).name) + ", slices of " + std::to_string(c.d_ple));
+    const MadeModel file(recipe_of(c));
+    const auto engine = InnerEngine::open(file.path(), api::make_backends);
+    ASSERT_TRUE(engine.is_ok()) << engine.status().text();
+    const ModelSpec& spec = *engine.value().spec;
+    const auto plan = engine.value().plan([](auto* p, auto*) { p->n_gpu_layers = 0; });
+    ASSERT_TRUE(plan.is_ok()) << plan.status().text();
+    const uint64_t block = ggml_traits(c.type).block_elements;
+    uint64_t most = 0;  // from the block that a slice begins in to the end of the one it ends in
+    for (uint64_t first = 0; first < spec.n_layers() * uint64_t{c.d_ple}; first += c.d_ple)
+      most = std::max(most, round_up(first + c.d_ple, block) - first / block * block);
+    EXPECT_GE(cpu::ple_slice_floats(spec), most);
+    const Plan& made = *plan.value();
+    const cpu::WorkspaceLayout layout =
+        cpu::make_workspace_layout(spec, made.placement, made.model, made.session, {}, 2);
+    EXPECT_GE(layout.size_of(cpu::Buf::kPleTmp), layout.max_rows * most * sizeof(float));
   }
 }
 

@@ -2,9 +2,12 @@
 // The template interpreter: every construct as jinja2 renders it, where text comes from, and what
 // happens to templates that are malformed or mean harm.
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <clocale>
+#include <cstdlib>
+#include <filesystem>
 #include <string>
 #include <vector>
 
@@ -337,21 +340,35 @@ TEST(Jinja, TimeIsTheOneGiven) {
             std::string::npos);
 }
 
-/// Sets a locale that writes 1,5 for 1.5 until it goes.
+/// Sets a locale that writes 1,5 for 1.5 until it goes. Machines without one mostly have what
+/// makes one.
 class CommaLocale {
  public:
   CommaLocale() {
     for (const char* name : {"de_DE.UTF-8", "de_DE.utf8", "de_DE", "fr_FR.UTF-8", "es_ES.UTF-8",
                              "it_IT.UTF-8", "nl_NL.UTF-8", "pt_BR.UTF-8", "ru_RU.UTF-8"}) {
-      found_ = std::setlocale(LC_ALL, name) != nullptr &&
-               std::string(std::localeconv()->decimal_point) == ",";
+      found_ = set(name);
       if (found_) return;
     }
+    std::filesystem::create_directories(made_);
+    const std::string make =
+        "localedef --no-archive -i de_DE -f UTF-8 '" + made_ + "/de_DE.UTF-8' >/dev/null 2>&1";
+    if (std::system(make.c_str()) != 0) return;
+    setenv("LOCPATH", made_.c_str(), 1);
+    found_ = set("de_DE.UTF-8");
   }
-  ~CommaLocale() { std::setlocale(LC_ALL, "C"); }
+  ~CommaLocale() {
+    std::setlocale(LC_ALL, "C");
+    if (std::filesystem::remove_all(made_) != 0) unsetenv("LOCPATH");
+  }
   bool found() const { return found_; }
 
  private:
+  static bool set(const char* name) {
+    return std::setlocale(LC_ALL, name) != nullptr &&
+           std::string(std::localeconv()->decimal_point) == ",";
+  }
+  std::string made_ = ::testing::TempDir() + "sharpi-locale-" + std::to_string(getpid());
   bool found_ = false;
 };
 

@@ -159,6 +159,8 @@ static void test_plan_outputs(const fixture* f) {
   EXPECT(SHARPI_E_INVALID_ARGUMENT, sharpi_plan_rows(f->plan, NULL, row_size, 8, &n, &err));
   EXPECT(SHARPI_E_INVALID_ARGUMENT, sharpi_plan_rows(f->plan, NULL, row_size - 8, 0, &n, &err));
   EXPECT(SHARPI_E_INVALID_ARGUMENT, sharpi_plan_rows(f->plan, NULL, row_size + 1, 0, &n, &err));
+  EXPECT(SHARPI_E_INVALID_ARGUMENT, sharpi_plan_rows(f->plan, NULL, 4104, 0, &n, &err));
+  EXPECT(SHARPI_E_BUFFER_TOO_SMALL, sharpi_plan_rows(f->plan, NULL, 4096, 0, &n, &err));
   EXPECT(SHARPI_E_INVALID_ARGUMENT, sharpi_plan_rows(f->plan, NULL, 0, 0, &n, &err));
   EXPECT(SHARPI_E_BUFFER_TOO_SMALL, sharpi_plan_rows(f->plan, NULL, row_size, 0, &n, &err));
   CHECK(n == s.n_rows);

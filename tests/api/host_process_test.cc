@@ -106,6 +106,16 @@ TEST(HostProcess, AThreadIsCancelledBetweenCalls) {
   }
 }
 
+TEST(HostProcess, WhatTheHostSaysOfCancelsStays) {
+  int before = 0, behind = 0;
+  for (const int state : {PTHREAD_CANCEL_DISABLE, PTHREAD_CANCEL_ENABLE}) {
+    ASSERT_EQ(pthread_setcancelstate(state, &before), 0);
+    const ContextPtr context = make_context({});
+    ASSERT_EQ(pthread_setcancelstate(before, &behind), 0);
+    EXPECT_EQ(behind, state);
+  }
+}
+
 struct Last {
   Loaded loaded;
   std::vector<sharpi_session*> sessions;

@@ -350,14 +350,17 @@ TEST_F(CompactFailure, AProbeLongerThanAChunkIsRefusedWithTheSession) {
   EXPECT_EQ(sharpi_plan_session(loaded_.model.get(), &s, &plan, &e), SHARPI_E_INVALID_ARGUMENT);
   EXPECT_STREQ(e.text, kText);
   EXPECT_EQ(plan, nullptr);
-  const ModelSetup setup = setup_with([&](sharpi_plan_params* p, sharpi_session_params* own) {
+  const auto as_planned = [&](sharpi_plan_params* p, sharpi_session_params* own) {
     p->n_chunk = 32;
     *own = s;
-  });
+  };
   PlanPtr planned;
-  EXPECT_EQ(try_plan(loaded_.context.get(), file_->path(), setup, &planned, &e),
+  EXPECT_EQ(try_plan(loaded_.context.get(), file_->path(), setup_with(as_planned), &planned, &e),
             SHARPI_E_INVALID_ARGUMENT);
   EXPECT_STREQ(e.text, kText);
+  s.n_probe = 32;  // a whole chunk
+  const Loaded whole = load(file_->path(), setup_with(as_planned));
+  const Chat chat(whole.model.get());
 }
 
 }  // namespace

@@ -268,6 +268,10 @@ TEST_F(StepBatch, WhatIsRefusedChangesNoSessionAndUndoesItsDraws) {
     uint64_t more;
   } wide{many.steps[0], 1};
   EXPECT_EQ(sharpi_step_batch(&wide.known, sizeof wide, 1, &e), SHARPI_E_UNSUPPORTED);
+  std::vector<sharpi_batch_step> crowd(65, many.steps[0]);
+  for (sharpi_batch_step& s : crowd) s.n_tokens = 7;
+  EXPECT_EQ(sharpi_step_batch(crowd.data(), sizeof crowd[0], 65, &e), bad);
+  for (const sharpi_batch_step& s : crowd) EXPECT_EQ(s.n_tokens, 0u);
 }
 
 }  // namespace

@@ -32,7 +32,8 @@ bool same_rope(const RopeSpec& a, const RopeSpec& b) {
   return a.n_rot == b.n_rot && a.freq_base == b.freq_base && a.freq_scale == b.freq_scale &&
          a.freq_factors == b.freq_factors && a.yarn == b.yarn && a.yarn_factor == b.yarn_factor &&
          a.yarn_orig_ctx == b.yarn_orig_ctx && a.yarn_ext == b.yarn_ext &&
-         a.yarn_magnitude == b.yarn_magnitude;
+         a.yarn_magnitude == b.yarn_magnitude && a.yarn_beta_fast == b.yarn_beta_fast &&
+         a.yarn_beta_slow == b.yarn_beta_slow;
 }
 
 namespace {

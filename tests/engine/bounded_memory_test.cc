@@ -86,5 +86,17 @@ TEST(BoundedMemory, RowsOfTablesAreWhatASessionTakes) {
   }
 }
 
+/// Keys of sliding windows are never turned, however wide they are.
+TEST(BoundedMemory, TurnsAreOfLayersThatSeeEverything) {
+  uint64_t turns[2];
+  for (const size_t i : {size_t{0}, size_t{1}}) {
+    test::ModelRecipe recipe = wide(test::tiny_gemma4kv());
+    recipe.head_dim_swa = i == 0 ? 64 : 1024;
+    turns[i] = take_session(MadeModel(recipe), 4096, kBudget).turns;
+  }
+  EXPECT_GT(turns[0], 0u);
+  EXPECT_EQ(turns[0], turns[1]);
+}
+
 }  // namespace
 }  // namespace sharpi::testing

@@ -217,6 +217,14 @@ Status Calls::upload(Pass& p) const {
                                          uint64_t{p.n_rows()} * m_.spec().n_embd * sizeof(float),
                                          cudaMemcpyHostToDevice, ws.raw_stream()),
                          "upload of hidden rows"));
+    if (m_.spec().pair.table_on_host) {
+      const float* embedded = ws.handover() + uint64_t{ws.layout().max_rows} * m_.spec().n_embd;
+      SHARPI_TRY(
+          m_.device->check(cudaMemcpyAsync(ws.get(Buf::kY), embedded,
+                                           uint64_t{p.n_rows()} * m_.spec().n_embd * sizeof(float),
+                                           cudaMemcpyHostToDevice, ws.raw_stream()),
+                           "upload of embeddings"));
+    }
   }
   const uint64_t ple = p.per_layer ? p.n_rows() * ws.layout().ple_row_bytes : 0;
   if (ple == 0) return Status::ok();

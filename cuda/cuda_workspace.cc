@@ -149,7 +149,8 @@ WorkspaceLayout make_workspace_layout(const ModelSpec& spec, const Placement& pl
   const uint32_t head_rows = placement.head == TierId::kCuda ? out.table.max_head_rows : 0;
   out.max_rows = rows;
   const bool hands_over = placement.uses(TierId::kCpu) || keeps_hidden(spec, placement);
-  out.handover_bytes = hands_over ? rows * e * sizeof(float) : 0;
+  const uint64_t handed = spec.pair.table_on_host ? 2 : 1;  // embeddings lie behind all hidden rows
+  out.handover_bytes = hands_over ? handed * rows * e * sizeof(float) : 0;
   out.n_half = w.n_half;
   out.add_floats(Buf::kX, rows * e);
   out.add_floats(Buf::kPair, spec.pair ? rows * 2 * e : 0);

@@ -166,10 +166,12 @@ Status Forward::embed(Pass& p) const {
   return launch_embed_rows(embedding_of(m_, p, Buf::kX), p.ws.raw_stream());
 }
 
-/// Of the hidden rows that came in and the tokens behind them.
+/// Of the hidden rows that came in and the tokens behind them, whose embeddings may have come too.
 Status Forward::embed_pairs(Pass& p) const {
   const PairInput& s = m_.spec().pair;
-  SHARPI_TRY(launch_embed_rows(embedding_of(m_, p, Buf::kY), p.ws.raw_stream()));
+  if (!s.table_on_host) {
+    SHARPI_TRY(launch_embed_rows(embedding_of(m_, p, Buf::kY), p.ws.raw_stream()));
+  }
   PairRowsParams pair;
   pair.first = p.ws.get(Buf::kY);
   pair.second = p.ws.get(Buf::kX);

@@ -449,9 +449,10 @@ typedef struct sharpi_plan_params {
   int32_t n_gpu_experts;                       /**< Layers whose routed experts are all on the GPU; -1 =
                                                     all, or none where they do not fit. */
   int32_t gpu_ends;                            /**< The embedding and the head on the GPU: 1 = yes, 0 =
-                                                    no, -1 = both if all fits, else what makes a token
-                                                    fastest: an embedding that is not the head's table
-                                                    too leaves before any block (default). */
+                                                    no, 2 = the head alone, whose table must be another
+                                                    tensor, -1 = both if all fits, else what makes a
+                                                    token fastest: an embedding that is not the head's
+                                                    table too leaves before any block (default). */
   uint32_t stream_rows;                        /**< Rows of a call from which FFN blocks and routed experts
                                                     on the CPU are computed on the GPU, their weights
                                                     streamed there; 0 = measured when the model is

@@ -98,12 +98,14 @@ const Option kOptions[] = {
     {"device-budget", "BYTES", "memory of the GPU to use at most: 800M, 8G, all (all)",
      BYTES(device_budget)},
     {"host-budget", "BYTES", "memory of the host to use at most (all)", BYTES(host_budget)},
-    {"gpu-ends", "auto|on|off", "embedding and head on the GPU (auto)",
+    {"gpu-ends", "auto|on|head|off", "embedding and head on the GPU, or the head alone (auto)",
      [](Settings& s, const std::string& t) {
-       s.gpu_ends = t == "auto" ? -1 : parse_choice(t, {"auto", "on", "off"}) == "on" ? 1 : 0;
+       const std::string choice = parse_choice(t, {"auto", "on", "head", "off"});
+       s.gpu_ends = choice == "auto" ? -1 : choice == "on" ? 1 : choice == "head" ? 2 : 0;
      },
      [](const Settings& s) -> json {
-       return s.gpu_ends < 0 ? "auto" : s.gpu_ends == 0 ? "off" : "on";
+       constexpr const char* kChoices[] = {"auto", "off", "on", "head"};
+       return kChoices[s.gpu_ends + 1];
      }},
     {"draft", "none|auto|ngram,mtp,model",
      "who drafts: nobody, what there is, or some of: what followed the same words before, the "

@@ -197,7 +197,7 @@ Status check_params(const sharpi_plan_params& p) {
   SHARPI_TRY(in_range("n_gpu_ffn", p.n_gpu_ffn, -1, INT32_MAX));
   SHARPI_TRY(in_range("n_expert_slots", p.n_expert_slots, -1, INT32_MAX));
   SHARPI_TRY(in_range("n_gpu_experts", p.n_gpu_experts, -1, INT32_MAX));
-  SHARPI_TRY(in_range("gpu_ends", p.gpu_ends, -1, 1));
+  SHARPI_TRY(in_range("gpu_ends", p.gpu_ends, -1, 2));
   SHARPI_TRY(one_of("arithmetic", p.arithmetic, SHARPI_ARITHMETIC_FAST, SHARPI_ARITHMETIC_EXACT,
                     "0 (FAST), 1 (EXACT)"));
   SHARPI_TRY(is_switch("deterministic", p.deterministic));

@@ -22,7 +22,8 @@ bool ModelSpec::has_window() const {
   });
 }
 
-std::shared_ptr<const ModelSpec> make_mtp_spec(const ModelSpec& spec, uint32_t n_draft_vocab) {
+std::shared_ptr<const ModelSpec> make_mtp_spec(const ModelSpec& spec, uint32_t n_draft_vocab,
+                                               bool table_on_host) {
   const MtpSpec& m = spec.mtp;
   auto own = std::make_shared<ModelSpec>();
   own->file = spec.file;
@@ -41,6 +42,7 @@ std::shared_ptr<const ModelSpec> make_mtp_spec(const ModelSpec& spec, uint32_t n
   own->tied_output = own->output.tensor == own->token_embd.tensor;
   own->default_kv_dtype = spec.default_kv_dtype;
   own->pair = m.pair;
+  own->pair.table_on_host = table_on_host && !m.embd;
   if (n_draft_vocab != 0 && n_draft_vocab < spec.n_vocab) {
     own->n_vocab = n_draft_vocab;
     own->output.n_left_out = own->output.n_out - n_draft_vocab;

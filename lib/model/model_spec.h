@@ -108,6 +108,7 @@ struct LayerSpec {
 struct PairInput {
   TensorRef proj;  // {2E, E}: embedding first
   TensorRef embd_norm, hidden_norm;
+  bool table_on_host = false;  // embeddings come in beside the hidden rows
   explicit operator bool() const { return static_cast<bool>(proj); }
 };
 
@@ -151,8 +152,9 @@ struct ModelSpec {
 Result<std::shared_ptr<const ModelSpec>> load_model_spec(std::shared_ptr<const GgufFile> file);
 
 /// The block for multi-token prediction as a model of one layer, whose embedding is the pair. It
-/// reads all tokens; its head gives logits of those with ids below n_draft_vocab, 0 = of all. Pre:
-/// spec.mtp.
-std::shared_ptr<const ModelSpec> make_mtp_spec(const ModelSpec& spec, uint32_t n_draft_vocab = 0);
+/// reads all tokens; its head gives logits of those with ids below n_draft_vocab, 0 = of all.
+/// `table_on_host`: a table that it has from the trunk is not on its tier. Pre: spec.mtp.
+std::shared_ptr<const ModelSpec> make_mtp_spec(const ModelSpec& spec, uint32_t n_draft_vocab = 0,
+                                               bool table_on_host = false);
 
 }  // namespace sharpi

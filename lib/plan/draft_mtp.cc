@@ -62,8 +62,9 @@ Status check_mtp(const ModelSpec& spec, const TierSizer* device) {
 Plan make_mtp_plan(const Plan& whole, const SessionShape& session) {
   const ModelShape& model = whole.model;
   Plan p;
-  p.spec = make_mtp_spec(*whole.spec, whole.session.n_draft_vocab);
-  p.placement = Placement::all(*p.spec, whole.placement.head);
+  const Placement& at = whole.placement;
+  p.spec = make_mtp_spec(*whole.spec, whole.session.n_draft_vocab, at.embedding != at.head);
+  p.placement = Placement::all(*p.spec, at.head);
   p.device = whole.device;
   p.model.exact = model.exact;
   p.model.deterministic = model.deterministic;

@@ -29,15 +29,11 @@ double bytes_from_slots(const ModelSpec& spec, const Placement& placement) {
 
 std::vector<Ends> usable_ends(const PlacementLadder& ladder, const Plan& plan) {
   std::vector<Ends> ends = ladder.ends();
-  const ModelSpec& spec = *plan.spec;
   const bool mtp = (plan.session.drafters & SHARPI_DRAFT_MTP) != 0;
-  const auto drop = [&](Ends which) {
-    if (ends.size() > 1) ends.erase(std::remove(ends.begin(), ends.end(), which), ends.end());
-  };
-  // The block is one segment on the tier of the head, and borrows the table from the model there.
-  if (mtp && !spec.mtp.embd) drop(Ends::kHead);
   // Drafters are where the head is, and what that is worth to them is not in the cost of a token.
-  if (mtp || has_draft_model(plan, plan.session)) drop(Ends::kNone);
+  if ((mtp || has_draft_model(plan, plan.session)) && ends.size() > 1) {
+    ends.erase(std::remove(ends.begin(), ends.end(), Ends::kNone), ends.end());
+  }
   return ends;
 }
 

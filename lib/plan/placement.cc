@@ -31,10 +31,15 @@ Status check_counts(const ModelSpec& spec, const sharpi_plan_params& p) {
   SHARPI_TRY(
       check_nested("n_gpu_experts", p.n_gpu_experts, "n_gpu_layers", p.n_gpu_layers, with_ffn));
   SHARPI_TRY(check_nested("n_gpu_experts", p.n_gpu_experts, "n_gpu_ffn", p.n_gpu_ffn, with_ffn));
-  if (p.gpu_ends == 1 && p.n_gpu_layers == 0) {
+  if (p.gpu_ends > 0 && p.n_gpu_layers == 0) {
     return Status::error(Code::kInvalidArgument,
-                         "gpu_ends is 1 and n_gpu_layers is 0, but the embedding and the head can "
-                         "only be on the GPU with layers");
+                         "gpu_ends is %d and n_gpu_layers is 0, but the embedding and the head can "
+                         "only be on the GPU with layers",
+                         p.gpu_ends);
+  }
+  if (p.gpu_ends == 2 && spec.tied_output) {
+    return Status::error(Code::kInvalidArgument,
+                         "gpu_ends is 2, but the embedding and the head are one tensor");
   }
   return Status::ok();
 }
@@ -119,7 +124,7 @@ const char* device_pin(const sharpi_plan_params& p) {
   if (p.n_gpu_ffn > 0) return "n_gpu_ffn";
   if (p.n_gpu_experts > 0) return "n_gpu_experts";
   if (p.n_expert_slots > 0) return "n_expert_slots";
-  if (p.gpu_ends == 1) return "gpu_ends";
+  if (p.gpu_ends > 0) return "gpu_ends";
   return p.device != SHARPI_UNSET && p.device != 0 ? "device" : nullptr;
 }
 
@@ -175,7 +180,7 @@ Result<PlacementLadder> PlacementLadder::create(const ModelSpec& spec, const sha
   ladder.experts_ = experts;
   ladder.together_ = !moe;
   ladder.pinned_ends_ = p.gpu_ends;
-  ladder.may_leave_ = p.n_gpu_layers < 0 && p.gpu_ends != 1 && ffn.least == 0;
+  ladder.may_leave_ = p.n_gpu_layers < 0 && p.gpu_ends <= 0 && ffn.least == 0;
   ladder.keep(ladder.ends().front());
   return ladder;
 }
@@ -228,6 +233,7 @@ void PlacementLadder::order_by(const GiveOrder& order) {
 
 std::vector<Ends> PlacementLadder::ends() const {
   if (layers_.most == 0 || pinned_ends_ == 0) return {Ends::kNone};
+  if (pinned_ends_ == 2) return {Ends::kHead};
   if (pinned_ends_ > 0) return {Ends::kBoth};
   if (spec_->tied_output) return {Ends::kBoth, Ends::kNone};
   return {Ends::kBoth, Ends::kHead, Ends::kNone};

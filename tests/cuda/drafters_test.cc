@@ -36,9 +36,11 @@ class Drafters : public DeviceTest {
                   if (edit) edit(p, s);
                 }));
   }
-  /// Everything; all mixers and one FFN block; without routed experts.
+  /// Everything; all mixers and one FFN block; without routed experts; without the embedding, where
+  /// that is no part of the head.
   std::vector<Where> with_head() const {
     std::vector<Where> out{{}, {-1, 1, -1, 1}};
+    if (has_mtp()) out.push_back({-1, -1, -1, 2});
     if (has_experts()) out.push_back({-1, -1, 0, 1});
     return out;
   }
@@ -87,8 +89,8 @@ TEST_P(Drafters, LeaveTheSessionThatDecodingLeaves) {
       }
       for (const uint32_t n : {1u, 2u, 4u, 8u}) {
         SCOPED_TRACE("FFN blocks " + std::to_string(where.ffn) + ", experts " +
-                     std::to_string(where.experts) + ", drafters " + std::to_string(by) + ", " +
-                     std::to_string(n) + " drafts");
+                     std::to_string(where.experts) + ", ends " + std::to_string(where.ends) +
+                     ", drafters " + std::to_string(by) + ", " + std::to_string(n) + " drafts");
         Chat chat(loaded.model.get());
         chat.prefill(tokens(kPrompt));
         use_endless_sampler(chat, loaded.model.get(), 0);

@@ -106,10 +106,13 @@ uint64_t n_drafted(const Chat& chat) {
   return stats.n_drafted;
 }
 
-/// The first layer; all mixers and one FFN, with the ends; all layers without the ends; everything.
+/// The first layer; all mixers and one FFN, with the ends; all layers without the ends; everything;
+/// all but the embedding, where it is no part of the head.
 std::vector<Where> splits(const ModelRecipe& recipe) {
   const auto all = static_cast<int32_t>(recipe.n_layers);
-  return {{1, 1, 0}, {all, 1, 1}, {all, all, 0}, {all, all, 1}};
+  std::vector<Where> out = {{1, 1, 0}, {all, 1, 1}, {all, all, 0}, {all, all, 1}};
+  if (!recipe.tied) out.push_back({all, all, 2});
+  return out;
 }
 
 std::vector<std::pair<std::string, ModelRecipe>> recipes() {
@@ -159,7 +162,7 @@ TEST(DraftSplits, TheHostsDraftsLeaveTheSessionThatDecodingLeaves) {
 
 /// What drafters hold is on the tier of the head, and nowhere else.
 void expect_drafters_beside_the_head(const Loaded& l, uint32_t drafters, const Where& where) {
-  const uint32_t tier = where.ends == 1 ? SHARPI_TIER_CUDA : SHARPI_TIER_CPU;
+  const uint32_t tier = where.ends > 0 ? SHARPI_TIER_CUDA : SHARPI_TIER_CPU;
   uint32_t n_found = 0;
   for (const sharpi_memory_row& r : rows_of_handle(sharpi_plan_rows, l.plan.get())) {
     const std::string label = r.label;

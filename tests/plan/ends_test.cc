@@ -80,20 +80,26 @@ TEST_F(EndsTest, ATableThatIsTheHeadStaysWithIt) {
   }
 }
 
-TEST_F(EndsTest, PinsKeepBothOrNone) {
+TEST_F(EndsTest, PinsKeepBothOrNoneOrTheHead) {
   const auto spec = spec_of(eight(test::tiny_qwen3()));
   const uint64_t all = held(*must(spec, {.device = kPlenty, .kv = SHARPI_KV_F32}));
   for (uint64_t budget = all; budget > all / 2; budget -= all / 50) {
     const Request r{.device = kPlenty, .device_budget = budget, .kv = SHARPI_KV_F32};
-    Request both = r, none = r, blocks = r;
-    both.ends = 1, none.ends = 0, blocks.layers = blocks.ffn = 8;
+    Request both = r, none = r, head = r, blocks = r;
+    both.ends = 1, none.ends = 0, head.ends = 2, blocks.layers = blocks.ffn = 8;
     EXPECT_EQ(places(*must(spec, both)), "gg");
+    EXPECT_EQ(places(*must(spec, head)), "cg");
     EXPECT_EQ(places(*must(spec, none)), "cc");
     const auto pinned = plan(spec, blocks);
     if (!pinned.is_ok()) continue;
     EXPECT_EQ(pinned.value()->summary().n_gpu_ffn, 8u);
     EXPECT_LE(held(*pinned.value()), budget);
   }
+  const Request head{.ends = 2, .device = kPlenty, .kv = SHARPI_KV_F32};
+  EXPECT_EQ(places(*must(spec, head)), "cg") << "where all would fit, too";
+  const auto tied = plan(spec_of(eight(test::tiny_qwen3(), /*tied=*/true)), head);
+  EXPECT_EQ(tied.status().code(), Code::kInvalidArgument);
+  EXPECT_EQ(tied.status().text(), "gpu_ends is 2, but the embedding and the head are one tensor");
 }
 
 TEST_F(EndsTest, WhatATableFreesGoesToExpertSlots) {
@@ -203,18 +209,19 @@ TEST_F(EndsTest, NarrowerRowsGoBeforeATableOnTheHost) {
   EXPECT_EQ(split->summary().k_dtype, static_cast<uint32_t>(SHARPI_KV_F32)) << "blocks went";
 }
 
-TEST_F(EndsTest, DraftersKeepTheHeadAndMtpItsTable) {
+TEST_F(EndsTest, DraftersKeepTheHeadAndDoWithoutTheTable) {
   const auto spec = real(test::real_qwen36_27b());
   ASSERT_FALSE(spec->mtp.embd);
-  for (uint64_t budget = 4096; budget <= 20480; budget += 2048) {
+  for (uint64_t budget = 6144; budget <= 14336; budget += 2048) {
     Request r = on_card(budget * kOneMiB, 32768, SHARPI_KV_Q8_0);
     r.drafters = SHARPI_DRAFT_MTP;
     const auto p = must(spec, r);
-    ASSERT_EQ(p->placement.embedding, p->placement.head) << "the block borrows the table there";
+    EXPECT_EQ(p->placement.embedding, TierId::kCpu) << budget;
+    EXPECT_EQ(p->placement.head, TierId::kCuda) << budget;
     r.ends = 1;
     const auto both = plan(spec, r);
     if (!both.is_ok()) continue;
-    EXPECT_EQ(p->placement, both.value()->placement) << budget;
+    EXPECT_LT(token_cost(*p).said, token_cost(*both.value()).said) << budget;
   }
   const auto small = spec_of(eight(test::tiny_qwen3())), draft = spec_of(test::tiny_qwen3moe());
   Request r{.device = kPlenty, .kv = SHARPI_KV_F32, .drafters = SHARPI_DRAFT_MODEL, .draft = draft};

@@ -152,8 +152,9 @@ TEST_F(ServerSettings, TheEndsOfTheModelCanBePlaced) {
   EXPECT_EQ(read_settings({"-m", "x"}, {}).gpu_ends, -1);
   EXPECT_EQ(read_settings({"-m", "x", "--gpu-ends", "off"}, {}).gpu_ends, 0);
   EXPECT_EQ(read_settings({"-m", "x", "--gpu-ends", "on"}, {}).gpu_ends, 1);
+  EXPECT_EQ(read_settings({"-m", "x", "--gpu-ends", "head"}, {}).gpu_ends, 2);
   EXPECT_EQ(refusal({"-m", "x", "--gpu-ends", "2"}),
-            "--gpu-ends: \"2\" is not allowed; allowed: auto, on, off");
+            "--gpu-ends: \"2\" is not allowed; allowed: auto, on, head, off");
 }
 
 TEST_F(ServerSettings, BytesHaveUnits) {

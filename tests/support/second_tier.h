@@ -4,10 +4,12 @@
 // Thread rule: as tier.h.
 #pragma once
 
+#include <algorithm>
 #include <memory>
 #include <utility>
 #include <vector>
 
+#include "gguf/ggml_type.h"
 #include "tier/tier.h"
 
 namespace sharpi::testing {
@@ -46,10 +48,13 @@ class SecondModel final : public TierModel {
   }
   Result<std::unique_ptr<Workspace>> create_workspace() override {
     SHARPI_TRY_ASSIGN(std::unique_ptr<Workspace> w, in_->create_workspace());
-    const uint64_t n = uint64_t{plan_->model.max_rows()} * plan_->spec->n_embd;
+    const uint64_t n = (plan_->spec->pair.table_on_host ? 2 : 1) * n_floats();
     return std::unique_ptr<Workspace>(new SecondWorkspace(std::move(w), n));
   }
   Status run(const Segment& segment, const Submission& rows, Workspace& workspace) override {
+    if (plan_->spec->pair.table_on_host && !brings_embeddings(rows, workspace.handover())) {
+      return Status::error(Code::kInternal, "the embeddings of the tokens did not come in");
+    }
     return in_->run(segment, rows, static_cast<SecondWorkspace&>(workspace).inner());
   }
   Status score(TierSession& session, const ScoreRequest& request, ScoreScratch& scratch,
@@ -64,6 +69,21 @@ class SecondModel final : public TierModel {
   std::string paths() const override { return "second: " + in_->paths(); }
 
  private:
+  uint64_t n_floats() const { return uint64_t{plan_->model.max_rows()} * plan_->spec->n_embd; }
+  /// The inner backend has the table all the same; a GPU has these rows alone.
+  bool brings_embeddings(const Submission& rows, const float* handover) const {
+    const TensorRef& table = plan_->spec->token_embd;
+    std::vector<float> want(plan_->spec->n_embd);
+    for (uint64_t r = 0; r < rows.n_rows; ++r) {
+      const auto token = static_cast<uint64_t>(rows.tokens[r]);
+      dequantize_row(table.tensor->type, table.tensor->data + token * table.row_bytes(),
+                     want.data(), want.size());
+      for (float& x : want) x *= plan_->spec->embedding_scale;
+      const float* got = handover + n_floats() + r * want.size();
+      if (!std::equal(want.begin(), want.end(), got)) return false;
+    }
+    return true;
+  }
   std::unique_ptr<TierModel> in_;
   std::shared_ptr<const Plan> plan_;
 };

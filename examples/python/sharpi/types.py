@@ -998,9 +998,9 @@ class PlanOptions(SessionOptions, total=False):
     n_gpu_experts: Optional[int]
     """Layers whose routed experts are all on the GPU; -1 = all, or none where they do not fit."""
     gpu_ends: Optional[int]
-    """The embedding and the head on the GPU: 1 = yes, 0 = no, -1 = both if all fits, else what
-    makes a token fastest: an embedding that is not the head's table too leaves before any block
-    (default)."""
+    """The embedding and the head on the GPU: 1 = yes, 0 = no, 2 = the head alone, whose table must
+    be another tensor, -1 = both if all fits, else what makes a token fastest: an embedding that is
+    not the head's table too leaves before any block (default)."""
     stream_rows: Optional[int]
     """Rows of a call from which FFN blocks and routed experts on the CPU are computed on the GPU,
     their weights streamed there; 0 = measured when the model is loaded (default), UNSET = never.

@@ -67,7 +67,6 @@ std::vector<Placement> placements(const ModelSpec& spec) {
   }
   for (Placement& p : out) p.mtp = static_cast<bool>(spec.mtp);
   out[5].embedding = TierId::kCpu;
-  out[5].mtp = static_cast<bool>(spec.mtp.embd);  // else the block borrows the table
   return out;
 }
 

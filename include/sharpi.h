@@ -30,9 +30,10 @@
  * caller refuses a non-zero tail it does not know with ::SHARPI_E_UNSUPPORTED, so that no request is
  * silently ignored. A struct_size below the first version's is ::SHARPI_E_INVALID_ARGUMENT (forgotten
  * init). Out-structs begin with struct_size too: the library writes no more than that, and 0 where it knows no
- * field (of sharpi_error, what it knows alone). A field that nothing would read is refused by name. What a model or a machine may have no use for is
- * taken and has no effect then: `n_checkpoints` and `rewind` (models without recurrent, without windowed
- * layers), `lookahead` (sessions that are not bounded), `stream_rows` and rates (plans without a GPU). What is
+ * field (of sharpi_error, what it knows alone). A field that nothing would read is refused by name. What a
+ * model or a machine may have no use for is taken and has no effect then: `n_checkpoints` and `rewind` (models
+ * without recurrent, without windowed layers), `lookahead` (sessions that are not bounded), `stream_rows` and
+ * rates (plans without a GPU). What is
  * effective can be read back.
  *
  * **Threads.** An argument that points to `const` may be used by several calls at once. A non-const

@@ -5,9 +5,9 @@
 # Builds the CUDA tier (PTX of 8.0 and of 8.9, assembled for 9.0, and machine code of 9.0),
 # runs every test program that has a part on a GPU, the kernels' check programs, and memcheck on a
 # reduced set of both, each as capability 8.0, 8.9, 9.0 and 12.0, and writes docs/gpu_run.md. All GPUs
-# of the machine are used side by side; what measures free memory has a GPU alone, one of the last,
-# where there are several. Results are kept in build-gpu, so a run that was cut off goes on where it
-# ended as long as the sources are the same.
+# of the machine are used side by side; what measures free memory has a GPU alone, the last one, where
+# there are several. Results are kept in build-gpu, so a run that was cut off goes on where it ended as
+# long as the sources are the same. On four H200 with 64 processors, 19 jobs on a GPU take 790 s in all.
 #
 #   --only PARTS      of build,suites,checks,memcheck (default: all)
 #   --profile LIST    of 8.0,8.9,9.0,12.0 (default: all)
@@ -15,7 +15,6 @@
 #   --limit SECONDS   nothing runs longer than this in all; call again to go on
 #   --job-limit S     one job at most (default 1200); longer is a failure
 #   --per-gpu N       jobs beside each other on a GPU (default 7)
-#   --alone N         GPUs for what wants one alone, where there are more (default 1)
 #   --deps FOLDER     what the machine lacks: lib/, include/, bin/, fixtures/, models/ (default: .gpu)
 #   --out FOLDER      a copy of the summary, and the logs of what failed as one archive
 #   --again           forget the results of earlier calls
@@ -27,7 +26,7 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.." || exit 1
 root=$PWD
 
 parts=build,suites,checks,memcheck profiles=8.0,8.9,9.0,12.0 suite='' limit=0 job_limit=1200
-per_gpu=7 n_alone=1 deps=$root/.gpu out='' again=0 list=0 host='' state=$root/build-gpu
+per_gpu=7 deps=$root/.gpu out='' again=0 list=0 host='' state=$root/build-gpu
 while (($#)); do
   case $1 in
     --only) parts=$2; shift ;;
@@ -36,7 +35,6 @@ while (($#)); do
     --limit) limit=$2; shift ;;
     --job-limit) job_limit=$2; shift ;;
     --per-gpu) per_gpu=$2; shift ;;
-    --alone) n_alone=$2; shift ;;
     --deps) deps=$(realpath "$2"); shift ;;
     --out) out=$2; shift ;;
     --again) again=1 ;;
@@ -171,14 +169,8 @@ all_jobs() {
       folder=$(folder_of "$p")
       [[ -f $folder/tests_cuda.txt ]] || { echo "$p: no build in $folder" >&2; continue; }
       "jobs_of_$part" "$p" "$folder"
-    done | longest_first
+    done
   done
-}
-# What takes minutes begins first, so that nothing is waited for alone at the end.
-longest_first() {
-  local long='splits|fault_settings|invariance|draft|drafters|truth|attention_check.attention'
-  awk -F'|' -v long="^($long)" '{ print ($2 ~ long ? 0 : 1), $0 }' | sort -s -n -k 1,1 |
-    cut -d ' ' -f 2-
 }
 
 cut=0 broken=0
@@ -271,18 +263,17 @@ if ((list)); then
   cut -d '|' -f 1-3 <<< "$all" | { grep -E "[|]${suite:-.}" || true; } | tr '|' '\t'
   exit 0
 fi
-# Several GPUs: the last ones are for the jobs that want a GPU alone, and the others help with what is
+# Several GPUs: the last one is for the jobs that want a GPU alone, and the others help with what is
 # left of these when they are done, so that the processors do not wait for a few small programs.
 open_slots 8
 open_slots 9
-((n_alone < n_gpus)) || n_alone=$((n_gpus - 1))
-if ((n_alone > 0)); then
-  add_slots 8 1 $((n_gpus - n_alone)) $((n_gpus - 1))
-  add_slots 9 "$per_gpu" 0 $((n_gpus - n_alone - 1))
+if ((n_gpus > 1)); then
+  add_slots 8 1 $((n_gpus - 1)) $((n_gpus - 1))
+  add_slots 9 "$per_gpu" 0 $((n_gpus - 2))
   run_all alone 8 &
   loners=$!
   run_all shared 9
-  add_slots 8 1 0 $((n_gpus - n_alone - 1))
+  add_slots 8 1 0 $((n_gpus - 2))
   wait "$loners"
 else
   add_slots 8 1 0 0

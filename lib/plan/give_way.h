@@ -10,7 +10,7 @@
 
 namespace sharpi {
 
-/// The embedding and the head are none of them: what of these stays is another choice (plan/ends.h).
+/// The embedding and the head are none of them: which of these stay is chosen by plan/ends.h.
 enum class Give : uint8_t { kExperts, kFfn, kLayers };
 using GiveOrder = std::array<Give, 3>;
 /// Routed experts, FFN blocks, whole layers: what costs say at the rates of any usual machine.

@@ -85,7 +85,7 @@ static void test_plan_ranges(const fixture* f) {
   REFUSED(p.n_gpu_ffn = -2, "n_gpu_ffn -2");
   REFUSED(p.n_expert_slots = -2, "n_expert_slots -2");
   REFUSED(p.n_gpu_experts = -2, "n_gpu_experts -2");
-  REFUSED(p.gpu_ends = 2, "gpu_ends 2");
+  REFUSED(p.gpu_ends = 3, "gpu_ends 3");
   REFUSED(p.stream_rows = 0x80000000u, "stream_rows 2147483648");
   REFUSED(p.arithmetic = 2, "arithmetic 2");
   REFUSED(p.deterministic = 2, "deterministic 2");

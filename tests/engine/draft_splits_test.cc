@@ -341,9 +341,14 @@ TEST(DraftSplits, AnMtpBlockBesideAHeadThereDraftsTheSame) {
     SCOPED_TRACE(recipe.arch);
     const MadeModel file(recipe);
     std::vector<std::vector<int32_t>> want;
-    for (const Where& where : splits(recipe)) {
+    std::vector<std::pair<Where, sharpi_load_mode>> ways;
+    for (const Where& where : splits(recipe)) ways.emplace_back(where, SHARPI_LOAD_MAP);
+    ways.emplace_back(splits(recipe).back(), SHARPI_LOAD_COPY);
+    for (const auto& [where, mode] : ways) {
       sharpi_error why = SHARPI_ERROR_INIT;
-      const Loaded loaded = load_split(file.path(), where, SHARPI_DRAFT_MTP, SHARPI_KV_F32, &why);
+      const Loaded loaded =
+          load_split(file.path(), where, SHARPI_DRAFT_MTP, SHARPI_KV_F32, &why,
+                     [mode = mode](sharpi_plan_params* p, auto) { p->load_mode = mode; });
       ASSERT_TRUE(loaded.model) << why.text;
       Chat chat(loaded.model.get());
       chat.prefill(file.tokens(60));

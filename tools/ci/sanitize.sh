@@ -21,6 +21,7 @@ long+=':*LongOracle*/qwen3*:*LongOracle*/gemma4:*LongOracle*/olmoe:*TheSameRowsS
 long+=':DraftSplits.TheHosts*'
 long+=':*Invariance*/qwen3:*Invariance*/olmoe:*Invariance*/gemma4:*Invariance*/qwen3moe'
 export GTEST_FILTER="-$long"
+export SHARPI_REPLAY_SEQUENCES=4000  # of the 10 000 that `make test` goes through
 rm -rf build-sanitize/tests/results
 status=0
 ctest --test-dir build-sanitize --output-on-failure -j "$jobs" -E '^source\.|_fuzz$|^(real_files|perplexity)_test' || status=$?

@@ -96,14 +96,9 @@ Status Forward::run_op(const Op& op, Pass& p) const {
 }
 
 void Forward::embed(const Pass& p, Buf to) const {
-  const TensorRef& w = spec_.token_embd;
-  const uint64_t e = spec_.n_embd;
   float* x = p.ws.get(to);
-  ops_.each_row(p.rows.n_rows, [&](uint64_t r) {
-    const auto token = static_cast<uint64_t>(p.rows.tokens[r]);
-    dequantize_row(w.tensor->type, w.tensor->data + token * w.row_bytes(), x + r * e, e);
-    if (spec_.embedding_scale != 1.0f) scale_inplace(isa_, x + r * e, spec_.embedding_scale, e);
-  });
+  ops_.each_row(p.rows.n_rows,
+                [&](uint64_t r) { embed_token(spec_, p.rows.tokens[r], x + r * spec_.n_embd); });
 }
 
 /// From the hidden rows that came in and the tokens behind them.

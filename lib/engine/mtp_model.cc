@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <utility>
 
-#include "gguf/ggml_type.h"
 #include "plan/draft_mtp.h"
 
 namespace sharpi {
@@ -52,18 +51,6 @@ void MtpModel::release(std::unique_ptr<Workspace> w) const noexcept {
   freed_.notify_one();
 }
 
-/// Rows of the tokens, for a tier that does not have the table.
-void MtpModel::embed(const Submission& rows, float* out) const {
-  const TensorRef& table = spec().token_embd;
-  const uint64_t e = spec().n_embd;
-  for (uint64_t r = 0; r < rows.n_rows; ++r) {
-    const auto token = static_cast<uint64_t>(rows.tokens[r]);
-    float* row = out + r * e;
-    dequantize_row(table.tensor->type, table.tensor->data + token * table.row_bytes(), row, e);
-    for (uint64_t i = 0; i < e; ++i) row[i] *= spec().embedding_scale;
-  }
-}
-
 Status MtpModel::run(const Submission& rows) const {
   struct Lease {
     const MtpModel* model;
@@ -75,8 +62,9 @@ Status MtpModel::run(const Submission& rows) const {
   if (float* ours = w.handover(); ours != nullptr) {  // where the tier can take them from
     std::copy_n(rows.hidden_in, uint64_t{rows.n_rows} * spec().n_embd, ours);
     here.hidden_in = ours;
-    const uint64_t most = uint64_t{plan_->model.max_rows()} * spec().n_embd;
-    if (spec().pair.table_on_host) embed(rows, ours + most);
+    float* embedded = ours + uint64_t{plan_->model.max_rows()} * spec().n_embd;
+    for (uint32_t r = 0; spec().pair.table_on_host && r < rows.n_rows; ++r)
+      embed_token(spec(), rows.tokens[r], embedded + uint64_t{r} * spec().n_embd);
   }
   return tier_->run(segments_[0], here, w);
 }

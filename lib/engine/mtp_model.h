@@ -41,7 +41,6 @@ class MtpModel {
  private:
   MtpModel() = default;
   std::unique_ptr<Workspace> acquire() const;
-  void embed(const Submission& rows, float* out) const;
   void release(std::unique_ptr<Workspace> w) const noexcept;
   std::shared_ptr<const Plan> whole_, plan_;
   std::unique_ptr<TierModel> tier_;

@@ -5,6 +5,7 @@
 #include <unordered_set>
 #include <utility>
 
+#include "gguf/ggml_type.h"
 #include "gguf/gguf_parse.h"
 #include "model/arch_registry.h"
 #include "model/spec_builder.h"
@@ -52,6 +53,14 @@ std::shared_ptr<const ModelSpec> make_mtp_spec(const ModelSpec& spec, uint32_t n
   if (!m.head_norm) own->lent.push_back(own->output_norm.tensor);
   if (!m.head) own->lent.push_back(own->output.tensor);
   return own;
+}
+
+void embed_token(const ModelSpec& spec, int32_t token, float* out) {
+  const TensorRef& table = spec.token_embd;
+  const std::byte* row = table.tensor->data + static_cast<uint64_t>(token) * table.row_bytes();
+  dequantize_row(table.tensor->type, row, out, spec.n_embd);
+  if (spec.embedding_scale == 1.0f) return;
+  for (uint64_t i = 0; i < spec.n_embd; ++i) out[i] *= spec.embedding_scale;
 }
 
 uint64_t ModelSpec::parameter_count() const {

@@ -157,4 +157,7 @@ Result<std::shared_ptr<const ModelSpec>> load_model_spec(std::shared_ptr<const G
 std::shared_ptr<const ModelSpec> make_mtp_spec(const ModelSpec& spec, uint32_t n_draft_vocab = 0,
                                                bool table_on_host = false);
 
+/// A token's row of the embedding table, scaled: n_embd floats. Pre: the id is one of the table's.
+void embed_token(const ModelSpec& spec, int32_t token, float* out);
+
 }  // namespace sharpi

@@ -37,14 +37,6 @@ class Budget : public ::testing::Test {
     const cuda::DeviceProperties h200{cuda::find_card("9.0")->profile, 141 * kGiB, "H200 on paper"};
     device_ = cuda::make_backend(std::make_shared<cuda::Device>(1, h200));
   }
-  static std::shared_ptr<const ModelSpec> real(test::ModelRecipe recipe,
-                                               GgmlType type = GgmlType::kQ4_K) {
-    recipe.tokenizer = false;
-    recipe.matrix_type = type;
-    auto spec = test::load_model(test::ModelFile(recipe), /*sparse=*/true);
-    EXPECT_TRUE(spec.is_ok()) << spec.status().text();
-    return spec.take();
-  }
   Result<std::shared_ptr<const Plan>> plan(const std::shared_ptr<const ModelSpec>& spec,
                                            const Request& r) const {
     sharpi_session_params s;
@@ -82,7 +74,7 @@ uint64_t held(const Plan& plan, uint32_t purpose, bool device) {
 }
 
 TEST_F(Budget, Gemma12BFitsTwelveGiBWhole) {
-  const auto spec = real(test::real_gemma4_12b(), GgmlType::kQ4_0);
+  const auto spec = test::real_spec(test::real_gemma4_12b(), GgmlType::kQ4_0);
   Request r{.n_ctx = 131072, .layers = 48, .ffn = 48, .ends = 1};
   uint64_t f32 = 0;
   for (const sharpi_kv_dtype kv : {SHARPI_KV_F32, SHARPI_KV_BF16, SHARPI_KV_Q8_0}) {
@@ -136,7 +128,7 @@ TEST_F(Budget, KvPayloadsAreExactAndHeldBytesAreWholeHandles) {
                {test::real_qwen36_35b_a3b(), 4096, SHARPI_KV_F32, 160},
                {test::real_qwen36_35b_a3b(), 4096, SHARPI_KV_BF16, 80}};
   for (const auto& c : cases) {
-    const auto spec = real(c.recipe);
+    const auto spec = test::real_spec(c.recipe);
     for (const uint64_t budget : kBudgets) {
       const auto p = must(spec, {.budget = budget, .n_ctx = c.n_ctx, .kv = c.kv});
       const sharpi_plan_summary s = p->summary();
@@ -152,7 +144,7 @@ TEST_F(Budget, KvPayloadsAreExactAndHeldBytesAreWholeHandles) {
 }
 
 TEST_F(Budget, NarrowRowsOf27BBringFfnBlocks) {
-  const auto spec = real(test::real_qwen36_27b());
+  const auto spec = test::real_spec(test::real_qwen36_27b());
   const FfnSpec& f = spec->layers[0].ffn;
   const uint64_t block = f.gate.bytes() + f.up.bytes() + f.down.bytes();
   ASSERT_GE(256 * kMiB / block, 1u);
@@ -169,7 +161,7 @@ TEST_F(Budget, NarrowRowsOf27BBringFfnBlocks) {
 TEST_F(Budget, ExpertSlotsFillWhatIsLeft) {
   for (const auto& [recipe, n_ctx] : {std::pair{test::real_qwen3_coder_30b_a3b(), 32768u},
                                       std::pair{test::real_qwen36_35b_a3b(), 4096u}}) {
-    const auto spec = real(recipe);
+    const auto spec = test::real_spec(recipe);
     for (const uint64_t budget : kBudgets) {
       const auto with = [&](sharpi_kv_dtype kv) {
         return must(spec, {.budget = budget, .n_ctx = n_ctx, .kv = kv, .ends = 1});
@@ -202,7 +194,7 @@ TEST_F(Budget, WeightsAreAtFileSizeAndGapsUnderAThousandth) {
   for (const test::ModelRecipe& recipe :
        {test::real_qwen3_8b(), test::real_gemma4_12b(), test::real_gemma4_e4b(),
         test::real_olmoe_1b_7b(), test::real_qwen36_27b(), test::real_qwen36_35b_a3b()}) {
-    const auto spec = real(recipe);
+    const auto spec = test::real_spec(recipe);
     const auto layers = static_cast<int32_t>(spec->n_layers());
     const auto p = must(spec, {.budget = 140 * kGiB, .layers = layers, .ffn = layers, .ends = 1});
     uint64_t weights = 0, gaps = 0;
@@ -220,7 +212,7 @@ TEST_F(Budget, WeightsAreAtFileSizeAndGapsUnderAThousandth) {
 }
 
 TEST_F(Budget, StagingIsListedAndLowersNoTotal) {
-  const auto spec = real(test::real_qwen3_8b());
+  const auto spec = test::real_spec(test::real_qwen3_8b());
   const auto p = must(spec, {.budget = 140 * kGiB, .n_ctx = 4096});
   uint64_t transient = 0, kept = 0;
   for (const MemoryRow& r : p->rows) {
@@ -233,7 +225,7 @@ TEST_F(Budget, StagingIsListedAndLowersNoTotal) {
 }
 
 TEST_F(Budget, ACompactionThatIsPricedHasItsListsInThePlan) {
-  const auto spec = real(test::real_qwen3_8b());
+  const auto spec = test::real_spec(test::real_qwen3_8b());
   const auto without = must(spec, {.budget = 140 * kGiB, .n_ctx = 16384});
   const auto with = must(spec, {.budget = 140 * kGiB, .n_ctx = 16384, .capture_window = 64});
   EXPECT_EQ(held(*without, SHARPI_ROW_COMPACTION, true), 0u);
@@ -246,7 +238,7 @@ TEST_F(Budget, HeadsThatNoKernelTakesAreRefusedByName) {
   for (const uint32_t dim :
        {32u, 48u, 72u, 112u, 160u, 192u, 320u, 64u, 80u, 96u, 128u, 256u, 512u}) {
     recipe.head_dim = dim;
-    const auto spec = real(recipe, GgmlType::kF32);
+    const auto spec = test::real_spec(recipe, GgmlType::kF32);
     const bool taken =
         dim == 64 || dim == 80 || dim == 96 || dim == 128 || dim == 256 || dim == 512;
     const auto made = plan(spec, {.n_ctx = 256, .layers = 2});
@@ -266,7 +258,7 @@ TEST_F(Budget, HeadsThatNoKernelTakesAreRefusedByName) {
 TEST_F(Budget, ADeviceOnPaperTakesNothing) {
   test::ModelRecipe recipe = test::tiny_qwen3();
   recipe.head_dim = 64;
-  const auto p = must(real(recipe, GgmlType::kF32), {.n_ctx = 256});
+  const auto p = must(test::real_spec(recipe, GgmlType::kF32), {.n_ctx = 256});
   const auto loaded = device_->load(p, {});
   ASSERT_FALSE(loaded.is_ok());
   EXPECT_EQ(loaded.status().code(), Code::kUnsupported);

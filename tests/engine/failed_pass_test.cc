@@ -98,6 +98,15 @@ Result<std::vector<std::unique_ptr<Backend>>> one_tier(const BackendOptions&) {
   return out;
 }
 
+/// A failed pass over so many rows, of a session that has room for some of them.
+struct Lost {
+  uint32_t rewind, n_draft, rows;
+};
+std::string text_of(const Lost& l) {
+  return std::to_string(l.rewind) + ", " + std::to_string(l.n_draft) + ", " +
+         std::to_string(l.rows);
+}
+
 class FailedPass : public ::testing::Test {
  protected:
   void SetUp() override { g_run = {}; }
@@ -126,6 +135,17 @@ class FailedPass : public ::testing::Test {
     ASSERT_TRUE(model.is_ok()) << model.status().text();
     plan_ = plan.take();
     model_ = model.take();
+  }
+  /// A model with windows, on the CPU.
+  void open_windows(const Lost& l) {
+    open(
+        test::tiny_gemma3(),
+        [&](sharpi_plan_params* p, sharpi_session_params* s) {
+          p->n_chunk = 128;
+          s->rewind = l.rewind;
+          s->n_draft = l.n_draft;
+        },
+        &one_tier);
   }
   std::unique_ptr<Session> session() { return make_session(model_, plan_->session); }
   Logits logits(const Session& s) { return logits_of(s, *engine_.spec); }
@@ -204,20 +224,9 @@ TEST_F(FailedPass, AsFewRowsAsTheRewindCostNothing) {
 /// A session that goes on behind a failed pass can be saved, too. As many rows as drafts and one
 /// take the place of none that is ever seen again.
 TEST_F(FailedPass, WhatGoesOnIsSavedAndRestored) {
-  struct Case {
-    uint32_t rewind, n_draft, rows;
-  };
-  for (const Case& c : {Case{0, 0, 1}, {5, 0, 6}, {64, 0, 65}, {0, 4, 5}, {2, 4, 5}, {8, 0, 9}}) {
-    SCOPED_TRACE(std::to_string(c.rewind) + ", " + std::to_string(c.n_draft) + ", " +
-                 std::to_string(c.rows));
-    open(
-        test::tiny_gemma3(),
-        [&](sharpi_plan_params* p, sharpi_session_params* s) {
-          p->n_chunk = 128;
-          s->rewind = c.rewind;
-          s->n_draft = c.n_draft;
-        },
-        &one_tier);
+  for (const Lost& c : {Lost{0, 0, 1}, {5, 0, 6}, {64, 0, 65}, {0, 4, 5}, {2, 4, 5}, {8, 0, 9}}) {
+    SCOPED_TRACE(text_of(c));
+    open_windows(c);
     const std::vector<int32_t> tokens = file_->tokens(200);
     const auto whole = session(), s = session(), back = session();
     for (Session* one : {whole.get(), s.get()})
@@ -247,20 +256,9 @@ TEST_F(FailedPass, WhatGoesOnIsSavedAndRestored) {
 
 /// One row more than those takes the place of one that the next token sees.
 TEST_F(FailedPass, OneRowMoreThanMayBeLostIsRefused) {
-  struct Case {
-    uint32_t rewind, n_draft, rows;
-  };
-  for (const Case& c : {Case{0, 0, 2}, {5, 0, 7}, {64, 0, 66}, {0, 4, 6}, {2, 4, 8}}) {
-    SCOPED_TRACE(std::to_string(c.rewind) + ", " + std::to_string(c.n_draft) + ", " +
-                 std::to_string(c.rows));
-    open(
-        test::tiny_gemma3(),
-        [&](sharpi_plan_params* p, sharpi_session_params* s) {
-          p->n_chunk = 128;
-          s->rewind = c.rewind;
-          s->n_draft = c.n_draft;
-        },
-        &one_tier);
+  for (const Lost& c : {Lost{0, 0, 2}, {5, 0, 7}, {64, 0, 66}, {0, 4, 6}, {2, 4, 8}}) {
+    SCOPED_TRACE(text_of(c));
+    open_windows(c);
     const std::vector<int32_t> tokens = file_->tokens(200);
     const auto s = session();
     prefill(s.get(), {tokens.begin(), tokens.begin() + 100});

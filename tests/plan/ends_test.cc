@@ -22,12 +22,6 @@ class EndsTest : public test::Solving {
     recipe.tied = tied;
     return recipe;
   }
-  static std::shared_ptr<const ModelSpec> real(test::ModelRecipe recipe,
-                                               GgmlType type = GgmlType::kQ4_K) {
-    recipe.tokenizer = false;
-    recipe.matrix_type = type;
-    return spec_of(recipe, /*sparse=*/true);
-  }
   static Request on_card(uint64_t device_budget, uint32_t n_ctx, sharpi_kv_dtype kv) {
     return {.device = kPlenty,
             .device_budget = device_budget,
@@ -121,7 +115,7 @@ TEST_F(EndsTest, WhatATableFreesGoesToExpertSlots) {
 
 /// Without rates the bytes in the host's memory decide.
 TEST_F(EndsTest, ATableLeavesWithAndWithoutRates) {
-  const auto spec = real(test::real_qwen36_27b());
+  const auto spec = test::real_spec(test::real_qwen36_27b());
   Request r = on_card(12288 * kOneMiB, 4096, SHARPI_KV_BF16);
   const auto p = must(spec, r);
   EXPECT_EQ(places(*p), "cg");
@@ -138,9 +132,10 @@ TEST_F(EndsTest, ATableLeavesWithAndWithoutRates) {
 /// Budget by budget, over models with and without a table of their own.
 TEST_F(EndsTest, NoPlanIsSlowerThanOneThatKeepsBothOrNone) {
   const std::shared_ptr<const ModelSpec> specs[] = {
-      real(test::real_qwen3_8b()), real(test::real_gemma4_12b(), GgmlType::kQ4_0),
-      real(test::real_qwen36_27b()), real(test::real_qwen36_35b_a3b()),
-      real(test::real_gemma4_e4b())};
+      test::real_spec(test::real_qwen3_8b()),
+      test::real_spec(test::real_gemma4_12b(), GgmlType::kQ4_0),
+      test::real_spec(test::real_qwen36_27b()), test::real_spec(test::real_qwen36_35b_a3b()),
+      test::real_spec(test::real_gemma4_e4b())};
   uint32_t n_faster = 0;
   for (const auto& spec : specs) {
     for (const sharpi_kv_dtype kv : {SHARPI_KV_AUTO, SHARPI_KV_Q8_0}) {
@@ -166,7 +161,7 @@ TEST_F(EndsTest, NoPlanIsSlowerThanOneThatKeepsBothOrNone) {
 
 /// Layers take their rows along, which costs the host more than the head does.
 TEST_F(EndsTest, AHeadLeavesOnlyWhereATokenIsClearlyFaster) {
-  const auto spec = real(test::real_qwen3_8b());
+  const auto spec = test::real_spec(test::real_qwen3_8b());
   Request r = on_card(3584 * kOneMiB, 32768, SHARPI_KV_Q8_0);
   const auto p = must(spec, r);
   EXPECT_EQ(places(*p), "cc");
@@ -210,7 +205,7 @@ TEST_F(EndsTest, NarrowerRowsGoBeforeATableOnTheHost) {
 }
 
 TEST_F(EndsTest, DraftersKeepTheHeadAndDoWithoutTheTable) {
-  const auto spec = real(test::real_qwen36_27b());
+  const auto spec = test::real_spec(test::real_qwen36_27b());
   ASSERT_FALSE(spec->mtp.embd);
   for (uint64_t budget = 6144; budget <= 14336; budget += 2048) {
     Request r = on_card(budget * kOneMiB, 32768, SHARPI_KV_Q8_0);

@@ -27,11 +27,6 @@ SessionShape session_of(const ModelSpec& spec, uint32_t n_ctx, KvDtype kv) {
 
 class GiveWay : public test::Solving {
  protected:
-  static std::shared_ptr<const ModelSpec> real(test::ModelRecipe recipe) {
-    recipe.tokenizer = false;
-    recipe.matrix_type = GgmlType::kQ4_K;
-    return spec_of(recipe, /*sparse=*/true);
-  }
   static Request with(const Rates& rates, uint64_t device) {
     Request r{.device = device, .kv = SHARPI_KV_F32};
     r.device_rate = rates.device, r.pcie_rate = rates.pcie, r.host_rate = rates.host;
@@ -44,7 +39,7 @@ TEST_F(GiveWay, TheUsualOrderHoldsForEveryModelOnUsualMachines) {
        {test::real_qwen3_8b(), test::real_gemma4_12b(), test::real_gemma4_e4b(),
         test::real_olmoe_1b_7b(), test::real_qwen3_coder_30b_a3b(), test::real_qwen36_27b(),
         test::real_qwen36_35b_a3b()}) {
-    const auto spec = real(recipe);
+    const auto spec = test::real_spec(recipe);
     for (const Rates& rates : {kServer, kCard, kLaptop}) {
       for (const uint32_t n_ctx : {512u, 4096u, spec->n_ctx_train}) {
         for (const KvDtype kv : kAllKvCodecs) {
@@ -113,7 +108,7 @@ TEST_F(GiveWay, ASlowLinkKeepsLayersTogether) {
 }
 
 TEST_F(GiveWay, AHostThatIsNotSlowerMakesCrossingsCount) {
-  const auto spec = real(test::real_qwen3_coder_30b_a3b());
+  const auto spec = test::real_spec(test::real_qwen3_coder_30b_a3b());
   const SessionShape s = session_of(*spec, 4096, KvDtype::kF32);
   const Rates unified{1e11, 1e10, 1e11};  // device memory is the host's
   const GiveOrder order = give_order(*spec, s, kF32, unified);

@@ -18,19 +18,13 @@ constexpr uint64_t kBudgets[] = {12 * kGiB, 10854 * kMiB};
 
 class Scenario : public test::Solving {
  protected:
-  static std::shared_ptr<const ModelSpec> real(test::ModelRecipe recipe,
-                                               GgmlType type = GgmlType::kQ4_K) {
-    recipe.tokenizer = false;
-    recipe.matrix_type = type;
-    return spec_of(recipe, /*sparse=*/true);
-  }
   static Request request(uint64_t budget, uint32_t n_ctx, sharpi_kv_dtype kv) {
     return {.device = 80 * kGiB, .device_budget = budget, .n_ctx = n_ctx, .kv = kv};
   }
 };
 
 TEST_F(Scenario, Gemma12BHoldsALongContextWhole) {
-  const auto spec = real(test::real_gemma4_12b(), GgmlType::kQ4_0);
+  const auto spec = test::real_spec(test::real_gemma4_12b(), GgmlType::kQ4_0);
   uint64_t held[3] = {};
   for (const sharpi_kv_dtype kv : {SHARPI_KV_F32, SHARPI_KV_BF16, SHARPI_KV_Q8_0}) {
     const auto p = must(spec, request(12 * kGiB, 131072, kv));
@@ -66,7 +60,7 @@ TEST_F(Scenario, Gemma12BHoldsALongContextWhole) {
 }
 
 TEST_F(Scenario, Coder30BTurnsNarrowRowsIntoExpertSlots) {
-  const auto spec = real(test::real_qwen3_coder_30b_a3b());
+  const auto spec = test::real_spec(test::real_qwen3_coder_30b_a3b());
   for (const uint64_t budget : kBudgets) {
     const auto wide = must(spec, request(budget, 32768, SHARPI_KV_F32))->summary();
     const auto narrow = must(spec, request(budget, 32768, SHARPI_KV_Q8_0))->summary();
@@ -89,7 +83,7 @@ TEST_F(Scenario, Coder30BTurnsNarrowRowsIntoExpertSlots) {
 }
 
 TEST_F(Scenario, RowsOfFourBitsHoldAllOfGemma12BsContext) {
-  const auto spec = real(test::real_gemma4_12b(), GgmlType::kQ4_0);
+  const auto spec = test::real_spec(test::real_gemma4_12b(), GgmlType::kQ4_0);
   const auto p = must(spec, request(10854 * kMiB, 262144, SHARPI_KV_Q4));
   const sharpi_plan_summary s = p->summary();
   EXPECT_EQ(s.n_gpu_layers, 48u);
@@ -103,7 +97,7 @@ TEST_F(Scenario, RowsOfFourBitsHoldAllOfGemma12BsContext) {
 }
 
 TEST_F(Scenario, RowsOfFourBitsAreExpertSlotsOfCoder30B) {
-  const auto spec = real(test::real_qwen3_coder_30b_a3b());
+  const auto spec = test::real_spec(test::real_qwen3_coder_30b_a3b());
   for (const uint64_t budget : kBudgets) {
     const auto wide = must(spec, request(budget, 32768, SHARPI_KV_Q8_0))->summary();
     const auto narrow = must(spec, request(budget, 32768, SHARPI_KV_Q4))->summary();
@@ -118,7 +112,7 @@ TEST_F(Scenario, RowsOfFourBitsAreExpertSlotsOfCoder30B) {
 }
 
 TEST_F(Scenario, Hybrid27BTurnsNarrowRowsIntoFfnBlocks) {
-  const auto spec = real(test::real_qwen36_27b());
+  const auto spec = test::real_spec(test::real_qwen36_27b());
   const uint64_t block = ffn_bytes(spec->layers[0]);
   for (const uint64_t budget : kBudgets) {
     const auto wide = must(spec, request(budget, 4096, SHARPI_KV_F32))->summary();
@@ -136,7 +130,7 @@ TEST_F(Scenario, Hybrid27BTurnsNarrowRowsIntoFfnBlocks) {
 }
 
 TEST_F(Scenario, OlmoeIsSplitInHalf) {
-  const auto spec = real(test::real_olmoe_1b_7b());
+  const auto spec = test::real_spec(test::real_olmoe_1b_7b());
   for (const uint64_t budget : kBudgets) {
     for (const sharpi_kv_dtype kv : {SHARPI_KV_F32, SHARPI_KV_BF16, SHARPI_KV_Q8_0}) {
       Request r = request(budget, 4096, kv);
@@ -159,7 +153,7 @@ TEST_F(Scenario, OlmoeIsSplitInHalf) {
 }
 
 TEST_F(Scenario, GemmaE4BIsSplitOutsideItsSharingGroupOnly) {
-  const auto spec = real(test::real_gemma4_e4b());
+  const auto spec = test::real_spec(test::real_gemma4_e4b());
   std::vector<uint32_t> outside;
   for (uint32_t n = 1; n <= spec->n_layers(); ++n) {
     Request r = request(12 * kGiB, 8192, SHARPI_KV_AUTO);
@@ -184,7 +178,7 @@ TEST_F(Scenario, GemmaE4BIsSplitOutsideItsSharingGroupOnly) {
 }
 
 TEST_F(Scenario, Hybrid35BKeepsItsMixersAndFillsSlots) {
-  const auto spec = real(test::real_qwen36_35b_a3b());
+  const auto spec = test::real_spec(test::real_qwen36_35b_a3b());
   for (const uint64_t budget : kBudgets) {
     const auto wide = must(spec, request(budget, 4096, SHARPI_KV_F32))->summary();
     const auto narrow = must(spec, request(budget, 4096, SHARPI_KV_BF16))->summary();

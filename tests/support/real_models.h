@@ -4,6 +4,10 @@
 // Thread rule: pure functions.
 #pragma once
 
+#include <gtest/gtest.h>
+
+#include <memory>
+
 #include "support/tiny_model.h"
 
 namespace sharpi::test {
@@ -15,5 +19,16 @@ ModelRecipe real_gemma4_e4b();  // with the unused K and V weights that its file
 ModelRecipe real_gemma4_12b();
 ModelRecipe real_qwen36_27b();  // with its MTP block
 ModelRecipe real_qwen36_35b_a3b();
+
+/// The spec of such a file, whose vocabulary's size is that of the table. Empty where it cannot be
+/// read, which fails the test.
+inline std::shared_ptr<const ModelSpec> real_spec(ModelRecipe recipe,
+                                                  GgmlType matrices = GgmlType::kQ4_K) {
+  recipe.tokenizer = false;
+  recipe.matrix_type = matrices;
+  auto spec = load_model(ModelFile(recipe), /*sparse=*/true);
+  EXPECT_TRUE(spec.is_ok()) << spec.status().text();
+  return spec.is_ok() ? spec.take() : nullptr;
+}
 
 }  // namespace sharpi::test

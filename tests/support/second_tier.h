@@ -9,7 +9,6 @@
 #include <utility>
 #include <vector>
 
-#include "gguf/ggml_type.h"
 #include "tier/tier.h"
 
 namespace sharpi::testing {
@@ -72,13 +71,9 @@ class SecondModel final : public TierModel {
   uint64_t n_floats() const { return uint64_t{plan_->model.max_rows()} * plan_->spec->n_embd; }
   /// The inner backend has the table all the same; a GPU has these rows alone.
   bool brings_embeddings(const Submission& rows, const float* handover) const {
-    const TensorRef& table = plan_->spec->token_embd;
     std::vector<float> want(plan_->spec->n_embd);
     for (uint64_t r = 0; r < rows.n_rows; ++r) {
-      const auto token = static_cast<uint64_t>(rows.tokens[r]);
-      dequantize_row(table.tensor->type, table.tensor->data + token * table.row_bytes(),
-                     want.data(), want.size());
-      for (float& x : want) x *= plan_->spec->embedding_scale;
+      embed_token(*plan_->spec, rows.tokens[r], want.data());
       const float* got = handover + n_floats() + r * want.size();
       if (!std::equal(want.begin(), want.end(), got)) return false;
     }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #include "cpu/isa.h"
 
+#include <atomic>
 #include <cstdint>
 
 #if defined(__x86_64__)
@@ -13,9 +14,13 @@ namespace sharpi::cpu {
 namespace {
 
 struct Machine {
-  bool avx2 = false, avx512 = false, bf16_dots = false, amx_present = false, amx_permitted = false;
+  bool avx2 = false, avx512 = false, bf16_dots = false, amx = false;
   bool amd = false;
 };
+
+// What tests take the machine for (pretend_isa).
+std::atomic<Isa> g_widest{Isa::kAuto};
+std::atomic<bool> g_without_bf16_dots{false};
 
 #if defined(__x86_64__)
 
@@ -50,7 +55,7 @@ bool request_tile_permission() {
   return syscall(SYS_arch_prctl, kArchReqXcompPerm, kXfeatureTileData) == 0;
 }
 
-Machine probe(bool want_amx) {
+Machine probe() {
   __builtin_cpu_init();
   Machine m;
   m.amd = __builtin_cpu_is("amd") != 0;
@@ -63,18 +68,48 @@ Machine probe(bool want_amx) {
              __builtin_cpu_supports("avx512bw") != 0 && __builtin_cpu_supports("avx512dq") != 0 &&
              __builtin_cpu_supports("avx512vl") != 0 && __builtin_cpu_supports("avx512vnni") != 0;
   m.bf16_dots = m.avx512 && has_avx512_bf16();
-  m.amx_present = m.avx512 && has_amx();
-  m.amx_permitted = want_amx && m.amx_present && request_tile_permission();
+  m.amx = m.avx512 && has_amx();
   return m;
 }
 
 #else
 
-Machine probe(bool) {
+bool request_tile_permission() {
+  return false;
+}
+Machine probe() {
   return {};
 }
 
 #endif
+
+const Machine& real_machine() {
+  static const Machine machine = probe();
+  return machine;
+}
+
+Machine taken_for(Machine m, Isa widest, bool without_bf16_dots) {
+  switch (widest) {
+    case Isa::kScalar:
+      m.avx2 = false;
+      [[fallthrough]];
+    case Isa::kAvx2:
+      m.avx512 = m.bf16_dots = false;
+      [[fallthrough]];
+    case Isa::kAvx512:
+      m.amx = false;
+      break;
+    case Isa::kAmx:
+    case Isa::kAuto:
+      break;
+  }
+  if (without_bf16_dots) m.bf16_dots = false;
+  return m;
+}
+
+Machine machine() {
+  return taken_for(real_machine(), g_widest.load(), g_without_bf16_dots.load());
+}
 
 }  // namespace
 
@@ -95,26 +130,23 @@ const char* isa_name(Isa isa) {
 }
 
 bool has_bf16_dots() {
-  static const bool has = probe(false).bf16_dots;
-  return has;
+  return machine().bf16_dots;
 }
 
 bool asks_once() {
-  static const bool once = probe(false).amd;
-  return once;
+  return real_machine().amd;
 }
 
 Result<Isa> resolve_isa(Isa wanted) {
-  const Machine m = probe(wanted == Isa::kAuto || wanted == Isa::kAmx);
+  const Machine m = machine();
+  const bool permitted =
+      (wanted == Isa::kAuto || wanted == Isa::kAmx) && m.amx && request_tile_permission();
   const auto lacks = [](const char* what) {
     return Status::error(Code::kUnsupported, "this machine lacks %s", what);
   };
   switch (wanted) {
     case Isa::kAuto:
-      return m.amx_permitted ? Isa::kAmx
-             : m.avx512      ? Isa::kAvx512
-             : m.avx2        ? Isa::kAvx2
-                             : Isa::kScalar;
+      return permitted ? Isa::kAmx : m.avx512 ? Isa::kAvx512 : m.avx2 ? Isa::kAvx2 : Isa::kScalar;
     case Isa::kScalar:
       return wanted;
     case Isa::kAvx2:
@@ -124,12 +156,26 @@ Result<Isa> resolve_isa(Isa wanted) {
       if (!m.avx512) return lacks("AVX-512 (F, BW, DQ, VL and VNNI)");
       return wanted;
     case Isa::kAmx:
-      if (!m.amx_present) return lacks("AMX tiles in bf16 and int8");
-      if (!m.amx_permitted) return lacks("the system's permission for AMX tiles");
+      if (!m.amx) return lacks("AMX tiles in bf16 and int8");
+      if (!permitted) return lacks("the system's permission for AMX tiles");
       return wanted;
   }
   return Status::error(Code::kUnsupported, "instruction set %u is unknown",
                        static_cast<unsigned>(wanted));
+}
+
+Status pretend_isa(Isa widest, bool bf16_dots) {
+  const Isa before = g_widest.exchange(Isa::kAuto);
+  const bool before_without = g_without_bf16_dots.exchange(false);
+  Status status = resolve_isa(widest).status();
+  const bool narrow = widest == Isa::kScalar || widest == Isa::kAvx2;
+  if (status.is_ok() && widest != Isa::kAuto && bf16_dots && (narrow || !has_bf16_dots())) {
+    status = Status::error(Code::kUnsupported, "%s has no dot products of bf16 pairs here",
+                           isa_name(widest));
+  }
+  g_widest.store(status.is_ok() ? widest : before);
+  g_without_bf16_dots.store(status.is_ok() ? widest != Isa::kAuto && !bf16_dots : before_without);
+  return status;
 }
 
 }  // namespace sharpi::cpu

@@ -20,7 +20,8 @@ enum class Isa : uint32_t {
 };
 
 const char* isa_name(Isa isa);
-/// Whether dot products of bf16 pairs come with kAvx512 here (AVX-512 BF16).
+/// Whether dot products of bf16 pairs come with kAvx512 here (AVX-512 BF16). A machine that has
+/// AVX-512 without VNNI is one of kAvx2.
 bool has_bf16_dots();
 /// Whether products ask for a line of weights once, into the first level cache, rather than for the
 /// second level cache first and again nearer to its use. AMD's cores read faster so by a fifth to a
@@ -28,5 +29,11 @@ bool has_bf16_dots();
 bool asks_once();
 /// Resolves kAuto; kUnsupported names what the machine lacks when an explicit one cannot run.
 Result<Isa> resolve_isa(Isa wanted);
+
+/// Tests only, nothing in the library calls it: from now on the machine is taken for one whose
+/// widest instruction set is `widest`, with or without dot products of bf16 pairs; kAuto: for
+/// itself. Before any context exists. kUnsupported: the machine has less, and stays what it was
+/// taken for.
+Status pretend_isa(Isa widest, bool bf16_dots);
 
 }  // namespace sharpi::cpu

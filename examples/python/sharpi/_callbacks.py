@@ -5,6 +5,7 @@ until the call that it stopped has returned."""
 from __future__ import annotations
 
 import ctypes
+import time
 from typing import Any, Callable, Optional
 
 from . import _abi
@@ -14,6 +15,32 @@ from .types import Phase
 #: Progress of a long call: phase, done, total. It may return False to cancel, or raise. It runs in the
 #: thread that computes, which is a helper where the main thread made the call.
 Progress = Callable[[Phase, int, int], Optional[bool]]
+
+
+class Paced:
+    """Progress of a prompt for somebody who looks: ten times a second at most, and at the end. Parts
+    that are read one after the other count as one: `ahead` tokens are still to come behind this one."""
+
+    _PAUSE = 0.1  # seconds
+
+    def __init__(self, progress: Progress, now: Callable[[], float] = time.monotonic) -> None:
+        self._progress, self._now = progress, now
+        self._next = now()
+        self._before = 0  # tokens of the parts that were read
+
+    def part(self, ahead: int = 0) -> Progress:
+        """What a call of the next part is told by."""
+        before = self._before
+
+        def told(phase: Phase, done: int, total: int) -> Optional[bool]:
+            self._before = before + total
+            if self._now() < self._next and (done < total or ahead):
+                return None
+            answer = self._progress(phase, before + done, before + total + ahead)
+            self._next = self._now() + self._PAUSE
+            return answer
+
+        return told
 
 
 class Held:

@@ -6,27 +6,77 @@ call on it runs elsewhere: the library's object goes when the last such call has
 forgotten is closed by the garbage collector, what is left at the end of the process by `atexit`. A
 child of `os.fork()` has none of the library's threads: handles from before are unusable there, and
 are never given back.
+
+A signal handler may raise between any two instructions of the main thread; in a destructor Python
+even drops what it raised. So a handle has no destructor. It has a token, and when that goes, closed,
+forgotten or lost by an interrupt, the interpreter itself hands what is owed to the library to a helper
+thread, where no signal comes.
 """
 
 from __future__ import annotations
 
 import atexit
-import collections
 import os
 import threading
 import time
 import weakref
 from types import TracebackType
-from typing import Any, Callable, Deque, Optional, Tuple, Type, TypeVar
+from typing import Any, Callable, Dict, NoReturn, Optional, Tuple, Type, TypeVar
 
+from . import _interrupt
 from .errors import Closed
 
 Self = TypeVar("Self", bound="Closing")
 
 _generation = 0  # counts the forks that led to this process
-_handles: "weakref.WeakSet[Handle]" = weakref.WeakSet()
 _callbacks = threading.local()  # .depth: how many of our callbacks this thread is in
-_waiting: Deque[Tuple[Callable[[int], None], int]] = collections.deque()
+#: What is owed to the library; a weak reference that nobody holds would say nothing.
+_debts: "Dict[int, _Debt]" = {}
+_paying = threading.RLock()
+
+
+class _Token:
+    """An object of the library goes when nothing refers to its token."""
+
+    __slots__ = ("__weakref__",)
+
+
+class _Debt(weakref.ref):  # type: ignore[type-arg]
+    """A reference to give back when its token goes."""
+
+    __slots__ = ("_pay", "_keep", "_generation", "handle")
+
+    handle: "weakref.ref[Handle]"
+    _pay: Any
+    _keep: Tuple[object, ...]
+    _generation: int
+
+    @classmethod
+    def of(cls, handle: "Handle", destroy: Callable[[int], None]) -> _Token:
+        """The token of a new debt. Never in the main thread."""
+        token = _Token()
+        debt = cls(token, _interrupt.hand_over())
+        debt._pay = map(destroy, (handle._pointer,))  # once, however often it is asked
+        debt._keep = handle._keep  # callbacks of a context may be called until then
+        debt._generation = _generation
+        debt.handle = weakref.ref(handle)
+        _debts[id(debt)] = debt
+        return token
+
+    def run(self) -> None:
+        with _paying:
+            if self._generation == _generation:
+                next(self._pay, None)
+            _debts.pop(id(self), None)
+
+
+def settle() -> None:
+    """Waits until the library has got back what it is owed. In a callback, which may not call the
+    library, nothing happens: the helper thread goes on."""
+    if getattr(_callbacks, "depth", 0) == 0:
+        for debt in list(_debts.values()):
+            if debt() is None:
+                debt.run()
 
 
 class InCallback:
@@ -37,22 +87,6 @@ class InCallback:
 
     def __exit__(self, *_: object) -> None:
         _callbacks.depth -= 1
-
-
-def _destroy(function: Callable[[int], None], pointer: int) -> None:
-    _waiting.append((function, pointer))
-    if getattr(_callbacks, "depth", 0) == 0:
-        destroy_waiting()
-
-
-def destroy_waiting() -> None:
-    """Destroys what was let go in callbacks."""
-    while _waiting:
-        try:
-            function, pointer = _waiting.popleft()
-        except IndexError:  # another thread took it
-            return
-        function(pointer)
 
 
 class Handle:
@@ -68,7 +102,6 @@ class Handle:
     ) -> None:
         self._pointer = pointer or 0
         self._cancel = cancel  # asks a running call to end
-        self._function = destroy
         self._what = what
         #: What must outlive the object: callbacks of its context, which parents hold too.
         self._keep = keep
@@ -77,7 +110,7 @@ class Handle:
         self._uses = 0
         self._closed = False
         self._generation = _generation
-        _handles.add(self)
+        self._token = _Debt.of(self, destroy) if self._pointer else None
 
     def __enter__(self) -> int:
         with self._lock:
@@ -95,18 +128,11 @@ class Handle:
     def _leave(self) -> None:
         with self._lock:
             self._uses -= 1
-            pointer = self._take() if self._closed and self._uses == 0 else 0
-        self._give_back(pointer)
-        if _waiting and getattr(_callbacks, "depth", 0) == 0:
-            destroy_waiting()
-
-    def _take(self) -> int:
-        pointer, self._pointer = self._pointer, 0
-        return pointer
-
-    def _give_back(self, pointer: int) -> None:
-        if pointer and self._generation == _generation:
-            _destroy(self._function, pointer)
+            is_over = self._closed and self._uses == 0
+            if is_over:
+                self._token = None
+        if is_over:
+            settle()
 
     @property
     def closed(self) -> bool:
@@ -115,8 +141,9 @@ class Handle:
     def close(self) -> None:
         with self._lock:
             self._closed = True
-            pointer = self._take() if self._uses == 0 else 0
-        self._give_back(pointer)
+            if self._uses == 0:
+                self._token = None
+        settle()
 
     @property
     def in_use(self) -> bool:
@@ -129,10 +156,8 @@ class Handle:
                 self._cancel(self._pointer)
         self.close()
 
-    def __del__(self) -> None:
-        # Nobody can be in a call on it any more, even where an interrupt lost the count of uses.
-        self._closed = True
-        self._give_back(self._take())
+    def __reduce_ex__(self, protocol: Any) -> NoReturn:
+        raise TypeError(f"the handle of a {self._what} cannot be copied or pickled")
 
 
 class Closing:
@@ -147,6 +172,12 @@ class Closing:
     @property
     def closed(self) -> bool:
         return self._handle.closed
+
+    #: What to do instead of copying.
+    _no_copy = "it stands for one object of the library"
+
+    def __reduce_ex__(self, protocol: Any) -> NoReturn:
+        raise TypeError(f"a {type(self).__name__} cannot be copied or pickled: {self._no_copy}")
 
     def __enter__(self: Self) -> Self:
         with self._handle:
@@ -163,8 +194,10 @@ class Closing:
 
 def _after_fork() -> None:
     global _generation
+    global _paying
     _generation += 1
-    _waiting.clear()
+    _debts.clear()
+    _paying = threading.RLock()
 
 
 #: Seconds that the end of the process waits for calls of other threads, which were told to stop.
@@ -186,13 +219,13 @@ def _at_exit() -> None:
     it stands, and with frames of the library below it that ends the process by an abort."""
     global _ending
     _ending = True
-    left: Any = list(_handles)
+    left = [handle for handle in [debt.handle() for debt in list(_debts.values())] if handle]
     for handle in left:
         handle.leave_process()
     until = time.monotonic() + _PATIENCE
     while any(handle.in_use for handle in left) and time.monotonic() < until:
         time.sleep(0.001)
-    destroy_waiting()
+    settle()
 
 
 os.register_at_fork(after_in_child=_after_fork)

@@ -12,7 +12,8 @@ from __future__ import annotations
 import os
 import queue
 import threading
-from typing import Callable, List, Optional, TypeVar
+import weakref
+from typing import Any, Callable, List, Optional, TypeVar
 
 T = TypeVar("T")
 
@@ -29,6 +30,7 @@ class _Job:
 
     def run(self) -> None:
         if not self.claim.acquire(blocking=False):
+            self.finished = True
             return
         try:
             self.result = self.body()
@@ -38,21 +40,49 @@ class _Job:
         self.done.release()
 
 
-class _Helper:
-    """A thread that runs one job after the other. It ends with the process."""
+class _Helpers:
+    """Threads that run one job after the other; they end with the process. Usually there is one: a
+    signal handler that calls the library while the main thread waits takes another."""
 
     def __init__(self) -> None:
-        self.jobs: "queue.SimpleQueue[_Job]" = queue.SimpleQueue()
-        threading.Thread(target=self._loop, name="sharpi", daemon=True).start()
+        self.jobs: "queue.SimpleQueue[Any]" = queue.SimpleQueue()
+        self._threads: List[int] = []  # each has put itself down
+        self._open: "List[weakref.ref[_Job]]" = []  # jobs that are not done, if nobody lost them
 
-    def _loop(self) -> None:
+    def put(self, job: _Job) -> None:
+        left = [one for one in self._open if not getattr(one(), "finished", True)]
+        self._open[:] = [*left, weakref.ref(job)]
+        self.start(len(self._open))
+        self.jobs.put(job)
+
+    def start(self, n: int) -> None:
+        """Until there are n."""
+        if len(self._threads) < n:
+            threading.Thread(target=self._work, name="sharpi", daemon=True).start()
+
+    def _work(self) -> None:
+        self._threads.append(threading.get_ident())
         while True:
-            self.jobs.get().run()
+            job = self.jobs.get()
+            job.run()
+            del job  # it holds what it was about
 
 
-# Usually one: a signal handler that calls the library while the main thread waits takes another.
-_idle: List[_Helper] = []
-os.register_at_fork(after_in_child=_idle.clear)
+_helpers = _Helpers()
+
+
+def _after_fork() -> None:
+    global _helpers
+    _helpers = _Helpers()
+
+
+os.register_at_fork(after_in_child=_after_fork)
+
+
+def hand_over() -> Callable[[Any], None]:
+    """A function, of C alone, that lets a helper call its argument's run()."""
+    _helpers.start(1)
+    return _helpers.jobs.put
 
 
 def _wait_out(job: _Job, stop: Callable[[], None]) -> None:
@@ -77,21 +107,17 @@ def run(body: Callable[[], T], stop: Callable[[], None], stopped: Callable[[], N
     """
     if threading.current_thread() is not threading.main_thread():
         return body()
-    try:
-        helper = _idle.pop()
-    except IndexError:
-        helper = _Helper()
     job = _Job(body)
     try:
-        helper.jobs.put(job)
+        _helpers.put(job)
         job.done.acquire()
     except BaseException:
-        if not job.claim.acquire(blocking=False):
+        if job.claim.acquire(blocking=False):
+            job.finished = True
+        else:
             _wait_out(job, stop)
             stopped()
-        _idle.append(helper)
         raise
-    _idle.append(helper)
     error, job.error = job.error, None  # its traceback holds the job: no cycle
     if error is not None:
         try:

@@ -11,7 +11,7 @@ from typing import (TYPE_CHECKING, Any, Callable, Dict, List, Mapping, Optional,
                     Union)
 
 from . import _abi
-from ._handles import Handle
+from ._handles import Handle, settle
 from ._interrupt import shielded
 from ._library import call, lib, new_error, params, raise_error
 from .errors import InvalidArgument
@@ -214,7 +214,8 @@ def read_rows(function: Callable[..., int], pointer: int, kind: Any) -> List[Any
 
 
 def create(function: Callable[..., int], *arguments: object) -> Optional[int]:
-    """A call that makes an object: (..., out, err)."""
+    """A call that makes an object: (..., out, err). What was forgotten before leaves it its room."""
+    settle()
     pointer = ctypes.c_void_p()
     call(function, *arguments, ctypes.byref(pointer))
     return pointer.value

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Dict, Iterable, Iterator, List, Mapping, Optional, Sequence, Union
 
-from ._callbacks import Progress
+from ._callbacks import Paced, Progress
 from .errors import BadState, KVFull, Unsupported
 from .generate import Generation, Grammar
 from .model import Model
@@ -86,6 +86,8 @@ class Chat:
         if system is not None:
             self.messages.append({"role": "system", "content": system})
         self.messages += [dict(message) for message in messages]
+        self.last_reply: Optional[Reply] = None
+        """Of the last send(), ask(), reply() or regenerate(): why it ended, its reasoning, ..."""
         self.tools = tools
         self.variables = variables
         self.thinking = thinking
@@ -93,12 +95,19 @@ class Chat:
         self.session.set_sampler(**sampler)
 
     def send(self, content: str, **options: Any) -> "Reply":
-        """Says something; the answer comes from the iterator. options: as reply()."""
-        self.messages.append({"role": "user", "content": content})
-        return self.reply(**options)
+        """Says something; the answer comes from the iterator. options: as reply().
+
+        Where the context has no room for what was said (KVFull), it is taken out of the messages again.
+        """
+        said = {"role": "user", "content": content}
+        self.messages.append(said)
+        reply = self.reply(**options)
+        reply._said = said
+        return reply
 
     def ask(self, content: str, **options: Any) -> str:
-        """Says something and waits for the answer's content. options: as reply()."""
+        """Says something and waits for the answer's content; `last_reply.finish_reason` says why it
+        ended, "length" also where the context is full. options and KVFull: as send()."""
         return self.send(content, **options).finish().content
 
     def reply(
@@ -108,9 +117,11 @@ class Chat:
         grammar: Optional[Grammar] = None,
         progress: Optional[Progress] = None,
     ) -> "Reply":
-        """The assistant's next message, to the messages as they are. stop, grammar, progress: as
-        Session.generate()."""
-        return Reply(self, stop, grammar, progress)
+        """The assistant's next message, to the messages as they are. stop, grammar: as
+        Session.generate(). progress(phase, done, total): while the conversation is read, ten times a
+        second at most, and when it is read; of what the session does not hold yet."""
+        self.last_reply = Reply(self, stop, grammar, progress)
+        return self.last_reply
 
     def regenerate(self, **options: Any) -> "Reply":
         """Answers the last message of somebody else again. options: as reply()."""
@@ -142,7 +153,7 @@ class Reply(Iterator[str]):
         progress: Optional[Progress],
     ) -> None:
         self._chat = chat
-        self._progress = progress
+        self._progress = None if progress is None else Paced(progress)
         self._prompt = ""
         self._text = ""
         self._given = 0
@@ -155,6 +166,7 @@ class Reply(Iterator[str]):
             max_tokens=chat.max_tokens, stop=stop, special=True, grammar=grammar
         )
         self._started = False
+        self._said: Optional[Dict[str, Any]] = None  # the message that it answers
 
     @property
     def content(self) -> str:
@@ -187,7 +199,9 @@ class Reply(Iterator[str]):
         while not self._done:
             try:
                 self._advance()
-            except BaseException:
+            except BaseException as error:
+                if isinstance(error, KVFull) and not self._started:
+                    self._take_back()
                 self.stop()
                 raise
             piece = self.content[self._given :]
@@ -206,6 +220,12 @@ class Reply(Iterator[str]):
         else:
             self.parts = chat_parse(self._text, prompt=self._prompt, partial=True)
 
+    def _take_back(self) -> None:
+        """What has no room harms no later answer."""
+        messages = self._chat.messages
+        if messages and messages[-1] is self._said:
+            messages.pop()
+
     def _next_piece(self) -> str:
         try:
             return next(self.generation)
@@ -219,7 +239,8 @@ class Reply(Iterator[str]):
             chat.messages, tools=chat.tools, variables=chat.variables, thinking=chat.thinking
         )
         self.n_read = self._checkpoint(tokens)
-        self.n_read += read_prompt(session, tokens, progress=self._progress)
+        told = None if self._progress is None else self._progress.part()
+        self.n_read += read_prompt(session, tokens, progress=told)
         self._prompt = session.model.detokenize(tokens[-_PROMPT_TAIL:], special=True)
         self._started = True
 
@@ -236,7 +257,8 @@ class Reply(Iterator[str]):
             return 0
         if len(before) in session.reachable() and session.tokens()[: len(before)] == before:
             return 0
-        n_read = read_prompt(session, before, progress=self._progress)
+        told = None if self._progress is None else self._progress.part(ahead=len(tokens) - len(before))
+        n_read = read_prompt(session, before, progress=told)
         try:
             session.checkpoint()
         except (BadState, Unsupported):

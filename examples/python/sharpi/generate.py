@@ -7,8 +7,10 @@ from typing import TYPE_CHECKING, Iterator, List, Optional, Sequence, Union
 
 from ._callbacks import Progress
 from ._values import Tokens, Words
+from .errors import KVFull
 from .session import Bias, Sampled, Session
 from .text import StopStream, TextStream
+from .types import KVFullReason
 
 if TYPE_CHECKING:
     from typing import Protocol
@@ -34,7 +36,8 @@ class Generation(Iterator[str]):
     """
 
     finish_reason: Optional[str] = None
-    """None while it goes on, then "end" (the model's own), "stop" (a stop string), "length"."""
+    """None while it goes on, then "end" (the model's own), "stop" (a stop string), "length" (max_tokens,
+    or the context is full)."""
 
     def __init__(
         self,
@@ -104,13 +107,18 @@ class Generation(Iterator[str]):
         if left is not None and left <= 0:
             return self._finish("length")
         self._told = False
-        drawn = self._session.step(
-            mask=self._mask,
-            bias=self._bias,
-            logprobs=self._n_logprobs,
-            meanwhile=self._drawn if self._grammar is not None else None,
-            max_tokens=16 if left is None else min(left, 16),
-        )
+        try:
+            drawn = self._session.step(
+                mask=self._mask,
+                bias=self._bias,
+                logprobs=self._n_logprobs,
+                meanwhile=self._drawn if self._grammar is not None else None,
+                max_tokens=16 if left is None else min(left, 16),
+            )
+        except KVFull as full:
+            if full.reason is not KVFullReason.CONTEXT:
+                raise
+            return self._last()
         self.sampled += drawn
         text = ""
         for one in drawn:
@@ -122,6 +130,20 @@ class Generation(Iterator[str]):
             if self._stops.stopped is not None:
                 self.finish_reason = "stop"
                 return text
+        return text
+
+    def _last(self) -> str:
+        """The token that there is no room to read ends the text."""
+        one = self._session.sample(mask=self._mask, bias=self._bias, logprobs=self._n_logprobs)
+        self.sampled.append(one)
+        if self._grammar is not None and not self._told:
+            self._grammar.accept(one.token)
+        if self._session.model.is_end(one.token):
+            return self._finish("end")
+        text = self._stops.push(self._text.push(one.token))
+        if self._stops.stopped is None:
+            return text + self._finish("length")
+        self.finish_reason = "stop"
         return text
 
     def _drawn(self, token: int) -> None:

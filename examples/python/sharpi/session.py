@@ -60,6 +60,7 @@ class Session(Closing):
     """
 
     model: "Model"
+    _no_copy = "fork() makes a second session of the same content, save() gives its bytes"
 
     def __init__(
         self,
@@ -113,7 +114,7 @@ class Session(Closing):
 
         logit_rows: last rows whose logits stay readable. checkpoint: keep the recurrent state at the
         end. more: the prompt goes on in the next call. n_chunk: tokens of a chunk, at most the plan's; 0 =
-        the plan's. progress(phase, done, total) after every chunk.
+        the plan's. progress(phase, done, total) after every chunk, and every layer of one.
         On failure whole chunks stay, and `info.n_tokens` says how many tokens there are.
         Raises InvalidArgument, Unsupported, BadState, KVFull, Cancelled, DeviceError.
         """

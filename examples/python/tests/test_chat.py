@@ -2,6 +2,7 @@
 import pytest
 
 import sharpi
+from sharpi._callbacks import Paced
 
 
 @pytest.fixture
@@ -95,8 +96,58 @@ def test_a_compacted_chat_goes_on_through_its_whole_context(chat):
     chat.ask("The road went down to the river. " * 20)
     assert 128 < session.info.n_slots_max <= session.info.capacity
     with pytest.raises(sharpi.KVFull) as full:
-        chat.ask("The road went down to the river. " * 100)
+        chat.ask("The road went down to the river. " * 200)
     assert full.value.reason is sharpi.KVFullReason.CONTEXT
+
+
+def test_a_full_context_ends_an_answer(model):
+    """What was said stays, as where the longest answer allowed is reached."""
+    with sharpi.Chat(model.session(n_ctx=96), temperature=0) as chat:
+        never = {token: -float("inf") for token in range(model.info.n_vocab) if model.is_end(token)}
+        chat.session.set_sampler(temperature=0, bias=never)
+        answer = chat.ask("Count.")
+        assert chat.last_reply.finish_reason == "length"
+        assert answer and chat.messages[-1] == {"role": "assistant", "content": answer}
+        tokens = chat.last_reply.generation.tokens
+        assert chat.session.info.n_tokens == 96 and chat.session.tokens()[-1] == tokens[-2], "one token had no room to be read"
+        n_messages = len(chat.messages)
+        with pytest.raises(sharpi.KVFull):
+            chat.ask("And now?")
+        assert len(chat.messages) == n_messages, "what has no room is not said"
+        chat.session.truncate(0)
+
+
+def test_a_message_that_is_too_long_harms_no_conversation(chat):
+    answer = chat.ask("What is the code of snow?")
+    with pytest.raises(sharpi.KVFull):
+        chat.ask("The road went down to the river. " * 400)
+    assert [m["role"] for m in chat.messages] == ["system", "user", "assistant"]
+    assert chat.regenerate().finish().content == answer
+    chat.ask("And again?")
+
+
+def test_progress_of_a_conversation_is_one_count(hybrid):
+    """Though a hybrid's prompt is read in two parts, with a checkpoint between them."""
+    told = []
+    with sharpi.Chat(hybrid, "Be brief. " * 20, temperature=0, max_tokens=4) as chat:
+        reply = chat.send("What is the code of snow?", progress=lambda phase, done, total: told.append((done, total))).finish()
+        assert reply.n_read == told[-1][0]
+    assert told == sorted(told) and {total for _, total in told} == {reply.n_read}
+
+
+def test_progress_comes_ten_times_a_second_at_most():
+    now, told = [0.0], []
+    paced = Paced(lambda phase, done, total: told.append((now[0], done, total)), lambda: now[0])
+    first = paced.part(ahead=100)
+    for done in range(0, 301, 10):
+        first(sharpi.Phase.PREFILL, done, 300)
+        now[0] += 1 / 32
+    assert told == [(done / 320, done, 400) for done in range(0, 301, 40)]
+    told.clear()
+    second = paced.part()
+    for done in range(0, 101):
+        second(sharpi.Phase.PREFILL, done, 100)  # at once
+    assert [count for _, *count in told] == [[400, 400]]
 
 
 def test_an_answer_outgrows_what_a_compaction_left(chat):

@@ -1,9 +1,11 @@
 # SPDX-License-Identifier: MIT
 """Objects may be closed or forgotten in any order, by any thread; nothing of it crashes."""
 
+import copy
 import gc
 import itertools
 import os
+import pickle
 import subprocess
 import sys
 import textwrap
@@ -176,8 +178,42 @@ def test_garbage_of_a_callback_is_destroyed_after_it(path):
         made.clear()
         gc.collect()
 
+    gc.collect()
+    _handles.settle()
+    before = len(_handles._debts)
     session.prefill([1] * 8, progress=progress)
-    assert made == [] and not _handles._waiting
+    _handles.settle()
+    assert made == [] and len(_handles._debts) < before
+
+
+def test_what_is_forgotten_goes_back_by_itself(path):
+    """No further call of the package is needed for it."""
+    gc.collect()
+    _handles.settle()
+    before = len(_handles._debts)
+    made = four(path)
+    assert len(_handles._debts) == before + 4
+    made.clear()
+    gc.collect()
+    for _ in range(1000):  # the helper thread's time
+        if len(_handles._debts) == before:
+            return
+        threading.Event().wait(0.01)
+    raise AssertionError("objects are left")
+
+
+def test_copies_are_refused(path):
+    context, plan, model, session = four(path)
+    said = {context: "Context", plan: "Plan", model: "Model", session: "fork() makes a second session",
+            sharpi.TextModel(path): "TextModel"}
+    for one, text in said.items():
+        for way in (copy.copy, copy.deepcopy, pickle.dumps):
+            with pytest.raises(TypeError, match="cannot be copied or pickled") as caught:
+                way(one)
+            assert text in str(caught.value)
+    with pytest.raises(TypeError, match="cannot be copied or pickled"):
+        copy.deepcopy(sharpi.Chat(session))
+    session.prefill([1])
 
 
 def test_the_process_may_end_with_everything_open(path):

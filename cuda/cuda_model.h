@@ -45,6 +45,9 @@ class CudaModel final : public TierModel, public StateReplay {
       const ScoreShape& shape) const override {
     return scoring_.create_scratch(shape);
   }
+  std::vector<MemoryRow> score_scratch_rows(const ScoreShape& shape) const override {
+    return scoring_.scratch_rows(shape);
+  }
   Status hold_terms(TierSession& session, const ScoreRequest& request, sharpi_policy policy,
                     ScoreScratch& scratch, CompactTables& tables) const override {
     return choosing_.hold_terms(session, request, policy, scratch, tables);

@@ -92,6 +92,9 @@ class Scoring {
  public:
   explicit Scoring(const LoadedModel& model) : m_(model) {}
   Result<std::unique_ptr<ScoreScratch>> create_scratch(const ScoreShape& shape) const;
+  std::vector<MemoryRow> scratch_rows(const ScoreShape& shape) const {
+    return score_rows(m_.device->index(), m_.spec(), m_.plan->placement, shape);
+  }
   /// TierModel::score().
   Status score(TierSession& session, const ScoreRequest& request, ScoreScratch& scratch,
                LayerScores* out) const;

@@ -69,7 +69,7 @@ FixedBytes fixed_bytes(const ModelSpec& spec, const Placement& placement, const 
     b.best = best_bytes(spec.n_vocab, session.n_draft + 1);
   }
   b.ring = queries.ring_bytes(session);
-  b.observer = queries.bytes(observer_rows(session));
+  b.observer = queries.bytes(score_queries(session));
   return b;
 }
 
@@ -189,11 +189,15 @@ std::vector<MemoryRow> CudaSession::memory_rows() const {
   return out;
 }
 
+uint64_t CudaSession::observer_bytes(uint32_t n) const {
+  const bool enough = query_layout_.bytes(n) <= observer_.bytes();
+  return enough ? 0 : device_held_bytes(query_layout_.bytes(n));
+}
+
 Status CudaSession::reserve_observer(uint32_t n) {
-  if (query_layout_.floats == 0 || n <= query_rows(Capture::kObserver)) return Status::ok();
-  SHARPI_TRY_ASSIGN(DeviceBuffer more,
+  if (observer_bytes(n) == 0) return Status::ok();
+  SHARPI_TRY_ASSIGN(call_observer_,
                     DeviceBuffer::allocate(*device_, query_layout_.bytes(n), "observer queries"));
-  observer_ = std::move(more);
   return Status::ok();
 }
 
@@ -281,11 +285,21 @@ Status CudaSession::write_queries(uint32_t layer, uint64_t first, uint32_t n, co
   return copies_.queries(query_ring(layer), first, n, from, Way::kToDevice);
 }
 
+MoveList CudaSession::list_of(std::span<const KvMove> moves) const {
+  MoveList list;
+  for (const KvMove& m : moves) list.add(view(m.layer), m);
+  return list;
+}
+
+uint64_t CudaSession::stage_bytes(std::span<const KvMove> moves) const {
+  const uint64_t bytes = list_of(moves).bytes();
+  return bytes <= moves_.bytes() ? 0 : device_held_bytes(bytes);
+}
+
 Status CudaSession::stage_moves(std::span<const KvMove> moves) {
   discard_moves();
   SHARPI_TRY(check_moves(moves));
-  MoveList list;
-  for (const KvMove& m : moves) list.add(view(m.layer), m);
+  MoveList list = list_of(moves);
   return moves_.stage(&list);
 }
 

@@ -55,10 +55,12 @@ class CudaSession final : public StoredSession<DeviceBuffer, PinnedBuffer, Devic
   void forget_best() { best_.forget(); }
   std::vector<MemoryRow> memory_rows() const override;
   Status reserve_observer(uint32_t n) override;
+  uint64_t observer_bytes(uint32_t n) const override;
   Status read_queries(uint32_t layer, uint64_t first, uint32_t n, float* out) const override;
   Status write_queries(uint32_t layer, uint64_t first, uint32_t n, const float* in) override;
 
   uint64_t held_bytes_of(uint32_t group, uint32_t n_slots) const override;
+  uint64_t stage_bytes(std::span<const KvMove> moves) const override;
   Status stage_moves(std::span<const KvMove> moves) override;
   void apply_moves() noexcept override;
   void discard_moves() noexcept override;
@@ -86,6 +88,7 @@ class CudaSession final : public StoredSession<DeviceBuffer, PinnedBuffer, Devic
   Status apply_pending(uint32_t layer) const;
   Status copy_within(void* to, const void* from, uint64_t bytes) const override;
   QueryRing query_ring(uint32_t layer) const;
+  MoveList list_of(std::span<const KvMove> moves) const;
   const Device* device_;
   const Stream* stream_;
   const StateReplay* replay_;

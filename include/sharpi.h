@@ -344,7 +344,9 @@ typedef struct sharpi_session_params {
                                                     (env SHARPI_SNAPKV_BUDGET, else off); 0 = off;
                                                     or ::SHARPI_BUDGET_AUTO. */
   uint32_t capture_window;                     /**< Queries kept for scoring; default UNSET (with a budget
-                                                    env SHARPI_SNAPKV_WINDOW, else 64; without one 0). */
+                                                    env SHARPI_SNAPKV_WINDOW, else 64; without one 0). A
+                                                    probe of so many tokens takes nothing that was not
+                                                    priced. */
   uint32_t recency;                            /**< Last rows always kept; UNSET (env SHARPI_SNAPKV_RECENCY,
                                                     else 64). This, sinks and policy need one of the
                                                     budgets: sharpi_session_compact() takes its own. */
@@ -521,8 +523,8 @@ typedef struct sharpi_plan_summary {
   double token_seconds, full_token_seconds;    /**< What reading that takes at the rates: the weights;
                                                     weights and rows. 0 = a rate is not known. */
   uint64_t capture_bytes;                      /**< What the capture_window takes of a session, both tiers:
-                                                    query ring, scratch of scoring, tables of compaction;
-                                                    without one (0) what a window of 64 would take. */
+                                                    query ring, rows for as many queries of a probe,
+                                                    scratch of scoring, tables of compaction; without one (0) what a window of 64 would take. */
 } sharpi_plan_summary;
 
 /** @return SHARPI_OK; INVALID_ARGUMENT. @thread any. @since 1.0 */
@@ -1009,7 +1011,9 @@ typedef struct sharpi_sampler_params {
 } sharpi_sampler_params;
 /** Writes the defaults. @param size sizeof(*p) at the caller. @thread any. @since 1.0 */
 SHARPI_API void sharpi_sampler_params_init(sharpi_sampler_params *p, size_t size) SHARPI_NOEXCEPT;
-/** Sets the session's sampler and restarts its random sequence. @return SHARPI_OK; INVALID_ARGUMENT.
+/** Sets the session's sampler and restarts its random sequence. A list of biases is the session's: 8 bytes
+ *  an entry in its memory rows and of the plan's host_budget.
+ *  @return SHARPI_OK; INVALID_ARGUMENT, DOES_NOT_FIT (the budget), OUT_OF_MEMORY. On failure nothing changed.
  *  @thread one per session. @since 1.0 */
 SHARPI_API sharpi_status sharpi_session_set_sampler(sharpi_session *session,
                                                     const sharpi_sampler_params *params,
@@ -1319,7 +1323,9 @@ typedef struct sharpi_compact_params {
   sharpi_layer_budget layer_budget;            /**< Default EQUAL, the only one of GLOBAL and KEEP. */
   uint32_t n_probe;                            /**< Probe tokens; default 0 = captured queries. Not with KEEP. */
   uint32_t n_keep;                             /**< Rows of `keep` (policy KEEP). */
-  const int32_t *probe;                        /**< A question, run transiently; nothing is committed. */
+  const int32_t *probe;                        /**< A question, run transiently; nothing is committed. More
+                                                    tokens than the session's capture_window take memory
+                                                    for the time of the call. */
   const uint32_t *keep;                        /**< Ascending slots kept in every layer and head. */
   sharpi_progress_fn progress;
   void *user_data;
@@ -1338,10 +1344,13 @@ typedef struct sharpi_compact_report {
   double score_ms, move_ms;
 } sharpi_compact_report;
 
-/** Scores, selects, moves, returns memory. On failure the session is bit-identical to before.
+/** Scores, selects, moves, returns memory. On failure the session is bit-identical to before, and holds
+ *  no more memory. What the plan did not price (no capture_window, a longer probe, a policy that looks at
+ *  values) is taken from its budgets until the call ends; positions of the rows that stayed, 4 bytes a row
+ *  and KV head, remain until the session is truncated to 0.
  *  @param params with a budget, or rows to keep. @param report nullable.
  *  @return SHARPI_OK; INVALID_ARGUMENT, STATE (no captured queries, not enough tokens), UNSUPPORTED,
- *  OUT_OF_MEMORY, CANCELLED. @thread one per session. @since 1.0 */
+ *  DOES_NOT_FIT (a budget has no room for that), OUT_OF_MEMORY, CANCELLED. @thread one per session. @since 1.0 */
 SHARPI_API sharpi_status sharpi_session_compact(sharpi_session *session, const sharpi_compact_params *params,
                                                 sharpi_compact_report *report, sharpi_error *err) SHARPI_NOEXCEPT;
 /** Logical positions of the live rows of one layer and KV head, ascending.

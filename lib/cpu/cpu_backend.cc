@@ -18,6 +18,7 @@ class CpuBackend final : public Backend, public TierSizer {
       : isa_(isa), meter_(allocator), pool_(std::move(pool)) {}
 
   const TierSizer& sizer() const override { return *this; }
+  MemoryMeter& meter() { return meter_; }
   TierId tier() const override { return TierId::kCpu; }
   uint64_t free_bytes() const override { return host_free_bytes(); }
   uint64_t total_bytes() const override { return host_total_bytes(); }
@@ -85,6 +86,10 @@ Result<std::unique_ptr<Backend>> make_backend(const CpuBackendOptions& options) 
   SHARPI_TRY_ASSIGN(const Isa isa, resolve_isa(options.isa));
   SHARPI_TRY_ASSIGN(std::unique_ptr<ThreadPool> pool, ThreadPool::create(options.n_threads));
   return std::unique_ptr<Backend>(new CpuBackend(isa, options.allocator, std::move(pool)));
+}
+
+MemoryMeter& meter_of(Backend& backend) {
+  return static_cast<CpuBackend&>(backend).meter();
 }
 
 }  // namespace sharpi::cpu

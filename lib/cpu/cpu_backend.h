@@ -18,5 +18,7 @@ struct CpuBackendOptions {
 };
 
 Result<std::unique_ptr<Backend>> make_backend(const CpuBackendOptions& options);
+/// What a backend of make_backend() counts its memory with.
+MemoryMeter& meter_of(Backend& backend);
 
 }  // namespace sharpi::cpu

@@ -43,6 +43,9 @@ class CpuModel final : public TierModel {
       const ScoreShape& shape) const override {
     return scorer_.create_scratch(shape);
   }
+  std::vector<MemoryRow> score_scratch_rows(const ScoreShape& shape) const override {
+    return scorer_.scratch_rows(shape);
+  }
   Result<std::unique_ptr<ExpertHost>> create_expert_host(Workspace& workspace) override;
   std::vector<MemoryRow> memory_rows() const override;
   std::string paths() const override { return kernel_paths(config_, *pool_, *plan_); }

@@ -25,6 +25,10 @@ class CpuScorer {
                                           bool values);
 
   Result<std::unique_ptr<ScoreScratch>> create_scratch(const ScoreShape& shape) const;
+  std::vector<MemoryRow> scratch_rows(const ScoreShape& shape) const {
+    return plan_rows(*plan_.spec, plan_.placement, pool_.size(), shape.n_slots, shape.n_queries,
+                     shape.values);
+  }
   /// TierModel::score().
   Status score(TierSession& session, const ScoreRequest& request, ScoreScratch& scratch,
                LayerScores* out) const;

@@ -69,7 +69,7 @@ std::vector<MemoryRow> CpuSession::plan_rows(const ModelSpec& spec, const Placem
   const QueryLayout queries = make_query_layout(spec, placement, TierId::kCpu);
   push_fixed_rows(&rows, 2 * state.bytes, static_cast<uint32_t>(state.layers.size()),
                   session.n_checkpoints * state.bytes, logit_bytes(spec, placement, model),
-                  queries.ring_bytes(session), queries.bytes(observer_rows(session)),
+                  queries.ring_bytes(session), queries.bytes(score_queries(session)),
                   make_draft_layout(spec, placement, TierId::kCpu, session.n_draft).bytes());
   return rows;
 }
@@ -98,7 +98,7 @@ Result<std::unique_ptr<CpuSession>> CpuSession::create(MemoryMeter* meter,
   SHARPI_TRY(take(&s->logits_, logit_bytes(*p.spec, p.placement, p.model), "logits"));
   SHARPI_TRY(take(&s->ring_, s->query_layout_.ring_bytes(shape), "query ring"));
   SHARPI_TRY(take(&s->drafts_, s->draft_layout_.bytes(), "rows of drafts"));
-  SHARPI_TRY(s->reserve_observer(observer_rows(shape)));
+  SHARPI_TRY(take(&s->observer_, s->query_layout_.bytes(score_queries(shape)), "observer queries"));
   return s;
 }
 
@@ -128,11 +128,14 @@ std::vector<MemoryRow> CpuSession::memory_rows() const {
   return rows;
 }
 
+uint64_t CpuSession::observer_bytes(uint32_t n) const {
+  const bool enough = query_layout_.bytes(n) <= observer_.bytes();
+  return enough ? 0 : query_layout_.bytes(n);
+}
+
 Status CpuSession::reserve_observer(uint32_t n) {
-  if (query_layout_.floats == 0 || n <= query_rows(Capture::kObserver)) return Status::ok();
-  SHARPI_TRY_ASSIGN(HostBuffer more,
-                    HostBuffer::allocate(*meter_, query_layout_.bytes(n), "observer queries"));
-  observer_ = std::move(more);
+  SHARPI_TRY_ASSIGN(call_observer_,
+                    HostBuffer::allocate(*meter_, observer_bytes(n), "observer queries"));
   return Status::ok();
 }
 

@@ -39,6 +39,7 @@ class CpuSession final : public StoredSession<HostBuffer, HostBuffer, Reservatio
   Status write_logits(uint32_t row, const float* in) override;
   std::vector<MemoryRow> memory_rows() const override;
   Status reserve_observer(uint32_t n) override;
+  uint64_t observer_bytes(uint32_t n) const override;
   Status read_queries(uint32_t layer, uint64_t first, uint32_t n, float* out) const override;
   Status write_queries(uint32_t layer, uint64_t first, uint32_t n, const float* in) override;
 

@@ -41,6 +41,11 @@ Status Allowance::check_locked(const HeldBytes& more) const {
   return check_one(more.host, held_.host, limits_.host, "host");
 }
 
+HeldBytes Allowance::held() const {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  return held_;
+}
+
 Status Allowance::check(const HeldBytes& more) const {
   const std::lock_guard<std::mutex> lock(mutex_);
   return check_locked(more);

@@ -27,6 +27,8 @@ struct HeldBytes {
 class Allowance {
  public:
   explicit Allowance(const Plan& plan);
+  /// What the model and its sessions hold.
+  HeldBytes held() const;
   /// kDoesNotFit with the bytes that are short when `more` is over a budget.
   Status check(const HeldBytes& more) const;
   /// Bytes that a share had lent (Share::lend()) came back.
@@ -52,6 +54,10 @@ class Share {
   /// Ends a take(): the session holds `now` bytes, which is no more than it asked for, and the rest
   /// goes back.
   void settle(const HeldBytes& now) noexcept;
+  /// So many bytes go back.
+  void give(const HeldBytes& less) noexcept {
+    settle({held_.device - less.device, held_.host - less.host});
+  }
   /// Bytes that are no longer this session's alone: whoever holds them last gives them back.
   void lend(const HeldBytes& bytes) noexcept {
     held_.device -= bytes.device;
@@ -61,6 +67,31 @@ class Share {
 
  private:
   std::shared_ptr<Allowance> of_;
+  HeldBytes held_;
+};
+
+/// A part of a share for the time of a call. The memory that it counts goes first.
+class Lease {
+ public:
+  explicit Lease(Share& of) : of_(of) {}
+  ~Lease() { end(); }
+  Lease(const Lease&) = delete;
+  Lease& operator=(const Lease&) = delete;
+  Status take(const HeldBytes& more) {
+    SHARPI_TRY(of_.take(more));
+    held_.device += more.device;
+    held_.host += more.host;
+    return Status::ok();
+  }
+  /// What was taken stays the session's.
+  void keep() noexcept { held_ = {}; }
+  void end() noexcept {
+    of_.give(held_);
+    held_ = {};
+  }
+
+ private:
+  Share& of_;
   HeldBytes held_;
 };
 

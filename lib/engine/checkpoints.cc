@@ -88,6 +88,7 @@ Status Checkpoints::truncate(uint32_t n_tokens) {
   }));
   if (core_.spec().is_hybrid()) SHARPI_TRY(load_state_at(n_tokens));
   ledger.truncate(n_tokens);
+  core_.drop_positions();
   core_.history.resize(n_tokens);
   drafters_.truncated(n_tokens, of_length(n_tokens));
   for (Checkpoint& c : all_) {

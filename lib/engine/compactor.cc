@@ -37,6 +37,7 @@ KvTotals Compactor::totals() const {
 Status Compactor::compact(const sharpi_compact_params& p, sharpi_compact_report* report) {
   const bool held_probe = observer_.holds_probe();
   const Status done = no_throw([&] { return compact_now(p, report); });
+  observer_.end_probe();
   // Nothing has changed but the observer rows, and those depend on nothing but the probe.
   if (!done.is_ok() && held_probe && !observer_.holds_probe()) observer_.look_again();
   return done;
@@ -61,6 +62,12 @@ Status Compactor::move_rows(const CompactRequest& r, const std::vector<KvMove>& 
   for (const KvMove& m : moves) {
     by_tier[core_.tier_index(m.layer)].push_back(m);
   }
+  HeldBytes staging;
+  for (size_t t = 0; t < core_.tiers.size(); ++t) {
+    staging.of_tier(core_.model->tier_ids()[t]) += core_.tiers[t]->store().stage_bytes(by_tier[t]);
+  }
+  Lease lease(core_.share);
+  SHARPI_TRY(lease.take(staging));
   for (size_t t = 0; t < core_.tiers.size(); ++t) {
     const Status staged = core_.tiers[t]->store().stage_moves(by_tier[t]);
     if (staged.is_ok()) continue;
@@ -87,9 +94,13 @@ Status Compactor::run(const CompactRequest& r, sharpi_compact_report* report) {
   const KvTotals before = totals();
   const uint32_t rows_before = core_.ledger.max_slots();
   const auto start = std::chrono::steady_clock::now();
+  const struct EndOfChoice {
+    RowSelector& selector;
+    ~EndOfChoice() { selector.give_tables_back(); }
+  } end{selector_};
   std::vector<KvMove> moves;
-  const Status selected = no_throw([&] {
-    selector_.take_tables();
+  const Status selected = no_throw([&]() -> Status {
+    SHARPI_TRY(selector_.take_tables(r));
     return selector_.select(r, &moves);
   });
   selector_.finish();

@@ -18,8 +18,6 @@ Status QueryObserver::check_sight(size_t n_tokens) const {
 
 Status QueryObserver::observe(std::span<const int32_t> tokens, uint64_t position, bool no_context) {
   SHARPI_TRY(check_sight(tokens.size()));
-  for (const auto& tier : core_.tiers)
-    SHARPI_TRY(tier->reserve_observer(static_cast<uint32_t>(tokens.size())));
   SequenceRows q;
   q.ledger = &core_.ledger;
   q.n_rows = static_cast<uint32_t>(tokens.size());
@@ -70,11 +68,26 @@ Status QueryObserver::use_probe(std::span<const int32_t> probe, CompactRequest* 
   SHARPI_TRY(core_.check_tokens(probe));
   // The template's probe is looked at again if this compaction fails.
   if (probe_seen_) SHARPI_TRY(check_sight(core_.shape.probe.size()));
+  SHARPI_TRY(take_rows(static_cast<uint32_t>(probe.size())));
   SHARPI_TRY(observe(probe, core_.ledger.next_position(), false));
   r->source = Capture::kObserver;
   r->n_queries = static_cast<uint32_t>(probe.size());
   r->first_position = core_.ledger.next_position();
   return Status::ok();
+}
+
+Status QueryObserver::take_rows(uint32_t n) {
+  HeldBytes more;
+  for (size_t t = 0; t < core_.tiers.size(); ++t)
+    more.of_tier(core_.model->tier_ids()[t]) += core_.tiers[t]->observer_bytes(n);
+  SHARPI_TRY(rows_of_call_.take(more));
+  for (const auto& tier : core_.tiers) SHARPI_TRY(tier->reserve_observer(n));
+  return Status::ok();
+}
+
+void QueryObserver::end_probe() noexcept {
+  for (const auto& tier : core_.tiers) tier->release_observer();
+  rows_of_call_.end();
 }
 
 void QueryObserver::set_probe_seen(uint64_t position) {

@@ -18,10 +18,12 @@ class QueryObserver {
   explicit QueryObserver(SessionCore& core) : core_(core) {}
   /// The last queries that were captured, as many as there are up to `window`.
   Status use_captured(uint32_t window, CompactRequest* r) const;
-  /// Those of tokens that are looked at now, as if they came next.
+  /// Those of tokens that are looked at now, as if they came next. Ok or not, end_probe() follows,
+  /// which gives back what a longer probe than the template was priced for took.
   Status use_probe(std::span<const int32_t> probe, CompactRequest* r);
+  void end_probe() noexcept;
   /// Looks at tokens at a position: `no_context` without the rows that are there. The observer rows
-  /// are theirs from now on.
+  /// are theirs from now on. Pre: there are as many.
   Status observe(std::span<const int32_t> tokens, uint64_t position, bool no_context);
 
   /// The observer rows hold the template's probe, seen by observe() with no_context there.
@@ -34,8 +36,10 @@ class QueryObserver {
 
  private:
   Status check_sight(size_t n_tokens) const;
+  Status take_rows(uint32_t n);
 
   SessionCore& core_;
+  Lease rows_of_call_{core_.share};
   bool probe_seen_ = false;
   uint64_t probe_position_ = 0;
 };

@@ -17,15 +17,27 @@ Status RowSelector::create() {
                                                   core_.shape.n_ctx, priced_values_}));
     priced_.push_back(std::move(scratch));
   }
-  take_tables();
+  core_.ledger.reserve_positions(core_.priced_slots());
+  tables_.reserve(core_.spec(), core_.priced_slots(), core_.shape.n_ctx);
   return Status::ok();
 }
 
-void RowSelector::take_tables() {
-  if (tables_.is_reserved()) return;
+Status RowSelector::take_tables(const CompactRequest& r) {
+  if (tables_.is_reserved()) return Status::ok();
+  SHARPI_TRY(core_.take_positions());
+  if (r.policy == SHARPI_POLICY_KEEP) return Status::ok();
   const uint32_t capacity = core_.priced_slots();
-  core_.ledger.reserve_positions(capacity);
+  const uint64_t all = compaction_table_bytes(core_.spec(), core_.shape, core_.limits().n_chunk);
+  SHARPI_TRY(tables_of_call_.take({0, all - core_.ledger.bytes_of_positions(capacity)}));
   tables_.reserve(core_.spec(), capacity, core_.shape.n_ctx);
+  return Status::ok();
+}
+
+void RowSelector::give_tables_back() noexcept {
+  if (priced_queries_ != 0) return;
+  tables_.release();
+  tables_of_call_.end();
+  core_.drop_positions();
 }
 
 void RowSelector::finish() noexcept {
@@ -34,7 +46,8 @@ void RowSelector::finish() noexcept {
       if (scratch != nullptr) scratch->finish();
     }
   }
-  of_call_.clear();
+  std::vector<std::unique_ptr<ScoreScratch>>().swap(of_call_);
+  scratch_of_call_.end();
 }
 
 std::vector<MemoryRow> RowSelector::scratch_rows() const {
@@ -52,9 +65,10 @@ Result<ScoreScratch*> RowSelector::scratch_for(const CompactRequest& r, size_t t
   if (priced) return priced_[tier].get();
   of_call_.resize(core_.tiers.size());
   if (of_call_[tier] == nullptr) {
-    SHARPI_TRY_ASSIGN(of_call_[tier],
-                      core_.model->tiers()[tier]->create_score_scratch(
-                          {core_.ledger.max_slots(), r.n_queries, core_.shape.n_ctx, values}));
+    const TierModel& model = *core_.model->tiers()[tier];
+    const ScoreShape shape{core_.ledger.max_slots(), r.n_queries, core_.shape.n_ctx, values};
+    SHARPI_TRY(scratch_of_call_.take(HeldBytes::of(model.score_scratch_rows(shape))));
+    SHARPI_TRY_ASSIGN(of_call_[tier], model.create_score_scratch(shape));
   }
   return of_call_[tier].get();
 }

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 // Which rows a compaction keeps: scores layers on the tiers that have them, and has the policy
 // choose. Owns the scratch for scoring, one a tier, and the tables that the choice is held in; both
-// are taken when the session is made where the template asks for compactions, else by the first
-// one. Thread rule: as Session. Changes neither rows nor ledger.
+// are taken when the session is made where the template captures queries, else for the time of a
+// compaction. Thread rule: as Session. Changes no rows, and of the ledger only its room.
 #pragma once
 
 #include <cstdint>
@@ -23,18 +23,20 @@ class RowSelector {
   explicit RowSelector(SessionCore& core) : core_(core) {}
   /// What the template was priced for. May throw std::bad_alloc.
   Status create();
-  /// The tables, and the ledger's room for positions. May throw std::bad_alloc.
-  void take_tables();
-  bool has_tables() const { return tables_.is_reserved(); }
+  /// What the request needs of the tables, and the ledger's room for positions, within the
+  /// session's share. Ok or not, give_tables_back() follows. May throw std::bad_alloc.
+  Status take_tables(const CompactRequest& r);
+  void give_tables_back() noexcept;
 
   /// The moves that leave what the request keeps: none where everything fits. They point into the
-  /// tables and the request. Ok or not, finish() follows. May throw std::bad_alloc.
+  /// tables and the request, until those go back. Ok or not, finish() follows. May throw
+  /// std::bad_alloc.
   Status select(const CompactRequest& r, std::vector<KvMove>* moves);
   /// Waits for what scores, and gives scratch back that was not priced.
   void finish() noexcept;
 
   std::vector<MemoryRow> scratch_rows() const;
-  uint64_t table_bytes() const { return has_tables() ? tables_.bytes() : 0; }
+  uint64_t table_bytes() const { return tables_.is_reserved() ? tables_.bytes() : 0; }
 
  private:
   Result<ScoreScratch*> scratch_for(const CompactRequest& r, size_t tier);
@@ -54,6 +56,7 @@ class RowSelector {
   Status keep_going(const CompactRequest& r, size_t done, size_t total) const;
 
   SessionCore& core_;
+  Lease tables_of_call_{core_.share}, scratch_of_call_{core_.share};
   CompactTables tables_;
   std::vector<std::unique_ptr<ScoreScratch>> priced_;   // per tier, for the template's compactions
   std::vector<std::unique_ptr<ScoreScratch>> of_call_;  // per tier, of a compaction not priced

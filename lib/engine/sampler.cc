@@ -113,9 +113,7 @@ sharpi_sampler_params default_sampler_params() noexcept {
 
 struct Sampler::Impl {
   Impl(uint32_t n, std::span<const int32_t> forbidden)
-      : n_vocab(n), never(forbidden.begin(), forbidden.end()), seen((n + 63) / 64) {
-    std::sort(never.begin(), never.end());
-  }
+      : n_vocab(n), never(forbidden), seen((n + 63) / 64) {}
 
   /// Order key of the lightest token that stays, and how many with this key do, by id.
   struct Boundary {
@@ -150,7 +148,7 @@ struct Sampler::Impl {
   }
 
   uint32_t n_vocab;
-  std::vector<int32_t> never;         // ascending
+  std::span<const int32_t> never;     // ascending
   float* values = nullptr;            // [n_vocab] the caller's logits, for the time of one call
   std::vector<uint32_t> chosen;       // [n_vocab] ids that passed top-k so far
   std::array<uint64_t, 2048> bins{};  // mass by digit of the order key
@@ -490,6 +488,9 @@ uint64_t Sampler::bytes() const {
   const Impl& s = *impl_;
   return s.chosen.capacity() * sizeof(uint32_t) + s.seen.capacity() * sizeof(uint64_t) +
          sizeof s.bins;
+}
+uint64_t Sampler::bias_bytes() const {
+  return impl_->bias_tokens.capacity() * 4 + impl_->bias_values.capacity() * 4;
 }
 uint32_t Sampler::repeat_last_n() const {
   return impl_->params.repeat_last_n;

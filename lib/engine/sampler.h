@@ -26,7 +26,8 @@ sharpi_sampler_params default_sampler_params() noexcept;
 
 class Sampler {
  public:
-  /// `never`: tokens that must not be drawn (unused vocabulary rows, the file's suppress list).
+  /// `never`: tokens that must not be drawn (unused vocabulary rows, the file's suppress list),
+  /// ascending; outlives the sampler.
   Sampler(uint32_t n_vocab, std::span<const int32_t> never);
   /// kInvalidArgument names the field that no sampler can have.
   static Status check(const sharpi_sampler_params& params, uint32_t n_vocab);
@@ -52,6 +53,9 @@ class Sampler {
   uint32_t repeat_last_n() const;
   /// Bytes of its own buffers without the bias list: 4 bytes and a bit per token, and 16 KiB.
   uint64_t bytes() const;
+  /// Those of the bias list: 8 an entry.
+  uint64_t bias_bytes() const;
+  static uint64_t bias_bytes(uint32_t n_bias) { return uint64_t{n_bias} * 8; }
   /// Takes over settings that passed check(), their bias lists (those pointed to are not read) and
   /// a random state.
   void adopt(const sharpi_sampler_params& params, std::vector<int32_t>* bias_tokens,

@@ -136,6 +136,22 @@ Status SessionCore::no_room(uint64_t n) const {
                               priced_slots());
 }
 
+Status SessionCore::take_positions() {
+  if (ledger.position_bytes() != 0) return Status::ok();
+  Lease lease(share);
+  SHARPI_TRY(lease.take({0, ledger.bytes_of_positions(priced_slots())}));
+  ledger.reserve_positions(priced_slots());
+  lease.keep();
+  return Status::ok();
+}
+
+void SessionCore::drop_positions() noexcept {
+  if (score_queries(shape) != 0 || ledger.is_compacted()) return;
+  const uint64_t bytes = ledger.position_bytes();
+  ledger.release_positions();
+  share.give({0, bytes});
+}
+
 void SessionCore::copy_from(const SessionCore& from) {
   ledger = from.ledger;
   history.assign(from.history.begin(), from.history.end());

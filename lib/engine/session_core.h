@@ -58,6 +58,11 @@ struct SessionCore {
   /// `first`: what the caller calls token 0.
   Status check_tokens(std::span<const int32_t> tokens, size_t first = 0) const;
   Status no_room(uint64_t n) const;
+  /// The ledger's room for positions of compacted rows. Of templates that capture no queries it is
+  /// not priced: a compaction takes it from the session's share, and it goes back as soon as no row
+  /// is compacted. May throw std::bad_alloc.
+  Status take_positions();
+  void drop_positions() noexcept;
   /// Tokens, ledger and logits of another session of the same template. For forks.
   void copy_from(const SessionCore& from);
 

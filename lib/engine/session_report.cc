@@ -68,8 +68,7 @@ std::vector<MemoryRow> session_memory(const SessionState& s) {
   b.history = s.core.history.capacity() * sizeof(int32_t);
   b.sampler = s.drawer.bytes();
   b.checkpoint_logits = s.checkpoints.bytes();
-  if (s.selector.has_tables())
-    b.compaction_tables = s.selector.table_bytes() + s.core.ledger.position_bytes();
+  b.compaction_tables = s.selector.table_bytes() + s.core.ledger.position_bytes();
   b.key_turns = s.bounded.bytes();
   const std::vector<MemoryRow> own = engine_rows(b);
   rows.insert(rows.end(), own.begin(), own.end());

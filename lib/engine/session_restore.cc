@@ -26,6 +26,7 @@ Status read_list(BlobCursor* from, uint64_t n, std::vector<T>* out) {
     out->resize(had + more);
     SHARPI_TRY(from->read(out->data() + had, more * sizeof(T)));
   }
+  out->shrink_to_fit();
   return Status::ok();
 }
 
@@ -39,6 +40,10 @@ class SessionRestorer {
     BlobCursor in(source_, total_ - kBlobSumBytes);
     SHARPI_TRY(read_head(&in));
     if (in.left() != body_bytes()) return damaged("its parts do not add up to its length");
+    const struct EndOfRestore {
+      SessionCore& core;
+      ~EndOfRestore() { core.drop_positions(); }
+    } end{core_};
     SHARPI_TRY(take_memory());
     s_->forget_all();
     Status written = write_body(&in);
@@ -298,7 +303,8 @@ class SessionRestorer {
     }
     scratch_.reserve(std::max(piece, row), row);
     core_.history.reserve(h_.n_tokens);  // the session has it already, of n_ctx tokens
-    if ((h_.flags & 1u) != 0) s_->selector.take_tables();
+    if ((h_.flags & 1u) != 0) SHARPI_TRY(core_.take_positions());
+    SHARPI_TRY(s_->drawer.take_bias(sampler_.n_bias, &bias_share_));
     return s_->memory.own_rows([](uint32_t) { return 0; });
   }
 
@@ -402,7 +408,7 @@ class SessionRestorer {
       const BlobCheckpointHeader& c = checkpoints_[i];
       s_->checkpoints.adopt(i, {c.n_tokens, true, c.pinned != 0, c.has_logits != 0, c.age});
     }
-    s_->drawer.sampler().adopt(sampler_, &bias_tokens_, &bias_values_, random_);
+    s_->drawer.adopt(sampler_, &bias_tokens_, &bias_values_, random_, &bias_share_);
   }
 
   SessionState* s_;
@@ -416,6 +422,7 @@ class SessionRestorer {
   std::vector<int32_t> bias_tokens_;
   std::vector<float> bias_values_;
   SamplerMark random_;
+  Lease bias_share_{core_.share};
   std::vector<BlobLayerHeader> layers_;
   std::vector<std::vector<uint32_t>> positions_;  // per layer, list after list
   std::vector<BlobCheckpointHeader> checkpoints_;

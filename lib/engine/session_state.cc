@@ -31,7 +31,6 @@ Status SessionState::copy_from(const SessionState& from) {
   for (size_t t = 0; t < core.tiers.size(); ++t)
     SHARPI_TRY(core.tiers[t]->copy_from(*from.core.tiers[t], from.core.ledger.max_slots()));
   SHARPI_TRY(drafters.copy_from(from.drafters));
-  if (from.selector.has_tables()) selector.take_tables();
   core.copy_from(from.core);
   checkpoints.copy_from(from.checkpoints);
   drawer.sampler().copy_from(from.drawer.sampler());

@@ -28,7 +28,33 @@ Status TokenDrawer::create() {
 Status TokenDrawer::set_sampler(const sharpi_sampler_params& params) {
   sharpi_sampler_params own = params;
   if (own.seed == SHARPI_SEED_RANDOM) own.seed = host_random();
-  return sampler_.configure(own);
+  SHARPI_TRY(Sampler::check(own, core_.spec().n_vocab));
+  const uint64_t had = sampler_.bias_bytes();
+  Lease lease(core_.share);
+  SHARPI_TRY(take_bias(own.n_bias, &lease));
+  SHARPI_TRY(sampler_.configure(own));
+  settle_bias(had, &lease);
+  return Status::ok();
+}
+
+Status TokenDrawer::take_bias(uint32_t n_bias, Lease* lease) const {
+  const uint64_t had = sampler_.bias_bytes(), want = Sampler::bias_bytes(n_bias);
+  return want <= had ? Status::ok() : lease->take({0, want - had});
+}
+
+/// After the list of `had` bytes was replaced.
+void TokenDrawer::settle_bias(uint64_t had, Lease* lease) noexcept {
+  const uint64_t now = sampler_.bias_bytes();
+  lease->keep();
+  if (now < had) core_.share.give({0, had - now});
+}
+
+void TokenDrawer::adopt(const sharpi_sampler_params& params, std::vector<int32_t>* bias_tokens,
+                        std::vector<float>* bias_values, SamplerMark random,
+                        Lease* lease) noexcept {
+  const uint64_t had = sampler_.bias_bytes();
+  sampler_.adopt(params, bias_tokens, bias_values, random);
+  settle_bias(had, lease);
 }
 
 Status TokenDrawer::check_row(uint32_t row) const {

@@ -86,6 +86,8 @@ class KvStore {
   /// Gives back what lies past n_slots.
   virtual void shrink(uint32_t group, uint32_t n_slots) noexcept = 0;
 
+  /// What stage_moves() takes until they are done, in the memory of the rows.
+  virtual uint64_t stage_bytes(std::span<const KvMove>) const { return 0; }
   /// Validates the moves and takes the scratch they need. May fail; nothing visible changes.
   virtual Status stage_moves(std::span<const KvMove> moves) = 0;
   /// Performs the staged moves. Ascending keep lists make an in-place forward copy safe.

@@ -84,10 +84,19 @@ uint32_t KvLedger::rows_up_to(uint32_t layer, uint32_t head, uint64_t p) const {
 
 void KvLedger::reserve_positions(uint32_t capacity) {
   if (stride_ != 0) return;
+  positions_.resize(bytes_of_positions(capacity) / sizeof(uint32_t));
+  stride_ = capacity;
+}
+
+uint64_t KvLedger::bytes_of_positions(uint32_t capacity) const {
   uint64_t lists = 0;
   for (const uint32_t n : n_heads_) lists += n;
-  positions_.resize(lists * capacity);
-  stride_ = capacity;
+  return lists * capacity * sizeof(uint32_t);
+}
+
+void KvLedger::release_positions() noexcept {
+  std::vector<uint32_t>().swap(positions_);
+  stride_ = 0;
 }
 
 std::span<const uint32_t> KvLedger::positions(uint32_t layer, uint32_t list) const {

@@ -68,7 +68,11 @@ class KvLedger {
   /// Memory for the positions of up to `capacity` rows a KV head; needed before set_compacted().
   /// Throws std::bad_alloc; then nothing changed.
   void reserve_positions(uint32_t capacity);
-  uint64_t position_bytes() const { return positions_.size() * sizeof(uint32_t); }
+  /// What that takes.
+  uint64_t bytes_of_positions(uint32_t capacity) const;
+  /// Pre: no row was placed by a compaction.
+  void release_positions() noexcept;
+  uint64_t position_bytes() const { return positions_.capacity() * sizeof(uint32_t); }
   /// Positions of a layer's compacted rows, ascending; list 0 is every head's if there is only one.
   std::span<const uint32_t> positions(uint32_t layer, uint32_t list) const;
   /// After compaction of one layer: slots that stayed, per head or one list for all. No-op if all

@@ -69,14 +69,9 @@ uint32_t SessionShape::capacity(uint32_t n_chunk) const {
   return static_cast<uint32_t>(std::min<uint64_t>(n_ctx, uint64_t{kv_budget} + n_chunk));
 }
 
-uint32_t observer_rows(const SessionShape& session) {
-  if (session.kv_budget == 0) return 0;
-  const auto probe = static_cast<uint32_t>(session.probe.size());
-  return probe != 0 ? probe : session.lookahead ? session.capture_window : 0;
-}
-
 uint32_t score_queries(const SessionShape& session) {
-  return std::max(session.capture_window, observer_rows(session));
+  if (session.capture_window == 0) return 0;
+  return std::max(session.capture_window, static_cast<uint32_t>(session.probe.size()));
 }
 
 MemoryRow make_row(TierId tier, uint32_t device, uint32_t purpose, uint32_t kind,

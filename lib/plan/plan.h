@@ -61,9 +61,8 @@ struct SessionShape {
   uint32_t capacity(uint32_t n_chunk) const;
 };
 
-/// Rows of the observer buffer (look-ahead or probe) that a template asks for, and queries that its
-/// scoring scratch must take; 0 = it asks for none.
-uint32_t observer_rows(const SessionShape& session);
+/// Queries that the observer rows (look-ahead or probe) and the scoring scratch of such a session
+/// take; 0 = it has neither.
 uint32_t score_queries(const SessionShape& session);
 
 /// Inputs of a plan that do not belong to a session.

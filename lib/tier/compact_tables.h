@@ -17,6 +17,7 @@ class CompactTables {
   /// For rows up to `capacity` in every full-attention layer that owns its KV, at positions below
   /// n_ctx. Throws std::bad_alloc; then nothing was taken.
   void reserve(const ModelSpec& spec, uint32_t capacity, uint32_t n_ctx);
+  void release() noexcept { *this = CompactTables(); }
   bool is_reserved() const { return !order_.empty(); }
   uint64_t bytes() const;
 

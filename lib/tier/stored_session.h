@@ -35,6 +35,7 @@ class StoredSession : public StoredRows<Range> {
     const uint64_t row = query_layout_.bytes(1);
     return row == 0 ? 0 : static_cast<uint32_t>(query_memory(which).bytes() / row);
   }
+  void release_observer() noexcept final { call_observer_ = Buffer(); }
   /// [query_rows][dim] of one layer; ring rows at position % query_rows. Null if there is none.
   float* queries(uint32_t layer, Capture which) const {
     const uint32_t rows = query_rows(which);
@@ -111,8 +112,6 @@ class StoredSession : public StoredRows<Range> {
     pending_ = from.pending_;
     SHARPI_TRY(copy_within(logits_.data(), from.logits_.data(), logits_.bytes()));
     SHARPI_TRY(copy_within(ring_.data(), from.ring_.data(), ring_.bytes()));
-    SHARPI_TRY(
-        this->reserve_observer(from.query_rows(Capture::kObserver)));  // a call may have taken more
     SHARPI_TRY(copy_within(observer_.data(), from.observer_.data(), from.observer_.bytes()));
     const uint64_t kept = shape_.n_checkpoints * state_layout_.bytes;
     if (kept != 0) std::memcpy(checkpoints_.data(), from.checkpoints_.data(), kept);
@@ -183,7 +182,8 @@ class StoredSession : public StoredRows<Range> {
   /// The committed state was replaced, so that accepted rows no longer have to be applied to it.
   void drop_pending() noexcept { pending_ = 0; }
   const Buffer& query_memory(Capture which) const {
-    return which == Capture::kRing ? ring_ : observer_;
+    if (which == Capture::kRing) return ring_;
+    return call_observer_.bytes() != 0 ? call_observer_ : observer_;
   }
 
   std::shared_ptr<const Plan> plan_;
@@ -195,6 +195,7 @@ class StoredSession : public StoredRows<Range> {
   CheckpointBuffer checkpoints_;
   Buffer logits_;
   Buffer ring_, observer_;  // queries
+  Buffer call_observer_;    // in place of observer_ for a call that has more than was priced
   Buffer drafts_;           // see DraftLayout
 
  private:

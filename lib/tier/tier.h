@@ -108,8 +108,11 @@ class TierSession {
   virtual ~TierSession() = default;
   /// Queries that the ring / the observer rows can hold; 0 = none.
   virtual uint32_t query_rows(Capture which) const = 0;
-  /// Takes observer rows for n queries if fewer are there (a probe that was not priced).
+  /// Takes observer rows for n queries where the template was priced for fewer, until
+  /// release_observer(): observer_bytes(n) of them.
   virtual Status reserve_observer(uint32_t n) = 0;
+  virtual uint64_t observer_bytes(uint32_t n) const = 0;
+  virtual void release_observer() noexcept = 0;
   /// Captured queries of a full-attention layer at positions [first, first + n), f32, one row of
   /// n_heads * head_dim each. Pre: n <= query_rows(kRing). For saved sessions.
   virtual Status read_queries(uint32_t layer, uint64_t first, uint32_t n, float* out) const;
@@ -182,6 +185,8 @@ class TierModel {
                        LayerScores* out) const = 0;
   virtual Result<std::unique_ptr<ScoreScratch>> create_score_scratch(
       const ScoreShape& shape) const = 0;
+  /// What create_score_scratch() takes.
+  virtual std::vector<MemoryRow> score_scratch_rows(const ScoreShape& shape) const = 0;
   /// Choosing rows by a policy that has a keep set for each head, the same way for every tier: for
   /// every layer hold_terms(), then share_hits() if the policy shares them, then choose(). As they
   /// stand here they bring a layer's scores to the host by score() and hold its terms in `tables`;

@@ -14,7 +14,7 @@
 #include <string>
 #include <vector>
 
-#include "support/failing_new.h"
+#include "support/watched_new.h"
 
 namespace sharpi {
 namespace {

@@ -90,6 +90,9 @@ class HostTier final : public TierModel {
       const ScoreShape& shape) const override {
     return in_->create_score_scratch(shape);
   }
+  std::vector<MemoryRow> score_scratch_rows(const ScoreShape& shape) const override {
+    return in_->score_scratch_rows(shape);
+  }
   Result<std::unique_ptr<ExpertHost>> create_expert_host(Workspace& workspace) override {
     SHARPI_TRY_ASSIGN(std::unique_ptr<ExpertHost> host, in_->create_expert_host(workspace));
     return std::unique_ptr<ExpertHost>(new FaultyHost(std::move(host)));

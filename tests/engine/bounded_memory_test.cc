@@ -2,7 +2,7 @@
 // What a session takes of the engine's tables is what their rows say, to the byte: whatever the
 // context, only small bookkeeping is beside them. Counts operator new.
 #include "engine_case.h"
-#include "support/counted_new.h"
+#include "support/watched_new.h"
 
 namespace sharpi::testing {
 namespace {

@@ -103,6 +103,13 @@ sharpi_compact_params request(sharpi_policy policy = SHARPI_POLICY_SNAPKV, uint3
   return p;
 }
 
+uint64_t held_by(const Chat& chat) {
+  uint64_t bytes = 0;
+  for (const sharpi_memory_row& r : rows_of_handle(sharpi_session_memory, chat.get()))
+    bytes += r.held_bytes;
+  return bytes;
+}
+
 TEST_F(CompactFailure, EveryAllocationMayFailAndChangesNothing) {
   const std::array<int32_t, 5> probe{1, 2, 3, 4, 5};
   for (const test::ModelRecipe& recipe : {test::tiny_qwen3(), test::tiny_gemma4()}) {
@@ -111,6 +118,7 @@ TEST_F(CompactFailure, EveryAllocationMayFailAndChangesNothing) {
       use(recipe, 0);  // nothing is priced: all scratch is taken by the call
       const Chat chat = read(150), twin = read(150);
       const std::vector<char> before = saved(chat);
+      const uint64_t held = held_by(chat);
       sharpi_compact_params p = request(policy);
       p.probe = probe.data();
       p.n_probe = 5;
@@ -131,6 +139,7 @@ TEST_F(CompactFailure, EveryAllocationMayFailAndChangesNothing) {
           }
           ASSERT_EQ(s, SHARPI_E_OUT_OF_MEMORY) << recipe.arch << " allocation " << n;
           ASSERT_TRUE(saved(chat) == before) << recipe.arch << " allocation " << n;
+          ASSERT_EQ(held_by(chat), held) << recipe.arch << " allocation " << n;
           ++n_failed[static_cast<size_t>(kind)];
         }
         if (kind == 0) {  // done once: go back for the second kind

@@ -2,7 +2,7 @@
 // Drafts: whatever they say, a session ends up where decoding token by token leaves it, in tokens,
 // logits, saved bytes, reachable lengths and random numbers; and what cannot be had is refused.
 #include "draft_case.h"
-#include "support/failing_new.h"
+#include "support/watched_new.h"
 
 namespace sharpi::testing {
 namespace {

@@ -51,6 +51,9 @@ class FailingModel final : public TierModel {
   Result<std::unique_ptr<ScoreScratch>> create_score_scratch(const ScoreShape& s) const override {
     return in_->create_score_scratch(s);
   }
+  std::vector<MemoryRow> score_scratch_rows(const ScoreShape& s) const override {
+    return in_->score_scratch_rows(s);
+  }
   std::vector<MemoryRow> memory_rows() const override { return in_->memory_rows(); }
   std::string paths() const override { return in_->paths(); }
 

@@ -7,7 +7,7 @@
 #include <filesystem>
 
 #include "engine_case.h"
-#include "support/failing_new.h"
+#include "support/watched_new.h"
 
 namespace sharpi::testing {
 namespace {

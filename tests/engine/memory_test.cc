@@ -10,7 +10,7 @@
 #include <tuple>
 
 #include "engine_case.h"
-#include "support/counted_new.h"
+#include "support/watched_new.h"
 
 namespace sharpi::testing {
 namespace {

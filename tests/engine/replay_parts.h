@@ -59,6 +59,40 @@ inline sharpi_sampler_params make_sampler(const Below& below, int32_t* token, fl
   return p;
 }
 
+/// A request for a compaction of a session with so many rows.
+class Compaction {
+ public:
+  Compaction(const Below& below, uint32_t n_rows) {
+    const auto chance = [&](uint32_t percent) { return below(100) < percent; };
+    sharpi_compact_params_init(&p_, sizeof p_);
+    p_.policy = below(8);
+    p_.budget = 1 + below(40);
+    p_.recency = below(6);
+    p_.sinks = below(3);
+    p_.headroom = below(40);
+    p_.layer_budget = p_.policy == SHARPI_POLICY_GLOBAL ? 0 : below(3);
+    probe_.resize(1 + below(kReplayChunk));
+    for (int32_t& t : probe_) t = static_cast<int32_t>(below(kReplayVocab));
+    p_.n_probe = chance(40) ? static_cast<uint32_t>(probe_.size()) : 0;
+    if (p_.policy != SHARPI_POLICY_KEEP) return;
+    for (uint32_t i = below(3); i < n_rows; i += 1 + below(3)) keep_.push_back(i);
+    sharpi_compact_params_init(&p_, sizeof p_);
+    p_.policy = SHARPI_POLICY_KEEP;
+    p_.n_keep = static_cast<uint32_t>(keep_.size());
+  }
+  sharpi_compact_params params() const {
+    sharpi_compact_params p = p_;
+    if (p.n_probe != 0) p.probe = probe_.data();
+    if (p.policy == SHARPI_POLICY_KEEP) p.keep = keep_.data();
+    return p;
+  }
+
+ private:
+  sharpi_compact_params p_;
+  std::vector<int32_t> probe_;
+  std::vector<uint32_t> keep_;
+};
+
 struct Stopper {
   sharpi_session* session = nullptr;
   uint32_t at = 0, n_calls = 0;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 #include "replay_sequence.h"
 
+#include "replay_memory.h"
 #include "replay_parts.h"
-#include "support/failing_new.h"
 
 namespace sharpi::testing {
 namespace {
@@ -10,7 +10,7 @@ namespace {
 class Sequence {
  public:
   Sequence(const Ready& ready, const Below& below)
-      : ready_(ready), below_(below), a_(ready.loaded.model.get()), b_(ready.loaded.model.get()) {}
+      : ready_(ready), below_(below), memory_(ready), a_(fresh()), b_(fresh()) {}
 
   void run(const std::function<bool()>& more) {
     if (ready_.begin_long) read_a_block();
@@ -26,6 +26,10 @@ class Sequence {
   }
 
  private:
+  Chat fresh() const {
+    const LibraryCall in;
+    return Chat(ready_.loaded.model.get());
+  }
   uint32_t below(uint32_t n) { return below_(n); }
   bool chance(uint32_t percent) { return below(100) < percent; }
   void note(const std::string& what) { log_ += what + "; "; }
@@ -36,21 +40,21 @@ class Sequence {
                      bool may_fail = true) {
     const State before(a_);
     sharpi_error e = SHARPI_ERROR_INIT, f = SHARPI_ERROR_INIT;
-    const uint32_t nth = may_fail && chance(8) ? 1 + below(30) : 0;
-    fail_new(static_cast<int>(nth));
-    const sharpi_status s = call(a_.get(), &e);
-    const bool failed = nth != 0 && !new_pending();
-    fail_new(0);
+    Failure failure(ready_, below_, may_fail ? 8 : 0, 30);
+    const sharpi_status s = in_library([&] { return call(a_.get(), &e); });
+    const bool failed = failure.end();
     note(what + " " + std::to_string(s) + (failed ? " without memory" : ""));
     if (s != SHARPI_OK) {
       expect_same(before, State(a_), what + ": " + e.text);
       return s;
     }
-    EXPECT_EQ(second(b_.get(), &f), SHARPI_OK) << what << ": " << f.text;
+    EXPECT_EQ(in_library([&] { return second(b_.get(), &f); }), SHARPI_OK)
+        << what << ": " << f.text;
     return s;
   }
 
   void check() {
+    memory_.check(a_, b_, kept_);
     const sharpi_session_summary a = a_.info(), b = b_.info();
     EXPECT_EQ(a.n_tokens, b.n_tokens);
     EXPECT_EQ(a.n_logit_rows, b.n_logit_rows);
@@ -144,7 +148,8 @@ class Sequence {
     const State before(a_);
     sharpi_error e = SHARPI_ERROR_INIT;
     uint32_t committed = 0, again = 0;
-    const sharpi_status s = sharpi_session_prefill(a_.get(), t.data(), n, &p, &committed, &e);
+    const sharpi_status s = in_library(
+        [&] { return sharpi_session_prefill(a_.get(), t.data(), n, &p, &committed, &e); });
     note("prefill " + std::to_string(n) + " " + std::to_string(s) + " of it " +
          std::to_string(committed));
     if (s == SHARPI_OK)
@@ -155,11 +160,13 @@ class Sequence {
       p.n_logit_rows = 0;
       p.flags = SHARPI_PREFILL_MORE;
       stopper = {};
+      const LibraryCall in;
       EXPECT_EQ(sharpi_session_prefill(b_.get(), t.data(), committed, &p, &again, &e), SHARPI_OK);
       return;
     }
     stopper.n_calls = 0;
     stopper.session = b_.get();
+    const LibraryCall in;
     EXPECT_EQ(sharpi_session_prefill(b_.get(), t.data(), n, &p, &again, &e), s) << e.text;
     EXPECT_EQ(again, committed);
     sharpi_session_resume(b_.get());
@@ -168,6 +175,7 @@ class Sequence {
   /// More than a block of 64 rows, so that forks have something to share.
   void read_a_block() {
     const std::vector<int32_t> t = tokens(66 + below(40));
+    const LibraryCall in;
     for (const Chat* c : {&a_, &b_}) {
       ASSERT_EQ(sharpi_session_prefill(c->get(), t.data(), static_cast<uint32_t>(t.size()), nullptr,
                                        nullptr, nullptr),
@@ -218,7 +226,8 @@ class Sequence {
     sharpi_session* twin = nullptr;
     sharpi_error e = SHARPI_ERROR_INIT;
     if (a_.info().n_logit_rows == 0) return;
-    ASSERT_EQ(sharpi_session_fork(b_.get(), &twin, &e), SHARPI_OK) << e.text;
+    in_library([&] { return sharpi_session_fork(b_.get(), &twin, &e); });
+    ASSERT_NE(twin, nullptr) << e.text;
     const Chat oracle(SessionPtr(twin), kReplayVocab);
     std::vector<int32_t> t;
     const Draw d = make_draw(below_, 5);
@@ -227,10 +236,12 @@ class Sequence {
       int32_t next = static_cast<int32_t>(below(kReplayVocab));
       if (i == 0 || chance(80)) {
         const sharpi_sample_params p = d.params(i == 0 ? 0 : i - 1, 1, &told);
+        const LibraryCall in;
         if (sharpi_session_sample(oracle.get(), i == 0 ? nullptr : &p, &next, &e) != SHARPI_OK)
           break;
       }
       t.push_back(next);
+      const LibraryCall in;
       if (sharpi_session_decode(oracle.get(), next, &e) != SHARPI_OK) break;
     }
     if (t.empty()) return;
@@ -244,19 +255,21 @@ class Sequence {
     const State before(a_);
     uint32_t read = 0;
     const sharpi_sample_params p = d.params(0, t.size() - 1, &told);
-    const uint32_t nth = chance(8) ? 1 + below(30) : 0;
-    fail_new(static_cast<int>(nth));
+    Failure failure(ready_, below_, 8, 30);
     const auto n = static_cast<uint32_t>(t.size());
     sharpi_batch_read one{a_.get(), t.data(), n, 0, &p};
     const bool batch = chance(40) && !ready_.bounded;  // these stay compacted, as the header says
-    const sharpi_status s = batch ? sharpi_verify_batch(&one, sizeof one, 1, &e)
-                                  : sharpi_session_verify(a_.get(), t.data(), n, &p, &read, &e);
+    const sharpi_status s = in_library([&] {
+      return batch ? sharpi_verify_batch(&one, sizeof one, 1, &e)
+                   : sharpi_session_verify(a_.get(), t.data(), n, &p, &read, &e);
+    });
     if (batch) read = one.n_read;
-    fail_new(0);
+    failure.end();
     note("verify " + std::to_string(t.size()) + " " + std::to_string(s) + " of it " +
          std::to_string(read));
     if (s != SHARPI_OK) return expect_same(before, State(a_), std::string("verify: ") + e.text);
     for (uint32_t i = 0; i < read; ++i) {
+      const LibraryCall in;
       int32_t drawn = t[0];
       if (i > 0) {
         const sharpi_sample_params one = d.params(i - 1, 1, &told_again);
@@ -270,24 +283,8 @@ class Sequence {
   }
 
   void compact() {
-    sharpi_compact_params p;
-    sharpi_compact_params_init(&p, sizeof p);
-    p.policy = below(8);
-    p.budget = 1 + below(40);
-    p.recency = below(6);
-    p.sinks = below(3);
-    p.headroom = below(40);
-    p.layer_budget = p.policy == SHARPI_POLICY_GLOBAL ? 0 : below(3);
-    const std::vector<int32_t> probe = tokens(1 + below(5));
-    if (chance(40)) p.probe = probe.data(), p.n_probe = static_cast<uint32_t>(probe.size());
-    std::vector<uint32_t> keep;
-    if (p.policy == SHARPI_POLICY_KEEP) {
-      for (uint32_t i = below(3); i < a_.info().n_slots_max; i += 1 + below(3)) keep.push_back(i);
-      const auto n = static_cast<uint32_t>(keep.size());
-      sharpi_compact_params_init(&p, sizeof p);
-      p.policy = SHARPI_POLICY_KEEP;
-      p.keep = keep.data(), p.n_keep = n;
-    }
+    const Compaction compaction(below_, a_.info().n_slots_max);
+    sharpi_compact_params p = compaction.params();
     Stopper stopper{a_.get(), chance(25) ? 1 + below(3) : 0, 0, chance(50)};
     p.progress = stop;
     p.user_data = &stopper;
@@ -315,11 +312,9 @@ class Sequence {
     sharpi_session* twin = nullptr;
     sharpi_error e = SHARPI_ERROR_INIT;
     const State before(a_);
-    const uint32_t nth = chance(15) ? 1 + below(60) : 0;
-    fail_new(static_cast<int>(nth));
-    const sharpi_status s = sharpi_session_fork(a_.get(), &twin, &e);
-    const bool failed = nth != 0 && !new_pending();
-    fail_new(0);
+    Failure failure(ready_, below_, 15, 60);
+    const sharpi_status s = in_library([&] { return sharpi_session_fork(a_.get(), &twin, &e); });
+    const bool failed = failure.end();
     note("fork " + std::to_string(s));
     if (s != SHARPI_OK) {
       EXPECT_TRUE(failed && s == SHARPI_E_OUT_OF_MEMORY) << e.text;
@@ -332,7 +327,7 @@ class Sequence {
       return;
     }
     Chat kept(SessionPtr(twin), kReplayVocab);
-    sharpi_session_decode(kept.get(), 7, nullptr);
+    in_library([&] { return sharpi_session_decode(kept.get(), 7, nullptr); });
     kept_blobs_.push_back(saved(kept));
     kept_.push_back(std::move(kept));
   }
@@ -351,18 +346,17 @@ class Sequence {
     const std::vector<int32_t> t = tokens(1 + below(20));
     const auto n = static_cast<uint32_t>(t.size());
     const uint32_t cut = below(kept_[i].info().n_tokens + 1);
-    const uint32_t nth = chance(15) ? 1 + below(30) : 0;
-    fail_new(static_cast<int>(nth));
-    if (what == 0) sharpi_session_truncate(s, cut, nullptr);
-    if (what == 1) sharpi_session_prefill(s, t.data(), n, nullptr, nullptr, nullptr);
-    if (what == 2) sharpi_session_compact(s, &p, nullptr, nullptr);
-    if (what == 3) sharpi_session_restore(s, before.blob.data(), before.blob.size(), nullptr);
-    if (what == 4) {
+    Failure failure(ready_, below_, 15, 30);
+    in_library([&] {
+      if (what == 0) sharpi_session_truncate(s, cut, nullptr);
+      if (what == 1) sharpi_session_prefill(s, t.data(), n, nullptr, nullptr, nullptr);
+      if (what == 2) sharpi_session_compact(s, &p, nullptr, nullptr);
+      if (what == 3) sharpi_session_restore(s, before.blob.data(), before.blob.size(), nullptr);
       int32_t drawn[4];
       uint32_t got = 0;
-      sharpi_session_step(s, nullptr, drawn, 4, &got, nullptr);
-    }
-    fail_new(0);
+      if (what == 4) sharpi_session_step(s, nullptr, drawn, 4, &got, nullptr);
+    });
+    failure.end();
     if (what == 5) {
       kept_.erase(kept_.begin() + static_cast<std::ptrdiff_t>(i));
       kept_blobs_.erase(kept_blobs_.begin() + static_cast<std::ptrdiff_t>(i));
@@ -383,11 +377,17 @@ class Sequence {
   void batch() {
     sharpi_session *x = nullptr, *y = nullptr;
     sharpi_error e = SHARPI_ERROR_INIT;
-    ASSERT_EQ(sharpi_session_fork(a_.get(), &x, &e), SHARPI_OK) << e.text;
-    ASSERT_EQ(sharpi_session_fork(b_.get(), &y, &e), SHARPI_OK) << e.text;
+    in_library([&] {
+      sharpi_session_fork(a_.get(), &x, &e);
+      sharpi_session_fork(b_.get(), &y, &e);
+    });
+    ASSERT_TRUE(x != nullptr && y != nullptr) << e.text;
     Chat mate(SessionPtr(x), kReplayVocab), other(SessionPtr(y), kReplayVocab);
     const std::vector<int32_t> t = tokens(2);
-    if (chance(50)) sharpi_session_decode(x, 5, nullptr), sharpi_session_decode(y, 5, nullptr);
+    if (chance(50)) {
+      const LibraryCall in;
+      sharpi_session_decode(x, 5, nullptr), sharpi_session_decode(y, 5, nullptr);
+    }
     const State mate_before(mate);
     // Bounded sessions that made room before another one failed stay compacted, as the header says.
     if (!ready_.bounded) cancel_before(10);
@@ -421,7 +421,8 @@ class Sequence {
     if (harm) blob[below(static_cast<uint32_t>(blob.size()))] ^= static_cast<char>(1 + below(255));
     const State before(a_);
     sharpi_error e = SHARPI_ERROR_INIT;
-    const sharpi_status s = sharpi_session_restore(a_.get(), blob.data(), blob.size(), &e);
+    const sharpi_status s =
+        in_library([&] { return sharpi_session_restore(a_.get(), blob.data(), blob.size(), &e); });
     note("restore " + std::to_string(s));
     EXPECT_EQ(s != SHARPI_OK, harm) << e.text;
     EXPECT_TRUE(before.blob == saved(a_)) << "restoring changed something";
@@ -434,11 +435,10 @@ class Sequence {
     Source source{&old_, chance(30) ? below(40) : UINT32_MAX};
     const State before(a_);
     sharpi_error e = SHARPI_ERROR_INIT;
-    const uint32_t nth = chance(20) ? 1 + below(40) : 0;
-    fail_new(static_cast<int>(nth));
-    const sharpi_status s = sharpi_session_restore_from(a_.get(), Source::read, &source, &e);
-    const bool failed = nth != 0 && !new_pending();
-    fail_new(0);
+    Failure failure(ready_, below_, 20, 40);
+    const sharpi_status s = in_library(
+        [&] { return sharpi_session_restore_from(a_.get(), Source::read, &source, &e); });
+    const bool failed = failure.end();
     note("back " + std::to_string(s) + " in pass " + std::to_string(source.pass));
     if (s != SHARPI_OK) {
       const bool full = s == SHARPI_E_KV_FULL && e.native_code == SHARPI_KV_FULL_SLOTS;
@@ -446,10 +446,12 @@ class Sequence {
       // The head is read a second time before anything changes.
       if (s != SHARPI_E_IO || source.pass < 3 || a_.info().n_tokens != 0)
         return expect_same(before, State(a_), "a restore that failed");
+      const LibraryCall in;
       if (sharpi_session_restore(a_.get(), old_.data(), old_.size(), &e) != SHARPI_OK) {
         ADD_FAILURE() << e.text;
       }
     }
+    const LibraryCall in;
     ASSERT_EQ(sharpi_session_restore(b_.get(), old_.data(), old_.size(), &e), SHARPI_OK) << e.text;
     EXPECT_TRUE(saved(a_) == old_) << "not what was saved";
   }
@@ -476,6 +478,7 @@ class Sequence {
 
   const Ready& ready_;
   const Below& below_;
+  SessionBytes memory_;
   Chat a_, b_;
   std::vector<Chat> kept_;
   std::vector<std::vector<char>> kept_blobs_;
@@ -486,7 +489,9 @@ class Sequence {
 }  // namespace
 
 void replay(const Ready& ready, const Below& below, const std::function<bool()>& more) {
+  const Held before = ready.held();
   Sequence(ready, below).run(more);
+  EXPECT_EQ(ready.held(), before) << "sessions that are gone";
 }
 
 }  // namespace sharpi::testing

@@ -6,7 +6,9 @@
 // first one, whose rows they share, and stay as they were but for calls of their own. Both go back
 // to what was saved earlier, draw with masks, biases and log-probabilities, read drafts (the
 // host's, of their own text, of the MTP block) and take part in batches; allocations fail inside of
-// calls. Thread rule: one sequence at a time.
+// calls, those of operator new and those that the memory meter counts. After every call the bytes
+// that the library holds are those of the sessions' rows, counted thrice: by operator new, by the
+// meter, by the model's allowance. Thread rule: one sequence at a time.
 #pragma once
 
 #include <functional>
@@ -14,6 +16,7 @@
 #include <string>
 #include <vector>
 
+#include "base/memory.h"
 #include "engine_case.h"
 
 namespace sharpi::testing {
@@ -31,13 +34,23 @@ struct Template {
 
 std::vector<Template> replay_templates();
 
+/// What the library holds for sessions, in bytes of the host's memory.
+struct Held {
+  uint64_t by_new = 0, by_meter = 0, by_allowance = 0;
+  bool operator==(const Held&) const = default;
+};
+
 struct Ready {
   std::string name;
   std::unique_ptr<MadeModel> file;
   Loaded loaded;
   bool bounded = false, drafts = false, begin_long = false;
   uint32_t n_ctx = 0;
-  mutable uint64_t n_shared = 0;  // forks that shared rows so far
+  mutable uint64_t n_shared = 0;                          // forks that shared rows so far
+  mutable uint64_t n_failed_new = 0, n_failed_meter = 0;  // allocations that failed in calls
+  MemoryMeter& meter() const;
+  Held held() const;
+  uint64_t beside = 0;  // of operator new, small bookkeeping of a session that no row counts
 };
 
 Ready prepare_replay(const Template& s);

@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: MIT
 // The models and settings that sequences of calls are tried with.
+#include "api/api_handles.h"
+#include "cpu/cpu_backend.h"
 #include "replay_sequence.h"
+#include "support/watched_new.h"
 
 namespace sharpi::testing {
 namespace {
@@ -86,6 +89,14 @@ std::vector<Template> replay_templates() {
   };
 }
 
+MemoryMeter& Ready::meter() const {
+  return cpu::meter_of(*loaded.context->p->backends()[0]);
+}
+
+Held Ready::held() const {
+  return {library_bytes(), meter().live_bytes(), loaded.model->p->allowance()->held().host};
+}
+
 Ready prepare_replay(const Template& s) {
   Ready r;
   r.name = s.name;
@@ -107,6 +118,16 @@ Ready prepare_replay(const Template& s) {
       },
       1);
   r.loaded = load(r.file->path(), setup);
+  if (!r.loaded.model) return r;
+  const Chat first(r.loaded.model.get());  // the model remembers how its rows are stored
+  const uint64_t before = library_bytes();
+  {
+    const LibraryCall in;
+    const Chat one(r.loaded.model.get());
+    r.beside = library_bytes() - before;
+    for (const sharpi_memory_row& row : rows_of_handle(sharpi_session_memory, one.get()))
+      r.beside -= row.purpose == SHARPI_ROW_TABLES ? row.held_bytes : 0;
+  }
   return r;
 }
 

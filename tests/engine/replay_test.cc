@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 // replay_sequence.h with random numbers.
 // SHARPI_REPLAY_SEQUENCES says how many sequences (10000), SHARPI_REPLAY_SEED the first one's seed.
+#include <cstdio>
 #include <cstdlib>
 
 #include "engine/pcg32.h"
@@ -29,9 +30,15 @@ TEST(Replay, RandomSequencesOfCalls) {
     replay(r, below, [&] { return --left > 0; });
     ASSERT_FALSE(HasFailure());
   }
+  uint64_t n_new = 0, n_meter = 0;
   for (const Ready& r : ready) {
+    n_new += r.n_failed_new, n_meter += r.n_failed_meter;
     EXPECT_TRUE(!r.begin_long || r.n_shared > 0 || n < 1000) << r.name << " shared no rows";
   }
+  std::printf("%llu sequences; %llu allocations failed of operator new, %llu of the meter\n",
+              static_cast<unsigned long long>(n), static_cast<unsigned long long>(n_new),
+              static_cast<unsigned long long>(n_meter));
+  EXPECT_TRUE(n < 1000 || (n_new != 0 && n_meter != 0)) << "no allocation failed";
 }
 
 }  // namespace

@@ -9,7 +9,7 @@
 #include "base/hash.h"
 #include "engine/session_blob.h"
 #include "engine_case.h"
-#include "support/failing_new.h"
+#include "support/watched_new.h"
 
 namespace sharpi::testing {
 namespace {

@@ -92,6 +92,8 @@ class FaultySession final : public TierSession {
   TierSession* inner() const { return in_.get(); }
   uint32_t query_rows(Capture which) const override { return in_->query_rows(which); }
   Status reserve_observer(uint32_t n) override { return in_->reserve_observer(n); }
+  uint64_t observer_bytes(uint32_t n) const override { return in_->observer_bytes(n); }
+  void release_observer() noexcept override { in_->release_observer(); }
   Status read_queries(uint32_t l, uint64_t first, uint32_t n, float* out) const override {
     return in_->read_queries(l, first, n, out);
   }
@@ -144,6 +146,9 @@ class FaultyModel final : public TierModel {
   Result<std::unique_ptr<ScoreScratch>> create_score_scratch(
       const ScoreShape& shape) const override {
     return in_->create_score_scratch(shape);
+  }
+  std::vector<MemoryRow> score_scratch_rows(const ScoreShape& shape) const override {
+    return in_->score_scratch_rows(shape);
   }
   std::vector<MemoryRow> memory_rows() const override { return in_->memory_rows(); }
   std::string paths() const override { return in_->paths(); }

@@ -64,6 +64,9 @@ class SecondModel final : public TierModel {
       const ScoreShape& shape) const override {
     return in_->create_score_scratch(shape);
   }
+  std::vector<MemoryRow> score_scratch_rows(const ScoreShape& shape) const override {
+    return in_->score_scratch_rows(shape);
+  }
   std::vector<MemoryRow> memory_rows() const override { return in_->memory_rows(); }
   std::string paths() const override { return "second: " + in_->paths(); }
 

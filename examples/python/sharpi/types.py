@@ -427,8 +427,9 @@ class PlanSummary:
     """What reading that takes at the rates: the weights; weights and rows. 0 = a rate is not
     known."""
     capture_bytes: int
-    """What the capture_window takes of a session, both tiers: query ring, scratch of scoring,
-    tables of compaction; without one (0) what a window of 64 would take."""
+    """What the capture_window takes of a session, both tiers: query ring, rows for as many queries
+    of a probe, scratch of scoring, tables of compaction; without one (0) what a window of 64 would
+    take."""
 
     @classmethod
     def of(cls, s: _abi.sharpi_plan_summary) -> "PlanSummary":
@@ -903,7 +904,7 @@ class SessionOptions(TypedDict, total=False):
     = off; or SHARPI_BUDGET_AUTO."""
     capture_window: Optional[int]
     """Queries kept for scoring; default UNSET (with a budget env SHARPI_SNAPKV_WINDOW, else 64;
-    without one 0)."""
+    without one 0). A probe of so many tokens takes nothing that was not priced."""
     recency: Optional[int]
     """Last rows always kept; UNSET (env SHARPI_SNAPKV_RECENCY, else 64). This, sinks and policy
     need one of the budgets: sharpi_session_compact() takes its own."""
@@ -1059,7 +1060,8 @@ class CompactOptions(TypedDict, total=False):
     layer_budget: Union[LayerBudget, str, None]
     """Default EQUAL, the only one of GLOBAL and KEEP."""
     probe: Optional[Sequence[int]]
-    """A question, run transiently; nothing is committed."""
+    """A question, run transiently; nothing is committed. More tokens than the session's
+    capture_window take memory for the time of the call."""
     keep: Optional[Sequence[int]]
     """Ascending slots kept in every layer and head."""
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-#include "support/counted_new.h"
+#include "support/watched_new.h"
 
 #include <atomic>
 #include <cstdlib>
@@ -7,19 +7,29 @@
 #include <new>
 
 namespace {
-std::atomic<uint64_t> n_allocations{0}, live_bytes{0};
-// In front of every allocation stands its size.
+std::atomic<uint64_t> n_allocations{0}, live_bytes{0}, library_live{0};
+std::atomic<int> countdown{0}, n_library_calls{0};
+
+/// Stands in front of every allocation.
+struct Front {
+  uint64_t bytes = 0, of_library = 0;
+};
 constexpr std::size_t kLeast = 16;
+static_assert(sizeof(Front) <= kLeast);
+
 void* counted(std::size_t bytes, std::size_t before) noexcept {
   const std::size_t whole = (before + bytes + before - 1) / before * before;
   auto* p = static_cast<char*>(std::aligned_alloc(before, whole));
   if (p == nullptr) return nullptr;
-  std::memcpy(p, &bytes, sizeof bytes);
+  const Front front{bytes, n_library_calls.load(std::memory_order_relaxed) != 0 ? 1u : 0u};
+  std::memcpy(p, &front, sizeof front);
   n_allocations.fetch_add(1, std::memory_order_relaxed);
   live_bytes.fetch_add(bytes, std::memory_order_relaxed);
+  if (front.of_library != 0) library_live.fetch_add(bytes, std::memory_order_relaxed);
   return p + before;
 }
 void* taken(std::size_t bytes, std::size_t before) {
+  if (countdown > 0 && --countdown == 0) throw std::bad_alloc();
   void* p = counted(bytes, before);
   if (p == nullptr) throw std::bad_alloc();
   return p;
@@ -27,9 +37,10 @@ void* taken(std::size_t bytes, std::size_t before) {
 void given(void* at, std::size_t before) noexcept {
   if (at == nullptr) return;
   char* p = static_cast<char*>(at) - before;
-  std::size_t bytes = 0;
-  std::memcpy(&bytes, p, sizeof bytes);
-  live_bytes.fetch_sub(bytes, std::memory_order_relaxed);
+  Front front;
+  std::memcpy(&front, p, sizeof front);
+  live_bytes.fetch_sub(front.bytes, std::memory_order_relaxed);
+  if (front.of_library != 0) library_live.fetch_sub(front.bytes, std::memory_order_relaxed);
   std::free(p);
 }
 std::size_t before_of(std::align_val_t a) {
@@ -88,6 +99,21 @@ uint64_t allocations() {
 }
 uint64_t allocated_bytes() {
   return live_bytes.load();
+}
+LibraryCall::LibraryCall() noexcept {
+  ++n_library_calls;
+}
+LibraryCall::~LibraryCall() {
+  --n_library_calls;
+}
+uint64_t library_bytes() {
+  return library_live.load();
+}
+void fail_new(int n) {
+  countdown = n;
+}
+bool new_pending() {
+  return countdown > 0;
 }
 
 }  // namespace sharpi::testing

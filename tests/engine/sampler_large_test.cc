@@ -18,6 +18,10 @@ namespace {
 
 constexpr uint32_t kVocab = 40000;
 
+std::vector<int32_t> ascending(uint32_t a, uint32_t b) {
+  return {static_cast<int32_t>(std::min(a, b)), static_cast<int32_t>(std::max(a, b))};
+}
+
 /// Rounded to eighths, so that there are many ties.
 std::vector<float> make_logits(float spread, uint32_t seed) {
   std::mt19937 gen(seed);
@@ -150,8 +154,7 @@ TEST(SamplerBest, DrawsWhatTheWholeRowWouldGive) {
   for (uint32_t seed = 1; seed <= 40; ++seed) {
     const std::vector<float> logits = make_logits(seed % 2 == 0 ? 1.0f : 3.0f, seed);
     const std::vector<uint32_t> order = sorted(logits);
-    const std::vector<int32_t> never{static_cast<int32_t>(order[3]),
-                                     static_cast<int32_t>(order[seed % 2])};
+    const std::vector<int32_t> never = ascending(order[3], order[seed % 2]);
     sharpi_sampler_params p = seeded(seed);
     p.temperature = seed % 5 == 0 ? 0.0f : 0.8f;
     p.top_k = 1 + seed * 5;
@@ -202,7 +205,7 @@ TEST(SamplerBest, NeedsTheRowWhenTooFewAreLeft) {
   const std::vector<uint32_t> order = sorted(logits);
   sharpi_sampler_params p = seeded(1);
   p.top_k = 4;
-  const std::vector<int32_t> never{static_cast<int32_t>(order[0]), static_cast<int32_t>(order[2])};
+  const std::vector<int32_t> never = ascending(order[0], order[2]);
   Sampler sampler(kVocab, never);
   ASSERT_TRUE(sampler.configure(p).is_ok());
   const SamplerMark mark = sampler.mark();

@@ -42,7 +42,8 @@ class Draws {
                  std::vector<int32_t> recent = {}, std::vector<int32_t> never = {})
       : logits_(std::move(logits)),
         recent_(std::move(recent)),
-        sampler_(static_cast<uint32_t>(logits_.size()), never) {
+        never_(std::move(never)),
+        sampler_(static_cast<uint32_t>(logits_.size()), never_) {
     const Status s = sampler_.configure(params);
     EXPECT_TRUE(s.is_ok()) << s.text();
   }
@@ -67,7 +68,7 @@ class Draws {
 
  private:
   std::vector<float> logits_;
-  std::vector<int32_t> recent_;
+  std::vector<int32_t> recent_, never_;
   Sampler sampler_;
 };
 

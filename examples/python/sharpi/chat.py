@@ -3,10 +3,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Dict, Iterable, Iterator, List, Mapping, Optional, Sequence, Union
+import inspect
+from typing import (TYPE_CHECKING, Any, AsyncIterator, Dict, Generator, Iterable, Iterator, List, Mapping,
+                    Optional, Sequence, Union)
 
+from ._async import in_thread
 from ._callbacks import Paced, Progress
 from .errors import BadState, KVFull, Unsupported
+from .functions import Tool, Toolbox
 from .generate import Generation, Grammar
 from .model import Model
 from .session import Session
@@ -18,6 +22,9 @@ if TYPE_CHECKING:
 
 #: Tokens before an answer that decide how it begins: a template may open a think block there.
 _PROMPT_TAIL = 256
+
+#: Answers in a row that call functions.
+_MOST_ROUNDS = 10
 
 #: Rows that are taken at a time where an answer outgrows what a compaction left.
 _ROOM_FOR_ANSWER = 1024
@@ -63,8 +70,8 @@ class Chat:
     """A conversation: `chat.ask("...")` for a whole answer, `for piece in chat.send("...")` as it comes.
 
     of: a model (the chat then has a session of its own) or a session. system: the first message.
-    tools, variables, thinking: as TextModel.chat_format(). max_tokens: of an answer. The other
-    arguments are the sampler's. `messages` may be edited between two answers: each one tokenises the
+    tools: functions that the model may call, plain Python ones or as JSON has them. variables, thinking:
+    as TextModel.chat_format(). max_tokens: of an answer. The other arguments are the sampler's. `messages` may be edited between two answers: each one tokenises the
     whole conversation, and the session reads what it does not hold yet.
     """
 
@@ -74,7 +81,7 @@ class Chat:
         system: Optional[str] = None,
         *,
         messages: Iterable[Message] = (),
-        tools: Union[Sequence[Mapping[str, Any]], str, None] = None,
+        tools: Union[Sequence[Tool], str, None] = None,
         variables: Optional[Mapping[str, object]] = None,
         thinking: Optional[bool] = None,
         max_tokens: Optional[int] = None,
@@ -107,8 +114,27 @@ class Chat:
 
     def ask(self, content: str, **options: Any) -> str:
         """Says something and waits for the answer's content; `last_reply.finish_reason` says why it
-        ended, "length" also where the context is full. options and KVFull: as send()."""
-        return self.send(content, **options).finish().content
+        ended, "length" also where the context is full. options and KVFull: as send().
+
+        Functions among the tools are called, and the model goes on, ten times at most. Calls of other
+        tools end it: `last_reply.tool_calls` has them.
+        """
+        reply = self.send(content, **options).finish()
+        for _ in range(_MOST_ROUNDS):
+            if not reply.calls_functions:
+                break
+            reply = reply.call_functions(**options).finish()
+        return reply.content
+
+    async def ask_async(self, content: str, **options: Any) -> str:
+        """As ask(), while the event loop goes on. Functions may be coroutines. A task that is cancelled
+        stops the answer; what there is of it stays."""
+        reply = await self.send(content, **options)
+        for _ in range(_MOST_ROUNDS):
+            if not reply.calls_functions:
+                break
+            reply = await (await reply.call_functions_async(**options))
+        return reply.content
 
     def reply(
         self,
@@ -143,7 +169,8 @@ class Chat:
 
 class Reply(Iterator[str]):
     """An answer as it comes: iterating gives its content. When it ends, or is left by an exception such
-    as KeyboardInterrupt, what there is becomes the conversation's last message."""
+    as KeyboardInterrupt, what there is becomes the conversation's last message. In a program with an
+    event loop: `async for piece in reply`, or `await reply` for the whole."""
 
     def __init__(
         self,
@@ -153,6 +180,7 @@ class Reply(Iterator[str]):
         progress: Optional[Progress],
     ) -> None:
         self._chat = chat
+        self._tools = Toolbox(chat.tools)
         self._progress = None if progress is None else Paced(progress)
         self._prompt = ""
         self._text = ""
@@ -191,6 +219,57 @@ class Reply(Iterator[str]):
         for _ in self:
             pass
         return self
+
+    @property
+    def calls_functions(self) -> bool:
+        """It ends with calls, and all are of functions among the chat's tools."""
+        return self._done and self._tools.knows(self.tool_calls)
+
+    def call_functions(self, **options: Any) -> "Reply":
+        """Calls them, and gives the answer to what they said. options: as Chat.reply(). An exception of
+        a function is something for the model to read; a coroutine function raises TypeError."""
+        results = [self._tools.begin(call) for call in self.tool_calls]
+        for result in results:
+            if inspect.isawaitable(result):
+                for one in results:
+                    if inspect.iscoroutine(one):
+                        one.close()
+                raise TypeError("a function that is a coroutine needs ask_async() or call_functions_async()")
+        return self._go_on(results, options)
+
+    async def call_functions_async(self, **options: Any) -> "Reply":
+        """The same, one function after the other; they may be coroutines."""
+        results: List[object] = []
+        for call in self.tool_calls:
+            result = self._tools.begin(call)
+            try:
+                results.append(await result if inspect.isawaitable(result) else result)
+            except Exception as error:
+                results.append({"error": f"{type(error).__name__}: {error}"})
+        return self._go_on(results, options)
+
+    def _go_on(self, results: Sequence[object], options: Mapping[str, Any]) -> "Reply":
+        chat = self._chat
+        for call, result in zip(self.tool_calls, results):
+            chat.messages.append(self._tools.message(call, result))
+        return chat.reply(**options)
+
+    def __aiter__(self) -> AsyncIterator[str]:
+        return self._pieces()
+
+    async def _pieces(self) -> AsyncIterator[str]:
+        while True:
+            try:
+                piece = await in_thread(self._chat.session, lambda: next(self, None))
+            except BaseException:  # the task was cancelled, maybe just behind a piece
+                self.stop()
+                raise
+            if piece is None:
+                return
+            yield piece
+
+    def __await__(self) -> Generator[Any, None, "Reply"]:
+        return in_thread(self._chat.session, self.finish).__await__()
 
     def __iter__(self) -> "Reply":
         return self
@@ -236,7 +315,7 @@ class Reply(Iterator[str]):
     def _start(self) -> None:
         chat, session = self._chat, self._chat.session
         tokens = session.model.chat_tokenize(
-            chat.messages, tools=chat.tools, variables=chat.variables, thinking=chat.thinking
+            chat.messages, tools=self._tools.json, variables=chat.variables, thinking=chat.thinking
         )
         self.n_read = self._checkpoint(tokens)
         told = None if self._progress is None else self._progress.part()
@@ -251,7 +330,7 @@ class Reply(Iterator[str]):
         if not session.model.info.is_hybrid:
             return 0
         before = session.model.chat_tokenize(
-            chat.messages, tools=chat.tools, variables=chat.variables, thinking=chat.thinking, prompt=False
+            chat.messages, tools=self._tools.json, variables=chat.variables, thinking=chat.thinking, prompt=False
         )
         if not before or before == tokens or tokens[: len(before)] != before:
             return 0

@@ -19,3 +19,9 @@ if(SHARPI_SANITIZE)
   target_compile_definitions(sharpi_compile INTERFACE SHARPI_SANITIZED)
   target_link_options(sharpi_compile INTERFACE -fsanitize=${SHARPI_SANITIZE})
 endif()
+
+# A C linker does not add the C++ runtime by itself when it links the archive.
+set(SHARPI_CXX_RUNTIME stdc++ m)
+if("c++" IN_LIST CMAKE_CXX_IMPLICIT_LINK_LIBRARIES)
+  set(SHARPI_CXX_RUNTIME c++ m)
+endif()

@@ -2,11 +2,7 @@
 # The package can be moved after installation: nothing in it names the prefix.
 include(CMakePackageConfigHelpers)
 
-# A C linker does not add the C++ runtime by itself when it links the archive.
-set(SHARPI_CMAKE_RUNTIME stdc++ m ${CMAKE_DL_LIBS})
-if("c++" IN_LIST CMAKE_CXX_IMPLICIT_LINK_LIBRARIES)
-  set(SHARPI_CMAKE_RUNTIME c++ m ${CMAKE_DL_LIBS})
-endif()
+set(SHARPI_CMAKE_RUNTIME ${SHARPI_CXX_RUNTIME} ${CMAKE_DL_LIBS})
 # The archive's users link the CUDA runtime themselves: the toolkit's static one.
 set(SHARPI_CMAKE_CUDA "")
 set(SHARPI_PC_CUDA "")

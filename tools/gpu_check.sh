@@ -4,19 +4,23 @@
 #
 # Builds the CUDA tier (PTX of 8.0 and of 8.9, assembled for 9.0, and machine code of 9.0),
 # runs every test program that has a part on a GPU, the kernels' check programs, and memcheck on a
-# reduced set of both, each as capability 8.0, 8.9, 9.0 and 12.0, and writes docs/gpu_run.md. All GPUs
+# reduced set of both, each as capability 8.0, 8.9, 9.0 and 12.0. What came to its end goes into
+# docs/gpu_run.tsv and docs/gpu_run.md, a row for each suite; other rows stay. All GPUs
 # of the machine are used side by side; what measures free memory has a GPU alone, the last one, where
-# there are several. Results are kept in build-gpu, so a run that was cut off goes on where it ended as
-# long as the sources are the same. On four H200 with 64 processors, 19 jobs on a GPU take 790 s in all.
+# there are several. Results are kept in build-gpu, so a run that was cut off goes on where it ended, with
+# the programs whose sources are the same. On four H200 with 64 processors, 19 jobs on a GPU take 790 s in
+# all. Where tools/isa_package.sh left programs of the oldest compiler in DEPS/isa.tar.xz, the part `cpu` runs
+# the suites of the CPU on the host's processor, for docs/isa_run.md.
 #
-#   --only PARTS      of build,suites,checks,memcheck (default: all)
+#   --only PARTS      of cpu,build,suites,checks,memcheck (default: all)
 #   --profile LIST    of 8.0,8.9,9.0,12.0 (default: all)
 #   --suite REGEX     only jobs whose name matches (PROGRAM or PROGRAM.2of4)
 #   --limit SECONDS   nothing runs longer than this in all; call again to go on
 #   --job-limit S     one job at most (default 1200); longer is a failure
 #   --per-gpu N       jobs beside each other on a GPU (default 7)
 #   --deps FOLDER     what the machine lacks: lib/, include/, bin/, fixtures/, models/ (default: .gpu)
-#   --out FOLDER      a copy of the summary, and the logs of what failed as one archive
+#   --out FOLDER      the run as a record (gpu_rows.tsv, and isa_rows.tsv of the part cpu), which
+#                     `tools/run_record.py merge gpu FILE` takes elsewhere, and the logs of what failed
 #   --again           forget the results of earlier calls
 #   --list            the jobs, run nothing
 #   --host FOLDER     rehearse without a GPU: the programs of this build, which skip what needs one
@@ -25,7 +29,7 @@ set -uo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.." || exit 1
 root=$PWD
 
-parts=build,suites,checks,memcheck profiles=8.0,8.9,9.0,12.0 suite='' limit=0 job_limit=1200
+parts=cpu,build,suites,checks,memcheck profiles=8.0,8.9,9.0,12.0 suite='' limit=0 job_limit=1200
 per_gpu=7 deps=$root/.gpu out='' again=0 list=0 host='' state=$root/build-gpu
 while (($#)); do
   case $1 in
@@ -67,14 +71,9 @@ left() {  # Seconds that a command may still take, at most $1.
   echo "$n"
 }
 
-hash=$(tools/ci/tree_hash.sh cuda lib)
 sources=$(tools/ci/tree_hash.sh cuda lib include tests cmake CMakeLists.txt)
-mkdir -p "$state" "$CUDA_CACHE_PATH"
-if ((again)) || [[ $(cat "$state/sources" 2> /dev/null) != "$sources" ]]; then
-  rm -rf "$state"/results
-  echo "$sources" > "$state/sources"
-fi
-mkdir -p "$state/results"
+((again)) && rm -rf "$state/results"
+mkdir -p "$state/results" "$CUDA_CACHE_PATH"
 
 # A profile is a card that the tests take the GPU for, on the code that such a card would run. 12.0
 # cannot run on a 9.0 device as such; its decisions can, on code of 9.0.
@@ -161,6 +160,23 @@ jobs_of_memcheck() {  # profile folder
 }
 # The kernels' own checks come first on every card: where a call is cut off, they are what it should have
 # had time for.
+# What each program is built from; what programs of other sources did is forgotten.
+note_sources() {
+  local p folder at name
+  for p in ${profiles//,/ }; do
+    folder=$(folder_of "$p") at=$state/results/$p
+    [[ -f $folder/tests_cuda.txt ]] || continue
+    mkdir -p "$at"
+    touch "$at/suites.tsv"
+    { sed -n 's|.*/tests/|tests/|p' "$folder/tests_cuda.txt"
+      printf 'tests/cuda/%s\n' matrix_check attention_check chain_check; } |
+      xargs tools/suite_sources.py "$folder" > "$at/suites.new" 2> /dev/null || return 1
+    while IFS=$'\t' read -r name _; do
+      rm -f "$at/$name".* "$at/memcheck.$name".*
+    done < <(comm -13 <(sort "$at/suites.new") <(sort "$at/suites.tsv"))
+    mv "$at/suites.new" "$at/suites.tsv"
+  done
+}
 all_jobs() {
   local part p folder
   for part in checks suites memcheck; do
@@ -174,6 +190,20 @@ all_jobs() {
 }
 
 cut=0 broken=0
+# Programs that were built elsewhere, on this machine's processor.
+run_cpu() {
+  local seconds=() status
+  [[ -f $deps/isa.tar.xz ]] || { echo "cpu: no programs in $deps/isa.tar.xz (tools/isa_package.sh makes them)"; return; }
+  rm -rf "$state/isa"
+  python3 -m tarfile -e "$deps/isa.tar.xz" "$state/isa" || { broken=1; return; }
+  ((deadline)) && seconds=(--limit "$(left 36000)")
+  tools/isa_check.sh --prebuilt "$state/isa" --results "$state/isa-results" --record "${seconds[@]}" \
+    ${out:+--out "$out"}
+  status=$?
+  case $status in 0) ;; 3) cut=1 ;; *) broken=1 ;; esac
+}
+wants cpu "$parts" && ((!list)) && [[ -z $host ]] && run_cpu
+[[ $parts == cpu ]] && { ((broken)) && exit 1; ((cut)) && exit 3; exit 0; }
 n_gpus=$( { nvidia-smi -L 2> /dev/null || true; } | grep -c '^GPU ')
 if [[ -z $host ]]; then
   ((n_gpus || list)) || { echo "no GPU on this machine; --host FOLDER rehearses" >&2; exit 2; }
@@ -196,6 +226,7 @@ if [[ -z $host ]]; then
   done
 fi
 ((n_gpus)) || n_gpus=1
+note_sources || { echo "what the programs are built from is not known" >&2; exit 1; }
 
 # run_job GPU LINE: one job; a result only if it came to its end or to its own limit.
 run_job() {
@@ -287,19 +318,22 @@ while IFS='|' read -r profile name _; do
   [[ -f $state/results/$profile/$name.status ]] || { echo "$profile $name: not run yet"; cut=1; }
 done <<< "$all"
 
-summary=docs/gpu_run.md
-[[ -n $host ]] && summary=$state/gpu_run.md
-python3 tools/gpu_summary.py "$state/results" "$hash" "$cut" > "$state/summary.md"
+{ nvidia-smi --query-gpu=name,driver_version --format=csv,noheader 2> /dev/null || echo "no GPU"; } | sort |
+  uniq -c | sed -E 's/^ *([0-9]+) (.*)/\1 x \2/' | paste -sd ';' > "$state/results/machine.txt"
+rows=$state/gpu_rows.tsv
+tools/run_record.py summarize "$state/results" > "$rows"
 status=$?
-cp "$state/summary.md" "$summary"
+[[ -z $host ]] && tools/run_record.py merge gpu "$rows"
 if [[ -n $out ]]; then
   mkdir -p "$out"
-  cp "$summary" "$out/"
+  cp "$rows" "$out/"
   (cd "$state" && find results -name '*.status' -print0 | xargs -0 grep -LZE '^(0|77) ' |
-    sed -z 's/status$/log/' | tar --null -czf "$out/failed_logs.tar.gz" -T - 2> /dev/null)
+    sed -z 's/status$/log/' | tar --null -czf "$out/failed_gpu_logs.tar.gz" -T - 2> /dev/null)
 fi
-sed -n '1,/^$/p;/^| \*\*/p;/^## What failed/,$p' "$summary" | head -n 120
-echo "$summary"
+awk -F '\t' '$1 == "row" { suites[$2]++; for (i = 7; i <= 10; ++i) sum[$2, i] += $i }
+  $1 == "failed" { print "FAILED " $2 " " $3 " " $4 ": " $5 }
+  END { for (on in suites) printf "%-5s %d suites: %d passed, %d failed, %d skipped, %d s\n", on,
+          suites[on], sum[on, 7], sum[on, 8], sum[on, 9], sum[on, 10] }' "$rows"
 ((broken || status)) && exit 1
 ((cut)) && exit 3
 exit 0

@@ -4,11 +4,13 @@
 #include <gtest/gtest.h>
 
 #include <chrono>
+#include <cstdlib>
 
 namespace server {
 
 std::string fixture_path(const std::string& name) {
-  return std::string(SHARPI_TEST_SOURCE) + "/tests/fixtures/" + name;
+  const char* told = std::getenv("SHARPI_TEST_SOURCE");  // where the programs were carried to
+  return std::string(told != nullptr ? told : SHARPI_TEST_SOURCE) + "/tests/fixtures/" + name;
 }
 
 Served::Served(const std::function<void(Settings&)>& change, const std::string& fixture) {

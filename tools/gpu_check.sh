@@ -170,7 +170,8 @@ note_sources() {
     touch "$at/suites.tsv"
     { sed -n 's|.*/tests/|tests/|p' "$folder/tests_cuda.txt"
       printf 'tests/cuda/%s\n' matrix_check attention_check chain_check; } |
-      xargs tools/suite_sources.py "$folder" > "$at/suites.new" 2> /dev/null || return 1
+      xargs tools/suite_sources.py "$folder" > "$at/suites.new" 2> "$at/suites.said" ||
+      { tail -n 1 "$at/suites.said" >&2; return 1; }
     while IFS=$'\t' read -r name _; do
       rm -f "$at/$name".* "$at/memcheck.$name".*
     done < <(comm -13 <(sort "$at/suites.new") <(sort "$at/suites.tsv"))

@@ -103,13 +103,14 @@ class Build:
         """Files of the tree behind an object, those of its precompiled header included."""
         found = set()
         for path in self.deps.get(item, ()):
-            path = os.path.normpath(os.path.join(self.folder, path))
-            if path.endswith(".gch") or path.endswith(".pch"):
-                found |= self.sources(os.path.relpath(path, self.folder))
-            path = os.path.realpath(path)
+            path = os.path.realpath(os.path.join(self.folder, path))
             if path.startswith(self.folder + os.sep) or not path.startswith(ROOT + os.sep):
                 continue
             found.add(os.path.relpath(path, ROOT))
+        # What lies in a precompiled header is no dependency of those who take it; the header itself is.
+        for path in self.inputs.get(item, ()):
+            if re.search(r"\.(gch|pch)$", path):
+                found |= self.sources(path)
         return frozenset(found)
 
     def compiler(self):
@@ -167,10 +168,14 @@ def linked_objects(build, symbols, program):
     """(objects that a program is made of, whether the shared library is among what it uses)."""
     objects, archives, shared = build.parts(program)
     members = [m for a in archives for m in build.parts(a)[0]]
+    for part in objects + members:
+        if not os.path.exists(os.path.join(build.folder, part)):
+            sys.exit("%s: %s is not there; finish the build first" % (program, part))
     symbols.read(objects + members)
     used = symbols.linked(objects, members)
     for library in shared:
         used |= set(build.parts(library)[0])
+    build.query(sorted(used))
     return used, bool(shared)
 
 

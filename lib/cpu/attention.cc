@@ -431,7 +431,7 @@ Status attention(ThreadPool& pool, Isa isa, bool exact, std::span<const Attentio
   }
   if (n_rows == 0) return {};
   Geometry g;
-  g.table = &attention_table(isa, exact);
+  g.table = &attention_table(isa, exact, tasks[0].kv);
   SHARPI_TRY(check_attention(*g.table, tasks));
   if (by_rows && !exact) g.table = &attention_call_table(isa, tasks);
   SHARPI_TRY(check_attention(*g.table, tasks));

@@ -123,6 +123,6 @@ struct PairDots {
 
 }  // namespace
 
-const AttentionTable kAttentionBf16 = make_bf16_table<PairDots>();
+const AttentionTable kAttentionBf16 = make_bf16_table<PairDots, false>();
 
 }  // namespace sharpi::cpu

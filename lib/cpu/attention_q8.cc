@@ -250,13 +250,13 @@ inline void all_scores(const AttentionTile& a, const Buffers& b, Prefetcher& ahe
     const uint32_t to = kWhole || key + kPiece < k.end ? key + kPiece : k.end;
     for (uint32_t g = 0; g < groups; ++g) {
       const std::byte* q = a.q + g * kGroupBytes;
-      _tile_zero(0);
+      zero_tile<0>();
       for (uint32_t i = 0; i < kTiles; ++i) {
-        _tile_loadd(1, rows + i * kDepth, pitch);
-        _tile_loadd(2, q + i * kTileBytes, 64);
-        _tile_dpbssd(0, 1, 2);
+        load_tile<1>(rows + i * kDepth, pitch);
+        load_tile<2>(q + i * kTileBytes, 64);
+        add_int8_products<0, 1, 2>();
       }
-      _tile_stored(0, b.products + g * kPiece * kColumns, 64);
+      store_tile<0>(b.products + g * kPiece * kColumns, 64);
     }
     for (uint32_t i = 0; i < kPiece / 4; ++i) ahead();
     for (uint32_t g = 0; g < groups; ++g) {
@@ -432,7 +432,7 @@ void run_either(const AttentionTile& a) {
 
 void q8_tile(const AttentionTile& a) {
   const TileConfig config;
-  _tile_loadconfig(&config);
+  configure_tiles(config);
   switch (a.padded / kQ8Block) {
     case 2:
       run_either<2>(a);
@@ -449,7 +449,7 @@ void q8_tile(const AttentionTile& a) {
     default:  // table_for_row asks for no other
       break;
   }
-  _tile_release();
+  release_tiles();
 }
 
 /// The dim that element j of a stored state belongs to: see weigh_block.

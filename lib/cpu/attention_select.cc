@@ -13,16 +13,19 @@ bool same_layout(const KvView& a, const KvView& b) {
          a.head_dim == b.head_dim;
 }
 
-}  // namespace
+bool is_wide(const KvView& kv) {
+  return kv.k_dtype == KvDtype::kF32 || kv.v_dtype == KvDtype::kF32;
+}
 
-const AttentionTable& attention_table(Isa isa, bool exact) {
+/// The kernels of an instruction set for rows that may be rounded to bf16.
+const AttentionTable& narrow_table(Isa isa) {
   switch (isa) {
     case Isa::kAvx2:
       return kAttentionAvx2;
     case Isa::kAvx512:
       return kAttentionAvx512;
     case Isa::kAmx:
-      return exact ? kAttentionAvx512 : kAttentionAmx;
+      return kAttentionAmx;
     case Isa::kAuto:
     case Isa::kScalar:
       break;
@@ -31,23 +34,30 @@ const AttentionTable& attention_table(Isa isa, bool exact) {
 }
 
 /// The kernels that only chunks take, or the usual ones.
-static const AttentionTable& pairs_table(Isa isa) {
-  return isa == Isa::kAvx512 && has_bf16_dots() ? kAttentionBf16 : attention_table(isa, false);
+const AttentionTable& pairs_table(Isa isa) {
+  return isa == Isa::kAvx512 && has_bf16_dots() ? kAttentionBf16 : narrow_table(isa);
+}
+
+}  // namespace
+
+const AttentionTable& attention_table(Isa isa, bool exact, const KvView& kv) {
+  if (isa != Isa::kAmx) return narrow_table(isa);
+  if (exact) return kAttentionAvx512;
+  return is_wide(kv) ? kAttentionAmxWide : kAttentionAmx;
 }
 
 // Dot products of pairs do twice as much as f32's. Who stores f32 rows wants them as they are.
 const AttentionTable& attention_chunk_table(Isa isa, const KvView& kv) {
-  const bool wide = kv.k_dtype == KvDtype::kF32 || kv.v_dtype == KvDtype::kF32;
-  return wide ? attention_table(isa, false) : pairs_table(isa);
+  return is_wide(kv) ? attention_table(isa, false, kv) : pairs_table(isa);
 }
 
 // Reading is what a single row costs, and tiles of bf16 have it wait for conversions; with more
 // query heads to a KV head than kRowGroup the tiles' arithmetic is worth it.
 const AttentionTable& attention_row_table(Isa isa, const KvView& kv, uint32_t group) {
   constexpr uint32_t kRowGroup = 8;
-  const AttentionTable& usual = attention_table(isa, false);
+  const AttentionTable& usual = attention_table(isa, false, kv);
   if (isa != Isa::kAmx || group > kRowGroup) return usual;
-  if (kv.k_dtype == KvDtype::kF32 && kv.v_dtype == KvDtype::kF32) return kAttentionAvx512;
+  if (is_wide(kv)) return kAttentionAvx512;
   const uint32_t d = kv.head_dim;
   const bool whole = d == 64 || d == 128 || d == 256 || d == 512;
   const bool integers =
@@ -67,13 +77,14 @@ const AttentionTable& attention_call_table(Isa isa, std::span<const AttentionTas
   }
   if (alone) return attention_row_table(isa, kv, tasks[0].n_heads / kv.n_heads);
   return n_rows >= tasks.size() * kChunkRows ? attention_chunk_table(isa, kv)
-                                             : attention_table(isa, false);
+                                             : attention_table(isa, false, kv);
 }
 
-std::array<const AttentionTable*, 4> attention_tables(Isa isa) {
-  const AttentionTable& usual = attention_table(isa, false);
-  return {&usual, &attention_table(isa, true), &pairs_table(isa),
-          isa == Isa::kAmx ? &kAttentionQ8Row : &usual};
+std::array<const AttentionTable*, 5> attention_tables(Isa isa) {
+  const AttentionTable& usual = narrow_table(isa);
+  const bool tiles = isa == Isa::kAmx;
+  return {&usual, &pairs_table(isa), tiles ? &kAttentionAvx512 : &usual,
+          tiles ? &kAttentionAmxWide : &usual, tiles ? &kAttentionQ8Row : &usual};
 }
 
 void rotate_query(Isa isa, std::span<const AttentionTask> tasks, uint64_t row, uint32_t rotation) {

@@ -11,8 +11,9 @@
 
 namespace sharpi::cpu {
 
-/// The kernels for blocks of query rows. exact = f32 throughout.
-const AttentionTable& attention_table(Isa isa, bool exact);
+/// The kernels for blocks of query rows. exact = f32 throughout. Rows that are stored in f32 are
+/// never rounded to bf16.
+const AttentionTable& attention_table(Isa isa, bool exact, const KvView& kv);
 /// The kernels for chunks whose rows' bits need not be those of other calls. Never for exact
 /// arithmetic.
 const AttentionTable& attention_chunk_table(Isa isa, const KvView& kv);
@@ -24,7 +25,7 @@ const AttentionTable& attention_row_table(Isa isa, const KvView& kv, uint32_t gr
 /// arithmetic.
 const AttentionTable& attention_call_table(Isa isa, std::span<const AttentionTask> tasks);
 /// All that the functions above give for an instruction set; some may be the same.
-std::array<const AttentionTable*, 4> attention_tables(Isa isa);
+std::array<const AttentionTable*, 5> attention_tables(Isa isa);
 
 /// Writes the rotated queries of row `row` of the tasks to where its results will be: whoever
 /// writes results of a head has read its queries before.

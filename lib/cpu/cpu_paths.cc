@@ -12,6 +12,7 @@ namespace {
 
 std::string attention_name(const AttentionTable& t) {
   if (&t == &kAttentionAmx) return "bf16-amx";
+  if (&t == &kAttentionAmxWide) return "2xbf16-amx";
   if (&t == &kAttentionBf16) return "bf16-dot";
   if (&t == &kAttentionQ8Row) return "int8-row";
   if (&t == &kAttentionAvx512) return "f32-avx512";
@@ -52,7 +53,7 @@ std::string kernel_paths(const MatmulConfig& config, ThreadPool& pool, const Pla
     kv.v_dtype = dtypes.v;
     kv.head_dim = l.attention.head_dim;
     const bool by_rows = !config.exact && !config.deterministic;
-    const AttentionTable& usual = attention_table(isa, config.exact);
+    const AttentionTable& usual = attention_table(isa, config.exact, kv);
     const AttentionTable& many = by_rows ? attention_chunk_table(isa, kv) : usual;
     const uint32_t group = l.attention.n_heads / l.attention.n_kv_heads;
     const AttentionTable& row = by_rows ? attention_row_table(isa, kv, group) : usual;

@@ -53,34 +53,34 @@ template <int kA, int kB>
 inline void multiply(const std::byte* a, uint64_t a_next, const std::byte* b, uint64_t b_next,
                      uint64_t n_depth, bool first, std::byte* c, uint64_t c_next) {
   if (first) {
-    _tile_zero(0);
-    if constexpr (kB == 2) _tile_zero(1);
-    if constexpr (kA == 2) _tile_zero(2);
-    if constexpr (kA == 2 && kB == 2) _tile_zero(3);
+    zero_tile<0>();
+    if constexpr (kB == 2) zero_tile<1>();
+    if constexpr (kA == 2) zero_tile<2>();
+    if constexpr (kA == 2 && kB == 2) zero_tile<3>();
   } else {
-    _tile_loadd(0, c, 64);
-    if constexpr (kB == 2) _tile_loadd(1, c + c_next, 64);
-    if constexpr (kA == 2) _tile_loadd(2, c + kTileBytes, 64);
-    if constexpr (kA == 2 && kB == 2) _tile_loadd(3, c + c_next + kTileBytes, 64);
+    load_tile<0>(c, 64);
+    if constexpr (kB == 2) load_tile<1>(c + c_next, 64);
+    if constexpr (kA == 2) load_tile<2>(c + kTileBytes, 64);
+    if constexpr (kA == 2 && kB == 2) load_tile<3>(c + c_next + kTileBytes, 64);
   }
   for (uint64_t k = 0; k < n_depth; ++k, a += kTileBytes, b += kTileBytes) {
-    _tile_loadd(4, a, 64);
-    _tile_loadd(6, b, 64);
-    _tile_dpbf16ps(0, 4, 6);
+    load_tile<4>(a, 64);
+    load_tile<6>(b, 64);
+    add_bf16_products<0, 4, 6>();
     if constexpr (kB == 2) {
-      _tile_loadd(7, b + b_next, 64);
-      _tile_dpbf16ps(1, 4, 7);
+      load_tile<7>(b + b_next, 64);
+      add_bf16_products<1, 4, 7>();
     }
     if constexpr (kA == 2) {
-      _tile_loadd(5, a + a_next, 64);
-      _tile_dpbf16ps(2, 5, 6);
-      if constexpr (kB == 2) _tile_dpbf16ps(3, 5, 7);
+      load_tile<5>(a + a_next, 64);
+      add_bf16_products<2, 5, 6>();
+      if constexpr (kB == 2) add_bf16_products<3, 5, 7>();
     }
   }
-  _tile_stored(0, c, 64);
-  if constexpr (kB == 2) _tile_stored(1, c + c_next, 64);
-  if constexpr (kA == 2) _tile_stored(2, c + kTileBytes, 64);
-  if constexpr (kA == 2 && kB == 2) _tile_stored(3, c + c_next + kTileBytes, 64);
+  store_tile<0>(c, 64);
+  if constexpr (kB == 2) store_tile<1>(c + c_next, 64);
+  if constexpr (kA == 2) store_tile<2>(c + kTileBytes, 64);
+  if constexpr (kA == 2 && kB == 2) store_tile<3>(c + c_next + kTileBytes, 64);
 }
 
 /// Rows of tiles: n of them, `next` bytes apart.
@@ -93,31 +93,31 @@ struct TileLines {
 inline void multiply_tall(const std::byte* a, uint64_t a_next, const std::byte* b, uint64_t n_depth,
                           bool first, std::byte* c) {
   if (first) {
-    _tile_zero(0);
-    _tile_zero(1);
-    _tile_zero(2);
-    _tile_zero(3);
+    zero_tile<0>();
+    zero_tile<1>();
+    zero_tile<2>();
+    zero_tile<3>();
   } else {
-    _tile_loadd(0, c, 64);
-    _tile_loadd(1, c + kTileBytes, 64);
-    _tile_loadd(2, c + 2 * kTileBytes, 64);
-    _tile_loadd(3, c + 3 * kTileBytes, 64);
+    load_tile<0>(c, 64);
+    load_tile<1>(c + kTileBytes, 64);
+    load_tile<2>(c + 2 * kTileBytes, 64);
+    load_tile<3>(c + 3 * kTileBytes, 64);
   }
   for (uint64_t k = 0; k < n_depth; ++k, a += kTileBytes, b += kTileBytes) {
-    _tile_loadd(6, b, 64);
-    _tile_loadd(4, a, 64);
-    _tile_dpbf16ps(0, 4, 6);
-    _tile_loadd(5, a + a_next, 64);
-    _tile_dpbf16ps(1, 5, 6);
-    _tile_loadd(7, a + 2 * a_next, 64);
-    _tile_dpbf16ps(2, 7, 6);
-    _tile_loadd(4, a + 3 * a_next, 64);
-    _tile_dpbf16ps(3, 4, 6);
+    load_tile<6>(b, 64);
+    load_tile<4>(a, 64);
+    add_bf16_products<0, 4, 6>();
+    load_tile<5>(a + a_next, 64);
+    add_bf16_products<1, 5, 6>();
+    load_tile<7>(a + 2 * a_next, 64);
+    add_bf16_products<2, 7, 6>();
+    load_tile<4>(a + 3 * a_next, 64);
+    add_bf16_products<3, 4, 6>();
   }
-  _tile_stored(0, c, 64);
-  _tile_stored(1, c + kTileBytes, 64);
-  _tile_stored(2, c + 2 * kTileBytes, 64);
-  _tile_stored(3, c + 3 * kTileBytes, 64);
+  store_tile<0>(c, 64);
+  store_tile<1>(c + kTileBytes, 64);
+  store_tile<2>(c + 2 * kTileBytes, 64);
+  store_tile<3>(c + 3 * kTileBytes, 64);
 }
 
 /// A panel of weights against all activation tiles: sums[j][i] += a[i] * b[j], both over n_depth.
@@ -225,7 +225,7 @@ const std::byte* gather_tiles(const MatmulJob& job, uint64_t r0, uint64_t n_rows
 template <class Source>
 void amx_job(const MatmulJob& job) {
   const TileConfig config;
-  _tile_loadconfig(&config);
+  configure_tiles(config);
   const uint64_t line = (job.n_in + kTileDepth - 1) / kTileDepth * kTileBytes;
   uint64_t block = kAmxRows;
   if (job.ids != nullptr) {
@@ -238,7 +238,7 @@ void amx_job(const MatmulJob& job) {
                                                 : gather_tiles(job, r0, n_rows, line);
     multiply_rows<Source>(job, tiles, r0, n_rows);
   }
-  _tile_release();
+  release_tiles();
 }
 
 }  // namespace

@@ -157,14 +157,31 @@ Output run_windowed(const Run& r, const Sequence& s, uint32_t window, uint32_t r
   return out;
 }
 
+/// How large the elements of a stored row of values are to what rounds them: where rows are stored
+/// rotated, what one element was rounded by is spread over its block when the sum is rotated back.
+std::vector<double> sizes_of_values(const Shape& h, const std::vector<float>& back) {
+  std::vector<double> size(back.size());
+  for (size_t i = 0; i < back.size(); ++i) size[i] = std::fabs(back[i]);
+  const uint32_t block = kv_rotation(h.v, h.dim);
+  for (size_t from = 0; block != 0 && from < back.size(); from += block) {
+    double squares = 0;  // the rotation keeps the sum
+    for (size_t i = from; i < from + block; ++i) squares += double{back[i]} * back[i];
+    for (size_t i = from; i < from + block; ++i)
+      size[i] = std::max(size[i], std::sqrt(squares / block));
+  }
+  return size;
+}
+
 /// Plain double loops over the stored values of positions [from, to], and the bound on |error|.
 void expect_row(const Sequence& s, uint64_t from, uint64_t to, const std::vector<float>& q,
                 const std::vector<float>& got, double relative) {
   const Shape& h = s.shape;
   std::vector<const float*> keys, values;
+  std::vector<std::vector<double>> sizes;
   for (uint64_t t = from; t <= to; ++t) {
     keys.push_back(s.k_row(t).back.data());
     values.push_back(s.v_row(t).back.data());
+    sizes.push_back(sizes_of_values(h, s.v_row(t).back));
   }
   for (uint32_t head = 0; head < h.n_heads; ++head) {
     const size_t kv = head / (h.n_heads / h.n_kv) * h.dim;
@@ -195,7 +212,7 @@ void expect_row(const Sequence& s, uint64_t from, uint64_t to, const std::vector
       double want = 0, size = 0;
       for (size_t t = 0; t < keys.size(); ++t) {
         want += p[t] * values[t][kv + i];
-        size += p[t] * std::fabs(values[t][kv + i]);
+        size += p[t] * sizes[t][kv + i];
       }
       ASSERT_NEAR(got[head * h.dim + i], want, 2 * weight_error * size)
           << "head " << head << " element " << i << " of keys [" << from << ", " << to << "]";

@@ -71,15 +71,27 @@ void expect_same_rows(const std::vector<Logits>& got, const std::vector<Logits>&
 }
 
 void expect_same_argmax(const std::vector<Logits>& got, const std::vector<Logits>& want,
-                        const std::string& what) {
+                        const std::string& what, float least_gap) {
   ASSERT_EQ(got.size(), want.size()) << what;
   size_t n_wide = 0;
   for (size_t p = 0; p < want.size(); ++p) {
-    if (gap_of(want[p]) <= 0.25f) continue;
+    if (gap_of(want[p]) <= least_gap) continue;
     ++n_wide;
     ASSERT_EQ(best_of(got[p]), best_of(want[p])) << what << ": row " << p;
   }
   EXPECT_GT(n_wide, want.size() / 4) << "the prompt says too little";
+}
+
+double rms_of(const std::vector<Logits>& rows, const std::vector<Logits>* other) {
+  double sum = 0;
+  size_t n = 0;
+  for (size_t r = 0; r < rows.size(); ++r) {
+    for (size_t i = 0; i < rows[r].size(); ++i, ++n) {
+      const double x = double{rows[r][i]} - (other != nullptr ? (*other)[r][i] : 0.0f);
+      sum += x * x;
+    }
+  }
+  return std::sqrt(sum / static_cast<double>(n));
 }
 
 std::vector<Logits> rows_of(const Chat& chat, uint32_t n) {

@@ -35,7 +35,9 @@ void expect_same_rows(const std::vector<Logits>& got, const std::vector<Logits>&
                       const std::string& what);
 /// The best token is the same wherever the reference prefers it by more than 0.25.
 void expect_same_argmax(const std::vector<Logits>& got, const std::vector<Logits>& want,
-                        const std::string& what);
+                        const std::string& what, float least_gap = 0.25f);
+/// Root mean square of all logits, less those of `other` where there are any.
+double rms_of(const std::vector<Logits>& rows, const std::vector<Logits>* other = nullptr);
 
 /// Rows of the last call, oldest first.
 std::vector<Logits> rows_of(const Chat& chat, uint32_t n);

@@ -99,16 +99,32 @@ TEST_P(Invariance, DeterministicLogitsDoNotDependOnBatchMates) {
   expect_same_rows(steps(l, true), steps(l, false), "batch of 8");
 }
 
+/// `fast` arithmetic rounds activations, to other numbers of bits in chunks and in steps on some
+/// processors. How far that takes the logits depends on the model: random weights amplify it, and
+/// then a gap of 0.25 is less than the rounding. So every way is held against `exact` first; then
+/// the argmax may not differ where the gap is above six times that distance (and above 0.25).
 TEST_P(Invariance, ArgmaxDoesNotDependOnChunksThreadsOrDecode) {
+  const std::vector<Logits> exact = whole(load(path(), setup_with([](auto* p, auto* s) {
+                                                 with(512, false)(p, s);
+                                                 p->arithmetic = SHARPI_ARITHMETIC_EXACT;
+                                               })));
   const Loaded one = load(path(), setup_with(with(512, false)));
-  const std::vector<Logits> want = whole(one);
+  std::vector<std::pair<std::string, std::vector<Logits>>> ways;
   for (const Split& s : kSplits) {
-    const Loaded l = load(path(), setup_with(with(s.n_chunk, false), s.n_threads));
-    expect_same_argmax(
-        whole(l), want,
-        "chunk " + std::to_string(s.n_chunk) + " threads " + std::to_string(s.n_threads));
+    ways.emplace_back(
+        "chunk " + std::to_string(s.n_chunk) + " threads " + std::to_string(s.n_threads),
+        whole(load(path(), setup_with(with(s.n_chunk, false), s.n_threads))));
   }
-  expect_same_argmax(decoded(one), want, "decode");
+  ways.emplace_back("decode", decoded(one));
+  ways.emplace_back("one chunk", whole(one));
+  double distance = 0;
+  for (const auto& [what, rows] : ways) {
+    const double rms = rms_of(rows, &exact);
+    EXPECT_LT(rms, 0.05 * rms_of(exact)) << what << ": far from exact arithmetic";
+    distance = std::max(distance, rms);
+  }
+  const auto gap = static_cast<float>(std::max(0.25, 6 * distance));
+  for (const auto& [what, rows] : ways) expect_same_argmax(rows, exact, what, gap);
 }
 
 TEST_P(Invariance, ArgmaxDoesNotDependOnBatchMates) {

@@ -3,42 +3,9 @@
 
 #include <cmath>
 
+#include "json_document.h"
+
 namespace server {
-namespace {
-
-// Deeper documents are refused before they are parsed.
-constexpr size_t kMaxDepth = 100;
-// Names of an object are compared with each other.
-constexpr size_t kMaxMembers = 1024;
-
-}  // namespace
-
-std::string shape_fault(const std::string& text) {
-  std::vector<size_t> members;  // of each list or object that is open
-  bool in_text = false;
-  for (size_t i = 0; i < text.size(); ++i) {
-    const char c = text[i];
-    if (in_text) {
-      if (c == '\\') ++i;
-      if (c == '"') in_text = false;
-    } else if (c == '"') {
-      in_text = true;
-    } else if (c == '{' || c == '[') {
-      members.push_back(0);
-      if (members.size() > kMaxDepth) {
-        return "is nested more than " + std::to_string(kMaxDepth) + " levels deep at byte " +
-               std::to_string(i + 1);
-      }
-    } else if ((c == '}' || c == ']') && !members.empty()) {
-      members.pop_back();
-    } else if (c == ':' && !members.empty() && ++members.back() > kMaxMembers) {
-      return "has an object with more than " + std::to_string(kMaxMembers) + " members at byte " +
-             std::to_string(i + 1);
-    }
-  }
-  return "";
-}
-
 json error_json(int status, const std::string& sentence, const std::string& param,
                 const std::string& code) {
   const char* type = status == 401   ? "authentication_error"
@@ -50,28 +17,6 @@ json error_json(int status, const std::string& sentence, const std::string& para
             {"type", type},
             {"param", param.empty() ? json() : json(param)},
             {"code", code.empty() ? json() : json(code)}}}};
-}
-
-json parse_body(const std::string& body) {
-  const std::string fault = shape_fault(body);
-  if (!fault.empty()) throw RequestError(400, "the body " + fault);
-  json out;
-  try {
-    out = json::parse(body);
-  } catch (const json::parse_error& e) {
-    const size_t byte = std::min(e.byte, body.size());
-    size_t line = 1, column = 1;
-    for (size_t i = 0; i + 1 < byte; ++i) {
-      column = body[i] == '\n' ? 1 : column + 1;
-      line += body[i] == '\n' ? 1 : 0;
-    }
-    throw RequestError(400,
-                       "the body is not JSON: at byte " + std::to_string(e.byte) + ", line " +
-                           std::to_string(line) + ", column " + std::to_string(column),
-                       "", "invalid_json");
-  }
-  if (!out.is_object()) throw RequestError(400, "the body is not a JSON object");
-  return out;
 }
 
 Fields::Fields(const json& object, std::string where) : object_(object), where_(std::move(where)) {
@@ -137,9 +82,9 @@ std::optional<std::string> Fields::text(const char* name) {
 
 json Fields::object_in_text(const char* name) {
   const std::string given = text(name).value_or("{}");
-  const std::string fault = shape_fault(given);
+  std::string fault;
+  json object = parse_nested(given, &fault);
   if (!fault.empty()) refuse(name, fault);
-  json object = json::parse(given, nullptr, false);
   return object.is_object() ? object : json(given);
 }
 

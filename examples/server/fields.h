@@ -37,12 +37,6 @@ class RequestError : public std::runtime_error {
 json error_json(int status, const std::string& sentence, const std::string& param = "",
                 const std::string& code = "");
 
-/// What is wrong with the shape of a JSON text: what walks it goes down by calls, and compares
-/// names with each other, so both are bounded. Empty: nothing.
-std::string shape_fault(const std::string& text);
-/// Parses a request's body; errors say where. Throws RequestError.
-json parse_body(const std::string& body);
-
 class Fields {
  public:
   /// @param where "" for the request itself, else the path of the object, such as "tools[0]".

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT
 #include "generation.h"
 
+#include <new>
+
 namespace server {
 
 bool Job::wait_begun(std::chrono::milliseconds patience) {
@@ -83,13 +85,18 @@ void Job::finish(Finish finish, uint32_t completion_tokens) {
   changed_.notify_all();
 }
 
-void Job::fail(int http_status, const std::string& sentence) {
+// Also said where there is no memory for its sentence.
+void Job::fail(int http_status, std::string_view sentence) {
   const std::lock_guard lock(mutex_);
   if (finished_) return;
   finished_ = true;
   outcome_.finish = Finish::kFailed;
   outcome_.http_status = http_status;
-  outcome_.error = sentence;
+  try {
+    outcome_.error = sentence;
+  } catch (const std::bad_alloc&) {
+    outcome_.error = "memory is short";  // so short that it is no allocation
+  }
   changed_.notify_all();
 }
 

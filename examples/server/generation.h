@@ -11,6 +11,7 @@
 #include <memory>
 #include <mutex>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -99,7 +100,7 @@ class Job {
   bool abandoned();
   void push(Piece piece);
   void finish(Finish finish, uint32_t completion_tokens);
-  void fail(int http_status, const std::string& sentence);
+  void fail(int http_status, std::string_view sentence);
 
   const Clock::time_point asked_at = Clock::now();
 

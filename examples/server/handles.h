@@ -28,6 +28,10 @@ inline void check(sharpi_status status, const sharpi_error& err) {
   if (status != SHARPI_OK) throw LibraryError(err);
 }
 
+inline bool is_short_of_memory(sharpi_status status) {
+  return status == SHARPI_E_DOES_NOT_FIT || status == SHARPI_E_OUT_OF_MEMORY;
+}
+
 template <auto destroy>
 struct Destroy {
   template <typename T>

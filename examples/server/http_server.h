@@ -6,29 +6,27 @@
 #include <atomic>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
-#include <thread>
+#include <vector>
 
+#include "admission.h"
 #include "engine.h"
 #include "fields.h"
+#include "http_listener.h"
 #include "metrics.h"
 #include "scheduler.h"
-
-namespace httplib {
-struct Request;
-struct Response;
-}  // namespace httplib
 
 namespace server {
 
 struct Asked;
 struct Delivery;
-class Listening;
+class JsonDocument;
 
-class HttpServer {
+class HttpServer : private HttpHandler {
  public:
   HttpServer(const Engine& engine, const Settings& settings);
-  ~HttpServer();
+  ~HttpServer() override;
 
   /// Takes the address. Throws std::runtime_error with a sentence where it cannot be had.
   /// @return the port.
@@ -40,33 +38,52 @@ class HttpServer {
   /// The thread that computes, for what is to run between two of its steps.
   Scheduler& scheduler() { return scheduler_; }
   const Metrics& metrics() const { return metrics_; }
+  const MemoryBudget& budget() const { return budget_; }
 
  private:
+  /// The parts of a path that its route has "*" for.
+  using Parts = std::vector<std::string>;
   using Read = Asked (*)(const json& body, const Engine& engine, const Settings& settings);
-  using Handler = std::function<void(const httplib::Request&, httplib::Response&)>;
-  using BodyHandler = std::function<void(const httplib::Request&, httplib::Response&, json body)>;
-  void set_limits();
-  void get(const std::string& pattern, const Handler& handler);
-  void post(const std::string& pattern, const BodyHandler& handler);
+  using Static = std::function<HttpResponse()>;
+  using Handler = std::function<void(Exchange&, const Parts&)>;
+  using BodyHandler = std::function<void(Exchange&, JsonDocument, const Parts&)>;
+  struct Route {
+    std::string method, path;
+    Static at_once;   // what needs no thread of its own
+    Handler handler;  // what does
+  };
+
+  std::optional<HttpResponse> judge(const HttpRequest& request) override;
+  bool takes_body(const HttpRequest& request) const override;
+  void serve(Exchange& exchange) override;
+  HttpResponse refusal(const HttpRequest& request, int status,
+                       const std::string& sentence) const override;
+  void answered(int status) noexcept override { metrics_.count_response(status); }
+
+  const Route* find_route(const HttpRequest& request, Parts* parts) const;
+  void get(const std::string& path, Handler handler);
+  void get_at_once(const std::string& path, const HttpResponse& response);
+  void post(const std::string& path, const BodyHandler& handler);
   void add_routes();
   void add_session_routes();
   void add_page();
-  void add_rest();
-  void admit(const httplib::Request& request) const;
-  bool admits(const httplib::Request& request, httplib::Response& response) const;
-  void guard(const httplib::Request& request) const;
-  void answer(const httplib::Request& request, httplib::Response& response, json body, Read read);
+  HttpResponse preflight(const HttpRequest& request) const;
+  void answer(Exchange& exchange, JsonDocument body, Read read);
   bool given_up(const Delivery& delivery) const;
-  void stream(std::shared_ptr<Delivery> delivery, httplib::Response& response);
-  void refuse(httplib::Response& response, int status, const json& body) const;
-  void refuse_failure(httplib::Response& response) const;
+  void stream(Delivery& delivery, Exchange& exchange);
+  HttpResponse refused(int status, const json& body) const;
+  HttpResponse failure() const;
+  void let_read(const HttpRequest& request, HttpResponse* response) const;
 
   const Engine& engine_;
   const Settings& settings_;
+  const Admission admission_;
   std::atomic<bool> stopping_{false};
   Metrics metrics_;
+  MemoryBudget budget_;
   Scheduler scheduler_;
-  std::unique_ptr<Listening> http_;
+  std::vector<Route> routes_;
+  std::unique_ptr<HttpListener> http_;
 };
 
 }  // namespace server

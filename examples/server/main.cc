@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
 // An HTTP server for one model, over sharpi.h alone. docs/server.md says what it answers.
+#include <malloc.h>
 #include <pthread.h>
 #include <signal.h>
 
@@ -50,6 +51,13 @@ void print_settings(const server::Settings& settings, const server::Engine& engi
   }
 }
 
+// Long texts of clients come from the system, and go back to it when they are forgotten.
+void bound_allocator() {
+#ifdef __GLIBC__
+  mallopt(M_MMAP_THRESHOLD, 1 << 20);
+#endif
+}
+
 int serve(const server::Settings& settings) {
   const server::Engine engine(settings);
   print_settings(settings, engine);
@@ -59,6 +67,7 @@ int serve(const server::Settings& settings) {
   sigaddset(&signals, SIGTERM);
   pthread_sigmask(SIG_BLOCK, &signals, nullptr);
   signal(SIGPIPE, SIG_IGN);
+  signal(SIGXFSZ, SIG_IGN);  // a saved conversation beyond the limit of files is one not saved
   server::HttpServer http(engine, settings);
   const int port = http.bind();
   std::printf("listening on %s\n", http.address(port).c_str());
@@ -71,6 +80,7 @@ int serve(const server::Settings& settings) {
 }  // namespace
 
 int main(int argc, char** argv) {
+  bound_allocator();
   const std::vector<std::string> arguments(argv + 1, argv + argc);
   for (const std::string& argument : arguments) {
     if (argument == "--help" || argument == "-h") {

@@ -45,9 +45,10 @@ void Histogram::write(std::string* out, const char* name, const char* help) cons
   line(out, std::string(name) + "_count", count_);
 }
 
-void Metrics::count_response(int http_status) {
+void Metrics::count_response(int http_status) noexcept {
   const std::lock_guard lock(mutex_);
-  ++responses_[http_status];
+  const auto status = static_cast<size_t>(http_status);
+  if (status < responses_.size()) ++responses_[status];
 }
 
 std::string Metrics::text() const {
@@ -73,6 +74,8 @@ std::string Metrics::text() const {
       {"sharpi_sessions_compacted_total", "counter", "Idle sessions compacted.",
        sessions_compacted},
       {"sharpi_sessions_saved_total", "counter", "Idle sessions saved to disk.", sessions_saved},
+      {"sharpi_sessions_unsaved_total", "counter", "Idle sessions that could not be saved.",
+       sessions_unsaved},
       {"sharpi_sessions_restored_total", "counter", "Sessions restored from disk.",
        sessions_restored},
       {"sharpi_requests_waiting", "gauge", "Requests in the queue.", waiting},
@@ -89,8 +92,10 @@ std::string Metrics::text() const {
   header(&out, "sharpi_http_responses_total", "counter", "Responses by status.");
   {
     const std::lock_guard lock(mutex_);
-    for (const auto& [status, n] : responses_) {
-      line(&out, "sharpi_http_responses_total{status=\"" + std::to_string(status) + "\"}", n);
+    for (size_t status = 0; status < responses_.size(); ++status) {
+      if (responses_[status] == 0) continue;
+      line(&out, "sharpi_http_responses_total{status=\"" + std::to_string(status) + "\"}",
+           responses_[status]);
     }
   }
   time_to_first_token.write(&out, "sharpi_time_to_first_token_seconds",

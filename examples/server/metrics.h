@@ -6,7 +6,6 @@
 #include <array>
 #include <atomic>
 #include <cstdint>
-#include <map>
 #include <mutex>
 #include <string>
 
@@ -36,16 +35,16 @@ struct Metrics {
   std::atomic<uint64_t> cancelled{0};  // answers whose reader went away
   std::atomic<uint64_t> refused_full{0}, refused_late{0};
   std::atomic<uint64_t> forks{0}, sessions_dropped{0}, sessions_compacted{0}, sessions_saved{0},
-      sessions_restored{0};
+      sessions_unsaved{0}, sessions_restored{0};
   std::atomic<uint64_t> waiting{0}, writing{0}, reading{0}, sessions{0}, kv_held_bytes{0};
   Histogram time_to_first_token, between_tokens;
 
-  void count_response(int http_status);
+  void count_response(int http_status) noexcept;
   std::string text() const;
 
  private:
   mutable std::mutex mutex_;
-  std::map<int, uint64_t> responses_;
+  std::array<uint64_t, 600> responses_{};  // by status
 };
 
 }  // namespace server

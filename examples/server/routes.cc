@@ -1,22 +1,22 @@
 // SPDX-License-Identifier: MIT
 // Which path is answered by what.
-#include <httplib.h>
-#include <strings.h>
-
 #include <ctime>
+#include <string_view>
 
 #include "answer_format.h"
 #include "http_server.h"
-#include "listening.h"
+#include "json_document.h"
 #include "page.h"
-#include "request_stream.h"
 #include "sse.h"
 
 namespace server {
 namespace {
 
-void send(httplib::Response& response, const json& body) {
-  response.set_content(dump(body), "application/json");
+HttpResponse response_of(const json& body) {
+  HttpResponse response;
+  response.type = "application/json";
+  response.body = dump(body);
+  return response;
 }
 
 sharpi_compact_params compact_params(const json& body) {
@@ -40,48 +40,76 @@ sharpi_compact_params compact_params(const json& body) {
   return p;
 }
 
-// What a browser sends to other sites without asking them first is never of this type, whatever
-// parameters it has.
-bool is_json(const httplib::Request& request) {
-  const std::string type = request.get_header_value("Content-Type");
-  const std::string name = type.substr(0, type.find(';'));
-  const size_t begin = name.find_first_not_of(" \t"), end = name.find_last_not_of(" \t");
-  if (begin == std::string::npos) return false;
-  return strcasecmp(name.substr(begin, end + 1 - begin).c_str(), "application/json") == 0;
+HttpResponse page_file(const PageFile& file) {
+  HttpResponse response;
+  response.type = content_type(file.name);
+  response.fixed = {reinterpret_cast<const char*>(file.data), file.size};
+  response.headers = {{"X-Content-Type-Options", "nosniff"},
+                      {"Content-Security-Policy",
+                       "default-src 'none'; script-src 'self'; style-src 'self'; "
+                       "img-src 'self'; connect-src 'self'; base-uri 'none'; form-action 'none'; "
+                       "frame-ancestors 'none'; require-trusted-types-for 'script'"},
+                      {"Referrer-Policy", "no-referrer"},
+                      {"Cache-Control", "no-cache"}};
+  return response;
+}
+
+// A path against that of a route, in which "*" stands for what has no slash and is not empty, and a
+// "**" at the end for what is not empty.
+bool matches(std::string_view route, std::string_view path, std::vector<std::string>* parts) {
+  parts->clear();
+  while (!route.empty()) {
+    if (route == "**") {
+      parts->emplace_back(path);
+      return !path.empty();
+    }
+    if (route.front() == '*') {
+      const std::string_view part = path.substr(0, path.find('/'));
+      if (part.empty()) return false;
+      parts->emplace_back(part);
+      path.remove_prefix(part.size());
+    } else {
+      if (path.empty() || path.front() != route.front()) return false;
+      path.remove_prefix(1);
+    }
+    route.remove_prefix(1);
+  }
+  return path.empty();
 }
 
 }  // namespace
 
-void HttpServer::get(const std::string& pattern, const Handler& handler) {
-  http_->Get(pattern, [this, handler](const auto& request, auto& response) {
-    try {
-      handler(request, response);
-    } catch (...) {
-      refuse_failure(response);
-    }
-  });
+// HEAD is answered as GET is, without the body.
+const HttpServer::Route* HttpServer::find_route(const HttpRequest& request, Parts* parts) const {
+  const std::string method = request.method == "HEAD" ? "GET" : request.method;
+  for (const Route& route : routes_) {
+    if (route.method == method && matches(route.path, request.path, parts)) return &route;
+  }
+  return nullptr;
 }
 
-void HttpServer::post(const std::string& pattern, const BodyHandler& handler) {
-  const httplib::Server::HandlerWithContentReader whole =
-      [this, handler](const auto& request, auto& response, const auto& read) {
-        try {
-          if (!is_json(request)) {
-            throw RequestError(415, "the body has to be of type application/json");
-          }
-          handler(request, response, parse_body(read_body(request, read, settings_.max_body)));
-        } catch (...) {
-          refuse_failure(response);
-        }
-      };
-  http_->Post(pattern, whole);
+void HttpServer::get(const std::string& path, Handler handler) {
+  routes_.push_back({"GET", path, {}, std::move(handler)});
+}
+
+void HttpServer::get_at_once(const std::string& path, const HttpResponse& response) {
+  routes_.push_back({"GET", path, [response] { return response; }, {}});
+}
+
+void HttpServer::post(const std::string& path, const BodyHandler& handler) {
+  const Handler whole = [handler](Exchange& exchange, const Parts& parts) {
+    JsonDocument body = parse_body(exchange.request.body, exchange.share());
+    handler(exchange, std::move(body), parts);
+  };
+  routes_.push_back({"POST", path, {}, whole});
 }
 
 void HttpServer::add_routes() {
-  get("/health", [](const auto&, auto& response) { send(response, {{"status", "ok"}}); });
-  get("/metrics", [this](const auto&, auto& response) {
+  get_at_once("/health", response_of({{"status", "ok"}}));
+  get("/metrics", [this](Exchange& exchange, const Parts&) {
     scheduler_.run([](SessionCache& sessions) { sessions.count(); });
-    response.set_content(metrics_.text(), "text/plain; version=0.0.4");
+    exchange.response.type = "text/plain; version=0.0.4";
+    exchange.response.body = metrics_.text();
   });
   const std::time_t created = std::time(nullptr);
   const json model = {{"id", engine_.name()},
@@ -93,96 +121,65 @@ void HttpServer::add_routes() {
                         {"n_ctx_train", engine_.info().n_ctx_train},
                         {"n_vocab", engine_.info().n_vocab},
                         {"n_parameters", engine_.info().n_parameters}}}};
-  get("/v1/models", [model](const auto&, auto& response) {
-    send(response, {{"object", "list"}, {"data", json::array({model})}});
-  });
-  get(R"(/v1/models/(.+))", [this, model](const auto& request, auto& response) {
-    if (request.matches[1] != engine_.name()) {
+  get_at_once("/v1/models", response_of({{"object", "list"}, {"data", json::array({model})}}));
+  get("/v1/models/**", [this, model](Exchange& exchange, const Parts& parts) {
+    if (parts[0] != engine_.name()) {
       throw RequestError(404, "no such model is served", "model", "model_not_found");
     }
-    send(response, model);
+    exchange.response = response_of(model);
   });
-  post("/v1/chat/completions", [this](const auto& request, auto& response, json body) {
-    answer(request, response, std::move(body), read_chat);
-  });
-  post("/v1/completions", [this](const auto& request, auto& response, json body) {
-    answer(request, response, std::move(body), read_completion);
-  });
-  post("/v1/responses", [this](const auto& request, auto& response, json body) {
-    answer(request, response, std::move(body), read_response);
-  });
+  const auto answers = [this](const std::string& path, Read read) {
+    post(path, [this, read](Exchange& exchange, JsonDocument body, const Parts&) {
+      answer(exchange, std::move(body), read);
+    });
+  };
+  answers("/v1/chat/completions", read_chat);
+  answers("/v1/completions", read_completion);
+  answers("/v1/responses", read_response);
 }
 
 void HttpServer::add_session_routes() {
-  get("/v1/sharpi/plan", [this](const auto&, auto& response) {
-    send(response, {{"settings", settings_json(settings_)},
-                    {"model", engine_.model_json()},
-                    {"plan", engine_.plan_json()}});
+  get("/v1/sharpi/plan", [this](Exchange& exchange, const Parts&) {
+    exchange.response = response_of({{"settings", settings_json(settings_)},
+                                     {"model", engine_.model_json()},
+                                     {"plan", engine_.plan_json()}});
   });
-  get("/v1/sharpi/sessions", [this](const auto&, auto& response) {
+  get("/v1/sharpi/sessions", [this](Exchange& exchange, const Parts&) {
     json out;
     scheduler_.run([&](SessionCache& sessions) { out = sessions.describe(); });
-    send(response, out);
+    exchange.response = response_of(out);
   });
-  get(R"(/v1/sharpi/sessions/([^/]+)/kept)", [this](const auto& request, auto& response) {
-    const std::string id = request.matches[1], text = request.get_param_value("bins");
+  get("/v1/sharpi/sessions/*/kept", [this](Exchange& exchange, const Parts& parts) {
+    const std::string text = exchange.request.parameter("bins");
     if (text.size() > 4 || text.find_first_not_of("0123456789") != std::string::npos) {
       throw RequestError(400, "bins is not a number from 1 to 9999", "bins");
     }
     const auto bins = static_cast<uint32_t>(text.empty() ? 96 : std::stoul(text));
-    nlohmann::ordered_json out;
+    json out;
     scheduler_.run([&](SessionCache& sessions) {
-      const Conversation* c = sessions.find(id);
-      if (c == nullptr) throw RequestError(404, "there is no session " + id);
+      const Conversation* c = sessions.find(parts[0]);
+      if (c == nullptr) throw RequestError(404, "there is no session " + parts[0]);
       out = kept_json(c->session.get(), engine_.info().n_layers, bins);
     });
-    send(response, out);
+    exchange.response = response_of(out);
   });
-  post(R"(/v1/sharpi/sessions/([^/]+)/compact)",
-       [this](const auto& request, auto& response, const json& body) {
-         const sharpi_compact_params params = compact_params(body);
-         const std::string id = request.matches[1];
+  post("/v1/sharpi/sessions/*/compact",
+       [this](Exchange& exchange, const JsonDocument& body, const Parts& parts) {
+         const sharpi_compact_params params = compact_params(body.root());
          json out;
          scheduler_.run([&](SessionCache& sessions) {
-           Conversation* c = sessions.find(id);
-           if (c == nullptr) throw RequestError(404, "there is no session " + id);
+           Conversation* c = sessions.find(parts[0]);
+           if (c == nullptr) throw RequestError(404, "there is no session " + parts[0]);
            out = sessions.compact(c, params);
          });
-         send(response, out);
+         exchange.response = response_of(out);
        });
-}
-
-// The HTTP library reads the body of what has no other handler, however long it is.
-void HttpServer::add_rest() {
-  const std::string any = R"([\s\S]*)";
-  const httplib::Server::HandlerWithContentReader nothing = [this](const auto&, auto& response,
-                                                                   const auto&) {
-    refuse(response, 404, error_json(404, "there is no such page"));
-  };
-  http_->Post(any, nothing).Put(any, nothing).Patch(any, nothing).Delete(any, nothing);
 }
 
 void HttpServer::add_page() {
   for (const PageFile& file : page_files()) {
-    const auto handler = [file](const httplib::Request&, httplib::Response& response) {
-      response.set_header("X-Content-Type-Options", "nosniff");
-      response.set_header(
-          "Content-Security-Policy",
-          "default-src 'none'; script-src 'self'; style-src 'self'; "
-          "img-src 'self'; connect-src 'self'; base-uri 'none'; form-action 'none'; "
-          "frame-ancestors 'none'; require-trusted-types-for 'script'");
-      response.set_header("Referrer-Policy", "no-referrer");
-      response.set_header("Cache-Control", "no-cache");
-      response.set_content(reinterpret_cast<const char*>(file.data), file.size,
-                           content_type(file.name));
-    };
-    std::string pattern = "/";
-    for (const char c : std::string(file.name)) {
-      if (std::string("\\^$.|?*+()[]{}").find(c) != std::string::npos) pattern += '\\';
-      pattern += c;
-    }
-    http_->Get(pattern, handler);
-    if (std::string(file.name) == "index.html") http_->Get("/", handler);
+    get_at_once("/" + std::string(file.name), page_file(file));
+    if (std::string(file.name) == "index.html") get_at_once("/", page_file(file));
   }
 }
 

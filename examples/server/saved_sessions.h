@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
-// Idle sessions as files in a folder of the server's own, the least used removed first. Files do
-// not outlive the server: what it left is removed when it ends, and what lies there when it starts
-// is not touched.
-// Thread rule: the compute thread only.
+// Idle sessions as files in a folder of the server's own, the least used removed first. Nobody else
+// may read folder and files; only one server at a time has the folder. Files do not outlive the
+// server: what it left is removed when it ends, or, if it was killed, when the next one starts.
+// Thread rule: the compute thread only, but for the constructor.
 #pragma once
 
 #include <cstdint>
@@ -15,6 +15,8 @@ namespace server {
 
 class SavedSessions {
  public:
+  /// @param folder made where it is not there yet; empty: nothing is saved. Throws SettingsError
+  /// with a sentence where the folder cannot be had for the server alone.
   SavedSessions(const std::string& folder, uint64_t max_bytes);
   ~SavedSessions();
   SavedSessions(const SavedSessions&) = delete;
@@ -31,12 +33,14 @@ class SavedSessions {
  private:
   struct File {
     Tokens tokens;
-    std::string path;
+    std::string name;
     uint64_t bytes;
   };
   void remove(std::list<File>::iterator file);
 
-  const std::string folder_;
+  void remove_left() const;
+
+  const int folder_;  // -1: none
   const uint64_t max_bytes_;
   uint64_t bytes_ = 0, next_ = 1;
   std::list<File> files_;  // the oldest first

@@ -3,7 +3,7 @@
 
 #include <algorithm>
 #include <future>
-#include <system_error>
+#include <new>
 
 namespace server {
 namespace {
@@ -24,9 +24,15 @@ std::future<void> prepare_masks(const std::vector<Answering*>& batch) {
     return std::async(std::launch::async, [constrained] {
       for (Answering* a : constrained) a->prepare();
     });
-  } catch (const std::system_error&) {
+  } catch (const std::exception&) {
     return {};
   }
+}
+
+constexpr const char* kMemoryIsShort = "memory is short";
+
+int http_status_of(sharpi_status status) {
+  return is_short_of_memory(status) ? 503 : 500;
 }
 
 // Rows that a session which ran out of them gets more of.
@@ -41,8 +47,14 @@ Scheduler::Scheduler(const Engine& engine, const Settings& settings, Metrics& me
     : engine_(engine),
       settings_(settings),
       metrics_(metrics),
-      sessions_(engine, settings, metrics),
-      thread_([this] { loop(); }) {}
+      sessions_(engine, settings, metrics) {
+  answers_.reserve(settings.slots);
+  writing_.reserve(settings.slots);
+  batch_.reserve(settings.slots);
+  batch_sessions_.reserve(settings.slots);
+  batch_tokens_.reserve(settings.slots);
+  thread_ = std::thread([this] { loop(); });
+}
 
 Scheduler::~Scheduler() {
   {
@@ -80,17 +92,26 @@ void Scheduler::run(const std::function<void(SessionCache&)>& work) {
 
 void Scheduler::loop() {
   while (wait_for_work()) {
-    run_errands();
-    drop_abandoned();
-    admit();
-    read_prompts();
-    step();
-    count();
+    try {
+      run_errands();
+      drop_abandoned();
+      admit();
+      read_prompts();
+      step();
+      count();
+    } catch (const std::bad_alloc&) {
+      fail_all(kMemoryIsShort);  // what a step could not do for want of memory was left halfway
+    }
   }
   run_errands();
-  for (auto& a : answers_) fail(*a, 503, "the server ends");
+  fail_all("the server ends");
   const std::lock_guard lock(mutex_);
   for (auto& job : queue_) job->fail(503, "the server ends");
+}
+
+void Scheduler::fail_all(std::string_view sentence) {
+  for (auto& a : answers_) fail(*a, 503, sentence);
+  erase_ended();
 }
 
 // False: the server ends.
@@ -123,29 +144,26 @@ void Scheduler::run_errands() {
 // Requests are begun in the order in which they came, but for those that wait for a prompt that is
 // being read.
 void Scheduler::admit() {
-  std::deque<std::shared_ptr<Job>> waiting;
-  {
-    const std::lock_guard lock(mutex_);
-    if (queue_.empty()) return;
-    waiting = queue_;
-  }
-  std::vector<std::shared_ptr<Job>> gone;
-  for (const auto& job : waiting) {
+  std::unique_lock lock(mutex_);
+  for (size_t i = 0; i < queue_.size();) {  // others only put something behind it
+    const std::shared_ptr<Job> job = queue_[i];
+    lock.unlock();
+    bool is_over = false;
     if (job->abandoned()) {
       job->finish(Finish::kCancelled, 0);
       metrics_.cancelled++;
-    } else if (answers_.size() >= settings_.slots) {
-      continue;
-    } else {
+      is_over = true;
+    } else if (answers_.size() < settings_.slots) {
       job->give_place();
-      if (better_to_wait(job->generation().prompt) || !admit_one(job)) continue;
+      is_over = !better_to_wait(job->generation().prompt) && admit_one(job);
     }
-    gone.push_back(job);
+    lock.lock();
+    if (is_over) {
+      queue_.erase(queue_.begin() + static_cast<std::ptrdiff_t>(i));
+    } else {
+      ++i;
+    }
   }
-  const std::lock_guard lock(mutex_);
-  std::erase_if(queue_, [&](const auto& job) {
-    return std::find(gone.begin(), gone.end(), job) != gone.end();
-  });
   metrics_.waiting = queue_.size();
   n_answers_ = answers_.size();
 }
@@ -175,6 +193,13 @@ bool Scheduler::admit_one(const std::shared_ptr<Job>& job) {
   } catch (const LibraryError& e) {
     if (c != nullptr) sessions_.release(c);
     job->fail(e.status() == SHARPI_E_INVALID_ARGUMENT ? 400 : 503, e.what());
+  } catch (const std::bad_alloc&) {
+    if (!answers_.empty() && &answers_.back()->job() == job.get()) {
+      fail(*answers_.back(), 503, kMemoryIsShort);
+    } else {
+      if (c != nullptr) sessions_.release(c);
+      job->fail(503, kMemoryIsShort);
+    }
   }
   return true;
 }
@@ -219,6 +244,11 @@ void Scheduler::read_chunk(Answering& a) {
   const bool last = begin + n == size;
   p.flags = (last ? 0 : SHARPI_PREFILL_MORE) | (at_boundary ? SHARPI_PREFILL_CHECKPOINT : 0);
   p.n_logit_rows = last ? 1 : 0;
+  try {
+    c->tokens.reserve(begin + n);
+  } catch (const std::bad_alloc&) {
+    return fail(a, 503, kMemoryIsShort);
+  }
   uint32_t committed = 0;
   sharpi_error err = SHARPI_ERROR_INIT;
   a.job().enter(c->session.get());
@@ -239,26 +269,29 @@ void Scheduler::read_chunk(Answering& a) {
       fail(a, 503, e.what());
     }
   } else {
-    fail(a, status == SHARPI_E_KV_FULL ? 400 : 500, err.text);
+    fail(a, status == SHARPI_E_KV_FULL ? 400 : http_status_of(status), err.text);
   }
 }
 
 // Every answer draws a token; those that go on read theirs together. Where one of them may have
 // drafts, one call draws and reads for all, so that the drafts of all are in one pass.
 void Scheduler::step() {
-  std::vector<Answering*> writing, batch;
+  writing_.clear();
+  batch_.clear();
   for (auto& a : answers_) {
-    if (!a->reading()) writing.push_back(a.get());
+    if (!a->reading()) writing_.push_back(a.get());
   }
-  if (writing.empty()) return;
+  if (writing_.empty()) return;
   const Clock::time_point begun = Clock::now();
   const bool drafts =
       settings_.n_draft() != 0 &&
-      std::any_of(writing.begin(), writing.end(), [](const auto* a) { return a->can_draft(); });
-  for (Answering* a : writing) {
-    if ((drafts && !a->at_last_token()) || draws(*a, [a] { return a->draw(); })) batch.push_back(a);
+      std::any_of(writing_.begin(), writing_.end(), [](const auto* a) { return a->can_draft(); });
+  for (Answering* a : writing_) {
+    if ((drafts && !a->at_last_token()) || draws(*a, [a] { return a->draw(); })) {
+      batch_.push_back(a);
+    }
   }
-  if (!batch.empty()) drafts ? step_together(batch) : decode(batch);
+  if (!batch_.empty()) drafts ? step_together() : decode();
   metrics_.steps++;
   metrics_.between_tokens.observe(seconds_since(begun));
   erase_ended();
@@ -274,30 +307,41 @@ bool Scheduler::draws(Answering& a, const std::function<std::optional<Finish>()>
     if (finish) end(a, *finish);
   } catch (const LibraryError& e) {
     a.flush();
-    fail(a, 500, e.what());
+    fail(a, http_status_of(e.status()), e.what());
+  } catch (const std::bad_alloc&) {
+    fail(a, 503, kMemoryIsShort);
   } catch (const std::exception& e) {
     fail(a, 500, e.what());
   }
   return !a.ended;
 }
 
-void Scheduler::decode(std::vector<Answering*>& batch) {
-  std::vector<sharpi_session*> sessions;
-  Tokens tokens;
-  for (Answering* a : batch) {
-    sessions.push_back(a->conversation()->session.get());
-    tokens.push_back(a->token());
+void Scheduler::decode() {
+  batch_sessions_.clear();
+  batch_tokens_.clear();
+  for (Answering* a : batch_) {
+    batch_sessions_.push_back(a->conversation()->session.get());
+    batch_tokens_.push_back(a->token());
   }
-  const std::future<void> masks = prepare_masks(batch);
-  const sharpi_status status = sharpi_decode_batch(sessions.data(), tokens.data(),
-                                                   static_cast<uint32_t>(batch.size()), nullptr);
+  const std::future<void> masks = prepare_masks(batch_);
+  const sharpi_status status = sharpi_decode_batch(batch_sessions_.data(), batch_tokens_.data(),
+                                                   static_cast<uint32_t>(batch_.size()), nullptr);
   if (masks.valid()) masks.wait();  // what it could not make, the draw makes, or says why not
-  for (Answering* a : batch) {
+  for (Answering* a : batch_) {
     if (status == SHARPI_OK) {
-      a->was_read();
+      was_read(*a);
     } else {
       decode_alone(*a);  // finds out which of them it was; no session has read its token yet
     }
+  }
+}
+
+// Its session has read the token; where the server cannot note that, the two differ from here on.
+void Scheduler::was_read(Answering& a) {
+  try {
+    a.was_read();
+  } catch (const std::bad_alloc&) {
+    fail(a, 503, kMemoryIsShort);
   }
 }
 
@@ -321,24 +365,24 @@ void Scheduler::decode_alone(Answering& a) {
   const sharpi_status status =
       with_rows(c, &err, [&] { return sharpi_session_decode(c->session.get(), a.token(), &err); });
   if (status == SHARPI_OK) {
-    a.was_read();
+    was_read(a);
   } else if (status == SHARPI_E_KV_FULL) {
     a.flush();
     end(a, Finish::kLength);
   } else {
-    fail(a, 500, err.text);
+    fail(a, http_status_of(status), err.text);
   }
 }
 
-void Scheduler::step_together(const std::vector<Answering*>& batch) {
+void Scheduler::step_together() {
   std::vector<Answering*> who;
   std::vector<sharpi_batch_step> steps;
-  for (Answering* a : batch) {
+  for (Answering* a : batch_) {
     try {
       steps.push_back(a->begin_step(settings_.n_draft()));
       who.push_back(a);
     } catch (const std::exception& e) {  // no memory for its mask
-      fail(*a, 500, e.what());
+      fail(*a, dynamic_cast<const std::bad_alloc*>(&e) != nullptr ? 503 : 500, e.what());
     }
   }
   if (who.empty()) return;
@@ -376,7 +420,7 @@ void Scheduler::step_alone(Answering& a, sharpi_batch_step* step) {
     end(a, Finish::kCancelled);
   } else {
     a.flush();
-    fail(a, 500, err.text);
+    fail(a, http_status_of(status), err.text);
   }
 }
 
@@ -388,7 +432,7 @@ void Scheduler::end(Answering& a, Finish finish) {
   a.job().finish(finish, a.n_drawn());
 }
 
-void Scheduler::fail(Answering& a, int http_status, const std::string& sentence) {
+void Scheduler::fail(Answering& a, int http_status, std::string_view sentence) {
   if (a.ended) return;
   a.ended = true;
   sessions_.drop(a.conversation());

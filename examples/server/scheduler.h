@@ -12,6 +12,7 @@
 #include <memory>
 #include <mutex>
 #include <stdexcept>
+#include <string_view>
 #include <thread>
 #include <vector>
 
@@ -56,14 +57,16 @@ class Scheduler {
   void read_chunk(Answering& a);
   void step();
   bool draws(Answering& a, const std::function<std::optional<Finish>()>& draw);
-  void decode(std::vector<Answering*>& batch);
+  void decode();
+  void was_read(Answering& a);
   void decode_alone(Answering& a);
-  void step_together(const std::vector<Answering*>& batch);
+  void step_together();
   void step_alone(Answering& a, sharpi_batch_step* step);
   sharpi_status with_rows(Conversation* c, sharpi_error* err,
                           const std::function<sharpi_status()>& read);
   void end(Answering& a, Finish finish);
-  void fail(Answering& a, int http_status, const std::string& sentence);
+  void fail(Answering& a, int http_status, std::string_view sentence);
+  void fail_all(std::string_view sentence);
   void erase_ended();
   void count();
 
@@ -83,6 +86,10 @@ class Scheduler {
   SessionCache sessions_;
   std::vector<std::unique_ptr<Answering>> answers_;
   size_t next_reader_ = 0;
+  // Of one step; they have room for all slots, so that no step needs memory for them.
+  std::vector<Answering*> writing_, batch_;
+  std::vector<sharpi_session*> batch_sessions_;
+  Tokens batch_tokens_;
 
   std::thread thread_;  // last: it uses all of the above
 };

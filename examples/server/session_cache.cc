@@ -20,10 +20,6 @@ sharpi_session_summary info_of(const sharpi_session* session) {
   return info;
 }
 
-bool is_short_of_memory(sharpi_status status) {
-  return status == SHARPI_E_DOES_NOT_FIT || status == SHARPI_E_OUT_OF_MEMORY;
-}
-
 // What is lost by cutting a session back is rarely asked for again where it is little: the old
 // answer, when the last question is asked again.
 bool is_little(uint32_t lost, uint32_t kept) {
@@ -41,7 +37,7 @@ SessionCache::SessionCache(const Engine& engine, const Settings& settings, Metri
     : engine_(engine),
       settings_(settings),
       metrics_(metrics),
-      saved_(settings.cache_dir, settings.cache_bytes) {}
+      saved_(settings.idle == "save" ? settings.cache_dir : "", settings.cache_bytes) {}
 
 // The length that the session can be cut back to and the prompt begins with. At least one token of
 // the prompt is left to read: its logits are needed.
@@ -126,7 +122,11 @@ bool SessionCache::make_room(const Conversation* spare, bool places) {
 }
 
 bool SessionCache::save(const Conversation& c) {
-  if (settings_.idle != "save" || !saved_.save(c.session.get(), c.tokens)) return false;
+  if (settings_.idle != "save") return false;
+  if (!saved_.save(c.session.get(), c.tokens)) {
+    metrics_.sessions_unsaved++;
+    return false;
+  }
   metrics_.sessions_saved++;
   return true;
 }

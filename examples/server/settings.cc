@@ -9,6 +9,7 @@
 #include <fstream>
 #include <iterator>
 
+#include "json_document.h"
 #include "settings_values.h"
 
 namespace server {
@@ -53,6 +54,14 @@ const Option kOptions[] = {
     {"api-key", "KEY", "what clients have to send as Bearer token (none)",
      [](Settings& s, const std::string& t) { s.api_key = t; },
      [](const Settings& s) -> json { return s.api_key.empty() ? "none" : "set"; }},
+    {"no-key", nullptr, "with a --host that other machines reach: no key is asked for",
+     SWITCH(no_key)},
+    {"allow-host", "NAMES",
+     "names by which a server without a key may be asked for, besides its own (none)",
+     TEXT(allow_host)},
+    {"allow-origin", "ORIGINS",
+     "pages and applications that may ask: https://chat.example,app://obsidian.md (none)",
+     TEXT(allow_origin)},
     {"context", "N|auto|largest",
      "tokens of a conversation; auto = 8192 or the model's own, largest = what fits (auto)",
      [](Settings& s, const std::string& t) {
@@ -134,9 +143,13 @@ const Option kOptions[] = {
     {"queue", "N", "requests that may wait; more get 429 (64)", COUNT(queue, 0, 100000)},
     {"queue-timeout", "SECONDS", "how long one may wait; then it gets 503 (60)",
      COUNT(queue_timeout, 1, 86400)},
-    {"connections", "N", "connections served at once; more wait (256)",
-     COUNT(connections, 1, 16384)},
+    {"connections", "N", "requests served at once; more wait (256)", COUNT(connections, 1, 16384)},
     {"max-body", "BYTES", "longest request; longer ones get 413 (16M)", BYTES(max_body)},
+    {"request-memory", "BYTES",
+     "all requests that are read, and what is made of them; more get 503 (for one of --max-body, "
+     "256M at least)",
+     [](Settings& s, const std::string& t) { s.request_memory = parse_bytes(t); },
+     [](const Settings& s) -> json { return s.request_bytes(); }},
     {"receive-timeout", "SECONDS", "how long a request may take to arrive; then it gets 408 (60)",
      COUNT(receive_timeout, 1, 86400)},
     {"max-tokens", "N", "tokens of an answer that names no limit, 0 = what fits (0)",
@@ -233,6 +246,16 @@ Flags read_flags(const std::vector<std::string>& arguments) {
   return flags;
 }
 
+void check_who_may_ask(const Settings& s) {
+  if (s.no_key && !s.api_key.empty())
+    throw SettingsError("--no-key and --api-key exclude each other");
+  if (!is_loopback_name(s.host) && s.api_key.empty() && !s.no_key) {
+    throw SettingsError("--host " + s.host +
+                        " lets other machines ask: give an --api-key, or say --no-key if all of "
+                        "them may");
+  }
+}
+
 void check_together(const Settings& s) {
   if (s.model.empty()) throw SettingsError("--model is needed; --help lists the options");
   if (s.idle == "save" && s.cache_dir.empty()) {
@@ -240,6 +263,12 @@ void check_together(const Settings& s) {
   }
   if (s.idle == "compact" && s.capture_window == 0) {
     throw SettingsError("--idle compact needs a --capture-window");
+  }
+  check_who_may_ask(s);
+  if (s.request_memory != 0 && s.request_memory < s.longest_request_bytes()) {
+    throw SettingsError("--request-memory " + std::to_string(s.request_memory) +
+                        " is less than a request of --max-body may take: " +
+                        std::to_string(s.longest_request_bytes()));
   }
   if (s.sessions != 0 && s.sessions < s.slots) {
     throw SettingsError("--sessions " + std::to_string(s.sessions) + " is less than --slots " +
@@ -253,6 +282,15 @@ uint32_t Settings::drafters() const {
   if (draft != SHARPI_UNSET) return draft;
   if (!draft_model.empty()) return SHARPI_DRAFT_NGRAM | SHARPI_DRAFT_MODEL;
   return drafts == SHARPI_UNSET || drafts == 0 ? 0 : SHARPI_DRAFT_NGRAM;
+}
+
+uint64_t Settings::longest_request_bytes() const {
+  return most_request_bytes(max_body);
+}
+
+uint64_t Settings::request_bytes() const {
+  constexpr uint64_t kUsual = 256ull << 20;
+  return request_memory != 0 ? request_memory : std::max(kUsual, longest_request_bytes());
 }
 
 uint32_t Settings::n_draft() const {

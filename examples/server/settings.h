@@ -19,8 +19,10 @@ struct Settings {
   std::string alias;  // empty: the file's name
   std::string config;
   std::string host = "127.0.0.1";
-  uint32_t port = 8080;  // 0: any free one
-  std::string api_key;   // empty: none is asked for
+  uint32_t port = 8080;                  // 0: any free one
+  std::string api_key;                   // empty: none is asked for
+  bool no_key = false;                   // that is wanted, also where other machines may ask
+  std::string allow_host, allow_origin;  // lists with commas
   uint32_t context = 0;  // 0: 8192, or what the model was trained for if that is less
   bool context_largest = false;
   sharpi_kv_dtype k_dtype = SHARPI_KV_AUTO, v_dtype = SHARPI_KV_AUTO;
@@ -46,6 +48,7 @@ struct Settings {
   uint32_t queue_timeout = 60;
   uint32_t connections = 256;
   uint64_t max_body = 16ull << 20;
+  uint64_t request_memory = 0;  // 0: request_bytes() says how much
   uint32_t receive_timeout = 60;
   uint32_t max_tokens = 0;  // 0: as many as the context has room for
   float temperature = 0.7f, top_p = 0.95f, min_p = 0.05f;
@@ -60,6 +63,9 @@ struct Settings {
   uint32_t drafters() const;
   /// Tokens a step; 0 without a drafter.
   uint32_t n_draft() const;
+  /// What the longest body and what is made of it may take, and what all together may.
+  uint64_t longest_request_bytes() const;
+  uint64_t request_bytes() const;
   uint32_t live_sessions() const { return sessions != 0 ? sessions : slots + 2; }
   /// Where each option's value came from: "flag", "file", "environment" or "default".
   std::map<std::string, std::string> sources;

@@ -1,8 +1,12 @@
 // SPDX-License-Identifier: MIT
 #include "settings_values.h"
 
+#include <algorithm>
 #include <charconv>
 #include <cmath>
+#include <string_view>
+
+#include "http_message.h"
 
 namespace server {
 namespace {
@@ -123,6 +127,23 @@ std::string parse_choice(const std::string& text, const std::vector<std::string>
     allowed += (allowed.empty() ? "" : ", ") + choice;
   }
   throw SettingsError(allowed);
+}
+
+std::vector<std::string> parse_list(const std::string& text) {
+  std::vector<std::string> out;
+  for (size_t begin = 0; begin <= text.size();) {
+    const size_t end = std::min(text.find(',', begin), text.size());
+    const std::string_view part = trimmed(std::string_view(text).substr(begin, end - begin));
+    if (!part.empty()) out.emplace_back(part);
+    begin = end + 1;
+  }
+  return out;
+}
+
+bool is_loopback_name(const std::string& host) {
+  const std::string name = small_letters(host);
+  return name == "localhost" || name == "::1" || name == "[::1]" ||
+         (name.starts_with("127.") && name.find_first_not_of("0123456789.") == std::string::npos);
 }
 
 uint32_t parse_draft(const std::string& text) {

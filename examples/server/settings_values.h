@@ -19,6 +19,10 @@ sharpi_kv_dtype parse_kv_type(const std::string& text);
 void parse_kv_types(const std::string& text, sharpi_kv_dtype* k, sharpi_kv_dtype* v);
 uint32_t parse_draft(const std::string& text);  // SHARPI_DRAFT_*, none = 0
 std::string parse_choice(const std::string& text, const std::vector<std::string>& choices);
+/// What stands between commas, without blanks around it; nothing for an empty text.
+std::vector<std::string> parse_list(const std::string& text);
+/// Whether a host, as it is listened on or asked for, is this machine for itself alone.
+bool is_loopback_name(const std::string& host);
 /// 0.7f as 0.7.
 double rounded(float value);
 

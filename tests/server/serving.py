@@ -28,10 +28,10 @@ def find_server():
 class Server:
     """A process of the server; a context manager that asks it to end and wants exit status 0."""
 
-    def __init__(self, model="tiny-qwen3-q8_0.gguf", *flags, environment=None, program=None, seconds=60):
+    def __init__(self, model="tiny-qwen3-q8_0.gguf", *flags, environment=None, program=None, seconds=60, **how):
         model = str(FIXTURES / model) if "/" not in str(model) else str(model)
         command = [*(program or [str(find_server())]), "--model", model, "--port", "0", "--context", "4096", *map(str, flags)]
-        self.run(command, seconds, env={**os.environ, **(environment or {})})
+        self.run(command, seconds, env={**os.environ, **(environment or {})}, **how)
 
     def run(self, command, seconds, **how):
         """Starts it and waits until it says its address."""
@@ -47,7 +47,7 @@ class Server:
     def listen(self):
         for line in self.process.stdout:
             self.lines.append(line.rstrip("\n"))
-            found = re.search(r"http://127\.0\.0\.1:(\d+)", line)
+            found = re.search(r"http://(?:127\.0\.0\.1|0\.0\.0\.0):(\d+)", line)
             if found and self.port is None:
                 self.port = int(found[1])
                 self.heard.set()
@@ -76,6 +76,11 @@ class Server:
             self.process.kill()
             self.process.wait()
             return "a kill: it did not end when it was asked to"
+
+    def stop_by(self, number):
+        """Ends it by a signal that it cannot answer."""
+        self.process.send_signal(number)
+        return self.process.wait(30)
 
     def request(self, method, path, body=None, headers=None, timeout=60):
         """(status, headers with lower-case names, bytes). A body that is no bytes goes as JSON."""

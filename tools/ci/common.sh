@@ -50,7 +50,7 @@ server_clients() {
 # Whether the build in a folder has the server: it needs libraries of its own.
 has_server() {
   cmake --build "$1" --target help | grep '^server: ' > /dev/null ||
-    { echo "skipped: the server is not built here; it needs libcpp-httplib-dev and nlohmann-json3-dev"; return 1; }
+    { echo "skipped: the server is not built here; it needs libboost-dev, zlib1g-dev and nlohmann-json3-dev"; return 1; }
 }
 # Runs tests of the server in a build folder under a sanitizer, whose options are set, with the library
 # and the server under it: load, bad clients, and every route. sanitized_server folder command... The
@@ -61,7 +61,8 @@ sanitized_server() {
   has_server "$folder" && clients=$(server_clients) || return 0
   SHARPI_SERVER=$PWD/$folder/examples/server/server SHARPI_SERVER_SANITIZED=1 timeout 400 "$@" \
     "$clients/bin/python3" -m pytest -q -rs -p no:cacheprovider tests/server/test_load.py \
-    tests/server/test_http.py tests/server/test_openai.py tests/server/test_arrival.py
+    tests/server/test_http.py tests/server/test_openai.py tests/server/test_arrival.py \
+    tests/server/test_hostile.py tests/server/test_saved_files.py tests/server/test_memory.py
 }
 
 # Runs the test programs that carry a label in the given build folder, as many at a time as there are

@@ -30,12 +30,19 @@ first_known() {
   echo "$1"
 }
 
+have_header() { echo "#include <$1>" | "${CXX:-g++}" -x c++ -E -o /dev/null - 2> /dev/null; }
+
 # Fills `missing` with the packages for the needs of a group that are not met.
 missing=()
 need() {  # package, probe...
   local package=$1
   shift
   "$@" || missing+=("$package")
+}
+
+# A package that is done without where the system's archive does not have it.
+wanted_if_known() {
+  if apt-cache show "$1" > /dev/null 2>&1; then missing+=("$1"); fi
 }
 
 need_build() {
@@ -51,13 +58,14 @@ need_build() {
 need_serve() {
   need_build
   local package
-  for package in libcpp-httplib-dev:cpp-httplib nlohmann-json3-dev:nlohmann_json; do
-    have_library "${package#*:}" || ! apt-cache show "${package%:*}" > /dev/null 2>&1 ||
-      missing+=("${package%:*}")
+  for package in zlib1g-dev:zlib nlohmann-json3-dev:nlohmann_json; do
+    have_library "${package#*:}" || wanted_if_known "${package%:*}"
   done
+  have_header boost/beast/http/basic_parser.hpp || wanted_if_known libboost-dev
 }
 need_test() {
   need_serve
+  have_library cpp-httplib || wanted_if_known libcpp-httplib-dev  # a client of the server's tests
   need libgtest-dev have_library gtest
   need binutils have readelf
 }

@@ -11,6 +11,7 @@
 #   --prebuilt FOLDER  instead, programs that tools/isa_package.sh carried here
 #   --sets LIST        of any,scalar,avx2,avx512,avx512_bf16,amx (default: all that there are)
 #   --suite REGEX      only suites whose name matches
+#   --skip REGEX       no suites whose name matches
 #   --jobs N           programs beside each other (default: the processors)
 #   --pieces N         every suite that computes in so many pieces (default: 4 with 16 jobs and more, else 1)
 #   --limit SECONDS    nothing runs longer than this in all; call again to go on
@@ -26,7 +27,7 @@ set -uo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.." || exit 1
 root=$PWD
 
-build=build prebuilt='' sets='' suite=. jobs=$(nproc) pieces='' limit=0 job_limit=1200 turn='' out=''
+build=build prebuilt='' sets='' suite=. skip='' jobs=$(nproc) pieces='' limit=0 job_limit=1200 turn='' out=''
 results='' again=0 record=0 list=0
 while (($#)); do
   case $1 in
@@ -34,6 +35,7 @@ while (($#)); do
     --prebuilt) prebuilt=$2; shift ;;
     --sets) sets=${2//,/ }; shift ;;
     --suite) suite=$2; shift ;;
+    --skip) skip=$2; shift ;;
     --jobs) jobs=$2; shift ;;
     --pieces) pieces=$2; shift ;;
     --limit) limit=$2; shift ;;
@@ -91,7 +93,7 @@ jobs_of() {  # set
   while read -r path shards where; do
     path=/$path name=${path##*/} program=tests/${path##*/tests/}
     kind=${kernels[$name]:-}
-    [[ $where == here && $name =~ $suite ]] || continue
+    [[ $where == here && $name =~ $suite && ( -z $skip || ! $name =~ $skip ) ]] || continue
     case $kind in
       '') [[ $set == "$widest" ]] && echo "0 - $name"; continue ;;
       none) [[ $set == any ]] || continue ;;

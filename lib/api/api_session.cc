@@ -264,7 +264,7 @@ sharpi_status sharpi_session_step(sharpi_session* session, const sharpi_sample_p
     *out_n = 0;
     sharpi_sample_params complete;
     SHARPI_TRY(api::read_params(params, &complete));
-    return s.step(complete, out_tokens, cap, out_n);
+    return s.step(complete, {out_tokens, cap}, out_n);
   });
 }
 

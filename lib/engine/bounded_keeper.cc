@@ -13,13 +13,13 @@ void BoundedKeeper::create() {
 
 Status BoundedKeeper::check_room(uint64_t n) const {
   const SessionShape& shape = core_.shape;
-  if (core_.ledger.n_tokens() + n > shape.n_ctx) {
+  if (core_.ledger().n_tokens() + n > shape.n_ctx) {
     const std::string why = why_it_ends();
     if (why.empty()) return Status::ok();
     return Status::native_error(Code::kKvFull, SHARPI_KV_FULL_CONTEXT,
                                 "%llu tokens after %u exceed the session's context of %u: truncate "
                                 "it, or take a larger n_ctx%s",
-                                static_cast<unsigned long long>(n), core_.ledger.n_tokens(),
+                                static_cast<unsigned long long>(n), core_.ledger().n_tokens(),
                                 shape.n_ctx, why.c_str());
   }
   return shape.kv_budget == 0 && n > core_.free_slots() ? core_.no_room(n) : Status::ok();
@@ -29,7 +29,7 @@ Status BoundedKeeper::compact_after_prompt() {
   const SessionShape& shape = core_.shape;
   uint32_t budget = shape.prompt_budget;
   if (budget == SHARPI_BUDGET_AUTO) budget = auto_budget(shape.n_ctx, core_.full_cache_bytes());
-  if (budget == 0 || core_.ledger.max_slots() <= budget || core_.compactable_layers().empty())
+  if (budget == 0 || core_.ledger().max_slots() <= budget || core_.compactable_layers().empty())
     return Status::ok();
   CompactRequest r = standing_compaction(shape, budget);
   SHARPI_TRY(observer_.use_captured(SHARPI_UNSET, &r));
@@ -38,7 +38,7 @@ Status BoundedKeeper::compact_after_prompt() {
 
 Status BoundedKeeper::begin_prompt(std::span<const int32_t> prompt) {
   SHARPI_TRY(look_ahead(prompt));
-  prompt_end_ = core_.ledger.next_position() + prompt.size();
+  prompt_end_ = core_.ledger().next_position() + prompt.size();
   return Status::ok();
 }
 
@@ -51,7 +51,7 @@ Status BoundedKeeper::look_ahead(std::span<const int32_t> prompt) {
   const SessionShape& shape = core_.shape;
   if (shape.kv_budget == 0 || prompt.size() <= core_.free_slots()) return Status::ok();
   std::span<const int32_t> watch(shape.probe);
-  uint64_t position = core_.ledger.next_position() + prompt.size();  // a probe follows the prompt
+  uint64_t position = core_.ledger().next_position() + prompt.size();  // a probe follows the prompt
   if (watch.empty()) {
     if (!shape.lookahead) return Status::ok();
     const uint32_t most = std::min(shape.capture_window, core_.limits().n_chunk);
@@ -62,7 +62,7 @@ Status BoundedKeeper::look_ahead(std::span<const int32_t> prompt) {
   if (watch.size() > core_.free_slots()) {
     if (observer_.holds_probe()) {  // its queries of an earlier call, not those of the text before
       look_ahead_ = static_cast<uint32_t>(watch.size());
-      look_ahead_position_ = core_.ledger.next_position();
+      look_ahead_position_ = core_.ledger().next_position();
     }
     SHARPI_TRY(compact_to_budget());
   }
@@ -78,7 +78,7 @@ Status BoundedKeeper::compact_to_budget() {
   CompactRequest r = standing_compaction(core_.shape, core_.shape.kv_budget);
   r.shrink = false;
   // The last rows that stay are the prompt's, not those of a chunk in its middle.
-  const uint64_t now = core_.ledger.next_position(),
+  const uint64_t now = core_.ledger().next_position(),
                  unread = prompt_end_ > now ? prompt_end_ - now : 0;
   r.recency = r.recency > unread ? static_cast<uint32_t>(r.recency - unread) : 0;
   if (look_ahead_ != 0) {
@@ -102,7 +102,7 @@ std::string BoundedKeeper::why_it_ends() const {
 /// positions behind it.
 Status BoundedKeeper::go_on(uint64_t n) {
   SHARPI_TRY(drafters_.catch_up());  // the MTP block needs tokens that may go
-  KvLedger& ledger = core_.ledger;
+  const KvLedger& ledger = core_.ledger();
   const uint32_t n_ctx = core_.shape.n_ctx;
   uint64_t stay = std::min<uint64_t>(n_ctx / 2, n_ctx - n);
   for (const auto& tier : core_.tiers) {
@@ -119,15 +119,14 @@ Status BoundedKeeper::go_on(uint64_t n) {
   for (const uint32_t l : core_.compactable_layers()) {
     SHARPI_TRY(turner_.turn(&core_.store(l), l, ledger, shift));
   }
-  ledger.rebase(shift);
-  core_.history.erase(core_.history.begin(), core_.history.begin() + shift);
+  core_.transcript.go_on(shift);
   drafters_.rebased();
   checkpoints_.clear();
   return Status::ok();
 }
 
 Status BoundedKeeper::make_room(uint64_t n) {
-  if (core_.ledger.n_tokens() + n > core_.shape.n_ctx) SHARPI_TRY(go_on(n));
+  if (core_.ledger().n_tokens() + n > core_.shape.n_ctx) SHARPI_TRY(go_on(n));
   if (n <= core_.free_slots()) return Status::ok();
   if (core_.shape.kv_budget != 0) SHARPI_TRY(compact_to_budget());
   return n <= core_.free_slots() ? Status::ok() : core_.no_room(n);

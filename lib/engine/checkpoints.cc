@@ -13,7 +13,7 @@ void Checkpoints::create() {
 
 std::vector<uint32_t> Checkpoints::reachable() const {
   std::vector<uint32_t> out;
-  const KvLedger& ledger = core_.ledger;
+  const KvLedger& ledger = core_.ledger();
   const uint32_t n = ledger.n_tokens();
   const uint32_t floor = std::max(ledger.ring_floor(), ledger.evicted_floor());
   if (core_.spec().is_hybrid()) {
@@ -67,7 +67,7 @@ Status Checkpoints::load_state_at(uint32_t n_tokens) {
 }
 
 Status Checkpoints::truncate(uint32_t n_tokens) {
-  KvLedger& ledger = core_.ledger;
+  const KvLedger& ledger = core_.ledger();
   const uint32_t now = ledger.n_tokens();
   if (n_tokens > now) {
     return Status::error(Code::kInvalidArgument,
@@ -87,9 +87,8 @@ Status Checkpoints::truncate(uint32_t n_tokens) {
     return n_tokens == 0 ? 0 : ledger.n_slots(layer) - (now - n_tokens);
   }));
   if (core_.spec().is_hybrid()) SHARPI_TRY(load_state_at(n_tokens));
-  ledger.truncate(n_tokens);
+  core_.transcript.take_back(n_tokens);
   core_.drop_positions();
-  core_.history.resize(n_tokens);
   drafters_.truncated(n_tokens, of_length(n_tokens));
   for (Checkpoint& c : all_) {
     if (c.n_tokens > n_tokens) c = Checkpoint{};
@@ -106,13 +105,12 @@ int32_t Checkpoints::of_length(uint32_t n_tokens) const {
   return -1;
 }
 
-/// Logits of the present length, if a checkpoint kept them; otherwise there are none.
+/// Logits of the present length, if a checkpoint kept them; otherwise there stay none.
 void Checkpoints::bring_logits_back() noexcept {
-  core_.logit_rows = {};
   for (size_t i = 0; i < all_.size(); ++i) {
     const Checkpoint& c = all_[i];
-    if (!c.used || !c.has_logits || c.n_tokens != core_.ledger.n_tokens()) continue;
-    core_.logit_rows.n = core_.head().write_logits(0, logits(i)).is_ok() ? 1 : 0;
+    if (!c.used || !c.has_logits || c.n_tokens != core_.ledger().n_tokens()) continue;
+    if (core_.head().write_logits(0, logits(i)).is_ok()) core_.transcript.found_logits();
   }
 }
 
@@ -144,14 +142,15 @@ size_t Checkpoints::place_for(uint64_t n_tokens) const {
 }
 
 Status Checkpoints::make(bool pin) {
-  const uint32_t n_tokens = core_.ledger.n_tokens();
+  const uint32_t n_tokens = core_.ledger().n_tokens();
   SHARPI_TRY(check_takes(n_tokens));
   const size_t place = place_for(n_tokens);
   Checkpoint& here = all_[place];
   const bool was_pinned = here.used && here.pinned && here.n_tokens == n_tokens;
-  const bool has_logits = core_.logit_rows.n != 0;
+  const bool has_logits = core_.transcript.logit_rows().n != 0;
   std::vector<float>& row = drawer_.scratch();
-  if (has_logits) SHARPI_TRY(core_.head().read_logits(core_.logit_rows.first, row.data()));
+  if (has_logits)
+    SHARPI_TRY(core_.head().read_logits(core_.transcript.logit_rows().first, row.data()));
   for (const auto& tier : core_.tiers)
     SHARPI_TRY(tier->store().save_checkpoint(static_cast<uint32_t>(place)));
   if (has_logits) std::copy(row.begin(), row.end(), logits(place));

@@ -39,14 +39,14 @@ Result<CompactRequest> resolve_compaction(const SessionCore& session,
   r.user_data = p.user_data;
   r.shrink = shape.kv_budget == 0;  // a bounded session keeps what it was priced for
   if (r.policy == SHARPI_POLICY_KEEP) {
-    SHARPI_TRY(check_keep(p, session.ledger));
+    SHARPI_TRY(check_keep(p, session.ledger()));
     r.keep = {p.keep, p.n_keep};
     return r;
   }
   r.budget = p.budget;
   if (p.budget == SHARPI_BUDGET_AUTO) {
     const uint32_t rows = auto_budget(shape.n_ctx, session.full_cache_bytes());
-    r.budget = rows == 0 ? std::max(1u, session.ledger.max_slots()) : rows;
+    r.budget = rows == 0 ? std::max(1u, session.ledger().max_slots()) : rows;
     r.recency = std::min(r.recency, r.budget);
   }
   if (shape.kv_budget != 0) r.budget = std::min(r.budget, shape.kv_budget);

@@ -48,7 +48,7 @@ Status Compactor::compact_now(const sharpi_compact_params& p, sharpi_compact_rep
   if (core_.compactable_layers().empty()) {
     return Status::error(Code::kUnsupported, "this model has no full-attention layers to compact");
   }
-  if (core_.ledger.n_tokens() == 0) return Status::error(Code::kState, "the session is empty");
+  if (core_.ledger().n_tokens() == 0) return Status::error(Code::kState, "the session is empty");
   SHARPI_TRY_ASSIGN(CompactRequest r, resolve_compaction(core_, p));
   if (r.policy != SHARPI_POLICY_KEEP) {
     SHARPI_TRY(p.n_probe != 0 ? observer_.use_probe({p.probe, p.n_probe}, &r)
@@ -77,7 +77,7 @@ Status Compactor::move_rows(const CompactRequest& r, const std::vector<KvMove>& 
   const auto first_written = [&](uint32_t layer) {
     const auto m = std::find_if(moves.begin(), moves.end(),
                                 [&](const KvMove& one) { return one.layer == layer; });
-    return m == moves.end() ? core_.ledger.n_slots(layer) : first_moved(*m);
+    return m == moves.end() ? core_.ledger().n_slots(layer) : first_moved(*m);
   };
   const Status owned = no_throw([&] { return memory_.own_rows(first_written); });
   if (!owned.is_ok()) {
@@ -85,14 +85,14 @@ Status Compactor::move_rows(const CompactRequest& r, const std::vector<KvMove>& 
     return owned;
   }
   for (const auto& tier : core_.tiers) tier->store().apply_moves();
-  for (const KvMove& m : moves) core_.ledger.set_compacted(m.layer, m.keep);
+  core_.transcript.compact(moves);
   if (r.shrink) memory_.shrink_to(r.headroom);
   return Status::ok();
 }
 
 Status Compactor::run(const CompactRequest& r, sharpi_compact_report* report) {
   const KvTotals before = totals();
-  const uint32_t rows_before = core_.ledger.max_slots();
+  const uint32_t rows_before = core_.ledger().max_slots();
   const auto start = std::chrono::steady_clock::now();
   const struct EndOfChoice {
     RowSelector& selector;
@@ -113,7 +113,7 @@ Status Compactor::run(const CompactRequest& r, sharpi_compact_report* report) {
   const KvTotals after = totals();
   report->policy = r.policy;
   report->rows_before = rows_before;
-  report->rows_after = core_.ledger.max_slots();
+  report->rows_after = core_.ledger().max_slots();
   report->n_layers = n_layers;
   report->capacity = core_.full_capacity();
   report->payload_before = before.payload;

@@ -47,30 +47,11 @@ std::span<const int32_t> DraftVerifier::fitting(std::span<const int32_t> tokens)
   return tokens.first(n);
 }
 
-Status DraftVerifier::read(std::span<const int32_t> tokens, const sharpi_sample_params& params,
-                           Meanwhile* meanwhile, uint32_t* out_n) {
-  *out_n = 0;
-  SHARPI_TRY(core_.begin_call());
-  SHARPI_TRY(core_.check_tokens(tokens));
-  SHARPI_TRY(bounded_.check_room(1));
-  const auto start = std::chrono::steady_clock::now();
-  SHARPI_TRY(bounded_.make_room(1));
-  PassRequest pass;
-  pass.tokens = fitting(tokens);
-  pass.want_rows = static_cast<uint32_t>(pass.tokens.size());
-  pass.drafted = pass.tokens.size() > 1;
-  pass.meanwhile = meanwhile;
-  SHARPI_TRY(runner_.run(pass));
-  if (meanwhile != nullptr) meanwhile->run();  // unless it ran while a device computed
-  return settle(pass.tokens, params, start, out_n);
-}
-
 Status DraftVerifier::settle(std::span<const int32_t> tokens, const sharpi_sample_params& params,
                              std::chrono::steady_clock::time_point start, uint32_t* out_n) {
-  core_.logit_rows.first = 0;
   if (tokens.size() == 1) {
     *out_n = 1;
-    runner_.commit(tokens);
+    runner_.commit(tokens, 1);
   } else {
     SHARPI_TRY(accept(tokens, params, out_n));
     const auto n_drafts = static_cast<uint32_t>(tokens.size()) - 1;
@@ -78,15 +59,7 @@ Status DraftVerifier::settle(std::span<const int32_t> tokens, const sharpi_sampl
   }
   n_read_ += *out_n;
   seconds_ += seconds_since(start);
-  core_.logit_rows.n = 1;
   return Status::ok();
-}
-
-void DraftVerifier::settle_one(int32_t token, double seconds) {
-  runner_.commit({&token, 1});
-  ++n_read_;
-  seconds_ += seconds;
-  core_.logit_rows = {1, 0};
 }
 
 /// Draws behind a row of a pass. kNoToken where nothing may be drawn, or where there was no memory:
@@ -110,19 +83,15 @@ Status DraftVerifier::draw_behind(const sharpi_sample_params& params, int32_t* o
 Status DraftVerifier::accept(std::span<const int32_t> tokens, const sharpi_sample_params& params,
                              uint32_t* out_n) {
   const auto n = static_cast<uint32_t>(tokens.size());
-  std::vector<int32_t>& history = core_.history;
   Sampler& sampler = drawer_.sampler();
-  const size_t before = history.size();
   const SamplerMark first = sampler.mark();
   uint32_t read = 1;
-  history.push_back(tokens[0]);
+  core_.transcript.try_token(tokens[0], n - 1);
   for (; read < n; ++read) {
-    core_.logit_rows = {1, n - read};
     const SamplerMark mark = sampler.mark();
     int32_t drawn = kNoToken;
     const Status status = draw_behind(of_draw(params, read - 1), &drawn);
     if (!status.is_ok()) {  // the device: as if the pass had failed
-      history.resize(before);
       sampler.restore(first);
       runner_.failed(status, n, true);
       return status;
@@ -131,10 +100,9 @@ Status DraftVerifier::accept(std::span<const int32_t> tokens, const sharpi_sampl
       sampler.restore(mark);
       break;
     }
-    history.push_back(drawn);
+    core_.transcript.try_token(drawn, n - read - 1);
   }
-  core_.logit_rows.first = n - read;
-  runner_.commit_drafted(tokens.first(read));
+  runner_.commit_tried(tokens.first(read));
   *out_n = read;
   return Status::ok();
 }

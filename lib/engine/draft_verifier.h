@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: MIT
-// Reads tokens that may turn out wrong: one pass over a token and the drafts behind it, then the
+// Which tokens of a pass count: behind a pass over a token and drafts (session_batch.h), the
 // longest beginning of them that the sampler itself would have drawn. A draft is a guess of one
 // token, so drawing by the model's own distribution and comparing is the exact rule of speculative
 // sampling (arXiv 2211.17192): it is accepted with the probability that the model gives it, and
 // what is drawn instead has the distribution without it. The random numbers are those of decoding
-// token by token, and so are the tokens. A step without drafts is the same with one token.
-// Owns how many tokens were read so, and how long it took. Thread rule: as Session. Nothing
-// allocates.
+// token by token, and so are the tokens. A step without drafts is the same with one token. Owns how
+// many tokens were read so, and how long it took. Thread rule: as Session. Nothing allocates.
 #pragma once
 
 #include <chrono>
@@ -14,7 +13,6 @@
 #include <span>
 
 #include "base/status.h"
-#include "engine/bounded_keeper.h"
 #include "engine/drafters.h"
 #include "engine/pass_runner.h"
 #include "engine/session_core.h"
@@ -24,26 +22,16 @@ namespace sharpi {
 
 class DraftVerifier {
  public:
-  DraftVerifier(SessionCore& core, PassRunner& runner, BoundedKeeper& bounded, TokenDrawer& drawer,
-                Drafters& drafters)
-      : core_(core), runner_(runner), bounded_(bounded), drawer_(drawer), drafters_(drafters) {}
+  DraftVerifier(SessionCore& core, PassRunner& runner, TokenDrawer& drawer, Drafters& drafters)
+      : core_(core), runner_(runner), drawer_(drawer), drafters_(drafters) {}
   /// That so many drafts were priced, and what their draws take.
   Status check(std::span<const int32_t> tokens, const sharpi_sample_params& params) const;
-  /// Reads the first token, and the others as far as they are accepted: *out_n in all. Ends at the
-  /// end of a generation.
-  Status read(std::span<const int32_t> tokens, const sharpi_sample_params& params,
-              Meanwhile* meanwhile, uint32_t* out_n);
-
-  // Parts of read(), for passes that several sessions share.
-
   /// The tokens that one pass may read. Pre: make_room(1).
   std::span<const int32_t> fitting(std::span<const int32_t> tokens) const;
   /// After a pass over all of them that began at `start`: draws behind each token, and commits
   /// those that were right.
   Status settle(std::span<const int32_t> tokens, const sharpi_sample_params& params,
                 std::chrono::steady_clock::time_point start, uint32_t* out_n);
-  /// The same for one token, of a pass that took so many seconds.
-  void settle_one(int32_t token, double seconds);
 
   uint64_t n_read() const { return n_read_; }
   double seconds() const { return seconds_; }
@@ -55,7 +43,6 @@ class DraftVerifier {
 
   SessionCore& core_;
   PassRunner& runner_;
-  BoundedKeeper& bounded_;
   TokenDrawer& drawer_;
   Drafters& drafters_;
   uint64_t n_read_ = 0;

@@ -53,7 +53,7 @@ Status Drafters::propose_any(int32_t next, uint32_t most, float* scratch, int32_
                              Drafted* out) {
   if (ngram_ != nullptr) {
     uint32_t match = 0;
-    uint32_t n = ngram_->propose(core_.history, next, most, drafts, &match);
+    uint32_t n = ngram_->propose(core_.tokens(), next, most, drafts, &match);
     if (n != 0) n = pace_.choose(match, n);
     *out = {n, SHARPI_DRAFT_NGRAM, match};
     if (n != 0) return Status::ok();
@@ -64,14 +64,14 @@ Status Drafters::propose_any(int32_t next, uint32_t most, float* scratch, int32_
 /// Drafts of a model cost time before anybody sees them, so their number is chosen first.
 Status Drafters::propose_by_model(int32_t next, uint32_t most, float* scratch, int32_t* drafts,
                                   Drafted* out) {
-  const std::vector<int32_t>& history = core_.history;
+  const std::span<const int32_t> history = core_.tokens();
   const uint64_t room = core_.room_of_pass();
   most = static_cast<uint32_t>(std::min<uint64_t>(most, room > 1 ? room - 1 : 0));
   if (most == 0) return Status::ok();
   if (mtp_ != nullptr) {
     const uint32_t n = mtp_pace_.choose(DraftPace::kOfModel, most);
     *out = {0, SHARPI_DRAFT_MTP, DraftPace::kOfModel};
-    SHARPI_TRY(mtp_->propose(history, core_.ledger.base(), next, n, scratch, drafts, &out->n));
+    SHARPI_TRY(mtp_->propose(history, core_.ledger().base(), next, n, scratch, drafts, &out->n));
     if (out->n != 0) return Status::ok();
   }
   if (draft_model_ == nullptr) return Status::ok();
@@ -79,7 +79,7 @@ Status Drafters::propose_by_model(int32_t next, uint32_t most, float* scratch, i
   const uint32_t n = model_pace_.choose(DraftPace::kOfModel, most, lag);
   *out = {0, SHARPI_DRAFT_MODEL, DraftPace::kOfModel};
   if (n == 0) return Status::ok();
-  const Status done = draft_model_->propose(history, core_.ledger.base(), next, n, drafts, out);
+  const Status done = draft_model_->propose(history, core_.ledger().base(), next, n, drafts, out);
   // A cancel reaches the session first. One that only its drafter sees was answered by a call
   // before.
   if (done.code() != Code::kCancelled || core_.cancelled.load()) return done;
@@ -112,7 +112,7 @@ void Drafters::learn(const Drafted& drafts, uint32_t n_read, double seconds, uin
 
 Status Drafters::catch_up() {
   if (mtp_ == nullptr) return Status::ok();
-  return no_throw([&] { return mtp_->catch_up(core_.history, core_.ledger.base()); });
+  return no_throw([&] { return mtp_->catch_up(core_.tokens(), core_.ledger().base()); });
 }
 
 Status Drafters::take_hidden(SequenceRows* rows) {
@@ -128,7 +128,7 @@ void Drafters::committed(std::span<const int32_t> tokens) noexcept {
 
 void Drafters::truncated(uint32_t n_tokens, int32_t checkpoint) noexcept {
   if (ngram_ != nullptr) ngram_->truncate(n_tokens);
-  if (mtp_ != nullptr) mtp_->truncate(core_.ledger.next_position(), checkpoint);
+  if (mtp_ != nullptr) mtp_->truncate(core_.ledger().next_position(), checkpoint);
 }
 
 void Drafters::rebased() noexcept {

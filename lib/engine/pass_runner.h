@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT
-// One pass over the model for one session, and what makes it count. Owns no state of its own: until
-// commit() nothing has changed that a later call reads.
-// Thread rule: as Session. Nothing allocates.
+// A pass over the model, as far as it is one session's: what begins it, what makes it count, what a
+// failed one leaves; and the whole pass over a chunk of a prompt. Passes of steps are
+// SessionBatch's. Owns no state of its own: until commit() nothing has changed that a later call
+// reads. Thread rule: as Session. Nothing allocates.
 #pragma once
 
 #include <cstdint>
@@ -13,13 +14,11 @@
 
 namespace sharpi {
 
-/// What a pass is asked for.
+/// What a pass over a chunk is asked for.
 struct PassRequest {
   std::span<const int32_t> tokens;  // at most a chunk of them
   uint32_t rows_to_end = 0;         // tokens of the call behind these
   uint32_t want_rows = 0;           // rows of logits that the call wants
-  bool drafted = false;             // tokens behind the first may turn out wrong
-  Meanwhile* meanwhile = nullptr;
   PassProgress* progress = nullptr;
 };
 
@@ -27,13 +26,16 @@ class PassRunner {
  public:
   PassRunner(SessionCore& core, Drafters& drafters) : core_(core), drafters_(drafters) {}
   Status run(const PassRequest& pass);
+  /// The session's share of a pass, n_rows from rows->first_row on. Not before everybody has made
+  /// room: that may let drafters catch up, and moves where their hidden rows go.
+  Status begin(uint32_t n_rows, SequenceRows* rows);
   /// Of a pass over n_rows rows of the session, also one that others took part in.
   /// `rings_written`: as the submission says.
   void failed(const Status& why, uint32_t n_rows, bool rings_written);
-  /// The tokens of the pass were read.
-  void commit(std::span<const int32_t> tokens);
-  /// The same after a drafted pass; the history has them already.
-  void commit_drafted(std::span<const int32_t> tokens);
+  /// The tokens of the pass were read, and so many rows of logits stay readable.
+  void commit(std::span<const int32_t> tokens, uint32_t n_logit_rows);
+  /// The same after a drafted pass, whose right tokens the transcript has tried.
+  void commit_tried(std::span<const int32_t> tokens);
 
  private:
   SessionCore& core_;

@@ -62,7 +62,7 @@ Status Prompter::check(std::span<const int32_t> tokens, const sharpi_prefill_par
   }
   SHARPI_TRY(bounded_.check_room(tokens.size()));
   const bool take_checkpoint = (params.flags & SHARPI_PREFILL_CHECKPOINT) != 0;
-  return take_checkpoint ? checkpoints_.check_takes(core_.ledger.n_tokens() + tokens.size())
+  return take_checkpoint ? checkpoints_.check_takes(core_.ledger().n_tokens() + tokens.size())
                          : Status::ok();
 }
 
@@ -106,12 +106,11 @@ Status Prompter::read_chunks(std::span<const int32_t> tokens, const sharpi_prefi
     const Status ran = runner_.run(pass);
     if (ran.code() == Code::kCancelled && progress.stopped()) return progress.cancelled(done);
     SHARPI_TRY(ran);
-    runner_.commit(chunk);
     done += n;
+    runner_.commit(chunk, done == tokens.size() ? params.n_logit_rows : 0);
     *out_committed = static_cast<uint32_t>(done);
     n_read_ += n;
     seconds_ += seconds_since(start);
-    core_.logit_rows.n = done == tokens.size() ? params.n_logit_rows : 0;
     SHARPI_TRY(drafters_.catch_up());
     if (!progress.report(done) && done < tokens.size()) return progress.cancelled(done);
   }

@@ -19,7 +19,7 @@ Status QueryObserver::check_sight(size_t n_tokens) const {
 Status QueryObserver::observe(std::span<const int32_t> tokens, uint64_t position, bool no_context) {
   SHARPI_TRY(check_sight(tokens.size()));
   SequenceRows q;
-  q.ledger = &core_.ledger;
+  q.ledger = &core_.ledger();
   q.n_rows = static_cast<uint32_t>(tokens.size());
   q.position = position;
   q.first_logit_row = q.n_rows;
@@ -37,7 +37,7 @@ Status QueryObserver::observe(std::span<const int32_t> tokens, uint64_t position
 }
 
 Status QueryObserver::use_captured(uint32_t window, CompactRequest* r) const {
-  const KvLedger& ledger = core_.ledger;
+  const KvLedger& ledger = core_.ledger();
   const uint32_t captured = ledger.n_tokens() - ledger.capture_low();
   const uint32_t most = core_.shape.capture_window;
   if (most == 0) {
@@ -69,10 +69,10 @@ Status QueryObserver::use_probe(std::span<const int32_t> probe, CompactRequest* 
   // The template's probe is looked at again if this compaction fails.
   if (probe_seen_) SHARPI_TRY(check_sight(core_.shape.probe.size()));
   SHARPI_TRY(take_rows(static_cast<uint32_t>(probe.size())));
-  SHARPI_TRY(observe(probe, core_.ledger.next_position(), false));
+  SHARPI_TRY(observe(probe, core_.ledger().next_position(), false));
   r->source = Capture::kObserver;
   r->n_queries = static_cast<uint32_t>(probe.size());
-  r->first_position = core_.ledger.next_position();
+  r->first_position = core_.ledger().next_position();
   return Status::ok();
 }
 

@@ -17,8 +17,8 @@ KvTotals RowMemory::totals() const {
       t.held += kv.held_bytes(g);
       t.shared += kv.shared_bytes(g);
       for (const KvLayerLayout& l : group.layers) {
-        const uint64_t rows = group.ring ? std::min(core_.ledger.n_tokens(), group.ring_slots)
-                                         : core_.ledger.n_slots(l.layer);
+        const uint64_t rows = group.ring ? std::min(core_.ledger().n_tokens(), group.ring_slots)
+                                         : core_.ledger().n_slots(l.layer);
         t.payload += rows * (uint64_t{l.k_row_bytes} + l.v_row_bytes);
       }
     }
@@ -87,7 +87,7 @@ void RowMemory::shrink_to(uint32_t headroom) noexcept {
       const KvGroup& group = kv.layout().groups[g];
       if (group.ring) continue;
       const auto want =
-          std::min<uint64_t>(core_.shape.n_ctx, uint64_t{core_.ledger.fullest(group)} + headroom);
+          std::min<uint64_t>(core_.shape.n_ctx, uint64_t{core_.ledger().fullest(group)} + headroom);
       kv.shrink(g, static_cast<uint32_t>(want));
     }
   }
@@ -101,7 +101,7 @@ uint32_t RowMemory::shareable_slots(const KvGroup& group) const {
   if (group.ring || core_.shape.kv_budget != 0) return 0;
   uint32_t least = UINT32_MAX;
   for (const KvLayerLayout& l : group.layers)
-    least = std::min(least, core_.ledger.n_slots(l.layer));
+    least = std::min(least, core_.ledger().n_slots(l.layer));
   return least / kKvBlockSlots * kKvBlockSlots;
 }
 
@@ -176,8 +176,8 @@ Status RowMemory::own_rows(const std::function<uint32_t(uint32_t layer)>& first_
   Status done = Status::ok();
   for (const Part& p : parts) {
     if (!done.is_ok()) break;
-    done =
-        p.store->own_rows(p.group, p.slot, core_.ledger.fullest(p.store->layout().groups[p.group]));
+    done = p.store->own_rows(p.group, p.slot,
+                             core_.ledger().fullest(p.store->layout().groups[p.group]));
   }
   const HeldBytes now = held();
   core_.share.settle(

@@ -17,7 +17,7 @@ Status RowSelector::create() {
                                                   core_.shape.n_ctx, priced_values_}));
     priced_.push_back(std::move(scratch));
   }
-  core_.ledger.reserve_positions(core_.priced_slots());
+  core_.transcript.reserve_positions(core_.priced_slots());
   tables_.reserve(core_.spec(), core_.priced_slots(), core_.shape.n_ctx);
   return Status::ok();
 }
@@ -28,7 +28,7 @@ Status RowSelector::take_tables(const CompactRequest& r) {
   if (r.policy == SHARPI_POLICY_KEEP) return Status::ok();
   const uint32_t capacity = core_.priced_slots();
   const uint64_t all = compaction_table_bytes(core_.spec(), core_.shape, core_.limits().n_chunk);
-  SHARPI_TRY(tables_of_call_.take({0, all - core_.ledger.bytes_of_positions(capacity)}));
+  SHARPI_TRY(tables_of_call_.take({0, all - core_.ledger().bytes_of_positions(capacity)}));
   tables_.reserve(core_.spec(), capacity, core_.shape.n_ctx);
   return Status::ok();
 }
@@ -66,7 +66,7 @@ Result<ScoreScratch*> RowSelector::scratch_for(const CompactRequest& r, size_t t
   of_call_.resize(core_.tiers.size());
   if (of_call_[tier] == nullptr) {
     const TierModel& model = *core_.model->tiers()[tier];
-    const ScoreShape shape{core_.ledger.max_slots(), r.n_queries, core_.shape.n_ctx, values};
+    const ScoreShape shape{core_.ledger().max_slots(), r.n_queries, core_.shape.n_ctx, values};
     SHARPI_TRY(scratch_of_call_.take(HeldBytes::of(model.score_scratch_rows(shape))));
     SHARPI_TRY_ASSIGN(of_call_[tier], model.create_score_scratch(shape));
   }
@@ -76,7 +76,7 @@ Result<ScoreScratch*> RowSelector::scratch_for(const CompactRequest& r, size_t t
 ScoreRequest RowSelector::score_request(const CompactRequest& r, uint32_t layer) const {
   ScoreRequest q;
   q.layer = layer;
-  q.ledger = &core_.ledger;
+  q.ledger = &core_.ledger();
   q.source = r.source;
   q.n_queries = r.n_queries;
   q.first_position = r.first_position;
@@ -113,7 +113,7 @@ Status RowSelector::layer_budgets(const CompactRequest& r, std::span<const uint3
                                   std::vector<uint32_t>* out) {
   std::vector<uint32_t> slots;
   std::vector<float> entropy;
-  for (const uint32_t l : layers) slots.push_back(core_.ledger.n_slots(l));
+  for (const uint32_t l : layers) slots.push_back(core_.ledger().n_slots(l));
   if (r.layer_budget == SHARPI_LAYER_BUDGET_ENTROPY) {
     for (const uint32_t l : layers) {
       LayerScores s;
@@ -129,16 +129,16 @@ Status RowSelector::layer_budgets(const CompactRequest& r, std::span<const uint3
 
 Status RowSelector::select_global(const CompactRequest& r, std::span<const uint32_t> layers,
                                   std::vector<KvMove>* moves) {
-  const uint32_t n = core_.ledger.max_slots();
-  const std::span<const uint32_t> first = core_.ledger.positions(layers[0], 0);
+  const uint32_t n = core_.ledger().max_slots();
+  const std::span<const uint32_t> first = core_.ledger().positions(layers[0], 0);
   for (const uint32_t l : layers) {
-    const std::span<const uint32_t> own = core_.ledger.positions(l, 0);
+    const std::span<const uint32_t> own = core_.ledger().positions(l, 0);
     const bool same = std::equal(own.begin(), own.end(), first.begin(), first.end());
-    if (core_.ledger.n_slots(l) == n && core_.ledger.rows(l).n_lists <= 1 && same) continue;
+    if (core_.ledger().n_slots(l) == n && core_.ledger().rows(l).n_lists <= 1 && same) continue;
     return Status::error(Code::kState,
                          "one keep set for all layers and heads needs rows that line up, but an "
                          "earlier compaction kept others in layer %u (%u of %u rows)",
-                         l, core_.ledger.n_slots(l), n);
+                         l, core_.ledger().n_slots(l), n);
   }
   float* total = tables_.row();
   std::fill(total, total + n, 0.0f);
@@ -177,7 +177,7 @@ Status RowSelector::hold_all_terms(const CompactRequest& r, std::span<const uint
     const std::vector<uint32_t> own = layers_of(t, layers);
     if (own.empty()) continue;
     SHARPI_TRY_ASSIGN(ScoreScratch * scratch, scratch_for(r, t));
-    SHARPI_TRY(core_.model->tiers()[t]->share_hits(core_.ledger, own, *scratch, tables_));
+    SHARPI_TRY(core_.model->tiers()[t]->share_hits(core_.ledger(), own, *scratch, tables_));
   }
   return Status::ok();
 }
@@ -191,7 +191,7 @@ Status RowSelector::choose_rows(const CompactRequest& r, std::span<const uint32_
     }
     if (own.empty()) continue;
     SHARPI_TRY_ASSIGN(ScoreScratch * scratch, scratch_for(r, t));
-    SHARPI_TRY(core_.model->tiers()[t]->choose(core_.ledger, own, *scratch, tables_));
+    SHARPI_TRY(core_.model->tiers()[t]->choose(core_.ledger(), own, *scratch, tables_));
   }
   return Status::ok();
 }
@@ -218,7 +218,7 @@ Status RowSelector::select_per_head(const CompactRequest& r, std::span<const uin
   SHARPI_TRY(hold_all_terms(r, layers));
   SHARPI_TRY(choose_rows(r, layers, budgets));
   for (size_t i = 0; i < layers.size(); ++i) {
-    const uint32_t layer = layers[i], kept = std::min(budgets[i], core_.ledger.n_slots(layer));
+    const uint32_t layer = layers[i], kept = std::min(budgets[i], core_.ledger().n_slots(layer));
     moves->push_back(
         KvMove{layer, {tables_.keep(layer), tables_.n_heads(layer), kept, tables_.stride()}});
   }
@@ -240,7 +240,8 @@ Status RowSelector::select(const CompactRequest& r, std::vector<KvMove>* moves) 
       moves->push_back(KvMove{l, {r.keep.data(), 1, r.keep.size(), r.keep.size()}});
     return Status::ok();
   }
-  if (r.budget >= core_.ledger.max_slots()) return Status::ok();  // everything fits: all rows stay
+  if (r.budget >= core_.ledger().max_slots())
+    return Status::ok();  // everything fits: all rows stay
   return policy_row(r.policy).scope == PolicyScope::kModel ? select_global(r, layers, moves)
                                                            : select_per_head(r, layers, moves);
 }

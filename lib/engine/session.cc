@@ -1,13 +1,9 @@
 // SPDX-License-Identifier: MIT
 #include "engine/session.h"
 
-#include <algorithm>
-#include <array>
-#include <chrono>
-
 #include "base/limits.h"
 #include "base/no_throw.h"
-#include "engine/seconds.h"
+#include "engine/session_batch.h"
 #include "engine/session_report.h"
 #include "engine/session_restore.h"
 #include "engine/session_save.h"
@@ -73,25 +69,27 @@ Status Session::prefill(std::span<const int32_t> tokens, const sharpi_prefill_pa
       no_throw([&] { return state_->prompter.read(tokens, params, out_committed); }));
 }
 
-Status Session::decode(int32_t token, Meanwhile* meanwhile) {
-  return state_->end_call(no_throw([&] {
-    uint32_t n = 0;
-    return state_->verifier.read({&token, 1}, default_sample_params(), meanwhile, &n);
-  }));
+Status Session::decode(int32_t token) {
+  BatchRead one{this, {&token, 1}, default_sample_params(), 0, 0};
+  return state_->end_call(no_throw([&] { return SessionBatch::verify_alone(&one); }));
+}
+
+Status Session::check() const {
+  return state_->core.transcript.check();
 }
 
 bool Session::is_whole() const {
-  return state_->core.ledger.rings_are_whole();
+  return state_->core.ledger().rings_are_whole();
 }
 
 Status Session::verify(std::span<const int32_t> tokens, const sharpi_sample_params& params,
                        uint32_t* out_n) {
   *out_n = 0;
   if (tokens.empty()) return Status::error(Code::kInvalidArgument, "n is 0; at least 1 is needed");
-  SHARPI_TRY(state_->verifier.check(tokens, params));
-  Meanwhile meanwhile{params.meanwhile, params.user_data, tokens[0]};
-  return state_->end_call(
-      no_throw([&] { return state_->verifier.read(tokens, params, &meanwhile, out_n); }));
+  BatchRead one{this, tokens, params, 0, 0};
+  const Status done = state_->end_call(no_throw([&] { return SessionBatch::verify_alone(&one); }));
+  *out_n = one.n_read;
+  return done;
 }
 
 void Session::draft_stats(sharpi_draft_stats* out) const {
@@ -114,43 +112,11 @@ Status Session::sample(const sharpi_sample_params& params, int32_t* out) {
   return state_->drawer.sample(params, out);
 }
 
-Status Session::step(const sharpi_sample_params& params, int32_t* out_tokens, uint32_t cap,
-                     uint32_t* out_n) {
-  SessionState& s = *state_;
-  *out_n = 0;
-  if (cap == 0)
-    return Status::error(Code::kBufferTooSmall, "cap is 0, but a step gives at least one token");
-  SHARPI_TRY(s.end_call(s.core.begin_call()));
-  const auto start = std::chrono::steady_clock::now();
-  Sampler& sampler = s.drawer.sampler();
-  const SamplerMark mark = sampler.mark();
-  std::array<int32_t, kMaxDraft + 1> tokens{};
-  SHARPI_TRY(s.drawer.sample(params, &tokens[0]));
-  out_tokens[0] = tokens[0];
-  *out_n = 1;
-  const Tokenizer* text = model().text()->tokenizer();
-  if (text != nullptr && text->is_end_of_generation(tokens[0])) return Status::ok();
-  Drafted drafts;
-  Status read = s.end_call(s.drafters.propose(tokens[0], params, cap - 1, s.drawer.scratch().data(),
-                                              &tokens[1], &drafts));
-  // Those that the pass will not try say nothing about their drafter.
-  drafts.n = static_cast<uint32_t>(s.verifier.fitting({tokens.data(), drafts.n + 1}).size()) - 1;
-  Meanwhile meanwhile{params.meanwhile, params.user_data, tokens[0]};
-  sharpi_sample_params rest = params;  // of the tokens behind the first
-  if (rest.logprobs != nullptr) rest.logprobs += rest.n_logprobs;
-  if (read.is_ok()) {
-    read = s.end_call(no_throw([&] {
-      return s.verifier.read({tokens.data(), drafts.n + 1}, rest, &meanwhile, out_n);
-    }));
-  }
-  if (!read.is_ok()) {
-    *out_n = 0;
-    sampler.restore(mark);
-    return read;
-  }
-  std::copy_n(tokens.begin(), *out_n, out_tokens);
-  s.drafters.learn(drafts, *out_n, seconds_since(start) - drafts.behind);
-  return Status::ok();
+Status Session::step(const sharpi_sample_params& params, std::span<int32_t> out, uint32_t* out_n) {
+  BatchStep one{this, params, out, 0};
+  const Status done = state_->end_call(SessionBatch::step_alone(&one));
+  *out_n = one.n;
+  return done;
 }
 
 Status Session::reserve(uint32_t n_slots) {
@@ -184,7 +150,7 @@ Result<std::unique_ptr<Session>> Session::fork() const {
 }
 
 std::span<const int32_t> Session::tokens() const {
-  return state_->core.history;
+  return state_->core.tokens();
 }
 
 MtpDrafter* Session::mtp() const {
@@ -196,7 +162,7 @@ ModelDrafter* Session::draft_model() const {
 }
 
 uint64_t Session::first_position() const {
-  return state_->core.ledger.base();
+  return state_->core.ledger().base();
 }
 
 Result<uint64_t> Session::save_bytes() const {

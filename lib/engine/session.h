@@ -40,7 +40,9 @@ class Session {
 
   Status prefill(std::span<const int32_t> tokens, const sharpi_prefill_params& params,
                  uint32_t* out_committed);
-  Status decode(int32_t token, Meanwhile* meanwhile = nullptr);
+  Status decode(int32_t token);
+  /// kInternal: what it knows of its tokens and its rows does not agree (transcript.h).
+  Status check() const;
   /// Whether it can read on: a failed call may have cost it rows of a sliding window.
   bool is_whole() const;
   /// Pre: cap checked by the caller against spec().n_vocab.
@@ -54,8 +56,7 @@ class Session {
   Status set_sampler(const sharpi_sampler_params& params);
   /// `params` as sharpi_sample_params says; logprobs of a step are those of its tokens.
   Status sample(const sharpi_sample_params& params, int32_t* out);
-  Status step(const sharpi_sample_params& params, int32_t* out_tokens, uint32_t cap,
-              uint32_t* out_n);
+  Status step(const sharpi_sample_params& params, std::span<int32_t> out, uint32_t* out_n);
 
   Status reserve(uint32_t n_slots);
   Status truncate(uint32_t n_tokens);

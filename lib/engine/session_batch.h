@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: MIT
-// One pass for several sessions: a token each, or a token and as many drafts behind it as the host
-// brought or the session's drafters found. Owns nothing.
-// Thread rule: one call at a time a session.
+// The one road of a step: a pass over a token of each session, or over a token and as many drafts
+// behind it as the host brought or the session's drafters found. One session alone is a batch of
+// one. Owns nothing. Thread rule: one call at a time a session.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <span>
 
@@ -14,7 +15,7 @@ namespace sharpi {
 
 class Model;
 class Session;
-struct SequenceRows;
+struct Meanwhile;
 struct SessionState;
 
 /// One session's part, as sharpi_session_verify() takes it.
@@ -23,6 +24,7 @@ struct BatchRead {
   std::span<const int32_t> tokens;  // of the call: those that were tried
   sharpi_sample_params params{};
   uint32_t n_read = 0;
+  uint32_t first = 0;  // what the host calls tokens[0]
 };
 
 /// One session's part, as sharpi_session_step() takes it.
@@ -50,15 +52,31 @@ class SessionBatch {
   /// pass, all sessions step or none.
   static Status step(std::span<BatchStep> steps);
 
+  /// The same for a session alone: errors name no list, a cancel may stop the pass, and the host
+  /// has something to do meanwhile.
+  static Status verify_alone(BatchRead* read);
+  static Status step_alone(BatchStep* step);
+
  private:
+  using Clock = std::chrono::steady_clock;
+  /// Who calls: for one session alone, or for those of a list.
+  struct Caller {
+    const char* list = nullptr;  // what the host calls it; null = a session alone
+    Meanwhile* meanwhile = nullptr;
+    Status cancelled(uint32_t index, const Status& why) const;
+  };
   static SessionState& state_of(Session& session);
-  static Status check(const BatchRead& read, uint32_t index, const Model& model);
-  static Status run(std::span<BatchRead> reads);
-  static Status check(std::span<const BatchStep> steps);
+  static Status check(const BatchRead& read, uint32_t index, const Model& model, const Caller& by);
+  static Status make_room(SessionState* s, uint32_t index, const Caller& by, bool* changed);
+  static Status read(std::span<BatchRead> reads, const Caller& by);
+  static Status run(std::span<BatchRead> reads, Clock::time_point start, const Caller& by);
+  static Status check(std::span<const BatchStep> steps, const Caller& by);
+  static Status step(std::span<BatchStep> steps, const Caller& by);
   static Status draw(BatchStep* step, BatchDraw* out);
-  static Status read_drawn(std::span<BatchStep> steps, std::span<BatchDraw> drawn);
+  static Status draw_all(std::span<BatchStep> steps, std::span<BatchDraw> drawn, const Caller& by);
+  static Status read_drawn(std::span<BatchStep> steps, std::span<BatchDraw> drawn,
+                           const Caller& by);
   static void learn(std::span<BatchStep> steps, std::span<BatchDraw> drawn, double seconds);
-  static Status begin_rows(SessionState* s, SequenceRows* rows);
 };
 
 }  // namespace sharpi

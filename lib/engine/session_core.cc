@@ -40,9 +40,9 @@ Status SessionCore::create() {
     tiers.push_back(std::move(t));
   }
   const RingSize ring = narrowest_ring(spec(), shape);
-  ledger = KvLedger(spec(), ring.window, ring.slots);
-  ledger.set_capture_window(shape.capture_window);
-  history.reserve(shape.n_ctx);
+  KvLedger empty(spec(), ring.window, ring.slots);
+  empty.set_capture_window(shape.capture_window);
+  transcript.begin(std::move(empty), shape.n_ctx);
   return Status::ok();
 }
 
@@ -72,7 +72,7 @@ uint32_t SessionCore::free_slots() const {
     for (uint32_t g = 0; g < kv.layout().groups.size(); ++g) {
       const KvGroup& group = kv.layout().groups[g];
       if (group.ring) continue;
-      const uint32_t used = ledger.fullest(group), room = kv.capacity(g);
+      const uint32_t used = ledger().fullest(group), room = kv.capacity(g);
       least = std::min(least, used < room ? room - used : 0);
     }
   }
@@ -80,14 +80,14 @@ uint32_t SessionCore::free_slots() const {
 }
 
 uint64_t SessionCore::room_of_pass() const {
-  const uint64_t context = shape.n_ctx - ledger.n_tokens();
+  const uint64_t context = shape.n_ctx - ledger().n_tokens();
   return std::min<uint64_t>({context, free_slots(), limits().n_chunk});
 }
 
 std::vector<uint32_t> SessionCore::compactable_layers() const {
   std::vector<uint32_t> out;
   for (uint32_t l = 0; l < spec().n_layers(); ++l) {
-    if (ledger.is_full_owner(l)) out.push_back(l);
+    if (ledger().is_full_owner(l)) out.push_back(l);
   }
   return out;
 }
@@ -104,13 +104,14 @@ uint64_t SessionCore::full_cache_bytes() const {
 
 Status SessionCore::begin_call() {
   SHARPI_TRY(Model::check_may_compute());  // before anything changes
+  SHARPI_TRY(transcript.check());
   changed = false;
   if (!is_cancelled()) return check_rings();
   return Status::error(Code::kCancelled, "the call was cancelled before it began; nothing changed");
 }
 
 Status SessionCore::check_rings() const {
-  if (ledger.rings_are_whole()) return Status::ok();
+  if (ledger().rings_are_whole()) return Status::ok();
   return Status::error(
       Code::kState,
       "a call that failed has written over rows that the sliding window still needs; "
@@ -137,25 +138,19 @@ Status SessionCore::no_room(uint64_t n) const {
 }
 
 Status SessionCore::take_positions() {
-  if (ledger.position_bytes() != 0) return Status::ok();
+  if (ledger().position_bytes() != 0) return Status::ok();
   Lease lease(share);
-  SHARPI_TRY(lease.take({0, ledger.bytes_of_positions(priced_slots())}));
-  ledger.reserve_positions(priced_slots());
+  SHARPI_TRY(lease.take({0, ledger().bytes_of_positions(priced_slots())}));
+  transcript.reserve_positions(priced_slots());
   lease.keep();
   return Status::ok();
 }
 
 void SessionCore::drop_positions() noexcept {
-  if (score_queries(shape) != 0 || ledger.is_compacted()) return;
-  const uint64_t bytes = ledger.position_bytes();
-  ledger.release_positions();
+  if (score_queries(shape) != 0 || ledger().is_compacted()) return;
+  const uint64_t bytes = ledger().position_bytes();
+  transcript.release_positions();
   share.give({0, bytes});
-}
-
-void SessionCore::copy_from(const SessionCore& from) {
-  ledger = from.ledger;
-  history.assign(from.history.begin(), from.history.end());
-  logit_rows = from.logit_rows;
 }
 
 }  // namespace sharpi

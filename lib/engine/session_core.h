@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 // What every part of a session works on: the model, the resolved template, the session's sessions
-// on the tiers, the ledger, the tokens read, which rows of logits there are, and whether the call
-// in progress may still end. The parts (session_state.h) refer to it; it knows none of them. Thread
-// rule: as Session; `cancelled` is written from anywhere.
+// on the tiers, the transcript, and whether the call in progress may still end. The parts
+// (session_state.h) refer to it; it knows none of them. Thread rule: as Session; `cancelled` is
+// written from anywhere.
 #pragma once
 
 #include <atomic>
@@ -13,16 +13,11 @@
 #include "base/status.h"
 #include "engine/allowance.h"
 #include "engine/model.h"
+#include "engine/transcript.h"
 #include "kv/ledger.h"
 #include "tier/tier.h"
 
 namespace sharpi {
-
-/// Rows of logits that the head's tier holds: row 0 is the last token's.
-struct LogitRows {
-  uint32_t n = 0;
-  uint32_t first = 0;  // of the tier's rows; not 0 after drafts that were rejected
-};
 
 struct SessionCore {
   SessionCore(std::shared_ptr<const Model> of, SessionShape resolved);
@@ -32,6 +27,8 @@ struct SessionCore {
   /// Sessions on the tiers, the ledger, and memory for n_ctx tokens. May throw std::bad_alloc.
   Status create();
 
+  const KvLedger& ledger() const { return transcript.ledger(); }
+  std::span<const int32_t> tokens() const { return transcript.tokens(); }
   const ModelSpec& spec() const { return model->spec(); }
   const ModelShape& limits() const { return model->plan().model; }
   /// Slots of full-attention layers that the template was priced for.
@@ -63,17 +60,13 @@ struct SessionCore {
   /// is compacted. May throw std::bad_alloc.
   Status take_positions();
   void drop_positions() noexcept;
-  /// Tokens, ledger and logits of another session of the same template. For forks.
-  void copy_from(const SessionCore& from);
 
   const std::shared_ptr<const Model> model;
   SessionShape shape;
   mutable Share share;  // of the model's allowance; outlives what it counts
   std::vector<std::unique_ptr<TierSession>> tiers;  // parallel to model->tiers()
   std::vector<TierSession*> tier_list;              // the same, as the model wants it
-  KvLedger ledger;
-  std::vector<int32_t> history;  // tokens read; capacity n_ctx from the start
-  LogitRows logit_rows;
+  Transcript transcript;                            // what was read
   uint32_t n_best = 0;  // of the best logits that the last draw asked for; 0 = it took a whole row
   /// The call has changed something that only its next commit makes good: rows that made room, or
   /// observer rows. It goes on to that commit before it answers a cancel.

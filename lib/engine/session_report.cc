@@ -11,14 +11,14 @@ namespace sharpi {
 
 void summarise(const SessionState& s, sharpi_session_summary* out) {
   const SessionCore& core = s.core;
-  const KvLedger& ledger = core.ledger;
+  const KvLedger& ledger = core.ledger();
   out->n_tokens = ledger.n_tokens();
   out->n_ctx = core.shape.n_ctx;
   out->capacity = core.full_capacity();
   out->n_slots_min = ledger.min_slots();
   out->n_slots_max = ledger.max_slots();
   out->is_compacted = ledger.is_compacted();
-  out->n_logit_rows = core.logit_rows.n;
+  out->n_logit_rows = core.transcript.logit_rows().n;
   out->n_checkpoints = s.checkpoints.n_used();
   Plan like = core.model->plan();
   like.session = core.shape;
@@ -52,8 +52,8 @@ Status describe_session_layer(const SessionCore& core, uint32_t layer, sharpi_la
   out->k_dtype = static_cast<uint32_t>(kv.layout().find(layer)->k_dtype);
   out->v_dtype = static_cast<uint32_t>(kv.layout().find(layer)->v_dtype);
   out->capacity = kv.capacity(g);
-  out->n_slots =
-      group.ring ? std::min(core.ledger.n_tokens(), group.ring_slots) : core.ledger.n_slots(layer);
+  out->n_slots = group.ring ? std::min(core.ledger().n_tokens(), group.ring_slots)
+                            : core.ledger().n_slots(layer);
   return Status::ok();
 }
 
@@ -65,10 +65,10 @@ std::vector<MemoryRow> session_memory(const SessionState& s) {
   for (const MemoryRow& r : s.selector.scratch_rows()) rows.push_back(r);
   EngineBytes b;
   s.drafters.add_memory(&rows, &b);
-  b.history = s.core.history.capacity() * sizeof(int32_t);
+  b.history = s.core.transcript.token_bytes();
   b.sampler = s.drawer.bytes();
   b.checkpoint_logits = s.checkpoints.bytes();
-  b.compaction_tables = s.selector.table_bytes() + s.core.ledger.position_bytes();
+  b.compaction_tables = s.selector.table_bytes() + s.core.ledger().position_bytes();
   b.key_turns = s.bounded.bytes();
   const std::vector<MemoryRow> own = engine_rows(b);
   rows.insert(rows.end(), own.begin(), own.end());
@@ -91,9 +91,9 @@ Status kept_positions(const SessionCore& core, uint32_t layer, uint32_t kv_head,
                          "KV head %u does not exist; there are %u in layer %u", kv_head,
                          l.attention.n_kv_heads, layer);
   }
-  const uint32_t n = core.ledger.n_slots(layer);
+  const uint32_t n = core.ledger().n_slots(layer);
   out->resize(n);
-  for (uint32_t i = 0; i < n; ++i) (*out)[i] = core.ledger.position(layer, kv_head, i);
+  for (uint32_t i = 0; i < n; ++i) (*out)[i] = core.ledger().position(layer, kv_head, i);
   return Status::ok();
 }
 

@@ -126,7 +126,7 @@ class SessionRestorer {
     // Only a session that has evicted rows has gone on past its context.
     if (h_.base > kBlobMaxBase || (h_.base != 0 && h_.n_tokens == 0))
       return damaged("its base of positions is impossible");
-    const uint32_t window = LedgerCodec::window(core_.ledger);
+    const uint32_t window = LedgerCodec::window(core_.ledger());
     if (h_.ring_low != 0 && (window == 0 || uint64_t{h_.ring_low} + window > h_.n_tokens)) {
       return damaged("the bounds of its rings are impossible");
     }
@@ -302,7 +302,6 @@ class SessionRestorer {
       if (one != nullptr) row = std::max<uint64_t>({row, one->k_row_bytes, one->v_row_bytes});
     }
     scratch_.reserve(std::max(piece, row), row);
-    core_.history.reserve(h_.n_tokens);  // the session has it already, of n_ctx tokens
     if ((h_.flags & 1u) != 0) SHARPI_TRY(core_.take_positions());
     SHARPI_TRY(s_->drawer.take_bias(sampler_.n_bias, &bias_share_));
     return s_->memory.own_rows([](uint32_t) { return 0; });
@@ -393,17 +392,17 @@ class SessionRestorer {
   }
 
   void settle() noexcept {
-    for (uint32_t l = 0; l < h_.n_layers; ++l) {
-      const BlobLayerHeader& h = layers_[l];
-      if (h.kind != BlobLayer::kRows) continue;
-      LedgerCodec::set_rows(&core_.ledger, l,
-                            LayerRows{h.n_rows, h.n_compacted, h.tail_position, h.n_lists},
-                            positions_[l]);
-    }
-    LedgerCodec::set_header(h_, &core_.ledger);
-    core_.history.assign(tokens_.begin(), tokens_.end());
-    core_.logit_rows.n = h_.n_logit_rows;
-    s_->drafters.restart(core_.ledger.next_position());
+    core_.transcript.restore(tokens_, h_.n_logit_rows, [&](KvLedger* ledger) {
+      for (uint32_t l = 0; l < h_.n_layers; ++l) {
+        const BlobLayerHeader& h = layers_[l];
+        if (h.kind != BlobLayer::kRows) continue;
+        LedgerCodec::set_rows(ledger, l,
+                              LayerRows{h.n_rows, h.n_compacted, h.tail_position, h.n_lists},
+                              positions_[l]);
+      }
+      LedgerCodec::set_header(h_, ledger);
+    });
+    s_->drafters.restart(core_.ledger().next_position());
     for (uint32_t i = 0; i < h_.n_checkpoints; ++i) {
       const BlobCheckpointHeader& c = checkpoints_[i];
       s_->checkpoints.adopt(i, {c.n_tokens, true, c.pinned != 0, c.has_logits != 0, c.age});

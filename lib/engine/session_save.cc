@@ -57,17 +57,17 @@ class SessionSaver {
   }
 
   Status head(uint64_t total) {
-    LedgerCodec::header(core_.ledger, &h_);
+    LedgerCodec::header(core_.ledger(), &h_);
     h_.n_layers = spec_.n_layers();
     h_.content_id = spec_.file->content_id();
     h_.total_bytes = total;
-    h_.n_logit_rows = core_.logit_rows.n;
+    h_.n_logit_rows = core_.transcript.logit_rows().n;
     const std::vector<Checkpoint>& all = s_.checkpoints.all();
     for (uint32_t i = 0; i < all.size(); ++i)
       if (all[i].used) checkpoints_.push_back(i);
     h_.n_checkpoints = static_cast<uint32_t>(checkpoints_.size());
     SHARPI_TRY(put(&h_, sizeof h_));
-    SHARPI_TRY(put(core_.history.data(), core_.history.size() * sizeof(int32_t)));
+    SHARPI_TRY(put(core_.tokens().data(), core_.tokens().size() * sizeof(int32_t)));
     SHARPI_TRY(sampler());
     for (uint32_t l = 0; l < spec_.n_layers(); ++l) SHARPI_TRY(layer_header(l));
     for (const uint32_t i : checkpoints_) {
@@ -113,7 +113,7 @@ class SessionSaver {
       h.n_rows = h_.n_tokens - h_.ring_low;
       return put(&h, sizeof h);
     }
-    const LayerRows& rows = core_.ledger.rows(l);
+    const LayerRows& rows = core_.ledger().rows(l);
     h.kind = BlobLayer::kRows;
     h.n_rows = rows.n_slots;
     h.n_compacted = rows.n_compacted;
@@ -121,7 +121,7 @@ class SessionSaver {
     h.n_lists = rows.n_lists;
     SHARPI_TRY(put(&h, sizeof h));
     for (uint32_t i = 0; i < h.n_lists; ++i) {
-      const std::span<const uint32_t> list = core_.ledger.positions(l, i);
+      const std::span<const uint32_t> list = core_.ledger().positions(l, i);
       SHARPI_TRY(put(list.data(), list.size_bytes()));
     }
     return Status::ok();
@@ -141,7 +141,7 @@ class SessionSaver {
     }
     const KvGroup& g = kv.layout().groups[static_cast<size_t>(group)];
     const uint32_t first = g.ring ? h_.ring_low : 0,
-                   n = g.ring ? h_.n_tokens - first : core_.ledger.n_slots(l);
+                   n = g.ring ? h_.n_tokens - first : core_.ledger().n_slots(l);
     for (const bool value : {false, true})
       SHARPI_TRY(rows(kv, RowSide(*kv.layout().find(l), value), l, first, n, g.ring_slots));
     return Status::ok();

@@ -18,9 +18,7 @@ void SessionState::forget_all() noexcept {
   if (core.spec().is_hybrid()) {
     for (const auto& tier : core.tiers) tier->store().clear_state();
   }
-  core.ledger.truncate(0);
-  core.history.clear();
-  core.logit_rows = {};
+  core.transcript.take_back(0);
   drafters.restart(0);
   checkpoints.clear();
   observer.forget_probe();
@@ -29,9 +27,9 @@ void SessionState::forget_all() noexcept {
 Status SessionState::copy_from(const SessionState& from) {
   SHARPI_TRY(memory.take_shared(from.memory));
   for (size_t t = 0; t < core.tiers.size(); ++t)
-    SHARPI_TRY(core.tiers[t]->copy_from(*from.core.tiers[t], from.core.ledger.max_slots()));
+    SHARPI_TRY(core.tiers[t]->copy_from(*from.core.tiers[t], from.core.ledger().max_slots()));
   SHARPI_TRY(drafters.copy_from(from.drafters));
-  core.copy_from(from.core);
+  core.transcript.copy_from(from.core.transcript);
   checkpoints.copy_from(from.checkpoints);
   drawer.sampler().copy_from(from.drawer.sampler());
   observer.copy_from(from.observer);

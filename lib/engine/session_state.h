@@ -51,7 +51,7 @@ struct SessionState {
   BoundedKeeper bounded{core, observer, compactor, checkpoints, drafters};
   PassRunner runner{core, drafters};
   Prompter prompter{core, runner, bounded, checkpoints, drafters};
-  DraftVerifier verifier{core, runner, bounded, drawer, drafters};
+  DraftVerifier verifier{core, runner, drawer, drafters};
 };
 
 }  // namespace sharpi

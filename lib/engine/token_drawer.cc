@@ -58,7 +58,7 @@ void TokenDrawer::adopt(const sharpi_sampler_params& params, std::vector<int32_t
 }
 
 Status TokenDrawer::check_row(uint32_t row) const {
-  const uint32_t n = core_.logit_rows.n;
+  const uint32_t n = core_.transcript.logit_rows().n;
   if (n == 0) {
     return Status::error(
         Code::kState,
@@ -72,7 +72,7 @@ Status TokenDrawer::check_row(uint32_t row) const {
 
 Status TokenDrawer::logits(uint32_t row, float* out) const {
   SHARPI_TRY(check_row(row));
-  return core_.head().read_logits(core_.logit_rows.first + row, out);
+  return core_.head().read_logits(core_.transcript.logit_rows().first + row, out);
 }
 
 /// Draws from logits row 0, from the best of it where those decide.
@@ -84,7 +84,7 @@ Status TokenDrawer::draw(const Draw& draw, int32_t* out) {
     std::array<float, 256> values;
     std::array<int32_t, 256> ids;
     SHARPI_TRY(check_row(0));
-    SHARPI_TRY(core_.head().read_best(core_.logit_rows.first, n,
+    SHARPI_TRY(core_.head().read_best(core_.transcript.logit_rows().first, n,
                                       draw.has_mask ? &draw.allowed : nullptr, values.data(),
                                       ids.data()));
     bool enough = false;
@@ -92,7 +92,7 @@ Status TokenDrawer::draw(const Draw& draw, int32_t* out) {
     if (enough) return Status::ok();
   }
   SHARPI_TRY(logits(0, row_.data()));
-  Status drawn = sampler_.sample(row_.data(), core_.history, draw, out);
+  Status drawn = sampler_.sample(row_.data(), core_.tokens(), draw, out);
   // Weights that are no numbers: the file's, or what somebody made of them meanwhile.
   if (drawn.code() == Code::kFormat) SHARPI_TRY(core_.model->check_unchanged());
   return drawn;

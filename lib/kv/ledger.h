@@ -46,6 +46,7 @@ class KvLedger {
   /// rows of each of its layers.
   uint32_t fullest(const KvGroup& group) const;
   const LayerRows& rows(uint32_t layer) const { return rows_[source_[layer]]; }
+  uint32_t n_layers() const { return static_cast<uint32_t>(rows_.size()); }
   bool is_full_owner(uint32_t layer) const { return full_owner_[layer]; }
   uint32_t ring_high() const { return ring_high_; }
 

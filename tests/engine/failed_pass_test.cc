@@ -388,7 +388,7 @@ TEST_F(FailedPass, ADraftThatThrowsGivesItsWorkspaceBack) {
   std::array<int32_t, 8> out{};
   uint32_t n = 0, n_thrown = 0;
   for (int i = 0; i < 20; ++i) {
-    const Status stepped = s->step(default_sample_params(), out.data(), 8, &n);
+    const Status stepped = s->step(default_sample_params(), {out.data(), 8}, &n);
     n_thrown += stepped.code() == Code::kOutOfMemory ? 1 : 0;
     EXPECT_TRUE(stepped.is_ok() || stepped.code() == Code::kOutOfMemory) << stepped.text();
   }

@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: MIT
-// What the library allocates in a random sequence: counted against the rows of the sessions, and
-// made to fail. Thread rule: one thread.
+// What the library knows and holds in a random sequence: tokens and rows of the sessions agree, and
+// what is allocated is counted against their memory rows, and made to fail. Thread rule: one
+// thread.
 #pragma once
 
 #include <vector>
 
+#include "api/api_handles.h"
 #include "replay_sequence.h"
 #include "support/watched_new.h"
 
@@ -60,6 +62,8 @@ class SessionBytes {
   /// After a call: all sessions that there are.
   void check(const Chat& a, const Chat& b, const std::vector<Chat>& others) {
     rows_ = tables_ = shared_ = 0;
+    expect_sound(a), expect_sound(b);
+    for (const Chat& c : others) expect_sound(c);
     add(a), add(b);
     for (const Chat& c : others) add(c);
     // Who has shared a block of rows knows which pages those are.
@@ -76,6 +80,11 @@ class SessionBytes {
   }
 
  private:
+  /// Its tokens are those that the ledger counts, and every layer has a row for each.
+  static void expect_sound(const Chat& c) {
+    const Status agrees = c.get()->p->check();
+    EXPECT_TRUE(agrees.is_ok()) << agrees.text();
+  }
   void add(const Chat& c) {
     for (const sharpi_memory_row& r : rows_of_handle(sharpi_session_memory, c.get())) {
       rows_ += r.held_bytes;

@@ -159,6 +159,24 @@ static int print_tokens(const chat* c, answer* a, const int32_t* tokens, uint32_
   }
 }
 
+/* What is left of a character that did not end. */
+static int print_rest(answer* a) {
+  sharpi_error err = SHARPI_ERROR_INIT;
+  char rest[16];
+  size_t len = 0;
+  if (sharpi_text_stream_finish(&a->stream, rest, sizeof rest, &len, &err) != SHARPI_OK) {
+    return report_error("text", &err);
+  }
+  if (len == 0) return 0;
+  fwrite(rest, 1, len, stdout);
+  a->text = realloc(a->text, a->len + len);
+  if (a->text == NULL) abort();
+  memcpy(a->text + a->len, rest, len);
+  a->len += len;
+  a->room = a->len;
+  return 0;
+}
+
 static int write_answer(chat* c, answer* a) {
   sharpi_error err = SHARPI_ERROR_INIT;
   int32_t tokens[32];
@@ -187,7 +205,7 @@ static int write_answer(chat* c, answer* a) {
     if (ended) break;
     made += n;
   }
-  return print_tokens(c, a, NULL, 0);
+  return print_rest(a);
 }
 
 static void print_speeds(const sharpi_session_summary* was, const sharpi_session* session) {

@@ -332,6 +332,26 @@ static int print_tokens(const sharpi_model* model, printer* p, const int32_t* to
   }
 }
 
+/* What is left of a character that did not end. */
+static int print_rest(printer* p) {
+  sharpi_error err = SHARPI_ERROR_INIT;
+  char rest[16];
+  size_t len = 0;
+  if (sharpi_text_stream_finish(&p->stream, rest, sizeof rest, &len, &err) != SHARPI_OK) {
+    return report_error("text", &err);
+  }
+  if (len == 0) return 0;
+  fwrite(rest, 1, len, stdout);
+  char* larger = checked_malloc(p->len + len + 1);
+  if (p->len > 0) memcpy(larger, p->all, p->len);
+  memcpy(larger + p->len, rest, len);
+  free(p->all);
+  p->all = larger;
+  p->len += len;
+  p->room = p->len;
+  return 0;
+}
+
 static int generate(const options* o, objects* x, printer* p) {
   sharpi_error err = SHARPI_ERROR_INIT;
   int32_t tokens[33];
@@ -351,7 +371,7 @@ static int generate(const options* o, objects* x, printer* p) {
     if (ended) break;
     made += n;
   }
-  return print_tokens(x->model, p, NULL, 0); /* what is left of an unfinished character */
+  return print_rest(p);
 }
 
 static void print_speed(const sharpi_session* session) {

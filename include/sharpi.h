@@ -57,7 +57,7 @@
  * the file's own template, BOS included where the template has it; sharpi_session_prefill() reads them; then
  * sharpi_session_step() until sharpi_token_is_end(), each token through sharpi_detokenize_stream(), which
  * holds back incomplete characters, and sharpi_stop_stream_push() where the host has stop strings of its
- * own; sharpi_chat_parse() takes the answer apart into reasoning, content and tool calls. For the next turn,
+ * own (at the end sharpi_text_stream_finish() and sharpi_stop_stream_finish()); sharpi_chat_parse() takes the answer apart into reasoning, content and tool calls. For the next turn,
  * tokenise the whole conversation again, keep the longest common beginning of its ids and of the session's
  * (sharpi_session_tokens(), sharpi_session_truncate()) and read the rest.
  *
@@ -782,13 +782,18 @@ typedef struct sharpi_text_stream {
 } sharpi_text_stream;
 /** Like sharpi_detokenize(), but always valid UTF-8: the incomplete tail waits in `stream`, and bytes that
  *  cannot become a character come out as U+FFFD, one for each longest beginning of one (as Unicode recommends).
- *  With n = 0 what is held comes out so, too. On failure the stream is unchanged.
+ *  At the end of the text sharpi_text_stream_finish() gives what is held. On failure the stream is unchanged.
  *  @return SHARPI_OK; INVALID_ARGUMENT, BUFFER_TOO_SMALL, UNSUPPORTED (tokenizer).
  *  @thread one per stream. @since 1.0 */
 SHARPI_API sharpi_status sharpi_detokenize_stream(const sharpi_model *model, sharpi_text_stream *stream,
                                                   const int32_t *tokens, uint32_t n, uint32_t flags,
                                                   char *out, size_t cap, size_t *out_len,
                                                   sharpi_error *err) SHARPI_NOEXCEPT;
+/** The text has ended: what is held comes out as U+FFFD, and the stream is as new. On failure it is unchanged.
+ *  @return SHARPI_OK; INVALID_ARGUMENT, BUFFER_TOO_SMALL (16 bytes are always enough). @thread one per stream.
+ *  @since 1.0 */
+SHARPI_API sharpi_status sharpi_text_stream_finish(sharpi_text_stream *stream, char *out, size_t cap,
+                                                   size_t *out_len, sharpi_error *err) SHARPI_NOEXCEPT;
 /** 1 when the token ends a generation (end of turn, end of text), 0 when not or outside the vocabulary.
  *  @return 0 or 1. @thread any. @since 1.0 */
 SHARPI_API int32_t sharpi_token_is_end(const sharpi_model *model, int32_t token) SHARPI_NOEXCEPT;
@@ -825,7 +830,8 @@ typedef struct sharpi_stop_stream {
 } sharpi_stop_stream;
 /** Passes text on up to the first stop string and holds back what may still become one. The stop string that
  *  ends first in the text counts, of those that end together the longest; how the text is cut into calls makes
- *  no difference. With len = 0 whatever is held comes out. On failure the stream is unchanged.
+ *  no difference, and empty ones change nothing. At the end of the text sharpi_stop_stream_finish() gives what is
+ *  held. On failure the stream is unchanged.
  *  @param stops n_stops NUL-terminated strings of 1 to SHARPI_STOP_BYTES bytes, the same in every call.
  *  @return SHARPI_OK; INVALID_ARGUMENT, BUFFER_TOO_SMALL (len + SHARPI_STOP_BYTES is always enough).
  *  @thread one per stream. @since 1.0 */
@@ -833,9 +839,20 @@ SHARPI_API sharpi_status sharpi_stop_stream_push(sharpi_stop_stream *stream, con
                                                  uint32_t n_stops, const char *text, size_t len, char *out,
                                                  size_t cap, size_t *out_len, sharpi_error *err) SHARPI_NOEXCEPT;
 
+/** The text has ended: what is held comes out, unless a stop string was found. `stopped` and `which` stay.
+ *  On failure the stream is unchanged.
+ *  @return SHARPI_OK; INVALID_ARGUMENT, BUFFER_TOO_SMALL (SHARPI_STOP_BYTES are always enough).
+ *  @thread one per stream. @since 1.0 */
+SHARPI_API sharpi_status sharpi_stop_stream_finish(sharpi_stop_stream *stream, char *out, size_t cap,
+                                                   size_t *out_len, sharpi_error *err) SHARPI_NOEXCEPT;
+
 /** One message of a conversation. What is null is absent; `content` that is null is JSON's null. */
 typedef struct sharpi_message {
-  const char *role;                            /**< NUL-terminated: "system", "user", "assistant", "tool", ... */
+  const char *role;                            /**< NUL-terminated: "system", "user", "assistant", "tool", ... Like
+                                                    all of a message it cannot make a control token, but for
+                                                    roles of published templates (these, "developer", "model",
+                                                    "tools", "function", "ipython", "observation",
+                                                    "documents"), out of which some templates make theirs. */
   const char *content;
   size_t content_len;
   const char *reasoning;                       /**< An assistant's thoughts, apart from its answer. */

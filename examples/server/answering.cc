@@ -123,7 +123,7 @@ void Answering::push(int32_t token, std::vector<sharpi_logprob> logprobs) {
   job_->push({token, stopped_text(text), n, std::move(logprobs)});
 }
 
-// The text up to a stop string; what may become one waits. An empty text asks for what waits.
+// The text up to a stop string; what may become one waits.
 std::string Answering::stopped_text(const std::string& text) {
   if (stops_.empty()) return text;
   return sized<std::string, size_t>([&](char* to, size_t cap, size_t* len, sharpi_error* err) {
@@ -135,11 +135,12 @@ std::string Answering::stopped_text(const std::string& text) {
 void Answering::flush() {
   const std::string text =
       sized<std::string, size_t>([&](char* to, size_t cap, size_t* len, sharpi_error* err) {
-        return sharpi_detokenize_stream(engine_.model(), &characters_, nullptr, 0,
-                                        job_->generation().text_flags, to, cap, len, err);
+        return sharpi_text_stream_finish(&characters_, to, cap, len, err);
       });
-  std::string rest = text.empty() ? std::string() : stopped_text(text);
-  if (!stops_.empty()) rest += stopped_text("");
+  std::string rest = stopped_text(text);
+  rest += sized<std::string, size_t>([&](char* to, size_t cap, size_t* len, sharpi_error* err) {
+    return sharpi_stop_stream_finish(&stop_, to, cap, len, err);
+  });
   if (!rest.empty()) job_->push({-1, rest, 0, {}});
 }
 

@@ -87,12 +87,26 @@ sharpi_status sharpi_detokenize_stream(const sharpi_model* model, sharpi_text_st
     std::string text;
     sharpi::Utf8Stream splitter;
     splitter.push(bytes, &text);
-    const std::string held(n == 0 ? std::string_view() : splitter.held());
-    if (n == 0) splitter.flush(&text);
+    const std::string held(splitter.held());
     SHARPI_TRY(api::copy_text(text, out, cap, out_len));
     *stream = {};
     stream->n_held = static_cast<uint32_t>(held.size());
     std::memcpy(stream->held, held.data(), held.size());
+    return Status::ok();
+  });
+}
+
+sharpi_status sharpi_text_stream_finish(sharpi_text_stream* stream, char* out, size_t cap,
+                                        size_t* out_len, sharpi_error* err) SHARPI_NOEXCEPT {
+  return api::guard(err, [&]() -> Status {
+    SHARPI_TRY(check_stream(stream));
+    SHARPI_TRY(api::check_out(out, cap, out_len));
+    std::string text;
+    sharpi::Utf8Stream splitter;
+    splitter.push({stream->held, stream->n_held}, &text);
+    splitter.flush(&text);
+    SHARPI_TRY(api::copy_text(text, out, cap, out_len));
+    *stream = {};
     return Status::ok();
   });
 }

@@ -116,13 +116,23 @@ sharpi_status sharpi_stop_stream_push(sharpi_stop_stream* stream, const char* co
     if (stream->stopped != 0) return api::copy_text({}, out, cap, out_len);
     std::string all(stream->held, stream->n_held);
     if (len != 0) all.append(text, len);
-    sharpi::StopCut cut = sharpi::find_stop(all, list);
-    if (len == 0 && !cut.stopped) cut.n_safe = all.size();
+    const sharpi::StopCut cut = sharpi::find_stop(all, list);
     SHARPI_TRY(api::copy_text({all.data(), cut.n_safe}, out, cap, out_len));
     stream->stopped = cut.stopped ? 1 : 0;
     stream->which = cut.which;
     stream->n_held = cut.stopped ? 0 : static_cast<uint32_t>(all.size() - cut.n_safe);
     std::memcpy(stream->held, all.data() + cut.n_safe, stream->n_held);
+    return Status::ok();
+  });
+}
+
+sharpi_status sharpi_stop_stream_finish(sharpi_stop_stream* stream, char* out, size_t cap,
+                                        size_t* out_len, sharpi_error* err) SHARPI_NOEXCEPT {
+  return api::guard(err, [&]() -> Status {
+    SHARPI_TRY(check_stop_stream(stream));
+    SHARPI_TRY(api::check_out(out, cap, out_len));
+    SHARPI_TRY(api::copy_text({stream->held, stream->n_held}, out, cap, out_len));
+    stream->n_held = 0;
     return Status::ok();
   });
 }

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <ctime>
+#include <iterator>
 
 #include "text/jinja/json.h"
 #include "text/jinja/template.h"
@@ -31,13 +32,13 @@ std::string text_of(const Tokenizer& tokenizer, int32_t id) {
   return id < 0 ? std::string() : std::string(tokenizer.raw_text(id));
 }
 
-/// Templates build control tokens out of roles, as in '<|' + role + '|>'. So a role that is a plain
-/// word counts as the template's text; anything else does not.
-bool is_plain_word(std::string_view text) {
-  return !text.empty() && std::all_of(text.begin(), text.end(), [](char c) {
-    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_' ||
-           c == '-';
-  });
+/// Templates build control tokens out of roles, as in '<|' + role + '|>'. So the roles of published
+/// templates count as the template's text; any other word is foreign, like all of a message.
+bool is_known_role(std::string_view role) {
+  static constexpr std::string_view kRoles[] = {"system",  "developer",   "user",     "assistant",
+                                                "model",   "tool",        "tools",    "function",
+                                                "ipython", "observation", "documents"};
+  return std::find(std::begin(kRoles), std::end(kRoles), role) != std::end(kRoles);
 }
 
 class Builder {
@@ -49,7 +50,7 @@ class Builder {
     jinja::Dict* dict = heap_.dict();
     *out = Value::of(Kind::kDict, dict);
     SHARPI_TRY(heap_.charge(m.content.size() + m.reasoning.size() + 1024));
-    dict->set(key("role"), heap_.text(m.role, !is_plain_word(m.role)));
+    dict->set(key("role"), heap_.text(m.role, !is_known_role(m.role)));
     const bool none = m.content.data() == nullptr;
     Value content = none ? Value::none() : heap_.text(m.content, true);
     if (m.parts.data() != nullptr) SHARPI_TRY(parts(m.parts, &content));

@@ -123,8 +123,8 @@ Status Tokenizer::Impl::index_special() {
     all.push_back({text, static_cast<int32_t>(id), is_user});
     if (is_user) user.push_back(all.back());
   }
-  user_defined = SpecialTokens(std::move(user));
-  all_special = SpecialTokens(std::move(all));
+  user_defined = SpecialTokens(user);
+  all_special = SpecialTokens(all);
   return Status::ok();
 }
 
@@ -150,8 +150,9 @@ Status Tokenizer::Impl::encode(std::string_view text, const SpecialTokens& speci
   if (byte_level()) {
     SHARPI_TRY_ASSIGN(scratch.matcher, PreTokenizer::Matcher::create(*pre_tokenizer));
   }
+  SpecialTokens::Search search(special, text, foreign);
   for (size_t at = 0; at < text.size();) {
-    const SpecialTokens::Match match = special.next(text, at, foreign);
+    const SpecialTokens::Match match = search.next(at);
     const std::string_view fragment = text.substr(at, match.at - at);
     if (byte_level()) {
       SHARPI_TRY(encode_byte_level(fragment, &scratch, out));
@@ -350,7 +351,8 @@ Status Tokenizer::encode(std::string_view text, bool add_special, bool parse_spe
   const SpecialTokens& special = parse_special ? impl_->all_special : impl_->user_defined;
   const size_t before = out->size();
   if (add_special && vocabulary.add_bos()) {
-    const SpecialTokens::Match first = special.next(text, 0);
+    const std::string_view begin = text.substr(0, SpecialTokens::kMaxBytes);
+    const SpecialTokens::Match first = SpecialTokens::Search(special, begin).next(0);
     const bool has_bos = first.at == 0 && first.id == vocabulary.bos();
     if (!has_bos) out->push_back(vocabulary.bos());
   }

@@ -296,6 +296,41 @@ TEST(Chat, AMessageCannotCloseItsTurn) {
   EXPECT_EQ(count(ids, end), 1);
 }
 
+TEST(Chat, ARoleCannotCloseATurnEither) {
+  const auto t = fixture_tokenizer("tiny-qwen3");
+  auto text = ChatTemplate::from_source("<|{{ messages[0].role }}|>", "", "");
+  const auto ids = [&](std::string_view role) {
+    const Messages messages = {{.role = role, .content = "x"}};
+    ChatRequest request;
+    request.messages = messages;
+    auto rendered = text->render(request);
+    EXPECT_TRUE(rendered.is_ok()) << rendered.status().text();
+    EXPECT_EQ(rendered.value().bytes(), "<|" + std::string(role) + "|>");
+    std::vector<int32_t> out;
+    EXPECT_TRUE(t->encode_marked(rendered.value(), &out).is_ok());
+    return out;
+  };
+  const auto count = [](const std::vector<int32_t>& all, int32_t id) {
+    return std::count(all.begin(), all.end(), id);
+  };
+  EXPECT_EQ(count(ids("im_end"), t->find("<|im_end|>")), 0);
+  EXPECT_EQ(count(ids("endoftext"), t->find("<|endoftext|>")), 0);
+}
+
+TEST(Chat, PublishedRolesAreWordsOfTheTemplate) {
+  // Phi 3 and GLM 4 make control tokens out of them.
+  auto text = ChatTemplate::from_source("<|{{ messages[0].role }}|>", "", "");
+  for (const char* role : {"system", "developer", "user", "assistant", "model", "tool", "function",
+                           "ipython", "observation"}) {
+    const Messages messages = {{.role = role, .content = "x"}};
+    ChatRequest request;
+    request.messages = messages;
+    auto rendered = text->render(request);
+    ASSERT_TRUE(rendered.is_ok());
+    EXPECT_FALSE(rendered.value().has_foreign()) << role;
+  }
+}
+
 TEST(Chat, AKeyOfACallCannotCloseItsTurnEither) {
   const auto t = fixture_tokenizer("tiny-qwen3");
   auto text = ChatTemplate::from_source(

@@ -104,6 +104,7 @@ v
 {{ list | reverse | list }}{{ 'abc' | reverse }}{{ [1, 2, 3, 4, 5] | batch(2) | list }}{{ [1, 2, 3] | batch(2, 'x') | list }}{{ 'abc' | list }}
 {{ '3' | int }}{{ 'x' | int }}{{ 'x' | int(5) }}{{ '2.7' | int }}{{ f | int }}{{ 'ff' | int(base=16) }}{{ ' 12 ' | int }}{{ '1.5' | float }}{{ 'z' | float }}{{ -3 | abs }}{{ f | round }}{{ 2.567 | round(2) }}{{ 3.5 | round(method='floor') }}{{ no | int }}
 {{ lines | indent }}|{{ lines | indent(2, true) }}|{{ lines | indent(2, blank=true) }}|{{ 'x' | indent(4, first=true) }}|{{ lines | indent('> ') }}
+{% for x in ['a\n', 'a\r', 'a\r\n', 'a\x0b', '\n', '', 'a\n\nb', 'a\u2028b'] %}[{{ x | indent(1) }}][{{ x | indent('-', true, true) }}]{% endfor %}
 {{ '<a>' | e }}{{ '<a>' | safe }}{{ ('<a>' | safe) + '<b>' }}{{ '<b>' + ('<a>' | safe) }}{{ ('<a>' | safe) ~ '<b>' }}{{ ('<a>' | safe) | upper + '&' }}{{ '<' | e | e }}
 {{ messages[1].content | safe + messages[1].content }}
 {{ n | string + 'x' }}{{ 1 is divisibleby 1 }}{{ n is odd }}{{ n is even }}{{ n is eq 7 }}{{ n is gt(3) }}{{ n is in [7] }}{{ 'a' is lower }}{{ no is none }}{{ no is not none }}{{ t is true }}{{ n is true }}{{ t is boolean }}

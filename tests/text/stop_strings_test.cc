@@ -29,8 +29,13 @@ std::string streamed(const std::string& text, const std::vector<const char*>& st
   };
   for (size_t at = 0; at < text.size(); at += piece) {
     push(text.data() + at, std::min(piece, text.size() - at));
+    push(nullptr, 0);
   }
-  push(nullptr, 0);
+  push(nullptr, 0);  // an empty piece, as a token inside a character gives, changes nothing
+  char buffer[SHARPI_STOP_BYTES];
+  size_t length = 0;
+  EXPECT_EQ(sharpi_stop_stream_finish(stream, buffer, sizeof buffer, &length, &e), SHARPI_OK);
+  out.append(buffer, length);
   return out;
 }
 

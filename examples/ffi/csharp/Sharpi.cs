@@ -424,6 +424,9 @@ namespace LibSharpi
         [DllImport(Library)] public static extern int sharpi_detokenize_stream(
             IntPtr model, sharpi_text_stream* stream, int* tokens, uint n, uint flags,
             byte* result, UIntPtr cap, UIntPtr* out_len, sharpi_error* err);
+        [DllImport(Library)] public static extern int sharpi_text_stream_finish(
+            sharpi_text_stream* stream, byte* result, UIntPtr cap, UIntPtr* out_len,
+            sharpi_error* err);
         [DllImport(Library)] public static extern int sharpi_token_is_end(
             IntPtr model, int token);
         [DllImport(Library)] public static extern uint sharpi_token_attributes(
@@ -436,6 +439,9 @@ namespace LibSharpi
         [DllImport(Library)] public static extern int sharpi_stop_stream_push(
             sharpi_stop_stream* stream, byte** stops, uint n_stops, byte* text, UIntPtr len,
             byte* result, UIntPtr cap, UIntPtr* out_len, sharpi_error* err);
+        [DllImport(Library)] public static extern int sharpi_stop_stream_finish(
+            sharpi_stop_stream* stream, byte* result, UIntPtr cap, UIntPtr* out_len,
+            sharpi_error* err);
         [DllImport(Library)] public static extern void sharpi_chat_params_init(
             sharpi_chat_params* p, UIntPtr size);
         [DllImport(Library)] public static extern int sharpi_chat_format(

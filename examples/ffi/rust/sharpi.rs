@@ -471,6 +471,9 @@ functions! {
         model: *const sharpi_model, stream: *mut sharpi_text_stream, tokens: *const i32,
         n: u32, flags: u32, out: *mut c_char, cap: usize, out_len: *mut usize,
         err: *mut sharpi_error) -> i32;
+    fn sharpi_text_stream_finish(
+        stream: *mut sharpi_text_stream, out: *mut c_char, cap: usize, out_len: *mut usize,
+        err: *mut sharpi_error) -> i32;
     fn sharpi_token_is_end(model: *const sharpi_model, token: i32) -> i32;
     fn sharpi_token_attributes(model: *const sharpi_model, token: i32) -> u32;
     fn sharpi_token_id(
@@ -482,6 +485,9 @@ functions! {
     fn sharpi_stop_stream_push(
         stream: *mut sharpi_stop_stream, stops: *const *const c_char, n_stops: u32,
         text: *const c_char, len: usize, out: *mut c_char, cap: usize, out_len: *mut usize,
+        err: *mut sharpi_error) -> i32;
+    fn sharpi_stop_stream_finish(
+        stream: *mut sharpi_stop_stream, out: *mut c_char, cap: usize, out_len: *mut usize,
         err: *mut sharpi_error) -> i32;
     fn sharpi_chat_params_init(p: *mut sharpi_chat_params, size: usize) -> ();
     fn sharpi_chat_format(

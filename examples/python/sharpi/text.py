@@ -3,12 +3,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import json
 import os
 import threading
 from dataclasses import dataclass
-from typing import Any, Dict, Iterable, List, Mapping, Optional, Sequence, Tuple, Union
+from typing import Any, Dict, Iterable, Iterator, List, Mapping, Optional, Sequence, Tuple, Union
 
 from . import _abi
 from ._handles import Closing
@@ -209,23 +210,26 @@ class TextStream:
 
     def push(self, *tokens: int) -> str:
         """The characters that are complete with these tokens."""
-        return self._push(tokens) if tokens else ""
+        block, n = int_array(tokens, "i", "tokens")
+        with self._alone(), self._model._handle as model:
+            text = read_bytes(lib.sharpi_detokenize_stream, model, ctypes.byref(self._state), block,
+                              n, self._flags)
+        return text.decode("utf-8", "replace")
 
     def finish(self) -> str:
-        """Whatever is held."""
-        return self._push(())
+        """The text has ended: whatever is held."""
+        with self._alone():
+            text = read_bytes(lib.sharpi_text_stream_finish, ctypes.byref(self._state))
+        return text.decode("utf-8", "replace")
 
-    def _push(self, tokens: Tuple[int, ...]) -> str:
-        block, n = int_array(tokens, "i", "tokens")
+    @contextlib.contextmanager
+    def _alone(self) -> Iterator[None]:
         if not self._lock.acquire(blocking=False):
             raise Busy("another call is using the stream")
         try:
-            with self._model._handle as model:
-                text = read_bytes(lib.sharpi_detokenize_stream, model, ctypes.byref(self._state), block,
-                                  n, self._flags)
+            yield
         finally:
             self._lock.release()
-        return text.decode("utf-8", "replace")
 
 
 class StopStream:
@@ -240,9 +244,9 @@ class StopStream:
         self._block = (ctypes.c_char_p * len(data))(*data)
         self._state = _abi.sharpi_stop_stream()
         self._lock = threading.Lock()
-        # Refusals come now, not with the first text: an empty text takes nothing from a fresh stream.
+        # Refusals come now, not with the first text.
         if data:
-            self._push(b"")
+            self.push("")
 
     @property
     def stopped(self) -> Optional[str]:
@@ -252,20 +256,22 @@ class StopStream:
         """What can be passed on; nothing after a stop string."""
         if not self._stops:
             return text
-        return self._push(utf8(text)).decode("utf-8", "replace") if text else ""
+        data = utf8(text)
+        return self._alone(lib.sharpi_stop_stream_push, self._block, len(self._stops), data, len(data),
+                           cap=len(data) + _abi.SHARPI_STOP_BYTES)
 
     def finish(self) -> str:
-        """Whatever is held; the text has ended."""
-        return self._push(b"").decode("utf-8", "replace") if self._stops else ""
+        """The text has ended: whatever is held."""
+        return self._alone(lib.sharpi_stop_stream_finish, cap=_abi.SHARPI_STOP_BYTES)
 
-    def _push(self, data: bytes) -> bytes:
+    def _alone(self, call: Any, *arguments: Any, cap: int) -> str:
         if not self._lock.acquire(blocking=False):
             raise Busy("another call is using the stream")
         try:
-            return read_bytes(lib.sharpi_stop_stream_push, ctypes.byref(self._state), self._block,
-                              len(self._stops), data, len(data), cap=len(data) + _abi.SHARPI_STOP_BYTES)
+            data = read_bytes(call, ctypes.byref(self._state), *arguments, cap=cap)
         finally:
             self._lock.release()
+        return data.decode("utf-8", "replace")
 
 
 @dataclass(frozen=True)

@@ -156,6 +156,7 @@ Status Interpreter::call_macro(const Macro& macro, const Arguments& given, const
 
 Status Interpreter::range(const Arguments& given, Value* out) {
   int64_t v[3] = {0, 0, 1};
+  bool foreign = false;
   const size_t n = given.positional.size();
   if (n < 1 || n > 3 || !given.keywords.empty()) {
     return Status::error(Code::kInvalidArgument, "range takes one to three numbers");
@@ -168,6 +169,7 @@ Status Interpreter::range(const Arguments& given, Value* out) {
                            "'%s' object cannot be interpreted as an integer", type_name(p));
     }
     v[n == 1 ? 1 : i] = p.is(Kind::kInt) ? p.integer : p.boolean;
+    foreign = foreign || p.foreign;
   }
   if (v[2] == 0) return Status::error(Code::kInvalidArgument, "range() arg 3 must not be zero");
   __extension__ using Wide = __int128;
@@ -183,6 +185,7 @@ Status Interpreter::range(const Arguments& given, Value* out) {
   SHARPI_TRY(heap_.charge(static_cast<uint64_t>(count) * sizeof(Value)));
   for (int64_t i = 0; i < static_cast<int64_t>(count); ++i) {
     list->items.push_back(Value::of(v[0] + i * v[2]));
+    list->items.back().foreign = foreign;
   }
   *out = Value::of(Kind::kRange, list);
   return Status::ok();

@@ -15,6 +15,7 @@ namespace sharpi::jinja {
 namespace {
 
 constexpr int kMaxFilterDepth = 8;
+constexpr int64_t kMaxIndent = 64;  // bytes of what tojson indents and separates by
 
 constexpr std::pair<std::string_view, Filter> kFilters[] = {
     {"abs", Filter::kAbs},           {"attr", Filter::kAttr},
@@ -80,23 +81,25 @@ Status int_filter(const Value& value, const Arguments& arguments, Heap* heap, Va
   }
   *out = value.is(Kind::kNumeral) ? value : p[0];
   double real = 0;
+  bool found = false;
   if (value.is(Kind::kInt) || value.is(Kind::kBool)) {
     *out = Value::of(value.is(Kind::kInt) ? value.integer : int64_t{value.boolean});
-    return Status::ok();
-  }
-  if (value.is_string()) {
+    found = true;
+  } else if (value.is_string()) {
     SHARPI_TRY(heap->work(value.text->size()));
-    bool found = false;
     if (p[1].is(Kind::kInt)) {
       SHARPI_TRY(integer_of_text(value.bytes(), p[1].integer, heap, out, &found));
     }
-    if (found || !real_of_text(value.bytes(), &real) || !std::isfinite(real)) return Status::ok();
+    if (!found && (!real_of_text(value.bytes(), &real) || !std::isfinite(real)))
+      return Status::ok();
   } else if (value.is(Kind::kFloat) && !std::isnan(value.real)) {
     real = value.real;
   } else {
     return Status::ok();
   }
-  return integer_of_real(real, heap, out);
+  if (!found) SHARPI_TRY(integer_of_real(real, heap, out));
+  out->foreign = is_foreign(value);
+  return Status::ok();
 }
 
 Status float_filter(const Value& value, const Arguments& arguments, Heap* heap, Value* out) {
@@ -117,7 +120,9 @@ Status float_filter(const Value& value, const Arguments& arguments, Heap* heap, 
   if (value.is(Kind::kFloat)) *out = value;
   if (value.is(Kind::kInt)) *out = Value::of(static_cast<double>(value.integer));
   if (value.is(Kind::kBool)) *out = Value::of(value.boolean ? 1.0 : 0.0);
-  if (value.is_string() && real_of_text(value.bytes(), &real)) *out = Value::of(real);
+  const bool number = value.is_string() && real_of_text(value.bytes(), &real);
+  if (number) *out = Value::of(real);
+  if (number || !value.is_string()) out->foreign = is_foreign(value) || out->foreign;
   return Status::ok();
 }
 
@@ -134,6 +139,7 @@ Status abs_filter(const Value& value, Value* out) {
     return Status::error(Code::kInvalidArgument, "bad operand type for abs(): '%s'",
                          type_name(value));
   }
+  out->foreign = value.foreign;
   return Status::ok();
 }
 
@@ -157,7 +163,10 @@ Status round_filter(const Value& value, const Arguments& arguments, Value* out) 
   }
   const bool whole = value.is(Kind::kInt) || value.is(Kind::kBool);
   if (common && whole && p[0].is(Kind::kInt)) {
-    return round_integer(value.is(Kind::kInt) ? value.integer : value.boolean, p[0].integer, out);
+    SHARPI_TRY(
+        round_integer(value.is(Kind::kInt) ? value.integer : value.boolean, p[0].integer, out));
+    out->foreign = value.foreign || p[0].foreign;
+    return Status::ok();
   }
   if (value.is(Kind::kNumeral)) return too_large();
   if (!value.is_number() || !p[0].is(Kind::kInt) || p[0].integer > 15 || p[0].integer < -15) {
@@ -177,7 +186,45 @@ Status round_filter(const Value& value, const Arguments& arguments, Value* out) 
                                : std::nearbyint(x * scale) / scale;
   }
   *out = Value::of(result);
+  out->foreign = value.foreign || p[0].foreign;
   return Status::ok();
+}
+
+/// tojson's `indent`: so many spaces, or a text.
+Status read_indent(const Value& given, JsonLayout* layout) {
+  if (given.is(Kind::kNone)) return Status::ok();
+  int64_t n = 0;
+  if (given.is_string()) {
+    n = static_cast<int64_t>(given.text->size());
+    layout->indent = *given.text;
+  } else if (given.is(Kind::kInt) || given.is(Kind::kBool)) {
+    n = given.is(Kind::kInt) ? given.integer : given.boolean;
+    const auto spaces = static_cast<size_t>(std::clamp<int64_t>(n, 0, kMaxIndent));
+    layout->indent = MarkedText(std::string(spaces, ' '), given.foreign);
+  } else {
+    return Status::error(Code::kInvalidArgument, "tojson's indent is a number or a string");
+  }
+  if (n > kMaxIndent) {
+    return Status::error(Code::kDoesNotFit, "tojson indents by %d at most",
+                         static_cast<int>(kMaxIndent));
+  }
+  layout->indented = true;
+  layout->item_separator = MarkedText(",", false);
+  return Status::ok();
+}
+
+/// tojson's `separators`: two texts.
+Status read_separators(const Value& given, JsonLayout* layout) {
+  if (given.is(Kind::kNone)) return Status::ok();
+  bool fits = given.is(Kind::kTuple) || given.is(Kind::kList);
+  fits = fits && given.list->items.size() == 2;
+  for (size_t i = 0; fits && i < 2; ++i) {
+    const Value& part = given.list->items[i];
+    fits = part.is_string() && static_cast<int64_t>(part.text->size()) <= kMaxIndent;
+    if (fits) (i == 0 ? layout->item_separator : layout->key_separator) = *part.text;
+  }
+  if (fits) return Status::ok();
+  return Status::error(Code::kInvalidArgument, "tojson's separators are two strings");
 }
 
 Status tojson_filter(const Value& value, const Arguments& arguments, Heap* heap, Value* out) {
@@ -186,30 +233,8 @@ Status tojson_filter(const Value& value, const Arguments& arguments, Heap* heap,
   JsonLayout layout;
   layout.ensure_ascii = truthy(p[0]);
   layout.sort_keys = truthy(p[3]);
-  if (p[1].is(Kind::kInt) || p[1].is(Kind::kBool)) {
-    const int64_t n = p[1].is(Kind::kInt) ? p[1].integer : p[1].boolean;
-    if (n > 64) return Status::error(Code::kDoesNotFit, "tojson indents by 64 at most");
-    layout.indented = true;
-    layout.indent.assign(static_cast<size_t>(std::max<int64_t>(n, 0)), ' ');
-  } else if (p[1].is_string()) {
-    if (p[1].text->size() > 64)
-      return Status::error(Code::kDoesNotFit, "tojson indents by 64 at most");
-    layout.indented = true;
-    layout.indent = p[1].bytes();
-  } else if (!p[1].is(Kind::kNone)) {
-    return Status::error(Code::kInvalidArgument, "tojson's indent is a number or a string");
-  }
-  if (layout.indented) layout.item_separator.pop_back();
-  if (p[2].is(Kind::kTuple) || p[2].is(Kind::kList)) {
-    const auto& parts = p[2].list->items;
-    const bool fits = parts.size() == 2 && parts[0].is_string() && parts[1].is_string() &&
-                      parts[0].text->size() <= 64 && parts[1].text->size() <= 64;
-    if (!fits) return Status::error(Code::kInvalidArgument, "tojson's separators are two strings");
-    layout.item_separator = parts[0].bytes();
-    layout.key_separator = parts[1].bytes();
-  } else if (!p[2].is(Kind::kNone)) {
-    return Status::error(Code::kInvalidArgument, "tojson's separators are two strings");
-  }
+  SHARPI_TRY(read_indent(p[1], &layout));
+  SHARPI_TRY(read_separators(p[2], &layout));
   MarkedText text;
   SHARPI_TRY(write_json(value, layout, heap, &text));
   *out = heap->text(std::move(text));

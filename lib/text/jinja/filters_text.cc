@@ -11,26 +11,35 @@ namespace {
 Status indent_filter(const Value& text, const Arguments& arguments, Heap* heap, Value* out) {
   Value p[3] = {Value::of(int64_t{4}), Value::of(false), Value::of(false)};
   SHARPI_TRY(bind(arguments, "indent", {"width", "first", "blank"}, p));
-  std::string by;
+  MarkedText by;
   if (p[0].is_string()) {
-    by = p[0].bytes();
+    by = *p[0].text;
   } else if (p[0].is(Kind::kInt)) {
-    by.assign(static_cast<size_t>(std::clamp<int64_t>(p[0].integer, 0, 64)), ' ');
+    const auto spaces = static_cast<size_t>(std::clamp<int64_t>(p[0].integer, 0, 64));
+    by = MarkedText(std::string(spaces, ' '), p[0].foreign);
   }
   if (by.size() > 64) return Status::error(Code::kDoesNotFit, "indent is 64 at most");
-  // Lines end where splitlines() ends them; Jinja joins them with \n again.
-  Value lines;
-  SHARPI_TRY(call_method(text, Method::kSplitlines, "splitlines", {}, heap, &lines));
-  std::vector<Value> parts = lines.list->items;
-  const std::string& s = text.text->bytes();
-  if (s.empty() || s.back() == '\n' || s.back() == '\r') parts.push_back(heap->text("", false));
+  // Lines end where splitlines() ends them, with a last \n added; Jinja joins them with \n again.
+  MarkedText ended = *text.text;
+  ended.append("\n", false);
+  const Value whole = heap->text(std::move(ended));
+  Value lines, with_ends;
+  Arguments keep_ends;
+  keep_ends.positional.push_back(Value::of(true));
+  SHARPI_TRY(call_method(whole, Method::kSplitlines, "splitlines", {}, heap, &lines));
+  SHARPI_TRY(call_method(whole, Method::kSplitlines, "splitlines", keep_ends, heap, &with_ends));
+  const std::vector<Value>& parts = lines.list->items;
   MarkedText result;
-  SHARPI_TRY(heap->charge(s.size() + parts.size() * (by.size() + 1)));
+  SHARPI_TRY(heap->charge(parts.size() * (by.size() + by.mark_bytes() + 9)));
   for (size_t i = 0; i < parts.size(); ++i) {
-    if (i > 0) result.append("\n", false);
-    const bool indents = i == 0 ? truthy(p[1]) : truthy(p[2]) || !parts[i].text->empty();
-    if (indents) result.append(by, false);
-    result.append(*parts[i].text);
+    const MarkedText& line = *parts[i].text;
+    if (i > 0) {
+      const MarkedText& before = *with_ends.list->items[i - 1].text;
+      result.append("\n", before.foreign_in(parts[i - 1].text->size(), before.size()));
+    }
+    const bool indents = i == 0 ? truthy(p[1]) : truthy(p[2]) || !line.empty();
+    if (indents) result.append(by);
+    result.append(line);
   }
   *out = heap->text(std::move(result), text.safe);
   return Status::ok();

@@ -9,6 +9,7 @@
 
 #include "base/utf8.h"
 #include "text/c_locale.h"
+#include "text/jinja/characters.h"
 
 namespace sharpi::jinja {
 namespace {
@@ -61,14 +62,15 @@ class Reader {
     if (skip("\"")) return string(out);
     if (skip("null")) {
       *out = Value::none();
-      return Status::ok();
+    } else if (skip("true")) {
+      *out = Value::of(true);
+    } else if (skip("false")) {
+      *out = Value::of(false);
+    } else {
+      SHARPI_TRY(number(out));
     }
-    const bool is_true = skip("true");
-    if (is_true || skip("false")) {
-      *out = Value::of(is_true);
-      return Status::ok();
-    }
-    return number(out);
+    out->foreign = true;
+    return Status::ok();
   }
 
   Status object(Value* out, int depth) {
@@ -241,7 +243,7 @@ void write_string(const MarkedText& text, bool ensure_ascii, MarkedText* out) {
       continue;
     }
     out->append(text, plain, at);
-    const bool foreign = text.foreign_at(at);
+    const bool foreign = text.foreign_in(at, at + n);
     if (escape != kFrom.npos) {
       const char pair[2] = {'\\', kTo[escape]};
       out->append({pair, 2}, foreign);
@@ -260,7 +262,7 @@ void write_string(const MarkedText& text, bool ensure_ascii, MarkedText* out) {
 void new_line(const JsonLayout& layout, int depth, MarkedText* out) {
   if (!layout.indented) return;
   out->append("\n", false);
-  for (int i = 0; i < depth; ++i) out->append(layout.indent, false);
+  for (int i = 0; i < depth; ++i) out->append(layout.indent);
 }
 
 std::string real_text(double value) {
@@ -293,7 +295,9 @@ Status write_key(const Value& key, const JsonLayout& layout, MarkedText* out) {
     default:
       return Status::error(Code::kInvalidArgument, "keys of JSON cannot be %s", type_name(key));
   }
-  out->append("\"" + text + "\"", false);
+  out->append("\"", false);
+  out->append(text, is_foreign(key));
+  out->append("\"", false);
   return Status::ok();
 }
 
@@ -316,11 +320,11 @@ Status write_object(const Dict& dict, const JsonLayout& layout, Heap* heap, Mark
   out->append("{", false);
   bool first = true;
   for (const auto& [key, value] : items) {
-    if (!first) out->append(layout.item_separator, false);
+    if (!first) out->append(layout.item_separator);
     first = false;
     new_line(layout, depth + 1, out);
     SHARPI_TRY(write_key(key, layout, out));
-    out->append(layout.key_separator, false);
+    out->append(layout.key_separator);
     SHARPI_TRY(write_value(value, layout, heap, out, depth + 1));
   }
   if (!first) new_line(layout, depth, out);
@@ -333,7 +337,7 @@ Status write_array(const List& list, const JsonLayout& layout, Heap* heap, Marke
   out->append("[", false);
   bool first = true;
   for (const Value& value : list.items) {
-    if (!first) out->append(layout.item_separator, false);
+    if (!first) out->append(layout.item_separator);
     first = false;
     new_line(layout, depth + 1, out);
     SHARPI_TRY(write_value(value, layout, heap, out, depth + 1));
@@ -350,19 +354,21 @@ Status write_value(const Value& value, const JsonLayout& layout, Heap* heap, Mar
   }
   if (heap->stack().is_spent()) return StackBound::spent();
   // A line of every level's indentation is the most that a value adds besides itself.
-  SHARPI_TRY(heap->charge(8 + layout.indent.size() * static_cast<size_t>(depth + 1)));
+  const size_t each = layout.item_separator.mark_bytes() + layout.key_separator.mark_bytes() + 8;
+  const size_t level = layout.indent.size() + layout.indent.mark_bytes();
+  SHARPI_TRY(heap->charge(each + level * static_cast<size_t>(depth + 1)));
   switch (value.kind) {
     case Kind::kNone:
-      out->append("null", false);
+      out->append("null", value.foreign);
       return Status::ok();
     case Kind::kBool:
-      out->append(value.boolean ? "true" : "false", false);
+      out->append(value.boolean ? "true" : "false", value.foreign);
       return Status::ok();
     case Kind::kInt:
-      out->append(std::to_string(value.integer), false);
+      out->append(std::to_string(value.integer), value.foreign);
       return Status::ok();
     case Kind::kFloat:
-      out->append(real_text(value.real), false);
+      out->append(real_text(value.real), value.foreign);
       return Status::ok();
     case Kind::kNumeral:
       SHARPI_TRY(heap->charge(value.text->size() + 8));

@@ -18,8 +18,9 @@ enum class JsonNumbers : uint8_t {
   kAsWritten  // they stay as they are
 };
 
-/// Every string of the value is foreign. Integers beyond 64 bits stay as they are written, halves
-/// of surrogate pairs that stand alone become U+FFFD. kInvalidArgument names `what` and the byte.
+/// Every string and number of the value is foreign. Integers beyond 64 bits stay as they are
+/// written, halves of surrogate pairs that stand alone become U+FFFD. kInvalidArgument names `what`
+/// and the byte.
 Status parse_json(std::string_view text, const char* what, Heap* heap, Value* out,
                   JsonNumbers numbers = JsonNumbers::kPython);
 
@@ -36,8 +37,8 @@ struct JsonLayout {
   bool ensure_ascii = false;
   bool sort_keys = false;
   bool indented = false;
-  std::string indent;  // of one level
-  std::string item_separator = ", ", key_separator = ": ";
+  MarkedText indent;  // of one level
+  MarkedText item_separator{", ", false}, key_separator{": ", false};
 };
 
 /// kInvalidArgument for what JSON cannot say (undefined, functions); kDoesNotFit for values nested

@@ -5,6 +5,7 @@
 #include <cstdlib>
 
 #include "base/utf8.h"
+#include "text/jinja/characters.h"
 #include "text/jinja/value.h"
 
 namespace sharpi::jinja {

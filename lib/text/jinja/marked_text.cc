@@ -10,6 +10,11 @@ bool MarkedText::foreign_at(size_t at) const {
   return ((it - flips_.begin()) & 1) != 0;
 }
 
+bool MarkedText::foreign_in(size_t from, size_t to) const {
+  const auto it = std::upper_bound(flips_.begin(), flips_.end(), from);
+  return ((it - flips_.begin()) & 1) != 0 || (it != flips_.end() && *it < to);
+}
+
 std::vector<ForeignSpan> MarkedText::foreign_spans() const {
   std::vector<ForeignSpan> out;
   for (size_t i = 0; i < flips_.size(); i += 2) {

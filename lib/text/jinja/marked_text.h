@@ -30,6 +30,8 @@ class MarkedText {
   /// What knowing the origins takes besides the text: texts of many short parts are large by it.
   size_t mark_bytes() const { return flips_.size() * sizeof(uint32_t); }
   bool foreign_at(size_t at) const;
+  /// Whether any of the bytes [from, to) is. pre: from < to.
+  bool foreign_in(size_t from, size_t to) const;
   /// Ascending, not touching each other.
   std::vector<ForeignSpan> foreign_spans() const;
 

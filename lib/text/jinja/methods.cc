@@ -7,6 +7,7 @@
 #include <iterator>
 
 #include "base/utf8.h"
+#include "text/jinja/characters.h"
 #include "text/jinja/text_search.h"
 
 namespace sharpi::jinja {
@@ -331,7 +332,7 @@ Status fill_zeros(const Value& self, const Arguments& arguments, Heap* heap, Val
   const bool sign = !self.text->empty() && (self.bytes()[0] == '-' || self.bytes()[0] == '+');
   MarkedText text;
   text.append(*self.text, 0, sign ? 1 : 0);
-  text.append(std::string(static_cast<size_t>(zeros), '0'), false);
+  text.append(std::string(static_cast<size_t>(zeros), '0'), p.foreign);
   text.append(*self.text, sign ? 1 : 0, self.text->size());
   *out = heap->text(std::move(text));
   return Status::ok();

@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "base/utf8.h"
+#include "text/jinja/characters.h"
 #include "text/jinja/methods.h"
 #include "text/jinja/text_search.h"
 
@@ -240,8 +241,12 @@ Status binary(Op op, const Value& a, const Value& b, Heap* heap, Value* out) {
   if (b.is(Kind::kUndefined)) return needs(b);
   if (a.is(Kind::kNumeral) || b.is(Kind::kNumeral)) return too_large();
   if (a.is_number() && b.is_number()) {
-    if (a.is(Kind::kFloat) || b.is(Kind::kFloat)) return reals(op, real_of(a), real_of(b), out);
-    return integers(op, integer_of(a), integer_of(b), out);
+    const bool foreign = a.foreign || b.foreign;
+    const bool real = a.is(Kind::kFloat) || b.is(Kind::kFloat);
+    SHARPI_TRY(real ? reals(op, real_of(a), real_of(b), out)
+                    : integers(op, integer_of(a), integer_of(b), out));
+    out->foreign = foreign;
+    return Status::ok();
   }
   if (op == Op::kAdd && a.is_string() && b.is_string()) return add_texts(a, b, heap, out);
   const bool lists = a.kind == b.kind && (a.is(Kind::kList) || a.is(Kind::kTuple));

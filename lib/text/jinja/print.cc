@@ -8,6 +8,7 @@
 #include <cstdio>
 
 #include "base/utf8.h"
+#include "text/jinja/characters.h"
 #include "text/jinja/value.h"
 
 namespace sharpi::jinja {
@@ -48,7 +49,7 @@ void represent_string(const MarkedText& text, MarkedText* out) {
   for (size_t at = 0; at < s.size();) {
     const uint32_t n = std::max(utf8_character(s, at), 1u);
     const uint32_t cp = n == 1 ? static_cast<unsigned char>(s[at]) : utf8_code_point(s, at, n);
-    const bool foreign = text.foreign_at(at);
+    const bool foreign = text.foreign_in(at, at + n);
     if (cp == '\n' || cp == '\r' || cp == '\t') {
       out->append(cp == '\n' ? "\\n" : cp == '\r' ? "\\r" : "\\t", foreign);
     } else if (cp == '\\' || cp == static_cast<uint32_t>(quote)) {
@@ -162,16 +163,16 @@ Status print(const Value& value, Heap* heap, MarkedText* out) {
     case Kind::kUndefined:
       return Status::ok();
     case Kind::kNone:
-      out->append("None", false);
+      out->append("None", value.foreign);
       return Status::ok();
     case Kind::kBool:
-      out->append(value.boolean ? "True" : "False", false);
+      out->append(value.boolean ? "True" : "False", value.foreign);
       return Status::ok();
     case Kind::kInt:
-      out->append(std::to_string(value.integer), false);
+      out->append(std::to_string(value.integer), value.foreign);
       return Status::ok();
     case Kind::kFloat:
-      out->append(represent_real(value.real), false);
+      out->append(represent_real(value.real), value.foreign);
       return Status::ok();
     case Kind::kNumeral:
     case Kind::kString:

@@ -6,6 +6,7 @@
 #include <cstdio>
 
 #include "base/utf8.h"
+#include "text/jinja/characters.h"
 #include "text/jinja/methods.h"
 #include "text/jinja/numbers.h"
 #include "text/jinja/text_search.h"
@@ -83,7 +84,7 @@ Status change_case(const Value& text, Case how, Heap* heap, Value* out) {
                   ? !(is_blank(cp) || cp == '-' || cp == '(' || cp == '{' || cp == '[' || cp == '<')
                   : true;
     const auto code = static_cast<utf8proc_int32_t>(cp);
-    const bool foreign = text.text->foreign_at(at);
+    const bool foreign = text.text->foreign_in(at, at + n);
     if (n == 1 && cp >= 0x80) {
       result.append(*text.text, at, at + 1);  // a byte that is no character
     } else if (cp == 0xDF && upper) {
@@ -212,6 +213,7 @@ Status format_percent(const Value& text, const Value& values, Heap* heap, Value*
       Value integer = value;
       if (value.is(Kind::kBool)) integer = Value::of(int64_t{value.boolean});
       if (value.is(Kind::kFloat)) SHARPI_TRY(integer_of_real(value.real, heap, &integer));
+      integer.foreign = value.foreign;
       SHARPI_TRY(print(integer, heap, &result));
     } else {
       SHARPI_TRY(type != 'r' ? print(value, heap, &result) : represent(value, heap, &result));

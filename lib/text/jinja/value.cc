@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "base/utf8.h"
+#include "text/jinja/characters.h"
 
 namespace sharpi::jinja {
 const Value* Dict::find(std::string_view key) const {
@@ -126,6 +127,11 @@ bool truthy(const Value& v) {
       return true;
   }
   return true;
+}
+
+bool is_foreign(const Value& value) {
+  const bool text = value.is_string() || value.is(Kind::kNumeral);
+  return text ? value.text->has_foreign() : value.foreign;
 }
 
 Status walk(const Value& value, Heap* heap, std::vector<Value>* out) {

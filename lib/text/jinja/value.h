@@ -59,6 +59,9 @@ enum class Function : uint8_t {
 struct Value {
   Kind kind = Kind::kUndefined;
   bool safe = false;  // a string that was marked so: adding another one escapes that
+  /// Of numbers, truth values and none: read from the conversation. What they print is as foreign
+  /// as a text from there; texts know it byte by byte.
+  bool foreign = false;
   union {
     bool boolean;
     int64_t integer;
@@ -233,17 +236,11 @@ Status set_key(Dict* dict, const Value& key, const Value& value, Heap* heap);
 Status walk(const Value& value, Heap* heap, std::vector<Value>* out);
 /// len(). kInvalidArgument for what has none.
 Status length(const Value& value, Heap* heap, int64_t* out);
+/// Whether any of it was read from the conversation, as far as it is no list.
+bool is_foreign(const Value& value);
 /// The text that str() gives.
 Status print(const Value& value, Heap* heap, MarkedText* out);
 /// The text that repr() gives.
 Status represent(const Value& value, Heap* heap, MarkedText* out, int depth = 0);
-/// Python's repr() of a float: the shortest digits that read back as the same number.
-std::string represent_real(double value);
-/// Characters of UTF-8 text; bytes that are none count as one each.
-size_t count_characters(std::string_view text);
-/// Byte at which character `index` begins; text.size() behind the last.
-size_t byte_of_character(std::string_view text, size_t index);
-/// Whether Python's str.strip() removes it.
-bool is_blank(uint32_t code_point);
 
 }  // namespace sharpi::jinja

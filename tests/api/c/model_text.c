@@ -157,10 +157,11 @@ static void test_stream(const fixture* f) {
   EXPECT(SHARPI_OK,
          sharpi_detokenize_stream(f->model, &stream, first, n_first, 0, out, 16, &len, &err));
   CHECK(len == 0 && stream.n_held == 2);
-  EXPECT(SHARPI_E_BUFFER_TOO_SMALL,
-         sharpi_detokenize_stream(f->model, &stream, NULL, 0, 0, NULL, 0, &len, &err));
+  EXPECT(SHARPI_E_BUFFER_TOO_SMALL, sharpi_text_stream_finish(&stream, NULL, 0, &len, &err));
   CHECK(len == 3 && stream.n_held == 2);
   EXPECT(SHARPI_OK, sharpi_detokenize_stream(f->model, &stream, NULL, 0, 0, out, 16, &len, &err));
+  CHECK(len == 0 && stream.n_held == 2); /* no token is not the end */
+  EXPECT(SHARPI_OK, sharpi_text_stream_finish(&stream, out, 16, &len, &err));
   CHECK(len == 3 && memcmp(out, "\xEF\xBF\xBD", 3) == 0 && stream.n_held == 0);
 
   EXPECT(SHARPI_E_INVALID_ARGUMENT,

@@ -761,6 +761,11 @@ SHARPI_API sharpi_status sharpi_model_pin_experts(const sharpi_model *model, con
 #define SHARPI_CHAT_NO_PROMPT         1u       /**< Do not open the assistant's turn. */
 #define SHARPI_CHAT_THINKING          2u       /**< The template's variables for thinking are true, ... */
 #define SHARPI_CHAT_NO_THINKING       4u       /**< ... or false; with neither the template decides. */
+#define SHARPI_CHAT_DESCRIBE_TOOLS    8u       /**< Tools, calls and answers of tools that the template has no
+                                                    place for become text: the tools in the system message
+                                                    (or before the first one) with the form of a call that
+                                                    sharpi_chat_parse() reads, calls in that form, answers as
+                                                    messages of the user. Without it they are refused. */
 
 /** Text to token ids. Invalid UTF-8 is kept as byte tokens. @return SHARPI_OK; BUFFER_TOO_SMALL,
  *  UNSUPPORTED (the file's tokenizer is unknown). @thread any. @since 1.0 */
@@ -889,7 +894,8 @@ SHARPI_API void sharpi_chat_params_init(sharpi_chat_params *p, size_t size) SHAR
 /** A conversation as prompt text: the file's "tokenizer.chat_template", rendered as HF transformers would, by an
  *  interpreter that reads no files and is bounded in steps, depth and memory; or the plain form of the format
  *  that the vocabulary shows where a file has no template. Whatever the messages contain is in the text, so
- *  use sharpi_chat_tokenize() for text that is not your own.
+ *  use sharpi_chat_tokenize() for text that is not your own. Tools or calls that leave no trace in what the template
+ *  renders are UNSUPPORTED, or see SHARPI_CHAT_DESCRIBE_TOOLS.
  *  @return SHARPI_OK; UNSUPPORTED (no template, or a feature that the text names, with line and column), FORMAT
  *  (not Jinja), INVALID_ARGUMENT (malformed JSON, or the template refuses these messages: its words are in the
  *  text), DOES_NOT_FIT (a bound of the interpreter), BUFFER_TOO_SMALL. @thread any. @since 1.0 */
@@ -907,7 +913,27 @@ typedef uint32_t sharpi_part;
 #define SHARPI_PART_CONTENT   0u
 #define SHARPI_PART_REASONING 1u
 #define SHARPI_PART_TOOL_CALL 2u
-#define SHARPI_PARSE_PARTIAL  1u               /**< More text is to come. */
+#define SHARPI_PARSE_PARTIAL      1u           /**< More text is to come. */
+#define SHARPI_PARSE_REASONING    2u           /**< Thoughts may occur. */
+#define SHARPI_PARSE_CALLS        4u           /**< Calls of tools may occur. */
+#define SHARPI_PARSE_CONSTRAINED  8u           /**< A grammar constrains the content: once it has begun, nothing in
+                                                    it is a mark, and it is no call itself. */
+
+/** What may occur in a generated text. */
+typedef struct sharpi_parse_params {
+  uint32_t struct_size;
+  uint32_t flags;                              /**< SHARPI_PARSE_*; default REASONING and CALLS. What is not
+                                                    asked for is not looked for, and stays in the content. */
+  const char *prompt;                          /**< What the model read, or the end of it: a block that its end
+                                                    opens goes on in the text. Default null. */
+  size_t prompt_len;
+  const char *tools;                           /**< As in sharpi_chat_params: their schemas give arguments that
+                                                    are written as text their types, and Llama 3's calls are
+                                                    calls of these alone. Default null = none are known. */
+  size_t tools_len;
+} sharpi_parse_params;
+/** Writes the defaults. @param size sizeof(*p) at the caller. @thread any. @since 1.0 */
+SHARPI_API void sharpi_parse_params_init(sharpi_parse_params *p, size_t size) SHARPI_NOEXCEPT;
 
 /** Where the parts of a generated text are: one behind the other, in this order. */
 typedef struct sharpi_chat_parts {
@@ -920,17 +946,22 @@ typedef struct sharpi_chat_parts {
 } sharpi_chat_parts;
 
 /** Takes generated text apart: reasoning, content and tool calls, in the marks of the formats in use (think blocks,
- *  Gemma 4's channels, messages of gpt-oss; calls of Hermes, Qwen, GLM, Mistral, DeepSeek up to V3.1, gpt-oss, and
- *  Llama 3's JSON objects without marks, where nothing but calls comes before them). Detokenise with
- *  SHARPI_DETOKENIZE_SPECIAL: some marks are control tokens. With SHARPI_PARSE_PARTIAL and all of the text so far,
- *  what may be the beginning of a mark or a call is held back, and longer texts only ever add to each part. A
- *  malformed call stays in the content.
- *  @param prompt what the model read (nullable): a block that its end opens goes on in the text.
- *  @param out reasoning, content and tool calls, one behind the other. @return SHARPI_OK; INVALID_ARGUMENT,
- *  DOES_NOT_FIT (calls of more than 256 MiB), BUFFER_TOO_SMALL (parts are written). @thread any. @since 1.0 */
-SHARPI_API sharpi_status sharpi_chat_parse(const char *prompt, size_t prompt_len, const char *text, size_t len,
-                                           uint32_t flags, sharpi_chat_parts *parts, char *out, size_t cap,
-                                           size_t *out_len, sharpi_error *err) SHARPI_NOEXCEPT;
+ *  Gemma 4's channels, messages of gpt-oss; calls of Hermes, Qwen, GLM, Gemma 4, FunctionGemma, Mistral, DeepSeek up
+ *  to V3.1, gpt-oss, and Llama 3's JSON objects without marks, where nothing but calls comes before them). Detokenise
+ *  with SHARPI_DETOKENIZE_SPECIAL: some marks are control tokens. With SHARPI_PARSE_PARTIAL and all of the text so
+ *  far, what may be the beginning of a mark or a call is held back, and longer texts only ever add to each part.
+ *
+ *  A thought begins where the prompt opened it or where no content has come; later such a mark is content. A thought
+ *  that has no end ends where a call begins; until it is known that no end comes, text from that call on is held
+ *  back. A mark inside a string of a call ends nothing; in the text of an XML argument it ends something only where
+ *  the rest of a call follows. Such arguments are strings unless the tool's schema says otherwise and the text is
+ *  that: then they are the JSON that they spell. A malformed call stays in the content as it was written.
+ *  @param params null = defaults. @param out reasoning, content and tool calls, one behind the other.
+ *  @return SHARPI_OK; INVALID_ARGUMENT (tools that are no JSON array of functions, too), DOES_NOT_FIT (calls of more
+ *  than 256 MiB), BUFFER_TOO_SMALL (parts are written). @thread any. @since 1.0 */
+SHARPI_API sharpi_status sharpi_chat_parse(const sharpi_parse_params *params, const char *text, size_t len,
+                                           sharpi_chat_parts *parts, char *out, size_t cap, size_t *out_len,
+                                           sharpi_error *err) SHARPI_NOEXCEPT;
 /** @} */
 
 /** @defgroup session Session

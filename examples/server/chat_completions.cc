@@ -15,9 +15,10 @@ namespace {
 
 class ChatFormat : public AnswerFormat {
  public:
-  ChatFormat(const Engine& engine, const Tokens& prompt, bool logprobs, bool usage)
+  ChatFormat(const Engine& engine, const Tokens& prompt, Expected expected, bool logprobs,
+             bool usage)
       : engine_(engine),
-        reply_(engine, prompt),
+        reply_(engine, prompt, std::move(expected)),
         id_(new_id("chatcmpl-")),
         created_(std::time(nullptr)),
         logprobs_(logprobs),
@@ -150,7 +151,9 @@ Asked read_chat(const json& body, const Engine& engine, const Settings& settings
   f.only("modalities", json::array({"text"}), "only text is written");
   f.finish();
   ask_chat(engine, chat, tools, format, &g);
-  out.format = std::make_unique<ChatFormat>(engine, g.prompt, g.n_logprobs > 0, usage);
+  Expected expected{tools.for_template, format.json};
+  out.format =
+      std::make_unique<ChatFormat>(engine, g.prompt, std::move(expected), g.n_logprobs > 0, usage);
   return out;
 }
 

@@ -101,7 +101,7 @@ auto with_messages(const Conversational& chat, size_t n, uint32_t flags, auto us
   sharpi_chat_params_init(&p, sizeof p);
   p.messages = messages.data();
   p.n_messages = static_cast<uint32_t>(n);
-  p.flags = chat.flags | flags;
+  p.flags = chat.flags | flags | SHARPI_CHAT_DESCRIBE_TOOLS;
   p.now = chat.now;
   if (!chat.tools.empty()) {
     p.tools = chat.tools.data();

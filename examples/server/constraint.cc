@@ -16,11 +16,16 @@ Constraint::Constraint(const Engine& engine, Grammar grammar, Expr root, std::st
       active_(!thinks()) {}
 
 bool Constraint::thinks() const {
+  sharpi_parse_params params;
+  sharpi_parse_params_init(&params, sizeof params);
+  params.flags = SHARPI_PARSE_PARTIAL | SHARPI_PARSE_REASONING;
+  params.prompt = prompt_end_.data();
+  params.prompt_len = prompt_end_.size();
   sharpi_chat_parts parts{};
   parts.struct_size = sizeof parts;
   size_t needed = 0;
-  sharpi_chat_parse(prompt_end_.data(), prompt_end_.size(), thoughts_.data(), thoughts_.size(),
-                    SHARPI_PARSE_PARTIAL, &parts, nullptr, 0, &needed, nullptr);
+  sharpi_chat_parse(&params, thoughts_.data(), thoughts_.size(), &parts, nullptr, 0, &needed,
+                    nullptr);
   return parts.open == SHARPI_PART_REASONING;
 }
 

@@ -16,14 +16,49 @@ constexpr char kBlanks[] = " \t\r\n";
 // Every mark begins with one of these.
 constexpr char kMarks[] = "<[";
 
+// Where the JSON value that begins at `at` ends. The text is the library's, and so well formed.
+size_t end_of_value(const std::string& text, size_t at) {
+  int depth = 0;
+  for (bool quoted = false; at < text.size(); ++at) {
+    const char c = text[at];
+    if (quoted && c == '\\') {
+      ++at;
+    } else if (c == '"') {
+      quoted = !quoted;
+    } else if (!quoted && (c == '{' || c == '[')) {
+      ++depth;
+    } else if (!quoted && (c == '}' || c == ']')) {
+      if (depth-- == 0) break;
+    } else if (!quoted && c == ',' && depth == 0) {
+      break;
+    }
+  }
+  return at;
+}
+
+// A call of the library's list. Arguments stay as they are spelled where they have numbers that a
+// double does not hold.
+ToolCall read_call(const std::string& text) {
+  static const std::string kName = "\"name\": ", kArguments = "\"arguments\": ";
+  ToolCall out{new_id("call_"), "", ""};
+  const size_t name = text.find(kName) + kName.size(), name_end = end_of_value(text, name);
+  const json name_value = json::parse(text.substr(name, name_end - name), nullptr, false);
+  if (name_value.is_string()) out.name = name_value.get<std::string>();
+  const size_t begin = text.find(kArguments, name_end) + kArguments.size();
+  out.arguments = text.substr(begin, end_of_value(text, begin) - begin);
+  const json arguments = json::parse(out.arguments, nullptr, false);
+  if (arguments.is_string()) out.arguments = arguments.get<std::string>();
+  if (!arguments.is_discarded() && !arguments.is_string()) out.arguments = dump(arguments);
+  return out;
+}
+
 std::vector<ToolCall> read_calls(const std::string& text, size_t from) {
   std::vector<ToolCall> out;
-  const json list = json::parse(text, nullptr, false);
-  for (size_t i = from; list.is_array() && i < list.size(); ++i) {
-    const json function = list[i].value("function", json::object());
-    const json arguments = function.value("arguments", json::object());
-    out.push_back({new_id("call_"), function.value("name", ""),
-                   arguments.is_string() ? arguments.get<std::string>() : dump(arguments)});
+  size_t n = 0;
+  for (size_t at = 1; at < text.size() && text[at] != ']'; ++n) {
+    const size_t end = end_of_value(text, at);
+    if (n >= from) out.push_back(read_call(text.substr(at, end - at)));
+    at = text.find_first_not_of(", ", end);
   }
   return out;
 }
@@ -35,16 +70,22 @@ std::string prompt_end(const Engine& engine, const Tokens& prompt) {
   return engine.text_of(prompt.data() + prompt.size() - n, n, SHARPI_DETOKENIZE_SPECIAL);
 }
 
-Reply::Reply(const Engine& engine, const Tokens& prompt)
-    : prompt_end_(prompt_end(engine, prompt)) {}
+Reply::Reply(const Engine& engine, const Tokens& prompt, Expected expected)
+    : Reply(prompt_end(engine, prompt), std::move(expected)) {}
+
+// Content that has to match a schema is no mark any more once it has begun.
+bool Reply::may_mark(const std::string& text) const {
+  if (expected_.constrained && !content_.empty()) return false;
+  return text.find_first_of(kMarks) != std::string::npos;
+}
 
 Delta Reply::push(const std::string& text) {
   if (text.empty()) return {};
   text_ += text;
-  const bool may_mark = text.find_first_of(kMarks) != std::string::npos;
-  if (may_mark) plain_ = Plain::kNo;
+  const bool marks = may_mark(text);
+  if (marks) plain_ = Plain::kNo;
   if (plain_ != Plain::kNo) return add_plain(text);
-  return may_mark ? parse(SHARPI_PARSE_PARTIAL) : parse_piece(text);
+  return marks ? parse(SHARPI_PARSE_PARTIAL) : parse_piece(text);
 }
 
 Delta Reply::finish() {
@@ -86,12 +127,22 @@ Delta Reply::add_plain(const std::string& text) {
 
 Delta Reply::parse(uint32_t flags) {
   ++n_parses_;
+  sharpi_parse_params params;
+  sharpi_parse_params_init(&params, sizeof params);
+  params.flags = flags | SHARPI_PARSE_REASONING;
+  if (!expected_.tools.empty()) {
+    params.flags |= SHARPI_PARSE_CALLS;
+    params.tools = expected_.tools.data();
+    params.tools_len = expected_.tools.size();
+  }
+  if (expected_.constrained) params.flags |= SHARPI_PARSE_CONSTRAINED;
+  params.prompt = prompt_end_.data();
+  params.prompt_len = prompt_end_.size();
   sharpi_chat_parts parts{};
   parts.struct_size = sizeof parts;
   const std::string out =
       sized<std::string, size_t>([&](char* to, size_t cap, size_t* len, sharpi_error* err) {
-        return sharpi_chat_parse(prompt_end_.data(), prompt_end_.size(), text_.data(), text_.size(),
-                                 flags, &parts, to, cap, len, err);
+        return sharpi_chat_parse(&params, text_.data(), text_.size(), &parts, to, cap, len, err);
       });
   open_ = parts.open;
   const std::string reasoning = out.substr(0, parts.reasoning_len);

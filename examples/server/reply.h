@@ -17,6 +17,12 @@ struct ToolCall {
   std::string id, name, arguments;  // arguments: text that holds JSON
 };
 
+/// What an answer may consist of, besides thoughts.
+struct Expected {
+  std::string tools;         // those of the request, as templates take them; empty: no calls
+  bool constrained = false;  // its content has to match a schema
+};
+
 /// What is new since the last call.
 struct Delta {
   std::string reasoning, content;
@@ -27,8 +33,9 @@ struct Delta {
 class Reply {
  public:
   /// The end of the prompt may have opened a block that the answer goes on in.
-  Reply(const Engine& engine, const Tokens& prompt);
-  explicit Reply(std::string prompt_end) : prompt_end_(std::move(prompt_end)) {}
+  Reply(const Engine& engine, const Tokens& prompt, Expected expected);
+  Reply(std::string prompt_end, Expected expected)
+      : prompt_end_(std::move(prompt_end)), expected_(std::move(expected)) {}
 
   /// What a piece adds. Costs as much as the piece is long where it is plain text, as much as all
   /// of the answer where a mark may begin in it.
@@ -48,7 +55,10 @@ class Reply {
   Delta parse_piece(const std::string& text);
   Delta add_plain(const std::string& text);
 
+  bool may_mark(const std::string& text) const;
+
   std::string prompt_end_, text_;
+  Expected expected_;
   std::string reasoning_, content_;
   Plain plain_ = Plain::kNo;  // which part takes text as it comes
   std::string blanks_;        // at its end, waiting for more

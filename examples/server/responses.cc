@@ -5,9 +5,10 @@
 
 namespace server {
 
-ResponsesFormat::ResponsesFormat(const Engine& engine, const Tokens& prompt, json echo)
+ResponsesFormat::ResponsesFormat(const Engine& engine, const Tokens& prompt, Expected expected,
+                                 json echo)
     : engine_(engine),
-      reply_(engine, prompt),
+      reply_(engine, prompt, std::move(expected)),
       id_(new_id("resp_")),
       created_(std::time(nullptr)),
       echo_(std::move(echo)) {}

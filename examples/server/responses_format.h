@@ -15,7 +15,7 @@ namespace server {
 class ResponsesFormat : public AnswerFormat {
  public:
   /// @param echo fields of the request that the response repeats.
-  ResponsesFormat(const Engine& engine, const Tokens& prompt, json echo);
+  ResponsesFormat(const Engine& engine, const Tokens& prompt, Expected expected, json echo);
   std::string begin(const Outcome& outcome) override;
   std::string pieces(const std::vector<Piece>& pieces) override;
   std::string end(const Outcome& outcome) override;

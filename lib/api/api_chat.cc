@@ -18,9 +18,12 @@ using sharpi::Status;
 
 namespace {
 
-constexpr uint32_t kChatFlags =
-    SHARPI_CHAT_NO_PROMPT | SHARPI_CHAT_THINKING | SHARPI_CHAT_NO_THINKING;
+constexpr uint32_t kChatFlags = SHARPI_CHAT_NO_PROMPT | SHARPI_CHAT_THINKING |
+                                SHARPI_CHAT_NO_THINKING | SHARPI_CHAT_DESCRIBE_TOOLS;
 constexpr api::StructInfo kParams{"sharpi_chat_params", 64, sizeof(sharpi_chat_params)};
+constexpr uint32_t kParseFlags =
+    SHARPI_PARSE_PARTIAL | SHARPI_PARSE_REASONING | SHARPI_PARSE_CALLS | SHARPI_PARSE_CONSTRAINED;
+constexpr api::StructInfo kParseParams{"sharpi_parse_params", 40, sizeof(sharpi_parse_params)};
 constexpr api::StructInfo kMessage{"sharpi_message", 72, sizeof(sharpi_message)};
 
 sharpi_chat_params default_params() {
@@ -99,7 +102,28 @@ Status render(const sharpi_model* model, const sharpi_chat_params* params,
                      : off ? sharpi::Thinking::kOff
                            : sharpi::Thinking::kTemplate;
   request.now = static_cast<int64_t>(p.now);
+  request.describe_tools = (p.flags & SHARPI_CHAT_DESCRIBE_TOOLS) != 0;
   SHARPI_TRY_ASSIGN(*out, model->text->chat()->render(request));
+  return Status::ok();
+}
+
+sharpi_parse_params default_parse_params() {
+  sharpi_parse_params p{};
+  p.struct_size = sizeof p;
+  p.flags = SHARPI_PARSE_REASONING | SHARPI_PARSE_CALLS;
+  return p;
+}
+
+Status read_parse_params(const sharpi_parse_params* params, sharpi::ParseRequest* out) {
+  sharpi_parse_params p = default_parse_params();
+  if (params != nullptr) SHARPI_TRY(api::adopt_struct(kParseParams, params, &p));
+  SHARPI_TRY(api::require_flags(p.flags, kParseFlags, "flags"));
+  SHARPI_TRY(read_text(p.prompt, p.prompt_len, "prompt", &out->prompt));
+  SHARPI_TRY(read_text(p.tools, p.tools_len, "tools", &out->tools));
+  out->partial = (p.flags & SHARPI_PARSE_PARTIAL) != 0;
+  out->reasoning = (p.flags & SHARPI_PARSE_REASONING) != 0;
+  out->calls = (p.flags & SHARPI_PARSE_CALLS) != 0;
+  out->constrained = (p.flags & SHARPI_PARSE_CONSTRAINED) != 0;
   return Status::ok();
 }
 
@@ -134,18 +158,22 @@ sharpi_status sharpi_chat_tokenize(const sharpi_model* model, const sharpi_chat_
   });
 }
 
-sharpi_status sharpi_chat_parse(const char* prompt, size_t prompt_len, const char* text, size_t len,
-                                uint32_t flags, sharpi_chat_parts* parts, char* out, size_t cap,
-                                size_t* out_len, sharpi_error* err) SHARPI_NOEXCEPT {
+void sharpi_parse_params_init(sharpi_parse_params* p, size_t size) SHARPI_NOEXCEPT {
+  const sharpi_parse_params defaults = default_parse_params();
+  api::init_struct(kParseParams, &defaults, p, size);
+}
+
+sharpi_status sharpi_chat_parse(const sharpi_parse_params* params, const char* text, size_t len,
+                                sharpi_chat_parts* parts, char* out, size_t cap, size_t* out_len,
+                                sharpi_error* err) SHARPI_NOEXCEPT {
   return api::guard(err, [&]() -> Status {
-    SHARPI_TRY(api::require_array(prompt, prompt_len, "prompt"));
+    sharpi::ParseRequest request;
+    SHARPI_TRY(read_parse_params(params, &request));
     SHARPI_TRY(api::require_array(text, len, "text"));
-    SHARPI_TRY(api::require_flags(flags, SHARPI_PARSE_PARTIAL, "flags"));
     SHARPI_TRY(api::check_out_struct(parts, 40, "sharpi_chat_parts"));
     SHARPI_TRY(api::check_out(out, cap, out_len));
     sharpi::ParsedChat parsed;
-    SHARPI_TRY(sharpi::parse_chat({prompt, prompt_len}, {text, len},
-                                  (flags & SHARPI_PARSE_PARTIAL) != 0, &parsed));
+    SHARPI_TRY(sharpi::parse_chat(request, {text, len}, &parsed));
     sharpi_chat_parts p{};
     p.open = static_cast<sharpi_part>(parsed.open);
     p.n_tool_calls = parsed.n_tool_calls;

@@ -258,6 +258,14 @@ static_assert(offsetof(sharpi_chat_parts, reasoning_len) == 16);
 static_assert(offsetof(sharpi_chat_parts, content_len) == 24);
 static_assert(offsetof(sharpi_chat_parts, tool_calls_len) == 32);
 
+static_assert(sizeof(sharpi_parse_params) == 40);
+static_assert(offsetof(sharpi_parse_params, struct_size) == 0);
+static_assert(offsetof(sharpi_parse_params, flags) == 4);
+static_assert(offsetof(sharpi_parse_params, prompt) == 8);
+static_assert(offsetof(sharpi_parse_params, prompt_len) == 16);
+static_assert(offsetof(sharpi_parse_params, tools) == 24);
+static_assert(offsetof(sharpi_parse_params, tools_len) == 32);
+
 static_assert(sizeof(sharpi_stop_stream) == 140);
 static_assert(offsetof(sharpi_stop_stream, n_held) == 0);
 static_assert(offsetof(sharpi_stop_stream, stopped) == 4);

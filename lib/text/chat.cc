@@ -5,6 +5,7 @@
 #include <ctime>
 #include <iterator>
 
+#include "text/described_tools.h"
 #include "text/jinja/json.h"
 #include "text/jinja/template.h"
 
@@ -184,7 +185,68 @@ std::shared_ptr<const ChatTemplate> ChatTemplate::from_source(std::string_view s
   return out;
 }
 
-Result<jinja::MarkedText> ChatTemplate::render(const ChatRequest& request) const {
+void ChatTemplate::find_lost(const ChatRequest& request, const jinja::MarkedText& text, bool* tools,
+                             bool* calls) const {
+  const auto is_same = [&](const ChatRequest& other) {
+    auto rendered = render_as_given(other);
+    return rendered.is_ok() && rendered.value().bytes() == text.bytes();
+  };
+  if (*tools) {
+    ChatRequest without = request;
+    without.tools = {};
+    *tools = is_same(without);
+  }
+  if (*calls) {
+    std::vector<ChatMessage> messages(request.messages.begin(), request.messages.end());
+    for (ChatMessage& m : messages) m.tool_calls = {};
+    ChatRequest without = request;
+    without.messages = messages;
+    *calls = is_same(without);
+  }
+}
+
+/// With the tools as text: in a system message, or where the template refuses that (or has no place
+/// for one either) in front of the first message. *refused: of the conversation as it was given.
+Result<jinja::MarkedText> ChatTemplate::render_described(const ChatRequest& request, bool tools,
+                                                         bool calls, Status refused) const {
+  using Place = DescribedTools::Place;
+  for (const Place place : {Place::kSystem, Place::kFirstMessage}) {
+    DescribedTools described;
+    SHARPI_TRY(DescribedTools::make(request, tools ? place : Place::kNowhere, calls, &described));
+    ChatRequest changed = request;
+    changed.messages = described.messages();
+    if (tools) changed.tools = {};
+    auto text = render_as_given(changed);
+    const bool there = text.is_ok() && (!tools || has(text.value().bytes(), "<tools>\n"));
+    if (there) return text;
+    if (refused.is_ok() && !text.is_ok()) refused = text.take_status();
+  }
+  if (!refused.is_ok()) return refused;
+  return Status::error(Code::kUnsupported, "the template has no place for a description of tools");
+}
+
+Result<jinja::MarkedText> ChatTemplate::render(const ChatRequest& given) const {
+  ChatRequest request = given;
+  if (request.now == 0)
+    request.now = static_cast<int64_t>(std::time(nullptr));  // of all renderings
+  bool tools = request.tools.data() != nullptr && request.tools.find('{') != std::string_view::npos;
+  bool calls = std::any_of(request.messages.begin(), request.messages.end(),
+                           [](const ChatMessage& m) { return m.tool_calls.data() != nullptr; });
+  auto text = render_as_given(request);
+  if (!tools && !calls) return text;
+  if (!text.is_ok()) {
+    const bool retries = request.describe_tools && text.status().code() == Code::kInvalidArgument;
+    return retries ? render_described(request, tools, true, text.take_status()) : std::move(text);
+  }
+  find_lost(request, text.value(), &tools, &calls);
+  if (!tools && !calls) return text;
+  if (request.describe_tools) return render_described(request, tools, calls, Status::ok());
+  return Status::error(Code::kUnsupported,
+                       "the template leaves %s out (SHARPI_CHAT_DESCRIBE_TOOLS gives them as text)",
+                       tools ? "tools" : "calls of tools");
+}
+
+Result<jinja::MarkedText> ChatTemplate::render_as_given(const ChatRequest& request) const {
   if (template_ == nullptr) return status_;
   const jinja::Limits limits;
   Heap heap(limits.max_bytes);
@@ -218,9 +280,8 @@ Result<jinja::MarkedText> ChatTemplate::render(const ChatRequest& request) const
     }
     all.emplace_back(name.bytes(), value);
   }
-  const int64_t now = request.now != 0 ? request.now : static_cast<int64_t>(std::time(nullptr));
   jinja::MarkedText text;
-  SHARPI_TRY(template_->render(all, now, limits, &heap, &text));
+  SHARPI_TRY(template_->render(all, request.now, limits, &heap, &text));
   return text;
 }
 

@@ -50,6 +50,8 @@ struct ChatRequest {
   bool add_generation_prompt = true;
   Thinking thinking = Thinking::kTemplate;
   int64_t now = 0;  // seconds since 1970; 0: the clock
+  /// Tools and calls that the template has no place for become text; otherwise they are refused.
+  bool describe_tools = false;
 };
 
 class ChatTemplate {
@@ -64,13 +66,20 @@ class ChatTemplate {
 
   ChatFormat format() const { return format_; }
   std::string_view source() const { return source_; }
-  /// kUnsupported: no template, or one with a feature that is named; kFormat: it is no Jinja;
+  /// kUnsupported: no template, one with a feature that is named, or tools or calls that leave no
+  /// trace in what it renders; kFormat: it is no Jinja;
   /// kInvalidArgument: it refuses these messages, or JSON is malformed; kDoesNotFit: a limit.
   Result<jinja::MarkedText> render(const ChatRequest& request) const;
 
  private:
   ChatTemplate() = default;
   void parse();
+  Result<jinja::MarkedText> render_as_given(const ChatRequest& request) const;
+  /// Whether the text is the same without the tools, without the calls.
+  void find_lost(const ChatRequest& request, const jinja::MarkedText& text, bool* tools,
+                 bool* calls) const;
+  Result<jinja::MarkedText> render_described(const ChatRequest& request, bool tools, bool calls,
+                                             Status refused) const;
 
   ChatFormat format_ = ChatFormat::kUnknown;
   std::string source_, bos_, eos_;

@@ -3,6 +3,9 @@
 
 #include <algorithm>
 
+#include "text/call_scanner.h"
+#include "text/tool_schemas.h"
+
 namespace sharpi {
 namespace {
 
@@ -12,65 +15,9 @@ using jinja::Value;
 
 constexpr std::string_view kBlanks = " \t\r\n";
 
-/// What stands between two marks from *at on; moves *at behind it. False: it is not there.
-bool between(std::string_view text, std::string_view open, std::string_view close, size_t* at,
-             std::string_view* out) {
-  const size_t begin = text.find(open, *at);
-  if (begin == text.npos) return false;
-  const size_t end = text.find(close, begin + open.size());
-  if (end == text.npos) return false;
-  *out = text.substr(begin + open.size(), end - begin - open.size());
-  *at = end + close.size();
-  return true;
-}
-
 /// Numbers stay as they are written: what comes out is JSON again.
 bool read_json(std::string_view text, Heap* heap, Value* out) {
   return jinja::parse_json(text, "call", heap, out, jinja::JsonNumbers::kAsWritten).is_ok();
-}
-
-/// An argument that is written as text: JSON where it is a number, a list and so on.
-Value argument(std::string_view text, Heap* heap) {
-  Value value;
-  const bool json = read_json(text, heap, &value);
-  return json && !value.is_string() ? value : heap->text(text, true);
-}
-
-bool add_argument(std::string_view key, std::string_view value, Heap* heap, ToolCall* out) {
-  return jinja::set_key(out->arguments.dict, heap->text(strip_blanks(key), true),
-                        argument(value, heap), heap)
-      .is_ok();
-}
-
-/// <function=NAME><parameter=KEY>VALUE</parameter>...</function>, as Qwen3-Coder writes calls.
-bool read_xml(std::string_view body, Heap* heap, ToolCall* out) {
-  size_t at = 0;
-  std::string_view function;
-  if (!between(body, "<function=", ">", &at, &function)) return false;
-  out->name = heap->text(strip_blanks(function), true);
-  for (std::string_view key; between(body, "<parameter=", ">", &at, &key);) {
-    const size_t end = body.find("</parameter>", at);
-    if (end == body.npos) return false;
-    std::string_view value = body.substr(at, end - at);
-    if (value.starts_with('\n')) value.remove_prefix(1);
-    if (value.ends_with('\n')) value.remove_suffix(1);
-    if (!add_argument(key, value, heap, out)) return false;
-    at = end;
-  }
-  return true;
-}
-
-/// NAME, then <arg_key>KEY</arg_key><arg_value>VALUE</arg_value>..., as GLM writes calls.
-bool read_keys(std::string_view body, Heap* heap, ToolCall* out) {
-  const std::string_view function = strip_blanks(body.substr(0, body.find("<arg_key>")));
-  if (function.empty() || function.find_first_of("{}<>\"\n ") != function.npos) return false;
-  out->name = heap->text(function, true);
-  size_t at = 0;
-  for (std::string_view key, value; between(body, "<arg_key>", "</arg_key>", &at, &key);) {
-    if (!between(body, "<arg_value>", "</arg_value>", &at, &value)) return false;
-    if (!add_argument(key, value, heap, out)) return false;
-  }
-  return true;
 }
 
 /// {"name": ..., "arguments": {...}}, which Llama calls parameters.
@@ -85,42 +32,6 @@ bool read_object(const Value& call, ToolCall* out) {
   if (given != nullptr) out->arguments = *given;
   if (id != nullptr && id->is_string()) out->id = *id;
   return true;
-}
-
-bool read_json_call(std::string_view body, Heap* heap, ToolCall* out) {
-  Value call;
-  return read_json(body, heap, &call) && read_object(call, out);
-}
-
-/// DeepSeek's NAME<sep>{...}, and before V3.1 function<sep>NAME with the arguments in a fence.
-bool read_separated(std::string_view body, Heap* heap, ToolCall* out) {
-  constexpr std::string_view kSeparator = "<｜tool▁sep｜>", kFence = "```json";
-  const size_t at = body.find(kSeparator);
-  if (at == body.npos) return false;
-  std::string_view name = strip_blanks(body.substr(0, at));
-  std::string_view rest = body.substr(at + kSeparator.size());
-  if (const size_t fence = rest.find(kFence); name == "function" && fence != rest.npos) {
-    name = strip_blanks(rest.substr(0, fence));
-    rest = strip_blanks(rest.substr(fence + kFence.size()));
-    if (!rest.ends_with("```")) return false;
-    rest.remove_suffix(3);
-  }
-  if (name.empty()) return false;
-  out->name = heap->text(name, true);
-  return read_arguments(rest, heap, &out->arguments);
-}
-
-/// The JSON that the text begins with.
-CallState read_prefix(std::string_view text, Heap* heap, Value* out, size_t* used) {
-  switch (jinja::read_json_prefix(text, heap, out, used)) {
-    case jinja::JsonPrefix::kWhole:
-      return CallState::kComplete;
-    case jinja::JsonPrefix::kOpen:
-      return CallState::kIncomplete;
-    case jinja::JsonPrefix::kNone:
-      break;
-  }
-  return CallState::kBroken;
 }
 
 size_t skip_blanks(std::string_view text, size_t at) {
@@ -145,7 +56,7 @@ ToolCall empty_call(Heap* heap) {
 
 CallState read_array(std::string_view text, Heap* heap, std::vector<ToolCall>* out, size_t* used) {
   Value list;
-  const CallState state = read_prefix(text, heap, &list, used);
+  const CallState state = read_json_begin(text, heap, &list, used);
   if (state != CallState::kComplete) return state;
   if (list.list->items.empty()) return CallState::kBroken;
   std::vector<ToolCall> calls;
@@ -155,6 +66,75 @@ CallState read_array(std::string_view text, Heap* heap, std::vector<ToolCall>* o
   }
   out->insert(out->end(), calls.begin(), calls.end());
   return CallState::kComplete;
+}
+
+CallState read_json_call(std::string_view close, const CallContext& context, CallScanner* scanner,
+                         ToolCall* out) {
+  Value call;
+  size_t used = 0;
+  SHARPI_TRY_CALL(read_json_begin(scanner->rest(), context.heap, &call, &used));
+  if (!read_object(call, out)) return CallState::kBroken;
+  scanner->skip(used);
+  return read_close(close, context, scanner);
+}
+
+/// DeepSeek's, behind NAME<sep>: {...}, and before V3.1, where NAME is "function", the name and
+/// the arguments in a fence.
+CallState read_separated(std::string_view name, std::string_view close, const CallContext& context,
+                         CallScanner* scanner, ToolCall* out) {
+  const bool fenced = name == "function" && !scanner->rest().starts_with('{');
+  if (fenced) SHARPI_TRY_CALL(scanner->until("```json", &name));
+  name = strip_blanks(name);
+  if (name.empty()) return CallState::kBroken;
+  out->name = context.heap->text(name, true);
+  scanner->blanks();
+  size_t used = 0;
+  SHARPI_TRY_CALL(read_json_begin(scanner->rest(), context.heap, &out->arguments, &used));
+  if (!out->arguments.is(Kind::kDict)) return CallState::kBroken;
+  scanner->skip(used);
+  scanner->blanks();
+  if (fenced) SHARPI_TRY_CALL(scanner->word("```"));
+  return read_close(close, context, scanner);
+}
+
+/// Calls that begin with a name: GLM's and DeepSeek's.
+CallState read_named(std::string_view close, const CallContext& context, CallScanner* scanner,
+                     ToolCall* out) {
+  const std::string_view near = scanner->rest().substr(0, CallScanner::kMaxName + 1);
+  const size_t end = near.find('<');
+  const std::string_view name = strip_blanks(near.substr(0, end));
+  if (name.find_first_of("{}\">\n ") != name.npos) return CallState::kBroken;
+  if (end == near.npos) {
+    return near.size() <= CallScanner::kMaxName ? CallState::kIncomplete : CallState::kBroken;
+  }
+  if (name.empty()) return CallState::kBroken;
+  scanner->skip(end);
+  const CallState separated = scanner->word("<｜tool▁sep｜>");
+  if (separated == CallState::kComplete) {
+    return read_separated(name, close, context, scanner, out);
+  }
+  out->name = context.heap->text(name, true);
+  const CallState state = read_key_call(close, context, scanner, out);
+  // Without an argument it may be any word between two marks.
+  const bool is_word = state == CallState::kComplete && out->arguments.dict->items.empty() &&
+                       !context.tools->empty() && !context.tools->knows(name);
+  if (is_word) return CallState::kBroken;
+  return state == CallState::kBroken ? separated : state;
+}
+
+CallState read_body(std::string_view close, const CallContext& context, CallScanner* scanner,
+                    ToolCall* out) {
+  scanner->blanks();
+  if (scanner->at_end()) return CallState::kIncomplete;
+  if (scanner->here() == '{') return read_json_call(close, context, scanner, out);
+  const std::string_view rest = scanner->rest();
+  if (begins(rest, "<function=") != CallState::kBroken) {
+    return read_xml_call(close, context, scanner, out);
+  }
+  if (begins(rest, "call:") == CallState::kComplete) {
+    return read_gemma_call(close, context, scanner, out);
+  }
+  return read_named(close, context, scanner, out);
 }
 
 }  // namespace
@@ -173,14 +153,26 @@ bool read_arguments(std::string_view text, Heap* heap, Value* out) {
   return true;
 }
 
-bool read_call(std::string_view body, Heap* heap, ToolCall* out) {
-  using Reader = bool (*)(std::string_view, Heap*, ToolCall*);
-  for (const Reader read :
-       {Reader(read_json_call), Reader(read_separated), Reader(read_xml), Reader(read_keys)}) {
-    *out = empty_call(heap);
-    if (read(strip_blanks(body), heap, out)) return true;
+CallState read_json_begin(std::string_view text, Heap* heap, Value* out, size_t* used) {
+  switch (jinja::read_json_prefix(text, heap, out, used)) {
+    case jinja::JsonPrefix::kWhole:
+      return CallState::kComplete;
+    case jinja::JsonPrefix::kOpen:
+      return CallState::kIncomplete;
+    case jinja::JsonPrefix::kNone:
+      break;
   }
-  return false;
+  return CallState::kBroken;
+}
+
+CallState read_marked(std::string_view text, std::string_view close, const CallContext& context,
+                      ToolCall* out, size_t* used) {
+  *out = empty_call(context.heap);
+  CallScanner scanner(text);
+  CallState state = read_body(close, context, &scanner, out);
+  if (state == CallState::kIncomplete && context.whole) state = CallState::kBroken;
+  *used = scanner.at();
+  return state;
 }
 
 CallState read_mistral(std::string_view text, Heap* heap, std::vector<ToolCall>* out,
@@ -210,14 +202,15 @@ CallState read_mistral(std::string_view text, Heap* heap, std::vector<ToolCall>*
   if (at == text.size()) return CallState::kIncomplete;
   if (text[at] != '{') return CallState::kBroken;
   size_t n = 0;
-  const CallState state = read_prefix(text.substr(at), heap, &call.arguments, &n);
+  const CallState state = read_json_begin(text.substr(at), heap, &call.arguments, &n);
   if (state != CallState::kComplete) return state;
   out->push_back(call);
   *used = at + n;
   return CallState::kComplete;
 }
 
-CallState read_bare(std::string_view text, Heap* heap, std::vector<ToolCall>* out, size_t* used) {
+CallState read_bare(std::string_view text, const ToolSchemas& tools, Heap* heap,
+                    std::vector<ToolCall>* out, size_t* used) {
   const size_t open = skip_blanks(text, 0);
   if (open == text.size()) return CallState::kIncomplete;
   if (text[open] != '{') return CallState::kBroken;
@@ -230,7 +223,7 @@ CallState read_bare(std::string_view text, Heap* heap, std::vector<ToolCall>* ou
   if (key != CallState::kComplete) return key;
   Value value;
   size_t n = 0;
-  const CallState state = read_prefix(text.substr(open), heap, &value, &n);
+  const CallState state = read_json_begin(text.substr(open), heap, &value, &n);
   if (state != CallState::kComplete) return state;
   ToolCall call = empty_call(heap);
   bool has_arguments = false;
@@ -241,6 +234,7 @@ CallState read_bare(std::string_view text, Heap* heap, std::vector<ToolCall>* ou
     if (!arguments && k != "name" && k != "type" && k != "id") return CallState::kBroken;
   }
   if (!has_arguments || !read_object(value, &call)) return CallState::kBroken;
+  if (!tools.empty() && !tools.knows(call.name.bytes())) return CallState::kBroken;
   out->push_back(call);
   *used = open + n;
   return CallState::kComplete;

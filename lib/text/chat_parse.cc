@@ -5,7 +5,9 @@
 #include <cstdint>
 #include <iterator>
 
+#include "text/call_scanner.h"
 #include "text/chat_calls.h"
+#include "text/tool_schemas.h"
 
 namespace sharpi {
 namespace {
@@ -16,7 +18,8 @@ using jinja::Value;
 
 /// What ends the part that a mark begins.
 enum class Ends : uint8_t {
-  kMark,     // another mark
+  kMark,     // another mark, wherever it stands
+  kClose,    // another mark, behind a whole call
   kCall,     // the end of the JSON that follows
   kMessage,  // a mark of gpt-oss, whose parts begin with a header
   kItself,   // nothing: the mark stands alone and is dropped
@@ -33,11 +36,14 @@ constexpr Marks kMarks[] = {
     {"<|channel>thought\n", "<channel|>", ChatPart::kReasoning},  // Gemma 4
     {"[THINK]", "[/THINK]", ChatPart::kReasoning},                // Mistral
     {"<seed:think>", "</seed:think>", ChatPart::kReasoning},      // Seed-OSS
-    {"<tool_call>", "</tool_call>", ChatPart::kToolCall},         // Hermes, Qwen, GLM
-    {"<|tool_call_start|>", "<|tool_call_end|>", ChatPart::kToolCall},
-    {"<｜tool▁call▁begin｜>", "<｜tool▁call▁end｜>", ChatPart::kToolCall},  // DeepSeek
-    {"<｜tool▁calls▁begin｜>", "", ChatPart::kContent, Ends::kItself},
-    {"<｜tool▁calls▁end｜>", "", ChatPart::kContent, Ends::kItself},
+    // Hermes, Qwen and GLM; DeepSeek; Gemma 4; FunctionGemma.
+    {"<tool_call>", "</tool_call>", ChatPart::kToolCall, Ends::kClose},
+    {"<|tool_call_start|>", "<|tool_call_end|>", ChatPart::kToolCall, Ends::kClose},
+    {"<｜tool▁call▁begin｜>", "<｜tool▁call▁end｜>", ChatPart::kToolCall, Ends::kClose},
+    {"<|tool_call>", "<tool_call|>", ChatPart::kToolCall, Ends::kClose},
+    {"<start_function_call>", "<end_function_call>", ChatPart::kToolCall, Ends::kClose},
+    {"<｜tool▁calls▁begin｜>", "", ChatPart::kToolCall, Ends::kItself},
+    {"<｜tool▁calls▁end｜>", "", ChatPart::kToolCall, Ends::kItself},
     {"[TOOL_CALLS]", "", ChatPart::kToolCall, Ends::kCall},    // Mistral
     {"<|python_tag|>", "", ChatPart::kToolCall, Ends::kCall},  // Llama 3
     {"<|start|>", "", ChatPart::kContent, Ends::kMessage},     // gpt-oss
@@ -48,6 +54,9 @@ constexpr std::string_view kTurn = "<|start|>", kChannel = "<|channel|>", kBody 
 constexpr size_t kMaxHeader = 256;
 /// What ends a message of gpt-oss; the last two begin another one and are read again.
 constexpr std::string_view kMessageEnds[] = {"<|end|>", "<|return|>", "<|call|>", kTurn, kChannel};
+
+/// Bytes that a parse looks through in search of ends that do not come.
+constexpr uint64_t kMaxLookedThrough = uint64_t{64} << 20;
 
 /// Where a mark stands next. Questions go forward through the text, so each byte is looked at once.
 class NextPlace {
@@ -111,12 +120,13 @@ std::string_view recipient_of(std::string_view header) {
 class Parser {
  public:
   /// The first n_read bytes of the text are the prompt's.
-  Parser(std::string_view text, size_t n_read, bool partial, ParsedChat* out)
-      : text_(text), n_read_(n_read), partial_(partial), out_(*out) {}
+  Parser(const ParseRequest& request, std::string_view text, size_t n_read, ParsedChat* out)
+      : request_(request), text_(text), n_read_(n_read), out_(*out) {}
 
   Status run(const Marks* marks) {
+    SHARPI_TRY(ToolSchemas::read(request_.tools, &heap_, &tools_));
     if (marks != nullptr) {
-      part(*marks);
+      thought(*marks);
       from_ = at_;
     }
     while (at_ < text_.size()) {
@@ -143,6 +153,11 @@ class Parser {
     out->append(part);
   }
   std::string_view rest() const { return text_.substr(at_); }
+  bool is_active(const Marks& m) const {
+    if (m.ends == Ends::kMessage) return request_.reasoning || request_.calls;
+    return m.part == ChatPart::kReasoning ? request_.reasoning : request_.calls;
+  }
+  CallContext context() { return {&heap_, &tools_, !request_.partial, &left_}; }
 
   /// The text from from_ on is content up to here.
   void flush(size_t end) {
@@ -151,22 +166,39 @@ class Parser {
     from_ = std::max(from_, end);
   }
 
+  /// Whether content stands before this place.
+  bool has_content(size_t end) {
+    const size_t from = std::min(std::max(from_, n_read_), end);
+    if (!out_.content.empty() || from == content_from_) return true;
+    const bool has = !strip_blanks(text_.substr(from, end - from)).empty();
+    if (has) content_from_ = from;
+    return has;
+  }
+
   /// Goes on to the next mark and returns it; null: there is none, or a call without marks was.
   const Marks* content() {
     if (out_.content.empty() && from_ == at_ && n_plain_ == 0 && bare_call()) return nullptr;
     const Marks* next = nullptr;
     size_t begin = text_.size(), held = 0;
     for (size_t i = 0; i < std::size(kMarks); ++i) {
+      if (!is_active(kMarks[i])) continue;
       const size_t found = opens_[i].of(kMarks[i].open, text_, at_ + n_plain_);
       if (found >= begin) continue;
       begin = found;
       next = &kMarks[i];
     }
     if (next == nullptr) {
-      for (const Marks& m : kMarks) held = std::max(held, begun(rest().substr(n_plain_), m.open));
+      for (const Marks& m : kMarks) {
+        if (is_active(m)) held = std::max(held, begun(rest().substr(n_plain_), m.open));
+      }
+    }
+    if (request_.constrained && has_content(begin - held)) {  // one text, whatever is in it
+      next = nullptr;
+      begin = text_.size();
+      held = 0;
     }
     n_plain_ = 0;
-    if (next == nullptr && partial_) {
+    if (next == nullptr && request_.partial) {
       flush(begin - held);
       from_ = text_.size();
     }
@@ -176,11 +208,12 @@ class Parser {
 
   /// A call without marks, where nothing but calls came before. True: it is read, or may be one.
   bool bare_call() {
+    if (!request_.calls || request_.constrained) return false;
     size_t used = 0;
-    const CallState state = read_bare(rest(), &heap_, &calls_, &used);
+    const CallState state = read_bare(rest(), tools_, &heap_, &calls_, &used);
     if (state == CallState::kComplete) {
       at_ = std::min(text_.find_first_not_of(" \t\r\n;", at_ + used), text_.size());
-    } else if (state == CallState::kIncomplete && partial_) {
+    } else if (state == CallState::kIncomplete && request_.partial) {
       if (strip_blanks(rest()).size() > 1) out_.open = ChatPart::kToolCall;
       at_ = text_.size();
     } else {
@@ -194,11 +227,13 @@ class Parser {
   bool take(const Marks& marks, size_t begin) {
     switch (marks.ends) {
       case Ends::kMark:
+        if (has_content(begin)) return false;
         flush(begin);
-        part(marks);
+        thought(marks);
         return true;
+      case Ends::kClose:
       case Ends::kCall:
-        return calls(marks, begin);
+        return call(marks, begin);
       case Ends::kMessage:
         return message(begin);
       case Ends::kItself:
@@ -208,40 +243,87 @@ class Parser {
     return true;
   }
 
-  /// What stands between two marks.
-  void part(const Marks& marks) {
+  /// What stands behind the mark of a thought.
+  void thought(const Marks& marks) {
     const size_t close = text_.find(marks.close, at_);
-    const bool closed = close != text_.npos;
-    const std::string_view inside = text_.substr(at_, closed ? close - at_ : text_.npos);
-    if (!closed) out_.open = marks.part;
-    if (marks.part == ChatPart::kReasoning) {
-      const size_t held = closed || !partial_ ? 0 : begun(inside, marks.close);
-      append(inside.substr(0, inside.size() - held), &out_.reasoning);
-    } else if (closed || !partial_) {
-      call(marks, inside, closed);
-    }
-    at_ = closed ? close + marks.close.size() : text_.size();
-  }
-
-  void call(const Marks& marks, std::string_view inside, bool closed) {
-    if (ToolCall c; read_call(inside, &heap_, &c)) {
-      calls_.push_back(c);
+    if (close != text_.npos) {
+      append(text_.substr(at_, close - at_), &out_.reasoning);
+      at_ = close + marks.close.size();
       return;
     }
-    std::string whole(marks.open);
-    whole.append(inside).append(closed ? marks.close : std::string_view());
-    append(whole, &out_.content);
+    const size_t end = call_in_thought();
+    const std::string_view inside = text_.substr(at_, end - at_);
+    const bool held_back = request_.partial && end == text_.size();
+    const size_t held = held_back ? held_in_thought(inside, marks) : 0;
+    append(inside.substr(0, inside.size() - held), &out_.reasoning);
+    if (request_.partial || end == text_.size()) out_.open = ChatPart::kReasoning;
+    at_ = request_.partial ? text_.size() : end;
   }
 
-  /// Calls that end where their JSON does.
-  bool calls(const Marks& marks, size_t begin) {
+  /// Bytes at the end of a thought that may begin its end, or a call.
+  size_t held_in_thought(std::string_view inside, const Marks& marks) const {
+    size_t held = begun(inside, marks.close);
+    for (const Marks& m : kMarks) {
+      if (is_call(m)) held = std::max(held, begun(inside, m.open));
+    }
+    return held;
+  }
+
+  bool is_call(const Marks& m) const {
+    return request_.calls && (m.ends == Ends::kClose || m.ends == Ends::kCall);
+  }
+
+  /// Where the first call begins in a thought that has no end (yet); the end of the text: nowhere.
+  /// More text may end the thought behind it, and then it is no call.
+  size_t call_in_thought() {
+    NextPlace places[std::size(kMarks)];
+    for (size_t at = at_;;) {
+      const Marks* next = nullptr;
+      size_t begin = text_.size();
+      for (size_t i = 0; i < std::size(kMarks); ++i) {
+        const size_t found = is_call(kMarks[i]) ? places[i].of(kMarks[i].open, text_, at) : begin;
+        if (found >= begin) continue;
+        begin = found;
+        next = &kMarks[i];
+      }
+      if (next == nullptr) return text_.size();
+      std::vector<ToolCall> found;
+      size_t used = 0;
+      at = begin + next->open.size();
+      const CallState state = read(*next, text_.substr(at), &found, &used);
+      const bool may_be = state == CallState::kIncomplete && request_.partial;
+      if (may_be || (state == CallState::kComplete && known(found))) return begin;
+    }
+  }
+
+  /// Whether the calls are of tools that there are, as far as that is known.
+  bool known(const std::vector<ToolCall>& calls) const {
+    return tools_.empty() || std::all_of(calls.begin(), calls.end(), [&](const ToolCall& c) {
+             return tools_.knows(c.name.bytes());
+           });
+  }
+
+  /// The calls behind a mark.
+  CallState read(const Marks& marks, std::string_view text, std::vector<ToolCall>* out,
+                 size_t* used) {
+    if (marks.ends == Ends::kClose) {
+      ToolCall one;
+      const CallState state = read_marked(text, marks.close, context(), &one, used);
+      if (state == CallState::kComplete) out->push_back(one);
+      return state;
+    }
+    return marks.open == "[TOOL_CALLS]" ? read_mistral(text, &heap_, out, used)
+                                        : read_bare(text, tools_, &heap_, out, used);
+  }
+
+  /// Calls behind a mark. False: there are none.
+  bool call(const Marks& marks, size_t begin) {
     size_t used = 0;
-    const bool mistral = marks.open == "[TOOL_CALLS]";
-    const CallState state = mistral ? read_mistral(rest(), &heap_, &calls_, &used)
-                                    : read_bare(rest(), &heap_, &calls_, &used);
-    if (state == CallState::kBroken || (state == CallState::kIncomplete && !partial_)) return false;
+    const CallState state = read(marks, rest(), &calls_, &used);
+    const bool open = state == CallState::kIncomplete && request_.partial;
+    if (state != CallState::kComplete && !open) return false;
     flush(begin);
-    if (state == CallState::kIncomplete) {
+    if (open) {
       out_.open = ChatPart::kToolCall;
       used = text_.size() - at_;
     }
@@ -252,29 +334,31 @@ class Parser {
   /// A message of gpt-oss: its header says whether it is thought, said or a call.
   bool message(size_t begin) {
     const std::string_view near = text_.substr(begin, kMaxHeader + kBody.size());
-    const size_t found_body = near.find(kBody);
-    const size_t body = found_body == near.npos ? text_.npos : begin + found_body;
-    const size_t line = begin + std::min(near.find('\n'), near.size());
-    if (std::min(line, body) - begin > kMaxHeader) return false;
-    if (body > line) {
-      if (!partial_ || line < text_.size()) return false;
+    const size_t line = near.find('\n'), found = near.find(kBody);
+    if (found == near.npos) {  // it may still come, if it may begin near enough
+      const bool ends_here = begin + near.size() == text_.size() && line == near.npos;
+      const bool open = ends_here && near.size() - begun(near, kBody) <= kMaxHeader;
+      if (!open || !request_.partial) return false;
       flush(begin);
       at_ = text_.size();
       return true;
     }
+    if (found > kMaxHeader || line < found) return false;
+    const size_t body = begin + found;
     flush(begin);
     at_ = body + kBody.size();
     size_t end = text_.size(), end_size = 0, held = 0;
     for (size_t i = 0; i < std::size(kMessageEnds); ++i) {
       const std::string_view mark = kMessageEnds[i];
-      const size_t found = ends_[i].of(mark, text_, at_);
+      const size_t place = ends_[i].of(mark, text_, at_);
       held = std::max(held, begun(rest(), mark));
-      if (found >= end) continue;
-      end = found;
+      if (place >= end) continue;
+      end = place;
       end_size = mark == kTurn || mark == kChannel ? 0 : mark.size();
     }
     const bool closed = end < text_.size();
-    const std::string_view inside = text_.substr(at_, end - at_ - (closed || !partial_ ? 0 : held));
+    const std::string_view inside =
+        text_.substr(at_, end - at_ - (closed || !request_.partial ? 0 : held));
     const size_t first = std::max(begin, n_read_);
     at_ = end + end_size;
     add_message(text_.substr(begin, body - begin), inside, closed,
@@ -286,15 +370,15 @@ class Parser {
                    std::string_view whole) {
     const std::string_view name = recipient_of(header);
     const bool thought = header.find("<|channel|>analysis") != header.npos;
-    if (!name.empty()) {
+    if (!name.empty() && request_.calls) {
       if (!closed) out_.open = ChatPart::kToolCall;
-      if (!closed && partial_) return;
+      if (!closed && request_.partial) return;
       ToolCall c{heap_.text(name, true), {}, Value::none()};
       if (read_arguments(inside, &heap_, &c.arguments))
         calls_.push_back(c);
       else
         append(whole, &out_.content);
-    } else if (thought) {
+    } else if (thought && request_.reasoning) {
       if (!closed) out_.open = ChatPart::kReasoning;
       append(inside, &out_.reasoning);
     } else {
@@ -324,27 +408,34 @@ class Parser {
     return Status::ok();
   }
 
+  const ParseRequest& request_;
   std::string_view text_;
   size_t n_read_;
-  bool partial_;
   ParsedChat& out_;
-  size_t at_ = 0;       // what comes before is read
-  size_t from_ = 0;     // where content begins that is not in its part yet
-  size_t n_plain_ = 0;  // bytes from at_ on in which no mark begins
+  size_t at_ = 0;                   // what comes before is read
+  size_t from_ = 0;                 // where content begins that is not in its part yet
+  size_t content_from_ = SIZE_MAX;  // a from_ that content is known to follow
+  size_t n_plain_ = 0;              // bytes from at_ on in which no mark begins
   NextPlace opens_[std::size(kMarks)], ends_[std::size(kMessageEnds)];
   Heap heap_{uint64_t{256} << 20};
+  ToolSchemas tools_;
+  uint64_t left_ = kMaxLookedThrough;
   std::vector<ToolCall> calls_;
 };
 
 }  // namespace
 
-Status parse_chat(std::string_view prompt, std::string_view text, bool partial, ParsedChat* out) {
+Status parse_chat(const ParseRequest& request, std::string_view text, ParsedChat* out) {
   *out = {};
-  const std::string_view read = begun_message(prompt);
-  if (read.empty()) return Parser(text, 0, partial, out).run(opened_by(prompt));
+  const bool marks = request.reasoning || request.calls;
+  const std::string_view read = marks ? begun_message(request.prompt) : std::string_view();
+  if (read.empty()) {
+    const Marks* open = request.reasoning ? opened_by(request.prompt) : nullptr;
+    return Parser(request, text, 0, out).run(open);
+  }
   std::string whole(read);
   whole.append(text);
-  return Parser(whole, read.size(), partial, out).run(nullptr);
+  return Parser(request, whole, read.size(), out).run(nullptr);
 }
 
 }  // namespace sharpi

@@ -12,6 +12,15 @@
 
 namespace sharpi {
 
+/// What may occur in a text. The numbers are those of SHARPI_PARSE_*.
+struct ParseRequest {
+  std::string_view prompt = {};  // what the model read; a block that its end opens goes on
+  std::string_view tools = {};   // JSON array; null: none are known
+  bool partial = false;          // more is to come
+  bool reasoning = true, calls = true;
+  bool constrained = false;  // a grammar constrains the content: nothing in it is a mark
+};
+
 /// The part in which a text ends. The numbers are those of SHARPI_PART_*.
 enum class ChatPart : uint32_t { kContent = 0, kReasoning = 1, kToolCall = 2 };
 
@@ -22,10 +31,11 @@ struct ParsedChat {
   ChatPart open = ChatPart::kContent;
 };
 
-/// `prompt`: what the model read; a reasoning block that its end has opened goes on in `text`.
-/// `partial`: more is to come. Then what may be the beginning of a mark, and blanks that may be the
-/// end of a part, are held back, so that longer texts only ever add to each part. A call that is
-/// malformed stays in the content as it was written. kDoesNotFit: too much of it.
-Status parse_chat(std::string_view prompt, std::string_view text, bool partial, ParsedChat* out);
+/// A thought begins where the prompt opened it or where nothing of the content has come; behind
+/// that such a mark is content. A thought without an end ends where a call begins. With `partial`
+/// what may be the beginning of a mark, and blanks that may be the end of a part, are held back, so
+/// that longer texts only ever add to each part. A call that is malformed stays in the content as
+/// it was written. kInvalidArgument: tools; kDoesNotFit: too much of it.
+Status parse_chat(const ParseRequest& request, std::string_view text, ParsedChat* out);
 
 }  // namespace sharpi

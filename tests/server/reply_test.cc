@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 
+#include <iterator>
 #include <random>
 
 namespace server {
@@ -25,23 +26,40 @@ const char* const kTexts[] = {
     ("<|channel|>analysis<|message|>I "
      "think.<|end|><|start|>assistant<|channel|>final<|message|>Yes. "),
     "<|channel|>thought\nhm<channel|>said",
+    "hm <tool_call>\n<function=f>\n<parameter=a>\n[1]</parameter> x\n</parameter>\n</function>\n"
+    "</tool_call> and <think> more",
+    "<|tool_call>call:f{a:[1,<|\"|>}<|\"|>]}<tool_call|><|tool_call>call:g{}<tool_call|>",
+    "{\"a\": \"<think>x</think> <tool_call>{} [1]\"} ",
     "text <|python_tag|>{\"name\": \"f\", \"parameters\": {}}",
     "\xC3\xA9t\xC3\xA9 \xE2\x82\xAC \xF0\x9F\x98\x80 end\r\n\r\n",
 };
 const char* const kPrompts[] = {"", "<|im_start|>assistant\n<think>\n", "<|start|>assistant"};
+
+const char* const kTools =
+    R"([{"name": "f", "parameters": {"properties": {"a": {"type": "array"}}}}, {"name": "g"}])";
+const Expected kExpected[] = {{}, {kTools, false}, {"", true}, {kTools, true}};
 
 struct Parts {
   std::string reasoning, content;
   size_t n_calls = 0;
 };
 
-Parts parsed(const std::string& prompt, const std::string& text, uint32_t flags) {
+Parts parsed(const std::string& prompt, const Expected& expected, const std::string& text,
+             uint32_t flags) {
+  sharpi_parse_params params;
+  sharpi_parse_params_init(&params, sizeof params);
+  params.flags = flags | SHARPI_PARSE_REASONING;
+  if (!expected.tools.empty()) params.flags |= SHARPI_PARSE_CALLS;
+  if (expected.constrained) params.flags |= SHARPI_PARSE_CONSTRAINED;
+  params.prompt = prompt.data();
+  params.prompt_len = prompt.size();
+  if (!expected.tools.empty()) params.tools = expected.tools.data();
+  params.tools_len = expected.tools.size();
   sharpi_chat_parts parts{};
   parts.struct_size = sizeof parts;
   const std::string out =
       sized<std::string, size_t>([&](char* to, size_t cap, size_t* len, sharpi_error* err) {
-        return sharpi_chat_parse(prompt.data(), prompt.size(), text.data(), text.size(), flags,
-                                 &parts, to, cap, len, err);
+        return sharpi_chat_parse(&params, text.data(), text.size(), &parts, to, cap, len, err);
       });
   return {out.substr(0, parts.reasoning_len), out.substr(parts.reasoning_len, parts.content_len),
           parts.n_tool_calls};
@@ -54,7 +72,8 @@ TEST(ReplyTest, PiecesOfAnyLengthAddUpToTheWholeAtEveryMoment) {
       for (int round = 0; round < 20; ++round) {
         SCOPED_TRACE(text);
         const size_t longest = 1 + random() % 12;
-        Reply reply{std::string(prompt)};
+        const Expected expected = kExpected[round % std::size(kExpected)];
+        Reply reply(std::string(prompt), expected);
         std::string reasoning, content, so_far;
         size_t n_calls = 0;
         const auto add = [&](const Delta& delta) {
@@ -67,13 +86,13 @@ TEST(ReplyTest, PiecesOfAnyLengthAddUpToTheWholeAtEveryMoment) {
           add(reply.push(text.substr(at, n)));
           at += n;
           so_far = text.substr(0, at);
-          const Parts whole = parsed(prompt, so_far, SHARPI_PARSE_PARTIAL);
+          const Parts whole = parsed(prompt, expected, so_far, SHARPI_PARSE_PARTIAL);
           ASSERT_EQ(reasoning, whole.reasoning) << "after: " << so_far;
           ASSERT_EQ(content, whole.content) << "after: " << so_far;
           ASSERT_EQ(n_calls, whole.n_calls) << "after: " << so_far;
         }
         add(reply.finish());
-        const Parts whole = parsed(prompt, text, 0);
+        const Parts whole = parsed(prompt, expected, text, 0);
         ASSERT_EQ(reasoning, whole.reasoning);
         ASSERT_EQ(content, whole.content);
         ASSERT_EQ(n_calls, whole.n_calls);
@@ -83,8 +102,21 @@ TEST(ReplyTest, PiecesOfAnyLengthAddUpToTheWholeAtEveryMoment) {
   }
 }
 
+TEST(ReplyTest, ArgumentsThatNoDoubleHoldsAreNotLost) {
+  Reply reply("", {kTools, false});
+  const std::string arguments = R"({"a": [1e400, "]\"}, "], "b": {}})";
+  reply.push("<tool_call>{\"name\": \"f\", \"arguments\": " + arguments + "}</tool_call>");
+  reply.push("<tool_call>{\"name\": \"g\", \"arguments\": {\"a\": 1.50}}</tool_call>");
+  reply.finish();
+  ASSERT_EQ(reply.calls().size(), 2u);
+  EXPECT_EQ(reply.calls()[0].name, "f");
+  EXPECT_EQ(reply.calls()[0].arguments, arguments);
+  EXPECT_EQ(reply.calls()[1].name, "g");
+  EXPECT_EQ(reply.calls()[1].arguments, R"({"a":1.5})");
+}
+
 TEST(ReplyTest, PlainTextIsNotParsedAgainForEveryPiece) {
-  Reply reply{std::string("<think>\n")};
+  Reply reply(std::string("<think>\n"), {});
   for (int i = 0; i < 500; ++i) reply.push(" thought");
   for (int i = 0; i < 500; ++i) reply.push(".\n");
   reply.push("</think>");

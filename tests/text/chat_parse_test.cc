@@ -38,12 +38,12 @@ constexpr ParseCase kCases[] = {
      "<tool_call>\n<function=f>\n<parameter=a>\nx\ny\n</parameter>\n<parameter=b>\n7\n</"
      "parameter>\n"
      "</function>\n</tool_call>",
-     "", "", SHARPI_CALL("{\"a\": \"x\\ny\", \"b\": 7}")},
+     "", "", SHARPI_CALL("{\"a\": \"x\\ny\", \"b\": \"7\"}")},
     {"",
      "<tool_call>f\n<arg_key>a</arg_key>\n<arg_value>x</arg_value>\n<arg_key>b</arg_key>\n"
      "<arg_value>[1, true]</arg_value>\n</tool_call>",
-     "", "", SHARPI_CALL("{\"a\": \"x\", \"b\": [1, true]}")},
-    {"", "<tool_call>{broken</tool_call> then", "", "<tool_call>{broken</tool_call>\nthen", ""},
+     "", "", SHARPI_CALL("{\"a\": \"x\", \"b\": \"[1, true]\"}")},
+    {"", "<tool_call>{broken</tool_call> then", "", "<tool_call>{broken</tool_call> then", ""},
     {"", "<think>a</think><tool_call>{\"name\": \"f\"}</tool_call>b", "a", "b", SHARPI_CALL("{}")},
     // Mistral: an array, or names with arguments behind them.
     {"", "Ok.[TOOL_CALLS] [{\"name\": \"f\", \"arguments\": {\"x\": \"]\"}}]", "", "Ok.",
@@ -76,11 +76,44 @@ constexpr ParseCase kCases[] = {
     {"", "[TOOL_CALLS]f[ARGS]{\"x\": [-99999999999999999999, 1e400]}", "", "",
      SHARPI_CALL("{\"x\": [-99999999999999999999, 1e400]}")},
     {"", "<tool_call><function=f><parameter=x>\n12345678901234567890\n</parameter></function>", "",
-     "", SHARPI_CALL("{\"x\": 12345678901234567890}")},
+     "", SHARPI_CALL("{\"x\": \"12345678901234567890\"}")},
     {"", "<tool_call>{\"name\":\"f\",\"arguments\":{\"s\":\"\\ud83d\"}}</tool_call>", "", "",
      SHARPI_CALL("{\"s\": \"\xEF\xBF\xBD\"}")},
     {"", "<tool_call>{\"name\":\"f\",\"arguments\":{\"s\":\"\\ud83dx\\ud83d\\ud83d\\ude42\"}}", "",
      "", SHARPI_CALL("{\"s\": \"\xEF\xBF\xBDx\xEF\xBF\xBD\U0001F642\"}")},
+    // Gemma 4 and FunctionGemma: texts between marks, other values without.
+    {"", "<|tool_call>call:f{city:<|\"|>Paris<|\"|>,n:3,ok:true}<tool_call|>", "", "",
+     SHARPI_CALL("{\"city\": \"Paris\", \"n\": 3, \"ok\": true}")},
+    {"", "Ok.<|tool_call>call:f{a:[<|\"|>x}<tool_call|><|\"|>,{b:null}],c:{d:1.5}}<tool_call|>", "",
+     "Ok.", SHARPI_CALL("{\"a\": [\"x}<tool_call|>\", {\"b\": null}], \"c\": {\"d\": 1.5}}")},
+    {"", "<|tool_call>call:f{}<tool_call|>", "", "", SHARPI_CALL("{}")},
+    {"", "<|tool_call>call:f{a:b c, d:\"e\"}<tool_call|>", "", "",
+     SHARPI_CALL("{\"a\": \"b c\", \"d\": \"e\"}")},
+    {"", "<|tool_call>call:f{a", "", "<|tool_call>call:f{a", ""},
+    {"", "<start_function_call>call:f{a:<escape>x, y<escape>}<end_function_call>", "", "",
+     SHARPI_CALL("{\"a\": \"x, y\"}")},
+    // What ends a call ends nothing inside a string.
+    {"",
+     "<tool_call>{\"name\": \"f\", \"arguments\": {\"a\": \"</tool_call><think>\"}}</tool_call>",
+     "", "", SHARPI_CALL("{\"a\": \"</tool_call><think>\"}")},
+    {"",
+     "<tool_call><function=f><parameter=a>\nx </parameter> y</tool_call>\n\n</parameter>\n"
+     "</parameter></function></tool_call>",
+     "", "", SHARPI_CALL("{\"a\": \"x </parameter> y</tool_call>\\n\"}")},
+    {"", "<tool_call><function=f><parameter=a>x</function></tool_call>", "",
+     "<tool_call><function=f><parameter=a>x</function></tool_call>", ""},
+    {"", "<tool_call>f<arg_key>a</arg_key><arg_value>x</arg_value>y</arg_value></tool_call>", "",
+     "", SHARPI_CALL("{\"a\": \"x</arg_value>y\"}")},
+    // A mark of thoughts in the middle of an answer is text.
+    {"", "Write <think> first, </think> last.", "", "Write <think> first, </think> last.", ""},
+    {"", "<think>a</think>\n<think>b</think>c<think>d</think>", "a\nb", "c<think>d</think>", ""},
+    // A thought without an end ends where a call begins; one that ends may speak of calls.
+    {"<think>\n", "hm\n<tool_call>\n{\"name\": \"f\"}\n</tool_call>\nthen", "hm", "then",
+     SHARPI_CALL("{}")},
+    {"<think>\n", "hm <tool_call>{\"name\": \"f\"}</tool_call> no.</think>Yes.",
+     "hm <tool_call>{\"name\": \"f\"}</tool_call> no.", "Yes.", ""},
+    {"<think>\n", "say <tool_call> and stop", "say <tool_call> and stop", "", ""},
+    {"<think>\n", "hm[TOOL_CALLS]f[ARGS]{}", "hm", "", SHARPI_CALL("{}")},
     // gpt-oss.
     {"<|start|>assistant",
      "<|channel|>analysis<|message|>hm<|end|><|start|>assistant<|channel|>final<|message|>Yes.<|"
@@ -127,7 +160,7 @@ TEST(ChatParse, SeveralCallsOfAKindAreToldApart) {
         "commentary to=functions.g<|message|>{}<|call|>",
         "{\"name\": \"f\", \"parameters\": {}}; {\"name\": \"g\", \"parameters\": {}}"}) {
     ParsedChat p;
-    ASSERT_TRUE(parse_chat("", text, false, &p).is_ok());
+    ASSERT_TRUE(parse_chat({}, text, &p).is_ok());
     EXPECT_EQ(p.n_tool_calls, 2u) << text;
     EXPECT_EQ(p.content, "") << text;
     EXPECT_EQ(p.tool_calls,
@@ -140,7 +173,7 @@ TEST(ChatParse, SeveralCallsOfAKindAreToldApart) {
 TEST(ChatParse, TextComesApartIntoItsParts) {
   for (const ParseCase& c : kCases) {
     ParsedChat p;
-    ASSERT_TRUE(parse_chat(c.prompt, c.text, false, &p).is_ok());
+    ASSERT_TRUE(parse_chat({.prompt = c.prompt}, c.text, &p).is_ok());
     EXPECT_EQ(p.reasoning, c.reasoning) << c.text;
     EXPECT_EQ(p.content, c.content) << c.text;
     EXPECT_EQ(p.tool_calls, c.tool_calls) << c.text;
@@ -148,14 +181,128 @@ TEST(ChatParse, TextComesApartIntoItsParts) {
   }
 }
 
+constexpr const char* kTools = R"([
+  {"type": "function", "function": {"name": "f", "parameters": {"type": "object",
+    "$defs": {"n": {"type": ["integer", "null"]}},
+    "properties": {"s": {"type": "string"}, "i": {"type": "integer"}, "b": {"type": "boolean"},
+      "o": {"type": "object"}, "l": {"type": "array"}, "r": {"$ref": "#/$defs/n"},
+      "m": {"anyOf": [{"type": "string"}, {"type": "null"}]}, "e": {"enum": ["a", "b"]},
+      "any": {}}}}},
+  {"name": "flat", "parameters": {"properties": {"i": {"type": "number"}}}}])";
+
+TEST(ChatParse, ArgumentsThatAreWrittenAsTextHaveTheTypesOfTheSchema) {
+  const std::pair<const char*, const char*> cases[] = {
+      {"s=3", "\"3\""},
+      {"s=true", "\"true\""},
+      {"s=null", "\"null\""},
+      {"s={\"a\": 1}", "\"{\\\"a\\\": 1}\""},
+      {"i=3", "3"},
+      {"i=1e5", "100000.0"},
+      {"i=three", "\"three\""},
+      {"b=true", "true"},
+      {"b=True", "true"},
+      {"b=1", "\"1\""},
+      {"o={\"a\": [1]}", "{\"a\": [1]}"},
+      {"o={a", "\"{a\""},
+      {"l=[1, null]", "[1, null]"},
+      {"r=null", "null"},
+      {"r=7", "7"},
+      {"r=None", "null"},
+      {"m=null", "null"},
+      {"m=3", "\"3\""},
+      {"e=b", "\"b\""},
+      {"any=3", "\"3\""},
+      {"unknown=3", "\"3\""},
+  };
+  for (const auto& [given, want] : cases) {
+    const std::string_view g = given;
+    const std::string key(g.substr(0, g.find('='))), value(g.substr(g.find('=') + 1));
+    const std::string texts[] = {"<tool_call>\n<function=f>\n<parameter=" + key + ">\n" + value +
+                                     "\n</parameter>\n</function>\n</tool_call>",
+                                 "<tool_call>f\n<arg_key>" + key + "</arg_key>\n<arg_value>" +
+                                     value + "</arg_value>\n</tool_call>"};
+    for (const std::string& text : texts) {
+      ParsedChat p;
+      ASSERT_TRUE(parse_chat({.tools = kTools}, text, &p).is_ok());
+      EXPECT_EQ(p.tool_calls,
+                "[{\"type\": \"function\", \"function\": {\"name\": \"f\", "
+                "\"arguments\": {\"" +
+                    key + "\": " + want + "}}}]")
+          << text;
+    }
+  }
+  ParsedChat p;
+  const char* gemma = "<|tool_call>call:f{s:3,i:4,any:5,m:null}<tool_call|>";
+  ASSERT_TRUE(parse_chat({.tools = kTools}, gemma, &p).is_ok());
+  EXPECT_EQ(p.tool_calls, SHARPI_CALL("{\"s\": \"3\", \"i\": 4, \"any\": 5, \"m\": null}"));
+}
+
+TEST(ChatParse, OnlyWhatMayOccurIsLookedFor) {
+  const char* call = "<tool_call>{\"name\": \"f\"}</tool_call>";
+  const char* bare = "{\"name\": \"Bob\", \"parameters\": {\"age\": 3}}";
+  const char* both = "<think>a</think>b<tool_call>{\"name\": \"f\"}</tool_call>";
+  struct Case {
+    ParseRequest request;
+    const char* text;
+    const char* reasoning;
+    const char* content;
+    uint32_t n_calls;
+  };
+  const Case cases[] = {
+      {{.calls = false}, call, "", call, 0},
+      {{.calls = false}, bare, "", bare, 0},
+      {{}, bare, "", "", 1},
+      {{.tools = kTools}, bare, "", bare, 0},  // there is no such tool
+      {{.reasoning = false}, "<think>a</think>b", "", "<think>a</think>b", 0},
+      {{.prompt = "<think>", .reasoning = false}, "a</think>b", "", "a</think>b", 0},
+      {{.calls = false}, both, "a", "b<tool_call>{\"name\": \"f\"}</tool_call>", 0},
+      {{.reasoning = false, .calls = false}, both, "", both, 0},
+      {{.prompt = "<|start|>assistant", .reasoning = false, .calls = false},
+       "<|channel|>final<|message|>x",
+       "",
+       "<|channel|>final<|message|>x",
+       0},
+      {{.constrained = true}, bare, "", bare, 0},
+      {{.constrained = true},
+       "{\"a\": \"<think><tool_call>{}[TOOL_CALLS]\"}",
+       "",
+       "{\"a\": \"<think><tool_call>{}[TOOL_CALLS]\"}",
+       0},
+      {{.prompt = "<think>\n", .constrained = true},
+       "hm</think>{\"a\": \"</think>\"}",
+       "hm",
+       "{\"a\": \"</think>\"}",
+       0},
+      {{.constrained = true}, call, "", "", 1},
+  };
+  for (const Case& c : cases) {
+    for (size_t n = 0; n <= std::string_view(c.text).size() + 1; ++n) {
+      ParseRequest request = c.request;
+      request.partial = n <= std::string_view(c.text).size();
+      ParsedChat p;
+      ASSERT_TRUE(parse_chat(request, std::string_view(c.text).substr(0, n), &p).is_ok());
+      EXPECT_TRUE(std::string_view(c.reasoning).starts_with(p.reasoning)) << c.text;
+      EXPECT_TRUE(std::string_view(c.content).starts_with(p.content)) << c.text << n << p.content;
+      if (request.partial) continue;
+      EXPECT_EQ(p.reasoning, c.reasoning) << c.text;
+      EXPECT_EQ(p.content, c.content) << c.text;
+      EXPECT_EQ(p.n_tool_calls, c.n_calls) << c.text;
+    }
+  }
+  ParsedChat p;
+  EXPECT_EQ(parse_chat({.tools = "{}"}, "x", &p).text(), "tools is not a JSON array");
+  EXPECT_EQ(parse_chat({.tools = "[{}]"}, "x", &p).text(), "a tool has no name");
+  EXPECT_EQ(parse_chat({.tools = "["}, "x", &p).code(), Code::kInvalidArgument);
+}
+
 TEST(ChatParse, WhileTextComesPartsOnlyGrow) {
   for (const ParseCase& c : kCases) {
     const std::string text = c.text;
     ParsedChat before, whole;
-    ASSERT_TRUE(parse_chat(c.prompt, text, false, &whole).is_ok());
+    ASSERT_TRUE(parse_chat({.prompt = c.prompt}, text, &whole).is_ok());
     for (size_t n = 0; n <= text.size(); ++n) {
       ParsedChat p;
-      ASSERT_TRUE(parse_chat(c.prompt, text.substr(0, n), true, &p).is_ok());
+      ASSERT_TRUE(parse_chat({.prompt = c.prompt, .partial = true}, text.substr(0, n), &p).is_ok());
       EXPECT_TRUE(p.reasoning.starts_with(before.reasoning)) << text.substr(0, n);
       EXPECT_TRUE(p.content.starts_with(before.content)) << text.substr(0, n);
       EXPECT_GE(p.n_tool_calls, before.n_tool_calls) << text.substr(0, n);
@@ -184,15 +331,37 @@ TEST(ChatParse, TextOfNothingButMarksIsReadInLinearTime) {
       {"<|start|>\n", "<|start|>assistant"},
       {"<｜tool▁calls▁begin｜>", ""},
       {"{\"name\":1} ", ""},
+      {"<tool_call><function=a><parameter=b>", ""},
+      {"<tool_call><function=a><parameter=b></parameter>", ""},
+      {"<tool_call>f<arg_key>a</arg_key><arg_value></arg_value>", ""},
+      {"<|tool_call>call:f{a:<|\"|>", ""},
+      {"<|tool_call>call:f{a:[", ""},
+      {"<tool_call><function=a>", "<think>"},
+      {"x<think>", ""},
   };
   for (const auto& [unit, prompt] : units) {
     std::string text;
     while (text.size() < size_t{1} << 20) text += unit;
     for (const bool partial : {false, true}) {
       ParsedChat p;
-      EXPECT_TRUE(parse_chat(prompt, text, partial, &p).is_ok()) << unit;
+      EXPECT_TRUE(parse_chat({.prompt = prompt, .partial = partial}, text, &p).is_ok()) << unit;
       EXPECT_EQ(p.n_tool_calls, 0u) << unit;
     }
+  }
+}
+
+TEST(ChatParse, AHeaderOfTheGreatestLengthIsOneHoweverItComes) {
+  for (const size_t n : {245u, 246u, 247u, 248u, 249u}) {
+    const std::string text = "<|start|>" + std::string(n, 'x') + "<|message|>said";
+    ParsedChat whole, before, p;
+    ASSERT_TRUE(parse_chat({}, text, &whole).is_ok());
+    EXPECT_EQ(whole.content, n <= 247 ? "said" : text);
+    for (size_t at = 0; at <= text.size(); ++at) {
+      ASSERT_TRUE(parse_chat({.partial = true}, text.substr(0, at), &p).is_ok());
+      EXPECT_TRUE(p.content.starts_with(before.content)) << at << p.content;
+      before = p;
+    }
+    EXPECT_EQ(before.content, whole.content);
   }
 }
 
@@ -210,7 +379,7 @@ TEST(ChatParse, ThePartInWhichTextEndsIsTold) {
   };
   for (const auto& [text, part] : cases) {
     ParsedChat p;
-    ASSERT_TRUE(parse_chat("", text, true, &p).is_ok());
+    ASSERT_TRUE(parse_chat({.partial = true}, text, &p).is_ok());
     EXPECT_EQ(p.open, part) << text;
   }
 }

@@ -207,6 +207,16 @@ namespace LibSharpi
     }
 
     [StructLayout(LayoutKind.Sequential)]
+    public unsafe struct sharpi_parse_params
+    {
+        public uint struct_size, flags;
+        public byte* prompt;
+        public UIntPtr prompt_len;
+        public byte* tools;
+        public UIntPtr tools_len;
+    }
+
+    [StructLayout(LayoutKind.Sequential)]
     public unsafe struct sharpi_chat_parts
     {
         public uint struct_size, open, n_tool_calls, reserved;
@@ -447,10 +457,11 @@ namespace LibSharpi
         [DllImport(Library)] public static extern int sharpi_chat_format(
             IntPtr model, sharpi_chat_params* options, byte* result, UIntPtr cap,
             UIntPtr* out_len, sharpi_error* err);
+        [DllImport(Library)] public static extern void sharpi_parse_params_init(
+            sharpi_parse_params* p, UIntPtr size);
         [DllImport(Library)] public static extern int sharpi_chat_parse(
-            byte* prompt, UIntPtr prompt_len, byte* text, UIntPtr len, uint flags,
-            sharpi_chat_parts* parts, byte* result, UIntPtr cap, UIntPtr* out_len,
-            sharpi_error* err);
+            sharpi_parse_params* parameters, byte* text, UIntPtr len, sharpi_chat_parts* parts,
+            byte* result, UIntPtr cap, UIntPtr* out_len, sharpi_error* err);
         [DllImport(Library)] public static extern int sharpi_chat_tokenize(
             IntPtr model, sharpi_chat_params* options, int* result, uint cap, uint* out_n,
             sharpi_error* err);

@@ -343,6 +343,10 @@ structs! {
         tool_calls_len: usize, tool_call_id: *const c_char, name: *const c_char,
         parts: *const c_char, parts_len: usize,
     }
+    struct sharpi_parse_params {
+        struct_size: u32, flags: u32, prompt: *const c_char, prompt_len: usize,
+        tools: *const c_char, tools_len: usize,
+    }
     struct sharpi_chat_parts {
         struct_size: u32, open: u32, n_tool_calls: u32, reserved: u32, reasoning_len: u64,
         content_len: u64, tool_calls_len: u64,
@@ -493,8 +497,9 @@ functions! {
     fn sharpi_chat_format(
         model: *const sharpi_model, params: *const sharpi_chat_params, out: *mut c_char,
         cap: usize, out_len: *mut usize, err: *mut sharpi_error) -> i32;
+    fn sharpi_parse_params_init(p: *mut sharpi_parse_params, size: usize) -> ();
     fn sharpi_chat_parse(
-        prompt: *const c_char, prompt_len: usize, text: *const c_char, len: usize, flags: u32,
+        params: *const sharpi_parse_params, text: *const c_char, len: usize,
         parts: *mut sharpi_chat_parts, out: *mut c_char, cap: usize, out_len: *mut usize,
         err: *mut sharpi_error) -> i32;
     fn sharpi_chat_tokenize(

@@ -102,6 +102,7 @@ SHARPI_DETOKENIZE_SPECIAL = 1
 SHARPI_CHAT_NO_PROMPT = 1
 SHARPI_CHAT_THINKING = 2
 SHARPI_CHAT_NO_THINKING = 4
+SHARPI_CHAT_DESCRIBE_TOOLS = 8
 SHARPI_TOKEN_CONTROL = 1
 SHARPI_TOKEN_END = 2
 SHARPI_TOKEN_BYTE = 4
@@ -113,6 +114,9 @@ SHARPI_PART_CONTENT = 0
 SHARPI_PART_REASONING = 1
 SHARPI_PART_TOOL_CALL = 2
 SHARPI_PARSE_PARTIAL = 1
+SHARPI_PARSE_REASONING = 2
+SHARPI_PARSE_CALLS = 4
+SHARPI_PARSE_CONSTRAINED = 8
 SHARPI_PREFILL_CHECKPOINT = 1
 SHARPI_PREFILL_MORE = 2
 SHARPI_SEED_RANDOM = 0xFFFFFFFFFFFFFFFF
@@ -426,6 +430,17 @@ class sharpi_chat_params(Structure):
     ]
 
 
+class sharpi_parse_params(Structure):
+    _fields_ = [
+        ("struct_size", c_uint32),
+        ("flags", c_uint32),
+        ("prompt", c_char_p),
+        ("prompt_len", c_size_t),
+        ("tools", c_char_p),
+        ("tools_len", c_size_t),
+    ]
+
+
 class sharpi_chat_parts(Structure):
     _fields_ = [
         ("struct_size", c_uint32),
@@ -630,7 +645,8 @@ FUNCTIONS = {
     "sharpi_chat_params_init": (None, (c_void_p, c_size_t)),
     "sharpi_chat_format": (c_int32, (c_void_p, c_void_p, c_void_p, c_size_t, c_void_p, c_void_p)),
     "sharpi_chat_tokenize": (c_int32, (c_void_p, c_void_p, c_void_p, c_uint32, c_void_p, c_void_p)),
-    "sharpi_chat_parse": (c_int32, (c_void_p, c_size_t, c_void_p, c_size_t, c_uint32, c_void_p, c_void_p, c_size_t, c_void_p, c_void_p)),
+    "sharpi_parse_params_init": (None, (c_void_p, c_size_t)),
+    "sharpi_chat_parse": (c_int32, (c_void_p, c_void_p, c_size_t, c_void_p, c_void_p, c_size_t, c_void_p, c_void_p)),
     "sharpi_plan_session": (c_int32, (c_void_p, c_void_p, c_void_p, c_void_p)),
     "sharpi_session_create": (c_int32, (c_void_p, c_void_p, c_void_p, c_void_p)),
     "sharpi_session_destroy": (None, (c_void_p,)),

@@ -182,6 +182,7 @@ class Reply(Iterator[str]):
         self._chat = chat
         self._tools = Toolbox(chat.tools)
         self._progress = None if progress is None else Paced(progress)
+        self._constrained = grammar is not None
         self._prompt = ""
         self._text = ""
         self._given = 0
@@ -297,7 +298,12 @@ class Reply(Iterator[str]):
         except StopIteration:
             self.stop()
         else:
-            self.parts = chat_parse(self._text, prompt=self._prompt, partial=True)
+            self.parts = self._parse(partial=True)
+
+    def _parse(self, *, partial: bool) -> ChatParts:
+        tools = self._chat.tools
+        return chat_parse(self._text, prompt=self._prompt, partial=partial, tools=tools,
+                          calls=bool(tools), constrained=self._constrained)
 
     def _take_back(self) -> None:
         """What has no room harms no later answer."""
@@ -351,7 +357,7 @@ class Reply(Iterator[str]):
         self._done = True
         if not self._started:
             return
-        self.parts = chat_parse(self._text, prompt=self._prompt)
+        self.parts = self._parse(partial=False)
         message: Dict[str, Any] = {"role": "assistant", "content": self.content}
         if self.reasoning:
             message["reasoning"] = self.reasoning

@@ -145,7 +145,7 @@ class TextModel(Closing):
     ) -> Tuple[Any, List[object]]:
         p = params(_abi.sharpi_chat_params, lib.sharpi_chat_params_init)
         block = _Messages(messages).block
-        p.flags = 0 if prompt else _abi.SHARPI_CHAT_NO_PROMPT
+        p.flags = _abi.SHARPI_CHAT_DESCRIBE_TOOLS | (0 if prompt else _abi.SHARPI_CHAT_NO_PROMPT)
         if thinking is not None:
             p.flags |= _abi.SHARPI_CHAT_THINKING if thinking else _abi.SHARPI_CHAT_NO_THINKING
         p.messages, p.n_messages = ctypes.addressof(block), len(block)
@@ -170,7 +170,8 @@ class TextModel(Closing):
     ) -> str:
         """A conversation as prompt text, by the file's own template.
 
-        tools: functions as JSON or as what becomes JSON. variables: further ones of the template.
+        tools: functions as JSON or as what becomes JSON; where the template has no place for them, or for
+        calls, they become text. variables: further ones of the template.
         thinking: what the template's variables for it say; None leaves it to the template. prompt:
         open the assistant's turn. now: seconds since 1970 that templates print, 0 = the clock.
         Raises Unsupported, BadFormat (template), InvalidArgument (the template refuses), DoesNotFit.
@@ -287,18 +288,35 @@ class ChatParts:
 
 
 def chat_parse(
-    text: Union[str, bytes], *, prompt: Union[str, bytes, None] = None, partial: bool = False
+    text: Union[str, bytes],
+    *,
+    prompt: Union[str, bytes, None] = None,
+    partial: bool = False,
+    tools: Union[str, bytes, Sequence[Mapping[str, Any]], None] = None,
+    reasoning: bool = True,
+    calls: bool = True,
+    constrained: bool = False,
 ) -> ChatParts:
     """Takes generated text apart: reasoning, content, tool calls.
 
     text: detokenised with special=True. prompt: what the model read: a block that its end opens goes on
     in the text. partial: more text is to come; what may be the beginning of a mark is held back, and
-    longer texts only add to each part. Raises DoesNotFit. Any thread.
+    longer texts only add to each part. tools: those of the request; arguments that are written as text
+    get their types from the schemas. reasoning, calls: whether they may occur; what is not looked for
+    stays in the content. constrained: by a grammar; nothing in the content is a mark. Raises DoesNotFit,
+    InvalidArgument. Any thread.
     """
     data, before = utf8(text), utf8(prompt) if prompt is not None else None
+    listed = _json(tools) if tools is not None else None
+    asked = params(_abi.sharpi_parse_params, lib.sharpi_parse_params_init)
+    asked.flags = ((_abi.SHARPI_PARSE_PARTIAL if partial else 0)
+                   | (_abi.SHARPI_PARSE_REASONING if reasoning else 0)
+                   | (_abi.SHARPI_PARSE_CALLS if calls else 0)
+                   | (_abi.SHARPI_PARSE_CONSTRAINED if constrained else 0))
+    asked.prompt, asked.prompt_len = before, len(before or b"")
+    asked.tools, asked.tools_len = listed, len(listed or b"")
     parts = out_struct(_abi.sharpi_chat_parts)
-    flags = _abi.SHARPI_PARSE_PARTIAL if partial else 0
-    whole = read_bytes(lib.sharpi_chat_parse, before, len(before or b""), data, len(data), flags,
+    whole = read_bytes(lib.sharpi_chat_parse, ctypes.byref(asked), data, len(data),
                        ctypes.byref(parts), cap=2 * len(data) + 256)
     first, second = parts.reasoning_len, parts.reasoning_len + parts.content_len
     calls = whole[second : second + parts.tool_calls_len]

@@ -121,3 +121,14 @@ def test_generated_text_is_taken_apart():
     assert (partial.reasoning, partial.open) == ("Hm.", sharpi.Part.REASONING)
     long = "x" * 100000
     assert sharpi.chat_parse(long).content == long
+    written = "<tool_call>\n<function=f>\n<parameter=a>\n3\n</parameter>\n</function>\n</tool_call>"
+    for kind, value in (("string", "3"), ("integer", 3)):
+        tools = [{"name": "f", "parameters": {"properties": {"a": {"type": kind}}}}]
+        (call,) = sharpi.chat_parse(written, tools=tools).tool_calls
+        assert call["function"]["arguments"] == {"a": value}
+    assert sharpi.chat_parse(written, calls=False).content == written
+    assert sharpi.chat_parse("<think>a", reasoning=False).content == "<think>a"
+    answer = '{"a": "<tool_call>{}"}'
+    assert sharpi.chat_parse(answer, constrained=True).content == answer
+    with pytest.raises(sharpi.errors.InvalidArgument):
+        sharpi.chat_parse("x", tools="{}")

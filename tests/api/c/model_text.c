@@ -275,25 +275,40 @@ static void test_parse(void) {
       "hm</think>Yes.<tool_call>{\"name\": \"f\", \"arguments\": {}}</tool_call>";
   const size_t n = sizeof kText - 1;
   sharpi_chat_parts parts = {.struct_size = sizeof parts};
-  EXPECT(SHARPI_OK, sharpi_chat_parse("<think>", 7, kText, n, 0, &parts, out, 256, &len, &err));
+  sharpi_parse_params p;
+  sharpi_parse_params_init(&p, sizeof p);
+  CHECK(p.flags == (SHARPI_PARSE_REASONING | SHARPI_PARSE_CALLS));
+  p.prompt = "<think>";
+  p.prompt_len = 7;
+  EXPECT(SHARPI_OK, sharpi_chat_parse(&p, kText, n, &parts, out, 256, &len, &err));
   CHECK(parts.reasoning_len == 2 && parts.content_len == 4 && parts.n_tool_calls == 1);
   CHECK(len == 6 + parts.tool_calls_len && memcmp(out, "hmYes.[{\"type\"", 14) == 0);
-  EXPECT(SHARPI_OK, sharpi_chat_parse(NULL, 0, "a<thi", 5, SHARPI_PARSE_PARTIAL, &parts, out, 256,
-                                      &len, &err));
-  CHECK(parts.content_len == 1 && parts.open == SHARPI_PART_CONTENT);
-  EXPECT(SHARPI_E_BUFFER_TOO_SMALL,
-         sharpi_chat_parse(NULL, 0, "abc", 3, 0, &parts, out, 2, &len, &err));
+  p.flags = SHARPI_PARSE_REASONING;
+  EXPECT(SHARPI_OK, sharpi_chat_parse(&p, kText, n, &parts, out, 256, &len, &err));
+  CHECK(parts.reasoning_len == 2 && parts.n_tool_calls == 0 && parts.content_len > 4);
+  p.flags = 0;
+  EXPECT(SHARPI_OK, sharpi_chat_parse(&p, kText, n, &parts, out, 256, &len, &err));
+  CHECK(parts.reasoning_len == 0 && parts.n_tool_calls == 0);
+  p.prompt = NULL;
+  p.prompt_len = 0;
+  p.flags = SHARPI_PARSE_PARTIAL | SHARPI_PARSE_REASONING;
+  EXPECT(SHARPI_OK, sharpi_chat_parse(&p, "<thi", 4, &parts, out, 256, &len, &err));
+  CHECK(parts.content_len == 0 && parts.open == SHARPI_PART_CONTENT);
+  EXPECT(SHARPI_E_BUFFER_TOO_SMALL, sharpi_chat_parse(NULL, "abc", 3, &parts, out, 2, &len, &err));
   CHECK(len == 3 && parts.content_len == 3);
+  p.prompt_len = 1;
+  EXPECT(SHARPI_E_INVALID_ARGUMENT, sharpi_chat_parse(&p, "abc", 3, &parts, out, 256, &len, &err));
+  p.prompt_len = 0;
+  p.flags = 16;
+  EXPECT(SHARPI_E_INVALID_ARGUMENT, sharpi_chat_parse(&p, "abc", 3, &parts, out, 256, &len, &err));
+  sharpi_parse_params_init(&p, sizeof p);
+  p.tools = "{}";
+  p.tools_len = 2;
+  EXPECT(SHARPI_E_INVALID_ARGUMENT, sharpi_chat_parse(&p, "abc", 3, &parts, out, 256, &len, &err));
+  EXPECT(SHARPI_E_INVALID_ARGUMENT, sharpi_chat_parse(NULL, NULL, 3, &parts, out, 256, &len, &err));
+  EXPECT(SHARPI_E_INVALID_ARGUMENT, sharpi_chat_parse(NULL, "abc", 3, NULL, out, 256, &len, &err));
   EXPECT(SHARPI_E_INVALID_ARGUMENT,
-         sharpi_chat_parse(NULL, 1, "abc", 3, 0, &parts, out, 256, &len, &err));
-  EXPECT(SHARPI_E_INVALID_ARGUMENT,
-         sharpi_chat_parse(NULL, 0, NULL, 3, 0, &parts, out, 256, &len, &err));
-  EXPECT(SHARPI_E_INVALID_ARGUMENT,
-         sharpi_chat_parse(NULL, 0, "abc", 3, 2, &parts, out, 256, &len, &err));
-  EXPECT(SHARPI_E_INVALID_ARGUMENT,
-         sharpi_chat_parse(NULL, 0, "abc", 3, 0, NULL, out, 256, &len, &err));
-  EXPECT(SHARPI_E_INVALID_ARGUMENT,
-         sharpi_chat_parse(NULL, 0, "abc", 3, 0, &parts, out, 256, NULL, &err));
+         sharpi_chat_parse(NULL, "abc", 3, &parts, out, 256, NULL, &err));
 }
 
 static void test_text_alone(const fixture* f) {

@@ -23,6 +23,7 @@ var kinds = map[reflect.Kind]string{
 func main() {
 	for _, value := range []interface{}{
 		C.sharpi_chat_params{},
+		C.sharpi_parse_params{},
 		C.sharpi_chat_parts{},
 		C.sharpi_compact_params{},
 		C.sharpi_compact_report{},

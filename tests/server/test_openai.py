@@ -154,11 +154,12 @@ def test_responses(client, model):
 
 
 def test_long_lists_of_calls_are_read_once(server):
-    """Each was once read again for each that follows: this was minutes."""
+    """Each was once read again for each that follows: this was minutes. The template has no place for them, so they are
+    text, and as such more than the context holds."""
     call = {"type": "function_call", "call_id": "c", "name": "f", "arguments": '{"a": 1}'}
     body = {"input": [{"role": "user", "content": QUESTION}, *[call] * 20000], "max_output_tokens": 1}
     status, _, data = server.request("POST", "/v1/responses", body)
-    assert status == 200, data[:300]
+    assert status == 400 and b"context_length_exceeded" in data, data[:300]
 
 
 @pytest.mark.parametrize("arguments, status", [('{"a": 1}', 200), ("no JSON", 200), ('{"a":' * 40 + "1" + "}" * 40, 200),
@@ -233,3 +234,35 @@ def test_streams_are_server_sent_events(server):
     assert data[-1] == "[DONE]" and data.count("[DONE]") == 1
     chunks = [json.loads(text) for text in data[:-1]]
     assert "".join(c["choices"][0]["delta"].get("content") or "" for c in chunks if c["choices"]) == ANSWER
+
+
+def ask(server, **fields):
+    status, _, data = server.request("POST", "/v1/chat/completions", {"messages": ASK, "temperature": 0, "max_tokens": 300, **fields})
+    assert status == 200, data[:300]
+    return json.loads(data)
+
+
+@pytest.mark.parametrize("value", [{"name": "Bob", "parameters": {"age": 3}}, {"a": "<think>secret</think>"}, {"a": "use </think> here"},
+                                   {"a": '<tool_call>{"name":"f","arguments":{}}</tool_call>'}, {"a": "[TOOL_CALLS][]"}, "<think>x</think>y"])
+def test_what_a_schema_constrains_is_returned_as_it_is(server, value):
+    form = {"type": "json_schema", "json_schema": {"name": "t", "schema": {"const": value}}}
+    for more in ({}, {"tools": [WEATHER], "tool_choice": "none"}):
+        message = ask(server, response_format=form, **more)["choices"][0]["message"]
+        assert json.loads(message["content"]) == value and "tool_calls" not in message and "reasoning_content" not in message, message
+
+
+@pytest.mark.parametrize("text, stop, want", [("x \u65e5\u672c y", " \u65e5\u672c", '"x'), ("a> \U0001f4a1 b", "> \U0001f4a1", '"a'), ("no", "zz", '"no"')])
+def test_a_stop_string_may_begin_inside_a_character_of_several_tokens(server, text, stop, want):
+    form = {"type": "json_schema", "json_schema": {"name": "t", "schema": {"const": text}}}
+    assert ask(server, response_format=form, stop=stop)["choices"][0]["message"]["content"] == want
+
+
+def test_tools_that_the_template_has_no_place_for_are_in_the_prompt(server):
+    tokens = [ask(server, max_tokens=1, **more)["usage"]["prompt_tokens"] for more in ({}, {"tools": [WEATHER]})]
+    assert tokens[1] > tokens[0] + 20
+
+
+def test_a_number_that_is_too_large_is_the_request_s_fault(server):
+    body = b'{"messages": [{"role": "user", "content": "x"}], "temperature": 1e999}'
+    status, _, data = server.request("POST", "/v1/chat/completions", body, {"Content-Type": "application/json"})
+    assert status == 400 and b"too large" in data, data[:300]

@@ -11,7 +11,7 @@
 
 #include "text/chat_parse.h"
 
-namespace sharpi {
+namespace sharpi::fuzz {
 namespace {
 
 constexpr const char* kTools = R"([
@@ -155,4 +155,4 @@ TEST(ChatFuzz, RandomTextsWithToolsComeApartTheSameInAnyPieces) {
 }
 
 }  // namespace
-}  // namespace sharpi
+}  // namespace sharpi::fuzz

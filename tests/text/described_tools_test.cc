@@ -8,7 +8,7 @@
 #include "text/chat.h"
 #include "text/chat_parse.h"
 
-namespace sharpi {
+namespace sharpi::described {
 namespace {
 
 using Messages = std::vector<ChatMessage>;
@@ -109,4 +109,4 @@ TEST(DescribedTools, WhatATemplateRefusesForAnotherReasonKeepsItsWords) {
 }
 
 }  // namespace
-}  // namespace sharpi
+}  // namespace sharpi::described

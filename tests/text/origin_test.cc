@@ -12,7 +12,7 @@
 #include "text/jinja/methods.h"
 #include "text/jinja/template.h"
 
-namespace sharpi::jinja {
+namespace sharpi::jinja::origin {
 namespace {
 
 /// What a conversation says. No template below has one of these letters or digits in its own text.
@@ -220,4 +220,4 @@ TEST(Origin, WhatATemplateAddsStaysItsOwn) {
 }
 
 }  // namespace
-}  // namespace sharpi::jinja
+}  // namespace sharpi::jinja::origin

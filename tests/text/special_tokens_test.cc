@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-namespace sharpi {
+namespace sharpi::special {
 namespace {
 
 using Span = SpecialTokens::Span;
@@ -122,4 +122,4 @@ TEST(SpecialTokens, NoSetOfThemMakesASearchSlow) {
 }
 
 }  // namespace
-}  // namespace sharpi
+}  // namespace sharpi::special

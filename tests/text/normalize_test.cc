@@ -155,6 +155,59 @@ TEST(PreTokenizer, CharactersThatAreNewerThanPcre2AreLettersAndNumbers) {
   EXPECT_EQ(pieces_of("qwen35", "a\U00011F00b"), (Pieces{"a\U00011F00b"}));
 }
 
+// As HF tokenizers split it by the published patterns (tools/compare_tokenizers.py has them).
+TEST(PreTokenizer, FamiliesSplitByTheirPublishedPatterns) {
+  using Pieces = std::vector<std::string>;
+  const char* text =
+      "HelloWorld ABCdef don't I'LL 12345 a/b//\n\n  x \u65E5\u672C\u30FB\u8A9E1\u30AB\u309B -ab "
+      "\x01\x01z e\u0301";
+  EXPECT_EQ(pieces_of("tekken", text), (Pieces{"Hello",
+                                               "World",
+                                               " ABCdef",
+                                               " don",
+                                               "'t",
+                                               " I",
+                                               "'LL",
+                                               " ",
+                                               "1",
+                                               "2",
+                                               "3",
+                                               "4",
+                                               "5",
+                                               " a",
+                                               "/b",
+                                               "//\n\n",
+                                               " ",
+                                               " x",
+                                               " \u65E5\u672C",
+                                               "\u30FB\u8A9E",
+                                               "1",
+                                               "\u30AB",
+                                               "\u309B",
+                                               " -",
+                                               "ab",
+                                               " \x01\x01",
+                                               "z",
+                                               " e\u0301"}));
+  EXPECT_EQ(pieces_of("gpt-4o", text), (Pieces{"Hello",        "World",
+                                               " ABCdef",      " don't",
+                                               " I'LL",        " ",
+                                               "123",          "45",
+                                               " a",           "/b",
+                                               "//\n\n",       " ",
+                                               " x",           " \u65E5\u672C",
+                                               "\u30FB\u8A9E", "1",
+                                               "\u30AB",       "\u309B",
+                                               " -",           "ab",
+                                               " \x01\x01",    "z",
+                                               " e\u0301"}));
+  EXPECT_EQ(pieces_of("deepseek-v3", text),
+            (Pieces{"HelloWorld", " ABCdef",      " don",   "'t",     " I",     "'LL",     " ",
+                    "123",        "45",           " a",     "/b",     "//\n\n", " ",       " x",
+                    " ",          "\u65E5\u672C", "\u30FB", "\u8A9E", "1",      "\u30AB",  "\u309B",
+                    " -",         "ab",           " ",      "\x01",   "\x01z",  " e\u0301"}));
+}
+
 struct Names {
   const char* family;
   std::vector<const char*> aliases;
@@ -165,6 +218,10 @@ const Names kNames[] = {
     {"olmo", {}},
     {"llama-bpe", {"llama3", "llama-v3"}},
     {"smollm", {}},
+    {"gpt-2", {"phi-2", "gigachat", "mellum"}},
+    {"tekken", {}},
+    {"gpt-4o", {"llama4"}},
+    {"deepseek-v3", {}},
 };
 /// Every two families split it into other pieces, or treat the pieces in another way.
 constexpr const char* kTelling =

@@ -4,7 +4,7 @@
 //   needle_curve FIXTURE.gguf GOLDEN.json [--kv f32|bf16|q8_0|q4] [--budgets 64,128,...] [--needles
 //   N]
 //                [--first I] [--modes in,after,probe,bounded,bounded-probe,blind] [--policies a,b]
-//                [--pool K] [--span F] [--layers 0|1|2] [--csv FILE] [--rows FILE]
+//                [--pool K] [--span F] [--sinks N] [--layers 0|1|2] [--csv FILE] [--rows FILE]
 // Modes: in = the question is in the captured window; after = it is read after compaction; probe =
 // the same, but compaction looks through it; bounded = kv_budget with look-ahead, chunk 128;
 // bounded-probe = with the question as the session's probe instead; blind = with neither.
@@ -31,7 +31,8 @@ struct Options {
   const char* kv_name = "f32";
   size_t needles = 24, first = 0;
   uint32_t pool = 0, span = 0;  // 0 = the library's default
-  std::string policies;         // empty = all
+  uint32_t sinks = SHARPI_UNSET;
+  std::string policies;  // empty = all
   sharpi_layer_budget layers = SHARPI_LAYER_BUDGET_EQUAL;
 };
 
@@ -57,7 +58,7 @@ ModelSetup setup_for(const Options& o, sharpi_policy policy, uint32_t kv_budget,
     s->kv_budget = kv_budget;
     s->policy = policy;
     s->lookahead = watch == Watch::kLookAhead ? 1 : 0;
-    s->recency = kv_budget <= 64 ? kv_budget / 2 : 64;
+    s->sinks = o.sinks;
     if (watch != Watch::kProbe) return;
     s->probe = question.data();
     s->n_probe = kQuestion;
@@ -154,7 +155,7 @@ class Curve {
   bool compact(Chat& chat, sharpi_policy policy, uint32_t budget,
                const std::vector<int32_t>* probe) const {
     sharpi_compact_params p = compact_params(policy, budget);
-    if (budget <= 64) p.recency = budget / 2;
+    p.sinks = o_.sinks;
     const bool pools = policy >= SHARPI_POLICY_SNAPKV && policy <= SHARPI_POLICY_VALUE;
     const bool marks = policy == SHARPI_POLICY_SPAN || policy == SHARPI_POLICY_RETRIEVAL;
     if (o_.pool != 0 && pools) p.pool_kernel = o_.pool;
@@ -262,6 +263,8 @@ bool parse(int argc, char** argv, sharpi::testing::Options* o) {
       o->pool = count();
     else if (flag == "--span")
       o->span = count();
+    else if (flag == "--sinks")
+      o->sinks = count();
     else if (flag == "--policies")
       o->policies = value;
     else if (flag == "--layers")

@@ -3,7 +3,7 @@
 // in it still known, and how well does the text go on?
 //   text_needles MODEL.gguf TEXT [--lengths 1024,2048] [--depths 10,50,90] [--shares 50,25,12.5,6]
 //                [--modes in,probe,after,text] [--policies a,b] [--needles N] [--kv f32|bf16|q8_0]
-//                [--span N] [--pool N] [--sinks N] [--layers 0|1|2] [--threads N]
+//                [--span N] [--pool N] [--sinks N] [--recency N] [--layers 0|1|2] [--threads N]
 //                [--others N]
 // A needle is a sentence between two paragraphs, "The secret number of Oslo is 48213."; --others of
 // its kind, of other cities, stand elsewhere (0 to 2). Modes: in = the question is in the captured
@@ -40,7 +40,8 @@ constexpr Named kPolicies[] = {
 struct Options {
   std::string model, text, policies, modes = "in,probe,after,text";
   std::vector<double> lengths = {1024, 2048}, depths = {10, 50, 90}, shares = {50, 25, 12.5, 6};
-  uint32_t n_needles = 1, span = 0, pool = 0, sinks = 0, n_threads = 2, n_others = 0;
+  uint32_t n_needles = 1, span = 0, pool = 0, n_threads = 2, n_others = 0;
+  uint32_t sinks = SHARPI_UNSET, recency = SHARPI_UNSET;
   sharpi_kv_dtype kv = SHARPI_KV_F32;
   std::string kv_name = "f32";
   sharpi_layer_budget layers = SHARPI_LAYER_BUDGET_EQUAL;
@@ -214,6 +215,7 @@ class Needles {
     if (o_.pool != 0 && p.policy >= SHARPI_POLICY_SNAPKV && p.policy <= SHARPI_POLICY_VALUE)
       params.pool_kernel = o_.pool;
     params.sinks = o_.sinks;
+    params.recency = o_.recency;
     if (p.policy != SHARPI_POLICY_GLOBAL) params.layer_budget = o_.layers;
     if (mode[0] == 'p') {
       params.probe = c.question.data();
@@ -273,6 +275,8 @@ bool parse(int argc, char** argv, Options* o) {
       o->pool = count();
     else if (flag == "--sinks")
       o->sinks = count();
+    else if (flag == "--recency")
+      o->recency = count();
     else if (flag == "--layers")
       o->layers = static_cast<sharpi_layer_budget>(count());
     else if (flag == "--threads")

@@ -38,7 +38,7 @@ static const char kHelp[] =
 
 static const char kCommands[] =
     "/regen             answer the last message again\n"
-    "/compact [ROWS]    keep the rows that matter, ROWS of each layer (a quarter, but 256)\n"
+    "/compact [ROWS]    keep the rows that matter, ROWS of each layer (half, at least 256)\n"
     "/save FILE         the conversation as JSON\n"
     "/plan              what is placed where, and every byte\n"
     "/reset             forget the conversation\n"
@@ -170,8 +170,9 @@ static void compact(chat* c, const char* argument) {
     return;
   }
   char* end = NULL;
-  const uint32_t quarter = s.n_slots_max / 4 > kLeastRows ? s.n_slots_max / 4 : kLeastRows;
-  const unsigned long rows = *argument != '\0' ? strtoul(argument, &end, 10) : quarter;
+  /* Nobody knows what will be asked next: with less than half most answers are gone. */
+  const uint32_t half = s.n_slots_max / 2 > kLeastRows ? s.n_slots_max / 2 : kLeastRows;
+  const unsigned long rows = *argument != '\0' ? strtoul(argument, &end, 10) : half;
   if ((end != NULL && *end != '\0') || rows == 0 || rows > UINT32_MAX - 16) {
     fprintf(stderr, "/compact takes a number of rows from 1 on\n");
     return;
@@ -183,8 +184,6 @@ static void compact(chat* c, const char* argument) {
   sharpi_compact_params params;
   sharpi_compact_params_init(&params, sizeof params);
   params.budget = (uint32_t)rows;
-  /* Recent rows alone lose the first ones, which many heads lean on, and the answers with them. */
-  if (params.recency > params.budget / 2) params.recency = params.budget / 2;
   params.progress = show_progress;
   params.user_data = &c->o;
   sharpi_compact_report report = {.struct_size = sizeof report};
@@ -196,8 +195,9 @@ static void compact(chat* c, const char* argument) {
     report_error("compact", &err);
     return;
   }
-  fprintf(stderr, "%u of %u rows a layer kept, %s of %s held\n", report.rows_after,
-          report.rows_before, human_bytes(report.held_after).text,
+  fprintf(stderr, "%u of %u rows a layer kept (%u first, %u last, %u by score), %s of %s held\n",
+          report.rows_after, report.rows_before, report.kept_sinks, report.kept_recent,
+          report.kept_scored, human_bytes(report.held_after).text,
           human_bytes(report.held_before).text);
 }
 

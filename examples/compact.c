@@ -192,7 +192,6 @@ static int compact(const options* o, objects* x) {
   sharpi_compact_params_init(&params, sizeof params);
   params.policy = o->policy;
   params.budget = o->budget;
-  if (params.recency > o->budget / 2) params.recency = o->budget / 2;
   params.headroom = o->headroom;
   int32_t* question = NULL;
   if (o->probe != NULL) {
@@ -206,9 +205,12 @@ static int compact(const options* o, objects* x) {
     failed = report_error("compact", &err);
   }
   if (!failed) {
-    fprintf(stderr, "policy %s: %u of %u rows stay in %u layers, %.1f ms\n",
-            kPolicies[report.policy], report.rows_after, report.rows_before, report.n_layers,
-            report.score_ms + report.move_ms);
+    fprintf(
+        stderr,
+        "policy %s: %u of %u rows stay in %u layers (%u first, %u last, %u by score), %.1f ms\n",
+        kPolicies[report.policy], report.rows_after, report.rows_before, report.n_layers,
+        report.kept_sinks, report.kept_recent, report.kept_scored,
+        report.score_ms + report.move_ms);
     failed = print_memory(x->session, "after");
   }
   if (!failed && question != NULL &&

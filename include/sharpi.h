@@ -347,10 +347,12 @@ typedef struct sharpi_session_params {
                                                     env SHARPI_SNAPKV_WINDOW, else 64; without one 0). A
                                                     probe of so many tokens takes nothing that was not
                                                     priced. */
-  uint32_t recency;                            /**< Last rows always kept; UNSET (env SHARPI_SNAPKV_RECENCY,
-                                                    else 64). This, sinks and policy need one of the
+  uint32_t recency;                            /**< Last rows always kept, of each budget; UNSET (env
+                                                    SHARPI_SNAPKV_RECENCY, else 64, at most half of the
+                                                    budget). This, sinks and policy need one of the
                                                     budgets: sharpi_session_compact() takes its own. */
-  uint32_t sinks;                              /**< First rows always kept; default 0. */
+  uint32_t sinks;                              /**< First rows always kept; default UNSET = 4, at most half
+                                                    of what recency leaves. */
   sharpi_policy policy;                        /**< Of bounded sessions and prompt_budget; AUTO. */
   uint32_t lookahead;                          /**< Bounded: score with the prompt's last tokens, as many as
                                                     capture_window says and a chunk holds, unless there is a
@@ -1358,10 +1360,13 @@ typedef struct sharpi_compact_params {
                                                     is refused), or ::SHARPI_BUDGET_AUTO. Not with KEEP. */
   uint32_t window;                             /**< Captured queries used; default UNSET = all. Not with a
                                                     probe, not with KEEP. */
-  uint32_t recency;                            /**< Last rows always kept, at most budget; default UNSET = 64, or
-                                                    what a smaller budget leaves beside the sinks.
-                                                    Not with KEEP. */
-  uint32_t sinks;                              /**< First rows always kept; default 0. Not with KEEP. */
+  uint32_t recency;                            /**< Last rows always kept; default UNSET = 64, at most half of
+                                                    the budget and what sinks leave. What is given is
+                                                    kept, or refused where the budget is smaller than it
+                                                    and sinks. Not with KEEP. */
+  uint32_t sinks;                              /**< First rows always kept, which many heads lean on; default
+                                                    UNSET = 4, at most half of what recency leaves. Not
+                                                    with KEEP. */
   uint32_t headroom;                           /**< Free slots that stay committed; default 1024. Bounded
                                                     sessions keep what they were priced for. */
   uint32_t pool_kernel;                        /**< Rows averaged by SNAPKV, DEFENSIVE and VALUE: odd,
@@ -1390,6 +1395,11 @@ typedef struct sharpi_compact_report {
   uint64_t payload_before, payload_after;      /**< KV bytes of live rows. */
   uint64_t held_before, held_after;            /**< KV bytes committed. */
   double score_ms, move_ms;
+  uint32_t kept_sinks, kept_recent;            /**< Of rows_after: the first and the last ones. */
+  uint32_t kept_scored;                        /**< Of rows_after: what the policy chose. 0 = it chose nothing,
+                                                    whatever its name: the budget left no row to it. */
+  uint32_t kept_unranked;                      /**< Of rows_after: what stayed without a choice: the host's rows
+                                                    (KEEP), or all, as the budget holds them. */
 } sharpi_compact_report;
 
 /** Scores, selects, moves, returns memory. On failure the session is bit-identical to before, and holds

@@ -151,7 +151,7 @@ sharpi_status sharpi_session_compact(sharpi_session* session, const sharpi_compa
                                      sharpi_error* err) SHARPI_NOEXCEPT {
   return api::change_session(session, err, [&](Session& s) -> Status {
     if (report != nullptr) {
-      SHARPI_TRY(api::check_out_struct(report, 72, "sharpi_compact_report"));
+      SHARPI_TRY(api::check_out_struct(report, 88, "sharpi_compact_report"));
     }
     sharpi_compact_params complete;
     SHARPI_TRY(api::read_params(params, &complete));

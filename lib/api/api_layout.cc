@@ -389,7 +389,7 @@ static_assert(offsetof(sharpi_compact_params, keep) == 56);
 static_assert(offsetof(sharpi_compact_params, progress) == 64);
 static_assert(offsetof(sharpi_compact_params, user_data) == 72);
 
-static_assert(sizeof(sharpi_compact_report) == 72);
+static_assert(sizeof(sharpi_compact_report) == 88);
 static_assert(offsetof(sharpi_compact_report, struct_size) == 0);
 static_assert(offsetof(sharpi_compact_report, policy) == 4);
 static_assert(offsetof(sharpi_compact_report, rows_before) == 8);
@@ -402,6 +402,10 @@ static_assert(offsetof(sharpi_compact_report, held_before) == 40);
 static_assert(offsetof(sharpi_compact_report, held_after) == 48);
 static_assert(offsetof(sharpi_compact_report, score_ms) == 56);
 static_assert(offsetof(sharpi_compact_report, move_ms) == 64);
+static_assert(offsetof(sharpi_compact_report, kept_sinks) == 72);
+static_assert(offsetof(sharpi_compact_report, kept_recent) == 76);
+static_assert(offsetof(sharpi_compact_report, kept_scored) == 80);
+static_assert(offsetof(sharpi_compact_report, kept_unranked) == 84);
 
 static_assert(sizeof(sharpi_expert_stats) == 64);
 static_assert(offsetof(sharpi_expert_stats, struct_size) == 0);

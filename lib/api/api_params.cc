@@ -71,6 +71,7 @@ sharpi_session_params default_session_params() noexcept {
   p.prompt_budget = SHARPI_UNSET;
   p.capture_window = SHARPI_UNSET;
   p.recency = SHARPI_UNSET;
+  p.sinks = SHARPI_UNSET;
   p.policy = SHARPI_POLICY_AUTO;
   p.lookahead = 1;
   return p;
@@ -112,6 +113,7 @@ sharpi_compact_params default_compact_params() noexcept {
   p.budget = SHARPI_UNSET;
   p.window = SHARPI_UNSET;
   p.recency = SHARPI_UNSET;
+  p.sinks = SHARPI_UNSET;
   p.headroom = kDefaultHeadroom;
   p.pool_kernel = kDefaultPoolKernel;
   p.span = kDefaultSpan;

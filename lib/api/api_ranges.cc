@@ -116,7 +116,8 @@ Status check_used(const sharpi_compact_params& p) {
   } fields[] = {
       {keeps && p.budget != SHARPI_UNSET, "budget", p.budget,
        "policy 7 (KEEP) keeps just the n_keep rows of keep"},
-      {keeps && p.sinks != 0, "sinks", p.sinks, "policy 7 (KEEP) keeps just the rows of keep"},
+      {keeps && p.sinks != 0 && p.sinks != SHARPI_UNSET, "sinks", p.sinks,
+       "policy 7 (KEEP) keeps just the rows of keep"},
       {keeps && p.window != SHARPI_UNSET, "window", p.window, "policy 7 (KEEP) scores nothing"},
       {keeps && p.n_probe != 0, "n_probe", p.n_probe, "policy 7 (KEEP) scores nothing"},
       {p.n_probe != 0 && p.window != SHARPI_UNSET, "window", p.window,
@@ -166,7 +167,7 @@ Status check_params(const sharpi_session_params& p) {
   SHARPI_TRY(
       in_range_or("capture_window", p.capture_window, 0, kMaxCaptureWindow, SHARPI_UNSET, "UNSET"));
   SHARPI_TRY(in_range_or("recency", p.recency, 0, kMaxTokens, SHARPI_UNSET, "UNSET"));
-  SHARPI_TRY(in_range("sinks", p.sinks, 0, kMaxTokens));
+  SHARPI_TRY(in_range_or("sinks", p.sinks, 0, kMaxTokens, SHARPI_UNSET, "UNSET"));
   if (p.policy == SHARPI_POLICY_KEEP) {
     return Status::error(Code::kInvalidArgument,
                          "policy 7 (KEEP) needs rows and belongs to compact; allowed are %s",
@@ -245,7 +246,8 @@ Status check_params(const sharpi_compact_params& p) {
     SHARPI_TRY(in_range_or("budget", p.budget, 1, kMaxTokens, SHARPI_BUDGET_AUTO, "BUDGET_AUTO"));
     SHARPI_TRY(in_range_or("recency", p.recency, 0, is_auto ? kMaxTokens : p.budget, SHARPI_UNSET,
                            "UNSET"));
-    SHARPI_TRY(in_range("sinks", p.sinks, 0, is_auto ? kMaxTokens : p.budget));
+    SHARPI_TRY(
+        in_range_or("sinks", p.sinks, 0, is_auto ? kMaxTokens : p.budget, SHARPI_UNSET, "UNSET"));
   }
   SHARPI_TRY(in_range_or("window", p.window, 1, kMaxCaptureWindow, SHARPI_UNSET, "UNSET"));
   SHARPI_TRY(in_range("headroom", p.headroom, 0, kMaxTokens));

@@ -19,8 +19,10 @@ inline constexpr uint32_t kDefaultCaptureWindow = 64;
 /// Rows that a windowed layer keeps beyond its window.
 inline constexpr uint32_t kMaxRewind = 65536;
 inline constexpr uint32_t kDefaultRewind = 64;
-/// Last rows that a compaction keeps, and slots that it leaves committed beside the kept ones.
+/// Last and first rows that a compaction keeps where the budget is large enough
+/// (resolve_fixed_rows()), and slots that it leaves committed beside the kept ones.
 inline constexpr uint32_t kDefaultRecency = 64;
+inline constexpr uint32_t kDefaultSinks = 4;
 inline constexpr uint32_t kDefaultHeadroom = 1024;
 /// Neighbours that a score is averaged over (odd), and rows that a hit marks.
 inline constexpr uint32_t kMaxPoolKernel = 1023;

@@ -31,7 +31,7 @@ Status BoundedKeeper::compact_after_prompt() {
   if (budget == SHARPI_BUDGET_AUTO) budget = auto_budget(shape.n_ctx, core_.full_cache_bytes());
   if (budget == 0 || core_.ledger().max_slots() <= budget || core_.compactable_layers().empty())
     return Status::ok();
-  CompactRequest r = standing_compaction(shape, budget);
+  SHARPI_TRY_ASSIGN(CompactRequest r, standing_compaction(shape, budget));
   SHARPI_TRY(observer_.use_captured(SHARPI_UNSET, &r));
   return compactor_.run(r, nullptr);
 }
@@ -75,7 +75,7 @@ Status BoundedKeeper::look_ahead(std::span<const int32_t> prompt) {
 }
 
 Status BoundedKeeper::compact_to_budget() {
-  CompactRequest r = standing_compaction(core_.shape, core_.shape.kv_budget);
+  SHARPI_TRY_ASSIGN(CompactRequest r, standing_compaction(core_.shape, core_.shape.kv_budget));
   r.shrink = false;
   // The last rows that stay are the prompt's, not those of a chunk in its middle.
   const uint64_t now = core_.ledger().next_position(),

@@ -2,6 +2,7 @@
 #include "engine/compact_request.h"
 
 #include <algorithm>
+#include <cstdint>
 
 namespace sharpi {
 namespace {
@@ -29,8 +30,6 @@ Result<CompactRequest> resolve_compaction(const SessionCore& session,
   const SessionShape& shape = session.shape;
   CompactRequest r;
   r.policy = p.policy == SHARPI_POLICY_AUTO ? kDefaultPolicy : p.policy;
-  r.recency = p.recency == SHARPI_UNSET ? kDefaultRecency : p.recency;
-  r.sinks = p.sinks;
   r.headroom = p.headroom;
   r.pool_kernel = p.pool_kernel;
   r.span = p.span;
@@ -46,23 +45,22 @@ Result<CompactRequest> resolve_compaction(const SessionCore& session,
   r.budget = p.budget;
   if (p.budget == SHARPI_BUDGET_AUTO) {
     const uint32_t rows = auto_budget(shape.n_ctx, session.full_cache_bytes());
-    r.budget = rows == 0 ? std::max(1u, session.ledger().max_slots()) : rows;
-    r.recency = std::min(r.recency, r.budget);
+    r.budget = rows == 0 ? UINT32_MAX : rows;  // a small cache is kept whole
   }
   if (shape.kv_budget != 0) r.budget = std::min(r.budget, shape.kv_budget);
-  if (p.recency == SHARPI_UNSET) {
-    r.recency = std::min(r.recency, r.budget - std::min(r.sinks, r.budget));
-  }
-  SHARPI_TRY(check_kept_rows(r.recency, r.sinks, r.budget));
+  SHARPI_TRY_ASSIGN(const FixedRows fixed, resolve_fixed_rows(p.recency, p.sinks, r.budget));
+  r.recency = fixed.recency;
+  r.sinks = fixed.sinks;
   return r;
 }
 
-CompactRequest standing_compaction(const SessionShape& shape, uint32_t budget) {
+Result<CompactRequest> standing_compaction(const SessionShape& shape, uint32_t budget) {
   CompactRequest r;
   r.policy = shape.policy == SHARPI_POLICY_AUTO ? kDefaultPolicy : shape.policy;
   r.budget = budget;
-  r.recency = std::min(shape.recency, budget);
-  r.sinks = std::min(shape.sinks, budget - r.recency);
+  SHARPI_TRY_ASSIGN(const FixedRows fixed, resolve_fixed_rows(shape.recency, shape.sinks, budget));
+  r.recency = fixed.recency;
+  r.sinks = fixed.sinks;
   return r;
 }
 

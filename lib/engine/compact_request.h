@@ -17,7 +17,7 @@ namespace sharpi {
 struct CompactRequest {
   sharpi_policy policy = kDefaultPolicy;  // resolved; KEEP allowed
   uint32_t budget = 0;
-  uint32_t recency = kDefaultRecency, sinks = 0;
+  uint32_t recency = 0, sinks = 0;
   uint32_t headroom = kDefaultHeadroom;
   uint32_t pool_kernel = kDefaultPoolKernel, span = kDefaultSpan;
   sharpi_layer_budget layer_budget = SHARPI_LAYER_BUDGET_EQUAL;
@@ -38,7 +38,8 @@ struct CompactRequest {
 /// (api_ranges.cc); here is checked what depends on the session.
 Result<CompactRequest> resolve_compaction(const SessionCore& session,
                                           const sharpi_compact_params& params);
-/// One that the session's template asks for. Pre: budget != 0.
-CompactRequest standing_compaction(const SessionShape& shape, uint32_t budget);
+/// One that the session's template asks for. Pre: budget != 0, and one of those that the shape was
+/// checked against (resolve_session()).
+Result<CompactRequest> standing_compaction(const SessionShape& shape, uint32_t budget);
 
 }  // namespace sharpi

@@ -26,6 +26,25 @@ uint32_t first_moved(const KvMove& m) {
   return first;
 }
 
+/// Says why the rows stay that the fullest layer has left. Pre: the moves are still to come.
+void say_why_kept(const CompactRequest& r, const std::vector<KvMove>& moves, const KvLedger& ledger,
+                  sharpi_compact_report* report) {
+  if (moves.empty() || r.policy == SHARPI_POLICY_KEEP) {
+    const size_t listed = r.keep.size();  // of KEEP
+    report->kept_unranked = moves.empty() ? ledger.max_slots() : static_cast<uint32_t>(listed);
+    return;
+  }
+  const auto kept = [](const KvMove& m) { return static_cast<uint32_t>(m.keep[0].size()); };
+  const KvMove& fullest =
+      *std::max_element(moves.begin(), moves.end(),
+                        [&](const KvMove& a, const KvMove& b) { return kept(a) < kept(b); });
+  const uint32_t before = ledger.n_slots(fullest.layer);
+  const KeepParts parts = keep_parts(r.for_layer(kept(fullest)), before);
+  report->kept_sinks = parts.first;
+  report->kept_recent = before - parts.last;
+  report->kept_scored = parts.take;
+}
+
 }  // namespace
 
 KvTotals Compactor::totals() const {
@@ -107,6 +126,7 @@ Status Compactor::run(const CompactRequest& r, sharpi_compact_report* report) {
   SHARPI_TRY(selected);
   const double score_ms = since(start);
   const auto n_layers = static_cast<uint32_t>(core_.compactable_layers().size());
+  if (report != nullptr) say_why_kept(r, moves, core_.ledger(), report);
   const auto moving = std::chrono::steady_clock::now();
   SHARPI_TRY(move_rows(r, moves));
   if (report == nullptr) return Status::ok();

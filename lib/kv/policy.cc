@@ -169,11 +169,19 @@ void policy_scores(const PolicyParams& p, const LayerScores& s, uint32_t kv_head
   smooth_terms(p, scratch, s.n_slots, out);
 }
 
-Status check_kept_rows(uint32_t recency, uint32_t sinks, uint32_t budget) {
-  if (uint64_t{recency} + sinks <= budget) return Status::ok();
+Result<FixedRows> resolve_fixed_rows(uint32_t recency, uint32_t sinks, uint32_t budget) {
+  FixedRows r{recency, sinks};
+  if (recency == SHARPI_UNSET) {
+    const uint32_t taken = sinks == SHARPI_UNSET ? 0 : std::min(sinks, budget);
+    r.recency = std::min({kDefaultRecency, budget / 2, budget - taken});
+  }
+  if (sinks == SHARPI_UNSET) {
+    r.sinks = std::min(kDefaultSinks, (budget - std::min(r.recency, budget)) / 2);
+  }
+  if (uint64_t{r.recency} + r.sinks <= budget) return r;
   return Status::error(Code::kInvalidArgument,
-                       "recency %u and sinks %u are more than the budget of %u rows", recency,
-                       sinks, budget);
+                       "recency %u and sinks %u are more than the budget of %u rows", r.recency,
+                       r.sinks, budget);
 }
 
 KeepParts keep_parts(const PolicyParams& p, uint32_t n_slots) {

@@ -97,8 +97,14 @@ void smooth_terms(const PolicyParams& p, const float* terms, uint32_t n, float* 
 void policy_scores(const PolicyParams& p, const LayerScores& s, uint32_t kv_head, float* out,
                    float* scratch);
 
-/// kInvalidArgument where the rows that stay without being scored are more than the budget.
-Status check_kept_rows(uint32_t recency, uint32_t sinks, uint32_t budget);
+/// The rows that stay without being scored.
+struct FixedRows {
+  uint32_t recency = 0, sinks = 0;
+};
+/// Of a budget of rows. SHARPI_UNSET is the default, which leaves the larger part of a small budget
+/// to the scores: recency at most half of it, sinks at most half of what recency leaves.
+/// @return kInvalidArgument where given ones are more than the budget.
+Result<FixedRows> resolve_fixed_rows(uint32_t recency, uint32_t sinks, uint32_t budget);
 
 /// Slots below `first` and from `last` on stay, and `take` of those between.
 struct KeepParts {

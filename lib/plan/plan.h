@@ -49,8 +49,8 @@ struct SessionShape {
   uint32_t n_ctx = 0;
   std::vector<KvDtypePair> dtypes;  // per layer
   uint32_t rewind = kDefaultRewind, n_checkpoints = 0;
-  uint32_t kv_budget = 0, prompt_budget = 0, capture_window = 0, recency = kDefaultRecency;
-  uint32_t sinks = 0;
+  uint32_t kv_budget = 0, prompt_budget = 0, capture_window = 0;
+  uint32_t recency = SHARPI_UNSET, sinks = SHARPI_UNSET;  // UNSET = what the budget suggests
   sharpi_policy policy = SHARPI_POLICY_AUTO;
   bool lookahead = true, per_layer_budgets = false;
   std::vector<int32_t> probe;
@@ -209,8 +209,7 @@ struct SessionDtypes {
 Result<SessionDtypes> resolve_dtypes(const ModelSpec& spec, const Placement& placement,
                                      const sharpi_session_params& params,
                                      const PlanEnvironment& environment, KvDtype automatic);
-/// Everything of a template but dtypes; n_ctx may stay SHARPI_UNSET. Pre: the boundary has checked
-/// the range of every field.
+/// All of a template but dtypes; n_ctx may stay SHARPI_UNSET. Pre: each field is in its range.
 Result<SessionShape> resolve_session_shape(const ModelSpec& spec,
                                            const sharpi_session_params& params,
                                            const PlanEnvironment& environment);
@@ -219,14 +218,15 @@ Result<SessionShape> resolve_session(const ModelSpec& spec, const Placement& pla
                                      const SessionShape& priced,
                                      const sharpi_session_params& params,
                                      const PlanEnvironment& environment);
+/// kInvalidArgument where rows that stay unscored are more than what BUDGET_AUTO may come to.
+Status check_automatic_budget(const SessionShape& s);
 /// Bytes that the engine itself takes for a session, by what they are for; 0 = none.
 struct EngineBytes {
   uint64_t history = 0, sampler = 0, checkpoint_logits = 0, compaction_tables = 0, ngram_index = 0,
            mtp_queue = 0, key_turns = 0;
 };
 std::vector<MemoryRow> engine_rows(const EngineBytes& bytes);
-/// Sizes of the n-gram drafter: the heads of its chains are a power of two, and it has one entry a
-/// token.
+/// Of the n-gram drafter: heads of its chains, a power of two, beside one entry a token.
 inline uint64_t ngram_buckets(uint32_t n_ctx) {
   return std::bit_ceil(std::max<uint64_t>(64, n_ctx));
 }

@@ -100,7 +100,7 @@ Status check_has_budget(const SessionShape& s, const sharpi_session_params& p) {
                          p.n_probe);
   }
   if (s.kv_budget != 0 || s.prompt_budget != 0) return Status::ok();
-  const bool has_policy = p.policy != SHARPI_POLICY_AUTO, has_sinks = p.sinks != 0;
+  const bool has_policy = p.policy != SHARPI_POLICY_AUTO, has_sinks = p.sinks != SHARPI_UNSET;
   if (!has_policy && !has_sinks && p.recency == SHARPI_UNSET) return Status::ok();
   return Status::error(Code::kInvalidArgument,
                        "%s is %u, but there is no kv_budget or prompt_budget to use it; "
@@ -116,7 +116,7 @@ Status check_has_budget(const SessionShape& s, const sharpi_session_params& p) {
 Status check_compaction_request(const SessionShape& s, const sharpi_session_params& p) {
   for (const uint32_t budget : {s.kv_budget, s.prompt_budget}) {
     if (budget == 0 || budget == SHARPI_BUDGET_AUTO) continue;
-    SHARPI_TRY(check_kept_rows(s.recency, s.sinks, budget));
+    SHARPI_TRY(resolve_fixed_rows(s.recency, s.sinks, budget).take_status());
   }
   SHARPI_TRY(check_has_budget(s, p));
   if (s.capture_window > kMaxCaptureWindow) {  // the environment's
@@ -182,6 +182,11 @@ Status resolve_drafters(const ModelSpec& spec, const SessionShape& priced, Sessi
 
 }  // namespace
 
+Status check_automatic_budget(const SessionShape& s) {
+  if (s.prompt_budget != SHARPI_BUDGET_AUTO) return Status::ok();
+  return resolve_fixed_rows(s.recency, s.sinks, auto_budget(s.n_ctx, 0)).take_status();
+}
+
 Status check_token_ids(std::span<const int32_t> tokens, uint32_t n_vocab, size_t first,
                        const char* of) {
   for (size_t i = 0; i < tokens.size(); ++i) {
@@ -219,7 +224,7 @@ Result<SessionShape> resolve_session_shape(const ModelSpec& spec, const sharpi_s
                                   kDefaultCaptureWindow));
   s.capture_window = scored || p.capture_window != SHARPI_UNSET ? window : 0;
   SHARPI_TRY_ASSIGN(s.recency, resolve_count(p.recency, environment.recency,
-                                             "SHARPI_SNAPKV_RECENCY", kDefaultRecency));
+                                             "SHARPI_SNAPKV_RECENCY", SHARPI_UNSET));
   s.sinks = p.sinks;
   s.policy = p.policy;
   s.lookahead = p.lookahead != 0;
@@ -268,6 +273,7 @@ Result<SessionShape> resolve_session(const ModelSpec& spec, const Placement& pla
                          "n_ctx is %u, which is more than the %u that the plan priced", s.n_ctx,
                          priced.n_ctx);
   }
+  SHARPI_TRY(check_automatic_budget(s));
   return s;
 }
 

@@ -475,6 +475,7 @@ Status solve(const SolveInputs& in, PlacementLadder* ladder, Plan* plan) {
     ladder->order_by(give_order(*plan->spec, plan->session, solver.tail_dtypes(), plan->rates));
   }
   SHARPI_TRY(solver.solve());
+  SHARPI_TRY(check_automatic_budget(plan->session));
   plan->capture_bytes = capture_bytes(in.sizers, *plan);
   const bool split = plan->placement.uses(TierId::kCpu) && plan->placement.uses(TierId::kCuda);
   return set_rates(in.params, in.machine, split, plan);

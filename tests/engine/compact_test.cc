@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 // Compaction keeps the answer and gives the memory back, on every model, codec and path; and what
 // goes wrong changes nothing.
+#include <array>
 #include <functional>
 #include <map>
 #include <set>
@@ -114,6 +115,12 @@ class Compaction : public ::testing::TestWithParam<Case> {
     out.resize(n);
     return out;
   }
+  /// Sinks, recent, scored and unranked rows of a report; they are all there are.
+  using Reasons = std::array<uint32_t, 4>;
+  static Reasons reasons(const sharpi_compact_report& r) {
+    EXPECT_EQ(r.kept_sinks + r.kept_recent + r.kept_scored + r.kept_unranked, r.rows_after);
+    return {r.kept_sinks, r.kept_recent, r.kept_scored, r.kept_unranked};
+  }
   uint32_t score(uint32_t budget, size_t n) {
     uint32_t found = 0;
     for (size_t i = 0; i < n; ++i) {
@@ -150,6 +157,7 @@ TEST_P(Compaction, ReportLengthsAndMemoryAgree) {
   EXPECT_EQ(r.rows_before, n);
   EXPECT_EQ(r.rows_after, 256u);
   EXPECT_EQ(r.capacity, 320u);
+  EXPECT_EQ(reasons(r), (Reasons{4, 64, 188, 0}));
   EXPECT_EQ(r.payload_before, before.kv_payload_bytes);
   EXPECT_EQ(r.payload_after, after.kv_payload_bytes);
   EXPECT_EQ(r.held_after, after.kv_held_bytes);
@@ -163,22 +171,65 @@ TEST_P(Compaction, ReportLengthsAndMemoryAgree) {
       const std::vector<uint32_t> rows = kept(chat, l, h);
       ASSERT_EQ(rows.size(), 256u);
       EXPECT_TRUE(std::is_sorted(rows.begin(), rows.end()));
+      for (uint32_t j = 0; j < 4; ++j) EXPECT_EQ(rows[j], j) << "sinks";
       for (uint32_t j = 0; j < 64; ++j) EXPECT_EQ(rows[256 - 64 + j], n - 64 + j) << "recency";
     }
   }
 }
 
-TEST_P(Compaction, RecencyThatNobodySetIsWhatASmallBudgetLeaves) {
+/// As many rows as recency's default: half of them are for what the policy finds.
+TEST_P(Compaction, AFewRowsAreNotTheLastOnesAlone) {
   Chat chat = asked(0);
   const auto n = static_cast<uint32_t>(needles_[0].prompt.size());
-  sharpi_compact_params p = compact_params(SHARPI_POLICY_AUTO, 50);
-  p.sinks = 2;
-  EXPECT_EQ(compact(chat, p).rows_after, 50u);
+  const sharpi_compact_report r = compact(chat, compact_params(SHARPI_POLICY_AUTO, 64));
+  EXPECT_EQ(r.rows_after, 64u);
+  EXPECT_EQ(reasons(r), (Reasons{4, 32, 28, 0}));
+  uint32_t chosen_apart = 0;
   for (const uint32_t l : full_layers(chat)) {
     const std::vector<uint32_t> rows = kept(chat, l, 0);
-    ASSERT_EQ(rows.size(), 50u);
-    EXPECT_EQ(rows[1], 1u) << "sinks";
-    EXPECT_EQ(rows[2], n - 48) << "recency";
+    ASSERT_EQ(rows.size(), 64u);
+    EXPECT_EQ(rows[3], 3u) << "sinks";
+    EXPECT_EQ(rows[32], n - 32) << "recency";
+    chosen_apart += rows[4] < n - 64 ? 1 : 0;
+  }
+  EXPECT_GT(chosen_apart, 0u) << "the policy's rows are not just more of the last ones";
+}
+
+TEST_P(Compaction, TheReportSaysWhyRowsStayed) {
+  sharpi_compact_params p = compact_params(SHARPI_POLICY_SNAPKV, 50);
+  p.sinks = 2;
+  Chat chat = asked(0);
+  EXPECT_EQ(reasons(compact(chat, p)), (Reasons{2, 25, 23, 0}));
+  p = compact_params(SHARPI_POLICY_GLOBAL, 40);
+  p.recency = 40;
+  Chat told = asked(0);
+  EXPECT_EQ(reasons(compact(told, p)), (Reasons{0, 40, 0, 0})) << "what is given is kept";
+  p.recency = 41;
+  sharpi_error e = SHARPI_ERROR_INIT;
+  EXPECT_EQ(sharpi_session_compact(told.get(), &p, nullptr, &e), SHARPI_E_INVALID_ARGUMENT);
+  Chat whole = asked(0);
+  const uint32_t n = whole.info().n_slots_max;
+  EXPECT_EQ(reasons(compact(whole, compact_params(SHARPI_POLICY_AUTO, n))), (Reasons{0, 0, 0, n}));
+  const uint32_t some[] = {1, 5, 9};
+  p = compact_params(SHARPI_POLICY_KEEP, SHARPI_UNSET);
+  p.keep = some;
+  p.n_keep = 3;
+  EXPECT_EQ(reasons(compact(whole, p)), (Reasons{0, 0, 0, 3}));
+}
+
+/// The defaults fit a bounded session of any size, while its prompt is read too.
+TEST_P(Compaction, ABoundedSessionOfFewRowsKeepsTheFirstOnes) {
+  const Loaded own = load_with([](sharpi_plan_params* p, sharpi_session_params* s) {
+    p->n_chunk = 128;
+    s->kv_budget = 48;
+  });
+  ASSERT_TRUE(own.model);
+  Chat chat(own.model.get());
+  chat.prefill(slice(needles_[0].prompt, 0, 500));
+  for (const uint32_t l : full_layers(chat)) {
+    const std::vector<uint32_t> rows = kept(chat, l, 0);
+    EXPECT_LE(rows.size(), 48u + 128u);
+    for (uint32_t j = 0; j < 4; ++j) EXPECT_EQ(rows[j], j) << "layer " << l;
   }
 }
 

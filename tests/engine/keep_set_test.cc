@@ -60,6 +60,7 @@ sharpi_compact_params params_of(const Reference& r) {
       {"span", SHARPI_POLICY_SPAN},           {"retrieval", SHARPI_POLICY_RETRIEVAL}};
   const size_t dash = r.policy.find('-');
   sharpi_compact_params p = compact_params(names.at(r.policy.substr(0, dash)), r.budget);
+  p.sinks = 0;  // the oracle has none
   if (dash == std::string::npos) return p;
   const std::string number = r.policy.substr(r.policy.find_first_of("0123456789"));
   const bool spreads = p.policy == SHARPI_POLICY_SPAN || p.policy == SHARPI_POLICY_RETRIEVAL;

@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <numeric>
 #include <random>
@@ -48,6 +49,43 @@ TEST(Policy, KeepsTheBestRowsAndTheEarlierOfEqualOnes) {
     std::vector<uint32_t> scratch(n), keep(n);
     keep.resize(select_rows(p, scores.data(), n, scratch.data(), keep.data()));
     ASSERT_EQ(keep, sorted_choice(p, scores)) << "case " << i;
+  }
+}
+
+/// Of a small budget the scores get a part, and what a host gives is kept or refused.
+TEST(Policy, DefaultsLeaveRowsOfASmallBudgetToTheScores) {
+  constexpr uint32_t kUnset = SHARPI_UNSET;
+  const struct {
+    uint32_t recency, sinks, budget, want_recency, want_sinks;
+  } cases[] = {
+      {kUnset, kUnset, 1024, 64, 4},
+      {kUnset, kUnset, 128, 64, 4},
+      {kUnset, kUnset, 64, 32, 4},
+      {kUnset, kUnset, 16, 8, 4},
+      {kUnset, kUnset, 8, 4, 2},
+      {kUnset, kUnset, 3, 1, 1},
+      {kUnset, kUnset, 2, 1, 0},
+      {kUnset, kUnset, 1, 0, 0},
+      {kUnset, kUnset, UINT32_MAX, 64, 4},
+      {60, kUnset, 64, 60, 2},
+      {64, kUnset, 64, 64, 0},
+      {0, kUnset, 64, 0, 4},
+      {kUnset, 0, 64, 32, 0},
+      {kUnset, 40, 50, 10, 40},
+      {kUnset, 50, 50, 0, 50},
+      {20, 30, 50, 20, 30},
+  };
+  for (const auto& c : cases) {
+    const auto got = resolve_fixed_rows(c.recency, c.sinks, c.budget);
+    ASSERT_TRUE(got.is_ok()) << c.recency << " " << c.sinks << " of " << c.budget;
+    EXPECT_EQ(got.value().recency, c.want_recency)
+        << c.recency << " " << c.sinks << " " << c.budget;
+    EXPECT_EQ(got.value().sinks, c.want_sinks) << c.recency << " " << c.sinks << " " << c.budget;
+  }
+  for (const auto& c : {std::array{65u, kUnset}, std::array{kUnset, 65u}, std::array{60u, 5u}}) {
+    const auto got = resolve_fixed_rows(c[0], c[1], 64);
+    ASSERT_FALSE(got.is_ok());
+    EXPECT_EQ(got.status().code(), Code::kInvalidArgument);
   }
 }
 

@@ -306,6 +306,7 @@ namespace LibSharpi
         public uint struct_size, policy, rows_before, rows_after, n_layers, capacity;
         public ulong payload_before, payload_after, held_before, held_after;
         public double score_ms, move_ms;
+        public uint kept_sinks, kept_recent, kept_scored, kept_unranked;
     }
 
     public static unsafe class Sharpi

@@ -388,7 +388,8 @@ structs! {
     struct sharpi_compact_report {
         struct_size: u32, policy: u32, rows_before: u32, rows_after: u32, n_layers: u32,
         capacity: u32, payload_before: u64, payload_after: u64, held_before: u64, held_after: u64,
-        score_ms: f64, move_ms: f64,
+        score_ms: f64, move_ms: f64, kept_sinks: u32, kept_recent: u32, kept_scored: u32,
+        kept_unranked: u32,
     }
 }
 

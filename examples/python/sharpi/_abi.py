@@ -597,6 +597,10 @@ class sharpi_compact_report(Structure):
         ("held_after", c_uint64),
         ("score_ms", c_double),
         ("move_ms", c_double),
+        ("kept_sinks", c_uint32),
+        ("kept_recent", c_uint32),
+        ("kept_scored", c_uint32),
+        ("kept_unranked", c_uint32),
     ]
 
 

@@ -852,6 +852,16 @@ class CompactReport:
     """KV bytes committed."""
     score_ms: float
     move_ms: float
+    kept_sinks: int
+    """Of rows_after: the first and the last ones."""
+    kept_recent: int
+    """Of rows_after: the first and the last ones."""
+    kept_scored: int
+    """Of rows_after: what the policy chose. 0 = it chose nothing, whatever its name: the budget
+    left no row to it."""
+    kept_unranked: int
+    """Of rows_after: what stayed without a choice: the host's rows (KEEP), or all, as the budget
+    holds them."""
 
     @classmethod
     def of(cls, s: _abi.sharpi_compact_report) -> "CompactReport":
@@ -868,6 +878,10 @@ class CompactReport:
             held_after=s.held_after,
             score_ms=s.score_ms,
             move_ms=s.move_ms,
+            kept_sinks=s.kept_sinks,
+            kept_recent=s.kept_recent,
+            kept_scored=s.kept_scored,
+            kept_unranked=s.kept_unranked,
         )
 
 
@@ -906,10 +920,11 @@ class SessionOptions(TypedDict, total=False):
     """Queries kept for scoring; default UNSET (with a budget env SHARPI_SNAPKV_WINDOW, else 64;
     without one 0). A probe of so many tokens takes nothing that was not priced."""
     recency: Optional[int]
-    """Last rows always kept; UNSET (env SHARPI_SNAPKV_RECENCY, else 64). This, sinks and policy
-    need one of the budgets: sharpi_session_compact() takes its own."""
+    """Last rows always kept, of each budget; UNSET (env SHARPI_SNAPKV_RECENCY, else 64, at most
+    half of the budget). This, sinks and policy need one of the budgets: sharpi_session_compact()
+    takes its own."""
     sinks: Optional[int]
-    """First rows always kept; default 0."""
+    """First rows always kept; default UNSET = 4, at most half of what recency leaves."""
     policy: Union[Policy, str, None]
     """Of bounded sessions and prompt_budget; AUTO."""
     lookahead: Optional[bool]
@@ -1045,10 +1060,12 @@ class CompactOptions(TypedDict, total=False):
     window: Optional[int]
     """Captured queries used; default UNSET = all. Not with a probe, not with KEEP."""
     recency: Optional[int]
-    """Last rows always kept, at most budget; default UNSET = 64, or what a smaller budget leaves
-    beside the sinks. Not with KEEP."""
+    """Last rows always kept; default UNSET = 64, at most half of the budget and what sinks leave.
+    What is given is kept, or refused where the budget is smaller than it and sinks. Not with
+    KEEP."""
     sinks: Optional[int]
-    """First rows always kept; default 0. Not with KEEP."""
+    """First rows always kept, which many heads lean on; default UNSET = 4, at most half of what
+    recency leaves. Not with KEEP."""
     headroom: Optional[int]
     """Free slots that stay committed; default 1024. Bounded sessions keep what they were priced
     for."""

@@ -66,7 +66,9 @@ export class Memory {
 
   show(sessions) {
     if (this.plan) this.showPlan(sessions);
-    this.showSession(sessions.find((session) => session.id === this.id));
+    const session = sessions.find((one) => one.id === this.id);
+    this.showSession(session);
+    this.looked?.(session);
   }
 
   showPlan(sessions) {
@@ -141,7 +143,8 @@ export class Memory {
     const possible = rows > least && !this.compacting;
     if (rows > least) {
       slider.max = rows;
-      if (!this.moved) slider.value = Math.max(least, Math.round(rows / 4));
+      // Nobody knows what will be asked next, and with less than half most answers are gone.
+      if (!this.moved) slider.value = Math.max(least, Math.round(rows / 2));
     }
     slider.disabled = !possible;
     byId('compact').disabled = !possible || this.busy();
@@ -228,6 +231,8 @@ function reportText(report) {
   const back = report.held_before - report.held_after;
   const time = report.score_ms + report.move_ms;
   const given = back > 0 ? `${bytesText(back)} went back` : 'nothing went back';
-  return `Kept ${count(report.rows_after)} of ${count(report.rows_before)} rows a layer by ${report.policy}: ${given}, `
+  const why = report.kept_unranked ? '' : ` (the first ${report.kept_sinks}, the last ${count(report.kept_recent)}, `
+    + `${count(report.kept_scored)} by ${report.policy})`;
+  return `Kept ${count(report.rows_after)} of ${count(report.rows_before)} rows a layer${why}: ${given}, `
     + `${bytesText(report.held_after)} are held. It took ${time.toFixed(time < 10 ? 1 : 0)} ms.`;
 }

@@ -202,6 +202,7 @@ static void test_init(void) {
   sharpi_session_params_init(&s, sizeof s);
   CHECK(s.n_ctx == SHARPI_UNSET && s.rewind == 64 && s.prompt_budget == SHARPI_UNSET);
   CHECK(s.capture_window == SHARPI_UNSET && s.recency == SHARPI_UNSET && s.lookahead == 1);
+  CHECK(s.sinks == SHARPI_UNSET);
   sharpi_plan_params p;
   sharpi_plan_params_init(&p, sizeof p);
   CHECK(p.n_gpu_layers == -1 && p.n_gpu_ffn == -1 && p.n_expert_slots == -1);
@@ -215,7 +216,7 @@ static void test_init(void) {
   sharpi_compact_params c;
   sharpi_compact_params_init(&c, sizeof c);
   CHECK(c.budget == SHARPI_UNSET && c.recency == SHARPI_UNSET && c.headroom == 1024);
-  CHECK(c.pool_kernel == 13);
+  CHECK(c.pool_kernel == 13 && c.sinks == SHARPI_UNSET);
 }
 
 void test_params(const fixture* f) {

@@ -188,6 +188,7 @@ bool Scheduler::admit_one(const std::shared_ptr<Job>& job) {
     const auto held = static_cast<uint32_t>(c->tokens.size());
     answers_.push_back(std::make_unique<Answering>(engine_, job, c));
     c->reading = true;
+    c->n_prompt = static_cast<uint32_t>(job->generation().prompt.size());
     metrics_.cached_tokens += held;
     job->begin(c->id, held);
   } catch (const LibraryError& e) {

@@ -22,7 +22,8 @@ struct Conversation {
   Tokens tokens;  // what it has read, whole also where the session forgot the beginning
   bool busy = false;
   bool reading = false;
-  uint64_t used = 0;  // larger: later
+  uint32_t n_prompt = 0;  // of the prompt that it reads, or has read last
+  uint64_t used = 0;      // larger: later
   double tokens_per_second = 0;
   nlohmann::ordered_json last_compaction;  // null: none
 };

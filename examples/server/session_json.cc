@@ -64,6 +64,7 @@ json conversation_json(const Conversation& c, uint32_t n_layers) {
                     : c.reading ? "reading"
                                 : "writing"},
           {"n_tokens", s.n_tokens},
+          {"prompt_tokens", c.n_prompt},
           {"n_ctx", s.n_ctx},
           {"capacity", s.capacity},
           {"n_slots_min", s.n_slots_min},

@@ -180,14 +180,14 @@ def test_compaction_is_drawn(tab):
     rows = page.run("Number(document.querySelector('#budget').max)")
     assert rows > 400
     page.run("document.querySelector('#budget').focus()")
+    assert page.run("Number(document.querySelector('#budget').value)") == (rows + 1) // 2, "half is what is offered"
     page.press("Home")
-    for _ in range(112):
-        page.press("ArrowRight")
-    assert page.run("document.querySelector('#budget').value") == "128"
+    assert page.run("document.querySelector('#budget').value") == "128", "fewer are of no use"
     assert page.run("document.querySelector('#budget-rows').textContent.replace(/\\s/g, ' ')") == f"128 of {rows:,} rows a layer".replace(",", " ")
     page.click("#compact")
     page.wait("document.querySelector('#report').textContent.startsWith('Kept 128 of')", "the report")
     report = page.run("document.querySelector('#report').textContent")
+    assert "(the first 4, the last 64, 60 by retrieval)" in report
     assert "went back" in report and "nothing went back" not in report
     page.wait("document.querySelector('#slots').textContent.startsWith('128 rows')", "the rows that are left")
     time.sleep(0.4)  # bars move for a moment
@@ -225,14 +225,14 @@ def test_on_a_phone(tab):
 def test_by_keyboard_alone(tab):
     page = tab()
     assert page.focus() == "prompt", "one can begin to write"
-    page.type(QUESTION)
+    page.type("The road went down to the river. " * 20 + QUESTION)
     page.press("Enter")
     done_text = "document.querySelector('.message.assistant .tools') !== null"
     page.wait(done_text, "the answer")
     page.wait("!document.querySelector('#budget').disabled", "the slider")
     page.run("document.querySelector('.skip').focus()")
     seen = []
-    for step in range(16):
+    for step in range(20):
         if step:
             page.press("Tab")
         seen.append(page.focus())
@@ -252,7 +252,7 @@ def test_by_keyboard_alone(tab):
     page.wait("!document.querySelector('#settings').open", "the settings to close")
     assert page.focus() == "settings-open"
     page.run("document.querySelector('#new').focus()")
-    page.press("Space")
+    page.press("Space")  # the browser keeps the conversation, so nothing is asked
     page.wait("document.querySelectorAll('.message').length === 0", "an empty conversation")
     assert page.focus() == "prompt" and page.run("document.querySelector('#new').disabled")
 
@@ -313,7 +313,7 @@ def inked(page, selector):
 def test_the_picture_shows_what_the_page_has(tab, looks):
     """Screenshots, by what is in them: every text and bar is seen where it stands, in its colour."""
     page = tab(PHONE if looks == "phone" else WIDE, dark=looks == "dark", mobile=looks == "phone")
-    ask(page, " ".join(["The code of maple is 31415."] * 20) + " " + QUESTION)
+    ask(page, "The road went down to the river. " * 40 + QUESTION)
     for selector in (".message.user .body", ".message.assistant .body p", ".bar h1", "#model", ".note"):
         assert inked(page, selector), selector
     assert share(page.colours("#send", 12), colour_of(page, "#send", "color"), 40) > 0.05, "the arrow of the button"
@@ -344,7 +344,8 @@ def test_the_picture_shows_what_the_page_has(tab, looks):
     page.press("Home")
     page.click("#compact")
     page.wait("document.querySelector('#report').textContent.startsWith('Kept ')", "the report")
-    time.sleep(0.5)
+    page.wait("document.querySelector('#slots').textContent.startsWith('128 rows')", "the rows that are left")
+    page.wait("document.getAnimations().length === 0", "bars to stand still")
     after = page.colours("#rows .attention .gone", 3)
     assert share(after, live, 20) < 0.3 and share(after, ground, 6) > 0.2 and len(after) > 8, "hatched"
     kept = page.colours("#kept")
@@ -387,13 +388,17 @@ def test_the_policy_stops_what_the_page_would_not_do(tab):
 def test_markdown_is_shown(tab):
     page = tab()
     text = "# Title\n\nSome **bold**, *slanted* and `code`; 2 * 3 * 4, snake_case_name.\n\n1. one\n2. two\n   - deep\n\n> said\n\n```c\nint x = *p;\n```\n"
+    text += "So:\n| a | b \\| c |\n|---|--:|\n| *1* | 2 | 3 |\n\nx | y\n"
     page.run("(async () => { const { renderMarkdown } = await import('/markdown.js'); const box = document.createElement('div'); box.className = 'body';"
              f"box.id = 'box'; document.body.append(box); const text = {json.dumps(text)};"
              "for (let n = 1; n <= text.length; ++n) renderMarkdown(box, text.slice(0, n)); })()")  # as it grows
     seen = page.run("[...document.querySelector('#box').children].map((e) => [e.tagName, e.innerText.replace(/\\s+/g, ' ').trim()])")
     assert seen[0] == ["H3", "Title"] and seen[1] == ["P", "Some bold, slanted and code; 2 * 3 * 4, snake_case_name."]
-    assert [name for name, _ in seen] == ["H3", "P", "OL", "BLOCKQUOTE", "FIGURE"]
-    assert page.run("[...document.querySelectorAll('#box strong, #box em, #box p code, #box li li')].map((e) => e.textContent)") == ["bold", "slanted", "code", "deep"]
+    assert [name for name, _ in seen] == ["H3", "P", "OL", "BLOCKQUOTE", "FIGURE", "P", "DIV", "P"]
+    assert seen[-3:] == [["P", "So:"], ["DIV", "a b | c 1 2"], ["P", "x | y"]]
+    cells = page.run("[...document.querySelectorAll('#box :is(th, td)')].map((e) => [e.tagName, e.className, e.innerHTML])")
+    assert cells == [["TH", "", "a"], ["TH", "right", "b | c"], ["TD", "", "<em>1</em>"], ["TD", "right", "2"]]
+    assert page.run("[...document.querySelectorAll('#box strong, #box em, #box p code, #box li li')].map((e) => e.textContent)") == ["bold", "slanted", "code", "deep", "1"]
     assert page.run("document.querySelector('#box pre').textContent") == "int x = *p;"
 
 
@@ -403,6 +408,174 @@ def test_a_reload_keeps_the_conversation(tab, server):
     page.open(server.url + "/")
     page.wait("document.querySelectorAll('.message').length === 2", "the messages")
     assert texts(page, "assistant") == [ANSWER]
+
+
+LONG = "The road went down to the river. " * 900
+
+
+def test_a_message_that_is_too_long_harms_no_conversation(tab, server):
+    page = tab()
+    ask(page)
+    ask(page, LONG)
+    refusal = page.run("document.querySelector('.message.user:last-child .error').textContent")
+    assert re.match(r"the prompt has( at least)? \d+ tokens, the context \d+: none would be left for an answer", refusal), refusal
+    ask(page, "The code of olive is 88752. What is the code of olive?")
+    assert texts(page, "assistant") == [ANSWER, "The code of olive is 88752."], "the next question is answered"
+    page.open(server.url + "/")
+    page.wait("document.querySelectorAll('.message.user .error').length === 1", "the refusal to be remembered")
+    press_in(page, "Remove", 1)
+    page.wait("document.querySelectorAll('.message').length === 4", "it to be taken out")
+    press_in(page, "Remove", 0)
+    page.wait("document.querySelectorAll('.message').length === 2", "a question goes with its answer")
+    assert texts(page, "assistant") == ["The code of olive is 88752."]
+    page.complaints[:] = [text for text in page.complaints if "400" not in text]
+
+
+def test_how_far_a_prompt_is_read_is_shown_beside_the_answer(tab):
+    with Server("tiny-qwen35-q8_0.gguf", "--chunk", "16", "--prefill-chunk", "16") as slow:
+        page = tab(at=slow)
+        page.run("(() => { window.seen = []; new MutationObserver(() => { const line = document.querySelector('[aria-busy] .reading');"
+                 "if (line) seen.push([line.textContent.replace(/[^ -~]/g, ''), line.firstChild.value, line.firstChild.max]); })"
+                 ".observe(document.querySelector('#log'), {subtree: true, childList: true, characterData: true}); })()")
+        # The page looks more often than it does of its own accord, as fixtures read fast.
+        page.run("(() => { window.often = setInterval(() => document.dispatchEvent(new Event('visibilitychange')), 100); })()")
+        ask(page, "The road went down to the river. " * 250 + QUESTION, wait=False)
+        page.wait("document.querySelector('#stop').hidden && !document.querySelector('[aria-busy]')", "the answer to end", seconds=150)
+        page.run("clearInterval(window.often)")
+        seen = page.run("seen")
+        assert seen, "no progress was shown"
+        for text, value, most in seen:
+            assert re.fullmatch(r"Reading: [\d,]+ of [\d,]+ tokens", text) and 0 <= value <= most and most > 1600, (text, value, most)
+        assert page.run("document.querySelector('.reading')") is None
+        page.close()
+
+
+def names_of_chats(page):
+    return page.run("[...document.querySelectorAll('#chats-list .open')].map((e) => e.firstChild.textContent)")
+
+
+def press_in_chats(page, label):
+    page.run(f"document.querySelector('#chats-list [aria-label^={json.dumps(label)}]').classList.add('chosen')")
+    page.click(".chosen")
+
+
+def test_conversations_are_kept_exported_and_deleted(tab, server):
+    page = tab()
+    ask(page)
+    page.click("#new")
+    page.wait("document.querySelectorAll('.message').length === 0", "a new conversation, without a question")
+    ask(page, "The code of olive is 88752. What is the code of olive?")
+    page.open(server.url + "/")
+    page.click("#chats-open")
+    page.wait("document.querySelectorAll('#chats-list li').length === 2", "both conversations")
+    assert names_of_chats(page) == ["The code of olive is 88752. What is the code of olive?", QUESTION]
+    page.run("window.saved = []; const make = URL.createObjectURL; URL.createObjectURL = (blob) => { blob.text().then((t) => saved.push(t)); return make.call(URL, blob); };"
+             "HTMLAnchorElement.prototype.click = function () { saved.push(this.download); };")
+    press_in_chats(page, "Export " + QUESTION)
+    page.wait("saved.length === 2", "the file")
+    assert set(page.run("saved")) == {"The-code-of-ember-is-97697-What-is-the-c.md", f"# {QUESTION}\n\n## You\n\n{QUESTION}\n\n## The model\n\n{ANSWER}\n"}
+    page.run("document.querySelectorAll('#chats-list .open')[1].classList.add('other')")
+    page.click(".other")
+    page.wait("document.querySelector('.message.assistant .body')?.innerText.trim() === " + json.dumps(ANSWER), "the first conversation")
+    page.click("#chats-open")
+    press_in_chats(page, "Delete The code of olive")
+    page.wait("document.querySelector('#sure').open", "the question whether to delete")
+    page.click("#sure-no")
+    page.wait("!document.querySelector('#sure').open", "the question to go")
+    assert len(names_of_chats(page)) == 2, "Cancel deletes nothing"
+    press_in_chats(page, "Delete The code of olive")
+    page.click("#sure-yes")
+    page.wait("document.querySelectorAll('#chats-list li').length === 1", "one to be deleted")
+    assert names_of_chats(page) == [QUESTION] and texts(page, "assistant") == [ANSWER]
+
+
+def test_a_new_chat_asks_where_something_would_be_lost(tab, server):
+    page = tab()
+    page.run("Storage.prototype.setItem = () => { throw new DOMException('full', 'QuotaExceededError'); }")
+    ask(page)
+    page.click("#new")
+    page.wait("document.querySelector('#sure').open", "the question")
+    assert "will be lost" in page.run("document.querySelector('#sure-text').textContent")
+    page.click("#sure-no")
+    page.wait("!document.querySelector('#sure').open", "the question to go")
+    assert texts(page, "assistant") == [ANSWER]
+    page.click("#new")
+    page.click("#sure-yes")
+    page.wait("document.querySelectorAll('.message').length === 0", "an empty conversation")
+    with SlowRelay(server) as relay:
+        writing = tab(at=relay)
+        ask(writing, ENDLESS_QUESTION, wait=False)
+        writing.wait("document.querySelector('.message.assistant:last-child .body')?.innerText.trim()", "the first words")
+        writing.click("#new")
+        writing.wait("document.querySelector('#sure').open", "the question")
+        assert "cut off" in writing.run("document.querySelector('#sure-text').textContent")
+        writing.click("#sure-yes")
+        writing.wait("document.querySelectorAll('.message').length === 0", "an empty conversation")
+        writing.click("#chats-open")
+        writing.wait("document.querySelectorAll('#chats-list li').length === 1", "the one that was left")
+        writing.close()
+        server.wait_idle()
+
+
+def drop(page, name, bytes):
+    """A file, let go over the conversation."""
+    page.run(f"(() => {{ const data = new DataTransfer(); data.items.add(new File([new Uint8Array({list(bytes)})], {json.dumps(name)}));"
+             "for (const type of ['dragenter', 'dragover', 'drop'])"
+             "document.querySelector('#chat').dispatchEvent(new DragEvent(type, {dataTransfer: data, bubbles: true, cancelable: true})); })()")
+
+
+def test_files_are_dropped_in_as_text(tab, server):
+    page = tab()
+    drop(page, "codes.txt", b"The code of ember is 97697.\r\n")
+    page.wait("document.querySelector('#files').innerText.includes('codes.txt')", "the file beside the message")
+    drop(page, "picture.png", b"\x89PNG\r\n\x1a\n\0\0")
+    page.wait("document.querySelector('#sure').open", "the refusal")
+    assert page.run("document.querySelector('#sure-text').textContent") == "picture.png is not text."
+    page.click("#sure-yes")
+    drop(page, "other.txt", b"nothing")
+    page.wait("document.querySelectorAll('#files li').length === 2", "the other file")
+    page.click("#files li:nth-child(2) button")
+    page.wait("document.querySelectorAll('#files li').length === 1", "it to be left out")
+    page.run("(() => { const real = window.fetch; window.fetch = (path, options) => { if (options?.body) window.sent = JSON.parse(options.body); return real(path, options); }; })()")
+    ask(page, "What is the code of ember?")
+    assert page.run("sent.messages[0].content") == "What is the code of ember?\n\nFile codes.txt:\n```\nThe code of ember is 97697.\n```"
+    assert page.run("document.querySelector('.message.user details summary').textContent") == "codes.txt"
+    assert page.run("document.querySelector('.message.user details').open") is False
+    assert page.run("document.querySelector('#files').hidden")
+
+
+CALLS = ('{"choices": [{"delta": {"tool_calls": [{"index": 0, "id": "c1", "type": "function", "function": {"name": "lookup", "arguments": "{\\"name\\": "}}]}}]}',
+         '{"choices": [{"delta": {"tool_calls": [{"index": 0, "function": {"arguments": "\\"ember\\"}"}}]}}]}',
+         '{"choices": [{"delta": {}, "finish_reason": "tool_calls"}]}', "[DONE]")
+
+
+def test_calls_of_functions_are_shown_and_answered(tab):
+    """The answer with the call is made up here: the fixtures make none of their own accord."""
+    page = tab()
+    page.click("#settings-open")
+    page.run("document.querySelector('#functions').value = '[{'")
+    page.click("#settings-form [value=save]")
+    assert "not JSON" in page.run("document.querySelector('#settings-error').textContent") and page.run("document.querySelector('#settings').open")
+    tools = [{"type": "function", "function": {"name": "lookup", "parameters": {"type": "object"}}}]
+    page.run(f"document.querySelector('#functions').value = {json.dumps(json.dumps(tools))}")
+    page.click("#settings-form [value=save]")
+    stream = "".join(f"data: {event}\n\n" for event in CALLS)
+    page.run("(() => { const real = window.fetch; window.sent = []; window.fetch = (path, options) => { if (!options?.body) return real(path, options);"
+             f"sent.push(JSON.parse(options.body)); if (sent.length > 1) return real(path, {{...options, body: JSON.stringify({{...sent[1], tools: undefined, messages: [{{role: 'user', content: {json.dumps(QUESTION)}}}]}})}});"
+             f"return Promise.resolve(new Response({json.dumps(stream)})); }}; }})()")
+    ask(page)
+    assert page.run("sent[0].tools") == tools
+    assert page.run("[...document.querySelectorAll('.call')].map((e) => [e.open, e.firstChild.textContent, e.lastChild.textContent])") == [
+        [False, "Calls lookup", '{\n  "name": "ember"\n}']]
+    page.click(".message.assistant textarea")
+    page.type("97697")
+    page.click(".message.assistant form button")
+    page.wait("document.querySelectorAll('.message').length === 4", "the result and the next answer")
+    done(page)
+    assert page.run("sent[1].messages.slice(1)") == [
+        {"role": "assistant", "content": None, "tool_calls": [{"id": "c1", "type": "function", "function": {"name": "lookup", "arguments": '{"name": "ember"}'}}]},
+        {"role": "tool", "tool_call_id": "c1", "content": "97697"}]
+    assert texts(page, "assistant")[-1] == ANSWER
 
 
 def test_a_key_is_asked_for_and_used(tab):

@@ -2,7 +2,7 @@
 // What the page asks of its server. Failures are ServerError with a sentence for people.
 
 export class ServerError extends Error {
-  constructor(message, status = 0, retryAfter = 0) {
+  constructor(message, status = 0, retryAfter = 0) {  // status 0: there was no answer
     super(message);
     this.status = status;
     this.retryAfter = retryAfter;  // seconds; 0 = the server did not say

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// The part of Markdown that models write most: paragraphs, headings, lists, quotes, code, emphasis.
+// The part of Markdown that models write most: paragraphs, headings, lists, tables, quotes, code, emphasis.
 // All of a model's text ends up in text nodes; no string is ever parsed as HTML, and there are no
 // links, so that nothing a model writes can run, load or lead anywhere.
 
@@ -46,6 +46,13 @@ const bullet = /^(\s*)([-*+]|\d{1,9}[.)])\s+(.*)$/;
 const quote = /^ {0,3}> ?(.*)$/;
 const rule = /^ {0,3}([-*_])( *\1){2,} *$/;
 
+const tableRule = /^ {0,3}\|?(?: *:?-+:? *\|)+ *(?::?-+:?)? *$/;
+
+// Whether lines[i] is the head of a table: cells, and as a next line the rule that says how they stand.
+function beginsTable(lines, i) {
+  return lines[i].includes('|') && i + 1 < lines.length && tableRule.test(lines[i + 1]);
+}
+
 function kindOf(line) {
   if (fence.test(line)) return 'code';
   if (rule.test(line)) return 'rule';
@@ -64,8 +71,13 @@ function blockLength(lines, first, kind) {
     while (n < lines.length && !(lines[n].trim().startsWith(mark) && /^[`~]+$/.test(lines[n].trim()))) ++n;
     return Math.min(n + 1, lines.length) - first;
   }
+  if (kind === 'table') {
+    while (n < lines.length && (n === first + 1 || (kindOf(lines[n]) === 'text' && lines[n].includes('|')))) ++n;
+    return n - first;
+  }
   for (; n < lines.length; ++n) {
     const next = kindOf(lines[n]);
+    if (next === 'text' && beginsTable(lines, n)) break;
     const goesOn = next === kind || (kind === 'list' && next === 'text' && /^\s/.test(lines[n]));
     if (!goesOn) break;
   }
@@ -77,7 +89,8 @@ function blocksOf(text) {
   const lines = text.replace(/\r\n?/g, '\n').split('\n');
   const blocks = [];
   for (let i = 0; i < lines.length; ) {
-    const kind = kindOf(lines[i]);
+    let kind = kindOf(lines[i]);
+    if (kind === 'text' && beginsTable(lines, i)) kind = 'table';
     const n = blockLength(lines, i, kind);
     if (kind !== 'blank') blocks.push({ kind, source: lines.slice(i, i + n).join('\n') });
     i += n;
@@ -142,8 +155,31 @@ function listBlock(source) {
   return lists.length === 1 ? lists[0] : element('div', '', ...lists);
 }
 
+function cellsOf(line) {
+  return line.trim().replace(/^\||(?<!\\)\|$/g, '').split(/(?<!\\)\|/).map((cell) => cell.trim().replace(/\\\|/g, '|'));
+}
+
+// Rows have as many cells as the head, whatever they say.
+function tableBlock(source) {
+  const [head, rules, ...rows] = source.split('\n');
+  const sides = cellsOf(rules).map((rule) => (/^:.*:$/.test(rule) ? 'middle' : rule.endsWith(':') ? 'right' : ''));
+  const rowOf = (line, name) => {
+    const cells = cellsOf(line);
+    return element('tr', '', ...cellsOf(head).map((_, i) => {
+      const cell = element(name, sides[i] ?? '');
+      appendInline(cell, cells[i] ?? '');
+      return cell;
+    }));
+  };
+  const table = element('table', '', element('thead', '', rowOf(head, 'th')), element('tbody', '', ...rows.map((line) => rowOf(line, 'td'))));
+  const box = element('div', 'table', table);
+  box.tabIndex = 0;  // so that wide ones can be scrolled by keyboard
+  return box;
+}
+
 function blockNode({ kind, source }) {
   if (kind === 'code') return codeBlock(source);
+  if (kind === 'table') return tableBlock(source);
   if (kind === 'list') return listBlock(source);
   if (kind === 'rule') return element('hr');
   const inner = {

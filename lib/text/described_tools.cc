@@ -2,6 +2,7 @@
 #include "text/described_tools.h"
 
 #include "text/jinja/json.h"
+#include "text/jinja/template.h"
 
 namespace sharpi {
 namespace {

@@ -301,7 +301,7 @@ class Reply(Iterator[str]):
             self.parts = self._parse(partial=True)
 
     def _parse(self, *, partial: bool) -> ChatParts:
-        tools = self._chat.tools
+        tools = self._tools.json
         return chat_parse(self._text, prompt=self._prompt, partial=partial, tools=tools,
                           calls=bool(tools), constrained=self._constrained)
 

@@ -319,10 +319,10 @@ def chat_parse(
     whole = read_bytes(lib.sharpi_chat_parse, ctypes.byref(asked), data, len(data),
                        ctypes.byref(parts), cap=2 * len(data) + 256)
     first, second = parts.reasoning_len, parts.reasoning_len + parts.content_len
-    calls = whole[second : second + parts.tool_calls_len]
+    said = whole[second : second + parts.tool_calls_len]
     return ChatParts(
         reasoning=whole[:first].decode("utf-8", "replace"),
         content=whole[first:second].decode("utf-8", "replace"),
-        tool_calls=json.loads(calls) if calls else [],
+        tool_calls=json.loads(said) if said else [],
         open=Part(parts.open),
     )

@@ -226,7 +226,17 @@ void HttpListener::guarded(Connection& connection, void (HttpListener::*step)(Co
     (this->*step)(connection);
   } catch (const std::exception&) {
     connection.put_out_of_memory();
-    connection.flush();
+    end_by_answer(connection);
+  }
+}
+
+// Closing it at once on what the client still sends would take the answer from it.
+void HttpListener::end_by_answer(Connection& connection) {
+  if (connection.state() == State::kIsClosed) return;
+  connection.enter(State::kLeaves);
+  try {
+    go_on(connection);
+  } catch (const std::bad_alloc&) {
     close(connection);
   }
 }

@@ -79,6 +79,7 @@ class HttpListener {
   void close(Connection& connection);
   void sweep();
   void end_late(Connection& connection);
+  void end_by_answer(Connection& connection);
   void guarded(Connection& connection, void (HttpListener::*step)(Connection&));
   void drop_closed();
   void end_all();

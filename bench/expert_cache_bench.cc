@@ -77,7 +77,7 @@ class Made {
 class Recorder {
  public:
   explicit Recorder(const std::string& path) {
-    spec_ = load_model_spec(GgufFile::open(path).take()).take();
+    spec_ = load_model_spec(GgufFile::open(path).take()->map_tensors().take()).take();
     plan_ = std::make_shared<Plan>();
     plan_->spec = spec_;
     plan_->placement = Placement::all(*spec_, TierId::kCpu);

@@ -22,8 +22,8 @@ std::vector<MemoryRow> rope_rows(const ModelSpec& spec, uint32_t device) {
                    n, device_held_bytes(n))};
 }
 
-/// The per-layer table stays in the file: the rows of a call are fetched from there. A copy of it
-/// is among the host's weights.
+/// The per-layer table stays on the host: the rows of a call are fetched from there. Where it is
+/// not mapped, a copy of it is among the host's weights.
 std::vector<MemoryRow> table_rows(const ModelSpec& spec, const Placement& placement,
                                   const ModelShape& model, uint32_t device) {
   if (spec.d_ple == 0 || !placement.uses(TierId::kCuda) || model.copy_weights) return {};

@@ -6,6 +6,8 @@
 #include <thread>
 
 #include "base/checked.h"
+#include "base/control_groups.h"
+#include "base/no_throw.h"
 #include "cuda/weight_matrix.h"
 
 namespace sharpi::cuda {
@@ -17,6 +19,7 @@ constexpr uint64_t kPartBytes = 512 << 10;  // that a thread copies at a time
 
 /// What the threads of one send_all() share.
 struct StagedCopy::Call {
+  const GgufFile* file = nullptr;
   std::span<const StagedItem> items;
   uint64_t n_parts = 0;  // of a slot
   std::atomic<uint64_t> next{0}, sent_bytes{0};
@@ -49,7 +52,7 @@ Result<std::unique_ptr<StagedCopy>> StagedCopy::create(const Device& device,
   std::unique_ptr<StagedCopy> c(new StagedCopy());
   c->device_ = &device;
   c->shape_ = shape;
-  const uint32_t n_cpus = std::max(1u, std::thread::hardware_concurrency());
+  const uint32_t n_cpus = usable_cpus();
   c->shape_.n_threads = std::min(shape.n_threads, std::max(1u, n_cpus * 3 / 4));
   SHARPI_TRY_ASSIGN(c->pool_, ThreadPool::create(c->shape_.n_threads));
   SHARPI_TRY_ASSIGN(c->pinned_, PinnedBuffer::allocate(device, shape.bytes(), what));
@@ -120,10 +123,11 @@ Status StagedCopy::cut(std::span<const StagedItem> items) {
   return Status::ok();
 }
 
-Status StagedCopy::send_all(std::span<const StagedItem> items,
+Status StagedCopy::send_all(const GgufFile& file, std::span<const StagedItem> items,
                             const std::function<Status(uint64_t)>& advance) {
   SHARPI_TRY(cut(items));
   Call call;
+  call.file = &file;
   call.items = items;
   call.n_parts = div_up(shape_.slot_bytes, kPartBytes);
   call.advance = &advance;
@@ -170,8 +174,11 @@ void StagedCopy::fill(Call* call) {
       std::this_thread::yield();
     }
     if (begin < piece.bytes) {
-      std::memcpy(s.pinned + begin, item.tensor.tensor->data + piece.at + begin,
-                  std::min(kPartBytes, piece.bytes - begin));
+      Status read = no_throw([&] {
+        return call->file->read_tensor(*item.tensor.tensor, piece.at + begin, s.pinned + begin,
+                                       std::min(kPartBytes, piece.bytes - begin));
+      });
+      if (!read.is_ok()) return call->fail(std::move(read));
     }
     if (s.left.fetch_sub(1, std::memory_order_acq_rel) == 1) {
       Status sent = send_piece(item, piece, &s, nullptr);

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
-// Tensors on their way from the mapped file to the device: several pinned slots take turns, each
-// with a stream of its own and room on the device for file bytes, from where the repacking kernel
-// moves them into place. While one slot crosses the bus, threads fill the next from the file.
-// Thread rule: one call at a time.
+// Tensors on their way from the file, or from host memory that serves them, to the device: several
+// pinned slots take turns, each with a stream of its own and room on the device for file bytes,
+// from where the repacking kernel moves them into place. While one slot crosses the bus, threads
+// fill the next. Thread rule: one call at a time.
 #pragma once
 
 #include <atomic>
@@ -39,16 +39,17 @@ class StagedCopy {
   static Result<std::unique_ptr<StagedCopy>> create(const Device& device,
                                                     const StagedCopyShape& shape, const char* what);
 
-  /// Sends a tensor to `to`, in its device layout, once `after` has happened (null = at once).
-  /// Returns when the last piece is on its way. The threads fill one slot after the other together.
+  /// Sends a tensor that is in host memory to `to`, in its device layout, once `after` has happened
+  /// (null = at once). Returns when the last piece is on its way. The threads fill one slot after
+  /// the other together.
   Status send(const TensorRef& tensor, std::byte* to, cudaEvent_t after);
   /// Sends only bytes [first, last) of the tensor, which are whole panels, to `to` + first.
   Status send_part(const TensorRef& tensor, uint64_t first, uint64_t last, std::byte* to,
                    cudaEvent_t after);
-  /// Sends many tensors. The threads do not meet: whoever finishes a slot sends it, and the others
-  /// are in the next ones by then. `advance` hears of bytes on their way, on the caller's thread,
-  /// and may end it.
-  Status send_all(std::span<const StagedItem> items,
+  /// Sends many tensors, which are read from the file. The threads do not meet: whoever finishes a
+  /// slot sends it, and the others are in the next ones by then. `advance` hears of bytes on their
+  /// way, on the caller's thread, and may end it.
+  Status send_all(const GgufFile& file, std::span<const StagedItem> items,
                   const std::function<Status(uint64_t)>& advance);
   /// Work enqueued on `stream` from now on sees everything that was sent.
   Status join(cudaStream_t stream) const;

@@ -97,8 +97,8 @@ std::vector<MemoryRow> load_rows(const WeightPlan& plan, uint32_t device) {
   return rows;
 }
 
-Result<std::unique_ptr<Weights>> Weights::load(Device& device, WeightPlan plan,
-                                               const LoadProgress& progress) {
+Result<std::unique_ptr<Weights>> Weights::load(Device& device, const GgufFile& file,
+                                               WeightPlan plan, const LoadProgress& progress) {
   std::unique_ptr<Weights> w(new Weights());
   w->plan_ = std::move(plan);
   SHARPI_TRY_ASSIGN(w->memory_, DeviceBuffer::allocate(device, w->plan_.aligned, "weights"));
@@ -116,7 +116,7 @@ Result<std::unique_ptr<Weights>> Weights::load(Device& device, WeightPlan plan,
   std::vector<StagedItem> items;
   for (const WeightItem& item : w->plan_.items)
     items.push_back({item.ref, w->memory_.data() + item.offset});
-  const Status sent = copy->send_all(items, advance);
+  const Status sent = copy->send_all(file, items, advance);
   const Status finished = copy->wait();  // also after a failure: staging is in use until then
   SHARPI_TRY(sent);
   SHARPI_TRY(finished);

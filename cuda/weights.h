@@ -42,8 +42,8 @@ std::vector<MemoryRow> load_rows(const WeightPlan& plan, uint32_t device);
 class Weights {
  public:
   /// Takes the block and uploads everything through pinned staging; kCancelled by `progress`.
-  static Result<std::unique_ptr<Weights>> load(Device& device, WeightPlan plan,
-                                               const LoadProgress& progress);
+  static Result<std::unique_ptr<Weights>> load(Device& device, const GgufFile& file,
+                                               WeightPlan plan, const LoadProgress& progress);
   /// Null for a tensor that is absent or not here.
   const std::byte* at(const TensorRef& ref) const;
   const WeightPlan& plan() const { return plan_; }

@@ -19,7 +19,8 @@ typedef struct {
   sharpi_kv_dtype k_dtype, v_dtype;
   sharpi_sampler_params sampler;
   uint32_t thinking; /* SHARPI_CHAT_*: what the template decides without */
-  int chat, no_think, think, parse_special, exact, deterministic, ignore_env, quiet, show_progress;
+  int chat, no_think, think, parse_special, exact, deterministic, map, ignore_env, quiet,
+      show_progress;
 } options;
 
 /* Everything that is destroyed at the end; null is fine for all of them. */
@@ -53,6 +54,7 @@ static const char kHelp[] =
     "  --draft-vocab N    the MTP block guesses only tokens with ids below N, a multiple of 16,\n"
     "                     which makes a guess cheaper; 0 = all (0)\n"
     "  --exact            f32 activations\n"
+    "  --map              weights of the CPU in place in the mapped file, not copied\n"
     "  --deterministic    the same bits for any chunking and number of threads\n"
     "  --ignore-env       do not read SHARPI_KV_DTYPE and SHARPI_SNAPKV_*, as is done otherwise\n"
     "  --progress         show progress although stderr is no terminal\n"
@@ -69,6 +71,7 @@ static int parse_switch(const char* flag, options* o) {
                   {"--think", &o->think, 1},
                   {"--exact", &o->exact, 1},
                   {"--deterministic", &o->deterministic, 1},
+                  {"--map", &o->map, 1},
                   {"--ignore-env", &o->ignore_env, 1},
                   {"--progress", &o->show_progress, 1},
                   {"--quiet", &o->quiet, 1},
@@ -176,6 +179,7 @@ static int open_model(options* o, objects* x) {
   plan.n_gpu_layers = o->n_gpu_layers;
   plan.arithmetic = o->exact ? SHARPI_ARITHMETIC_EXACT : SHARPI_ARITHMETIC_FAST;
   plan.deterministic = o->deterministic ? 1 : 0;
+  plan.load_mode = o->map ? SHARPI_LOAD_MAP : SHARPI_LOAD_COPY;
   plan.session = &session;
   ask_for_drafts(&o->draft, &plan, &session);
   if (sharpi_plan_create(x->context, o->model_path, &plan, &x->plan, &err)) {

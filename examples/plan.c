@@ -30,6 +30,7 @@ static const char kHelp[] =
     "  --gpu-mib N        GPU budget in MiB (all that is free)\n"
     "  --host-mib N       host budget in MiB (all that is free)\n"
     "  --rates D,L,H      GB/s of GPU memory, of the link and of host memory (measured)\n"
+    "  --map              weights of the CPU in place in the mapped file, not copied\n"
     "  --exact            f32 activations\n"
     "  --ignore-env       do not read SHARPI_KV_DTYPE and SHARPI_SNAPKV_*, as is done otherwise\n"
     "  --json             the plan as JSON\n"
@@ -82,6 +83,8 @@ static void parse_flag(int argc, char** argv, int* i, options* o) {
     parse_rates(flag, flag_value(argc, argv, i), &o->plan);
   } else if (strcmp(flag, "--json") == 0) {
     o->json = 1;
+  } else if (strcmp(flag, "--map") == 0) {
+    o->plan.load_mode = SHARPI_LOAD_MAP;
   } else if (strcmp(flag, "--exact") == 0) {
     o->plan.arithmetic = SHARPI_ARITHMETIC_EXACT;
   } else if (strcmp(flag, "--ignore-env") == 0) {

@@ -214,7 +214,9 @@ typedef uint32_t sharpi_cpu_isa;
 typedef struct sharpi_context_params {
   uint32_t struct_size;
   uint32_t flags;                              /**< SHARPI_CONTEXT_*; default 0. */
-  uint32_t n_threads;                          /**< CPU tier, caller included; default 0 = one per CPU. */
+  uint32_t n_threads;                          /**< CPU tier, caller included; default 0 = one per
+                                                    processor that the process may use: its affinity
+                                                    and the CPU quotas of its control groups. */
   sharpi_cpu_isa cpu_isa;                      /**< Default ::SHARPI_ISA_AUTO. */
   sharpi_log_fn log;                           /**< Default null: silent. */
   void *log_user_data;
@@ -322,9 +324,10 @@ typedef struct sharpi_session_params {
   uint32_t n_ctx;                              /**< Tokens; default UNSET = the largest that fits the
                                                     budgets; without a host_budget sessions take no more
                                                     of the host's memory than the weights do, or than
-                                                    4096 tokens, and the plan no more than half of what
-                                                    is free there. At least 512 tokens, or all that the
-                                                    model has, else DOES_NOT_FIT. */
+                                                    4096 tokens, and all but the copies of weights no
+                                                    more than half of what those leave free there. At
+                                                    least 512 tokens, or all that the model has, else
+                                                    DOES_NOT_FIT. */
   sharpi_kv_dtype k_dtype;                     /**< Default AUTO (env SHARPI_KV_DTYPE): the architecture's
                                                     own (bf16 with gated delta nets, else f32), or a
                                                     narrower one where n_ctx is given and fits with all
@@ -397,17 +400,22 @@ typedef uint32_t sharpi_arithmetic;
 #define SHARPI_ARITHMETIC_FAST  0u             /**< Activations of 8 or 16 bits where they pay. */
 #define SHARPI_ARITHMETIC_EXACT 1u             /**< f32 activations. */
 
-/** How weights that run on the CPU come from the file. Metadata and what the tokenizer reads are copied by
- *  the plan either way. */
+/** How weights that host memory serves come from the file. Metadata and what the tokenizer reads are
+ *  copied by the plan, and what a GPU holds is read by the load, either way. */
 typedef uint32_t sharpi_load_mode;
-#define SHARPI_LOAD_MAP  0u                    /**< Used in place in the mapped file. The host must keep the
-                                                    file as it is while a model or session lives: a file
+#define SHARPI_LOAD_COPY 0u                    /**< Read when the model is loaded, into memory that the plan
+                                                    lists and budgets count. The file is never mapped:
+                                                    whoever shortens or changes it meanwhile causes a
+                                                    status (MISMATCH, IO or FORMAT), and once the model is
+                                                    loaded nothing touches the file. */
+#define SHARPI_LOAD_MAP  1u                    /**< Used in place in the mapped file: such models share
+                                                    its pages among processes, load at once when the
+                                                    system has the file in its cache, and may be larger
+                                                    than the memory. The host must keep the file as it is
+                                                    from load on, while a model or session lives: a file
                                                     that is shortened ends the process (SIGBUS), one that
                                                     is written to gives other results. Renaming or deleting
                                                     it does no harm. */
-#define SHARPI_LOAD_COPY 1u                    /**< Copied when the model is loaded, into anonymous memory
-                                                    that the plan lists; afterwards nothing touches the
-                                                    file. */
 
 typedef struct sharpi_plan_params {
   uint32_t struct_size;
@@ -463,7 +471,7 @@ typedef struct sharpi_plan_params {
                                                     streamed there; 0 = measured when the model is
                                                     loaded (default), UNSET = never. With `deterministic`
                                                     nothing streams. */
-  sharpi_load_mode load_mode;                  /**< Default MAP. */
+  sharpi_load_mode load_mode;                  /**< Default COPY. */
   const char *draft_path;                      /**< GGUF file of the model that drafts, for drafters with
                                                     MODEL, or AUTO; default null. Its tokens must be the
                                                     model's, one by one, else MISMATCH. Opened by
@@ -506,7 +514,7 @@ typedef struct sharpi_plan_summary {
   uint32_t capture_window, n_checkpoints, rewind, kv_budget;
   uint64_t device_payload_bytes, device_held_bytes;
   uint64_t host_payload_bytes, host_held_bytes; /**< Anonymous and pinned rows. */
-  uint64_t mapped_bytes;                       /**< File pages used in place. */
+  uint64_t mapped_bytes;                       /**< File pages used in place (MAP). */
   uint64_t kv_payload_bytes;                   /**< KV rows of one session. */
   uint64_t session_held_bytes;                 /**< All of one session, both tiers. */
   uint64_t fingerprint;                        /**< Of the file; checked again at load. */

@@ -47,6 +47,7 @@ sharpi_plan_params plan_template(const Settings& s) {
   p.gpu_ends = s.gpu_ends;
   p.arithmetic = s.exact ? SHARPI_ARITHMETIC_EXACT : SHARPI_ARITHMETIC_FAST;
   p.deterministic = s.deterministic ? 1 : 0;
+  p.load_mode = s.map ? SHARPI_LOAD_MAP : SHARPI_LOAD_COPY;
   p.n_chunk = s.chunk;
   p.max_batch = max_batch(s);
   p.max_logit_rows = 1;

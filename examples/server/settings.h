@@ -41,7 +41,7 @@ struct Settings {
   uint32_t threads = 0;
   uint32_t chunk = 512;
   uint32_t prefill_chunk = 128;
-  bool exact = false, deterministic = false, ignore_env = false;
+  bool exact = false, deterministic = false, map = false, ignore_env = false;
   uint32_t slots = 4;
   uint32_t sessions = 0;  // 0: two more than slots
   uint32_t queue = 64;

@@ -95,7 +95,7 @@ sharpi_plan_params default_plan_params() noexcept {
   p.device_budget = SHARPI_ALL_FREE;
   p.host_budget = SHARPI_ALL_FREE;
   p.stream_rows = 0;
-  p.load_mode = SHARPI_LOAD_MAP;
+  p.load_mode = SHARPI_LOAD_COPY;
   return p;
 }
 

@@ -212,7 +212,7 @@ Status check_params(const sharpi_plan_params& p) {
   SHARPI_TRY(is_rate("pcie_rate", p.pcie_rate));
   SHARPI_TRY(is_rate("host_rate", p.host_rate));
   SHARPI_TRY(in_range_or("stream_rows", p.stream_rows, 0, kMaxTokens, SHARPI_UNSET, "UNSET"));
-  return one_of("load_mode", p.load_mode, SHARPI_LOAD_MAP, SHARPI_LOAD_COPY, "0 (MAP), 1 (COPY)");
+  return one_of("load_mode", p.load_mode, SHARPI_LOAD_COPY, SHARPI_LOAD_MAP, "0 (COPY), 1 (MAP)");
 }
 
 Status check_params(const sharpi_prefill_params& p) {

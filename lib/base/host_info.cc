@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT
 #include "base/host_info.h"
 
-#include <sys/mman.h>
 #include <sys/random.h>
 
 #include <algorithm>
@@ -70,17 +69,6 @@ Result<double> measure_read_bandwidth(ThreadPool& pool) {
     best = std::max(best, static_cast<double>(kBytes) / s);
   }
   return best;
-}
-
-void populate_read(const std::byte* data, uint64_t bytes) {
-  constexpr uintptr_t kPage = 4096;
-  const uintptr_t first = reinterpret_cast<uintptr_t>(data) / kPage * kPage;
-  const uintptr_t last = reinterpret_cast<uintptr_t>(data) + bytes;
-  auto* at = reinterpret_cast<volatile const char*>(first);
-#ifdef MADV_POPULATE_READ
-  if (madvise(reinterpret_cast<void*>(first), last - first, MADV_POPULATE_READ) == 0) return;
-#endif
-  for (uintptr_t p = first; p < last; p += kPage, at += kPage) static_cast<void>(*at);
 }
 
 }  // namespace sharpi

@@ -3,7 +3,6 @@
 // Thread rule: any thread.
 #pragma once
 
-#include <cstddef>
 #include <cstdint>
 #include <string>
 
@@ -21,8 +20,5 @@ std::string host_cpu_name();
 uint64_t host_random();
 /// Bytes/s at which the pool's threads together read memory larger than any cache; best of three.
 Result<double> measure_read_bandwidth(ThreadPool& pool);
-
-/// Makes mapped pages present (page-granular range around [data, data + bytes)); returns when done.
-void populate_read(const std::byte* data, uint64_t bytes);
 
 }  // namespace sharpi

@@ -60,7 +60,8 @@ bool MemoryMeter::admit(uint64_t bytes) {
   return true;
 }
 
-Result<HostBuffer> HostBuffer::allocate(MemoryMeter& meter, uint64_t bytes, const char* what) {
+Result<HostBuffer> HostBuffer::allocate(MemoryMeter& meter, uint64_t bytes, const char* what,
+                                        Contents contents) {
   HostBuffer buffer;
   if (bytes == 0) return buffer;
   if (bytes > kMaxBytes) return out_of_memory(what, bytes, ENOMEM, meter);
@@ -76,7 +77,7 @@ Result<HostBuffer> HostBuffer::allocate(MemoryMeter& meter, uint64_t bytes, cons
         what, alignment_of(bytes));
   }
   // Host memory is zeroed only now: what a broken allocator returned is not written.
-  if (host.allocate != nullptr) std::memset(buffer.data_, 0, bytes);
+  if (host.allocate != nullptr && contents == Contents::kZero) std::memset(buffer.data_, 0, bytes);
   if (!meter.admit(bytes)) {
     free_block(host, std::exchange(buffer.data_, nullptr), bytes);
     return out_of_memory(what, bytes, ENOMEM, meter);

@@ -43,12 +43,14 @@ class MemoryMeter {
 };
 
 /// One block of anonymous host memory, 64-byte aligned (2 MiB from 4 MiB on, with huge pages asked
-/// for), zeroed, released on destruction.
+/// for), released on destruction.
 class HostBuffer {
  public:
+  enum class Contents { kZero, kUnset };  // unset: the caller writes all of it before it reads
   HostBuffer() = default;
   /// `what` names the block in the error text. bytes = 0 gives an empty buffer.
-  static Result<HostBuffer> allocate(MemoryMeter& meter, uint64_t bytes, const char* what);
+  static Result<HostBuffer> allocate(MemoryMeter& meter, uint64_t bytes, const char* what,
+                                     Contents contents = Contents::kZero);
   ~HostBuffer() { reset(); }
   HostBuffer(HostBuffer&& o) noexcept { swap(o); }
   HostBuffer& operator=(HostBuffer&& o) noexcept {

@@ -39,7 +39,9 @@ inline std::byte* map_huge_aligned(uint64_t bytes, int protection, int extra_fla
 /// Makes [p, p + bytes) resident and writable for good; errno value on failure.
 inline int populate(std::byte* p, uint64_t bytes) {
   if (madvise(p, bytes, MADV_POPULATE_WRITE) == 0) return 0;
-  if (errno != EINVAL) return errno;
+  // These two say something about the memory. Whatever else a kernel that lacks the advice or a
+  // sandbox that forbids it answers does not: the pages are touched instead.
+  if (errno == ENOMEM || errno == EHWPOISON) return errno;
   for (uint64_t at = 0; at < bytes; at += kPage) {
     *const_cast<volatile std::byte*>(p + at) = std::byte{0};
   }

@@ -3,17 +3,17 @@
 
 #include <linux/futex.h>
 #include <pthread.h>
-#include <sched.h>
 #include <signal.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
 #include <atomic>
-#include <cerrno>
 #include <chrono>
 #include <climits>
 #include <mutex>
 #include <vector>
+
+#include "base/control_groups.h"
 
 namespace sharpi {
 namespace {
@@ -40,21 +40,6 @@ void futex_wait(std::atomic<uint32_t>& word, uint32_t expected) {
 void futex_wake(std::atomic<uint32_t>& word, uint32_t n) {
   syscall(SYS_futex, &word, FUTEX_WAKE_PRIVATE, n > INT_MAX ? INT_MAX : static_cast<int>(n),
           nullptr, nullptr, 0);
-}
-
-uint32_t n_usable_cpus() {
-  for (size_t n_cpus = 1024; n_cpus <= (size_t{1} << 20); n_cpus *= 2) {
-    cpu_set_t* set = CPU_ALLOC(n_cpus);
-    if (set == nullptr) break;
-    const size_t bytes = CPU_ALLOC_SIZE(n_cpus);
-    const int rc = sched_getaffinity(0, bytes, set);
-    const int error = errno;
-    const int count = rc == 0 ? CPU_COUNT_S(bytes, set) : 0;
-    CPU_FREE(set);
-    if (rc == 0) return count > 0 ? static_cast<uint32_t>(count) : 1;
-    if (error != EINVAL) break;  // EINVAL: the kernel's mask is wider than ours
-  }
-  return 1;
 }
 
 /// Waits a bounded time for done() with pause instructions; true if it came true.
@@ -171,7 +156,7 @@ void ThreadPool::Impl::wait_for_workers() {
 }
 
 Result<std::unique_ptr<ThreadPool>> ThreadPool::create(uint32_t n_threads) {
-  const uint32_t n_cpus = n_usable_cpus();
+  const uint32_t n_cpus = usable_cpus();
   if (n_threads == 0) n_threads = n_cpus < kMaxThreads ? n_cpus : kMaxThreads;
   if (n_threads > kMaxThreads) {
     return Status::error(Code::kInvalidArgument, "n_threads %u exceeds the limit of %u", n_threads,

@@ -14,7 +14,7 @@ namespace sharpi {
 
 class ThreadPool {
  public:
-  /// n_threads counts the calling thread; 0 = number of CPUs this process may run on.
+  /// n_threads counts the calling thread; 0 = as many as usable_cpus() (control_groups.h).
   static Result<std::unique_ptr<ThreadPool>> create(uint32_t n_threads);
   ~ThreadPool();
   ThreadPool(const ThreadPool&) = delete;

@@ -71,7 +71,7 @@ class CpuBackend final : public Backend, public TierSizer {
 
   Result<std::unique_ptr<HostWeights>> copy_weights(const Plan& plan,
                                                     const LoadProgress& progress) override {
-    return HostWeights::create(meter_, *plan.spec, plan.placement, progress);
+    return HostWeights::create(meter_, *pool_, *plan.spec, plan.placement, progress);
   }
 
  private:

@@ -3,7 +3,6 @@
 
 #include <algorithm>
 
-#include "base/host_info.h"
 #include "cpu/expert_host.h"
 #include "tier/host_weights.h"
 
@@ -14,7 +13,7 @@ MatmulConfig matmul_config(const ModelShape& model, Isa isa) {
   return MatmulConfig{isa, model.exact, model.deterministic};
 }
 
-/// Weights in place in the mapped file; copies are another object's (host_weights.h).
+/// Weights in place in the mapped file; copies are rows of another object (host_weights.h).
 std::vector<MemoryRow> mapped_rows(const ModelSpec& spec, const Placement& placement) {
   std::vector<MemoryRow> rows = host_weight_plan_rows(spec, placement);
   for (MemoryRow& r : rows) {
@@ -48,7 +47,7 @@ Status page_in(const ModelSpec& spec, const Placement& placement, const LoadProg
     for (const GgufTensor* t : own.of(static_cast<HostTensors::Use>(use))) {
       for (uint64_t at = 0; at < t->bytes; at += kPiece) {
         const uint64_t piece = std::min(kPiece, t->bytes - at);
-        populate_read(t->data + at, piece);
+        SHARPI_TRY(spec.file->page_in(*t, at, piece));
         done += piece;
         if (progress && !progress(done, total))
           return Status::error(Code::kCancelled, "loading the model was cancelled");

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// The CPU tier's model: weights in place in the mapped file, and what is made of them: sessions,
+// The CPU tier's model: weights in host memory, and what is made of them: sessions,
 // workspaces, hosts of experts. The forward pass is Forward, which reads LayerSpecs: the tier knows
 // mixers and FFNs, not architectures. Thread rule: immutable after create() but for the list of KV
 // formats, which a mutex guards; run() needs a workspace of its own.

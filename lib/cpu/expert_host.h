@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 // Routed experts on the CPU for a tier that runs the rest of their layer: the arithmetic of the CPU
-// tier's own FFN blocks, weights in place in the mapped file. A line of requests of few rows keeps
+// tier's own FFN blocks, weights in host memory. A line of requests of few rows keeps
 // all threads of the pool in one region from its first request to its last. Within a request every
 // thread streams a contiguous share of the weights and then takes from the others what is left:
 // gate and up with their activation by ranges of hidden rows; when an expert's are complete, its

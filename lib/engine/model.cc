@@ -9,6 +9,7 @@
 #include "engine/log_lines.h"
 #include "engine/seconds.h"
 #include "plan/draft_model.h"
+#include "plan/solver.h"
 #include "tier/host_weights.h"
 
 namespace sharpi {
@@ -34,11 +35,17 @@ Status check_memory(const Context& context, const Plan& plan) {
     if (!is_host(sizer->tier()) && !plan.uses(*sizer)) continue;
     const uint64_t need = model_bytes(plan.rows, sizer->tier()), free = sizer->free_bytes();
     if (need <= free) continue;
+    const uint64_t copies = is_host(sizer->tier()) ? host_shares(plan).weights : 0;
+    const std::string instead = copies == 0
+                                    ? ""
+                                    : "; load_mode MAP would leave " + std::to_string(copies) +
+                                          " of them, the weights, in the mapped file";
     return Status::error(
         Code::kOutOfMemory,
-        "the model takes %llu bytes of %s, of which %llu are free now: %llu are missing",
+        "the model takes %llu bytes of %s, of which %llu are free now: %llu are missing%s",
         static_cast<unsigned long long>(need), sizer->device_name().c_str(),
-        static_cast<unsigned long long>(free), static_cast<unsigned long long>(need - free));
+        static_cast<unsigned long long>(free), static_cast<unsigned long long>(need - free),
+        instead.c_str());
   }
   return Status::ok();
 }
@@ -64,9 +71,7 @@ Result<std::shared_ptr<Model>> Model::load(std::shared_ptr<Context> context,
   SHARPI_TRY(check_memory(*context, *plan));
   std::shared_ptr<Model> m(new Model());
   m->context_ = std::move(context);
-  if (plan->model.copy_weights) {
-    SHARPI_TRY_ASSIGN(plan, m->copy_weights(*plan, progress));
-  }
+  SHARPI_TRY_ASSIGN(plan, m->place_weights(*plan, progress));
   m->plan_ = plan;
   m->allowance_ = std::make_shared<Allowance>(*plan);
   for (const auto& backend : m->context_->backends()) {
@@ -121,9 +126,15 @@ Model::~Model() {
   if (text_ != nullptr) log_experts(*this);  // one that was loaded to the end
 }
 
-/// The plan with a spec whose host tensors are copies.
-Result<std::shared_ptr<const Plan>> Model::copy_weights(const Plan& plan,
-                                                        const LoadProgress& progress) {
+/// The plan with a spec whose host tensors are in memory: copies, or pages of the file.
+Result<std::shared_ptr<const Plan>> Model::place_weights(const Plan& plan,
+                                                         const LoadProgress& progress) {
+  auto placed = std::make_shared<Plan>(plan);
+  if (!plan.model.copy_weights) {
+    SHARPI_TRY_ASSIGN(std::shared_ptr<const GgufFile> mapped, plan.spec->file->map_tensors());
+    SHARPI_TRY_ASSIGN(placed->spec, load_model_spec(std::move(mapped)));
+    return std::shared_ptr<const Plan>(std::move(placed));
+  }
   for (const auto& backend : context_->backends()) {
     SHARPI_TRY_ASSIGN(host_weights_, backend->copy_weights(plan, progress));
     if (host_weights_ != nullptr) break;
@@ -131,9 +142,8 @@ Result<std::shared_ptr<const Plan>> Model::copy_weights(const Plan& plan,
   if (host_weights_ == nullptr) {
     return Status::error(Code::kInternal, "no tier copies the host's weights");
   }
-  auto copy = std::make_shared<Plan>(plan);
-  copy->spec = host_weights_->spec();
-  return std::shared_ptr<const Plan>(std::move(copy));
+  placed->spec = host_weights_->spec();
+  return std::shared_ptr<const Plan>(std::move(placed));
 }
 
 Status Model::create_slots() {

@@ -83,7 +83,7 @@ class Model {
  private:
   using TierSessions = std::span<const std::span<TierSession* const>>;
   Model() = default;
-  Result<std::shared_ptr<const Plan>> copy_weights(const Plan& plan, const LoadProgress& progress);
+  Result<std::shared_ptr<const Plan>> place_weights(const Plan& plan, const LoadProgress& progress);
   Status load_mtp();
   Status load_draft(const LoadProgress& progress);
   Status create_slots();

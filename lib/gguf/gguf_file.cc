@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "base/hash.h"
-#include "base/mapped_file.h"
+#include "base/input_file.h"
 #include "gguf/gguf_parse.h"
 #include "gguf/name_index.h"
 
@@ -45,18 +45,19 @@ Result<uint64_t> uint_of(const std::vector<GgufValue>& values, std::string_view 
 struct GgufFile::Impl {
   struct Shard {
     std::string path;
-    MappedFile file;  // empty for a file in memory
-    const std::byte* data = nullptr;
+    InputFile file;                   // closed for a file in memory
+    const std::byte* data = nullptr;  // of a file in memory
     uint64_t bytes = 0;
     std::vector<std::byte> header;
     Status read(uint64_t at, void* out, uint64_t n) const {
-      if (file.data() != nullptr) return file.read(at, out, n);
+      if (file.is_open()) return file.read(at, out, n);
       if (n != 0) std::memcpy(out, data + at, n);
       return Status::ok();
     }
   };
 
   std::vector<std::shared_ptr<const Shard>> shards;
+  std::vector<std::shared_ptr<const FileMapping>> mappings;  // of the shards, or none
   std::vector<GgufValue> values;
   std::vector<GgufTensor> tensors;
   NameIndex value_index, tensor_index;
@@ -66,7 +67,7 @@ struct GgufFile::Impl {
   /// Parses a shard and takes its tensors; its metadata goes to *metadata.
   Status add_shard(std::shared_ptr<Shard> shard, std::vector<GgufValue>* metadata);
   Status read_header(Shard* shard, GgufShard* parsed) const;
-  Status map_shard(const std::string& path, std::vector<GgufValue>* metadata);
+  Status open_shard(const std::string& path, std::vector<GgufValue>* metadata);
 };
 
 /// Copies as much of the file as its header takes, which only parsing tells.
@@ -106,7 +107,7 @@ Status GgufFile::Impl::add_shard(std::shared_ptr<Shard> shard, std::vector<GgufV
   header_bytes += shard->header.size();
   for (GgufTensor& tensor : parsed.tensors) {
     tensor.shard = static_cast<uint32_t>(shards.size());
-    tensor.data = shard->data + tensor.file_offset;
+    if (shard->data != nullptr) tensor.data = shard->data + tensor.file_offset;
   }
   if (tensors.empty()) {
     tensors = std::move(parsed.tensors);
@@ -118,11 +119,10 @@ Status GgufFile::Impl::add_shard(std::shared_ptr<Shard> shard, std::vector<GgufV
   return Status::ok();
 }
 
-Status GgufFile::Impl::map_shard(const std::string& path, std::vector<GgufValue>* metadata) {
+Status GgufFile::Impl::open_shard(const std::string& path, std::vector<GgufValue>* metadata) {
   const auto shard = std::make_shared<Shard>();
   shard->path = path;
-  SHARPI_TRY_ASSIGN(shard->file, MappedFile::open(path));
-  shard->data = shard->file.data();
+  SHARPI_TRY_ASSIGN(shard->file, InputFile::open(path));
   shard->bytes = shard->file.bytes();
   return add_shard(shard, metadata);
 }
@@ -133,7 +133,7 @@ GgufFile::~GgufFile() = default;
 Result<std::shared_ptr<const GgufFile>> GgufFile::open(const std::string& path) {
   const std::shared_ptr<GgufFile> file(new GgufFile);
   Impl& impl = *file->impl_;
-  SHARPI_TRY(impl.map_shard(path, &impl.values));
+  SHARPI_TRY(impl.open_shard(path, &impl.values));
   const Result<uint64_t> n_shards = uint_of(impl.values, "split.count", 1);
   if (!n_shards.is_ok()) return in_file(path, n_shards.status());
   if (n_shards.value() > 1) SHARPI_TRY(file->add_split_files(n_shards.value()));
@@ -183,7 +183,7 @@ Status GgufFile::add_split_files(uint64_t n_shards) {
   for (uint64_t i = 1; i < n_shards; ++i) {
     const std::string shard = prefix + split_suffix(i, n_shards);
     std::vector<GgufValue> metadata;
-    SHARPI_TRY(impl.map_shard(shard, &metadata));
+    SHARPI_TRY(impl.open_shard(shard, &metadata));
     const Result<uint64_t> its_no = uint_of(metadata, "split.no", UINT64_MAX);
     const Result<uint64_t> its_count = uint_of(metadata, "split.count", UINT64_MAX);
     if (!its_no.is_ok()) return in_file(shard, its_no.status());
@@ -283,9 +283,43 @@ std::shared_ptr<const GgufFile> GgufFile::with_copies(
   return file;
 }
 
+Result<std::shared_ptr<const GgufFile>> GgufFile::map_tensors() const {
+  const std::shared_ptr<GgufFile> file(new GgufFile);
+  *file->impl_ = *impl_;
+  auto& mappings = file->impl_->mappings;
+  mappings.clear();
+  for (const auto& shard : impl_->shards) {
+    Result<FileMapping> mapped = shard->file.is_open() ? shard->file.map() : FileMapping();
+    if (!mapped.is_ok()) return in_file(shard->path, mapped.status());
+    mappings.push_back(std::make_shared<const FileMapping>(mapped.take()));
+  }
+  for (GgufTensor& t : file->impl_->tensors) {
+    const std::byte* data = mappings[t.shard]->data();
+    if (t.data == nullptr && data != nullptr) t.data = data + t.file_offset;
+  }
+  return std::shared_ptr<const GgufFile>(file);
+}
+
 Status GgufFile::read_tensor(const GgufTensor& tensor, uint64_t at, void* out,
                              uint64_t bytes) const {
   return impl_->shards[tensor.shard]->read(tensor.file_offset + at, out, bytes);
+}
+
+void GgufFile::will_need(const GgufTensor& tensor, uint64_t at, uint64_t bytes) const {
+  const Impl::Shard& shard = *impl_->shards[tensor.shard];
+  if (shard.file.is_open()) shard.file.will_need(tensor.file_offset + at, bytes);
+}
+
+void GgufFile::dont_need(const GgufTensor& tensor, uint64_t at, uint64_t bytes) const {
+  const Impl::Shard& shard = *impl_->shards[tensor.shard];
+  if (shard.file.is_open()) shard.file.dont_need(tensor.file_offset + at, bytes);
+}
+
+Status GgufFile::page_in(const GgufTensor& tensor, uint64_t at, uint64_t bytes) const {
+  if (impl_->mappings.empty() || impl_->mappings[tensor.shard]->data() == nullptr)
+    return Status::ok();
+  return impl_->shards[tensor.shard]->file.page_in(*impl_->mappings[tensor.shard],
+                                                   tensor.file_offset + at, bytes);
 }
 
 bool GgufFile::has_changed() const {
@@ -324,13 +358,6 @@ const GgufTensor* GgufFile::find_tensor(std::string_view name) const {
 const GgufValue* GgufFile::find_value(std::string_view key) const {
   const auto i = impl_->value_index.find(key);
   return i.has_value() ? &impl_->values[*i] : nullptr;
-}
-
-const std::byte* GgufFile::shard_data(uint32_t shard) const {
-  return impl_->shards[shard]->data;
-}
-uint64_t GgufFile::shard_bytes(uint32_t shard) const {
-  return impl_->shards[shard]->bytes;
 }
 
 }  // namespace sharpi

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT
 // A GGUF model on disk: the metadata and the tensor table, which are copies, and the tensors, which
-// are mapped. Everything is validated in open(); afterwards every string, array and tensor that the
-// accessors hand out lies inside memory that lives as long as this object. What somebody does to
-// the file afterwards reaches tensors only. Format:
-// https://github.com/ggml-org/ggml/blob/master/docs/gguf.md (versions 2 and 3) Thread rule:
-// immutable after open(); any thread.
+// stay in the file until somebody reads or maps them. Everything is validated in open(); afterwards
+// every string and array that the accessors hand out lies inside memory that lives as long as this
+// object. What somebody does to the file afterwards reaches tensors only.
+// Format: https://github.com/ggml-org/ggml/blob/master/docs/gguf.md (versions 2 and 3)
+// Thread rule: immutable after open(); any thread.
 #pragma once
 
 #include <array>
@@ -54,24 +54,30 @@ struct GgufTensor {
   std::array<uint64_t, 4> ne{1, 1, 1, 1};  // ne[0] is contiguous
   uint64_t bytes = 0;                      // exact size of the data
   uint32_t shard = 0;
-  uint64_t file_offset = 0;         // of the data in its shard
-  const std::byte* data = nullptr;  // `bytes` long: mapped, or a copy (with_copies())
+  uint64_t file_offset = 0;  // of the data in its shard
+  // `bytes` long: a copy (with_copies()), mapped (map_tensors()), or of a file in memory; else
+  // null.
+  const std::byte* data = nullptr;
   uint64_t elements() const { return ne[0] * ne[1] * ne[2] * ne[3]; }
 };
 
 class GgufFile {
  public:
-  /// Maps and validates `path` (and its sibling shards when it is the first of a split file).
+  /// Opens and validates `path` (and its sibling shards when it is the first of a split file).
   /// Fails with kNotFound, kIo, kFormat (malformed: the text names the section, the index and the
-  /// offending value) or kUnsupported (version, big-endian). Touches no tensor data.
+  /// offending value) or kUnsupported (version, big-endian). Maps nothing: of
+  /// tensors it reads a few bytes (fingerprint()), and they have no `data`.
   static Result<std::shared_ptr<const GgufFile>> open(const std::string& path);
   /// The same over bytes that the caller keeps alive and unchanged for as long as the object lives;
   /// `name` stands for the path in error texts. Refuses split files.
   static Result<std::shared_ptr<const GgufFile>> open_memory(const std::byte* data, uint64_t bytes,
                                                              const std::string& name);
-  /// The same file with other memory for some tensors: copies[i] for tensor i, or null where it
-  /// stays mapped. The caller keeps that memory. Allocates.
+  /// The same file with memory for some tensors: copies[i] for tensor i, or null where nothing
+  /// changes. The caller keeps that memory. Allocates.
   std::shared_ptr<const GgufFile> with_copies(std::span<const std::byte* const> copies) const;
+  /// The same file with mapped data for tensors that have none, as long as the result lives. If
+  /// another process shortens the file, touching what is gone ends this process (SIGBUS).
+  Result<std::shared_ptr<const GgufFile>> map_tensors() const;
   ~GgufFile();
   GgufFile(const GgufFile&) = delete;
   GgufFile& operator=(const GgufFile&) = delete;
@@ -105,15 +111,17 @@ class GgufFile {
   /// Any value as text: scalars in full, strings raw, arrays as "[a, b, ...]" (all elements).
   std::string value_text(const GgufValue& value) const;
 
-  /// Copies [at, at + bytes) of a tensor's data. From the file, not the mapping: kMismatch if it
+  /// Copies [at, at + bytes) of a tensor's data. From the file, never a mapping: kMismatch if it
   /// became shorter.
   Status read_tensor(const GgufTensor& tensor, uint64_t at, void* out, uint64_t bytes) const;
+  /// Advice to the system: a part of a tensor will be read soon, or not again.
+  void will_need(const GgufTensor& tensor, uint64_t at, uint64_t bytes) const;
+  void dont_need(const GgufTensor& tensor, uint64_t at, uint64_t bytes) const;
+  /// Makes a part of a tensor that map_tensors() mapped present; kMismatch if the file became
+  /// shorter.
+  Status page_in(const GgufTensor& tensor, uint64_t at, uint64_t bytes) const;
   /// A file's size or time of modification differ from those at open().
   bool has_changed() const;
-
-  /// Whole-file mapping of one shard, for upload and prefetch.
-  const std::byte* shard_data(uint32_t shard) const;
-  uint64_t shard_bytes(uint32_t shard) const;
 
  private:
   GgufFile();

@@ -315,12 +315,12 @@ class Solver {
 
   /// Whether an automatic context leaves the host's memory to the host, where no budget says how
   /// much is the library's: its sessions take no more of it than the weights take, or a modest
-  /// context; the whole plan, half of what is free.
+  /// context; all that is no copy of weights, half of what those leave.
   bool leaves_room() const {
     const MemoryShares host = host_shares(*plan_);
     if (!host_.is_free_memory || host.sessions == 0) return true;
     return host.sessions <= std::max(weight_bytes(*plan_), modest_bytes_) &&
-           host.all <= host_.bytes / 2;
+           host.all - host.weights <= (host_.bytes - std::min(host_.bytes, host.weights)) / 2;
   }
 
   void note_fallbacks() {
@@ -343,7 +343,7 @@ class Solver {
     if (plan_->n_ctx_is_auto && plan_->session.n_ctx < plan_->spec->n_ctx_train) {
       to.push_back("n_ctx is " + ctx + " of " + std::to_string(plan_->spec->n_ctx_train) +
                    (kept_small_ ? ": without a budget an automatic context takes no more memory "
-                                  "than the weights, and leaves half of the host's"
+                                  "than the weights, and half of what they leave of the host's"
                                 : ": more does not fit"));
     }
   }
@@ -384,6 +384,15 @@ class Solver {
     return found;
   }
 
+  std::optional<std::string> weights_in_the_file(uint32_t asked) {
+    if (!plan_->model.copy_weights) return {};
+    plan_->model.copy_weights = false;
+    const bool fits = fit(asked).is_ok();
+    plan_->model.copy_weights = true;
+    if (!fits) return {};
+    return "load_mode MAP, which uses weights in place in the mapped file";
+  }
+
   std::string larger_budgets(uint32_t asked) {
     std::string text;
     const Status as_asked = fit(asked);
@@ -404,6 +413,7 @@ class Solver {
     };
     add(narrower_rows(asked));
     add(fewer_sessions(asked));
+    add(weights_in_the_file(asked));
     add(larger_budgets(asked));
     add(shorter_context(asked));
     plan_->session.n_ctx = asked;
@@ -454,6 +464,7 @@ MemoryShares host_shares(const Plan& plan) {
         saturating_mul(r.held_bytes, r.per_session != 0 ? plan.model.n_sessions : 1);
     shares.all = saturating_add(shares.all, bytes);
     if (r.per_session != 0) shares.sessions = saturating_add(shares.sessions, bytes);
+    if (r.purpose == SHARPI_ROW_WEIGHTS) shares.weights = saturating_add(shares.weights, bytes);
   }
   return shares;
 }

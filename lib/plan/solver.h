@@ -35,9 +35,10 @@ inline constexpr uint32_t kLeastContext = 512;
 /// the weights.
 inline constexpr uint32_t kModestContext = 4096;
 
-/// Bytes of a priced plan in the host's memory: what the sessions of the template take, and all.
+/// Bytes of a priced plan in the host's memory: what the sessions of the template take, the copies
+/// of weights, and all.
 struct MemoryShares {
-  uint64_t sessions = 0, all = 0;
+  uint64_t sessions = 0, weights = 0, all = 0;
 };
 MemoryShares host_shares(const Plan& plan);
 /// Weights of a priced plan, wherever they are.

@@ -2,15 +2,20 @@
 #include "tier/host_weights.h"
 
 #include <algorithm>
+#include <atomic>
+#include <cstring>
+#include <mutex>
+#include <utility>
 
 #include "base/checked.h"
+#include "base/host_info.h"
+#include "base/no_throw.h"
 #include "tier/block_tensors.h"
 
 namespace sharpi {
 namespace {
 
 constexpr uint64_t kAlignment = 64;
-constexpr uint64_t kPiece = 64ull << 20;  // large enough to stream, small enough to cancel soon
 
 constexpr std::array<HostTensors::Use, HostTensors::kUses> kAllUses{
     HostTensors::kEmbedding, HostTensors::kMixers, HostTensors::kFfn,
@@ -103,34 +108,100 @@ std::vector<MemoryRow> host_weight_plan_rows(const ModelSpec& spec, const Placem
   return rows;
 }
 
-Result<std::unique_ptr<HostWeights>> HostWeights::create(MemoryMeter& meter, const ModelSpec& spec,
+namespace {
+
+/// Bytes of a tensor on their way to their place.
+struct Part {
+  const GgufTensor* tensor = nullptr;
+  uint64_t at = 0, bytes = 0;
+  std::byte* to = nullptr;
+};
+
+class WeightReader {
+ public:
+  WeightReader(const GgufFile& file, ThreadPool& pool, uint64_t total, const LoadProgress& progress)
+      : file_(file),
+        pool_(pool),
+        total_(total),
+        progress_(progress),
+        forgets_(host_free_bytes() / 2 < total) {}
+
+  /// Reads a tensor to `to`, some time until finish().
+  Status add(const GgufTensor& tensor, std::byte* to) {
+    for (uint64_t at = 0; at < tensor.bytes; at += kPart) {
+      const uint64_t n = std::min(kPart, tensor.bytes - at);
+      parts_.push_back({&tensor, at, n, to + at});
+      waiting_ += n;
+      if (waiting_ >= kGroup) SHARPI_TRY(finish());
+    }
+    return Status::ok();
+  }
+
+  Status finish() {
+    std::atomic<bool> stop{false};
+    std::mutex mutex;
+    Status first;
+    pool_.run(static_cast<uint32_t>(parts_.size()), [&](uint32_t i) {
+      if (stop.load(std::memory_order_relaxed)) return;
+      const Part& p = parts_[i];
+      Status s = no_throw([&] { return file_.read_tensor(*p.tensor, p.at, p.to, p.bytes); });
+      if (forgets_) file_.dont_need(*p.tensor, p.at, p.bytes);
+      if (s.is_ok()) return;
+      stop.store(true, std::memory_order_relaxed);
+      const std::lock_guard<std::mutex> lock(mutex);
+      if (first.is_ok()) first = std::move(s);
+    });
+    SHARPI_TRY(first);
+    done_ += std::exchange(waiting_, 0);
+    const bool tells = !parts_.empty() && progress_;
+    parts_.clear();
+    if (tells && !progress_(done_, total_))
+      return Status::error(Code::kCancelled, "loading the model was cancelled");
+    return Status::ok();
+  }
+
+ private:
+  static constexpr uint64_t kPart = uint64_t{2} << 20;    // that a thread reads at a time
+  static constexpr uint64_t kGroup = uint64_t{64} << 20;  // few enough to cancel soon
+  const GgufFile& file_;
+  ThreadPool& pool_;
+  uint64_t total_;
+  const LoadProgress& progress_;
+  /// Where file and copy do not fit the free memory together, what was read leaves the system's
+  /// cache, rather than what other programs have there.
+  bool forgets_;
+  std::vector<Part> parts_;
+  uint64_t waiting_ = 0, done_ = 0;
+};
+
+}  // namespace
+
+Result<std::unique_ptr<HostWeights>> HostWeights::create(MemoryMeter& meter, ThreadPool& pool,
+                                                         const ModelSpec& spec,
                                                          const Placement& placement,
                                                          const LoadProgress& progress) {
   const HostTensors own(spec, placement);
   const GgufFile& file = *spec.file;
   std::unique_ptr<HostWeights> w(new HostWeights);
   std::vector<const std::byte*> copies(file.tensors().size());
-  uint64_t done = 0;
+  WeightReader reader(file, pool, own.bytes(), progress);
   for (const HostTensors::Use use : kAllUses) {
     if (own.of(use).empty()) continue;
     Copy copy{use, own.bytes(use), {}};
     SHARPI_TRY_ASSIGN(copy.memory,
-                      HostBuffer::allocate(meter, own.block_bytes(use), HostTensors::label(use)));
+                      HostBuffer::allocate(meter, own.block_bytes(use), HostTensors::label(use),
+                                           HostBuffer::Contents::kUnset));
     std::byte* to = copy.memory.data();
     for (const GgufTensor* t : own.of(use)) {
-      for (uint64_t at = 0; at < t->bytes; at += kPiece) {
-        const uint64_t n = std::min(kPiece, t->bytes - at);
-        SHARPI_TRY(file.read_tensor(*t, at, to + at, n));
-        done += n;
-        if (progress && !progress(done, own.bytes())) {
-          return Status::error(Code::kCancelled, "loading the model was cancelled");
-        }
-      }
+      SHARPI_TRY(reader.add(*t, to));
       copies[static_cast<size_t>(t - file.tensors().data())] = to;
-      to += round_up(t->bytes, kAlignment);
+      const uint64_t end = round_up(t->bytes, kAlignment);
+      std::memset(to + t->bytes, 0, end - t->bytes);
+      to += end;
     }
     w->copies_.push_back(std::move(copy));
   }
+  SHARPI_TRY(reader.finish());
   SHARPI_TRY_ASSIGN(w->spec_, load_model_spec(file.with_copies(copies)));
   return w;
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// The weights that host memory serves: in place in the mapped file, or copied (SHARPI_LOAD_COPY).
-// Which tensors these are follows from the placement alone, so planner and loader agree.
-// Thread rule: immutable after creation.
+// The weights that host memory serves: copied when a model is loaded (SHARPI_LOAD_COPY), or in
+// place in the mapped file (SHARPI_LOAD_MAP). Which tensors these are follows from the placement
+// alone, so planner and loader agree. Thread rule: immutable after creation.
 #pragma once
 
 #include <array>
@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "base/memory.h"
+#include "base/thread_pool.h"
 #include "plan/plan.h"
 #include "tier/tier.h"
 
@@ -43,11 +44,14 @@ class HostTensors {
 /// The memory rows that the copies take.
 std::vector<MemoryRow> host_weight_plan_rows(const ModelSpec& spec, const Placement& placement);
 
-/// Copies of all tensors that host memory serves.
+/// Copies of all tensors that host memory serves. They are read, by all threads of the pool, to
+/// where they stay; no mapping of the file is involved.
 class HostWeights {
  public:
-  /// kMismatch if the file became shorter, kCancelled by the progress.
-  static Result<std::unique_ptr<HostWeights>> create(MemoryMeter& meter, const ModelSpec& spec,
+  /// kMismatch if the file became shorter, kCancelled by the progress, which is asked on the
+  /// caller's thread.
+  static Result<std::unique_ptr<HostWeights>> create(MemoryMeter& meter, ThreadPool& pool,
+                                                     const ModelSpec& spec,
                                                      const Placement& placement,
                                                      const LoadProgress& progress);
   /// The model's spec with these tensors; valid as long as this object.

@@ -194,7 +194,7 @@ std::vector<double> numbers(const std::string& text, const std::string& key) {
 TEST(Plan, RowsOfJsonAndDrawingAddUpToTheTotals) {
   const std::string svg =
       ::testing::TempDir() + "sharpi_rows_" + std::to_string(::getpid()) + ".svg";
-  const Output json = run(kPlan, "'" + kModel + "' -c 8192 -g 0 --json --svg '" + svg + "'");
+  const Output json = run(kPlan, "'" + kModel + "' -c 8192 -g 0 --map --json --svg '" + svg + "'");
   ASSERT_EQ(json.exit_code, 0) << json.err;
   double total[2] = {0, 0};  // in host memory, and mapped
   std::vector<double> bytes[2];

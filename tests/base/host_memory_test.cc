@@ -2,16 +2,21 @@
 #include "base/host_memory.h"
 
 #include <gtest/gtest.h>
+#include <sched.h>
 #include <sys/resource.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
+#include <cmath>
 #include <cstdio>
 #include <filesystem>
 #include <fstream>
 #include <string>
 
+#include "base/control_groups.h"
 #include "base/host_info.h"
+#include "base/thread_pool.h"
 
 namespace sharpi {
 namespace {
@@ -153,6 +158,68 @@ TEST_F(HostFiles, GroupsWithoutALimitTellNothing) {
   const HostMemory none = host_memory(root_, {});
   EXPECT_EQ(none.total, kNoLimit);
   EXPECT_EQ(none.free, kNoLimit);
+}
+
+TEST_F(HostFiles, WithoutAQuotaProcessorsAreUnbounded) {
+  EXPECT_EQ(cpu_quota(root_), INFINITY);
+  write("/proc/self/cgroup", "2:cpu,cpuacct:/batch\n0::/new\n");
+  EXPECT_EQ(cpu_quota(root_), INFINITY);
+  write("/sys/fs/cgroup/cpu/cpu.cfs_quota_us", "-1\n");
+  write("/sys/fs/cgroup/cpu/cpu.cfs_period_us", "100000\n");
+  write("/sys/fs/cgroup/new/cpu.max", "max 100000\n");
+  EXPECT_EQ(cpu_quota(root_), INFINITY);
+  for (const char* damaged : {"", "\n", "100000\n", "100000 \n", "100000 0\n", "x 100000\n"}) {
+    write("/sys/fs/cgroup/new/cpu.max", damaged);
+    EXPECT_EQ(cpu_quota(root_), INFINITY) << damaged;
+  }
+}
+
+TEST_F(HostFiles, TheSmallestCpuQuotaAboveTheProcessCounts) {
+  write("/proc/self/cgroup", "0::/system.slice/a.service\n");
+  write("/sys/fs/cgroup/cpu.max", "max 100000\n");
+  write("/sys/fs/cgroup/system.slice/cpu.max", "400000 100000\n");
+  EXPECT_EQ(cpu_quota(root_), 4);
+  write("/sys/fs/cgroup/system.slice/a.service/cpu.max", "75000 50000\n");
+  EXPECT_EQ(cpu_quota(root_), 1.5);
+  write("/sys/fs/cgroup/system.slice/cpu.max", "20000 100000\n");
+  EXPECT_EQ(cpu_quota(root_), 0.2);
+  write("/proc/self/cgroup", "0::/docker/that-is-not-here\n");
+  write("/sys/fs/cgroup/cpu.max", "300000 100000\n");  // a container that sees no other group
+  EXPECT_EQ(cpu_quota(root_), 3);
+}
+
+TEST_F(HostFiles, CpuQuotasOfVersionOneCountAsWell) {
+  write("/proc/self/cgroup", "7:cpuacct:/other\n4:cpu:/batch/job\n0::/\n");
+  write("/sys/fs/cgroup/cpu/batch/cpu.cfs_quota_us", "200000\n");
+  write("/sys/fs/cgroup/cpu/batch/cpu.cfs_period_us", "100000\n");
+  EXPECT_EQ(cpu_quota(root_), 2);
+  write("/sys/fs/cgroup/cpu/batch/job/cpu.cfs_quota_us", "50000\n");
+  EXPECT_EQ(cpu_quota(root_), 2);  // of nothing that is known
+  write("/sys/fs/cgroup/cpu/batch/job/cpu.cfs_period_us", "100000\n");
+  EXPECT_EQ(cpu_quota(root_), 0.5);
+  write("/sys/fs/cgroup/cpu/other/cpu.cfs_quota_us", "1000\n");
+  write("/sys/fs/cgroup/cpu/other/cpu.cfs_period_us", "100000\n");
+  write("/sys/fs/cgroup/unified/cpu.max", "25000 100000\n");
+  EXPECT_EQ(cpu_quota(root_), 0.25);
+}
+
+TEST(ProcessorsOfThisMachine, AreThoseOfTheAffinityAndTheQuota) {
+  const uint32_t n = usable_cpus();
+  const double quota = cpu_quota("");
+  EXPECT_GE(n, 1u);
+  EXPECT_LE(n, std::max(1.0, std::ceil(quota)));
+  cpu_set_t before, one;
+  ASSERT_EQ(sched_getaffinity(0, sizeof before, &before), 0);
+  EXPECT_LE(n, static_cast<uint32_t>(CPU_COUNT(&before)));
+  EXPECT_EQ(ThreadPool::create(0).value()->size(), n);
+  size_t first = 0;
+  while (!CPU_ISSET(first, &before)) ++first;
+  CPU_ZERO(&one);
+  CPU_SET(first, &one);
+  ASSERT_EQ(sched_setaffinity(0, sizeof one, &one), 0);
+  EXPECT_EQ(usable_cpus(), 1u);
+  EXPECT_EQ(ThreadPool::create(0).value()->size(), 1u);
+  ASSERT_EQ(sched_setaffinity(0, sizeof before, &before), 0);
 }
 
 TEST(HostMemoryOfThisMachine, IsKnownWithoutFileDescriptors) {

@@ -32,7 +32,7 @@ class Host {
   explicit Host(const Case& c) : pool_(ThreadPool::create(c.n_threads).take()) {
     EXPECT_TRUE(test::ModelFile(c.recipe).write(file_.path()));
     plan_ = std::make_shared<Plan>();
-    plan_->spec = load_model_spec(GgufFile::open(file_.path()).take()).take();
+    plan_->spec = load_model_spec(GgufFile::open(file_.path()).take()->map_tensors().take()).take();
     plan_->placement = Placement::all(*plan_->spec, TierId::kCuda);
     for (TierId& t : plan_->placement.experts) t = TierId::kCpu;
     plan_->model.exact = c.exact;

@@ -32,6 +32,7 @@ class Chains : public ModelTest {
     sharpi_plan_params p;
     sharpi_plan_params_init(&p, sizeof p);
     p.session = &s;
+    p.load_mode = SHARPI_LOAD_MAP;  // there is no CPU tier to copy anything
     p.n_gpu_layers = p.n_gpu_ffn = static_cast<int32_t>(spec_->n_layers());
     p.arithmetic = SHARPI_ARITHMETIC_FAST;
     p.host_budget = 1ull << 32;

@@ -10,6 +10,7 @@
 #include "cuda/one_device.h"
 #include "engine/engine_case.h"
 #include "engine/session.h"
+#include "tier/host_weights.h"
 
 namespace sharpi::testing {
 namespace {
@@ -115,6 +116,10 @@ class HostBackend final : public Backend {
                                           const LoadProgress& progress) override {
     SHARPI_TRY_ASSIGN(std::unique_ptr<TierModel> m, in_->load(std::move(plan), progress));
     return std::unique_ptr<TierModel>(new HostTier(std::move(m)));
+  }
+  Result<std::unique_ptr<HostWeights>> copy_weights(const Plan& plan,
+                                                    const LoadProgress& progress) override {
+    return in_->copy_weights(plan, progress);
   }
 
  private:

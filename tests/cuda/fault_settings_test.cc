@@ -35,6 +35,7 @@ class FaultSettings : public ::testing::TestWithParam<Setting> {
     sharpi_plan_params p;
     sharpi_plan_params_init(&p, sizeof p);
     p.session = &s;
+    p.load_mode = SHARPI_LOAD_MAP;  // there is no CPU tier to copy anything
     p.n_gpu_layers = p.n_gpu_ffn = static_cast<int32_t>(spec->n_layers());
     p.n_chunk = 64;
     p.arithmetic = std::get<2>(GetParam());

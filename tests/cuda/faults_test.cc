@@ -49,6 +49,7 @@ Status open_model(const std::string& path, Opened* out) {
   sharpi_plan_params p;
   sharpi_plan_params_init(&p, sizeof p);
   p.session = &s;
+  p.load_mode = SHARPI_LOAD_MAP;  // there is no CPU tier to copy anything
   p.n_gpu_layers = static_cast<int32_t>(out->spec->n_layers());
   p.n_gpu_ffn = p.n_gpu_layers;
   p.n_chunk = 32;

@@ -11,6 +11,7 @@
 #include "engine/session_blob.h"
 #include "support/faulty_tier.h"
 #include "support/second_tier.h"
+#include "tier/host_weights.h"
 
 namespace sharpi::testing {
 namespace {
@@ -74,6 +75,10 @@ class FailingBackend final : public Backend {
     const uint32_t n_layers = plan->spec->n_layers();
     SHARPI_TRY_ASSIGN(std::unique_ptr<TierModel> m, in_->load(std::move(plan), progress));
     return std::unique_ptr<TierModel>(new FailingModel(std::move(m), n_layers));
+  }
+  Result<std::unique_ptr<HostWeights>> copy_weights(const Plan& plan,
+                                                    const LoadProgress& progress) override {
+    return in_->copy_weights(plan, progress);
   }
 
  private:

@@ -161,6 +161,24 @@ TEST_F(LoadMode, AHostBudgetCountsCopies) {
   sharpi_error e = SHARPI_ERROR_INIT;
   EXPECT_EQ(plan_with(SHARPI_LOAD_MAP, enough, &e), SHARPI_OK) << text_of(e);
   EXPECT_EQ(plan_with(SHARPI_LOAD_COPY, enough, &e), SHARPI_E_DOES_NOT_FIT);
+  EXPECT_NE(std::string(e.text).find("load_mode MAP"), std::string::npos) << e.text;
+  // What does not fit with MAP either is not recommended.
+  EXPECT_EQ(plan_with(SHARPI_LOAD_COPY, 1, &e), SHARPI_E_DOES_NOT_FIT);
+  EXPECT_EQ(std::string(e.text).find("load_mode MAP"), std::string::npos) << e.text;
+}
+
+TEST_F(LoadMode, WeightsAreCopiesUnlessAPlanAsksForTheMappedFile) {
+  sharpi_plan_params p;
+  sharpi_plan_params_init(&p, sizeof p);
+  EXPECT_EQ(p.load_mode, SHARPI_LOAD_COPY);
+  use(test::tiny_qwen3());
+  const ModelSetup setup =
+      setup_with([](sharpi_plan_params*, sharpi_session_params* s) { s->n_ctx = 128; });
+  const Loaded l = load(file_->path(), setup);
+  EXPECT_EQ(l.plan_info.load_mode, SHARPI_LOAD_COPY);
+  EXPECT_EQ(l.plan_info.mapped_bytes, 0u);
+  for (const sharpi_memory_row& r : rows_of_handle(sharpi_model_memory, l.model.get()))
+    EXPECT_NE(r.kind, SHARPI_ROW_MAPPED) << r.label;
 }
 
 TEST_F(LoadMode, AFileThatChangesWhileItIsLoadedIsAMismatch) {

@@ -40,6 +40,14 @@ class SharedMachine final : public Backend, public TierSizer {
     ++n_loads[index_];
     return in_->load(std::move(plan), progress);
   }
+  Result<std::unique_ptr<HostWeights>> copy_weights(const Plan& plan,
+                                                    const LoadProgress& progress) override {
+    return in_->copy_weights(plan, progress);
+  }
+  std::vector<MemoryRow> copied_weight_plan_rows(const ModelSpec& spec,
+                                                 const Placement& placement) const override {
+    return in_->sizer().copied_weight_plan_rows(spec, placement);
+  }
 
  private:
   /// The second CPU backend's rows as a device has them.
@@ -101,6 +109,8 @@ TEST_F(MemoryGone, BetweenPlanAndLoadIsRefusedWithTheNumbersAndTheRetryWorks) {
                                ", of which " + std::to_string(free_now[tier]) +
                                " are free now: " + std::to_string(gone) + " are missing";
       EXPECT_NE(refused.status().text().find(want), std::string::npos) << refused.status().text();
+      EXPECT_EQ(refused.status().text().find("load_mode MAP") != std::string::npos, tier == 0)
+          << "only the host's weights could stay in the file: " << refused.status().text();
       EXPECT_EQ(n_loads[0] + n_loads[1], 0u) << "nothing was taken";
     }
     free_now[tier] = need[tier];

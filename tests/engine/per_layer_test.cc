@@ -64,10 +64,12 @@ TEST(PerLayerEmbeddings, SlicesMayBeginInTheMiddleOfABlock) {
     // The same values as f32.
     const auto opened = GgufFile::open(stored.path());
     ASSERT_TRUE(opened.is_ok()) << opened.status().text();
-    const GgufTensor* table = opened.value()->find_tensor("per_layer_token_embd.weight");
+    const auto mapped = opened.value()->map_tensors();
+    ASSERT_TRUE(mapped.is_ok()) << mapped.status().text();
+    const GgufTensor* table = mapped.value()->find_tensor("per_layer_token_embd.weight");
     ASSERT_EQ(table->type, c.type);
     for (auto& t : file.tensors()) {
-      const GgufTensor* from = opened.value()->find_tensor(t.name);
+      const GgufTensor* from = mapped.value()->find_tensor(t.name);
       t.values.resize(from->elements());
       dequantize_row(from->type, from->data, t.values.data(), t.values.size());
       t.type = GgmlType::kF32;

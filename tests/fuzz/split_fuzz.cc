@@ -73,7 +73,9 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const auto file = GgufFile::open(parts.path[size == 0 ? 0 : data[0] % kParts]);
   if (file.is_ok()) {
     require(file.value()->n_shards() <= kParts);
-    test::walk(*file.value());
+    const auto mapped = file.value()->map_tensors();
+    require(mapped.is_ok());
+    test::walk(*mapped.value());
   } else {
     require(!file.status().text().empty() && file.status().code() != Code::kInternal);
   }

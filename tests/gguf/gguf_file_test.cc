@@ -286,7 +286,7 @@ TEST(GgufFile, TensorsHaveTheirShapeSizeAndData) {
   EXPECT_EQ(a.ne, (std::array<uint64_t, 4>{3, 2, 1, 1}));
   EXPECT_EQ(a.bytes, 24u);
   EXPECT_EQ(a.file_offset, layout.data);
-  EXPECT_EQ(a.data, o.file->shard_data(0) + layout.data);
+  EXPECT_EQ(a.data, o.bytes.data() + layout.data);
   float last;
   std::memcpy(&last, a.data + 20, 4);
   EXPECT_EQ(last, 6.0f);
@@ -358,7 +358,7 @@ TEST(GgufFile, FileWithoutTensorsOrMetadataIsWellFormed) {
   EXPECT_EQ(open_bytes(GgufWriter().value("only", 1u)).file->values().size(), 1u);
 }
 
-TEST(GgufFile, MappedFileEqualsItsBytes) {
+TEST(GgufFile, AFileOnDiskIsMappedOnlyWhenThatIsAskedFor) {
   const GgufWriter w = two_tensors();
   const std::string path = temp_path("mapped.gguf");
   ASSERT_TRUE(w.write(path));
@@ -370,8 +370,17 @@ TEST(GgufFile, MappedFileEqualsItsBytes) {
   EXPECT_EQ(f.path(), path);
   EXPECT_EQ(f.n_shards(), 1u);
   EXPECT_EQ(f.file_bytes(), bytes.size());
-  ASSERT_EQ(f.shard_bytes(0), bytes.size());
-  EXPECT_EQ(std::memcmp(f.shard_data(0), bytes.data(), bytes.size()), 0);
+  const auto mapped = f.map_tensors();
+  ASSERT_TRUE(mapped.is_ok()) << mapped.status().text();
+  ASSERT_EQ(f.tensors().size(), 2u);
+  for (size_t i = 0; i < 2; ++i) {
+    const GgufTensor &there = f.tensors()[i], &here = mapped.value()->tensors()[i];
+    EXPECT_EQ(there.data, nullptr);
+    ASSERT_NE(here.data, nullptr);
+    EXPECT_EQ(std::memcmp(here.data, bytes.data() + here.file_offset, here.bytes), 0);
+    EXPECT_TRUE(mapped.value()->page_in(here, 1, here.bytes - 1).is_ok());
+    EXPECT_TRUE(f.page_in(there, 1, there.bytes - 1).is_ok());  // nothing to do
+  }
 }
 
 TEST(GgufFile, MissingFileIsNotFound) {

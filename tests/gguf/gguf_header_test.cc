@@ -33,7 +33,7 @@ TEST(GgufHeader, ALargeHeaderIsReadInStepsAndKeptAsACopy) {
   const auto file = GgufFile::open(path);
   ASSERT_TRUE(file.is_ok()) << file.status().text();
   EXPECT_FALSE(file.value()->has_changed());
-  ASSERT_EQ(truncate(path.c_str(), 0), 0);  // whoever touched the mapping now would die
+  ASSERT_EQ(truncate(path.c_str(), 0), 0);
   unlink(path.c_str());
   const auto read = file.value()->get_string_array("names");
   ASSERT_TRUE(read.is_ok() && read.value().has_value());

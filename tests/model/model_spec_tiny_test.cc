@@ -3,6 +3,9 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <fstream>
+#include <iterator>
+#include <string>
 
 #include "model/model_spec.h"
 #include "support/tiny_model.h"
@@ -412,12 +415,12 @@ TEST(TinyModel, SameRecipeGivesTheSameFile) {
   const test::TempFile a, b;
   ASSERT_TRUE(ModelFile(test::tiny_qwen35()).write(a.path()));
   ASSERT_TRUE(ModelFile(test::tiny_qwen35()).write(b.path()));
-  const auto fa = GgufFile::open(a.path()), fb = GgufFile::open(b.path());
-  ASSERT_TRUE(fa.is_ok() && fb.is_ok());
-  ASSERT_EQ(fa.value()->file_bytes(), fb.value()->file_bytes());
-  EXPECT_EQ(
-      std::memcmp(fa.value()->shard_data(0), fb.value()->shard_data(0), fa.value()->file_bytes()),
-      0);
+  const auto text_of = [](const std::string& path) {
+    std::ifstream in(path, std::ios::binary);
+    return std::string(std::istreambuf_iterator<char>(in), {});
+  };
+  EXPECT_GT(text_of(a.path()).size(), 100000u);
+  EXPECT_TRUE(text_of(a.path()) == text_of(b.path()));
 }
 
 TEST(TinyModel, SparseFilesHaveTheSameTensorTable) {

@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "tier/host_weights.h"
 #include "tier/tier.h"
 
 namespace sharpi::testing {
@@ -170,6 +171,10 @@ class FaultyBackend final : public Backend {
                                           const LoadProgress& progress) override {
     SHARPI_TRY_ASSIGN(std::unique_ptr<TierModel> m, in_->load(std::move(plan), progress));
     return std::unique_ptr<TierModel>(new FaultyModel(std::move(m), faults_));
+  }
+  Result<std::unique_ptr<HostWeights>> copy_weights(const Plan& plan,
+                                                    const LoadProgress& progress) override {
+    return in_->copy_weights(plan, progress);
   }
 
  private:

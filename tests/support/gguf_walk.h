@@ -38,7 +38,7 @@ inline uint64_t walk_tensors(const GgufFile& f) {
   uint64_t sum = 0;
   for (const GgufTensor& t : f.tensors()) {
     if (f.find_tensor(t.name) != &t) __builtin_trap();
-    if (t.data != f.shard_data(t.shard) + t.file_offset) __builtin_trap();
+    if (t.data == nullptr && t.bytes != 0) __builtin_trap();
     for (uint64_t i = 0; i < t.bytes; ++i) sum += std::to_integer<uint64_t>(t.data[i]);
     if (!ggml_traits(t.type).computable) continue;
     std::vector<float> row(t.ne[0]);

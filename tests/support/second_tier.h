@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "tier/host_weights.h"
 #include "tier/tier.h"
 
 namespace sharpi::testing {
@@ -40,8 +41,9 @@ class SecondWorkspace final : public Workspace {
 
 class SecondModel final : public TierModel {
  public:
-  SecondModel(std::unique_ptr<TierModel> inner, std::shared_ptr<const Plan> plan)
-      : in_(std::move(inner)), plan_(std::move(plan)) {}
+  SecondModel(std::unique_ptr<TierModel> inner, std::shared_ptr<const Plan> plan,
+              std::shared_ptr<const GgufFile> memory)
+      : in_(std::move(inner)), plan_(std::move(plan)), memory_(std::move(memory)) {}
   Result<std::unique_ptr<TierSession>> create_session(const SessionShape& shape) override {
     return in_->create_session(shape);
   }
@@ -84,6 +86,7 @@ class SecondModel final : public TierModel {
   }
   std::unique_ptr<TierModel> in_;
   std::shared_ptr<const Plan> plan_;
+  std::shared_ptr<const GgufFile> memory_;
 };
 
 class SecondBackend final : public Backend, public TierSizer {
@@ -113,13 +116,24 @@ class SecondBackend final : public Backend, public TierSizer {
   }
   Result<std::unique_ptr<TierModel>> load(std::shared_ptr<const Plan> plan,
                                           const LoadProgress& progress) override {
+    SHARPI_TRY_ASSIGN(auto memory, plan->spec->file->map_tensors());
+    use_as_own(*memory, *plan->spec->file);
     auto turned = std::make_shared<Plan>(*plan);
     turned->placement = inside_out(*plan->spec, plan->placement, plan->model);
     SHARPI_TRY_ASSIGN(std::unique_ptr<TierModel> m, in_->load(std::move(turned), progress));
-    return std::unique_ptr<TierModel>(new SecondModel(std::move(m), std::move(plan)));
+    return std::unique_ptr<TierModel>(
+        new SecondModel(std::move(m), std::move(plan), std::move(memory)));
   }
 
  private:
+  /// What a device would have copied to itself, the one that it poses on computes with in place:
+  /// the tensors that no host memory serves get mapped data.
+  static void use_as_own(const GgufFile& memory, const GgufFile& file) {
+    for (size_t i = 0; i < file.tensors().size(); ++i) {
+      auto& t = const_cast<GgufTensor&>(file.tensors()[i]);
+      if (t.data == nullptr) t.data = memory.tensors()[i].data;
+    }
+  }
   static std::vector<MemoryRow> mine(std::vector<MemoryRow> rows) {
     for (MemoryRow& r : rows) {
       r.tier = SHARPI_TIER_CUDA;

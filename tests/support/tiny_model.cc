@@ -258,7 +258,8 @@ Result<std::shared_ptr<const GgufFile>> open_model(const ModelFile& file, bool s
   if (!(sparse ? file.write_sparse(temp.path()) : file.write(temp.path()))) {
     return Status::error(Code::kIo, "%s cannot be written", temp.path().c_str());
   }
-  return GgufFile::open(temp.path());
+  SHARPI_TRY_ASSIGN(std::shared_ptr<const GgufFile> opened, GgufFile::open(temp.path()));
+  return opened->map_tensors();
 }
 
 Result<std::shared_ptr<const ModelSpec>> load_model(const ModelFile& file, bool sparse) {

@@ -144,7 +144,7 @@ class TempFile {
   std::string path_;
 };
 
-/// Writes to a temporary file, opens it and removes its name again (the mapping stays).
+/// Writes to a temporary file, opens it and removes its name again. Tensors are mapped.
 Result<std::shared_ptr<const GgufFile>> open_model(const ModelFile& file, bool sparse = false);
 /// The same, and its spec.
 Result<std::shared_ptr<const ModelSpec>> load_model(const ModelFile& file, bool sparse = false);

@@ -158,13 +158,16 @@ class Arithmetic(_Number):
 class LoadMode(_Number):
     """How weights that run on the CPU come from the file."""
 
-    MAP = 0
-    """Used in place in the mapped file. The host must keep the file as it is while a model or
-    session lives: a file that is shortened ends the process (SIGBUS), one that is written to gives
-    other results. Renaming or deleting it does no harm."""
-    COPY = 1
-    """Copied when the model is loaded, into anonymous memory that the plan lists; afterwards
-    nothing touches the file."""
+    COPY = 0
+    """Read when the model is loaded, into memory that the plan lists and budgets count. The file is
+    never mapped: whoever shortens or changes it meanwhile causes a status (MISMATCH, IO or FORMAT),
+    and once the model is loaded nothing touches the file."""
+    MAP = 1
+    """Used in place in the mapped file: such models share its pages among processes, load at once
+    when the system has the file in its cache, and may be larger than the memory. The host must keep
+    the file as it is from load on, while a model or session lives: a file that is shortened ends
+    the process (SIGBUS), one that is written to gives other results. Renaming or deleting it does
+    no harm."""
 
 
 class RowKind(_Number):
@@ -386,7 +389,7 @@ class PlanSummary:
     host_held_bytes: int
     """Anonymous and pinned rows."""
     mapped_bytes: int
-    """File pages used in place."""
+    """File pages used in place (MAP)."""
     kv_payload_bytes: int
     """KV rows of one session."""
     session_held_bytes: int
@@ -890,9 +893,9 @@ class SessionOptions(TypedDict, total=False):
 
     n_ctx: Optional[int]
     """Tokens; default UNSET = the largest that fits the budgets; without a host_budget sessions
-    take no more of the host's memory than the weights do, or than 4096 tokens, and the plan no more
-    than half of what is free there. At least 512 tokens, or all that the model has, else
-    DOES_NOT_FIT."""
+    take no more of the host's memory than the weights do, or than 4096 tokens, and all but the
+    copies of weights no more than half of what those leave free there. At least 512 tokens, or all
+    that the model has, else DOES_NOT_FIT."""
     k_dtype: Union[KVType, str, None]
     """Default AUTO (env SHARPI_KV_DTYPE): the architecture's own (bf16 with gated delta nets, else
     f32), or a narrower one where n_ctx is given and fits with all blocks on the GPU only so, or
@@ -1022,7 +1025,7 @@ class PlanOptions(SessionOptions, total=False):
     their weights streamed there; 0 = measured when the model is loaded (default), UNSET = never.
     With `deterministic` nothing streams."""
     load_mode: Union[LoadMode, str, None]
-    """Default MAP."""
+    """Default COPY."""
     draft_path: Union[str, os.PathLike[str], None]
     """GGUF file of the model that drafts, for drafters with MODEL, or AUTO; default null. Its
     tokens must be the model's, one by one, else MISMATCH. Opened by sharpi_plan_create() and, by

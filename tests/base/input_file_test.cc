@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-#include "base/mapped_file.h"
+#include "base/input_file.h"
 
 #include <fcntl.h>
 #include <gtest/gtest.h>
@@ -15,7 +15,7 @@ namespace sharpi {
 namespace {
 
 std::string temp_path(const char* name) {
-  return ::testing::TempDir() + "sharpi-mapped-" + std::to_string(getpid()) + "-" + name;
+  return ::testing::TempDir() + "sharpi-input-" + std::to_string(getpid()) + "-" + name;
 }
 
 std::string write_file(const char* name, const std::string& text) {
@@ -27,29 +27,37 @@ std::string write_file(const char* name, const std::string& text) {
   return path;
 }
 
-TEST(MappedFile, ShowsTheBytesTheSizeAndTheModificationTime) {
+TEST(InputFile, ShowsTheBytesTheSizeAndTheModificationTime) {
   const std::string path = write_file("plain", "sixteen bytes ok");
   const timespec times[2] = {{1000, 0}, {1234567, 89}};
   ASSERT_EQ(utimensat(AT_FDCWD, path.c_str(), times, 0), 0);
-  const auto file = MappedFile::open(path);
+  const auto file = InputFile::open(path);
   ASSERT_TRUE(file.is_ok()) << file.status().text();
   ASSERT_EQ(file.value().bytes(), 16u);
-  EXPECT_EQ(std::memcmp(file.value().data(), "sixteen bytes ok", 16), 0);
+  const auto mapping = file.value().map();
+  ASSERT_TRUE(mapping.is_ok()) << mapping.status().text();
+  ASSERT_EQ(mapping.value().bytes(), 16u);
+  EXPECT_EQ(std::memcmp(mapping.value().data(), "sixteen bytes ok", 16), 0);
   EXPECT_EQ(file.value().mtime_ns(), 1234567'000000089);
   unlink(path.c_str());
 }
 
-TEST(MappedFile, SurvivesTheDeletionOfTheFile) {
+TEST(InputFile, SurvivesTheDeletionOfTheFile) {
   const std::string path = write_file("deleted", std::string(10000, 'x'));
-  const auto file = MappedFile::open(path);
+  const auto file = InputFile::open(path);
   ASSERT_TRUE(file.is_ok());
   ASSERT_EQ(unlink(path.c_str()), 0);
-  EXPECT_EQ(file.value().data()[9999], std::byte{'x'});
+  char last = 0;
+  EXPECT_TRUE(file.value().read(9999, &last, 1).is_ok());
+  EXPECT_EQ(last, 'x');
+  const auto mapping = file.value().map();
+  ASSERT_TRUE(mapping.is_ok());
+  EXPECT_EQ(mapping.value().data()[9999], std::byte{'x'});
 }
 
-TEST(MappedFile, ReadsWithoutTheMappingAndSaysWhenTheFileIsShorter) {
+TEST(InputFile, ReadsWithoutTheMappingAndSaysWhenTheFileIsShorter) {
   const std::string path = write_file("read", "sixteen bytes ok");
-  const auto file = MappedFile::open(path);
+  const auto file = InputFile::open(path);
   ASSERT_TRUE(file.is_ok());
   char text[6] = {};
   ASSERT_TRUE(file.value().read(8, text, 5).is_ok());
@@ -63,11 +71,11 @@ TEST(MappedFile, ReadsWithoutTheMappingAndSaysWhenTheFileIsShorter) {
   unlink(path.c_str());
 }
 
-TEST(MappedFile, NoticesWritesOfTheSameSize) {
+TEST(InputFile, NoticesWritesOfTheSameSize) {
   const std::string path = write_file("written", "sixteen bytes ok");
   const timespec times[2] = {{1000, 0}, {1000, 0}};
   ASSERT_EQ(utimensat(AT_FDCWD, path.c_str(), times, 0), 0);
-  const auto file = MappedFile::open(path);
+  const auto file = InputFile::open(path);
   ASSERT_TRUE(file.is_ok());
   std::FILE* f = std::fopen(path.c_str(), "r+b");
   ASSERT_NE(f, nullptr);
@@ -77,62 +85,89 @@ TEST(MappedFile, NoticesWritesOfTheSameSize) {
   unlink(path.c_str());
 }
 
-TEST(MappedFile, MovesWithoutRemapping) {
+TEST(InputFile, MovesWithItsMapping) {
   const std::string path = write_file("moved", "abc");
-  auto file = MappedFile::open(path);
+  auto file = InputFile::open(path);
   unlink(path.c_str());
   ASSERT_TRUE(file.is_ok());
-  const std::byte* before = file.value().data();
-  MappedFile other = file.take();
-  EXPECT_EQ(other.data(), before);
-  other = MappedFile();
-  EXPECT_EQ(other.data(), nullptr);
+  auto mapped = file.value().map();
+  ASSERT_TRUE(mapped.is_ok());
+  const std::byte* before = mapped.value().data();
+  InputFile other = file.take();
+  EXPECT_EQ(other.bytes(), 3u);
+  other = InputFile();
+  EXPECT_FALSE(other.is_open());
   EXPECT_EQ(other.bytes(), 0u);
+  FileMapping mapping = mapped.take();  // needs the file no longer
+  EXPECT_EQ(mapping.data(), before);
+  EXPECT_EQ(mapping.data()[2], std::byte{'c'});
+  mapping = FileMapping();
+  EXPECT_EQ(mapping.data(), nullptr);
 }
 
-TEST(MappedFile, EmptyFileHasNoData) {
+TEST(InputFile, EmptyFileHasNoData) {
   const std::string path = write_file("empty", "");
-  const auto file = MappedFile::open(path);
+  const auto file = InputFile::open(path);
   unlink(path.c_str());
   ASSERT_TRUE(file.is_ok());
-  EXPECT_EQ(file.value().data(), nullptr);
   EXPECT_EQ(file.value().bytes(), 0u);
+  const auto mapping = file.value().map();
+  ASSERT_TRUE(mapping.is_ok());
+  EXPECT_EQ(mapping.value().data(), nullptr);
 }
 
-TEST(MappedFile, MissingFileIsNotFoundWithErrno) {
+TEST(InputFile, PagingInAMappingOfAShorterFileIsAStatus) {
+  const std::string path = write_file("paged", std::string(100000, 'p'));
+  const auto file = InputFile::open(path);
+  ASSERT_TRUE(file.is_ok());
+  const auto mapping = file.value().map();
+  ASSERT_TRUE(mapping.is_ok());
+  EXPECT_TRUE(file.value().page_in(mapping.value(), 5000, 95000).is_ok());
+  EXPECT_TRUE(file.value().page_in(mapping.value(), 7, 0).is_ok());
+  EXPECT_EQ(mapping.value().data()[99999], std::byte{'p'});
+  ASSERT_EQ(truncate(path.c_str(), 10), 0);
+  EXPECT_EQ(file.value().page_in(mapping.value(), 5000, 95000).code(), Code::kMismatch);
+  unlink(path.c_str());
+}
+
+TEST(InputFile, MissingFileIsNotFoundWithErrno) {
   const std::string path = temp_path("missing");
-  const auto file = MappedFile::open(path);
+  const auto file = InputFile::open(path);
   ASSERT_FALSE(file.is_ok());
   EXPECT_EQ(file.status().code(), Code::kNotFound);
   EXPECT_EQ(file.status().native(), ENOENT);
   EXPECT_NE(file.status().text().find("cannot open " + path), std::string::npos);
 }
 
-TEST(MappedFile, DirectoryIsAnIoError) {
-  const auto file = MappedFile::open(::testing::TempDir());
+TEST(InputFile, DirectoryIsAnIoError) {
+  const auto file = InputFile::open(::testing::TempDir());
   ASSERT_FALSE(file.is_ok());
   EXPECT_EQ(file.status().code(), Code::kIo);
   EXPECT_EQ(file.status().native(), EISDIR);
 }
 
-TEST(MappedFile, NamedPipeIsRefusedWithoutWaitingForAWriter) {
+TEST(InputFile, NamedPipeIsRefusedWithoutWaitingForAWriter) {
   const std::string path = temp_path("pipe");
   ASSERT_EQ(mkfifo(path.c_str(), 0600), 0);
-  const auto file = MappedFile::open(path);
+  const auto file = InputFile::open(path);
   unlink(path.c_str());
   ASSERT_FALSE(file.is_ok());
   EXPECT_EQ(file.status().code(), Code::kIo);
   EXPECT_NE(file.status().text().find("not a regular file"), std::string::npos);
 }
 
-TEST(MappedFile, AdviceIsClampedToTheFile) {
+TEST(InputFile, AdviceIsClampedToTheFile) {
   const std::string path = write_file("advice", std::string(9000, 'y'));
-  const auto file = MappedFile::open(path);
+  const auto file = InputFile::open(path);
   unlink(path.c_str());
   ASSERT_TRUE(file.is_ok());
   file.value().will_need(5000, UINT64_MAX);
   file.value().will_need(UINT64_MAX, 10);
-  EXPECT_EQ(file.value().data()[8999], std::byte{'y'});
+  file.value().dont_need(5000, UINT64_MAX);
+  file.value().dont_need(UINT64_MAX, 10);
+  char last = 0;
+  EXPECT_TRUE(file.value().read(8999, &last, 1).is_ok());
+  EXPECT_EQ(last, 'y');
 }
 
 }  // namespace

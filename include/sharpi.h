@@ -974,6 +974,125 @@ SHARPI_API sharpi_status sharpi_chat_parse(const sharpi_parse_params *params, co
                                            sharpi_error *err) SHARPI_NOEXCEPT;
 /** @} */
 
+/** @defgroup grammar Grammars
+ *  What generated text has to match, as masks over the tokens that may come next. A *grammar* is compiled once,
+ *  for the vocabulary of one model, immutable and shared; a *matcher* is how far one text has come. The mask goes
+ *  into sharpi_sample_params; the token that was drawn goes into sharpi_matcher_accept(). All of it is bounded in
+ *  work and memory: compiling takes a few hundred milliseconds at most, a mask or a token some tens (mostly
+ *  microseconds), a grammar and what its matchers remember together about 100 MB, mostly less than one; what would
+ *  take more is DOES_NOT_FIT.
+ *
+ *  **JSON Schema** (2020-12, and what earlier drafts wrote otherwise) as texts of one normal form: members in the
+ *  order of the schema; members that it does not name only where it asks for them (`additionalProperties`,
+ *  `patternProperties`, `propertyNames`, `minProperties`, or an object that names none at all), behind the named
+ *  ones; between the parts nothing, one blank, or a line break and up to 40 blanks; numbers of 15 digits before
+ *  and behind the point, more where a bound has more, those with bounds without exponents; strings with a pattern
+ *  or a format, and names that are not fixed, without escapes that they could do without. Behind `prefixItems`
+ *  there are items only with `items` or `minItems`. Where no type is said, keywords about one type mean it.
+ *  Enforced: type (`nullable`, too), enum, const, anyOf, oneOf (of alternatives that are told apart by their type,
+ *  by members that they require or fix, or that are scalars), allOf, `$ref` to any place of the document, `$anchor`
+ *  and `$id`, properties, required, additionalProperties, patternProperties, propertyNames, minProperties,
+ *  maxProperties, items, prefixItems, minItems, maxItems, uniqueItems of up to 12 listed values, minLength,
+ *  maxLength, pattern (ECMAScript, with looking ahead), format (date-time, date, time, duration, email, hostname,
+ *  ipv4, ipv6, uuid, uri), minimum, maximum, exclusiveMinimum, exclusiveMaximum, multipleOf (whole numbers up to
+ *  16777216, 0.1, 0.01, ...). Other formats are annotations. What cannot be enforced while a text is written
+ *  (not, if, contains, dependentRequired, uniqueItems of anything else, ...) and keywords that are not known are
+ *  refused by their place, or with SHARPI_GRAMMAR_LENIENT left out and listed by sharpi_grammar_note().
+ *  @{ */
+typedef struct sharpi_grammar sharpi_grammar;
+typedef struct sharpi_matcher sharpi_matcher;
+
+/** What the text of a grammar is. */
+typedef uint32_t sharpi_grammar_kind;
+#define SHARPI_GRAMMAR_ANY         0u          /**< Nothing: any text, beside calls of `tools`. */
+#define SHARPI_GRAMMAR_JSON_SCHEMA 1u          /**< A JSON Schema; {"type": "object"} is any object. */
+#define SHARPI_GRAMMAR_REGEX       2u          /**< A regular expression as ECMAScript has them, for the whole
+                                                    text. */
+#define SHARPI_GRAMMAR_GBNF        3u          /**< Rules in the notation of llama.cpp, from `root` on. No rule may
+                                                    begin with itself. */
+
+#define SHARPI_GRAMMAR_LENIENT     1u          /**< What cannot be enforced is listed instead of refused. */
+#define SHARPI_GRAMMAR_MUST_CALL   2u          /**< The text is one or more calls of `tools`, 16 at most. */
+#define SHARPI_GRAMMAR_SINGLE_CALL 4u          /**< One call at most. */
+
+typedef struct sharpi_grammar_params {
+  uint32_t struct_size;
+  uint32_t flags;                              /**< SHARPI_GRAMMAR_LENIENT, ...; default 0. */
+  sharpi_grammar_kind kind;                    /**< Default ANY. */
+  uint32_t reserved;
+  const char *text;                            /**< Of this kind; default null. Not kept. */
+  size_t text_len;
+  const char *tools;                           /**< JSON array of functions as sharpi_chat_params has it: calls
+                                                    may come in place of the text. With kind ANY they may
+                                                    begin anywhere in it, in the spellings that
+                                                    sharpi_chat_parse() reads (but those of Gemma 4 and of
+                                                    LFM2, which are UNSUPPORTED then); otherwise, and with
+                                                    MUST_CALL, they are written as Hermes does. Arguments
+                                                    keep to the function's `parameters`, unless it has
+                                                    "strict": false. Default null. Not kept. */
+  size_t tools_len;
+  const char *tool;                            /**< NUL-terminated: the only function that may be called; default
+                                                    null = any. */
+} sharpi_grammar_params;
+/** Writes the defaults. @param size sizeof(*p) at the caller. @thread any. @since 1.0 */
+SHARPI_API void sharpi_grammar_params_init(sharpi_grammar_params *p, size_t size) SHARPI_NOEXCEPT;
+
+/** Compiles a grammar for a model's tokens; a model that was opened for its text alone will do. The first one of a
+ *  model sorts its vocabulary (about 100 ms for a large one).
+ *  @return SHARPI_OK; INVALID_ARGUMENT (malformed: the text says where), UNSUPPORTED (what cannot be enforced, by
+ *  its place; nothing matches; the file's tokenizer is unknown), DOES_NOT_FIT (too large). @thread any. @since 1.0 */
+SHARPI_API sharpi_status sharpi_grammar_compile(const sharpi_model *model, const sharpi_grammar_params *params,
+                                                sharpi_grammar **out, sharpi_error *err) SHARPI_NOEXCEPT;
+/** Gives up the reference; null is allowed. Matchers keep the grammar alive, which needs no model.
+ *  @thread any. @since 1.0 */
+SHARPI_API void sharpi_grammar_destroy(sharpi_grammar *grammar) SHARPI_NOEXCEPT;
+/** The i-th thing of a schema that the grammar does not enforce, as a sentence that begins with its place: check
+ *  the whole text for it.
+ *  @return SHARPI_OK; NOT_FOUND (past the last), BUFFER_TOO_SMALL. @thread any. @since 1.0 */
+SHARPI_API sharpi_status sharpi_grammar_note(const sharpi_grammar *grammar, uint32_t index, char *out, size_t cap,
+                                             size_t *out_len, sharpi_error *err) SHARPI_NOEXCEPT;
+
+/** A matcher at the beginning of a text. Matchers of one grammar share what they find out, so the second text is
+ *  faster than the first.
+ *  @return SHARPI_OK; DOES_NOT_FIT. @thread any. @since 1.0 */
+SHARPI_API sharpi_status sharpi_matcher_create(const sharpi_grammar *grammar, sharpi_matcher **out,
+                                               sharpi_error *err) SHARPI_NOEXCEPT;
+/** A second matcher at the same place, independent from now on; cheap. @return SHARPI_OK.
+ *  @thread any while no call changes it. @since 1.0 */
+SHARPI_API sharpi_status sharpi_matcher_clone(const sharpi_matcher *matcher, sharpi_matcher **out,
+                                              sharpi_error *err) SHARPI_NOEXCEPT;
+/** Frees it; null is allowed. @thread any. @since 1.0 */
+SHARPI_API void sharpi_matcher_destroy(sharpi_matcher *matcher) SHARPI_NOEXCEPT;
+/** Goes on behind a token; one that ends a generation is accepted where the text may end. On failure the matcher
+ *  is unchanged.
+ *  @return SHARPI_OK; INVALID_ARGUMENT (token id), MISMATCH (it may not come next), DOES_NOT_FIT.
+ *  @thread one per matcher. @since 1.0 */
+SHARPI_API sharpi_status sharpi_matcher_accept(sharpi_matcher *matcher, int32_t token,
+                                               sharpi_error *err) SHARPI_NOEXCEPT;
+/** Goes on behind bytes, however they are cut into tokens: a text that the host has put there.
+ *  @return SHARPI_OK; MISMATCH, DOES_NOT_FIT. @thread one per matcher. @since 1.0 */
+SHARPI_API sharpi_status sharpi_matcher_accept_text(sharpi_matcher *matcher, const char *bytes, size_t len,
+                                                    sharpi_error *err) SHARPI_NOEXCEPT;
+/** The tokens that may come next, as allowed_mask of sharpi_sample_params takes them; those that end a generation
+ *  are among them where the text may end. After such a token there are none.
+ *  @param out cap words. @param out_words words of the vocabulary, (n_vocab + 31) / 32.
+ *  @return SHARPI_OK; BUFFER_TOO_SMALL, DOES_NOT_FIT. @thread one per matcher. @since 1.0 */
+SHARPI_API sharpi_status sharpi_matcher_mask(sharpi_matcher *matcher, uint32_t *out, uint32_t cap,
+                                             uint32_t *out_words, sharpi_error *err) SHARPI_NOEXCEPT;
+#define SHARPI_MATCH_OPEN     0u               /**< More has to come. */
+#define SHARPI_MATCH_MAY_END  1u               /**< The text matches, and may go on. */
+#define SHARPI_MATCH_COMPLETE 2u               /**< It matches, and nothing may follow. */
+/** How far the text is. @return one of SHARPI_MATCH_*; OPEN for null. @thread any while no call changes it.
+ *  @since 1.0 */
+SHARPI_API uint32_t sharpi_matcher_progress(const sharpi_matcher *matcher) SHARPI_NOEXCEPT;
+/** The bytes that have to come next, as far as there is no choice (a fixed name, a bracket); empty where there is
+ *  one. They may end within a character.
+ *  @param cap at most so many bytes are looked for. @return SHARPI_OK; DOES_NOT_FIT. @thread one per matcher.
+ *  @since 1.0 */
+SHARPI_API sharpi_status sharpi_matcher_forced(sharpi_matcher *matcher, char *out, size_t cap, size_t *out_len,
+                                               sharpi_error *err) SHARPI_NOEXCEPT;
+/** @} */
+
 /** @defgroup session Session
  *  @{ */
 /** Prices one more session against what is left of the plan's budgets and the memory that is free now.

@@ -237,6 +237,19 @@ static_assert(offsetof(sharpi_message, name) == 64);
 static_assert(offsetof(sharpi_message, parts) == 72);
 static_assert(offsetof(sharpi_message, parts_len) == 80);
 
+static_assert(SHARPI_GRAMMAR_ANY == 0 && SHARPI_GRAMMAR_JSON_SCHEMA == 1);
+static_assert(SHARPI_GRAMMAR_REGEX == 2 && SHARPI_GRAMMAR_GBNF == 3);
+static_assert(sizeof(sharpi_grammar_params) == 56);
+static_assert(offsetof(sharpi_grammar_params, struct_size) == 0);
+static_assert(offsetof(sharpi_grammar_params, flags) == 4);
+static_assert(offsetof(sharpi_grammar_params, kind) == 8);
+static_assert(offsetof(sharpi_grammar_params, reserved) == 12);
+static_assert(offsetof(sharpi_grammar_params, text) == 16);
+static_assert(offsetof(sharpi_grammar_params, text_len) == 24);
+static_assert(offsetof(sharpi_grammar_params, tools) == 32);
+static_assert(offsetof(sharpi_grammar_params, tools_len) == 40);
+static_assert(offsetof(sharpi_grammar_params, tool) == 48);
+
 static_assert(sizeof(sharpi_chat_params) == 64);
 static_assert(offsetof(sharpi_chat_params, struct_size) == 0);
 static_assert(offsetof(sharpi_chat_params, flags) == 4);

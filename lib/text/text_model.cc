@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT
 #include "text/text_model.h"
 
+#include "text/grammar/grammar.h"
+
 namespace sharpi {
 
 Result<std::shared_ptr<const TextModel>> TextModel::create(std::shared_ptr<const GgufFile> file) {
@@ -17,6 +19,13 @@ Result<std::shared_ptr<const TextModel>> TextModel::create(std::shared_ptr<const
   }
   out->file_ = std::move(file);
   return std::shared_ptr<const TextModel>(std::move(out));
+}
+
+std::shared_ptr<const grammar::Vocabulary> TextModel::grammar_vocabulary() const {
+  const std::lock_guard lock(vocabulary_mutex_);
+  if (vocabulary_ == nullptr)
+    vocabulary_ = std::make_shared<const grammar::Vocabulary>(*tokenizer_);
+  return vocabulary_;
 }
 
 }  // namespace sharpi

@@ -5,12 +5,17 @@
 #pragma once
 
 #include <memory>
+#include <mutex>
 
 #include "gguf/gguf_file.h"
 #include "text/chat.h"
 #include "text/tokenizer.h"
 
 namespace sharpi {
+
+namespace grammar {
+struct Vocabulary;
+}
 
 class TextModel {
  public:
@@ -23,6 +28,8 @@ class TextModel {
   const Status& tokenizer_status() const { return tokenizer_status_; }
   /// Null when the tokenizer is.
   const ChatTemplate* chat() const { return chat_.get(); }
+  /// Made at the first call, in some hundred milliseconds. pre: tokenizer() is not null.
+  std::shared_ptr<const grammar::Vocabulary> grammar_vocabulary() const;
 
  private:
   TextModel() = default;
@@ -30,6 +37,8 @@ class TextModel {
   std::shared_ptr<const Tokenizer> tokenizer_;
   Status tokenizer_status_;
   std::shared_ptr<const ChatTemplate> chat_;
+  mutable std::mutex vocabulary_mutex_;
+  mutable std::shared_ptr<const grammar::Vocabulary> vocabulary_;
 };
 
 }  // namespace sharpi

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: MIT
 # Makes the Python wheel, and tests it where a user has it: installed into fresh virtual environments,
 # with the oldest CPython (from 3.9 on) that is at hand and with the newest; wheel.sh --all: with every
-# one. The newest also sees what is optional (numpy, llguidance, llm, matplotlib) and mypy. What is not
+# one. The newest also sees what is optional (numpy, llm, matplotlib) and mypy. What is not
 # ours is fetched once for each version, into the user's cache. Without PyPI the step is skipped.
 source "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 unset LD_LIBRARY_PATH PYTHONPATH SHARPI_LIBRARY SHARPI_WHEEL_LIBRARY
@@ -44,7 +44,7 @@ environment() {  # version, python, packages...: a fresh virtual environment tha
   echo "$packages" > "$("$at/bin/python" -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/fetched.pth"
 }
 if ! quietly environment "${newest%% *}" "${newest#* }" \
-  pytest auditwheel numpy llguidance llm matplotlib mypy; then
+  pytest auditwheel numpy llm matplotlib mypy; then
   echo "skipped: the Python package index cannot be reached"
   exit "$kSkipped"
 fi

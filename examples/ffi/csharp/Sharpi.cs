@@ -237,6 +237,17 @@ namespace LibSharpi
     }
 
     [StructLayout(LayoutKind.Sequential)]
+    public unsafe struct sharpi_grammar_params
+    {
+        public uint struct_size, flags, kind, reserved;
+        public byte* text;
+        public UIntPtr text_len;
+        public byte* tools;
+        public UIntPtr tools_len;
+        public byte* tool;
+    }
+
+    [StructLayout(LayoutKind.Sequential)]
     public unsafe struct sharpi_prefill_params
     {
         public uint struct_size, flags, n_logit_rows, n_chunk;
@@ -352,6 +363,10 @@ namespace LibSharpi
             SHARPI_CHAT_TEMPLATE = 4, SHARPI_CHAT_GEMMA3 = 5, SHARPI_CHAT_NO_THINKING = 4,
             SHARPI_PART_CONTENT = 0, SHARPI_PART_REASONING = 1, SHARPI_PART_TOOL_CALL = 2,
             SHARPI_PARSE_PARTIAL = 1,
+            SHARPI_GRAMMAR_ANY = 0, SHARPI_GRAMMAR_JSON_SCHEMA = 1, SHARPI_GRAMMAR_REGEX = 2,
+            SHARPI_GRAMMAR_GBNF = 3, SHARPI_GRAMMAR_LENIENT = 1, SHARPI_GRAMMAR_MUST_CALL = 2,
+            SHARPI_GRAMMAR_SINGLE_CALL = 4,
+            SHARPI_MATCH_OPEN = 0, SHARPI_MATCH_MAY_END = 1, SHARPI_MATCH_COMPLETE = 2,
             SHARPI_TOKENIZE_ADD_SPECIAL = 1, SHARPI_TOKENIZE_PARSE_SPECIAL = 2,
             SHARPI_TOKEN_CONTROL = 1, SHARPI_TOKEN_END = 2, SHARPI_TOKEN_BYTE = 4,
             SHARPI_TOKEN_USER_DEFINED = 8, SHARPI_TOKEN_UNKNOWN = 16, SHARPI_TOKEN_NEVER = 32,
@@ -466,6 +481,28 @@ namespace LibSharpi
         [DllImport(Library)] public static extern int sharpi_chat_tokenize(
             IntPtr model, sharpi_chat_params* options, int* result, uint cap, uint* out_n,
             sharpi_error* err);
+        [DllImport(Library)] public static extern void sharpi_grammar_params_init(
+            sharpi_grammar_params* p, UIntPtr size);
+        [DllImport(Library)] public static extern int sharpi_grammar_compile(
+            IntPtr model, sharpi_grammar_params* options, IntPtr* result, sharpi_error* err);
+        [DllImport(Library)] public static extern void sharpi_grammar_destroy(IntPtr grammar);
+        [DllImport(Library)] public static extern int sharpi_grammar_note(
+            IntPtr grammar, uint index, byte* result, UIntPtr cap, UIntPtr* out_len,
+            sharpi_error* err);
+        [DllImport(Library)] public static extern int sharpi_matcher_create(
+            IntPtr grammar, IntPtr* result, sharpi_error* err);
+        [DllImport(Library)] public static extern int sharpi_matcher_clone(
+            IntPtr matcher, IntPtr* result, sharpi_error* err);
+        [DllImport(Library)] public static extern void sharpi_matcher_destroy(IntPtr matcher);
+        [DllImport(Library)] public static extern int sharpi_matcher_accept(
+            IntPtr matcher, int token, sharpi_error* err);
+        [DllImport(Library)] public static extern int sharpi_matcher_accept_text(
+            IntPtr matcher, byte* bytes, UIntPtr len, sharpi_error* err);
+        [DllImport(Library)] public static extern int sharpi_matcher_mask(
+            IntPtr matcher, uint* result, uint cap, uint* out_words, sharpi_error* err);
+        [DllImport(Library)] public static extern uint sharpi_matcher_progress(IntPtr matcher);
+        [DllImport(Library)] public static extern int sharpi_matcher_forced(
+            IntPtr matcher, byte* result, UIntPtr cap, UIntPtr* out_len, sharpi_error* err);
         [DllImport(Library)] public static extern int sharpi_plan_session(
             IntPtr model, sharpi_session_params* options, IntPtr* result, sharpi_error* err);
         [DllImport(Library)] public static extern int sharpi_session_create(

@@ -189,6 +189,10 @@ pub struct sharpi_plan([u8; 0]);
 pub struct sharpi_model([u8; 0]);
 #[repr(C)]
 pub struct sharpi_session([u8; 0]);
+#[repr(C)]
+pub struct sharpi_grammar([u8; 0]);
+#[repr(C)]
+pub struct sharpi_matcher([u8; 0]);
 
 callbacks! {
     fn sharpi_progress_fn(user_data: *mut c_void, phase: u32, done: u64, total: u64) -> i32;
@@ -238,6 +242,10 @@ constants! {
         SHARPI_DETOKENIZE_SPECIAL = 1; SHARPI_CHAT_NO_PROMPT = 1; SHARPI_CHAT_THINKING = 2;
         SHARPI_CHAT_NO_THINKING = 4; SHARPI_PART_CONTENT = 0; SHARPI_PART_REASONING = 1;
         SHARPI_PART_TOOL_CALL = 2; SHARPI_PARSE_PARTIAL = 1;
+        SHARPI_GRAMMAR_ANY = 0; SHARPI_GRAMMAR_JSON_SCHEMA = 1; SHARPI_GRAMMAR_REGEX = 2;
+        SHARPI_GRAMMAR_GBNF = 3; SHARPI_GRAMMAR_LENIENT = 1; SHARPI_GRAMMAR_MUST_CALL = 2;
+        SHARPI_GRAMMAR_SINGLE_CALL = 4; SHARPI_MATCH_OPEN = 0; SHARPI_MATCH_MAY_END = 1;
+        SHARPI_MATCH_COMPLETE = 2;
         SHARPI_PREFILL_CHECKPOINT = 1; SHARPI_PREFILL_MORE = 2; SHARPI_LAYER_BUDGET_EQUAL = 0;
         SHARPI_LAYER_BUDGET_PYRAMID = 1; SHARPI_LAYER_BUDGET_ENTROPY = 2;
         SHARPI_TOKEN_CONTROL = 1; SHARPI_TOKEN_END = 2; SHARPI_TOKEN_BYTE = 4;
@@ -355,6 +363,10 @@ structs! {
         struct_size: u32, flags: u32, messages: *const sharpi_message, n_messages: u32,
         message_size: u32, tools: *const c_char, tools_len: usize, variables: *const c_char,
         variables_len: usize, now: u64,
+    }
+    struct sharpi_grammar_params {
+        struct_size: u32, flags: u32, kind: u32, reserved: u32, text: *const c_char,
+        text_len: usize, tools: *const c_char, tools_len: usize, tool: *const c_char,
     }
     struct sharpi_prefill_params {
         struct_size: u32, flags: u32, n_logit_rows: u32, n_chunk: u32,
@@ -506,6 +518,33 @@ functions! {
     fn sharpi_chat_tokenize(
         model: *const sharpi_model, params: *const sharpi_chat_params, out: *mut i32, cap: u32,
         out_n: *mut u32, err: *mut sharpi_error) -> i32;
+    fn sharpi_grammar_params_init(p: *mut sharpi_grammar_params, size: usize) -> ();
+    fn sharpi_grammar_compile(
+        model: *const sharpi_model, params: *const sharpi_grammar_params,
+        out: *mut *mut sharpi_grammar, err: *mut sharpi_error) -> i32;
+    fn sharpi_grammar_destroy(grammar: *mut sharpi_grammar) -> ();
+    fn sharpi_grammar_note(
+        grammar: *const sharpi_grammar, index: u32, out: *mut c_char, cap: usize,
+        out_len: *mut usize, err: *mut sharpi_error) -> i32;
+    fn sharpi_matcher_create(
+        grammar: *const sharpi_grammar, out: *mut *mut sharpi_matcher,
+        err: *mut sharpi_error) -> i32;
+    fn sharpi_matcher_clone(
+        matcher: *const sharpi_matcher, out: *mut *mut sharpi_matcher,
+        err: *mut sharpi_error) -> i32;
+    fn sharpi_matcher_destroy(matcher: *mut sharpi_matcher) -> ();
+    fn sharpi_matcher_accept(
+        matcher: *mut sharpi_matcher, token: i32, err: *mut sharpi_error) -> i32;
+    fn sharpi_matcher_accept_text(
+        matcher: *mut sharpi_matcher, bytes: *const c_char, len: usize,
+        err: *mut sharpi_error) -> i32;
+    fn sharpi_matcher_mask(
+        matcher: *mut sharpi_matcher, out: *mut u32, cap: u32, out_words: *mut u32,
+        err: *mut sharpi_error) -> i32;
+    fn sharpi_matcher_progress(matcher: *const sharpi_matcher) -> u32;
+    fn sharpi_matcher_forced(
+        matcher: *mut sharpi_matcher, out: *mut c_char, cap: usize, out_len: *mut usize,
+        err: *mut sharpi_error) -> i32;
     fn sharpi_plan_session(
         model: *const sharpi_model, params: *const sharpi_session_params,
         out: *mut *mut sharpi_plan, err: *mut sharpi_error) -> i32;

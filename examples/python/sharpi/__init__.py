@@ -23,6 +23,7 @@ from .errors import (BadFormat, BadState, BufferTooSmall, Busy, Cancelled, Close
                      DeviceLost, DoesNotFit, Error, InternalError, InvalidArgument, IOFailed, KVFull,
                      Mismatch, NotFound, OutOfMemory, Unsupported)
 from .generate import Generation, Grammar
+from .grammar import CompiledGrammar, Matcher
 from .model import Model
 from .plan import Plan
 from .session import Sampled, Session
@@ -36,11 +37,11 @@ __version__ = "1.0.0"
 
 __all__ = [
     "ALL_FREE", "UNSET", "Arithmetic", "BadFormat", "BadState", "BufferTooSmall", "Busy", "Cancelled",
-    "Chat", "ChatKind", "ChatParts", "Closed", "CompactReport", "Context", "Device", "DeviceError",
-    "DeviceLost", "DoesNotFit", "DraftStats", "Drafters", "Error", "ExpertStats", "Generation",
-    "Grammar", "IOFailed", "InternalError", "InvalidArgument", "Isa", "KVFull", "KVFullReason",
-    "KVType", "LayerBudget", "LayerInfo", "LoadMode", "LogLevel", "MemoryRow", "Mismatch", "Mixer",
-    "Model", "ModelSummary", "NotFound", "OutOfMemory", "Part", "Phase", "Plan", "PlanSummary",
+    "Chat", "ChatKind", "ChatParts", "Closed", "CompactReport", "CompiledGrammar", "Context", "Device",
+    "DeviceError", "DeviceLost", "DoesNotFit", "DraftStats", "Drafters", "Error", "ExpertStats",
+    "Generation", "Grammar", "IOFailed", "InternalError", "InvalidArgument", "Isa", "KVFull",
+    "KVFullReason", "KVType", "LayerBudget", "LayerInfo", "LoadMode", "LogLevel", "Matcher", "MemoryRow",
+    "Mismatch", "Mixer", "Model", "ModelSummary", "NotFound", "OutOfMemory", "Part", "Phase", "Plan", "PlanSummary",
     "Policy", "Reply", "RowKind", "RowPurpose", "Sampled", "SegmentInfo", "Session", "SessionSummary",
     "Status", "StopStream", "TextModel", "TextStream", "Tier", "TokenAttributes", "Unsupported",
     "build_info", "chat_parse", "decode_batch", "default_context", "errors", "read_prompt",

@@ -117,6 +117,16 @@ SHARPI_PARSE_PARTIAL = 1
 SHARPI_PARSE_REASONING = 2
 SHARPI_PARSE_CALLS = 4
 SHARPI_PARSE_CONSTRAINED = 8
+SHARPI_GRAMMAR_ANY = 0
+SHARPI_GRAMMAR_JSON_SCHEMA = 1
+SHARPI_GRAMMAR_REGEX = 2
+SHARPI_GRAMMAR_GBNF = 3
+SHARPI_GRAMMAR_LENIENT = 1
+SHARPI_GRAMMAR_MUST_CALL = 2
+SHARPI_GRAMMAR_SINGLE_CALL = 4
+SHARPI_MATCH_OPEN = 0
+SHARPI_MATCH_MAY_END = 1
+SHARPI_MATCH_COMPLETE = 2
 SHARPI_PREFILL_CHECKPOINT = 1
 SHARPI_PREFILL_MORE = 2
 SHARPI_SEED_RANDOM = 0xFFFFFFFFFFFFFFFF
@@ -453,6 +463,20 @@ class sharpi_chat_parts(Structure):
     ]
 
 
+class sharpi_grammar_params(Structure):
+    _fields_ = [
+        ("struct_size", c_uint32),
+        ("flags", c_uint32),
+        ("kind", c_uint32),
+        ("reserved", c_uint32),
+        ("text", c_char_p),
+        ("text_len", c_size_t),
+        ("tools", c_char_p),
+        ("tools_len", c_size_t),
+        ("tool", c_char_p),
+    ]
+
+
 class sharpi_prefill_params(Structure):
     _fields_ = [
         ("struct_size", c_uint32),
@@ -651,6 +675,18 @@ FUNCTIONS = {
     "sharpi_chat_tokenize": (c_int32, (c_void_p, c_void_p, c_void_p, c_uint32, c_void_p, c_void_p)),
     "sharpi_parse_params_init": (None, (c_void_p, c_size_t)),
     "sharpi_chat_parse": (c_int32, (c_void_p, c_void_p, c_size_t, c_void_p, c_void_p, c_size_t, c_void_p, c_void_p)),
+    "sharpi_grammar_params_init": (None, (c_void_p, c_size_t)),
+    "sharpi_grammar_compile": (c_int32, (c_void_p, c_void_p, c_void_p, c_void_p)),
+    "sharpi_grammar_destroy": (None, (c_void_p,)),
+    "sharpi_grammar_note": (c_int32, (c_void_p, c_uint32, c_void_p, c_size_t, c_void_p, c_void_p)),
+    "sharpi_matcher_create": (c_int32, (c_void_p, c_void_p, c_void_p)),
+    "sharpi_matcher_clone": (c_int32, (c_void_p, c_void_p, c_void_p)),
+    "sharpi_matcher_destroy": (None, (c_void_p,)),
+    "sharpi_matcher_accept": (c_int32, (c_void_p, c_int32, c_void_p)),
+    "sharpi_matcher_accept_text": (c_int32, (c_void_p, c_void_p, c_size_t, c_void_p)),
+    "sharpi_matcher_mask": (c_int32, (c_void_p, c_void_p, c_uint32, c_void_p, c_void_p)),
+    "sharpi_matcher_progress": (c_uint32, (c_void_p,)),
+    "sharpi_matcher_forced": (c_int32, (c_void_p, c_void_p, c_size_t, c_void_p, c_void_p)),
     "sharpi_plan_session": (c_int32, (c_void_p, c_void_p, c_void_p, c_void_p)),
     "sharpi_session_create": (c_int32, (c_void_p, c_void_p, c_void_p, c_void_p)),
     "sharpi_session_destroy": (None, (c_void_p,)),

@@ -62,7 +62,6 @@ def test_ctrl_c_stops_an_answer_of_the_chat(path):
 
 
 def test_json_schema(path):
-    pytest.importorskip("llguidance", reason="llguidance is not installed")
     answer = json.loads(run(sys.executable, EXAMPLES / "json_schema.py", path, "What is the code of snow?"))
     assert set(answer) == {"name", "code", "kind"}
     assert isinstance(answer["name"], str) and 0 <= answer["code"] <= 99999

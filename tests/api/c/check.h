@@ -53,6 +53,7 @@ void test_context(const fixture* f);
 void test_plan(const fixture* f);
 void test_model(const fixture* f);
 void test_text(const fixture* f);
+void test_grammar(const fixture* f);
 void test_session(const fixture* f);
 void test_sampling(const fixture* f);
 void test_storage(const fixture* f);

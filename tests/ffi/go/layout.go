@@ -31,6 +31,7 @@ func main() {
 		C.sharpi_device{},
 		C.sharpi_error{},
 		C.sharpi_expert_stats{},
+		C.sharpi_grammar_params{},
 		C.sharpi_layer_info{},
 		C.sharpi_memory_row{},
 		C.sharpi_message{},

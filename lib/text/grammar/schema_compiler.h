@@ -1,0 +1,123 @@
+// SPDX-License-Identifier: MIT
+// JSON schemas as the JSON texts that they allow. Several schemas that hold at once (allOf, $ref
+// beside other keywords, a choice of anyOf) are one list of parts.
+// Thread rule: one thread an object.
+#pragma once
+
+#include <deque>
+#include <map>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/status.h"
+#include "text/grammar/json_numbers.h"
+#include "text/grammar/json_texts.h"
+#include "text/grammar/schema_document.h"
+
+namespace sharpi::grammar {
+
+struct SchemaPart {
+  const SchemaValue* schema;
+  std::string where;
+  uint32_t done = 0;  // kDone*: keywords that were dealt with
+};
+using SchemaParts = std::vector<SchemaPart>;
+
+class SchemaCompiler {
+ public:
+  /// @param strict what cannot be enforced is refused; otherwise it is noted.
+  SchemaCompiler(Expressions& e, JsonTexts& json, SchemaDocument document, bool strict,
+                 std::vector<std::string>* notes);
+
+  /// The texts that the document allows. kUnsupported names the keyword by its place.
+  Result<Expr> whole();
+
+ private:
+  static constexpr uint32_t kDoneAnyOf = 1, kDoneOneOf = 2, kDoneReferences = 4;
+  using Types = uint32_t;  // bits of kNull, ...
+  static constexpr Types kNull = 1, kBoolean = 2, kInteger = 4, kFraction = 8, kString = 16,
+                         kObject = 32, kArray = 64, kAllTypes = 127;
+  static constexpr Types kNumber = kInteger | kFraction;
+  struct Deferred {
+    Expr rule;
+    SchemaParts parts;
+  };
+  struct Member {
+    std::string name;
+    SchemaParts parts;
+    bool required = false;
+    Expr pair = 0;
+  };
+  struct NamePattern {
+    size_t part;
+    Expr names;
+    const SchemaValue* schema;
+    std::string where;
+  };
+  struct ObjectShape {
+    std::vector<Member> members;
+    std::vector<NamePattern> patterns;
+    std::vector<Expr> name_rules;  // of propertyNames
+    uint32_t low = 0, high = Expressions::kAnyNumber;
+    bool others = false;  // members that are not named were asked for
+  };
+
+  Expr refuse(const std::string& where, const std::string& what);
+  void unenforced(const std::string& where, const std::string& what);
+  bool ok() { return status_.is_ok() && !e_.is_spent(); }
+
+  Expr any(SchemaParts parts, int depth);
+  Expr one(const SchemaValue& schema, std::string where, int depth);
+  bool flatten(const SchemaPart& part, SchemaParts* out, std::vector<const SchemaValue*>* open,
+               bool* referred);
+  bool flatten_inner(const SchemaPart& part, SchemaParts* out,
+                     std::vector<const SchemaValue*>* open, bool* referred);
+  void check_keywords(const SchemaPart& part);
+  Expr deferred(SchemaParts parts);
+  Expr choice(const SchemaParts& parts, size_t at, const char* keyword, int depth);
+  Expr exactly_one(const SchemaParts& parts, const SchemaPart& at,
+                   const std::vector<SchemaParts>& choices, std::vector<Expr> made);
+  bool never_both(const SchemaParts& a, const SchemaParts& b);
+  Expr plain(const SchemaParts& parts, int depth);
+
+  bool types_of_part(const SchemaPart& part, Types* types);
+  Types types_of(const SchemaParts& parts);
+  Types possible_types(const SchemaParts& parts, int depth);
+  Expr values(const SchemaParts& parts, Types types);
+  bool allows(const SchemaParts& parts, Types types, const SchemaValue& value);
+  bool matches(Expr regular, std::string_view text);
+
+  Expr number(const SchemaParts& parts, Types types);
+  bool read_range(const SchemaParts& parts, Types types, NumberRange* out);
+  void read_bounds(const SchemaPart& part, NumberRange* out);
+  void read_multiple(const SchemaPart& part, NumberRange* out);
+  Expr string(const SchemaParts& parts);
+  Expr string_terminal(const SchemaParts& parts);
+  Expr pattern(std::string_view pattern, const std::string& where);
+  void count(const SchemaPart& part, const char* name, uint32_t* out);
+
+  Expr object(const SchemaParts& parts, int depth);
+  bool read_object(const SchemaParts& parts, ObjectShape* out);
+  void read_members(const SchemaParts& parts, ObjectShape* out);
+  void add_member_parts(const SchemaParts& parts, ObjectShape* shape);
+  Expr other_members(const SchemaParts& parts, const ObjectShape& shape, int depth);
+  Expr other_names(const ObjectShape& shape, uint32_t matched);
+  bool other_parts(const SchemaParts& parts, const ObjectShape& shape, uint32_t matched,
+                   SchemaParts* out);
+  Expr members_in_order(const ObjectShape& shape, Expr other, const std::string& where);
+  Expr array(const SchemaParts& parts, int depth);
+  Expr distinct_items(const std::vector<SchemaValue>& values, uint32_t low, uint32_t high);
+  bool listed_values(const SchemaParts& parts, std::vector<SchemaValue>* out);
+
+  Expressions& e_;
+  JsonTexts& json_;
+  const SchemaDocument document_;
+  const bool strict_;
+  std::vector<std::string>* notes_;
+  Status status_;
+  std::map<std::string, Expr> rules_;
+  std::deque<Deferred> to_do_;
+};
+
+}  // namespace sharpi::grammar

@@ -1,0 +1,24 @@
+// SPDX-License-Identifier: MIT
+// Calls of functions in generated text, with arguments that keep to the functions' schemas, in the
+// spellings that chat_parse.h reads.
+// Thread rule: pure functions over the given objects.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "text/grammar/grammar.h"
+#include "text/grammar/json_texts.h"
+
+namespace sharpi::grammar {
+
+/// Any tokens.
+Expr any_text(Expressions& e);
+
+/// `content`, or calls of the request's tools. Where anything may be written, a call may begin
+/// anywhere, and keeps to its schema from there on. kUnsupported: a schema, or a model whose own
+/// spelling of calls is none that can be held to one.
+Result<Expr> with_tool_calls(Expressions& e, JsonTexts& json, const GrammarRequest& request,
+                             Expr content, jinja::Heap* heap, std::vector<std::string>* notes);
+
+}  // namespace sharpi::grammar

@@ -1,0 +1,133 @@
+// SPDX-License-Identifier: MIT
+// Regular expressions, GBNF, and calls of functions in text.
+#include "text/grammar/compiled.h"
+
+namespace sharpi::grammar {
+namespace {
+
+constexpr std::string_view kTools =
+    R"([{"type": "function", "function": {"name": "get_weather", "parameters": {"type": "object",
+         "properties": {"city": {"type": "string"}}, "required": ["city"]}}},
+        {"name": "stop", "strict": false, "parameters": {"properties": {"a": {"not": {}}}}}])";
+
+std::unique_ptr<Matcher> calls(bool must_call, bool single, std::string_view tool = {}) {
+  GrammarRequest request;
+  request.tools = kTools;
+  request.tool = tool;
+  request.must_call = must_call;
+  request.single_call = single;
+  return matcher_of(Grammar::compile(test_vocabulary(), request));
+}
+
+std::string refusal(GrammarKind kind, std::string_view text) {
+  const auto made = compile(kind, text);
+  return made.is_ok() ? "compiled" : made.status().text();
+}
+
+TEST(GrammarRegex, HasToMatchWhole) {
+  expect_texts(GrammarKind::kRegex, {{"a(b|c)*d", {"ad", "abcbd"}, {"abx", "xad", "a"}},
+                                     {"^\\d{2,3}$", {"12", "123"}, {"1", "1234"}},
+                                     {"[^a-c]+\\.?", {"xyz", "é."}, {"abc", ""}},
+                                     {"(?=.*\\d)[a-z0-9]{3}", {"a1b"}, {"abc"}},
+                                     {"\\x41\\u{1F600}|\\cA", {"A😀", "\x01"}, {"A"}}});
+}
+
+TEST(GrammarRegex, SaysWhatItDoesNotTake) {
+  EXPECT_EQ(refusal(GrammarKind::kRegex, "(a)\\1"),
+            "the expression refers back to a group, which is not supported, at byte 4");
+  EXPECT_EQ(refusal(GrammarKind::kRegex, "(?<=a)b"),
+            "the expression looks back, which is not supported, at byte 4");
+  EXPECT_EQ(refusal(GrammarKind::kRegex, "\\bword"),
+            "the expression has a word boundary, which is not supported, at byte 1");
+  EXPECT_EQ(refusal(GrammarKind::kRegex, "*a"), "the expression has nothing to repeat at byte 0");
+  EXPECT_EQ(refusal(GrammarKind::kRegex, "[b-a]"),
+            "the expression has a range whose end is before its beginning at byte 4");
+  EXPECT_EQ(refusal(GrammarKind::kRegex, "a[^\\s\\S]"), "no text matches the grammar");
+}
+
+TEST(GrammarGbnf, Rules) {
+  expect_texts(GrammarKind::kGbnf,
+               {{"root ::= \"(\" root? \")\" | item (\",\" item)*\nitem ::= [a-z]+ # a comment\n | "
+                 "\"1\"{2,3}",
+                 {"()", "(())", "a,b", "11", "111,z"},
+                 {"(", "1", "1111", "a,"}},
+                {"root ::= expr\nexpr ::= term ([-+] term)*\nterm ::= num | \"(\" expr \")\"\nnum "
+                 "::= [0-9]+",
+                 {"1+2", "(1-(2+3))"},
+                 {"1+", "()"}},
+                {"root ::= maybe maybe \"x\"\nmaybe ::= \"a\"?", {"x", "ax", "aax"}, {"aaax"}},
+                {"root ::= \"\\x41\\n\" .", {"A\né"}, {"A\n"}}});
+}
+
+TEST(GrammarGbnf, SaysWhatIsWrong) {
+  EXPECT_EQ(refusal(GrammarKind::kGbnf, "root ::= root \"a\" | \"b\""),
+            "the rule root of the grammar begins with itself, or through too many others");
+  EXPECT_EQ(refusal(GrammarKind::kGbnf, "root ::= foo"),
+            "the grammar does not define the rule foo");
+  EXPECT_EQ(refusal(GrammarKind::kGbnf, "a ::= \"b\""), "the grammar has no rule named root");
+  EXPECT_EQ(refusal(GrammarKind::kGbnf, "root ::= \"a\"\nx = 3"),
+            "line 2 of the grammar has no ::= behind the name x");
+  EXPECT_EQ(refusal(GrammarKind::kGbnf, "root ::= \"a\" \"b\nroot ::= \"c\""),
+            "line 1 of the grammar has a text without an end");
+}
+
+TEST(GrammarTools, ACallThatHasToCome) {
+  const auto matcher = calls(true, false);
+  const std::string call =
+      "<tool_call>\n{\"name\": \"get_weather\", \"arguments\": {\"city\": \"Rome\"}}\n</tool_call>";
+  EXPECT_TRUE(allows(*matcher, call));
+  EXPECT_TRUE(allows(*matcher, call + "\n" + call));
+  EXPECT_FALSE(allows(*calls(true, true), call + "\n" + call));
+  EXPECT_FALSE(allows(*calls(true, true, "stop"), call));
+  EXPECT_FALSE(allows(*matcher, "Rome."));
+  EXPECT_FALSE(allows(*matcher,
+                      "<tool_call>\n{\"name\": \"get_weather\", \"arguments\": {}}\n</tool_call>"));
+  EXPECT_TRUE(allows(*matcher,
+                     "<tool_call>\n{\"name\": \"stop\", \"arguments\": {\"x\": 1}}\n</tool_call>"));
+}
+
+TEST(GrammarTools, ACallThatBeginsKeepsToItsSchema) {
+  const auto matcher = calls(false, false);
+  EXPECT_TRUE(allows(*matcher, "It is {\"warm\"} < 30 and <tool is no mark."));
+  EXPECT_TRUE(allows(*matcher, ""));
+  const std::string good = "{\"name\": \"get_weather\", \"arguments\": {\"city\": \"Rome\"}}";
+  const std::string bad = "{\"name\": \"get_weather\", \"arguments\": {\"town\": \"Rome\"}}";
+  const std::string other = "{\"name\": \"shoot\", \"arguments\": {}}";
+  for (const auto& [open, close] : std::vector<std::pair<std::string, std::string>>{
+           {"I look. <tool_call>\n", "\n</tool_call> Done."},
+           {"[TOOL_CALLS][", "]"},
+           {"<|python_tag|>", ""},
+           {"", ""}}) {
+    EXPECT_TRUE(allows(*matcher, open + good + close)) << open;
+    EXPECT_FALSE(allows(*matcher, open + bad + close)) << open;
+    EXPECT_FALSE(allows(*matcher, open + other + close)) << open;
+  }
+  EXPECT_TRUE(allows(*matcher,
+                     "<｜tool▁call▁begin｜>function<｜tool▁sep｜>get_weather\n```json\n"
+                     "{\"city\": \"Rome\"}\n```<｜tool▁call▁end｜>"));
+  EXPECT_TRUE(allows(*matcher,
+                     " to=functions.get_weather<|channel|>commentary json<|message|>"
+                     "{\"city\": \"Rome\"}"));
+  EXPECT_FALSE(
+      allows(*matcher, " to=functions.get_weather<|channel|>commentary json<|message|>{}"));
+  EXPECT_FALSE(allows(*matcher, "<|tool_call>call:get_weather{}<tool_call|>")) << "not to be held";
+  const auto once = calls(false, true);
+  const std::string call = "<tool_call>" + good + "</tool_call>";
+  EXPECT_TRUE(allows(*once, call + "text"));
+  EXPECT_FALSE(allows(*once, call + call));
+}
+
+TEST(GrammarTools, TextOfASchemaOrCalls) {
+  GrammarRequest request;
+  request.kind = GrammarKind::kJsonSchema;
+  request.text = R"({"type": "integer"})";
+  request.tools = kTools;
+  const auto matcher = matcher_of(Grammar::compile(test_vocabulary(), request));
+  EXPECT_TRUE(allows(*matcher, "12"));
+  EXPECT_TRUE(
+      allows(*matcher, "<tool_call>\n{\"name\": \"stop\", \"arguments\": {}}\n</tool_call>"));
+  EXPECT_FALSE(allows(*matcher, "text"));
+}
+
+}  // namespace
+}  // namespace sharpi::grammar

@@ -90,19 +90,16 @@ Result<std::unique_ptr<Backend>> failing_cpu() {
   return std::unique_ptr<Backend>(new FailingBackend(std::move(inner)));
 }
 
-/// Runs of the CPU fail; behind it is a tier that plays the GPU.
-Result<std::vector<std::unique_ptr<Backend>>> two_tiers(const BackendOptions&) {
-  SHARPI_TRY_ASSIGN(std::unique_ptr<Backend> host, failing_cpu());
-  SHARPI_TRY_ASSIGN(std::unique_ptr<Backend> other, small_cpu());
-  std::vector<std::unique_ptr<Backend>> out;
-  out.push_back(std::move(host));
-  out.push_back(std::make_unique<SecondBackend>(std::move(other)));
+Result<std::vector<std::unique_ptr<Backend>>> one_tier(const BackendOptions&) {
+  std::vector<std::unique_ptr<Backend>> out(1);
+  SHARPI_TRY_ASSIGN(out[0], failing_cpu());
   return out;
 }
-Result<std::vector<std::unique_ptr<Backend>>> one_tier(const BackendOptions&) {
-  SHARPI_TRY_ASSIGN(std::unique_ptr<Backend> host, failing_cpu());
-  std::vector<std::unique_ptr<Backend>> out;
-  out.push_back(std::move(host));
+/// Runs of the CPU fail; behind it is a tier that plays the GPU.
+Result<std::vector<std::unique_ptr<Backend>>> two_tiers(const BackendOptions& options) {
+  SHARPI_TRY_ASSIGN(std::vector<std::unique_ptr<Backend>> out, one_tier(options));
+  SHARPI_TRY_ASSIGN(std::unique_ptr<Backend> other, small_cpu());
+  out.push_back(std::make_unique<SecondBackend>(std::move(other)));
   return out;
 }
 

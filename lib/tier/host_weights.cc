@@ -44,7 +44,10 @@ HostTensors::HostTensors(const ModelSpec& s, const Placement& p) {
     }
   }
   each_block(s, p, [&](const Block& block, TierId tier) {
-    if (tier == TierId::kCpu) add(s, block);
+    if (tier != TierId::kCpu) return;
+    add(s, block);
+    // Another tier's rows arrive before their norm, which is a tensor of that tier's block.
+    if (block.kind == BlockKind::kExperts) add(s.layers[block.layer].ffn_norm, kExperts);
   });
   if (!p.mtp || p.head != TierId::kCpu) return;
   for (const TensorRef& t : mtp_tensors(s)) add(t, kMtp);

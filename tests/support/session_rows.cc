@@ -105,9 +105,11 @@ void read_body(const LayerSpec& l, const BlobLayerHeader& h, Reader* r, OwnerRow
 }  // namespace
 
 std::shared_ptr<const ModelSpec> spec_of(const std::string& gguf_path) {
-  auto file = GgufFile::open(gguf_path);
+  const auto file = GgufFile::open(gguf_path);
   if (!file.is_ok()) return nullptr;
-  auto spec = load_model_spec(file.take());
+  auto mapped = file.value()->map_tensors();  // whose values the plain forms read
+  if (!mapped.is_ok()) return nullptr;
+  auto spec = load_model_spec(mapped.take());
   return spec.is_ok() ? spec.take() : nullptr;
 }
 

@@ -39,8 +39,8 @@ TEST(Vocabulary, UnknownModelsAndPreTokenizersAreNamed) {
   v.add_bytes().model = "bert";
   expect_refused(v, Code::kUnsupported, "\"bert\"");
   v.model = "gpt2";
-  v.pre = "tekken";
-  expect_refused(v, Code::kUnsupported, "\"tekken\"");
+  v.pre = "deepseek-llm";
+  expect_refused(v, Code::kUnsupported, "\"deepseek-llm\"");
   v.pre.clear();
   expect_refused(v, Code::kUnsupported, "tokenizer.ggml.pre");
 }

@@ -92,6 +92,11 @@ def gtest_counts(path, failed, skipped):
     return passed
 
 
+def without_folders(text):
+    """A failure's text with files as the tree has them: the record names no folder of the machine that ran."""
+    return re.sub(r"(?<![\w.])/(?:[^\s/:]+/)+?(?=(?:tests|lib|cuda|examples)/)", "", text)
+
+
 def skip_reason(log):
     """Why tests of a job were skipped, as the log says it."""
     for pattern in (r"skipped as a whole: (.*)", r": Skipped\n(.*)", r"Device not supported.*"):
@@ -133,6 +138,7 @@ def read_job(base):
         last = [line for line in log.strip().splitlines() if line.strip()][-1:] or [""]
         what = "ran past its time" if status in (124, 137) else "ended with %d" % status
         failed.append((name, ": ".join(filter(None, (what, last[0])))))
+    failed = [(case, without_folders(text)) for case, text in failed]
     return passed, failed, skipped, seconds, skip_reason(log) if skipped else ""
 
 

@@ -114,9 +114,11 @@ CALL = '<tool_call>\n{"name": "look", "arguments": {"what": "sky"}}\n</tool_call
 
 
 @pytest.fixture
-def scripted(model, monkeypatch):
-    """A chat whose model calls look("sky") first, and then says so."""
+def scripted(context, path, monkeypatch):
+    """A chat whose model calls look("sky") first, and then says so. Its context has room for many calls, which
+    stand in the prompt as text where a template leaves them out."""
     texts = []
+    model = sharpi.Model(path, context=context, kv="f32", n_ctx=4096)
     monkeypatch.setattr(sharpi.Session, "generate", lambda self, *_, **__: Script(texts.pop(0)))
 
     def make(function, *said):

@@ -290,7 +290,8 @@ uint32_t PatternParser::escaped_character(bool in_class) {
     return kNoCharacter;
   }
   const char c = s_[at_];
-  if (const size_t i = kLetters.find(c); i != kLetters.npos) return ++at_, kMeant[i];
+  if (const size_t i = kLetters.find(c); i != kLetters.npos)
+    return ++at_, static_cast<unsigned char>(kMeant[i]);
   if (c == 'b' && in_class) return ++at_, '\b';
   if (c == 'b' || c == 'B' || c == 'k' || (c >= '1' && c <= '9')) {
     fail(c == 'b' || c == 'B' ? "has a word boundary, which is not supported,"

@@ -133,10 +133,11 @@ void SpecialTokens::Search::read_block() {
   size_t own = block_begin_;  // where text that is not foreign begins
   auto span = std::partition_point(foreign_.begin(), foreign_.end(),
                                    [own](const Span& s) { return s.end <= own; });
-  for (; own < block_end_; ++span) {
-    const size_t end = span == foreign_.end() ? text_.size() : span->begin;
+  while (own < block_end_) {
+    const bool last = span == foreign_.end();
+    const size_t end = last ? text_.size() : span->begin;
     if (end > own) read(tokens_.all_, block_begin_, own, end);
-    own = span == foreign_.end() ? text_.size() : span->end;
+    own = last ? text_.size() : (span++)->end;
   }
   if (!foreign_.empty()) read(tokens_.anywhere_, block_begin_, block_begin_, text_.size());
   // The last place first; at one place the shortest first, so that the longest is taken first.

@@ -64,7 +64,9 @@ class TextReader {
     double all = 0;
     for (const float v : kept) all += std::exp(static_cast<double>(v) - top);
     const double want = std::log(all) + top - static_cast<double>(kept[0]);
-    EXPECT_NEAR(surprise(0), want, 1e-4);
+    // The vectors add up a quarter of a million terms in floats, some ten thousand to each of their
+    // elements: a rounding of half a unit for each could come to ten times this.
+    EXPECT_NEAR(surprise(0), want, 5e-4);
     logits_ = std::move(kept);
   }
 

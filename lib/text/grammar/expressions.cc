@@ -88,11 +88,10 @@ Expr Expressions::intern(const Node& node, const Expr* children) {
 // Whether a string matches, and whether the empty one does, from what is known of the parts.
 bool Expressions::evaluate(const Node& node, bool* accepts_empty) const {
   const Node& a = node.kind == Kind::kSet || node.kind == Kind::kMultiples ? node : nodes_[node.a];
-  const Expr* list = lists_.data() + node.a;
   bool any = false, all = true, any_empty = false, all_empty = true;
   if (node.kind == Kind::kEither || node.kind == Kind::kBoth) {
     for (uint32_t i = 0; i < node.b; ++i) {
-      const Node& child = nodes_[list[i]];
+      const Node& child = nodes_[lists_[node.a + i]];
       any |= child.possible;
       all &= child.possible;
       any_empty |= child.accepts_empty;

@@ -144,13 +144,9 @@ void Answering::flush() {
   if (!rest.empty()) job_->push({-1, rest, 0, {}});
 }
 
-bool Answering::needs_mask() const {
+bool Answering::is_prepared(std::chrono::microseconds patience) const {
   const auto& constraint = job_->generation().constraint;
-  return constraint != nullptr && !constraint->is_prepared();
-}
-
-void Answering::prepare() {
-  job_->generation().constraint->prepare();
+  return constraint == nullptr || constraint->is_prepared(patience);
 }
 
 void Answering::was_read(int32_t token) {

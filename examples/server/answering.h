@@ -44,10 +44,8 @@ class Answering {
   uint32_t n_drawn() const { return n_drawn_; }
   /// Passes on what was held back, unless a stop string was found.
   void flush();
-  /// Makes the mask of the next draw, where it has one; may run beside the step.
-  void prepare();
-  /// That is still to be done.
-  bool needs_mask() const;
+  /// The mask of the next draw, where it has one, is there; it is waited for up to `patience`.
+  bool is_prepared(std::chrono::microseconds patience) const;
   /// After the step that read the token.
   void was_read() { was_read(token_); }
 

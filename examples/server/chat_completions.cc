@@ -151,7 +151,7 @@ Asked read_chat(const json& body, const Engine& engine, const Settings& settings
   f.only("modalities", json::array({"text"}), "only text is written");
   f.finish();
   ask_chat(engine, chat, tools, format, &g);
-  Expected expected{tools.for_template, format.json};
+  Expected expected{tools.for_template, format.kind != SHARPI_GRAMMAR_ANY};
   out.format =
       std::make_unique<ChatFormat>(engine, g.prompt, std::move(expected), g.n_logprobs > 0, usage);
   return out;

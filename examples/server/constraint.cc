@@ -1,19 +1,34 @@
 // SPDX-License-Identifier: MIT
 #include "constraint.h"
 
+#include <system_error>
+
 namespace server {
 namespace {
 
-constexpr size_t kMaxMasks = 256;
+// Every mark begins with one of these, and none is longer.
+constexpr char kMarks[] = "<[";
+constexpr size_t kLongestMark = 64;
 
 }  // namespace
 
-Constraint::Constraint(const Engine& engine, Grammar grammar, Expr root, std::string prompt_end)
-    : trie_(engine.trie()),
-      matcher_(std::move(grammar), root),
-      state_(matcher_.start()),
-      prompt_end_(std::move(prompt_end)),
-      active_(!thinks()) {}
+Constraint::Constraint(const sharpi_grammar* grammar, std::string prompt_end)
+    : prompt_end_(std::move(prompt_end)), active_(!thinks()) {
+  sharpi_error err = SHARPI_ERROR_INIT;
+  sharpi_matcher* matcher = nullptr;
+  check(sharpi_matcher_create(grammar, &matcher, &err), err);
+  matcher_.reset(matcher);
+  uint32_t n_words = 0;
+  sharpi_matcher_mask(matcher, nullptr, 0, &n_words, nullptr);
+  mask_.resize(n_words);
+  if (!active_) return;
+  make_mask();
+  mask();
+}
+
+Constraint::~Constraint() {
+  if (making_.valid()) making_.wait();
+}
 
 bool Constraint::thinks() const {
   sharpi_parse_params params;
@@ -29,28 +44,59 @@ bool Constraint::thinks() const {
   return parts.open == SHARPI_PART_REASONING;
 }
 
-bool Constraint::is_prepared() const {
-  return !active_ || masks_.contains(state_);
+// Thoughts may have ended with this text: they are parsed anew only where a mark is, so that long
+// ones cost no more than their length.
+bool Constraint::may_have_thought(const std::string& text) {
+  const size_t at = text.find_last_of(kMarks);
+  thoughts_ += text;
+  if (at != std::string::npos) mark_ = thoughts_.size() - text.size() + at;
+  return thoughts_.size() - mark_ <= kLongestMark && !thinks();
+}
+
+void Constraint::make_mask() {
+  uint32_t n = 0;
+  failure_.status = SHARPI_OK;
+  sharpi_matcher_mask(matcher_.get(), mask_.data(), static_cast<uint32_t>(mask_.size()), &n,
+                      &failure_);
+  prepared_ = true;
+}
+
+// Where there is no thread to be had, the draw makes its own mask.
+void Constraint::prepare() {
+  if (!active_ || prepared_ || making_.valid()) return;
+  try {
+    making_ = std::async(std::launch::async, [this] { make_mask(); });
+  } catch (const std::system_error&) {
+    make_mask();
+  }
+}
+
+bool Constraint::is_prepared(std::chrono::microseconds patience) {
+  prepare();
+  if (!making_.valid()) return true;
+  if (making_.wait_for(patience) != std::future_status::ready) return false;
+  making_.get();
+  return true;
 }
 
 const std::vector<uint32_t>* Constraint::mask() {
   if (!active_) return nullptr;
-  const auto known = masks_.find(state_);
-  if (known != masks_.end()) return &known->second;
-  if (masks_.size() >= kMaxMasks) masks_.clear();
-  return &(masks_[state_] = trie_.mask(matcher_, state_));
+  if (making_.valid()) making_.get();
+  if (!prepared_) make_mask();
+  check(failure_.status, failure_);
+  return &mask_;
 }
 
 void Constraint::accept(int32_t token, const std::string& text) {
   if (!active_) {
-    thoughts_ += text;
-    active_ = !thinks();
-    return;
+    active_ = may_have_thought(text);
+  } else {
+    sharpi_error err = SHARPI_ERROR_INIT;
+    check(sharpi_matcher_accept(matcher_.get(), token, &err), err);
+    prepared_ = false;
+    complete_ = sharpi_matcher_progress(matcher_.get()) == SHARPI_MATCH_COMPLETE;
   }
-  state_ = matcher_.walk(state_, trie_.path(token));
-  const size_t known = matcher_.n_states();
-  state_ = matcher_.tidy(state_);
-  if (matcher_.n_states() < known) masks_.clear();  // states have new names
+  if (!complete_) prepare();
 }
 
 }  // namespace server

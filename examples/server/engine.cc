@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <filesystem>
 
-#include "token_trie.h"
+#include "grammar_cache.h"
 
 namespace server {
 namespace {
@@ -79,7 +79,7 @@ uint32_t trained_context(sharpi_context* context, const std::string& path) {
 
 }  // namespace
 
-Engine::Engine(const Settings& settings) {
+Engine::Engine(const Settings& settings) : grammars_(std::make_unique<GrammarCache>()) {
   sharpi_error err = SHARPI_ERROR_INIT;
   sharpi_context_params params;
   sharpi_context_params_init(&params, sizeof params);
@@ -99,27 +99,6 @@ Engine::Engine(const Settings& settings) {
 }
 
 Engine::~Engine() = default;
-
-const TokenTrie& Engine::trie() const {
-  std::call_once(trie_once_, [this] {
-    std::vector<TokenTrie::Token> tokens;
-    std::vector<int32_t> ends;
-    for (int32_t i = 0; static_cast<uint32_t>(i) < info_.n_vocab; ++i) {
-      const uint32_t attributes = sharpi_token_attributes(model_.get(), i);
-      if ((attributes & SHARPI_TOKEN_END) != 0) ends.push_back(i);
-      if ((attributes & (SHARPI_TOKEN_END | SHARPI_TOKEN_NEVER | SHARPI_TOKEN_UNKNOWN)) != 0) {
-        continue;
-      }
-      std::string path = token_bytes(i);
-      if ((attributes & SHARPI_TOKEN_CONTROL) != 0) {
-        path.insert(path.begin(), static_cast<char>(TokenTrie::kControl));
-      }
-      tokens.push_back({i, std::move(path)});
-    }
-    trie_ = std::make_unique<const TokenTrie>(std::move(tokens), info_.n_vocab, std::move(ends));
-  });
-  return *trie_;
-}
 
 void Engine::make_plan(const Settings& settings) {
   sharpi_error err = SHARPI_ERROR_INIT;

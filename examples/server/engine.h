@@ -18,7 +18,7 @@ namespace server {
 
 using Tokens = std::vector<int32_t>;
 
-class TokenTrie;
+class GrammarCache;
 
 class Engine {
  public:
@@ -44,8 +44,7 @@ class Engine {
   std::string text_of(const int32_t* tokens, size_t n, uint32_t flags) const;
   /// The bytes that a token adds to a text.
   std::string token_bytes(int32_t token) const;
-  /// All tokens as a tree of their bytes; made when it is first asked for.
-  const TokenTrie& trie() const;
+  GrammarCache& grammars() const { return *grammars_; }
   bool ends(int32_t token) const { return sharpi_token_is_end(model_.get(), token) != 0; }
 
   /// The plan with its rows by purpose, and the model as the library describes them.
@@ -61,9 +60,9 @@ class Engine {
   sharpi_plan_summary plan_info_{};
   sharpi_model_summary info_{};
   std::string name_;
-  mutable std::once_flag trie_once_, longest_once_;
+  mutable std::once_flag longest_once_;
   mutable uint64_t longest_token_ = 0;  // in bytes
-  mutable std::unique_ptr<const TokenTrie> trie_;
+  std::unique_ptr<GrammarCache> grammars_;
 };
 
 /// Names for JSON.

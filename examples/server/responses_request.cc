@@ -209,7 +209,7 @@ Asked read_response(const json& body, const Engine& engine, const Settings& sett
   f.ignore({"stream_options"});
   f.finish();
   ask_chat(engine, chat, tools, format, &g);
-  Expected expected{tools.for_template, format.json};
+  Expected expected{tools.for_template, format.kind != SHARPI_GRAMMAR_ANY};
   out.format =
       std::make_unique<ResponsesFormat>(engine, g.prompt, std::move(expected), echoed(body));
   return out;

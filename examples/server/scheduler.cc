@@ -2,7 +2,7 @@
 #include "scheduler.h"
 
 #include <algorithm>
-#include <future>
+#include <chrono>
 #include <new>
 
 namespace server {
@@ -12,22 +12,11 @@ double seconds_since(Clock::time_point then) {
   return std::chrono::duration<double>(Clock::now() - then).count();
 }
 
-// The masks of the next draws, made on a thread beside the one that computes. Where there is no
-// thread to be had, each draw makes its own.
-std::future<void> prepare_masks(const std::vector<Answering*>& batch) {
-  std::vector<Answering*> constrained;
-  for (Answering* a : batch) {
-    if (a->needs_mask()) constrained.push_back(a);
-  }
-  if (constrained.empty()) return {};
-  try {
-    return std::async(std::launch::async, [constrained] {
-      for (Answering* a : constrained) a->prepare();
-    });
-  } catch (const std::exception&) {
-    return {};
-  }
-}
+// How long a step waits for a mask: most are there when the step before ends. An answer whose mask
+// takes longer misses steps, and the others go on without it.
+constexpr std::chrono::microseconds kMaskPatience(1000);
+// With nobody else to go on with.
+constexpr std::chrono::microseconds kLongMaskPatience(20000);
 
 constexpr const char* kMemoryIsShort = "memory is short";
 
@@ -279,8 +268,17 @@ void Scheduler::read_chunk(Answering& a) {
 void Scheduler::step() {
   writing_.clear();
   batch_.clear();
+  Answering* waiting = nullptr;
   for (auto& a : answers_) {
-    if (!a->reading()) writing_.push_back(a.get());
+    if (a->reading()) continue;
+    if (a->is_prepared(waiting == nullptr ? kMaskPatience : std::chrono::microseconds(0))) {
+      writing_.push_back(a.get());
+    } else {
+      waiting = a.get();
+    }
+  }
+  if (writing_.empty() && waiting != nullptr && answers_.size() == 1) {
+    waiting->is_prepared(kLongMaskPatience);
   }
   if (writing_.empty()) return;
   const Clock::time_point begun = Clock::now();
@@ -308,7 +306,7 @@ bool Scheduler::draws(Answering& a, const std::function<std::optional<Finish>()>
     if (finish) end(a, *finish);
   } catch (const LibraryError& e) {
     a.flush();
-    fail(a, http_status_of(e.status()), e.what());
+    fail(a, e.status() == SHARPI_E_DOES_NOT_FIT ? 400 : http_status_of(e.status()), e.what());
   } catch (const std::bad_alloc&) {
     fail(a, 503, kMemoryIsShort);
   } catch (const std::exception& e) {
@@ -324,10 +322,8 @@ void Scheduler::decode() {
     batch_sessions_.push_back(a->conversation()->session.get());
     batch_tokens_.push_back(a->token());
   }
-  const std::future<void> masks = prepare_masks(batch_);
   const sharpi_status status = sharpi_decode_batch(batch_sessions_.data(), batch_tokens_.data(),
                                                    static_cast<uint32_t>(batch_.size()), nullptr);
-  if (masks.valid()) masks.wait();  // what it could not make, the draw makes, or says why not
   for (Answering* a : batch_) {
     if (status == SHARPI_OK) {
       was_read(*a);

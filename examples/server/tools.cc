@@ -4,14 +4,12 @@
 #include <algorithm>
 
 #include "constraint.h"
-#include "json_schema.h"
+#include "grammar_cache.h"
 #include "reply.h"
 #include "sse.h"
 
 namespace server {
 namespace {
-
-constexpr uint32_t kMaxCalls = 16;
 
 Tool read_tool(const json& tool, const std::string& where, bool flat) {
   Fields outer(tool, where);
@@ -20,13 +18,13 @@ Tool read_tool(const json& tool, const std::string& where, bool flat) {
   const json& inside = flat ? tool : outer.need("function");
   Fields f(inside, flat ? where : where + ".function");
   f.need("name");
-  Tool out{f.text("name").value(), json()};
+  Tool out{f.text("name").value(), std::nullopt};
   if (out.name.empty() || out.name.size() > 128) f.refuse("name", "is not of 1 to 128 bytes");
   if (const json* parameters = f.find("parameters")) {
     if (!parameters->is_object()) f.refuse("parameters", "is not a schema");
-    if (!parameters->empty()) out.parameters = *parameters;
   }
-  f.ignore({"type", "description", "strict"});
+  out.strict = f.boolean("strict");
+  f.ignore({"type", "description"});
   f.finish();
   if (!flat) outer.finish();
   return out;
@@ -57,29 +55,28 @@ void read_choice(Fields& fields, bool flat, Tools* tools) {
   if (!known) fields.refuse("tool_choice", "asks for a function that tools does not have");
 }
 
-// What control tokens or plain text can spell.
-Expr mark(Grammar& g, const std::string& text) {
-  const char control = static_cast<char>(TokenTrie::kControl);
-  return g.either({g.bytes(text), g.bytes(control + text)});
+// Where a call has to come, every schema holds, but for those that say "strict": false; otherwise
+// those that say "strict": true. Empty: no call has to keep to anything.
+std::string tools_to_enforce(const Tools& tools, bool other_format) {
+  const bool all = tools.required || other_format;
+  const bool any_strict = std::any_of(tools.list.begin(), tools.list.end(),
+                                      [](const Tool& tool) { return tool.strict.value_or(false); });
+  if (tools.list.empty() || (!all && !any_strict)) return "";
+  if (all) return tools.for_template;
+  json list = json::parse(tools.for_template);
+  for (json& tool : list) {
+    json& function = tool.contains("function") ? tool["function"] : tool;
+    if (!function.contains("strict") || function["strict"] != json(true)) {
+      function["strict"] = false;
+    }
+  }
+  return dump(list);
 }
 
-// Calls in the form of Hermes, which sharpi_chat_parse() reads from every model.
-Expr calls(Grammar& g, JsonGrammar& parts, const Tools& tools) {
-  std::vector<Expr> choices;
-  for (size_t i = 0; i < tools.list.size(); ++i) {
-    const Tool& tool = tools.list[i];
-    if (!tools.named.empty() && tool.name != tools.named) continue;
-    const Expr arguments = tool.parameters.is_null()
-                               ? parts.object()
-                               : schema_grammar(g, parts, tool.parameters,
-                                                "tools[" + std::to_string(i) + "].parameters");
-    choices.push_back(g.sequence({g.bytes("{\"name\": "), parts.literal(tool.name),
-                                  g.bytes(", \"arguments\": "), arguments, g.bytes("}")}));
-  }
-  const Expr call = g.sequence({mark(g, "<tool_call>"), g.bytes("\n"), g.either(choices),
-                                g.bytes("\n"), mark(g, "</tool_call>")});
-  if (!tools.parallel) return call;
-  return g.sequence({call, g.repeat(g.sequence({g.bytes("\n"), call}), 0, kMaxCalls - 1)});
+// The library calls the schema "schema": here it is what the request calls it.
+std::string placed(std::string sentence, const std::string& where) {
+  if (!where.empty() && sentence.starts_with("schema")) sentence.replace(0, 6, where);
+  return sentence;
 }
 
 }  // namespace
@@ -114,17 +111,22 @@ TextFormat read_text_format(const json* format, const std::string& where, bool f
   Fields f(*format, where);
   f.need("type");
   const std::string type = f.text("type").value();
-  out.json = type != "text";
-  if (type == "json_schema") {
+  if (type == "json_object") {
+    out = {SHARPI_GRAMMAR_JSON_SCHEMA, R"({"type": "object"})", where, false};
+  } else if (type == "json_schema") {
     const json& inside = flat ? *format : f.need("json_schema");
     const std::string at = flat ? where : where + ".json_schema";
     Fields schema(inside, at);
-    out.schema = schema.need("schema");
-    out.where = at + ".schema";
-    schema.ignore({"type", "name", "description", "strict"});
+    out = {SHARPI_GRAMMAR_JSON_SCHEMA, dump(schema.need("schema")), at + ".schema",
+           !schema.boolean("strict").value_or(true)};
+    schema.ignore({"type", "name", "description"});
     schema.finish();
-  } else if (type != "text" && type != "json_object") {
-    f.refuse("type", "is not text, json_object or json_schema");
+  } else if (type == "regex" || type == "grammar") {
+    f.need(type.c_str());
+    out = {type == "regex" ? SHARPI_GRAMMAR_REGEX : SHARPI_GRAMMAR_GBNF,
+           f.text(type.c_str()).value(), where + "." + type, false};
+  } else if (type != "text") {
+    f.refuse("type", "is not text, json_object, json_schema, regex or grammar");
   }
   if (!flat || type != "json_schema") f.finish();
   return out;
@@ -132,24 +134,37 @@ TextFormat read_text_format(const json* format, const std::string& where, bool f
 
 std::shared_ptr<Constraint> make_constraint(const Engine& engine, const Tokens& prompt,
                                             const Tools& tools, const TextFormat& format) {
-  if (!format.json && !tools.required) return nullptr;
-  Grammar g;
-  JsonGrammar parts(g);
-  std::vector<Expr> choices;
-  if (!tools.list.empty()) {
-    try {
-      choices.push_back(calls(g, parts, tools));
-    } catch (const std::length_error&) {
-      throw RequestError(400, "the schemas of tools are too large", "tools");
-    }
-  }
+  GrammarRequest request;
+  const bool has_format = format.kind != SHARPI_GRAMMAR_ANY;
+  request.tools = tools_to_enforce(tools, has_format);
+  if (!has_format && request.tools.empty()) return nullptr;
   if (!tools.required) {
-    choices.push_back(format.schema ? schema_grammar(g, parts, *format.schema, format.where)
-                                    : parts.object());
+    request.kind = format.kind;
+    request.text = format.text;
+  } else {
+    request.flags |= SHARPI_GRAMMAR_MUST_CALL;
+    request.tool = tools.named;
   }
-  const Expr root = g.either(choices);
-  g.settle(root);
-  return std::make_shared<Constraint>(engine, std::move(g), root, prompt_end(engine, prompt));
+  if (!request.tools.empty() && !tools.parallel) request.flags |= SHARPI_GRAMMAR_SINGLE_CALL;
+  // Schemas of tools come from servers that nobody here has written: what they say besides is left
+  // to whoever is called, unless they ask for more.
+  const bool only_tools = request.kind == SHARPI_GRAMMAR_ANY;
+  if (only_tools || format.lenient) request.flags |= SHARPI_GRAMMAR_LENIENT;
+  try {
+    const auto grammar = engine.grammars().find(engine.model(), request);
+    return std::make_shared<Constraint>(grammar->handle.get(), prompt_end(engine, prompt));
+  } catch (const LibraryError& e) {
+    if (e.status() == SHARPI_E_OUT_OF_MEMORY || e.status() == SHARPI_E_INTERNAL) throw;
+    const std::string sentence = placed(e.what(), format.where);
+    const size_t end = sentence.find(' ');
+    const bool is_path =
+        sentence.starts_with("tools[") ||
+        (end != sentence.npos && !format.where.empty() && sentence.starts_with(format.where));
+    const std::string param = is_path                ? sentence.substr(0, end)
+                              : format.where.empty() ? "tools"
+                                                     : format.where;
+    throw RequestError(400, sentence, param, "unsupported_schema");
+  }
 }
 
 }  // namespace server

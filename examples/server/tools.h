@@ -17,7 +17,7 @@ namespace server {
 
 struct Tool {
   std::string name;
-  json parameters;  // a schema; null: any object
+  std::optional<bool> strict;  // its arguments keep to its schema also where no call has to come
 };
 
 struct Tools {
@@ -30,9 +30,10 @@ struct Tools {
 
 /// What an answer's content has to be.
 struct TextFormat {
-  bool json = false;
-  std::optional<server::json> schema;
-  std::string where;
+  sharpi_grammar_kind kind = SHARPI_GRAMMAR_ANY;
+  std::string text;      // of this kind
+  std::string where;     // its place in the request
+  bool lenient = false;  // what cannot be enforced is left out
 };
 
 /// `tools`, `tool_choice` and `parallel_tool_calls`. @param flat Responses' form: name and
@@ -40,7 +41,7 @@ struct TextFormat {
 Tools read_tools(Fields& fields, bool flat);
 /// `response_format` of chat completions; or, flat, `text.format` of responses.
 TextFormat read_text_format(const json* format, const std::string& where, bool flat);
-/// Null where anything may come. Throws RequestError for schemas that are not supported.
+/// Null where anything may come. Throws RequestError for what cannot be enforced.
 std::shared_ptr<Constraint> make_constraint(const Engine& engine, const Tokens& prompt,
                                             const Tools& tools, const TextFormat& format);
 

@@ -290,7 +290,7 @@ TEST_F(Routes, TheFormatOfAResponseIsItsText) {
     EXPECT_EQ(value.begin().key(), "name");
   }
   refused("/v1/responses", {{"input", "x"}, {"text", {{"format", {{"type", "yaml"}}}}}},
-          "text.format.type is not text, json_object or json_schema");
+          "text.format.type is not text, json_object, json_schema, regex or grammar");
 }
 
 TEST_F(Routes, WhatIsNotSupportedIsRefusedByName) {
@@ -316,12 +316,25 @@ TEST_F(Routes, WhatIsNotSupportedIsRefusedByName) {
   refused(path, json::parse(R"({"messages": [{"role": "user", "content": [
       {"type": "image_url", "image_url": {"url": "x"}}]}]})"),
           "messages[0].content[0].type \"image_url\" is not supported: only text is read");
-  refused(path,
-          asked({{"response_format",
-                  {{"type", "json_schema"},
-                   {"json_schema",
-                    {{"name", "x"}, {"schema", {{"type", "string"}, {"pattern", "a"}}}}}}}}),
-          "response_format.json_schema.schema.pattern is not supported here");
+  refused(
+      path,
+      asked({{"response_format",
+              {{"type", "json_schema"},
+               {"json_schema",
+                {{"name", "x"}, {"schema", {{"type", "string"}, {"not", {{"const", "a"}}}}}}}}}}),
+      "response_format.json_schema.schema.not cannot be enforced while a text is written");
+  refused(path, asked({{"response_format", {{"type", "regex"}, {"regex", "(a"}}}}),
+          "the expression has a ( without a ) at byte 2");
+  refused(
+      path,
+      asked({{"tool_choice", "required"},
+             {"tools",
+              json::array({{{"type", "function"},
+                            {"function",
+                             {{"name", "f"},
+                              {"strict", true},
+                              {"parameters", {{"type", "object"}, {"if", json::object()}}}}}}})}}),
+      "tools[0].parameters.if cannot be enforced while a text is written");
 }
 
 TEST_F(Routes, PromptsWithoutRoomForAnAnswerAreRefusedByTheirField) {

@@ -67,16 +67,16 @@ TEST(Drafting, DraftsThatTheFileDoesNotHaveAreLeftOutByAuto) {
 }
 
 // How a request went that was asked beside others.
-struct Asked {
+struct Request {
   std::string path;
   json body, choices;
 };
 
-std::vector<Asked> asked_together(Served* served, std::vector<Asked> all) {
+std::vector<Request> asked_together(Served* served, std::vector<Request> all) {
   std::vector<std::thread> threads;
   // All begin in the same round, so that none has written before the others are there.
   served->between_steps([&](SessionCache&) {
-    for (Asked& a : all) {
+    for (Request& a : all) {
       threads.emplace_back([served, &a] {
         const Answered answer = served->post(a.path, a.body);
         EXPECT_EQ(answer.status, 200) << answer.body.dump();
@@ -89,8 +89,8 @@ std::vector<Asked> asked_together(Served* served, std::vector<Asked> all) {
   return all;
 }
 
-std::vector<Asked> asked_alone(const Served& served, std::vector<Asked> all) {
-  for (Asked& a : all) a.choices = served.post(a.path, a.body).body["choices"];
+std::vector<Request> asked_alone(const Served& served, std::vector<Request> all) {
+  for (Request& a : all) a.choices = served.post(a.path, a.body).body["choices"];
   return all;
 }
 
@@ -101,14 +101,14 @@ void with_drafts(Settings& s) {
   s.drafts = 4;
 }
 
-Asked chat_of(const std::string& text, json more) {
+Request chat_of(const std::string& text, json more) {
   json body = {{"messages", json::array({{{"role", "user"}, {"content", text}}})}};
   body.update(more);
   return {"/v1/chat/completions", body, {}};
 }
 
 // What repeats itself, and goes on.
-std::vector<Asked> repeating(const Served& served, json more) {
+std::vector<Request> repeating(const Served& served, json more) {
   more["logit_bias"] = endless(served, false)["logit_bias"];
   return {chat_of(words("code of snow", 20), more), chat_of(words("snow", 30), more)};
 }
@@ -117,8 +117,8 @@ TEST(Drafting, AnswersWithDraftsShareTheirPasses) {
   constexpr int kTokens = 96;
   Served plain, served(with_drafts);
   const json how = {{"temperature", 0}, {"max_tokens", kTokens}};
-  const std::vector<Asked> alone = asked_alone(plain, repeating(plain, how));
-  const std::vector<Asked> together = asked_together(&served, repeating(served, how));
+  const std::vector<Request> alone = asked_alone(plain, repeating(plain, how));
+  const std::vector<Request> together = asked_together(&served, repeating(served, how));
   for (size_t i = 0; i < alone.size(); ++i) EXPECT_EQ(together[i].choices, alone[i].choices) << i;
   EXPECT_EQ(served.metric("sharpi_generated_tokens_total"), 2 * kTokens);
   // Every step is a pass, and without drafts it brings a token to either of them.
@@ -145,7 +145,7 @@ TEST(Drafting, EachAnswerKeepsWhatItAskedFor) {
                        {"additionalProperties", false}};
   const json format = {{"type", "json_schema"},
                        {"json_schema", {{"name", "c"}, {"schema", schema}, {"strict", true}}}};
-  const std::vector<std::vector<Asked>> rounds = {
+  const std::vector<std::vector<Request>> rounds = {
       {chat_of(words("code of snow", 20),
                {{"temperature", 0.3}, {"seed", 5}, {"max_tokens", 41}, {"logit_bias", bias}}),
        chat_of(words("snow", 30), {{"temperature", 0},
@@ -163,8 +163,8 @@ TEST(Drafting, EachAnswerKeepsWhatItAskedFor) {
        chat_of(words("which", 30),
                {{"temperature", 0}, {"max_tokens", 60}, {"logit_bias", bias}})}};
   for (const auto& round : rounds) {
-    const std::vector<Asked> alone = asked_alone(plain, round);
-    const std::vector<Asked> together = asked_together(&served, round);
+    const std::vector<Request> alone = asked_alone(plain, round);
+    const std::vector<Request> together = asked_together(&served, round);
     for (size_t i = 0; i < round.size(); ++i) {
       EXPECT_EQ(together[i].choices, alone[i].choices) << round[i].body.dump();
     }
@@ -179,15 +179,15 @@ TEST(Drafting, AFullContextEndsOnlyItsOwnAnswer) {
     with_drafts(s);
     small(s);
   });
-  std::vector<Asked> all;
+  std::vector<Request> all;
   for (const int n : {10, 25, 40}) {
     json body = endless(plain, false);
     body["temperature"] = 0;
     body["messages"][0]["content"] = words("code", n);
     all.push_back({"/v1/chat/completions", body, {}});
   }
-  const std::vector<Asked> alone = asked_alone(plain, all);
-  const std::vector<Asked> together = asked_together(&served, all);
+  const std::vector<Request> alone = asked_alone(plain, all);
+  const std::vector<Request> together = asked_together(&served, all);
   for (size_t i = 0; i < all.size(); ++i) {
     EXPECT_EQ(together[i].choices, alone[i].choices) << i;
     EXPECT_EQ(together[i].choices[0]["finish_reason"], "length");

@@ -44,18 +44,22 @@ void read_items(const SchemaParts& parts, ArrayShape* out) {
     const PartItems items = items_of(part);
     const bool listed = items.prefix != nullptr && is_list(*items.prefix);
     if (listed) n = std::max(n, items.prefix->list->items.size());
-    out->has_rest |= items.rest != nullptr;
+    const SchemaValue* unseen = member(*part.schema, "unevaluatedItems");
+    out->has_rest |= items.rest != nullptr || (unseen != nullptr && !is_false(*unseen));
     const SchemaValue* distinct = member(*part.schema, "uniqueItems");
     out->distinct |= distinct != nullptr && distinct->is(jinja::Kind::kBool) && distinct->boolean;
   }
   n = std::min(n, kMaxPlaces);
   out->has_rest |= n == 0;
   out->places.resize(n);
-  for (const SchemaPart& part : parts) {
+  std::vector<std::vector<bool>> describes(n + 1, std::vector<bool>(parts.size()));
+  for (size_t k = 0; k < parts.size(); ++k) {
+    const SchemaPart& part = parts[k];
     const PartItems items = items_of(part);
     const size_t own =
         items.prefix != nullptr && is_list(*items.prefix) ? items.prefix->list->items.size() : 0;
     const SchemaPart rest{items.rest, part.where + "." + items.rest_name};
+    for (size_t i = 0; i <= n; ++i) describes[i][k] = i < own || items.rest != nullptr;
     for (size_t i = 0; i < n; ++i) {
       if (i < own) {
         out->places[i].push_back({&items.prefix->list->items[i],
@@ -65,6 +69,9 @@ void read_items(const SchemaParts& parts, ArrayShape* out) {
       }
     }
     if (items.rest != nullptr) out->rest.push_back(rest);
+  }
+  for (size_t i = 0; i <= n; ++i) {
+    add_unevaluated(parts, "unevaluatedItems", describes[i], i < n ? &out->places[i] : &out->rest);
   }
 }
 

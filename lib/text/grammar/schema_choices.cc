@@ -19,7 +19,8 @@ Expr SchemaCompiler::choice(const SchemaParts& parts, size_t at, const char* key
   std::vector<Expr> made;
   for (size_t i = 0; i < list->list->items.size() && ok(); ++i) {
     SchemaParts chosen = base;
-    chosen.push_back({&list->list->items[i], where + "[" + std::to_string(i) + "]"});
+    chosen.push_back(
+        applied(parts[at], list->list->items[i], where + "[" + std::to_string(i) + "]"));
     made.push_back(any(chosen, depth + 1));
     choices.push_back(std::move(chosen));
   }

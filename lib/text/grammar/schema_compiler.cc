@@ -85,13 +85,6 @@ void SchemaCompiler::check_keywords(const SchemaPart& part) {
   if (inverted != nullptr && !never) {
     unenforced(part.where + ".not", "cannot be enforced while a text is written");
   }
-  for (const char* name : {"unevaluatedProperties", "unevaluatedItems"}) {
-    const SchemaValue* schema = member(*part.schema, name);
-    // Nothing is written that no schema names, so true and false are the same.
-    if (schema != nullptr && !schema->is(jinja::Kind::kBool)) {
-      unenforced(part.where + "." + name, "is only supported as true or false");
-    }
-  }
 }
 
 // Adds a schema, and what it refers to and merges, to a list of parts. False: nothing matches.
@@ -102,7 +95,8 @@ bool SchemaCompiler::flatten(const SchemaPart& part, SchemaParts* out,
   if (schema.is(jinja::Kind::kBool)) return schema.boolean;
   if (!is_object(schema)) return refuse(part.where, "is not a schema"), false;
   const bool known = std::any_of(out->begin(), out->end(), [&](const SchemaPart& other) {
-    return other.schema == part.schema && (other.done & part.done) == other.done;
+    return other.schema == part.schema && (other.done & part.done) == other.done &&
+           other.within == part.within;
   });
   if (known) return true;
   if ((part.done & kDoneReferences) != 0) {
@@ -131,16 +125,18 @@ bool SchemaCompiler::flatten_inner(const SchemaPart& part, SchemaParts* out,
   if (const SchemaValue* reference = member(schema, "$ref")) {
     const std::string at = part.where + ".$ref";
     if (!reference->is_string()) return refuse(at, "is not a text"), false;
-    const auto target = document_.resolve(reference->bytes());
+    const auto target = document_.resolve(reference->bytes(), &schema);
     if (target.schema == nullptr) return refuse(at, "leads to nothing in this document"), false;
     *referred = true;
-    if (!flatten({target.schema, target.where}, out, open, referred)) return false;
+    const SchemaPart next = applied(part, *target.schema, target.where);
+    if (!flatten(next, out, open, referred)) return false;
   }
   if (const SchemaValue* all = member(schema, "allOf")) {
     const std::string at = part.where + ".allOf";
     if (!is_list(*all)) return refuse(at, "is not a list of schemas"), false;
     for (size_t i = 0; i < all->list->items.size(); ++i) {
-      const SchemaPart next{&all->list->items[i], at + "[" + std::to_string(i) + "]"};
+      const SchemaPart next =
+          applied(part, all->list->items[i], at + "[" + std::to_string(i) + "]");
       if (!flatten(next, out, open, referred)) return false;
     }
   }
@@ -164,14 +160,18 @@ Expr SchemaCompiler::any(SchemaParts parts, int depth) {
 }
 
 Expr SchemaCompiler::deferred(SchemaParts parts) {
-  std::vector<std::pair<const void*, uint32_t>> sorted;
-  for (const SchemaPart& part : parts) sorted.push_back({part.schema, part.done});
+  std::vector<std::string> sorted;
+  for (const SchemaPart& part : parts) {
+    std::string one(reinterpret_cast<const char*>(&part.schema), sizeof part.schema);
+    one.append(reinterpret_cast<const char*>(&part.done), sizeof part.done);
+    for (const SchemaValue* outer : part.within) {
+      one.append(reinterpret_cast<const char*>(&outer), sizeof outer);
+    }
+    sorted.push_back(std::to_string(one.size()) + one);
+  }
   std::sort(sorted.begin(), sorted.end());
   std::string key;
-  for (const auto& [schema, done] : sorted) {
-    key.append(reinterpret_cast<const char*>(&schema), sizeof schema);
-    key.append(reinterpret_cast<const char*>(&done), sizeof done);
-  }
+  for (const std::string& one : sorted) key += one;
   const auto [found, is_new] = rules_.try_emplace(std::move(key), Expressions::kNothing);
   if (!is_new) return found->second;
   found->second = e_.rule();

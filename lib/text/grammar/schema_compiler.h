@@ -21,8 +21,18 @@ struct SchemaPart {
   const SchemaValue* schema;
   std::string where;
   uint32_t done = 0;  // kDone*: keywords that were dealt with
+  /// Schemas with unevaluatedProperties or unevaluatedItems that this one is applied for: they see
+  /// what it says of members and items.
+  std::vector<const SchemaValue*> within = {};
 };
 using SchemaParts = std::vector<SchemaPart>;
+
+/// A schema that holds for the same value: of allOf, anyOf, oneOf, $ref.
+SchemaPart applied(const SchemaPart& by, const SchemaValue& schema, std::string where);
+/// What unevaluatedProperties or unevaluatedItems of these parts say of a member or an item.
+/// @param describes for each part, whether it says something of it by itself.
+void add_unevaluated(const SchemaParts& parts, const char* keyword,
+                     const std::vector<bool>& describes, SchemaParts* out);
 
 class SchemaCompiler {
  public:

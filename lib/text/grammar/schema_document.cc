@@ -162,30 +162,52 @@ bool read_count(const SchemaValue& v, uint32_t* out) {
 
 SchemaDocument::SchemaDocument(const SchemaValue* root, std::string where)
     : root_(root), where_(std::move(where)) {
-  index(*root_, where_, 0);
+  index(*root_, where_, root_, 0);
 }
 
-void SchemaDocument::index(const SchemaValue& value, const std::string& where, int depth) {
+// Names that a schema gives itself, within the resource that it belongs to.
+void SchemaDocument::index_names(const SchemaValue& value, const std::string& where,
+                                 const SchemaValue* resource) {
+  for (const char* keyword : {"$anchor", "$dynamicAnchor"}) {
+    const SchemaValue* anchor = member(value, keyword);
+    if (anchor == nullptr || !anchor->is_string()) continue;
+    anchors_.try_emplace({resource, std::string(anchor->bytes())}, Place{&value, where});
+  }
+  for (const char* keyword : {"$id", "id"}) {
+    const SchemaValue* given = member(value, keyword);
+    if (given == nullptr || !given->is_string()) continue;
+    std::string id(given->bytes());
+    if (id.starts_with('#')) {  // as drafts before 2019-09 have it
+      anchors_.try_emplace({resource, id.substr(1)}, Place{&value, where});
+      continue;
+    }
+    if (id.ends_with('#')) id.pop_back();
+    if (!id.empty()) resources_.try_emplace(std::move(id), Place{&value, where});
+  }
+}
+
+void SchemaDocument::index(const SchemaValue& value, const std::string& where,
+                           const SchemaValue* resource, int depth) {
   if (depth > kMaxDepth) return;
   if (is_list(value)) {
     for (size_t i = 0; i < value.list->items.size(); ++i) {
       const SchemaValue& item = value.list->items[i];
-      if (is_object(item)) index(item, where + "[" + std::to_string(i) + "]", depth + 1);
+      if (is_object(item)) index(item, where + "[" + std::to_string(i) + "]", resource, depth + 1);
     }
     return;
   }
   if (!is_object(value)) return;
+  const SchemaValue* id = member(value, "$id");
+  const bool begins_one = id != nullptr && id->is_string() && !id->bytes().starts_with('#');
+  if (begins_one && &value != root_) around_[resource = &value] = Place{&value, where};
+  if (resource != root_) around_.try_emplace(&value, around_.at(resource));
+  index_names(value, where, resource);
   for (const auto& [key, item] : value.dict->items) {
     const std::string_view name = key.bytes();
-    if (item.is_string() && name == "$anchor") {
-      named_.try_emplace("#" + std::string(item.bytes()), Place{&value, where});
-    } else if (item.is_string() && (name == "$id" || name == "id")) {
-      std::string id(item.bytes());
-      if (id.ends_with('#')) id.pop_back();
-      if (!id.empty()) named_.try_emplace(std::move(id), Place{&value, where});
-    } else if (name != "enum" && name != "const" && name != "default" && name != "examples" &&
-               (is_object(item) || is_list(item))) {
-      index(item, where + "." + std::string(name), depth + 1);
+    const bool is_data =
+        name == "enum" || name == "const" || name == "default" || name == "examples";
+    if (!is_data && (is_object(item) || is_list(item))) {
+      index(item, where + "." + std::string(name), resource, depth + 1);
     }
   }
 }
@@ -207,19 +229,22 @@ SchemaDocument::Place SchemaDocument::pointed(Place from, std::string_view point
   return from;
 }
 
-SchemaDocument::Place SchemaDocument::resolve(std::string_view reference) const {
+SchemaDocument::Place SchemaDocument::resolve(std::string_view reference,
+                                              const SchemaValue* from) const {
   const size_t hash = std::min(reference.find('#'), reference.size());
-  Place from = root();
+  Place resource = root();
   if (hash > 0) {
-    const auto found = named_.find(reference.substr(0, hash));
-    if (found == named_.end()) return {};
-    from = found->second;
+    const auto found = resources_.find(reference.substr(0, hash));
+    if (found == resources_.end()) return {};
+    resource = found->second;
+  } else if (const auto found = around_.find(from); found != around_.end()) {
+    resource = found->second;
   }
-  if (hash + 1 >= reference.size()) return from;
-  const std::string_view fragment = reference.substr(hash);
-  if (fragment[1] == '/') return pointed(std::move(from), fragment.substr(1));
-  const auto found = named_.find(fragment);
-  return found == named_.end() ? Place{} : found->second;
+  if (hash + 1 >= reference.size()) return resource;
+  const std::string_view fragment = reference.substr(hash + 1);
+  if (fragment[0] == '/') return pointed(std::move(resource), fragment);
+  const auto found = anchors_.find({resource.schema, std::string(fragment)});
+  return found == anchors_.end() ? Place{} : found->second;
 }
 
 }  // namespace sharpi::grammar

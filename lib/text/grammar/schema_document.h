@@ -7,6 +7,7 @@
 #include <map>
 #include <string>
 #include <string_view>
+#include <utility>
 
 #include "base/status.h"
 #include "text/jinja/value.h"
@@ -35,15 +36,20 @@ class SchemaDocument {
   };
   Place root() const { return {root_, where_}; }
   /// "#/a/b", "#name", or an $id of the document, with such a fragment or without.
-  Place resolve(std::string_view reference) const;
+  /// @param from the schema that refers: without an $id in front, it means the resource around it.
+  Place resolve(std::string_view reference, const SchemaValue* from) const;
 
  private:
-  void index(const SchemaValue& value, const std::string& where, int depth);
+  void index(const SchemaValue& value, const std::string& where, const SchemaValue* resource,
+             int depth);
+  void index_names(const SchemaValue& value, const std::string& where, const SchemaValue* resource);
   Place pointed(Place from, std::string_view pointer) const;
 
   const SchemaValue* root_;
   const std::string where_;
-  std::map<std::string, Place, std::less<>> named_;  // "#anchor" and ids
+  std::map<std::string, Place, std::less<>> resources_;                  // by $id
+  std::map<std::pair<const SchemaValue*, std::string>, Place> anchors_;  // by resource and name
+  std::map<const SchemaValue*, Place> around_;  // schemas within a resource that is not the root
 };
 
 /// A member of an object; null where there is none, or no object.

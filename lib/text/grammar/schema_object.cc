@@ -19,6 +19,8 @@ bool SchemaCompiler::read_object(const SchemaParts& parts, ObjectShape* out) {
     count(part, "maxProperties", &out->high);
     const SchemaValue* others = member(*part.schema, "additionalProperties");
     if (others != nullptr) (is_false(*others) ? closed : out->others) = true;
+    const SchemaValue* unseen = member(*part.schema, "unevaluatedProperties");
+    if (unseen != nullptr) (is_false(*unseen) ? closed : out->others) = true;
     names_any |= member(*part.schema, "properties") != nullptr;
     if (const SchemaValue* patterns = member(*part.schema, "patternProperties")) {
       const std::string where = part.where + ".patternProperties";
@@ -99,6 +101,7 @@ void SchemaCompiler::read_members(const SchemaParts& parts, ObjectShape* out) {
 void SchemaCompiler::add_member_parts(const SchemaParts& parts, ObjectShape* shape) {
   for (Member& m : shape->members) {
     const std::string quoted = JsonTexts::quoted(m.name);
+    std::vector<bool> describes(parts.size());
     for (size_t i = 0; i < parts.size(); ++i) {
       bool described = false;
       if (const SchemaValue* properties = member(*parts[i].schema, "properties")) {
@@ -116,7 +119,9 @@ void SchemaCompiler::add_member_parts(const SchemaParts& parts, ObjectShape* sha
       if (!described && others != nullptr) {
         m.parts.push_back({others, parts[i].where + ".additionalProperties"});
       }
+      describes[i] = described || others != nullptr;
     }
+    add_unevaluated(parts, "unevaluatedProperties", describes, &m.parts);
     for (const Expr names : shape->name_rules) {
       static const SchemaValue kNever = SchemaValue::of(false);
       if (!matches(names, quoted)) m.parts.push_back({&kNever, parts[0].where});
@@ -140,6 +145,7 @@ Expr SchemaCompiler::other_names(const ObjectShape& shape, uint32_t matched) {
 
 bool SchemaCompiler::other_parts(const SchemaParts& parts, const ObjectShape& shape,
                                  uint32_t matched, SchemaParts* out) {
+  std::vector<bool> describes(parts.size());
   for (size_t i = 0; i < parts.size(); ++i) {
     bool described = false;
     for (size_t k = 0; k < shape.patterns.size(); ++k) {
@@ -148,11 +154,13 @@ bool SchemaCompiler::other_parts(const SchemaParts& parts, const ObjectShape& sh
       described = true;
     }
     const SchemaValue* others = member(*parts[i].schema, "additionalProperties");
+    describes[i] = described || others != nullptr;
     if (described || others == nullptr) continue;
-    if (is_false(*others)) return false;
     out->push_back({others, parts[i].where + ".additionalProperties"});
   }
-  return true;
+  add_unevaluated(parts, "unevaluatedProperties", describes, out);
+  return std::none_of(out->begin(), out->end(),
+                      [](const SchemaPart& part) { return is_false(*part.schema); });
 }
 
 Expr SchemaCompiler::other_members(const SchemaParts& parts, const ObjectShape& shape, int depth) {

@@ -149,6 +149,52 @@ TEST(GrammarSchema, SchemasThatHoldAtOnceAndOneOfSeveral) {
        {R"({"type": "string", "nullable": true})", {"null", R"("a")"}, {"1"}}});
 }
 
+// unevaluatedProperties and unevaluatedItems see what is applied for the same value, and nothing
+// else.
+TEST(GrammarSchema, MembersAndItemsThatNoAppliedSchemaDescribes) {
+  expect_texts(
+      kSchema,
+      {{R"({"unevaluatedProperties": false})", {"{}"}, {R"({"a":1})"}},
+       {R"({"allOf": [{"properties": {"a": {}}}, {"unevaluatedProperties": false}]})",
+        {"{}"},
+        {R"({"a":1})"}},
+       {R"({"allOf": [{"properties": {"a": {}}}], "properties": {"b": {}},
+           "unevaluatedProperties": false})",
+        {"{}", R"({"b":1,"a":2})"},
+        {R"({"c":1})"}},
+       {R"({"$ref": "#/$defs/x", "properties": {"b": {"type": "null"}},
+           "$defs": {"x": {"unevaluatedProperties": false, "properties": {"a": {}}}}})",
+        {R"({"a":1})", "{}"},
+        {R"({"b":null})"}},
+       {R"({"anyOf": [{"properties": {"k": {"const": 1}, "a": {}}, "required": ["k"]},
+                     {"properties": {"k": {"const": 2}, "b": {}}, "required": ["k"]}],
+           "unevaluatedProperties": {"type": "integer"}})",
+        {R"({"k":1,"a":"x"})", R"({"k":2,"b":"x","z":3})"},
+        {R"({"k":1,"z":"x"})"}},
+       {R"({"properties": {"a": {}}, "unevaluatedProperties": false,
+           "allOf": [{"unevaluatedProperties": true}]})",
+        {R"({"a":1,"z":"x"})"},
+        {"[]"}},
+       {R"({"unevaluatedItems": false})", {"[]"}, {"[1]"}},
+       {R"({"allOf": [{"prefixItems": [{}]}, {"unevaluatedItems": false}]})", {"[]"}, {"[1]"}},
+       {R"({"allOf": [{"prefixItems": [{}]}], "unevaluatedItems": {"type": "null"}})",
+        {"[]", "[1]", "[1,null]"},
+        {"[1,2]"}}});
+}
+
+TEST(GrammarSchema, ReferencesBelongToTheResourceAroundThem) {
+  expect_texts(
+      kSchema,
+      {{R"({"$id": "r", "$ref": "c#x", "$defs": {"a": {"$id": "d", "$anchor": "x", "type": "null"},
+           "b": {"$id": "c", "allOf": [{"$anchor": "x", "type": "string"}]}}})",
+        {R"("a")"},
+        {"null"}},
+       {R"({"properties": {"v": {"$id": "in", "$ref": "#/$defs/t", "$defs": {"t": {"const": 1}}}},
+           "required": ["v"], "$defs": {"t": {"const": 2}}})",
+        {R"({"v":1})"},
+        {R"({"v":2})"}}});
+}
+
 TEST(GrammarSchema, WhatCannotBeEnforcedIsRefusedByItsPlace) {
   EXPECT_EQ(refused_schema(R"({"properties": {"a": {"not": {"type": "null"}}}})"),
             "schema.properties.a.not cannot be enforced while a text is written");

@@ -984,16 +984,16 @@ SHARPI_API sharpi_status sharpi_chat_parse(const sharpi_parse_params *params, co
  *
  *  **JSON Schema** (2020-12, and what earlier drafts wrote otherwise) as texts of one normal form: members in the
  *  order of the schema; members that it does not name only where it asks for them (`additionalProperties`,
- *  `patternProperties`, `propertyNames`, `minProperties`, or an object that names none at all), behind the named
- *  ones; between the parts nothing, one blank, or a line break and up to 40 blanks; numbers of 15 digits before
+ *  `unevaluatedProperties`, `patternProperties`, `propertyNames`, `minProperties`, or an object that names none at
+ *  all), behind the named ones; between the parts nothing, one blank, or a line break and up to 40 blanks; numbers of 15 digits before
  *  and behind the point, more where a bound has more, those with bounds without exponents; strings with a pattern
  *  or a format, and names that are not fixed, without escapes that they could do without. Behind `prefixItems`
- *  there are items only with `items` or `minItems`. Where no type is said, keywords about one type mean it.
+ *  there are items only with `items`, `unevaluatedItems` or `minItems`. Where no type is said, keywords about one type mean it.
  *  Enforced: type (`nullable`, too), enum, const, anyOf, oneOf (of alternatives that are told apart by their type,
  *  by members that they require or fix, or that are scalars), allOf, `$ref` to any place of the document, `$anchor`
  *  and `$id`, properties, required, additionalProperties, patternProperties, propertyNames, minProperties,
- *  maxProperties, items, prefixItems, minItems, maxItems, uniqueItems of up to 12 listed values, minLength,
- *  maxLength, pattern (ECMAScript, with looking ahead), format (date-time, date, time, duration, email, hostname,
+ *  maxProperties, items, prefixItems, minItems, maxItems, uniqueItems of up to 12 listed values,
+ *  unevaluatedProperties, unevaluatedItems, minLength, maxLength, pattern (ECMAScript, with looking ahead), format (date-time, date, time, duration, email, hostname,
  *  ipv4, ipv6, uuid, uri), minimum, maximum, exclusiveMinimum, exclusiveMaximum, multipleOf (whole numbers up to
  *  16777216, 0.1, 0.01, ...). Other formats are annotations. What cannot be enforced while a text is written
  *  (not, if, contains, dependentRequired, uniqueItems of anything else, ...) and keywords that are not known are

@@ -102,7 +102,8 @@ void Admission::check(const HttpRequest& request) const {
   check_site(request);
   if (settings_.api_key.empty()) return;
   const std::string given = request.header("authorization");
-  if (!same_text(bearer_of(given), settings_.api_key)) {
+  const std::string other = request.header("x-api-key");  // as Anthropic's clients say it
+  if (!same_text(bearer_of(given), settings_.api_key) && !same_text(other, settings_.api_key)) {
     throw RequestError(401, "the API key is missing or wrong", "", "invalid_api_key");
   }
 }

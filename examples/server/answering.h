@@ -7,6 +7,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "generation.h"
@@ -42,6 +43,8 @@ class Answering {
   /// The token to be read next.
   int32_t token() const { return token_; }
   uint32_t n_drawn() const { return n_drawn_; }
+  /// The stop string that was found; empty: none.
+  std::string_view stop() const { return stop_.stopped != 0 ? stops_[stop_.which] : ""; }
   /// Passes on what was held back, unless a stop string was found.
   void flush();
   /// The mask of the next draw, where it has one, is there; it is waited for up to `patience`.

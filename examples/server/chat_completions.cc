@@ -8,29 +8,34 @@
 #include "reply.h"
 #include "sampling_request.h"
 #include "sse.h"
-#include "tools.h"
+#include "tool_list.h"
 
 namespace server {
 namespace {
 
 class ChatFormat : public AnswerFormat {
  public:
-  ChatFormat(const Engine& engine, const Tokens& prompt, Expected expected, bool logprobs,
-             bool usage)
+  ChatFormat(const Engine& engine, const Asked& asked, const Expected& expected, bool usage)
       : engine_(engine),
-        reply_(engine, prompt, std::move(expected)),
         id_(new_id("chatcmpl-")),
         created_(std::time(nullptr)),
-        logprobs_(logprobs),
-        usage_(usage) {}
+        logprobs_(asked.generations.front().n_logprobs > 0),
+        usage_(usage) {
+    const std::string before = prompt_end(engine, asked.generations.front().prompt);
+    for (size_t i = 0; i < asked.generations.size(); ++i) choices_.emplace_back(before, expected);
+  }
 
   std::string begin(const Outcome& outcome) override {
     session_ = outcome.session;
-    return event(chunk({{"role", "assistant"}, {"content", ""}}, nullptr, json::array()));
+    std::string out;
+    for (size_t i = 0; i < choices_.size(); ++i) {
+      out += event(chunk(i, {{"role", "assistant"}, {"content", ""}}, nullptr, json::array()));
+    }
+    return out;
   }
 
-  std::string pieces(const std::vector<Piece>& pieces) override {
-    std::string out, text;
+  std::string pieces(size_t choice, const std::vector<Piece>& pieces) override {
+    std::string text;
     json logprobs = json::array();
     for (const Piece& piece : pieces) {
       text += piece.text;
@@ -38,52 +43,65 @@ class ChatFormat : public AnswerFormat {
         logprobs.push_back(logprob_json(engine_, piece.logprobs));
       }
     }
-    all_logprobs_.insert(all_logprobs_.end(), logprobs.begin(), logprobs.end());
-    return deltas(reply_.push(text), std::move(logprobs));
+    Choice& c = choices_[choice];
+    c.logprobs.insert(c.logprobs.end(), logprobs.begin(), logprobs.end());
+    return deltas(choice, c.reply.push(text), logprobs);
   }
 
-  std::string end(const Outcome& outcome) override {
-    if (outcome.finish == Finish::kFailed) {
-      return event(error_json(outcome.http_status, outcome.error));
-    }
-    std::string out = deltas(reply_.finish(), json::array());
-    json last =
-        chunk(json::object(), finish_reason(outcome, !reply_.calls().empty()), json::array());
-    out += event(last);
-    if (usage_) {
-      json usage = chunk(json::object(), nullptr, json::array());
-      usage["choices"] = json::array();
-      usage["usage"] = usage_json(outcome.usage);
-      out += event(usage);
-    }
-    return out + kDone;
+  std::string end(size_t choice, const Outcome& outcome) override {
+    Choice& c = choices_[choice];
+    const std::string out = deltas(choice, c.reply.finish(), json::array());
+    c.finish = finish_reason(outcome, !c.reply.calls().empty());
+    return out + event(chunk(choice, json::object(), c.finish, json::array()));
   }
 
-  json whole(const Outcome& outcome) override {
-    json message = {{"role", "assistant"}, {"content", reply_.content()}, {"refusal", nullptr}};
-    if (!reply_.reasoning().empty()) message["reasoning_content"] = reply_.reasoning();
-    if (!reply_.calls().empty()) {
-      message["tool_calls"] = json::array();
-      for (const ToolCall& call : reply_.calls()) message["tool_calls"].push_back(call_json(call));
-      if (reply_.content().empty()) message["content"] = nullptr;
-    }
-    json choice = {{"index", 0},
-                   {"message", message},
-                   {"finish_reason", finish_reason(outcome, !reply_.calls().empty())},
-                   {"logprobs", nullptr}};
-    if (logprobs_) choice["logprobs"] = {{"content", all_logprobs_}, {"refusal", nullptr}};
+  std::string finish(const Usage& usage) override {
+    if (!usage_) return kDone;
+    json last = chunk(0, json::object(), nullptr, json::array());
+    last["choices"] = json::array();
+    last["usage"] = usage_json(usage);
+    return event(last) + kDone;
+  }
+
+  json whole(const Usage& usage) override {
+    json choices = json::array();
+    for (size_t i = 0; i < choices_.size(); ++i) choices.push_back(choice_json(i));
     return {{"id", id_},
             {"object", "chat.completion"},
             {"created", created_},
             {"model", engine_.name()},
-            {"choices", json::array({choice})},
-            {"usage", usage_json(outcome.usage)},
-            {"sharpi_session", outcome.session}};
+            {"choices", choices},
+            {"usage", usage_json(usage)},
+            {"sharpi_session", session_}};
   }
 
  private:
-  json chunk(const json& delta, const json& finish, const json& logprobs) const {
-    json choice = {{"index", 0}, {"delta", delta}, {"finish_reason", finish}};
+  struct Choice {
+    Choice(std::string prompt_end, Expected expected)
+        : reply(std::move(prompt_end), std::move(expected)) {}
+    Reply reply;
+    json logprobs = json::array();
+    const char* finish = "stop";
+  };
+
+  json choice_json(size_t index) const {
+    const Choice& c = choices_[index];
+    const Reply& reply = c.reply;
+    json message = {{"role", "assistant"}, {"content", reply.content()}, {"refusal", nullptr}};
+    if (!reply.reasoning().empty()) message["reasoning_content"] = reply.reasoning();
+    if (!reply.calls().empty()) {
+      message["tool_calls"] = json::array();
+      for (const ToolCall& call : reply.calls()) message["tool_calls"].push_back(call_json(call));
+      if (reply.content().empty()) message["content"] = nullptr;
+    }
+    json out = {
+        {"index", index}, {"message", message}, {"finish_reason", c.finish}, {"logprobs", nullptr}};
+    if (logprobs_) out["logprobs"] = {{"content", c.logprobs}, {"refusal", nullptr}};
+    return out;
+  }
+
+  json chunk(size_t index, const json& delta, const json& finish, const json& logprobs) const {
+    json choice = {{"index", index}, {"delta", delta}, {"finish_reason", finish}};
     choice["logprobs"] = nullptr;
     if (!logprobs.empty()) choice["logprobs"] = {{"content", logprobs}, {"refusal", nullptr}};
     json out = {{"id", id_},
@@ -102,27 +120,26 @@ class ChatFormat : public AnswerFormat {
             {"function", {{"name", call.name}, {"arguments", call.arguments}}}};
   }
 
-  std::string deltas(const Delta& delta, json logprobs) {
-    std::string out;
+  std::string deltas(size_t choice, const Delta& delta, const json& logprobs) const {
     json parts = json::object();
     if (!delta.reasoning.empty()) parts["reasoning_content"] = delta.reasoning;
     if (!delta.content.empty()) parts["content"] = delta.content;
+    const size_t n_calls = choices_[choice].reply.calls().size();
     for (size_t i = 0; i < delta.calls.size(); ++i) {
       json call = call_json(delta.calls[i]);
-      call["index"] = reply_.calls().size() - delta.calls.size() + i;
+      call["index"] = n_calls - delta.calls.size() + i;
       parts["tool_calls"].push_back(std::move(call));
     }
-    if (!parts.empty() || !logprobs.empty()) out = event(chunk(parts, nullptr, logprobs));
-    return out;
+    if (parts.empty() && logprobs.empty()) return "";
+    return event(chunk(choice, parts, nullptr, logprobs));
   }
 
   const Engine& engine_;
-  Reply reply_;
   const std::string id_;
   const std::time_t created_;
   const bool logprobs_, usage_;
+  std::vector<Choice> choices_;
   std::string session_;
-  json all_logprobs_ = json::array();
 };
 
 void read_logprobs(Fields& f, Generation* g) {
@@ -136,24 +153,28 @@ void read_logprobs(Fields& f, Generation* g) {
 
 Asked read_chat(const json& body, const Engine& engine, const Settings& settings) {
   Asked out;
-  Generation& g = out.generation;
+  Generation g;
   Fields f(body, "");
   out.stream = read_common(f, engine, settings, {"max_completion_tokens", "max_tokens"}, &g);
+  const size_t n = read_n(f, settings);
   Conversational chat;
   chat.messages = read_messages(f.need("messages"));
   chat.now = static_cast<uint64_t>(std::time(nullptr));
   read_thinking(f, "reasoning_effort", f.text("reasoning_effort"), &chat);
   read_logprobs(f, &g);
-  const Tools tools = read_tools(f, false);
+  const ToolList list = ToolList::of_chat(f);
+  const Tools tools = list.read();
   chat.tools = tools.for_template;
   const TextFormat format = read_text_format(f.find("response_format"), "response_format", false);
   const bool usage = read_stream_options(f, out.stream);
   f.only("modalities", json::array({"text"}), "only text is written");
   f.finish();
-  ask_chat(engine, chat, tools, format, &g);
-  Expected expected{tools.for_template, format.kind != SHARPI_GRAMMAR_ANY};
-  out.format =
-      std::make_unique<ChatFormat>(engine, g.prompt, std::move(expected), g.n_logprobs > 0, usage);
+  out.left_out = f.left_out();
+  list.with_places([&] { ask_chat(engine, chat, tools, format, &g); });
+  add_choices(
+      g, n, [&] { return make_constraint(engine, g.prompt, tools, format); }, &out);
+  const Expected expected{tools.for_template, format.kind != SHARPI_GRAMMAR_ANY};
+  out.format = std::make_unique<ChatFormat>(engine, out, expected, usage);
   return out;
 }
 

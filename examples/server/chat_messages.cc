@@ -123,10 +123,14 @@ void check_size(const Engine& engine, const Conversational& chat) {
   uint64_t bytes = 0;
   for (const Message& m : chat.messages) bytes += m.content ? m.content->size() : 0;
   if (bytes < engine.n_ctx() || engine.fewest_tokens(bytes) < engine.n_ctx()) return;
-  check_bytes(engine,
-              with_messages(chat, chat.messages.size(), 0,
-                            [&](const auto& p) { return engine.chat_bytes(p); }),
-              chat.param);
+  uint64_t written = 0;
+  try {
+    written = with_messages(chat, chat.messages.size(), 0,
+                            [&](const auto& p) { return engine.chat_bytes(p); });
+  } catch (const LibraryError&) {
+    return;  // said when it is rendered
+  }
+  check_bytes(engine, written, chat.param);
 }
 
 // Adds what a shorter rendering has in common with the prompt. Templates may refuse a part of a
@@ -157,7 +161,7 @@ std::string read_content(const json& content, const std::string& where,
     }
     part.need("text");
     out += part.text("text").value();
-    part.ignore({"annotations", "logprobs"});
+    part.ignore({"annotations", "logprobs", "cache_control", "citations"});
     part.finish();
   }
   return out;
@@ -192,16 +196,23 @@ void read_thinking(Fields& f, const char* effort_name, const std::optional<std::
   if (!variables.empty()) chat->variables = dump(variables);
 }
 
-void ask_chat(const Engine& engine, const Conversational& chat, const Tools& tools,
-              const TextFormat& format, Generation* out) {
-  Tokens& prompt = out->prompt;
+Tokens chat_prompt(const Engine& engine, const Conversational& chat) {
   try {
-    check_size(engine, chat);
-    prompt = rendered(engine, chat, chat.messages.size(), 0);
+    Tokens out = rendered(engine, chat, chat.messages.size(), 0);
+    const Tokens opening = chat.opening.empty() ? Tokens() : engine.tokenize(chat.opening, 0);
+    out.insert(out.end(), opening.begin(), opening.end());
+    return out;
   } catch (const LibraryError& e) {
     if (e.status() == SHARPI_E_OUT_OF_MEMORY || e.status() == SHARPI_E_INTERNAL) throw;
     throw RequestError(400, e.what(), chat.param);
   }
+}
+
+void ask_chat(const Engine& engine, const Conversational& chat, const Tools& tools,
+              const TextFormat& format, Generation* out) {
+  check_size(engine, chat);
+  Tokens& prompt = out->prompt;
+  prompt = chat_prompt(engine, chat);
   if (engine.info().is_hybrid != 0 && engine.plan().n_checkpoints != 0) {
     size_t n_system = 0;
     while (n_system < chat.messages.size() && chat.messages[n_system].role == "system") ++n_system;

@@ -25,6 +25,7 @@ struct Conversational {
   uint32_t flags = 0;              // SHARPI_CHAT_*
   uint64_t now = 0;                // one time for all renderings of the request
   const char* param = "messages";  // the field that the messages come from
+  std::string opening;             // the answer goes on from this text; empty: it begins
 };
 
 /// The messages of a chat completion. Throws RequestError.
@@ -36,6 +37,9 @@ std::string read_content(const json& content, const std::string& where,
 /// How much a model may think: `effort`, from the field of that name, and chat_template_kwargs.
 void read_thinking(Fields& fields, const char* effort_name,
                    const std::optional<std::string>& effort, Conversational* chat);
+/// The conversation as tokens, with the opening of the answer. Throws RequestError where the
+/// template refuses.
+Tokens chat_prompt(const Engine& engine, const Conversational& chat);
 /// The whole conversation as tokens with the opening of the answer, the lengths that other prompts
 /// will share with it, and what the answer has to keep to. Throws RequestError where the template
 /// refuses, or nothing is left for an answer.

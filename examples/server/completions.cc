@@ -11,57 +11,83 @@
 namespace server {
 namespace {
 
+constexpr size_t kMaxPrompts = 256;  // of a request
+
 class CompletionFormat : public AnswerFormat {
  public:
-  CompletionFormat(const Engine& engine, bool logprobs, bool usage)
+  /// @param echoes the texts of the prompts, which come before their answers; empty: they do not.
+  CompletionFormat(const Engine& engine, const Asked& asked, std::vector<std::string> echoes,
+                   bool usage)
       : engine_(engine),
         id_(new_id("cmpl-")),
         created_(std::time(nullptr)),
-        logprobs_(logprobs),
-        usage_(usage) {}
+        logprobs_(asked.generations.front().n_logprobs > 0),
+        usage_(usage),
+        choices_(asked.generations.size()) {
+    for (size_t i = 0; i < choices_.size() && !echoes.empty(); ++i) {
+      choices_[i].text = echoes[i / asked.per_prompt];
+    }
+  }
 
   std::string begin(const Outcome& outcome) override {
     session_ = outcome.session;
-    return "";
+    std::string out;
+    for (size_t i = 0; i < choices_.size(); ++i) {
+      if (!choices_[i].text.empty()) out += event(body(one(i, choices_[i].text, nullptr, json())));
+    }
+    return out;
   }
 
-  std::string pieces(const std::vector<Piece>& pieces) override {
+  std::string pieces(size_t choice, const std::vector<Piece>& pieces) override {
+    Choice& c = choices_[choice];
     std::string text;
     json lists = no_logprobs();
     for (const Piece& piece : pieces) {
       if (logprobs_ && piece.token >= 0) {
-        add(piece, offset_, &lists);
-        add(piece, offset_, &all_logprobs_);
+        add(piece, c.offset, &lists);
+        add(piece, c.offset, &c.logprobs);
       }
-      offset_ += piece.n_characters;
+      c.offset += piece.n_characters;
       text += piece.text;
     }
-    text_ += text;
+    c.text += text;
     if (text.empty() && lists["tokens"].empty()) return "";
-    return event(body(text, nullptr, logprobs_ ? lists : json()));
+    return event(body(one(choice, text, nullptr, logprobs_ ? lists : json())));
   }
 
-  std::string end(const Outcome& outcome) override {
-    if (outcome.finish == Finish::kFailed) {
-      return event(error_json(outcome.http_status, outcome.error));
-    }
-    std::string out = event(body("", finish_reason(outcome, false), json()));
-    if (usage_) {
-      json usage = body("", nullptr, json());
-      usage["choices"] = json::array();
-      usage["usage"] = usage_json(outcome.usage);
-      out += event(usage);
-    }
-    return out + kDone;
+  std::string end(size_t choice, const Outcome& outcome) override {
+    choices_[choice].finish = finish_reason(outcome, false);
+    return event(body(one(choice, "", choices_[choice].finish, json())));
   }
 
-  json whole(const Outcome& outcome) override {
-    json out = body(text_, finish_reason(outcome, false), logprobs_ ? all_logprobs_ : json());
-    out["usage"] = usage_json(outcome.usage);
+  std::string finish(const Usage& usage) override {
+    if (!usage_) return kDone;
+    json last = body(json());
+    last["choices"] = json::array();
+    last["usage"] = usage_json(usage);
+    return event(last) + kDone;
+  }
+
+  json whole(const Usage& usage) override {
+    json choices = json::array();
+    for (size_t i = 0; i < choices_.size(); ++i) {
+      const Choice& c = choices_[i];
+      choices.push_back(one(i, c.text, c.finish, logprobs_ ? c.logprobs : json()));
+    }
+    json out = body(json());
+    out["choices"] = std::move(choices);
+    out["usage"] = usage_json(usage);
     return out;
   }
 
  private:
+  struct Choice {
+    std::string text;
+    size_t offset = 0;  // in characters of all text that was drawn, before stop strings are cut off
+    json logprobs = no_logprobs();
+    const char* finish = "stop";
+  };
+
   static json no_logprobs() {
     return {{"tokens", json::array()},
             {"token_logprobs", json::array()},
@@ -81,46 +107,61 @@ class CompletionFormat : public AnswerFormat {
     (*lists)["text_offset"].push_back(offset);
   }
 
-  json body(const std::string& text, const json& finish, const json& logprobs) const {
-    return {
-        {"id", id_},
-        {"object", "text_completion"},
-        {"created", created_},
-        {"model", engine_.name()},
-        {"choices",
-         json::array({json{
-             {"index", 0}, {"text", text}, {"finish_reason", finish}, {"logprobs", logprobs}}})},
-        {"sharpi_session", session_}};
+  static json one(size_t index, const std::string& text, const json& finish, const json& logprobs) {
+    return {{"index", index}, {"text", text}, {"finish_reason", finish}, {"logprobs", logprobs}};
+  }
+
+  json body(const json& choice) const {
+    return {{"id", id_},
+            {"object", "text_completion"},
+            {"created", created_},
+            {"model", engine_.name()},
+            {"choices", json::array({choice})},
+            {"sharpi_session", session_}};
   }
 
   const Engine& engine_;
   const std::string id_;
   const std::time_t created_;
   const bool logprobs_, usage_;
-  std::string session_, text_;
-  size_t offset_ = 0;  // in characters of all text that was drawn, before stop strings are cut off
-  json all_logprobs_ = no_logprobs();
+  std::vector<Choice> choices_;
+  std::string session_;
 };
 
-// A text, a list of one text, or token ids.
-Tokens read_prompt(Fields& f, const Engine& engine) {
-  const json* prompt = &f.need("prompt");
-  if (prompt->is_array() && prompt->size() == 1 && !(*prompt)[0].is_number()) {
-    prompt = &(*prompt)[0];
-  }
-  if (prompt->is_string()) {
-    check_bytes(engine, prompt->get_ref<const std::string&>().size(), "prompt");
-    return engine.tokenize(prompt->get<std::string>(),
+// Token ids, or a text.
+Tokens read_prompt(Fields& f, const std::string& where, const json& prompt, const Engine& engine) {
+  if (prompt.is_string()) {
+    check_bytes(engine, prompt.get_ref<const std::string&>().size(), "prompt");
+    return engine.tokenize(prompt.get<std::string>(),
                            SHARPI_TOKENIZE_ADD_SPECIAL | SHARPI_TOKENIZE_PARSE_SPECIAL);
   }
   Tokens out;
-  for (const json& token : prompt->is_array() ? *prompt : json::array()) {
+  for (const json& token : prompt.is_array() ? prompt : json::array()) {
     const bool fits = token.is_number_unsigned() && token.get<uint64_t>() < engine.info().n_vocab;
-    if (!fits)
-      f.refuse("prompt", "has something that is no token of the model; one text a request");
+    if (!fits) f.refuse(where.c_str(), "has something that is no token of the model");
     out.push_back(token.get<int32_t>());
   }
-  if (out.empty()) f.refuse("prompt", "is not a text or a list of token ids");
+  if (out.empty()) f.refuse(where.c_str(), "is not a text or a list of token ids");
+  return out;
+}
+
+// One prompt, or a list of them.
+std::vector<Tokens> read_prompts(Fields& f, const Engine& engine, std::vector<std::string>* texts) {
+  const json& given = f.need("prompt");
+  const bool is_list = given.is_array() && !given.empty() && !given[0].is_number();
+  if (is_list && given.size() > kMaxPrompts) {
+    f.refuse("prompt", "has more than " + std::to_string(kMaxPrompts) + " prompts");
+  }
+  std::vector<Tokens> out;
+  for (size_t i = 0; i < (is_list ? given.size() : 1); ++i) {
+    const std::string where = is_list ? "prompt[" + std::to_string(i) + "]" : "prompt";
+    const json& prompt = is_list ? given[i] : given;
+    out.push_back(read_prompt(f, where, prompt, engine));
+    check_length(engine, out.back(), "prompt");
+    texts->push_back(prompt.is_string() ? prompt.get<std::string>()
+                                        : engine.text_of(out.back().data(), out.back().size(),
+                                                         SHARPI_DETOKENIZE_SPECIAL));
+  }
   return out;
 }
 
@@ -129,30 +170,38 @@ Tokens read_prompt(Fields& f, const Engine& engine) {
 bool read_stream_options(Fields& f, bool stream) {
   const json* options = f.find("stream_options");
   if (options == nullptr) return false;
-  if (!stream) f.refuse("stream_options", "is for streams");
   Fields inner(*options, "stream_options");
   const bool usage = inner.boolean("include_usage").value_or(false);
-  inner.ignore({"include_obfuscation"});
+  inner.leave_out({"include_obfuscation"});
   inner.finish();
+  if (!stream) f.note_left_out("stream_options");  // a whole answer has its usage anyway
+  for (const std::string& name : inner.left_out()) f.note_left_out(name);
   return usage;
 }
 
 Asked read_completion(const json& body, const Engine& engine, const Settings& settings) {
   Asked out;
-  Generation& g = out.generation;
+  Generation g;
   Fields f(body, "");
   // OpenAI's default of 16 tokens surprises most who leave the limit out; here it is the server's.
   out.stream = read_common(f, engine, settings, {"max_tokens"}, &g);
+  const size_t n = read_n(f, settings);
   const auto top = f.integer("logprobs", 0, 20);
   if (top) g.n_logprobs = static_cast<uint32_t>(1 + *top);
   const bool usage = read_stream_options(f, out.stream);
-  f.only("best_of", 1, "one answer a request");
-  f.only("echo", false, "the prompt is not repeated");
+  const bool echo = f.boolean("echo").value_or(false);
+  if (echo && top) f.refuse("echo", "has no logprobs: they are of what is written");
+  f.only("best_of", n, "all answers are returned");
   f.only("suffix", "", "nothing is filled in");
-  g.prompt = read_prompt(f, engine);
+  std::vector<std::string> texts;
+  for (Tokens& prompt : read_prompts(f, engine, &texts)) {
+    g.prompt = std::move(prompt);
+    add_choices(g, n, {}, &out);
+  }
   f.finish();
-  check_length(engine, g.prompt, "prompt");
-  out.format = std::make_unique<CompletionFormat>(engine, g.n_logprobs > 0, usage);
+  out.left_out = f.left_out();
+  if (!echo) texts.clear();
+  out.format = std::make_unique<CompletionFormat>(engine, out, std::move(texts), usage);
   return out;
 }
 

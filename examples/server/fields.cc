@@ -92,6 +92,12 @@ void Fields::ignore(std::initializer_list<const char*> names) {
   known_.insert(names.begin(), names.end());
 }
 
+void Fields::leave_out(std::initializer_list<const char*> names) {
+  for (const char* name : names) {
+    if (find(name) != nullptr) note_left_out(path(name));
+  }
+}
+
 void Fields::only(const char* name, const json& harmless, const char* why) {
   const json* value = find(name);
   if (value != nullptr && *value != harmless) {

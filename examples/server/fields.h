@@ -10,6 +10,7 @@
 #include <set>
 #include <stdexcept>
 #include <string>
+#include <vector>
 
 namespace server {
 
@@ -53,6 +54,11 @@ class Fields {
   json object_in_text(const char* name);
   /// These do not change the answer: they are allowed, whatever they hold.
   void ignore(std::initializer_list<const char*> names);
+  /// The same, and the client is told of those that are there.
+  void leave_out(std::initializer_list<const char*> names);
+  /// A part of the request that was read and changes nothing, by its path.
+  void note_left_out(std::string path) { left_out_.push_back(std::move(path)); }
+  const std::vector<std::string>& left_out() const { return left_out_; }
   /// The one value that changes nothing is allowed; any other is refused by name.
   void only(const char* name, const json& harmless, const char* why);
   /// Refuses what was not asked for.
@@ -64,6 +70,7 @@ class Fields {
   const json& object_;
   const std::string where_;
   std::set<std::string> known_;
+  std::vector<std::string> left_out_;
 };
 
 }  // namespace server

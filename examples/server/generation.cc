@@ -37,6 +37,11 @@ Outcome Job::outcome() const {
   return outcome_;
 }
 
+Progress Job::progress() const {
+  const std::lock_guard lock(mutex_);
+  return {n_read_, static_cast<uint32_t>(generation_.prompt.size()), outcome_.usage.cached_tokens};
+}
+
 void Job::give_place() {
   const std::lock_guard lock(mutex_);
   placed_ = true;
@@ -48,6 +53,7 @@ void Job::begin(const std::string& session, uint32_t cached_tokens) {
   outcome_.session = session;
   outcome_.usage.prompt_tokens = static_cast<uint32_t>(generation_.prompt.size());
   outcome_.usage.cached_tokens = cached_tokens;
+  n_read_ = cached_tokens;
   changed_.notify_all();
 }
 
@@ -76,12 +82,17 @@ void Job::push(Piece piece) {
   changed_.notify_all();
 }
 
-void Job::finish(Finish finish, uint32_t completion_tokens) {
+void Job::finish(Finish finish, uint32_t completion_tokens, std::string_view stop) {
   const std::lock_guard lock(mutex_);
   if (finished_) return;
   finished_ = true;
   outcome_.finish = finish;
   outcome_.usage.completion_tokens = completion_tokens;
+  try {
+    outcome_.stop = stop;
+  } catch (const std::bad_alloc&) {  // its end is said all the same
+    outcome_.stop.clear();
+  }
   changed_.notify_all();
 }
 

@@ -4,6 +4,7 @@
 // Thread rule: a Job is used by both; what the one and the other may call is said at each method.
 #pragma once
 
+#include <atomic>
 #include <chrono>
 #include <condition_variable>
 #include <cstdint>
@@ -67,6 +68,12 @@ struct Outcome {
   std::string error;      // its sentence
   Usage usage;
   std::string session;  // its id
+  std::string stop;     // the stop string that ended it; empty: none did
+};
+
+/// How far a prompt is read, in tokens.
+struct Progress {
+  uint32_t read = 0, of = 0, held = 0;  // held: by the session before
 };
 
 class Job {
@@ -88,6 +95,8 @@ class Job {
   void cancel();
   /// Connection: final once take() was false.
   Outcome outcome() const;
+  /// Any: of the prompt.
+  Progress progress() const;
 
   /// Any: there is a place for it, so it is only waiting for the compute thread.
   void give_place();
@@ -99,7 +108,10 @@ class Job {
   /// Compute: it was cancelled, or nobody is there any more.
   bool abandoned();
   void push(Piece piece);
-  void finish(Finish finish, uint32_t completion_tokens);
+  /// Compute: tokens of the prompt that are read now.
+  void set_read(uint32_t n_tokens) { n_read_ = n_tokens; }
+  /// @param stop the stop string that was found; empty: none.
+  void finish(Finish finish, uint32_t completion_tokens, std::string_view stop = {});
   void fail(int http_status, std::string_view sentence);
 
   const Clock::time_point asked_at = Clock::now();
@@ -112,6 +124,7 @@ class Job {
   Outcome outcome_;
   bool placed_ = false, begun_ = false, finished_ = false, cancelled_ = false;
   sharpi_session* computing_ = nullptr;
+  std::atomic<uint32_t> n_read_{0};
   std::function<bool()> gone_;
 };
 

@@ -3,12 +3,15 @@
 
 #include <malloc.h>
 
+#include <algorithm>
 #include <new>
 #include <stdexcept>
 #include <utility>
 
 #include "answer_format.h"
+#include "delivery.h"
 #include "json_document.h"
+#include "messages_format.h"
 #include "sse.h"
 
 namespace server {
@@ -17,6 +20,9 @@ namespace {
 // How often a thread that waits for a place, or while a prompt is read, looks whether its client is
 // still there. Between two steps the thread that computes looks itself.
 constexpr std::chrono::milliseconds kLook{25};
+// A stream that has said nothing for so long, as a prompt is read, says how far it is: who waits
+// sees that it goes on, and proxies keep the connection.
+constexpr std::chrono::milliseconds kSilence{1000};
 // Requests that took more of the allocator's memory than this have it given back to the system.
 constexpr uint64_t kWorthTrimming = 4u << 20;
 
@@ -28,22 +34,18 @@ void give_back(MemoryBudget::Share& share) {
 #endif
 }
 
+// Fields that were taken and change nothing, by name, so that nobody thinks that they did.
+void say_left_out(const std::vector<std::string>& fields, HttpResponse* response) {
+  constexpr size_t kMost = 32;
+  std::string text;
+  for (size_t i = 0; i < std::min(fields.size(), kMost); ++i) {
+    text += (i == 0 ? "" : ", ") + fields[i];
+  }
+  if (fields.size() > kMost) text += ", and " + std::to_string(fields.size() - kMost) + " more";
+  if (!text.empty()) response->headers.emplace_back("Sharpi-Ignored", text);
+}
+
 }  // namespace
-
-// An answer on its way; when nobody holds it any more, the answer is not wanted any more.
-struct Delivery {
-  Delivery(Scheduler& scheduler, Asked& asked, const Exchange& exchange)
-      : peer(exchange),
-        format(std::move(asked.format)),
-        job(scheduler.submit(std::move(asked.generation), [this] { return peer.gone(); })) {}
-  ~Delivery() { job->cancel(); }  // from here on nobody looks at the peer
-  Delivery(const Delivery&) = delete;
-  Delivery& operator=(const Delivery&) = delete;
-
-  const Exchange& peer;
-  std::unique_ptr<AnswerFormat> format;
-  const std::shared_ptr<Job> job;
-};
 
 HttpServer::HttpServer(const Engine& engine, const Settings& settings)
     : engine_(engine),
@@ -116,7 +118,7 @@ std::optional<HttpResponse> HttpServer::judge(const HttpRequest& request) {
   } catch (const std::bad_alloc&) {
     throw;
   } catch (...) {
-    HttpResponse response = failure();
+    HttpResponse response = failure(request);
     let_read(request, &response);
     return response;
   }
@@ -138,45 +140,49 @@ void HttpServer::serve(Exchange& exchange) {
       exchange.end_stream();
       return;
     }
-    exchange.response = failure();
+    exchange.response = failure(exchange.request);
   }
   if (!exchange.is_stream()) let_read(exchange.request, &exchange.response);
 }
 
 HttpResponse HttpServer::refusal(const HttpRequest& request, int status,
                                  const std::string& sentence) const {
-  HttpResponse response = refused(status, error_json(status, sentence));
+  HttpResponse response = refused(request, RequestError(status, sentence));
   let_read(request, &response);
   return response;
 }
 
-HttpResponse HttpServer::refused(int status, const json& body) const {
+// Clients of Anthropic's route read errors in a form of their own.
+HttpResponse HttpServer::refused(const HttpRequest& request, const RequestError& e) const {
+  const int status = e.status();
+  const bool is_messages = request.path.starts_with("/v1/messages");
   HttpResponse response;
   response.status = status;
   response.type = "application/json";
-  response.body = dump(body);
+  response.body = dump(is_messages ? messages_error_json(status, e.what())
+                                   : error_json(status, e.what(), e.param(), e.code()));
   if (status == 429 || status == 503) response.headers.emplace_back("Retry-After", "1");
   if (status == 401) response.headers.emplace_back("WWW-Authenticate", "Bearer");
   return response;
 }
 
 // The failure of any handler, as JSON with the status that fits.
-HttpResponse HttpServer::failure() const {
+HttpResponse HttpServer::failure(const HttpRequest& request) const {
   try {
     throw;
   } catch (const RequestError& e) {
-    return refused(e.status(), error_json(e.status(), e.what(), e.param(), e.code()));
+    return refused(request, e);
   } catch (const Busy& e) {
-    return refused(429, error_json(429, e.what()));
+    return refused(request, RequestError(429, e.what()));
   } catch (const LibraryError& e) {
     const bool theirs = e.status() == SHARPI_E_INVALID_ARGUMENT || e.status() == SHARPI_E_STATE ||
                         e.status() == SHARPI_E_UNSUPPORTED;
     const int status = theirs ? 400 : is_short_of_memory(e.status()) ? 503 : 500;
-    return refused(status, error_json(status, e.what(), "", sharpi_status_name(e.status())));
+    return refused(request, RequestError(status, e.what(), "", sharpi_status_name(e.status())));
   } catch (const std::bad_alloc&) {
-    return refused(503, error_json(503, "memory is short"));
+    return refused(request, RequestError(503, "memory is short"));
   } catch (const std::exception& e) {
-    return refused(500, error_json(500, e.what()));
+    return refused(request, RequestError(500, e.what()));
   }
 }
 
@@ -185,7 +191,9 @@ void HttpServer::let_read(const HttpRequest& request, HttpResponse* response) co
   if (settings_.allow_origin.empty()) return;
   response->headers.emplace_back("Vary", "Origin");
   const std::string origin = admission_.named_origin(request);
-  if (!origin.empty()) response->headers.emplace_back("Access-Control-Allow-Origin", origin);
+  if (origin.empty()) return;
+  response->headers.emplace_back("Access-Control-Allow-Origin", origin);
+  response->headers.emplace_back("Access-Control-Expose-Headers", "Sharpi-Ignored, Retry-After");
 }
 
 // A browser asks whether such a page may send what it wants to send.
@@ -206,9 +214,9 @@ HttpResponse HttpServer::preflight(const HttpRequest& request) const {
 }
 
 // Waits no longer for an answer that nobody will get.
-bool HttpServer::given_up(const Delivery& delivery) const {
+bool HttpServer::given_up(const Exchange& exchange) const {
   if (stopping_) throw RequestError(503, "the server ends");
-  return delivery.peer.gone();
+  return exchange.gone();
 }
 
 void HttpServer::answer(Exchange& exchange, JsonDocument body, Read read) {
@@ -216,30 +224,21 @@ void HttpServer::answer(Exchange& exchange, JsonDocument body, Read read) {
   body.clear();
   exchange.request.body = {};
   give_back(exchange.share());
-  Delivery delivery(scheduler_, asked, exchange);
-  Job& job = *delivery.job;
-  const auto late = Clock::now() + std::chrono::seconds(settings_.queue_timeout);
-  while (!job.wait_begun(kLook)) {
-    if (given_up(delivery)) return;
-    if (Clock::now() >= late && job.expire()) {
-      metrics_.refused_late++;
-      throw RequestError(
-          503, "no place became free in " + std::to_string(settings_.queue_timeout) + " seconds");
-    }
+  say_left_out(asked.left_out, &exchange.response);
+  Delivery delivery(scheduler_, settings_, metrics_, asked, exchange);
+  while (!delivery.wait_begun(kLook)) {
+    if (given_up(exchange)) return;
   }
-  if (asked.stream && job.outcome().finish != Finish::kFailed) return stream(delivery, exchange);
-  std::vector<Piece> pieces;
-  delivery.format->begin(job.outcome());
-  while (job.take(&pieces, kLook)) {
-    if (given_up(delivery)) return;
-    delivery.format->pieces(pieces);
+  if (asked.stream) return stream(delivery, exchange);
+  std::string events = delivery.begin();  // nobody hears them
+  while (delivery.step(kLook, &events)) {
+    if (given_up(exchange)) return;
+    events.clear();
   }
-  const Outcome outcome = job.outcome();
-  if (outcome.finish == Finish::kCancelled) return;
-  if (outcome.finish == Finish::kFailed) throw RequestError(outcome.http_status, outcome.error);
-  delivery.format->end(outcome);
+  if (delivery.cancelled()) return;
+  delivery.finish();
   exchange.response.type = "application/json";
-  exchange.response.body = dump(delivery.format->whole(outcome));
+  exchange.response.body = dump(delivery.whole());
 }
 
 // Text that came together goes in one chunk.
@@ -248,14 +247,21 @@ void HttpServer::stream(Delivery& delivery, Exchange& exchange) {
   exchange.response.headers.emplace_back("Cache-Control", "no-cache");
   let_read(exchange.request, &exchange.response);
   if (!exchange.begin_stream()) return;
-  Job& job = *delivery.job;
-  std::vector<Piece> pieces;
-  std::string out = delivery.format->begin(job.outcome());
-  for (bool more = true; more; out.clear()) {
-    more = job.take(&pieces, out.empty() ? kLook : std::chrono::milliseconds(0));
-    if (exchange.gone()) return;
-    out += more ? delivery.format->pieces(pieces) : delivery.format->end(job.outcome());
-    if (!exchange.write(out)) return;
+  std::string out = delivery.begin();
+  auto said = Clock::now();
+  try {
+    for (bool more = true; more;) {
+      more = delivery.step(out.empty() ? kLook : std::chrono::milliseconds(0), &out);
+      if (exchange.gone() || delivery.cancelled()) return;
+      if (!more) out += delivery.finish();
+      if (out.empty() && Clock::now() - said >= kSilence) out = delivery.waiting();
+      if (out.empty()) continue;
+      if (!exchange.write(out)) return;
+      out.clear();
+      said = Clock::now();
+    }
+  } catch (const RequestError& e) {
+    exchange.write(out + delivery.failed(e.status(), e.what()));
   }
   exchange.end_stream();
 }

@@ -20,7 +20,7 @@
 namespace server {
 
 struct Asked;
-struct Delivery;
+class Delivery;
 class JsonDocument;
 
 class HttpServer : private HttpHandler {
@@ -69,10 +69,10 @@ class HttpServer : private HttpHandler {
   void add_page();
   HttpResponse preflight(const HttpRequest& request) const;
   void answer(Exchange& exchange, JsonDocument body, Read read);
-  bool given_up(const Delivery& delivery) const;
+  bool given_up(const Exchange& exchange) const;
   void stream(Delivery& delivery, Exchange& exchange);
-  HttpResponse refused(int status, const json& body) const;
-  HttpResponse failure() const;
+  HttpResponse refused(const HttpRequest& request, const RequestError& error) const;
+  HttpResponse failure(const HttpRequest& request) const;
   void let_read(const HttpRequest& request, HttpResponse* response) const;
 
   const Engine& engine_;

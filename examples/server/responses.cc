@@ -144,30 +144,31 @@ std::string ResponsesFormat::take(const Delta& delta) {
   return out;
 }
 
-std::string ResponsesFormat::pieces(const std::vector<Piece>& pieces) {
+std::string ResponsesFormat::pieces(size_t, const std::vector<Piece>& pieces) {
   std::string text;
   for (const Piece& piece : pieces) text += piece.text;
   return take(reply_.push(text));
 }
 
-std::string ResponsesFormat::end(const Outcome& outcome) {
-  if (outcome.finish == Finish::kFailed) {
-    json failed = response("failed");
-    failed["error"] = {{"code", "server_error"}, {"message", outcome.error}};
-    return say("response.failed", {{"response", failed}});
-  }
+std::string ResponsesFormat::end(size_t, const Outcome& outcome) {
+  cut_ = outcome.finish == Finish::kLength;
   std::string out = take(reply_.finish());
-  out += close();
-  const bool cut = outcome.finish == Finish::kLength;
-  return out +
-         say(cut ? "response.incomplete" : "response.completed", {{"response", whole(outcome)}});
+  return out + close();
 }
 
-json ResponsesFormat::whole(const Outcome& outcome) {
-  const bool cut = outcome.finish == Finish::kLength;
-  json out = response(cut ? "incomplete" : "completed");
-  if (cut) out["incomplete_details"] = {{"reason", "max_output_tokens"}};
-  const Usage& usage = outcome.usage;
+std::string ResponsesFormat::finish(const Usage& usage) {
+  return say(cut_ ? "response.incomplete" : "response.completed", {{"response", whole(usage)}});
+}
+
+std::string ResponsesFormat::failed(int, const std::string& sentence) {
+  json failed = response("failed");
+  failed["error"] = {{"code", "server_error"}, {"message", sentence}};
+  return say("response.failed", {{"response", failed}});
+}
+
+json ResponsesFormat::whole(const Usage& usage) {
+  json out = response(cut_ ? "incomplete" : "completed");
+  if (cut_) out["incomplete_details"] = {{"reason", "max_output_tokens"}};
   out["usage"] = {{"input_tokens", usage.prompt_tokens},
                   {"input_tokens_details", {{"cached_tokens", usage.cached_tokens}}},
                   {"output_tokens", usage.completion_tokens},

@@ -17,9 +17,11 @@ class ResponsesFormat : public AnswerFormat {
   /// @param echo fields of the request that the response repeats.
   ResponsesFormat(const Engine& engine, const Tokens& prompt, Expected expected, json echo);
   std::string begin(const Outcome& outcome) override;
-  std::string pieces(const std::vector<Piece>& pieces) override;
-  std::string end(const Outcome& outcome) override;
-  json whole(const Outcome& outcome) override;
+  std::string pieces(size_t choice, const std::vector<Piece>& pieces) override;
+  std::string end(size_t choice, const Outcome& outcome) override;
+  std::string finish(const Usage& usage) override;
+  std::string failed(int http_status, const std::string& sentence) override;
+  json whole(const Usage& usage) override;
 
  private:
   enum class Open { kNothing, kReasoning, kMessage };
@@ -43,6 +45,7 @@ class ResponsesFormat : public AnswerFormat {
   Open open_ = Open::kNothing;
   std::string item_id_, text_;
   uint64_t sequence_ = 0;
+  bool cut_ = false;  // by its limit
 };
 
 }  // namespace server

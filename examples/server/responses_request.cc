@@ -6,7 +6,7 @@
 #include "responses_format.h"
 #include "sampling_request.h"
 #include "sse.h"
-#include "tools.h"
+#include "tool_list.h"
 
 namespace server {
 namespace {
@@ -188,7 +188,7 @@ json echoed(const json& body) {
 
 Asked read_response(const json& body, const Engine& engine, const Settings& settings) {
   Asked out;
-  Generation& g = out.generation;
+  Generation g;
   Fields f(body, "");
   out.stream = read_common(f, engine, settings, {"max_output_tokens"}, &g);
   Conversational chat;
@@ -196,7 +196,8 @@ Asked read_response(const json& body, const Engine& engine, const Settings& sett
   chat.param = "input";
   chat.now = static_cast<uint64_t>(std::time(nullptr));
   read_thinking(f, "reasoning.effort", read_effort(f), &chat);
-  const Tools tools = read_tools(f, true);
+  const ToolList list = ToolList::of_responses(f);
+  const Tools tools = list.read();
   chat.tools = tools.for_template;
   const TextFormat format = read_text(f);
   f.only("previous_response_id", nullptr, "responses are not kept; send their items again");
@@ -206,12 +207,14 @@ Asked read_response(const json& body, const Engine& engine, const Settings& sett
   f.only("include", empty_list(), "there is nothing more to include");
   f.only("top_logprobs", 0, "use chat completions");
   f.only("prompt", nullptr, "there are no stored prompts");
-  f.ignore({"stream_options"});
+  f.leave_out({"stream_options"});
   f.finish();
-  ask_chat(engine, chat, tools, format, &g);
+  out.left_out = f.left_out();
+  list.with_places([&] { ask_chat(engine, chat, tools, format, &g); });
   Expected expected{tools.for_template, format.kind != SHARPI_GRAMMAR_ANY};
   out.format =
       std::make_unique<ResponsesFormat>(engine, g.prompt, std::move(expected), echoed(body));
+  add_choices(g, 1, {}, &out);
   return out;
 }
 

@@ -6,8 +6,10 @@
 #include "answer_format.h"
 #include "http_server.h"
 #include "json_document.h"
+#include "messages_request.h"
 #include "page.h"
 #include "sse.h"
+#include "tokenize.h"
 
 namespace server {
 namespace {
@@ -112,16 +114,26 @@ void HttpServer::add_routes() {
     exchange.response.body = metrics_.text();
   });
   const std::time_t created = std::time(nullptr);
+  char day[32] = "";
+  std::tm utc{};
+  std::strftime(day, sizeof day, "%Y-%m-%dT%H:%M:%SZ", gmtime_r(&created, &utc));
   const json model = {{"id", engine_.name()},
                       {"object", "model"},
                       {"created", created},
                       {"owned_by", "sharpi"},
+                      {"type", "model"},  // this and the next two are Anthropic's
+                      {"display_name", engine_.name()},
+                      {"created_at", day},
                       {"meta",
                        {{"n_ctx", engine_.n_ctx()},
                         {"n_ctx_train", engine_.info().n_ctx_train},
                         {"n_vocab", engine_.info().n_vocab},
                         {"n_parameters", engine_.info().n_parameters}}}};
-  get_at_once("/v1/models", response_of({{"object", "list"}, {"data", json::array({model})}}));
+  get_at_once("/v1/models", response_of({{"object", "list"},
+                                         {"data", json::array({model})},
+                                         {"has_more", false},
+                                         {"first_id", engine_.name()},
+                                         {"last_id", engine_.name()}}));
   get("/v1/models/**", [this, model](Exchange& exchange, const Parts& parts) {
     if (parts[0] != engine_.name()) {
       throw RequestError(404, "no such model is served", "model", "model_not_found");
@@ -136,6 +148,15 @@ void HttpServer::add_routes() {
   answers("/v1/chat/completions", read_chat);
   answers("/v1/completions", read_completion);
   answers("/v1/responses", read_response);
+  answers("/v1/messages", read_anthropic);
+  const auto tells = [this](const std::string& path, json (*tell)(const json&, const Engine&)) {
+    post(path, [this, tell](Exchange& exchange, const JsonDocument& body, const Parts&) {
+      exchange.response = response_of(tell(body.root(), engine_));
+    });
+  };
+  tells("/v1/messages/count_tokens", count_anthropic);
+  tells("/v1/tokenize", tokenized);
+  tells("/v1/detokenize", detokenized);
 }
 
 void HttpServer::add_session_routes() {

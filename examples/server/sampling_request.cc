@@ -47,33 +47,35 @@ Sampling read_sampling(Fields& fields, const Settings& settings, const Engine& e
   return out;
 }
 
-std::vector<std::string> read_stops(Fields& fields) {
-  const json* stop = fields.find("stop");
+// Whose request it is, and how to account for it; and what only changes how fast others answer.
+void leave_out_bookkeeping(Fields& fields) {
+  fields.leave_out({"user", "metadata", "store", "service_tier", "safety_identifier",
+                    "prompt_cache_key", "prompt_cache_retention", "cache_prompt", "keep_alive"});
+}
+
+void refuse_unsupported(Fields& fields) {
+  fields.only("frequency_penalty", 0, "use repeat_penalty");
+  fields.only("presence_penalty", 0, "use repeat_penalty");
+}
+
+}  // namespace
+
+std::vector<std::string> read_stops(Fields& fields, const char* name) {
+  const json* stop = fields.find(name);
   if (stop == nullptr) return {};
   const json list = stop->is_array() ? *stop : json::array({*stop});
   std::vector<std::string> out;
   for (const json& text : list) {
-    if (!text.is_string()) fields.refuse("stop", "is not a text or a list of texts");
+    if (!text.is_string()) fields.refuse(name, "is not a text or a list of texts");
     const auto value = text.get<std::string>();
     if (value.empty() || value.size() > SHARPI_STOP_BYTES ||
         value.find('\0') != std::string::npos) {
-      fields.refuse("stop", "has a text that is not of 1 to 128 bytes without a zero byte");
+      fields.refuse(name, "has a text that is not of 1 to 128 bytes without a zero byte");
     }
     out.push_back(value);
   }
-  if (out.size() > kMaxStops) fields.refuse("stop", "has more than 16 texts");
+  if (out.size() > kMaxStops) fields.refuse(name, "has more than 16 texts");
   return out;
-}
-
-void ignore_bookkeeping(Fields& fields) {
-  fields.ignore({"user", "metadata", "store", "service_tier", "safety_identifier",
-                 "prompt_cache_key", "prompt_cache_retention"});
-}
-
-void refuse_unsupported(Fields& fields) {
-  fields.only("n", 1, "one answer a request");
-  fields.only("frequency_penalty", 0, "use repeat_penalty");
-  fields.only("presence_penalty", 0, "use repeat_penalty");
 }
 
 void check_model(Fields& fields, const Engine& engine) {
@@ -84,8 +86,6 @@ void check_model(Fields& fields, const Engine& engine) {
         "model", "model_not_found");
   }
 }
-
-}  // namespace
 
 uint64_t random_number() {
   static std::mutex mutex;
@@ -122,11 +122,25 @@ void check_bytes(const Engine& engine, uint64_t bytes, const char* param) {
                      param, "context_length_exceeded");
 }
 
+size_t read_n(Fields& fields, const Settings& settings) {
+  return static_cast<size_t>(fields.integer("n", 1, settings.slots).value_or(1));
+}
+
+void add_choices(const Generation& first, size_t n, const MakeConstraint& make, Asked* asked) {
+  for (size_t i = 0; i < n; ++i) {
+    Generation next = first;
+    next.sampling.seed += i;
+    if (i > 0 && make) next.constraint = make();
+    asked->generations.push_back(std::move(next));
+  }
+  asked->per_prompt = n;
+}
+
 bool read_common(Fields& fields, const Engine& engine, const Settings& settings,
                  std::initializer_list<const char*> limits, Generation* out) {
   check_model(fields, engine);
   out->sampling = read_sampling(fields, settings, engine);
-  out->stops = read_stops(fields);
+  out->stops = read_stops(fields, "stop");
   out->max_tokens = settings.max_tokens;
   bool limited = false;
   for (const char* name : limits) {
@@ -134,7 +148,7 @@ bool read_common(Fields& fields, const Engine& engine, const Settings& settings,
     if (limit && !limited) out->max_tokens = static_cast<uint32_t>(*limit);
     limited = limited || limit;
   }
-  ignore_bookkeeping(fields);
+  leave_out_bookkeeping(fields);
   refuse_unsupported(fields);
   return fields.boolean("stream").value_or(false);
 }

@@ -30,6 +30,17 @@ constexpr uint32_t kMoreSlots = 1024;
 // together than any session holds yet.
 constexpr uint32_t kWorthWaiting = 64;
 
+// A chunk of a prompt, for what is said of it while it is read.
+struct ChunkOf {
+  Job& job;
+  uint32_t begin;
+};
+int32_t note_progress(void* chunk, uint32_t, uint64_t done, uint64_t) {
+  const auto& of = *static_cast<const ChunkOf*>(chunk);
+  of.job.set_read(of.begin + static_cast<uint32_t>(done));
+  return 0;
+}
+
 }  // namespace
 
 Scheduler::Scheduler(const Engine& engine, const Settings& settings, Metrics& metrics)
@@ -234,6 +245,9 @@ void Scheduler::read_chunk(Answering& a) {
   const bool last = begin + n == size;
   p.flags = (last ? 0 : SHARPI_PREFILL_MORE) | (at_boundary ? SHARPI_PREFILL_CHECKPOINT : 0);
   p.n_logit_rows = last ? 1 : 0;
+  ChunkOf chunk{a.job(), begin};
+  p.progress = note_progress;
+  p.user_data = &chunk;
   try {
     c->tokens.reserve(begin + n);
   } catch (const std::bad_alloc&) {
@@ -426,7 +440,7 @@ void Scheduler::end(Answering& a, Finish finish) {
   a.ended = true;
   if (finish == Finish::kCancelled) metrics_.cancelled++;
   sessions_.release(a.conversation());
-  a.job().finish(finish, a.n_drawn());
+  a.job().finish(finish, a.n_drawn(), a.stop());
 }
 
 void Scheduler::fail(Answering& a, int http_status, std::string_view sentence) {

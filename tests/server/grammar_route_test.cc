@@ -93,7 +93,7 @@ TEST_F(GrammarRoutes, StrictFunctionsAreHeldWhereNoCallHasToCome) {
   const auto constraint = [&](const json& strict) {
     json request = asked(json::object());
     request["tools"] = integer_tool(strict);
-    return read_chat(request, served_->engine(), Settings()).generation.constraint;
+    return read_chat(request, served_->engine(), Settings()).generations.front().constraint;
   };
   EXPECT_TRUE(may_follow(served_->engine(), constraint(true).get(), "Well", "."));
   EXPECT_TRUE(may_follow(served_->engine(), constraint(true).get(), call, "7"));

@@ -5,14 +5,16 @@ from __future__ import annotations
 
 import inspect
 from typing import (TYPE_CHECKING, Any, AsyncIterator, Dict, Generator, Iterable, Iterator, List, Mapping,
-                    Optional, Sequence, Union)
+                    Optional, Sequence, Tuple, Union)
 
 from ._async import in_thread
 from ._callbacks import Paced, Progress
 from .errors import BadState, KVFull, Unsupported
 from .functions import Tool, Toolbox
 from .generate import Generation, Grammar
+from .grammar import CompiledGrammar, Matcher
 from .model import Model
+from .response_format import AfterThoughts, ResponseFormat
 from .session import Session
 from .text import ChatParts, Message, chat_parse
 from .types import KVFullReason, Part, SamplerOptions
@@ -93,6 +95,7 @@ class Chat:
         if system is not None:
             self.messages.append({"role": "system", "content": system})
         self.messages += [dict(message) for message in messages]
+        self._compiled: Optional[Tuple[str, CompiledGrammar]] = None
         self.last_reply: Optional[Reply] = None
         """Of the last send(), ask(), reply() or regenerate(): why it ended, its reasoning, ..."""
         self.tools = tools
@@ -108,7 +111,11 @@ class Chat:
         """
         said = {"role": "user", "content": content}
         self.messages.append(said)
-        reply = self.reply(**options)
+        try:
+            reply = self.reply(**options)
+        except BaseException:  # what was asked for is refused
+            self.messages.pop()
+            raise
         reply._said = said
         return reply
 
@@ -141,13 +148,27 @@ class Chat:
         *,
         stop: Union[str, Sequence[str]] = (),
         grammar: Optional[Grammar] = None,
+        response_format: Any = None,
         progress: Optional[Progress] = None,
     ) -> "Reply":
         """The assistant's next message, to the messages as they are. stop, grammar: as
-        Session.generate(). progress(phase, done, total): while the conversation is read, ten times a
+        Session.generate(). response_format: what the content has to be, behind the thoughts of a model that
+        thinks: a class of pydantic's, a dataclass, a TypedDict or another annotation, or a JSON Schema as a
+        mapping; `Reply.parsed` is its value. Calls of the chat's tools may come in its place. Raises
+        Unsupported for what cannot be enforced, by its place. progress(phase, done, total): while the conversation is read, ten times a
         second at most, and when it is read; of what the session does not hold yet."""
-        self.last_reply = Reply(self, stop, grammar, progress)
+        if grammar is not None and response_format is not None:
+            raise TypeError("grammar and response_format: one of them at most")
+        wanted = None if response_format is None else ResponseFormat(response_format)
+        self.last_reply = Reply(self, stop, grammar, wanted, progress)
         return self.last_reply
+
+    def _matcher(self, wanted: ResponseFormat, tools: Union[Sequence[Mapping[str, Any]], str, None]) -> Matcher:
+        """The grammar of the last format is kept: many answers have the same."""
+        key = repr((wanted.schema, tools))
+        if self._compiled is None or self._compiled[0] != key:
+            self._compiled = (key, wanted.compile(self.session.model, tools))
+        return self._compiled[1].matcher()
 
     def regenerate(self, **options: Any) -> "Reply":
         """Answers the last message of somebody else again. options: as reply()."""
@@ -177,10 +198,16 @@ class Reply(Iterator[str]):
         chat: Chat,
         stop: Union[str, Sequence[str]],
         grammar: Optional[Grammar],
+        wanted: Optional[ResponseFormat],
         progress: Optional[Progress],
     ) -> None:
         self._chat = chat
         self._tools = Toolbox(chat.tools)
+        self._wanted = wanted
+        self._thoughts: Optional[AfterThoughts] = None
+        if wanted is not None:
+            matcher = chat._matcher(wanted, self._tools.json)
+            grammar = self._thoughts = AfterThoughts(chat.session.model, matcher)
         self._progress = None if progress is None else Paced(progress)
         self._constrained = grammar is not None
         self._prompt = ""
@@ -214,6 +241,15 @@ class Reply(Iterator[str]):
         """As Generation.finish_reason, or "tool_calls"."""
         reason = self.generation.finish_reason
         return "tool_calls" if reason == "end" and self.tool_calls else reason
+
+    @property
+    def parsed(self) -> Any:
+        """The content as the value that response_format asked for, of its class where it is one; None
+        without such, while the answer goes on, and where calls came in its place. Raises ValueError where the
+        answer was cut (`finish_reason` "length") or does not validate."""
+        if self._wanted is None or not self._done or (self.tool_calls and not self.content):
+            return None
+        return self._wanted.value(self.content)
 
     def finish(self) -> "Reply":
         """Waits for the end."""
@@ -327,6 +363,8 @@ class Reply(Iterator[str]):
         told = None if self._progress is None else self._progress.part()
         self.n_read += read_prompt(session, tokens, progress=told)
         self._prompt = session.model.detokenize(tokens[-_PROMPT_TAIL:], special=True)
+        if self._thoughts is not None:
+            self._thoughts.begin(self._prompt)
         self._started = True
 
     def _checkpoint(self, tokens: List[int]) -> int:

@@ -87,7 +87,7 @@ def _generic(kind: Any, where: str, defs: Dict[str, Any]) -> Dict[str, Any]:
     raise TypeError(f"{where}: {kind!r} has no JSON Schema")
 
 
-def _value(kind: Any, value: Any) -> Any:
+def value_of(kind: Any, value: Any) -> Any:
     """A value of JSON as the annotation has it, as far as that is a class to be made."""
     if _is_model(kind):
         return kind.model_validate(value)
@@ -95,10 +95,10 @@ def _value(kind: Any, value: Any) -> Any:
         return kind(value)
     if dataclasses.is_dataclass(kind) and isinstance(value, dict):
         hints = typing.get_type_hints(kind)
-        return kind(**{name: _value(hints.get(name), one) for name, one in value.items()})  # type: ignore[operator]
+        return kind(**{name: value_of(hints.get(name), one) for name, one in value.items()})  # type: ignore[operator]
     origin, inner = typing.get_origin(kind), typing.get_args(kind)
     if origin in (list, set, frozenset) and inner and isinstance(value, list):
-        return origin(_value(inner[0], one) for one in value)
+        return origin(value_of(inner[0], one) for one in value)
     return value
 
 
@@ -144,7 +144,7 @@ class Function:
         unknown = sorted(set(given) - set(self._parameters))
         if unknown:
             raise TypeError(f"{self.name} has no parameter {', '.join(unknown)}")
-        return self._function(**{name: _value(self._kinds[name], value) for name, value in given.items()})
+        return self._function(**{name: value_of(self._kinds[name], value) for name, value in given.items()})
 
 
 def said_of(result: object) -> str:

@@ -17,6 +17,16 @@ constexpr size_t kMaxMasks = 192;
 // A call may go beyond these before the next one begins anew.
 constexpr uint64_t kHardExpressionBytes = uint64_t{64} << 20;
 
+// Tokens of fewer units first, those of the same number in their order.
+void sort_by_count(std::vector<CountedTokens::Entry>* entries) {
+  std::array<uint32_t, TokenTree::kMaxToken + 2> begins{};
+  for (const auto& entry : *entries) ++begins[entry.count + 1];
+  for (size_t i = 1; i < begins.size(); ++i) begins[i] += begins[i - 1];
+  std::vector<CountedTokens::Entry> sorted(entries->size());
+  for (const auto& entry : *entries) sorted[begins[entry.count]++] = entry;
+  *entries = std::move(sorted);
+}
+
 }  // namespace
 
 Automaton::Automaton(const Expressions& compiled, std::shared_ptr<const TokenTree> tree,
@@ -189,8 +199,7 @@ std::shared_ptr<const CountedTokens> Automaton::count_tokens(Expr unit, Expr the
     }
     if (accepts(state) && nodes[i].after > i + 1) made->exits.push_back({place.count, i});
   });
-  std::stable_sort(inside.begin(), inside.end(),
-                   [](const auto& a, const auto& b) { return a.count < b.count; });
+  sort_by_count(&inside);
   made->bits.assign(tree_->n_words(), 0);
   for (const auto& entry : inside) {
     while (made->n_up_to.size() < entry.count) {

@@ -149,6 +149,45 @@ void read_logprobs(Fields& f, Generation* g) {
   if (wanted) g->n_logprobs = static_cast<uint32_t>(1 + top);
 }
 
+// How much a model may think, in the words of several clients.
+void read_chat_thinking(Fields& f, Conversational* chat) {
+  std::optional<std::string> effort = f.text("reasoning_effort");
+  std::string name = "reasoning_effort";
+  if (const json* reasoning = f.find("reasoning")) {
+    Fields inner(*reasoning, "reasoning");
+    if (const auto given = inner.text("effort")) {
+      effort = given;
+      name = "reasoning.effort";
+    }
+    const auto enabled = inner.boolean("enabled");
+    if (enabled) chat->flags |= *enabled ? SHARPI_CHAT_THINKING : SHARPI_CHAT_NO_THINKING;
+    inner.leave_out({"summary"});
+    inner.only("exclude", false, "thoughts are part of the answer");
+    inner.finish();
+    f.take_left_out(inner);
+  }
+  if (const auto thinks = f.boolean("enable_thinking")) {
+    chat->flags |= *thinks ? SHARPI_CHAT_THINKING : SHARPI_CHAT_NO_THINKING;
+  }
+  if (const json* thinking = f.find("thinking")) {
+    Fields inner(*thinking, "thinking");
+    inner.need("type");
+    const std::string type = inner.text("type").value();
+    if (type != "enabled" && type != "disabled") {
+      inner.refuse("type", "is not enabled or disabled");
+    }
+    chat->flags |= type == "enabled" ? SHARPI_CHAT_THINKING : SHARPI_CHAT_NO_THINKING;
+    inner.leave_out({"budget_tokens"});
+    inner.finish();
+    f.take_left_out(inner);
+  }
+  read_thinking(f, name.c_str(), effort, chat);
+  constexpr uint32_t kBoth = SHARPI_CHAT_THINKING | SHARPI_CHAT_NO_THINKING;
+  if ((chat->flags & kBoth) == kBoth) {
+    throw RequestError(400, "the fields of the request differ in whether to think", name);
+  }
+}
+
 }  // namespace
 
 Asked read_chat(const json& body, const Engine& engine, const Settings& settings) {
@@ -160,7 +199,7 @@ Asked read_chat(const json& body, const Engine& engine, const Settings& settings
   Conversational chat;
   chat.messages = read_messages(f.need("messages"));
   chat.now = static_cast<uint64_t>(std::time(nullptr));
-  read_thinking(f, "reasoning_effort", f.text("reasoning_effort"), &chat);
+  read_chat_thinking(f, &chat);
   read_logprobs(f, &g);
   const ToolList list = ToolList::of_chat(f);
   const Tools tools = list.read();
@@ -168,6 +207,11 @@ Asked read_chat(const json& body, const Engine& engine, const Settings& settings
   const TextFormat format = read_text_format(f.find("response_format"), "response_format", false);
   const bool usage = read_stream_options(f, out.stream);
   f.only("modalities", json::array({"text"}), "only text is written");
+  f.only("functions", json::array(), "use tools");
+  f.only("function_call", nullptr, "use tool_choice");
+  f.only("audio", nullptr, "only text is written");
+  f.only("web_search_options", nullptr, "nothing is searched from here");
+  f.leave_out({"verbosity", "prediction", "client_metadata"});
   f.finish();
   out.left_out = f.left_out();
   list.with_places([&] { ask_chat(engine, chat, tools, format, &g); });

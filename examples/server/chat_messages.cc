@@ -28,7 +28,8 @@ std::string read_tool_calls(const json& calls, const std::string& where) {
     const std::string name = function.need("name").is_string()
                                  ? function.text("name").value()
                                  : throw RequestError(400, at + ".function.name is not a text");
-    call.ignore({"index"});
+    call.ignore({"index", "extra_content", "cache_control"});
+    function.ignore({"parsed_arguments", "strict"});
     function.finish();
     call.finish();
     out.push_back({{"id", id},
@@ -55,15 +56,20 @@ Message read_message(const json& message, const std::string& where) {
     out.content = "";  // many templates add it to a text
   }
   out.name = f.text("name");
+  f.ignore({"id", "cache_control"});
   if (out.role == "assistant") {
+    const auto reasoning = f.text("reasoning");  // a name that some clients have for it
     out.reasoning = f.text("reasoning_content");
+    if (!out.reasoning) out.reasoning = reasoning;
     if (const json* calls = f.find("tool_calls")) {
       if (!calls->empty()) out.tool_calls = read_tool_calls(*calls, f.path("tool_calls"));
     }
     f.only("refusal", nullptr, "there is nothing that it would change");
     f.only("audio", nullptr, "only text is read");
     f.only("function_call", nullptr, "use tool_calls");
-    f.ignore({"annotations"});
+    // What clients note of an answer, and send back with it.
+    f.ignore({"annotations", "parsed", "provider_specific_fields", "reasoning_details",
+              "thinking_blocks", "images"});
   }
   if (out.role == "tool") {
     f.need("tool_call_id");
@@ -186,9 +192,9 @@ void read_thinking(Fields& f, const char* effort_name, const std::optional<std::
     variables = *given;
   }
   if (effort) {
-    static const char* const kEfforts[] = {"none", "minimal", "low", "medium", "high"};
+    static const char* const kEfforts[] = {"none", "minimal", "low", "medium", "high", "xhigh"};
     if (std::find(std::begin(kEfforts), std::end(kEfforts), *effort) == std::end(kEfforts)) {
-      f.refuse(effort_name, "is not one of none, minimal, low, medium, high");
+      f.refuse(effort_name, "is not one of none, minimal, low, medium, high, xhigh");
     }
     chat->flags |= *effort == "none" ? SHARPI_CHAT_NO_THINKING : SHARPI_CHAT_THINKING;
     variables["reasoning_effort"] = *effort;

@@ -175,7 +175,7 @@ bool read_stream_options(Fields& f, bool stream) {
   inner.leave_out({"include_obfuscation"});
   inner.finish();
   if (!stream) f.note_left_out("stream_options");  // a whole answer has its usage anyway
-  for (const std::string& name : inner.left_out()) f.note_left_out(name);
+  f.take_left_out(inner);
   return usage;
 }
 

@@ -98,6 +98,10 @@ void Fields::leave_out(std::initializer_list<const char*> names) {
   }
 }
 
+void Fields::take_left_out(const Fields& inner) {
+  left_out_.insert(left_out_.end(), inner.left_out_.begin(), inner.left_out_.end());
+}
+
 void Fields::only(const char* name, const json& harmless, const char* why) {
   const json* value = find(name);
   if (value != nullptr && *value != harmless) {

@@ -58,6 +58,8 @@ class Fields {
   void leave_out(std::initializer_list<const char*> names);
   /// A part of the request that was read and changes nothing, by its path.
   void note_left_out(std::string path) { left_out_.push_back(std::move(path)); }
+  /// Those of an object inside are this one's, too.
+  void take_left_out(const Fields& inner);
   const std::vector<std::string>& left_out() const { return left_out_; }
   /// The one value that changes nothing is allowed; any other is refused by name.
   void only(const char* name, const json& harmless, const char* why);

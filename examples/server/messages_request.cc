@@ -170,7 +170,7 @@ void read_thoughts(Fields& f, Conversational* chat, TextFormat* format) {
     }
     inner.leave_out({"budget_tokens", "display"});
     inner.finish();
-    for (const std::string& path : inner.left_out()) f.note_left_out(path);
+    f.take_left_out(inner);
   }
   const json* output = f.find("output_config");
   const json* wanted = f.find("output_format");
@@ -182,7 +182,7 @@ void read_thoughts(Fields& f, Conversational* chat, TextFormat* format) {
     if (const json* inside = inner.find("format")) wanted = inside;
     inner.leave_out({"task_budget"});
     inner.finish();
-    for (const std::string& path : inner.left_out()) f.note_left_out(path);
+    f.take_left_out(inner);
   }
   if (type == "enabled") chat->flags |= SHARPI_CHAT_THINKING;
   if (type == "disabled") chat->flags |= SHARPI_CHAT_NO_THINKING;
@@ -244,14 +244,14 @@ Asked read_anthropic(const json& body, const Engine& engine, const Settings& set
   Fields f(body, "");
   out.stream = read_common(f, engine, settings, {"max_tokens"}, &g);
   if (f.find("stop_sequences") != nullptr) g.stops = read_stops(f, "stop_sequences");
-  auto [chat, format] = read_conversation(f);
+  MessagesChat given = read_conversation(f);
   const ToolList list = ToolList::of_messages(f);
   const Tools tools = list.read();
-  chat.tools = tools.for_template;
+  given.chat.tools = tools.for_template;
   f.finish();
   out.left_out = f.left_out();
-  list.with_places([&] { ask_chat(engine, chat, tools, format, &g); });
-  Expected expected{tools.for_template, format.kind != SHARPI_GRAMMAR_ANY};
+  list.with_places([&] { ask_chat(engine, given.chat, tools, given.format, &g); });
+  Expected expected{tools.for_template, given.format.kind != SHARPI_GRAMMAR_ANY};
   out.format = std::make_unique<MessagesFormat>(engine, g, std::move(expected));
   add_choices(g, 1, {}, &out);
   return out;
@@ -260,7 +260,7 @@ Asked read_anthropic(const json& body, const Engine& engine, const Settings& set
 json count_anthropic(const json& body, const Engine& engine) {
   Fields f(body, "");
   check_model(f, engine);
-  auto [chat, format] = read_conversation(f);
+  Conversational chat = read_conversation(f).chat;
   const ToolList list = ToolList::of_messages(f);
   chat.tools = list.read().for_template;
   f.leave_out({"max_tokens", "metadata", "service_tier", "stop_sequences", "stream", "temperature",

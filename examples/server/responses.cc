@@ -1,17 +1,31 @@
 // SPDX-License-Identifier: MIT
+#include <algorithm>
+
 #include "responses_format.h"
 #include "sampling_request.h"
 #include "sse.h"
 
 namespace server {
+namespace {
 
-ResponsesFormat::ResponsesFormat(const Engine& engine, const Tokens& prompt, Expected expected,
-                                 json echo)
+// The text of an argument of that name, where the arguments are an object with such a one.
+std::string argument_of(const std::string& arguments, const char* name) {
+  const json parsed = json::parse(arguments, nullptr, false);
+  const bool has = parsed.is_object() && parsed.contains(name) && parsed[name].is_string();
+  return has ? parsed[name].get<std::string>() : arguments;
+}
+
+}  // namespace
+
+ResponsesFormat::ResponsesFormat(const Engine& engine, const Generation& generation,
+                                 Expected expected, json echo, std::vector<ToolOrigin> origins)
     : engine_(engine),
-      reply_(engine, prompt, std::move(expected)),
+      reply_(engine, generation.prompt, std::move(expected)),
       id_(new_id("resp_")),
       created_(std::time(nullptr)),
-      echo_(std::move(echo)) {}
+      echo_(std::move(echo)),
+      origins_(std::move(origins)),
+      has_logprobs_(generation.n_logprobs > 0) {}
 
 std::string ResponsesFormat::say(const char* type, json data) {
   json out = {{"type", type}, {"sequence_number", sequence_++}};
@@ -36,12 +50,12 @@ json ResponsesFormat::response(const char* status) const {
   return out;
 }
 
-json ResponsesFormat::part(const std::string& text) const {
+json ResponsesFormat::part(const std::string& text, const json& logprobs) const {
   if (open_ == Open::kReasoning) return {{"type", "reasoning_text"}, {"text", text}};
   return {{"type", "output_text"},
           {"text", text},
           {"annotations", json::array()},
-          {"logprobs", json::array()}};
+          {"logprobs", logprobs}};
 }
 
 std::string ResponsesFormat::item_event(const char* type, const json& item) {
@@ -60,6 +74,7 @@ std::string ResponsesFormat::open(Open what) {
   std::string out = close();
   open_ = what;
   text_.clear();
+  logprobs_ = json::array();
   const bool thinks = what == Open::kReasoning;
   item_id_ = new_id(thinks ? "rs_" : "msg_");
   json item = {{"id", item_id_}, {"type", thinks ? "reasoning" : "message"}};
@@ -74,7 +89,7 @@ std::string ResponsesFormat::open(Open what) {
   out += say("response.content_part.added", {{"item_id", item_id_},
                                              {"output_index", output_.size()},
                                              {"content_index", 0},
-                                             {"part", part("")}});
+                                             {"part", part("", json::array())}});
   return out;
 }
 
@@ -84,8 +99,8 @@ std::string ResponsesFormat::close() {
   json at = {{"item_id", item_id_}, {"output_index", output_.size()}, {"content_index", 0}};
   json text = at, whole = at;
   text["text"] = text_;
-  if (!thinks) text["logprobs"] = json::array();
-  whole["part"] = part(text_);
+  if (!thinks) text["logprobs"] = logprobs_;
+  whole["part"] = part(text_, logprobs_);
   std::string out =
       say(thinks ? "response.reasoning_text.done" : "response.output_text.done", text);
   out += say("response.content_part.done", whole);
@@ -96,7 +111,7 @@ std::string ResponsesFormat::close() {
     item["role"] = "assistant";
   }
   item["status"] = "completed";
-  item["content"] = json::array({part(text_)});
+  item["content"] = json::array({part(text_, logprobs_)});
   out += item_event("response.output_item.done", item);
   output_.push_back(std::move(item));
   open_ = Open::kNothing;
@@ -111,7 +126,11 @@ std::string ResponsesFormat::add_text(Open what, const std::string& text) {
                 {"output_index", output_.size()},
                 {"content_index", 0},
                 {"delta", text}};
-  if (what == Open::kMessage) delta["logprobs"] = json::array();
+  if (what == Open::kMessage) {
+    logprobs_.insert(logprobs_.end(), coming_.begin(), coming_.end());
+    delta["logprobs"] = std::move(coming_);
+  }
+  coming_ = json::array();
   out +=
       say(what == Open::kReasoning ? "response.reasoning_text.delta" : "response.output_text.delta",
           delta);
@@ -119,19 +138,39 @@ std::string ResponsesFormat::add_text(Open what, const std::string& text) {
 }
 
 std::string ResponsesFormat::add_call(const ToolCall& call) {
+  const auto origin = std::find_if(origins_.begin(), origins_.end(),
+                                   [&](const auto& o) { return o.called == call.name; });
+  const bool is_custom = origin != origins_.end() && origin->is_custom;
+  json item = {{"id", new_id(is_custom ? "ctc_" : "fc_")},
+               {"type", is_custom ? "custom_tool_call" : "function_call"},
+               {"status", "in_progress"},
+               {"call_id", call.id},
+               {"name", origin != origins_.end() ? origin->name : call.name}};
+  if (origin != origins_.end() && !origin->space.empty()) item["namespace"] = origin->space;
+  coming_ = json::array();
+  if (is_custom) {
+    return call_events(std::move(item), "input", "response.custom_tool_call_input",
+                       argument_of(call.arguments, "input"));
+  }
+  return call_events(std::move(item), "arguments", "response.function_call_arguments",
+                     call.arguments);
+}
+
+std::string ResponsesFormat::call_events(json item, const char* member, const char* event,
+                                         const std::string& text) {
   std::string out = close();
-  json item = {{"id", new_id("fc_")}, {"type", "function_call"}, {"status", "in_progress"},
-               {"call_id", call.id},  {"name", call.name},       {"arguments", ""}};
+  item[member] = "";
   const json at = {{"item_id", item["id"]}, {"output_index", output_.size()}};
   out += item_event("response.output_item.added", item);
   json delta = at, done = at;
-  delta["delta"] = call.arguments;
-  done["name"] = call.name;
-  done["arguments"] = call.arguments;
-  out += say("response.function_call_arguments.delta", delta);
-  out += say("response.function_call_arguments.done", done);
+  delta["delta"] = text;
+  done["name"] = item["name"];
+  done[member] = text;
+  const std::string name = event;
+  out += say((name + ".delta").c_str(), delta);
+  out += say((name + ".done").c_str(), done);
   item["status"] = "completed";
-  item["arguments"] = call.arguments;
+  item[member] = text;
   out += item_event("response.output_item.done", item);
   output_.push_back(std::move(item));
   return out;
@@ -144,10 +183,17 @@ std::string ResponsesFormat::take(const Delta& delta) {
   return out;
 }
 
+// With log probabilities token by token, so that each stands where its text does.
 std::string ResponsesFormat::pieces(size_t, const std::vector<Piece>& pieces) {
-  std::string text;
-  for (const Piece& piece : pieces) text += piece.text;
-  return take(reply_.push(text));
+  std::string text, out;
+  for (const Piece& piece : pieces) {
+    text += piece.text;
+    if (!has_logprobs_) continue;
+    if (piece.token >= 0) coming_.push_back(logprob_json(engine_, piece.logprobs));
+    out += take(reply_.push(text));
+    text.clear();
+  }
+  return out + take(reply_.push(text));
 }
 
 std::string ResponsesFormat::end(size_t, const Outcome& outcome) {

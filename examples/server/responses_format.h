@@ -9,13 +9,16 @@
 
 #include "answer_format.h"
 #include "reply.h"
+#include "tool_list.h"
 
 namespace server {
 
 class ResponsesFormat : public AnswerFormat {
  public:
   /// @param echo fields of the request that the response repeats.
-  ResponsesFormat(const Engine& engine, const Tokens& prompt, Expected expected, json echo);
+  /// @param origins of the functions that may be called.
+  ResponsesFormat(const Engine& engine, const Generation& generation, Expected expected, json echo,
+                  std::vector<ToolOrigin> origins);
   std::string begin(const Outcome& outcome) override;
   std::string pieces(size_t choice, const std::vector<Piece>& pieces) override;
   std::string end(size_t choice, const Outcome& outcome) override;
@@ -31,8 +34,10 @@ class ResponsesFormat : public AnswerFormat {
   std::string close();
   std::string add_text(Open what, const std::string& text);
   std::string add_call(const ToolCall& call);
+  std::string call_events(json item, const char* member, const char* event,
+                          const std::string& text);
   std::string item_event(const char* type, const json& item);
-  json part(const std::string& text) const;
+  json part(const std::string& text, const json& logprobs) const;
   json response(const char* status) const;
 
   const Engine& engine_;
@@ -40,10 +45,14 @@ class ResponsesFormat : public AnswerFormat {
   const std::string id_;
   const std::time_t created_;
   const json echo_;
+  const std::vector<ToolOrigin> origins_;
+  const bool has_logprobs_;
   std::string session_;
   json output_ = json::array();  // finished items
   Open open_ = Open::kNothing;
   std::string item_id_, text_;
+  json logprobs_ = json::array();  // of the open message
+  json coming_ = json::array();    // of tokens whose text did not come out yet
   uint64_t sequence_ = 0;
   bool cut_ = false;  // by its limit
 };

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
 // /v1/responses: reading the request.
+#include <algorithm>
 #include <map>
 
 #include "chat_messages.h"
@@ -27,6 +28,8 @@ class Items {
  private:
   void add_message(Fields& f);
   void add_call(Fields& f);
+  void add_custom_call(Fields& f);
+  void put_call(Fields& f, const std::string& name, json arguments);
   void add_output(Fields& f);
   void add_reasoning(Fields& f);
   void assistant();
@@ -53,7 +56,9 @@ void Items::add(const json& item, const std::string& where) {
     add_message(f);
   } else if (type == "function_call") {
     add_call(f);
-  } else if (type == "function_call_output") {
+  } else if (type == "custom_tool_call") {
+    add_custom_call(f);
+  } else if (type == "function_call_output" || type == "custom_tool_call_output") {
     add_output(f);
   } else if (type == "reasoning") {
     add_reasoning(f);
@@ -65,6 +70,7 @@ void Items::add(const json& item, const std::string& where) {
 
 void Items::add_message(Fields& f) {
   f.need("role");
+  f.ignore({"phase"});
   std::string role = f.text("role").value();
   if (role == "developer") role = "system";
   if (role != "system" && role != "user" && role != "assistant") {
@@ -83,18 +89,29 @@ void Items::add_message(Fields& f) {
 
 void Items::add_call(Fields& f) {
   f.need("name");
+  const std::string space = f.text("namespace").value_or("");
+  put_call(f, ToolList::called(space, f.text("name").value()), f.object_in_text("arguments"));
+}
+
+// A tool that takes a text is a function with one parameter for the model.
+void Items::add_custom_call(Fields& f) {
+  f.need("name");
+  f.need("input");
+  put_call(f, f.text("name").value(), {{"input", f.text("input").value()}});
+}
+
+void Items::put_call(Fields& f, const std::string& name, json arguments) {
   f.need("call_id");
-  json arguments = f.object_in_text("arguments");
   assistant();
   const auto [calls, is_new] = calls_.try_emplace(messages.size() - 1, empty_list());
-  calls->second.push_back(
-      {{"id", f.text("call_id").value()},
-       {"type", "function"},
-       {"function", {{"name", f.text("name").value()}, {"arguments", std::move(arguments)}}}});
+  calls->second.push_back({{"id", f.text("call_id").value()},
+                           {"type", "function"},
+                           {"function", {{"name", name}, {"arguments", std::move(arguments)}}}});
 }
 
 void Items::add_output(Fields& f) {
   f.need("call_id");
+  f.ignore({"name"});
   Message message;
   message.role = "tool";
   message.tool_call_id = f.text("call_id");
@@ -146,7 +163,8 @@ TextFormat read_text(Fields& f) {
   if (text == nullptr) return {};
   Fields inner(*text, "text");
   const TextFormat out = read_text_format(inner.find("format"), "text.format", true);
-  inner.only("verbosity", "medium", "answers are as long as the model makes them");
+  const auto verbosity = inner.text("verbosity");
+  if (verbosity && *verbosity != "medium") f.note_left_out("text.verbosity");
   inner.finish();
   return out;
 }
@@ -156,10 +174,35 @@ std::optional<std::string> read_effort(Fields& f) {
   if (reasoning == nullptr) return std::nullopt;
   Fields inner(*reasoning, "reasoning");
   const std::optional<std::string> out = inner.text("effort");
-  inner.only("summary", nullptr, "thoughts come whole");
-  inner.only("generate_summary", nullptr, "thoughts come whole");
+  inner.leave_out({"summary", "generate_summary"});  // thoughts come whole
   inner.finish();
+  f.take_left_out(inner);
   return out;
+}
+
+// What items are to hold besides: log probabilities, or what there never is.
+void read_include(Fields& f, Generation* g) {
+  const int64_t top = f.integer("top_logprobs", 0, 20).value_or(0);
+  bool wanted = top > 0;
+  static const char* const kNever[] = {
+      "reasoning.encrypted_content",   "file_search_call.results",
+      "web_search_call.results",       "web_search_call.action.sources",
+      "message.input_image.image_url", "computer_call_output.output.image_url",
+      "code_interpreter_call.outputs"};
+  const json* include = f.find("include");
+  if (include != nullptr && !include->is_array()) f.refuse("include", "is not a list");
+  for (size_t i = 0; include != nullptr && i < include->size(); ++i) {
+    const json& name = (*include)[i];
+    const std::string path = "include[" + std::to_string(i) + "]";
+    if (name == "message.output_text.logprobs") {
+      wanted = true;
+    } else if (std::find(std::begin(kNever), std::end(kNever), name) != std::end(kNever)) {
+      f.note_left_out(path);
+    } else {
+      f.refuse(path.c_str(), "is not known here");
+    }
+  }
+  if (wanted) g->n_logprobs = static_cast<uint32_t>(1 + top);
 }
 
 // What a response repeats of its request.
@@ -204,16 +247,15 @@ Asked read_response(const json& body, const Engine& engine, const Settings& sett
   f.only("conversation", nullptr, "conversations are not kept; send their items again");
   f.only("background", false, "answers are written while the request waits");
   f.only("truncation", "disabled", "nothing is left out of a prompt");
-  f.only("include", empty_list(), "there is nothing more to include");
-  f.only("top_logprobs", 0, "use chat completions");
+  read_include(f, &g);
   f.only("prompt", nullptr, "there are no stored prompts");
-  f.leave_out({"stream_options"});
+  f.leave_out({"stream_options", "client_metadata", "max_tool_calls", "prompt_cache_options"});
   f.finish();
   out.left_out = f.left_out();
   list.with_places([&] { ask_chat(engine, chat, tools, format, &g); });
   Expected expected{tools.for_template, format.kind != SHARPI_GRAMMAR_ANY};
-  out.format =
-      std::make_unique<ResponsesFormat>(engine, g.prompt, std::move(expected), echoed(body));
+  out.format = std::make_unique<ResponsesFormat>(engine, g, std::move(expected), echoed(body),
+                                                 list.origins());
   add_choices(g, 1, {}, &out);
   return out;
 }

@@ -40,7 +40,9 @@ Sampling read_sampling(Fields& fields, const Settings& settings, const Engine& e
   out.min_p = static_cast<float>(fields.number("min_p", 0, 1).value_or(settings.min_p));
   out.top_k = static_cast<uint32_t>(fields.integer("top_k", -1, kMost).value_or(settings.top_k));
   if (out.top_k == UINT32_MAX) out.top_k = 0;  // some clients write -1 for "off"
-  out.repeat_penalty = static_cast<float>(fields.number("repeat_penalty", 1e-3, 1e3).value_or(1.0));
+  const auto penalty = fields.number("repeat_penalty", 1e-3, 1e3);
+  const auto same = fields.number("repetition_penalty", 1e-3, 1e3);  // its name elsewhere
+  out.repeat_penalty = static_cast<float>(penalty.value_or(same.value_or(1.0)));
   const std::optional<int64_t> seed = fields.integer("seed", INT64_MIN, INT64_MAX);
   out.seed = seed ? static_cast<uint64_t>(*seed) : random_number();
   read_bias(fields, engine, &out);
@@ -56,6 +58,8 @@ void leave_out_bookkeeping(Fields& fields) {
 void refuse_unsupported(Fields& fields) {
   fields.only("frequency_penalty", 0, "use repeat_penalty");
   fields.only("presence_penalty", 0, "use repeat_penalty");
+  fields.only("min_tokens", 0, "an answer ends where the model ends it");
+  fields.only("ignore_eos", false, "an answer ends where the model ends it");
 }
 
 }  // namespace

@@ -48,13 +48,6 @@ std::string ToolList::called(const std::string& space, const std::string& name) 
   return space.empty() ? name : space + "__" + name;
 }
 
-const ToolOrigin* ToolList::find(const std::string& called) const {
-  for (const ToolOrigin& origin : origins_) {
-    if (origin.called == called) return &origin;
-  }
-  return nullptr;
-}
-
 void ToolList::add(json function, ToolOrigin origin) {
   request_["tools"].push_back({{"type", "function"}, {"function", std::move(function)}});
   origins_.push_back(std::move(origin));
@@ -230,7 +223,12 @@ ToolList ToolList::of_responses(Fields& fields) {
     json made = *choice;
     if (made.is_object() && made.contains("name") && made.contains("type") &&
         (made["type"] == "function" || made["type"] == "custom")) {
-      made = {{"type", "function"}, {"function", {{"name", made["name"]}}}};
+      const bool spaced = made.contains("namespace") && made["namespace"].is_string();
+      json name = made["name"];
+      if (spaced && name.is_string()) {
+        name = called(made["namespace"].get<std::string>(), name.get<std::string>());
+      }
+      made = {{"type", "function"}, {"function", {{"name", std::move(name)}}}};
     }
     out.choose(std::move(made));
   }
@@ -254,7 +252,7 @@ void ToolList::add_message_tool(const json& tool, const std::string& place) {
   f.ignore({"cache_control", "eager_input_streaming"});
   f.leave_out({"defer_loading", "input_examples", "allowed_callers"});
   f.finish();
-  for (const std::string& path : f.left_out()) fields_.note_left_out(path);
+  fields_.take_left_out(f);
   add(std::move(function), {name, place, name, "", false});
 }
 

@@ -42,8 +42,7 @@ class ToolList {
       throw placed(e);
     }
   }
-  /// By the name that the model calls it by; null = none.
-  const ToolOrigin* find(const std::string& called) const;
+  const std::vector<ToolOrigin>& origins() const { return origins_; }
   /// The name that the model knows a function by.
   static std::string called(const std::string& space, const std::string& name);
 

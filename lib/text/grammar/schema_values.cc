@@ -13,9 +13,10 @@ constexpr uint32_t kMaxDivisor = 1u << 24;
 
 constexpr std::string_view kObjectWords[] = {
     "properties",    "required",      "additionalProperties", "patternProperties",
-    "propertyNames", "minProperties", "maxProperties"};
-constexpr std::string_view kArrayWords[] = {"items",    "prefixItems", "minItems",
-                                            "maxItems", "uniqueItems", "additionalItems"};
+    "propertyNames", "minProperties", "maxProperties",        "unevaluatedProperties"};
+constexpr std::string_view kArrayWords[] = {"items",           "prefixItems", "minItems",
+                                            "maxItems",        "uniqueItems", "additionalItems",
+                                            "unevaluatedItems"};
 constexpr std::string_view kStringWords[] = {"minLength", "maxLength", "pattern", "format"};
 constexpr std::string_view kNumberWords[] = {"minimum", "maximum", "exclusiveMinimum",
                                              "exclusiveMaximum", "multipleOf"};
@@ -144,7 +145,8 @@ Expr SchemaCompiler::values(const SchemaParts& parts, Types types) {
   std::vector<Expr> choices;
   // A list of one schema is the list itself, so looking each value up in it would find it.
   const bool only = parts.size() == 1 && !says_one_of(parts, kStringWords) &&
-                    !says_one_of(parts, kNumberWords) &&
+                    !says_one_of(parts, kNumberWords) && !says_one_of(parts, kObjectWords) &&
+                    !says_one_of(parts, kArrayWords) &&
                     member(*parts[0].schema, "const") == nullptr;
   for (const SchemaValue& value : list) {
     if (!ok() || !e_.spend(1)) return Expressions::kNothing;

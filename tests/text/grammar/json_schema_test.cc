@@ -210,6 +210,10 @@ TEST(GrammarSchema, WhatCannotBeEnforcedIsRefusedByItsPlace) {
   EXPECT_EQ(refused_schema(R"({"items": {"type": "object"}, "uniqueItems": true})"),
             "schema.uniqueItems cannot be enforced while a text is written, but for the items of a "
             "short enum");
+  EXPECT_EQ(refused_schema(R"({"enum": [{"a": 1}], "unevaluatedProperties": false})"),
+            "schema lists values beside keywords that describe them");
+  EXPECT_EQ(refused_schema(R"({"enum": [{"a": 1}], "required": ["b"]})"),
+            "schema lists values beside keywords that describe them");
   EXPECT_EQ(refused_schema("{"), "the schema is not JSON at byte 1: a key is expected");
   EXPECT_EQ(refused_schema(R"({"type": "strin"})"), "schema.type is not a type or a list of types");
 }

@@ -5,100 +5,16 @@
 #include <pcre2.h>
 
 #include <algorithm>
+#include <array>
 #include <cstdint>
 #include <iterator>
 #include <limits>
 #include <string>
 
+#include "text/pretokenizer_families.h"
+
 namespace sharpi {
 namespace {
-
-// White_Space of Unicode, as class members. Spelled out because PCRE2's \s takes in U+180E, which
-// the regex engine of the reference tokenizers does not.
-#define SHARPI_SPACE                                                         \
-  "\\t-\\r\\x20\\x{85}\\x{A0}\\x{1680}\\x{2000}-\\x{200A}\\x{2028}\\x{2029}" \
-  "\\x{202F}\\x{205F}\\x{3000}"
-#define SHARPI_RUN "[" SHARPI_SPACE "]+"
-// A whitespace run leaves its last character to the word that follows it.
-#define SHARPI_RUN_BEFORE_WORD SHARPI_RUN "(?![^" SHARPI_SPACE "])"
-#define SHARPI_CONTRACTIONS "'s|'t|'re|'ve|'m|'ll|'d"
-
-// Words whose capitals come first, as o200k and what follows it split them; `after`: what may
-// follow.
-#define SHARPI_CAPITALS "\\p{Lu}\\p{Lt}\\p{Lm}\\p{Lo}\\p{M}"
-#define SHARPI_SMALL "\\p{Ll}\\p{Lm}\\p{Lo}\\p{M}"
-#define SHARPI_WORDS_BY_CASE(after)                                       \
-  "[^\\r\\n\\p{L}\\p{N}]?[" SHARPI_CAPITALS "]*[" SHARPI_SMALL "]+" after \
-  "|[^\\r\\n\\p{L}\\p{N}]?[" SHARPI_CAPITALS "]+[" SHARPI_SMALL "]*" after
-#define SHARPI_AFTER_NUMBERS                                         \
-  "|\\x20?[^" SHARPI_SPACE "\\p{L}\\p{N}]+[\\r\\n/]*|[" SHARPI_SPACE \
-  "]*[\\r\\n]+"                                                      \
-  "|" SHARPI_RUN_BEFORE_WORD "|" SHARPI_RUN
-// DeepSeek V3 takes numbers, then runs of these, out of the text first, and splits what they are
-// and what lies between them for itself.
-#define SHARPI_CJK "\\x{4E00}-\\x{9FA5}\\x{3040}-\\x{30FF}"
-#define SHARPI_IN_CJK "(?=[" SHARPI_CJK "])"
-#define SHARPI_NO_CJK "(?![" SHARPI_CJK "])"
-
-struct Family {
-  std::string_view names;  // of tokenizer.ggml.pre, separated by spaces
-  const char* pattern;
-  bool nfc = false, whole_pieces = false, default_bos = false;
-};
-
-// Every pattern matches at every position of every text, so that pieces have no gaps.
-constexpr Family kFamilies[] = {
-    {.names = "qwen2 deepseek-r1-qwen megrez kormo f2llmv2",
-     .pattern = "(?i:" SHARPI_CONTRACTIONS ")|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|\\p{N}"
-                "|\\x20?[^" SHARPI_SPACE "\\p{L}\\p{N}]+[\\r\\n]*"
-                "|[" SHARPI_SPACE "]*[\\r\\n]+|" SHARPI_RUN_BEFORE_WORD "|" SHARPI_RUN,
-     .nfc = true},
-    {.names = "qwen35",
-     .pattern = "(?i:" SHARPI_CONTRACTIONS ")|[^\\r\\n\\p{L}\\p{N}]?[\\p{L}\\p{M}]+|\\p{N}"
-                "|\\x20?[^" SHARPI_SPACE "\\p{L}\\p{M}\\p{N}]+[\\r\\n]*"
-                "|[" SHARPI_SPACE "]*[\\r\\n]+|" SHARPI_RUN_BEFORE_WORD "|" SHARPI_RUN,
-     .nfc = true},
-    {.names = "olmo",
-     .pattern =
-         SHARPI_CONTRACTIONS "|\\x20?\\p{L}+|\\x20?\\p{N}+|\\x20?[^" SHARPI_SPACE "\\p{L}\\p{N}]+"
-                             "|" SHARPI_RUN_BEFORE_WORD "|" SHARPI_RUN,
-     .nfc = true},
-    // Llama 3: up to three digits together.
-    {.names = "llama-bpe llama3 llama-v3",
-     .pattern = "(?i:" SHARPI_CONTRACTIONS ")|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|\\p{N}{1,3}"
-                "|\\x20?[^" SHARPI_SPACE "\\p{L}\\p{N}]+[\\r\\n]*"
-                "|[" SHARPI_SPACE "]*[\\r\\n]+|" SHARPI_RUN_BEFORE_WORD "|" SHARPI_RUN,
-     .whole_pieces = true,
-     .default_bos = true},
-    // Every digit alone, and the pattern of GPT-2 on what lies between them: for it, a digit is the
-    // end of the text.
-    {.names = "smollm",
-     .pattern = "\\p{N}|" SHARPI_CONTRACTIONS "|\\x20?\\p{L}+|\\x20?[^" SHARPI_SPACE
-                "\\p{L}\\p{N}]+|" SHARPI_RUN "(?![^" SHARPI_SPACE "\\p{N}])|" SHARPI_RUN},
-    {.names = "gpt-2 phi-2 gigachat mellum",
-     .pattern =
-         SHARPI_CONTRACTIONS "|\\x20?\\p{L}+|\\x20?\\p{N}+|\\x20?[^" SHARPI_SPACE "\\p{L}\\p{N}]+"
-                             "|" SHARPI_RUN_BEFORE_WORD "|" SHARPI_RUN},
-    // Mistral.
-    {.names = "tekken",
-     .pattern = SHARPI_WORDS_BY_CASE("") "|\\p{N}" SHARPI_AFTER_NUMBERS,
-     .whole_pieces = true,
-     .default_bos = true},
-    {.names = "gpt-4o llama4",
-     .pattern =
-         SHARPI_WORDS_BY_CASE("(?i:" SHARPI_CONTRACTIONS ")?") "|\\p{N}{1,3}" SHARPI_AFTER_NUMBERS},
-    // The last two alternatives are what lies between matches of the published pattern.
-    {.names = "deepseek-v3",
-     .pattern = "\\p{N}{1,3}|(?:" SHARPI_IN_CJK "[^\\p{L}\\p{P}\\p{S}])?(?:" SHARPI_IN_CJK
-                "[\\p{L}\\p{M}])+|(?:" SHARPI_IN_CJK "[\\p{P}\\p{S}])+|[!-/:-@\\[-`{-~][A-Za-z]+"
-                "|(?:" SHARPI_NO_CJK "[^\\r\\n\\p{L}\\p{N}\\p{P}\\p{S}])?(?:" SHARPI_NO_CJK
-                "[\\p{L}\\p{M}])+|\\x20?(?:" SHARPI_NO_CJK "[\\p{P}\\p{S}])+[\\r\\n]*"
-                "|[" SHARPI_SPACE "]*[\\r\\n]+|" SHARPI_RUN "(?![^" SHARPI_SPACE "\\p{N}" SHARPI_CJK
-                "])|" SHARPI_RUN "|(?:" SHARPI_IN_CJK "[^\\p{L}\\p{M}\\p{P}\\p{S}](?!" SHARPI_IN_CJK
-                "[\\p{L}\\p{M}]))+|(?:" SHARPI_NO_CJK "[^" SHARPI_SPACE
-                "\\p{L}\\p{M}\\p{N}\\p{P}\\p{S}](?!" SHARPI_NO_CJK "[\\p{L}\\p{M}]))+",
-     .default_bos = true},
-};
 
 /// Whether `name` is one of the space-separated `names`.
 bool is_among(std::string_view name, std::string_view names) {
@@ -112,7 +28,8 @@ bool is_among(std::string_view name, std::string_view names) {
 
 std::string all_names() {
   std::string all;
-  for (const Family& f : kFamilies) all.append(all.empty() ? "" : " ").append(f.names);
+  for (const PreTokenizerFamily& f : kPreTokenizerFamilies)
+    all.append(all.empty() ? "" : " ").append(f.names);
   return all;
 }
 
@@ -160,12 +77,15 @@ std::string error_text(int code) {
 
 }  // namespace
 
-struct PreTokenizer::Pattern {
-  pcre2_code* code = nullptr;
-  ~Pattern() { pcre2_code_free(code); }
+struct PreTokenizer::Patterns {
+  std::array<pcre2_code*, PreTokenizerFamily::kMostPatterns> codes = {};
+  size_t n = 0;
+  ~Patterns() {
+    for (size_t i = 0; i < n; ++i) pcre2_code_free(codes[i]);
+  }
 };
 
-PreTokenizer::PreTokenizer() : pattern_(std::make_unique<Pattern>()) {}
+PreTokenizer::PreTokenizer() : patterns_(std::make_unique<Patterns>()) {}
 PreTokenizer::~PreTokenizer() = default;
 PreTokenizer::PreTokenizer(PreTokenizer&&) noexcept = default;
 PreTokenizer& PreTokenizer::operator=(PreTokenizer&&) noexcept = default;
@@ -182,9 +102,10 @@ Code code_of(int pcre2_error) {
 }  // namespace
 
 Result<PreTokenizer> PreTokenizer::create(std::string_view name) {
-  const auto* family = std::find_if(std::begin(kFamilies), std::end(kFamilies),
-                                    [&](const Family& f) { return is_among(name, f.names); });
-  if (family == std::end(kFamilies)) {
+  const auto* family =
+      std::find_if(std::begin(kPreTokenizerFamilies), std::end(kPreTokenizerFamilies),
+                   [&](const PreTokenizerFamily& f) { return is_among(name, f.names); });
+  if (family == std::end(kPreTokenizerFamilies)) {
     return Status::error(Code::kUnsupported, "pre-tokenizer \"%.*s\" is not one of these: %s",
                          static_cast<int>(std::min<size_t>(name.size(), 64)), name.data(),
                          all_names().c_str());
@@ -193,33 +114,91 @@ Result<PreTokenizer> PreTokenizer::create(std::string_view name) {
   out.nfc_ = family->nfc;
   out.whole_pieces_ = family->whole_pieces;
   out.default_bos_ = family->default_bos;
-  const std::string pattern = with_new_characters(family->pattern);
-  int error = 0;
-  PCRE2_SIZE error_at = 0;
   // Anchored at compile time: as an option of the match call it would switch the JIT off.
-  out.pattern_->code = pcre2_compile(reinterpret_cast<PCRE2_SPTR>(pattern.c_str()), pattern.size(),
-                                     PCRE2_UTF | PCRE2_ANCHORED, &error, &error_at, nullptr);
-  if (out.pattern_->code == nullptr) {
-    return Status::error(code_of(error),
-                         "the pre-tokenizer's pattern cannot be compiled, at byte %zu: %s",
-                         error_at, error_text(error).c_str());
+  const uint32_t covers = family->patterns[1] == nullptr ? PCRE2_ANCHORED : 0;
+  for (const char* published : family->patterns) {
+    if (published == nullptr) break;
+    const std::string pattern = with_new_characters(published);
+    int error = 0;
+    PCRE2_SIZE error_at = 0;
+    pcre2_code* code =
+        pcre2_compile(reinterpret_cast<PCRE2_SPTR>(pattern.c_str()), pattern.size(),
+                      PCRE2_UTF | PCRE2_DOLLAR_ENDONLY | covers, &error, &error_at, nullptr);
+    if (code == nullptr) {
+      return Status::error(code_of(error),
+                           "the pre-tokenizer's pattern cannot be compiled, at byte %zu: %s",
+                           error_at, error_text(error).c_str());
+    }
+    out.patterns_->codes[out.patterns_->n++] = code;
+    // Without executable memory the interpreter runs the same pattern, only slower.
+    (void)pcre2_jit_compile(code, PCRE2_JIT_COMPLETE);
   }
-  // Without executable memory the interpreter runs the same pattern, only slower.
-  (void)pcre2_jit_compile(out.pattern_->code, PCRE2_JIT_COMPLETE);
   return out;
 }
 
+/// How far one pattern has cut the part of the text that it was given.
+struct Cut {
+  std::string_view part;
+  size_t at = 0;                          // what is in front was given on
+  size_t match_begin = 0, match_end = 0;  // the next match, behind `at`; equal: not looked for yet
+};
+
 struct PreTokenizer::Matcher::State {
-  const pcre2_code* pattern = nullptr;
+  const PreTokenizer::Patterns* patterns = nullptr;
   pcre2_match_data* data = nullptr;
   pcre2_match_context* context = nullptr;
   std::string_view text;
-  size_t at = 0;
+  std::array<Cut, PreTokenizerFamily::kMostPatterns> cuts = {};
   ~State() {
     pcre2_match_context_free(context);
     pcre2_match_data_free(data);
   }
+  Status find(size_t level);
+  Status piece_of(size_t level, std::string_view* piece);
 };
+
+/// Sets the next match of a pattern in its part; behind the part's end if there is none.
+Status PreTokenizer::Matcher::State::find(size_t level) {
+  Cut& cut = cuts[level];
+  // The text was validated once; checking it again per match would make the walk quadratic.
+  const int rc = pcre2_match(patterns->codes[level], reinterpret_cast<PCRE2_SPTR>(cut.part.data()),
+                             cut.part.size(), cut.at, PCRE2_NO_UTF_CHECK, data, context);
+  if (rc == PCRE2_ERROR_NOMATCH && patterns->n > 1) {
+    cut.match_begin = cut.part.size();
+    cut.match_end = cut.match_begin + 1;
+    return Status::ok();
+  }
+  const size_t at = static_cast<size_t>(cut.part.data() - text.data()) + cut.at;
+  if (rc < 0) {
+    return Status::error(code_of(rc), "the pre-tokenizer failed at byte %zu of %zu: %s", at,
+                         text.size(), error_text(rc).c_str());
+  }
+  cut.match_begin = pcre2_get_ovector_pointer(data)[0];
+  cut.match_end = pcre2_get_ovector_pointer(data)[1];
+  if (cut.match_begin < cut.at || cut.match_end <= cut.match_begin ||
+      cut.match_end > cut.part.size()) {
+    return Status::error(Code::kInternal, "the pre-tokenizer matched nothing at byte %zu of %zu",
+                         at, text.size());
+  }
+  return Status::ok();
+}
+
+/// Sets *piece to what a pattern cuts off next: a match, or what lies in front of it.
+Status PreTokenizer::Matcher::State::piece_of(size_t level, std::string_view* piece) {
+  Cut& cut = cuts[level];
+  *piece = {};
+  if (cut.at >= cut.part.size()) {
+    if (level == 0) return Status::ok();
+    cut = {};
+    SHARPI_TRY(piece_of(level - 1, &cut.part));
+    if (cut.part.empty()) return Status::ok();
+  }
+  if (cut.match_end <= cut.at) SHARPI_TRY(find(level));
+  const size_t end = cut.at < cut.match_begin ? cut.match_begin : cut.match_end;
+  *piece = cut.part.substr(cut.at, end - cut.at);
+  cut.at = end;
+  return Status::ok();
+}
 
 PreTokenizer::Matcher::Matcher() : state_(std::make_unique<State>()) {}
 PreTokenizer::Matcher::~Matcher() = default;
@@ -228,7 +207,7 @@ PreTokenizer::Matcher& PreTokenizer::Matcher::operator=(Matcher&&) noexcept = de
 
 Result<PreTokenizer::Matcher> PreTokenizer::Matcher::create(const PreTokenizer& owner) {
   Matcher out;
-  out.state_->pattern = owner.pattern_->code;
+  out.state_->patterns = owner.patterns_.get();
   out.state_->data = pcre2_match_data_create(1, nullptr);
   out.state_->context = pcre2_match_context_create(nullptr);
   if (out.state_->data == nullptr || out.state_->context == nullptr) {
@@ -240,7 +219,8 @@ Result<PreTokenizer::Matcher> PreTokenizer::Matcher::create(const PreTokenizer& 
 void PreTokenizer::Matcher::start(std::string_view text) {
   State& s = *state_;
   s.text = text;
-  s.at = 0;
+  s.cuts = {};
+  s.cuts[0].part = text;
   // The patterns backtrack over one run of characters at most, so work proportional to the text
   // is always enough; the limit turns anything worse into an error.
   const uint64_t limit = 4096 + 16 * static_cast<uint64_t>(text.size());
@@ -249,24 +229,7 @@ void PreTokenizer::Matcher::start(std::string_view text) {
 }
 
 Status PreTokenizer::Matcher::next(std::string_view* piece) {
-  State& s = *state_;
-  *piece = {};
-  if (s.at >= s.text.size()) return Status::ok();
-  // The text was validated once; checking it again per match would make the walk quadratic.
-  const int rc = pcre2_match(s.pattern, reinterpret_cast<PCRE2_SPTR>(s.text.data()), s.text.size(),
-                             s.at, PCRE2_NO_UTF_CHECK, s.data, s.context);
-  if (rc < 0) {
-    return Status::error(code_of(rc), "the pre-tokenizer failed at byte %zu of %zu: %s", s.at,
-                         s.text.size(), error_text(rc).c_str());
-  }
-  const size_t end = pcre2_get_ovector_pointer(s.data)[1];
-  if (end <= s.at || end > s.text.size()) {
-    return Status::error(Code::kInternal, "the pre-tokenizer matched nothing at byte %zu of %zu",
-                         s.at, s.text.size());
-  }
-  *piece = s.text.substr(s.at, end - s.at);
-  s.at = end;
-  return Status::ok();
+  return state_->piece_of(state_->patterns->n - 1, piece);
 }
 
 }  // namespace sharpi

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Splits text into the pieces that byte-level BPE works inside, by the regular expression of a
-// tokenizer family (PCRE2, JIT-compiled where the system allows it).
+// Splits text into the pieces that byte-level BPE works inside, by the regular expressions of a
+// tokenizer family, one behind the other (PCRE2, JIT-compiled where the system allows it).
 // Thread rule: PreTokenizer is immutable; each call brings its own Matcher.
 #pragma once
 
@@ -48,8 +48,8 @@ class PreTokenizer {
 
  private:
   PreTokenizer();
-  struct Pattern;
-  std::unique_ptr<Pattern> pattern_;
+  struct Patterns;
+  std::unique_ptr<Patterns> patterns_;
   bool nfc_ = false, whole_pieces_ = false, default_bos_ = false;
 };
 

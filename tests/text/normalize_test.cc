@@ -208,6 +208,24 @@ TEST(PreTokenizer, FamiliesSplitByTheirPublishedPatterns) {
                     " -",         "ab",           " ",      "\x01",   "\x01z",  " e\u0301"}));
 }
 
+// Families of several patterns: what one leaves whole, the next cuts, and what it matched too.
+TEST(PreTokenizer, EveryPatternCutsWhatTheOnesBeforeItLeft) {
+  using Pieces = std::vector<std::string>;
+  const char* text = "It's $5, 12345!  x``y  ";
+  EXPECT_EQ(pieces_of("default", text), (Pieces{"It", "'", "s", " ", "$", "5", ",", " ", "123",
+                                                "45", "!", " ", " x", "``", "y", "  "}));
+  EXPECT_EQ(pieces_of("falcon", text), (Pieces{"It", "'", "s", " ", "$", "5", ",", " ", "123", "45",
+                                               "!", " ", " x", "``", "y", "  "}));
+  const char* lines = "Stra\u00DFe \u65E5\u672Cx 12 \u0905!\n\n  end  ";
+  // Published so: from the colon to the tilde there are letters too.
+  EXPECT_EQ(pieces_of("deepseek-llm", lines),
+            (Pieces{"Stra", "\u00DF", "e", " ", "\u65E5\u672C", "x", " ", "12", " ", "\u0905", "!",
+                    "\n", "\n", " ", " end", "  "}));
+  EXPECT_EQ(pieces_of("deepseek-coder", lines),
+            (Pieces{"Stra\u00DFe", " ", "\u65E5\u672C", "x", " ", "1", "2", " ", "\u0905", "!",
+                    "\n", "\n", " ", " end", "  "}));
+}
+
 struct Names {
   const char* family;
   std::vector<const char*> aliases;
@@ -217,15 +235,21 @@ const Names kNames[] = {
     {"qwen35", {}},
     {"olmo", {}},
     {"llama-bpe", {"llama3", "llama-v3"}},
-    {"smollm", {}},
-    {"gpt-2", {"phi-2", "gigachat", "mellum"}},
+    {"dbrx", {"smaug-bpe", "glm4", "chatglm-bpe"}},
+    {"smollm", {"starcoder", "refact", "command-r", "codeshell", "exaone", "minerva-7b"}},
+    {"gpt-2", {"phi-2", "gigachat", "mellum", "mpt", "jais", "trillion", "granite-docling"}},
     {"tekken", {}},
-    {"gpt-4o", {"llama4"}},
-    {"deepseek-v3", {}},
+    {"gpt-4o", {"llama4", "kanana2"}},
+    {"deepseek-v3", {"hunyuan-dense"}},
+    {"default", {}},
+    {"falcon", {}},
+    {"deepseek-llm", {}},
+    {"deepseek-coder", {}},
+    {"seed-coder", {}},
 };
 /// Every two families split it into other pieces, or treat the pieces in another way.
 constexpr const char* kTelling =
-    "It'S 12345 caf\u00E9s,  e\u0301\u0915\u093F\n\n  x\t'll we'LL\r\n!!";
+    "It'S 12345 caf\u00E9s,  e\u0301\u0915\u093F\n\n  x\t'll we'LL\r\n!!``$a";
 
 bool same_family(const char* a, const char* b) {
   const auto one = PreTokenizer::create(a), other = PreTokenizer::create(b);

@@ -39,8 +39,8 @@ TEST(Vocabulary, UnknownModelsAndPreTokenizersAreNamed) {
   v.add_bytes().model = "bert";
   expect_refused(v, Code::kUnsupported, "\"bert\"");
   v.model = "gpt2";
-  v.pre = "deepseek-llm";
-  expect_refused(v, Code::kUnsupported, "\"deepseek-llm\"");
+  v.pre = "superbpe";
+  expect_refused(v, Code::kUnsupported, "\"superbpe\"");
   v.pre.clear();
   expect_refused(v, Code::kUnsupported, "tokenizer.ggml.pre");
 }

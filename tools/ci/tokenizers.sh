@@ -12,6 +12,7 @@ build build sharpi
 models=${SHARPI_MODELS:-$kFetched/models}
 shopt -s nullglob
 "$python" tools/compare_tokenizers.py build/lib/libsharpi.so --strings 2000 \
-  --also qwen35,olmo,llama-bpe,smollm,gpt-2,tekken,gpt-4o,deepseek-v3 tests/fixtures/tiny-qwen3-q8_0.gguf
+  --also qwen35,olmo,llama-bpe,smollm,gpt-2,tekken,gpt-4o,deepseek-v3,dbrx,default,falcon,deepseek-llm,deepseek-coder,seed-coder \
+  tests/fixtures/tiny-qwen3-q8_0.gguf
 "$python" tools/compare_tokenizers.py build/lib/libsharpi.so --strings 2000 \
   tests/fixtures/tiny-gemma4kv-q8_0.gguf tests/fixtures/tiny-qwen35-q8_0.gguf "$models"/*.gguf

@@ -45,14 +45,14 @@ ThreadPool& pool() {
   return *kPool;
 }
 
-Isa bench_isa() {
+const KernelSet& bench_kernels() {
   const char* wanted = std::getenv("SHARPI_BENCH_ISA");
-  for (const Isa isa : {Isa::kScalar, Isa::kAvx2, Isa::kAvx512, Isa::kAmx}) {
-    if (wanted != nullptr && std::string(wanted) == isa_name(isa)) {
-      return resolve_isa(isa).value();
+  for (const InstructionSet& set : processor().sets) {
+    if (wanted != nullptr && std::string(wanted) == isa_name(set.isa)) {
+      return kernel_set(*resolve_isa(set.isa).value());
     }
   }
-  return resolve_isa(Isa::kAuto).value();
+  return kernel_set(*resolve_isa(Isa::kAuto).value());
 }
 
 /// Zeroed memory in huge pages, as sessions have it.
@@ -140,13 +140,14 @@ struct Layers {
 struct Query {
   std::vector<float> q, o;
   std::vector<std::byte> scratch;
-  Isa isa;
+  const KernelSet& kernels;
   bool exact;
   Query(const Shape& s, uint32_t rows, uint64_t slots, bool is_exact)
       : q(random_floats(uint64_t{rows} * s.n_heads * s.dim, 2)),
         o(q.size()),
-        scratch(attention_scratch_bytes(bench_isa(), pool().size(), rows, s.n_heads, s.dim, slots)),
-        isa(bench_isa()),
+        scratch(
+            attention_scratch_bytes(bench_kernels(), pool().size(), rows, s.n_heads, s.dim, slots)),
+        kernels(bench_kernels()),
         exact(is_exact) {}
   void run(const Shape& s, const KvView& kv, uint32_t rows, uint64_t n_past) {
     AttentionTask t;
@@ -158,7 +159,7 @@ struct Query {
     t.scale = 1.0f / std::sqrt(static_cast<float>(s.dim));
     t.kv = kv;
     t.n_past = n_past;
-    if (!attention(pool(), isa, exact, {&t, 1}, scratch.data(), scratch.size(), true).is_ok())
+    if (!attention(pool(), kernels, exact, {&t, 1}, scratch.data(), scratch.size(), true).is_ok())
       std::abort();
   }
 };
@@ -230,7 +231,7 @@ struct Delta {
     t.conv_in = t.conv_out = tail.data();
     t.out = out.data();
     t.n_rows = rows;
-    delta_net(pool(), bench_isa(), t, sequential, scratch.data(), scratch.size());
+    delta_net(pool(), bench_kernels(), t, sequential, scratch.data(), scratch.size());
   }
 };
 

@@ -86,8 +86,8 @@ class Recorder {
     plan_->session.n_ctx = 2048;
     plan_->session.dtypes.assign(spec_->n_layers(), {KvDtype::kF32, KvDtype::kF32});
     pool_ = ThreadPool::create(0).take();
-    const cpu::Isa isa = cpu::resolve_isa(cpu::Isa::kAuto).take();
-    model_ = cpu::CpuModel::create(&meter_, pool_.get(), isa, plan_, nullptr).take();
+    const cpu::KernelSet& kernels = cpu::kernel_set(*cpu::resolve_isa(cpu::Isa::kAuto).take());
+    model_ = cpu::CpuModel::create(&meter_, pool_.get(), kernels, plan_, nullptr).take();
     workspace_ = model_->create_workspace().take();
   }
   const ModelSpec& spec() const { return *spec_; }

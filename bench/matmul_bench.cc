@@ -106,18 +106,18 @@ uint32_t thread_count() {
   return text == nullptr ? 0 : static_cast<uint32_t>(std::atoi(text));
 }
 
-Isa isa_choice() {
+const KernelSet& kernels_choice() {
   const char* text = std::getenv("SHARPI_BENCH_ISA");
   Isa wanted = Isa::kAuto;
-  for (const Isa isa : {Isa::kScalar, Isa::kAvx2, Isa::kAvx512, Isa::kAmx}) {
-    if (text != nullptr && std::string(text) == isa_name(isa)) wanted = isa;
+  for (const InstructionSet& set : processor().sets) {
+    if (text != nullptr && std::string(text) == isa_name(set.isa)) wanted = set.isa;
   }
-  Result<Isa> isa = resolve_isa(wanted);
-  if (!isa.is_ok()) {
-    std::fprintf(stderr, "%s\n", isa.status().text().c_str());
+  const auto set = resolve_isa(wanted);
+  if (!set.is_ok()) {
+    std::fprintf(stderr, "%s\n", set.status().text().c_str());
     std::exit(2);
   }
-  return isa.value();
+  return kernel_set(*set.value());
 }
 
 // The widest loads that the machine has: with narrow ones a core waits for itself, not for memory.
@@ -159,7 +159,7 @@ double read_pass(ThreadPool& pool, const std::byte* data, uint64_t bytes) {
 void bench_product(benchmark::State& state, GgmlType type, Shape shape, uint32_t n_rows, bool exact,
                    bool deterministic) {
   auto pool = ThreadPool::create(thread_count()).take();
-  const MatmulConfig config{isa_choice(), exact, deterministic};
+  const MatmulConfig config{&kernels_choice(), exact, deterministic};
   const uint64_t row_bytes = ggml_row_bytes(type, shape.n_in);
   const uint64_t matrix_bytes = row_bytes * shape.n_out;
   const uint64_t total = n_rows <= 8 ? uint64_t{640} << 20 : matrix_bytes;

@@ -51,7 +51,7 @@ def cmake_files(folder):
         return frozenset()
     top = "/".join(parts[:2]) if parts[0] == "lib" else "cuda"
     found = glob.glob(os.path.join(ROOT, top, "CMakeLists.txt"))
-    found += glob.glob(os.path.join(ROOT, top, "*.cmake"))
+    found += glob.glob(os.path.join(ROOT, top, "**", "*.cmake"), recursive=True)
     return frozenset(os.path.relpath(path, ROOT) for path in found) | {"cmake/SharpiCompile.cmake"}
 
 
@@ -182,7 +182,8 @@ def linked_objects(build, symbols, program):
 def kernels_of(used, shared):
     if shared:
         return "shared"
-    kernels = [o for o in used if o.startswith("lib/cpu/") and not o.endswith("/isa.cc.o")]
+    # What a processor has is known without kernels: isa.cc, isa_x86.cc, ...
+    kernels = [o for o in used if o.startswith("lib/cpu/") and not re.search(r"/isa(_[a-z0-9]+)?\.cc\.o$", o)]
     return "narrowed" if kernels else "none"
 
 

@@ -81,7 +81,7 @@ struct Geometry {
   KvDtype k_dtype = KvDtype::kF32, v_dtype = KvDtype::kF32;
   uint32_t n_kv = 0, group = 0, dim = 0, padded = 0;
   uint64_t row_elems = 0;
-  Isa isa = Isa::kScalar;
+  const KernelSet* kernels = nullptr;
   uint32_t k_rotation = 0, v_rotation = 0;  // of stored rows; 0 = they are as they were
 };
 
@@ -258,7 +258,7 @@ void write_rows(const Geometry& g, const Block& b, uint32_t kv, const SoftmaxSta
     const uint64_t head = uint64_t{kv} * g.group + i % g.group;
     float* out = t.o + (b.row0 + i / g.group) * t.o_stride + head * g.dim;
     g.table->finish(total.o + uint64_t{i} * g.padded, total.l[i], g.dim, out);
-    unrotate(g.isa, out, g.dim, g.v_rotation);
+    unrotate(*g.kernels, out, g.dim, g.v_rotation);
   }
 }
 
@@ -406,10 +406,10 @@ Status run_split(const Call& c) {
 
 }  // namespace
 
-uint64_t attention_scratch_bytes(Isa isa, uint32_t n_threads, uint32_t max_rows, uint32_t max_heads,
-                                 uint32_t max_head_dim, uint64_t max_slots) {
+uint64_t attention_scratch_bytes(const KernelSet& kernels, uint32_t n_threads, uint32_t max_rows,
+                                 uint32_t max_heads, uint32_t max_head_dim, uint64_t max_slots) {
   uint64_t most = 0;
-  for (const AttentionTable* table : attention_tables(isa)) {
+  for (const AttentionTable* table : attention_tables(kernels)) {
     const AttentionTable& t = *table;
     const uint32_t padded = static_cast<uint32_t>(round_up(max_head_dim, t.pad_to));
     Carver c(nullptr);
@@ -423,17 +423,18 @@ uint64_t attention_scratch_bytes(Isa isa, uint32_t n_threads, uint32_t max_rows,
   return most;
 }
 
-Status attention(ThreadPool& pool, Isa isa, bool exact, std::span<const AttentionTask> tasks,
-                 std::byte* scratch, uint64_t scratch_bytes, bool by_rows) {
+Status attention(ThreadPool& pool, const KernelSet& kernels, bool exact,
+                 std::span<const AttentionTask> tasks, std::byte* scratch, uint64_t scratch_bytes,
+                 bool by_rows) {
   uint64_t n_rows = 0;
   for (const AttentionTask& t : tasks) {
     n_rows += t.n_rows;
   }
   if (n_rows == 0) return {};
   Geometry g;
-  g.table = &attention_table(isa, exact, tasks[0].kv);
+  g.table = &attention_kernels(kernels, exact, tasks[0].kv).table;
   SHARPI_TRY(check_attention(*g.table, tasks));
-  if (by_rows && !exact) g.table = &attention_call_table(isa, tasks);
+  if (by_rows && !exact) g.table = &attention_call_kernels(kernels, tasks).table;
   SHARPI_TRY(check_attention(*g.table, tasks));
   const KvView& kv = tasks[0].kv;
   g.k_dtype = kv.k_dtype;
@@ -443,7 +444,7 @@ Status attention(ThreadPool& pool, Isa isa, bool exact, std::span<const Attentio
   g.dim = kv.head_dim;
   g.padded = static_cast<uint32_t>(round_up(g.dim, g.table->pad_to));
   g.row_elems = uint64_t{g.n_kv} * g.dim;
-  g.isa = isa;
+  g.kernels = &kernels;
   g.k_rotation = kv_rotation(g.k_dtype, g.dim);
   g.v_rotation = kv_rotation(g.v_dtype, g.dim);
 
@@ -464,7 +465,7 @@ Status attention(ThreadPool& pool, Isa isa, bool exact, std::span<const Attentio
                   scratch + fixed,
                   scratch_bytes - fixed};
   if (g.k_rotation != 0) {
-    const auto rotate_one = [&](uint64_t i) { rotate_query(isa, tasks, i, g.k_rotation); };
+    const auto rotate_one = [&](uint64_t i) { rotate_query(kernels, tasks, i, g.k_rotation); };
     if (n_rows == 1) {
       rotate_one(0);  // sooner done than handed out
     } else {

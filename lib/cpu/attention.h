@@ -14,7 +14,7 @@
 
 #include "base/status.h"
 #include "base/thread_pool.h"
-#include "cpu/isa.h"
+#include "cpu/kernel_set.h"
 #include "kv/kv_view.h"
 
 namespace sharpi::cpu {
@@ -43,14 +43,15 @@ struct AttentionTask {
 };
 
 /// Scratch for `attention` on tasks of up to these sizes (sum of rows over tasks <= max_rows).
-uint64_t attention_scratch_bytes(Isa isa, uint32_t n_threads, uint32_t max_rows, uint32_t max_heads,
-                                 uint32_t max_head_dim, uint64_t max_slots);
+uint64_t attention_scratch_bytes(const KernelSet& kernels, uint32_t n_threads, uint32_t max_rows,
+                                 uint32_t max_heads, uint32_t max_head_dim, uint64_t max_slots);
 
 /// kInternal for an unknown codec. All tasks share head counts, dims and codecs. Allocates nothing.
 /// exact = f32 throughout; otherwise narrower products are allowed where they pay (bf16 tiles).
 /// by_rows = tasks of one row and chunks may each take kernels of their own, so that a row's bits
 /// depend on how many come with it. Never with exact.
-Status attention(ThreadPool& pool, Isa isa, bool exact, std::span<const AttentionTask> tasks,
-                 std::byte* scratch, uint64_t scratch_bytes, bool by_rows = false);
+Status attention(ThreadPool& pool, const KernelSet& kernels, bool exact,
+                 std::span<const AttentionTask> tasks, std::byte* scratch, uint64_t scratch_bytes,
+                 bool by_rows = false);
 
 }  // namespace sharpi::cpu

@@ -30,7 +30,7 @@ KvView chunk_view(const Pass& p, const KvView& like, uint32_t sequence) {
 AttentionBlocks::AttentionBlocks(const BlockOps& ops)
     : ops_(ops),
       spec_(ops.spec()),
-      isa_(ops.isa()),
+      kernels_(ops.kernels()),
       ropes_(make_rope_tables(spec_, &rope_of_layer_)) {}
 
 Status AttentionBlocks::run(const Op& op, const Pass& p) const {
@@ -113,9 +113,9 @@ void AttentionBlocks::norm_and_rope(const Pass& p, uint32_t layer) const {
     float* q = p.ws.get(Buf::kQ) + r * a.q.n_out;
     float* k = p.ws.get(Buf::kK) + r * kv_dim;
     float* v = p.ws.get(Buf::kV) + r * kv_dim;
-    if (a.q_bias) add_inplace(isa_, q, f32_weights(a.q_bias), a.q.n_out);
-    if (a.k_bias) add_inplace(isa_, k, f32_weights(a.k_bias), kv_dim);
-    if (a.v_bias) add_inplace(isa_, v, f32_weights(a.v_bias), kv_dim);
+    if (a.q_bias) add_inplace(kernels_, q, f32_weights(a.q_bias), a.q.n_out);
+    if (a.k_bias) add_inplace(kernels_, k, f32_weights(a.k_bias), kv_dim);
+    if (a.v_bias) add_inplace(kernels_, v, f32_weights(a.v_bias), kv_dim);
     if (a.output_gate) {  // rows are (query, gate) per head: pull them apart
       float* gate = p.ws.get(Buf::kGate) + r * q_dim;
       for (uint32_t h = 0; h < a.n_heads; ++h) {
@@ -124,18 +124,18 @@ void AttentionBlocks::norm_and_rope(const Pass& p, uint32_t layer) const {
       }
     }
     if (a.qk_norm == QkNorm::kPerHead) {
-      rms_norm_heads(isa_, q, f32_weights(a.q_norm), eps, a.n_heads, d);
-      if (own) rms_norm_heads(isa_, k, f32_weights(a.k_norm), eps, a.n_kv_heads, d);
+      rms_norm_heads(kernels_, q, f32_weights(a.q_norm), eps, a.n_heads, d);
+      if (own) rms_norm_heads(kernels_, k, f32_weights(a.k_norm), eps, a.n_kv_heads, d);
     } else if (a.qk_norm == QkNorm::kWholeVector) {
-      rms_norm(isa_, q, f32_weights(a.q_norm), eps, q_dim, q);
-      if (own) rms_norm(isa_, k, f32_weights(a.k_norm), eps, kv_dim, k);
+      rms_norm(kernels_, q, f32_weights(a.q_norm), eps, q_dim, q);
+      if (own) rms_norm(kernels_, k, f32_weights(a.k_norm), eps, kv_dim, k);
     }
     const float* cos = p.ws.get(Buf::kCos) + (table + r) * half;
     const float* sin = p.ws.get(Buf::kSin) + (table + r) * half;
-    rope_apply(isa_, a.rope.pairs, q, a.n_heads, d, a.rope.n_rot, cos, sin);
+    rope_apply(kernels_, a.rope.pairs, q, a.n_heads, d, a.rope.n_rot, cos, sin);
     if (!own) return;
-    rope_apply(isa_, a.rope.pairs, k, a.n_kv_heads, d, a.rope.n_rot, cos, sin);
-    if (a.v_norm) rms_norm_heads(isa_, v, nullptr, eps, a.n_kv_heads, d);
+    rope_apply(kernels_, a.rope.pairs, k, a.n_kv_heads, d, a.rope.n_rot, cos, sin);
+    if (a.v_norm) rms_norm_heads(kernels_, v, nullptr, eps, a.n_kv_heads, d);
   });
 }
 
@@ -172,9 +172,9 @@ Status AttentionBlocks::append_rows(const Pass& p, uint32_t layer) const {
     std::atomic<bool> bad{false};
     ops_.each_row(q.n_rows, [&](uint64_t i) {
       const uint64_t r = q.first_row + i;
-      const Status k = store_row(isa_, to.k_dtype, a.head_dim, p.ws.get(Buf::kK) + r * kv_dim,
+      const Status k = store_row(kernels_, to.k_dtype, a.head_dim, p.ws.get(Buf::kK) + r * kv_dim,
                                  kv_dim, to.k_row(slot0 + i));
-      const Status v = store_row(isa_, to.v_dtype, a.head_dim, p.ws.get(Buf::kV) + r * kv_dim,
+      const Status v = store_row(kernels_, to.v_dtype, a.head_dim, p.ws.get(Buf::kV) + r * kv_dim,
                                  kv_dim, to.v_row(slot0 + i));
       if (!k.is_ok() || !v.is_ok()) bad.store(true, std::memory_order_relaxed);
     });
@@ -237,12 +237,13 @@ Status AttentionBlocks::attend(const Pass& p, uint32_t layer) const {
       t.chunk = chunk_view(p, t.kv, s);
     }
   }
-  SHARPI_TRY(attention(ops_.pool(), isa_, ops_.config().exact, {tasks.data(), n},
+  SHARPI_TRY(attention(ops_.pool(), kernels_, ops_.config().exact, {tasks.data(), n},
                        p.ws.get<std::byte>(Buf::kAttention), p.ws.size(Buf::kAttention),
                        !ops_.config().deterministic));
   if (!a.output_gate) return Status::ok();
   ops_.each_row(p.rows.n_rows, [&](uint64_t r) {
-    sigmoid_gate(isa_, p.ws.get(Buf::kMix) + r * q_dim, p.ws.get(Buf::kGate) + r * q_dim, q_dim);
+    sigmoid_gate(kernels_, p.ws.get(Buf::kMix) + r * q_dim, p.ws.get(Buf::kGate) + r * q_dim,
+                 q_dim);
   });
   return Status::ok();
 }

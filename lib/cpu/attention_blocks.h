@@ -33,7 +33,7 @@ class AttentionBlocks {
 
   const BlockOps& ops_;
   const ModelSpec& spec_;
-  const Isa isa_;
+  const KernelSet& kernels_;
   std::vector<int32_t> rope_of_layer_;
   const std::vector<RopeTable> ropes_;
 };

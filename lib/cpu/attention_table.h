@@ -10,7 +10,6 @@
 #include <cstdint>
 
 #include "base/kv_dtype.h"
-#include "cpu/isa.h"
 
 namespace sharpi::cpu {
 
@@ -78,13 +77,5 @@ struct AttentionTable {
   /// out = o / l for one vector.
   void (*finish)(const float* o, float l, uint32_t dim, float* out);
 };
-
-extern const AttentionTable kAttentionScalar, kAttentionAvx2, kAttentionAvx512;
-/// Rows rounded to bf16; the wide ones take them as sums of two bf16 and are for f32 rows.
-extern const AttentionTable kAttentionAmx, kAttentionAmxWide;
-/// For chunks, with AVX-512 BF16.
-extern const AttentionTable kAttentionBf16;
-/// For calls of one row with K and V in q8_0 or q4: heads of 64, 128, 256 or 512 dims.
-extern const AttentionTable kAttentionQ8Row;
 
 }  // namespace sharpi::cpu

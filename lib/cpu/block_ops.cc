@@ -8,7 +8,7 @@ namespace sharpi::cpu {
 void BlockOps::norm_rows(const Pass& p, const float* x, const TensorRef& w, float* y) const {
   const uint64_t e = spec_.n_embd;
   each_row(p.rows.n_rows, [&](uint64_t r) {
-    rms_norm(isa(), x + r * e, f32_weights(w), spec_.rms_eps, e, y + r * e);
+    rms_norm(kernels(), x + r * e, f32_weights(w), spec_.rms_eps, e, y + r * e);
   });
 }
 
@@ -18,9 +18,9 @@ void BlockOps::add_residual(const Pass& p, const TensorRef& post_norm) const {
   float* y = p.ws.get(Buf::kY);
   each_row(p.rows.n_rows, [&](uint64_t r) {
     if (post_norm) {
-      rms_norm(isa(), y + r * e, f32_weights(post_norm), spec_.rms_eps, e, y + r * e);
+      rms_norm(kernels(), y + r * e, f32_weights(post_norm), spec_.rms_eps, e, y + r * e);
     }
-    add_inplace(isa(), x + r * e, y + r * e, e);
+    add_inplace(kernels(), x + r * e, y + r * e, e);
   });
 }
 
@@ -30,13 +30,13 @@ void BlockOps::activate(const FfnSpec& f, const float* gate, const float* up, ui
   if (stride_in == width) {
     // Contiguous: split finer than rows, so that one long row is spread too.
     pool_.for_range(n_rows * width, 2048, [&](uint64_t b, uint64_t e) {
-      apply(isa(), gate + b, up + b, e - b, out + b);
+      apply(kernels(), gate + b, up + b, e - b, out + b);
     });
     return;
   }
   // Rows shrink towards the front: in order, never in parallel.
   for (uint64_t r = 0; r < n_rows; ++r) {
-    apply(isa(), gate + r * stride_in, up + r * stride_in, width, out + r * width);
+    apply(kernels(), gate + r * stride_in, up + r * stride_in, width, out + r * width);
   }
 }
 

@@ -10,13 +10,13 @@ namespace sharpi::cpu {
 
 class BlockOps {
  public:
-  /// `spec` and `pool` outlive it. config.isa: resolved.
+  /// `spec` and `pool` outlive it. config.kernels: of a set that the machine has.
   BlockOps(const ModelSpec& spec, ThreadPool& pool, const MatmulConfig& config)
       : spec_(spec), pool_(pool), config_(config) {}
   const ModelSpec& spec() const { return spec_; }
   ThreadPool& pool() const { return pool_; }
   const MatmulConfig& config() const { return config_; }
-  Isa isa() const { return config_.isa; }
+  const KernelSet& kernels() const { return *config_.kernels; }
 
   /// body(row) for every row of the submission, spread over the pool when there are several.
   template <class F>

@@ -14,8 +14,8 @@ namespace {
 
 class CpuBackend final : public Backend, public TierSizer {
  public:
-  CpuBackend(Isa isa, HostAllocator allocator, std::unique_ptr<ThreadPool> pool)
-      : isa_(isa), meter_(allocator), pool_(std::move(pool)) {}
+  CpuBackend(const KernelSet& kernels, HostAllocator allocator, std::unique_ptr<ThreadPool> pool)
+      : kernels_(kernels), meter_(allocator), pool_(std::move(pool)) {}
 
   const TierSizer& sizer() const override { return *this; }
   MemoryMeter& meter() { return meter_; }
@@ -27,7 +27,7 @@ class CpuBackend final : public Backend, public TierSizer {
   std::vector<MemoryRow> model_rows(const ModelSpec& spec, const Placement& placement,
                                     const ModelShape& model,
                                     const SessionShape& session) const override {
-    return CpuModel::plan_rows(spec, placement, model, session, isa_, pool_->size());
+    return CpuModel::plan_rows(spec, placement, model, session, kernels_, pool_->size());
   }
   std::vector<MemoryRow> session_rows(const ModelSpec& spec, const Placement& placement,
                                       const ModelShape& model,
@@ -54,7 +54,7 @@ class CpuBackend final : public Backend, public TierSizer {
     out->total_bytes = total_bytes();
     out->free_bytes = free_bytes();
     std::snprintf(out->name, sizeof out->name, "%s", device_name().c_str());
-    std::snprintf(out->isa, sizeof out->isa, "%s", isa_name(isa_));
+    std::snprintf(out->isa, sizeof out->isa, "%s", isa_name(kernels_.isa));
     out->bandwidth = 0;
     if ((flags & SHARPI_DEVICE_MEASURE) != 0) {
       SHARPI_TRY_ASSIGN(out->bandwidth, measure_read_bandwidth(*pool_));
@@ -65,7 +65,7 @@ class CpuBackend final : public Backend, public TierSizer {
   Result<std::unique_ptr<TierModel>> load(std::shared_ptr<const Plan> plan,
                                           const LoadProgress& progress) override {
     SHARPI_TRY_ASSIGN(std::unique_ptr<CpuModel> m,
-                      CpuModel::create(&meter_, pool_.get(), isa_, std::move(plan), progress));
+                      CpuModel::create(&meter_, pool_.get(), kernels_, std::move(plan), progress));
     return std::unique_ptr<TierModel>(std::move(m));
   }
 
@@ -75,7 +75,7 @@ class CpuBackend final : public Backend, public TierSizer {
   }
 
  private:
-  Isa isa_;
+  const KernelSet& kernels_;
   MemoryMeter meter_;
   std::unique_ptr<ThreadPool> pool_;
 };
@@ -83,9 +83,10 @@ class CpuBackend final : public Backend, public TierSizer {
 }  // namespace
 
 Result<std::unique_ptr<Backend>> make_backend(const CpuBackendOptions& options) {
-  SHARPI_TRY_ASSIGN(const Isa isa, resolve_isa(options.isa));
+  SHARPI_TRY_ASSIGN(const InstructionSet* const set, resolve_isa(options.isa));
   SHARPI_TRY_ASSIGN(std::unique_ptr<ThreadPool> pool, ThreadPool::create(options.n_threads));
-  return std::unique_ptr<Backend>(new CpuBackend(isa, options.allocator, std::move(pool)));
+  return std::unique_ptr<Backend>(
+      new CpuBackend(kernel_set(*set), options.allocator, std::move(pool)));
 }
 
 MemoryMeter& meter_of(Backend& backend) {

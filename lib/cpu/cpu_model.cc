@@ -4,13 +4,14 @@
 #include <algorithm>
 
 #include "cpu/expert_host.h"
+#include "tier/block_tensors.h"
 #include "tier/host_weights.h"
 
 namespace sharpi::cpu {
 namespace {
 
-MatmulConfig matmul_config(const ModelShape& model, Isa isa) {
-  return MatmulConfig{isa, model.exact, model.deterministic};
+MatmulConfig matmul_config(const ModelShape& model, const KernelSet& kernels) {
+  return MatmulConfig{&kernels, model.exact, model.deterministic};
 }
 
 /// Weights in place in the mapped file; copies are rows of another object (host_weights.h).
@@ -57,30 +58,56 @@ Status page_in(const ModelSpec& spec, const Placement& placement, const LoadProg
   return Status::ok();
 }
 
+Status check_data(const TensorRef& w) {
+  if (!w || w.tensor->data != nullptr) return {};
+  return Status::error(Code::kInternal, "the tensor %.*s is not in memory",
+                       static_cast<int>(w.tensor->name.size()), w.tensor->name.data());
+}
+
+/// Everything that this tier reads is in memory: a weight without data would be taken for one that
+/// the model does not have.
+Status check_weights(const ModelSpec& spec, const Placement& placement) {
+  Status status;
+  const auto check = [&](const TensorRef& w) {
+    if (status.is_ok()) status = check_data(w);
+  };
+  each_block(spec, placement, [&](const Block& block, TierId tier) {
+    if (tier != TierId::kCpu) return;
+    for (const TensorRef& w : block_tensors(spec, block)) check(w);
+    if (block.kind == BlockKind::kEmbedding) check(spec.ple_embd);
+    // Rows that another tier sends come without their norm (ExpertBlocks::norm_request()).
+    if (block.kind == BlockKind::kExperts) check(spec.layers[block.layer].ffn_norm);
+  });
+  return status;
+}
+
 }  // namespace
 
 std::vector<MemoryRow> CpuModel::plan_rows(const ModelSpec& spec, const Placement& placement,
                                            const ModelShape& model, const SessionShape& session,
-                                           Isa isa, uint32_t n_threads) {
-  const WorkspaceLayout w =
-      make_workspace_layout(spec, placement, model, session, matmul_config(model, isa), n_threads);
+                                           const KernelSet& kernels, uint32_t n_threads) {
+  const WorkspaceLayout w = make_workspace_layout(spec, placement, model, session,
+                                                  matmul_config(model, kernels), n_threads);
   return model_rows(spec, placement, model.copy_weights, w.bytes, model.max_concurrent);
 }
 
-CpuModel::CpuModel(MemoryMeter* meter, ThreadPool* pool, Isa isa, std::shared_ptr<const Plan> plan)
+CpuModel::CpuModel(MemoryMeter* meter, ThreadPool* pool, const KernelSet& kernels,
+                   std::shared_ptr<const Plan> plan)
     : meter_(meter),
       pool_(pool),
       plan_(std::move(plan)),
-      config_(matmul_config(plan_->model, isa)),
+      config_(matmul_config(plan_->model, kernels)),
       workspace_layout_(make_workspace_layout(*plan_->spec, plan_->placement, plan_->model,
                                               plan_->session, config_, pool->size())),
       forward_(*plan_->spec, *pool, config_),
-      scorer_(*meter, *pool, isa, *plan_) {}
+      scorer_(*meter, *pool, kernels, *plan_) {}
 
-Result<std::unique_ptr<CpuModel>> CpuModel::create(MemoryMeter* meter, ThreadPool* pool, Isa isa,
+Result<std::unique_ptr<CpuModel>> CpuModel::create(MemoryMeter* meter, ThreadPool* pool,
+                                                   const KernelSet& kernels,
                                                    std::shared_ptr<const Plan> plan,
                                                    const LoadProgress& progress) {
-  std::unique_ptr<CpuModel> m(new CpuModel(meter, pool, isa, plan));
+  SHARPI_TRY(check_weights(*plan->spec, plan->placement));
+  std::unique_ptr<CpuModel> m(new CpuModel(meter, pool, kernels, plan));
   if (plan->placement.uses(TierId::kCpu) && !plan->model.copy_weights) {
     SHARPI_TRY(page_in(*plan->spec, plan->placement, progress));
   }
@@ -124,7 +151,7 @@ Result<std::unique_ptr<Workspace>> CpuModel::create_workspace() {
 
 Result<std::unique_ptr<ExpertHost>> CpuModel::create_expert_host(Workspace& workspace) {
   return std::unique_ptr<ExpertHost>(new CpuExpertHost(
-      forward_.experts(), static_cast<CpuWorkspace&>(workspace), pool_, config_.isa));
+      forward_.experts(), static_cast<CpuWorkspace&>(workspace), pool_, *config_.kernels));
 }
 
 std::vector<MemoryRow> CpuModel::memory_rows() const {

@@ -23,12 +23,14 @@ namespace sharpi::cpu {
 
 class CpuModel final : public TierModel {
  public:
-  static Result<std::unique_ptr<CpuModel>> create(MemoryMeter* meter, ThreadPool* pool, Isa isa,
+  /// kInternal names a weight of this tier's blocks whose data are not in memory.
+  static Result<std::unique_ptr<CpuModel>> create(MemoryMeter* meter, ThreadPool* pool,
+                                                  const KernelSet& kernels,
                                                   std::shared_ptr<const Plan> plan,
                                                   const LoadProgress& progress);
   static std::vector<MemoryRow> plan_rows(const ModelSpec& spec, const Placement& placement,
                                           const ModelShape& model, const SessionShape& session,
-                                          Isa isa, uint32_t n_threads);
+                                          const KernelSet& kernels, uint32_t n_threads);
 
   Result<std::unique_ptr<TierSession>> create_session(const SessionShape& shape) override;
   Result<std::unique_ptr<Workspace>> create_workspace() override;
@@ -51,7 +53,8 @@ class CpuModel final : public TierModel {
   std::string paths() const override { return kernel_paths(config_, *pool_, *plan_); }
 
  private:
-  CpuModel(MemoryMeter* meter, ThreadPool* pool, Isa isa, std::shared_ptr<const Plan> plan);
+  CpuModel(MemoryMeter* meter, ThreadPool* pool, const KernelSet& kernels,
+           std::shared_ptr<const Plan> plan);
   const ModelSpec& spec() const { return *plan_->spec; }
   /// Sessions of one batch must store rows alike: attention takes one codec a call.
   uint32_t format_of(const SessionShape& shape);

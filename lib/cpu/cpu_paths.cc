@@ -10,15 +10,6 @@
 namespace sharpi::cpu {
 namespace {
 
-std::string attention_name(const AttentionTable& t) {
-  if (&t == &kAttentionAmx) return "bf16-amx";
-  if (&t == &kAttentionAmxWide) return "2xbf16-amx";
-  if (&t == &kAttentionBf16) return "bf16-dot";
-  if (&t == &kAttentionQ8Row) return "int8-row";
-  if (&t == &kAttentionAvx512) return "f32-avx512";
-  return &t == &kAttentionAvx2 ? "f32-avx2" : "f32-scalar";
-}
-
 std::string dtype_names(const KvDtypePair& d) {
   const std::string k = kv_dtype_name(d.k), v = kv_dtype_name(d.v);
   return k == v ? k : k + "+" + v;
@@ -29,7 +20,7 @@ std::string dtype_names(const KvDtypePair& d) {
 std::string kernel_paths(const MatmulConfig& config, ThreadPool& pool, const Plan& plan) {
   KernelPaths out;
   const ModelSpec& spec = *plan.spec;
-  const Isa isa = config.isa;
+  const KernelSet& kernels = *config.kernels;
   const Matmul probe(config, &pool, nullptr, 0);
   const uint32_t most = plan.model.max_rows();
   each_block(spec, plan.placement, [&](const Block& block, TierId tier) {
@@ -41,8 +32,8 @@ std::string kernel_paths(const MatmulConfig& config, ThreadPool& pool, const Pla
     if (block.kind != BlockKind::kMixer) return;
     const LayerSpec& l = spec.layers[block.layer];
     if (l.mixer == MixerKind::kGatedDeltaNet) {
-      out.add("delta net", delta_net_path(isa, l.delta.head_dim, config.deterministic, 1),
-              delta_net_path(isa, l.delta.head_dim, config.deterministic, most));
+      out.add("delta net", delta_net_path(kernels, l.delta.head_dim, config.deterministic, 1),
+              delta_net_path(kernels, l.delta.head_dim, config.deterministic, most));
       return;
     }
     const int32_t source = l.attention.kv_source;
@@ -53,13 +44,13 @@ std::string kernel_paths(const MatmulConfig& config, ThreadPool& pool, const Pla
     kv.v_dtype = dtypes.v;
     kv.head_dim = l.attention.head_dim;
     const bool by_rows = !config.exact && !config.deterministic;
-    const AttentionTable& usual = attention_table(isa, config.exact, kv);
-    const AttentionTable& many = by_rows ? attention_chunk_table(isa, kv) : usual;
+    const Named<AttentionTable>& usual = attention_kernels(kernels, config.exact, kv);
+    const Named<AttentionTable>& many = by_rows ? attention_chunk_kernels(kernels, kv) : usual;
     const uint32_t group = l.attention.n_heads / l.attention.n_kv_heads;
-    const AttentionTable& row = by_rows ? attention_row_table(isa, kv, group) : usual;
-    out.add("attention " + dtype_names(dtypes), attention_name(row), attention_name(many));
+    const Named<AttentionTable>& row = by_rows ? attention_row_kernels(kernels, kv, group) : usual;
+    out.add("attention " + dtype_names(dtypes), row.name, many.name);
   });
-  return std::string("cpu ") + isa_name(isa) + out.text();
+  return std::string("cpu ") + isa_name(kernels.isa) + out.text();
 }
 
 }  // namespace sharpi::cpu

@@ -162,14 +162,14 @@ Status CpuScorer::score(TierSession& session, const ScoreRequest& request, Score
     t.sum = s.sum;
     t.max = s.max;
     t.weight = s.weights;
-    SHARPI_TRY(score_rows(pool_, isa_, t, s.kernel, s.kernel_bytes));
+    SHARPI_TRY(score_rows(pool_, kernels_, t, s.kernel, s.kernel_bytes));
     ++n_readers;
   }
   if (request.values) {
     const ValueNormTask v{
         view,        n_slots, a.n_heads, a.o.tensor->type, a.o.tensor->data, a.o.row_bytes(),
         spec.n_embd, s.norms};
-    SHARPI_TRY(value_norms(pool_, isa_, v, s.kernel, s.kernel_bytes));
+    SHARPI_TRY(value_norms(pool_, kernels_, v, s.kernel, s.kernel_bytes));
   }
   *out =
       LayerScores{view.n_heads, n_slots, n_readers * (a.n_heads / a.n_kv_heads) * request.n_queries,

@@ -9,7 +9,7 @@
 
 #include "base/memory.h"
 #include "base/thread_pool.h"
-#include "cpu/isa.h"
+#include "cpu/kernel_set.h"
 #include "tier/tier.h"
 
 namespace sharpi::cpu {
@@ -17,8 +17,8 @@ namespace sharpi::cpu {
 class CpuScorer {
  public:
   /// All of it outlives the scorer.
-  CpuScorer(MemoryMeter& meter, ThreadPool& pool, Isa isa, const Plan& plan)
-      : meter_(meter), pool_(pool), isa_(isa), plan_(plan) {}
+  CpuScorer(MemoryMeter& meter, ThreadPool& pool, const KernelSet& kernels, const Plan& plan)
+      : meter_(meter), pool_(pool), kernels_(kernels), plan_(plan) {}
   /// The memory rows of a scratch for up to n_slots rows and n_queries queries.
   static std::vector<MemoryRow> plan_rows(const ModelSpec& spec, const Placement& placement,
                                           uint32_t n_threads, uint32_t n_slots, uint32_t n_queries,
@@ -36,7 +36,7 @@ class CpuScorer {
  private:
   MemoryMeter& meter_;
   ThreadPool& pool_;
-  const Isa isa_;
+  const KernelSet& kernels_;
   const Plan& plan_;
 };
 

@@ -153,8 +153,8 @@ WorkspaceLayout make_workspace_layout(const ModelSpec& spec, const Placement& pl
                                 static_cast<uint32_t>(w.d_expert == 0 ? rows : wide_rows)));
   out.add(Buf::kAttention, w.attn_heads == 0
                                ? 0
-                               : attention_scratch_bytes(matmul.isa, n_threads, rows, w.attn_heads,
-                                                         w.attn_dim, session.n_ctx));
+                               : attention_scratch_bytes(*matmul.kernels, n_threads, rows,
+                                                         w.attn_heads, w.attn_dim, session.n_ctx));
   out.add(Buf::kDelta,
           w.delta.n_v_heads == 0 ? 0 : delta_net_scratch_bytes(w.delta, n_threads, rows));
   return out;

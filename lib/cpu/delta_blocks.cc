@@ -92,7 +92,7 @@ void DeltaBlocks::delta_rows(const Pass& p, const SequenceRows& q, uint32_t laye
     std::memcpy(session.draft_plane(at.beta, true), t.beta, n * heads * sizeof(float));
     t.state_out = t.conv_out = nullptr;
   }
-  delta_net(ops_.pool(), isa_, t, ops_.config().deterministic, p.ws.get<std::byte>(Buf::kDelta),
+  delta_net(ops_.pool(), kernels_, t, ops_.config().deterministic, p.ws.get<std::byte>(Buf::kDelta),
             p.ws.size(Buf::kDelta));
 }
 
@@ -111,7 +111,7 @@ void DeltaBlocks::replay(const CpuSession& session, uint32_t layer, float* state
   t.state_out = state;
   t.conv_out = conv;
   std::vector<std::byte> scratch(delta_net_scratch_bytes(t.shape, 1, t.n_rows));
-  delta_net_alone(isa_, t, ops_.config().deterministic, scratch.data(), scratch.size());
+  delta_net_alone(kernels_, t, ops_.config().deterministic, scratch.data(), scratch.size());
 }
 
 }  // namespace sharpi::cpu

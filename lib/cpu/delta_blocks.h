@@ -13,7 +13,8 @@ namespace sharpi::cpu {
 class DeltaBlocks final : public StateReplay {
  public:
   /// `ops` outlives it.
-  explicit DeltaBlocks(const BlockOps& ops) : ops_(ops), spec_(ops.spec()), isa_(ops.isa()) {}
+  explicit DeltaBlocks(const BlockOps& ops)
+      : ops_(ops), spec_(ops.spec()), kernels_(ops.kernels()) {}
   /// The operations from kDeltaIn to kDeltaOut.
   Status run(const Op& op, const Pass& p) const;
   void replay(const CpuSession& session, uint32_t layer, float* state, float* conv) const override;
@@ -28,7 +29,7 @@ class DeltaBlocks final : public StateReplay {
 
   const BlockOps& ops_;
   const ModelSpec& spec_;
-  const Isa isa_;
+  const KernelSet& kernels_;
 };
 
 }  // namespace sharpi::cpu

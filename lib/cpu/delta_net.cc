@@ -15,14 +15,10 @@ namespace {
 constexpr uint32_t kChunkedRows = 16;
 constexpr uint64_t kAlign = 64;
 
-const DeltaTable& table_for(Isa isa, uint32_t head_dim) {
-  if ((isa == Isa::kAvx512 || isa == Isa::kAmx) && head_dim % kDeltaAvx512.width == 0) {
-    return kDeltaAvx512;
-  }
-  if (isa != Isa::kAuto && isa != Isa::kScalar && head_dim % kDeltaAvx2.width == 0) {
-    return kDeltaAvx2;
-  }
-  return kDeltaScalar;  // any head size
+const Named<DeltaTable>& table_for(const KernelSet& kernels, uint32_t head_dim) {
+  const KernelSet* set = &kernels;
+  while (set->narrower != nullptr && head_dim % set->delta.table.width != 0) set = set->narrower;
+  return set->delta;
 }
 
 bool takes_chunks(bool sequential, uint32_t n_rows) {
@@ -154,10 +150,10 @@ void run_head(const DeltaTable& table, const DeltaNetTask& t, bool sequential, u
 
 }  // namespace
 
-std::string delta_net_path(Isa isa, uint32_t head_dim, bool sequential, uint32_t n_rows) {
-  const DeltaTable* table = &table_for(isa, head_dim);
-  const char* name = table == &kDeltaAvx512 ? "avx512" : table == &kDeltaAvx2 ? "avx2" : "scalar";
-  return std::string(takes_chunks(sequential, n_rows) ? "chunks-" : "recurrence-") + name;
+std::string delta_net_path(const KernelSet& kernels, uint32_t head_dim, bool sequential,
+                           uint32_t n_rows) {
+  return std::string(takes_chunks(sequential, n_rows) ? "chunks-" : "recurrence-") +
+         table_for(kernels, head_dim).name;
 }
 
 uint64_t delta_net_scratch_bytes(const DeltaNetShape& shape, uint32_t n_threads,
@@ -191,11 +187,11 @@ float* aligned_memory(std::byte* scratch) {
 
 /// each(n, body): body(head, a thread's own memory) for n heads, on as many threads as said.
 template <class Each>
-void run_rows(Isa isa, const DeltaNetTask& task, bool sequential, uint32_t n_threads,
-              std::byte* scratch, uint64_t scratch_bytes, const Each& each) {
+void run_rows(const KernelSet& kernels, const DeltaNetTask& task, bool sequential,
+              uint32_t n_threads, std::byte* scratch, uint64_t scratch_bytes, const Each& each) {
   const DeltaNetShape& s = task.shape;
   if (task.n_rows == 0) return copy_state(task);
-  const DeltaTable& table = table_for(isa, s.head_dim);
+  const DeltaTable& table = table_for(kernels, s.head_dim).table;
   float* memory = aligned_memory(scratch);
   assert(scratch_bytes >= delta_net_scratch_bytes(s, n_threads, all_rows(task)));
   assert(task.before == nullptr ||
@@ -210,26 +206,26 @@ void run_rows(Isa isa, const DeltaNetTask& task, bool sequential, uint32_t n_thr
 
 }  // namespace
 
-void delta_net(ThreadPool& pool, Isa isa, const DeltaNetTask& task, bool sequential,
-               std::byte* scratch, uint64_t scratch_bytes) {
+void delta_net(ThreadPool& pool, const KernelSet& kernels, const DeltaNetTask& task,
+               bool sequential, std::byte* scratch, uint64_t scratch_bytes) {
   const DeltaNetTask* before = task.before;
   if (before != nullptr && !goes_with(*before, task, sequential, pool.size(), scratch_bytes)) {
     DeltaNetTask rest = task;
     rest.before = nullptr;
     rest.state_in = before->state_out;
     rest.conv_in = before->conv_out;
-    delta_net(pool, isa, *before, sequential, scratch, scratch_bytes);
-    return delta_net(pool, isa, rest, sequential, scratch, scratch_bytes);
+    delta_net(pool, kernels, *before, sequential, scratch, scratch_bytes);
+    return delta_net(pool, kernels, rest, sequential, scratch, scratch_bytes);
   }
   const uint64_t stride = worker_floats(task.shape, all_rows(task));
   run_rows(
-      isa, task, sequential, pool.size(), scratch, scratch_bytes,
+      kernels, task, sequential, pool.size(), scratch, scratch_bytes,
       [&](uint32_t n, float* memory, const auto& body) { spread(pool, n, memory, stride, body); });
 }
 
-void delta_net_alone(Isa isa, const DeltaNetTask& task, bool sequential, std::byte* scratch,
-                     uint64_t scratch_bytes) {
-  run_rows(isa, task, sequential, 1, scratch, scratch_bytes,
+void delta_net_alone(const KernelSet& kernels, const DeltaNetTask& task, bool sequential,
+                     std::byte* scratch, uint64_t scratch_bytes) {
+  run_rows(kernels, task, sequential, 1, scratch, scratch_bytes,
            [](uint32_t n, float* memory, const auto& body) {
              for (uint32_t head = 0; head < n; ++head) body(head, memory);
            });

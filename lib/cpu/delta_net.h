@@ -13,7 +13,7 @@
 #include <string>
 
 #include "base/thread_pool.h"
-#include "cpu/isa.h"
+#include "cpu/kernel_set.h"
 
 namespace sharpi::cpu {
 
@@ -55,13 +55,14 @@ bool goes_with(const DeltaNetTask& before, const DeltaNetTask& task, bool sequen
                uint32_t n_threads, uint64_t scratch_bytes);
 
 /// The path that n_rows rows take, for statistics: "recurrence-avx512", "chunks-avx512", ...
-std::string delta_net_path(Isa isa, uint32_t head_dim, bool sequential, uint32_t n_rows);
+std::string delta_net_path(const KernelSet& kernels, uint32_t head_dim, bool sequential,
+                           uint32_t n_rows);
 uint64_t delta_net_scratch_bytes(const DeltaNetShape& shape, uint32_t n_threads, uint32_t max_rows);
 /// sequential = the recurrence row by row whatever n_rows is.
-void delta_net(ThreadPool& pool, Isa isa, const DeltaNetTask& task, bool sequential,
-               std::byte* scratch, uint64_t scratch_bytes);
+void delta_net(ThreadPool& pool, const KernelSet& kernels, const DeltaNetTask& task,
+               bool sequential, std::byte* scratch, uint64_t scratch_bytes);
 /// The same on the caller's thread alone, with scratch for one thread.
-void delta_net_alone(Isa isa, const DeltaNetTask& task, bool sequential, std::byte* scratch,
-                     uint64_t scratch_bytes);
+void delta_net_alone(const KernelSet& kernels, const DeltaNetTask& task, bool sequential,
+                     std::byte* scratch, uint64_t scratch_bytes);
 
 }  // namespace sharpi::cpu

@@ -65,6 +65,4 @@ struct DeltaTable {
 /// Floats of DeltaHead::work: five [64][dim] matrices and two [64][64], or two numbers per row.
 inline constexpr uint64_t kDeltaChunkMatrices = 5, kDeltaPairMatrices = 2;
 
-extern const DeltaTable kDeltaScalar, kDeltaAvx2, kDeltaAvx512;
-
 }  // namespace sharpi::cpu

@@ -93,7 +93,7 @@ void ExpertBlocks::experts(const Pass& p, const FfnSpec& f, const MatmulInput& i
     for (uint32_t j = 0; j < f.n_used; ++j) {
       const uint64_t s = r * f.n_used + j;
       if (slot_of[s] == kNoSlot) continue;
-      add_scaled(isa_, y, out + uint64_t{slot_of[s]} * d, weights[s], d);
+      add_scaled(kernels_, y, out + uint64_t{slot_of[s]} * d, weights[s], d);
     }
   });
 }
@@ -109,7 +109,7 @@ MatmulInput ExpertBlocks::norm_request(const ExpertRequest& r, CpuWorkspace& ws)
   const TensorRef& norm = spec_.layers[r.layer].ffn_norm;
   float* to = ws.get(Buf::kNorm);
   for (uint32_t i = 0; i < r.n_rows; ++i) {
-    rms_norm(isa_, r.x + i * e, f32_weights(norm), spec_.rms_eps, e, to + i * e);
+    rms_norm(kernels_, r.x + i * e, f32_weights(norm), spec_.rms_eps, e, to + i * e);
   }
   const MatmulInput in = {to, e, r.n_rows, e, ws.get<std::byte>(Buf::kActE)};
   ws.matmul().prepare_rows(in, 0, r.n_rows);

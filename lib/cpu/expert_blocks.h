@@ -15,7 +15,8 @@ constexpr uint32_t kNoSlot = 0xFFFFFFFFu;
 class ExpertBlocks {
  public:
   /// `ops` outlives it.
-  explicit ExpertBlocks(const BlockOps& ops) : ops_(ops), spec_(ops.spec()), isa_(ops.isa()) {}
+  explicit ExpertBlocks(const BlockOps& ops)
+      : ops_(ops), spec_(ops.spec()), kernels_(ops.kernels()) {}
   const ModelSpec& spec() const { return spec_; }
   /// kExperts, of the rows in Pass::normed.
   void run(const Pass& p, uint32_t layer) const;
@@ -33,7 +34,7 @@ class ExpertBlocks {
 
   const BlockOps& ops_;
   const ModelSpec& spec_;
-  const Isa isa_;
+  const KernelSet& kernels_;
 };
 
 }  // namespace sharpi::cpu

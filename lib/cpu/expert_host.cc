@@ -41,8 +41,8 @@ void wait_until(Done done) {
 }  // namespace
 
 CpuExpertHost::CpuExpertHost(const ExpertBlocks& blocks, CpuWorkspace& ws, ThreadPool* pool,
-                             Isa isa)
-    : blocks_(blocks), ws_(ws), pool_(pool), isa_(isa) {
+                             const KernelSet& kernels)
+    : blocks_(blocks), ws_(ws), pool_(pool), kernels_(kernels) {
   uint32_t most = 0;
   for (const LayerSpec& l : blocks.spec().layers) {
     if (l.ffn.kind != FfnKind::kMoe) continue;
@@ -262,7 +262,7 @@ void CpuExpertHost::hidden_units(Units units, uint32_t worker) {
   const auto apply = ffn_->activation == Activation::kSilu ? swiglu : geglu;
   for (uint64_t s = 0; s < x.n_slots; ++s) {
     float* g = x.gate.y + s * width + r;
-    apply(isa_, g, x.up.y + s * width + r, n, g);
+    apply(kernels_, g, x.up.y + s * width + r, n, g);
   }
   if (x.units_left.fetch_sub(units.n, std::memory_order_acq_rel) != units.n) return;
   mm.prepare_rows(hidden_, x.first_slot, x.n_slots);
@@ -287,7 +287,7 @@ void CpuExpertHost::output_units(Units units, uint32_t worker) {
     for (uint32_t j = 0; j < ffn_->n_used; ++j) {
       const uint32_t slot = slot_of[row * ffn_->n_used + j];
       if (slot == kNoSlot) continue;
-      add_scaled(isa_, y, out + slot * e + r, weights[row * ffn_->n_used + j], n);
+      add_scaled(kernels_, y, out + slot * e + r, weights[row * ffn_->n_used + j], n);
     }
   }
   n_outputs_.fetch_add(units.n, std::memory_order_acq_rel);

@@ -21,7 +21,8 @@ namespace sharpi::cpu {
 class CpuExpertHost final : public ExpertHost {
  public:
   /// All of it outlives the host. `ws`: of the same call, which runs no segment meanwhile.
-  CpuExpertHost(const ExpertBlocks& blocks, CpuWorkspace& ws, ThreadPool* pool, Isa isa);
+  CpuExpertHost(const ExpertBlocks& blocks, CpuWorkspace& ws, ThreadPool* pool,
+                const KernelSet& kernels);
   uint32_t max_rows() const override { return ws_.layout().max_rows; }
   Status compute(const ExpertRequest& request) override;
   Status serve(ExpertLine& line) override;
@@ -66,7 +67,7 @@ class CpuExpertHost final : public ExpertHost {
   const ExpertBlocks& blocks_;
   CpuWorkspace& ws_;
   ThreadPool* pool_;
-  const Isa isa_;
+  const KernelSet& kernels_;
   uint32_t n_rounds_ = 0;  // the leader's
   // The request at work. Written by the leader while no round is open.
   ExpertRequest request_;

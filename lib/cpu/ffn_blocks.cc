@@ -70,7 +70,7 @@ void FfnBlocks::route(Pass& p, const LayerSpec& l) const {
   ops_.each_row(p.rows.n_rows, [&](uint64_t r) {
     float* prob = logits + r * f.n_experts;
     float* w = weights + r * f.n_used;
-    softmax(isa_, prob, f.n_experts);
+    softmax(kernels_, prob, f.n_experts);
     top_k(prob, f.n_experts, f.n_used, ids + r * f.n_used, w);
     if (!f.renormalize) return;
     float sum = 0.0f;
@@ -88,15 +88,16 @@ void FfnBlocks::shared_expert(const Pass& p, const FfnSpec& f) const {
   ops_.each_row(p.rows.n_rows, [&](uint64_t r) {
     float gate = 1.0f;
     if (f.shared_gate_inp) {
-      float s = dot(isa_, f32_weights(f.shared_gate_inp), n + r * d, d);
-      sigmoid_gate(isa_, &gate, &s, 1);
+      float s = dot(kernels_, f32_weights(f.shared_gate_inp), n + r * d, d);
+      sigmoid_gate(kernels_, &gate, &s, 1);
     }
-    add_scaled(isa_, x + r * d, p.ws.get(Buf::kY) + r * d, gate, d);
+    add_scaled(kernels_, x + r * d, p.ws.get(Buf::kY) + r * d, gate, d);
   });
 }
 
 void FfnBlocks::scale_layer(const Pass& p, const LayerSpec& l) const {
-  scale_inplace(isa_, p.ws.get(Buf::kX), l.output_scale, uint64_t{p.rows.n_rows} * spec_.n_embd);
+  scale_inplace(kernels_, p.ws.get(Buf::kX), l.output_scale,
+                uint64_t{p.rows.n_rows} * spec_.n_embd);
 }
 
 void FfnBlocks::per_layer_injection(const Pass& p, uint32_t layer) const {
@@ -107,7 +108,8 @@ void FfnBlocks::per_layer_injection(const Pass& p, uint32_t layer) const {
   float* t = p.ws.get(Buf::kPleTmp);
   p.product(l.ple_gate, in, t, width);
   ops_.each_row(p.rows.n_rows, [&](uint64_t r) {
-    geglu(isa_, t + r * width, p.ws.get(Buf::kPle) + r * all + layer * width, width, t + r * width);
+    geglu(kernels_, t + r * width, p.ws.get(Buf::kPle) + r * all + layer * width, width,
+          t + r * width);
   });
   const MatmulInput h = p.input(Buf::kPleTmp, width, p.rows.n_rows, Buf::kActWide);
   p.product(l.ple_proj, h, p.ws.get(Buf::kY), spec_.n_embd);

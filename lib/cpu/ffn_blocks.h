@@ -11,7 +11,7 @@ namespace sharpi::cpu {
 class FfnBlocks {
  public:
   /// `ops` outlives it.
-  explicit FfnBlocks(const BlockOps& ops) : ops_(ops), spec_(ops.spec()), isa_(ops.isa()) {}
+  explicit FfnBlocks(const BlockOps& ops) : ops_(ops), spec_(ops.spec()), kernels_(ops.kernels()) {}
   /// The operations from kFfnIn to kScaleLayer, but for kExperts (expert_blocks.h).
   Status run(const Op& op, Pass& p) const;
 
@@ -27,7 +27,7 @@ class FfnBlocks {
 
   const BlockOps& ops_;
   const ModelSpec& spec_;
-  const Isa isa_;
+  const KernelSet& kernels_;
 };
 
 }  // namespace sharpi::cpu

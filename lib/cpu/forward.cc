@@ -12,7 +12,7 @@ namespace sharpi::cpu {
 Forward::Forward(const ModelSpec& spec, ThreadPool& pool, const MatmulConfig& config)
     : ops_(spec, pool, config),
       spec_(spec),
-      isa_(config.isa),
+      kernels_(*config.kernels),
       attention_(ops_),
       delta_(ops_),
       ffn_(ops_),
@@ -111,8 +111,8 @@ void Forward::embed_pairs(const Pass& p) const {
   ops_.each_row(p.rows.n_rows, [&](uint64_t r) {
     const float* embedded = p.ws.get(Buf::kNorm) + r * e;
     const float* hidden = x + r * e;
-    rms_norm(isa_, embedded, f32_weights(s.embd_norm), spec_.rms_eps, e, to + 2 * r * e);
-    rms_norm(isa_, hidden, f32_weights(s.hidden_norm), spec_.rms_eps, e, to + (2 * r + 1) * e);
+    rms_norm(kernels_, embedded, f32_weights(s.embd_norm), spec_.rms_eps, e, to + 2 * r * e);
+    rms_norm(kernels_, hidden, f32_weights(s.hidden_norm), spec_.rms_eps, e, to + (2 * r + 1) * e);
   });
   const MatmulInput in = p.input(Buf::kPair, 2 * e, p.rows.n_rows, Buf::kActWide);
   p.product(s.proj, in, x, e);
@@ -137,14 +137,14 @@ void Forward::embed_per_layer(const Pass& p, Buf embedded) const {
     float* tmp = rows_tmp + r * ple_slice_floats(s);
     for (uint32_t l = 0; l < s.n_layers(); ++l) {
       float* c = ple + r * width + uint64_t{l} * s.d_ple;
-      scale_inplace(isa_, c, to_unit, s.d_ple);
-      rms_norm(isa_, c, f32_weights(s.ple_proj_norm), s.rms_eps, s.d_ple, c);
+      scale_inplace(kernels_, c, to_unit, s.d_ple);
+      rms_norm(kernels_, c, f32_weights(s.ple_proj_norm), s.rms_eps, s.d_ple, c);
       // The blocks that hold the slice, which need not begin or end with one.
       const uint64_t first = uint64_t{l} * s.d_ple, at = first / block;
       const uint64_t n = (first + s.d_ple + block - 1) / block - at;
       dequantize_row(type, table + at * traits.block_bytes, tmp, n * block);
-      add_scaled(isa_, c, tmp + (first - at * block), table_scale, s.d_ple);
-      scale_inplace(isa_, c, half, s.d_ple);
+      add_scaled(kernels_, c, tmp + (first - at * block), table_scale, s.d_ple);
+      scale_inplace(kernels_, c, half, s.d_ple);
     }
   });
 }
@@ -155,7 +155,8 @@ void Forward::keep_hidden(const Pass& p) const {
     if (q.hidden == nullptr) continue;
     const float* x = p.ws.get(Buf::kX) + (q.first_row + q.first_hidden_row) * e;
     for (uint64_t r = 0; r < q.n_rows - q.first_hidden_row; ++r) {
-      rms_norm(isa_, x + r * e, f32_weights(spec_.output_norm), spec_.rms_eps, e, q.hidden + r * e);
+      rms_norm(kernels_, x + r * e, f32_weights(spec_.output_norm), spec_.rms_eps, e,
+               q.hidden + r * e);
     }
   }
 }
@@ -169,7 +170,7 @@ void Forward::head(const Pass& p) const {
   uint32_t n_rows = 0;
   for (const SequenceRows& q : p.rows.sequences) {
     for (uint32_t i = q.n_rows; i-- > q.first_logit_row;) {
-      rms_norm(isa_, x + (q.first_row + i) * e, f32_weights(s.output_norm), s.rms_eps, e,
+      rms_norm(kernels_, x + (q.first_row + i) * e, f32_weights(s.output_norm), s.rms_eps, e,
                n + n_rows * e);
       ++n_rows;
     }
@@ -183,7 +184,7 @@ void Forward::head(const Pass& p) const {
   p.product(s.output, in, y, v);
   if (s.logit_softcap != 0.0f) {
     ops_.pool().for_range(n_rows * v, 4096, [&](uint64_t b, uint64_t end) {
-      softcap(isa_, y + b, s.logit_softcap, end - b);
+      softcap(kernels_, y + b, s.logit_softcap, end - b);
     });
   }
   if (direct) return;

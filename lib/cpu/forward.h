@@ -33,7 +33,7 @@ class Forward {
 
   const BlockOps ops_;
   const ModelSpec& spec_;
-  const Isa isa_;
+  const KernelSet& kernels_;
   const AttentionBlocks attention_;
   const DeltaBlocks delta_;
   const FfnBlocks ffn_;

@@ -24,17 +24,8 @@ constexpr uint64_t kRowUnit = 4;
 // Rows that cost about as much arithmetic as reading their weights costs time.
 constexpr uint64_t kRowsPerRead = 4;
 
-const MatmulKernels& kernels_of(Isa isa) {
-  switch (isa) {
-    case Isa::kAvx2:
-      return matmul_kernels_avx2();
-    case Isa::kAvx512:
-      return matmul_kernels_avx512();
-    case Isa::kAmx:
-      return matmul_kernels_amx();
-    default:
-      return matmul_kernels_scalar();
-  }
+const MatmulKernels& kernels_of(const MatmulConfig& config) {
+  return config.kernels->matmul();
 }
 
 bool is_float(GgmlType type) {
@@ -47,11 +38,11 @@ static_assert(kPanelUnit == kInt8PanelRows);
 
 MatmulPath choose_path(const MatmulConfig& config, GgmlType type, uint32_t n_rows, bool force_f32) {
   if (config.exact || force_f32 || type == GgmlType::kF32 ||
-      kernels_of(config.isa).quantize_row == nullptr) {
+      kernels_of(config).quantize_row == nullptr) {
     return MatmulPath::kF32;
   }
-  if (config.isa == Isa::kAmx && !config.deterministic && n_rows >= kMinTileRows) {
-    return MatmulPath::kBf16Amx;
+  if (kernels_of(config).pack_tiles != nullptr && !config.deterministic && n_rows >= kMinTileRows) {
+    return MatmulPath::kBf16Tiles;
   }
   if (is_float(type)) return MatmulPath::kF32;
   return !config.deterministic && n_rows >= kMinPanelRows ? MatmulPath::kInt8Panel
@@ -68,7 +59,7 @@ struct Prepared {
 Prepared prepared_layout(const MatmulConfig& config, uint64_t n_in, uint32_t n_rows) {
   Prepared p;
   if (config.exact) return p;
-  const MatmulKernels& kernels = kernels_of(config.isa);
+  const MatmulKernels& kernels = kernels_of(config);
   if (kernels.quantize_row != nullptr) {
     p.int8_row_bytes = div_up(n_in, kInt8RowUnit) * kInt8UnitBytes + sizeof(Int8Peaks);
     p.bytes = p.int8_row_bytes * n_rows;
@@ -83,12 +74,12 @@ Prepared prepared_layout(const MatmulConfig& config, uint64_t n_in, uint32_t n_r
 
 /// One row of in.x in int8, to in.prepared.
 void quantize(const MatmulConfig& config, const Prepared& p, const MatmulInput& in, uint64_t r) {
-  quantize_with_peaks(kernels_of(config.isa).quantize_row, in.x + r * in.stride, in.n_in,
+  quantize_with_peaks(kernels_of(config).quantize_row, in.x + r * in.stride, in.n_in,
                       in.prepared + r * p.int8_row_bytes);
 }
 
 bool is_panel(MatmulPath path) {
-  return path == MatmulPath::kInt8Panel || path == MatmulPath::kBf16Amx;
+  return path == MatmulPath::kInt8Panel || path == MatmulPath::kBf16Tiles;
 }
 
 /// What a product costs: bytes of weights, read for up to kRowsPerRead rows.
@@ -175,7 +166,7 @@ void Run::run_outputs(const MatmulTask& t, uint64_t first, uint64_t n, uint64_t 
   job.y = t.y + first;
   job.y_stride = t.y_stride;
   job.scratch = scratch;
-  job.ask_once = asks_once();
+  job.ask_once = processor().asks_once;
   if (path == MatmulPath::kInt8Dot || path == MatmulPath::kInt8Panel) {
     job.x = in.prepared;
     job.x_stride = prepared.int8_row_bytes;
@@ -184,7 +175,7 @@ void Run::run_outputs(const MatmulTask& t, uint64_t first, uint64_t n, uint64_t 
     job.x_stride = in.stride * sizeof(float);
     job.tiles = in.prepared + prepared.tiles_at;
   }
-  const MatmulJobFn fn = kernels_of(config.isa).job(path, t.w.type);
+  const MatmulJobFn fn = kernels_of(config).job(path, t.w.type);
   assert(fn != nullptr && t.w.n_in == in.n_in);
   fn(job);
 }
@@ -197,18 +188,15 @@ uint64_t Matmul::prepared_bytes(const MatmulConfig& config, uint64_t n_in, uint3
 
 uint64_t Matmul::scratch_bytes(const MatmulConfig& config, uint32_t n_threads, uint64_t max_in,
                                uint32_t max_rows) {
-  if (config.exact || config.isa < Isa::kAvx2) return 0;
-  uint64_t bytes = 0;
-  if (config.isa >= Isa::kAvx512) {
-    bytes = round_up(max_in, kInt8RowUnit) * std::min<uint64_t>(max_rows, kInt8DotRows);
-  }
+  const MatmulKernels& kernels = kernels_of(config);
+  if (config.exact || kernels.quantize_row == nullptr) return 0;
+  uint64_t bytes =
+      round_up(max_in, kInt8RowUnit) * std::min<uint64_t>(max_rows, kernels.dot_scratch_rows);
   if (config.deterministic) return n_threads * bytes;
   if (max_rows >= kMinPanelRows)
     bytes = std::max(bytes, round_up(max_in, kInt8RowUnit) * kInt8PanelBytes);
-  if (config.isa == Isa::kAmx && max_rows >= kMinTileRows) {
-    const uint64_t packed = std::max(kAmxPackBytes, 2 * div_up(max_in, kTileDepth) * kTileBytes);
-    bytes = std::max(bytes, kAmxPanelBytes + kAmxSumBytes + packed);
-  }
+  if (kernels.pack_tiles != nullptr && max_rows >= kMinTileRows)
+    bytes = std::max(bytes, kernels.tile_scratch_bytes(max_in));
   return n_threads * bytes;
 }
 
@@ -222,7 +210,7 @@ Matmul::Matmul(const MatmulConfig& config, ThreadPool* pool, std::byte* scratch,
 
 void Matmul::prepare(const MatmulInput& in) const {
   const Prepared p = prepared_layout(config_, in.n_in, in.n_rows);
-  const MatmulKernels& kernels = kernels_of(config_.isa);
+  const MatmulKernels& kernels = kernels_of(config_);
   if (p.bytes == 0) return;
   // Rows of a tile together, so that they are read from memory once.
   pool_->for_range(in.n_rows, kTileRows, [&](uint64_t begin, uint64_t end) {
@@ -300,8 +288,8 @@ const char* Matmul::path(GgmlType type, uint32_t n_rows, bool force_f32) const {
       return "int8-dot";
     case MatmulPath::kInt8Panel:
       return "int8-panel";
-    case MatmulPath::kBf16Amx:
-      return "bf16-amx";
+    case MatmulPath::kBf16Tiles:
+      return kernels_of(config_).tiles_name;
   }
   return "";
 }

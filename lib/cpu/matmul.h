@@ -20,7 +20,7 @@
 #include <span>
 
 #include "base/thread_pool.h"
-#include "cpu/isa.h"
+#include "cpu/kernel_set.h"
 #include "gguf/ggml_type.h"
 
 namespace sharpi::cpu {
@@ -33,7 +33,7 @@ struct WeightMatrix {
 };
 
 struct MatmulConfig {
-  Isa isa = Isa::kScalar;  // resolved
+  const KernelSet* kernels = &kScalarKernels;
   bool exact = false;
   bool deterministic = false;
 };

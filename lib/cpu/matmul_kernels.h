@@ -16,7 +16,7 @@ enum class MatmulPath : uint32_t {
   kF32,        // f32 activations; one reduction order for every row count
   kInt8Dot,    // int8 activations, weight rows streamed; one reduction order for every row count
   kInt8Panel,  // int8 activations, weights unpacked to panels
-  kBf16Amx,    // bf16 activations and weights in tiles
+  kBf16Tiles,  // bf16 activations and weights in tiles
 };
 
 /// A range of output rows of one product, run by one thread.
@@ -30,7 +30,7 @@ struct MatmulJob {
   uint64_t n_behind = 0;         // rows behind them that the thread most likely takes next
   const std::byte* x = nullptr;  // f32 rows, or int8 rows (below), x_stride bytes apart
   uint64_t x_stride = 0;
-  const std::byte* tiles = nullptr;  // kBf16Amx with ids == nullptr: prepared tiles (below)
+  const std::byte* tiles = nullptr;  // kBf16Tiles with ids == nullptr: prepared tiles (below)
   const uint32_t* ids = nullptr;
   uint32_t n_rows = 0;
   float* y = nullptr;
@@ -73,14 +73,6 @@ constexpr uint64_t kTileRows = 16, kTileDepth = 32, kTileBytes = 1024;
 /// One row of tiles; x[r] is null for a missing row.
 using PackTilesFn = void (*)(const float* const* x, uint64_t n_in, std::byte* tiles);
 
-/// Scratch of kBf16Amx: a panel of weights, tiles of sums, and gathered activation tiles (at least
-/// two rows of tiles). Panel and sums fill half of the second level cache that these CPUs have, so
-/// that the activations' tiles can stream through the rest.
-constexpr uint64_t kAmxPanelRows = 256, kAmxDepth = 1024, kAmxRows = 512;
-constexpr uint64_t kAmxPanelBytes = kAmxPanelRows * kAmxDepth * 2;
-constexpr uint64_t kAmxSumBytes = kAmxPanelRows * kAmxRows * 4;
-constexpr uint64_t kAmxPackBytes = 1 << 20;
-
 /// Activation rows that kInt8Dot takes together; its scratch is their int8 values in another order.
 constexpr uint64_t kInt8DotRows = 8;
 
@@ -89,25 +81,14 @@ constexpr uint64_t kInt8DotRows = 8;
 constexpr uint64_t kInt8PanelRows = 32;
 constexpr uint64_t kInt8PanelBytes = kInt8PanelRows + kInt8PanelRows * 2 * sizeof(float) / 16;
 
-/// The kernels of one instruction set; functions that it does not have are null.
+/// The products of one instruction set; what it does not have is null.
 struct MatmulKernels {
   MatmulJobFn (*job)(MatmulPath path, GgmlType type) = nullptr;
-  QuantizeRowFn quantize_row = nullptr;
-  PackTilesFn pack_tiles = nullptr;
+  QuantizeRowFn quantize_row = nullptr;  // null: f32 activations only
+  uint64_t dot_scratch_rows = 0;         // of int8 values that kInt8Dot orders in its scratch
+  PackTilesFn pack_tiles = nullptr;      // null: no kBf16Tiles
+  uint64_t (*tile_scratch_bytes)(uint64_t max_in) = nullptr;  // of a thread
+  const char* tiles_name = nullptr;  // what sharpi_model_json() calls products by tiles
 };
-
-const MatmulKernels& matmul_kernels_scalar();
-const MatmulKernels& matmul_kernels_avx2();
-const MatmulKernels& matmul_kernels_avx512();
-const MatmulKernels& matmul_kernels_amx();
-
-MatmulJobFn f32_avx2(GgmlType type);
-MatmulJobFn int8_panel_avx2(GgmlType type);
-MatmulJobFn int8_dot_avx512(GgmlType type);
-MatmulJobFn int8_panel_avx512(GgmlType type);
-MatmulJobFn f32_avx512(GgmlType type);
-MatmulJobFn bf16_amx(GgmlType type);
-void pack_tiles_amx(const float* const* x, uint64_t n_in, std::byte* tiles);
-void quantize_row_avx512(const float* x, uint64_t n, std::byte* row);
 
 }  // namespace sharpi::cpu

@@ -9,22 +9,23 @@
 
 namespace sharpi::cpu {
 
-void rms_norm(Isa isa, const float* x, const float* w, float eps, uint64_t n, float* y) {
-  ops_table(isa).rms_norm(x, w, eps, n, y);
+void rms_norm(const KernelSet& kernels, const float* x, const float* w, float eps, uint64_t n,
+              float* y) {
+  kernels.ops.rms_norm(x, w, eps, n, y);
 }
 
-void rms_norm_heads(Isa isa, float* x, const float* w, float eps, uint32_t n_heads,
+void rms_norm_heads(const KernelSet& kernels, float* x, const float* w, float eps, uint32_t n_heads,
                     uint32_t head_dim) {
-  const OpsTable& ops = ops_table(isa);
+  const OpsTable& ops = kernels.ops;
   for (uint32_t h = 0; h < n_heads; ++h) {
     float* head = x + uint64_t{h} * head_dim;
     ops.rms_norm(head, w, eps, head_dim, head);
   }
 }
 
-void rope_apply(Isa isa, RopePairs pairs, float* x, uint32_t n_heads, uint32_t head_dim,
-                uint32_t n_rot, const float* cos, const float* sin) {
-  const OpsTable& ops = ops_table(isa);
+void rope_apply(const KernelSet& kernels, RopePairs pairs, float* x, uint32_t n_heads,
+                uint32_t head_dim, uint32_t n_rot, const float* cos, const float* sin) {
+  const OpsTable& ops = kernels.ops;
   switch (pairs) {
     case RopePairs::kHalves:
       return ops.rope_halves(x, n_heads, head_dim, n_rot / 2, cos, sin);
@@ -43,20 +44,21 @@ void rope_angles(const double* inv_freq, uint32_t n_half, uint64_t position, flo
   }
 }
 
-void rotate(Isa isa, float* x, uint64_t n, uint32_t b) {
-  if (b != 0) ops_table(isa).rotate(x, n, b);
+void rotate(const KernelSet& kernels, float* x, uint64_t n, uint32_t b) {
+  if (b != 0) kernels.ops.rotate(x, n, b);
 }
-void unrotate(Isa isa, float* x, uint64_t n, uint32_t b) {
-  if (b != 0) ops_table(isa).unrotate(x, n, b);
+void unrotate(const KernelSet& kernels, float* x, uint64_t n, uint32_t b) {
+  if (b != 0) kernels.ops.unrotate(x, n, b);
 }
-Status store_row(Isa isa, KvDtype dtype, uint32_t head_dim, float* x, uint64_t n, void* row) {
-  rotate(isa, x, n, kv_rotation(dtype, head_dim));
+Status store_row(const KernelSet& kernels, KvDtype dtype, uint32_t head_dim, float* x, uint64_t n,
+                 void* row) {
+  rotate(kernels, x, n, kv_rotation(dtype, head_dim));
   return visit_kv_codec(
       dtype,
       [&]<KvDtype kType>() {
         if constexpr (KvCodecTraits<kType>::kProduct == KvProduct::kLevels) {
           static_assert(kType == KvDtype::kQ4, "how vectors find the levels of this codec");
-          ops_table(isa).encode_q4(x, n, static_cast<uint8_t*>(row));
+          kernels.ops.encode_q4(x, n, static_cast<uint8_t*>(row));
           return Status::ok();
         } else {
           return kv_encode_row(kType, x, n, row);
@@ -65,35 +67,35 @@ Status store_row(Isa isa, KvDtype dtype, uint32_t head_dim, float* x, uint64_t n
       [&] { return kv_encode_row(dtype, x, n, row); });  // which refuses it
 }
 
-void add_inplace(Isa isa, float* y, const float* x, uint64_t n) {
-  ops_table(isa).add(y, x, n);
+void add_inplace(const KernelSet& kernels, float* y, const float* x, uint64_t n) {
+  kernels.ops.add(y, x, n);
 }
-void scale_inplace(Isa isa, float* y, float s, uint64_t n) {
-  ops_table(isa).scale(y, s, n);
+void scale_inplace(const KernelSet& kernels, float* y, float s, uint64_t n) {
+  kernels.ops.scale(y, s, n);
 }
-void add_scaled(Isa isa, float* y, const float* x, float s, uint64_t n) {
-  ops_table(isa).add_scaled(y, x, s, n);
+void add_scaled(const KernelSet& kernels, float* y, const float* x, float s, uint64_t n) {
+  kernels.ops.add_scaled(y, x, s, n);
 }
-void swiglu(Isa isa, const float* gate, const float* up, uint64_t n, float* y) {
-  ops_table(isa).swiglu(gate, up, n, y);
+void swiglu(const KernelSet& kernels, const float* gate, const float* up, uint64_t n, float* y) {
+  kernels.ops.swiglu(gate, up, n, y);
 }
-void geglu(Isa isa, const float* gate, const float* up, uint64_t n, float* y) {
-  ops_table(isa).geglu(gate, up, n, y);
+void geglu(const KernelSet& kernels, const float* gate, const float* up, uint64_t n, float* y) {
+  kernels.ops.geglu(gate, up, n, y);
 }
-void sigmoid_gate(Isa isa, float* y, const float* gate, uint64_t n) {
-  ops_table(isa).sigmoid_gate(y, gate, n);
+void sigmoid_gate(const KernelSet& kernels, float* y, const float* gate, uint64_t n) {
+  kernels.ops.sigmoid_gate(y, gate, n);
 }
-void silu_gate(Isa isa, float* y, const float* gate, uint64_t n) {
-  ops_table(isa).silu_gate(y, gate, n);
+void silu_gate(const KernelSet& kernels, float* y, const float* gate, uint64_t n) {
+  kernels.ops.silu_gate(y, gate, n);
 }
-void softcap(Isa isa, float* y, float cap, uint64_t n) {
-  ops_table(isa).softcap(y, cap, n);
+void softcap(const KernelSet& kernels, float* y, float cap, uint64_t n) {
+  kernels.ops.softcap(y, cap, n);
 }
-void softmax(Isa isa, float* x, uint64_t n) {
-  if (n > 0) ops_table(isa).softmax(x, n);
+void softmax(const KernelSet& kernels, float* x, uint64_t n) {
+  if (n > 0) kernels.ops.softmax(x, n);
 }
-float dot(Isa isa, const float* a, const float* b, uint64_t n) {
-  return ops_table(isa).dot(a, b, n);
+float dot(const KernelSet& kernels, const float* a, const float* b, uint64_t n) {
+  return kernels.ops.dot(a, b, n);
 }
 
 void top_k(const float* p, uint32_t n, uint32_t k, uint32_t* ids, float* values) {

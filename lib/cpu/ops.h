@@ -7,44 +7,50 @@
 #include <cstdint>
 
 #include "base/status.h"
-#include "cpu/isa.h"
+#include "cpu/kernel_set.h"
 #include "kv/codec_traits.h"
 #include "model/model_spec.h"
 
 namespace sharpi::cpu {
 
 /// y = x / sqrt(mean(x^2) + eps) * w; w may be null (all ones); y may be x.
-void rms_norm(Isa isa, const float* x, const float* w, float eps, uint64_t n, float* y);
+void rms_norm(const KernelSet& kernels, const float* x, const float* w, float eps, uint64_t n,
+              float* y);
 /// RMS norm of each of n_heads slices of head_dim elements with one shared weight (nullable).
-void rms_norm_heads(Isa isa, float* x, const float* w, float eps, uint32_t n_heads,
+void rms_norm_heads(const KernelSet& kernels, float* x, const float* w, float eps, uint32_t n_heads,
                     uint32_t head_dim);
 
 /// Rotary embedding in place on n_heads heads. cos/sin: [n_rot/2] for this row's position.
-void rope_apply(Isa isa, RopePairs pairs, float* x, uint32_t n_heads, uint32_t head_dim,
-                uint32_t n_rot, const float* cos, const float* sin);
+void rope_apply(const KernelSet& kernels, RopePairs pairs, float* x, uint32_t n_heads,
+                uint32_t head_dim, uint32_t n_rot, const float* cos, const float* sin);
 /// cos/sin tables [n_rot/2] for one position; inv_freq[j] in double, mscale multiplies both.
 void rope_angles(const double* inv_freq, uint32_t n_half, uint64_t position, float mscale,
                  float* cos, float* sin);
 
-void add_inplace(Isa isa, float* y, const float* x, uint64_t n);                 // y += x
-void scale_inplace(Isa isa, float* y, float s, uint64_t n);                      // y *= s
-void add_scaled(Isa isa, float* y, const float* x, float s, uint64_t n);         // y += s * x
-void swiglu(Isa isa, const float* gate, const float* up, uint64_t n, float* y);  // silu(gate) * up
-void geglu(Isa isa, const float* gate, const float* up, uint64_t n,
-           float* y);                                                 // gelu_tanh(gate) * up
-void sigmoid_gate(Isa isa, float* y, const float* gate, uint64_t n);  // y *= sigmoid(gate)
-void silu_gate(Isa isa, float* y, const float* gate, uint64_t n);     // y *= silu(gate)
-void softcap(Isa isa, float* y, float cap, uint64_t n);               // y = cap * tanh(y / cap)
+void add_inplace(const KernelSet& kernels, float* y, const float* x, uint64_t n);  // y += x
+void scale_inplace(const KernelSet& kernels, float* y, float s, uint64_t n);       // y *= s
+void add_scaled(const KernelSet& kernels, float* y, const float* x, float s,
+                uint64_t n);  // y += s * x
+void swiglu(const KernelSet& kernels, const float* gate, const float* up, uint64_t n,
+            float* y);  // silu(gate) * up
+void geglu(const KernelSet& kernels, const float* gate, const float* up, uint64_t n,
+           float* y);  // gelu_tanh(gate) * up
+void sigmoid_gate(const KernelSet& kernels, float* y, const float* gate,
+                  uint64_t n);  // y *= sigmoid(gate)
+void silu_gate(const KernelSet& kernels, float* y, const float* gate,
+               uint64_t n);                                               // y *= silu(gate)
+void softcap(const KernelSet& kernels, float* y, float cap, uint64_t n);  // y = cap * tanh(y / cap)
 /// Max-subtracted softmax in place.
-void softmax(Isa isa, float* x, uint64_t n);
-float dot(Isa isa, const float* a, const float* b, uint64_t n);
+void softmax(const KernelSet& kernels, float* x, uint64_t n);
+float dot(const KernelSet& kernels, const float* a, const float* b, uint64_t n);
 
 /// kv/rotation.h, with the same bits; b = 0 leaves x as it is.
-void rotate(Isa isa, float* x, uint64_t n, uint32_t b);
-void unrotate(Isa isa, float* x, uint64_t n, uint32_t b);
+void rotate(const KernelSet& kernels, float* x, uint64_t n, uint32_t b);
+void unrotate(const KernelSet& kernels, float* x, uint64_t n, uint32_t b);
 /// kv_encode_row(), with the same bits, of a row that is rotated first if the codec rotates. `x` is
 /// scratch afterwards.
-Status store_row(Isa isa, KvDtype dtype, uint32_t head_dim, float* x, uint64_t n, void* row);
+Status store_row(const KernelSet& kernels, KvDtype dtype, uint32_t head_dim, float* x, uint64_t n,
+                 void* row);
 
 /// Router: the k largest of n probabilities in descending order, ties to the lower index.
 void top_k(const float* p, uint32_t n, uint32_t k, uint32_t* ids, float* values);

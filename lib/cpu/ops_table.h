@@ -1,12 +1,10 @@
 // SPDX-License-Identifier: MIT
-// The row operations of one instruction set as plain functions; cpu/ops.cc picks the table. Kernel
-// files are compiled with flags the rest of the library must not see, so only declarations here.
-// Owner: static tables. Thread rule: immutable.
+// The row operations of one instruction set as plain functions; cpu/kernel_set.h says which table
+// is whose. Kernel files are compiled with flags the rest of the library must not see, so only
+// declarations here. Owner: static tables. Thread rule: immutable.
 #pragma once
 
 #include <cstdint>
-
-#include "cpu/isa.h"
 
 namespace sharpi::cpu {
 
@@ -41,21 +39,5 @@ struct OpsTable {
   void (*encode_q4)(const float* x, uint64_t n, uint8_t* row);
 };
 inline constexpr uint32_t kTileTerms = 4, kTileSlots = 64;
-
-extern const OpsTable kOpsScalar, kOpsAvx2, kOpsAvx512;
-
-inline const OpsTable& ops_table(Isa isa) {
-  switch (isa) {
-    case Isa::kAvx2:
-      return kOpsAvx2;
-    case Isa::kAvx512:
-    case Isa::kAmx:
-      return kOpsAvx512;
-    case Isa::kAuto:
-    case Isa::kScalar:
-      break;
-  }
-  return kOpsScalar;
-}
 
 }  // namespace sharpi::cpu

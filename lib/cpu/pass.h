@@ -3,6 +3,8 @@
 // thread has a pass; the work of its products is spread over the pool.
 #pragma once
 
+#include <cassert>
+
 #include "cpu/cpu_workspace.h"
 #include "cpu/matmul.h"
 #include "model/model_spec.h"
@@ -30,8 +32,10 @@ struct Pass {
 MatmulTask matmul_task(const TensorRef& w, const MatmulInput& in, float* y, uint64_t y_stride,
                        bool force_f32 = false);
 
-/// A tensor that every file stores as f32; null where there is none.
+/// A tensor that every file stores as f32; null where the model has none. One that it has is in
+/// memory: CpuModel::create() refuses to begin without.
 inline const float* f32_weights(const TensorRef& w) {
+  assert(!w || w.tensor->data != nullptr);
   return w ? reinterpret_cast<const float*>(w.tensor->data) : nullptr;
 }
 

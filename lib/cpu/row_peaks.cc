@@ -1,17 +1,15 @@
 // SPDX-License-Identifier: MIT
 #include "cpu/row_peaks.h"
 
-#include <emmintrin.h>
-
 #include <algorithm>
 #include <bit>
+#include <cmath>
 #include <cstring>
 
 namespace sharpi::cpu {
 namespace {
 
 constexpr uint64_t kGroup = 32, kGroupsOfUnit = kInt8RowUnit / kGroup;
-constexpr int kVectors = 8;  // of a group
 
 /// The groups with the largest scales, largest first, the first of equal ones.
 struct Groups {
@@ -32,26 +30,25 @@ struct Groups {
   }
 };
 
-__m128 magnitude(__m128 v) {
-  return _mm_and_ps(v, _mm_castsi128_ps(_mm_set1_epi32(0x7FFFFFFF)));
-}
-
-/// The largest magnitude of a group of finite elements, in all lanes.
-__m128 amax_of(const float* x) {
-  __m128 m = magnitude(_mm_load_ps(x));
-  for (int i = 1; i < kVectors; ++i) m = _mm_max_ps(m, magnitude(_mm_load_ps(x + 4 * i)));
-  m = _mm_max_ps(m, _mm_shuffle_ps(m, m, _MM_SHUFFLE(1, 0, 3, 2)));
-  return _mm_max_ps(m, _mm_shuffle_ps(m, m, _MM_SHUFFLE(2, 3, 0, 1)));
+/// The largest magnitude of a group of finite elements.
+float amax_of(const float* x) {
+  float m = 0;
+  for (uint64_t i = 0; i < kGroup; ++i) m = std::max(m, std::fabs(x[i]));
+  return m;
 }
 
 /// Where a group's first element of that magnitude is.
-uint64_t first_of(const float* x, __m128 amax) {
-  uint32_t equal = 0;
-  for (int i = 0; i < kVectors; ++i) {
-    const __m128 here = _mm_cmpeq_ps(magnitude(_mm_load_ps(x + 4 * i)), amax);
-    equal |= static_cast<uint32_t>(_mm_movemask_ps(here)) << (4 * i);
-  }
-  return static_cast<uint64_t>(std::countr_zero(equal));
+uint64_t first_of(const float* x, float amax) {
+  uint64_t at = 0;
+  while (std::fabs(x[at]) != amax) ++at;
+  return at;
+}
+
+/// The nearest integer, ties to even; |x| < 2^22. A float of this size has no bits for less.
+int8_t rounded(float x) {
+  constexpr float kOnes = 12582912.0f;  // 1.5 * 2^23
+  const float sum = x + kOnes;
+  return static_cast<int8_t>(std::bit_cast<int32_t>(sum) - std::bit_cast<int32_t>(kOnes));
 }
 
 int32_t sum_of(const int8_t* q, uint64_t n) {
@@ -63,18 +60,11 @@ int32_t sum_of(const int8_t* q, uint64_t n) {
 /// A group of finite elements with the scale and rounding of QuantizeRowFn, to q[32] and the floats
 /// of its unit. `x`: the element at `at`, which the sums count besides.
 void quantize_group(const float* v, uint64_t group, uint64_t at, float x, int8_t* q, float* meta) {
-  const float amax = _mm_cvtss_f32(amax_of(v));
+  const float amax = amax_of(v);
   const bool used = amax >= kInt8MinAmax;
-  const __m128 inverse = _mm_set1_ps(used ? 127.0f / amax : 0.0f);
+  const float inverse = used ? 127.0f / amax : 0.0f;
   const float d = used ? amax / 127.0f : 0.0f;
-  for (int i = 0; i < 2; ++i) {
-    __m128i n[4];
-    for (int j = 0; j < 4; ++j) {
-      n[j] = _mm_cvtps_epi32(_mm_mul_ps(_mm_load_ps(v + 16 * i + 4 * j), inverse));
-    }
-    _mm_storeu_si128(reinterpret_cast<__m128i*>(q + 16 * i),
-                     _mm_packs_epi16(_mm_packs_epi32(n[0], n[1]), _mm_packs_epi32(n[2], n[3])));
-  }
+  for (uint64_t i = 0; i < kGroup; ++i) q[i] = rounded(v[i] * inverse);
   const float low = d * static_cast<float>(sum_of(q, 16));
   const float high = d * static_cast<float>(sum_of(q + 16, 16));
   meta[group] = d;
@@ -104,7 +94,7 @@ void quantize_with_peaks(QuantizeRowFn quantize, const float* x, uint64_t n, std
   Int8Peaks peaks;
   for (; peaks.n < groups.n; ++peaks.n) {
     const uint64_t group = groups.index[peaks.n], first = group * kGroup;
-    alignas(16) float v[kGroup] = {};
+    float v[kGroup] = {};
     std::copy(x + first, x + std::min(first + kGroup, n), v);
     const uint64_t at = first_of(v, amax_of(v));
     peaks.at[peaks.n] = static_cast<uint32_t>(first + at);

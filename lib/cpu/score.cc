@@ -192,8 +192,8 @@ uint64_t score_scratch_bytes(uint32_t n_threads, uint32_t max_queries, uint32_t 
   return (n_threads * tile_floats(max_head_dim) + 2 * spans * terms) * sizeof(float);
 }
 
-Status score_rows(ThreadPool& pool, Isa isa, const ScoreTask& task, std::byte* scratch,
-                  uint64_t scratch_bytes) {
+Status score_rows(ThreadPool& pool, const KernelSet& kernels, const ScoreTask& task,
+                  std::byte* scratch, uint64_t scratch_bytes) {
   if (kv_codec(task.kv.k_dtype) == nullptr) {
     return Status::error(Code::kInternal, "scoring does not know KV codec %u",
                          static_cast<uint32_t>(task.kv.k_dtype));
@@ -208,10 +208,10 @@ Status score_rows(ThreadPool& pool, Isa isa, const ScoreTask& task, std::byte* s
   const uint32_t n_terms = group * task.n_queries;
   const auto n_spans = static_cast<uint32_t>(div_up(task.n_slots, kSpanSlots));
   auto* parts = reinterpret_cast<float*>(scratch) + pool.size() * tile_floats(task.kv.head_dim);
-  const Job job{task,           group,
-                n_terms,        n_spans,
-                parts,          parts + uint64_t{n_spans} * task.kv.n_heads * n_terms,
-                ops_table(isa), kv_rotation(task.kv.k_dtype, task.kv.head_dim)};
+  const Job job{task,        group,
+                n_terms,     n_spans,
+                parts,       parts + uint64_t{n_spans} * task.kv.n_heads * n_terms,
+                kernels.ops, kv_rotation(task.kv.k_dtype, task.kv.head_dim)};
   TilePool tiles(scratch, pool.size(), task.kv.head_dim);
   SHARPI_TRY(run_items(pool, job, tiles, [&](uint32_t span, uint32_t kv, const Tile& tile) {
     return sweep_normalisers(job, span, kv, tile);
@@ -230,7 +230,8 @@ uint64_t value_norm_scratch_bytes(uint32_t n_threads, uint32_t max_heads, uint32
 namespace {
 
 /// One output row of W_o at a time against a tile of values: |w . v| adds up over the rows.
-Status value_span(const ValueNormTask& t, Isa isa, uint32_t span, float* rows, float* weights) {
+Status value_span(const ValueNormTask& t, const KernelSet& kernels, uint32_t span, float* rows,
+                  float* weights) {
   const uint32_t d = t.kv.head_dim, group = t.n_heads / t.kv.n_heads;
   const uint32_t rotation = kv_rotation(t.kv.v_dtype, d);
   const uint64_t n_in = uint64_t{t.n_heads} * d, row = uint64_t{t.kv.n_heads} * d;
@@ -242,7 +243,7 @@ Status value_span(const ValueNormTask& t, Isa isa, uint32_t span, float* rows, f
       norms[s] = 0.0f;
       SHARPI_TRY(kv_decode_row(t.kv.v_dtype, t.kv.v_row(s), row, uint64_t{kv} * d, d,
                                rows + uint64_t{s - first} * d));
-      unrotate(isa, rows + uint64_t{s - first} * d, d, rotation);
+      unrotate(kernels, rows + uint64_t{s - first} * d, d, rotation);
     }
     // The group's columns alone where they start and end at block borders, else the whole row.
     const uint64_t part = uint64_t{group} * d;
@@ -254,7 +255,7 @@ Status value_span(const ValueNormTask& t, Isa isa, uint32_t span, float* rows, f
       for (uint32_t h = 0; h < group; ++h) {
         for (uint32_t s = first; s < end; ++s) {
           norms[s] +=
-              std::fabs(dot(isa, mine + uint64_t{h} * d, rows + uint64_t{s - first} * d, d));
+              std::fabs(dot(kernels, mine + uint64_t{h} * d, rows + uint64_t{s - first} * d, d));
         }
       }
     }
@@ -265,8 +266,8 @@ Status value_span(const ValueNormTask& t, Isa isa, uint32_t span, float* rows, f
 
 }  // namespace
 
-Status value_norms(ThreadPool& pool, Isa isa, const ValueNormTask& task, std::byte* scratch,
-                   uint64_t scratch_bytes) {
+Status value_norms(ThreadPool& pool, const KernelSet& kernels, const ValueNormTask& task,
+                   std::byte* scratch, uint64_t scratch_bytes) {
   const uint64_t tile = tile_floats(task.kv.head_dim);
   const uint64_t weights = uint64_t{task.n_heads} * task.kv.head_dim;
   if (scratch_bytes < pool.size() * (tile + weights) * sizeof(float)) {
@@ -280,7 +281,7 @@ Status value_norms(ThreadPool& pool, Isa isa, const ValueNormTask& task, std::by
     const Tile t = tiles.take();
     const auto i = static_cast<uint64_t>(t.rows - base) / tile;
     float* w = base + pool.size() * tile + i * weights;
-    if (!value_span(task, isa, span, t.rows, w).is_ok())
+    if (!value_span(task, kernels, span, t.rows, w).is_ok())
       failed.store(true, std::memory_order_relaxed);
     tiles.give(t);
   });

@@ -11,7 +11,7 @@
 
 #include "base/status.h"
 #include "base/thread_pool.h"
-#include "cpu/isa.h"
+#include "cpu/kernel_set.h"
 #include "gguf/ggml_type.h"
 #include "kv/kv_view.h"
 
@@ -35,8 +35,8 @@ struct ScoreTask {
 uint64_t score_scratch_bytes(uint32_t n_threads, uint32_t max_queries, uint32_t max_heads,
                              uint32_t max_head_dim, uint32_t max_slots);
 /// kInternal for an unknown codec.
-Status score_rows(ThreadPool& pool, Isa isa, const ScoreTask& task, std::byte* scratch,
-                  uint64_t scratch_bytes);
+Status score_rows(ThreadPool& pool, const KernelSet& kernels, const ScoreTask& task,
+                  std::byte* scratch, uint64_t scratch_bytes);
 
 /// norms[g][t] = mean over the query heads h of group g of || W_o[:, h] v_t ||_1.
 /// `o` is the output projection: n_embd rows of n_heads * head_dim elements.
@@ -49,7 +49,7 @@ struct ValueNormTask {
   float* norms = nullptr;  // [n_kv_heads][n_slots]
 };
 uint64_t value_norm_scratch_bytes(uint32_t n_threads, uint32_t max_heads, uint32_t max_head_dim);
-Status value_norms(ThreadPool& pool, Isa isa, const ValueNormTask& task, std::byte* scratch,
-                   uint64_t scratch_bytes);
+Status value_norms(ThreadPool& pool, const KernelSet& kernels, const ValueNormTask& task,
+                   std::byte* scratch, uint64_t scratch_bytes);
 
 }  // namespace sharpi::cpu

@@ -2,8 +2,8 @@
 // What a KV codec is, as data: its names, its block, the planes of a stored row, how products use
 // its values. Host code, CPU kernels and CUDA kernels read it here, and branch over codecs by
 // visit_kv_codec() only, so a codec without a trait, or without the functions that some kernel
-// needs, does not compile. How rows are encoded and decoded: kv/codec.cc, cpu/attention_rows.h and
-// cuda/kernels/kv/kv_codecs.cuh. Thread rule: pure functions.
+// needs, does not compile. How rows are encoded and decoded: kv/codec.cc,
+// cpu/generic/attention_rows.h and cuda/kernels/kv/kv_codecs.cuh. Thread rule: pure functions.
 #pragma once
 
 #include <cstddef>

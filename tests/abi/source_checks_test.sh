@@ -10,7 +10,7 @@ failures=0
 
 fresh_tree() {
   rm -rf "$work/tree"
-  mkdir -p "$work/tree"/{lib/{base,gguf,cpu,api},include,examples}
+  mkdir -p "$work/tree"/{lib/{base,gguf,cpu/x86,api},include,examples}
   cd "$work/tree"
   printf '// SPDX-License-Identifier: MIT\n#pragma once\n#include <sys/mman.h>\n' > lib/base/memory.h
   printf '// SPDX-License-Identifier: MIT\n#include "base/memory.h"\n' > lib/gguf/file.cc
@@ -64,6 +64,10 @@ expect_refusal house-rules.sh "no SPDX line" lib/gguf/new.cc 'int x;'
 expect_refusal house-rules.sh "trailing blank" lib/gguf/file.cc 'int x; '
 expect_refusal house-rules.sh "unfinished work" lib/gguf/file.cc "// TO""DO: finish"
 expect_refusal house-rules.sh "switched off" lib/gguf/file.cc '#if 0'
+expect_refusal house-rules.sh "belong to lib/cpu/x86" lib/cpu/tier.cc '#include <immintrin.h>'
+expect_refusal house-rules.sh "does not name its instruction set" lib/cpu/x86/attention_q8.cc '// SPDX-License-Identifier: MIT'
+expect_refusal house-rules.sh "sets have no order" lib/cpu/tier.cc 'bool f(Isa isa) { return isa >= Isa::kAvx512; }'
+expect_refusal house-rules.sh "sets have no order" lib/cpu/tier.cc 'bool f() { return config.isa < Isa::kAvx2; }'
 expect_refusal house-rules.sh "path of one machine" lib/gguf/file.cc '// see /ho''me/me/x'
 
 ((failures == 0)) || exit 1

@@ -73,10 +73,10 @@ Status call(const Run& r, std::span<const AttentionTask> tasks) {
     rows += t.n_rows;
     slots = std::max(slots, (t.window != 0 ? t.window : t.n_past) + t.n_rows);
   }
-  const uint64_t bytes = attention_scratch_bytes(r.isa, r.n_threads, rows, tasks[0].n_heads,
-                                                 tasks[0].kv.head_dim, slots);
+  const uint64_t bytes = attention_scratch_bytes(kernels_of(r.isa), r.n_threads, rows,
+                                                 tasks[0].n_heads, tasks[0].kv.head_dim, slots);
   std::vector<float> scratch(bytes / 4 + 16, std::nanf(""));
-  return attention(pool_of(r.n_threads), r.isa, r.exact, tasks,
+  return attention(pool_of(r.n_threads), kernels_of(r.isa), r.exact, tasks,
                    reinterpret_cast<std::byte*>(scratch.data()), bytes, r.by_rows);
 }
 

@@ -27,7 +27,8 @@ struct Path {
   /// one bf16, or of the two that AMX takes for rows stored in f32.
   double relative(const Sequence& s) const {
     const bool wide = s.shape.k == KvDtype::kF32 || s.shape.v == KvDtype::kF32;
-    if (exact || (wide && isa != Isa::kAmx)) return 0.0;
+    const AttentionKernels& all = kernels_of(isa).attention;
+    if (exact || (wide && &all.wide.table == &all.exact.table)) return 0.0;
     return wide ? 0x1p-15 : 0x1p-8;
   }
 };
@@ -35,8 +36,10 @@ struct Path {
 std::vector<Path> paths() {
   std::vector<Path> all;
   for (const Isa isa : runnable_isas()) all.push_back({isa, true});
-  if (resolve_isa(Isa::kAvx512).is_ok() && has_bf16_dots()) all.push_back({Isa::kAvx512, false});
-  if (resolve_isa(Isa::kAmx).is_ok()) all.push_back({Isa::kAmx, false});
+  for (const Isa isa : runnable_isas()) {
+    const AttentionKernels& kernels = kernels_of(isa).attention;
+    if (&kernels.chunk.table != &kernels.exact.table) all.push_back({isa, false});
+  }
   return all;
 }
 
@@ -382,7 +385,7 @@ TEST(AttentionPairs, AreForNarrowRowsWhereARowMayDependOnItsChunk) {
     fast.by_rows = true;
     const Output got = run_full(fast, s, 20, {60});
     const bool same = std::memcmp(got[0].data(), want[0].data(), got[0].size() * 4) == 0;
-    EXPECT_EQ(same, dtype == KvDtype::kF32 || !has_bf16_dots());
+    EXPECT_EQ(same, dtype == KvDtype::kF32 || !has_bf16_chunks(Isa::kAvx512));
   }
 }
 
@@ -423,14 +426,17 @@ TEST_P(Attention, TooLittleScratchIsAnErrorNotAnOverrun) {
   AttentionTask t = task_of(s, rows, 40);
   t.kv = store.view();
   std::vector<std::byte> scratch(256);
-  EXPECT_EQ(
-      attention(pool_of(1), GetParam().isa, GetParam().exact, {&t, 1}, scratch.data(), 256).code(),
-      Code::kInternal);
+  EXPECT_EQ(attention(pool_of(1), kernels_of(GetParam().isa), GetParam().exact, {&t, 1},
+                      scratch.data(), 256)
+                .code(),
+            Code::kInternal);
 }
 
 TEST_P(Attention, NoRowsIsNoWork) {
   const AttentionTask t;
-  EXPECT_TRUE(attention(pool_of(1), GetParam().isa, GetParam().exact, {&t, 1}, nullptr, 0).is_ok());
+  EXPECT_TRUE(
+      attention(pool_of(1), kernels_of(GetParam().isa), GetParam().exact, {&t, 1}, nullptr, 0)
+          .is_ok());
 }
 
 }  // namespace

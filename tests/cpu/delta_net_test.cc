@@ -99,7 +99,7 @@ std::vector<float> run(const Run& r, const Layer& l, uint32_t from, uint32_t to,
   t.n_rows = n;
   const uint64_t bytes = delta_net_scratch_bytes(h, r.n_threads, n);
   std::vector<float> scratch(bytes / 4 + 16, std::nanf(""));
-  delta_net(pool_of(r.n_threads), r.isa, t, r.sequential,
+  delta_net(pool_of(r.n_threads), kernels_of(r.isa), t, r.sequential,
             reinterpret_cast<std::byte*>(scratch.data()), bytes);
   for (size_t i = size_t{n} * h.value_dim(); i < out.size(); ++i) EXPECT_TRUE(std::isnan(out[i]));
   out.resize(size_t{n} * h.value_dim());
@@ -357,7 +357,7 @@ TEST_P(DeltaNet, RowsInFrontGoWithTheRest) {
         if (!room) bytes = delta_net_scratch_bytes(kSmall, 2, std::max(n_before, n));
         n_apart += goes_with(before, t, sequential, 2, bytes) ? 0 : 1;
         std::vector<float> scratch(bytes / 4 + 16, std::nanf(""));
-        delta_net(pool_of(2), GetParam().isa, t, sequential,
+        delta_net(pool_of(2), kernels_of(GetParam().isa), t, sequential,
                   reinterpret_cast<std::byte*>(scratch.data()), bytes);
         EXPECT_EQ(out, want);
         EXPECT_EQ(left.s, between.s);

@@ -43,10 +43,11 @@ class Host {
     plan_->model.n_chunk = 40;
     plan_->session.n_ctx = 64;
     plan_->session.dtypes.assign(plan_->spec->n_layers(), {KvDtype::kF32, KvDtype::kF32});
-    model_ = CpuModel::create(&meter_, pool_.get(), c.isa, plan_, nullptr).take();
+    model_ = CpuModel::create(&meter_, pool_.get(), kernels_of(c.isa), plan_, nullptr).take();
     workspace_ = model_->create_workspace().take();
     host_ = model_->create_expert_host(*workspace_).take();
-    ops_.emplace(*plan_->spec, *pool_, MatmulConfig{c.isa, c.exact, plan_->model.deterministic});
+    ops_.emplace(*plan_->spec, *pool_,
+                 MatmulConfig{&kernels_of(c.isa), c.exact, plan_->model.deterministic});
     blocks_.emplace(*ops_);
   }
   ExpertHost& operator*() { return *host_; }
@@ -139,6 +140,35 @@ std::vector<double> reference(const ModelSpec& spec, const Rows& rows, uint32_t 
     }
   }
   return out;
+}
+
+/// Copies are made for a placement. Weights of a block that they were not made for have no data,
+/// and would otherwise be taken for weights that the model does not have.
+TEST(CpuModel, AWeightThatIsNotInMemoryIsRefusedByName) {
+  const test::TempFile file;
+  ASSERT_TRUE(test::ModelFile(test::tiny_qwen3moe()).write(file.path()));
+  MemoryMeter meter;
+  const auto pool = ThreadPool::create(2).take();
+  const auto spec = load_model_spec(GgufFile::open(file.path()).take()).take();
+  const auto made = [&](const Placement& copied, const Placement& placed) {
+    const auto weights = HostWeights::create(meter, *pool, *spec, copied, {}).take();
+    auto plan = std::make_shared<Plan>();
+    plan->placement = placed;
+    plan->spec = weights->spec();
+    plan->model.n_chunk = 40;
+    plan->session.n_ctx = 64;
+    plan->session.dtypes.assign(spec->n_layers(), {KvDtype::kF32, KvDtype::kF32});
+    return CpuModel::create(&meter, pool.get(), kScalarKernels, plan, nullptr).status();
+  };
+  Placement experts = Placement::all(*spec, TierId::kCuda);
+  for (TierId& t : experts.experts) t = TierId::kCpu;
+  Placement attention = experts;
+  attention.mixer[1] = TierId::kCpu;
+  EXPECT_TRUE(made(experts, experts).is_ok());
+  EXPECT_TRUE(made(attention, attention).is_ok());
+  const Status status = made(experts, attention);
+  EXPECT_EQ(status.code(), Code::kInternal);
+  EXPECT_EQ(status.text(), "the tensor blk.1.attn_norm.weight is not in memory");
 }
 
 class ExpertHosts : public testing::TestWithParam<Isa> {};

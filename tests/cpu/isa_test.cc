@@ -3,13 +3,14 @@
 
 #include <gtest/gtest.h>
 
+#include <string>
+
+#include "cpu/kernel_set.h"
+#include "isas.h"
 #include "support/pretended_isa.h"
 
 namespace sharpi::cpu {
 namespace {
-
-using test::IsaSet;
-using test::kIsaSets;
 
 /// The machine is taken again for what the environment says when a case has ended.
 class PretendedIsa : public testing::Test {
@@ -17,49 +18,83 @@ class PretendedIsa : public testing::Test {
   void TearDown() override { test::pretend_isa_of_environment(); }
 };
 
+std::string chosen(Isa wanted) {
+  const auto set = resolve_isa(wanted);
+  return set.is_ok() ? set.value()->name : set.status().text();
+}
+
 TEST(Isa, AutoResolvesToSomethingThatRuns) {
-  const Result<Isa> isa = resolve_isa(Isa::kAuto);
-  ASSERT_TRUE(isa.is_ok());
-  EXPECT_NE(isa.value(), Isa::kAuto);
-  EXPECT_TRUE(resolve_isa(isa.value()).is_ok());
+  const auto set = resolve_isa(Isa::kAuto);
+  ASSERT_TRUE(set.is_ok());
+  EXPECT_NE(set.value()->isa, Isa::kAuto);
+  EXPECT_EQ(chosen(set.value()->isa), set.value()->name);
 }
 
 TEST(Isa, AnUnknownNumberIsRefused) {
-  EXPECT_EQ(resolve_isa(static_cast<Isa>(99)).status().code(), Code::kUnsupported);
+  const Status status = resolve_isa(static_cast<Isa>(99)).status();
+  EXPECT_EQ(status.code(), Code::kUnsupported);
+  EXPECT_EQ(status.text(), "instruction set 99 is unknown");
+}
+
+/// Sets and kernels are joined by their names.
+TEST(Isa, EverySetHasKernelsOfItsOwnNameAndNumber) {
+  ASSERT_EQ(processor().sets[0].isa, Isa::kScalar);
+  EXPECT_EQ(processor_kernel_sets().size() + 1, processor().sets.size());
+  for (const InstructionSet& set : processor().sets) {
+    EXPECT_STREQ(kernel_set(set).name, set.name);
+    EXPECT_EQ(kernel_set(set).isa, set.isa);
+    EXPECT_TRUE(std::string(set.name).starts_with(isa_name(set.isa))) << set.name;
+  }
+}
+
+/// Whatever a set has no kernels for goes to a narrower one, and plain C++ takes all.
+TEST(Isa, NarrowerSetsEndAtPlainCpp) {
+  for (const InstructionSet& set : processor().sets) {
+    const KernelSet* at = &kernel_set(set);
+    for (size_t steps = 0; at->narrower != nullptr; at = at->narrower) {
+      ASSERT_LT(++steps, processor().sets.size()) << set.name;
+    }
+    EXPECT_EQ(at, &kScalarKernels) << set.name;
+    EXPECT_EQ(at->delta.table.width, 1u);
+  }
 }
 
 TEST_F(PretendedIsa, BoundsWhatIsChosenAndWhatMayBeAskedFor) {
-  for (const IsaSet& set : kIsaSets) {
-    if (!pretend_isa(set.widest, set.bf16_dots).is_ok()) continue;
-    SCOPED_TRACE(set.name);
-    EXPECT_EQ(resolve_isa(Isa::kAuto).value(), set.widest);
-    EXPECT_EQ(has_bf16_dots(), set.bf16_dots);
+  for (const InstructionSet& widest : processor().sets) {
+    if (!pretend_isa(widest.name).is_ok()) continue;
+    SCOPED_TRACE(widest.name);
+    EXPECT_EQ(chosen(Isa::kAuto), widest.name);
     bool beyond = false;
-    for (const Isa isa : {Isa::kScalar, Isa::kAvx2, Isa::kAvx512, Isa::kAmx}) {
+    for (const Isa isa : known_isas()) {
       EXPECT_EQ(resolve_isa(isa).is_ok(), !beyond) << isa_name(isa);
-      beyond = beyond || isa == set.widest;
+      beyond = beyond || isa == widest.isa;
     }
+    EXPECT_EQ(chosen(widest.isa), widest.name);
   }
 }
 
 /// What a machine is taken for does not bound what it is taken for next.
 TEST_F(PretendedIsa, IsMeasuredByTheRealMachine) {
-  ASSERT_TRUE(pretend_isa(Isa::kAuto, true).is_ok());
-  const Isa widest = resolve_isa(Isa::kAuto).value();
-  const bool bf16_dots = has_bf16_dots();
-  ASSERT_TRUE(pretend_isa(Isa::kScalar, false).is_ok());
-  EXPECT_EQ(resolve_isa(Isa::kAuto).value(), Isa::kScalar);
-  EXPECT_TRUE(pretend_isa(widest, bf16_dots).is_ok());
-  EXPECT_EQ(resolve_isa(Isa::kAuto).value(), widest);
+  ASSERT_TRUE(pretend_isa(nullptr).is_ok());
+  const std::string widest = chosen(Isa::kAuto);
+  ASSERT_TRUE(pretend_isa("scalar").is_ok());
+  EXPECT_EQ(chosen(Isa::kAuto), "scalar");
+  EXPECT_TRUE(pretend_isa(widest.c_str()).is_ok());
+  EXPECT_EQ(chosen(Isa::kAuto), widest);
 }
 
 TEST_F(PretendedIsa, OfMoreThanThereIsIsRefusedAndChangesNothing) {
-  ASSERT_TRUE(pretend_isa(Isa::kScalar, false).is_ok());
-  EXPECT_EQ(pretend_isa(Isa::kScalar, true).code(), Code::kUnsupported);
-  EXPECT_EQ(pretend_isa(Isa::kAvx2, true).code(), Code::kUnsupported);
-  EXPECT_EQ(pretend_isa(static_cast<Isa>(99), false).code(), Code::kUnsupported);
-  EXPECT_EQ(resolve_isa(Isa::kAuto).value(), Isa::kScalar);
-  EXPECT_FALSE(has_bf16_dots());
+  ASSERT_TRUE(pretend_isa("scalar").is_ok());
+  EXPECT_EQ(pretend_isa("no_such_set").code(), Code::kUnsupported);
+  for (const InstructionSet& set : processor().sets) {
+    if (!set.present()) {
+      EXPECT_EQ(pretend_isa(set.name).code(), Code::kUnsupported) << set.name;
+    }
+    if (set.isa != Isa::kScalar) {
+      EXPECT_TRUE(chosen(set.isa).starts_with("this machine lacks ")) << chosen(set.isa);
+    }
+  }
+  EXPECT_EQ(chosen(Isa::kAuto), "scalar");
 }
 
 }  // namespace

@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "cpu/row_peaks.h"
+#include "isas.h"
 #include "weight_cases.h"
 
 namespace sharpi::cpu {
@@ -187,11 +188,11 @@ struct Engine {
 class MatmulOn : public testing::TestWithParam<Isa> {
  protected:
   void SetUp() override {
-    const Result<Isa> isa = resolve_isa(GetParam());
+    const auto isa = resolve_isa(GetParam());
     if (!isa.is_ok()) GTEST_SKIP() << isa.status().text();
   }
   MatmulConfig config(bool exact, bool deterministic) const {
-    return {GetParam(), exact, deterministic};
+    return {&kernels_of(GetParam()), exact, deterministic};
   }
 };
 
@@ -426,8 +427,7 @@ TEST_P(MatmulOn, NotANumberStaysInItsRow) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Isa, MatmulOn,
-                         testing::Values(Isa::kScalar, Isa::kAvx2, Isa::kAvx512, Isa::kAmx),
+INSTANTIATE_TEST_SUITE_P(Isa, MatmulOn, testing::ValuesIn(known_isas()),
                          [](const auto& info) { return std::string(isa_name(info.param)); });
 
 }  // namespace

@@ -12,7 +12,6 @@
 #include <tuple>
 #include <vector>
 
-#include "cpu/ops_table.h"
 #include "isas.h"
 #include "kv/codec.h"
 #include "kv/rotation.h"
@@ -80,7 +79,8 @@ TEST_P(Ops, DotMatchesDoubleAtEveryLength) {
     }
     // The scalar sum is the longest chain: 8 partial sums of n/8 products.
     const double depth = static_cast<double>(n) / 8 + 12;
-    EXPECT_NEAR(dot(GetParam(), a.data(), b.data(), n), want, magnitude * depth * kUlp) << n;
+    EXPECT_NEAR(dot(kernels_of(GetParam()), a.data(), b.data(), n), want, magnitude * depth * kUlp)
+        << n;
   }
 }
 
@@ -92,11 +92,11 @@ TEST_P(Ops, RmsNormMatchesDoubleWithAndWithoutWeight) {
     const double r = 1.0 / std::sqrt(square / static_cast<double>(n) + 1e-6);
     const double rel = (static_cast<double>(n) / 8 + 20) * kUlp;
     std::vector<float> y(n + 16, std::nanf(""));
-    rms_norm(GetParam(), x.data(), w.data(), 1e-6f, n, y.data());
+    rms_norm(kernels_of(GetParam()), x.data(), w.data(), 1e-6f, n, y.data());
     expect_close(
         y, n, [&](size_t i) { return x[i] * r * w[i]; }, rel, 0);
     std::vector<float> in_place = x;
-    rms_norm(GetParam(), in_place.data(), nullptr, 1e-6f, n, in_place.data());
+    rms_norm(kernels_of(GetParam()), in_place.data(), nullptr, 1e-6f, n, in_place.data());
     expect_close(
         in_place, n, [&](size_t i) { return x[i] * r; }, rel, 0);
   }
@@ -104,7 +104,7 @@ TEST_P(Ops, RmsNormMatchesDoubleWithAndWithoutWeight) {
 
 TEST_P(Ops, RmsNormOfAZeroRowIsZero) {
   std::vector<float> x(40, 0.0f);
-  rms_norm(GetParam(), x.data(), nullptr, 1e-6f, x.size(), x.data());
+  rms_norm(kernels_of(GetParam()), x.data(), nullptr, 1e-6f, x.size(), x.data());
   EXPECT_EQ(x, std::vector<float>(40, 0.0f));
 }
 
@@ -113,9 +113,10 @@ TEST_P(Ops, RmsNormHeadsEqualsOneNormPerHead) {
   const std::vector<float> w = random_row(dim, 5);
   std::vector<float> x = random_row(heads * dim, 6), want = x;
   for (uint32_t h = 0; h < heads; ++h) {
-    rms_norm(GetParam(), want.data() + h * dim, w.data(), 1e-5f, dim, want.data() + h * dim);
+    rms_norm(kernels_of(GetParam()), want.data() + h * dim, w.data(), 1e-5f, dim,
+             want.data() + h * dim);
   }
-  rms_norm_heads(GetParam(), x.data(), w.data(), 1e-5f, heads, dim);
+  rms_norm_heads(kernels_of(GetParam()), x.data(), w.data(), 1e-5f, heads, dim);
   EXPECT_EQ(x, want);
 }
 
@@ -136,7 +137,7 @@ TEST_P(Rope, RotatesPairsThatAreNeighboursOrHalfTheRotatedWidthApart) {
     rope_angles(freq.data(), s.rot / 2, position, 1.25f, c.data(), sn.data());
     const std::vector<float> x = random_row(s.heads * s.dim, 7);
     std::vector<float> y = padded(x);
-    rope_apply(isa, pairs, y.data(), s.heads, s.dim, s.rot, c.data(), sn.data());
+    rope_apply(kernels_of(isa), pairs, y.data(), s.heads, s.dim, s.rot, c.data(), sn.data());
     const auto want = [&](size_t i) -> double {
       const size_t base = i / s.dim * s.dim, d = i % s.dim, half = s.rot / 2;
       if (d >= s.rot) return x[i];
@@ -159,7 +160,7 @@ TEST_P(Rope, AtPositionZeroIsTheIdentity) {
   rope_angles(freq, 2, 0, 1.0f, c, s);
   const std::vector<float> x = random_row(12, 8);
   std::vector<float> y = x;
-  rope_apply(isa, pairs, y.data(), 2, 6, 4, c, s);
+  rope_apply(kernels_of(isa), pairs, y.data(), 2, 6, 4, c, s);
   EXPECT_EQ(y, x);
 }
 
@@ -172,15 +173,15 @@ TEST_P(Ops, AddAndScaleMatchDoubleAndKeepPadding) {
   for (const uint64_t n : kLengths) {
     const std::vector<float> x = random_row(n, 9), y0 = random_row(n, 10);
     std::vector<float> y = padded(y0);
-    add_inplace(GetParam(), y.data(), x.data(), n);
+    add_inplace(kernels_of(GetParam()), y.data(), x.data(), n);
     expect_close(
         y, n, [&](size_t i) { return double{y0[i]} + x[i]; }, kUlp, 0);
     y = padded(y0);
-    scale_inplace(GetParam(), y.data(), -0.3f, n);
+    scale_inplace(kernels_of(GetParam()), y.data(), -0.3f, n);
     expect_close(
         y, n, [&](size_t i) { return double{y0[i]} * -0.3f; }, kUlp, 0);
     y = padded(y0);
-    add_scaled(GetParam(), y.data(), x.data(), 1.7f, n);
+    add_scaled(kernels_of(GetParam()), y.data(), x.data(), 1.7f, n);
     expect_close(
         y, n, [&](size_t i) { return double{y0[i]} + double{x[i]} * 1.7f; }, kUlp, 10 * kUlp);
   }
@@ -194,7 +195,7 @@ constexpr double kTiny = 2e-36;
 TEST_P(Ops, SwigluMatchesDoubleOverTheWholeRange) {
   const std::vector<float> g = sweep(), up = random_row(g.size(), 11);
   std::vector<float> y(g.size() + 16, std::nanf(""));
-  swiglu(GetParam(), g.data(), up.data(), g.size(), y.data());
+  swiglu(kernels_of(GetParam()), g.data(), up.data(), g.size(), y.data());
   expect_close(
       y, g.size(), [&](size_t i) { return g[i] * sigmoid(g[i]) * up[i]; }, kSigmoidRel, kTiny);
 }
@@ -202,7 +203,7 @@ TEST_P(Ops, SwigluMatchesDoubleOverTheWholeRange) {
 TEST_P(Ops, GegluMatchesDoubleOverTheWholeRange) {
   const std::vector<float> g = sweep(), up = random_row(g.size(), 12);
   std::vector<float> y(g.size() + 16, std::nanf(""));
-  geglu(GetParam(), g.data(), up.data(), g.size(), y.data());
+  geglu(kernels_of(GetParam()), g.data(), up.data(), g.size(), y.data());
   // The exponent 2u reaches -88 before the result vanishes: its own rounding is 3 ulp of 88.
   // Absolutely, the error of the result is that times |g| e^2u, largest where |2u| is near 1.
   for (size_t i = 0; i < g.size(); ++i) {
@@ -218,11 +219,11 @@ TEST_P(Ops, GegluMatchesDoubleOverTheWholeRange) {
 TEST_P(Ops, GatesMatchDoubleOverTheWholeRange) {
   const std::vector<float> g = sweep(), y0 = random_row(g.size(), 13);
   std::vector<float> y = padded(y0);
-  sigmoid_gate(GetParam(), y.data(), g.data(), g.size());
+  sigmoid_gate(kernels_of(GetParam()), y.data(), g.data(), g.size());
   expect_close(
       y, g.size(), [&](size_t i) { return y0[i] * sigmoid(g[i]); }, kSigmoidRel, kTiny);
   y = padded(y0);
-  silu_gate(GetParam(), y.data(), g.data(), g.size());
+  silu_gate(kernels_of(GetParam()), y.data(), g.data(), g.size());
   expect_close(
       y, g.size(), [&](size_t i) { return y0[i] * (g[i] * sigmoid(g[i])); }, kSigmoidRel, kTiny);
 }
@@ -231,7 +232,7 @@ TEST_P(Ops, SoftcapMatchesDoubleNearZeroAndAtTheCap) {
   std::vector<float> x = sweep();
   for (const float v : {1e4f, -1e4f, 18.75f, 18.749f, -18.76f}) x.push_back(v);
   std::vector<float> y = padded(x);
-  softcap(GetParam(), y.data(), 30.0f, x.size());
+  softcap(kernels_of(GetParam()), y.data(), 30.0f, x.size());
   expect_close(
       y, x.size(), [&](size_t i) { return 30.0 * std::tanh(double{x[i]} / 30.0); }, 8 * 2 * kUlp,
       0);
@@ -241,7 +242,7 @@ TEST_P(Ops, SoftmaxSumsToOneAndMatchesDouble) {
   for (const uint64_t n : kLengths) {
     const std::vector<float> x0 = random_row(n, 14, 8.0f);
     std::vector<float> x = padded(x0);
-    softmax(GetParam(), x.data(), n);
+    softmax(kernels_of(GetParam()), x.data(), n);
     double top = x0[0], sum = 0;
     for (const float v : x0) top = std::max(top, double{v});
     for (const float v : x0) sum += std::exp(v - top);
@@ -254,7 +255,7 @@ TEST_P(Ops, SoftmaxSumsToOneAndMatchesDouble) {
 
 TEST_P(Ops, SoftmaxOfHugeLogitsDoesNotOverflow) {
   std::vector<float> x = {3e38f, 3e38f, -3e38f, 0.0f};
-  softmax(GetParam(), x.data(), x.size());
+  softmax(kernels_of(GetParam()), x.data(), x.size());
   EXPECT_EQ(x, (std::vector<float>{0.5f, 0.5f, 0.0f, 0.0f}));
 }
 
@@ -262,14 +263,14 @@ TEST_P(Ops, SoftmaxGivesMaskedEntriesExactlyZero) {
   const float inf = std::numeric_limits<float>::infinity();
   std::vector<float> x(37, -inf);
   x[20] = 5.0f;
-  softmax(GetParam(), x.data(), x.size());
+  softmax(kernels_of(GetParam()), x.data(), x.size());
   for (size_t i = 0; i < x.size(); ++i) EXPECT_EQ(x[i], i == 20 ? 1.0f : 0.0f);
 }
 
 TEST_P(Ops, NanPropagatesThroughActivations) {
   std::vector<float> g(20, 1.0f), up(20, 1.0f), y(20);
   g[3] = g[18] = std::nanf("");
-  swiglu(GetParam(), g.data(), up.data(), g.size(), y.data());
+  swiglu(kernels_of(GetParam()), g.data(), up.data(), g.size(), y.data());
   EXPECT_TRUE(std::isnan(y[3]) && std::isnan(y[18]));
   EXPECT_FALSE(std::isnan(y[4]));
 }
@@ -321,10 +322,10 @@ TEST(TopK, MatchesAStableSortOnRandomTies) {
 TEST_P(Ops, RotationHasTheBitsOfThePlainForm) {
   for (const uint32_t b : {16u, 32u, 64u, 128u}) {
     std::vector<float> x = random_row(3 * b + 1, b), want = x;
-    rotate(GetParam(), x.data(), 3 * b, b);
+    rotate(kernels_of(GetParam()), x.data(), 3 * b, b);
     kv_rotate(want.data(), 3 * b, b);
     ASSERT_EQ(std::memcmp(x.data(), want.data(), x.size() * 4), 0) << b;
-    unrotate(GetParam(), x.data(), 3 * b, b);
+    unrotate(kernels_of(GetParam()), x.data(), 3 * b, b);
     kv_unrotate(want.data(), 3 * b, b);
     ASSERT_EQ(std::memcmp(x.data(), want.data(), x.size() * 4), 0) << b;
   }
@@ -350,7 +351,8 @@ TEST_P(Ops, StoredRowsHaveTheBitsOfThePlainForm) {
       a.resize(n / dim * dim / 32 * 32);
       b = a;
       std::vector<std::byte> got(kv_row_bytes(dtype, a.size())), want(got.size());
-      ASSERT_TRUE(store_row(GetParam(), dtype, dim, a.data(), a.size(), got.data()).is_ok());
+      ASSERT_TRUE(
+          store_row(kernels_of(GetParam()), dtype, dim, a.data(), a.size(), got.data()).is_ok());
       kv_rotate(b.data(), b.size(), kv_rotation(dtype, dim));
       ASSERT_TRUE(kv_encode_row(dtype, b.data(), b.size(), want.data()).is_ok());
       EXPECT_EQ(got, want) << kv_dtype_name(dtype) << ", heads of " << dim;
@@ -359,7 +361,7 @@ TEST_P(Ops, StoredRowsHaveTheBitsOfThePlainForm) {
     ASSERT_TRUE(kv_encode_row(dtype, x.data(), n, want.data()).is_ok());
     std::vector<float> a = x;
     if (dtype != KvDtype::kQ4) continue;
-    ops_table(GetParam()).encode_q4(a.data(), n, reinterpret_cast<uint8_t*>(got.data()));
+    kernels_of(GetParam()).ops.encode_q4(a.data(), n, reinterpret_cast<uint8_t*>(got.data()));
     EXPECT_EQ(got, want) << "not rotated";
   }
 }

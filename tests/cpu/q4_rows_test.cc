@@ -10,12 +10,12 @@
 #include <cstdio>
 #include <cstring>
 #include <numeric>
-#include <ostream>
 #include <random>
 #include <string>
 #include <vector>
 
-#include "cpu/attention_table.h"
+#include "cpu/isa.h"
+#include "cpu/kernel_set.h"
 #include "kv/codec.h"
 #include "kv/levels.h"
 
@@ -94,27 +94,28 @@ void expect_scalar_bits(Decoder& decoder, const std::vector<std::byte>& row, uin
   FAIL() << of << ": " << first_difference(got, want);
 }
 
-struct Kernels {
-  Isa isa;
-  const AttentionTable* table;
-};
-void PrintTo(const Kernels& k, std::ostream* out) {
-  *out << isa_name(k.isa);
+/// Sets whose f32 kernels are their own.
+std::vector<const KernelSet*> decoding_sets() {
+  std::vector<const KernelSet*> sets;
+  for (const InstructionSet& set : processor().sets) {
+    const KernelSet& kernels = kernel_set(set);
+    const auto same = [&](const KernelSet* s) {
+      return &s->attention.exact.table == &kernels.attention.exact.table;
+    };
+    if (std::none_of(sets.begin(), sets.end(), same)) sets.push_back(&kernels);
+  }
+  return sets;
 }
 
-class Q4Rows : public testing::TestWithParam<Kernels> {
+class Q4Rows : public testing::TestWithParam<const KernelSet*> {
  protected:
   void SetUp() override {
-    const auto resolved = resolve_isa(GetParam().isa);
+    const auto resolved = resolve_isa(GetParam()->isa);
     if (!resolved.is_ok()) GTEST_SKIP() << resolved.status().text();
   }
 };
-// AMX has no decoding of its own: its kernels round to bf16, or are those of AVX-512.
-INSTANTIATE_TEST_SUITE_P(Isas, Q4Rows,
-                         testing::Values(Kernels{Isa::kScalar, &kAttentionScalar},
-                                         Kernels{Isa::kAvx2, &kAttentionAvx2},
-                                         Kernels{Isa::kAvx512, &kAttentionAvx512}),
-                         [](const auto& p) { return std::string(isa_name(p.param.isa)); });
+INSTANTIATE_TEST_SUITE_P(Isas, Q4Rows, testing::ValuesIn(decoding_sets()),
+                         [](const auto& p) { return std::string(p.param->name); });
 
 /// All 65 536 halves: zeros, subnormals, the largest, infinities and what is no number, either
 /// sign. Every scale meets every level at every place of a block, beside other levels.
@@ -125,7 +126,7 @@ TEST_P(Q4Rows, EveryLevelAtEveryPlaceUnderEveryScaleHasTheScalarBits) {
   std::iota(all.begin(), all.end(), uint16_t{0});
   std::mt19937 rng(1);
   std::shuffle(all.begin(), all.end(), rng);
-  Decoder decoder(*GetParam().table, kDim, 0, kDim);
+  Decoder decoder(GetParam()->attention.exact.table, kDim, 0, kDim);
   for (size_t at = 0; at < all.size(); at += kBlocks) {
     const std::vector<uint16_t> scales(all.begin() + static_cast<std::ptrdiff_t>(at),
                                        all.begin() + static_cast<std::ptrdiff_t>(at + kBlocks));
@@ -151,7 +152,7 @@ TEST_P(Q4Rows, HeadsAnywhereInARowHaveTheScalarBits) {
       std::vector<uint16_t> scales(kRow / kBlock);
       for (uint8_t& c : codes) c = static_cast<uint8_t>(rng() % kQ4LevelCount);
       for (uint16_t& s : scales) s = static_cast<uint16_t>(rng());
-      Decoder decoder(*GetParam().table, kRow, first, dim);
+      Decoder decoder(GetParam()->attention.exact.table, kRow, first, dim);
       expect_scalar_bits(decoder, q4_row(codes, scales), kRow, first, dim,
                          std::to_string(dim) + " from " + std::to_string(first));
       if (HasFatalFailure()) return;

@@ -143,8 +143,8 @@ TEST_P(TurnedKeys, AreThoseOfTheirNewPositions) {
           const double a = position(h) * std::pow(rope.freq_base, -2.0 * j / one.head_dim);
           cos[j] = static_cast<float>(std::cos(a)), sin[j] = static_cast<float>(std::sin(a));
         }
-        cpu::rope_apply(cpu::Isa::kScalar, rope.pairs, x.data() + h * one.head_dim, 1, one.head_dim,
-                        one.head_dim, cos.data(), sin.data());
+        cpu::rope_apply(cpu::kScalarKernels, rope.pairs, x.data() + h * one.head_dim, 1,
+                        one.head_dim, one.head_dim, cos.data(), sin.data());
       }
       return x;
     };

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "cpu/isa.h"
-#include "cpu/ops_table.h"
+#include "cpu/kernel_set.h"
 #include "support/abi.h"
 
 namespace sharpi::testing {
@@ -20,7 +20,7 @@ class TextReader {
   explicit TextReader(const Loaded& loaded)
       : chat_(loaded.model.get()),
         logits_(loaded.info.n_vocab),
-        ops_(cpu::ops_table(cpu::resolve_isa(cpu::Isa::kAuto).take())) {}
+        ops_(cpu::kernel_set(*cpu::resolve_isa(cpu::Isa::kAuto).take()).ops) {}
 
   void read(const std::vector<int32_t>& window) {
     sharpi_error e = SHARPI_ERROR_INIT;

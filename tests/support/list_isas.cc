@@ -3,11 +3,11 @@
 // less to more.
 #include <cstdio>
 
-#include "support/pretended_isa.h"
+#include "cpu/isa.h"
 
 int main() {
-  for (const sharpi::test::IsaSet& set : sharpi::test::kIsaSets) {
-    if (sharpi::cpu::pretend_isa(set.widest, set.bf16_dots).is_ok()) std::puts(set.name);
+  for (const sharpi::cpu::InstructionSet& set : sharpi::cpu::processor().sets) {
+    if (sharpi::cpu::pretend_isa(set.name).is_ok()) std::puts(set.name);
   }
   return 0;
 }

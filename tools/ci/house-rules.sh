@@ -11,7 +11,8 @@ cd "$root"
 max_header=250 max_source=500 max_kernel=680 max_function=60 max_columns=100
 # Files of vector kernels: their functions may be as long as the loop they unroll, and kernels that
 # several files instantiate live in headers. Functions of tests may be tables of cases.
-kernel_files='(_avx2|_avx512|_amx|_vnni|_scalar|_kernels?)[_a-z0-9]*\.(h|cc)$|\.cuh?$'
+isa_names='_(scalar|avx2|avx512|amx)'  # instruction sets that kernels are written for
+kernel_files="($isa_names|_kernels?)[_a-z0-9]*\.(h|cc)\$|\.cuh?\$"
 
 violations=0
 violation() {
@@ -78,8 +79,16 @@ found_in "longer than $max_columns columns" "^.{$((max_columns + 1)),}" "${limit
 found_in "trailing blank" '[[:blank:]]+$' "${text[@]}"
 found_in "marks unfinished work" '\b(TODO|FIXME|XXX|HACK)\b' "${text[@]}"
 found_in "code that is switched off" '^[[:space:]]*#[[:space:]]*if[[:space:]]+0\b' "${code[@]}"
-# What these read and write is not what every compiler believes: lib/cpu/tiles_amx.h has their like.
+# What these read and write is not what every compiler believes: lib/cpu/x86/tiles_amx.h has their like.
 found_in "an intrinsic of AMX" '_tile_(loadconfig|storeconfig|(stream_)?loadd|stored|zero|release|dp[a-z0-9]+)\b' "${code[@]}"
+# Code of a processor lies in its folder, and code of an instruction set says whose it is.
+mapfile -t outside < <(find lib cuda -type f -regex '.*\.\(h\|cc\)' -not -path 'lib/cpu/x86/*' 2> /dev/null | sort)
+found_in "intrinsics of x86 belong to lib/cpu/x86" '#[[:space:]]*include <([a-z0-9]*intrin|cpuid)\.h>' "${outside[@]}"
+for file in "${code[@]}"; do
+  [[ $file =~ ^lib/cpu/x86/ && ! ${file##*/} =~ ^(isa_x86|kernel_set_x86|kernel_tables)\. ]] || continue
+  [[ $file =~ $isa_names ]] || violation "$file: does not name its instruction set"
+done
+found_in "sets have no order: a KernelSet says what it has" '(\bisa[a-z_]*|Isa::k[A-Za-z0-9]+) (<|>|<=|>=) [A-Za-z]' "${limited[@]}"
 found_in "path of one machine" '(^|[^[:alnum:]_.])(/work/|/tmp/|/root/|/home/|\.\./shared\b)' "${text[@]}"
 
 if ((violations)); then

@@ -27,7 +27,7 @@ backend_files='^lib/api/backends\.(h|cc)$'
 cuda_headers='^(cuda|cublas|cusparse|cufft|curand|nccl|nv|cooperative_groups|cub/|thrust/|mma\.h)'
 # Calls to the operating system live in lib/base; probing the processor includes asking Linux for the
 # use of its tile registers.
-system_files='^lib/cpu/isa\.cc$'
+system_files='^lib/cpu/x86/isa_x86\.cc$'
 system_headers='^(sys/|linux/|unistd\.h|fcntl\.h|pthread\.h|sched\.h|signal\.h|csignal|dlfcn\.h|poll\.h)'
 
 violations=0

@@ -1,0 +1,27 @@
+// SPDX-License-Identifier: MIT
+#include "cpu/generic/kernel_tables.h"
+#include "cpu/kernel_set.h"
+
+namespace sharpi::cpu {
+namespace {
+
+constexpr Named<AttentionTable> kAttention{kAttentionScalar, "f32-scalar"};
+
+}  // namespace
+
+constinit const KernelSet kScalarKernels{
+    .name = kScalarSet.name,
+    .isa = kScalarSet.isa,
+    .narrower = nullptr,
+    .matmul = matmul_kernels_scalar,
+    .ops = kOpsScalar,
+    .attention = {.exact = kAttention,
+                  .wide = kAttention,
+                  .narrow = kAttention,
+                  .chunk = kAttention,
+                  .wide_row = kAttention,
+                  .integer_row = kAttention},
+    .delta = {kDeltaScalar, "scalar"},
+};
+
+}  // namespace sharpi::cpu

@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: MIT
+// All kernels of one instruction set. A set says for every family whose kernels it takes, its own
+// or, by name, those of another set; what it leaves out does not compile. Whoever computes is
+// handed the set that its context chose (cpu/isa.h). Products are reached through a function,
+// because what else stands in its file decides which loops the compiler unrolls. Owner: static
+// tables. Thread rule: immutable.
+#pragma once
+
+#include <span>
+
+#include "cpu/attention_table.h"
+#include "cpu/delta_net_table.h"
+#include "cpu/isa.h"
+#include "cpu/matmul_kernels.h"
+#include "cpu/ops_table.h"
+
+namespace sharpi::cpu {
+
+/// A table of kernels and what sharpi_model_json() calls them.
+template <class Table>
+struct Named {
+  const Table& table;
+  const char* name;
+};
+
+/// Which attention kernels serve what; cpu/attention_select.h says when. Several may be the same.
+struct AttentionKernels {
+  Named<AttentionTable> exact;        // f32 throughout
+  Named<AttentionTable> wide;         // K or V stored in f32, which is never rounded to bf16
+  Named<AttentionTable> narrow;       // other rows
+  Named<AttentionTable> chunk;        // narrow rows for many rows, with bits of their own
+  Named<AttentionTable> wide_row;     // wide rows for tasks of one row, with bits of their own
+  Named<AttentionTable> integer_row;  // codecs that it has, for tasks of one row, likewise
+};
+
+struct KernelSet {
+  const char* name;  // of its InstructionSet
+  Isa isa;
+  const KernelSet* narrower;  // takes the heads that `delta` does not; null: there are none
+  const MatmulKernels& (&matmul)();
+  const OpsTable& ops;
+  AttentionKernels attention;
+  Named<DeltaTable> delta;  // for heads of a multiple of its width
+};
+
+/// Plain C++: the reference.
+extern const KernelSet kScalarKernels;
+/// The sets of this processor besides, defined beside processor().
+std::span<const KernelSet* const> processor_kernel_sets();
+
+/// The kernels of a set of processor().sets.
+const KernelSet& kernel_set(const InstructionSet& set);
+
+}  // namespace sharpi::cpu

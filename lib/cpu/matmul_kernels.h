@@ -36,7 +36,7 @@ struct MatmulJob {
   float* y = nullptr;
   uint64_t y_stride = 0;         // floats
   std::byte* scratch = nullptr;  // matmul_scratch_bytes of the path, 64-byte aligned
-  bool ask_once = false;         // kInt8Dot: for lines of weights, see asks_once()
+  bool ask_once = false;         // kInt8Dot: for lines of weights, see Processor::asks_once
 };
 using MatmulJobFn = void (*)(const MatmulJob&);
 

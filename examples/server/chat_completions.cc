@@ -215,6 +215,7 @@ Asked read_chat(const json& body, const Engine& engine, const Settings& settings
   f.finish();
   out.left_out = f.left_out();
   list.with_places([&] { ask_chat(engine, chat, tools, format, &g); });
+  for (const std::string& place : g.unenforced) out.left_out.push_back(list.placed(place));
   add_choices(
       g, n, [&] { return make_constraint(engine, g.prompt, tools, format); }, &out);
   const Expected expected{tools.for_template, format.kind != SHARPI_GRAMMAR_ANY};

@@ -228,7 +228,7 @@ void ask_chat(const Engine& engine, const Conversational& chat, const Tools& too
   }
   check_length(engine, prompt, chat.param);
   out->text_flags = SHARPI_DETOKENIZE_SPECIAL;
-  out->constraint = make_constraint(engine, prompt, tools, format);
+  out->constraint = make_constraint(engine, prompt, tools, format, &out->unenforced);
 }
 
 }  // namespace server

@@ -44,6 +44,8 @@ struct Generation {
   uint32_t text_flags = 0;  // SHARPI_DETOKENIZE_*
   /// What the text has to match; null = anything.
   std::shared_ptr<Constraint> constraint;
+  /// Places of a schema that it does not enforce, where the request allows that.
+  std::vector<std::string> unenforced;
 };
 
 /// What one token added.

@@ -253,6 +253,7 @@ Asked read_response(const json& body, const Engine& engine, const Settings& sett
   f.finish();
   out.left_out = f.left_out();
   list.with_places([&] { ask_chat(engine, chat, tools, format, &g); });
+  for (const std::string& place : g.unenforced) out.left_out.push_back(list.placed(place));
   Expected expected{tools.for_template, format.kind != SHARPI_GRAMMAR_ANY};
   out.format = std::make_unique<ResponsesFormat>(engine, g, std::move(expected), echoed(body),
                                                  list.origins());

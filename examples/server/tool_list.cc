@@ -65,23 +65,23 @@ Tools ToolList::read() const {
   });
 }
 
-// The sentence and the parameter of a refusal begin with the function's place in the list that was
-// made of the request's.
-RequestError ToolList::placed(const RequestError& error) const {
-  const auto with_place = [&](const std::string& text) {
-    for (size_t i = 0; i < origins_.size(); ++i) {
-      const std::string made = element("tools", i);
-      if (!text.starts_with(made)) continue;
-      std::string rest = text.substr(made.size());
-      if (schema_ != nullptr && rest.starts_with(".function")) rest.erase(0, 9);
-      if (schema_ != nullptr && rest.starts_with(".parameters")) {
-        rest = "." + std::string(schema_) + rest.substr(11);
-      }
-      return origins_[i].place + rest;
+// Texts of the library begin with the function's place in the list that was made of the request's.
+std::string ToolList::placed(const std::string& text) const {
+  for (size_t i = 0; i < origins_.size(); ++i) {
+    const std::string made = element("tools", i);
+    if (!text.starts_with(made)) continue;
+    std::string rest = text.substr(made.size());
+    if (schema_ != nullptr && rest.starts_with(".function")) rest.erase(0, 9);
+    if (schema_ != nullptr && rest.starts_with(".parameters")) {
+      rest = "." + std::string(schema_) + rest.substr(11);
     }
-    return text;
-  };
-  return {error.status(), with_place(error.what()), with_place(error.param()), error.code()};
+    return origins_[i].place + rest;
+  }
+  return text;
+}
+
+RequestError ToolList::placed(const RequestError& error) const {
+  return {error.status(), placed(error.what()), placed(error.param()), error.code()};
 }
 
 // Only those that are named stay.

@@ -42,6 +42,8 @@ class ToolList {
       throw placed(e);
     }
   }
+  /// A text that begins with the place of a tool, with the place that the request has for it.
+  std::string placed(const std::string& text) const;
   const std::vector<ToolOrigin>& origins() const { return origins_; }
   /// The name that the model knows a function by.
   static std::string called(const std::string& space, const std::string& name);

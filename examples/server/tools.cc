@@ -79,6 +79,14 @@ std::string placed(std::string sentence, const std::string& where) {
   return sentence;
 }
 
+// What a sentence begins with, for a header: names within it are the client's.
+std::string place_of(const std::string& sentence) {
+  std::string out = sentence.substr(0, std::min<size_t>(sentence.find(' '), 100));
+  std::replace_if(
+      out.begin(), out.end(), [](char c) { return c <= ' ' || c > '~' || c == ','; }, '?');
+  return out;
+}
+
 }  // namespace
 
 Tools read_tools(Fields& fields, bool flat) {
@@ -133,7 +141,8 @@ TextFormat read_text_format(const json* format, const std::string& where, bool f
 }
 
 std::shared_ptr<Constraint> make_constraint(const Engine& engine, const Tokens& prompt,
-                                            const Tools& tools, const TextFormat& format) {
+                                            const Tools& tools, const TextFormat& format,
+                                            std::vector<std::string>* unenforced) {
   GrammarRequest request;
   const bool has_format = format.kind != SHARPI_GRAMMAR_ANY;
   request.tools = tools_to_enforce(tools, has_format);
@@ -152,6 +161,9 @@ std::shared_ptr<Constraint> make_constraint(const Engine& engine, const Tokens& 
   if (only_tools || format.lenient) request.flags |= SHARPI_GRAMMAR_LENIENT;
   try {
     const auto grammar = engine.grammars().find(engine.model(), request);
+    for (size_t i = 0; unenforced != nullptr && i < grammar->notes.size(); ++i) {
+      unenforced->push_back(place_of(placed(grammar->notes[i], format.where)));
+    }
     return std::make_shared<Constraint>(grammar->handle.get(), prompt_end(engine, prompt));
   } catch (const LibraryError& e) {
     if (e.status() == SHARPI_E_OUT_OF_MEMORY || e.status() == SHARPI_E_INTERNAL) throw;

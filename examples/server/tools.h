@@ -41,8 +41,10 @@ struct TextFormat {
 Tools read_tools(Fields& fields, bool flat);
 /// `response_format` of chat completions; or, flat, `text.format` of responses.
 TextFormat read_text_format(const json* format, const std::string& where, bool flat);
-/// Null where anything may come. Throws RequestError for what cannot be enforced.
+/// Null where anything may come. @param unenforced nullable: gets the places of what a schema says
+/// and nothing enforces. Throws RequestError for what cannot be enforced.
 std::shared_ptr<Constraint> make_constraint(const Engine& engine, const Tokens& prompt,
-                                            const Tools& tools, const TextFormat& format);
+                                            const Tools& tools, const TextFormat& format,
+                                            std::vector<std::string>* unenforced = nullptr);
 
 }  // namespace server

@@ -110,6 +110,21 @@ TEST_F(GrammarRoutes, StrictFunctionsAreHeldWhereNoCallHasToCome) {
   }
 }
 
+TEST_F(GrammarRoutes, WhatALenientSchemaDoesNotEnforceIsListed) {
+  json request = asked({{"max_tokens", 40}});
+  json schema = {{"type", "object"}, {"properties", {{"a\r\nb", {{"const", 1}, {"nice", true}}}}}};
+  request["response_format"] = {
+      {"type", "json_schema"},
+      {"json_schema", {{"name", "x"}, {"strict", false}, {"schema", std::move(schema)}}}};
+  const Answered lenient = served_->post("/v1/chat/completions", request);
+  ASSERT_EQ(lenient.status, 200) << lenient.body;
+  const auto header = lenient.headers.find("Sharpi-Ignored");
+  ASSERT_NE(header, lenient.headers.end());
+  EXPECT_EQ(header->second, "response_format.json_schema.schema.properties.a??b.nice");
+  request["response_format"]["json_schema"]["strict"] = true;
+  EXPECT_EQ(served_->post("/v1/chat/completions", request).status, 400);
+}
+
 // A mask of too many ways to go on ends by itself, before the request takes a place.
 TEST_F(GrammarRoutes, WhatTakesTooMuchWorkIsRefused) {
   std::string expression;  // each way counts for itself how far it has come
